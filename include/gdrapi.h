@@ -1,0 +1,437 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * @file gdrapi.h
+ * libgdrapi: low-latency CPU access to GPU memory through the GPU's BAR.
+ *
+ * The first half is the interface that existing programs were written against and is kept as it
+ * is, source and binary. The second half, under GDR_EXT_VERSION, is barcopy's own.
+ *
+ * Conventions, valid for every call unless its comment says otherwise:
+ *  - returns 0, or a positive errno; outputs are written only on success;
+ *  - sizes and offsets are in bytes;
+ *  - every call may be made from any thread at any time; two calls on different handles run at
+ *    the same time; the copies take no lock. Unmapping, unpinning or closing while another
+ *    thread still copies on that handle is the caller's error;
+ *  - a gdr_t or gdr_mh_t that is NULL, stale or invented gives EINVAL, never a crash;
+ *  - in a child made by fork, every call on the parent's gdr_t or handles gives EACCES;
+ *  - gdr_last_error() tells the cause of this thread's last failure in words.
+ *
+ * errno values used throughout: EINVAL bad argument, stale handle, not mapped; EAGAIN already
+ * mapped; EACCES another process's object; ENODEV nothing can serve here; ENOTSUP this device or
+ * this memory cannot; EOVERFLOW address + size wraps; ENOMEM memory, address space or BAR space.
+ */
+#ifndef GDRAPI_H
+#define GDRAPI_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---------------------------------------------------------------------------------------------
+ * Versions and page geometry
+ */
+#define MAJOR_VERSION_SHIFT 16
+#define MINOR_VERSION_MASK (((uint32_t)1 << MAJOR_VERSION_SHIFT) - 1)
+
+#define GDR_API_MAJOR_VERSION 2
+#define GDR_API_MINOR_VERSION 6
+#define GDR_API_VERSION ((GDR_API_MAJOR_VERSION << MAJOR_VERSION_SHIFT) | GDR_API_MINOR_VERSION)
+
+/* The oldest gdrdrv that this library accepts. */
+#define MINIMUM_GDRDRV_MAJOR_VERSION 2
+#define MINIMUM_GDRDRV_MINOR_VERSION 0
+#define MINIMUM_GDRDRV_VERSION \
+	((MINIMUM_GDRDRV_MAJOR_VERSION << MAJOR_VERSION_SHIFT) | MINIMUM_GDRDRV_MINOR_VERSION)
+
+/* BAR1 is managed in pages of 64 KiB (GPUDirect RDMA guide, section 12.2). */
+#define GPU_PAGE_SHIFT 16
+#define GPU_PAGE_SIZE (1UL << GPU_PAGE_SHIFT)
+#define GPU_PAGE_OFFSET (GPU_PAGE_SIZE - 1)
+#define GPU_PAGE_MASK (~GPU_PAGE_OFFSET)
+
+/* ---------------------------------------------------------------------------------------------
+ * Types
+ */
+
+/** A context: opaque, made by gdr_open() or gdr_open_ex(), ended by gdr_close(). */
+struct gdr;
+typedef struct gdr *gdr_t;
+
+/** A pinned range: a plain value of 8 bytes, copied freely; 0 is never valid. */
+typedef struct gdr_mh_s {
+	unsigned long h;
+} gdr_mh_t;
+
+/** How to pin; see gdr_pin_buffer_v2(). */
+typedef enum gdr_pin_flags {
+	GDR_PIN_FLAG_DEFAULT = 0,
+	/** Map through PCIe even where a coherent link exists; EINVAL where that cannot be asked. */
+	GDR_PIN_FLAG_FORCE_PCIE = 1
+} gdr_pin_flags_t;
+
+/** How the CPU's mapping treats memory. */
+typedef enum gdr_mapping_type {
+	GDR_MAPPING_TYPE_NONE = 0,    /**< not mapped */
+	GDR_MAPPING_TYPE_WC = 1,      /**< write-combining (Normal-NC on arm64) */
+	GDR_MAPPING_TYPE_CACHING = 2, /**< cached, coherent */
+	GDR_MAPPING_TYPE_DEVICE = 3,  /**< device memory: aligned accesses only (arm64) */
+	GDR_MAPPING_TYPE_MAX
+} gdr_mapping_type_t;
+
+/** What gdr_map_v2() may be asked for; a type that the buffer cannot have gives ENOTSUP. */
+typedef enum gdr_map_flags {
+	GDR_MAP_FLAG_DEFAULT = 0,
+	GDR_MAP_FLAG_REQ_WC_MAPPING = 1,
+	GDR_MAP_FLAG_REQ_CACHE_MAPPING = 2,
+	GDR_MAP_FLAG_REQ_DEVICE_MAPPING = 3
+} gdr_map_flags_t;
+
+/** What gdr_get_attribute() answers. */
+typedef enum gdr_attr {
+	GDR_ATTR_USE_PERSISTENT_MAPPING = 1,
+	GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE = 2,
+	GDR_ATTR_USING_DMA_BUF_MMAP = 3,
+	GDR_ATTR_MAX
+} gdr_attr_t;
+
+/** What is known of a pinned range. The layout is frozen. */
+typedef struct gdr_info_v2 {
+	uint64_t va;	       /**< device address that the map pointer stands for: 64 KiB-aligned */
+	uint64_t mapped_size;  /**< bytes from va that may be mapped: a multiple of 64 KiB */
+	uint32_t page_size;    /**< bytes per GPU page */
+	uint64_t tm_cycles;    /**< cycles that the driver's pin took; 0 where not measured */
+	uint32_t cycles_per_ms; /**< cycles in a millisecond; 0 where not known */
+	unsigned mapped : 1;	/**< 1 while mapped */
+	unsigned wc_mapping : 1; /**< 1 while mapped write-combining */
+	gdr_mapping_type_t mapping_type; /**< type of the mapping, NONE while not mapped */
+} gdr_info_v2_t;
+typedef gdr_info_v2_t gdr_info_t;
+
+/* ---------------------------------------------------------------------------------------------
+ * Contexts
+ */
+
+/**
+ * Opens a context for ordinary device memory (cudaMalloc).
+ *
+ * Cheap: opens /dev/gdrdrv and asks libcuda for its version; CUDA is not initialised. Fails where
+ * neither the gdrdrv node nor dma-buf mmap can be there, so that programs fall back to another
+ * way of copying before they rely on this one; gdr_open_ex(GDR_OPEN_ANY) is for programs that can
+ * choose how they allocate.
+ *
+ * @return the context, owned by the caller, or NULL with errno set: ENODEV (no way here), EACCES
+ *         (the node may not be opened), EINVAL (GDRCOPY_BACKEND names no backend, or the node's
+ *         driver is too old), ENOMEM, EMFILE, ENFILE.
+ */
+gdr_t gdr_open(void);
+
+/**
+ * Closes a context: unmaps and unpins what is left, waits for calls on it in other threads.
+ * Always finishes; a failure of one unpin is reported after the rest has been released.
+ * @return 0; EINVAL; EACCES.
+ */
+int gdr_close(gdr_t g);
+
+/** The interface level of this library; NULL pointers are skipped. Never fails. */
+void gdr_runtime_get_version(int *major, int *minor);
+
+/**
+ * The level of the driver below: the node's own on the gdrdrv backend, 2.6 on every other.
+ * @return 0; EINVAL (g, or a NULL pointer).
+ */
+int gdr_driver_get_version(gdr_t g, int *major, int *minor);
+
+/**
+ * Answers for the whole context; where several backends can serve, the answer is for what all
+ * those do that serve ordinary device memory.
+ *
+ * GDR_ATTR_USE_PERSISTENT_MAPPING: 1 if a mapping outlives the free of its memory.
+ * GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE: 1 if that pin flag is accepted.
+ * GDR_ATTR_USING_DMA_BUF_MMAP: 1 if ordinary device memory is served by dma-buf mmap.
+ * @return 0; EINVAL (g, unknown attribute, NULL).
+ */
+int gdr_get_attribute(gdr_t g, gdr_attr_t attr, int *v);
+
+/* ---------------------------------------------------------------------------------------------
+ * Pinning
+ */
+
+/**
+ * Pins [addr, addr + size), so that it can be mapped. The range is widened to 64 KiB pages;
+ * gdr_get_info() tells the result.
+ *
+ * CU_POINTER_ATTRIBUTE_SYNC_MEMOPS is set on the allocation where CUDA allows it, so that copies
+ * and memsets of the CUDA API are complete, as a mapping sees them, when the call returns
+ * (GPUDirect RDMA guide, sections 11.7 and 12.2). CUDA refuses it for VMM memory (cuMemCreate;
+ * seen with driver 580): the pin succeeds, GDR_HANDLE_ATTR_SYNC_MEMOPS reads 0, and the caller
+ * must synchronise the stream or the context (cuStreamSynchronize, cuCtxSynchronize) after CUDA
+ * operations on the buffer and before reading it through the mapping.
+ *
+ * @param addr       device address; for memory of cudaHostAlloc, the host or the device address
+ * @param size       bytes, at least 1
+ * @param p2p_token  0, or the token of CU_POINTER_ATTRIBUTE_P2P_TOKENS (deprecated since CUDA 6)
+ * @param va_space   0, or the VA-space token of the same
+ * @param handle     the pinned range, owned by the caller until gdr_unpin_buffer() or gdr_close()
+ * @return 0; EINVAL (NULL, size 0, unknown address, managed memory, tokens where only the zero
+ *         tokens can be served); EOVERFLOW; ENOTSUP (memory of a kind that cannot be mapped here:
+ *         the text lists each backend's reason); ENOMEM (also: BAR1 is full); ENODEV; EACCES.
+ */
+int gdr_pin_buffer(gdr_t g, unsigned long addr, size_t size, uint64_t p2p_token, uint32_t va_space,
+		   gdr_mh_t *handle);
+
+/**
+ * As gdr_pin_buffer() without tokens.
+ * @param flags  GDR_PIN_FLAG_*; an unknown flag, or one that this driver cannot do, is EINVAL
+ */
+int gdr_pin_buffer_v2(gdr_t g, unsigned long addr, size_t size, uint32_t flags, gdr_mh_t *handle);
+
+/**
+ * Unpins; a mapping that is left is unmapped first. The handle is invalid afterwards.
+ * @return 0; EINVAL; EACCES.
+ */
+int gdr_unpin_buffer(gdr_t g, gdr_mh_t handle);
+
+/**
+ * Tells whether the GPU driver has revoked the range (its memory was freed).
+ * @param flag  1 if revoked; always 0 where mappings are persistent
+ * @return 0; EINVAL; EACCES.
+ */
+int gdr_get_callback_flag(gdr_t g, gdr_mh_t handle, int *flag);
+
+/**
+ * Describes a pinned range.
+ * @return 0; EINVAL; EACCES.
+ */
+int gdr_get_info_v2(gdr_t g, gdr_mh_t handle, gdr_info_v2_t *info);
+#define gdr_get_info gdr_get_info_v2
+
+/* ---------------------------------------------------------------------------------------------
+ * Mapping
+ */
+
+/**
+ * Maps the first `size` bytes of a pinned range. The pointer stands for info.va, that is for the
+ * pinned address rounded down to 64 KiB, and may be loaded from and stored to directly with
+ * naturally aligned accesses of 1 to 8 bytes.
+ *
+ * A mapping is not inherited over fork. For memory of cudaHostAlloc the pointer is arithmetic on
+ * the allocation's own address: only bytes of the allocation itself may be touched, and the copies
+ * check that.
+ *
+ * @param va    the pointer, valid until gdr_unmap(), gdr_unpin_buffer() or gdr_close()
+ * @param size  bytes, 1 to info.mapped_size; rounded up to a host page
+ * @return 0; EINVAL (size, NULL, handle); EAGAIN (mapped already); EACCES; ENOMEM (address space;
+ *         BAR or host-visible heap full); ENOTSUP.
+ */
+int gdr_map(gdr_t g, gdr_mh_t handle, void **va, size_t size);
+
+/**
+ * As gdr_map(), with a wish for the mapping's type.
+ * @param flags  one gdr_map_flags_t; another value is EINVAL, an impossible type ENOTSUP
+ */
+int gdr_map_v2(gdr_t g, gdr_mh_t handle, void **ptr_va, size_t size, int flags);
+
+/**
+ * Ends the mapping.
+ * @param va    the pointer that gdr_map() gave
+ * @param size  the size given to gdr_map(), or that rounded up to a host page
+ * @return 0; EINVAL (not mapped, or not this mapping); EACCES.
+ */
+int gdr_unmap(gdr_t g, gdr_mh_t handle, void *va, size_t size);
+
+/**
+ * The name of a mapping type: "None", "Write Combining", "Caching", "Device".
+ * @param pstr  a string of static storage
+ * @return 0; EINVAL.
+ */
+int gdr_get_mapping_type_string(gdr_mapping_type_t type, const char **pstr);
+
+/* ---------------------------------------------------------------------------------------------
+ * Copies
+ *
+ * Ordering. gdr_copy_from_mapping() returns data at least as new as anything that the caller had
+ * observed before the call; no load or store of the caller that follows the call is performed
+ * before the copy's loads. After gdr_copy_to_mapping(), later stores of this CPU to the same
+ * device are ordered behind the data; another device needs gdr_flush() first. Each byte is stored
+ * exactly once and each naturally aligned word of 4 or 8 bytes in one store; a copy of exactly 4
+ * or 8 aligned bytes is one plain store. Not promised: what a GPU kernel that is already running
+ * sees (GPUDirect RDMA guide, section 11.7).
+ */
+
+/**
+ * Copies from host memory into the mapping.
+ * @param handle     mapped
+ * @param map_d_ptr  destination: any byte of the mapping
+ * @param h_ptr      source, any alignment
+ * @param size       bytes; 0 is a no-op
+ * @return 0; EINVAL (handle, not mapped, NULL, or not wholly inside the mapping); EACCES.
+ */
+int gdr_copy_to_mapping(gdr_mh_t handle, void *map_d_ptr, const void *h_ptr, size_t size);
+
+/**
+ * Copies from the mapping into host memory. Loads whole aligned 64-byte lines around the range.
+ * @param h_ptr      destination, any alignment
+ * @param map_d_ptr  source: any byte of the mapping
+ * @return as gdr_copy_to_mapping().
+ */
+int gdr_copy_from_mapping(gdr_mh_t handle, void *h_ptr, const void *map_d_ptr, size_t size);
+
+/* ---------------------------------------------------------------------------------------------
+ * Extensions of barcopy
+ *
+ * One style: options in structs that begin with `size_t size` (unknown trailing bytes must be 0)
+ * or in a `uint32_t flags` whose unknown bits are EINVAL; device addresses uint64_t; times _ns.
+ */
+#define GDR_EXT_VERSION 1
+
+/** Flags of gdr_open_ex(). */
+typedef enum gdr_open_flags {
+	GDR_OPEN_DEFAULT = 0, /**< exactly gdr_open() */
+	/** Also backends that serve only some memory: vulkan (exportable VMM memory), host. */
+	GDR_OPEN_ANY = 1,
+	/** Set CU_CTX_SYNC_MEMOPS (CUDA 12.1) on the context of each pinned pointer whose allocation
+	 *  refuses SYNC_MEMOPS. It stays set: CUDA has no way to clear it. */
+	GDR_OPEN_CTX_SYNC_MEMOPS = 2
+} gdr_open_flags_t;
+
+/**
+ * gdr_open() with flags; unknown bits are EINVAL. With GDR_OPEN_ANY it fails (ENODEV) only where
+ * there is neither a gdrdrv node nor a libcuda.so.1. Errors as gdr_open().
+ */
+gdr_t gdr_open_ex(uint32_t flags);
+
+/**
+ * The cause of this thread's last failing call, in words; "" if none failed yet. Never NULL.
+ * Owned by the library, valid until this thread's next call.
+ */
+const char *gdr_last_error(void);
+
+/** Levels of log messages, as in GDRCOPY_LOG_LEVEL. */
+typedef enum gdr_log_level {
+	GDR_LOG_DEBUG = 1,
+	GDR_LOG_INFO = 2,
+	GDR_LOG_WARN = 3,
+	GDR_LOG_ERROR = 4
+} gdr_log_level_t;
+
+/** Receives one message without a newline; may be called from any thread; must not call us. */
+typedef void (*gdr_log_fn)(void *arg, gdr_log_level_t level, const char *message);
+
+/**
+ * Sends this process's log messages, all levels, to `fn` instead of stderr; NULL restores the
+ * default (stderr if GDRCOPY_ENABLE_LOGGING, from GDRCOPY_LOG_LEVEL up). When it returns, the
+ * former function is not running and will not be called again. Nothing is logged by the copies.
+ */
+void gdr_set_log_fn(gdr_log_fn fn, void *arg);
+
+/** Backends, as GDR_HANDLE_ATTR_BACKEND names them. */
+typedef enum gdr_backend {
+	GDR_BACKEND_GDRDRV = 1, /**< kernel driver: any device memory */
+	GDR_BACKEND_DMABUF = 2, /**< mmap of a dma-buf, no module: CUDA driver 13.3 or newer */
+	GDR_BACKEND_VULKAN = 3, /**< Vulkan import, no module: exportable VMM memory */
+	GDR_BACKEND_HOST = 4	/**< memory of cudaHostAlloc: the CPU pointer itself */
+} gdr_backend_t;
+
+/** What gdr_get_handle_attribute() answers. */
+typedef enum gdr_handle_attr {
+	GDR_HANDLE_ATTR_BACKEND = 1,	  /**< a gdr_backend_t */
+	GDR_HANDLE_ATTR_DEVICE = 2,	  /**< CUDA device ordinal; ENOTSUP where not known */
+	GDR_HANDLE_ATTR_PERSISTENT = 3,	  /**< 1: the mapping outlives the free of its memory */
+	GDR_HANDLE_ATTR_SYNC_MEMOPS = 4,  /**< 1: SYNC_MEMOPS is in force; see gdr_pin_buffer() */
+	GDR_HANDLE_ATTR_MAPPING_TYPE = 5, /**< the type a default map has; a gdr_mapping_type_t */
+	GDR_HANDLE_ATTR_MAX
+} gdr_handle_attr_t;
+
+/**
+ * Asks about one pinned range.
+ * @return 0; EINVAL (g, handle, attribute, NULL); ENOTSUP (not known for this handle); EACCES.
+ */
+int gdr_get_handle_attribute(gdr_t g, gdr_mh_t handle, gdr_handle_attr_t attr, uint64_t *value);
+
+/** Flags of a segment, and of a vectored copy. */
+enum gdr_copy_flags {
+	GDR_COPY_ORDERED = 1, /**< segment: after every segment before it has been performed */
+	GDR_COPY_NO_FENCE = 2 /**< call: the caller uses gdr_fence() itself */
+};
+
+/** One piece of a vectored copy. */
+typedef struct gdr_copy_seg {
+	void *map_ptr;	   /**< any byte of the mapping */
+	void *host_ptr;	   /**< host memory */
+	size_t size;	   /**< bytes; 0 is skipped */
+	uint32_t flags;	   /**< 0 or GDR_COPY_ORDERED */
+	uint32_t reserved; /**< must be 0 */
+} gdr_copy_seg_t;
+
+/**
+ * Copies `count` pieces into the mapping with one fence at the end. The pieces are unordered
+ * among themselves, save that one with GDR_COPY_ORDERED is ordered behind all before it. Every
+ * piece is checked before the first byte is written.
+ * @param flags  0 or GDR_COPY_NO_FENCE
+ * @return 0; EINVAL (handle, not mapped, a piece outside, unknown flag, reserved not 0); EACCES.
+ */
+int gdr_copyv_to_mapping(gdr_mh_t handle, const gdr_copy_seg_t *seg, size_t count, uint32_t flags);
+
+/** The same out of the mapping: loads of many pieces are in flight together. */
+int gdr_copyv_from_mapping(gdr_mh_t handle, const gdr_copy_seg_t *seg, size_t count,
+			   uint32_t flags);
+
+/** What a fence is for. */
+typedef enum gdr_fence_use {
+	GDR_FENCE_BEFORE_READ = 1, /**< reads that follow return what was observed before, or newer */
+	GDR_FENCE_AFTER_READ = 2,  /**< nothing that follows is performed before the reads */
+	GDR_FENCE_AFTER_WRITE = 3, /**< stores that follow, same device, are behind the writes */
+	GDR_FENCE_FULL = 4	   /**< all of them */
+} gdr_fence_t;
+
+/**
+ * The fence that a mapping of this type needs for that use.
+ * @return 0; EINVAL (handle, not mapped, use); EACCES.
+ */
+int gdr_fence(gdr_mh_t handle, gdr_fence_t use);
+
+/**
+ * Returns when this CPU's earlier writes through the mapping have reached GPU memory, so that
+ * another device may be told of them: a fence, then a read-back of one word.
+ * @return 0; EINVAL (handle, not mapped); EACCES.
+ */
+int gdr_flush(gdr_mh_t handle);
+
+/**
+ * Single-copy atomic store or load of one naturally aligned word; the fences are those of the
+ * copies. @return 0; EINVAL (handle, not mapped, misaligned, outside, NULL); EACCES.
+ */
+int gdr_put32(gdr_mh_t handle, void *map_ptr, uint32_t value);
+int gdr_put64(gdr_mh_t handle, void *map_ptr, uint64_t value);
+int gdr_get32(gdr_mh_t handle, const void *map_ptr, uint32_t *value);
+int gdr_get64(gdr_mh_t handle, const void *map_ptr, uint64_t *value);
+
+/** Comparison of a wait; unsigned. */
+typedef enum gdr_cmp {
+	GDR_CMP_EQ = 1,
+	GDR_CMP_NE = 2,
+	GDR_CMP_LT = 3,
+	GDR_CMP_LE = 4,
+	GDR_CMP_GT = 5,
+	GDR_CMP_GE = 6
+} gdr_cmp_t;
+
+/**
+ * Polls one naturally aligned word until `word cmp value` holds; what the caller loads afterwards
+ * is at least as new as the word.
+ * @param timeout_ns  nanoseconds; UINT64_MAX waits for ever; 0 looks once
+ * @return 0; ETIMEDOUT; EINVAL (as gdr_get32(), or cmp); EACCES.
+ */
+int gdr_wait32(gdr_mh_t handle, const void *map_ptr, gdr_cmp_t cmp, uint32_t value,
+	       uint64_t timeout_ns);
+int gdr_wait64(gdr_mh_t handle, const void *map_ptr, gdr_cmp_t cmp, uint64_t value,
+	       uint64_t timeout_ns);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
