@@ -358,8 +358,9 @@ bool gdri_cuda_sync_memops(const struct gdri_memory *m, bool by_context)
 
 int gdri_cuda_device_id(int device, struct gdri_device_id *id)
 {
+	/* The first version: Vulkan's deviceUUID is that of the GPU, _v2 tells a MIG slice's. */
 	__typeof__(cu.cuDeviceGetUuid) get_uuid =
-		cu.cuDeviceGetUuid_v2 ? cu.cuDeviceGetUuid_v2 : cu.cuDeviceGetUuid;
+		cu.cuDeviceGetUuid ? cu.cuDeviceGetUuid : cu.cuDeviceGetUuid_v2;
 	int domain, bus, slot;
 	CUdevice dev;
 	CUuuid uuid;
