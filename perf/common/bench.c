@@ -12,14 +12,13 @@
 
 static const char *const mapping_choice[] = { "default", "wc", "cache", "device", NULL };
 
-/* "major.minor" of the header that the tools were built with, and of the library in use. */
+/* The release that the tools were built from, and the level of the library in use. */
 static void versions(char *text, size_t size)
 {
 	int major = 0, minor = 0;
 
 	gdr_runtime_get_version(&major, &minor);
-	snprintf(text, size, "%d.%d (libgdrapi %d.%d)", GDR_API_MAJOR_VERSION,
-		 GDR_API_MINOR_VERSION, major, minor);
+	snprintf(text, size, "%s (libgdrapi %d.%d)", BARCOPY_VERSION, major, minor);
 }
 
 void bench_options(struct bench *b, const struct tool *tool, int argc, char **argv)
@@ -48,11 +47,6 @@ void bench_options(struct bench *b, const struct tool *tool, int argc, char **ar
 	versions(version, sizeof(version));
 	opts_parse(tool, common, sizeof(common) / sizeof(common[0]), version, argc, argv);
 	sim_enter(b->sim_dir, argv);
-	if (b->sim_dir && !b->json)
-		printf("%s: running on the stand-in in %s: no GPU is used, the figures tell "
-		       "nothing "
-		       "about one\n",
-		       tool_name, b->sim_dir);
 }
 
 /* x86 kernels name the model; arm64 kernels give the numbers of its identification register. */
@@ -88,6 +82,12 @@ void bench_start_device(struct bench *b)
 {
 	cuda_dl_load();
 	sim_check(b->sim_dir, cuda_dl_path());
+	if (cuda_dl_is_stand_in() && !b->json) {
+		printf("%s: running on the stand-in %s: no GPU is used, the figures tell nothing "
+		       "about one\n",
+		       tool_name, cuda_dl_path());
+		fflush(stdout);
+	}
 	gpu_find(&b->gpu, (int)b->device);
 	numa_follow(&b->numa, b->gpu.pci, !b->no_numa);
 	gpu_start(&b->gpu);
@@ -134,7 +134,7 @@ void bench_facts(const struct bench *b)
 		printf(", PCI %s", b->gpu.pci);
 	printf(", CUDA driver %d.%d", b->gpu.driver_version / 1000,
 	       b->gpu.driver_version % 1000 / 10);
-	if (b->gpu.kernel_driver[0] && !b->sim_dir)
+	if (b->gpu.kernel_driver[0] && !cuda_dl_is_stand_in())
 		printf(" (%s)", b->gpu.kernel_driver);
 	printf("\nCPU:      %s, ", b->cpu_model);
 	if (b->numa.bound)
@@ -160,11 +160,10 @@ void bench_json(const struct bench *b, struct json *j)
 	gdr_runtime_get_version(&major, &minor);
 	json_start(j);
 	json_string(j, "tool", tool_name);
-	snprintf(text, sizeof(text), "%d.%d", GDR_API_MAJOR_VERSION, GDR_API_MINOR_VERSION);
-	json_string(j, "version", text);
+	json_string(j, "version", BARCOPY_VERSION);
 	snprintf(text, sizeof(text), "%d.%d", major, minor);
 	json_string(j, "library_version", text);
-	json_bool(j, "simulated", b->sim_dir != NULL);
+	json_bool(j, "simulated", cuda_dl_is_stand_in());
 
 	json_object(j, "gpu");
 	json_int(j, "device", b->gpu.ordinal);
@@ -174,7 +173,8 @@ void bench_json(const struct bench *b, struct json *j)
 		 b->gpu.driver_version % 1000 / 10);
 	json_string(j, "cuda_driver", text);
 	json_string(j, "kernel_driver",
-		    b->gpu.kernel_driver[0] && !b->sim_dir ? b->gpu.kernel_driver : NULL);
+		    b->gpu.kernel_driver[0] && !cuda_dl_is_stand_in() ? b->gpu.kernel_driver
+								      : NULL);
 	json_string(j, "libcuda", cuda_dl_path());
 	json_end(j);
 

@@ -11,6 +11,11 @@
 
 struct cuda_dl cu;
 
+#define ADVICE                                                                                    \
+	"install the NVIDIA driver, in a container give it the GPU, or run on the stand-in with " \
+	"--sim DIR"
+
+static bool stand_in;
 static char loaded_from[4096] = "libcuda.so.1";
 
 void cuda_dl_load(void)
@@ -18,13 +23,16 @@ void cuda_dl_load(void)
 	void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
 	Dl_info where;
 
-	if (!lib)
-		tool_cannot(
-			"libcuda.so.1 not found (%s); install the NVIDIA driver, in a container "
-			"give it the GPU, or run on the stand-in with --sim DIR",
-			dlerror());
+	if (!lib) {
+		const char *why = dlerror();
 
-		/* ISO C has no conversion from an object pointer to a function's: copy the bytes */
+		/* where the file is simply not there, the loader's sentence adds nothing */
+		if (!why || strstr(why, "libcuda.so.1: cannot open shared object file"))
+			tool_cannot("libcuda.so.1 not found; " ADVICE);
+		tool_cannot("libcuda.so.1 cannot be loaded (%s); " ADVICE, why);
+	}
+
+	/* ISO C has no conversion from an object pointer to a function's: copy the bytes */
 #define CUDA_DL_LOOK_UP(field, symbol)            \
 	{                                         \
 		void *p = dlsym(lib, #symbol);    \
@@ -41,6 +49,7 @@ void cuda_dl_load(void)
 		if (p && dladdr(p, &where) && where.dli_fname)
 			snprintf(loaded_from, sizeof(loaded_from), "%s", where.dli_fname);
 	}
+	stand_in = dlsym(lib, "gdrsim_calls") != NULL;
 	CUDA_DL_REQUIRED(CUDA_DL_DEMAND)
 	CUDA_DL_OPTIONAL(CUDA_DL_LOOK_UP)
 #undef CUDA_DL_DEMAND
@@ -50,6 +59,11 @@ void cuda_dl_load(void)
 const char *cuda_dl_path(void)
 {
 	return loaded_from;
+}
+
+bool cuda_dl_is_stand_in(void)
+{
+	return stand_in;
 }
 
 const char *cuda_error_text(CUresult error)

@@ -6,6 +6,8 @@
 #ifndef PERF_CUDA_DL_H
 #define PERF_CUDA_DL_H
 
+#include <stdbool.h>
+
 #include "abi/cuda.h"
 
 /* field, exported name; every driver that runs here has these */
@@ -65,6 +67,9 @@ void cuda_dl_load(void);
 
 /* The file that libcuda.so.1 came from; valid after cuda_dl_load(). */
 const char *cuda_dl_path(void);
+
+/* It is the stand-in of tests/sim, however it was found: its hooks are there. */
+bool cuda_dl_is_stand_in(void);
 
 /* "CUDA_ERROR_NO_DEVICE (100: no CUDA-capable device is detected)", in static storage. */
 const char *cuda_error_text(CUresult error);
