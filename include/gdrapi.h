@@ -435,6 +435,122 @@ int gdr_wait32(gdr_mh_t handle, const void *map_ptr, gdr_cmp_t cmp, uint32_t val
 int gdr_wait64(gdr_mh_t handle, const void *map_ptr, gdr_cmp_t cmp, uint64_t value,
 	       uint64_t timeout_ns);
 
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+/** Flags of gdr_mem_alloc(). */
+enum gdr_mem_flags {
+	/** On an integrated GPU: a cached mapping instead of a write-combined one. ENOTSUP on a GPU
+	 *  with memory of its own, whose mapping has the backend's type. */
+	GDR_MEM_CACHED = 1
+};
+
+/** Memory that GPU and CPU both reach. */
+typedef struct gdr_mem {
+	uint64_t device_ptr; /**< for kernels and the CUDA API */
+	void *cpu_ptr;	     /**< the same first byte, for loads, stores and the copies */
+	size_t size;	     /**< bytes: at least those asked for */
+	gdr_mh_t handle;     /**< for the copies; covers all of it */
+} gdr_mem_t;
+
+/**
+ * Allocates device memory that is pinned, mapped and ready. CUDA is initialised if it was not, and
+ * the device's primary context is kept until the free.
+ *
+ * The allocator is the one that this platform needs: cuMemHostAlloc on integrated GPUs; cuMemAlloc
+ * where the gdrdrv driver serves the context; else exportable, GPUDirect-capable memory of
+ * cuMemCreate, whose size is rounded up to its granularity (2 MiB on most GPUs). Without gdrdrv or
+ * dma-buf mmap the context must be one of gdr_open_ex(GDR_OPEN_ANY).
+ *
+ * @param device  CUDA device ordinal
+ * @param size    bytes, at least 1
+ * @param flags   0 or GDR_MEM_CACHED
+ * @param mem     owned by the caller until gdr_mem_free() or gdr_close(), which frees it too;
+ *                gdr_unpin_buffer() of the handle is the same as gdr_mem_free()
+ * @return 0; EINVAL (g, device, size 0, unknown flag, NULL); ENOTSUP (this device or driver cannot,
+ *         or GDR_MEM_CACHED); ENOMEM (device memory, BAR or address space); ENODEV; EACCES; EIO.
+ */
+int gdr_mem_alloc(gdr_t g, int device, size_t size, uint32_t flags, gdr_mem_t *mem);
+
+/**
+ * Unmaps, unpins and frees. The GPU must have finished with it. *mem is zeroes afterwards, so that
+ * a second call on it is EINVAL.
+ * @return 0; EINVAL (g, NULL, not memory of gdr_mem_alloc() or gdr_mem_import()); EACCES.
+ */
+int gdr_mem_free(gdr_t g, gdr_mem_t *mem);
+
+/**
+ * Hands memory to another process: a descriptor to be sent over a Unix socket (SCM_RIGHTS) and
+ * given to gdr_mem_import() there, together with mem->size. Each side frees its own.
+ * @param fd  the caller's to close, close-on-exec; the memory lives while one is open
+ * @return 0; EINVAL (g, NULL, not memory of gdr_mem_alloc()); ENOTSUP (not memory of cuMemCreate,
+ *         see gdr_mem_alloc()); EMFILE and the like as EIO; EACCES.
+ */
+int gdr_mem_export(gdr_t g, const gdr_mem_t *mem, int *fd);
+
+/**
+ * Maps memory that another process exported with gdr_mem_export(), or with
+ * cuMemExportToShareableHandle as a POSIX file descriptor: both sides then see one buffer. (An
+ * import of your own, cuMemImportFromShareableHandle and cuMemMap, can be pinned like other memory.)
+ * @param device  ordinal, in this process, of the GPU that the memory is on
+ * @param fd      stays the caller's; may be closed afterwards
+ * @param size    of the exported memory: all of it
+ * @param flags   0
+ * @param mem     as in gdr_mem_alloc()
+ * @return 0; EINVAL (g, device, fd, size, flags, NULL); ENOTSUP; ENOMEM; ENODEV; EACCES; EIO.
+ */
+int gdr_mem_import(gdr_t g, int device, int fd, size_t size, uint32_t flags, gdr_mem_t *mem);
+
+/** Flags of gdr_map_range(). */
+enum gdr_map_range_flags {
+	/** A mapping of its own without write permission: a store through the pointer, or a copy to
+	 *  it, is a fault (SIGSEGV). ENOTSUP for memory of cudaHostAlloc. */
+	GDR_MAP_RANGE_READ_ONLY = 1
+};
+
+/**
+ * Pins and maps any range of device memory, and gives the CPU's pointer to that very byte.
+ *
+ * GPU pages are pinned and mapped once, however many ranges of the context lie in them: two buffers
+ * in one page, equal and overlapping ranges and parts of a range share a pin, which ends with the
+ * last of them. (A range that reaches beyond what is pinned gets a pin that covers both, and later
+ * ranges share that one; the first stays as it is for those who have it.) Memory that was freed and
+ * allocated anew since is never shared: CUDA's buffer ID is compared.
+ *
+ * @param addr     device address, any alignment; for memory of cudaHostAlloc also the host address
+ * @param size     bytes, at least 1
+ * @param flags    0 or GDR_MAP_RANGE_READ_ONLY
+ * @param cpu_ptr  stands for addr; valid until the handle ends
+ * @param handle   for the copies, which reach exactly this range; its gdr_info_v2_t.va is addr
+ *                 rounded down to 64 KiB. The caller's until gdr_unmap_range() or gdr_close()
+ * @return 0; EINVAL (g, NULL, size 0, unknown flag or address); EOVERFLOW; ENOTSUP (memory of a kind
+ *         that cannot be mapped here, or not read-only); ENOMEM (also: BAR1 is full); ENODEV; EACCES.
+ */
+int gdr_map_range(gdr_t g, uint64_t addr, size_t size, uint32_t flags, void **cpu_ptr,
+		  gdr_mh_t *handle);
+
+/**
+ * Ends a range; the pages stay mapped while another range of the context lies in them.
+ * @return 0; EINVAL (g, or not a handle of gdr_map_range()); EACCES.
+ */
+int gdr_unmap_range(gdr_t g, gdr_mh_t handle);
+
+/** The BAR1 of one GPU, in bytes, for all processes together. */
+typedef struct gdr_bar_info {
+	size_t size; /**< in: sizeof(gdr_bar_info_t) */
+	uint64_t total;
+	uint64_t used;
+	uint64_t free;
+} gdr_bar_info_t;
+
+/**
+ * Asks NVML (libnvidia-ml.so.1, loaded at the first call) about a GPU's BAR1. CUDA is initialised
+ * if it was not.
+ * @param device  CUDA device ordinal
+ * @return 0; EINVAL (g, device, NULL, info->size too small); ENOTSUP (no NVML here, or it does not
+ *         tell: gdr_last_error() says which); ENODEV (no CUDA driver); EIO; EACCES.
+ */
+int gdr_get_bar_info(gdr_t g, int device, gdr_bar_info_t *info);
+
 #if defined(__GNUC__)
 #pragma GCC visibility pop
 #endif

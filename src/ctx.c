@@ -14,6 +14,7 @@ static void init_ctx(struct gdri_slot *slot)
 
 	pthread_mutex_init(&ctx->lock, NULL);
 	pthread_cond_init(&ctx->idle, NULL);
+	gdri_ranges_init_lock(&ctx->ranges);
 }
 
 static struct gdri_slots contexts = GDRI_SLOTS_INIT(struct gdri_ctx, init_ctx);
@@ -107,6 +108,7 @@ int gdri_ctx_close(gdr_t g)
 		if (!first)
 			first = rc;
 	}
+	gdri_ranges_destroy(&ctx->ranges);
 	gdri_backends_close(ctx);
 	gdri_slots_free(&contexts, &ctx->slot);
 	return first;

@@ -13,6 +13,7 @@
 #include "gdrapi.h"
 #include "slots.h"
 #include "backend/backend.h"
+#include "memory/range.h"
 
 struct gdri_handle;
 
@@ -30,6 +31,8 @@ struct gdri_ctx {
 	pthread_cond_t idle;  /* signalled when calls becomes 0 */
 	unsigned int calls;   /* entry points at work on this context */
 	struct gdri_handle *handles;
+
+	struct gdri_ranges ranges; /* has its own lock */
 };
 
 /* Opens; see gdr_open_ex(). Returns 0 or -errno. */
