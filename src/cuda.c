@@ -290,20 +290,32 @@ static CUresult address_range(CUdeviceptr *base, size_t *size, uint64_t addr, vo
 	return r;
 }
 
+/* cuMemHostGetFlags, which wants a context too; 0 where it fails. */
+static unsigned int host_flags(const struct gdri_memory *m, void *host)
+{
+	unsigned int flags = 0;
+	struct scope s;
+	CUresult r = cu.cuMemHostGetFlags(&flags, host);
+
+	if (r == CUDA_ERROR_INVALID_CONTEXT && !scope_enter(&s, m->context, m->device)) {
+		r = cu.cuMemHostGetFlags(&flags, host);
+		scope_leave(&s);
+	}
+	return r ? 0 : flags;
+}
+
 /* Host memory: where the allocation lies, whichever of its two addresses was given. */
 static void describe_host(struct gdri_memory *m, void *host_known)
 {
 	CUdeviceptr start = 0, device_ptr = 0;
 	uint64_t places[3];
-	unsigned int flags = 0;
 	size_t size = 0;
 
-	if (!cu.cuMemHostGetFlags(&flags, host_known))
-		m->write_combined = flags & CU_MEMHOSTALLOC_WRITECOMBINED;
+	m->write_combined = host_flags(m, host_known) & CU_MEMHOSTALLOC_WRITECOMBINED;
 	if (cu.cuPointerGetAttribute(&start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, m->known) ||
 	    cu.cuPointerGetAttribute(&size, CU_POINTER_ATTRIBUTE_RANGE_SIZE, m->known)) {
 		/* Before CUDA 10.2. */
-		if (cu.cuMemGetAddressRange_v2(&start, &size, m->known))
+		if (address_range(&start, &size, m->known, m->context, m->device))
 			return;
 	}
 	(void)cu.cuPointerGetAttribute(&device_ptr, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, m->known);

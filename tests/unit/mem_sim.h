@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,7 +31,7 @@ __attribute__((unused)) static struct {
 	SIM_CALLS(X)
 #undef X
 	unsigned long (*calls)(const char *name);
-	void (*fail)(const char *spec);
+	void (*inject)(const char *spec);
 	unsigned long long (*device_bytes)(int device);
 	CUcontext ctx;
 } sim;
@@ -61,7 +62,7 @@ __attribute__((unused)) static void sim_load(void)
 	SIM_CALLS(X)
 #undef X
 	*(void **)&sim.calls = dlsym(lib, "gdrsim_calls");
-	*(void **)&sim.fail = dlsym(lib, "gdrsim_fail");
+	*(void **)&sim.inject = dlsym(lib, "gdrsim_fail");
 	*(void **)&sim.device_bytes = dlsym(lib, "gdrsim_device_bytes");
 }
 

@@ -22,6 +22,7 @@ static void use(gdr_t g, const gdr_mem_t *mem)
 {
 	CUcontext before = NULL;
 
+	sim_load();
 	sim.cuCtxGetCurrent(&before);
 	if (!before)
 		sim_start();
@@ -167,9 +168,9 @@ START_TEST(test_failing_calls)
 		char spec[80];
 
 		snprintf(spec, sizeof(spec), "%s:*=999", names[i]);
-		sim.fail(spec);
+		sim.inject(spec);
 		ck_assert_msg(gdr_mem_alloc(g, 0, 1, 0, &mem) != 0, "%s", names[i]);
-		sim.fail(NULL);
+		sim.inject(NULL);
 		ck_assert_msg(sim.device_bytes(0) == 0, "%s leaks", names[i]);
 	}
 	OK(gdr_mem_alloc(g, 0, 1, 0, &mem));
