@@ -55,7 +55,8 @@ include src/copy/copy.mk
 LIB_SRCS := $(addprefix src/, gdrapi.c copies.c ctx.c handle.c slots.c process.c error.c log.c \
 	env.c cuda.c backend/backends.c backend/dmabuf.c backend/vulkan.c \
 	backend/vulkan_device.c backend/host.c nvml.c \
-	$(addprefix memory/, calls.c mem.c pages.c range.c region.c tags.c)) $(GDRI_COPY_SRCS)
+	$(addprefix memory/, calls.c mem.c pages.c range.c region.c tags.c) \
+	$(addprefix cache/, cache.c calls.c evict.c lru.c miss.c)) $(GDRI_COPY_SRCS)
 
 LIB := $(O)/$(LIB_REAL)
 LIB_LINKS := $(O)/$(LIB_SONAME) $(O)/libgdrapi.so

@@ -551,6 +551,115 @@ typedef struct gdr_bar_info {
  */
 int gdr_get_bar_info(gdr_t g, int device, gdr_bar_info_t *info);
 
+/* ---- registration cache ---------------------------------------------------------------------- */
+
+/** A registration cache: opaque, ended by gdr_cache_destroy() or by gdr_close() of its context. */
+struct gdr_cache;
+typedef struct gdr_cache *gdr_cache_t;
+
+/** How a region that is found is proven to be still the memory at that address. */
+typedef enum gdr_cache_validity {
+	/** CUDA's buffer ID is compared at each gdr_cache_get() (GPUDirect RDMA guide, section
+	 *  12.5): one call into CUDA for each allocation in the range. Needs no help of anybody. */
+	GDR_CACHE_CHECK_TAG = 0,
+	/** The driver's callback flag is looked at. Only where pins are not persistent: elsewhere
+	 *  gdr_cache_get() gives ENOTSUP. */
+	GDR_CACHE_CHECK_CALLBACK = 1,
+	/** Nothing is looked at: an allocator or its hook calls gdr_cache_invalidate() before memory
+	 *  is freed or unmapped. The fastest. */
+	GDR_CACHE_NOTIFIED = 2
+} gdr_cache_validity_t;
+
+/** Options of gdr_cache_create(). Zeroes are the defaults. */
+typedef struct gdr_cache_options {
+	size_t size;	   /**< sizeof(gdr_cache_options_t) */
+	uint32_t validity; /**< a gdr_cache_validity_t */
+	uint32_t flags;	   /**< 0 */
+	/** Bytes of BAR to keep pinned at most; 0: three quarters of what is free on each GPU when
+	 *  its first region is made, or no limit where NVML cannot tell. Regions in use are never
+	 *  given up: while they alone are more than the limit, so is the cache. */
+	uint64_t max_bytes;
+	uint64_t max_regions; /**< the same, as a count; 0: no limit */
+	/** Allocations up to this size are pinned whole; 0: 2 MiB. (Where a map of a part takes the
+	 *  BAR space of the whole allocation, it is pinned whole in any case.) */
+	uint64_t whole_max;
+} gdr_cache_options_t;
+
+/** A use of a cached region. */
+typedef struct gdr_region {
+	void *cpu_ptr;	     /**< stands for device_ptr; valid until gdr_cache_put() */
+	uint64_t device_ptr; /**< as asked for */
+	size_t size;	     /**< as asked for */
+	gdr_mh_t handle;     /**< for the copies; the cache's: not to be unpinned or unmapped */
+	uint64_t entry;	     /**< the cache's */
+} gdr_region_t;
+
+/**
+ * Makes a cache of pinned and mapped regions: what gdr_cache_put() gives back stays pinned until
+ * room is needed, and the next gdr_cache_get() of those addresses finds it.
+ * @param options  NULL: the defaults
+ * @param cache    the caller's until gdr_cache_destroy() or gdr_close()
+ * @return 0; EINVAL (g, NULL, an option); ENOMEM; EACCES.
+ */
+int gdr_cache_create(gdr_t g, const gdr_cache_options_t *options, gdr_cache_t *cache);
+
+/**
+ * Unpins everything and ends the cache. No other thread may be in a call on it.
+ * @return 0; EBUSY (a region is in use: nothing was done); EINVAL; EACCES.
+ */
+int gdr_cache_destroy(gdr_cache_t cache);
+
+/**
+ * Gives a mapping of [addr, addr + size), from the cache if a valid one is there. Finding one takes
+ * no lock and runs in any number of threads at once. Regions are whole GPU pages (64 KiB) or whole
+ * allocations; ranges that overlap come to share one region.
+ *
+ * Where BAR1 or a limit is exhausted, regions that are not in use are unpinned, the least recently
+ * used first. The caller must own the memory: it may not be freed before the gdr_cache_put() (if it
+ * is, the mapping stays harmless until then and is not found again).
+ *
+ * @param region  filled in; given back by one gdr_cache_put()
+ * @return 0; ENOMEM (BAR1 is full and no region of that GPU is idle; memory); and as
+ *         gdr_map_range(); ENOTSUP (also: no callback flag).
+ */
+int gdr_cache_get(gdr_cache_t cache, uint64_t addr, size_t size, gdr_region_t *region);
+
+/**
+ * Gives a region back, from any thread. *region is zeroes afterwards, so that a second call on it
+ * is EINVAL. A region that was invalidated meanwhile is unmapped by its last put.
+ * @return 0; EINVAL (cache, NULL, not a region in use of this cache); EACCES.
+ */
+int gdr_cache_put(gdr_cache_t cache, gdr_region_t *region);
+
+/**
+ * Forgets every region that touches a GPU page of [addr, addr + size): idle ones are unmapped now,
+ * those in use by their last put. For any validity. Call it before the memory is freed. Must not be
+ * called by a hook of a CUDA call that this library itself makes: hook cuMemFree and cuMemUnmap,
+ * not cuMemRelease.
+ * @param size  a range that would wrap ends at the end of the address space: 0 and SIZE_MAX are all
+ * @return 0, whether or not anything was there; EINVAL (cache); EACCES.
+ */
+int gdr_cache_invalidate(gdr_cache_t cache, uint64_t addr, size_t size);
+
+/** Counts since gdr_cache_create(), and what is there now. */
+typedef struct gdr_cache_stats {
+	size_t size;		 /**< in: sizeof(gdr_cache_stats_t) */
+	uint64_t hits;		 /**< gdr_cache_get() found a valid region */
+	uint64_t misses;	 /**< it had to pin, or failed to */
+	uint64_t evictions;	 /**< unpinned to make room */
+	uint64_t invalidations;	 /**< found not valid any more, or by gdr_cache_invalidate() */
+	uint64_t regions;	 /**< now, those invalidated and in use among them */
+	uint64_t regions_in_use; /**< now */
+	uint64_t bytes_pinned;	 /**< of BAR, by regions that can be found */
+	uint64_t max_bytes;	 /**< the limit in force */
+} gdr_cache_stats_t;
+
+/**
+ * Reads the statistics.
+ * @return 0; EINVAL (cache, NULL, stats->size too small); EACCES.
+ */
+int gdr_cache_get_stats(gdr_cache_t cache, gdr_cache_stats_t *stats);
+
 #if defined(__GNUC__)
 #pragma GCC visibility pop
 #endif

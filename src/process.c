@@ -14,6 +14,7 @@
 #include "log.h"
 #include "nvml.h"
 #include "backend/backend.h"
+#include "cache/cache.h"
 
 /* Before the first open there is no page: everything reads as "no tag". */
 static const _Atomic uint32_t no_tag;
@@ -48,6 +49,7 @@ static void in_child(void)
 	gdri_nvml_after_fork();
 	gdri_ctx_after_fork();
 	gdri_handle_after_fork();
+	gdri_cache_after_fork();
 	gdri_backends_after_fork();
 }
 
