@@ -23,8 +23,8 @@ static bool take_idle(struct gdri_entry *e)
 }
 
 /*
- * Evicts idle regions of a device (-1: any), the least recently used first, until `bytes` of BAR
- * are free again, at least one. False if none was idle.
+ * Evicts idle regions, the least recently used first: at least one, and until `bytes` of BAR are
+ * given back. device: only what takes of that one's BAR; -1: any. False if none was idle.
  */
 bool gdri_cache_evict_locked(struct gdri_cache *cache, int device, uint64_t bytes)
 {
@@ -42,7 +42,7 @@ bool gdri_cache_evict_locked(struct gdri_cache *cache, int device, uint64_t byte
 		stamp = atomic_load_explicit(&e->stamp, memory_order_relaxed);
 		if (stamp > node->key) {
 			gdri_lru_raise(&cache->lru, node, stamp);
-		} else if (device >= 0 && e->region.pin.device != device) {
+		} else if (device >= 0 && (e->region.pin.device != device || !gdri_entry_bytes(e))) {
 			gdri_lru_remove(&cache->lru, node);
 			e->aside = aside;
 			aside = e;
@@ -71,7 +71,7 @@ void gdri_cache_trim_locked(struct gdri_cache *cache, uint64_t bytes, uint64_t r
 
 	while ((over = cache->bytes + bytes > cache->max_bytes ||
 		       cache->lru.count + regions > cache->max_regions))
-		if (!gdri_cache_evict_locked(cache, -1, 1))
+		if (!gdri_cache_evict_locked(cache, -1, 0))
 			break;
 	atomic_store_explicit(&cache->over, over, memory_order_relaxed);
 }

@@ -123,6 +123,8 @@ __attribute__((unused)) static int run_suite(Suite *suite)
 	SRunner *runner = srunner_create(suite);
 	int failed;
 
+	/* The stand-in's machine is made once a process: each test has its own. */
+	srunner_set_fork_status(runner, CK_FORK);
 	srunner_run_all(runner, CK_ENV);
 	failed = srunner_ntests_failed(runner);
 	srunner_free(runner);
