@@ -112,8 +112,10 @@ void gdri_cache_end_handle(struct gdri_cache *cache, struct gdri_entry *e)
 void gdri_cache_release_locked(struct gdri_cache *cache, struct gdri_entry *e)
 {
 	gdri_cache_end_handle(cache, e);
-	if (gdri_region_close(&e->region))
+	if (gdri_region_close(&e->rest->region))
 		gdri_log(GDR_LOG_ERROR, "unpinning a cached region: %s", gdri_error_text());
+	free(e->rest);
+	e->rest = NULL;
 	gdri_slot_retire(&e->slot);
 	gdri_slots_free(cache->entries, &e->slot);
 }
@@ -121,8 +123,8 @@ void gdri_cache_release_locked(struct gdri_cache *cache, struct gdri_entry *e)
 /* Takes a LIVE entry out of the cache; it is released now, or by its last user. */
 void gdri_cache_kill_locked(struct gdri_cache *cache, struct gdri_entry *e)
 {
-	gdri_pages_erase(&cache->pages, e->start, e->end);
-	gdri_lru_remove(&cache->lru, &e->lru);
+	gdri_pages_erase(&cache->pages, e->start, gdri_entry_end(e));
+	gdri_lru_remove(&cache->lru, &e->rest->lru);
 	cache->bytes -= gdri_entry_bytes(e);
 	if (atomic_fetch_and_explicit(&e->state, ~GDRI_CACHE_LIVE, memory_order_acq_rel) ==
 	    GDRI_CACHE_LIVE)
@@ -161,9 +163,7 @@ static size_t in_use_locked(const struct gdri_cache *cache)
 	size_t count = cache->detached;
 
 	for (size_t i = 0; i < cache->lru.count; i++) {
-		const struct gdri_entry *e =
-			(const struct gdri_entry *)((const char *)cache->lru.heap[i] -
-						    offsetof(struct gdri_entry, lru));
+		const struct gdri_entry *e = gdri_entry_of(cache->lru.heap[i]);
 
 		count += atomic_load_explicit(&e->state, memory_order_relaxed) != GDRI_CACHE_LIVE;
 	}
@@ -226,8 +226,7 @@ int gdri_cache_destroy(struct gdri_cache *cache, bool force)
 	}
 	gdri_slot_retire(&cache->slot);
 	while ((node = gdri_lru_first(&cache->lru)))
-		gdri_cache_kill_locked(cache, (struct gdri_entry *)(void *)((char *)node -
-							offsetof(struct gdri_entry, lru)));
+		gdri_cache_kill_locked(cache, gdri_entry_of(node));
 	release_detached_locked(cache);
 	gdri_lru_destroy(&cache->lru);
 	gdri_pages_destroy(&cache->pages);

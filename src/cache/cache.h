@@ -33,20 +33,29 @@ enum { GDRI_CACHE_SHARDS = 16 };
 
 struct gdri_cache;
 
+/* What a hit does not look at, save for its tags. */
+struct gdri_entry_rest {
+	struct gdri_region region;
+	struct gdri_entry *entry;
+	struct gdri_lru_node lru;      /* while LIVE; under the lock */
+	struct gdri_entry_rest *aside; /* while eviction passes it over; under the lock */
+};
+
+/* One cache line: a hit among many regions costs little more than that line. */
 struct gdri_entry {
 	struct gdri_slot slot;
+
+	/* Set before the entry becomes LIVE, constant until it is released; but state and stamp. */
+	uint32_t pages;	 /* GPU pages from start on */
 	_Atomic uint64_t state;
 	_Atomic uint64_t stamp; /* gdri_lru_now() of the last put */
-
-	/* Set before the entry becomes LIVE, constant until it is released. */
-	uint64_t start, end; /* whole GPU pages */
-	char *cpu;	     /* stands for start */
+	uint64_t start;
+	char *cpu; /* stands for start */
 	gdr_mh_t handle;
-	struct gdri_region region;
-
-	struct gdri_lru_node lru; /* while LIVE; under the lock */
-	struct gdri_entry *aside; /* while eviction passes it over; under the lock */
+	struct gdri_entry_rest *rest;
 };
+
+_Static_assert(sizeof(struct gdri_entry) == 64, "a cache line");
 
 struct gdri_cache {
 	struct gdri_slot slot;
@@ -110,10 +119,28 @@ bool gdri_cache_evict_locked(struct gdri_cache *cache, int device, uint64_t byte
 void gdri_cache_trim_locked(struct gdri_cache *cache, uint64_t bytes, uint64_t regions);
 void gdri_cache_limit_locked(struct gdri_cache *cache, int device);
 
+static inline uint64_t gdri_entry_size(const struct gdri_entry *e)
+{
+	return (uint64_t)e->pages << GPU_PAGE_SHIFT;
+}
+
+static inline uint64_t gdri_entry_end(const struct gdri_entry *e)
+{
+	return e->start + gdri_entry_size(e);
+}
+
+/* The entry of a node in cache->lru. */
+static inline struct gdri_entry *gdri_entry_of(struct gdri_lru_node *node)
+{
+	return ((struct gdri_entry_rest *)(void *)((char *)node -
+						   offsetof(struct gdri_entry_rest, lru)))
+		->entry;
+}
+
 /* The cost of an entry against max_bytes: what it takes of a BAR. */
 static inline uint64_t gdri_entry_bytes(const struct gdri_entry *e)
 {
-	return e->region.pin.backend->id == GDR_BACKEND_HOST ? 0 : e->end - e->start;
+	return e->rest->region.pin.backend->id == GDR_BACKEND_HOST ? 0 : gdri_entry_size(e);
 }
 
 /* Adds a user; false if the entry is not LIVE. */
@@ -145,7 +172,9 @@ static inline bool gdri_entry_unuse(struct gdri_entry *e, bool *last)
 
 static inline bool gdri_entry_has(const struct gdri_entry *e, uint64_t addr, size_t size)
 {
-	return addr >= e->start && addr < e->end && size && size <= e->end - addr;
+	uint64_t offset = addr - e->start, length = gdri_entry_size(e);
+
+	return offset < length && size && size <= length - offset;
 }
 
 #endif

@@ -8,11 +8,6 @@
 #include "log.h"
 #include "nvml.h"
 
-static struct gdri_entry *entry_of(struct gdri_lru_node *node)
-{
-	return (struct gdri_entry *)(void *)((char *)node - offsetof(struct gdri_entry, lru));
-}
-
 /* Takes an entry out if nobody uses it: afterwards nobody can. */
 static bool take_idle(struct gdri_entry *e)
 {
@@ -29,7 +24,8 @@ static bool take_idle(struct gdri_entry *e)
 bool gdri_cache_evict_locked(struct gdri_cache *cache, int device, uint64_t bytes)
 {
 	uint64_t start = gdri_lru_now() + 1, freed = 0; /* behind all that is idle now */
-	struct gdri_entry *aside = NULL, *e;
+	struct gdri_entry_rest *aside = NULL;
+	struct gdri_entry *e;
 	struct gdri_lru_node *node;
 	bool any = false;
 
@@ -38,19 +34,20 @@ bool gdri_cache_evict_locked(struct gdri_cache *cache, int device, uint64_t byte
 	       node->key < start) {
 		uint64_t stamp;
 
-		e = entry_of(node);
+		e = gdri_entry_of(node);
 		stamp = atomic_load_explicit(&e->stamp, memory_order_relaxed);
 		if (stamp > node->key) {
 			gdri_lru_raise(&cache->lru, node, stamp);
-		} else if (device >= 0 && (e->region.pin.device != device || !gdri_entry_bytes(e))) {
+		} else if (device >= 0 &&
+			   (e->rest->region.pin.device != device || !gdri_entry_bytes(e))) {
 			gdri_lru_remove(&cache->lru, node);
-			e->aside = aside;
-			aside = e;
+			e->rest->aside = aside;
+			aside = e->rest;
 		} else if (!take_idle(e)) {
 			/* Its put is yet to come, and will stamp it later than this. */
 			gdri_lru_raise(&cache->lru, node, start);
 		} else {
-			gdri_pages_erase(&cache->pages, e->start, e->end);
+			gdri_pages_erase(&cache->pages, e->start, gdri_entry_end(e));
 			gdri_lru_remove(&cache->lru, node);
 			cache->bytes -= gdri_entry_bytes(e);
 			freed += gdri_entry_bytes(e);

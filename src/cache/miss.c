@@ -4,6 +4,7 @@
  * entry valid. See cache.h.
  */
 #include <errno.h>
+#include <stdlib.h>
 
 #include "cache/cache.h"
 #include "ctx.h"
@@ -14,13 +15,14 @@
 bool gdri_cache_is_valid(const struct gdri_cache *cache, struct gdri_entry *e, uint64_t addr,
 			 size_t size)
 {
+	struct gdri_region *r = &e->rest->region;
 	int flag;
 
 	switch (cache->validity) {
 	case GDR_CACHE_CHECK_TAG:
-		return gdri_region_prove(&e->region, addr, size) == GDRI_PROVEN;
+		return gdri_region_prove(r, addr, size) == GDRI_PROVEN;
 	case GDR_CACHE_CHECK_CALLBACK:
-		return !e->region.pin.backend->callback_flag(&e->region.pin, &flag) && !flag;
+		return !r->pin.backend->callback_flag(&r->pin, &flag) && !flag;
 	default:
 		return true;
 	}
@@ -31,7 +33,7 @@ static bool is_valid_locked(const struct gdri_cache *cache, struct gdri_entry *e
 			    size_t size)
 {
 	if (cache->validity == GDR_CACHE_CHECK_TAG)
-		return gdri_region_prove_late(&e->region, addr, size) == GDRI_PROVEN;
+		return gdri_region_prove_late(&e->rest->region, addr, size) == GDRI_PROVEN;
 	return gdri_cache_is_valid(cache, e, addr, size);
 }
 
@@ -56,9 +58,9 @@ static void join_locked(struct gdri_cache *cache, uint64_t *low, uint64_t *high)
 	struct gdri_entry *e;
 
 	while ((e = gdri_pages_next(&cache->pages, at, *high))) {
-		const struct gdri_region *r = &e->region;
+		const struct gdri_region *r = &e->rest->region;
 
-		at = e->end;
+		at = gdri_entry_end(e);
 		if (!is_valid_locked(cache, e, r->low, r->high - r->low)) {
 			gdri_cache_kill_locked(cache, e);
 			cache->invalidations++;
@@ -72,50 +74,51 @@ static void join_locked(struct gdri_cache *cache, uint64_t *low, uint64_t *high)
 }
 
 /* Pins and maps; while there is no room, evicts what is idle and tries again. */
-static int open_region(struct gdri_cache *cache, struct gdri_entry *e, const struct gdri_memory *m,
-		       uint64_t low, uint64_t high)
+static int open_region(struct gdri_cache *cache, struct gdri_entry *e,
+		       const struct gdri_memory *m, uint64_t low, uint64_t high)
 {
 	uint32_t flags = cache->validity == GDR_CACHE_CHECK_TAG ? GDRI_REGION_TAGGED : 0;
+	struct gdri_region *r = &e->rest->region;
 	int rc;
 
 	gdri_cache_trim_locked(cache, m->kind == GDRI_MEMORY_HOST ? 0 : high - low, 1);
 	do {
-		rc = gdri_region_open(&e->region, cache->ctx, low, high, flags);
+		rc = gdri_region_open(r, cache->ctx, low, high, flags);
 	} while (rc == -ENOMEM && gdri_cache_evict_locked(cache, m->device, high - low));
 	if (rc || cache->validity != GDR_CACHE_CHECK_CALLBACK)
 		return rc;
-	if (e->region.pin.persistent ||
-	    e->region.pin.backend->callback_flag == gdri_default_callback_flag)
+	if (r->pin.persistent ||
+	    r->pin.backend->callback_flag == gdri_default_callback_flag)
 		rc = gdri_fail(ENOTSUP, "a pin of the %s backend is not revoked when its memory is "
 					"freed, so that there is no callback flag to look at",
-			       e->region.pin.backend->name);
+			       r->pin.backend->name);
 	if (rc)
-		gdri_region_close(&e->region);
+		gdri_region_close(r);
 	return rc;
 }
 
 /* Kills what the new entry takes the place of, and makes it LIVE with one user. */
 static int enter_locked(struct gdri_cache *cache, struct gdri_entry *e)
 {
-	struct gdri_region *r = &e->region;
+	struct gdri_region *r = &e->rest->region;
 	struct gdri_entry *old;
 	uint64_t now;
 	int rc;
 
 	e->start = r->pin.va;
-	e->end = gdri_region_end(r);
+	e->pages = (uint32_t)(r->pin.mapped_size >> GPU_PAGE_SHIFT);
 	e->cpu = r->pin.map;
-	rc = gdri_region_lend(r, cache->ctx, e->start, e->end - e->start, &e->handle);
+	rc = gdri_region_lend(r, cache->ctx, e->start, gdri_entry_end(e) - e->start, &e->handle);
 	if (rc)
 		return rc;
-	while ((old = gdri_pages_next(&cache->pages, e->start, e->end)))
+	while ((old = gdri_pages_next(&cache->pages, e->start, gdri_entry_end(e))))
 		gdri_cache_kill_locked(cache, old);
 	now = gdri_lru_now();
 	atomic_store_explicit(&e->stamp, now, memory_order_relaxed);
-	rc = gdri_lru_add(&cache->lru, &e->lru, now);
+	rc = gdri_lru_add(&cache->lru, &e->rest->lru, now);
 	if (rc)
 		goto err_handle;
-	rc = gdri_pages_enter(&cache->pages, e->start, e->end, e);
+	rc = gdri_pages_enter(&cache->pages, e->start, gdri_entry_end(e), e);
 	if (rc)
 		goto err_lru;
 	cache->bytes += gdri_entry_bytes(e);
@@ -125,7 +128,7 @@ static int enter_locked(struct gdri_cache *cache, struct gdri_entry *e)
 	return 0;
 
 err_lru:
-	gdri_lru_remove(&cache->lru, &e->lru);
+	gdri_lru_remove(&cache->lru, &e->rest->lru);
 err_handle:
 	gdri_cache_end_handle(cache, e);
 	return rc;
@@ -153,6 +156,12 @@ static int insert_locked(struct gdri_cache *cache, uint64_t addr, size_t size,
 	e = (struct gdri_entry *)gdri_slots_new(cache->entries);
 	if (!e)
 		return gdri_fail(ENOMEM, "no memory for a cache entry");
+	e->rest = calloc(1, sizeof(*e->rest));
+	if (!e->rest) {
+		rc = gdri_fail(ENOMEM, "no memory for a cache entry");
+		goto err_free;
+	}
+	e->rest->entry = e;
 	rc = open_region(cache, e, &m, low, high);
 	/* What is around the range may not be mappable together with it, or be too much. */
 	if (rc && (low < addr || high > addr + size))
@@ -161,13 +170,15 @@ static int insert_locked(struct gdri_cache *cache, uint64_t addr, size_t size,
 		goto err_free;
 	rc = enter_locked(cache, e);
 	if (rc) {
-		gdri_region_close(&e->region);
+		gdri_region_close(&e->rest->region);
 		goto err_free;
 	}
 	*out = e;
 	return 0;
 
 err_free:
+	free(e->rest);
+	e->rest = NULL;
 	gdri_slots_free(cache->entries, &e->slot);
 	return rc;
 }
