@@ -56,7 +56,7 @@ LIB_SRCS := $(addprefix src/, gdrapi.c copies.c ctx.c handle.c slots.c process.c
 	env.c cuda.c backend/backends.c backend/dmabuf.c backend/vulkan.c \
 	backend/vulkan_device.c backend/host.c nvml.c \
 	$(addprefix memory/, calls.c mem.c pages.c range.c region.c tags.c) \
-	$(addprefix cache/, cache.c calls.c evict.c lru.c miss.c)) $(GDRI_COPY_SRCS)
+	$(addprefix cache/, cache.c calls.c evict.c lru.c miss.c pool.c)) $(GDRI_COPY_SRCS)
 
 LIB := $(O)/$(LIB_REAL)
 LIB_LINKS := $(O)/$(LIB_SONAME) $(O)/libgdrapi.so

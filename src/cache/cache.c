@@ -22,19 +22,6 @@ static void init_cache(struct gdri_slot *slot)
 
 struct gdri_slots gdri_caches = GDRI_SLOTS_INIT(struct gdri_cache, init_cache);
 
-static void init_entry(struct gdri_slot *slot)
-{
-	(void)slot; /* all zeroes: not LIVE, no users */
-}
-
-static void free_entries(struct gdri_slots *entries)
-{
-	for (size_t i = 0; i < GDRI_SLOTS_CHUNKS; i++)
-		free(atomic_load_explicit(&entries->chunks[i], memory_order_relaxed));
-	pthread_mutex_destroy(&entries->lock);
-	free(entries);
-}
-
 static int check_options(const gdr_cache_options_t *o)
 {
 	if (o->validity > GDR_CACHE_NOTIFIED)
@@ -55,17 +42,10 @@ int gdri_cache_create(struct gdri_ctx *ctx, gdr_t g, const gdr_cache_options_t *
 	if (!cache)
 		return gdri_fail(ENOMEM, "no memory for a cache");
 	rc = gdri_pages_init(&cache->pages);
-	if (rc)
-		goto err_free;
-	cache->entries = calloc(1, sizeof(*cache->entries));
-	if (!cache->entries) {
-		rc = gdri_fail(ENOMEM, "no memory for a cache");
-		goto err_pages;
+	if (rc) {
+		gdri_slots_free(&gdri_caches, &cache->slot);
+		return rc;
 	}
-	cache->entries->object_size = (sizeof(struct gdri_entry) + 63) & ~(size_t)63;
-	cache->entries->init = init_entry;
-	pthread_mutex_init(&cache->entries->lock, NULL);
-
 	cache->ctx = ctx;
 	cache->g = g;
 	cache->validity = o->validity;
@@ -90,12 +70,6 @@ int gdri_cache_create(struct gdri_ctx *ctx, gdr_t g, const gdr_cache_options_t *
 	atomic_store_explicit(&cache->owner, gdri_process_tag(), memory_order_relaxed);
 	*out = (gdr_cache_t)(uintptr_t)gdri_slot_publish(&cache->slot);
 	return 0;
-
-err_pages:
-	gdri_pages_destroy(&cache->pages);
-err_free:
-	gdri_slots_free(&gdri_caches, &cache->slot);
-	return rc;
 }
 
 /* Ends the handle that users of an entry copy with. */
@@ -117,7 +91,7 @@ void gdri_cache_release_locked(struct gdri_cache *cache, struct gdri_entry *e)
 	free(e->rest);
 	e->rest = NULL;
 	gdri_slot_retire(&e->slot);
-	gdri_slots_free(cache->entries, &e->slot);
+	gdri_pool_free(&cache->entries, &e->slot);
 }
 
 /* Takes a LIVE entry out of the cache; it is released now, or by its last user. */
@@ -200,12 +174,8 @@ static void unlink_cache(struct gdri_cache *cache)
 /* Releases what users have not given back: their pointers are gone with it. */
 static void release_detached_locked(struct gdri_cache *cache)
 {
-	for (uint32_t i = 0; cache->detached && i < cache->entries->count; i++) {
-		char *chunk = atomic_load_explicit(
-			&cache->entries->chunks[i / GDRI_SLOTS_PER_CHUNK], memory_order_relaxed);
-		struct gdri_entry *e =
-			(struct gdri_entry *)(void *)(chunk + i % GDRI_SLOTS_PER_CHUNK *
-								      cache->entries->object_size);
+	for (uint32_t i = 0; cache->detached && i < cache->entries.count; i++) {
+		struct gdri_entry *e = (struct gdri_entry *)gdri_pool_at(&cache->entries, i);
 
 		if (!atomic_load_explicit(&e->state, memory_order_relaxed))
 			continue;
@@ -230,8 +200,7 @@ int gdri_cache_destroy(struct gdri_cache *cache, bool force)
 	release_detached_locked(cache);
 	gdri_lru_destroy(&cache->lru);
 	gdri_pages_destroy(&cache->pages);
-	free_entries(cache->entries);
-	cache->entries = NULL;
+	gdri_pool_destroy(&cache->entries);
 	pthread_mutex_unlock(&cache->lock);
 	unlink_cache(cache);
 	gdri_slots_free(&gdri_caches, &cache->slot);

@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #include "cache/lru.h"
+#include "cache/pool.h"
 #include "gdrapi.h"
 #include "memory/pages.h"
 #include "memory/region.h"
@@ -55,7 +56,7 @@ struct gdri_entry {
 	struct gdri_entry_rest *rest;
 };
 
-_Static_assert(sizeof(struct gdri_entry) == 64, "a cache line");
+_Static_assert(sizeof(struct gdri_entry) == GDRI_POOL_OBJECT, "a cache line");
 
 struct gdri_cache {
 	struct gdri_slot slot;
@@ -70,7 +71,7 @@ struct gdri_cache {
 	bool limit_by_bar;    /* max_bytes follows the BARs of the GPUs seen */
 
 	struct gdri_pages pages;   /* read without the lock */
-	struct gdri_slots *entries; /* likewise */
+	struct gdri_pool entries;  /* found in without the lock, changed with it */
 
 	struct {
 		_Alignas(64) _Atomic uint64_t hits;

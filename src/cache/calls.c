@@ -144,7 +144,7 @@ int gdr_cache_put(gdr_cache_t c, gdr_region_t *region)
 		return -rc;
 	if (!region)
 		return fail_null("region");
-	e = (struct gdri_entry *)gdri_slots_find(cache->entries, region->entry);
+	e = (struct gdri_entry *)gdri_pool_find(&cache->entries, region->entry);
 	if (!e)
 		return -gdri_fail(EINVAL, "not a region of this cache, or put already");
 	atomic_store_explicit(&e->stamp, gdri_lru_now(), memory_order_relaxed);

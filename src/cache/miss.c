@@ -153,7 +153,7 @@ static int insert_locked(struct gdri_cache *cache, uint64_t addr, size_t size,
 		low = addr;
 		high = addr + size;
 	}
-	e = (struct gdri_entry *)gdri_slots_new(cache->entries);
+	e = (struct gdri_entry *)gdri_pool_new(&cache->entries);
 	if (!e)
 		return gdri_fail(ENOMEM, "no memory for a cache entry");
 	e->rest = calloc(1, sizeof(*e->rest));
@@ -179,7 +179,7 @@ static int insert_locked(struct gdri_cache *cache, uint64_t addr, size_t size,
 err_free:
 	free(e->rest);
 	e->rest = NULL;
-	gdri_slots_free(cache->entries, &e->slot);
+	gdri_pool_free(&cache->entries, &e->slot);
 	return rc;
 }
 
