@@ -43,7 +43,8 @@ static const struct tool tool = {
 	"  are timed together, one by one; the median is shown, and how many times longer that is\n"
 	"  than a hit. Among many regions hits go to random ones; the regions are parts of one\n"
 	"  allocation of cuMemHostAlloc, because a process may not have so many mappings of the\n"
-	"  BAR, and the cache does not look at what a region is made of.",
+	"  BAR, and the cache does not look at what a region is made of. Beside it stands what a\n"
+	"  load of one of as many cache lines costs on this machine.",
 	options,
 	sizeof(options) / sizeof(options[0]),
 };
@@ -149,6 +150,40 @@ static gdr_cache_t make_cache(gdr_t g, gdr_cache_validity_t validity)
 	return cache;
 }
 
+/*
+ * What this machine makes of n cache lines at random, whatever one does with them: the time of a
+ * load that depends on the one before.
+ */
+static double measure_loads(size_t n)
+{
+	struct line {
+		struct line *next;
+		char rest[56];
+	} *lines = tool_alloc_pages((n * sizeof(*lines) + 4095) & ~(size_t)4095), *at = lines;
+	uint64_t x = 88172645463325252ull, start;
+	long count = opt.hits;
+
+	for (size_t i = 0; i < n; i++)
+		lines[i].next = &lines[i];
+	/* Sattolo's shuffle: one cycle through all of them. */
+	for (size_t i = n - 1; i > 0; i--) {
+		size_t k = next_random(&x) % i;
+		struct line *t = lines[i].next;
+
+		lines[i].next = lines[k].next;
+		lines[k].next = t;
+	}
+	for (size_t i = 0; i < n; i++)
+		at = at->next;
+	start = timing_ticks();
+	for (long i = 0; i < count; i++)
+		at = at->next;
+	start = timing_ticks() - start;
+	__asm__ volatile("" : : "r"(at));
+	free(lines);
+	return (double)start * timing.ns_per_tick / (double)count;
+}
+
 /* Without a cache: the median of pin, map, unmap and unpin, in nanoseconds. */
 static double measure_pins(gdr_t g, uint64_t addr, size_t size)
 {
@@ -192,9 +227,9 @@ static void measure_growth(struct bench *b, struct json *j)
 	if (j)
 		json_array(j, "growth");
 	else
-		printf("\n   regions    hit, ns   of 10\n");
+		printf("\n   regions    hit, ns   of 10   a load among as many lines, ns\n");
 	for (size_t n = most < 10 ? most : 10; n; n = n * 10 <= most ? n * 10 : n < most ? most : 0) {
-		double ns;
+		double ns, load;
 
 		progress_show("regions", n);
 		for (; made < n; made++) {
@@ -205,15 +240,17 @@ static void measure_growth(struct bench *b, struct json *j)
 				tool_fail("region %zu: %s", made, gdr_last_error());
 		}
 		ns = measure_hits(cache, addr, n);
+		load = measure_loads(n);
 		first = first > 0 ? first : ns;
 		progress_clear();
 		if (j) {
 			json_object(j, NULL);
 			json_uint(j, "regions", n);
 			json_number(j, "hit_ns", ns);
+			json_number(j, "load_ns", load);
 			json_end(j);
 		} else {
-			printf("%10zu %10.1f %7.2f\n", n, ns, ns / first);
+			printf("%10zu %10.1f %7.2f   %.1f\n", n, ns, ns / first, load);
 		}
 	}
 	if (j)
