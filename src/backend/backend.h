@@ -93,6 +93,7 @@ struct gdri_backend {
 	void (*after_fork)(void);
 };
 
+extern const struct gdri_backend gdri_backend_gdrdrv;
 extern const struct gdri_backend gdri_backend_dmabuf;
 extern const struct gdri_backend gdri_backend_vulkan;
 extern const struct gdri_backend gdri_backend_host;

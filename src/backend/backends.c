@@ -15,6 +15,7 @@
 #include "log.h"
 
 static const struct gdri_backend *const all_backends[] = {
+	&gdri_backend_gdrdrv,
 	&gdri_backend_dmabuf,
 	&gdri_backend_vulkan,
 	&gdri_backend_host,
