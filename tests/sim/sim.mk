@@ -8,7 +8,8 @@ SIM_OUT := $(O)/sim
 
 SIM_SRC_common := fault.c machine.c
 SIM_SRC_cuda := state.c device.c context.c va.c object.c table.c memory.c host.c vmm.c share.c \
-	dmabuf.c mmap_hook.c pointer.c copy.c stream.c kernel.c kernels.c proc.c
+	dmabuf.c mmap_hook.c pointer.c copy.c stream.c kernel.c kernels.c proc.c \
+	pins.c
 
 SIM_LIBS := $(SIM_OUT)/libcuda.so.1
 
@@ -24,6 +25,8 @@ $(SIM_OUT)/%.o: $(SIM_DIR)%.c
 
 $(SIM_OUT)/libcuda.so.1: $(call sim_objs,$(SIM_SRC_cuda))
 	$(CC) $(CFLAGS) $(LDFLAGS) $(SIM_LDFLAGS) -Wl,-soname,$(@F) -o $@ $^ -ldl
+
+include $(SIM_DIR)node/node.mk
 
 .PHONY: sim
 sim: $(SIM_LIBS)
