@@ -63,6 +63,8 @@ static void every_size_and_offset(void)
 			/* CPU to GPU: the bytes, and none beside them. */
 			pattern(expect, sizeof(expect), (unsigned int)(size * 131 + offset));
 			CU(cu.MemcpyHtoD(m.v.ptr + 4096 - 64, expect, sizeof(expect)));
+			/* VMM memory refuses SYNC_MEMOPS: the copy may still be under way. */
+			CU(cu.CtxSynchronize());
 			pattern(in, (size_t)size, (unsigned int)(size * 7 + offset * 3 + 1));
 			OK(gdr_copy_to_mapping(m.h, m.p + at, in, (size_t)size));
 			memcpy(expect + offset, in, (size_t)size);
