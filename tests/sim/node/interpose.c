@@ -8,8 +8,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -19,7 +19,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* Set once, by the first caller: before other threads exist, or under pthread_once. */
+/* Set by the first caller, and again with the same values by one that comes at the same time. */
 static struct {
 	struct libc_calls calls;
 	int (*open)(const char *, int, ...);
@@ -29,7 +29,7 @@ static struct {
 	int (*madvise)(void *, size_t, int);
 } next;
 
-static pthread_once_t once = PTHREAD_ONCE_INIT;
+static atomic_bool ready;
 
 static void find(void *slot, const char *name)
 {
@@ -53,7 +53,11 @@ static void find_all(void)
 
 const struct libc_calls *libc_calls(void)
 {
-	pthread_once(&once, find_all);
+	/* No lock: a sanitizer's run time calls mmap before its locks can be used. */
+	if (!atomic_load_explicit(&ready, memory_order_acquire)) {
+		find_all();
+		atomic_store_explicit(&ready, true, memory_order_release);
+	}
 	return &next.calls;
 }
 

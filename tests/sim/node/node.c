@@ -54,7 +54,7 @@ struct node {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic(struct node *) nodes[MAX_FD]; /* by descriptor; written under lock */
 static atomic_uint n_pins, n_maps;
-static int hole = -1; /* an empty file: a map of it gives SIGBUS */
+static int hole; /* an empty file: a map of it gives SIGBUS */
 
 static const struct {
 	unsigned long request;
@@ -94,6 +94,12 @@ static bool find_cuda(void)
 	found = cuda.unpin;
 	pthread_mutex_unlock(&lock);
 	return found;
+}
+
+/* Before any test counts descriptors. */
+__attribute__((constructor)) static void make_hole(void)
+{
+	hole = (int)syscall(SYS_memfd_create, "gdrdrv-revoked", 1u /* MFD_CLOEXEC */);
 }
 
 static struct node *node_at(int fd)
@@ -188,8 +194,6 @@ int node_open(void)
 	}
 	node->fd = fd;
 	pthread_mutex_lock(&lock);
-	if (hole < 0)
-		hole = (int)syscall(SYS_memfd_create, "gdrdrv-revoked", 1u);
 	atomic_store(&nodes[fd], node);
 	pthread_mutex_unlock(&lock);
 	return fd;
