@@ -137,5 +137,6 @@ const struct gdri_backend gdri_backend_dmabuf = {
 	.map = dmabuf_map,
 	.unmap = dmabuf_unmap,
 	.callback_flag = gdri_default_callback_flag,
+	.event_fd = gdri_default_event_fd,
 	.after_fork = gdri_default_after_fork,
 };

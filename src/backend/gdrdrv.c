@@ -473,6 +473,30 @@ static int gdrdrv_callback_flag(struct gdri_pin *pin, int *flag)
 	return 0;
 }
 
+/*
+ * The node itself. A driver without poll of its own leaves the answer to the kernel, which then
+ * says that writing would not block; ours never says that. In persistent mode too: a pin for which
+ * the GPU driver has no persistent pages can be revoked.
+ */
+static int gdrdrv_event_fd(void *state, int *fd)
+{
+	const struct gdrdrv *drv = state;
+	struct pollfd p = { .fd = drv->fd, .events = POLLPRI | POLLIN | POLLOUT };
+	int n;
+
+	do
+		n = poll(&p, 1, 0);
+	while (n < 0 && errno == EINTR);
+	if (n < 0)
+		return gdri_fail(ENOTSUP, "poll of " GDRDRV_NODE ": %s", strerror(errno));
+	if (p.revents & ~POLLPRI)
+		return gdri_fail(ENOTSUP, "this gdrdrv driver (%u.%u) gives no notice",
+				 drv->version >> MAJOR_VERSION_SHIFT,
+				 drv->version & MINOR_VERSION_MASK);
+	*fd = drv->fd;
+	return 0;
+}
+
 const struct gdri_backend gdri_backend_gdrdrv = {
 	.name = "gdrdrv",
 	.id = GDR_BACKEND_GDRDRV,
@@ -486,5 +510,6 @@ const struct gdri_backend gdri_backend_gdrdrv = {
 	.map = gdrdrv_map,
 	.unmap = gdrdrv_unmap,
 	.callback_flag = gdrdrv_callback_flag,
+	.event_fd = gdrdrv_event_fd,
 	.after_fork = gdri_default_after_fork,
 };
