@@ -193,7 +193,12 @@ static void use_range(gdr_t g, uint64_t base)
 	ck_assert_int_eq(cu.dtoh(out, addr, size), 0);
 	ck_assert_mem_eq(in, out, size);
 	ck_assert_int_eq(gdr_map(g, h, &map, 1), EAGAIN);
+	ck_assert_int_eq(gdr_unmap(g, h, (char *)map + 4096, 2 * GPU_PAGE_SIZE), EINVAL);
 	assert_ok(gdr_unmap(g, h, map, 2 * GPU_PAGE_SIZE));
+	assert_ok(gdr_map(g, h, &map, 1));
+	/* The device address stands for the mapping; another one does not. */
+	ck_assert_int_eq(gdr_unmap(g, h, (void *)(addr + 2 * GPU_PAGE_SIZE), 1), EINVAL);
+	assert_ok(gdr_unmap(g, h, (void *)addr, 1));
 	assert_ok(gdr_map(g, h, &map, 1));
 	assert_ok(gdr_unpin_buffer(g, h));
 	ck_assert_uint_eq(node.pins(), 0);
