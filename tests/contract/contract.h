@@ -41,41 +41,41 @@ void *contract_guarded(size_t size);
 }
 #endif
 
-#define FAIL(...)                                                                                  \
-	do {                                                                                       \
-		fprintf(stderr, "%s:%d: ", __FILE__, __LINE__);                                    \
-		fprintf(stderr, __VA_ARGS__);                                                      \
-		fputc('\n', stderr);                                                               \
-		exit(1);                                                                           \
+#define FAIL(...)                                               \
+	do {                                                    \
+		fprintf(stderr, "%s:%d: ", __FILE__, __LINE__); \
+		fprintf(stderr, __VA_ARGS__);                   \
+		fputc('\n', stderr);                            \
+		exit(1);                                        \
 	} while (0)
 
-#define CHECK(cond)                                                                                \
-	do {                                                                                       \
-		if (!(cond))                                                                       \
-			FAIL("%s is not so", #cond);                                               \
+#define CHECK(cond)                                  \
+	do {                                         \
+		if (!(cond))                         \
+			FAIL("%s is not so", #cond); \
 	} while (0)
 
 /* A call of the interface: 0 or it is over. */
-#define OK(call)                                                                                   \
-	do {                                                                                       \
-		int rc_ = (call);                                                                  \
-		if (rc_)                                                                           \
-			FAIL("%s: %s (%d)", #call, strerror(rc_), rc_);                            \
+#define OK(call)                                                        \
+	do {                                                            \
+		int rc_ = (call);                                       \
+		if (rc_)                                                \
+			FAIL("%s: %s (%d)", #call, strerror(rc_), rc_); \
 	} while (0)
 
-#define LOAD(library, slot, name)                                                                  \
-	do {                                                                                       \
-		void *symbol_ = dlsym(library, name);                                              \
-		if (!symbol_)                                                                      \
-			FAIL("no symbol %s", name);                                                \
-		memcpy(&(slot), &symbol_, sizeof(symbol_));                                        \
+#define LOAD(library, slot, name)                           \
+	do {                                                \
+		void *symbol_ = dlsym(library, name);       \
+		if (!symbol_)                               \
+			FAIL("no symbol %s", name);         \
+		memcpy(&(slot), &symbol_, sizeof(symbol_)); \
 	} while (0)
 
-#define DISABLED(...)                                                                              \
-	do {                                                                                       \
-		printf(__VA_ARGS__);                                                               \
-		putchar('\n');                                                                     \
-		exit(CONTRACT_DISABLED);                                                           \
+#define DISABLED(...)                    \
+	do {                             \
+		printf(__VA_ARGS__);     \
+		putchar('\n');           \
+		exit(CONTRACT_DISABLED); \
 	} while (0)
 
 /* Whether a word written by the CPU at `map` is the GPU's word at `address`, and the other way. */

@@ -24,11 +24,11 @@ static struct {
 	__typeof__(&cuMemSetAccess) access;
 } cu;
 
-#define CUDA(call)                                                                                 \
-	do {                                                                                       \
-		CUresult r_ = (call);                                                              \
-		if (r_)                                                                            \
-			FAIL("%s: CUDA error %d", #call, (int)r_);                                 \
+#define CUDA(call)                                                 \
+	do {                                                       \
+		CUresult r_ = (call);                              \
+		if (r_)                                            \
+			FAIL("%s: CUDA error %d", #call, (int)r_); \
 	} while (0)
 
 static void start(void)

@@ -137,14 +137,14 @@ static int count_fds(void)
 	return n;
 }
 
-#define assert_ok(call)                                                                            \
-	do {                                                                                       \
-		int rc_ = (call);                                                                  \
-		ck_assert_msg(rc_ == 0, #call ": %s: %s", strerror(rc_), gdr_last_error());        \
+#define assert_ok(call)                                                                     \
+	do {                                                                                \
+		int rc_ = (call);                                                           \
+		ck_assert_msg(rc_ == 0, #call ": %s: %s", strerror(rc_), gdr_last_error()); \
 	} while (0)
 
-#define assert_text(part)                                                                          \
-	ck_assert_msg(strstr(gdr_last_error(), part), "\"%s\" is not in: %s", part,               \
+#define assert_text(part)                                                           \
+	ck_assert_msg(strstr(gdr_last_error(), part), "\"%s\" is not in: %s", part, \
 		      gdr_last_error())
 
 /* ---- levels and modes -------------------------------------------------------------------------- */
@@ -443,11 +443,11 @@ START_TEST(test_pin_errors)
 		const char *rule;
 		int err;
 	} cases[] = {
-		{ "PIN_BUFFER_V2:*=EINVAL", EINVAL }, { "PIN_BUFFER_V2:*=ENOMEM", ENOMEM },
-		{ "PIN_BUFFER_V2:*=ENOSPC", ENOMEM }, { "PIN_BUFFER_V2:*=EACCES", EACCES },
-		{ "PIN_BUFFER_V2:*=EPERM", EACCES },  { "PIN_BUFFER_V2:*=ENOTSUPP", ENOTSUP },
-		{ "PIN_BUFFER_V2:*=EOPNOTSUPP", ENOTSUP }, { "PIN_BUFFER_V2:*=ENOTTY", ENOTSUP },
-		{ "PIN_BUFFER_V2:*=ENODEV", ENODEV }, { "PIN_BUFFER_V2:*=EFAULT", EIO },
+		{ "PIN_BUFFER_V2:*=EINVAL", EINVAL },	    { "PIN_BUFFER_V2:*=ENOMEM", ENOMEM },
+		{ "PIN_BUFFER_V2:*=ENOSPC", ENOMEM },	    { "PIN_BUFFER_V2:*=EACCES", EACCES },
+		{ "PIN_BUFFER_V2:*=EPERM", EACCES },	    { "PIN_BUFFER_V2:*=ENOTSUPP", ENOTSUP },
+		{ "PIN_BUFFER_V2:*=EOPNOTSUPP", ENOTSUP },  { "PIN_BUFFER_V2:*=ENOTTY", ENOTSUP },
+		{ "PIN_BUFFER_V2:*=ENODEV", ENODEV },	    { "PIN_BUFFER_V2:*=EFAULT", EIO },
 		{ "PIN_BUFFER_V2:*=EOVERFLOW", EOVERFLOW }, { "GET_INFO_V2:*=EINVAL", EINVAL },
 		{ "GET_INFO_V2:*=EACCES", EACCES },
 	};
@@ -489,12 +489,18 @@ START_TEST(test_map_errors)
 		const char *rule;
 		int err;
 	} cases[] = {
-		{ "MMAP:*=ENOMEM", ENOMEM },	 { "MMAP:*=EINVAL", EINVAL },
-		{ "MMAP:*=EACCES", EACCES },	 { "MMAP:*=EAGAIN", EIO },
-		{ "MMAP:*=EPERM", EACCES },	 { "MADVISE:*=ENOMEM", ENOMEM },
-		{ "MADVISE:*=EINVAL", ENOTSUP }, { "MMAP:*=REVOKE", EINVAL },
-		{ "GET_INFO_V2:*=EINVAL", EINVAL }, { "REQ_MAPPING_TYPE:*=EINVAL", EINVAL },
-		{ "REQ_MAPPING_TYPE:*=ENOTSUPP", ENOTSUP }, { "REQ_MAPPING_TYPE:*=EACCES", EACCES },
+		{ "MMAP:*=ENOMEM", ENOMEM },
+		{ "MMAP:*=EINVAL", EINVAL },
+		{ "MMAP:*=EACCES", EACCES },
+		{ "MMAP:*=EAGAIN", EIO },
+		{ "MMAP:*=EPERM", EACCES },
+		{ "MADVISE:*=ENOMEM", ENOMEM },
+		{ "MADVISE:*=EINVAL", ENOTSUP },
+		{ "MMAP:*=REVOKE", EINVAL },
+		{ "GET_INFO_V2:*=EINVAL", EINVAL },
+		{ "REQ_MAPPING_TYPE:*=EINVAL", EINVAL },
+		{ "REQ_MAPPING_TYPE:*=ENOTSUPP", ENOTSUP },
+		{ "REQ_MAPPING_TYPE:*=EACCES", EACCES },
 	};
 	uint64_t base = device_memory(4 * MIB);
 	gdr_t g = open_node("2.6", "1");
@@ -551,8 +557,8 @@ START_TEST(test_interrupted)
 	void *map;
 
 	node.faults("OPEN:1=EINTR,GET_VERSION:1=EINTR,GET_ATTR:1=EINTR,PIN_BUFFER_V2:1=EINTR,"
-		  "GET_INFO_V2:1=EINTR,REQ_MAPPING_TYPE:1=EINTR,GET_CB_FLAG:1=EINTR,"
-		  "UNPIN_BUFFER:1=EINTR");
+		    "GET_INFO_V2:1=EINTR,REQ_MAPPING_TYPE:1=EINTR,GET_CB_FLAG:1=EINTR,"
+		    "UNPIN_BUFFER:1=EINTR");
 	g = open_node("2.6", "1");
 	assert_ok(gdr_get_attribute(g, GDR_ATTR_USE_PERSISTENT_MAPPING, &flag));
 	ck_assert_int_eq(flag, 1);
@@ -674,10 +680,10 @@ START_TEST(test_free_callback)
 END_TEST
 
 /* What the child may do is told by its exit status: 0, or the line that went wrong. */
-#define child_check(cond)                                                                          \
-	do {                                                                                       \
-		if (!(cond))                                                                       \
-			_exit(__LINE__ % 250 + 1);                                                 \
+#define child_check(cond)                          \
+	do {                                       \
+		if (!(cond))                       \
+			_exit(__LINE__ % 250 + 1); \
 	} while (0)
 
 START_TEST(test_fork)

@@ -32,12 +32,13 @@ static const struct {
 	const char *name;
 	int err;
 } errno_names[] = {
-	{ "EPERM", EPERM }, { "ENOENT", ENOENT }, { "EINTR", EINTR }, { "EIO", EIO },
-	{ "ENXIO", ENXIO }, { "EAGAIN", EAGAIN }, { "ENOMEM", ENOMEM }, { "EACCES", EACCES },
-	{ "EFAULT", EFAULT }, { "EBUSY", EBUSY }, { "ENODEV", ENODEV }, { "EINVAL", EINVAL },
-	{ "ENFILE", ENFILE }, { "EMFILE", EMFILE }, { "ENOTTY", ENOTTY }, { "ENOSPC", ENOSPC },
-	{ "EOVERFLOW", EOVERFLOW }, { "EOPNOTSUPP", EOPNOTSUPP }, { "ENOTSUPP", 524 },
-	{ "REVOKE", NODE_REVOKE },
+	{ "EPERM", EPERM },   { "ENOENT", ENOENT },	  { "EINTR", EINTR },
+	{ "EIO", EIO },	      { "ENXIO", ENXIO },	  { "EAGAIN", EAGAIN },
+	{ "ENOMEM", ENOMEM }, { "EACCES", EACCES },	  { "EFAULT", EFAULT },
+	{ "EBUSY", EBUSY },   { "ENODEV", ENODEV },	  { "EINVAL", EINVAL },
+	{ "ENFILE", ENFILE }, { "EMFILE", EMFILE },	  { "ENOTTY", ENOTTY },
+	{ "ENOSPC", ENOSPC }, { "EOVERFLOW", EOVERFLOW }, { "EOPNOTSUPP", EOPNOTSUPP },
+	{ "ENOTSUPP", 524 },  { "REVOKE", NODE_REVOKE },
 };
 
 static int errno_of(const char *text, size_t len)

@@ -44,7 +44,7 @@ struct region {
 struct node {
 	struct node_config config;
 	pid_t owner;
-	int fd;	  /* what the program has */
+	int fd; /* what the program has */
 	int kept; /* the other end of the pipe that fd is, or -1 */
 	uint64_t next_handle;
 	unsigned int n_revoked;
