@@ -19,7 +19,8 @@ SIM_LIBS := $(addprefix $(SIM_OUT)/,libcuda.so.1 libvulkan.so.1 libGLX_nvidia.so
 
 SIM_CFLAGS := -std=c11 -fPIC -fvisibility=hidden -pthread -I$(SIM_DIR)../../src -I$(SIM_DIR)
 # They keep threads, hooks and thread-local data: once loaded they stay.
-SIM_LDFLAGS := -shared -pthread -Wl,-z,nodelete -Wl,-z,defs
+SIM_LDFLAGS = -shared -pthread -Wl,-z,nodelete $(if $(findstring -fsanitize=,$(LDFLAGS)),,-Wl$(,)-z$(,)defs)
+, := ,
 
 sim_objs = $(patsubst %.c,$(SIM_OUT)/%.o,$(SIM_SRC_common) $(1))
 

@@ -25,6 +25,13 @@ void *sim_symbol(void *lib, const char *name);
 #define ck_cu(call)	       ck_assert_int_eq(call, CUDA_SUCCESS)
 #define ck_cu_is(call, result) ck_assert_int_eq(call, result)
 
+/* A program with its own mmap (clang's static sanitizer run time) is out of mmap_hook.c's reach. */
+#if defined(__clang__) && defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define MMAP_NOT_HOOKED 1
+#endif
+#endif
+
 typedef void (*sim_fail_fn)(const char *spec);
 typedef unsigned long (*sim_calls_fn)(const char *name);
 typedef int (*sim_fail_nth_fn)(unsigned long n, int result);

@@ -256,6 +256,10 @@ START_TEST(small_bar)
 	fd = export(handles[1]);
 	ck_assert_int_eq(import(fd, 2 * GRANULE, 4, &memory), VK_ERROR_OUT_OF_DEVICE_MEMORY);
 	ck_assert_int_eq(close(fd), 0);
+	VD(vkFreeMemory)(device, memory, NULL);
+	ck_vk(import(export(handles[1]), 2 * GRANULE, 4, &memory));
+	VD(vkFreeMemory)(device, memory, NULL);
+	end();
 }
 END_TEST
 
