@@ -22,7 +22,7 @@ VERSION := 2.6.0
 LIB_REAL := libgdrapi.so.2.6
 LIB_SONAME := libgdrapi.so.2
 
-ifeq ($(V),0)
+ifneq ($(V),1)
 Q := @
 say = @printf '  %-8s %s\n' '$(1)' '$(2)'
 else
@@ -32,7 +32,7 @@ endif
 
 WARNINGS := -Wall -Wextra -Wshadow -Wmissing-prototypes -Wstrict-prototypes -Wpointer-arith -Werror
 CFLAGS ?= -O2 -g
-override CPPFLAGS += -Iinclude -Isrc -D_GNU_SOURCE -DBARCOPY_VERSION='"$(VERSION)"'
+override CPPFLAGS += -Iinclude -Isrc -D_GNU_SOURCE= -DBARCOPY_VERSION='"$(VERSION)"'
 override CFLAGS += -std=gnu11 $(WARNINGS) -fvisibility=hidden -fno-strict-aliasing -pthread
 # -fno-strict-aliasing: the copies look at callers' memory as words, whatever it was declared as.
 

@@ -17,7 +17,8 @@ $(UNIT_TESTS): $(O)/tests/%: $(O)/tests/unit/%.o $(TEST_COMMON) $(LIB_STATIC)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(CHECK_LIBS) -ldl
 
 # What the tools use to reach CUDA serves the GPU tests too.
-GPU_TEST_COMMON := $(patsubst %.c,$(O)/%.o,$(addprefix perf/common/, cuda_dl.c alloc.c gpu.c exit.c))
+GPU_TEST_COMMON := $(patsubst %.c,$(O)/%.o,tests/gpu/gpu_test.c \
+	$(addprefix perf/common/, cuda_dl.c alloc.c gpu.c exit.c))
 
 $(GPU_TESTS): $(O)/tests/gpu_%: $(O)/tests/gpu/%.o $(GPU_TEST_COMMON) $(LIB) | $(LIB_LINKS)
 	$(call say,LD,$@)

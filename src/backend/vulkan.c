@@ -5,7 +5,7 @@
  * with the stock driver and no kernel module (measured on an H200 with driver 580, 2026-11-20).
  *
  * A range may cover several VMM chunks; they become one contiguous CPU range by placed maps into
- * reserved address space. The device side (loader, VkDevice) is vulkan_device.c.
+ * reserved address space. The device side (driver, VkDevice) is vulkan_device.c.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -21,6 +21,7 @@
 /* The part of one VMM chunk that belongs to a pin. */
 struct piece {
 	VkDeviceMemory memory;
+	uint64_t chunk_size;
 	uint64_t offset; /* of the part in the chunk */
 	uint64_t size;
 	void *mapped; /* while mapped */
@@ -28,9 +29,10 @@ struct piece {
 
 struct vulkan_pin {
 	const struct gdri_vulkan_device *device;
-	bool placed; /* the pin's mapping is our reservation, filled by placed maps */
 	size_t count, room;
 	struct piece *pieces;
+	char *area; /* while mapped, of several pieces: where they lie */
+	size_t area_size;
 };
 
 static int vulkan_open(struct gdri_ctx *ctx, void **state)
@@ -102,6 +104,7 @@ static int add_piece(struct vulkan_pin *vp, int fd, uint64_t base, size_t size, 
 	if (rc)
 		return rc;
 	stop = base + size < end ? base + size : end;
+	piece->chunk_size = size;
 	piece->offset = *at - base;
 	piece->size = stop - *at;
 	piece->mapped = NULL;
@@ -146,9 +149,8 @@ static int vulkan_pin(void *state, const struct gdri_pin_request *request, struc
 		if (rc)
 			goto err_free;
 	}
-	vp->placed = vp->device->placed_align && vp->device->unmap_reserve &&
-		     vp->device->placed_align <= GPU_PAGE_SIZE;
-	if (vp->count > 1 && !vp->placed) {
+	if (vp->count > 1 && (!vp->device->placed_align ||
+			      vp->device->placed_align > GPU_PAGE_SIZE)) {
 		rc = gdri_fail(ENOTSUP, "the range covers %zu chunks, and this Vulkan driver has no "
 					"VK_EXT_map_memory_placed to join them", vp->count);
 		goto err_free;
@@ -180,8 +182,15 @@ static int fail_map(VkResult r, const struct gdri_vulkan_device *d)
 	return rc;
 }
 
-static VkResult map_placed(const struct gdri_vulkan_device *d, struct piece *piece, size_t size,
-			   void *address)
+/* A child must not write through its parent's mapping (and could not be revoked there). */
+static int fail_dontfork(int err)
+{
+	return gdri_fail(err == ENOMEM ? ENOMEM : ENOTSUP, "madvise(MADV_DONTFORK): %s",
+			 strerror(err));
+}
+
+static VkResult map_placed(const struct gdri_vulkan_device *d, struct piece *piece,
+			   uint64_t offset, uint64_t size, void *address)
 {
 	VkMemoryMapPlacedInfoEXT place = {
 		.sType = VK_STRUCTURE_TYPE_MEMORY_MAP_PLACED_INFO_EXT,
@@ -192,96 +201,117 @@ static VkResult map_placed(const struct gdri_vulkan_device *d, struct piece *pie
 		.pNext = &place,
 		.flags = VK_MEMORY_MAP_PLACED_BIT_EXT,
 		.memory = piece->memory,
-		.offset = piece->offset,
+		.offset = offset,
 		.size = size,
 	};
 
 	return d->map2(d->device, &info, &piece->mapped);
 }
 
-static void unmap_pieces(struct vulkan_pin *vp)
+/*
+ * Unmaps `count` pieces that fill the area from its start, and frees the area. Where the driver can
+ * leave the range of an unmapped piece reserved it does, and all is freed by us; otherwise the range
+ * is gone with the unmap and may be another thread's already.
+ */
+static int unmap_area(struct vulkan_pin *vp, size_t count)
 {
 	const struct gdri_vulkan_device *d = vp->device;
+	size_t gone = 0;
 
-	for (size_t i = 0; i < vp->count; i++) {
+	for (size_t i = 0; i < count; i++) {
 		struct piece *piece = &vp->pieces[i];
 		VkMemoryUnmapInfo info = {
 			.sType = VK_STRUCTURE_TYPE_MEMORY_UNMAP_INFO,
-			.flags = VK_MEMORY_UNMAP_RESERVE_BIT_EXT,
+			.flags = d->unmap_reserve ? VK_MEMORY_UNMAP_RESERVE_BIT_EXT : 0,
 			.memory = piece->memory,
 		};
 
-		if (!piece->mapped)
-			continue;
-		/* Left reserved, the range cannot become another thread's before we free it. */
-		if (!vp->placed || d->unmap2(d->device, &info))
+		if (!d->unmap_reserve)
+			gone += d->range_placed ? piece->size : piece->chunk_size;
+		if (d->unmap2(d->device, &info))
 			d->unmap(d->device, piece->memory);
 		piece->mapped = NULL;
 	}
+	if (gone < vp->area_size && munmap(vp->area + gone, vp->area_size - gone))
+		return gdri_fail(errno, "munmap: %s", strerror(errno));
+	return 0;
 }
 
-/* Placed maps come in multiples of their alignment, which is at most a GPU page. */
-static size_t placed_span(const struct vulkan_pin *vp, size_t length)
+/* Reserves vp->area_size bytes at a GPU page's alignment as vp->area. */
+static int reserve_area(struct vulkan_pin *vp)
 {
-	return (length + vp->device->placed_align - 1) & ~(vp->device->placed_align - 1);
-}
+	size_t align = GPU_PAGE_SIZE, reserved = vp->area_size + align, head;
+	char *p = mmap(NULL, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+		       0);
 
-/* Fills a reservation of our own with the pieces, up to length. */
-static int map_all_placed(struct vulkan_pin *vp, size_t length, void **out)
-{
-	size_t align = GPU_PAGE_SIZE, reserved, head;
-	char *area, *map;
-	VkResult r;
-
-	length = placed_span(vp, length);
-	reserved = length + align;
-	area = mmap(NULL, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (area == MAP_FAILED)
+	if (p == MAP_FAILED)
 		return gdri_fail(ENOMEM, "no address space for %zu bytes", reserved);
-	/* Keep what is aligned; the rest of the reservation goes back. */
-	map = (char *)(((uintptr_t)area + align - 1) & ~(align - 1));
-	head = (size_t)(map - area);
+	vp->area = (char *)(((uintptr_t)p + align - 1) & ~(align - 1));
+	head = (size_t)(vp->area - p);
 	if (head)
-		munmap(area, head);
+		munmap(p, head);
 	if (align - head)
-		munmap(map + length, align - head);
+		munmap(vp->area + vp->area_size, align - head);
+	return 0;
+}
 
-	for (size_t i = 0, at = 0; i < vp->count && at < length; i++) {
+/*
+ * Maps several pieces side by side, as many as `length` needs. Where a placed map must be a whole
+ * memory object (range_placed is not there: driver 580) the chunks lie there whole, and the pointer
+ * begins inside the first.
+ */
+static int map_area(struct vulkan_pin *vp, size_t length, void **out)
+{
+	bool whole = !vp->device->range_placed;
+	size_t lead = whole ? vp->pieces[0].offset : 0, at = 0, count = 0;
+	VkResult r;
+	int rc;
+
+	vp->area_size = 0;
+	while (vp->area_size < lead + length) {
+		vp->area_size += whole ? vp->pieces[count].chunk_size : vp->pieces[count].size;
+		count++;
+	}
+	rc = reserve_area(vp);
+	if (rc)
+		return rc;
+	for (size_t i = 0; i < count; i++) {
 		struct piece *piece = &vp->pieces[i];
-		size_t size = piece->size < length - at ? piece->size : length - at;
+		uint64_t size = whole ? piece->chunk_size : piece->size;
 
-		r = map_placed(vp->device, piece, size, map + at);
+		r = map_placed(vp->device, piece, whole ? 0 : piece->offset, size, vp->area + at);
 		if (r) {
+			rc = fail_map(r, vp->device);
 			piece->mapped = NULL;
-			unmap_pieces(vp);
-			munmap(map, length);
-			return fail_map(r, vp->device);
+			unmap_area(vp, i);
+			return rc;
 		}
 		at += size;
 	}
-	*out = map;
+	if (madvise(vp->area, vp->area_size, MADV_DONTFORK)) {
+		rc = fail_dontfork(errno);
+		unmap_area(vp, count);
+		return rc;
+	}
+	*out = vp->area + lead;
 	return 0;
 }
 
 static int map_single(struct vulkan_pin *vp, size_t length, void **out)
 {
+	const struct gdri_vulkan_device *d = vp->device;
 	struct piece *piece = &vp->pieces[0];
-	VkResult r = vp->device->map(vp->device->device, piece->memory, piece->offset, length, 0,
-				     &piece->mapped);
+	VkResult r = d->map(d->device, piece->memory, piece->offset, length, 0, &piece->mapped);
 
-	if (r) {
-		piece->mapped = NULL;
-		return fail_map(r, vp->device);
+	if (r)
+		return fail_map(r, d);
+	if (madvise(piece->mapped, length, MADV_DONTFORK)) {
+		int rc = fail_dontfork(errno);
+
+		d->unmap(d->device, piece->memory);
+		return rc;
 	}
 	*out = piece->mapped;
-	return 0;
-}
-
-static int unmap_all(struct vulkan_pin *vp, void *map, size_t length)
-{
-	unmap_pieces(vp);
-	if (vp->placed && munmap(map, placed_span(vp, length)))
-		return gdri_fail(errno, "munmap: %s", strerror(errno));
 	return 0;
 }
 
@@ -292,17 +322,11 @@ static int vulkan_map(struct gdri_pin *pin, gdr_mapping_type_t wish)
 
 	if (rc)
 		return rc;
-	rc = vp->placed ? map_all_placed(vp, pin->map_length, &pin->map) :
-			  map_single(vp, pin->map_length, &pin->map);
+	/* A single piece is mapped by the driver where it likes: it also frees the range itself. */
+	rc = vp->count > 1 ? map_area(vp, pin->map_length, &pin->map) :
+			     map_single(vp, pin->map_length, &pin->map);
 	if (rc)
 		return rc;
-	if (madvise(pin->map, pin->map_length, MADV_DONTFORK)) {
-		int err = errno;
-
-		unmap_all(vp, pin->map, pin->map_length);
-		return gdri_fail(err == ENOMEM ? ENOMEM : ENOTSUP, "madvise(MADV_DONTFORK): %s",
-				 strerror(err));
-	}
 	pin->copy_start = (uintptr_t)pin->map;
 	pin->copy_end = pin->copy_start + pin->map_length;
 	return 0;
@@ -310,7 +334,17 @@ static int vulkan_map(struct gdri_pin *pin, gdr_mapping_type_t wish)
 
 static int vulkan_unmap(struct gdri_pin *pin)
 {
-	return unmap_all(pin->priv, pin->map, pin->map_length);
+	struct vulkan_pin *vp = pin->priv;
+	size_t count = 0;
+
+	if (vp->count == 1) {
+		vp->device->unmap(vp->device->device, vp->pieces[0].memory);
+		return 0;
+	}
+	/* A map of less than the pin may have needed fewer pieces. */
+	while (count < vp->count && vp->pieces[count].mapped)
+		count++;
+	return unmap_area(vp, count);
 }
 
 const struct gdri_backend gdri_backend_vulkan = {

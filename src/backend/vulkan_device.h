@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The Vulkan side of the vulkan backend: loader, instance and one VkDevice per GPU, made at the
- * first pin that needs them (an instance takes 90 to 650 ms, a device 70 ms; H200, driver 580,
- * 2026-11-20) and kept for the life of the process. It knows nothing of pins.
+ * The Vulkan side of the vulkan backend: driver, instance and one VkDevice per GPU, made at the
+ * first pin that needs them (tens to hundreds of milliseconds) and kept for the life of the
+ * process. It knows nothing of pins.
  */
 #ifndef GDRI_VULKAN_DEVICE_H
 #define GDRI_VULKAN_DEVICE_H
@@ -20,6 +20,7 @@ struct gdri_vulkan_device {
 	bool cached;		 /* that type is HOST_CACHED: coherent systems */
 	uint64_t heap_size;	 /* bytes of its heap; as small as 256 MiB without a large BAR */
 	uint64_t placed_align;	 /* alignment of placed maps; 0: no placed maps */
+	bool range_placed;	 /* a placed map may be a part of its memory object */
 	bool unmap_reserve;	 /* an unmap can leave the range reserved */
 
 	__typeof__(&vkAllocateMemory) allocate;

@@ -12,9 +12,9 @@
 /* Features; the values are also those of a numeric GDRCOPY_CPU_MASK, so they never change. */
 enum gdri_cpu {
 	GDRI_CPU_SSE2 = 1u << 0,
-	GDRI_CPU_SSE41 = 1u << 1,	/* MOVNTDQA, 16 bytes */
-	GDRI_CPU_AVX2 = 1u << 2,	/* and the OS saves YMM */
-	GDRI_CPU_AVX512 = 1u << 3,	/* AVX512F, and the OS saves ZMM and masks */
+	GDRI_CPU_SSE41 = 1u << 1, /* MOVNTDQA, 16 bytes */
+	GDRI_CPU_AVX2 = 1u << 2, /* and the OS saves YMM */
+	GDRI_CPU_AVX512 = 1u << 3, /* AVX512F, and the OS saves ZMM and masks */
 	GDRI_CPU_AVX512_WIDE = 1u << 4, /* 64-byte accesses cost no clock speed: see cpu_x86.c */
 	GDRI_CPU_MOVDIR64B = 1u << 5,
 	GDRI_CPU_ERMS = 1u << 6, /* fast REP MOVSB */

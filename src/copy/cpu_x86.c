@@ -11,16 +11,16 @@
 /* All of these bits, not some: part of a state switched on is a state that cannot be used. */
 #define HAS(reg, bits) (((reg) & (bits)) == (bits))
 
-#define BIT(n) (1u << (n))
-#define LEAF1_ECX_SSE41 BIT(19)
-#define LEAF1_ECX_OSXSAVE BIT(27)
-#define LEAF1_ECX_AVX BIT(28)
-#define LEAF1_EDX_SSE2 BIT(26)
-#define LEAF7_EBX_AVX2 BIT(5)
-#define LEAF7_EBX_ERMS BIT(9)
-#define LEAF7_EBX_AVX512F BIT(16)
+#define BIT(n)		       (1u << (n))
+#define LEAF1_ECX_SSE41	       BIT(19)
+#define LEAF1_ECX_OSXSAVE      BIT(27)
+#define LEAF1_ECX_AVX	       BIT(28)
+#define LEAF1_EDX_SSE2	       BIT(26)
+#define LEAF7_EBX_AVX2	       BIT(5)
+#define LEAF7_EBX_ERMS	       BIT(9)
+#define LEAF7_EBX_AVX512F      BIT(16)
 #define LEAF7_ECX_AVX512_VBMI2 BIT(6)
-#define LEAF7_ECX_MOVDIR64B BIT(28)
+#define LEAF7_ECX_MOVDIR64B    BIT(28)
 
 #define XCR0_YMM 0x06ull /* SSE and AVX state */
 #define XCR0_ZMM 0xe6ull /* and opmask, upper halves of ZMM0-15, ZMM16-31 */

@@ -18,7 +18,7 @@ typedef void gdri_move_fn(void *dst, const void *src, size_t n);
 
 enum gdri_row_flags {
 	GDRI_ROW_EXPERIMENTAL = 1, /* lost, or is there for comparison: never chosen by tune.h */
-	GDRI_ROW_ANY_MEMORY = 2	   /* naturally aligned accesses only: fit for DEVICE mappings */
+	GDRI_ROW_ANY_MEMORY = 2 /* naturally aligned accesses only: fit for DEVICE mappings */
 };
 
 /*
@@ -36,7 +36,7 @@ struct gdri_copy_row {
 	uint32_t needs; /* enum gdri_cpu: all of them */
 	uint16_t block;
 	uint16_t flags; /* enum gdri_row_flags */
-	gdri_move_fn *to;   /* NULL: not in this direction */
+	gdri_move_fn *to; /* NULL: not in this direction */
 	gdri_move_fn *from;
 };
 

@@ -48,23 +48,23 @@ static inline int gdri_fence_weak(gdr_mapping_type_t type)
 
 #if defined(__x86_64__)
 
-#define gdri_asm_before_read() __asm__ volatile("mfence" ::: "memory")
-#define gdri_asm_after_read() __asm__ volatile("lfence" ::: "memory")
+#define gdri_asm_before_read()	 __asm__ volatile("mfence" ::: "memory")
+#define gdri_asm_after_read()	 __asm__ volatile("lfence" ::: "memory")
 #define gdri_asm_between_reads() __asm__ volatile("mfence" ::: "memory")
-#define gdri_asm_after_write() __asm__ volatile("sfence" ::: "memory")
-#define gdri_asm_full() __asm__ volatile("mfence" ::: "memory")
-#define gdri_asm_read_done() __asm__ volatile("lfence" ::: "memory")
-#define gdri_fence_wanted(type) gdri_fence_weak(type)
+#define gdri_asm_after_write()	 __asm__ volatile("sfence" ::: "memory")
+#define gdri_asm_full()		 __asm__ volatile("mfence" ::: "memory")
+#define gdri_asm_read_done()	 __asm__ volatile("lfence" ::: "memory")
+#define gdri_fence_wanted(type)	 gdri_fence_weak(type)
 
 #elif defined(__aarch64__)
 
-#define gdri_asm_before_read() __asm__ volatile("dmb oshld" ::: "memory")
-#define gdri_asm_after_read() __asm__ volatile("dmb oshld" ::: "memory")
+#define gdri_asm_before_read()	 __asm__ volatile("dmb oshld" ::: "memory")
+#define gdri_asm_after_read()	 __asm__ volatile("dmb oshld" ::: "memory")
 #define gdri_asm_between_reads() __asm__ volatile("dmb oshld" ::: "memory")
-#define gdri_asm_after_write() __asm__ volatile("dmb oshst" ::: "memory")
-#define gdri_asm_full() __asm__ volatile("dmb osh" ::: "memory")
-#define gdri_asm_read_done() __asm__ volatile("dsb oshld" ::: "memory")
-#define gdri_fence_wanted(type) ((type) != GDR_MAPPING_TYPE_NONE)
+#define gdri_asm_after_write()	 __asm__ volatile("dmb oshst" ::: "memory")
+#define gdri_asm_full()		 __asm__ volatile("dmb osh" ::: "memory")
+#define gdri_asm_read_done()	 __asm__ volatile("dsb oshld" ::: "memory")
+#define gdri_fence_wanted(type)	 ((type) != GDR_MAPPING_TYPE_NONE)
 
 #else
 #error "no barriers are known for this processor"

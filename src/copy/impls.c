@@ -12,7 +12,7 @@
 #define EXPERIMENTAL GDRI_ROW_EXPERIMENTAL
 
 const struct gdri_copy_row gdri_copy_rows[] = {
-	/* name, needs, block, flags, to, from */
+/* name, needs, block, flags, to, from */
 #if defined(__x86_64__)
 	{ "avx512", GDRI_CPU_AVX512, GDRI_LINE, 0, gdri_avx512_to, gdri_avx512_from },
 	{ "avx2", GDRI_CPU_AVX2, GDRI_LINE, 0, gdri_avx2_to, gdri_avx2_from },

@@ -26,8 +26,8 @@
 #include "cpu.h"
 
 struct gdri_tune {
-	uint32_t when;	 /* enum gdri_cpu: all of them, besides the row's own needs */
-	size_t min;	 /* from this many bytes on */
+	uint32_t when; /* enum gdri_cpu: all of them, besides the row's own needs */
+	size_t min; /* from this many bytes on */
 	const char *row;
 };
 

@@ -36,14 +36,14 @@
 #define GDRI_UNROLL _Pragma("GCC unroll 64")
 #endif
 
-#define gdri_store8(p, v) __atomic_store_n((volatile uint8_t *)(p), (v), __ATOMIC_RELAXED)
+#define gdri_store8(p, v)  __atomic_store_n((volatile uint8_t *)(p), (v), __ATOMIC_RELAXED)
 #define gdri_store16(p, v) __atomic_store_n((volatile uint16_t *)(p), (v), __ATOMIC_RELAXED)
 #define gdri_store32(p, v) __atomic_store_n((volatile uint32_t *)(p), (v), __ATOMIC_RELAXED)
 #define gdri_store64(p, v) __atomic_store_n((volatile uint64_t *)(p), (v), __ATOMIC_RELAXED)
-#define gdri_load8(p) __atomic_load_n((const volatile uint8_t *)(p), __ATOMIC_RELAXED)
-#define gdri_load16(p) __atomic_load_n((const volatile uint16_t *)(p), __ATOMIC_RELAXED)
-#define gdri_load32(p) __atomic_load_n((const volatile uint32_t *)(p), __ATOMIC_RELAXED)
-#define gdri_load64(p) __atomic_load_n((const volatile uint64_t *)(p), __ATOMIC_RELAXED)
+#define gdri_load8(p)	   __atomic_load_n((const volatile uint8_t *)(p), __ATOMIC_RELAXED)
+#define gdri_load16(p)	   __atomic_load_n((const volatile uint16_t *)(p), __ATOMIC_RELAXED)
+#define gdri_load32(p)	   __atomic_load_n((const volatile uint32_t *)(p), __ATOMIC_RELAXED)
+#define gdri_load64(p)	   __atomic_load_n((const volatile uint64_t *)(p), __ATOMIC_RELAXED)
 
 /* Loads of ordinary memory at any alignment; the compiler may do them as it likes. */
 static inline uint16_t gdri_any16(const uint8_t *p)

@@ -5,10 +5,10 @@
  */
 #include <immintrin.h>
 
-#define VEC __m512i
-#define LOOP_FROM gdri_plain512_from
-#define LOOP_LINES 8
-#define LOAD_MAP(v, p) __asm__ volatile("vmovdqa64 %1, %0" : "=v"(v) : "m"(*(const VEC *)(p)))
+#define VEC		 __m512i
+#define LOOP_FROM	 gdri_plain512_from
+#define LOOP_LINES	 8
+#define LOAD_MAP(v, p)	 __asm__ volatile("vmovdqa64 %1, %0" : "=v"(v) : "m"(*(const VEC *)(p)))
 #define STORE_HOST(p, v) _mm512_storeu_si512((void *)(p), (v))
 
 #include "../loop.h"
