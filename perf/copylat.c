@@ -155,10 +155,11 @@ static void print_header(enum direction dir)
 {
 	int way;
 
-	printf("\n%-12s %*s", direction_name[dir], opt.compare ? 29 : 0,
-	       opt.compare ? "mapping" : "");
 	if (opt.compare)
-		printf("   %29s   %29s", "cuMemcpy, pageable", "cuMemcpy, page-locked");
+		printf("\n%-12s %29s   %29s   %29s", direction_name[dir], "mapping",
+		       "cuMemcpy, pageable", "cuMemcpy, page-locked");
+	else
+		printf("\n%s", direction_name[dir]);
 	printf("\n%12s", "bytes");
 	for (way = 0; way < (opt.compare ? WAYS : 1); way++)
 		printf("%s %9s %9s %9s", way ? "  " : "", "P0 us", "P50 us", "P99 us");
