@@ -297,15 +297,16 @@ int main(int argc, char **argv)
 {
 	struct state s = { 0 };
 	struct stats st = { 0 };
-	size_t whole;
+	size_t area, whole;
 	void *p;
 	int rc;
 
 	bench_options(&s.b, &tool, argc, argv);
 	if (opt.size % sizeof(uint32_t))
 		tool_fail("-s %zu: must be a multiple of 4", opt.size);
-	s.answer_at = MESSAGE_AT + (opt.size + 4095) / 4096 * 4096;
-	whole = s.answer_at + (opt.size + 4095) / 4096 * 4096;
+	area = (opt.size / 4096 + 1) * 4096; /* never empty: its address is given to the kernel */
+	s.answer_at = MESSAGE_AT + area;
+	whole = s.answer_at + area;
 	bench_start(&s.b, whole);
 	cuda_must(cu.MemHostAlloc(&p, whole, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
 		  "cuMemHostAlloc");

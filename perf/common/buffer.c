@@ -77,7 +77,7 @@ err_free:
 	return -rc;
 }
 
-void buffer_unmake(struct buffer *b)
+void buffer_unpin(struct buffer *b)
 {
 	int rc;
 
@@ -87,6 +87,14 @@ void buffer_unmake(struct buffer *b)
 	rc = gdr_unpin_buffer(b->g, b->mh);
 	if (rc)
 		tool_fail("gdr_unpin_buffer: %s", gdr_error_text(rc));
+	b->map = NULL;
+	b->cpu = NULL;
+}
+
+void buffer_unmake(struct buffer *b)
+{
+	if (b->map)
+		buffer_unpin(b);
 	mem_free(&b->mem);
 }
 
