@@ -80,7 +80,7 @@ struct state {
                                                                                    \
 		t1_ = timing_ticks();                                              \
 		if (rc_)                                                           \
-			tool_fail("%s: %s", call_name[call], gdr_error_text(rc_)); \
+			tool_fail("%s: %s", call_name[call], lib_error_text(rc_)); \
 		(s)->sample[call][round] = t1_ - t0_;                              \
 	} while (0)
 
@@ -138,21 +138,21 @@ static int verify(struct state *s, size_t size)
 
 	rc = gdr_pin_buffer_v2(g, addr, size, GDR_PIN_FLAG_DEFAULT, &mh);
 	if (rc)
-		tool_fail("gdr_pin_buffer_v2: %s", gdr_error_text(rc));
+		tool_fail("gdr_pin_buffer_v2: %s", lib_error_text(rc));
 	rc = gdr_get_info_v2(g, mh, &info);
 	if (rc)
-		tool_fail("gdr_get_info_v2: %s", gdr_error_text(rc));
+		tool_fail("gdr_get_info_v2: %s", lib_error_text(rc));
 	whole = (size_t)(addr - info.va) + size;
 	rc = gdr_map_v2(g, mh, &map, whole, s->b.mapping);
 	if (rc)
-		tool_fail("gdr_map_v2: %s", gdr_error_text(rc));
+		tool_fail("gdr_map_v2: %s", lib_error_text(rc));
 	copytest_before_write(&s->test, s->test.host, 0, size);
 	rc = gdr_copy_to_mapping(mh, (uint8_t *)map + (addr - info.va), s->test.host, size);
 	if (rc)
-		tool_fail("gdr_copy_to_mapping: %s", gdr_error_text(rc));
+		tool_fail("gdr_copy_to_mapping: %s", lib_error_text(rc));
 	rc = gdr_unpin_buffer(g, mh); /* unmaps too */
 	if (rc)
-		tool_fail("gdr_unpin_buffer: %s", gdr_error_text(rc));
+		tool_fail("gdr_unpin_buffer: %s", lib_error_text(rc));
 	return copytest_after_write(&s->test);
 }
 

@@ -145,7 +145,7 @@ static int measure(struct state *s, enum direction dir, enum way way, size_t siz
 	}
 	if (rc)
 		tool_fail("%s of %zu bytes, %s: a call failed: %s", direction_name[dir], size,
-			  way_name[way], way == MAPPING ? gdr_error_text(rc) : "cuMemcpy");
+			  way_name[way], way == MAPPING ? lib_error_text(rc) : "cuMemcpy");
 	stats_compute(st, s->sample, (size_t)iters, timing.ns_per_tick / 1000);
 	return dir == WRITE ? copytest_after_write(&s->test)
 			    : copytest_after_read(&s->test, host, 0, size);

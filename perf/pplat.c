@@ -123,7 +123,7 @@ static void launch(struct state *s, uint32_t rounds)
 static void check(int rc, const char *call)
 {
 	if (rc)
-		tool_fail("%s: %s", call, gdr_error_text(rc));
+		tool_fail("%s: %s", call, lib_error_text(rc));
 }
 
 static volatile uint32_t *host_word(const struct state *s, size_t at)
@@ -144,8 +144,9 @@ static void write_message(struct state *s)
 {
 	if (opt.data == CPU) {
 		memcpy(s->host + MESSAGE_AT, s->message, opt.size);
-		/* before a ping through a write-combined mapping, which is weakly ordered */
-		__atomic_thread_fence(__ATOMIC_SEQ_CST);
+		/* the mapping may be write-combined, that is weakly ordered against this memory */
+		if (opt.ping == GPU)
+			check(gdr_fence(s->b.buf.mh, GDR_FENCE_FULL), "gdr_fence");
 		return;
 	}
 	check(gdr_copy_to_mapping(s->b.buf.mh, s->b.buf.cpu + MESSAGE_AT, s->message, opt.size),

@@ -44,7 +44,7 @@ void buffer_unmake(struct buffer *b);
 void buffer_unpin(struct buffer *b);
 
 /* The library's words for this thread's last failure, or those for its errno. */
-const char *gdr_error_text(int error);
+const char *lib_error_text(int error);
 
 /* "vulkan", "Write Combining" */
 const char *buffer_backend_name(const struct buffer *b);

@@ -80,7 +80,7 @@ expect() {
 check() {
 	name=$1
 	shift
-	if "$@"; then
+	if "$@" 2>>"$err"; then
 		pass "$name"
 	else
 		fail "$name" "failed: $*"
