@@ -102,7 +102,9 @@ sim: $(SIM_LIBS)
 .PHONY: demo deps
 demo:
 	@scripts/deps.sh demo
-	@$(MAKE) --no-print-directory V=$(V) O=$(O) all sim
+	@mkdir -p $(O)
+	@$(MAKE) --no-print-directory V=$(V) O=$(O) all sim >$(O)/demo-build.log 2>&1 || \
+		{ cat $(O)/demo-build.log; exit 1; }
 	@perf/demo.sh $(O) $(O)/sim
 
 deps:
