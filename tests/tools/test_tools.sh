@@ -441,6 +441,27 @@ else
 	skip "wrong bytes" "$cc cannot build the interposer"
 fi
 
+# ---- the GPU's node -------------------------------------------------------------------------------
+# shellcheck disable=SC2086 # CC may be several words
+if $cc -shared -fPIC -O1 -o "$tmp/numa_node.so" "$here/numa_node.c" -ldl >"$out" 2>"$err"; then
+	few="-w 3 -r 3"
+	quick NUMA_NODE=-1 LD_PRELOAD="$tmp/numa_node.so" gdrcopy_copybw --sim "$sim" -s 64
+	expect "node: not known" 0 '^CPU: .*the system does not tell'
+	quick NUMA_NODE=0 LD_PRELOAD="$tmp/numa_node.so" gdrcopy_copybw --sim "$sim" -s 64 --no-numa
+	expect "node: --no-numa" 0 '^CPU: .*not bound to a node \(--no-numa\)'
+	quick NUMA_NODE=0 LD_PRELOAD="$tmp/numa_node.so" gdrcopy_copybw --sim "$sim" -s 64
+	if grep -Eq 'libnuma.so.1 is not installed|no NUMA support' "$out"; then
+		skip "node: bound" "$(sed -n 's/^CPU: .*(\(.*\))$/\1/p' "$out")"
+		skip "node: none such" "the same"
+	else
+		expect "node: bound" 0 "^CPU: .*on the GPU's node 0\$"
+		quick NUMA_NODE=60 LD_PRELOAD="$tmp/numa_node.so" gdrcopy_copybw --sim "$sim" -s 64
+		expect "node: none such" 0 "^CPU: .*may not run on the GPU's node"
+	fi
+else
+	skip "node" "$cc cannot build the interposer"
+fi
+
 # ---- demo.sh --------------------------------------------------------------------------------------
 demo=$root/perf/demo.sh
 first_line() {
