@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Contexts: primary and created ones, and each thread's stack of them. A context's structure is
+ * never freed, so that a stale handle is recognised. It knows nothing of what lives in a context;
+ * it only asks the owners to let go.
+ */
+#include <stdlib.h>
+
+#include "sim.h"
+
+#define STACK_DEPTH 64
+
+static _Thread_local CUcontext stack[STACK_DEPTH];
+static _Thread_local unsigned int depth;
+static CUcontext contexts;
+static CUcontext primaries[SIM_MAX_GPUS];
+
+void sim_ctx_adopt(CUcontext ctx)
+{
+	stack[0] = ctx;
+	depth = 1;
+}
+
+CUcontext sim_contexts(void)
+{
+	return contexts;
+}
+
+CUcontext sim_ctx(void)
+{
+	CUcontext ctx = depth ? stack[depth - 1] : NULL;
+
+	return ctx && ctx->alive ? ctx : NULL;
+}
+
+CUresult sim_ctx_check(void)
+{
+	if (!depth || !stack[depth - 1])
+		return CUDA_ERROR_INVALID_CONTEXT;
+	return stack[depth - 1]->alive ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+
+static bool known(CUcontext ctx)
+{
+	for (CUcontext c = contexts; c; c = c->next)
+		if (c == ctx)
+			return c->alive;
+	return false;
+}
+
+static CUcontext context_new(CUdevice dev, unsigned int flags, bool primary)
+{
+	CUcontext ctx = calloc(1, sizeof(*ctx));
+	CUstream stream = calloc(1, sizeof(*stream));
+
+	if (!ctx || !stream) {
+		free(ctx);
+		free(stream);
+		return NULL;
+	}
+	stream->ctx = ctx;
+	stream->alive = true;
+	ctx->streams = stream;
+	ctx->dev = dev;
+	ctx->flags = flags;
+	ctx->primary = primary;
+	ctx->alive = true;
+	ctx->next = contexts;
+	contexts = ctx;
+	return ctx;
+}
+
+static void context_end(CUcontext ctx)
+{
+	sim_drain_all();
+	sim_free_of_context(ctx);
+	sim_forget_streams(ctx);
+	ctx->alive = false;
+}
+
+static CUresult push(CUcontext ctx)
+{
+	if (depth == STACK_DEPTH)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	stack[depth++] = ctx;
+	return CUDA_SUCCESS;
+}
+
+/* The primary context's handle stays the same over its lives, as on the real driver. */
+static CUresult primary_retain(CUcontext *out, CUdevice dev)
+{
+	if (!out)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!sim_device_ok(dev))
+		return CUDA_ERROR_INVALID_DEVICE;
+	if (!primaries[dev])
+		primaries[dev] = context_new(dev, 0, true);
+	if (!primaries[dev])
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	primaries[dev]->alive = true;
+	primaries[dev]->primary_refs++;
+	*out = primaries[dev];
+	return CUDA_SUCCESS;
+}
+
+CUresult cuDevicePrimaryCtxRetain(CUcontext *ctx, CUdevice dev)
+{
+	SIM_ENTER(SIM_NEED_INIT);
+	return sim_leave(primary_retain(ctx, dev));
+}
+
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev)
+{
+	SIM_ENTER(SIM_NEED_INIT);
+	if (!sim_device_ok(dev))
+		return sim_leave(CUDA_ERROR_INVALID_DEVICE);
+	if (!primaries[dev] || !primaries[dev]->primary_refs)
+		return sim_leave(CUDA_ERROR_INVALID_CONTEXT);
+	if (--primaries[dev]->primary_refs == 0)
+		context_end(primaries[dev]);
+	return sim_leave(CUDA_SUCCESS);
+}
+
+CUresult cuCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice dev)
+{
+	CUcontext made;
+	CUresult r;
+
+	SIM_ENTER(SIM_NEED_INIT);
+	if (!ctx)
+		return sim_leave(CUDA_ERROR_INVALID_VALUE);
+	if (!sim_device_ok(dev))
+		return sim_leave(CUDA_ERROR_INVALID_DEVICE);
+	made = context_new(dev, flags, false);
+	if (!made)
+		return sim_leave(CUDA_ERROR_OUT_OF_MEMORY);
+	r = push(made);
+	if (r == CUDA_SUCCESS)
+		*ctx = made;
+	return sim_leave(r);
+}
+
+CUresult cuCtxDestroy_v2(CUcontext ctx)
+{
+	SIM_ENTER(SIM_NEED_INIT);
+	if (!known(ctx) || ctx->primary)
+		return sim_leave(CUDA_ERROR_INVALID_CONTEXT);
+	context_end(ctx);
+	if (depth && stack[depth - 1] == ctx)
+		depth--;
+	return sim_leave(CUDA_SUCCESS);
+}
+
+CUresult cuCtxPushCurrent_v2(CUcontext ctx)
+{
+	SIM_ENTER(SIM_NEED_INIT);
+	if (!known(ctx))
+		return sim_leave(ctx ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_VALUE);
+	return sim_leave(push(ctx));
+}
+
+CUresult cuCtxPopCurrent_v2(CUcontext *ctx)
+{
+	SIM_ENTER(SIM_NEED_INIT);
+	if (!depth)
+		return sim_leave(CUDA_ERROR_INVALID_CONTEXT);
+	depth--;
+	if (ctx)
+		*ctx = stack[depth];
+	return sim_leave(CUDA_SUCCESS);
+}
+
+CUresult cuCtxSetCurrent(CUcontext ctx)
+{
+	SIM_ENTER(SIM_NEED_INIT);
+	if (ctx && !known(ctx))
+		return sim_leave(CUDA_ERROR_INVALID_CONTEXT);
+	if (depth)
+		depth--;
+	return sim_leave(ctx ? push(ctx) : CUDA_SUCCESS);
+}
+
+CUresult cuCtxGetCurrent(CUcontext *ctx)
+{
+	SIM_ENTER(SIM_NEED_INIT);
+	if (!ctx)
+		return sim_leave(CUDA_ERROR_INVALID_VALUE);
+	*ctx = depth ? stack[depth - 1] : NULL;
+	return sim_leave(CUDA_SUCCESS);
+}
+
+CUresult cuCtxGetDevice(CUdevice *dev)
+{
+	SIM_ENTER(SIM_NEED_CONTEXT);
+	if (!dev)
+		return sim_leave(CUDA_ERROR_INVALID_VALUE);
+	*dev = sim_ctx()->dev;
+	return sim_leave(CUDA_SUCCESS);
+}
+
+CUresult cuCtxGetFlags(unsigned int *flags)
+{
+	SIM_ENTER(SIM_NEED_CONTEXT);
+	if (!flags)
+		return sim_leave(CUDA_ERROR_INVALID_VALUE);
+	*flags = sim_ctx()->flags;
+	return sim_leave(CUDA_SUCCESS);
+}
+
+CUresult cuCtxSetFlags(unsigned int flags)
+{
+	SIM_ENTER(SIM_NEED_CONTEXT);
+	if (sim_driver_version() < 12010)
+		return sim_leave(CUDA_ERROR_NOT_SUPPORTED);
+	if (flags & ~0xffu)
+		return sim_leave(CUDA_ERROR_INVALID_VALUE);
+	sim_ctx()->flags = flags;
+	return sim_leave(CUDA_SUCCESS);
+}
+
+CUresult cuCtxSynchronize(void)
+{
+	CUcontext ctx;
+
+	SIM_ENTER(SIM_NEED_CONTEXT);
+	ctx = sim_ctx();
+	for (CUstream s = ctx->streams; s; s = s->next)
+		sim_drain_stream(s);
+	return sim_leave(CUDA_SUCCESS);
+}

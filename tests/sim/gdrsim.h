@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What a user of the stand-ins can set and call: every GDRSIM_* environment variable and every
+ * gdrsim_* hook. libcuda.so.1, libvulkan.so.1 and libnvidia-ml.so.1 each export their own copy of
+ * the hooks, which concern the calls of that library only: take them with dlsym from its handle.
+ *
+ * Machine. Read at cuInit (libcuda), at vkCreateInstance (libvulkan), at each call (NVML).
+ *   GDRSIM_DEVICES=n           simulated GPUs, 0 to 16 (1); with 0, cuInit gives NO_DEVICE
+ *   GDRSIM_MEM_MIB=n           memory of each GPU (8192); sparse, only what is written costs memory
+ *   GDRSIM_BAR1_MIB=n          BAR1 of each GPU (16384). A value below GDRSIM_MEM_MIB also makes
+ *                              the host-visible device heap of Vulkan that small
+ *   GDRSIM_MIG=1               cuDeviceGetUuid_v2 answers another UUID than cuDeviceGetUuid
+ *
+ * Driver. Read at each use, so that a test can change them between calls.
+ *   GDRSIM_DRIVER_VERSION=n    what cuDriverGetVersion answers (13000)
+ *   GDRSIM_DMABUF=0            no dma-buf export: attribute 0, the call NOT_SUPPORTED
+ *   GDRSIM_DMABUF_MMAP=0|1     whether the fd of cuMemGetHandleForAddressRange can be mapped;
+ *                              unset: from driver version 13030 on, as on discrete GPUs
+ *   GDRSIM_DMABUF_PCIE=1       the PCIE flag of that call is accepted (NOT_SUPPORTED otherwise)
+ *   GDRSIM_INTEGRATED=1        device attribute INTEGRATED: a GPU without its own frame buffer
+ *   GDRSIM_VMM_SYNC_MEMOPS=1   SYNC_MEMOPS can be set on VMM memory (NOT_SUPPORTED otherwise)
+ *   GDRSIM_ASYNC_DELAY_US=n    asynchronous work (and the "synchronous" calls that CUDA lets return
+ *                              early, unless SYNC_MEMOPS is set) is done n microseconds later (0)
+ *
+ * Vulkan. Read at vkCreateInstance, DIRECT at each call.
+ *   GDRSIM_VK_DIRECT=0         hide VK_LUNARG_direct_driver_loading
+ *   GDRSIM_VK_NO_PLACED=1      hide VK_EXT_map_memory_placed and VK_KHR_map_memory2
+ *   GDRSIM_VK_NO_FD=1          hide VK_KHR_external_memory_fd
+ *   GDRSIM_VK_FOREIGN=1        a foreign device (another vendor, UUID, address) comes first
+ *   GDRSIM_VK_NO_HOST_VISIBLE=1  no memory type that is device-local and host-visible
+ *   GDRSIM_VK_PLACED_ALIGN=n   minPlacedMemoryMapAlignment (4096)
+ *
+ * Faults.
+ *   GDRSIM_FAIL="cuMemMap:3=999,vkMapMemory:*=-5"
+ *       The 3rd call of cuMemMap (from 1) gives 999, every vkMapMemory gives -5. A name is given
+ *       with or without its _v2. Unknown names are left alone: one value serves all libraries.
+ *       Read at the first call into the library. A call without a result (void) is only counted.
+ */
+#ifndef GDRSIM_H
+#define GDRSIM_H
+
+/* Replace the fault rules by spec (form as GDRSIM_FAIL); call numbers count from now. NULL: none. */
+void gdrsim_fail(const char *spec);
+/* Calls of that name so far, with or without _v2; NULL: all calls of this library. */
+unsigned long gdrsim_calls(const char *name);
+/* The nth call (from 1) from now on, of any function with a result, gives result. 0: none. */
+int gdrsim_fail_nth(unsigned long n, int result);
+
+/* libcuda only: bytes of device memory that live allocations of this process hold. */
+unsigned long long gdrsim_device_bytes(int device);
+/* libvulkan only: bytes of BAR1 that live maps of this process hold. */
+unsigned long long gdrsim_bar1_used(int device);
+
+#endif

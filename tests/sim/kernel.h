@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * How a kernel is given to the stand-in: a C function under the name of its PTX entry, run in a
+ * thread of its own per launch, in stream order. Add one to the table in kernels.c. It knows
+ * nothing of PTX.
+ */
+#ifndef SIM_KERNEL_H
+#define SIM_KERNEL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define SIM_MAX_PARAMS 16
+#define SIM_MAX_PARAM_SIZE 16
+
+struct sim_launch {
+	const void *param[SIM_MAX_PARAMS]; /* copied at the launch */
+	unsigned int grid[3];
+	unsigned int block[3];
+};
+
+struct sim_kernel {
+	const char *name;
+	unsigned int n_params;
+	size_t param_size[SIM_MAX_PARAMS];
+	void (*run)(const struct sim_launch *launch); /* without any lock */
+};
+
+extern const struct sim_kernel sim_kernels[]; /* ends with a NULL name */
+
+/* For run(): the CPU address of [addr, addr + size), NULL: the GPU could not reach it either. */
+void *sim_kernel_reach(uint64_t addr, size_t size);
+
+#endif

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The simulated GPUs, as the environment describes them, and the memfd that stands for GPU
+ * memory. It knows nothing of CUDA, Vulkan or NVML.
+ */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "machine.h"
+
+long sim_env(const char *name, long absent)
+{
+	const char *text = getenv(name);
+
+	return text && *text ? strtol(text, NULL, 0) : absent;
+}
+
+int sim_gpu_count(void)
+{
+	long n = sim_env("GDRSIM_DEVICES", 1);
+
+	if (n < 0)
+		return 0;
+	return n > SIM_MAX_GPUS ? SIM_MAX_GPUS : (int)n;
+}
+
+void sim_gpu(int ordinal, struct sim_gpu *gpu)
+{
+	static const uint8_t uuid[16] = { 'g', 'd', 'r', 's', 'i', 'm', 0x40, 0x01,
+					  0x80, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07 };
+
+	memset(gpu, 0, sizeof(*gpu));
+	snprintf(gpu->name, sizeof(gpu->name), "Simulated GPU");
+	memcpy(gpu->uuid, uuid, sizeof(uuid));
+	gpu->uuid[15] = (uint8_t)(0xa0 + ordinal);
+	gpu->pci_domain = 0;
+	gpu->pci_bus = 0x21 + ordinal;
+	gpu->pci_device = 0;
+	gpu->mem_bytes = (uint64_t)sim_env("GDRSIM_MEM_MIB", 8192) << 20;
+	gpu->bar1_bytes = (uint64_t)sim_env("GDRSIM_BAR1_MIB", 16384) << 20;
+}
+
+int sim_memfd_create(const struct sim_memfd *info)
+{
+	char name[64];
+	int fd;
+
+	snprintf(name, sizeof(name), "gdrsim-vmm:%d:%u", info->device, info->handle_types);
+	fd = memfd_create(name, MFD_CLOEXEC);
+	if (fd < 0)
+		return -1;
+	if (ftruncate(fd, (off_t)info->size)) {
+		close(fd);
+		return -1;
+	}
+	return fd;
+}
+
+static int reopen(int fd, int flags)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	return open(path, flags | O_CLOEXEC);
+}
+
+int sim_memfd_handout(int memfd)
+{
+	return reopen(memfd, O_PATH);
+}
+
+int sim_memfd_open(int fd, struct sim_memfd *info)
+{
+	char path[64], name[128];
+	struct stat st;
+	ssize_t len;
+	int opened;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	len = readlink(path, name, sizeof(name) - 1);
+	if (len < 0)
+		return -1;
+	name[len] = '\0';
+	if (sscanf(name, "/memfd:gdrsim-vmm:%d:%u", &info->device, &info->handle_types) != 2)
+		return -1;
+	if (info->handle_types == 0)
+		return -1;
+	opened = reopen(fd, O_RDWR);
+	if (opened < 0)
+		return -1;
+	if (fstat(opened, &st)) {
+		close(opened);
+		return -1;
+	}
+	info->size = (size_t)st.st_size;
+	return opened;
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the three stand-ins must agree on: the simulated GPUs and the memfd that stands for a piece
+ * of GPU memory. It knows nothing of CUDA, Vulkan or NVML.
+ */
+#ifndef SIM_MACHINE_H
+#define SIM_MACHINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define SIM_MAX_GPUS 16
+
+struct sim_gpu {
+	char name[64];
+	uint8_t uuid[16];
+	int pci_domain;
+	int pci_bus;
+	int pci_device;
+	uint64_t mem_bytes;
+	uint64_t bar1_bytes;
+};
+
+long sim_env(const char *name, long absent);
+int sim_gpu_count(void);
+void sim_gpu(int ordinal, struct sim_gpu *gpu);
+
+/*
+ * GPU memory that can leave the process is a memfd whose name says what it is
+ * ("gdrsim-vmm:<device>:<handle types>"), so that another process and libvulkan know it again.
+ * What is handed out is an O_PATH descriptor of it: like the real exported descriptor it cannot be
+ * mapped or read, but the stand-ins can open it again through /proc.
+ */
+struct sim_memfd {
+	int device;
+	unsigned int handle_types;
+	size_t size;
+};
+
+int sim_memfd_create(const struct sim_memfd *info); /* a descriptor or -1 */
+int sim_memfd_handout(int memfd);		    /* an O_PATH descriptor or -1 */
+/* A mappable descriptor of what fd stands for, or -1 when it is not exported GPU memory. */
+int sim_memfd_open(int fd, struct sim_memfd *info);
+
+#endif

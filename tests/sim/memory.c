@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Device memory that is not VMM: cuMemAlloc and the default pool of cuMemAllocAsync. Small
+ * allocations share 2 MiB blocks, 512 bytes apart, as on the real driver: two of them lie in one
+ * 64 KiB GPU page. Larger ones have a block of their own. It knows nothing of VMM or host memory.
+ */
+#include <stdlib.h>
+
+#include "sim.h"
+
+#define SMALL ((size_t)1 << 20) /* from here on a block of its own */
+#define SMALL_ALIGN ((size_t)512)
+
+struct block {
+	struct block *next;
+	sim_addr base;
+	size_t size;
+	struct sim_obj *obj;
+	enum sim_kind kind;
+	unsigned int allocs;
+};
+
+static struct block *blocks;
+
+static size_t round_up(size_t size, size_t to)
+{
+	return (size + to - 1) / to * to;
+}
+
+static CUresult block_new(enum sim_kind kind, CUdevice dev, size_t size, struct block **out)
+{
+	struct block *block = calloc(1, sizeof(*block));
+	CUresult r;
+
+	if (!block)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	r = sim_obj_create(dev, size, &block->obj);
+	if (r != CUDA_SUCCESS) {
+		free(block);
+		return r;
+	}
+	block->base = sim_va_alloc(size, SIM_GRANULE, 0, false);
+	if (!block->base) {
+		sim_obj_put(block->obj);
+		free(block);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	block->size = size;
+	block->kind = kind;
+	block->next = blocks;
+	blocks = block;
+	*out = block;
+	return CUDA_SUCCESS;
+}
+
+static void block_put(struct block *block)
+{
+	struct block **link = &blocks;
+
+	if (block->allocs)
+		return;
+	while (*link != block)
+		link = &(*link)->next;
+	*link = block->next;
+	sim_va_free(block->base);
+	sim_obj_put(block->obj);
+	free(block);
+}
+
+static struct block *block_of(const struct sim_alloc *alloc)
+{
+	struct block *block = blocks;
+
+	while (block->base != alloc->block)
+		block = block->next;
+	return block;
+}
+
+/* The lowest free place for size in the block, 0 when there is none. */
+static sim_addr place_in(const struct block *block, size_t size)
+{
+	sim_addr at = block->base, end = block->base + block->size;
+
+	while (end - at >= size) {
+		sim_addr base;
+		struct sim_alloc *next = sim_find_next(at, &base);
+
+		if (!next || base >= end || base - at >= size)
+			return at;
+		at = base + round_up(next->size, SMALL_ALIGN);
+	}
+	return 0;
+}
+
+static struct block *block_for(enum sim_kind kind, CUdevice dev, size_t size, sim_addr *at)
+{
+	struct block *block;
+
+	for (block = blocks; block; block = block->next) {
+		if (block->kind != kind || block->obj->dev != dev || block->size != SIM_GRANULE)
+			continue;
+		*at = place_in(block, size);
+		if (*at)
+			return block;
+	}
+	return NULL;
+}
+
+static CUresult device_alloc(enum sim_kind kind, CUdeviceptr *ptr, size_t size)
+{
+	CUcontext ctx = sim_ctx();
+	struct block *block = NULL;
+	struct sim_alloc *alloc;
+	sim_addr at = 0;
+	CUresult r;
+
+	if (!ptr || size == 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (size > sim.gpu[ctx->dev].mem_bytes)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	if (size < SMALL)
+		block = block_for(kind, ctx->dev, size, &at);
+	if (!block) {
+		r = block_new(kind, ctx->dev, round_up(size, SIM_GRANULE), &block);
+		if (r != CUDA_SUCCESS)
+			return r;
+		at = block->base;
+	}
+	r = sim_alloc_new(kind, &alloc);
+	if (r != CUDA_SUCCESS) {
+		block_put(block);
+		return r;
+	}
+	alloc->base = at;
+	alloc->size = size;
+	alloc->obj = block->obj;
+	alloc->obj_offset = (size_t)(at - block->base);
+	alloc->cpu = block->obj->cpu + alloc->obj_offset;
+	alloc->block = block->base;
+	alloc->block_size = block->size;
+	alloc->dev = ctx->dev;
+	alloc->ctx = ctx;
+	r = sim_insert(alloc);
+	if (r != CUDA_SUCCESS) {
+		free(alloc);
+		block_put(block);
+		return r;
+	}
+	block->allocs++;
+	*ptr = at;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuMemAlloc_v2(CUdeviceptr *ptr, size_t size)
+{
+	SIM_ENTER(SIM_NEED_CONTEXT);
+	return sim_leave(device_alloc(SIM_DEVICE, ptr, size));
+}
+
+CUresult cuMemAllocAsync(CUdeviceptr *ptr, size_t size, CUstream stream)
+{
+	CUresult r;
+
+	SIM_ENTER(SIM_NEED_CONTEXT);
+	r = sim_stream(stream, &stream);
+	if (r == CUDA_SUCCESS)
+		r = device_alloc(SIM_POOL, ptr, size);
+	return sim_leave(r);
+}
+
+/* The caller has drained the streams: nothing is still on its way to the memory. */
+void sim_free(struct sim_alloc *alloc)
+{
+	struct block *block;
+
+	sim_remove(alloc);
+	block = block_of(alloc);
+	block->allocs--;
+	block_put(block);
+	free(alloc);
+}
+
+static CUresult free_device(CUdeviceptr ptr)
+{
+	struct sim_alloc *alloc;
+
+	if (!ptr)
+		return CUDA_SUCCESS;
+	sim_drain_all();
+	alloc = sim_find(ptr);
+	if (!alloc || alloc->base != ptr)
+		return CUDA_ERROR_INVALID_VALUE;
+	switch (alloc->kind) {
+	case SIM_DEVICE:
+	case SIM_POOL:
+		sim_free(alloc);
+		return CUDA_SUCCESS;
+	case SIM_MANAGED:
+		sim_free_host(alloc);
+		return CUDA_SUCCESS;
+	case SIM_VMM:
+	case SIM_HOST:
+	case SIM_REGISTERED:
+		break;
+	}
+	return CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuMemFree_v2(CUdeviceptr ptr)
+{
+	SIM_ENTER(SIM_NEED_CONTEXT);
+	return sim_leave(free_device(ptr));
+}
+
+CUresult cuMemFreeAsync(CUdeviceptr ptr, CUstream stream)
+{
+	struct sim_alloc *alloc;
+	CUresult r;
+
+	SIM_ENTER(SIM_NEED_CONTEXT);
+	r = sim_stream(stream, &stream);
+	if (r != CUDA_SUCCESS)
+		return sim_leave(r);
+	sim_drain_all();
+	alloc = sim_find(ptr);
+	if (!alloc || alloc->base != ptr || (alloc->kind != SIM_POOL && alloc->kind != SIM_DEVICE))
+		return sim_leave(CUDA_ERROR_INVALID_VALUE);
+	sim_free(alloc);
+	return sim_leave(CUDA_SUCCESS);
+}
+
+CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr ptr)
+{
+	struct sim_alloc *alloc;
+
+	SIM_ENTER(SIM_NEED_CONTEXT);
+	alloc = sim_find(ptr);
+	if (!alloc)
+		return sim_leave(CUDA_ERROR_NOT_FOUND);
+	if (base)
+		*base = alloc->base;
+	if (size)
+		*size = alloc->size;
+	return sim_leave(CUDA_SUCCESS);
+}
+
+/* A context takes its memory with it; VMM memory belongs to none. */
+void sim_free_of_context(CUcontext ctx)
+{
+	struct sim_alloc *alloc;
+
+	while ((alloc = sim_find_of(ctx))) {
+		if (alloc->kind == SIM_DEVICE || alloc->kind == SIM_POOL)
+			sim_free(alloc);
+		else
+			sim_free_host(alloc);
+	}
+}

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The stand-in libnvidia-ml.so.1: the simulated GPUs by index, UUID and PCI address, and their
+ * BAR1. BAR1 use is what the stand-in Vulkan of this process has mapped. Declarations are those of
+ * NVML's public ABI. It knows nothing of CUDA.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "fault.h"
+#include "machine.h"
+
+typedef enum nvmlReturn_enum {
+	NVML_SUCCESS = 0,
+	NVML_ERROR_UNINITIALIZED = 1,
+	NVML_ERROR_INVALID_ARGUMENT = 2,
+	NVML_ERROR_NOT_SUPPORTED = 3,
+	NVML_ERROR_NOT_FOUND = 6,
+	NVML_ERROR_INSUFFICIENT_SIZE = 7,
+	NVML_ERROR_DRIVER_NOT_LOADED = 9,
+	NVML_ERROR_UNKNOWN = 999
+} nvmlReturn_t;
+
+typedef struct nvmlDevice_st *nvmlDevice_t;
+
+typedef struct nvmlBAR1Memory_st {
+	unsigned long long bar1Total;
+	unsigned long long bar1Free;
+	unsigned long long bar1Used;
+} nvmlBAR1Memory_t;
+
+#pragma GCC visibility push(default)
+nvmlReturn_t nvmlInit_v2(void);
+nvmlReturn_t nvmlShutdown(void);
+nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count);
+nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device);
+nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device);
+nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *id, nvmlDevice_t *device);
+nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *info);
+nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned int len);
+const char *nvmlErrorString(nvmlReturn_t result);
+#pragma GCC visibility pop
+
+struct nvmlDevice_st {
+	int ordinal;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static unsigned int init_count;
+static struct nvmlDevice_st devices[SIM_MAX_GPUS];
+
+#define ENTER(initialised)                                                                         \
+	do {                                                                                       \
+		int injected_;                                                                     \
+		if (sim_fault(__func__, &injected_))                                               \
+			return (nvmlReturn_t)injected_;                                            \
+		if ((initialised) && !is_initialised())                                            \
+			return NVML_ERROR_UNINITIALIZED;                                           \
+	} while (0)
+
+static bool is_initialised(void)
+{
+	bool is;
+
+	pthread_mutex_lock(&lock);
+	is = init_count > 0;
+	pthread_mutex_unlock(&lock);
+	return is;
+}
+
+nvmlReturn_t nvmlInit_v2(void)
+{
+	ENTER(false);
+	if (sim_gpu_count() == 0)
+		return NVML_ERROR_DRIVER_NOT_LOADED;
+	pthread_mutex_lock(&lock);
+	init_count++;
+	for (int i = 0; i < SIM_MAX_GPUS; i++)
+		devices[i].ordinal = i;
+	pthread_mutex_unlock(&lock);
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlShutdown(void)
+{
+	ENTER(true);
+	pthread_mutex_lock(&lock);
+	init_count--;
+	pthread_mutex_unlock(&lock);
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count)
+{
+	ENTER(true);
+	if (!count)
+		return NVML_ERROR_INVALID_ARGUMENT;
+	*count = (unsigned int)sim_gpu_count();
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device)
+{
+	ENTER(true);
+	if (!device || index >= (unsigned int)sim_gpu_count())
+		return NVML_ERROR_INVALID_ARGUMENT;
+	*device = &devices[index];
+	return NVML_SUCCESS;
+}
+
+/* "GPU-8-4-4-4-12" */
+static void uuid_text(const uint8_t *uuid, char *text)
+{
+	static const int dash_before[] = { 4, 6, 8, 10 };
+	size_t dashes = 0;
+	char *at = text + sprintf(text, "GPU-");
+
+	for (int i = 0; i < 16; i++) {
+		if (dashes < 4 && dash_before[dashes] == i) {
+			*at++ = '-';
+			dashes++;
+		}
+		at += sprintf(at, "%02x", uuid[i]);
+	}
+}
+
+nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device)
+{
+	struct sim_gpu gpu;
+	char text[64];
+
+	ENTER(true);
+	if (!uuid || !device)
+		return NVML_ERROR_INVALID_ARGUMENT;
+	for (int i = 0; i < sim_gpu_count(); i++) {
+		sim_gpu(i, &gpu);
+		uuid_text(gpu.uuid, text);
+		if (strcmp(text, uuid) != 0)
+			continue;
+		*device = &devices[i];
+		return NVML_SUCCESS;
+	}
+	return NVML_ERROR_NOT_FOUND;
+}
+
+/* Domain with 4 or 8 digits, function optional. */
+nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *id, nvmlDevice_t *device)
+{
+	unsigned int domain, bus, slot;
+	struct sim_gpu gpu;
+
+	ENTER(true);
+	if (!id || !device || sscanf(id, "%x:%x:%x", &domain, &bus, &slot) != 3)
+		return NVML_ERROR_INVALID_ARGUMENT;
+	for (int i = 0; i < sim_gpu_count(); i++) {
+		sim_gpu(i, &gpu);
+		if ((unsigned int)gpu.pci_domain != domain || (unsigned int)gpu.pci_bus != bus ||
+		    (unsigned int)gpu.pci_device != slot)
+			continue;
+		*device = &devices[i];
+		return NVML_SUCCESS;
+	}
+	return NVML_ERROR_NOT_FOUND;
+}
+
+/* The counter of the stand-in Vulkan, if this process has it loaded. */
+static unsigned long long bar1_used(int ordinal)
+{
+	unsigned long long (*used)(int);
+	unsigned long long bytes = 0;
+	void *vulkan = dlopen("libvulkan.so.1", RTLD_LAZY | RTLD_NOLOAD);
+	void *symbol;
+
+	if (!vulkan)
+		return 0;
+	symbol = dlsym(vulkan, "gdrsim_bar1_used");
+	if (symbol) {
+		memcpy(&used, &symbol, sizeof(symbol));
+		bytes = used(ordinal);
+	}
+	dlclose(vulkan);
+	return bytes;
+}
+
+nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *info)
+{
+	struct sim_gpu gpu;
+
+	ENTER(true);
+	if (!info || device < devices || device >= devices + sim_gpu_count())
+		return NVML_ERROR_INVALID_ARGUMENT;
+	sim_gpu(device->ordinal, &gpu);
+	info->bar1Total = gpu.bar1_bytes;
+	info->bar1Used = bar1_used(device->ordinal);
+	info->bar1Free = info->bar1Total - info->bar1Used;
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned int len)
+{
+	static const char text[] = "580.159.04";
+
+	ENTER(true);
+	if (!version)
+		return NVML_ERROR_INVALID_ARGUMENT;
+	if (len < sizeof(text))
+		return NVML_ERROR_INSUFFICIENT_SIZE;
+	memcpy(version, text, sizeof(text));
+	return NVML_SUCCESS;
+}
+
+const char *nvmlErrorString(nvmlReturn_t result)
+{
+	switch (result) {
+	case NVML_SUCCESS:
+		return "Success";
+	case NVML_ERROR_UNINITIALIZED:
+		return "Uninitialized";
+	case NVML_ERROR_INVALID_ARGUMENT:
+		return "Invalid argument";
+	case NVML_ERROR_NOT_SUPPORTED:
+		return "Not supported";
+	case NVML_ERROR_NOT_FOUND:
+		return "Not found";
+	case NVML_ERROR_INSUFFICIENT_SIZE:
+		return "Insufficient size";
+	case NVML_ERROR_DRIVER_NOT_LOADED:
+		return "Driver not loaded";
+	case NVML_ERROR_UNKNOWN:
+		break;
+	}
+	return "Unknown error";
+}

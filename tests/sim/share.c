@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * GPU memory as descriptors: VMM memory exported and imported, also between processes, and the
+ * dma-buf of an address range. It knows nothing of how a dma-buf's map is made (dmabuf.c).
+ */
+#include <string.h>
+#include <unistd.h>
+
+#include "sim.h"
+
+#define MAX_PIECES 4096
+
+CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle,
+				      CUmemAllocationHandleType type, unsigned long long flags)
+{
+	struct sim_obj *obj;
+	int fd;
+
+	SIM_ENTER(SIM_NEED_INIT);
+	obj = sim_obj_by_handle(handle);
+	if (!shareable || !obj || flags || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
+	    !(obj->prop.requestedHandleTypes & type))
+		return sim_leave(CUDA_ERROR_INVALID_VALUE);
+	fd = sim_memfd_handout(obj->fd);
+	if (fd < 0)
+		return sim_leave(CUDA_ERROR_OPERATING_SYSTEM);
+	*(int *)shareable = fd;
+	return sim_leave(CUDA_SUCCESS);
+}
+
+static CUresult import_fd(int fd, CUmemGenericAllocationHandle *handle)
+{
+	CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED };
+	struct sim_memfd info;
+	struct sim_obj *obj;
+	CUresult r;
+	int opened = sim_memfd_open(fd, &info);
+
+	if (opened < 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!sim_device_ok(info.device)) {
+		close(opened);
+		return CUDA_ERROR_INVALID_DEVICE;
+	}
+	prop.requestedHandleTypes = (CUmemAllocationHandleType)info.handle_types;
+	prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+	prop.location.id = info.device;
+	r = sim_obj_adopt(opened, info.size, &prop, &obj);
+	if (r == CUDA_SUCCESS)
+		*handle = obj->handle;
+	else
+		close(opened);
+	return r;
+}
+
+/* os_handle is the descriptor itself; it stays the caller's. */
+CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *os_handle,
+					CUmemAllocationHandleType type)
+{
+	SIM_ENTER(SIM_NEED_INIT);
+	if (!handle || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+		return sim_leave(CUDA_ERROR_INVALID_VALUE);
+	return sim_leave(import_fd((int)(intptr_t)os_handle, handle));
+}
+
+/*
+ * The backing of [ptr, ptr + size). Memory of cuMemAlloc counts by its block, whose neighbours and
+ * rounding belong to the driver: any page of a block with an allocation in the range will do.
+ */
+static CUresult range_pieces(sim_addr ptr, size_t size, struct sim_piece *pieces, unsigned int *n)
+{
+	struct sim_alloc *alloc = sim_find_in(ptr, size);
+	sim_addr end = ptr + size;
+
+	if (!alloc || !alloc->obj)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (alloc->dev != sim_ctx()->dev)
+		return CUDA_ERROR_INVALID_VALUE;
+	*n = 0;
+	if (alloc->kind != SIM_VMM) {
+		if (ptr < alloc->block || end > alloc->block + alloc->block_size)
+			return CUDA_ERROR_INVALID_VALUE;
+		pieces[(*n)++] = (struct sim_piece){ alloc->obj, (size_t)(ptr - alloc->block),
+						     size };
+		return CUDA_SUCCESS;
+	}
+	for (sim_addr at = ptr; at < end;) {
+		struct sim_alloc *chunk = sim_find(at);
+		size_t offset, len;
+
+		if (!chunk || chunk->kind != SIM_VMM || *n == MAX_PIECES ||
+		    memcmp(&chunk->obj->prop, &alloc->obj->prop, sizeof(chunk->obj->prop)) != 0)
+			return CUDA_ERROR_INVALID_VALUE;
+		offset = (size_t)(at - chunk->base);
+		len = chunk->size - offset;
+		if (len > end - at)
+			len = (size_t)(end - at);
+		pieces[(*n)++] = (struct sim_piece){ chunk->obj, offset, len };
+		at += len;
+	}
+	return CUDA_SUCCESS;
+}
+
+/* Discrete GPUs let their dma-buf be mapped from CUDA 13.3 on. */
+static bool mappable(void)
+{
+	return sim_env("GDRSIM_DMABUF_MMAP", sim_driver_version() >= 13030) != 0;
+}
+
+CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr ptr, size_t size,
+				       CUmemRangeHandleType type, unsigned long long flags)
+{
+	static struct sim_piece pieces[MAX_PIECES]; /* under the lock */
+	unsigned int n;
+	CUresult r;
+	int fd;
+
+	SIM_ENTER(SIM_NEED_CONTEXT);
+	if (!handle || type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD || size == 0 ||
+	    ptr % SIM_PAGE || size % SIM_PAGE ||
+	    (flags & ~CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE))
+		return sim_leave(CUDA_ERROR_INVALID_VALUE);
+	if (!sim_env("GDRSIM_DMABUF", 1) || (flags && !sim_env("GDRSIM_DMABUF_PCIE", 0)))
+		return sim_leave(CUDA_ERROR_NOT_SUPPORTED);
+	r = range_pieces(ptr, size, pieces, &n);
+	if (r == CUDA_SUCCESS)
+		r = sim_dmabuf_create(pieces, n, mappable(), &fd);
+	if (r == CUDA_SUCCESS)
+		*(int *)handle = fd;
+	return sim_leave(r);
+}

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The stand-in libcuda.so.1 inside: its one lock, its objects and who owns them. Everything below
+ * is protected by that lock unless said otherwise; an exported function takes it in SIM_ENTER and
+ * gives it back in sim_leave.
+ */
+#ifndef SIM_H
+#define SIM_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#pragma GCC visibility push(default)
+#include "abi/cuda.h"
+#include "gdrsim.h"
+#pragma GCC visibility pop
+#include "machine.h"
+
+#define SIM_GRANULE ((size_t)2 << 20) /* VMM granularity and size of a sub-allocated block */
+#define SIM_PAGE ((size_t)4096)
+
+typedef unsigned long long sim_addr;
+
+/* state.c: lock, initialisation, devices as they were at cuInit */
+enum sim_need {
+	SIM_NEED_NOTHING,
+	SIM_NEED_INIT,
+	SIM_NEED_CONTEXT,
+};
+
+struct sim_state {
+	pthread_mutex_t lock;
+	pthread_cond_t progress; /* a stream has moved on */
+	int n_gpus;
+	struct sim_gpu gpu[SIM_MAX_GPUS];
+	uint64_t used_bytes[SIM_MAX_GPUS];
+};
+extern struct sim_state sim;
+
+/* Count the call and inject faults; then, when what it needs is there, lock and return success. */
+CUresult sim_enter(const char *call, enum sim_need need);
+CUresult sim_leave(CUresult result);
+
+#define SIM_ENTER(need)                                                                            \
+	do {                                                                                       \
+		CUresult entered_ = sim_enter(__func__, need);                                     \
+		if (entered_ != CUDA_SUCCESS)                                                      \
+			return entered_;                                                           \
+	} while (0)
+
+int sim_driver_version(void);
+bool sim_device_ok(CUdevice dev);
+
+/* context.c */
+struct CUstream_st {
+	struct CUstream_st *next; /* of the same context */
+	CUcontext ctx;
+	unsigned int flags;
+	bool alive;
+	unsigned long next_ticket; /* of the next piece of work submitted */
+	unsigned long done_ticket; /* of the next piece of work to run */
+};
+
+struct CUctx_st {
+	struct CUctx_st *next;
+	CUdevice dev;
+	unsigned int flags;
+	unsigned int primary_refs; /* 0 for a created one */
+	bool primary;
+	bool alive;
+	struct CUstream_st *streams; /* the first is the NULL stream */
+};
+
+void sim_ctx_adopt(CUcontext ctx); /* becomes the only one of the calling thread */
+CUcontext sim_contexts(void);	/* the first of all, dead ones included */
+CUcontext sim_ctx(void);	/* the calling thread's current context; NULL: none or destroyed */
+CUresult sim_ctx_check(void);	/* why there is none */
+
+/* va.c: the CUDA address space: a PROT_NONE arena and the ranges of it in use */
+struct sim_va {
+	sim_addr base;
+	size_t size;
+	bool reservation; /* of cuMemAddressReserve */
+};
+
+sim_addr sim_va_alloc(size_t size, size_t align, sim_addr hint, bool reservation); /* 0: full */
+void sim_va_free(sim_addr base);
+const struct sim_va *sim_va_find(sim_addr addr);
+bool sim_va_inside(sim_addr addr); /* in use or not */
+
+/* object.c: physical memory: one memfd each, mapped for the stand-in's own use */
+struct sim_obj {
+	struct sim_obj *next;
+	int fd;
+	size_t size;
+	char *cpu;
+	int dev;
+	unsigned int refs;	  /* handle (1 if any), maps, exports, blocks */
+	unsigned int handle_refs; /* VMM: what the program has to release */
+	CUmemGenericAllocationHandle handle; /* 0: not VMM */
+	CUmemAllocationProp prop;
+	bool counted; /* in used_bytes */
+};
+
+CUresult sim_obj_create(int dev, size_t size, struct sim_obj **obj); /* one reference */
+CUresult sim_obj_create_vmm(size_t size, const CUmemAllocationProp *prop, struct sim_obj **obj);
+CUresult sim_obj_adopt(int fd, size_t size, const CUmemAllocationProp *prop, struct sim_obj **obj);
+void sim_obj_get(struct sim_obj *obj);
+void sim_obj_put(struct sim_obj *obj);
+struct sim_obj *sim_obj_by_handle(CUmemGenericAllocationHandle handle);
+
+/* table.c: what a pointer is */
+enum sim_kind {
+	SIM_DEVICE,
+	SIM_POOL,
+	SIM_VMM,
+	SIM_HOST,
+	SIM_REGISTERED,
+	SIM_MANAGED,
+};
+
+struct sim_alloc {
+	enum sim_kind kind;
+	sim_addr base; /* device address */
+	size_t size;
+	char *host;	     /* CPU address; NULL for device memory */
+	char *cpu;	     /* how the stand-in reaches the bytes */
+	struct sim_obj *obj; /* NULL for host and managed memory */
+	size_t obj_offset;
+	sim_addr block; /* the address range that backs it, freed with its last allocation */
+	size_t block_size;
+	CUdevice dev;
+	CUcontext ctx; /* NULL for VMM memory */
+	unsigned long long buffer_id;
+	unsigned int host_flags;
+	bool sync_memops;
+	bool free_pending; /* cuMemFreeAsync was called */
+	uint8_t access[SIM_MAX_GPUS];
+};
+
+struct sim_alloc *sim_find(sim_addr addr);
+/* The first one that starts at or after addr, and where; NULL: none. */
+struct sim_alloc *sim_find_next(sim_addr addr, sim_addr *base);
+struct sim_alloc *sim_find_in(sim_addr addr, size_t size); /* the first that touches the range */
+struct sim_alloc *sim_find_of(CUcontext ctx);		   /* any one of that context */
+CUresult sim_insert(struct sim_alloc *alloc); /* sets buffer_id, takes ownership on success */
+void sim_remove(struct sim_alloc *alloc);     /* takes it out; the caller owns it */
+CUresult sim_alloc_new(enum sim_kind kind, struct sim_alloc **alloc);
+
+/* memory.c, host.c; the caller has drained the streams */
+void sim_free(struct sim_alloc *alloc);
+void sim_free_host(struct sim_alloc *alloc);
+void sim_free_of_context(CUcontext ctx);
+
+/* copy.c, stream.c */
+struct sim_op {
+	struct sim_op *next;
+	CUstream stream;
+	unsigned long ticket;
+	uint64_t due_ns;
+	char *dst;
+	const char *src; /* NULL: a memset */
+	size_t size;
+	uint32_t value;
+	unsigned int width;
+	void *staged; /* freed with the operation */
+};
+
+CUresult sim_stream(CUstream handle, CUstream *stream);
+CUresult sim_submit(const struct sim_op *op); /* runs at once when nothing is ahead of it */
+void sim_run_op(const struct sim_op *op);
+bool sim_has_delay(void);
+void sim_drain_stream(CUstream stream);
+void sim_drain_context(CUcontext ctx);	/* what the NULL stream waits for */
+void sim_drain_all(void);
+void sim_forget_streams(CUcontext ctx);
+
+/* cpu address of device memory, NULL when the whole range is not accessible; for kernels */
+void *sim_reach(sim_addr addr, size_t size);
+
+/* dmabuf.c: descriptors that stand for a piece or several of GPU memory */
+struct sim_piece {
+	struct sim_obj *obj;
+	size_t offset;
+	size_t size;
+};
+
+CUresult sim_dmabuf_create(const struct sim_piece *pieces, unsigned int n, bool mappable, int *fd);
+void sim_dmabuf_sweep(void); /* let go of what closed descriptors held */
+/*
+ * Map len bytes from off of the dma-buf that fd stands for; false: fd is none of ours. Takes the
+ * lock itself.
+ */
+bool sim_dmabuf_map(void *addr, size_t len, int prot, int flags, int fd, int64_t off, void **out);
+
+/* mmap_hook.c: let the loaded objects' mmap know these descriptors */
+void sim_hook_mmap(void);
+
+#endif

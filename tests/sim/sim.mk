@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: MIT
+#
+# The stand-ins: libcuda.so.1, libvulkan.so.1, libGLX_nvidia.so.0 and libnvidia-ml.so.1 in
+# $(O)/sim. Included by the main Makefile, which sets O, CC, CFLAGS and LDFLAGS; defines SIM_LIBS.
+
+SIM_DIR := $(dir $(lastword $(MAKEFILE_LIST)))
+SIM_OUT := $(O)/sim
+
+SIM_SRC_common := fault.c machine.c
+SIM_SRC_cuda := state.c device.c context.c va.c object.c table.c memory.c host.c vmm.c share.c \
+	dmabuf.c mmap_hook.c pointer.c copy.c stream.c kernel.c kernels.c proc.c
+
+SIM_SRC_vulkan := vk_instance.c vk_physical.c vk_memory.c vk_proc.c
+SIM_SRC_nvml := nvml.c
+
+SIM_LIBS := $(addprefix $(SIM_OUT)/,libcuda.so.1 libvulkan.so.1 libGLX_nvidia.so.0 \
+	libnvidia-ml.so.1)
+
+SIM_CFLAGS := -std=c11 -fPIC -fvisibility=hidden -pthread -I$(SIM_DIR)../../src -I$(SIM_DIR)
+# They keep threads, hooks and thread-local data: once loaded they stay.
+SIM_LDFLAGS := -shared -pthread -Wl,-z,nodelete -Wl,-z,defs
+
+sim_objs = $(patsubst %.c,$(SIM_OUT)/%.o,$(SIM_SRC_common) $(1))
+
+$(SIM_OUT)/%.o: $(SIM_DIR)%.c
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) $(SIM_CFLAGS) -MMD -MP -c -o $@ $<
+
+$(SIM_OUT)/libcuda.so.1: $(call sim_objs,$(SIM_SRC_cuda))
+$(SIM_OUT)/libvulkan.so.1: $(call sim_objs,$(SIM_SRC_vulkan))
+$(SIM_OUT)/libGLX_nvidia.so.0: $(call sim_objs,$(SIM_SRC_vulkan) vk_icd.c)
+$(SIM_OUT)/libnvidia-ml.so.1: $(call sim_objs,$(SIM_SRC_nvml))
+
+$(SIM_LIBS):
+	$(CC) $(CFLAGS) $(LDFLAGS) $(SIM_LDFLAGS) -Wl,-soname,$(@F) -o $@ $^ -ldl
+
+.PHONY: sim
+sim: $(SIM_LIBS)
+
+-include $(wildcard $(SIM_OUT)/*.d)

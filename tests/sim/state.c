@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The stand-in's state: its lock, cuInit, and what every exported function does first and last.
+ * It knows nothing of memory.
+ */
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "fault.h"
+#include "sim.h"
+
+struct sim_state sim = {
+	.lock = PTHREAD_MUTEX_INITIALIZER,
+	.progress = PTHREAD_COND_INITIALIZER,
+};
+
+/* The process that called cuInit. CUDA cannot be used in its forked children. */
+static atomic_int owner_pid;
+
+CUresult sim_enter(const char *call, enum sim_need need)
+{
+	int result;
+
+	if (sim_fault(call, &result))
+		return (CUresult)result;
+	if (need != SIM_NEED_NOTHING && atomic_load(&owner_pid) != getpid())
+		return CUDA_ERROR_NOT_INITIALIZED;
+	pthread_mutex_lock(&sim.lock);
+	if (need == SIM_NEED_CONTEXT && !sim_ctx())
+		return sim_leave(sim_ctx_check());
+	return CUDA_SUCCESS;
+}
+
+CUresult sim_leave(CUresult result)
+{
+	pthread_mutex_unlock(&sim.lock);
+	return result;
+}
+
+int sim_driver_version(void)
+{
+	return (int)sim_env("GDRSIM_DRIVER_VERSION", 13000);
+}
+
+bool sim_device_ok(CUdevice dev)
+{
+	return dev >= 0 && dev < sim.n_gpus;
+}
+
+CUresult cuInit(unsigned int flags)
+{
+	int result, pid = getpid(), owner = atomic_load(&owner_pid);
+
+	if (sim_fault(__func__, &result))
+		return (CUresult)result;
+	if (owner && owner != pid)
+		return CUDA_ERROR_NOT_INITIALIZED;
+	if (flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_lock(&sim.lock);
+	if (!atomic_load(&owner_pid)) {
+		sim.n_gpus = sim_gpu_count();
+		if (sim.n_gpus == 0)
+			return sim_leave(CUDA_ERROR_NO_DEVICE);
+		for (int i = 0; i < sim.n_gpus; i++)
+			sim_gpu(i, &sim.gpu[i]);
+		atomic_store(&owner_pid, pid);
+	}
+	return sim_leave(CUDA_SUCCESS);
+}
+
+CUresult cuDriverGetVersion(int *version)
+{
+	int result;
+
+	if (sim_fault(__func__, &result))
+		return (CUresult)result;
+	if (!version)
+		return CUDA_ERROR_INVALID_VALUE;
+	*version = sim_driver_version();
+	return CUDA_SUCCESS;
+}
+
+unsigned long long gdrsim_device_bytes(int device)
+{
+	unsigned long long used = 0;
+
+	pthread_mutex_lock(&sim.lock);
+	sim_dmabuf_sweep();
+	if (sim_device_ok(device))
+		used = sim.used_bytes[device];
+	pthread_mutex_unlock(&sim.lock);
+	return used;
+}

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Streams: work in order within each. Without GDRSIM_ASYNC_DELAY_US an operation that has nothing
+ * ahead of it runs when it is submitted; otherwise one worker thread runs it when it is due.
+ * It knows nothing of what an operation's addresses mean.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "sim.h"
+
+#define STREAM_LEGACY ((CUstream)0x1)
+#define STREAM_PER_THREAD ((CUstream)0x2)
+
+static struct sim_op *queue; /* in order of submission */
+static bool worker_runs;
+
+bool sim_has_delay(void)
+{
+	return sim_env("GDRSIM_ASYNC_DELAY_US", 0) > 0;
+}
+
+static uint64_t now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_REALTIME, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+static bool idle(const struct CUstream_st *stream)
+{
+	return stream->done_ticket == stream->next_ticket;
+}
+
+CUresult sim_stream(CUstream handle, CUstream *stream)
+{
+	CUcontext ctx = sim_ctx();
+
+	if (!handle || handle == STREAM_LEGACY || handle == STREAM_PER_THREAD) {
+		*stream = ctx->streams;
+		return CUDA_SUCCESS;
+	}
+	for (CUstream s = ctx->streams; s; s = s->next) {
+		if (s != handle || !s->alive)
+			continue;
+		*stream = s;
+		return CUDA_SUCCESS;
+	}
+	return CUDA_ERROR_INVALID_HANDLE;
+}
+
+void sim_run_op(const struct sim_op *op)
+{
+	if (op->src)
+		memmove(op->dst, op->src, op->size);
+	else if (op->width == 1)
+		memset(op->dst, (int)op->value, op->size);
+	else
+		for (size_t i = 0; i < op->size; i += op->width)
+			memcpy(op->dst + i, &op->value, op->width);
+}
+
+/* Take the first operation that is due and whose turn it is; else say when to look again. */
+static struct sim_op *next_due(uint64_t *look_again_ns)
+{
+	uint64_t now = now_ns();
+
+	*look_again_ns = 0;
+	for (struct sim_op **link = &queue; *link; link = &(*link)->next) {
+		struct sim_op *op = *link;
+
+		if (op->ticket != op->stream->done_ticket)
+			continue;
+		if (op->due_ns <= now) {
+			*link = op->next;
+			return op;
+		}
+		if (!*look_again_ns || op->due_ns < *look_again_ns)
+			*look_again_ns = op->due_ns;
+	}
+	return NULL;
+}
+
+static void *worker(void *arg)
+{
+	uint64_t at;
+
+	(void)arg;
+	pthread_mutex_lock(&sim.lock);
+	for (;;) {
+		struct sim_op *op = next_due(&at);
+
+		if (op) {
+			sim_run_op(op);
+			op->stream->done_ticket++;
+			free(op->staged);
+			free(op);
+			pthread_cond_broadcast(&sim.progress);
+		} else if (at) {
+			struct timespec ts = { .tv_sec = (time_t)(at / 1000000000u),
+					       .tv_nsec = (long)(at % 1000000000u) };
+
+			pthread_cond_timedwait(&sim.progress, &sim.lock, &ts);
+		} else {
+			pthread_cond_wait(&sim.progress, &sim.lock);
+		}
+	}
+	return NULL;
+}
+
+static bool worker_start(void)
+{
+	pthread_attr_t attr;
+	pthread_t thread;
+
+	if (worker_runs)
+		return true;
+	if (pthread_attr_init(&attr))
+		return false;
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	worker_runs = pthread_create(&thread, &attr, worker, NULL) == 0;
+	pthread_attr_destroy(&attr);
+	return worker_runs;
+}
+
+/* Takes over op->staged. */
+CUresult sim_submit(const struct sim_op *op)
+{
+	uint64_t delay_us = (uint64_t)sim_env("GDRSIM_ASYNC_DELAY_US", 0);
+	struct sim_op **link = &queue, *queued;
+
+	if (!sim_has_delay() && idle(op->stream)) {
+		sim_run_op(op);
+		free(op->staged);
+		return CUDA_SUCCESS;
+	}
+	queued = malloc(sizeof(*queued));
+	if (!queued || !worker_start()) {
+		free(op->staged);
+		free(queued);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	*queued = *op;
+	queued->next = NULL;
+	queued->ticket = op->stream->next_ticket++;
+	queued->due_ns = now_ns() + (sim_has_delay() ? delay_us * 1000 : 0);
+	while (*link)
+		link = &(*link)->next;
+	*link = queued;
+	pthread_cond_broadcast(&sim.progress);
+	return CUDA_SUCCESS;
+}
+
+/* Waits for what is there now, not for what other threads add meanwhile. */
+void sim_drain_stream(CUstream stream)
+{
+	unsigned long last = stream->next_ticket;
+
+	while (stream->done_ticket < last)
+		pthread_cond_wait(&sim.progress, &sim.lock);
+}
+
+void sim_drain_context(CUcontext ctx)
+{
+	for (CUstream s = ctx->streams; s; s = s->next)
+		if (!(s->flags & CU_STREAM_NON_BLOCKING))
+			sim_drain_stream(s);
+}
+
+/* Everything, of every context: what freeing memory waits for. */
+void sim_drain_all(void)
+{
+	for (CUcontext ctx = sim_contexts(); ctx; ctx = ctx->next)
+		for (CUstream s = ctx->streams; s; s = s->next)
+			sim_drain_stream(s);
+}
+
+void sim_forget_streams(CUcontext ctx)
+{
+	for (CUstream s = ctx->streams->next; s; s = s->next)
+		s->alive = false;
+}
+
+CUresult cuStreamCreate(CUstream *stream, unsigned int flags)
+{
+	CUstream made;
+	CUcontext ctx;
+
+	SIM_ENTER(SIM_NEED_CONTEXT);
+	if (!stream || (flags & ~(unsigned int)CU_STREAM_NON_BLOCKING))
+		return sim_leave(CUDA_ERROR_INVALID_VALUE);
+	made = calloc(1, sizeof(*made));
+	if (!made)
+		return sim_leave(CUDA_ERROR_OUT_OF_MEMORY);
+	ctx = sim_ctx();
+	made->ctx = ctx;
+	made->flags = flags;
+	made->alive = true;
+	made->next = ctx->streams->next;
+	ctx->streams->next = made;
+	*stream = made;
+	return sim_leave(CUDA_SUCCESS);
+}
+
+/* The structure stays, so that a stale handle is an error and not a crash. */
+CUresult cuStreamDestroy_v2(CUstream stream)
+{
+	CUstream found;
+	CUresult r;
+
+	SIM_ENTER(SIM_NEED_CONTEXT);
+	r = sim_stream(stream, &found);
+	if (r == CUDA_SUCCESS && found != stream)
+		r = CUDA_ERROR_INVALID_HANDLE; /* the NULL stream in one of its forms */
+	if (r == CUDA_SUCCESS)
+		stream->alive = false;
+	return sim_leave(r);
+}
+
+CUresult cuStreamSynchronize(CUstream stream)
+{
+	CUresult r;
+
+	SIM_ENTER(SIM_NEED_CONTEXT);
+	r = sim_stream(stream, &stream);
+	if (r != CUDA_SUCCESS)
+		return sim_leave(r);
+	if (stream == sim_ctx()->streams)
+		sim_drain_context(sim_ctx());
+	else
+		sim_drain_stream(stream);
+	return sim_leave(CUDA_SUCCESS);
+}
+
+CUresult cuStreamQuery(CUstream stream)
+{
+	CUresult r;
+
+	SIM_ENTER(SIM_NEED_CONTEXT);
+	r = sim_stream(stream, &stream);
+	if (r == CUDA_SUCCESS && !idle(stream))
+		r = CUDA_ERROR_NOT_READY;
+	return sim_leave(r);
+}
+
+CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
+{
+	static _Thread_local CUstreamCaptureMode current = CU_STREAM_CAPTURE_MODE_GLOBAL;
+	CUstreamCaptureMode before;
+
+	SIM_ENTER(SIM_NEED_INIT);
+	if (!mode || (unsigned int)*mode > CU_STREAM_CAPTURE_MODE_RELAXED)
+		return sim_leave(CUDA_ERROR_INVALID_VALUE);
+	before = current;
+	current = *mode;
+	*mode = before;
+	return sim_leave(CUDA_SUCCESS);
+}
