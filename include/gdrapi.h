@@ -18,7 +18,8 @@
  *
  * errno values used throughout: EINVAL bad argument, stale handle, not mapped; EAGAIN already
  * mapped; EACCES another process's object; ENODEV nothing can serve here; ENOTSUP this device or
- * this memory cannot; EOVERFLOW address + size wraps; ENOMEM memory, address space or BAR space.
+ * this memory cannot; EOVERFLOW address + size wraps; ENOMEM memory, address space or BAR space;
+ * EIO the GPU's driver failed without a reason that fits.
  */
 #ifndef GDRAPI_H
 #define GDRAPI_H
@@ -28,6 +29,10 @@
 
 #ifdef __cplusplus
 extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#pragma GCC visibility push(default)
 #endif
 
 /* ---------------------------------------------------------------------------------------------
@@ -429,6 +434,10 @@ int gdr_wait32(gdr_mh_t handle, const void *map_ptr, gdr_cmp_t cmp, uint32_t val
 	       uint64_t timeout_ns);
 int gdr_wait64(gdr_mh_t handle, const void *map_ptr, gdr_cmp_t cmp, uint64_t value,
 	       uint64_t timeout_ns);
+
+#if defined(__GNUC__)
+#pragma GCC visibility pop
+#endif
 
 #ifdef __cplusplus
 }

@@ -270,6 +270,10 @@ typedef struct VkMemoryMapPlacedInfoEXT {
 /* The loader's only symbol that is looked up with dlsym; everything else comes through it. */
 PFN_vkVoidFunction vkGetInstanceProcAddr(VkInstance instance, const char *name);
 
+/* The same of a driver (Vulkan's loader-driver interface): first agree on a version, then ask. */
+VkResult vk_icdNegotiateLoaderICDInterfaceVersion(uint32_t *version);
+PFN_vkVoidFunction vk_icdGetInstanceProcAddr(VkInstance instance, const char *name);
+
 VkResult vkEnumerateInstanceExtensionProperties(const char *layer, uint32_t *count,
 						VkExtensionProperties *properties);
 VkResult vkCreateInstance(const VkInstanceCreateInfo *info, const void *allocator,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The copy engine as the rest of the library sees it: a plan per mapping type, chosen once, and
- * four calls that include their fences. It knows nothing of handles, backends or CUDA; a caller
+ * calls that include their fences. It knows nothing of handles, backends or CUDA; a caller
  * has already proven that the range lies inside the mapping.
  */
 #ifndef GDRI_COPY_H
@@ -30,5 +30,35 @@ void gdri_copyv_to(const struct gdri_copy_plan *plan, const gdr_copy_seg_t *seg,
 		   uint32_t flags);
 void gdri_copyv_from(const struct gdri_copy_plan *plan, const gdr_copy_seg_t *seg, size_t count,
 		     uint32_t flags);
+
+/* The fence that the plan's mapping type needs for that use; `use` has been checked. */
+void gdri_fence(const struct gdri_copy_plan *plan, gdr_fence_t use);
+
+/*
+ * Returns when this CPU's earlier writes through the mapping have reached the memory behind it: a
+ * fence, then a read-back of the aligned 4-byte word at `map` (any word of the mapping will do).
+ */
+void gdri_flush_word(const struct gdri_copy_plan *plan, const void *map);
+
+/* One naturally aligned word, single-copy atomic; the fences are those of the copies. */
+void gdri_put32(const struct gdri_copy_plan *plan, void *map, uint32_t value);
+void gdri_put64(const struct gdri_copy_plan *plan, void *map, uint64_t value);
+uint32_t gdri_get32(const struct gdri_copy_plan *plan, const void *map);
+uint64_t gdri_get64(const struct gdri_copy_plan *plan, const void *map);
+
+/*
+ * Polls one naturally aligned word until it compares as asked; what is loaded afterwards is at
+ * least as new as the word. Returns 0 or -ETIMEDOUT; -EINVAL for an unknown `cmp`.
+ */
+int gdri_wait32(const struct gdri_copy_plan *plan, const void *map, gdr_cmp_t cmp, uint32_t value,
+		uint64_t timeout_ns);
+int gdri_wait64(const struct gdri_copy_plan *plan, const void *map, gdr_cmp_t cmp, uint64_t value,
+		uint64_t timeout_ns);
+
+/*
+ * What was wrong with GDRCOPY_COPY_IMPL or GDRCOPY_CPU_MASK, for a log; NULL if nothing was. A
+ * wrong value is ignored. Static storage.
+ */
+const char *gdri_copy_env_problem(void);
 
 #endif

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: MIT
+# `make help` tells the targets. Non-recursive; everything that is built lies under $(O).
+
+O ?= build
+V ?= 0
+CROSS_COMPILE ?=
+ifeq ($(origin CC),default)
+CC := $(CROSS_COMPILE)gcc
+endif
+ifeq ($(origin AR),default)
+AR := $(CROSS_COMPILE)ar
+endif
+prefix ?= /usr/local
+bindir ?= $(prefix)/bin
+libdir ?= $(prefix)/lib
+includedir ?= $(prefix)/include
+DESTDIR ?=
+INSTALL ?= install
+PYTHON ?= python3
+
+VERSION := 2.6.0
+LIB_REAL := libgdrapi.so.2.6
+LIB_SONAME := libgdrapi.so.2
+
+ifneq ($(V),1)
+Q := @
+say = @printf '  %-8s %s\n' '$(1)' '$(2)'
+else
+Q :=
+say = @:
+endif
+
+WARNINGS := -Wall -Wextra -Wshadow -Wmissing-prototypes -Wstrict-prototypes -Wpointer-arith -Werror
+CFLAGS ?= -O2 -g
+override CPPFLAGS += -Iinclude -Isrc -D_GNU_SOURCE= -DBARCOPY_VERSION='"$(VERSION)"'
+override CFLAGS += -std=gnu11 $(WARNINGS) -fvisibility=hidden -fno-strict-aliasing -pthread
+# -fno-strict-aliasing: the copies look at callers' memory as words, whatever it was declared as.
+
+ifneq ($(SANITIZE),)
+override CFLAGS += -fsanitize=$(SANITIZE) -fno-omit-frame-pointer -fno-sanitize-recover=all
+override LDFLAGS += -fsanitize=$(SANITIZE)
+# A sanitizer's run-time library comes first; -z defs would miss its symbols in a shared library.
+LIB_LDFLAGS :=
+else
+LIB_LDFLAGS := -Wl,-z,defs
+endif
+
+all: lib tools
+
+# ---- the library -------------------------------------------------------------------------------
+
+GDRI_COPY_SRCS :=
+include src/copy/copy.mk
+
+LIB_SRCS := $(addprefix src/, gdrapi.c copies.c ctx.c handle.c slots.c process.c error.c log.c \
+	env.c cuda.c backend/backends.c backend/dmabuf.c backend/vulkan.c \
+	backend/vulkan_device.c backend/host.c) $(GDRI_COPY_SRCS)
+
+LIB := $(O)/$(LIB_REAL)
+LIB_LINKS := $(O)/$(LIB_SONAME) $(O)/libgdrapi.so
+LIB_STATIC := $(O)/libgdrapi.a
+
+.PHONY: all lib
+lib: $(LIB) $(LIB_LINKS) $(LIB_STATIC)
+
+$(O)/%.pic.o: %.c
+	$(call say,CC,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(CFLAGS_EXTRA) -fPIC -MMD -MP -c -o $@ $<
+
+$(O)/%.o: %.c
+	$(call say,CC,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(CFLAGS_EXTRA) -MMD -MP -c -o $@ $<
+
+$(LIB): $(LIB_SRCS:%.c=$(O)/%.pic.o) src/libgdrapi.map
+	$(call say,LD,$@)
+	$(Q)$(CC) $(CFLAGS) -shared -Wl,-soname,$(LIB_SONAME) -Wl,--version-script=src/libgdrapi.map \
+		-Wl,-z,nodelete -Wl,-z,relro -Wl,-z,now $(LIB_LDFLAGS) $(LDFLAGS) -o $@ \
+		$(filter %.o,$^) -ldl
+
+$(LIB_LINKS): $(LIB)
+	$(Q)ln -sf $(LIB_REAL) $@
+
+$(LIB_STATIC): $(LIB_SRCS:%.c=$(O)/%.o)
+	$(call say,AR,$@)
+	$(Q)rm -f $@
+	$(Q)$(AR) rcsD $@ $^
+
+# ---- tools, stand-ins, driver, tests: each a fragment beside what it builds -----------------------
+
+PERF_TOOLS :=
+SIM_LIBS :=
+include $(wildcard perf/perf.mk tests/sim/sim.mk tests/tests.mk tests/kernel/kernel.mk)
+
+.PHONY: tools sim
+tools: $(PERF_TOOLS)
+sim: $(SIM_LIBS)
+
+# ---- the two commands of the README, and what they need -------------------------------------------
+
+.PHONY: demo deps
+demo:
+	@scripts/deps.sh demo
+	@mkdir -p $(O)
+	@$(MAKE) --no-print-directory V=$(V) O=$(O) all sim >$(O)/demo-build.log 2>&1 || \
+		{ cat $(O)/demo-build.log; exit 1; }
+	@perf/demo.sh $(O) $(O)/sim
+
+deps:
+	@scripts/deps.sh all
+
+# ---- installation ------------------------------------------------------------------------------
+
+.PHONY: install uninstall
+install: all
+	$(INSTALL) -d $(DESTDIR)$(libdir) $(DESTDIR)$(includedir) $(DESTDIR)$(bindir)
+	$(INSTALL) -m 755 $(LIB) $(DESTDIR)$(libdir)/$(LIB_REAL)
+	ln -sf $(LIB_REAL) $(DESTDIR)$(libdir)/$(LIB_SONAME)
+	ln -sf $(LIB_SONAME) $(DESTDIR)$(libdir)/libgdrapi.so
+	$(INSTALL) -m 644 $(LIB_STATIC) $(DESTDIR)$(libdir)/libgdrapi.a
+	$(INSTALL) -m 644 include/gdrapi.h $(DESTDIR)$(includedir)/gdrapi.h
+	for t in $(notdir $(PERF_TOOLS)); do \
+		$(INSTALL) -m 755 $(O)/$$t $(DESTDIR)$(bindir)/$$t || exit 1; done
+
+uninstall:
+	rm -f $(addprefix $(DESTDIR)$(libdir)/,$(LIB_REAL) $(LIB_SONAME) libgdrapi.so libgdrapi.a)
+	rm -f $(DESTDIR)$(includedir)/gdrapi.h
+	rm -f $(addprefix $(DESTDIR)$(bindir)/,$(notdir $(PERF_TOOLS)))
+
+.PHONY: clean help
+clean:
+	rm -rf $(O)
+
+help:
+	@echo 'make              library and tools, into $$(O) (default: build)'
+	@echo 'make demo         copybw and copylat: on the GPU if one is usable, else on the stand-in'
+	@echo 'make check        every test'
+	@echo 'make deps         installs what demo and check need (as root), or prints how to'
+	@echo 'make install      DESTDIR= prefix= libdir= bindir= includedir='
+	@echo 'make driver       the kernel driver: KDIR= NVIDIA_SRC= FLAVOR=open|proprietary'
+	@echo 'make check-kernel the driver in an emulated machine (check-kernel-full: every kernel)'
+	@echo 'make clean'
+	@echo
+	@echo 'O=dir  CC=clang  CROSS_COMPILE=aarch64-linux-gnu-  SANITIZE=address,undefined|thread'
+	@echo 'V=1 shows the commands'
+
+-include $(shell find $(O) -name '*.d' 2>/dev/null)

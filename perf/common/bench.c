@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: MIT */
+/* Common options, set-up and facts of the tools; see bench.h. */
+#include "bench.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "exit.h"
+#include "sim.h"
+#include "timing.h"
+
+static const char *const mapping_choice[] = { "default", "wc", "cache", "device", NULL };
+
+/* The release that the tools were built from, and the level of the library in use. */
+static void versions(char *text, size_t size)
+{
+	int major = 0, minor = 0;
+
+	gdr_runtime_get_version(&major, &minor);
+	snprintf(text, size, "%s (libgdrapi %d.%d)", BARCOPY_VERSION, major, minor);
+}
+
+void bench_options(struct bench *b, const struct tool *tool, int argc, char **argv)
+{
+	const struct opt common[] = {
+		{ 'd', "device", OPT_COUNT, &b->device, "N", "CUDA device (0)", 0, 1 << 20, NULL },
+		{ 'a', "alloc", OPT_CHOICE, &b->alloc, "KIND",
+		  "cuMemAlloc, cuMemCreate or cuMemHostAlloc; without it the\n"
+		  "first of them that can be pinned and mapped here",
+		  0, 0, mem_kind_name },
+		{ 'M', "mapping", OPT_CHOICE, &b->mapping, "TYPE",
+		  "default, wc, cache or device (default)", 0, 0, mapping_choice },
+		{ 'v', "verbose", OPT_FLAG, &b->verbose, NULL, "addresses, files and the clock too",
+		  0, 0, NULL },
+		{ 0, "json", OPT_FLAG, &b->json, NULL, "one JSON document on standard output", 0, 0,
+		  NULL },
+		{ 0, "sim", OPT_TEXT, &b->sim_dir, "DIR",
+		  "run on the stand-in libraries in DIR, without a GPU", 0, 0, NULL },
+		{ 0, "no-numa", OPT_FLAG, &b->no_numa, NULL, "do not move to the GPU's NUMA node",
+		  0, 0, NULL },
+	};
+	char version[64];
+
+	memset(b, 0, sizeof(*b));
+	b->alloc = ALLOC_ANY;
+	versions(version, sizeof(version));
+	opts_parse(tool, common, sizeof(common) / sizeof(common[0]), version, argc, argv);
+	sim_enter(b->sim_dir, argv);
+}
+
+/* x86 kernels name the model; arm64 kernels give the numbers of its identification register. */
+static void read_cpu_model(char *text, size_t size)
+{
+	FILE *f = fopen("/proc/cpuinfo", "re");
+	char line[512], *value, implementer[16] = "", part[16] = "";
+
+	snprintf(text, size, "unknown");
+	while (f && fgets(line, sizeof(line), f)) {
+		value = strchr(line, ':');
+		if (!value)
+			continue;
+		value += strspn(value, ": \t");
+		value[strcspn(value, "\n")] = '\0';
+		if (!strncmp(line, "model name", 10)) {
+			snprintf(text, size, "%s", value);
+			break;
+		}
+		if (!strncmp(line, "CPU implementer", 15))
+			snprintf(implementer, sizeof(implementer), "%.15s", value);
+		if (!strncmp(line, "CPU part", 8)) {
+			snprintf(part, sizeof(part), "%.15s", value);
+			snprintf(text, size, "implementer %s part %s", implementer, part);
+			break;
+		}
+	}
+	if (f)
+		fclose(f);
+}
+
+void bench_start_device(struct bench *b)
+{
+	cuda_dl_load();
+	sim_check(b->sim_dir, cuda_dl_path());
+	if (cuda_dl_is_stand_in() && !b->json) {
+		printf("%s: running on the stand-in %s: no GPU is used, the figures tell nothing "
+		       "about one\n",
+		       tool_name, cuda_dl_path());
+		fflush(stdout);
+	}
+	gpu_find(&b->gpu, (int)b->device);
+	numa_follow(&b->numa, b->gpu.pci, !b->no_numa);
+	gpu_start(&b->gpu);
+	timing_init(); /* on the node where it is used */
+	read_cpu_model(b->cpu_model, sizeof(b->cpu_model));
+}
+
+void bench_start(struct bench *b, size_t size)
+{
+	bench_start_device(b);
+	buffer_open(&b->buf, &b->gpu, b->alloc, size, b->mapping);
+	if (b->buf.note[0])
+		tool_note("%s is used instead of cuMemAlloc, which cannot be served here (%s)",
+			  mem_kind_name[b->buf.mem.kind], b->buf.note);
+	if (!b->json)
+		bench_facts(b);
+}
+
+static void print_verbose(const struct bench *b)
+{
+	const struct buffer *buf = &b->buf;
+	char version[64];
+
+	versions(version, sizeof(version));
+	printf("version:  %s\n", version);
+	printf("libcuda:  %s\n", cuda_dl_path());
+	printf("clock:    %s, %.3f ns a tick, %.1f ns a reading\n", timing_name(),
+	       timing.ns_per_tick, timing.overhead_ns);
+	if (!buf->g)
+		return;
+	printf("address:  device 0x%llx, pinned from 0x%" PRIx64 ", %" PRIu64
+	       " bytes in pages of %" PRIu32 "\n",
+	       buf->mem.dptr, buf->info.va, buf->info.mapped_size, buf->info.page_size);
+	printf("mapped:   %p, %zu bytes\n", buf->map, buf->map_size);
+	printf("memops:   %s\n", buf->sync_memops == 1 ? "CUDA copies are synchronous (SYNC_MEMOPS)"
+				 : buf->sync_memops == 0 ? "SYNC_MEMOPS is not in force"
+							 : "not known");
+}
+
+void bench_facts(const struct bench *b)
+{
+	printf("GPU:      %d: %s", b->gpu.ordinal, b->gpu.name);
+	if (b->gpu.pci[0])
+		printf(", PCI %s", b->gpu.pci);
+	printf(", CUDA driver %d.%d", b->gpu.driver_version / 1000,
+	       b->gpu.driver_version % 1000 / 10);
+	if (b->gpu.kernel_driver[0] && !cuda_dl_is_stand_in())
+		printf(" (%s)", b->gpu.kernel_driver);
+	printf("\nCPU:      %s, ", b->cpu_model);
+	if (b->numa.bound)
+		printf("on the GPU's node %d\n", b->numa.node);
+	else
+		printf("not bound to a node (%s)\n", b->numa.why_not);
+	if (b->buf.g)
+		printf("buffer:   %zu bytes of %s memory\n"
+		       "mapping:  %s, backend %s\n",
+		       b->buf.mem.size, mem_kind_name[b->buf.mem.kind],
+		       buffer_mapping_name(&b->buf), buffer_backend_name(&b->buf));
+	if (b->verbose)
+		print_verbose(b);
+	fflush(stdout);
+}
+
+void bench_json(const struct bench *b, struct json *j)
+{
+	const struct buffer *buf = &b->buf;
+	int major = 0, minor = 0;
+	char text[64];
+
+	gdr_runtime_get_version(&major, &minor);
+	json_start(j);
+	json_string(j, "tool", tool_name);
+	json_string(j, "version", BARCOPY_VERSION);
+	snprintf(text, sizeof(text), "%d.%d", major, minor);
+	json_string(j, "library_version", text);
+	json_bool(j, "simulated", cuda_dl_is_stand_in());
+
+	json_object(j, "gpu");
+	json_int(j, "device", b->gpu.ordinal);
+	json_string(j, "name", b->gpu.name);
+	json_string(j, "pci", b->gpu.pci[0] ? b->gpu.pci : NULL);
+	snprintf(text, sizeof(text), "%d.%d", b->gpu.driver_version / 1000,
+		 b->gpu.driver_version % 1000 / 10);
+	json_string(j, "cuda_driver", text);
+	json_string(j, "kernel_driver",
+		    b->gpu.kernel_driver[0] && !cuda_dl_is_stand_in() ? b->gpu.kernel_driver
+								      : NULL);
+	json_string(j, "libcuda", cuda_dl_path());
+	json_end(j);
+
+	json_object(j, "cpu");
+	json_string(j, "model", b->cpu_model);
+	json_int(j, "gpu_node", b->numa.node);
+	json_bool(j, "bound", b->numa.bound);
+	json_string(j, "not_bound_because", b->numa.why_not);
+	json_string(j, "clock", timing_name());
+	json_number(j, "clock_overhead_ns", timing.overhead_ns);
+	json_end(j);
+
+	if (!buf->g)
+		return;
+	json_object(j, "buffer");
+	json_uint(j, "size", buf->mem.size);
+	json_string(j, "alloc", mem_kind_name[buf->mem.kind]);
+	json_string(j, "note", buf->note[0] ? buf->note : NULL);
+	json_string(j, "backend", buffer_backend_name(buf));
+	json_string(j, "mapping", buffer_mapping_name(buf));
+	json_uint(j, "device_address", buf->mem.dptr);
+	json_uint(j, "pinned_address", buf->info.va);
+	json_uint(j, "pinned_size", buf->info.mapped_size);
+	if (buf->sync_memops >= 0)
+		json_bool(j, "sync_memops", buf->sync_memops);
+	json_end(j);
+}
+
+void bench_stop(struct bench *b)
+{
+	if (b->buf.g)
+		buffer_close(&b->buf);
+	gpu_stop(&b->gpu);
+}
+
+size_t bench_next_size(size_t size, size_t last)
+{
+	if (size >= last)
+		return 0;
+	return size > last / 2 ? last : size * 2;
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What every tool does before and beside its measurement: the common options, the device, the
+ * node, one mapped buffer, and the facts that belong to every figure. It must not know what is
+ * measured.
+ */
+#ifndef PERF_BENCH_H
+#define PERF_BENCH_H
+
+#include "buffer.h"
+#include "gpu.h"
+#include "json.h"
+#include "numa.h"
+#include "opts.h"
+
+struct bench {
+	/* options */
+	long device;
+	int alloc; /* a mem_kind or ALLOC_ANY */
+	int mapping; /* a gdr_map_flags_t */
+	bool json, no_numa, verbose;
+	const char *sim_dir; /* NULL: the installed driver */
+
+	struct gpu gpu;
+	struct numa numa;
+	struct buffer buf;
+	char cpu_model[128];
+};
+
+/* Parses the tool's options and the common ones; enters --sim. The first call of main(). */
+void bench_options(struct bench *b, const struct tool *tool, int argc, char **argv);
+
+/* Everything up to a mapped buffer of `size` bytes; prints the facts unless --json. */
+void bench_start(struct bench *b, size_t size);
+
+/* The same without a buffer; bench_facts() is then the caller's to call. */
+void bench_start_device(struct bench *b);
+void bench_facts(const struct bench *b);
+
+/* Opens the document with the facts of bench_start(). */
+void bench_json(const struct bench *b, struct json *j);
+
+void bench_stop(struct bench *b);
+
+/* The next size of a sweep by powers of two that ends at `last`; 0 after that. Begins with 1. */
+size_t bench_next_size(size_t size, size_t last);
+
+#endif

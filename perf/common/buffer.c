@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: MIT */
+/* A mapped buffer; see buffer.h. It must not know what the copies are for. */
+#include "buffer.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "exit.h"
+
+/* The library's own words for the last failure, or those for its errno. */
+static const char *last_error(int error)
+{
+	const char *text = gdr_last_error();
+
+	return text && *text ? text : strerror(error);
+}
+
+gdr_t buffer_open_library(void)
+{
+	gdr_t g = gdr_open_ex(GDR_OPEN_ANY);
+	int error = errno;
+
+	if (!g)
+		tool_cannot("gdr_open_ex(GDR_OPEN_ANY): %s; load gdrdrv or install the NVIDIA "
+			    "driver, and look at GDRCOPY_BACKEND if it is set",
+			    last_error(error));
+	return g;
+}
+
+int buffer_make(struct buffer *b, gdr_t g, const struct gpu *gpu, enum mem_kind kind, size_t size,
+		int map_flags, char *why, size_t why_size)
+{
+	struct buffer n = { .g = g };
+	uint64_t v;
+	int rc;
+
+	rc = mem_alloc(&n.mem, gpu, kind, size, map_flags == GDR_MAP_FLAG_REQ_WC_MAPPING, why,
+		       why_size);
+	if (rc)
+		return rc;
+	rc = gdr_pin_buffer_v2(g, (unsigned long)n.mem.dptr, size, GDR_PIN_FLAG_DEFAULT, &n.mh);
+	if (rc) {
+		snprintf(why, why_size, "pin: %s", last_error(rc));
+		goto err_free;
+	}
+	rc = gdr_get_info(g, n.mh, &n.info);
+	if (rc) {
+		snprintf(why, why_size, "info: %s", last_error(rc));
+		goto err_unpin;
+	}
+	n.map_size = (size_t)(n.mem.dptr - n.info.va) + size;
+	rc = gdr_map_v2(g, n.mh, &n.map, n.map_size, map_flags);
+	if (rc) {
+		snprintf(why, why_size, "map: %s", last_error(rc));
+		goto err_unpin;
+	}
+	n.cpu = (uint8_t *)n.map + (n.mem.dptr - n.info.va);
+	rc = gdr_get_info(g, n.mh, &n.info);
+	if (rc) {
+		snprintf(why, why_size, "info: %s", last_error(rc));
+		goto err_unmap;
+	}
+	if (!gdr_get_handle_attribute(g, n.mh, GDR_HANDLE_ATTR_BACKEND, &v))
+		n.backend = v;
+	n.sync_memops = -1;
+	if (!gdr_get_handle_attribute(g, n.mh, GDR_HANDLE_ATTR_SYNC_MEMOPS, &v))
+		n.sync_memops = (int)v;
+	*b = n;
+	return 0;
+
+err_unmap:
+	gdr_unmap(g, n.mh, n.map, n.map_size);
+err_unpin:
+	gdr_unpin_buffer(g, n.mh);
+err_free:
+	mem_free(&n.mem);
+	return -rc;
+}
+
+void buffer_unmake(struct buffer *b)
+{
+	int rc;
+
+	rc = gdr_unmap(b->g, b->mh, b->map, b->map_size);
+	if (rc)
+		tool_fail("gdr_unmap: %s", last_error(rc));
+	rc = gdr_unpin_buffer(b->g, b->mh);
+	if (rc)
+		tool_fail("gdr_unpin_buffer: %s", last_error(rc));
+	mem_free(&b->mem);
+}
+
+void buffer_open(struct buffer *b, const struct gpu *gpu, int kind, size_t size, int map_flags)
+{
+	char why[1024], note[sizeof(b->note)] = "";
+	gdr_t g = buffer_open_library();
+	int k, rc;
+
+	if (kind != ALLOC_ANY) {
+		rc = buffer_make(b, g, gpu, (enum mem_kind)kind, size, map_flags, why, sizeof(why));
+		if (rc)
+			tool_cannot("%zu bytes of %s memory: %s; %s", size, mem_kind_name[kind],
+				    why,
+				    rc == -ENOMEM ? "take a smaller size"
+						  : "without -a, a kind of memory that can be "
+						    "served is chosen");
+		return;
+	}
+	for (k = 0; k < MEM_KINDS; k++) {
+		rc = buffer_make(b, g, gpu, (enum mem_kind)k, size, map_flags, why, sizeof(why));
+		if (!rc) {
+			memcpy(b->note, note, sizeof(note));
+			return;
+		}
+		snprintf(note + strlen(note), sizeof(note) - strlen(note), "%s%s memory: %s",
+			 *note ? "; " : "", mem_kind_name[k], why);
+		/* another kind helps only where this one as such is refused */
+		if (rc == -ENOMEM)
+			tool_cannot("%zu bytes of %s; take a smaller size", size, note);
+		if (rc != -ENOTSUP && rc != -ENODEV && rc != -EPERM)
+			break;
+	}
+	tool_cannot("%s; load gdrdrv, or install what the backends above lack", note);
+}
+
+void buffer_close(struct buffer *b)
+{
+	gdr_t g = b->g;
+	int rc;
+
+	buffer_unmake(b);
+	rc = gdr_close(g);
+	if (rc)
+		tool_fail("gdr_close: %s", last_error(rc));
+}
+
+const char *buffer_backend_name(const struct buffer *b)
+{
+	switch (b->backend) {
+	case GDR_BACKEND_GDRDRV:
+		return "gdrdrv";
+	case GDR_BACKEND_DMABUF:
+		return "dmabuf";
+	case GDR_BACKEND_VULKAN:
+		return "vulkan";
+	case GDR_BACKEND_HOST:
+		return "host";
+	default:
+		return "unknown";
+	}
+}
+
+const char *buffer_mapping_name(const struct buffer *b)
+{
+	const char *name = "unknown";
+
+	gdr_get_mapping_type_string(b->info.mapping_type, &name);
+	return name;
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * libcuda.so.1 at run time: one table of the driver API calls that the tools use, typed by our
+ * own declarations. It must not know libgdrapi.
+ */
+#ifndef PERF_CUDA_DL_H
+#define PERF_CUDA_DL_H
+
+#include <stdbool.h>
+
+#include "abi/cuda.h"
+
+/* field, exported name; every driver that runs here has these */
+#define CUDA_DL_REQUIRED(X)                                      \
+	X(Init, cuInit)                                          \
+	X(DriverGetVersion, cuDriverGetVersion)                  \
+	X(GetErrorName, cuGetErrorName)                          \
+	X(GetErrorString, cuGetErrorString)                      \
+	X(DeviceGet, cuDeviceGet)                                \
+	X(DeviceGetCount, cuDeviceGetCount)                      \
+	X(DeviceGetName, cuDeviceGetName)                        \
+	X(DeviceGetPCIBusId, cuDeviceGetPCIBusId)                \
+	X(DeviceGetAttribute, cuDeviceGetAttribute)              \
+	X(DevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain)      \
+	X(DevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2) \
+	X(CtxSetCurrent, cuCtxSetCurrent)                        \
+	X(CtxSynchronize, cuCtxSynchronize)                      \
+	X(MemAlloc, cuMemAlloc_v2)                               \
+	X(MemFree, cuMemFree_v2)                                 \
+	X(MemHostAlloc, cuMemHostAlloc)                          \
+	X(MemFreeHost, cuMemFreeHost)                            \
+	X(MemHostGetDevicePointer, cuMemHostGetDevicePointer_v2) \
+	X(MemcpyHtoD, cuMemcpyHtoD_v2)                           \
+	X(MemcpyDtoH, cuMemcpyDtoH_v2)
+
+/* newer than some drivers, or absent from a stand-in: NULL where missing, check before use */
+#define CUDA_DL_OPTIONAL(X)                                           \
+	X(MemGetAllocationGranularity, cuMemGetAllocationGranularity) \
+	X(MemCreate, cuMemCreate)                                     \
+	X(MemRelease, cuMemRelease)                                   \
+	X(MemAddressReserve, cuMemAddressReserve)                     \
+	X(MemAddressFree, cuMemAddressFree)                           \
+	X(MemMap, cuMemMap)                                           \
+	X(MemUnmap, cuMemUnmap)                                       \
+	X(MemSetAccess, cuMemSetAccess)                               \
+	X(StreamCreate, cuStreamCreate)                               \
+	X(StreamDestroy, cuStreamDestroy_v2)                          \
+	X(StreamSynchronize, cuStreamSynchronize)                     \
+	X(StreamQuery, cuStreamQuery)                                 \
+	X(ModuleLoadData, cuModuleLoadData)                           \
+	X(ModuleUnload, cuModuleUnload)                               \
+	X(ModuleGetFunction, cuModuleGetFunction)                     \
+	X(LaunchKernel, cuLaunchKernel)
+
+struct cuda_dl {
+#define CUDA_DL_FIELD(field, symbol) __typeof__(&symbol) field;
+	CUDA_DL_REQUIRED(CUDA_DL_FIELD)
+	CUDA_DL_OPTIONAL(CUDA_DL_FIELD)
+#undef CUDA_DL_FIELD
+};
+
+/* The table: filled by cuda_dl_load(), constant afterwards. */
+extern struct cuda_dl cu;
+
+/* Loads libcuda.so.1 and fills the table; without it the tool ends with exit 2. */
+void cuda_dl_load(void);
+
+/* The file that libcuda.so.1 came from; valid after cuda_dl_load(). */
+const char *cuda_dl_path(void);
+
+/* It is the stand-in of tests/sim, however it was found: its hooks are there. */
+bool cuda_dl_is_stand_in(void);
+
+/* "CUDA_ERROR_NO_DEVICE (100: no CUDA-capable device is detected)", in static storage. */
+const char *cuda_error_text(CUresult error);
+
+/* The positive errno nearest to a CUresult. */
+int cuda_errno(CUresult error);
+
+/* Ends the tool with exit 1 if a call that must work failed. */
+void cuda_must(CUresult error, const char *call);
+
+#endif

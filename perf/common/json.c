@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: MIT */
+/* A small JSON writer; see json.h. */
+#include "json.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "exit.h"
+
+/* Bytes of the well-formed UTF-8 sequence at s, 0 if there is none. */
+static int utf8_length(const unsigned char *s)
+{
+	int n, i;
+
+	if (s[0] < 0x80)
+		return 1;
+	if (s[0] >= 0xc2 && s[0] <= 0xdf)
+		n = 2;
+	else if ((s[0] & 0xf0) == 0xe0)
+		n = 3;
+	else if (s[0] >= 0xf0 && s[0] <= 0xf4)
+		n = 4;
+	else
+		return 0;
+	for (i = 1; i < n; i++)
+		if ((s[i] & 0xc0) != 0x80)
+			return 0;
+	/* overlong forms, surrogates, above U+10FFFF */
+	if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) ||
+	    (s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f))
+		return 0;
+	return n;
+}
+
+static void put_string(FILE *out, const char *text)
+{
+	const unsigned char *s = (const unsigned char *)text;
+	int n;
+
+	fputc('"', out);
+	while (*s) {
+		n = utf8_length(s);
+		if (!n) {
+			fputs("\\ufffd", out);
+			n = 1;
+		} else if (*s == '"' || *s == '\\') {
+			fprintf(out, "\\%c", *s);
+		} else if (*s < 0x20 || *s == 0x7f) {
+			fprintf(out, "\\u%04x", *s);
+		} else {
+			fwrite(s, 1, (size_t)n, out);
+		}
+		s += n;
+	}
+	fputc('"', out);
+}
+
+/* Comma, newline, indentation and the key: what stands before every value. */
+static void member(struct json *j, const char *key)
+{
+	int i;
+
+	if (j->depth) {
+		fputs(j->some[j->depth - 1] ? ",\n" : "\n", j->out);
+		j->some[j->depth - 1] = true;
+	}
+	for (i = 0; i < j->depth; i++)
+		fputs("  ", j->out);
+	if (key) {
+		put_string(j->out, key);
+		fputs(": ", j->out);
+	}
+}
+
+static void open_level(struct json *j, const char *key, char open, char close)
+{
+	if (j->depth == JSON_DEPTH)
+		tool_fail("JSON nested deeper than %d", JSON_DEPTH);
+	member(j, key);
+	fputc(open, j->out);
+	j->close[j->depth] = close;
+	j->some[j->depth] = false;
+	j->depth++;
+}
+
+void json_start(struct json *j)
+{
+	*j = (struct json){ 0 };
+	j->out = open_memstream(&j->text, &j->size);
+	if (!j->out)
+		tool_fail("out of memory");
+	open_level(j, NULL, '{', '}');
+}
+
+void json_finish(struct json *j, FILE *to)
+{
+	while (j->depth)
+		json_end(j);
+	fputc('\n', j->out);
+	if (fclose(j->out))
+		tool_fail("out of memory");
+	if (fwrite(j->text, 1, j->size, to) != j->size || fflush(to))
+		tool_fail("cannot write the JSON text");
+	free(j->text);
+}
+
+void json_object(struct json *j, const char *key)
+{
+	open_level(j, key, '{', '}');
+}
+
+void json_array(struct json *j, const char *key)
+{
+	open_level(j, key, '[', ']');
+}
+
+void json_end(struct json *j)
+{
+	int i;
+
+	j->depth--;
+	if (j->some[j->depth]) {
+		fputc('\n', j->out);
+		for (i = 0; i < j->depth; i++)
+			fputs("  ", j->out);
+	}
+	fputc(j->close[j->depth], j->out);
+}
+
+void json_string(struct json *j, const char *key, const char *value)
+{
+	member(j, key);
+	if (value)
+		put_string(j->out, value);
+	else
+		fputs("null", j->out);
+}
+
+void json_uint(struct json *j, const char *key, uint64_t value)
+{
+	member(j, key);
+	fprintf(j->out, "%" PRIu64, value);
+}
+
+void json_int(struct json *j, const char *key, int64_t value)
+{
+	member(j, key);
+	fprintf(j->out, "%" PRId64, value);
+}
+
+void json_number(struct json *j, const char *key, double value)
+{
+	member(j, key);
+	if (isfinite(value))
+		fprintf(j->out, "%.9g", value);
+	else
+		fputs("null", j->out);
+}
+
+void json_bool(struct json *j, const char *key, bool value)
+{
+	member(j, key);
+	fputs(value ? "true" : "false", j->out);
+}

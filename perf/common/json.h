@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A small JSON writer: objects, arrays, scalars, in the order of the calls. It collects in memory
+ * and writes at the end, so that a tool that dies leaves no half document. It must not know what
+ * is written.
+ */
+#ifndef PERF_JSON_H
+#define PERF_JSON_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#define JSON_DEPTH 16
+
+struct json {
+	FILE *out;
+	char *text;
+	size_t size;
+	int depth;
+	char close[JSON_DEPTH]; /* what ends the value of each level */
+	bool some[JSON_DEPTH]; /* a member has been written at this level */
+};
+
+/* Opens the outermost object. */
+void json_start(struct json *j);
+/* Closes it, prints everything on `to`, frees. */
+void json_finish(struct json *j, FILE *to);
+
+/* `key` is NULL inside an array. */
+void json_object(struct json *j, const char *key);
+void json_array(struct json *j, const char *key);
+void json_end(struct json *j);
+void json_string(struct json *j, const char *key, const char *value); /* NULL gives null */
+void json_uint(struct json *j, const char *key, uint64_t value);
+void json_int(struct json *j, const char *key, int64_t value);
+void json_number(struct json *j, const char *key, double value); /* not finite gives null */
+void json_bool(struct json *j, const char *key, bool value);
+
+#endif

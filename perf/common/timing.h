@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A clock for single calls of some tens of nanoseconds: the time-stamp counter where it runs at a
+ * constant rate (x86-64), else CLOCK_MONOTONIC_RAW. It must not know what is timed.
+ */
+#ifndef PERF_TIMING_H
+#define PERF_TIMING_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <time.h>
+
+struct timing {
+	bool tsc;
+	double ns_per_tick;
+	double overhead_ns; /* least cost of one reading: contained in each sample, not taken off */
+};
+
+/* Constant after timing_init(). */
+extern struct timing timing;
+
+/* Chooses the clock, calibrates it (20 ms) and measures its overhead. */
+void timing_init(void);
+
+/* The clock in words. */
+const char *timing_name(void);
+
+static inline uint64_t clock_raw_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC_RAW, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+static inline uint64_t timing_ticks(void)
+{
+#ifdef __x86_64__
+	if (__builtin_expect(timing.tsc, 1)) {
+		uint32_t lo, hi;
+
+		/* LFENCE: RDTSC waits until every instruction before it has completed, and no
+		 * later one starts before the second (Intel SDM volume 2, RDTSC). */
+		__asm__ volatile("lfence\n\trdtsc\n\tlfence" : "=a"(lo), "=d"(hi)::"memory");
+		return ((uint64_t)hi << 32) | lo;
+	}
+#endif
+	return clock_raw_ns();
+}
+
+#endif

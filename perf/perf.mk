@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: MIT
+# The tools: which there are and how they are linked. Included by the top Makefile, whose rule
+# compiles. A tool is one source file perf/NAME.c, built as $(O)/gdrcopy_NAME; a new one is a word
+# in perf_names.
+
+perf_names := copybw copylat
+
+perf_common := $(patsubst %.c,$(O)/%.o,$(sort $(wildcard perf/common/*.c)))
+
+# What `make` builds and `make install` installs.
+PERF_TOOLS := $(perf_names:%=$(O)/gdrcopy_%)
+
+# Tools of the build tree find the library beside themselves; packages set this to nothing.
+PERF_RPATH ?= -Wl,-rpath,'$$ORIGIN'
+
+.SECONDARY: $(perf_names:%=$(O)/perf/%.o)
+
+$(PERF_TOOLS): $(O)/gdrcopy_%: $(O)/perf/%.o $(perf_common) $(LIB) | $(LIB_LINKS)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(PERF_RPATH) -o $@ $^ -ldl

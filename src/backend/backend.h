@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What a backend is: one table of operations, no NULL slot. A backend knows how to get at one kind
+ * of mapping; it knows nothing of handles, of other backends, or of who calls.
+ *
+ * To add one: a file with its table, a line in backends.c, a gdr_backend_t.
+ */
+#ifndef GDRI_BACKEND_H
+#define GDRI_BACKEND_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cuda.h"
+#include "gdrapi.h"
+
+struct gdri_ctx;
+
+#define GDRI_BACKENDS 4
+
+/* Capabilities, checked in one place: gdri_backends_pin() and the attribute calls. */
+enum gdri_backend_caps {
+	GDRI_CAP_DEVICE_MEMORY = 1, /* serves ordinary device memory, as gdr_open() promises */
+	GDRI_CAP_UNKNOWN_MEMORY = 2, /* judges addresses itself, so CUDA need not know them */
+	GDRI_CAP_TOKENS = 4,	     /* takes P2P tokens */
+	GDRI_CAP_DMABUF_MMAP = 8     /* is the dma-buf way (GDR_ATTR_USING_DMA_BUF_MMAP) */
+};
+
+/* What is to be pinned. */
+struct gdri_pin_request {
+	uint64_t addr; /* as the caller gave it */
+	size_t size;
+	uint32_t flags; /* GDR_PIN_FLAG_* */
+	uint64_t p2p_token;
+	uint32_t va_space;
+	uint64_t va;		/* addr rounded down to 64 KiB */
+	size_t mapped_size;	/* from va to the end, rounded up to 64 KiB */
+	struct gdri_memory memory; /* what CUDA says of it */
+};
+
+/*
+ * A pinned range. The caller sets backend, va, mapped_size, page_size, device and sync_memops;
+ * the backend's pin() the rest of the first part and may change page_size.
+ */
+struct gdri_pin {
+	const struct gdri_backend *backend;
+	uint64_t va;
+	size_t mapped_size;
+	uint32_t page_size;
+	int device; /* CUDA ordinal, -1 where not known */
+	bool persistent;
+	bool sync_memops;
+	gdr_mapping_type_t type; /* of a default map */
+	uint64_t tm_cycles;
+	uint32_t cycles_per_ms;
+	void *priv; /* the backend's own */
+
+	/*
+	 * While mapped. The caller sets map_length (a multiple of the host page, at most
+	 * mapped_size) and map_type = type; map() sets map, copy_start and copy_end and may
+	 * change map_type.
+	 */
+	void *map;
+	size_t map_length;
+	gdr_mapping_type_t map_type;
+	uintptr_t copy_start, copy_end; /* bytes that copies may touch */
+};
+
+/* All return 0 or -errno with its text set, unless noted. */
+struct gdri_backend {
+	const char *name; /* as in GDRCOPY_BACKEND */
+	gdr_backend_t id;
+	uint32_t caps;
+
+	/* Can it serve anything here? Cheap: no cuInit, no Vulkan, no trial. */
+	int (*open)(struct gdri_ctx *ctx, void **state);
+	void (*close)(void *state);
+
+	int (*driver_version)(void *state, int *major, int *minor);
+
+	/* The value of a gdr_attr_t, never negative; for DEVICE_MEMORY backends. */
+	int (*attribute)(void *state, gdr_attr_t attr);
+
+	int (*pin)(void *state, const struct gdri_pin_request *request, struct gdri_pin *pin);
+	int (*unpin)(struct gdri_pin *pin);
+	/* wish: the type asked for, or GDR_MAPPING_TYPE_NONE. */
+	int (*map)(struct gdri_pin *pin, gdr_mapping_type_t wish);
+	int (*unmap)(struct gdri_pin *pin);
+	int (*callback_flag)(struct gdri_pin *pin, int *flag);
+
+	/* In a forked child: forget what belongs to the parent. */
+	void (*after_fork)(void);
+};
+
+extern const struct gdri_backend gdri_backend_dmabuf;
+extern const struct gdri_backend gdri_backend_vulkan;
+extern const struct gdri_backend gdri_backend_host;
+
+/* What a backend without anything of its own puts into its table. */
+void gdri_default_close(void *state);
+int gdri_default_driver_version(void *state, int *major, int *minor);
+int gdri_default_callback_flag(struct gdri_pin *pin, int *flag);
+void gdri_default_after_fork(void);
+
+/* -ENOTSUP with a text, unless wish is NONE or what the mapping is. */
+int gdri_check_wish(const struct gdri_pin *pin, gdr_mapping_type_t wish);
+
+/* Chooses and opens the context's backends; any: GDR_OPEN_ANY. Returns 0 or -errno. */
+int gdri_backends_open(struct gdri_ctx *ctx, bool any);
+void gdri_backends_close(struct gdri_ctx *ctx);
+
+/* Pins by the first backend that can; fills request->va, mapped_size, memory, and *pin. */
+int gdri_backends_pin(struct gdri_ctx *ctx, struct gdri_pin_request *request,
+		      struct gdri_pin *pin);
+
+/* See gdr_get_attribute() and gdr_driver_get_version(). */
+int gdri_backends_attribute(struct gdri_ctx *ctx, gdr_attr_t attr);
+int gdri_backends_driver_version(struct gdri_ctx *ctx, int *major, int *minor);
+
+void gdri_backends_after_fork(void);
+
+#endif

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The order of the backends, and the choice among them: at open by what can be here at all, at
+ * each pin by who can serve that memory. It knows no backend's workings.
+ */
+#include "backend/backend.h"
+
+#include <errno.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "ctx.h"
+#include "env.h"
+#include "error.h"
+#include "log.h"
+
+static const struct gdri_backend *const all_backends[] = {
+	&gdri_backend_dmabuf,
+	&gdri_backend_vulkan,
+	&gdri_backend_host,
+};
+
+#define ALL_BACKENDS (sizeof(all_backends) / sizeof(all_backends[0]))
+
+_Static_assert(ALL_BACKENDS <= GDRI_BACKENDS, "room for every backend in a context");
+
+void gdri_default_close(void *state)
+{
+	(void)state;
+}
+
+int gdri_default_driver_version(void *state, int *major, int *minor)
+{
+	(void)state;
+	*major = GDR_API_MAJOR_VERSION;
+	*minor = GDR_API_MINOR_VERSION;
+	return 0;
+}
+
+int gdri_default_callback_flag(struct gdri_pin *pin, int *flag)
+{
+	(void)pin;
+	*flag = 0;
+	return 0;
+}
+
+void gdri_default_after_fork(void)
+{
+}
+
+int gdri_check_wish(const struct gdri_pin *pin, gdr_mapping_type_t wish)
+{
+	const char *want = "", *have = "";
+
+	if (wish == GDR_MAPPING_TYPE_NONE || wish == pin->type)
+		return 0;
+	gdr_get_mapping_type_string(wish, &want);
+	gdr_get_mapping_type_string(pin->type, &have);
+	return gdri_fail(ENOTSUP, "a mapping of type \"%s\" was asked for, the %s backend has \"%s\"",
+			 want, pin->backend->name, have);
+}
+
+/* The names in GDRCOPY_BACKEND, in their order; -EINVAL for one that does not exist. */
+static int backends_named(const char *list, const struct gdri_backend **out, size_t *count)
+{
+	*count = 0;
+	while (*list) {
+		size_t length = strcspn(list, ",");
+		const struct gdri_backend *found = NULL;
+
+		for (size_t i = 0; i < ALL_BACKENDS; i++)
+			if (strlen(all_backends[i]->name) == length &&
+			    !strncmp(all_backends[i]->name, list, length))
+				found = all_backends[i];
+		if (!found)
+			return gdri_fail(EINVAL, "GDRCOPY_BACKEND names no backend: \"%.*s\"",
+					 (int)length, list);
+		for (size_t i = 0; i < *count; i++)
+			if (out[i] == found)
+				return gdri_fail(EINVAL, "GDRCOPY_BACKEND names %s twice",
+						 found->name);
+		out[(*count)++] = found;
+		list += length;
+		if (*list == ',' && *++list == '\0')
+			return gdri_fail(EINVAL, "GDRCOPY_BACKEND ends in a comma");
+	}
+	return 0;
+}
+
+int gdri_backends_open(struct gdri_ctx *ctx, bool any)
+{
+	const struct gdri_backend *candidates[GDRI_BACKENDS];
+	struct gdri_text why = { .len = 0 };
+	const char *list = gdri_env("GDRCOPY_BACKEND");
+	bool by_name = list && *list;
+	bool served = false;
+	size_t count;
+	int rc, err = ENODEV;
+
+	if (by_name) {
+		rc = backends_named(list, candidates, &count);
+		if (rc)
+			return rc;
+	} else if (gdri_env_true("GDRCOPY_USE_DMABUF_MMAP")) {
+		candidates[0] = &gdri_backend_dmabuf;
+		count = 1;
+	} else {
+		for (count = 0; count < ALL_BACKENDS; count++)
+			candidates[count] = all_backends[count];
+	}
+
+	memset(ctx->backend_state, 0, sizeof(ctx->backend_state));
+	ctx->backend_count = 0;
+	for (size_t i = 0; i < count; i++) {
+		const struct gdri_backend *b = candidates[i];
+
+		gdri_error_clear();
+		rc = b->open(ctx, &ctx->backend_state[b->id - 1]);
+		if (rc) {
+			gdri_text_add(&why, "%s%s: %s", why.len ? "; " : "", b->name,
+				      gdri_error_text());
+			/* A node that is there but refuses says more than one that is not. */
+			if (rc != -ENODEV && err == ENODEV)
+				err = -rc;
+			continue;
+		}
+		ctx->backends[ctx->backend_count++] = b;
+		served |= any || by_name || (b->caps & GDRI_CAP_DEVICE_MEMORY);
+	}
+	if (served)
+		return 0;
+	gdri_backends_close(ctx);
+	return gdri_fail(err, "no backend can serve ordinary device memory here: %s", why.s);
+}
+
+void gdri_backends_close(struct gdri_ctx *ctx)
+{
+	while (ctx->backend_count) {
+		const struct gdri_backend *b = ctx->backends[--ctx->backend_count];
+
+		b->close(ctx->backend_state[b->id - 1]);
+	}
+}
+
+/* Rounds the range to GPU pages: 0 or -errno. */
+static int round_range(struct gdri_pin_request *request)
+{
+	uint64_t end;
+
+	if (!request->size)
+		return gdri_fail(EINVAL, "size is 0");
+	if (!request->addr)
+		return gdri_fail(EINVAL, "the address is 0");
+	if (__builtin_add_overflow(request->addr, request->size, &end) ||
+	    end > UINT64_MAX - GPU_PAGE_OFFSET)
+		return gdri_fail(EOVERFLOW, "address 0x%llx + size 0x%zx wraps",
+				 (unsigned long long)request->addr, request->size);
+	request->va = request->addr & GPU_PAGE_MASK;
+	request->mapped_size = ((end + GPU_PAGE_OFFSET) & GPU_PAGE_MASK) - request->va;
+	return 0;
+}
+
+/* Refuses at once what no backend can serve. */
+static int check_memory(const struct gdri_pin_request *request)
+{
+	const struct gdri_memory *m = &request->memory;
+
+	if (m->managed)
+		return gdri_fail(ENOTSUP,
+				 "0x%llx is managed (unified) memory, which migrates and cannot be "
+				 "pinned: allocate with cudaMalloc, cuMemCreate or cudaHostAlloc",
+				 (unsigned long long)request->addr);
+	return 0;
+}
+
+/* Why this backend is not asked at all: 0, or -errno with its text. */
+static int check_caps(const struct gdri_backend *b, void *state,
+		      const struct gdri_pin_request *request)
+{
+	if (request->memory.kind == GDRI_MEMORY_UNKNOWN && !(b->caps & GDRI_CAP_UNKNOWN_MEMORY))
+		return gdri_fail(EINVAL, "CUDA does not know this address%s%s",
+				 request->memory.note[0] ? ": " : "", request->memory.note);
+	if ((request->p2p_token || request->va_space) && !(b->caps & GDRI_CAP_TOKENS))
+		return gdri_fail(EINVAL, "P2P tokens are not taken");
+	if (request->flags & GDR_PIN_FLAG_FORCE_PCIE &&
+	    !b->attribute(state, GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE))
+		return gdri_fail(EINVAL, "GDR_PIN_FLAG_FORCE_PCIE is not supported");
+	return 0;
+}
+
+/*
+ * Which of several errors is the caller's: lack of room, then what the hardware or memory cannot
+ * do, then a bad argument; anything else last.
+ */
+static int error_rank(int err)
+{
+	switch (err) {
+	case ENOMEM:
+		return 5;
+	case EACCES:
+		return 4;
+	case ENOTSUP:
+		return 3;
+	case EINVAL:
+		return 2;
+	default:
+		return 1;
+	}
+}
+
+int gdri_backends_pin(struct gdri_ctx *ctx, struct gdri_pin_request *request,
+		      struct gdri_pin *pin)
+{
+	struct gdri_text why = { .len = 0 };
+	int rc, err = 0;
+
+	rc = round_range(request);
+	if (rc)
+		return rc;
+	rc = gdri_cuda_describe(request->addr, request->size, &request->memory);
+	if (rc)
+		return rc;
+	rc = check_memory(request);
+	if (rc)
+		return rc;
+
+	for (size_t i = 0; i < ctx->backend_count; i++) {
+		const struct gdri_backend *b = ctx->backends[i];
+		void *state = ctx->backend_state[b->id - 1];
+
+		*pin = (struct gdri_pin){
+			.backend = b,
+			.va = request->va,
+			.mapped_size = request->mapped_size,
+			.page_size = GPU_PAGE_SIZE,
+			.device = request->memory.device,
+		};
+		gdri_error_clear();
+		rc = check_caps(b, state, request);
+		if (!rc)
+			rc = b->pin(state, request, pin);
+		if (!rc) {
+			pin->sync_memops = gdri_cuda_sync_memops(&request->memory,
+								 ctx->ctx_sync_memops);
+			gdri_log(GDR_LOG_DEBUG, "%s pins 0x%llx + 0x%zx", b->name,
+				 (unsigned long long)pin->va, pin->mapped_size);
+			return 0;
+		}
+		gdri_text_add(&why, "%s%s: %s", why.len ? "; " : "", b->name, gdri_error_text());
+		if (error_rank(-rc) > error_rank(err))
+			err = -rc;
+	}
+	return gdri_fail(err, "no backend can pin 0x%llx + 0x%zx: %s",
+			 (unsigned long long)request->addr, request->size, why.s);
+}
+
+int gdri_backends_attribute(struct gdri_ctx *ctx, gdr_attr_t attr)
+{
+	uint32_t needed = 0;
+	int value = 1;
+
+	/* Ordinary device memory decides where any backend serves it (gdrapi.h). */
+	for (size_t i = 0; i < ctx->backend_count; i++)
+		needed |= ctx->backends[i]->caps & GDRI_CAP_DEVICE_MEMORY;
+	for (size_t i = 0; i < ctx->backend_count; i++) {
+		const struct gdri_backend *b = ctx->backends[i];
+
+		if ((b->caps & needed) != needed)
+			continue;
+		if (attr == GDR_ATTR_USING_DMA_BUF_MMAP)
+			value &= !!(b->caps & GDRI_CAP_DMABUF_MMAP);
+		else
+			value &= b->attribute(ctx->backend_state[b->id - 1], attr);
+	}
+	return value;
+}
+
+int gdri_backends_driver_version(struct gdri_ctx *ctx, int *major, int *minor)
+{
+	const struct gdri_backend *b = ctx->backends[0];
+
+	return b->driver_version(ctx->backend_state[b->id - 1], major, minor);
+}
+
+void gdri_backends_after_fork(void)
+{
+	for (size_t i = 0; i < ALL_BACKENDS; i++)
+		all_backends[i]->after_fork();
+}

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The dma-buf backend: CUDA exports the range as a dma-buf, whose fd is mapped. No kernel module.
+ * Needs a CUDA driver that lets such a buffer be mapped: 13.3 or newer, or a GPU without frame
+ * buffer of its own; driver 580 (CUDA 13.0) on an H200 exports the buffer and refuses the mmap
+ * with errno 524 (measured 2026-11-20). So a trial map at the pin decides, not the version.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "backend/backend.h"
+#include "cuda.h"
+#include "error.h"
+
+enum { CUDA_WITH_DMABUF_MMAP = 13030, KERNEL_ENOTSUPP = 524, PROBE_STEP = 2 << 20 };
+
+static int dmabuf_open(struct gdri_ctx *ctx, void **state)
+{
+	int version, rc;
+
+	(void)ctx;
+	*state = NULL;
+	rc = gdri_cuda_driver_version(&version);
+	if (rc)
+		return rc;
+	if (version < CUDA_WITH_DMABUF_MMAP)
+		return gdri_fail(ENODEV, "CUDA driver %d.%d cannot map a dma-buf (13.3 can)",
+				 version / 1000, version % 1000 / 10);
+	return 0;
+}
+
+static int dmabuf_attribute(void *state, gdr_attr_t attr)
+{
+	(void)state;
+	/* The memory is held by the dma-buf until the unpin; the PCIe flag is tried at each pin. */
+	return attr == GDR_ATTR_USE_PERSISTENT_MAPPING ||
+	       attr == GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE;
+}
+
+/*
+ * Can this byte be loaded? A kernel copy from the address answers without a signal: the call fails
+ * with EFAULT if not, and with EINVAL for its nonsense `how` if it can.
+ */
+static bool can_load(const volatile char *p)
+{
+	return syscall(SYS_rt_sigprocmask, -1, (uintptr_t)p & ~(uintptr_t)7, NULL, 8) == -1 &&
+	       errno == EINVAL;
+}
+
+static bool whole_range_loads(const char *map, size_t length)
+{
+	for (size_t at = 0; at < length; at += PROBE_STEP)
+		if (!can_load(map + at))
+			return false;
+	return can_load(map + length - 1);
+}
+
+/* Maps the buffer and proves that all of it is there: a part may stand for other memory (L16). */
+static int map_checked(int fd, size_t length, void **out)
+{
+	void *map = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	off_t size;
+
+	if (map == MAP_FAILED) {
+		int err = errno;
+
+		if (err == ENOMEM)
+			return gdri_fail(ENOMEM, "no address space for %zu bytes", length);
+		return gdri_fail(ENOTSUP, "this driver refuses mmap of its dma-buf (%s)",
+				 err == KERNEL_ENOTSUPP ? "ENOTSUPP" : strerror(err));
+	}
+	size = lseek(fd, 0, SEEK_END);
+	if ((size >= 0 && (uint64_t)size < length) || !whole_range_loads(map, length)) {
+		munmap(map, length);
+		return gdri_fail(ENOTSUP, "the dma-buf does not cover the whole range");
+	}
+	if (madvise(map, length, MADV_DONTFORK)) {
+		int err = errno;
+
+		munmap(map, length);
+		return gdri_fail(err == ENOMEM ? ENOMEM : ENOTSUP,
+				 "madvise(MADV_DONTFORK): %s", strerror(err));
+	}
+	*out = map;
+	return 0;
+}
+
+static int dmabuf_pin(void *state, const struct gdri_pin_request *request, struct gdri_pin *pin)
+{
+	void *map;
+	int fd, rc;
+
+	(void)state;
+	if (request->memory.kind != GDRI_MEMORY_DEVICE)
+		return gdri_fail(ENOTSUP, "not device memory");
+	rc = gdri_cuda_dmabuf(&request->memory, pin->va, pin->mapped_size,
+			      request->flags & GDR_PIN_FLAG_FORCE_PCIE, &fd);
+	if (rc == -ENOTSUP && request->flags & GDR_PIN_FLAG_FORCE_PCIE)
+		return gdri_fail(EINVAL, "GDR_PIN_FLAG_FORCE_PCIE is not supported");
+	if (rc)
+		return rc;
+	rc = map_checked(fd, pin->mapped_size, &map);
+	if (rc) {
+		close(fd);
+		return rc;
+	}
+	munmap(map, pin->mapped_size);
+	pin->priv = (void *)(intptr_t)fd;
+	pin->persistent = true;
+	pin->type = GDR_MAPPING_TYPE_WC;
+	return 0;
+}
+
+static int dmabuf_unpin(struct gdri_pin *pin)
+{
+	close((int)(intptr_t)pin->priv);
+	return 0;
+}
+
+static int dmabuf_map(struct gdri_pin *pin, gdr_mapping_type_t wish)
+{
+	int rc = gdri_check_wish(pin, wish);
+
+	if (rc)
+		return rc;
+	rc = map_checked((int)(intptr_t)pin->priv, pin->map_length, &pin->map);
+	if (rc)
+		return rc;
+	pin->copy_start = (uintptr_t)pin->map;
+	pin->copy_end = pin->copy_start + pin->map_length;
+	return 0;
+}
+
+static int dmabuf_unmap(struct gdri_pin *pin)
+{
+	if (munmap(pin->map, pin->map_length))
+		return gdri_fail(errno, "munmap: %s", strerror(errno));
+	return 0;
+}
+
+const struct gdri_backend gdri_backend_dmabuf = {
+	.name = "dmabuf",
+	.id = GDR_BACKEND_DMABUF,
+	.caps = GDRI_CAP_DEVICE_MEMORY | GDRI_CAP_DMABUF_MMAP,
+	.open = dmabuf_open,
+	.close = gdri_default_close,
+	.driver_version = gdri_default_driver_version,
+	.attribute = dmabuf_attribute,
+	.pin = dmabuf_pin,
+	.unpin = dmabuf_unpin,
+	.map = dmabuf_map,
+	.unmap = dmabuf_unmap,
+	.callback_flag = gdri_default_callback_flag,
+	.after_fork = gdri_default_after_fork,
+};

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The copies: head, body and tail around the plan's row, and the fences. It knows neither how the
+ * row was chosen nor whose memory this is.
+ */
+#include "copy.h"
+
+#include "engine.h"
+#include "fence.h"
+#include "word.h"
+
+#define LINE_MASK (GDRI_LINE - 1)
+
+static const struct gdri_copy_row *row_for(const struct gdri_copy_way *way, size_t size)
+{
+	return __builtin_expect(size < way->large_min, 1) ? way->small : way->large;
+}
+
+/*
+ * Into dst by whole lines of dst, with exact edges; loads only [s, s + n). This is the only thing
+ * that stores into mappings, and by it the store discipline holds: line boundaries are word
+ * boundaries, so head, body and tail never share a word.
+ */
+static void lines_to(const struct gdri_copy_row *row, uint8_t *d, const uint8_t *s, size_t n)
+{
+	size_t head = -(uintptr_t)d & LINE_MASK;
+	size_t body;
+
+	if (row->block == 1) {
+		row->to(d, s, n);
+		return;
+	}
+	if (n < head + GDRI_LINE) {
+		gdri_store_exact(d, s, n);
+		return;
+	}
+	if (head)
+		gdri_store_exact(d, s, head);
+	body = (n - head) & ~LINE_MASK;
+	row->to(d + head, s + head, body);
+	head += body;
+	if (head != n)
+		gdri_store_exact(d + head, s + head, n - head);
+}
+
+/*
+ * Out of s by whole lines of s, also those that the range only touches. A partial line is loaded
+ * into a line of the stack and its bytes are picked from there, so every line crosses the link
+ * once, whatever the offsets; and all loads that a range of one or two lines needs are issued
+ * before the first byte is stored.
+ *
+ * Loads outside the range stay in its own lines and hence in its own pages. That is harmless in
+ * a GPU mapping and, for the hardware, in write-combined host memory, where the line may hold a
+ * neighbouring allocation's bytes: they are loaded and thrown away.
+ */
+GDRI_WHOLE_LINES
+static void lines_from(const struct gdri_copy_row *row, uint8_t *d, const uint8_t *s, size_t n)
+{
+	_Alignas(GDRI_LINE) uint8_t edge[2 * GDRI_LINE];
+	size_t skip = (uintptr_t)s & LINE_MASK;
+	size_t tail = (uintptr_t)(s + n) & LINE_MASK;
+	size_t head;
+
+	if (row->block == 1 || !(skip | tail)) {
+		row->from(d, s, n);
+		return;
+	}
+	if (skip + n <= sizeof(edge)) {
+		row->from(edge, s - skip, (skip + n + LINE_MASK) & ~LINE_MASK);
+		gdri_store_exact(d, edge + skip, n);
+		return;
+	}
+	/* The lines at both ends first: their loads fly while the body's are issued. */
+	head = -skip & LINE_MASK;
+	if (head)
+		row->from(edge, s - skip, GDRI_LINE);
+	if (tail)
+		row->from(edge + GDRI_LINE, s + n - tail, GDRI_LINE);
+	row->from(d + head, s + head, n - head - tail);
+	if (head)
+		gdri_store_exact(d, edge + skip, head);
+	if (tail)
+		gdri_store_exact(d + n - tail, edge + GDRI_LINE, tail);
+}
+
+/* A range inside one aligned word: one plain load, whole as the word itself. */
+GDRI_WHOLE_LINES
+static void word_from(uint8_t *d, const uint8_t *s, size_t n)
+{
+	size_t skip = (uintptr_t)s & 7;
+	uint64_t word = gdri_load64(s - skip) >> 8 * skip;
+
+	gdri_store_exact(d, (const uint8_t *)&word, n);
+}
+
+void gdri_move_to(const struct gdri_copy_plan *plan, void *map, const void *host, size_t size)
+{
+	uintptr_t at = (uintptr_t)map;
+
+	/* Flags and doorbells: one plain store, and nothing of the rest. */
+	if (size == 4 && !(at & 3))
+		gdri_store32(map, gdri_any32(host));
+	else if (size == 8 && !(at & 7))
+		gdri_store64(map, gdri_any64(host));
+	else if (size)
+		lines_to(row_for(&plan->to, size), map, host, size);
+}
+
+void gdri_move_from(const struct gdri_copy_plan *plan, void *host, const void *map, size_t size)
+{
+	uintptr_t at = (uintptr_t)map;
+
+	if (size == 4 && !(at & 3)) {
+		uint32_t word = gdri_load32(map);
+
+		__builtin_memcpy(host, &word, sizeof(word));
+	} else if (size == 8 && !(at & 7)) {
+		uint64_t word = gdri_load64(map);
+
+		__builtin_memcpy(host, &word, sizeof(word));
+	} else if (!size) {
+		return;
+	} else if (plan->exact_reads) {
+		lines_to(row_for(&plan->from, size), host, map, size);
+	} else if ((at & 7) + size <= 8) {
+		word_from(host, map, size);
+	} else {
+		lines_from(row_for(&plan->from, size), host, map, size);
+	}
+}
+
+void gdri_copy_to(const struct gdri_copy_plan *plan, void *map, const void *host, size_t size)
+{
+	gdri_compiler_barrier();
+	gdri_move_to(plan, map, host, size);
+	gdri_fence_after_write(plan->fences);
+}
+
+void gdri_copy_from(const struct gdri_copy_plan *plan, void *host, const void *map, size_t size)
+{
+	gdri_fence_before_read(plan->fences);
+	gdri_move_from(plan, host, map, size);
+	gdri_fence_after_read(plan->fences);
+}

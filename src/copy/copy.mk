@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: MIT
+# The copy engine's sources, and the flags of those that may use more than the baseline.
+#
+# In:  CC, O. Out: GDRI_COPY_SRCS (src/copy/...c), and CFLAGS_EXTRA for $(O)/<src>.o and
+# $(O)/<src>.pic.o of the files that need it. The architecture is the compiler's.
+
+GDRI_COPY_MACHINE := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
+
+GDRI_COPY_SRCS := $(addprefix src/copy/, \
+	copy.c copyv.c words.c plan.c impls.c ref.c cpu.c)
+
+# $(call gdri_copy_isa,file without .c,flags): one instruction set's file.
+define gdri_copy_isa
+GDRI_COPY_SRCS += src/copy/$(1).c
+$(O)/src/copy/$(1).o $(O)/src/copy/$(1).pic.o: CFLAGS_EXTRA := $(2)
+endef
+
+ifeq ($(GDRI_COPY_MACHINE),x86_64)
+GDRI_COPY_SRCS += src/copy/cpu_x86.c src/copy/sse2.c src/copy/experimental/movdir64b.c \
+	src/copy/experimental/repmovs.c
+$(eval $(call gdri_copy_isa,sse41,-msse4.1))
+$(eval $(call gdri_copy_isa,avx2,-mavx2))
+$(eval $(call gdri_copy_isa,avx512,-mavx512f))
+$(eval $(call gdri_copy_isa,experimental/baseline,-mavx2))
+$(eval $(call gdri_copy_isa,experimental/plain512,-mavx512f))
+$(eval $(call gdri_copy_isa,experimental/staged512,-mavx512f))
+endif
+ifeq ($(GDRI_COPY_MACHINE),aarch64)
+GDRI_COPY_SRCS += src/copy/cpu_arm64.c src/copy/neon.c
+endif
+
+# The files that run on every CPU of the architecture: no VEX or EVEX instruction may be in their
+# objects (tests/unit/check_baseline_isa.sh).
+GDRI_COPY_BASELINE_SRCS := $(filter-out \
+	$(addsuffix .c,$(addprefix src/copy/,avx2 avx512 $(addprefix experimental/, \
+		baseline plain512 staged512))),$(GDRI_COPY_SRCS))

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The loop that every vector row shares; included once by each instruction set's file, which has
+ * defined:
+ *
+ *   LOOP_TO, LOOP_FROM    names of the functions to make; leave one out to make the other only
+ *   VEC                   a vector type that GCC gives may_alias, as all of <immintrin.h>
+ *   LOAD_MAP(v, p)        v = the vector at p, aligned, by the instruction this row is about
+ *   STORE_MAP(p, v)       the same, storing
+ *   LOAD_HOST(p)          an unaligned load, any way the compiler likes
+ *   STORE_HOST(p, v)      an unaligned store
+ *
+ * The mapping's side is asm volatile, hence never split, merged, repeated, turned into a call of
+ * memcpy or moved across another, and no sanitizer asks whose the rest of the line is. The host's
+ * side is C, so that a sanitizer does look at it.
+ *
+ * A step is LOOP_LINES lines: every load of a step comes before its first store. The processor
+ * runs ahead over several steps anyway; with line reads outstanding it is the number of its line
+ * buffers that limits the speed, not this loop.
+ */
+#include <stddef.h>
+#include <stdint.h>
+
+#include "engine.h"
+#include "word.h"
+
+#define LOOP_VECS (GDRI_LINE / sizeof(VEC))
+
+/* Vectors of one step: all of them have to fit into registers. */
+#ifndef LOOP_LINES
+#define LOOP_LINES 2
+#endif
+
+#ifdef LOOP_TO
+void LOOP_TO(void *dst, const void *src, size_t n)
+{
+	uint8_t *d = dst;
+	const uint8_t *s = src;
+
+	for (; n >= GDRI_LINE; d += GDRI_LINE, s += GDRI_LINE, n -= GDRI_LINE) {
+		VEC v[LOOP_VECS];
+
+		GDRI_UNROLL
+		for (size_t i = 0; i < LOOP_VECS; i++)
+			v[i] = LOAD_HOST(s + i * sizeof(VEC));
+		GDRI_UNROLL
+		for (size_t i = 0; i < LOOP_VECS; i++)
+			STORE_MAP(d + i * sizeof(VEC), v[i]);
+	}
+}
+#endif
+
+#ifdef LOOP_FROM
+void LOOP_FROM(void *dst, const void *src, size_t n)
+{
+	uint8_t *d = dst;
+	const uint8_t *s = src;
+
+	for (; n >= LOOP_LINES * GDRI_LINE; n -= LOOP_LINES * GDRI_LINE) {
+		VEC v[LOOP_LINES * LOOP_VECS];
+
+		GDRI_UNROLL
+		for (size_t i = 0; i < LOOP_LINES * LOOP_VECS; i++)
+			LOAD_MAP(v[i], s + i * sizeof(VEC));
+		GDRI_UNROLL
+		for (size_t i = 0; i < LOOP_LINES * LOOP_VECS; i++)
+			STORE_HOST(d + i * sizeof(VEC), v[i]);
+		d += LOOP_LINES * GDRI_LINE;
+		s += LOOP_LINES * GDRI_LINE;
+	}
+	for (; n >= GDRI_LINE; d += GDRI_LINE, s += GDRI_LINE, n -= GDRI_LINE) {
+		VEC v[LOOP_VECS];
+
+		GDRI_UNROLL
+		for (size_t i = 0; i < LOOP_VECS; i++)
+			LOAD_MAP(v[i], s + i * sizeof(VEC));
+		GDRI_UNROLL
+		for (size_t i = 0; i < LOOP_VECS; i++)
+			STORE_HOST(d + i * sizeof(VEC), v[i]);
+	}
+}
+#endif

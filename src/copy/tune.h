@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Which row for which size on which CPU: every choice of the copy engine that rests on a
+ * measurement, beside the measurement. perf/copybench measures all rows and prints such tables.
+ *
+ * Run A: one H200 (PCIe 5.0 x16, driver 580.159.04), write-combined BAR1, Sapphire-Rapids-class
+ * CPU in a virtual machine, 2026-11-20.
+ *   reads, behind an MFENCE: 64 KiB 66 us and 4 MiB 4.24 ms with 64-byte loads, 68.6 us and
+ *     5.14 ms with 32-byte loads; 4 KiB 4.0 and 4.9 us; one line about 1.0 us with any
+ *   writes: 16-, 32- and 64-byte stores alike at every size: 64 B 132 ns, 64 KiB 3.0 us, 1 MiB
+ *     47 us; MOVDIR64B no faster anywhere (3.3 us, 54.7 us)
+ *
+ * Hence: reads want the widest loads; writes do not care, and take 64-byte stores only where
+ * these are free, since a line that is stored whole can never drain in parts.
+ *
+ * A CPU is known by what it can do, not by its model number, which virtual machines invent. One
+ * that matches nothing measured gets the last lines of each block: correct everywhere, and within
+ * some 20% of the best for reads.
+ *
+ * The first line of a block whose needs the CPU has is taken, separately for `small` (min 0) and
+ * `large` (the first with another min, if its needs are there).
+ */
+#ifndef GDRI_COPY_TUNE_H
+#define GDRI_COPY_TUNE_H
+
+#include "cpu.h"
+
+struct gdri_tune {
+	uint32_t when; /* enum gdri_cpu: all of them, besides the row's own needs */
+	size_t min; /* from this many bytes on */
+	const char *row;
+};
+
+/* Out of WC mappings: loads decide. */
+static const struct gdri_tune gdri_tune_from_wc[] = {
+	{ GDRI_CPU_AVX512_WIDE, 0, "avx512" }, /* run A */
+	{ 0, 0, "avx2" },
+	{ 0, 0, "sse4.1" },
+	{ 0, 0, "sse2" },
+	{ 0, 0, "neon" },
+};
+
+/* Into WC mappings, and both ways for cached ones: stores decide. */
+static const struct gdri_tune gdri_tune_to[] = {
+	{ GDRI_CPU_AVX512_WIDE, 0, "avx512" }, /* run A */
+	{ 0, 0, "sse2" },
+	{ 0, 0, "neon" },
+};
+
+#endif

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Accesses of one word, and the store discipline built from them.
+ *
+ * A word access here is one instruction of exactly that width: relaxed and volatile, so that no
+ * compiler merges, splits, repeats or drops it, and a thread sanitizer takes it for what it is.
+ * On every processor that we serve a naturally aligned one is single-copy atomic for any memory
+ * type (Intel SDM vol. 3A "Guaranteed Atomic Operations"; Arm ARM "Single-copy atomicity").
+ *
+ * No fences: see fence.h. No knowledge of plans.
+ */
+#ifndef GDRI_COPY_WORD_H
+#define GDRI_COPY_WORD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "bytes are picked out of words in little-endian order"
+#endif
+
+/* The unit of everything: a CPU's line buffer, and the largest read that it sends over PCIe. */
+#define GDRI_LINE ((size_t)64)
+
+/*
+ * For functions that read the whole aligned word or line around a range: the rest of it is always
+ * inside the mapping (mappings are whole pages) and reading it has no side effect, but a sanitizer
+ * that knows the caller's range only would object.
+ */
+#define GDRI_WHOLE_LINES __attribute__((no_sanitize("address", "thread")))
+
+/* Before a loop of a constant, small number of turns. */
+#if defined(__clang__)
+#define GDRI_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define GDRI_UNROLL _Pragma("GCC unroll 64")
+#endif
+
+#define gdri_store8(p, v)  __atomic_store_n((volatile uint8_t *)(p), (v), __ATOMIC_RELAXED)
+#define gdri_store16(p, v) __atomic_store_n((volatile uint16_t *)(p), (v), __ATOMIC_RELAXED)
+#define gdri_store32(p, v) __atomic_store_n((volatile uint32_t *)(p), (v), __ATOMIC_RELAXED)
+#define gdri_store64(p, v) __atomic_store_n((volatile uint64_t *)(p), (v), __ATOMIC_RELAXED)
+#define gdri_load8(p)	   __atomic_load_n((const volatile uint8_t *)(p), __ATOMIC_RELAXED)
+#define gdri_load16(p)	   __atomic_load_n((const volatile uint16_t *)(p), __ATOMIC_RELAXED)
+#define gdri_load32(p)	   __atomic_load_n((const volatile uint32_t *)(p), __ATOMIC_RELAXED)
+#define gdri_load64(p)	   __atomic_load_n((const volatile uint64_t *)(p), __ATOMIC_RELAXED)
+
+/* Loads of ordinary memory at any alignment; the compiler may do them as it likes. */
+static inline uint16_t gdri_any16(const uint8_t *p)
+{
+	uint16_t v;
+
+	__builtin_memcpy(&v, p, sizeof(v));
+	return v;
+}
+
+static inline uint32_t gdri_any32(const uint8_t *p)
+{
+	uint32_t v;
+
+	__builtin_memcpy(&v, p, sizeof(v));
+	return v;
+}
+
+static inline uint64_t gdri_any64(const uint8_t *p)
+{
+	uint64_t v;
+
+	__builtin_memcpy(&v, p, sizeof(v));
+	return v;
+}
+
+/*
+ * The store discipline. Copies n bytes to d so that every byte is stored exactly once and every
+ * naturally aligned word of 4 or 8 bytes that lies wholly inside goes in one store: an overlapping
+ * tail would write again a flag that the other side has just reset. Loads only [s, s + n).
+ *
+ * Natural pieces up to 8-byte alignment, words, natural pieces. Any n; meant for a few lines.
+ */
+static inline void gdri_store_exact(uint8_t *d, const uint8_t *s, size_t n)
+{
+	if (((uintptr_t)d & 1) && n >= 1) {
+		gdri_store8(d, *s);
+		d += 1, s += 1, n -= 1;
+	}
+	if (((uintptr_t)d & 2) && n >= 2) {
+		gdri_store16(d, gdri_any16(s));
+		d += 2, s += 2, n -= 2;
+	}
+	if (((uintptr_t)d & 4) && n >= 4) {
+		gdri_store32(d, gdri_any32(s));
+		d += 4, s += 4, n -= 4;
+	}
+	for (; n >= 8; d += 8, s += 8, n -= 8)
+		gdri_store64(d, gdri_any64(s));
+	if (n & 4) {
+		gdri_store32(d, gdri_any32(s));
+		d += 4, s += 4;
+	}
+	if (n & 2) {
+		gdri_store16(d, gdri_any16(s));
+		d += 2, s += 2;
+	}
+	if (n & 1)
+		gdri_store8(d, *s);
+}
+
+#endif

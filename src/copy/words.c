@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Single words of a mapping: put, get, wait, flush, and the fence as a call of its own.
+ */
+#include "copy.h"
+
+#include <errno.h>
+#include <time.h>
+
+#include "engine.h"
+#include "fence.h"
+#include "word.h"
+
+/*
+ * A poll of a mapping takes a round trip of 1 us and the clock 25 ns; a poll of cached memory takes
+ * a nanosecond, and there the clock is looked at once in so many polls.
+ */
+#define CACHED_POLLS 64
+
+void gdri_fence(const struct gdri_copy_plan *plan, gdr_fence_t use)
+{
+	switch (use) {
+	case GDR_FENCE_BEFORE_READ:
+		gdri_fence_before_read(plan->fences);
+		break;
+	case GDR_FENCE_AFTER_READ:
+		gdri_fence_after_read(plan->fences);
+		break;
+	case GDR_FENCE_AFTER_WRITE:
+		gdri_fence_after_write(plan->fences);
+		break;
+	case GDR_FENCE_FULL:
+		gdri_fence_full(plan->fences);
+		break;
+	}
+}
+
+void gdri_flush_word(const struct gdri_copy_plan *plan, const void *map)
+{
+	gdri_fence_full(plan->fences);
+	(void)gdri_load32(map);
+	gdri_fence_read_done(plan->fences);
+}
+
+void gdri_put32(const struct gdri_copy_plan *plan, void *map, uint32_t value)
+{
+	gdri_compiler_barrier();
+	gdri_store32(map, value);
+	gdri_fence_after_write(plan->fences);
+}
+
+void gdri_put64(const struct gdri_copy_plan *plan, void *map, uint64_t value)
+{
+	gdri_compiler_barrier();
+	gdri_store64(map, value);
+	gdri_fence_after_write(plan->fences);
+}
+
+uint32_t gdri_get32(const struct gdri_copy_plan *plan, const void *map)
+{
+	uint32_t value;
+
+	gdri_fence_before_read(plan->fences);
+	value = gdri_load32(map);
+	gdri_fence_after_read(plan->fences);
+	return value;
+}
+
+uint64_t gdri_get64(const struct gdri_copy_plan *plan, const void *map)
+{
+	uint64_t value;
+
+	gdri_fence_before_read(plan->fences);
+	value = gdri_load64(map);
+	gdri_fence_after_read(plan->fences);
+	return value;
+}
+
+static inline void relax(void)
+{
+#if defined(__x86_64__)
+	__asm__ volatile("pause" ::: "memory");
+#else
+	__asm__ volatile("yield" ::: "memory");
+#endif
+}
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static bool holds(gdr_cmp_t cmp, uint64_t a, uint64_t b)
+{
+	switch (cmp) {
+	case GDR_CMP_EQ:
+		return a == b;
+	case GDR_CMP_NE:
+		return a != b;
+	case GDR_CMP_LT:
+		return a < b;
+	case GDR_CMP_LE:
+		return a <= b;
+	case GDR_CMP_GT:
+		return a > b;
+	case GDR_CMP_GE:
+		return a >= b;
+	}
+	return false;
+}
+
+/* Unsigned 32-bit words compare as 64-bit ones, so one loop serves both widths. */
+static inline __attribute__((always_inline)) int wait_word(const struct gdri_copy_plan *plan,
+							   const void *map, bool wide,
+							   gdr_cmp_t cmp, uint64_t value,
+							   uint64_t timeout_ns)
+{
+	unsigned int polls = plan->type == GDR_MAPPING_TYPE_CACHING ? CACHED_POLLS : 1;
+	uint64_t start = 0;
+
+	if (cmp < GDR_CMP_EQ || cmp > GDR_CMP_GE)
+		return -EINVAL;
+	for (bool first = true;; first = false) {
+		for (unsigned int i = 0; i < polls; i++) {
+			uint64_t word;
+
+			gdri_fence_before_read(plan->fences);
+			word = wide ? gdri_load64(map) : gdri_load32(map);
+			if (holds(cmp, word, value)) {
+				gdri_fence_after_read(plan->fences);
+				return 0;
+			}
+			if (!timeout_ns)
+				return -ETIMEDOUT;
+			relax();
+		}
+		if (timeout_ns == UINT64_MAX)
+			continue;
+		if (first)
+			start = now_ns();
+		else if (now_ns() - start >= timeout_ns)
+			return -ETIMEDOUT;
+	}
+}
+
+int gdri_wait32(const struct gdri_copy_plan *plan, const void *map, gdr_cmp_t cmp, uint32_t value,
+		uint64_t timeout_ns)
+{
+	return wait_word(plan, map, false, cmp, value, timeout_ns);
+}
+
+int gdri_wait64(const struct gdri_copy_plan *plan, const void *map, gdr_cmp_t cmp, uint64_t value,
+		uint64_t timeout_ns)
+{
+	return wait_word(plan, map, true, cmp, value, timeout_ns);
+}

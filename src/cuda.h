@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the library asks of CUDA's driver API, in the library's own terms. libcuda.so.1 is loaded
+ * at run time and never initialised by us: whoever has a device address has done that. A CUresult
+ * never leaves cuda.c; the calling thread's current context is left as it was found.
+ */
+#ifndef GDRI_CUDA_H
+#define GDRI_CUDA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum gdri_memory_kind {
+	GDRI_MEMORY_UNKNOWN, /* no libcuda, not initialised, or not an address of CUDA */
+	GDRI_MEMORY_DEVICE,
+	GDRI_MEMORY_HOST
+};
+
+/* What CUDA knows of an address. */
+struct gdri_memory {
+	enum gdri_memory_kind kind;
+	bool managed;
+	int device;	  /* ordinal, -1 where not known */
+	void *context;	  /* CUcontext of the allocation; NULL for VMM and pool memory */
+	uint64_t known;	  /* the address asked about: the caller's, or one nearby that is known */
+	uint64_t base;	  /* start of the allocation, or of the VMM chunk, around `known` */
+	size_t size;	  /* its size; 0 where not known */
+	void *host_ptr;	  /* HOST: CPU address of base */
+	bool write_combined; /* HOST: allocated CU_MEMHOSTALLOC_WRITECOMBINED */
+	char note[96];	  /* UNKNOWN: why, or "" */
+};
+
+/* One PCI function, as CUDA and Vulkan both name it. */
+struct gdri_device_id {
+	unsigned char uuid[16];
+	uint32_t pci_domain, pci_bus, pci_device;
+};
+
+/* Loads libcuda.so.1 once: 0, or -ENODEV with its text. Thread-safe, like all of these. */
+int gdri_cuda_load(void);
+
+/* CUDA version that the driver serves, as 1000 * major + 10 * minor. 0 or -ENODEV. */
+int gdri_cuda_driver_version(int *version);
+
+/*
+ * Describes [addr, addr + size). Where addr itself is unknown (a range widened to 64 KiB begins
+ * before its allocation) an address further on that is known is described instead. Unknown memory
+ * is no failure.
+ */
+int gdri_cuda_describe(uint64_t addr, size_t size, struct gdri_memory *memory);
+
+/*
+ * Asks for SYNC_MEMOPS on the allocation, once: an allocation that has it is left alone. Where CUDA
+ * refuses and by_context is set, sets CU_CTX_SYNC_MEMOPS on the context instead. Returns whether
+ * it is in force. Host memory needs none (it is not reached through the BAR): true.
+ */
+bool gdri_cuda_sync_memops(const struct gdri_memory *memory, bool by_context);
+
+/* UUID and PCI address of a device. */
+int gdri_cuda_device_id(int device, struct gdri_device_id *id);
+
+/*
+ * A dma-buf of the range, which must be page-aligned; pcie: asks for the PCIe mapping type. The fd
+ * is the caller's, close-on-exec.
+ */
+int gdri_cuda_dmabuf(const struct gdri_memory *memory, uint64_t addr, size_t size, bool pcie,
+		     int *fd);
+
+/* The VMM chunk around addr: its range and an exported fd, the caller's, close-on-exec. */
+int gdri_cuda_export_chunk(uint64_t addr, uint64_t *base, size_t *size, int *fd);
+
+void gdri_cuda_after_fork(void);
+
+#endif

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: MIT */
+/* See handle.h. */
+#include "handle.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+#include "ctx.h"
+#include "error.h"
+
+static void init_handle(struct gdri_slot *slot)
+{
+	pthread_mutex_init(&((struct gdri_handle *)slot)->lock, NULL);
+}
+
+struct gdri_slots gdri_handles = GDRI_SLOTS_INIT(struct gdri_handle, init_handle);
+
+int gdri_handle_copy_errno(gdr_mh_t h)
+{
+	struct gdri_handle *handle = (struct gdri_handle *)gdri_slots_find(&gdri_handles, h.h);
+
+	if (!handle)
+		return -gdri_fail(EINVAL, "0x%lx is no handle (never pinned, or unpinned)", h.h);
+	if (atomic_load_explicit(&handle->owner, memory_order_relaxed) != gdri_process_tag())
+		return -gdri_fail(EACCES, "the handle belongs to the parent process");
+	return -gdri_fail(EINVAL, "the handle is not mapped");
+}
+
+struct gdri_handle *gdri_handle_new(struct gdri_ctx *ctx, const struct gdri_pin *pin)
+{
+	struct gdri_handle *handle = (struct gdri_handle *)gdri_slots_new(&gdri_handles);
+
+	if (!handle)
+		return NULL;
+	/* A stale name may still make another thread lock and look: write under the lock. */
+	pthread_mutex_lock(&handle->lock);
+	handle->ctx = ctx;
+	handle->pin = *pin;
+	handle->prev = NULL;
+	handle->next = NULL;
+	pthread_mutex_unlock(&handle->lock);
+	return handle;
+}
+
+gdr_mh_t gdri_handle_publish(struct gdri_handle *handle)
+{
+	gdr_mh_t h;
+
+	atomic_store_explicit(&handle->owner, gdri_process_tag(), memory_order_relaxed);
+	gdri_ctx_link(handle->ctx, handle);
+	h.h = gdri_slot_publish(&handle->slot);
+	return h;
+}
+
+struct gdri_handle *gdri_handle_lock(struct gdri_ctx *ctx, gdr_mh_t h)
+{
+	struct gdri_handle *handle = (struct gdri_handle *)gdri_slots_find(&gdri_handles, h.h);
+
+	if (handle) {
+		pthread_mutex_lock(&handle->lock);
+		if (gdri_slot_is(&handle->slot, h.h) && handle->ctx == ctx)
+			return handle;
+		pthread_mutex_unlock(&handle->lock);
+	}
+	gdri_fail(EINVAL, "0x%lx is no handle of this context", h.h);
+	return NULL;
+}
+
+void gdri_handle_unlock(struct gdri_handle *handle)
+{
+	pthread_mutex_unlock(&handle->lock);
+}
+
+/* The length that a map of `size` bytes takes: whole host pages. */
+static size_t map_length(const struct gdri_pin *pin, size_t size)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	size_t length = (size + page - 1) & ~(page - 1);
+
+	return length < pin->mapped_size ? length : pin->mapped_size;
+}
+
+int gdri_handle_map_locked(struct gdri_handle *handle, size_t size, gdr_mapping_type_t wish)
+{
+	struct gdri_pin *pin = &handle->pin;
+	int rc;
+
+	if (pin->map)
+		return gdri_fail(EAGAIN, "the handle is mapped already");
+	if (!size || size > pin->mapped_size)
+		return gdri_fail(EINVAL, "size %zu is not in 1 .. %zu, the pinned range", size,
+				 pin->mapped_size);
+	pin->map_length = map_length(pin, size);
+	pin->map_type = pin->type;
+	rc = pin->backend->map(pin, wish);
+	if (rc) {
+		pin->map = NULL;
+		return rc;
+	}
+	atomic_store_explicit(&handle->copy_start, pin->copy_start, memory_order_relaxed);
+	atomic_store_explicit(&handle->copy_end, pin->copy_end, memory_order_relaxed);
+	atomic_store_explicit(&handle->plan, gdri_copy_plan(pin->map_type), memory_order_release);
+	return 0;
+}
+
+int gdri_handle_unmap_locked(struct gdri_handle *handle)
+{
+	int rc;
+
+	atomic_store_explicit(&handle->plan, NULL, memory_order_relaxed);
+	atomic_store_explicit(&handle->copy_end, 0, memory_order_relaxed);
+	atomic_store_explicit(&handle->copy_start, 0, memory_order_relaxed);
+	rc = handle->pin.backend->unmap(&handle->pin);
+	handle->pin.map = NULL;
+	handle->pin.map_length = 0;
+	return rc;
+}
+
+bool gdri_handle_length_matches(const struct gdri_handle *handle, size_t size)
+{
+	return size && size <= handle->pin.mapped_size &&
+	       map_length(&handle->pin, size) == handle->pin.map_length;
+}
+
+int gdri_handle_release_locked(struct gdri_handle *handle)
+{
+	int rc = 0, rc2;
+
+	gdri_slot_retire(&handle->slot);
+	if (handle->pin.map)
+		rc = gdri_handle_unmap_locked(handle);
+	rc2 = handle->pin.backend->unpin(&handle->pin);
+	gdri_ctx_unlink(handle->ctx, handle);
+	pthread_mutex_unlock(&handle->lock);
+	gdri_slots_free(&gdri_handles, &handle->slot);
+	return rc ? rc : rc2;
+}
+
+void gdri_handle_after_fork(void)
+{
+	gdri_slots_after_fork(&gdri_handles);
+}

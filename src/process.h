@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Which process is this? A tag that differs between a parent and its forked children and costs
+ * one load to read: it lies in a page that the kernel empties in a child (MADV_WIPEONFORK, Linux
+ * 4.14), with a pthread_atfork handler beside it for what needs more than the tag.
+ * It knows nothing of contexts and handles beyond their after_fork calls.
+ */
+#ifndef GDRI_PROCESS_H
+#define GDRI_PROCESS_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+/* Points at the tag; read through gdri_process_tag() only. */
+extern _Atomic(const _Atomic uint32_t *) gdri_process_page;
+
+/* 0 in a child that has not yet opened a context of its own; never the tag of another process. */
+static inline uint32_t gdri_process_tag(void)
+{
+	return atomic_load_explicit(atomic_load_explicit(&gdri_process_page, memory_order_relaxed),
+				    memory_order_relaxed);
+}
+
+/* Gives this process a tag if it has none yet. Returns 0 or -ENOMEM. Thread-safe. */
+int gdri_process_enter(void);
+
+#endif

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Tables of objects that are named by index and generation. An object's memory is never given
+ * back, so a stale or invented name can be looked up without a lock and without a crash: the
+ * generation differs. It knows nothing of what the objects are.
+ *
+ * A name is (generation << 32) | (index + 1); generations of live objects are odd, so 0 is no
+ * name. An index is reused after its object was freed; the same name comes back after 2^31 uses.
+ */
+#ifndef GDRI_SLOTS_H
+#define GDRI_SLOTS_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { GDRI_SLOTS_PER_CHUNK = 64, GDRI_SLOTS_CHUNKS = 16384 };
+
+/* The head of every object; the object begins with it. */
+struct gdri_slot {
+	_Atomic uint32_t generation;
+	uint32_t index;	    /* set once, before the object is first handed out */
+	uint32_t next_free; /* index + 1, or 0; under the table's lock */
+};
+
+struct gdri_slots {
+	size_t object_size; /* a multiple of 64 */
+	/* Called once for each object when its memory is made, and again in a forked child. */
+	void (*init)(struct gdri_slot *slot);
+	pthread_mutex_t lock; /* guards what follows, but chunk pointers are read without it */
+	uint32_t first_free;  /* index + 1, or 0 */
+	uint32_t count;	      /* objects made */
+	_Atomic(char *) chunks[GDRI_SLOTS_CHUNKS];
+};
+
+#define GDRI_SLOTS_INIT(type, init_fn) \
+	{ .object_size = (sizeof(type) + 63) & ~(size_t)63, .init = (init_fn), \
+	  .lock = PTHREAD_MUTEX_INITIALIZER }
+
+/* A fresh object, not yet to be found by name; NULL without memory. */
+struct gdri_slot *gdri_slots_new(struct gdri_slots *table);
+
+/* Makes it findable and returns its name. Everything written before is seen by who finds it. */
+uint64_t gdri_slot_publish(struct gdri_slot *slot);
+
+/* Makes it not findable; the memory is not reused before gdri_slots_free(). */
+void gdri_slot_retire(struct gdri_slot *slot);
+
+/* Gives a retired or never published object back. */
+void gdri_slots_free(struct gdri_slots *table, struct gdri_slot *slot);
+
+/* In a forked child: locks are made anew; live objects of the parent stay taken. */
+void gdri_slots_after_fork(struct gdri_slots *table);
+
+static inline bool gdri_slot_is(struct gdri_slot *slot, uint64_t name)
+{
+	return atomic_load_explicit(&slot->generation, memory_order_acquire) == name >> 32;
+}
+
+/* The object of that name, or NULL. Takes no lock. */
+static inline struct gdri_slot *gdri_slots_find(struct gdri_slots *table, uint64_t name)
+{
+	uint32_t index = (uint32_t)name - 1;
+	struct gdri_slot *slot;
+	char *chunk;
+
+	if (index / GDRI_SLOTS_PER_CHUNK >= GDRI_SLOTS_CHUNKS || !(name >> 32 & 1))
+		return NULL;
+	chunk = atomic_load_explicit(&table->chunks[index / GDRI_SLOTS_PER_CHUNK],
+				     memory_order_acquire);
+	if (!chunk)
+		return NULL;
+	slot = (struct gdri_slot *)(void *)(chunk +
+					    index % GDRI_SLOTS_PER_CHUNK * table->object_size);
+	return gdri_slot_is(slot, name) ? slot : NULL;
+}
+
+#endif

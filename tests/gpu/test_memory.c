@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Kinds of memory: which backend serves each, and what the error says where none can. On a GPU
+ * whose driver offers more than the one at hand (gdrdrv, dma-buf mmap) more of them are served;
+ * the tests ask the handle instead of assuming.
+ */
+#include <errno.h>
+#include <stdatomic.h>
+
+#include "gpu_test.h"
+
+/* A pin that is served must carry data; one that is not must say why, with that errno. */
+static void check_kind(uint64_t addr, CUdeviceptr dptr, int expected_errno, const char *text)
+{
+	uint64_t a = 0x0123456789abcdef, b = 0, backend = 0;
+	gdr_info_t info;
+	uint8_t *p;
+	gdr_mh_t h;
+	void *va;
+	int rc = gdr_pin_buffer_v2(test_g, addr, 64, 0, &h);
+
+	if (rc) {
+		EXPECT(rc == expected_errno, "errno %d instead of %d: %s", rc, expected_errno,
+		       gdr_last_error());
+		EXPECT(strstr(gdr_last_error(), text), "the text lacks \"%s\": %s", text,
+		       gdr_last_error());
+		return;
+	}
+	OK(gdr_get_handle_attribute(test_g, h, GDR_HANDLE_ATTR_BACKEND, &backend));
+	printf("# served by backend %llu\n", (unsigned long long)backend);
+	OK(gdr_get_info(test_g, h, &info));
+	EXPECT(info.va == (addr & ~0xffffULL), "va 0x%llx", (unsigned long long)info.va);
+	OK(gdr_map(test_g, h, &va, info.mapped_size));
+	p = (uint8_t *)va + (addr - info.va);
+	OK(gdr_copy_to_mapping(h, p, &a, 8));
+	CU(cu.MemcpyDtoH(&b, dptr, 8));
+	EXPECT(a == b, "0x%llx", (unsigned long long)b);
+	OK(gdr_unpin_buffer(test_g, h));
+}
+
+static void plain_device_memory(void)
+{
+	CUdeviceptr d;
+
+	CU(cu.MemAlloc(&d, 4096));
+	check_kind(d, d, ENOTSUP, "vulkan: not memory of cuMemCreate");
+	cu.MemFree(d);
+}
+
+static void not_exportable(void)
+{
+	struct vmm v;
+
+	if (vmm_alloc(&v, 2 << 20, 1, false))
+		return;
+	check_kind(v.ptr, v.ptr, ENOTSUP, "exportable");
+	vmm_free(&v);
+}
+
+static void exportable(void)
+{
+	struct vmm v;
+
+	if (vmm_alloc(&v, 2 << 20, 1, true))
+		return;
+	check_kind(v.ptr + 12345 * 8, v.ptr + 12345 * 8, 0, "");
+	vmm_free(&v);
+}
+
+/* Host memory of one of two small allocations that share a page: only its own bytes. */
+static void host_memory(unsigned int flags, gdr_mapping_type_t type, bool by_device_pointer)
+{
+	uint64_t value = 0x55aa, back = 0, got;
+	void *mem, *other;
+	CUdeviceptr d;
+	gdr_info_t info;
+	gdr_mh_t h;
+	uint64_t addr;
+	uint8_t *p;
+	void *va;
+
+	CU(cu.MemHostAlloc(&mem, 256, flags | CU_MEMHOSTALLOC_DEVICEMAP));
+	CU(cu.MemHostAlloc(&other, 256, flags | CU_MEMHOSTALLOC_DEVICEMAP));
+	CU(cu.MemHostGetDevicePointer(&d, mem, 0));
+	addr = by_device_pointer ? d : (uint64_t)(uintptr_t)mem;
+	memset(mem, 0, 256);
+	OK(gdr_pin_buffer_v2(test_g, addr, 256, 0, &h));
+	OK(gdr_get_handle_attribute(test_g, h, GDR_HANDLE_ATTR_BACKEND, &got));
+	EXPECT(got == GDR_BACKEND_HOST || got == GDR_BACKEND_GDRDRV, "backend %llu",
+	       (unsigned long long)got);
+	OK(gdr_get_info(test_g, h, &info));
+	EXPECT(info.va == (addr & ~0xffffULL), "va 0x%llx", (unsigned long long)info.va);
+	EXPECT(gdr_map_v2(test_g, h, &va, info.mapped_size,
+			  type == GDR_MAPPING_TYPE_WC ? GDR_MAP_FLAG_REQ_CACHE_MAPPING :
+							GDR_MAP_FLAG_REQ_WC_MAPPING) == ENOTSUP,
+	       "a mapping of another type than the allocation's");
+	OK(gdr_map(test_g, h, &va, info.mapped_size));
+	OK(gdr_get_info(test_g, h, &info));
+	EXPECT(info.mapping_type == type, "type %d", (int)info.mapping_type);
+	p = (uint8_t *)va + (addr - info.va);
+	EXPECT(p == mem, "the pointer %p stands for %p", (void *)p, mem);
+	OK(gdr_copy_to_mapping(h, p, &value, 8));
+	EXPECT(*(volatile uint64_t *)mem == value, "0x%llx",
+	       (unsigned long long)*(volatile uint64_t *)mem);
+	OK(gdr_copy_from_mapping(h, &back, p, 8));
+	EXPECT(back == value, "0x%llx", (unsigned long long)back);
+	/* The neighbour's bytes, in the same 64 KiB or not, are not ours. */
+	EXPECT(gdr_copy_from_mapping(h, &back, p - 8, 8) == EINVAL, "before the allocation");
+	EXPECT(gdr_copy_to_mapping(h, (uint8_t *)other, &value, 8) == EINVAL, "a neighbour");
+	OK(gdr_unpin_buffer(test_g, h));
+	EXPECT(gdr_copy_from_mapping(h, &back, p, 8) == EINVAL, "a stale handle");
+	CU(cu.MemFreeHost(other));
+	CU(cu.MemFreeHost(mem));
+}
+
+static void host_cached(void)
+{
+	host_memory(0, GDR_MAPPING_TYPE_CACHING, false);
+}
+
+static void host_cached_by_device_pointer(void)
+{
+	host_memory(0, GDR_MAPPING_TYPE_CACHING, true);
+}
+
+static void host_wc(void)
+{
+	host_memory(CU_MEMHOSTALLOC_WRITECOMBINED, GDR_MAPPING_TYPE_WC, false);
+}
+
+static void host_wc_by_device_pointer(void)
+{
+	host_memory(CU_MEMHOSTALLOC_WRITECOMBINED, GDR_MAPPING_TYPE_WC, true);
+}
+
+static void pageable_memory(void)
+{
+	static char here[65536];
+	gdr_mh_t h = { 99 };
+	int rc = gdr_pin_buffer_v2(test_g, (unsigned long)(uintptr_t)here, 64, 0, &h);
+
+	EXPECT(rc == EINVAL, "errno %d: %s", rc, gdr_last_error());
+	EXPECT(h.h == 99, "an output written on failure");
+	EXPECT(strstr(gdr_last_error(), "CUDA does not know"), "%s", gdr_last_error());
+}
+
+static void bad_arguments(void)
+{
+	struct vmm v;
+	gdr_mh_t h;
+	void *va;
+
+	if (vmm_alloc(&v, 2 << 20, 1, true))
+		return;
+	EXPECT(gdr_pin_buffer_v2(test_g, v.ptr, 0, 0, &h) == EINVAL, "size 0");
+	EXPECT(gdr_pin_buffer_v2(test_g, v.ptr, SIZE_MAX, 0, &h) == EOVERFLOW, "wrap");
+	EXPECT(gdr_pin_buffer_v2(test_g, v.ptr, 64, 2, &h) == EINVAL, "flag 2");
+	EXPECT(gdr_pin_buffer_v2(test_g, v.ptr, 64, 0, NULL) == EINVAL, "NULL handle");
+	EXPECT(gdr_pin_buffer(test_g, v.ptr, 64, 1, 1, &h) != 0, "tokens that are none");
+	OK(gdr_pin_buffer(test_g, v.ptr, 1, 0, 0, &h));
+	EXPECT(gdr_map(test_g, h, &va, 0) == EINVAL, "map of 0 bytes");
+	EXPECT(gdr_map(test_g, h, &va, 65537) == EINVAL, "map beyond the pin");
+	EXPECT(gdr_map_v2(test_g, h, &va, 4096, 4) == EINVAL, "map flag 4");
+	EXPECT(gdr_unmap(test_g, h, NULL, 4096) == EINVAL, "unmap of nothing");
+	OK(gdr_map(test_g, h, &va, 1));
+	EXPECT(gdr_copy_to_mapping(h, va, "", 0) == 0, "a copy of 0 bytes");
+	EXPECT(gdr_copy_to_mapping(h, (char *)va + 65535, "ab", 2) == EINVAL, "beyond the end");
+	EXPECT(gdr_copy_to_mapping(h, va, NULL, 1) == EINVAL, "from NULL");
+	EXPECT(gdr_unmap(test_g, h, (char *)va + 1, 1) == EINVAL, "unmap of another address");
+	OK(gdr_unmap(test_g, h, va, 1));
+	OK(gdr_unpin_buffer(test_g, h));
+	EXPECT(gdr_unpin_buffer(test_g, h) == EINVAL, "a second unpin");
+	vmm_free(&v);
+}
+
+static void attributes(void)
+{
+	struct vmm v;
+	uint64_t value;
+	gdr_mh_t h;
+	int i, major = 0, minor = 0;
+
+	if (vmm_alloc(&v, 2 << 20, 1, true))
+		return;
+	for (int a = GDR_ATTR_USE_PERSISTENT_MAPPING; a < GDR_ATTR_MAX; a++) {
+		OK(gdr_get_attribute(test_g, (gdr_attr_t)a, &i));
+		printf("# attribute %d: %d\n", a, i);
+	}
+	EXPECT(gdr_get_attribute(test_g, GDR_ATTR_MAX, &i) == EINVAL, "GDR_ATTR_MAX");
+	OK(gdr_driver_get_version(test_g, &major, &minor));
+	EXPECT(major == 2 && minor >= 0 && minor <= 6, "driver %d.%d", major, minor);
+	OK(gdr_pin_buffer_v2(test_g, v.ptr, 4096, 0, &h));
+	for (int a = GDR_HANDLE_ATTR_BACKEND; a < GDR_HANDLE_ATTR_MAX; a++) {
+		OK(gdr_get_handle_attribute(test_g, h, (gdr_handle_attr_t)a, &value));
+		printf("# handle attribute %d: %llu\n", a, (unsigned long long)value);
+	}
+	OK(gdr_get_handle_attribute(test_g, h, GDR_HANDLE_ATTR_DEVICE, &value));
+	EXPECT((int)value == test_gpu.ordinal, "device %llu", (unsigned long long)value);
+	OK(gdr_unpin_buffer(test_g, h));
+	vmm_free(&v);
+}
+
+static const struct gpu_test tests[] = {
+	{ "cuMemAlloc memory: served, or told which can be", plain_device_memory },
+	{ "VMM memory that is not exportable", not_exportable },
+	{ "exportable VMM memory", exportable },
+	{ "cudaHostAlloc memory, cached", host_cached },
+	{ "the same by its device pointer", host_cached_by_device_pointer },
+	{ "cudaHostAlloc memory, write-combined", host_wc },
+	{ "the same by its device pointer", host_wc_by_device_pointer },
+	{ "malloc memory", pageable_memory },
+	{ "bad arguments", bad_arguments },
+	{ "attributes", attributes },
+};
+
+int main(void)
+{
+	return gpu_test_main(tests, sizeof(tests) / sizeof(tests[0]));
+}

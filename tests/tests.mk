@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: MIT
+# The tests. A unit test is tests/unit/test_NAME.c: a program of its own, linked with the static
+# library (so that it can look inside), run against the stand-ins. A GPU test is
+# tests/gpu/test_NAME.c: it uses the public interface only and exits 77 without a GPU.
+
+TEST_CPPFLAGS := -Itests -Iperf
+CHECK_LIBS ?= $(shell pkg-config --libs check 2>/dev/null || echo -lcheck -lsubunit -lrt -lm)
+
+UNIT_TESTS := $(patsubst tests/unit/%.c,$(O)/tests/%,$(wildcard tests/unit/test_*.c))
+GPU_TESTS := $(patsubst tests/gpu/%.c,$(O)/tests/gpu_%,$(wildcard tests/gpu/test_*.c))
+TEST_COMMON := $(patsubst %.c,$(O)/%.o,$(wildcard tests/common/*.c))
+
+$(O)/tests/unit/%.o $(O)/tests/gpu/%.o $(O)/tests/common/%.o: override CPPFLAGS += $(TEST_CPPFLAGS)
+
+$(UNIT_TESTS): $(O)/tests/%: $(O)/tests/unit/%.o $(TEST_COMMON) $(LIB_STATIC)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(CHECK_LIBS) -ldl
+
+# What the tools use to reach CUDA serves the GPU tests too.
+GPU_TEST_COMMON := $(patsubst %.c,$(O)/%.o,tests/gpu/gpu_test.c \
+	$(addprefix perf/common/, cuda_dl.c alloc.c gpu.c exit.c))
+
+$(GPU_TESTS): $(O)/tests/gpu_%: $(O)/tests/gpu/%.o $(GPU_TEST_COMMON) $(LIB) | $(LIB_LINKS)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -ldl -Wl,-rpath,'$$ORIGIN/..'
+
+.PHONY: build-tests check check-quick
+build-tests: $(UNIT_TESTS) $(GPU_TESTS) lib tools sim
+
+# Every test, in every build variant; one closing line.
+check:
+	@scripts/deps.sh check
+	@tests/run.sh $(O)
+
+# The unit tests of this build alone, for work in progress.
+check-quick: build-tests
+	@tests/run.sh $(O) quick

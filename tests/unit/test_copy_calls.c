@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The engine's other calls: vectored copies, single words, waiting, fences; and all of them from
+ * several threads.
+ */
+#include "copy_area.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+
+#include "copy/engine.h"
+
+#define PIECES 100
+
+static const gdr_mapping_type_t types[] = { GDR_MAPPING_TYPE_WC, GDR_MAPPING_TYPE_CACHING,
+					    GDR_MAPPING_TYPE_DEVICE };
+#define COUNT(a) (sizeof(a) / sizeof((a)[0]))
+
+static uint32_t random_state = 1;
+
+static uint32_t random_below(uint32_t limit)
+{
+	random_state ^= random_state << 13;
+	random_state ^= random_state >> 17;
+	random_state ^= random_state << 5;
+	return random_state % limit;
+}
+
+/* Pieces of mixed sizes, some empty, some large, some ordered, none overlapping on either side. */
+static size_t make_pieces(gdr_copy_seg_t *seg, const struct area *map, const struct area *host)
+{
+	size_t map_at = 0, host_at = 0, count = 0;
+
+	memset(seg, 0, PIECES * sizeof(*seg));
+	while (count < PIECES) {
+		static const uint32_t limits[] = { 1, 9, 65, 130, 600, 5000 };
+		size_t size = random_below(limits[random_below(COUNT(limits))]);
+
+		map_at += random_below(100), host_at += random_below(100);
+		if (map_at + size > map->size || host_at + size > host->size)
+			break;
+		seg[count].map_ptr = map->base + map_at;
+		seg[count].host_ptr = host->base + host_at;
+		seg[count].size = size;
+		seg[count].flags = random_below(5) ? 0 : GDR_COPY_ORDERED;
+		map_at += size, host_at += size, count++;
+	}
+	return count;
+}
+
+/* Every byte of dst is a piece's, as it is in src, or still a canary. */
+static void check_pieces(const gdr_copy_seg_t *seg, size_t count, bool to, const struct area *dst)
+{
+	uint8_t *want = malloc(dst->size);
+
+	ck_assert_ptr_nonnull(want);
+	memset(want, CANARY, dst->size);
+	for (size_t i = 0; i < count; i++) {
+		const uint8_t *d = to ? seg[i].map_ptr : seg[i].host_ptr;
+		const uint8_t *s = to ? seg[i].host_ptr : seg[i].map_ptr;
+
+		memcpy(want + (d - dst->base), s, seg[i].size);
+	}
+	ck_assert_int_eq(memcmp(want, dst->base, dst->size), 0);
+	free(want);
+}
+
+START_TEST(test_vectored)
+{
+	struct area map = area_new(64 * 1024, MAP_PRIVATE);
+	struct area host = area_new(64 * 1024, MAP_PRIVATE);
+	gdr_copy_seg_t seg[PIECES];
+	struct gdri_copy_plan plan;
+
+	for (size_t t = 0; t < COUNT(types); t++) {
+		for (size_t r = 0; r <= gdri_copy_row_count; r++) {
+			const char *row = r ? gdri_copy_rows[r - 1].name : NULL;
+
+			if (gdri_copy_plan_init(&plan, types[t], gdri_cpu_detect(), row))
+				continue;
+			for (int round = 0; round < (test_quick() ? 3 : 30); round++) {
+				size_t count = make_pieces(seg, &map, &host);
+				uint32_t flags = round & 1 ? GDR_COPY_NO_FENCE : 0;
+
+				area_fill(&host);
+				memset(map.base, CANARY, map.size);
+				gdri_copyv_to(&plan, seg, count, flags);
+				check_pieces(seg, count, true, &map);
+
+				area_fill(&map);
+				memset(host.base, CANARY, host.size);
+				gdri_copyv_from(&plan, seg, count, flags);
+				check_pieces(seg, count, false, &host);
+			}
+			gdri_copyv_to(&plan, seg, 0, 0);
+			gdri_copyv_from(&plan, seg, 0, 0);
+		}
+	}
+}
+END_TEST
+
+/* A piece in the first and one in the last line: nothing outside their lines is loaded. */
+START_TEST(test_vectored_guard)
+{
+	struct area map = area_new(4096, MAP_PRIVATE);
+	struct gdri_copy_plan plan;
+	uint8_t out[2][48];
+
+	area_fill(&map);
+	for (size_t t = 0; t < COUNT(types); t++) {
+		for (size_t r = 0; r <= gdri_copy_row_count; r++) {
+			const char *row = r ? gdri_copy_rows[r - 1].name : NULL;
+			gdr_copy_seg_t seg[2] = {
+				{ .map_ptr = map.base, .host_ptr = out[0], .size = 48 },
+				{ .map_ptr = map.base + map.size - 48,
+				  .host_ptr = out[1],
+				  .size = 48 },
+			};
+
+			if (gdri_copy_plan_init(&plan, types[t], gdri_cpu_detect(), row))
+				continue;
+			gdri_copyv_from(&plan, seg, 2, 0);
+			ck_assert_mem_eq(out[0], map.base, 48);
+			ck_assert_mem_eq(out[1], map.base + map.size - 48, 48);
+		}
+	}
+}
+END_TEST
+
+START_TEST(test_words)
+{
+	struct area map = area_new(4096, MAP_PRIVATE);
+
+	for (size_t t = 0; t < COUNT(types); t++) {
+		const struct gdri_copy_plan *plan = gdri_copy_plan(types[t]);
+
+		for (size_t at = 0; at < map.size; at += 4) {
+			memset(map.base, CANARY, map.size);
+			gdri_put32(plan, map.base + at, 0x89abcdefu);
+			ck_assert_uint_eq(gdri_get32(plan, map.base + at), 0x89abcdefu);
+			if (at + 4 < map.size)
+				ck_assert_uint_eq(gdri_get32(plan, map.base + at + 4), 0xccccccccu);
+			gdri_flush_word(plan, map.base + at);
+		}
+		for (size_t at = 0; at < map.size; at += 8) {
+			gdri_put64(plan, map.base + at, 0x0123456789abcdefu);
+			ck_assert_uint_eq(gdri_get64(plan, map.base + at), 0x0123456789abcdefu);
+		}
+		gdri_fence(plan, GDR_FENCE_BEFORE_READ);
+		gdri_fence(plan, GDR_FENCE_AFTER_READ);
+		gdri_fence(plan, GDR_FENCE_AFTER_WRITE);
+		gdri_fence(plan, GDR_FENCE_FULL);
+	}
+}
+END_TEST
+
+START_TEST(test_compare)
+{
+	static const uint64_t values[] = { 0, 1, 0x7fffffffu, 0x80000000u, 0xffffffffu };
+	struct area area = area_new(4096, MAP_PRIVATE);
+	uint64_t *map = (uint64_t *)(void *)area.base;
+
+	for (size_t t = 0; t < COUNT(types); t++) {
+		const struct gdri_copy_plan *plan = gdri_copy_plan(types[t]);
+
+		for (size_t i = 0; i < COUNT(values); i++) {
+			for (size_t j = 0; j < COUNT(values); j++) {
+				uint64_t a = values[i], b = values[j];
+				const bool holds[] = { false, a == b, a != b, a<b, a <= b, a> b,
+						       a >= b };
+
+				for (int cmp = GDR_CMP_EQ; cmp <= GDR_CMP_GE; cmp++) {
+					int want = holds[cmp] ? 0 : -ETIMEDOUT;
+
+					map[0] = a | 0x5500000000000000u; /* not looked at */
+					ck_assert_int_eq(gdri_wait32(plan, map, (gdr_cmp_t)cmp,
+								     (uint32_t)b, 0),
+							 want);
+					map[0] = a << 32;
+					ck_assert_int_eq(
+						gdri_wait64(plan, map, (gdr_cmp_t)cmp, b << 32, 0),
+						want);
+				}
+			}
+		}
+		ck_assert_int_eq(gdri_wait32(plan, map, (gdr_cmp_t)0, 0, 0), -EINVAL);
+		ck_assert_int_eq(gdri_wait64(plan, map, (gdr_cmp_t)7, 0, 0), -EINVAL);
+		map[0] = 5;
+		ck_assert_int_eq(gdri_wait64(plan, map, GDR_CMP_NE, 5, 1000), -ETIMEDOUT);
+		ck_assert_int_eq(gdri_wait32(plan, map, GDR_CMP_EQ, 5, UINT64_MAX), 0);
+		ck_assert_int_eq(gdri_wait32(plan, map, GDR_CMP_EQ, 5, UINT64_MAX - 1), 0);
+	}
+}
+END_TEST
+
+/* One thread copies data and puts a flag, another waits for the flag and copies the data. */
+struct passing {
+	const struct gdri_copy_plan *plan;
+	uint8_t *data;
+	uint32_t *flag, *answer;
+	int rounds;
+};
+
+#define PASSING_BYTES 200
+
+static void *passing_reader(void *arg)
+{
+	struct passing *p = arg;
+	uint8_t got[PASSING_BYTES];
+	uintptr_t wrong = 0;
+
+	for (int round = 1; round <= p->rounds; round++) {
+		if (gdri_wait32(p->plan, p->flag, GDR_CMP_EQ, (uint32_t)round, UINT64_MAX))
+			wrong++;
+		gdri_copy_from(p->plan, got, p->data, sizeof(got));
+		for (size_t i = 0; i < sizeof(got); i++)
+			wrong += got[i] != (uint8_t)round;
+		gdri_put32(p->plan, p->answer, (uint32_t)round);
+	}
+	return (void *)wrong;
+}
+
+START_TEST(test_passing)
+{
+	struct area area = area_new(3 * 4096, MAP_PRIVATE);
+
+	for (size_t t = 0; t < COUNT(types); t++) {
+		struct passing p = {
+			.plan = gdri_copy_plan(types[t]),
+			.data = area.base + 8,
+			.flag = (uint32_t *)(void *)(area.base + 4096),
+			.answer = (uint32_t *)(void *)(area.base + 8192),
+			.rounds = test_quick() ? 20 : 300,
+		};
+		uint8_t data[PASSING_BYTES];
+		pthread_t thread;
+		void *wrong;
+
+		memset(area.base, 0, area.size);
+		ck_assert_int_eq(pthread_create(&thread, NULL, passing_reader, &p), 0);
+		for (int round = 1; round <= p.rounds; round++) {
+			memset(data, round, sizeof(data));
+			gdri_copy_to(p.plan, p.data, data, sizeof(data));
+			gdri_put32(p.plan, p.flag, (uint32_t)round);
+			ck_assert_int_eq(gdri_wait32(p.plan, p.answer, GDR_CMP_GE, (uint32_t)round,
+						     UINT64_MAX),
+					 0);
+		}
+		pthread_join(thread, &wrong);
+		ck_assert_uint_eq((uintptr_t)wrong, 0);
+	}
+}
+END_TEST
+
+/* Threads that meet in the first call, then copy side by side in one line. */
+static pthread_barrier_t gate;
+static struct area together;
+
+static void *first_call(void *arg)
+{
+	size_t me = (size_t)(uintptr_t)arg;
+	uint8_t *mine = together.base + me * 16 + 3, data[11], back[11];
+	uintptr_t wrong = 0;
+
+	pthread_barrier_wait(&gate);
+	for (int round = 0; round < 200; round++) {
+		const struct gdri_copy_plan *plan = gdri_copy_plan(GDR_MAPPING_TYPE_CACHING);
+
+		memset(data, (int)me * 50 + round % 50, sizeof(data));
+		gdri_copy_to(plan, mine, data, sizeof(data));
+		gdri_copy_from(plan, back, mine, sizeof(back));
+		wrong += memcmp(data, back, sizeof(data)) != 0;
+	}
+	return (void *)wrong;
+}
+
+START_TEST(test_threads)
+{
+	pthread_t thread[4];
+
+	together = area_new(4096, MAP_PRIVATE);
+	pthread_barrier_init(&gate, NULL, COUNT(thread));
+	for (size_t i = 0; i < COUNT(thread); i++)
+		ck_assert_int_eq(pthread_create(&thread[i], NULL, first_call, (void *)(uintptr_t)i),
+				 0);
+	for (size_t i = 0; i < COUNT(thread); i++) {
+		void *wrong;
+
+		pthread_join(thread[i], &wrong);
+		ck_assert_uint_eq((uintptr_t)wrong, 0);
+	}
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("copy: vectored copies and words");
+	TCase *tc = tcase_create("calls");
+
+	tcase_set_timeout(tc, 300);
+	tcase_add_test(tc, test_vectored);
+	tcase_add_test(tc, test_vectored_guard);
+	tcase_add_test(tc, test_words);
+	tcase_add_test(tc, test_compare);
+	tcase_add_test(tc, test_passing);
+	tcase_add_test(tc, test_threads);
+	suite_add_tcase(suite, tc);
+	return run_suite(suite);
+}

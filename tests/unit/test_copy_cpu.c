@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: MIT
+/*
+ * CPU detection with made-up CPUs, the text of GDRCOPY_CPU_MASK, and the rows that plans take.
+ */
+#include "copy_area.h"
+
+#include <errno.h>
+#include <sys/wait.h>
+
+#include "copy/engine.h"
+
+#define COUNT(a) (sizeof(a) / sizeof((a)[0]))
+
+#if defined(__x86_64__)
+
+#define BIT(n) (1u << (n))
+
+/* A CPU with everything that we look at, and an OS that saves everything. */
+static struct gdri_x86_id everything(void)
+{
+	return (struct gdri_x86_id){
+		.max_leaf = 0x20,
+		.leaf1_ecx = BIT(19) | BIT(27) | BIT(28),
+		.leaf1_edx = BIT(26),
+		.leaf7_ebx = BIT(5) | BIT(9) | BIT(16),
+		.leaf7_ecx = BIT(6) | BIT(28),
+		.xcr0 = 0xe7,
+	};
+}
+
+#define SCALAR_FEATURES (GDRI_CPU_SSE2 | GDRI_CPU_SSE41 | GDRI_CPU_ERMS | GDRI_CPU_MOVDIR64B)
+#define AVX512_FEATURES (GDRI_CPU_AVX512 | GDRI_CPU_AVX512_WIDE)
+
+START_TEST(test_xcr0)
+{
+	/* Each value of the eight low bits: a state counts only if all its bits are on. */
+	for (uint64_t xcr0 = 0; xcr0 < 256; xcr0++) {
+		struct gdri_x86_id id = everything();
+		uint32_t want = SCALAR_FEATURES;
+
+		if ((xcr0 & 0x06) == 0x06)
+			want |= GDRI_CPU_AVX2;
+		if ((xcr0 & 0xe6) == 0xe6)
+			want |= AVX512_FEATURES;
+		id.xcr0 = xcr0;
+		ck_assert_uint_eq(gdri_x86_features(&id), want);
+	}
+}
+END_TEST
+
+START_TEST(test_cpuid)
+{
+	struct gdri_x86_id id = everything();
+
+	ck_assert_uint_eq(gdri_x86_features(&id),
+			  SCALAR_FEATURES | GDRI_CPU_AVX2 | AVX512_FEATURES);
+
+	/* XCR0 means nothing without OSXSAVE, whatever value is there. */
+	id.leaf1_ecx &= ~BIT(27);
+	ck_assert_uint_eq(gdri_x86_features(&id), SCALAR_FEATURES);
+
+	/* A hypervisor that hides AVX but leaves leaf 7 as it is. */
+	id = everything();
+	id.leaf1_ecx &= ~BIT(28);
+	ck_assert_uint_eq(gdri_x86_features(&id), SCALAR_FEATURES);
+
+	/* AVX-512 without AVX2 has not been seen; each is what its own bit says. */
+	id = everything();
+	id.leaf7_ebx &= ~BIT(5);
+	ck_assert_uint_eq(gdri_x86_features(&id), SCALAR_FEATURES | AVX512_FEATURES);
+
+	/* The first CPUs with AVX-512. */
+	id = everything();
+	id.leaf7_ecx = 0;
+	ck_assert_uint_eq(gdri_x86_features(&id), (SCALAR_FEATURES & ~GDRI_CPU_MOVDIR64B) |
+							  GDRI_CPU_AVX2 | GDRI_CPU_AVX512);
+
+	/* Leaf 7 is not there to be read. */
+	id = everything();
+	id.max_leaf = 6;
+	ck_assert_uint_eq(gdri_x86_features(&id), GDRI_CPU_SSE2 | GDRI_CPU_SSE41);
+	id.max_leaf = 0;
+	ck_assert_uint_eq(gdri_x86_features(&id), 0);
+}
+END_TEST
+
+/* What tune.h says, CPU by CPU. */
+START_TEST(test_choice)
+{
+	static const struct {
+		uint32_t features;
+		const char *to, *from;
+	} cpus[] = {
+		{ 0, "ref", "ref" },
+		{ GDRI_CPU_SSE2, "sse2", "sse2" },
+		{ GDRI_CPU_SSE2 | GDRI_CPU_SSE41, "sse2", "sse4.1" },
+		{ GDRI_CPU_SSE2 | GDRI_CPU_SSE41 | GDRI_CPU_AVX2, "sse2", "avx2" },
+		{ GDRI_CPU_SSE2 | GDRI_CPU_SSE41 | GDRI_CPU_AVX2 | GDRI_CPU_AVX512, "sse2",
+		  "avx2" },
+		{ SCALAR_FEATURES | GDRI_CPU_AVX2 | AVX512_FEATURES, "avx512", "avx512" },
+	};
+
+	for (size_t i = 0; i < COUNT(cpus); i++) {
+		struct gdri_copy_plan plan;
+
+		ck_assert_int_eq(
+			gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_WC, cpus[i].features, NULL), 0);
+		ck_assert_str_eq(plan.to.small->name, cpus[i].to);
+		ck_assert_str_eq(plan.from.small->name, cpus[i].from);
+		ck_assert_int_eq(plan.fences, GDR_MAPPING_TYPE_WC);
+	}
+}
+END_TEST
+
+#endif
+
+START_TEST(test_mask_text)
+{
+	static const struct {
+		const char *text;
+		uint32_t mask;
+	} good[] = {
+		{ "", GDRI_CPU_ALL },
+		{ "all", GDRI_CPU_ALL },
+		{ "none", 0 },
+		{ "0", 0 },
+		{ "7", 7 },
+		{ "0x2f", 0x2f },
+		{ "0xffffffff", GDRI_CPU_ALL },
+		{ "sse2", GDRI_CPU_SSE2 },
+		{ "sse2,sse4.1,avx2", GDRI_CPU_SSE2 | GDRI_CPU_SSE41 | GDRI_CPU_AVX2 },
+		{ "-avx512", GDRI_CPU_ALL & ~GDRI_CPU_AVX512 },
+		{ "-avx512,-avx2", GDRI_CPU_ALL & ~(GDRI_CPU_AVX512 | GDRI_CPU_AVX2) },
+		{ "neon", GDRI_CPU_NEON },
+	};
+	static const char *const bad[] = { "sse3",	  "sse2,",	",sse2",      "-",
+					   "sse2,-avx2",  "-avx2,sse2", "0x",	      "7 ",
+					   "0x100000000", "AVX2",	"sse2,,avx2", "-1",
+					   "sse",	  "sse2avx2" };
+
+	for (size_t i = 0; i < COUNT(good); i++) {
+		uint32_t mask = 12345;
+
+		ck_assert_msg(gdri_cpu_parse_mask(good[i].text, &mask) == 0, "\"%s\"",
+			      good[i].text);
+		ck_assert_msg(mask == good[i].mask, "\"%s\" is %#x", good[i].text, mask);
+	}
+	for (size_t i = 0; i < COUNT(bad); i++) {
+		uint32_t mask = 12345;
+
+		ck_assert_msg(gdri_cpu_parse_mask(bad[i], &mask) == -EINVAL, "\"%s\"", bad[i]);
+		ck_assert_uint_eq(mask, 12345);
+	}
+}
+END_TEST
+
+START_TEST(test_forced_row)
+{
+	struct gdri_copy_plan plan;
+
+	ck_assert_int_eq(gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_WC, GDRI_CPU_ALL, "nothing"),
+			 -EINVAL);
+	ck_assert_ptr_nonnull(plan.to.small);
+	ck_assert_int_eq(gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_WC, GDRI_CPU_ALL, "ref"), 0);
+	ck_assert_str_eq(plan.from.small->name, "ref");
+	ck_assert_uint_eq(plan.from.large_min, SIZE_MAX);
+	for (size_t i = 0; i < gdri_copy_row_count; i++) {
+		const struct gdri_copy_row *row = &gdri_copy_rows[i];
+		int err = gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_WC, 0, row->name);
+
+		ck_assert_int_eq(err, row->needs ? -ENOTSUP : 0);
+		ck_assert_str_eq(plan.to.small->name, "ref");
+
+		/* Device memory takes no row that is not made for it. */
+		ck_assert_int_eq(gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_DEVICE, GDRI_CPU_ALL,
+						     row->name),
+				 0);
+		ck_assert(plan.to.small->flags & GDRI_ROW_ANY_MEMORY);
+		ck_assert(plan.from.large->flags & GDRI_ROW_ANY_MEMORY);
+	}
+}
+END_TEST
+
+/* Experimental rows are never chosen, and each type keeps its own fences. */
+START_TEST(test_all_feature_sets)
+{
+	uint32_t all = gdri_cpu_detect();
+
+	for (uint32_t features = all;; features = (features - 1) & all) {
+		for (int type = 0; type < GDR_MAPPING_TYPE_MAX; type++) {
+			struct gdri_copy_plan plan;
+
+			ck_assert_int_eq(gdri_copy_plan_init(&plan, (gdr_mapping_type_t)type,
+							     features, NULL),
+					 0);
+			ck_assert(!(plan.to.small->flags & GDRI_ROW_EXPERIMENTAL));
+			ck_assert(!(plan.to.large->flags & GDRI_ROW_EXPERIMENTAL));
+			ck_assert(!(plan.from.small->flags & GDRI_ROW_EXPERIMENTAL));
+			ck_assert(!(plan.from.large->flags & GDRI_ROW_EXPERIMENTAL));
+			ck_assert_int_eq(plan.fences, type);
+		}
+		if (!features)
+			break;
+	}
+}
+END_TEST
+
+/* The environment is read once a process, so each case is a process. */
+static void with_env(const char *mask, const char *impl, const char *from, const char *problem)
+{
+	pid_t pid = fork();
+	int status;
+
+	if (!pid) {
+		const struct gdri_copy_plan *plan;
+		const char *text;
+
+		setenv("GDRCOPY_CPU_MASK", mask, 1);
+		setenv("GDRCOPY_COPY_IMPL", impl, 1);
+		plan = gdri_copy_plan(GDR_MAPPING_TYPE_WC);
+		text = gdri_copy_env_problem();
+		if (from && strcmp(plan->from.small->name, from) != 0)
+			_exit(1);
+		if (problem ? !text || !strstr(text, problem) : text != NULL)
+			_exit(2);
+		_exit(0);
+	}
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0,
+		      "GDRCOPY_CPU_MASK=%s GDRCOPY_COPY_IMPL=%s: status %#x", mask, impl, status);
+}
+
+START_TEST(test_environment)
+{
+	with_env("", "", NULL, NULL);
+	with_env("none", "", "ref", NULL);
+	with_env("", "ref", "ref", NULL);
+	with_env("0x0", "ref", "ref", NULL);
+	with_env("rubbish", "", NULL, "GDRCOPY_CPU_MASK");
+	with_env("", "rubbish", NULL, "names no implementation");
+#if defined(__x86_64__)
+	with_env("sse2", "", "sse2", NULL);
+	with_env("", "sse2", "sse2", NULL);
+	with_env("sse2", "avx2", "sse2", "cannot run");
+#endif
+}
+END_TEST
+
+START_TEST(test_plan_pointers)
+{
+	for (int type = 0; type < GDR_MAPPING_TYPE_MAX; type++) {
+		const struct gdri_copy_plan *plan = gdri_copy_plan((gdr_mapping_type_t)type);
+
+		ck_assert_ptr_nonnull(plan);
+		ck_assert_ptr_eq(plan, gdri_copy_plan((gdr_mapping_type_t)type));
+		ck_assert_int_eq(plan->type, type);
+	}
+	ck_assert_ptr_eq(gdri_copy_plan(GDR_MAPPING_TYPE_MAX),
+			 gdri_copy_plan(GDR_MAPPING_TYPE_DEVICE));
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("copy: CPU features and plans");
+	TCase *tc = tcase_create("cpu");
+
+	tcase_set_timeout(tc, 120);
+#if defined(__x86_64__)
+	tcase_add_test(tc, test_xcr0);
+	tcase_add_test(tc, test_cpuid);
+	tcase_add_test(tc, test_choice);
+#endif
+	tcase_add_test(tc, test_mask_text);
+	tcase_add_test(tc, test_forced_row);
+	tcase_add_test(tc, test_all_feature_sets);
+	tcase_add_test(tc, test_environment);
+	tcase_add_test(tc, test_plan_pointers);
+	suite_add_tcase(suite, tc);
+	return run_suite(suite);
+}
