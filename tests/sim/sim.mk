@@ -45,6 +45,7 @@ sim: $(SIM_LIBS)
 SIM_TEST := $(O)/tests/test_sim
 SIM_CHECK_LIBS ?= $(shell pkg-config --libs check 2>/dev/null || echo -lcheck -lsubunit -lrt -lm)
 
+build-tests: $(SIM_TEST)
 $(SIM_TEST): $(patsubst %.c,$(SIM_OUT)/%.o,test_sim.c test_sim_base.c test_sim_memory.c \
 		test_sim_vmm.c test_sim_work.c test_sim_vulkan.c test_sim_nvml.c) | $(SIM_LIBS)
 	@mkdir -p $(@D)
