@@ -19,6 +19,10 @@
  *   GDRSIM_DMABUF_PCIE=1       the PCIE flag of that call is accepted (NOT_SUPPORTED otherwise)
  *   GDRSIM_INTEGRATED=1        device attribute INTEGRATED: a GPU without its own frame buffer
  *   GDRSIM_VMM_SYNC_MEMOPS=1   SYNC_MEMOPS can be set on VMM memory (NOT_SUPPORTED otherwise)
+ *   GDRSIM_SYNC_MEMOPS=1       device memory begins with SYNC_MEMOPS set, as on an H200 with driver
+ *                              580 (0: a pin that forgets to set it is found)
+ *   GDRSIM_WC_SAME=1           write-combined host memory has one address for CPU and GPU, as on
+ *                              an H200 with driver 580 (0: two, which CUDA's documents allow)
  *   GDRSIM_ASYNC_DELAY_US=n    asynchronous work (and the "synchronous" calls that CUDA lets return
  *                              early, unless SYNC_MEMOPS is set) is done n microseconds later (0)
  *
