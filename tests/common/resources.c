@@ -43,6 +43,9 @@ void resources_look(struct resources *r)
 	CUcontext ctx = NULL;
 
 	memset(r, 0, sizeof(*r));
+	/* The stand-in notices only now that a dma-buf of its own was closed. */
+	if (standin_device_bytes)
+		standin_device_bytes(0);
 	r->fds = count_fds();
 	r->maps = count_maps();
 	r->mapped = wrap_mapped();

@@ -41,7 +41,7 @@ static struct standin_hooks hooks_of(void *lib)
 {
 	struct standin_hooks h;
 
-	h.fail = (__typeof__(h.fail))symbol(lib, "gdrsim_fail");
+	h.set_fail = (__typeof__(h.set_fail))symbol(lib, "gdrsim_fail");
 	h.calls = (__typeof__(h.calls))symbol(lib, "gdrsim_calls");
 	h.fail_nth = (__typeof__(h.fail_nth))symbol(lib, "gdrsim_fail_nth");
 	return h;

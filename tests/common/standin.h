@@ -58,7 +58,7 @@ struct standin_cuda {
 extern struct standin_cuda cuda;
 
 struct standin_hooks {
-	void (*fail)(const char *spec);
+	void (*set_fail)(const char *spec);
 	unsigned long (*calls)(const char *name);
 	int (*fail_nth)(unsigned long n, int result);
 };
