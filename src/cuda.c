@@ -432,6 +432,7 @@ int gdri_cuda_export_chunk(uint64_t addr, uint64_t *base, size_t *size, int *fd)
 	CUmemAllocationProp prop;
 	CUdeviceptr chunk;
 	size_t chunk_size;
+	struct scope s;
 	int new_fd = -1;
 	CUresult r;
 	int rc = 0;
@@ -459,7 +460,11 @@ int gdri_cuda_export_chunk(uint64_t addr, uint64_t *base, size_t *size, int *fd)
 					"(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)");
 		goto out_release;
 	}
+	rc = scope_enter(&s, NULL, prop.location.id);
+	if (rc)
+		goto out_release;
 	r = cu.cuMemGetAddressRange_v2(&chunk, &chunk_size, addr);
+	scope_leave(&s);
 	if (r) {
 		rc = fail_call(r, "cuMemGetAddressRange");
 		goto out_release;
