@@ -33,6 +33,9 @@
  *   GDRSIM_VK_FOREIGN=1        a foreign device (another vendor, UUID, address) comes first
  *   GDRSIM_VK_NO_HOST_VISIBLE=1  no memory type that is device-local and host-visible
  *   GDRSIM_VK_PLACED_ALIGN=n   minPlacedMemoryMapAlignment (4096)
+ *   GDRSIM_VK_RANGE_PLACED=1   memoryMapRangePlaced: a placed map may be a part of its memory
+ *   GDRSIM_VK_NO_RESERVE=1     no memoryUnmapReserve: an unmapped range is gone
+ *   GDRSIM_VK_CACHED=1         the host-visible device memory is cached, as on coherent systems
  *
  * Faults.
  *   GDRSIM_FAIL="cuMemMap:3=999,vkMapMemory:*=-5"
