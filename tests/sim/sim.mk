@@ -9,7 +9,8 @@ SIM_OUT := $(O)/sim
 
 SIM_SRC_common := fault.c machine.c
 SIM_SRC_cuda := state.c device.c context.c va.c object.c table.c memory.c host.c vmm.c share.c \
-	dmabuf.c mmap_hook.c pointer.c copy.c stream.c kernel.c kernels.c proc.c
+	dmabuf.c mmap_hook.c pointer.c copy.c stream.c kernel.c kernels.c proc.c \
+	pins.c
 
 SIM_SRC_vulkan := vk_instance.c vk_physical.c vk_memory.c vk_proc.c
 SIM_SRC_nvml := nvml.c
@@ -37,6 +38,8 @@ $(SIM_OUT)/libnvidia-ml.so.1: $(call sim_objs,$(SIM_SRC_nvml))
 $(SIM_LIBS):
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(SIM_LDFLAGS) -Wl,-soname,$(@F) -o $@ $^ -ldl
+
+include $(SIM_DIR)node/node.mk
 
 .PHONY: sim
 sim: $(SIM_LIBS)
