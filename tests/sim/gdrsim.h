@@ -19,6 +19,10 @@
  *   GDRSIM_DMABUF_PCIE=1       the PCIE flag of that call is accepted (NOT_SUPPORTED otherwise)
  *   GDRSIM_INTEGRATED=1        device attribute INTEGRATED: a GPU without its own frame buffer
  *   GDRSIM_VMM_SYNC_MEMOPS=1   SYNC_MEMOPS can be set on VMM memory (NOT_SUPPORTED otherwise)
+ *   GDRSIM_SYNC_MEMOPS=1       device memory begins with SYNC_MEMOPS set, as on an H200 with driver
+ *                              580 (0: a pin that forgets to set it is found)
+ *   GDRSIM_WC_SAME=1           write-combined host memory has one address for CPU and GPU, as on
+ *                              an H200 with driver 580 (0: two, which CUDA's documents allow)
  *   GDRSIM_ASYNC_DELAY_US=n    asynchronous work (and the "synchronous" calls that CUDA lets return
  *                              early, unless SYNC_MEMOPS is set) is done n microseconds later (0)
  *
@@ -29,6 +33,9 @@
  *   GDRSIM_VK_FOREIGN=1        a foreign device (another vendor, UUID, address) comes first
  *   GDRSIM_VK_NO_HOST_VISIBLE=1  no memory type that is device-local and host-visible
  *   GDRSIM_VK_PLACED_ALIGN=n   minPlacedMemoryMapAlignment (4096)
+ *   GDRSIM_VK_RANGE_PLACED=1   memoryMapRangePlaced: a placed map may be a part of its memory
+ *   GDRSIM_VK_NO_RESERVE=1     no memoryUnmapReserve: an unmapped range is gone
+ *   GDRSIM_VK_CACHED=1         the host-visible device memory is cached, as on coherent systems
  *
  * Faults.
  *   GDRSIM_FAIL="cuMemMap:3=999,vkMapMemory:*=-5"
