@@ -275,6 +275,31 @@ START_TEST(test_mapping_types)
 }
 END_TEST
 
+/* A wish holds for its own map: the next one has the default again. */
+START_TEST(test_wish_ends)
+{
+	uint64_t base = device_memory(MIB), value;
+	gdr_info_t info;
+	gdr_mh_t h;
+	void *map;
+	gdr_t g;
+
+	set("GDRSIM_NODE_DEVICE", "1");
+	g = open_node("2.6", "1");
+	assert_ok(gdr_pin_buffer(g, base, MIB, 0, 0, &h));
+	assert_ok(gdr_map_v2(g, h, &map, MIB, GDR_MAP_FLAG_REQ_DEVICE_MAPPING));
+	assert_ok(gdr_get_info(g, h, &info));
+	ck_assert_int_eq(info.mapping_type, GDR_MAPPING_TYPE_DEVICE);
+	assert_ok(gdr_get_handle_attribute(g, h, GDR_HANDLE_ATTR_MAPPING_TYPE, &value));
+	ck_assert_uint_eq(value, GDR_MAPPING_TYPE_WC);
+	assert_ok(gdr_unmap(g, h, map, MIB));
+	assert_ok(gdr_map(g, h, &map, MIB));
+	assert_ok(gdr_get_info(g, h, &info));
+	ck_assert_int_eq(info.mapping_type, GDR_MAPPING_TYPE_WC);
+	assert_ok(gdr_close(g));
+}
+END_TEST
+
 /* A driver that claims the level but lacks the call: the type of the mapping decides. */
 START_TEST(test_no_type_call)
 {
@@ -951,6 +976,7 @@ static Suite *make_suite(void)
 	tcase_add_checked_fixture(tc, setup, NULL);
 	tcase_add_loop_test(tc, test_levels, 0, 14);
 	tcase_add_loop_test(tc, test_mapping_types, 0, 6);
+	tcase_add_test(tc, test_wish_ends);
 	tcase_add_test(tc, test_no_type_call);
 	tcase_add_test(tc, test_pin_flags);
 	tcase_add_test(tc, test_tokens);

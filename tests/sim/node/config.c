@@ -154,6 +154,7 @@ void node_config_read(struct node_config *c)
 	c->persistent = atoi(env("GDRSIM_NODE_PERSISTENT", "1"));
 	c->poll = atoi(env("GDRSIM_NODE_POLL", "1"));
 	c->pcie = atoi(env("GDRSIM_NODE_PCIE", "0"));
+	c->device = atoi(env("GDRSIM_NODE_DEVICE", "0"));
 	c->type = (uint32_t)atoi(env("GDRSIM_NODE_TYPE", "1"));
 	c->first_handle = strtoull(env("GDRSIM_NODE_HANDLE", "1"), NULL, 0);
 	c->skew = strtoll(env("GDRSIM_NODE_SKEW", "0"), NULL, 0);

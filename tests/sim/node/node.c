@@ -321,7 +321,7 @@ static int request_type(const struct node *node, struct region *r, uint32_t type
 {
 	if (type > 3)
 		return EINVAL;
-	if (type && type != node->config.type)
+	if (type && type != node->config.type && !(type == 3 && node->config.device))
 		return GDRDRV_ENOTSUPP;
 	if (r->map)
 		return EAGAIN;
