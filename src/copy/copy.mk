@@ -7,7 +7,7 @@
 GDRI_COPY_MACHINE := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
 
 GDRI_COPY_SRCS := $(addprefix src/copy/, \
-	copy.c copyv.c words.c plan.c impls.c ref.c cpu.c)
+	copy.c copyv.c words.c plan.c impls.c ref.c cpu.c pool.c)
 
 # $(call gdri_copy_isa,file without .c,flags): one instruction set's file.
 define gdri_copy_isa
