@@ -46,8 +46,7 @@ static CUresult device_uuid(CUuuid *uuid, CUdevice dev, unsigned int instance)
 	if (!sim_device_ok(dev))
 		return CUDA_ERROR_INVALID_DEVICE;
 	memcpy(uuid->bytes, sim.gpu[dev].uuid, sizeof(uuid->bytes));
-	if (instance)
-		uuid->bytes[14] = (char)(0xf0 + instance);
+	uuid->bytes[14] = (char)(uuid->bytes[14] + (char)instance);
 	return CUDA_SUCCESS;
 }
 

@@ -38,6 +38,22 @@ static unsigned long nth; /* 0: off */
 static int nth_result;
 static bool env_read;
 
+/* A child may be forked while another thread counts; what it counts then is its own. */
+static void lock_all(void)
+{
+	pthread_mutex_lock(&lock);
+}
+
+static void unlock_all(void)
+{
+	pthread_mutex_unlock(&lock);
+}
+
+__attribute__((constructor)) static void survive_fork(void)
+{
+	pthread_atfork(lock_all, unlock_all, unlock_all);
+}
+
 /* "cuMemAlloc" names cuMemAlloc_v2 as well. */
 static bool same_call(const char *name, const char *call)
 {

@@ -183,7 +183,7 @@ CUresult cuMemFreeHost(void *ptr)
 {
 	struct sim_alloc *alloc;
 
-	SIM_ENTER(SIM_NEED_CONTEXT);
+	SIM_ENTER(SIM_NEED_INIT);
 	sim_drain_all();
 	alloc = sim_find((sim_addr)(uintptr_t)ptr);
 	if (!alloc || alloc->kind != SIM_HOST || alloc->host != ptr)

@@ -172,18 +172,17 @@ static CUresult set_sync_memops(struct sim_alloc *alloc, unsigned int value)
 {
 	if (alloc->kind == SIM_VMM && !sim_env("GDRSIM_VMM_SYNC_MEMOPS", 0))
 		return CUDA_ERROR_NOT_SUPPORTED;
-	if (alloc->dev != sim_ctx()->dev)
-		return CUDA_ERROR_INVALID_DEVICE;
 	alloc->sync_memops = value != 0;
 	return CUDA_SUCCESS;
 }
 
+/* Needs no current context. */
 CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr ptr)
 {
 	struct sim_alloc *alloc;
 	unsigned int flag;
 
-	SIM_ENTER(SIM_NEED_CONTEXT);
+	SIM_ENTER(SIM_NEED_INIT);
 	sim_drain_all(); /* the call waits for what is pending */
 	alloc = sim_find(ptr);
 	if (!value || !alloc || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)

@@ -180,6 +180,9 @@ void sim_forget_streams(CUcontext ctx);
 /* cpu address of device memory, NULL when the whole range is not accessible; for kernels */
 void *sim_reach(sim_addr addr, size_t size);
 
+/* pins.c: an allocation has been taken out of the table */
+void sim_pins_freed(sim_addr addr, size_t size);
+
 /* dmabuf.c: descriptors that stand for a piece or several of GPU memory */
 struct sim_piece {
 	struct sim_obj *obj;

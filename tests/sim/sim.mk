@@ -9,7 +9,8 @@ SIM_OUT := $(O)/sim
 
 SIM_SRC_common := fault.c machine.c
 SIM_SRC_cuda := state.c device.c context.c va.c object.c table.c memory.c host.c vmm.c share.c \
-	dmabuf.c mmap_hook.c pointer.c copy.c stream.c kernel.c kernels.c proc.c
+	dmabuf.c mmap_hook.c pointer.c copy.c stream.c kernel.c kernels.c proc.c \
+	pins.c
 
 SIM_SRC_vulkan := vk_instance.c vk_physical.c vk_memory.c vk_proc.c
 SIM_SRC_nvml := nvml.c
@@ -38,6 +39,8 @@ $(SIM_LIBS):
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(SIM_LDFLAGS) -Wl,-soname,$(@F) -o $@ $^ -ldl
 
+include $(SIM_DIR)node/node.mk
+
 .PHONY: sim
 sim: $(SIM_LIBS)
 
@@ -45,6 +48,7 @@ sim: $(SIM_LIBS)
 SIM_TEST := $(O)/tests/test_sim
 SIM_CHECK_LIBS ?= $(shell pkg-config --libs check 2>/dev/null || echo -lcheck -lsubunit -lrt -lm)
 
+build-tests: $(SIM_TEST)
 $(SIM_TEST): $(patsubst %.c,$(SIM_OUT)/%.o,test_sim.c test_sim_base.c test_sim_memory.c \
 		test_sim_vmm.c test_sim_work.c test_sim_vulkan.c test_sim_nvml.c) | $(SIM_LIBS)
 	@mkdir -p $(@D)

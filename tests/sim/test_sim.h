@@ -43,7 +43,7 @@ CUdeviceptr sim_vmm(size_t chunk, unsigned int n, CUmemGenericAllocationHandle *
 		    int exportable);
 void sim_vmm_end(CUdeviceptr ptr, size_t chunk, unsigned int n,
 		 CUmemGenericAllocationHandle *handles);
-/* 1: an access to the address faults. */
+/* 1: a load from the address would fault. */
 int sim_faults(const void *address);
 
 Suite *suite_cuda_base(void);

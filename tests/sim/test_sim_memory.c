@@ -277,7 +277,10 @@ START_TEST(dmabuf_of_another_device)
 	ck_cu(CU(cuDevicePrimaryCtxRetain)(&second, 1));
 	ck_cu(CU(cuCtxSetCurrent)(second));
 	ck_cu_is(dmabuf(&fd, ptr, 65536, 0), CUDA_ERROR_INVALID_VALUE);
-	ck_cu_is(set_sync(ptr), CUDA_ERROR_INVALID_DEVICE);
+	ck_cu(CU(cuCtxSetCurrent)(NULL));
+	ck_cu_is(dmabuf(&fd, ptr, 65536, 0), CUDA_ERROR_INVALID_CONTEXT);
+	ck_cu(set_sync(ptr));
+	ck_cu(CU(cuMemFree_v2)(ptr));
 }
 END_TEST
 

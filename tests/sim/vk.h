@@ -29,6 +29,9 @@ struct VkPhysicalDevice_T {
 	int ordinal; /* of the simulated GPU; -1: the foreign one */
 	unsigned int extensions; /* SIM_VK_* offered */
 	bool no_host_visible;
+	bool cached;	   /* device memory that the host sees */
+	bool range_placed; /* memoryMapRangePlaced */
+	bool no_reserve;   /* no memoryUnmapReserve */
 	VkDeviceSize placed_align;
 	struct sim_gpu gpu;
 };

@@ -38,6 +38,9 @@ void sim_vk_physical_init(struct VkPhysicalDevice_T *device, int ordinal)
 	if (sim_env("GDRSIM_VK_NO_FD", 0))
 		device->extensions &= ~SIM_VK_FD;
 	device->no_host_visible = sim_env("GDRSIM_VK_NO_HOST_VISIBLE", 0) != 0;
+	device->cached = sim_env("GDRSIM_VK_CACHED", 0) != 0;
+	device->range_placed = sim_env("GDRSIM_VK_RANGE_PLACED", 0) != 0;
+	device->no_reserve = sim_env("GDRSIM_VK_NO_RESERVE", 0) != 0;
 	device->placed_align = (VkDeviceSize)sim_env("GDRSIM_VK_PLACED_ALIGN", 4096);
 	if (device->foreign) {
 		memset(device->gpu.uuid, 0x5a, sizeof(device->gpu.uuid));
@@ -129,8 +132,8 @@ void vkGetPhysicalDeviceFeatures2(VkPhysicalDevice device, VkPhysicalDeviceFeatu
 		    !(device->extensions & SIM_VK_PLACED))
 			continue;
 		placed->memoryMapPlaced = 1;
-		placed->memoryMapRangePlaced = 0;
-		placed->memoryUnmapReserve = 1;
+		placed->memoryMapRangePlaced = device->range_placed;
+		placed->memoryUnmapReserve = !device->no_reserve;
 	}
 }
 
@@ -148,7 +151,11 @@ uint32_t sim_vk_type_count(VkPhysicalDevice physical)
 
 VkFlags sim_vk_type_flags(VkPhysicalDevice physical, uint32_t type)
 {
-	return type < sim_vk_type_count(physical) ? types[type] : 0;
+	VkFlags flags = type < sim_vk_type_count(physical) ? types[type] : 0;
+
+	if ((flags & (LOCAL | VISIBLE)) == (LOCAL | VISIBLE) && physical->cached)
+		flags |= CACHED;
+	return flags;
 }
 
 bool sim_vk_host_visible(VkPhysicalDevice physical, uint32_t type)
@@ -165,7 +172,7 @@ void vkGetPhysicalDeviceMemoryProperties(VkPhysicalDevice device,
 	for (uint32_t i = 0; i < properties->memoryTypeCount; i++) {
 		VkMemoryType *type = &properties->memoryTypes[i];
 
-		type->propertyFlags = types[i];
+		type->propertyFlags = sim_vk_type_flags(device, i);
 		type->heapIndex = types[i] & LOCAL ? HEAP_DEVICE : HEAP_HOST;
 		if (sim_vk_host_visible(device, i) && small_bar(device))
 			type->heapIndex = HEAP_BAR;

@@ -93,7 +93,10 @@ export GDRSIM_DRIVER_VERSION=13030
 
 for t in copybw copylat pplat apiperf; do
 	few="-t 3"
-	case $t in copy*) few="-w 3 -r 3" ;; esac
+	case $t in
+	copy*) few="-w 3 -r 3" ;;
+	pplat) few="-t 3 -u 60" ;; # a busy machine is no fault
+	esac
 	run gdrcopy_$t --help
 	expect "$t: --help" 0 '^Usage: '
 	for o in -s ${few%% *} -d -a -M -v --json --sim --no-numa --help --version; do
@@ -325,7 +328,7 @@ else
 fi
 
 # ---- pplat alone ----------------------------------------------------------------------------------
-few="-t 3"
+few="-t 3 -u 60"
 for ping in gpu cpu; do
 	for pong in gpu cpu; do
 		for data in gpu cpu; do
@@ -359,6 +362,7 @@ else
 fi
 
 # ---- apiperf alone --------------------------------------------------------------------------------
+few="-t 3"
 quick gdrcopy_apiperf --sim "$sim" -f 1 -s 10
 expect "apiperf: -f -s" 0 '^10 bytes$'
 check "apiperf: 1, 2, 4, 8, 10" [ "$(grep -Ec '^[0-9]+ bytes$' "$out")" -eq 5 ]
@@ -424,13 +428,14 @@ if $cc -shared -fPIC -O1 -I"$root/include" -o "$tmp/corrupt.so" "$here/corrupt.c
 	expect "copybw: the offset told is that in the buffer" 1 '' 'wrong byte at offset 103 '
 	quick CORRUPT=to-outside LD_PRELOAD="$tmp/corrupt.so" gdrcopy_copybw --sim "$sim" -c 64
 	expect "copybw: a byte outside the range" 1 '' 'write.*wrong byte at offset 64 '
-	few="-t 3"
+	few="-t 3 -u 60"
 	quick CORRUPT=to CORRUPT_BYTE=40 LD_PRELOAD="$tmp/corrupt.so" gdrcopy_pplat --sim "$sim" -s 64
 	expect "pplat: wrong byte written" 1 '' 'answer: wrong byte at offset 4[0-3] '
 	quick CORRUPT=from CORRUPT_BYTE=40 LD_PRELOAD="$tmp/corrupt.so" gdrcopy_pplat --sim "$sim" -s 64
 	expect "pplat: wrong byte read" 1 '' 'answer: wrong byte at offset 40 '
 	quick CORRUPT=from LD_PRELOAD="$tmp/corrupt.so" gdrcopy_pplat --sim "$sim" -s 64 --json
 	expect "pplat: wrong byte, --json" 1 '"verified": false'
+	few="-t 3"
 	quick CORRUPT=drop LD_PRELOAD="$tmp/corrupt.so" gdrcopy_pplat --sim "$sim" -u 1
 	expect "pplat: a ping that is lost" 1 '' 'round 1: no answer from the GPU within 1 s'
 	quick CORRUPT=to LD_PRELOAD="$tmp/corrupt.so" gdrcopy_apiperf --sim "$sim" -s 64K
