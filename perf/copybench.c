@@ -21,6 +21,7 @@
 #include "common/timing.h"
 #include "copy/engine.h"
 #include "copy/fence.h"
+#include "copy/pool.h"
 
 enum section { READ, WRITE, EDGES, VECTORS, DRAIN, CALL, THREADS, SECTIONS };
 static const char *const section_choice[] = { "all",   "read", "write",	  "edges", "vectors",
@@ -493,32 +494,62 @@ static void run_threads(const struct job *job, size_t times)
 		pthread_join(worker[i].thread, NULL);
 }
 
+/* One large copy, shared out to a pool. */
+static struct gdri_copy_pool *pool;
+
+static void run_pool(const struct job *job, size_t times)
+{
+	for (size_t n = 0; n < times; n++) {
+		if (job->read)
+			gdri_copy_pool_from(pool, &job->plan, st.host, st.map, job->size);
+		else
+			gdri_copy_pool_to(pool, &job->plan, st.map, st.host, job->size);
+	}
+}
+
+static double best_rate(const struct job *job, size_t bytes, size_t times)
+{
+	double best = 0;
+
+	for (long round = 0; round < (opt.rounds + 2) / 3; round++) {
+		double rate = (double)bytes / time_job(job, times);
+
+		best = rate > best ? rate : best;
+	}
+	return best;
+}
+
 static void threads_section(void)
 {
-	struct table t = { .name = "threads, 1 MiB each", .first = "threads", .unit = "GB/s" };
-	struct job job[2] = { copy_job("read", NULL, true), copy_job("write", NULL, true) };
+	struct table t = { .name = "threads", .first = "threads", .unit = "GB/s" };
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
 
-	job[0].read = true;
 	for (size_t n = 1; n <= 16 && (long)n <= cpus; n *= 2) {
 		double *value = t.value[t.lines];
 
-		for (size_t c = 0; c < 2; c++) {
-			double best = 0;
+		if (n > 1 && gdri_copy_pool_new(&pool, (unsigned int)n, st.b.numa.node))
+			tool_fail("no worker pool could be made");
+		for (size_t c = 0; c < 4; c++) {
+			static const char *const names[] = { "own read", "own write", "pool read",
+							     "pool write" };
+			struct job job = copy_job(names[c], NULL, true);
 
-			job[c].run = run_threads, job[c].count = n, job[c].size = 1 << 20;
-			for (long round = 0; round < (opt.rounds + 2) / 3; round++) {
-				double ns = time_job(&job[c], c ? 64 : 8);
-				double rate = (double)n * (double)job[c].size / ns;
-
-				best = rate > best ? rate : best;
+			job.read = !(c & 1);
+			t.column[c] = names[c];
+			progress_show(names[c], n);
+			if (c < 2) {
+				job.run = run_threads, job.count = n, job.size = 1 << 20;
+				value[c] = best_rate(&job, n << 20, job.read ? 8 : 64);
+			} else if (n > 1) {
+				job.run = run_pool, job.size = 16 << 20;
+				value[c] = best_rate(&job, job.size, 4);
 			}
-			value[c] = best;
-			t.column[c] = job[c].name;
 		}
 		snprintf(t.line[t.lines++], sizeof(t.line[0]), "%zu", n);
+		gdri_copy_pool_free(pool);
+		pool = NULL;
 	}
-	t.columns = 2;
+	t.columns = 4;
 	show(&t);
 }
 
@@ -535,6 +566,7 @@ static void start(void)
 		st.map = tool_alloc_pages(REGION);
 		memset(st.map, 0, REGION);
 		st.type = GDR_MAPPING_TYPE_WC;
+		st.b.numa.node = -1;
 		timing_init();
 		if (!st.b.json)
 			printf("mapping:  none, cached host memory with the fences of a "
