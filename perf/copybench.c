@@ -7,7 +7,6 @@
  * It has the engine linked in and calls it directly; handles and backends are used only to get the
  * mapping.
  */
-#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,9 +18,9 @@
 #include "common/exit.h"
 #include "common/progress.h"
 #include "common/timing.h"
-#include "copy/engine.h"
 #include "copy/fence.h"
 #include "copy/pool.h"
+#include "copybench_jobs.h"
 
 enum section { READ, WRITE, EDGES, VECTORS, DRAIN, CALL, THREADS, SECTIONS };
 static const char *const section_choice[] = { "all",   "read", "write",	  "edges", "vectors",
@@ -60,12 +59,8 @@ static const struct tool tool = {
 	sizeof(options) / sizeof(options[0]),
 };
 
-#define MAX_COLUMNS 16
-#define MAX_LINES   24
-#define REGION	    ((size_t)64 << 20)
-#define SAMPLE_NS   100000.0 /* a sample is as many copies as take about this long */
-#define TOO_LONG_NS 40e6 /* one copy: the column ends there */
-#define COUNT(a)    (sizeof(a) / sizeof((a)[0]))
+#define REGION	 ((size_t)64 << 20)
+#define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
 static struct {
 	struct bench b;
@@ -75,125 +70,10 @@ static struct {
 	struct json json;
 } st;
 
-/* ---- tables --------------------------------------------------------------------------------------- */
-
-struct table {
-	const char *name, *first; /* first: what the lines are */
-	const char *unit;
-	size_t columns, lines;
-	const char *column[MAX_COLUMNS];
-	char line[MAX_LINES][24];
-	double value[MAX_LINES][MAX_COLUMNS]; /* 0: not measured, null in JSON */
-};
-
 static void show(const struct table *t)
 {
 	progress_clear();
-	if (st.b.json) {
-		json_object(&st.json, NULL);
-		json_string(&st.json, "table", t->name);
-		json_string(&st.json, "unit", t->unit);
-		json_array(&st.json, "columns");
-		for (size_t c = 0; c < t->columns; c++)
-			json_string(&st.json, NULL, t->column[c]);
-		json_end(&st.json);
-		json_object(&st.json, "lines");
-		for (size_t l = 0; l < t->lines; l++) {
-			json_array(&st.json, t->line[l]);
-			for (size_t c = 0; c < t->columns; c++)
-				json_number(&st.json, NULL, t->value[l][c] ? t->value[l][c] : NAN);
-			json_end(&st.json);
-		}
-		json_end(&st.json);
-		json_end(&st.json);
-		return;
-	}
-	printf("\n%s (%s)\n%-12s", t->name, t->unit, t->first);
-	for (size_t c = 0; c < t->columns; c++)
-		printf(" %10s", t->column[c]);
-	printf("\n");
-	for (size_t l = 0; l < t->lines; l++) {
-		printf("%-12s", t->line[l]);
-		for (size_t c = 0; c < t->columns; c++) {
-			double v = t->value[l][c];
-
-			if (v == 0)
-				printf(" %10s", "-");
-			else
-				printf(" %10.*f", v < 1000 ? 1 : 0, v);
-		}
-		printf("\n");
-	}
-	fflush(stdout);
-}
-
-static void size_text(char *text, size_t room, size_t size)
-{
-	if (size >= 1 << 20 && size % (1 << 20) == 0)
-		snprintf(text, room, "%zuM", size >> 20);
-	else if (size >= 1024 && size % 1024 == 0)
-		snprintf(text, room, "%zuK", size >> 10);
-	else
-		snprintf(text, room, "%zu", size);
-}
-
-/* ---- samples ---------------------------------------------------------------------------------------
- * A job does one thing `times` times. All jobs of a line are timed in turn, and that `rounds` times.
- */
-
-struct job {
-	const char *name;
-	void (*run)(const struct job *job, size_t times);
-	struct gdri_copy_plan plan;
-	size_t size, offset, count; /* offset: into a line; count: of pieces */
-	int how; /* what the job makes of it */
-	bool read, off; /* off: not on this line */
-};
-
-static double time_job(const struct job *job, size_t times)
-{
-	uint64_t start = clock_raw_ns();
-
-	job->run(job, times);
-	return (double)(clock_raw_ns() - start) / (double)times;
-}
-
-static int by_value(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
-static void measure(struct job *job, size_t count, double *value)
-{
-	static double sample[MAX_COLUMNS][101];
-	size_t times[MAX_COLUMNS];
-
-	for (size_t i = 0; i < count; i++) {
-		double once;
-
-		if (job[i].off)
-			continue;
-		once = time_job(&job[i], 1);
-		once = once < TOO_LONG_NS ? time_job(&job[i], 1) : once;
-		if (once > TOO_LONG_NS)
-			job[i].off = true;
-		times[i] = once < SAMPLE_NS ? (size_t)(SAMPLE_NS / once) + 1 : 1;
-		if (times[i] > 2000)
-			times[i] = 2000;
-	}
-	for (long round = 0; round < opt.rounds; round++)
-		for (size_t i = 0; i < count; i++)
-			if (!job[i].off)
-				sample[i][round] = time_job(&job[i], times[i]);
-	for (size_t i = 0; i < count; i++) {
-		value[i] = 0;
-		if (job[i].off)
-			continue;
-		qsort(sample[i], (size_t)opt.rounds, sizeof(double), by_value);
-		value[i] = sample[i][opt.rounds / 2];
-	}
+	table_show(t, st.b.json ? &st.json : NULL);
 }
 
 /* Where the n-th copy of a size goes: through the region, never the same lines twice in a row. */
@@ -268,7 +148,7 @@ static void line(struct table *t, struct job *job, size_t count)
 	for (size_t i = 0; i < count; i++)
 		t->column[i] = job[i].name;
 	progress_show(t->name, job[0].size);
-	measure(job, count, t->value[t->lines++]);
+	measure(job, count, opt.rounds, t->value[t->lines++]);
 }
 
 /* ---- sections --------------------------------------------------------------------------------------- */
