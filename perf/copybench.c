@@ -7,7 +7,6 @@
  * It has the engine linked in and calls it directly; handles and backends are used only to get the
  * mapping.
  */
-#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,8 +18,9 @@
 #include "common/exit.h"
 #include "common/progress.h"
 #include "common/timing.h"
-#include "copy/engine.h"
 #include "copy/fence.h"
+#include "copy/pool.h"
+#include "copybench_jobs.h"
 
 enum section { READ, WRITE, EDGES, VECTORS, DRAIN, CALL, THREADS, SECTIONS };
 static const char *const section_choice[] = { "all",   "read", "write",	  "edges", "vectors",
@@ -59,12 +59,8 @@ static const struct tool tool = {
 	sizeof(options) / sizeof(options[0]),
 };
 
-#define MAX_COLUMNS 16
-#define MAX_LINES   24
-#define REGION	    ((size_t)64 << 20)
-#define SAMPLE_NS   100000.0 /* a sample is as many copies as take about this long */
-#define TOO_LONG_NS 40e6 /* one copy: the column ends there */
-#define COUNT(a)    (sizeof(a) / sizeof((a)[0]))
+#define REGION	 ((size_t)64 << 20)
+#define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
 static struct {
 	struct bench b;
@@ -74,125 +70,10 @@ static struct {
 	struct json json;
 } st;
 
-/* ---- tables --------------------------------------------------------------------------------------- */
-
-struct table {
-	const char *name, *first; /* first: what the lines are */
-	const char *unit;
-	size_t columns, lines;
-	const char *column[MAX_COLUMNS];
-	char line[MAX_LINES][24];
-	double value[MAX_LINES][MAX_COLUMNS]; /* 0: not measured, null in JSON */
-};
-
 static void show(const struct table *t)
 {
 	progress_clear();
-	if (st.b.json) {
-		json_object(&st.json, NULL);
-		json_string(&st.json, "table", t->name);
-		json_string(&st.json, "unit", t->unit);
-		json_array(&st.json, "columns");
-		for (size_t c = 0; c < t->columns; c++)
-			json_string(&st.json, NULL, t->column[c]);
-		json_end(&st.json);
-		json_object(&st.json, "lines");
-		for (size_t l = 0; l < t->lines; l++) {
-			json_array(&st.json, t->line[l]);
-			for (size_t c = 0; c < t->columns; c++)
-				json_number(&st.json, NULL, t->value[l][c] ? t->value[l][c] : NAN);
-			json_end(&st.json);
-		}
-		json_end(&st.json);
-		json_end(&st.json);
-		return;
-	}
-	printf("\n%s (%s)\n%-12s", t->name, t->unit, t->first);
-	for (size_t c = 0; c < t->columns; c++)
-		printf(" %10s", t->column[c]);
-	printf("\n");
-	for (size_t l = 0; l < t->lines; l++) {
-		printf("%-12s", t->line[l]);
-		for (size_t c = 0; c < t->columns; c++) {
-			double v = t->value[l][c];
-
-			if (v == 0)
-				printf(" %10s", "-");
-			else
-				printf(" %10.*f", v < 1000 ? 1 : 0, v);
-		}
-		printf("\n");
-	}
-	fflush(stdout);
-}
-
-static void size_text(char *text, size_t room, size_t size)
-{
-	if (size >= 1 << 20 && size % (1 << 20) == 0)
-		snprintf(text, room, "%zuM", size >> 20);
-	else if (size >= 1024 && size % 1024 == 0)
-		snprintf(text, room, "%zuK", size >> 10);
-	else
-		snprintf(text, room, "%zu", size);
-}
-
-/* ---- samples ---------------------------------------------------------------------------------------
- * A job does one thing `times` times. All jobs of a line are timed in turn, and that `rounds` times.
- */
-
-struct job {
-	const char *name;
-	void (*run)(const struct job *job, size_t times);
-	struct gdri_copy_plan plan;
-	size_t size, offset, count; /* offset: into a line; count: of pieces */
-	int how; /* what the job makes of it */
-	bool read, off; /* off: not on this line */
-};
-
-static double time_job(const struct job *job, size_t times)
-{
-	uint64_t start = clock_raw_ns();
-
-	job->run(job, times);
-	return (double)(clock_raw_ns() - start) / (double)times;
-}
-
-static int by_value(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
-static void measure(struct job *job, size_t count, double *value)
-{
-	static double sample[MAX_COLUMNS][101];
-	size_t times[MAX_COLUMNS];
-
-	for (size_t i = 0; i < count; i++) {
-		double once;
-
-		if (job[i].off)
-			continue;
-		once = time_job(&job[i], 1);
-		once = once < TOO_LONG_NS ? time_job(&job[i], 1) : once;
-		if (once > TOO_LONG_NS)
-			job[i].off = true;
-		times[i] = once < SAMPLE_NS ? (size_t)(SAMPLE_NS / once) + 1 : 1;
-		if (times[i] > 2000)
-			times[i] = 2000;
-	}
-	for (long round = 0; round < opt.rounds; round++)
-		for (size_t i = 0; i < count; i++)
-			if (!job[i].off)
-				sample[i][round] = time_job(&job[i], times[i]);
-	for (size_t i = 0; i < count; i++) {
-		value[i] = 0;
-		if (job[i].off)
-			continue;
-		qsort(sample[i], (size_t)opt.rounds, sizeof(double), by_value);
-		value[i] = sample[i][opt.rounds / 2];
-	}
+	table_show(t, st.b.json ? &st.json : NULL);
 }
 
 /* Where the n-th copy of a size goes: through the region, never the same lines twice in a row. */
@@ -267,7 +148,7 @@ static void line(struct table *t, struct job *job, size_t count)
 	for (size_t i = 0; i < count; i++)
 		t->column[i] = job[i].name;
 	progress_show(t->name, job[0].size);
-	measure(job, count, t->value[t->lines++]);
+	measure(job, count, opt.rounds, t->value[t->lines++]);
 }
 
 /* ---- sections --------------------------------------------------------------------------------------- */
@@ -493,32 +374,62 @@ static void run_threads(const struct job *job, size_t times)
 		pthread_join(worker[i].thread, NULL);
 }
 
+/* One large copy, shared out to a pool. */
+static struct gdri_copy_pool *pool;
+
+static void run_pool(const struct job *job, size_t times)
+{
+	for (size_t n = 0; n < times; n++) {
+		if (job->read)
+			gdri_copy_pool_from(pool, &job->plan, st.host, st.map, job->size);
+		else
+			gdri_copy_pool_to(pool, &job->plan, st.map, st.host, job->size);
+	}
+}
+
+static double best_rate(const struct job *job, size_t bytes, size_t times)
+{
+	double best = 0;
+
+	for (long round = 0; round < (opt.rounds + 2) / 3; round++) {
+		double rate = (double)bytes / time_job(job, times);
+
+		best = rate > best ? rate : best;
+	}
+	return best;
+}
+
 static void threads_section(void)
 {
-	struct table t = { .name = "threads, 1 MiB each", .first = "threads", .unit = "GB/s" };
-	struct job job[2] = { copy_job("read", NULL, true), copy_job("write", NULL, true) };
+	struct table t = { .name = "threads", .first = "threads", .unit = "GB/s" };
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
 
-	job[0].read = true;
 	for (size_t n = 1; n <= 16 && (long)n <= cpus; n *= 2) {
 		double *value = t.value[t.lines];
 
-		for (size_t c = 0; c < 2; c++) {
-			double best = 0;
+		if (n > 1 && gdri_copy_pool_new(&pool, (unsigned int)n, st.b.numa.node))
+			tool_fail("no worker pool could be made");
+		for (size_t c = 0; c < 4; c++) {
+			static const char *const names[] = { "own read", "own write", "pool read",
+							     "pool write" };
+			struct job job = copy_job(names[c], NULL, true);
 
-			job[c].run = run_threads, job[c].count = n, job[c].size = 1 << 20;
-			for (long round = 0; round < (opt.rounds + 2) / 3; round++) {
-				double ns = time_job(&job[c], c ? 64 : 8);
-				double rate = (double)n * (double)job[c].size / ns;
-
-				best = rate > best ? rate : best;
+			job.read = !(c & 1);
+			t.column[c] = names[c];
+			progress_show(names[c], n);
+			if (c < 2) {
+				job.run = run_threads, job.count = n, job.size = 1 << 20;
+				value[c] = best_rate(&job, n << 20, job.read ? 8 : 64);
+			} else if (n > 1) {
+				job.run = run_pool, job.size = 16 << 20;
+				value[c] = best_rate(&job, job.size, 4);
 			}
-			value[c] = best;
-			t.column[c] = job[c].name;
 		}
 		snprintf(t.line[t.lines++], sizeof(t.line[0]), "%zu", n);
+		gdri_copy_pool_free(pool);
+		pool = NULL;
 	}
-	t.columns = 2;
+	t.columns = 4;
 	show(&t);
 }
 
@@ -535,6 +446,7 @@ static void start(void)
 		st.map = tool_alloc_pages(REGION);
 		memset(st.map, 0, REGION);
 		st.type = GDR_MAPPING_TYPE_WC;
+		st.b.numa.node = -1;
 		timing_init();
 		if (!st.b.json)
 			printf("mapping:  none, cached host memory with the fences of a "
