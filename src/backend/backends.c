@@ -247,7 +247,7 @@ int gdri_backends_pin(struct gdri_ctx *ctx, struct gdri_pin_request *request,
 			return 0;
 		}
 		gdri_text_add(&why, "%s%s: %s", why.len ? "; " : "", b->name, gdri_error_text());
-		if (error_rank(-rc) > error_rank(err))
+		if (!err || error_rank(-rc) > error_rank(err))
 			err = -rc;
 	}
 	return gdri_fail(err, "no backend can pin 0x%llx + 0x%zx: %s",
