@@ -166,7 +166,7 @@ static int check_memory(const struct gdri_pin_request *request)
 	const struct gdri_memory *m = &request->memory;
 
 	if (m->managed)
-		return gdri_fail(ENOTSUP,
+		return gdri_fail(EINVAL,
 				 "0x%llx is managed (unified) memory, which migrates and cannot be "
 				 "pinned: allocate with cudaMalloc, cuMemCreate or cudaHostAlloc",
 				 (unsigned long long)request->addr);
