@@ -19,6 +19,10 @@
 
 #include "gdrdrv_conftest.h"
 
+#ifdef HAVE_PFN_T_H
+#include <linux/pfn_t.h>
+#endif
+
 /*
  * GDRDRV_GPL: built for the open flavour of the GPU driver. The other build uses no symbol that is
  * exported to GPL modules only, so it has no tracepoints, debugfs, huge entries or struct pid.
@@ -66,10 +70,6 @@ static inline vm_fault_t gdrdrv_insert_pmd(struct vm_fault *vmf, phys_addr_t phy
 	return vmf_insert_pfn_pmd(vmf, phys_to_pfn_t(phys, PFN_DEV), write);
 #endif
 }
-#endif
-
-#ifdef HAVE_PFN_T_H
-#include <linux/pfn_t.h>
 #endif
 
 /* Cycles per millisecond of get_cycles(), 0 where not known. */
