@@ -222,7 +222,8 @@ static void t_fault_around(void)
 {
 	size_t size = 6 * MiB, off;
 	int drv = drv_open(), prov = prov_open();
-	uint64_t h = must_pin(drv, gpu_alloc(prov, size), size);
+	/* Scattered, so that no huge entry comes in between. */
+	uint64_t h = must_pin(drv, gpu_alloc_flags(prov, size, PROVIDER_SCATTER).va, size);
 	uint8_t *at = reserve(size, 2 * MiB), *p;
 	long faults = stat_of("faults"), ptes = stat_of("ptes");
 

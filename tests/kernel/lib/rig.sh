@@ -37,11 +37,11 @@ kbuild() {
 		mkdir -p "$K_ROOT/build"
 		cp -rL "$dir" "$inside"
 		unshare -m sh -c 'mount -t proc proc "$1/proc" && shift && exec chroot "$@"' - "$K_ROOT" \
-			"$K_ROOT" make -s -C "$K_HEADERS" M="/build/$(basename "$dir")" "$@" modules || return 1
+			"$K_ROOT" make -s -j2 -C "$K_HEADERS" M="/build/$(basename "$dir")" "$@" modules || return 1
 		cp "$inside"/*.ko "$inside"/Module.symvers "$dir/"
 		[ ! -e "$inside/gdrdrv_conftest.h" ] || cp "$inside"/*.o "$dir/"
 	else
-		make -s -C "$K_HEADERS" M="$dir" "${K_MAKE[@]}" "$@" modules
+		make -s -j2 -C "$K_HEADERS" M="$dir" "${K_MAKE[@]}" "$@" modules
 	fi
 }
 
@@ -124,14 +124,19 @@ make_initrd() {
 }
 
 rig_build() {
-	local gen
+	local gen key
 	W=$BUILD/$K_REL${RIG_VARIANT:+-$RIG_VARIANT}
+	key=$(cat "$SRC"/gdrdrv/* "$KERNEL_TESTS"/provider/* "$KERNEL_TESTS"/include/*/*.h \
+		"$KERNEL_TESTS"/include/*.h "$KERNEL_TESTS"/lib/*.sh 2>/dev/null | sha256sum)
+	key="$key $* $RIG_KO_CFLAGS $RIG_GCOV"
+	guest_build || return 1
+	[ "$key" = "$(cat "$W/key" 2>/dev/null)" ] && return 0
 	rm -rf "$W"
 	mkdir -p "$W/mod"
-	guest_build || return 1
 	for gen; do
-		build_pair "$W" "$gen" open || return 1
+		build_pair "$W" "$gen" "${RIG_FLAVOR:-open}" || return 1
 	done
+	echo "$key" >"$W/key"
 }
 
 # What the guest said it wrote must be in the BAR's file.
