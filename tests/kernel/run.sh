@@ -3,9 +3,9 @@
 #
 # The driver in an emulated machine.
 #
-# usage: run.sh quick|full|TIER
+# usage: run.sh quick|full|PART
 #	quick	stock 6.1 and 6.12, three ways of pinning
-#	full	see full.sh
+#	full	see full.sh; its parts (full_matrix, ...) can be run alone
 #
 # Prints TAP-like lines; the last is "N passed, N failed, N skipped". Exit 0 or 1; 77 when it cannot
 # run at all (a failure with CI=true). O= is the build directory, BARCOPY_CACHE= where kernels are kept.
@@ -14,10 +14,11 @@ set -u -o pipefail
 KERNEL_TESTS=$(cd "$(dirname "$0")" && pwd)
 SRC=$(cd "$KERNEL_TESTS/../.." && pwd)
 BUILD=$(mkdir -p "${O:-$SRC/build}/kernel" && cd "${O:-$SRC/build}/kernel" && pwd) || exit 1
-: "${RIG_EXTRA:=}" "${RIG_COMMANDS:=}" "${RIG_KO_CFLAGS:=}" "${RIG_GCOV:=}" "${RIG_NO_HOSTCHECK:=}" "${RIG_VARIANT:=}"
+: "${RIG_EXTRA:=}" "${RIG_COMMANDS:=}" "${RIG_KO_CFLAGS:=}" "${RIG_GCOV:=}" "${RIG_NO_HOSTCHECK:=}" "${RIG_VARIANT:=}" "${RIG_PLANT:=}"
 
 . "$KERNEL_TESTS/lib/kernels.sh"
 . "$KERNEL_TESTS/lib/rig.sh"
+. "$KERNEL_TESTS/full.sh"
 
 finish() {
 	echo "$ok passed, $bad failed, $skipped skipped"
@@ -72,7 +73,8 @@ quick() {
 
 case ${1:-} in
 quick) quick ;;
-full) . "$KERNEL_TESTS/full.sh"; full ;;
-*) echo "usage: run.sh quick|full" >&2; exit 2 ;;
+full) full ;;
+full_*) need_tools; "$1" ;;
+*) echo "usage: run.sh quick|full|full_PART" >&2; exit 2 ;;
 esac
 finish

@@ -52,9 +52,10 @@ apt_private() {
 	"${APT_TOOL:-apt-get}" "$@"
 }
 
-# The first package that a meta package depends on.
+# The versioned package, linux-image-... or linux-headers-..., that a meta package stands for.
 depends_on() {
-	APT_TOOL=apt-cache apt_private "$1" depends "$2" | awk '$1 == "Depends:" { print $2; exit }'
+	APT_TOOL=apt-cache apt_private "$1" depends "$2" |
+		awk '$1 == "Depends:" && $2 ~ /^linux-(image|headers)-[0-9]/ { print $2; exit }'
 }
 
 # Packages of $1 (suite) named $2..., unpacked below $K_DIR/root.
@@ -89,7 +90,7 @@ extract_vmlinux() {
 fetch_stock() {
 	local suite=$1 image_meta=$2 headers_meta=$3 image headers common kbuild tree
 	image=$(depends_on "$suite" "$image_meta")
-	headers=$(depends_on_headers "$suite" "$headers_meta")
+	headers=$(depends_on "$suite" "$headers_meta")
 	[ -n "$image" ] && [ -n "$headers" ] || return 1
 	common=$(APT_TOOL=apt-cache apt_private "$suite" depends "$headers" | awk '/Depends:.*-common/ { print $2; exit }')
 	kbuild=$(APT_TOOL=apt-cache apt_private "$suite" depends "$headers" | awk '/Depends:.*kbuild/ { print $2; exit }')
@@ -109,16 +110,11 @@ fetch_stock() {
 	echo "${headers#linux-headers-}" >"$K_DIR/release"
 }
 
-depends_on_headers() {
-	depends_on "$1" "$2"
-}
-
 # 7.x: its build tools need a newer C library, so there is a root to build in.
 fetch_backports() {
-	local suite=$1 uri headers
+	local suite=$1 uri headers image binary
 	uri=$(mirror_of "")
 	headers=$(depends_on "$suite-backports" linux-headers-amd64)
-	K_SUITE=$suite-backports
 	say "fetching $headers into a root of its own" >&2
 	rm -rf "$K_DIR/build-root"
 	mmdebstrap --quiet --variant=apt --include=make,gcc,libc6-dev,kmod \
@@ -126,9 +122,13 @@ fetch_backports() {
 		--customize-hook="chroot \"\$1\" apt-get install -qq -y -t $suite-backports $headers >&2" \
 		"$suite" "$K_DIR/build-root" "deb $uri $suite main" \
 		"deb $uri $suite-backports main" >&2 || return 1
-	unpack "$suite-backports" "$(depends_on "$suite-backports" linux-image-amd64)" || return 1
-	extract_vmlinux "$K_DIR"/root/boot/vmlinuz-* "$K_DIR/vmlinux" || return 1
-	rm -rf "$K_DIR/root/lib/modules"/*/kernel "$K_DIR/root/usr/lib/modules"/*/kernel
+	image=$(depends_on "$suite-backports" linux-image-amd64)
+	# The image proper is a package of its own in newer kernels.
+	binary=$(APT_TOOL=apt-cache apt_private "$suite-backports" depends "$image" |
+		awk '$2 ~ /^linux-binary-/ { print $2; exit }')
+	unpack "$suite-backports" "${binary:-$image}" || return 1
+	extract_vmlinux "$(find "$K_DIR/root" -name 'vmlinuz*' -type f | head -1)" "$K_DIR/vmlinux" || return 1
+	rm -rf "$K_DIR/root"
 	echo "/usr/src/$headers" >"$K_DIR/headers"
 	echo "${headers#linux-headers-}" >"$K_DIR/release"
 	echo "$K_DIR/build-root" >"$K_DIR/build-in"

@@ -6,9 +6,9 @@
 # rig_build GEN... 	both modules for these nv-p2p generations (K_* set), open flavour
 # rig_boot NAME ARGS...	boots with these kernel arguments; lines and verdict go to the totals
 #
-# Environment: RIG_EXTRA (files added to the initramfs, with the libraries they need; "file" or
+# Environment: RIG_PLANT (a patch of planted/ put into the driver), RIG_EXTRA (files added to the initramfs, with the libraries they need; "file" or
 # "file:path in the guest"), RIG_COMMANDS (a file of commands to run in the guest), RIG_KO_CFLAGS
-# (extra flags of the driver's build, for planted faults), RIG_GCOV=1, RIG_BAR (default 64M).
+# (extra flags of the driver's build), RIG_GCOV=1, RIG_BAR (default 64M), RIG_MEM, RIG_LIMIT (s).
 
 ok=0 bad=0 skipped=0
 
@@ -61,6 +61,9 @@ build_pair() {
 	fi
 	cp "$SRC"/gdrdrv/*.[ch] "$SRC/gdrdrv/Kbuild" "$SRC/gdrdrv/conftest.sh" "$p2p"/*.h "$drv/"
 	rm -f "$drv/gdrdrv_conftest.h"
+	if [ -n "$RIG_PLANT" ]; then
+		patch -s -d "$drv" -p2 <"$KERNEL_TESTS/planted/$RIG_PLANT.patch" || return 1
+	fi
 	cp "$prov/Module.symvers" "$drv/provider.symvers"
 	kbuild "$drv" GDRDRV_FLAVOR="$flavor" GDRDRV_P2P_DIR='$(src)' \
 		KBUILD_EXTRA_SYMBOLS='$(M)/provider.symvers' GDRDRV_CFLAGS="$RIG_KO_CFLAGS" \
@@ -127,8 +130,9 @@ rig_build() {
 	local gen key
 	W=$BUILD/$K_REL${RIG_VARIANT:+-$RIG_VARIANT}
 	key=$(cat "$SRC"/gdrdrv/* "$KERNEL_TESTS"/provider/* "$KERNEL_TESTS"/include/*/*.h \
-		"$KERNEL_TESTS"/include/*.h "$KERNEL_TESTS"/lib/*.sh 2>/dev/null | sha256sum)
-	key="$key $* $RIG_KO_CFLAGS $RIG_GCOV"
+		"$KERNEL_TESTS"/include/*.h "$KERNEL_TESTS"/lib/*.sh \
+		"$KERNEL_TESTS"/planted/* 2>/dev/null | sha256sum)
+	key="$key $* $RIG_KO_CFLAGS $RIG_GCOV $RIG_PLANT"
 	guest_build || return 1
 	[ "$key" = "$(cat "$W/key" 2>/dev/null)" ] && return 0
 	rm -rf "$W"

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: MIT
+# shellcheck shell=bash
+#
+# The full tier, sourced by run.sh:
+#
+#	matrix		every kernel x way of pinning x nv-p2p generation, both flavours on each kernel
+#	static		W=1, sparse, checkpatch --strict
+#	debug		KASAN, lockdep, kmemleak, failslab; line coverage
+#	planted		faults put into the driver on purpose: each must be caught
+#	measure		faults, entries and times for 64 KiB, 64 MiB and 1 GiB
+
+FULL_KERNELS=${FULL_KERNELS:-5.10 6.1 6.12 7}
+ALL_SETUPS=470:callback,515:persistent,515:callback,515:fallback,535:persistent,535:fallback
+ALL_SETUPS=$ALL_SETUPS,570:persistent,570:callback,570:fallback
+
+full_matrix() {
+	local kernel fuzz
+	for kernel in $FULL_KERNELS; do
+		kernel_prepare "$kernel" || { fail "$kernel: its packages cannot be fetched"; continue; }
+		# Long: the two stock kernels of the quick tier.
+		fuzz=20000 rounds=200 random=5
+		case $kernel in 6.1 | 6.12) fuzz=100000 rounds=1000 random=30 ;; esac
+		if ! RIG_FLAVOR=open rig_build 580 470 515 535 570; then
+			fail "$kernel: build"
+			continue
+		fi
+		pass "$kernel ($K_REL): build for all generations, W=1"
+		say "$kernel: gdrdrv.ko $(stripped_size "$W/mod/gdrdrv-580.ko") bytes stripped"
+		RIG_LIMIT=900 rig_boot "$kernel 580" rig.setups=580:persistent,580:callback,580:fallback \
+			rig.rounds=$rounds rig.random=$random rig.fuzz=$fuzz rig.seed=$seed
+		RIG_LIMIT=900 rig_boot "$kernel 470..570" rig.setups=$ALL_SETUPS \
+			rig.rounds=50 rig.random=1 rig.fuzz=5000 rig.seed=$seed
+		full_proprietary "$kernel"
+	done
+}
+
+stripped_size() {
+	strip -g -o "$W/stripped.ko" "$1" && stat -c %s "$W/stripped.ko"
+}
+
+# The other flavour: no GPL-only symbol, and every test that does not need one.
+full_proprietary() {
+	local kernel=$1 gpl
+	if ! RIG_VARIANT=prop RIG_FLAVOR=proprietary rig_build 470 515 580; then
+		fail "$kernel proprietary: build"
+		return
+	fi
+	for gpl in 470 515 580; do
+		gpl_symbols "$W/mod/gdrdrv-$gpl-prop.ko" >"$W/gpl"
+		if [ -s "$W/gpl" ]; then
+			fail "$kernel proprietary $gpl: GPL-only symbols: $(tr '\n' ' ' <"$W/gpl")"
+		else
+			pass "$kernel proprietary $gpl: no GPL-only symbol"
+		fi
+	done
+	say "$kernel: gdrdrv.ko $(stripped_size "$W/mod/gdrdrv-580-prop.ko") bytes stripped, proprietary flavour"
+	RIG_LIMIT=600 rig_boot "$kernel proprietary" rig.setups=580:persistent,580:callback,470:callback,515:persistent \
+		rig.rounds=50 rig.random=1 rig.fuzz=5000 rig.prop=1 rig.seed=$seed
+}
+
+# The check itself: it must see the GPL-only symbols of the open flavour.
+full_gpl_check_sees() {
+	kernel_prepare 6.1 && rig_build 580 || { fail "GPL-only check: build"; return; }
+	if [ "$(gpl_symbols "$W/mod/gdrdrv-580.ko" | wc -l)" -gt 3 ]; then
+		pass "the check for GPL-only symbols sees those of the open flavour"
+	else
+		fail "the check for GPL-only symbols is blind"
+	fi
+}
+
+full_static() {
+	local checkpatch
+	need_tools sparse:sparse perl:perl
+	kernel_prepare 6.1 || return
+	W=$BUILD/static
+	rm -rf "$W" && mkdir -p "$W/mod"
+	for flavor in open proprietary; do
+		if build_pair "$W" 580 $flavor W=1 C=2 CF=-Wsparse-error >"$W/log" 2>&1 &&
+		   ! grep -E 'warning:|error:' "$W"/build-580-$flavor.log >>"$W/log"; then
+			pass "$flavor: W=1 and sparse"
+		else
+			cat "$W/log"
+			fail "$flavor: W=1 and sparse"
+		fi
+	done
+	checkpatch=$(find "$CACHE"/kernels/*/linux-source-*/scripts "$K_DIR/root/usr" -name checkpatch.pl 2>/dev/null | head -1)
+	if [ -z "$checkpatch" ]; then
+		fail "no checkpatch.pl in the kernel's source"
+		return
+	fi
+	# Not asked for: columns (100 here), file moves, and what only a patch has.
+	if perl "$checkpatch" --strict --no-tree --no-summary --terse --max-line-length=100 \
+		--ignore FILE_PATH_CHANGES,SPDX_LICENSE_TAG,LINUX_VERSION_CODE,EMBEDDED_FILENAME \
+		-f "$SRC"/gdrdrv/*.[ch] "$KERNEL_TESTS"/provider/*.[ch] >"$W/checkpatch" 2>&1; then
+		pass "checkpatch --strict"
+	else
+		cat "$W/checkpatch"
+		fail "checkpatch --strict"
+	fi
+}
+
+full_debug() {
+	need_tools flex:flex bison:bison bc:bc
+	kernel_prepare debug || { fail "debug kernel: build"; return; }
+	export RIG_GCOV=1 RIG_MEM=1024M RIG_LIMIT=1800
+	if ! rig_build 580 515 470; then
+		fail "debug: build"
+		unset RIG_GCOV RIG_MEM RIG_LIMIT
+		return
+	fi
+	pass "debug ($K_REL): build"
+	gcov_list
+	rig_boot debug rig.setups=580:persistent,580:callback,580:fallback,515:persistent,470:callback \
+		rig.rounds=50 rig.random=10 rig.fuzz=5000 rig.seed=$seed rig.debug=1
+	coverage
+	unset RIG_GCOV RIG_MEM RIG_LIMIT
+	rm -f "$W/gcov.list"
+}
+
+# Where the guest finds the counters of each file.
+gcov_list() {
+	local gen f
+	for gen in 580 515 470; do
+		for f in "$W/gdrdrv-$gen-open"/*.gcno; do
+			echo "/sys/kernel/debug/gcov${f%.gcno}.gcda"
+		done
+	done >"$W/gcov.list"
+}
+
+# The guest prints counters at the end of each set-up; the files add up what they cover.
+coverage() {
+	python3 "$KERNEL_TESTS/lib/coverage.py" "$W" "$W/console" "$SRC/gdrdrv" 90 >"$W/coverage"
+	local ret=$?
+	sed 's/^/# /' "$W/coverage"
+	if [ $ret -eq 0 ]; then
+		pass "line coverage: $(tail -1 "$W/coverage")"
+	else
+		fail "line coverage: $(tail -1 "$W/coverage")"
+	fi
+}
+
+# NAME KERNEL SETUP ARGS: the build with -DGDRDRV_PLANT_... must fail the run.
+planted_one() {
+	local name=$1 kernel=$2 args=$3 keep_ok keep_bad keep_skipped caught
+	kernel_prepare "$kernel" || return
+	if ! RIG_VARIANT=planted RIG_PLANT=$name rig_build 580; then
+		fail "planted $name: build"
+		return
+	fi
+	keep_ok=$ok keep_bad=$bad keep_skipped=$skipped
+	RIG_MEM=1024M RIG_LIMIT=900 rig_boot "planted $name" "$args" rig.seed=$seed >"$W/planted.log" 2>&1
+	caught=$((bad > keep_bad))
+	ok=$keep_ok bad=$keep_bad skipped=$keep_skipped
+	if [ "$caught" = 1 ]; then
+		pass "planted $name is caught: $(grep -m1 -E 'dmesg: .*(BUG|WARNING)|not ok' "$W/planted.log" | cut -c1-150)"
+	else
+		cat "$W/planted.log"
+		fail "planted $name went unseen"
+	fi
+}
+
+full_planted() {
+	local fast="rig.rounds=100 rig.random=1 rig.fuzz=500"
+	local slow="rig.rounds=10 rig.random=2 rig.fuzz=500 rig.debug=1"
+	planted_one use-after-free debug "rig.setups=580:callback $slow"
+	planted_one leak debug "rig.setups=580:persistent rig.only=info $slow"
+	planted_one sleep-under-lock debug "rig.setups=580:persistent rig.only=info $slow"
+	planted_one entries-in-mmap 6.1 "rig.setups=580:callback $fast"
+	planted_one lost-zap 6.1 "rig.setups=580:callback $fast"
+	planted_one missed-memory-type 6.1 "rig.setups=580:persistent $fast"
+	planted_one foreign-put 6.1 "rig.setups=580:callback rig.only=child $fast"
+	planted_one lock-order debug "rig.setups=580:callback rig.only=free-mapped $slow"
+}
+
+full_measure() {
+	local kernel
+	for kernel in 6.1 6.12; do
+		kernel_prepare "$kernel" && rig_build 580 470 515 535 570 || { fail "measure: build"; continue; }
+		RIG_BAR=4G RIG_MEM=1024M rig_boot "measure $kernel" rig.setups=580:persistent \
+			rig.only=e rig.rounds=1 rig.random=1 rig.fuzz=100 rig.seed=$seed
+	done
+}
+
+full() {
+	need_tools mmdebstrap:mmdebstrap python3:python3
+	full_matrix
+	full_gpl_check_sees
+	full_static
+	full_debug
+	full_planted
+	full_measure
+}
