@@ -50,7 +50,7 @@ struct gdrdrv_file {
 	struct gdrdrv_owner owner;    /* constant */
 	kuid_t uid;		      /* constant: who opened it */
 	struct address_space mapping; /* its own: offsets are handles of this descriptor */
-	struct mutex lock;
+	struct mutex lock;	  /* mrs and next_handle */
 	struct xarray mrs;	  /* lock; handle -> region, each entry holds a reference */
 	u64 next_handle;	  /* lock */
 	wait_queue_head_t wait;	  /* poll */
@@ -84,7 +84,7 @@ struct gdrdrv_pin_req {
  */
 struct gdrdrv_source_ops {
 	const char *name;
-	/* Pins and sets mr->src_data, mr->any_context. A source that may revoke holds a reference. */
+	/* Pins; sets mr->src_data, mr->any_context. A source that may revoke holds a reference. */
 	int (*pin)(struct gdrdrv_mr *mr, const struct gdrdrv_pin_req *req);
 	/*
 	 * Writes up to @max runs that cover the region; returns how many there are. Also sets
@@ -100,7 +100,7 @@ struct gdrdrv_source_ops {
 /* A pinned region. References: the table, each VMA, a source that may still call back. */
 struct gdrdrv_mr {
 	struct kref ref;
-	struct mutex lock;
+	struct mutex lock;	  /* what says so below, and that no entry outlives the pages */
 	struct gdrdrv_file *file; /* lock; NULL before publishing and after retiring */
 	bool revoked;		  /* lock; the source took the pages back */
 	bool retired;		  /* lock; unpinned, or its descriptor closed */
@@ -172,6 +172,7 @@ void gdrdrv_memtype_free(struct gdrdrv_mr *mr);
 int gdrdrv_memtype_check(const struct gdrdrv_mr *mr, u32 type);
 u32 gdrdrv_memtype_default(const struct gdrdrv_mr *mr);
 pgprot_t gdrdrv_memtype_prot(u32 type, pgprot_t prot);
+bool gdrdrv_memtype_is_wc(struct mm_struct *mm, unsigned long addr);
 
 /* mmap.c */
 int gdrdrv_mmap(struct file *filp, struct vm_area_struct *vma);

@@ -11,6 +11,11 @@
 
 #include <linux/ioctl.h>
 #include <linux/types.h>
+#ifdef __KERNEL__
+#include <linux/build_bug.h>
+#else
+#include <assert.h>
+#endif
 
 #define GDRDRV_DEVICE_NAME "gdrdrv"
 #define GDRDRV_VERSION_MAJOR 2
@@ -24,7 +29,7 @@
 
 /* A region is pinned in units of this many bytes, whatever the GPU's own page size. */
 #define GDRDRV_PIN_SHIFT 16
-#define GDRDRV_PIN_SIZE (1UL << GDRDRV_PIN_SHIFT)
+#define GDRDRV_PIN_SIZE 0x10000UL
 
 /* Handles lie in 1 .. GDRDRV_HANDLE_MAX: installed libraries keep 32 bits of them. */
 #define GDRDRV_HANDLE_MAX 0xffffffffUL
@@ -109,7 +114,7 @@ struct gdrdrv_ioc_get_version {
 
 /*
  * Several numbers carry the size of a pointer where the size of the structure belongs; that is the
- * interface, so they are written with a 64-bit integer in its place. 32-bit programs are not served.
+ * interface, so they are written with a 64-bit integer in its place. No 32-bit programs.
  */
 #define GDRDRV_IOC_MAGIC 0xDA
 #define GDRDRV_IOC_PIN_BUFFER _IOWR(GDRDRV_IOC_MAGIC, 1, struct gdrdrv_ioc_pin_buffer)
@@ -122,12 +127,7 @@ struct gdrdrv_ioc_get_version {
 #define GDRDRV_IOC_REQ_MAPPING_TYPE _IOWR(GDRDRV_IOC_MAGIC, 8, __u64)
 #define GDRDRV_IOC_GET_VERSION _IOWR(GDRDRV_IOC_MAGIC, 255, __u64)
 
-/* _Static_assert: of C11, the kernel and C++ compilers in use; static_assert in C++ proper. */
-#ifdef __cplusplus
 #define GDRDRV_ASSERT(cond) static_assert(cond, #cond)
-#else
-#define GDRDRV_ASSERT(cond) _Static_assert(cond, #cond)
-#endif
 #define GDRDRV_ASSERT_SIZE(name, bytes) GDRDRV_ASSERT(sizeof(struct gdrdrv_ioc_##name) == (bytes))
 #define GDRDRV_ASSERT_AT(name, field, off)                                                         \
 	GDRDRV_ASSERT(__builtin_offsetof(struct gdrdrv_ioc_##name, field) == (off))

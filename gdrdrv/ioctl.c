@@ -185,7 +185,7 @@ struct gdrdrv_ioc {
 
 #define GDRDRV_IOC(_cmd, _member, _call, _undo)                                                    \
 	{                                                                                          \
-		.cmd = _cmd, .size = sizeof(((union gdrdrv_ioc_arg *)0)->_member), .call = _call,  \
+		.cmd = _cmd, .size = sizeof_field(union gdrdrv_ioc_arg, _member), .call = _call,  \
 		.undo = _undo                                                                      \
 	}
 

@@ -2,9 +2,9 @@
 /*
  * How much BAR1 space one user may hold pinned, per GPU.
  *
- * BAR1 is shared by all users of a GPU, so one must not be able to take all of it. A GPU is known by
- * the PCI BAR that holds the pinned pages; pages outside every BAR (coherent systems) are counted
- * together and have no default limit.
+ * BAR1 is shared by all users of a GPU, so one must not be able to take all of it. A GPU is known
+ * by the PCI BAR that holds the pinned pages; pages outside every BAR (coherent systems) are
+ * counted together and have no default limit.
  *
  * Must not know descriptors, mappings or sources.
  */

@@ -96,6 +96,18 @@ static vm_fault_t gdrdrv_insert(struct gdrdrv_mr *mr, struct vm_area_struct *vma
 	return ret;
 }
 
+/* What GET_INFO says is what the entries are. */
+static void gdrdrv_check_type_locked(struct gdrdrv_mr *mr, struct vm_fault *vmf)
+{
+	lockdep_assert_held(&mr->lock);
+	if (mr->map_type != GDRDRV_MAPPING_TYPE_WC ||
+	    gdrdrv_memtype_is_wc(vmf->vma->vm_mm, vmf->address))
+		return;
+	mr->map_type = GDRDRV_MAPPING_TYPE_DEVICE;
+	atomic64_inc(&gdrdrv_stats.memtype_failures);
+	pr_warn_ratelimited("mapping is uncached: another one of the same memory is\n");
+}
+
 /* The window around the fault, as far as the mapping reaches. */
 static vm_fault_t gdrdrv_fill(struct gdrdrv_mr *mr, struct vm_fault *vmf)
 {
@@ -108,6 +120,7 @@ static vm_fault_t gdrdrv_fill(struct gdrdrv_mr *mr, struct vm_fault *vmf)
 	ret = gdrdrv_insert(mr, vmf->vma, addr, addr + PAGE_SIZE);
 	if (ret != VM_FAULT_NOPAGE)
 		return ret;
+	gdrdrv_check_type_locked(mr, vmf);
 	gdrdrv_insert(mr, vmf->vma, start, addr);
 	gdrdrv_insert(mr, vmf->vma, addr + PAGE_SIZE, end);
 	return VM_FAULT_NOPAGE;
@@ -155,6 +168,7 @@ static vm_fault_t gdrdrv_vma_huge_fault(struct vm_fault *vmf, unsigned int order
 	if (ret == VM_FAULT_NOPAGE) {
 		atomic64_inc(&gdrdrv_stats.faults);
 		atomic64_inc(&gdrdrv_stats.pmds);
+		gdrdrv_check_type_locked(mr, vmf);
 	}
 unlock:
 	mutex_unlock(&mr->lock);

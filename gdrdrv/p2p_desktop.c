@@ -7,8 +7,8 @@
  * persistent	no callback; the memory outlives its free until the put, which any process may do.
  *		Two spellings: nvidia_p2p_get_pages_persistent(), and in the 515 branch
  *		nvidia_p2p_get_pages() with a NULL callback.
- * callback	the GPU driver takes the pages back when the memory is freed or its process ends. The
- *		put works in the pinning process only: elsewhere it returns 0 and does nothing.
+ * callback	the GPU driver takes the pages back when the memory is freed or its process ends.
+ *		The put works in the pinning process only: elsewhere it returns 0 and does nothing.
  *
  * Persistent is tried first; where the GPU driver refuses it (MIG, vGPU, an old branch) that pin
  * falls back to the callback way. P2P tokens exist in the callback way only.

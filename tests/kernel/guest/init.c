@@ -74,6 +74,20 @@ static bool settles(char *why, size_t len)
 	return false;
 }
 
+/* rig.only= names parts of tests' names. */
+static bool wanted(const char *name)
+{
+	char only[sizeof(rig.only)], *part, *save;
+
+	if (!rig.only[0])
+		return true;
+	strcpy(only, rig.only);
+	for (part = strtok_r(only, ",", &save); part; part = strtok_r(NULL, ",", &save))
+		if (strstr(name, part))
+			return true;
+	return false;
+}
+
 static void run_test(const struct test *test)
 {
 	unsigned int seconds = (test->seconds ? test->seconds : 20) * (rig.debug ? 10 : 1);
@@ -82,7 +96,7 @@ static void run_test(const struct test *test)
 	pid_t pid;
 	int code;
 
-	if (!(test->modes & rig.mode) || (rig.only[0] && !strstr(test->name, rig.only)))
+	if (!(test->modes & rig.mode) || !wanted(test->name))
 		return;
 	fflush(stdout);
 	pid = fork();

@@ -69,6 +69,43 @@ static void check_wc(unsigned int flags)
 #endif
 }
 
+/* Somebody else holds the page uncached: so is the mapping, and GET_INFO says so. */
+static void t_uncached_by_other(void)
+{
+	int drv = drv_open(), prov = prov_open();
+	uint64_t va = gpu_alloc(prov, 2 * GPU_PAGE), h, other;
+	struct gdrdrv_ioc_get_info info;
+	struct gdrdrv_ioc_get_info_v2 info2;
+	volatile uint8_t *p;
+
+#ifndef __x86_64__
+	SKIP("only x86 forces one type on all mappings of a page");
+#endif
+	knob("map_uncached", 1);
+	h = must_pin(drv, va, 2 * GPU_PAGE);
+	knob("map_uncached", 0);
+	p = must_map(drv, h, 2 * GPU_PAGE);
+	CHECK_EQ(try_write(p, 0x21), 0);
+	CHECK_EQ(*p, 0x21);
+	CHECK(!pte_is_wc(read_pte(prov, p).pte));
+	CHECK_EQ(get_info(drv, h, &info), 0);
+	CHECK_EQ(info.mapped, 1);
+	CHECK_EQ(info.wc_mapping, 0);
+	CHECK_EQ(get_info_v2(drv, h, &info2), 0);
+	CHECK_EQ(info2.mapping_type, GDRDRV_MAPPING_TYPE_DEVICE);
+	CHECK_EQ(unpin(drv, h), 0);
+	/* This get lets the other mapping go: write-combining again. */
+	other = must_pin(drv, va, 2 * GPU_PAGE);
+	CHECK_EQ(unpin(drv, other), 0);
+	h = must_pin(drv, va, 2 * GPU_PAGE);
+	munmap((void *)(uintptr_t)p, 2 * GPU_PAGE);
+	p = must_map(drv, h, 2 * GPU_PAGE);
+	*p = 1;
+	CHECK(pte_is_wc(read_pte(prov, p).pte));
+	CHECK_EQ(get_info_v2(drv, h, &info2), 0);
+	CHECK_EQ(info2.mapping_type, GDRDRV_MAPPING_TYPE_WC);
+}
+
 static void t_wc(void)
 {
 	check_wc(0);
@@ -286,6 +323,7 @@ const struct test tests_map[] = {
 	{ "map-lengths", t_lengths, ANY_MODE, 0 },
 	{ "map-wc", t_wc, ANY_MODE, 0 },
 	{ "map-wc-scattered", t_wc_scattered, ANY_MODE, 0 },
+	{ "map-uncached-by-other", t_uncached_by_other, ANY_MODE, 0 },
 	{ "map-read-only", t_read_only, ANY_MODE, 0 },
 	{ "map-vma-flags", t_vma_flags, ANY_MODE, 0 },
 	{ "map-mremap-refs", t_mremap_refs, ANY_MODE, 0 },

@@ -71,6 +71,38 @@ static void t_measure(void)
 	}
 }
 
+/*
+ * The numbers of handles run out after 2^32 pages; then they start again, around what is still in
+ * use. Needs a BAR of 4 GiB: smaller regions would take too long to get there.
+ */
+static void t_handle_wrap(void)
+{
+	int drv = drv_open(), prov = prov_open(), i;
+	uint64_t bar = gpu_info(prov).bar_size, size = bar / 2 - 4 * MiB, h = 0, last;
+	uint64_t first, second, big, pages = size / 4096;
+
+	if (bar < 4096 * MiB)
+		SKIP("the BAR is too small");
+	first = must_pin(drv, gpu_alloc(prov, MiB), MiB);
+	second = must_pin(drv, gpu_alloc(prov, MiB), MiB);
+	big = gpu_alloc(prov, size);
+	CHECK_EQ(first, 1);
+	for (i = 0; i < 10000; i++) {
+		last = h;
+		h = must_pin(drv, big, size);
+		CHECK_EQ(unpin(drv, h), 0);
+		if (h < last)
+			break;
+	}
+	CHECK(h < last);
+	CHECK(last + 2 * pages > GDRDRV_HANDLE_MAX);
+	CHECK_EQ(h, second + MiB / 4096); /* behind the two that live */
+	CHECK_EQ(cb_flag(drv, first), 0);
+	CHECK_EQ(unpin(drv, first), 0);
+	CHECK_EQ(unpin(drv, second), 0);
+	printf("# handles wrapped after %d pins\n", i);
+}
+
 /* Last of all: for the host, which looks into the BAR's file after the machine has gone. */
 static void t_host_pattern(void)
 {
@@ -90,6 +122,7 @@ static void t_host_pattern(void)
 
 const struct test tests_measure[] = {
 	{ "measure", t_measure, PERSISTENT, 120 },
+	{ "handle-wrap", t_handle_wrap, PERSISTENT, 400 },
 	{ "host-pattern", t_host_pattern, ANY_MODE, 0 },
 	{ NULL, NULL, 0, 0 },
 };

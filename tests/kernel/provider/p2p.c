@@ -35,6 +35,7 @@ KNOB(table_version, "version of the page table, 0 for the header's");
 KNOB(page_kib, "page size of the table: 0 (64), 4, 64, 128; another value is sent as it is");
 KNOB(cacheable, "set the flag CPU_CACHEABLE");
 KNOB(short_table, "entries left out");
+KNOB(map_uncached, "hold an uncached mapping of the first page of what is pinned next");
 KNOB(last_flags, "flags of the last persistent get");
 
 struct pin {
@@ -58,6 +59,7 @@ struct live_table {
 static LIST_HEAD(pins); /* provider_bar.lock */
 static LIST_HEAD(tables);
 static DEFINE_SPINLOCK(tables_lock);
+static void __iomem *uncached;
 static u8 uuid[16] = "stand-in GPU";
 
 #define client_error(fmt, ...)                                                                     \
@@ -164,6 +166,10 @@ static int pin_make(const struct pin *want, u64 len, struct nvidia_p2p_page_tabl
 
 	if (READ_ONCE(fail_get))
 		return -fail_get;
+	if (uncached && !map_uncached) {
+		iounmap(uncached);
+		uncached = NULL;
+	}
 	if (!len || (want->va | len) & (PROVIDER_PAGE_SIZE - 1))
 		return -EINVAL;
 	pin = kmemdup(want, sizeof(*want), GFP_KERNEL);
@@ -182,6 +188,8 @@ static int pin_make(const struct pin *want, u64 len, struct nvidia_p2p_page_tabl
 	pin->tgid = current->tgid;
 	if (!pin->callback)
 		pin->block->refs++;
+	if (map_uncached && !uncached)
+		uncached = ioremap(pin->table->pages[0]->physical_address, PAGE_SIZE);
 	list_add(&pin->node, &pins);
 	*table = pin->table;
 	mutex_unlock(&provider_bar.lock);
@@ -195,8 +203,8 @@ err_unlock:
 	return ret;
 }
 
-int nvidia_p2p_get_pages(uint64_t p2p_token, uint32_t va_space, uint64_t virtual_address,
-			 uint64_t length, struct nvidia_p2p_page_table **page_table,
+int nvidia_p2p_get_pages(u64 p2p_token, u32 va_space, u64 virtual_address,
+			 u64 length, struct nvidia_p2p_page_table **page_table,
 			 void (*free_callback)(void *data), void *data)
 {
 	struct pin want = {
@@ -250,7 +258,7 @@ unlock:
 	return 0;
 }
 
-int nvidia_p2p_put_pages(uint64_t p2p_token, uint32_t va_space, uint64_t virtual_address,
+int nvidia_p2p_put_pages(u64 p2p_token, u32 va_space, u64 virtual_address,
 			 struct nvidia_p2p_page_table *page_table)
 {
 	return pin_put(p2p_token, va_space, virtual_address, page_table, false);
@@ -271,8 +279,8 @@ EXPORT_SYMBOL(nvidia_p2p_cap_persistent_pages);
 #endif
 
 #ifdef P2P_TEST_PERSISTENT_API
-int nvidia_p2p_get_pages_persistent(uint64_t virtual_address, uint64_t length,
-				    struct nvidia_p2p_page_table **page_table, uint32_t flags)
+int nvidia_p2p_get_pages_persistent(u64 virtual_address, u64 length,
+				    struct nvidia_p2p_page_table **page_table, u32 flags)
 {
 	struct pin want = { .va = virtual_address, .own_call = true };
 
@@ -283,8 +291,8 @@ int nvidia_p2p_get_pages_persistent(uint64_t virtual_address, uint64_t length,
 }
 EXPORT_SYMBOL(nvidia_p2p_get_pages_persistent);
 
-int nvidia_p2p_put_pages_persistent(uint64_t virtual_address,
-				    struct nvidia_p2p_page_table *page_table, uint32_t flags)
+int nvidia_p2p_put_pages_persistent(u64 virtual_address,
+				    struct nvidia_p2p_page_table *page_table, u32 flags)
 {
 	return pin_put(0, 0, virtual_address, page_table, true);
 }
@@ -331,6 +339,8 @@ void provider_p2p_exit(void)
 {
 	struct pin *pin, *next;
 
+	if (uncached)
+		iounmap(uncached);
 	list_for_each_entry_safe(pin, next, &pins, node) {
 		table_kill(pin->table);
 		kfree(pin);
