@@ -154,15 +154,28 @@ planted_one() {
 		return
 	fi
 	keep_ok=$ok keep_bad=$bad keep_skipped=$skipped
-	RIG_MEM=1024M RIG_LIMIT=900 rig_boot "planted $name" "$args" rig.seed=$seed >"$W/planted.log" 2>&1
+	RIG_MEM=1024M RIG_LIMIT=900 rig_boot "planted $name" "$args" rig.seed=$seed loglevel=4 \
+		>"$W/planted.log" 2>&1
+	# A kernel that died of it has told the console only.
+	grep -hE 'KASAN|BUG:|WARNING:|possible circular|unreferenced' "$W/console" |
+		sed 's/^/# console: /' >>"$W/planted.log"
 	caught=$((bad > keep_bad))
 	ok=$keep_ok bad=$keep_bad skipped=$keep_skipped
 	if [ "$caught" = 1 ]; then
-		pass "planted $name is caught: $(grep -m1 -E 'dmesg: .*(BUG|WARNING)|not ok' "$W/planted.log" | cut -c1-150)"
+		pass "planted $name is caught: $(planted_evidence)"
 	else
 		cat "$W/planted.log"
 		fail "planted $name went unseen"
 	fi
+}
+
+# The most telling line: the checker's, else the failing check, else the failing test.
+planted_evidence() {
+	local what
+	for what in 'KASAN|possible circular|sleeping function|unreferenced' 'BUG:|WARNING:' \
+		    '\.c:[0-9]+:' 'provider: ERROR' 'not ok'; do
+		grep -m1 -E "$what" "$W/planted.log" | cut -c1-160 | grep . && return
+	done
 }
 
 full_planted() {
