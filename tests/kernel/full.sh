@@ -123,6 +123,18 @@ full_debug() {
 	rm -f "$W/gcov.list"
 }
 
+# The other architecture: memory types by the entry, weaker ordering, another fault path.
+full_arm64() {
+	need_tools qemu-system-aarch64:qemu-system-arm aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu
+	[ -e /usr/aarch64-linux-gnu/lib/libc.a ] || apt-get install -qq -y libc6-dev-arm64-cross >/dev/null
+	kernel_prepare 6.1-arm64 || { fail "6.1 arm64: its packages cannot be fetched"; return; }
+	rig_build 580 470 || { fail "6.1 arm64: build"; return; }
+	pass "6.1 arm64 ($K_REL): build"
+	RIG_LIMIT=600 rig_boot "6.1 arm64" \
+		rig.setups=580:persistent,580:callback,580:fallback,470:callback \
+		rig.rounds=200 rig.random=5 rig.fuzz=10000 rig.seed=$seed
+}
+
 # Where the guest finds the counters of each file.
 gcov_list() {
 	local gen f
@@ -205,6 +217,7 @@ full() {
 	need_tools mmdebstrap:mmdebstrap python3:python3
 	full_matrix
 	full_gpl_check_sees
+	full_arm64
 	full_static
 	full_debug
 	full_planted

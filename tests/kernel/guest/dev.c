@@ -222,13 +222,13 @@ int try_write(volatile void *addr, uint8_t value)
 	return try_access(addr, true, value);
 }
 
-/* x86: PWT set, PCD and PAT clear; in a huge entry PAT is bit 12. arm64: attribute index 3. */
+/* x86: PWT set, PCD and PAT clear; in a huge entry PAT is bit 12. arm64: attribute index 2. */
 bool pte_is_wc(uint64_t pte)
 {
 #if defined(__x86_64__)
 	return (pte & 0x8) && !(pte & 0x10) && !(pte & 0x80);
 #else
-	return ((pte >> 2) & 7) == 3;
+	return ((pte >> 2) & 7) == 2; /* MT_NORMAL_NC */
 #endif
 }
 

@@ -4,9 +4,9 @@
 # Kernels and their headers from the distribution's packages, unpacked into a cache, nothing
 # installed. The mirror is the machine's own; versions come from the meta packages.
 #
-# kernel_prepare NAME	NAME: 5.10 6.1 6.12 7 debug
+# kernel_prepare NAME	NAME: 5.10 6.1 6.12 7 debug 6.1-arm64
 #	sets K_DIR (its cache), K_IMAGE (bootable), K_HEADERS (for KDIR), K_REL (release),
-#	K_ROOT (a root to build in, or empty), K_MAKE (extra arguments of make)
+#	K_ROOT (a root to build in, or empty), K_MAKE (extra arguments of make), K_ARCH
 # Must not know the driver.
 
 CACHE=${BARCOPY_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/barcopy}
@@ -26,7 +26,7 @@ mirror_of() {
 
 # A private apt for a suite: own lists, own cache, the machine's keys and proxy settings.
 apt_private() {
-	local suite=$1 dir="$CACHE/apt/$1" uri key=/usr/share/keyrings/debian-archive-keyring.gpg
+	local suite=$1 dir="$CACHE/apt/$1-${K_ARCH:-amd64}" uri key=/usr/share/keyrings/debian-archive-keyring.gpg
 	shift
 	if [ ! -e "$dir/ready" ]; then
 		mkdir -p "$dir/state/lists/partial" "$dir/cache/archives/partial"
@@ -44,7 +44,7 @@ apt_private() {
 	fi
 	set -- -o Dir::Etc::sourcelist="$dir/sources.list" -o Dir::Etc::sourceparts=- \
 		-o Dir::State="$dir/state" -o Dir::State::status=/dev/null \
-		-o Dir::Cache="$dir/cache" -o APT::Architecture=amd64 -o APT::Sandbox::User=root \
+		-o Dir::Cache="$dir/cache" -o APT::Architecture="${K_ARCH:-amd64}" -o APT::Sandbox::User=root \
 		-o APT::Default-Release="$suite" "$@"
 	if [ ! -e "$dir/ready" ]; then
 		apt-get "${@:1:16}" -qq update >&2 && touch "$dir/ready" || return 1
@@ -95,8 +95,15 @@ fetch_stock() {
 	common=$(APT_TOOL=apt-cache apt_private "$suite" depends "$headers" | awk '/Depends:.*-common/ { print $2; exit }')
 	kbuild=$(APT_TOOL=apt-cache apt_private "$suite" depends "$headers" | awk '/Depends:.*kbuild/ { print $2; exit }')
 	say "fetching $image, $headers, $common, $kbuild" >&2
-	unpack "$suite" "$image" "$headers" "$common" "$kbuild" || return 1
+	if [ "$K_ARCH" = arm64 ]; then
+		unpack "$suite" "$image" "$headers" "$common" || return 1
+	else
+		unpack "$suite" "$image" "$headers" "$common" "$kbuild" || return 1
+	fi
 	tree=$K_DIR/root/usr/src/$headers
+	if [ "$K_ARCH" = arm64 ]; then # its build tools, for this machine
+		(K_ARCH=amd64 && unpack "$suite" "$kbuild") || return 1
+	fi
 	# Packaged trees name each other by absolute paths.
 	sed -i "s# /usr/src/# $K_DIR/root/usr/src/#g; s#=/usr/src/#=$K_DIR/root/usr/src/#g" "$tree/Makefile"
 	for link in "$tree"/* "$K_DIR/root/usr/src/$common"/*; do
@@ -104,7 +111,11 @@ fetch_stock() {
 			ln -sfn "$K_DIR/root/usr/lib/$kbuild/$(basename "$link")" "$link"
 		fi
 	done
-	extract_vmlinux "$K_DIR"/root/boot/vmlinuz-* "$K_DIR/vmlinux" || return 1
+	if [ "$K_ARCH" = arm64 ]; then
+		cp "$K_DIR"/root/boot/vmlinuz-* "$K_DIR/vmlinux"
+	else
+		extract_vmlinux "$K_DIR"/root/boot/vmlinuz-* "$K_DIR/vmlinux" || return 1
+	fi
 	rm -rf "$K_DIR/root/lib/modules"/*/kernel
 	echo "$tree" >"$K_DIR/headers"
 	echo "${headers#linux-headers-}" >"$K_DIR/release"
@@ -167,6 +178,8 @@ kernel_prepare() {
 	local name=$1 config
 	config=$KERNEL_TESTS/configs/debug.config
 	K_DIR=$CACHE/kernels/$name
+	K_ARCH=amd64
+	case $name in *-arm64) K_ARCH=arm64 ;; esac
 	if [ "$name" = debug ]; then # keyed by its configuration
 		K_DIR=$CACHE/kernels/debug-$(sha256sum <"$config" | cut -c1-12)
 	fi
@@ -176,6 +189,7 @@ kernel_prepare() {
 		case $name in
 		5.10) fetch_stock bullseye-security linux-image-amd64 linux-headers-amd64 ;;
 		6.1) fetch_stock bookworm-security linux-image-amd64 linux-headers-amd64 ;;
+		6.1-arm64) fetch_stock bookworm-security linux-image-arm64 linux-headers-arm64 ;;
 		6.12) fetch_stock bookworm-security linux-image-6.12-amd64 linux-headers-6.12-amd64 ;;
 		7) fetch_backports trixie ;;
 		debug) build_debug "$config" ;;
@@ -190,5 +204,7 @@ kernel_prepare() {
 	K_MAKE=()
 	# 5.10's tree names a compiler that this distribution does not have.
 	[ "$name" = 5.10 ] && K_MAKE=(CC=gcc)
+	# Nor this one, which also names it by version.
+	[ "$K_ARCH" = arm64 ] && K_MAKE=(ARCH=arm64 CROSS_COMPILE=aarch64-linux-gnu- CC=aarch64-linux-gnu-gcc)
 	return 0
 }

@@ -87,10 +87,13 @@ gpl_symbols() {
 }
 
 guest_build() {
-	[ -e "$BUILD/guest-init" ] && [ -z "$(find "$KERNEL_TESTS/guest" "$KERNEL_TESTS/provider" \
-		"$SRC/gdrdrv/gdrdrv_uapi.h" -newer "$BUILD/guest-init" -type f)" ] && return 0
-	${CC:-gcc} -static -O1 -g -Wall -Wextra -Wshadow -Wmissing-prototypes -Werror -pthread \
-		-I "$SRC/gdrdrv" -I "$KERNEL_TESTS/provider" "$KERNEL_TESTS"/guest/*.c -o "$BUILD/guest-init"
+	local cc=${CC:-gcc}
+	GUEST=$BUILD/guest-init-$K_ARCH
+	[ "$K_ARCH" = amd64 ] || cc=aarch64-linux-gnu-gcc
+	[ -e "$GUEST" ] && [ -z "$(find "$KERNEL_TESTS/guest" "$KERNEL_TESTS/provider" \
+		"$SRC/gdrdrv/gdrdrv_uapi.h" -newer "$GUEST" -type f)" ] && return 0
+	$cc -static -O1 -g -Wall -Wextra -Wshadow -Wmissing-prototypes -Werror -pthread \
+		-I "$SRC/gdrdrv" -I "$KERNEL_TESTS/provider" "$KERNEL_TESTS"/guest/*.c -o "$GUEST"
 }
 
 # The libraries that a program needs, for the initramfs.
@@ -103,9 +106,13 @@ make_initrd() {
 	rm -rf "$root"
 	mkdir -p "$root"/{proc,sys,dev,tmp,mod,bin,lib,usr/lib}
 	ln -s lib "$root/lib64"
-	cp "$BUILD/guest-init" "$root/init"
+	cp "$GUEST" "$root/init"
 	cp "$W"/mod/*.ko "$root/mod/"
-	${STRIP:-strip} -g "$root"/mod/*.ko 2>/dev/null
+	if [ "$K_ARCH" = arm64 ]; then
+		aarch64-linux-gnu-strip -g "$root"/mod/*.ko
+	else
+		strip -g "$root"/mod/*.ko
+	fi
 	[ -e "$W/gcov.list" ] && cp "$W/gcov.list" "$root/gcov.list"
 	if [ -n "$RIG_COMMANDS" ]; then
 		cp "$RIG_COMMANDS" "$root/rig.commands"
@@ -154,19 +161,23 @@ host_check() {
 }
 
 rig_boot() {
-	local name=$1 limit=${RIG_LIMIT:-300} start end last
+	local name=$1 limit=${RIG_LIMIT:-300} start end last qemu console
 	shift
 	[ -e "$BUILD/hostcheck" ] || gcc -O1 -Wall -Werror "$KERNEL_TESTS/lib/hostcheck.c" -o "$BUILD/hostcheck"
 	make_initrd || { fail "$name: initramfs"; return 1; }
 	rm -f "$W/bar"
 	start=$(date +%s%N)
-	timeout "$limit" qemu-system-x86_64 -nodefaults -no-user-config -no-reboot \
-		-M q35,hpet=off,usb=off,vmport=off,smbus=off,sata=off -cpu max \
+	case $K_ARCH in
+	arm64) qemu=(qemu-system-aarch64 -M "virt,gic-version=3" -cpu cortex-a72) console=ttyAMA0 ;;
+	*) qemu=(qemu-system-x86_64 -M q35,hpet=off,usb=off,vmport=off,smbus=off,sata=off -cpu max)
+	   console=ttyS0 ;;
+	esac
+	timeout "$limit" "${qemu[@]}" -nodefaults -no-user-config -no-reboot \
 		-accel tcg,thread=multi,tb-size=256 -smp 2 -m "${RIG_MEM:-512M}" -display none -vga none \
 		-net none -serial stdio -monitor none \
 		-object memory-backend-file,id=bar,share=on,mem-path="$W/bar",size="${RIG_BAR:-64M}" \
 		-device ivshmem-plain,memdev=bar -kernel "$K_IMAGE" -initrd "$W/initrd" -append \
-		"console=ttyS0 quiet loglevel=1 panic=-1 nokaslr mitigations=off random.trust_cpu=on tsc=reliable no_timer_check cryptomgr.notests log_buf_len=2M oops=panic $*" \
+		"console=$console quiet loglevel=1 panic=-1 nokaslr mitigations=off random.trust_cpu=on tsc=reliable no_timer_check cryptomgr.notests log_buf_len=2M oops=panic $*" \
 		</dev/null 2>&1 | tr -d '\r' >"$W/console"
 	end=$(date +%s%N)
 	last=$(grep '^EXIT' "$W/console" | tail -1)
