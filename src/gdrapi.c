@@ -170,12 +170,10 @@ static int enter(gdr_t g, gdr_mh_t h, struct gdri_ctx **ctx, struct gdri_handle 
 
 	if (rc)
 		return rc;
-	*handle = gdri_handle_lock(*ctx, h);
-	if (!*handle) {
+	rc = gdri_handle_lock(*ctx, h, handle);
+	if (rc)
 		gdri_ctx_put(*ctx);
-		return -EINVAL;
-	}
-	return 0;
+	return rc;
 }
 
 static void leave(struct gdri_ctx *ctx, struct gdri_handle *handle)
@@ -297,7 +295,7 @@ int gdr_unmap(gdr_t g, gdr_mh_t handle, void *va, size_t size)
 		return -rc;
 	if (!hd->pin.map)
 		rc = gdri_fail(EINVAL, "the handle is not mapped");
-	else if (va != hd->pin.map)
+	else if (va != hd->pin.map && ((uintptr_t)va & GPU_PAGE_MASK) != hd->pin.va)
 		rc = gdri_fail(EINVAL, "%p is not where this handle is mapped", va);
 	else if (!gdri_handle_length_matches(hd, size))
 		rc = gdri_fail(EINVAL, "size %zu is not that of the mapping, %zu", size,

@@ -15,6 +15,7 @@
 #include "log.h"
 
 static const struct gdri_backend *const all_backends[] = {
+	&gdri_backend_gdrdrv,
 	&gdri_backend_dmabuf,
 	&gdri_backend_vulkan,
 	&gdri_backend_host,
@@ -42,6 +43,13 @@ int gdri_default_callback_flag(struct gdri_pin *pin, int *flag)
 	(void)pin;
 	*flag = 0;
 	return 0;
+}
+
+int gdri_default_event_fd(void *state, int *fd)
+{
+	(void)state;
+	(void)fd;
+	return gdri_fail(ENOTSUP, "no range is ever revoked");
 }
 
 void gdri_default_after_fork(void)
@@ -166,7 +174,7 @@ static int check_memory(const struct gdri_pin_request *request)
 	const struct gdri_memory *m = &request->memory;
 
 	if (m->managed)
-		return gdri_fail(ENOTSUP,
+		return gdri_fail(EINVAL,
 				 "0x%llx is managed (unified) memory, which migrates and cannot be "
 				 "pinned: allocate with cudaMalloc, cuMemCreate or cudaHostAlloc",
 				 (unsigned long long)request->addr);
@@ -190,9 +198,10 @@ static int check_caps(const struct gdri_backend *b, void *state,
 
 /*
  * Which of several errors is the caller's: lack of room, then what the hardware or memory cannot
- * do, then a bad argument; anything else last.
+ * do, then a bad argument; anything else last. With a pin flag a bad argument comes before what
+ * the memory cannot do: whoever sees EINVAL tries again without the flag.
  */
-static int error_rank(int err)
+static int error_rank(int err, uint32_t flags)
 {
 	switch (err) {
 	case ENOMEM:
@@ -202,7 +211,7 @@ static int error_rank(int err)
 	case ENOTSUP:
 		return 3;
 	case EINVAL:
-		return 2;
+		return flags ? 4 : 2;
 	default:
 		return 1;
 	}
@@ -247,7 +256,7 @@ int gdri_backends_pin(struct gdri_ctx *ctx, struct gdri_pin_request *request,
 			return 0;
 		}
 		gdri_text_add(&why, "%s%s: %s", why.len ? "; " : "", b->name, gdri_error_text());
-		if (error_rank(-rc) > error_rank(err))
+		if (!err || error_rank(-rc, request->flags) > error_rank(err, request->flags))
 			err = -rc;
 	}
 	return gdri_fail(err, "no backend can pin 0x%llx + 0x%zx: %s",
@@ -280,6 +289,20 @@ int gdri_backends_driver_version(struct gdri_ctx *ctx, int *major, int *minor)
 	const struct gdri_backend *b = ctx->backends[0];
 
 	return b->driver_version(ctx->backend_state[b->id - 1], major, minor);
+}
+
+int gdri_backends_event_fd(struct gdri_ctx *ctx, int *fd)
+{
+	struct gdri_text why = { .len = 0 };
+
+	for (size_t i = 0; i < ctx->backend_count; i++) {
+		const struct gdri_backend *b = ctx->backends[i];
+
+		if (!b->event_fd(ctx->backend_state[b->id - 1], fd))
+			return 0;
+		gdri_text_add(&why, "%s%s: %s", why.len ? "; " : "", b->name, gdri_error_text());
+	}
+	return gdri_fail(ENOTSUP, "no notice of revoked ranges here: %s", why.s);
 }
 
 void gdri_backends_after_fork(void)

@@ -75,10 +75,10 @@ int gdri_cache_create(struct gdri_ctx *ctx, gdr_t g, const gdr_cache_options_t *
 /* Ends the handle that users of an entry copy with. */
 void gdri_cache_end_handle(struct gdri_cache *cache, struct gdri_entry *e)
 {
-	struct gdri_handle *handle = gdri_handle_lock(cache->ctx, e->handle);
+	struct gdri_handle *handle;
 
 	/* It is not there if the user has unpinned it, which he must not: nothing is lost. */
-	if (handle)
+	if (!gdri_handle_lock(cache->ctx, e->handle, &handle))
 		gdri_handle_release_locked(handle);
 }
 

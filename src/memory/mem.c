@@ -109,37 +109,42 @@ int gdri_mem_import(struct gdri_ctx *ctx, int device, int fd, size_t size, gdr_m
 	return finish(ctx, block, mem);
 }
 
-/* The block of a handle, whose lock is held then; NULL with -EINVAL's text. */
-static struct block *lock_block(struct gdri_ctx *ctx, gdr_mh_t h, struct gdri_handle **handle)
+/* The block of a handle, whose lock is held then. */
+static int lock_block(struct gdri_ctx *ctx, gdr_mh_t h, struct gdri_handle **handle,
+		      struct block **block)
 {
-	*handle = gdri_handle_lock(ctx, h);
-	if (!*handle)
-		return NULL;
+	int rc = gdri_handle_lock(ctx, h, handle);
+
+	if (rc)
+		return rc;
 	if (gdri_region_is_lent(&(*handle)->pin) &&
-	    gdri_region_of(&(*handle)->pin)->returned == release)
-		return (struct block *)gdri_region_of(&(*handle)->pin);
+	    gdri_region_of(&(*handle)->pin)->returned == release) {
+		*block = (struct block *)gdri_region_of(&(*handle)->pin);
+		return 0;
+	}
 	gdri_handle_unlock(*handle);
-	gdri_fail(EINVAL, "0x%lx is not a handle of gdr_mem_alloc or gdr_mem_import", h.h);
-	return NULL;
+	return gdri_fail(EINVAL, "0x%lx is not a handle of gdr_mem_alloc or gdr_mem_import", h.h);
 }
 
 int gdri_mem_free(struct gdri_ctx *ctx, gdr_mh_t h)
 {
 	struct gdri_handle *handle;
+	struct block *block;
+	int rc = lock_block(ctx, h, &handle, &block);
 
-	return lock_block(ctx, h, &handle) ? gdri_handle_release_locked(handle) : -EINVAL;
+	return rc ? rc : gdri_handle_release_locked(handle);
 }
 
 int gdri_mem_export(struct gdri_ctx *ctx, gdr_mh_t h, int *fd)
 {
 	struct gdri_handle *handle;
-	struct block *block = lock_block(ctx, h, &handle);
+	struct block *block;
 	uint64_t base;
 	size_t size;
-	int rc;
+	int rc = lock_block(ctx, h, &handle, &block);
 
-	if (!block)
-		return -EINVAL;
+	if (rc)
+		return rc;
 	if (block->allocation.kind != GDRI_ALLOCATION_VMM)
 		rc = gdri_fail(ENOTSUP, "memory of this kind cannot be exported: only that of GPUs "
 					"without gdrdrv and with a memory of their own can");

@@ -198,10 +198,11 @@ int gdri_range_map(struct gdri_ctx *ctx, uint64_t addr, size_t size, uint32_t fl
 
 int gdri_range_unmap(struct gdri_ctx *ctx, gdr_mh_t h)
 {
-	struct gdri_handle *handle = gdri_handle_lock(ctx, h);
+	struct gdri_handle *handle;
+	int rc = gdri_handle_lock(ctx, h, &handle);
 
-	if (!handle)
-		return -EINVAL;
+	if (rc)
+		return rc;
 	if (!gdri_region_is_lent(&handle->pin) ||
 	    gdri_region_of(&handle->pin)->returned != returned) {
 		gdri_handle_unlock(handle);

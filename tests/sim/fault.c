@@ -14,7 +14,7 @@
 
 #define MAX_NAMES 256
 #define MAX_RULES 64
-#define MAX_NAME 64
+#define MAX_NAME  64
 
 struct counter {
 	const char *name; /* a literal of the library */
@@ -36,7 +36,24 @@ static unsigned int n_rules;
 static unsigned long total_calls;
 static unsigned long nth; /* 0: off */
 static int nth_result;
+static const char *failed;
 static bool env_read;
+
+/* A child may be forked while another thread counts; what it counts then is its own. */
+static void lock_all(void)
+{
+	pthread_mutex_lock(&lock);
+}
+
+static void unlock_all(void)
+{
+	pthread_mutex_unlock(&lock);
+}
+
+__attribute__((constructor)) static void survive_fork(void)
+{
+	pthread_atfork(lock_all, unlock_all, unlock_all);
+}
 
 /* "cuMemAlloc" names cuMemAlloc_v2 as well. */
 static bool same_call(const char *name, const char *call)
@@ -125,6 +142,8 @@ bool sim_fault(const char *name, int *result)
 		*result = nth_result;
 		fail = true;
 	}
+	if (fail)
+		failed = name;
 	pthread_mutex_unlock(&lock);
 	return fail;
 }
@@ -156,6 +175,17 @@ int gdrsim_fail_nth(unsigned long n, int result)
 	pthread_mutex_lock(&lock);
 	nth = n;
 	nth_result = result;
+	failed = NULL;
 	pthread_mutex_unlock(&lock);
 	return 0;
+}
+
+const char *gdrsim_failed(void)
+{
+	const char *name;
+
+	pthread_mutex_lock(&lock);
+	name = failed;
+	pthread_mutex_unlock(&lock);
+	return name;
 }
