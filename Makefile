@@ -94,7 +94,8 @@ $(LIB_STATIC): $(LIB_SRCS:%.c=$(O)/%.o)
 
 PERF_TOOLS :=
 SIM_LIBS :=
-include $(wildcard perf/perf.mk tests/sim/sim.mk tests/tests.mk tests/kernel/kernel.mk)
+include $(wildcard perf/perf.mk tests/sim/sim.mk tests/tests.mk tests/kernel/kernel.mk \
+	examples/examples.mk)
 
 .PHONY: tools sim
 tools: $(PERF_TOOLS)
