@@ -80,14 +80,13 @@ void gdri_cache_limit_locked(struct gdri_cache *cache, int device)
 	struct gdri_device_id id;
 	struct gdri_bar bar;
 
-	if (!cache->limit_by_bar || cache->devices_seen & bit || !bit)
+	if (!cache->limit_by_bar || cache->devices_seen & bit)
 		return;
 	cache->devices_seen |= bit;
-	if (gdri_cuda_device_id(device, &id) || gdri_nvml_bar(&id, &bar)) {
-		/* ENOMEM will tell instead. */
-		gdri_log(GDR_LOG_INFO, "no default limit for a cache: %s", gdri_error_text());
-		bar.free = UINT64_MAX;
-	}
+	bar.free = UINT64_MAX;
+	if (!bit || gdri_cuda_device_id(device, &id) || gdri_nvml_bar(&id, &bar))
+		gdri_log(GDR_LOG_INFO, "no limit for a cache but what the BAR holds: %s",
+			 bit ? gdri_error_text() : "the device is not known");
 	if (__builtin_add_overflow(cache->max_bytes, bar.free / 4 * 3, &cache->max_bytes) ||
 	    bar.free == UINT64_MAX) {
 		cache->max_bytes = UINT64_MAX;

@@ -147,9 +147,10 @@ static int insert_locked(struct gdri_cache *cache, uint64_t addr, size_t size,
 		rc = gdri_region_bounds(cache->ctx, &low, &high, cache->whole_max);
 	if (rc)
 		return rc;
-	gdri_cache_limit_locked(cache, m.device);
+	if (m.kind != GDRI_MEMORY_HOST)
+		gdri_cache_limit_locked(cache, m.device);
 	join_locked(cache, &low, &high);
-	if (high - low > cache->max_bytes) {
+	if (m.kind != GDRI_MEMORY_HOST && high - low > cache->max_bytes) {
 		low = addr;
 		high = addr + size;
 	}

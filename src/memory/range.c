@@ -93,11 +93,8 @@ static struct shared *find_locked(struct gdri_pages *pages, uint64_t addr, size_
 	return s;
 }
 
-/*
- * Takes every listed region that touches [low, high) off the list: its handles keep it until they
- * end. Those that are proven are covered by the new one as well, which widens it.
- */
-static void supersede_locked(struct gdri_pages *pages, uint64_t *low, uint64_t *high)
+/* Widens [*low, *high) by proven regions that touch it; unlists those that are not proven. */
+static void join_locked(struct gdri_pages *pages, uint64_t *low, uint64_t *high)
 {
 	uint64_t at = *low & GPU_PAGE_MASK;
 	struct shared *s;
@@ -105,15 +102,30 @@ static void supersede_locked(struct gdri_pages *pages, uint64_t *low, uint64_t *
 	while ((s = gdri_pages_next(pages, at, *high))) {
 		const struct gdri_region *r = &s->region;
 
-		at = r->pin.va;
-		if (gdri_region_prove(r, r->low, r->high - r->low) == GDRI_PROVEN) {
-			if (r->low < *low)
-				*low = r->low;
-			if (r->high > *high)
-				*high = r->high;
+		at = gdri_region_end(r);
+		if (gdri_region_prove(r, r->low, r->high - r->low) != GDRI_PROVEN) {
+			unlist_locked(pages, s);
+			continue;
 		}
-		unlist_locked(pages, s);
+		if (r->low < *low)
+			*low = r->low;
+		if (r->high > *high)
+			*high = r->high;
 	}
+}
+
+/* Lists a region in the place of those that it covers: their handles keep them until they end. */
+static int list_locked(struct gdri_pages *pages, struct shared *s)
+{
+	uint64_t start = s->region.pin.va, end = gdri_region_end(&s->region);
+	struct shared *old;
+	int rc;
+
+	while ((old = gdri_pages_next(pages, start, end)))
+		unlist_locked(pages, old);
+	rc = gdri_pages_enter(pages, start, end, s);
+	s->listed = !rc;
+	return rc;
 }
 
 static int open_locked(struct gdri_ctx *ctx, struct gdri_pages *pages, uint64_t addr, size_t size,
@@ -128,7 +140,7 @@ static int open_locked(struct gdri_ctx *ctx, struct gdri_pages *pages, uint64_t 
 	rc = gdri_region_bounds(ctx, &low, &high, WHOLE_MAX);
 	if (rc)
 		goto err_free;
-	supersede_locked(pages, &low, &high);
+	join_locked(pages, &low, &high);
 	rc = gdri_region_open(&s->region, ctx, low, high, flags);
 	/* What is around the range may not be mappable together with it. */
 	if (rc && (low < addr || high > addr + size))
@@ -141,17 +153,15 @@ static int open_locked(struct gdri_ctx *ctx, struct gdri_pages *pages, uint64_t 
 		goto err_free;
 	s->ctx = ctx;
 	s->region.returned = returned;
-	if (s->region.tag_count) {
-		rc = gdri_pages_enter(pages, s->region.pin.va, gdri_region_end(&s->region), s);
-		if (rc) {
-			gdri_region_close(&s->region);
-			goto err_free;
-		}
-		s->listed = true;
-	}
+	if (s->region.tag_count)
+		rc = list_locked(pages, s);
+	if (rc)
+		goto err_close;
 	*out = s;
 	return 0;
 
+err_close:
+	gdri_region_close(&s->region);
 err_free:
 	free(s);
 	return rc;

@@ -257,7 +257,8 @@ START_TEST(test_errors)
 {
 	CUdeviceptr d = vmm_new(0, 1);
 	void *cpu = &d;
-	gdr_mh_t mh = { 42 }, pinned;
+	gdr_mh_t mh = { 42 }, other, pinned;
+	unsigned long before;
 
 	FAILS(EINVAL, gdr_map_range(g, d, 0, 0, &cpu, &mh));
 	FAILS(EINVAL, gdr_map_range(g, 0, 8, 0, &cpu, &mh));
@@ -271,6 +272,14 @@ START_TEST(test_errors)
 	ck_assert_ptr_eq(cpu, &d);
 	ck_assert_uint_eq(mh.h, 42);
 	FAILS(EINVAL, gdr_unmap_range(g, mh));
+	/* what fails leaves what is there to be shared */
+	OK(gdr_map_range(g, d, 8, 0, &cpu, &mh));
+	ck_assert_int_ne(gdr_map_range(g, d + CHUNK - 8, 16, 0, &cpu, &other), 0);
+	before = imports();
+	OK(gdr_map_range(g, d + 8, 8, 0, &cpu, &other));
+	ck_assert_uint_eq(imports(), before);
+	OK(gdr_unmap_range(g, mh));
+	OK(gdr_unmap_range(g, other));
 	OK(gdr_pin_buffer_v2(g, d, 8, 0, &pinned));
 	FAILS(EINVAL, gdr_unmap_range(g, pinned));
 	OK(gdr_unpin_buffer(g, pinned));
