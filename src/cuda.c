@@ -218,6 +218,7 @@ struct attributes {
 	unsigned int type, managed;
 	int device;
 	void *context, *host_ptr;
+	unsigned long long buffer_id;
 };
 
 static CUresult ask(uint64_t addr, struct attributes *a)
@@ -226,8 +227,10 @@ static CUresult ask(uint64_t addr, struct attributes *a)
 					CU_POINTER_ATTRIBUTE_IS_MANAGED,
 					CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
 					CU_POINTER_ATTRIBUTE_CONTEXT,
-					CU_POINTER_ATTRIBUTE_HOST_POINTER };
-	void *values[] = { &a->type, &a->managed, &a->device, &a->context, &a->host_ptr };
+					CU_POINTER_ATTRIBUTE_HOST_POINTER,
+					CU_POINTER_ATTRIBUTE_BUFFER_ID };
+	void *values[] = { &a->type,	&a->managed,  &a->device,
+			   &a->context, &a->host_ptr, &a->buffer_id };
 
 	*a = (struct attributes){ .device = -1 };
 	return cu.cuPointerGetAttributes(sizeof(names) / sizeof(names[0]), names, values, addr);
@@ -322,6 +325,7 @@ int gdri_cuda_describe(uint64_t addr, size_t size, struct gdri_memory *m)
 	case CU_MEMORYTYPE_DEVICE:
 		m->kind = GDRI_MEMORY_DEVICE;
 		m->device = a.device;
+		m->buffer_id = a.buffer_id;
 		if (!cu.cuMemGetAddressRange_v2(&base, &m->size, m->known))
 			m->base = base;
 		else
@@ -341,9 +345,34 @@ int gdri_cuda_describe(uint64_t addr, size_t size, struct gdri_memory *m)
 	return 0;
 }
 
+/*
+ * Allocations that SYNC_MEMOPS has been set on, by buffer ID (one names one allocation for the life
+ * of the process). Reading the attribute does not tell: driver 580 reads 1 for memory that nobody
+ * has set it on. A table that forgets costs another set, no more.
+ */
+static _Atomic unsigned long long synced[256];
+
+static _Atomic unsigned long long *synced_slot(uint64_t buffer_id)
+{
+	return &synced[buffer_id % (sizeof(synced) / sizeof(synced[0]))];
+}
+
+static bool set_sync_memops(const struct gdri_memory *m, bool by_context)
+{
+	unsigned int on = 1, flags;
+
+	if (!cu.cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, m->known)) {
+		atomic_store_explicit(synced_slot(m->buffer_id), m->buffer_id,
+				      memory_order_relaxed);
+		return true;
+	}
+	if (!by_context || !cu.cuCtxSetFlags || !cu.cuCtxGetFlags || cu.cuCtxGetFlags(&flags))
+		return false;
+	return flags & CU_CTX_SYNC_MEMOPS || !cu.cuCtxSetFlags(flags | CU_CTX_SYNC_MEMOPS);
+}
+
 bool gdri_cuda_sync_memops(const struct gdri_memory *m, bool by_context)
 {
-	unsigned int on = 0, flags;
 	struct scope s;
 	bool in_force;
 
@@ -351,16 +380,12 @@ bool gdri_cuda_sync_memops(const struct gdri_memory *m, bool by_context)
 		return true;
 	if (m->kind != GDRI_MEMORY_DEVICE)
 		return false;
-	if (!cu.cuPointerGetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, m->known) && on)
+	if (m->buffer_id && atomic_load_explicit(synced_slot(m->buffer_id),
+						 memory_order_relaxed) == m->buffer_id)
 		return true;
 	if (scope_enter(&s, m->context, m->device))
 		return false;
-	on = 1;
-	in_force = !cu.cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, m->known);
-	if (!in_force && by_context && cu.cuCtxSetFlags && cu.cuCtxGetFlags &&
-	    !cu.cuCtxGetFlags(&flags))
-		in_force = flags & CU_CTX_SYNC_MEMOPS ||
-			   !cu.cuCtxSetFlags(flags | CU_CTX_SYNC_MEMOPS);
+	in_force = set_sync_memops(m, by_context);
 	scope_leave(&s);
 	return in_force;
 }

@@ -23,6 +23,7 @@ struct gdri_memory {
 	bool managed;
 	int device;	  /* ordinal, -1 where not known */
 	void *context;	  /* CUcontext of the allocation; NULL for VMM and pool memory */
+	uint64_t buffer_id; /* DEVICE: names this allocation for the life of the process; or 0 */
 	uint64_t known;	  /* the address asked about: the caller's, or one nearby that is known */
 	uint64_t base;	  /* start of the allocation, or of the VMM chunk, around `known` */
 	size_t size;	  /* its size; 0 where not known */
@@ -51,7 +52,7 @@ int gdri_cuda_driver_version(int *version);
 int gdri_cuda_describe(uint64_t addr, size_t size, struct gdri_memory *memory);
 
 /*
- * Asks for SYNC_MEMOPS on the allocation, once: an allocation that has it is left alone. Where CUDA
+ * Sets SYNC_MEMOPS on the allocation, once: it synchronises, so it is dear. Where CUDA
  * refuses and by_context is set, sets CU_CTX_SYNC_MEMOPS on the context instead. Returns whether
  * it is in force. Host memory needs none (it is not reached through the BAR): true.
  */

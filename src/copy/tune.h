@@ -47,4 +47,15 @@ static const struct gdri_tune gdri_tune_to[] = {
 	{ 0, 0, "neon" },
 };
 
+/*
+ * The worker pool: below these sizes the caller copies alone. Waking a thread takes some 50 us in a
+ * virtual machine; one thread reads 256 KiB in 262 us and writes 2 MiB in 95 us (run A). Chosen
+ * from these figures, not measured by themselves yet.
+ */
+#define GDRI_POOL_MIN_FROM ((size_t)256 << 10)
+#define GDRI_POOL_MIN_TO   ((size_t)2 << 20)
+
+/* What one thread takes at a time: pages of the mapping, some 32 us of reading. */
+#define GDRI_POOL_PIECE ((size_t)32 << 10)
+
 #endif

@@ -14,7 +14,7 @@
 
 #define MAX_NAMES 256
 #define MAX_RULES 64
-#define MAX_NAME 64
+#define MAX_NAME  64
 
 struct counter {
 	const char *name; /* a literal of the library */

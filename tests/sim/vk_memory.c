@@ -12,7 +12,7 @@
 #include "fault.h"
 #include "vk.h"
 
-#define PAGE ((VkDeviceSize)4096)
+#define PAGE	   ((VkDeviceSize)4096)
 #define WHOLE_SIZE (~(VkDeviceSize)0)
 
 struct VkDeviceMemory_T {

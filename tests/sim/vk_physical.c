@@ -10,17 +10,17 @@
 #include "vk.h"
 
 #define HEAP_DEVICE 0u
-#define HEAP_HOST 1u
-#define HEAP_BAR 2u /* only with a BAR1 smaller than the memory */
+#define HEAP_HOST   1u
+#define HEAP_BAR    2u /* only with a BAR1 smaller than the memory */
 
-#define LOCAL VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT
-#define VISIBLE VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT
+#define LOCAL	 VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT
+#define VISIBLE	 VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT
 #define COHERENT VK_MEMORY_PROPERTY_HOST_COHERENT_BIT
-#define CACHED VK_MEMORY_PROPERTY_HOST_CACHED_BIT
+#define CACHED	 VK_MEMORY_PROPERTY_HOST_CACHED_BIT
 
 #define HEAP_DEVICE_LOCAL_BIT 0x1u /* VK_MEMORY_HEAP_DEVICE_LOCAL_BIT */
-#define TYPE_DISCRETE_GPU 2u
-#define TYPE_INTEGRATED_GPU 1u
+#define TYPE_DISCRETE_GPU     2u
+#define TYPE_INTEGRATED_GPU   1u
 
 static const VkFlags types[] = {
 	0, LOCAL, VISIBLE | COHERENT, VISIBLE | COHERENT | CACHED, LOCAL | VISIBLE | COHERENT,
@@ -109,9 +109,10 @@ void vkGetPhysicalDeviceProperties2(VkPhysicalDevice device,
 			pci->pciBus = (uint32_t)device->gpu.pci_bus;
 			pci->pciDevice = (uint32_t)device->gpu.pci_device;
 			pci->pciFunction = 0;
-		} else if (c->sType ==
-				   VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAP_MEMORY_PLACED_PROPERTIES_EXT &&
-			   (device->extensions & SIM_VK_PLACED)) {
+		} else if (
+			c->sType ==
+				VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAP_MEMORY_PLACED_PROPERTIES_EXT &&
+			(device->extensions & SIM_VK_PLACED)) {
 			VkPhysicalDeviceMapMemoryPlacedPropertiesEXT *placed = at;
 
 			placed->minPlacedMemoryMapAlignment = device->placed_align;

@@ -89,7 +89,7 @@ static gdr_t opened(void)
 
 static gdr_mh_t fake_pin(gdr_t g)
 {
-	struct gdri_pin pin = { .backend = &fake, .va = 0x10000, .mapped_size = 65536,
+	struct gdri_pin pin = { .backend = &fake, .va = 0x70000, .mapped_size = 65536,
 				.page_size = 65536, .device = -1, .type = GDR_MAPPING_TYPE_WC };
 	struct gdri_handle *handle;
 	struct gdri_ctx *ctx;
@@ -278,12 +278,14 @@ static void unmap_checks(void)
 	ck_assert_int_eq(gdr_unmap(g, h, map, 65536), EINVAL);
 	ck_assert_int_eq(gdr_unmap(g, h, map, ~0UL), EINVAL);
 	ck_assert_int_eq(gdr_unmap(g, other, map, 5000), EINVAL);
+	ck_assert_int_eq(gdr_unmap(g, h, (void *)(uintptr_t)0x80000, 5000), EINVAL);
 	ck_assert_int_eq(atomic_load(&unmaps), 0);
 	ck_assert_int_eq(gdr_unmap(g, h, map, 8192), 0); /* rounded up to a host page */
 	ck_assert_int_eq(atomic_load(&unmaps), 1);
 	ck_assert_int_eq(gdr_unmap(g, h, map, 8192), EINVAL);
 	ck_assert_int_eq(gdr_map(g, h, &map, 1), 0);
-	ck_assert_int_eq(gdr_unmap(g, h, map, 1), 0);
+	/* An address in the first page of what is pinned stands for the mapping. */
+	ck_assert_int_eq(gdr_unmap(g, h, (void *)(uintptr_t)0x70010, 1), 0);
 	ck_assert_int_eq(gdr_close(g), 0);
 	ck_assert_int_eq(atomic_load(&unmaps), 2);
 }

@@ -407,6 +407,27 @@ static void sync_memops_once(void)
 	ck_assert_uint_eq(has_sync(p), 1);
 }
 
+/* A driver that reads 1 for memory that nobody asked it for (580 does): only a set counts. */
+static void sync_memops_reads_one(void)
+{
+	struct standin_vmm v;
+	struct gdri_memory m;
+	unsigned long calls;
+	CUdeviceptr p;
+
+	setenv("GDRSIM_SYNC_MEMOPS", "1", 1);
+	standin_start();
+	p = standin_alloc(1 << 20);
+	ck_assert_uint_eq(has_sync(p), 1);
+	calls = cuda_hooks.calls("cuPointerSetAttribute");
+	m = describe(p, 65536);
+	ck_assert(gdri_cuda_sync_memops(&m, false));
+	ck_assert_uint_eq(cuda_hooks.calls("cuPointerSetAttribute"), calls + 1);
+	standin_vmm_alloc(&v, 0, 1, STANDIN_GRANULE, true);
+	m = describe(v.ptr, 65536);
+	ck_assert(!gdri_cuda_sync_memops(&m, false));
+}
+
 static void sync_memops_of_vmm(void)
 {
 	struct standin_vmm v;
@@ -664,6 +685,7 @@ static const struct unit_test tests[] = {
 	{ "device ids", device_ids, "GDRSIM_DEVICES=2 GDRSIM_MIG=1" },
 	{ "results as errno", results_as_errno, "" },
 	{ "SYNC_MEMOPS once an allocation", sync_memops_once, "" },
+	{ "SYNC_MEMOPS read as 1 without a set", sync_memops_reads_one, "" },
 	{ "SYNC_MEMOPS of VMM memory", sync_memops_of_vmm, "" },
 	{ "SYNC_MEMOPS refused", sync_memops_refused, "" },
 	{ "contexts as found (L10)", context_as_found, "GDRSIM_DEVICES=2" },
