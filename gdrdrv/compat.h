@@ -29,10 +29,10 @@
  */
 #ifdef GDRDRV_GPL
 #define GDRDRV_LICENSE "Dual MIT/GPL"
-#define GDRDRV_FLAVOR "opensource"
+#define GDRDRV_FLAVOR  "opensource"
 #else
 #define GDRDRV_LICENSE "MIT"
-#define GDRDRV_FLAVOR "proprietary"
+#define GDRDRV_FLAVOR  "proprietary"
 #endif
 
 /* Adding flags to a VMA inside ->mmap, where nobody else can see it yet. */
@@ -55,7 +55,7 @@ static inline void gdrdrv_vma_flags_mod(struct vm_area_struct *vma, unsigned lon
 #endif
 
 /* Huge entries of a PFN mapping: elsewhere gup-fast would take a page that is not there. */
-#if defined(GDRDRV_GPL) && defined(CONFIG_ARCH_SUPPORTS_HUGE_PFNMAP) &&                            \
+#if defined(GDRDRV_GPL) && defined(CONFIG_ARCH_SUPPORTS_HUGE_PFNMAP) && \
 	defined(CONFIG_TRANSPARENT_HUGEPAGE)
 #define GDRDRV_HUGE_PFNMAP
 #include <linux/huge_mm.h>

@@ -45,8 +45,8 @@ int gdrdrv_memtype_check(const struct gdrdrv_mr *mr, u32 type)
 
 pgprot_t gdrdrv_memtype_prot(u32 type, pgprot_t prot)
 {
-	enum page_cache_mode mode = type == GDRDRV_MAPPING_TYPE_WC ? _PAGE_CACHE_MODE_WC :
-								     _PAGE_CACHE_MODE_UC_MINUS;
+	enum page_cache_mode mode =
+		type == GDRDRV_MAPPING_TYPE_WC ? _PAGE_CACHE_MODE_WC : _PAGE_CACHE_MODE_UC_MINUS;
 
 	/* pgprot_writecombine() is GPL-only. */
 	return __pgprot((pgprot_val(prot) & ~_PAGE_CACHE_MASK) | cachemode2protval(mode));

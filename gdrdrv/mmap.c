@@ -21,8 +21,9 @@
 /* Tests set it to PAGE_SIZE to measure what filling around a fault is worth. */
 static unsigned long gdrdrv_fault_around = GDRDRV_FAULT_AROUND;
 module_param_named(fault_around_bytes, gdrdrv_fault_around, ulong, 0600);
-MODULE_PARM_DESC(fault_around_bytes,
-		 "bytes filled around a fault, a power of two from a page to 2 MiB (default 2 MiB)");
+MODULE_PARM_DESC(
+	fault_around_bytes,
+	"bytes filled around a fault, a power of two from a page to 2 MiB (default 2 MiB)");
 
 static unsigned long gdrdrv_fault_window(void)
 {
@@ -240,8 +241,7 @@ int gdrdrv_mmap(struct file *filp, struct vm_area_struct *vma)
 		return ret;
 	}
 
-	gdrdrv_vma_flags_mod(vma,
-			     VM_PFNMAP | VM_IO | VM_DONTEXPAND | VM_DONTDUMP | VM_DONTCOPY,
+	gdrdrv_vma_flags_mod(vma, VM_PFNMAP | VM_IO | VM_DONTEXPAND | VM_DONTDUMP | VM_DONTCOPY,
 			     VM_MAYEXEC | no_write);
 	vma->vm_ops = &gdrdrv_vm_ops;
 	vma->vm_private_data = mr; /* with the reference of the look-up */

@@ -223,8 +223,9 @@ static int p2p_ranges(struct gdrdrv_mr *mr, struct gdrdrv_range *out, u32 max)
 	if (mr->revoked)
 		goto unlock;
 	if (!NVIDIA_P2P_PAGE_TABLE_VERSION_COMPATIBLE(pin->table)) {
-		pr_err_ratelimited("GPU driver's page table version 0x%x does not match 0x%x, for which this module was built: rebuild it against the running GPU driver\n",
-				   pin->table->version, NVIDIA_P2P_PAGE_TABLE_VERSION);
+		pr_err_ratelimited(
+			"GPU driver's page table version 0x%x does not match 0x%x, for which this module was built: rebuild it against the running GPU driver\n",
+			pin->table->version, NVIDIA_P2P_PAGE_TABLE_VERSION);
 		ret = -EOPNOTSUPP;
 		goto unlock;
 	}

@@ -324,7 +324,7 @@ static void unmap(struct model *m)
 	bool right = reaches(m, context, i) && mh->mapped;
 
 	if (one_in(m, 4)) {
-		va += (long)below(m, 9000) - 4500;
+		va = (uint8_t *)((uintptr_t)va + below(m, 9000) - 4500);
 		/* The pinned address stands for the mapping; host memory has it beside the map. */
 		right = right &&
 			(va == mh->map || ((uintptr_t)va & ~(uintptr_t)0xffff) == mh->va);
@@ -343,27 +343,28 @@ static void unmap(struct model *m)
 static uint8_t *any_place(struct model *m, int i, size_t size, bool *inside)
 {
 	struct handle *mh = i >= 0 ? &m->handle[i] : NULL;
-	uint8_t *at;
+	uintptr_t at; /* not a pointer: most of them may not even be computed as one */
 
 	*inside = false;
 	if (!mh || !mh->pinned || !mh->mapped)
 		return one_in(m, 2) ? NULL : (uint8_t *)(uintptr_t)any(m);
 	switch (below(m, 6)) {
 	case 0:
-		at = mh->end - (one_in(m, 2) ? size : below(m, 200));
+		at = (uintptr_t)mh->end - (one_in(m, 2) ? size : below(m, 200));
 		break;
 	case 1:
-		at = mh->start - below(m, 3);
+		at = (uintptr_t)mh->start - below(m, 3);
 		break;
 	case 2:
-		at = one_in(m, 2) ? NULL : (uint8_t *)(uintptr_t)any(m);
+		at = one_in(m, 2) ? 0 : any(m);
 		break;
 	default:
-		at = mh->start + below(m, (size_t)(mh->end - mh->start));
+		at = (uintptr_t)mh->start + below(m, (size_t)(mh->end - mh->start));
 		break;
 	}
-	*inside = at >= mh->start && at <= mh->end && size <= (size_t)(mh->end - at);
-	return at;
+	*inside = at >= (uintptr_t)mh->start && at <= (uintptr_t)mh->end &&
+		  size <= (uintptr_t)mh->end - at;
+	return (uint8_t *)at;
 }
 
 static uint8_t *shadow_at(struct model *m, int i, const uint8_t *at)
@@ -466,8 +467,9 @@ static void word(struct model *m)
 	if (!one_in(m, 4)) {
 		at = (uint8_t *)((uintptr_t)at & ~(uintptr_t)(width - 1));
 		if (i >= 0 && m->handle[i].pinned && m->handle[i].mapped)
-			inside = at >= m->handle[i].start && at <= m->handle[i].end &&
-				 m->handle[i].end - at >= width;
+			inside = (uintptr_t)at >= (uintptr_t)m->handle[i].start &&
+				 (uintptr_t)at <= (uintptr_t)m->handle[i].end &&
+				 (uintptr_t)m->handle[i].end - (uintptr_t)at >= (size_t)width;
 	}
 	if (i < 0 || !m->handle[i].pinned || !m->handle[i].mapped || !inside ||
 	    (uintptr_t)at % (unsigned int)width)

@@ -2,6 +2,7 @@
 /* See life.h. */
 #include "life.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +11,7 @@
 #include "common/standin.h"
 #include "gdrapi.h"
 
-void lives_make(struct life lives[LIVES])
+size_t lives_make(struct life lives[LIVES])
 {
 	struct standin_vmm one, many, dma;
 
@@ -29,6 +30,9 @@ void lives_make(struct life lives[LIVES])
 				  (uintptr_t)standin_host_alloc(
 					  5000, CU_MEMHOSTALLOC_WRITECOMBINED),
 				  5000 };
+	lives[5] = (struct life){ "cudaMalloc by gdrdrv", "gdrdrv",
+				  standin_alloc(3 << 20) + 5000, 100000 };
+	return dlsym(RTLD_DEFAULT, "gdrsim_node_fail") ? LIVES : LIVES - 1;
 }
 
 bool errno_documented(int err)

@@ -88,16 +88,16 @@ full_static() {
 		fail "no checkpatch.pl in the kernel's source"
 		return
 	fi
-	# Left out: what only a patch has; KNOB(), which declares and so names its argument twice; and
-	# for trace.h the form in which the kernel itself writes TRACE_EVENT.
+	# Left out: what only a patch has; KNOB(), which declares and so names its argument twice; the
+	# line break before a long message, where clang-format puts it; and for trace.h the form in which the kernel itself writes TRACE_EVENT.
 	run_checkpatch() {
 		local more=$1
 		shift
 		perl "$checkpatch" --strict --no-tree --no-summary --terse --max-line-length=100 \
-			--ignore "FILE_PATH_CHANGES,MACRO_ARG_REUSE$more" -f "$@" >>"$W/checkpatch" 2>&1
+			--ignore "FILE_PATH_CHANGES,MACRO_ARG_REUSE,OPEN_ENDED_LINE$more" -f "$@" >>"$W/checkpatch" 2>&1
 	}
 	if run_checkpatch "" $(ls "$SRC"/gdrdrv/*.[ch] "$KERNEL_TESTS"/provider/*.[ch] | grep -v trace.h) &&
-	   run_checkpatch ,OPEN_ENDED_LINE,PARENTHESIS_ALIGNMENT "$SRC/gdrdrv/trace.h"; then
+	   run_checkpatch ,PARENTHESIS_ALIGNMENT "$SRC/gdrdrv/trace.h"; then
 		pass "checkpatch --strict"
 	else
 		cat "$W/checkpatch"

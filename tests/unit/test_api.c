@@ -399,7 +399,7 @@ static const struct unit_test tests[] = {
 	{ "vectored copies", vectored, ON_DMABUF },
 	{ "fences", fences, ON_DMABUF },
 	{ "words", words, ON_DMABUF },
-	{ "one error domain (L5)", one_error_domain, ON_DMABUF },
+	{ "one error domain (L5)", one_error_domain, ON_DMABUF " GDRCOPY_BACKEND=dmabuf" },
 	{ "the last error lasts", last_error_lasts, ON_DMABUF },
 	{ "pointer arithmetic (L9)", pointer_arithmetic, ON_DMABUF },
 	{ "SYNC_MEMOPS by context", context_sync_memops, ON_DMABUF },

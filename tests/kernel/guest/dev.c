@@ -83,7 +83,8 @@ struct provider_pte read_pte(int prov, const volatile void *addr)
 	return arg;
 }
 
-int pin_tokens(int drv, uint64_t va, uint64_t size, uint64_t token, uint32_t space, uint64_t *handle)
+int pin_tokens(int drv, uint64_t va, uint64_t size, uint64_t token, uint32_t space,
+	       uint64_t *handle)
 {
 	struct gdrdrv_ioc_pin_buffer arg = {
 		.addr = va, .size = size, .p2p_token = token, .va_space = space

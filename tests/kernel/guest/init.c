@@ -53,10 +53,11 @@ bool balanced(char *why, size_t len)
 	struct provider_info info = gpu_info(prov);
 
 	close(prov);
-	snprintf(why, len,
-		 "driver: %ld pins, %ld users, %ld memory types; provider: %u pins, %u tables, %u of %u pages free, %u errors",
-		 pins, users, memtypes, info.pins, info.tables, info.pages_free, info.pages_total,
-		 info.errors);
+	snprintf(
+		why, len,
+		"driver: %ld pins, %ld users, %ld memory types; provider: %u pins, %u tables, %u of %u pages free, %u errors",
+		pins, users, memtypes, info.pins, info.tables, info.pages_free, info.pages_total,
+		info.errors);
 	return !pins && !users && !memtypes && !info.pins && !info.tables && !info.errors &&
 	       info.pages_free == info.pages_total;
 }
@@ -139,10 +140,28 @@ static int insmod(const char *path, const char *params)
 }
 
 static const char *const alarms[] = {
-	"BUG", "WARNING:", "KASAN", "UBSAN", "Oops", "possible circular", "possible recursive",
-	"inconsistent lock", "suspicious RCU", "INFO: task", "general protection", "stack segment",
-	"provider: ERROR", "memory leak", "refcount_t:", "sleeping function", "scheduling while",
-	"Bad page", "bad page", "x86/PAT:", "Modules linked in", "unable to handle",
+	"BUG",
+	"WARNING:",
+	"KASAN",
+	"UBSAN",
+	"Oops",
+	"possible circular",
+	"possible recursive",
+	"inconsistent lock",
+	"suspicious RCU",
+	"INFO: task",
+	"general protection",
+	"stack segment",
+	"provider: ERROR",
+	"memory leak",
+	"refcount_t:",
+	"sleeping function",
+	"scheduling while",
+	"Bad page",
+	"bad page",
+	"x86/PAT:",
+	"Modules linked in",
+	"unable to handle",
 };
 
 /* Prints the lines around what should not be there. */
@@ -215,9 +234,9 @@ static void gcov_dump(void)
 
 static enum mode mode_of(const char *name)
 {
-	return !strcmp(name, "persistent") ? PERSISTENT :
-	       !strcmp(name, "callback")   ? CALLBACK :
-					     FALLBACK;
+	return !strcmp(name, "persistent") ? PERSISTENT
+	       : !strcmp(name, "callback") ? CALLBACK
+					   : FALLBACK;
 }
 
 static void unload(const char *name)
@@ -334,9 +353,9 @@ static void run_command_setup(void)
 static void mounts(void)
 {
 	static const char *const points[][2] = {
-		{ "proc", "/proc" },	  { "sysfs", "/sys" },
-		{ "devtmpfs", "/dev" },	  { "debugfs", "/sys/kernel/debug" },
-		{ "tmpfs", "/tmp" },	  { "tracefs", "/sys/kernel/tracing" },
+		{ "proc", "/proc" },	{ "sysfs", "/sys" },
+		{ "devtmpfs", "/dev" }, { "debugfs", "/sys/kernel/debug" },
+		{ "tmpfs", "/tmp" },	{ "tracefs", "/sys/kernel/tracing" },
 	};
 	size_t i;
 

@@ -26,17 +26,17 @@
 /* How the driver pins in the present set-up. */
 enum mode {
 	PERSISTENT = 1, /* by the persistent interface */
-	CALLBACK = 2,	/* told to use free callbacks */
-	FALLBACK = 4,	/* persistent refused by the provider, so by callback */
+	CALLBACK = 2, /* told to use free callbacks */
+	FALLBACK = 4, /* persistent refused by the provider, so by callback */
 	ANY_MODE = 7,
 	BY_CALLBACK = CALLBACK | FALLBACK,
 };
 
 struct rig {
 	enum mode mode;
-	int gen;	    /* branch whose nv-p2p.h both modules are built with */
-	bool gpl;	    /* open flavour */
-	bool debug;	    /* the checking kernel: slow */
+	int gen; /* branch whose nv-p2p.h both modules are built with */
+	bool gpl; /* open flavour */
+	bool debug; /* the checking kernel: slow */
 	unsigned int rounds; /* of the window race */
 	unsigned int random_s;
 	unsigned int fuzz;
@@ -58,34 +58,34 @@ extern const struct test tests_basic[], tests_map[], tests_revoke[], tests_owner
 
 #define SKIP_CODE 77
 
-#define CHECK(cond)                                                                                \
-	do {                                                                                       \
-		if (!(cond)) {                                                                     \
-			printf("# %s:%d: %s (errno %d)\n", __FILE__, __LINE__, #cond, errno);      \
-			_exit(1);                                                                  \
-		}                                                                                  \
+#define CHECK(cond)                                                                           \
+	do {                                                                                  \
+		if (!(cond)) {                                                                \
+			printf("# %s:%d: %s (errno %d)\n", __FILE__, __LINE__, #cond, errno); \
+			_exit(1);                                                             \
+		}                                                                             \
 	} while (0)
-#define CHECK_EQ(got, want)                                                                        \
-	do {                                                                                       \
-		long long got_ = (long long)(got), want_ = (long long)(want);                      \
-		if (got_ != want_) {                                                               \
-			printf("# %s:%d: %s is %lld, not %lld\n", __FILE__, __LINE__, #got, got_,  \
-			       want_);                                                             \
-			_exit(1);                                                                  \
-		}                                                                                  \
+#define CHECK_EQ(got, want)                                                                       \
+	do {                                                                                      \
+		long long got_ = (long long)(got), want_ = (long long)(want);                     \
+		if (got_ != want_) {                                                              \
+			printf("# %s:%d: %s is %lld, not %lld\n", __FILE__, __LINE__, #got, got_, \
+			       want_);                                                            \
+			_exit(1);                                                                 \
+		}                                                                                 \
 	} while (0)
-#define SKIP(why)                                                                                  \
-	do {                                                                                       \
-		printf("# skipped: %s\n", why);                                                    \
-		_exit(SKIP_CODE);                                                                  \
+#define SKIP(why)                               \
+	do {                                    \
+		printf("# skipped: %s\n", why); \
+		_exit(SKIP_CODE);               \
 	} while (0)
 
-#define KiB 1024UL
-#define MiB (1024UL * KiB)
+#define KiB	 1024UL
+#define MiB	 (1024UL * KiB)
 #define GPU_PAGE (64 * KiB)
 
 /* dev.c; what returns int returns 0 or -errno unless said otherwise. */
-int drv_open(void);  /* a descriptor; checks */
+int drv_open(void); /* a descriptor; checks */
 int prov_open(void); /* likewise */
 struct provider_alloc gpu_alloc_flags(int prov, size_t size, unsigned int flags);
 uint64_t gpu_alloc(int prov, size_t size);
@@ -95,7 +95,8 @@ void gpu_poke(int prov, uint64_t va, const void *buf, size_t len);
 struct provider_info gpu_info(int prov);
 struct provider_pte read_pte(int prov, const volatile void *addr);
 int pin(int drv, uint64_t va, uint64_t size, uint64_t *handle);
-int pin_tokens(int drv, uint64_t va, uint64_t size, uint64_t token, uint32_t space, uint64_t *handle);
+int pin_tokens(int drv, uint64_t va, uint64_t size, uint64_t token, uint32_t space,
+	       uint64_t *handle);
 int pin_flags(int drv, uint64_t va, uint64_t size, uint32_t flags, uint64_t *handle);
 uint64_t must_pin(int drv, uint64_t va, uint64_t size);
 int unpin(int drv, uint64_t handle);
@@ -107,7 +108,7 @@ void *map(int drv, uint64_t handle, size_t len); /* MAP_FAILED and errno */
 void *map_prot(int drv, uint64_t handle, size_t len, int prot, int flags, void *at);
 volatile uint8_t *must_map(int drv, uint64_t handle, size_t len);
 void *reserve(size_t len, size_t align); /* address space with a mapped page on either side */
-int try_read(const volatile void *addr);  /* 0, or the signal */
+int try_read(const volatile void *addr); /* 0, or the signal */
 int try_write(volatile void *addr, uint8_t value);
 bool pte_is_wc(uint64_t pte);
 

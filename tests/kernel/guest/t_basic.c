@@ -28,7 +28,8 @@ static void t_attr(void)
 	struct gdrdrv_ioc_get_attr bad = { .attr = 77 };
 	int drv = drv_open();
 
-	CHECK_EQ(attr(drv, GDRDRV_ATTR_USE_PERSISTENT_MAPPING), rig.mode != CALLBACK && rig.gen > 470);
+	CHECK_EQ(attr(drv, GDRDRV_ATTR_USE_PERSISTENT_MAPPING),
+		 rig.mode != CALLBACK && rig.gen > 470);
 	CHECK_EQ(attr(drv, GDRDRV_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE), rig.gen >= 570);
 	CHECK(ioctl(drv, GDRDRV_IOC_GET_ATTR, &bad) == -1 && errno == EINVAL);
 	bad.attr = 0;
@@ -42,13 +43,15 @@ static void t_proc(void)
 	uint64_t va = gpu_alloc(prov, 3 * GPU_PAGE), handle;
 	struct stat st;
 
-	snprintf(want, sizeof(want),
-		 "Version: 2.6\nBuilt for NVIDIA driver flavor: %s\nUse persistent mapping: %s\ndbg_enabled: 0\ninfo_enabled: 0\n",
-		 rig.gpl ? "opensource" : "proprietary",
-		 rig.mode != CALLBACK && rig.gen > 470 ? "yes" : "no");
+	snprintf(
+		want, sizeof(want),
+		"Version: 2.6\nBuilt for NVIDIA driver flavor: %s\nUse persistent mapping: %s\ndbg_enabled: 0\ninfo_enabled: 0\n",
+		rig.gpl ? "opensource" : "proprietary",
+		rig.mode != CALLBACK && rig.gen > 470 ? "yes" : "no");
 	CHECK(text && !strcmp(text, want));
 	CHECK(!stat("/proc/driver/gdrdrv/params", &st) && (st.st_mode & 0777) == 0444);
-	CHECK(!stat("/proc/driver/gdrdrv/nv_get_pages_refcount", &st) && (st.st_mode & 0777) == 0440);
+	CHECK(!stat("/proc/driver/gdrdrv/nv_get_pages_refcount", &st) &&
+	      (st.st_mode & 0777) == 0440);
 	CHECK(!stat("/proc/driver/gdrdrv/pins", &st) && (st.st_mode & 0777) == 0400);
 	CHECK(!stat("/dev/gdrdrv", &st) && (st.st_mode & 0777) == 0666);
 
@@ -65,8 +68,14 @@ static void t_proc(void)
 static void t_unknown_ioctl(void)
 {
 	static const unsigned int cmds[] = {
-		0, _IO(0xDA, 1), _IOWR(0xDA, 1, uint64_t), _IOWR(0xDA, 9, uint64_t),
-		_IOWR(0xDA, 0, uint64_t), _IOWR(0xDB, 2, uint64_t), _IOR(0xDA, 2, uint64_t), 0xffffffff,
+		0,
+		_IO(0xDA, 1),
+		_IOWR(0xDA, 1, uint64_t),
+		_IOWR(0xDA, 9, uint64_t),
+		_IOWR(0xDA, 0, uint64_t),
+		_IOWR(0xDB, 2, uint64_t),
+		_IOR(0xDA, 2, uint64_t),
+		0xffffffff,
 	};
 	int drv = drv_open();
 	uint64_t arg[8] = { 0 };
@@ -77,8 +86,8 @@ static void t_unknown_ioctl(void)
 }
 
 static const unsigned int all_cmds[] = {
-	GDRDRV_IOC_PIN_BUFFER,	GDRDRV_IOC_UNPIN_BUFFER, GDRDRV_IOC_GET_CB_FLAG,
-	GDRDRV_IOC_GET_INFO,	GDRDRV_IOC_GET_INFO_V2,	 GDRDRV_IOC_GET_ATTR,
+	GDRDRV_IOC_PIN_BUFFER,	  GDRDRV_IOC_UNPIN_BUFFER,     GDRDRV_IOC_GET_CB_FLAG,
+	GDRDRV_IOC_GET_INFO,	  GDRDRV_IOC_GET_INFO_V2,      GDRDRV_IOC_GET_ATTR,
 	GDRDRV_IOC_PIN_BUFFER_V2, GDRDRV_IOC_REQ_MAPPING_TYPE, GDRDRV_IOC_GET_VERSION,
 };
 
@@ -114,7 +123,9 @@ static void t_bad_handle(void)
 {
 	int drv = drv_open(), other = drv_open(), prov = prov_open();
 	uint64_t live = must_pin(drv, gpu_alloc(prov, 2 * GPU_PAGE), 2 * GPU_PAGE);
-	uint64_t bad[] = { 0, live + 1, live + 32, 0xffffffff, 1ULL << 32, live | 1ULL << 32, -1ULL };
+	uint64_t bad[] = {
+		0, live + 1, live + 32, 0xffffffff, 1ULL << 32, live | 1ULL << 32, -1ULL
+	};
 	struct gdrdrv_ioc_get_info info;
 	struct gdrdrv_ioc_get_info_v2 info2;
 	size_t i;
@@ -316,7 +327,8 @@ static void t_mode(void)
 
 	must_pin(drv, gpu_alloc(prov, GPU_PAGE), GPU_PAGE);
 	if (rig.gpl)
-		CHECK_EQ(stat_of("pins_persistent") - before, rig.mode == PERSISTENT && rig.gen > 470);
+		CHECK_EQ(stat_of("pins_persistent") - before,
+			 rig.mode == PERSISTENT && rig.gen > 470);
 }
 
 const struct test tests_basic[] = {

@@ -236,7 +236,8 @@ static void t_failslab(void)
 				break; /* fewer than nth allocations: all have failed once */
 		}
 		CHECK(nth < 200);
-		printf("# call %d: %d allocations failed in turn, %d errors\n", what, nth - 1, hits);
+		printf("# call %d: %d allocations failed in turn, %d errors\n", what, nth - 1,
+		       hits);
 		if (what < 3)
 			CHECK(hits > 0);
 	}

@@ -21,9 +21,10 @@ static uint64_t va, handles[16];
 
 static uint64_t interesting(void)
 {
-	static const uint64_t fixed[] = { 0,	   1,	      4095,	  4096,	      65535,
-					  65536,   0x7fffffff, 0x80000000, 0xffffffff, 1ULL << 32,
-					  1ULL << 47, 1ULL << 63, -1ULL,   -4096ULL,   -65536ULL };
+	static const uint64_t fixed[] = { 0,	      1,	  4095,	      4096,
+					  65535,      65536,	  0x7fffffff, 0x80000000,
+					  0xffffffff, 1ULL << 32, 1ULL << 47, 1ULL << 63,
+					  -1ULL,      -4096ULL,	  -65536ULL };
 
 	switch (rnd() % 6) {
 	case 0:
@@ -40,9 +41,9 @@ static uint64_t interesting(void)
 }
 
 static const unsigned int cmds[] = {
-	GDRDRV_IOC_PIN_BUFFER,	  GDRDRV_IOC_PIN_BUFFER,    GDRDRV_IOC_UNPIN_BUFFER,
-	GDRDRV_IOC_GET_CB_FLAG,	  GDRDRV_IOC_GET_INFO,	    GDRDRV_IOC_GET_INFO_V2,
-	GDRDRV_IOC_GET_ATTR,	  GDRDRV_IOC_PIN_BUFFER_V2, GDRDRV_IOC_PIN_BUFFER_V2,
+	GDRDRV_IOC_PIN_BUFFER,	     GDRDRV_IOC_PIN_BUFFER,    GDRDRV_IOC_UNPIN_BUFFER,
+	GDRDRV_IOC_GET_CB_FLAG,	     GDRDRV_IOC_GET_INFO,      GDRDRV_IOC_GET_INFO_V2,
+	GDRDRV_IOC_GET_ATTR,	     GDRDRV_IOC_PIN_BUFFER_V2, GDRDRV_IOC_PIN_BUFFER_V2,
 	GDRDRV_IOC_REQ_MAPPING_TYPE, GDRDRV_IOC_GET_VERSION,
 };
 
@@ -195,8 +196,8 @@ static void t_fuzz(void)
 			fuzz_ioctl(drv);
 		}
 	}
-	printf("# fuzz: %u rounds, %lu ioctls (%lu succeeded), %lu maps (%lu succeeded)\n", rig.fuzz,
-	       counts[0], counts[1], counts[2], counts[3]);
+	printf("# fuzz: %u rounds, %lu ioctls (%lu succeeded), %lu maps (%lu succeeded)\n",
+	       rig.fuzz, counts[0], counts[1], counts[2], counts[3]);
 	CHECK(counts[1] > counts[0] / 100 && counts[3] > counts[2] / 100);
 	CHECK_EQ(gpu_info(prov).errors, 0);
 }

@@ -52,8 +52,8 @@ static void check_wc(unsigned int flags)
 			list = read_text("/sys/kernel/debug/x86/pat_memtype_list");
 			snprintf(want, sizeof(want), "0x%016llx-0x%016llx] write-combining",
 				 (unsigned long long)phys,
-				 (unsigned long long)(phys +
-						      (flags & PROVIDER_SCATTER ? GPU_PAGE : size)));
+				 (unsigned long long)(phys + (flags & PROVIDER_SCATTER ? GPU_PAGE
+										       : size)));
 			if (list && strstr(list, want))
 				runs++;
 			else
@@ -158,7 +158,8 @@ static void t_vma_flags(void)
 	CHECK(mremap(p, 2 * GPU_PAGE, GPU_PAGE, 0) == MAP_FAILED);
 	CHECK(mremap(p, 0, 2 * GPU_PAGE, MREMAP_MAYMOVE) == MAP_FAILED);
 	q = mmap(NULL, 2 * GPU_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	CHECK(mremap(p, 2 * GPU_PAGE, 2 * GPU_PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, q) == MAP_FAILED);
+	CHECK(mremap(p, 2 * GPU_PAGE, 2 * GPU_PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, q) ==
+	      MAP_FAILED);
 	CHECK(madvise(p, 2 * GPU_PAGE, MADV_DOFORK) == -1);
 	CHECK(madvise(p, 2 * GPU_PAGE, MADV_DONTNEED) == -1);
 	CHECK(madvise(p, 2 * GPU_PAGE, MADV_DODUMP) == -1);
@@ -185,7 +186,8 @@ static void t_mremap_refs(void)
 
 	p[0] = 1;
 	for (i = 0; i < 100; i++)
-		CHECK(mremap(p, GPU_PAGE, GPU_PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, q) == MAP_FAILED);
+		CHECK(mremap(p, GPU_PAGE, GPU_PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, q) ==
+		      MAP_FAILED);
 	CHECK_EQ(munmap(p, GPU_PAGE), 0);
 	CHECK_EQ(get_info(drv, h, &info), 0);
 	CHECK_EQ(info.mapped, 0);

@@ -116,8 +116,8 @@ static void t_host_pattern(void)
 	pattern(want, 2 * GPU_PAGE, seed);
 	for (i = 0; i < 2 * GPU_PAGE; i++)
 		p[i] = want[i];
-	printf("HOSTCHECK %llu %lu %u\n",
-	       (unsigned long long)(mem.phys - gpu_info(prov).bar_phys), 2 * GPU_PAGE, seed);
+	printf("HOSTCHECK %llu %lu %u\n", (unsigned long long)(mem.phys - gpu_info(prov).bar_phys),
+	       2 * GPU_PAGE, seed);
 }
 
 const struct test tests_measure[] = {

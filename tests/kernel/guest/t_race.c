@@ -17,7 +17,8 @@ struct window {
 static void *free_when_mapped(void *arg)
 {
 	struct window *w = arg;
-	struct provider_free_on_map req = { .va = w->va, .addr = (uintptr_t)w->at,
+	struct provider_free_on_map req = { .va = w->va,
+					    .addr = (uintptr_t)w->at,
 					    .timeout_ms = 3000 };
 
 	w->armed = 1;
@@ -60,7 +61,8 @@ static void t_window(void)
 		}
 		CHECK_EQ(try_read(at), SIGBUS);
 		CHECK_EQ(unpin(drv, h), 0);
-		CHECK(mmap(at, size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == at);
+		CHECK(mmap(at, size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
+		      at);
 	}
 	printf("# window: %u rounds, %u stale mappings, %u without an entry in time\n", rig.rounds,
 	       stale, late);
@@ -137,7 +139,8 @@ static void slot_step(struct slot *s, unsigned int what, unsigned int *x)
 		if (!s->va && !s->h) {
 			s->size = GPU_PAGE * (1 + next(x) % 40);
 			s->va = gpu_alloc_flags(rnd_prov, s->size,
-						next(x) % 2 ? PROVIDER_SCATTER | PROVIDER_REUSE_VA : 0)
+						next(x) % 2 ? PROVIDER_SCATTER | PROVIDER_REUSE_VA
+							    : 0)
 					.va;
 		}
 		break;

@@ -64,8 +64,8 @@ int provider_block_alloc(struct provider_file *owner, struct provider_alloc *arg
 		block->va = provider_bar.last_va;
 	} else {
 		block->va = provider_bar.next_va;
-		provider_bar.next_va += ALIGN(block->npages * PROVIDER_PAGE_SIZE, 2 << 20) +
-					(2 << 20);
+		provider_bar.next_va +=
+			ALIGN(block->npages * PROVIDER_PAGE_SIZE, 2 << 20) + (2 << 20);
 	}
 	block->owner = owner;
 	block->refs = 1;

@@ -21,9 +21,9 @@
 #include "nv-p2p.h"
 #include "provider.h"
 
-#define KNOB(name, text)                                                                           \
-	static int name;                                                                           \
-	module_param(name, int, 0644);                                                             \
+#define KNOB(name, text)               \
+	static int name;               \
+	module_param(name, int, 0644); \
 	MODULE_PARM_DESC(name, text)
 
 KNOB(fail_get, "errno of every get");
@@ -62,10 +62,10 @@ static DEFINE_SPINLOCK(tables_lock);
 static void __iomem *uncached;
 static u8 uuid[16] = "stand-in GPU";
 
-#define client_error(fmt, ...)                                                                     \
-	do {                                                                                       \
-		provider_counts.errors++;                                                          \
-		pr_err("ERROR: " fmt "\n", ##__VA_ARGS__);                                         \
+#define client_error(fmt, ...)                             \
+	do {                                               \
+		provider_counts.errors++;                  \
+		pr_err("ERROR: " fmt "\n", ##__VA_ARGS__); \
 	} while (0)
 
 static void table_destroy(struct live_table *live)
@@ -203,8 +203,8 @@ err_unlock:
 	return ret;
 }
 
-int nvidia_p2p_get_pages(u64 p2p_token, u32 va_space, u64 virtual_address,
-			 u64 length, struct nvidia_p2p_page_table **page_table,
+int nvidia_p2p_get_pages(u64 p2p_token, u32 va_space, u64 virtual_address, u64 length,
+			 struct nvidia_p2p_page_table **page_table,
 			 void (*free_callback)(void *data), void *data)
 {
 	struct pin want = {
@@ -291,8 +291,8 @@ int nvidia_p2p_get_pages_persistent(u64 virtual_address, u64 length,
 }
 EXPORT_SYMBOL(nvidia_p2p_get_pages_persistent);
 
-int nvidia_p2p_put_pages_persistent(u64 virtual_address,
-				    struct nvidia_p2p_page_table *page_table, u32 flags)
+int nvidia_p2p_put_pages_persistent(u64 virtual_address, struct nvidia_p2p_page_table *page_table,
+				    u32 flags)
 {
 	return pin_put(0, 0, virtual_address, page_table, true);
 }

@@ -29,7 +29,7 @@ struct provider_block {
 	u64 va;
 	u64 npages;
 	u32 *pages; /* indices in the BAR */
-	int refs;   /* the owner, and each persistent pin */
+	int refs; /* the owner, and each persistent pin */
 };
 
 struct provider_bar {

@@ -13,21 +13,21 @@
 #include <linux/ioctl.h>
 #include <linux/types.h>
 
-#define PROVIDER_NODE "/dev/p2p-provider"
-#define PROVIDER_VA_BASE 0xd000000000ULL
+#define PROVIDER_NODE	   "/dev/p2p-provider"
+#define PROVIDER_VA_BASE   0xd000000000ULL
 #define PROVIDER_PAGE_SIZE 0x10000ULL
 
 /* ALLOC flags. */
-#define PROVIDER_SCATTER 1U   /* no two pages adjacent in physical memory */
-#define PROVIDER_ALIGN_2M 2U  /* physical start a multiple of 2 MiB */
-#define PROVIDER_REUSE_VA 4U  /* the address of the last freed block, when it fits */
+#define PROVIDER_SCATTER  1U /* no two pages adjacent in physical memory */
+#define PROVIDER_ALIGN_2M 2U /* physical start a multiple of 2 MiB */
+#define PROVIDER_REUSE_VA 4U /* the address of the last freed block, when it fits */
 
 /* ENOMEM; size is rounded up to 64 KiB; va is a multiple of 2 MiB. */
 struct provider_alloc {
 	__u64 size;
 	__u32 flags;
 	__u32 pad;
-	__u64 va;   /* out */
+	__u64 va; /* out */
 	__u64 phys; /* out: of the first page */
 };
 
@@ -46,7 +46,7 @@ struct provider_copy {
 /* The raw page-table entry of an address of the calling process. */
 struct provider_pte {
 	__u64 addr;
-	__u64 pte;   /* out */
+	__u64 pte; /* out */
 	__u32 level; /* out: 0 none, 1 page, 2 huge */
 	__u32 pad;
 };
@@ -64,12 +64,12 @@ struct provider_info {
 	__u64 bar_size;
 	__u32 pages_total; /* of 64 KiB */
 	__u32 pages_free;
-	__u32 pins;	   /* now */
-	__u32 tables;	   /* page tables not freed yet */
-	__u32 callbacks;   /* run since load */
-	__u32 late_puts;   /* puts that found nothing */
+	__u32 pins; /* now */
+	__u32 tables; /* page tables not freed yet */
+	__u32 callbacks; /* run since load */
+	__u32 late_puts; /* puts that found nothing */
 	__u32 foreign_puts; /* puts in another process, which do nothing */
-	__u32 errors;	   /* wrong use of the interface: double free, lost table */
+	__u32 errors; /* wrong use of the interface: double free, lost table */
 };
 
 struct provider_tokens {
@@ -78,13 +78,13 @@ struct provider_tokens {
 	__u32 pad;
 };
 
-#define PROVIDER_IOC_ALLOC _IOWR(0xDB, 1, struct provider_alloc)
-#define PROVIDER_IOC_FREE _IOW(0xDB, 2, struct provider_free)
-#define PROVIDER_IOC_PEEK _IOW(0xDB, 3, struct provider_copy)
-#define PROVIDER_IOC_POKE _IOW(0xDB, 4, struct provider_copy)
-#define PROVIDER_IOC_PTE _IOWR(0xDB, 5, struct provider_pte)
+#define PROVIDER_IOC_ALLOC	 _IOWR(0xDB, 1, struct provider_alloc)
+#define PROVIDER_IOC_FREE	 _IOW(0xDB, 2, struct provider_free)
+#define PROVIDER_IOC_PEEK	 _IOW(0xDB, 3, struct provider_copy)
+#define PROVIDER_IOC_POKE	 _IOW(0xDB, 4, struct provider_copy)
+#define PROVIDER_IOC_PTE	 _IOWR(0xDB, 5, struct provider_pte)
 #define PROVIDER_IOC_FREE_ON_MAP _IOW(0xDB, 6, struct provider_free_on_map)
-#define PROVIDER_IOC_INFO _IOR(0xDB, 7, struct provider_info)
-#define PROVIDER_IOC_TOKENS _IOR(0xDB, 8, struct provider_tokens)
+#define PROVIDER_IOC_INFO	 _IOR(0xDB, 7, struct provider_info)
+#define PROVIDER_IOC_TOKENS	 _IOR(0xDB, 8, struct provider_tokens)
 
 #endif
