@@ -76,6 +76,19 @@ static void show(const struct table *t)
 	table_show(t, st.b.json ? &st.json : NULL);
 }
 
+/* One copy as the job's plan has it; a raw one is its row alone, with what fences the row has. */
+static inline void copy_once(const struct job *job, uint8_t *map, uint8_t *host)
+{
+	if (!job->raw && job->read)
+		gdri_copy_from(&job->plan, host, map, job->size);
+	else if (!job->raw)
+		gdri_copy_to(&job->plan, map, host, job->size);
+	else if (job->read)
+		job->raw->from(host, map, job->size);
+	else
+		job->raw->to(map, host, job->size);
+}
+
 /* Where the n-th copy of a size goes: through the region, never the same lines twice in a row. */
 static uint8_t *place(const struct job *job, size_t n)
 {
@@ -87,11 +100,17 @@ static uint8_t *place(const struct job *job, size_t n)
 
 static void run_copies(const struct job *job, size_t times)
 {
+	for (size_t n = 0; n < times; n++)
+		copy_once(job, place(job, n), st.host);
+}
+
+/* A raw read between the fences of a right one: what the baseline costs when it is not stale. */
+static void run_fenced(const struct job *job, size_t times)
+{
 	for (size_t n = 0; n < times; n++) {
-		if (job->read)
-			gdri_copy_from(&job->plan, st.host, place(job, n), job->size);
-		else
-			gdri_copy_to(&job->plan, place(job, n), st.host, job->size);
+		gdri_fence_before_read(st.type);
+		job->raw->from(st.host, place(job, n), job->size);
+		gdri_fence_after_read(st.type);
 	}
 }
 
@@ -108,14 +127,23 @@ static void run_cuda(const struct job *job, size_t times)
 	}
 }
 
-static struct job copy_job(const char *name, const char *row, bool fences)
+/* row: of the table; NULL: the library's choice. */
+static struct job copy_job(const char *name, const char *row)
 {
 	struct job job = { .name = name, .run = run_copies };
 
 	if (gdri_copy_plan_init(&job.plan, st.type, gdri_cpu_features(), row))
 		job.off = true;
-	if (!fences)
-		job.plan.fences = GDR_MAPPING_TYPE_NONE;
+	return job;
+}
+
+/* The baseline does everything by itself, words and fences too. */
+static struct job baseline_job(const char *name)
+{
+	struct job job = copy_job(name, "baseline");
+
+	job.raw = gdri_copy_row_find("baseline");
+	job.off = job.off || !job.raw;
 	return job;
 }
 
@@ -124,14 +152,17 @@ static size_t contenders(struct job *job, bool read)
 {
 	size_t count = 0;
 
-	job[count++] = copy_job("library", NULL, true);
-	if (gdri_copy_row_find("baseline"))
-		job[count++] = copy_job("baseline", "baseline", false);
+	job[count++] = copy_job("library", NULL);
+	job[count++] = baseline_job("baseline");
+	if (read) {
+		job[count] = baseline_job("b.fenced");
+		job[count++].run = run_fenced;
+	}
 	for (size_t i = 0; i < gdri_copy_row_count; i++) {
 		const struct gdri_copy_row *row = &gdri_copy_rows[i];
 
 		if ((read ? row->from : row->to) && strcmp(row->name, "baseline") != 0)
-			job[count++] = copy_job(row->name, row->name, true);
+			job[count++] = copy_job(row->name, row->name);
 	}
 	if (!opt.host) {
 		job[count++] = (struct job){ .name = "cuMemcpy", .run = run_cuda };
@@ -182,10 +213,8 @@ static void edges_section(void)
 		{ 65, 0 },  { 100, 61 }, { 200, 7 }, { 511, 1 }, { 4000, 5 }
 	};
 	struct table t = { .name = "edges", .first = "bytes@offset", .unit = "ns" };
-	struct job job[4] = { copy_job("read", NULL, true),
-			      copy_job("r.baseline", "baseline", false),
-			      copy_job("write", NULL, true),
-			      copy_job("w.baseline", "baseline", false) };
+	struct job job[4] = { copy_job("read", NULL), baseline_job("r.baseline"),
+			      copy_job("write", NULL), baseline_job("w.baseline") };
 
 	job[0].read = job[1].read = true;
 	for (size_t i = 0; i < COUNT(at); i++) {
@@ -197,46 +226,50 @@ static void edges_section(void)
 	show(&t);
 }
 
+/*
+ * Scattered pieces of one line, a stride apart. Made beforehand, as many vectors as keep a line from
+ * being met again soon: finding the places is not part of a copy.
+ */
+#define SETS 32
+static gdr_copy_seg_t vector[SETS][64];
+
+static void make_vectors(size_t count, size_t stride)
+{
+	for (size_t n = 0; n < SETS * count; n++)
+		vector[n / count][n % count] =
+			(gdr_copy_seg_t){ .map_ptr = st.map + n * stride,
+					  .host_ptr = st.host + n % count * 64,
+					  .size = 64 };
+}
+
 enum { ONE_CALL, A_CALL_EACH };
 
-/* Scattered pieces of one line, in pages of their own. */
 static void run_pieces(const struct job *job, size_t times)
 {
-	static gdr_copy_seg_t seg[64];
-
 	for (size_t n = 0; n < times; n++) {
-		for (size_t i = 0; i < job->count; i++) {
-			seg[i].map_ptr = place(job, n * job->count + i);
-			seg[i].host_ptr = st.host + i * 64;
-			seg[i].size = job->size;
-		}
+		const gdr_copy_seg_t *seg = vector[n % SETS];
+
 		if (job->how == ONE_CALL && job->read)
 			gdri_copyv_from(&job->plan, seg, job->count, 0);
 		else if (job->how == ONE_CALL)
 			gdri_copyv_to(&job->plan, seg, job->count, 0);
 		else
-			for (size_t i = 0; i < job->count; i++) {
-				if (job->read)
-					gdri_copy_from(&job->plan, seg[i].host_ptr, seg[i].map_ptr,
-						       seg[i].size);
-				else
-					gdri_copy_to(&job->plan, seg[i].map_ptr, seg[i].host_ptr,
-						     seg[i].size);
-			}
+			for (size_t i = 0; i < job->count; i++)
+				copy_once(job, seg[i].map_ptr, seg[i].host_ptr);
 	}
 }
 
-static void vectors_section(void)
+static void vectors_section(const char *name, size_t stride)
 {
 	static const size_t pieces[] = { 1, 2, 4, 8, 16, 32, 64 };
-	struct table t = { .name = "vectors of 64 B", .first = "pieces", .unit = "ns" };
+	struct table t = { .name = name, .first = "pieces", .unit = "ns" };
 	struct job job[6];
 
 	for (size_t c = 0; c < 6; c++) {
 		static const char *const names[] = { "read 1call", "r.library", "r.baseline",
 						     "write1call", "w.library", "w.baseline" };
 
-		job[c] = copy_job(names[c], c % 3 == 2 ? "baseline" : NULL, c % 3 != 2);
+		job[c] = c % 3 == 2 ? baseline_job(names[c]) : copy_job(names[c], NULL);
 		job[c].run = run_pieces;
 		job[c].how = c % 3 ? A_CALL_EACH : ONE_CALL;
 		job[c].read = c < 3;
@@ -245,6 +278,7 @@ static void vectors_section(void)
 	for (size_t i = 0; i < COUNT(pieces); i++) {
 		for (size_t c = 0; c < 6; c++)
 			job[c].count = pieces[i];
+		make_vectors(pieces[i], stride);
 		snprintf(t.line[t.lines], sizeof(t.line[0]), "%zu", pieces[i]);
 		line(&t, job, 6);
 	}
@@ -283,7 +317,8 @@ static void drain_section(void)
 	struct job job[8];
 
 	for (size_t c = 0; c < 8; c++) {
-		job[c] = copy_job(names[c % 4], c < 4 ? NULL : "movdir64b", false);
+		job[c] = copy_job(names[c % 4], c < 4 ? NULL : "movdir64b");
+		job[c].plan.fences = GDR_MAPPING_TYPE_NONE;
 		job[c].run = run_drain;
 		job[c].how = (int)(c % 4);
 	}
@@ -412,7 +447,7 @@ static void threads_section(void)
 		for (size_t c = 0; c < 4; c++) {
 			static const char *const names[] = { "own read", "own write", "pool read",
 							     "pool write" };
-			struct job job = copy_job(names[c], NULL, true);
+			struct job job = copy_job(names[c], NULL);
 
 			job.read = !(c & 1);
 			t.column[c] = names[c];
@@ -484,7 +519,8 @@ int main(int argc, char **argv)
 			edges_section();
 			break;
 		case VECTORS:
-			vectors_section();
+			vectors_section("vectors of 64 B", 256);
+			vectors_section("vectors of 64 B, a page each", 4096 + 64);
 			break;
 		case DRAIN:
 			drain_section();

@@ -34,6 +34,7 @@ struct job {
 	const char *name;
 	void (*run)(const struct job *job, size_t times);
 	struct gdri_copy_plan plan;
+	const struct gdri_copy_row *raw; /* not NULL: the row alone, without the plan */
 	size_t size, offset, count; /* offset: into a line; count: of pieces */
 	int how; /* what the job makes of it */
 	bool read, off; /* off: not on this line */
