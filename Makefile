@@ -52,7 +52,7 @@ all: lib tools
 GDRI_COPY_SRCS :=
 include src/copy/copy.mk
 
-LIB_SRCS := $(addprefix src/, gdrapi.c copies.c events.c ctx.c handle.c slots.c process.c error.c log.c \
+LIB_SRCS := $(addprefix src/, gdrapi.c copies.c events.c ctx.c handle.c assist.c slots.c process.c error.c log.c \
 	env.c cuda.c backend/backends.c backend/probe.c backend/gdrdrv.c backend/dmabuf.c \
 	backend/vulkan.c backend/vulkan_device.c backend/host.c) $(GDRI_COPY_SRCS)
 

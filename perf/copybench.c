@@ -52,7 +52,11 @@ static const struct tool tool = {
 	"is\n"
 	"  shown: nanoseconds a copy. `library` is what the library chooses here; other columns "
 	"are\n"
-	"  rows of its table with the same fences, save `baseline`, which has its own. Copies "
+	"  rows of its table with the same fences, save `baseline`, which has its own, and "
+	"b.fenced,\n"
+	"  the baseline's reads between the library's fences. `engine`: the library with the copy "
+	"engine\n"
+	"  for everything, pageable memory. Copies "
 	"walk\n"
 	"  through the mapping, so that no line is read twice in a row.",
 	options,
@@ -67,6 +71,7 @@ static struct {
 	uint8_t *map, *host, *pinned;
 	size_t region;
 	gdr_mapping_type_t type;
+	bool engine; /* the handle may use the copy engine */
 	struct json json;
 } st;
 
@@ -111,6 +116,19 @@ static void run_fenced(const struct job *job, size_t times)
 		gdri_fence_before_read(st.type);
 		job->raw->from(st.host, place(job, n), job->size);
 		gdri_fence_after_read(st.type);
+	}
+}
+
+/* gdr_copy_*_mapping() on a handle that lets the copy engine have everything. */
+static void run_engine(const struct job *job, size_t times)
+{
+	for (size_t n = 0; n < times; n++) {
+		uint8_t *map = place(job, n);
+		int rc = job->read ? gdr_copy_from_mapping(st.b.buf.mh, st.host, map, job->size) :
+				     gdr_copy_to_mapping(st.b.buf.mh, map, st.host, job->size);
+
+		if (rc)
+			tool_fail("a copy: %s", gdr_last_error());
 	}
 }
 
@@ -167,6 +185,8 @@ static size_t contenders(struct job *job, bool read)
 	if (!opt.host) {
 		job[count++] = (struct job){ .name = "cuMemcpy", .run = run_cuda };
 		job[count++] = (struct job){ .name = "cuMem.pin", .run = run_cuda, .how = 1 };
+		job[count++] = (struct job){ .name = "engine", .run = run_engine,
+					     .off = !st.engine };
 	}
 	for (size_t i = 0; i < count; i++)
 		job[i].read = read;
@@ -472,6 +492,8 @@ static void threads_section(void)
 
 static void start(void)
 {
+	gdr_copy_options_t all = { .size = sizeof(all), .engine_read_min = 1,
+				   .engine_write_min = 1 };
 	void *pinned;
 
 	st.region = REGION;
@@ -493,6 +515,7 @@ static void start(void)
 	st.type = st.b.buf.info.mapping_type;
 	cuda_must(cu.MemHostAlloc(&pinned, opt.max, CU_MEMHOSTALLOC_PORTABLE), "cuMemHostAlloc");
 	st.pinned = pinned;
+	st.engine = !gdr_set_copy_options(st.b.buf.mh, &all);
 }
 
 int main(int argc, char **argv)

@@ -71,6 +71,22 @@ int gdri_cuda_dmabuf(const struct gdri_memory *memory, uint64_t addr, size_t siz
 /* The VMM chunk around addr: its range and an exported fd, the caller's, close-on-exec. */
 int gdri_cuda_export_chunk(uint64_t addr, uint64_t *base, size_t *size, int *fd);
 
+/*
+ * Copies by the GPU's copy engine, on a private stream that neither waits for the caller's streams
+ * nor breaks a capture of theirs. new: -ENOTSUP where [addr, addr + size) is not device memory.
+ */
+struct gdri_cuda_engine;
+int gdri_cuda_engine_new(uint64_t addr, size_t size, struct gdri_cuda_engine **engine);
+void gdri_cuda_engine_free(struct gdri_cuda_engine *engine);
+
+/*
+ * Copies and waits until all is there. False, with no text, where CUDA cannot be used in this thread
+ * at this time or the memory has been freed: nothing of the copy is under way then, and any part of
+ * it may have been done.
+ */
+bool gdri_cuda_engine_copy(struct gdri_cuda_engine *engine, bool to_device, void *host,
+			   uint64_t addr, size_t size);
+
 void gdri_cuda_after_fork(void);
 
 #endif

@@ -24,8 +24,6 @@
 #include "fence.h"
 #include "tune.h"
 
-#define MAX_THREADS 64
-
 struct job {
 	const struct gdri_copy_plan *plan;
 	uint8_t *map, *host;
@@ -45,7 +43,7 @@ struct gdri_copy_pool {
 	struct job job; /* written with active 0 and open false, read by those inside */
 	_Atomic size_t next; /* first byte that nobody has taken, from the page of job.map on */
 	unsigned int workers;
-	pthread_t thread[MAX_THREADS - 1];
+	pthread_t thread[GDRI_POOL_MAX_THREADS - 1];
 };
 
 /* Takes piece after piece until there is none. */
@@ -179,7 +177,7 @@ int gdri_copy_pool_new(struct gdri_copy_pool **out, unsigned int threads, int no
 	cpu_set_t cpus;
 	int err = 0;
 
-	if (threads < 2 || threads > MAX_THREADS)
+	if (threads < 2 || threads > GDRI_POOL_MAX_THREADS)
 		return -EINVAL;
 	pool = calloc(1, sizeof(*pool));
 	if (!pool)

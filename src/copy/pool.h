@@ -11,6 +11,8 @@
 
 #include "copy.h"
 
+#define GDRI_POOL_MAX_THREADS 64
+
 struct gdri_copy_pool;
 
 /*

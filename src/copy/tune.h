@@ -55,6 +55,15 @@ static const struct gdri_tune gdri_tune_to[] = {
 #define GDRI_POOL_MIN_FROM ((size_t)256 << 10)
 #define GDRI_POOL_MIN_TO   ((size_t)2 << 20)
 
+/*
+ * The copy engine, where the caller lets the library choose: reads from here on are faster by it
+ * into pageable memory (run C: 8 KiB 8.2 us by the mapping, 7.8 us by cuMemcpyDtoH, and the handing
+ * over costs some 2 us more; 16 KiB 16.3 and 8.5 us). Writes never are: 16 MiB from pageable memory
+ * 0.96 ms by the mapping, 1.03 ms by cuMemcpyHtoD.
+ */
+#define GDRI_ENGINE_MIN_FROM ((size_t)16 << 10)
+#define GDRI_ENGINE_MIN_TO   SIZE_MAX
+
 /* What one thread takes at a time: pages of the mapping, some 32 us of reading. */
 #define GDRI_POOL_PIECE ((size_t)32 << 10)
 
