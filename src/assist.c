@@ -143,7 +143,7 @@ static void large_to(const struct gdri_copy_plan *plan, void *map, const void *h
 
 	if (size >= a->engine_to && by_engine(a, true, map, (void *)(uintptr_t)host, size))
 		return;
-	if (a->pool)
+	if (a->pool && size >= GDRI_POOL_MIN_TO)
 		gdri_copy_pool_to(a->pool->workers, a->base, map, host, size);
 	else
 		gdri_copy_alone_to(a->base, map, host, size);
@@ -155,7 +155,7 @@ static void large_from(const struct gdri_copy_plan *plan, void *host, const void
 
 	if (size >= a->engine_from && by_engine(a, false, (char *)(uintptr_t)map, host, size))
 		return;
-	if (a->pool)
+	if (a->pool && size >= GDRI_POOL_MIN_FROM)
 		gdri_copy_pool_from(a->pool->workers, a->base, host, map, size);
 	else
 		gdri_copy_alone_from(a->base, host, map, size);

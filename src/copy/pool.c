@@ -128,7 +128,7 @@ void gdri_copy_pool_to(struct gdri_copy_pool *pool, const struct gdri_copy_plan 
 {
 	struct job job = { plan, map, (uint8_t *)(uintptr_t)host, size, false };
 
-	if (size < GDRI_POOL_MIN_TO || !run(pool, &job))
+	if (!run(pool, &job))
 		gdri_copy_alone_to(plan, map, host, size);
 }
 
@@ -137,7 +137,7 @@ void gdri_copy_pool_from(struct gdri_copy_pool *pool, const struct gdri_copy_pla
 {
 	struct job job = { plan, (uint8_t *)(uintptr_t)map, host, size, true };
 
-	if (size < GDRI_POOL_MIN_FROM || !run(pool, &job))
+	if (!run(pool, &job))
 		gdri_copy_alone_from(plan, host, map, size);
 }
 
