@@ -50,14 +50,14 @@ struct gdri_copy_pool {
 static void share(struct gdri_copy_pool *pool)
 {
 	const struct job *job = &pool->job;
-	size_t skip = (uintptr_t)job->map % GDRI_POOL_PIECE;
+	size_t piece = job->read ? GDRI_POOL_PIECE_FROM : GDRI_POOL_PIECE_TO;
+	size_t skip = (uintptr_t)job->map % piece;
 	bool any = false;
 
 	for (;;) {
-		size_t at = atomic_fetch_add_explicit(&pool->next, GDRI_POOL_PIECE,
-						      memory_order_relaxed);
+		size_t at = atomic_fetch_add_explicit(&pool->next, piece, memory_order_relaxed);
 		size_t from = at > skip ? at - skip : 0;
-		size_t to = at + GDRI_POOL_PIECE - skip;
+		size_t to = at + piece - skip;
 
 		if (from >= job->size)
 			break;
