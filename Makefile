@@ -52,9 +52,12 @@ all: lib tools
 GDRI_COPY_SRCS :=
 include src/copy/copy.mk
 
-LIB_SRCS := $(addprefix src/, gdrapi.c copies.c events.c ctx.c handle.c assist.c slots.c process.c error.c log.c \
-	env.c cuda.c backend/backends.c backend/probe.c backend/gdrdrv.c backend/dmabuf.c \
-	backend/vulkan.c backend/vulkan_device.c backend/host.c) $(GDRI_COPY_SRCS)
+LIB_SRCS := $(addprefix src/, gdrapi.c copies.c events.c ctx.c handle.c assist.c slots.c process.c \
+	error.c log.c env.c cuda.c backend/backends.c backend/probe.c backend/gdrdrv.c \
+	backend/gdrdrv_node.c backend/dmabuf.c backend/vulkan.c backend/vulkan_device.c \
+	backend/host.c nvml.c \
+	$(addprefix memory/, calls.c mem.c pages.c range.c region.c tags.c) \
+	$(addprefix cache/, cache.c calls.c evict.c lru.c miss.c pool.c)) $(GDRI_COPY_SRCS)
 
 LIB := $(O)/$(LIB_REAL)
 LIB_LINKS := $(O)/$(LIB_SONAME) $(O)/libgdrapi.so
@@ -91,7 +94,8 @@ $(LIB_STATIC): $(LIB_SRCS:%.c=$(O)/%.o)
 
 PERF_TOOLS :=
 SIM_LIBS :=
-include $(wildcard perf/perf.mk tests/sim/sim.mk tests/tests.mk tests/kernel/kernel.mk)
+include $(wildcard perf/perf.mk tests/sim/sim.mk tests/tests.mk tests/kernel/kernel.mk \
+	examples/examples.mk)
 
 .PHONY: tools sim
 tools: $(PERF_TOOLS)

@@ -170,12 +170,10 @@ static int enter(gdr_t g, gdr_mh_t h, struct gdri_ctx **ctx, struct gdri_handle 
 
 	if (rc)
 		return rc;
-	*handle = gdri_handle_lock(*ctx, h);
-	if (!*handle) {
+	rc = gdri_handle_lock(*ctx, h, handle);
+	if (rc)
 		gdri_ctx_put(*ctx);
-		return -EINVAL;
-	}
-	return 0;
+	return rc;
 }
 
 static void leave(struct gdri_ctx *ctx, struct gdri_handle *handle)

@@ -55,18 +55,22 @@ gdr_mh_t gdri_handle_publish(struct gdri_handle *handle)
 	return h;
 }
 
-struct gdri_handle *gdri_handle_lock(struct gdri_ctx *ctx, gdr_mh_t h)
+int gdri_handle_lock(struct gdri_ctx *ctx, gdr_mh_t h, struct gdri_handle **out)
 {
 	struct gdri_handle *handle = (struct gdri_handle *)gdri_slots_find(&gdri_handles, h.h);
 
 	if (handle) {
+		if (atomic_load_explicit(&handle->owner, memory_order_relaxed) !=
+		    gdri_process_tag())
+			return gdri_fail(EACCES, "the handle belongs to the parent process");
 		pthread_mutex_lock(&handle->lock);
-		if (gdri_slot_is(&handle->slot, h.h) && handle->ctx == ctx)
-			return handle;
+		if (gdri_slot_is(&handle->slot, h.h) && handle->ctx == ctx) {
+			*out = handle;
+			return 0;
+		}
 		pthread_mutex_unlock(&handle->lock);
 	}
-	gdri_fail(EINVAL, "0x%lx is no handle of this context", h.h);
-	return NULL;
+	return gdri_fail(EINVAL, "0x%lx is no handle of this context", h.h);
 }
 
 struct gdri_handle *gdri_handle_lock_any(gdr_mh_t h)

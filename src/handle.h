@@ -84,8 +84,8 @@ struct gdri_handle *gdri_handle_new(struct gdri_ctx *ctx, const struct gdri_pin 
 /* Publishes it and puts it on the context's list. */
 gdr_mh_t gdri_handle_publish(struct gdri_handle *handle);
 
-/* The handle h of ctx with its lock held, or NULL with the error text set (EINVAL). */
-struct gdri_handle *gdri_handle_lock(struct gdri_ctx *ctx, gdr_mh_t h);
+/* The handle h of ctx with its lock held: 0, -EINVAL, or -EACCES for the parent process's. */
+int gdri_handle_lock(struct gdri_ctx *ctx, gdr_mh_t h, struct gdri_handle **out);
 void gdri_handle_unlock(struct gdri_handle *handle);
 
 /* The same without a context: NULL for what is no handle, or not of this process; see copy_errno. */

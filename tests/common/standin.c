@@ -44,6 +44,7 @@ static struct standin_hooks hooks_of(void *lib)
 	h.set_fail = (__typeof__(h.set_fail))symbol(lib, "gdrsim_fail");
 	h.calls = (__typeof__(h.calls))symbol(lib, "gdrsim_calls");
 	h.fail_nth = (__typeof__(h.fail_nth))symbol(lib, "gdrsim_fail_nth");
+	h.failed = (__typeof__(h.failed))symbol(lib, "gdrsim_failed");
 	return h;
 }
 

@@ -61,6 +61,7 @@ struct standin_hooks {
 	void (*set_fail)(const char *spec);
 	unsigned long (*calls)(const char *name);
 	int (*fail_nth)(unsigned long n, int result);
+	const char *(*failed)(void);
 };
 extern struct standin_hooks cuda_hooks;
 extern unsigned long long (*standin_device_bytes)(int device);

@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -182,6 +183,42 @@ WRAP(int, close, int fd)
 	if (failed)
 		errno = EINTR;
 	return failed ? -1 : rc;
+}
+
+int __real_open(const char *path, int flags, ...);
+int __wrap_open(const char *path, int flags, ...);
+int __wrap_open(const char *path, int flags, ...)
+{
+	va_list ap;
+	int mode;
+
+	va_start(ap, flags);
+	mode = flags & O_CREAT ? va_arg(ap, int) : 0;
+	va_end(ap);
+	return fails("open", EMFILE) ? -1 : __real_open(path, flags, mode);
+}
+
+int __real_ioctl(int fd, unsigned long request, ...);
+int __wrap_ioctl(int fd, unsigned long request, ...);
+int __wrap_ioctl(int fd, unsigned long request, ...)
+{
+	va_list ap;
+	void *arg;
+
+	va_start(ap, request);
+	arg = va_arg(ap, void *);
+	va_end(ap);
+	return fails("ioctl", ENOMEM) ? -1 : __real_ioctl(fd, request, arg);
+}
+
+WRAP(int, poll, struct pollfd *fds, nfds_t count, int timeout)
+{
+	return fails("poll", ENOMEM) ? -1 : __real_poll(fds, count, timeout);
+}
+
+WRAP(void *, malloc, size_t size)
+{
+	return fails("malloc", ENOMEM) ? NULL : __real_malloc(size);
 }
 
 WRAP(void *, calloc, size_t count, size_t size)

@@ -38,8 +38,11 @@ static void names_and_generations(void)
 	ck_assert_ptr_null(gdri_slots_find(&table, gdri_slot_publish(b) ^ 1ULL << 32));
 	gdri_slot_retire(a);
 	ck_assert_ptr_null(gdri_slots_find(&table, name));
+	/* Nor by the generation that a retired object has. */
+	ck_assert_ptr_null(gdri_slots_find(&table, name + (1ULL << 32)));
 	gdri_slots_free(&table, a);
 	ck_assert_ptr_null(gdri_slots_find(&table, name));
+	ck_assert_ptr_null(gdri_slots_find(&table, name + (1ULL << 32)));
 
 	/* The index is used again, the name is not. */
 	again = gdri_slots_new(&table);
