@@ -556,7 +556,7 @@ static void ask_handle(struct model *m)
 		break;
 	default:
 		MUST(m, gdr_get_handle_attribute(g, h, (gdr_handle_attr_t)attr, null ? NULL : &value),
-		     there && !null && attr >= 1 && attr <= 5 ? 0 : EINVAL,
+		     there && !null && attr >= 1 && attr < GDR_HANDLE_ATTR_MAX ? 0 : EINVAL,
 		     "gdr_get_handle_attribute");
 		if (there && !null && attr == GDR_HANDLE_ATTR_BACKEND)
 			TRUE(m, value == (m->buffer[m->handle[i].buffer].kind == HOST ?
