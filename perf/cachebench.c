@@ -38,7 +38,8 @@ static const struct opt options[] = {
 static const struct tool tool = {
 	"gdrcopy_cachebench",
 	"Measures the registration cache: hits against pinning and mapping.",
-	"  A hit is one gdr_cache_get() and its gdr_cache_put(); the clock is read once before and\n"
+	"  A hit is one gdr_cache_get() and its gdr_cache_put(); the clock is read once before "
+	"and\n"
 	"  once after 1000 of them, and the median of those is shown. Pin, map, unmap and unpin\n"
 	"  are timed together, one by one; the median is shown, and how many times longer that is\n"
 	"  than a hit. Among many regions hits go to random ones; the regions are parts of one\n"
@@ -141,8 +142,9 @@ static double measure_threads(gdr_cache_t cache, uint64_t addr)
 
 static gdr_cache_t make_cache(gdr_t g, gdr_cache_validity_t validity)
 {
-	gdr_cache_options_t o = { .size = sizeof(o), .validity = validity,
-				  .max_bytes = UINT64_MAX, .whole_max = 1 };
+	gdr_cache_options_t o = {
+		.size = sizeof(o), .validity = validity, .max_bytes = UINT64_MAX, .whole_max = 1
+	};
 	gdr_cache_t cache;
 
 	if (gdr_cache_create(g, &o, &cache))
@@ -218,8 +220,10 @@ static void measure_growth(struct bench *b, struct json *j)
 	char why[256];
 	uint64_t addr;
 
-	if (mem_alloc(&mem, &b->gpu, MEM_HOST_ALLOC, (most + 1) * REGION, false, why, sizeof(why))) {
-		tool_note("no growth is measured: %zu bytes of host memory: %s", most * REGION, why);
+	if (mem_alloc(&mem, &b->gpu, MEM_HOST_ALLOC, (most + 1) * REGION, false, why,
+		      sizeof(why))) {
+		tool_note("no growth is measured: %zu bytes of host memory: %s", most * REGION,
+			  why);
 		return;
 	}
 	addr = ((uintptr_t)mem.host + REGION - 1) & ~(uint64_t)(REGION - 1);
@@ -228,7 +232,9 @@ static void measure_growth(struct bench *b, struct json *j)
 		json_array(j, "growth");
 	else
 		printf("\n   regions    hit, ns   of 10   a load among as many lines, ns\n");
-	for (size_t n = most < 10 ? most : 10; n; n = n * 10 <= most ? n * 10 : n < most ? most : 0) {
+	for (size_t n = most < 10 ? most : 10; n; n = n * 10 <= most ? n * 10
+						      : n < most     ? most
+								     : 0) {
 		double ns, load;
 
 		progress_show("regions", n);
@@ -291,7 +297,8 @@ int main(int argc, char **argv)
 	} else {
 		printf("\nhit, notified            %10.1f ns\n"
 		       "hit, tag check           %10.1f ns\n"
-		       "pin, map, unmap, unpin   %10.1f ns: %.0f times the notified hit, %.0f times "
+		       "pin, map, unmap, unpin   %10.1f ns: %.0f times the notified hit, %.0f "
+		       "times "
 		       "the other\n",
 		       plain, tagged, pin, pin / plain, pin / tagged);
 		if (opt.threads > 1)

@@ -114,7 +114,6 @@ int gdri_cuda_alloc(struct gdri_allocation *allocation, enum gdri_allocation_kin
 int gdri_cuda_import(struct gdri_allocation *allocation, int device, int fd, size_t size);
 
 int gdri_cuda_free(struct gdri_allocation *allocation);
-
 /*
  * Copies by the GPU's copy engine, on a private stream that neither waits for the caller's streams
  * nor breaks a capture of theirs. new: -ENOTSUP where [addr, addr + size) is not device memory.

@@ -10,10 +10,10 @@
 #include "abi/nvml.h"
 #include "error.h"
 
-#define NVML_CALLS(X) \
-	X(nvmlInit_v2) \
+#define NVML_CALLS(X)                       \
+	X(nvmlInit_v2)                      \
 	X(nvmlDeviceGetHandleByPciBusId_v2) \
-	X(nvmlDeviceGetBAR1MemoryInfo) \
+	X(nvmlDeviceGetBAR1MemoryInfo)      \
 	X(nvmlErrorString)
 
 /* Filled and initialised once, under lock; never closed: NVML may have threads of its own. */
@@ -43,10 +43,10 @@ static int load_locked(void)
 	lib = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
 	if (!lib)
 		return gdri_fail(ENOTSUP, "BAR1 cannot be asked about without NVML: %s", dlerror());
-#define X(name) \
-	nvml.name = (__typeof__(nvml.name))dlsym(lib, #name); \
-	if (!nvml.name) { \
-		dlclose(lib); \
+#define X(name)                                                               \
+	nvml.name = (__typeof__(nvml.name))dlsym(lib, #name);                 \
+	if (!nvml.name) {                                                     \
+		dlclose(lib);                                                 \
 		return gdri_fail(ENOTSUP, "libnvidia-ml.so.1 has no " #name); \
 	}
 	NVML_CALLS(X)

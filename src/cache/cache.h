@@ -38,7 +38,7 @@ struct gdri_cache;
 struct gdri_entry_rest {
 	struct gdri_region region;
 	struct gdri_entry *entry;
-	struct gdri_lru_node lru;      /* while LIVE; under the lock */
+	struct gdri_lru_node lru; /* while LIVE; under the lock */
 	struct gdri_entry_rest *aside; /* while eviction passes it over; under the lock */
 };
 
@@ -47,7 +47,7 @@ struct gdri_entry {
 	struct gdri_slot slot;
 
 	/* Set before the entry becomes LIVE, constant until it is released; but state and stamp. */
-	uint32_t pages;	 /* GPU pages from start on */
+	uint32_t pages; /* GPU pages from start on */
 	_Atomic uint64_t state;
 	_Atomic uint64_t stamp; /* gdri_lru_now() of the last put */
 	uint64_t start;
@@ -68,18 +68,18 @@ struct gdri_cache {
 	uint32_t validity;
 	size_t whole_max;
 	uint64_t max_regions; /* UINT64_MAX: no limit */
-	bool limit_by_bar;    /* max_bytes follows the BARs of the GPUs seen */
+	bool limit_by_bar; /* max_bytes follows the BARs of the GPUs seen */
 
-	struct gdri_pages pages;   /* read without the lock */
-	struct gdri_pool entries;  /* found in without the lock, changed with it */
+	struct gdri_pages pages; /* read without the lock */
+	struct gdri_pool entries; /* found in without the lock, changed with it */
 
 	struct {
 		_Alignas(64) _Atomic uint64_t hits;
 	} shard[GDRI_CACHE_SHARDS];
 
 	pthread_mutex_t lock; /* guards what follows and every change of pages */
-	struct gdri_lru lru;  /* the LIVE entries */
-	size_t detached;      /* entries not LIVE any more that still have users */
+	struct gdri_lru lru; /* the LIVE entries */
+	size_t detached; /* entries not LIVE any more that still have users */
 	uint64_t bytes, max_bytes;
 	uint64_t devices_seen; /* a bit per ordinal, for max_bytes */
 	uint64_t misses, evictions, invalidations;

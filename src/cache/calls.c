@@ -26,8 +26,7 @@ static __attribute__((cold, noinline)) int fail_cache(gdr_cache_t c)
 
 static inline int find_cache(gdr_cache_t c, struct gdri_cache **out)
 {
-	struct gdri_cache *cache =
-		(struct gdri_cache *)gdri_slots_find(&gdri_caches, (uintptr_t)c);
+	struct gdri_cache *cache = (struct gdri_cache *)gdri_slots_find(&gdri_caches, (uintptr_t)c);
 
 	if (__builtin_expect(!cache || atomic_load_explicit(&cache->owner, memory_order_relaxed) !=
 					       gdri_process_tag(),

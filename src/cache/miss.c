@@ -74,8 +74,8 @@ static void join_locked(struct gdri_cache *cache, uint64_t *low, uint64_t *high)
 }
 
 /* Pins and maps; while there is no room, evicts what is idle and tries again. */
-static int open_region(struct gdri_cache *cache, struct gdri_entry *e,
-		       const struct gdri_memory *m, uint64_t low, uint64_t high)
+static int open_region(struct gdri_cache *cache, struct gdri_entry *e, const struct gdri_memory *m,
+		       uint64_t low, uint64_t high)
 {
 	uint32_t flags = cache->validity == GDR_CACHE_CHECK_TAG ? GDRI_REGION_TAGGED : 0;
 	struct gdri_region *r = &e->rest->region;
@@ -87,10 +87,10 @@ static int open_region(struct gdri_cache *cache, struct gdri_entry *e,
 	} while (rc == -ENOMEM && gdri_cache_evict_locked(cache, m->device, high - low));
 	if (rc || cache->validity != GDR_CACHE_CHECK_CALLBACK)
 		return rc;
-	if (r->pin.persistent ||
-	    r->pin.backend->callback_flag == gdri_default_callback_flag)
-		rc = gdri_fail(ENOTSUP, "a pin of the %s backend is not revoked when its memory is "
-					"freed, so that there is no callback flag to look at",
+	if (r->pin.persistent || r->pin.backend->callback_flag == gdri_default_callback_flag)
+		rc = gdri_fail(ENOTSUP,
+			       "a pin of the %s backend is not revoked when its memory is "
+			       "freed, so that there is no callback flag to look at",
 			       r->pin.backend->name);
 	if (rc)
 		gdri_region_close(r);

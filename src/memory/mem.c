@@ -81,8 +81,10 @@ int gdri_mem_alloc(struct gdri_ctx *ctx, int device, size_t size, uint32_t flags
 	if (rc)
 		return rc;
 	if (flags & GDR_MEM_CACHED && kind != GDRI_ALLOCATION_HOST)
-		return gdri_fail(ENOTSUP, "GPU %d has its own memory, whose mapping is not cached: "
-					  "GDR_MEM_CACHED is for integrated GPUs", device);
+		return gdri_fail(ENOTSUP,
+				 "GPU %d has its own memory, whose mapping is not cached: "
+				 "GDR_MEM_CACHED is for integrated GPUs",
+				 device);
 	block = calloc(1, sizeof(*block));
 	if (!block)
 		return gdri_fail(ENOMEM, "no memory for an allocation");

@@ -19,7 +19,7 @@ struct shared {
 	struct gdri_region region;
 	struct gdri_ctx *ctx;
 	size_t handles; /* that borrow it; under the lock of the ranges, as is what follows */
-	bool listed;	/* in the table: found by later maps */
+	bool listed; /* in the table: found by later maps */
 };
 
 void gdri_ranges_init_lock(struct gdri_ranges *ranges)
@@ -167,8 +167,8 @@ err_free:
 	return rc;
 }
 
-int gdri_range_map(struct gdri_ctx *ctx, uint64_t addr, size_t size, uint32_t flags,
-		   void **cpu_ptr, gdr_mh_t *handle)
+int gdri_range_map(struct gdri_ctx *ctx, uint64_t addr, size_t size, uint32_t flags, void **cpu_ptr,
+		   gdr_mh_t *handle)
 {
 	bool read_only = flags & GDR_MAP_RANGE_READ_ONLY;
 	struct gdri_ranges *ranges = &ctx->ranges;
@@ -183,10 +183,9 @@ int gdri_range_map(struct gdri_ctx *ctx, uint64_t addr, size_t size, uint32_t fl
 	if (!rc) {
 		s = find_locked(pages, addr, size);
 		if (!s)
-			rc = open_locked(ctx, pages, addr, size,
-					 GDRI_REGION_TAGGED |
-						 (read_only ? GDRI_REGION_READ_ONLY : 0),
-					 &s);
+			rc = open_locked(
+				ctx, pages, addr, size,
+				GDRI_REGION_TAGGED | (read_only ? GDRI_REGION_READ_ONLY : 0), &s);
 		if (!rc)
 			s->handles++;
 	}

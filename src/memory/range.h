@@ -28,8 +28,8 @@ void gdri_ranges_init_lock(struct gdri_ranges *ranges);
 void gdri_ranges_destroy(struct gdri_ranges *ranges);
 
 /* See gdr_map_range(); the range has been checked. Returns 0 or -errno. */
-int gdri_range_map(struct gdri_ctx *ctx, uint64_t addr, size_t size, uint32_t flags,
-		   void **cpu_ptr, gdr_mh_t *handle);
+int gdri_range_map(struct gdri_ctx *ctx, uint64_t addr, size_t size, uint32_t flags, void **cpu_ptr,
+		   gdr_mh_t *handle);
 
 /* 0, or -EINVAL where the handle is not one of gdri_range_map(). */
 int gdri_range_unmap(struct gdri_ctx *ctx, gdr_mh_t handle);

@@ -74,8 +74,7 @@ static int lent_map(struct gdri_pin *pin, gdr_mapping_type_t wish)
 		return rc;
 	pin->map = gdri_region_pointer(loan->region, pin->va);
 	pin->copy_start = start > whole->copy_start ? start : whole->copy_start;
-	pin->copy_end = start + loan->size < whole->copy_end ? start + loan->size :
-							       whole->copy_end;
+	pin->copy_end = start + loan->size < whole->copy_end ? start + loan->size : whole->copy_end;
 	if (pin->copy_end < pin->copy_start)
 		pin->copy_end = pin->copy_start;
 	return 0;

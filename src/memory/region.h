@@ -26,10 +26,10 @@ struct gdri_late_tag {
 
 struct gdri_region {
 	/* Set by gdri_region_open(), constant until gdri_region_close(). */
-	struct gdri_pin pin;	/* mapped; pin.va and pin.mapped_size: whole GPU pages */
-	uint64_t low, high;	/* as asked for, not rounded */
+	struct gdri_pin pin; /* mapped; pin.va and pin.mapped_size: whole GPU pages */
+	uint64_t low, high; /* as asked for, not rounded */
 	bool read_only;
-	size_t tag_count;	/* 0: not tagged */
+	size_t tag_count; /* 0: not tagged */
 	struct gdri_cuda_tag *tags; /* in order of address; cover [low, high) save for gaps */
 	struct gdri_backend lent; /* the operations of handles that borrow the mapping */
 
@@ -41,13 +41,13 @@ struct gdri_region {
 
 enum gdri_region_flags {
 	GDRI_REGION_READ_ONLY = 1, /* enforced by page protection */
-	GDRI_REGION_TAGGED = 2	   /* keep tags; without them the region is never proven */
+	GDRI_REGION_TAGGED = 2 /* keep tags; without them the region is never proven */
 };
 
 enum gdri_proof {
-	GDRI_PROVEN,  /* every byte is the memory that was pinned */
+	GDRI_PROVEN, /* every byte is the memory that was pinned */
 	GDRI_UNKNOWN, /* some byte belongs to an allocation without a tag */
-	GDRI_STALE    /* some byte is another allocation's by now, or nobody's */
+	GDRI_STALE /* some byte is another allocation's by now, or nobody's */
 };
 
 /*

@@ -23,7 +23,8 @@ static int round_trip(gdr_mh_t mh, void *cpu, CUdeviceptr dptr, size_t n)
 	       memcmp(a, b, n);
 	pattern(a, n, 2);
 	bad |= (cu.MemcpyHtoD(dptr, a, n) || cu.CtxSynchronize() ||
-		gdr_copy_from_mapping(mh, b, cpu, n) || memcmp(a, b, n)) << 1;
+		gdr_copy_from_mapping(mh, b, cpu, n) || memcmp(a, b, n))
+	       << 1;
 	free(a);
 	free(b);
 	return bad;
@@ -69,7 +70,8 @@ static void ranges(void)
 	if (vmm_alloc(&v, 8 << 20, 4, true))
 		return;
 	for (size_t i = 0; i < 20; i++) {
-		size_t offset = i * 300007, size = v.size - offset < 500000 ? v.size - offset : 500000;
+		size_t offset = i * 300007,
+		       size = v.size - offset < 500000 ? v.size - offset : 500000;
 
 		OK(gdr_map_range(test_g, v.ptr + offset, size, 0, &cpu[i], &mh[i]));
 		EXPECT(!round_trip(mh[i], cpu[i], v.ptr + offset, size), "range %zu", i);
@@ -169,9 +171,14 @@ static void bar_info(void)
 
 static int send_fd(int socket, int fd, size_t size)
 {
-	union { struct cmsghdr head; char room[CMSG_SPACE(sizeof(int))]; } control = { 0 };
+	union {
+		struct cmsghdr head;
+		char room[CMSG_SPACE(sizeof(int))];
+	} control = { 0 };
 	struct iovec iov = { &size, sizeof(size) };
-	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control,
+	struct msghdr msg = { .msg_iov = &iov,
+			      .msg_iovlen = 1,
+			      .msg_control = &control,
 			      .msg_controllen = sizeof(control) };
 
 	control.head.cmsg_level = SOL_SOCKET;
@@ -183,9 +190,14 @@ static int send_fd(int socket, int fd, size_t size)
 
 static int receive_fd(int socket, size_t *size)
 {
-	union { struct cmsghdr head; char room[CMSG_SPACE(sizeof(int))]; } control;
+	union {
+		struct cmsghdr head;
+		char room[CMSG_SPACE(sizeof(int))];
+	} control;
 	struct iovec iov = { size, sizeof(*size) };
-	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control,
+	struct msghdr msg = { .msg_iov = &iov,
+			      .msg_iovlen = 1,
+			      .msg_control = &control,
 			      .msg_controllen = sizeof(control) };
 	int fd = -1;
 

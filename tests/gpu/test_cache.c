@@ -112,7 +112,8 @@ static void reallocated_with(gdr_cache_validity_t validity)
 	EXPECT(cache, "no cache");
 	CU(cu.MemAddressReserve(&base, 8 << 20, 0, 0, 0));
 	for (unsigned int i = 0; i < 4; i++) {
-		t[i] = (struct thread){ .cache = cache, .notify = validity == GDR_CACHE_NOTIFIED,
+		t[i] = (struct thread){ .cache = cache,
+					.notify = validity == GDR_CACHE_NOTIFIED,
 					.at = base + (i * 2 << 20) };
 		EXPECT(!pthread_create(&t[i].id, NULL, run_thread, &t[i]), "no thread");
 	}

@@ -18,13 +18,18 @@
 #include "abi/cuda.h"
 #include "gdrapi.h"
 
-#define SIM_CALLS(X) \
-	X(cuInit) X(cuDeviceGet) X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease_v2) \
-	X(cuCtxSetCurrent) X(cuCtxGetCurrent) X(cuMemAlloc_v2) X(cuMemFree_v2) X(cuMemHostAlloc) \
-	X(cuMemFreeHost) X(cuMemHostGetDevicePointer_v2) X(cuMemcpyHtoD_v2) X(cuMemcpyDtoH_v2) \
-	X(cuMemCreate) X(cuMemRelease) X(cuMemAddressReserve) X(cuMemAddressFree) X(cuMemMap) \
-	X(cuMemUnmap) X(cuMemSetAccess) X(cuMemExportToShareableHandle) \
-	X(cuMemImportFromShareableHandle) X(cuMemGetAddressRange_v2) X(cuPointerGetAttribute)
+#define SIM_CALLS(X)                                                                               \
+	X(cuInit)                                                                                  \
+	X(cuDeviceGet) X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease_v2)                 \
+		X(cuCtxSetCurrent) X(cuCtxGetCurrent) X(cuMemAlloc_v2) X(cuMemFree_v2)             \
+			X(cuMemHostAlloc) X(cuMemFreeHost) X(cuMemHostGetDevicePointer_v2)         \
+				X(cuMemcpyHtoD_v2) X(cuMemcpyDtoH_v2) X(cuMemCreate)               \
+					X(cuMemRelease) X(cuMemAddressReserve) X(cuMemAddressFree) \
+						X(cuMemMap) X(cuMemUnmap) X(cuMemSetAccess)        \
+							X(cuMemExportToShareableHandle) X(         \
+								cuMemImportFromShareableHandle)    \
+								X(cuMemGetAddressRange_v2)         \
+									X(cuPointerGetAttribute)
 
 __attribute__((unused)) static struct {
 #define X(name) __typeof__(&(name)) name;
@@ -36,16 +41,16 @@ __attribute__((unused)) static struct {
 	CUcontext ctx;
 } sim;
 
-#define OK(call) \
-	do { \
-		int err_ = (call); \
+#define OK(call)                                                                         \
+	do {                                                                             \
+		int err_ = (call);                                                       \
 		ck_assert_msg(!err_, "%s: errno %d: %s", #call, err_, gdr_last_error()); \
 	} while (0)
-#define FAILS(err, call) \
-	do { \
-		int err_ = (call); \
+#define FAILS(err, call)                                                                          \
+	do {                                                                                      \
+		int err_ = (call);                                                                \
 		ck_assert_msg(err_ == (err), "%s: errno %d instead of %s: %s", #call, err_, #err, \
-			      gdr_last_error()); \
+			      gdr_last_error());                                                  \
 	} while (0)
 #define CU(call) ck_assert_int_eq((call), CUDA_SUCCESS)
 
@@ -56,7 +61,7 @@ __attribute__((unused)) static void sim_load(void)
 	void *lib = dlopen("libcuda.so.1", RTLD_NOW);
 
 	ck_assert_msg(lib != NULL, "%s", dlerror());
-#define X(name) \
+#define X(name)                                             \
 	sim.name = (__typeof__(sim.name))dlsym(lib, #name); \
 	ck_assert_ptr_nonnull(sim.name);
 	SIM_CALLS(X)

@@ -29,7 +29,9 @@ static void teardown(void)
 static gdr_cache_t new_cache(gdr_cache_validity_t validity, uint64_t max_bytes,
 			     uint64_t max_regions)
 {
-	gdr_cache_options_t o = { .size = sizeof(o), .validity = validity, .max_bytes = max_bytes,
+	gdr_cache_options_t o = { .size = sizeof(o),
+				  .validity = validity,
+				  .max_bytes = max_bytes,
 				  .max_regions = max_regions };
 	gdr_cache_t cache;
 
@@ -135,8 +137,10 @@ END_TEST
 
 START_TEST(test_errors)
 {
-	struct { gdr_cache_options_t o; uint64_t newer; } future = {
-		.o = { .size = sizeof(future) }, .newer = 0 };
+	struct {
+		gdr_cache_options_t o;
+		uint64_t newer;
+	} future = { .o = { .size = sizeof(future) }, .newer = 0 };
 	gdr_cache_options_t o = { .size = sizeof(o) };
 	gdr_cache_stats_t s = { .size = 8 };
 	gdr_cache_t cache, none = NULL;
@@ -470,7 +474,8 @@ static void *hammer(void *arg)
 				continue;
 			}
 			bad += gdr_copy_to_mapping(r.handle, r.cpu_ptr, &value, 8) != 0;
-			bad += gdr_copy_from_mapping(r.handle, &seen, r.cpu_ptr, 8) || seen != value;
+			bad += gdr_copy_from_mapping(r.handle, &seen, r.cpu_ptr, 8) ||
+			       seen != value;
 			bad += gdr_cache_put(common_cache, &r) != 0;
 		} else {
 			bad += gdr_cache_invalidate(common_cache, addr, 1) != 0;

@@ -194,8 +194,9 @@ static struct model_region *model_get(struct world *w, int first, int last)
 			model_kill(w, r);
 	}
 	r = calloc(1, sizeof(*r));
-	*r = (struct model_region){ .first = low, .last = high, .refs = 1, .live = true,
-				    .stamp = ++w->clock };
+	*r = (struct model_region){
+		.first = low, .last = high, .refs = 1, .live = true, .stamp = ++w->clock
+	};
 	memcpy(r->generation, w->generation, sizeof(r->generation));
 	r->next = w->regions;
 	w->regions = r;
@@ -318,9 +319,11 @@ static void do_reallocate(struct world *w)
 
 static void run_world(struct world *w, gdr_cache_validity_t validity, unsigned int count)
 {
-	gdr_cache_options_t o = { .size = sizeof(o), .validity = validity,
+	gdr_cache_options_t o = { .size = sizeof(o),
+				  .validity = validity,
 				  .max_bytes = w->max_units ? w->max_units * w->unit : UINT64_MAX,
-				  .max_regions = w->max_regions, .whole_max = 1 };
+				  .max_regions = w->max_regions,
+				  .whole_max = 1 };
 
 	w->tags = validity == GDR_CACHE_CHECK_TAG;
 	OK(gdr_cache_create(w->g, &o, &w->cache));
@@ -387,7 +390,10 @@ START_TEST(test_by_count)
 	g = open_any();
 	for (unsigned int i = 0; i < 4; i++) {
 		CU(sim.cuMemHostAlloc(&memory[i], (UNITS + 1) * PAGE, 0));
-		w[i] = (struct world){ .g = g, .unit = PAGE, .host = true, .max_regions = 6 + i * 4,
+		w[i] = (struct world){ .g = g,
+				       .unit = PAGE,
+				       .host = true,
+				       .max_regions = 6 + i * 4,
 				       .random = 0x9e3779b97f4a7c15 * (i + 1) + i % 2 };
 		w[i].base = ((uintptr_t)memory[i] + PAGE - 1) & ~(uint64_t)(PAGE - 1);
 	}

@@ -154,10 +154,17 @@ END_TEST
 /* Each call of CUDA fails once: no leak, an error, and the next allocation is good. */
 START_TEST(test_failing_calls)
 {
-	static const char *const names[] = { "cuInit", "cuDeviceGetCount", "cuDeviceGet",
-		"cuDevicePrimaryCtxRetain", "cuCtxPushCurrent", "cuMemGetAllocationGranularity",
-		"cuMemCreate", "cuMemAddressReserve", "cuMemMap", "cuMemSetAccess",
-		"cuMemExportToShareableHandle" };
+	static const char *const names[] = { "cuInit",
+					     "cuDeviceGetCount",
+					     "cuDeviceGet",
+					     "cuDevicePrimaryCtxRetain",
+					     "cuCtxPushCurrent",
+					     "cuMemGetAllocationGranularity",
+					     "cuMemCreate",
+					     "cuMemAddressReserve",
+					     "cuMemMap",
+					     "cuMemSetAccess",
+					     "cuMemExportToShareableHandle" };
 	gdr_t g = open_any();
 	gdr_mem_t mem;
 
@@ -194,9 +201,14 @@ END_TEST
 
 static void send_fd(int socket, int fd, size_t size)
 {
-	union { struct cmsghdr head; char room[CMSG_SPACE(sizeof(int))]; } control = { 0 };
+	union {
+		struct cmsghdr head;
+		char room[CMSG_SPACE(sizeof(int))];
+	} control = { 0 };
 	struct iovec iov = { &size, sizeof(size) };
-	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control,
+	struct msghdr msg = { .msg_iov = &iov,
+			      .msg_iovlen = 1,
+			      .msg_control = &control,
 			      .msg_controllen = sizeof(control) };
 
 	control.head.cmsg_level = SOL_SOCKET;
@@ -208,9 +220,14 @@ static void send_fd(int socket, int fd, size_t size)
 
 static int receive_fd(int socket, size_t *size)
 {
-	union { struct cmsghdr head; char room[CMSG_SPACE(sizeof(int))]; } control;
+	union {
+		struct cmsghdr head;
+		char room[CMSG_SPACE(sizeof(int))];
+	} control;
 	struct iovec iov = { size, sizeof(*size) };
-	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control,
+	struct msghdr msg = { .msg_iov = &iov,
+			      .msg_iovlen = 1,
+			      .msg_control = &control,
 			      .msg_controllen = sizeof(control) };
 	int fd = -1;
 
@@ -247,8 +264,8 @@ static int importer(int socket)
 	sim_start();
 	if (sim.cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)fd,
 					       CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) ||
-	    sim.cuMemAddressReserve(&ptr, size, 0, 0, 0) ||
-	    sim.cuMemMap(ptr, size, 0, handle, 0) || sim.cuMemSetAccess(ptr, size, &access, 1))
+	    sim.cuMemAddressReserve(&ptr, size, 0, 0, 0) || sim.cuMemMap(ptr, size, 0, handle, 0) ||
+	    sim.cuMemSetAccess(ptr, size, &access, 1))
 		return 5;
 	close(fd);
 	if (gdr_map_range(g, ptr + 8192, 8, 0, &cpu, &mh))

@@ -359,7 +359,8 @@ static void *map_and_unmap(void *arg)
 		x = x * 1103515245 + 12345;
 		/* each thread has words of its own */
 		offset = ((x >> 8) % (4 * CHUNK / 64 - 1)) * 64 + (uintptr_t)arg * 8;
-		if (gdr_map_range(g, shared_memory + offset, 8 + (x >> 4) % (4 * CHUNK - offset - 8),
+		if (gdr_map_range(g, shared_memory + offset,
+				  8 + (x >> 4) % (4 * CHUNK - offset - 8),
 				  x & 1 << 20 ? GDR_MAP_RANGE_READ_ONLY : 0, &cpu, &mh)) {
 			bad++;
 			continue;
