@@ -869,14 +869,8 @@ struct gdri_cuda_engine {
 	CUstream stream;
 	CUdevice retained; /* primary context to give back, or -1 */
 	uint64_t known;	   /* an address of the memory, */
-	unsigned long long buffer_id; /* and what it was when the engine was made */
+	uint64_t buffer_id; /* and what it was when the engine was made */
 };
-
-static CUresult buffer_id(uint64_t addr, unsigned long long *id)
-{
-	*id = 0;
-	return cu.cuPointerGetAttribute(id, CU_POINTER_ATTRIBUTE_BUFFER_ID, addr);
-}
 
 static int choose_context(struct gdri_cuda_engine *e, void *context, int device)
 {
@@ -945,11 +939,10 @@ bool gdri_cuda_engine_copy(struct gdri_cuda_engine *e, bool to_device, void *hos
 {
 	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	bool mode_changed = false;
-	unsigned long long id;
 	CUcontext ctx;
 	CUresult r;
 
-	if (buffer_id(e->known, &id) || id != e->buffer_id)
+	if (!gdri_cuda_tag_holds(e->known, e->buffer_id))
 		return false;
 	if (cu.cuThreadExchangeStreamCaptureMode)
 		mode_changed = !cu.cuThreadExchangeStreamCaptureMode(&mode);
@@ -971,13 +964,12 @@ bool gdri_cuda_engine_copy(struct gdri_cuda_engine *e, bool to_device, void *hos
 
 void gdri_cuda_engine_free(struct gdri_cuda_engine *e)
 {
-	unsigned long long id;
 	CUcontext ctx;
 
 	if (!e)
 		return;
 	/* A context that went with its memory took the stream along. */
-	if ((e->retained >= 0 || (!buffer_id(e->known, &id) && id == e->buffer_id)) &&
+	if ((e->retained >= 0 || gdri_cuda_tag_holds(e->known, e->buffer_id)) &&
 	    !cu.cuCtxPushCurrent_v2(e->ctx)) {
 		cu.cuStreamDestroy_v2(e->stream);
 		cu.cuCtxPopCurrent_v2(&ctx);
