@@ -52,10 +52,10 @@ all: lib tools
 GDRI_COPY_SRCS :=
 include src/copy/copy.mk
 
-LIB_SRCS := $(addprefix src/, gdrapi.c copies.c events.c ctx.c handle.c slots.c process.c error.c \
-	log.c env.c cuda.c backend/backends.c backend/probe.c backend/gdrdrv.c \
-	backend/gdrdrv_node.c backend/dmabuf.c backend/vulkan.c backend/vulkan_device.c \
-	backend/host.c nvml.c \
+LIB_SRCS := $(addprefix src/, gdrapi.c copies.c assist.c events.c ctx.c handle.c slots.c process.c \
+	error.c log.c env.c cuda.c nvml.c \
+	$(addprefix backend/, backends.c probe.c gdrdrv.c gdrdrv_node.c dmabuf.c vulkan.c \
+		vulkan_device.c host.c) \
 	$(addprefix memory/, calls.c mem.c pages.c range.c region.c tags.c) \
 	$(addprefix cache/, cache.c calls.c evict.c lru.c miss.c pool.c)) $(GDRI_COPY_SRCS)
 

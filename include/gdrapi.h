@@ -348,6 +348,10 @@ typedef enum gdr_handle_attr {
 	GDR_HANDLE_ATTR_PERSISTENT = 3,	  /**< 1: the mapping outlives the free of its memory */
 	GDR_HANDLE_ATTR_SYNC_MEMOPS = 4,  /**< 1: SYNC_MEMOPS is in force; see gdr_pin_buffer() */
 	GDR_HANDLE_ATTR_MAPPING_TYPE = 5, /**< the type a default map has; a gdr_mapping_type_t */
+	/** Copies done by the copy engine, and those that came back to the mapping, since
+	 *  gdr_set_copy_options(). */
+	GDR_HANDLE_ATTR_ENGINE_COPIES = 6,
+	GDR_HANDLE_ATTR_ENGINE_FALLBACKS = 7,
 	GDR_HANDLE_ATTR_MAX
 } gdr_handle_attr_t;
 
@@ -405,6 +409,48 @@ int gdr_copyv_to_mapping(gdr_mh_t handle, const gdr_copy_seg_t *seg, size_t coun
 /** The same out of the mapping: loads of many pieces are in flight together. */
 int gdr_copyv_from_mapping(gdr_mh_t handle, const gdr_copy_seg_t *seg, size_t count,
 			   uint32_t flags);
+
+/** For a threshold of gdr_copy_options_t: the size that measurements speak for. */
+#define GDR_COPY_ENGINE_AUTO ((size_t)-1)
+
+/** Who helps with large copies on one handle. Zeroes are the defaults: nobody. */
+typedef struct gdr_copy_options {
+	size_t size; /**< sizeof(gdr_copy_options_t) */
+	/** Threads of one copy, the caller's among them: 2 to 64; 1: the caller alone; 0: what
+	 *  GDRCOPY_COPY_THREADS says, else the caller alone. The others wait in a pool, on CPUs of
+	 *  the GPU's NUMA node where the system tells which, shared by all handles with the same
+	 *  number and node. There are none unless they have been asked for. */
+	uint32_t threads;
+	uint32_t flags; /**< 0 */
+	/** gdr_copy_from_mapping() of this many bytes and more goes through the GPU's copy engine;
+	 *  0: never; GDR_COPY_ENGINE_AUTO: from where it is faster into pageable memory. */
+	size_t engine_read_min;
+	/** The same for gdr_copy_to_mapping(). AUTO is never: measured from pageable memory, the
+	 *  mapping is faster at every size. From pinned memory the engine wins at some 512 KiB. */
+	size_t engine_write_min;
+} gdr_copy_options_t;
+
+/**
+ * Lets threads or the copy engine help with large copies on this handle, from now on and over its
+ * further mappings until the unpin; replaces what was set before. NULL: the defaults. Not while
+ * another thread copies on the handle.
+ *
+ * The order of the copies stays what it is, and so do the vectored copies and those of 4 or 8
+ * aligned bytes, which nobody helps with. The copy engine moves bytes, not words: do not let it
+ * write where the GPU polls for a word meanwhile. It uses CUDA on a stream of its own, in the
+ * context of the memory (for VMM memory in the device's primary one, which stays retained). Where
+ * CUDA cannot be used, in a host function of a stream for one, or the memory has been freed, the
+ * copy goes through the mapping as if nothing had been set;
+ * GDR_HANDLE_ATTR_ENGINE_COPIES and _FALLBACKS count.
+ *
+ * A forked child has none of the threads; it cannot use its parent's handles (EACCES), and makes
+ * threads of its own for its own handles.
+ *
+ * @return 0; EINVAL (handle, size, flags, threads, unknown bytes not 0); ENOTSUP (the copy engine for
+ *         memory that is not the GPU's); ENOMEM; EAGAIN (no more threads); ENODEV or EIO (CUDA);
+ *         EACCES. After a failure, all is as before.
+ */
+int gdr_set_copy_options(gdr_mh_t handle, const gdr_copy_options_t *options);
 
 /** What a fence is for. */
 typedef enum gdr_fence_use {

@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -55,7 +56,12 @@
 	X(cuMemFree_v2, true) \
 	X(cuMemHostAlloc, true) \
 	X(cuMemFreeHost, true) \
-	X(cuMemHostGetDevicePointer_v2, true)
+	X(cuMemHostGetDevicePointer_v2, true) \
+	X(cuStreamCreate, false) \
+	X(cuStreamDestroy_v2, false) \
+	X(cuStreamSynchronize, false) \
+	X(cuMemcpyHtoDAsync_v2, false) \
+	X(cuMemcpyDtoHAsync_v2, false)
 
 /*
  * Filled under load_lock, then loaded is set with release order: whoever has seen it may read the
@@ -850,4 +856,125 @@ int gdri_cuda_free(struct gdri_allocation *a)
 	if (!cu.cuDeviceGet(&dev, a->device))
 		cu.cuDevicePrimaryCtxRelease_v2(dev);
 	return rc;
+}
+
+/* ---- the copy engine --------------------------------------------------------------------------- */
+
+/*
+ * The context is the allocation's own; for VMM memory, which has none, the device's primary one,
+ * retained as long as the engine lives: one that was merely current could be destroyed meanwhile.
+ */
+struct gdri_cuda_engine {
+	CUcontext ctx;
+	CUstream stream;
+	CUdevice retained; /* primary context to give back, or -1 */
+	uint64_t known;	   /* an address of the memory, */
+	uint64_t buffer_id; /* and what it was when the engine was made */
+};
+
+static int choose_context(struct gdri_cuda_engine *e, void *context, int device)
+{
+	CUdevice dev;
+	CUresult r;
+
+	e->ctx = context;
+	if (context)
+		return 0;
+	r = cu.cuDeviceGet(&dev, device);
+	if (r)
+		return fail_call(r, "cuDeviceGet");
+	r = cu.cuDevicePrimaryCtxRetain(&e->ctx, dev);
+	if (r)
+		return fail_call(r, "cuDevicePrimaryCtxRetain");
+	e->retained = dev;
+	return 0;
+}
+
+int gdri_cuda_engine_new(uint64_t addr, size_t size, struct gdri_cuda_engine **out)
+{
+	struct gdri_cuda_engine *e;
+	struct gdri_memory m;
+	struct scope s;
+	CUresult r;
+	int rc;
+
+	gdri_cuda_describe(addr, size, &m);
+	if (m.kind != GDRI_MEMORY_DEVICE)
+		return gdri_fail(ENOTSUP, "the copy engine serves device memory only%s%s",
+				 *m.note ? ": " : "", m.note);
+	if (!cu.cuStreamCreate || !cu.cuStreamDestroy_v2 || !cu.cuStreamSynchronize ||
+	    !cu.cuMemcpyHtoDAsync_v2 || !cu.cuMemcpyDtoHAsync_v2)
+		return fail_missing("streams");
+	e = calloc(1, sizeof(*e));
+	if (!e)
+		return gdri_fail(ENOMEM, "no memory for a copy engine");
+	e->retained = -1;
+	e->known = m.known;
+	e->buffer_id = m.buffer_id;
+	rc = choose_context(e, m.context, m.device);
+	if (!rc)
+		rc = scope_enter(&s, e->ctx, -1);
+	if (!rc) {
+		r = cu.cuStreamCreate(&e->stream, CU_STREAM_NON_BLOCKING);
+		scope_leave(&s);
+		if (r)
+			rc = fail_call(r, "cuStreamCreate");
+	}
+	if (rc) {
+		if (e->retained >= 0)
+			cu.cuDevicePrimaryCtxRelease_v2(e->retained);
+		free(e);
+		return rc;
+	}
+	*out = e;
+	return 0;
+}
+
+/*
+ * No text of a failure: to the caller's caller nothing has failed. The buffer ID comes first: where
+ * the memory has been freed, its context may be gone too, and its address be somebody else's.
+ */
+bool gdri_cuda_engine_copy(struct gdri_cuda_engine *e, bool to_device, void *host, uint64_t addr,
+			   size_t size)
+{
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	bool mode_changed = false;
+	CUcontext ctx;
+	CUresult r;
+
+	if (!gdri_cuda_tag_holds(e->known, e->buffer_id))
+		return false;
+	if (cu.cuThreadExchangeStreamCaptureMode)
+		mode_changed = !cu.cuThreadExchangeStreamCaptureMode(&mode);
+	r = cu.cuCtxPushCurrent_v2(e->ctx);
+	if (!r) {
+		if (to_device)
+			r = cu.cuMemcpyHtoDAsync_v2(addr, host, size, e->stream);
+		else
+			r = cu.cuMemcpyDtoHAsync_v2(host, addr, size, e->stream);
+		/* After a failure too: nothing of the copy may come later. */
+		if (cu.cuStreamSynchronize(e->stream))
+			r = CUDA_ERROR_UNKNOWN;
+		cu.cuCtxPopCurrent_v2(&ctx);
+	}
+	if (mode_changed)
+		cu.cuThreadExchangeStreamCaptureMode(&mode);
+	return r == CUDA_SUCCESS;
+}
+
+void gdri_cuda_engine_free(struct gdri_cuda_engine *e)
+{
+	CUcontext ctx;
+
+	if (!e)
+		return;
+	/* A context that went with its memory took the stream along. */
+	if ((e->retained >= 0 || gdri_cuda_tag_holds(e->known, e->buffer_id)) &&
+	    !cu.cuCtxPushCurrent_v2(e->ctx)) {
+		cu.cuStreamDestroy_v2(e->stream);
+		cu.cuCtxPopCurrent_v2(&ctx);
+	}
+	if (e->retained >= 0)
+		cu.cuDevicePrimaryCtxRelease_v2(e->retained);
+	free(e);
 }

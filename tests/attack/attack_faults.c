@@ -213,15 +213,17 @@ static void sweep_cold(enum what what)
 	unsigned long faults = 0;
 
 	for (size_t l = 0; l < COUNT(some_lives); l++) {
-		struct cold c = { .what = what, .life = some_lives[l], .result = result_of(what, 0) };
+		struct cold c = { .what = what,
+				  .life = some_lives[l],
+				  .result = result_of(what, 0) };
 		int status;
 
 		if ((what == VULKAN && c.life != 3) || node != (c.life == 5))
 			continue;
 		for (c.n = 1;; c.n += unit_quick() ? 3 : 1) {
 			status = unit_in_child(cold_child, &c);
-			ck_assert_msg(status == COLD_OK || status == COLD_END, "call %lu: status %d",
-				      c.n, status);
+			ck_assert_msg(status == COLD_OK || status == COLD_END,
+				      "call %lu: status %d", c.n, status);
 			if (status == COLD_END)
 				break;
 			faults++;

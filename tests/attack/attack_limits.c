@@ -411,8 +411,7 @@ static void forks_in_the_middle(void)
 
 static const struct unit_test tests[] = {
 	{ "descriptors run out", descriptors_run_out, "" },
-	{ "descriptors run out, gdrdrv", descriptors_run_out,
-	  "LD_PRELOAD=$SIM/libgdrdrv_node.so" },
+	{ "descriptors run out, gdrdrv", descriptors_run_out, "LD_PRELOAD=$SIM/libgdrdrv_node.so" },
 	{ "descriptors run out at the first use", descriptors_at_first_use, "" },
 	{ "address space runs out", address_space_runs_out, "" },
 	{ "killed in the middle", killed_in_the_middle, "" },

@@ -122,7 +122,7 @@ static bool fails(const char *name, int usual)
 	return false;
 }
 
-#define WRAP(type, name, ...) \
+#define WRAP(type, name, ...)            \
 	type __real_##name(__VA_ARGS__); \
 	type __wrap_##name(__VA_ARGS__); \
 	type __wrap_##name(__VA_ARGS__)
@@ -238,8 +238,8 @@ WRAP(void *, aligned_alloc, size_t align, size_t size)
 
 WRAP(int, pthread_atfork, void (*prepare)(void), void (*parent)(void), void (*child)(void))
 {
-	return fails("pthread_atfork", ENOMEM) ? ENOMEM :
-						  __real_pthread_atfork(prepare, parent, child);
+	return fails("pthread_atfork", ENOMEM) ? ENOMEM
+					       : __real_pthread_atfork(prepare, parent, child);
 }
 
 static _Thread_local bool dl_denied;

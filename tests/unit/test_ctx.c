@@ -97,8 +97,12 @@ static gdr_t opened(void)
 
 static gdr_mh_t fake_pin(gdr_t g)
 {
-	struct gdri_pin pin = { .backend = &fake, .va = 0x70000, .mapped_size = 65536,
-				.page_size = 65536, .device = -1, .type = GDR_MAPPING_TYPE_WC };
+	struct gdri_pin pin = { .backend = &fake,
+				.va = 0x70000,
+				.mapped_size = 65536,
+				.page_size = 65536,
+				.device = -1,
+				.type = GDR_MAPPING_TYPE_WC };
 	struct gdri_handle *handle;
 	struct gdri_ctx *ctx;
 	gdr_mh_t h;
@@ -193,8 +197,15 @@ static void invented_contexts(void)
 {
 	gdr_t g = opened();
 	uintptr_t name = (uintptr_t)g;
-	uintptr_t wrong[] = { 0, 1, ~(uintptr_t)0, name + 1, name + (1ULL << 32),
-			      name + (2ULL << 32), name ^ 1ULL << 63, name & 0xffffffff, 0x7fffff00 };
+	uintptr_t wrong[] = { 0,
+			      1,
+			      ~(uintptr_t)0,
+			      name + 1,
+			      name + (1ULL << 32),
+			      name + (2ULL << 32),
+			      name ^ 1ULL << 63,
+			      name & 0xffffffff,
+			      0x7fffff00 };
 	gdr_mh_t h = fake_pin(g);
 
 	for (size_t i = 0; i < COUNT(wrong); i++)
@@ -210,8 +221,16 @@ static void invented_handles(void)
 {
 	gdr_t g = opened();
 	gdr_mh_t h = fake_pin(g);
-	unsigned long wrong[] = { 0, 1, ~0UL, h.h + 1, h.h + (1UL << 32), h.h + (2UL << 32),
-				  h.h ^ 1UL << 63, h.h & 0xffffffff, 0xdeadbeef, (unsigned long)g };
+	unsigned long wrong[] = { 0,
+				  1,
+				  ~0UL,
+				  h.h + 1,
+				  h.h + (1UL << 32),
+				  h.h + (2UL << 32),
+				  h.h ^ 1UL << 63,
+				  h.h & 0xffffffff,
+				  0xdeadbeef,
+				  (unsigned long)g };
 
 	for (size_t i = 0; i < COUNT(wrong); i++) {
 		gdr_mh_t w = { wrong[i] };
