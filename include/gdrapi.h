@@ -557,8 +557,9 @@ int gdr_mem_export(gdr_t g, const gdr_mem_t *mem, int *fd);
 
 /**
  * Maps memory that another process exported with gdr_mem_export(), or with
- * cuMemExportToShareableHandle as a POSIX file descriptor: both sides then see one buffer. (An
- * import of your own, cuMemImportFromShareableHandle and cuMemMap, can be pinned like other memory.)
+ * cuMemExportToShareableHandle as a POSIX file descriptor: both sides then see one buffer.
+ * (Memory of your own cuMemImportFromShareableHandle can be pinned where gdrdrv or dma-buf mmap serves
+ * it; not by the vulkan backend, since CUDA does not export imported memory again.)
  * @param device  ordinal, in this process, of the GPU that the memory is on
  * @param fd      stays the caller's; may be closed afterwards
  * @param size    of the exported memory: all of it

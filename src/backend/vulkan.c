@@ -8,6 +8,7 @@
  * reserved address space. The device side (driver, VkDevice) is vulkan_device.c.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -121,6 +122,24 @@ static int find_device(int ordinal, const struct gdri_vulkan_device **device)
 	return rc ? rc : gdri_vulkan_device_get(&id, device);
 }
 
+/* The chunk around `at`; its descriptor is the caller's. */
+static int export_chunk(const struct gdri_pin_request *request, uint64_t at, uint64_t *base,
+			size_t *size, int *fd)
+{
+	const struct gdri_memory *m = &request->memory;
+
+	if (request->exported_fd < 0)
+		return gdri_cuda_export_chunk(at, base, size, fd);
+	if (at < m->base || at - m->base >= m->size)
+		return gdri_fail(EINVAL, "the range reaches beyond what was imported");
+	*fd = fcntl(request->exported_fd, F_DUPFD_CLOEXEC, 0);
+	if (*fd < 0)
+		return gdri_fail(errno, "dup of an imported descriptor: %s", strerror(errno));
+	*base = m->base;
+	*size = m->size;
+	return 0;
+}
+
 static int vulkan_pin(void *state, const struct gdri_pin_request *request, struct gdri_pin *pin)
 {
 	uint64_t at = pin->va, end = pin->va + pin->mapped_size, base;
@@ -136,7 +155,7 @@ static int vulkan_pin(void *state, const struct gdri_pin_request *request, struc
 		return gdri_fail(ENOMEM, "no memory for a pin");
 	while (at < end) {
 		/* Memory that cannot be exported is told before Vulkan is loaded for it. */
-		rc = gdri_cuda_export_chunk(at, &base, &size, &fd);
+		rc = export_chunk(request, at, &base, &size, &fd);
 		if (rc)
 			goto err_free;
 		if (!vp->device)
