@@ -426,7 +426,7 @@ typedef struct gdr_copy_options {
 	 *  0: never; GDR_COPY_ENGINE_AUTO: from where it is faster into pageable memory. */
 	size_t engine_read_min;
 	/** The same for gdr_copy_to_mapping(). AUTO is never: measured from pageable memory, the
-	 *  mapping is faster at every size. From pinned memory the engine wins at some 512 KiB. */
+	 *  mapping is faster at every size. From pinned memory the engine is ahead at 1 MiB. */
 	size_t engine_write_min;
 } gdr_copy_options_t;
 
