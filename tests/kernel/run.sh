@@ -3,8 +3,9 @@
 #
 # The driver in an emulated machine.
 #
-# usage: run.sh quick|full|PART
-#	quick	stock 6.1 and 6.12, three ways of pinning
+# usage: run.sh quick|library|full|PART
+#	quick	stock 6.1 and 6.12, three ways of pinning; on 6.1 also libgdrapi, tools and clients
+#	library	only those: libgdrapi, tools and clients through the gdrdrv backend on 6.1
 #	full	see full.sh; its parts (full_matrix, ...) can be run alone
 #
 # Prints TAP-like lines; the last is "N passed, N failed, N skipped". Exit 0 or 1; 77 when it cannot
@@ -65,16 +66,35 @@ quick() {
 		kernel_prepare "$kernel" || cannot "kernel $kernel: its packages cannot be fetched"
 		rig_build 580 || { fail "$kernel: build"; continue; }
 		pass "$kernel ($K_REL): build"
+		if [ "$kernel" = 6.1 ]; then
+			rig_library && pass "libgdrapi, tools and clients for the guest: build" ||
+				{ tail -20 "$BUILD/library.log"; fail "libgdrapi for the guest: build"; }
+		else
+			RIG_EXTRA= RIG_COMMANDS=
+		fi
 		# per guest: 200 window rounds, 6 s random, 21,000 fuzz calls
 		rig_boot "$kernel" rig.setups=580:persistent,580:callback,580:fallback rig.rounds=100 \
 			rig.random=2 rig.fuzz=7000 rig.seed=$seed ${RIG_ARGS:-}
 	done
 }
 
+# The library and its users alone.
+library() {
+	need_tools
+	kernel_prepare 6.1 || cannot "kernel 6.1: its packages cannot be fetched"
+	if ! rig_build 580 || ! rig_library; then
+		cat "$BUILD/library.log"
+		fail "library: build"
+		return
+	fi
+	RIG_NO_HOSTCHECK=1 rig_boot "6.1 library" rig.seed=$seed
+}
+
 case ${1:-} in
+library) library ;;
 quick) quick ;;
 full) full ;;
 full_*) need_tools; "$1" ;;
-*) echo "usage: run.sh quick|full|full_PART" >&2; exit 2 ;;
+*) echo "usage: run.sh quick|library|full|full_PART" >&2; exit 2 ;;
 esac
 finish

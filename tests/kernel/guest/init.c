@@ -206,6 +206,26 @@ static void kmemleak_scan(void)
 	write_text("/sys/kernel/debug/kmemleak", "clear");
 }
 
+/*
+ * Lockdep turns itself off at its first report, and quietly for other reasons: a run in which it
+ * was off proves nothing about locks.
+ */
+static void lockdep_is_live(void)
+{
+	char *text = read_text("/proc/lockdep_stats"), *at;
+
+	snprintf(setup_name, sizeof(setup_name), "all");
+	at = text ? strstr(text, "debug_locks:") : NULL;
+	if (at && strtol(at + strlen("debug_locks:"), NULL, 10) == 1) {
+		passed("lockdep-live", 0);
+	} else {
+		printf("# lockdep is off: %s\n",
+		       at ? "debug_locks is 0" : "no /proc/lockdep_stats");
+		failed("lockdep-live", 0);
+	}
+	free(text);
+}
+
 /* Line coverage: the counters, in hex, for the host. */
 static void gcov_dump(void)
 {
@@ -301,30 +321,60 @@ static const char *option(const char *line, const char *name, char *out, size_t 
 	return out;
 }
 
-/* Programs beyond the tests, one command a line: passes with exit code 0. */
+/* What a program wrote, as lines that are no verdicts. */
+static void show_output(const char *path)
+{
+	char *text = read_text(path), *line, *save;
+
+	for (line = text ? strtok_r(text, "\n", &save) : NULL; line;
+	     line = strtok_r(NULL, "\n", &save))
+		printf("# %s\n", line);
+	free(text);
+}
+
+static int run_shell(const char *line)
+{
+	pid_t pid;
+
+	fflush(stdout);
+	pid = fork();
+	if (!pid) {
+		int out = open("/tmp/output", O_WRONLY | O_CREAT | O_TRUNC, 0600);
+
+		dup2(out, STDOUT_FILENO);
+		dup2(out, STDERR_FILENO);
+		alarm(60 * (rig.debug ? 10 : 1));
+		execl("/bin/busybox", "sh", "-c", line, (char *)NULL);
+		_exit(127);
+	}
+	return wait_child(pid);
+}
+
+/*
+ * Programs beyond the tests, one command a line, # for a comment: passes with exit code 0 and
+ * nothing left behind.
+ */
 static void run_commands(void)
 {
-	char *text = read_text("/rig.commands"), *line, *save;
+	char *text = read_text("/rig.commands"), *line, *save, why[256];
 
 	for (line = text ? strtok_r(text, "\n", &save) : NULL; line;
 	     line = strtok_r(NULL, "\n", &save)) {
 		long long start = now_us();
 		int code;
-		pid_t pid;
 
-		snprintf(setup_name, sizeof(setup_name), "command");
-		fflush(stdout);
-		pid = fork();
-		if (!pid) {
-			execl("/bin/busybox", "sh", "-c", line, (char *)NULL);
-			_exit(127);
-		}
-		code = wait_child(pid);
+		if (line[0] == '#')
+			continue;
+		code = run_shell(line);
 		if (code == SKIP_CODE) {
 			nr_skipped++;
 			report("skip", line, now_us() - start);
 		} else if (code) {
+			show_output("/tmp/output");
 			printf("# exit code %d\n", code);
+			failed(line, now_us() - start);
+		} else if (!settles(why, sizeof(why))) {
+			printf("# left behind: %s\n", why);
 			failed(line, now_us() - start);
 		} else {
 			passed(line, now_us() - start);
@@ -333,14 +383,23 @@ static void run_commands(void)
 	free(text);
 }
 
-static void run_command_setup(void)
+static void run_command_setup(const char *mode)
 {
-	if (access("/rig.commands", R_OK))
-		return;
-	rig.mode = PERSISTENT;
+	int ret;
+
+	snprintf(setup_name, sizeof(setup_name), "library-580-%s", mode);
+	rig.mode = mode_of(mode);
 	rig.gen = 580;
-	CHECK_EQ(insmod("/mod/provider-580.ko", ""), 0);
-	CHECK_EQ(insmod("/mod/gdrdrv-580.ko", ""), 0);
+	ret = insmod("/mod/provider-580.ko", "");
+	if (!ret)
+		ret = insmod("/mod/gdrdrv-580.ko",
+			     rig.mode == CALLBACK ? "use_persistent_mapping=0" : "");
+	if (ret) {
+		printf("# insmod: %d\n", ret);
+		failed("load", 0);
+		return;
+	}
+	setenv("RIG_MODE", mode, 1);
 	run_commands();
 	unload("gdrdrv");
 	unload("provider");
@@ -394,7 +453,12 @@ int main(void)
 		*mode++ = 0;
 		run_setup(atoi(setup), mode);
 	}
-	run_command_setup();
+	if (!access("/rig.commands", R_OK)) {
+		run_command_setup("persistent");
+		run_command_setup("callback");
+	}
+	if (rig.debug)
+		lockdep_is_live();
 	printf("TOTAL %u passed, %u failed, %u skipped\n", nr_passed, nr_failed, nr_skipped);
 	printf("EXIT %d\n", nr_failed || !nr_passed);
 	fflush(stdout);

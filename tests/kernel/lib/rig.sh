@@ -6,9 +6,12 @@
 # rig_build GEN... 	both modules for these nv-p2p generations (K_* set), open flavour
 # rig_boot NAME ARGS...	boots with these kernel arguments; lines and verdict go to the totals
 #
-# Environment: RIG_PLANT (a patch of planted/ put into the driver), RIG_EXTRA (files added to the initramfs, with the libraries they need; "file" or
-# "file:path in the guest"), RIG_COMMANDS (a file of commands to run in the guest), RIG_KO_CFLAGS
-# (extra flags of the driver's build), RIG_GCOV=1, RIG_BAR (default 64M), RIG_MEM, RIG_LIMIT (s).
+# rig_library		builds libgdrapi, tools and client programs and sets RIG_EXTRA and RIG_COMMANDS
+#
+# Environment: RIG_PLANT (a patch of planted/ put into the driver), RIG_EXTRA (files added to the
+# initramfs, with the system's libraries they need; "file" or "file:path in the guest"),
+# RIG_COMMANDS (a file of commands to run in the guest), RIG_KO_CFLAGS (extra flags of the driver's
+# build), RIG_GCOV=1, RIG_BAR (default 64M), RIG_MEM, RIG_LIMIT (s).
 
 ok=0 bad=0 skipped=0
 
@@ -96,9 +99,39 @@ guest_build() {
 		-I "$SRC/gdrdrv" -I "$KERNEL_TESTS/provider" "$KERNEL_TESTS"/guest/*.c -o "$GUEST"
 }
 
-# The libraries that a program needs, for the initramfs.
+# The system's libraries that a program needs, for the initramfs; not those of the project.
 libraries_of() {
-	ldd "$1" 2>/dev/null | awk '$2 == "=>" && $3 ~ /^\// { print $3 } $1 ~ /^\// { print $1 }'
+	ldd "$1" 2>/dev/null |
+		awk '$2 == "=>" && $3 ~ /^\// { print $3 } $1 ~ /^\// { print $1 }' |
+		grep -v -e libgdrapi -e libcuda
+}
+
+# The library with its tools as the user builds them, clients of tests/contract, and the libcuda.so.1
+# whose memory is the provider's.
+rig_library() {
+	local out=$BUILD/library log=$BUILD/library.log name
+	RIG_EXTRA= RIG_COMMANDS=$KERNEL_TESTS/guest/commands
+	mkdir -p "$out"
+	{
+		make --no-print-directory -j2 -C "$SRC" O="$out" SANITIZE= CROSS_COMPILE= lib tools &&
+			gcc -shared -fPIC -O1 -g -std=gnu11 -Wall -Wextra -Wshadow -Wmissing-prototypes \
+				-Werror -fvisibility=hidden -pthread -Wl,-soname,libcuda.so.1 \
+				-I "$SRC/src" -I "$KERNEL_TESTS/provider" \
+				"$KERNEL_TESTS/guest/libcuda/cuda.c" -o "$out/libcuda.so.1" || return 1
+		for name in ucx nccl; do
+			gcc -O1 -g -std=gnu11 -D_GNU_SOURCE -Wall -Wextra -I "$SRC/include" \
+				-I "$SRC/src" "$SRC/tests/contract/$name.c" "$SRC/tests/contract/gpu.c" \
+				-o "$out/contract_$name" -L "$out" -lgdrapi -ldl -pthread || return 1
+			RIG_EXTRA="$RIG_EXTRA $out/contract_$name"
+		done
+	} >"$log" 2>&1 || return 1
+	RIG_EXTRA="$RIG_EXTRA $out/libcuda.so.1:/usr/lib/libcuda.so.1"
+	for name in libgdrapi.so libgdrapi.so.2; do
+		RIG_EXTRA="$RIG_EXTRA $out/$name:/usr/lib/$name"
+	done
+	for name in "$out"/gdrcopy_*; do
+		[ -x "$name" ] && RIG_EXTRA="$RIG_EXTRA $name"
+	done
 }
 
 make_initrd() {
@@ -125,6 +158,7 @@ make_initrd() {
 		[ "$item" = "$from" ] || to=${item#*:}
 		mkdir -p "$root$(dirname "$to")"
 		cp -L "$from" "$root$to"
+		strip "$root$to" 2>/dev/null
 		for lib in $(libraries_of "$from"); do
 			mkdir -p "$root$(dirname "$lib")"
 			[ -e "$root$lib" ] || cp -L "$lib" "$root$lib"

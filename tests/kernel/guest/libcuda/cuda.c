@@ -1,0 +1,550 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The emulated machine's libcuda.so.1: one GPU, whose memory is the stand-in provider's, so that
+ * libgdrapi and its tools run on the real driver. A process is one context. Copies go through the
+ * provider's own mapping of the BAR, never through gdrdrv: what a program compares is independent
+ * of what it tests.
+ *
+ * Only what libgdrapi, the tools and the client programs call. Must not know gdrdrv or libgdrapi.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "abi/cuda.h"
+#include "provider_uapi.h"
+
+#define API __attribute__((visibility("default")))
+
+/* As a program's second allocation lies: inside a GPU page, not at its start. */
+#define SMALL	     (1UL << 20)
+#define SMALL_OFFSET 512UL
+
+struct alloc {
+	struct alloc *next;
+	CUdeviceptr start;
+	size_t size;
+	unsigned long long id;
+	unsigned int sync_memops;
+	unsigned int flags; /* of host memory */
+	bool host;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct alloc *allocs; /* under lock */
+static unsigned long long last_id; /* likewise */
+static int gpu = -1; /* set once by cuInit, under lock */
+static __thread CUcontext current;
+
+#define THE_CONTEXT ((CUcontext)(void *)&gpu)
+
+/* Marks a stand-in to the tools; no call is counted here. */
+unsigned long gdrsim_calls(const char *name);
+API unsigned long gdrsim_calls(const char *name)
+{
+	(void)name;
+	return 0;
+}
+
+static CUresult result_of(int err)
+{
+	switch (err) {
+	case 0:
+		return CUDA_SUCCESS;
+	case ENOMEM:
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	case EFAULT:
+	case EINVAL:
+		return CUDA_ERROR_INVALID_VALUE;
+	default:
+		return CUDA_ERROR_OPERATING_SYSTEM;
+	}
+}
+
+static CUresult call(unsigned long request, void *arg)
+{
+	if (gpu < 0)
+		return CUDA_ERROR_NOT_INITIALIZED;
+	return result_of(ioctl(gpu, request, arg) ? errno : 0);
+}
+
+static struct alloc *find_locked(CUdeviceptr ptr)
+{
+	struct alloc *a;
+
+	for (a = allocs; a; a = a->next)
+		if (ptr >= a->start && ptr - a->start < a->size)
+			return a;
+	return NULL;
+}
+
+static CUresult add(CUdeviceptr start, size_t size, bool host, unsigned int flags)
+{
+	struct alloc *a = calloc(1, sizeof(*a));
+
+	if (!a)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	a->start = start;
+	a->size = size;
+	a->host = host;
+	a->flags = flags;
+	pthread_mutex_lock(&lock);
+	a->id = ++last_id;
+	a->next = allocs;
+	allocs = a;
+	pthread_mutex_unlock(&lock);
+	return CUDA_SUCCESS;
+}
+
+/* Off the list, or NULL: only the start of an allocation of this kind can be freed. */
+static struct alloc *take(CUdeviceptr start, bool host)
+{
+	struct alloc **at, *a = NULL;
+
+	pthread_mutex_lock(&lock);
+	for (at = &allocs; *at; at = &(*at)->next)
+		if ((*at)->start == start && (*at)->host == host) {
+			a = *at;
+			*at = a->next;
+			break;
+		}
+	pthread_mutex_unlock(&lock);
+	return a;
+}
+
+/* ---- device and context ---- */
+
+API CUresult cuInit(unsigned int flags)
+{
+	CUresult r = CUDA_SUCCESS;
+
+	if (flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_lock(&lock);
+	if (gpu < 0)
+		gpu = open(PROVIDER_NODE, O_RDWR | O_CLOEXEC);
+	if (gpu < 0)
+		r = CUDA_ERROR_NO_DEVICE;
+	pthread_mutex_unlock(&lock);
+	return r;
+}
+
+API CUresult cuDriverGetVersion(int *version)
+{
+	*version = 13000;
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuGetErrorName(CUresult error, const char **str)
+{
+	switch (error) {
+#define NAME(e)            \
+	case e:            \
+		*str = #e; \
+		return CUDA_SUCCESS
+		NAME(CUDA_SUCCESS);
+		NAME(CUDA_ERROR_INVALID_VALUE);
+		NAME(CUDA_ERROR_OUT_OF_MEMORY);
+		NAME(CUDA_ERROR_NOT_INITIALIZED);
+		NAME(CUDA_ERROR_NO_DEVICE);
+		NAME(CUDA_ERROR_INVALID_DEVICE);
+		NAME(CUDA_ERROR_INVALID_CONTEXT);
+		NAME(CUDA_ERROR_OPERATING_SYSTEM);
+		NAME(CUDA_ERROR_NOT_SUPPORTED);
+#undef NAME
+	default:
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+}
+
+API CUresult cuGetErrorString(CUresult error, const char **str)
+{
+	return cuGetErrorName(error, str);
+}
+
+API CUresult cuDeviceGetCount(int *count)
+{
+	*count = 1;
+	return gpu < 0 ? CUDA_ERROR_NOT_INITIALIZED : CUDA_SUCCESS;
+}
+
+API CUresult cuDeviceGet(CUdevice *device, int ordinal)
+{
+	if (gpu < 0)
+		return CUDA_ERROR_NOT_INITIALIZED;
+	if (ordinal)
+		return CUDA_ERROR_INVALID_DEVICE;
+	*device = 0;
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuDeviceGetName(char *name, int len, CUdevice dev)
+{
+	if (dev)
+		return CUDA_ERROR_INVALID_DEVICE;
+	snprintf(name, (size_t)len, "%s", "the emulated machine's");
+	return CUDA_SUCCESS;
+}
+
+/* No address: the tools then leave the NUMA node alone. */
+API CUresult cuDeviceGetPCIBusId(char *id, int len, CUdevice dev)
+{
+	(void)id;
+	(void)len;
+	(void)dev;
+	return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+API CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice dev)
+{
+	if (dev)
+		return CUDA_ERROR_INVALID_DEVICE;
+	switch (attribute) {
+	case CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID:
+		*value = -1;
+		break;
+	case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
+		*value = 9;
+		break;
+	case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
+	case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:
+	case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED:
+		*value = 1;
+		break;
+	default: /* no virtual memory management, no dma-buf */
+		*value = 0;
+		break;
+	}
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuDevicePrimaryCtxRetain(CUcontext *ctx, CUdevice dev)
+{
+	if (gpu < 0)
+		return CUDA_ERROR_NOT_INITIALIZED;
+	if (dev)
+		return CUDA_ERROR_INVALID_DEVICE;
+	*ctx = THE_CONTEXT;
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev)
+{
+	return dev ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
+}
+
+API CUresult cuCtxSetCurrent(CUcontext ctx)
+{
+	current = ctx;
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuCtxGetCurrent(CUcontext *ctx)
+{
+	*ctx = current;
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuCtxGetDevice(CUdevice *dev)
+{
+	*dev = 0;
+	return current ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+/* There is one context: a stack of depth one tells nothing apart. */
+API CUresult cuCtxPushCurrent_v2(CUcontext ctx)
+{
+	current = ctx;
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuCtxPopCurrent_v2(CUcontext *ctx)
+{
+	*ctx = current;
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuCtxSynchronize(void)
+{
+	return current ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+/* ---- memory ---- */
+
+API CUresult cuMemAlloc_v2(CUdeviceptr *ptr, size_t size)
+{
+	size_t offset = size < SMALL ? SMALL_OFFSET : 0;
+	struct provider_alloc arg = { .size = size + offset };
+	struct provider_free undo;
+	CUresult r;
+
+	if (!current)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (!size)
+		return CUDA_ERROR_INVALID_VALUE;
+	r = call(PROVIDER_IOC_ALLOC, &arg);
+	if (r)
+		return r;
+	r = add(arg.va + offset, size, false, 0);
+	if (r) {
+		undo.va = arg.va;
+		(void)call(PROVIDER_IOC_FREE, &undo);
+		return r;
+	}
+	*ptr = arg.va + offset;
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuMemFree_v2(CUdeviceptr ptr)
+{
+	struct alloc *a = take(ptr, false);
+	struct provider_free arg = { .va = ptr & ~(PROVIDER_PAGE_SIZE - 1) };
+
+	if (!a)
+		return CUDA_ERROR_INVALID_VALUE;
+	free(a);
+	return call(PROVIDER_IOC_FREE, &arg);
+}
+
+API CUresult cuMemHostAlloc(void **ptr, size_t size, unsigned int flags)
+{
+	void *p;
+	CUresult r;
+
+	if (!size)
+		return CUDA_ERROR_INVALID_VALUE;
+	p = aligned_alloc(4096, (size + 4095) & ~4095UL);
+	if (!p)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	r = add((uintptr_t)p, size, true, flags);
+	if (r) {
+		free(p);
+		return r;
+	}
+	*ptr = p;
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuMemFreeHost(void *ptr)
+{
+	struct alloc *a = take((uintptr_t)ptr, true);
+
+	if (!a)
+		return CUDA_ERROR_INVALID_VALUE;
+	free(a);
+	free(ptr);
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *dptr, void *ptr, unsigned int flags)
+{
+	(void)flags;
+	*dptr = (uintptr_t)ptr;
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuMemHostGetFlags(unsigned int *flags, void *ptr)
+{
+	CUresult r = CUDA_ERROR_INVALID_VALUE;
+	struct alloc *a;
+
+	pthread_mutex_lock(&lock);
+	a = find_locked((uintptr_t)ptr);
+	if (a && a->host) {
+		*flags = a->flags;
+		r = CUDA_SUCCESS;
+	}
+	pthread_mutex_unlock(&lock);
+	return r;
+}
+
+API CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr ptr)
+{
+	CUresult r = CUDA_ERROR_INVALID_VALUE;
+	struct alloc *a;
+
+	if (!current)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	pthread_mutex_lock(&lock);
+	a = find_locked(ptr);
+	if (a) {
+		*base = a->start;
+		*size = a->size;
+		r = CUDA_SUCCESS;
+	}
+	pthread_mutex_unlock(&lock);
+	return r;
+}
+
+API CUresult cuMemcpyHtoD_v2(CUdeviceptr dst, const void *src, size_t size)
+{
+	struct provider_copy arg = { .va = dst, .len = size, .buf = (uintptr_t)src };
+
+	return call(PROVIDER_IOC_POKE, &arg);
+}
+
+API CUresult cuMemcpyDtoH_v2(void *dst, CUdeviceptr src, size_t size)
+{
+	struct provider_copy arg = { .va = src, .len = size, .buf = (uintptr_t)dst };
+
+	return call(PROVIDER_IOC_PEEK, &arg);
+}
+
+static CUresult tokens(CUDA_POINTER_ATTRIBUTE_P2P_TOKENS *out)
+{
+	struct provider_tokens arg;
+	CUresult r = call(PROVIDER_IOC_TOKENS, &arg);
+
+	if (!r) {
+		out->p2pToken = arg.p2p_token;
+		out->vaSpaceToken = arg.va_space;
+	}
+	return r;
+}
+
+/* One attribute of an allocation, NULL for an address that is none's. */
+static CUresult attribute_locked(const struct alloc *a, CUdeviceptr ptr, CUpointer_attribute name,
+				 void *data)
+{
+	switch (name) {
+	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+		*(unsigned int *)data = !a	  ? 0
+					: a->host ? CU_MEMORYTYPE_HOST
+						  : CU_MEMORYTYPE_DEVICE;
+		break;
+	case CU_POINTER_ATTRIBUTE_CONTEXT:
+		*(CUcontext *)data = a ? THE_CONTEXT : NULL;
+		break;
+	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+		*(int *)data = a ? 0 : -2;
+		break;
+	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+		*(unsigned int *)data = 0;
+		break;
+	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+		*(void **)data = a && a->host ? (void *)(uintptr_t)ptr : NULL;
+		break;
+	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+		*(CUdeviceptr *)data = a ? ptr : 0;
+		break;
+	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+		*(unsigned long long *)data = a ? a->id : 0;
+		break;
+	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+		*(unsigned int *)data = a ? a->sync_memops : 0;
+		break;
+	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+		*(CUdeviceptr *)data = a ? a->start : 0;
+		break;
+	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+		*(size_t *)data = a ? a->size : 0;
+		break;
+	case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
+		return a && !a->host ? tokens(data) : CUDA_ERROR_INVALID_VALUE;
+	default:
+		return CUDA_ERROR_NOT_SUPPORTED;
+	}
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attributes,
+				    void **data, CUdeviceptr ptr)
+{
+	CUresult r = CUDA_SUCCESS;
+	struct alloc *a;
+	unsigned int i;
+
+	pthread_mutex_lock(&lock);
+	a = find_locked(ptr);
+	for (i = 0; i < count && !r; i++)
+		r = attribute_locked(a, ptr, attributes[i], data[i]);
+	pthread_mutex_unlock(&lock);
+	return r;
+}
+
+API CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
+{
+	CUresult r = CUDA_ERROR_INVALID_VALUE;
+	struct alloc *a;
+
+	pthread_mutex_lock(&lock);
+	a = find_locked(ptr);
+	if (a)
+		r = attribute_locked(a, ptr, attribute, data);
+	pthread_mutex_unlock(&lock);
+	return r;
+}
+
+API CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
+				   CUdeviceptr ptr)
+{
+	CUresult r = CUDA_ERROR_INVALID_VALUE;
+	struct alloc *a;
+
+	if (attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
+		return CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_lock(&lock);
+	a = find_locked(ptr);
+	if (a && !a->host) {
+		a->sync_memops = *(const unsigned int *)value;
+		r = CUDA_SUCCESS;
+	}
+	pthread_mutex_unlock(&lock);
+	return r;
+}
+
+/* ---- what the client programs look up, and do not call with memory of cuMemAlloc ---- */
+
+API CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
+			 const CUmemAllocationProp *prop, unsigned long long flags)
+{
+	(void)handle;
+	(void)size;
+	(void)prop;
+	(void)flags;
+	return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+API CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
+{
+	(void)handle;
+	return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+API CUresult cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr,
+				 unsigned long long flags)
+{
+	(void)ptr;
+	(void)size;
+	(void)alignment;
+	(void)addr;
+	(void)flags;
+	return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+API CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
+		      CUmemGenericAllocationHandle handle, unsigned long long flags)
+{
+	(void)ptr;
+	(void)size;
+	(void)offset;
+	(void)handle;
+	(void)flags;
+	return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+API CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count)
+{
+	(void)ptr;
+	(void)size;
+	(void)desc;
+	(void)count;
+	return CUDA_ERROR_NOT_SUPPORTED;
+}
