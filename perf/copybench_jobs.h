@@ -34,6 +34,8 @@ struct job {
 	const char *name;
 	void (*run)(const struct job *job, size_t times);
 	struct gdri_copy_plan plan;
+	const struct gdri_copy_row *raw; /* not NULL: the row alone, without the plan */
+	struct gdri_copy_pool *pool; /* of a job that has one */
 	size_t size, offset, count; /* offset: into a line; count: of pieces */
 	int how; /* what the job makes of it */
 	bool read, off; /* off: not on this line */

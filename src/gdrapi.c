@@ -363,6 +363,12 @@ int gdr_get_handle_attribute(gdr_t g, gdr_mh_t handle, gdr_handle_attr_t attr, u
 	case GDR_HANDLE_ATTR_MAPPING_TYPE:
 		*value = hd->pin.type;
 		break;
+	case GDR_HANDLE_ATTR_ENGINE_COPIES:
+		*value = gdri_assist_engine_copies(hd->assist);
+		break;
+	case GDR_HANDLE_ATTR_ENGINE_FALLBACKS:
+		*value = gdri_assist_engine_fallbacks(hd->assist);
+		break;
 	default:
 		rc = gdri_fail(EINVAL, "unknown handle attribute %d", (int)attr);
 		break;

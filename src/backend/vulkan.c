@@ -311,21 +311,26 @@ static int map_area(struct vulkan_pin *vp, size_t length, void **out)
 	return 0;
 }
 
-static int map_single(struct vulkan_pin *vp, size_t length, void **out)
+/*
+ * A single piece is mapped where the driver likes, which also frees the range at the unmap. The
+ * whole chunk is asked for: driver 580 maps it whole for any part of it (seen on an H200,
+ * 2026-11-20), and only a range that we know can be kept out of a child.
+ */
+static int map_single(struct vulkan_pin *vp, void **out)
 {
 	const struct gdri_vulkan_device *d = vp->device;
 	struct piece *piece = &vp->pieces[0];
-	VkResult r = d->map(d->device, piece->memory, piece->offset, length, 0, &piece->mapped);
+	VkResult r = d->map(d->device, piece->memory, 0, piece->chunk_size, 0, &piece->mapped);
 
 	if (r)
 		return fail_map(r, d);
-	if (madvise(piece->mapped, length, MADV_DONTFORK)) {
+	if (madvise(piece->mapped, piece->chunk_size, MADV_DONTFORK)) {
 		int rc = fail_dontfork(errno);
 
 		d->unmap(d->device, piece->memory);
 		return rc;
 	}
-	*out = piece->mapped;
+	*out = (char *)piece->mapped + piece->offset;
 	return 0;
 }
 
@@ -336,9 +341,7 @@ static int vulkan_map(struct gdri_pin *pin, gdr_mapping_type_t wish)
 
 	if (rc)
 		return rc;
-	/* A single piece is mapped by the driver where it likes: it also frees the range itself. */
-	rc = vp->count > 1 ? map_area(vp, pin->map_length, &pin->map) :
-			     map_single(vp, pin->map_length, &pin->map);
+	rc = vp->count > 1 ? map_area(vp, pin->map_length, &pin->map) : map_single(vp, &pin->map);
 	if (rc)
 		return rc;
 	pin->copy_start = (uintptr_t)pin->map;

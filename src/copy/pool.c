@@ -24,8 +24,6 @@
 #include "fence.h"
 #include "tune.h"
 
-#define MAX_THREADS 64
-
 struct job {
 	const struct gdri_copy_plan *plan;
 	uint8_t *map, *host;
@@ -45,21 +43,21 @@ struct gdri_copy_pool {
 	struct job job; /* written with active 0 and open false, read by those inside */
 	_Atomic size_t next; /* first byte that nobody has taken, from the page of job.map on */
 	unsigned int workers;
-	pthread_t thread[MAX_THREADS - 1];
+	pthread_t thread[GDRI_POOL_MAX_THREADS - 1];
 };
 
 /* Takes piece after piece until there is none. */
 static void share(struct gdri_copy_pool *pool)
 {
 	const struct job *job = &pool->job;
-	size_t skip = (uintptr_t)job->map % GDRI_POOL_PIECE;
+	size_t piece = job->read ? GDRI_POOL_PIECE_FROM : GDRI_POOL_PIECE_TO;
+	size_t skip = (uintptr_t)job->map % piece;
 	bool any = false;
 
 	for (;;) {
-		size_t at = atomic_fetch_add_explicit(&pool->next, GDRI_POOL_PIECE,
-						      memory_order_relaxed);
+		size_t at = atomic_fetch_add_explicit(&pool->next, piece, memory_order_relaxed);
 		size_t from = at > skip ? at - skip : 0;
-		size_t to = at + GDRI_POOL_PIECE - skip;
+		size_t to = at + piece - skip;
 
 		if (from >= job->size)
 			break;
@@ -130,8 +128,8 @@ void gdri_copy_pool_to(struct gdri_copy_pool *pool, const struct gdri_copy_plan 
 {
 	struct job job = { plan, map, (uint8_t *)(uintptr_t)host, size, false };
 
-	if (size < GDRI_POOL_MIN_TO || !run(pool, &job))
-		gdri_copy_to(plan, map, host, size);
+	if (!run(pool, &job))
+		gdri_copy_alone_to(plan, map, host, size);
 }
 
 void gdri_copy_pool_from(struct gdri_copy_pool *pool, const struct gdri_copy_plan *plan, void *host,
@@ -139,8 +137,8 @@ void gdri_copy_pool_from(struct gdri_copy_pool *pool, const struct gdri_copy_pla
 {
 	struct job job = { plan, (uint8_t *)(uintptr_t)map, host, size, true };
 
-	if (size < GDRI_POOL_MIN_FROM || !run(pool, &job))
-		gdri_copy_from(plan, host, map, size);
+	if (!run(pool, &job))
+		gdri_copy_alone_from(plan, host, map, size);
 }
 
 /* The CPUs of a node that this thread may run on; false if there is no telling. */
@@ -179,7 +177,7 @@ int gdri_copy_pool_new(struct gdri_copy_pool **out, unsigned int threads, int no
 	cpu_set_t cpus;
 	int err = 0;
 
-	if (threads < 2 || threads > MAX_THREADS)
+	if (threads < 2 || threads > GDRI_POOL_MAX_THREADS)
 		return -EINVAL;
 	pool = calloc(1, sizeof(*pool));
 	if (!pool)

@@ -11,6 +11,8 @@
 
 #include "copy.h"
 
+#define GDRI_POOL_MAX_THREADS 64
+
 struct gdri_copy_pool;
 
 /*
@@ -22,8 +24,8 @@ int gdri_copy_pool_new(struct gdri_copy_pool **pool, unsigned int threads, int n
 void gdri_copy_pool_free(struct gdri_copy_pool *pool);
 
 /*
- * As gdri_copy_to() and gdri_copy_from(), fences and store discipline included. Below the sizes of
- * tune.h, and while another thread's copy has the workers, the caller copies alone.
+ * As gdri_copy_to() and gdri_copy_from(), fences and store discipline included. While
+ * another thread's copy has the workers, the caller copies alone.
  */
 void gdri_copy_pool_to(struct gdri_copy_pool *pool, const struct gdri_copy_plan *plan, void *map,
 		       const void *host, size_t size);

@@ -55,24 +55,24 @@ struct model {
 
 static bool vulkan; /* device memory by Vulkan instead of by dma-buf */
 
-#define MUST(m, got, want, what) \
-	do { \
-		int got_ = (got), want_ = (want); \
-		(m)->calls++; \
-		(m)->by_result[!got_]++; \
-		if (got_ != want_ && !*(m)->wrong) \
-			snprintf((m)->wrong, sizeof((m)->wrong), \
+#define MUST(m, got, want, what)                                                          \
+	do {                                                                              \
+		int got_ = (got), want_ = (want);                                         \
+		(m)->calls++;                                                             \
+		(m)->by_result[!got_]++;                                                  \
+		if (got_ != want_ && !*(m)->wrong)                                        \
+			snprintf((m)->wrong, sizeof((m)->wrong),                          \
 				 "seed %llu, call %ld, line %d: %s gave %d, not %d (%s)", \
-				 (m)->seed, (m)->calls, __LINE__, what, got_, want_, \
-				 gdr_last_error()); \
+				 (m)->seed, (m)->calls, __LINE__, what, got_, want_,      \
+				 gdr_last_error());                                       \
 	} while (0)
 
-#define TRUE(m, cond) \
-	do { \
-		if (!(cond) && !*(m)->wrong) \
-			snprintf((m)->wrong, sizeof((m)->wrong), \
+#define TRUE(m, cond)                                                                   \
+	do {                                                                            \
+		if (!(cond) && !*(m)->wrong)                                            \
+			snprintf((m)->wrong, sizeof((m)->wrong),                        \
 				 "seed %llu, call %ld, line %d: not so: %s", (m)->seed, \
-				 (m)->calls, __LINE__, #cond); \
+				 (m)->calls, __LINE__, #cond);                          \
 	} while (0)
 
 static uint64_t any(struct model *m)
@@ -246,8 +246,8 @@ static void pin(struct model *m)
 	want = expect_pin(m, addr, size, flags, token, &buffer);
 	if (!where || !is_open(m, context) || flags > 1)
 		want = EINVAL;
-	rc = v1 ? gdr_pin_buffer(g, addr, size, token, 0, where) :
-		  gdr_pin_buffer_v2(g, addr, size, flags, where);
+	rc = v1 ? gdr_pin_buffer(g, addr, size, token, 0, where)
+		: gdr_pin_buffer_v2(g, addr, size, flags, where);
 	MUST(m, rc, want, "pin");
 	if (rc) {
 		TRUE(m, out.h == 77);
@@ -293,8 +293,8 @@ static void map(struct model *m)
 		want = EAGAIN;
 	else if (!size || size > mh->mapped_size)
 		want = EINVAL;
-	else if (flags && flags != (is_cached(m, mh->buffer) ? GDR_MAPPING_TYPE_CACHING :
-							       GDR_MAPPING_TYPE_WC))
+	else if (flags && flags != (is_cached(m, mh->buffer) ? GDR_MAPPING_TYPE_CACHING
+							     : GDR_MAPPING_TYPE_WC))
 		want = ENOTSUP;
 	rc = gdr_map_v2(g, h, where, size, flags);
 	MUST(m, rc, want, "gdr_map_v2");
@@ -324,10 +324,9 @@ static void unmap(struct model *m)
 	bool right = reaches(m, context, i) && mh->mapped;
 
 	if (one_in(m, 4)) {
-		va += (long)below(m, 9000) - 4500;
+		va = (uint8_t *)((uintptr_t)va + below(m, 9000) - 4500);
 		/* The pinned address stands for the mapping; host memory has it beside the map. */
-		right = right &&
-			(va == mh->map || ((uintptr_t)va & ~(uintptr_t)0xffff) == mh->va);
+		right = right && (va == mh->map || ((uintptr_t)va & ~(uintptr_t)0xffff) == mh->va);
 	}
 	if (one_in(m, 4)) {
 		size = any_size(m, size);
@@ -343,27 +342,28 @@ static void unmap(struct model *m)
 static uint8_t *any_place(struct model *m, int i, size_t size, bool *inside)
 {
 	struct handle *mh = i >= 0 ? &m->handle[i] : NULL;
-	uint8_t *at;
+	uintptr_t at; /* not a pointer: most of them may not even be computed as one */
 
 	*inside = false;
 	if (!mh || !mh->pinned || !mh->mapped)
 		return one_in(m, 2) ? NULL : (uint8_t *)(uintptr_t)any(m);
 	switch (below(m, 6)) {
 	case 0:
-		at = mh->end - (one_in(m, 2) ? size : below(m, 200));
+		at = (uintptr_t)mh->end - (one_in(m, 2) ? size : below(m, 200));
 		break;
 	case 1:
-		at = mh->start - below(m, 3);
+		at = (uintptr_t)mh->start - below(m, 3);
 		break;
 	case 2:
-		at = one_in(m, 2) ? NULL : (uint8_t *)(uintptr_t)any(m);
+		at = one_in(m, 2) ? 0 : any(m);
 		break;
 	default:
-		at = mh->start + below(m, (size_t)(mh->end - mh->start));
+		at = (uintptr_t)mh->start + below(m, (size_t)(mh->end - mh->start));
 		break;
 	}
-	*inside = at >= mh->start && at <= mh->end && size <= (size_t)(mh->end - at);
-	return at;
+	*inside = at >= (uintptr_t)mh->start && at <= (uintptr_t)mh->end &&
+		  size <= (uintptr_t)mh->end - at;
+	return (uint8_t *)at;
 }
 
 static uint8_t *shadow_at(struct model *m, int i, const uint8_t *at)
@@ -376,9 +376,9 @@ static uint8_t *shadow_at(struct model *m, int i, const uint8_t *at)
 
 static size_t copy_size(struct model *m)
 {
-	return one_in(m, 30) ? ~(size_t)0 - below(m, 5000) :
-	       one_in(m, 3)  ? below(m, HOST_BYTES + 1) :
-			       below(m, 70);
+	return one_in(m, 30)  ? ~(size_t)0 - below(m, 5000)
+	       : one_in(m, 3) ? below(m, HOST_BYTES + 1)
+			      : below(m, 70);
 }
 
 static void copy(struct model *m, bool to)
@@ -466,8 +466,9 @@ static void word(struct model *m)
 	if (!one_in(m, 4)) {
 		at = (uint8_t *)((uintptr_t)at & ~(uintptr_t)(width - 1));
 		if (i >= 0 && m->handle[i].pinned && m->handle[i].mapped)
-			inside = at >= m->handle[i].start && at <= m->handle[i].end &&
-				 m->handle[i].end - at >= width;
+			inside = (uintptr_t)at >= (uintptr_t)m->handle[i].start &&
+				 (uintptr_t)at <= (uintptr_t)m->handle[i].end &&
+				 (uintptr_t)m->handle[i].end - (uintptr_t)at >= (size_t)width;
 	}
 	if (i < 0 || !m->handle[i].pinned || !m->handle[i].mapped || !inside ||
 	    (uintptr_t)at % (unsigned int)width)
@@ -483,8 +484,9 @@ static void word(struct model *m)
 	case 1:
 		if (null)
 			want = EINVAL;
-		MUST(m, width == 4 ? gdr_get32(h, at, null ? NULL : &got32) :
-				     gdr_get64(h, at, null ? NULL : &got),
+		MUST(m,
+		     width == 4 ? gdr_get32(h, at, null ? NULL : &got32)
+				: gdr_get64(h, at, null ? NULL : &got),
 		     want, "gdr_get");
 		if (width == 4)
 			memcpy(&got, &got32, 4);
@@ -499,13 +501,15 @@ static void word(struct model *m)
 		if (width == 4)
 			value = (uint32_t)value;
 		if (!want) {
-			bool holds[] = { false, got == value, got != value, got < value,
-					 got <= value, got > value, got >= value, false };
+			bool holds[] = { false,	       got == value,
+					 got != value, got<value, got <= value, got> value,
+					 got >= value, false };
 
 			want = cmp < 1 || cmp > 6 ? EINVAL : holds[cmp] ? 0 : ETIMEDOUT;
 		}
-		MUST(m, width == 4 ? gdr_wait32(h, at, (gdr_cmp_t)cmp, (uint32_t)value, 0) :
-				     gdr_wait64(h, at, (gdr_cmp_t)cmp, value, 0),
+		MUST(m,
+		     width == 4 ? gdr_wait32(h, at, (gdr_cmp_t)cmp, (uint32_t)value, 0)
+				: gdr_wait64(h, at, (gdr_cmp_t)cmp, value, 0),
 		     want, "gdr_wait");
 	}
 }
@@ -553,14 +557,15 @@ static void ask_handle(struct model *m)
 		TRUE(m, flag == (there && !null ? 0 : 7));
 		break;
 	default:
-		MUST(m, gdr_get_handle_attribute(g, h, (gdr_handle_attr_t)attr, null ? NULL : &value),
-		     there && !null && attr >= 1 && attr <= 5 ? 0 : EINVAL,
+		MUST(m,
+		     gdr_get_handle_attribute(g, h, (gdr_handle_attr_t)attr, null ? NULL : &value),
+		     there && !null && attr >= 1 && attr < GDR_HANDLE_ATTR_MAX ? 0 : EINVAL,
 		     "gdr_get_handle_attribute");
 		if (there && !null && attr == GDR_HANDLE_ATTR_BACKEND)
-			TRUE(m, value == (m->buffer[m->handle[i].buffer].kind == HOST ?
-						  GDR_BACKEND_HOST :
-				      vulkan ? GDR_BACKEND_VULKAN :
-					       GDR_BACKEND_DMABUF));
+			TRUE(m, value == (m->buffer[m->handle[i].buffer].kind == HOST
+						  ? GDR_BACKEND_HOST
+					  : vulkan ? GDR_BACKEND_VULKAN
+						   : GDR_BACKEND_DMABUF));
 	}
 }
 
@@ -574,8 +579,7 @@ static void ask_context(struct model *m)
 		MUST(m, gdr_get_attribute(g, (gdr_attr_t)attr, null ? NULL : &v),
 		     is_open(m, i) && !null && attr >= 1 && attr <= 3 ? 0 : EINVAL,
 		     "gdr_get_attribute");
-		TRUE(m, v == (is_open(m, i) && !null && attr >= 1 && attr <= 3 ? !vulkan :
-											 7));
+		TRUE(m, v == (is_open(m, i) && !null && attr >= 1 && attr <= 3 ? !vulkan : 7));
 	} else {
 		MUST(m, gdr_driver_get_version(g, &major, null ? NULL : &minor),
 		     is_open(m, i) && !null ? 0 : EINVAL, "gdr_driver_get_version");
@@ -656,8 +660,8 @@ static void fill(struct model *m, unsigned long long seed)
 	m->seed = seed;
 	m->state = seed * 0x9e3779b97f4a7c15ULL + 1;
 	standin_vmm_alloc(&v, 0, 3, STANDIN_GRANULE, true);
-	m->buffer[0] = (struct buffer){ .kind = DEVICE, .base = standin_alloc(2 << 20),
-					.size = 2 << 20 };
+	m->buffer[0] =
+		(struct buffer){ .kind = DEVICE, .base = standin_alloc(2 << 20), .size = 2 << 20 };
 	m->buffer[1] = (struct buffer){ .kind = VMM, .base = v.ptr, .size = v.size };
 	m->buffer[2].kind = HOST;
 	m->buffer[2].size = 50000;

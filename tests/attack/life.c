@@ -2,6 +2,7 @@
 /* See life.h. */
 #include "life.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +11,7 @@
 #include "common/standin.h"
 #include "gdrapi.h"
 
-void lives_make(struct life lives[LIVES])
+size_t lives_make(struct life lives[LIVES])
 {
 	struct standin_vmm one, many, dma;
 
@@ -19,16 +20,19 @@ void lives_make(struct life lives[LIVES])
 	standin_vmm_alloc(&one, 0, 1, STANDIN_GRANULE, true);
 	standin_vmm_alloc(&many, 0, 3, STANDIN_GRANULE, true);
 	standin_vmm_alloc(&dma, 0, 2, STANDIN_GRANULE, false);
-	lives[0] = (struct life){ "cudaMalloc by dma-buf", "dmabuf",
-				  standin_alloc(3 << 20) + 70000, 100000 };
+	lives[0] = (struct life){ "cudaMalloc by dma-buf", "dmabuf", standin_alloc(3 << 20) + 70000,
+				  100000 };
 	lives[1] = (struct life){ "VMM by dma-buf", "dmabuf", dma.ptr + 100, dma.size - 200 };
 	lives[2] = (struct life){ "one chunk by Vulkan", "vulkan", one.ptr + 5, one.size - 5 };
-	lives[3] = (struct life){ "chunks by Vulkan", "vulkan", many.ptr + 70000,
-				  many.size - 80000 };
-	lives[4] = (struct life){ "host memory", "host",
-				  (uintptr_t)standin_host_alloc(
-					  5000, CU_MEMHOSTALLOC_WRITECOMBINED),
-				  5000 };
+	lives[3] =
+		(struct life){ "chunks by Vulkan", "vulkan", many.ptr + 70000, many.size - 80000 };
+	lives[4] =
+		(struct life){ "host memory", "host",
+			       (uintptr_t)standin_host_alloc(5000, CU_MEMHOSTALLOC_WRITECOMBINED),
+			       5000 };
+	lives[5] = (struct life){ "cudaMalloc by gdrdrv", "gdrdrv", standin_alloc(3 << 20) + 5000,
+				  100000 };
+	return dlsym(RTLD_DEFAULT, "gdrsim_node_fail") ? LIVES : LIVES - 1;
 }
 
 bool errno_documented(int err)

@@ -17,10 +17,13 @@ struct life {
 	size_t size;
 };
 
-enum { LIVES = 5 };
+enum { LIVES = 6 };
 
-/* CUDA in this process, and memory of every kind: one life for each. */
-void lives_make(struct life lives[LIVES]);
+/*
+ * CUDA in this process, and memory of every kind: one life for each. Returns their number; the last
+ * is there only where the stand-in of /dev/gdrdrv has been preloaded.
+ */
+size_t lives_make(struct life lives[LIVES]);
 
 /*
  * NULL, or what is wrong (in static storage of the thread). *worked: every call succeeded and the

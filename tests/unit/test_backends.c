@@ -143,9 +143,19 @@ static void driver_version_fails(void)
 
 static void bad_backend_list(void)
 {
-	static const char *const lists[] = { "cuda", "Vulkan", "vulkanx", "vulka", "vulkan,",
-					     ",vulkan", "vulkan,,host", "vulkan host", "vulkan,vulkan",
-					     "host,vulkan,host", ",", " ", "dmabuf;host" };
+	static const char *const lists[] = { "cuda",
+					     "Vulkan",
+					     "vulkanx",
+					     "vulka",
+					     "vulkan,",
+					     ",vulkan",
+					     "vulkan,,host",
+					     "vulkan host",
+					     "vulkan,vulkan",
+					     "host,vulkan,host",
+					     ",",
+					     " ",
+					     "dmabuf;host" };
 
 	for (size_t i = 0; i < COUNT(lists); i++) {
 		setenv("GDRCOPY_BACKEND", lists[i], 1);
@@ -287,7 +297,8 @@ static void wrong_memory(void)
 	ck_assert_int_eq(gdr_pin_buffer_v2(g, (uintptr_t)heap, 4096, 0, &h), EINVAL);
 	has("pageable host memory");
 	ck_assert_int_eq(cuda.cuMemAllocManaged(&managed, 4096, CU_MEM_ATTACH_GLOBAL), 0);
-	ck_assert_int_eq(gdr_pin_buffer_v2(g, managed, 4096, 0, &h), EINVAL); /* as gdrapi.h has it */
+	ck_assert_int_eq(gdr_pin_buffer_v2(g, managed, 4096, 0, &h),
+			 EINVAL); /* as gdrapi.h has it */
 	has("managed");
 	ck_assert_uint_eq(h.h, 77);
 	ck_assert_int_eq(gdr_close(g), 0);

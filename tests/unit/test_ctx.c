@@ -24,7 +24,7 @@
 
 /* ---- a backend that does as it is told -------------------------------------------------------- */
 
-static atomic_int unpins, unmaps, in_call, go, closed;
+static atomic_int unpins, unmaps, in_call, go, backend_closed;
 static int unpin_result, unmap_result;
 
 static int fake_unpin(struct gdri_pin *pin)
@@ -50,15 +50,21 @@ static int fake_unmap(struct gdri_pin *pin)
 	return unmap_result ? gdri_fail(unmap_result, "unmap was told to fail") : 0;
 }
 
-/* Stays inside until it is let go; tells whether the context was closed meanwhile. */
-static int slow_flag(struct gdri_pin *pin, int *flag)
+/* Stays inside until it is let go; tells whether the backend was closed meanwhile. */
+static int slow_attribute(void *state, gdr_attr_t attr)
 {
-	(void)pin;
+	(void)state;
+	(void)attr;
 	atomic_store(&in_call, 1);
 	while (!atomic_load(&go))
 		sched_yield();
-	*flag = atomic_load(&closed);
-	return 0;
+	return atomic_load(&backend_closed);
+}
+
+static void fake_close(void *state)
+{
+	(void)state;
+	atomic_fetch_add(&backend_closed, 1);
 }
 
 static int failing_flag(struct gdri_pin *pin, int *flag)
@@ -74,7 +80,9 @@ static struct gdri_backend fake = {
 	.unpin = fake_unpin,
 	.map = fake_map,
 	.unmap = fake_unmap,
-	.callback_flag = slow_flag,
+	.callback_flag = failing_flag,
+	.attribute = slow_attribute,
+	.close = fake_close,
 };
 
 static gdr_t opened(void)
@@ -89,8 +97,12 @@ static gdr_t opened(void)
 
 static gdr_mh_t fake_pin(gdr_t g)
 {
-	struct gdri_pin pin = { .backend = &fake, .va = 0x70000, .mapped_size = 65536,
-				.page_size = 65536, .device = -1, .type = GDR_MAPPING_TYPE_WC };
+	struct gdri_pin pin = { .backend = &fake,
+				.va = 0x70000,
+				.mapped_size = 65536,
+				.page_size = 65536,
+				.device = -1,
+				.type = GDR_MAPPING_TYPE_WC };
 	struct gdri_handle *handle;
 	struct gdri_ctx *ctx;
 	gdr_mh_t h;
@@ -185,8 +197,15 @@ static void invented_contexts(void)
 {
 	gdr_t g = opened();
 	uintptr_t name = (uintptr_t)g;
-	uintptr_t wrong[] = { 0, 1, ~(uintptr_t)0, name + 1, name + (1ULL << 32),
-			      name + (2ULL << 32), name ^ 1ULL << 63, name & 0xffffffff, 0x7fffff00 };
+	uintptr_t wrong[] = { 0,
+			      1,
+			      ~(uintptr_t)0,
+			      name + 1,
+			      name + (1ULL << 32),
+			      name + (2ULL << 32),
+			      name ^ 1ULL << 63,
+			      name & 0xffffffff,
+			      0x7fffff00 };
 	gdr_mh_t h = fake_pin(g);
 
 	for (size_t i = 0; i < COUNT(wrong); i++)
@@ -202,8 +221,16 @@ static void invented_handles(void)
 {
 	gdr_t g = opened();
 	gdr_mh_t h = fake_pin(g);
-	unsigned long wrong[] = { 0, 1, ~0UL, h.h + 1, h.h + (1UL << 32), h.h + (2UL << 32),
-				  h.h ^ 1UL << 63, h.h & 0xffffffff, 0xdeadbeef, (unsigned long)g };
+	unsigned long wrong[] = { 0,
+				  1,
+				  ~0UL,
+				  h.h + 1,
+				  h.h + (1UL << 32),
+				  h.h + (2UL << 32),
+				  h.h ^ 1UL << 63,
+				  h.h & 0xffffffff,
+				  0xdeadbeef,
+				  (unsigned long)g };
 
 	for (size_t i = 0; i < COUNT(wrong); i++) {
 		gdr_mh_t w = { wrong[i] };
@@ -340,7 +367,6 @@ static void failing_flag_leaves_the_output(void)
 	uint64_t device = 7;
 	int flag = 7;
 
-	fake.callback_flag = failing_flag;
 	ck_assert_int_eq(gdr_get_callback_flag(g, h, &flag), EIO);
 	ck_assert_int_eq(flag, 7);
 	ck_assert_int_eq(gdr_get_handle_attribute(g, h, GDR_HANDLE_ATTR_DEVICE, &device), ENOTSUP);
@@ -350,15 +376,14 @@ static void failing_flag_leaves_the_output(void)
 
 struct job {
 	gdr_t g;
-	gdr_mh_t h;
-	int rc, flag;
+	int rc, value;
 };
 
-static void *asks_flag(void *arg)
+static void *asks(void *arg)
 {
 	struct job *job = arg;
 
-	job->rc = gdr_get_callback_flag(job->g, job->h, &job->flag);
+	job->rc = gdr_get_attribute(job->g, GDR_ATTR_USE_PERSISTENT_MAPPING, &job->value);
 	return NULL;
 }
 
@@ -367,35 +392,42 @@ static void *closes(void *arg)
 	struct job *job = arg;
 
 	job->rc = gdr_close(job->g);
-	atomic_store(&closed, 1);
 	return NULL;
 }
 
 /* A close waits for calls at work on its context, while new ones are refused. */
 static void close_waits(void)
 {
-	struct job call = { .g = opened(), .flag = -1 }, end = call;
+	struct job call = { .g = opened(), .value = -1 }, end = call;
 	pthread_t caller, closer;
-	int v;
+	struct gdri_ctx *ctx;
+	int major, minor;
 
-	call.h = fake_pin(call.g);
-	ck_assert_int_eq(pthread_create(&caller, NULL, asks_flag, &call), 0);
+	ck_assert_int_eq(gdri_ctx_get(call.g, &ctx), 0);
+	ctx->backends[0] = &fake;
+	gdri_ctx_put(ctx);
+	fake_pin(call.g);
+	ck_assert_int_eq(pthread_create(&caller, NULL, asks, &call), 0);
 	while (!atomic_load(&in_call))
 		sched_yield();
 	ck_assert_int_eq(pthread_create(&closer, NULL, closes, &end), 0);
-	while (!gdr_get_attribute(end.g, GDR_ATTR_USE_PERSISTENT_MAPPING, &v))
+	while (gdr_unmap(end.g, (gdr_mh_t){ 0 }, NULL, 0) != EINVAL ||
+	       !strstr(gdr_last_error(), "no open context"))
 		sched_yield();
 	for (int i = 0; i < 1000; i++) /* room for a close that would not wait */
 		sched_yield();
 	ck_assert_int_eq(atomic_load(&unpins), 0);
+	ck_assert_int_eq(atomic_load(&backend_closed), 0);
+	ck_assert_int_eq(gdr_driver_get_version(end.g, &major, &minor), EINVAL);
 	ck_assert_int_eq(gdr_close(end.g), EINVAL); /* a second one does not wait with it */
 	atomic_store(&go, 1);
 	pthread_join(caller, NULL);
 	pthread_join(closer, NULL);
 	ck_assert_int_eq(call.rc, 0);
-	ck_assert_int_eq(call.flag, 0);
+	ck_assert_int_eq(call.value, 0);
 	ck_assert_int_eq(end.rc, 0);
 	ck_assert_int_eq(atomic_load(&unpins), 1);
+	ck_assert_int_eq(atomic_load(&backend_closed), 1);
 }
 
 /* Many close one context: one succeeds. */

@@ -180,8 +180,8 @@ static int child_copies(void *arg)
 	       gdr_get32(f->h, f->map, &word) != EACCES ||
 	       gdr_get64(f->h, f->map, &value) != EACCES ||
 	       gdr_wait32(f->h, f->map, GDR_CMP_EQ, 0, 0) != EACCES ||
-	       gdr_wait64(f->h, f->map, GDR_CMP_EQ, 0, 0) != EACCES ||
-	       gdr_flush(f->h) != EACCES || gdr_fence(f->h, GDR_FENCE_FULL) != EACCES;
+	       gdr_wait64(f->h, f->map, GDR_CMP_EQ, 0, 0) != EACCES || gdr_flush(f->h) != EACCES ||
+	       gdr_fence(f->h, GDR_FENCE_FULL) != EACCES;
 }
 
 static void forked_child(void)

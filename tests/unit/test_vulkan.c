@@ -221,27 +221,30 @@ static void by_the_loader(void)
 	ck_assert_int_eq(gdr_close(g), 0);
 }
 
-/* A driver whose interface is too old, or that offers no entry, is not called. */
-static void driver_refused(void)
+/* A driver whose interface is too old, or that offers no entry, is not called: the loader is. */
+static void driver_refused(const char *symbol)
 {
-	static const char *const symbols[] = { "vk_icdNegotiateLoaderICDInterfaceVersion",
-					       "vk_icdGetInstanceProcAddr" };
+	struct standin_vmm v;
 
 	start();
-	for (size_t i = 0; i < COUNT(symbols); i++) {
-		struct gdri_device_id id;
-		const struct gdri_vulkan_device *d;
-
-		ck_assert_int_eq(gdri_cuda_device_id(0, &id), 0);
-		id.pci_bus++; /* another device than any: only the instance is made */
-		wrap_reset();
-		wrap_deny_symbol(symbols[i]);
-		ck_assert_int_eq(gdri_vulkan_device_get(&id, &d), -ENODEV);
-		wrap_reset();
-		ck_assert_uint_eq(standin_vulkan_hooks().calls("vkCreateInstance"), 0);
-		gdri_vulkan_after_fork(); /* forget the instance of the loader */
-	}
+	standin_vmm_alloc(&v, 0, 2, STANDIN_GRANULE, true);
+	wrap_reset();
+	wrap_deny_symbol(symbol);
+	warm_up();
+	wrap_reset();
+	ck_assert_uint_eq(standin_vulkan_hooks().calls("vkCreateInstance"), 0);
+	ck_assert_uint_eq(standin_loader_hooks().calls("vkCreateInstance"), 1);
 	ck_assert_int_eq(gdr_close(g), 0);
+}
+
+static void no_negotiation(void)
+{
+	driver_refused("vk_icdNegotiateLoaderICDInterfaceVersion");
+}
+
+static void no_entry(void)
+{
+	driver_refused("vk_icdGetInstanceProcAddr");
 }
 
 static void no_vulkan(void)
@@ -691,7 +694,8 @@ static const struct unit_test tests[] = {
 	{ "ordinary memory", ordinary_memory, "" },
 	{ "the driver directly", driver_directly, "" },
 	{ "by the loader", by_the_loader, "" },
-	{ "a driver that is too old", driver_refused, "" },
+	{ "a driver that is too old", no_negotiation, "" },
+	{ "a driver without the entry", no_entry, "" },
 	{ "no Vulkan at all", no_vulkan, "" },
 	{ "vkCreateInstance fails", instance_fails, "" },
 	{ "a foreign device", foreign_device, "GDRSIM_VK_FOREIGN=1" },
