@@ -49,7 +49,8 @@ static const struct tool tool = {
 	"gdrcopy_sanity",
 	"Tests CPU access to GPU memory on this machine.",
 	"  Each test runs in a process of its own, which opens CUDA and the library: a crash or a\n"
-	"  hang fails that test alone. What cannot be tested here is waived, with the reason. Data\n"
+	"  hang fails that test alone. What cannot be tested here is waived, with the reason. "
+	"Data\n"
 	"  that went through the mapping is compared with what CUDA's own copies see.\n"
 	"  Exit status 2 also tells that every test was waived.",
 	options,
@@ -123,9 +124,9 @@ static void print_facts(void)
 		printf(" (%s)", gpu->kernel_driver);
 	printf("\nmemory:   %s\nmapping:  %s, backend %s, %s\n", mem_kind_name[sanity.facts.kind],
 	       type, backend_name(),
-	       sanity_is_host()	       ? "memory of the CPU: not through the BAR" :
-	       sanity.facts.persistent ? "persistent" :
-					 "revoked when the memory is freed");
+	       sanity_is_host()		 ? "memory of the CPU: not through the BAR"
+	       : sanity.facts.persistent ? "persistent"
+					 : "revoked when the memory is freed");
 	if (report->passed_over[0])
 		printf("not used: %s\n", report->passed_over);
 	fflush(stdout);
@@ -259,7 +260,9 @@ static void parse(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-	static const struct sanity_test probe_test = { .name = "probe", .run = probe, .bare = true };
+	static const struct sanity_test probe_test = { .name = "probe",
+						       .run = probe,
+						       .bare = true };
 	unsigned int count[OUTCOMES] = { 0 };
 	struct json j;
 

@@ -9,12 +9,12 @@
 #define KIB ((size_t)1024)
 
 /* A pin that must fail: with that errno, without a handle, with a text. */
-#define BAD_PIN(err, addr, size, flags)                                               \
-	do {                                                                          \
-		gdr_mh_t h_ = { 99 };                                                 \
+#define BAD_PIN(err, addr, size, flags)                                                            \
+	do {                                                                                       \
+		gdr_mh_t h_ = { 99 };                                                              \
 		EXPECT(gdr_pin_buffer_v2(sanity.g, (unsigned long)(addr), size, flags, &h_), err); \
-		CHECK(h_.h == 99, "a pin that failed wrote its handle");              \
-		CHECK(*gdr_last_error(), "a failure without a text");                 \
+		CHECK(h_.h == 99, "a pin that failed wrote its handle");                           \
+		CHECK(*gdr_last_error(), "a failure without a text");                              \
 	} while (0)
 
 static void pin_arguments(void)

@@ -156,8 +156,9 @@ static void small_buffers(void)
 /* Every small size, and those around cache lines and pages, at every offset of a line and more. */
 static void offsets(void)
 {
-	static const uint16_t more[] = { 63,  64,  65,	127,  128,  129,
-					 255, 256, 257, 4095, 4096, 4097 };
+	static const uint16_t more[] = {
+		63, 64, 65, 127, 128, 129, 255, 256, 257, 4095, 4096, 4097
+	};
 	enum { SMALLEST = 33, OFFSETS = 67, GUARD = 64, ROOM = 4097 + OFFSETS + 2 * GUARD };
 	uint8_t expect[ROOM], seen[ROOM], in[4097], out[4097 + 2];
 	size_t sizes = SMALLEST + sizeof(more) / sizeof(more[0]);

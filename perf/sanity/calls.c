@@ -20,16 +20,16 @@ static void pointer(void)
 	memset(seen, 0, sizeof(seen));
 	sanity_gpu_write(b.mem.dptr, seen, sizeof(seen));
 
-#define STORE(type, at)                                       \
-	do {                                                  \
-		type v_;                                      \
-		memcpy(&v_, expect + (at), sizeof(v_));       \
+#define STORE(type, at)                                        \
+	do {                                                   \
+		type v_;                                       \
+		memcpy(&v_, expect + (at), sizeof(v_));        \
 		*(volatile type *)(void *)(b.cpu + (at)) = v_; \
 	} while (0)
-#define LOAD(type, at)                                               \
-	do {                                                         \
+#define LOAD(type, at)                                              \
+	do {                                                        \
 		type v_ = *(volatile type *)(void *)(b.cpu + (at)); \
-		memcpy(seen + (at), &v_, sizeof(v_));                \
+		memcpy(seen + (at), &v_, sizeof(v_));               \
 	} while (0)
 	STORE(uint64_t, 0);
 	STORE(uint32_t, 8);
@@ -135,7 +135,8 @@ static void mapping_type(void)
 
 	sanity_make(&b, 64 * KIB);
 	OK(gdr_get_mapping_type_string(b.info.mapping_type, &name));
-	CHECK(b.info.mapping_type > GDR_MAPPING_TYPE_NONE && b.info.mapping_type < GDR_MAPPING_TYPE_MAX,
+	CHECK(b.info.mapping_type > GDR_MAPPING_TYPE_NONE &&
+		      b.info.mapping_type < GDR_MAPPING_TYPE_MAX,
 	      "a mapping of type %d", (int)b.info.mapping_type);
 	CHECK(b.info.mapped && b.info.wc_mapping == (b.info.mapping_type == GDR_MAPPING_TYPE_WC),
 	      "mapped %d, wc_mapping %d, type %s", b.info.mapped, b.info.wc_mapping, name);

@@ -88,8 +88,8 @@ static void leaks(void)
 		one_round();
 	fds_after = count_fds();
 	count_mappings(&after);
-	sanity_note("descriptors %u, then %u; mappings %u (%u shared), then %u (%u)", fds, fds_after,
-		    before.all, before.shared, after.all, after.shared);
+	sanity_note("descriptors %u, then %u; mappings %u (%u shared), then %u (%u)", fds,
+		    fds_after, before.all, before.shared, after.all, after.shared);
 	CHECK(fds_after <= fds, "%d rounds leave %u descriptors open", ROUNDS, fds_after - fds);
 	CHECK(after.shared <= before.shared, "%d rounds leave %u shared mappings", ROUNDS,
 	      after.shared - before.shared);

@@ -28,8 +28,8 @@ static void chunked_make(struct chunked *c)
 	    !cu.MemAddressReserve || !cu.MemAddressFree || !cu.MemMap || !cu.MemUnmap ||
 	    !cu.MemSetAccess)
 		sanity_waive("this driver has no virtual memory management calls");
-	prop.allocFlags.gpuDirectRDMACapable = gpu_has(
-		&sanity.gpu, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
+	prop.allocFlags.gpuDirectRDMACapable =
+		gpu_has(&sanity.gpu, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
 	CU(cu.MemGetAllocationGranularity(&c->chunk, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
 	CU(cu.MemAddressReserve(&c->ptr, CHUNKS * c->chunk, 0, 0, 0));
 	for (size_t i = 0; i < CHUNKS; i++) {

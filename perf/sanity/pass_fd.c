@@ -67,11 +67,11 @@ static int find_node(void)
 	FAIL("the node's descriptor is not among this process's");
 }
 
-#define REFUSED(what, call)                                                                   \
-	do {                                                                                  \
-		errno = 0;                                                                    \
+#define REFUSED(what, call)                                                                     \
+	do {                                                                                    \
+		errno = 0;                                                                      \
 		CHECK((call) == -1 && errno == EACCES, "%s by another process: %s, not EACCES", \
-		      what, errno ? strerror(errno) : "succeeded");                           \
+		      what, errno ? strerror(errno) : "succeeded");                             \
 	} while (0)
 
 static void all_refused(int fd, uint64_t addr)

@@ -138,8 +138,8 @@ static enum outcome judge(int status, long seconds)
 	if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM)
 		snprintf(report->text, size, "not finished after %ld s", seconds);
 	else if (WIFSIGNALED(status))
-		snprintf(report->text, size, "ended by a signal: %s%s",
-			 strsignal(WTERMSIG(status)), report->returned ? ", at exit" : "");
+		snprintf(report->text, size, "ended by a signal: %s%s", strsignal(WTERMSIG(status)),
+			 report->returned ? ", at exit" : "");
 	else
 		snprintf(report->text, size, "ended with exit status %d (see standard error)",
 			 WEXITSTATUS(status));

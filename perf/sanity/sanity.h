@@ -26,8 +26,8 @@ struct sanity_test {
 
 /* The tables, in the order in which they are run. */
 extern const struct sanity_test sanity_basic[], sanity_calls[], sanity_arguments[],
-	sanity_invalidation[], sanity_process[], sanity_pass_fd[], sanity_threads[], sanity_memory[],
-	sanity_leaks[];
+	sanity_invalidation[], sanity_process[], sanity_pass_fd[], sanity_threads[],
+	sanity_memory[], sanity_leaks[];
 
 /* What the tests run on. The facts are found out once, before the first test. */
 struct sanity_facts {
@@ -69,19 +69,19 @@ void sanity_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 	} while (0)
 
 /* A call of libgdrapi that must succeed, or must give this errno. */
-#define OK(call)     EXPECT(call, 0)
-#define EXPECT(call, errno_)                                                                     \
-	do {                                                                                     \
-		int err_ = (call);                                                               \
-		if (err_ != (errno_))                                                            \
-			sanity_unexpected(__FILE__, __LINE__, #call, err_, errno_);              \
+#define OK(call) EXPECT(call, 0)
+#define EXPECT(call, errno_)                                                        \
+	do {                                                                        \
+		int err_ = (call);                                                  \
+		if (err_ != (errno_))                                               \
+			sanity_unexpected(__FILE__, __LINE__, #call, err_, errno_); \
 	} while (0)
 _Noreturn void sanity_unexpected(const char *file, int line, const char *call, int err, int wanted);
 
 /* A call of CUDA that must succeed. */
-#define CU(call)                                                              \
-	do {                                                                  \
-		CUresult res_ = (call);                                       \
+#define CU(call)                                                                     \
+	do {                                                                         \
+		CUresult res_ = (call);                                              \
 		CHECK(res_ == CUDA_SUCCESS, "%s: %s", #call, cuda_error_text(res_)); \
 	} while (0)
 
@@ -96,8 +96,7 @@ void sanity_gpu_write(CUdeviceptr to, const void *from, size_t size);
 void sanity_gpu_read(void *to, CUdeviceptr from, size_t size);
 
 /* Fails with the first byte that differs. */
-#define SAME(what, expected, seen, size) \
-	sanity_same(__FILE__, __LINE__, what, expected, seen, size)
+#define SAME(what, expected, seen, size) sanity_same(__FILE__, __LINE__, what, expected, seen, size)
 void sanity_same(const char *file, int line, const char *what, const void *expected,
 		 const void *seen, size_t size);
 

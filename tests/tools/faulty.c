@@ -23,13 +23,13 @@ static int fault_is(const char *name)
 	return set && !strcmp(set, name);
 }
 
-#define REAL(name)                                        \
-	__typeof__(&(name)) real;                         \
-	{                                                 \
-		void *next_ = dlsym(RTLD_NEXT, #name);    \
-		if (!next_)                               \
-			abort();                          \
-		memcpy(&real, &next_, sizeof(next_));     \
+#define REAL(name)                                     \
+	__typeof__(&(name)) real;                      \
+	{                                              \
+		void *next_ = dlsym(RTLD_NEXT, #name); \
+		if (!next_)                            \
+			abort();                       \
+		memcpy(&real, &next_, sizeof(next_));  \
 	}
 
 int gdr_copy_to_mapping(gdr_mh_t handle, void *map_d_ptr, const void *h_ptr, size_t size)
