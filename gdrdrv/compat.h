@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * Differences between kernels, and between the two flavours of the GPU driver.
+ *
+ * The only file with a test for a kernel's version or feature (HAVE_* comes from conftest.sh).
+ * Must not know the driver's objects.
+ */
+#ifndef GDRDRV_COMPAT_H
+#define GDRDRV_COMPAT_H
+
+#include <linux/mm.h>
+#include <linux/module.h>
+#include <linux/sched.h>
+#include <linux/timex.h>
+#ifdef CONFIG_X86
+#include <asm/pgtable.h>
+#include <asm/tsc.h>
+#endif
+
+#include "gdrdrv_conftest.h"
+
+/*
+ * GDRDRV_GPL: built for the open flavour of the GPU driver. The other build uses no symbol that is
+ * exported to GPL modules only, so it has no tracepoints, debugfs, huge entries or struct pid.
+ */
+#ifdef GDRDRV_GPL
+#define GDRDRV_LICENSE "Dual MIT/GPL"
+#define GDRDRV_FLAVOR "opensource"
+#else
+#define GDRDRV_LICENSE "MIT"
+#define GDRDRV_FLAVOR "proprietary"
+#endif
+
+/* Adding flags to a VMA inside ->mmap, where nobody else can see it yet. */
+static inline void gdrdrv_vma_flags_mod(struct vm_area_struct *vma, unsigned long set,
+					unsigned long clear)
+{
+#ifdef HAVE_VM_FLAGS_INIT
+	/* Not vm_flags_set(): that needs a GPL-only symbol from 7.x on, and locks for nobody. */
+	vm_flags_init(vma, (vma->vm_flags | set) & ~clear);
+#else
+	vma->vm_flags = (vma->vm_flags | set) & ~clear;
+#endif
+}
+
+/* The name of the hook that may refuse to split a VMA. */
+#ifdef HAVE_VM_OPS_MAY_SPLIT
+#define GDRDRV_VM_OPS_MAY_SPLIT may_split
+#else
+#define GDRDRV_VM_OPS_MAY_SPLIT split
+#endif
+
+/* Huge entries of a PFN mapping: elsewhere gup-fast would take a page that is not there. */
+#if defined(GDRDRV_GPL) && defined(CONFIG_ARCH_SUPPORTS_HUGE_PFNMAP) &&                            \
+	defined(CONFIG_TRANSPARENT_HUGEPAGE)
+#define GDRDRV_HUGE_PFNMAP
+#include <linux/huge_mm.h>
+
+static inline vm_fault_t gdrdrv_insert_pmd(struct vm_fault *vmf, phys_addr_t phys)
+{
+	bool write = vmf->flags & FAULT_FLAG_WRITE;
+
+#ifdef HAVE_VMF_INSERT_PFN_PMD_ULONG
+	return vmf_insert_pfn_pmd(vmf, PHYS_PFN(phys), write);
+#else
+	return vmf_insert_pfn_pmd(vmf, phys_to_pfn_t(phys, PFN_DEV), write);
+#endif
+}
+#endif
+
+#ifdef HAVE_PFN_T_H
+#include <linux/pfn_t.h>
+#endif
+
+/* Cycles per millisecond of get_cycles(), 0 where not known. */
+static inline u32 gdrdrv_cycles_khz(void)
+{
+#if defined(CONFIG_X86)
+	return tsc_khz;
+#elif defined(CONFIG_ARM64)
+	return (u32)(read_sysreg(cntfrq_el0) / 1000);
+#else
+	return 0;
+#endif
+}
+
+#endif

@@ -1,0 +1,82 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# Finds the nv-p2p.h of the GPU driver for which to build, and says on stderr which and why.
+# Prints "DIRECTORY FLAVOR SYMVERS|none" on success and nothing otherwise.
+#
+# The running driver decides. With none running, the only installed one; with several, none.
+# NVIDIA_SRC= and FLAVOR= in the environment overrule, but a header of another version than the
+# running driver's is refused (NVIDIA_MISMATCH_OK=1 allows it, for building on another machine).
+set -u
+
+say() {
+	echo "gdrdrv: $*" >&2
+}
+
+running=$(cat /sys/module/nvidia/version 2>/dev/null)
+
+version_of() {
+	for f in "$1/../dkms.conf" "$1/dkms.conf"; do
+		[ -r "$f" ] && sed -n 's/^PACKAGE_VERSION="\{0,1\}\([0-9.]*\)"\{0,1\}.*/\1/p' "$f" && return
+	done
+	for f in "$1/../version.mk" "$1/../../version.mk"; do
+		[ -r "$f" ] && sed -n 's/^NVIDIA_VERSION *= *//p' "$f" && return
+	done
+}
+
+dir=${NVIDIA_SRC:-}
+if [ -n "$dir" ]; then
+	for d in "$dir" "$dir/nvidia" "$dir/kernel-open/nvidia" "$dir/kernel/nvidia"; do
+		[ -r "$d/nv-p2p.h" ] && dir=$d && break
+	done
+	if [ ! -r "$dir/nv-p2p.h" ]; then
+		say "no nv-p2p.h in $dir"
+		exit 1
+	fi
+	have=$(version_of "$dir")
+	if [ -n "$running" ] && [ -n "$have" ] && [ "$have" != "$running" ] &&
+	   [ -z "${NVIDIA_MISMATCH_OK:-}" ]; then
+		say "$dir is of GPU driver $have, but $running is running"
+		exit 1
+	fi
+else
+	n=0
+	for d in /usr/src/nvidia*-"${running:-*}"/nvidia /usr/src/nvidia*-"${running:-*}"/kernel-open/nvidia \
+		 /var/lib/dkms/nvidia*/"${running:-*}"/source/nvidia; do
+		for e in $d; do
+			[ -r "$e/nv-p2p.h" ] || continue
+			e=$(cd "$e" && pwd -P)
+			[ "$e" = "$dir" ] || n=$((n + 1))
+			dir=$e
+		done
+	done
+	if [ -z "$dir" ]; then
+		say "no nv-p2p.h of ${running:-any} GPU driver below /usr/src"
+		exit 1
+	fi
+	if [ -z "$running" ] && [ "$n" -gt 1 ]; then
+		say "several GPU drivers are installed and none is running; choose one with NVIDIA_SRC="
+		exit 1
+	fi
+fi
+
+flavor=${FLAVOR:-}
+if [ -z "$flavor" ]; then
+	flavor=open
+	case $(modinfo -F license nvidia 2>/dev/null) in
+	NVIDIA) flavor=proprietary ;;
+	esac
+fi
+case $flavor in
+open | proprietary) ;;
+*) say "FLAVOR=$flavor: neither open nor proprietary"; exit 1 ;;
+esac
+
+dir=$(cd "$dir" && pwd -P)
+symvers=none
+for f in "$dir/Module.symvers" "$dir/../Module.symvers"; do
+	[ -r "$f" ] && symvers=$f && break
+done
+[ "$symvers" = none ] && say "no Module.symvers beside it: the kernel's build warns of undefined nvidia_p2p_* symbols"
+say "nv-p2p.h from $dir, for the $flavor flavour${running:+, running driver $running}"
+echo "$dir $flavor $symvers"

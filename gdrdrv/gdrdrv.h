@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * The driver's inside: objects, the lock that guards each field, the table of a page source.
+ *
+ * Must not know nv-p2p.h (p2p_desktop.c alone does) nor the kernel's version (compat.h alone does).
+ *
+ * Lock order, outermost first. What stands on one line is never held together.
+ *
+ *	gdrdrv_files_lock		list of open descriptors
+ *	mmap_lock of a process		taken by the kernel before ->mmap, ->fault, ->close of a VMA
+ *	gdrdrv_file.lock		table of regions and handles of one descriptor
+ *	the GPU driver's own locks	held by it around get, put and the free callback
+ *	gdrdrv_mr.lock			one region; never two of them together
+ *	i_mmap_rwsem, page-table locks	the kernel's, inside zap and insert
+ *
+ * From this follow four rules. The GPU driver is never called with gdrdrv_mr.lock held. The free
+ * callback takes gdrdrv_mr.lock and no other lock of ours. Nothing is copied to or from user space
+ * with any of our locks held. gdrdrv_users_lock (limit.c) and gdrdrv_bar_lock are leaves that
+ * neither the callback nor a fault takes.
+ */
+#ifndef GDRDRV_H
+#define GDRDRV_H
+
+#include <linux/fs.h>
+#include <linux/kref.h>
+#include <linux/list.h>
+#include <linux/mutex.h>
+#include <linux/types.h>
+#include <linux/uidgid.h>
+#include <linux/wait.h>
+#include <linux/xarray.h>
+
+#include "compat.h"
+#include "gdrdrv_uapi.h"
+
+struct gdrdrv_mr;
+
+/* The process that opened the descriptor. Constant from open to release. */
+struct gdrdrv_owner {
+#ifdef GDRDRV_GPL
+	struct pid *pid; /* a reference */
+#else
+	u64 start_time;
+#endif
+	pid_t tgid; /* for /proc; the test of ownership where there is no pid */
+};
+
+/* One open descriptor. */
+struct gdrdrv_file {
+	struct gdrdrv_owner owner;    /* constant */
+	kuid_t uid;		      /* constant: who opened it */
+	struct address_space mapping; /* its own: offsets are handles of this descriptor */
+	struct mutex lock;
+	struct xarray mrs;	  /* lock; handle -> region, each entry holds a reference */
+	u64 next_handle;	  /* lock */
+	wait_queue_head_t wait;	  /* poll */
+	atomic_t nr_revoked;	  /* regions revoked and not yet unpinned */
+	struct list_head node;	  /* gdrdrv_files_lock */
+};
+
+/* A physically contiguous run of a region. Sources hand out nothing else. */
+struct gdrdrv_range {
+	u64 off; /* bytes from the start of the region */
+	u64 len;
+	phys_addr_t start;
+};
+
+/* What a caller asks to have pinned; va and size are multiples of GDRDRV_PIN_SIZE. */
+struct gdrdrv_pin_req {
+	u64 va;
+	u64 size;
+	u64 p2p_token;
+	u32 va_space;
+	u32 flags;
+};
+
+/*
+ * Where pages come from. The rest of the driver knows a source by this table alone.
+ *
+ * Context: all but ->free may sleep and are called without any lock of ours; ->release at most
+ * once per successful ->pin, never after gdrdrv_mr_revoke() was seen to have run, and, unless
+ * mr->any_context, only in the owner's process. ->free is called by the last reference, possibly
+ * inside the free callback: it frees memory and calls nobody.
+ */
+struct gdrdrv_source_ops {
+	const char *name;
+	/* Pins and sets mr->src_data, mr->any_context. A source that may revoke holds a reference. */
+	int (*pin)(struct gdrdrv_mr *mr, const struct gdrdrv_pin_req *req);
+	/*
+	 * Writes up to @max runs that cover the region; returns how many there are. Also sets
+	 * mr->page_size and mr->cpu_cacheable. -EINVAL once revoked.
+	 */
+	int (*ranges)(struct gdrdrv_mr *mr, struct gdrdrv_range *out, u32 max);
+	void (*release)(struct gdrdrv_mr *mr);
+	void (*free)(struct gdrdrv_mr *mr);
+	bool (*has_persistent)(void);
+	bool (*has_force_pcie)(void);
+};
+
+/* A pinned region. References: the table, each VMA, a source that may still call back. */
+struct gdrdrv_mr {
+	struct kref ref;
+	struct mutex lock;
+	struct gdrdrv_file *file; /* lock; NULL before publishing and after retiring */
+	bool revoked;		  /* lock; the source took the pages back */
+	bool retired;		  /* lock; unpinned, or its descriptor closed */
+	bool orphaned;		  /* lock; holds the module until the callback comes */
+	bool counted;		  /* lock; is in file->nr_revoked */
+	unsigned int nr_vmas;	  /* lock */
+	u32 req_type;		  /* lock; GDRDRV_MAPPING_TYPE_*, NONE for the default */
+	u32 map_type;		  /* lock; of the present mapping */
+	u64 handle;		  /* written once, under file->lock and lock */
+
+	/* Constant once pinned. */
+	u64 va;
+	u64 size;
+	u64 tm_cycles;
+	u32 page_size;
+	u32 nr_ranges;
+	struct gdrdrv_range *ranges;
+	bool cpu_cacheable;
+	bool any_context; /* ->release may run in any process */
+	const struct gdrdrv_source_ops *src;
+	void *src_data;
+
+	/* Of the thread that pins, then of the one that retires. */
+	u32 nr_memtypes;  /* leading runs whose memory type is reserved */
+	bool wc_reserved; /* all of them are; constant once published */
+	struct gdrdrv_user *user;
+};
+
+/* Counters for the administrator and the tests; no program depends on them. */
+struct gdrdrv_stats {
+	atomic64_t pins;
+	atomic64_t pins_persistent;
+	atomic64_t revokes;
+	atomic64_t orphans;
+	atomic64_t faults;
+	atomic64_t ptes;
+	atomic64_t pmds;
+	atomic64_t memtypes;
+	atomic64_t memtype_failures;
+};
+
+/* main.c */
+extern struct mutex gdrdrv_files_lock;
+extern struct list_head gdrdrv_files; /* gdrdrv_files_lock */
+extern struct gdrdrv_stats gdrdrv_stats;
+extern atomic_t gdrdrv_source_pins;   /* what /proc shows as nv_get_pages_refcount */
+extern atomic_t gdrdrv_callbacks;     /* free callbacks running now; module exit waits for none */
+extern int gdrdrv_dbg_enabled;
+extern int gdrdrv_info_enabled;
+bool gdrdrv_file_is_owner(const struct gdrdrv_file *file);
+bool gdrdrv_use_persistent(void);
+
+/* ioctl.c */
+long gdrdrv_ioctl(struct file *filp, unsigned int cmd, unsigned long arg);
+
+/* mr.c */
+int gdrdrv_mr_pin(struct gdrdrv_file *file, const struct gdrdrv_pin_req *req, u64 *handle);
+int gdrdrv_mr_unpin(struct gdrdrv_file *file, u64 handle);
+void gdrdrv_mr_close_all(struct gdrdrv_file *file);
+struct gdrdrv_mr *gdrdrv_mr_get(struct gdrdrv_file *file, u64 handle);
+void gdrdrv_mr_put(struct gdrdrv_mr *mr);
+bool gdrdrv_mr_revoke(struct gdrdrv_mr *mr);
+void gdrdrv_mr_orphan_locked(struct gdrdrv_mr *mr);
+const struct gdrdrv_range *gdrdrv_mr_range(const struct gdrdrv_mr *mr, u64 off);
+
+/* memtype.c */
+void gdrdrv_memtype_reserve(struct gdrdrv_mr *mr);
+void gdrdrv_memtype_free(struct gdrdrv_mr *mr);
+int gdrdrv_memtype_check(const struct gdrdrv_mr *mr, u32 type);
+u32 gdrdrv_memtype_default(const struct gdrdrv_mr *mr);
+pgprot_t gdrdrv_memtype_prot(u32 type, pgprot_t prot);
+
+/* mmap.c */
+int gdrdrv_mmap(struct file *filp, struct vm_area_struct *vma);
+
+/* limit.c */
+int gdrdrv_limit_charge(struct gdrdrv_mr *mr, kuid_t uid);
+void gdrdrv_limit_uncharge(struct gdrdrv_mr *mr);
+void gdrdrv_limit_exit(void);
+
+/* proc.c */
+int gdrdrv_proc_init(void);
+void gdrdrv_proc_exit(void);
+
+/* debugfs.c */
+#ifdef GDRDRV_GPL
+void gdrdrv_debugfs_init(void);
+void gdrdrv_debugfs_exit(void);
+#else
+static inline void gdrdrv_debugfs_init(void)
+{
+}
+
+static inline void gdrdrv_debugfs_exit(void)
+{
+}
+#endif
+
+/* p2p_desktop.c */
+extern const struct gdrdrv_source_ops gdrdrv_p2p_desktop;
+
+#define gdrdrv_dbg(fmt, ...)                                                                       \
+	do {                                                                                       \
+		if (READ_ONCE(gdrdrv_dbg_enabled))                                                 \
+			pr_info(fmt, ##__VA_ARGS__);                                               \
+	} while (0)
+#define gdrdrv_info(fmt, ...)                                                                      \
+	do {                                                                                       \
+		if (READ_ONCE(gdrdrv_info_enabled))                                                \
+			pr_info(fmt, ##__VA_ARGS__);                                               \
+	} while (0)
+
+#endif

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The interface of /dev/gdrdrv as programs see it: structures, ioctl numbers, attributes.
+ *
+ * Used by the driver and, unchanged, from user space. The layout is frozen (installed libraries of
+ * level 2.0 to 2.6 are compiled against it); the assertions at the end hold it. Must not know
+ * anything of the driver's inside.
+ */
+#ifndef GDRDRV_UAPI_H
+#define GDRDRV_UAPI_H
+
+#include <linux/ioctl.h>
+#include <linux/types.h>
+
+#define GDRDRV_DEVICE_NAME "gdrdrv"
+#define GDRDRV_VERSION_MAJOR 2
+#define GDRDRV_VERSION_MINOR 6
+#define GDRDRV_VERSION ((GDRDRV_VERSION_MAJOR << 16) | GDRDRV_VERSION_MINOR)
+
+/* The oldest library level that this driver serves. */
+#define GDRDRV_MINIMUM_API_MAJOR 2
+#define GDRDRV_MINIMUM_API_MINOR 0
+#define GDRDRV_MINIMUM_API_VERSION ((GDRDRV_MINIMUM_API_MAJOR << 16) | GDRDRV_MINIMUM_API_MINOR)
+
+/* A region is pinned in units of this many bytes, whatever the GPU's own page size. */
+#define GDRDRV_PIN_SHIFT 16
+#define GDRDRV_PIN_SIZE (1UL << GDRDRV_PIN_SHIFT)
+
+/* Handles lie in 1 .. GDRDRV_HANDLE_MAX: installed libraries keep 32 bits of them. */
+#define GDRDRV_HANDLE_MAX 0xffffffffUL
+
+/* Flags of PIN_BUFFER_V2. */
+#define GDRDRV_PIN_FLAG_FORCE_PCIE 1U
+
+/* Attributes of GET_ATTR. */
+#define GDRDRV_ATTR_USE_PERSISTENT_MAPPING 1
+#define GDRDRV_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE 2
+
+/* Mapping types of GET_INFO_V2 and REQ_MAPPING_TYPE (there 0 asks for the default). */
+#define GDRDRV_MAPPING_TYPE_NONE 0
+#define GDRDRV_MAPPING_TYPE_WC 1
+#define GDRDRV_MAPPING_TYPE_CACHING 2
+#define GDRDRV_MAPPING_TYPE_DEVICE 3
+
+struct gdrdrv_ioc_pin_buffer {
+	__u64 addr;
+	__u64 size;
+	__u64 p2p_token;
+	__u32 va_space;
+	__u32 pad;
+	__u64 handle; /* out */
+};
+
+struct gdrdrv_ioc_unpin_buffer {
+	__u64 handle;
+};
+
+struct gdrdrv_ioc_get_cb_flag {
+	__u64 handle;
+	__u32 flag; /* out: 1 once the GPU driver has revoked the pages */
+	__u32 pad;
+};
+
+struct gdrdrv_ioc_get_info {
+	__u64 handle;
+	__u64 va;	   /* out: the pinned address, a multiple of GDRDRV_PIN_SIZE */
+	__u64 mapped_size; /* out: bytes pinned, likewise */
+	__u32 page_size;   /* out: bytes in a page of the GPU driver's table */
+	__u32 tsc_khz;	   /* out: cycles per millisecond of tm_cycles */
+	__u64 tm_cycles;   /* out: what the pinning took */
+	__u32 mapped;	   /* out */
+	__u32 wc_mapping;  /* out */
+};
+
+struct gdrdrv_ioc_get_info_v2 {
+	__u64 handle;
+	__u64 va;
+	__u64 mapped_size;
+	__u32 page_size;
+	__u32 tsc_khz;
+	__u64 tm_cycles;
+	__u32 mapping_type; /* out: GDRDRV_MAPPING_TYPE_*; NONE when not mapped */
+	__u32 pad;
+};
+
+struct gdrdrv_ioc_get_attr {
+	__u32 attr;
+	__u32 val; /* out */
+};
+
+struct gdrdrv_ioc_pin_buffer_v2 {
+	__u64 addr;
+	__u64 size;
+	__u32 flags;
+	__u32 pad;
+	__u64 handle; /* out */
+};
+
+struct gdrdrv_ioc_req_mapping_type {
+	__u64 handle;
+	__u32 mapping_type;
+	__u32 pad;
+};
+
+struct gdrdrv_ioc_get_version {
+	__u32 gdrdrv_version;	       /* out: (major << 16) | minor */
+	__u32 minimum_gdr_api_version; /* out */
+};
+
+/*
+ * Several numbers carry the size of a pointer where the size of the structure belongs; that is the
+ * interface, so they are written with a 64-bit integer in its place. 32-bit programs are not served.
+ */
+#define GDRDRV_IOC_MAGIC 0xDA
+#define GDRDRV_IOC_PIN_BUFFER _IOWR(GDRDRV_IOC_MAGIC, 1, struct gdrdrv_ioc_pin_buffer)
+#define GDRDRV_IOC_UNPIN_BUFFER _IOWR(GDRDRV_IOC_MAGIC, 2, __u64)
+#define GDRDRV_IOC_GET_CB_FLAG _IOWR(GDRDRV_IOC_MAGIC, 3, __u64)
+#define GDRDRV_IOC_GET_INFO _IOWR(GDRDRV_IOC_MAGIC, 4, __u64)
+#define GDRDRV_IOC_GET_INFO_V2 _IOWR(GDRDRV_IOC_MAGIC, 5, __u64)
+#define GDRDRV_IOC_GET_ATTR _IOWR(GDRDRV_IOC_MAGIC, 6, __u64)
+#define GDRDRV_IOC_PIN_BUFFER_V2 _IOWR(GDRDRV_IOC_MAGIC, 7, struct gdrdrv_ioc_pin_buffer_v2)
+#define GDRDRV_IOC_REQ_MAPPING_TYPE _IOWR(GDRDRV_IOC_MAGIC, 8, __u64)
+#define GDRDRV_IOC_GET_VERSION _IOWR(GDRDRV_IOC_MAGIC, 255, __u64)
+
+/* _Static_assert: of C11, the kernel and C++ compilers in use; static_assert in C++ proper. */
+#ifdef __cplusplus
+#define GDRDRV_ASSERT(cond) static_assert(cond, #cond)
+#else
+#define GDRDRV_ASSERT(cond) _Static_assert(cond, #cond)
+#endif
+#define GDRDRV_ASSERT_SIZE(name, bytes) GDRDRV_ASSERT(sizeof(struct gdrdrv_ioc_##name) == (bytes))
+#define GDRDRV_ASSERT_AT(name, field, off)                                                         \
+	GDRDRV_ASSERT(__builtin_offsetof(struct gdrdrv_ioc_##name, field) == (off))
+
+GDRDRV_ASSERT_SIZE(pin_buffer, 40);
+GDRDRV_ASSERT_AT(pin_buffer, va_space, 24);
+GDRDRV_ASSERT_AT(pin_buffer, handle, 32);
+GDRDRV_ASSERT_SIZE(unpin_buffer, 8);
+GDRDRV_ASSERT_SIZE(get_cb_flag, 16);
+GDRDRV_ASSERT_AT(get_cb_flag, flag, 8);
+GDRDRV_ASSERT_SIZE(get_info, 48);
+GDRDRV_ASSERT_AT(get_info, va, 8);
+GDRDRV_ASSERT_AT(get_info, mapped_size, 16);
+GDRDRV_ASSERT_AT(get_info, page_size, 24);
+GDRDRV_ASSERT_AT(get_info, tsc_khz, 28);
+GDRDRV_ASSERT_AT(get_info, tm_cycles, 32);
+GDRDRV_ASSERT_AT(get_info, mapped, 40);
+GDRDRV_ASSERT_AT(get_info, wc_mapping, 44);
+GDRDRV_ASSERT_SIZE(get_info_v2, 48);
+GDRDRV_ASSERT_AT(get_info_v2, mapping_type, 40);
+GDRDRV_ASSERT_SIZE(get_attr, 8);
+GDRDRV_ASSERT_SIZE(pin_buffer_v2, 32);
+GDRDRV_ASSERT_AT(pin_buffer_v2, flags, 16);
+GDRDRV_ASSERT_AT(pin_buffer_v2, handle, 24);
+GDRDRV_ASSERT_SIZE(req_mapping_type, 16);
+GDRDRV_ASSERT_AT(req_mapping_type, mapping_type, 8);
+GDRDRV_ASSERT_SIZE(get_version, 8);
+
+GDRDRV_ASSERT(GDRDRV_IOC_PIN_BUFFER == 0xc028da01);
+GDRDRV_ASSERT(GDRDRV_IOC_UNPIN_BUFFER == 0xc008da02);
+GDRDRV_ASSERT(GDRDRV_IOC_GET_CB_FLAG == 0xc008da03);
+GDRDRV_ASSERT(GDRDRV_IOC_GET_INFO == 0xc008da04);
+GDRDRV_ASSERT(GDRDRV_IOC_GET_INFO_V2 == 0xc008da05);
+GDRDRV_ASSERT(GDRDRV_IOC_GET_ATTR == 0xc008da06);
+GDRDRV_ASSERT(GDRDRV_IOC_PIN_BUFFER_V2 == 0xc020da07);
+GDRDRV_ASSERT(GDRDRV_IOC_REQ_MAPPING_TYPE == 0xc008da08);
+GDRDRV_ASSERT(GDRDRV_IOC_GET_VERSION == 0xc008daff);
+
+#endif

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+/*
+ * The ioctl table: one copy in, the call, one copy out.
+ *
+ * Must not know locks, sources or mappings.
+ */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include <linux/uaccess.h>
+
+#include "gdrdrv.h"
+
+union gdrdrv_ioc_arg {
+	struct gdrdrv_ioc_pin_buffer pin;
+	struct gdrdrv_ioc_unpin_buffer unpin;
+	struct gdrdrv_ioc_get_cb_flag cb_flag;
+	struct gdrdrv_ioc_get_info info;
+	struct gdrdrv_ioc_get_info_v2 info_v2;
+	struct gdrdrv_ioc_get_attr attr;
+	struct gdrdrv_ioc_pin_buffer_v2 pin_v2;
+	struct gdrdrv_ioc_req_mapping_type req_type;
+	struct gdrdrv_ioc_get_version version;
+};
+
+/* What GET_INFO and GET_INFO_V2 share, taken under the region's lock. */
+struct gdrdrv_mr_snapshot {
+	u32 map_type;
+	bool revoked;
+};
+
+static struct gdrdrv_mr *gdrdrv_mr_get_snapshot(struct gdrdrv_file *file, u64 handle,
+						struct gdrdrv_mr_snapshot *snap)
+{
+	struct gdrdrv_mr *mr = gdrdrv_mr_get(file, handle);
+
+	if (!mr)
+		return NULL;
+	mutex_lock(&mr->lock);
+	snap->map_type = mr->map_type;
+	snap->revoked = mr->revoked;
+	mutex_unlock(&mr->lock);
+	return mr;
+}
+
+static int gdrdrv_ioc_pin(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg)
+{
+	struct gdrdrv_pin_req req = {
+		.va = arg->pin.addr,
+		.size = arg->pin.size,
+		.p2p_token = arg->pin.p2p_token,
+		.va_space = arg->pin.va_space,
+	};
+
+	return gdrdrv_mr_pin(file, &req, &arg->pin.handle);
+}
+
+static void gdrdrv_ioc_pin_undo(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg)
+{
+	gdrdrv_mr_unpin(file, arg->pin.handle);
+}
+
+static int gdrdrv_ioc_pin_v2(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg)
+{
+	struct gdrdrv_pin_req req = {
+		.va = arg->pin_v2.addr,
+		.size = arg->pin_v2.size,
+		.flags = arg->pin_v2.flags,
+	};
+
+	if (req.flags & ~GDRDRV_PIN_FLAG_FORCE_PCIE)
+		return -EINVAL;
+	if (req.flags && !gdrdrv_p2p_desktop.has_force_pcie())
+		return -EINVAL;
+	return gdrdrv_mr_pin(file, &req, &arg->pin_v2.handle);
+}
+
+static void gdrdrv_ioc_pin_v2_undo(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg)
+{
+	gdrdrv_mr_unpin(file, arg->pin_v2.handle);
+}
+
+static int gdrdrv_ioc_unpin(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg)
+{
+	return gdrdrv_mr_unpin(file, arg->unpin.handle);
+}
+
+static int gdrdrv_ioc_get_cb_flag(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg)
+{
+	struct gdrdrv_mr_snapshot snap;
+	struct gdrdrv_mr *mr = gdrdrv_mr_get_snapshot(file, arg->cb_flag.handle, &snap);
+
+	if (!mr)
+		return -EINVAL;
+	arg->cb_flag.flag = snap.revoked;
+	gdrdrv_mr_put(mr);
+	return 0;
+}
+
+static int gdrdrv_ioc_get_info(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg)
+{
+	struct gdrdrv_ioc_get_info *info = &arg->info;
+	struct gdrdrv_mr_snapshot snap;
+	struct gdrdrv_mr *mr = gdrdrv_mr_get_snapshot(file, info->handle, &snap);
+
+	if (!mr)
+		return -EINVAL;
+	info->va = mr->va;
+	info->mapped_size = mr->size;
+	info->page_size = mr->page_size;
+	info->tsc_khz = gdrdrv_cycles_khz();
+	info->tm_cycles = mr->tm_cycles;
+	info->mapped = snap.map_type != GDRDRV_MAPPING_TYPE_NONE;
+	info->wc_mapping = snap.map_type == GDRDRV_MAPPING_TYPE_WC;
+	gdrdrv_mr_put(mr);
+	return 0;
+}
+
+static int gdrdrv_ioc_get_info_v2(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg)
+{
+	struct gdrdrv_ioc_get_info_v2 *info = &arg->info_v2;
+	struct gdrdrv_mr_snapshot snap;
+	struct gdrdrv_mr *mr = gdrdrv_mr_get_snapshot(file, info->handle, &snap);
+
+	if (!mr)
+		return -EINVAL;
+	info->va = mr->va;
+	info->mapped_size = mr->size;
+	info->page_size = mr->page_size;
+	info->tsc_khz = gdrdrv_cycles_khz();
+	info->tm_cycles = mr->tm_cycles;
+	info->mapping_type = snap.map_type;
+	gdrdrv_mr_put(mr);
+	return 0;
+}
+
+static int gdrdrv_ioc_get_attr(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg)
+{
+	switch (arg->attr.attr) {
+	case GDRDRV_ATTR_USE_PERSISTENT_MAPPING:
+		arg->attr.val = gdrdrv_use_persistent();
+		return 0;
+	case GDRDRV_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE:
+		arg->attr.val = gdrdrv_p2p_desktop.has_force_pcie();
+		return 0;
+	default:
+		return -EINVAL;
+	}
+}
+
+/* Of the next mapping; 0 asks for the default again. -EAGAIN while mapped. */
+static int gdrdrv_ioc_req_mapping_type(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg)
+{
+	struct gdrdrv_mr *mr = gdrdrv_mr_get(file, arg->req_type.handle);
+	int ret;
+
+	if (!mr)
+		return -EINVAL;
+	ret = gdrdrv_memtype_check(mr, arg->req_type.mapping_type);
+	if (!ret) {
+		mutex_lock(&mr->lock);
+		if (mr->nr_vmas)
+			ret = -EAGAIN;
+		else
+			mr->req_type = arg->req_type.mapping_type;
+		mutex_unlock(&mr->lock);
+	}
+	gdrdrv_mr_put(mr);
+	return ret;
+}
+
+static int gdrdrv_ioc_get_version(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg)
+{
+	arg->version.gdrdrv_version = GDRDRV_VERSION;
+	arg->version.minimum_gdr_api_version = GDRDRV_MINIMUM_API_VERSION;
+	return 0;
+}
+
+/* @undo: takes back what the call did when its result cannot be delivered. */
+struct gdrdrv_ioc {
+	unsigned int cmd;
+	size_t size;
+	int (*call)(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg);
+	void (*undo)(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg);
+};
+
+#define GDRDRV_IOC(_cmd, _member, _call, _undo)                                                    \
+	{                                                                                          \
+		.cmd = _cmd, .size = sizeof(((union gdrdrv_ioc_arg *)0)->_member), .call = _call,  \
+		.undo = _undo                                                                      \
+	}
+
+static const struct gdrdrv_ioc gdrdrv_iocs[] = {
+	GDRDRV_IOC(GDRDRV_IOC_PIN_BUFFER, pin, gdrdrv_ioc_pin, gdrdrv_ioc_pin_undo),
+	GDRDRV_IOC(GDRDRV_IOC_UNPIN_BUFFER, unpin, gdrdrv_ioc_unpin, NULL),
+	GDRDRV_IOC(GDRDRV_IOC_GET_CB_FLAG, cb_flag, gdrdrv_ioc_get_cb_flag, NULL),
+	GDRDRV_IOC(GDRDRV_IOC_GET_INFO, info, gdrdrv_ioc_get_info, NULL),
+	GDRDRV_IOC(GDRDRV_IOC_GET_INFO_V2, info_v2, gdrdrv_ioc_get_info_v2, NULL),
+	GDRDRV_IOC(GDRDRV_IOC_GET_ATTR, attr, gdrdrv_ioc_get_attr, NULL),
+	GDRDRV_IOC(GDRDRV_IOC_PIN_BUFFER_V2, pin_v2, gdrdrv_ioc_pin_v2, gdrdrv_ioc_pin_v2_undo),
+	GDRDRV_IOC(GDRDRV_IOC_REQ_MAPPING_TYPE, req_type, gdrdrv_ioc_req_mapping_type, NULL),
+	GDRDRV_IOC(GDRDRV_IOC_GET_VERSION, version, gdrdrv_ioc_get_version, NULL),
+};
+
+/**
+ * gdrdrv_ioctl() - every call on the node
+ * @filp: the node
+ * @cmd: compared whole: several numbers carry another size than their structure's
+ * @uarg: the structure
+ *
+ * Return: 0; -EACCES (not the process that opened it), -ENOTTY (unknown), -EFAULT, or the call's.
+ */
+long gdrdrv_ioctl(struct file *filp, unsigned int cmd, unsigned long uarg)
+{
+	struct gdrdrv_file *file = filp->private_data;
+	void __user *user = (void __user *)uarg;
+	const struct gdrdrv_ioc *ioc = NULL;
+	union gdrdrv_ioc_arg arg = {};
+	size_t i;
+	int ret;
+
+	for (i = 0; i < ARRAY_SIZE(gdrdrv_iocs); i++)
+		if (gdrdrv_iocs[i].cmd == cmd)
+			ioc = &gdrdrv_iocs[i];
+	if (!ioc)
+		return -ENOTTY;
+	if (!gdrdrv_file_is_owner(file))
+		return -EACCES;
+	if (copy_from_user(&arg, user, ioc->size))
+		return -EFAULT;
+	ret = ioc->call(file, &arg);
+	if (ret)
+		return ret;
+	if (copy_to_user(user, &arg, ioc->size)) {
+		if (ioc->undo)
+			ioc->undo(file, &arg);
+		return -EFAULT;
+	}
+	return 0;
+}

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+/*
+ * The module and its node: load, open, poll, close.
+ *
+ * Must not know regions beyond "close them all", nor where pages come from.
+ */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include <linux/delay.h>
+#include <linux/miscdevice.h>
+#include <linux/pid.h>
+#include <linux/poll.h>
+#include <linux/sched.h>
+#include <linux/slab.h>
+
+#include "gdrdrv.h"
+
+DEFINE_MUTEX(gdrdrv_files_lock);
+LIST_HEAD(gdrdrv_files);
+struct gdrdrv_stats gdrdrv_stats;
+atomic_t gdrdrv_source_pins;
+atomic_t gdrdrv_callbacks;
+
+int gdrdrv_dbg_enabled;
+module_param_named(dbg_enabled, gdrdrv_dbg_enabled, int, 0644);
+MODULE_PARM_DESC(dbg_enabled, "log debugging messages (default 0)");
+
+int gdrdrv_info_enabled;
+module_param_named(info_enabled, gdrdrv_info_enabled, int, 0644);
+MODULE_PARM_DESC(info_enabled, "log informational messages (default 0)");
+
+static int gdrdrv_use_persistent_mapping = 1;
+module_param_named(use_persistent_mapping, gdrdrv_use_persistent_mapping, int, 0444);
+MODULE_PARM_DESC(use_persistent_mapping,
+		 "pin persistently where the GPU driver can (default 1); 0: free callbacks");
+
+bool gdrdrv_use_persistent(void)
+{
+	return gdrdrv_use_persistent_mapping && gdrdrv_p2p_desktop.has_persistent();
+}
+
+/* The process, not the thread; a reused process number is another process. */
+static void gdrdrv_owner_init(struct gdrdrv_owner *owner)
+{
+	owner->tgid = current->tgid;
+#ifdef GDRDRV_GPL
+	owner->pid = get_pid(task_tgid(current));
+#else
+	owner->start_time = current->group_leader->start_time;
+#endif
+}
+
+static void gdrdrv_owner_fini(struct gdrdrv_owner *owner)
+{
+#ifdef GDRDRV_GPL
+	put_pid(owner->pid);
+#endif
+}
+
+bool gdrdrv_file_is_owner(const struct gdrdrv_file *file)
+{
+#ifdef GDRDRV_GPL
+	return file->owner.pid == task_tgid(current);
+#else
+	return file->owner.tgid == current->tgid &&
+	       file->owner.start_time == current->group_leader->start_time;
+#endif
+}
+
+static int gdrdrv_open(struct inode *inode, struct file *filp)
+{
+	struct gdrdrv_file *file = kzalloc(sizeof(*file), GFP_KERNEL_ACCOUNT);
+
+	if (!file)
+		return -ENOMEM;
+	gdrdrv_owner_init(&file->owner);
+	file->uid = filp->f_cred->uid;
+	mutex_init(&file->lock);
+	xa_init(&file->mrs);
+	file->next_handle = 1;
+	init_waitqueue_head(&file->wait);
+
+	/* All openers share the inode; offsets here are handles of this descriptor alone. */
+	address_space_init_once(&file->mapping);
+	file->mapping.host = inode;
+	file->mapping.a_ops = inode->i_mapping->a_ops;
+	filp->f_mapping = &file->mapping;
+	filp->private_data = file;
+
+	mutex_lock(&gdrdrv_files_lock);
+	list_add_tail(&file->node, &gdrdrv_files);
+	mutex_unlock(&gdrdrv_files_lock);
+	return stream_open(inode, filp);
+}
+
+/* Runs where the last reference is dropped: any process, or a kernel thread. No VMA is left. */
+static int gdrdrv_release(struct inode *inode, struct file *filp)
+{
+	struct gdrdrv_file *file = filp->private_data;
+
+	mutex_lock(&gdrdrv_files_lock);
+	list_del(&file->node);
+	mutex_unlock(&gdrdrv_files_lock);
+	gdrdrv_mr_close_all(file);
+	gdrdrv_owner_fini(&file->owner);
+	mutex_destroy(&file->lock);
+	kfree(file);
+	return 0;
+}
+
+/* EPOLLPRI while a revoked region is not unpinned yet. A process that may not use it: EPOLLERR. */
+static __poll_t gdrdrv_poll(struct file *filp, poll_table *table)
+{
+	struct gdrdrv_file *file = filp->private_data;
+
+	poll_wait(filp, &file->wait, table);
+	if (!gdrdrv_file_is_owner(file))
+		return EPOLLERR;
+	return atomic_read(&file->nr_revoked) ? EPOLLPRI : 0;
+}
+
+static const struct file_operations gdrdrv_fops = {
+	.owner = THIS_MODULE,
+	.open = gdrdrv_open,
+	.release = gdrdrv_release,
+	.unlocked_ioctl = gdrdrv_ioctl,
+	.mmap = gdrdrv_mmap,
+	.poll = gdrdrv_poll,
+};
+
+static struct miscdevice gdrdrv_misc = {
+	.minor = MISC_DYNAMIC_MINOR,
+	.name = GDRDRV_DEVICE_NAME,
+	.fops = &gdrdrv_fops,
+	.mode = 0666, /* a process can pin only what it owns; SECURITY.md */
+};
+
+static int __init gdrdrv_init(void)
+{
+	int ret;
+
+	ret = gdrdrv_proc_init();
+	if (ret)
+		return ret;
+	gdrdrv_debugfs_init();
+	ret = misc_register(&gdrdrv_misc);
+	if (ret) {
+		pr_err("cannot register /dev/%s: %d\n", GDRDRV_DEVICE_NAME, ret);
+		gdrdrv_debugfs_exit();
+		gdrdrv_proc_exit();
+		return ret;
+	}
+	pr_info("version %d.%d for the %s GPU driver, pages from %s, persistent mapping %s\n",
+		GDRDRV_VERSION_MAJOR, GDRDRV_VERSION_MINOR, GDRDRV_FLAVOR, gdrdrv_p2p_desktop.name,
+		gdrdrv_use_persistent() ? "on" : "off");
+	return 0;
+}
+
+/* No descriptor is open and no orphan waits: each holds the module. */
+static void __exit gdrdrv_exit(void)
+{
+	misc_deregister(&gdrdrv_misc);
+	gdrdrv_debugfs_exit();
+	gdrdrv_proc_exit();
+	/* A callback that gave back the last module reference may still be on its way out. */
+	while (atomic_read(&gdrdrv_callbacks))
+		msleep(20);
+	gdrdrv_limit_exit();
+	WARN_ON(atomic_read(&gdrdrv_source_pins));
+}
+
+module_init(gdrdrv_init);
+module_exit(gdrdrv_exit);
+
+MODULE_DESCRIPTION("CPU mappings of GPU memory through the GPU's BAR");
+MODULE_VERSION("2.6");
+MODULE_LICENSE(GDRDRV_LICENSE);

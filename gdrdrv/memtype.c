@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+/*
+ * How the CPU's page-table entries cache a region, and the reservation that makes it so.
+ *
+ * On x86 the memory type of an entry that vmf_insert_pfn() makes is looked up by physical address:
+ * with nothing reserved there it silently becomes UC-, whatever vm_page_prot says. So each run is
+ * reserved as write-combining when it is pinned. BAR1 is uncached by the MTRRs, so write-combining
+ * is also the best that x86 can have of it: no cached and no plain device type there.
+ *
+ * On arm64 the entry says it all: Normal non-cacheable, Normal cacheable or Device.
+ *
+ * Must not know sources, VMAs or locks.
+ */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include <linux/io.h>
+
+#include "gdrdrv.h"
+
+#ifdef CONFIG_X86
+
+/* pat_enabled() is GPL-only; without PAT the kernel gives both types the same bits. */
+static bool gdrdrv_memtype_has_wc(void)
+{
+	return cachemode2protval(_PAGE_CACHE_MODE_WC) !=
+	       cachemode2protval(_PAGE_CACHE_MODE_UC_MINUS);
+}
+
+u32 gdrdrv_memtype_default(const struct gdrdrv_mr *mr)
+{
+	/* Another type is reserved there, or none can be: entries are uncached. */
+	if (!mr->wc_reserved || !gdrdrv_memtype_has_wc())
+		return GDRDRV_MAPPING_TYPE_DEVICE;
+	return GDRDRV_MAPPING_TYPE_WC;
+}
+
+int gdrdrv_memtype_check(const struct gdrdrv_mr *mr, u32 type)
+{
+	if (type > GDRDRV_MAPPING_TYPE_DEVICE)
+		return -EINVAL;
+	if (type == GDRDRV_MAPPING_TYPE_NONE || type == gdrdrv_memtype_default(mr))
+		return 0;
+	return -EOPNOTSUPP;
+}
+
+pgprot_t gdrdrv_memtype_prot(u32 type, pgprot_t prot)
+{
+	enum page_cache_mode mode = type == GDRDRV_MAPPING_TYPE_WC ? _PAGE_CACHE_MODE_WC :
+								     _PAGE_CACHE_MODE_UC_MINUS;
+
+	/* pgprot_writecombine() is GPL-only. */
+	return __pgprot((pgprot_val(prot) & ~_PAGE_CACHE_MASK) | cachemode2protval(mode));
+}
+
+#else /* arm64 */
+
+u32 gdrdrv_memtype_default(const struct gdrdrv_mr *mr)
+{
+	return mr->cpu_cacheable ? GDRDRV_MAPPING_TYPE_CACHING : GDRDRV_MAPPING_TYPE_WC;
+}
+
+int gdrdrv_memtype_check(const struct gdrdrv_mr *mr, u32 type)
+{
+	if (type > GDRDRV_MAPPING_TYPE_DEVICE)
+		return -EINVAL;
+	if (type == GDRDRV_MAPPING_TYPE_NONE || type == gdrdrv_memtype_default(mr))
+		return 0;
+	/* Coherent memory keeps its one type; of a BAR one can have both uncached types. */
+	if (mr->cpu_cacheable || type == GDRDRV_MAPPING_TYPE_CACHING)
+		return -EOPNOTSUPP;
+	return 0;
+}
+
+pgprot_t gdrdrv_memtype_prot(u32 type, pgprot_t prot)
+{
+	switch (type) {
+	case GDRDRV_MAPPING_TYPE_CACHING:
+		return prot;
+	case GDRDRV_MAPPING_TYPE_DEVICE:
+		return pgprot_device(prot);
+	default:
+		return pgprot_writecombine(prot);
+	}
+}
+
+#endif
+
+/* Never fails the pin: a run of another type is mapped with that type, and reported so. */
+void gdrdrv_memtype_reserve(struct gdrdrv_mr *mr)
+{
+	u32 i;
+	int ret;
+
+	for (i = 0; i < mr->nr_ranges; i++) {
+		ret = arch_io_reserve_memtype_wc(mr->ranges[i].start, mr->ranges[i].len);
+		if (ret) {
+			atomic64_inc(&gdrdrv_stats.memtype_failures);
+			pr_warn_ratelimited("no write-combining for a pinned range: %d\n", ret);
+			break;
+		}
+		mr->nr_memtypes++;
+		atomic64_inc(&gdrdrv_stats.memtypes);
+	}
+	mr->wc_reserved = mr->nr_memtypes == mr->nr_ranges;
+}
+
+void gdrdrv_memtype_free(struct gdrdrv_mr *mr)
+{
+	while (mr->nr_memtypes) {
+		struct gdrdrv_range *range = &mr->ranges[--mr->nr_memtypes];
+
+		arch_io_free_memtype_wc(range->start, range->len);
+		atomic64_dec(&gdrdrv_stats.memtypes);
+	}
+}

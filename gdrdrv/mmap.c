@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+/*
+ * Mappings of a region: flags of the VMA, entries on fault.
+ *
+ * Entries are made in the fault handler only, under mr->lock and after a look at what that lock
+ * guards: an entry made in ->mmap would exist before the VMA can be found for zapping, and a free
+ * callback in that window would leave a live mapping of freed memory. A fault fills the 2 MiB
+ * around it, so that a mapping costs one fault per 2 MiB and a callback never waits for more.
+ *
+ * Must not know where pages come from, nor the table of regions beyond looking one up.
+ */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include <linux/mm.h>
+
+#include "gdrdrv.h"
+#include "trace.h"
+
+#define GDRDRV_FAULT_AROUND (2UL << 20)
+
+/* Tests set it to PAGE_SIZE to measure what filling around a fault is worth. */
+static unsigned long gdrdrv_fault_around = GDRDRV_FAULT_AROUND;
+module_param_named(fault_around_bytes, gdrdrv_fault_around, ulong, 0600);
+MODULE_PARM_DESC(fault_around_bytes,
+		 "bytes filled around a fault, a power of two from a page to 2 MiB (default 2 MiB)");
+
+static unsigned long gdrdrv_fault_window(void)
+{
+	unsigned long bytes = READ_ONCE(gdrdrv_fault_around);
+
+	bytes = clamp(bytes, PAGE_SIZE, max(GDRDRV_FAULT_AROUND, PAGE_SIZE));
+	return rounddown_pow_of_two(bytes);
+}
+
+static void gdrdrv_vma_open(struct vm_area_struct *vma)
+{
+	struct gdrdrv_mr *mr = vma->vm_private_data;
+
+	/* Only mremap() comes here, for the copy that gdrdrv_vma_mremap() then refuses. */
+	kref_get(&mr->ref);
+	mutex_lock(&mr->lock);
+	mr->nr_vmas++;
+	mutex_unlock(&mr->lock);
+}
+
+static void gdrdrv_vma_close(struct vm_area_struct *vma)
+{
+	struct gdrdrv_mr *mr = vma->vm_private_data;
+
+	mutex_lock(&mr->lock);
+	if (!--mr->nr_vmas) {
+		mr->map_type = GDRDRV_MAPPING_TYPE_NONE;
+		mr->req_type = GDRDRV_MAPPING_TYPE_NONE;
+	}
+	mutex_unlock(&mr->lock);
+	gdrdrv_mr_put(mr);
+}
+
+static int gdrdrv_vma_may_split(struct vm_area_struct *vma, unsigned long addr)
+{
+	return -EINVAL;
+}
+
+static int gdrdrv_vma_mremap(struct vm_area_struct *vma)
+{
+	return -EINVAL;
+}
+
+/* Offset of @addr in the region. */
+static u64 gdrdrv_vma_offset(const struct gdrdrv_mr *mr, const struct vm_area_struct *vma,
+			     unsigned long addr)
+{
+	return ((u64)(vma->vm_pgoff - mr->handle) << PAGE_SHIFT) + (addr - vma->vm_start);
+}
+
+/* Entries for [start, end) as far as they can be made; an existing entry is left alone. */
+static vm_fault_t gdrdrv_insert(struct gdrdrv_mr *mr, struct vm_area_struct *vma,
+				unsigned long start, unsigned long end)
+{
+	const struct gdrdrv_range *range = NULL;
+	u64 off = gdrdrv_vma_offset(mr, vma, start);
+	vm_fault_t ret = VM_FAULT_NOPAGE;
+	unsigned long addr;
+	u64 n = 0;
+
+	lockdep_assert_held(&mr->lock);
+	for (addr = start; addr < end; addr += PAGE_SIZE, off += PAGE_SIZE) {
+		if (!range || off - range->off >= range->len)
+			range = gdrdrv_mr_range(mr, off);
+		ret = vmf_insert_pfn(vma, addr, PHYS_PFN(range->start + (off - range->off)));
+		if (ret != VM_FAULT_NOPAGE)
+			break;
+		n++;
+	}
+	atomic64_add(n, &gdrdrv_stats.ptes);
+	return ret;
+}
+
+/* The window around the fault, as far as the mapping reaches. */
+static vm_fault_t gdrdrv_fill(struct gdrdrv_mr *mr, struct vm_fault *vmf)
+{
+	unsigned long window = gdrdrv_fault_window(), addr = vmf->address & PAGE_MASK;
+	unsigned long start = max(vmf->vma->vm_start, round_down(addr, window));
+	unsigned long end = start + min(vmf->vma->vm_end - start, window - (start & (window - 1)));
+	vm_fault_t ret;
+
+	/* The one that is needed first; the others are a favour and may fail. */
+	ret = gdrdrv_insert(mr, vmf->vma, addr, addr + PAGE_SIZE);
+	if (ret != VM_FAULT_NOPAGE)
+		return ret;
+	gdrdrv_insert(mr, vmf->vma, start, addr);
+	gdrdrv_insert(mr, vmf->vma, addr + PAGE_SIZE, end);
+	return VM_FAULT_NOPAGE;
+}
+
+static vm_fault_t gdrdrv_vma_fault(struct vm_fault *vmf)
+{
+	struct gdrdrv_mr *mr = vmf->vma->vm_private_data;
+	vm_fault_t ret = VM_FAULT_SIGBUS;
+
+	mutex_lock(&mr->lock);
+	if (!mr->revoked && !mr->retired)
+		ret = gdrdrv_fill(mr, vmf);
+	mutex_unlock(&mr->lock);
+	atomic64_inc(&gdrdrv_stats.faults);
+	return ret;
+}
+
+#ifdef GDRDRV_HUGE_PFNMAP
+/* One huge entry where the address, the memory and the mapping all allow it. */
+static vm_fault_t gdrdrv_vma_huge_fault(struct vm_fault *vmf, unsigned int order)
+{
+	struct vm_area_struct *vma = vmf->vma;
+	struct gdrdrv_mr *mr = vma->vm_private_data;
+	unsigned long addr = vmf->address & PMD_MASK;
+	vm_fault_t ret = VM_FAULT_FALLBACK;
+	const struct gdrdrv_range *range;
+	u64 off;
+
+	if (order != PMD_SHIFT - PAGE_SHIFT || addr < vma->vm_start ||
+	    vma->vm_end - addr < PMD_SIZE || gdrdrv_fault_window() < PMD_SIZE)
+		return VM_FAULT_FALLBACK;
+
+	mutex_lock(&mr->lock);
+	if (mr->revoked || mr->retired) {
+		ret = VM_FAULT_SIGBUS;
+		goto unlock;
+	}
+	off = gdrdrv_vma_offset(mr, vma, addr);
+	range = gdrdrv_mr_range(mr, off);
+	off -= range->off;
+	if (!IS_ALIGNED(range->start + off, PMD_SIZE) || range->len - off < PMD_SIZE)
+		goto unlock;
+	ret = gdrdrv_insert_pmd(vmf, range->start + off);
+	if (ret == VM_FAULT_NOPAGE) {
+		atomic64_inc(&gdrdrv_stats.faults);
+		atomic64_inc(&gdrdrv_stats.pmds);
+	}
+unlock:
+	mutex_unlock(&mr->lock);
+	return ret;
+}
+#endif
+
+static const struct vm_operations_struct gdrdrv_vm_ops = {
+	.open = gdrdrv_vma_open,
+	.close = gdrdrv_vma_close,
+	.GDRDRV_VM_OPS_MAY_SPLIT = gdrdrv_vma_may_split,
+	.mremap = gdrdrv_vma_mremap,
+	.fault = gdrdrv_vma_fault,
+#ifdef GDRDRV_HUGE_PFNMAP
+	.huge_fault = gdrdrv_vma_huge_fault,
+#endif
+};
+
+/* Ties the region to the VMA: one mapping at a time, none of what is gone. */
+static int gdrdrv_mmap_attach(struct gdrdrv_mr *mr, struct vm_area_struct *vma)
+{
+	int ret = 0;
+
+	mutex_lock(&mr->lock);
+	if (mr->revoked || mr->retired) {
+		ret = -EINVAL;
+	} else if (mr->nr_vmas) {
+		ret = -EAGAIN;
+	} else {
+		mr->nr_vmas = 1;
+		mr->map_type = mr->req_type ? mr->req_type : gdrdrv_memtype_default(mr);
+		vma->vm_page_prot = gdrdrv_memtype_prot(mr->map_type, vma->vm_page_prot);
+	}
+	trace_gdrdrv_map(mr->va, vma->vm_end - vma->vm_start, mr->handle, mr->map_type, ret);
+	mutex_unlock(&mr->lock);
+	return ret;
+}
+
+/**
+ * gdrdrv_mmap() - map a region
+ * @filp: the node
+ * @vma: its page offset is the region's handle
+ *
+ * Return: 0; -EACCES (not the process that opened the node), -EPERM (executable), -EINVAL (private,
+ * no such handle, longer than the region, or revoked), -EAGAIN (mapped already).
+ */
+int gdrdrv_mmap(struct file *filp, struct vm_area_struct *vma)
+{
+	struct gdrdrv_file *file = filp->private_data;
+	unsigned long no_write = vma->vm_flags & VM_WRITE ? 0 : VM_MAYWRITE;
+	struct gdrdrv_mr *mr;
+	int ret;
+
+	if (!gdrdrv_file_is_owner(file))
+		return -EACCES;
+	if (!(vma->vm_flags & VM_SHARED))
+		return -EINVAL;
+	if (vma->vm_flags & VM_EXEC)
+		return -EPERM;
+	mr = gdrdrv_mr_get(file, vma->vm_pgoff);
+	if (!mr)
+		return -EINVAL;
+	if (vma->vm_end - vma->vm_start > mr->size)
+		ret = -EINVAL;
+	else
+		ret = gdrdrv_mmap_attach(mr, vma);
+	if (ret) {
+		gdrdrv_mr_put(mr);
+		return ret;
+	}
+
+	gdrdrv_vma_flags_mod(vma,
+			     VM_PFNMAP | VM_IO | VM_DONTEXPAND | VM_DONTDUMP | VM_DONTCOPY,
+			     VM_MAYEXEC | no_write);
+	vma->vm_ops = &gdrdrv_vm_ops;
+	vma->vm_private_data = mr; /* with the reference of the look-up */
+	return 0;
+}

@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+/*
+ * Region objects: pin, look up, revoke, retire.
+ *
+ * A region is taken back exactly once, by whichever comes first of
+ *
+ *	the source's free callback	gdrdrv_mr_revoke()
+ *	unpin, or the descriptor's end	gdrdrv_mr_retire()
+ *
+ * Both decide under mr->lock, and both leave no page-table entry behind before the pages go. A
+ * region that may be given back in its owner's process only, and whose descriptor ends elsewhere,
+ * is orphaned: it holds the module and waits for the callback.
+ *
+ * Must not know where pages come from, nor VMAs beyond their number.
+ */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include <linux/overflow.h>
+#include <linux/poll.h>
+#include <linux/slab.h>
+
+#include "gdrdrv.h"
+#include "trace.h"
+
+static void gdrdrv_mr_free(struct kref *ref)
+{
+	struct gdrdrv_mr *mr = container_of(ref, struct gdrdrv_mr, ref);
+
+	/* Possibly inside the free callback: memory only, and an atomic counter. */
+	gdrdrv_limit_uncharge(mr);
+	mr->src->free(mr);
+	kvfree(mr->ranges);
+	mutex_destroy(&mr->lock);
+	kfree(mr);
+}
+
+void gdrdrv_mr_put(struct gdrdrv_mr *mr)
+{
+	kref_put(&mr->ref, gdrdrv_mr_free);
+}
+
+/**
+ * gdrdrv_mr_get() - look a region up
+ * @file: the descriptor
+ * @handle: what the caller gave
+ *
+ * Return: the region with a reference, or NULL: a miss is a miss.
+ */
+struct gdrdrv_mr *gdrdrv_mr_get(struct gdrdrv_file *file, u64 handle)
+{
+	struct gdrdrv_mr *mr;
+
+	if (handle > GDRDRV_HANDLE_MAX)
+		return NULL;
+	mutex_lock(&file->lock);
+	mr = xa_load(&file->mrs, handle);
+	if (mr)
+		kref_get(&mr->ref);
+	mutex_unlock(&file->lock);
+	return mr;
+}
+
+/* The run that holds byte @off of the region. */
+const struct gdrdrv_range *gdrdrv_mr_range(const struct gdrdrv_mr *mr, u64 off)
+{
+	u32 low = 0, high = mr->nr_ranges - 1;
+
+	while (low < high) {
+		u32 mid = low + (high - low + 1) / 2;
+
+		if (mr->ranges[mid].off <= off)
+			low = mid;
+		else
+			high = mid - 1;
+	}
+	return &mr->ranges[low];
+}
+
+/* The whole range of offsets, whatever the bookkeeping of VMAs says. */
+static void gdrdrv_mr_zap_locked(struct gdrdrv_mr *mr)
+{
+	lockdep_assert_held(&mr->lock);
+	if (mr->file)
+		unmap_mapping_range(&mr->file->mapping, (loff_t)mr->handle << PAGE_SHIFT, mr->size,
+				    1);
+}
+
+/**
+ * gdrdrv_mr_revoke() - the source takes the pages back
+ * @mr: the region; the caller holds the source's reference
+ *
+ * On return no page-table entry of the region exists and none can be made.
+ *
+ * Context: the free callback, inside the GPU driver's locks; takes mr->lock only.
+ * Return: whether the region was an orphan, so that the caller drops the module reference.
+ */
+bool gdrdrv_mr_revoke(struct gdrdrv_mr *mr)
+{
+	bool orphaned;
+
+	mutex_lock(&mr->lock);
+	mr->revoked = true;
+	gdrdrv_mr_zap_locked(mr);
+	if (mr->file) {
+		mr->counted = true;
+		atomic_inc(&mr->file->nr_revoked);
+		wake_up_interruptible_poll(&mr->file->wait, EPOLLPRI);
+	}
+	orphaned = mr->orphaned;
+	trace_gdrdrv_revoke(mr->va, mr->size, mr->handle, orphaned);
+	mutex_unlock(&mr->lock);
+	atomic64_inc(&gdrdrv_stats.revokes);
+	return orphaned;
+}
+
+/* Leaves the region to the callback, which may come after the last close: keep the module. */
+void gdrdrv_mr_orphan_locked(struct gdrdrv_mr *mr)
+{
+	lockdep_assert_held(&mr->lock);
+	mr->orphaned = true;
+	__module_get(THIS_MODULE); /* the descriptor being closed still holds it */
+	atomic64_inc(&gdrdrv_stats.orphans);
+	pr_warn_ratelimited("pin of process %d closed by process %d: kept until the GPU driver takes it back\n",
+			    mr->file ? mr->file->owner.tgid : 0, current->tgid);
+}
+
+/**
+ * gdrdrv_mr_retire() - end a region that nobody can find in the table (any more)
+ * @mr: the region; the caller's (the table's) reference is consumed
+ * @is_owner: whether this runs in the owner's process
+ *
+ * Context: process context, no lock of ours held. Once per region.
+ */
+static void gdrdrv_mr_retire(struct gdrdrv_mr *mr, bool is_owner)
+{
+	bool release, orphaned;
+
+	mutex_lock(&mr->lock);
+	mr->retired = true;
+	gdrdrv_mr_zap_locked(mr);
+	release = !mr->revoked && (is_owner || mr->any_context);
+	if (!mr->revoked && !release)
+		gdrdrv_mr_orphan_locked(mr);
+	if (mr->counted)
+		atomic_dec(&mr->file->nr_revoked);
+	mr->counted = false;
+	orphaned = mr->orphaned;
+	mr->file = NULL;
+	trace_gdrdrv_unpin(mr->va, mr->size, mr->handle, mr->revoked, orphaned);
+	mutex_unlock(&mr->lock);
+
+	gdrdrv_memtype_free(mr);
+	if (release)
+		mr->src->release(mr);
+	/* An orphan stays charged until its pages are back, see gdrdrv_mr_free(). */
+	if (!orphaned)
+		gdrdrv_limit_uncharge(mr);
+	gdrdrv_mr_put(mr);
+}
+
+/* Fetches the physical runs; the table may be revoked between the two looks. */
+static int gdrdrv_mr_fill_ranges(struct gdrdrv_mr *mr)
+{
+	int n, again;
+
+	n = mr->src->ranges(mr, NULL, 0);
+	if (n < 0)
+		return n;
+	mr->ranges = kvmalloc_array(n, sizeof(*mr->ranges), GFP_KERNEL_ACCOUNT);
+	if (!mr->ranges)
+		return -ENOMEM;
+	again = mr->src->ranges(mr, mr->ranges, n);
+	if (again < 0)
+		return again;
+	if (WARN_ON_ONCE(again != n))
+		return -EIO;
+	mr->nr_ranges = n;
+	return 0;
+}
+
+/*
+ * A gap of @npages handles: after the last one given out, and from 1 again at the end. Live regions
+ * never overlap, so that zapping one leaves the others alone.
+ */
+static u64 gdrdrv_file_find_handle_locked(struct gdrdrv_file *file, u64 npages)
+{
+	u64 handle = file->next_handle;
+	bool wrapped = false;
+	unsigned long index;
+	struct gdrdrv_mr *mr;
+
+	lockdep_assert_held(&file->lock);
+again:
+	if (handle + npages - 1 > GDRDRV_HANDLE_MAX) {
+		if (wrapped)
+			return 0;
+		wrapped = true;
+		handle = 1;
+	}
+	/* @handle is 1 or the end of some region, so that none reaches over it from before. */
+	xa_for_each_start(&file->mrs, index, mr, handle) {
+		if (index >= handle + npages)
+			break;
+		handle = index + (mr->size >> PAGE_SHIFT);
+		if (handle + npages - 1 > GDRDRV_HANDLE_MAX)
+			goto again;
+	}
+	return handle;
+}
+
+/* Makes the region visible: from here on it can be mapped, inspected and unpinned. */
+static int gdrdrv_mr_publish(struct gdrdrv_file *file, struct gdrdrv_mr *mr)
+{
+	u64 npages = mr->size >> PAGE_SHIFT;
+	u64 handle;
+	int ret;
+
+	mutex_lock(&file->lock);
+	handle = gdrdrv_file_find_handle_locked(file, npages);
+	if (!handle) {
+		ret = -ENOMEM;
+		goto unlock;
+	}
+	ret = xa_insert(&file->mrs, handle, mr, GFP_KERNEL);
+	if (ret)
+		goto unlock;
+
+	mutex_lock(&mr->lock);
+	if (mr->revoked) {
+		ret = -EINVAL; /* the memory was freed while it was being pinned */
+	} else {
+		mr->handle = handle;
+		mr->file = file;
+	}
+	mutex_unlock(&mr->lock);
+	if (ret)
+		xa_erase(&file->mrs, handle);
+	else
+		file->next_handle = handle + npages;
+unlock:
+	mutex_unlock(&file->lock);
+	return ret;
+}
+
+static int gdrdrv_pin_req_round(const struct gdrdrv_pin_req *req, struct gdrdrv_pin_req *out)
+{
+	u64 end;
+
+	*out = *req;
+	if (!req->size)
+		return -EINVAL;
+	if (check_add_overflow(req->va, req->size, &end) ||
+	    check_add_overflow(end, (u64)GDRDRV_PIN_SIZE - 1, &end))
+		return -EOVERFLOW;
+	out->va = round_down(req->va, (u64)GDRDRV_PIN_SIZE);
+	out->size = round_down(end, (u64)GDRDRV_PIN_SIZE) - out->va;
+	if (out->size >> PAGE_SHIFT > GDRDRV_HANDLE_MAX)
+		return -EOVERFLOW;
+	return 0;
+}
+
+/**
+ * gdrdrv_mr_pin() - pin a range of GPU memory
+ * @file: the owner's descriptor
+ * @user_req: what was asked for; any address, any size but 0
+ * @handle: set on success
+ *
+ * Return: 0; -EINVAL (size 0, or not memory of this process), -EOVERFLOW (the range wraps), -ENOMEM
+ * (memory, BAR space, the user's limit), or what the GPU driver said.
+ */
+int gdrdrv_mr_pin(struct gdrdrv_file *file, const struct gdrdrv_pin_req *user_req, u64 *handle)
+{
+	struct gdrdrv_pin_req req;
+	struct gdrdrv_mr *mr;
+	u64 cycles;
+	int ret;
+
+	ret = gdrdrv_pin_req_round(user_req, &req);
+	if (ret)
+		return ret;
+	mr = kzalloc(sizeof(*mr), GFP_KERNEL_ACCOUNT);
+	if (!mr)
+		return -ENOMEM;
+	kref_init(&mr->ref);
+	mutex_init(&mr->lock);
+	mr->va = req.va;
+	mr->size = req.size;
+	mr->src = &gdrdrv_p2p_desktop;
+
+	cycles = get_cycles();
+	ret = mr->src->pin(mr, &req);
+	if (ret) {
+		/* 524 is the kernel's own and means nothing to a program. */
+		if (ret == -ENOTSUPP)
+			ret = -EOPNOTSUPP;
+		gdrdrv_mr_put(mr);
+		goto out;
+	}
+	mr->tm_cycles = get_cycles() - cycles;
+
+	ret = gdrdrv_mr_fill_ranges(mr);
+	if (ret)
+		goto err_retire;
+	ret = gdrdrv_limit_charge(mr, file->uid);
+	if (ret)
+		goto err_retire;
+	gdrdrv_memtype_reserve(mr);
+	/* Once published, the region may be gone by the next line: take what is needed before. */
+	kref_get(&mr->ref);
+	ret = gdrdrv_mr_publish(file, mr);
+	if (ret) {
+		gdrdrv_mr_put(mr);
+		goto err_retire;
+	}
+	*handle = mr->handle;
+	atomic64_inc(&gdrdrv_stats.pins);
+	gdrdrv_mr_put(mr);
+	goto out;
+
+err_retire:
+	gdrdrv_mr_retire(mr, true);
+out:
+	trace_gdrdrv_pin(req.va, req.size, ret ? 0 : *handle, ret);
+	if (ret)
+		gdrdrv_info("pin of %llu bytes failed: %d\n", req.size, ret);
+	return ret;
+}
+
+/* -EINVAL for a handle that is not, or no longer, in the table. */
+int gdrdrv_mr_unpin(struct gdrdrv_file *file, u64 handle)
+{
+	struct gdrdrv_mr *mr;
+
+	if (handle > GDRDRV_HANDLE_MAX)
+		return -EINVAL;
+	mutex_lock(&file->lock);
+	mr = xa_erase(&file->mrs, handle);
+	mutex_unlock(&file->lock);
+	if (!mr)
+		return -EINVAL;
+	gdrdrv_mr_retire(mr, true);
+	return 0;
+}
+
+/* The last close: nobody else can reach the table. In whatever process drops the last reference. */
+void gdrdrv_mr_close_all(struct gdrdrv_file *file)
+{
+	bool is_owner = gdrdrv_file_is_owner(file);
+	unsigned long handle;
+	struct gdrdrv_mr *mr;
+
+	xa_for_each(&file->mrs, handle, mr) {
+		xa_erase(&file->mrs, handle);
+		gdrdrv_mr_retire(mr, is_owner);
+	}
+	xa_destroy(&file->mrs);
+}

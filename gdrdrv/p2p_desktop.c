@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+/*
+ * Pages from the GPU driver of desktop and server machines (nvidia_p2p_*).
+ *
+ * The only file that knows nv-p2p.h. Two ways to pin, chosen per pin:
+ *
+ * persistent	no callback; the memory outlives its free until the put, which any process may do.
+ *		Two spellings: nvidia_p2p_get_pages_persistent(), and in the 515 branch
+ *		nvidia_p2p_get_pages() with a NULL callback.
+ * callback	the GPU driver takes the pages back when the memory is freed or its process ends. The
+ *		put works in the pinning process only: elsewhere it returns 0 and does nothing.
+ *
+ * Persistent is tried first; where the GPU driver refuses it (MIG, vGPU, an old branch) that pin
+ * falls back to the callback way. P2P tokens exist in the callback way only.
+ *
+ * Must not know mappings, handles or files.
+ */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include <linux/slab.h>
+
+#include "gdrdrv.h"
+#include "nv-p2p.h"
+
+enum p2p_mode { P2P_CALLBACK, P2P_PERSISTENT, P2P_NULL_CALLBACK };
+
+/* Constant once pinned, but for what @table points to: see p2p_ranges(). */
+struct p2p_pin {
+	struct gdrdrv_mr *mr; /* in callback mode a reference, given back by p2p_drop_callback() */
+	struct nvidia_p2p_page_table *table;
+	enum p2p_mode mode;
+	u64 va;
+	u64 p2p_token;
+	u32 va_space;
+};
+
+#if defined(HAVE_P2P_PERSISTENT_API) || defined(HAVE_P2P_NULL_CALLBACK)
+#define P2P_HAS_PERSISTENT true
+#else
+#define P2P_HAS_PERSISTENT false
+#endif
+
+#if defined(HAVE_P2P_PERSISTENT_API) && defined(HAVE_P2P_FORCE_BAR1)
+#define P2P_HAS_FORCE_PCIE true
+#else
+#define P2P_HAS_FORCE_PCIE false
+#endif
+
+static bool p2p_has_persistent(void)
+{
+	return P2P_HAS_PERSISTENT;
+}
+
+static bool p2p_has_force_pcie(void)
+{
+	return P2P_HAS_FORCE_PCIE;
+}
+
+/*
+ * The GPU driver takes the pages back. Runs inside its locks, in any process, at any time from the
+ * get on: also before the get has returned to us, and while a put waits for those locks.
+ */
+static void p2p_callback(void *data)
+{
+	struct p2p_pin *pin = data;
+	struct gdrdrv_mr *mr = pin->mr;
+	bool orphaned;
+
+	atomic_inc(&gdrdrv_callbacks);
+	orphaned = gdrdrv_mr_revoke(mr);
+	/* p2p_ranges() reads the table under mr->lock and not once revoked: nobody does now. */
+	nvidia_p2p_free_page_table(pin->table);
+	atomic_dec(&gdrdrv_source_pins);
+	gdrdrv_mr_put(mr);
+	if (orphaned)
+		module_put(THIS_MODULE);
+	/* What is left to run here is covered by module exit and the grace period after it. */
+	atomic_dec(&gdrdrv_callbacks);
+}
+
+static int p2p_get_persistent(struct p2p_pin *pin, const struct gdrdrv_pin_req *req)
+{
+	int ret = -EOPNOTSUPP;
+
+#ifdef HAVE_P2P_PERSISTENT_API
+	u32 flags = 0;
+
+#ifdef HAVE_P2P_FORCE_BAR1
+	if (req->flags & GDRDRV_PIN_FLAG_FORCE_PCIE)
+		flags |= NVIDIA_P2P_FLAGS_FORCE_BAR1_MAPPING;
+#endif
+	pin->mode = P2P_PERSISTENT;
+	ret = nvidia_p2p_get_pages_persistent(req->va, req->size, &pin->table, flags);
+#elif defined(HAVE_P2P_NULL_CALLBACK)
+	pin->mode = P2P_NULL_CALLBACK;
+	ret = nvidia_p2p_get_pages(0, 0, req->va, req->size, &pin->table, NULL, NULL);
+#endif
+	return ret;
+}
+
+static int p2p_get_callback(struct p2p_pin *pin, const struct gdrdrv_pin_req *req)
+{
+	int ret;
+
+	pin->mode = P2P_CALLBACK;
+	kref_get(&pin->mr->ref);
+	ret = nvidia_p2p_get_pages(req->p2p_token, req->va_space, req->va, req->size, &pin->table,
+				   p2p_callback, pin);
+	if (ret)
+		gdrdrv_mr_put(pin->mr);
+	return ret;
+}
+
+static int p2p_pin(struct gdrdrv_mr *mr, const struct gdrdrv_pin_req *req)
+{
+	bool tokens = req->p2p_token || req->va_space;
+	bool force = req->flags & GDRDRV_PIN_FLAG_FORCE_PCIE;
+	struct p2p_pin *pin;
+	int ret = -EOPNOTSUPP;
+
+	pin = kzalloc(sizeof(*pin), GFP_KERNEL_ACCOUNT);
+	if (!pin)
+		return -ENOMEM;
+	pin->mr = mr;
+	pin->va = req->va;
+	pin->p2p_token = req->p2p_token;
+	pin->va_space = req->va_space;
+	mr->src_data = pin;
+
+	/* Counted before the get: the callback may come before the get has returned. */
+	atomic_inc(&gdrdrv_source_pins);
+	if (P2P_HAS_PERSISTENT && !tokens && (force || gdrdrv_use_persistent()))
+		ret = p2p_get_persistent(pin, req);
+	if (ret && ret != -ENOMEM && !force) {
+		gdrdrv_dbg("persistent pin refused (%d), trying the callback interface\n", ret);
+		ret = p2p_get_callback(pin, req);
+	}
+	if (ret) {
+		/* ->free does not come: the region was not pinned. */
+		atomic_dec(&gdrdrv_source_pins);
+		mr->src_data = NULL;
+		kfree(pin);
+		return ret;
+	}
+
+	mr->any_context = pin->mode != P2P_CALLBACK;
+	if (mr->any_context)
+		atomic64_inc(&gdrdrv_stats.pins_persistent);
+	return 0;
+}
+
+static u32 p2p_page_size(const struct nvidia_p2p_page_table *table)
+{
+	switch (table->page_size) {
+	case NVIDIA_P2P_PAGE_SIZE_4KB:
+		return 4 << 10;
+	case NVIDIA_P2P_PAGE_SIZE_64KB:
+		return 64 << 10;
+	case NVIDIA_P2P_PAGE_SIZE_128KB:
+		return 128 << 10;
+	default:
+		return 0;
+	}
+}
+
+static int p2p_table_check(const struct gdrdrv_mr *mr, const struct nvidia_p2p_page_table *table)
+{
+	u32 page = p2p_page_size(table);
+
+	if (!page) {
+		pr_err_ratelimited("GPU page table with unknown page size %u\n", table->page_size);
+		return -EOPNOTSUPP;
+	}
+	if (table->entries < DIV_ROUND_UP(mr->size + (mr->va & (page - 1)), page)) {
+		pr_err_ratelimited("GPU page table with %u entries of %u bytes for %llu bytes\n",
+				   table->entries, page, mr->size);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+/*
+ * Merges the table's pages into runs. A table of 128 KB pages is taken to start at the page that
+ * holds the region's first byte (no GPU driver is known to hand one out).
+ */
+static int p2p_table_runs(const struct gdrdrv_mr *mr, const struct nvidia_p2p_page_table *table,
+			  struct gdrdrv_range *out, u32 max)
+{
+	u32 page = p2p_page_size(table), n = 0, i;
+	u64 skip = mr->va & (page - 1), off = 0;
+	struct gdrdrv_range run = {};
+
+	for (i = 0; off < mr->size; i++) {
+		u64 phys = table->pages[i]->physical_address + skip;
+		u64 len = min_t(u64, page - skip, mr->size - off);
+
+		if (run.len && phys == run.start + run.len) {
+			run.len += len;
+		} else {
+			run = (struct gdrdrv_range){ .off = off, .len = len, .start = phys };
+			n++;
+		}
+		if (!PAGE_ALIGNED(run.start) || !PAGE_ALIGNED(run.off))
+			return -EINVAL;
+		if (n <= max)
+			out[n - 1] = run;
+		off += len;
+		skip = 0;
+	}
+	return n;
+}
+
+/*
+ * The table of a callback pin dies with the callback, which first takes mr->lock to revoke the
+ * region: so it is read under that lock, and only while the region is not revoked.
+ */
+static int p2p_ranges(struct gdrdrv_mr *mr, struct gdrdrv_range *out, u32 max)
+{
+	struct p2p_pin *pin = mr->src_data;
+	int ret = -EINVAL;
+
+	mutex_lock(&mr->lock);
+	if (mr->revoked)
+		goto unlock;
+	if (!NVIDIA_P2P_PAGE_TABLE_VERSION_COMPATIBLE(pin->table)) {
+		pr_err_ratelimited("GPU driver's page table version 0x%x does not match 0x%x, for which this module was built: rebuild it against the running GPU driver\n",
+				   pin->table->version, NVIDIA_P2P_PAGE_TABLE_VERSION);
+		ret = -EOPNOTSUPP;
+		goto unlock;
+	}
+	ret = p2p_table_check(mr, pin->table);
+	if (ret)
+		goto unlock;
+	mr->page_size = p2p_page_size(pin->table);
+#ifdef HAVE_P2P_TABLE_FLAGS
+	mr->cpu_cacheable = pin->table->flags & NVIDIA_P2P_PAGE_TABLE_FLAGS_CPU_CACHEABLE;
+#endif
+	ret = p2p_table_runs(mr, pin->table, out, max);
+unlock:
+	mutex_unlock(&mr->lock);
+	return ret;
+}
+
+/*
+ * After the put of a callback pin: either the callback ran and gave its reference back, or it will
+ * never come and we do. A put that failed leaves the pin registered: the callback may still come.
+ */
+static void p2p_drop_callback(struct gdrdrv_mr *mr, int put_ret)
+{
+	bool drop;
+
+	mutex_lock(&mr->lock);
+	drop = !mr->revoked && !put_ret;
+	if (!mr->revoked && put_ret)
+		gdrdrv_mr_orphan_locked(mr);
+	mutex_unlock(&mr->lock);
+	if (drop) {
+		atomic_dec(&gdrdrv_source_pins);
+		gdrdrv_mr_put(mr);
+	}
+}
+
+static void p2p_release(struct gdrdrv_mr *mr)
+{
+	struct p2p_pin *pin = mr->src_data;
+	int ret = 0;
+
+	switch (pin->mode) {
+	case P2P_PERSISTENT:
+#ifdef HAVE_P2P_PERSISTENT_API
+		ret = nvidia_p2p_put_pages_persistent(pin->va, pin->table, 0);
+#endif
+		atomic_dec(&gdrdrv_source_pins);
+		break;
+	case P2P_NULL_CALLBACK:
+		ret = nvidia_p2p_put_pages(0, 0, pin->va, pin->table);
+		atomic_dec(&gdrdrv_source_pins);
+		break;
+	case P2P_CALLBACK:
+		ret = nvidia_p2p_put_pages(pin->p2p_token, pin->va_space, pin->va, pin->table);
+		p2p_drop_callback(mr, ret);
+		break;
+	}
+	if (ret)
+		pr_err_ratelimited("GPU driver did not take the pages back: %d\n", ret);
+}
+
+static void p2p_free(struct gdrdrv_mr *mr)
+{
+	kfree(mr->src_data);
+}
+
+const struct gdrdrv_source_ops gdrdrv_p2p_desktop = {
+	.name = "nvidia-p2p",
+	.pin = p2p_pin,
+	.ranges = p2p_ranges,
+	.release = p2p_release,
+	.free = p2p_free,
+	.has_persistent = p2p_has_persistent,
+	.has_force_pcie = p2p_has_force_pcie,
+};

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+/*
+ * /proc/driver/gdrdrv: params (for everybody, installed libraries read it), nv_get_pages_refcount
+ * and pins (for the administrator).
+ *
+ * Must not change anything it shows.
+ */
+#include <linux/proc_fs.h>
+#include <linux/seq_file.h>
+
+#include "gdrdrv.h"
+
+static struct proc_dir_entry *gdrdrv_proc_dir;
+
+static int gdrdrv_proc_params(struct seq_file *seq, void *unused)
+{
+	seq_printf(seq, "Version: %d.%d\n", GDRDRV_VERSION_MAJOR, GDRDRV_VERSION_MINOR);
+	seq_printf(seq, "Built for NVIDIA driver flavor: %s\n", GDRDRV_FLAVOR);
+	seq_printf(seq, "Use persistent mapping: %s\n", gdrdrv_use_persistent() ? "yes" : "no");
+	seq_printf(seq, "dbg_enabled: %d\n", READ_ONCE(gdrdrv_dbg_enabled));
+	seq_printf(seq, "info_enabled: %d\n", READ_ONCE(gdrdrv_info_enabled));
+	return 0;
+}
+
+static int gdrdrv_proc_refcount(struct seq_file *seq, void *unused)
+{
+	seq_printf(seq, "%d\n", atomic_read(&gdrdrv_source_pins));
+	return 0;
+}
+
+static const char *const gdrdrv_type_names[] = { "none", "wc", "cached", "device" };
+
+static void gdrdrv_proc_file(struct seq_file *seq, struct gdrdrv_file *file)
+{
+	struct gdrdrv_mr *mr;
+	unsigned long handle;
+
+	mutex_lock(&file->lock);
+	xa_for_each(&file->mrs, handle, mr) {
+		mutex_lock(&mr->lock);
+		seq_printf(seq, "%d %u 0x%lx 0x%llx %llu %u %u %s %s%s\n", file->owner.tgid,
+			   from_kuid_munged(seq_user_ns(seq), file->uid), handle, mr->va, mr->size,
+			   mr->page_size, mr->nr_ranges, gdrdrv_type_names[mr->map_type],
+			   mr->any_context ? "persistent" : "callback",
+			   mr->revoked ? ",revoked" : "");
+		mutex_unlock(&mr->lock);
+	}
+	mutex_unlock(&file->lock);
+}
+
+/* Lock order: gdrdrv_files_lock, file->lock, mr->lock. */
+static int gdrdrv_proc_pins(struct seq_file *seq, void *unused)
+{
+	struct gdrdrv_file *file;
+
+	seq_puts(seq, "# tgid uid handle va bytes page_size ranges mapping state\n");
+	mutex_lock(&gdrdrv_files_lock);
+	list_for_each_entry(file, &gdrdrv_files, node)
+		gdrdrv_proc_file(seq, file);
+	mutex_unlock(&gdrdrv_files_lock);
+	return 0;
+}
+
+int gdrdrv_proc_init(void)
+{
+	gdrdrv_proc_dir = proc_mkdir("driver/gdrdrv", NULL);
+	if (!gdrdrv_proc_dir)
+		return -ENOMEM;
+	if (proc_create_single("params", 0444, gdrdrv_proc_dir, gdrdrv_proc_params) &&
+	    proc_create_single("nv_get_pages_refcount", 0440, gdrdrv_proc_dir,
+			       gdrdrv_proc_refcount) &&
+	    proc_create_single("pins", 0400, gdrdrv_proc_dir, gdrdrv_proc_pins))
+		return 0;
+	gdrdrv_proc_exit();
+	return -ENOMEM;
+}
+
+void gdrdrv_proc_exit(void)
+{
+	proc_remove(gdrdrv_proc_dir);
+}
