@@ -3,7 +3,6 @@
  * gdrcopy_copybw: bandwidth of the CPU's copies to and from GPU memory. It must not know how the
  * library copies.
  */
-#include <errno.h>
 #include <stdio.h>
 
 #include "common/bench.h"
@@ -76,7 +75,7 @@ static long warm_up(long iters)
 static void check(int rc, const char *call)
 {
 	if (rc)
-		tool_fail("%s: %s", call, gdr_last_error());
+		tool_fail("%s: %s", call, gdr_error_text(rc));
 }
 
 static int run_write(struct bench *b, struct copytest *t, size_t size, struct result *res)

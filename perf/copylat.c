@@ -3,7 +3,6 @@
  * gdrcopy_copylat: latency of single CPU copies to and from GPU memory, by size. It must not know
  * how the library copies.
  */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -146,7 +145,7 @@ static int measure(struct state *s, enum direction dir, enum way way, size_t siz
 	}
 	if (rc)
 		tool_fail("%s of %zu bytes, %s: a call failed: %s", direction_name[dir], size,
-			  way_name[way], way == MAPPING ? gdr_last_error() : "cuMemcpy");
+			  way_name[way], way == MAPPING ? gdr_error_text(rc) : "cuMemcpy");
 	stats_compute(st, s->sample, (size_t)iters, timing.ns_per_tick / 1000);
 	return dir == WRITE ? copytest_after_write(&s->test)
 			    : copytest_after_read(&s->test, host, 0, size);
@@ -154,10 +153,15 @@ static int measure(struct state *s, enum direction dir, enum way way, size_t siz
 
 static void print_header(enum direction dir)
 {
-	printf("\n%-12s %9s %9s %9s", dir == WRITE ? "write" : "read", "P0 us", "P50 us", "P99 us");
+	int way;
+
+	printf("\n%-12s %*s", direction_name[dir], opt.compare ? 29 : 0,
+	       opt.compare ? "mapping" : "");
 	if (opt.compare)
-		printf("   %9s %9s %9s   %9s %9s %9s\n%44s%-32s%s", "P0", "P50", "P99", "P0", "P50",
-		       "P99", "", "cuMemcpy, pageable", "cuMemcpy, page-locked");
+		printf("   %29s   %29s", "cuMemcpy, pageable", "cuMemcpy, page-locked");
+	printf("\n%12s", "bytes");
+	for (way = 0; way < (opt.compare ? WAYS : 1); way++)
+		printf("%s %9s %9s %9s", way ? "  " : "", "P0 us", "P50 us", "P99 us");
 	printf("\n");
 }
 

@@ -143,9 +143,12 @@ void bench_facts(const struct bench *b)
 		printf("not bound to a node (%s)\n", b->numa.why_not);
 	if (b->buf.g)
 		printf("buffer:   %zu bytes of %s memory\n"
-		       "mapping:  %s, backend %s\n",
+		       "mapping:  %s, backend %s%s\n",
 		       b->buf.mem.size, mem_kind_name[b->buf.mem.kind],
-		       buffer_mapping_name(&b->buf), buffer_backend_name(&b->buf));
+		       buffer_mapping_name(&b->buf), buffer_backend_name(&b->buf),
+		       b->buf.backend == GDR_BACKEND_HOST
+			       ? " (memory of the CPU: not through the BAR)"
+			       : "");
 	if (b->verbose)
 		print_verbose(b);
 	fflush(stdout);
@@ -180,7 +183,10 @@ void bench_json(const struct bench *b, struct json *j)
 
 	json_object(j, "cpu");
 	json_string(j, "model", b->cpu_model);
-	json_int(j, "gpu_node", b->numa.node);
+	if (b->numa.node >= 0)
+		json_int(j, "gpu_node", b->numa.node);
+	else
+		json_string(j, "gpu_node", NULL);
 	json_bool(j, "bound", b->numa.bound);
 	json_string(j, "not_bound_because", b->numa.why_not);
 	json_string(j, "clock", timing_name());

@@ -8,8 +8,7 @@
 
 #include "exit.h"
 
-/* The library's own words for the last failure, or those for its errno. */
-static const char *last_error(int error)
+const char *gdr_error_text(int error)
 {
 	const char *text = gdr_last_error();
 
@@ -24,7 +23,7 @@ gdr_t buffer_open_library(void)
 	if (!g)
 		tool_cannot("gdr_open_ex(GDR_OPEN_ANY): %s; load gdrdrv or install the NVIDIA "
 			    "driver, and look at GDRCOPY_BACKEND if it is set",
-			    last_error(error));
+			    gdr_error_text(error));
 	return g;
 }
 
@@ -41,24 +40,24 @@ int buffer_make(struct buffer *b, gdr_t g, const struct gpu *gpu, enum mem_kind 
 		return rc;
 	rc = gdr_pin_buffer_v2(g, (unsigned long)n.mem.dptr, size, GDR_PIN_FLAG_DEFAULT, &n.mh);
 	if (rc) {
-		snprintf(why, why_size, "pin: %s", last_error(rc));
+		snprintf(why, why_size, "pin: %s", gdr_error_text(rc));
 		goto err_free;
 	}
 	rc = gdr_get_info(g, n.mh, &n.info);
 	if (rc) {
-		snprintf(why, why_size, "info: %s", last_error(rc));
+		snprintf(why, why_size, "info: %s", gdr_error_text(rc));
 		goto err_unpin;
 	}
 	n.map_size = (size_t)(n.mem.dptr - n.info.va) + size;
 	rc = gdr_map_v2(g, n.mh, &n.map, n.map_size, map_flags);
 	if (rc) {
-		snprintf(why, why_size, "map: %s", last_error(rc));
+		snprintf(why, why_size, "map: %s", gdr_error_text(rc));
 		goto err_unpin;
 	}
 	n.cpu = (uint8_t *)n.map + (n.mem.dptr - n.info.va);
 	rc = gdr_get_info(g, n.mh, &n.info);
 	if (rc) {
-		snprintf(why, why_size, "info: %s", last_error(rc));
+		snprintf(why, why_size, "info: %s", gdr_error_text(rc));
 		goto err_unmap;
 	}
 	if (!gdr_get_handle_attribute(g, n.mh, GDR_HANDLE_ATTR_BACKEND, &v))
@@ -84,10 +83,10 @@ void buffer_unmake(struct buffer *b)
 
 	rc = gdr_unmap(b->g, b->mh, b->map, b->map_size);
 	if (rc)
-		tool_fail("gdr_unmap: %s", last_error(rc));
+		tool_fail("gdr_unmap: %s", gdr_error_text(rc));
 	rc = gdr_unpin_buffer(b->g, b->mh);
 	if (rc)
-		tool_fail("gdr_unpin_buffer: %s", last_error(rc));
+		tool_fail("gdr_unpin_buffer: %s", gdr_error_text(rc));
 	mem_free(&b->mem);
 }
 
@@ -132,7 +131,7 @@ void buffer_close(struct buffer *b)
 	buffer_unmake(b);
 	rc = gdr_close(g);
 	if (rc)
-		tool_fail("gdr_close: %s", last_error(rc));
+		tool_fail("gdr_close: %s", gdr_error_text(rc));
 }
 
 const char *buffer_backend_name(const struct buffer *b)

@@ -40,6 +40,9 @@ int buffer_make(struct buffer *b, gdr_t g, const struct gpu *gpu, enum mem_kind 
 		int map_flags, char *why, size_t why_size);
 void buffer_unmake(struct buffer *b);
 
+/* The library's words for this thread's last failure, or those for its errno. */
+const char *gdr_error_text(int error);
+
 /* "vulkan", "Write Combining" */
 const char *buffer_backend_name(const struct buffer *b);
 const char *buffer_mapping_name(const struct buffer *b);

@@ -1,0 +1,389 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# Tests of the tools on the stand-in: every option, every exit code, every way a GPU can be missing,
+# and that a wrong byte is found. Usage: test_tools.sh BUILD_DIR SIM_DIR. Prints "ok N - name",
+# "not ok N - name" or "ok N - name # SKIP why", and a closing line "N passed, N failed, N skipped";
+# exit 1 if a test failed.
+set -u
+
+if [ $# -ne 2 ]; then
+	echo "usage: $0 BUILD_DIR SIM_DIR" >&2
+	exit 1
+fi
+build=$(cd "$1" && pwd) || exit 1
+sim=$(cd "$2" && pwd) || exit 1
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+out=$tmp/out
+err=$tmp/err
+PATH=$build:$PATH
+
+# What the caller's shell has set must not decide a test.
+unset GDRSIM_FAIL GDRSIM_DEVICES GDRSIM_DRIVER_VERSION GDRSIM_DMABUF_MMAP
+unset GDRCOPY_BACKEND GDRCOPY_TOOL_SIM GDRCOPY_USE_DMABUF_MMAP CUDA_VISIBLE_DEVICES
+
+passed=0
+failed=0
+skipped=0
+
+pass() {
+	passed=$((passed + 1))
+	echo "ok $((passed + failed + skipped)) - $1"
+}
+
+fail() {
+	failed=$((failed + 1))
+	echo "not ok $((passed + failed + skipped)) - $1"
+	shift
+	for line in "$@"; do
+		echo "#   $line"
+	done
+	sed 's/^/#   stdout: /' "$out" | head -n 20
+	sed 's/^/#   stderr: /' "$err" | head -n 20
+}
+
+skip() {
+	skipped=$((skipped + 1))
+	echo "ok $((passed + failed + skipped)) - $1 # SKIP $2"
+}
+
+# run [VAR=value...] TOOL [option...]: out, err and rc hold the result
+run() {
+	env "$@" >"$out" 2>"$err"
+	rc=$?
+}
+
+# the same with few iterations
+quick() {
+	run "$@" -w 3 -r 3
+}
+
+# expect NAME RC [PATTERN of stdout [PATTERN of stderr]]: judges the last run
+expect() {
+	if [ "$rc" -ne "$2" ]; then
+		fail "$1" "exit status $rc, expected $2"
+	elif [ -n "${3-}" ] && ! grep -Eq -- "$3" "$out"; then
+		fail "$1" "no /$3/ on stdout"
+	elif [ -n "${4-}" ] && ! grep -Eq -- "$4" "$err"; then
+		fail "$1" "no /$4/ on stderr"
+	else
+		pass "$1"
+	fi
+}
+
+# check NAME COMMAND...: the command must succeed
+check() {
+	name=$1
+	shift
+	if "$@"; then
+		pass "$name"
+	else
+		fail "$name" "failed: $*"
+	fi
+}
+
+# ---- on the stand-in, what ordinary device memory is served by -------------------------------------
+# dma-buf mmap is what a driver of CUDA 13.3 offers; older ones serve cuMemCreate memory only.
+export GDRSIM_DRIVER_VERSION=13030
+
+for t in copybw copylat; do
+	run gdrcopy_$t --help
+	expect "$t: --help" 0 '^Usage: '
+	for o in -s -w -r -d -a -M -v --json --sim --no-numa --help --version; do
+		check "$t: --help names $o" grep -q -- "  *$o" "$out"
+	done
+	run gdrcopy_$t -h
+	expect "$t: -h" 0 '^Exit status'
+	run gdrcopy_$t --version
+	expect "$t: --version" 0 "^gdrcopy_$t [0-9.]+ \(libgdrapi 2\.6\)\$"
+
+	# -- bad options: exit 1, nothing on stdout, the reason on stderr
+	while read -r bad; do
+		# shellcheck disable=SC2086 # several words
+		run gdrcopy_$t $bad
+		if [ -s "$out" ]; then
+			fail "$t: bad: $bad" "stdout is not empty"
+		else
+			expect "$t: bad: $bad" 1 '' "Try 'gdrcopy_$t --help'"
+		fi
+	done <<-'END'
+		-Z
+		--no-such-option
+		stray
+		-s
+		-s x
+		-s -1
+		-s 0
+		-s 1Q
+		-s 1KB
+		-s 0x10
+		-s 99999999999999999999
+		-s 18446744073709551615G
+		-w -1
+		-w 1.5
+		-w x
+		-r 99999999999999999999
+		-d -1
+		-d x
+		-a malloc
+		-a cuMemAlloc,cuMemCreate
+		-M uncached
+		--json=1
+	END
+
+	# -- --sim
+	quick gdrcopy_$t --sim "$sim" -s 4K
+	expect "$t: --sim" 0 'all data verified'
+	check "$t: --sim: the first line says stand-in" \
+		sh -c "head -n 1 '$out' | grep -q 'running on the stand-in $sim/libcuda.so.1'"
+	quick gdrcopy_$t --sim "$tmp"
+	expect "$t: --sim without a libcuda" 1 '' 'no libcuda.so.1 there'
+	quick gdrcopy_$t --sim "$tmp/none"
+	expect "$t: --sim without the folder" 1 '' 'No such file'
+	cd "$sim/.." && quick gdrcopy_$t --sim "$(basename "$sim")" -s 64
+	cd "$here" || exit 1
+	expect "$t: --sim with a relative folder" 0 'all data verified'
+	quick LD_LIBRARY_PATH="$sim" gdrcopy_$t -s 64
+	expect "$t: the stand-in by library path says so" 0 'running on the stand-in'
+
+	# -- facts
+	quick gdrcopy_$t --sim "$sim" -s 4K
+	for f in '^GPU: +0: .*CUDA driver 13\.3' '^CPU: +[^ ]' '^buffer: +4096 bytes of cuMemAlloc' \
+		'^mapping: .*backend dmabuf'; do
+		expect "$t: prints /$f/" 0 "$f"
+	done
+	quick gdrcopy_$t --sim "$sim" -s 4K -v
+	for f in '^libcuda: ' '^clock: ' '^address: ' '^mapped: ' '^version: '; do
+		expect "$t: -v prints /$f/" 0 "$f"
+	done
+	quick gdrcopy_$t --sim "$sim" -s 64 --no-numa
+	expect "$t: --no-numa" 0 '^CPU: .*not bound to a node \(--no-numa\)'
+
+	# -- devices
+	quick GDRSIM_DEVICES=2 gdrcopy_$t --sim "$sim" -s 4K -d 1
+	expect "$t: -d 1" 0 '^GPU: +1: '
+
+	# -- directions
+	run gdrcopy_$t --sim "$sim" -s 4K -w 0 -r 3
+	expect "$t: -w 0" 0 'all data verified'
+	run gdrcopy_$t --sim "$sim" -s 4K -w 3 -r 0
+	expect "$t: -r 0" 0 'all data verified'
+
+	# -- kinds of memory
+	quick gdrcopy_$t --sim "$sim" -s 100000 -a cuMemAlloc
+	expect "$t: -a cuMemAlloc" 0 '^buffer: .*cuMemAlloc memory'
+	quick gdrcopy_$t --sim "$sim" -s 100000 -a cuMemHostAlloc
+	expect "$t: -a cuMemHostAlloc" 0 '^mapping:  Caching, backend host'
+	quick gdrcopy_$t --sim "$sim" -s 100000 -a cuMemHostAlloc -M wc
+	expect "$t: -a cuMemHostAlloc -M wc" 0 '^mapping:  Write Combining, backend host'
+	quick gdrcopy_$t --sim "$sim" -s 100000 -a cuMemHostAlloc -M cache
+	expect "$t: -a cuMemHostAlloc -M cache" 0 '^mapping:  Caching, backend host'
+	quick gdrcopy_$t --sim "$sim" -s 100000 -a cuMemAlloc -M default
+	expect "$t: -M default" 0 'all data verified'
+	quick gdrcopy_$t --sim "$sim" -a cuMemHostAlloc -M device
+	expect "$t: -M that the memory cannot have" 2 '' 'cannot run here: .*cuMemHostAlloc memory: map:'
+	if [ -e "$sim/libvulkan.so.1" ]; then
+		quick gdrcopy_$t --sim "$sim" -s 100000 -a cuMemCreate
+		expect "$t: -a cuMemCreate" 0 '^buffer: .*cuMemCreate memory'
+		quick GDRSIM_DRIVER_VERSION=13000 gdrcopy_$t --sim "$sim" -s 4K
+		expect "$t: chooses what can be served, and says so" 0 \
+			'^mapping: .*backend vulkan' \
+			'cuMemCreate is used instead of cuMemAlloc, which cannot be served here \(.+\)'
+	else
+		skip "$t: -a cuMemCreate" "no libvulkan.so.1 in $sim"
+		skip "$t: chooses what can be served, and says so" "no libvulkan.so.1 in $sim"
+	fi
+	quick GDRCOPY_BACKEND=host gdrcopy_$t --sim "$sim" -s 4K
+	expect "$t: falls back to host memory, and says so" 0 'memory of the CPU' \
+		'cuMemHostAlloc is used instead of cuMemAlloc'
+
+	# -- JSON
+	if command -v python3 >/dev/null 2>&1; then
+		for args in "" "-v" "-w 0" "-r 0" "-a cuMemHostAlloc" "--no-numa"; do
+			# shellcheck disable=SC2086
+			run gdrcopy_$t --sim "$sim" -w 3 -r 3 -s 4K --json $args
+			expect "$t: --json $args: exit status" 0 '"simulated": true'
+			check "$t: --json $args: valid" python3 -m json.tool "$out" "$tmp/json"
+			check "$t: --json $args: verified" grep -q '"verified": true' "$out"
+		done
+	else
+		skip "$t: --json" "no python3 to judge it"
+	fi
+
+	# -- every way a GPU can be missing: exit 2, one line that says what is missing and what to do
+	missing() {
+		if [ "$(wc -l <"$err")" -ne 1 ]; then
+			fail "$1" "not one line on stderr"
+		else
+			expect "$1" 2 '' "^gdrcopy_$t: cannot run here: .*$2.*; .+"
+		fi
+	}
+	mkdir -p "$tmp/bad"
+	: >"$tmp/bad/libcuda.so.1"
+	quick LD_LIBRARY_PATH="$tmp/bad" gdrcopy_$t
+	missing "$t: a libcuda.so.1 that is no library" 'libcuda.so.1 cannot be loaded'
+	if LD_LIBRARY_PATH='' ldconfig -p 2>/dev/null | grep -q 'libcuda\.so\.1'; then
+		skip "$t: no libcuda.so.1" "this machine has one"
+	else
+		quick LD_LIBRARY_PATH='' gdrcopy_$t
+		missing "$t: no libcuda.so.1" 'libcuda.so.1 not found'
+	fi
+	quick GDRSIM_DEVICES=0 gdrcopy_$t --sim "$sim"
+	missing "$t: no device" 'cuInit: CUDA_ERROR_NO_DEVICE'
+	quick GDRSIM_FAIL='cuInit:*=999' gdrcopy_$t --sim "$sim"
+	missing "$t: cuInit fails" 'cuInit: CUDA_ERROR_UNKNOWN'
+	quick GDRSIM_FAIL='cuInit:*=803' gdrcopy_$t --sim "$sim"
+	missing "$t: cuInit fails by a version mismatch" 'cuInit: CUDA_ERROR_SYSTEM_DRIVER_MISMATCH'
+	quick GDRSIM_FAIL='cuDeviceGetCount:*=999' gdrcopy_$t --sim "$sim"
+	missing "$t: cuDeviceGetCount fails" 'cuDeviceGetCount: CUDA_ERROR_UNKNOWN'
+	quick GDRSIM_FAIL='cuDeviceGet:*=101' gdrcopy_$t --sim "$sim"
+	missing "$t: cuDeviceGet fails" 'cuDeviceGet\(0\): CUDA_ERROR_INVALID_DEVICE'
+	quick gdrcopy_$t --sim "$sim" -d 1
+	missing "$t: -d beyond the last device" 'there is no device 1'
+	quick GDRSIM_FAIL='cuDevicePrimaryCtxRetain:*=2' gdrcopy_$t --sim "$sim"
+	missing "$t: no context" 'cuDevicePrimaryCtxRetain: CUDA_ERROR_OUT_OF_MEMORY'
+	quick GDRCOPY_BACKEND=nonsense gdrcopy_$t --sim "$sim"
+	missing "$t: gdr_open_ex fails" 'gdr_open_ex.*nonsense'
+	quick GDRSIM_FAIL='cuMemAlloc:*=2' gdrcopy_$t --sim "$sim" -a cuMemAlloc
+	missing "$t: no device memory" 'cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY'
+	quick GDRSIM_FAIL='cuMemAlloc:*=2' gdrcopy_$t --sim "$sim"
+	missing "$t: no device memory, any kind" 'cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY'
+	quick GDRSIM_FAIL='cuMemCreate:*=801' gdrcopy_$t --sim "$sim" -a cuMemCreate
+	missing "$t: no cuMemCreate" 'cuMemCreate: CUDA_ERROR_NOT_SUPPORTED'
+	for call in cuMemGetAllocationGranularity cuMemAddressReserve cuMemMap cuMemSetAccess; do
+		quick GDRSIM_FAIL="$call:*=801" gdrcopy_$t --sim "$sim" -a cuMemCreate
+		missing "$t: $call fails" "$call: CUDA_ERROR_NOT_SUPPORTED"
+	done
+	quick GDRSIM_FAIL='cuMemHostAlloc:*=801' gdrcopy_$t --sim "$sim" -a cuMemHostAlloc
+	missing "$t: no cuMemHostAlloc" 'cuMemHostAlloc: CUDA_ERROR_NOT_SUPPORTED'
+	quick GDRCOPY_BACKEND=host gdrcopy_$t --sim "$sim" -a cuMemAlloc
+	missing "$t: memory that cannot be pinned" 'cuMemAlloc memory: pin:'
+	quick GDRCOPY_BACKEND=host GDRSIM_FAIL='cuMemHostAlloc:*=801' gdrcopy_$t --sim "$sim"
+	missing "$t: no kind can be served" 'cuMemHostAlloc: CUDA_ERROR_NOT_SUPPORTED'
+done
+
+# ---- copybw alone ---------------------------------------------------------------------------------
+quick gdrcopy_copybw --sim "$sim" -s 64K -c 1000 -o 37
+expect "copybw: -s -c -o" 0 '^ +1000 +[0-9.]+ +3 +[0-9.]+ +3$'
+expect "copybw: -o is told" 0 '^offset: +37$'
+quick gdrcopy_copybw --sim "$sim" -s 64K -o 1
+expect "copybw: without -c the rest of the buffer" 0 '^ +65535 '
+quick gdrcopy_copybw --sim "$sim"
+expect "copybw: without -s" 0 '^ +131072 '
+quick gdrcopy_copybw --sim "$sim" -l -s 5000
+expect "copybw: -l ends with the size itself" 0 '^ +5000 '
+check "copybw: -l: 1 to 4096 and 5000" [ "$(grep -Ec '^ +[0-9]+ +[0-9.]+ ' "$out")" -eq 14 ]
+quick gdrcopy_copybw --sim "$sim" -l -s 1
+expect "copybw: -l of one byte" 0 '^ +1 '
+for bad in "-s 4K -c 4097" "-s 4K -o 4K" "-s 4K -c 4K -o 1" "-c 0"; do
+	# shellcheck disable=SC2086
+	run gdrcopy_copybw --sim "$sim" $bad
+	expect "copybw: bad: $bad" 1 '' "gdrcopy_copybw: -[co] [0-9]+: "
+done
+
+# ---- copylat alone --------------------------------------------------------------------------------
+quick gdrcopy_copylat --sim "$sim" -s 5000
+check "copylat: 14 sizes both ways" [ "$(grep -Ec '^ +[0-9]+( +[0-9.]+){3}$' "$out")" -eq 28 ]
+quick gdrcopy_copylat --sim "$sim" -s 64 -c
+expect "copylat: -c" 0 'cuMemcpy, pageable +cuMemcpy, page-locked'
+check "copylat: -c: nine figures a row" [ "$(grep -Ec '^ +[0-9]+( +[0-9.]+){9}$' "$out")" -eq 14 ]
+quick gdrcopy_copylat --sim "$sim" -s 64 -C
+expect "copylat: -C" 0 'flushed from the caches'
+quick gdrcopy_copylat --sim "$sim" -s 64 -c -C --json
+expect "copylat: -c -C --json" 0 '"cuMemcpy_pinned": \{'
+if command -v python3 >/dev/null 2>&1; then
+	check "copylat: -c -C --json: valid" python3 -m json.tool "$out" "$tmp/json"
+	check "copylat: --json: P0 <= P50 <= P99 <= max" python3 -c '
+import json, sys
+d = json.load(open(sys.argv[1]))
+rows = [r[w] for k in ("write", "read") for r in d[k] for w in r if w != "size"]
+assert len(rows) == 42
+assert all(0 < r["p0"] <= r["p50"] <= r["p99"] <= r["max"] for r in rows)
+assert all(r["iterations"] == 3 for r in rows)
+' "$out"
+else
+	skip "copylat: -c -C --json: valid" "no python3 to judge it"
+fi
+
+# ---- wrong bytes ----------------------------------------------------------------------------------
+# ASan wants to come first; the interposer needs no ASan of its own.
+ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}verify_asan_link_order=0
+export ASAN_OPTIONS
+cc=${CC:-cc}
+# shellcheck disable=SC2086 # CC may be several words
+if $cc -shared -fPIC -O1 -I"$root/include" -o "$tmp/corrupt.so" "$here/corrupt.c" -ldl \
+	>"$out" 2>"$err"; then
+	for t in copybw copylat; do
+		quick CORRUPT=none LD_PRELOAD="$tmp/corrupt.so" gdrcopy_$t --sim "$sim" -s 256
+		expect "$t: interposer alone" 0 'all data verified'
+		quick CORRUPT=to CORRUPT_BYTE=17 LD_PRELOAD="$tmp/corrupt.so" gdrcopy_$t --sim "$sim" -s 256
+		expect "$t: wrong byte written" 1 '' \
+			'write.*wrong byte at offset 17 .*expected 0x[0-9a-f]{2}, found 0x[0-9a-f]{2}'
+		check "$t: wrong byte written: not called verified" \
+			sh -c "! grep -q verified '$out'"
+		quick CORRUPT=from CORRUPT_BYTE=21 LD_PRELOAD="$tmp/corrupt.so" gdrcopy_$t --sim "$sim" -s 256
+		expect "$t: wrong byte read" 1 '' \
+			'read.*wrong byte at offset 21 .*expected 0x[0-9a-f]{2}, found 0x[0-9a-f]{2}'
+		quick CORRUPT=error LD_PRELOAD="$tmp/corrupt.so" gdrcopy_$t --sim "$sim" -s 256
+		expect "$t: a copy that fails" 1 '' "gdrcopy_$t: .*: Invalid argument"
+		quick CORRUPT=to LD_PRELOAD="$tmp/corrupt.so" gdrcopy_$t --sim "$sim" -s 256 --json
+		expect "$t: wrong byte, --json" 1 '"verified": false'
+		if command -v python3 >/dev/null 2>&1; then
+			check "$t: wrong byte, --json: valid" python3 -m json.tool "$out" "$tmp/json"
+		fi
+	done
+	quick CORRUPT=to CORRUPT_BYTE=3 LD_PRELOAD="$tmp/corrupt.so" gdrcopy_copybw --sim "$sim" -o 100 -c 64
+	expect "copybw: the offset told is that in the buffer" 1 '' 'wrong byte at offset 103 '
+	quick CORRUPT=to-outside LD_PRELOAD="$tmp/corrupt.so" gdrcopy_copybw --sim "$sim" -c 64
+	expect "copybw: a byte outside the range" 1 '' 'write.*wrong byte at offset 64 '
+else
+	skip "wrong bytes" "$cc cannot build the interposer"
+fi
+
+# ---- demo.sh --------------------------------------------------------------------------------------
+demo=$root/perf/demo.sh
+first_line() {
+	head -n 1 "$out" | grep -Eq -- "$1"
+}
+
+# tools that stand in for the tools: the trial answers $TRIAL, other runs $RUN
+mkdir -p "$tmp/fake"
+cat >"$tmp/fake/gdrcopy_copybw" <<'END'
+#!/bin/sh
+case "$*" in
+"-s 64K -w 1 -r 1")
+	[ "$TRIAL" -eq 0 ] || echo "gdrcopy_copybw: cannot run here: the reason; the advice" >&2
+	exit "$TRIAL"
+	;;
+esac
+echo "ran $0 $*"
+exit "$RUN"
+END
+chmod +x "$tmp/fake/gdrcopy_copybw"
+cp "$tmp/fake/gdrcopy_copybw" "$tmp/fake/gdrcopy_copylat"
+run TRIAL=0 RUN=0 "$demo" "$tmp/fake" "$sim"
+expect "demo: on a GPU" 0 'gdrcopy_copylat '
+check "demo: on a GPU: the first line" first_line '^demo: a GPU is usable'
+check "demo: on a GPU: no --sim" sh -c "! grep -q -e --sim '$out'"
+run TRIAL=2 RUN=0 "$demo" "$tmp/fake" "$sim"
+expect "demo: on the stand-in" 0 "ran .*gdrcopy_copylat .*--sim $sim"
+check "demo: on the stand-in: the first line has the reason alone" \
+	first_line '^demo: no usable GPU \(the reason\): running on the stand-in$'
+run TRIAL=1 RUN=0 "$demo" "$tmp/fake" "$sim"
+expect "demo: the trial fails" 1 'the trial copy failed'
+run TRIAL=2 RUN=1 "$demo" "$tmp/fake" "$sim"
+expect "demo: a failing tool's exit status is passed on" 1
+run TRIAL=0 RUN=2 "$demo" "$tmp/fake" "$sim"
+expect "demo: exit 2 is passed on" 2
+run "$demo"
+expect "demo: without arguments" 1 '' '^usage: '
+run LD_LIBRARY_PATH="$tmp/bad" "$demo" "$build" "$sim"
+expect "demo: the real tools" 0 'all data verified'
+check "demo: the real tools: the first line" first_line \
+	'^demo: no usable GPU \(libcuda.so.1 cannot be loaded \(.*\)\): running on the stand-in$'
+
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" -eq 0 ]
