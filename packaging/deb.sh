@@ -19,10 +19,10 @@ out=$(cd "$out" && pwd)
 build=$(dpkg --print-architecture)
 arch=${DEB_ARCH:-$build}
 
-# The path of the build is in no package, but a fixed name keeps it out of the logs' diff too.
-work=$out/work
-rm -rf "$work"
-mkdir -p "$work"
+# Elsewhere than in O: what is unpacked there must not be taken for results of this build. The path
+# of the build is in no package.
+work=$(mktemp -d "${TMPDIR:-/var/tmp}/barcopy-deb.XXXXXX")
+trap 'rm -rf "$work"' EXIT
 cp "$tarball" "$work/barcopy_$VERSION.orig.tar.xz"
 tar -xf "$tarball" -C "$work"
 cd "$work/barcopy-$VERSION"
@@ -44,6 +44,4 @@ dpkg-buildpackage -us -uc $kind >"$out/build-$arch.log" 2>&1 || {
 }
 cd "$work"
 find . -maxdepth 1 -type f -exec mv {} "$out/" \;
-cd "$out"
-rm -rf "$work"
 ls "$out"/*_"$arch".deb "$out"/*_all.deb 2>/dev/null
