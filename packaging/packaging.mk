@@ -57,7 +57,7 @@ install-completion:
 install-driver:
 	$(INSTALL) -d $(DESTDIR)$(DRIVER_SRC_DIR) $(DESTDIR)$(modulesloaddir) \
 		$(DESTDIR)$(modprobedir) $(DESTDIR)$(udevdir)/rules.d
-	for f in gdrdrv/Kbuild gdrdrv/Makefile gdrdrv/*.[ch] LICENSE; do \
+	for f in gdrdrv/Kbuild gdrdrv/Makefile gdrdrv/*.[ch] ; do \
 		$(INSTALL) -m 644 $$f $(DESTDIR)$(DRIVER_SRC_DIR)/ || exit 1; done
 	for f in gdrdrv/*.sh packaging/dkms/*.sh; do \
 		$(INSTALL) -m 755 $$f $(DESTDIR)$(DRIVER_SRC_DIR)/ || exit 1; done
