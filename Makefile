@@ -52,9 +52,9 @@ all: lib tools
 GDRI_COPY_SRCS :=
 include src/copy/copy.mk
 
-LIB_SRCS := $(addprefix src/, gdrapi.c copies.c ctx.c handle.c slots.c process.c error.c log.c \
-	env.c cuda.c backend/backends.c backend/dmabuf.c backend/vulkan.c \
-	backend/vulkan_device.c backend/host.c) $(GDRI_COPY_SRCS)
+LIB_SRCS := $(addprefix src/, gdrapi.c copies.c events.c ctx.c handle.c slots.c process.c error.c log.c \
+	env.c cuda.c backend/backends.c backend/probe.c backend/gdrdrv.c backend/dmabuf.c \
+	backend/vulkan.c backend/vulkan_device.c backend/host.c) $(GDRI_COPY_SRCS)
 
 LIB := $(O)/$(LIB_REAL)
 LIB_LINKS := $(O)/$(LIB_SONAME) $(O)/libgdrapi.so
@@ -102,7 +102,9 @@ sim: $(SIM_LIBS)
 .PHONY: demo deps
 demo:
 	@scripts/deps.sh demo
-	@$(MAKE) --no-print-directory V=$(V) O=$(O) all sim
+	@mkdir -p $(O)
+	@$(MAKE) --no-print-directory V=$(V) O=$(O) all sim >$(O)/demo-build.log 2>&1 || \
+		{ cat $(O)/demo-build.log; exit 1; }
 	@perf/demo.sh $(O) $(O)/sim
 
 deps:

@@ -241,7 +241,8 @@ int gdr_map_v2(gdr_t g, gdr_mh_t handle, void **ptr_va, size_t size, int flags);
 
 /**
  * Ends the mapping.
- * @param va    the pointer that gdr_map() gave
+ * @param va    the pointer that gdr_map() gave; the pinned device address is taken for it (DPDK
+ *              passes that one)
  * @param size  the size given to gdr_map(), or that rounded up to a host page
  * @return 0; EINVAL (not mapped, or not this mapping); EACCES.
  */
@@ -355,6 +356,27 @@ typedef enum gdr_handle_attr {
  * @return 0; EINVAL (g, handle, attribute, NULL); ENOTSUP (not known for this handle); EACCES.
  */
 int gdr_get_handle_attribute(gdr_t g, gdr_mh_t handle, gdr_handle_attr_t attr, uint64_t *value);
+
+/**
+ * A descriptor that tells when the GPU driver has revoked a pinned range, because its memory was
+ * freed: poll it, or add it to an epoll set, for POLLPRI. It stays ready until every revoked range
+ * has been unpinned. It is the context's own: do not read, write or close it; it ends with
+ * gdr_close().
+ *
+ * Known of barcopy's gdrdrv driver alone; revocation happens where its mappings are not persistent.
+ * @param fd  the descriptor
+ * @return 0; EINVAL (g, NULL); ENOTSUP (no backend of this context gives notice); EACCES.
+ */
+int gdr_get_event_fd(gdr_t g, int *fd);
+
+/**
+ * Tells of one revoked range: each once, in no particular order. The handle remains the caller's to
+ * unpin; a copy on it, or a look through its map pointer, ends in SIGBUS. Works without a
+ * descriptor too, wherever gdr_get_callback_flag() does, but then costs a system call per range.
+ * @param handle  the range
+ * @return 0; ENOENT (no further one); EINVAL (g, NULL); ENOMEM; EACCES.
+ */
+int gdr_next_revoked(gdr_t g, gdr_mh_t *handle);
 
 /** Flags of a segment, and of a vectored copy. */
 enum gdr_copy_flags {

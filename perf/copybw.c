@@ -75,7 +75,7 @@ static long warm_up(long iters)
 static void check(int rc, const char *call)
 {
 	if (rc)
-		tool_fail("%s: %s", call, gdr_error_text(rc));
+		tool_fail("%s: %s", call, lib_error_text(rc));
 }
 
 static int run_write(struct bench *b, struct copytest *t, size_t size, struct result *res)

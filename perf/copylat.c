@@ -145,7 +145,7 @@ static int measure(struct state *s, enum direction dir, enum way way, size_t siz
 	}
 	if (rc)
 		tool_fail("%s of %zu bytes, %s: a call failed: %s", direction_name[dir], size,
-			  way_name[way], way == MAPPING ? gdr_error_text(rc) : "cuMemcpy");
+			  way_name[way], way == MAPPING ? lib_error_text(rc) : "cuMemcpy");
 	stats_compute(st, s->sample, (size_t)iters, timing.ns_per_tick / 1000);
 	return dir == WRITE ? copytest_after_write(&s->test)
 			    : copytest_after_read(&s->test, host, 0, size);
@@ -155,10 +155,11 @@ static void print_header(enum direction dir)
 {
 	int way;
 
-	printf("\n%-12s %*s", direction_name[dir], opt.compare ? 29 : 0,
-	       opt.compare ? "mapping" : "");
 	if (opt.compare)
-		printf("   %29s   %29s", "cuMemcpy, pageable", "cuMemcpy, page-locked");
+		printf("\n%-12s %29s   %29s   %29s", direction_name[dir], "mapping",
+		       "cuMemcpy, pageable", "cuMemcpy, page-locked");
+	else
+		printf("\n%s", direction_name[dir]);
 	printf("\n%12s", "bytes");
 	for (way = 0; way < (opt.compare ? WAYS : 1); way++)
 		printf("%s %9s %9s %9s", way ? "  " : "", "P0 us", "P50 us", "P99 us");

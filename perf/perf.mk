@@ -3,15 +3,16 @@
 # compiles. A tool is one source file perf/NAME.c, built as $(O)/gdrcopy_NAME; a new one is a word
 # in perf_names.
 
-perf_names := copybw copylat
+perf_names := apiperf copybench copybw copylat litmus pplat
 
 perf_common := $(patsubst %.c,$(O)/%.o,$(sort $(wildcard perf/common/*.c)))
 
 # What `make` builds and `make install` installs.
 PERF_TOOLS := $(perf_names:%=$(O)/gdrcopy_%)
 
-# Tools of the build tree find the library beside themselves; packages set this to nothing.
-PERF_RPATH ?= -Wl,-rpath,'$$ORIGIN'
+# Where a tool finds the library: beside itself in the build tree, in ../lib where it is installed;
+# packages set this to nothing.
+PERF_RPATH ?= -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib'
 
 .SECONDARY: $(perf_names:%=$(O)/perf/%.o)
 

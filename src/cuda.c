@@ -264,10 +264,19 @@ static void describe_host(struct gdri_memory *m, void *host_known)
 	CUdeviceptr start = 0, device_ptr = 0;
 	uint64_t places[3];
 	unsigned int flags = 0;
+	struct scope s;
 	size_t size = 0;
+	CUresult r;
 
-	if (!cu.cuMemHostGetFlags(&flags, host_known))
-		m->write_combined = flags & CU_MEMHOSTALLOC_WRITECOMBINED;
+	/* The flags decide on the mapping's type: not known, the memory is not served. */
+	if (scope_enter(&s, m->context, m->device))
+		return;
+	r = cu.cuMemHostGetFlags(&flags, host_known);
+	scope_leave(&s);
+	/* INVALID_VALUE: registered memory, which is what its owner made it: cached. */
+	if (r && r != CUDA_ERROR_INVALID_VALUE)
+		return;
+	m->write_combined = flags & CU_MEMHOSTALLOC_WRITECOMBINED;
 	if (cu.cuPointerGetAttribute(&start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, m->known) ||
 	    cu.cuPointerGetAttribute(&size, CU_POINTER_ATTRIBUTE_RANGE_SIZE, m->known)) {
 		/* Before CUDA 10.2. */
@@ -423,6 +432,7 @@ int gdri_cuda_export_chunk(uint64_t addr, uint64_t *base, size_t *size, int *fd)
 	CUmemAllocationProp prop;
 	CUdeviceptr chunk;
 	size_t chunk_size;
+	struct scope s;
 	int new_fd = -1;
 	CUresult r;
 	int rc = 0;
@@ -450,7 +460,11 @@ int gdri_cuda_export_chunk(uint64_t addr, uint64_t *base, size_t *size, int *fd)
 					"(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)");
 		goto out_release;
 	}
+	rc = scope_enter(&s, NULL, prop.location.id);
+	if (rc)
+		goto out_release;
 	r = cu.cuMemGetAddressRange_v2(&chunk, &chunk_size, addr);
+	scope_leave(&s);
 	if (r) {
 		rc = fail_call(r, "cuMemGetAddressRange");
 		goto out_release;

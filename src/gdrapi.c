@@ -297,7 +297,7 @@ int gdr_unmap(gdr_t g, gdr_mh_t handle, void *va, size_t size)
 		return -rc;
 	if (!hd->pin.map)
 		rc = gdri_fail(EINVAL, "the handle is not mapped");
-	else if (va != hd->pin.map)
+	else if (va != hd->pin.map && ((uintptr_t)va & GPU_PAGE_MASK) != hd->pin.va)
 		rc = gdri_fail(EINVAL, "%p is not where this handle is mapped", va);
 	else if (!gdri_handle_length_matches(hd, size))
 		rc = gdri_fail(EINVAL, "size %zu is not that of the mapping, %zu", size,

@@ -58,7 +58,8 @@ void gdri_log(gdr_log_level_t level, const char *fmt, ...)
 	pthread_rwlock_rdlock(&sink_lock);
 	if (sink.fn)
 		sink.fn(sink.arg, level, text);
-	else
+	/* Asked again: the function that listened may have been taken away meanwhile. */
+	else if ((int)level >= atomic_load_explicit(&threshold, memory_order_relaxed))
 		fprintf(stderr, "GDRCOPY %s: %s\n", names[level], text);
 	pthread_rwlock_unlock(&sink_lock);
 }

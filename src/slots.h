@@ -54,6 +54,14 @@ void gdri_slots_free(struct gdri_slots *table, struct gdri_slot *slot);
 /* In a forked child: locks are made anew; live objects of the parent stay taken. */
 void gdri_slots_after_fork(struct gdri_slots *table);
 
+/* The name of a findable object; of another, a name that finds nothing. */
+static inline uint64_t gdri_slot_name(struct gdri_slot *slot)
+{
+	uint64_t generation = atomic_load_explicit(&slot->generation, memory_order_relaxed);
+
+	return generation << 32 | (slot->index + 1);
+}
+
 static inline bool gdri_slot_is(struct gdri_slot *slot, uint64_t name)
 {
 	return atomic_load_explicit(&slot->generation, memory_order_acquire) == name >> 32;

@@ -6,15 +6,27 @@
 TEST_CPPFLAGS := -Itests -Iperf
 CHECK_LIBS ?= $(shell pkg-config --libs check 2>/dev/null || echo -lcheck -lsubunit -lrt -lm)
 
+# The calls of the library that tests/common/wrap.c can count and make fail.
+TEST_WRAPPED := mmap munmap madvise lseek fcntl close calloc realloc aligned_alloc pthread_atfork \
+	dlopen dlerror dlsym syscall
+TEST_WRAP := $(TEST_WRAPPED:%=-Wl,--wrap=%)
+
 UNIT_TESTS := $(patsubst tests/unit/%.c,$(O)/tests/%,$(wildcard tests/unit/test_*.c))
+ATTACK_TESTS := $(patsubst tests/attack/attack_%.c,$(O)/tests/test_attack_%,\
+	$(wildcard tests/attack/attack_*.c))
 GPU_TESTS := $(patsubst tests/gpu/%.c,$(O)/tests/gpu_%,$(wildcard tests/gpu/test_*.c))
 TEST_COMMON := $(patsubst %.c,$(O)/%.o,$(wildcard tests/common/*.c))
 
-$(O)/tests/unit/%.o $(O)/tests/gpu/%.o $(O)/tests/common/%.o: override CPPFLAGS += $(TEST_CPPFLAGS)
+$(O)/tests/unit/%.o $(O)/tests/gpu/%.o $(O)/tests/common/%.o $(O)/tests/attack/%.o: override CPPFLAGS += $(TEST_CPPFLAGS)
 
 $(UNIT_TESTS): $(O)/tests/%: $(O)/tests/unit/%.o $(TEST_COMMON) $(LIB_STATIC)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(CHECK_LIBS) -ldl
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(TEST_WRAP) -o $@ $^ $(CHECK_LIBS) -ldl
+
+# An attack is a unit test of everything at once: tests/attack/attack_NAME.c.
+$(ATTACK_TESTS): $(O)/tests/test_attack_%: $(O)/tests/attack/attack_%.o $(TEST_COMMON) $(LIB_STATIC)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(TEST_WRAP) -o $@ $^ $(CHECK_LIBS) -ldl
 
 # What the tools use to reach CUDA serves the GPU tests too.
 GPU_TEST_COMMON := $(patsubst %.c,$(O)/%.o,tests/gpu/gpu_test.c \
@@ -25,7 +37,7 @@ $(GPU_TESTS): $(O)/tests/gpu_%: $(O)/tests/gpu/%.o $(GPU_TEST_COMMON) $(LIB) | $
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -ldl -Wl,-rpath,'$$ORIGIN/..'
 
 .PHONY: build-tests check check-quick
-build-tests: $(UNIT_TESTS) $(GPU_TESTS) lib tools sim
+build-tests: $(UNIT_TESTS) $(ATTACK_TESTS) $(GPU_TESTS) lib tools sim
 
 # Every test, in every build variant; one closing line.
 check:

@@ -8,7 +8,7 @@
 
 #include "exit.h"
 
-const char *gdr_error_text(int error)
+const char *lib_error_text(int error)
 {
 	const char *text = gdr_last_error();
 
@@ -23,7 +23,7 @@ gdr_t buffer_open_library(void)
 	if (!g)
 		tool_cannot("gdr_open_ex(GDR_OPEN_ANY): %s; load gdrdrv or install the NVIDIA "
 			    "driver, and look at GDRCOPY_BACKEND if it is set",
-			    gdr_error_text(error));
+			    lib_error_text(error));
 	return g;
 }
 
@@ -40,24 +40,24 @@ int buffer_make(struct buffer *b, gdr_t g, const struct gpu *gpu, enum mem_kind 
 		return rc;
 	rc = gdr_pin_buffer_v2(g, (unsigned long)n.mem.dptr, size, GDR_PIN_FLAG_DEFAULT, &n.mh);
 	if (rc) {
-		snprintf(why, why_size, "pin: %s", gdr_error_text(rc));
+		snprintf(why, why_size, "pin: %s", lib_error_text(rc));
 		goto err_free;
 	}
 	rc = gdr_get_info(g, n.mh, &n.info);
 	if (rc) {
-		snprintf(why, why_size, "info: %s", gdr_error_text(rc));
+		snprintf(why, why_size, "info: %s", lib_error_text(rc));
 		goto err_unpin;
 	}
 	n.map_size = (size_t)(n.mem.dptr - n.info.va) + size;
 	rc = gdr_map_v2(g, n.mh, &n.map, n.map_size, map_flags);
 	if (rc) {
-		snprintf(why, why_size, "map: %s", gdr_error_text(rc));
+		snprintf(why, why_size, "map: %s", lib_error_text(rc));
 		goto err_unpin;
 	}
 	n.cpu = (uint8_t *)n.map + (n.mem.dptr - n.info.va);
 	rc = gdr_get_info(g, n.mh, &n.info);
 	if (rc) {
-		snprintf(why, why_size, "info: %s", gdr_error_text(rc));
+		snprintf(why, why_size, "info: %s", lib_error_text(rc));
 		goto err_unmap;
 	}
 	if (!gdr_get_handle_attribute(g, n.mh, GDR_HANDLE_ATTR_BACKEND, &v))
@@ -77,16 +77,24 @@ err_free:
 	return -rc;
 }
 
-void buffer_unmake(struct buffer *b)
+void buffer_unpin(struct buffer *b)
 {
 	int rc;
 
 	rc = gdr_unmap(b->g, b->mh, b->map, b->map_size);
 	if (rc)
-		tool_fail("gdr_unmap: %s", gdr_error_text(rc));
+		tool_fail("gdr_unmap: %s", lib_error_text(rc));
 	rc = gdr_unpin_buffer(b->g, b->mh);
 	if (rc)
-		tool_fail("gdr_unpin_buffer: %s", gdr_error_text(rc));
+		tool_fail("gdr_unpin_buffer: %s", lib_error_text(rc));
+	b->map = NULL;
+	b->cpu = NULL;
+}
+
+void buffer_unmake(struct buffer *b)
+{
+	if (b->map)
+		buffer_unpin(b);
 	mem_free(&b->mem);
 }
 
@@ -117,7 +125,7 @@ void buffer_open(struct buffer *b, const struct gpu *gpu, int kind, size_t size,
 		/* another kind helps only where this one as such is refused */
 		if (rc == -ENOMEM)
 			tool_cannot("%zu bytes of %s; take a smaller size", size, note);
-		if (rc != -ENOTSUP && rc != -ENODEV && rc != -EPERM)
+		if (rc != -ENOTSUP && rc != -ENODEV && rc != -EPERM && rc != -EACCES)
 			break;
 	}
 	tool_cannot("%s; load gdrdrv, or install what the backends above lack", note);
@@ -131,7 +139,7 @@ void buffer_close(struct buffer *b)
 	buffer_unmake(b);
 	rc = gdr_close(g);
 	if (rc)
-		tool_fail("gdr_close: %s", gdr_error_text(rc));
+		tool_fail("gdr_close: %s", lib_error_text(rc));
 }
 
 const char *buffer_backend_name(const struct buffer *b)

@@ -19,7 +19,7 @@ struct buffer {
 	gdr_mh_t mh;
 	gdr_info_t info; /* while mapped */
 	struct gpu_mem mem;
-	void *map; /* what gdr_map_v2() gave */
+	void *map; /* what gdr_map_v2() gave; NULL after buffer_unpin() */
 	size_t map_size;
 	uint8_t *cpu; /* the CPU's pointer to mem.dptr */
 	uint64_t backend; /* gdr_backend_t; 0 if not known */
@@ -40,8 +40,11 @@ int buffer_make(struct buffer *b, gdr_t g, const struct gpu *gpu, enum mem_kind 
 		int map_flags, char *why, size_t why_size);
 void buffer_unmake(struct buffer *b);
 
+/* Unmaps and unpins only: for tools that pin the memory themselves from then on. */
+void buffer_unpin(struct buffer *b);
+
 /* The library's words for this thread's last failure, or those for its errno. */
-const char *gdr_error_text(int error);
+const char *lib_error_text(int error);
 
 /* "vulkan", "Write Combining" */
 const char *buffer_backend_name(const struct buffer *b);

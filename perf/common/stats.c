@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Percentiles and mean; see stats.h. */
+/* Percentiles, mean, histogram; see stats.h. */
 #include "stats.h"
 
 #include <stdlib.h>
@@ -36,4 +36,28 @@ void stats_compute(struct stats *st, uint64_t *sample, size_t count, double scal
 	st->p99 = (double)nearest_rank(sample, count, 99) * scale;
 	st->max = (double)sample[count - 1] * scale;
 	st->mean = sum / (double)count * scale;
+}
+
+void stats_histogram(struct stats_bin *bin, size_t bins, const uint64_t *sample, size_t count,
+		     double scale)
+{
+	uint64_t low = sample[0], high = nearest_rank(sample, count, 99);
+	double width = (double)(high - low) / (double)bins;
+	size_t i, at;
+
+	for (i = 0; i <= bins; i++) {
+		bin[i].from = ((double)low + width * (double)i) * scale;
+		bin[i].to = ((double)low + width * (double)(i + 1)) * scale;
+		bin[i].count = 0;
+	}
+	bin[bins - 1].to = bin[bins].from = (double)high * scale;
+	bin[bins].to = (double)sample[count - 1] * scale;
+	for (i = 0; i < count; i++) {
+		at = bins;
+		if (sample[i] <= high)
+			at = width > 0 ? (size_t)((double)(sample[i] - low) / width) : 0;
+		if (at >= bins && sample[i] <= high)
+			at = bins - 1; /* P99 itself */
+		bin[at].count++;
+	}
 }

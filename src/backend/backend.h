@@ -39,6 +39,13 @@ struct gdri_pin_request {
 	struct gdri_memory memory; /* what CUDA says of it */
 };
 
+/* What gdr_next_revoked() has to do with a pin. */
+enum gdri_notice {
+	GDRI_NOTICE_NONE,    /* not seen revoked yet */
+	GDRI_NOTICE_PENDING, /* seen revoked, the caller has not been told */
+	GDRI_NOTICE_TOLD
+};
+
 /*
  * A pinned range. The caller sets backend, va, mapped_size, page_size, device and sync_memops;
  * the backend's pin() the rest of the first part and may change page_size.
@@ -55,6 +62,7 @@ struct gdri_pin {
 	uint64_t tm_cycles;
 	uint32_t cycles_per_ms;
 	void *priv; /* the backend's own */
+	enum gdri_notice notice; /* kept by events.c, from callback_flag() */
 
 	/*
 	 * While mapped. The caller sets map_length (a multiple of the host page, at most
@@ -89,10 +97,14 @@ struct gdri_backend {
 	int (*unmap)(struct gdri_pin *pin);
 	int (*callback_flag)(struct gdri_pin *pin, int *flag);
 
+	/* A descriptor, the backend's, with POLLPRI while a revoked range is pinned; see gdrapi.h. */
+	int (*event_fd)(void *state, int *fd);
+
 	/* In a forked child: forget what belongs to the parent. */
 	void (*after_fork)(void);
 };
 
+extern const struct gdri_backend gdri_backend_gdrdrv;
 extern const struct gdri_backend gdri_backend_dmabuf;
 extern const struct gdri_backend gdri_backend_vulkan;
 extern const struct gdri_backend gdri_backend_host;
@@ -101,6 +113,7 @@ extern const struct gdri_backend gdri_backend_host;
 void gdri_default_close(void *state);
 int gdri_default_driver_version(void *state, int *major, int *minor);
 int gdri_default_callback_flag(struct gdri_pin *pin, int *flag);
+int gdri_default_event_fd(void *state, int *fd);
 void gdri_default_after_fork(void);
 
 /* -ENOTSUP with a text, unless wish is NONE or what the mapping is. */
@@ -117,6 +130,9 @@ int gdri_backends_pin(struct gdri_ctx *ctx, struct gdri_pin_request *request,
 /* See gdr_get_attribute() and gdr_driver_get_version(). */
 int gdri_backends_attribute(struct gdri_ctx *ctx, gdr_attr_t attr);
 int gdri_backends_driver_version(struct gdri_ctx *ctx, int *major, int *minor);
+
+/* The event descriptor of the first backend that has one; -ENOTSUP where none has. */
+int gdri_backends_event_fd(struct gdri_ctx *ctx, int *fd);
 
 void gdri_backends_after_fork(void);
 

@@ -15,6 +15,7 @@
 #include "log.h"
 
 static const struct gdri_backend *const all_backends[] = {
+	&gdri_backend_gdrdrv,
 	&gdri_backend_dmabuf,
 	&gdri_backend_vulkan,
 	&gdri_backend_host,
@@ -42,6 +43,13 @@ int gdri_default_callback_flag(struct gdri_pin *pin, int *flag)
 	(void)pin;
 	*flag = 0;
 	return 0;
+}
+
+int gdri_default_event_fd(void *state, int *fd)
+{
+	(void)state;
+	(void)fd;
+	return gdri_fail(ENOTSUP, "no range is ever revoked");
 }
 
 void gdri_default_after_fork(void)
@@ -247,7 +255,7 @@ int gdri_backends_pin(struct gdri_ctx *ctx, struct gdri_pin_request *request,
 			return 0;
 		}
 		gdri_text_add(&why, "%s%s: %s", why.len ? "; " : "", b->name, gdri_error_text());
-		if (error_rank(-rc) > error_rank(err))
+		if (!err || error_rank(-rc) > error_rank(err))
 			err = -rc;
 	}
 	return gdri_fail(err, "no backend can pin 0x%llx + 0x%zx: %s",
@@ -280,6 +288,20 @@ int gdri_backends_driver_version(struct gdri_ctx *ctx, int *major, int *minor)
 	const struct gdri_backend *b = ctx->backends[0];
 
 	return b->driver_version(ctx->backend_state[b->id - 1], major, minor);
+}
+
+int gdri_backends_event_fd(struct gdri_ctx *ctx, int *fd)
+{
+	struct gdri_text why = { .len = 0 };
+
+	for (size_t i = 0; i < ctx->backend_count; i++) {
+		const struct gdri_backend *b = ctx->backends[i];
+
+		if (!b->event_fd(ctx->backend_state[b->id - 1], fd))
+			return 0;
+		gdri_text_add(&why, "%s%s: %s", why.len ? "; " : "", b->name, gdri_error_text());
+	}
+	return gdri_fail(ENOTSUP, "no notice of revoked ranges here: %s", why.s);
 }
 
 void gdri_backends_after_fork(void)

@@ -6,18 +6,17 @@
  * with errno 524 (measured 2026-11-20). So a trial map at the pin decides, not the version.
  */
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "backend/backend.h"
+#include "backend/probe.h"
 #include "cuda.h"
 #include "error.h"
 
-enum { CUDA_WITH_DMABUF_MMAP = 13030, KERNEL_ENOTSUPP = 524, PROBE_STEP = 2 << 20 };
+enum { CUDA_WITH_DMABUF_MMAP = 13030, KERNEL_ENOTSUPP = 524 };
 
 static int dmabuf_open(struct gdri_ctx *ctx, void **state)
 {
@@ -42,24 +41,6 @@ static int dmabuf_attribute(void *state, gdr_attr_t attr)
 	       attr == GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE;
 }
 
-/*
- * Can this byte be loaded? A kernel copy from the address answers without a signal: the call fails
- * with EFAULT if not, and with EINVAL for its nonsense `how` if it can.
- */
-static bool can_load(const volatile char *p)
-{
-	return syscall(SYS_rt_sigprocmask, -1, (uintptr_t)p & ~(uintptr_t)7, NULL, 8) == -1 &&
-	       errno == EINVAL;
-}
-
-static bool whole_range_loads(const char *map, size_t length)
-{
-	for (size_t at = 0; at < length; at += PROBE_STEP)
-		if (!can_load(map + at))
-			return false;
-	return can_load(map + length - 1);
-}
-
 /* Maps the buffer and proves that all of it is there: a part may stand for other memory (L16). */
 static int map_checked(int fd, size_t length, void **out)
 {
@@ -75,7 +56,7 @@ static int map_checked(int fd, size_t length, void **out)
 				 err == KERNEL_ENOTSUPP ? "ENOTSUPP" : strerror(err));
 	}
 	size = lseek(fd, 0, SEEK_END);
-	if ((size >= 0 && (uint64_t)size < length) || !whole_range_loads(map, length)) {
+	if ((size >= 0 && (uint64_t)size < length) || !gdri_probe_range(map, length)) {
 		munmap(map, length);
 		return gdri_fail(ENOTSUP, "the dma-buf does not cover the whole range");
 	}
@@ -156,5 +137,6 @@ const struct gdri_backend gdri_backend_dmabuf = {
 	.map = dmabuf_map,
 	.unmap = dmabuf_unmap,
 	.callback_flag = gdri_default_callback_flag,
+	.event_fd = gdri_default_event_fd,
 	.after_fork = gdri_default_after_fork,
 };

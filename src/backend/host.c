@@ -87,5 +87,6 @@ const struct gdri_backend gdri_backend_host = {
 	.map = host_map,
 	.unmap = host_unmap,
 	.callback_flag = gdri_default_callback_flag,
+	.event_fd = gdri_default_event_fd,
 	.after_fork = gdri_default_after_fork,
 };

@@ -360,5 +360,6 @@ const struct gdri_backend gdri_backend_vulkan = {
 	.map = vulkan_map,
 	.unmap = vulkan_unmap,
 	.callback_flag = gdri_default_callback_flag,
+	.event_fd = gdri_default_event_fd,
 	.after_fork = gdri_vulkan_after_fork,
 };

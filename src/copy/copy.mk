@@ -34,3 +34,12 @@ endif
 GDRI_COPY_BASELINE_SRCS := $(filter-out \
 	$(addsuffix .c,$(addprefix src/copy/,avx2 avx512 $(addprefix experimental/, \
 		baseline plain512 staged512))),$(GDRI_COPY_SRCS))
+
+# The tools that measure the engine row by row have it inside, besides the library.
+GDRI_COPY_OBJS := $(GDRI_COPY_SRCS:%.c=$(O)/%.o)
+$(O)/gdrcopy_copybench: $(GDRI_COPY_OBJS)
+$(O)/gdrcopy_litmus: $(O)/perf/litmus_peer.o $(GDRI_COPY_OBJS)
+
+.PHONY: print-copy-baseline
+print-copy-baseline:
+	@echo $(GDRI_COPY_BASELINE_SRCS:%.c=$(O)/%.o) $(GDRI_COPY_BASELINE_SRCS:%.c=$(O)/%.pic.o)

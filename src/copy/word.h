@@ -36,14 +36,34 @@
 #define GDRI_UNROLL _Pragma("GCC unroll 64")
 #endif
 
-#define gdri_store8(p, v)  __atomic_store_n((volatile uint8_t *)(p), (v), __ATOMIC_RELAXED)
-#define gdri_store16(p, v) __atomic_store_n((volatile uint16_t *)(p), (v), __ATOMIC_RELAXED)
-#define gdri_store32(p, v) __atomic_store_n((volatile uint32_t *)(p), (v), __ATOMIC_RELAXED)
-#define gdri_store64(p, v) __atomic_store_n((volatile uint64_t *)(p), (v), __ATOMIC_RELAXED)
-#define gdri_load8(p)	   __atomic_load_n((const volatile uint8_t *)(p), __ATOMIC_RELAXED)
-#define gdri_load16(p)	   __atomic_load_n((const volatile uint16_t *)(p), __ATOMIC_RELAXED)
-#define gdri_load32(p)	   __atomic_load_n((const volatile uint32_t *)(p), __ATOMIC_RELAXED)
-#define gdri_load64(p)	   __atomic_load_n((const volatile uint64_t *)(p), __ATOMIC_RELAXED)
+/*
+ * A thread sanitizer does not see the fences. Told that stores release and loads acquire, which is
+ * what the fences around them make of them, it follows flags through a mapping. Both are the same
+ * plain instruction on x86.
+ */
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define GDRI_TSAN 1
+#endif
+#elif defined(__SANITIZE_THREAD__)
+#define GDRI_TSAN 1
+#endif
+#ifdef GDRI_TSAN
+#define GDRI_STORE_ORDER __ATOMIC_RELEASE
+#define GDRI_LOAD_ORDER	 __ATOMIC_ACQUIRE
+#else
+#define GDRI_STORE_ORDER __ATOMIC_RELAXED
+#define GDRI_LOAD_ORDER	 __ATOMIC_RELAXED
+#endif
+
+#define gdri_store8(p, v)  __atomic_store_n((volatile uint8_t *)(p), (v), GDRI_STORE_ORDER)
+#define gdri_store16(p, v) __atomic_store_n((volatile uint16_t *)(p), (v), GDRI_STORE_ORDER)
+#define gdri_store32(p, v) __atomic_store_n((volatile uint32_t *)(p), (v), GDRI_STORE_ORDER)
+#define gdri_store64(p, v) __atomic_store_n((volatile uint64_t *)(p), (v), GDRI_STORE_ORDER)
+#define gdri_load8(p)	   __atomic_load_n((const volatile uint8_t *)(p), GDRI_LOAD_ORDER)
+#define gdri_load16(p)	   __atomic_load_n((const volatile uint16_t *)(p), GDRI_LOAD_ORDER)
+#define gdri_load32(p)	   __atomic_load_n((const volatile uint32_t *)(p), GDRI_LOAD_ORDER)
+#define gdri_load64(p)	   __atomic_load_n((const volatile uint64_t *)(p), GDRI_LOAD_ORDER)
 
 /* Loads of ordinary memory at any alignment; the compiler may do them as it likes. */
 static inline uint16_t gdri_any16(const uint8_t *p)

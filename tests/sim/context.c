@@ -8,7 +8,8 @@
 
 #include "sim.h"
 
-#define STACK_DEPTH 64
+#define STACK_DEPTH  64
+#define CTX_MAP_HOST 0x8u /* always said to be set */
 
 static _Thread_local CUcontext stack[STACK_DEPTH];
 static _Thread_local unsigned int depth;
@@ -62,7 +63,7 @@ static CUcontext context_new(CUdevice dev, unsigned int flags, bool primary)
 	stream->alive = true;
 	ctx->streams = stream;
 	ctx->dev = dev;
-	ctx->flags = flags;
+	ctx->flags = flags | CTX_MAP_HOST;
 	ctx->primary = primary;
 	ctx->alive = true;
 	ctx->next = contexts;
@@ -189,12 +190,15 @@ CUresult cuCtxGetCurrent(CUcontext *ctx)
 	return sim_leave(CUDA_SUCCESS);
 }
 
+/* A destroyed context still has its device. */
 CUresult cuCtxGetDevice(CUdevice *dev)
 {
-	SIM_ENTER(SIM_NEED_CONTEXT);
+	SIM_ENTER(SIM_NEED_INIT);
 	if (!dev)
 		return sim_leave(CUDA_ERROR_INVALID_VALUE);
-	*dev = sim_ctx()->dev;
+	if (!depth || !stack[depth - 1])
+		return sim_leave(CUDA_ERROR_INVALID_CONTEXT);
+	*dev = stack[depth - 1]->dev;
 	return sim_leave(CUDA_SUCCESS);
 }
 

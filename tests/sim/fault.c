@@ -14,7 +14,7 @@
 
 #define MAX_NAMES 256
 #define MAX_RULES 64
-#define MAX_NAME 64
+#define MAX_NAME  64
 
 struct counter {
 	const char *name; /* a literal of the library */
@@ -37,6 +37,22 @@ static unsigned long total_calls;
 static unsigned long nth; /* 0: off */
 static int nth_result;
 static bool env_read;
+
+/* A child may be forked while another thread counts; what it counts then is its own. */
+static void lock_all(void)
+{
+	pthread_mutex_lock(&lock);
+}
+
+static void unlock_all(void)
+{
+	pthread_mutex_unlock(&lock);
+}
+
+__attribute__((constructor)) static void survive_fork(void)
+{
+	pthread_atfork(lock_all, unlock_all, unlock_all);
+}
 
 /* "cuMemAlloc" names cuMemAlloc_v2 as well. */
 static bool same_call(const char *name, const char *call)

@@ -19,6 +19,10 @@
  *   GDRSIM_DMABUF_PCIE=1       the PCIE flag of that call is accepted (NOT_SUPPORTED otherwise)
  *   GDRSIM_INTEGRATED=1        device attribute INTEGRATED: a GPU without its own frame buffer
  *   GDRSIM_VMM_SYNC_MEMOPS=1   SYNC_MEMOPS can be set on VMM memory (NOT_SUPPORTED otherwise)
+ *   GDRSIM_SYNC_MEMOPS=1       device memory begins with SYNC_MEMOPS set, as on an H200 with driver
+ *                              580 (0: a pin that forgets to set it is found)
+ *   GDRSIM_WC_SAME=1           write-combined host memory has one address for CPU and GPU, as on
+ *                              an H200 with driver 580 (0: two, which CUDA's documents allow)
  *   GDRSIM_ASYNC_DELAY_US=n    asynchronous work (and the "synchronous" calls that CUDA lets return
  *                              early, unless SYNC_MEMOPS is set) is done n microseconds later (0)
  *
@@ -29,6 +33,9 @@
  *   GDRSIM_VK_FOREIGN=1        a foreign device (another vendor, UUID, address) comes first
  *   GDRSIM_VK_NO_HOST_VISIBLE=1  no memory type that is device-local and host-visible
  *   GDRSIM_VK_PLACED_ALIGN=n   minPlacedMemoryMapAlignment (4096)
+ *   GDRSIM_VK_RANGE_PLACED=1   memoryMapRangePlaced: a placed map may be a part of its memory
+ *   GDRSIM_VK_NO_RESERVE=1     no memoryUnmapReserve: an unmapped range is gone
+ *   GDRSIM_VK_CACHED=1         the host-visible device memory is cached, as on coherent systems
  *
  * Faults.
  *   GDRSIM_FAIL="cuMemMap:3=999,vkMapMemory:*=-5"
@@ -39,6 +46,8 @@
 #ifndef GDRSIM_H
 #define GDRSIM_H
 
+#include <stddef.h>
+
 /* Replace the fault rules by spec (form as GDRSIM_FAIL); call numbers count from now. NULL: none. */
 void gdrsim_fail(const char *spec);
 /* Calls of that name so far, with or without _v2; NULL: all calls of this library. */
@@ -48,6 +57,20 @@ int gdrsim_fail_nth(unsigned long n, int result);
 
 /* libcuda only: bytes of device memory that live allocations of this process hold. */
 unsigned long long gdrsim_device_bytes(int device);
+/*
+ * libcuda only, for the stand-in of the gdrdrv node. Pins device memory, any pages of it: the number
+ * of pieces, written to `pieces`, or -errno. Each piece is a mappable range of a descriptor that is
+ * libcuda's and valid until the unpin. With `revoke`, freeing the last allocation in the range ends
+ * the pin: revoke(arg) is called under libcuda's lock, once, and not after gdrsim_unpin().
+ */
+struct gdrsim_piece {
+	int fd;
+	size_t offset;
+	size_t size;
+};
+int gdrsim_pin(unsigned long long addr, size_t size, void (*revoke)(void *arg), void *arg,
+	       struct gdrsim_piece *pieces, unsigned int room, unsigned long *id);
+void gdrsim_unpin(unsigned long id);
 /* libvulkan only: bytes of BAR1 that live maps of this process hold. */
 unsigned long long gdrsim_bar1_used(int device);
 

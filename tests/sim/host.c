@@ -2,8 +2,9 @@
 /*
  * Memory that the CPU reaches at its own address: cuMemHostAlloc, cuMemHostRegister and managed
  * memory. Host allocations lie in 2 MiB blocks, small ones 512 bytes apart in one page, as on the
- * real driver. Only write-combined memory has a device address of its own, which the CPU cannot
- * use. It knows nothing of device memory.
+ * real driver. Write-combined memory has a device address of its own, which the CPU cannot use:
+ * CUDA's documentation allows that, though an H200 with driver 580 uses one address for both
+ * (GDRSIM_WC_SAME). It knows nothing of device memory.
  */
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -19,6 +20,7 @@ struct host_block {
 	char *base;
 	size_t size;
 	bool shared; /* several small allocations */
+	bool wc; /* write-combined ones have blocks of their own (H200, 2026-11-20) */
 	unsigned int allocs;
 };
 
@@ -29,7 +31,7 @@ static size_t round_up(size_t size, size_t to)
 	return (size + to - 1) / to * to;
 }
 
-static struct host_block *block_new(size_t size, bool shared)
+static struct host_block *block_new(size_t size, bool shared, bool wc)
 {
 	struct host_block *block = calloc(1, sizeof(*block));
 	sim_addr base;
@@ -45,6 +47,7 @@ static struct host_block *block_new(size_t size, bool shared)
 		goto err_va;
 	block->size = size;
 	block->shared = shared;
+	block->wc = wc;
 	block->next = blocks;
 	blocks = block;
 	return block;
@@ -87,19 +90,19 @@ static char *place_in(const struct host_block *block, size_t size)
 	return NULL;
 }
 
-static char *host_place(size_t size, struct host_block **out)
+static char *host_place(size_t size, bool wc, struct host_block **out)
 {
 	bool shared = size < SIM_PAGE * 8;
 	struct host_block *block = NULL;
 	char *at = NULL;
 
 	for (block = shared ? blocks : NULL; block; block = block->next) {
-		at = block->shared ? place_in(block, size) : NULL;
+		at = block->shared && block->wc == wc ? place_in(block, size) : NULL;
 		if (at)
 			break;
 	}
 	if (!block) {
-		block = block_new(shared ? SIM_GRANULE : round_up(size, SIM_PAGE), shared);
+		block = block_new(shared ? SIM_GRANULE : round_up(size, SIM_PAGE), shared, wc);
 		at = block ? block->base : NULL;
 	}
 	*out = block;
@@ -111,11 +114,12 @@ static CUresult host_alloc(enum sim_kind kind, size_t size, unsigned int flags, 
 	struct host_block *block;
 	struct sim_alloc *alloc;
 	CUresult r = sim_alloc_new(kind, &alloc);
+	bool wc = kind == SIM_HOST && (flags & CU_MEMHOSTALLOC_WRITECOMBINED);
 	char *at;
 
 	if (r != CUDA_SUCCESS)
 		return r;
-	at = host_place(size, &block);
+	at = host_place(size, wc, &block);
 	if (!at) {
 		free(alloc);
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -128,7 +132,7 @@ static CUresult host_alloc(enum sim_kind kind, size_t size, unsigned int flags, 
 	alloc->dev = sim_ctx()->dev;
 	alloc->ctx = sim_ctx();
 	alloc->host_flags = flags;
-	if (kind == SIM_HOST && (flags & CU_MEMHOSTALLOC_WRITECOMBINED))
+	if (wc && !sim_env("GDRSIM_WC_SAME", 0))
 		alloc->base = sim_va_alloc(round_up(size, SIM_PAGE), SIM_GRANULE, 0, false);
 	r = alloc->base ? sim_insert(alloc) : CUDA_ERROR_OUT_OF_MEMORY;
 	if (r != CUDA_SUCCESS) {
@@ -167,8 +171,9 @@ CUresult cuMemHostAlloc(void **ptr, size_t size, unsigned int flags)
 	SIM_ENTER(SIM_NEED_CONTEXT);
 	if (!ptr || size == 0 || (flags & ~0x7u))
 		return sim_leave(CUDA_ERROR_INVALID_VALUE);
-	/* with unified addressing every allocation is mapped, and the flags say so */
-	r = host_alloc(SIM_HOST, size, flags | CU_MEMHOSTALLOC_DEVICEMAP, &at);
+	/* always mapped, and not said to be portable (H200, driver 580, 2026-11-20) */
+	flags = (flags & ~(unsigned int)CU_MEMHOSTALLOC_PORTABLE) | CU_MEMHOSTALLOC_DEVICEMAP;
+	r = host_alloc(SIM_HOST, size, flags, &at);
 	if (r == CUDA_SUCCESS)
 		*ptr = at;
 	return sim_leave(r);
@@ -178,7 +183,7 @@ CUresult cuMemFreeHost(void *ptr)
 {
 	struct sim_alloc *alloc;
 
-	SIM_ENTER(SIM_NEED_CONTEXT);
+	SIM_ENTER(SIM_NEED_INIT);
 	sim_drain_all();
 	alloc = sim_find((sim_addr)(uintptr_t)ptr);
 	if (!alloc || alloc->kind != SIM_HOST || alloc->host != ptr)

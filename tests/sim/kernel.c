@@ -162,10 +162,9 @@ static bool known(CUfunction f)
 	return false;
 }
 
-CUresult cuLaunchKernel(CUfunction f, unsigned int grid_x, unsigned int grid_y,
-			unsigned int grid_z, unsigned int block_x, unsigned int block_y,
-			unsigned int block_z, unsigned int shared_bytes, CUstream stream,
-			void **params, void **extra)
+CUresult cuLaunchKernel(CUfunction f, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
+			unsigned int block_x, unsigned int block_y, unsigned int block_z,
+			unsigned int shared_bytes, CUstream stream, void **params, void **extra)
 {
 	struct running *job;
 	CUresult r;

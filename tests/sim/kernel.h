@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SIM_MAX_PARAMS 16
+#define SIM_MAX_PARAMS	   16
 #define SIM_MAX_PARAM_SIZE 16
 
 struct sim_launch {

@@ -39,7 +39,7 @@ struct sim_memfd {
 };
 
 int sim_memfd_create(const struct sim_memfd *info); /* a descriptor or -1 */
-int sim_memfd_handout(int memfd);		    /* an O_PATH descriptor or -1 */
+int sim_memfd_handout(int memfd); /* an O_PATH descriptor or -1 */
 /* A mappable descriptor of what fd stands for, or -1 when it is not exported GPU memory. */
 int sim_memfd_open(int fd, struct sim_memfd *info);
 

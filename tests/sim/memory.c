@@ -8,7 +8,7 @@
 
 #include "sim.h"
 
-#define SMALL ((size_t)1 << 20) /* from here on a block of its own */
+#define SMALL	    ((size_t)1 << 20) /* from here on a block of its own */
 #define SMALL_ALIGN ((size_t)512)
 
 struct block {
@@ -140,6 +140,7 @@ static CUresult device_alloc(enum sim_kind kind, CUdeviceptr *ptr, size_t size)
 	alloc->block_size = block->size;
 	alloc->dev = ctx->dev;
 	alloc->ctx = ctx;
+	alloc->sync_memops = sim_env("GDRSIM_SYNC_MEMOPS", 0) != 0;
 	r = sim_insert(alloc);
 	if (r != CUDA_SUCCESS) {
 		free(alloc);
@@ -206,9 +207,10 @@ static CUresult free_device(CUdeviceptr ptr)
 	return CUDA_ERROR_INVALID_VALUE;
 }
 
+/* Freeing needs no current context (H200, driver 580, 2026-11-20). */
 CUresult cuMemFree_v2(CUdeviceptr ptr)
 {
-	SIM_ENTER(SIM_NEED_CONTEXT);
+	SIM_ENTER(SIM_NEED_INIT);
 	return sim_leave(free_device(ptr));
 }
 

@@ -40,14 +40,14 @@ static void *hooked_mmap(void *addr, size_t len, int prot, int flags, int fd, of
 }
 
 struct relocations {
-	const ElfW(Rela) *rela;
+	const ElfW(Rela) * rela;
 	size_t size;
 };
 
 struct object {
 	ElfW(Addr) base;
 	const char *strings;
-	const ElfW(Sym) *symbols;
+	const ElfW(Sym) * symbols;
 	struct relocations plt;
 	struct relocations other;
 	ElfW(Addr) relro;
@@ -61,7 +61,7 @@ static const void *dynamic_ptr(const struct object *obj, ElfW(Addr) value)
 	return (const void *)(value < obj->base ? obj->base + value : value);
 }
 
-static void read_dynamic(struct object *obj, const ElfW(Dyn) *dyn)
+static void read_dynamic(struct object *obj, const ElfW(Dyn) * dyn)
 {
 	for (; dyn->d_tag != DT_NULL; dyn++) {
 		switch (dyn->d_tag) {

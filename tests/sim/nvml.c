@@ -53,13 +53,13 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned int init_count;
 static struct nvmlDevice_st devices[SIM_MAX_GPUS];
 
-#define ENTER(initialised)                                                                         \
-	do {                                                                                       \
-		int injected_;                                                                     \
-		if (sim_fault(__func__, &injected_))                                               \
-			return (nvmlReturn_t)injected_;                                            \
-		if ((initialised) && !is_initialised())                                            \
-			return NVML_ERROR_UNINITIALIZED;                                           \
+#define ENTER(initialised)                               \
+	do {                                             \
+		int injected_;                           \
+		if (sim_fault(__func__, &injected_))     \
+			return (nvmlReturn_t)injected_;  \
+		if ((initialised) && !is_initialised())  \
+			return NVML_ERROR_UNINITIALIZED; \
 	} while (0)
 
 static bool is_initialised(void)

@@ -8,8 +8,8 @@
 #include "fault.h"
 #include "sim.h"
 
-#define STATUS_SUCCESS 0
-#define STATUS_NOT_FOUND 1
+#define STATUS_SUCCESS		      0
+#define STATUS_NOT_FOUND	      1
 #define STATUS_VERSION_NOT_SUFFICIENT 2
 
 struct proc {
@@ -18,9 +18,9 @@ struct proc {
 	void (*fn)(void);
 };
 
-#define PROC(name, version)                                                                        \
-	{                                                                                          \
-		#name, version, (void (*)(void))name                                               \
+#define PROC(name, version)                          \
+	{                                            \
+#name, version, (void (*)(void))name \
 	}
 
 /* The casts are what the table is for; the caller casts back. */
@@ -165,8 +165,8 @@ CUresult cuGetProcAddress(const char *symbol, void **pfn, int version, uint64_t 
 static const char *error_name(CUresult error)
 {
 	switch (error) {
-#define NAME(e)                                                                                    \
-	case e:                                                                                    \
+#define NAME(e) \
+	case e: \
 		return #e
 		NAME(CUDA_SUCCESS);
 		NAME(CUDA_ERROR_INVALID_VALUE);

@@ -80,8 +80,8 @@ static CUresult range_pieces(sim_addr ptr, size_t size, struct sim_piece *pieces
 	if (alloc->kind != SIM_VMM) {
 		if (ptr < alloc->block || end > alloc->block + alloc->block_size)
 			return CUDA_ERROR_INVALID_VALUE;
-		pieces[(*n)++] = (struct sim_piece){ alloc->obj, (size_t)(ptr - alloc->block),
-						     size };
+		pieces[(*n)++] =
+			(struct sim_piece){ alloc->obj, (size_t)(ptr - alloc->block), size };
 		return CUDA_SUCCESS;
 	}
 	for (sim_addr at = ptr; at < end;) {
@@ -116,9 +116,8 @@ CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr ptr, size_t siz
 	int fd;
 
 	SIM_ENTER(SIM_NEED_CONTEXT);
-	if (!handle || type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD || size == 0 ||
-	    ptr % SIM_PAGE || size % SIM_PAGE ||
-	    (flags & ~CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE))
+	if (!handle || type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD || size == 0 || ptr % SIM_PAGE ||
+	    size % SIM_PAGE || (flags & ~CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE))
 		return sim_leave(CUDA_ERROR_INVALID_VALUE);
 	if (!sim_env("GDRSIM_DMABUF", 1) || (flags && !sim_env("GDRSIM_DMABUF_PCIE", 0)))
 		return sim_leave(CUDA_ERROR_NOT_SUPPORTED);

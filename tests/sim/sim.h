@@ -19,7 +19,7 @@
 #include "machine.h"
 
 #define SIM_GRANULE ((size_t)2 << 20) /* VMM granularity and size of a sub-allocated block */
-#define SIM_PAGE ((size_t)4096)
+#define SIM_PAGE    ((size_t)4096)
 
 typedef unsigned long long sim_addr;
 
@@ -43,11 +43,11 @@ extern struct sim_state sim;
 CUresult sim_enter(const char *call, enum sim_need need);
 CUresult sim_leave(CUresult result);
 
-#define SIM_ENTER(need)                                                                            \
-	do {                                                                                       \
-		CUresult entered_ = sim_enter(__func__, need);                                     \
-		if (entered_ != CUDA_SUCCESS)                                                      \
-			return entered_;                                                           \
+#define SIM_ENTER(need)                                        \
+	do {                                                   \
+		CUresult entered_ = sim_enter(__func__, need); \
+		if (entered_ != CUDA_SUCCESS)                  \
+			return entered_;                       \
 	} while (0)
 
 int sim_driver_version(void);
@@ -74,9 +74,9 @@ struct CUctx_st {
 };
 
 void sim_ctx_adopt(CUcontext ctx); /* becomes the only one of the calling thread */
-CUcontext sim_contexts(void);	/* the first of all, dead ones included */
-CUcontext sim_ctx(void);	/* the calling thread's current context; NULL: none or destroyed */
-CUresult sim_ctx_check(void);	/* why there is none */
+CUcontext sim_contexts(void); /* the first of all, dead ones included */
+CUcontext sim_ctx(void); /* the calling thread's current context; NULL: none or destroyed */
+CUresult sim_ctx_check(void); /* why there is none */
 
 /* va.c: the CUDA address space: a PROT_NONE arena and the ranges of it in use */
 struct sim_va {
@@ -97,7 +97,7 @@ struct sim_obj {
 	size_t size;
 	char *cpu;
 	int dev;
-	unsigned int refs;	  /* handle (1 if any), maps, exports, blocks */
+	unsigned int refs; /* handle (1 if any), maps, exports, blocks */
 	unsigned int handle_refs; /* VMM: what the program has to release */
 	CUmemGenericAllocationHandle handle; /* 0: not VMM */
 	CUmemAllocationProp prop;
@@ -125,8 +125,8 @@ struct sim_alloc {
 	enum sim_kind kind;
 	sim_addr base; /* device address */
 	size_t size;
-	char *host;	     /* CPU address; NULL for device memory */
-	char *cpu;	     /* how the stand-in reaches the bytes */
+	char *host; /* CPU address; NULL for device memory */
+	char *cpu; /* how the stand-in reaches the bytes */
 	struct sim_obj *obj; /* NULL for host and managed memory */
 	size_t obj_offset;
 	sim_addr block; /* the address range that backs it, freed with its last allocation */
@@ -144,9 +144,9 @@ struct sim_alloc *sim_find(sim_addr addr);
 /* The first one that starts at or after addr, and where; NULL: none. */
 struct sim_alloc *sim_find_next(sim_addr addr, sim_addr *base);
 struct sim_alloc *sim_find_in(sim_addr addr, size_t size); /* the first that touches the range */
-struct sim_alloc *sim_find_of(CUcontext ctx);		   /* any one of that context */
+struct sim_alloc *sim_find_of(CUcontext ctx); /* any one of that context */
 CUresult sim_insert(struct sim_alloc *alloc); /* sets buffer_id, takes ownership on success */
-void sim_remove(struct sim_alloc *alloc);     /* takes it out; the caller owns it */
+void sim_remove(struct sim_alloc *alloc); /* takes it out; the caller owns it */
 CUresult sim_alloc_new(enum sim_kind kind, struct sim_alloc **alloc);
 
 /* memory.c, host.c; the caller has drained the streams */
@@ -173,12 +173,15 @@ CUresult sim_submit(const struct sim_op *op); /* runs at once when nothing is ah
 void sim_run_op(const struct sim_op *op);
 bool sim_has_delay(void);
 void sim_drain_stream(CUstream stream);
-void sim_drain_context(CUcontext ctx);	/* what the NULL stream waits for */
+void sim_drain_context(CUcontext ctx); /* what the NULL stream waits for */
 void sim_drain_all(void);
 void sim_forget_streams(CUcontext ctx);
 
 /* cpu address of device memory, NULL when the whole range is not accessible; for kernels */
 void *sim_reach(sim_addr addr, size_t size);
+
+/* pins.c: an allocation has been taken out of the table */
+void sim_pins_freed(sim_addr addr, size_t size);
 
 /* dmabuf.c: descriptors that stand for a piece or several of GPU memory */
 struct sim_piece {

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: MIT
 #
 # The stand-ins: libcuda.so.1, libvulkan.so.1, libGLX_nvidia.so.0 and libnvidia-ml.so.1 in
-# $(O)/sim. Included by the main Makefile, which sets O, CC, CFLAGS and LDFLAGS; defines SIM_LIBS.
+# $(O)/sim. Included by the main Makefile, which sets O, CC, CFLAGS and LDFLAGS; defines SIM_LIBS
+# and SIM_TEST (the self-test, which is run with GDRSIM_DIR=$(O)/sim).
 
 SIM_DIR := $(dir $(lastword $(MAKEFILE_LIST)))
 SIM_OUT := $(O)/sim
 
 SIM_SRC_common := fault.c machine.c
 SIM_SRC_cuda := state.c device.c context.c va.c object.c table.c memory.c host.c vmm.c share.c \
-	dmabuf.c mmap_hook.c pointer.c copy.c stream.c kernel.c kernels.c proc.c
+	dmabuf.c mmap_hook.c pointer.c copy.c stream.c kernel.c kernels.c proc.c \
+	pins.c
 
 SIM_SRC_vulkan := vk_instance.c vk_physical.c vk_memory.c vk_proc.c
 SIM_SRC_nvml := nvml.c
@@ -18,13 +20,15 @@ SIM_LIBS := $(addprefix $(SIM_OUT)/,libcuda.so.1 libvulkan.so.1 libGLX_nvidia.so
 
 SIM_CFLAGS := -std=c11 -fPIC -fvisibility=hidden -pthread -I$(SIM_DIR)../../src -I$(SIM_DIR)
 # They keep threads, hooks and thread-local data: once loaded they stay.
-SIM_LDFLAGS := -shared -pthread -Wl,-z,nodelete -Wl,-z,defs
+SIM_LDFLAGS = -shared -pthread -Wl,-z,nodelete $(if $(findstring -fsanitize=,$(LDFLAGS)),,-Wl$(,)-z$(,)defs)
+, := ,
 
 sim_objs = $(patsubst %.c,$(SIM_OUT)/%.o,$(SIM_SRC_common) $(1))
 
 $(SIM_OUT)/%.o: $(SIM_DIR)%.c
+	$(call say,CC,$@)
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS) $(SIM_CFLAGS) -MMD -MP -c -o $@ $<
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(SIM_CFLAGS) -MMD -MP -c -o $@ $<
 
 $(SIM_OUT)/libcuda.so.1: $(call sim_objs,$(SIM_SRC_cuda))
 $(SIM_OUT)/libvulkan.so.1: $(call sim_objs,$(SIM_SRC_vulkan))
@@ -32,9 +36,22 @@ $(SIM_OUT)/libGLX_nvidia.so.0: $(call sim_objs,$(SIM_SRC_vulkan) vk_icd.c)
 $(SIM_OUT)/libnvidia-ml.so.1: $(call sim_objs,$(SIM_SRC_nvml))
 
 $(SIM_LIBS):
-	$(CC) $(CFLAGS) $(LDFLAGS) $(SIM_LDFLAGS) -Wl,-soname,$(@F) -o $@ $^ -ldl
+	$(call say,LD,$@)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(SIM_LDFLAGS) -Wl,-soname,$(@F) -o $@ $^ -ldl
+
+include $(SIM_DIR)node/node.mk
 
 .PHONY: sim
 sim: $(SIM_LIBS)
+
+# The self-test, named so that tests/run.sh finds it beside the unit tests.
+SIM_TEST := $(O)/tests/test_sim
+SIM_CHECK_LIBS ?= $(shell pkg-config --libs check 2>/dev/null || echo -lcheck -lsubunit -lrt -lm)
+
+build-tests: $(SIM_TEST)
+$(SIM_TEST): $(patsubst %.c,$(SIM_OUT)/%.o,test_sim.c test_sim_base.c test_sim_memory.c \
+		test_sim_vmm.c test_sim_work.c test_sim_vulkan.c test_sim_nvml.c) | $(SIM_LIBS)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -pthread -o $@ $^ $(SIM_CHECK_LIBS) -ldl
 
 -include $(wildcard $(SIM_OUT)/*.d)

@@ -10,7 +10,7 @@
 
 #include "sim.h"
 
-#define STREAM_LEGACY ((CUstream)0x1)
+#define STREAM_LEGACY	  ((CUstream)0x1)
 #define STREAM_PER_THREAD ((CUstream)0x2)
 
 static struct sim_op *queue; /* in order of submission */

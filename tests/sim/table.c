@@ -130,4 +130,5 @@ void sim_remove(struct sim_alloc *alloc)
 	erase(alloc->base);
 	if (host && host != alloc->base)
 		erase(host);
+	sim_pins_freed(alloc->base, alloc->size);
 }

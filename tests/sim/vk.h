@@ -19,16 +19,19 @@
 #define SIM_ICD_MAGIC 0x01CDC0DEu
 
 #define SIM_VK_PLACED 0x1u /* VK_EXT_map_memory_placed */
-#define SIM_VK_MAP2 0x2u   /* VK_KHR_map_memory2 */
-#define SIM_VK_FD 0x4u	   /* VK_KHR_external_memory_fd */
-#define SIM_VK_PCI 0x8u	   /* VK_EXT_pci_bus_info */
+#define SIM_VK_MAP2   0x2u /* VK_KHR_map_memory2 */
+#define SIM_VK_FD     0x4u /* VK_KHR_external_memory_fd */
+#define SIM_VK_PCI    0x8u /* VK_EXT_pci_bus_info */
 
 struct VkPhysicalDevice_T {
 	uintptr_t loader_word;
 	bool foreign;
-	int ordinal;	 /* of the simulated GPU; -1: the foreign one */
+	int ordinal; /* of the simulated GPU; -1: the foreign one */
 	unsigned int extensions; /* SIM_VK_* offered */
 	bool no_host_visible;
+	bool cached;	   /* device memory that the host sees */
+	bool range_placed; /* memoryMapRangePlaced */
+	bool no_reserve;   /* no memoryUnmapReserve */
 	VkDeviceSize placed_align;
 	struct sim_gpu gpu;
 };
@@ -52,11 +55,11 @@ extern pthread_mutex_t sim_vk_lock;
 /* True: the call must return *result. */
 bool sim_vk_fault(const char *call, VkResult *result);
 
-#define SIM_VK_ENTER()                                                                             \
-	do {                                                                                       \
-		VkResult injected_;                                                                \
-		if (sim_vk_fault(__func__, &injected_))                                            \
-			return injected_;                                                          \
+#define SIM_VK_ENTER()                                  \
+	do {                                            \
+		VkResult injected_;                     \
+		if (sim_vk_fault(__func__, &injected_)) \
+			return injected_;               \
 	} while (0)
 
 /* vk_physical.c */

@@ -157,8 +157,9 @@ VkResult vkEnumerateDeviceExtensionProperties(VkPhysicalDevice device, const cha
 	return list_extensions(names, n, count, properties);
 }
 
-/* Whether the placed features are asked for; only the two that are offered may be. */
-static VkResult placed_feature(const VkDeviceCreateInfo *info, unsigned int extensions, bool *on)
+/* Whether the placed features are asked for; only those that are offered may be. */
+static VkResult placed_feature(VkPhysicalDevice physical, const VkDeviceCreateInfo *info,
+			       unsigned int extensions, bool *on)
 {
 	const VkPhysicalDeviceMapMemoryPlacedFeaturesEXT *f = info->pNext;
 
@@ -167,7 +168,8 @@ static VkResult placed_feature(const VkDeviceCreateInfo *info, unsigned int exte
 		f = f->pNext;
 	if (!f)
 		return VK_SUCCESS;
-	if (f->memoryMapRangePlaced)
+	if ((f->memoryMapRangePlaced && !physical->range_placed) ||
+	    (f->memoryUnmapReserve && physical->no_reserve))
 		return VK_ERROR_FEATURE_NOT_PRESENT;
 	if ((f->memoryMapPlaced || f->memoryUnmapReserve) && !(extensions & SIM_VK_PLACED))
 		return VK_ERROR_FEATURE_NOT_PRESENT;
@@ -194,7 +196,7 @@ VkResult vkCreateDevice(VkPhysicalDevice physical, const VkDeviceCreateInfo *inf
 			return VK_ERROR_EXTENSION_NOT_PRESENT;
 		extensions |= bit;
 	}
-	r = placed_feature(info, extensions, &placed);
+	r = placed_feature(physical, info, extensions, &placed);
 	if (r != VK_SUCCESS)
 		return r;
 	made = calloc(1, sizeof(*made));

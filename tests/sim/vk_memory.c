@@ -12,7 +12,7 @@
 #include "fault.h"
 #include "vk.h"
 
-#define PAGE ((VkDeviceSize)4096)
+#define PAGE	   ((VkDeviceSize)4096)
 #define WHOLE_SIZE (~(VkDeviceSize)0)
 
 struct VkDeviceMemory_T {
@@ -143,6 +143,7 @@ static VkResult map_locked(VkDeviceMemory memory, VkDeviceSize offset, VkDeviceS
 			   void *place)
 {
 	VkPhysicalDevice physical = memory->device->physical;
+	VkDeviceSize from, length;
 	char *at;
 
 	if (size == WHOLE_SIZE)
@@ -150,19 +151,21 @@ static VkResult map_locked(VkDeviceMemory memory, VkDeviceSize offset, VkDeviceS
 	if (memory->map || offset >= memory->size || size == 0 || size > memory->size - offset ||
 	    !(sim_vk_type_flags(physical, memory->type) & VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT))
 		return VK_ERROR_MEMORY_MAP_FAILED;
-	/* the whole memory is mapped: any offset is allowed, and a map has to begin at a page */
+	/* without a place all is mapped: any offset is allowed, and a map has to begin at a page */
+	from = place ? offset : 0;
+	length = place ? size : memory->size;
 	if (on_bar(memory) &&
-	    memory->size > physical->gpu.bar1_bytes - bar1_used[physical->ordinal])
+	    length > physical->gpu.bar1_bytes - bar1_used[physical->ordinal])
 		return VK_ERROR_MEMORY_MAP_FAILED;
-	at = mmap(place, memory->size, PROT_READ | PROT_WRITE, MAP_SHARED | (place ? MAP_FIXED : 0),
-		  memory->fd, 0);
+	at = mmap(place, length, PROT_READ | PROT_WRITE, MAP_SHARED | (place ? MAP_FIXED : 0),
+		  memory->fd, (off_t)from);
 	if (at == MAP_FAILED)
 		return VK_ERROR_MEMORY_MAP_FAILED;
 	memory->map = at;
-	memory->map_size = memory->size;
+	memory->map_size = length;
 	memory->placed = place != NULL;
 	if (on_bar(memory))
-		bar1_used[physical->ordinal] += memory->size;
+		bar1_used[physical->ordinal] += length;
 	return VK_SUCCESS;
 }
 
@@ -174,7 +177,7 @@ static VkResult map(VkDeviceMemory memory, VkDeviceSize offset, VkDeviceSize siz
 	pthread_mutex_lock(&sim_vk_lock);
 	r = map_locked(memory, offset, size, place);
 	if (r == VK_SUCCESS)
-		*data = memory->map + offset;
+		*data = memory->map + (place ? 0 : offset);
 	pthread_mutex_unlock(&sim_vk_lock);
 	return r;
 }
@@ -241,9 +244,16 @@ VkResult vkMapMemory2KHR(VkDevice device, const VkMemoryMapInfo *info, void **da
 		placed = placed->pNext;
 	if (!(info->flags & VK_MEMORY_MAP_PLACED_BIT_EXT))
 		return map(info->memory, info->offset, info->size, NULL, data);
-	if (!placed || !placed->pPlacedAddress || !device->placed_feature || info->offset ||
-	    (uintptr_t)placed->pPlacedAddress % device->physical->placed_align ||
-	    info->memory->size % device->physical->placed_align ||
+	if (!placed || !placed->pPlacedAddress || !device->placed_feature ||
+	    (uintptr_t)placed->pPlacedAddress % device->physical->placed_align)
+		return VK_ERROR_MEMORY_MAP_FAILED;
+	if (device->physical->range_placed) {
+		if (info->offset % device->physical->placed_align ||
+		    (info->size != WHOLE_SIZE && info->size % device->physical->placed_align))
+			return VK_ERROR_MEMORY_MAP_FAILED;
+		return map(info->memory, info->offset, info->size, placed->pPlacedAddress, data);
+	}
+	if (info->offset || info->memory->size % device->physical->placed_align ||
 	    (info->size != WHOLE_SIZE && info->size != info->memory->size))
 		return VK_ERROR_MEMORY_MAP_FAILED;
 	return map(info->memory, 0, WHOLE_SIZE, placed->pPlacedAddress, data);
@@ -255,7 +265,8 @@ VkResult vkUnmapMemory2KHR(VkDevice device, const VkMemoryUnmapInfo *info)
 
 	SIM_VK_ENTER();
 	if (info->sType != VK_STRUCTURE_TYPE_MEMORY_UNMAP_INFO ||
-	    (reserve && !(device->extensions & SIM_VK_PLACED)))
+	    (reserve &&
+	     (!(device->extensions & SIM_VK_PLACED) || device->physical->no_reserve)))
 		return VK_ERROR_MEMORY_MAP_FAILED;
 	return unmap(info->memory, reserve);
 }

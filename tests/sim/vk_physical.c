@@ -10,17 +10,17 @@
 #include "vk.h"
 
 #define HEAP_DEVICE 0u
-#define HEAP_HOST 1u
-#define HEAP_BAR 2u /* only with a BAR1 smaller than the memory */
+#define HEAP_HOST   1u
+#define HEAP_BAR    2u /* only with a BAR1 smaller than the memory */
 
-#define LOCAL VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT
-#define VISIBLE VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT
+#define LOCAL	 VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT
+#define VISIBLE	 VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT
 #define COHERENT VK_MEMORY_PROPERTY_HOST_COHERENT_BIT
-#define CACHED VK_MEMORY_PROPERTY_HOST_CACHED_BIT
+#define CACHED	 VK_MEMORY_PROPERTY_HOST_CACHED_BIT
 
 #define HEAP_DEVICE_LOCAL_BIT 0x1u /* VK_MEMORY_HEAP_DEVICE_LOCAL_BIT */
-#define TYPE_DISCRETE_GPU 2u
-#define TYPE_INTEGRATED_GPU 1u
+#define TYPE_DISCRETE_GPU     2u
+#define TYPE_INTEGRATED_GPU   1u
 
 static const VkFlags types[] = {
 	0, LOCAL, VISIBLE | COHERENT, VISIBLE | COHERENT | CACHED, LOCAL | VISIBLE | COHERENT,
@@ -38,6 +38,9 @@ void sim_vk_physical_init(struct VkPhysicalDevice_T *device, int ordinal)
 	if (sim_env("GDRSIM_VK_NO_FD", 0))
 		device->extensions &= ~SIM_VK_FD;
 	device->no_host_visible = sim_env("GDRSIM_VK_NO_HOST_VISIBLE", 0) != 0;
+	device->cached = sim_env("GDRSIM_VK_CACHED", 0) != 0;
+	device->range_placed = sim_env("GDRSIM_VK_RANGE_PLACED", 0) != 0;
+	device->no_reserve = sim_env("GDRSIM_VK_NO_RESERVE", 0) != 0;
 	device->placed_align = (VkDeviceSize)sim_env("GDRSIM_VK_PLACED_ALIGN", 4096);
 	if (device->foreign) {
 		memset(device->gpu.uuid, 0x5a, sizeof(device->gpu.uuid));
@@ -106,9 +109,10 @@ void vkGetPhysicalDeviceProperties2(VkPhysicalDevice device,
 			pci->pciBus = (uint32_t)device->gpu.pci_bus;
 			pci->pciDevice = (uint32_t)device->gpu.pci_device;
 			pci->pciFunction = 0;
-		} else if (c->sType ==
-				   VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAP_MEMORY_PLACED_PROPERTIES_EXT &&
-			   (device->extensions & SIM_VK_PLACED)) {
+		} else if (
+			c->sType ==
+				VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAP_MEMORY_PLACED_PROPERTIES_EXT &&
+			(device->extensions & SIM_VK_PLACED)) {
 			VkPhysicalDeviceMapMemoryPlacedPropertiesEXT *placed = at;
 
 			placed->minPlacedMemoryMapAlignment = device->placed_align;
@@ -128,8 +132,8 @@ void vkGetPhysicalDeviceFeatures2(VkPhysicalDevice device, VkPhysicalDeviceFeatu
 		    !(device->extensions & SIM_VK_PLACED))
 			continue;
 		placed->memoryMapPlaced = 1;
-		placed->memoryMapRangePlaced = 0;
-		placed->memoryUnmapReserve = 1;
+		placed->memoryMapRangePlaced = device->range_placed;
+		placed->memoryUnmapReserve = !device->no_reserve;
 	}
 }
 
@@ -147,7 +151,11 @@ uint32_t sim_vk_type_count(VkPhysicalDevice physical)
 
 VkFlags sim_vk_type_flags(VkPhysicalDevice physical, uint32_t type)
 {
-	return type < sim_vk_type_count(physical) ? types[type] : 0;
+	VkFlags flags = type < sim_vk_type_count(physical) ? types[type] : 0;
+
+	if ((flags & (LOCAL | VISIBLE)) == (LOCAL | VISIBLE) && physical->cached)
+		flags |= CACHED;
+	return flags;
 }
 
 bool sim_vk_host_visible(VkPhysicalDevice physical, uint32_t type)
@@ -164,7 +172,7 @@ void vkGetPhysicalDeviceMemoryProperties(VkPhysicalDevice device,
 	for (uint32_t i = 0; i < properties->memoryTypeCount; i++) {
 		VkMemoryType *type = &properties->memoryTypes[i];
 
-		type->propertyFlags = types[i];
+		type->propertyFlags = sim_vk_type_flags(device, i);
 		type->heapIndex = types[i] & LOCAL ? HEAP_DEVICE : HEAP_HOST;
 		if (sim_vk_host_visible(device, i) && small_bar(device))
 			type->heapIndex = HEAP_BAR;

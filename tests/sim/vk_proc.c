@@ -22,9 +22,9 @@ struct proc {
 	PFN_vkVoidFunction fn;
 };
 
-#define PROC(name, level, extension)                                                               \
-	{                                                                                          \
-		#name, level, extension, (PFN_vkVoidFunction)name                                  \
+#define PROC(name, level, extension)                              \
+	{                                                         \
+#name, level, extension, (PFN_vkVoidFunction)name \
 	}
 
 /* The casts are what the table is for; the caller casts back. */

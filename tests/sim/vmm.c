@@ -18,7 +18,7 @@ static CUresult prop_check(const CUmemAllocationProp *prop)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!sim_device_ok(prop->location.id))
 		return CUDA_ERROR_INVALID_DEVICE;
-	if (prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE &&
+	if ((int)prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE &&
 	    prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
 		return CUDA_ERROR_NOT_SUPPORTED;
 	return CUDA_SUCCESS;
@@ -111,6 +111,7 @@ static CUresult map_chunk(sim_addr ptr, size_t size, struct sim_obj *obj)
 	alloc->obj = obj;
 	alloc->cpu = obj->cpu;
 	alloc->dev = obj->dev;
+	alloc->sync_memops = sim_env("GDRSIM_SYNC_MEMOPS", 0) != 0;
 	r = sim_insert(alloc);
 	if (r != CUDA_SUCCESS)
 		free(alloc);
@@ -128,10 +129,11 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAlloc
 	SIM_ENTER(SIM_NEED_INIT);
 	obj = sim_obj_by_handle(handle);
 	range = sim_va_find(ptr);
-	if (!obj || !range || !range->reservation || flags || offset || size == 0 ||
-	    !ALIGNED(ptr) || !ALIGNED(size) || size > obj->size ||
-	    size > range->base + range->size - ptr || sim_find_in(ptr, size))
+	if (!obj || !range || !range->reservation || flags || size == 0 || !ALIGNED(ptr) ||
+	    !ALIGNED(size) || size > range->base + range->size - ptr || sim_find_in(ptr, size))
 		return sim_leave(CUDA_ERROR_INVALID_VALUE);
+	if (offset || size != obj->size)
+		return sim_leave(CUDA_ERROR_NOT_SUPPORTED); /* H200, driver 580 */
 	return sim_leave(map_chunk(ptr, size, obj));
 }
 
@@ -143,8 +145,7 @@ static bool whole_chunks(sim_addr ptr, size_t size)
 	while (at < end) {
 		struct sim_alloc *alloc = sim_find(at);
 
-		if (!alloc || alloc->kind != SIM_VMM || alloc->base != at ||
-		    alloc->size > end - at)
+		if (!alloc || alloc->kind != SIM_VMM || alloc->base != at || alloc->size > end - at)
 			return false;
 		at += alloc->size;
 	}

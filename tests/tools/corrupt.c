@@ -2,7 +2,8 @@
 /*
  * Preloaded under a tool, it spoils the copies of libgdrapi: the tool must notice. The environment
  * says which: CORRUPT=to|from, CORRUPT_BYTE=offset of the byte that is flipped in each copy that
- * has it; CORRUPT=to-outside writes the byte behind the range, CORRUPT=error makes copies fail.
+ * has it; CORRUPT=to-outside writes the byte behind the range, CORRUPT=error makes copies fail,
+ * CORRUPT=drop loses what gdr_put32() writes.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -65,4 +66,15 @@ int gdr_copy_from_mapping(gdr_mh_t handle, void *h_ptr, const void *map_d_ptr, s
 	if (mode_is("from") && the_byte() < size)
 		host[the_byte()] = (unsigned char)~host[the_byte()];
 	return rc;
+}
+
+int gdr_put32(gdr_mh_t handle, void *map_ptr, uint32_t value)
+{
+	int (*real)(gdr_mh_t, void *, uint32_t);
+	void *p = next("gdr_put32");
+
+	if (mode_is("drop"))
+		return 0;
+	memcpy(&real, &p, sizeof(p));
+	return real(handle, map_ptr, value);
 }

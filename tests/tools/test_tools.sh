@@ -56,9 +56,11 @@ run() {
 	rc=$?
 }
 
-# the same with few iterations
+# the same with few iterations; $few are the options of the tool for that
+few="-w 3 -r 3"
 quick() {
-	run "$@" -w 3 -r 3
+	# shellcheck disable=SC2086 # several words
+	run "$@" $few
 }
 
 # expect NAME RC [PATTERN of stdout [PATTERN of stderr]]: judges the last run
@@ -78,7 +80,7 @@ expect() {
 check() {
 	name=$1
 	shift
-	if "$@"; then
+	if "$@" 2>>"$err"; then
 		pass "$name"
 	else
 		fail "$name" "failed: $*"
@@ -89,10 +91,15 @@ check() {
 # dma-buf mmap is what a driver of CUDA 13.3 offers; older ones serve cuMemCreate memory only.
 export GDRSIM_DRIVER_VERSION=13030
 
-for t in copybw copylat; do
+for t in copybw copylat pplat apiperf; do
+	few="-t 3"
+	case $t in
+	copy*) few="-w 3 -r 3" ;;
+	pplat) few="-t 3 -u 60" ;; # a busy machine is no fault
+	esac
 	run gdrcopy_$t --help
 	expect "$t: --help" 0 '^Usage: '
-	for o in -s -w -r -d -a -M -v --json --sim --no-numa --help --version; do
+	for o in -s ${few%% *} -d -a -M -v --json --sim --no-numa --help --version; do
 		check "$t: --help names $o" grep -q -- "  *$o" "$out"
 	done
 	run gdrcopy_$t -h
@@ -109,23 +116,22 @@ for t in copybw copylat; do
 		else
 			expect "$t: bad: $bad" 1 '' "Try 'gdrcopy_$t --help'"
 		fi
-	done <<-'END'
+	done <<-END
 		-Z
 		--no-such-option
 		stray
 		-s
 		-s x
 		-s -1
-		-s 0
 		-s 1Q
 		-s 1KB
 		-s 0x10
 		-s 99999999999999999999
 		-s 18446744073709551615G
-		-w -1
-		-w 1.5
-		-w x
-		-r 99999999999999999999
+		${few%% *} -1
+		${few%% *} 1.5
+		${few%% *} x
+		${few%% *} 99999999999999999999
 		-d -1
 		-d x
 		-a malloc
@@ -151,7 +157,7 @@ for t in copybw copylat; do
 
 	# -- facts
 	quick gdrcopy_$t --sim "$sim" -s 4K
-	for f in '^GPU: +0: .*CUDA driver 13\.3' '^CPU: +[^ ]' '^buffer: +4096 bytes of cuMemAlloc' \
+	for f in '^GPU: +0: .*CUDA driver 13\.3' '^CPU: +[^ ]' '^buffer: +[0-9]+ bytes of cuMemAlloc' \
 		'^mapping: .*backend dmabuf'; do
 		expect "$t: prints /$f/" 0 "$f"
 	done
@@ -165,12 +171,6 @@ for t in copybw copylat; do
 	# -- devices
 	quick GDRSIM_DEVICES=2 gdrcopy_$t --sim "$sim" -s 4K -d 1
 	expect "$t: -d 1" 0 '^GPU: +1: '
-
-	# -- directions
-	run gdrcopy_$t --sim "$sim" -s 4K -w 0 -r 3
-	expect "$t: -w 0" 0 'all data verified'
-	run gdrcopy_$t --sim "$sim" -s 4K -w 3 -r 0
-	expect "$t: -r 0" 0 'all data verified'
 
 	# -- kinds of memory
 	quick gdrcopy_$t --sim "$sim" -s 100000 -a cuMemAlloc
@@ -202,9 +202,9 @@ for t in copybw copylat; do
 
 	# -- JSON
 	if command -v python3 >/dev/null 2>&1; then
-		for args in "" "-v" "-w 0" "-r 0" "-a cuMemHostAlloc" "--no-numa"; do
-			# shellcheck disable=SC2086
-			run gdrcopy_$t --sim "$sim" -w 3 -r 3 -s 4K --json $args
+		for args in "" "-v" "-a cuMemHostAlloc" "--no-numa"; do
+			# shellcheck disable=SC2086 # several words
+			quick gdrcopy_$t --sim "$sim" -s 4K --json $args
 			expect "$t: --json $args: exit status" 0 '"simulated": true'
 			check "$t: --json $args: valid" python3 -m json.tool "$out" "$tmp/json"
 			check "$t: --json $args: verified" grep -q '"verified": true' "$out"
@@ -265,6 +265,25 @@ for t in copybw copylat; do
 	missing "$t: no kind can be served" 'cuMemHostAlloc: CUDA_ERROR_NOT_SUPPORTED'
 done
 
+# ---- copybw and copylat ---------------------------------------------------------------------------
+few="-w 3 -r 3"
+for t in copybw copylat; do
+	run gdrcopy_$t --sim "$sim" -s 0
+	expect "$t: bad: -s 0" 1 '' '-s 0: must be at least 1'
+	run gdrcopy_$t --sim "$sim" -s 4K -w 0 -r 3
+	expect "$t: -w 0" 0 'all data verified'
+	run gdrcopy_$t --sim "$sim" -s 4K -w 3 -r 0
+	expect "$t: -r 0" 0 'all data verified'
+	for args in "-w 0 -r 3" "-w 3 -r 0" "-w 0 -r 0"; do
+		# shellcheck disable=SC2086 # several words
+		run gdrcopy_$t --sim "$sim" -s 4K --json $args
+		expect "$t: --json $args" 0 '"verified": true'
+		if command -v python3 >/dev/null 2>&1; then
+			check "$t: --json $args: valid" python3 -m json.tool "$out" "$tmp/json"
+		fi
+	done
+done
+
 # ---- copybw alone ---------------------------------------------------------------------------------
 quick gdrcopy_copybw --sim "$sim" -s 64K -c 1000 -o 37
 expect "copybw: -s -c -o" 0 '^ +1000 +[0-9.]+ +3 +[0-9.]+ +3$'
@@ -308,6 +327,75 @@ else
 	skip "copylat: -c -C --json: valid" "no python3 to judge it"
 fi
 
+# ---- pplat alone ----------------------------------------------------------------------------------
+few="-t 3 -u 60"
+for ping in gpu cpu; do
+	for pong in gpu cpu; do
+		for data in gpu cpu; do
+			where="-p $ping -q $pong -D $data"
+			# shellcheck disable=SC2086 # several words
+			quick gdrcopy_pplat --sim "$sim" -s 5000 $where
+			expect "pplat: $where" 0 'all data verified'
+		done
+	done
+done
+quick gdrcopy_pplat --sim "$sim"
+expect "pplat: flags alone" 0 '^ +3( +[0-9.]+){5}$'
+for bad in "-s 5" "-s 17M" "-t 0" "-u 0" "-p host" "-q host" "-D host"; do
+	# shellcheck disable=SC2086 # several words
+	run gdrcopy_pplat --sim "$sim" $bad
+	expect "pplat: bad: $bad" 1 '' "gdrcopy_pplat: $bad: "
+done
+quick GDRSIM_FAIL='cuModuleLoadData:*=200' gdrcopy_pplat --sim "$sim"
+expect "pplat: a kernel that the driver refuses" 2 '' \
+	'cannot run here: .*cuModuleLoadData: CUDA_ERROR_INVALID_IMAGE.*; .+'
+quick GDRSIM_FAIL='cuLaunchKernel:*=700' gdrcopy_pplat --sim "$sim"
+expect "pplat: a launch that fails" 1 '' 'cuLaunchKernel: CUDA_ERROR_ILLEGAL_ADDRESS'
+ptxas=$(command -v ptxas || ls /usr/local/cuda/bin/ptxas 2>/dev/null)
+if [ -n "$ptxas" ]; then
+	printf '#include <stdio.h>\n#include "pplat_ptx.h"\nint main(void){fputs(pplat_ptx,stdout);}\n' |
+		${CC:-cc} -x c -I"$root/perf" -o "$tmp/ptx" - >"$out" 2>"$err" && "$tmp/ptx" >"$tmp/ptx.ptx"
+	check "pplat: ptxas takes the kernel" \
+		"$ptxas" -arch=sm_80 -o "$tmp/ptx.cubin" "$tmp/ptx.ptx"
+else
+	skip "pplat: ptxas takes the kernel" "no ptxas"
+fi
+
+# ---- apiperf alone --------------------------------------------------------------------------------
+few="-t 3"
+quick gdrcopy_apiperf --sim "$sim" -f 1 -s 10
+expect "apiperf: -f -s" 0 '^10 bytes$'
+check "apiperf: 1, 2, 4, 8, 10" [ "$(grep -Ec '^[0-9]+ bytes$' "$out")" -eq 5 ]
+quick gdrcopy_apiperf --sim "$sim" -s 64K
+for call in gdr_open_ex gdr_pin_buffer_v2 gdr_get_info_v2 gdr_get_handle_attribute \
+	gdr_get_callback_flag gdr_map_v2 gdr_put32 gdr_get32 gdr_unmap gdr_unpin_buffer gdr_close; do
+	expect "apiperf: $call" 0 "^  $call( +[0-9.]+){5}\$"
+done
+run gdrcopy_apiperf --sim "$sim" -s 64K -t 20 -H -b 4
+expect "apiperf: -H" 0 ' us +[0-9]+ #'
+check "apiperf: -b: five bins a call" [ "$(grep -Ec ' to +[0-9.]+ us ' "$out")" -eq 55 ]
+if command -v python3 >/dev/null 2>&1; then
+	run gdrcopy_apiperf --sim "$sim" -s 256K -t 50 --json
+	check "apiperf: --json: every sample is in one bin" python3 -c '
+import json, sys
+d = json.load(open(sys.argv[1]))
+assert [r["size"] for r in d["results"]] == [65536, 131072, 262144]
+for r in d["results"]:
+    calls = [r[c] for c in r if c != "size"]
+    assert len(calls) == 11
+    for c in calls:
+        assert sum(b["count"] for b in c["histogram"]) == c["iterations"] == 50
+        assert 0 < c["p0"] <= c["p50"] <= c["p99"] <= c["max"]
+' "$out"
+else
+	skip "apiperf: --json: every sample is in one bin" "no python3 to judge it"
+fi
+for bad in "-f 2K -s 1K" "-f 0" "-s 0" "-b 0" "-b 101" "-t 0"; do
+	# shellcheck disable=SC2086 # several words
+	run gdrcopy_apiperf --sim "$sim" $bad
+	expect "apiperf: bad: $bad" 1 '' "gdrcopy_apiperf: -[fsbt] [0-9]+: "
+done
+
 # ---- wrong bytes ----------------------------------------------------------------------------------
 # ASan wants to come first; the interposer needs no ASan of its own.
 ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}verify_asan_link_order=0
@@ -316,6 +404,7 @@ cc=${CC:-cc}
 # shellcheck disable=SC2086 # CC may be several words
 if $cc -shared -fPIC -O1 -I"$root/include" -o "$tmp/corrupt.so" "$here/corrupt.c" -ldl \
 	>"$out" 2>"$err"; then
+	few="-w 3 -r 3"
 	for t in copybw copylat; do
 		quick CORRUPT=none LD_PRELOAD="$tmp/corrupt.so" gdrcopy_$t --sim "$sim" -s 256
 		expect "$t: interposer alone" 0 'all data verified'
@@ -339,8 +428,43 @@ if $cc -shared -fPIC -O1 -I"$root/include" -o "$tmp/corrupt.so" "$here/corrupt.c
 	expect "copybw: the offset told is that in the buffer" 1 '' 'wrong byte at offset 103 '
 	quick CORRUPT=to-outside LD_PRELOAD="$tmp/corrupt.so" gdrcopy_copybw --sim "$sim" -c 64
 	expect "copybw: a byte outside the range" 1 '' 'write.*wrong byte at offset 64 '
+	few="-t 3 -u 60"
+	quick CORRUPT=to CORRUPT_BYTE=40 LD_PRELOAD="$tmp/corrupt.so" gdrcopy_pplat --sim "$sim" -s 64
+	expect "pplat: wrong byte written" 1 '' 'answer: wrong byte at offset 4[0-3] '
+	quick CORRUPT=from CORRUPT_BYTE=40 LD_PRELOAD="$tmp/corrupt.so" gdrcopy_pplat --sim "$sim" -s 64
+	expect "pplat: wrong byte read" 1 '' 'answer: wrong byte at offset 40 '
+	quick CORRUPT=from LD_PRELOAD="$tmp/corrupt.so" gdrcopy_pplat --sim "$sim" -s 64 --json
+	expect "pplat: wrong byte, --json" 1 '"verified": false'
+	few="-t 3"
+	quick CORRUPT=drop LD_PRELOAD="$tmp/corrupt.so" gdrcopy_pplat --sim "$sim" -u 1
+	expect "pplat: a ping that is lost" 1 '' 'round 1: no answer from the GPU within 1 s'
+	quick CORRUPT=to LD_PRELOAD="$tmp/corrupt.so" gdrcopy_apiperf --sim "$sim" -s 64K
+	expect "apiperf: wrong byte written" 1 '' 'wrong byte at offset 0 '
+	quick CORRUPT=drop LD_PRELOAD="$tmp/corrupt.so" gdrcopy_apiperf --sim "$sim" -s 64K
+	expect "apiperf: a store that is lost" 1 '' 'wrong word at offset 0: expected 0x00000001'
 else
 	skip "wrong bytes" "$cc cannot build the interposer"
+fi
+
+# ---- the GPU's node -------------------------------------------------------------------------------
+# shellcheck disable=SC2086 # CC may be several words
+if $cc -shared -fPIC -O1 -o "$tmp/numa_node.so" "$here/numa_node.c" -ldl >"$out" 2>"$err"; then
+	few="-w 3 -r 3"
+	quick NUMA_NODE=-1 LD_PRELOAD="$tmp/numa_node.so" gdrcopy_copybw --sim "$sim" -s 64
+	expect "node: not known" 0 '^CPU: .*the system does not tell'
+	quick NUMA_NODE=0 LD_PRELOAD="$tmp/numa_node.so" gdrcopy_copybw --sim "$sim" -s 64 --no-numa
+	expect "node: --no-numa" 0 '^CPU: .*not bound to a node \(--no-numa\)'
+	quick NUMA_NODE=0 LD_PRELOAD="$tmp/numa_node.so" gdrcopy_copybw --sim "$sim" -s 64
+	if grep -Eq 'libnuma.so.1 is not installed|no NUMA support' "$out"; then
+		skip "node: bound" "$(sed -n 's/^CPU: .*(\(.*\))$/\1/p' "$out")"
+		skip "node: none such" "the same"
+	else
+		expect "node: bound" 0 "^CPU: .*on the GPU's node 0\$"
+		quick NUMA_NODE=60 LD_PRELOAD="$tmp/numa_node.so" gdrcopy_copybw --sim "$sim" -s 64
+		expect "node: none such" 0 "^CPU: .*may not run on the GPU's node"
+	fi
+else
+	skip "node" "$cc cannot build the interposer"
 fi
 
 # ---- demo.sh --------------------------------------------------------------------------------------

@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * gdrcopy_apiperf: the cost of each call of libgdrapi, by size. It must not know how the library
+ * does them.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/bench.h"
+#include "common/copytest.h"
+#include "common/exit.h"
+#include "common/progress.h"
+#include "common/stats.h"
+#include "common/timing.h"
+
+static struct {
+	size_t first, last;
+	long iters, bins;
+	bool histogram;
+} opt = { .last = (size_t)16 << 20, .iters = 100, .bins = 10 };
+
+static const struct opt options[] = {
+	{ 's', "size", OPT_SIZE, &opt.last, "SIZE", "largest range, and the buffer (16M)", 1, 0,
+	  NULL },
+	{ 'f', "first", OPT_SIZE, &opt.first, "SIZE",
+	  "smallest range; then its doubles up to the largest (64K)", 1, 0, NULL },
+	{ 't', "iters", OPT_COUNT, &opt.iters, "N", "times each call is made a size (100)", 1,
+	  10000000, NULL },
+	{ 'H', "histogram", OPT_FLAG, &opt.histogram, NULL, "print each call's histogram", 0, 0,
+	  NULL },
+	{ 'b', "bins", OPT_COUNT, &opt.bins, "N",
+	  "bins of a histogram between P0 and P99; what is above\n"
+	  "P99 has one of its own (10)",
+	  1, 100, NULL },
+};
+
+static const struct tool tool = {
+	"gdrcopy_apiperf",
+	"Measures the cost of each call of libgdrapi, by size.",
+	"  One round: pin, attributes, map, one store and one load of the first word, unmap, "
+	"unpin,\n"
+	"  on the same memory each time; then open and close of a context of its own. Each call "
+	"is\n"
+	"  timed by itself, after one untimed round: what the library does once in a process (it\n"
+	"  may start Vulkan) is not contained, the cost of one reading of the clock (-v tells it)\n"
+	"  is. Percentiles are values that were seen (nearest rank), in microseconds. After the\n"
+	"  rounds of a size the whole range is written through a mapping, and compared.",
+	options,
+	sizeof(options) / sizeof(options[0]),
+};
+
+enum call { OPEN, PIN, INFO, ATTRIBUTE, CALLBACK_FLAG, MAP, PUT, GET, UNMAP, UNPIN, CLOSE, CALLS };
+
+static const char *const call_name[CALLS] = {
+	"gdr_open_ex",
+	"gdr_pin_buffer_v2",
+	"gdr_get_info_v2",
+	"gdr_get_handle_attribute",
+	"gdr_get_callback_flag",
+	"gdr_map_v2",
+	"gdr_put32",
+	"gdr_get32",
+	"gdr_unmap",
+	"gdr_unpin_buffer",
+	"gdr_close",
+};
+
+struct state {
+	struct bench b;
+	struct copytest test;
+	uint64_t *sample[CALLS];
+};
+
+/* Times one expression whose value is 0 if it succeeds. */
+#define TIMED(s, call, round, expression)                                          \
+	do {                                                                       \
+		uint64_t t0_ = timing_ticks(), t1_;                                \
+		int rc_ = (expression);                                            \
+                                                                                   \
+		t1_ = timing_ticks();                                              \
+		if (rc_)                                                           \
+			tool_fail("%s: %s", call_name[call], lib_error_text(rc_)); \
+		(s)->sample[call][round] = t1_ - t0_;                              \
+	} while (0)
+
+static int open_context(gdr_t *g)
+{
+	*g = gdr_open_ex(GDR_OPEN_ANY);
+	return !*g;
+}
+
+/* One pin of the buffer's first `size` bytes, all calls on it, unpin; samples at `round`. */
+static void one_round(struct state *s, size_t size, long round)
+{
+	unsigned long addr = (unsigned long)s->b.buf.mem.dptr;
+	gdr_t g = s->b.buf.g, other;
+	gdr_info_t info;
+	uint64_t value;
+	gdr_mh_t mh;
+	uint32_t word;
+	size_t whole;
+	uint8_t *at;
+	void *map;
+	int flag;
+
+	TIMED(s, PIN, round, gdr_pin_buffer_v2(g, addr, size, GDR_PIN_FLAG_DEFAULT, &mh));
+	TIMED(s, INFO, round, gdr_get_info_v2(g, mh, &info));
+	TIMED(s, ATTRIBUTE, round,
+	      gdr_get_handle_attribute(g, mh, GDR_HANDLE_ATTR_BACKEND, &value));
+	TIMED(s, CALLBACK_FLAG, round, gdr_get_callback_flag(g, mh, &flag));
+	whole = (size_t)(addr - info.va) + size;
+	TIMED(s, MAP, round, gdr_map_v2(g, mh, &map, whole, s->b.mapping));
+	at = (uint8_t *)map + (addr - info.va);
+	if (size >= sizeof(word)) {
+		/* A read right behind a write would be charged with the write's way to memory. */
+		TIMED(s, GET, round, gdr_get32(mh, at, &word));
+		TIMED(s, PUT, round, gdr_put32(mh, at, (uint32_t)round + 1));
+		if (gdr_get32(mh, at, &word))
+			tool_fail("gdr_get32: %s", gdr_last_error());
+		if (word != (uint32_t)round + 1)
+			tool_fail("wrong word at offset 0: expected 0x%08x, found 0x%08x",
+				  (uint32_t)round + 1, word);
+	}
+	TIMED(s, UNMAP, round, gdr_unmap(g, mh, map, whole));
+	TIMED(s, UNPIN, round, gdr_unpin_buffer(g, mh));
+	TIMED(s, OPEN, round, open_context(&other));
+	TIMED(s, CLOSE, round, gdr_close(other));
+}
+
+/* Writes the whole range through a new mapping and compares. 0, or not. */
+static int verify(struct state *s, size_t size)
+{
+	unsigned long addr = (unsigned long)s->b.buf.mem.dptr;
+	gdr_t g = s->b.buf.g;
+	gdr_info_t info;
+	gdr_mh_t mh;
+	size_t whole;
+	void *map;
+	int rc;
+
+	rc = gdr_pin_buffer_v2(g, addr, size, GDR_PIN_FLAG_DEFAULT, &mh);
+	if (rc)
+		tool_fail("gdr_pin_buffer_v2: %s", lib_error_text(rc));
+	rc = gdr_get_info_v2(g, mh, &info);
+	if (rc)
+		tool_fail("gdr_get_info_v2: %s", lib_error_text(rc));
+	whole = (size_t)(addr - info.va) + size;
+	rc = gdr_map_v2(g, mh, &map, whole, s->b.mapping);
+	if (rc)
+		tool_fail("gdr_map_v2: %s", lib_error_text(rc));
+	copytest_before_write(&s->test, s->test.host, 0, size);
+	rc = gdr_copy_to_mapping(mh, (uint8_t *)map + (addr - info.va), s->test.host, size);
+	if (rc)
+		tool_fail("gdr_copy_to_mapping: %s", lib_error_text(rc));
+	rc = gdr_unpin_buffer(g, mh); /* unmaps too */
+	if (rc)
+		tool_fail("gdr_unpin_buffer: %s", lib_error_text(rc));
+	return copytest_after_write(&s->test);
+}
+
+/* The calls of a size in which no word fits have no samples. */
+static bool measured(enum call call, size_t size)
+{
+	return size >= sizeof(uint32_t) || (call != PUT && call != GET);
+}
+
+static void print_histogram(const struct stats_bin *bin, long count)
+{
+	size_t most = 1;
+	long i;
+	int n;
+
+	for (i = 0; i < count; i++)
+		if (bin[i].count > most)
+			most = bin[i].count;
+	for (i = 0; i < count; i++) {
+		printf("    %10.3f to %10.3f us %8zu%s", bin[i].from, bin[i].to, bin[i].count,
+		       bin[i].count ? " " : "");
+		for (n = (int)((bin[i].count * 40 + most - 1) / most); n; n--)
+			putchar('#');
+		putchar('\n');
+	}
+}
+
+static void json_call(struct json *j, const char *name, const struct stats *st,
+		      const struct stats_bin *bin, long bins)
+{
+	long i;
+
+	json_object(j, name);
+	json_uint(j, "iterations", st->count);
+	json_number(j, "p0", st->p0);
+	json_number(j, "p50", st->p50);
+	json_number(j, "p99", st->p99);
+	json_number(j, "mean", st->mean);
+	json_number(j, "max", st->max);
+	json_array(j, "histogram");
+	for (i = 0; i < bins; i++) {
+		json_object(j, NULL);
+		json_number(j, "from", bin[i].from);
+		json_number(j, "to", bin[i].to);
+		json_uint(j, "count", bin[i].count);
+		json_end(j);
+	}
+	json_end(j);
+	json_end(j);
+}
+
+static void report(struct state *s, size_t size, struct json *j)
+{
+	double scale = timing.ns_per_tick / 1000;
+	struct stats_bin bin[101];
+	struct stats st;
+	int call;
+
+	if (s->b.json) {
+		json_object(j, NULL);
+		json_uint(j, "size", size);
+	} else {
+		printf("\n%zu bytes\n  %-26s %10s %10s %10s %10s %10s\n", size, "call", "P0 us",
+		       "P50 us", "P99 us", "mean us", "max us");
+	}
+	for (call = 0; call < CALLS; call++) {
+		if (!measured((enum call)call, size))
+			continue;
+		stats_compute(&st, s->sample[call], (size_t)opt.iters, scale);
+		stats_histogram(bin, (size_t)opt.bins, s->sample[call], (size_t)opt.iters, scale);
+		if (s->b.json) {
+			json_call(j, call_name[call], &st, bin, opt.bins + 1);
+			continue;
+		}
+		printf("  %-26s %10.3f %10.3f %10.3f %10.3f %10.3f\n", call_name[call], st.p0,
+		       st.p50, st.p99, st.mean, st.max);
+		if (opt.histogram)
+			print_histogram(bin, opt.bins + 1);
+	}
+	if (s->b.json)
+		json_end(j);
+	else
+		fflush(stdout);
+}
+
+int main(int argc, char **argv)
+{
+	struct state s = { 0 };
+	int rc = 0, call;
+	struct json j;
+	size_t size;
+	long i;
+
+	bench_options(&s.b, &tool, argc, argv);
+	if (!opt.first)
+		opt.first = opt.last < GPU_PAGE_SIZE ? opt.last : GPU_PAGE_SIZE;
+	if (opt.first > opt.last)
+		tool_fail("-f %zu: must not be more than the largest range of %zu bytes (-s)",
+			  opt.first, opt.last);
+	bench_start(&s.b, opt.last);
+	/* from here on the tool pins and maps the memory itself */
+	buffer_unpin(&s.b.buf);
+	copytest_init(&s.test, &s.b.buf.mem, opt.last);
+	for (call = 0; call < CALLS; call++)
+		s.sample[call] = tool_calloc((size_t)opt.iters, sizeof(uint64_t));
+	if (s.b.json) {
+		bench_json(&s.b, &j);
+		json_string(&j, "unit", "us");
+		json_array(&j, "results");
+	}
+
+	for (size = opt.first; size && !rc; size = bench_next_size(size, opt.last)) {
+		progress_show("calls", size);
+		one_round(&s, size, 0);
+		for (i = 0; i < opt.iters; i++)
+			one_round(&s, size, i);
+		rc = verify(&s, size);
+		progress_clear();
+		if (!rc)
+			report(&s, size, &j);
+	}
+
+	if (s.b.json) {
+		json_end(&j);
+		json_bool(&j, "verified", !rc);
+		json_finish(&j, stdout);
+	} else if (!rc) {
+		printf("\nall data verified\n");
+	}
+	for (call = 0; call < CALLS; call++)
+		free(s.sample[call]);
+	copytest_free(&s.test);
+	bench_stop(&s.b);
+	return rc ? TOOL_FAIL : TOOL_OK;
+}

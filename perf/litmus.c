@@ -1,0 +1,446 @@
+// SPDX-License-Identifier: MIT
+/*
+ * gdrcopy_litmus: looks for the order that copies must keep being broken. The CPU and a running GPU
+ * kernel pass blocks to each other in the ways that programs do; every block is checked word by
+ * word. --impl and --no-fence take the library's choice away, to show that the test can fail.
+ *
+ * With a switch, the copies are the engine's own, linked into this tool; without one they are the
+ * public calls of libgdrapi.
+ */
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "common/bench.h"
+#include "common/exit.h"
+#include "common/progress.h"
+#include "common/timing.h"
+#include "copy/engine.h"
+#include "litmus_peer.h"
+
+enum kind { MESSAGE, REREAD, MAPFLAG, SEQ, RING, TWO_COPIES, ONE_VECTOR, POLL, KINDS };
+
+static const struct {
+	const char *name, *what;
+	enum protocol protocol;
+} kinds[KINDS] = {
+	[MESSAGE] = { "message", "flag in host memory, data in GPU memory", PRODUCE },
+	[REREAD] = { "reread", "the same, the data's lines read until the flag is seen", PRODUCE },
+	[MAPFLAG] = { "mapflag", "flag and data in GPU memory", PRODUCE },
+	[SEQ] = { "seqlock", "sequence lock in GPU memory, a round is one look", SEQLOCK },
+	[RING] = { "ring", "the reader's store frees the block at once", PRODUCE },
+	[TWO_COPIES] = { "write", "CPU to GPU: data, then flag, two copies", CONSUME },
+	[ONE_VECTOR] = { "writev", "CPU to GPU: one vectored copy, the flag ORDERED", CONSUME },
+	[POLL] = { "poll", "tight reading of a block in which the GPU counts", COUNT_UP },
+};
+static const char *const kind_choice[] = { "all",  "message", "reread", "mapflag", "seqlock",
+					   "ring", "write",   "writev", "poll",	   NULL };
+static const char *const peer_choice[] = { "gpu", "thread", NULL };
+
+static struct {
+	int kind, peer;
+	long rounds;
+	size_t size, offset;
+	const char *impl;
+	bool no_fence, expect;
+} opt = { .rounds = 200000 };
+
+static const struct opt options[] = {
+	{ 'k', "kind", OPT_CHOICE, &opt.kind, "KIND", "one kind only (all)", 0, 0, kind_choice },
+	{ 'n', "rounds", OPT_COUNT, &opt.rounds, "N", "rounds per kind and size (200000)", 1,
+	  1000000000, NULL },
+	{ 's', "size", OPT_SIZE, &opt.size, "SIZE",
+	  "one block size, a multiple of 8 (64, 256, 1K and 4K)", 8, 16384, NULL },
+	{ 'o', "offset", OPT_SIZE, &opt.offset, "SIZE",
+	  "the block begins so far into a line, a multiple of 8 (0)", 0, 56, NULL },
+	{ 'i', "impl", OPT_TEXT, &opt.impl, "ROW",
+	  "copy with this row of the engine's table, as GDRCOPY_COPY_IMPL", 0, 0, NULL },
+	{ 0, "no-fence", OPT_FLAG, &opt.no_fence, NULL, "copy without fences", 0, 0, NULL },
+	{ 0, "expect-stale", OPT_FLAG, &opt.expect, NULL,
+	  "exit 0 only if a stale block is found: to show that it\ncan be", 0, 0, NULL },
+	{ 'p', "peer", OPT_CHOICE, &opt.peer, "PEER",
+	  "gpu, or thread: another CPU over host memory (gpu)", 0, 0, peer_choice },
+};
+
+static const struct tool tool = {
+	"gdrcopy_litmus",
+	"Looks for stale, torn and too new data in copies that race with a GPU kernel.",
+	"  Each 8-byte word of a block holds the round's number twice. A round whose copy shows "
+	"an\n"
+	"  older number is stale, a newer one is new, two different halves are torn. The exit\n"
+	"  code is 0 if there was none of them.",
+	options,
+	sizeof(options) / sizeof(options[0]),
+};
+
+enum { MAP_DATA = 0, MAP_FLAG = 32768, MAP_SIZE = 65536 };
+enum { HOST_FLAG = 0, HOST_ACK = 256, HOST_REPORT = 512, HOST_SIZE = 4096 };
+#define STUCK_NS 10000000000ull
+
+struct tally {
+	uint64_t rounds, stale, torn, new_, refused;
+	double ns_per_round;
+};
+
+static struct state {
+	struct bench b;
+	struct litmus_peer peer;
+	uint8_t *map, *host, *data;
+	uint64_t map_device, host_device;
+	struct gdri_copy_plan plan;
+	bool own_plan;
+	uint64_t block[2048]; /* the CPU's copy */
+	size_t size;
+} st;
+
+/* ---- the copies that are on trial ------------------------------------------------------------- */
+
+static void must(int rc, const char *call)
+{
+	if (rc)
+		tool_fail("%s: %s: %s", call, strerror(rc), gdr_last_error());
+}
+
+static void copy_from(void *host, const void *map, size_t size)
+{
+	if (st.own_plan)
+		gdri_copy_from(&st.plan, host, map, size);
+	else
+		must(gdr_copy_from_mapping(st.b.buf.mh, host, map, size), "gdr_copy_from_mapping");
+}
+
+static void copy_to(void *map, const void *host, size_t size)
+{
+	if (st.own_plan)
+		gdri_copy_to(&st.plan, map, host, size);
+	else
+		must(gdr_copy_to_mapping(st.b.buf.mh, map, host, size), "gdr_copy_to_mapping");
+}
+
+static void copyv_to(const gdr_copy_seg_t *seg, size_t count)
+{
+	if (st.own_plan)
+		gdri_copyv_to(&st.plan, seg, count, 0);
+	else
+		must(gdr_copyv_to_mapping(st.b.buf.mh, seg, count, 0), "gdr_copyv_to_mapping");
+}
+
+static uint32_t map_word(const void *map)
+{
+	uint32_t value;
+
+	if (st.own_plan)
+		return gdri_get32(&st.plan, map);
+	must(gdr_get32(st.b.buf.mh, map, &value), "gdr_get32");
+	return value;
+}
+
+/* ---- the CPU's side ------------------------------------------------------------------------------ */
+
+static uint32_t host_word(size_t at)
+{
+	return __atomic_load_n((volatile uint32_t *)(void *)(st.host + at), __ATOMIC_ACQUIRE);
+}
+
+static void set_host_word(size_t at, uint32_t v)
+{
+	__atomic_store_n((volatile uint32_t *)(void *)(st.host + at), v, __ATOMIC_RELEASE);
+}
+
+/* Called between looks at a word that does not come: lets a thread peer run, gives up in the end. */
+static void waiting(uint64_t *since, unsigned int *looks)
+{
+	if (++*looks % 256 == 0 && opt.peer)
+		sched_yield();
+	if (*looks % 65536)
+		return;
+	if (!*since)
+		*since = clock_raw_ns();
+	if (clock_raw_ns() - *since < STUCK_NS)
+		return;
+	/* Lets every wait of the kernel end, so that the process can. */
+	set_host_word(HOST_ACK, UINT32_MAX);
+	*(volatile uint32_t *)(void *)(st.map + MAP_FLAG) = UINT32_MAX;
+	tool_fail("the other side has not answered for %llu seconds", STUCK_NS / 1000000000u);
+}
+
+static void reach_host(size_t at, uint32_t v)
+{
+	unsigned int looks = 0;
+	uint64_t since = 0;
+
+	while (host_word(at) < v)
+		waiting(&since, &looks);
+}
+
+static void check_block(struct tally *t, uint32_t round)
+{
+	bool stale = false, torn = false, newer = false;
+
+	for (size_t i = 0; i < st.size / 8; i++) {
+		uint32_t low = (uint32_t)st.block[i], high = (uint32_t)(st.block[i] >> 32);
+
+		stale |= low < round || high < round;
+		newer |= low > round || high > round;
+		torn |= low != high;
+	}
+	t->stale += stale, t->torn += torn, t->new_ += newer;
+}
+
+/* GPU to CPU: a flag says that the block is there. */
+static void read_rounds(struct tally *t, enum kind kind, uint32_t rounds)
+{
+	for (uint32_t round = 1; round <= rounds; round++) {
+		uint64_t since = 0;
+		unsigned int looks = 0;
+
+		for (;;) {
+			uint32_t seen = kind == MAPFLAG ? map_word(st.map + MAP_FLAG)
+							: host_word(HOST_FLAG);
+
+			if (seen >= round)
+				break;
+			if (kind == REREAD)
+				copy_from(st.block, st.data, st.size);
+			waiting(&since, &looks);
+		}
+		copy_from(st.block, st.data, st.size);
+		if (kind == RING)
+			set_host_word(HOST_ACK, round);
+		check_block(t, round);
+		if (kind != RING)
+			set_host_word(HOST_ACK, round);
+	}
+}
+
+/* GPU to CPU: the block is good if the counter before and after it is the same and even. */
+static void seqlock_rounds(struct tally *t, uint32_t rounds)
+{
+	for (uint32_t round = 1; round <= rounds; round++) {
+		uint32_t before = map_word(st.map + MAP_FLAG);
+
+		copy_from(st.block, st.data, st.size);
+		if ((before & 1) || map_word(st.map + MAP_FLAG) != before)
+			t->refused++;
+		else
+			check_block(t, before);
+	}
+	set_host_word(HOST_ACK, 1);
+}
+
+/* CPU to GPU: the kernel checks. */
+static void write_rounds(struct tally *t, enum kind kind, uint32_t rounds)
+{
+	for (uint32_t round = 1; round <= rounds; round++) {
+		gdr_copy_seg_t seg[2] = {
+			{ .map_ptr = st.data, .host_ptr = st.block, .size = st.size },
+			{ .map_ptr = st.map + MAP_FLAG,
+			  .host_ptr = &round,
+			  .size = sizeof(round),
+			  .flags = GDR_COPY_ORDERED },
+		};
+
+		for (size_t i = 0; i < st.size / 8; i++)
+			st.block[i] = (uint64_t)round << 32 | round;
+		if (kind == ONE_VECTOR) {
+			copyv_to(seg, 2);
+		} else {
+			copy_to(st.data, st.block, st.size);
+			copy_to(st.map + MAP_FLAG, &round, sizeof(round));
+		}
+		reach_host(HOST_ACK, round);
+	}
+	t->stale = host_word(HOST_REPORT);
+	t->torn = host_word(HOST_REPORT + 4);
+}
+
+/* GPU to CPU: the last word counts; it never goes back and gets to the end. */
+static void poll_rounds(struct tally *t, uint32_t rounds)
+{
+	const uint64_t *word = &st.block[st.size / 8 - 1];
+	uint64_t since = 0;
+	unsigned int looks = 0;
+	uint32_t last = 0;
+
+	while (last < rounds) {
+		copy_from(st.block, st.data, st.size);
+		t->stale += (uint32_t)*word < last;
+		t->torn += (uint32_t)*word != (uint32_t)(*word >> 32);
+		if ((uint32_t)*word != last)
+			since = 0, looks = 0;
+		last = (uint32_t)*word > last ? (uint32_t)*word : last;
+		waiting(&since, &looks);
+	}
+}
+
+static struct tally run(enum kind kind, size_t size)
+{
+	struct tally t = { .rounds = (uint64_t)opt.rounds };
+	uint32_t rounds = (uint32_t)opt.rounds;
+	struct litmus_work work = {
+		.protocol = kinds[kind].protocol,
+		.data = st.map_device + MAP_DATA + opt.offset,
+		.flag = st.map_device + MAP_FLAG,
+		.ack = st.host_device + HOST_ACK,
+		.report = st.host_device + HOST_REPORT,
+		.words = (uint32_t)(size / 8),
+		.rounds = rounds,
+	};
+	static const uint8_t zeros[MAP_SIZE];
+	uint64_t start;
+
+	st.size = size;
+	st.data = st.map + MAP_DATA + opt.offset;
+	if (kind == MESSAGE || kind == REREAD || kind == RING)
+		work.flag = st.host_device + HOST_FLAG;
+	memset(st.host, 0, HOST_SIZE);
+	copy_to(st.map, zeros, MAP_SIZE);
+	(void)map_word(st.map); /* brings the zeros there before the kernel starts */
+	start = clock_raw_ns();
+	litmus_start(&st.peer, &work);
+	if (kind == SEQ)
+		seqlock_rounds(&t, rounds);
+	else if (kind == POLL)
+		poll_rounds(&t, rounds);
+	else if (kind == TWO_COPIES || kind == ONE_VECTOR)
+		write_rounds(&t, kind, rounds);
+	else
+		read_rounds(&t, kind, rounds);
+	litmus_finish(&st.peer);
+	t.ns_per_round = (double)(clock_raw_ns() - start) / rounds;
+	return t;
+}
+
+/* ---- set-up and output -------------------------------------------------------------------------- */
+
+static void start_gpu(void)
+{
+	void *host;
+	CUdeviceptr device;
+
+	bench_start(&st.b, MAP_SIZE);
+	st.map = st.b.buf.cpu;
+	st.map_device = st.b.buf.mem.dptr;
+	cuda_must(cu.MemHostAlloc(&host, HOST_SIZE,
+				  CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
+		  "cuMemHostAlloc");
+	cuda_must(cu.MemHostGetDevicePointer(&device, host, 0), "cuMemHostGetDevicePointer");
+	st.host = host;
+	st.host_device = device;
+	litmus_load(&st.peer);
+}
+
+static void start_thread(void)
+{
+	st.map = mmap(NULL, MAP_SIZE + HOST_SIZE, PROT_READ | PROT_WRITE,
+		      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (st.map == MAP_FAILED)
+		tool_fail("no memory");
+	st.host = st.map + MAP_SIZE;
+	st.map_device = (uintptr_t)st.map;
+	st.host_device = (uintptr_t)st.host;
+	st.own_plan = true; /* nothing is pinned, so there is no handle */
+}
+
+static void make_plan(void)
+{
+	gdr_mapping_type_t type = opt.peer ? GDR_MAPPING_TYPE_WC : st.b.buf.info.mapping_type;
+	int err = gdri_copy_plan_init(&st.plan, type, gdri_cpu_features(), opt.impl);
+
+	if (err)
+		tool_fail("--impl %s: %s", opt.impl,
+			  err == -EINVAL ? "there is no such row" : "this CPU cannot run it");
+	if (opt.no_fence)
+		st.plan.fences = GDR_MAPPING_TYPE_NONE;
+	st.own_plan |= opt.impl || opt.no_fence;
+}
+
+static void report(struct json *j, enum kind kind, size_t size, const struct tally *t)
+{
+	if (!st.b.json) {
+		printf("%-8s %5zu  %9llu  %7llu  %5llu  %5llu  %8.0f", kinds[kind].name, size,
+		       (unsigned long long)t->rounds, (unsigned long long)t->stale,
+		       (unsigned long long)t->torn, (unsigned long long)t->new_, t->ns_per_round);
+		if (kind == SEQ)
+			printf("  %llu looks refused", (unsigned long long)t->refused);
+		printf("\n");
+		fflush(stdout);
+		return;
+	}
+	json_object(j, NULL);
+	json_string(j, "kind", kinds[kind].name);
+	json_uint(j, "size", size);
+	json_uint(j, "rounds", t->rounds);
+	json_uint(j, "stale", t->stale);
+	json_uint(j, "torn", t->torn);
+	json_uint(j, "new", t->new_);
+	json_uint(j, "refused", t->refused);
+	json_number(j, "ns_per_round", t->ns_per_round);
+	json_end(j);
+}
+
+int main(int argc, char **argv)
+{
+	static const size_t sizes[] = { 64, 256, 1024, 4096 };
+	size_t count = sizeof(sizes) / sizeof(sizes[0]);
+	uint64_t rounds = 0, stale = 0, wrong = 0;
+	struct json json;
+
+	bench_options(&st.b, &tool, argc, argv);
+	if ((opt.size | opt.offset) % 8)
+		tool_fail("sizes and offsets are multiples of 8");
+	if (opt.peer)
+		start_thread();
+	else
+		start_gpu();
+	make_plan();
+	if (st.b.json && opt.peer)
+		json_start(&json);
+	else if (st.b.json)
+		bench_json(&st.b, &json);
+	if (st.b.json) {
+		json_string(&json, "peer", peer_choice[opt.peer]);
+		json_string(&json, "impl", opt.impl);
+		json_bool(&json, "fences", !opt.no_fence);
+		json_array(&json, "results");
+	} else {
+		printf("copies:   %s, reads by %s, %s\n"
+		       "kind      size     rounds    stale   torn    new  ns/round\n",
+		       st.own_plan ? "the engine's own" : "libgdrapi's", st.plan.from.small->name,
+		       opt.no_fence ? "no fences" : "fenced");
+	}
+	for (int kind = 0; kind < KINDS; kind++) {
+		if (opt.kind && opt.kind - 1 != kind)
+			continue;
+		for (size_t i = 0; i < (opt.size ? 1 : count); i++) {
+			size_t size = opt.size ? opt.size : sizes[i];
+			struct tally t;
+
+			progress_show(kinds[kind].name, size);
+			t = run((enum kind)kind, size);
+			progress_clear();
+			report(&json, (enum kind)kind, size, &t);
+			rounds += t.rounds;
+			stale += t.stale;
+			wrong += t.stale + t.torn + t.new_;
+		}
+	}
+	if (st.b.json) {
+		json_end(&json);
+		json_uint(&json, "rounds", rounds);
+		json_uint(&json, "wrong", wrong);
+		json_finish(&json, stdout);
+	} else {
+		printf("%llu rounds, %llu wrong\n", (unsigned long long)rounds,
+		       (unsigned long long)wrong);
+	}
+	if (!opt.peer) {
+		litmus_unload(&st.peer);
+		cu.MemFreeHost(st.host);
+		bench_stop(&st.b);
+	}
+	return opt.expect ? (stale ? TOOL_OK : TOOL_FAIL) : (wrong ? TOOL_FAIL : TOOL_OK);
+}

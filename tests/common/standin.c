@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT
+/* See standin.h. */
+#include "standin.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct standin_cuda cuda;
+struct standin_hooks cuda_hooks;
+unsigned long long (*standin_device_bytes)(int device);
+
+#define DIE(...) (fprintf(stderr, __VA_ARGS__), fputc('\n', stderr), abort())
+#define MUST(call) \
+	do { \
+		CUresult r_ = (call); \
+		if (r_) \
+			DIE("%s: CUresult %d", #call, (int)r_); \
+	} while (0)
+
+static void *symbol(void *lib, const char *name)
+{
+	void *p = dlsym(lib, name);
+
+	if (!p)
+		DIE("%s is not there: are these the stand-ins? (LD_LIBRARY_PATH)", name);
+	return p;
+}
+
+static void *open_lib(const char *name)
+{
+	void *lib = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+
+	if (!lib)
+		DIE("%s", dlerror());
+	return lib;
+}
+
+static struct standin_hooks hooks_of(void *lib)
+{
+	struct standin_hooks h;
+
+	h.set_fail = (__typeof__(h.set_fail))symbol(lib, "gdrsim_fail");
+	h.calls = (__typeof__(h.calls))symbol(lib, "gdrsim_calls");
+	h.fail_nth = (__typeof__(h.fail_nth))symbol(lib, "gdrsim_fail_nth");
+	return h;
+}
+
+struct standin_hooks standin_vulkan_hooks(void)
+{
+	return hooks_of(open_lib("libGLX_nvidia.so.0"));
+}
+
+struct standin_hooks standin_loader_hooks(void)
+{
+	return hooks_of(open_lib("libvulkan.so.1"));
+}
+
+unsigned long long standin_bar1_used(int device)
+{
+	unsigned long long (*used)(int);
+
+	used = (__typeof__(used))symbol(open_lib("libGLX_nvidia.so.0"), "gdrsim_bar1_used");
+	return used(device);
+}
+
+void standin_load(void)
+{
+	void *lib = open_lib("libcuda.so.1");
+
+	cuda_hooks = hooks_of(lib);
+	standin_device_bytes = (__typeof__(standin_device_bytes))symbol(lib, "gdrsim_device_bytes");
+#define X(name) cuda.name = (__typeof__(cuda.name))symbol(lib, #name);
+	STANDIN_CALLS(X)
+#undef X
+}
+
+CUcontext standin_primary(int device)
+{
+	CUcontext ctx;
+
+	MUST(cuda.cuDevicePrimaryCtxRetain(&ctx, device));
+	return ctx;
+}
+
+void standin_start(void)
+{
+	standin_load();
+	MUST(cuda.cuInit(0));
+	MUST(cuda.cuCtxSetCurrent(standin_primary(0)));
+}
+
+void standin_vmm_alloc_mixed(struct standin_vmm *v, int device, unsigned int count, size_t chunk,
+			     unsigned int exportable_bits)
+{
+	CUmemAccessDesc access = { { CU_MEM_LOCATION_TYPE_DEVICE, device },
+				   CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+
+	memset(v, 0, sizeof(*v));
+	v->chunk = chunk;
+	v->size = chunk * count;
+	MUST(cuda.cuMemAddressReserve(&v->ptr, v->size, 0, 0, 0));
+	for (; v->count < count; v->count++) {
+		CUmemAllocationProp prop = {
+			.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+			.requestedHandleTypes = exportable_bits >> v->count & 1 ?
+							CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR :
+							CU_MEM_HANDLE_TYPE_NONE,
+			.location = access.location,
+		};
+
+		MUST(cuda.cuMemCreate(&v->handles[v->count], chunk, &prop, 0));
+		MUST(cuda.cuMemMap(v->ptr + v->count * chunk, chunk, 0, v->handles[v->count], 0));
+	}
+	MUST(cuda.cuMemSetAccess(v->ptr, v->size, &access, 1));
+}
+
+void standin_vmm_alloc(struct standin_vmm *v, int device, unsigned int count, size_t chunk,
+		       bool exportable)
+{
+	standin_vmm_alloc_mixed(v, device, count, chunk, exportable ? ~0u : 0);
+}
+
+void standin_vmm_free(struct standin_vmm *v)
+{
+	MUST(cuda.cuMemUnmap(v->ptr, v->size));
+	for (unsigned int i = 0; i < v->count; i++)
+		MUST(cuda.cuMemRelease(v->handles[i]));
+	MUST(cuda.cuMemAddressFree(v->ptr, v->size));
+}
+
+CUdeviceptr standin_alloc(size_t size)
+{
+	CUdeviceptr p;
+
+	MUST(cuda.cuMemAlloc_v2(&p, size));
+	return p;
+}
+
+void *standin_host_alloc(size_t size, unsigned int flags)
+{
+	void *p;
+
+	MUST(cuda.cuMemHostAlloc(&p, size, flags));
+	return p;
+}

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The stand-ins of tests/sim as the unit tests use them: CUDA's calls in one table, the hooks of
+ * libcuda and of the Vulkan driver, buffers of every kind. It knows nothing of libgdrapi.
+ */
+#ifndef TEST_COMMON_STANDIN_H
+#define TEST_COMMON_STANDIN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "abi/cuda.h"
+
+#define STANDIN_CALLS(X) \
+	X(cuInit) \
+	X(cuDriverGetVersion) \
+	X(cuDeviceGetCount) \
+	X(cuDeviceGetUuid) \
+	X(cuDevicePrimaryCtxRetain) \
+	X(cuDevicePrimaryCtxRelease_v2) \
+	X(cuCtxCreate_v2) \
+	X(cuCtxDestroy_v2) \
+	X(cuCtxSetCurrent) \
+	X(cuCtxGetCurrent) \
+	X(cuCtxPushCurrent_v2) \
+	X(cuCtxPopCurrent_v2) \
+	X(cuCtxGetFlags) \
+	X(cuCtxSynchronize) \
+	X(cuMemAlloc_v2) \
+	X(cuMemFree_v2) \
+	X(cuMemAllocAsync) \
+	X(cuMemFreeAsync) \
+	X(cuMemAllocManaged) \
+	X(cuMemHostAlloc) \
+	X(cuMemFreeHost) \
+	X(cuMemHostRegister_v2) \
+	X(cuMemHostUnregister) \
+	X(cuMemHostGetDevicePointer_v2) \
+	X(cuMemcpyHtoD_v2) \
+	X(cuMemcpyDtoH_v2) \
+	X(cuPointerGetAttribute) \
+	X(cuPointerSetAttribute) \
+	X(cuMemCreate) \
+	X(cuMemRelease) \
+	X(cuMemAddressReserve) \
+	X(cuMemAddressFree) \
+	X(cuMemMap) \
+	X(cuMemUnmap) \
+	X(cuMemSetAccess) \
+	X(cuThreadExchangeStreamCaptureMode)
+
+struct standin_cuda {
+#define X(name) __typeof__(&(name)) name;
+	STANDIN_CALLS(X)
+#undef X
+};
+extern struct standin_cuda cuda;
+
+struct standin_hooks {
+	void (*set_fail)(const char *spec);
+	unsigned long (*calls)(const char *name);
+	int (*fail_nth)(unsigned long n, int result);
+};
+extern struct standin_hooks cuda_hooks;
+extern unsigned long long (*standin_device_bytes)(int device);
+
+/* Of the driver that libgdrapi calls directly, and of the loader; each loads that library. */
+struct standin_hooks standin_vulkan_hooks(void);
+struct standin_hooks standin_loader_hooks(void);
+unsigned long long standin_bar1_used(int device);
+
+/* Loads libcuda, which must be the stand-in; the table is filled. Not cuInit. */
+void standin_load(void);
+/* standin_load(), cuInit, and device 0's primary context current in this thread. */
+void standin_start(void);
+CUcontext standin_primary(int device);
+
+#define STANDIN_GRANULE ((size_t)2 << 20)
+enum { STANDIN_MAX_CHUNKS = 8 };
+
+/* VMM memory: `count` chunks of `chunk` bytes side by side. */
+struct standin_vmm {
+	CUdeviceptr ptr;
+	size_t chunk, size;
+	unsigned int count;
+	CUmemGenericAllocationHandle handles[STANDIN_MAX_CHUNKS];
+};
+
+void standin_vmm_alloc(struct standin_vmm *v, int device, unsigned int count, size_t chunk,
+		       bool exportable);
+/* One more: any of the chunks may be made not exportable, by its bit. */
+void standin_vmm_alloc_mixed(struct standin_vmm *v, int device, unsigned int count, size_t chunk,
+			     unsigned int exportable_bits);
+void standin_vmm_free(struct standin_vmm *v);
+
+CUdeviceptr standin_alloc(size_t size);
+void *standin_host_alloc(size_t size, unsigned int flags);
+
+#endif

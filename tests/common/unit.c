@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT
+/* See unit.h. */
+#include "unit.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const struct unit_test *all;
+static char self[PATH_MAX];
+
+/* In the child: the environment, then this program again with one test to run. */
+static void exec_fresh(int index)
+{
+	char words[1024], number[16], *word, *save = NULL;
+
+	snprintf(words, sizeof(words), "%s", all[index].env);
+	for (word = strtok_r(words, " ", &save); word; word = strtok_r(NULL, " ", &save)) {
+		char *value = strchr(word, '=');
+
+		*value++ = '\0';
+		setenv(word, value, 1);
+	}
+	snprintf(number, sizeof(number), "%d", index);
+	setenv("UNIT_FRESH", number, 1);
+	execl(self, self, (char *)NULL);
+	_exit(126);
+}
+
+START_TEST(run)
+{
+	int status = -1;
+	pid_t pid;
+
+	if (!all[_i].env) {
+		all[_i].fn();
+		return;
+	}
+	pid = fork();
+	if (!pid)
+		exec_fresh(_i);
+	ck_assert_int_gt(pid, 0);
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	ck_assert_msg(WIFEXITED(status) && !WEXITSTATUS(status), "%s: %s %d (text above)",
+		      all[_i].name, WIFSIGNALED(status) ? "signal" : "exit",
+		      WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+}
+END_TEST
+
+START_TEST(run_fresh)
+{
+	all[_i].fn();
+}
+END_TEST
+
+static int run_one(const char *suite_name, int index)
+{
+	Suite *suite = suite_create(suite_name);
+	TCase *tc = tcase_create(all[index].name);
+	SRunner *runner;
+	int failed;
+
+	unsetenv("UNIT_FRESH");
+	tcase_add_loop_test(tc, run_fresh, index, index + 1);
+	suite_add_tcase(suite, tc);
+	runner = srunner_create(suite);
+	srunner_set_fork_status(runner, CK_NOFORK);
+	srunner_run_all(runner, CK_SILENT);
+	failed = srunner_ntests_failed(runner);
+	if (failed) {
+		TestResult **results = srunner_failures(runner);
+
+		fprintf(stderr, "%s: %s:%d: %s\n", all[index].name, tr_lfile(results[0]),
+			tr_lno(results[0]), tr_msg(results[0]));
+		free(results);
+	}
+	srunner_free(runner);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+int unit_main(char **argv, const char *suite_name, const struct unit_test *tests, size_t count)
+{
+	const char *one = getenv("UNIT_FRESH");
+	SRunner *runner;
+	Suite *suite;
+	int failed;
+
+	all = tests;
+	if (one && (size_t)atoi(one) < count)
+		return run_one(suite_name, atoi(one));
+	if (!realpath(argv[0], self)) {
+		perror(argv[0]);
+		return EXIT_FAILURE;
+	}
+	suite = suite_create(suite_name);
+	for (size_t i = 0; i < count; i++) {
+		TCase *tc = tcase_create(tests[i].name);
+
+		tcase_set_timeout(tc, 300);
+		tcase_add_loop_test(tc, run, (int)i, (int)i + 1);
+		suite_add_tcase(suite, tc);
+	}
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_ENV);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+bool unit_quick(void)
+{
+	const char *text = getenv("GDRCOPY_TEST_QUICK");
+
+	return text && *text && *text != '0';
+}
+
+int unit_in_child(int (*fn)(void *), void *arg)
+{
+	int status;
+	pid_t pid;
+
+	fflush(NULL);
+	pid = fork();
+	if (!pid)
+		_exit(fn(arg));
+	if (pid < 0 || waitpid(pid, &status, 0) != pid)
+		return -1;
+	return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the tests of the library core share: a table of tests run by Check. A test with an
+ * environment runs in a process of its own, started anew: for what is read only once (the loaded
+ * libraries, the simulated machine, the log level). It knows nothing of what is tested.
+ */
+#ifndef TEST_COMMON_UNIT_H
+#define TEST_COMMON_UNIT_H
+
+#include <check.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#define COUNT(a) (sizeof(a) / sizeof((a)[0]))
+
+struct unit_test {
+	const char *name;
+	void (*fn)(void);
+	/* NULL: this process (Check's fork of it). Else a fresh one with these "NAME=value" words,
+	 * separated by blanks; may be "". */
+	const char *env;
+};
+
+/* Runs them all; the value for main to return. */
+int unit_main(char **argv, const char *suite, const struct unit_test *tests, size_t count);
+
+/* GDRCOPY_TEST_QUICK: under a sanitizer or valgrind, do less of the same. */
+bool unit_quick(void);
+
+/* Exit status of a forked child that runs fn(arg) and exits with its value; 128 + signal. */
+int unit_in_child(int (*fn)(void *), void *arg);
+
+/* The next random number of a sequence that differs by seed; never 0 for a seed that is not. */
+static inline unsigned long long unit_random(unsigned long long *state)
+{
+	unsigned long long x = *state;
+
+	x ^= x << 13;
+	x ^= x >> 7;
+	x ^= x << 17;
+	*state = x;
+	return x * 0x2545f4914f6cdd1dULL;
+}
+
+#endif

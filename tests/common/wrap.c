@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: MIT
+/* See wrap.h. The names after --wrap are in tests/tests.mk. */
+#include "wrap.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { MAX_RULES = 4, MAX_NAMES = 24 };
+
+static _Thread_local struct {
+	bool on;
+	unsigned long nth;
+	struct {
+		const char *name;
+		unsigned long left; /* until it fails; 0: spent */
+		bool every;
+		int err;
+	} rules[MAX_RULES];
+	size_t n_rules;
+	struct {
+		const char *name;
+		unsigned long calls;
+	} counts[MAX_NAMES];
+	const char *failed;
+	const char *deny_library, *deny_symbol;
+	off_t lseek_size;
+} w;
+
+static _Atomic long long mapped;
+
+void wrap_reset(void)
+{
+	memset(&w, 0, sizeof(w));
+	w.on = true;
+	w.lseek_size = -1;
+}
+
+void wrap_fail_nth(unsigned long n)
+{
+	w.nth = n;
+}
+
+void wrap_fail(const char *name, unsigned long nth, int err)
+{
+	if (w.n_rules == MAX_RULES)
+		abort();
+	w.rules[w.n_rules].name = name;
+	w.rules[w.n_rules].left = nth;
+	w.rules[w.n_rules].every = !nth;
+	w.rules[w.n_rules].err = err;
+	w.n_rules++;
+}
+
+void wrap_deny_library(const char *part)
+{
+	w.deny_library = part;
+}
+
+void wrap_deny_symbol(const char *part)
+{
+	w.deny_symbol = part;
+}
+
+void wrap_lseek_size(off_t size)
+{
+	w.lseek_size = size;
+}
+
+const char *wrap_failed(void)
+{
+	return w.failed;
+}
+
+unsigned long wrap_calls(const char *name)
+{
+	for (size_t i = 0; i < MAX_NAMES && w.counts[i].name; i++)
+		if (!strcmp(w.counts[i].name, name))
+			return w.counts[i].calls;
+	return 0;
+}
+
+long long wrap_mapped(void)
+{
+	return atomic_load(&mapped);
+}
+
+/* Whether this call is to fail: errno is set then. */
+static bool fails(const char *name, int usual)
+{
+	size_t i;
+
+	if (!w.on)
+		return false;
+	for (i = 0; w.counts[i].name && strcmp(w.counts[i].name, name); i++)
+		if (i + 1 == MAX_NAMES)
+			abort();
+	w.counts[i].name = name;
+	w.counts[i].calls++;
+	for (size_t r = 0; r < w.n_rules; r++)
+		if (!strcmp(w.rules[r].name, name) &&
+		    (w.rules[r].every || (w.rules[r].left && !--w.rules[r].left))) {
+			w.failed = name;
+			errno = w.rules[r].err;
+			return true;
+		}
+	if (w.nth && !--w.nth) {
+		w.failed = name;
+		errno = usual;
+		return true;
+	}
+	return false;
+}
+
+#define WRAP(type, name, ...) \
+	type __real_##name(__VA_ARGS__); \
+	type __wrap_##name(__VA_ARGS__); \
+	type __wrap_##name(__VA_ARGS__)
+
+WRAP(void *, mmap, void *addr, size_t size, int prot, int flags, int fd, off_t offset)
+{
+	void *p;
+
+	if (fails("mmap", ENOMEM))
+		return MAP_FAILED;
+	p = __real_mmap(addr, size, prot, flags, fd, offset);
+	if (p != MAP_FAILED)
+		atomic_fetch_add(&mapped, (long long)size);
+	return p;
+}
+
+WRAP(int, munmap, void *addr, size_t size)
+{
+	if (fails("munmap", ENOMEM))
+		return -1;
+	if (__real_munmap(addr, size))
+		return -1;
+	atomic_fetch_sub(&mapped, (long long)size);
+	return 0;
+}
+
+WRAP(int, madvise, void *addr, size_t size, int advice)
+{
+	return fails("madvise", ENOMEM) ? -1 : __real_madvise(addr, size, advice);
+}
+
+WRAP(off_t, lseek, int fd, off_t offset, int whence)
+{
+	if (fails("lseek", ESPIPE))
+		return -1;
+	return w.on && w.lseek_size >= 0 ? w.lseek_size : __real_lseek(fd, offset, whence);
+}
+
+int __real_fcntl(int fd, int cmd, ...);
+int __wrap_fcntl(int fd, int cmd, ...);
+int __wrap_fcntl(int fd, int cmd, ...)
+{
+	va_list ap;
+	long arg;
+
+	va_start(ap, cmd);
+	arg = va_arg(ap, long);
+	va_end(ap);
+	return fails("fcntl", EINVAL) ? -1 : __real_fcntl(fd, cmd, arg);
+}
+
+/* As Linux does it: the descriptor is gone even where close reports an error. */
+WRAP(int, close, int fd)
+{
+	bool failed = fails("close", EINTR);
+	int rc = __real_close(fd);
+
+	if (failed)
+		errno = EINTR;
+	return failed ? -1 : rc;
+}
+
+WRAP(void *, calloc, size_t count, size_t size)
+{
+	return fails("calloc", ENOMEM) ? NULL : __real_calloc(count, size);
+}
+
+WRAP(void *, realloc, void *p, size_t size)
+{
+	return fails("realloc", ENOMEM) ? NULL : __real_realloc(p, size);
+}
+
+WRAP(void *, aligned_alloc, size_t align, size_t size)
+{
+	return fails("aligned_alloc", ENOMEM) ? NULL : __real_aligned_alloc(align, size);
+}
+
+WRAP(int, pthread_atfork, void (*prepare)(void), void (*parent)(void), void (*child)(void))
+{
+	return fails("pthread_atfork", ENOMEM) ? ENOMEM :
+						  __real_pthread_atfork(prepare, parent, child);
+}
+
+static _Thread_local bool dl_denied;
+
+WRAP(void *, dlopen, const char *file, int flags)
+{
+	dl_denied = fails("dlopen", ENOENT) ||
+		    (w.on && w.deny_library && file && strstr(file, w.deny_library));
+	return dl_denied ? NULL : __real_dlopen(file, flags);
+}
+
+WRAP(char *, dlerror, void)
+{
+	static char denied[] = "a test denied this library";
+
+	return dl_denied ? denied : __real_dlerror();
+}
+
+WRAP(void *, dlsym, void *lib, const char *name)
+{
+	if (w.on && w.deny_symbol && strstr(name, w.deny_symbol))
+		return NULL;
+	return fails("dlsym", 0) ? NULL : __real_dlsym(lib, name);
+}
+
+/* Only the library's probe of a mapping comes this way. */
+long __real_syscall(long number, ...);
+long __wrap_syscall(long number, ...);
+long __wrap_syscall(long number, ...)
+{
+	long a, b, c, d;
+	va_list ap;
+
+	va_start(ap, number);
+	a = va_arg(ap, long);
+	b = va_arg(ap, long);
+	c = va_arg(ap, long);
+	d = va_arg(ap, long);
+	va_end(ap);
+	return fails("syscall", EFAULT) ? -1 : __real_syscall(number, a, b, c, d);
+}

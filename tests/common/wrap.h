@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The system and library calls that libgdrapi makes, by way of the linker's --wrap: counted, made
+ * to fail by number or by name, and balanced, in the thread that asks for it only. The stand-ins'
+ * own calls are not touched. It knows nothing of why they are made.
+ */
+#ifndef TEST_COMMON_WRAP_H
+#define TEST_COMMON_WRAP_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+/* Forget every rule and count of this thread. */
+void wrap_reset(void);
+
+/* The nth wrapped call of this thread from now on fails, with the errno usual for it. 0: none. */
+void wrap_fail_nth(unsigned long n);
+
+/* The nth call (from 1; 0: every one) of that name fails with err (dlopen: just fails). */
+void wrap_fail(const char *name, unsigned long nth, int err);
+
+/* dlopen of a library, or dlsym of a symbol, whose name contains this fails; NULL: none. */
+void wrap_deny_library(const char *part);
+void wrap_deny_symbol(const char *part);
+
+/* What lseek answers, -1 for the truth. */
+void wrap_lseek_size(off_t size);
+
+/* The name of the last call that was made to fail since wrap_reset(); NULL: none was. */
+const char *wrap_failed(void);
+
+/* Wrapped calls since wrap_reset(). */
+unsigned long wrap_calls(const char *name);
+
+/* Bytes that this process mapped and has not unmapped again, by wrapped calls; may be negative. */
+long long wrap_mapped(void);
+
+#endif

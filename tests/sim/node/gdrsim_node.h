@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What a user of the stand-in for /dev/gdrdrv can set and call. libgdrdrv_node.so is preloaded
+ * (LD_PRELOAD) and serves open, ioctl, mmap, poll, access and close of that one path, over the
+ * device memory of the stand-in libcuda.so.1 (tests/sim/gdrsim.h). All else passes through.
+ *
+ * Environment, read when the node is opened (the fault rules once, at the first use):
+ *   GDRSIM_NODE=absent|denied   open gives ENOENT or EACCES (there and open to all)
+ *   GDRSIM_NODE_LEVEL=m.n       the driver's level, which decides the calls it knows (2.6)
+ *   GDRSIM_NODE_PERSISTENT=0|1  1: a pin outlives the free of its memory; 0: the free revokes it (1)
+ *   GDRSIM_NODE_POLL=0|1        1: poll() as barcopy's driver has it, POLLPRI while a revoked region
+ *                               is pinned; 0: as a driver without one, always POLLIN | POLLOUT (1)
+ *   GDRSIM_NODE_MIN_API=m.n     the oldest library level that it says it serves (2.0)
+ *   GDRSIM_NODE_PCIE=1          force-PCIe pins are supported (persistent mode only)
+ *   GDRSIM_NODE_TYPE=n          the mapping type of the memory, a gdr_mapping_type_t (1)
+ *   GDRSIM_NODE_HANDLE=n        the first handle, also above 2^32 (1)
+ *   GDRSIM_NODE_SKEW=n          bytes by which GET_INFO misstates the address
+ *   GDRSIM_NODE_FAIL=rules      as gdrsim_node_fail()
+ *
+ * Process: a descriptor serves the process that opened it; any other gets EACCES.
+ */
+#ifndef GDRSIM_NODE_H
+#define GDRSIM_NODE_H
+
+/*
+ * Replace the fault rules: "PIN_BUFFER:2=ENOMEM,MMAP:*=EAGAIN,GET_INFO:1=524". Names: those of the
+ * ioctls, OPEN, MMAP, MADVISE (MADV_DONTFORK alone). Call numbers count from now. MMAP:n=REVOKE
+ * maps, and revokes the region before anybody can touch it. NULL: none.
+ */
+void gdrsim_node_fail(const char *rules);
+
+/* Calls of that name since the rules were set. */
+unsigned long gdrsim_node_calls(const char *name);
+
+/* Regions that are pinned in this process, and how many of them are mapped. */
+unsigned int gdrsim_node_pins(void);
+unsigned int gdrsim_node_maps(void);
+
+#endif

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The system calls that a program makes on /dev/gdrdrv, taken before the C library gets them.
+ * Everything that concerns another path or descriptor goes on to whoever would have had it: the C
+ * library, or a sanitizer's run time. It knows nothing of what the node does.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "node/node.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+/* Set by the first caller, and again with the same values by one that comes at the same time. */
+static struct {
+	struct libc_calls calls;
+	int (*open)(const char *, int, ...);
+	int (*openat)(int, const char *, int, ...);
+	int (*ioctl)(int, unsigned long, ...);
+	int (*access)(const char *, int);
+	int (*madvise)(void *, size_t, int);
+} next;
+
+static atomic_bool ready;
+
+static void find(void *slot, const char *name)
+{
+	void *symbol = dlsym(RTLD_NEXT, name);
+
+	memcpy(slot, &symbol, sizeof(symbol));
+}
+
+static void find_all(void)
+{
+	find(&next.calls.close, "close");
+	find(&next.calls.mmap, "mmap");
+	find(&next.calls.munmap, "munmap");
+	find(&next.calls.poll, "poll");
+	find(&next.open, "open");
+	find(&next.openat, "openat");
+	find(&next.ioctl, "ioctl");
+	find(&next.access, "access");
+	find(&next.madvise, "madvise");
+}
+
+const struct libc_calls *libc_calls(void)
+{
+	/* No lock: a sanitizer's run time calls mmap before its locks can be used. */
+	if (!atomic_load_explicit(&ready, memory_order_acquire)) {
+		find_all();
+		atomic_store_explicit(&ready, true, memory_order_release);
+	}
+	return &next.calls;
+}
+
+static bool is_node_path(const char *path)
+{
+	return path && !strcmp(path, NODE_PATH);
+}
+
+/* The mode of an open, which is there only if the flags say so. */
+#define MODE_OF(flags, mode)                                                                       \
+	do {                                                                                       \
+		va_list ap_;                                                                       \
+		va_start(ap_, flags);                                                              \
+		mode = (flags) & (O_CREAT | O_TMPFILE) ? va_arg(ap_, mode_t) : 0;                  \
+		va_end(ap_);                                                                       \
+	} while (0)
+
+EXPORT int open(const char *path, int flags, ...)
+{
+	mode_t mode;
+
+	MODE_OF(flags, mode);
+	libc_calls();
+	return is_node_path(path) ? node_open() : next.open(path, flags, mode);
+}
+
+EXPORT int open64(const char *path, int flags, ...)
+{
+	mode_t mode;
+
+	MODE_OF(flags, mode);
+	return open(path, flags, mode);
+}
+
+EXPORT int openat(int dir, const char *path, int flags, ...)
+{
+	mode_t mode;
+
+	MODE_OF(flags, mode);
+	libc_calls();
+	return is_node_path(path) ? node_open() : next.openat(dir, path, flags, mode);
+}
+
+EXPORT int openat64(int dir, const char *path, int flags, ...)
+{
+	mode_t mode;
+
+	MODE_OF(flags, mode);
+	return openat(dir, path, flags, mode);
+}
+
+EXPORT int access(const char *path, int how)
+{
+	int err;
+
+	libc_calls();
+	if (!is_node_path(path))
+		return next.access(path, how);
+	err = node_presence();
+	if (err == EACCES && how == F_OK)
+		err = 0;
+	if (!err && (how & X_OK))
+		err = EACCES;
+	errno = err;
+	return err ? -1 : 0;
+}
+
+EXPORT int ioctl(int fd, unsigned long request, ...)
+{
+	va_list ap;
+	void *arg;
+
+	va_start(ap, request);
+	arg = va_arg(ap, void *);
+	va_end(ap);
+	libc_calls();
+	return node_is(fd) ? node_ioctl(fd, request, arg) : next.ioctl(fd, request, arg);
+}
+
+EXPORT void *mmap(void *addr, size_t len, int prot, int flags, int fd, off_t off)
+{
+	libc_calls();
+	if (!(flags & MAP_ANONYMOUS) && node_is(fd))
+		return node_mmap(fd, addr, len, prot, flags, (uint64_t)off);
+	return next.calls.mmap(addr, len, prot, flags, fd, off);
+}
+
+EXPORT void *mmap64(void *addr, size_t len, int prot, int flags, int fd, off64_t off)
+{
+	return mmap(addr, len, prot, flags, fd, (off_t)off);
+}
+
+EXPORT int munmap(void *addr, size_t len)
+{
+	int rc;
+
+	libc_calls();
+	/* Before the call: afterwards the range may be another thread's already. */
+	node_unmapped(addr, len);
+	rc = next.calls.munmap(addr, len);
+	return rc;
+}
+
+EXPORT int madvise(void *addr, size_t len, int advice)
+{
+	int err = advice == MADV_DONTFORK ? node_fault("MADVISE") : 0;
+
+	libc_calls();
+	if (!err)
+		return next.madvise(addr, len, advice);
+	errno = err;
+	return -1;
+}
+
+EXPORT int close(int fd)
+{
+	libc_calls();
+	return node_is(fd) ? node_close(fd) : next.calls.close(fd);
+}
+
+/* The descriptor below is a pipe: what it calls readable is POLLPRI of the node. */
+EXPORT int poll(struct pollfd *fds, nfds_t n, int timeout)
+{
+	short asked[16];
+	bool ours = false;
+	int rc;
+
+	libc_calls();
+	for (nfds_t i = 0; i < n && n <= 16; i++)
+		ours |= node_has_poll(fds[i].fd);
+	if (!ours)
+		return next.calls.poll(fds, n, timeout);
+	for (nfds_t i = 0; i < n; i++) {
+		asked[i] = fds[i].events;
+		if (node_has_poll(fds[i].fd))
+			fds[i].events = fds[i].events & POLLPRI ? POLLIN : 0;
+	}
+	rc = next.calls.poll(fds, n, timeout);
+	for (nfds_t i = 0; i < n; i++) {
+		fds[i].events = asked[i];
+		if (node_has_poll(fds[i].fd) && (fds[i].revents & POLLIN))
+			fds[i].revents = POLLPRI;
+	}
+	return rc;
+}

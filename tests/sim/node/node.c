@@ -1,0 +1,569 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The driver that the node's stand-in plays: regions, their maps, revocation. It knows nothing of
+ * how calls get here, nor of device memory beyond what libcuda's hooks tell.
+ *
+ * Lock order: libcuda's lock, then this one: libcuda is never called with this one held.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "abi/gdrdrv.h"
+#include "gdrsim.h"
+#include "node/node.h"
+
+enum { MAX_FD = 4096, MAX_PIECES = 1024, TSC_KHZ = 2000000 };
+
+struct node;
+
+struct region {
+	struct region *next;
+	struct node *node;
+	uint64_t handle, va, size;
+	unsigned long pin; /* libcuda's */
+	bool revoked;
+	uint32_t wish;
+	char *map; /* NULL while not mapped */
+	size_t map_len;
+	unsigned int n_pieces;
+	struct gdrsim_piece pieces[];
+};
+
+/* One open of the node. */
+struct node {
+	struct node_config config;
+	pid_t owner;
+	int fd;	  /* what the program has */
+	int kept; /* the other end of the pipe that fd is, or -1 */
+	uint64_t next_handle;
+	unsigned int n_revoked;
+	struct region *regions;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic(struct node *) nodes[MAX_FD]; /* by descriptor; written under lock */
+static atomic_uint n_pins, n_maps;
+static int hole; /* an empty file: a map of it gives SIGBUS */
+
+static const struct {
+	unsigned long request;
+	const char *name;
+	uint32_t since;
+} calls[] = {
+	{ GDRDRV_IOC_PIN_BUFFER, "PIN_BUFFER", 0 },
+	{ GDRDRV_IOC_UNPIN_BUFFER, "UNPIN_BUFFER", 0 },
+	{ GDRDRV_IOC_GET_CB_FLAG, "GET_CB_FLAG", 0 },
+	{ GDRDRV_IOC_GET_INFO, "GET_INFO", 0 },
+	{ GDRDRV_IOC_GET_INFO_V2, "GET_INFO_V2", GDRDRV_HAS_INFO_V2 },
+	{ GDRDRV_IOC_GET_ATTR, "GET_ATTR", GDRDRV_HAS_ATTR },
+	{ GDRDRV_IOC_PIN_BUFFER_V2, "PIN_BUFFER_V2", GDRDRV_HAS_PIN_V2 },
+	{ GDRDRV_IOC_REQ_MAPPING_TYPE, "REQ_MAPPING_TYPE", GDRDRV_HAS_MAPPING_TYPE },
+	{ GDRDRV_IOC_GET_VERSION, "GET_VERSION", 0 },
+};
+
+static struct {
+	__typeof__(&gdrsim_pin) pin;
+	__typeof__(&gdrsim_unpin) unpin;
+} cuda; /* under lock */
+
+/* libcuda, if the program has loaded the stand-in. */
+static bool find_cuda(void)
+{
+	bool found;
+
+	pthread_mutex_lock(&lock);
+	if (!cuda.unpin) {
+		void *lib = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+		void *pin = lib ? dlsym(lib, "gdrsim_pin") : NULL;
+		void *unpin = lib ? dlsym(lib, "gdrsim_unpin") : NULL;
+
+		memcpy(&cuda.pin, &pin, sizeof(pin));
+		memcpy(&cuda.unpin, &unpin, sizeof(unpin));
+	}
+	found = cuda.unpin;
+	pthread_mutex_unlock(&lock);
+	return found;
+}
+
+/* Before any test counts descriptors. */
+__attribute__((constructor)) static void make_hole(void)
+{
+	hole = (int)syscall(SYS_memfd_create, "gdrdrv-revoked", 1u /* MFD_CLOEXEC */);
+}
+
+static struct node *node_at(int fd)
+{
+	return fd >= 0 && fd < MAX_FD ? atomic_load(&nodes[fd]) : NULL;
+}
+
+/*
+ * A node's descriptor that another process opened and handed over has no entry here. Those without
+ * poll can be told by their name; that suffices to refuse them.
+ */
+static bool is_foreign(int fd)
+{
+	char path[64], name[64];
+	ssize_t len;
+
+	if (fd < 0)
+		return false;
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	len = readlink(path, name, sizeof(name) - 1);
+	if (len < 0)
+		return false;
+	name[len] = '\0';
+	return !strncmp(name, "/memfd:gdrdrv-node", 18);
+}
+
+bool node_is(int fd)
+{
+	struct stat st;
+	int err = errno;
+	bool is;
+
+	if (node_at(fd))
+		return true;
+	/* Cheap for the many descriptors that cannot be one: only an empty file can. */
+	is = fd >= 0 && !fstat(fd, &st) && S_ISREG(st.st_mode) && !st.st_size && is_foreign(fd);
+	errno = err;
+	return is;
+}
+
+bool node_has_poll(int fd)
+{
+	struct node *node = node_at(fd);
+
+	return node && node->kept >= 0;
+}
+
+static int node_descriptor(struct node *node)
+{
+	int ends[2];
+
+	node->kept = -1;
+	if (!node->config.poll)
+		return (int)syscall(SYS_memfd_create, "gdrdrv-node", 1u /* MFD_CLOEXEC */);
+	if (pipe2(ends, O_CLOEXEC | O_NONBLOCK))
+		return -1;
+	node->kept = ends[1];
+	return ends[0];
+}
+
+static int fail(int err)
+{
+	errno = err;
+	return -1;
+}
+
+int node_open(void)
+{
+	int err = node_fault("OPEN");
+	struct node *node;
+	int fd;
+
+	if (!err)
+		err = node_presence();
+	if (err)
+		return fail(err);
+	node = calloc(1, sizeof(*node));
+	if (!node)
+		return fail(ENOMEM);
+	node_config_read(&node->config);
+	node->owner = getpid();
+	node->next_handle = node->config.first_handle;
+	fd = node_descriptor(node);
+	if (fd < 0 || fd >= MAX_FD) {
+		err = fd < 0 ? errno : EMFILE;
+		if (fd >= 0)
+			libc_calls()->close(fd);
+		if (node->kept >= 0)
+			libc_calls()->close(node->kept);
+		free(node);
+		return fail(err);
+	}
+	node->fd = fd;
+	pthread_mutex_lock(&lock);
+	atomic_store(&nodes[fd], node);
+	pthread_mutex_unlock(&lock);
+	return fd;
+}
+
+/* Nothing of the region can be touched any more: SIGBUS. */
+static void zap_locked(struct region *r)
+{
+	if (!r->map)
+		return;
+	if (libc_calls()->mmap(r->map, r->map_len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+			       hole, 0) == MAP_FAILED)
+		abort();
+}
+
+static void revoke_locked(struct region *r)
+{
+	struct node *node = r->node;
+
+	if (r->revoked)
+		return;
+	r->revoked = true;
+	zap_locked(r);
+	if (!node->n_revoked++ && node->kept >= 0 && write(node->kept, "", 1) != 1)
+		abort();
+}
+
+/* Called by libcuda, under its lock. */
+static void on_freed(void *arg)
+{
+	pthread_mutex_lock(&lock);
+	revoke_locked(arg);
+	pthread_mutex_unlock(&lock);
+}
+
+static struct region *find_locked(struct node *node, uint64_t handle)
+{
+	struct region *r = node->regions;
+
+	while (r && r->handle != handle)
+		r = r->next;
+	return r;
+}
+
+static int pin(struct node *node, uint64_t addr, uint64_t size, uint64_t *handle)
+{
+	uint64_t end, va = addr & ~0xffffULL;
+	struct region *r;
+	int n;
+
+	if (!addr || !size)
+		return EINVAL;
+	if (__builtin_add_overflow(addr, size, &end) || end > UINT64_MAX - 0xffff)
+		return EOVERFLOW;
+	if (!find_cuda())
+		return EINVAL;
+	r = calloc(1, sizeof(*r) + MAX_PIECES * sizeof(r->pieces[0]));
+	if (!r)
+		return ENOMEM;
+	r->node = node;
+	r->va = va;
+	r->size = ((end + 0xffff) & ~0xffffULL) - va;
+	n = cuda.pin(va, r->size, node->config.persistent ? NULL : on_freed, r, r->pieces,
+		     MAX_PIECES, &r->pin);
+	if (n < 0) {
+		free(r);
+		return -n;
+	}
+	r->n_pieces = (unsigned int)n;
+	pthread_mutex_lock(&lock);
+	r->handle = node->next_handle;
+	node->next_handle += r->size / (uint64_t)sysconf(_SC_PAGESIZE);
+	r->next = node->regions;
+	node->regions = r;
+	*handle = r->handle;
+	pthread_mutex_unlock(&lock);
+	atomic_fetch_add(&n_pins, 1);
+	return 0;
+}
+
+/* Ends a region that is off the list; what is still mapped can be touched no more. */
+static void region_end(struct region *r)
+{
+	cuda.unpin(r->pin); /* no revocation is under way afterwards */
+	pthread_mutex_lock(&lock);
+	if (r->revoked && !--r->node->n_revoked && r->node->kept >= 0) {
+		char byte;
+
+		if (read(r->node->fd, &byte, 1) != 1)
+			abort();
+	}
+	if (r->map) {
+		zap_locked(r);
+		atomic_fetch_sub(&n_maps, 1);
+	}
+	pthread_mutex_unlock(&lock);
+	atomic_fetch_sub(&n_pins, 1);
+	free(r);
+}
+
+static int unpin(struct node *node, uint64_t handle)
+{
+	struct region **link, *r;
+
+	pthread_mutex_lock(&lock);
+	for (link = &node->regions; (r = *link) && r->handle != handle; link = &r->next)
+		;
+	if (r)
+		*link = r->next;
+	pthread_mutex_unlock(&lock);
+	if (!r)
+		return EINVAL;
+	region_end(r);
+	return 0;
+}
+
+static uint32_t type_of(const struct node *node, const struct region *r)
+{
+	if (!r->map)
+		return 0;
+	return r->wish ? r->wish : node->config.type;
+}
+
+static int request_type(const struct node *node, struct region *r, uint32_t type)
+{
+	if (type > 3)
+		return EINVAL;
+	if (type && type != node->config.type)
+		return GDRDRV_ENOTSUPP;
+	if (r->map)
+		return EAGAIN;
+	r->wish = type;
+	return 0;
+}
+
+/* Calls on a region that exists: under lock. */
+static int region_call_locked(struct node *node, unsigned long request, void *arg)
+{
+	struct region *r = find_locked(node, *(const uint64_t *)arg);
+
+	if (!r)
+		return EINVAL;
+	switch (request) {
+	case GDRDRV_IOC_GET_CB_FLAG:
+		((struct gdrdrv_get_cb_flag *)arg)->flag = r->revoked;
+		return 0;
+	case GDRDRV_IOC_GET_INFO:
+	case GDRDRV_IOC_GET_INFO_V2: {
+		struct gdrdrv_get_info info = {
+			.handle = r->handle,
+			.va = r->va + (uint64_t)node->config.skew,
+			.mapped_size = r->size,
+			.page_size = 1 << 16,
+			.tsc_khz = TSC_KHZ,
+			.tm_cycles = 1000,
+			.mapped = r->map != NULL,
+			.wc_mapping = type_of(node, r) == 1,
+		};
+
+		if (request == GDRDRV_IOC_GET_INFO_V2) {
+			info.mapped = type_of(node, r);
+			info.wc_mapping = 0;
+		}
+		memcpy(arg, &info, sizeof(info));
+		return 0;
+	}
+	case GDRDRV_IOC_REQ_MAPPING_TYPE:
+		return request_type(node, r, ((struct gdrdrv_req_mapping_type *)arg)->mapping_type);
+	default:
+		return ENOTTY;
+	}
+}
+
+static int get_attr(const struct node *node, struct gdrdrv_get_attr *a)
+{
+	switch (a->attr) {
+	case GDRDRV_ATTR_USE_PERSISTENT_MAPPING:
+		a->val = node->config.persistent;
+		return 0;
+	case GDRDRV_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE:
+		a->val = node->config.pcie;
+		return 0;
+	default:
+		return EINVAL;
+	}
+}
+
+static int call(struct node *node, unsigned long request, void *arg)
+{
+	int err;
+
+	switch (request) {
+	case GDRDRV_IOC_GET_VERSION: {
+		struct gdrdrv_get_version v = { node->config.level, node->config.min_api };
+
+		memcpy(arg, &v, sizeof(v));
+		return 0;
+	}
+	case GDRDRV_IOC_PIN_BUFFER: {
+		struct gdrdrv_pin_buffer *p = arg;
+
+		if ((p->p2p_token || p->va_space) && node->config.persistent)
+			return EINVAL;
+		return pin(node, p->addr, p->size, &p->handle);
+	}
+	case GDRDRV_IOC_PIN_BUFFER_V2: {
+		struct gdrdrv_pin_buffer_v2 *p = arg;
+
+		if (p->flags & ~(uint32_t)GDRDRV_PIN_FLAG_FORCE_PCIE ||
+		    (p->flags && !(node->config.pcie && node->config.persistent)))
+			return EINVAL;
+		return pin(node, p->addr, p->size, &p->handle);
+	}
+	case GDRDRV_IOC_UNPIN_BUFFER:
+		return unpin(node, ((struct gdrdrv_unpin_buffer *)arg)->handle);
+	case GDRDRV_IOC_GET_ATTR:
+		return get_attr(node, arg);
+	default:
+		pthread_mutex_lock(&lock);
+		err = region_call_locked(node, request, arg);
+		pthread_mutex_unlock(&lock);
+		return err;
+	}
+}
+
+int node_ioctl(int fd, unsigned long request, void *arg)
+{
+	struct node *node = node_at(fd);
+	int err;
+
+	/* The number is 32 bits for the kernel. */
+	request &= 0xffffffff;
+	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+		if (calls[i].request != request)
+			continue;
+		if (!node || node->owner != getpid())
+			return fail(EACCES);
+		if (calls[i].since > node->config.level)
+			break;
+		err = node_fault(calls[i].name);
+		if (!err)
+			err = call(node, request, arg);
+		return err ? fail(err) : 0;
+	}
+	return fail(node && node->owner != getpid() ? EACCES : ENOTTY);
+}
+
+/* Over a reservation: each piece at its place. */
+static bool map_pieces(const struct region *r, char *at, size_t len, int prot, size_t off)
+{
+	for (unsigned int i = 0; i < r->n_pieces && len; i++) {
+		const struct gdrsim_piece *piece = &r->pieces[i];
+		size_t n;
+
+		if (off >= piece->size) {
+			off -= piece->size;
+			continue;
+		}
+		n = piece->size - off < len ? piece->size - off : len;
+		if (libc_calls()->mmap(at, n, prot, MAP_SHARED | MAP_FIXED, piece->fd,
+				       (off_t)(piece->offset + off)) == MAP_FAILED)
+			return false;
+		at += n;
+		len -= n;
+		off = 0;
+	}
+	return true;
+}
+
+static int map_locked(struct node *node, void *addr, size_t len, int prot, int flags,
+		      uint64_t handle, int fault, void **out)
+{
+	struct region *r = find_locked(node, handle);
+	char *at;
+
+	if (!r || r->revoked || r->map || !len || len > r->size)
+		return EINVAL;
+	at = libc_calls()->mmap(addr, len, PROT_NONE,
+				MAP_PRIVATE | MAP_ANONYMOUS | (flags & MAP_FIXED), -1, 0);
+	if (at == MAP_FAILED)
+		return errno;
+	if (!map_pieces(r, at, len, prot, 0)) {
+		libc_calls()->munmap(at, len);
+		return ENOMEM;
+	}
+	r->map = at;
+	r->map_len = len;
+	atomic_fetch_add(&n_maps, 1);
+	if (fault == NODE_REVOKE)
+		revoke_locked(r);
+	*out = at;
+	return 0;
+}
+
+void *node_mmap(int fd, void *addr, size_t len, int prot, int flags, uint64_t off)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	struct node *node = node_at(fd);
+	void *map = MAP_FAILED;
+	int err;
+
+	if (!node || node->owner != getpid()) {
+		errno = EACCES;
+		return MAP_FAILED;
+	}
+	err = node_fault("MMAP");
+	if (err <= 0 && ((flags & MAP_TYPE) == MAP_PRIVATE || (prot & PROT_EXEC)))
+		err = EINVAL;
+	if (err <= 0) {
+		pthread_mutex_lock(&lock);
+		err = map_locked(node, addr, (len + page - 1) & ~(page - 1), prot, flags,
+				 off / page, err, &map);
+		pthread_mutex_unlock(&lock);
+	}
+	if (err) {
+		errno = err;
+		return MAP_FAILED;
+	}
+	return map;
+}
+
+/* A map of a region goes as a whole: the library never unmaps a part. */
+void node_unmapped(void *addr, size_t len)
+{
+	(void)len;
+	if (!atomic_load(&n_maps))
+		return;
+	pthread_mutex_lock(&lock);
+	for (int fd = 0; fd < MAX_FD; fd++) {
+		struct node *node = node_at(fd);
+
+		for (struct region *r = node ? node->regions : NULL; r; r = r->next) {
+			if (r->map != addr)
+				continue;
+			r->map = NULL;
+			atomic_fetch_sub(&n_maps, 1);
+		}
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+int node_close(int fd)
+{
+	struct node *node;
+	struct region *r;
+
+	pthread_mutex_lock(&lock);
+	node = node_at(fd);
+	if (node)
+		atomic_store(&nodes[fd], NULL);
+	pthread_mutex_unlock(&lock);
+	/* In a child the regions are the parent's: its own copy of them is just forgotten. */
+	if (node && node->owner == getpid()) {
+		while ((r = node->regions)) {
+			node->regions = r->next;
+			region_end(r);
+		}
+	}
+	if (node && node->kept >= 0)
+		libc_calls()->close(node->kept);
+	free(node);
+	return libc_calls()->close(fd);
+}
+
+unsigned int gdrsim_node_pins(void)
+{
+	return atomic_load(&n_pins);
+}
+
+unsigned int gdrsim_node_maps(void)
+{
+	return atomic_load(&n_maps);
+}

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: MIT
+/* Error texts, log levels and functions, and the environment that decides on them. */
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <unistd.h>
+
+#include "common/unit.h"
+#include "env.h"
+#include "error.h"
+#include "gdrapi.h"
+#include "log.h"
+
+static char caught[4096];
+
+/* What fn() writes to stderr. */
+static const char *stderr_of(void (*fn)(void))
+{
+	FILE *f = tmpfile();
+	int saved = dup(2);
+	size_t n;
+
+	ck_assert_ptr_nonnull(f);
+	fflush(stderr);
+	dup2(fileno(f), 2);
+	fn();
+	fflush(stderr);
+	dup2(saved, 2);
+	close(saved);
+	rewind(f);
+	n = fread(caught, 1, sizeof(caught) - 1, f);
+	caught[n] = '\0';
+	fclose(f);
+	return caught;
+}
+
+static void one_of_each(void)
+{
+	gdri_log_init();
+	gdri_log(GDR_LOG_DEBUG, "d%d", 1);
+	gdri_log(GDR_LOG_INFO, "i%d", 2);
+	gdri_log(GDR_LOG_WARN, "w%d", 3);
+	gdri_log(GDR_LOG_ERROR, "e%d", 4);
+}
+
+static void silent_by_default(void)
+{
+	ck_assert_str_eq(stderr_of(one_of_each), "");
+}
+
+static void warnings_when_enabled(void)
+{
+	ck_assert_str_eq(stderr_of(one_of_each), "GDRCOPY WARN: w3\nGDRCOPY ERR: e4\n");
+}
+
+static void everything_at_level_1(void)
+{
+	ck_assert_str_eq(stderr_of(one_of_each),
+			 "GDRCOPY DBG: d1\nGDRCOPY INFO: i2\nGDRCOPY WARN: w3\nGDRCOPY ERR: e4\n");
+}
+
+static void errors_at_level_4(void)
+{
+	ck_assert_str_eq(stderr_of(one_of_each), "GDRCOPY ERR: e4\n");
+}
+
+static char heard[2048];
+static int hearings;
+
+static void hear(void *arg, gdr_log_level_t level, const char *message)
+{
+	hearings++;
+	snprintf(heard + strlen(heard), sizeof(heard) - strlen(heard), "%s%d:%s;",
+		 (const char *)arg, (int)level, message);
+}
+
+static void to_a_function(void)
+{
+	gdr_set_log_fn(hear, "x");
+	one_of_each();
+	gdr_set_log_fn(NULL, NULL);
+	one_of_each();
+}
+
+static void function_hears_all(void)
+{
+	ck_assert_str_eq(stderr_of(to_a_function), "");
+	ck_assert_str_eq(heard, "x1:d1;x2:i2;x3:w3;x4:e4;");
+	ck_assert_int_eq(hearings, 4);
+}
+
+/* After the function is taken away, the environment's choice is in force again. */
+static void default_comes_back(void)
+{
+	ck_assert_str_eq(stderr_of(to_a_function), "GDRCOPY ERR: e4\n");
+}
+
+static void long_message(void)
+{
+	char text[3000];
+
+	memset(text, 'a', sizeof(text) - 1);
+	text[sizeof(text) - 1] = '\0';
+	gdr_set_log_fn(hear, "");
+	gdri_log(GDR_LOG_ERROR, "%s", text);
+	ck_assert_uint_gt(strlen(heard), 1000);
+	ck_assert_uint_lt(strlen(heard), 1400);
+}
+
+/*
+ * Threads log while another changes the function. A function must never run after gdr_set_log_fn()
+ * has returned for the next one, and with nobody listening nothing reaches stderr.
+ */
+struct listener {
+	atomic_bool live;
+};
+static atomic_ulong late, heard_by_thread;
+static atomic_bool stop;
+
+static void listen_live(void *arg, gdr_log_level_t level, const char *message)
+{
+	struct listener *l = arg;
+
+	(void)level;
+	(void)message;
+	atomic_fetch_add(&heard_by_thread, 1);
+	if (!atomic_load(&l->live))
+		atomic_fetch_add(&late, 1);
+}
+
+static void *logger(void *arg)
+{
+	(void)arg;
+	while (!atomic_load(&stop))
+		gdri_log(GDR_LOG_DEBUG, "x");
+	return NULL;
+}
+
+static void change_while_logging(void)
+{
+	static struct listener listeners[2];
+	int rounds = unit_quick() ? 300 : 5000;
+	pthread_t t[3];
+
+	for (int i = 0; i < 3; i++)
+		ck_assert_int_eq(pthread_create(&t[i], NULL, logger, NULL), 0);
+	for (int i = 0; i < rounds; i++) {
+		struct listener *l = &listeners[i % 2];
+
+		atomic_store(&l->live, true);
+		gdr_set_log_fn(listen_live, l);
+		atomic_store(&listeners[1 - i % 2].live, false);
+		if (i % 3)
+			continue;
+		sched_yield();
+		gdr_set_log_fn(NULL, NULL);
+		atomic_store(&l->live, false);
+	}
+	while (!atomic_load(&heard_by_thread)) {
+		atomic_store(&listeners[0].live, true);
+		gdr_set_log_fn(listen_live, &listeners[0]);
+	}
+	gdr_set_log_fn(NULL, NULL);
+	atomic_store(&stop, true);
+	for (int i = 0; i < 3; i++)
+		pthread_join(t[i], NULL);
+}
+
+static void changing_functions(void)
+{
+	stderr_of(change_while_logging);
+	ck_assert_uint_eq(strlen(caught), 0);
+	ck_assert_uint_gt(atomic_load(&heard_by_thread), 0);
+	ck_assert_uint_eq(atomic_load(&late), 0);
+}
+
+static void after_fork_unlocks(void)
+{
+	gdr_set_log_fn(hear, "");
+	gdri_log_after_fork();
+	gdri_log(GDR_LOG_INFO, "still");
+	ck_assert_str_eq(heard, "2:still;");
+}
+
+static void error_text(void)
+{
+	ck_assert_str_eq(gdr_last_error(), "");
+	ck_assert_int_eq(gdri_fail(ENODEV, "because %d", 7), -ENODEV);
+	ck_assert_str_eq(gdr_last_error(), "because 7");
+	/* The former text may be an argument of the next. */
+	ck_assert_int_eq(gdri_fail(EIO, "outer: %s", gdri_error_text()), -EIO);
+	ck_assert_str_eq(gdr_last_error(), "outer: because 7");
+	gdri_error_clear();
+	ck_assert_str_eq(gdr_last_error(), "");
+}
+
+static void error_is_logged(void)
+{
+	gdr_set_log_fn(hear, "");
+	(void)!gdri_fail(EIO, "why");
+	ck_assert_str_eq(heard, "1:errno 5: why;");
+}
+
+static void *other_thread(void *arg)
+{
+	(void)arg;
+	if (strcmp(gdr_last_error(), ""))
+		return "a new thread has another's text";
+	(void)!gdri_fail(EIO, "theirs");
+	return NULL;
+}
+
+static void error_per_thread(void)
+{
+	void *wrong = NULL;
+	pthread_t t;
+
+	(void)!gdri_fail(EIO, "mine");
+	ck_assert_int_eq(pthread_create(&t, NULL, other_thread, NULL), 0);
+	pthread_join(t, &wrong);
+	ck_assert_ptr_null(wrong);
+	ck_assert_str_eq(gdr_last_error(), "mine");
+}
+
+static void bounded_texts(void)
+{
+	struct gdri_text text = { .len = 0 };
+	char piece[301];
+
+	memset(piece, 'b', 300);
+	piece[300] = '\0';
+	for (int i = 0; i < 10; i++)
+		gdri_text_add(&text, "%s", piece);
+	ck_assert_uint_eq(text.len, sizeof(text.s) - 1);
+	ck_assert_uint_eq(strlen(text.s), sizeof(text.s) - 1);
+	for (int i = 0; i < 10; i++)
+		(void)!gdri_fail(EIO, "%s%s", gdri_error_text(), piece);
+	ck_assert_uint_eq(strlen(gdr_last_error()), 1023);
+}
+
+static void true_values(void)
+{
+	unsetenv("GDRCOPY_X");
+	ck_assert(!gdri_env_true("GDRCOPY_X"));
+	setenv("GDRCOPY_X", "", 1);
+	ck_assert(!gdri_env_true("GDRCOPY_X"));
+	setenv("GDRCOPY_X", "0", 1);
+	ck_assert(!gdri_env_true("GDRCOPY_X"));
+	setenv("GDRCOPY_X", "1", 1);
+	ck_assert(gdri_env_true("GDRCOPY_X"));
+	setenv("GDRCOPY_X", "yes", 1);
+	ck_assert(gdri_env_true("GDRCOPY_X"));
+	ck_assert_str_eq(gdri_env("GDRCOPY_X"), "yes");
+}
+
+static const struct unit_test tests[] = {
+	{ "silent by default", silent_by_default, "" },
+	{ "a level alone enables nothing", silent_by_default, "GDRCOPY_LOG_LEVEL=1" },
+	{ "warnings when enabled", warnings_when_enabled, "GDRCOPY_ENABLE_LOGGING=1" },
+	{ "level 1", everything_at_level_1, "GDRCOPY_ENABLE_LOGGING=1 GDRCOPY_LOG_LEVEL=1" },
+	{ "level 4", errors_at_level_4, "GDRCOPY_ENABLE_LOGGING=1 GDRCOPY_LOG_LEVEL=4" },
+	{ "level 0 is none", warnings_when_enabled, "GDRCOPY_ENABLE_LOGGING=1 GDRCOPY_LOG_LEVEL=0" },
+	{ "level 5 is none", warnings_when_enabled, "GDRCOPY_ENABLE_LOGGING=1 GDRCOPY_LOG_LEVEL=5" },
+	{ "level 12 is none", warnings_when_enabled,
+	  "GDRCOPY_ENABLE_LOGGING=1 GDRCOPY_LOG_LEVEL=12" },
+	{ "level -1 is none", warnings_when_enabled,
+	  "GDRCOPY_ENABLE_LOGGING=1 GDRCOPY_LOG_LEVEL=-1" },
+	{ "a function hears every level", function_hears_all, "" },
+	{ "the default comes back", default_comes_back,
+	  "GDRCOPY_ENABLE_LOGGING=1 GDRCOPY_LOG_LEVEL=4" },
+	{ "a long message is cut", long_message, "" },
+	{ "the function changes while others log", changing_functions, "" },
+	{ "after a fork", after_fork_unlocks, "" },
+	{ "the error's text", error_text, "" },
+	{ "an error is logged at debug level", error_is_logged, "" },
+	{ "the text is the thread's own", error_per_thread, NULL },
+	{ "texts are bounded", bounded_texts, NULL },
+	{ "values that are true", true_values, NULL },
+};
+
+int main(int argc, char **argv)
+{
+	(void)argc;
+	return unit_main(argv, "error, log, env", tests, COUNT(tests));
+}

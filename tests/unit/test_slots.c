@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: MIT
+/* Tables by index and generation: names that go stale, reuse, growth, finding while others free. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/unit.h"
+#include "common/wrap.h"
+#include "slots.h"
+
+struct object {
+	struct gdri_slot slot;
+	int inits;
+	_Atomic uint64_t name;
+};
+
+static void init_object(struct gdri_slot *slot)
+{
+	((struct object *)slot)->inits++;
+}
+
+static struct gdri_slots table = GDRI_SLOTS_INIT(struct object, init_object);
+
+static void names_and_generations(void)
+{
+	struct gdri_slot *a = gdri_slots_new(&table), *b = gdri_slots_new(&table), *again;
+	uint64_t name, next;
+
+	ck_assert_ptr_nonnull(a);
+	ck_assert_ptr_ne(a, b);
+	ck_assert_uint_eq((uintptr_t)a % 64, 0);
+	ck_assert_int_eq(((struct object *)a)->inits, 1);
+	name = gdri_slot_publish(a);
+	ck_assert_uint_ne(name, 0);
+	ck_assert_uint_ne((uint32_t)name, 0);
+	ck_assert_ptr_eq(gdri_slots_find(&table, name), a);
+	ck_assert_ptr_null(gdri_slots_find(&table, gdri_slot_publish(b) ^ 1ULL << 32));
+	gdri_slot_retire(a);
+	ck_assert_ptr_null(gdri_slots_find(&table, name));
+	gdri_slots_free(&table, a);
+	ck_assert_ptr_null(gdri_slots_find(&table, name));
+
+	/* The index is used again, the name is not. */
+	again = gdri_slots_new(&table);
+	ck_assert_ptr_eq(again, a);
+	next = gdri_slot_publish(again);
+	ck_assert_uint_eq((uint32_t)next, (uint32_t)name);
+	ck_assert_uint_ne(next, name);
+	ck_assert_ptr_null(gdri_slots_find(&table, name));
+	ck_assert_ptr_eq(gdri_slots_find(&table, next), again);
+	ck_assert_int_eq(((struct object *)again)->inits, 1);
+}
+
+static void invented_names(void)
+{
+	struct gdri_slot *a = gdri_slots_new(&table);
+	uint64_t name = gdri_slot_publish(a);
+	unsigned long long state = 7;
+	uint64_t wrong[] = { 0, 1, ~0ULL, name & 0xffffffff, name & ~0xffffffffULL, name + (1ULL << 32),
+			     name + (2ULL << 32), name ^ 1ULL << 63, name + GDRI_SLOTS_PER_CHUNK,
+			     (name & ~0xffffffffULL) | GDRI_SLOTS_PER_CHUNK * GDRI_SLOTS_CHUNKS,
+			     (name & ~0xffffffffULL) | 0xffffffff };
+
+	for (size_t i = 0; i < COUNT(wrong); i++)
+		ck_assert_ptr_null(gdri_slots_find(&table, wrong[i]));
+	for (int i = 0; i < 100000; i++) {
+		uint64_t w = unit_random(&state);
+
+		if (w != name)
+			ck_assert_ptr_null(gdri_slots_find(&table, w));
+	}
+	ck_assert_ptr_eq(gdri_slots_find(&table, name), a);
+}
+
+/* Several chunks: every object its own, found by its own name only; none lost on the way back. */
+static void many(void)
+{
+	enum { N = 5 * GDRI_SLOTS_PER_CHUNK + 3 };
+	struct gdri_slot *slot[N];
+	uint64_t name[N];
+	uint32_t count;
+
+	for (int i = 0; i < N; i++) {
+		slot[i] = gdri_slots_new(&table);
+		ck_assert_ptr_nonnull(slot[i]);
+		name[i] = gdri_slot_publish(slot[i]);
+	}
+	for (int i = 0; i < N; i++)
+		ck_assert_ptr_eq(gdri_slots_find(&table, name[i]), slot[i]);
+	count = table.count;
+	for (int i = 0; i < N; i++) {
+		gdri_slot_retire(slot[i]);
+		gdri_slots_free(&table, slot[i]);
+	}
+	for (int i = 0; i < N; i++)
+		ck_assert_ptr_null(gdri_slots_find(&table, name[i]));
+	for (int i = 0; i < N; i++)
+		ck_assert_ptr_nonnull(gdri_slots_new(&table));
+	ck_assert_uint_eq(table.count, count);
+}
+
+static void no_memory(void)
+{
+	static struct gdri_slots small = GDRI_SLOTS_INIT(struct object, init_object);
+
+	wrap_reset();
+	wrap_fail("aligned_alloc", 1, 12);
+	ck_assert_ptr_null(gdri_slots_new(&small));
+	ck_assert_uint_eq(small.count, 0);
+	ck_assert_ptr_nonnull(gdri_slots_new(&small));
+}
+
+static void full_table(void)
+{
+	static struct gdri_slots full = GDRI_SLOTS_INIT(struct object, init_object);
+
+	full.count = GDRI_SLOTS_PER_CHUNK * GDRI_SLOTS_CHUNKS;
+	ck_assert_ptr_null(gdri_slots_new(&full));
+}
+
+/* Objects taken at the fork stay taken, all are made anew for the child's single thread. */
+static void after_fork(void)
+{
+	static struct gdri_slots forked = GDRI_SLOTS_INIT(struct object, init_object);
+	struct gdri_slot *a = gdri_slots_new(&forked);
+	uint64_t name = gdri_slot_publish(a);
+
+	pthread_mutex_lock(&forked.lock); /* as another thread of the parent may have held it */
+	gdri_slots_after_fork(&forked);
+	ck_assert_int_eq(((struct object *)a)->inits, 2);
+	ck_assert_ptr_eq(gdri_slots_find(&forked, name), a);
+	ck_assert_ptr_ne(gdri_slots_new(&forked), a);
+}
+
+/* Finders run while others publish, retire and free: what is found has had that name. */
+static _Atomic uint64_t shown;
+static atomic_bool stop;
+static atomic_ulong found, wrong_found;
+
+static void *finder(void *arg)
+{
+	(void)arg;
+	while (!atomic_load(&stop)) {
+		uint64_t name = atomic_load(&shown);
+		struct object *o = (struct object *)gdri_slots_find(&table, name);
+
+		if (!o)
+			continue;
+		atomic_fetch_add(&found, 1);
+		/* The name can only have moved on since. */
+		if (atomic_load(&o->name) < name)
+			atomic_fetch_add(&wrong_found, 1);
+	}
+	return NULL;
+}
+
+static void *maker(void *arg)
+{
+	long rounds = unit_quick() ? 5000 : 50000;
+
+	(void)arg;
+	for (long i = 0; i < rounds; i++) {
+		struct object *o = (struct object *)gdri_slots_new(&table);
+		uint64_t name = (uint64_t)(atomic_load(&o->slot.generation) + 1) << 32 |
+				(o->slot.index + 1);
+
+		atomic_store(&o->name, name);
+		if (gdri_slot_publish(&o->slot) != name)
+			atomic_fetch_add(&wrong_found, 1);
+		atomic_store(&shown, name);
+		gdri_slot_retire(&o->slot);
+		gdri_slots_free(&table, &o->slot);
+	}
+	return NULL;
+}
+
+static void find_while_freed(void)
+{
+	pthread_t t[4];
+
+	for (int i = 0; i < 4; i++)
+		ck_assert_int_eq(pthread_create(&t[i], NULL, i < 2 ? finder : maker, NULL), 0);
+	pthread_join(t[2], NULL);
+	pthread_join(t[3], NULL);
+	atomic_store(&stop, true);
+	pthread_join(t[0], NULL);
+	pthread_join(t[1], NULL);
+	ck_assert_uint_eq(atomic_load(&wrong_found), 0);
+	ck_assert_ptr_null(gdri_slots_find(&table, atomic_load(&shown)));
+}
+
+static const struct unit_test tests[] = {
+	{ "names and generations", names_and_generations, NULL },
+	{ "invented names find nothing", invented_names, NULL },
+	{ "many objects", many, NULL },
+	{ "no memory for a chunk", no_memory, NULL },
+	{ "a full table", full_table, NULL },
+	{ "after a fork", after_fork, NULL },
+	{ "finding while others free", find_while_freed, NULL },
+};
+
+int main(int argc, char **argv)
+{
+	(void)argc;
+	return unit_main(argv, "slots", tests, COUNT(tests));
+}
