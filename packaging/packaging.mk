@@ -104,4 +104,19 @@ check-packages:
 check-packages-static: all
 	@tests/packages/static.sh '$(O)'
 
+# ---- what is stored and must follow the code --------------------------------------------------------
+
+.PHONY: refresh-pages refresh-abi
+# The tools' manual pages, from their --help.
+refresh-pages: all
+	@for t in $(notdir $(PERF_TOOLS)); do \
+		extra=packaging/man/extra/$$t; \
+		packaging/man/from-help.py $(O)/$$t $$([ -e $$extra ] && echo $$extra) \
+			>packaging/man/$$t.1 || exit 1; done
+
+# The dump that abidiff compares with, and the Debian symbols file: after an addition, never to hide
+# a change of something published.
+refresh-abi: lib
+	@tests/packages/abi.sh refresh '$(O)' '$(VERSION)'
+
 endif
