@@ -27,7 +27,7 @@ fi
 
 now=$(mktemp)
 trap 'rm -f "$now"' EXIT
-abidw --headers-dir include --no-comp-dir-path --no-corpus-path --no-show-locs --out-file "$now" "$lib"
+abidw --headers-dir include --drop-private-types --exported-interfaces-only --no-comp-dir-path --no-corpus-path --no-show-locs --out-file "$now" "$lib"
 
 # Exit status of abidiff: 1 and 2 its own errors, 4 a change, 8 one that breaks programs.
 compare() {
