@@ -7,7 +7,7 @@
 set -eu
 cd "$(dirname "$0")/../.."
 
-stored=tests/packages/libgdrapi.abi
+stored=${ABI_STORED:-tests/packages/libgdrapi.abi}
 symbols=packaging/debian/libgdrapi2.symbols
 lib=$2/libgdrapi.so.2.6
 
