@@ -21,6 +21,9 @@ mkdir -p "$out"
 out=$(cd "$out" && pwd)
 work=$(mktemp -d "${TMPDIR:-/var/tmp}/barcopy-rpm.XXXXXX")
 trap 'rm -rf "$work"' EXIT
+# The package's build is a make of its own: it takes neither options nor variables of this one.
+unset MAKEFLAGS MFLAGS MAKEOVERRIDES MAKELEVEL V CC AR CFLAGS CPPFLAGS LDFLAGS SANITIZE CROSS_COMPILE
+unset O
 mkdir "$work/SOURCES"
 cp "$tarball" "$work/SOURCES/"
 

@@ -1,12 +1,13 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: MIT
 # The part of run.sh that installs: in a Debian root of its own. Sourced; uses its variables.
+: "${here:?}" "${out:?}" "${tmp:?}" "${root:?}" "${version:?}" "${level:?}" "${arch:?}"
 
 suite=$(. /etc/os-release && echo "${VERSION_CODENAME:-stable}")
 wanted=dkms,linux-headers-$arch,gcc,libc6-dev,make,cmake,pkgconf,kmod,bash-completion
 
 make_root() {
-	local tar=$out/packages/root.tar key
+	local tar=$out/packages/root.tar new=$out/packages/root.new.tar key
 	# The cache is as good as what it was made from.
 	key="$suite $arch $wanted"
 	if [ ! -e "$tar" ] || [ "$(cat "$tar.key" 2>/dev/null)" != "$key" ] ||
@@ -21,8 +22,8 @@ make_root() {
 			[ -s "$f" ] && hooks+=("--aptopt=$f")
 		done
 		mmdebstrap --quiet --variant=minbase --include="$wanted" "${hooks[@]}" \
-			"$suite" "$tar.new" "${sources[@]}" || return
-		mv "$tar.new" "$tar"
+			"$suite" "$new" "${sources[@]}" || return
+		mv "$new" "$tar"
 		echo "$key" >"$tar.key"
 	fi
 	mkdir "$root"

@@ -139,7 +139,7 @@ contents_rpm() {
 	return $rc
 }
 rpm_relations() {
-	local q rc=0
+	local rc=0
 	q() { rpm -qp --"$1" "$out/rpm/$2-$version"-*.rpm; }
 	q provides libgdrapi2 | grep -q "^libgdrapi = $level$" || { echo "libgdrapi2: Provides"; rc=1; }
 	q provides libgdrapi2 | grep -q '^libgdrapi.so.2()(64bit)' || { echo "libgdrapi2: soname"; rc=1; }
@@ -170,9 +170,10 @@ rpm_scripts() {
 rpm_install() {
 	local db="$tmp/rpmroot"
 	mkdir -p "$db"
-	local opts=(--root "$db" --dbpath /var/lib/rpm --nodeps --noscripts --notriggers --ignoreos)
+	local opts=(--root "$db" --dbpath /var/lib/rpm)
 	rpm "${opts[@]}" --initdb || return
-	rpm "${opts[@]}" -i "$out/rpm"/{libgdrapi2,libgdrapi-devel,barcopy-tools}-"$version"-*.x86_64.rpm \
+	opts+=(--nodeps --noscripts --notriggers)
+	rpm "${opts[@]}" --ignoreos -i "$out/rpm"/{libgdrapi2,libgdrapi-devel,barcopy-tools}-"$version"-*.x86_64.rpm \
 		"$out/rpm/barcopy-dkms-$version"-*.rpm || return
 	[ -e "$db/usr/lib64/libgdrapi.so.$level" ] || { echo "no library"; return 1; }
 	LD_LIBRARY_PATH=$db/usr/lib64 "$db/usr/bin/gdrcopy_copybw" --version || return
