@@ -19,8 +19,18 @@ export SOURCE_DATE_EPOCH
 out=${RPM_OUT:-$O/rpm}
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
-work=$(mktemp -d "${TMPDIR:-/var/tmp}/barcopy-rpm.XXXXXX")
+# The source package's header holds the paths of its build, and the binary packages hold a sum of that
+# header: the place is the same each time, one build at a time, nobody else's.
+work=/var/tmp/barcopy-rpm-$(id -u)
+mkdir -p -m 700 "$work"
+if [ ! -d "$work" ] || [ -L "$work" ] || [ ! -O "$work" ]; then
+	echo "rpm: $work is not ours" >&2
+	exit 1
+fi
+exec 9>"$work/lock"
+flock 9
 trap 'rm -rf "$work"' EXIT
+rm -rf "$work"/[A-Z]*
 # The package's build is a make of its own: it takes neither options nor variables of this one.
 unset MAKEFLAGS MFLAGS MAKEOVERRIDES MAKELEVEL V CC AR CFLAGS CPPFLAGS LDFLAGS SANITIZE CROSS_COMPILE
 unset O
