@@ -40,11 +40,11 @@ kind=
 [ "$arch" = "$build" ] || kind="$kind -d"
 # Nothing of this is signed here; who publishes signs.
 # shellcheck disable=SC2086
-dpkg-buildpackage -us -uc $kind >"$out/build-$arch.log" 2>&1 || {
+dpkg-buildpackage -us -uc -jauto $kind >"$out/build-$arch.log" 2>&1 || {
 	tail -n 30 "$out/build-$arch.log" >&2
 	echo "deb: failed; the whole log: $out/build-$arch.log" >&2
 	exit 1
 }
 cd "$work"
 find . -maxdepth 1 -type f -exec mv {} "$out/" \;
-ls "$out"/*_"$arch".deb "$out"/*_all.deb 2>/dev/null
+find "$out" -maxdepth 1 \( -name "*_$arch.deb" -o -name '*_all.deb' \) | sort

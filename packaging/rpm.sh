@@ -22,7 +22,7 @@ out=$(cd "$out" && pwd)
 # The source package's header holds the paths of its build, and the binary packages hold a sum of that
 # header: the place is the same each time, one build at a time, nobody else's.
 work=/var/tmp/barcopy-rpm-$(id -u)
-mkdir -p -m 700 "$work"
+(umask 077 && mkdir -p "$work")
 if [ ! -d "$work" ] || [ -L "$work" ] || [ ! -O "$work" ]; then
 	echo "rpm: $work is not ours" >&2
 	exit 1

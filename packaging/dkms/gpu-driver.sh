@@ -110,7 +110,7 @@ refresh() {
 		gpu=$(module_info "$kernel" filename)
 		[ -n "$gpu" ] || continue
 		ours=$(modinfo -k "$kernel" -F filename gdrdrv 2>/dev/null)
-		[ -n "$ours" ] && [ ! "$gpu" -nt "$ours" ] && continue
+		[ -n "$ours" ] && [ -z "$(find "$gpu" -newer "$ours")" ] && continue
 		say "building for kernel $kernel and GPU driver $(module_info "$kernel" version)"
 		dkms remove "gdrdrv/$release" -k "$kernel" >/dev/null 2>&1
 		dkms install "gdrdrv/$release" -k "$kernel" --force >/dev/null || rc=1

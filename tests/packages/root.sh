@@ -151,6 +151,8 @@ standin_driver() { # VERSION
 	rm -rf "$root/tmp/nv"
 	printf 'Package: nvidia-standin\nVersion: %s\nArchitecture: all\nMaintainer: test\nDescription: stand-in\n' \
 		"$1" >"$d/DEBIAN/control"
+	printf '#!/bin/sh\ndepmod %s\n' "$K" >"$d/DEBIAN/postinst"
+	chmod 755 "$d/DEBIAN/postinst"
 	dpkg-deb -b "$d" "$root/tmp/nvidia-$1.deb"
 }
 module_of() { sh_root "modinfo -k $K -F $1 gdrdrv"; }
@@ -218,6 +220,16 @@ mismatch_in_dpkg() {
 	cat "$tmp/text"
 	[ $rc = 0 ] && grep -q 'will run after the restart' "$tmp/text" && module_of filename
 }
+# Nor where nothing fits: then the module waits.
+nothing_fits() {
+	fake_running 570.9.9
+	sh_root "mv /lib/modules/$K/updates/nvidia.ko /tmp && depmod $K && dpkg -i /debs/barcopy-dkms_*.deb; rc=\$?
+		mv /tmp/nvidia.ko /lib/modules/$K/updates/ && depmod $K && exit \$rc" >"$tmp/text" 2>&1
+	local rc=$?
+	fake_running ""
+	cat "$tmp/text"
+	[ $rc = 0 ] && grep -q 'no nv-p2p.h of 570.9.9' "$tmp/text"
+}
 matching() {
 	fake_running 580.2.2
 	sh_root "/usr/src/gdrdrv-$version/gpu-driver.sh show $K" >"$tmp/text" 2>&1
@@ -234,6 +246,7 @@ if [ -n "$(find tests/kernel/include -name nv-p2p.h 2>/dev/null)" ]; then
 	t "the running GPU driver's nv-p2p.h is taken" matching
 	t "another GPU driver runs: refused, with what to do" mismatch
 	t "another GPU driver runs: DKMS shows the refusal" mismatch_in_dkms
+	t "no GPU driver's source fits: a package upgrade leaves the module for later" nothing_fits
 	t "another GPU driver runs: a package upgrade builds for the next start" mismatch_in_dpkg
 else
 	skip "the module by DKMS" "no stand-in of the GPU driver's headers here (tests/kernel/include)"
