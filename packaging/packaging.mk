@@ -85,13 +85,17 @@ uninstall-parts:
 PACK_MAKE = $(MAKE) -f Makefile -f packaging/packaging.mk
 PACK_ENV = VERSION='$(VERSION)' O='$(O)'
 
-.PHONY: dist deb rpm check-packages check-packages-static
+.PHONY: dist deb deb-module rpm check-packages check-packages-static
 dist:
 	@$(PACK_ENV) packaging/dist.sh
 
 # Source and binary packages of this machine's architecture; DEB_ARCH=arm64 cross-builds.
 deb:
 	@$(PACK_ENV) DEB_ARCH='$(DEB_ARCH)' DEB_VERSION='$(DEB_VERSION)' packaging/deb.sh
+
+# The module for given kernels and one GPU driver, without DKMS: KDIR= NVIDIA_SRC= FLAVOR= SIGN=
+deb-module:
+	@$(PACK_ENV) KDIR='$(KDIR)' NVIDIA_SRC='$(NVIDIA_SRC)' FLAVOR='$(FLAVOR)' SIGN='$(SIGN)' packaging/module.sh
 
 rpm:
 	@$(PACK_ENV) packaging/rpm.sh
