@@ -28,13 +28,15 @@ cp packaging/debian/copyright "$pkg/usr/share/doc/barcopy-module/"
 
 kernels=
 for k in $KDIR; do
-	name=$(make -s -C "$k" kernelrelease)
-	make -s -C gdrdrv O="$work/$name" KDIR="$k" NVIDIA_SRC="$NVIDIA_SRC" FLAVOR="${FLAVOR:-}"
-	strip -g "$work/$name/gdrdrv.ko"
+	rm -rf "$work/build"
+	make -s -C gdrdrv O="$work/build" KDIR="$k" NVIDIA_SRC="$NVIDIA_SRC" FLAVOR="${FLAVOR:-}"
+	ko=$work/build/gdrdrv.ko
+	strip -g "$ko"
 	# shellcheck disable=SC2086
-	[ -z "${SIGN:-}" ] || $SIGN "$work/$name/gdrdrv.ko"
+	[ -z "${SIGN:-}" ] || $SIGN "$ko"
+	name=$(modinfo -F vermagic "$ko" | cut -d' ' -f1)
 	mkdir -p "$pkg/lib/modules/$name/updates"
-	install -m 644 "$work/$name/gdrdrv.ko" "$pkg/lib/modules/$name/updates/"
+	install -m 644 "$ko" "$pkg/lib/modules/$name/updates/"
 	kernels="$kernels $name"
 done
 

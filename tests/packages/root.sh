@@ -55,7 +55,7 @@ if [ ! -e "$root/etc/debian_version" ]; then
 	return 0
 fi
 cp "$out"/deb/*_"$arch".deb "$out"/deb/*_all.deb "$root/debs/"
-rm -f "$root"/debs/*dbgsym*
+rm -f "$root"/debs/*dbgsym* "$root"/debs/barcopy-module*
 cp "$tmp"/older/*_"$arch".deb "$tmp"/older/*_all.deb "$root/older/"
 rm -f "$root"/older/*dbgsym*
 cp "$here/client.c" "$here/CMakeLists.txt" "$root/client/"

@@ -37,7 +37,7 @@ passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
 # ---- Debian packages --------------------------------------------------------------------------------
 
 deb() { "${MK[@]}" deb; } # the environment tells the rest
-sums() { (cd "$1" && sha256sum -- *.deb *.dsc *.tar.* | grep -v dbgsym); }
+sums() { (cd "$1" && sha256sum -- *.deb *.dsc *.tar.* | grep -v 'barcopy-module'); }
 
 if ! have dpkg-buildpackage || ! have dh || ! have dh_dkms; then
 	skip "Debian packages" "needs dpkg-dev, debhelper and dh-dkms"
@@ -99,6 +99,19 @@ if [ "$arch" != none ]; then
 	t "ELF files of the Debian packages: soname, needed libraries, no path" elf_deb
 	t "lintian" run_lintian
 fi
+
+# The module in a package of its own, for a kernel whose headers are here.
+prebuilt() {
+	local k h
+	k=$(find /lib/modules -maxdepth 2 -name build 2>/dev/null | sort | tail -n 1)
+	h=$(find tests/kernel/include/[0-9]* -name nv-p2p.h 2>/dev/null | sort | tail -n 1)
+	[ -n "$k" ] && [ -n "$h" ] || { echo "needs kernel headers and tests/kernel/include"; return 77; }
+	"${MK[@]}" deb-module KDIR="$k" NVIDIA_SRC="$(dirname "$h")" FLAVOR=open || return
+	dpkg-deb -c "$out"/deb/barcopy-module_*.deb >"$tmp/list"
+	grep -q " ./lib/modules/$(basename "$(dirname "$k")")/updates/gdrdrv.ko$" "$tmp/list" &&
+		dpkg-deb -f "$out"/deb/barcopy-module_*.deb Provides | grep -q "gdrdrv-dkms (= $level)"
+}
+[ "$arch" = none ] || t "make deb-module: the module without DKMS" prebuilt
 
 cross() {
 	local f
