@@ -68,7 +68,7 @@ files_root >"$tmp/before"
 # ---- install, upgrade ----
 
 install_older() {
-	in_root apt-get -q install -y --no-download --no-install-recommends /older/libgdrapi2_"$version"-0_"$arch".deb \
+	in_root apt-get -q install -y --no-install-recommends /older/libgdrapi2_"$version"-0_"$arch".deb \
 		/older/libgdrapi-dev_"$version"-0_"$arch".deb /older/barcopy-tools_"$version"-0_"$arch".deb \
 		/older/barcopy-dkms_"$version"-0_all.deb
 }
@@ -83,7 +83,7 @@ no_driver_text() {
 t "without a GPU driver: installed, not built, and told what to do" no_driver_text
 
 upgrade() {
-	sh_root 'apt-get -q install -y --no-download --no-install-recommends /debs/*.deb' || return
+	sh_root 'apt-get -q install -y --no-install-recommends /debs/*.deb' || return
 	sh_root "dpkg-query -W -f '\${Package} \${Version} \${Status}\n' libgdrapi2 libgdrapi-dev barcopy-tools barcopy-dkms" |
 		grep -v " $version-1 install ok installed$" && return 1
 	[ "$(sh_root 'dkms status gdrdrv' | grep -c .)" -le 1 ]
@@ -282,7 +282,7 @@ takes_place() {
 		other_package gdrcopy-tests 2.5.1-1 "" usr/bin/gdrcopy_copybw &&
 		other_package program 1 "libgdrapi (>= 2.5), gdrdrv-dkms (>= 2.4), gdrcopy-tests (>= 2.2)" "" || return
 	sh_root 'dpkg -i /repo/*.deb' || return
-	sh_root 'apt-get -q install -y --no-download --no-install-recommends /debs/*.deb' || return
+	sh_root 'apt-get -q install -y --no-install-recommends /debs/*.deb' || return
 	sh_root 'apt-get -q check' || return
 	sh_root "dpkg-query -W -f '\${Status}' program" | grep -q 'ok installed' || { echo "the program was removed"; return 1; }
 	sh_root "dpkg-query -W -f '\${Status}' libgdrapi" 2>/dev/null | grep -q 'ok installed' && { echo "the other one stayed"; return 1; }
