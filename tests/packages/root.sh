@@ -135,7 +135,7 @@ standin_driver() { # VERSION
 	rm -rf "$d" && mkdir -p "$d/DEBIAN" "$d/usr/src/nvidia-$1/nvidia" "$d/lib/modules/$K/updates" \
 		"$root/tmp/nv" || return
 	h=$(find tests/kernel/include/[0-9]* -name nv-p2p.h | sort | tail -n 1)
-	cp "$h" tests/kernel/include/*.h "$d/usr/src/nvidia-$1/nvidia/" || return
+	cp "$h" "$d/usr/src/nvidia-$1/nvidia/" && cp tests/kernel/include/*.h "$d/usr/src/nvidia-$1/" || return
 	printf 'PACKAGE_NAME="nvidia"\nPACKAGE_VERSION="%s"\n' "$1" >"$d/usr/src/nvidia-$1/dkms.conf"
 	{
 		echo '#include <linux/module.h>'
@@ -167,7 +167,8 @@ module_comes() {
 		module_of depends | grep -q nvidia
 }
 module_by_hand() {
-	sh_root "dkms remove gdrdrv/$version -k $K && dkms install gdrdrv/$version -k $K" && module_of filename
+	sh_root "dkms remove gdrdrv/$version -k $K; dkms install gdrdrv/$version -k $K ||
+		{ cat /var/lib/dkms/gdrdrv/$version/build/make.log; exit 1; }" && module_of filename
 }
 loads_in_order() {
 	# modprobe -n shows what would be loaded; the GPU driver comes first.
