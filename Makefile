@@ -52,9 +52,12 @@ all: lib tools
 GDRI_COPY_SRCS :=
 include src/copy/copy.mk
 
-LIB_SRCS := $(addprefix src/, gdrapi.c copies.c events.c ctx.c handle.c slots.c process.c error.c log.c \
-	env.c cuda.c backend/backends.c backend/probe.c backend/gdrdrv.c backend/dmabuf.c \
-	backend/vulkan.c backend/vulkan_device.c backend/host.c) $(GDRI_COPY_SRCS)
+LIB_SRCS := $(addprefix src/, gdrapi.c copies.c assist.c events.c ctx.c handle.c slots.c process.c \
+	error.c log.c env.c cuda.c nvml.c \
+	$(addprefix backend/, backends.c probe.c gdrdrv.c gdrdrv_node.c dmabuf.c vulkan.c \
+		vulkan_device.c host.c) \
+	$(addprefix memory/, calls.c mem.c pages.c range.c region.c tags.c) \
+	$(addprefix cache/, cache.c calls.c evict.c lru.c miss.c pool.c)) $(GDRI_COPY_SRCS)
 
 LIB := $(O)/$(LIB_REAL)
 LIB_LINKS := $(O)/$(LIB_SONAME) $(O)/libgdrapi.so
@@ -91,7 +94,8 @@ $(LIB_STATIC): $(LIB_SRCS:%.c=$(O)/%.o)
 
 PERF_TOOLS :=
 SIM_LIBS :=
-include $(wildcard perf/perf.mk tests/sim/sim.mk tests/tests.mk tests/kernel/kernel.mk)
+include $(wildcard perf/perf.mk tests/sim/sim.mk tests/tests.mk tests/kernel/kernel.mk \
+	examples/examples.mk)
 
 .PHONY: tools sim
 tools: $(PERF_TOOLS)
@@ -136,6 +140,7 @@ help:
 	@echo 'make              library and tools, into $$(O) (default: build)'
 	@echo 'make demo         copybw and copylat: on the GPU if one is usable, else on the stand-in'
 	@echo 'make check        every test'
+	@echo 'make examples     the programs of examples/, into $$(O)/examples'
 	@echo 'make deps         installs what demo and check need (as root), or prints how to'
 	@echo 'make install      DESTDIR= prefix= libdir= bindir= includedir='
 	@echo 'make driver       the kernel driver: KDIR= NVIDIA_SRC= FLAVOR=open|proprietary'

@@ -19,16 +19,20 @@
 
 #include "gdrdrv_conftest.h"
 
+#ifdef HAVE_PFN_T_H
+#include <linux/pfn_t.h>
+#endif
+
 /*
  * GDRDRV_GPL: built for the open flavour of the GPU driver. The other build uses no symbol that is
  * exported to GPL modules only, so it has no tracepoints, debugfs, huge entries or struct pid.
  */
 #ifdef GDRDRV_GPL
 #define GDRDRV_LICENSE "Dual MIT/GPL"
-#define GDRDRV_FLAVOR "opensource"
+#define GDRDRV_FLAVOR  "opensource"
 #else
 #define GDRDRV_LICENSE "MIT"
-#define GDRDRV_FLAVOR "proprietary"
+#define GDRDRV_FLAVOR  "proprietary"
 #endif
 
 /* Adding flags to a VMA inside ->mmap, where nobody else can see it yet. */
@@ -51,7 +55,7 @@ static inline void gdrdrv_vma_flags_mod(struct vm_area_struct *vma, unsigned lon
 #endif
 
 /* Huge entries of a PFN mapping: elsewhere gup-fast would take a page that is not there. */
-#if defined(GDRDRV_GPL) && defined(CONFIG_ARCH_SUPPORTS_HUGE_PFNMAP) &&                            \
+#if defined(GDRDRV_GPL) && defined(CONFIG_ARCH_SUPPORTS_HUGE_PFNMAP) && \
 	defined(CONFIG_TRANSPARENT_HUGEPAGE)
 #define GDRDRV_HUGE_PFNMAP
 #include <linux/huge_mm.h>
@@ -66,10 +70,6 @@ static inline vm_fault_t gdrdrv_insert_pmd(struct vm_fault *vmf, phys_addr_t phy
 	return vmf_insert_pfn_pmd(vmf, phys_to_pfn_t(phys, PFN_DEV), write);
 #endif
 }
-#endif
-
-#ifdef HAVE_PFN_T_H
-#include <linux/pfn_t.h>
 #endif
 
 /* Cycles per millisecond of get_cycles(), 0 where not known. */

@@ -47,15 +47,15 @@ struct gdrdrv_owner {
 
 /* One open descriptor. */
 struct gdrdrv_file {
-	struct gdrdrv_owner owner;    /* constant */
-	kuid_t uid;		      /* constant: who opened it */
+	struct gdrdrv_owner owner; /* constant */
+	kuid_t uid; /* constant: who opened it */
 	struct address_space mapping; /* its own: offsets are handles of this descriptor */
-	struct mutex lock;
-	struct xarray mrs;	  /* lock; handle -> region, each entry holds a reference */
-	u64 next_handle;	  /* lock */
-	wait_queue_head_t wait;	  /* poll */
-	atomic_t nr_revoked;	  /* regions revoked and not yet unpinned */
-	struct list_head node;	  /* gdrdrv_files_lock */
+	struct mutex lock; /* mrs and next_handle */
+	struct xarray mrs; /* lock; handle -> region, each entry holds a reference */
+	u64 next_handle; /* lock */
+	wait_queue_head_t wait; /* poll */
+	atomic_t nr_revoked; /* regions revoked and not yet unpinned */
+	struct list_head node; /* gdrdrv_files_lock */
 };
 
 /* A physically contiguous run of a region. Sources hand out nothing else. */
@@ -84,7 +84,7 @@ struct gdrdrv_pin_req {
  */
 struct gdrdrv_source_ops {
 	const char *name;
-	/* Pins and sets mr->src_data, mr->any_context. A source that may revoke holds a reference. */
+	/* Pins; sets mr->src_data, mr->any_context. A source that may revoke holds a reference. */
 	int (*pin)(struct gdrdrv_mr *mr, const struct gdrdrv_pin_req *req);
 	/*
 	 * Writes up to @max runs that cover the region; returns how many there are. Also sets
@@ -100,16 +100,16 @@ struct gdrdrv_source_ops {
 /* A pinned region. References: the table, each VMA, a source that may still call back. */
 struct gdrdrv_mr {
 	struct kref ref;
-	struct mutex lock;
+	struct mutex lock; /* what says so below, and that no entry outlives the pages */
 	struct gdrdrv_file *file; /* lock; NULL before publishing and after retiring */
-	bool revoked;		  /* lock; the source took the pages back */
-	bool retired;		  /* lock; unpinned, or its descriptor closed */
-	bool orphaned;		  /* lock; holds the module until the callback comes */
-	bool counted;		  /* lock; is in file->nr_revoked */
-	unsigned int nr_vmas;	  /* lock */
-	u32 req_type;		  /* lock; GDRDRV_MAPPING_TYPE_*, NONE for the default */
-	u32 map_type;		  /* lock; of the present mapping */
-	u64 handle;		  /* written once, under file->lock and lock */
+	bool revoked; /* lock; the source took the pages back */
+	bool retired; /* lock; unpinned, or its descriptor closed */
+	bool orphaned; /* lock; holds the module until the callback comes */
+	bool counted; /* lock; is in file->nr_revoked */
+	unsigned int nr_vmas; /* lock */
+	u32 req_type; /* lock; GDRDRV_MAPPING_TYPE_*, NONE for the default */
+	u32 map_type; /* lock; of the present mapping */
+	u64 handle; /* written once, under file->lock and lock */
 
 	/* Constant once pinned. */
 	u64 va;
@@ -124,7 +124,7 @@ struct gdrdrv_mr {
 	void *src_data;
 
 	/* Of the thread that pins, then of the one that retires. */
-	u32 nr_memtypes;  /* leading runs whose memory type is reserved */
+	u32 nr_memtypes; /* leading runs whose memory type is reserved */
 	bool wc_reserved; /* all of them are; constant once published */
 	struct gdrdrv_user *user;
 };
@@ -146,8 +146,8 @@ struct gdrdrv_stats {
 extern struct mutex gdrdrv_files_lock;
 extern struct list_head gdrdrv_files; /* gdrdrv_files_lock */
 extern struct gdrdrv_stats gdrdrv_stats;
-extern atomic_t gdrdrv_source_pins;   /* what /proc shows as nv_get_pages_refcount */
-extern atomic_t gdrdrv_callbacks;     /* free callbacks running now; module exit waits for none */
+extern atomic_t gdrdrv_source_pins; /* what /proc shows as nv_get_pages_refcount */
+extern atomic_t gdrdrv_callbacks; /* free callbacks running now; module exit waits for none */
 extern int gdrdrv_dbg_enabled;
 extern int gdrdrv_info_enabled;
 bool gdrdrv_file_is_owner(const struct gdrdrv_file *file);
@@ -172,6 +172,7 @@ void gdrdrv_memtype_free(struct gdrdrv_mr *mr);
 int gdrdrv_memtype_check(const struct gdrdrv_mr *mr, u32 type);
 u32 gdrdrv_memtype_default(const struct gdrdrv_mr *mr);
 pgprot_t gdrdrv_memtype_prot(u32 type, pgprot_t prot);
+bool gdrdrv_memtype_is_wc(struct mm_struct *mm, unsigned long addr);
 
 /* mmap.c */
 int gdrdrv_mmap(struct file *filp, struct vm_area_struct *vma);
@@ -202,15 +203,15 @@ static inline void gdrdrv_debugfs_exit(void)
 /* p2p_desktop.c */
 extern const struct gdrdrv_source_ops gdrdrv_p2p_desktop;
 
-#define gdrdrv_dbg(fmt, ...)                                                                       \
-	do {                                                                                       \
-		if (READ_ONCE(gdrdrv_dbg_enabled))                                                 \
-			pr_info(fmt, ##__VA_ARGS__);                                               \
+#define gdrdrv_dbg(fmt, ...)                         \
+	do {                                         \
+		if (READ_ONCE(gdrdrv_dbg_enabled))   \
+			pr_info(fmt, ##__VA_ARGS__); \
 	} while (0)
-#define gdrdrv_info(fmt, ...)                                                                      \
-	do {                                                                                       \
-		if (READ_ONCE(gdrdrv_info_enabled))                                                \
-			pr_info(fmt, ##__VA_ARGS__);                                               \
+#define gdrdrv_info(fmt, ...)                        \
+	do {                                         \
+		if (READ_ONCE(gdrdrv_info_enabled))  \
+			pr_info(fmt, ##__VA_ARGS__); \
 	} while (0)
 
 #endif

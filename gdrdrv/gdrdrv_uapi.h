@@ -11,20 +11,25 @@
 
 #include <linux/ioctl.h>
 #include <linux/types.h>
+#ifdef __KERNEL__
+#include <linux/build_bug.h>
+#else
+#include <assert.h>
+#endif
 
-#define GDRDRV_DEVICE_NAME "gdrdrv"
+#define GDRDRV_DEVICE_NAME   "gdrdrv"
 #define GDRDRV_VERSION_MAJOR 2
 #define GDRDRV_VERSION_MINOR 6
-#define GDRDRV_VERSION ((GDRDRV_VERSION_MAJOR << 16) | GDRDRV_VERSION_MINOR)
+#define GDRDRV_VERSION	     ((GDRDRV_VERSION_MAJOR << 16) | GDRDRV_VERSION_MINOR)
 
 /* The oldest library level that this driver serves. */
-#define GDRDRV_MINIMUM_API_MAJOR 2
-#define GDRDRV_MINIMUM_API_MINOR 0
+#define GDRDRV_MINIMUM_API_MAJOR   2
+#define GDRDRV_MINIMUM_API_MINOR   0
 #define GDRDRV_MINIMUM_API_VERSION ((GDRDRV_MINIMUM_API_MAJOR << 16) | GDRDRV_MINIMUM_API_MINOR)
 
 /* A region is pinned in units of this many bytes, whatever the GPU's own page size. */
 #define GDRDRV_PIN_SHIFT 16
-#define GDRDRV_PIN_SIZE (1UL << GDRDRV_PIN_SHIFT)
+#define GDRDRV_PIN_SIZE	 0x10000UL
 
 /* Handles lie in 1 .. GDRDRV_HANDLE_MAX: installed libraries keep 32 bits of them. */
 #define GDRDRV_HANDLE_MAX 0xffffffffUL
@@ -33,14 +38,14 @@
 #define GDRDRV_PIN_FLAG_FORCE_PCIE 1U
 
 /* Attributes of GET_ATTR. */
-#define GDRDRV_ATTR_USE_PERSISTENT_MAPPING 1
+#define GDRDRV_ATTR_USE_PERSISTENT_MAPPING	1
 #define GDRDRV_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE 2
 
 /* Mapping types of GET_INFO_V2 and REQ_MAPPING_TYPE (there 0 asks for the default). */
-#define GDRDRV_MAPPING_TYPE_NONE 0
-#define GDRDRV_MAPPING_TYPE_WC 1
+#define GDRDRV_MAPPING_TYPE_NONE    0
+#define GDRDRV_MAPPING_TYPE_WC	    1
 #define GDRDRV_MAPPING_TYPE_CACHING 2
-#define GDRDRV_MAPPING_TYPE_DEVICE 3
+#define GDRDRV_MAPPING_TYPE_DEVICE  3
 
 struct gdrdrv_ioc_pin_buffer {
 	__u64 addr;
@@ -63,13 +68,13 @@ struct gdrdrv_ioc_get_cb_flag {
 
 struct gdrdrv_ioc_get_info {
 	__u64 handle;
-	__u64 va;	   /* out: the pinned address, a multiple of GDRDRV_PIN_SIZE */
+	__u64 va; /* out: the pinned address, a multiple of GDRDRV_PIN_SIZE */
 	__u64 mapped_size; /* out: bytes pinned, likewise */
-	__u32 page_size;   /* out: bytes in a page of the GPU driver's table */
-	__u32 tsc_khz;	   /* out: cycles per millisecond of tm_cycles */
-	__u64 tm_cycles;   /* out: what the pinning took */
-	__u32 mapped;	   /* out */
-	__u32 wc_mapping;  /* out */
+	__u32 page_size; /* out: bytes in a page of the GPU driver's table */
+	__u32 tsc_khz; /* out: cycles per millisecond of tm_cycles */
+	__u64 tm_cycles; /* out: what the pinning took */
+	__u32 mapped; /* out */
+	__u32 wc_mapping; /* out */
 };
 
 struct gdrdrv_ioc_get_info_v2 {
@@ -103,33 +108,28 @@ struct gdrdrv_ioc_req_mapping_type {
 };
 
 struct gdrdrv_ioc_get_version {
-	__u32 gdrdrv_version;	       /* out: (major << 16) | minor */
+	__u32 gdrdrv_version; /* out: (major << 16) | minor */
 	__u32 minimum_gdr_api_version; /* out */
 };
 
 /*
  * Several numbers carry the size of a pointer where the size of the structure belongs; that is the
- * interface, so they are written with a 64-bit integer in its place. 32-bit programs are not served.
+ * interface, so they are written with a 64-bit integer in its place. No 32-bit programs.
  */
-#define GDRDRV_IOC_MAGIC 0xDA
-#define GDRDRV_IOC_PIN_BUFFER _IOWR(GDRDRV_IOC_MAGIC, 1, struct gdrdrv_ioc_pin_buffer)
-#define GDRDRV_IOC_UNPIN_BUFFER _IOWR(GDRDRV_IOC_MAGIC, 2, __u64)
-#define GDRDRV_IOC_GET_CB_FLAG _IOWR(GDRDRV_IOC_MAGIC, 3, __u64)
-#define GDRDRV_IOC_GET_INFO _IOWR(GDRDRV_IOC_MAGIC, 4, __u64)
-#define GDRDRV_IOC_GET_INFO_V2 _IOWR(GDRDRV_IOC_MAGIC, 5, __u64)
-#define GDRDRV_IOC_GET_ATTR _IOWR(GDRDRV_IOC_MAGIC, 6, __u64)
-#define GDRDRV_IOC_PIN_BUFFER_V2 _IOWR(GDRDRV_IOC_MAGIC, 7, struct gdrdrv_ioc_pin_buffer_v2)
+#define GDRDRV_IOC_MAGIC	    0xDA
+#define GDRDRV_IOC_PIN_BUFFER	    _IOWR(GDRDRV_IOC_MAGIC, 1, struct gdrdrv_ioc_pin_buffer)
+#define GDRDRV_IOC_UNPIN_BUFFER	    _IOWR(GDRDRV_IOC_MAGIC, 2, __u64)
+#define GDRDRV_IOC_GET_CB_FLAG	    _IOWR(GDRDRV_IOC_MAGIC, 3, __u64)
+#define GDRDRV_IOC_GET_INFO	    _IOWR(GDRDRV_IOC_MAGIC, 4, __u64)
+#define GDRDRV_IOC_GET_INFO_V2	    _IOWR(GDRDRV_IOC_MAGIC, 5, __u64)
+#define GDRDRV_IOC_GET_ATTR	    _IOWR(GDRDRV_IOC_MAGIC, 6, __u64)
+#define GDRDRV_IOC_PIN_BUFFER_V2    _IOWR(GDRDRV_IOC_MAGIC, 7, struct gdrdrv_ioc_pin_buffer_v2)
 #define GDRDRV_IOC_REQ_MAPPING_TYPE _IOWR(GDRDRV_IOC_MAGIC, 8, __u64)
-#define GDRDRV_IOC_GET_VERSION _IOWR(GDRDRV_IOC_MAGIC, 255, __u64)
+#define GDRDRV_IOC_GET_VERSION	    _IOWR(GDRDRV_IOC_MAGIC, 255, __u64)
 
-/* _Static_assert: of C11, the kernel and C++ compilers in use; static_assert in C++ proper. */
-#ifdef __cplusplus
-#define GDRDRV_ASSERT(cond) static_assert(cond, #cond)
-#else
-#define GDRDRV_ASSERT(cond) _Static_assert(cond, #cond)
-#endif
+#define GDRDRV_ASSERT(cond)		static_assert(cond, #cond)
 #define GDRDRV_ASSERT_SIZE(name, bytes) GDRDRV_ASSERT(sizeof(struct gdrdrv_ioc_##name) == (bytes))
-#define GDRDRV_ASSERT_AT(name, field, off)                                                         \
+#define GDRDRV_ASSERT_AT(name, field, off) \
 	GDRDRV_ASSERT(__builtin_offsetof(struct gdrdrv_ioc_##name, field) == (off))
 
 GDRDRV_ASSERT_SIZE(pin_buffer, 40);

@@ -183,10 +183,10 @@ struct gdrdrv_ioc {
 	void (*undo)(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg);
 };
 
-#define GDRDRV_IOC(_cmd, _member, _call, _undo)                                                    \
-	{                                                                                          \
-		.cmd = _cmd, .size = sizeof(((union gdrdrv_ioc_arg *)0)->_member), .call = _call,  \
-		.undo = _undo                                                                      \
+#define GDRDRV_IOC(_cmd, _member, _call, _undo)                                                  \
+	{                                                                                        \
+		.cmd = _cmd, .size = sizeof_field(union gdrdrv_ioc_arg, _member), .call = _call, \
+		.undo = _undo                                                                    \
 	}
 
 static const struct gdrdrv_ioc gdrdrv_iocs[] = {

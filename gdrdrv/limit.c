@@ -2,9 +2,9 @@
 /*
  * How much BAR1 space one user may hold pinned, per GPU.
  *
- * BAR1 is shared by all users of a GPU, so one must not be able to take all of it. A GPU is known by
- * the PCI BAR that holds the pinned pages; pages outside every BAR (coherent systems) are counted
- * together and have no default limit.
+ * BAR1 is shared by all users of a GPU, so one must not be able to take all of it. A GPU is known
+ * by the PCI BAR that holds the pinned pages; pages outside every BAR (coherent systems) are
+ * counted together and have no default limit.
  *
  * Must not know descriptors, mappings or sources.
  */
@@ -23,10 +23,10 @@ MODULE_PARM_DESC(max_pinned_mib,
 /* One user on one GPU. Kept while anything is charged; reaped by the next charge after that. */
 struct gdrdrv_user {
 	struct list_head node; /* gdrdrv_users_lock */
-	kuid_t uid;	       /* constant */
-	phys_addr_t bar;       /* constant; 0: outside every BAR */
-	u64 bar_len;	       /* constant */
-	atomic64_t bytes;      /* raised under gdrdrv_users_lock, lowered anywhere */
+	kuid_t uid; /* constant */
+	phys_addr_t bar; /* constant; 0: outside every BAR */
+	u64 bar_len; /* constant */
+	atomic64_t bytes; /* raised under gdrdrv_users_lock, lowered anywhere */
 };
 
 static DEFINE_MUTEX(gdrdrv_users_lock);
@@ -103,9 +103,9 @@ int gdrdrv_limit_charge(struct gdrdrv_mr *mr, kuid_t uid)
 		limit = user->bar_len ? user->bar_len / 2 : U64_MAX;
 	now = atomic64_read(&user->bytes);
 	if (mr->size > limit || now > limit - mr->size) {
-		pr_err_ratelimited("user %u holds %llu MiB pinned, %llu more would pass the limit of %llu\n",
-				   __kuid_val(uid), now >> 20, mr->size >> 20,
-				   limit >> 20);
+		pr_err_ratelimited(
+			"user %u holds %llu MiB pinned, %llu more would pass the limit of %llu\n",
+			__kuid_val(uid), now >> 20, mr->size >> 20, limit >> 20);
 		goto unlock;
 	}
 	atomic64_add(mr->size, &user->bytes);

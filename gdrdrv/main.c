@@ -15,7 +15,7 @@
 
 #include "gdrdrv.h"
 
-DEFINE_MUTEX(gdrdrv_files_lock);
+DEFINE_MUTEX(gdrdrv_files_lock); /* gdrdrv_files */
 LIST_HEAD(gdrdrv_files);
 struct gdrdrv_stats gdrdrv_stats;
 atomic_t gdrdrv_source_pins;

@@ -45,14 +45,50 @@ int gdrdrv_memtype_check(const struct gdrdrv_mr *mr, u32 type)
 
 pgprot_t gdrdrv_memtype_prot(u32 type, pgprot_t prot)
 {
-	enum page_cache_mode mode = type == GDRDRV_MAPPING_TYPE_WC ? _PAGE_CACHE_MODE_WC :
-								     _PAGE_CACHE_MODE_UC_MINUS;
+	enum page_cache_mode mode =
+		type == GDRDRV_MAPPING_TYPE_WC ? _PAGE_CACHE_MODE_WC : _PAGE_CACHE_MODE_UC_MINUS;
 
 	/* pgprot_writecombine() is GPL-only. */
 	return __pgprot((pgprot_val(prot) & ~_PAGE_CACHE_MASK) | cachemode2protval(mode));
 }
 
+/*
+ * Whether the entry at @addr is write-combining. The caller has just made it and holds what keeps
+ * the tables. A reservation succeeds beside an uncached mapping that somebody else holds, with that
+ * type: only the entry tells.
+ */
+bool gdrdrv_memtype_is_wc(struct mm_struct *mm, unsigned long addr)
+{
+	pgd_t *pgd = pgd_offset(mm, addr);
+	p4d_t *p4d;
+	pud_t *pud;
+	pmd_t *pmd;
+	u64 bits;
+
+	if (pgd_none(*pgd))
+		return true;
+	p4d = p4d_offset(pgd, addr);
+	if (p4d_none(*p4d))
+		return true;
+	pud = pud_offset(p4d, addr);
+	if (pud_none(*pud))
+		return true;
+	pmd = pmd_offset(pud, addr);
+	if (pmd_none(*pmd))
+		return true;
+	if (pmd_val(*pmd) & _PAGE_PSE)
+		bits = pmd_val(*pmd);
+	else
+		bits = pte_val(*pte_offset_kernel(pmd, addr));
+	return (bits & (_PAGE_PWT | _PAGE_PCD)) == _PAGE_PWT;
+}
+
 #else /* arm64 */
+
+bool gdrdrv_memtype_is_wc(struct mm_struct *mm, unsigned long addr)
+{
+	return true;
+}
 
 u32 gdrdrv_memtype_default(const struct gdrdrv_mr *mr)
 {

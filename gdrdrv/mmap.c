@@ -21,8 +21,9 @@
 /* Tests set it to PAGE_SIZE to measure what filling around a fault is worth. */
 static unsigned long gdrdrv_fault_around = GDRDRV_FAULT_AROUND;
 module_param_named(fault_around_bytes, gdrdrv_fault_around, ulong, 0600);
-MODULE_PARM_DESC(fault_around_bytes,
-		 "bytes filled around a fault, a power of two from a page to 2 MiB (default 2 MiB)");
+MODULE_PARM_DESC(
+	fault_around_bytes,
+	"bytes filled around a fault, a power of two from a page to 2 MiB (default 2 MiB)");
 
 static unsigned long gdrdrv_fault_window(void)
 {
@@ -96,6 +97,18 @@ static vm_fault_t gdrdrv_insert(struct gdrdrv_mr *mr, struct vm_area_struct *vma
 	return ret;
 }
 
+/* What GET_INFO says is what the entries are. */
+static void gdrdrv_check_type_locked(struct gdrdrv_mr *mr, struct vm_fault *vmf)
+{
+	lockdep_assert_held(&mr->lock);
+	if (mr->map_type != GDRDRV_MAPPING_TYPE_WC ||
+	    gdrdrv_memtype_is_wc(vmf->vma->vm_mm, vmf->address))
+		return;
+	mr->map_type = GDRDRV_MAPPING_TYPE_DEVICE;
+	atomic64_inc(&gdrdrv_stats.memtype_failures);
+	pr_warn_ratelimited("mapping is uncached: another one of the same memory is\n");
+}
+
 /* The window around the fault, as far as the mapping reaches. */
 static vm_fault_t gdrdrv_fill(struct gdrdrv_mr *mr, struct vm_fault *vmf)
 {
@@ -108,6 +121,7 @@ static vm_fault_t gdrdrv_fill(struct gdrdrv_mr *mr, struct vm_fault *vmf)
 	ret = gdrdrv_insert(mr, vmf->vma, addr, addr + PAGE_SIZE);
 	if (ret != VM_FAULT_NOPAGE)
 		return ret;
+	gdrdrv_check_type_locked(mr, vmf);
 	gdrdrv_insert(mr, vmf->vma, start, addr);
 	gdrdrv_insert(mr, vmf->vma, addr + PAGE_SIZE, end);
 	return VM_FAULT_NOPAGE;
@@ -155,6 +169,7 @@ static vm_fault_t gdrdrv_vma_huge_fault(struct vm_fault *vmf, unsigned int order
 	if (ret == VM_FAULT_NOPAGE) {
 		atomic64_inc(&gdrdrv_stats.faults);
 		atomic64_inc(&gdrdrv_stats.pmds);
+		gdrdrv_check_type_locked(mr, vmf);
 	}
 unlock:
 	mutex_unlock(&mr->lock);
@@ -226,8 +241,7 @@ int gdrdrv_mmap(struct file *filp, struct vm_area_struct *vma)
 		return ret;
 	}
 
-	gdrdrv_vma_flags_mod(vma,
-			     VM_PFNMAP | VM_IO | VM_DONTEXPAND | VM_DONTDUMP | VM_DONTCOPY,
+	gdrdrv_vma_flags_mod(vma, VM_PFNMAP | VM_IO | VM_DONTEXPAND | VM_DONTDUMP | VM_DONTCOPY,
 			     VM_MAYEXEC | no_write);
 	vma->vm_ops = &gdrdrv_vm_ops;
 	vma->vm_private_data = mr; /* with the reference of the look-up */

@@ -120,8 +120,9 @@ void gdrdrv_mr_orphan_locked(struct gdrdrv_mr *mr)
 	mr->orphaned = true;
 	__module_get(THIS_MODULE); /* the descriptor being closed still holds it */
 	atomic64_inc(&gdrdrv_stats.orphans);
-	pr_warn_ratelimited("pin of process %d closed by process %d: kept until the GPU driver takes it back\n",
-			    mr->file ? mr->file->owner.tgid : 0, current->tgid);
+	pr_warn_ratelimited(
+		"pin of process %d closed by process %d: kept until the GPU driver takes it back\n",
+		mr->file ? mr->file->owner.tgid : 0, current->tgid);
 }
 
 /**

@@ -7,8 +7,8 @@
  * persistent	no callback; the memory outlives its free until the put, which any process may do.
  *		Two spellings: nvidia_p2p_get_pages_persistent(), and in the 515 branch
  *		nvidia_p2p_get_pages() with a NULL callback.
- * callback	the GPU driver takes the pages back when the memory is freed or its process ends. The
- *		put works in the pinning process only: elsewhere it returns 0 and does nothing.
+ * callback	the GPU driver takes the pages back when the memory is freed or its process ends.
+ *		The put works in the pinning process only: elsewhere it returns 0 and does nothing.
  *
  * Persistent is tried first; where the GPU driver refuses it (MIG, vGPU, an old branch) that pin
  * falls back to the callback way. P2P tokens exist in the callback way only.
@@ -223,8 +223,9 @@ static int p2p_ranges(struct gdrdrv_mr *mr, struct gdrdrv_range *out, u32 max)
 	if (mr->revoked)
 		goto unlock;
 	if (!NVIDIA_P2P_PAGE_TABLE_VERSION_COMPATIBLE(pin->table)) {
-		pr_err_ratelimited("GPU driver's page table version 0x%x does not match 0x%x, for which this module was built: rebuild it against the running GPU driver\n",
-				   pin->table->version, NVIDIA_P2P_PAGE_TABLE_VERSION);
+		pr_err_ratelimited(
+			"GPU driver's page table version 0x%x does not match 0x%x, for which this module was built: rebuild it against the running GPU driver\n",
+			pin->table->version, NVIDIA_P2P_PAGE_TABLE_VERSION);
 		ret = -EOPNOTSUPP;
 		goto unlock;
 	}

@@ -3,6 +3,7 @@
  * Tracepoints gdrdrv:pin, map, revoke, unpin. Nothing in the build for the proprietary flavour:
  * tracepoints are GPL-only.
  */
+/* clang-format off */
 #ifndef GDRDRV_GPL
 #ifndef GDRDRV_NO_TRACE_H
 #define GDRDRV_NO_TRACE_H

@@ -348,6 +348,10 @@ typedef enum gdr_handle_attr {
 	GDR_HANDLE_ATTR_PERSISTENT = 3,	  /**< 1: the mapping outlives the free of its memory */
 	GDR_HANDLE_ATTR_SYNC_MEMOPS = 4,  /**< 1: SYNC_MEMOPS is in force; see gdr_pin_buffer() */
 	GDR_HANDLE_ATTR_MAPPING_TYPE = 5, /**< the type a default map has; a gdr_mapping_type_t */
+	/** Copies done by the copy engine, and those that came back to the mapping, since
+	 *  gdr_set_copy_options(). */
+	GDR_HANDLE_ATTR_ENGINE_COPIES = 6,
+	GDR_HANDLE_ATTR_ENGINE_FALLBACKS = 7,
 	GDR_HANDLE_ATTR_MAX
 } gdr_handle_attr_t;
 
@@ -406,6 +410,48 @@ int gdr_copyv_to_mapping(gdr_mh_t handle, const gdr_copy_seg_t *seg, size_t coun
 int gdr_copyv_from_mapping(gdr_mh_t handle, const gdr_copy_seg_t *seg, size_t count,
 			   uint32_t flags);
 
+/** For a threshold of gdr_copy_options_t: the size that measurements speak for. */
+#define GDR_COPY_ENGINE_AUTO ((size_t)-1)
+
+/** Who helps with large copies on one handle. Zeroes are the defaults: nobody. */
+typedef struct gdr_copy_options {
+	size_t size; /**< sizeof(gdr_copy_options_t) */
+	/** Threads of one copy, the caller's among them: 2 to 64; 1: the caller alone; 0: what
+	 *  GDRCOPY_COPY_THREADS says, else the caller alone. The others wait in a pool, on CPUs of
+	 *  the GPU's NUMA node where the system tells which, shared by all handles with the same
+	 *  number and node. There are none unless they have been asked for. */
+	uint32_t threads;
+	uint32_t flags; /**< 0 */
+	/** gdr_copy_from_mapping() of this many bytes and more goes through the GPU's copy engine;
+	 *  0: never; GDR_COPY_ENGINE_AUTO: from where it is faster into pageable memory. */
+	size_t engine_read_min;
+	/** The same for gdr_copy_to_mapping(). AUTO is never: measured from pageable memory, the
+	 *  mapping is faster at every size. From pinned memory the engine wins at some 512 KiB. */
+	size_t engine_write_min;
+} gdr_copy_options_t;
+
+/**
+ * Lets threads or the copy engine help with large copies on this handle, from now on and over its
+ * further mappings until the unpin; replaces what was set before. NULL: the defaults. Not while
+ * another thread copies on the handle.
+ *
+ * The order of the copies stays what it is, and so do the vectored copies and those of 4 or 8
+ * aligned bytes, which nobody helps with. The copy engine moves bytes, not words: do not let it
+ * write where the GPU polls for a word meanwhile. It uses CUDA on a stream of its own, in the
+ * context of the memory (for VMM memory in the device's primary one, which stays retained). Where
+ * CUDA cannot be used, in a host function of a stream for one, or the memory has been freed, the
+ * copy goes through the mapping as if nothing had been set;
+ * GDR_HANDLE_ATTR_ENGINE_COPIES and _FALLBACKS count.
+ *
+ * A forked child has none of the threads; it cannot use its parent's handles (EACCES), and makes
+ * threads of its own for its own handles.
+ *
+ * @return 0; EINVAL (handle, size, flags, threads, unknown bytes not 0); ENOTSUP (the copy engine for
+ *         memory that is not the GPU's); ENOMEM; EAGAIN (no more threads); ENODEV or EIO (CUDA);
+ *         EACCES. After a failure, all is as before.
+ */
+int gdr_set_copy_options(gdr_mh_t handle, const gdr_copy_options_t *options);
+
 /** What a fence is for. */
 typedef enum gdr_fence_use {
 	GDR_FENCE_BEFORE_READ = 1, /**< reads that follow return what was observed before, or newer */
@@ -456,6 +502,231 @@ int gdr_wait32(gdr_mh_t handle, const void *map_ptr, gdr_cmp_t cmp, uint32_t val
 	       uint64_t timeout_ns);
 int gdr_wait64(gdr_mh_t handle, const void *map_ptr, gdr_cmp_t cmp, uint64_t value,
 	       uint64_t timeout_ns);
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+/** Flags of gdr_mem_alloc(). */
+enum gdr_mem_flags {
+	/** On an integrated GPU: a cached mapping instead of a write-combined one. ENOTSUP on a GPU
+	 *  with memory of its own, whose mapping has the backend's type. */
+	GDR_MEM_CACHED = 1
+};
+
+/** Memory that GPU and CPU both reach. */
+typedef struct gdr_mem {
+	uint64_t device_ptr; /**< for kernels and the CUDA API */
+	void *cpu_ptr;	     /**< the same first byte, for loads, stores and the copies */
+	size_t size;	     /**< bytes: at least those asked for */
+	gdr_mh_t handle;     /**< for the copies; covers all of it */
+} gdr_mem_t;
+
+/**
+ * Allocates device memory that is pinned, mapped and ready. CUDA is initialised if it was not, and
+ * the device's primary context is kept until the free.
+ *
+ * The allocator is the one that this platform needs: cuMemHostAlloc on integrated GPUs; cuMemAlloc
+ * where the gdrdrv driver serves the context; else exportable, GPUDirect-capable memory of
+ * cuMemCreate, whose size is rounded up to its granularity (2 MiB on most GPUs). Without gdrdrv or
+ * dma-buf mmap the context must be one of gdr_open_ex(GDR_OPEN_ANY).
+ *
+ * @param device  CUDA device ordinal
+ * @param size    bytes, at least 1
+ * @param flags   0 or GDR_MEM_CACHED
+ * @param mem     owned by the caller until gdr_mem_free() or gdr_close(), which frees it too;
+ *                gdr_unpin_buffer() of the handle is the same as gdr_mem_free()
+ * @return 0; EINVAL (g, device, size 0, unknown flag, NULL); ENOTSUP (this device or driver cannot,
+ *         or GDR_MEM_CACHED); ENOMEM (device memory, BAR or address space); ENODEV; EACCES; EIO.
+ */
+int gdr_mem_alloc(gdr_t g, int device, size_t size, uint32_t flags, gdr_mem_t *mem);
+
+/**
+ * Unmaps, unpins and frees. The GPU must have finished with it. *mem is zeroes afterwards, so that
+ * a second call on it is EINVAL.
+ * @return 0; EINVAL (g, NULL, not memory of gdr_mem_alloc() or gdr_mem_import()); EACCES.
+ */
+int gdr_mem_free(gdr_t g, gdr_mem_t *mem);
+
+/**
+ * Hands memory to another process: a descriptor to be sent over a Unix socket (SCM_RIGHTS) and
+ * given to gdr_mem_import() there, together with mem->size. Each side frees its own.
+ * @param fd  the caller's to close, close-on-exec; the memory lives while one is open
+ * @return 0; EINVAL (g, NULL, not memory of gdr_mem_alloc()); ENOTSUP (not memory of cuMemCreate,
+ *         see gdr_mem_alloc()); EMFILE and the like as EIO; EACCES.
+ */
+int gdr_mem_export(gdr_t g, const gdr_mem_t *mem, int *fd);
+
+/**
+ * Maps memory that another process exported with gdr_mem_export(), or with
+ * cuMemExportToShareableHandle as a POSIX file descriptor: both sides then see one buffer. (An
+ * import of your own, cuMemImportFromShareableHandle and cuMemMap, can be pinned like other memory.)
+ * @param device  ordinal, in this process, of the GPU that the memory is on
+ * @param fd      stays the caller's; may be closed afterwards
+ * @param size    of the exported memory: all of it
+ * @param flags   0
+ * @param mem     as in gdr_mem_alloc()
+ * @return 0; EINVAL (g, device, fd, size, flags, NULL); ENOTSUP; ENOMEM; ENODEV; EACCES; EIO.
+ */
+int gdr_mem_import(gdr_t g, int device, int fd, size_t size, uint32_t flags, gdr_mem_t *mem);
+
+/** Flags of gdr_map_range(). */
+enum gdr_map_range_flags {
+	/** A mapping of its own without write permission: a store through the pointer, or a copy to
+	 *  it, is a fault (SIGSEGV). ENOTSUP for memory of cudaHostAlloc. */
+	GDR_MAP_RANGE_READ_ONLY = 1
+};
+
+/**
+ * Pins and maps any range of device memory, and gives the CPU's pointer to that very byte.
+ *
+ * GPU pages are pinned and mapped once, however many ranges of the context lie in them: two buffers
+ * in one page, equal and overlapping ranges and parts of a range share a pin, which ends with the
+ * last of them. (A range that reaches beyond what is pinned gets a pin that covers both, and later
+ * ranges share that one; the first stays as it is for those who have it.) Memory that was freed and
+ * allocated anew since is never shared: CUDA's buffer ID is compared.
+ *
+ * @param addr     device address, any alignment; for memory of cudaHostAlloc also the host address
+ * @param size     bytes, at least 1
+ * @param flags    0 or GDR_MAP_RANGE_READ_ONLY
+ * @param cpu_ptr  stands for addr; valid until the handle ends
+ * @param handle   for the copies, which reach exactly this range; its gdr_info_v2_t.va is addr
+ *                 rounded down to 64 KiB. The caller's until gdr_unmap_range() or gdr_close()
+ * @return 0; EINVAL (g, NULL, size 0, unknown flag or address); EOVERFLOW; ENOTSUP (memory of a kind
+ *         that cannot be mapped here, or not read-only); ENOMEM (also: BAR1 is full); ENODEV; EACCES.
+ */
+int gdr_map_range(gdr_t g, uint64_t addr, size_t size, uint32_t flags, void **cpu_ptr,
+		  gdr_mh_t *handle);
+
+/**
+ * Ends a range; the pages stay mapped while another range of the context lies in them.
+ * @return 0; EINVAL (g, or not a handle of gdr_map_range()); EACCES.
+ */
+int gdr_unmap_range(gdr_t g, gdr_mh_t handle);
+
+/** The BAR1 of one GPU, in bytes, for all processes together. */
+typedef struct gdr_bar_info {
+	size_t size; /**< in: sizeof(gdr_bar_info_t) */
+	uint64_t total;
+	uint64_t used;
+	uint64_t free;
+} gdr_bar_info_t;
+
+/**
+ * Asks NVML (libnvidia-ml.so.1, loaded at the first call) about a GPU's BAR1. CUDA is initialised
+ * if it was not.
+ * @param device  CUDA device ordinal
+ * @return 0; EINVAL (g, device, NULL, info->size too small); ENOTSUP (no NVML here, or it does not
+ *         tell: gdr_last_error() says which); ENODEV (no CUDA driver); EIO; EACCES.
+ */
+int gdr_get_bar_info(gdr_t g, int device, gdr_bar_info_t *info);
+
+/* ---- registration cache ---------------------------------------------------------------------- */
+
+/** A registration cache: opaque, ended by gdr_cache_destroy() or by gdr_close() of its context. */
+struct gdr_cache;
+typedef struct gdr_cache *gdr_cache_t;
+
+/** How a region that is found is proven to be still the memory at that address. */
+typedef enum gdr_cache_validity {
+	/** CUDA's buffer ID is compared at each gdr_cache_get() (GPUDirect RDMA guide, section
+	 *  12.5): one call into CUDA for each allocation in the range. Needs no help of anybody. */
+	GDR_CACHE_CHECK_TAG = 0,
+	/** The driver's callback flag is looked at. Only where pins are not persistent: elsewhere
+	 *  gdr_cache_get() gives ENOTSUP. */
+	GDR_CACHE_CHECK_CALLBACK = 1,
+	/** Nothing is looked at: an allocator or its hook calls gdr_cache_invalidate() before memory
+	 *  is freed or unmapped. The fastest. */
+	GDR_CACHE_NOTIFIED = 2
+} gdr_cache_validity_t;
+
+/** Options of gdr_cache_create(). Zeroes are the defaults. */
+typedef struct gdr_cache_options {
+	size_t size;	   /**< sizeof(gdr_cache_options_t) */
+	uint32_t validity; /**< a gdr_cache_validity_t */
+	uint32_t flags;	   /**< 0 */
+	/** Bytes of BAR to keep pinned at most; 0: three quarters of what is free on each GPU when
+	 *  its first region is made, or no limit where NVML cannot tell. Regions in use are never
+	 *  given up: while they alone are more than the limit, so is the cache. */
+	uint64_t max_bytes;
+	uint64_t max_regions; /**< the same, as a count; 0: no limit */
+	/** Allocations up to this size are pinned whole; 0: 2 MiB. (Where a map of a part takes the
+	 *  BAR space of the whole allocation, it is pinned whole in any case.) */
+	uint64_t whole_max;
+} gdr_cache_options_t;
+
+/** A use of a cached region. */
+typedef struct gdr_region {
+	void *cpu_ptr;	     /**< stands for device_ptr; valid until gdr_cache_put() */
+	uint64_t device_ptr; /**< as asked for */
+	size_t size;	     /**< as asked for */
+	gdr_mh_t handle;     /**< for the copies; the cache's: not to be unpinned or unmapped */
+	uint64_t entry;	     /**< the cache's */
+} gdr_region_t;
+
+/**
+ * Makes a cache of pinned and mapped regions: what gdr_cache_put() gives back stays pinned until
+ * room is needed, and the next gdr_cache_get() of those addresses finds it.
+ * @param options  NULL: the defaults
+ * @param cache    the caller's until gdr_cache_destroy() or gdr_close()
+ * @return 0; EINVAL (g, NULL, an option); ENOMEM; EACCES.
+ */
+int gdr_cache_create(gdr_t g, const gdr_cache_options_t *options, gdr_cache_t *cache);
+
+/**
+ * Unpins everything and ends the cache. No other thread may be in a call on it.
+ * @return 0; EBUSY (a region is in use: nothing was done); EINVAL; EACCES.
+ */
+int gdr_cache_destroy(gdr_cache_t cache);
+
+/**
+ * Gives a mapping of [addr, addr + size), from the cache if a valid one is there. Finding one takes
+ * no lock and runs in any number of threads at once. Regions are whole GPU pages (64 KiB) or whole
+ * allocations; ranges that overlap come to share one region.
+ *
+ * Where BAR1 or a limit is exhausted, regions that are not in use are unpinned, the least recently
+ * used first. The caller must own the memory: it may not be freed before the gdr_cache_put() (if it
+ * is, the mapping stays harmless until then and is not found again).
+ *
+ * @param region  filled in; given back by one gdr_cache_put()
+ * @return 0; ENOMEM (BAR1 is full and no region of that GPU is idle; memory); and as
+ *         gdr_map_range(); ENOTSUP (also: no callback flag).
+ */
+int gdr_cache_get(gdr_cache_t cache, uint64_t addr, size_t size, gdr_region_t *region);
+
+/**
+ * Gives a region back, from any thread. *region is zeroes afterwards, so that a second call on it
+ * is EINVAL. A region that was invalidated meanwhile is unmapped by its last put.
+ * @return 0; EINVAL (cache, NULL, not a region in use of this cache); EACCES.
+ */
+int gdr_cache_put(gdr_cache_t cache, gdr_region_t *region);
+
+/**
+ * Forgets every region that touches a GPU page of [addr, addr + size): idle ones are unmapped now,
+ * those in use by their last put. For any validity. Call it before the memory is freed. Must not be
+ * called by a hook of a CUDA call that this library itself makes: hook cuMemFree and cuMemUnmap,
+ * not cuMemRelease.
+ * @param size  a range that would wrap ends at the end of the address space: 0 and SIZE_MAX are all
+ * @return 0, whether or not anything was there; EINVAL (cache); EACCES.
+ */
+int gdr_cache_invalidate(gdr_cache_t cache, uint64_t addr, size_t size);
+
+/** Counts since gdr_cache_create(), and what is there now. */
+typedef struct gdr_cache_stats {
+	size_t size;		 /**< in: sizeof(gdr_cache_stats_t) */
+	uint64_t hits;		 /**< gdr_cache_get() found a valid region */
+	uint64_t misses;	 /**< it had to pin, or failed to */
+	uint64_t evictions;	 /**< unpinned to make room */
+	uint64_t invalidations;	 /**< found not valid any more, or by gdr_cache_invalidate() */
+	uint64_t regions;	 /**< now, those invalidated and in use among them */
+	uint64_t regions_in_use; /**< now */
+	uint64_t bytes_pinned;	 /**< of BAR, by regions that can be found */
+	uint64_t max_bytes;	 /**< the limit in force */
+} gdr_cache_stats_t;
+
+/**
+ * Reads the statistics.
+ * @return 0; EINVAL (cache, NULL, stats->size too small); EACCES.
+ */
+int gdr_cache_get_stats(gdr_cache_t cache, gdr_cache_stats_t *stats);
 
 #if defined(__GNUC__)
 #pragma GCC visibility pop

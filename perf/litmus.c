@@ -45,7 +45,7 @@ static struct {
 	long rounds;
 	size_t size, offset;
 	const char *impl;
-	bool no_fence, expect;
+	bool no_fence, engine, expect;
 } opt = { .rounds = 200000 };
 
 static const struct opt options[] = {
@@ -59,6 +59,9 @@ static const struct opt options[] = {
 	{ 'i', "impl", OPT_TEXT, &opt.impl, "ROW",
 	  "copy with this row of the engine's table, as GDRCOPY_COPY_IMPL", 0, 0, NULL },
 	{ 0, "no-fence", OPT_FLAG, &opt.no_fence, NULL, "copy without fences", 0, 0, NULL },
+	{ 0, "engine", OPT_FLAG, &opt.engine, NULL,
+	  "the library's copies by the GPU's copy engine (but for words\nand vectored copies)", 0, 0,
+	  NULL },
 	{ 0, "expect-stale", OPT_FLAG, &opt.expect, NULL,
 	  "exit 0 only if a stale block is found: to show that it\ncan be", 0, 0, NULL },
 	{ 'p', "peer", OPT_CHOICE, &opt.peer, "PEER",
@@ -356,6 +359,14 @@ static void make_plan(void)
 	if (opt.no_fence)
 		st.plan.fences = GDR_MAPPING_TYPE_NONE;
 	st.own_plan |= opt.impl || opt.no_fence;
+	if (opt.engine) {
+		gdr_copy_options_t all = { .size = sizeof(all), .engine_read_min = 1,
+					   .engine_write_min = 1 };
+
+		if (st.own_plan)
+			tool_fail("--engine is for the library's copies of GPU memory");
+		must(gdr_set_copy_options(st.b.buf.mh, &all), "gdr_set_copy_options");
+	}
 }
 
 static void report(struct json *j, enum kind kind, size_t size, const struct tally *t)
@@ -405,11 +416,13 @@ int main(int argc, char **argv)
 		json_string(&json, "peer", peer_choice[opt.peer]);
 		json_string(&json, "impl", opt.impl);
 		json_bool(&json, "fences", !opt.no_fence);
+		json_bool(&json, "copy_engine", opt.engine);
 		json_array(&json, "results");
 	} else {
 		printf("copies:   %s, reads by %s, %s\n"
 		       "kind      size     rounds    stale   torn    new  ns/round\n",
-		       st.own_plan ? "the engine's own" : "libgdrapi's", st.plan.from.small->name,
+		       st.own_plan ? "the engine's own" : "libgdrapi's",
+		       opt.engine ? "the GPU's copy engine" : st.plan.from.small->name,
 		       opt.no_fence ? "no fences" : "fenced");
 	}
 	for (int kind = 0; kind < KINDS; kind++) {

@@ -72,10 +72,11 @@ static void reach(uint64_t addr, uint32_t v)
 			sched_yield();
 }
 
+/* Releasing, so that a sequence lock's odd number comes before the block. */
 static void store_block(const struct litmus_work *w, uint32_t v)
 {
 	for (uint32_t i = 0; i < w->words; i++)
-		__atomic_store_n(AT64(w->data) + i, twice(v), __ATOMIC_RELAXED);
+		__atomic_store_n(AT64(w->data) + i, twice(v), __ATOMIC_RELEASE);
 }
 
 static void play_produce(const struct litmus_work *w)
@@ -111,7 +112,6 @@ static void play_seqlock(const struct litmus_work *w)
 {
 	for (uint32_t round = 0; !get32(w->ack);) {
 		__atomic_store_n(AT32(w->flag), ++round, __ATOMIC_RELAXED);
-		__atomic_thread_fence(__ATOMIC_RELEASE);
 		store_block(w, ++round);
 		set32(w->flag, round);
 		for (uint32_t pause = round * 0x9e3779b1u >> 20; pause; pause--)

@@ -3,7 +3,7 @@
 # compiles. A tool is one source file perf/NAME.c, built as $(O)/gdrcopy_NAME; a new one is a word
 # in perf_names.
 
-perf_names := apiperf copybench copybw copylat litmus pplat
+perf_names := apiperf cachebench copybench copybw copylat litmus pplat
 
 perf_common := $(patsubst %.c,$(O)/%.o,$(sort $(wildcard perf/common/*.c)))
 

@@ -5,10 +5,12 @@
  * that must stay short: nothing is logged, counted or allocated here.
  */
 #include <errno.h>
+#include <string.h>
 
 #include "error.h"
 #include "gdrapi.h"
 #include "handle.h"
+#include "copy/pool.h"
 
 static __attribute__((cold, noinline)) void explain_window(const struct gdri_window *w,
 							    const void *map_ptr,
@@ -100,6 +102,41 @@ int gdr_copyv_from_mapping(gdr_mh_t handle, const gdr_copy_seg_t *seg, size_t co
 	if (!err && count)
 		gdri_copyv_from(plan, seg, count, flags);
 	return err;
+}
+
+/* What this library knows of the options; a caller's later struct may be longer, if with zeroes. */
+static int take_options(const gdr_copy_options_t *from, gdr_copy_options_t *to)
+{
+	const unsigned char *bytes = (const unsigned char *)from;
+
+	if (from->size < sizeof(*to))
+		return gdri_fail(EINVAL, "gdr_copy_options_t: size %zu", from->size);
+	for (size_t i = sizeof(*to); i < from->size; i++)
+		if (bytes[i])
+			return gdri_fail(EINVAL, "gdr_copy_options_t: unknown bytes are not 0");
+	memcpy(to, from, sizeof(*to));
+	if (to->flags)
+		return gdri_fail(EINVAL, "unknown bits in option flags 0x%x", to->flags);
+	if (to->threads > GDRI_POOL_MAX_THREADS)
+		return gdri_fail(EINVAL, "%u threads are not in 0 .. %d", to->threads,
+				 GDRI_POOL_MAX_THREADS);
+	return 0;
+}
+
+int gdr_set_copy_options(gdr_mh_t handle, const gdr_copy_options_t *options)
+{
+	struct gdri_handle *hd = gdri_handle_lock_any(handle);
+	gdr_copy_options_t known;
+	int rc = 0;
+
+	if (!hd)
+		return gdri_handle_copy_errno(handle);
+	if (options)
+		rc = take_options(options, &known);
+	if (!rc)
+		rc = gdri_handle_set_copy_options_locked(hd, options ? &known : NULL);
+	gdri_handle_unlock(hd);
+	return -rc;
 }
 
 int gdr_fence(gdr_mh_t handle, gdr_fence_t use)

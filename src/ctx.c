@@ -7,6 +7,7 @@
 #include "error.h"
 #include "handle.h"
 #include "process.h"
+#include "cache/cache.h"
 
 static void init_ctx(struct gdri_slot *slot)
 {
@@ -14,6 +15,7 @@ static void init_ctx(struct gdri_slot *slot)
 
 	pthread_mutex_init(&ctx->lock, NULL);
 	pthread_cond_init(&ctx->idle, NULL);
+	gdri_ranges_init_lock(&ctx->ranges);
 }
 
 static struct gdri_slots contexts = GDRI_SLOTS_INIT(struct gdri_ctx, init_ctx);
@@ -35,6 +37,7 @@ int gdri_ctx_open(uint32_t flags, gdr_t *g)
 	pthread_mutex_lock(&ctx->lock);
 	ctx->calls = 0;
 	ctx->handles = NULL;
+	ctx->caches = NULL;
 	pthread_mutex_unlock(&ctx->lock);
 	ctx->ctx_sync_memops = flags & GDR_OPEN_CTX_SYNC_MEMOPS;
 	rc = gdri_backends_open(ctx, flags & GDR_OPEN_ANY);
@@ -101,12 +104,14 @@ int gdri_ctx_close(gdr_t g)
 	pthread_mutex_unlock(&ctx->lock);
 
 	/* Nobody else can reach the context now: the list is ours without its lock. */
+	gdri_cache_destroy_all(ctx);
 	while ((handle = ctx->handles)) {
 		pthread_mutex_lock(&handle->lock);
 		rc = gdri_handle_release_locked(handle);
 		if (!first)
 			first = rc;
 	}
+	gdri_ranges_destroy(&ctx->ranges);
 	gdri_backends_close(ctx);
 	gdri_slots_free(&contexts, &ctx->slot);
 	return first;

@@ -13,7 +13,9 @@
 #include "gdrapi.h"
 #include "slots.h"
 #include "backend/backend.h"
+#include "memory/range.h"
 
+struct gdri_cache;
 struct gdri_handle;
 
 struct gdri_ctx {
@@ -30,6 +32,9 @@ struct gdri_ctx {
 	pthread_cond_t idle;  /* signalled when calls becomes 0 */
 	unsigned int calls;   /* entry points at work on this context */
 	struct gdri_handle *handles;
+	struct gdri_cache *caches;
+
+	struct gdri_ranges ranges; /* has its own lock */
 };
 
 /* Opens; see gdr_open_ex(). Returns 0 or -errno. */

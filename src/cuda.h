@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What the library asks of CUDA's driver API, in the library's own terms. libcuda.so.1 is loaded
- * at run time and never initialised by us: whoever has a device address has done that. A CUresult
- * never leaves cuda.c; the calling thread's current context is left as it was found.
+ * at run time. It is initialised by gdri_cuda_init() alone: whoever has a device address has done
+ * that, whoever wants us to allocate may not have. A CUresult never leaves cuda.c; the calling
+ * thread's current context is left as it was found.
  */
 #ifndef GDRI_CUDA_H
 #define GDRI_CUDA_H
@@ -23,6 +24,7 @@ struct gdri_memory {
 	bool managed;
 	int device;	  /* ordinal, -1 where not known */
 	void *context;	  /* CUcontext of the allocation; NULL for VMM and pool memory */
+	uint64_t buffer_id; /* DEVICE: names this allocation for the life of the process; or 0 */
 	uint64_t known;	  /* the address asked about: the caller's, or one nearby that is known */
 	uint64_t base;	  /* start of the allocation, or of the VMM chunk, around `known` */
 	size_t size;	  /* its size; 0 where not known */
@@ -51,7 +53,7 @@ int gdri_cuda_driver_version(int *version);
 int gdri_cuda_describe(uint64_t addr, size_t size, struct gdri_memory *memory);
 
 /*
- * Asks for SYNC_MEMOPS on the allocation, once: an allocation that has it is left alone. Where CUDA
+ * Sets SYNC_MEMOPS on the allocation, once: it synchronises, so it is dear. Where CUDA
  * refuses and by_context is set, sets CU_CTX_SYNC_MEMOPS on the context instead. Returns whether
  * it is in force. Host memory needs none (it is not reached through the BAR): true.
  */
@@ -69,6 +71,64 @@ int gdri_cuda_dmabuf(const struct gdri_memory *memory, uint64_t addr, size_t siz
 
 /* The VMM chunk around addr: its range and an exported fd, the caller's, close-on-exec. */
 int gdri_cuda_export_chunk(uint64_t addr, uint64_t *base, size_t *size, int *fd);
+
+/* Loads libcuda.so.1 and initialises it: 0 or -errno. */
+int gdri_cuda_init(void);
+
+/* A GPU without a memory of its own (CUDA initialised if need be). */
+int gdri_cuda_is_integrated(int device, bool *integrated);
+
+/* One allocation or VMM chunk as it is now: CUDA gives no ID a second time (guide, 12.5). */
+struct gdri_cuda_tag {
+	uint64_t start, end;
+	uint64_t id;
+};
+
+/* The tag of the allocation around addr: 0; -EINVAL where there is none; -errno. */
+int gdri_cuda_tag(uint64_t addr, struct gdri_cuda_tag *tag);
+
+/* Does addr still lie in the allocation that gdri_cuda_tag() found? One call into CUDA. */
+bool gdri_cuda_tag_holds(uint64_t addr, uint64_t id);
+
+enum gdri_allocation_kind {
+	GDRI_ALLOCATION_VMM,   /* cuMemCreate: exportable, GPUDirect-capable where the device is */
+	GDRI_ALLOCATION_PLAIN, /* cuMemAlloc */
+	GDRI_ALLOCATION_HOST   /* cuMemHostAlloc */
+};
+
+/* Memory that is ours. */
+struct gdri_allocation {
+	enum gdri_allocation_kind kind;
+	int device;
+	uint64_t addr;
+	size_t size;   /* VMM: rounded up to the granularity */
+	void *host;    /* HOST: its CPU address */
+	void *context; /* the device's primary context, retained */
+};
+
+/* Allocates; initialises CUDA if need be. cached: HOST memory not write-combined. */
+int gdri_cuda_alloc(struct gdri_allocation *allocation, enum gdri_allocation_kind kind, int device,
+		    size_t size, bool cached);
+
+/* VMM memory that fd exports, of another process or ours; fd stays the caller's. */
+int gdri_cuda_import(struct gdri_allocation *allocation, int device, int fd, size_t size);
+
+int gdri_cuda_free(struct gdri_allocation *allocation);
+/*
+ * Copies by the GPU's copy engine, on a private stream that neither waits for the caller's streams
+ * nor breaks a capture of theirs. new: -ENOTSUP where [addr, addr + size) is not device memory.
+ */
+struct gdri_cuda_engine;
+int gdri_cuda_engine_new(uint64_t addr, size_t size, struct gdri_cuda_engine **engine);
+void gdri_cuda_engine_free(struct gdri_cuda_engine *engine);
+
+/*
+ * Copies and waits until all is there. False, with no text, where CUDA cannot be used in this thread
+ * at this time or the memory has been freed: nothing of the copy is under way then, and any part of
+ * it may have been done.
+ */
+bool gdri_cuda_engine_copy(struct gdri_cuda_engine *engine, bool to_device, void *host,
+			   uint64_t addr, size_t size);
 
 void gdri_cuda_after_fork(void);
 

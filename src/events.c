@@ -65,9 +65,9 @@ static bool next_of(struct gdri_ctx *ctx, const uint64_t *names, size_t count, b
 	bool found = false;
 
 	for (size_t i = 0; i < count && !(found && !ask); i++) {
-		struct gdri_handle *handle = gdri_handle_lock(ctx, (gdr_mh_t){ names[i] });
+		struct gdri_handle *handle;
 
-		if (!handle)
+		if (gdri_handle_lock(ctx, (gdr_mh_t){ names[i] }, &handle))
 			continue; /* unpinned meanwhile */
 		if (ask)
 			look(&handle->pin);

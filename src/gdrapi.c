@@ -170,12 +170,10 @@ static int enter(gdr_t g, gdr_mh_t h, struct gdri_ctx **ctx, struct gdri_handle 
 
 	if (rc)
 		return rc;
-	*handle = gdri_handle_lock(*ctx, h);
-	if (!*handle) {
+	rc = gdri_handle_lock(*ctx, h, handle);
+	if (rc)
 		gdri_ctx_put(*ctx);
-		return -EINVAL;
-	}
-	return 0;
+	return rc;
 }
 
 static void leave(struct gdri_ctx *ctx, struct gdri_handle *handle)
@@ -364,6 +362,12 @@ int gdr_get_handle_attribute(gdr_t g, gdr_mh_t handle, gdr_handle_attr_t attr, u
 		break;
 	case GDR_HANDLE_ATTR_MAPPING_TYPE:
 		*value = hd->pin.type;
+		break;
+	case GDR_HANDLE_ATTR_ENGINE_COPIES:
+		*value = gdri_assist_engine_copies(hd->assist);
+		break;
+	case GDR_HANDLE_ATTR_ENGINE_FALLBACKS:
+		*value = gdri_assist_engine_fallbacks(hd->assist);
 		break;
 	default:
 		rc = gdri_fail(EINVAL, "unknown handle attribute %d", (int)attr);

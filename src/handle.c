@@ -7,6 +7,7 @@
 
 #include "ctx.h"
 #include "error.h"
+#include "log.h"
 
 static void init_handle(struct gdri_slot *slot)
 {
@@ -36,6 +37,8 @@ struct gdri_handle *gdri_handle_new(struct gdri_ctx *ctx, const struct gdri_pin 
 	pthread_mutex_lock(&handle->lock);
 	handle->ctx = ctx;
 	handle->pin = *pin;
+	handle->assist = NULL;
+	handle->assist_set = false;
 	handle->prev = NULL;
 	handle->next = NULL;
 	pthread_mutex_unlock(&handle->lock);
@@ -52,17 +55,36 @@ gdr_mh_t gdri_handle_publish(struct gdri_handle *handle)
 	return h;
 }
 
-struct gdri_handle *gdri_handle_lock(struct gdri_ctx *ctx, gdr_mh_t h)
+int gdri_handle_lock(struct gdri_ctx *ctx, gdr_mh_t h, struct gdri_handle **out)
 {
 	struct gdri_handle *handle = (struct gdri_handle *)gdri_slots_find(&gdri_handles, h.h);
 
 	if (handle) {
+		if (atomic_load_explicit(&handle->owner, memory_order_relaxed) !=
+		    gdri_process_tag())
+			return gdri_fail(EACCES, "the handle belongs to the parent process");
 		pthread_mutex_lock(&handle->lock);
-		if (gdri_slot_is(&handle->slot, h.h) && handle->ctx == ctx)
-			return handle;
+		if (gdri_slot_is(&handle->slot, h.h) && handle->ctx == ctx) {
+			*out = handle;
+			return 0;
+		}
 		pthread_mutex_unlock(&handle->lock);
 	}
-	gdri_fail(EINVAL, "0x%lx is no handle of this context", h.h);
+	return gdri_fail(EINVAL, "0x%lx is no handle of this context", h.h);
+}
+
+struct gdri_handle *gdri_handle_lock_any(gdr_mh_t h)
+{
+	struct gdri_handle *handle = (struct gdri_handle *)gdri_slots_find(&gdri_handles, h.h);
+
+	/* A parent's lock may be held for ever: look whose the handle is first. */
+	if (!handle || atomic_load_explicit(&handle->owner, memory_order_relaxed) !=
+			       gdri_process_tag())
+		return NULL;
+	pthread_mutex_lock(&handle->lock);
+	if (gdri_slot_is(&handle->slot, h.h))
+		return handle;
+	pthread_mutex_unlock(&handle->lock);
 	return NULL;
 }
 
@@ -78,6 +100,40 @@ static size_t map_length(const struct gdri_pin *pin, size_t size)
 	size_t length = (size + page - 1) & ~(page - 1);
 
 	return length < pin->mapped_size ? length : pin->mapped_size;
+}
+
+static pthread_once_t env_looked_at = PTHREAD_ONCE_INIT;
+
+static void log_env_problem(void)
+{
+	const char *problem = gdri_copy_env_problem();
+
+	if (problem)
+		gdri_log(GDR_LOG_WARN, "%s", problem);
+}
+
+/* What copies through the pin's mapping go by. */
+static const struct gdri_copy_plan *plan_of(struct gdri_handle *handle)
+{
+	if (handle->assist)
+		return gdri_assist_plan(handle->assist, &handle->pin);
+	return gdri_copy_plan(handle->pin.map_type);
+}
+
+int gdri_handle_set_copy_options_locked(struct gdri_handle *handle,
+					const gdr_copy_options_t *options)
+{
+	struct gdri_assist *assist, *former = handle->assist;
+	int rc = gdri_assist_new(&handle->pin, options, &assist);
+
+	if (rc)
+		return rc;
+	handle->assist = assist;
+	handle->assist_set = true;
+	if (handle->pin.map)
+		atomic_store_explicit(&handle->plan, plan_of(handle), memory_order_release);
+	gdri_assist_free(former);
+	return 0;
 }
 
 int gdri_handle_map_locked(struct gdri_handle *handle, size_t size, gdr_mapping_type_t wish)
@@ -99,7 +155,12 @@ int gdri_handle_map_locked(struct gdri_handle *handle, size_t size, gdr_mapping_
 	}
 	atomic_store_explicit(&handle->copy_start, pin->copy_start, memory_order_relaxed);
 	atomic_store_explicit(&handle->copy_end, pin->copy_end, memory_order_relaxed);
-	atomic_store_explicit(&handle->plan, gdri_copy_plan(pin->map_type), memory_order_release);
+	pthread_once(&env_looked_at, log_env_problem);
+	if (!handle->assist_set) {
+		(void)gdri_assist_new(pin, NULL, &handle->assist);
+		handle->assist_set = true;
+	}
+	atomic_store_explicit(&handle->plan, plan_of(handle), memory_order_release);
 	return 0;
 }
 
@@ -129,6 +190,8 @@ int gdri_handle_release_locked(struct gdri_handle *handle)
 	gdri_slot_retire(&handle->slot);
 	if (handle->pin.map)
 		rc = gdri_handle_unmap_locked(handle);
+	gdri_assist_free(handle->assist);
+	handle->assist = NULL;
 	rc2 = handle->pin.backend->unpin(&handle->pin);
 	gdri_ctx_unlink(handle->ctx, handle);
 	pthread_mutex_unlock(&handle->lock);
@@ -138,5 +201,6 @@ int gdri_handle_release_locked(struct gdri_handle *handle)
 
 void gdri_handle_after_fork(void)
 {
+	gdri_assist_after_fork();
 	gdri_slots_after_fork(&gdri_handles);
 }

@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "gdrapi.h"
+#include "assist.h"
 #include "process.h"
 #include "slots.h"
 #include "backend/backend.h"
@@ -33,6 +34,8 @@ struct gdri_handle {
 	pthread_mutex_t lock;
 	struct gdri_ctx *ctx;	/* set before publication, constant after */
 	struct gdri_pin pin;	/* under lock */
+	struct gdri_assist *assist; /* under lock; NULL: none */
+	bool assist_set; /* under lock: by a call, so that the environment is not asked */
 	struct gdri_handle *prev, *next; /* the context's list; under ctx->lock */
 };
 
@@ -81,13 +84,18 @@ struct gdri_handle *gdri_handle_new(struct gdri_ctx *ctx, const struct gdri_pin 
 /* Publishes it and puts it on the context's list. */
 gdr_mh_t gdri_handle_publish(struct gdri_handle *handle);
 
-/* The handle h of ctx with its lock held, or NULL with the error text set (EINVAL). */
-struct gdri_handle *gdri_handle_lock(struct gdri_ctx *ctx, gdr_mh_t h);
+/* The handle h of ctx with its lock held: 0, -EINVAL, or -EACCES for the parent process's. */
+int gdri_handle_lock(struct gdri_ctx *ctx, gdr_mh_t h, struct gdri_handle **out);
 void gdri_handle_unlock(struct gdri_handle *handle);
+
+/* The same without a context: NULL for what is no handle, or not of this process; see copy_errno. */
+struct gdri_handle *gdri_handle_lock_any(gdr_mh_t h);
 
 /* Called with the lock held. Returns 0 or -errno. */
 int gdri_handle_map_locked(struct gdri_handle *handle, size_t size, gdr_mapping_type_t wish);
 int gdri_handle_unmap_locked(struct gdri_handle *handle);
+int gdri_handle_set_copy_options_locked(struct gdri_handle *handle,
+					const gdr_copy_options_t *options);
 bool gdri_handle_length_matches(const struct gdri_handle *handle, size_t size);
 
 /*

@@ -12,7 +12,9 @@
 #include "error.h"
 #include "handle.h"
 #include "log.h"
+#include "nvml.h"
 #include "backend/backend.h"
+#include "cache/cache.h"
 
 /* Before the first open there is no page: everything reads as "no tag". */
 static const _Atomic uint32_t no_tag;
@@ -44,8 +46,10 @@ static void in_child(void)
 		atomic_store_explicit(page, 0, memory_order_relaxed); /* where the kernel does not know MADV_WIPEONFORK */
 	gdri_log_after_fork();
 	gdri_cuda_after_fork();
+	gdri_nvml_after_fork();
 	gdri_ctx_after_fork();
 	gdri_handle_after_fork();
+	gdri_cache_after_fork();
 	gdri_backends_after_fork();
 }
 

@@ -111,9 +111,10 @@ fi
 
 if step build-gcc build O="$out" CC=gcc; then
 	programs gcc "$out" 120
-	for t in tests/build/*.sh tests/tools/test_*.sh; do
+	for t in tests/build/*.sh tests/tools/test_*.sh tests/contract/run.sh; do
 		[ -f "$t" ] || continue
-		run "$(basename "$t" .sh)" 300 bash "$t" "$out" "$out/sim"
+		t=${t#tests/}
+		run "${t%.sh}" 300 bash "tests/$t" "$out" "$out/sim"
 	done
 fi
 if command -v clang >/dev/null; then

@@ -7,13 +7,14 @@ TEST_CPPFLAGS := -Itests -Iperf
 CHECK_LIBS ?= $(shell pkg-config --libs check 2>/dev/null || echo -lcheck -lsubunit -lrt -lm)
 
 # The calls of the library that tests/common/wrap.c can count and make fail.
-TEST_WRAPPED := mmap munmap madvise lseek fcntl close calloc realloc aligned_alloc pthread_atfork \
-	dlopen dlerror dlsym syscall
+TEST_WRAPPED := mmap munmap madvise lseek fcntl open ioctl poll close malloc calloc realloc \
+	aligned_alloc pthread_atfork dlopen dlerror dlsym syscall
 TEST_WRAP := $(TEST_WRAPPED:%=-Wl,--wrap=%)
 
 UNIT_TESTS := $(patsubst tests/unit/%.c,$(O)/tests/%,$(wildcard tests/unit/test_*.c))
 ATTACK_TESTS := $(patsubst tests/attack/attack_%.c,$(O)/tests/test_attack_%,\
 	$(wildcard tests/attack/attack_*.c))
+ATTACK_COMMON := $(O)/tests/attack/life.o
 GPU_TESTS := $(patsubst tests/gpu/%.c,$(O)/tests/gpu_%,$(wildcard tests/gpu/test_*.c))
 TEST_COMMON := $(patsubst %.c,$(O)/%.o,$(wildcard tests/common/*.c))
 
@@ -24,7 +25,8 @@ $(UNIT_TESTS): $(O)/tests/%: $(O)/tests/unit/%.o $(TEST_COMMON) $(LIB_STATIC)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(TEST_WRAP) -o $@ $^ $(CHECK_LIBS) -ldl
 
 # An attack is a unit test of everything at once: tests/attack/attack_NAME.c.
-$(ATTACK_TESTS): $(O)/tests/test_attack_%: $(O)/tests/attack/attack_%.o $(TEST_COMMON) $(LIB_STATIC)
+$(ATTACK_TESTS): $(O)/tests/test_attack_%: $(O)/tests/attack/attack_%.o $(ATTACK_COMMON) \
+		$(TEST_COMMON) $(LIB_STATIC)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(TEST_WRAP) -o $@ $^ $(CHECK_LIBS) -ldl
 

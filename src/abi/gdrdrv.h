@@ -18,10 +18,10 @@
 
 /* A version is (major << 16) | minor. From which one on a driver knows a call: */
 #define GDRDRV_LEVEL(major, minor) ((uint32_t)(major) << 16 | (uint32_t)(minor))
-#define GDRDRV_HAS_INFO_V2 GDRDRV_LEVEL(2, 4)
-#define GDRDRV_HAS_ATTR GDRDRV_LEVEL(2, 5)
-#define GDRDRV_HAS_PIN_V2 GDRDRV_LEVEL(2, 5)
-#define GDRDRV_HAS_MAPPING_TYPE GDRDRV_LEVEL(2, 5)
+#define GDRDRV_HAS_INFO_V2	   GDRDRV_LEVEL(2, 4)
+#define GDRDRV_HAS_ATTR		   GDRDRV_LEVEL(2, 5)
+#define GDRDRV_HAS_PIN_V2	   GDRDRV_LEVEL(2, 5)
+#define GDRDRV_HAS_MAPPING_TYPE	   GDRDRV_LEVEL(2, 5)
 
 /* What a kernel says for "not supported" among its own; glibc has no name for it. */
 #define GDRDRV_ENOTSUPP 524
@@ -72,7 +72,7 @@ struct gdrdrv_get_attr {
 	uint32_t val; /* out */
 };
 
-#define GDRDRV_ATTR_USE_PERSISTENT_MAPPING 1
+#define GDRDRV_ATTR_USE_PERSISTENT_MAPPING	1
 #define GDRDRV_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE 2
 
 struct gdrdrv_pin_buffer_v2 {
@@ -96,15 +96,15 @@ struct gdrdrv_get_version {
 	uint32_t minimum_gdr_api_version; /* out */
 };
 
-#define GDRDRV_IOC_PIN_BUFFER _IOWR(0xDA, 1, struct gdrdrv_pin_buffer)
-#define GDRDRV_IOC_UNPIN_BUFFER _IOWR(0xDA, 2, uint64_t)
-#define GDRDRV_IOC_GET_CB_FLAG _IOWR(0xDA, 3, uint64_t)
-#define GDRDRV_IOC_GET_INFO _IOWR(0xDA, 4, uint64_t)
-#define GDRDRV_IOC_GET_INFO_V2 _IOWR(0xDA, 5, uint64_t)
-#define GDRDRV_IOC_GET_ATTR _IOWR(0xDA, 6, uint64_t)
-#define GDRDRV_IOC_PIN_BUFFER_V2 _IOWR(0xDA, 7, struct gdrdrv_pin_buffer_v2)
+#define GDRDRV_IOC_PIN_BUFFER	    _IOWR(0xDA, 1, struct gdrdrv_pin_buffer)
+#define GDRDRV_IOC_UNPIN_BUFFER	    _IOWR(0xDA, 2, uint64_t)
+#define GDRDRV_IOC_GET_CB_FLAG	    _IOWR(0xDA, 3, uint64_t)
+#define GDRDRV_IOC_GET_INFO	    _IOWR(0xDA, 4, uint64_t)
+#define GDRDRV_IOC_GET_INFO_V2	    _IOWR(0xDA, 5, uint64_t)
+#define GDRDRV_IOC_GET_ATTR	    _IOWR(0xDA, 6, uint64_t)
+#define GDRDRV_IOC_PIN_BUFFER_V2    _IOWR(0xDA, 7, struct gdrdrv_pin_buffer_v2)
 #define GDRDRV_IOC_REQ_MAPPING_TYPE _IOWR(0xDA, 8, uint64_t)
-#define GDRDRV_IOC_GET_VERSION _IOWR(0xDA, 255, uint64_t)
+#define GDRDRV_IOC_GET_VERSION	    _IOWR(0xDA, 255, uint64_t)
 
 /*
  * A region is mapped by mmap() of the node at offset handle * host page size. poll() on a node of

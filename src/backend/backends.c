@@ -174,7 +174,7 @@ static int check_memory(const struct gdri_pin_request *request)
 	const struct gdri_memory *m = &request->memory;
 
 	if (m->managed)
-		return gdri_fail(ENOTSUP,
+		return gdri_fail(EINVAL,
 				 "0x%llx is managed (unified) memory, which migrates and cannot be "
 				 "pinned: allocate with cudaMalloc, cuMemCreate or cudaHostAlloc",
 				 (unsigned long long)request->addr);
@@ -198,9 +198,10 @@ static int check_caps(const struct gdri_backend *b, void *state,
 
 /*
  * Which of several errors is the caller's: lack of room, then what the hardware or memory cannot
- * do, then a bad argument; anything else last.
+ * do, then a bad argument; anything else last. With a pin flag a bad argument comes before what
+ * the memory cannot do: whoever sees EINVAL tries again without the flag.
  */
-static int error_rank(int err)
+static int error_rank(int err, uint32_t flags)
 {
 	switch (err) {
 	case ENOMEM:
@@ -210,7 +211,7 @@ static int error_rank(int err)
 	case ENOTSUP:
 		return 3;
 	case EINVAL:
-		return 2;
+		return flags ? 4 : 2;
 	default:
 		return 1;
 	}
@@ -255,7 +256,7 @@ int gdri_backends_pin(struct gdri_ctx *ctx, struct gdri_pin_request *request,
 			return 0;
 		}
 		gdri_text_add(&why, "%s%s: %s", why.len ? "; " : "", b->name, gdri_error_text());
-		if (!err || error_rank(-rc) > error_rank(err))
+		if (!err || error_rank(-rc, request->flags) > error_rank(err, request->flags))
 			err = -rc;
 	}
 	return gdri_fail(err, "no backend can pin 0x%llx + 0x%zx: %s",

@@ -12,6 +12,7 @@ enum { PROBE_STEP = 2 << 20 };
 /*
  * Can this byte be loaded? A kernel copy from the address answers without a signal: the call fails
  * with EFAULT if not, and with EINVAL for its nonsense `how` if it can.
+ * Under valgrind, which answers in the kernel's place without a look, every byte can.
  */
 static bool can_load(const char *p)
 {

@@ -208,15 +208,24 @@ static VkResult map_placed(const struct gdri_vulkan_device *d, struct piece *pie
 	return d->map2(d->device, &info, &piece->mapped);
 }
 
+/* Frees [from, to) of an area; 0 or -errno. */
+static int free_range(char *from, char *to)
+{
+	if (from < to && munmap(from, (size_t)(to - from)))
+		return gdri_fail(errno, "munmap: %s", strerror(errno));
+	return 0;
+}
+
 /*
  * Unmaps `count` pieces that fill the area from its start, and frees the area. Where the driver can
- * leave the range of an unmapped piece reserved it does, and all is freed by us; otherwise the range
- * is gone with the unmap and may be another thread's already.
+ * leave the range of an unmapped piece reserved it does, and we free it; otherwise the range is
+ * gone with the unmap, may be another thread's already, and must not be touched.
  */
 static int unmap_area(struct vulkan_pin *vp, size_t count)
 {
 	const struct gdri_vulkan_device *d = vp->device;
-	size_t gone = 0;
+	char *at = vp->area, *ours = at;
+	int rc = 0, rc2;
 
 	for (size_t i = 0; i < count; i++) {
 		struct piece *piece = &vp->pieces[i];
@@ -225,16 +234,21 @@ static int unmap_area(struct vulkan_pin *vp, size_t count)
 			.flags = d->unmap_reserve ? VK_MEMORY_UNMAP_RESERVE_BIT_EXT : 0,
 			.memory = piece->memory,
 		};
+		bool unmapped = !d->unmap2(d->device, &info);
+		char *end = at + (d->range_placed ? piece->size : piece->chunk_size);
 
-		if (!d->unmap_reserve)
-			gone += d->range_placed ? piece->size : piece->chunk_size;
-		if (d->unmap2(d->device, &info))
+		if (!unmapped)
 			d->unmap(d->device, piece->memory);
+		if (!unmapped || !d->unmap_reserve) {
+			rc2 = free_range(ours, at);
+			rc = rc ? rc : rc2;
+			ours = end;
+		}
+		at = end;
 		piece->mapped = NULL;
 	}
-	if (gone < vp->area_size && munmap(vp->area + gone, vp->area_size - gone))
-		return gdri_fail(errno, "munmap: %s", strerror(errno));
-	return 0;
+	rc2 = free_range(ours, vp->area + vp->area_size);
+	return rc ? rc : rc2;
 }
 
 /* Reserves vp->area_size bytes at a GPU page's alignment as vp->area. */

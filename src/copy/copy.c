@@ -93,52 +93,101 @@ static void word_from(uint8_t *d, const uint8_t *s, size_t n)
 	gdri_store_exact(d, (const uint8_t *)&word, n);
 }
 
+/* Any range of at least one byte. */
+static void any_from(const struct gdri_copy_plan *plan, const struct gdri_copy_row *row, void *host,
+		     const void *map, size_t size)
+{
+	if (plan->exact_reads)
+		lines_to(row, host, map, size);
+	else if (((uintptr_t)map & 7) + size <= 8)
+		word_from(host, map, size);
+	else
+		lines_from(row, host, map, size);
+}
+
+/* Flags and doorbells: one plain access, and nothing of the rest. */
+static inline bool word_copied_to(void *map, const void *host, size_t size)
+{
+	if (size == 4 && !((uintptr_t)map & 3))
+		gdri_store32(map, gdri_any32(host));
+	else if (size == 8 && !((uintptr_t)map & 7))
+		gdri_store64(map, gdri_any64(host));
+	else
+		return false;
+	return true;
+}
+
+static inline bool word_copied_from(void *host, const void *map, size_t size)
+{
+	if (size == 4 && !((uintptr_t)map & 3)) {
+		uint32_t word = gdri_load32(map);
+
+		__builtin_memcpy(host, &word, sizeof(word));
+	} else if (size == 8 && !((uintptr_t)map & 7)) {
+		uint64_t word = gdri_load64(map);
+
+		__builtin_memcpy(host, &word, sizeof(word));
+	} else {
+		return false;
+	}
+	return true;
+}
+
 void gdri_move_to(const struct gdri_copy_plan *plan, void *map, const void *host, size_t size)
 {
-	uintptr_t at = (uintptr_t)map;
-
-	/* Flags and doorbells: one plain store, and nothing of the rest. */
-	if (size == 4 && !(at & 3))
-		gdri_store32(map, gdri_any32(host));
-	else if (size == 8 && !(at & 7))
-		gdri_store64(map, gdri_any64(host));
-	else if (size)
+	if (!word_copied_to(map, host, size) && size)
 		lines_to(row_for(&plan->to, size), map, host, size);
 }
 
 void gdri_move_from(const struct gdri_copy_plan *plan, void *host, const void *map, size_t size)
 {
-	uintptr_t at = (uintptr_t)map;
-
-	if (size == 4 && !(at & 3)) {
-		uint32_t word = gdri_load32(map);
-
-		__builtin_memcpy(host, &word, sizeof(word));
-	} else if (size == 8 && !(at & 7)) {
-		uint64_t word = gdri_load64(map);
-
-		__builtin_memcpy(host, &word, sizeof(word));
-	} else if (!size) {
-		return;
-	} else if (plan->exact_reads) {
-		lines_to(row_for(&plan->from, size), host, map, size);
-	} else if ((at & 7) + size <= 8) {
-		word_from(host, map, size);
-	} else {
-		lines_from(row_for(&plan->from, size), host, map, size);
-	}
+	if (!word_copied_from(host, map, size) && size)
+		any_from(plan, row_for(&plan->from, size), host, map, size);
 }
 
-void gdri_copy_to(const struct gdri_copy_plan *plan, void *map, const void *host, size_t size)
+void gdri_copy_alone_to(const struct gdri_copy_plan *plan, void *map, const void *host, size_t size)
 {
 	gdri_compiler_barrier();
 	gdri_move_to(plan, map, host, size);
 	gdri_fence_after_write(plan->fences);
 }
 
-void gdri_copy_from(const struct gdri_copy_plan *plan, void *host, const void *map, size_t size)
+void gdri_copy_alone_from(const struct gdri_copy_plan *plan, void *host, const void *map,
+			  size_t size)
 {
 	gdri_fence_before_read(plan->fences);
 	gdri_move_from(plan, host, map, size);
+	gdri_fence_after_read(plan->fences);
+}
+
+/*
+ * The test for a large copy stands where gdri_move_to() chooses the row by size anyway, so a plan
+ * that hands no copy over pays nothing for those that do.
+ */
+void gdri_copy_to(const struct gdri_copy_plan *plan, void *map, const void *host, size_t size)
+{
+	gdri_compiler_barrier();
+	if (!word_copied_to(map, host, size)) {
+		if (__builtin_expect(size >= plan->to.large_min, 0)) {
+			plan->large_to(plan, map, host, size);
+			return;
+		}
+		if (size)
+			lines_to(plan->to.small, map, host, size);
+	}
+	gdri_fence_after_write(plan->fences);
+}
+
+void gdri_copy_from(const struct gdri_copy_plan *plan, void *host, const void *map, size_t size)
+{
+	gdri_fence_before_read(plan->fences);
+	if (!word_copied_from(host, map, size)) {
+		if (__builtin_expect(size >= plan->from.large_min, 0)) {
+			plan->large_from(plan, host, map, size);
+			return;
+		}
+		if (size)
+			any_from(plan, plan->from.small, host, map, size);
+	}
 	gdri_fence_after_read(plan->fences);
 }

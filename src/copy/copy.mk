@@ -7,7 +7,7 @@
 GDRI_COPY_MACHINE := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
 
 GDRI_COPY_SRCS := $(addprefix src/copy/, \
-	copy.c copyv.c words.c plan.c impls.c ref.c cpu.c)
+	copy.c copyv.c words.c plan.c impls.c ref.c cpu.c pool.c)
 
 # $(call gdri_copy_isa,file without .c,flags): one instruction set's file.
 define gdri_copy_isa
@@ -37,7 +37,7 @@ GDRI_COPY_BASELINE_SRCS := $(filter-out \
 
 # The tools that measure the engine row by row have it inside, besides the library.
 GDRI_COPY_OBJS := $(GDRI_COPY_SRCS:%.c=$(O)/%.o)
-$(O)/gdrcopy_copybench: $(GDRI_COPY_OBJS)
+$(O)/gdrcopy_copybench: $(O)/perf/copybench_calls.o $(O)/perf/copybench_jobs.o $(GDRI_COPY_OBJS)
 $(O)/gdrcopy_litmus: $(O)/perf/litmus_peer.o $(GDRI_COPY_OBJS)
 
 .PHONY: print-copy-baseline

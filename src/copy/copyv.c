@@ -21,16 +21,25 @@
 void gdri_copyv_to(const struct gdri_copy_plan *plan, const gdr_copy_seg_t *seg, size_t count,
 		   uint32_t flags)
 {
+	const struct gdri_copy_row *row = plan->to.small;
+	/* Pieces of whole lines, below the size where another row is better, are the row's own. */
+	size_t mask = row->block == GDRI_LINE ? LINE_MASK : 0;
+	size_t lines_max = mask ? plan->to.large_min : 0;
 	bool any = false;
 
 	gdri_compiler_barrier();
 	for (const gdr_copy_seg_t *end = seg + count; seg < end; seg++) {
-		if (!seg->size)
+		size_t size = seg->size;
+
+		if (!size)
 			continue;
-		if ((seg->flags & GDR_COPY_ORDERED) && any)
+		if (__builtin_expect((seg->flags & GDR_COPY_ORDERED) && any, 0))
 			gdri_fence_after_write(plan->fences);
-		gdri_move_to(plan, seg->map_ptr, seg->host_ptr, seg->size);
 		any = true;
+		if (!(((uintptr_t)seg->map_ptr | size) & mask) && size < lines_max)
+			row->to(seg->map_ptr, seg->host_ptr, size);
+		else
+			gdri_move_to(plan, seg->map_ptr, seg->host_ptr, size);
 	}
 	if (flags & GDR_COPY_NO_FENCE)
 		gdri_compiler_barrier();

@@ -60,6 +60,15 @@ struct gdri_copy_plan {
 	/* Reads load nothing outside the range, through the `to` function of their row. */
 	bool exact_reads;
 	struct gdri_copy_way to, from;
+	/*
+	 * gdri_copy_to() and gdri_copy_from() of large_min bytes and more, fences included: here
+	 * somebody else may take the copy over, by a plan of his own around a common one. A common
+	 * plan has gdri_copy_alone_to() and gdri_copy_alone_from().
+	 */
+	void (*large_to)(const struct gdri_copy_plan *plan, void *map, const void *host,
+			 size_t size);
+	void (*large_from)(const struct gdri_copy_plan *plan, void *host, const void *map,
+			   size_t size);
 };
 
 /*
@@ -70,6 +79,12 @@ struct gdri_copy_plan {
  */
 int gdri_copy_plan_init(struct gdri_copy_plan *plan, gdr_mapping_type_t type, uint32_t features,
 			const char *name);
+
+/* The copies of any size by the calling thread alone, fences included. */
+void gdri_copy_alone_to(const struct gdri_copy_plan *plan, void *map, const void *host,
+			size_t size);
+void gdri_copy_alone_from(const struct gdri_copy_plan *plan, void *host, const void *map,
+			  size_t size);
 
 /* The copies without their fences: what copy.h's calls and the vectored ones are made of. */
 void gdri_move_to(const struct gdri_copy_plan *plan, void *map, const void *host, size_t size);

@@ -63,6 +63,8 @@ int gdri_copy_plan_init(struct gdri_copy_plan *plan, gdr_mapping_type_t type, ui
 	plan->type = type;
 	plan->fences = type;
 	plan->exact_reads = type == GDR_MAPPING_TYPE_CACHING;
+	plan->large_to = gdri_copy_alone_to;
+	plan->large_from = gdri_copy_alone_from;
 	choose(&plan->to, LINES(gdri_tune_to), true, features);
 	if (plan->exact_reads)
 		plan->from = plan->to;

@@ -9,12 +9,12 @@
 #include <stdbool.h>
 
 struct resources {
-	int fds;	     /* open descriptors */
-	int maps;	     /* lines of /proc/self/maps that are simulated memory */
-	long long mapped;    /* wrap_mapped() */
-	void *context;	     /* current */
+	int fds; /* open descriptors */
+	int maps; /* lines of /proc/self/maps that are simulated memory */
+	long long mapped; /* wrap_mapped() */
+	void *context; /* current */
 	int capture_mode;
-	long retained;	     /* primary contexts retained and not released, by anybody */
+	long retained; /* primary contexts retained and not released, by anybody */
 };
 
 void resources_look(struct resources *r);

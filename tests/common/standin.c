@@ -12,10 +12,10 @@ struct standin_hooks cuda_hooks;
 unsigned long long (*standin_device_bytes)(int device);
 
 #define DIE(...) (fprintf(stderr, __VA_ARGS__), fputc('\n', stderr), abort())
-#define MUST(call) \
-	do { \
-		CUresult r_ = (call); \
-		if (r_) \
+#define MUST(call)                                              \
+	do {                                                    \
+		CUresult r_ = (call);                           \
+		if (r_)                                         \
 			DIE("%s: CUresult %d", #call, (int)r_); \
 	} while (0)
 
@@ -44,6 +44,7 @@ static struct standin_hooks hooks_of(void *lib)
 	h.set_fail = (__typeof__(h.set_fail))symbol(lib, "gdrsim_fail");
 	h.calls = (__typeof__(h.calls))symbol(lib, "gdrsim_calls");
 	h.fail_nth = (__typeof__(h.fail_nth))symbol(lib, "gdrsim_fail_nth");
+	h.failed = (__typeof__(h.failed))symbol(lib, "gdrsim_failed");
 	return h;
 }
 
@@ -104,9 +105,9 @@ void standin_vmm_alloc_mixed(struct standin_vmm *v, int device, unsigned int cou
 	for (; v->count < count; v->count++) {
 		CUmemAllocationProp prop = {
 			.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-			.requestedHandleTypes = exportable_bits >> v->count & 1 ?
-							CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR :
-							CU_MEM_HANDLE_TYPE_NONE,
+			.requestedHandleTypes = exportable_bits >> v->count & 1
+							? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+							: CU_MEM_HANDLE_TYPE_NONE,
 			.location = access.location,
 		};
 

@@ -12,42 +12,42 @@
 
 #include "abi/cuda.h"
 
-#define STANDIN_CALLS(X) \
-	X(cuInit) \
-	X(cuDriverGetVersion) \
-	X(cuDeviceGetCount) \
-	X(cuDeviceGetUuid) \
-	X(cuDevicePrimaryCtxRetain) \
+#define STANDIN_CALLS(X)                \
+	X(cuInit)                       \
+	X(cuDriverGetVersion)           \
+	X(cuDeviceGetCount)             \
+	X(cuDeviceGetUuid)              \
+	X(cuDevicePrimaryCtxRetain)     \
 	X(cuDevicePrimaryCtxRelease_v2) \
-	X(cuCtxCreate_v2) \
-	X(cuCtxDestroy_v2) \
-	X(cuCtxSetCurrent) \
-	X(cuCtxGetCurrent) \
-	X(cuCtxPushCurrent_v2) \
-	X(cuCtxPopCurrent_v2) \
-	X(cuCtxGetFlags) \
-	X(cuCtxSynchronize) \
-	X(cuMemAlloc_v2) \
-	X(cuMemFree_v2) \
-	X(cuMemAllocAsync) \
-	X(cuMemFreeAsync) \
-	X(cuMemAllocManaged) \
-	X(cuMemHostAlloc) \
-	X(cuMemFreeHost) \
-	X(cuMemHostRegister_v2) \
-	X(cuMemHostUnregister) \
+	X(cuCtxCreate_v2)               \
+	X(cuCtxDestroy_v2)              \
+	X(cuCtxSetCurrent)              \
+	X(cuCtxGetCurrent)              \
+	X(cuCtxPushCurrent_v2)          \
+	X(cuCtxPopCurrent_v2)           \
+	X(cuCtxGetFlags)                \
+	X(cuCtxSynchronize)             \
+	X(cuMemAlloc_v2)                \
+	X(cuMemFree_v2)                 \
+	X(cuMemAllocAsync)              \
+	X(cuMemFreeAsync)               \
+	X(cuMemAllocManaged)            \
+	X(cuMemHostAlloc)               \
+	X(cuMemFreeHost)                \
+	X(cuMemHostRegister_v2)         \
+	X(cuMemHostUnregister)          \
 	X(cuMemHostGetDevicePointer_v2) \
-	X(cuMemcpyHtoD_v2) \
-	X(cuMemcpyDtoH_v2) \
-	X(cuPointerGetAttribute) \
-	X(cuPointerSetAttribute) \
-	X(cuMemCreate) \
-	X(cuMemRelease) \
-	X(cuMemAddressReserve) \
-	X(cuMemAddressFree) \
-	X(cuMemMap) \
-	X(cuMemUnmap) \
-	X(cuMemSetAccess) \
+	X(cuMemcpyHtoD_v2)              \
+	X(cuMemcpyDtoH_v2)              \
+	X(cuPointerGetAttribute)        \
+	X(cuPointerSetAttribute)        \
+	X(cuMemCreate)                  \
+	X(cuMemRelease)                 \
+	X(cuMemAddressReserve)          \
+	X(cuMemAddressFree)             \
+	X(cuMemMap)                     \
+	X(cuMemUnmap)                   \
+	X(cuMemSetAccess)               \
 	X(cuThreadExchangeStreamCaptureMode)
 
 struct standin_cuda {
@@ -61,6 +61,7 @@ struct standin_hooks {
 	void (*set_fail)(const char *spec);
 	unsigned long (*calls)(const char *name);
 	int (*fail_nth)(unsigned long n, int result);
+	const char *(*failed)(void);
 };
 extern struct standin_hooks cuda_hooks;
 extern unsigned long long (*standin_device_bytes)(int device);

@@ -17,7 +17,7 @@ struct unit_test {
 	const char *name;
 	void (*fn)(void);
 	/* NULL: this process (Check's fork of it). Else a fresh one with these "NAME=value" words,
-	 * separated by blanks; may be "". */
+	 * separated by blanks; may be "". A value may begin with $SIM, the stand-ins' directory. */
 	const char *env;
 };
 

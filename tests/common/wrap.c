@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -121,7 +122,7 @@ static bool fails(const char *name, int usual)
 	return false;
 }
 
-#define WRAP(type, name, ...) \
+#define WRAP(type, name, ...)            \
 	type __real_##name(__VA_ARGS__); \
 	type __wrap_##name(__VA_ARGS__); \
 	type __wrap_##name(__VA_ARGS__)
@@ -184,6 +185,42 @@ WRAP(int, close, int fd)
 	return failed ? -1 : rc;
 }
 
+int __real_open(const char *path, int flags, ...);
+int __wrap_open(const char *path, int flags, ...);
+int __wrap_open(const char *path, int flags, ...)
+{
+	va_list ap;
+	int mode;
+
+	va_start(ap, flags);
+	mode = flags & O_CREAT ? va_arg(ap, int) : 0;
+	va_end(ap);
+	return fails("open", EMFILE) ? -1 : __real_open(path, flags, mode);
+}
+
+int __real_ioctl(int fd, unsigned long request, ...);
+int __wrap_ioctl(int fd, unsigned long request, ...);
+int __wrap_ioctl(int fd, unsigned long request, ...)
+{
+	va_list ap;
+	void *arg;
+
+	va_start(ap, request);
+	arg = va_arg(ap, void *);
+	va_end(ap);
+	return fails("ioctl", ENOMEM) ? -1 : __real_ioctl(fd, request, arg);
+}
+
+WRAP(int, poll, struct pollfd *fds, nfds_t count, int timeout)
+{
+	return fails("poll", ENOMEM) ? -1 : __real_poll(fds, count, timeout);
+}
+
+WRAP(void *, malloc, size_t size)
+{
+	return fails("malloc", ENOMEM) ? NULL : __real_malloc(size);
+}
+
 WRAP(void *, calloc, size_t count, size_t size)
 {
 	return fails("calloc", ENOMEM) ? NULL : __real_calloc(count, size);
@@ -201,8 +238,8 @@ WRAP(void *, aligned_alloc, size_t align, size_t size)
 
 WRAP(int, pthread_atfork, void (*prepare)(void), void (*parent)(void), void (*child)(void))
 {
-	return fails("pthread_atfork", ENOMEM) ? ENOMEM :
-						  __real_pthread_atfork(prepare, parent, child);
+	return fails("pthread_atfork", ENOMEM) ? ENOMEM
+					       : __real_pthread_atfork(prepare, parent, child);
 }
 
 static _Thread_local bool dl_denied;

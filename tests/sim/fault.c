@@ -36,6 +36,7 @@ static unsigned int n_rules;
 static unsigned long total_calls;
 static unsigned long nth; /* 0: off */
 static int nth_result;
+static const char *failed;
 static bool env_read;
 
 /* A child may be forked while another thread counts; what it counts then is its own. */
@@ -141,6 +142,8 @@ bool sim_fault(const char *name, int *result)
 		*result = nth_result;
 		fail = true;
 	}
+	if (fail)
+		failed = name;
 	pthread_mutex_unlock(&lock);
 	return fail;
 }
@@ -172,6 +175,17 @@ int gdrsim_fail_nth(unsigned long n, int result)
 	pthread_mutex_lock(&lock);
 	nth = n;
 	nth_result = result;
+	failed = NULL;
 	pthread_mutex_unlock(&lock);
 	return 0;
+}
+
+const char *gdrsim_failed(void)
+{
+	const char *name;
+
+	pthread_mutex_lock(&lock);
+	name = failed;
+	pthread_mutex_unlock(&lock);
+	return name;
 }

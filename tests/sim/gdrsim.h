@@ -54,6 +54,8 @@ void gdrsim_fail(const char *spec);
 unsigned long gdrsim_calls(const char *name);
 /* The nth call (from 1) from now on, of any function with a result, gives result. 0: none. */
 int gdrsim_fail_nth(unsigned long n, int result);
+/* The function that was made to fail last, by any rule; NULL: none since the last gdrsim_fail_nth. */
+const char *gdrsim_failed(void);
 
 /* libcuda only: bytes of device memory that live allocations of this process hold. */
 unsigned long long gdrsim_device_bytes(int device);

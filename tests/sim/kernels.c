@@ -85,7 +85,32 @@ static void pplat(const struct sim_launch *launch)
 	}
 }
 
+/* The kernel of examples/ring.c: (u64 ring, u32 messages). */
+static void example_ring(const struct sim_launch *launch)
+{
+	enum { SLOTS = 16, WORDS = 64, SLOT_AT = 96, TAIL_AT = 32, SUM_AT = 32 };
+	_Atomic(uint32_t) *ring = reach_param(launch, 0, (SLOT_AT + SLOTS * WORDS) * sizeof(*ring));
+	uint32_t messages, tail;
+	uint64_t sum = 0;
+
+	memcpy(&messages, launch->param[1], sizeof(messages));
+	if (!ring)
+		return;
+	for (tail = 0; tail < messages; tail++) {
+		while (atomic_load(&ring[0]) == tail)
+			sched_yield();
+		for (uint32_t i = 0; i < WORDS; i++)
+			sum += atomic_load(&ring[SLOT_AT + tail % SLOTS * WORDS + i]);
+		atomic_store(&ring[TAIL_AT], tail + 1);
+	}
+	atomic_store(&((_Atomic(uint64_t) *)ring)[SUM_AT], sum);
+}
+
 const struct sim_kernel sim_kernels[] = {
+	{ .name = "gdrapi_example_ring",
+	  .n_params = 2,
+	  .param_size = { 8, 4 },
+	  .run = example_ring },
 	{ .name = "gdrcopy_pplat",
 	  .n_params = 8,
 	  .param_size = { 8, 8, 8, 8, 8, 4, 4, 8 },

@@ -167,12 +167,12 @@ nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *id, nvmlDevice_t *devi
 	return NVML_ERROR_NOT_FOUND;
 }
 
-/* The counter of the stand-in Vulkan, if this process has it loaded. */
-static unsigned long long bar1_used(int ordinal)
+/* The counter of one form of the stand-in Vulkan, if this process has it loaded. */
+static unsigned long long bar1_used_by(const char *library, int ordinal)
 {
 	unsigned long long (*used)(int);
 	unsigned long long bytes = 0;
-	void *vulkan = dlopen("libvulkan.so.1", RTLD_LAZY | RTLD_NOLOAD);
+	void *vulkan = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
 	void *symbol;
 
 	if (!vulkan)
@@ -184,6 +184,13 @@ static unsigned long long bar1_used(int ordinal)
 	}
 	dlclose(vulkan);
 	return bytes;
+}
+
+/* The loader's form and the driver's: each counts its own maps. */
+static unsigned long long bar1_used(int ordinal)
+{
+	return bar1_used_by("libvulkan.so.1", ordinal) +
+	       bar1_used_by("libGLX_nvidia.so.0", ordinal);
 }
 
 nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *info)

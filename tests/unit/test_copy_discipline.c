@@ -21,6 +21,7 @@
 #include <sys/wait.h>
 
 #include "copy/engine.h"
+#include "copy/word.h"
 
 #define RANGE_MAX ((size_t)448)
 #define TARGET	  (RANGE_MAX + 3 * LINE)
@@ -314,6 +315,9 @@ static const char *no_tracing(void)
 	int status;
 	pid_t pid;
 
+#ifdef GDRI_TSAN
+	return "the thread sanitizer's instructions would be stepped, a hundred to each store";
+#endif
 	if (preload && strstr(preload, "vgpreload"))
 		return "valgrind would be stepped, not the copies";
 	pid = fork();

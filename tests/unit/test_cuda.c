@@ -149,8 +149,7 @@ static void *write_combined_here(void *arg)
 	struct gdri_memory m;
 
 	gdri_cuda_describe((uintptr_t)arg, 1, &m);
-	return m.kind == GDRI_MEMORY_HOST && m.write_combined && m.size == 1000 ? NULL :
-										   "wrong";
+	return m.kind == GDRI_MEMORY_HOST && m.write_combined && m.size == 1000 ? NULL : "wrong";
 }
 
 /* The type of a mapping follows from this: a thread without a context must learn it as well. */
@@ -235,10 +234,19 @@ static void only_the_run_time_name(void)
 static void needed_calls(void)
 {
 	static const char *const needed[] = {
-		"cuDriverGetVersion", "cuGetErrorName", "cuPointerGetAttributes",
-		"cuPointerSetAttribute", "cuMemGetAddressRange_v2", "cuMemHostGetFlags",
-		"cuDeviceGetAttribute", "cuCtxGetCurrent", "cuCtxGetDevice", "cuCtxPushCurrent_v2",
-		"cuCtxPopCurrent_v2", "cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease_v2",
+		"cuDriverGetVersion",
+		"cuGetErrorName",
+		"cuPointerGetAttributes",
+		"cuPointerSetAttribute",
+		"cuMemGetAddressRange_v2",
+		"cuMemHostGetFlags",
+		"cuDeviceGetAttribute",
+		"cuCtxGetCurrent",
+		"cuCtxGetDevice",
+		"cuCtxPushCurrent_v2",
+		"cuCtxPopCurrent_v2",
+		"cuDevicePrimaryCtxRetain",
+		"cuDevicePrimaryCtxRelease_v2",
 	};
 
 	for (size_t i = 0; i < COUNT(needed); i++) {
@@ -350,10 +358,10 @@ static void results_as_errno(void)
 {
 	static const struct {
 		int result, err;
-	} table[] = { { 2, ENOMEM },	{ 801, ENOTSUP }, { 800, EACCES }, { 100, ENODEV },
-		      { 4, ENODEV },	{ 34, ENODEV },	  { 802, ENODEV }, { 803, ENODEV },
-		      { 1, EINVAL },	{ 201, EINVAL },  { 101, EINVAL }, { 400, EINVAL },
-		      { 3, EINVAL },	{ 709, EINVAL },  { 999, EIO },	   { 700, EIO },
+	} table[] = { { 2, ENOMEM }, { 801, ENOTSUP }, { 800, EACCES }, { 100, ENODEV },
+		      { 4, ENODEV }, { 34, ENODEV },   { 802, ENODEV }, { 803, ENODEV },
+		      { 1, EINVAL }, { 201, EINVAL },  { 101, EINVAL }, { 400, EINVAL },
+		      { 3, EINVAL }, { 709, EINVAL },  { 999, EIO },	{ 700, EIO },
 		      { 77777, EIO } };
 	char spec[64];
 	int version;
@@ -405,6 +413,27 @@ static void sync_memops_once(void)
 	m = describe(p, 65536);
 	ck_assert(gdri_cuda_sync_memops(&m, false));
 	ck_assert_uint_eq(has_sync(p), 1);
+}
+
+/* A driver that reads 1 for memory that nobody asked it for (580 does): only a set counts. */
+static void sync_memops_reads_one(void)
+{
+	struct standin_vmm v;
+	struct gdri_memory m;
+	unsigned long calls;
+	CUdeviceptr p;
+
+	setenv("GDRSIM_SYNC_MEMOPS", "1", 1);
+	standin_start();
+	p = standin_alloc(1 << 20);
+	ck_assert_uint_eq(has_sync(p), 1);
+	calls = cuda_hooks.calls("cuPointerSetAttribute");
+	m = describe(p, 65536);
+	ck_assert(gdri_cuda_sync_memops(&m, false));
+	ck_assert_uint_eq(cuda_hooks.calls("cuPointerSetAttribute"), calls + 1);
+	standin_vmm_alloc(&v, 0, 1, STANDIN_GRANULE, true);
+	m = describe(v.ptr, 65536);
+	ck_assert(!gdri_cuda_sync_memops(&m, false));
 }
 
 static void sync_memops_of_vmm(void)
@@ -550,12 +579,16 @@ static void context_as_found(void)
 /* A call that fails inside: context and capture mode are as they were all the same. */
 static void context_as_found_on_failure(void)
 {
-	static const char *const calls[] = { "cuThreadExchangeStreamCaptureMode", "cuDeviceGet",
-					     "cuDevicePrimaryCtxRetain", "cuCtxPushCurrent",
-					     "cuPointerSetAttribute", "cuCtxGetCurrent",
+	static const char *const calls[] = { "cuThreadExchangeStreamCaptureMode",
+					     "cuDeviceGet",
+					     "cuDevicePrimaryCtxRetain",
+					     "cuCtxPushCurrent",
+					     "cuPointerSetAttribute",
+					     "cuCtxGetCurrent",
 					     "cuMemGetHandleForAddressRange",
 					     "cuMemExportToShareableHandle",
-					     "cuMemGetAddressRange", "cuCtxGetDevice" };
+					     "cuMemGetAddressRange",
+					     "cuCtxGetDevice" };
 	struct resources before, after;
 	struct scene s;
 	char spec[128];
@@ -664,6 +697,7 @@ static const struct unit_test tests[] = {
 	{ "device ids", device_ids, "GDRSIM_DEVICES=2 GDRSIM_MIG=1" },
 	{ "results as errno", results_as_errno, "" },
 	{ "SYNC_MEMOPS once an allocation", sync_memops_once, "" },
+	{ "SYNC_MEMOPS read as 1 without a set", sync_memops_reads_one, "" },
 	{ "SYNC_MEMOPS of VMM memory", sync_memops_of_vmm, "" },
 	{ "SYNC_MEMOPS refused", sync_memops_refused, "" },
 	{ "contexts as found (L10)", context_as_found, "GDRSIM_DEVICES=2" },

@@ -38,8 +38,11 @@ static void names_and_generations(void)
 	ck_assert_ptr_null(gdri_slots_find(&table, gdri_slot_publish(b) ^ 1ULL << 32));
 	gdri_slot_retire(a);
 	ck_assert_ptr_null(gdri_slots_find(&table, name));
+	/* Nor by the generation that a retired object has. */
+	ck_assert_ptr_null(gdri_slots_find(&table, name + (1ULL << 32)));
 	gdri_slots_free(&table, a);
 	ck_assert_ptr_null(gdri_slots_find(&table, name));
+	ck_assert_ptr_null(gdri_slots_find(&table, name + (1ULL << 32)));
 
 	/* The index is used again, the name is not. */
 	again = gdri_slots_new(&table);
@@ -57,8 +60,15 @@ static void invented_names(void)
 	struct gdri_slot *a = gdri_slots_new(&table);
 	uint64_t name = gdri_slot_publish(a);
 	unsigned long long state = 7;
-	uint64_t wrong[] = { 0, 1, ~0ULL, name & 0xffffffff, name & ~0xffffffffULL, name + (1ULL << 32),
-			     name + (2ULL << 32), name ^ 1ULL << 63, name + GDRI_SLOTS_PER_CHUNK,
+	uint64_t wrong[] = { 0,
+			     1,
+			     ~0ULL,
+			     name & 0xffffffff,
+			     name & ~0xffffffffULL,
+			     name + (1ULL << 32),
+			     name + (2ULL << 32),
+			     name ^ 1ULL << 63,
+			     name + GDRI_SLOTS_PER_CHUNK,
 			     (name & ~0xffffffffULL) | GDRI_SLOTS_PER_CHUNK * GDRI_SLOTS_CHUNKS,
 			     (name & ~0xffffffffULL) | 0xffffffff };
 

@@ -16,10 +16,10 @@
 #include <linux/types.h>
 
 #define NVIDIA_P2P_PAGE_TABLE_VERSION P2P_TEST_VERSION
-#define NVIDIA_P2P_VERSION_COMPATIBLE(p, v)                                                        \
-	((((p)->version & 0xffff0000u) == ((v) & 0xffff0000u)) &&                                  \
-	 (((p)->version & 0x0000ffffu) >= ((v) & 0x0000ffffu)))
-#define NVIDIA_P2P_PAGE_TABLE_VERSION_COMPATIBLE(p)                                                \
+#define NVIDIA_P2P_VERSION_COMPATIBLE(p, v)                     \
+	((((p)->version & 0xffff0000u) == ((v)&0xffff0000u)) && \
+	 (((p)->version & 0x0000ffffu) >= ((v)&0x0000ffffu)))
+#define NVIDIA_P2P_PAGE_TABLE_VERSION_COMPATIBLE(p) \
 	NVIDIA_P2P_VERSION_COMPATIBLE(p, NVIDIA_P2P_PAGE_TABLE_VERSION)
 
 enum nvidia_p2p_page_size_type {
@@ -70,7 +70,7 @@ int nvidia_p2p_put_pages_persistent(uint64_t virtual_address,
 #endif
 
 #ifdef P2P_TEST_FORCE_BAR1
-#define NVIDIA_P2P_FLAGS_DEFAULT 0
+#define NVIDIA_P2P_FLAGS_DEFAULT	    0
 #define NVIDIA_P2P_FLAGS_FORCE_BAR1_MAPPING 1
 #endif
 

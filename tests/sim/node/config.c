@@ -32,12 +32,13 @@ static const struct {
 	const char *name;
 	int err;
 } errno_names[] = {
-	{ "EPERM", EPERM }, { "ENOENT", ENOENT }, { "EINTR", EINTR }, { "EIO", EIO },
-	{ "ENXIO", ENXIO }, { "EAGAIN", EAGAIN }, { "ENOMEM", ENOMEM }, { "EACCES", EACCES },
-	{ "EFAULT", EFAULT }, { "EBUSY", EBUSY }, { "ENODEV", ENODEV }, { "EINVAL", EINVAL },
-	{ "ENFILE", ENFILE }, { "EMFILE", EMFILE }, { "ENOTTY", ENOTTY }, { "ENOSPC", ENOSPC },
-	{ "EOVERFLOW", EOVERFLOW }, { "EOPNOTSUPP", EOPNOTSUPP }, { "ENOTSUPP", 524 },
-	{ "REVOKE", NODE_REVOKE },
+	{ "EPERM", EPERM },   { "ENOENT", ENOENT },	  { "EINTR", EINTR },
+	{ "EIO", EIO },	      { "ENXIO", ENXIO },	  { "EAGAIN", EAGAIN },
+	{ "ENOMEM", ENOMEM }, { "EACCES", EACCES },	  { "EFAULT", EFAULT },
+	{ "EBUSY", EBUSY },   { "ENODEV", ENODEV },	  { "EINVAL", EINVAL },
+	{ "ENFILE", ENFILE }, { "EMFILE", EMFILE },	  { "ENOTTY", ENOTTY },
+	{ "ENOSPC", ENOSPC }, { "EOVERFLOW", EOVERFLOW }, { "EOPNOTSUPP", EOPNOTSUPP },
+	{ "ENOTSUPP", 524 },  { "REVOKE", NODE_REVOKE },
 };
 
 static int errno_of(const char *text, size_t len)
@@ -153,6 +154,7 @@ void node_config_read(struct node_config *c)
 	c->persistent = atoi(env("GDRSIM_NODE_PERSISTENT", "1"));
 	c->poll = atoi(env("GDRSIM_NODE_POLL", "1"));
 	c->pcie = atoi(env("GDRSIM_NODE_PCIE", "0"));
+	c->device = atoi(env("GDRSIM_NODE_DEVICE", "0"));
 	c->type = (uint32_t)atoi(env("GDRSIM_NODE_TYPE", "1"));
 	c->first_handle = strtoull(env("GDRSIM_NODE_HANDLE", "1"), NULL, 0);
 	c->skew = strtoll(env("GDRSIM_NODE_SKEW", "0"), NULL, 0);

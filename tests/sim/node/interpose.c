@@ -67,12 +67,12 @@ static bool is_node_path(const char *path)
 }
 
 /* The mode of an open, which is there only if the flags say so. */
-#define MODE_OF(flags, mode)                                                                       \
-	do {                                                                                       \
-		va_list ap_;                                                                       \
-		va_start(ap_, flags);                                                              \
-		mode = (flags) & (O_CREAT | O_TMPFILE) ? va_arg(ap_, mode_t) : 0;                  \
-		va_end(ap_);                                                                       \
+#define MODE_OF(flags, mode)                                                      \
+	do {                                                                      \
+		va_list ap_;                                                      \
+		va_start(ap_, flags);                                             \
+		mode = (flags) & (O_CREAT | O_TMPFILE) ? va_arg(ap_, mode_t) : 0; \
+		va_end(ap_);                                                      \
 	} while (0)
 
 EXPORT int open(const char *path, int flags, ...)

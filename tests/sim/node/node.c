@@ -44,7 +44,7 @@ struct region {
 struct node {
 	struct node_config config;
 	pid_t owner;
-	int fd;	  /* what the program has */
+	int fd; /* what the program has */
 	int kept; /* the other end of the pipe that fd is, or -1 */
 	uint64_t next_handle;
 	unsigned int n_revoked;
@@ -321,7 +321,7 @@ static int request_type(const struct node *node, struct region *r, uint32_t type
 {
 	if (type > 3)
 		return EINVAL;
-	if (type && type != node->config.type)
+	if (type && type != node->config.type && !(type == 3 && node->config.device))
 		return GDRDRV_ENOTSUPP;
 	if (r->map)
 		return EAGAIN;

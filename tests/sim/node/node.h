@@ -18,7 +18,7 @@
 /* config.c: the environment and the fault rules */
 struct node_config {
 	uint32_t level, min_api;
-	bool persistent, poll, pcie;
+	bool persistent, poll, pcie, device;
 	uint32_t type;
 	uint64_t first_handle;
 	int64_t skew;

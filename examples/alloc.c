@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Memory that GPU and CPU both reach, in five lines: open, allocate, write, read, free. It works
+ * with the stock driver and no kernel module; CUDA need not be started before.
+ *
+ *     cc alloc.c -lgdrapi -o alloc && ./alloc
+ */
+#include <gdrapi.h>
+#include <stdio.h>
+
+int main(void)
+{
+	char text[16] = "";
+	gdr_mem_t mem;
+
+	gdr_t g = gdr_open_ex(GDR_OPEN_ANY);
+	int err = !g || gdr_mem_alloc(g, 0, 1 << 20, 0, &mem);
+
+	err = err || gdr_copy_to_mapping(mem.handle, mem.cpu_ptr, "hello, GPU", 11);
+	err = err || gdr_copy_from_mapping(mem.handle, text, mem.cpu_ptr, 11);
+	if (err) {
+		fprintf(stderr, "%s\n", gdr_last_error());
+		return 1;
+	}
+	printf("%zu bytes at 0x%llx for the GPU and at %p for the CPU hold \"%s\"\n", mem.size,
+	       (unsigned long long)mem.device_ptr, mem.cpu_ptr, text);
+	gdr_close(g); /* frees what is left; gdr_mem_free(g, &mem) does it sooner */
+	return 0;
+}

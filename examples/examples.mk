@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: MIT
+# The examples, built as a user would, but against this tree: <cuda.h> is our own declarations and
+# -lcuda the stand-in, so that no CUDA toolkit is needed.
+
+EXAMPLES := $(patsubst examples/%.c,$(O)/examples/%,$(wildcard examples/*.c))
+
+.PHONY: examples
+examples: $(EXAMPLES)
+
+$(EXAMPLES): $(O)/examples/%: examples/%.c include/gdrapi.h $(LIB) $(SIM_LIBS) | $(LIB_LINKS)
+	$(call say,CC,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) -Iinclude -Isrc/abi $(LDFLAGS) -o $@ $< $(LIB) \
+		-Wl,--as-needed $(O)/sim/libcuda.so.1 -Wl,-rpath,'$$ORIGIN/..'

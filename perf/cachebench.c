@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * gdrcopy_cachebench: what the registration cache saves: a hit by each way of proving it valid, the
+ * pin, map, unmap and unpin that it stands for, and the hit among ever more regions. It must not
+ * know how the cache finds them.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/bench.h"
+#include "common/exit.h"
+#include "common/progress.h"
+#include "common/stats.h"
+#include "common/timing.h"
+
+#define REGION GPU_PAGE_SIZE
+
+static struct {
+	size_t size;
+	long hits, pins, regions, threads;
+} opt = { .size = REGION, .hits = 1000000, .pins = 200, .regions = 100000, .threads = 1 };
+
+static const struct opt options[] = {
+	{ 's', "size", OPT_SIZE, &opt.size, "SIZE", "bytes of the buffer (64K)", 1, 0, NULL },
+	{ 'n', "hits", OPT_COUNT, &opt.hits, "N", "hits of each kind (1000000)", 1, 1000000000,
+	  NULL },
+	{ 'p', "pins", OPT_COUNT, &opt.pins, "N", "pins to compare with (200)", 1, 1000000, NULL },
+	{ 'r', "regions", OPT_COUNT, &opt.regions, "N",
+	  "most regions of 64 KiB to look among (100000: 6.1 GiB\n"
+	  "of page-locked host memory); 0: none",
+	  0, 1000000, NULL },
+	{ 't', "threads", OPT_COUNT, &opt.threads, "N",
+	  "threads that hit one region at the same time (1)", 1, 256, NULL },
+};
+
+static const struct tool tool = {
+	"gdrcopy_cachebench",
+	"Measures the registration cache: hits against pinning and mapping.",
+	"  A hit is one gdr_cache_get() and its gdr_cache_put(); the clock is read once before "
+	"and\n"
+	"  once after 1000 of them, and the median of those is shown. Pin, map, unmap and unpin\n"
+	"  are timed together, one by one; the median is shown, and how many times longer that is\n"
+	"  than a hit. Among many regions hits go to random ones; the regions are parts of one\n"
+	"  allocation of cuMemHostAlloc, because a process may not have so many mappings of the\n"
+	"  BAR, and the cache does not look at what a region is made of. Beside it stands what a\n"
+	"  load of one of as many cache lines costs on this machine.",
+	options,
+	sizeof(options) / sizeof(options[0]),
+};
+
+enum { BATCH = 1000 };
+
+struct job {
+	gdr_cache_t cache;
+	uint64_t addr;
+	size_t regions; /* from addr on, side by side */
+	long hits;
+	double ns; /* result: median of a hit */
+	int rc;
+};
+
+static uint64_t next_random(uint64_t *x)
+{
+	*x ^= *x << 13;
+	*x ^= *x >> 7;
+	*x ^= *x << 17;
+	return *x;
+}
+
+static int one_batch(const struct job *job, uint64_t *x)
+{
+	gdr_region_t region;
+	int rc = 0;
+
+	for (int i = 0; i < BATCH; i++) {
+		uint64_t at = job->addr;
+
+		if (job->regions > 1)
+			at += next_random(x) % job->regions * REGION;
+		rc |= gdr_cache_get(job->cache, at, 8, &region);
+		rc |= gdr_cache_put(job->cache, &region);
+	}
+	return rc;
+}
+
+static void *run_job(void *arg)
+{
+	struct job *job = arg;
+	size_t count = (size_t)(job->hits + BATCH - 1) / BATCH;
+	uint64_t *sample = tool_calloc(count, sizeof(*sample));
+	uint64_t x = 88172645463325252ull + (uintptr_t)&job;
+	struct stats st;
+
+	job->rc = one_batch(job, &x);
+	for (size_t i = 0; i < count; i++) {
+		uint64_t start = timing_ticks();
+
+		job->rc |= one_batch(job, &x);
+		sample[i] = timing_ticks() - start;
+	}
+	stats_compute(&st, sample, count, timing.ns_per_tick / BATCH);
+	job->ns = st.p50;
+	free(sample);
+	return NULL;
+}
+
+static double measure_hits(gdr_cache_t cache, uint64_t addr, size_t regions)
+{
+	struct job job = { cache, addr, regions, opt.hits, 0, 0 };
+
+	run_job(&job);
+	if (job.rc)
+		tool_fail("a hit failed: %s", gdr_last_error());
+	return job.ns;
+}
+
+/* The mean of the threads' medians. */
+static double measure_threads(gdr_cache_t cache, uint64_t addr)
+{
+	size_t n = (size_t)opt.threads;
+	struct job *job = tool_calloc(n, sizeof(*job));
+	pthread_t *thread = tool_calloc(n, sizeof(*thread));
+	double sum = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		job[i] = (struct job){ cache, addr, 1, opt.hits, 0, 0 };
+		if (pthread_create(&thread[i], NULL, run_job, &job[i]))
+			tool_fail("no thread can be made");
+	}
+	for (size_t i = 0; i < n; i++) {
+		pthread_join(thread[i], NULL);
+		if (job[i].rc)
+			tool_fail("a hit failed in a thread");
+		sum += job[i].ns;
+	}
+	free(job);
+	free(thread);
+	return sum / opt.threads;
+}
+
+static gdr_cache_t make_cache(gdr_t g, gdr_cache_validity_t validity)
+{
+	gdr_cache_options_t o = {
+		.size = sizeof(o), .validity = validity, .max_bytes = UINT64_MAX, .whole_max = 1
+	};
+	gdr_cache_t cache;
+
+	if (gdr_cache_create(g, &o, &cache))
+		tool_fail("gdr_cache_create: %s", gdr_last_error());
+	return cache;
+}
+
+/*
+ * What this machine makes of n cache lines at random, whatever one does with them: the time of a
+ * load that depends on the one before.
+ */
+static double measure_loads(size_t n)
+{
+	struct line {
+		struct line *next;
+		char rest[56];
+	} *lines = tool_alloc_pages((n * sizeof(*lines) + 4095) & ~(size_t)4095), *at = lines;
+	uint64_t x = 88172645463325252ull, start;
+	long count = opt.hits;
+
+	for (size_t i = 0; i < n; i++)
+		lines[i].next = &lines[i];
+	/* Sattolo's shuffle: one cycle through all of them. */
+	for (size_t i = n - 1; i > 0; i--) {
+		size_t k = next_random(&x) % i;
+		struct line *t = lines[i].next;
+
+		lines[i].next = lines[k].next;
+		lines[k].next = t;
+	}
+	for (size_t i = 0; i < n; i++)
+		at = at->next;
+	start = timing_ticks();
+	for (long i = 0; i < count; i++)
+		at = at->next;
+	start = timing_ticks() - start;
+	__asm__ volatile("" : : "r"(at));
+	free(lines);
+	return (double)start * timing.ns_per_tick / (double)count;
+}
+
+/* Without a cache: the median of pin, map, unmap and unpin, in nanoseconds. */
+static double measure_pins(gdr_t g, uint64_t addr, size_t size)
+{
+	uint64_t *sample = tool_calloc((size_t)opt.pins, sizeof(*sample));
+	struct stats st;
+
+	for (long i = -2; i < opt.pins; i++) {
+		uint64_t start = timing_ticks();
+		gdr_info_t info;
+		gdr_mh_t mh;
+		void *map;
+
+		if (gdr_pin_buffer_v2(g, addr, size, 0, &mh) || gdr_get_info(g, mh, &info) ||
+		    gdr_map(g, mh, &map, info.mapped_size) ||
+		    gdr_unmap(g, mh, map, info.mapped_size) || gdr_unpin_buffer(g, mh))
+			tool_fail("pin and map: %s", gdr_last_error());
+		if (i >= 0)
+			sample[i] = timing_ticks() - start;
+	}
+	stats_compute(&st, sample, (size_t)opt.pins, timing.ns_per_tick);
+	free(sample);
+	return st.p50;
+}
+
+/* Hits among 10, 100 .. opt.regions regions of one host allocation. */
+static void measure_growth(struct bench *b, struct json *j)
+{
+	size_t most = (size_t)opt.regions, made = 0;
+	gdr_cache_t cache;
+	struct gpu_mem mem;
+	double first = 0;
+	char why[256];
+	uint64_t addr;
+
+	if (mem_alloc(&mem, &b->gpu, MEM_HOST_ALLOC, (most + 1) * REGION, false, why,
+		      sizeof(why))) {
+		tool_note("no growth is measured: %zu bytes of host memory: %s", most * REGION,
+			  why);
+		return;
+	}
+	addr = ((uintptr_t)mem.host + REGION - 1) & ~(uint64_t)(REGION - 1);
+	cache = make_cache(b->buf.g, GDR_CACHE_NOTIFIED);
+	if (j)
+		json_array(j, "growth");
+	else
+		printf("\n   regions    hit, ns   of 10   a load among as many lines, ns\n");
+	for (size_t n = most < 10 ? most : 10; n; n = n * 10 <= most ? n * 10
+						      : n < most     ? most
+								     : 0) {
+		double ns, load;
+
+		progress_show("regions", n);
+		for (; made < n; made++) {
+			gdr_region_t region;
+
+			if (gdr_cache_get(cache, addr + made * REGION, 8, &region) ||
+			    gdr_cache_put(cache, &region))
+				tool_fail("region %zu: %s", made, gdr_last_error());
+		}
+		ns = measure_hits(cache, addr, n);
+		load = measure_loads(n);
+		first = first > 0 ? first : ns;
+		progress_clear();
+		if (j) {
+			json_object(j, NULL);
+			json_uint(j, "regions", n);
+			json_number(j, "hit_ns", ns);
+			json_number(j, "load_ns", load);
+			json_end(j);
+		} else {
+			printf("%10zu %10.1f %7.2f   %.1f\n", n, ns, ns / first, load);
+		}
+	}
+	if (j)
+		json_end(j);
+	if (gdr_cache_destroy(cache))
+		tool_fail("gdr_cache_destroy: %s", gdr_last_error());
+	mem_free(&mem);
+}
+
+int main(int argc, char **argv)
+{
+	double plain, tagged, pin, together = 0;
+	gdr_cache_t notified, tags;
+	struct bench b;
+	struct json j;
+	uint64_t addr;
+
+	bench_options(&b, &tool, argc, argv);
+	bench_start(&b, opt.size);
+	addr = b.buf.mem.dptr;
+	notified = make_cache(b.buf.g, GDR_CACHE_NOTIFIED);
+	tags = make_cache(b.buf.g, GDR_CACHE_CHECK_TAG);
+
+	pin = measure_pins(b.buf.g, addr, opt.size);
+	plain = measure_hits(notified, addr, 1);
+	tagged = measure_hits(tags, addr, 1);
+	if (opt.threads > 1)
+		together = measure_threads(notified, addr);
+	if (b.json) {
+		bench_json(&b, &j);
+		json_number(&j, "hit_ns", plain);
+		json_number(&j, "hit_with_tag_check_ns", tagged);
+		json_number(&j, "pin_map_unmap_unpin_ns", pin);
+		if (opt.threads > 1) {
+			json_int(&j, "threads", opt.threads);
+			json_number(&j, "hit_of_threads_ns", together);
+		}
+	} else {
+		printf("\nhit, notified            %10.1f ns\n"
+		       "hit, tag check           %10.1f ns\n"
+		       "pin, map, unmap, unpin   %10.1f ns: %.0f times the notified hit, %.0f "
+		       "times "
+		       "the other\n",
+		       plain, tagged, pin, pin / plain, pin / tagged);
+		if (opt.threads > 1)
+			printf("hit, %3ld threads at once %10.1f ns\n", opt.threads, together);
+	}
+	if (opt.regions)
+		measure_growth(&b, b.json ? &j : NULL);
+	if (b.json)
+		json_finish(&j, stdout);
+	if (gdr_cache_destroy(notified) || gdr_cache_destroy(tags))
+		tool_fail("gdr_cache_destroy: %s", gdr_last_error());
+	bench_stop(&b);
+	return TOOL_OK;
+}

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The cache's own state: made and ended, entries killed and released, invalidation, statistics.
+ * See cache.h; a miss is in miss.c, eviction in evict.c.
+ */
+#include "cache/cache.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "ctx.h"
+#include "error.h"
+#include "handle.h"
+#include "log.h"
+
+enum { WHOLE_MAX = 2 << 20 };
+
+static void init_cache(struct gdri_slot *slot)
+{
+	pthread_mutex_init(&((struct gdri_cache *)slot)->lock, NULL);
+}
+
+struct gdri_slots gdri_caches = GDRI_SLOTS_INIT(struct gdri_cache, init_cache);
+
+static int check_options(const gdr_cache_options_t *o)
+{
+	if (o->validity > GDR_CACHE_NOTIFIED)
+		return gdri_fail(EINVAL, "unknown validity %u", o->validity);
+	if (o->flags)
+		return gdri_fail(EINVAL, "unknown bits in flags 0x%x of a cache", o->flags);
+	return 0;
+}
+
+int gdri_cache_create(struct gdri_ctx *ctx, gdr_t g, const gdr_cache_options_t *o, gdr_cache_t *out)
+{
+	struct gdri_cache *cache;
+	int rc = check_options(o);
+
+	if (rc)
+		return rc;
+	cache = (struct gdri_cache *)gdri_slots_new(&gdri_caches);
+	if (!cache)
+		return gdri_fail(ENOMEM, "no memory for a cache");
+	rc = gdri_pages_init(&cache->pages);
+	if (rc) {
+		gdri_slots_free(&gdri_caches, &cache->slot);
+		return rc;
+	}
+	cache->ctx = ctx;
+	cache->g = g;
+	cache->validity = o->validity;
+	cache->whole_max = o->whole_max ? o->whole_max : WHOLE_MAX;
+	cache->max_regions = o->max_regions ? o->max_regions : UINT64_MAX;
+	cache->limit_by_bar = !o->max_bytes;
+	for (int i = 0; i < GDRI_CACHE_SHARDS; i++)
+		atomic_store_explicit(&cache->shard[i].hits, 0, memory_order_relaxed);
+	pthread_mutex_lock(&cache->lock);
+	cache->detached = 0;
+	cache->bytes = 0;
+	cache->max_bytes = o->max_bytes;
+	cache->devices_seen = 0;
+	cache->misses = cache->evictions = cache->invalidations = 0;
+	atomic_store_explicit(&cache->over, false, memory_order_relaxed);
+	pthread_mutex_unlock(&cache->lock);
+
+	pthread_mutex_lock(&ctx->lock);
+	cache->next = ctx->caches;
+	ctx->caches = cache;
+	pthread_mutex_unlock(&ctx->lock);
+	atomic_store_explicit(&cache->owner, gdri_process_tag(), memory_order_relaxed);
+	*out = (gdr_cache_t)(uintptr_t)gdri_slot_publish(&cache->slot);
+	return 0;
+}
+
+/* Ends the handle that users of an entry copy with. */
+void gdri_cache_end_handle(struct gdri_cache *cache, struct gdri_entry *e)
+{
+	struct gdri_handle *handle;
+
+	/* It is not there if the user has unpinned it, which he must not: nothing is lost. */
+	if (!gdri_handle_lock(cache->ctx, e->handle, &handle))
+		gdri_handle_release_locked(handle);
+}
+
+/* Unmaps and unpins an entry that is not LIVE and has no users, and gives it back. */
+void gdri_cache_release_locked(struct gdri_cache *cache, struct gdri_entry *e)
+{
+	gdri_cache_end_handle(cache, e);
+	if (gdri_region_close(&e->rest->region))
+		gdri_log(GDR_LOG_ERROR, "unpinning a cached region: %s", gdri_error_text());
+	free(e->rest);
+	e->rest = NULL;
+	gdri_slot_retire(&e->slot);
+	gdri_pool_free(&cache->entries, &e->slot);
+}
+
+/* Takes a LIVE entry out of the cache; it is released now, or by its last user. */
+void gdri_cache_kill_locked(struct gdri_cache *cache, struct gdri_entry *e)
+{
+	gdri_pages_erase(&cache->pages, e->start, gdri_entry_end(e));
+	gdri_lru_remove(&cache->lru, &e->rest->lru);
+	cache->bytes -= gdri_entry_bytes(e);
+	if (atomic_fetch_and_explicit(&e->state, ~GDRI_CACHE_LIVE, memory_order_acq_rel) ==
+	    GDRI_CACHE_LIVE)
+		gdri_cache_release_locked(cache, e);
+	else
+		cache->detached++;
+}
+
+void gdri_cache_settle(struct gdri_cache *cache, struct gdri_entry *e, bool last)
+{
+	pthread_mutex_lock(&cache->lock);
+	if (last) {
+		cache->detached--;
+		gdri_cache_release_locked(cache, e);
+	}
+	if (atomic_load_explicit(&cache->over, memory_order_relaxed))
+		gdri_cache_trim_locked(cache, 0, 0);
+	pthread_mutex_unlock(&cache->lock);
+}
+
+void gdri_cache_invalidate(struct gdri_cache *cache, uint64_t addr, uint64_t end)
+{
+	struct gdri_entry *e;
+
+	pthread_mutex_lock(&cache->lock);
+	while ((e = gdri_pages_next(&cache->pages, addr, end))) {
+		gdri_cache_kill_locked(cache, e);
+		cache->invalidations++;
+	}
+	pthread_mutex_unlock(&cache->lock);
+}
+
+/* Entries that have users. */
+static size_t in_use_locked(const struct gdri_cache *cache)
+{
+	size_t count = cache->detached;
+
+	for (size_t i = 0; i < cache->lru.count; i++) {
+		const struct gdri_entry *e = gdri_entry_of(cache->lru.heap[i]);
+
+		count += atomic_load_explicit(&e->state, memory_order_relaxed) != GDRI_CACHE_LIVE;
+	}
+	return count;
+}
+
+void gdri_cache_stats(struct gdri_cache *cache, gdr_cache_stats_t *s)
+{
+	s->hits = 0;
+	for (int i = 0; i < GDRI_CACHE_SHARDS; i++)
+		s->hits += atomic_load_explicit(&cache->shard[i].hits, memory_order_relaxed);
+	pthread_mutex_lock(&cache->lock);
+	s->misses = cache->misses;
+	s->evictions = cache->evictions;
+	s->invalidations = cache->invalidations;
+	s->regions = cache->lru.count + cache->detached;
+	s->regions_in_use = in_use_locked(cache);
+	s->bytes_pinned = cache->bytes;
+	s->max_bytes = cache->max_bytes;
+	pthread_mutex_unlock(&cache->lock);
+}
+
+static void unlink_cache(struct gdri_cache *cache)
+{
+	struct gdri_cache **link;
+
+	pthread_mutex_lock(&cache->ctx->lock);
+	for (link = &cache->ctx->caches; *link != cache; link = &(*link)->next)
+		;
+	*link = cache->next;
+	pthread_mutex_unlock(&cache->ctx->lock);
+}
+
+/* Releases what users have not given back: their pointers are gone with it. */
+static void release_detached_locked(struct gdri_cache *cache)
+{
+	for (uint32_t i = 0; cache->detached && i < cache->entries.count; i++) {
+		struct gdri_entry *e = (struct gdri_entry *)gdri_pool_at(&cache->entries, i);
+
+		if (!atomic_load_explicit(&e->state, memory_order_relaxed))
+			continue;
+		atomic_store_explicit(&e->state, 0, memory_order_relaxed);
+		cache->detached--;
+		gdri_cache_release_locked(cache, e);
+	}
+}
+
+int gdri_cache_destroy(struct gdri_cache *cache, bool force)
+{
+	struct gdri_lru_node *node;
+
+	pthread_mutex_lock(&cache->lock);
+	if (!force && in_use_locked(cache)) {
+		pthread_mutex_unlock(&cache->lock);
+		return gdri_fail(EBUSY, "a region of the cache is in use");
+	}
+	gdri_slot_retire(&cache->slot);
+	while ((node = gdri_lru_first(&cache->lru)))
+		gdri_cache_kill_locked(cache, gdri_entry_of(node));
+	release_detached_locked(cache);
+	gdri_lru_destroy(&cache->lru);
+	gdri_pages_destroy(&cache->pages);
+	gdri_pool_destroy(&cache->entries);
+	pthread_mutex_unlock(&cache->lock);
+	unlink_cache(cache);
+	gdri_slots_free(&gdri_caches, &cache->slot);
+	return 0;
+}
+
+void gdri_cache_destroy_all(struct gdri_ctx *ctx)
+{
+	while (ctx->caches)
+		(void)gdri_cache_destroy(ctx->caches, true);
+}
+
+void gdri_cache_after_fork(void)
+{
+	gdri_slots_after_fork(&gdri_caches);
+}

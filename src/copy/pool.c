@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The worker pool. A job is cut at page boundaries of the mapping, so that no line and no word is
+ * shared; whoever is there takes the next piece, the caller too, so a worker that wakes up late
+ * costs nothing. The caller waits only for pieces that somebody has begun.
+ *
+ * Order. A worker's loads come after everything that the caller has observed: the caller's view is
+ * handed over under the lock, and the worker's own fence stands before its first load. A worker's
+ * stores are behind its own fence when it reports, so what the caller stores after that comes after
+ * them. Both are the fences of copy.c, once per worker and job.
+ */
+#include "pool.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine.h"
+#include "fence.h"
+#include "tune.h"
+
+struct job {
+	const struct gdri_copy_plan *plan;
+	uint8_t *map, *host;
+	size_t size;
+	bool read;
+};
+
+struct gdri_copy_pool {
+	pthread_mutex_t user; /* held by the thread whose job it is */
+	pthread_mutex_t lock; /* all of the following, save `next` */
+	pthread_cond_t wake; /* a job, or stop */
+	pthread_cond_t done; /* active is 0 */
+	bool open; /* the job takes helpers */
+	bool stop;
+	uint64_t number; /* of the job: a worker takes part once */
+	unsigned int active; /* workers inside the job */
+	struct job job; /* written with active 0 and open false, read by those inside */
+	_Atomic size_t next; /* first byte that nobody has taken, from the page of job.map on */
+	unsigned int workers;
+	pthread_t thread[GDRI_POOL_MAX_THREADS - 1];
+};
+
+/* Takes piece after piece until there is none. */
+static void share(struct gdri_copy_pool *pool)
+{
+	const struct job *job = &pool->job;
+	size_t piece = job->read ? GDRI_POOL_PIECE_FROM : GDRI_POOL_PIECE_TO;
+	size_t skip = (uintptr_t)job->map % piece;
+	bool any = false;
+
+	for (;;) {
+		size_t at = atomic_fetch_add_explicit(&pool->next, piece, memory_order_relaxed);
+		size_t from = at > skip ? at - skip : 0;
+		size_t to = at + piece - skip;
+
+		if (from >= job->size)
+			break;
+		to = to < job->size ? to : job->size;
+		if (!any && job->read)
+			gdri_fence_before_read(job->plan->fences);
+		any = true;
+		if (job->read)
+			gdri_move_from(job->plan, job->host + from, job->map + from, to - from);
+		else
+			gdri_move_to(job->plan, job->map + from, job->host + from, to - from);
+	}
+	if (any && job->read)
+		gdri_fence_after_read(job->plan->fences);
+	else if (any)
+		gdri_fence_after_write(job->plan->fences);
+}
+
+static void *work(void *arg)
+{
+	struct gdri_copy_pool *pool = arg;
+	uint64_t seen = 0;
+
+	pthread_mutex_lock(&pool->lock);
+	for (;;) {
+		while (!pool->stop && !(pool->open && pool->number != seen))
+			pthread_cond_wait(&pool->wake, &pool->lock);
+		if (pool->stop)
+			break;
+		seen = pool->number;
+		pool->active++;
+		pthread_mutex_unlock(&pool->lock);
+		share(pool);
+		pthread_mutex_lock(&pool->lock);
+		if (!--pool->active)
+			pthread_cond_signal(&pool->done);
+	}
+	pthread_mutex_unlock(&pool->lock);
+	return NULL;
+}
+
+/* The job by everybody; false if another thread has the workers. */
+static bool run(struct gdri_copy_pool *pool, const struct job *job)
+{
+	if (pthread_mutex_trylock(&pool->user))
+		return false;
+	pthread_mutex_lock(&pool->lock);
+	pool->job = *job;
+	atomic_store_explicit(&pool->next, 0, memory_order_relaxed);
+	pool->number++;
+	pool->open = true;
+	pthread_cond_broadcast(&pool->wake);
+	pthread_mutex_unlock(&pool->lock);
+
+	share(pool);
+
+	pthread_mutex_lock(&pool->lock);
+	pool->open = false;
+	while (pool->active)
+		pthread_cond_wait(&pool->done, &pool->lock);
+	pthread_mutex_unlock(&pool->lock);
+	pthread_mutex_unlock(&pool->user);
+	return true;
+}
+
+void gdri_copy_pool_to(struct gdri_copy_pool *pool, const struct gdri_copy_plan *plan, void *map,
+		       const void *host, size_t size)
+{
+	struct job job = { plan, map, (uint8_t *)(uintptr_t)host, size, false };
+
+	if (!run(pool, &job))
+		gdri_copy_alone_to(plan, map, host, size);
+}
+
+void gdri_copy_pool_from(struct gdri_copy_pool *pool, const struct gdri_copy_plan *plan, void *host,
+			 const void *map, size_t size)
+{
+	struct job job = { plan, (uint8_t *)(uintptr_t)map, host, size, true };
+
+	if (!run(pool, &job))
+		gdri_copy_alone_from(plan, host, map, size);
+}
+
+/* The CPUs of a node that this thread may run on; false if there is no telling. */
+static bool node_cpus(int node, cpu_set_t *cpus)
+{
+	char path[64];
+	cpu_set_t allowed;
+	unsigned int first, last;
+	FILE *file;
+	int got;
+
+	if (node < 0 || sched_getaffinity(0, sizeof(allowed), &allowed))
+		return false;
+	snprintf(path, sizeof(path), "/sys/devices/system/node/node%d/cpulist", node);
+	file = fopen(path, "re");
+	if (!file)
+		return false;
+	CPU_ZERO(cpus);
+	/* "0-3,8-11" */
+	while ((got = fscanf(file, "%u-%u", &first, &last)) >= 1) {
+		for (last = got == 2 ? last : first; first <= last && first < CPU_SETSIZE; first++)
+			if (CPU_ISSET(first, &allowed))
+				CPU_SET(first, cpus);
+		if (fgetc(file) != ',')
+			break;
+	}
+	fclose(file);
+	return CPU_COUNT(cpus) > 0;
+}
+
+int gdri_copy_pool_new(struct gdri_copy_pool **out, unsigned int threads, int node)
+{
+	struct gdri_copy_pool *pool;
+	sigset_t all, former;
+	pthread_attr_t attr;
+	cpu_set_t cpus;
+	int err = 0;
+
+	if (threads < 2 || threads > GDRI_POOL_MAX_THREADS)
+		return -EINVAL;
+	pool = calloc(1, sizeof(*pool));
+	if (!pool)
+		return -ENOMEM;
+	if (pthread_attr_init(&attr)) {
+		free(pool);
+		return -ENOMEM;
+	}
+	pthread_mutex_init(&pool->user, NULL);
+	pthread_mutex_init(&pool->lock, NULL);
+	pthread_cond_init(&pool->wake, NULL);
+	pthread_cond_init(&pool->done, NULL);
+	if (node_cpus(node, &cpus))
+		err = pthread_attr_setaffinity_np(&attr, sizeof(cpus), &cpus);
+	/* The program's signals are for the program's threads. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &former);
+	while (!err && pool->workers < threads - 1) {
+		err = pthread_create(&pool->thread[pool->workers], &attr, work, pool);
+		pool->workers += !err;
+	}
+	pthread_sigmask(SIG_SETMASK, &former, NULL);
+	pthread_attr_destroy(&attr);
+	if (err) {
+		gdri_copy_pool_free(pool);
+		return -err;
+	}
+	*out = pool;
+	return 0;
+}
+
+void gdri_copy_pool_free(struct gdri_copy_pool *pool)
+{
+	if (!pool)
+		return;
+	pthread_mutex_lock(&pool->lock);
+	pool->stop = true;
+	pthread_cond_broadcast(&pool->wake);
+	pthread_mutex_unlock(&pool->lock);
+	for (unsigned int i = 0; i < pool->workers; i++)
+		pthread_join(pool->thread[i], NULL);
+	pthread_cond_destroy(&pool->done);
+	pthread_cond_destroy(&pool->wake);
+	pthread_mutex_destroy(&pool->lock);
+	pthread_mutex_destroy(&pool->user);
+	free(pool);
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A worker pool for large copies: several cores have more line buffers than one. Opt-in: nothing
+ * here runs, and no thread exists, unless a pool has been asked for. It knows nothing of handles.
+ *
+ * Fork: a child has none of the threads. It must not use or free its parent's pools; the library
+ * answers EACCES to every call of a child on its parent's handles, so it cannot.
+ */
+#ifndef GDRI_COPY_POOL_H
+#define GDRI_COPY_POOL_H
+
+#include "copy.h"
+
+#define GDRI_POOL_MAX_THREADS 64
+
+struct gdri_copy_pool;
+
+/*
+ * Makes a pool of `threads` - 1 workers (2 to 64 threads, the caller's is one of them), kept to the
+ * CPUs of NUMA node `node` that this process may use, where that is known; -1: anywhere. Returns 0
+ * or -EINVAL, -ENOMEM, -EAGAIN. Free with gdri_copy_pool_free(); no copy may be under way then.
+ */
+int gdri_copy_pool_new(struct gdri_copy_pool **pool, unsigned int threads, int node);
+void gdri_copy_pool_free(struct gdri_copy_pool *pool);
+
+/*
+ * As gdri_copy_to() and gdri_copy_from(), fences and store discipline included. While
+ * another thread's copy has the workers, the caller copies alone.
+ */
+void gdri_copy_pool_to(struct gdri_copy_pool *pool, const struct gdri_copy_plan *plan, void *map,
+		       const void *host, size_t size);
+void gdri_copy_pool_from(struct gdri_copy_pool *pool, const struct gdri_copy_plan *plan, void *host,
+			 const void *map, size_t size);
+
+#endif

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The entry points for memory: check the arguments, hold the context, call, and turn -errno into
+ * the positive errno of the interface.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "ctx.h"
+#include "cuda.h"
+#include "error.h"
+#include "gdrapi.h"
+#include "memory/mem.h"
+#include "memory/range.h"
+#include "nvml.h"
+
+static int fail_null(const char *what)
+{
+	return -gdri_fail(EINVAL, "%s is NULL", what);
+}
+
+int gdr_mem_alloc(gdr_t g, int device, size_t size, uint32_t flags, gdr_mem_t *mem)
+{
+	struct gdri_ctx *ctx;
+	int rc;
+
+	if (!mem)
+		return fail_null("mem");
+	if (!size)
+		return -gdri_fail(EINVAL, "size is 0");
+	if (flags & ~(uint32_t)GDR_MEM_CACHED)
+		return -gdri_fail(EINVAL, "unknown bits in flags 0x%x of gdr_mem_alloc", flags);
+	rc = gdri_ctx_get(g, &ctx);
+	if (rc)
+		return -rc;
+	rc = gdri_mem_alloc(ctx, device, size, flags, mem);
+	gdri_ctx_put(ctx);
+	return -rc;
+}
+
+int gdr_mem_free(gdr_t g, gdr_mem_t *mem)
+{
+	struct gdri_ctx *ctx;
+	int rc;
+
+	if (!mem)
+		return fail_null("mem");
+	rc = gdri_ctx_get(g, &ctx);
+	if (rc)
+		return -rc;
+	rc = gdri_mem_free(ctx, mem->handle);
+	gdri_ctx_put(ctx);
+	if (!rc)
+		memset(mem, 0, sizeof(*mem));
+	return -rc;
+}
+
+int gdr_mem_export(gdr_t g, const gdr_mem_t *mem, int *fd)
+{
+	struct gdri_ctx *ctx;
+	int rc;
+
+	if (!mem || !fd)
+		return fail_null("mem or fd");
+	rc = gdri_ctx_get(g, &ctx);
+	if (rc)
+		return -rc;
+	rc = gdri_mem_export(ctx, mem->handle, fd);
+	gdri_ctx_put(ctx);
+	return -rc;
+}
+
+int gdr_mem_import(gdr_t g, int device, int fd, size_t size, uint32_t flags, gdr_mem_t *mem)
+{
+	struct gdri_ctx *ctx;
+	int rc;
+
+	if (!mem)
+		return fail_null("mem");
+	if (!size)
+		return -gdri_fail(EINVAL, "size is 0");
+	if (flags)
+		return -gdri_fail(EINVAL, "unknown bits in flags 0x%x of gdr_mem_import", flags);
+	rc = gdri_ctx_get(g, &ctx);
+	if (rc)
+		return -rc;
+	rc = gdri_mem_import(ctx, device, fd, size, mem);
+	gdri_ctx_put(ctx);
+	return -rc;
+}
+
+int gdr_map_range(gdr_t g, uint64_t addr, size_t size, uint32_t flags, void **cpu_ptr,
+		  gdr_mh_t *handle)
+{
+	struct gdri_ctx *ctx;
+	int rc;
+
+	if (!cpu_ptr || !handle)
+		return fail_null("cpu_ptr or handle");
+	if (flags & ~(uint32_t)GDR_MAP_RANGE_READ_ONLY)
+		return -gdri_fail(EINVAL, "unknown bits in flags 0x%x of gdr_map_range", flags);
+	rc = gdri_range_check(addr, size);
+	if (rc)
+		return -rc;
+	rc = gdri_ctx_get(g, &ctx);
+	if (rc)
+		return -rc;
+	rc = gdri_range_map(ctx, addr, size, flags, cpu_ptr, handle);
+	gdri_ctx_put(ctx);
+	return -rc;
+}
+
+int gdr_unmap_range(gdr_t g, gdr_mh_t handle)
+{
+	struct gdri_ctx *ctx;
+	int rc = gdri_ctx_get(g, &ctx);
+
+	if (rc)
+		return -rc;
+	rc = gdri_range_unmap(ctx, handle);
+	gdri_ctx_put(ctx);
+	return -rc;
+}
+
+/* How much of the caller's struct we may write: what both sides know. */
+_Static_assert(sizeof(gdr_bar_info_t) == 32, "size of the first gdr_bar_info_t");
+
+int gdr_get_bar_info(gdr_t g, int device, gdr_bar_info_t *info)
+{
+	struct gdri_device_id id;
+	struct gdri_ctx *ctx;
+	struct gdri_bar bar;
+	int rc;
+
+	if (!info)
+		return fail_null("info");
+	if (info->size < sizeof(*info))
+		return -gdri_fail(EINVAL, "info->size is %zu, not sizeof(gdr_bar_info_t)",
+				  info->size);
+	rc = gdri_ctx_get(g, &ctx);
+	if (rc)
+		return -rc;
+	rc = gdri_cuda_init();
+	if (!rc)
+		rc = gdri_cuda_device_id(device, &id);
+	if (!rc)
+		rc = gdri_nvml_bar(&id, &bar);
+	gdri_ctx_put(ctx);
+	if (rc)
+		return -rc;
+	info->total = bar.total;
+	info->used = bar.used;
+	info->free = bar.free;
+	return 0;
+}

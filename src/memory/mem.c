@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: MIT */
+/* See mem.h. */
+#include "memory/mem.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "ctx.h"
+#include "cuda.h"
+#include "error.h"
+#include "handle.h"
+#include "log.h"
+#include "memory/region.h"
+
+/* Ends with its handle. */
+struct block {
+	struct gdri_region region;
+	struct gdri_allocation allocation;
+};
+
+/*
+ * Which allocator suits this platform. An integrated GPU has no BAR, the CPU's own memory is the
+ * way there (GPUDirect RDMA guide, section 13.4.1). gdrdrv serves plain memory, for which CUDA also
+ * keeps SYNC_MEMOPS; exportable VMM memory is served by every other backend.
+ */
+static int choose(struct gdri_ctx *ctx, int device, enum gdri_allocation_kind *kind)
+{
+	bool integrated;
+	int rc = gdri_cuda_is_integrated(device, &integrated);
+
+	if (rc)
+		return rc;
+	*kind = integrated ? GDRI_ALLOCATION_HOST : GDRI_ALLOCATION_VMM;
+	for (size_t i = 0; !integrated && i < ctx->backend_count; i++)
+		if (ctx->backends[i]->id == GDR_BACKEND_GDRDRV)
+			*kind = GDRI_ALLOCATION_PLAIN;
+	return 0;
+}
+
+static void release(struct gdri_region *region)
+{
+	struct block *block = (struct block *)region;
+
+	if (gdri_region_close(region) || gdri_cuda_free(&block->allocation))
+		gdri_log(GDR_LOG_ERROR, "freeing memory of gdr_mem_alloc: %s", gdri_error_text());
+	free(block);
+}
+
+/* Pins and maps what block->allocation holds, or frees it. Takes the block. */
+static int finish(struct gdri_ctx *ctx, struct block *block, gdr_mem_t *mem)
+{
+	const struct gdri_allocation *a = &block->allocation;
+	gdr_mem_t result = { .device_ptr = a->addr, .size = a->size };
+	int rc;
+
+	rc = gdri_region_open(&block->region, ctx, a->addr, a->addr + a->size, 0);
+	if (rc) {
+		gdri_cuda_free(&block->allocation);
+		free(block);
+		return rc;
+	}
+	block->region.returned = release;
+	result.cpu_ptr = gdri_region_pointer(&block->region, a->addr);
+	rc = gdri_region_lend(&block->region, ctx, a->addr, a->size, &result.handle);
+	if (rc) {
+		release(&block->region);
+		return rc;
+	}
+	*mem = result;
+	return 0;
+}
+
+int gdri_mem_alloc(struct gdri_ctx *ctx, int device, size_t size, uint32_t flags, gdr_mem_t *mem)
+{
+	enum gdri_allocation_kind kind;
+	struct block *block;
+	int rc = choose(ctx, device, &kind);
+
+	if (rc)
+		return rc;
+	if (flags & GDR_MEM_CACHED && kind != GDRI_ALLOCATION_HOST)
+		return gdri_fail(ENOTSUP,
+				 "GPU %d has its own memory, whose mapping is not cached: "
+				 "GDR_MEM_CACHED is for integrated GPUs",
+				 device);
+	block = calloc(1, sizeof(*block));
+	if (!block)
+		return gdri_fail(ENOMEM, "no memory for an allocation");
+	rc = gdri_cuda_alloc(&block->allocation, kind, device, size, flags & GDR_MEM_CACHED);
+	if (rc) {
+		free(block);
+		return rc;
+	}
+	return finish(ctx, block, mem);
+}
+
+int gdri_mem_import(struct gdri_ctx *ctx, int device, int fd, size_t size, gdr_mem_t *mem)
+{
+	struct block *block = calloc(1, sizeof(*block));
+	int rc;
+
+	if (!block)
+		return gdri_fail(ENOMEM, "no memory for an allocation");
+	rc = gdri_cuda_import(&block->allocation, device, fd, size);
+	if (rc) {
+		free(block);
+		return rc;
+	}
+	return finish(ctx, block, mem);
+}
+
+/* The block of a handle, whose lock is held then. */
+static int lock_block(struct gdri_ctx *ctx, gdr_mh_t h, struct gdri_handle **handle,
+		      struct block **block)
+{
+	int rc = gdri_handle_lock(ctx, h, handle);
+
+	if (rc)
+		return rc;
+	if (gdri_region_is_lent(&(*handle)->pin) &&
+	    gdri_region_of(&(*handle)->pin)->returned == release) {
+		*block = (struct block *)gdri_region_of(&(*handle)->pin);
+		return 0;
+	}
+	gdri_handle_unlock(*handle);
+	return gdri_fail(EINVAL, "0x%lx is not a handle of gdr_mem_alloc or gdr_mem_import", h.h);
+}
+
+int gdri_mem_free(struct gdri_ctx *ctx, gdr_mh_t h)
+{
+	struct gdri_handle *handle;
+	struct block *block;
+	int rc = lock_block(ctx, h, &handle, &block);
+
+	return rc ? rc : gdri_handle_release_locked(handle);
+}
+
+int gdri_mem_export(struct gdri_ctx *ctx, gdr_mh_t h, int *fd)
+{
+	struct gdri_handle *handle;
+	struct block *block;
+	uint64_t base;
+	size_t size;
+	int rc = lock_block(ctx, h, &handle, &block);
+
+	if (rc)
+		return rc;
+	if (block->allocation.kind != GDRI_ALLOCATION_VMM)
+		rc = gdri_fail(ENOTSUP, "memory of this kind cannot be exported: only that of GPUs "
+					"without gdrdrv and with a memory of their own can");
+	else
+		rc = gdri_cuda_export_chunk(block->allocation.addr, &base, &size, fd);
+	gdri_handle_unlock(handle);
+	return rc;
+}

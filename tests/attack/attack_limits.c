@@ -1,0 +1,435 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The life of a buffer without descriptors, without address space, killed at any point, in 64
+ * threads at once, and with children forked in the middle of it all.
+ */
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "attack/life.h"
+#include "common/resources.h"
+#include "common/standin.h"
+#include "common/unit.h"
+#include "gdrapi.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+#ifndef SANITIZED
+#define SANITIZED 0
+#endif
+
+static struct life lives[LIVES];
+static size_t n_lives;
+
+static void limit(int what, rlim_t value)
+{
+	struct rlimit r;
+
+	getrlimit(what, &r);
+	r.rlim_cur = value;
+	setrlimit(what, &r);
+}
+
+static rlim_t limit_now(int what)
+{
+	struct rlimit r;
+
+	getrlimit(what, &r);
+	return r.rlim_cur;
+}
+
+/* The lowest number that no descriptor has. */
+static int next_fd(void)
+{
+	int fd = dup(0);
+
+	if (fd >= 0)
+		close(fd);
+	return fd;
+}
+
+static void descriptors_run_out(void)
+{
+	rlim_t usual = limit_now(RLIMIT_NOFILE);
+	struct resources before, after;
+	int failures = 0, first;
+	bool worked = false;
+	const char *wrong;
+
+	n_lives = lives_make(lives);
+	for (size_t l = 0; l < n_lives; l++) { /* what is made once is made */
+		wrong = life_run(&lives[l], &worked);
+		ck_assert_msg(!wrong && worked, "%s: %s", lives[l].name, wrong ? wrong : "failed");
+	}
+	first = next_fd();
+	ck_assert_int_gt(first, 0);
+	for (size_t l = 0; l < n_lives; l++) {
+		worked = false;
+		for (int more = 0; !worked; more++) {
+			ck_assert_int_lt(more, 64);
+			resources_look(&before);
+			limit(RLIMIT_NOFILE, (rlim_t)(first + more));
+			wrong = life_run(&lives[l], &worked);
+			limit(RLIMIT_NOFILE, usual);
+			failures += !worked;
+			resources_look(&after);
+			if (!wrong)
+				wrong = resources_differ(&before, &after);
+			ck_assert_msg(!wrong, "%s, %d descriptors more: %s", lives[l].name, more,
+				      wrong);
+		}
+	}
+	ck_assert_int_gt(failures, 3);
+}
+
+/* A first use: not even the libraries can be opened. */
+static int first_use_without_descriptors(void *arg)
+{
+	int more = *(int *)arg;
+	rlim_t usual = limit_now(RLIMIT_NOFILE);
+	const char *wrong;
+	bool worked;
+
+	n_lives = lives_make(lives);
+	limit(RLIMIT_NOFILE, (rlim_t)(next_fd() + more));
+	wrong = life_run(&lives[3], &worked);
+	limit(RLIMIT_NOFILE, usual);
+	if (!wrong && worked)
+		return 2;
+	if (!wrong)
+		wrong = life_run(&lives[3], &worked);
+	if (!wrong && !worked)
+		wrong = "failed afterwards";
+	if (wrong)
+		fprintf(stderr, "%d descriptors more: %s\n", more, wrong);
+	return wrong != NULL;
+}
+
+static void descriptors_at_first_use(void)
+{
+	int status, more = 0;
+
+	for (; (status = unit_in_child(first_use_without_descriptors, &more)) == 0; more++)
+		ck_assert_int_lt(more, 64);
+	ck_assert_int_eq(status, 2);
+	ck_assert_int_gt(more, 0);
+}
+
+static unsigned long address_space(void)
+{
+	unsigned long pages = 0;
+	FILE *f = fopen("/proc/self/statm", "re");
+
+	if (!f || fscanf(f, "%lu", &pages) != 1)
+		abort();
+	fclose(f);
+	return pages * (unsigned long)sysconf(_SC_PAGESIZE);
+}
+
+static void address_space_runs_out(void)
+{
+	rlim_t usual = limit_now(RLIMIT_AS);
+	struct resources before, after;
+	bool worked = false;
+	int failures = 0;
+	const char *wrong;
+
+	if (SANITIZED || unit_quick()) {
+		printf("SKIP address space: a sanitizer or valgrind needs it without limit\n");
+		return;
+	}
+	n_lives = lives_make(lives);
+	for (size_t l = 0; l < n_lives; l++)
+		ck_assert_ptr_null(life_run(&lives[l], &worked));
+	for (size_t l = 0; l < n_lives; l++) {
+		unsigned long step = 256 << 10;
+
+		worked = false;
+		for (unsigned long more = 0; !worked; more += step) {
+			ck_assert_uint_lt(more, 256UL << 20);
+			resources_look(&before);
+			limit(RLIMIT_AS, address_space() + more);
+			wrong = life_run(&lives[l], &worked);
+			limit(RLIMIT_AS, usual);
+			failures += !worked;
+			resources_look(&after);
+			if (!wrong)
+				wrong = resources_differ(&before, &after);
+			ck_assert_msg(!wrong, "%s, %lu KiB more: %s", lives[l].name, more >> 10,
+				      wrong);
+		}
+	}
+	ck_assert_int_gt(failures, 5);
+}
+
+/* ---- kill -9 ---------------------------------------------------------------------------------- */
+
+static int shm_files(void)
+{
+	DIR *dir = opendir("/dev/shm");
+	int n = 0;
+
+	if (!dir)
+		return 0;
+	while (readdir(dir))
+		n++;
+	closedir(dir);
+	return n;
+}
+
+/* Lives on and on, a byte for each to whoever watches. */
+_Noreturn static void live_for_ever(int out)
+{
+	bool worked;
+
+	n_lives = lives_make(lives);
+	for (size_t l = 0;; l = (l + 1) % n_lives)
+		if (life_run(&lives[l], &worked) || !worked || write(out, "x", 1) != 1)
+			_exit(1);
+}
+
+static void killed_in_the_middle(void)
+{
+	unsigned long long state = 12345;
+	int rounds = unit_quick() ? 5 : 30, shm = shm_files();
+	struct resources before, after;
+
+	resources_look(&before);
+	for (int i = 0; i < rounds; i++) {
+		int ends[2], status;
+		size_t lives_left = 1 + unit_random(&state) % 40;
+		char c;
+		pid_t pid;
+
+		ck_assert_int_eq(pipe(ends), 0);
+		fflush(NULL);
+		pid = fork();
+		if (!pid)
+			live_for_ever(ends[1]);
+		ck_assert_int_gt(pid, 0);
+		close(ends[1]);
+		while (lives_left-- && read(ends[0], &c, 1) == 1)
+			;
+		for (unsigned long long spin = unit_random(&state) % 100000; spin; spin--)
+			__asm__ volatile("" ::: "memory");
+		ck_assert_int_eq(kill(pid, SIGKILL), 0);
+		ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+		/* Not an exit: that would be a life that failed. */
+		ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+		close(ends[0]);
+	}
+	resources_look(&after);
+	ck_assert_ptr_null(resources_differ(&before, &after));
+	ck_assert_int_eq(shm_files(), shm);
+}
+
+/* ---- 64 threads, and forks -------------------------------------------------------------------- */
+
+enum { MANY = 64, SLICE = 65536 };
+
+static struct standin_vmm arena; /* a slice for each thread */
+static gdr_t shared;
+static gdr_mh_t shared_handle;
+static uint8_t *shared_map;
+static atomic_bool stop;
+static atomic_long laps;
+
+struct worker {
+	unsigned int id;
+	const char *wrong;
+};
+
+/* Pins, maps, copies, unmaps and unpins its slice, on its own context or on the shared one. */
+static void *work(void *arg)
+{
+	static const int wait_laps = 3;
+	struct worker *w = arg;
+	unsigned long long state = w->id + 1;
+	int least = unit_quick() ? wait_laps : 40;
+
+	cuda.cuCtxSetCurrent(standin_primary(0));
+	for (int lap = 0; lap < least || (!atomic_load(&stop) && lap < 100000); lap++) {
+		gdr_t g = lap % 3 ? shared : gdr_open();
+		uint64_t addr = arena.ptr + (uint64_t)w->id * SLICE, in[8], out[8];
+		uint8_t *mine = shared_map + (size_t)w->id * SLICE;
+		size_t at = unit_random(&state) % (SLICE - sizeof(in)) & ~(size_t)7;
+		gdr_info_t info;
+		gdr_mh_t h;
+		void *va;
+
+		for (int i = 0; i < 8; i++)
+			in[i] = unit_random(&state);
+		if (!g || gdr_pin_buffer_v2(g, addr, SLICE, 0, &h) || gdr_map(g, h, &va, SLICE)) {
+			w->wrong = "open, pin or map";
+			break;
+		}
+		/* Written by one mapping, read by the other, and the other way round. */
+		if (gdr_copy_to_mapping(h, (char *)va + at, in, sizeof(in)) || gdr_flush(h) ||
+		    gdr_copy_from_mapping(shared_handle, out, mine + at, sizeof(out)) ||
+		    memcmp(in, out, sizeof(in)))
+			w->wrong = "written by its own, read by the shared";
+		in[3] ^= ~0ULL;
+		if (gdr_put64(shared_handle, mine + at + 24, in[3]) || gdr_flush(shared_handle) ||
+		    gdr_get64(h, (char *)va + at + 24, &out[3]) || in[3] != out[3])
+			w->wrong = "written by the shared, read by its own";
+		if (gdr_get_info(g, h, &info) || !info.mapped)
+			w->wrong = "info";
+		if (lap % 2 && gdr_unmap(g, h, va, SLICE))
+			w->wrong = "unmap";
+		if (g == shared || lap % 2) {
+			if (gdr_unpin_buffer(g, h))
+				w->wrong = "unpin";
+			if (gdr_unpin_buffer(g, h) != EINVAL)
+				w->wrong = "unpinned twice";
+		}
+		if (g != shared && gdr_close(g))
+			w->wrong = "close";
+		if (w->wrong)
+			break;
+		atomic_fetch_add(&laps, 1);
+	}
+	return NULL;
+}
+
+static void arena_open(unsigned int count)
+{
+	void *va;
+	int rc;
+
+	standin_start();
+	if (dlsym(RTLD_DEFAULT, "gdrsim_node_fail")) { /* the node's stand-in knows cudaMalloc's */
+		arena.size = 2 * STANDIN_GRANULE;
+		arena.ptr = standin_alloc(arena.size);
+	} else {
+		standin_vmm_alloc(&arena, 0, 2, STANDIN_GRANULE, true);
+	}
+	ck_assert_uint_le((size_t)count * SLICE, arena.size);
+	shared = gdr_open();
+	ck_assert_msg(shared != NULL, "%s", gdr_last_error());
+	rc = gdr_pin_buffer_v2(shared, arena.ptr, arena.size, 0, &shared_handle);
+	ck_assert_msg(!rc, "%d: %s", rc, gdr_last_error());
+	ck_assert_int_eq(gdr_map(shared, shared_handle, &va, arena.size), 0);
+	shared_map = va;
+}
+
+static void start_workers(struct worker *w, pthread_t *t, unsigned int count)
+{
+	for (unsigned int i = 0; i < count; i++) {
+		w[i] = (struct worker){ .id = i };
+		ck_assert_int_eq(pthread_create(&t[i], NULL, work, &w[i]), 0);
+	}
+}
+
+static void end_workers(struct worker *w, pthread_t *t, unsigned int count)
+{
+	for (unsigned int i = 0; i < count; i++)
+		pthread_join(t[i], NULL);
+	for (unsigned int i = 0; i < count; i++)
+		ck_assert_msg(!w[i].wrong, "thread %u: %s", i, w[i].wrong);
+}
+
+static void many_threads(void)
+{
+	struct worker w[MANY];
+	struct resources before, after;
+	pthread_t t[MANY];
+
+	arena_open(MANY);
+	resources_look(&before);
+	atomic_store(&stop, true); /* the least number of laps */
+	start_workers(w, t, MANY);
+	end_workers(w, t, MANY);
+	resources_look(&after);
+	after.retained = before.retained; /* one for each thread */
+	ck_assert_ptr_null(resources_differ(&before, &after));
+	printf("%ld laps in %d threads\n", atomic_load(&laps), MANY);
+	ck_assert_int_eq(gdr_close(shared), 0);
+}
+
+/* In the child every lock must be usable, whoever held it in the parent. */
+static int child_of_many(void *arg)
+{
+	uint64_t value = 0;
+	gdr_mh_t h = { 77 };
+	gdr_t own;
+	int v, rc;
+
+	(void)arg;
+	alarm(60); /* a deadlock ends by SIGALRM */
+	if (gdr_copy_from_mapping(shared_handle, &value, shared_map, 8) != EACCES ||
+	    gdr_close(shared) != EACCES)
+		return 1;
+	for (int i = 0; i < 3; i++) {
+		own = gdr_open();
+		if (!own)
+			return 2;
+		/* CUDA itself does not work in a child: the pin says so. */
+		rc = gdr_pin_buffer_v2(own, arena.ptr, SLICE, 0, &h);
+		if (rc != EINVAL || !strstr(gdr_last_error(), "NOT_INITIALIZED") || h.h != 77)
+			return 3;
+		if (gdr_get_attribute(own, GDR_ATTR_USE_PERSISTENT_MAPPING, &v) ||
+		    gdr_unpin_buffer(own, shared_handle) != EACCES || gdr_close(own))
+			return 4;
+	}
+	return 0;
+}
+
+static void forks_in_the_middle(void)
+{
+	enum { WORKERS = 8 };
+	int children = unit_quick() ? 5 : 60;
+	struct worker w[WORKERS];
+	pthread_t t[WORKERS];
+
+	arena_open(WORKERS);
+	start_workers(w, t, WORKERS);
+	for (int i = 0; i < children; i++) {
+		int status = unit_in_child(child_of_many, NULL);
+
+		ck_assert_msg(!status, "child %d: status %d", i, status);
+	}
+	atomic_store(&stop, true);
+	end_workers(w, t, WORKERS);
+	ck_assert_int_gt(atomic_load(&laps), WORKERS);
+	ck_assert_int_eq(gdr_close(shared), 0);
+}
+
+static const struct unit_test tests[] = {
+	{ "descriptors run out", descriptors_run_out, "" },
+	{ "descriptors run out, gdrdrv", descriptors_run_out, "LD_PRELOAD=$SIM/libgdrdrv_node.so" },
+	{ "descriptors run out at the first use", descriptors_at_first_use, "" },
+	{ "address space runs out", address_space_runs_out, "" },
+	{ "killed in the middle", killed_in_the_middle, "" },
+	{ "killed in the middle, gdrdrv", killed_in_the_middle,
+	  "LD_PRELOAD=$SIM/libgdrdrv_node.so" },
+	{ "64 threads, gdrdrv", many_threads,
+	  "GDRCOPY_BACKEND=gdrdrv LD_PRELOAD=$SIM/libgdrdrv_node.so" },
+	{ "64 threads, Vulkan", many_threads, "GDRCOPY_BACKEND=vulkan" },
+	{ "64 threads, dma-buf", many_threads,
+	  "GDRCOPY_BACKEND=dmabuf GDRSIM_DRIVER_VERSION=13030" },
+	{ "forks while others pin and copy, Vulkan", forks_in_the_middle,
+	  "GDRCOPY_BACKEND=vulkan" },
+	{ "forks while others pin and copy, dma-buf", forks_in_the_middle,
+	  "GDRCOPY_BACKEND=dmabuf GDRSIM_DRIVER_VERSION=13030" },
+};
+
+int main(int argc, char **argv)
+{
+	(void)argc;
+	return unit_main(argv, "attack: limits", tests, COUNT(tests));
+}

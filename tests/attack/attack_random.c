@@ -1,0 +1,731 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Random calls from several threads: memory of the program is valid or NULL, all else is random:
+ * handles, contexts, addresses, sizes, flags, order. Beside each thread a plain model of what it
+ * has open, pinned and mapped says what every call must answer, and what every byte must be.
+ *
+ * GDRCOPY_TEST_SEED=n repeats a run (one thread's calls depend on its seed alone).
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/resources.h"
+#include "common/standin.h"
+#include "common/unit.h"
+#include "common/wrap.h"
+#include "gdrapi.h"
+
+enum { THREADS = 4, CALLS = 50000, CONTEXTS = 4, HANDLES = 24, BUFFERS = 3, HOST_BYTES = 8192 };
+
+struct buffer {
+	enum { DEVICE, VMM, HOST } kind;
+	uint64_t base;
+	size_t size;
+	uint8_t *shadow; /* what the bytes must be; NULL: not followed (host memory) */
+	uint8_t *host;
+};
+
+struct context {
+	gdr_t g;
+	bool open;
+};
+
+struct handle {
+	gdr_mh_t h;
+	bool pinned, mapped;
+	int context, buffer;
+	uint64_t va;
+	size_t mapped_size, map_length;
+	uint8_t *map, *start, *end; /* bytes that copies may touch */
+};
+
+struct model {
+	unsigned long long seed, state;
+	long calls, by_result[2];
+	struct buffer buffer[BUFFERS];
+	struct context context[CONTEXTS];
+	struct handle handle[HANDLES];
+	uint8_t host[HOST_BYTES];
+	char wrong[512];
+};
+
+static bool vulkan; /* device memory by Vulkan instead of by dma-buf */
+
+#define MUST(m, got, want, what)                                                          \
+	do {                                                                              \
+		int got_ = (got), want_ = (want);                                         \
+		(m)->calls++;                                                             \
+		(m)->by_result[!got_]++;                                                  \
+		if (got_ != want_ && !*(m)->wrong)                                        \
+			snprintf((m)->wrong, sizeof((m)->wrong),                          \
+				 "seed %llu, call %ld, line %d: %s gave %d, not %d (%s)", \
+				 (m)->seed, (m)->calls, __LINE__, what, got_, want_,      \
+				 gdr_last_error());                                       \
+	} while (0)
+
+#define TRUE(m, cond)                                                                   \
+	do {                                                                            \
+		if (!(cond) && !*(m)->wrong)                                            \
+			snprintf((m)->wrong, sizeof((m)->wrong),                        \
+				 "seed %llu, call %ld, line %d: not so: %s", (m)->seed, \
+				 (m)->calls, __LINE__, #cond);                          \
+	} while (0)
+
+static uint64_t any(struct model *m)
+{
+	return unit_random(&m->state);
+}
+
+static uint64_t below(struct model *m, uint64_t limit)
+{
+	return any(m) % limit;
+}
+
+static bool one_in(struct model *m, uint64_t n)
+{
+	return !below(m, n);
+}
+
+/* Sizes of every magnitude, and those at an edge. */
+static size_t any_size(struct model *m, size_t near)
+{
+	switch (below(m, 8)) {
+	case 0:
+		return 0;
+	case 1:
+		return near;
+	case 2:
+		return near + 1;
+	case 3:
+		return below(m, 130);
+	case 4:
+		return below(m, near + 1);
+	case 5:
+		return ~(size_t)0 - below(m, 200000);
+	case 6:
+		return below(m, near + 1) & ~(size_t)4095;
+	default:
+		return any(m) >> below(m, 64);
+	}
+}
+
+/* A context of the model, open or not, or something that never was one. */
+static gdr_t any_context(struct model *m, int *index)
+{
+	*index = (int)below(m, CONTEXTS);
+	if (!m->context[*index].open && !one_in(m, 4))
+		*index = (int)below(m, CONTEXTS);
+	if (one_in(m, 20)) {
+		*index = -1;
+		return (gdr_t)(uintptr_t)(one_in(m, 3) ? 0 : any(m) | 1ULL << 40);
+	}
+	return m->context[*index].g;
+}
+
+static bool is_open(const struct model *m, int context)
+{
+	return context >= 0 && m->context[context].open;
+}
+
+static gdr_mh_t any_handle(struct model *m, int *index)
+{
+	*index = (int)below(m, HANDLES);
+	for (int i = 0; i < 3 && !m->handle[*index].mapped && !one_in(m, 6); i++)
+		*index = (int)below(m, HANDLES);
+	if (one_in(m, 20)) {
+		gdr_mh_t h = { one_in(m, 3) ? 0 : any(m) };
+
+		*index = -1;
+		return h;
+	}
+	return m->handle[*index].h;
+}
+
+/* Most calls use the right context with their handle. */
+static gdr_t context_for(struct model *m, int handle, int *context)
+{
+	if (handle >= 0 && !one_in(m, 10)) {
+		*context = m->handle[handle].context;
+		return m->context[*context].g;
+	}
+	return any_context(m, context);
+}
+
+static bool reaches(const struct model *m, int context, int handle)
+{
+	return is_open(m, context) && handle >= 0 && m->handle[handle].pinned &&
+	       m->handle[handle].context == context;
+}
+
+static void open_one(struct model *m)
+{
+	static const uint32_t flags[] = { 0, 1, 1, 1, 2, 3, 4, 0x80000001 };
+	struct context *c = &m->context[below(m, CONTEXTS)];
+	uint32_t flag = flags[below(m, COUNT(flags))];
+	gdr_t g;
+
+	if (c->open)
+		return;
+	errno = 0;
+	g = gdr_open_ex(flag);
+	MUST(m, g ? 0 : errno, flag > 3 ? EINVAL : 0, "gdr_open_ex");
+	if (!g)
+		return;
+	for (int i = 0; i < CONTEXTS; i++)
+		TRUE(m, !m->context[i].open || m->context[i].g != g);
+	/* A default context serves device memory only by dma-buf; all here are alike for the model
+	 * because a backend that serves some memory only is tried as well once it is open. */
+	c->g = g;
+	c->open = true;
+}
+
+static void close_one(struct model *m)
+{
+	int i;
+	gdr_t g = any_context(m, &i);
+
+	MUST(m, gdr_close(g), is_open(m, i) ? 0 : EINVAL, "gdr_close");
+	if (i < 0)
+		return;
+	m->context[i].open = false;
+	for (int h = 0; h < HANDLES; h++)
+		if (m->handle[h].context == i)
+			m->handle[h].pinned = m->handle[h].mapped = false;
+}
+
+/* What a pin of that range must answer; *buffer: whose it is. */
+static int expect_pin(struct model *m, uint64_t addr, size_t size, uint32_t flags, bool tokens,
+		      int *buffer)
+{
+	uint64_t end;
+
+	*buffer = -1;
+	if (!size || !addr)
+		return EINVAL;
+	if (__builtin_add_overflow(addr, size, &end) || end > UINT64_MAX - 65535)
+		return EOVERFLOW;
+	for (int i = 0; i < BUFFERS; i++)
+		if (addr >= m->buffer[i].base && addr - m->buffer[i].base < m->buffer[i].size)
+			*buffer = i;
+	if (*buffer < 0 || tokens || flags)
+		return EINVAL;
+	/* Device memory is a whole number of GPU pages here: widening stays inside. */
+	if (m->buffer[*buffer].kind == DEVICE && vulkan)
+		return ENOTSUP;
+	if (m->buffer[*buffer].kind != HOST &&
+	    size > m->buffer[*buffer].base + m->buffer[*buffer].size - addr)
+		return ENOTSUP;
+	return 0;
+}
+
+static void pin(struct model *m)
+{
+	struct handle *h = &m->handle[below(m, HANDLES)];
+	struct buffer *b = &m->buffer[below(m, BUFFERS)];
+	uint64_t addr = b->base + below(m, b->size);
+	size_t size = any_size(m, b->size - (addr - b->base));
+	uint32_t flags = one_in(m, 10) ? (uint32_t)any(m) >> below(m, 32) : 0;
+	uint64_t token = 0;
+	gdr_mh_t out = { 77 }, *where = one_in(m, 50) ? NULL : &out;
+	bool v1 = one_in(m, 4);
+	int context, rc, want, buffer;
+	gdr_t g = any_context(m, &context);
+
+	if (h->pinned)
+		return;
+	if (one_in(m, 10)) /* nobody's address */
+		addr = one_in(m, 2) ? below(m, 65536) : UINT64_MAX - below(m, 1 << 20);
+	if (v1) {
+		flags = 0;
+		token = one_in(m, 8) ? any(m) : 0;
+	}
+	want = expect_pin(m, addr, size, flags, token, &buffer);
+	if (!where || !is_open(m, context) || flags > 1)
+		want = EINVAL;
+	rc = v1 ? gdr_pin_buffer(g, addr, size, token, 0, where)
+		: gdr_pin_buffer_v2(g, addr, size, flags, where);
+	MUST(m, rc, want, "pin");
+	if (rc) {
+		TRUE(m, out.h == 77);
+		return;
+	}
+	for (int i = 0; i < HANDLES; i++)
+		TRUE(m, !m->handle[i].pinned || m->handle[i].h.h != out.h);
+	*h = (struct handle){ .h = out, .pinned = true, .context = context, .buffer = buffer };
+	h->va = addr & ~65535ULL;
+	h->mapped_size = ((addr + size + 65535) & ~65535ULL) - h->va;
+}
+
+static void unpin(struct model *m)
+{
+	int i, context;
+	gdr_mh_t h = any_handle(m, &i);
+	gdr_t g = context_for(m, i, &context);
+	bool there = reaches(m, context, i);
+
+	MUST(m, gdr_unpin_buffer(g, h), there ? 0 : EINVAL, "gdr_unpin_buffer");
+	if (there)
+		m->handle[i].pinned = m->handle[i].mapped = false;
+}
+
+static bool is_cached(const struct model *m, int buffer)
+{
+	return m->buffer[buffer].kind == HOST;
+}
+
+static void map(struct model *m)
+{
+	static const int flag_choice[] = { 0, 0, 0, 1, 2, 3, 4, -1 };
+	int i, context, flags = flag_choice[below(m, COUNT(flag_choice))], want = 0, rc;
+	gdr_mh_t h = any_handle(m, &i);
+	gdr_t g = context_for(m, i, &context);
+	struct handle *mh = i >= 0 ? &m->handle[i] : NULL;
+	size_t size = any_size(m, mh && mh->pinned ? mh->mapped_size : 65536);
+	void *va = m, **where = one_in(m, 50) ? NULL : &va;
+
+	if (!where || flags < 0 || flags > 3 || !reaches(m, context, i))
+		want = EINVAL;
+	else if (mh->mapped)
+		want = EAGAIN;
+	else if (!size || size > mh->mapped_size)
+		want = EINVAL;
+	else if (flags && flags != (is_cached(m, mh->buffer) ? GDR_MAPPING_TYPE_CACHING
+							     : GDR_MAPPING_TYPE_WC))
+		want = ENOTSUP;
+	rc = gdr_map_v2(g, h, where, size, flags);
+	MUST(m, rc, want, "gdr_map_v2");
+	if (rc) {
+		TRUE(m, va == m);
+		return;
+	}
+	mh->mapped = true;
+	mh->map = va;
+	mh->map_length = (size + 4095) & ~(size_t)4095;
+	mh->start = mh->map;
+	mh->end = mh->map + mh->map_length;
+	if (m->buffer[mh->buffer].kind == HOST) {
+		mh->start = m->buffer[mh->buffer].host;
+		mh->end = mh->start + m->buffer[mh->buffer].size;
+	}
+}
+
+static void unmap(struct model *m)
+{
+	int i, context;
+	gdr_mh_t h = any_handle(m, &i);
+	gdr_t g = context_for(m, i, &context);
+	struct handle *mh = i >= 0 ? &m->handle[i] : NULL;
+	uint8_t *va = mh && mh->mapped ? mh->map : NULL;
+	size_t size = mh && mh->mapped ? mh->map_length : 4096;
+	bool right = reaches(m, context, i) && mh->mapped;
+
+	if (one_in(m, 4)) {
+		va = (uint8_t *)((uintptr_t)va + below(m, 9000) - 4500);
+		/* The pinned address stands for the mapping; host memory has it beside the map. */
+		right = right && (va == mh->map || ((uintptr_t)va & ~(uintptr_t)0xffff) == mh->va);
+	}
+	if (one_in(m, 4)) {
+		size = any_size(m, size);
+		right = right && size && size <= mh->mapped_size &&
+			((size + 4095) & ~(size_t)4095) == mh->map_length;
+	}
+	MUST(m, gdr_unmap(g, h, va, size), right ? 0 : EINVAL, "gdr_unmap");
+	if (right)
+		mh->mapped = false;
+}
+
+/* A place in or about a mapping, and whether `size` bytes there may be copied. */
+static uint8_t *any_place(struct model *m, int i, size_t size, bool *inside)
+{
+	struct handle *mh = i >= 0 ? &m->handle[i] : NULL;
+	uintptr_t at; /* not a pointer: most of them may not even be computed as one */
+
+	*inside = false;
+	if (!mh || !mh->pinned || !mh->mapped)
+		return one_in(m, 2) ? NULL : (uint8_t *)(uintptr_t)any(m);
+	switch (below(m, 6)) {
+	case 0:
+		at = (uintptr_t)mh->end - (one_in(m, 2) ? size : below(m, 200));
+		break;
+	case 1:
+		at = (uintptr_t)mh->start - below(m, 3);
+		break;
+	case 2:
+		at = one_in(m, 2) ? 0 : any(m);
+		break;
+	default:
+		at = (uintptr_t)mh->start + below(m, (size_t)(mh->end - mh->start));
+		break;
+	}
+	*inside = at >= (uintptr_t)mh->start && at <= (uintptr_t)mh->end &&
+		  size <= (uintptr_t)mh->end - at;
+	return (uint8_t *)at;
+}
+
+static uint8_t *shadow_at(struct model *m, int i, const uint8_t *at)
+{
+	struct handle *mh = &m->handle[i];
+	struct buffer *b = &m->buffer[mh->buffer];
+
+	return b->shadow + (mh->va + (uint64_t)(at - mh->map) - b->base);
+}
+
+static size_t copy_size(struct model *m)
+{
+	return one_in(m, 30)  ? ~(size_t)0 - below(m, 5000)
+	       : one_in(m, 3) ? below(m, HOST_BYTES + 1)
+			      : below(m, 70);
+}
+
+static void copy(struct model *m, bool to)
+{
+	int i, want = 0;
+	gdr_mh_t h = any_handle(m, &i);
+	size_t size = copy_size(m);
+	uint8_t *host = one_in(m, 50) ? NULL : m->host;
+	bool inside;
+	uint8_t *at = any_place(m, i, size, &inside);
+
+	if (size <= HOST_BYTES && host)
+		host += below(m, HOST_BYTES - size + 1);
+	if (i < 0 || !m->handle[i].pinned || !m->handle[i].mapped)
+		want = EINVAL;
+	else if (size && (!host || !inside))
+		want = EINVAL;
+	if (to) {
+		for (size_t k = 0; host && size <= HOST_BYTES && k < size; k += 5)
+			host[k] = (uint8_t)any(m);
+		MUST(m, gdr_copy_to_mapping(h, at, host, size), want, "gdr_copy_to_mapping");
+		if (!want && size)
+			memcpy(shadow_at(m, i, at), host, size);
+	} else {
+		MUST(m, gdr_copy_from_mapping(h, host, at, size), want, "gdr_copy_from_mapping");
+		if (!want && size)
+			TRUE(m, !memcmp(shadow_at(m, i, at), host, size));
+	}
+}
+
+static void copyv(struct model *m, bool to)
+{
+	int i, want;
+	gdr_mh_t h = any_handle(m, &i);
+	size_t count = below(m, 5);
+	uint32_t flags = one_in(m, 10) ? (uint32_t)below(m, 8) : 2 * (uint32_t)below(m, 2);
+	gdr_copy_seg_t seg[5], *list = one_in(m, 30) ? NULL : seg;
+	bool mapped = i >= 0 && m->handle[i].pinned && m->handle[i].mapped;
+
+	want = !mapped || flags & ~2u || (count && !list) ? EINVAL : 0;
+	memset(seg, 0, sizeof(seg));
+	for (size_t k = 0; k < count; k++) {
+		bool inside;
+
+		/* Pieces of one call do not overlap in host memory. */
+		seg[k].size = one_in(m, 40) ? ~(size_t)0 : below(m, HOST_BYTES / 5 + 1);
+		seg[k].map_ptr = any_place(m, i, seg[k].size, &inside);
+		seg[k].host_ptr = one_in(m, 60) ? NULL : m->host + k * (HOST_BYTES / 5);
+		seg[k].flags = one_in(m, 20) ? (uint32_t)below(m, 4) : (uint32_t)below(m, 2);
+		seg[k].reserved = one_in(m, 60);
+		if (list && ((seg[k].flags & ~1u) || seg[k].reserved ||
+			     (seg[k].size && (!inside || !seg[k].host_ptr))))
+			want = EINVAL;
+		/* Which of two overlapping pieces is the last is not promised: ask for it. */
+		if (to && k)
+			seg[k].flags |= GDR_COPY_ORDERED;
+	}
+	if (to) {
+		MUST(m, gdr_copyv_to_mapping(h, list, count, flags), want, "gdr_copyv_to_mapping");
+		if (!want && flags & GDR_COPY_NO_FENCE)
+			MUST(m, gdr_fence(h, GDR_FENCE_AFTER_WRITE), 0, "gdr_fence");
+	} else {
+		MUST(m, gdr_copyv_from_mapping(h, list, count, flags), want,
+		     "gdr_copyv_from_mapping");
+	}
+	for (size_t k = 0; !want && k < count; k++) {
+		uint8_t *shadow = seg[k].size ? shadow_at(m, i, seg[k].map_ptr) : NULL;
+
+		if (shadow && to)
+			memcpy(shadow, seg[k].host_ptr, seg[k].size);
+		else if (shadow)
+			TRUE(m, !memcmp(shadow, seg[k].host_ptr, seg[k].size));
+	}
+}
+
+static void word(struct model *m)
+{
+	int i, want = 0, cmp = (int)below(m, 8), width = one_in(m, 2) ? 4 : 8;
+	gdr_mh_t h = any_handle(m, &i);
+	bool inside, null = one_in(m, 40);
+	uint8_t *at = any_place(m, i, (size_t)width, &inside), *shadow;
+	uint64_t value = any(m), got = 0;
+	uint32_t got32 = 0;
+
+	if (!one_in(m, 4)) {
+		at = (uint8_t *)((uintptr_t)at & ~(uintptr_t)(width - 1));
+		if (i >= 0 && m->handle[i].pinned && m->handle[i].mapped)
+			inside = (uintptr_t)at >= (uintptr_t)m->handle[i].start &&
+				 (uintptr_t)at <= (uintptr_t)m->handle[i].end &&
+				 (uintptr_t)m->handle[i].end - (uintptr_t)at >= (size_t)width;
+	}
+	if (i < 0 || !m->handle[i].pinned || !m->handle[i].mapped || !inside ||
+	    (uintptr_t)at % (unsigned int)width)
+		want = EINVAL;
+	shadow = want ? NULL : shadow_at(m, i, at);
+	switch (below(m, 3)) {
+	case 0:
+		MUST(m, width == 4 ? gdr_put32(h, at, (uint32_t)value) : gdr_put64(h, at, value),
+		     want, "gdr_put");
+		if (shadow)
+			memcpy(shadow, &value, (size_t)width);
+		break;
+	case 1:
+		if (null)
+			want = EINVAL;
+		MUST(m,
+		     width == 4 ? gdr_get32(h, at, null ? NULL : &got32)
+				: gdr_get64(h, at, null ? NULL : &got),
+		     want, "gdr_get");
+		if (width == 4)
+			memcpy(&got, &got32, 4);
+		if (!want)
+			TRUE(m, !memcmp(shadow, &got, (size_t)width));
+		break;
+	default:
+		if (shadow)
+			memcpy(&got, shadow, (size_t)width);
+		if (one_in(m, 2))
+			value = got;
+		if (width == 4)
+			value = (uint32_t)value;
+		if (!want) {
+			bool holds[] = { false,	       got == value,
+					 got != value, got<value, got <= value, got> value,
+					 got >= value, false };
+
+			want = cmp < 1 || cmp > 6 ? EINVAL : holds[cmp] ? 0 : ETIMEDOUT;
+		}
+		MUST(m,
+		     width == 4 ? gdr_wait32(h, at, (gdr_cmp_t)cmp, (uint32_t)value, 0)
+				: gdr_wait64(h, at, (gdr_cmp_t)cmp, value, 0),
+		     want, "gdr_wait");
+	}
+}
+
+static void fence(struct model *m)
+{
+	int i, use = (int)below(m, 7) - 1;
+	gdr_mh_t h = any_handle(m, &i);
+	bool mapped = i >= 0 && m->handle[i].pinned && m->handle[i].mapped;
+
+	if (one_in(m, 3))
+		MUST(m, gdr_flush(h), mapped ? 0 : EINVAL, "gdr_flush");
+	else
+		MUST(m, gdr_fence(h, (gdr_fence_t)use), mapped && use >= 1 && use <= 4 ? 0 : EINVAL,
+		     "gdr_fence");
+}
+
+static void ask_handle(struct model *m)
+{
+	int i, context, attr = (int)below(m, 8) - 1, flag = 7;
+	gdr_mh_t h = any_handle(m, &i);
+	gdr_t g = context_for(m, i, &context);
+	bool there = reaches(m, context, i), null = one_in(m, 30);
+	gdr_info_t info = { .va = 7 };
+	uint64_t value = 7;
+
+	switch (below(m, 3)) {
+	case 0:
+		MUST(m, gdr_get_info(g, h, null ? NULL : &info), there && !null ? 0 : EINVAL,
+		     "gdr_get_info");
+		if (!there || null) {
+			TRUE(m, info.va == 7);
+			break;
+		}
+		TRUE(m, info.va == m->handle[i].va);
+		TRUE(m, info.mapped_size == m->handle[i].mapped_size);
+		TRUE(m, info.page_size == 65536);
+		TRUE(m, info.mapped == m->handle[i].mapped);
+		TRUE(m, info.wc_mapping ==
+				(m->handle[i].mapped && !is_cached(m, m->handle[i].buffer)));
+		break;
+	case 1:
+		MUST(m, gdr_get_callback_flag(g, h, null ? NULL : &flag),
+		     there && !null ? 0 : EINVAL, "gdr_get_callback_flag");
+		TRUE(m, flag == (there && !null ? 0 : 7));
+		break;
+	default:
+		MUST(m,
+		     gdr_get_handle_attribute(g, h, (gdr_handle_attr_t)attr, null ? NULL : &value),
+		     there && !null && attr >= 1 && attr < GDR_HANDLE_ATTR_MAX ? 0 : EINVAL,
+		     "gdr_get_handle_attribute");
+		if (there && !null && attr == GDR_HANDLE_ATTR_BACKEND)
+			TRUE(m, value == (m->buffer[m->handle[i].buffer].kind == HOST
+						  ? GDR_BACKEND_HOST
+					  : vulkan ? GDR_BACKEND_VULKAN
+						   : GDR_BACKEND_DMABUF));
+	}
+}
+
+static void ask_context(struct model *m)
+{
+	int i, attr = (int)below(m, 6) - 1, v = 7, major = 7, minor = 7;
+	gdr_t g = any_context(m, &i);
+	bool null = one_in(m, 30);
+
+	if (one_in(m, 2)) {
+		MUST(m, gdr_get_attribute(g, (gdr_attr_t)attr, null ? NULL : &v),
+		     is_open(m, i) && !null && attr >= 1 && attr <= 3 ? 0 : EINVAL,
+		     "gdr_get_attribute");
+		TRUE(m, v == (is_open(m, i) && !null && attr >= 1 && attr <= 3 ? !vulkan : 7));
+	} else {
+		MUST(m, gdr_driver_get_version(g, &major, null ? NULL : &minor),
+		     is_open(m, i) && !null ? 0 : EINVAL, "gdr_driver_get_version");
+		TRUE(m, major == (is_open(m, i) && !null ? 2 : 7));
+	}
+}
+
+static void one_call(struct model *m)
+{
+	uint64_t what = below(m, 100);
+
+	if (what < 3)
+		open_one(m);
+	else if (what < 4 && one_in(m, 3))
+		close_one(m);
+	else if (what < 18)
+		pin(m);
+	else if (what < 24)
+		unpin(m);
+	else if (what < 36)
+		map(m);
+	else if (what < 41)
+		unmap(m);
+	else if (what < 54)
+		copy(m, true);
+	else if (what < 67)
+		copy(m, false);
+	else if (what < 73)
+		copyv(m, true);
+	else if (what < 79)
+		copyv(m, false);
+	else if (what < 87)
+		word(m);
+	else if (what < 90)
+		fence(m);
+	else if (what < 96)
+		ask_handle(m);
+	else
+		ask_context(m);
+}
+
+/* At the end the GPU itself is asked: every byte is where the model has it. */
+static void check_memory(struct model *m)
+{
+	for (int i = 0; i < BUFFERS; i++) {
+		struct buffer *b = &m->buffer[i];
+		uint8_t *now = malloc(b->size);
+
+		if (b->kind == HOST)
+			memcpy(now, b->host, b->size);
+		else
+			TRUE(m, !cuda.cuMemcpyDtoH_v2(now, b->base, b->size));
+		TRUE(m, !memcmp(now, b->shadow, b->size));
+		free(now);
+	}
+}
+
+static void *play(void *arg)
+{
+	struct model *m = arg;
+	long limit = (unit_quick() ? CALLS / 20 : CALLS) / THREADS;
+
+	cuda.cuCtxSetCurrent(standin_primary(0));
+	while (m->calls < limit && !*m->wrong)
+		one_call(m);
+	for (int i = 0; i < CONTEXTS; i++)
+		if (m->context[i].open)
+			MUST(m, gdr_close(m->context[i].g), 0, "the last gdr_close");
+	check_memory(m);
+	return NULL;
+}
+
+static void fill(struct model *m, unsigned long long seed)
+{
+	struct standin_vmm v;
+
+	memset(m, 0, sizeof(*m));
+	m->seed = seed;
+	m->state = seed * 0x9e3779b97f4a7c15ULL + 1;
+	standin_vmm_alloc(&v, 0, 3, STANDIN_GRANULE, true);
+	m->buffer[0] =
+		(struct buffer){ .kind = DEVICE, .base = standin_alloc(2 << 20), .size = 2 << 20 };
+	m->buffer[1] = (struct buffer){ .kind = VMM, .base = v.ptr, .size = v.size };
+	m->buffer[2].kind = HOST;
+	m->buffer[2].size = 50000;
+	m->buffer[2].host = standin_host_alloc(50000, 0);
+	m->buffer[2].base = (uintptr_t)m->buffer[2].host;
+	for (int i = 0; i < BUFFERS; i++) {
+		struct buffer *b = &m->buffer[i];
+
+		b->shadow = calloc(1, b->size);
+		if (b->kind != HOST)
+			cuda.cuMemcpyHtoD_v2(b->base, b->shadow, b->size);
+		else
+			memset(b->host, 0, b->size);
+	}
+	for (int i = 0; i < HANDLES; i++)
+		m->handle[i].context = (int)(i % CONTEXTS);
+}
+
+static void random_calls(void)
+{
+	const char *text = getenv("GDRCOPY_TEST_SEED");
+	unsigned long long seed = text ? strtoull(text, NULL, 0) : (unsigned long long)time(NULL);
+	static struct model models[THREADS];
+	struct resources before, after;
+	long calls = 0, good = 0;
+	pthread_t t[THREADS];
+	const char *wrong;
+
+	vulkan = getenv("GDRCOPY_BACKEND") != NULL;
+	printf("GDRCOPY_TEST_SEED=%llu\n", seed);
+	fflush(stdout);
+	standin_start();
+	for (int i = 0; i < THREADS; i++)
+		fill(&models[i], seed + (unsigned int)i);
+	ck_assert_int_eq(gdr_close(gdr_open()), 0); /* what is made once is made */
+	resources_look(&before);
+	for (int i = 0; i < THREADS; i++)
+		ck_assert_int_eq(pthread_create(&t[i], NULL, play, &models[i]), 0);
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(t[i], NULL);
+	for (int i = 0; i < THREADS; i++) {
+		ck_assert_msg(!*models[i].wrong, "%s", models[i].wrong);
+		calls += models[i].calls;
+		good += models[i].by_result[1];
+		for (int b = 0; b < BUFFERS; b++)
+			free(models[i].buffer[b].shadow);
+	}
+	resources_look(&after);
+	after.retained = before.retained; /* each thread's own context */
+	wrong = resources_differ(&before, &after);
+	ck_assert_msg(!wrong, "%s", wrong);
+	printf("%ld calls in %d threads, %ld of them successes\n", calls, THREADS, good);
+	/* Neither way alone would be a test. */
+	ck_assert_int_gt(good, calls / 20);
+	ck_assert_int_gt(calls - good, calls / 20);
+}
+
+static const struct unit_test tests[] = {
+	{ "random calls, dma-buf and host", random_calls, "GDRSIM_DRIVER_VERSION=13030" },
+	{ "random calls, Vulkan and host", random_calls, "GDRCOPY_BACKEND=vulkan,host" },
+};
+
+int main(int argc, char **argv)
+{
+	(void)argc;
+	return unit_main(argv, "attack: random calls", tests, COUNT(tests));
+}

@@ -1,0 +1,100 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# The public header: it compiles alone in every language that programs use, and its structs and
+# values are those that programs were compiled against.
+# shellcheck source=tests/common/build.bash
+. "$(dirname "$0")/../common/build.bash"
+
+printf '#include "gdrapi.h"\n#include "gdrapi.h"\n' >"$tmp/alone.c"
+cp "$tmp/alone.c" "$tmp/alone.cc"
+warn="-Wall -Wextra -pedantic -Werror -fsyntax-only -Iinclude"
+for c in gcc:g++ clang:clang++; do
+	for std in c99 c11 gnu11 c++11 c++17; do
+		case $std in
+		*++*) cc=${c#*:} file=$tmp/alone.cc ;;
+		*) cc=${c%:*} file=$tmp/alone.c ;;
+		esac
+		if ! command -v "$cc" >/dev/null; then
+			skip "$cc -std=$std" "$cc is not installed"
+			continue
+		fi
+		# shellcheck disable=SC2086
+		"$cc" -std=$std $warn "$file"
+		ok "$cc -std=$std"
+	done
+done
+
+cat >"$tmp/layout.h" <<'END'
+#include <stddef.h>
+#include "gdrapi.h"
+#ifdef __cplusplus
+#define CHECK(cond) static_assert(cond, #cond)
+#else
+#define CHECK(cond) _Static_assert(cond, #cond)
+#endif
+CHECK(sizeof(gdr_t) == 8);
+CHECK(sizeof(gdr_mh_t) == 8 && offsetof(gdr_mh_t, h) == 0);
+CHECK(sizeof(gdr_info_v2_t) == 48 && sizeof(gdr_info_t) == 48);
+CHECK(offsetof(gdr_info_v2_t, va) == 0);
+CHECK(offsetof(gdr_info_v2_t, mapped_size) == 8);
+CHECK(offsetof(gdr_info_v2_t, page_size) == 16);
+CHECK(offsetof(gdr_info_v2_t, tm_cycles) == 24);
+CHECK(offsetof(gdr_info_v2_t, cycles_per_ms) == 32);
+CHECK(offsetof(gdr_info_v2_t, mapping_type) == 40);
+CHECK(sizeof(gdr_copy_seg_t) == 32);
+CHECK(offsetof(gdr_copy_seg_t, map_ptr) == 0 && offsetof(gdr_copy_seg_t, host_ptr) == 8);
+CHECK(offsetof(gdr_copy_seg_t, size) == 16 && offsetof(gdr_copy_seg_t, flags) == 24);
+CHECK(offsetof(gdr_copy_seg_t, reserved) == 28);
+CHECK(sizeof(gdr_attr_t) == 4 && sizeof(gdr_mapping_type_t) == 4 && sizeof(gdr_pin_flags_t) == 4);
+CHECK(GPU_PAGE_SHIFT == 16 && GPU_PAGE_SIZE == 65536 && GPU_PAGE_OFFSET == 65535);
+CHECK(GPU_PAGE_MASK == ~65535UL);
+CHECK(MAJOR_VERSION_SHIFT == 16 && MINOR_VERSION_MASK == 65535);
+CHECK(GDR_API_MAJOR_VERSION == 2 && GDR_API_MINOR_VERSION == 6 && GDR_API_VERSION == 0x20006);
+CHECK(MINIMUM_GDRDRV_MAJOR_VERSION == 2 && MINIMUM_GDRDRV_MINOR_VERSION == 0);
+CHECK(MINIMUM_GDRDRV_VERSION == 0x20000);
+CHECK(GDR_PIN_FLAG_DEFAULT == 0 && GDR_PIN_FLAG_FORCE_PCIE == 1);
+CHECK(GDR_MAPPING_TYPE_NONE == 0 && GDR_MAPPING_TYPE_WC == 1 && GDR_MAPPING_TYPE_CACHING == 2);
+CHECK(GDR_MAPPING_TYPE_DEVICE == 3 && GDR_MAPPING_TYPE_MAX == 4);
+CHECK(GDR_MAP_FLAG_DEFAULT == 0 && GDR_MAP_FLAG_REQ_WC_MAPPING == 1);
+CHECK(GDR_MAP_FLAG_REQ_CACHE_MAPPING == 2 && GDR_MAP_FLAG_REQ_DEVICE_MAPPING == 3);
+CHECK(GDR_ATTR_USE_PERSISTENT_MAPPING == 1 && GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE == 2);
+CHECK(GDR_ATTR_USING_DMA_BUF_MMAP == 3 && GDR_ATTR_MAX == 4);
+#ifndef gdr_get_info
+#error "gdr_get_info is a macro for gdr_get_info_v2"
+#endif
+/* Tags are named in other projects' declarations. */
+struct gdr;
+typedef struct gdr *same_gdr_t;
+static gdr_t opaque;
+static same_gdr_t *same = &opaque;
+static struct gdr_mh_s mh;
+static struct gdr_info_v2 info;
+static enum gdr_attr attr;
+static enum gdr_pin_flags pin;
+static enum gdr_mapping_type type;
+static enum gdr_map_flags map;
+int main(void)
+{
+	info.mapped = 1;
+	info.wc_mapping = 0;
+	(void)mh, (void)attr, (void)pin, (void)type, (void)map, (void)same;
+	/* The bit-fields are the two lowest bits at byte 36. */
+	return ((unsigned char *)&info)[36] != 1;
+}
+END
+cp "$tmp/layout.h" "$tmp/layout.c" && cp "$tmp/layout.h" "$tmp/layout.cc"
+gcc -std=c11 -Iinclude -o "$tmp/layout_c" "$tmp/layout.c" && "$tmp/layout_c"
+ok "layout and values in C"
+if command -v g++ >/dev/null; then
+	g++ -std=c++17 -Iinclude -o "$tmp/layout_cc" "$tmp/layout.cc" && "$tmp/layout_cc"
+	ok "layout and values in C++"
+else
+	skip "layout and values in C++" "g++ is not installed"
+fi
+
+# Each doc comment's promise of a name is kept: every public function has a comment before it.
+! awk '/^ \*\/|^\/\*\*.*\*\/$/ { doc = 1; next }
+	/^(int|void|gdr_t|const char \*)[ *]*gdr_[a-z0-9_]+\(/ && !doc { print; bad = 1 }
+	/^$/ { doc = 0 } END { exit !bad }' include/gdrapi.h
+ok "every public function has its doc comment"
+finish

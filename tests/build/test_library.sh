@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# The library file: its symbols (symbols.txt is the list that a release keeps), what it needs, its
+# names and links, and that it survives being closed.
+# shellcheck source=tests/common/build.bash
+. "$(dirname "$0")/../common/build.bash"
+
+lib=$out/libgdrapi.so.2.6
+test -f "$lib"
+ok "libgdrapi.so.2.6 is there"
+
+LC_ALL=C nm -D --defined-only "$lib" | awk '{ print $NF }' | LC_ALL=C sort >"$tmp/exported"
+diff tests/build/symbols.txt "$tmp/exported"
+ok "exported symbols are those of symbols.txt"
+
+# Every function that the header declares, from the preprocessed header; v1 info is behind a macro.
+{
+	gcc -E -P -x c include/gdrapi.h | tr '\n' ' ' | grep -oE '\bgdr_[a-z0-9_]+ *\(' | tr -d ' ('
+	echo gdr_get_info
+} | LC_ALL=C sort -u >"$tmp/declared"
+diff "$tmp/declared" "$tmp/exported"
+ok "exported symbols are the header's functions"
+
+! nm -D --defined-only --with-symbol-versions "$lib" | grep -q 'gdr_.*@'
+ok "symbols have no version"
+
+objdump -p "$lib" >"$tmp/dynamic"
+grep -qE 'SONAME +libgdrapi\.so\.2$' "$tmp/dynamic"
+ok "soname is libgdrapi.so.2"
+! awk '$1 == "NEEDED" { print $2 }' "$tmp/dynamic" |
+	grep -vE '^(libc\.so\.6|ld-linux.*\.so\..*|libdl\.so\.2|libpthread\.so\.0)$'
+ok "needs the C library only"
+readelf -d "$lib" | grep -q NODELETE
+ok "-z nodelete"
+readelf -d "$lib" | grep -qE 'BIND_NOW|\bNOW\b' && readelf -lW "$lib" | grep -q GNU_RELRO
+ok "full relro"
+! readelf -d "$lib" | grep -qE 'TEXTREL|RPATH|RUNPATH'
+ok "no text relocations, no run path"
+! readelf -lW "$lib" | grep GNU_STACK | grep -q E
+ok "no executable stack"
+! nm -D --undefined-only "$lib" | awk '{ print $NF }' |
+	grep -vE '@GLIBC_[0-9.]+$|^_ITM_|^__gmon_start__$|^__cxa_finalize|^__tls_get_addr'
+ok "every undefined symbol is the C library's"
+! nm -D --undefined-only "$lib" | grep -E ' (cu[A-Z]|vk[A-Z]|nvml|abort|__assert_fail|exit)'
+ok "no CUDA, no Vulkan, no abort, no exit"
+! nm "$out/libgdrapi.a" 2>/dev/null | awk 'NF == 3 && $2 ~ /[A-TV-Z]/ { print $3 }' |
+	grep -vE '^(gdr_|gdri_)'
+ok "every global symbol of the archive begins with gdr_ or gdri_"
+
+test "$(readlink "$out/libgdrapi.so.2")" = libgdrapi.so.2.6 &&
+	test "$(readlink -f "$out/libgdrapi.so")" = "$(readlink -f "$lib")"
+ok "links"
+
+cat >"$tmp/reopen.c" <<'END'
+#include <dlfcn.h>
+#include <stdio.h>
+int main(int argc, char **argv)
+{
+	(void)argc;
+	for (int i = 0; i < 3; i++) {
+		void *lib = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
+		void *(*open)(void);
+		int (*v1)(void *, unsigned long, void *);
+
+		if (!lib)
+			return puts(dlerror()), 1;
+		open = (void *(*)(void))dlsym(lib, "gdr_open");
+		v1 = (int (*)(void *, unsigned long, void *))dlsym(lib, "gdr_get_info");
+		if (!open || !v1 || v1(0, 0, &lib) != 22)
+			return 2;
+		open();
+		if (dlclose(lib))
+			return 3;
+		open(); /* nodelete: the code is still there */
+	}
+	return 0;
+}
+END
+gcc -o "$tmp/reopen" "$tmp/reopen.c" -ldl && LD_LIBRARY_PATH=$2 "$tmp/reopen" "$(readlink -f "$lib")"
+ok "closed and opened again, with calls between"
+finish

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: MIT
+/* See node.h. */
+#include "common/node.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+struct node_hooks node;
+
+static void find(void *slot, const char *name)
+{
+	void *symbol = dlsym(RTLD_DEFAULT, name);
+
+	ck_assert_msg(symbol != NULL, "no %s", name);
+	memcpy(slot, &symbol, sizeof(symbol));
+}
+
+static void setup(void)
+{
+	find(&node.faults, "gdrsim_node_fail");
+	find(&node.calls, "gdrsim_node_calls");
+	find(&node.pins, "gdrsim_node_pins");
+	find(&node.maps, "gdrsim_node_maps");
+	standin_start();
+	node.faults(NULL);
+}
+
+void node_env(const char *name, const char *value)
+{
+	if (value)
+		setenv(name, value, 1);
+	else
+		unsetenv(name);
+}
+
+gdr_t node_open(const char *level, const char *persistent)
+{
+	gdr_t g;
+
+	node_env("GDRSIM_NODE_LEVEL", level);
+	node_env("GDRSIM_NODE_PERSISTENT", persistent);
+	g = gdr_open();
+	ck_assert_msg(g != NULL, "level %s: %s", level, gdr_last_error());
+	return g;
+}
+
+/* As node_open(), and no other backend's reason covers this one's. */
+gdr_t node_open_alone(const char *level, const char *persistent)
+{
+	node_env("GDRCOPY_BACKEND", "gdrdrv");
+	return node_open(level, persistent);
+}
+
+int node_count_fds(void)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	int n = 0;
+
+	while (readdir(dir))
+		n++;
+	closedir(dir);
+	return n;
+}
+
+static void check_info(gdr_t g, gdr_mh_t h, uint64_t addr, size_t size, bool mapped)
+{
+	gdr_info_t info;
+
+	assert_ok(gdr_get_info(g, h, &info));
+	ck_assert_uint_eq(info.va, addr & GPU_PAGE_MASK);
+	ck_assert_uint_eq(info.mapped_size,
+			  ((addr + size + GPU_PAGE_OFFSET) & GPU_PAGE_MASK) - info.va);
+	ck_assert_uint_eq(info.page_size, GPU_PAGE_SIZE);
+	ck_assert_uint_eq(info.tm_cycles, 1000);
+	ck_assert_uint_eq(info.cycles_per_ms, 2000000);
+	ck_assert_uint_eq(info.mapped, mapped);
+	ck_assert_uint_eq(info.wc_mapping, mapped);
+	ck_assert_int_eq(info.mapping_type, mapped ? GDR_MAPPING_TYPE_WC : GDR_MAPPING_TYPE_NONE);
+}
+
+/* The whole life of an unaligned range, which spans a GPU page's end. */
+void node_use_range(gdr_t g, uint64_t base)
+{
+	static char in[5000], out[5000];
+	uint64_t addr = base + GPU_PAGE_SIZE - 100;
+	size_t size = sizeof(in);
+	uint64_t value;
+	gdr_mh_t h;
+	void *map;
+	char *p;
+
+	for (size_t i = 0; i < size; i++)
+		in[i] = (char)(i * 7 + 3);
+	ck_assert_int_eq(cuda.cuMemcpyHtoD_v2(addr, in, size), 0);
+	assert_ok(gdr_pin_buffer(g, addr, size, 0, 0, &h));
+	check_info(g, h, addr, size, false);
+	assert_ok(gdr_get_handle_attribute(g, h, GDR_HANDLE_ATTR_BACKEND, &value));
+	ck_assert_uint_eq(value, GDR_BACKEND_GDRDRV);
+	assert_ok(gdr_map(g, h, &map, 2 * GPU_PAGE_SIZE));
+	check_info(g, h, addr, size, true);
+	p = (char *)map + (addr & GPU_PAGE_OFFSET);
+	assert_ok(gdr_copy_from_mapping(h, out, p, size));
+	ck_assert_mem_eq(in, out, size);
+	memset(in, 0x5a, size);
+	assert_ok(gdr_copy_to_mapping(h, p, in, size));
+	ck_assert_int_eq(cuda.cuMemcpyDtoH_v2(out, addr, size), 0);
+	ck_assert_mem_eq(in, out, size);
+	ck_assert_int_eq(gdr_map(g, h, &map, 1), EAGAIN);
+	ck_assert_int_eq(gdr_unmap(g, h, (char *)map + 4096, 2 * GPU_PAGE_SIZE), EINVAL);
+	assert_ok(gdr_unmap(g, h, map, 2 * GPU_PAGE_SIZE));
+	assert_ok(gdr_map(g, h, &map, 1));
+	/* The device address stands for the mapping; another one does not. */
+	ck_assert_int_eq(gdr_unmap(g, h, (void *)(addr + 2 * GPU_PAGE_SIZE), 1), EINVAL);
+	assert_ok(gdr_unmap(g, h, (void *)addr, 1));
+	assert_ok(gdr_map(g, h, &map, 1));
+	assert_ok(gdr_unpin_buffer(g, h));
+	ck_assert_uint_eq(node.pins(), 0);
+	ck_assert_uint_eq(node.maps(), 0);
+}
+
+/* Starts this program again with the stand-in preloaded; returns only if that is impossible. */
+static void preload(char **argv)
+{
+	const char *dir = getenv("GDRSIM_DIR"), *before = getenv("LD_PRELOAD");
+	const char *asan = getenv("ASAN_OPTIONS");
+	char text[4096], self[4096];
+	ssize_t len = readlink("/proc/self/exe", self, sizeof(self) - 1);
+
+	if (!dir || len < 0 || getenv("GDRSIM_PRELOADED"))
+		return;
+	self[len] = '\0';
+	snprintf(text, sizeof(text), "%s%s%s/libgdrdrv_node.so", before ? before : "",
+		 before ? ":" : "", dir);
+	setenv("LD_PRELOAD", text, 1);
+	snprintf(text, sizeof(text), "%s%sverify_asan_link_order=0", asan ? asan : "",
+		 asan ? ":" : "");
+	setenv("ASAN_OPTIONS", text, 1);
+	setenv("GDRSIM_PRELOADED", "1", 1);
+	execv(self, argv); /* not the link itself, which is the tool's under valgrind */
+}
+
+int node_main(char **argv, const char *suite_name, void (*add)(TCase *tc))
+{
+	SRunner *runner;
+	Suite *suite;
+	TCase *tc;
+	int failed;
+
+	if (!dlsym(RTLD_DEFAULT, "gdrsim_node_fail")) {
+		preload(argv);
+		fprintf(stderr, "GDRSIM_DIR must name the directory of libgdrdrv_node.so\n");
+		return 1;
+	}
+	suite = suite_create(suite_name);
+	tc = tcase_create(suite_name);
+	tcase_set_timeout(tc, 120);
+	tcase_add_checked_fixture(tc, setup, NULL);
+	add(tc);
+	suite_add_tcase(suite, tc);
+	runner = srunner_create(suite);
+	/* A process per test, whatever CK_FORK says: each needs an environment of its own. */
+	srunner_set_fork_status(runner, CK_FORK);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed != 0;
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * aws-ofi-nccl: loads the unversioned name for itself alone, reads the versions into unsigned words
+ * and takes the v2 pin from 2.5 on, the PCIe flag first and then none; rounds down and up to GPU
+ * pages; the copies only. Closes the library after the context.
+ */
+#include <gdrapi.h>
+
+#include "contract.h"
+
+static struct {
+	gdr_t (*open)(void);
+	int (*close)(gdr_t g);
+	int (*pin_buffer)(gdr_t g, unsigned long addr, size_t size, uint64_t token, uint32_t space,
+			  gdr_mh_t *handle);
+	int (*pin_buffer_v2)(gdr_t g, unsigned long addr, size_t size, uint32_t flags,
+			     gdr_mh_t *handle);
+	int (*unpin_buffer)(gdr_t g, gdr_mh_t handle);
+	int (*map)(gdr_t g, gdr_mh_t handle, void **va, size_t size);
+	int (*unmap)(gdr_t g, gdr_mh_t handle, void *va, size_t size);
+	int (*copy_to_mapping)(gdr_mh_t handle, void *map_ptr, const void *h_ptr, size_t size);
+	int (*copy_from_mapping)(gdr_mh_t handle, void *h_ptr, const void *map_ptr, size_t size);
+	void (*runtime_get_version)(int *major, int *minor);
+	int (*driver_get_version)(gdr_t g, int *major, int *minor);
+} f;
+
+static void *load(void)
+{
+	void *lib = dlopen("libgdrapi.so", RTLD_NOW | RTLD_LOCAL);
+
+	if (!lib)
+		FAIL("%s", dlerror());
+	LOAD(lib, f.open, "gdr_open");
+	LOAD(lib, f.close, "gdr_close");
+	LOAD(lib, f.pin_buffer, "gdr_pin_buffer");
+	LOAD(lib, f.unpin_buffer, "gdr_unpin_buffer");
+	LOAD(lib, f.map, "gdr_map");
+	LOAD(lib, f.unmap, "gdr_unmap");
+	LOAD(lib, f.copy_to_mapping, "gdr_copy_to_mapping");
+	LOAD(lib, f.copy_from_mapping, "gdr_copy_from_mapping");
+	LOAD(lib, f.runtime_get_version, "gdr_runtime_get_version");
+	LOAD(lib, f.driver_get_version, "gdr_driver_get_version");
+	return lib;
+}
+
+int main(void)
+{
+	int major = 0, minor = 0, drv_major = 0, drv_minor = 0, rc;
+	uint64_t memory, address, begin;
+	char in[1500], out[1500];
+	const char *how = "flag 0";
+	gdr_mh_t mh;
+	size_t length;
+	void *map;
+	gdr_t g;
+	void *lib = load();
+
+	g = f.open();
+	if (!g) {
+		CHECK(!dlclose(lib));
+		DISABLED("gdr_open fails: off");
+	}
+	f.runtime_get_version(&major, &minor);
+	OK(f.driver_get_version(g, &drv_major, &drv_minor));
+	CHECK(major > 2 || (major == 2 && minor >= 5));
+	LOAD(lib, f.pin_buffer_v2, "gdr_pin_buffer_v2");
+
+	memory = contract_alloc(1 << 20);
+	address = memory + GPU_PAGE_SIZE - 700;
+	begin = address & GPU_PAGE_MASK;
+	length = (address + sizeof(in) - begin + GPU_PAGE_OFFSET) & GPU_PAGE_MASK;
+	rc = f.pin_buffer_v2(g, begin, length, GDR_PIN_FLAG_FORCE_PCIE, &mh);
+	if (rc)
+		OK(f.pin_buffer_v2(g, begin, length, 0, &mh));
+	else
+		how = "flag FORCE_PCIE";
+	OK(f.map(g, mh, &map, length));
+	memset(in, 0x3c, sizeof(in));
+	OK(f.copy_to_mapping(mh, (char *)map + (address - begin), in, sizeof(in)));
+	contract_from_gpu(out, address, sizeof(out));
+	CHECK(!memcmp(in, out, sizeof(in)));
+	memset(in, 0x11, sizeof(in));
+	contract_to_gpu(address, in, sizeof(in));
+	OK(f.copy_from_mapping(mh, out, (char *)map + (address - begin), sizeof(out)));
+	CHECK(!memcmp(in, out, sizeof(in)));
+	OK(f.unmap(g, mh, map, length));
+	OK(f.unpin_buffer(g, mh));
+	contract_free(memory);
+	OK(f.close(g));
+	CHECK(!dlclose(lib));
+	printf("library %d.%d, driver %d.%d, pinned with %s\n", major, minor, drv_major, drv_minor,
+	       how);
+	return 0;
+}

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * libfabric: opens the unversioned name, takes eight symbols, opens a context, and closes the
+ * library right away; what it got goes on being used. It opens the library again later, by the
+ * versioned name where it is newer. Never asks for the info: the map pointer stands for the address
+ * rounded down to a GPU page. A range whose end is a page's end is registered with one page more.
+ */
+#include <pthread.h>
+
+#include <gdrapi.h>
+
+#include "contract.h"
+
+struct ops {
+	gdr_t (*open)(void);
+	int (*close)(gdr_t g);
+	int (*pin_buffer)(gdr_t g, unsigned long addr, size_t size, uint64_t token, uint32_t space,
+			  gdr_mh_t *handle);
+	int (*unpin_buffer)(gdr_t g, gdr_mh_t handle);
+	int (*map)(gdr_t g, gdr_mh_t handle, void **va, size_t size);
+	int (*unmap)(gdr_t g, gdr_mh_t handle, void *va, size_t size);
+	int (*copy_to_mapping)(gdr_mh_t handle, void *map_ptr, const void *h_ptr, size_t size);
+	int (*copy_from_mapping)(gdr_mh_t handle, void *h_ptr, const void *map_ptr, size_t size);
+};
+
+static pthread_spinlock_t lock;
+
+static void *load(struct ops *f, const char *name)
+{
+	void *lib = dlopen(name, RTLD_NOW);
+
+	if (!lib)
+		FAIL("%s", dlerror());
+	LOAD(lib, f->open, "gdr_open");
+	LOAD(lib, f->close, "gdr_close");
+	LOAD(lib, f->pin_buffer, "gdr_pin_buffer");
+	LOAD(lib, f->unpin_buffer, "gdr_unpin_buffer");
+	LOAD(lib, f->map, "gdr_map");
+	LOAD(lib, f->unmap, "gdr_unmap");
+	LOAD(lib, f->copy_to_mapping, "gdr_copy_to_mapping");
+	LOAD(lib, f->copy_from_mapping, "gdr_copy_from_mapping");
+	return lib;
+}
+
+static void register_and_copy(const struct ops *f, gdr_t g, uint64_t address, size_t size)
+{
+	uint64_t begin = address & GPU_PAGE_MASK;
+	uint64_t end = ((address + size) & GPU_PAGE_MASK) + GPU_PAGE_SIZE;
+	char in[3000], out[3000];
+	gdr_mh_t mh;
+	void *map;
+	char *ptr;
+
+	CHECK(size <= sizeof(in));
+	pthread_spin_lock(&lock);
+	OK(f->pin_buffer(g, begin, end - begin, 0, 0, &mh));
+	OK(f->map(g, mh, &map, end - begin));
+	pthread_spin_unlock(&lock);
+	ptr = (char *)map + (address - begin);
+	memset(in, 0x77, size);
+	OK(f->copy_to_mapping(mh, ptr, in, size));
+	contract_from_gpu(out, address, size);
+	CHECK(!memcmp(in, out, size));
+	memset(in, 0x22, size);
+	contract_to_gpu(address, in, size);
+	OK(f->copy_from_mapping(mh, out, ptr, size));
+	CHECK(!memcmp(in, out, size));
+	pthread_spin_lock(&lock);
+	OK(f->unmap(g, mh, map, end - begin));
+	OK(f->unpin_buffer(g, mh));
+	pthread_spin_unlock(&lock);
+}
+
+int main(void)
+{
+	struct ops first, again;
+	uint64_t address;
+	void *lib;
+	gdr_t g;
+
+	lib = load(&first, "libgdrapi.so");
+	g = first.open();
+	CHECK(!dlclose(lib));
+	if (!g)
+		DISABLED("gdr_open fails: off");
+	CHECK(!pthread_spin_init(&lock, 0));
+	address = contract_alloc(1 << 20);
+	register_and_copy(&first, g, address + 100, 3000);
+	register_and_copy(&first, g, (address & GPU_PAGE_MASK) + 2 * GPU_PAGE_SIZE - 64, 64);
+
+	lib = load(&again, "libgdrapi.so.2");
+	CHECK(again.pin_buffer == first.pin_buffer);
+	register_and_copy(&again, g, address + 500, 1);
+	CHECK(!dlclose(lib));
+	register_and_copy(&first, g, address, 3000);
+	OK(first.close(g));
+	contract_free(address);
+	printf("used after dlclose, opened again by the other name\n");
+	return 0;
+}

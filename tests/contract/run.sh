@@ -1,0 +1,145 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# The contract: for each known client of libgdrapi a program that loads and calls it as that client
+# does, built as C and as C++ against an installed copy alone, run on every backend that serves its
+# memory.
+#   tests/contract/run.sh BUILD_DIR SIM_DIR
+# Prints `ok N - name` or `not ok N - name`, then `N passed, N failed, N skipped`.
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+build=$(cd "$1" && pwd) || exit 1
+sim=$(cd "$2" && pwd) || exit 1
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+count=0 passed=0 failed=0 skipped=0
+warnings=(-Wall -Wextra -Wshadow -Werror -O2)
+disabled=3
+
+# result RC NAME [DETAIL]: one line, and the program's own below it.
+result() {
+	count=$((count + 1))
+	if [ "$1" = 0 ]; then
+		echo "ok $count - $2"
+		passed=$((passed + 1))
+	else
+		echo "not ok $count - $2"
+		failed=$((failed + 1))
+	fi
+	[ -z "${3:-}" ] || printf '#   %s\n' "${3//$'\n'/$'\n#   '}"
+}
+
+finish() {
+	echo "1..$count"
+	echo "$passed passed, $failed failed, $skipped skipped"
+	[ "$failed" = 0 ]
+	exit
+}
+
+cc=${CC:-gcc}
+cxx=${CXX:-g++}
+command -v "$cc" >/dev/null || { echo "$cc is not installed"; exit 77; }
+if ! out=$(make -C "$root" --no-print-directory O="$build" DESTDIR="$tmp/root" prefix=/usr install \
+	2>&1); then
+	result 1 "make install" "$out"
+	finish
+fi
+include=$tmp/root/usr/include
+lib=$tmp/root/usr/lib
+result 0 "make install"
+"$cc" -std=gnu11 -D_GNU_SOURCE "${warnings[@]}" -I"$root/src" -c -o "$tmp/gpu.o" "$here/gpu.c" ||
+	exit 1
+
+# The header alone, in each language; C99 because that is what some users still ask for.
+for language in "c -std=c99" "c -std=c11" "c++ -std=c++98" "c++ -std=c++17"; do
+	read -r name std <<<"$language"
+	compiler=$cc
+	[ "$name" = c++ ] && compiler=$cxx
+	command -v "$compiler" >/dev/null || continue
+	out=$(echo '#include <gdrapi.h>' |
+		"$compiler" -x "$name" "$std" -Wall -Wextra -Werror -I"$include" -fsyntax-only - 2>&1)
+	result $? "gdrapi.h compiles with $std" "$out"
+done
+
+# run PROGRAM EXPECTED_RC NAME VARIABLES...
+run() {
+	local program=$1 expected=$2 name=$3 rc out
+	shift 3
+	out=$(timeout 120 env LD_LIBRARY_PATH="$lib:$sim" "$@" "$program" 2>&1 </dev/null)
+	rc=$?
+	[ "$rc" = "$expected" ]
+	result $? "$name$([ "$rc" = "$expected" ] || echo " (exit $rc)")" "$out"
+}
+
+# The stand-in is there in every run, so that a node of this machine is not.
+node=(LD_PRELOAD="$sim/libgdrdrv_node.so")
+nothing=("${node[@]}" GDRSIM_NODE=absent)
+dmabuf=("${nothing[@]}" GDRSIM_DMABUF_MMAP=1 GDRSIM_DRIVER_VERSION=13030)
+
+# client NAME [link] [vmm] [node]: linked; allocates or registers VMM memory too; looks for the node.
+client() {
+	local name=$1 language compiler link=() vmm='' off=0 level
+	shift
+	for word in "$@"; do
+		case $word in
+		link) link=(-L"$lib" -lgdrapi) ;;
+		vmm) vmm=1 ;;
+		node) off=$disabled ;; # looks for the node itself
+		esac
+	done
+	for language in c c++; do
+		local program=$tmp/$name.$language std=-std=gnu11
+		compiler=$cc
+		if [ "$language" = c++ ]; then
+			compiler=$cxx std=-std=c++17
+			if ! command -v "$compiler" >/dev/null; then
+				echo "ok $((count += 1)) - $name in C++ # SKIP no $compiler"
+				skipped=$((skipped + 1))
+				continue
+			fi
+		fi
+		if ! out=$("$compiler" -x "$language" "$std" "${warnings[@]}" -I"$include" \
+			-o "$program" "$here/$name.c" -x none "$tmp/gpu.o" "${link[@]}" -ldl \
+			-pthread 2>&1); then
+			result 1 "$name: compiles as $language" "$out"
+			continue
+		fi
+		run "$program" 0 "$name ($language) on gdrdrv" "${node[@]}"
+		run "$program" $off "$name ($language) on dmabuf" "${dmabuf[@]}"
+		run "$program" $disabled "$name ($language) with nothing there" \
+			"${nothing[@]}"
+		[ "$language" = c ] || continue
+		run "$program" 0 "$name on gdrdrv, callback mode" "${node[@]}" \
+			GDRSIM_NODE_PERSISTENT=0
+		for level in 2.0 2.4; do
+			case $name-$level in
+			mscclpp-*) run "$program" $disabled "$name on gdrdrv $level" "${node[@]}" \
+				GDRSIM_NODE_LEVEL=$level ;;
+			nccl-2.0 | trtllm-2.0) ;; # they want 2.1 themselves
+			*) run "$program" 0 "$name on gdrdrv $level" "${node[@]}" \
+				GDRSIM_NODE_LEVEL=$level ;;
+			esac
+		done
+		[ -n "$vmm" ] || continue
+		run "$program" 0 "$name on gdrdrv, VMM memory" "${node[@]}" CONTRACT_MEMORY=vmm
+		run "$program" 0 "$name on dmabuf, VMM memory" "${dmabuf[@]}" CONTRACT_MEMORY=vmm
+		run "$program" 0 "$name on vulkan, VMM memory" "${nothing[@]}" \
+			GDRCOPY_BACKEND=vulkan CONTRACT_MEMORY=vmm
+	done
+}
+
+client ucx link
+client nccl vmm
+client nvshmem vmm
+client libfabric
+client aws_ofi_nccl vmm
+client mscclpp link node
+client trtllm
+client nixl
+client doca
+client dpdk
+client bpftime
+# DPDK's own way to name the directory.
+run "$tmp/dpdk.c" 0 "dpdk by GDRCOPY_PATH_L" "${node[@]}" LD_LIBRARY_PATH="$sim" \
+	GDRCOPY_PATH_L="$lib"
+finish

@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Memory of gdr_mem_alloc() and any range of device memory, on the GPU at hand: which bytes the CPU
+ * and the GPU see, read-only maps, shared pages, a second process, BAR1.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "gpu_test.h"
+
+/* Both directions, n bytes at an offset. 0, or what was wrong. */
+static int round_trip(gdr_mh_t mh, void *cpu, CUdeviceptr dptr, size_t n)
+{
+	uint8_t *a = malloc(n), *b = malloc(n);
+	int bad = 0;
+
+	pattern(a, n, 1);
+	bad |= gdr_copy_to_mapping(mh, cpu, a, n) || gdr_flush(mh) || cu.MemcpyDtoH(b, dptr, n) ||
+	       memcmp(a, b, n);
+	pattern(a, n, 2);
+	bad |= (cu.MemcpyHtoD(dptr, a, n) || cu.CtxSynchronize() ||
+		gdr_copy_from_mapping(mh, b, cpu, n) || memcmp(a, b, n))
+	       << 1;
+	free(a);
+	free(b);
+	return bad;
+}
+
+static void alloc(void)
+{
+	static const size_t sizes[] = { 1, 100000, 2 << 20, (64 << 20) + 1 };
+
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		uint64_t backend = 0;
+		gdr_mem_t mem;
+
+		OK(gdr_mem_alloc(test_g, test_gpu.ordinal, sizes[i], 0, &mem));
+		OK(gdr_get_handle_attribute(test_g, mem.handle, GDR_HANDLE_ATTR_BACKEND, &backend));
+		printf("# %zu bytes: %zu, backend %llu\n", sizes[i], mem.size,
+		       (unsigned long long)backend);
+		EXPECT(mem.size >= sizes[i], "%zu", mem.size);
+		EXPECT(!round_trip(mem.handle, mem.cpu_ptr, mem.device_ptr, mem.size), "bytes");
+		OK(gdr_mem_free(test_g, &mem));
+	}
+}
+
+static void cached_on_discrete(void)
+{
+	gdr_mem_t mem;
+	int rc = gdr_mem_alloc(test_g, test_gpu.ordinal, 100, GDR_MEM_CACHED, &mem);
+
+	if (gpu_has(&test_gpu, CU_DEVICE_ATTRIBUTE_INTEGRATED)) {
+		OK(rc);
+		OK(gdr_mem_free(test_g, &mem));
+	} else {
+		EXPECT(rc == ENOTSUP, "errno %d", rc);
+	}
+}
+
+static void ranges(void)
+{
+	gdr_mh_t mh[20];
+	void *cpu[20];
+	struct vmm v;
+
+	if (vmm_alloc(&v, 8 << 20, 4, true))
+		return;
+	for (size_t i = 0; i < 20; i++) {
+		size_t offset = i * 300007,
+		       size = v.size - offset < 500000 ? v.size - offset : 500000;
+
+		OK(gdr_map_range(test_g, v.ptr + offset, size, 0, &cpu[i], &mh[i]));
+		EXPECT(!round_trip(mh[i], cpu[i], v.ptr + offset, size), "range %zu", i);
+	}
+	for (size_t i = 0; i < 20; i += 2)
+		OK(gdr_unmap_range(test_g, mh[i]));
+	for (size_t i = 1; i < 20; i += 2)
+		EXPECT(!round_trip(mh[i], cpu[i], v.ptr + i * 300007, 1000), "range %zu", i);
+	for (size_t i = 1; i < 20; i += 2)
+		OK(gdr_unmap_range(test_g, mh[i]));
+	vmm_free(&v);
+}
+
+/* A range that was never unmapped must not serve new memory at its address. */
+static void reallocated(void)
+{
+	gdr_mh_t mh[4];
+	void *cpu[4];
+
+	for (int i = 0; i < 4; i++) {
+		struct vmm v;
+		CUdeviceptr at;
+
+		if (vmm_alloc(&v, 2 << 20, 1, true))
+			return;
+		at = v.ptr;
+		printf("# at 0x%llx\n", (unsigned long long)at);
+		OK(gdr_map_range(test_g, at, 4096, 0, &cpu[i], &mh[i]));
+		EXPECT(!round_trip(mh[i], cpu[i], at, 4096), "round %d", i);
+		vmm_free(&v);
+	}
+	for (int i = 0; i < 4; i++)
+		OK(gdr_unmap_range(test_g, mh[i]));
+}
+
+static sigjmp_buf fault;
+
+static void on_fault(int sig)
+{
+	(void)sig;
+	siglongjmp(fault, 1);
+}
+
+static void read_only(void)
+{
+	struct sigaction act = { .sa_handler = on_fault }, old;
+	volatile bool faulted = true;
+	gdr_mh_t ro, rw;
+	void *pr, *pw;
+	struct vmm v;
+	uint32_t value = 0x12345678, seen = 0;
+	int rc;
+
+	if (vmm_alloc(&v, 2 << 20, 1, true))
+		return;
+	rc = gdr_map_range(test_g, v.ptr, 4096, GDR_MAP_RANGE_READ_ONLY, &pr, &ro);
+	if (rc == ENOTSUP) {
+		vmm_free(&v);
+		SKIP("no read-only maps here: %s", gdr_last_error());
+	}
+	OK(rc);
+	OK(gdr_map_range(test_g, v.ptr, 4096, 0, &pw, &rw));
+	OK(gdr_copy_to_mapping(rw, pw, &value, 4));
+	OK(gdr_flush(rw));
+	OK(gdr_copy_from_mapping(ro, &seen, pr, 4));
+	EXPECT(seen == value, "0x%x", seen);
+	sigaction(SIGSEGV, &act, &old);
+	if (!sigsetjmp(fault, 1)) {
+		*(volatile uint32_t *)pr = 1;
+		faulted = false;
+	}
+	sigaction(SIGSEGV, &old, NULL);
+	EXPECT(faulted, "a store through a read-only mapping was performed");
+	OK(gdr_unmap_range(test_g, ro));
+	OK(gdr_unmap_range(test_g, rw));
+	vmm_free(&v);
+}
+
+static void bar_info(void)
+{
+	gdr_bar_info_t info = { .size = sizeof(info) }, later = { .size = sizeof(later) };
+	gdr_mem_t mem;
+	int rc = gdr_get_bar_info(test_g, test_gpu.ordinal, &info);
+
+	if (rc == ENOTSUP)
+		SKIP("%s", gdr_last_error());
+	OK(rc);
+	OK(gdr_mem_alloc(test_g, test_gpu.ordinal, 64 << 20, 0, &mem));
+	OK(gdr_get_bar_info(test_g, test_gpu.ordinal, &later));
+	printf("# BAR1 %llu MiB, used %llu, with 64 MiB more %llu\n",
+	       (unsigned long long)info.total >> 20, (unsigned long long)info.used >> 20,
+	       (unsigned long long)later.used >> 20);
+	EXPECT(info.used + info.free == info.total, "sums");
+	EXPECT(later.total == info.total, "total");
+	OK(gdr_mem_free(test_g, &mem));
+}
+
+static int send_fd(int socket, int fd, size_t size)
+{
+	union {
+		struct cmsghdr head;
+		char room[CMSG_SPACE(sizeof(int))];
+	} control = { 0 };
+	struct iovec iov = { &size, sizeof(size) };
+	struct msghdr msg = { .msg_iov = &iov,
+			      .msg_iovlen = 1,
+			      .msg_control = &control,
+			      .msg_controllen = sizeof(control) };
+
+	control.head.cmsg_level = SOL_SOCKET;
+	control.head.cmsg_type = SCM_RIGHTS;
+	control.head.cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(&control.head), &fd, sizeof(fd));
+	return sendmsg(socket, &msg, 0) == sizeof(size) ? 0 : -1;
+}
+
+static int receive_fd(int socket, size_t *size)
+{
+	union {
+		struct cmsghdr head;
+		char room[CMSG_SPACE(sizeof(int))];
+	} control;
+	struct iovec iov = { size, sizeof(*size) };
+	struct msghdr msg = { .msg_iov = &iov,
+			      .msg_iovlen = 1,
+			      .msg_control = &control,
+			      .msg_controllen = sizeof(control) };
+	int fd = -1;
+
+	if (recvmsg(socket, &msg, MSG_CMSG_CLOEXEC) == sizeof(*size))
+		memcpy(&fd, CMSG_DATA(&control.head), sizeof(fd));
+	return fd;
+}
+
+/* The other process, started anew: CUDA does not survive a fork. */
+static int importer(int socket)
+{
+	uint64_t value = 0, answer = 0x5678;
+	gdr_mem_t mem;
+	size_t size;
+	gdr_t g = gdr_open_ex(GDR_OPEN_ANY);
+	int fd = receive_fd(socket, &size);
+
+	if (!g || fd < 0 || gdr_mem_import(g, 0, fd, size, 0, &mem)) {
+		printf("# import: %s\n", gdr_last_error());
+		return 1;
+	}
+	if (gdr_copy_from_mapping(mem.handle, &value, mem.cpu_ptr, 8) || value != 0x1234)
+		return 2;
+	if (gdr_copy_to_mapping(mem.handle, (char *)mem.cpu_ptr + 8192, &answer, 8) ||
+	    gdr_flush(mem.handle))
+		return 3;
+	return gdr_mem_free(g, &mem) || gdr_close(g) ? 4 : 0;
+}
+
+static void two_processes(void)
+{
+	uint64_t value = 0x1234, seen = 0;
+	int socket[2], status, fd, rc;
+	char number[16];
+	gdr_mem_t mem;
+	pid_t pid;
+
+	OK(gdr_mem_alloc(test_g, test_gpu.ordinal, 4 << 20, 0, &mem));
+	OK(gdr_copy_to_mapping(mem.handle, mem.cpu_ptr, &value, 8));
+	OK(gdr_flush(mem.handle));
+	rc = gdr_mem_export(test_g, &mem, &fd);
+	if (rc == ENOTSUP) {
+		gdr_mem_free(test_g, &mem);
+		SKIP("%s", gdr_last_error());
+	}
+	OK(rc);
+	EXPECT(!socketpair(AF_UNIX, SOCK_STREAM, 0, socket), "socketpair");
+	pid = fork();
+	if (!pid) {
+		snprintf(number, sizeof(number), "%d", socket[1]);
+		execl("/proc/self/exe", "importer", number, (char *)NULL);
+		_exit(9);
+	}
+	EXPECT(!send_fd(socket[0], fd, mem.size), "sendmsg");
+	waitpid(pid, &status, 0);
+	EXPECT(WIFEXITED(status) && !WEXITSTATUS(status), "the other process: %d", status);
+	CU(cu.MemcpyDtoH(&seen, mem.device_ptr + 8192, 8));
+	EXPECT(seen == 0x5678, "0x%llx", (unsigned long long)seen);
+	close(fd);
+	close(socket[0]);
+	close(socket[1]);
+	OK(gdr_mem_free(test_g, &mem));
+}
+
+static const struct gpu_test tests[] = {
+	{ "gdr_mem_alloc: every byte, both ways", alloc },
+	{ "a cached mapping: integrated GPUs only", cached_on_discrete },
+	{ "ranges at any address, overlapping", ranges },
+	{ "a range outlives its memory, others do not get it", reallocated },
+	{ "read-only maps fault on a store", read_only },
+	{ "BAR1", bar_info },
+	{ "one buffer in two processes", two_processes },
+};
+
+int main(int argc, char **argv)
+{
+	if (argc == 2 && !strcmp(argv[0], "importer"))
+		return importer(atoi(argv[1]));
+	return gpu_test_main(tests, sizeof(tests) / sizeof(tests[0]));
+}

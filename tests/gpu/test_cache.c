@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The registration cache on the GPU at hand: what is cached is right, freed and reallocated memory
+ * is never served by an old mapping, also with threads, and what the tag check costs.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <time.h>
+
+#include "gpu_test.h"
+
+static gdr_cache_t new_cache(gdr_cache_validity_t validity, uint64_t max_bytes)
+{
+	gdr_cache_options_t o = { .size = sizeof(o), .validity = validity, .max_bytes = max_bytes };
+	gdr_cache_t cache = NULL;
+
+	if (gdr_cache_create(test_g, &o, &cache))
+		printf("# gdr_cache_create: %s\n", gdr_last_error());
+	return cache;
+}
+
+/* One word both ways through the cache. 0, or what was wrong. */
+static int check_word(gdr_cache_t cache, CUdeviceptr at, uint64_t value)
+{
+	uint64_t seen = 0, back = ~value;
+	gdr_region_t r;
+	int bad = 0;
+
+	if (gdr_cache_get(cache, at, 8, &r)) {
+		printf("# gdr_cache_get: %s\n", gdr_last_error());
+		return 1;
+	}
+	if (gdr_copy_to_mapping(r.handle, r.cpu_ptr, &value, 8) || gdr_flush(r.handle) ||
+	    cu.MemcpyDtoH(&seen, at, 8) || seen != value)
+		bad |= 2;
+	if (cu.MemcpyHtoD(at, &back, 8) || cu.CtxSynchronize() ||
+	    gdr_copy_from_mapping(r.handle, &seen, r.cpu_ptr, 8) || seen != back)
+		bad |= 4;
+	return gdr_cache_put(cache, &r) ? bad | 8 : bad;
+}
+
+static void hits(void)
+{
+	gdr_cache_t cache = new_cache(GDR_CACHE_CHECK_TAG, 0);
+	gdr_cache_stats_t s = { .size = sizeof(s) };
+	struct vmm v;
+
+	EXPECT(cache, "no cache");
+	if (vmm_alloc(&v, 8 << 20, 4, true))
+		return;
+	for (unsigned int i = 0; i < 100; i++)
+		EXPECT(!check_word(cache, v.ptr + i * 83880 / 8 * 8, i), "word %u", i);
+	OK(gdr_cache_get_stats(cache, &s));
+	printf("# hits %llu, misses %llu, %llu MiB pinned of at most %llu\n",
+	       (unsigned long long)s.hits, (unsigned long long)s.misses,
+	       (unsigned long long)s.bytes_pinned >> 20, (unsigned long long)s.max_bytes >> 20);
+	EXPECT(s.misses == 4, "%llu misses", (unsigned long long)s.misses);
+	vmm_free(&v);
+	OK(gdr_cache_destroy(cache));
+}
+
+/* Frees and allocates until an address comes again; a new chunk at each turn. */
+static void churn(gdr_cache_t cache, bool notify, unsigned int rounds, CUdeviceptr at,
+		  unsigned int *wrong)
+{
+	CUmemAllocationProp prop = {
+		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+		.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+		.location = { CU_MEM_LOCATION_TYPE_DEVICE, test_gpu.dev },
+	};
+	CUmemAccessDesc access = { prop.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+	size_t size = 2 << 20;
+
+	for (unsigned int i = 0; i < rounds; i++) {
+		CUmemGenericAllocationHandle handle;
+
+		*wrong += cu.MemCreate(&handle, size, &prop, 0) ||
+			  cu.MemMap(at, size, 0, handle, 0) || cu.MemRelease(handle) ||
+			  cu.MemSetAccess(at, size, &access, 1);
+		for (unsigned int k = 0; k < 3; k++)
+			*wrong += check_word(cache, at + k * 65536, at + i + k) != 0;
+		if (notify)
+			*wrong += gdr_cache_invalidate(cache, at, size) != 0;
+		*wrong += cu.MemUnmap(at, size) != 0;
+	}
+}
+
+struct thread {
+	pthread_t id;
+	gdr_cache_t cache;
+	bool notify;
+	CUdeviceptr at;
+	unsigned int wrong;
+};
+
+static void *run_thread(void *arg)
+{
+	struct thread *t = arg;
+
+	t->wrong = cu.CtxSetCurrent(test_gpu.ctx) != 0;
+	churn(t->cache, t->notify, 50, t->at, &t->wrong);
+	return NULL;
+}
+
+static void reallocated_with(gdr_cache_validity_t validity)
+{
+	gdr_cache_stats_t s = { .size = sizeof(s) };
+	gdr_cache_t cache = new_cache(validity, 0);
+	struct thread t[4];
+	CUdeviceptr base;
+
+	EXPECT(cache, "no cache");
+	CU(cu.MemAddressReserve(&base, 8 << 20, 0, 0, 0));
+	for (unsigned int i = 0; i < 4; i++) {
+		t[i] = (struct thread){ .cache = cache,
+					.notify = validity == GDR_CACHE_NOTIFIED,
+					.at = base + (i * 2 << 20) };
+		EXPECT(!pthread_create(&t[i].id, NULL, run_thread, &t[i]), "no thread");
+	}
+	for (unsigned int i = 0; i < 4; i++) {
+		pthread_join(t[i].id, NULL);
+		EXPECT(!t[i].wrong, "thread %u: %u wrong", i, t[i].wrong);
+	}
+	OK(gdr_cache_get_stats(cache, &s));
+	EXPECT(s.invalidations >= 4 * 49, "%llu invalidations",
+	       (unsigned long long)s.invalidations);
+	CU(cu.MemAddressFree(base, 8 << 20));
+	OK(gdr_cache_destroy(cache));
+}
+
+static void reallocated_tag(void)
+{
+	reallocated_with(GDR_CACHE_CHECK_TAG);
+}
+
+static void reallocated_notified(void)
+{
+	reallocated_with(GDR_CACHE_NOTIFIED);
+}
+
+static void limit(void)
+{
+	gdr_cache_t cache = new_cache(GDR_CACHE_CHECK_TAG, 4 << 20);
+	gdr_cache_stats_t s = { .size = sizeof(s) };
+	struct vmm v;
+
+	EXPECT(cache, "no cache");
+	if (vmm_alloc(&v, 16 << 20, 8, true))
+		return;
+	for (unsigned int i = 0; i < 24; i++)
+		EXPECT(!check_word(cache, v.ptr + (i % 8 * 2 << 20), i), "word %u", i);
+	OK(gdr_cache_get_stats(cache, &s));
+	EXPECT(s.bytes_pinned == 4 << 20, "%llu bytes", (unsigned long long)s.bytes_pinned);
+	EXPECT(s.evictions == 22, "%llu evictions", (unsigned long long)s.evictions);
+	vmm_free(&v);
+	OK(gdr_cache_destroy(cache));
+}
+
+static void callback_flag(void)
+{
+	gdr_cache_t cache = new_cache(GDR_CACHE_CHECK_CALLBACK, 0);
+	gdr_region_t r;
+	struct vmm v;
+	int rc;
+
+	EXPECT(cache, "no cache");
+	if (vmm_alloc(&v, 2 << 20, 1, true))
+		return;
+	rc = gdr_cache_get(cache, v.ptr, 8, &r);
+	EXPECT(!rc || rc == ENOTSUP, "errno %d: %s", rc, gdr_last_error());
+	if (!rc)
+		OK(gdr_cache_put(cache, &r));
+	else
+		printf("# %s\n", gdr_last_error());
+	vmm_free(&v);
+	OK(gdr_cache_destroy(cache));
+}
+
+static const struct gpu_test tests[] = {
+	{ "hits and misses over several chunks", hits },
+	{ "freed and reallocated with threads, tag check", reallocated_tag },
+	{ "freed and reallocated with threads, notified", reallocated_notified },
+	{ "a limit by bytes", limit },
+	{ "the callback flag, where pins are revoked", callback_flag },
+};
+
+int main(void)
+{
+	return gpu_test_main(tests, sizeof(tests) / sizeof(tests[0]));
+}

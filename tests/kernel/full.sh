@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: MIT
+# shellcheck shell=bash
+#
+# The full tier, sourced by run.sh:
+#
+#	matrix		every kernel x way of pinning x nv-p2p generation, both flavours on each kernel
+#	static		W=1, sparse, checkpatch --strict
+#	debug		KASAN, lockdep, kmemleak, failslab; line coverage
+#	planted		faults put into the driver on purpose: each must be caught
+#	measure		faults, entries and times for 64 KiB, 64 MiB and 1 GiB
+
+FULL_KERNELS=${FULL_KERNELS:-5.10 6.1 6.12 7}
+ALL_SETUPS=470:callback,515:persistent,515:callback,515:fallback,535:persistent,535:fallback
+ALL_SETUPS=$ALL_SETUPS,570:persistent,570:callback,570:fallback
+
+full_matrix() {
+	local kernel fuzz
+	for kernel in $FULL_KERNELS; do
+		kernel_prepare "$kernel" || { fail "$kernel: its packages cannot be fetched"; continue; }
+		# Long: the two stock kernels of the quick tier.
+		fuzz=20000 rounds=200 random=5
+		case $kernel in 6.1 | 6.12) fuzz=100000 rounds=1000 random=30 ;; esac
+		if ! RIG_FLAVOR=open rig_build 580 470 515 535 570; then
+			fail "$kernel: build"
+			continue
+		fi
+		pass "$kernel ($K_REL): build for all generations, W=1"
+		say "$kernel: gdrdrv.ko $(stripped_size "$W/mod/gdrdrv-580.ko") bytes stripped"
+		RIG_LIMIT=900 rig_boot "$kernel 580" rig.setups=580:persistent,580:callback,580:fallback \
+			rig.rounds=$rounds rig.random=$random rig.fuzz=$fuzz rig.seed=$seed
+		RIG_LIMIT=900 rig_boot "$kernel 470..570" rig.setups=$ALL_SETUPS \
+			rig.rounds=50 rig.random=1 rig.fuzz=5000 rig.seed=$seed
+		full_proprietary "$kernel"
+	done
+}
+
+stripped_size() {
+	strip -g -o "$W/stripped.ko" "$1" && stat -c %s "$W/stripped.ko"
+}
+
+# The other flavour: no GPL-only symbol, and every test that does not need one.
+full_proprietary() {
+	local kernel=$1 gpl
+	if ! RIG_VARIANT=prop RIG_FLAVOR=proprietary rig_build 470 515 580; then
+		fail "$kernel proprietary: build"
+		return
+	fi
+	for gpl in 470 515 580; do
+		gpl_symbols "$W/mod/gdrdrv-$gpl-prop.ko" >"$W/gpl"
+		if [ -s "$W/gpl" ]; then
+			fail "$kernel proprietary $gpl: GPL-only symbols: $(tr '\n' ' ' <"$W/gpl")"
+		else
+			pass "$kernel proprietary $gpl: no GPL-only symbol"
+		fi
+	done
+	say "$kernel: gdrdrv.ko $(stripped_size "$W/mod/gdrdrv-580-prop.ko") bytes stripped, proprietary flavour"
+	RIG_LIMIT=600 rig_boot "$kernel proprietary" rig.setups=580:persistent,580:callback,470:callback,515:persistent \
+		rig.rounds=50 rig.random=1 rig.fuzz=5000 rig.prop=1 rig.seed=$seed
+}
+
+# The check itself: it must see the GPL-only symbols of the open flavour.
+full_gpl_check_sees() {
+	kernel_prepare 6.1 && rig_build 580 || { fail "GPL-only check: build"; return; }
+	if [ "$(gpl_symbols "$W/mod/gdrdrv-580.ko" | wc -l)" -gt 3 ]; then
+		pass "the check for GPL-only symbols sees those of the open flavour"
+	else
+		fail "the check for GPL-only symbols is blind"
+	fi
+}
+
+full_static() {
+	local checkpatch
+	need_tools sparse:sparse perl:perl
+	kernel_prepare 6.1 || return
+	W=$BUILD/static
+	rm -rf "$W" && mkdir -p "$W/mod"
+	for flavor in open proprietary; do
+		if build_pair "$W" 580 $flavor W=1 C=2 CF=-Wsparse-error >"$W/log" 2>&1 &&
+		   ! grep -E 'warning:|error:' "$W"/build-580-$flavor.log >>"$W/log"; then
+			pass "$flavor: W=1 and sparse"
+		else
+			cat "$W/log"
+			fail "$flavor: W=1 and sparse"
+		fi
+	done
+	checkpatch=$(find "$CACHE"/kernels/*/linux-source-*/scripts "$K_DIR/root/usr" -name checkpatch.pl 2>/dev/null | head -1)
+	if [ -z "$checkpatch" ]; then
+		fail "no checkpatch.pl in the kernel's source"
+		return
+	fi
+	# Left out: what only a patch has; KNOB(), which declares and so names its argument twice; the
+	# line break before a long message, where clang-format puts it; and for trace.h the form in which the kernel itself writes TRACE_EVENT.
+	run_checkpatch() {
+		local more=$1
+		shift
+		perl "$checkpatch" --strict --no-tree --no-summary --terse --max-line-length=100 \
+			--ignore "FILE_PATH_CHANGES,MACRO_ARG_REUSE,OPEN_ENDED_LINE$more" -f "$@" >>"$W/checkpatch" 2>&1
+	}
+	if run_checkpatch "" $(ls "$SRC"/gdrdrv/*.[ch] "$KERNEL_TESTS"/provider/*.[ch] | grep -v trace.h) &&
+	   run_checkpatch ,PARENTHESIS_ALIGNMENT "$SRC/gdrdrv/trace.h"; then
+		pass "checkpatch --strict"
+	else
+		cat "$W/checkpatch"
+		fail "checkpatch --strict"
+	fi
+}
+
+full_debug() {
+	need_tools flex:flex bison:bison bc:bc
+	kernel_prepare debug || { fail "debug kernel: build"; return; }
+	export RIG_GCOV=1 RIG_MEM=1024M RIG_LIMIT=1800
+	if ! rig_build 580 515 470; then
+		fail "debug: build"
+		unset RIG_GCOV RIG_MEM RIG_LIMIT
+		return
+	fi
+	pass "debug ($K_REL): build"
+	gcov_list
+	rig_boot debug rig.setups=580:persistent,580:callback,580:fallback,515:persistent,470:callback \
+		rig.rounds=50 rig.random=10 rig.fuzz=5000 rig.seed=$seed rig.debug=1
+	coverage
+	unset RIG_GCOV RIG_MEM RIG_LIMIT
+	rm -f "$W/gcov.list"
+}
+
+# The other architecture: memory types by the entry, weaker ordering, another fault path.
+full_arm64() {
+	need_tools qemu-system-aarch64:qemu-system-arm aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu
+	[ -e /usr/aarch64-linux-gnu/lib/libc.a ] || apt-get install -qq -y libc6-dev-arm64-cross >/dev/null
+	kernel_prepare 6.1-arm64 || { fail "6.1 arm64: its packages cannot be fetched"; return; }
+	rig_build 580 470 || { fail "6.1 arm64: build"; return; }
+	pass "6.1 arm64 ($K_REL): build"
+	RIG_LIMIT=600 rig_boot "6.1 arm64" \
+		rig.setups=580:persistent,580:callback,580:fallback,470:callback \
+		rig.rounds=200 rig.random=5 rig.fuzz=10000 rig.seed=$seed
+}
+
+# Where the guest finds the counters of each file.
+gcov_list() {
+	local gen f
+	for gen in 580 515 470; do
+		for f in "$W/gdrdrv-$gen-open"/*.gcno; do
+			echo "/sys/kernel/debug/gcov${f%.gcno}.gcda"
+		done
+	done >"$W/gcov.list"
+}
+
+# The guest prints counters at the end of each set-up; the files add up what they cover.
+coverage() {
+	python3 "$KERNEL_TESTS/lib/coverage.py" "$W" "$W/console" "$SRC/gdrdrv" 90 >"$W/coverage"
+	local ret=$?
+	sed 's/^/# /' "$W/coverage"
+	if [ $ret -eq 0 ]; then
+		pass "line coverage: $(tail -1 "$W/coverage")"
+	else
+		fail "line coverage: $(tail -1 "$W/coverage")"
+	fi
+}
+
+# planted_run PATCH KERNEL ARGS: boots with the fault in; sets caught and leaves the log. Evidence is a
+# failing test or a report of the kernel, not only a machine that does not come up.
+planted_run() {
+	local name=$1 kernel=$2 args=$3 keep_ok=$ok keep_bad=$bad keep_skipped=$skipped
+	kernel_prepare "$kernel" || return 1
+	RIG_VARIANT=planted RIG_PLANT=${name#none} rig_build 580 || return 1
+	RIG_NO_HOSTCHECK=1 RIG_MEM=1024M RIG_LIMIT=900 rig_boot "planted $name" "$args" \
+		rig.seed=$seed loglevel=4 >"$W/planted.log" 2>&1
+	caught=$((bad > keep_bad))
+	ok=$keep_ok bad=$keep_bad skipped=$keep_skipped
+	# A kernel that died of it has told the console only.
+	grep -hE 'KASAN|BUG:|WARNING:|possible circular|unreferenced' "$W/console" |
+		sed 's/^/# console: /' >>"$W/planted.log"
+	return 0
+}
+
+planted_one() {
+	local name=$1 caught evidence
+	if ! planted_run "$@"; then
+		fail "planted $name: build"
+		return
+	fi
+	evidence=$(planted_evidence)
+	if [ "$caught" = 1 ] && [ -n "$evidence" ]; then
+		pass "planted $name is caught: $evidence"
+	else
+		cat "$W/planted.log"
+		fail "planted $name went unseen"
+	fi
+}
+
+# The same runs without a fault pass: what catches the others is the fault.
+planted_none() {
+	local caught
+	if planted_run none "$1" "$2" && [ "$caught" = 0 ]; then
+		pass "nothing planted, $1: nothing is caught"
+	else
+		cat "$W/planted.log"
+		fail "nothing planted, $1: something is caught"
+	fi
+}
+
+# The most telling line: the checker's, else the failing check, else the failing test.
+planted_evidence() {
+	local what
+	for what in 'KASAN|possible circular|sleeping function|unreferenced' 'BUG:|WARNING:' \
+		    '\.c:[0-9]+:' 'provider: ERROR' 'not ok .*580-'; do
+		grep -m1 -E "$what" "$W/planted.log" | cut -c1-160 | grep . && return
+	done
+}
+
+full_planted() {
+	local fast="rig.rounds=100 rig.random=1 rig.fuzz=500"
+	local slow="rig.rounds=10 rig.random=2 rig.fuzz=500 rig.debug=1"
+	planted_none debug "rig.setups=580:callback,580:persistent rig.only=free-mapped,info,proc,free-one $slow"
+	planted_none 6.1 "rig.setups=580:callback,580:persistent rig.only=race-window,free-mapped,map-wc,child $fast"
+	planted_one use-after-free debug "rig.setups=580:callback rig.only=free-mapped $slow"
+	planted_one leak debug "rig.setups=580:persistent rig.only=info $slow"
+	planted_one sleep-under-lock debug "rig.setups=580:persistent rig.only=proc $slow"
+	planted_one lock-order debug "rig.setups=580:callback rig.only=free-one $slow"
+	planted_one entries-in-mmap 6.1 "rig.setups=580:callback rig.only=race-window $fast"
+	planted_one unlocked-insert 6.1 "rig.setups=580:callback rig.only=race-window $fast"
+	planted_one lost-zap 6.1 "rig.setups=580:callback rig.only=free-mapped $fast"
+	planted_one missed-memory-type 6.1 "rig.setups=580:persistent rig.only=map-wc $fast"
+	planted_one foreign-put 6.1 "rig.setups=580:callback rig.only=child $fast"
+}
+
+full_measure() {
+	local kernel
+	for kernel in 6.1 6.12; do
+		kernel_prepare "$kernel" && rig_build 580 470 515 535 570 || { fail "measure: build"; continue; }
+		RIG_BAR=4G RIG_MEM=1024M rig_boot "measure $kernel" rig.setups=580:persistent \
+			rig.only=measure,handle-wrap,host-pattern rig.seed=$seed
+	done
+}
+
+full() {
+	need_tools mmdebstrap:mmdebstrap python3:python3
+	full_matrix
+	full_gpl_check_sees
+	full_arm64
+	full_static
+	full_debug
+	full_planted
+	full_measure
+}

@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: MIT
+/* One-line access to the driver, the provider and the kernel's files. Knows no test. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <time.h>
+
+#include "rig.h"
+
+int drv_open(void)
+{
+	int fd = open("/dev/gdrdrv", O_RDWR | O_CLOEXEC);
+
+	CHECK(fd >= 0);
+	return fd;
+}
+
+int prov_open(void)
+{
+	int fd = open(PROVIDER_NODE, O_RDWR | O_CLOEXEC);
+
+	CHECK(fd >= 0);
+	return fd;
+}
+
+struct provider_alloc gpu_alloc_flags(int prov, size_t size, unsigned int flags)
+{
+	struct provider_alloc arg = { .size = size, .flags = flags };
+
+	CHECK(ioctl(prov, PROVIDER_IOC_ALLOC, &arg) == 0);
+	return arg;
+}
+
+uint64_t gpu_alloc(int prov, size_t size)
+{
+	return gpu_alloc_flags(prov, size, 0).va;
+}
+
+static int call(int fd, unsigned long cmd, void *arg)
+{
+	return ioctl(fd, cmd, arg) ? -errno : 0;
+}
+
+int gpu_free(int prov, uint64_t va)
+{
+	struct provider_free arg = { .va = va };
+
+	return call(prov, PROVIDER_IOC_FREE, &arg);
+}
+
+static void gpu_copy(int prov, unsigned long cmd, uint64_t va, void *buf, size_t len)
+{
+	struct provider_copy arg = { .va = va, .len = len, .buf = (uintptr_t)buf };
+
+	CHECK_EQ(call(prov, cmd, &arg), 0);
+}
+
+void gpu_peek(int prov, uint64_t va, void *buf, size_t len)
+{
+	gpu_copy(prov, PROVIDER_IOC_PEEK, va, buf, len);
+}
+
+void gpu_poke(int prov, uint64_t va, const void *buf, size_t len)
+{
+	gpu_copy(prov, PROVIDER_IOC_POKE, va, (void *)(uintptr_t)buf, len);
+}
+
+struct provider_info gpu_info(int prov)
+{
+	struct provider_info info;
+
+	CHECK(ioctl(prov, PROVIDER_IOC_INFO, &info) == 0);
+	return info;
+}
+
+struct provider_pte read_pte(int prov, const volatile void *addr)
+{
+	struct provider_pte arg = { .addr = (uintptr_t)addr };
+
+	CHECK(ioctl(prov, PROVIDER_IOC_PTE, &arg) == 0);
+	return arg;
+}
+
+int pin_tokens(int drv, uint64_t va, uint64_t size, uint64_t token, uint32_t space,
+	       uint64_t *handle)
+{
+	struct gdrdrv_ioc_pin_buffer arg = {
+		.addr = va, .size = size, .p2p_token = token, .va_space = space
+	};
+	int ret = call(drv, GDRDRV_IOC_PIN_BUFFER, &arg);
+
+	if (!ret)
+		*handle = arg.handle;
+	return ret;
+}
+
+int pin(int drv, uint64_t va, uint64_t size, uint64_t *handle)
+{
+	return pin_tokens(drv, va, size, 0, 0, handle);
+}
+
+int pin_flags(int drv, uint64_t va, uint64_t size, uint32_t flags, uint64_t *handle)
+{
+	struct gdrdrv_ioc_pin_buffer_v2 arg = { .addr = va, .size = size, .flags = flags };
+	int ret = call(drv, GDRDRV_IOC_PIN_BUFFER_V2, &arg);
+
+	if (!ret)
+		*handle = arg.handle;
+	return ret;
+}
+
+uint64_t must_pin(int drv, uint64_t va, uint64_t size)
+{
+	uint64_t handle = 0;
+
+	CHECK_EQ(pin(drv, va, size, &handle), 0);
+	CHECK(handle >= 1 && handle <= GDRDRV_HANDLE_MAX);
+	return handle;
+}
+
+int unpin(int drv, uint64_t handle)
+{
+	return call(drv, GDRDRV_IOC_UNPIN_BUFFER, &handle);
+}
+
+int cb_flag(int drv, uint64_t handle)
+{
+	struct gdrdrv_ioc_get_cb_flag arg = { .handle = handle, .flag = 99 };
+	int ret = call(drv, GDRDRV_IOC_GET_CB_FLAG, &arg);
+
+	return ret ? ret : (int)arg.flag;
+}
+
+int get_info(int drv, uint64_t handle, struct gdrdrv_ioc_get_info *info)
+{
+	info->handle = handle;
+	return call(drv, GDRDRV_IOC_GET_INFO, info);
+}
+
+int get_info_v2(int drv, uint64_t handle, struct gdrdrv_ioc_get_info_v2 *info)
+{
+	info->handle = handle;
+	return call(drv, GDRDRV_IOC_GET_INFO_V2, info);
+}
+
+int req_type(int drv, uint64_t handle, uint32_t type)
+{
+	struct gdrdrv_ioc_req_mapping_type arg = { .handle = handle, .mapping_type = type };
+
+	return call(drv, GDRDRV_IOC_REQ_MAPPING_TYPE, &arg);
+}
+
+void *map_prot(int drv, uint64_t handle, size_t len, int prot, int flags, void *at)
+{
+	return mmap(at, len, prot, flags, drv, (off_t)(handle * (uint64_t)sysconf(_SC_PAGESIZE)));
+}
+
+void *map(int drv, uint64_t handle, size_t len)
+{
+	return map_prot(drv, handle, len, PROT_READ | PROT_WRITE, MAP_SHARED, NULL);
+}
+
+volatile uint8_t *must_map(int drv, uint64_t handle, size_t len)
+{
+	void *p = map(drv, handle, len);
+
+	CHECK(p != MAP_FAILED);
+	return p;
+}
+
+void *reserve(size_t len, size_t align)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	uint8_t *all = mmap(NULL, len + align + 2 * page, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	uint8_t *at;
+
+	CHECK(all != MAP_FAILED);
+	at = (uint8_t *)(((uintptr_t)all + page + align - 1) & ~(align - 1));
+	at[-1] = 1;
+	at[len] = 1;
+	return at;
+}
+
+static _Thread_local sigjmp_buf fault_jmp;
+static _Thread_local volatile bool fault_armed;
+
+static void on_fault(int sig)
+{
+	if (fault_armed)
+		siglongjmp(fault_jmp, sig);
+	_exit(128 + sig);
+}
+
+static int try_access(volatile uint8_t *addr, bool write, uint8_t value)
+{
+	struct sigaction act = { .sa_handler = on_fault, .sa_flags = SA_NODEFER };
+	int sig;
+
+	sigaction(SIGBUS, &act, NULL);
+	sigaction(SIGSEGV, &act, NULL);
+	sig = sigsetjmp(fault_jmp, 1);
+	if (!sig) {
+		fault_armed = true;
+		if (write)
+			*addr = value;
+		else
+			(void)*addr;
+	}
+	fault_armed = false;
+	return sig;
+}
+
+int try_read(const volatile void *addr)
+{
+	return try_access((volatile uint8_t *)(uintptr_t)addr, false, 0);
+}
+
+int try_write(volatile void *addr, uint8_t value)
+{
+	return try_access(addr, true, value);
+}
+
+/* x86: PWT set, PCD and PAT clear; in a huge entry PAT is bit 12. arm64: attribute index 2. */
+bool pte_is_wc(uint64_t pte)
+{
+#if defined(__x86_64__)
+	return (pte & 0x8) && !(pte & 0x10) && !(pte & 0x80);
+#else
+	return ((pte >> 2) & 7) == 2; /* MT_NORMAL_NC */
+#endif
+}
+
+char *read_text(const char *path)
+{
+	size_t cap = 1 << 16, len = 0;
+	int fd = open(path, O_RDONLY);
+	char *buf;
+	ssize_t n;
+
+	if (fd < 0)
+		return NULL;
+	buf = malloc(cap);
+	while ((n = read(fd, buf + len, cap - 1 - len)) > 0) {
+		len += (size_t)n;
+		if (len == cap - 1)
+			buf = realloc(buf, cap *= 2);
+	}
+	close(fd);
+	buf[len] = 0;
+	return buf;
+}
+
+long read_number(const char *path)
+{
+	char *text = read_text(path);
+	long n = text ? strtol(text, NULL, 0) : -1;
+
+	free(text);
+	return n;
+}
+
+void write_text(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY);
+
+	CHECK(fd >= 0);
+	CHECK(write(fd, text, strlen(text)) == (ssize_t)strlen(text));
+	close(fd);
+}
+
+void knob(const char *name, int value)
+{
+	char path[128], text[16];
+
+	snprintf(path, sizeof(path), "/sys/module/provider/parameters/%s", name);
+	snprintf(text, sizeof(text), "%d", value);
+	write_text(path, text);
+}
+
+long stat_of(const char *name)
+{
+	char *text = read_text("/sys/kernel/debug/gdrdrv/stats");
+	char key[64], *at;
+	long n = -1;
+
+	if (!text)
+		return -1;
+	snprintf(key, sizeof(key), "\n%s ", name);
+	at = strstr(text, key);
+	if (at)
+		n = strtol(at + strlen(key), NULL, 10);
+	else if (!strncmp(text, key + 1, strlen(key) - 1))
+		n = strtol(text + strlen(key) - 1, NULL, 10);
+	free(text);
+	return n;
+}
+
+long long now_us(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * 1000000LL + ts.tv_nsec / 1000;
+}
+
+int wait_child(pid_t pid)
+{
+	int status;
+
+	CHECK(waitpid(pid, &status, 0) == pid);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+void pattern(uint8_t *buf, size_t len, unsigned int seed)
+{
+	uint32_t x = seed * 2654435761u + 1;
+	size_t i;
+
+	for (i = 0; i < len; i++) {
+		x = x * 1664525u + 1013904223u;
+		buf[i] = (uint8_t)(x >> 24);
+	}
+}
+
+int delete_module_named(const char *name)
+{
+	return syscall(SYS_delete_module, name, O_NONBLOCK) ? -errno : 0;
+}

@@ -1,0 +1,404 @@
+// SPDX-License-Identifier: MIT
+/*
+ * PID 1 of the guest: mounts, and for each set-up loads both modules, runs the tests, looks for
+ * what was left behind, unloads, reads the kernel's log. Prints TAP and "EXIT n", then powers off.
+ *
+ * Set-ups come from the kernel's command line: rig.setups=GEN:MODE,... Must not know any test.
+ */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/klog.h>
+#include <sys/mount.h>
+#include <sys/reboot.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+#include "rig.h"
+
+struct rig rig = { .rounds = 200, .random_s = 5, .fuzz = 20000, .seed = 1, .gpl = true };
+
+static const struct test *const groups[] = { tests_basic, tests_map,  tests_revoke, tests_owner,
+					     tests_fault, tests_race, tests_fuzz,   tests_measure };
+static unsigned int nr_passed, nr_failed, nr_skipped;
+static char setup_name[64];
+
+static void report(const char *verdict, const char *name, long long us)
+{
+	printf("%s %u - %s/%s%s%lld ms\n", verdict[0] == 'f' ? "not ok" : "ok",
+	       nr_passed + nr_failed + nr_skipped, setup_name, name,
+	       verdict[0] == 's' ? " # SKIP " : " # ", us / 1000);
+	fflush(stdout);
+}
+
+static void passed(const char *name, long long us)
+{
+	nr_passed++;
+	report("pass", name, us);
+}
+
+static void failed(const char *name, long long us)
+{
+	nr_failed++;
+	report("fail", name, us);
+}
+
+/* Nothing pinned, nothing reserved, nothing allocated. Asks once. */
+bool balanced(char *why, size_t len)
+{
+	long pins = read_number("/proc/driver/gdrdrv/nv_get_pages_refcount");
+	long users = read_number("/sys/module/gdrdrv/refcnt");
+	long memtypes = rig.gpl ? stat_of("memtypes") : 0;
+	int prov = prov_open();
+	struct provider_info info = gpu_info(prov);
+
+	close(prov);
+	snprintf(
+		why, len,
+		"driver: %ld pins, %ld users, %ld memory types; provider: %u pins, %u tables, %u of %u pages free, %u errors",
+		pins, users, memtypes, info.pins, info.tables, info.pages_free, info.pages_total,
+		info.errors);
+	return !pins && !users && !memtypes && !info.pins && !info.tables && !info.errors &&
+	       info.pages_free == info.pages_total;
+}
+
+/* A last reference may be dropped by a worker a moment later. */
+static bool settles(char *why, size_t len)
+{
+	int i;
+
+	for (i = 0; i < 100; i++) {
+		if (balanced(why, len))
+			return true;
+		usleep(20000);
+	}
+	return false;
+}
+
+/* rig.only= names parts of tests' names. */
+static bool wanted(const char *name)
+{
+	char only[sizeof(rig.only)], *part, *save;
+
+	if (!rig.only[0])
+		return true;
+	strcpy(only, rig.only);
+	for (part = strtok_r(only, ",", &save); part; part = strtok_r(NULL, ",", &save))
+		if (strstr(name, part))
+			return true;
+	return false;
+}
+
+static void run_test(const struct test *test)
+{
+	unsigned int seconds = (test->seconds ? test->seconds : 20) * (rig.debug ? 10 : 1);
+	long long start = now_us();
+	char why[256];
+	pid_t pid;
+	int code;
+
+	if (!(test->modes & rig.mode) || !wanted(test->name))
+		return;
+	fflush(stdout);
+	pid = fork();
+	if (!pid) {
+		setpgid(0, 0);
+		alarm(seconds);
+		test->fn();
+		fflush(stdout);
+		_exit(0);
+	}
+	code = wait_child(pid);
+	kill(-pid, SIGKILL);
+	while (waitpid(-1, NULL, WNOHANG) > 0)
+		;
+	if (code == SKIP_CODE) {
+		nr_skipped++;
+		report("skip", test->name, now_us() - start);
+		return;
+	}
+	if (code == 0 && settles(why, sizeof(why))) {
+		passed(test->name, now_us() - start);
+		return;
+	}
+	printf("# exit code %d\n", code);
+	if (code == 0)
+		printf("# left behind: %s\n", why);
+	failed(test->name, now_us() - start);
+}
+
+static int insmod(const char *path, const char *params)
+{
+	int fd = open(path, O_RDONLY);
+	int ret;
+
+	if (fd < 0)
+		return -errno;
+	ret = syscall(SYS_finit_module, fd, params, 0) ? -errno : 0;
+	close(fd);
+	return ret;
+}
+
+static const char *const alarms[] = {
+	"BUG",
+	"WARNING:",
+	"KASAN",
+	"UBSAN",
+	"Oops",
+	"possible circular",
+	"possible recursive",
+	"inconsistent lock",
+	"suspicious RCU",
+	"INFO: task",
+	"general protection",
+	"stack segment",
+	"provider: ERROR",
+	"memory leak",
+	"refcount_t:",
+	"sleeping function",
+	"scheduling while",
+	"Bad page",
+	"bad page",
+	"x86/PAT:",
+	"Modules linked in",
+	"unable to handle",
+};
+
+/* Prints the lines around what should not be there. */
+static bool log_is_clean(void)
+{
+	int size = klogctl(10, NULL, 0), n, shown = 0;
+	char *log = malloc((size_t)size + 1), *line, *save;
+	bool clean = true;
+	size_t i;
+
+	n = klogctl(4, log, size); /* read and clear */
+	log[n > 0 ? n : 0] = 0;
+	for (line = strtok_r(log, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+		for (i = 0; i < sizeof(alarms) / sizeof(alarms[0]); i++)
+			if (strstr(line, alarms[i]) && !strstr(line, "Debug kernel"))
+				clean = false;
+		if (!clean && shown++ < 60)
+			printf("# dmesg: %s\n", line);
+	}
+	free(log);
+	return clean;
+}
+
+static void kmemleak_scan(void)
+{
+	char *text;
+
+	if (access("/sys/kernel/debug/kmemleak", W_OK))
+		return;
+	usleep(100000);
+	write_text("/sys/kernel/debug/kmemleak", "scan");
+	sleep(6); /* younger objects are not reported */
+	write_text("/sys/kernel/debug/kmemleak", "scan");
+	text = read_text("/sys/kernel/debug/kmemleak");
+	if (text && strstr(text, "unreferenced")) {
+		printf("# %.3000s\n", text);
+		failed("kmemleak", 0);
+	} else {
+		passed("kmemleak", 0);
+	}
+	free(text);
+	write_text("/sys/kernel/debug/kmemleak", "clear");
+}
+
+/* Line coverage: the counters, in hex, for the host. */
+static void gcov_dump(void)
+{
+	char *list = read_text("/gcov.list"), *path, *save;
+
+	for (path = list ? strtok_r(list, "\n", &save) : NULL; path;
+	     path = strtok_r(NULL, "\n", &save)) {
+		int fd = open(path, O_RDONLY);
+		unsigned char buf[64];
+		ssize_t n, i;
+
+		if (fd < 0)
+			continue;
+		printf("GCOV %s\n", path);
+		while ((n = read(fd, buf, sizeof(buf))) > 0) {
+			printf("GCOVDATA ");
+			for (i = 0; i < n; i++)
+				printf("%02x", buf[i]);
+			printf("\n");
+		}
+		printf("GCOVEND\n");
+		close(fd);
+	}
+	free(list);
+}
+
+static enum mode mode_of(const char *name)
+{
+	return !strcmp(name, "persistent") ? PERSISTENT
+	       : !strcmp(name, "callback") ? CALLBACK
+					   : FALLBACK;
+}
+
+static void unload(const char *name)
+{
+	int i, ret = -EAGAIN;
+
+	for (i = 0; i < 100 && ret; i++) {
+		ret = delete_module_named(name);
+		if (ret)
+			usleep(20000);
+	}
+	if (ret) {
+		printf("# rmmod %s: %d\n", name, ret);
+		failed("unload", 0);
+	}
+}
+
+static void run_setup(int gen, const char *mode)
+{
+	char path[128];
+	const struct test *test;
+	size_t i;
+	int ret;
+
+	snprintf(setup_name, sizeof(setup_name), "%d-%s%s", gen, mode, rig.gpl ? "" : "-prop");
+	rig.gen = gen;
+	rig.mode = mode_of(mode);
+	snprintf(path, sizeof(path), "/mod/provider-%d.ko", gen);
+	ret = insmod(path, rig.mode == FALLBACK ? "fail_persistent=524" : "");
+	snprintf(path, sizeof(path), "/mod/gdrdrv-%d%s.ko", gen, rig.gpl ? "" : "-prop");
+	if (!ret)
+		ret = insmod(path, rig.mode == CALLBACK ? "use_persistent_mapping=0" : "");
+	if (ret) {
+		printf("# insmod %s: %d\n", path, ret);
+		log_is_clean();
+		failed("load", 0);
+		return;
+	}
+	for (i = 0; i < sizeof(groups) / sizeof(groups[0]); i++)
+		for (test = groups[i]; test->name; test++)
+			run_test(test);
+	if (rig.debug && !access("/gcov.list", R_OK))
+		gcov_dump();
+	unload("gdrdrv");
+	unload("provider");
+	kmemleak_scan();
+	if (log_is_clean())
+		passed("dmesg", 0);
+	else
+		failed("dmesg", 0);
+}
+
+static const char *option(const char *line, const char *name, char *out, size_t len)
+{
+	const char *at = strstr(line, name);
+
+	out[0] = 0;
+	if (at) {
+		at += strlen(name);
+		snprintf(out, len, "%.*s", (int)strcspn(at, " \n"), at);
+	}
+	return out;
+}
+
+/* Programs beyond the tests, one command a line: passes with exit code 0. */
+static void run_commands(void)
+{
+	char *text = read_text("/rig.commands"), *line, *save;
+
+	for (line = text ? strtok_r(text, "\n", &save) : NULL; line;
+	     line = strtok_r(NULL, "\n", &save)) {
+		long long start = now_us();
+		int code;
+		pid_t pid;
+
+		snprintf(setup_name, sizeof(setup_name), "command");
+		fflush(stdout);
+		pid = fork();
+		if (!pid) {
+			execl("/bin/busybox", "sh", "-c", line, (char *)NULL);
+			_exit(127);
+		}
+		code = wait_child(pid);
+		if (code == SKIP_CODE) {
+			nr_skipped++;
+			report("skip", line, now_us() - start);
+		} else if (code) {
+			printf("# exit code %d\n", code);
+			failed(line, now_us() - start);
+		} else {
+			passed(line, now_us() - start);
+		}
+	}
+	free(text);
+}
+
+static void run_command_setup(void)
+{
+	if (access("/rig.commands", R_OK))
+		return;
+	rig.mode = PERSISTENT;
+	rig.gen = 580;
+	CHECK_EQ(insmod("/mod/provider-580.ko", ""), 0);
+	CHECK_EQ(insmod("/mod/gdrdrv-580.ko", ""), 0);
+	run_commands();
+	unload("gdrdrv");
+	unload("provider");
+	if (log_is_clean())
+		passed("dmesg", 0);
+	else
+		failed("dmesg", 0);
+}
+
+static void mounts(void)
+{
+	static const char *const points[][2] = {
+		{ "proc", "/proc" },	{ "sysfs", "/sys" },
+		{ "devtmpfs", "/dev" }, { "debugfs", "/sys/kernel/debug" },
+		{ "tmpfs", "/tmp" },	{ "tracefs", "/sys/kernel/tracing" },
+	};
+	size_t i;
+
+	for (i = 0; i < sizeof(points) / sizeof(points[0]); i++) {
+		mkdir(points[i][1], 0755);
+		mount(points[i][0], points[i][1], points[i][0], 0, NULL);
+	}
+}
+
+int main(void)
+{
+	char text[512], *cmdline, *setup, *save;
+
+	mounts();
+	freopen("/dev/console", "r+", stdin);
+	freopen("/dev/console", "w", stdout);
+	freopen("/dev/console", "w", stderr);
+	cmdline = read_text("/proc/cmdline");
+	if (*option(cmdline, "rig.rounds=", text, sizeof(text)))
+		rig.rounds = (unsigned int)atoi(text);
+	if (*option(cmdline, "rig.random=", text, sizeof(text)))
+		rig.random_s = (unsigned int)atoi(text);
+	if (*option(cmdline, "rig.fuzz=", text, sizeof(text)))
+		rig.fuzz = (unsigned int)atoi(text);
+	if (*option(cmdline, "rig.seed=", text, sizeof(text)))
+		rig.seed = (unsigned int)strtoul(text, NULL, 0);
+	rig.debug = *option(cmdline, "rig.debug=", text, sizeof(text));
+	rig.gpl = !*option(cmdline, "rig.prop=", text, sizeof(text));
+	option(cmdline, "rig.only=", rig.only, sizeof(rig.only));
+	option(cmdline, "rig.setups=", text, sizeof(text));
+	klogctl(5, NULL, 0); /* what came before is not ours to judge */
+	for (setup = strtok_r(text, ",", &save); setup; setup = strtok_r(NULL, ",", &save)) {
+		char *mode = strchr(setup, ':');
+
+		CHECK(mode);
+		*mode++ = 0;
+		run_setup(atoi(setup), mode);
+	}
+	run_command_setup();
+	printf("TOTAL %u passed, %u failed, %u skipped\n", nr_passed, nr_failed, nr_skipped);
+	printf("EXIT %d\n", nr_failed || !nr_passed);
+	fflush(stdout);
+	sync();
+	reboot(RB_AUTOBOOT);
+	return 0;
+}

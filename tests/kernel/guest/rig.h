@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the guest's tests share: checks, the set-up they run in, one-line access to both nodes.
+ *
+ * A test runs in a process of its own with an alarm. It passes by returning, fails by a CHECK, and
+ * must leave nothing pinned: init looks after each.
+ */
+#ifndef RIG_H
+#define RIG_H
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "gdrdrv_uapi.h"
+#include "provider_uapi.h"
+
+/* How the driver pins in the present set-up. */
+enum mode {
+	PERSISTENT = 1, /* by the persistent interface */
+	CALLBACK = 2, /* told to use free callbacks */
+	FALLBACK = 4, /* persistent refused by the provider, so by callback */
+	ANY_MODE = 7,
+	BY_CALLBACK = CALLBACK | FALLBACK,
+};
+
+struct rig {
+	enum mode mode;
+	int gen; /* branch whose nv-p2p.h both modules are built with */
+	bool gpl; /* open flavour */
+	bool debug; /* the checking kernel: slow */
+	unsigned int rounds; /* of the window race */
+	unsigned int random_s;
+	unsigned int fuzz;
+	unsigned int seed;
+	char only[64];
+};
+
+extern struct rig rig;
+
+struct test {
+	const char *name;
+	void (*fn)(void);
+	unsigned int modes;
+	unsigned int seconds;
+};
+
+extern const struct test tests_basic[], tests_map[], tests_revoke[], tests_owner[], tests_race[],
+	tests_fuzz[], tests_fault[], tests_measure[];
+
+#define SKIP_CODE 77
+
+#define CHECK(cond)                                                                           \
+	do {                                                                                  \
+		if (!(cond)) {                                                                \
+			printf("# %s:%d: %s (errno %d)\n", __FILE__, __LINE__, #cond, errno); \
+			_exit(1);                                                             \
+		}                                                                             \
+	} while (0)
+#define CHECK_EQ(got, want)                                                                       \
+	do {                                                                                      \
+		long long got_ = (long long)(got), want_ = (long long)(want);                     \
+		if (got_ != want_) {                                                              \
+			printf("# %s:%d: %s is %lld, not %lld\n", __FILE__, __LINE__, #got, got_, \
+			       want_);                                                            \
+			_exit(1);                                                                 \
+		}                                                                                 \
+	} while (0)
+#define SKIP(why)                               \
+	do {                                    \
+		printf("# skipped: %s\n", why); \
+		_exit(SKIP_CODE);               \
+	} while (0)
+
+#define KiB	 1024UL
+#define MiB	 (1024UL * KiB)
+#define GPU_PAGE (64 * KiB)
+
+/* dev.c; what returns int returns 0 or -errno unless said otherwise. */
+int drv_open(void); /* a descriptor; checks */
+int prov_open(void); /* likewise */
+struct provider_alloc gpu_alloc_flags(int prov, size_t size, unsigned int flags);
+uint64_t gpu_alloc(int prov, size_t size);
+int gpu_free(int prov, uint64_t va);
+void gpu_peek(int prov, uint64_t va, void *buf, size_t len);
+void gpu_poke(int prov, uint64_t va, const void *buf, size_t len);
+struct provider_info gpu_info(int prov);
+struct provider_pte read_pte(int prov, const volatile void *addr);
+int pin(int drv, uint64_t va, uint64_t size, uint64_t *handle);
+int pin_tokens(int drv, uint64_t va, uint64_t size, uint64_t token, uint32_t space,
+	       uint64_t *handle);
+int pin_flags(int drv, uint64_t va, uint64_t size, uint32_t flags, uint64_t *handle);
+uint64_t must_pin(int drv, uint64_t va, uint64_t size);
+int unpin(int drv, uint64_t handle);
+int cb_flag(int drv, uint64_t handle); /* 0, 1 or -errno */
+int get_info(int drv, uint64_t handle, struct gdrdrv_ioc_get_info *info);
+int get_info_v2(int drv, uint64_t handle, struct gdrdrv_ioc_get_info_v2 *info);
+int req_type(int drv, uint64_t handle, uint32_t type);
+void *map(int drv, uint64_t handle, size_t len); /* MAP_FAILED and errno */
+void *map_prot(int drv, uint64_t handle, size_t len, int prot, int flags, void *at);
+volatile uint8_t *must_map(int drv, uint64_t handle, size_t len);
+void *reserve(size_t len, size_t align); /* address space with a mapped page on either side */
+int try_read(const volatile void *addr); /* 0, or the signal */
+int try_write(volatile void *addr, uint8_t value);
+bool pte_is_wc(uint64_t pte);
+
+/* Files of the kernel. */
+long read_number(const char *path);
+void write_text(const char *path, const char *text);
+char *read_text(const char *path); /* malloc; NULL when it cannot be read */
+void knob(const char *name, int value);
+long stat_of(const char *name); /* debugfs counter; -1 where there is none */
+long long now_us(void);
+int wait_child(pid_t pid); /* exit code, or 128 + signal */
+void pattern(uint8_t *buf, size_t len, unsigned int seed);
+
+int delete_module_named(const char *name); /* 0 or -errno */
+
+/* init.c */
+bool balanced(char *why, size_t len);
+
+#endif

@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: MIT
+/* Every ioctl, right and wrong; data both ways; what /proc shows. */
+#define _GNU_SOURCE
+#include <sys/stat.h>
+
+#include "rig.h"
+
+static void t_version(void)
+{
+	struct gdrdrv_ioc_get_version arg = { 0 };
+	int drv = drv_open();
+
+	CHECK_EQ(ioctl(drv, GDRDRV_IOC_GET_VERSION, &arg), 0);
+	CHECK_EQ(arg.gdrdrv_version, 0x20006);
+	CHECK_EQ(arg.minimum_gdr_api_version, 0x20000);
+}
+
+static uint32_t attr(int drv, uint32_t which)
+{
+	struct gdrdrv_ioc_get_attr arg = { .attr = which, .val = 99 };
+
+	CHECK_EQ(ioctl(drv, GDRDRV_IOC_GET_ATTR, &arg), 0);
+	return arg.val;
+}
+
+static void t_attr(void)
+{
+	struct gdrdrv_ioc_get_attr bad = { .attr = 77 };
+	int drv = drv_open();
+
+	CHECK_EQ(attr(drv, GDRDRV_ATTR_USE_PERSISTENT_MAPPING),
+		 rig.mode != CALLBACK && rig.gen > 470);
+	CHECK_EQ(attr(drv, GDRDRV_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE), rig.gen >= 570);
+	CHECK(ioctl(drv, GDRDRV_IOC_GET_ATTR, &bad) == -1 && errno == EINVAL);
+	bad.attr = 0;
+	CHECK(ioctl(drv, GDRDRV_IOC_GET_ATTR, &bad) == -1 && errno == EINVAL);
+}
+
+static void t_proc(void)
+{
+	char *text = read_text("/proc/driver/gdrdrv/params"), want[256];
+	int prov = prov_open(), drv = drv_open();
+	uint64_t va = gpu_alloc(prov, 3 * GPU_PAGE), handle;
+	struct stat st;
+
+	snprintf(
+		want, sizeof(want),
+		"Version: 2.6\nBuilt for NVIDIA driver flavor: %s\nUse persistent mapping: %s\ndbg_enabled: 0\ninfo_enabled: 0\n",
+		rig.gpl ? "opensource" : "proprietary",
+		rig.mode != CALLBACK && rig.gen > 470 ? "yes" : "no");
+	CHECK(text && !strcmp(text, want));
+	CHECK(!stat("/proc/driver/gdrdrv/params", &st) && (st.st_mode & 0777) == 0444);
+	CHECK(!stat("/proc/driver/gdrdrv/nv_get_pages_refcount", &st) &&
+	      (st.st_mode & 0777) == 0440);
+	CHECK(!stat("/proc/driver/gdrdrv/pins", &st) && (st.st_mode & 0777) == 0400);
+	CHECK(!stat("/dev/gdrdrv", &st) && (st.st_mode & 0777) == 0666);
+
+	handle = must_pin(drv, va, 2 * GPU_PAGE);
+	must_map(drv, handle, GPU_PAGE);
+	CHECK_EQ(read_number("/proc/driver/gdrdrv/nv_get_pages_refcount"), 1);
+	snprintf(want, sizeof(want), "\n%d 0 0x%llx 0x%llx %lu 65536 1 wc %s\n", getpid(),
+		 (unsigned long long)handle, (unsigned long long)va, 2 * GPU_PAGE,
+		 rig.mode == PERSISTENT && rig.gen > 470 ? "persistent" : "callback");
+	text = read_text("/proc/driver/gdrdrv/pins");
+	CHECK(text && strstr(text, want));
+}
+
+static void t_unknown_ioctl(void)
+{
+	static const unsigned int cmds[] = {
+		0,
+		_IO(0xDA, 1),
+		_IOWR(0xDA, 1, uint64_t),
+		_IOWR(0xDA, 9, uint64_t),
+		_IOWR(0xDA, 0, uint64_t),
+		_IOWR(0xDB, 2, uint64_t),
+		_IOR(0xDA, 2, uint64_t),
+		0xffffffff,
+	};
+	int drv = drv_open();
+	uint64_t arg[8] = { 0 };
+	size_t i;
+
+	for (i = 0; i < sizeof(cmds) / sizeof(cmds[0]); i++)
+		CHECK(ioctl(drv, cmds[i], arg) == -1 && errno == ENOTTY);
+}
+
+static const unsigned int all_cmds[] = {
+	GDRDRV_IOC_PIN_BUFFER,	  GDRDRV_IOC_UNPIN_BUFFER,     GDRDRV_IOC_GET_CB_FLAG,
+	GDRDRV_IOC_GET_INFO,	  GDRDRV_IOC_GET_INFO_V2,      GDRDRV_IOC_GET_ATTR,
+	GDRDRV_IOC_PIN_BUFFER_V2, GDRDRV_IOC_REQ_MAPPING_TYPE, GDRDRV_IOC_GET_VERSION,
+};
+
+static void t_bad_pointer(void)
+{
+	int drv = drv_open(), prov = prov_open();
+	uint64_t va = gpu_alloc(prov, GPU_PAGE);
+	struct gdrdrv_ioc_pin_buffer *ro;
+	size_t i;
+
+	for (i = 0; i < sizeof(all_cmds) / sizeof(all_cmds[0]); i++) {
+		CHECK(ioctl(drv, all_cmds[i], NULL) == -1 && errno == EFAULT);
+		CHECK(ioctl(drv, all_cmds[i], -1L) == -1 && errno == EFAULT);
+	}
+	/* Readable, not writable: the pin succeeds, its handle cannot be told: it must be undone. */
+	ro = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	ro->addr = va;
+	ro->size = GPU_PAGE;
+	mprotect(ro, 4096, PROT_READ);
+	CHECK(ioctl(drv, GDRDRV_IOC_PIN_BUFFER, ro) == -1 && errno == EFAULT);
+	mprotect(ro, 4096, PROT_READ | PROT_WRITE);
+	memset(ro, 0, sizeof(*ro));
+	((struct gdrdrv_ioc_pin_buffer_v2 *)ro)->addr = va;
+	((struct gdrdrv_ioc_pin_buffer_v2 *)ro)->size = GPU_PAGE;
+	mprotect(ro, 4096, PROT_READ);
+	CHECK(ioctl(drv, GDRDRV_IOC_PIN_BUFFER_V2, ro) == -1 && errno == EFAULT);
+	CHECK_EQ(gpu_info(prov).pins, 0);
+	CHECK_EQ(read_number("/proc/driver/gdrdrv/nv_get_pages_refcount"), 0);
+}
+
+/* K1: a miss is a miss, beside a live region too. */
+static void t_bad_handle(void)
+{
+	int drv = drv_open(), other = drv_open(), prov = prov_open();
+	uint64_t live = must_pin(drv, gpu_alloc(prov, 2 * GPU_PAGE), 2 * GPU_PAGE);
+	uint64_t bad[] = {
+		0, live + 1, live + 32, 0xffffffff, 1ULL << 32, live | 1ULL << 32, -1ULL
+	};
+	struct gdrdrv_ioc_get_info info;
+	struct gdrdrv_ioc_get_info_v2 info2;
+	size_t i;
+
+	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		CHECK_EQ(unpin(drv, bad[i]), -EINVAL);
+		CHECK_EQ(cb_flag(drv, bad[i]), -EINVAL);
+		CHECK_EQ(get_info(drv, bad[i], &info), -EINVAL);
+		CHECK_EQ(get_info_v2(drv, bad[i], &info2), -EINVAL);
+		CHECK_EQ(req_type(drv, bad[i], GDRDRV_MAPPING_TYPE_NONE), -EINVAL);
+		if (bad[i] < 1ULL << 32) {
+			CHECK(map(drv, bad[i], GPU_PAGE) == MAP_FAILED && errno == EINVAL);
+		}
+	}
+	CHECK_EQ(unpin(other, live), -EINVAL); /* a handle belongs to its descriptor */
+	CHECK(map(other, live, GPU_PAGE) == MAP_FAILED && errno == EINVAL);
+	CHECK_EQ(get_info(drv, live, &info), 0);
+	CHECK_EQ(unpin(drv, live), 0);
+	CHECK_EQ(unpin(drv, live), -EINVAL);
+	CHECK_EQ(get_info(drv, live, &info), -EINVAL);
+}
+
+/* K3 */
+static void t_pin_wrong(void)
+{
+	int drv = drv_open(), prov = prov_open();
+	uint64_t va = gpu_alloc(prov, 4 * GPU_PAGE), h = 0;
+
+	CHECK_EQ(pin(drv, va, 0, &h), -EINVAL);
+	CHECK_EQ(pin(drv, va, -1ULL, &h), -EOVERFLOW);
+	CHECK_EQ(pin(drv, va, -va, &h), -EOVERFLOW);
+	CHECK_EQ(pin(drv, va, -va - 1, &h), -EOVERFLOW);
+	CHECK_EQ(pin(drv, -1ULL, 1, &h), -EOVERFLOW);
+	CHECK_EQ(pin(drv, -GPU_PAGE, 1, &h), -EOVERFLOW);
+	CHECK_EQ(pin(drv, 0, 1ULL << 60, &h), -EOVERFLOW);
+	CHECK_EQ(pin(drv, va, 4 * GPU_PAGE + 1, &h), -EINVAL); /* beyond the allocation */
+	CHECK_EQ(pin(drv, va - 1, 1, &h), -EINVAL);
+	CHECK_EQ(pin(drv, (uintptr_t)&h, 8, &h), -EINVAL); /* host memory */
+	CHECK_EQ(pin_flags(drv, va, GPU_PAGE, 2, &h), -EINVAL);
+	CHECK_EQ(pin_flags(drv, va, GPU_PAGE, 0xffffffff, &h), -EINVAL);
+	CHECK_EQ(pin_flags(drv, va, 0, 0, &h), -EINVAL);
+	CHECK_EQ(h, 0);
+	CHECK_EQ(gpu_info(prov).pins, 0);
+}
+
+static void t_info(void)
+{
+	int drv = drv_open(), prov = prov_open();
+	uint64_t va = gpu_alloc(prov, 4 * GPU_PAGE), h;
+	struct gdrdrv_ioc_get_info info;
+	struct gdrdrv_ioc_get_info_v2 info2;
+
+	/* Unaligned address and size: 64 KiB units around them. */
+	h = must_pin(drv, va + GPU_PAGE + 5, GPU_PAGE);
+	memset(&info, 0xff, sizeof(info));
+	CHECK_EQ(get_info(drv, h, &info), 0);
+	CHECK_EQ(info.va, va + GPU_PAGE);
+	CHECK_EQ(info.mapped_size, 2 * GPU_PAGE);
+	CHECK_EQ(info.page_size, GPU_PAGE);
+	CHECK(info.tsc_khz > 1000 && info.tm_cycles > 0);
+	CHECK_EQ(info.mapped, 0);
+	CHECK_EQ(info.wc_mapping, 0);
+	memset(&info2, 0xff, sizeof(info2));
+	CHECK_EQ(get_info_v2(drv, h, &info2), 0);
+	CHECK_EQ(info2.va, info.va);
+	CHECK_EQ(info2.mapped_size, info.mapped_size);
+	CHECK_EQ(info2.tm_cycles, info.tm_cycles);
+	CHECK_EQ(info2.mapping_type, GDRDRV_MAPPING_TYPE_NONE);
+	CHECK_EQ(cb_flag(drv, h), 0);
+
+	must_map(drv, h, GPU_PAGE);
+	CHECK_EQ(get_info(drv, h, &info), 0);
+	CHECK_EQ(info.mapped, 1);
+	CHECK_EQ(info.wc_mapping, 1);
+	CHECK_EQ(get_info_v2(drv, h, &info2), 0);
+	CHECK_EQ(info2.mapping_type, GDRDRV_MAPPING_TYPE_WC);
+	CHECK_EQ(unpin(drv, h), 0);
+	h = must_pin(drv, va, 1);
+	CHECK_EQ(get_info(drv, h, &info), 0);
+	CHECK_EQ(info.mapped_size, GPU_PAGE);
+}
+
+/* Offsets of different regions never overlap, and are reused only after the end of the range. */
+static void t_handles(void)
+{
+	int drv = drv_open(), prov = prov_open();
+	uint64_t va = gpu_alloc(prov, 8 * GPU_PAGE), h[8], gone;
+	unsigned int i, j, pages = GPU_PAGE / (unsigned int)sysconf(_SC_PAGESIZE);
+
+	for (i = 0; i < 8; i++)
+		h[i] = must_pin(drv, va, (i + 1) * GPU_PAGE);
+	for (i = 0; i < 8; i++)
+		for (j = i + 1; j < 8; j++)
+			CHECK(h[i] + (i + 1) * pages <= h[j] || h[j] + (j + 1) * pages <= h[i]);
+	gone = h[3];
+	CHECK_EQ(unpin(drv, gone), 0);
+	CHECK(must_pin(drv, va, GPU_PAGE) != gone);
+	CHECK_EQ(cb_flag(drv, gone), -EINVAL);
+}
+
+static void data(unsigned int flags)
+{
+	size_t size = 5 * GPU_PAGE, i;
+	int drv = drv_open(), prov = prov_open();
+	struct provider_alloc mem = gpu_alloc_flags(prov, size, flags);
+	uint8_t *want = malloc(size), *got = malloc(size);
+	uint64_t h = must_pin(drv, mem.va, size);
+	volatile uint8_t *p = must_map(drv, h, size);
+
+	pattern(want, size, 1);
+	for (i = 0; i < size; i++)
+		p[i] = want[i];
+	__sync_synchronize();
+	gpu_peek(prov, mem.va, got, size);
+	CHECK(!memcmp(got, want, size));
+
+	pattern(want, size, 2);
+	gpu_poke(prov, mem.va, want, size);
+	for (i = 0; i < size; i++)
+		got[i] = p[i];
+	CHECK(!memcmp(got, want, size));
+
+	/* 4- and 8-byte atomics through the pointer. */
+	*(volatile uint64_t *)(p + 8) = 41;
+	CHECK_EQ(__atomic_fetch_add((volatile uint64_t *)(p + 8), 1, __ATOMIC_SEQ_CST), 41);
+	gpu_peek(prov, mem.va + 8, got, 8);
+	CHECK_EQ(*(uint64_t *)got, 42);
+}
+
+static void t_data(void)
+{
+	data(0);
+}
+
+static void t_data_scattered(void)
+{
+	data(PROVIDER_SCATTER);
+}
+
+/* The pointer of an unaligned pin stands for the address rounded down to 64 KiB. */
+static void t_data_unaligned(void)
+{
+	int drv = drv_open(), prov = prov_open();
+	uint64_t va = gpu_alloc(prov, 4 * GPU_PAGE);
+	uint64_t h = must_pin(drv, va + GPU_PAGE + 1000, 100);
+	volatile uint8_t *p = must_map(drv, h, 5000), got;
+
+	p[1000] = 0x5a;
+	__sync_synchronize();
+	gpu_peek(prov, va + GPU_PAGE + 1000, (void *)(uintptr_t)&got, 1);
+	CHECK_EQ(got, 0x5a);
+}
+
+static void t_tokens(void)
+{
+	int drv = drv_open(), prov = prov_open();
+	uint64_t va = gpu_alloc(prov, GPU_PAGE), h = 0;
+	struct provider_tokens tokens;
+
+	CHECK(ioctl(prov, PROVIDER_IOC_TOKENS, &tokens) == 0);
+	CHECK_EQ(pin_tokens(drv, va, GPU_PAGE, tokens.p2p_token + 1, tokens.va_space, &h), -EINVAL);
+	CHECK_EQ(pin_tokens(drv, va, GPU_PAGE, tokens.p2p_token, tokens.va_space, &h), 0);
+	must_map(drv, h, GPU_PAGE)[0] = 1;
+	/* Tokens exist in the callback way only: so the free revokes, in every mode. */
+	CHECK_EQ(cb_flag(drv, h), 0);
+	CHECK_EQ(gpu_free(prov, va), 0);
+	CHECK_EQ(cb_flag(drv, h), 1);
+	CHECK_EQ(unpin(drv, h), 0);
+	va = gpu_alloc(prov, GPU_PAGE);
+	CHECK_EQ(pin_tokens(drv, va, GPU_PAGE, tokens.p2p_token, tokens.va_space, &h), 0);
+	CHECK_EQ(unpin(drv, h), 0);
+	CHECK_EQ(gpu_info(prov).pins, 0);
+}
+
+static void t_force_pcie(void)
+{
+	int drv = drv_open(), prov = prov_open(), ret;
+	uint64_t va = gpu_alloc(prov, GPU_PAGE), h = 0;
+
+	ret = pin_flags(drv, va, GPU_PAGE, GDRDRV_PIN_FLAG_FORCE_PCIE, &h);
+	if (rig.gen < 570) {
+		CHECK_EQ(ret, -EINVAL);
+	} else if (rig.mode == FALLBACK) {
+		CHECK_EQ(ret, -EOPNOTSUPP); /* 524 of the provider; nothing to fall back to */
+	} else {
+		CHECK_EQ(ret, 0);
+		CHECK_EQ(read_number("/sys/module/provider/parameters/last_flags"), 1);
+		CHECK_EQ(unpin(drv, h), 0);
+	}
+	CHECK_EQ(pin_flags(drv, va, GPU_PAGE, 0, &h), 0);
+	CHECK_EQ(unpin(drv, h), 0);
+}
+
+/* The interface that this set-up is meant to use is the one in use. */
+static void t_mode(void)
+{
+	int drv = drv_open(), prov = prov_open();
+	long before = stat_of("pins_persistent");
+
+	must_pin(drv, gpu_alloc(prov, GPU_PAGE), GPU_PAGE);
+	if (rig.gpl)
+		CHECK_EQ(stat_of("pins_persistent") - before,
+			 rig.mode == PERSISTENT && rig.gen > 470);
+}
+
+const struct test tests_basic[] = {
+	{ "version", t_version, ANY_MODE, 0 },
+	{ "attributes", t_attr, ANY_MODE, 0 },
+	{ "mode", t_mode, ANY_MODE, 0 },
+	{ "proc", t_proc, ANY_MODE, 0 },
+	{ "unknown-ioctl", t_unknown_ioctl, ANY_MODE, 0 },
+	{ "bad-pointer", t_bad_pointer, ANY_MODE, 0 },
+	{ "bad-handle", t_bad_handle, ANY_MODE, 0 },
+	{ "pin-wrong", t_pin_wrong, ANY_MODE, 0 },
+	{ "info", t_info, ANY_MODE, 0 },
+	{ "handles", t_handles, ANY_MODE, 0 },
+	{ "data", t_data, ANY_MODE, 0 },
+	{ "data-scattered", t_data_scattered, ANY_MODE, 0 },
+	{ "data-unaligned", t_data_unaligned, ANY_MODE, 0 },
+	{ "tokens", t_tokens, ANY_MODE, 0 },
+	{ "force-pcie", t_force_pcie, ANY_MODE, 0 },
+	{ NULL, NULL, 0, 0 },
+};

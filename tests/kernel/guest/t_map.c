@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: MIT
+/* Mappings: lengths, flags, memory type, what may not be done to the VMA. */
+#define _GNU_SOURCE
+#include <signal.h>
+
+#include "rig.h"
+
+static const int rw = PROT_READ | PROT_WRITE;
+
+static void t_lengths(void)
+{
+	int drv = drv_open(), prov = prov_open();
+	uint64_t h = must_pin(drv, gpu_alloc(prov, 2 * GPU_PAGE), 2 * GPU_PAGE);
+	static const size_t good[] = { 1, 4096, 4097, GPU_PAGE, 2 * GPU_PAGE - 1, 2 * GPU_PAGE };
+	size_t i;
+
+	for (i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+		volatile uint8_t *p = must_map(drv, h, good[i]);
+
+		p[good[i] - 1] = 7;
+		CHECK(map(drv, h, good[i]) == MAP_FAILED && errno == EAGAIN); /* mapped already */
+		CHECK_EQ(munmap((void *)(uintptr_t)p, good[i]), 0);
+	}
+	CHECK(map(drv, h, 2 * GPU_PAGE + 1) == MAP_FAILED && errno == EINVAL);
+	CHECK(map(drv, h, 1UL << 40) == MAP_FAILED);
+}
+
+/* Write-combining by the entries themselves and by the kernel's list. */
+static void check_wc(unsigned int flags)
+{
+	size_t size = 4 * GPU_PAGE, off, page = (size_t)sysconf(_SC_PAGESIZE);
+	int drv = drv_open(), prov = prov_open();
+	struct provider_alloc mem = gpu_alloc_flags(prov, size, flags);
+	uint64_t h = must_pin(drv, mem.va, size);
+	volatile uint8_t *p = must_map(drv, h, size);
+	char *list, want[64];
+	unsigned int runs = 0;
+
+	for (off = 0; off < size; off += page) {
+		struct provider_pte pte;
+
+		(void)p[off];
+		pte = read_pte(prov, p + off);
+		CHECK_EQ(pte.level, 1);
+		if (!pte_is_wc(pte.pte))
+			printf("# entry at 0x%zx: 0x%llx\n", off, (unsigned long long)pte.pte);
+		CHECK(pte_is_wc(pte.pte));
+#ifdef __x86_64__
+		if (off % GPU_PAGE == 0 && (off == 0 || (flags & PROVIDER_SCATTER))) {
+			uint64_t phys = pte.pte & 0xffffffffff000ULL;
+
+			list = read_text("/sys/kernel/debug/x86/pat_memtype_list");
+			snprintf(want, sizeof(want), "0x%016llx-0x%016llx] write-combining",
+				 (unsigned long long)phys,
+				 (unsigned long long)(phys + (flags & PROVIDER_SCATTER ? GPU_PAGE
+										       : size)));
+			if (list && strstr(list, want))
+				runs++;
+			else
+				printf("# not in the list: %s\n", want);
+			free(list);
+		}
+#endif
+	}
+#ifdef __x86_64__
+	CHECK_EQ(runs, flags & PROVIDER_SCATTER ? 4 : 1);
+#else
+	(void)list, (void)want, (void)runs;
+#endif
+}
+
+/* Somebody else holds the page uncached: so is the mapping, and GET_INFO says so. */
+static void t_uncached_by_other(void)
+{
+	int drv = drv_open(), prov = prov_open();
+	uint64_t va = gpu_alloc(prov, 2 * GPU_PAGE), h, other;
+	struct gdrdrv_ioc_get_info info;
+	struct gdrdrv_ioc_get_info_v2 info2;
+	volatile uint8_t *p;
+
+#ifndef __x86_64__
+	SKIP("only x86 forces one type on all mappings of a page");
+#endif
+	knob("map_uncached", 1);
+	h = must_pin(drv, va, 2 * GPU_PAGE);
+	knob("map_uncached", 0);
+	p = must_map(drv, h, 2 * GPU_PAGE);
+	CHECK_EQ(try_write(p, 0x21), 0);
+	CHECK_EQ(*p, 0x21);
+	CHECK(!pte_is_wc(read_pte(prov, p).pte));
+	CHECK_EQ(get_info(drv, h, &info), 0);
+	CHECK_EQ(info.mapped, 1);
+	CHECK_EQ(info.wc_mapping, 0);
+	CHECK_EQ(get_info_v2(drv, h, &info2), 0);
+	CHECK_EQ(info2.mapping_type, GDRDRV_MAPPING_TYPE_DEVICE);
+	CHECK_EQ(unpin(drv, h), 0);
+	/* This get lets the other mapping go: write-combining again. */
+	other = must_pin(drv, va, 2 * GPU_PAGE);
+	CHECK_EQ(unpin(drv, other), 0);
+	h = must_pin(drv, va, 2 * GPU_PAGE);
+	munmap((void *)(uintptr_t)p, 2 * GPU_PAGE);
+	p = must_map(drv, h, 2 * GPU_PAGE);
+	*p = 1;
+	CHECK(pte_is_wc(read_pte(prov, p).pte));
+	CHECK_EQ(get_info_v2(drv, h, &info2), 0);
+	CHECK_EQ(info2.mapping_type, GDRDRV_MAPPING_TYPE_WC);
+}
+
+static void t_wc(void)
+{
+	check_wc(0);
+}
+
+static void t_wc_scattered(void)
+{
+	check_wc(PROVIDER_SCATTER);
+}
+
+static void t_read_only(void)
+{
+	int drv = drv_open(), prov = prov_open();
+	uint64_t va = gpu_alloc(prov, GPU_PAGE), h = must_pin(drv, va, GPU_PAGE);
+	uint8_t byte = 0x42;
+	void *p = map_prot(drv, h, GPU_PAGE, PROT_READ, MAP_SHARED, NULL);
+
+	CHECK(p != MAP_FAILED);
+	gpu_poke(prov, va, &byte, 1);
+	CHECK_EQ(*(volatile uint8_t *)p, 0x42);
+	CHECK_EQ(try_write(p, 1), SIGSEGV);
+	CHECK(mprotect(p, GPU_PAGE, rw) == -1 && errno == EACCES);
+	CHECK_EQ(try_write(p, 1), SIGSEGV);
+	gpu_peek(prov, va, &byte, 1);
+	CHECK_EQ(byte, 0x42);
+}
+
+/* K13 */
+static void t_vma_flags(void)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	int drv = drv_open(), prov = prov_open();
+	uint64_t h = must_pin(drv, gpu_alloc(prov, 2 * GPU_PAGE), 2 * GPU_PAGE);
+	uint8_t *p, *q;
+
+	CHECK(map_prot(drv, h, GPU_PAGE, rw, MAP_PRIVATE, NULL) == MAP_FAILED && errno == EINVAL);
+	CHECK(map_prot(drv, h, GPU_PAGE, PROT_READ, MAP_PRIVATE, NULL) == MAP_FAILED);
+	CHECK(map_prot(drv, h, GPU_PAGE, rw | PROT_EXEC, MAP_SHARED, NULL) == MAP_FAILED &&
+	      errno == EPERM);
+	p = (uint8_t *)(uintptr_t)must_map(drv, h, 2 * GPU_PAGE);
+	p[0] = 1;
+	p[GPU_PAGE] = 2;
+	CHECK(mprotect(p, 2 * GPU_PAGE, rw | PROT_EXEC) == -1 && errno == EACCES);
+	CHECK(munmap(p, page) == -1 && errno == EINVAL);
+	CHECK(munmap(p + GPU_PAGE, GPU_PAGE) == -1 && errno == EINVAL);
+	CHECK(munmap(p + page, page) == -1 && errno == EINVAL);
+	CHECK(mprotect(p, page, PROT_READ) == -1 && errno == EINVAL);
+	CHECK(mprotect(p + page, page, PROT_NONE) == -1 && errno == EINVAL);
+	CHECK(mremap(p, 2 * GPU_PAGE, 3 * GPU_PAGE, MREMAP_MAYMOVE) == MAP_FAILED);
+	CHECK(mremap(p, 2 * GPU_PAGE, GPU_PAGE, 0) == MAP_FAILED);
+	CHECK(mremap(p, 0, 2 * GPU_PAGE, MREMAP_MAYMOVE) == MAP_FAILED);
+	q = mmap(NULL, 2 * GPU_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(mremap(p, 2 * GPU_PAGE, 2 * GPU_PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, q) ==
+	      MAP_FAILED);
+	CHECK(madvise(p, 2 * GPU_PAGE, MADV_DOFORK) == -1);
+	CHECK(madvise(p, 2 * GPU_PAGE, MADV_DONTNEED) == -1);
+	CHECK(madvise(p, 2 * GPU_PAGE, MADV_DODUMP) == -1);
+	/* Unharmed by all that. */
+	CHECK_EQ(p[0], 1);
+	CHECK_EQ(p[GPU_PAGE], 2);
+	CHECK_EQ(mprotect(p, 2 * GPU_PAGE, PROT_READ), 0);
+	CHECK_EQ(try_write(p, 9), SIGSEGV);
+	CHECK_EQ(mprotect(p, 2 * GPU_PAGE, rw), 0);
+	CHECK_EQ(try_write(p, 9), 0);
+	CHECK(pte_is_wc(read_pte(prov, p).pte));
+	CHECK_EQ(munmap(p, 2 * GPU_PAGE), 0);
+	must_map(drv, h, GPU_PAGE);
+}
+
+/* A refused move must leave no reference behind: the region is gone after unpin and unmap. */
+static void t_mremap_refs(void)
+{
+	int drv = drv_open(), prov = prov_open(), i;
+	uint64_t h = must_pin(drv, gpu_alloc(prov, GPU_PAGE), GPU_PAGE);
+	uint8_t *p = (uint8_t *)(uintptr_t)must_map(drv, h, GPU_PAGE);
+	uint8_t *q = mmap(NULL, GPU_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct gdrdrv_ioc_get_info info;
+
+	p[0] = 1;
+	for (i = 0; i < 100; i++)
+		CHECK(mremap(p, GPU_PAGE, GPU_PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, q) ==
+		      MAP_FAILED);
+	CHECK_EQ(munmap(p, GPU_PAGE), 0);
+	CHECK_EQ(get_info(drv, h, &info), 0);
+	CHECK_EQ(info.mapped, 0);
+}
+
+static void t_req_type(void)
+{
+	int drv = drv_open(), prov = prov_open();
+	uint64_t h = must_pin(drv, gpu_alloc(prov, GPU_PAGE), GPU_PAGE);
+	struct gdrdrv_ioc_get_info_v2 info;
+	void *p;
+
+	CHECK_EQ(req_type(drv, h, 4), -EINVAL);
+	CHECK_EQ(req_type(drv, h, 0xffffffff), -EINVAL);
+	CHECK_EQ(req_type(drv, h, GDRDRV_MAPPING_TYPE_CACHING), -EOPNOTSUPP);
+	CHECK_EQ(req_type(drv, h, GDRDRV_MAPPING_TYPE_WC), 0);
+	p = (void *)(uintptr_t)must_map(drv, h, GPU_PAGE);
+	CHECK_EQ(req_type(drv, h, GDRDRV_MAPPING_TYPE_WC), -EAGAIN);
+	CHECK_EQ(get_info_v2(drv, h, &info), 0);
+	CHECK_EQ(info.mapping_type, GDRDRV_MAPPING_TYPE_WC);
+	CHECK_EQ(munmap(p, GPU_PAGE), 0);
+	CHECK_EQ(req_type(drv, h, GDRDRV_MAPPING_TYPE_NONE), 0);
+#ifdef __x86_64__
+	CHECK_EQ(req_type(drv, h, GDRDRV_MAPPING_TYPE_DEVICE), -EOPNOTSUPP);
+#else
+	CHECK_EQ(req_type(drv, h, GDRDRV_MAPPING_TYPE_DEVICE), 0);
+	p = (void *)(uintptr_t)must_map(drv, h, GPU_PAGE);
+	*(volatile uint8_t *)p = 1;
+	CHECK_EQ(get_info_v2(drv, h, &info), 0);
+	CHECK_EQ(info.mapping_type, GDRDRV_MAPPING_TYPE_DEVICE);
+	CHECK(!pte_is_wc(read_pte(prov, p).pte));
+#endif
+}
+
+/* The mapping outlives its descriptor; the pages stay pinned as long. */
+static void t_close_first(void)
+{
+	int drv = drv_open(), prov = prov_open();
+	uint64_t va = gpu_alloc(prov, GPU_PAGE);
+	volatile uint8_t *p = must_map(drv, must_pin(drv, va, GPU_PAGE), GPU_PAGE);
+	uint8_t got;
+
+	close(drv);
+	p[5] = 0x77;
+	__sync_synchronize();
+	gpu_peek(prov, va + 5, &got, 1);
+	CHECK_EQ(got, 0x77);
+	CHECK_EQ(gpu_info(prov).pins, 1);
+	CHECK_EQ(munmap((void *)(uintptr_t)p, GPU_PAGE), 0);
+	CHECK_EQ(gpu_info(prov).pins, 0); /* the unmap was the last close */
+}
+
+/* Unpin under a mapping: entries go, the address stays taken, access gets SIGBUS. */
+static void t_unpin_mapped(void)
+{
+	int drv = drv_open(), prov = prov_open();
+	uint64_t h = must_pin(drv, gpu_alloc(prov, GPU_PAGE), GPU_PAGE);
+	volatile uint8_t *p = must_map(drv, h, GPU_PAGE);
+
+	p[0] = 1;
+	CHECK_EQ(unpin(drv, h), 0);
+	CHECK_EQ(read_pte(prov, p).level, 0);
+	CHECK_EQ(try_read(p), SIGBUS);
+	CHECK_EQ(try_write(p + 4096, 1), SIGBUS);
+	CHECK_EQ(gpu_info(prov).pins, 0);
+	CHECK_EQ(munmap((void *)(uintptr_t)p, GPU_PAGE), 0);
+}
+
+/* One fault per 2 MiB, and none for what is there already. */
+static void t_fault_around(void)
+{
+	size_t size = 6 * MiB, off;
+	int drv = drv_open(), prov = prov_open();
+	/* Scattered, so that no huge entry comes in between. */
+	uint64_t h = must_pin(drv, gpu_alloc_flags(prov, size, PROVIDER_SCATTER).va, size);
+	uint8_t *at = reserve(size, 2 * MiB), *p;
+	long faults = stat_of("faults"), ptes = stat_of("ptes");
+
+	p = map_prot(drv, h, size, rw, MAP_SHARED | MAP_FIXED, at);
+	CHECK(p == at);
+	for (off = 0; off < size; off += 4096)
+		p[off] = 1;
+	for (off = 0; off < size; off += 4096)
+		CHECK_EQ(read_pte(prov, p + off).level, 1);
+	if (rig.gpl) {
+		CHECK_EQ(stat_of("faults") - faults, 3);
+		CHECK_EQ(stat_of("ptes") - ptes, (long)(size / 4096));
+	}
+}
+
+/* Entries are made by faults only: a mapping that nobody touched has none. */
+static void t_no_entries_in_mmap(void)
+{
+	int drv = drv_open(), prov = prov_open();
+	uint64_t h = must_pin(drv, gpu_alloc(prov, GPU_PAGE), GPU_PAGE);
+	uint8_t *at = reserve(GPU_PAGE, 4096);
+
+	CHECK(map_prot(drv, h, GPU_PAGE, rw, MAP_SHARED | MAP_FIXED, at) == at);
+	CHECK_EQ(read_pte(prov, at).level, 0);
+	at[0] = 1;
+	CHECK_EQ(read_pte(prov, at).level, 1);
+}
+
+/* Where the kernel has huge PFN entries: used when everything is aligned, gone after unpin. */
+static void t_huge(void)
+{
+	int drv = drv_open(), prov = prov_open();
+	struct provider_alloc mem = gpu_alloc_flags(prov, 4 * MiB, PROVIDER_ALIGN_2M);
+	uint64_t h = must_pin(drv, mem.va, 4 * MiB);
+	uint8_t *at = reserve(4 * MiB, 2 * MiB);
+	long pmds = stat_of("pmds");
+	struct provider_pte pte;
+	uint8_t got;
+
+	CHECK(map_prot(drv, h, 4 * MiB, rw, MAP_SHARED | MAP_FIXED, at) == at);
+	at[3 * MiB] = 0x3c;
+	__sync_synchronize();
+	gpu_peek(prov, mem.va + 3 * MiB, &got, 1);
+	CHECK_EQ(got, 0x3c);
+	pte = read_pte(prov, at + 3 * MiB);
+	if (pte.level == 2) {
+		/* PWT, not PCD; the PAT bit of a huge entry is bit 12. */
+		CHECK((pte.pte & 0x8) && !(pte.pte & 0x10) && !(pte.pte & 0x1000));
+		CHECK_EQ(stat_of("pmds") - pmds, 1);
+	}
+	CHECK_EQ(unpin(drv, h), 0);
+	CHECK_EQ(read_pte(prov, at + 3 * MiB).level, 0);
+	CHECK_EQ(try_read(at + 3 * MiB), SIGBUS);
+	CHECK_EQ(try_read(at), SIGBUS);
+	if (pte.level != 2)
+		SKIP("this kernel or build has no huge PFN entries");
+}
+
+const struct test tests_map[] = {
+	{ "map-lengths", t_lengths, ANY_MODE, 0 },
+	{ "map-wc", t_wc, ANY_MODE, 0 },
+	{ "map-wc-scattered", t_wc_scattered, ANY_MODE, 0 },
+	{ "map-uncached-by-other", t_uncached_by_other, ANY_MODE, 0 },
+	{ "map-read-only", t_read_only, ANY_MODE, 0 },
+	{ "map-vma-flags", t_vma_flags, ANY_MODE, 0 },
+	{ "map-mremap-refs", t_mremap_refs, ANY_MODE, 0 },
+	{ "map-req-type", t_req_type, ANY_MODE, 0 },
+	{ "map-close-first", t_close_first, ANY_MODE, 0 },
+	{ "map-unpin-mapped", t_unpin_mapped, ANY_MODE, 0 },
+	{ "map-fault-around", t_fault_around, ANY_MODE, 0 },
+	{ "map-no-entries-in-mmap", t_no_entries_in_mmap, ANY_MODE, 0 },
+	{ "map-huge", t_huge, PERSISTENT | CALLBACK, 0 },
+	{ NULL, NULL, 0, 0 },
+};

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: MIT
+/* Counts faults and entries of a whole mapping, and times map, first touch and unmap. */
+#define _GNU_SOURCE
+#include "rig.h"
+
+static const int rw = PROT_READ | PROT_WRITE;
+
+static void set_fault_around(unsigned long bytes)
+{
+	char text[32];
+
+	snprintf(text, sizeof(text), "%lu", bytes);
+	write_text("/sys/module/gdrdrv/parameters/fault_around_bytes", text);
+}
+
+static void measure(size_t size, unsigned long around, bool aligned)
+{
+	int drv = drv_open(), prov = prov_open();
+	struct provider_alloc mem = gpu_alloc_flags(prov, size, PROVIDER_ALIGN_2M);
+	long long t0, t1, t2, t3;
+	long faults, ptes, pmds;
+	uint64_t h = must_pin(drv, mem.va, size);
+	uint8_t *at = reserve(size, 2 * MiB);
+	size_t off;
+
+	set_fault_around(around);
+	if (!aligned) /* no huge entries when address and memory disagree within 2 MiB */
+		at = (uint8_t *)reserve(size + 2 * MiB, 2 * MiB) + GPU_PAGE;
+	/* Once for the emulator, which first has to find a page of the BAR's file for each touch. */
+	CHECK(map_prot(drv, h, size, rw, MAP_SHARED | MAP_FIXED, at) == at);
+	for (off = 0; off < size; off += around)
+		(void)*(volatile uint8_t *)(at + off);
+	CHECK_EQ(munmap(at, size), 0);
+	faults = stat_of("faults");
+	ptes = stat_of("ptes");
+	pmds = stat_of("pmds");
+	t0 = now_us();
+	CHECK(map_prot(drv, h, size, rw, MAP_SHARED | MAP_FIXED, at) == at);
+	t1 = now_us();
+	for (off = 0; off < size; off += around)
+		(void)*(volatile uint8_t *)(at + off);
+	(void)*(volatile uint8_t *)(at + size - 1);
+	t2 = now_us();
+	CHECK_EQ(munmap(at, size), 0);
+	t3 = now_us();
+	set_fault_around(2 * MiB);
+	printf("# measure: %zu KiB, %lu KiB a fault, %s: %ld faults, %ld entries, %ld huge; map %lld us, first touch %lld us, unmap %lld us\n",
+	       size / KiB, around / KiB, aligned ? "aligned" : "unaligned",
+	       stat_of("faults") - faults, stat_of("ptes") - ptes, stat_of("pmds") - pmds, t1 - t0,
+	       t2 - t1, t3 - t2);
+	if (rig.gpl) {
+		/* Every page has its entry, and no fault was taken for a page that had one. */
+		CHECK_EQ(stat_of("ptes") - ptes + 512 * (stat_of("pmds") - pmds), size / 4096);
+		CHECK(stat_of("faults") - faults <= (long)(size / around + 2));
+	}
+	CHECK_EQ(unpin(drv, h), 0);
+	CHECK_EQ(gpu_free(prov, mem.va), 0);
+	close(drv);
+	close(prov);
+}
+
+static void t_measure(void)
+{
+	static const size_t sizes[] = { 64 * KiB, 64 * MiB, 1024 * MiB };
+	int prov = prov_open();
+	uint64_t bar = gpu_info(prov).bar_size;
+	size_t i;
+
+	close(prov);
+	for (i = 0; i < 3; i++) {
+		if (sizes[i] > bar / 2)
+			continue;
+		measure(sizes[i], 2 * MiB, true);
+		measure(sizes[i], 2 * MiB, false);
+		measure(sizes[i], 4096, false);
+	}
+}
+
+/*
+ * The numbers of handles run out after 2^32 pages; then they start again, around what is still in
+ * use. Needs a BAR of 4 GiB: smaller regions would take too long to get there.
+ */
+static void t_handle_wrap(void)
+{
+	int drv = drv_open(), prov = prov_open(), i;
+	uint64_t bar = gpu_info(prov).bar_size, size = bar / 2 - 4 * MiB, h = 0, last;
+	uint64_t first, second, big, pages = size / 4096;
+
+	if (bar < 4096 * MiB)
+		SKIP("the BAR is too small");
+	first = must_pin(drv, gpu_alloc(prov, MiB), MiB);
+	second = must_pin(drv, gpu_alloc(prov, MiB), MiB);
+	big = gpu_alloc(prov, size);
+	CHECK_EQ(first, 1);
+	for (i = 0; i < 10000; i++) {
+		last = h;
+		h = must_pin(drv, big, size);
+		CHECK_EQ(unpin(drv, h), 0);
+		if (h < last)
+			break;
+	}
+	CHECK(h < last);
+	CHECK(last + 2 * pages > GDRDRV_HANDLE_MAX);
+	CHECK_EQ(h, second + MiB / 4096); /* behind the two that live */
+	CHECK_EQ(cb_flag(drv, first), 0);
+	CHECK_EQ(unpin(drv, first), 0);
+	CHECK_EQ(unpin(drv, second), 0);
+	printf("# handles wrapped after %d pins\n", i);
+}
+
+/* Last of all: for the host, which looks into the BAR's file after the machine has gone. */
+static void t_host_pattern(void)
+{
+	int drv = drv_open(), prov = prov_open();
+	struct provider_alloc mem = gpu_alloc_flags(prov, 2 * GPU_PAGE, 0);
+	volatile uint8_t *p = must_map(drv, must_pin(drv, mem.va, 2 * GPU_PAGE), 2 * GPU_PAGE);
+	unsigned int seed = 4711 + (unsigned int)rig.mode + rig.seed;
+	uint8_t *want = malloc(2 * GPU_PAGE);
+	size_t i;
+
+	pattern(want, 2 * GPU_PAGE, seed);
+	for (i = 0; i < 2 * GPU_PAGE; i++)
+		p[i] = want[i];
+	printf("HOSTCHECK %llu %lu %u\n", (unsigned long long)(mem.phys - gpu_info(prov).bar_phys),
+	       2 * GPU_PAGE, seed);
+}
+
+const struct test tests_measure[] = {
+	{ "measure", t_measure, PERSISTENT, 120 },
+	{ "handle-wrap", t_handle_wrap, PERSISTENT, 400 },
+	{ "host-pattern", t_host_pattern, ANY_MODE, 0 },
+	{ NULL, NULL, 0, 0 },
+};

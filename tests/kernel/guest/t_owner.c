@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: MIT
+/* K10 and access: forked children, receivers of the descriptor, whoever closes last; unloading. */
+#define _GNU_SOURCE
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+
+#include "rig.h"
+
+static bool by_callback(void)
+{
+	return rig.mode != PERSISTENT || rig.gen == 470;
+}
+
+/* Every call and mmap, with EACCES or nothing. */
+static void expect_no_access(int drv, int prov, uint64_t va, uint64_t live)
+{
+	struct gdrdrv_ioc_get_attr attr = { .attr = 1 };
+	struct gdrdrv_ioc_get_version version;
+	struct pollfd p = { .fd = drv, .events = POLLPRI };
+	struct gdrdrv_ioc_get_info info;
+	struct gdrdrv_ioc_get_info_v2 info2;
+	uint64_t own = gpu_alloc(prov, GPU_PAGE), h;
+
+	CHECK_EQ(pin(drv, va, GPU_PAGE, &h), -EACCES);
+	CHECK_EQ(pin(drv, own, GPU_PAGE, &h), -EACCES);
+	CHECK_EQ(pin_flags(drv, va, GPU_PAGE, 0, &h), -EACCES);
+	CHECK_EQ(unpin(drv, live), -EACCES);
+	CHECK_EQ(cb_flag(drv, live), -EACCES);
+	CHECK_EQ(get_info(drv, live, &info), -EACCES);
+	CHECK_EQ(get_info_v2(drv, live, &info2), -EACCES);
+	CHECK_EQ(req_type(drv, live, 0), -EACCES);
+	CHECK(ioctl(drv, GDRDRV_IOC_GET_ATTR, &attr) == -1 && errno == EACCES);
+	CHECK(ioctl(drv, GDRDRV_IOC_GET_VERSION, &version) == -1 && errno == EACCES);
+	CHECK(map(drv, live, GPU_PAGE) == MAP_FAILED && errno == EACCES);
+	CHECK(map_prot(drv, live, GPU_PAGE, PROT_READ, MAP_SHARED, NULL) == MAP_FAILED);
+	CHECK_EQ(poll(&p, 1, 0), 1);
+	CHECK_EQ(p.revents, POLLERR);
+}
+
+static void t_forked_child(void)
+{
+	int drv = drv_open(), prov = prov_open();
+	uint64_t va = gpu_alloc(prov, GPU_PAGE), h = must_pin(drv, va, GPU_PAGE);
+	volatile uint8_t *p = must_map(drv, h, GPU_PAGE);
+	pid_t pid;
+
+	p[0] = 0x33;
+	pid = fork();
+	if (!pid) {
+		expect_no_access(drv, prov_open(), va, h);
+		CHECK_EQ(try_read(p), SIGSEGV); /* not inherited */
+		_exit(0);
+	}
+	CHECK_EQ(wait_child(pid), 0);
+	CHECK_EQ(p[0], 0x33); /* the parent is not disturbed */
+	CHECK_EQ(cb_flag(drv, h), 0);
+	CHECK_EQ(unpin(drv, h), 0);
+}
+
+static void send_fd(int sock, int fd)
+{
+	char byte = 0, control[CMSG_SPACE(sizeof(int))] = { 0 };
+	struct iovec iov = { .iov_base = &byte, .iov_len = 1 };
+	struct msghdr msg = { .msg_iov = &iov,
+			      .msg_iovlen = 1,
+			      .msg_control = control,
+			      .msg_controllen = sizeof(control) };
+	struct cmsghdr *cmsg = CMSG_FIRSTHDR(&msg);
+
+	cmsg->cmsg_level = SOL_SOCKET;
+	cmsg->cmsg_type = SCM_RIGHTS;
+	cmsg->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(cmsg), &fd, sizeof(fd));
+	CHECK_EQ(sendmsg(sock, &msg, 0), 1);
+}
+
+static int receive_fd(int sock)
+{
+	char byte, control[CMSG_SPACE(sizeof(int))];
+	struct iovec iov = { .iov_base = &byte, .iov_len = 1 };
+	struct msghdr msg = { .msg_iov = &iov,
+			      .msg_iovlen = 1,
+			      .msg_control = control,
+			      .msg_controllen = sizeof(control) };
+	int fd;
+
+	CHECK_EQ(recvmsg(sock, &msg, 0), 1);
+	CHECK(CMSG_FIRSTHDR(&msg));
+	memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&msg)), sizeof(fd));
+	return fd;
+}
+
+static void t_received_fd(void)
+{
+	int drv = drv_open(), prov = prov_open(), sock[2];
+	uint64_t va = gpu_alloc(prov, GPU_PAGE), h = must_pin(drv, va, GPU_PAGE);
+	volatile uint8_t *p = must_map(drv, h, GPU_PAGE);
+	pid_t pid;
+
+	CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, sock), 0);
+	pid = fork();
+	if (!pid) {
+		close(drv);
+		expect_no_access(receive_fd(sock[1]), prov_open(), va, h);
+		_exit(0);
+	}
+	send_fd(sock[0], drv);
+	CHECK_EQ(wait_child(pid), 0);
+	p[0] = 1;
+	CHECK_EQ(unpin(drv, h), 0);
+}
+
+/*
+ * The last close happens in a child. Persistent: released there. Callback: the put would do nothing
+ * there, so the region waits for the callback and holds the module until then.
+ */
+static void t_child_closes_last(void)
+{
+	int drv = drv_open(), prov = prov_open(), go[2], done[2];
+	uint64_t va = gpu_alloc(prov, GPU_PAGE), h = must_pin(drv, va, GPU_PAGE);
+	volatile uint8_t *p = must_map(drv, h, GPU_PAGE);
+	long orphans = stat_of("orphans");
+	char byte = 0;
+	pid_t pid;
+
+	p[0] = 1;
+	CHECK(!pipe(go) && !pipe(done));
+	pid = fork();
+	if (!pid) {
+		CHECK_EQ(read(go[0], &byte, 1), 1);
+		close(drv);
+		CHECK_EQ(write(done[1], &byte, 1), 1);
+		_exit(0);
+	}
+	munmap((void *)(uintptr_t)p, GPU_PAGE);
+	close(drv);
+	CHECK_EQ(gpu_info(prov).pins, 1);
+	CHECK_EQ(write(go[1], &byte, 1), 1);
+	CHECK_EQ(read(done[0], &byte, 1), 1);
+	CHECK_EQ(wait_child(pid), 0);
+	CHECK_EQ(gpu_info(prov).foreign_puts, 0);
+	if (by_callback()) {
+		CHECK_EQ(gpu_info(prov).pins, 1);
+		CHECK_EQ(read_number("/proc/driver/gdrdrv/nv_get_pages_refcount"), 1);
+		CHECK_EQ(read_number("/sys/module/gdrdrv/refcnt"), 1);
+		CHECK_EQ(delete_module_named("gdrdrv"), -EAGAIN);
+		if (rig.gpl)
+			CHECK_EQ(stat_of("orphans") - orphans, 1);
+	} else {
+		CHECK_EQ(gpu_info(prov).pins, 0);
+	}
+	CHECK_EQ(gpu_free(prov, va), 0);
+	CHECK_EQ(gpu_info(prov).pins, 0);
+	CHECK_EQ(gpu_info(prov).tables, 0);
+	CHECK_EQ(read_number("/proc/driver/gdrdrv/nv_get_pages_refcount"), 0);
+	CHECK_EQ(read_number("/sys/module/gdrdrv/refcnt"), 0);
+}
+
+/* The descriptor is dropped inside a socket's queue, by nobody's process; then the owner exits. */
+static void t_fd_left_in_socket(void)
+{
+	int drv = drv_open(), prov = prov_open(), sock[2];
+	pid_t pid;
+
+	CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, sock), 0);
+	pid = fork();
+	if (!pid) {
+		int mine = drv_open(), mem = prov_open();
+		uint64_t h = must_pin(mine, gpu_alloc(mem, GPU_PAGE), GPU_PAGE);
+
+		must_map(mine, h, GPU_PAGE)[0] = 1;
+		send_fd(sock[0], mine);
+		kill(getpid(), SIGKILL);
+	}
+	close(drv);
+	CHECK_EQ(wait_child(pid), 128 + SIGKILL);
+	/* Its memory went with it: what it pinned by callback is revoked by now. */
+	CHECK_EQ(gpu_info(prov).pins, by_callback() ? 0 : 1);
+	close(sock[0]);
+	close(sock[1]); /* drops the queue: the last close, in this process */
+	CHECK_EQ(gpu_info(prov).pins, 0);
+}
+
+/* The same with the owner alive and its memory too. */
+static void t_fd_dropped_from_socket(void)
+{
+	int drv = drv_open(), prov = prov_open(), sock[2];
+	uint64_t va = gpu_alloc(prov, GPU_PAGE);
+	pid_t pid;
+
+	must_pin(drv, va, GPU_PAGE);
+	CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, sock), 0);
+	send_fd(sock[0], drv);
+	pid = fork();
+	if (!pid) {
+		close(drv);
+		close(sock[0]);
+		usleep(100000);
+		close(sock[1]);
+		_exit(0);
+	}
+	close(drv);
+	close(sock[0]);
+	close(sock[1]);
+	CHECK_EQ(wait_child(pid), 0); /* its close of the queue was the last */
+	CHECK_EQ(gpu_info(prov).pins, by_callback() ? 1 : 0);
+	CHECK_EQ(gpu_free(prov, va), 0);
+	CHECK_EQ(gpu_info(prov).pins, 0);
+}
+
+/* A cycle of sockets that only the kernel's own collector can free: closed in a worker. */
+static void t_fd_collected(void)
+{
+	int drv = drv_open(), prov = prov_open(), sock[2], other[2], i;
+	uint64_t va = gpu_alloc(prov, GPU_PAGE);
+
+	must_pin(drv, va, GPU_PAGE);
+	CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, sock), 0);
+	send_fd(sock[0], sock[0]);
+	send_fd(sock[0], sock[1]);
+	send_fd(sock[0], drv);
+	close(drv);
+	close(sock[0]);
+	close(sock[1]);
+	/* Closing any unix socket wakes the collector. */
+	for (i = 0; i < 100 && gpu_info(prov).pins; i++) {
+		CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, other), 0);
+		close(other[0]);
+		close(other[1]);
+		usleep(10000);
+		if (by_callback() && i == 20)
+			CHECK_EQ(gpu_free(prov, va), 0);
+	}
+	CHECK_EQ(gpu_info(prov).pins, 0);
+}
+
+static void t_unload_busy(void)
+{
+	int drv = drv_open(), prov = prov_open();
+	uint64_t h = must_pin(drv, gpu_alloc(prov, GPU_PAGE), GPU_PAGE);
+	volatile uint8_t *p = must_map(drv, h, GPU_PAGE);
+
+	p[0] = 1;
+	CHECK_EQ(delete_module_named("gdrdrv"), -EAGAIN);
+	CHECK_EQ(delete_module_named("provider"), -EAGAIN);
+	close(drv);
+	CHECK_EQ(delete_module_named("gdrdrv"), -EAGAIN); /* the mapping holds it */
+	p[0] = 2;
+	CHECK_EQ(munmap((void *)(uintptr_t)p, GPU_PAGE), 0);
+}
+
+/* An unprivileged user can pin what it owns, and nobody else's. */
+static void t_other_user(void)
+{
+	int prov = prov_open();
+	uint64_t roots = gpu_alloc(prov, GPU_PAGE), h;
+	pid_t pid = fork();
+
+	if (!pid) {
+		int drv, mem;
+
+		CHECK(!setgid(1000) && !setuid(1000));
+		drv = drv_open();
+		mem = prov_open();
+		CHECK_EQ(pin(drv, roots, GPU_PAGE, &h), -EINVAL);
+		h = must_pin(drv, gpu_alloc(mem, GPU_PAGE), GPU_PAGE);
+		must_map(drv, h, GPU_PAGE)[0] = 1;
+		CHECK(!read_text("/proc/driver/gdrdrv/pins") && errno == EACCES);
+		_exit(0);
+	}
+	CHECK_EQ(wait_child(pid), 0);
+}
+
+static void set_limit(const char *mib)
+{
+	write_text("/sys/module/gdrdrv/parameters/max_pinned_mib", mib);
+}
+
+static void t_limit(void)
+{
+	int drv = drv_open(), other = drv_open(), prov = prov_open();
+	uint64_t size = gpu_info(prov).bar_size / 2, va = gpu_alloc(prov, size + MiB), h, h2;
+	pid_t pid;
+
+	/* By default half of the BAR, over all descriptors of the user. */
+	CHECK_EQ(pin(drv, va, size + 1, &h), -ENOMEM);
+	h = must_pin(drv, va, size);
+	CHECK_EQ(pin(other, va, 1, &h2), -ENOMEM);
+	pid = fork();
+	if (!pid) {
+		int mine, mem;
+
+		CHECK(!setgid(1000) && !setuid(1000)); /* another user has its own */
+		mine = drv_open();
+		mem = prov_open();
+		must_pin(mine, gpu_alloc(mem, MiB), MiB);
+		_exit(0);
+	}
+	CHECK_EQ(wait_child(pid), 0);
+	CHECK_EQ(unpin(drv, h), 0);
+	must_pin(other, va, GPU_PAGE);
+	set_limit("2");
+	h = must_pin(drv, va, MiB);
+	CHECK_EQ(pin(drv, va, MiB, &h2), -ENOMEM);
+	CHECK_EQ(unpin(drv, h), 0);
+	h = must_pin(drv, va, 2 * MiB - GPU_PAGE);
+	set_limit("0");
+	CHECK_EQ(gpu_info(prov).pins, 2);
+}
+
+const struct test tests_owner[] = {
+	{ "forked-child", t_forked_child, ANY_MODE, 0 },
+	{ "received-fd", t_received_fd, ANY_MODE, 0 },
+	{ "child-closes-last", t_child_closes_last, ANY_MODE, 0 },
+	{ "fd-left-in-socket", t_fd_left_in_socket, ANY_MODE, 0 },
+	{ "fd-dropped-from-socket", t_fd_dropped_from_socket, ANY_MODE, 0 },
+	{ "fd-collected", t_fd_collected, ANY_MODE, 0 },
+	{ "unload-busy", t_unload_busy, ANY_MODE, 0 },
+	{ "other-user", t_other_user, ANY_MODE, 0 },
+	{ "limit", t_limit, ANY_MODE, 0 },
+	{ NULL, NULL, 0, 0 },
+};

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: MIT
+/* Freed memory: what each mode does, poll, and every order of free, unmap, unpin, close, exit. */
+#define _GNU_SOURCE
+#include <poll.h>
+#include <signal.h>
+
+#include "rig.h"
+
+static bool by_callback(void)
+{
+	return rig.mode != PERSISTENT || rig.gen == 470;
+}
+
+static int poll_events(int drv)
+{
+	struct pollfd p = { .fd = drv, .events = POLLPRI | POLLIN | POLLOUT };
+
+	CHECK(poll(&p, 1, 0) >= 0);
+	return p.revents;
+}
+
+static void t_free_mapped(void)
+{
+	int drv = drv_open(), prov = prov_open();
+	uint64_t va = gpu_alloc(prov, 4 * MiB), h = must_pin(drv, va, 4 * MiB);
+	volatile uint8_t *p = must_map(drv, h, 4 * MiB);
+
+	p[0] = 0x11;
+	p[3 * MiB] = 0x22;
+	CHECK_EQ(poll_events(drv), 0);
+	CHECK_EQ(gpu_free(prov, va), 0);
+	if (!by_callback()) {
+		/* Persistent: readable and writable until unpin. */
+		CHECK_EQ(cb_flag(drv, h), 0);
+		CHECK_EQ(try_read(p), 0);
+		CHECK_EQ(p[0], 0x11);
+		CHECK_EQ(try_write(p + 3 * MiB, 1), 0);
+		CHECK_EQ(poll_events(drv), 0);
+		CHECK(gpu_info(prov).pages_free != gpu_info(prov).pages_total);
+		CHECK_EQ(unpin(drv, h), 0);
+		CHECK_EQ(gpu_info(prov).pages_free, gpu_info(prov).pages_total);
+		CHECK_EQ(try_read(p), SIGBUS);
+		return;
+	}
+	CHECK_EQ(cb_flag(drv, h), 1);
+	CHECK_EQ(poll_events(drv), POLLPRI);
+	CHECK_EQ(read_pte(prov, p).level, 0);
+	CHECK_EQ(read_pte(prov, p + 3 * MiB).level, 0);
+	CHECK_EQ(try_read(p), SIGBUS);
+	CHECK_EQ(try_write(p + MiB, 1), SIGBUS);
+	CHECK_EQ(munmap((void *)(uintptr_t)p, 4 * MiB), 0);
+	CHECK(map(drv, h, GPU_PAGE) == MAP_FAILED && errno == EINVAL);
+	CHECK_EQ(poll_events(drv), POLLPRI);
+	CHECK_EQ(unpin(drv, h), 0);
+	CHECK_EQ(poll_events(drv), 0);
+	CHECK_EQ(cb_flag(drv, h), -EINVAL);
+}
+
+/* One region's revocation leaves the others alone. */
+static void t_free_one_of_three(void)
+{
+	int drv = drv_open(), prov = prov_open(), i;
+	volatile uint8_t *p[3];
+	uint64_t va[3], h[3];
+
+	for (i = 0; i < 3; i++) {
+		va[i] = gpu_alloc_flags(prov, 4 * GPU_PAGE, PROVIDER_SCATTER).va;
+		h[i] = must_pin(drv, va[i], 4 * GPU_PAGE);
+		p[i] = must_map(drv, h[i], 4 * GPU_PAGE);
+		p[i][3 * GPU_PAGE] = (uint8_t)(i + 1);
+	}
+	CHECK_EQ(gpu_free(prov, va[1]), 0);
+	CHECK_EQ(cb_flag(drv, h[1]), by_callback());
+	CHECK_EQ(try_read(p[1]), by_callback() ? SIGBUS : 0);
+	CHECK_EQ(read_pte(prov, p[0] + 3 * GPU_PAGE).level, 1);
+	CHECK_EQ(read_pte(prov, p[2] + 3 * GPU_PAGE).level, 1);
+	CHECK_EQ(p[0][3 * GPU_PAGE], 1);
+	CHECK_EQ(p[2][3 * GPU_PAGE], 3);
+	CHECK_EQ(cb_flag(drv, h[0]), 0);
+	CHECK_EQ(cb_flag(drv, h[2]), 0);
+}
+
+/* Two pins of one allocation: both are revoked, both unpinned. */
+static void t_free_pinned_twice(void)
+{
+	int drv = drv_open(), prov = prov_open();
+	uint64_t va = gpu_alloc(prov, 2 * GPU_PAGE);
+	uint64_t a = must_pin(drv, va, 2 * GPU_PAGE), b = must_pin(drv, va + GPU_PAGE, 1);
+
+	must_map(drv, a, 2 * GPU_PAGE)[GPU_PAGE] = 9;
+	CHECK_EQ(must_map(drv, b, 1)[0], 9);
+	CHECK_EQ(gpu_free(prov, va), 0);
+	CHECK_EQ(cb_flag(drv, a), by_callback());
+	CHECK_EQ(cb_flag(drv, b), by_callback());
+	CHECK_EQ(unpin(drv, a), 0);
+	CHECK_EQ(unpin(drv, b), 0);
+}
+
+/* poll() wakes a sleeper. */
+static void t_poll_wakes(void)
+{
+	int drv = drv_open(), prov = prov_open();
+	uint64_t va = gpu_alloc(prov, GPU_PAGE);
+	struct pollfd pfd = { .fd = drv, .events = POLLPRI };
+	pid_t child;
+
+	must_pin(drv, va, GPU_PAGE);
+	child = fork();
+	if (!child) {
+		usleep(100000);
+		_exit(gpu_free(prov, va) ? 1 : 0);
+	}
+	CHECK_EQ(poll(&pfd, 1, 5000), 1);
+	CHECK_EQ(pfd.revents, POLLPRI);
+	CHECK_EQ(wait_child(child), 0);
+}
+
+static void t_gpu_process_first(void)
+{
+	int drv = drv_open(), prov = prov_open(), other = prov_open();
+	uint64_t h = must_pin(drv, gpu_alloc(prov, GPU_PAGE), GPU_PAGE);
+	volatile uint8_t *p = must_map(drv, h, GPU_PAGE);
+
+	p[0] = 1;
+	close(prov);
+	CHECK_EQ(cb_flag(drv, h), by_callback());
+	CHECK_EQ(try_read(p), by_callback() ? SIGBUS : 0);
+	CHECK_EQ(unpin(drv, h), 0);
+	CHECK_EQ(gpu_info(other).pages_free, gpu_info(other).pages_total);
+}
+
+/* K11: all orders of four steps, each in its own process, which ends in one of three ways. */
+enum step { FREE, UNMAP, UNPIN, CLOSE, NR_STEPS };
+
+static void do_step(enum step step, int drv, int prov, uint64_t va, uint64_t h, void *p)
+{
+	switch (step) {
+	case FREE:
+		CHECK_EQ(gpu_free(prov, va), 0);
+		break;
+	case UNMAP:
+		CHECK_EQ(munmap(p, GPU_PAGE), 0);
+		break;
+	case UNPIN:
+		unpin(drv, h);
+		break;
+	default:
+		close(drv);
+	}
+}
+
+static void run_order(const int *order, int steps, int end)
+{
+	int drv = drv_open(), prov = prov_open(), i;
+	uint64_t va = gpu_alloc(prov, GPU_PAGE), h = must_pin(drv, va, GPU_PAGE);
+	volatile uint8_t *p = must_map(drv, h, GPU_PAGE);
+
+	p[0] = 1;
+	for (i = 0; i < steps; i++)
+		do_step((enum step)order[i], drv, prov, va, h, (void *)(uintptr_t)p);
+	if (end == 1)
+		close(prov);
+	if (end == 2)
+		kill(getpid(), SIGKILL);
+	_exit(0);
+}
+
+static void orders(int *order, int n, int *runs)
+{
+	int i, end, steps;
+
+	if (n == NR_STEPS) {
+		for (steps = 0; steps <= NR_STEPS; steps++) {
+			for (end = 0; end < 3; end++) {
+				pid_t pid = fork();
+
+				if (!pid)
+					run_order(order, steps, end);
+				CHECK_EQ(wait_child(pid), end == 2 ? 128 + SIGKILL : 0);
+				++*runs;
+			}
+		}
+		return;
+	}
+	for (i = 0; i < NR_STEPS; i++) {
+		int j, used = 0;
+
+		for (j = 0; j < n; j++)
+			used |= order[j] == i;
+		if (!used) {
+			order[n] = i;
+			orders(order, n + 1, runs);
+		}
+	}
+}
+
+static void t_all_orders(void)
+{
+	int order[NR_STEPS], runs = 0;
+
+	orders(order, 0, &runs);
+	CHECK_EQ(runs, 24 * 5 * 3);
+}
+
+/* The free comes while the region is being unpinned, and while its get is not back yet. */
+static void t_slow_callback_against_unpin(void)
+{
+	int drv = drv_open(), prov = prov_open(), i;
+
+	knob("callback_ms", 30);
+	for (i = 0; i < 5; i++) {
+		uint64_t va = gpu_alloc(prov, GPU_PAGE), h = must_pin(drv, va, GPU_PAGE);
+		volatile uint8_t *p = must_map(drv, h, GPU_PAGE);
+		pid_t pid;
+
+		p[0] = 1;
+		pid = fork();
+		if (!pid)
+			_exit(gpu_free(prov, va) ? 1 : 0);
+		usleep(10000); /* the provider holds its lock now: the put below waits for it */
+		CHECK_EQ(unpin(drv, h), 0);
+		CHECK_EQ(wait_child(pid), 0);
+		munmap((void *)(uintptr_t)p, GPU_PAGE);
+	}
+	knob("callback_ms", 0);
+	CHECK_EQ(gpu_info(prov).pins, 0);
+}
+
+static void t_free_before_get_returns(void)
+{
+	int drv = drv_open(), prov = prov_open(), ret;
+	uint64_t va = gpu_alloc(prov, GPU_PAGE), h = 0;
+	pid_t pid;
+
+	knob("get_ms", 200);
+	pid = fork();
+	if (!pid) {
+		usleep(80000);
+		_exit(gpu_free(prov, va) ? 1 : 0);
+	}
+	ret = pin(drv, va, GPU_PAGE, &h);
+	knob("get_ms", 0);
+	CHECK_EQ(wait_child(pid), 0);
+	if (!by_callback()) {
+		CHECK_EQ(ret, 0);
+		CHECK_EQ(unpin(drv, h), 0);
+	} else {
+		CHECK_EQ(ret, -EINVAL);
+	}
+	CHECK_EQ(gpu_info(prov).pins, 0);
+	CHECK_EQ(gpu_info(prov).tables, 0);
+}
+
+const struct test tests_revoke[] = {
+	{ "free-mapped", t_free_mapped, ANY_MODE, 0 },
+	{ "free-one-of-three", t_free_one_of_three, ANY_MODE, 0 },
+	{ "free-pinned-twice", t_free_pinned_twice, ANY_MODE, 0 },
+	{ "poll-wakes", t_poll_wakes, BY_CALLBACK, 0 },
+	{ "gpu-process-first", t_gpu_process_first, ANY_MODE, 0 },
+	{ "all-orders", t_all_orders, ANY_MODE, 40 },
+	{ "slow-callback-against-unpin", t_slow_callback_against_unpin, ANY_MODE, 0 },
+	{ "free-before-get-returns", t_free_before_get_returns, ANY_MODE, 0 },
+	{ NULL, NULL, 0, 0 },
+};

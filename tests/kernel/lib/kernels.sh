@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: MIT
+# shellcheck shell=bash
+#
+# Kernels and their headers from the distribution's packages, unpacked into a cache, nothing
+# installed. The mirror is the machine's own; versions come from the meta packages.
+#
+# kernel_prepare NAME	NAME: 5.10 6.1 6.12 7 debug 6.1-arm64
+#	sets K_DIR (its cache), K_IMAGE (bootable), K_HEADERS (for KDIR), K_REL (release),
+#	K_ROOT (a root to build in, or empty), K_MAKE (extra arguments of make), K_ARCH
+# Must not know the driver.
+
+CACHE=${BARCOPY_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/barcopy}
+
+say() {
+	echo "# $*"
+}
+
+# The URI of the machine's own mirror that serves suites named like $1 ("" or "-security").
+mirror_of() {
+	apt-get indextargets --format '$(REPO_URI) $(CODENAME) $(ORIGIN)' 'Created-By: Packages' |
+		awk -v tail="$1" '$3 == "Debian" {
+			security = $2 ~ /-security$/ || $1 ~ /security/
+			if (security == (tail == "-security")) { print $1; exit }
+		}'
+}
+
+# A private apt for a suite: own lists, own cache, the machine's keys and proxy settings.
+apt_private() {
+	local suite=$1 dir="$CACHE/apt/$1-${K_ARCH:-amd64}" uri key=/usr/share/keyrings/debian-archive-keyring.gpg
+	shift
+	if [ ! -e "$dir/ready" ]; then
+		mkdir -p "$dir/state/lists/partial" "$dir/cache/archives/partial"
+		uri=$(mirror_of "")
+		{
+			case $suite in
+			*-security) echo "deb [signed-by=$key] $(mirror_of -security) $suite main" ;;
+			*) echo "deb [signed-by=$key] $uri $suite main" ;;
+			esac
+			# the base suite, for what a security or backports suite depends on
+			case $suite in
+			*-security | *-backports) echo "deb [signed-by=$key] $uri ${suite%-*} main" ;;
+			esac
+		} >"$dir/sources.list"
+	fi
+	set -- -o Dir::Etc::sourcelist="$dir/sources.list" -o Dir::Etc::sourceparts=- \
+		-o Dir::State="$dir/state" -o Dir::State::status=/dev/null \
+		-o Dir::Cache="$dir/cache" -o APT::Architecture="${K_ARCH:-amd64}" -o APT::Sandbox::User=root \
+		-o APT::Default-Release="$suite" "$@"
+	if [ ! -e "$dir/ready" ]; then
+		apt-get "${@:1:16}" -qq update >&2 && touch "$dir/ready" || return 1
+	fi
+	"${APT_TOOL:-apt-get}" "$@"
+}
+
+# The versioned package, linux-image-... or linux-headers-..., that a meta package stands for.
+depends_on() {
+	APT_TOOL=apt-cache apt_private "$1" depends "$2" |
+		awk '$1 == "Depends:" && $2 ~ /^linux-(image|headers)-[0-9]/ { print $2; exit }'
+}
+
+# Packages of $1 (suite) named $2..., unpacked below $K_DIR/root.
+unpack() {
+	local suite=$1
+	shift
+	mkdir -p "$K_DIR/deb" "$K_DIR/root"
+	(cd "$K_DIR/deb" && apt_private "$suite" -qq download "$@" >&2) || return 1
+	for deb in "$K_DIR"/deb/*.deb; do
+		dpkg-deb -x "$deb" "$K_DIR/root" || return 1
+	done
+	rm -rf "$K_DIR/deb"
+}
+
+# The ELF kernel inside a compressed image: boots twice as fast under emulation.
+extract_vmlinux() {
+	local image=$1 out=$2 magic tool at
+	while read -r magic tool; do
+		for at in $(LC_ALL=C grep -aobP "$magic" "$image" | cut -d: -f1); do
+			tail -c +$((at + 1)) "$image" | $tool >"$out" 2>/dev/null
+			[ "$(head -c 4 "$out" | tail -c 3)" = ELF ] && return 0
+		done
+	done <<-'E'
+		\xfd7zXZ\x00 xz -dc
+		\x28\xb5\x2f\xfd zstd -dc
+		\x1f\x8b\x08 gzip -dc
+		\x02\x21\x4c\x18 lz4 -dc
+	E
+	return 1
+}
+
+fetch_stock() {
+	local suite=$1 image_meta=$2 headers_meta=$3 image headers common kbuild tree
+	image=$(depends_on "$suite" "$image_meta")
+	headers=$(depends_on "$suite" "$headers_meta")
+	[ -n "$image" ] && [ -n "$headers" ] || return 1
+	common=$(APT_TOOL=apt-cache apt_private "$suite" depends "$headers" | awk '/Depends:.*-common/ { print $2; exit }')
+	kbuild=$(APT_TOOL=apt-cache apt_private "$suite" depends "$headers" | awk '/Depends:.*kbuild/ { print $2; exit }')
+	say "fetching $image, $headers, $common, $kbuild" >&2
+	if [ "$K_ARCH" = arm64 ]; then
+		unpack "$suite" "$image" "$headers" "$common" || return 1
+	else
+		unpack "$suite" "$image" "$headers" "$common" "$kbuild" || return 1
+	fi
+	tree=$K_DIR/root/usr/src/$headers
+	if [ "$K_ARCH" = arm64 ]; then # its build tools, for this machine
+		(K_ARCH=amd64 && unpack "$suite" "$kbuild") || return 1
+	fi
+	# Packaged trees name each other by absolute paths.
+	sed -i "s# /usr/src/# $K_DIR/root/usr/src/#g; s#=/usr/src/#=$K_DIR/root/usr/src/#g" "$tree/Makefile"
+	for link in "$tree"/* "$K_DIR/root/usr/src/$common"/*; do
+		if [ -L "$link" ] && [ ! -e "$link" ]; then
+			ln -sfn "$K_DIR/root/usr/lib/$kbuild/$(basename "$link")" "$link"
+		fi
+	done
+	if [ "$K_ARCH" = arm64 ]; then
+		cp "$K_DIR"/root/boot/vmlinuz-* "$K_DIR/vmlinux"
+	else
+		extract_vmlinux "$K_DIR"/root/boot/vmlinuz-* "$K_DIR/vmlinux" || return 1
+	fi
+	rm -rf "$K_DIR/root/lib/modules"/*/kernel
+	echo "$tree" >"$K_DIR/headers"
+	echo "${headers#linux-headers-}" >"$K_DIR/release"
+}
+
+# 7.x: its build tools need a newer C library, so there is a root to build in.
+fetch_backports() {
+	local suite=$1 uri headers image binary
+	uri=$(mirror_of "")
+	headers=$(depends_on "$suite-backports" linux-headers-amd64)
+	say "fetching $headers into a root of its own" >&2
+	rm -rf "$K_DIR/build-root"
+	mmdebstrap --quiet --variant=apt --include=make,gcc,libc6-dev,kmod \
+		--aptopt='APT::Install-Recommends "false"' \
+		--customize-hook="chroot \"\$1\" apt-get install -qq -y -t $suite-backports $headers >&2" \
+		"$suite" "$K_DIR/build-root" "deb $uri $suite main" \
+		"deb $uri $suite-backports main" >&2 || return 1
+	image=$(depends_on "$suite-backports" linux-image-amd64)
+	# The image proper is a package of its own in newer kernels.
+	binary=$(APT_TOOL=apt-cache apt_private "$suite-backports" depends "$image" |
+		awk '$2 ~ /^linux-binary-/ { print $2; exit }')
+	unpack "$suite-backports" "${binary:-$image}" || return 1
+	extract_vmlinux "$(find "$K_DIR/root" -name 'vmlinuz*' -type f | head -1)" "$K_DIR/vmlinux" || return 1
+	rm -rf "$K_DIR/root"
+	echo "/usr/src/$headers" >"$K_DIR/headers"
+	echo "${headers#linux-headers-}" >"$K_DIR/release"
+	echo "$K_DIR/build-root" >"$K_DIR/build-in"
+}
+
+# The checking kernel, from the distribution's source; about six minutes on two CPUs.
+build_debug() {
+	local src config=$1 line
+	apt_private bookworm-security -qq download linux-source-6.1 >/dev/null 2>&1
+	mkdir -p "$K_DIR"
+	unpack bookworm-security linux-source-6.1 || return 1
+	tar -C "$K_DIR" -xf "$K_DIR"/root/usr/src/linux-source-6.1.tar.xz || return 1
+	src=$K_DIR/linux-source-6.1
+	make -s -C "$src" O="$K_DIR/build" allnoconfig >&2 || return 1
+	"$src/scripts/kconfig/merge_config.sh" -m -O "$K_DIR/build" "$K_DIR/build/.config" \
+		"$config" >/dev/null 2>&1
+	make -s -C "$src" O="$K_DIR/build" olddefconfig >&2 || return 1
+	while read -r line; do
+		case $line in
+		CONFIG_*) grep -qx "$line" "$K_DIR/build/.config" ||
+			{ say "the debug kernel lacks $line" >&2; return 1; } ;;
+		esac
+	done <"$config"
+	say "building the debug kernel, some minutes" >&2
+	make -s -j"$(nproc)" -C "$src" O="$K_DIR/build" bzImage modules >"$K_DIR/build.log" 2>&1 || return 1
+	[ -e "$K_DIR/build/Module.symvers" ] ||
+		cp "$K_DIR/build/vmlinux.symvers" "$K_DIR/build/Module.symvers"
+	# An LZ4 image: the direct entry of a KASAN kernel dies silently.
+	cp "$K_DIR/build/arch/x86/boot/bzImage" "$K_DIR/vmlinux"
+	echo "$K_DIR/build" >"$K_DIR/headers"
+	cat "$K_DIR/build/include/config/kernel.release" >"$K_DIR/release"
+	rm -rf "$K_DIR/root"
+}
+
+kernel_prepare() {
+	local name=$1 config
+	config=$KERNEL_TESTS/configs/debug.config
+	K_DIR=$CACHE/kernels/$name
+	K_ARCH=amd64
+	case $name in *-arm64) K_ARCH=arm64 ;; esac
+	if [ "$name" = debug ]; then # keyed by its configuration
+		K_DIR=$CACHE/kernels/debug-$(sha256sum <"$config" | cut -c1-12)
+	fi
+	if [ ! -e "$K_DIR/ready" ]; then
+		rm -rf "$K_DIR"
+		mkdir -p "$K_DIR"
+		case $name in
+		5.10) fetch_stock bullseye-security linux-image-amd64 linux-headers-amd64 ;;
+		6.1) fetch_stock bookworm-security linux-image-amd64 linux-headers-amd64 ;;
+		6.1-arm64) fetch_stock bookworm-security linux-image-arm64 linux-headers-arm64 ;;
+		6.12) fetch_stock bookworm-security linux-image-6.12-amd64 linux-headers-6.12-amd64 ;;
+		7) fetch_backports trixie ;;
+		debug) build_debug "$config" ;;
+		*) return 1 ;;
+		esac || return 1
+		touch "$K_DIR/ready"
+	fi
+	K_IMAGE=$K_DIR/vmlinux
+	K_HEADERS=$(cat "$K_DIR/headers")
+	K_REL=$(cat "$K_DIR/release")
+	K_ROOT=$(cat "$K_DIR/build-in" 2>/dev/null)
+	K_MAKE=()
+	# 5.10's tree names a compiler that this distribution does not have.
+	[ "$name" = 5.10 ] && K_MAKE=(CC=gcc)
+	# Nor this one, which also names it by version.
+	[ "$K_ARCH" = arm64 ] && K_MAKE=(ARCH=arm64 CROSS_COMPILE=aarch64-linux-gnu- CC=aarch64-linux-gnu-gcc)
+	return 0
+}

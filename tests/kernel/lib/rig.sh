@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: MIT
+# shellcheck shell=bash
+#
+# Builds modules and guest for a prepared kernel (kernels.sh), boots them, judges the run.
+#
+# rig_build GEN... 	both modules for these nv-p2p generations (K_* set), open flavour
+# rig_boot NAME ARGS...	boots with these kernel arguments; lines and verdict go to the totals
+#
+# Environment: RIG_PLANT (a patch of planted/ put into the driver), RIG_EXTRA (files added to the initramfs, with the libraries they need; "file" or
+# "file:path in the guest"), RIG_COMMANDS (a file of commands to run in the guest), RIG_KO_CFLAGS
+# (extra flags of the driver's build), RIG_GCOV=1, RIG_BAR (default 64M), RIG_MEM, RIG_LIMIT (s).
+
+ok=0 bad=0 skipped=0
+
+pass() {
+	ok=$((ok + 1))
+	echo "ok $((ok + bad + skipped)) - $*"
+}
+
+fail() {
+	bad=$((bad + 1))
+	echo "not ok $((ok + bad + skipped)) - $*"
+}
+
+skip() {
+	skipped=$((skipped + 1))
+	echo "ok $((ok + bad + skipped)) - $* # SKIP"
+}
+
+# A module from the sources in $1 with make arguments $2..., in K_ROOT when there is one.
+kbuild() {
+	local dir=$1
+	shift
+	if [ -n "$K_ROOT" ]; then
+		local inside=$K_ROOT/build/$(basename "$dir")
+		rm -rf "$inside"
+		mkdir -p "$K_ROOT/build"
+		cp -rL "$dir" "$inside"
+		unshare -m sh -c 'mount -t proc proc "$1/proc" && shift && exec chroot "$@"' - "$K_ROOT" \
+			"$K_ROOT" make -s -j2 -C "$K_HEADERS" M="/build/$(basename "$dir")" "$@" modules || return 1
+		cp "$inside"/*.ko "$inside"/Module.symvers "$dir/"
+		[ ! -e "$inside/gdrdrv_conftest.h" ] || cp "$inside"/*.o "$dir/"
+	else
+		make -s -j2 -C "$K_HEADERS" M="$dir" "${K_MAKE[@]}" "$@" modules
+	fi
+}
+
+# The provider and the driver for one generation into $1; extra make arguments of the driver follow.
+build_pair() {
+	local out=$1 gen=$2 flavor=$3 p2p prov drv log=$1/build-$2-$3.log
+	shift 3
+	p2p=$out/p2p-$gen prov=$out/provider-$gen drv=$out/gdrdrv-$gen-$flavor
+	mkdir -p "$p2p" "$prov" "$drv"
+	cp "$KERNEL_TESTS/include/nv-p2p-test.h" "$out/"
+	sed 's#\.\./nv-p2p-test#nv-p2p-test#' "$KERNEL_TESTS/include/$gen/nv-p2p.h" >"$p2p/nv-p2p.h"
+	cp "$KERNEL_TESTS/include/nv-p2p-test.h" "$p2p/"
+	if [ ! -e "$prov/provider.ko" ]; then
+		cp "$KERNEL_TESTS"/provider/*.[ch] "$KERNEL_TESTS/provider/Kbuild" "$prov/"
+		cp "$p2p"/*.h "$prov/"
+		kbuild "$prov" P2P_DIR='$(src)' >"$log" 2>&1 || { cat "$log"; return 1; }
+	fi
+	cp "$SRC"/gdrdrv/*.[ch] "$SRC/gdrdrv/Kbuild" "$SRC/gdrdrv/conftest.sh" "$p2p"/*.h "$drv/"
+	rm -f "$drv/gdrdrv_conftest.h"
+	if [ -n "$RIG_PLANT" ]; then
+		patch -s -d "$drv" -p2 <"$KERNEL_TESTS/planted/$RIG_PLANT.patch" || return 1
+	fi
+	cp "$prov/Module.symvers" "$drv/provider.symvers"
+	kbuild "$drv" GDRDRV_FLAVOR="$flavor" GDRDRV_P2P_DIR='$(src)' \
+		KBUILD_EXTRA_SYMBOLS='$(M)/provider.symvers' GDRDRV_CFLAGS="$RIG_KO_CFLAGS" \
+		${RIG_GCOV:+GDRDRV_GCOV=1} "$@" >>"$log" 2>&1 || { cat "$log"; return 1; }
+	if grep -i warning: "$log"; then
+		return 1
+	fi
+	cp "$prov/provider.ko" "$out/mod/provider-$gen.ko"
+	if [ "$flavor" = open ]; then
+		cp "$drv/gdrdrv.ko" "$out/mod/gdrdrv-$gen.ko"
+	else
+		cp "$drv/gdrdrv.ko" "$out/mod/gdrdrv-$gen-prop.ko"
+	fi
+}
+
+# GPL-only symbols that a module uses.
+gpl_symbols() {
+	local symvers=$K_ROOT$K_HEADERS/Module.symvers
+	nm -u "$1" | awk '{ print $2 }' | sort -u >"$W/undefined"
+	awk 'NR == FNR { want[$1] = 1; next } ($2 in want) && $4 ~ /GPL/ { print $2 }' "$W/undefined" "$symvers"
+}
+
+guest_build() {
+	local cc=${CC:-gcc}
+	GUEST=$BUILD/guest-init-$K_ARCH
+	[ "$K_ARCH" = amd64 ] || cc=aarch64-linux-gnu-gcc
+	[ -e "$GUEST" ] && [ -z "$(find "$KERNEL_TESTS/guest" "$KERNEL_TESTS/provider" \
+		"$SRC/gdrdrv/gdrdrv_uapi.h" -newer "$GUEST" -type f)" ] && return 0
+	$cc -static -O1 -g -Wall -Wextra -Wshadow -Wmissing-prototypes -Werror -pthread \
+		-I "$SRC/gdrdrv" -I "$KERNEL_TESTS/provider" "$KERNEL_TESTS"/guest/*.c -o "$GUEST"
+}
+
+# The libraries that a program needs, for the initramfs.
+libraries_of() {
+	ldd "$1" 2>/dev/null | awk '$2 == "=>" && $3 ~ /^\// { print $3 } $1 ~ /^\// { print $1 }'
+}
+
+make_initrd() {
+	local root=$W/initrd-root item from to lib
+	rm -rf "$root"
+	mkdir -p "$root"/{proc,sys,dev,tmp,mod,bin,lib,usr/lib}
+	ln -s lib "$root/lib64"
+	cp "$GUEST" "$root/init"
+	cp "$W"/mod/*.ko "$root/mod/"
+	if [ "$K_ARCH" = arm64 ]; then
+		aarch64-linux-gnu-strip -g "$root"/mod/*.ko
+	else
+		strip -g "$root"/mod/*.ko
+	fi
+	[ -e "$W/gcov.list" ] && cp "$W/gcov.list" "$root/gcov.list"
+	if [ -n "$RIG_COMMANDS" ]; then
+		cp "$RIG_COMMANDS" "$root/rig.commands"
+		cp "$(command -v busybox)" "$root/bin/busybox"
+		"$root/bin/busybox" --install -s "$root/bin" 2>/dev/null
+		ln -sf busybox "$root/bin/sh"
+	fi
+	for item in $RIG_EXTRA; do
+		from=${item%%:*} to=/usr/bin/$(basename "${item%%:*}")
+		[ "$item" = "$from" ] || to=${item#*:}
+		mkdir -p "$root$(dirname "$to")"
+		cp -L "$from" "$root$to"
+		for lib in $(libraries_of "$from"); do
+			mkdir -p "$root$(dirname "$lib")"
+			[ -e "$root$lib" ] || cp -L "$lib" "$root$lib"
+		done
+	done
+	(cd "$root" && find . | cpio -o -H newc --quiet | lz4 -q -l -9 -c) >"$W/initrd"
+}
+
+rig_build() {
+	local gen key
+	W=$BUILD/$K_REL${RIG_VARIANT:+-$RIG_VARIANT}
+	key=$(cat "$SRC"/gdrdrv/* "$KERNEL_TESTS"/provider/* "$KERNEL_TESTS"/include/*/*.h \
+		"$KERNEL_TESTS"/include/*.h "$KERNEL_TESTS"/lib/*.sh \
+		"$KERNEL_TESTS"/planted/* 2>/dev/null | sha256sum)
+	key="$key $* $RIG_KO_CFLAGS $RIG_GCOV $RIG_PLANT"
+	guest_build || return 1
+	[ "$key" = "$(cat "$W/key" 2>/dev/null)" ] && return 0
+	rm -rf "$W"
+	mkdir -p "$W/mod"
+	for gen; do
+		build_pair "$W" "$gen" "${RIG_FLAVOR:-open}" || return 1
+	done
+	echo "$key" >"$W/key"
+}
+
+# What the guest said it wrote must be in the BAR's file.
+host_check() {
+	local off len seed n=0
+	while read -r _ off len seed; do
+		"$BUILD/hostcheck" "$W/bar" "$off" "$len" "$seed" || return 1
+		n=$((n + 1))
+	done < <(grep '^HOSTCHECK' "$W/console" | tail -1)
+	[ "$n" -gt 0 ]
+}
+
+rig_boot() {
+	local name=$1 limit=${RIG_LIMIT:-300} start end last qemu console
+	shift
+	[ -e "$BUILD/hostcheck" ] || gcc -O1 -Wall -Werror "$KERNEL_TESTS/lib/hostcheck.c" -o "$BUILD/hostcheck"
+	make_initrd || { fail "$name: initramfs"; return 1; }
+	rm -f "$W/bar"
+	start=$(date +%s%N)
+	case $K_ARCH in
+	arm64) qemu=(qemu-system-aarch64 -M "virt,gic-version=3" -cpu cortex-a72) console=ttyAMA0 ;;
+	*) qemu=(qemu-system-x86_64 -M q35,hpet=off,usb=off,vmport=off,smbus=off,sata=off -cpu max)
+	   console=ttyS0 ;;
+	esac
+	timeout "$limit" "${qemu[@]}" -nodefaults -no-user-config -no-reboot \
+		-accel tcg,thread=multi,tb-size=256 -smp 2 -m "${RIG_MEM:-512M}" -display none -vga none \
+		-net none -serial stdio -monitor none \
+		-object memory-backend-file,id=bar,share=on,mem-path="$W/bar",size="${RIG_BAR:-64M}" \
+		-device ivshmem-plain,memdev=bar -kernel "$K_IMAGE" -initrd "$W/initrd" -append \
+		"console=$console quiet loglevel=1 panic=-1 nokaslr mitigations=off random.trust_cpu=on tsc=reliable no_timer_check cryptomgr.notests log_buf_len=2M oops=panic $*" \
+		</dev/null 2>&1 | tr -d '\r' >"$W/console"
+	end=$(date +%s%N)
+	last=$(grep '^EXIT' "$W/console" | tail -1)
+	grep -E '^(not ok|#)' "$W/console" | sed "s/^/# $name: /"
+	read -r guest_ok guest_bad guest_skipped < <(sed -n 's/^TOTAL \([0-9]*\) passed, \([0-9]*\) failed, \([0-9]*\) skipped/\1 \2 \3/p' "$W/console" | tail -1)
+	if [ -z "$last" ]; then
+		tail -40 "$W/console" | sed "s/^/# $name: /"
+	fi
+	say "$name: ${guest_ok:-0} passed, ${guest_bad:-?} failed, ${guest_skipped:-0} skipped in $(((end - start) / 1000000)) ms"
+	ok=$((ok + ${guest_ok:-0})) bad=$((bad + ${guest_bad:-0})) skipped=$((skipped + ${guest_skipped:-0}))
+	if [ "$last" != "EXIT 0" ]; then
+		fail "$name: boot (${last:-no EXIT line})"
+		return 1
+	fi
+	if [ -z "$RIG_NO_HOSTCHECK" ] && ! host_check; then
+		fail "$name: bytes in the BAR, seen from outside"
+		return 1
+	fi
+	rm -f "$W/bar"
+	pass "$name: boot"
+}

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+/*
+ * The stand-in GPU: a shared-memory PCI device whose BAR2 plays BAR1, and the node by which
+ * programs allocate from it.
+ */
+#define pr_fmt(fmt) "provider: " fmt
+
+#include <linux/bitmap.h>
+#include <linux/jiffies.h>
+#include <linux/miscdevice.h>
+#include <linux/mm.h>
+#include <linux/pci.h>
+#include <linux/random.h>
+#include <linux/sched.h>
+#include <linux/uaccess.h>
+
+#include "provider.h"
+
+struct provider_bar provider_bar;
+struct provider_info provider_counts;
+
+static int provider_open(struct inode *inode, struct file *filp)
+{
+	struct provider_file *file = kzalloc(sizeof(*file), GFP_KERNEL);
+
+	if (!file)
+		return -ENOMEM;
+	file->tgid = current->tgid;
+	get_random_bytes(&file->p2p_token, sizeof(file->p2p_token));
+	file->va_space = 1 + (file->p2p_token & 0xff);
+	filp->private_data = file;
+	return 0;
+}
+
+static int provider_release(struct inode *inode, struct file *filp)
+{
+	provider_block_free_all(filp->private_data);
+	kfree(filp->private_data);
+	return 0;
+}
+
+/*
+ * Without any lock, because ->mmap holds mmap_lock and its window is what the tests look into. The
+ * caller sees to it that the tables of @addr stay: it keeps a neighbouring page mapped.
+ */
+int provider_read_pte(struct provider_pte *arg)
+{
+	unsigned long addr = arg->addr;
+	pgd_t *pgd = pgd_offset(current->mm, addr);
+	p4d_t *p4d;
+	pud_t *pud;
+	pmd_t *pmd, pmdval;
+	pte_t pte;
+
+	arg->pte = 0;
+	arg->level = 0;
+	if (addr >= TASK_SIZE)
+		return -EINVAL;
+	if (pgd_none(READ_ONCE(*pgd)))
+		return 0;
+	p4d = p4d_offset(pgd, addr);
+	if (p4d_none(READ_ONCE(*p4d)))
+		return 0;
+	pud = pud_offset(p4d, addr);
+	if (pud_none(READ_ONCE(*pud)))
+		return 0;
+	pmd = pmd_offset(pud, addr);
+	pmdval = READ_ONCE(*pmd);
+	if (pmd_none(pmdval))
+		return 0;
+#ifdef CONFIG_X86
+	if (pmd_val(pmdval) & _PAGE_PSE) {
+#else
+	if (pmd_leaf(pmdval)) {
+#endif
+		arg->pte = pmd_val(pmdval);
+		arg->level = 2;
+		return 0;
+	}
+	pte = READ_ONCE(*pte_offset_kernel(pmd, addr));
+	if (pte_none(pte))
+		return 0;
+	arg->pte = pte_val(pte);
+	arg->level = 1;
+	return 0;
+}
+
+static long free_on_map(struct provider_file *file, const struct provider_free_on_map *arg)
+{
+	unsigned long until = jiffies + msecs_to_jiffies(arg->timeout_ms) + 1;
+	struct provider_pte pte = { .addr = arg->addr };
+	int ret = 0;
+
+	if (arg->addr >= TASK_SIZE)
+		return -EINVAL;
+	for (;;) {
+		provider_read_pte(&pte);
+		if (pte.level)
+			break;
+		if (time_after(jiffies, until)) {
+			ret = -ETIMEDOUT;
+			break;
+		}
+		cond_resched();
+	}
+	return provider_block_free(file, arg->va) ?: ret;
+}
+
+static void fill_info(struct provider_info *info)
+{
+	mutex_lock(&provider_bar.lock);
+	*info = provider_counts;
+	info->bar_phys = provider_bar.phys;
+	info->bar_size = provider_bar.size;
+	info->pages_total = provider_bar.npages;
+	info->pages_free = provider_bar.nfree;
+	provider_p2p_count_locked(info);
+	mutex_unlock(&provider_bar.lock);
+}
+
+static long provider_ioctl(struct file *filp, unsigned int cmd, unsigned long uarg)
+{
+	struct provider_file *file = filp->private_data;
+	void __user *user = (void __user *)uarg;
+	union {
+		struct provider_alloc alloc;
+		struct provider_free free;
+		struct provider_copy copy;
+		struct provider_pte pte;
+		struct provider_free_on_map free_on_map;
+		struct provider_info info;
+		struct provider_tokens tokens;
+	} arg = {};
+	long ret = 0;
+
+	if (_IOC_SIZE(cmd) > sizeof(arg))
+		return -ENOTTY;
+	if ((_IOC_DIR(cmd) & _IOC_WRITE) && copy_from_user(&arg, user, _IOC_SIZE(cmd)))
+		return -EFAULT;
+	switch (cmd) {
+	case PROVIDER_IOC_ALLOC:
+		ret = provider_block_alloc(file, &arg.alloc);
+		break;
+	case PROVIDER_IOC_FREE:
+		return provider_block_free(file, arg.free.va);
+	case PROVIDER_IOC_PEEK:
+		return provider_copy(&arg.copy, false);
+	case PROVIDER_IOC_POKE:
+		return provider_copy(&arg.copy, true);
+	case PROVIDER_IOC_PTE:
+		ret = provider_read_pte(&arg.pte);
+		break;
+	case PROVIDER_IOC_FREE_ON_MAP:
+		return free_on_map(file, &arg.free_on_map);
+	case PROVIDER_IOC_INFO:
+		fill_info(&arg.info);
+		break;
+	case PROVIDER_IOC_TOKENS:
+		arg.tokens.p2p_token = file->p2p_token;
+		arg.tokens.va_space = file->va_space;
+		break;
+	default:
+		return -ENOTTY;
+	}
+	if (!ret && copy_to_user(user, &arg, _IOC_SIZE(cmd)))
+		return -EFAULT;
+	return ret;
+}
+
+static const struct file_operations provider_fops = {
+	.owner = THIS_MODULE,
+	.open = provider_open,
+	.release = provider_release,
+	.unlocked_ioctl = provider_ioctl,
+};
+
+static struct miscdevice provider_misc = {
+	.minor = MISC_DYNAMIC_MINOR,
+	.name = "p2p-provider",
+	.fops = &provider_fops,
+	.mode = 0666,
+};
+
+static int provider_probe(struct pci_dev *pdev, const struct pci_device_id *id)
+{
+	int ret = pci_enable_device(pdev);
+
+	if (ret)
+		return ret;
+	provider_bar.phys = pci_resource_start(pdev, 2);
+	provider_bar.size = pci_resource_len(pdev, 2);
+	provider_bar.npages = provider_bar.size / PROVIDER_PAGE_SIZE;
+	provider_bar.nfree = provider_bar.npages;
+	provider_bar.next_va = PROVIDER_VA_BASE;
+	INIT_LIST_HEAD(&provider_bar.blocks);
+	mutex_init(&provider_bar.lock);
+	provider_bar.used = bitmap_zalloc(provider_bar.npages, GFP_KERNEL);
+	if (!provider_bar.used)
+		return -ENOMEM;
+	ret = misc_register(&provider_misc);
+	if (ret)
+		bitmap_free(provider_bar.used);
+	return ret;
+}
+
+static void provider_remove(struct pci_dev *pdev)
+{
+	misc_deregister(&provider_misc);
+	provider_p2p_exit();
+	bitmap_free(provider_bar.used);
+	pci_disable_device(pdev);
+}
+
+static const struct pci_device_id provider_ids[] = { { PCI_DEVICE(0x1af4, 0x1110) }, {} };
+
+static struct pci_driver provider_driver = {
+	.name = "p2p-provider",
+	.id_table = provider_ids,
+	.probe = provider_probe,
+	.remove = provider_remove,
+};
+module_pci_driver(provider_driver);
+
+MODULE_DESCRIPTION("stand-in for a GPU driver's p2p interface, for tests");
+MODULE_LICENSE("Dual MIT/GPL");

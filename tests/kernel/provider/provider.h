@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * The stand-in provider's inside. memory.c knows blocks and pages, p2p.c the nvidia_p2p_* calls,
+ * device.c the PCI device and the node.
+ *
+ * One lock, provider_lock, is held over get, put and callback, as the real GPU driver does: a put
+ * blocks while a callback runs, and lockdep sees the client's order.
+ */
+#ifndef PROVIDER_H
+#define PROVIDER_H
+
+#include <linux/io.h>
+#include <linux/list.h>
+#include <linux/module.h>
+#include <linux/mutex.h>
+#include <linux/slab.h>
+
+#include "provider_uapi.h"
+
+struct provider_file {
+	pid_t tgid;
+	u64 p2p_token;
+	u32 va_space;
+};
+
+struct provider_block {
+	struct list_head node;
+	struct provider_file *owner; /* NULL once freed */
+	u64 va;
+	u64 npages;
+	u32 *pages; /* indices in the BAR */
+	int refs; /* the owner, and each persistent pin */
+};
+
+struct provider_bar {
+	struct mutex lock; /* everything here, and the lists of p2p.c */
+	phys_addr_t phys;
+	u64 size;
+	u32 npages;
+	u32 nfree;
+	unsigned long *used;
+	struct list_head blocks;
+	u64 next_va;
+	u64 last_va, last_len; /* most recently freed */
+};
+
+extern struct provider_bar provider_bar;
+extern struct provider_info provider_counts; /* callbacks, late_puts, foreign_puts, errors */
+
+int provider_block_alloc(struct provider_file *owner, struct provider_alloc *arg);
+struct provider_block *provider_block_find_locked(u64 va, u64 len);
+void provider_block_put_locked(struct provider_block *block);
+int provider_block_free(struct provider_file *owner, u64 va);
+void provider_block_free_all(struct provider_file *owner);
+long provider_copy(struct provider_copy *arg, bool poke);
+
+void provider_p2p_revoke_locked(struct provider_block *block);
+void provider_p2p_count_locked(struct provider_info *info);
+void provider_p2p_exit(void);
+
+int provider_read_pte(struct provider_pte *arg);
+
+#endif

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * /dev/p2p-provider: the stand-in GPU of the emulated machine, as programs see it.
+ *
+ * An open descriptor is a GPU process (one CUDA context); closing it is that process going first.
+ * Used by the guest's tests and by a stand-in libcuda: cuMemAlloc is ALLOC, cuMemFree is FREE,
+ * cuMemcpy is PEEK and POKE. Addresses are of the device's own space (PROVIDER_VA_BASE upwards) and
+ * never those of a CPU mapping. All calls return 0, or -1 with errno.
+ */
+#ifndef PROVIDER_UAPI_H
+#define PROVIDER_UAPI_H
+
+#include <linux/ioctl.h>
+#include <linux/types.h>
+
+#define PROVIDER_NODE	   "/dev/p2p-provider"
+#define PROVIDER_VA_BASE   0xd000000000ULL
+#define PROVIDER_PAGE_SIZE 0x10000ULL
+
+/* ALLOC flags. */
+#define PROVIDER_SCATTER  1U /* no two pages adjacent in physical memory */
+#define PROVIDER_ALIGN_2M 2U /* physical start a multiple of 2 MiB */
+#define PROVIDER_REUSE_VA 4U /* the address of the last freed block, when it fits */
+
+/* ENOMEM; size is rounded up to 64 KiB; va is a multiple of 2 MiB. */
+struct provider_alloc {
+	__u64 size;
+	__u32 flags;
+	__u32 pad;
+	__u64 va; /* out */
+	__u64 phys; /* out: of the first page */
+};
+
+/* EINVAL when @va is not what ALLOC gave. Runs the free callbacks before it returns. */
+struct provider_free {
+	__u64 va;
+};
+
+/* Through the provider's own mapping of the BAR, not through gdrdrv. Any alignment. */
+struct provider_copy {
+	__u64 va;
+	__u64 len;
+	__u64 buf; /* pointer */
+};
+
+/* The raw page-table entry of an address of the calling process. */
+struct provider_pte {
+	__u64 addr;
+	__u64 pte; /* out */
+	__u32 level; /* out: 0 none, 1 page, 2 huge */
+	__u32 pad;
+};
+
+/* FREE of @va at the moment an entry appears at @addr. ETIMEDOUT (and freed all the same). */
+struct provider_free_on_map {
+	__u64 va;
+	__u64 addr;
+	__u32 timeout_ms;
+	__u32 pad;
+};
+
+struct provider_info {
+	__u64 bar_phys;
+	__u64 bar_size;
+	__u32 pages_total; /* of 64 KiB */
+	__u32 pages_free;
+	__u32 pins; /* now */
+	__u32 tables; /* page tables not freed yet */
+	__u32 callbacks; /* run since load */
+	__u32 late_puts; /* puts that found nothing */
+	__u32 foreign_puts; /* puts in another process, which do nothing */
+	__u32 errors; /* wrong use of the interface: double free, lost table */
+};
+
+struct provider_tokens {
+	__u64 p2p_token;
+	__u32 va_space;
+	__u32 pad;
+};
+
+#define PROVIDER_IOC_ALLOC	 _IOWR(0xDB, 1, struct provider_alloc)
+#define PROVIDER_IOC_FREE	 _IOW(0xDB, 2, struct provider_free)
+#define PROVIDER_IOC_PEEK	 _IOW(0xDB, 3, struct provider_copy)
+#define PROVIDER_IOC_POKE	 _IOW(0xDB, 4, struct provider_copy)
+#define PROVIDER_IOC_PTE	 _IOWR(0xDB, 5, struct provider_pte)
+#define PROVIDER_IOC_FREE_ON_MAP _IOW(0xDB, 6, struct provider_free_on_map)
+#define PROVIDER_IOC_INFO	 _IOR(0xDB, 7, struct provider_info)
+#define PROVIDER_IOC_TOKENS	 _IOR(0xDB, 8, struct provider_tokens)
+
+#endif

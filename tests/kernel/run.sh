@@ -1,0 +1,80 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+#
+# The driver in an emulated machine.
+#
+# usage: run.sh quick|full|PART
+#	quick	stock 6.1 and 6.12, three ways of pinning
+#	full	see full.sh; its parts (full_matrix, ...) can be run alone
+#
+# Prints TAP-like lines; the last is "N passed, N failed, N skipped". Exit 0 or 1; 77 when it cannot
+# run at all (a failure with CI=true). O= is the build directory, BARCOPY_CACHE= where kernels are kept.
+set -u -o pipefail
+
+KERNEL_TESTS=$(cd "$(dirname "$0")" && pwd)
+SRC=$(cd "$KERNEL_TESTS/../.." && pwd)
+BUILD=$(mkdir -p "${O:-$SRC/build}/kernel" && cd "${O:-$SRC/build}/kernel" && pwd) || exit 1
+: "${RIG_EXTRA:=}" "${RIG_COMMANDS:=}" "${RIG_KO_CFLAGS:=}" "${RIG_GCOV:=}" "${RIG_NO_HOSTCHECK:=}" "${RIG_VARIANT:=}" "${RIG_PLANT:=}"
+
+. "$KERNEL_TESTS/lib/kernels.sh"
+. "$KERNEL_TESTS/lib/rig.sh"
+. "$KERNEL_TESTS/full.sh"
+
+finish() {
+	echo "$ok passed, $bad failed, $skipped skipped"
+	[ "$bad" -eq 0 ] || exit 1
+	exit 0
+}
+
+cannot() {
+	echo "# the driver's tests cannot run: $*"
+	if [ "${CI:-}" = true ]; then
+		fail "set-up: $* (CI=true: no skipping)"
+		finish
+	fi
+	skip "$*"
+	echo "$ok passed, $bad failed, $skipped skipped"
+	exit 77
+}
+
+# What is needed, and the package it comes from. Installed when missing and possible.
+need_tools() {
+	local missing=() pair
+	for pair in qemu-system-x86_64:qemu-system-x86 cpio:cpio lz4:lz4 xz:xz-utils gcc:gcc make:make \
+		    pahole:dwarves dpkg-deb:dpkg busybox:busybox-static zstd:zstd "$@"; do
+		command -v "${pair%%:*}" >/dev/null || missing+=("${pair#*:}")
+	done
+	[ "${#missing[@]}" -eq 0 ] && return 0
+	command -v apt-get >/dev/null || cannot "missing: ${missing[*]} (and no apt-get)"
+	[ "$(id -u)" -eq 0 ] || cannot "missing: ${missing[*]} (not root, so not installed)"
+	say "installing ${missing[*]}"
+	DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends \
+		"${missing[@]}" >/dev/null 2>&1 ||
+		{ apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y \
+			--no-install-recommends "${missing[@]}" >/dev/null 2>&1; } ||
+		cannot "missing: ${missing[*]} (apt-get could not install them)"
+}
+
+seed=${RIG_SEED:-$(($(date +%s) % 1000000))}
+say "seed $seed (RIG_SEED= repeats it)"
+
+quick() {
+	local kernel
+	need_tools
+	for kernel in 6.1 6.12; do
+		kernel_prepare "$kernel" || cannot "kernel $kernel: its packages cannot be fetched"
+		rig_build 580 || { fail "$kernel: build"; continue; }
+		pass "$kernel ($K_REL): build"
+		# per guest: 200 window rounds, 6 s random, 21,000 fuzz calls
+		rig_boot "$kernel" rig.setups=580:persistent,580:callback,580:fallback rig.rounds=100 \
+			rig.random=2 rig.fuzz=7000 rig.seed=$seed ${RIG_ARGS:-}
+	done
+}
+
+case ${1:-} in
+quick) quick ;;
+full) full ;;
+full_*) need_tools; "$1" ;;
+*) echo "usage: run.sh quick|full|full_PART" >&2; exit 2 ;;
+esac
+finish

@@ -1,0 +1,425 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Every public call: each argument that it refuses, that a failure leaves its outputs alone and
+ * says why, and what a program finds by name.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/standin.h"
+#include "common/unit.h"
+#include "gdrapi.h"
+
+#undef gdr_get_info
+int gdr_get_info(gdr_t g, gdr_mh_t handle, void *v1);
+
+static gdr_t g;
+static gdr_mh_t h;
+static CUdeviceptr buffer;
+static uint8_t *map;
+
+enum { SIZE = 3 * 65536, MAPPED = 2 * 65536 };
+
+/* A dma-buf pin of three GPU pages, of which two are mapped. */
+static void start(void)
+{
+	void *va;
+
+	standin_start();
+	g = gdr_open();
+	ck_assert_msg(g != NULL, "%s", gdr_last_error());
+	buffer = standin_alloc(2 << 20);
+	ck_assert_int_eq(gdr_pin_buffer_v2(g, buffer, SIZE, 0, &h), 0);
+	ck_assert_int_eq(gdr_map(g, h, &va, MAPPED), 0);
+	map = va;
+}
+
+static void says(const char *part)
+{
+	ck_assert_msg(strstr(gdr_last_error(), part), "\"%s\" is not in \"%s\"", part,
+		      gdr_last_error());
+}
+
+static void versions(void)
+{
+	int major = -1, minor = -1;
+
+	gdr_runtime_get_version(&major, &minor);
+	ck_assert_int_eq(major, GDR_API_MAJOR_VERSION);
+	ck_assert_int_eq(minor, GDR_API_MINOR_VERSION);
+	gdr_runtime_get_version(NULL, NULL);
+	gdr_runtime_get_version(&major, NULL);
+	gdr_runtime_get_version(NULL, &minor);
+	start();
+	ck_assert_int_eq(gdr_driver_get_version(g, NULL, &minor), EINVAL);
+	ck_assert_int_eq(gdr_driver_get_version(g, &major, NULL), EINVAL);
+	says("NULL");
+	ck_assert_int_eq(gdr_driver_get_version(g, &major, &minor), 0);
+}
+
+static void attributes(void)
+{
+	static const int bad[] = { 0, -1, GDR_ATTR_MAX, 1000, (int)0x80000000 };
+	uint64_t value = 7;
+	int v = 7;
+
+	start();
+	for (size_t i = 0; i < COUNT(bad); i++) {
+		ck_assert_int_eq(gdr_get_attribute(g, (gdr_attr_t)bad[i], &v), EINVAL);
+		says("unknown attribute");
+		ck_assert_int_eq(
+			gdr_get_handle_attribute(g, h,
+						 (gdr_handle_attr_t)(bad[i] == GDR_ATTR_MAX
+									     ? GDR_HANDLE_ATTR_MAX
+									     : bad[i]),
+						 &value),
+			EINVAL);
+		says("unknown handle attribute");
+	}
+	ck_assert_int_eq(gdr_get_attribute(g, GDR_ATTR_USE_PERSISTENT_MAPPING, NULL), EINVAL);
+	ck_assert_int_eq(gdr_get_handle_attribute(g, h, GDR_HANDLE_ATTR_BACKEND, NULL), EINVAL);
+	ck_assert_int_eq(v, 7);
+	ck_assert_uint_eq(value, 7);
+}
+
+static void type_names(void)
+{
+	static const char *const names[] = { "None", "Write Combining", "Caching", "Device" };
+	const char *text = "before";
+
+	for (int i = 0; i < GDR_MAPPING_TYPE_MAX; i++) {
+		ck_assert_int_eq(gdr_get_mapping_type_string((gdr_mapping_type_t)i, &text), 0);
+		ck_assert_str_eq(text, names[i]);
+	}
+	text = "before";
+	ck_assert_int_eq(gdr_get_mapping_type_string(GDR_MAPPING_TYPE_MAX, &text), EINVAL);
+	ck_assert_int_eq(gdr_get_mapping_type_string((gdr_mapping_type_t)-1, &text), EINVAL);
+	ck_assert_int_eq(gdr_get_mapping_type_string(GDR_MAPPING_TYPE_WC, NULL), EINVAL);
+	ck_assert_str_eq(text, "before");
+}
+
+static void pins(void)
+{
+	gdr_mh_t out = { 77 };
+
+	start();
+	ck_assert_int_eq(gdr_pin_buffer(g, buffer, 4096, 0, 0, NULL), EINVAL);
+	ck_assert_int_eq(gdr_pin_buffer_v2(g, buffer, 4096, 0, NULL), EINVAL);
+	for (uint32_t flag = 2; flag; flag <<= 1) {
+		ck_assert_int_eq(gdr_pin_buffer_v2(g, buffer, 4096, flag, &out), EINVAL);
+		ck_assert_int_eq(gdr_pin_buffer_v2(g, buffer, 4096, flag | 1, &out), EINVAL);
+	}
+	says("flags");
+	ck_assert_int_eq(gdr_pin_buffer_v2(g, buffer, 0, 0, &out), EINVAL);
+	says("size is 0");
+	ck_assert_uint_eq(out.h, 77);
+}
+
+static void maps(void)
+{
+	static const int bad_flags[] = { -1, 4, 5, 0x100, (int)0x80000000 };
+	gdr_mh_t fresh;
+	void *va = &va;
+
+	start();
+	ck_assert_int_eq(gdr_map(g, h, &va, 4096), EAGAIN);
+	says("mapped already");
+	ck_assert_int_eq(gdr_pin_buffer_v2(g, buffer, SIZE, 0, &fresh), 0);
+	ck_assert_int_eq(gdr_map(g, fresh, NULL, 4096), EINVAL);
+	for (size_t i = 0; i < COUNT(bad_flags); i++)
+		ck_assert_int_eq(gdr_map_v2(g, fresh, &va, 4096, bad_flags[i]), EINVAL);
+	ck_assert_int_eq(gdr_map(g, fresh, &va, 0), EINVAL);
+	ck_assert_int_eq(gdr_map(g, fresh, &va, SIZE + 1), EINVAL);
+	ck_assert_int_eq(gdr_map(g, fresh, &va, ~0UL), EINVAL);
+	ck_assert_int_eq(gdr_map(g, fresh, &va, ~0UL - 4094), EINVAL);
+	ck_assert_ptr_eq(va, &va);
+	ck_assert_int_eq(gdr_map(g, fresh, &va, 1), 0);
+	ck_assert_int_eq(gdr_unmap(g, fresh, va, 1), 0);
+	ck_assert_int_eq(gdr_map(g, fresh, &va, SIZE), 0);
+	ck_assert_int_eq(gdr_close(g), 0);
+}
+
+/* L2: the first info struct is 40 bytes; not one more is written. */
+static void first_info(void)
+{
+	uint8_t room[64];
+	gdr_info_v2_t v2;
+
+	start();
+	memset(room, 0x5a, sizeof(room));
+	ck_assert_int_eq(gdr_get_info(g, h, room), 0);
+	ck_assert_int_eq(gdr_get_info_v2(g, h, &v2), 0);
+	ck_assert_int_eq(memcmp(room, &v2, 36), 0);
+	ck_assert_uint_eq(room[36] & 3, 3); /* mapped, write-combining */
+	for (int i = 40; i < 64; i++)
+		ck_assert_uint_eq(room[i], 0x5a);
+	ck_assert_int_eq(gdr_get_info(g, h, NULL), EINVAL);
+	ck_assert_int_eq(gdr_get_info_v2(g, h, NULL), EINVAL);
+	memset(room, 0x5a, sizeof(room));
+	ck_assert_int_eq(gdr_get_info(g, (gdr_mh_t){ 5 }, room), EINVAL);
+	for (int i = 0; i < 64; i++)
+		ck_assert_uint_eq(room[i], 0x5a);
+	ck_assert_int_eq(gdr_get_callback_flag(g, h, NULL), EINVAL);
+}
+
+static void info_of_states(void)
+{
+	gdr_info_v2_t info;
+
+	start();
+	ck_assert_int_eq(gdr_get_info_v2(g, h, &info), 0);
+	ck_assert_uint_eq(info.va, buffer);
+	ck_assert_uint_eq(info.mapped_size, SIZE);
+	ck_assert_uint_eq(info.mapped, 1);
+	ck_assert_int_eq(gdr_unmap(g, h, map, MAPPED), 0);
+	ck_assert_int_eq(gdr_get_info_v2(g, h, &info), 0);
+	ck_assert_uint_eq(info.mapped, 0);
+	ck_assert_uint_eq(info.wc_mapping, 0);
+	ck_assert_int_eq(info.mapping_type, GDR_MAPPING_TYPE_NONE);
+}
+
+/* What a copy may touch: every byte of what is mapped, and not one beside it. */
+static void copy_bounds(void)
+{
+	static const struct {
+		long offset;
+		size_t size;
+		int err;
+	} table[] = {
+		{ 0, 1, 0 },
+		{ MAPPED - 1, 1, 0 },
+		{ 0, MAPPED, 0 },
+		{ -1, 1, EINVAL },
+		{ -1, 2, EINVAL },
+		{ MAPPED, 1, EINVAL },
+		{ MAPPED - 1, 2, EINVAL },
+		{ 0, MAPPED + 1, EINVAL },
+		{ 0, ~0UL, EINVAL },
+		{ MAPPED - 1, ~0UL, EINVAL },
+		{ 1, ~0UL - 1, EINVAL },
+		{ MAPPED + 4096, 1, EINVAL },
+		{ -65536, 65537, EINVAL },
+		{ 0, 0, 0 },
+		{ MAPPED, 0, 0 },
+		{ -1, 0, 0 },
+	};
+	static uint8_t host[MAPPED + 64];
+
+	start();
+	for (size_t i = 0; i < COUNT(table); i++) {
+		uint8_t *at = map + table[i].offset;
+
+		ck_assert_int_eq(gdr_copy_to_mapping(h, at, host, table[i].size), table[i].err);
+		ck_assert_int_eq(gdr_copy_from_mapping(h, host, at, table[i].size), table[i].err);
+	}
+	ck_assert_int_eq(gdr_copy_to_mapping(h, NULL, host, 1), EINVAL);
+	says("not inside");
+	ck_assert_int_eq(gdr_copy_to_mapping(h, map, NULL, 1), EINVAL);
+	says("host pointer is NULL");
+	ck_assert_int_eq(gdr_copy_from_mapping(h, NULL, map, 1), EINVAL);
+	ck_assert_int_eq(gdr_copy_from_mapping(h, NULL, NULL, 0), 0);
+}
+
+/* Every piece is checked before the first byte moves. */
+static void vectored(void)
+{
+	uint8_t host[16] = { 1 }, zero[16] = { 0 }, back[16];
+	gdr_copy_seg_t good = { .map_ptr = NULL, .host_ptr = host, .size = 16 };
+	gdr_copy_seg_t bad[5];
+
+	start();
+	good.map_ptr = map;
+	ck_assert_int_eq(gdr_copy_to_mapping(h, map, zero, 16), 0);
+	for (size_t i = 0; i < COUNT(bad); i++)
+		bad[i] = good;
+	bad[0].map_ptr = map + MAPPED - 15;
+	bad[1].host_ptr = NULL;
+	bad[2].flags = 2;
+	bad[3].reserved = 1;
+	bad[4].size = ~0UL;
+	for (size_t i = 0; i < COUNT(bad); i++) {
+		gdr_copy_seg_t seg[2] = { good, bad[i] };
+
+		ck_assert_int_eq(gdr_copyv_to_mapping(h, seg, 2, 0), EINVAL);
+		ck_assert_int_eq(gdr_copy_from_mapping(h, back, map, 16), 0);
+		ck_assert_int_eq(memcmp(back, zero, 16), 0);
+		ck_assert_int_eq(gdr_copyv_from_mapping(h, seg, 2, 0), EINVAL);
+		ck_assert_uint_eq(host[0], 1);
+	}
+	says("inside");
+	ck_assert_int_eq(gdr_copyv_to_mapping(h, NULL, 1, 0), EINVAL);
+	ck_assert_int_eq(gdr_copyv_from_mapping(h, NULL, 1, 0), EINVAL);
+	ck_assert_int_eq(gdr_copyv_to_mapping(h, NULL, 0, 0), 0);
+	ck_assert_int_eq(gdr_copyv_to_mapping(h, &good, 1, 1), EINVAL); /* a segment's flag */
+	ck_assert_int_eq(gdr_copyv_to_mapping(h, &good, 1, 4), EINVAL);
+	good.flags = GDR_COPY_ORDERED;
+	ck_assert_int_eq(gdr_copyv_to_mapping(h, &good, 1, GDR_COPY_NO_FENCE), 0);
+	ck_assert_int_eq(gdr_fence(h, GDR_FENCE_AFTER_WRITE), 0);
+	ck_assert_int_eq(gdr_copy_from_mapping(h, back, map, 16), 0);
+	ck_assert_int_eq(memcmp(back, host, 16), 0);
+	memset(host, 0, sizeof(host));
+	ck_assert_int_eq(gdr_copyv_from_mapping(h, &good, 1, 0), 0);
+	ck_assert_uint_eq(host[0], 1);
+	good.size = 0; /* an empty piece may be anywhere */
+	good.map_ptr = good.host_ptr = NULL;
+	ck_assert_int_eq(gdr_copyv_to_mapping(h, &good, 1, 0), 0);
+}
+
+static void fences(void)
+{
+	start();
+	for (int use = GDR_FENCE_BEFORE_READ; use <= GDR_FENCE_FULL; use++)
+		ck_assert_int_eq(gdr_fence(h, (gdr_fence_t)use), 0);
+	ck_assert_int_eq(gdr_fence(h, (gdr_fence_t)0), EINVAL);
+	ck_assert_int_eq(gdr_fence(h, (gdr_fence_t)5), EINVAL);
+	ck_assert_int_eq(gdr_fence(h, (gdr_fence_t)-1), EINVAL);
+	says("unknown fence");
+	ck_assert_int_eq(gdr_flush(h), 0);
+}
+
+static void words(void)
+{
+	uint64_t v64 = 7;
+	uint32_t v32 = 7;
+
+	start();
+	for (int off = 1; off < 8; off++) {
+		ck_assert_int_eq(gdr_put64(h, map + off, 1), EINVAL);
+		says("aligned");
+		ck_assert_int_eq(gdr_get64(h, map + off, &v64), EINVAL);
+		ck_assert_int_eq(gdr_wait64(h, map + off, GDR_CMP_EQ, 0, 0), EINVAL);
+		ck_assert_int_eq(gdr_put32(h, map + off, 1), off == 4 ? 0 : EINVAL);
+		ck_assert_int_eq(gdr_wait32(h, map + off, GDR_CMP_GE, 0, 0), off == 4 ? 0 : EINVAL);
+	}
+	ck_assert_int_eq(gdr_put32(h, map + MAPPED, 1), EINVAL);
+	ck_assert_int_eq(gdr_put64(h, map + MAPPED, 1), EINVAL);
+	ck_assert_int_eq(gdr_put64(h, map - 8, 1), EINVAL);
+	ck_assert_int_eq(gdr_put64(h, NULL, 1), EINVAL);
+	ck_assert_int_eq(gdr_get32(h, map, NULL), EINVAL);
+	ck_assert_int_eq(gdr_get64(h, map, NULL), EINVAL);
+	ck_assert_int_eq(gdr_get32(h, map + MAPPED, &v32), EINVAL);
+	ck_assert_uint_eq(v32, 7);
+	ck_assert_uint_eq(v64, 7);
+	ck_assert_int_eq(gdr_put64(h, map + MAPPED - 8, 0x123456789abcdef0), 0);
+	ck_assert_int_eq(gdr_get64(h, map + MAPPED - 8, &v64), 0);
+	ck_assert_uint_eq(v64, 0x123456789abcdef0);
+	ck_assert_int_eq(gdr_get32(h, map + MAPPED - 8, &v32), 0);
+	ck_assert_uint_eq(v32, 0x9abcdef0);
+	ck_assert_int_eq(gdr_wait64(h, map + MAPPED - 8, GDR_CMP_EQ, v64, 0), 0);
+	ck_assert_int_eq(gdr_wait64(h, map + MAPPED - 8, GDR_CMP_NE, v64, 0), ETIMEDOUT);
+	says("in time");
+	ck_assert_int_eq(gdr_wait32(h, map + MAPPED - 8, GDR_CMP_LT, v32, 1000), ETIMEDOUT);
+	ck_assert_int_eq(gdr_wait32(h, map, (gdr_cmp_t)0, 0, 0), EINVAL);
+	ck_assert_int_eq(gdr_wait64(h, map, (gdr_cmp_t)7, 0, 0), EINVAL);
+	says("unknown comparison");
+}
+
+/* L5: one error domain, whatever CUDA, Vulkan and the kernel answered. */
+static void one_error_domain(void)
+{
+	static const int results[] = {
+		1, 2, 3, 100, 101, 201, 304, 400, 700, 719, 800, 801, 999, -1
+	};
+	char spec[256];
+
+	start();
+	for (size_t i = 0; i < COUNT(results); i++) {
+		gdr_mh_t out = { 77 };
+		int rc;
+
+		snprintf(spec, sizeof(spec), "cuMemGetHandleForAddressRange:*=%d", results[i]);
+		cuda_hooks.set_fail(spec);
+		rc = gdr_pin_buffer_v2(g, buffer, 4096, 0, &out);
+		ck_assert_msg(rc == EINVAL || rc == ENOTSUP || rc == ENOMEM || rc == ENODEV ||
+				      rc == EACCES || rc == EIO,
+			      "CUresult %d gave %d", results[i], rc);
+		ck_assert_uint_eq(out.h, 77);
+		ck_assert_str_ne(gdr_last_error(), "");
+	}
+	cuda_hooks.set_fail(NULL);
+}
+
+/* The text is of this thread's last failure; a success leaves it. */
+static void last_error_lasts(void)
+{
+	char text[256];
+	int v;
+
+	start();
+	ck_assert_int_eq(gdr_unpin_buffer(g, (gdr_mh_t){ 9 }), EINVAL);
+	snprintf(text, sizeof(text), "%s", gdr_last_error());
+	ck_assert_ptr_nonnull(strstr(text, "0x9"));
+	ck_assert_int_eq(gdr_get_attribute(g, GDR_ATTR_USE_PERSISTENT_MAPPING, &v), 0);
+	ck_assert_str_eq(gdr_last_error(), text);
+}
+
+/* Every program's own arithmetic: the pointer stands for the address rounded down (L9). */
+static void pointer_arithmetic(void)
+{
+	CUdeviceptr p = buffer;
+	uint32_t got = 0;
+	gdr_mh_t mine;
+	void *va;
+
+	start();
+	p = buffer + 65536 + 1234 * 4;
+	ck_assert_int_eq(gdr_pin_buffer_v2(g, p, 4, 0, &mine), 0);
+	ck_assert_int_eq(gdr_map(g, mine, &va, 65536), 0);
+	ck_assert_int_eq(gdr_put32(mine, (char *)va + (p & GPU_PAGE_OFFSET), 0xc0ffee), 0);
+	ck_assert_int_eq(cuda.cuMemcpyDtoH_v2(&got, p, 4), 0);
+	ck_assert_uint_eq(got, 0xc0ffee);
+}
+
+/* GDR_OPEN_CTX_SYNC_MEMOPS: asked for, and only then, the context's flag is set. */
+static void context_sync_memops(void)
+{
+	struct standin_vmm v;
+	unsigned int flags;
+	uint64_t on;
+	gdr_t plain, with;
+
+	start();
+	standin_vmm_alloc(&v, 0, 1, STANDIN_GRANULE, true);
+	plain = gdr_open_ex(GDR_OPEN_ANY);
+	with = gdr_open_ex(GDR_OPEN_ANY | GDR_OPEN_CTX_SYNC_MEMOPS);
+	ck_assert_int_eq(gdr_pin_buffer_v2(plain, v.ptr, 4096, 0, &h), 0);
+	ck_assert_int_eq(gdr_get_handle_attribute(plain, h, GDR_HANDLE_ATTR_SYNC_MEMOPS, &on), 0);
+	ck_assert_uint_eq(on, 0);
+	ck_assert_int_eq(cuda.cuCtxGetFlags(&flags), 0);
+	ck_assert_uint_eq(flags & CU_CTX_SYNC_MEMOPS, 0);
+	ck_assert_int_eq(gdr_pin_buffer_v2(with, v.ptr, 4096, 0, &h), 0);
+	ck_assert_int_eq(gdr_get_handle_attribute(with, h, GDR_HANDLE_ATTR_SYNC_MEMOPS, &on), 0);
+	ck_assert_uint_eq(on, 1);
+	ck_assert_int_eq(cuda.cuCtxGetFlags(&flags), 0);
+	ck_assert_uint_ne(flags & CU_CTX_SYNC_MEMOPS, 0);
+}
+
+#define ON_DMABUF "GDRSIM_DRIVER_VERSION=13030"
+
+static const struct unit_test tests[] = {
+	{ "versions", versions, ON_DMABUF },
+	{ "attributes", attributes, ON_DMABUF },
+	{ "names of mapping types", type_names, ON_DMABUF },
+	{ "pins", pins, ON_DMABUF },
+	{ "maps", maps, ON_DMABUF },
+	{ "the first info struct (L2)", first_info, ON_DMABUF },
+	{ "info of each state", info_of_states, ON_DMABUF },
+	{ "bounds of copies", copy_bounds, ON_DMABUF },
+	{ "vectored copies", vectored, ON_DMABUF },
+	{ "fences", fences, ON_DMABUF },
+	{ "words", words, ON_DMABUF },
+	{ "one error domain (L5)", one_error_domain, ON_DMABUF " GDRCOPY_BACKEND=dmabuf" },
+	{ "the last error lasts", last_error_lasts, ON_DMABUF },
+	{ "pointer arithmetic (L9)", pointer_arithmetic, ON_DMABUF },
+	{ "SYNC_MEMOPS by context", context_sync_memops, ON_DMABUF },
+};
+
+int main(int argc, char **argv)
+{
+	(void)argc;
+	return unit_main(argv, "public calls", tests, COUNT(tests));
+}

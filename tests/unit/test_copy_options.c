@@ -1,0 +1,564 @@
+// SPDX-License-Identifier: MIT
+/*
+ * gdr_set_copy_options() and GDRCOPY_COPY_THREADS on the stand-ins: arguments, which copies are
+ * helped with and which are not, failures of CUDA in the midst of a copy, threads that are there
+ * only when asked for, and what is left behind.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/resources.h"
+#include "common/standin.h"
+#include "common/unit.h"
+#include "common/wrap.h"
+#include "copy/tune.h"
+#include "gdrapi.h"
+
+#define SIZE ((size_t)8 << 20)
+#define BIG  ((size_t)3 << 20)
+
+#define OK(call) ck_assert_msg(!(call), "%s: %s", #call, gdr_last_error())
+
+struct mapped {
+	struct standin_vmm v;
+	gdr_t g;
+	gdr_mh_t h;
+	uint8_t *p;
+};
+
+static uint8_t *buf, *got; /* SIZE bytes each */
+
+static void map_now(struct mapped *m)
+{
+	void *va;
+
+	OK(gdr_map(m->g, m->h, &va, SIZE));
+	m->p = va;
+}
+
+static void open_mapped(struct mapped *m)
+{
+	standin_start();
+	standin_vmm_alloc(&m->v, 0, 4, STANDIN_GRANULE, true);
+	m->g = gdr_open_ex(GDR_OPEN_ANY);
+	ck_assert_ptr_nonnull(m->g);
+	OK(gdr_pin_buffer_v2(m->g, m->v.ptr, SIZE, 0, &m->h));
+	map_now(m);
+	buf = malloc(SIZE);
+	got = malloc(SIZE);
+	ck_assert(buf && got);
+	for (size_t i = 0; i < SIZE; i++)
+		buf[i] = (uint8_t)(i * 7 + i / 251);
+}
+
+static void close_mapped(struct mapped *m)
+{
+	OK(gdr_close(m->g));
+	standin_vmm_free(&m->v);
+	free(buf);
+	free(got);
+}
+
+static int set(struct mapped *m, uint32_t threads, size_t read_min, size_t write_min)
+{
+	gdr_copy_options_t o = { .size = sizeof(o), .threads = threads,
+				 .engine_read_min = read_min, .engine_write_min = write_min };
+
+	return gdr_set_copy_options(m->h, &o);
+}
+
+static uint64_t ask(struct mapped *m, gdr_handle_attr_t attr)
+{
+	uint64_t value = 0;
+
+	OK(gdr_get_handle_attribute(m->g, m->h, attr, &value));
+	return value;
+}
+
+static void check_counts(struct mapped *m, uint64_t copies, uint64_t fallbacks)
+{
+	ck_assert_uint_eq(ask(m, GDR_HANDLE_ATTR_ENGINE_COPIES), copies);
+	ck_assert_uint_eq(ask(m, GDR_HANDLE_ATTR_ENGINE_FALLBACKS), fallbacks);
+}
+
+/* Out, compared with CUDA's view, changed, and back. */
+static void both_ways(struct mapped *m, size_t at, size_t size)
+{
+	memset(got, 0, size);
+	OK(gdr_copy_to_mapping(m->h, m->p + at, buf + 1, size));
+	ck_assert_int_eq(cuda.cuMemcpyDtoH_v2(got, m->v.ptr + at, size), CUDA_SUCCESS);
+	ck_assert_int_eq(memcmp(got, buf + 1, size), 0);
+	ck_assert_int_eq(cuda.cuMemcpyHtoD_v2(m->v.ptr + at, buf + 2, size), CUDA_SUCCESS);
+	OK(gdr_copy_from_mapping(m->h, got, m->p + at, size));
+	ck_assert_int_eq(memcmp(got, buf + 2, size), 0);
+}
+
+static int tasks(void)
+{
+	DIR *dir = opendir("/proc/self/task");
+	int n = 0;
+
+	ck_assert_ptr_nonnull(dir);
+	while (readdir(dir))
+		n++;
+	closedir(dir);
+	return n - 2;
+}
+
+static void *nothing(void *arg)
+{
+	return arg;
+}
+
+/* Before any thread of the library's; a sanitizer's own comes with the first thread of all. */
+static int tasks_at_first(void)
+{
+	pthread_t thread;
+
+	ck_assert_int_eq(pthread_create(&thread, NULL, nothing, NULL), 0);
+	pthread_join(thread, NULL);
+	usleep(1000);
+	return tasks();
+}
+
+/* Threads that have ended may still be listed for a moment. */
+static bool tasks_become(int n)
+{
+	for (int i = 0; i < 2000 && tasks() != n; i++)
+		usleep(1000);
+	return tasks() == n;
+}
+
+static void arguments(void)
+{
+	struct {
+		gdr_copy_options_t o;
+		uint64_t later;
+	} longer = { .o = { .size = sizeof(longer) } };
+	gdr_copy_options_t o = { .size = sizeof(o) };
+	struct mapped m;
+
+	open_mapped(&m);
+	OK(gdr_set_copy_options(m.h, &o));
+	OK(gdr_set_copy_options(m.h, NULL));
+	OK(gdr_set_copy_options(m.h, &longer.o));
+	longer.later = 1;
+	ck_assert_int_eq(gdr_set_copy_options(m.h, &longer.o), EINVAL);
+	o.size--;
+	ck_assert_int_eq(gdr_set_copy_options(m.h, &o), EINVAL);
+	o.size = 0;
+	ck_assert_int_eq(gdr_set_copy_options(m.h, &o), EINVAL);
+	o.size = sizeof(o);
+	o.flags = 1;
+	ck_assert_int_eq(gdr_set_copy_options(m.h, &o), EINVAL);
+	o.flags = 0;
+	o.threads = 65;
+	ck_assert_int_eq(gdr_set_copy_options(m.h, &o), EINVAL);
+	ck_assert_int_eq(gdr_set_copy_options((gdr_mh_t){ 0 }, &o), EINVAL);
+	ck_assert_int_eq(gdr_set_copy_options((gdr_mh_t){ ~0ul }, &o), EINVAL);
+	OK(gdr_unpin_buffer(m.g, m.h));
+	o.threads = 0;
+	ck_assert_int_eq(gdr_set_copy_options(m.h, &o), EINVAL);
+	close_mapped(&m);
+}
+
+static void engine_by_size(void)
+{
+	struct mapped m;
+
+	open_mapped(&m);
+	both_ways(&m, 5, BIG);
+	check_counts(&m, 0, 0);
+	OK(set(&m, 1, 4096, 65536));
+	both_ways(&m, 3, 4095);
+	check_counts(&m, 0, 0);
+	both_ways(&m, 3, 4096);
+	check_counts(&m, 1, 0);
+	both_ways(&m, 77, 65536);
+	check_counts(&m, 3, 0);
+	/* Over several chunks, and to the last byte. */
+	both_ways(&m, 1000, SIZE - 1000 - 2);
+	check_counts(&m, 5, 0);
+	/* AUTO: reads from the measured size on, writes never. */
+	OK(set(&m, 1, GDR_COPY_ENGINE_AUTO, GDR_COPY_ENGINE_AUTO));
+	check_counts(&m, 0, 0);
+	both_ways(&m, 9, GDRI_ENGINE_MIN_FROM - 1);
+	check_counts(&m, 0, 0);
+	both_ways(&m, 9, GDRI_ENGINE_MIN_FROM);
+	check_counts(&m, 1, 0);
+	OK(gdr_set_copy_options(m.h, NULL));
+	both_ways(&m, 9, BIG);
+	check_counts(&m, 0, 0);
+	close_mapped(&m);
+}
+
+/* Options last over the handle's mappings, and may be set before the first. */
+static void over_mappings(void)
+{
+	struct mapped m;
+
+	open_mapped(&m);
+	OK(gdr_unmap(m.g, m.h, m.p, SIZE));
+	OK(set(&m, 1, 4096, 4096));
+	map_now(&m);
+	both_ways(&m, 3, 5000);
+	check_counts(&m, 2, 0);
+	OK(gdr_unmap(m.g, m.h, m.p, SIZE));
+	map_now(&m);
+	both_ways(&m, 3, 5000);
+	check_counts(&m, 4, 0);
+	close_mapped(&m);
+}
+
+static void never_words_or_vectors(void)
+{
+	uint64_t word = 0x0123456789abcdef, back = 0;
+	struct mapped m;
+	gdr_copy_seg_t seg = { .size = BIG };
+
+	open_mapped(&m);
+	OK(set(&m, 1, 1, 1));
+	OK(gdr_copy_to_mapping(m.h, m.p + 8, &word, 8));
+	OK(gdr_copy_from_mapping(m.h, &back, m.p + 8, 8));
+	ck_assert_uint_eq(back, word);
+	OK(gdr_copy_to_mapping(m.h, m.p + 16, &word, 4));
+	OK(gdr_copy_to_mapping(m.h, m.p + 16, &word, 0));
+	OK(gdr_copy_from_mapping(m.h, &back, m.p + 16, 0));
+	seg.map_ptr = m.p + 11;
+	seg.host_ptr = buf;
+	OK(gdr_copyv_to_mapping(m.h, &seg, 1, 0));
+	seg.host_ptr = got;
+	OK(gdr_copyv_from_mapping(m.h, &seg, 1, 0));
+	ck_assert_int_eq(memcmp(got, buf, BIG), 0);
+	check_counts(&m, 0, 0);
+	close_mapped(&m);
+}
+
+/* Whatever CUDA refuses, the bytes arrive; the thread's context and capture mode are as they were. */
+static void failures_of_cuda(void)
+{
+	static const char *const calls[] = { "cuMemcpyHtoDAsync:*=700", "cuMemcpyDtoHAsync:*=700",
+					     "cuStreamSynchronize:*=700", "cuCtxPushCurrent:*=201",
+					     "cuPointerGetAttribute:*=1" };
+	struct resources before, after;
+	struct mapped m;
+
+	open_mapped(&m);
+	OK(set(&m, 1, 4096, 4096));
+	for (size_t i = 0; i < COUNT(calls); i++) {
+		uint64_t fallbacks = ask(&m, GDR_HANDLE_ATTR_ENGINE_FALLBACKS);
+
+		resources_look(&before);
+		cuda_hooks.set_fail(calls[i]);
+		memset(got, 0, BIG);
+		OK(gdr_copy_to_mapping(m.h, m.p + 5, buf + i, BIG));
+		OK(gdr_copy_from_mapping(m.h, got, m.p + 5, BIG));
+		cuda_hooks.set_fail(NULL);
+		resources_look(&after);
+		ck_assert_int_eq(memcmp(got, buf + i, BIG), 0);
+		ck_assert_msg(!resources_differ(&before, &after), "%s: %s", calls[i],
+			      resources_differ(&before, &after));
+		ck_assert_uint_eq(ask(&m, GDR_HANDLE_ATTR_ENGINE_FALLBACKS) - fallbacks,
+				  i < 2 ? 1 : 2);
+	}
+	/* The capture mode cannot be had: the copy does without. */
+	cuda_hooks.set_fail("cuThreadExchangeStreamCaptureMode:*=801");
+	both_ways(&m, 5, BIG);
+	cuda_hooks.set_fail(NULL);
+	both_ways(&m, 5, BIG);
+	close_mapped(&m);
+}
+
+static void failures_of_setting(void)
+{
+	struct resources before, after;
+	struct mapped m;
+
+	open_mapped(&m);
+	OK(set(&m, 1, 4096, 0));
+	both_ways(&m, 5, 5000);
+	check_counts(&m, 1, 0);
+	resources_look(&before);
+	cuda_hooks.set_fail("cuStreamCreate:*=2");
+	ck_assert_int_eq(set(&m, 3, 1, 1), ENOMEM);
+	cuda_hooks.set_fail("cuCtxPushCurrent:*=201");
+	ck_assert_int_eq(set(&m, 3, 1, 1), EINVAL);
+	cuda_hooks.set_fail(NULL);
+	resources_look(&after);
+	/* Not before: a retain that fails is counted there as one. */
+	cuda_hooks.set_fail("cuDevicePrimaryCtxRetain:*=2");
+	ck_assert_int_eq(set(&m, 3, 1, 1), ENOMEM);
+	cuda_hooks.set_fail(NULL);
+	ck_assert_msg(!resources_differ(&before, &after), "%s", resources_differ(&before, &after));
+	/* All is as before. */
+	both_ways(&m, 5, 5000);
+	check_counts(&m, 2, 0);
+	close_mapped(&m);
+}
+
+/* The first and the second allocation of memory fail. */
+static void no_memory(void)
+{
+	struct mapped m;
+
+	open_mapped(&m);
+	for (unsigned long nth = 1; nth <= 2; nth++) {
+		wrap_reset();
+		wrap_fail("calloc", nth, ENOMEM);
+		ck_assert_int_eq(set(&m, 0, 4096, 0), ENOMEM);
+		wrap_reset();
+		wrap_fail("calloc", nth, ENOMEM);
+		ck_assert_int_eq(set(&m, 2, 0, 0), ENOMEM);
+	}
+	wrap_reset();
+	both_ways(&m, 5, BIG);
+	close_mapped(&m);
+}
+
+static void freed_memory(void)
+{
+	struct mapped m;
+
+	open_mapped(&m);
+	OK(set(&m, 1, 4096, 4096));
+	OK(gdr_copy_to_mapping(m.h, m.p, buf, BIG));
+	standin_vmm_free(&m.v);
+	OK(gdr_copy_from_mapping(m.h, got, m.p, BIG));
+	ck_assert_int_eq(memcmp(got, buf, BIG), 0);
+	check_counts(&m, 1, 1);
+	OK(gdr_close(m.g));
+	free(buf);
+	free(got);
+}
+
+/* Set and forgotten many times: nothing is left. */
+static void leaves_nothing(void)
+{
+	struct resources before, after;
+	struct mapped m;
+	int before_tasks = tasks_at_first();
+
+	open_mapped(&m);
+	resources_look(&before);
+	for (int i = 0; i < 20; i++)
+		OK(set(&m, (uint32_t)i % 4, i % 2 ? 4096 : 0, i % 3 ? 4096 : 0));
+	OK(set(&m, 3, 4096, 4096));
+	both_ways(&m, 0, BIG);
+	ck_assert(tasks_become(before_tasks + 2));
+	OK(gdr_unmap(m.g, m.h, m.p, SIZE));
+	OK(gdr_set_copy_options(m.h, NULL));
+	map_now(&m);
+	resources_look(&after);
+	ck_assert_msg(!resources_differ(&before, &after), "%s", resources_differ(&before, &after));
+	ck_assert(tasks_become(before_tasks));
+	close_mapped(&m);
+}
+
+static void host_memory(void)
+{
+	gdr_copy_options_t o = { .size = sizeof(o), .threads = 2 };
+	struct mapped m;
+	uint8_t *memory;
+	void *va;
+
+	open_mapped(&m);
+	OK(gdr_unpin_buffer(m.g, m.h));
+	memory = standin_host_alloc(SIZE, 0);
+	OK(gdr_pin_buffer_v2(m.g, (unsigned long)(uintptr_t)memory, SIZE, 0, &m.h));
+	OK(gdr_map(m.g, m.h, &va, SIZE));
+	ck_assert_int_eq(set(&m, 1, 1, 0), ENOTSUP);
+	ck_assert_int_eq(set(&m, 1, 0, 1), ENOTSUP);
+	OK(gdr_set_copy_options(m.h, &o));
+	OK(gdr_copy_to_mapping(m.h, (uint8_t *)va + 3, buf, BIG));
+	OK(gdr_copy_from_mapping(m.h, got, (uint8_t *)va + 3, BIG));
+	ck_assert_int_eq(memcmp(got, buf, BIG), 0);
+	close_mapped(&m);
+}
+
+static void no_threads_unasked(void)
+{
+	int before = tasks_at_first();
+	struct mapped m;
+
+	open_mapped(&m);
+	both_ways(&m, 1, BIG);
+	OK(set(&m, 1, 0, 0));
+	both_ways(&m, 1, BIG);
+	ck_assert(tasks_become(before));
+	close_mapped(&m);
+}
+
+/* GDRCOPY_COPY_THREADS=3: two workers for all handles; 1 in the options is one thread still. */
+static void threads_by_environment(void)
+{
+	int before = tasks_at_first();
+	struct mapped m;
+	gdr_mh_t other;
+	void *va;
+
+	open_mapped(&m);
+	ck_assert(tasks_become(before + 2));
+	OK(gdr_pin_buffer_v2(m.g, m.v.ptr, SIZE, 0, &other));
+	OK(gdr_map(m.g, other, &va, SIZE));
+	ck_assert(tasks_become(before + 2));
+	both_ways(&m, 1, BIG);
+	OK(gdr_unpin_buffer(m.g, other));
+	ck_assert(tasks_become(before + 2));
+	OK(set(&m, 1, 0, 0));
+	ck_assert(tasks_become(before));
+	OK(gdr_set_copy_options(m.h, NULL));
+	ck_assert(tasks_become(before + 2));
+	OK(gdr_unmap(m.g, m.h, m.p, SIZE));
+	OK(gdr_unpin_buffer(m.g, m.h));
+	ck_assert(tasks_become(before));
+	close_mapped(&m);
+}
+
+static char logged[4096];
+
+static void take_log(void *arg, gdr_log_level_t level, const char *message)
+{
+	(void)arg;
+	if (level >= GDR_LOG_WARN)
+		snprintf(logged + strlen(logged), sizeof(logged) - strlen(logged), "%s\n", message);
+}
+
+/* Every variable with nonsense in it: said once, and ignored. */
+static void wrong_environment(void)
+{
+	int before = tasks_at_first();
+	struct mapped m;
+	const char *first;
+
+	gdr_set_log_fn(take_log, NULL);
+	open_mapped(&m);
+	first = strstr(logged, "GDRCOPY_COPY_IMPL names no implementation");
+	ck_assert_ptr_nonnull(first);
+	ck_assert_ptr_null(strstr(first + 1, "GDRCOPY_COPY_IMPL"));
+	ck_assert_ptr_nonnull(strstr(logged, "GDRCOPY_COPY_THREADS is not in"));
+	OK(gdr_unmap(m.g, m.h, m.p, SIZE));
+	map_now(&m);
+	ck_assert_ptr_null(strstr(first + 1, "GDRCOPY_COPY_IMPL"));
+	both_ways(&m, 1, BIG);
+	ck_assert(tasks_become(before));
+	gdr_set_log_fn(NULL, NULL);
+	close_mapped(&m);
+}
+
+/* Without the workers, the engine's failure leaves the caller alone; with them, it does not. */
+static void engine_then_threads(void)
+{
+	struct mapped m;
+
+	open_mapped(&m);
+	OK(set(&m, 3, 4096, 4096));
+	both_ways(&m, 7, BIG);
+	check_counts(&m, 2, 0);
+	cuda_hooks.set_fail("cuStreamSynchronize:*=700");
+	OK(gdr_copy_to_mapping(m.h, m.p + 1, buf + 9, BIG));
+	OK(gdr_copy_from_mapping(m.h, got, m.p + 1, BIG));
+	cuda_hooks.set_fail(NULL);
+	ck_assert_int_eq(memcmp(got, buf + 9, BIG), 0);
+	check_counts(&m, 2, 2);
+	close_mapped(&m);
+}
+
+static int in_child(void *arg)
+{
+	struct mapped *m = arg;
+	gdr_copy_options_t o = { .size = sizeof(o), .threads = 3 };
+
+	if (tasks() != 1)
+		return 1;
+	if (gdr_copy_to_mapping(m->h, m->p, buf, BIG) != EACCES)
+		return 2;
+	if (gdr_set_copy_options(m->h, &o) != EACCES || gdr_set_copy_options(m->h, NULL) != EACCES)
+		return 3;
+	return tasks() == 1 ? 0 : 4;
+}
+
+static void forked_child(void)
+{
+	struct mapped m;
+
+	open_mapped(&m);
+	OK(set(&m, 3, 0, 0));
+	both_ways(&m, 1, BIG);
+	ck_assert_int_eq(unit_in_child(in_child, &m), 0);
+	both_ways(&m, 1, BIG);
+	close_mapped(&m);
+}
+
+struct user {
+	pthread_t thread;
+	struct mapped *m;
+	size_t at;
+	int wrong;
+};
+
+/* A thread without a context: its copies go by the engine all the same, or are right without. */
+static void *use(void *arg)
+{
+	struct user *u = arg;
+	uint8_t *mine = malloc(1 << 20);
+
+	for (int i = 0; mine && i < (unit_quick() ? 5 : 30); i++) {
+		u->wrong += gdr_copy_to_mapping(u->m->h, u->m->p + u->at, buf + i, 1 << 20) != 0;
+		u->wrong += gdr_copy_from_mapping(u->m->h, mine, u->m->p + u->at, 1 << 20) != 0;
+		u->wrong += memcmp(mine, buf + i, 1 << 20) != 0;
+	}
+	u->wrong += !mine;
+	free(mine);
+	return NULL;
+}
+
+static void several_threads(void)
+{
+	struct user user[4];
+	struct mapped m;
+
+	open_mapped(&m);
+	for (int round = 0; round < 2; round++) {
+		OK(set(&m, round ? 3 : 1, round ? 0 : 4096, round ? 0 : 4096));
+		for (size_t i = 0; i < COUNT(user); i++) {
+			user[i] = (struct user){ .m = &m, .at = (i << 20) + 5 * i };
+			ck_assert_int_eq(pthread_create(&user[i].thread, NULL, use, &user[i]), 0);
+		}
+		for (size_t i = 0; i < COUNT(user); i++) {
+			pthread_join(user[i].thread, NULL);
+			ck_assert_int_eq(user[i].wrong, 0);
+		}
+	}
+	close_mapped(&m);
+}
+
+static const struct unit_test tests[] = {
+	{ "arguments", arguments, "" },
+	{ "copy engine by size", engine_by_size, "" },
+	{ "options over several mappings", over_mappings, "" },
+	{ "never for words or vectors", never_words_or_vectors, "" },
+	{ "CUDA fails in a copy", failures_of_cuda, "" },
+	{ "CUDA fails when options are set", failures_of_setting, "" },
+	{ "no memory for options", no_memory, "" },
+	{ "freed memory", freed_memory, "" },
+	{ "nothing is left", leaves_nothing, "" },
+	{ "host memory", host_memory, "" },
+	{ "no threads unless asked for", no_threads_unasked, "" },
+	{ "threads by environment", threads_by_environment, "GDRCOPY_COPY_THREADS=3" },
+	{ "wrong environment", wrong_environment,
+	  "GDRCOPY_COPY_THREADS=lots GDRCOPY_COPY_IMPL=best" },
+	{ "copy engine, then threads", engine_then_threads, "" },
+	{ "a forked child has no threads", forked_child, "" },
+	{ "several threads", several_threads, "GDRSIM_ASYNC_DELAY_US=20" },
+};
+
+int main(int argc, char **argv)
+{
+	(void)argc;
+	return unit_main(argv, "copy options", tests, COUNT(tests));
+}

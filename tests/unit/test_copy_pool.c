@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The worker pool: the same bytes as one thread's copy, canaries untouched, several callers at
+ * once, pools made and freed.
+ */
+#include "copy_area.h"
+
+#include <errno.h>
+#include <pthread.h>
+
+#include "copy/engine.h"
+#include "copy/pool.h"
+
+#define BYTES	 ((size_t)4 << 20)
+#define COUNT(a) (sizeof(a) / sizeof((a)[0]))
+
+static const size_t sizes[] = { 1,
+				4096,
+				(256 << 10) - 1,
+				256 << 10,
+				(300 << 10) + 13,
+				2 << 20,
+				(2 << 20) + 32769,
+				(3 << 20) + 5 };
+
+static void both_ways(struct gdri_copy_pool *pool, const struct area *map, const struct area *host)
+{
+	for (size_t i = 0; i < COUNT(sizes); i++) {
+		for (size_t at = 0; at < 3; at++) {
+			static const size_t places[][2] = { { 0, 0 }, { 4095, 8 }, { 77, 33 } };
+			const struct gdri_copy_plan *plan = gdri_copy_plan(
+				at == 1 ? GDR_MAPPING_TYPE_CACHING : GDR_MAPPING_TYPE_WC);
+			uint8_t *m = map->base + LINE + places[at][0];
+			uint8_t *h = host->base + LINE + places[at][1];
+			size_t n = sizes[i];
+
+			area_fill(host);
+			memset(map->base, CANARY, map->size);
+			gdri_copy_pool_to(pool, plan, m, h, n);
+			ck_assert_int_eq(memcmp(m, h, n), 0);
+			ck_assert_uint_eq(m[-1], CANARY);
+			ck_assert_uint_eq(m[n], CANARY);
+
+			area_fill(map);
+			memset(host->base, CANARY, host->size);
+			gdri_copy_pool_from(pool, plan, h, m, n);
+			ck_assert_int_eq(memcmp(m, h, n), 0);
+			ck_assert_uint_eq(h[-1], CANARY);
+			ck_assert_uint_eq(h[n], CANARY);
+		}
+	}
+}
+
+START_TEST(test_same_bytes)
+{
+	struct area map = area_new(BYTES, MAP_PRIVATE), host = area_new(BYTES, MAP_PRIVATE);
+
+	for (unsigned int threads = 2; threads <= 5; threads += 3) {
+		struct gdri_copy_pool *pool;
+
+		ck_assert_int_eq(gdri_copy_pool_new(&pool, threads, threads == 2 ? 0 : -1), 0);
+		both_ways(pool, &map, &host);
+		gdri_copy_pool_free(pool);
+	}
+}
+END_TEST
+
+struct user {
+	pthread_t thread;
+	struct gdri_copy_pool *pool;
+	struct area map, host;
+	uint8_t value;
+	int wrong;
+};
+
+static void *use(void *arg)
+{
+	struct user *u = arg;
+	const struct gdri_copy_plan *plan = gdri_copy_plan(GDR_MAPPING_TYPE_WC);
+
+	for (int round = 0; round < (test_quick() ? 5 : 30); round++) {
+		memset(u->host.base, u->value + round, u->host.size);
+		gdri_copy_pool_to(u->pool, plan, u->map.base, u->host.base, u->map.size);
+		memset(u->host.base, 0, u->host.size);
+		gdri_copy_pool_from(u->pool, plan, u->host.base, u->map.base, u->map.size);
+		for (size_t i = 0; i < u->host.size; i += 999)
+			u->wrong += u->host.base[i] != (uint8_t)(u->value + round);
+	}
+	return NULL;
+}
+
+/* One has the workers, the others copy alone, and nobody waits for another's copy. */
+START_TEST(test_several_callers)
+{
+	struct gdri_copy_pool *pool;
+	struct user user[3];
+
+	ck_assert_int_eq(gdri_copy_pool_new(&pool, 3, -1), 0);
+	for (size_t i = 0; i < COUNT(user); i++) {
+		user[i].pool = pool;
+		user[i].map = area_new((size_t)2 << 20, MAP_PRIVATE);
+		user[i].host = area_new((size_t)2 << 20, MAP_PRIVATE);
+		user[i].value = (uint8_t)(80 * i);
+		user[i].wrong = 0;
+		ck_assert_int_eq(pthread_create(&user[i].thread, NULL, use, &user[i]), 0);
+	}
+	for (size_t i = 0; i < COUNT(user); i++) {
+		pthread_join(user[i].thread, NULL);
+		ck_assert_int_eq(user[i].wrong, 0);
+	}
+	gdri_copy_pool_free(pool);
+}
+END_TEST
+
+START_TEST(test_make_and_free)
+{
+	struct gdri_copy_pool *pool = NULL;
+
+	ck_assert_int_eq(gdri_copy_pool_new(&pool, 0, -1), -EINVAL);
+	ck_assert_int_eq(gdri_copy_pool_new(&pool, 1, -1), -EINVAL);
+	ck_assert_int_eq(gdri_copy_pool_new(&pool, 65, -1), -EINVAL);
+	ck_assert_ptr_null(pool);
+	for (int i = 0; i < 20; i++) {
+		ck_assert_int_eq(gdri_copy_pool_new(&pool, 4, i % 2 ? 0 : 1000), 0);
+		gdri_copy_pool_free(pool);
+	}
+	gdri_copy_pool_free(NULL);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("copy: worker pool");
+	TCase *tc = tcase_create("pool");
+
+	tcase_set_timeout(tc, 300);
+	tcase_add_test(tc, test_same_bytes);
+	tcase_add_test(tc, test_several_callers);
+	tcase_add_test(tc, test_make_and_free);
+	suite_add_tcase(suite, tc);
+	return run_suite(suite);
+}

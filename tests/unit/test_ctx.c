@@ -1,0 +1,595 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Contexts and handles: names that are stale, doubled, invented or another context's; a close with
+ * live pins, with calls in flight, with unpins that fail; and forked children. Where a backend has
+ * to misbehave, a made-up one is pinned by hand.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/resources.h"
+#include "common/standin.h"
+#include "common/unit.h"
+#include "ctx.h"
+#include "error.h"
+#include "gdrapi.h"
+#include "handle.h"
+
+/* ---- a backend that does as it is told -------------------------------------------------------- */
+
+static atomic_int unpins, unmaps, in_call, go, backend_closed;
+static int unpin_result, unmap_result;
+
+static int fake_unpin(struct gdri_pin *pin)
+{
+	(void)pin;
+	atomic_fetch_add(&unpins, 1);
+	return unpin_result ? gdri_fail(unpin_result, "unpin was told to fail") : 0;
+}
+
+static int fake_map(struct gdri_pin *pin, gdr_mapping_type_t wish)
+{
+	(void)wish;
+	pin->map = (void *)(uintptr_t)0x10000;
+	pin->copy_start = 0x10000;
+	pin->copy_end = 0x20000;
+	return 0;
+}
+
+static int fake_unmap(struct gdri_pin *pin)
+{
+	(void)pin;
+	atomic_fetch_add(&unmaps, 1);
+	return unmap_result ? gdri_fail(unmap_result, "unmap was told to fail") : 0;
+}
+
+/* Stays inside until it is let go; tells whether the backend was closed meanwhile. */
+static int slow_attribute(void *state, gdr_attr_t attr)
+{
+	(void)state;
+	(void)attr;
+	atomic_store(&in_call, 1);
+	while (!atomic_load(&go))
+		sched_yield();
+	return atomic_load(&backend_closed);
+}
+
+static void fake_close(void *state)
+{
+	(void)state;
+	atomic_fetch_add(&backend_closed, 1);
+}
+
+static int failing_flag(struct gdri_pin *pin, int *flag)
+{
+	(void)pin;
+	*flag = 99;
+	return gdri_fail(EIO, "the flag was told to fail");
+}
+
+static struct gdri_backend fake = {
+	.name = "fake",
+	.id = GDR_BACKEND_GDRDRV,
+	.unpin = fake_unpin,
+	.map = fake_map,
+	.unmap = fake_unmap,
+	.callback_flag = failing_flag,
+	.attribute = slow_attribute,
+	.close = fake_close,
+};
+
+static gdr_t opened(void)
+{
+	gdr_t g;
+
+	setenv("GDRCOPY_BACKEND", "host", 1);
+	g = gdr_open();
+	ck_assert_msg(g != NULL, "%s", gdr_last_error());
+	return g;
+}
+
+static gdr_mh_t fake_pin(gdr_t g)
+{
+	struct gdri_pin pin = { .backend = &fake,
+				.va = 0x70000,
+				.mapped_size = 65536,
+				.page_size = 65536,
+				.device = -1,
+				.type = GDR_MAPPING_TYPE_WC };
+	struct gdri_handle *handle;
+	struct gdri_ctx *ctx;
+	gdr_mh_t h;
+
+	ck_assert_int_eq(gdri_ctx_get(g, &ctx), 0);
+	handle = gdri_handle_new(ctx, &pin);
+	ck_assert_ptr_nonnull(handle);
+	h = gdri_handle_publish(handle);
+	gdri_ctx_put(ctx);
+	return h;
+}
+
+/* ---- names ------------------------------------------------------------------------------------ */
+
+/* Every call on a context that is none: EINVAL, outputs as they were. */
+static void all_refuse(gdr_t g, gdr_mh_t h, int err)
+{
+	gdr_info_t info, before;
+	int major = 7, minor = 7, v = 7;
+	void *va = &va;
+	gdr_mh_t out = { 77 };
+	uint64_t value = 7;
+
+	memset(&info, 0x5a, sizeof(info));
+	before = info;
+	ck_assert_int_eq(gdr_driver_get_version(g, &major, &minor), err);
+	ck_assert_int_eq(gdr_get_attribute(g, GDR_ATTR_USE_PERSISTENT_MAPPING, &v), err);
+	ck_assert_int_eq(gdr_pin_buffer(g, 0x10000, 4096, 0, 0, &out), err);
+	ck_assert_int_eq(gdr_pin_buffer_v2(g, 0x10000, 4096, 0, &out), err);
+	ck_assert_int_eq(gdr_unpin_buffer(g, h), err);
+	ck_assert_int_eq(gdr_get_callback_flag(g, h, &v), err);
+	ck_assert_int_eq(gdr_get_info(g, h, &info), err);
+	ck_assert_int_eq(gdr_map(g, h, &va, 4096), err);
+	ck_assert_int_eq(gdr_map_v2(g, h, &va, 4096, 0), err);
+	ck_assert_int_eq(gdr_unmap(g, h, va, 4096), err);
+	ck_assert_int_eq(gdr_get_handle_attribute(g, h, GDR_HANDLE_ATTR_BACKEND, &value), err);
+	ck_assert_int_eq(gdr_close(g), err);
+	ck_assert_int_eq(major, 7);
+	ck_assert_int_eq(minor, 7);
+	ck_assert_int_eq(v, 7);
+	ck_assert_uint_eq(out.h, 77);
+	ck_assert_uint_eq(value, 7);
+	ck_assert_ptr_eq(va, &va);
+	ck_assert_int_eq(memcmp(&info, &before, sizeof(info)), 0);
+}
+
+/* Every call on a handle that is none, of a context that is one. */
+static void handle_refused(gdr_t g, gdr_mh_t h, int err)
+{
+	gdr_info_t info;
+	uint64_t value = 7;
+	void *va = &va;
+	int v = 7;
+
+	ck_assert_int_eq(gdr_get_callback_flag(g, h, &v), err);
+	ck_assert_int_eq(gdr_get_info(g, h, &info), err);
+	ck_assert_int_eq(gdr_map(g, h, &va, 4096), err);
+	ck_assert_int_eq(gdr_unmap(g, h, va, 4096), err);
+	ck_assert_int_eq(gdr_get_handle_attribute(g, h, GDR_HANDLE_ATTR_BACKEND, &value), err);
+	ck_assert_int_eq(gdr_unpin_buffer(g, h), err);
+	ck_assert_int_eq(v, 7);
+	ck_assert_uint_eq(value, 7);
+	ck_assert_ptr_eq(va, &va);
+}
+
+static void copies_refused(gdr_mh_t h, void *map, int err)
+{
+	gdr_copy_seg_t seg = { .map_ptr = map, .host_ptr = &seg, .size = 1 };
+	uint64_t value = 7;
+	uint32_t word = 7;
+
+	ck_assert_int_eq(gdr_copy_to_mapping(h, map, &value, 8), err);
+	ck_assert_int_eq(gdr_copy_from_mapping(h, &value, map, 8), err);
+	ck_assert_int_eq(gdr_copy_to_mapping(h, map, &value, 0), err);
+	ck_assert_int_eq(gdr_copyv_to_mapping(h, &seg, 1, 0), err);
+	ck_assert_int_eq(gdr_copyv_from_mapping(h, &seg, 1, 0), err);
+	ck_assert_int_eq(gdr_copyv_to_mapping(h, NULL, 0, 0), err);
+	ck_assert_int_eq(gdr_fence(h, GDR_FENCE_FULL), err);
+	ck_assert_int_eq(gdr_flush(h), err);
+	ck_assert_int_eq(gdr_put32(h, map, 1), err);
+	ck_assert_int_eq(gdr_put64(h, map, 1), err);
+	ck_assert_int_eq(gdr_get32(h, map, &word), err);
+	ck_assert_int_eq(gdr_get64(h, map, &value), err);
+	ck_assert_int_eq(gdr_wait32(h, map, GDR_CMP_EQ, 0, 0), err);
+	ck_assert_int_eq(gdr_wait64(h, map, GDR_CMP_EQ, 0, 0), err);
+	ck_assert_uint_eq(value, 7);
+	ck_assert_uint_eq(word, 7);
+}
+
+/* L3 */
+static void invented_contexts(void)
+{
+	gdr_t g = opened();
+	uintptr_t name = (uintptr_t)g;
+	uintptr_t wrong[] = { 0,
+			      1,
+			      ~(uintptr_t)0,
+			      name + 1,
+			      name + (1ULL << 32),
+			      name + (2ULL << 32),
+			      name ^ 1ULL << 63,
+			      name & 0xffffffff,
+			      0x7fffff00 };
+	gdr_mh_t h = fake_pin(g);
+
+	for (size_t i = 0; i < COUNT(wrong); i++)
+		all_refuse((gdr_t)wrong[i], h, EINVAL);
+	ck_assert_int_eq(atomic_load(&unpins), 0);
+	ck_assert_int_eq(gdr_close(g), 0);
+	ck_assert_int_eq(atomic_load(&unpins), 1);
+	all_refuse(g, h, EINVAL);
+}
+
+/* L3 */
+static void invented_handles(void)
+{
+	gdr_t g = opened();
+	gdr_mh_t h = fake_pin(g);
+	unsigned long wrong[] = { 0,
+				  1,
+				  ~0UL,
+				  h.h + 1,
+				  h.h + (1UL << 32),
+				  h.h + (2UL << 32),
+				  h.h ^ 1UL << 63,
+				  h.h & 0xffffffff,
+				  0xdeadbeef,
+				  (unsigned long)g };
+
+	for (size_t i = 0; i < COUNT(wrong); i++) {
+		gdr_mh_t w = { wrong[i] };
+
+		/* The first context's name may well look like the first handle's. */
+		if (w.h == h.h)
+			continue;
+		handle_refused(g, w, EINVAL);
+		copies_refused(w, (void *)(uintptr_t)0x10000, EINVAL);
+	}
+	ck_assert_int_eq(atomic_load(&unpins), 0);
+	copies_refused(h, (void *)(uintptr_t)0x10000, EINVAL); /* not mapped */
+	ck_assert_int_eq(gdr_close(g), 0);
+}
+
+static void stale_and_doubled(void)
+{
+	gdr_t g = opened();
+	gdr_mh_t h = fake_pin(g), next;
+	void *map;
+
+	ck_assert_int_eq(gdr_map(g, h, &map, 65536), 0);
+	ck_assert_int_eq(gdr_unpin_buffer(g, h), 0);
+	ck_assert_int_eq(atomic_load(&unmaps), 1);
+	ck_assert_int_eq(gdr_unpin_buffer(g, h), EINVAL); /* doubled */
+	ck_assert_int_eq(atomic_load(&unpins), 1);
+	handle_refused(g, h, EINVAL);
+	copies_refused(h, map, EINVAL);
+	/* Its place is used again: the old name does not reach the new pin. */
+	next = fake_pin(g);
+	ck_assert_uint_eq((uint32_t)next.h, (uint32_t)h.h);
+	ck_assert_int_eq(gdr_map(g, next, &map, 65536), 0);
+	handle_refused(g, h, EINVAL);
+	copies_refused(h, map, EINVAL);
+	ck_assert_int_eq(atomic_load(&unpins), 1);
+	ck_assert_int_eq(gdr_close(g), 0);
+	ck_assert_int_eq(gdr_close(g), EINVAL);
+	copies_refused(next, map, EINVAL);
+}
+
+static void foreign_context(void)
+{
+	gdr_t a = opened(), b = opened();
+	gdr_mh_t h = fake_pin(a);
+
+	ck_assert_ptr_ne(a, b);
+	handle_refused(b, h, EINVAL);
+	ck_assert_int_eq(atomic_load(&unpins), 0);
+	ck_assert_int_eq(gdr_close(b), 0);
+	ck_assert_int_eq(atomic_load(&unpins), 0);
+	ck_assert_int_eq(gdr_unpin_buffer(a, h), 0);
+	ck_assert_int_eq(gdr_close(a), 0);
+}
+
+/* L7: only what belongs to the handle is unmapped. */
+static void unmap_checks(void)
+{
+	gdr_t g = opened();
+	gdr_mh_t h = fake_pin(g), other = fake_pin(g);
+	void *map;
+
+	ck_assert_int_eq(gdr_unmap(g, h, NULL, 0), EINVAL);
+	ck_assert_int_eq(gdr_unmap(g, h, (void *)(uintptr_t)0x10000, 4096), EINVAL);
+	ck_assert_int_eq(gdr_map(g, h, &map, 5000), 0);
+	ck_assert_int_eq(gdr_unmap(g, h, NULL, 5000), EINVAL);
+	ck_assert_int_eq(gdr_unmap(g, h, (char *)map + 1, 5000), EINVAL);
+	ck_assert_int_eq(gdr_unmap(g, h, (char *)map + 4096, 5000), EINVAL);
+	ck_assert_int_eq(gdr_unmap(g, h, &map, 5000), EINVAL);
+	ck_assert_int_eq(gdr_unmap(g, h, map, 0), EINVAL);
+	ck_assert_int_eq(gdr_unmap(g, h, map, 4096), EINVAL);
+	ck_assert_int_eq(gdr_unmap(g, h, map, 8193), EINVAL);
+	ck_assert_int_eq(gdr_unmap(g, h, map, 65536), EINVAL);
+	ck_assert_int_eq(gdr_unmap(g, h, map, ~0UL), EINVAL);
+	ck_assert_int_eq(gdr_unmap(g, other, map, 5000), EINVAL);
+	ck_assert_int_eq(gdr_unmap(g, h, (void *)(uintptr_t)0x80000, 5000), EINVAL);
+	ck_assert_int_eq(atomic_load(&unmaps), 0);
+	ck_assert_int_eq(gdr_unmap(g, h, map, 8192), 0); /* rounded up to a host page */
+	ck_assert_int_eq(atomic_load(&unmaps), 1);
+	ck_assert_int_eq(gdr_unmap(g, h, map, 8192), EINVAL);
+	ck_assert_int_eq(gdr_map(g, h, &map, 1), 0);
+	/* An address in the first page of what is pinned stands for the mapping. */
+	ck_assert_int_eq(gdr_unmap(g, h, (void *)(uintptr_t)0x70010, 1), 0);
+	ck_assert_int_eq(gdr_close(g), 0);
+	ck_assert_int_eq(atomic_load(&unmaps), 2);
+}
+
+/* ---- closing ---------------------------------------------------------------------------------- */
+
+/* L8: whatever fails, all is released, and the first failure is told. */
+static void close_always_finishes(void)
+{
+	gdr_t g = opened();
+	gdr_mh_t h[10];
+	void *map;
+
+	for (size_t i = 0; i < COUNT(h); i++) {
+		h[i] = fake_pin(g);
+		if (i % 2)
+			ck_assert_int_eq(gdr_map(g, h[i], &map, 4096), 0);
+	}
+	unpin_result = EIO;
+	unmap_result = ENOMEM;
+	ck_assert_int_eq(gdr_close(g), ENOMEM); /* the last pinned goes first: mapped */
+	ck_assert_int_eq(atomic_load(&unpins), 10);
+	ck_assert_int_eq(atomic_load(&unmaps), 5);
+	all_refuse(g, h[0], EINVAL);
+	for (size_t i = 0; i < COUNT(h); i++)
+		copies_refused(h[i], map, EINVAL);
+	unpin_result = unmap_result = 0;
+	g = opened();
+	h[0] = fake_pin(g);
+	ck_assert_int_eq(gdr_close(g), 0);
+}
+
+static void failing_unpin(void)
+{
+	gdr_t g = opened();
+	gdr_mh_t h = fake_pin(g);
+	void *map;
+
+	ck_assert_int_eq(gdr_map(g, h, &map, 4096), 0);
+	unpin_result = EIO;
+	ck_assert_int_eq(gdr_unpin_buffer(g, h), EIO);
+	ck_assert_str_eq(gdr_last_error(), "unpin was told to fail");
+	ck_assert_int_eq(gdr_unpin_buffer(g, h), EINVAL); /* gone all the same */
+	ck_assert_int_eq(atomic_load(&unpins), 1);
+	ck_assert_int_eq(gdr_close(g), 0);
+}
+
+static void failing_flag_leaves_the_output(void)
+{
+	gdr_t g = opened();
+	gdr_mh_t h = fake_pin(g);
+	uint64_t device = 7;
+	int flag = 7;
+
+	ck_assert_int_eq(gdr_get_callback_flag(g, h, &flag), EIO);
+	ck_assert_int_eq(flag, 7);
+	ck_assert_int_eq(gdr_get_handle_attribute(g, h, GDR_HANDLE_ATTR_DEVICE, &device), ENOTSUP);
+	ck_assert_uint_eq(device, 7);
+	ck_assert_int_eq(gdr_close(g), 0);
+}
+
+struct job {
+	gdr_t g;
+	int rc, value;
+};
+
+static void *asks(void *arg)
+{
+	struct job *job = arg;
+
+	job->rc = gdr_get_attribute(job->g, GDR_ATTR_USE_PERSISTENT_MAPPING, &job->value);
+	return NULL;
+}
+
+static void *closes(void *arg)
+{
+	struct job *job = arg;
+
+	job->rc = gdr_close(job->g);
+	return NULL;
+}
+
+/* A close waits for calls at work on its context, while new ones are refused. */
+static void close_waits(void)
+{
+	struct job call = { .g = opened(), .value = -1 }, end = call;
+	pthread_t caller, closer;
+	struct gdri_ctx *ctx;
+	int major, minor;
+
+	ck_assert_int_eq(gdri_ctx_get(call.g, &ctx), 0);
+	ctx->backends[0] = &fake;
+	gdri_ctx_put(ctx);
+	fake_pin(call.g);
+	ck_assert_int_eq(pthread_create(&caller, NULL, asks, &call), 0);
+	while (!atomic_load(&in_call))
+		sched_yield();
+	ck_assert_int_eq(pthread_create(&closer, NULL, closes, &end), 0);
+	while (gdr_unmap(end.g, (gdr_mh_t){ 0 }, NULL, 0) != EINVAL ||
+	       !strstr(gdr_last_error(), "no open context"))
+		sched_yield();
+	for (int i = 0; i < 1000; i++) /* room for a close that would not wait */
+		sched_yield();
+	ck_assert_int_eq(atomic_load(&unpins), 0);
+	ck_assert_int_eq(atomic_load(&backend_closed), 0);
+	ck_assert_int_eq(gdr_driver_get_version(end.g, &major, &minor), EINVAL);
+	ck_assert_int_eq(gdr_close(end.g), EINVAL); /* a second one does not wait with it */
+	atomic_store(&go, 1);
+	pthread_join(caller, NULL);
+	pthread_join(closer, NULL);
+	ck_assert_int_eq(call.rc, 0);
+	ck_assert_int_eq(call.value, 0);
+	ck_assert_int_eq(end.rc, 0);
+	ck_assert_int_eq(atomic_load(&unpins), 1);
+	ck_assert_int_eq(atomic_load(&backend_closed), 1);
+}
+
+/* Many close one context: one succeeds. */
+static gdr_t contended;
+
+static void *races_to_close(void *arg)
+{
+	(void)arg;
+	return (void *)(intptr_t)gdr_close(contended);
+}
+
+static void one_close_wins(void)
+{
+	for (int round = 0; round < (unit_quick() ? 20 : 200); round++) {
+		pthread_t t[4];
+		int won = 0;
+
+		contended = opened();
+		fake_pin(contended);
+		atomic_store(&unpins, 0);
+		for (size_t i = 0; i < COUNT(t); i++)
+			pthread_create(&t[i], NULL, races_to_close, NULL);
+		for (size_t i = 0; i < COUNT(t); i++) {
+			void *rc;
+
+			pthread_join(t[i], &rc);
+			ck_assert((intptr_t)rc == 0 || (intptr_t)rc == EINVAL);
+			won += !rc;
+		}
+		ck_assert_int_eq(won, 1);
+		ck_assert_int_eq(atomic_load(&unpins), 1);
+	}
+}
+
+/* Pins, stale unpins and closes at the same time on contexts that come and go. */
+static _Atomic(gdr_t) current;
+static _Atomic unsigned long some_handle;
+static atomic_bool stop;
+static atomic_int wrong;
+
+static void *meddles(void *arg)
+{
+	int v;
+
+	(void)arg;
+	while (!atomic_load(&stop)) {
+		gdr_t g = atomic_load(&current);
+		gdr_mh_t h = { atomic_load(&some_handle) };
+		int rc = gdr_unpin_buffer(g, h);
+
+		if (rc && rc != EINVAL)
+			atomic_store(&wrong, rc);
+		rc = gdr_get_attribute(g, GDR_ATTR_USE_PERSISTENT_MAPPING, &v);
+		if (rc && rc != EINVAL)
+			atomic_store(&wrong, rc);
+	}
+	return NULL;
+}
+
+static void contexts_come_and_go(void)
+{
+	pthread_t t[3];
+	int pins = 0;
+
+	atomic_store(&current, opened());
+	for (size_t i = 0; i < COUNT(t); i++)
+		ck_assert_int_eq(pthread_create(&t[i], NULL, meddles, NULL), 0);
+	for (int i = 0; i < (unit_quick() ? 200 : 5000); i++) {
+		gdr_t g = atomic_load(&current);
+
+		for (int j = 0; j < 3; j++, pins++)
+			atomic_store(&some_handle, fake_pin(g).h);
+		ck_assert_int_eq(gdr_close(g), 0);
+		atomic_store(&current, opened());
+	}
+	atomic_store(&stop, true);
+	for (size_t i = 0; i < COUNT(t); i++)
+		pthread_join(t[i], NULL);
+	ck_assert_int_eq(gdr_close(atomic_load(&current)), 0);
+	ck_assert_int_eq(atomic_load(&wrong), 0);
+	ck_assert_int_eq(atomic_load(&unpins), pins); /* each exactly once */
+}
+
+/* ---- fork ------------------------------------------------------------------------------------- */
+
+struct family {
+	gdr_t g;
+	gdr_mh_t h;
+	void *map;
+};
+
+static void assert_or_exit(bool cond, int line)
+{
+	if (!cond) {
+		fprintf(stderr, "line %d in the child: %s\n", line, gdr_last_error());
+		_exit(1);
+	}
+}
+#define CHILD(cond) assert_or_exit(cond, __LINE__)
+
+static int child_of_it(void *arg)
+{
+	struct family *f = arg;
+	uint64_t value = 7;
+	gdr_mh_t h = { 7 };
+	gdr_t own;
+	void *va;
+	int v;
+
+	CHILD(gdr_close(f->g) == EACCES);
+	CHILD(gdr_unpin_buffer(f->g, f->h) == EACCES);
+	CHILD(gdr_pin_buffer_v2(f->g, 0x10000, 1, 0, &h) == EACCES);
+	CHILD(gdr_unmap(f->g, f->h, f->map, 4096) == EACCES);
+	CHILD(gdr_get_callback_flag(f->g, f->h, &v) == EACCES);
+	CHILD(gdr_copy_from_mapping(f->h, &value, f->map, 8) == EACCES);
+	/* With a context of its own: still not the parent's handles. */
+	own = gdr_open();
+	CHILD(own && own != f->g);
+	CHILD(gdr_close(f->g) == EACCES);
+	CHILD(gdr_copy_from_mapping(f->h, &value, f->map, 8) == EACCES);
+	CHILD(gdr_unpin_buffer(own, f->h) == EACCES);
+	CHILD(gdr_map(own, f->h, &va, 4096) == EACCES);
+	CHILD(value == 7);
+	h = fake_pin(own);
+	CHILD(h.h != f->h.h);
+	CHILD(!gdr_map(own, h, &va, 4096));
+	CHILD(!gdr_close(own));
+	CHILD(atomic_load(&unpins) == 1); /* its own; the parent's was not touched */
+	CHILD(gdr_close(own) == EINVAL);
+	return 0;
+}
+
+static void children(void)
+{
+	struct family f = { .g = opened() };
+
+	f.h = fake_pin(f.g);
+	ck_assert_int_eq(gdr_map(f.g, f.h, &f.map, 4096), 0);
+	ck_assert_int_eq(unit_in_child(child_of_it, &f), 0);
+	ck_assert_int_eq(unit_in_child(child_of_it, &f), 0);
+	ck_assert_int_eq(atomic_load(&unpins), 0);
+	ck_assert_int_eq(gdr_unmap(f.g, f.h, f.map, 4096), 0);
+	ck_assert_int_eq(gdr_close(f.g), 0);
+}
+
+static const struct unit_test tests[] = {
+	{ "contexts that are none (L3)", invented_contexts, "" },
+	{ "handles that are none (L3)", invented_handles, "" },
+	{ "stale and doubled handles (L3)", stale_and_doubled, "" },
+	{ "another context's handle", foreign_context, "" },
+	{ "gdr_unmap takes only its own (L7)", unmap_checks, "" },
+	{ "gdr_close always finishes (L8)", close_always_finishes, "" },
+	{ "an unpin that fails", failing_unpin, "" },
+	{ "outputs of calls that fail (L6)", failing_flag_leaves_the_output, "" },
+	{ "gdr_close waits for calls", close_waits, "" },
+	{ "one of several closes", one_close_wins, "" },
+	{ "contexts come and go (L4)", contexts_come_and_go, "" },
+	{ "forked children (L15)", children, "" },
+};
+
+int main(int argc, char **argv)
+{
+	(void)argc;
+	return unit_main(argv, "contexts and handles", tests, COUNT(tests));
+}

@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The dma-buf backend: when it is there, what it maps, and every way in which it can fail, after
+ * each of which nothing is left behind.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/resources.h"
+#include "common/standin.h"
+#include "common/unit.h"
+#include "common/wrap.h"
+#include "gdrapi.h"
+
+static gdr_t g;
+static struct standin_vmm v;
+
+static void start(void)
+{
+	setenv("GDRCOPY_BACKEND", "dmabuf", 1);
+	setenv("GDRSIM_DRIVER_VERSION", "13030", 1);
+	standin_start();
+	g = gdr_open();
+	ck_assert_msg(g != NULL, "%s", gdr_last_error());
+	standin_vmm_alloc(&v, 0, 3, STANDIN_GRANULE, true);
+}
+
+static void has(const char *part)
+{
+	ck_assert_msg(strstr(gdr_last_error(), part), "\"%s\" is not in \"%s\"", part,
+		      gdr_last_error());
+}
+
+static void version_gate(void)
+{
+	static const struct {
+		const char *version;
+		bool there;
+	} table[] = { { "11070", false }, { "13000", false }, { "13020", false },
+		      { "13030", true },  { "13040", true },  { "14000", true } };
+
+	setenv("GDRCOPY_BACKEND", "dmabuf", 1);
+	for (size_t i = 0; i < COUNT(table); i++) {
+		gdr_t c;
+
+		setenv("GDRSIM_DRIVER_VERSION", table[i].version, 1);
+		errno = 0;
+		c = gdr_open();
+		ck_assert_int_eq(c != NULL, table[i].there);
+		if (c)
+			ck_assert_int_eq(gdr_close(c), 0);
+		else
+			ck_assert_int_eq(errno, ENODEV);
+	}
+}
+
+/* Writes through the map and reads with CUDA, and the other way round. */
+static void check_bytes(gdr_mh_t h, void *map, CUdeviceptr stands_for, CUdeviceptr at, size_t size)
+{
+	uint8_t *a = malloc(size), *b = malloc(size), *p = (uint8_t *)map + (at - stands_for);
+
+	for (size_t i = 0; i < size; i++)
+		a[i] = (uint8_t)(i * 7 + 3);
+	ck_assert_int_eq(gdr_copy_to_mapping(h, p, a, size), 0);
+	ck_assert_int_eq(cuda.cuMemcpyDtoH_v2(b, at, size), 0);
+	ck_assert_int_eq(memcmp(a, b, size), 0);
+	for (size_t i = 0; i < size; i++)
+		a[i] = (uint8_t)(i * 5 + 1);
+	ck_assert_int_eq(cuda.cuMemcpyHtoD_v2(at, a, size), 0);
+	ck_assert_int_eq(cuda.cuCtxSynchronize(), 0);
+	ck_assert_int_eq(gdr_copy_from_mapping(h, b, p, size), 0);
+	ck_assert_int_eq(memcmp(a, b, size), 0);
+	free(a);
+	free(b);
+}
+
+/* L9: an address inside a GPU page, of either kind of memory: the map stands for the page. */
+static void unaligned(CUdeviceptr addr, size_t size)
+{
+	gdr_info_t info;
+	gdr_mh_t h;
+	void *map;
+
+	ck_assert_int_eq(gdr_pin_buffer_v2(g, addr, size, 0, &h), 0);
+	ck_assert_int_eq(gdr_get_info(g, h, &info), 0);
+	ck_assert_uint_eq(info.va, addr & ~0xffffULL);
+	ck_assert_uint_eq(info.mapped_size % 65536, 0);
+	ck_assert_uint_ge(info.va + info.mapped_size, addr + size);
+	ck_assert_uint_lt(info.va + info.mapped_size, addr + size + 65536);
+	ck_assert_uint_eq(info.page_size, 65536);
+	ck_assert_int_eq(gdr_map(g, h, &map, info.mapped_size), 0);
+	check_bytes(h, map, info.va, addr, size);
+	ck_assert_int_eq(gdr_get_info(g, h, &info), 0);
+	ck_assert_uint_eq(info.mapped, 1);
+	ck_assert_uint_eq(info.wc_mapping, 1);
+	ck_assert_int_eq(info.mapping_type, GDR_MAPPING_TYPE_WC);
+	ck_assert_int_eq(gdr_unmap(g, h, map, info.mapped_size), 0);
+	ck_assert_int_eq(gdr_unpin_buffer(g, h), 0);
+}
+
+static void any_address(void)
+{
+	CUdeviceptr small[4], big;
+
+	start();
+	for (size_t i = 0; i < COUNT(small); i++)
+		small[i] = standin_alloc(700);
+	for (size_t i = 0; i < COUNT(small); i++)
+		unaligned(small[i], 700);
+	big = standin_alloc(5 << 20);
+	unaligned(big + 4097, 70000);
+	unaligned(big + 65535, 2);
+	unaligned(v.ptr + 12345, 1);
+	/* L16: over three chunks. */
+	unaligned(v.ptr + v.chunk - 300, v.chunk + 70000);
+	ck_assert_int_eq(gdr_close(g), 0);
+}
+
+static void map_types(void)
+{
+	gdr_mh_t h;
+	void *map = &map;
+
+	start();
+	ck_assert_int_eq(gdr_pin_buffer_v2(g, v.ptr, 65536, 0, &h), 0);
+	ck_assert_int_eq(gdr_map_v2(g, h, &map, 65536, GDR_MAP_FLAG_REQ_CACHE_MAPPING), ENOTSUP);
+	has("Caching");
+	ck_assert_int_eq(gdr_map_v2(g, h, &map, 65536, GDR_MAP_FLAG_REQ_DEVICE_MAPPING), ENOTSUP);
+	ck_assert_ptr_eq(map, &map);
+	ck_assert_int_eq(gdr_map_v2(g, h, &map, 65536, GDR_MAP_FLAG_REQ_WC_MAPPING), 0);
+	ck_assert_int_eq(gdr_close(g), 0);
+}
+
+static void handle_attributes(void)
+{
+	uint64_t value;
+	gdr_mh_t h;
+	int flag = 7;
+
+	start();
+	ck_assert_int_eq(gdr_pin_buffer_v2(g, standin_alloc(100), 100, 0, &h), 0);
+	ck_assert_int_eq(gdr_get_handle_attribute(g, h, GDR_HANDLE_ATTR_BACKEND, &value), 0);
+	ck_assert_uint_eq(value, GDR_BACKEND_DMABUF);
+	ck_assert_int_eq(gdr_get_handle_attribute(g, h, GDR_HANDLE_ATTR_DEVICE, &value), 0);
+	ck_assert_uint_eq(value, 0);
+	ck_assert_int_eq(gdr_get_handle_attribute(g, h, GDR_HANDLE_ATTR_PERSISTENT, &value), 0);
+	ck_assert_uint_eq(value, 1);
+	ck_assert_int_eq(gdr_get_handle_attribute(g, h, GDR_HANDLE_ATTR_SYNC_MEMOPS, &value), 0);
+	ck_assert_uint_eq(value, 1);
+	ck_assert_int_eq(gdr_get_handle_attribute(g, h, GDR_HANDLE_ATTR_MAPPING_TYPE, &value), 0);
+	ck_assert_uint_eq(value, GDR_MAPPING_TYPE_WC);
+	ck_assert_int_eq(gdr_get_callback_flag(g, h, &flag), 0);
+	ck_assert_int_eq(flag, 0);
+	ck_assert_int_eq(gdr_close(g), 0);
+}
+
+/* What a failing system call at the pin leaves behind: nothing, and no handle. */
+static void pin_fails(const char *call, unsigned long nth, int err, int expect, const char *text)
+{
+	struct resources before, after;
+	gdr_mh_t h = { 77 };
+	const char *wrong;
+	int rc;
+
+	resources_look(&before);
+	wrap_reset();
+	wrap_fail(call, nth, err);
+	rc = gdr_pin_buffer_v2(g, v.ptr, v.chunk, 0, &h);
+	ck_assert_ptr_nonnull(wrap_failed());
+	wrap_reset();
+	ck_assert_msg(rc == expect, "%s: %d, %s", call, rc, gdr_last_error());
+	has(text);
+	ck_assert_uint_eq(h.h, 77);
+	resources_look(&after);
+	wrong = resources_differ(&before, &after);
+	ck_assert_msg(!wrong, "%s: %s", call, wrong);
+}
+
+static void pin_error_paths(void)
+{
+	gdr_mh_t h;
+
+	start();
+	pin_fails("mmap", 1, ENOMEM, ENOMEM, "address space");
+	pin_fails("mmap", 1, ENODEV, ENOTSUP, "refuses mmap");
+	pin_fails("mmap", 1, 524, ENOTSUP, "ENOTSUPP");
+	pin_fails("madvise", 1, ENOMEM, ENOMEM, "MADV_DONTFORK");
+	pin_fails("madvise", 1, EINVAL, ENOTSUP, "MADV_DONTFORK");
+	/* L16: a page of the range that is not there. */
+	pin_fails("syscall", 1, EFAULT, ENOTSUP, "whole range");
+	pin_fails("syscall", 2, EFAULT, ENOTSUP, "whole range");
+	ck_assert_int_eq(gdr_pin_buffer_v2(g, v.ptr, v.chunk, 0, &h), 0);
+	ck_assert_int_eq(gdr_close(g), 0);
+}
+
+/* L16: the buffer is smaller than the range: only its first part would be mapped. */
+static void short_buffer(void)
+{
+	struct resources before, after;
+	gdr_mh_t h = { 77 };
+
+	start();
+	resources_look(&before);
+	wrap_reset();
+	wrap_lseek_size(v.chunk - 4096);
+	ck_assert_int_eq(gdr_pin_buffer_v2(g, v.ptr, v.chunk, 0, &h), ENOTSUP);
+	has("whole range");
+	ck_assert_uint_eq(h.h, 77);
+	resources_look(&after);
+	ck_assert_ptr_null(resources_differ(&before, &after));
+	wrap_lseek_size(v.chunk);
+	ck_assert_int_eq(gdr_pin_buffer_v2(g, v.ptr, v.chunk, 0, &h), 0);
+	wrap_reset();
+	wrap_fail("lseek", 0, ESPIPE); /* a buffer that cannot tell */
+	ck_assert_int_eq(gdr_pin_buffer_v2(g, v.ptr, v.chunk, 0, &h), 0);
+	wrap_reset();
+	ck_assert_int_eq(gdr_close(g), 0);
+}
+
+static void cuda_refuses(void)
+{
+	static const struct {
+		const char *fail;
+		int err;
+	} table[] = {
+		{ "cuMemGetHandleForAddressRange:*=801", ENOTSUP },
+		{ "cuMemGetHandleForAddressRange:*=1", EINVAL },
+		{ "cuMemGetHandleForAddressRange:*=2", ENOMEM },
+		{ "cuMemGetHandleForAddressRange:*=999", EIO },
+	};
+	struct resources before, after;
+	gdr_mh_t h = { 77 };
+
+	start();
+	resources_look(&before);
+	for (size_t i = 0; i < COUNT(table); i++) {
+		cuda_hooks.set_fail(table[i].fail);
+		ck_assert_int_eq(gdr_pin_buffer_v2(g, v.ptr, 4096, 0, &h), table[i].err);
+		has("cuMemGetHandleForAddressRange");
+	}
+	cuda_hooks.set_fail(NULL);
+	setenv("GDRSIM_DMABUF", "0", 1);
+	ck_assert_int_eq(gdr_pin_buffer_v2(g, v.ptr, 4096, 0, &h), ENOTSUP);
+	unsetenv("GDRSIM_DMABUF");
+	ck_assert_uint_eq(h.h, 77);
+	resources_look(&after);
+	ck_assert_ptr_null(resources_differ(&before, &after));
+	ck_assert_int_eq(gdr_close(g), 0);
+}
+
+static void map_error_paths(void)
+{
+	struct resources before, after;
+	void *map = &map;
+	gdr_mh_t h;
+
+	start();
+	ck_assert_int_eq(gdr_pin_buffer_v2(g, v.ptr, v.size, 0, &h), 0);
+	resources_look(&before);
+	wrap_reset();
+	wrap_fail("mmap", 1, ENOMEM);
+	ck_assert_int_eq(gdr_map(g, h, &map, v.size), ENOMEM);
+	wrap_reset();
+	wrap_fail("madvise", 1, EINVAL);
+	ck_assert_int_eq(gdr_map(g, h, &map, v.size), ENOTSUP);
+	wrap_reset();
+	ck_assert_ptr_eq(map, &map); /* L6 */
+	resources_look(&after);
+	ck_assert_ptr_null(resources_differ(&before, &after));
+	ck_assert_int_eq(gdr_map(g, h, &map, v.size), 0);
+	check_bytes(h, map, v.ptr, v.ptr + v.chunk - 100, 200);
+	ck_assert_int_eq(gdr_unmap(g, h, map, v.size), 0);
+	resources_look(&after);
+	ck_assert_ptr_null(resources_differ(&before, &after));
+	ck_assert_int_eq(gdr_close(g), 0);
+}
+
+/* L6: nothing is unmapped that was never mapped. */
+static void no_unmap_of_nothing(void)
+{
+	gdr_mh_t h;
+	void *map;
+
+	start();
+	wrap_reset();
+	wrap_fail("mmap", 0, ENOMEM);
+	ck_assert_int_eq(gdr_pin_buffer_v2(g, v.ptr, 4096, 0, &h), ENOMEM);
+	ck_assert_uint_eq(wrap_calls("munmap"), 0);
+	wrap_reset();
+	ck_assert_int_eq(gdr_pin_buffer_v2(g, v.ptr, 4096, 0, &h), 0);
+	wrap_reset();
+	wrap_fail("mmap", 0, ENOMEM);
+	ck_assert_int_eq(gdr_map(g, h, &map, 4096), ENOMEM);
+	ck_assert_int_eq(gdr_unpin_buffer(g, h), 0);
+	ck_assert_uint_eq(wrap_calls("munmap"), 0);
+	wrap_reset();
+	ck_assert_int_eq(gdr_close(g), 0);
+}
+
+static void unmap_fails(void)
+{
+	gdr_mh_t h;
+	void *map;
+
+	start();
+	ck_assert_int_eq(gdr_pin_buffer_v2(g, v.ptr, 4096, 0, &h), 0);
+	ck_assert_int_eq(gdr_map(g, h, &map, 4096), 0);
+	wrap_reset();
+	wrap_fail("munmap", 1, ENOMEM);
+	ck_assert_int_eq(gdr_unmap(g, h, map, 4096), ENOMEM);
+	has("munmap");
+	wrap_reset();
+	/* The handle is still there to be unpinned. */
+	ck_assert_int_eq(gdr_unpin_buffer(g, h), 0);
+	ck_assert_int_eq(gdr_close(g), 0);
+}
+
+static const struct unit_test tests[] = {
+	{ "the driver's version decides", version_gate, "" },
+	{ "any address and size (L9, L16)", any_address, "" },
+	{ "types of mapping", map_types, "" },
+	{ "attributes of a handle", handle_attributes, "" },
+	{ "every error of a pin", pin_error_paths, "" },
+	{ "a buffer that is too short (L16)", short_buffer, "" },
+	{ "CUDA refuses", cuda_refuses, "" },
+	{ "every error of a map", map_error_paths, "" },
+	{ "nothing unmapped that was not mapped (L6)", no_unmap_of_nothing, "" },
+	{ "munmap fails", unmap_fails, "" },
+};
+
+int main(int argc, char **argv)
+{
+	(void)argc;
+	return unit_main(argv, "dmabuf", tests, COUNT(tests));
+}

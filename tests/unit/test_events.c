@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT
+/*
+ * gdr_get_event_fd() and gdr_next_revoked(), over the stand-in of the node.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <stdbool.h>
+
+#include "common/node.h"
+
+static bool is_ready(int fd)
+{
+	struct pollfd p = { .fd = fd, .events = POLLPRI };
+
+	return poll(&p, 1, 0) == 1 && p.revents == POLLPRI;
+}
+
+START_TEST(test_events)
+{
+	gdr_t g = node_open("2.6", "0");
+	uint64_t base[3];
+	gdr_mh_t h[3], told, other;
+	unsigned int seen = 0;
+	int fd, flag;
+
+	for (int i = 0; i < 3; i++) {
+		base[i] = standin_alloc(2 * MIB);
+		assert_ok(gdr_pin_buffer(g, base[i], 2 * MIB, 0, 0, &h[i]));
+	}
+	assert_ok(gdr_get_event_fd(g, &fd));
+	ck_assert(!is_ready(fd));
+	told.h = 42;
+	ck_assert_int_eq(gdr_next_revoked(g, &told), ENOENT);
+	ck_assert_uint_eq(told.h, 42);
+
+	ck_assert_int_eq(cuda.cuMemFree_v2(base[0]), 0);
+	ck_assert_int_eq(cuda.cuMemFree_v2(base[2]), 0);
+	ck_assert(is_ready(fd));
+	/* A look at the flag takes nothing away. */
+	assert_ok(gdr_get_callback_flag(g, h[0], &flag));
+	ck_assert_int_eq(flag, 1);
+	node.faults(NULL);
+	assert_ok(gdr_next_revoked(g, &told));
+	assert_ok(gdr_next_revoked(g, &other));
+	ck_assert_uint_eq(node.calls("GET_CB_FLAG"), 3); /* one round, not one each */
+	ck_assert_int_eq(gdr_next_revoked(g, &other), ENOENT);
+	for (int i = 0; i < 3; i++)
+		seen |= (unsigned int)(told.h == h[i].h || other.h == h[i].h) << i;
+	ck_assert_uint_eq(seen, 5);
+
+	assert_ok(gdr_unpin_buffer(g, h[0]));
+	ck_assert(is_ready(fd));
+	assert_ok(gdr_unpin_buffer(g, h[2]));
+	ck_assert(!is_ready(fd));
+	assert_ok(gdr_unpin_buffer(g, h[1]));
+	ck_assert_int_eq(gdr_next_revoked(g, &other), ENOENT);
+	assert_ok(gdr_close(g));
+	ck_assert_int_eq(gdr_get_event_fd(g, &fd), EINVAL);
+	ck_assert_int_eq(gdr_next_revoked(g, &other), EINVAL);
+}
+END_TEST
+
+/* Without poll in the driver there is no descriptor, but the ranges can be asked for. */
+START_TEST(test_events_no_poll)
+{
+	uint64_t base = standin_alloc(2 * MIB);
+	gdr_mh_t h, told;
+	int fd = 42;
+	gdr_t g;
+
+	node_env("GDRSIM_NODE_POLL", "0");
+	g = node_open("2.5", "0");
+	ck_assert_int_eq(gdr_get_event_fd(g, &fd), ENOTSUP);
+	assert_text("gives no notice");
+	ck_assert_int_eq(fd, 42);
+	assert_ok(gdr_pin_buffer(g, base, 2 * MIB, 0, 0, &h));
+	ck_assert_int_eq(cuda.cuMemFree_v2(base), 0);
+	assert_ok(gdr_next_revoked(g, &told));
+	ck_assert_uint_eq(told.h, h.h);
+	ck_assert_int_eq(gdr_next_revoked(g, &told), ENOENT);
+	ck_assert_int_eq(gdr_get_event_fd(g, NULL), EINVAL);
+	ck_assert_int_eq(gdr_next_revoked(g, NULL), EINVAL);
+	assert_ok(gdr_close(g));
+}
+END_TEST
+
+START_TEST(test_events_other_backends)
+{
+	gdr_mh_t told;
+	int fd;
+	gdr_t g;
+
+	node_env("GDRSIM_NODE", "absent");
+	g = gdr_open_ex(GDR_OPEN_ANY);
+	ck_assert_ptr_nonnull(g);
+	ck_assert_int_eq(gdr_get_event_fd(g, &fd), ENOTSUP);
+	assert_text("no range is ever revoked");
+	ck_assert_int_eq(gdr_next_revoked(g, &told), ENOENT);
+	assert_ok(gdr_close(g));
+}
+END_TEST
+
+static void add_tests(TCase *tc)
+{
+	tcase_add_test(tc, test_events);
+	tcase_add_test(tc, test_events_no_poll);
+	tcase_add_test(tc, test_events_other_backends);
+}
+
+int main(int argc, char **argv)
+{
+	(void)argc;
+	return node_main(argv, "events", add_tests);
+}

@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The gdrdrv backend over the stand-in of the node: memory freed under a pin, other processes, pins
+ * that fall through to another backend, threads.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "abi/gdrdrv.h"
+#include "common/node.h"
+
+static sigjmp_buf after_fault;
+
+static void on_fault(int sig)
+{
+	siglongjmp(after_fault, sig);
+}
+
+/* The signal that a load gives, or 0. */
+static int load(const volatile char *p)
+{
+	struct sigaction action = { .sa_handler = on_fault }, bus, segv;
+	int sig;
+
+	sigaction(SIGBUS, &action, &bus);
+	sigaction(SIGSEGV, &action, &segv);
+	sig = sigsetjmp(after_fault, 1);
+	if (!sig)
+		(void)*p;
+	sigaction(SIGBUS, &bus, NULL);
+	sigaction(SIGSEGV, &segv, NULL);
+	return sig;
+}
+
+START_TEST(test_free_persistent)
+{
+	gdr_t g = node_open("2.6", "1");
+	uint64_t base = standin_alloc(MIB), word = 0x1122334455667788, out, value;
+	gdr_mh_t h;
+	int flag;
+	void *map;
+
+	assert_ok(gdr_pin_buffer(g, base, MIB, 0, 0, &h));
+	assert_ok(gdr_map(g, h, &map, MIB));
+	assert_ok(gdr_copy_to_mapping(h, map, &word, sizeof(word)));
+	ck_assert_int_eq(cuda.cuMemFree_v2(base), 0);
+	assert_ok(gdr_copy_from_mapping(h, &out, map, sizeof(out)));
+	ck_assert_uint_eq(out, word);
+	assert_ok(gdr_get_callback_flag(g, h, &flag));
+	ck_assert_int_eq(flag, 0);
+	assert_ok(gdr_get_handle_attribute(g, h, GDR_HANDLE_ATTR_PERSISTENT, &value));
+	ck_assert_uint_eq(value, 1);
+	assert_ok(gdr_unpin_buffer(g, h));
+	assert_ok(gdr_close(g));
+}
+END_TEST
+
+START_TEST(test_free_callback)
+{
+	gdr_t g = node_open("2.6", "0");
+	uint64_t base = standin_alloc(4 * MIB), value;
+	gdr_mh_t h, unmapped;
+	int flag;
+	void *map;
+
+	assert_ok(gdr_pin_buffer(g, base, 4 * MIB, 0, 0, &h));
+	assert_ok(gdr_pin_buffer(g, base, 4 * MIB, 0, 0, &unmapped));
+	assert_ok(gdr_map(g, h, &map, 4 * MIB));
+	assert_ok(gdr_get_handle_attribute(g, h, GDR_HANDLE_ATTR_PERSISTENT, &value));
+	ck_assert_uint_eq(value, 0);
+	assert_ok(gdr_get_callback_flag(g, h, &flag));
+	ck_assert_int_eq(flag, 0);
+	ck_assert_int_eq(load(map), 0);
+	ck_assert_int_eq(cuda.cuMemFree_v2(base), 0);
+	assert_ok(gdr_get_callback_flag(g, h, &flag));
+	ck_assert_int_eq(flag, 1);
+	ck_assert_int_eq(load(map), SIGBUS);
+	ck_assert_int_eq(load((char *)map + 4 * MIB - 1), SIGBUS);
+	assert_ok(gdr_unmap(g, h, map, 4 * MIB));
+	ck_assert_int_eq(gdr_map(g, h, &map, MIB), EINVAL);
+	ck_assert_int_eq(gdr_map(g, unmapped, &map, MIB), EINVAL);
+	assert_text("freed");
+	assert_ok(gdr_unpin_buffer(g, h));
+	assert_ok(gdr_close(g));
+	ck_assert_uint_eq(node.pins(), 0);
+}
+END_TEST
+
+/* What the child may do is told by its exit status: 0, or the line that went wrong. */
+#define child_check(cond)                          \
+	do {                                       \
+		if (!(cond))                       \
+			_exit(__LINE__ % 250 + 1); \
+	} while (0)
+
+START_TEST(test_fork)
+{
+	gdr_t g = node_open("2.6", _i ? "1" : "0");
+	uint64_t base = standin_alloc(MIB);
+	int fd, status, word = 1;
+	gdr_mh_t h, other;
+	void *map, *map2;
+	pid_t pid;
+
+	node_env("GDRSIM_NODE_POLL", "1");
+	assert_ok(gdr_pin_buffer(g, base, MIB, 0, 0, &h));
+	assert_ok(gdr_map(g, h, &map, MIB));
+	assert_ok(gdr_get_event_fd(g, &fd));
+	pid = fork();
+	if (!pid) {
+		struct gdrdrv_get_cb_flag f = { .handle = 1 };
+
+		child_check(gdr_pin_buffer(g, base, MIB, 0, 0, &other) == EACCES);
+		child_check(gdr_map(g, h, &map2, MIB) == EACCES);
+		child_check(gdr_get_callback_flag(g, h, &status) == EACCES);
+		child_check(gdr_copy_to_mapping(h, map, &word, 4) == EACCES);
+		child_check(gdr_get_event_fd(g, &status) == EACCES);
+		child_check(gdr_next_revoked(g, &other) == EACCES);
+		child_check(gdr_unpin_buffer(g, h) == EACCES);
+		child_check(gdr_close(g) == EACCES);
+		child_check(load(map) == SIGSEGV);
+		/* The node's own word on it. */
+		child_check(ioctl(fd, GDRDRV_IOC_GET_CB_FLAG, &f) == -1 && errno == EACCES);
+		child_check(mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 4096) == MAP_FAILED &&
+			    errno == EACCES);
+		_exit(0);
+	}
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	ck_assert_msg(status == 0, "the child ended with 0x%x", (unsigned int)status);
+	assert_ok(gdr_copy_to_mapping(h, map, &word, 4));
+	assert_ok(gdr_unpin_buffer(g, h));
+	assert_ok(gdr_close(g));
+}
+END_TEST
+
+/* Sends fd through the socket, or receives one: the descriptor, or -1. */
+static int pass_fd(int socket, int fd)
+{
+	union {
+		struct cmsghdr head;
+		char room[CMSG_SPACE(sizeof(int))];
+	} control = { .head = { .cmsg_len = CMSG_LEN(sizeof(int)),
+				.cmsg_level = SOL_SOCKET,
+				.cmsg_type = SCM_RIGHTS } };
+	char byte = 0;
+	struct iovec iov = { &byte, 1 };
+	struct msghdr msg = { .msg_iov = &iov,
+			      .msg_iovlen = 1,
+			      .msg_control = &control,
+			      .msg_controllen = sizeof(control) };
+
+	if (fd >= 0) {
+		memcpy(CMSG_DATA(&control.head), &fd, sizeof(fd));
+		return sendmsg(socket, &msg, 0) == 1 ? 0 : -1;
+	}
+	if (recvmsg(socket, &msg, 0) != 1 || !CMSG_FIRSTHDR(&msg))
+		return -1;
+	memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&msg)), sizeof(fd));
+	return fd;
+}
+
+/* A process that was handed the node can do nothing with it, and its close disturbs nobody. */
+START_TEST(test_handed_over)
+{
+	uint64_t base = standin_alloc(MIB);
+	int ends[2], status, word = 1;
+	gdr_mh_t h;
+	void *map;
+	pid_t pid;
+	gdr_t g;
+
+	node_env("GDRSIM_NODE_POLL", "0");
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+	pid = fork();
+	if (!pid) {
+		struct gdrdrv_pin_buffer p = { .addr = base, .size = MIB };
+		struct gdrdrv_unpin_buffer u = { .handle = 1 };
+		int fd = pass_fd(ends[1], -1);
+
+		child_check(fd >= 0);
+		child_check(ioctl(fd, GDRDRV_IOC_PIN_BUFFER, &p) == -1 && errno == EACCES);
+		child_check(ioctl(fd, GDRDRV_IOC_UNPIN_BUFFER, &u) == -1 && errno == EACCES);
+		child_check(mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 4096) == MAP_FAILED &&
+			    errno == EACCES);
+		child_check(!close(fd));
+		_exit(0);
+	}
+	g = node_open("2.6", "1");
+	assert_ok(gdr_pin_buffer(g, base, MIB, 0, 0, &h));
+	assert_ok(gdr_map(g, h, &map, MIB));
+	/* The library gives its descriptor away to nobody: found by its name. */
+	for (int fd = 0; fd < 64; fd++) {
+		char path[64], name[64] = "";
+
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+		if (readlink(path, name, sizeof(name) - 1) > 0 && strstr(name, "gdrdrv-node"))
+			ck_assert_int_eq(pass_fd(ends[0], fd), 0);
+	}
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	ck_assert_msg(status == 0, "the child ended with 0x%x", (unsigned int)status);
+	assert_ok(gdr_copy_to_mapping(h, map, &word, 4));
+	assert_ok(gdr_unpin_buffer(g, h));
+	assert_ok(gdr_close(g));
+}
+END_TEST
+
+static uint64_t vmm_memory(size_t size, bool rdma)
+{
+	CUmemAllocationProp prop = {
+		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+		.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+		.location = { .type = CU_MEM_LOCATION_TYPE_DEVICE },
+	};
+	CUmemAccessDesc desc = { .location = prop.location,
+				 .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+	CUmemGenericAllocationHandle handle;
+	CUdeviceptr ptr;
+
+	prop.allocFlags.gpuDirectRDMACapable = rdma;
+	ck_assert_int_eq(cuda.cuMemAddressReserve(&ptr, size, 0, 0, 0), 0);
+	for (size_t at = 0; at < size; at += 2 * MIB) {
+		ck_assert_int_eq(cuda.cuMemCreate(&handle, 2 * MIB, &prop, 0), 0);
+		ck_assert_int_eq(cuda.cuMemMap(ptr + at, 2 * MIB, 0, handle, 0), 0);
+		ck_assert_int_eq(cuda.cuMemRelease(handle), 0);
+	}
+	ck_assert_int_eq(cuda.cuMemSetAccess(ptr, size, &desc, 1), 0);
+	return ptr;
+}
+
+/* One context serves through the node what the node can, and the rest by another way. */
+START_TEST(test_fall_through)
+{
+	uint64_t plain, capable, incapable, value;
+	gdr_mh_t h[3];
+	gdr_t g;
+
+	node_env("GDRSIM_DRIVER_VERSION", "13030");
+	g = node_open("2.6", "1");
+	plain = standin_alloc(MIB);
+	capable = vmm_memory(4 * MIB, true);
+	incapable = vmm_memory(4 * MIB, false);
+	assert_ok(gdr_pin_buffer(g, plain, MIB, 0, 0, &h[0]));
+	assert_ok(gdr_pin_buffer(g, capable, 4 * MIB, 0, 0, &h[1]));
+	assert_ok(gdr_pin_buffer(g, incapable, 2 * MIB, 0, 0, &h[2]));
+	for (int i = 0; i < 3; i++) {
+		char in[64], out[64];
+		void *map;
+
+		assert_ok(gdr_get_handle_attribute(g, h[i], GDR_HANDLE_ATTR_BACKEND, &value));
+		ck_assert_uint_eq(value, i < 2 ? GDR_BACKEND_GDRDRV : GDR_BACKEND_DMABUF);
+		assert_ok(gdr_map(g, h[i], &map, MIB));
+		memset(in, i + 1, sizeof(in));
+		assert_ok(gdr_copy_to_mapping(h[i], map, in, sizeof(in)));
+		ck_assert_int_eq(
+			cuda.cuMemcpyDtoH_v2(out, i ? (i == 1 ? capable : incapable) : plain, 64),
+			0);
+		ck_assert_mem_eq(in, out, 64);
+	}
+	assert_ok(gdr_close(g));
+}
+END_TEST
+
+/* Memory in several pieces behind one mapping: the second one is where it belongs. */
+START_TEST(test_several_chunks)
+{
+	uint64_t base = vmm_memory(6 * MIB, true);
+	gdr_t g = node_open("2.6", "1");
+	char in[8192], out[8192];
+	gdr_mh_t h;
+	void *map;
+
+	assert_ok(gdr_pin_buffer(g, base, 6 * MIB, 0, 0, &h));
+	assert_ok(gdr_map(g, h, &map, 6 * MIB));
+	for (size_t i = 0; i < sizeof(in); i++)
+		in[i] = (char)(i * 5);
+	assert_ok(gdr_copy_to_mapping(h, (char *)map + 2 * MIB - 4096, in, sizeof(in)));
+	ck_assert_int_eq(cuda.cuMemcpyDtoH_v2(out, base + 2 * MIB - 4096, sizeof(out)), 0);
+	ck_assert_mem_eq(in, out, sizeof(in));
+	assert_ok(gdr_close(g));
+}
+END_TEST
+
+enum { THREADS = 8, ROUNDS = 50 };
+
+static gdr_t shared;
+
+static void *work(void *arg)
+{
+	uint64_t base = *(uint64_t *)arg;
+	char in[256], out[256];
+	gdr_mh_t h, told;
+	void *map;
+	int flag;
+
+	for (int i = 0; i < ROUNDS; i++) {
+		memset(in, i, sizeof(in));
+		assert_ok(gdr_pin_buffer(shared, base, 65536, 0, 0, &h));
+		assert_ok(gdr_map(shared, h, &map, 65536));
+		assert_ok(gdr_copy_to_mapping(h, map, in, sizeof(in)));
+		assert_ok(gdr_copy_from_mapping(h, out, map, sizeof(out)));
+		ck_assert_mem_eq(in, out, sizeof(in));
+		assert_ok(gdr_get_callback_flag(shared, h, &flag));
+		ck_assert_int_eq(flag, 0);
+		ck_assert_int_eq(gdr_next_revoked(shared, &told), ENOENT);
+		assert_ok(gdr_unpin_buffer(shared, h));
+	}
+	return NULL;
+}
+
+START_TEST(test_threads)
+{
+	pthread_t threads[THREADS];
+	uint64_t base[THREADS];
+
+	shared = node_open("2.6", "0");
+	for (int i = 0; i < THREADS; i++) {
+		base[i] = standin_alloc(2 * MIB);
+		ck_assert_int_eq(pthread_create(&threads[i], NULL, work, &base[i]), 0);
+	}
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+	assert_ok(gdr_close(shared));
+	ck_assert_uint_eq(node.pins(), 0);
+}
+END_TEST
+
+static void add_tests(TCase *tc)
+{
+	tcase_add_test(tc, test_free_persistent);
+	tcase_add_test(tc, test_free_callback);
+	tcase_add_loop_test(tc, test_fork, 0, 2);
+	tcase_add_test(tc, test_handed_over);
+	tcase_add_test(tc, test_fall_through);
+	tcase_add_test(tc, test_several_chunks);
+	tcase_add_test(tc, test_threads);
+}
+
+int main(int argc, char **argv)
+{
+	(void)argc;
+	return node_main(argv, "gdrdrv: life times", add_tests);
+}

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The host backend: memory of cudaHostAlloc by either address. Allocations share pages, so only
+ * the allocation's own bytes may be touched; and a forked child may touch none through a handle.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/resources.h"
+#include "common/standin.h"
+#include "common/unit.h"
+#include "gdrapi.h"
+
+static gdr_t g;
+
+static void start(void)
+{
+	standin_start();
+	g = gdr_open_ex(GDR_OPEN_ANY);
+	ck_assert_msg(g != NULL, "%s", gdr_last_error());
+}
+
+static gdr_mh_t pinned(uint64_t addr, size_t size)
+{
+	gdr_mh_t h;
+	int rc = gdr_pin_buffer_v2(g, addr, size, 0, &h);
+
+	ck_assert_msg(!rc, "%d: %s", rc, gdr_last_error());
+	return h;
+}
+
+/* [base, base + size) is the allocation, at host for the CPU; any byte beside it is refused. */
+static void check_bounds(uint64_t base, char *host, size_t size, gdr_mapping_type_t type)
+{
+	char bytes[4096] = { 1, 2, 3 }, back[4096];
+	gdr_info_t info;
+	gdr_mh_t h = pinned(base + size / 2, 1);
+	uint64_t value;
+	char *map, *at;
+	void *va;
+
+	ck_assert_int_eq(gdr_get_handle_attribute(g, h, GDR_HANDLE_ATTR_BACKEND, &value), 0);
+	ck_assert_uint_eq(value, GDR_BACKEND_HOST);
+	ck_assert_int_eq(gdr_get_handle_attribute(g, h, GDR_HANDLE_ATTR_MAPPING_TYPE, &value), 0);
+	ck_assert_uint_eq(value, type);
+	ck_assert_int_eq(gdr_get_handle_attribute(g, h, GDR_HANDLE_ATTR_SYNC_MEMOPS, &value), 0);
+	ck_assert_uint_eq(value, 1);
+	ck_assert_int_eq(gdr_get_handle_attribute(g, h, GDR_HANDLE_ATTR_PERSISTENT, &value), 0);
+	ck_assert_uint_eq(value, 0);
+	ck_assert_int_eq(gdr_get_info(g, h, &info), 0);
+	ck_assert_uint_eq(info.va, (base + size / 2) & ~0xffffULL);
+	ck_assert_int_eq(gdr_map(g, h, &va, info.mapped_size), 0);
+	map = va;
+	at = map + (base - info.va); /* the arithmetic of every client */
+	ck_assert_ptr_eq(at, host);
+
+	ck_assert_int_eq(gdr_copy_to_mapping(h, at, bytes, size), 0);
+	ck_assert_int_eq(memcmp(host, bytes, size), 0);
+	memset(back, 0xa5, sizeof(back));
+	ck_assert_int_eq(gdr_copy_from_mapping(h, back, at, size), 0);
+	ck_assert_int_eq(memcmp(back, bytes, size), 0);
+	ck_assert_int_eq(back[size], (char)0xa5);
+	ck_assert_int_eq(gdr_copy_to_mapping(h, at - 1, bytes, 1), EINVAL);
+	ck_assert_int_eq(gdr_copy_to_mapping(h, at - 1, bytes, 2), EINVAL);
+	ck_assert_int_eq(gdr_copy_to_mapping(h, at + size, bytes, 1), EINVAL);
+	ck_assert_int_eq(gdr_copy_to_mapping(h, at + size - 1, bytes, 2), EINVAL);
+	ck_assert_int_eq(gdr_copy_from_mapping(h, back, at, size + 1), EINVAL);
+	ck_assert_int_eq(gdr_copy_from_mapping(h, back, map, 1), at == map ? 0 : EINVAL);
+	ck_assert_int_eq(gdr_flush(h), 0);
+	ck_assert_int_eq(gdr_fence(h, GDR_FENCE_FULL), 0);
+	ck_assert_int_eq(gdr_unmap(g, h, va, info.mapped_size), 0);
+	ck_assert_int_eq(gdr_copy_to_mapping(h, at, bytes, 1), EINVAL);
+	ck_assert_int_eq(gdr_unpin_buffer(g, h), 0);
+}
+
+static void bounds(void)
+{
+	char *a, *b, *c, *wc;
+	CUdeviceptr d;
+
+	start();
+	a = standin_host_alloc(700, 0);
+	b = standin_host_alloc(700, 0);
+	c = standin_host_alloc(3, 0);
+	ck_assert_uint_eq((uintptr_t)a >> 16, (uintptr_t)b >> 16); /* neighbours in one page */
+	check_bounds((uintptr_t)a, a, 700, GDR_MAPPING_TYPE_CACHING);
+	check_bounds((uintptr_t)b, b, 700, GDR_MAPPING_TYPE_CACHING);
+	check_bounds((uintptr_t)c, c, 3, GDR_MAPPING_TYPE_CACHING);
+	wc = standin_host_alloc(900, CU_MEMHOSTALLOC_WRITECOMBINED);
+	ck_assert_int_eq(cuda.cuMemHostGetDevicePointer_v2(&d, wc, 0), 0);
+	check_bounds((uintptr_t)wc, wc, 900, GDR_MAPPING_TYPE_WC);
+	check_bounds(d, wc, 900, GDR_MAPPING_TYPE_WC);
+	ck_assert_int_eq(gdr_close(g), 0);
+}
+
+static void registered(void)
+{
+	char *mine = malloc(9000);
+
+	start();
+	ck_assert_int_eq(cuda.cuMemHostRegister_v2(mine + 8, 3000, 0), 0);
+	check_bounds((uintptr_t)mine + 8, mine + 8, 3000, GDR_MAPPING_TYPE_CACHING);
+	cuda.cuMemHostUnregister(mine + 8);
+	ck_assert_int_eq(gdr_close(g), 0);
+	free(mine);
+}
+
+static void types(void)
+{
+	void *map = &map;
+	gdr_mh_t h;
+
+	start();
+	h = pinned((uintptr_t)standin_host_alloc(64, 0), 64);
+	ck_assert_int_eq(gdr_map_v2(g, h, &map, 64, GDR_MAP_FLAG_REQ_WC_MAPPING), ENOTSUP);
+	ck_assert_ptr_eq(map, &map);
+	ck_assert_int_eq(gdr_map_v2(g, h, &map, 64, GDR_MAP_FLAG_REQ_CACHE_MAPPING), 0);
+	ck_assert_int_eq(gdr_map(g, h, &map, 64), EAGAIN);
+	ck_assert_int_eq(gdr_close(g), 0);
+}
+
+/* A range that only begins, or only ends, in the allocation is served; copies stay inside. */
+static void overlapping_ranges(void)
+{
+	char *a, byte = 1;
+	gdr_info_t info;
+	gdr_mh_t h;
+	void *map;
+
+	start();
+	a = standin_host_alloc(40000, 0);
+	h = pinned((uintptr_t)a + 39999, 30000);
+	ck_assert_int_eq(gdr_get_info(g, h, &info), 0);
+	ck_assert_int_eq(gdr_map(g, h, &map, info.mapped_size), 0);
+	a = (char *)map + ((uintptr_t)a - info.va);
+	ck_assert_int_eq(gdr_copy_to_mapping(h, a + 39999, &byte, 1), 0);
+	ck_assert_int_eq(gdr_copy_to_mapping(h, a + 40000, &byte, 1), EINVAL);
+	ck_assert_int_eq(gdr_close(g), 0);
+}
+
+/* CUDA does not tell the allocation's place: it is not guessed. */
+static void place_unknown(void)
+{
+	gdr_mh_t h = { 77 };
+	void *a;
+
+	start();
+	a = standin_host_alloc(64, 0);
+	cuda_hooks.set_fail("cuPointerGetAttribute:*=1,cuMemGetAddressRange:*=1");
+	ck_assert_int_eq(gdr_pin_buffer_v2(g, (uintptr_t)a, 64, 0, &h), ENOTSUP);
+	ck_assert_ptr_nonnull(strstr(gdr_last_error(), "where this allocation lies"));
+	cuda_hooks.set_fail("cuMemHostGetFlags:*=999");
+	ck_assert_int_eq(gdr_pin_buffer_v2(g, (uintptr_t)a, 64, 0, &h), ENOTSUP);
+	cuda_hooks.set_fail("cuPointerGetAttribute:1=1"); /* before CUDA 10.2 */
+	ck_assert_int_eq(gdr_pin_buffer_v2(g, (uintptr_t)a, 64, 0, &h), 0);
+	cuda_hooks.set_fail(NULL);
+	ck_assert_int_eq(gdr_close(g), 0);
+}
+
+struct family {
+	gdr_mh_t h;
+	char *map;
+};
+
+/* L15: the memory itself is shared with a child, so the copies must refuse. */
+static int child_copies(void *arg)
+{
+	struct family *f = arg;
+	gdr_copy_seg_t seg = { .map_ptr = f->map, .host_ptr = &seg, .size = 1 };
+	uint64_t value = 0xbad;
+	uint32_t word;
+
+	return gdr_copy_to_mapping(f->h, f->map, &value, 8) != EACCES ||
+	       gdr_copy_from_mapping(f->h, &value, f->map, 8) != EACCES ||
+	       gdr_copyv_to_mapping(f->h, &seg, 1, 0) != EACCES ||
+	       gdr_copyv_from_mapping(f->h, &seg, 1, 0) != EACCES ||
+	       gdr_put32(f->h, f->map, 1) != EACCES || gdr_put64(f->h, f->map, 1) != EACCES ||
+	       gdr_get32(f->h, f->map, &word) != EACCES ||
+	       gdr_get64(f->h, f->map, &value) != EACCES ||
+	       gdr_wait32(f->h, f->map, GDR_CMP_EQ, 0, 0) != EACCES ||
+	       gdr_wait64(f->h, f->map, GDR_CMP_EQ, 0, 0) != EACCES || gdr_flush(f->h) != EACCES ||
+	       gdr_fence(f->h, GDR_FENCE_FULL) != EACCES;
+}
+
+static void forked_child(void)
+{
+	struct family f;
+	uint64_t value = 0;
+	void *map;
+	char *a;
+
+	start();
+	a = standin_host_alloc(4096, 0);
+	f.h = pinned((uintptr_t)a, 4096);
+	ck_assert_int_eq(gdr_map(g, f.h, &map, 4096), 0);
+	f.map = a;
+	*(uint64_t *)(void *)a = 42;
+	ck_assert_int_eq(unit_in_child(child_copies, &f), 0);
+	ck_assert_int_eq(gdr_copy_from_mapping(f.h, &value, a, 8), 0);
+	ck_assert_uint_eq(value, 42);
+	ck_assert_int_eq(gdr_close(g), 0);
+}
+
+static const struct unit_test tests[] = {
+	{ "bounds, by either address", bounds, "" },
+	{ "registered memory", registered, "" },
+	{ "types of mapping", types, "" },
+	{ "ranges that overlap the allocation", overlapping_ranges, "" },
+	{ "a place that is not known", place_unknown, "" },
+	{ "a forked child may not copy (L15)", forked_child, "" },
+};
+
+int main(int argc, char **argv)
+{
+	(void)argc;
+	return unit_main(argv, "host", tests, COUNT(tests));
+}

@@ -1,0 +1,459 @@
+// SPDX-License-Identifier: MIT
+/*
+ * gdr_mem_alloc(): memory that is ready on each kind of platform, handed to another process, and
+ * freed; gdr_get_bar_info().
+ */
+#include <pthread.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "mem_sim.h"
+
+static gdr_t open_any(void)
+{
+	gdr_t g = gdr_open_ex(GDR_OPEN_ANY);
+
+	ck_assert_msg(g != NULL, "%s", gdr_last_error());
+	return g;
+}
+
+static void use(gdr_t g, const gdr_mem_t *mem)
+{
+	CUcontext before = NULL;
+
+	sim_load();
+	sim.cuCtxGetCurrent(&before);
+	if (!before)
+		sim_start();
+	ck_assert(same_memory(mem->handle, mem->cpu_ptr, mem->device_ptr));
+	ck_assert(same_memory(mem->handle, (char *)mem->cpu_ptr + mem->size - 8,
+			      mem->device_ptr + mem->size - 8));
+	FAILS(EINVAL, gdr_copy_to_mapping(mem->handle, (char *)mem->cpu_ptr + mem->size, "x", 1));
+	FAILS(EINVAL, gdr_unmap_range(g, mem->handle));
+}
+
+/* In a program that has never heard of CUDA. */
+START_TEST(test_alloc)
+{
+	static const size_t sizes[] = { 1, 4096, CHUNK, CHUNK + 1, 5 * CHUNK };
+	gdr_t g = open_any();
+	gdr_mem_t mem, copy;
+
+	sim_load();
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		uint64_t backend = 0;
+
+		OK(gdr_mem_alloc(g, 0, sizes[i], 0, &mem));
+		ck_assert_uint_ge(mem.size, sizes[i]);
+		ck_assert_uint_eq(mem.size % CHUNK, 0);
+		ck_assert_uint_lt(mem.size, sizes[i] + CHUNK);
+		ck_assert_uint_eq(sim.device_bytes(0), mem.size);
+		use(g, &mem);
+		OK(gdr_get_handle_attribute(g, mem.handle, GDR_HANDLE_ATTR_BACKEND, &backend));
+		ck_assert_uint_eq(backend, GDR_BACKEND_VULKAN);
+		copy = mem;
+		OK(gdr_mem_free(g, &mem));
+		ck_assert_uint_eq(sim.device_bytes(0), 0);
+		FAILS(EINVAL, gdr_mem_free(g, &mem));
+		FAILS(EINVAL, gdr_mem_free(g, &copy));
+	}
+	/* What is left is freed by the close. */
+	OK(gdr_mem_alloc(g, 0, 100, 0, &mem));
+	OK(gdr_mem_alloc(g, 0, 100, 0, &mem));
+	OK(gdr_unpin_buffer(g, mem.handle));
+	ck_assert_uint_eq(sim.device_bytes(0), CHUNK);
+	OK(gdr_close(g));
+	ck_assert_uint_eq(sim.device_bytes(0), 0);
+}
+END_TEST
+
+/* The bit for GPUDirect is set exactly where the device has it: the stand-in always does. */
+START_TEST(test_properties)
+{
+	unsigned int capable = 0;
+	gdr_t g = open_any();
+	gdr_mem_t mem;
+
+	sim_start();
+	OK(gdr_mem_alloc(g, 0, 1, 0, &mem));
+	CU(sim.cuPointerGetAttribute(&capable, CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE,
+				     mem.device_ptr));
+	ck_assert_uint_eq(capable, 1);
+	OK(gdr_close(g));
+}
+END_TEST
+
+START_TEST(test_integrated)
+{
+	uint64_t type = 0, backend = 0;
+	gdr_mem_t wc, cached;
+	gdr_t g;
+
+	setenv("GDRSIM_INTEGRATED", "1", 1);
+	g = open_any();
+	OK(gdr_mem_alloc(g, 0, 100, 0, &wc));
+	OK(gdr_mem_alloc(g, 0, 100, GDR_MEM_CACHED, &cached));
+	OK(gdr_get_handle_attribute(g, wc.handle, GDR_HANDLE_ATTR_BACKEND, &backend));
+	ck_assert_uint_eq(backend, GDR_BACKEND_HOST);
+	OK(gdr_get_handle_attribute(g, wc.handle, GDR_HANDLE_ATTR_MAPPING_TYPE, &type));
+	ck_assert_uint_eq(type, GDR_MAPPING_TYPE_WC);
+	OK(gdr_get_handle_attribute(g, cached.handle, GDR_HANDLE_ATTR_MAPPING_TYPE, &type));
+	ck_assert_uint_eq(type, GDR_MAPPING_TYPE_CACHING);
+	use(g, &wc);
+	use(g, &cached);
+	OK(gdr_mem_free(g, &wc));
+	OK(gdr_mem_free(g, &cached));
+	OK(gdr_close(g));
+}
+END_TEST
+
+START_TEST(test_several_gpus)
+{
+	gdr_mem_t mem[3];
+	gdr_t g;
+
+	setenv("GDRSIM_DEVICES", "3", 1);
+	g = open_any();
+	for (int i = 0; i < 3; i++) {
+		uint64_t device = 99;
+
+		OK(gdr_mem_alloc(g, i, 100, 0, &mem[i]));
+		OK(gdr_get_handle_attribute(g, mem[i].handle, GDR_HANDLE_ATTR_DEVICE, &device));
+		ck_assert_uint_eq(device, (unsigned int)i);
+	}
+	sim_load();
+	for (int i = 0; i < 3; i++)
+		ck_assert_uint_eq(sim.device_bytes(i), CHUNK);
+	OK(gdr_close(g));
+}
+END_TEST
+
+START_TEST(test_errors)
+{
+	gdr_t g = open_any();
+	gdr_mem_t mem = { .size = 123 };
+
+	FAILS(EINVAL, gdr_mem_alloc(g, 0, 0, 0, &mem));
+	FAILS(EINVAL, gdr_mem_alloc(g, 0, 1, 2, &mem));
+	FAILS(EINVAL, gdr_mem_alloc(g, 0, 1, 0, NULL));
+	FAILS(EINVAL, gdr_mem_alloc(NULL, 0, 1, 0, &mem));
+	FAILS(EINVAL, gdr_mem_alloc(g, 7, 1, 0, &mem));
+	FAILS(EINVAL, gdr_mem_alloc(g, -1, 1, 0, &mem));
+	FAILS(ENOTSUP, gdr_mem_alloc(g, 0, 1, GDR_MEM_CACHED, &mem));
+	FAILS(ENOMEM, gdr_mem_alloc(g, 0, SIZE_MAX, 0, &mem));
+	FAILS(ENOMEM, gdr_mem_alloc(g, 0, (size_t)1 << 40, 0, &mem));
+	ck_assert_uint_eq(mem.size, 123);
+	FAILS(EINVAL, gdr_mem_free(g, NULL));
+	FAILS(EINVAL, gdr_mem_free(g, &mem));
+	OK(gdr_close(g));
+	FAILS(EINVAL, gdr_mem_alloc(g, 0, 1, 0, &mem));
+}
+END_TEST
+
+/* Each call of CUDA fails once: no leak, an error, and the next allocation is good. */
+START_TEST(test_failing_calls)
+{
+	static const char *const names[] = { "cuInit",
+					     "cuDeviceGetCount",
+					     "cuDeviceGet",
+					     "cuDevicePrimaryCtxRetain",
+					     "cuCtxPushCurrent",
+					     "cuMemGetAllocationGranularity",
+					     "cuMemCreate",
+					     "cuMemAddressReserve",
+					     "cuMemMap",
+					     "cuMemSetAccess",
+					     "cuMemExportToShareableHandle" };
+	gdr_t g = open_any();
+	gdr_mem_t mem;
+
+	sim_load();
+	OK(gdr_mem_alloc(g, 0, 1, 0, &mem));
+	OK(gdr_mem_free(g, &mem));
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		char spec[80];
+
+		snprintf(spec, sizeof(spec), "%s:*=999", names[i]);
+		sim.inject(spec);
+		ck_assert_msg(gdr_mem_alloc(g, 0, 1, 0, &mem) != 0, "%s", names[i]);
+		sim.inject(NULL);
+		ck_assert_msg(sim.device_bytes(0) == 0, "%s leaks", names[i]);
+	}
+	OK(gdr_mem_alloc(g, 0, 1, 0, &mem));
+	OK(gdr_close(g));
+}
+END_TEST
+
+/* The BAR is smaller than the memory. */
+START_TEST(test_small_bar)
+{
+	gdr_mem_t mem;
+	gdr_t g;
+
+	setenv("GDRSIM_BAR1_MIB", "8", 1);
+	g = open_any();
+	FAILS(ENOMEM, gdr_mem_alloc(g, 0, 16 << 20, 0, &mem));
+	OK(gdr_mem_alloc(g, 0, 4 << 20, 0, &mem));
+	OK(gdr_close(g));
+}
+END_TEST
+
+static void send_fd(int socket, int fd, size_t size)
+{
+	union {
+		struct cmsghdr head;
+		char room[CMSG_SPACE(sizeof(int))];
+	} control = { 0 };
+	struct iovec iov = { &size, sizeof(size) };
+	struct msghdr msg = { .msg_iov = &iov,
+			      .msg_iovlen = 1,
+			      .msg_control = &control,
+			      .msg_controllen = sizeof(control) };
+
+	control.head.cmsg_level = SOL_SOCKET;
+	control.head.cmsg_type = SCM_RIGHTS;
+	control.head.cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(&control.head), &fd, sizeof(fd));
+	ck_assert_int_eq(sendmsg(socket, &msg, 0), sizeof(size));
+}
+
+static int receive_fd(int socket, size_t *size)
+{
+	union {
+		struct cmsghdr head;
+		char room[CMSG_SPACE(sizeof(int))];
+	} control;
+	struct iovec iov = { size, sizeof(*size) };
+	struct msghdr msg = { .msg_iov = &iov,
+			      .msg_iovlen = 1,
+			      .msg_control = &control,
+			      .msg_controllen = sizeof(control) };
+	int fd = -1;
+
+	if (recvmsg(socket, &msg, MSG_CMSG_CLOEXEC) == sizeof(*size))
+		memcpy(&fd, CMSG_DATA(&control.head), sizeof(fd));
+	return fd;
+}
+
+/* The other process: imports, by our call and by CUDA's own, and answers. 0, or what was wrong. */
+static int importer(int socket)
+{
+	CUmemAccessDesc access = { { CU_MEM_LOCATION_TYPE_DEVICE, 0 },
+				   CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+	CUmemGenericAllocationHandle handle;
+	uint64_t value = 0, answer = 0x5678;
+	gdr_mem_t mem;
+	CUdeviceptr ptr;
+	size_t size = 0;
+	gdr_mh_t mh;
+	void *cpu;
+	int fd;
+	gdr_t g = gdr_open_ex(GDR_OPEN_ANY);
+
+	if (!g)
+		return 1;
+	fd = receive_fd(socket, &size);
+	if (fd < 0)
+		return 2;
+	if (gdr_mem_import(g, 0, fd, size, 0, &mem))
+		return 3;
+	if (gdr_copy_from_mapping(mem.handle, &value, (char *)mem.cpu_ptr + 4096, 8) ||
+	    value != 0x1234)
+		return 4;
+	sim_start();
+	if (sim.cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)fd,
+					       CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) ||
+	    sim.cuMemAddressReserve(&ptr, size, 0, 0, 0) || sim.cuMemMap(ptr, size, 0, handle, 0) ||
+	    sim.cuMemSetAccess(ptr, size, &access, 1))
+		return 5;
+	close(fd);
+	if (gdr_map_range(g, ptr + 8192, 8, 0, &cpu, &mh))
+		return 6;
+	if (gdr_copy_to_mapping(mh, cpu, &answer, 8))
+		return 7;
+	if (gdr_mem_import(g, 0, 0, size, 0, &mem) != EINVAL)
+		return 8;
+	if (gdr_mem_free(g, &mem))
+		return 9;
+	return gdr_close(g) ? 10 : 0;
+}
+
+START_TEST(test_two_processes)
+{
+	uint64_t value = 0x1234, seen = 0;
+	int socket[2], status, fd;
+	gdr_mem_t mem;
+	pid_t pid;
+	gdr_t g;
+
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, socket), 0);
+	/* forked before anything of CUDA is there, as any other process would be */
+	pid = fork();
+	if (!pid)
+		_exit(importer(socket[1]));
+	g = open_any();
+	OK(gdr_mem_alloc(g, 0, 3 * CHUNK, 0, &mem));
+	OK(gdr_copy_to_mapping(mem.handle, (char *)mem.cpu_ptr + 4096, &value, 8));
+	OK(gdr_mem_export(g, &mem, &fd));
+	send_fd(socket[0], fd, mem.size);
+	close(fd);
+	waitpid(pid, &status, 0);
+	ck_assert(WIFEXITED(status));
+	ck_assert_int_eq(WEXITSTATUS(status), 0);
+	OK(gdr_copy_from_mapping(mem.handle, &seen, (char *)mem.cpu_ptr + 8192, 8));
+	ck_assert_uint_eq(seen, 0x5678);
+	OK(gdr_mem_free(g, &mem));
+	OK(gdr_close(g));
+}
+END_TEST
+
+START_TEST(test_import_errors)
+{
+	gdr_t g = open_any();
+	gdr_mem_t mem;
+	int fd = -7, pipe_fd[2];
+	gdr_mh_t mh;
+	void *cpu;
+
+	ck_assert_int_eq(pipe(pipe_fd), 0);
+	ck_assert_int_ne(gdr_mem_import(g, 0, pipe_fd[0], CHUNK, 0, &mem), 0);
+	ck_assert_int_ne(gdr_mem_import(g, 0, -1, CHUNK, 0, &mem), 0);
+	OK(gdr_mem_alloc(g, 0, 1, 0, &mem));
+	OK(gdr_map_range(g, mem.device_ptr, 8, 0, &cpu, &mh));
+	FAILS(EINVAL, gdr_mem_export(g, &(gdr_mem_t){ .handle = mh }, &fd));
+	FAILS(EINVAL, gdr_mem_free(g, &(gdr_mem_t){ .handle = mh }));
+	ck_assert_int_eq(fd, -7);
+	OK(gdr_mem_export(g, &mem, &fd));
+	FAILS(EINVAL, gdr_mem_import(g, 0, fd, CHUNK - 1, 0, &mem));
+	FAILS(EINVAL, gdr_mem_import(g, 0, fd, CHUNK, 1, &mem));
+	FAILS(EINVAL, gdr_mem_import(g, 5, fd, CHUNK, 0, &mem));
+	close(fd);
+	OK(gdr_unmap_range(g, mh));
+	OK(gdr_close(g));
+}
+END_TEST
+
+START_TEST(test_bar_info)
+{
+	gdr_bar_info_t info = { .size = sizeof(info) }, later = { .size = sizeof(later) };
+	gdr_mem_t mem;
+	gdr_t g;
+
+	setenv("GDRSIM_BAR1_MIB", "256", 1);
+	g = open_any();
+	OK(gdr_get_bar_info(g, 0, &info));
+	ck_assert_uint_eq(info.total, 256 << 20);
+	ck_assert_uint_eq(info.used + info.free, info.total);
+	OK(gdr_mem_alloc(g, 0, 16 << 20, 0, &mem));
+	OK(gdr_get_bar_info(g, 0, &later));
+	ck_assert_uint_eq(later.used, info.used + (16 << 20));
+	OK(gdr_mem_free(g, &mem));
+	FAILS(EINVAL, gdr_get_bar_info(g, 1, &info));
+	FAILS(EINVAL, gdr_get_bar_info(g, 0, NULL));
+	info.size = 8;
+	FAILS(EINVAL, gdr_get_bar_info(g, 0, &info));
+	OK(gdr_close(g));
+}
+END_TEST
+
+START_TEST(test_nvml_fails)
+{
+	gdr_bar_info_t info = { .size = sizeof(info), .total = 42 };
+	gdr_t g;
+
+	setenv("GDRSIM_FAIL", "nvmlInit:*=9", 1);
+	g = open_any();
+	FAILS(ENOTSUP, gdr_get_bar_info(g, 0, &info));
+	ck_assert_ptr_nonnull(strstr(gdr_last_error(), "Driver not loaded"));
+	ck_assert_uint_eq(info.total, 42);
+	OK(gdr_close(g));
+}
+END_TEST
+
+START_TEST(test_fork)
+{
+	gdr_t g = open_any();
+	gdr_mem_t mem, other;
+	int status;
+	pid_t pid;
+
+	OK(gdr_mem_alloc(g, 0, 1, 0, &mem));
+	pid = fork();
+	if (!pid) {
+		int fd, bad = gdr_mem_alloc(g, 0, 1, 0, &other) != EACCES;
+
+		bad |= (gdr_mem_export(g, &mem, &fd) != EACCES) << 1;
+		bad |= (gdr_mem_free(g, &mem) != EACCES) << 2;
+		_exit(bad);
+	}
+	waitpid(pid, &status, 0);
+	ck_assert(WIFEXITED(status));
+	ck_assert_int_eq(WEXITSTATUS(status), 0);
+	use(g, &mem);
+	OK(gdr_mem_free(g, &mem));
+	OK(gdr_close(g));
+}
+END_TEST
+
+static gdr_t shared_g;
+
+static void *alloc_and_free(void *arg)
+{
+	uintptr_t bad = 0;
+
+	(void)arg;
+	for (int i = 0; i < 50; i++) {
+		uint64_t value = (uint64_t)(uintptr_t)arg + 1, seen = 0;
+		gdr_mem_t mem;
+
+		if (gdr_mem_alloc(shared_g, 0, 100, 0, &mem)) {
+			bad++;
+			continue;
+		}
+		bad += gdr_copy_to_mapping(mem.handle, mem.cpu_ptr, &value, 8) != 0;
+		bad += gdr_copy_from_mapping(mem.handle, &seen, mem.cpu_ptr, 8) || seen != value;
+		bad += gdr_mem_free(shared_g, &mem) != 0;
+	}
+	return (void *)bad;
+}
+
+START_TEST(test_threads)
+{
+	pthread_t thread[4];
+
+	shared_g = open_any();
+	for (uintptr_t i = 0; i < 4; i++)
+		ck_assert_int_eq(pthread_create(&thread[i], NULL, alloc_and_free, (void *)i), 0);
+	for (int i = 0; i < 4; i++) {
+		void *bad;
+
+		pthread_join(thread[i], &bad);
+		ck_assert_uint_eq((uintptr_t)bad, 0);
+	}
+	OK(gdr_close(shared_g));
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("gdr_mem_alloc");
+	TCase *tc = tcase_create("memory");
+
+	tcase_set_timeout(tc, 120);
+	tcase_add_test(tc, test_alloc);
+	tcase_add_test(tc, test_properties);
+	tcase_add_test(tc, test_integrated);
+	tcase_add_test(tc, test_several_gpus);
+	tcase_add_test(tc, test_errors);
+	tcase_add_test(tc, test_failing_calls);
+	tcase_add_test(tc, test_small_bar);
+	tcase_add_test(tc, test_two_processes);
+	tcase_add_test(tc, test_import_errors);
+	tcase_add_test(tc, test_bar_info);
+	tcase_add_test(tc, test_nvml_fails);
+	tcase_add_test(tc, test_fork);
+	tcase_add_test(tc, test_threads);
+	suite_add_tcase(suite, tc);
+	return run_suite(suite);
+}

@@ -1,0 +1,442 @@
+// SPDX-License-Identifier: MIT
+/* gdr_map_range(): any address, shared GPU pages, read-only maps, freed and reallocated memory. */
+#include <pthread.h>
+#include <signal.h>
+#include <setjmp.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "mem_sim.h"
+
+static gdr_t g;
+static unsigned long (*vk_calls)(const char *name);
+
+static void setup(void)
+{
+	sim_start();
+	g = gdr_open_ex(GDR_OPEN_ANY);
+	ck_assert_msg(g != NULL, "%s", gdr_last_error());
+}
+
+static void teardown(void)
+{
+	OK(gdr_close(g));
+	sim.cuDevicePrimaryCtxRelease_v2(0);
+}
+
+static unsigned long imports(void)
+{
+	if (!vk_calls) {
+		void *lib = dlopen("libvulkan.so.1", RTLD_NOW | RTLD_NOLOAD);
+
+		if (!lib)
+			lib = dlopen("libGLX_nvidia.so.0", RTLD_NOW | RTLD_NOLOAD);
+		if (!lib)
+			return 0;
+		*(void **)&vk_calls = dlsym(lib, "gdrsim_calls");
+	}
+	return vk_calls("vkAllocateMemory");
+}
+
+START_TEST(test_any_byte)
+{
+	CUdeviceptr d = vmm_new(0, 1);
+	static const size_t offsets[] = { 0, 1, 7, 65535, 65536, 100001, CHUNK - 8 };
+
+	for (size_t i = 0; i < sizeof(offsets) / sizeof(offsets[0]); i++) {
+		uint64_t addr = d + offsets[i];
+		gdr_info_t info;
+		gdr_mh_t mh;
+		char bytes[9];
+		void *cpu;
+
+		OK(gdr_map_range(g, addr, 8, 0, &cpu, &mh));
+		ck_assert(same_memory(mh, cpu, addr));
+		/* exactly the range */
+		FAILS(EINVAL, gdr_copy_from_mapping(mh, bytes, cpu, 9));
+		FAILS(EINVAL, gdr_copy_from_mapping(mh, bytes, (char *)cpu - 1, 1));
+		OK(gdr_get_info(g, mh, &info));
+		ck_assert_uint_eq(info.va, addr & GPU_PAGE_MASK);
+		ck_assert(info.mapped && info.wc_mapping);
+		OK(gdr_unmap_range(g, mh));
+		FAILS(EINVAL, gdr_unmap_range(g, mh));
+		FAILS(EINVAL, gdr_copy_from_mapping(mh, bytes, cpu, 1));
+	}
+	vmm_delete(d, 1);
+}
+END_TEST
+
+START_TEST(test_pinned_once)
+{
+	CUdeviceptr d = vmm_new(0, 2);
+	gdr_mh_t mh[40];
+	void *cpu[40];
+	unsigned long before;
+
+	OK(gdr_map_range(g, d + 5000, 100, 0, &cpu[0], &mh[0]));
+	before = imports();
+	ck_assert_uint_gt(before, 0);
+	for (size_t i = 1; i < 40; i++)
+		OK(gdr_map_range(g, d + i * 50000, 100000, 0, &cpu[i], &mh[i]));
+	ck_assert_uint_eq(imports(), before);
+	for (size_t i = 1; i < 40; i++) {
+		ck_assert(same_memory(mh[i], cpu[i], d + i * 50000));
+		ck_assert_ptr_eq((char *)cpu[i] - i * 50000, (char *)cpu[0] - 5000);
+	}
+	/* Ends in any order; the rest stays. */
+	for (size_t i = 0; i < 40; i += 2)
+		OK(gdr_unmap_range(g, mh[i]));
+	for (size_t i = 1; i < 40; i += 2)
+		ck_assert(same_memory(mh[i], cpu[i], d + i * 50000));
+	for (size_t i = 1; i < 40; i += 2)
+		OK(gdr_unmap_range(g, mh[i]));
+	/* The last one has unpinned. */
+	OK(gdr_map_range(g, d, 1, 0, &cpu[0], &mh[0]));
+	ck_assert_uint_eq(imports(), before + 1);
+	OK(gdr_unmap_range(g, mh[0]));
+	vmm_delete(d, 2);
+}
+END_TEST
+
+START_TEST(test_overlap)
+{
+	CUdeviceptr d = vmm_new(0, 4);
+	gdr_mh_t first, second, wide, again;
+	void *cpu1, *cpu2, *cpu3, *cpu4;
+	unsigned long before;
+
+	OK(gdr_map_range(g, d + CHUNK - 8, 8, 0, &cpu1, &first));
+	OK(gdr_map_range(g, d + 2 * CHUNK, 8, 0, &cpu2, &second));
+	OK(gdr_map_range(g, d + CHUNK - 64, CHUNK + 128, 0, &cpu3, &wide));
+	before = imports();
+	/* All are good, and what comes later shares the widest. */
+	OK(gdr_map_range(g, d + 64, 3 * CHUNK - 128, 0, &cpu4, &again));
+	ck_assert_uint_eq(imports(), before);
+	ck_assert(same_memory(first, cpu1, d + CHUNK - 8));
+	ck_assert(same_memory(second, cpu2, d + 2 * CHUNK));
+	ck_assert(same_memory(wide, (char *)cpu3 + 64, d + CHUNK));
+	ck_assert(same_memory(again, (char *)cpu4 + 3 * CHUNK - 128 - 8, d + 3 * CHUNK - 64 - 8));
+	OK(gdr_unmap_range(g, wide));
+	OK(gdr_unmap_range(g, first));
+	ck_assert(same_memory(second, cpu2, d + 2 * CHUNK));
+	ck_assert(same_memory(again, cpu4, d + 64));
+	OK(gdr_unmap_range(g, second));
+	OK(gdr_unmap_range(g, again));
+	vmm_delete(d, 4);
+}
+END_TEST
+
+/* Two allocations in one GPU page, one made after the page was pinned. */
+START_TEST(test_one_page)
+{
+	CUdeviceptr a, b, c;
+	gdr_mh_t ma, mb, mc;
+	void *pa, *pb, *pc;
+
+	setenv("GDRSIM_DRIVER_VERSION", "13030", 1);
+	OK(gdr_close(g));
+	g = gdr_open();
+	ck_assert_msg(g != NULL, "%s", gdr_last_error());
+	CU(sim.cuMemAlloc_v2(&a, 256));
+	CU(sim.cuMemAlloc_v2(&b, 256));
+	ck_assert_uint_eq(a & GPU_PAGE_MASK, b & GPU_PAGE_MASK);
+	OK(gdr_map_range(g, a, 256, 0, &pa, &ma));
+	OK(gdr_map_range(g, b, 256, 0, &pb, &mb));
+	CU(sim.cuMemAlloc_v2(&c, 256));
+	ck_assert_uint_eq(a & GPU_PAGE_MASK, c & GPU_PAGE_MASK);
+	OK(gdr_map_range(g, c, 256, 0, &pc, &mc));
+	ck_assert_ptr_eq((char *)pb - (b - a), pa);
+	ck_assert_ptr_eq((char *)pc - (c - a), pa);
+	ck_assert_uint_eq(sim.calls("cuMemGetHandleForAddressRange"), 1);
+	ck_assert(same_memory(ma, pa, a));
+	ck_assert(same_memory(mb, pb, b));
+	ck_assert(same_memory(mc, pc, c));
+	OK(gdr_unmap_range(g, ma));
+	OK(gdr_unmap_range(g, mc));
+	ck_assert(same_memory(mb, pb, b));
+	OK(gdr_unmap_range(g, mb));
+	sim.cuMemFree_v2(a);
+	sim.cuMemFree_v2(b);
+	sim.cuMemFree_v2(c);
+	unsetenv("GDRSIM_DRIVER_VERSION");
+}
+END_TEST
+
+/* An old range that was never unmapped must not serve new memory at its address. */
+START_TEST(test_reallocated)
+{
+	CUdeviceptr d = vmm_new(0, 1);
+	gdr_mh_t mh[8];
+	void *cpu[8];
+
+	for (int i = 0; i < 8; i++) {
+		OK(gdr_map_range(g, d + 100, 1000, 0, &cpu[i], &mh[i]));
+		ck_assert(same_memory(mh[i], cpu[i], d + 100));
+		CU(sim.cuMemUnmap(d, CHUNK));
+		CU(sim.cuMemAddressFree(d, CHUNK));
+		ck_assert_uint_eq(vmm_new(d, 1), d);
+		ck_assert(!same_memory(mh[i], cpu[i], d + 100));
+	}
+	for (int i = 0; i < 8; i++)
+		OK(gdr_unmap_range(g, mh[i]));
+	vmm_delete(d, 1);
+}
+END_TEST
+
+static sigjmp_buf fault;
+
+static void on_fault(int sig)
+{
+	(void)sig;
+	siglongjmp(fault, 1);
+}
+
+static bool store_faults(volatile uint32_t *p)
+{
+	struct sigaction act = { .sa_handler = on_fault }, old;
+	bool faulted = true;
+
+	sigaction(SIGSEGV, &act, &old);
+	if (!sigsetjmp(fault, 1)) {
+		*p = 1;
+		faulted = false;
+	}
+	sigaction(SIGSEGV, &old, NULL);
+	return faulted;
+}
+
+START_TEST(test_read_only)
+{
+	CUdeviceptr d = vmm_new(0, 1);
+	uint32_t value = 0xabcd, seen = 0;
+	gdr_mh_t ro, rw, ro2;
+	void *pr, *pw, *pr2;
+
+	OK(gdr_map_range(g, d + 4, 400, GDR_MAP_RANGE_READ_ONLY, &pr, &ro));
+	OK(gdr_map_range(g, d + 4, 400, 0, &pw, &rw));
+	OK(gdr_map_range(g, d + 8, 4, GDR_MAP_RANGE_READ_ONLY, &pr2, &ro2));
+	ck_assert_ptr_ne(pr, pw);
+	ck_assert_ptr_eq((char *)pr + 4, pr2);
+	ck_assert(store_faults(pr));
+	ck_assert(store_faults(pr2));
+	ck_assert(!store_faults(pw));
+	OK(gdr_copy_to_mapping(rw, pw, &value, 4));
+	OK(gdr_copy_from_mapping(ro, &seen, pr, 4));
+	ck_assert_uint_eq(seen, value);
+	OK(gdr_unmap_range(g, ro));
+	OK(gdr_unmap_range(g, ro2));
+	OK(gdr_unmap_range(g, rw));
+	vmm_delete(d, 1);
+}
+END_TEST
+
+START_TEST(test_host)
+{
+	uint64_t value = 77, seen = 0;
+	gdr_mh_t mh, mh2;
+	void *host, *cpu, *cpu2;
+
+	CU(sim.cuMemHostAlloc(&host, 4096, 0));
+	OK(gdr_map_range(g, (uintptr_t)host + 100, 200, 0, &cpu, &mh));
+	OK(gdr_map_range(g, (uintptr_t)host + 200, 200, 0, &cpu2, &mh2));
+	ck_assert_ptr_eq(cpu, (char *)host + 100);
+	ck_assert_ptr_eq(cpu2, (char *)host + 200);
+	OK(gdr_copy_to_mapping(mh, cpu, &value, 8));
+	OK(gdr_copy_from_mapping(mh, &seen, cpu, 8));
+	ck_assert_uint_eq(seen, 77);
+	FAILS(ENOTSUP, gdr_map_range(g, (uintptr_t)host, 8, GDR_MAP_RANGE_READ_ONLY, &cpu, &mh));
+	ck_assert_ptr_nonnull(strstr(gdr_last_error(), "read-only"));
+	/* beyond the allocation there is nothing to copy to */
+	OK(gdr_unmap_range(g, mh));
+	OK(gdr_unmap_range(g, mh2));
+	CU(sim.cuMemFreeHost(host));
+}
+END_TEST
+
+START_TEST(test_errors)
+{
+	CUdeviceptr d = vmm_new(0, 1);
+	void *cpu = &d;
+	gdr_mh_t mh = { 42 }, other, pinned;
+	unsigned long before;
+
+	FAILS(EINVAL, gdr_map_range(g, d, 0, 0, &cpu, &mh));
+	FAILS(EINVAL, gdr_map_range(g, 0, 8, 0, &cpu, &mh));
+	FAILS(EINVAL, gdr_map_range(g, d, 8, 2, &cpu, &mh));
+	FAILS(EINVAL, gdr_map_range(g, d, 8, 0, NULL, &mh));
+	FAILS(EINVAL, gdr_map_range(g, d, 8, 0, &cpu, NULL));
+	FAILS(EINVAL, gdr_map_range(NULL, d, 8, 0, &cpu, &mh));
+	FAILS(EOVERFLOW, gdr_map_range(g, d, UINT64_MAX - 5, 0, &cpu, &mh));
+	FAILS(EINVAL, gdr_map_range(g, (uint64_t)1 << 58, 5, 0, &cpu, &mh));
+	FAILS(EINVAL, gdr_map_range(g, (uintptr_t)&d, 8, 0, &cpu, &mh));
+	ck_assert_ptr_eq(cpu, &d);
+	ck_assert_uint_eq(mh.h, 42);
+	FAILS(EINVAL, gdr_unmap_range(g, mh));
+	/* what fails leaves what is there to be shared */
+	OK(gdr_map_range(g, d, 8, 0, &cpu, &mh));
+	ck_assert_int_ne(gdr_map_range(g, d + CHUNK - 8, 16, 0, &cpu, &other), 0);
+	before = imports();
+	OK(gdr_map_range(g, d + 8, 8, 0, &cpu, &other));
+	ck_assert_uint_eq(imports(), before);
+	OK(gdr_unmap_range(g, mh));
+	OK(gdr_unmap_range(g, other));
+	OK(gdr_pin_buffer_v2(g, d, 8, 0, &pinned));
+	FAILS(EINVAL, gdr_unmap_range(g, pinned));
+	OK(gdr_unpin_buffer(g, pinned));
+	vmm_delete(d, 1);
+}
+END_TEST
+
+/* The handle is like any other: unmapped and mapped again, unpinned, closed over. */
+START_TEST(test_handle)
+{
+	CUdeviceptr d = vmm_new(0, 1);
+	gdr_mh_t mh, other;
+	uint64_t backend = 0;
+	void *cpu, *cpu2, *map;
+	int flag = 1;
+
+	OK(gdr_map_range(g, d + PAGE + 10, 100, 0, &cpu, &mh));
+	OK(gdr_map_range(g, d, 100, 0, &cpu2, &other));
+	OK(gdr_get_handle_attribute(g, mh, GDR_HANDLE_ATTR_BACKEND, &backend));
+	ck_assert_uint_eq(backend, GDR_BACKEND_VULKAN);
+	OK(gdr_get_callback_flag(g, mh, &flag));
+	ck_assert_int_eq(flag, 0);
+	FAILS(EAGAIN, gdr_map(g, mh, &map, PAGE));
+	OK(gdr_unmap(g, mh, (char *)cpu - 10, PAGE));
+	FAILS(EINVAL, gdr_copy_to_mapping(mh, cpu, "x", 1));
+	OK(gdr_map(g, mh, &map, PAGE));
+	ck_assert_ptr_eq((char *)map + 10, cpu);
+	ck_assert(same_memory(mh, cpu, d + PAGE + 10));
+	OK(gdr_unpin_buffer(g, mh));
+	ck_assert(same_memory(other, cpu2, d));
+	/* the rest is the teardown's gdr_close() to release */
+	vmm_delete(d, 1);
+}
+END_TEST
+
+static void *thread_without_context(void *arg)
+{
+	CUdeviceptr d = *(CUdeviceptr *)arg;
+	CUcontext current;
+	gdr_mh_t mh;
+	void *cpu;
+	int rc = gdr_map_range(g, d, 100, 0, &cpu, &mh);
+
+	if (!rc)
+		rc = gdr_unmap_range(g, mh);
+	if (sim.cuCtxGetCurrent(&current) || current)
+		rc = -1;
+	return (void *)(intptr_t)rc;
+}
+
+START_TEST(test_without_context)
+{
+	CUdeviceptr d = vmm_new(0, 1);
+	pthread_t thread;
+	void *rc;
+
+	ck_assert_int_eq(pthread_create(&thread, NULL, thread_without_context, &d), 0);
+	pthread_join(thread, &rc);
+	ck_assert_int_eq((int)(intptr_t)rc, 0);
+	vmm_delete(d, 1);
+}
+END_TEST
+
+static CUdeviceptr shared_memory;
+
+static void *map_and_unmap(void *arg)
+{
+	unsigned int x = (unsigned int)(uintptr_t)arg * 7919 + 1;
+	uintptr_t bad = 0;
+
+	sim.cuCtxSetCurrent(sim.ctx);
+	for (int i = 0; i < 300; i++) {
+		uint64_t offset, value = (uintptr_t)arg << 32 | (unsigned int)i, seen = 0;
+		gdr_mh_t mh;
+		void *cpu;
+
+		x = x * 1103515245 + 12345;
+		/* each thread has words of its own */
+		offset = ((x >> 8) % (4 * CHUNK / 64 - 1)) * 64 + (uintptr_t)arg * 8;
+		if (gdr_map_range(g, shared_memory + offset,
+				  8 + (x >> 4) % (4 * CHUNK - offset - 8),
+				  x & 1 << 20 ? GDR_MAP_RANGE_READ_ONLY : 0, &cpu, &mh)) {
+			bad++;
+			continue;
+		}
+		if (!(x & 1 << 20))
+			bad += gdr_copy_to_mapping(mh, cpu, &value, 8) ||
+			       gdr_copy_from_mapping(mh, &seen, cpu, 8) || seen != value;
+		else
+			bad += gdr_copy_from_mapping(mh, &seen, cpu, 8) != 0;
+		bad += gdr_unmap_range(g, mh) != 0;
+	}
+	return (void *)bad;
+}
+
+START_TEST(test_threads)
+{
+	pthread_t thread[4];
+
+	shared_memory = vmm_new(0, 4);
+	for (uintptr_t i = 0; i < 4; i++)
+		ck_assert_int_eq(pthread_create(&thread[i], NULL, map_and_unmap, (void *)i), 0);
+	for (int i = 0; i < 4; i++) {
+		void *bad;
+
+		pthread_join(thread[i], &bad);
+		ck_assert_uint_eq((uintptr_t)bad, 0);
+	}
+	vmm_delete(shared_memory, 4);
+}
+END_TEST
+
+START_TEST(test_fork)
+{
+	CUdeviceptr d = vmm_new(0, 1);
+	gdr_mh_t mh, mine;
+	void *cpu;
+	int status;
+	pid_t pid;
+
+	OK(gdr_map_range(g, d, 100, 0, &cpu, &mh));
+	pid = fork();
+	if (!pid) {
+		int bad = gdr_map_range(g, d, 100, 0, &cpu, &mine) != EACCES;
+
+		bad |= (gdr_unmap_range(g, mh) != EACCES) << 1;
+		bad |= (gdr_copy_to_mapping(mh, cpu, "x", 1) != EACCES) << 2;
+		_exit(bad);
+	}
+	waitpid(pid, &status, 0);
+	ck_assert(WIFEXITED(status));
+	ck_assert_int_eq(WEXITSTATUS(status), 0);
+	ck_assert(same_memory(mh, cpu, d));
+	OK(gdr_unmap_range(g, mh));
+	vmm_delete(d, 1);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("gdr_map_range");
+	TCase *tc = tcase_create("ranges");
+
+	tcase_set_timeout(tc, 120);
+	tcase_add_checked_fixture(tc, setup, teardown);
+	tcase_add_test(tc, test_any_byte);
+	tcase_add_test(tc, test_pinned_once);
+	tcase_add_test(tc, test_overlap);
+	tcase_add_test(tc, test_one_page);
+	tcase_add_test(tc, test_reallocated);
+	tcase_add_test(tc, test_read_only);
+	tcase_add_test(tc, test_host);
+	tcase_add_test(tc, test_errors);
+	tcase_add_test(tc, test_handle);
+	tcase_add_test(tc, test_without_context);
+	tcase_add_test(tc, test_threads);
+	tcase_add_test(tc, test_fork);
+	suite_add_tcase(suite, tc);
+	return run_suite(suite);
+}
