@@ -22,6 +22,8 @@ def text(out, words):
     for sentence in re.split(r"(?<=[.!?:])\s+(?=[A-Z0-9])", words):
         lines = textwrap.wrap(sentence, 78, break_long_words=False, break_on_hyphens=False)
         for line in lines:
+            # A name with parentheses is a function; \\& keeps it as the help has it.
+            line = re.sub(r"(\w)\(\)", r"\1\\&()", line)
             out.append(("\\&" if line[0] in ".'" else "") + line)
 
 
