@@ -32,7 +32,7 @@ struct vulkan_pin {
 	const struct gdri_vulkan_device *device;
 	size_t count, room;
 	struct piece *pieces;
-	char *area; /* while mapped, of several pieces: where they lie */
+	char *area; /* while mapped by placed maps: where the pieces lie; else NULL */
 	size_t area_size;
 };
 
@@ -122,6 +122,12 @@ static int find_device(int ordinal, const struct gdri_vulkan_device **device)
 	return rc ? rc : gdri_vulkan_device_get(&id, device);
 }
 
+/* Placed maps go to GPU pages. */
+static bool can_place(const struct gdri_vulkan_device *d)
+{
+	return d->placed_align && d->placed_align <= GPU_PAGE_SIZE;
+}
+
 /* The chunk around `at`; its descriptor is the caller's. */
 static int export_chunk(const struct gdri_pin_request *request, uint64_t at, uint64_t *base,
 			size_t *size, int *fd)
@@ -168,8 +174,7 @@ static int vulkan_pin(void *state, const struct gdri_pin_request *request, struc
 		if (rc)
 			goto err_free;
 	}
-	if (vp->count > 1 && (!vp->device->placed_align ||
-			      vp->device->placed_align > GPU_PAGE_SIZE)) {
+	if (vp->count > 1 && !can_place(vp->device)) {
 		rc = gdri_fail(ENOTSUP, "the range covers %zu chunks, and this Vulkan driver has no "
 					"VK_EXT_map_memory_placed to join them", vp->count);
 		goto err_free;
@@ -267,6 +272,7 @@ static int unmap_area(struct vulkan_pin *vp, size_t count)
 		piece->mapped = NULL;
 	}
 	rc2 = free_range(ours, vp->area + vp->area_size);
+	vp->area = NULL;
 	return rc ? rc : rc2;
 }
 
@@ -289,7 +295,7 @@ static int reserve_area(struct vulkan_pin *vp)
 }
 
 /*
- * Maps several pieces side by side, as many as `length` needs. Where a placed map must be a whole
+ * Maps the pieces side by side, as many as `length` needs. Where a placed map must be a whole
  * memory object (range_placed is not there: driver 580) the chunks lie there whole, and the pointer
  * begins inside the first.
  */
@@ -331,9 +337,10 @@ static int map_area(struct vulkan_pin *vp, size_t length, void **out)
 }
 
 /*
- * A single piece is mapped where the driver likes, which also frees the range at the unmap. The
- * whole chunk is asked for: driver 580 maps it whole for any part of it (seen on an H200,
- * 2026-11-20), and only a range that we know can be kept out of a child.
+ * Without placed maps: a single piece, where the driver likes. The whole chunk is asked for: driver
+ * 580 maps it whole for any part of it, and only a range that we know can be kept out of a child.
+ * It also keeps the range readable after the unmap, until the unpin, which placed maps do not (both
+ * seen on an H200, 2026-11-20).
  */
 static int map_single(struct vulkan_pin *vp, void **out)
 {
@@ -360,7 +367,8 @@ static int vulkan_map(struct gdri_pin *pin, gdr_mapping_type_t wish)
 
 	if (rc)
 		return rc;
-	rc = vp->count > 1 ? map_area(vp, pin->map_length, &pin->map) : map_single(vp, &pin->map);
+	rc = can_place(vp->device) ? map_area(vp, pin->map_length, &pin->map) :
+				     map_single(vp, &pin->map);
 	if (rc)
 		return rc;
 	pin->copy_start = (uintptr_t)pin->map;
@@ -373,7 +381,7 @@ static int vulkan_unmap(struct gdri_pin *pin)
 	struct vulkan_pin *vp = pin->priv;
 	size_t count = 0;
 
-	if (vp->count == 1) {
+	if (!vp->area) {
 		vp->device->unmap(vp->device->device, vp->pieces[0].memory);
 		return 0;
 	}
