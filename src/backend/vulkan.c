@@ -175,8 +175,10 @@ static int vulkan_pin(void *state, const struct gdri_pin_request *request, struc
 			goto err_free;
 	}
 	if (vp->count > 1 && !can_place(vp->device)) {
-		rc = gdri_fail(ENOTSUP, "the range covers %zu chunks, and this Vulkan driver has no "
-					"VK_EXT_map_memory_placed to join them", vp->count);
+		rc = gdri_fail(ENOTSUP,
+			       "the range covers %zu chunks, and this Vulkan driver has no "
+			       "VK_EXT_map_memory_placed to join them",
+			       vp->count);
 		goto err_free;
 	}
 	pin->priv = vp;
@@ -200,8 +202,9 @@ static int fail_map(VkResult r, const struct gdri_vulkan_device *d)
 	int rc = gdri_vulkan_fail(r, "vkMapMemory");
 
 	if (rc == -ENOMEM)
-		return gdri_fail(ENOMEM, "%s: BAR1 is full, or smaller than needed (host-visible "
-					 "heap: %llu MiB)",
+		return gdri_fail(ENOMEM,
+				 "%s: BAR1 is full, or smaller than needed (host-visible "
+				 "heap: %llu MiB)",
 				 gdri_error_text(), (unsigned long long)d->heap_size >> 20);
 	return rc;
 }
@@ -213,8 +216,8 @@ static int fail_dontfork(int err)
 			 strerror(err));
 }
 
-static VkResult map_placed(const struct gdri_vulkan_device *d, struct piece *piece,
-			   uint64_t offset, uint64_t size, void *address)
+static VkResult map_placed(const struct gdri_vulkan_device *d, struct piece *piece, uint64_t offset,
+			   uint64_t size, void *address)
 {
 	VkMemoryMapPlacedInfoEXT place = {
 		.sType = VK_STRUCTURE_TYPE_MEMORY_MAP_PLACED_INFO_EXT,
@@ -280,8 +283,8 @@ static int unmap_area(struct vulkan_pin *vp, size_t count)
 static int reserve_area(struct vulkan_pin *vp)
 {
 	size_t align = GPU_PAGE_SIZE, reserved = vp->area_size + align, head;
-	char *p = mmap(NULL, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
-		       0);
+	char *p =
+		mmap(NULL, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	if (p == MAP_FAILED)
 		return gdri_fail(ENOMEM, "no address space for %zu bytes", reserved);
@@ -367,8 +370,8 @@ static int vulkan_map(struct gdri_pin *pin, gdr_mapping_type_t wish)
 
 	if (rc)
 		return rc;
-	rc = can_place(vp->device) ? map_area(vp, pin->map_length, &pin->map) :
-				     map_single(vp, &pin->map);
+	rc = can_place(vp->device) ? map_area(vp, pin->map_length, &pin->map)
+				   : map_single(vp, &pin->map);
 	if (rc)
 		return rc;
 	pin->copy_start = (uintptr_t)pin->map;
