@@ -53,7 +53,8 @@ GDRI_COPY_SRCS :=
 include src/copy/copy.mk
 
 LIB_SRCS := $(addprefix src/, gdrapi.c copies.c assist.c events.c ctx.c handle.c slots.c process.c \
-	error.c log.c env.c cuda.c nvml.c \
+	error.c log.c env.c nvml.c \
+	$(addprefix cuda/, load.c memory.c export.c alloc.c engine.c) \
 	$(addprefix backend/, backends.c probe.c gdrdrv.c gdrdrv_node.c dmabuf.c vulkan.c \
 		vulkan_device.c host.c) \
 	$(addprefix memory/, calls.c mem.c pages.c range.c region.c tags.c) \
@@ -140,6 +141,7 @@ help:
 	@echo 'make              library and tools, into $$(O) (default: build)'
 	@echo 'make demo         copybw and copylat: on the GPU if one is usable, else on the stand-in'
 	@echo 'make check        every test'
+	@echo 'make examples     the programs of examples/, into $$(O)/examples'
 	@echo 'make deps         installs what demo and check need (as root), or prints how to'
 	@echo 'make install      DESTDIR= prefix= libdir= bindir= includedir='
 	@echo 'make driver       the kernel driver: KDIR= NVIDIA_SRC= FLAVOR=open|proprietary'

@@ -426,7 +426,7 @@ typedef struct gdr_copy_options {
 	 *  0: never; GDR_COPY_ENGINE_AUTO: from where it is faster into pageable memory. */
 	size_t engine_read_min;
 	/** The same for gdr_copy_to_mapping(). AUTO is never: measured from pageable memory, the
-	 *  mapping is faster at every size. From pinned memory the engine wins at some 512 KiB. */
+	 *  mapping is faster at every size. From pinned memory the engine is ahead at 1 MiB. */
 	size_t engine_write_min;
 } gdr_copy_options_t;
 
@@ -557,8 +557,9 @@ int gdr_mem_export(gdr_t g, const gdr_mem_t *mem, int *fd);
 
 /**
  * Maps memory that another process exported with gdr_mem_export(), or with
- * cuMemExportToShareableHandle as a POSIX file descriptor: both sides then see one buffer. (An
- * import of your own, cuMemImportFromShareableHandle and cuMemMap, can be pinned like other memory.)
+ * cuMemExportToShareableHandle as a POSIX file descriptor: both sides then see one buffer.
+ * (Memory of your own cuMemImportFromShareableHandle can be pinned where gdrdrv or dma-buf mmap serves
+ * it; not by the vulkan backend, since CUDA does not export imported memory again.)
  * @param device  ordinal, in this process, of the GPU that the memory is on
  * @param fd      stays the caller's; may be closed afterwards
  * @param size    of the exported memory: all of it

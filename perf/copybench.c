@@ -91,8 +91,8 @@ static void run_engine(const struct job *job, size_t times)
 {
 	for (size_t n = 0; n < times; n++) {
 		uint8_t *map = place(job, n);
-		int rc = job->read ? gdr_copy_from_mapping(st.b.buf.mh, st.host, map, job->size) :
-				     gdr_copy_to_mapping(st.b.buf.mh, map, st.host, job->size);
+		int rc = job->read ? gdr_copy_from_mapping(st.b.buf.mh, st.host, map, job->size)
+				   : gdr_copy_to_mapping(st.b.buf.mh, map, st.host, job->size);
 
 		if (rc)
 			tool_fail("a copy: %s", gdr_last_error());
@@ -150,8 +150,8 @@ static size_t contenders(struct job *job, bool read)
 	if (!opt.host) {
 		job[count++] = (struct job){ .name = "cuMemcpy", .run = run_cuda };
 		job[count++] = (struct job){ .name = "cuMem.pin", .run = run_cuda, .how = 1 };
-		job[count++] = (struct job){ .name = "engine", .run = run_engine,
-					     .off = !st.engine };
+		job[count++] =
+			(struct job){ .name = "engine", .run = run_engine, .off = !st.engine };
 	}
 	for (size_t i = 0; i < count; i++)
 		job[i].read = read;
@@ -215,7 +215,8 @@ static void edges_section(void)
 
 static void start(void)
 {
-	gdr_copy_options_t all = { .size = sizeof(all), .engine_read_min = 1,
+	gdr_copy_options_t all = { .size = sizeof(all),
+				   .engine_read_min = 1,
 				   .engine_write_min = 1 };
 	void *pinned;
 

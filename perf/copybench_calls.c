@@ -154,8 +154,8 @@ static bool pin_host(void)
 {
 	void *map;
 
-	if (opt.host || gdr_pin_buffer_v2(st.b.buf.g, (unsigned long)(uintptr_t)st.pinned,
-					  4096, 0, &host_pin.handle))
+	if (opt.host || gdr_pin_buffer_v2(st.b.buf.g, (unsigned long)(uintptr_t)st.pinned, 4096, 0,
+					  &host_pin.handle))
 		return false;
 	if (gdr_map(st.b.buf.g, host_pin.handle, &map, 4096)) {
 		gdr_unpin_buffer(st.b.buf.g, host_pin.handle);
@@ -181,7 +181,8 @@ void call_section(void)
 	bool pinned = pin_host();
 
 	for (size_t c = 0; c < COUNT(calls); c++) {
-		job[c] = (struct job){ .name = calls[c].name, .run = run_call, .how = calls[c].how };
+		job[c] =
+			(struct job){ .name = calls[c].name, .run = run_call, .how = calls[c].how };
 		job[c].off = calls[c].how == ENTRY && !pinned;
 		gdri_copy_plan_init(&job[c].plan, calls[c].type, gdri_cpu_features(), NULL);
 	}
@@ -307,8 +308,10 @@ void pool_section(void)
 		if (gdri_copy_pool_new(&pools[i], threads[i], st.b.numa.node))
 			tool_fail("no worker pool could be made");
 	for (int read = 1; read >= 0; read--) {
-		static const char *const names[][4] = { { "write 1", "write 2", "write 4", "write 8" },
-							{ "read 1", "read 2", "read 4", "read 8" } };
+		static const char *const names[][4] = {
+			{ "write 1", "write 2", "write 4", "write 8" },
+			{ "read 1", "read 2", "read 4", "read 8" }
+		};
 
 		for (size_t i = 0; i <= COUNT(threads); i++) {
 			job[count] = copy_job(names[read][i], NULL);

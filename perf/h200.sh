@@ -27,6 +27,10 @@ say "litmus: the library's copies"
 "$build/gdrcopy_litmus" || status=1
 say "litmus: the same, blocks at offset 40"
 "$build/gdrcopy_litmus" -n 20000 -o 40 || status=1
+say "litmus: the library's copies by the GPU's copy engine"
+for kind in message reread mapflag seqlock ring write; do
+	"$build/gdrcopy_litmus" --engine -n 10000 -k $kind || status=1
+done
 
 # A line to look at each: 64-byte loads alone, and each row behind its fences.
 for row in avx512 avx2 sse4.1; do

@@ -4,17 +4,20 @@
 
     plot.py copybench.json OUT_DIR     read-latency.svg read-bandwidth.svg write-...
 
-Columns drawn: the library's choice, the baseline, cuMemcpy to pageable and to pinned memory.
+Columns drawn: the library's choice alone and with the copy engine allowed, the baseline as it is and
+fenced, cuMemcpy to pageable and to pinned memory.
 """
 import json
 import math
 import os
 import sys
 
-CURVES = [("library", "barcopy", "#1668b8", ""), ("baseline", "baseline", "#c4422d", ""),
-          ("cuMemcpy", "cuMemcpy, pageable", "#777777", "6 4"),
-          ("cuMem.pin", "cuMemcpy, pinned", "#777777", "")]
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 720, 420, 70, 20, 44, 52
+CURVES = [("library", "barcopy", "#1668b8", ""), ("engine", "its copy engine", "#1668b8", "6 4"),
+          ("baseline", "baseline", "#c4422d", ""),
+          ("b.fenced", "baseline, fenced", "#c4422d", "6 4"),
+          ("cuMemcpy", "cuMemcpy pageable", "#777777", "6 4"),
+          ("cuMem.pin", "cuMemcpy pinned", "#777777", "")]
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 880, 420, 70, 20, 44, 52
 
 
 def size_of(text):
@@ -80,7 +83,7 @@ def draw(title, y_name, curves):
         path = " ".join(f"{x_at(x):.1f},{y_at(y):.1f}" for x, y in points)
         svg.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"'
                    + (f' stroke-dasharray="{dash}"' if dash else "") + "/>")
-        x = LEFT + 10 + i * 160
+        x = LEFT + i * 135
         svg.append(f'<line x1="{x}" y1="34" x2="{x + 24}" y2="34" stroke="{colour}" '
                    'stroke-width="2"' + (f' stroke-dasharray="{dash}"' if dash else "") + "/>")
         svg.append(f'<text x="{x + 30}" y="38">{label}</text>')

@@ -20,10 +20,10 @@
 struct gdri_assist {
 	struct gdri_copy_plan plan; /* first: the plan's copies find the rest through it */
 	const struct gdri_copy_plan *base;
-	struct pool *pool;		 /* NULL: none */
+	struct pool *pool; /* NULL: none */
 	struct gdri_cuda_engine *engine; /* NULL: none */
-	size_t engine_from, engine_to;	 /* from so many bytes on; SIZE_MAX: never */
-	char *map;			 /* the mapping, and the device address that it stands for */
+	size_t engine_from, engine_to; /* from so many bytes on; SIZE_MAX: never */
+	char *map; /* the mapping, and the device address that it stands for */
 	uint64_t va;
 	_Atomic uint64_t copies, fallbacks;
 };
@@ -224,8 +224,8 @@ int gdri_assist_new(const struct gdri_pin *pin, const gdr_copy_options_t *option
 		    struct gdri_assist **out)
 {
 	unsigned int threads = options && options->threads ? options->threads : env_threads();
-	size_t from = options ? engine_min(options->engine_read_min, GDRI_ENGINE_MIN_FROM) :
-				SIZE_MAX;
+	size_t from =
+		options ? engine_min(options->engine_read_min, GDRI_ENGINE_MIN_FROM) : SIZE_MAX;
 	size_t to = options ? engine_min(options->engine_write_min, GDRI_ENGINE_MIN_TO) : SIZE_MAX;
 	struct gdri_assist *a;
 	int rc = 0;

@@ -2,7 +2,7 @@
 /*
  * What a handle may be given beyond the calling thread's own copies: workers, and the GPU's copy
  * engine. It stands behind a plan of its own around the mapping's common one, so a handle without
- * it has nothing to ask. It knows pins, not handles or contexts; only cuda.c knows CUDA.
+ * it has nothing to ask. It knows pins, not handles or contexts; only src/cuda/ knows CUDA.
  */
 #ifndef GDRI_ASSIST_H
 #define GDRI_ASSIST_H

@@ -2,7 +2,7 @@
 /*
  * What the library asks of CUDA's driver API, in the library's own terms. libcuda.so.1 is loaded
  * at run time. It is initialised by gdri_cuda_init() alone: whoever has a device address has done
- * that, whoever wants us to allocate may not have. A CUresult never leaves cuda.c; the calling
+ * that, whoever wants us to allocate may not have. A CUresult never leaves src/cuda/; the calling
  * thread's current context is left as it was found.
  */
 #ifndef GDRI_CUDA_H

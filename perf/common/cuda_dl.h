@@ -35,6 +35,7 @@
 
 /* newer than some drivers, or absent from a stand-in: NULL where missing, check before use */
 #define CUDA_DL_OPTIONAL(X)                                           \
+	X(PointerGetAttribute, cuPointerGetAttribute)                 \
 	X(MemGetAllocationGranularity, cuMemGetAllocationGranularity) \
 	X(MemCreate, cuMemCreate)                                     \
 	X(MemRelease, cuMemRelease)                                   \

@@ -130,6 +130,17 @@ static void set_choice(const struct opt *o, const char *text)
 	usage_error();
 }
 
+static void add_text(const struct opt *o, const char *text)
+{
+	struct opt_texts *list = o->value;
+
+	if (list->count == sizeof(list->text) / sizeof(list->text[0])) {
+		tool_note("%s %s: given too often", display_name(o), text);
+		usage_error();
+	}
+	list->text[list->count++] = text;
+}
+
 static void set_value(const struct opt *o, const char *text)
 {
 	switch (o->kind) {
@@ -147,6 +158,9 @@ static void set_value(const struct opt *o, const char *text)
 		break;
 	case OPT_TEXT:
 		*(const char **)o->value = text;
+		break;
+	case OPT_TEXTS:
+		add_text(o, text);
 		break;
 	}
 }

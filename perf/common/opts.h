@@ -14,7 +14,13 @@ enum opt_kind {
 	OPT_SIZE, /* size_t, bytes with an optional K, M or G (powers of 1024) */
 	OPT_COUNT, /* long, decimal */
 	OPT_CHOICE, /* int, index into the `choice` list */
-	OPT_TEXT /* const char * */
+	OPT_TEXT, /* const char * */
+	OPT_TEXTS /* struct opt_texts: may be given again and again */
+};
+
+struct opt_texts {
+	const char *text[64];
+	size_t count;
 };
 
 struct opt {

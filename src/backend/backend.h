@@ -37,6 +37,11 @@ struct gdri_pin_request {
 	uint64_t va;		/* addr rounded down to 64 KiB */
 	size_t mapped_size;	/* from va to the end, rounded up to 64 KiB */
 	struct gdri_memory memory; /* what CUDA says of it */
+	/*
+	 * An exported descriptor of all of this memory, the caller's; -1: none. CUDA does not export
+	 * imported memory again (H200, driver 580, 2026-11-20): whoever imported it still has one.
+	 */
+	int exported_fd;
 };
 
 /* What gdr_next_revoked() has to do with a pin. */

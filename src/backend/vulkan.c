@@ -8,6 +8,7 @@
  * reserved address space. The device side (driver, VkDevice) is vulkan_device.c.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -121,6 +122,24 @@ static int find_device(int ordinal, const struct gdri_vulkan_device **device)
 	return rc ? rc : gdri_vulkan_device_get(&id, device);
 }
 
+/* The chunk around `at`; its descriptor is the caller's. */
+static int export_chunk(const struct gdri_pin_request *request, uint64_t at, uint64_t *base,
+			size_t *size, int *fd)
+{
+	const struct gdri_memory *m = &request->memory;
+
+	if (request->exported_fd < 0)
+		return gdri_cuda_export_chunk(at, base, size, fd);
+	if (at < m->base || at - m->base >= m->size)
+		return gdri_fail(EINVAL, "the range reaches beyond what was imported");
+	*fd = fcntl(request->exported_fd, F_DUPFD_CLOEXEC, 0);
+	if (*fd < 0)
+		return gdri_fail(errno, "dup of an imported descriptor: %s", strerror(errno));
+	*base = m->base;
+	*size = m->size;
+	return 0;
+}
+
 static int vulkan_pin(void *state, const struct gdri_pin_request *request, struct gdri_pin *pin)
 {
 	uint64_t at = pin->va, end = pin->va + pin->mapped_size, base;
@@ -136,7 +155,7 @@ static int vulkan_pin(void *state, const struct gdri_pin_request *request, struc
 		return gdri_fail(ENOMEM, "no memory for a pin");
 	while (at < end) {
 		/* Memory that cannot be exported is told before Vulkan is loaded for it. */
-		rc = gdri_cuda_export_chunk(at, &base, &size, &fd);
+		rc = export_chunk(request, at, &base, &size, &fd);
 		if (rc)
 			goto err_free;
 		if (!vp->device)
@@ -311,21 +330,26 @@ static int map_area(struct vulkan_pin *vp, size_t length, void **out)
 	return 0;
 }
 
-static int map_single(struct vulkan_pin *vp, size_t length, void **out)
+/*
+ * A single piece is mapped where the driver likes, which also frees the range at the unmap. The
+ * whole chunk is asked for: driver 580 maps it whole for any part of it (seen on an H200,
+ * 2026-11-20), and only a range that we know can be kept out of a child.
+ */
+static int map_single(struct vulkan_pin *vp, void **out)
 {
 	const struct gdri_vulkan_device *d = vp->device;
 	struct piece *piece = &vp->pieces[0];
-	VkResult r = d->map(d->device, piece->memory, piece->offset, length, 0, &piece->mapped);
+	VkResult r = d->map(d->device, piece->memory, 0, piece->chunk_size, 0, &piece->mapped);
 
 	if (r)
 		return fail_map(r, d);
-	if (madvise(piece->mapped, length, MADV_DONTFORK)) {
+	if (madvise(piece->mapped, piece->chunk_size, MADV_DONTFORK)) {
 		int rc = fail_dontfork(errno);
 
 		d->unmap(d->device, piece->memory);
 		return rc;
 	}
-	*out = piece->mapped;
+	*out = (char *)piece->mapped + piece->offset;
 	return 0;
 }
 
@@ -336,9 +360,7 @@ static int vulkan_map(struct gdri_pin *pin, gdr_mapping_type_t wish)
 
 	if (rc)
 		return rc;
-	/* A single piece is mapped by the driver where it likes: it also frees the range itself. */
-	rc = vp->count > 1 ? map_area(vp, pin->map_length, &pin->map) :
-			     map_single(vp, pin->map_length, &pin->map);
+	rc = vp->count > 1 ? map_area(vp, pin->map_length, &pin->map) : map_single(vp, &pin->map);
 	if (rc)
 		return rc;
 	pin->copy_start = (uintptr_t)pin->map;

@@ -48,14 +48,17 @@ static void release(struct gdri_region *region)
 	free(block);
 }
 
-/* Pins and maps what block->allocation holds, or frees it. Takes the block. */
-static int finish(struct gdri_ctx *ctx, struct block *block, gdr_mem_t *mem)
+/*
+ * Pins and maps what block->allocation holds, or frees it. Takes the block. fd: what it was imported
+ * from, or -1.
+ */
+static int finish(struct gdri_ctx *ctx, struct block *block, int fd, gdr_mem_t *mem)
 {
 	const struct gdri_allocation *a = &block->allocation;
 	gdr_mem_t result = { .device_ptr = a->addr, .size = a->size };
 	int rc;
 
-	rc = gdri_region_open(&block->region, ctx, a->addr, a->addr + a->size, 0);
+	rc = gdri_region_open(&block->region, ctx, a->addr, a->addr + a->size, 0, fd);
 	if (rc) {
 		gdri_cuda_free(&block->allocation);
 		free(block);
@@ -93,7 +96,7 @@ int gdri_mem_alloc(struct gdri_ctx *ctx, int device, size_t size, uint32_t flags
 		free(block);
 		return rc;
 	}
-	return finish(ctx, block, mem);
+	return finish(ctx, block, -1, mem);
 }
 
 int gdri_mem_import(struct gdri_ctx *ctx, int device, int fd, size_t size, gdr_mem_t *mem)
@@ -108,7 +111,7 @@ int gdri_mem_import(struct gdri_ctx *ctx, int device, int fd, size_t size, gdr_m
 		free(block);
 		return rc;
 	}
-	return finish(ctx, block, mem);
+	return finish(ctx, block, fd, mem);
 }
 
 /* The block of a handle, whose lock is held then. */

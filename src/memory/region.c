@@ -162,10 +162,11 @@ static int protect(struct gdri_pin *pin)
 	return 0;
 }
 
-static int pin_and_map(struct gdri_region *region, struct gdri_ctx *ctx)
+static int pin_and_map(struct gdri_region *region, struct gdri_ctx *ctx, int fd)
 {
 	struct gdri_pin_request request = { .addr = region->low,
-					    .size = region->high - region->low };
+					    .size = region->high - region->low,
+					    .exported_fd = fd };
 	struct gdri_pin *pin = &region->pin;
 	int rc = gdri_backends_pin(ctx, &request, pin);
 
@@ -195,7 +196,7 @@ static int unmap_and_unpin(struct gdri_pin *pin)
 }
 
 int gdri_region_open(struct gdri_region *region, struct gdri_ctx *ctx, uint64_t low, uint64_t high,
-		     uint32_t flags)
+		     uint32_t flags, int fd)
 {
 	int rc = 0;
 
@@ -206,7 +207,7 @@ int gdri_region_open(struct gdri_region *region, struct gdri_ctx *ctx, uint64_t 
 		if (flags & GDRI_REGION_TAGGED)
 			rc = gdri_tags_take(region);
 		if (!rc)
-			rc = pin_and_map(region, ctx);
+			rc = pin_and_map(region, ctx, fd);
 		if (rc) {
 			gdri_tags_free(region);
 			return rc;

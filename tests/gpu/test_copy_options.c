@@ -37,8 +37,10 @@ static uint64_t fallbacks(const struct mapped *m)
 
 static int mapped_open(struct mapped *m, uint32_t threads, size_t engine_min)
 {
-	gdr_copy_options_t o = { .size = sizeof(o), .threads = threads,
-				 .engine_read_min = engine_min, .engine_write_min = engine_min };
+	gdr_copy_options_t o = { .size = sizeof(o),
+				 .threads = threads,
+				 .engine_read_min = engine_min,
+				 .engine_write_min = engine_min };
 	void *va;
 	int rc;
 

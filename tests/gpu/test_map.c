@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -312,6 +313,34 @@ static void forked_child(void)
 	OK(mapped_close(&m));
 }
 
+/* Of what a map of 64 KiB out of a chunk may have mapped, what is there in a child. */
+static void child_looks_around(struct mapped *m)
+{
+	unsigned char resident;
+
+	for (size_t at = 0; at < m->v.chunk; at += SLICE)
+		if (!mincore(m->p - SLICE + at, 4096, &resident))
+			_exit(1);
+}
+
+/* The driver maps a whole chunk for a part of it: none of that may be inherited. */
+static void child_inherits_nothing(void)
+{
+	struct mapped m;
+	int status;
+	void *va;
+
+	if (vmm_alloc(&m.v, 2 << 20, 1, true))
+		return;
+	OK(gdr_pin_buffer_v2(test_g, m.v.ptr + SLICE, SLICE, 0, &m.h));
+	OK(gdr_map(test_g, m.h, &va, SLICE));
+	m.p = va;
+	status = in_child(child_looks_around, &m);
+	EXPECT(status == 0, "a part of the chunk is mapped in a child: status %d", status);
+	OK(gdr_unpin_buffer(test_g, m.h));
+	vmm_free(&m.v);
+}
+
 static void free_before_unpin(void)
 {
 	uint64_t a = 0xfeedface, b = 0, persistent;
@@ -377,6 +406,7 @@ static const struct gpu_test tests[] = {
 	{ "threads copy on one handle", threads_copy },
 	{ "threads pin, map, copy, unpin", threads_pin },
 	{ "a forked child can do nothing, the parent goes on", forked_child },
+	{ "a forked child inherits nothing of a chunk", child_inherits_nothing },
 	{ "memory freed before its unpin", free_before_unpin },
 	{ "gdr_close cleans up", close_cleans_up },
 	{ "stores through the pointer", atomics_through_the_pointer },

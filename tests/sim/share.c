@@ -42,7 +42,8 @@ static CUresult import_fd(int fd, CUmemGenericAllocationHandle *handle)
 		close(opened);
 		return CUDA_ERROR_INVALID_DEVICE;
 	}
-	prop.requestedHandleTypes = (CUmemAllocationHandleType)info.handle_types;
+	/* An imported handle is not exported again, whatever its maker asked for (H200, driver 580). */
+	prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
 	prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
 	prop.location.id = info.device;
 	r = sim_obj_adopt(opened, info.size, &prop, &obj);

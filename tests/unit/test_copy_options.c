@@ -66,8 +66,10 @@ static void close_mapped(struct mapped *m)
 
 static int set(struct mapped *m, uint32_t threads, size_t read_min, size_t write_min)
 {
-	gdr_copy_options_t o = { .size = sizeof(o), .threads = threads,
-				 .engine_read_min = read_min, .engine_write_min = write_min };
+	gdr_copy_options_t o = { .size = sizeof(o),
+				 .threads = threads,
+				 .engine_read_min = read_min,
+				 .engine_write_min = write_min };
 
 	return gdr_set_copy_options(m->h, &o);
 }

@@ -268,9 +268,11 @@ static int importer(int socket)
 	    sim.cuMemSetAccess(ptr, size, &access, 1))
 		return 5;
 	close(fd);
-	if (gdr_map_range(g, ptr + 8192, 8, 0, &cpu, &mh))
+	/* Without its descriptor imported memory cannot be given to Vulkan. */
+	if (gdr_map_range(g, ptr + 8192, 8, 0, &cpu, &mh) != ENOTSUP ||
+	    !strstr(gdr_last_error(), "imported"))
 		return 6;
-	if (gdr_copy_to_mapping(mh, cpu, &answer, 8))
+	if (gdr_copy_to_mapping(mem.handle, (char *)mem.cpu_ptr + 8192, &answer, 8))
 		return 7;
 	if (gdr_mem_import(g, 0, 0, size, 0, &mem) != EINVAL)
 		return 8;

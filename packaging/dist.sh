@@ -1,0 +1,28 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# Makes O/dist/barcopy-VERSION.tar.xz of the last commit: the same bits each time. From an unpacked
+# tarball, which has no history, it packs the tree as it is.
+set -eu
+cd "$(dirname "$0")/.."
+
+dir=$O/dist
+name=barcopy-$VERSION
+mkdir -p "$dir"
+if git rev-parse --verify -q HEAD >/dev/null 2>&1 &&
+   [ "$(git rev-parse --show-toplevel)" = "$(pwd -P)" ]; then
+	[ -z "$(git status --porcelain --untracked-files=no)" ] ||
+		echo "dist: uncommitted changes are not in the tarball" >&2
+	epoch=$(git log -1 --format=%ct)
+	# The hash of the commit, which git would write into the tar's header, is left out: the same
+	# tree gives the same bits.
+	git archive --format=tar --mtime="@$epoch" --prefix="$name/" "HEAD^{tree}" >"$dir/$name.tar" 2>/dev/null ||
+		git archive --format=tar --prefix="$name/" HEAD >"$dir/$name.tar"
+else
+	epoch=$(stat -c %Y LICENSE)
+	tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$epoch" \
+		--exclude="./${O#./}" --exclude=./.git --exclude=./debian \
+		--transform="s|^\.|$name|" -cf "$dir/$name.tar" .
+fi
+xz -T1 -6 -f "$dir/$name.tar"
+echo "$epoch" >"$dir/epoch"
+echo "$dir/$name.tar.xz"

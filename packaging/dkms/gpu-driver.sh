@@ -1,0 +1,129 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# Which GPU driver a build of gdrdrv is for, and the build.
+#   gpu-driver.sh show KERNEL        says which nv-p2p.h would be taken, or what to do
+#   gpu-driver.sh build KERNEL KDIR  builds (called by DKMS)
+#   gpu-driver.sh refresh            lets DKMS build again what is missing or older than the GPU
+#                                    driver's module, for every kernel that has one
+#
+# For the running kernel it is the running GPU driver; for another kernel the one that is installed
+# there, because that one will run with the module. From the environment: NVIDIA_SRC= and FLAVOR= as
+# in gdrdrv/Makefile; GDRDRV_FOR_INSTALLED=1 builds for the installed GPU driver although another is
+# running (package scripts do that: after the restart that the GPU driver's upgrade needs, it runs).
+set -u
+cd "$(dirname "$0")" || exit 1
+
+release=$(sed -n 's/^PACKAGE_VERSION="\(.*\)"/\1/p' dkms.conf)
+
+say() {
+	echo "gdrdrv: $*" >&2
+}
+
+# module_info KERNEL FIELD: of the GPU driver's module, nothing if there is none
+module_info() {
+	modinfo -k "$1" -F "$2" nvidia 2>/dev/null | head -n 1
+}
+
+# sources VERSION: the directory with that version's nv-p2p.h
+sources() {
+	for d in /usr/src/nvidia*-"$1"/nvidia /usr/src/nvidia*-"$1"/kernel-open/nvidia \
+		 /var/lib/dkms/nvidia*/"$1"/source/nvidia \
+		 /var/lib/dkms/nvidia*/"$1"/source/kernel-open/nvidia; do
+		[ -r "$d/nv-p2p.h" ] && echo "$d" && return
+	done
+}
+
+advise_install() {
+	say "install the source of the GPU driver's kernel module (package nvidia-dkms-*,"
+	say "nvidia-kernel-dkms, nvidia-open-kernel-dkms or kmod-nvidia-*dkms, whichever your"
+	say "distribution has), or name the directory that holds nv-p2p.h with NVIDIA_SRC=;"
+	say "then run"
+	say "    dkms install gdrdrv/$release -k $kernel"
+}
+
+# Sets NVIDIA_SRC, FLAVOR and NVIDIA_MISMATCH_OK for find-nvidia.sh where the answer is not its own.
+choose() {
+	running=
+	[ "$kernel" = "$(uname -r)" ] && running=$(cat /sys/module/nvidia/version 2>/dev/null)
+	installed=$(module_info "$kernel" version)
+
+	if [ -z "${FLAVOR:-}" ]; then
+		case $(module_info "$kernel" license) in
+		NVIDIA) export FLAVOR=proprietary ;;
+		?*) export FLAVOR=open ;;
+		esac
+	fi
+	[ -z "${NVIDIA_SRC:-}" ] || return 0
+
+	if [ -n "$running" ] && [ -n "$installed" ] && [ "$running" != "$installed" ]; then
+		if [ -n "${DPKG_MAINTSCRIPT_PACKAGE:-}${GDRDRV_FOR_INSTALLED:-}" ]; then
+			say "GPU driver $running is running; building for $installed, which is installed"
+			say "and will run after the restart: until then gdrdrv is not loaded anew"
+			running=
+		elif [ -z "$(sources "$running")" ]; then
+			say "GPU driver $running is running, $installed is installed, and the source of"
+			say "$running is gone: refusing to build for a driver that is not running. Reboot, or"
+			say "stop what uses the GPU and reload its driver:"
+			say "    modprobe -r gdrdrv nvidia_uvm nvidia_drm nvidia_modeset nvidia"
+			say "    modprobe nvidia"
+			say "then run"
+			say "    dkms install gdrdrv/$release -k $kernel"
+			say "To build now for $installed all the same: GDRDRV_FOR_INSTALLED=1"
+			return 1
+		fi
+	fi
+	if [ -z "$running" ] && [ -n "$installed" ]; then
+		NVIDIA_SRC=$(sources "$installed")
+		if [ -z "$NVIDIA_SRC" ]; then
+			say "kernel $kernel has GPU driver $installed, whose source is not installed:"
+			advise_install
+			return 1
+		fi
+		# What runs on the running kernel does not matter to this build.
+		export NVIDIA_SRC NVIDIA_MISMATCH_OK=1
+		say "kernel $kernel has GPU driver $installed"
+	fi
+}
+
+show() {
+	choose || return 1
+	/bin/sh ./find-nvidia.sh >/dev/null && return
+	advise_install
+	return 1
+}
+
+build() {
+	choose || return 1
+	set -- KDIR="$1"
+	if grep -qs '^CONFIG_CC_IS_CLANG=y' "${1#KDIR=}/.config"; then
+		set -- "$@" CC=clang LLVM=1
+	fi
+	make "$@"
+}
+
+refresh() {
+	rc=0
+	for dir in /lib/modules/*; do
+		kernel=${dir##*/}
+		[ -d "$dir/build" ] || continue
+		gpu=$(module_info "$kernel" filename)
+		[ -n "$gpu" ] || continue
+		ours=$(modinfo -k "$kernel" -F filename gdrdrv 2>/dev/null)
+		[ -n "$ours" ] && [ -z "$(find "$gpu" -newer "$ours")" ] && continue
+		say "building for kernel $kernel and GPU driver $(module_info "$kernel" version)"
+		dkms remove "gdrdrv/$release" -k "$kernel" >/dev/null 2>&1
+		dkms install "gdrdrv/$release" -k "$kernel" --force >/dev/null || rc=1
+	done
+	return $rc
+}
+
+case ${1:-} in
+show) kernel=$2 && show ;;
+build) kernel=$2 && build "$3" ;;
+refresh) GDRDRV_FOR_INSTALLED=1 && export GDRDRV_FOR_INSTALLED && refresh ;;
+*)
+	echo "usage: gpu-driver.sh show KERNEL | build KERNEL KDIR | refresh" >&2
+	exit 2
+	;;
+esac

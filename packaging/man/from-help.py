@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Makes the manual page of a tool from its --help, which is where its options are described.
+
+    from-help.py TOOL [EXTRA]  >page
+
+EXTRA is a file of mdoc(7) sections to stand before SEE ALSO. `make refresh-pages` runs this for
+every tool; a test fails when a committed page is not what it makes.
+"""
+import re
+import subprocess
+import sys
+import textwrap
+
+DATE = "November 20, 2026"
+
+
+def text(out, words):
+    """Plain text: each sentence at the start of a line, nothing that mdoc takes for a request."""
+    words = " ".join(words.split()).replace("\\", "\\e")
+    words = re.sub(r"(?<!\S)-(?=\w)", r"\\-", words)
+    for sentence in re.split(r"(?<=[.!?:])\s+(?=[A-Z0-9])", words):
+        lines = textwrap.wrap(sentence, 78, break_long_words=False, break_on_hyphens=False)
+        for line in lines:
+            # A name with parentheses is a function; \\& keeps it as the help has it.
+            line = re.sub(r"(\w)\(\)", r"\1\\&()", line)
+            out.append(("\\&" if line[0] in ".'" else "") + line)
+
+
+def option(out, left, help_text):
+    """One option: '-s, --size SIZE' or '--json'."""
+    match = re.match(r"(?:-(\w), )?--([\w-]+)(?: (.+))?$", left)
+    letter, name, arg = match.groups()
+    arg = f" Ar {arg}" if arg else ""
+    forms = ([f"Fl {letter}{arg}"] if letter else []) + [f"Fl Fl {name}{arg}"]
+    out.append(".It " + " , ".join(forms))
+    text(out, help_text)
+    if not out[-1].endswith((".", "!", "?")):
+        out[-1] += "."
+
+
+def main():
+    tool = sys.argv[1]
+    name = tool.rsplit("/", 1)[-1]
+    help_text = subprocess.run([tool, "--help"], capture_output=True, text=True, check=True).stdout
+    sections = re.split(r"\n\n", help_text.rstrip("\n"))
+    usage = sections.pop(0).split("\n")
+    purpose = " ".join(usage[1:])
+    synopsis = usage[0].split(None, 2)[2] if len(usage[0].split(None, 2)) > 2 else ""
+
+    # The page's one line: the first sentence, without its full stop.
+    one_line = re.split(r"(?<=\.)\s", purpose)[0].rstrip(".")
+    out = ['.\\" SPDX-License-Identifier: MIT', '.\\" Made from --help by from-help.py.',
+           f".Dd {DATE}", f".Dt {name.upper()} 1", ".Os", ".Sh NAME", f".Nm {name}",
+           f".Nd {one_line[0].lower()}{one_line[1:]}", ".Sh SYNOPSIS", ".Nm"]
+    for word in synopsis.split():
+        out.append(".Op Ar options" if word == "[options]" else f".Ar {word}")
+    out.append(".Sh DESCRIPTION")
+    text(out, purpose)
+
+    exit_status = []
+    for section in sections:
+        title, _, body = section.partition("\n")
+        if title == "Options:":
+            out += [".Pp", "The options are:", ".Bl -tag -width Ds"]
+            left, words = None, ""
+            for line in body.split("\n"):
+                # Options begin at column 2; what follows from the column of the texts on is theirs.
+                start = re.match(r"  {1,6}(-.*?)(?:\s{2,}(.*))?$", line) \
+                    if re.match(r" {2,6}-", line) else None
+                if start:
+                    if left:
+                        option(out, left, words)
+                    left, words = start.group(1).strip(), start.group(2) or ""
+                else:
+                    words += " " + line.strip()
+            if left:
+                option(out, left, words)
+            out.append(".El")
+        elif title.startswith("Exit status:"):
+            exit_status = section.split(":", 1)[1]
+        elif body and title.endswith(":") and body.startswith(" "):
+            out.append(f".Ss {title[:-1]}")
+            text(out, body)
+        else:
+            out.append(".Pp")
+            text(out, section)
+    if exit_status:
+        out.append(".Sh EXIT STATUS")
+        text(out, exit_status[1:])
+    if len(sys.argv) > 2:
+        out += open(sys.argv[2]).read().rstrip("\n").split("\n")
+    out += [".Sh SEE ALSO", ".Xr gdrapi 7"]
+    print("\n".join(out))
+
+
+main()

@@ -1,0 +1,56 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# Builds the RPM packages of the last commit into O/rpm.
+#   RPM_OUT=dir   another place than O/rpm
+#   RPM_OPTS=...  handed to rpmbuild, e.g. --with kmod --define 'kdir ...'
+# Off an RPM distribution the build requirements cannot be looked up and the library directory is
+# given here; the debugging packages are left to the distributions.
+set -eu
+cd "$(dirname "$0")/.."
+
+if ! command -v rpmbuild >/dev/null; then
+	echo "rpm: no rpmbuild here (package rpm or rpm-build)" >&2
+	exit 77
+fi
+tarball=$(packaging/dist.sh)
+SOURCE_DATE_EPOCH=$(cat "$(dirname "$tarball")/epoch")
+export SOURCE_DATE_EPOCH
+
+out=${RPM_OUT:-$O/rpm}
+mkdir -p "$out"
+out=$(cd "$out" && pwd)
+# The source package's header holds the paths of its build, and the binary packages hold a sum of that
+# header: the place is the same each time, one build at a time, nobody else's.
+work=/var/tmp/barcopy-rpm-$(id -u)
+(umask 077 && mkdir -p "$work")
+if [ ! -d "$work" ] || [ -L "$work" ] || [ ! -O "$work" ]; then
+	echo "rpm: $work is not ours" >&2
+	exit 1
+fi
+exec 9>"$work/lock"
+flock 9
+trap 'rm -rf "$work"' EXIT
+rm -rf "$work"/[A-Z]*
+# The package's build is a make of its own: it takes neither options nor variables of this one.
+unset MAKEFLAGS MFLAGS MAKEOVERRIDES MAKELEVEL V CC AR CFLAGS CPPFLAGS LDFLAGS SANITIZE CROSS_COMPILE
+unset O
+mkdir "$work/SOURCES"
+cp "$tarball" "$work/SOURCES/"
+
+set -- --define "_topdir $work" --define "_buildhost localhost" \
+	--define 'use_source_date_epoch_as_buildtime 1' \
+	--define 'clamp_mtime_to_source_date_epoch 1'
+if [ -e /etc/debian_version ]; then
+	set -- "$@" --nodeps --define '_libdir /usr/lib64' --define 'debug_package %{nil}' \
+		--define "optflags -O2 -g -fstack-protector-strong -D_FORTIFY_SOURCE=2" \
+		--define 'build_ldflags -Wl,-z,relro -Wl,-z,now'
+fi
+# shellcheck disable=SC2086
+rpmbuild -ba "$@" ${RPM_OPTS:-} packaging/rpm/barcopy.spec >"$out/build.log" 2>&1 || {
+	tail -n 30 "$out/build.log" >&2
+	echo "rpm: failed; the whole log: $out/build.log" >&2
+	exit 1
+}
+find "$out" -name '*.rpm' -delete
+find "$work/RPMS" "$work/SRPMS" -name '*.rpm' -exec mv {} "$out/" \;
+ls "$out"/*.rpm

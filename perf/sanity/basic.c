@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: MIT */
+/* Data both ways: where it lies, how it is pinned, which bytes are touched. */
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/copytest.h"
+#include "sanity/sanity.h"
+
+#define KIB ((size_t)1024)
+#define MIB ((size_t)1024 * 1024)
+
+static void basic(void)
+{
+	struct buffer b;
+
+	sanity_make(&b, 128 * KIB);
+	sanity_round_trip(&b, 1);
+	sanity_unmake(&b);
+}
+
+static void large(void)
+{
+	struct buffer b;
+
+	sanity_make(&b, 8 * MIB);
+	sanity_round_trip(&b, 2);
+	sanity_unmake(&b);
+}
+
+/* Pins with tokens; handle is untouched where that is refused. */
+static int pin_with(const struct gpu_mem *mem, uint64_t p2p_token, uint32_t va_space)
+{
+	gdr_mh_t h = { 0 };
+	int rc = gdr_pin_buffer(sanity.g, (unsigned long)mem->dptr, mem->size, p2p_token, va_space,
+				&h);
+
+	CHECK(!rc || !h.h, "a pin that failed wrote its handle");
+	if (!rc)
+		OK(gdr_unpin_buffer(sanity.g, h));
+	return rc;
+}
+
+static void tokens(void)
+{
+	CUDA_POINTER_ATTRIBUTE_P2P_TOKENS t = { 0 };
+	struct gpu_mem mem;
+	CUresult res;
+
+	sanity_alloc(&mem, 64 * KIB);
+	OK(pin_with(&mem, 0, 0));
+	if (sanity.facts.backend != GDR_BACKEND_GDRDRV) {
+		EXPECT(pin_with(&mem, 1, 1), EINVAL);
+		sanity_note("this backend takes the zero tokens only");
+	} else if (!cu.PointerGetAttribute) {
+		sanity_note("this driver has no cuPointerGetAttribute");
+	} else {
+		res = cu.PointerGetAttribute(&t, CU_POINTER_ATTRIBUTE_P2P_TOKENS, mem.dptr);
+		if (res == CUDA_SUCCESS)
+			OK(pin_with(&mem, t.p2pToken, t.vaSpaceToken));
+		else
+			sanity_note("CUDA gives no tokens: %s", cuda_error_text(res));
+	}
+	mem_free(&mem);
+}
+
+static void unaligned(void)
+{
+	static const size_t offsets[] = { 0, 1, 7, 4095, 4096, 65535, 65536, 65537, 100001 };
+	uint8_t in[5000], out[5000];
+	struct gpu_mem mem;
+
+	sanity_alloc(&mem, 256 * KIB);
+	for (size_t i = 0; i < sizeof(offsets) / sizeof(offsets[0]); i++) {
+		uint64_t addr = mem.dptr + offsets[i];
+		gdr_info_t info;
+		uint8_t *p;
+		gdr_mh_t h;
+		void *map;
+
+		OK(gdr_pin_buffer_v2(sanity.g, (unsigned long)addr, sizeof(in), 0, &h));
+		OK(gdr_get_info(sanity.g, h, &info));
+		CHECK(info.va == (addr & GPU_PAGE_MASK), "info.va of 0x%llx is 0x%llx",
+		      (unsigned long long)addr, (unsigned long long)info.va);
+		CHECK(info.mapped_size % GPU_PAGE_SIZE == 0 &&
+			      info.va + info.mapped_size >= addr + sizeof(in),
+		      "info.mapped_size of 0x%llx + %zu is %llu", (unsigned long long)addr,
+		      sizeof(in), (unsigned long long)info.mapped_size);
+		OK(gdr_map(sanity.g, h, &map, info.mapped_size));
+		p = (uint8_t *)map + (addr - info.va);
+		copytest_random(in, sizeof(in), i);
+		OK(gdr_copy_to_mapping(h, p, in, sizeof(in)));
+		sanity_gpu_read(out, addr, sizeof(out));
+		SAME("written by the CPU, read by CUDA", in, out, sizeof(in));
+		OK(gdr_copy_from_mapping(h, out, p, sizeof(out)));
+		SAME("read back by the CPU", in, out, sizeof(in));
+		OK(gdr_unmap(sanity.g, h, map, info.mapped_size));
+		OK(gdr_unpin_buffer(sanity.g, h));
+	}
+	mem_free(&mem);
+}
+
+enum { SMALL = 8, SMALL_SIZE = 1024 };
+
+/* The address of each small buffer; slices where an allocation is never smaller than a granule. */
+static void small_addresses(struct gpu_mem *mem, uint64_t *addr)
+{
+	if (sanity.facts.kind == MEM_CREATE) {
+		sanity_alloc(&mem[0], SMALL * SMALL_SIZE);
+		for (size_t i = 0; i < SMALL; i++)
+			addr[i] = mem[0].dptr + i * SMALL_SIZE;
+		return;
+	}
+	for (size_t i = 0; i < SMALL; i++) {
+		sanity_alloc(&mem[i], SMALL_SIZE);
+		addr[i] = mem[i].dptr;
+	}
+}
+
+/* Several handles in one GPU page: unpinning some leaves the others as they are. */
+static void small_buffers(void)
+{
+	uint8_t in[SMALL][SMALL_SIZE], out[SMALL_SIZE], *p[SMALL];
+	struct gpu_mem mem[SMALL];
+	uint64_t addr[SMALL];
+	gdr_mh_t h[SMALL];
+	size_t shared = 0;
+
+	small_addresses(mem, addr);
+	for (size_t i = 0; i < SMALL; i++) {
+		gdr_info_t info;
+		void *map;
+
+		shared += i && addr[i] / GPU_PAGE_SIZE == addr[i - 1] / GPU_PAGE_SIZE;
+		OK(gdr_pin_buffer_v2(sanity.g, (unsigned long)addr[i], SMALL_SIZE, 0, &h[i]));
+		OK(gdr_get_info(sanity.g, h[i], &info));
+		OK(gdr_map(sanity.g, h[i], &map, info.mapped_size));
+		p[i] = (uint8_t *)map + (addr[i] - info.va);
+		copytest_random(in[i], SMALL_SIZE, i);
+		OK(gdr_copy_to_mapping(h[i], p[i], in[i], SMALL_SIZE));
+	}
+	sanity_note("%zu of %d small buffers share a GPU page with the one before", shared, SMALL);
+	for (size_t i = 0; i < SMALL; i++) {
+		sanity_gpu_read(out, addr[i], SMALL_SIZE);
+		SAME("a small buffer, read by CUDA", in[i], out, SMALL_SIZE);
+	}
+	for (size_t i = 0; i < SMALL; i += 2)
+		OK(gdr_unpin_buffer(sanity.g, h[i])); /* unmaps too */
+	for (size_t i = 1; i < SMALL; i += 2) {
+		OK(gdr_copy_from_mapping(h[i], out, p[i], SMALL_SIZE));
+		SAME("after its neighbours' unpin", in[i], out, SMALL_SIZE);
+		OK(gdr_unpin_buffer(sanity.g, h[i]));
+	}
+}
+
+/* Every small size, and those around cache lines and pages, at every offset of a line and more. */
+static void offsets(void)
+{
+	static const uint16_t more[] = {
+		63, 64, 65, 127, 128, 129, 255, 256, 257, 4095, 4096, 4097
+	};
+	enum { SMALLEST = 33, OFFSETS = 67, GUARD = 64, ROOM = 4097 + OFFSETS + 2 * GUARD };
+	uint8_t expect[ROOM], seen[ROOM], in[4097], out[4097 + 2];
+	size_t sizes = SMALLEST + sizeof(more) / sizeof(more[0]);
+	size_t at = 4096 - GUARD; /* short copies cross a host page's end too */
+	struct buffer b;
+
+	sanity_make(&b, 64 * KIB);
+	for (size_t i = 0; i < sizes; i++) {
+		size_t size = i < SMALLEST ? i + 1 : more[i - SMALLEST];
+		size_t room = size + OFFSETS + 2 * GUARD;
+
+		for (size_t offset = 0; offset < OFFSETS; offset++) {
+			uint8_t *p = b.cpu + at + GUARD + offset;
+
+			/* the bytes, and none beside them */
+			copytest_random(expect, room, i * 1000 + offset);
+			sanity_gpu_write(b.mem.dptr + at, expect, room);
+			for (size_t k = 0; k < size; k++)
+				in[k] = (uint8_t)~expect[GUARD + offset + k];
+			OK(gdr_copy_to_mapping(b.mh, p, in, size));
+			memcpy(expect + GUARD + offset, in, size);
+			sanity_gpu_read(seen, b.mem.dptr + at, room);
+			SAME("written at an offset", expect, seen, room);
+
+			/* back, to an odd place in host memory */
+			memset(out, 0xa5, size + 2);
+			OK(gdr_copy_from_mapping(b.mh, out + 1, p, size));
+			SAME("read at an offset", in, out + 1, size);
+			CHECK(out[0] == 0xa5 && out[size + 1] == 0xa5,
+			      "a read of %zu bytes wrote beside its destination", size);
+		}
+	}
+	sanity_unmake(&b);
+}
+
+/* A map may be of any length up to the pin's, rounded up to a host page. */
+static void map_sizes(void)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	struct gpu_mem mem;
+	uint64_t word = 0;
+	gdr_info_t info;
+	gdr_mh_t h;
+	void *map;
+
+	sanity_alloc(&mem, 256 * KIB);
+	OK(gdr_pin_buffer_v2(sanity.g, (unsigned long)mem.dptr, mem.size, 0, &h));
+	OK(gdr_get_info(sanity.g, h, &info));
+	for (size_t size = 1; size <= info.mapped_size; size = size * 5 + 3) {
+		size_t mapped = (size + page - 1) / page * page;
+
+		OK(gdr_map(sanity.g, h, &map, size));
+		if (!sanity_is_host()) { /* there the allocation is the limit */
+			uint8_t *end = (uint8_t *)map + mapped;
+
+			OK(gdr_copy_from_mapping(h, &word, end - 8, 8));
+			EXPECT(gdr_copy_from_mapping(h, &word, end - 7, 8), EINVAL);
+		}
+		OK(gdr_unmap(sanity.g, h, map, size == 1 ? size : mapped));
+	}
+	OK(gdr_map(sanity.g, h, &map, info.mapped_size));
+	OK(gdr_unmap(sanity.g, h, map, info.mapped_size));
+	EXPECT(gdr_map(sanity.g, h, &map, info.mapped_size + 1), EINVAL);
+	EXPECT(gdr_map(sanity.g, h, &map, SIZE_MAX), EINVAL);
+	OK(gdr_unpin_buffer(sanity.g, h));
+	mem_free(&mem);
+}
+
+static void two_handles(void)
+{
+	uint64_t a = 0x1122334455667788, b = 0, lost = 0;
+	struct buffer first;
+	gdr_info_t info;
+	uint8_t *second;
+	gdr_mh_t h;
+	void *map;
+
+	sanity_make(&first, 128 * KIB);
+	OK(gdr_pin_buffer_v2(sanity.g, (unsigned long)first.mem.dptr, 128 * KIB, 0, &h));
+	OK(gdr_get_info(sanity.g, h, &info));
+	EXPECT(gdr_map(sanity.g, first.mh, &map, 4096), EAGAIN);
+	OK(gdr_map(sanity.g, h, &map, info.mapped_size));
+	second = (uint8_t *)map + (first.mem.dptr - info.va);
+	OK(gdr_copy_to_mapping(first.mh, first.cpu + 512, &a, sizeof(a)));
+	OK(gdr_copy_from_mapping(h, &b, second + 512, sizeof(b)));
+	SAME("written by one handle, read by the other", &a, &b, sizeof(a));
+	if (!sanity_is_host()) { /* both are the allocation's own address there */
+		CHECK(second != first.cpu, "two mappings at one address");
+		EXPECT(gdr_unmap(sanity.g, first.mh, map, info.mapped_size), EINVAL);
+	}
+	OK(gdr_unmap(sanity.g, first.mh, first.map, first.map_size));
+	OK(gdr_unpin_buffer(sanity.g, first.mh));
+	EXPECT(gdr_copy_from_mapping(first.mh, &lost, first.cpu, 8), EINVAL);
+	b = 0;
+	OK(gdr_copy_from_mapping(h, &b, second + 512, sizeof(b)));
+	SAME("after the other handle's unpin", &a, &b, sizeof(a));
+	OK(gdr_unpin_buffer(sanity.g, h));
+	mem_free(&first.mem);
+}
+
+const struct sanity_test sanity_basic[] = {
+	{ "basic", "pin, map, copy both ways, unmap, unpin", basic, false },
+	{ "large", "8 MiB both ways", large, false },
+	{ "tokens", "pins with P2P tokens", tokens, false },
+	{ "unaligned", "pins at addresses that are not aligned", unaligned, false },
+	{ "small_buffers", "several buffers in one GPU page", small_buffers, false },
+	{ "offsets", "copies of many sizes at every offset", offsets, false },
+	{ "map_sizes", "maps of any length", map_sizes, false },
+	{ "two_handles", "two handles of one buffer", two_handles, false },
+	{ NULL, NULL, NULL, false },
+};

@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: MIT */
+/* The ways to reach a mapping besides the two copies, and what the library tells of itself. */
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+
+#include "common/copytest.h"
+#include "sanity/sanity.h"
+
+#define KIB ((size_t)1024)
+
+/* Direct loads and stores of every size that gdr_map() allows. */
+static void pointer(void)
+{
+	uint8_t expect[15], seen[15];
+	struct buffer b;
+
+	sanity_make(&b, 64 * KIB);
+	copytest_random(expect, sizeof(expect), 1);
+	memset(seen, 0, sizeof(seen));
+	sanity_gpu_write(b.mem.dptr, seen, sizeof(seen));
+
+#define STORE(type, at)                                        \
+	do {                                                   \
+		type v_;                                       \
+		memcpy(&v_, expect + (at), sizeof(v_));        \
+		*(volatile type *)(void *)(b.cpu + (at)) = v_; \
+	} while (0)
+#define LOAD(type, at)                                              \
+	do {                                                        \
+		type v_ = *(volatile type *)(void *)(b.cpu + (at)); \
+		memcpy(seen + (at), &v_, sizeof(v_));               \
+	} while (0)
+	STORE(uint64_t, 0);
+	STORE(uint32_t, 8);
+	STORE(uint16_t, 12);
+	STORE(uint8_t, 14);
+	OK(gdr_flush(b.mh));
+	sanity_gpu_read(seen, b.mem.dptr, sizeof(seen));
+	SAME("stored through the pointer", expect, seen, sizeof(seen));
+
+	copytest_random(expect, sizeof(expect), 2);
+	sanity_gpu_write(b.mem.dptr, expect, sizeof(expect));
+	OK(gdr_fence(b.mh, GDR_FENCE_BEFORE_READ));
+	LOAD(uint64_t, 0);
+	LOAD(uint32_t, 8);
+	LOAD(uint16_t, 12);
+	LOAD(uint8_t, 14);
+	SAME("loaded through the pointer", expect, seen, sizeof(seen));
+#undef STORE
+#undef LOAD
+	sanity_unmake(&b);
+}
+
+static void words(void)
+{
+	uint64_t v64 = 0, in64 = 0x0123456789abcdef;
+	uint32_t v32 = 0, in32 = 0x89abcdef;
+	struct buffer b;
+
+	sanity_make(&b, 64 * KIB);
+	OK(gdr_put64(b.mh, b.cpu + 64, in64));
+	OK(gdr_put32(b.mh, b.cpu + 4, in32));
+	OK(gdr_flush(b.mh));
+	sanity_gpu_read(&v64, b.mem.dptr + 64, 8);
+	SAME("gdr_put64", &in64, &v64, 8);
+	sanity_gpu_read(&v32, b.mem.dptr + 4, 4);
+	SAME("gdr_put32", &in32, &v32, 4);
+	OK(gdr_get64(b.mh, b.cpu + 64, &v64));
+	SAME("gdr_get64", &in64, &v64, 8);
+	OK(gdr_get32(b.mh, b.cpu + 4, &v32));
+	SAME("gdr_get32", &in32, &v32, 4);
+	OK(gdr_wait64(b.mh, b.cpu + 64, GDR_CMP_EQ, in64, UINT64_MAX));
+	OK(gdr_wait32(b.mh, b.cpu + 4, GDR_CMP_GE, in32, 0));
+	EXPECT(gdr_wait64(b.mh, b.cpu + 64, GDR_CMP_NE, in64, 0), ETIMEDOUT);
+	EXPECT(gdr_wait32(b.mh, b.cpu + 4, GDR_CMP_LT, in32, 1000000), ETIMEDOUT);
+	EXPECT(gdr_put64(b.mh, b.cpu + 4, 0), EINVAL);
+	EXPECT(gdr_get32(b.mh, b.cpu + 2, &v32), EINVAL);
+	for (int use = GDR_FENCE_BEFORE_READ; use <= GDR_FENCE_FULL; use++)
+		OK(gdr_fence(b.mh, (gdr_fence_t)use));
+	EXPECT(gdr_fence(b.mh, (gdr_fence_t)(GDR_FENCE_FULL + 1)), EINVAL);
+	sanity_unmake(&b);
+}
+
+static void vectors(void)
+{
+	enum { PIECES = 5, PIECE = 777, STEP = 1001 };
+	uint8_t in[PIECES][PIECE], out[PIECES][PIECE];
+	gdr_copy_seg_t to[PIECES], from[PIECES];
+	struct buffer b;
+
+	sanity_make(&b, 64 * KIB);
+	for (size_t i = 0; i < PIECES; i++) {
+		copytest_random(in[i], PIECE, i);
+		to[i] = (gdr_copy_seg_t){ .map_ptr = b.cpu + i * STEP,
+					  .host_ptr = in[i],
+					  .size = PIECE,
+					  .flags = i == PIECES - 1 ? GDR_COPY_ORDERED : 0 };
+		from[i] = (gdr_copy_seg_t){ .map_ptr = b.cpu + i * STEP,
+					    .host_ptr = out[i],
+					    .size = PIECE };
+	}
+	OK(gdr_copyv_to_mapping(b.mh, to, PIECES, 0));
+	for (size_t i = 0; i < PIECES; i++) {
+		sanity_gpu_read(out[i], b.mem.dptr + i * STEP, PIECE);
+		SAME("a piece written, read by CUDA", in[i], out[i], PIECE);
+	}
+	memset(out, 0, sizeof(out));
+	OK(gdr_copyv_from_mapping(b.mh, from, PIECES, 0));
+	SAME("pieces read", in, out, sizeof(in));
+	/* a bad piece is found before the first byte is written */
+	to[0].host_ptr = out[1];
+	to[PIECES - 1].map_ptr = (uint8_t *)b.map - PIECE;
+	EXPECT(gdr_copyv_to_mapping(b.mh, to, PIECES, 0), EINVAL);
+	sanity_gpu_read(out[0], b.mem.dptr, PIECE);
+	SAME("after a vector that was refused", in[0], out[0], PIECE);
+	sanity_unmake(&b);
+}
+
+static void mapping_type(void)
+{
+	static const struct {
+		int flag;
+		gdr_mapping_type_t type;
+	} wish[] = {
+		{ GDR_MAP_FLAG_REQ_WC_MAPPING, GDR_MAPPING_TYPE_WC },
+		{ GDR_MAP_FLAG_REQ_CACHE_MAPPING, GDR_MAPPING_TYPE_CACHING },
+		{ GDR_MAP_FLAG_REQ_DEVICE_MAPPING, GDR_MAPPING_TYPE_DEVICE },
+	};
+	const char *name = NULL;
+	struct buffer b;
+	gdr_info_t info;
+	uint64_t value;
+	void *map;
+
+	sanity_make(&b, 64 * KIB);
+	OK(gdr_get_mapping_type_string(b.info.mapping_type, &name));
+	CHECK(b.info.mapping_type > GDR_MAPPING_TYPE_NONE &&
+		      b.info.mapping_type < GDR_MAPPING_TYPE_MAX,
+	      "a mapping of type %d", (int)b.info.mapping_type);
+	CHECK(b.info.mapped && b.info.wc_mapping == (b.info.mapping_type == GDR_MAPPING_TYPE_WC),
+	      "mapped %d, wc_mapping %d, type %s", b.info.mapped, b.info.wc_mapping, name);
+	OK(gdr_get_handle_attribute(b.g, b.mh, GDR_HANDLE_ATTR_MAPPING_TYPE, &value));
+	CHECK(value == b.info.mapping_type, "the default type is said to be %llu, but is %d",
+	      (unsigned long long)value, (int)b.info.mapping_type);
+	sanity_note("the default mapping is %s", name);
+	OK(gdr_unmap(b.g, b.mh, b.map, b.map_size));
+	OK(gdr_get_info(b.g, b.mh, &info));
+	CHECK(!info.mapped && !info.wc_mapping && info.mapping_type == GDR_MAPPING_TYPE_NONE,
+	      "after the unmap: mapped %d, wc_mapping %d, type %d", info.mapped, info.wc_mapping,
+	      (int)info.mapping_type);
+	for (size_t i = 0; i < sizeof(wish) / sizeof(wish[0]); i++) {
+		int rc = gdr_map_v2(b.g, b.mh, &map, b.map_size, wish[i].flag);
+
+		OK(gdr_get_mapping_type_string(wish[i].type, &name));
+		sanity_note("%s: %s", name, rc ? gdr_last_error() : "can be asked for");
+		if (rc) {
+			EXPECT(rc, ENOTSUP);
+			continue;
+		}
+		OK(gdr_get_info(b.g, b.mh, &info));
+		CHECK(info.mapping_type == wish[i].type, "asked for %s, mapped as %d", name,
+		      (int)info.mapping_type);
+		OK(gdr_unmap(b.g, b.mh, map, b.map_size));
+	}
+	/* a wish ends with its map */
+	OK(gdr_map(b.g, b.mh, &b.map, b.map_size));
+	OK(gdr_get_info(b.g, b.mh, &info));
+	CHECK(info.mapping_type == b.info.mapping_type, "the default type has become %d",
+	      (int)info.mapping_type);
+	sanity_unmake(&b);
+}
+
+static void attributes(void)
+{
+	int values[GDR_ATTR_MAX] = { 0 };
+	struct buffer b;
+	uint64_t v;
+	int rc;
+
+	for (int a = GDR_ATTR_USE_PERSISTENT_MAPPING; a < GDR_ATTR_MAX; a++) {
+		OK(gdr_get_attribute(sanity.g, (gdr_attr_t)a, &values[a]));
+		CHECK(values[a] == 0 || values[a] == 1, "attribute %d is %d", a, values[a]);
+	}
+	sanity_note("persistent mappings %d, force-PCIe pins %d, dma-buf mmap %d",
+		    values[GDR_ATTR_USE_PERSISTENT_MAPPING],
+		    values[GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE],
+		    values[GDR_ATTR_USING_DMA_BUF_MMAP]);
+	EXPECT(gdr_get_attribute(sanity.g, GDR_ATTR_MAX, &values[0]), EINVAL);
+	EXPECT(gdr_get_attribute(sanity.g, (gdr_attr_t)0, &values[0]), EINVAL);
+	EXPECT(gdr_get_attribute(sanity.g, GDR_ATTR_USE_PERSISTENT_MAPPING, NULL), EINVAL);
+
+	sanity_make(&b, 64 * KIB);
+	OK(gdr_get_handle_attribute(b.g, b.mh, GDR_HANDLE_ATTR_BACKEND, &v));
+	CHECK(v == sanity.facts.backend, "backend %llu, then %llu",
+	      (unsigned long long)sanity.facts.backend, (unsigned long long)v);
+	rc = gdr_get_handle_attribute(b.g, b.mh, GDR_HANDLE_ATTR_DEVICE, &v);
+	if (rc)
+		EXPECT(rc, ENOTSUP);
+	else
+		CHECK(v == (uint64_t)sanity.gpu.ordinal, "device %llu", (unsigned long long)v);
+	for (int a = GDR_HANDLE_ATTR_PERSISTENT; a <= GDR_HANDLE_ATTR_SYNC_MEMOPS; a++) {
+		OK(gdr_get_handle_attribute(b.g, b.mh, (gdr_handle_attr_t)a, &v));
+		CHECK(v <= 1, "handle attribute %d is %llu", a, (unsigned long long)v);
+	}
+	EXPECT(gdr_get_handle_attribute(b.g, b.mh, GDR_HANDLE_ATTR_MAX, &v), EINVAL);
+	EXPECT(gdr_get_handle_attribute(b.g, b.mh, (gdr_handle_attr_t)0, &v), EINVAL);
+	EXPECT(gdr_get_handle_attribute(b.g, b.mh, GDR_HANDLE_ATTR_BACKEND, NULL), EINVAL);
+
+	/* the pin flag does what the attribute says */
+	{
+		gdr_mh_t h;
+
+		rc = gdr_pin_buffer_v2(b.g, (unsigned long)b.mem.dptr, 4096,
+				       GDR_PIN_FLAG_FORCE_PCIE, &h);
+		if (!rc)
+			OK(gdr_unpin_buffer(b.g, h));
+		else
+			EXPECT(rc, EINVAL);
+		if (sanity.facts.backend == GDR_BACKEND_GDRDRV)
+			CHECK((rc == 0) == values[GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE],
+			      "force-PCIe pins: attribute %d, errno %d",
+			      values[GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE], rc);
+	}
+	sanity_unmake(&b);
+}
+
+/* SYNC_MEMOPS: a copy of CUDA's is complete when its call returns. */
+static void sync_memops(void)
+{
+	static uint8_t in[60 * 1024], out[60 * 1024];
+	struct buffer b;
+
+	if (!sanity.facts.sync_memops)
+		sanity_waive("CUDA refuses SYNC_MEMOPS for %s memory: callers must synchronise",
+			     mem_kind_name[sanity.facts.kind]);
+	sanity_make(&b, sizeof(in));
+	for (uint64_t i = 0; i < 20; i++) {
+		copytest_random(in, sizeof(in), i);
+		CU(cu.MemcpyHtoD(b.mem.dptr, in, sizeof(in)));
+		OK(gdr_copy_from_mapping(b.mh, out, b.cpu, sizeof(out)));
+		SAME("right after cuMemcpyHtoD", in, out, sizeof(in));
+	}
+	sanity_unmake(&b);
+}
+
+static void versions(void)
+{
+	int major = -1, minor = -1;
+
+	gdr_runtime_get_version(&major, &minor);
+	CHECK(major == GDR_API_MAJOR_VERSION && minor >= GDR_API_MINOR_VERSION,
+	      "the library is of level %d.%d, this tool of %d.%d", major, minor,
+	      GDR_API_MAJOR_VERSION, GDR_API_MINOR_VERSION);
+	gdr_runtime_get_version(NULL, NULL);
+	OK(gdr_driver_get_version(sanity.g, &major, &minor));
+	CHECK(major * 1000 + minor >=
+		      MINIMUM_GDRDRV_MAJOR_VERSION * 1000 + MINIMUM_GDRDRV_MINOR_VERSION,
+	      "the driver is of level %d.%d", major, minor);
+	sanity_note("the driver below is of level %d.%d", major, minor);
+	EXPECT(gdr_driver_get_version(sanity.g, NULL, &minor), EINVAL);
+	EXPECT(gdr_driver_get_version(NULL, &major, &minor), EINVAL);
+}
+
+const struct sanity_test sanity_calls[] = {
+	{ "pointer", "loads and stores through the mapping's pointer", pointer, false },
+	{ "words", "single words, waits, fences", words, false },
+	{ "vectors", "vectored copies", vectors, false },
+	{ "mapping_type", "the mapping's type, and wishes for another", mapping_type, false },
+	{ "sync_memops", "CUDA's copies are complete when they return", sync_memops, false },
+	{ "attributes", "attributes of the context and of a handle", attributes, false },
+	{ "versions", "versions of the library and of the driver", versions, false },
+	{ NULL, NULL, NULL, false },
+};

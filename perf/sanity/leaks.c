@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: MIT */
+/* Whether everything is given back: descriptors, mappings, and the driver's pins. */
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "sanity/sanity.h"
+
+enum { WARM_UP = 3, ROUNDS = 25 };
+
+static unsigned int count_fds(void)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	unsigned int n = 0;
+
+	CHECK(dir, "/proc/self/fd: %s", strerror(errno));
+	while (readdir(dir))
+		n++;
+	closedir(dir);
+	return n;
+}
+
+struct mappings {
+	unsigned int all, shared; /* those of a device are shared */
+};
+
+static void count_mappings(struct mappings *m)
+{
+	FILE *f = fopen("/proc/self/maps", "re");
+	char line[4400], access[8];
+
+	CHECK(f, "/proc/self/maps: %s", strerror(errno));
+	memset(m, 0, sizeof(*m));
+	while (fgets(line, sizeof(line), f)) {
+		if (sscanf(line, "%*s %7s", access) != 1)
+			continue;
+		m->all++;
+		m->shared += access[3] == 's';
+	}
+	fclose(f);
+}
+
+/* Every way in which a pin can end, and some that do not begin. */
+static void one_round(void)
+{
+	gdr_t g = gdr_open_ex(GDR_OPEN_ANY), before = sanity.g;
+	struct buffer b;
+	gdr_mh_t h;
+	void *map;
+
+	CHECK(g, "gdr_open_ex: %s", gdr_last_error());
+	sanity.g = g;
+	sanity_make(&b, 131072);
+	sanity_unmake(&b);
+	sanity_make(&b, 131072); /* unpinned while mapped */
+	OK(gdr_unpin_buffer(g, b.mh));
+	EXPECT(gdr_pin_buffer_v2(g, (unsigned long)b.mem.dptr, 4096, 1u << 20, &h), EINVAL);
+	OK(gdr_pin_buffer_v2(g, (unsigned long)b.mem.dptr, 4096, 0, &h));
+	EXPECT(gdr_map(g, h, &map, SIZE_MAX), EINVAL);
+	if (!gdr_map_v2(g, h, &map, 4096, GDR_MAP_FLAG_REQ_CACHE_MAPPING))
+		OK(gdr_unmap(g, h, map, 4096));
+	OK(gdr_unpin_buffer(g, h));
+	mem_free(&b.mem);
+	if (!sanity_is_host()) { /* freed under its pin */
+		sanity_make(&b, 131072);
+		mem_free(&b.mem);
+		OK(gdr_unpin_buffer(g, b.mh));
+	}
+	sanity_make(&b, 131072); /* left to the close */
+	OK(gdr_close(g));
+	mem_free(&b.mem);
+	sanity.g = before;
+}
+
+static void leaks(void)
+{
+	struct mappings before, after;
+	unsigned int fds, fds_after;
+	int i;
+
+	for (i = 0; i < WARM_UP; i++)
+		one_round();
+	fds = count_fds();
+	count_mappings(&before);
+	for (i = 0; i < ROUNDS; i++)
+		one_round();
+	fds_after = count_fds();
+	count_mappings(&after);
+	sanity_note("descriptors %u, then %u; mappings %u (%u shared), then %u (%u)", fds,
+		    fds_after, before.all, before.shared, after.all, after.shared);
+	CHECK(fds_after <= fds, "%d rounds leave %u descriptors open", ROUNDS, fds_after - fds);
+	CHECK(after.shared <= before.shared, "%d rounds leave %u shared mappings", ROUNDS,
+	      after.shared - before.shared);
+	/* the allocator's own may come and go: one of ours a round would not be overlooked */
+	CHECK(after.all < before.all + ROUNDS, "%d rounds leave %u mappings", ROUNDS,
+	      after.all - before.all);
+}
+
+/* The pins of all tests so far have ended with their processes. */
+static void kernel_pins(void)
+{
+	long now = sanity_kernel_pins();
+
+	if (sanity.facts.kernel_pins < 0 || now < 0)
+		sanity_waive("/proc/driver/gdrdrv/nv_get_pages_refcount cannot be read (gdrdrv is "
+			     "not loaded, or this is not root)");
+	for (int i = 0; now > sanity.facts.kernel_pins && i < 20; i++) {
+		usleep(100000); /* processes that were ended may still be on their way out */
+		now = sanity_kernel_pins();
+	}
+	CHECK(now <= sanity.facts.kernel_pins,
+	      "%ld pins in the driver, %ld before the first test: leaked, unless another process "
+	      "has pinned meanwhile",
+	      now, sanity.facts.kernel_pins);
+}
+
+const struct sanity_test sanity_leaks[] = {
+	{ "leaks", "descriptors and mappings are given back", leaks, false },
+	{ "kernel_pins", "the driver's count of pins is as before the tests", kernel_pins, false },
+	{ NULL, NULL, NULL, false },
+};

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: MIT */
+/* What the tests share; see sanity.h. It must not know any test. */
+#include "sanity/sanity.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/copytest.h"
+#include "common/exit.h"
+
+struct sanity sanity;
+
+void sanity_open(void)
+{
+	cuda_dl_load();
+	gpu_find(&sanity.gpu, sanity.facts.device);
+	gpu_start(&sanity.gpu);
+	sanity.g = buffer_open_library();
+}
+
+void sanity_close(void)
+{
+	if (sanity.g)
+		OK(gdr_close(sanity.g));
+	sanity.g = NULL;
+	if (sanity.gpu.ctx)
+		gpu_stop(&sanity.gpu);
+}
+
+void sanity_unexpected(const char *file, int line, const char *call, int err, int wanted)
+{
+	char want[64] = "0";
+
+	if (wanted)
+		snprintf(want, sizeof(want), "%d (%s)", wanted, strerror(wanted));
+	if (err)
+		sanity_fail(file, line, "%s: %d (%s) instead of %s: %s", call, err, strerror(err),
+			    want, gdr_last_error());
+	sanity_fail(file, line, "%s: succeeded instead of %s", call, want);
+}
+
+void sanity_alloc(struct gpu_mem *mem, size_t size)
+{
+	char why[512];
+
+	if (mem_alloc(mem, &sanity.gpu, sanity.facts.kind, size, false, why, sizeof(why)))
+		FAIL("%zu bytes: %s", size, why);
+}
+
+void sanity_make(struct buffer *b, size_t size)
+{
+	char why[1024];
+
+	if (buffer_make(b, sanity.g, &sanity.gpu, sanity.facts.kind, size, GDR_MAP_FLAG_DEFAULT,
+			why, sizeof(why)))
+		FAIL("%zu bytes of %s memory: %s", size, mem_kind_name[sanity.facts.kind], why);
+}
+
+void sanity_unmake(struct buffer *b)
+{
+	OK(gdr_unmap(b->g, b->mh, b->map, b->map_size));
+	OK(gdr_unpin_buffer(b->g, b->mh));
+	mem_free(&b->mem);
+}
+
+void sanity_gpu_write(CUdeviceptr to, const void *from, size_t size)
+{
+	CU(cu.MemcpyHtoD(to, from, size));
+	/* without SYNC_MEMOPS the copy may still be under way */
+	CU(cu.CtxSynchronize());
+}
+
+void sanity_gpu_read(void *to, CUdeviceptr from, size_t size)
+{
+	CU(cu.MemcpyDtoH(to, from, size));
+}
+
+void sanity_same(const char *file, int line, const char *what, const void *expected,
+		 const void *seen, size_t size)
+{
+	const uint8_t *a = expected, *b = seen;
+	size_t i;
+
+	if (!memcmp(a, b, size))
+		return;
+	for (i = 0; a[i] == b[i]; i++)
+		;
+	sanity_fail(file, line, "%s: byte %zu of %zu is 0x%02x instead of 0x%02x", what, i, size,
+		    b[i], a[i]);
+}
+
+void sanity_round_trip(const struct buffer *b, uint64_t sequence)
+{
+	size_t size = b->mem.size;
+	uint8_t *in = tool_calloc(size, 1), *out = tool_calloc(size, 1);
+
+	copytest_random(in, size, sequence);
+	OK(gdr_copy_to_mapping(b->mh, b->cpu, in, size));
+	sanity_gpu_read(out, b->mem.dptr, size);
+	SAME("written by the CPU, read by CUDA", in, out, size);
+	copytest_random(in, size, ~sequence);
+	sanity_gpu_write(b->mem.dptr, in, size);
+	OK(gdr_copy_from_mapping(b->mh, out, b->cpu, size));
+	SAME("written by CUDA, read by the CPU", in, out, size);
+	free(in);
+	free(out);
+}
+
+static sigjmp_buf after_fault;
+
+static void on_fault(int sig)
+{
+	siglongjmp(after_fault, sig);
+}
+
+int sanity_load(const void *p)
+{
+	struct sigaction action = { .sa_handler = on_fault }, bus, segv;
+	int sig;
+
+	sigaction(SIGBUS, &action, &bus);
+	sigaction(SIGSEGV, &action, &segv);
+	sig = sigsetjmp(after_fault, 1);
+	if (!sig)
+		(void)*(const volatile uint8_t *)p;
+	sigaction(SIGBUS, &bus, NULL);
+	sigaction(SIGSEGV, &segv, NULL);
+	return sig;
+}
+
+void sanity_must_fault(const void *p, const char *when)
+{
+	int sig = sanity_load(p);
+
+	CHECK(sig, "a load from the mapping %s gives data instead of a fault", when);
+	sanity_note("a load %s: %s", when, strsignal(sig));
+}
+
+pid_t sanity_fork(void (*fn)(void *), void *arg)
+{
+	struct rlimit no_core = { 0, 0 };
+	pid_t pid = fork();
+
+	CHECK(pid >= 0, "fork: %s", strerror(errno));
+	if (pid)
+		return pid;
+	prctl(PR_SET_PDEATHSIG, SIGKILL); /* not left behind by a test that fails */
+	setrlimit(RLIMIT_CORE, &no_core);
+	fn(arg);
+	_exit(TOOL_OK);
+}
+
+void sanity_join(pid_t pid)
+{
+	int status;
+
+	while (waitpid(pid, &status, 0) != pid)
+		CHECK(errno == EINTR, "waitpid: %s", strerror(errno));
+	if (WIFSIGNALED(status))
+		FAIL("a child process ended by a signal: %s", strsignal(WTERMSIG(status)));
+	/* otherwise it has said why itself */
+	if (WEXITSTATUS(status))
+		_exit(WEXITSTATUS(status));
+}
+
+void gate_make(struct gate *gate)
+{
+	CHECK(!pipe(gate->fd), "pipe: %s", strerror(errno));
+}
+
+void gate_open(const struct gate *gate)
+{
+	CHECK(write(gate->fd[1], "", 1) == 1, "pipe: %s", strerror(errno));
+}
+
+void gate_wait(const struct gate *gate)
+{
+	struct pollfd p = { .fd = gate->fd[0], .events = POLLIN };
+	ssize_t n;
+	char c;
+
+	/* both ends are open here too: who should open the gate may have failed */
+	while (poll(&p, 1, 100) <= 0)
+		if (sanity_has_failed())
+			_exit(TOOL_FAIL);
+	do
+		n = read(gate->fd[0], &c, 1);
+	while (n < 0 && errno == EINTR);
+	CHECK(n == 1, "pipe: %s", n ? strerror(errno) : "closed");
+}
+
+long sanity_kernel_pins(void)
+{
+	FILE *f = fopen("/proc/driver/gdrdrv/nv_get_pages_refcount", "re");
+	long n = -1;
+
+	if (!f)
+		return -1;
+	if (fscanf(f, "%ld", &n) != 1)
+		n = -1;
+	fclose(f);
+	return n;
+}

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the tests of gdrcopy_sanity share. A test is a function that runs in a process of its own,
+ * which has opened CUDA and the library: it returns if all is well, and ends the process where
+ * something is not, so that nothing has to be undone. It must not know how it is run or reported.
+ */
+#ifndef PERF_SANITY_SANITY_H
+#define PERF_SANITY_SANITY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "common/alloc.h"
+#include "common/buffer.h"
+#include "common/gpu.h"
+#include "gdrapi.h"
+
+struct sanity_test {
+	const char *name; /* NULL ends a table */
+	const char *what; /* one line for -l */
+	void (*run)(void);
+	bool bare; /* neither CUDA nor the library is open yet */
+};
+
+/* The tables, in the order in which they are run. */
+extern const struct sanity_test sanity_basic[], sanity_calls[], sanity_arguments[],
+	sanity_invalidation[], sanity_process[], sanity_pass_fd[], sanity_threads[],
+	sanity_memory[], sanity_leaks[];
+
+/* What the tests run on. The facts are found out once, before the first test. */
+struct sanity_facts {
+	int device;
+	enum mem_kind kind; /* of the memory that is pinned */
+	uint64_t backend; /* gdr_backend_t that serves it */
+	bool persistent; /* a mapping outlives the free of its memory */
+	bool sync_memops;
+	gdr_mapping_type_t type; /* of a default mapping */
+	long kernel_pins; /* of the whole machine before the first test; -1: not readable */
+};
+
+struct sanity {
+	struct sanity_facts facts;
+	struct gpu gpu;
+	gdr_t g; /* gdr_open_ex(GDR_OPEN_ANY) */
+};
+extern struct sanity sanity;
+
+/* Opens CUDA and the library in this process: done already, except for a bare test. */
+void sanity_open(void);
+void sanity_close(void);
+
+/* The three ways to say something. The first two end the process; the first words count. */
+_Noreturn void sanity_fail(const char *file, int line, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+_Noreturn void sanity_waive(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* Somebody of this test's processes has failed. */
+bool sanity_has_failed(void);
+/* Shown with -v and in the JSON document. */
+void sanity_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+#define FAIL(...) sanity_fail(__FILE__, __LINE__, __VA_ARGS__)
+
+#define CHECK(cond, ...)                   \
+	do {                               \
+		if (!(cond))               \
+			FAIL(__VA_ARGS__); \
+	} while (0)
+
+/* A call of libgdrapi that must succeed, or must give this errno. */
+#define OK(call) EXPECT(call, 0)
+#define EXPECT(call, errno_)                                                        \
+	do {                                                                        \
+		int err_ = (call);                                                  \
+		if (err_ != (errno_))                                               \
+			sanity_unexpected(__FILE__, __LINE__, #call, err_, errno_); \
+	} while (0)
+_Noreturn void sanity_unexpected(const char *file, int line, const char *call, int err, int wanted);
+
+/* A call of CUDA that must succeed. */
+#define CU(call)                                                                     \
+	do {                                                                         \
+		CUresult res_ = (call);                                              \
+		CHECK(res_ == CUDA_SUCCESS, "%s: %s", #call, cuda_error_text(res_)); \
+	} while (0)
+
+/* A buffer of the kind under test, allocated, pinned and mapped; the way back checks each call. */
+void sanity_make(struct buffer *b, size_t size);
+void sanity_unmake(struct buffer *b);
+/* Memory of that kind and no more; freed by mem_free(). */
+void sanity_alloc(struct gpu_mem *mem, size_t size);
+
+/* CUDA's own copies, complete on return. */
+void sanity_gpu_write(CUdeviceptr to, const void *from, size_t size);
+void sanity_gpu_read(void *to, CUdeviceptr from, size_t size);
+
+/* Fails with the first byte that differs. */
+#define SAME(what, expected, seen, size) sanity_same(__FILE__, __LINE__, what, expected, seen, size)
+void sanity_same(const char *file, int line, const char *what, const void *expected,
+		 const void *seen, size_t size);
+
+/* The range can be written and read through the mapping, and CUDA sees the same. */
+void sanity_round_trip(const struct buffer *b, uint64_t sequence);
+
+/* The signal that a load of one byte ends in; 0: none. For a process of one thread. */
+int sanity_load(const void *p);
+/* Fails unless a load faults. */
+void sanity_must_fault(const void *p, const char *when);
+
+/* The mapping is the CPU's own memory: nothing is mapped, revoked or kept from a child. */
+static inline bool sanity_is_host(void)
+{
+	return sanity.facts.backend == GDR_BACKEND_HOST;
+}
+
+/* A child that runs fn(arg): its failure becomes the test's. */
+pid_t sanity_fork(void (*fn)(void *), void *arg);
+void sanity_join(pid_t pid);
+
+/* A pipe by which one process lets another go on. */
+struct gate {
+	int fd[2];
+};
+void gate_make(struct gate *gate);
+void gate_open(const struct gate *gate);
+void gate_wait(const struct gate *gate);
+
+/* Pins of the whole machine, as gdrdrv counts them; -1 where that cannot be read. */
+long sanity_kernel_pins(void);
+
+#endif

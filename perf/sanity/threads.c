@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: MIT */
+/* Threads: different handles at the same time, and copies on one handle. */
+#include <pthread.h>
+#include <string.h>
+
+#include "common/copytest.h"
+#include "sanity/sanity.h"
+
+enum { THREADS = 8, ROUNDS = 30, SLICE = 65536 };
+
+struct job {
+	const struct buffer *b; /* THREADS slices */
+	size_t id;
+};
+
+static void *copies(void *arg)
+{
+	const struct job *job = arg;
+	uint8_t *p = job->b->cpu + job->id * SLICE, in[4000], out[4000];
+
+	for (size_t i = 0; i < ROUNDS * 10; i++) {
+		size_t offset = i * 97 % (SLICE - sizeof(in));
+
+		copytest_random(in, sizeof(in), job->id * 1000 + i);
+		OK(gdr_copy_to_mapping(job->b->mh, p + offset, in, sizeof(in)));
+		OK(gdr_copy_from_mapping(job->b->mh, out, p + offset, sizeof(out)));
+		SAME("one thread's slice of a mapping", in, out, sizeof(in));
+	}
+	return NULL;
+}
+
+static void *lives(void *arg)
+{
+	const struct job *job = arg;
+	uint64_t addr = job->b->mem.dptr + job->id * SLICE, word, seen;
+
+	CU(cu.CtxSetCurrent(sanity.gpu.ctx));
+	for (uint64_t i = 0; i < ROUNDS; i++) {
+		gdr_info_t info;
+		uint8_t *p;
+		gdr_mh_t h;
+		void *map;
+
+		OK(gdr_pin_buffer_v2(sanity.g, (unsigned long)addr, SLICE, 0, &h));
+		OK(gdr_get_info(sanity.g, h, &info));
+		OK(gdr_map(sanity.g, h, &map, info.mapped_size));
+		p = (uint8_t *)map + (addr - info.va);
+		word = job->id << 32 | i;
+		OK(gdr_copy_to_mapping(h, p, &word, sizeof(word)));
+		OK(gdr_copy_from_mapping(h, &seen, p, sizeof(seen)));
+		SAME("one thread's handle", &word, &seen, sizeof(seen));
+		if (i % 2)
+			OK(gdr_unmap(sanity.g, h, map, info.mapped_size));
+		OK(gdr_unpin_buffer(sanity.g, h));
+	}
+	return NULL;
+}
+
+static void *contexts(void *arg)
+{
+	(void)arg;
+	for (int i = 0; i < ROUNDS; i++) {
+		gdr_t g = gdr_open_ex(GDR_OPEN_ANY);
+
+		CHECK(g, "gdr_open_ex: %s", gdr_last_error());
+		OK(gdr_close(g));
+	}
+	return NULL;
+}
+
+static void run(void *(*fn)(void *), void *(*odd)(void *))
+{
+	pthread_t thread[THREADS];
+	struct job job[THREADS];
+	struct buffer b;
+
+	sanity_make(&b, THREADS * SLICE);
+	for (size_t i = 0; i < THREADS; i++) {
+		job[i] = (struct job){ &b, i };
+		CHECK(!pthread_create(&thread[i], NULL, i % 2 ? odd : fn, &job[i]),
+		      "pthread_create fails");
+	}
+	for (size_t i = 0; i < THREADS; i++)
+		pthread_join(thread[i], NULL);
+	sanity_round_trip(&b, 1);
+	sanity_unmake(&b);
+}
+
+static void threads_copy(void)
+{
+	run(copies, copies);
+}
+
+static void threads_pin(void)
+{
+	run(lives, lives);
+}
+
+static void threads_mixed(void)
+{
+	run(contexts, copies);
+}
+
+const struct sanity_test sanity_threads[] = {
+	{ "threads_copy", "threads copy on one handle", threads_copy, false },
+	{ "threads_pin", "threads pin, map, copy, unpin each their own", threads_pin, false },
+	{ "threads_open", "threads open and close beside others that copy", threads_mixed, false },
+	{ NULL, NULL, NULL, false },
+};

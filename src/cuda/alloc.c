@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: MIT */
+/* Memory of our own: allocated, imported, freed; and the tags that tell it from later memory. See cuda.h. */
+#include "cuda/private.h"
+
+#include <string.h>
+
+int gdri_cuda_init(void)
+{
+	int rc = gdri_cuda_load();
+	CUresult r;
+
+	if (rc)
+		return rc;
+	r = gdri_cu.cuInit(0);
+	return r ? gdri_cuda_fail(r, "cuInit") : 0;
+}
+
+/* The device of an ordinal, CUDA initialised if need be. */
+static int find_device(int ordinal, CUdevice *dev)
+{
+	int rc = gdri_cuda_init(), count;
+	CUresult r;
+
+	if (rc)
+		return rc;
+	r = gdri_cu.cuDeviceGetCount(&count);
+	if (r)
+		return gdri_cuda_fail(r, "cuDeviceGetCount");
+	if (ordinal < 0 || ordinal >= count)
+		return gdri_fail(EINVAL, "no CUDA device %d: there are %d", ordinal, count);
+	r = gdri_cu.cuDeviceGet(dev, ordinal);
+	return r ? gdri_cuda_fail(r, "cuDeviceGet") : 0;
+}
+
+/* A boolean attribute; false where this driver does not know it. */
+static bool device_has(CUdevice dev, CUdevice_attribute attribute)
+{
+	int value = 0;
+
+	return !gdri_cu.cuDeviceGetAttribute(&value, attribute, dev) && value;
+}
+
+int gdri_cuda_is_integrated(int device, bool *integrated)
+{
+	CUdevice dev;
+	int rc = find_device(device, &dev);
+
+	if (!rc)
+		*integrated = device_has(dev, CU_DEVICE_ATTRIBUTE_INTEGRATED);
+	return rc;
+}
+
+int gdri_cuda_tag(uint64_t addr, struct gdri_cuda_tag *tag)
+{
+	unsigned long long id = 0;
+	struct gdri_memory m;
+	CUresult r;
+	int rc;
+
+	rc = gdri_cuda_load();
+	if (!rc)
+		rc = gdri_cuda_describe(addr, 1, &m);
+	if (rc)
+		return rc;
+	if (m.kind == GDRI_MEMORY_UNKNOWN || !m.size)
+		return gdri_fail(EINVAL, "CUDA knows no allocation at 0x%llx%s%s",
+				 (unsigned long long)addr, m.note[0] ? ": " : "", m.note);
+	r = gdri_cu.cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, addr);
+	if (r)
+		return gdri_cuda_fail(r, "cuPointerGetAttribute(BUFFER_ID)");
+	*tag = (struct gdri_cuda_tag){ .start = m.base, .end = m.base + m.size, .id = id };
+	return 0;
+}
+
+bool gdri_cuda_tag_holds(uint64_t addr, uint64_t id)
+{
+	unsigned long long now = 0;
+
+	return !gdri_cu.cuPointerGetAttribute(&now, CU_POINTER_ATTRIBUTE_BUFFER_ID, addr) &&
+	       now == id;
+}
+
+/* What VMM memory of ours is made with: exportable, and reachable by peers where the device can. */
+static CUmemAllocationProp vmm_properties(CUdevice dev)
+{
+	CUmemAllocationProp prop = {
+		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+		.location = { CU_MEM_LOCATION_TYPE_DEVICE, dev },
+	};
+
+	if (device_has(dev, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED))
+		prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+	if (device_has(dev, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED))
+		prop.allocFlags.gpuDirectRDMACapable = 1;
+	return prop;
+}
+
+/* Gives VMM memory an address, and its device the right to use it. */
+static int place_vmm(struct gdri_allocation *a, CUmemGenericAllocationHandle handle, CUdevice dev,
+		     size_t grain)
+{
+	CUmemAccessDesc access = { { CU_MEM_LOCATION_TYPE_DEVICE, dev },
+				   CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+	CUdeviceptr ptr;
+	CUresult r;
+	int rc;
+
+	r = gdri_cu.cuMemAddressReserve(&ptr, a->size, grain, 0, 0);
+	if (r)
+		return gdri_cuda_fail(r, "cuMemAddressReserve");
+	r = gdri_cu.cuMemMap(ptr, a->size, 0, handle, 0);
+	if (r) {
+		rc = gdri_cuda_fail(r, "cuMemMap");
+		goto err_reserved;
+	}
+	r = gdri_cu.cuMemSetAccess(ptr, a->size, &access, 1);
+	if (r) {
+		rc = gdri_cuda_fail(r, "cuMemSetAccess");
+		goto err_unmap;
+	}
+	a->addr = ptr;
+	return 0;
+
+err_unmap:
+	gdri_cu.cuMemUnmap(ptr, a->size);
+err_reserved:
+	gdri_cu.cuMemAddressFree(ptr, a->size);
+	return rc;
+}
+
+static bool have_vmm(void)
+{
+	return gdri_cu.cuMemGetAllocationGranularity && gdri_cu.cuMemCreate &&
+	       gdri_cu.cuMemAddressReserve && gdri_cu.cuMemAddressFree && gdri_cu.cuMemMap &&
+	       gdri_cu.cuMemUnmap && gdri_cu.cuMemSetAccess && gdri_cu.cuMemRelease &&
+	       gdri_cu.cuMemRetainAllocationHandle &&
+	       gdri_cu.cuMemGetAllocationPropertiesFromHandle;
+}
+
+static int granularity(const CUmemAllocationProp *prop, size_t *grain)
+{
+	CUresult r = gdri_cu.cuMemGetAllocationGranularity(grain, prop,
+							   CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+
+	return r ? gdri_cuda_fail(r, "cuMemGetAllocationGranularity") : 0;
+}
+
+static int alloc_vmm(struct gdri_allocation *a, size_t size, CUdevice dev)
+{
+	CUmemAllocationProp prop = vmm_properties(dev);
+	CUmemGenericAllocationHandle handle;
+	size_t grain;
+	CUresult r;
+	int rc;
+
+	if (!have_vmm())
+		return gdri_cuda_missing("virtual memory management");
+	rc = granularity(&prop, &grain);
+	if (rc)
+		return rc;
+	if (__builtin_add_overflow(size, grain - 1, &a->size))
+		return gdri_fail(ENOMEM, "size 0x%zx cannot be rounded up to %zu", size, grain);
+	a->size -= a->size % grain;
+	r = gdri_cu.cuMemCreate(&handle, a->size, &prop, 0);
+	if (r)
+		return gdri_cuda_fail(r, "cuMemCreate");
+	rc = place_vmm(a, handle, dev, grain);
+	gdri_cu.cuMemRelease(handle); /* the map keeps the memory */
+	return rc;
+}
+
+static int alloc_plain(struct gdri_allocation *a, size_t size)
+{
+	CUdeviceptr ptr;
+	CUresult r = gdri_cu.cuMemAlloc_v2(&ptr, size);
+
+	if (r)
+		return gdri_cuda_fail(r, "cuMemAlloc");
+	a->addr = ptr;
+	a->size = size;
+	return 0;
+}
+
+static int alloc_host(struct gdri_allocation *a, size_t size, bool cached)
+{
+	CUdeviceptr ptr;
+	CUresult r = gdri_cu.cuMemHostAlloc(&a->host, size,
+					    CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP |
+						    (cached ? 0 : CU_MEMHOSTALLOC_WRITECOMBINED));
+
+	if (r)
+		return gdri_cuda_fail(r, "cuMemHostAlloc");
+	r = gdri_cu.cuMemHostGetDevicePointer_v2(&ptr, a->host, 0);
+	if (r) {
+		gdri_cu.cuMemFreeHost(a->host);
+		return gdri_cuda_fail(r, "cuMemHostGetDevicePointer");
+	}
+	a->addr = ptr;
+	a->size = size;
+	return 0;
+}
+
+/* Its primary context is kept while the allocation lives, in case nobody else keeps one. */
+static int enter_allocation(struct gdri_allocation *a, int device, CUdevice *dev,
+			    struct gdri_cuda_scope *s)
+{
+	CUcontext primary;
+	CUresult r;
+	int rc = find_device(device, dev);
+
+	if (rc)
+		return rc;
+	r = gdri_cu.cuDevicePrimaryCtxRetain(&primary, *dev);
+	if (r)
+		return gdri_cuda_fail(r, "cuDevicePrimaryCtxRetain");
+	rc = gdri_cuda_enter(s, primary, device);
+	if (rc) {
+		gdri_cu.cuDevicePrimaryCtxRelease_v2(*dev);
+		return rc;
+	}
+	a->device = device;
+	a->context = primary;
+	return 0;
+}
+
+int gdri_cuda_alloc(struct gdri_allocation *a, enum gdri_allocation_kind kind, int device,
+		    size_t size, bool cached)
+{
+	struct gdri_cuda_scope s;
+	CUdevice dev;
+	int rc;
+
+	*a = (struct gdri_allocation){ .kind = kind };
+	rc = enter_allocation(a, device, &dev, &s);
+	if (rc)
+		return rc;
+	switch (kind) {
+	case GDRI_ALLOCATION_VMM:
+		rc = alloc_vmm(a, size, dev);
+		break;
+	case GDRI_ALLOCATION_PLAIN:
+		rc = alloc_plain(a, size);
+		break;
+	case GDRI_ALLOCATION_HOST:
+		rc = alloc_host(a, size, cached);
+		break;
+	}
+	gdri_cuda_leave(&s);
+	if (rc)
+		gdri_cu.cuDevicePrimaryCtxRelease_v2(dev);
+	return rc;
+}
+
+int gdri_cuda_import(struct gdri_allocation *a, int device, int fd, size_t size)
+{
+	CUmemGenericAllocationHandle handle;
+	CUmemAllocationProp prop;
+	struct gdri_cuda_scope s;
+	size_t grain;
+	CUdevice dev;
+	CUresult r;
+	int rc;
+
+	*a = (struct gdri_allocation){ .kind = GDRI_ALLOCATION_VMM, .size = size };
+	rc = enter_allocation(a, device, &dev, &s);
+	if (rc)
+		return rc;
+	if (!have_vmm() || !gdri_cu.cuMemImportFromShareableHandle) {
+		rc = gdri_cuda_missing("virtual memory management");
+		goto out_leave;
+	}
+	r = gdri_cu.cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)fd,
+						   CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+	if (r) {
+		rc = gdri_cuda_fail(r, "cuMemImportFromShareableHandle");
+		goto out_leave;
+	}
+	prop = vmm_properties(dev);
+	rc = granularity(&prop, &grain);
+	if (!rc && size % grain)
+		rc = gdri_fail(EINVAL, "size %zu of an import is no multiple of %zu", size, grain);
+	if (!rc)
+		rc = place_vmm(a, handle, dev, grain);
+	gdri_cu.cuMemRelease(handle);
+out_leave:
+	gdri_cuda_leave(&s);
+	if (rc)
+		gdri_cu.cuDevicePrimaryCtxRelease_v2(dev);
+	return rc;
+}
+
+int gdri_cuda_free(struct gdri_allocation *a)
+{
+	struct gdri_cuda_scope s;
+	CUdevice dev;
+	CUresult r = CUDA_SUCCESS;
+	int rc = gdri_cuda_enter(&s, a->context, a->device);
+
+	if (rc)
+		return rc;
+	switch (a->kind) {
+	case GDRI_ALLOCATION_VMM:
+		r = gdri_cu.cuMemUnmap(a->addr, a->size);
+		if (!r)
+			r = gdri_cu.cuMemAddressFree(a->addr, a->size);
+		break;
+	case GDRI_ALLOCATION_PLAIN:
+		r = gdri_cu.cuMemFree_v2(a->addr);
+		break;
+	case GDRI_ALLOCATION_HOST:
+		r = gdri_cu.cuMemFreeHost(a->host);
+		break;
+	}
+	if (r)
+		rc = gdri_cuda_fail(r, "freeing device memory");
+	gdri_cuda_leave(&s);
+	if (!gdri_cu.cuDeviceGet(&dev, a->device))
+		gdri_cu.cuDevicePrimaryCtxRelease_v2(dev);
+	return rc;
+}

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: MIT */
+/* The GPU's copy engine for the copies of one pinned range. See cuda.h. */
+#include "cuda/private.h"
+
+#include <stdlib.h>
+
+/*
+ * The context is the allocation's own; for VMM memory, which has none, the device's primary one,
+ * retained as long as the engine lives: one that was merely current could be destroyed meanwhile.
+ */
+struct gdri_cuda_engine {
+	CUcontext ctx;
+	CUstream stream;
+	CUdevice retained; /* primary context to give back, or -1 */
+	uint64_t known; /* an address of the memory, */
+	uint64_t buffer_id; /* and what it was when the engine was made */
+};
+
+static int choose_context(struct gdri_cuda_engine *e, void *context, int device)
+{
+	CUdevice dev;
+	CUresult r;
+
+	e->ctx = context;
+	if (context)
+		return 0;
+	r = gdri_cu.cuDeviceGet(&dev, device);
+	if (r)
+		return gdri_cuda_fail(r, "cuDeviceGet");
+	r = gdri_cu.cuDevicePrimaryCtxRetain(&e->ctx, dev);
+	if (r)
+		return gdri_cuda_fail(r, "cuDevicePrimaryCtxRetain");
+	e->retained = dev;
+	return 0;
+}
+
+int gdri_cuda_engine_new(uint64_t addr, size_t size, struct gdri_cuda_engine **out)
+{
+	struct gdri_cuda_engine *e;
+	struct gdri_memory m;
+	struct gdri_cuda_scope s;
+	CUresult r;
+	int rc;
+
+	gdri_cuda_describe(addr, size, &m);
+	if (m.kind != GDRI_MEMORY_DEVICE)
+		return gdri_fail(ENOTSUP, "the copy engine serves device memory only%s%s",
+				 *m.note ? ": " : "", m.note);
+	if (!gdri_cu.cuStreamCreate || !gdri_cu.cuStreamDestroy_v2 ||
+	    !gdri_cu.cuStreamSynchronize || !gdri_cu.cuMemcpyHtoDAsync_v2 ||
+	    !gdri_cu.cuMemcpyDtoHAsync_v2)
+		return gdri_cuda_missing("streams");
+	e = calloc(1, sizeof(*e));
+	if (!e)
+		return gdri_fail(ENOMEM, "no memory for a copy engine");
+	e->retained = -1;
+	e->known = m.known;
+	e->buffer_id = m.buffer_id;
+	rc = choose_context(e, m.context, m.device);
+	if (!rc)
+		rc = gdri_cuda_enter(&s, e->ctx, -1);
+	if (!rc) {
+		r = gdri_cu.cuStreamCreate(&e->stream, CU_STREAM_NON_BLOCKING);
+		gdri_cuda_leave(&s);
+		if (r)
+			rc = gdri_cuda_fail(r, "cuStreamCreate");
+	}
+	if (rc) {
+		if (e->retained >= 0)
+			gdri_cu.cuDevicePrimaryCtxRelease_v2(e->retained);
+		free(e);
+		return rc;
+	}
+	*out = e;
+	return 0;
+}
+
+/*
+ * No text of a failure: to the caller's caller nothing has failed. The buffer ID comes first: where
+ * the memory has been freed, its context may be gone too, and its address be somebody else's.
+ */
+bool gdri_cuda_engine_copy(struct gdri_cuda_engine *e, bool to_device, void *host, uint64_t addr,
+			   size_t size)
+{
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	bool mode_changed = false;
+	CUcontext ctx;
+	CUresult r;
+
+	if (!gdri_cuda_tag_holds(e->known, e->buffer_id))
+		return false;
+	if (gdri_cu.cuThreadExchangeStreamCaptureMode)
+		mode_changed = !gdri_cu.cuThreadExchangeStreamCaptureMode(&mode);
+	r = gdri_cu.cuCtxPushCurrent_v2(e->ctx);
+	if (!r) {
+		if (to_device)
+			r = gdri_cu.cuMemcpyHtoDAsync_v2(addr, host, size, e->stream);
+		else
+			r = gdri_cu.cuMemcpyDtoHAsync_v2(host, addr, size, e->stream);
+		/* After a failure too: nothing of the copy may come later. */
+		if (gdri_cu.cuStreamSynchronize(e->stream))
+			r = CUDA_ERROR_UNKNOWN;
+		gdri_cu.cuCtxPopCurrent_v2(&ctx);
+	}
+	if (mode_changed)
+		gdri_cu.cuThreadExchangeStreamCaptureMode(&mode);
+	return r == CUDA_SUCCESS;
+}
+
+void gdri_cuda_engine_free(struct gdri_cuda_engine *e)
+{
+	CUcontext ctx;
+
+	if (!e)
+		return;
+	/* A context that went with its memory took the stream along. */
+	if ((e->retained >= 0 || gdri_cuda_tag_holds(e->known, e->buffer_id)) &&
+	    !gdri_cu.cuCtxPushCurrent_v2(e->ctx)) {
+		gdri_cu.cuStreamDestroy_v2(e->stream);
+		gdri_cu.cuCtxPopCurrent_v2(&ctx);
+	}
+	if (e->retained >= 0)
+		gdri_cu.cuDevicePrimaryCtxRelease_v2(e->retained);
+	free(e);
+}

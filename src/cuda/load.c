@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: MIT */
+/* libcuda.so.1 at run time, what its results mean, and calls in an allocation's context. */
+#include "cuda/private.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+/*
+ * Filled under load_lock, then loaded is set with release order: whoever has seen it may read the
+ * table. The library is never closed: its own threads may be running.
+ */
+struct gdri_cuda_calls gdri_cu;
+
+static pthread_mutex_t load_lock = PTHREAD_MUTEX_INITIALIZER;
+static atomic_bool loaded;
+
+static int load_locked(void)
+{
+	void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+
+	if (!lib)
+		return gdri_fail(ENODEV, "no CUDA driver: %s", dlerror());
+#define X(name, needed)                                                 \
+	gdri_cu.name = (__typeof__(gdri_cu.name))dlsym(lib, #name);     \
+	if ((needed) && !gdri_cu.name) {                                \
+		dlclose(lib);                                           \
+		return gdri_fail(ENODEV, "libcuda.so.1 has no " #name); \
+	}
+	CUDA_CALLS(X)
+#undef X
+	atomic_store_explicit(&loaded, true, memory_order_release);
+	return 0;
+}
+
+int gdri_cuda_load(void)
+{
+	int rc = 0;
+
+	if (atomic_load_explicit(&loaded, memory_order_acquire))
+		return 0;
+	pthread_mutex_lock(&load_lock);
+	if (!atomic_load_explicit(&loaded, memory_order_relaxed))
+		rc = load_locked();
+	pthread_mutex_unlock(&load_lock);
+	return rc;
+}
+
+void gdri_cuda_after_fork(void)
+{
+	pthread_mutex_init(&load_lock, NULL);
+}
+
+static int result_errno(CUresult r)
+{
+	switch (r) {
+	case CUDA_ERROR_OUT_OF_MEMORY:
+		return ENOMEM;
+	case CUDA_ERROR_NOT_SUPPORTED:
+		return ENOTSUP;
+	case CUDA_ERROR_NOT_PERMITTED:
+		return EACCES;
+	case CUDA_ERROR_NO_DEVICE:
+	case CUDA_ERROR_DEINITIALIZED:
+	case CUDA_ERROR_STUB_LIBRARY:
+	case CUDA_ERROR_SYSTEM_NOT_READY:
+	case CUDA_ERROR_SYSTEM_DRIVER_MISMATCH:
+		return ENODEV;
+	case CUDA_ERROR_INVALID_VALUE:
+	case CUDA_ERROR_INVALID_CONTEXT:
+	case CUDA_ERROR_INVALID_DEVICE:
+	case CUDA_ERROR_INVALID_HANDLE:
+	case CUDA_ERROR_NOT_INITIALIZED:
+	case CUDA_ERROR_CONTEXT_IS_DESTROYED:
+		return EINVAL;
+	default:
+		return EIO;
+	}
+}
+
+const char *gdri_cuda_result_name(CUresult r)
+{
+	const char *name = NULL;
+
+	if (gdri_cu.cuGetErrorName(r, &name) != CUDA_SUCCESS || !name)
+		return "unknown error";
+	return name;
+}
+
+int gdri_cuda_fail(CUresult r, const char *call)
+{
+	return gdri_fail(result_errno(r), "%s: %s (%d)", call, gdri_cuda_result_name(r), (int)r);
+}
+
+int gdri_cuda_missing(const char *call)
+{
+	return gdri_fail(ENOTSUP, "this CUDA driver has no %s", call);
+}
+
+void gdri_cuda_leave(struct gdri_cuda_scope *s)
+{
+	CUcontext ctx;
+
+	if (s->pushed)
+		gdri_cu.cuCtxPopCurrent_v2(&ctx);
+	if (s->retained >= 0)
+		gdri_cu.cuDevicePrimaryCtxRelease_v2(s->retained);
+	if (s->mode_changed)
+		gdri_cu.cuThreadExchangeStreamCaptureMode(&s->mode);
+}
+
+int gdri_cuda_enter(struct gdri_cuda_scope *s, void *context, int device)
+{
+	CUcontext ctx = context, current = NULL;
+	CUdevice dev, at = -1;
+	CUresult r;
+	int rc;
+
+	*s = (struct gdri_cuda_scope){ .mode = CU_STREAM_CAPTURE_MODE_RELAXED, .retained = -1 };
+	if (gdri_cu.cuThreadExchangeStreamCaptureMode)
+		s->mode_changed =
+			gdri_cu.cuThreadExchangeStreamCaptureMode(&s->mode) == CUDA_SUCCESS;
+	if (!ctx && device >= 0) {
+		r = gdri_cu.cuDeviceGet(&dev, device);
+		if (r) {
+			rc = gdri_cuda_fail(r, "cuDeviceGet");
+			goto err_leave;
+		}
+		if (!gdri_cu.cuCtxGetCurrent(&current) && current && !gdri_cu.cuCtxGetDevice(&at) &&
+		    at == dev)
+			return 0;
+		r = gdri_cu.cuDevicePrimaryCtxRetain(&ctx, dev);
+		if (r) {
+			rc = gdri_cuda_fail(r, "cuDevicePrimaryCtxRetain");
+			goto err_leave;
+		}
+		s->retained = dev;
+	}
+	if (ctx) {
+		r = gdri_cu.cuCtxPushCurrent_v2(ctx);
+		if (r) {
+			rc = gdri_cuda_fail(r, "cuCtxPushCurrent");
+			goto err_leave;
+		}
+		s->pushed = true;
+	}
+	return 0;
+
+err_leave:
+	gdri_cuda_leave(s);
+	return rc;
+}

@@ -1,0 +1,305 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: MIT
+# The part of run.sh that installs: in a Debian root of its own. Sourced; uses its variables.
+: "${here:?}" "${out:?}" "${tmp:?}" "${root:?}" "${version:?}" "${level:?}" "${arch:?}"
+
+suite=$(. /etc/os-release && echo "${VERSION_CODENAME:-stable}")
+wanted=dkms,linux-headers-$arch,gcc,libc6-dev,make,cmake,pkgconf,kmod,bash-completion
+
+make_root() {
+	local tar=$out/packages/root.tar new=$out/packages/root.new.tar key
+	# The cache is as good as what it was made from.
+	key="$suite $arch $wanted"
+	if [ ! -e "$tar" ] || [ "$(cat "$tar.key" 2>/dev/null)" != "$key" ] ||
+	   [ -n "$(find "$tar" -mtime +7)" ]; then
+		local sources=()
+		for f in /etc/apt/sources.list /etc/apt/sources.list.d/*.list /etc/apt/sources.list.d/*.sources; do
+			[ -s "$f" ] && sources+=("$f")
+		done
+		# Settings of how to reach the mirrors, where this machine has any.
+		local hooks=()
+		for f in /etc/apt/apt.conf.d/*proxy* /etc/apt/apt.conf.d/99*; do
+			[ -s "$f" ] && hooks+=("--aptopt=$f")
+		done
+		mmdebstrap --quiet --variant=minbase --include="$wanted" "${hooks[@]}" \
+			"$suite" "$new" "${sources[@]}" || return
+		mv "$new" "$tar"
+		echo "$key" >"$tar.key"
+	fi
+	mkdir "$root"
+	tar -xf "$tar" -C "$root" --exclude=./dev
+	mkdir -p "$root/dev" "$root/debs" "$root/older" "$root/client"
+	rm -f "$root"/etc/apt/apt.conf.d/99mmdebstrap
+}
+
+# Runs in the root with /proc and /dev, which go with the command. There is no /sys: what the tests
+# say of the running GPU driver is a file there.
+in_root() {
+	unshare --mount --pid --fork --kill-child sh -c '
+		mount -t proc proc "$0/proc" && mount --rbind /dev "$0/dev" || exit 99
+		exec chroot "$0" /usr/bin/env -i PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+			HOME=/root LC_ALL=C DEBIAN_FRONTEND=noninteractive "$@"' "$root" "$@"
+}
+sh_root() { in_root bash -c "$1"; }
+
+# Everything in the root but what dpkg and its neighbours write for themselves.
+files_root() {
+	(cd "$root" && find . -xdev \( -path ./proc -o -path ./dev -o -path ./tmp -o -path ./debs -o \
+		-path ./older -o -path ./client -o -path ./var/lib/dpkg -o -path ./var/log -o \
+		-path ./var/cache -o -path ./var/lib/apt -o -path ./run \) -prune -o -print | sort)
+}
+
+t "a Debian root ($suite, minimal)" make_root
+if [ ! -e "$root/etc/debian_version" ]; then
+	skip "installing in a Debian root" "it could not be made"
+	return 0
+fi
+cp "$out"/deb/*_"$arch".deb "$out"/deb/*_all.deb "$root/debs/"
+rm -f "$root"/debs/*dbgsym* "$root"/debs/barcopy-module*
+cp "$tmp"/older/*_"$arch".deb "$tmp"/older/*_all.deb "$root/older/"
+rm -f "$root"/older/*dbgsym*
+cp "$here/client.c" "$here/CMakeLists.txt" "$root/client/"
+mkdir "$root/client/sim"
+cp -P "$out"/sim/lib*.so* "$root/client/sim/"
+K=$(basename "$(find "$root/lib/modules" -mindepth 1 -maxdepth 1 | sort | tail -n 1)")
+in_root depmod "$K" # so that a later one changes nothing
+files_root >"$tmp/before"
+
+# ---- install, upgrade ----
+
+install_older() {
+	in_root apt-get -q install -y --no-install-recommends /older/libgdrapi2_"$version"-0_"$arch".deb \
+		/older/libgdrapi-dev_"$version"-0_"$arch".deb /older/barcopy-tools_"$version"-0_"$arch".deb \
+		/older/barcopy-dkms_"$version"-0_all.deb
+}
+t "install the older version" install_older
+
+# With no GPU driver the packages install; the module waits, and the text says for what.
+no_driver_text() {
+	sh_root "/usr/src/gdrdrv-$version/gpu-driver.sh show $K" 2>"$tmp/text" && return 1
+	cat "$tmp/text"
+	grep -q 'no nv-p2p.h' "$tmp/text" && grep -q "dkms install gdrdrv/$version -k $K" "$tmp/text"
+}
+t "without a GPU driver: installed, not built, and told what to do" no_driver_text
+
+upgrade() {
+	sh_root 'apt-get -q install -y --no-install-recommends /debs/*.deb' || return
+	sh_root "dpkg-query -W -f '\${Package} \${Version} \${Status}\n' libgdrapi2 libgdrapi-dev barcopy-tools barcopy-dkms" |
+		grep -v " $version-1 install ok installed$" && return 1
+	[ "$(sh_root 'dkms status gdrdrv' | grep -c .)" -le 1 ]
+}
+t "upgrade to this version" upgrade
+
+run_time_names() {
+	sh_root "ldconfig -p | grep -q 'libgdrapi.so.2 ' && test -e /usr/lib/*-linux-gnu/libgdrapi.so" &&
+		sh_root 'gdrcopy_copybw --version && ! ldd /usr/bin/gdrcopy_copybw | grep "not found"'
+}
+t "the library is found by all its names, the tools run" run_time_names
+
+# ---- developers ----
+
+by_pkg_config() {
+	sh_root 'cd /client && gcc -Wall -Werror -o by_pc client.c $(pkg-config --cflags --libs libgdrapi) -ldl &&
+		LD_LIBRARY_PATH=/client/sim ./by_pc &&
+		gcc -o by_pc_static client.c -Wl,-Bstatic $(pkg-config --static --cflags --libs libgdrapi | sed "s/-pthread//; s/-ldl//") -Wl,-Bdynamic -pthread -ldl &&
+		! ldd by_pc_static | grep libgdrapi && LD_LIBRARY_PATH=/client/sim ./by_pc_static'
+}
+t "a client by pkg-config, shared and static, on the stand-ins" by_pkg_config
+by_cmake() {
+	sh_root 'cd /client && cmake -S . -B by_cmake >/dev/null && cmake --build by_cmake &&
+		LD_LIBRARY_PATH=/client/sim by_cmake/client && LD_LIBRARY_PATH=/client/sim by_cmake/client_static &&
+		! ldd by_cmake/client_static | grep libgdrapi'
+}
+t "a client by CMake, shared and static, on the stand-ins" by_cmake
+cmake_versions() {
+	sh_root 'cd /tmp && mkdir v && for v in 2.0 2.6 2.6.0; do
+			echo "cmake_minimum_required(VERSION 3.16)
+			project(v C)
+			find_package(barcopy $v REQUIRED)" >v/CMakeLists.txt; cmake -S v -B v/b >/dev/null || exit 1; rm -rf v/b
+		done
+		for v in 1.0 2.7 3; do
+			sed -i "s/barcopy .* REQ/barcopy $v REQ/" v/CMakeLists.txt
+			cmake -S v -B v/b >/dev/null 2>&1 && { echo "$v was accepted"; exit 1; }; rm -rf v/b
+		done; rm -rf v'
+}
+t "CMake: earlier versions are served, later and other ones refused" cmake_versions
+tool_on_sim() { sh_root 'gdrcopy_copybw --sim /client/sim -s 64K -w 10 -r 10'; }
+t "an installed tool on the stand-ins" tool_on_sim
+
+# ---- the module ----
+
+# A package like the GPU driver's: the source with nv-p2p.h, and a module nvidia that exports what
+# gdrdrv uses, built for the root's kernel.
+standin_driver() { # VERSION
+	local d=$tmp/nvidia-$1 h
+	rm -rf "$d" && mkdir -p "$d/DEBIAN" "$d/usr/src/nvidia-$1/nvidia" "$d/lib/modules/$K/updates" \
+		"$root/tmp/nv" || return
+	h=$(find tests/kernel/include/[0-9]* -name nv-p2p.h | sort | tail -n 1)
+	cp "$h" "$d/usr/src/nvidia-$1/nvidia/" && cp tests/kernel/include/*.h "$d/usr/src/nvidia-$1/" || return
+	printf 'PACKAGE_NAME="nvidia"\nPACKAGE_VERSION="%s"\n' "$1" >"$d/usr/src/nvidia-$1/dkms.conf"
+	{
+		echo '#include <linux/module.h>'
+		grep -rhoE '\bnvidia_p2p_[a-z_]*\(' gdrdrv/*.c | sort -u |
+			sed 's/(//; s/.*/int &(void);\nint &(void)\n{\n\treturn -19;\n}\nEXPORT_SYMBOL(&);/'
+		echo "MODULE_LICENSE(\"Dual MIT/GPL\");"
+		echo "MODULE_VERSION(\"$1\");"
+	} >"$root/tmp/nv/nvidia.c"
+	echo 'obj-m := nvidia.o' >"$root/tmp/nv/Makefile"
+	sh_root "make -C /lib/modules/$K/build M=/tmp/nv modules" || return
+	cp "$root/tmp/nv/nvidia.ko" "$d/lib/modules/$K/updates/"
+	cp "$root/tmp/nv/Module.symvers" "$d/usr/src/nvidia-$1/nvidia/"
+	rm -rf "$root/tmp/nv"
+	printf 'Package: nvidia-standin\nVersion: %s\nArchitecture: all\nMaintainer: test\nDescription: stand-in\n' \
+		"$1" >"$d/DEBIAN/control"
+	printf '#!/bin/sh\ndepmod %s\n' "$K" >"$d/DEBIAN/postinst"
+	chmod 755 "$d/DEBIAN/postinst"
+	dpkg-deb -b "$d" "$root/tmp/nvidia-$1.deb"
+}
+module_of() { sh_root "modinfo -k $K -F $1 gdrdrv"; }
+
+module_comes() {
+	standin_driver 580.1.1 && sh_root 'dpkg -i /tmp/nvidia-580.1.1.deb' >"$tmp/text" 2>&1 || { cat "$tmp/text"; return 1; }
+	cat "$tmp/text"
+	grep -q 'kernel .* has GPU driver 580.1.1' "$tmp/text" || { echo "did not say which GPU driver"; return 1; }
+	grep -q 'nv-p2p.h from /usr/src/nvidia-580.1.1/nvidia' "$tmp/text" || { echo "did not say which nv-p2p.h"; return 1; }
+	sh_root "dkms status gdrdrv/$version -k $K" | grep -q installed || return
+	[ "$(module_of version)" = "$level" ] && [ -n "$(module_of vermagic | grep "^$K ")" ] &&
+		module_of depends | grep -q nvidia
+}
+module_by_hand() {
+	sh_root "dkms remove gdrdrv/$version -k $K; dkms install gdrdrv/$version -k $K ||
+		{ cat /var/lib/dkms/gdrdrv/$version/build/make.log; exit 1; }" && module_of filename
+}
+loads_in_order() {
+	# modprobe -n shows what would be loaded; the GPU driver comes first.
+	sh_root "modprobe -S $K -n -v gdrdrv" | sed 's/.*\///' | paste -sd' ' | grep -q '^nvidia.ko.*gdrdrv.ko'
+}
+driver_upgrade() {
+	local before after
+	before=$(stat -c %i "$root/$(module_of filename)")
+	standin_driver 580.2.2 && sh_root 'dpkg -i /tmp/nvidia-580.2.2.deb' >"$tmp/text" 2>&1 || { cat "$tmp/text"; return 1; }
+	cat "$tmp/text"
+	after=$(stat -c %i "$root/$(module_of filename)")
+	grep -q 'nv-p2p.h from /usr/src/nvidia-580.2.2/nvidia' "$tmp/text" && [ "$before" != "$after" ]
+}
+# The root has no /sys, and a kernel of another name than the one that runs: both are put in its place.
+fake_running() { # VERSION|"" : the GPU driver that "runs" on kernel K
+	rm -rf "$root/sys/module" "$root/usr/local/bin/uname"
+	[ -n "$1" ] || return 0
+	mkdir -p "$root/sys/module/nvidia"
+	echo "$1" >"$root/sys/module/nvidia/version"
+	# shellcheck disable=SC2016
+	printf '#!/bin/sh\n[ "$1" = -r ] && echo %s && exit\nexec /bin/uname "$@"\n' "$K" >"$root/usr/local/bin/uname"
+	chmod +x "$root/usr/local/bin/uname"
+}
+mismatch() {
+	fake_running 570.9.9
+	if sh_root "/usr/src/gdrdrv-$version/gpu-driver.sh build $K /lib/modules/$K/build" >"$tmp/text" 2>&1; then
+		echo "built all the same"
+		fake_running ""
+		return 1
+	fi
+	fake_running ""
+	cat "$tmp/text"
+	grep -q '570.9.9 is running, 580.2.2 is installed' "$tmp/text" && grep -q 'modprobe -r gdrdrv nvidia_uvm' "$tmp/text" &&
+		grep -q "dkms install gdrdrv/$version -k $K" "$tmp/text"
+}
+mismatch_in_dkms() {
+	fake_running 570.9.9
+	sh_root "dkms remove gdrdrv/$version -k $K; dkms install gdrdrv/$version -k $K" >"$tmp/text" 2>&1
+	local rc=$?
+	fake_running ""
+	cat "$tmp/text"
+	[ $rc != 0 ] && grep -q '570.9.9 is running' "$tmp/text"
+}
+# A package upgrade must not fail because a restart is pending: it builds for what will run then.
+mismatch_in_dpkg() {
+	fake_running 570.9.9
+	sh_root 'dpkg -i /debs/barcopy-dkms_*.deb' >"$tmp/text" 2>&1
+	local rc=$?
+	fake_running ""
+	cat "$tmp/text"
+	[ $rc = 0 ] && grep -q 'will run after the restart' "$tmp/text" && module_of filename
+}
+# Nor where nothing fits: then the module waits.
+nothing_fits() {
+	fake_running 570.9.9
+	sh_root "mv /lib/modules/$K/updates/nvidia.ko /tmp && depmod $K && dpkg -i /debs/barcopy-dkms_*.deb; rc=\$?
+		mv /tmp/nvidia.ko /lib/modules/$K/updates/ && depmod $K && exit \$rc" >"$tmp/text" 2>&1
+	local rc=$?
+	fake_running ""
+	cat "$tmp/text"
+	[ $rc = 0 ] && grep -q 'no nv-p2p.h of 570.9.9' "$tmp/text"
+}
+matching() {
+	fake_running 580.2.2
+	sh_root "/usr/src/gdrdrv-$version/gpu-driver.sh show $K" >"$tmp/text" 2>&1
+	local rc=$?
+	fake_running ""
+	cat "$tmp/text"
+	[ $rc = 0 ] && grep -q 'running driver 580.2.2' "$tmp/text"
+}
+if [ -n "$(find tests/kernel/include -name nv-p2p.h 2>/dev/null)" ]; then
+	t "the GPU driver's package comes: the module is built for it, and told for which" module_comes
+	t "dkms install by hand, kernel $K" module_by_hand
+	t "modprobe loads the GPU driver first" loads_in_order
+	t "the GPU driver's upgrade builds the module anew" driver_upgrade
+	t "the running GPU driver's nv-p2p.h is taken" matching
+	t "another GPU driver runs: refused, with what to do" mismatch
+	t "another GPU driver runs: DKMS shows the refusal" mismatch_in_dkms
+	t "no GPU driver's source fits: a package upgrade leaves the module for later" nothing_fits
+	t "another GPU driver runs: a package upgrade builds for the next start" mismatch_in_dpkg
+else
+	skip "the module by DKMS" "no stand-in of the GPU driver's headers here (tests/kernel/include)"
+fi
+
+# ---- removal ----
+
+purge() {
+	sh_root 'dpkg -P nvidia-standin 2>/dev/null; apt-get -q purge -y libgdrapi2 libgdrapi-dev barcopy-tools barcopy-dkms' || return
+	rm -rf "$root"/tmp/*
+	files_root >"$tmp/after"
+	diff "$tmp/before" "$tmp/after"
+}
+t "removal leaves nothing behind" purge
+
+# ---- in place of others ----
+
+# Packages of others with the same files, a program's package that depends on them, and a newer
+# version of them in a repository.
+other_package() { # NAME VERSION DEPENDS FILE
+	local d=$tmp/other
+	rm -rf "$d" && mkdir -p "$d/DEBIAN" "$d/$(dirname "${4:-usr/share/none/none}")"
+	[ -z "$4" ] || echo other >"$d/$4"
+	printf 'Package: %s\nVersion: %s\nArchitecture: all\nMaintainer: test\nDescription: other\n%s' \
+		"$1" "$2" "${3:+Depends: $3
+}" >"$d/DEBIAN/control"
+	mkdir -p "$root/repo"
+	dpkg-deb -b "$d" "$root/repo/$1_$2_all.deb" >/dev/null
+}
+takes_place() {
+	other_package libgdrapi 2.5.1-1 "" usr/include/gdrapi.h &&
+		other_package gdrdrv-dkms 2.5.1-1 "" usr/lib/modules-load.d/gdrdrv.conf &&
+		other_package gdrcopy-tests 2.5.1-1 "" usr/bin/gdrcopy_copybw &&
+		other_package program 1 "libgdrapi (>= 2.5), gdrdrv-dkms (>= 2.4), gdrcopy-tests (>= 2.2)" "" || return
+	sh_root 'dpkg -i /repo/*.deb' || return
+	sh_root 'apt-get -q install -y --no-install-recommends /debs/*.deb' || return
+	sh_root 'apt-get -q check' || return
+	sh_root "dpkg-query -W -f '\${Status}' program" | grep -q 'ok installed' || { echo "the program was removed"; return 1; }
+	sh_root "dpkg-query -W -f '\${Status}' libgdrapi" 2>/dev/null | grep -q 'ok installed' && { echo "the other one stayed"; return 1; }
+	return 0
+}
+never_upgraded() {
+	other_package libgdrapi 2.7-1 "" usr/include/gdrapi.h
+	other_package gdrdrv-dkms 2.7-1 "" usr/lib/modules-load.d/gdrdrv.conf
+	other_package gdrcopy-tests 2.7-1 "" usr/bin/gdrcopy_copybw
+	(cd "$root" && dpkg-scanpackages -m repo >repo/Packages 2>/dev/null) || return
+	mkdir -p "$root/etc/apt/kept" && mv "$root"/etc/apt/sources.list* "$root/etc/apt/kept/" 2>/dev/null
+	mv "$root/repo/Packages" "$root/"
+	echo 'deb [trusted=yes] file:/ ./' >"$root/etc/apt/sources.list"
+	sh_root 'apt-get -q update && apt-cache policy libgdrapi && apt-get -q -s dist-upgrade' >"$tmp/text" 2>&1 || { cat "$tmp/text"; return 1; }
+	cat "$tmp/text"
+	grep -q 'Candidate: 2.7-1' "$tmp/text" && ! grep -q '^Inst' "$tmp/text" && ! grep -q '^Remv' "$tmp/text"
+}
+t "takes the place of others' packages; a program that depends on them stays" takes_place
+t "is never upgraded to a newer package of others" never_upgraded

@@ -1,0 +1,223 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# The packages, by building and installing them: `make check-packages`.
+#   run.sh BUILD_DIR
+# Builds every package twice (same bits), checks contents, then in a Debian root of its own installs,
+# upgrades, compiles clients, builds the DKMS module against kernel headers and a stand-in of the GPU
+# driver's source, replaces packages of others, and removes everything. The root is made with
+# mmdebstrap from this machine's own mirror configuration and kept as BUILD_DIR/packages/root.tar.
+# Needs root; says what it skips and why.
+set -u
+export LC_ALL=C
+cd "$(dirname "$0")/../.." || exit 1
+out=$1
+mkdir -p "$out/packages"
+out=$(cd "$out" && pwd)
+here=tests/packages
+# shellcheck source=tests/packages/lib.sh
+. "$here/lib.sh"
+started=$SECONDS
+tmp=$(mktemp -d /var/tmp/barcopy-packages.XXXXXX)
+root=$tmp/root
+trap 'rm -rf --one-file-system "$tmp"' EXIT
+
+version=$(sed -n 's/^VERSION := //p' Makefile)
+level=${version%.*}
+arch=$(dpkg --print-architecture 2>/dev/null || echo none)
+MK=(make -s -f Makefile -f packaging/packaging.mk "O=$out")
+
+# ---- what needs no package --------------------------------------------------------------------------
+
+"${MK[@]}" -j2 all sim >"$log" 2>&1 || { cat "$log"; exit 1; }
+"$here/static.sh" "$out" >"$tmp/static"
+grep -v '^[0-9]* passed' "$tmp/static"
+read -r p f s < <(sed -nE 's/^([0-9]+) passed, ([0-9]+) failed, ([0-9]+) skipped$/\1 \2 \3/p' "$tmp/static")
+passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+
+# ---- Debian packages --------------------------------------------------------------------------------
+
+deb() { "${MK[@]}" deb; } # the environment tells the rest
+sums() { (cd "$1" && sha256sum -- *.deb *.dsc *.tar.* | grep -v 'barcopy-module'); }
+
+if ! have dpkg-buildpackage || ! have dh || ! have dh_dkms; then
+	skip "Debian packages" "needs dpkg-dev, debhelper and dh-dkms"
+	arch=none
+else
+	t "make deb" deb
+	DEB_OUT=$tmp/again t "make deb again" deb
+	same_bits() { diff <(sums "$out/deb") <(sums "$tmp/again"); }
+	t "two builds of the Debian packages have the same bits" same_bits
+	DEB_OUT=$tmp/older DEB_VERSION=$version-0 t "an older version of the packages" deb
+fi
+
+contents_deb() {
+	local rc=0 p
+	for p in libgdrapi2 libgdrapi-dev barcopy-tools barcopy-dkms; do
+		dpkg-deb --fsys-tarfile "$out/deb/$p"_*.deb | tar -t | sed "s|^\.|$p |" | grep -v '/$'
+	done | sed "s|$(dpkg-architecture -qDEB_HOST_MULTIARCH)|TRIPLET|" |
+		grep -v ' /usr/src/gdrdrv-.*\.[ch]$\| /usr/share/man/man[13]/\| /usr/bin/\|/completions/gdrcopy_' |
+		sort >"$tmp/contents"
+	diff -u "$here/contents-deb" "$tmp/contents" || rc=1
+	# What is not listed there follows the sources: every tool, every call.
+	for p in "$out"/gdrcopy_*; do
+		[ -f "$p" ] || continue
+		dpkg-deb -c "$out/deb"/barcopy-tools_*.deb >"$tmp/list"
+		grep -q " ./usr/bin/${p##*/}$" "$tmp/list" && grep -q "/man1/${p##*/}\.1\.gz$" "$tmp/list" &&
+			grep -q "/completions/${p##*/} -> gdrcopy$" "$tmp/list" ||
+			{ echo "barcopy-tools lacks something of ${p##*/}"; rc=1; }
+	done
+	dpkg-deb -c "$out/deb"/libgdrapi-dev_*.deb >"$tmp/list"
+	for p in $(nm -D --defined-only "$out/libgdrapi.so.$level" | awk '{ print $3 }'); do
+		grep -q "/man3/$p\.3\.gz" "$tmp/list" || { echo "libgdrapi-dev lacks the page of $p"; rc=1; }
+	done
+	return $rc
+}
+elf_deb() {
+	local d=$tmp/elf f rc=0
+	mkdir -p "$d"
+	for f in libgdrapi2 barcopy-tools; do dpkg-deb -x "$out/deb/$f"_*.deb "$d"; done
+	for f in "$d"/usr/bin/gdrcopy_* "$d"/usr/lib/*/libgdrapi.so.$level; do
+		if readelf -d "$f" | grep -E 'RPATH|RUNPATH'; then echo "$f has a run path"; rc=1; fi
+		readelf -d "$f" | grep -q BIND_NOW || { echo "$f is not bound at start"; rc=1; }
+		readelf -d "$f" | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p' |
+			grep -vE '^(libc|libm|libgdrapi|ld-linux.*)\.so' && { echo "is needed by $f"; rc=1; }
+		if strings -a "$f" | grep -F "$tmp"; then echo "$f names the build's path"; rc=1; fi
+	done
+	readelf -d "$d"/usr/lib/*/libgdrapi.so.$level | grep -q 'SONAME.*\[libgdrapi.so.2\]' || rc=1
+	return $rc
+}
+# Tags of the style level stay visible in the log; those named here concern an upload to Debian.
+run_lintian() {
+	have lintian || { echo "no lintian here"; return 77; }
+	[ "$(id -u)" = 0 ] && set -- --allow-root
+	lintian "$@" --fail-on error,warning,info --display-info \
+		--suppress-tags initial-upload-closes-no-bugs,debian-watch-file-is-missing \
+		"$out/deb"/*_"$arch".changes
+}
+if [ "$arch" != none ]; then
+	t "files of the Debian packages" contents_deb
+	t "ELF files of the Debian packages: soname, needed libraries, no path" elf_deb
+	t "lintian" run_lintian
+fi
+
+# The module in a package of its own, for a kernel whose headers are here.
+prebuilt() {
+	local k h
+	k=$(find /lib/modules -maxdepth 2 -name build 2>/dev/null | sort | tail -n 1)
+	h=$(find tests/kernel/include/[0-9]* -name nv-p2p.h 2>/dev/null | sort | tail -n 1)
+	[ -n "$k" ] && [ -n "$h" ] || { echo "needs kernel headers and tests/kernel/include"; return 77; }
+	"${MK[@]}" deb-module KDIR="$k" NVIDIA_SRC="$(dirname "$h")" FLAVOR=open || return
+	dpkg-deb -c "$out"/deb/barcopy-module_*.deb >"$tmp/list"
+	grep -q " ./lib/modules/$(basename "$(dirname "$k")")/updates/gdrdrv.ko$" "$tmp/list" &&
+		dpkg-deb -f "$out"/deb/barcopy-module_*.deb Provides | grep -q "gdrdrv-dkms (= $level)"
+}
+[ "$arch" = none ] || t "make deb-module: the module without DKMS" prebuilt
+
+cross() {
+	local f
+	have aarch64-linux-gnu-gcc || { echo "no aarch64-linux-gnu-gcc here"; return 77; }
+	DEB_ARCH=arm64 DEB_OUT=$tmp/arm64 deb || return
+	mkdir -p "$tmp/arm64/x"
+	for f in libgdrapi2 libgdrapi-dev barcopy-tools; do
+		dpkg-deb -x "$tmp/arm64/$f"_*_arm64.deb "$tmp/arm64/x" || return
+	done
+	for f in "$tmp"/arm64/x/usr/bin/gdrcopy_* "$tmp"/arm64/x/usr/lib/aarch64-linux-gnu/libgdrapi.so.2.6; do
+		readelf -h "$f" | grep -q 'Machine:.*AArch64' || { echo "$f is not for arm64"; return 1; }
+	done
+}
+if [ "$arch" = arm64 ] || [ "$arch" = none ]; then
+	skip "arm64 packages, cross-built" "this is ${arch/none/no Debian}"
+else
+	t "arm64 packages, cross-built" cross
+fi
+
+# ---- RPM packages -----------------------------------------------------------------------------------
+
+rpm_build() { "${MK[@]}" rpm; }
+rpm_same() {
+	diff <(cd "$out/rpm" && sha256sum -- *.rpm) <(cd "$tmp/rpm" && sha256sum -- *.rpm)
+}
+contents_rpm() {
+	local rc=0 p tool
+	for p in libgdrapi2 libgdrapi-devel barcopy-tools barcopy-dkms; do
+		rpm -qpl "$out/rpm/$p-$version"-*.rpm | sed "s|^|$p |"
+	done | grep -v ' /usr/src/gdrdrv-.*\.[ch]$\|/usr/share/man/man[13]/\| /usr/bin/\|/completions/gdrcopy_\|\.build-id' |
+		sort >"$tmp/contents"
+	diff -u "$here/contents-rpm" "$tmp/contents" || rc=1
+	rpm -qpl "$out/rpm/barcopy-tools-$version"-*.rpm >"$tmp/list"
+	for tool in "$out"/gdrcopy_*; do
+		[ -f "$tool" ] || continue
+		grep -qx "/usr/bin/${tool##*/}" "$tmp/list" || { echo "barcopy-tools lacks ${tool##*/}"; rc=1; }
+	done
+	return $rc
+}
+rpm_relations() {
+	local rc=0
+	q() { rpm -qp --"$1" "$out/rpm/$2-$version"-*.rpm; }
+	q provides libgdrapi2 | grep -q "^libgdrapi = $level$" || { echo "libgdrapi2: Provides"; rc=1; }
+	q provides libgdrapi2 | grep -q '^libgdrapi.so.2()(64bit)' || { echo "libgdrapi2: soname"; rc=1; }
+	q conflicts libgdrapi2 | grep -qx gdrcopy || { echo "libgdrapi2: Conflicts"; rc=1; }
+	q requires libgdrapi-devel | grep -q "^libgdrapi2.* = $version-" || { echo "libgdrapi-devel: Requires"; rc=1; }
+	q requires barcopy-tools | grep -q "^libgdrapi2.* = $version-" || { echo "barcopy-tools: Requires"; rc=1; }
+	q provides barcopy-dkms | grep -q "^gdrcopy-kmod = $level$" || { echo "barcopy-dkms: Provides"; rc=1; }
+	q conflicts barcopy-dkms | grep -qx gdrcopy-kmod || { echo "barcopy-dkms: Conflicts"; rc=1; }
+	return $rc
+}
+rpm_scripts() {
+	local rc=0 p
+	rpm -qp --scripts --filetriggers "$out/rpm/barcopy-dkms-$version"-*.rpm >"$tmp/scripts"
+	for p in 'postinstall scriptlet' 'preuninstall scriptlet' 'posttrans scriptlet' \
+		"dkms add -m gdrdrv -v $version" "dkms remove -m gdrdrv -v $version" \
+		'transfiletriggerin.*/usr/src/nvidia' 'gpu-driver.sh refresh'; do
+		grep -q "$p" "$tmp/scripts" || { echo "barcopy-dkms: no $p"; rc=1; }
+	done
+	if grep -nE 'mknod|%\{' "$tmp/scripts"; then rc=1; fi
+	# Each scriptlet is a shell program without errors.
+	rpm -qp --qf '%{POSTIN}\n%{PREUN}\n%{POSTTRANS}\n' "$out/rpm/barcopy-dkms-$version"-*.rpm | sh -n || rc=1
+	for p in libgdrapi-devel barcopy-tools; do
+		if rpm -qp --scripts "$out/rpm/$p-$version"-*.rpm | grep .; then echo "$p has scripts"; rc=1; fi
+	done
+	return $rc
+}
+# In a root without distribution: the payload and the removal, without scripts (they need one).
+rpm_install() {
+	local db="$tmp/rpmroot"
+	mkdir -p "$db"
+	local opts=(--root "$db" --dbpath /var/lib/rpm)
+	rpm "${opts[@]}" --initdb || return
+	opts+=(--nodeps --noscripts --notriggers)
+	rpm "${opts[@]}" --ignoreos -i "$out/rpm"/{libgdrapi2,libgdrapi-devel,barcopy-tools}-"$version"-*.x86_64.rpm \
+		"$out/rpm/barcopy-dkms-$version"-*.rpm || return
+	[ -e "$db/usr/lib64/libgdrapi.so.$level" ] || { echo "no library"; return 1; }
+	LD_LIBRARY_PATH=$db/usr/lib64 "$db/usr/bin/gdrcopy_copybw" --version || return
+	rpm "${opts[@]}" -e libgdrapi2 libgdrapi-devel barcopy-tools barcopy-dkms || return
+	if find "$db" -path "$db/var" -prune -o ! -type d -print | grep .; then return 1; fi
+}
+if have rpmbuild; then
+	t "make rpm" rpm_build
+	RPM_OUT=$tmp/rpm t "make rpm again" rpm_build
+	t "two builds of the RPM packages have the same bits" rpm_same
+	t "files of the RPM packages" contents_rpm
+	t "RPM packages: provides, requires, conflicts" rpm_relations
+	t "RPM packages: scriptlets" rpm_scripts
+	if [ "$(id -u)" = 0 ] && [ "$(uname -m)" = x86_64 ]; then
+		t "RPM packages: installed in an empty root and removed" rpm_install
+	else
+		skip "RPM packages: installed in an empty root and removed" "needs root and x86-64"
+	fi
+	skip "RPM scriptlets run on an RPM distribution" "this machine has only Debian's mirrors"
+else
+	skip "RPM packages" "needs rpmbuild (package rpm)"
+fi
+
+# ---- in a root of its own -----------------------------------------------------------------------------
+
+if [ "$arch" = none ] || [ "$(id -u)" != 0 ] || ! have mmdebstrap; then
+	skip "installing in a Debian root" "needs root, mmdebstrap and the Debian packages"
+else
+	# shellcheck source=tests/packages/root.sh
+	. "$here/root.sh"
+fi
+
+echo "packages: $((SECONDS - started)) s"
+finish

@@ -1,0 +1,260 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# What can be said of the packages without building them: versions that agree, a page for every
+# symbol, option, variable and parameter, the binary interface, the completion, the scripts.
+#   static.sh BUILD_DIR      (library and tools are built there)
+set -u
+export LC_ALL=C
+cd "$(dirname "$0")/../.." || exit 1
+out=$1
+# shellcheck source=tests/packages/lib.sh
+. tests/packages/lib.sh
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+
+version=$(sed -n 's/^VERSION := //p' Makefile)
+level=${version%.*}
+lib=$out/libgdrapi.so.$level
+MK=(make -s -f Makefile -f packaging/packaging.mk "O=$out")
+
+# ---- versions ----
+
+# same WHAT GOT WANTED
+same() {
+	[ "$2" = "$3" ] || { echo "$1 says '$2', the Makefile '$3'"; return 1; }
+}
+
+versions_agree() {
+	local rc=0 l
+	same debian/changelog "$(sed -n '1s/.*(\(.*\)-.*).*/\1/p' packaging/debian/changelog)" "$version" || rc=1
+	same barcopy.spec "$(sed -n 's/^Version: *//p' packaging/rpm/barcopy.spec)" "$version" || rc=1
+	same "barcopy.spec's level" "$(sed -n 's/^%global level //p' packaging/rpm/barcopy.spec)" "$level" || rc=1
+	same "barcopy.spec's changelog" "$(sed -n 's/^\* .* - \(.*\)-.*/\1/p' packaging/rpm/barcopy.spec | head -n 1)" "$version" || rc=1
+	same gdrapi.h "$(sed -n 's/^#define GDR_API_M[AI][JN]OR_VERSION //p' include/gdrapi.h | paste -sd.)" "$level" || rc=1
+	l=$(grep -o 'Provides: .*(= [0-9.]*)' packaging/debian/control | sed 's/.*(= \(.*\))/\1/' | sort -u)
+	same debian/control "$l" "$level" || rc=1
+	if [ -e gdrdrv/gdrdrv_uapi.h ]; then
+		same gdrdrv_uapi.h "$(sed -n 's/^#define GDRDRV_VERSION_M[AI][JN]OR //p' gdrdrv/gdrdrv_uapi.h | paste -sd.)" "$level" || rc=1
+		same MODULE_VERSION "$(sed -n 's/^MODULE_VERSION("\(.*\)").*/\1/p' gdrdrv/main.c)" "$level" || rc=1
+	fi
+	return $rc
+}
+t "version strings agree with the Makefile's $version" versions_agree
+
+installs() {
+	"${MK[@]}" install install-devel install-man install-completion install-driver \
+		prefix=/usr libdir=/usr/lib/test DESTDIR="$tmp/root" || return
+	same dkms.conf "$(sed -n 's/^PACKAGE_VERSION="\(.*\)"/\1/p' "$tmp/root/usr/src/gdrdrv-$version/dkms.conf")" "$version" || return
+	same libgdrapi.pc "$(sed -n 's/^Version: //p' "$tmp/root/usr/lib/test/pkgconfig/libgdrapi.pc")" "$version" || return
+	if grep -rn '@[A-Z]*@' "$tmp/root/usr/lib" "$tmp/root/usr/src" --include='*.pc' --include='*.cmake' --include=dkms.conf; then
+		return 1
+	fi
+	[ "$(readlink "$tmp/root/usr/lib/test/libgdrapi.so")" = libgdrapi.so.2 ]
+}
+t "make install fills in every file" installs
+
+uninstalls() {
+	"${MK[@]}" install install-parts prefix=/usr libdir=/usr/lib/test DESTDIR="$tmp/un" &&
+		"${MK[@]}" uninstall uninstall-parts prefix=/usr libdir=/usr/lib/test DESTDIR="$tmp/un" ||
+		return
+	if find "$tmp/un" ! -type d | grep .; then return 1; fi
+}
+t "make uninstall leaves no file" uninstalls
+
+# ---- manual pages ----
+
+man=$tmp/root/usr/share/man
+nm -D --defined-only "$lib" | awk '{ print $3 }' | sort >"$tmp/symbols"
+
+pages_of_symbols() {
+	local rc=0 s
+	while read -r s; do
+		if [ ! -e "$man/man3/$s.3" ]; then
+			echo "$s is exported and has no page"
+			rc=1
+		elif ! grep -q "^\.Nm $s\b" "$man/man3/$s.3"; then
+			echo "the page of $s does not name it"
+			rc=1
+		elif [ "$s" != gdr_get_info ] && ! grep -q "^\.Fn $s\b" "$man/man3/$s.3"; then
+			echo "the page of $s has no synopsis of it"
+			rc=1
+		fi
+	done <"$tmp/symbols"
+	for s in "$man"/man3/*.3; do
+		s=${s##*/}
+		grep -qx "${s%.3}" "$tmp/symbols" || { echo "$s: no such symbol"; rc=1; }
+	done
+	return $rc
+}
+t "every exported symbol has a page, every page a symbol ($(wc -l <"$tmp/symbols") symbols)" pages_of_symbols
+
+# The prototypes of the pages against the header's: types and names of the parameters.
+synopses() {
+	python3 - include/gdrapi.h packaging/man/*.3 <<'PY'
+import re, shlex, sys
+header = re.sub(r"/\*.*?\*/", " ", open(sys.argv[1]).read(), flags=re.S)
+header = " ".join(l for l in header.split("\n") if not l.startswith("#"))
+want = {}
+for m in re.finditer(r"([\w ]+[ *]+)(gdr_\w+)\(([^()]*)\);", header):
+    ret = m.group(1).split(";")[-1].strip()
+    want[m.group(2)] = (" ".join(ret.split()).replace(" *", " *"), [" ".join(a.split()) for a in m.group(3).split(",")])
+bad, seen = 0, set()
+for page in sys.argv[2:]:
+    body = open(page).read().split(".Sh SYNOPSIS")[1].split(".Sh ")[0]
+    ret = None
+    for line in body.split("\n"):
+        if line.startswith(".Ft "):
+            ret = " ".join(shlex.split(line[4:]))
+        if line.startswith(".Fn "):
+            name, *args = shlex.split(line[4:])
+            seen.add(name)
+            if name not in want:
+                print(page, name, "is not in the header"); bad = 1
+            elif want[name] != (ret, args):
+                print(page, name, (ret, args), "the header has", want[name]); bad = 1
+for name in set(want) - seen:
+    print(name, "of the header is in no synopsis"); bad = 1
+sys.exit(bad)
+PY
+}
+t "the synopses are the header's" synopses
+
+errnos() {
+	local rc=0 e
+	for e in $(sed -n 's/.*\[\(E[A-Z]*\)\].*/\1/p; s/.*Bq Er \(E[A-Z]*\).*/\1/p' packaging/man/*.3 | sort -u); do
+		grep -qw "$e" include/gdrapi.h || { echo "$e: not an error of the header"; rc=1; }
+	done
+	return $rc
+}
+t "the pages name errors of the header only" errnos
+
+pages_of_tools() {
+	local rc=0 tool extra
+	for tool in "$out"/gdrcopy_*; do
+		[ -x "$tool" ] && [ -f "$tool" ] || continue
+		tool=${tool##*/}
+		extra=packaging/man/extra/$tool
+		# shellcheck disable=SC2046
+		packaging/man/from-help.py "$out/$tool" $([ -e "$extra" ] && echo "$extra") >"$tmp/page" &&
+			diff -u "packaging/man/$tool.1" "$tmp/page" ||
+			{ echo "$tool: run make refresh-pages"; rc=1; }
+	done
+	for tool in packaging/man/*.1; do
+		tool=${tool##*/}
+		[ -x "$out/${tool%.1}" ] || { echo "$tool: no such tool"; rc=1; }
+	done
+	return $rc
+}
+t "every tool has the page that its --help makes" pages_of_tools
+
+parameters() {
+	local rc=0 p
+	for p in $(sed -n 's/.*module_param_named(\([a-z_0-9]*\),.*/\1/p' gdrdrv/*.c); do
+		grep -q "^\.It Cm $p" packaging/man/gdrdrv.4 || { echo "gdrdrv(4) lacks parameter $p"; rc=1; }
+	done
+	return $rc
+}
+if [ -e gdrdrv/main.c ]; then
+	t "gdrdrv(4) has every parameter" parameters
+else
+	skip "gdrdrv(4) has every parameter" "no driver source here"
+fi
+
+variables() {
+	local rc=0 v
+	for v in $(grep -rhoE '(gdri_env|gdri_env_true|secure_getenv)\("GDRCOPY_[A-Z_]*"' src | sed 's/.*"\(.*\)"/\1/' | sort -u); do
+		grep -q "^\.It Ev $v" packaging/man/gdrapi.7 || { echo "gdrapi(7) lacks $v"; rc=1; }
+	done
+	return $rc
+}
+t "gdrapi(7) has every environment variable" variables
+
+# References to our own pages must lead to one; those to the system's are not looked up.
+lint() {
+	local rc=0 ref page
+	mandoc -Tlint -Wstyle "$man"/man[1347]/*.[1347] 2>/dev/null | grep -v 'referenced manual not found' >"$tmp/lint"
+	[ ! -s "$tmp/lint" ] || { cat "$tmp/lint"; rc=1; }
+	grep -hE '^\.Xr gdr' "$man"/man[1347]/*.[1347] | awk '{ print $2 "." $3 }' | sort -u >"$tmp/refs"
+	while read -r ref; do
+		page=$man/man${ref##*.}/$ref
+		[ -e "$page" ] || { echo "no page for the reference $ref"; rc=1; }
+	done <"$tmp/refs"
+	return $rc
+}
+if have mandoc; then
+	t "mandoc -Tlint has nothing to say" lint
+else
+	skip "mandoc -Tlint has nothing to say" "no mandoc here"
+fi
+
+# ---- binary interface ----
+
+debian_symbols() {
+	sed -n 's/^ \(.*\)@Base .*/\1/p' packaging/debian/libgdrapi2.symbols | sort |
+		diff -u - "$tmp/symbols" || { echo "run make refresh-abi"; return 1; }
+}
+t "the Debian symbols file has what is exported" debian_symbols
+t "the binary interface is the stored one" tests/packages/abi.sh check "$out"
+
+# The test of the test: a stored symbol that the library lacks must fail it.
+abi_detects() {
+	local rc=0
+	sed 's/gdr_flush/gdr_flushed/g' tests/packages/libgdrapi.abi >"$tmp/mutant"
+	ABI_STORED=$tmp/mutant tests/packages/abi.sh check "$out" >"$tmp/report" || rc=$?
+	[ $rc = 77 ] && { cat "$tmp/report"; return 77; }
+	[ $rc = 1 ] && grep -q 'programs built before would break' "$tmp/report"
+}
+t "a symbol that went is noticed" abi_detects
+
+# ---- completion ----
+
+complete_with() { # TOOL WORD...: what the completion offers for the last word
+	# shellcheck disable=SC2016
+	PATH="$PWD/$out:$out:$PATH" bash --norc -c '. packaging/bash-completion/gdrcopy
+		COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
+		_gdrcopy; printf "%s\n" "${COMPREPLY[@]}"' - "$@"
+}
+completion() {
+	[ "$(complete_with gdrcopy_copybw --js)" = --json ] || { echo "--js"; return 1; }
+	[ "$(complete_with gdrcopy_copybw --mapping '' | paste -sd' ')" = "default wc cache device" ] ||
+		{ complete_with gdrcopy_copybw --mapping ''; return 1; }
+	[ "$(complete_with gdrcopy_copybw -a cuMemC)" = cuMemCreate ] || { echo "-a"; return 1; }
+	[ "$(complete_with gdrcopy_copybw --size '')" = "" ] || { echo "--size"; return 1; }
+	[ "$(complete_with gdrcopy_copybw --sim packag)" = packaging ] || { echo "--sim"; return 1; }
+}
+t "bash completion: options, words, directories" completion
+
+# ---- scripts and files ----
+
+scripts() {
+	local f rc=0
+	for f in packaging/*.sh packaging/dkms/*.sh packaging/debian/barcopy-dkms.p* tests/packages/*.sh; do
+		shellcheck -x -S warning "$f" || rc=1
+	done
+	return $rc
+}
+if have shellcheck; then
+	t "shellcheck of the scripts" scripts
+else
+	skip "shellcheck of the scripts" "no shellcheck here"
+fi
+
+no_mknod() {
+	if grep -rnE '\b(mknod|chkconfig|/etc/init\.d)\b' packaging --include='*' --exclude-dir=man; then return 1; fi
+}
+t "nothing runs mknod or an init script" no_mknod
+
+cdi() {
+	python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); assert d["cdiVersion"] and d["kind"] and d["devices"]' \
+		packaging/container/barcopy-cdi.json
+}
+t "the CDI example is JSON of that form" cdi
+
+pc_file() {
+	have pkg-config || { echo "no pkg-config here"; return 77; }
+	PKG_CONFIG_PATH=$tmp/root/usr/lib/test/pkgconfig pkg-config --validate libgdrapi &&
+		[ "$(PKG_CONFIG_PATH=$tmp/root/usr/lib/test/pkgconfig pkg-config --modversion libgdrapi)" = "$version" ]
+}
+t "libgdrapi.pc is valid" pc_file
+
+finish

@@ -1,0 +1,198 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# Tests of gdrcopy_sanity on the stand-ins: every backend and mode passes, options and exit codes
+# are right, and each of several planted faults is found. Usage: test_sanity.sh BUILD_DIR SIM_DIR.
+# Prints "ok N - name", "not ok N - name" or "ok N - name # SKIP why", and a closing line "N passed,
+# N failed, N skipped"; exit 1 if a test failed.
+set -u
+
+if [ $# -ne 2 ]; then
+	echo "usage: $0 BUILD_DIR SIM_DIR" >&2
+	exit 1
+fi
+build=$(cd "$1" && pwd) || exit 1
+sim=$(cd "$2" && pwd) || exit 1
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+out=$tmp/out
+err=$tmp/err
+tool=$build/gdrcopy_sanity
+node=$sim/libgdrdrv_node.so
+
+# What the caller's shell has set must not decide a test.
+unset GDRSIM_FAIL GDRSIM_DEVICES GDRSIM_DRIVER_VERSION GDRSIM_DMABUF_MMAP LD_PRELOAD
+unset GDRCOPY_BACKEND GDRCOPY_TOOL_SIM GDRCOPY_USE_DMABUF_MMAP CUDA_VISIBLE_DEVICES
+
+passed=0
+failed=0
+skipped=0
+
+pass() {
+	passed=$((passed + 1))
+	echo "ok $((passed + failed + skipped)) - $1"
+}
+
+fail() {
+	failed=$((failed + 1))
+	echo "not ok $((passed + failed + skipped)) - $1"
+	shift
+	for line in "$@"; do
+		echo "#   $line"
+	done
+	grep -v '^ok' "$out" | sed 's/^/#   stdout: /' | head -n 20
+	sed 's/^/#   stderr: /' "$err" | head -n 20
+}
+
+skip() {
+	skipped=$((skipped + 1))
+	echo "ok $((passed + failed + skipped)) - $1 # SKIP $2"
+}
+
+# run [VAR=value...] TOOL [option...]: out, err and rc hold the result
+run() {
+	env "$@" >"$out" 2>"$err"
+	rc=$?
+}
+
+# expect NAME RC [PATTERN of stdout [PATTERN of stderr]]: judges the last run
+expect() {
+	if [ "$rc" -ne "$2" ]; then
+		fail "$1" "exit status $rc, expected $2"
+	elif [ -n "${3-}" ] && ! grep -Eq -- "$3" "$out"; then
+		fail "$1" "no /$3/ on stdout"
+	elif [ -n "${4-}" ] && ! grep -Eq -- "$4" "$err"; then
+		fail "$1" "no /$4/ on stderr"
+	else
+		pass "$1"
+	fi
+}
+
+# good NAME BACKEND WAIVED [VAR=value...] -- [option...]: all pass, so many are waived
+good() {
+	name=$1
+	backend=$2
+	waived=$3
+	shift 3
+	vars=
+	while [ "$1" != -- ]; do
+		vars="$vars $1"
+		shift
+	done
+	shift
+	# shellcheck disable=SC2086 # several words
+	run $vars "$tool" --sim "$sim" --timeout 20 "$@"
+	if ! grep -q "^mapping: .*backend $backend," "$out"; then
+		fail "$name" "not served by $backend"
+	else
+		expect "$name" 0 "^[0-9]+ passed, 0 failed, $waived waived\$"
+	fi
+}
+
+# ---- every backend and mode ----------------------------------------------------------------------
+# Waived everywhere: kernel_pins, which asks a kernel driver, and without a node fd_*.
+good 'vulkan' vulkan 4 GDRSIM_DRIVER_VERSION=13000 --
+good 'vulkan: late copies' vulkan 4 GDRSIM_ASYNC_DELAY_US=200 --
+good 'vulkan: no placed maps' vulkan 6 GDRSIM_VK_NO_PLACED=1 --
+good 'vulkan: maps of a part' vulkan 4 GDRSIM_VK_RANGE_PLACED=1 --
+good 'vulkan: no reservation at unmap' vulkan 4 GDRSIM_VK_NO_RESERVE=1 --
+good 'vulkan: cached memory' vulkan 4 GDRSIM_VK_CACHED=1 --
+good 'dmabuf' dmabuf 3 GDRSIM_DRIVER_VERSION=13030 --
+good 'dmabuf: cuMemCreate' dmabuf 4 GDRSIM_DRIVER_VERSION=13030 -- -a cuMemCreate
+good 'dmabuf: SYNC_MEMOPS is not there from the start, late copies' dmabuf 3 \
+	GDRSIM_DRIVER_VERSION=13030 GDRSIM_SYNC_MEMOPS=0 GDRSIM_ASYNC_DELAY_US=200 --
+good 'dmabuf: force-PCIe pins' dmabuf 3 GDRSIM_DRIVER_VERSION=13030 GDRSIM_DMABUF_PCIE=1 --
+good 'host' host 12 -- -a cuMemHostAlloc
+good 'second device' vulkan 4 GDRSIM_DEVICES=2 -- -d 1
+for level in 2.0 2.3 2.4 2.5 2.6; do
+	for persistent in 0 1; do
+		good "gdrdrv $level, persistent $persistent" gdrdrv 1 LD_PRELOAD="$node" \
+			GDRSIM_NODE_LEVEL=$level GDRSIM_NODE_PERSISTENT=$persistent \
+			GDRSIM_NODE_POLL=0 --
+	done
+done
+for persistent in 0 1; do
+	good "gdrdrv with notice, persistent $persistent" gdrdrv 3 LD_PRELOAD="$node" \
+		GDRSIM_NODE_PERSISTENT=$persistent GDRSIM_NODE_POLL=1 --
+	good "gdrdrv: cuMemCreate, persistent $persistent" gdrdrv '[0-9]+' LD_PRELOAD="$node" \
+		GDRSIM_NODE_PERSISTENT=$persistent -- -a cuMemCreate
+done
+good 'gdrdrv: force-PCIe pins, large handles' gdrdrv 1 LD_PRELOAD="$node" GDRSIM_NODE_POLL=0 \
+	GDRSIM_NODE_PCIE=1 GDRSIM_NODE_HANDLE=5000000000 --
+
+# ---- options and exit codes ----------------------------------------------------------------------
+run "$tool" -l
+expect '-l lists' 0 '^access_after_free +'
+run "$tool" --help
+expect '--help' 0 '^Usage: gdrcopy_sanity'
+run "$tool" --version
+expect '--version' 0 '^gdrcopy_sanity [0-9.]+ \(libgdrapi 2\.6\)$'
+run "$tool" --sim "$sim" -t basic -t offsets
+expect '-t twice' 0 '^2 passed, 0 failed, 0 waived$'
+run "$tool" --sim "$sim" -t fd_calls
+expect 'all waived: exit 2' 2 '^0 passed, 0 failed, 1 waived$'
+run "$tool" --sim "$sim" -t mapping_type -v
+expect '-v tells what was found out' 0 'the default mapping is Write Combining'
+run "$tool" --sim "$sim" -t basic -t fd_calls --json
+expect '--json' 0 '"waived": *1'
+if command -v python3 >/dev/null; then
+	if python3 -m json.tool "$out" >/dev/null 2>>"$err"; then
+		pass '--json is a document'
+	else
+		fail '--json is a document' 'it cannot be parsed'
+	fi
+else
+	skip '--json is a document' 'no python3'
+fi
+run "$tool" -t nonsense
+expect 'an unknown test' 1 '' 'nonsense: there is no such test'
+for bad in -Z stray '-a malloc' '-d x' '--timeout 0' --sim=/nonexistent; do
+	# shellcheck disable=SC2086 # several words
+	run "$tool" $bad
+	expect "bad: $bad" 1 '' 'gdrcopy_sanity'
+done
+run "$tool" --sim "$sim" -d 7
+expect 'no such device: exit 2' 2 '' 'cannot run here: there is no device 7'
+run GDRSIM_DEVICES=0 "$tool" --sim "$sim"
+expect 'no device at all: exit 2' 2 '' 'cannot run here: cuInit'
+run GDRCOPY_BACKEND=gdrdrv "$tool" --sim "$sim"
+expect 'no backend: exit 2' 2 '' 'cannot run here: gdr_open_ex'
+run "$tool" --sim "$sim" -a cuMemAlloc
+expect 'a kind that cannot be pinned: exit 2' 2 '' 'cannot run here: .*cuMemAlloc'
+
+# ---- it can fail ---------------------------------------------------------------------------------
+# planted FAULT TEST [VAR=value...]: exit 1, by that test, and the run goes on to its end
+planted() {
+	fault=$1
+	test=$2
+	shift 2
+	run "$@" "$tool" --sim "$sim" -t "$test" -t versions --timeout 2
+	if grep -q '^ok  *versions' "$out"; then
+		expect "planted: $fault: $test fails" 1 "^FAILED  *$test: "
+	else
+		fail "planted: $fault: $test fails" 'the next test was not run, or did not pass'
+	fi
+}
+
+if ${CC:-cc} -shared -fPIC -D_GNU_SOURCE= -I"$root/include" -o "$tmp/faulty.so" "$here/faulty.c" \
+	-ldl 2>"$err"; then
+	for pair in write:basic write:offsets read:basic read:unaligned info:unaligned \
+		unmap:access_after_unmap flag:access_after_free child:fork_calls crash:words \
+		hang:pointer; do
+		planted "${pair%:*}" "${pair#*:}" FAULT="${pair%:*}" LD_PRELOAD="$tmp/faulty.so"
+	done
+	planted 'leak' leaks FAULT=leak LD_PRELOAD="$tmp/faulty.so $node"
+	planted 'leak' access_after_close FAULT=leak LD_PRELOAD="$tmp/faulty.so"
+	planted 'dontfork' fork_access FAULT=dontfork LD_PRELOAD="$tmp/faulty.so"
+	run FAULT=hang LD_PRELOAD="$tmp/faulty.so" "$tool" --sim "$sim" -t pointer --timeout 1
+	expect 'a hang says so' 1 'not finished after 1 s'
+	run FAULT=crash LD_PRELOAD="$tmp/faulty.so" "$tool" --sim "$sim" -t words
+	expect 'a crash says so' 1 'ended by a signal: Segmentation fault'
+else
+	skip 'planted faults' 'no C compiler for the preloaded library'
+fi
+
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" = 0 ]
