@@ -321,14 +321,19 @@ static const char *option(const char *line, const char *name, char *out, size_t 
 	return out;
 }
 
-/* What a program wrote, as lines that are no verdicts. */
-static void show_output(const char *path)
+/* What a program wrote, or its last line alone, as lines that are no verdicts. */
+static void show_output(const char *path, bool last_only)
 {
-	char *text = read_text(path), *line, *save;
+	char *text = read_text(path), *line, *save, *last = NULL;
 
 	for (line = text ? strtok_r(text, "\n", &save) : NULL; line;
-	     line = strtok_r(NULL, "\n", &save))
-		printf("# %s\n", line);
+	     line = strtok_r(NULL, "\n", &save)) {
+		last = line;
+		if (!last_only)
+			printf("# %s\n", line);
+	}
+	if (last_only && last)
+		printf("# %s: %s\n", setup_name, last);
 	free(text);
 }
 
@@ -370,13 +375,14 @@ static void run_commands(void)
 			nr_skipped++;
 			report("skip", line, now_us() - start);
 		} else if (code) {
-			show_output("/tmp/output");
+			show_output("/tmp/output", false);
 			printf("# exit code %d\n", code);
 			failed(line, now_us() - start);
 		} else if (!settles(why, sizeof(why))) {
 			printf("# left behind: %s\n", why);
 			failed(line, now_us() - start);
 		} else {
+			show_output("/tmp/output", true);
 			passed(line, now_us() - start);
 		}
 	}
