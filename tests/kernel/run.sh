@@ -11,6 +11,8 @@
 # Prints TAP-like lines; the last is "N passed, N failed, N skipped". Exit 0 or 1; 77 when it cannot
 # run at all (a failure with CI=true). O= is the build directory, BARCOPY_CACHE= where kernels are kept.
 set -u -o pipefail
+# Inside `make check O=... CC=...` these would reach the kernel's build, where they mean other things.
+unset MAKEFLAGS MFLAGS MAKEOVERRIDES
 
 KERNEL_TESTS=$(cd "$(dirname "$0")" && pwd)
 SRC=$(cd "$KERNEL_TESTS/../.." && pwd)

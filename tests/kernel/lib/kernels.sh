@@ -47,7 +47,9 @@ apt_private() {
 		-o Dir::Cache="$dir/cache" -o APT::Architecture="${K_ARCH:-amd64}" -o APT::Sandbox::User=root \
 		-o APT::Default-Release="$suite" "$@"
 	if [ ! -e "$dir/ready" ]; then
-		apt-get "${@:1:16}" -qq update >&2 && touch "$dir/ready" || return 1
+		# Without it an index that cannot be fetched is a warning, and the lists stay empty for good.
+		apt-get "${@:1:16}" -o APT::Update::Error-Mode=any -qq update >&2 || return 1
+		touch "$dir/ready"
 	fi
 	"${APT_TOOL:-apt-get}" "$@"
 }
@@ -63,7 +65,10 @@ unpack() {
 	local suite=$1
 	shift
 	mkdir -p "$K_DIR/deb" "$K_DIR/root"
-	(cd "$K_DIR/deb" && apt_private "$suite" -qq download "$@" >&2) || return 1
+	if ! (cd "$K_DIR/deb" && apt_private "$suite" -qq download "$@" >&2); then
+		rm -f "$CACHE/apt/$suite-$K_ARCH/ready" # the lists may be too old: anew next time
+		return 1
+	fi
 	for deb in "$K_DIR"/deb/*.deb; do
 		dpkg-deb -x "$deb" "$K_DIR/root" || return 1
 	done
