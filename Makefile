@@ -96,7 +96,7 @@ $(LIB_STATIC): $(LIB_SRCS:%.c=$(O)/%.o)
 PERF_TOOLS :=
 SIM_LIBS :=
 include $(wildcard perf/perf.mk tests/sim/sim.mk tests/tests.mk tests/kernel/kernel.mk \
-	examples/examples.mk)
+	examples/examples.mk packaging/packaging.mk)
 
 .PHONY: tools sim
 tools: $(PERF_TOOLS)
@@ -146,9 +146,12 @@ help:
 	@echo 'make install      DESTDIR= prefix= libdir= bindir= includedir='
 	@echo 'make driver       the kernel driver: KDIR= NVIDIA_SRC= FLAVOR=open|proprietary'
 	@echo 'make check-kernel the driver in an emulated machine (check-kernel-full: every kernel)'
+	@echo 'make deb, make rpm  packages into $$(O)/packages (DEB_ARCH=arm64: cross-built); make dist'
+	@echo 'make check-packages builds, installs and removes them in a root of its own (as root)'
+	@echo 'make refresh-abi    after a new symbol; make refresh-pages after a changed --help'
 	@echo 'make clean'
 	@echo
 	@echo 'O=dir  CC=clang  CROSS_COMPILE=aarch64-linux-gnu-  SANITIZE=address,undefined|thread'
 	@echo 'V=1 shows the commands'
 
--include $(shell find $(O) -name '*.d' 2>/dev/null)
+-include $(shell find $(O) -type f -name '*.d' 2>/dev/null)

@@ -241,8 +241,8 @@ int gdr_map_v2(gdr_t g, gdr_mh_t handle, void **ptr_va, size_t size, int flags);
 
 /**
  * Ends the mapping.
- * @param va    the pointer that gdr_map() gave; the pinned device address is taken for it (DPDK
- *              passes that one)
+ * @param va    the pointer that gdr_map() gave; an address in the first 64 KiB of the pinned
+ *              device range is taken for it as well (DPDK passes that one)
  * @param size  the size given to gdr_map(), or that rounded up to a host page
  * @return 0; EINVAL (not mapped, or not this mapping); EACCES.
  */

@@ -60,8 +60,8 @@ static const struct opt options[] = {
 	  "copy with this row of the engine's table, as GDRCOPY_COPY_IMPL", 0, 0, NULL },
 	{ 0, "no-fence", OPT_FLAG, &opt.no_fence, NULL, "copy without fences", 0, 0, NULL },
 	{ 0, "engine", OPT_FLAG, &opt.engine, NULL,
-	  "the library's copies by the GPU's copy engine (but for words\nand vectored copies)", 0, 0,
-	  NULL },
+	  "the library's copies by the GPU's copy engine (but for words\nand vectored copies)", 0,
+	  0, NULL },
 	{ 0, "expect-stale", OPT_FLAG, &opt.expect, NULL,
 	  "exit 0 only if a stale block is found: to show that it\ncan be", 0, 0, NULL },
 	{ 'p', "peer", OPT_CHOICE, &opt.peer, "PEER",
@@ -360,7 +360,8 @@ static void make_plan(void)
 		st.plan.fences = GDR_MAPPING_TYPE_NONE;
 	st.own_plan |= opt.impl || opt.no_fence;
 	if (opt.engine) {
-		gdr_copy_options_t all = { .size = sizeof(all), .engine_read_min = 1,
+		gdr_copy_options_t all = { .size = sizeof(all),
+					   .engine_read_min = 1,
 					   .engine_write_min = 1 };
 
 		if (st.own_plan)

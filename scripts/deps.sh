@@ -28,6 +28,8 @@ check | all)
 	have valgrind || want valgrind
 	have python3 || want python3
 	have file || want file
+	have mandoc || want mandoc
+	have abidiff || want abigail-tools
 	have strace || want strace
 	;;
 *)

@@ -12,9 +12,8 @@
 #include "handle.h"
 #include "copy/pool.h"
 
-static __attribute__((cold, noinline)) void explain_window(const struct gdri_window *w,
-							    const void *map_ptr,
-							    const void *host_ptr, size_t size)
+static __attribute__((cold, noinline)) void
+explain_window(const struct gdri_window *w, const void *map_ptr, const void *host_ptr, size_t size)
 {
 	if (!host_ptr)
 		gdri_error_set(EINVAL, "the host pointer is NULL");
@@ -74,8 +73,8 @@ static int check_segments(gdr_mh_t handle, const gdr_copy_seg_t *seg, size_t cou
 		if (seg[i].flags & ~(uint32_t)GDR_COPY_ORDERED || seg[i].reserved)
 			return -gdri_fail(EINVAL, "segment %zu: unknown flags or reserved not 0",
 					  i);
-		if (seg[i].size && (!seg[i].host_ptr ||
-				    !gdri_window_has(&w, seg[i].map_ptr, seg[i].size))) {
+		if (seg[i].size &&
+		    (!seg[i].host_ptr || !gdri_window_has(&w, seg[i].map_ptr, seg[i].size))) {
 			explain_window(&w, seg[i].map_ptr, seg[i].host_ptr, seg[i].size);
 			return EINVAL;
 		}

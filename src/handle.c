@@ -78,8 +78,8 @@ struct gdri_handle *gdri_handle_lock_any(gdr_mh_t h)
 	struct gdri_handle *handle = (struct gdri_handle *)gdri_slots_find(&gdri_handles, h.h);
 
 	/* A parent's lock may be held for ever: look whose the handle is first. */
-	if (!handle || atomic_load_explicit(&handle->owner, memory_order_relaxed) !=
-			       gdri_process_tag())
+	if (!handle ||
+	    atomic_load_explicit(&handle->owner, memory_order_relaxed) != gdri_process_tag())
 		return NULL;
 	pthread_mutex_lock(&handle->lock);
 	if (gdri_slot_is(&handle->slot, h.h))

@@ -43,7 +43,9 @@ static void in_child(void)
 {
 	pthread_mutex_init(&lock, NULL);
 	if (page)
-		atomic_store_explicit(page, 0, memory_order_relaxed); /* where the kernel does not know MADV_WIPEONFORK */
+		atomic_store_explicit(
+			page, 0,
+			memory_order_relaxed); /* where the kernel does not know MADV_WIPEONFORK */
 	gdri_log_after_fork();
 	gdri_cuda_after_fork();
 	gdri_nvml_after_fork();

@@ -111,7 +111,8 @@ fi
 
 if step build-gcc build O="$out" CC=gcc; then
 	programs gcc "$out" 120
-	for t in tests/build/*.sh tests/tools/test_*.sh tests/contract/run.sh; do
+	for t in tests/build/*.sh tests/tools/test_*.sh tests/contract/run.sh \
+		tests/packages/static.sh; do
 		[ -f "$t" ] || continue
 		t=${t#tests/}
 		run "${t%.sh}" 300 bash "tests/$t" "$out" "$out/sim"

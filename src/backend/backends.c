@@ -64,8 +64,9 @@ int gdri_check_wish(const struct gdri_pin *pin, gdr_mapping_type_t wish)
 		return 0;
 	gdr_get_mapping_type_string(wish, &want);
 	gdr_get_mapping_type_string(pin->type, &have);
-	return gdri_fail(ENOTSUP, "a mapping of type \"%s\" was asked for, the %s backend has \"%s\"",
-			 want, pin->backend->name, have);
+	return gdri_fail(ENOTSUP,
+			 "a mapping of type \"%s\" was asked for, the %s backend has \"%s\"", want,
+			 pin->backend->name, have);
 }
 
 /* The names in GDRCOPY_BACKEND, in their order; -EINVAL for one that does not exist. */
@@ -217,8 +218,7 @@ static int error_rank(int err, uint32_t flags)
 	}
 }
 
-int gdri_backends_pin(struct gdri_ctx *ctx, struct gdri_pin_request *request,
-		      struct gdri_pin *pin)
+int gdri_backends_pin(struct gdri_ctx *ctx, struct gdri_pin_request *request, struct gdri_pin *pin)
 {
 	struct gdri_text why = { .len = 0 };
 	int rc, err = 0;
@@ -249,8 +249,8 @@ int gdri_backends_pin(struct gdri_ctx *ctx, struct gdri_pin_request *request,
 		if (!rc)
 			rc = b->pin(state, request, pin);
 		if (!rc) {
-			pin->sync_memops = gdri_cuda_sync_memops(&request->memory,
-								 ctx->ctx_sync_memops);
+			pin->sync_memops =
+				gdri_cuda_sync_memops(&request->memory, ctx->ctx_sync_memops);
 			gdri_log(GDR_LOG_DEBUG, "%s pins 0x%llx + 0x%zx", b->name,
 				 (unsigned long long)pin->va, pin->mapped_size);
 			return 0;

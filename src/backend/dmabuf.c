@@ -64,8 +64,8 @@ static int map_checked(int fd, size_t length, void **out)
 		int err = errno;
 
 		munmap(map, length);
-		return gdri_fail(err == ENOMEM ? ENOMEM : ENOTSUP,
-				 "madvise(MADV_DONTFORK): %s", strerror(err));
+		return gdri_fail(err == ENOMEM ? ENOMEM : ENOTSUP, "madvise(MADV_DONTFORK): %s",
+				 strerror(err));
 	}
 	*out = map;
 	return 0;

@@ -32,7 +32,7 @@ struct vulkan_pin {
 	const struct gdri_vulkan_device *device;
 	size_t count, room;
 	struct piece *pieces;
-	char *area; /* while mapped, of several pieces: where they lie */
+	char *area; /* while mapped by placed maps: where the pieces lie; else NULL */
 	size_t area_size;
 };
 
@@ -122,6 +122,12 @@ static int find_device(int ordinal, const struct gdri_vulkan_device **device)
 	return rc ? rc : gdri_vulkan_device_get(&id, device);
 }
 
+/* Placed maps go to GPU pages. */
+static bool can_place(const struct gdri_vulkan_device *d)
+{
+	return d->placed_align && d->placed_align <= GPU_PAGE_SIZE;
+}
+
 /* The chunk around `at`; its descriptor is the caller's. */
 static int export_chunk(const struct gdri_pin_request *request, uint64_t at, uint64_t *base,
 			size_t *size, int *fd)
@@ -168,10 +174,11 @@ static int vulkan_pin(void *state, const struct gdri_pin_request *request, struc
 		if (rc)
 			goto err_free;
 	}
-	if (vp->count > 1 && (!vp->device->placed_align ||
-			      vp->device->placed_align > GPU_PAGE_SIZE)) {
-		rc = gdri_fail(ENOTSUP, "the range covers %zu chunks, and this Vulkan driver has no "
-					"VK_EXT_map_memory_placed to join them", vp->count);
+	if (vp->count > 1 && !can_place(vp->device)) {
+		rc = gdri_fail(ENOTSUP,
+			       "the range covers %zu chunks, and this Vulkan driver has no "
+			       "VK_EXT_map_memory_placed to join them",
+			       vp->count);
 		goto err_free;
 	}
 	pin->priv = vp;
@@ -195,8 +202,9 @@ static int fail_map(VkResult r, const struct gdri_vulkan_device *d)
 	int rc = gdri_vulkan_fail(r, "vkMapMemory");
 
 	if (rc == -ENOMEM)
-		return gdri_fail(ENOMEM, "%s: BAR1 is full, or smaller than needed (host-visible "
-					 "heap: %llu MiB)",
+		return gdri_fail(ENOMEM,
+				 "%s: BAR1 is full, or smaller than needed (host-visible "
+				 "heap: %llu MiB)",
 				 gdri_error_text(), (unsigned long long)d->heap_size >> 20);
 	return rc;
 }
@@ -208,8 +216,8 @@ static int fail_dontfork(int err)
 			 strerror(err));
 }
 
-static VkResult map_placed(const struct gdri_vulkan_device *d, struct piece *piece,
-			   uint64_t offset, uint64_t size, void *address)
+static VkResult map_placed(const struct gdri_vulkan_device *d, struct piece *piece, uint64_t offset,
+			   uint64_t size, void *address)
 {
 	VkMemoryMapPlacedInfoEXT place = {
 		.sType = VK_STRUCTURE_TYPE_MEMORY_MAP_PLACED_INFO_EXT,
@@ -267,6 +275,7 @@ static int unmap_area(struct vulkan_pin *vp, size_t count)
 		piece->mapped = NULL;
 	}
 	rc2 = free_range(ours, vp->area + vp->area_size);
+	vp->area = NULL;
 	return rc ? rc : rc2;
 }
 
@@ -274,8 +283,8 @@ static int unmap_area(struct vulkan_pin *vp, size_t count)
 static int reserve_area(struct vulkan_pin *vp)
 {
 	size_t align = GPU_PAGE_SIZE, reserved = vp->area_size + align, head;
-	char *p = mmap(NULL, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
-		       0);
+	char *p =
+		mmap(NULL, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	if (p == MAP_FAILED)
 		return gdri_fail(ENOMEM, "no address space for %zu bytes", reserved);
@@ -289,7 +298,7 @@ static int reserve_area(struct vulkan_pin *vp)
 }
 
 /*
- * Maps several pieces side by side, as many as `length` needs. Where a placed map must be a whole
+ * Maps the pieces side by side, as many as `length` needs. Where a placed map must be a whole
  * memory object (range_placed is not there: driver 580) the chunks lie there whole, and the pointer
  * begins inside the first.
  */
@@ -331,9 +340,10 @@ static int map_area(struct vulkan_pin *vp, size_t length, void **out)
 }
 
 /*
- * A single piece is mapped where the driver likes, which also frees the range at the unmap. The
- * whole chunk is asked for: driver 580 maps it whole for any part of it (seen on an H200,
- * 2026-11-20), and only a range that we know can be kept out of a child.
+ * Without placed maps: a single piece, where the driver likes. The whole chunk is asked for: driver
+ * 580 maps it whole for any part of it, and only a range that we know can be kept out of a child.
+ * It also keeps the range readable after the unmap, until the unpin, which placed maps do not (both
+ * seen on an H200, 2026-11-20).
  */
 static int map_single(struct vulkan_pin *vp, void **out)
 {
@@ -360,7 +370,8 @@ static int vulkan_map(struct gdri_pin *pin, gdr_mapping_type_t wish)
 
 	if (rc)
 		return rc;
-	rc = vp->count > 1 ? map_area(vp, pin->map_length, &pin->map) : map_single(vp, &pin->map);
+	rc = can_place(vp->device) ? map_area(vp, pin->map_length, &pin->map)
+				   : map_single(vp, &pin->map);
 	if (rc)
 		return rc;
 	pin->copy_start = (uintptr_t)pin->map;
@@ -373,7 +384,7 @@ static int vulkan_unmap(struct gdri_pin *pin)
 	struct vulkan_pin *vp = pin->priv;
 	size_t count = 0;
 
-	if (vp->count == 1) {
+	if (!vp->area) {
 		vp->device->unmap(vp->device->device, vp->pieces[0].memory);
 		return 0;
 	}

@@ -218,8 +218,8 @@ static int find_physical_locked(const struct gdri_device_id *id, VkPhysicalDevic
 /* The memory type that CUDA memory is imported as. */
 static int choose_memory_type(VkPhysicalDevice physical, struct gdri_vulkan_device *d)
 {
-	const VkFlags want = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT |
-			     VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT;
+	const VkFlags want =
+		VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT | VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT;
 	VkPhysicalDeviceMemoryProperties memory;
 
 	memset(&memory, 0, sizeof(memory));
@@ -259,7 +259,8 @@ static void ask_placed(VkPhysicalDevice physical, struct gdri_vulkan_device *d,
 		d->placed_align = placed.minPlacedMemoryMapAlignment;
 	d->range_placed = features->memoryMapRangePlaced;
 	d->unmap_reserve = features->memoryUnmapReserve;
-	gdri_log(GDR_LOG_DEBUG, "placed maps: %u, of ranges: %u, unmap reserves: %u, alignment %llu",
+	gdri_log(GDR_LOG_DEBUG,
+		 "placed maps: %u, of ranges: %u, unmap reserves: %u, alignment %llu",
 		 features->memoryMapPlaced, features->memoryMapRangePlaced,
 		 features->memoryUnmapReserve,
 		 (unsigned long long)placed.minPlacedMemoryMapAlignment);

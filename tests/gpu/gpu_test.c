@@ -102,8 +102,8 @@ int vmm_alloc(struct vmm *v, size_t size, unsigned int chunks, bool exportable)
 {
 	CUmemAllocationProp prop = {
 		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-		.requestedHandleTypes = exportable ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR :
-						     CU_MEM_HANDLE_TYPE_NONE,
+		.requestedHandleTypes = exportable ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+						   : CU_MEM_HANDLE_TYPE_NONE,
 		.location = { CU_MEM_LOCATION_TYPE_DEVICE, test_gpu.dev },
 	};
 	CUmemAccessDesc access = { prop.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE };

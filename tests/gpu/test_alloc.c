@@ -206,6 +206,8 @@ static int receive_fd(int socket, size_t *size)
 	return fd;
 }
 
+static const char *program; /* main()'s argv[0] */
+
 /* The other process, started anew: CUDA does not survive a fork. */
 static int importer(int socket)
 {
@@ -248,7 +250,7 @@ static void two_processes(void)
 	pid = fork();
 	if (!pid) {
 		snprintf(number, sizeof(number), "%d", socket[1]);
-		execl("/proc/self/exe", "importer", number, (char *)NULL);
+		execl(program, program, "importer", number, (char *)NULL);
 		_exit(9);
 	}
 	EXPECT(!send_fd(socket[0], fd, mem.size), "sendmsg");
@@ -274,7 +276,8 @@ static const struct gpu_test tests[] = {
 
 int main(int argc, char **argv)
 {
-	if (argc == 2 && !strcmp(argv[0], "importer"))
-		return importer(atoi(argv[1]));
+	program = argv[0];
+	if (argc == 3 && !strcmp(argv[1], "importer"))
+		return importer(atoi(argv[2]));
 	return gpu_test_main(tests, sizeof(tests) / sizeof(tests[0]));
 }

@@ -132,7 +132,8 @@ static void part_of_chunks(void)
 	OK(gdr_pin_buffer_v2(test_g, inside, v.chunk + 7000, 0, &h));
 	OK(gdr_get_info(test_g, h, &info));
 	EXPECT(info.va == (inside & ~0xffffULL), "va 0x%llx", (unsigned long long)info.va);
-	EXPECT(info.mapped_size % 65536 == 0 && info.va + info.mapped_size >= inside + v.chunk + 7000,
+	EXPECT(info.mapped_size % 65536 == 0 &&
+		       info.va + info.mapped_size >= inside + v.chunk + 7000,
 	       "mapped_size %llu", (unsigned long long)info.mapped_size);
 	OK(gdr_map(test_g, h, &va, info.mapped_size));
 	pattern(buf, sizeof(buf), 3);

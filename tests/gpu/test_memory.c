@@ -91,8 +91,8 @@ static void host_memory(unsigned int flags, gdr_mapping_type_t type, bool by_dev
 	OK(gdr_get_info(test_g, h, &info));
 	EXPECT(info.va == (addr & ~0xffffULL), "va 0x%llx", (unsigned long long)info.va);
 	EXPECT(gdr_map_v2(test_g, h, &va, info.mapped_size,
-			  type == GDR_MAPPING_TYPE_WC ? GDR_MAP_FLAG_REQ_CACHE_MAPPING :
-							GDR_MAP_FLAG_REQ_WC_MAPPING) == ENOTSUP,
+			  type == GDR_MAPPING_TYPE_WC ? GDR_MAP_FLAG_REQ_CACHE_MAPPING
+						      : GDR_MAP_FLAG_REQ_WC_MAPPING) == ENOTSUP,
 	       "a mapping of another type than the allocation's");
 	OK(gdr_map(test_g, h, &va, info.mapped_size));
 	OK(gdr_get_info(test_g, h, &info));

@@ -154,8 +154,7 @@ static VkResult map_locked(VkDeviceMemory memory, VkDeviceSize offset, VkDeviceS
 	/* without a place all is mapped: any offset is allowed, and a map has to begin at a page */
 	from = place ? offset : 0;
 	length = place ? size : memory->size;
-	if (on_bar(memory) &&
-	    length > physical->gpu.bar1_bytes - bar1_used[physical->ordinal])
+	if (on_bar(memory) && length > physical->gpu.bar1_bytes - bar1_used[physical->ordinal])
 		return VK_ERROR_MEMORY_MAP_FAILED;
 	at = mmap(place, length, PROT_READ | PROT_WRITE, MAP_SHARED | (place ? MAP_FIXED : 0),
 		  memory->fd, (off_t)from);
@@ -265,8 +264,7 @@ VkResult vkUnmapMemory2KHR(VkDevice device, const VkMemoryUnmapInfo *info)
 
 	SIM_VK_ENTER();
 	if (info->sType != VK_STRUCTURE_TYPE_MEMORY_UNMAP_INFO ||
-	    (reserve &&
-	     (!(device->extensions & SIM_VK_PLACED) || device->physical->no_reserve)))
+	    (reserve && (!(device->extensions & SIM_VK_PLACED) || device->physical->no_reserve)))
 		return VK_ERROR_MEMORY_MAP_FAILED;
 	return unmap(info->memory, reserve);
 }

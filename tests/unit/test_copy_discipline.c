@@ -337,13 +337,15 @@ static const char *no_tracing(void)
 int main(void)
 {
 	const char *reason = no_tracing();
-	Suite *suite = suite_create("copy: store discipline");
-	TCase *tc = tcase_create("watched");
+	Suite *suite;
+	TCase *tc;
 
 	if (reason) {
 		fprintf(stderr, "skipped: %s\n", reason);
 		return 77;
 	}
+	suite = suite_create("copy: store discipline");
+	tc = tcase_create("watched");
 	tcase_set_timeout(tc, 600);
 	tcase_add_test(tc, test_rows);
 	tcase_add_test(tc, test_edges);
