@@ -176,10 +176,11 @@ loads_in_order() {
 }
 driver_upgrade() {
 	local before after
-	before=$(stat -c %i "$root/$(module_of filename)")
+	# the time of the change too: a file made anew may get the former's inode number
+	before=$(stat -c '%i %z' "$root/$(module_of filename)")
 	standin_driver 580.2.2 && sh_root 'dpkg -i /tmp/nvidia-580.2.2.deb' >"$tmp/text" 2>&1 || { cat "$tmp/text"; return 1; }
 	cat "$tmp/text"
-	after=$(stat -c %i "$root/$(module_of filename)")
+	after=$(stat -c '%i %z' "$root/$(module_of filename)")
 	grep -q 'nv-p2p.h from /usr/src/nvidia-580.2.2/nvidia' "$tmp/text" && [ "$before" != "$after" ]
 }
 # The root has no /sys, and a kernel of another name than the one that runs: both are put in its place.
