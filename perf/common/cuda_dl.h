@@ -44,6 +44,7 @@
 	X(MemMap, cuMemMap)                                           \
 	X(MemUnmap, cuMemUnmap)                                       \
 	X(MemSetAccess, cuMemSetAccess)                               \
+	X(MemGetHandleForAddressRange, cuMemGetHandleForAddressRange) \
 	X(StreamCreate, cuStreamCreate)                               \
 	X(StreamDestroy, cuStreamDestroy_v2)                          \
 	X(StreamSynchronize, cuStreamSynchronize)                     \
