@@ -53,7 +53,7 @@ GDRI_COPY_SRCS :=
 include src/copy/copy.mk
 
 LIB_SRCS := $(addprefix src/, gdrapi.c copies.c assist.c events.c ctx.c handle.c slots.c process.c \
-	error.c log.c env.c nvml.c \
+	thread.c error.c log.c env.c nvml.c \
 	$(addprefix cuda/, load.c memory.c export.c alloc.c engine.c) \
 	$(addprefix backend/, backends.c probe.c gdrdrv.c gdrdrv_node.c dmabuf.c vulkan.c \
 		vulkan_device.c host.c) \

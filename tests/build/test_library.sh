@@ -38,6 +38,9 @@ ok "full relro"
 ok "no text relocations, no run path"
 ! readelf -lW "$lib" | grep GNU_STACK | grep -q E
 ok "no executable stack"
+# All of it is in the static block, of which dlopen has 1.6 KiB for every library of a process.
+test "$(($(readelf -lW "$lib" | awk '$1 == "TLS" { print $6 }')))" -le 64
+ok "64 bytes of thread-local storage at most"
 ! nm -D --undefined-only "$lib" | awk '{ print $NF }' |
 	grep -vE '@GLIBC_[0-9.]+$|^_ITM_|^__gmon_start__$|^__cxa_finalize|^__tls_get_addr'
 ok "every undefined symbol is the C library's"
