@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 #include "error.h"
+#include "stats/tally.h"
 
 static pthread_key_t key; /* constant while have_key; its value is not NULL in a watched thread */
 static _Atomic bool have_key;
@@ -17,6 +18,7 @@ static _Atomic bool have_key;
 static void ends(void *value)
 {
 	(void)value;
+	gdri_tally_thread_ends();
 	gdri_error_thread_ends();
 }
 
