@@ -238,6 +238,7 @@ full_planted() {
 	planted_one double-release 6.1 "rig.setups=580:callback rig.only=window-put $race" $boots
 	planted_one lost-zap 6.1 "rig.setups=580:callback rig.only=free-mapped $fast"
 	planted_one missed-memory-type 6.1 "rig.setups=580:persistent rig.only=map-wc $fast"
+	planted_one owner-by-number 6.1 "rig.setups=580:callback rig.only=reused-number $fast"
 	planted_one foreign-put 6.1 "rig.setups=580:callback rig.only=child $fast"
 }
 

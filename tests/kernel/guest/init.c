@@ -18,9 +18,9 @@
 
 struct rig rig = { .rounds = 200, .random_s = 5, .fuzz = 20000, .seed = 1, .gpl = true };
 
-static const struct test *const groups[] = { tests_basic, tests_map,   tests_revoke,
-					     tests_owner, tests_fault, tests_window,
-					     tests_race,  tests_fuzz,  tests_measure };
+static const struct test *const groups[] = { tests_basic, tests_observe, tests_map,    tests_revoke,
+					     tests_owner, tests_fault,	 tests_window, tests_race,
+					     tests_fuzz,  tests_measure };
 static unsigned int nr_passed, nr_failed, nr_skipped;
 static char setup_name[64];
 

@@ -54,7 +54,7 @@ struct test {
 };
 
 extern const struct test tests_basic[], tests_map[], tests_revoke[], tests_owner[], tests_window[],
-	tests_race[], tests_fuzz[], tests_fault[], tests_measure[];
+	tests_observe[], tests_race[], tests_fuzz[], tests_fault[], tests_measure[];
 
 #define SKIP_CODE 77
 
