@@ -44,7 +44,7 @@ cannot() {
 need_tools() {
 	local missing=() pair
 	for pair in qemu-system-x86_64:qemu-system-x86 cpio:cpio lz4:lz4 xz:xz-utils gcc:gcc make:make \
-		    pahole:dwarves dpkg-deb:dpkg busybox:busybox-static zstd:zstd "$@"; do
+		    pahole:dwarves dpkg-deb:dpkg busybox:busybox-static zstd:zstd flock:util-linux "$@"; do
 		command -v "${pair%%:*}" >/dev/null || missing+=("${pair#*:}")
 	done
 	[ "${#missing[@]}" -eq 0 ] && return 0

@@ -53,8 +53,8 @@ struct test {
 	unsigned int seconds;
 };
 
-extern const struct test tests_basic[], tests_map[], tests_revoke[], tests_owner[], tests_race[],
-	tests_fuzz[], tests_fault[], tests_measure[];
+extern const struct test tests_basic[], tests_map[], tests_revoke[], tests_owner[], tests_window[],
+	tests_observe[], tests_race[], tests_fuzz[], tests_fault[], tests_measure[];
 
 #define SKIP_CODE 77
 
@@ -93,6 +93,9 @@ int gpu_free(int prov, uint64_t va);
 void gpu_peek(int prov, uint64_t va, void *buf, size_t len);
 void gpu_poke(int prov, uint64_t va, const void *buf, size_t len);
 struct provider_info gpu_info(int prov);
+int window_open(int prov, unsigned int place, int drv); /* 0 or -errno */
+void window_arm(int prov, unsigned int passes);
+unsigned int window_free(int prov, uint64_t va); /* outcome */
 struct provider_pte read_pte(int prov, const volatile void *addr);
 int pin(int drv, uint64_t va, uint64_t size, uint64_t *handle);
 int pin_tokens(int drv, uint64_t va, uint64_t size, uint64_t token, uint32_t space,

@@ -34,6 +34,7 @@ static int provider_open(struct inode *inode, struct file *filp)
 
 static int provider_release(struct inode *inode, struct file *filp)
 {
+	provider_window_close(filp->private_data);
 	provider_block_free_all(filp->private_data);
 	kfree(filp->private_data);
 	return 0;
@@ -130,6 +131,9 @@ static long provider_ioctl(struct file *filp, unsigned int cmd, unsigned long ua
 		struct provider_free_on_map free_on_map;
 		struct provider_info info;
 		struct provider_tokens tokens;
+		struct provider_window window;
+		struct provider_window_arm window_arm;
+		struct provider_window_free window_free;
 	} arg = {};
 	long ret = 0;
 
@@ -158,6 +162,13 @@ static long provider_ioctl(struct file *filp, unsigned int cmd, unsigned long ua
 	case PROVIDER_IOC_TOKENS:
 		arg.tokens.p2p_token = file->p2p_token;
 		arg.tokens.va_space = file->va_space;
+		break;
+	case PROVIDER_IOC_WINDOW:
+		return provider_window_open(file, &arg.window);
+	case PROVIDER_IOC_WINDOW_ARM:
+		return provider_window_arm(file, &arg.window_arm);
+	case PROVIDER_IOC_WINDOW_FREE:
+		ret = provider_window_free(file, &arg.window_free);
 		break;
 	default:
 		return -ENOTTY;

@@ -14,6 +14,7 @@
 #define pr_fmt(fmt) "provider: " fmt
 
 #include <linux/delay.h>
+#include <linux/ktime.h>
 #include <linux/mm.h>
 #include <linux/sched.h>
 #include <linux/spinlock.h>
@@ -234,6 +235,7 @@ static int pin_put(u64 p2p_token, u32 va_space, u64 va, struct nvidia_p2p_page_t
 
 	if (READ_ONCE(fail_put))
 		return -fail_put;
+	provider_window_before_put();
 	mutex_lock(&provider_bar.lock);
 	list_for_each_entry(pin, &pins, node) {
 		if (pin->table != table)
@@ -303,6 +305,7 @@ EXPORT_SYMBOL(nvidia_p2p_put_pages_persistent);
 void provider_p2p_revoke_locked(struct provider_block *block)
 {
 	struct pin *pin, *next;
+	u64 start;
 
 	lockdep_assert_held(&provider_bar.lock);
 	list_for_each_entry_safe(pin, next, &pins, node) {
@@ -311,7 +314,11 @@ void provider_p2p_revoke_locked(struct provider_block *block)
 		list_del(&pin->node);
 		if (callback_ms)
 			msleep(callback_ms);
+		provider_window_in_callback(true);
+		start = ktime_get_ns();
 		pin->callback(pin->data);
+		provider_counts.callback_ns = ktime_get_ns() - start;
+		provider_window_in_callback(false);
 		provider_counts.callbacks++;
 		if (table_kill(pin->table))
 			client_error("callback did not free its page table");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
  * The stand-in provider's inside. memory.c knows blocks and pages, p2p.c the nvidia_p2p_* calls,
- * device.c the PCI device and the node.
+ * device.c the PCI device and the node, window.c a free at a chosen moment.
  *
  * One lock, provider_lock, is held over get, put and callback, as the real GPU driver does: a put
  * blocks while a callback runs, and lockdep sees the client's order.
@@ -57,6 +57,13 @@ long provider_copy(struct provider_copy *arg, bool poke);
 void provider_p2p_revoke_locked(struct provider_block *block);
 void provider_p2p_count_locked(struct provider_info *info);
 void provider_p2p_exit(void);
+
+int provider_window_open(struct provider_file *file, const struct provider_window *arg);
+void provider_window_close(struct provider_file *file);
+int provider_window_arm(struct provider_file *file, const struct provider_window_arm *arg);
+int provider_window_free(struct provider_file *file, struct provider_window_free *arg);
+void provider_window_before_put(void);
+void provider_window_in_callback(bool in);
 
 int provider_read_pte(struct provider_pte *arg);
 
