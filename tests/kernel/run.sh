@@ -17,10 +17,11 @@ unset MAKEFLAGS MFLAGS MAKEOVERRIDES
 KERNEL_TESTS=$(cd "$(dirname "$0")" && pwd)
 SRC=$(cd "$KERNEL_TESTS/../.." && pwd)
 BUILD=$(mkdir -p "${O:-$SRC/build}/kernel" && cd "${O:-$SRC/build}/kernel" && pwd) || exit 1
-: "${RIG_EXTRA:=}" "${RIG_COMMANDS:=}" "${RIG_KO_CFLAGS:=}" "${RIG_GCOV:=}" "${RIG_NO_HOSTCHECK:=}" "${RIG_VARIANT:=}" "${RIG_PLANT:=}"
+: "${RIG_EXTRA:=}" "${RIG_COMMANDS:=}" "${RIG_KO_CFLAGS:=}" "${RIG_GCOV:=}" "${RIG_NO_HOSTCHECK:=}" "${RIG_VARIANT:=}" "${RIG_PLANT:=}" "${RIG_QEMU:=}"
 
 . "$KERNEL_TESTS/lib/kernels.sh"
 . "$KERNEL_TESTS/lib/rig.sh"
+. "$KERNEL_TESTS/lib/dmabuf.sh"
 . "$KERNEL_TESTS/full.sh"
 
 finish() {
@@ -92,10 +93,29 @@ library() {
 	RIG_NO_HOSTCHECK=1 rig_boot "6.1 library" rig.seed=$seed
 }
 
+# The dma-buf source alone.
+dmabuf() {
+	local kernel
+	need_tools
+	for kernel in 6.1 6.12; do
+		kernel_prepare "$kernel" || cannot "kernel $kernel: its packages cannot be fetched"
+		if ! rig_build 580 535 || ! dmabuf_build 580; then
+			fail "$kernel: build"
+			continue
+		fi
+		dmabuf_symbols "$kernel"
+		for iommu in ${IOMMUS:-off pass-through translating}; do
+			dmabuf_boot "$iommu" "$kernel" rig.setups=580:dmabuf,580:both,535:dmabuf \
+				rig.rounds=50 rig.random=2 rig.fuzz=3000 rig.seed=$seed ${RIG_ARGS:-}
+		done
+	done
+}
+
 case ${1:-} in
 library) library ;;
 quick) quick ;;
 full) full ;;
+dmabuf) dmabuf ;;
 full_*) need_tools; "$1" ;;
 *) echo "usage: run.sh quick|library|full|full_PART" >&2; exit 2 ;;
 esac

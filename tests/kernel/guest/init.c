@@ -18,8 +18,10 @@
 
 struct rig rig = { .rounds = 200, .random_s = 5, .fuzz = 20000, .seed = 1, .gpl = true };
 
-static const struct test *const groups[] = { tests_basic, tests_map,  tests_revoke, tests_owner,
-					     tests_fault, tests_race, tests_fuzz,   tests_measure };
+static const struct test *const groups[] = { tests_basic,  tests_map,	 tests_revoke,
+					     tests_owner,  tests_fault,	 tests_race,
+					     tests_fuzz,   tests_dmabuf, tests_hostile,
+					     tests_measure };
 static unsigned int nr_passed, nr_failed, nr_skipped;
 static char setup_name[64];
 
@@ -55,11 +57,11 @@ bool balanced(char *why, size_t len)
 	close(prov);
 	snprintf(
 		why, len,
-		"driver: %ld pins, %ld users, %ld memory types; provider: %u pins, %u tables, %u of %u pages free, %u errors",
-		pins, users, memtypes, info.pins, info.tables, info.pages_free, info.pages_total,
-		info.errors);
-	return !pins && !users && !memtypes && !info.pins && !info.tables && !info.errors &&
-	       info.pages_free == info.pages_total;
+		"driver: %ld pins, %ld users, %ld memory types; provider: %u pins, %u dma-bufs, %u tables, %u of %u pages free, %u errors",
+		pins, users, memtypes, info.pins, info.bufs, info.tables, info.pages_free,
+		info.pages_total, info.errors);
+	return !pins && !users && !memtypes && !info.pins && !info.bufs && !info.tables &&
+	       !info.errors && info.pages_free == info.pages_total;
 }
 
 /* A last reference may be dropped by a worker a moment later. */
@@ -256,6 +258,8 @@ static enum mode mode_of(const char *name)
 {
 	return !strcmp(name, "persistent") ? PERSISTENT
 	       : !strcmp(name, "callback") ? CALLBACK
+	       : !strcmp(name, "dmabuf")   ? DMABUF
+	       : !strcmp(name, "both")	   ? BOTH
 					   : FALLBACK;
 }
 
@@ -274,6 +278,18 @@ static void unload(const char *name)
 	}
 }
 
+/* The driver that is built without a header of the GPU driver serves every generation of it. */
+static void driver_path(char *path, size_t len)
+{
+	if (rig.mode == DMABUF)
+		snprintf(path, len, "/mod/gdrdrv-dmabuf.ko");
+	else
+		snprintf(path, len, "/mod/gdrdrv-%d%s.ko", rig.gen,
+			 rig.mode == BOTH ? "-both"
+			 : rig.gpl	  ? ""
+					  : "-prop");
+}
+
 static void run_setup(int gen, const char *mode)
 {
 	char path[128];
@@ -286,7 +302,7 @@ static void run_setup(int gen, const char *mode)
 	rig.mode = mode_of(mode);
 	snprintf(path, sizeof(path), "/mod/provider-%d.ko", gen);
 	ret = insmod(path, rig.mode == FALLBACK ? "fail_persistent=524" : "");
-	snprintf(path, sizeof(path), "/mod/gdrdrv-%d%s.ko", gen, rig.gpl ? "" : "-prop");
+	driver_path(path, sizeof(path));
 	if (!ret)
 		ret = insmod(path, rig.mode == CALLBACK ? "use_persistent_mapping=0" : "");
 	if (ret) {
@@ -448,6 +464,7 @@ int main(void)
 		rig.seed = (unsigned int)strtoul(text, NULL, 0);
 	rig.debug = *option(cmdline, "rig.debug=", text, sizeof(text));
 	rig.gpl = !*option(cmdline, "rig.prop=", text, sizeof(text));
+	rig.iommu = *option(cmdline, "rig.iommu=", text, sizeof(text));
 	option(cmdline, "rig.only=", rig.only, sizeof(rig.only));
 	klogctl(5, NULL, 0); /* what came before is not ours to judge */
 	/* First: the tests end with bytes in the BAR that the host looks for. */
