@@ -3,10 +3,11 @@
 #
 # The driver in an emulated machine.
 #
-# usage: run.sh quick|library|full|PART
+# usage: run.sh quick|library|dmabuf|full|PART
 #	quick	stock 6.1 and 6.12, three ways of pinning; on 6.1 also libgdrapi, tools and clients
 #	library	only those: libgdrapi, tools and clients through the gdrdrv backend on 6.1
-#	full	see full.sh; its parts (full_matrix, ...) can be run alone
+#	dmabuf	the driver's dma-buf source, with an emulated IOMMU off, passing through, translating
+#	full	see full.sh and full_dmabuf.sh; their parts (full_matrix, ...) can be run alone
 #
 # Prints TAP-like lines; the last is "N passed, N failed, N skipped". Exit 0 or 1; 77 when it cannot
 # run at all (a failure with CI=true). O= is the build directory, BARCOPY_CACHE= where kernels are kept.
@@ -23,6 +24,7 @@ BUILD=$(mkdir -p "${O:-$SRC/build}/kernel" && cd "${O:-$SRC/build}/kernel" && pw
 . "$KERNEL_TESTS/lib/rig.sh"
 . "$KERNEL_TESTS/lib/dmabuf.sh"
 . "$KERNEL_TESTS/full.sh"
+. "$KERNEL_TESTS/full_dmabuf.sh"
 
 finish() {
 	echo "$ok passed, $bad failed, $skipped skipped"
@@ -78,7 +80,18 @@ quick() {
 		# per guest: 200 window rounds, 6 s random, 21,000 fuzz calls
 		rig_boot "$kernel" rig.setups=580:persistent,580:callback,580:fallback rig.rounds=100 \
 			rig.random=2 rig.fuzz=7000 rig.seed=$seed ${RIG_ARGS:-}
+		quick_dmabuf "$kernel"
 	done
+}
+
+# Short: where addresses are IOVAs, and where both sources are built in.
+quick_dmabuf() {
+	local kernel=$1 iommu=off setup=580:both
+	[ "$kernel" = 6.1 ] && iommu=translating setup=580:dmabuf
+	dmabuf_build 580 || { fail "$kernel: build with dma-buf"; return; }
+	dmabuf_symbols "$kernel"
+	RIG_EXTRA= RIG_COMMANDS= dmabuf_boot "$iommu" "$kernel" rig.setups=$setup rig.rounds=20 rig.random=1 \
+		rig.fuzz=2000 rig.seed=$seed ${RIG_ARGS:-}
 }
 
 # The library and its users alone.
@@ -105,7 +118,7 @@ dmabuf() {
 		fi
 		dmabuf_symbols "$kernel"
 		for iommu in ${IOMMUS:-off pass-through translating}; do
-			dmabuf_boot "$iommu" "$kernel" rig.setups=580:dmabuf,580:both,535:dmabuf \
+			dmabuf_boot "$iommu" "$kernel" rig.setups=$DMABUF_SETUPS \
 				rig.rounds=50 rig.random=2 rig.fuzz=3000 rig.seed=$seed ${RIG_ARGS:-}
 		done
 	done
@@ -117,6 +130,6 @@ quick) quick ;;
 full) full ;;
 dmabuf) dmabuf ;;
 full_*) need_tools; "$1" ;;
-*) echo "usage: run.sh quick|library|full|full_PART" >&2; exit 2 ;;
+*) echo "usage: run.sh quick|library|dmabuf|full|full_PART" >&2; exit 2 ;;
 esac
 finish

@@ -31,12 +31,14 @@ dmabuf_build_one() {
 
 dmabuf_build() {
 	local gen
-	[ -e "$W/dmabuf-key" ] && [ "$(cat "$W/dmabuf-key")" = "$(cat "$W/key") $*" ] && return 0
+	local key
+	key="$(cat "$W/key") $* $RIG_PLANT"
+	[ "$key" = "$(cat "$W/dmabuf-key" 2>/dev/null)" ] && return 0
 	dmabuf_build_one "$W" none dmabuf dmabuf || return 1
 	for gen; do
 		dmabuf_build_one "$W" "$gen" both "$gen-both" || return 1
 	done
-	echo "$(cat "$W/key") $*" >"$W/dmabuf-key"
+	echo "$key" >"$W/dmabuf-key"
 }
 
 # The module without a header of the GPU driver uses nothing of it.
