@@ -260,4 +260,5 @@ full() {
 	full_debug
 	full_planted
 	full_measure
+	full_dmabuf
 }

@@ -11,7 +11,7 @@
 # Environment: RIG_PLANT (a patch of planted/ put into the driver), RIG_EXTRA (files added to the
 # initramfs, with the system's libraries they need; "file" or "file:path in the guest"),
 # RIG_COMMANDS (a file of commands to run in the guest), RIG_KO_CFLAGS (extra flags of the driver's
-# build), RIG_GCOV=1, RIG_BAR (default 64M), RIG_MEM, RIG_LIMIT (s).
+# build), RIG_GCOV=1, RIG_BAR (default 64M), RIG_MEM, RIG_LIMIT (s), RIG_QEMU (more arguments of qemu).
 
 ok=0 bad=0 skipped=0
 
@@ -215,7 +215,7 @@ rig_boot() {
 		-accel tcg,thread=multi,tb-size=256 -smp 2 -m "${RIG_MEM:-512M}" -display none -vga none \
 		-net none -serial stdio -monitor none \
 		-object memory-backend-file,id=bar,share=on,mem-path="$W/bar",size="${RIG_BAR:-64M}" \
-		-device ivshmem-plain,memdev=bar -kernel "$K_IMAGE" -initrd "$W/initrd" -append \
+		-device ivshmem-plain,memdev=bar $RIG_QEMU -kernel "$K_IMAGE" -initrd "$W/initrd" -append \
 		"console=$console quiet loglevel=1 panic=-1 nokaslr mitigations=off random.trust_cpu=on tsc=reliable no_timer_check cryptomgr.notests log_buf_len=2M oops=panic $*" \
 		</dev/null 2>&1 | tr -d '\r' >"$W/console"
 	end=$(date +%s%N)
