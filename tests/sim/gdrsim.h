@@ -17,7 +17,11 @@
  *   GDRSIM_DMABUF_MMAP=0|1     whether the fd of cuMemGetHandleForAddressRange can be mapped;
  *                              unset: from driver version 13030 on, as on discrete GPUs
  *   GDRSIM_DMABUF_PCIE=1       the PCIE flag of that call is accepted (NOT_SUPPORTED otherwise)
- *   GDRSIM_INTEGRATED=1        device attribute INTEGRATED: a GPU without its own frame buffer
+ *   GDRSIM_INTEGRATED=1        device attribute INTEGRATED: a GPU without its own frame buffer. No
+ *                              dma-buf of device memory, no peer-to-peer capability of it
+ *                              (GPUDirect RDMA guide, 13.4.1: there the memory is cudaHostAlloc's)
+ *   GDRSIM_HOST_POINTER=0      CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM is 0: all host memory has a
+ *                              device address of its own, which the CPU cannot use
  *   GDRSIM_VMM_SYNC_MEMOPS=1   SYNC_MEMOPS can be set on VMM memory (NOT_SUPPORTED otherwise)
  *   GDRSIM_SYNC_MEMOPS=1       device memory begins with SYNC_MEMOPS set, as on an H200 with driver
  *                              580 (0: a pin that forgets to set it is found)

@@ -248,6 +248,29 @@ START_TEST(test_open_next_backend)
 }
 END_TEST
 
+/* Memory of cudaHostAlloc has its CPU pointer: the driver is asked only where CUDA keeps that back. */
+START_TEST(test_host_memory)
+{
+	uint64_t backend = 0;
+	gdr_t g = node_open("2.6", "1");
+	unsigned long before = node.calls("PIN_BUFFER_V2");
+	void *a = standin_host_alloc(4096, 0);
+	gdr_mh_t h;
+
+	assert_ok(gdr_pin_buffer_v2(g, (uintptr_t)a, 4096, 0, &h));
+	assert_ok(gdr_get_handle_attribute(g, h, GDR_HANDLE_ATTR_BACKEND, &backend));
+	ck_assert_uint_eq(backend, GDR_BACKEND_HOST);
+	ck_assert_uint_eq(node.calls("PIN_BUFFER_V2"), before);
+	assert_ok(gdr_unpin_buffer(g, h));
+	cuda_hooks.set_fail("cuMemHostGetFlags:*=999");
+	ck_assert_int_eq(gdr_pin_buffer_v2(g, (uintptr_t)a, 4096, 0, &h), ENOTSUP);
+	ck_assert_uint_eq(node.calls("PIN_BUFFER_V2"), before + 1);
+	assert_text("gdrdrv: ");
+	assert_text("host: ");
+	assert_ok(gdr_close(g));
+}
+END_TEST
+
 /* An attribute that cannot be had reads 0, and the open succeeds. */
 START_TEST(test_open_attributes)
 {
@@ -273,6 +296,7 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, test_unknown_memory);
 	tcase_add_loop_test(tc, test_open_refused, 0, 14);
 	tcase_add_test(tc, test_open_next_backend);
+	tcase_add_test(tc, test_host_memory);
 	tcase_add_test(tc, test_open_attributes);
 }
 
