@@ -10,6 +10,8 @@
  *   GDRSIM_BAR1_MIB=n          BAR1 of each GPU (16384). A value below GDRSIM_MEM_MIB also makes
  *                              the host-visible device heap of Vulkan that small
  *   GDRSIM_MIG=1               cuDeviceGetUuid_v2 answers another UUID than cuDeviceGetUuid
+ *   GDRSIM_ARENA_GIB=n         address space for device memory (256); an emulator that keeps books of
+ *                              every page takes seconds for that
  *
  * Driver. Read at each use, so that a test can change them between calls.
  *   GDRSIM_DRIVER_VERSION=n    what cuDriverGetVersion answers (13000)

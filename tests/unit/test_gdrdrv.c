@@ -51,18 +51,27 @@ START_TEST(test_mapping_types)
 	int own = cached ? GDR_MAP_FLAG_REQ_CACHE_MAPPING : GDR_MAP_FLAG_REQ_WC_MAPPING;
 	int other = cached ? GDR_MAP_FLAG_REQ_WC_MAPPING : GDR_MAP_FLAG_REQ_CACHE_MAPPING;
 	int type = cached ? GDR_MAPPING_TYPE_CACHING : GDR_MAPPING_TYPE_WC;
+	int third = GDR_MAP_FLAG_REQ_DEVICE_MAPPING;
 	uint64_t base = standin_alloc(MIB), value;
 	gdr_info_t info;
 	gdr_mh_t h;
 	void *map;
 	gdr_t g;
 
+#if defined(__aarch64__)
+	/* Before level 2.4 a node tells write-combining alone: for the rest, what is right for both. */
+	if (cached && _i / 2 == 0) {
+		third = own;
+		own = GDR_MAP_FLAG_REQ_DEVICE_MAPPING;
+		type = GDR_MAPPING_TYPE_DEVICE;
+	}
+#endif
 	node_env("GDRSIM_NODE_TYPE", cached ? "2" : "1");
 	g = node_open(levels[_i / 2], "1");
 	assert_ok(gdr_pin_buffer(g, base, MIB, 0, 0, &h));
 	ck_assert_int_eq(gdr_map_v2(g, h, &map, MIB, other), ENOTSUP);
 	assert_text("cannot be mapped as");
-	ck_assert_int_eq(gdr_map_v2(g, h, &map, MIB, GDR_MAP_FLAG_REQ_DEVICE_MAPPING), ENOTSUP);
+	ck_assert_int_eq(gdr_map_v2(g, h, &map, MIB, third), ENOTSUP);
 	ck_assert_uint_eq(node.maps(), 0);
 	assert_ok(gdr_map_v2(g, h, &map, MIB, own));
 	assert_ok(gdr_get_info(g, h, &info));
