@@ -144,7 +144,7 @@ help:
 	@echo 'make examples     the programs of examples/, into $$(O)/examples'
 	@echo 'make deps         installs what demo and check need (as root), or prints how to'
 	@echo 'make install      DESTDIR= prefix= libdir= bindir= includedir='
-	@echo 'make driver       the kernel driver: KDIR= NVIDIA_SRC= FLAVOR=open|proprietary'
+	@echo 'make driver       the kernel driver: KDIR= SOURCE=p2p|dmabuf|both NVIDIA_SRC= FLAVOR=open|proprietary'
 	@echo 'make check-kernel the driver in an emulated machine (check-kernel-full: every kernel)'
 	@echo 'make deb, make rpm  packages into $$(O)/packages (DEB_ARCH=arm64: cross-built); make dist'
 	@echo 'make check-arm64  the unit tests, cross-built, under user-mode emulation'

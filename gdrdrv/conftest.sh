@@ -62,6 +62,8 @@ check VMF_INSERT_PFN_PMD_ULONG "$@" <<'C'
 #include <linux/huge_mm.h>
 vm_fault_t t(struct vm_fault *v, unsigned long pfn) { return vmf_insert_pfn_pmd(v, pfn, true); }
 C
+# Of nv-p2p.h, where the build has one.
+case " $* " in *" -DGDRDRV_SOURCE_P2P "*)
 check P2P_PERSISTENT_API "$@" <<'C'
 #include <linux/mm.h>
 #include <nv-p2p.h>
@@ -87,5 +89,7 @@ check P2P_TABLE_FLAGS "$@" <<'C'
 #include <nv-p2p.h>
 int t(struct nvidia_p2p_page_table *p) { return !!(p->flags & NVIDIA_P2P_PAGE_TABLE_FLAGS_CPU_CACHEABLE); }
 C
+;;
+esac
 
 echo "#endif"

@@ -2,7 +2,7 @@
 /*
  * The driver's inside: objects, the lock that guards each field, the table of a page source.
  *
- * Must not know nv-p2p.h (p2p_desktop.c alone does) nor the kernel's version (compat.h alone does).
+ * Must not know nv-p2p.h (p2p_*.c alone do) nor the kernel's version (compat.h alone does).
  *
  * Lock order, outermost first. What stands on one line is never held together.
  *
@@ -65,25 +65,40 @@ struct gdrdrv_range {
 	phys_addr_t start;
 };
 
-/* What a caller asks to have pinned; va and size are multiples of GDRDRV_PIN_SIZE. */
+/* By what a caller names memory. One source serves each; gdrdrv_source_for() finds it. */
+enum gdrdrv_by {
+	GDRDRV_BY_ADDRESS, /* of the calling process's GPU context */
+	GDRDRV_BY_DMABUF, /* a file descriptor that the GPU driver exported */
+};
+
+/* What a caller asks to have pinned; for a source, va and size are multiples of its unit. */
 struct gdrdrv_pin_req {
+	enum gdrdrv_by by;
 	u64 va;
 	u64 size;
+	/* GDRDRV_BY_ADDRESS */
 	u64 p2p_token;
 	u32 va_space;
-	u32 flags;
+	u32 flags; /* GDRDRV_PIN_FLAG_* */
 };
 
 /*
- * Where pages come from. The rest of the driver knows a source by this table alone.
+ * Where pages come from. The rest of the driver knows a source by this table alone, and which are
+ * built in by source.c alone.
  *
- * Context: all but ->free may sleep and are called without any lock of ours; ->release at most
- * once per successful ->pin, never after gdrdrv_mr_revoke() was seen to have run, and, unless
- * mr->any_context, only in the owner's process. ->free is called by the last reference, possibly
- * inside the free callback: it frees memory and calls nobody.
+ * Context: all but ->free may sleep and are called without any lock of ours. ->release: with
+ * mr->any_context exactly once per successful ->pin, in any process, revoked or not; without it at
+ * most once, in the owner's process only, and never after gdrdrv_mr_revoke() was seen to have run.
+ * ->free is called by the last reference, possibly inside the free callback: it frees memory and
+ * calls nobody.
  */
 struct gdrdrv_source_ops {
 	const char *name;
+	enum gdrdrv_by by;
+	u32 unit; /* bytes, a power of two, at least a page: what it pins is rounded out to this */
+	bool has_persistent; /* can pin so that the memory outlives its free until the release */
+	bool has_callback; /* can pin so that the free takes the pages back */
+	bool has_force_pcie; /* knows GDRDRV_PIN_FLAG_FORCE_PCIE */
 	/* Pins; sets mr->src_data, mr->any_context. A source that may revoke holds a reference. */
 	int (*pin)(struct gdrdrv_mr *mr, const struct gdrdrv_pin_req *req);
 	/*
@@ -93,8 +108,6 @@ struct gdrdrv_source_ops {
 	int (*ranges)(struct gdrdrv_mr *mr, struct gdrdrv_range *out, u32 max);
 	void (*release)(struct gdrdrv_mr *mr);
 	void (*free)(struct gdrdrv_mr *mr);
-	bool (*has_persistent)(void);
-	bool (*has_force_pcie)(void);
 };
 
 /* A pinned region. References: the table, each VMA, a source that may still call back. */
@@ -120,7 +133,7 @@ struct gdrdrv_mr {
 	struct gdrdrv_range *ranges;
 	bool cpu_cacheable;
 	bool any_context; /* ->release may run in any process */
-	const struct gdrdrv_source_ops *src;
+	const struct gdrdrv_source_ops *src; /* set before ->pin */
 	void *src_data;
 
 	/* Of the thread that pins, then of the one that retires. */
@@ -151,7 +164,12 @@ extern atomic_t gdrdrv_callbacks; /* free callbacks running now; module exit wai
 extern int gdrdrv_dbg_enabled;
 extern int gdrdrv_info_enabled;
 bool gdrdrv_file_is_owner(const struct gdrdrv_file *file);
-bool gdrdrv_use_persistent(void);
+
+/* source.c */
+const struct gdrdrv_source_ops *gdrdrv_source_for(enum gdrdrv_by by);
+const struct gdrdrv_source_ops *gdrdrv_source_first(void);
+bool gdrdrv_source_is_persistent(const struct gdrdrv_source_ops *src);
+const char *gdrdrv_source_names(void);
 
 /* ioctl.c */
 long gdrdrv_ioctl(struct file *filp, unsigned int cmd, unsigned long arg);
@@ -200,8 +218,10 @@ static inline void gdrdrv_debugfs_exit(void)
 }
 #endif
 
-/* p2p_desktop.c */
-extern const struct gdrdrv_source_ops gdrdrv_p2p_desktop;
+/* p2p_desktop.c or p2p_tegra.c, as the nv-p2p.h says for which this is built; see Kbuild */
+#ifdef GDRDRV_SOURCE_P2P
+extern const struct gdrdrv_source_ops gdrdrv_p2p;
+#endif
 
 #define gdrdrv_dbg(fmt, ...)                         \
 	do {                                         \

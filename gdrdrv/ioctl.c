@@ -45,6 +45,7 @@ static struct gdrdrv_mr *gdrdrv_mr_get_snapshot(struct gdrdrv_file *file, u64 ha
 static int gdrdrv_ioc_pin(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg)
 {
 	struct gdrdrv_pin_req req = {
+		.by = GDRDRV_BY_ADDRESS,
 		.va = arg->pin.addr,
 		.size = arg->pin.size,
 		.p2p_token = arg->pin.p2p_token,
@@ -61,7 +62,9 @@ static void gdrdrv_ioc_pin_undo(struct gdrdrv_file *file, union gdrdrv_ioc_arg *
 
 static int gdrdrv_ioc_pin_v2(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg)
 {
+	const struct gdrdrv_source_ops *src = gdrdrv_source_for(GDRDRV_BY_ADDRESS);
 	struct gdrdrv_pin_req req = {
+		.by = GDRDRV_BY_ADDRESS,
 		.va = arg->pin_v2.addr,
 		.size = arg->pin_v2.size,
 		.flags = arg->pin_v2.flags,
@@ -69,7 +72,7 @@ static int gdrdrv_ioc_pin_v2(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg
 
 	if (req.flags & ~GDRDRV_PIN_FLAG_FORCE_PCIE)
 		return -EINVAL;
-	if (req.flags && !gdrdrv_p2p_desktop.has_force_pcie())
+	if (req.flags && src && !src->has_force_pcie)
 		return -EINVAL;
 	return gdrdrv_mr_pin(file, &req, &arg->pin_v2.handle);
 }
@@ -137,10 +140,10 @@ static int gdrdrv_ioc_get_attr(struct gdrdrv_file *file, union gdrdrv_ioc_arg *a
 {
 	switch (arg->attr.attr) {
 	case GDRDRV_ATTR_USE_PERSISTENT_MAPPING:
-		arg->attr.val = gdrdrv_use_persistent();
+		arg->attr.val = gdrdrv_source_is_persistent(gdrdrv_source_first());
 		return 0;
 	case GDRDRV_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE:
-		arg->attr.val = gdrdrv_p2p_desktop.has_force_pcie();
+		arg->attr.val = gdrdrv_source_first()->has_force_pcie;
 		return 0;
 	default:
 		return -EINVAL;

@@ -62,7 +62,7 @@ build_pair() {
 		cp "$p2p"/*.h "$prov/"
 		kbuild "$prov" P2P_DIR='$(src)' >"$log" 2>&1 || { cat "$log"; return 1; }
 	fi
-	cp "$SRC"/gdrdrv/*.[ch] "$SRC/gdrdrv/Kbuild" "$SRC/gdrdrv/conftest.sh" "$p2p"/*.h "$drv/"
+	cp "$SRC"/gdrdrv/*.[ch] "$SRC/gdrdrv/Kbuild" "$SRC"/gdrdrv/*.sh "$p2p"/*.h "$drv/"
 	rm -f "$drv/gdrdrv_conftest.h"
 	if [ -n "$RIG_PLANT" ]; then
 		patch -s -d "$drv" -p2 <"$KERNEL_TESTS/planted/$RIG_PLANT.patch" || return 1
