@@ -7,6 +7,7 @@
 # The running driver decides. With none running, the only installed one; with several, none.
 # NVIDIA_SRC= and FLAVOR= in the environment overrule, but a header of another version than the
 # running driver's is refused (NVIDIA_MISMATCH_OK=1 allows it, for building on another machine).
+# On a Jetson the header lies among those of the kernel's own modules; docs/jetson.md.
 set -u
 
 say() {
@@ -26,7 +27,8 @@ version_of() {
 
 dir=${NVIDIA_SRC:-}
 if [ -n "$dir" ]; then
-	for d in "$dir" "$dir/nvidia" "$dir/kernel-open/nvidia" "$dir/kernel/nvidia"; do
+	for d in "$dir" "$dir/nvidia" "$dir/kernel-open/nvidia" "$dir/kernel/nvidia" \
+		 "$dir/include/linux"; do
 		[ -r "$d/nv-p2p.h" ] && dir=$d && break
 	done
 	if [ ! -r "$dir/nv-p2p.h" ]; then
@@ -50,6 +52,14 @@ else
 			dir=$e
 		done
 	done
+	# L4T: the header of an out-of-tree module package, or of the kernel's headers.
+	if [ -z "$dir" ]; then
+		for e in $(find /usr/src/nvidia /usr/src/linux-headers-*tegra* -name nv-p2p.h \
+				2>/dev/null | sort -u); do
+			n=$((n + 1))
+			dir=${e%/*}
+		done
+	fi
 	if [ -z "$dir" ]; then
 		say "no nv-p2p.h of ${running:-any} GPU driver below /usr/src"
 		exit 1
@@ -63,9 +73,12 @@ fi
 flavor=${FLAVOR:-}
 if [ -z "$flavor" ]; then
 	flavor=open
-	case $(modinfo -F license nvidia 2>/dev/null) in
-	NVIDIA) flavor=proprietary ;;
-	esac
+	# Tegra's driver is GPL, whatever runs on the machine that builds.
+	if [ "$(/bin/sh "${0%/*}/p2p-kind.sh" "$dir")" = desktop ]; then
+		case $(modinfo -F license nvidia 2>/dev/null) in
+		NVIDIA) flavor=proprietary ;;
+		esac
+	fi
 fi
 case $flavor in
 open | proprietary) ;;
@@ -74,7 +87,7 @@ esac
 
 dir=$(cd "$dir" && pwd -P)
 symvers=none
-for f in "$dir/Module.symvers" "$dir/../Module.symvers"; do
+for f in "$dir/Module.symvers" "$dir/../Module.symvers" "$dir/../../Module.symvers"; do
 	[ -r "$f" ] && symvers=$f && break
 done
 [ "$symvers" = none ] && say "no Module.symvers beside it: the kernel's build warns of undefined nvidia_p2p_* symbols"

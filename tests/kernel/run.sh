@@ -4,7 +4,8 @@
 # The driver in an emulated machine.
 #
 # usage: run.sh quick|library|full|PART
-#	quick	stock 6.1 and 6.12, three ways of pinning; on 6.1 also libgdrapi, tools and clients
+#	quick	stock 6.1 and 6.12, three ways of pinning; on 6.1 also libgdrapi, tools and clients; Tegra's
+#		interface on arm64
 #	library	only those: libgdrapi, tools and clients through the gdrdrv backend on 6.1
 #	full	see full.sh; its parts (full_matrix, ...) can be run alone
 #
@@ -22,6 +23,7 @@ BUILD=$(mkdir -p "${O:-$SRC/build}/kernel" && cd "${O:-$SRC/build}/kernel" && pw
 . "$KERNEL_TESTS/lib/kernels.sh"
 . "$KERNEL_TESTS/lib/rig.sh"
 . "$KERNEL_TESTS/full.sh"
+. "$KERNEL_TESTS/full_arm64.sh"
 
 finish() {
 	echo "$ok passed, $bad failed, $skipped skipped"
@@ -78,6 +80,7 @@ quick() {
 		rig_boot "$kernel" rig.setups=580:persistent,580:callback,580:fallback rig.rounds=100 \
 			rig.random=2 rig.fuzz=7000 rig.seed=$seed ${RIG_ARGS:-}
 	done
+	RIG_EXTRA= RIG_COMMANDS= quick_arm64
 }
 
 # The library and its users alone.

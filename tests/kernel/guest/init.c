@@ -18,8 +18,9 @@
 
 struct rig rig = { .rounds = 200, .random_s = 5, .fuzz = 20000, .seed = 1, .gpl = true };
 
-static const struct test *const groups[] = { tests_basic, tests_map,  tests_revoke, tests_owner,
-					     tests_fault, tests_race, tests_fuzz,   tests_measure };
+static const struct test *const groups[] = { tests_basic, tests_map,	 tests_revoke,
+					     tests_owner, tests_fault,	 tests_race,
+					     tests_fuzz,  tests_measure, tests_tegra };
 static unsigned int nr_passed, nr_failed, nr_skipped;
 static char setup_name[64];
 
@@ -256,6 +257,7 @@ static enum mode mode_of(const char *name)
 {
 	return !strcmp(name, "persistent") ? PERSISTENT
 	       : !strcmp(name, "callback") ? CALLBACK
+	       : !strcmp(name, "always")   ? TEGRA
 					   : FALLBACK;
 }
 
@@ -274,19 +276,19 @@ static void unload(const char *name)
 	}
 }
 
-static void run_setup(int gen, const char *mode)
+static void run_setup(const char *gen, const char *mode)
 {
 	char path[128];
 	const struct test *test;
 	size_t i;
 	int ret;
 
-	snprintf(setup_name, sizeof(setup_name), "%d-%s%s", gen, mode, rig.gpl ? "" : "-prop");
-	rig.gen = gen;
+	snprintf(setup_name, sizeof(setup_name), "%s-%s%s", gen, mode, rig.gpl ? "" : "-prop");
+	rig.gen = atoi(gen);
 	rig.mode = mode_of(mode);
-	snprintf(path, sizeof(path), "/mod/provider-%d.ko", gen);
+	snprintf(path, sizeof(path), "/mod/provider-%s.ko", gen);
 	ret = insmod(path, rig.mode == FALLBACK ? "fail_persistent=524" : "");
-	snprintf(path, sizeof(path), "/mod/gdrdrv-%d%s.ko", gen, rig.gpl ? "" : "-prop");
+	snprintf(path, sizeof(path), "/mod/gdrdrv-%s%s.ko", gen, rig.gpl ? "" : "-prop");
 	if (!ret)
 		ret = insmod(path, rig.mode == CALLBACK ? "use_persistent_mapping=0" : "");
 	if (ret) {
@@ -461,7 +463,7 @@ int main(void)
 
 		CHECK(mode);
 		*mode++ = 0;
-		run_setup(atoi(setup), mode);
+		run_setup(setup, mode);
 	}
 	if (rig.debug)
 		lockdep_is_live();

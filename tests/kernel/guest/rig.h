@@ -28,7 +28,8 @@ enum mode {
 	PERSISTENT = 1, /* by the persistent interface */
 	CALLBACK = 2, /* told to use free callbacks */
 	FALLBACK = 4, /* persistent refused by the provider, so by callback */
-	ANY_MODE = 7,
+	ANY_MODE = 7, /* of the desktop's interface */
+	TEGRA = 8, /* Tegra's interface: tests of its own */
 	BY_CALLBACK = CALLBACK | FALLBACK,
 };
 
@@ -54,7 +55,7 @@ struct test {
 };
 
 extern const struct test tests_basic[], tests_map[], tests_revoke[], tests_owner[], tests_race[],
-	tests_fuzz[], tests_fault[], tests_measure[];
+	tests_fuzz[], tests_fault[], tests_measure[], tests_tegra[];
 
 #define SKIP_CODE 77
 

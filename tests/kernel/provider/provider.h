@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
  * The stand-in provider's inside. memory.c knows blocks and pages, p2p.c the nvidia_p2p_* calls,
- * device.c the PCI device and the node.
+ * device.c the PCI device and the node, pte.c the CPU's entries. tegra.c is another provider.
  *
  * One lock, provider_lock, is held over get, put and callback, as the real GPU driver does: a put
  * blocks while a callback runs, and lockdep sees the client's order.
