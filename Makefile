@@ -154,6 +154,7 @@ help:
 	@echo 'make driver       the kernel driver: KDIR= SOURCE=p2p|dmabuf|both NVIDIA_SRC= FLAVOR=open|proprietary'
 	@echo 'make check-kernel the driver in an emulated machine (check-kernel-full: every kernel)'
 	@echo 'make deb, make rpm  packages into $$(O)/packages (DEB_ARCH=arm64: cross-built); make dist'
+	@echo 'make check-arm64  the unit tests, cross-built, under user-mode emulation'
 	@echo 'make check-packages builds, installs and removes them in a root of its own (as root)'
 	@echo 'make refresh-abi    after a new symbol; make refresh-pages after a changed --help'
 	@echo 'make clean'

@@ -207,7 +207,7 @@ rig_boot() {
 	rm -f "$W/bar"
 	start=$(date +%s%N)
 	case $K_ARCH in
-	arm64) qemu=(qemu-system-aarch64 -M "virt,gic-version=3" -cpu cortex-a72) console=ttyAMA0 ;;
+	arm64) qemu=(qemu-system-aarch64 -M "virt,gic-version=3" -cpu "$K_CPU") console=ttyAMA0 ;;
 	*) qemu=(qemu-system-x86_64 -M q35,hpet=off,usb=off,vmport=off,smbus=off,sata=off -cpu max)
 	   console=ttyS0 ;;
 	esac
