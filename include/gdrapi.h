@@ -378,6 +378,8 @@ int gdr_get_event_fd(gdr_t g, int *fd);
  * Tells of one revoked range: each once, in no particular order. The handle remains the caller's to
  * unpin; a copy on it, or a look through its map pointer, ends in SIGBUS. Works without a
  * descriptor too, wherever gdr_get_callback_flag() does, but then costs a system call per range.
+ * A region of a cache is told of too, by the handle that its gdr_region_t has (or had): it is not to
+ * be unpinned but given to gdr_cache_invalidate(), by the address in its gdr_get_info_v2().
  * @param handle  the range
  * @return 0; ENOENT (no further one); EINVAL (g, NULL); ENOMEM; EACCES.
  */
@@ -506,16 +508,18 @@ int gdr_wait64(gdr_mh_t handle, const void *map_ptr, gdr_cmp_t cmp, uint64_t val
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/** Flags of gdr_mem_alloc(). */
+/** Flags of gdr_mem_alloc() and gdr_mem_import(). */
 enum gdr_mem_flags {
 	/** On an integrated GPU: a cached mapping instead of a write-combined one. ENOTSUP on a GPU
 	 *  with memory of its own, whose mapping has the backend's type. */
-	GDR_MEM_CACHED = 1
+	GDR_MEM_CACHED = 1,
+	/** gdr_mem_import(): the descriptor is a dma-buf. */
+	GDR_MEM_DMABUF = 2
 };
 
 /** Memory that GPU and CPU both reach. */
 typedef struct gdr_mem {
-	uint64_t device_ptr; /**< for kernels and the CUDA API */
+	uint64_t device_ptr; /**< for kernels and the CUDA API; 0 for an imported dma-buf */
 	void *cpu_ptr;	     /**< the same first byte, for loads, stores and the copies */
 	size_t size;	     /**< bytes: at least those asked for */
 	gdr_mh_t handle;     /**< for the copies; covers all of it */
@@ -561,12 +565,21 @@ int gdr_mem_export(gdr_t g, const gdr_mem_t *mem, int *fd);
  * cuMemExportToShareableHandle as a POSIX file descriptor: both sides then see one buffer.
  * (Memory of your own cuMemImportFromShareableHandle can be pinned where gdrdrv or dma-buf mmap serves
  * it; not by the vulkan backend, since CUDA does not export imported memory again.)
- * @param device  ordinal, in this process, of the GPU that the memory is on
+ *
+ * With GDR_MEM_DMABUF it maps a dma-buf, as cuMemGetHandleForAddressRange gives for any device memory.
+ * The buffer's first byte is mem->cpu_ptr. It needs no context of CUDA in this process, and has no
+ * device address there: CUDA imports dma-bufs on Thor alone (driver API, cuImportExternalMemory), so
+ * mem->device_ptr is 0 and copies never use the copy engine. SYNC_MEMOPS is the exporter's to set.
+ *
+ * @param device  ordinal, in this process, of the GPU that the memory is on; with GDR_MEM_DMABUF also
+ *                -1: not known
  * @param fd      stays the caller's; may be closed afterwards
- * @param size    of the exported memory: all of it
- * @param flags   0
+ * @param size    bytes: all of the exported memory; with GDR_MEM_DMABUF a multiple of 64 KiB, at most
+ *                the buffer's size
+ * @param flags   0 or GDR_MEM_DMABUF
  * @param mem     as in gdr_mem_alloc()
- * @return 0; EINVAL (g, device, fd, size, flags, NULL); ENOTSUP; ENOMEM; ENODEV; EACCES; EIO.
+ * @return 0; EINVAL (g, device, fd, size, flags, NULL); ENOTSUP (also: no backend here maps this
+ *         dma-buf); ENOMEM; ENODEV; EACCES; EIO.
  */
 int gdr_mem_import(gdr_t g, int device, int fd, size_t size, uint32_t flags, gdr_mem_t *mem);
 

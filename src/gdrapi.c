@@ -147,20 +147,16 @@ static int pin(gdr_t g, struct gdri_pin_request *request, gdr_mh_t *out)
 int gdr_pin_buffer(gdr_t g, unsigned long addr, size_t size, uint64_t p2p_token, uint32_t va_space,
 		   gdr_mh_t *handle)
 {
-	struct gdri_pin_request request = { .addr = addr,
-					    .size = size,
-					    .p2p_token = p2p_token,
-					    .va_space = va_space,
-					    .exported_fd = -1 };
+	struct gdri_pin_request request = {
+		.addr = addr, .size = size, .p2p_token = p2p_token, .va_space = va_space
+	};
 
 	return pin(g, &request, handle);
 }
 
 int gdr_pin_buffer_v2(gdr_t g, unsigned long addr, size_t size, uint32_t flags, gdr_mh_t *handle)
 {
-	struct gdri_pin_request request = {
-		.addr = addr, .size = size, .flags = flags, .exported_fd = -1
-	};
+	struct gdri_pin_request request = { .addr = addr, .size = size, .flags = flags };
 
 	if (flags & ~(uint32_t)GDR_PIN_FLAG_FORCE_PCIE)
 		return -gdri_fail(EINVAL, "unknown bits in pin flags 0x%x", flags);

@@ -24,7 +24,15 @@ enum gdri_backend_caps {
 	GDRI_CAP_DEVICE_MEMORY = 1, /* serves ordinary device memory, as gdr_open() promises */
 	GDRI_CAP_UNKNOWN_MEMORY = 2, /* judges addresses itself, so CUDA need not know them */
 	GDRI_CAP_TOKENS = 4,	     /* takes P2P tokens */
-	GDRI_CAP_DMABUF_MMAP = 8     /* is the dma-buf way (GDR_ATTR_USING_DMA_BUF_MMAP) */
+	GDRI_CAP_DMABUF_MMAP = 8,    /* is the dma-buf way (GDR_ATTR_USING_DMA_BUF_MMAP) */
+	GDRI_CAP_TAKES_DMABUF = 16   /* maps a dma-buf that another process handed over */
+};
+
+/* Memory that another process handed over as a descriptor, which stays the caller's. */
+struct gdri_imported {
+	int fd;
+	bool dmabuf; /* a dma-buf: no device address stands for it here, addr and va are 0 */
+	int device; /* ordinal of the GPU that the memory is on; -1 where not known */
 };
 
 /* What is to be pinned. */
@@ -38,10 +46,10 @@ struct gdri_pin_request {
 	size_t mapped_size;	/* from va to the end, rounded up to 64 KiB */
 	struct gdri_memory memory; /* what CUDA says of it */
 	/*
-	 * An exported descriptor of all of this memory, the caller's; -1: none. CUDA does not export
-	 * imported memory again (H200, driver 580, 2026-11-20): whoever imported it still has one.
+	 * The descriptor of all of this memory, if it is another process's; else NULL. CUDA does not
+	 * export imported memory again (H200, driver 580, 2026-11-20): whoever imported it still has it.
 	 */
-	int exported_fd;
+	const struct gdri_imported *imported;
 };
 
 /* What gdr_next_revoked() has to do with a pin. */

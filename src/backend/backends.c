@@ -151,6 +151,11 @@ void gdri_backends_close(struct gdri_ctx *ctx)
 	}
 }
 
+static bool is_dmabuf(const struct gdri_pin_request *request)
+{
+	return request->imported && request->imported->dmabuf;
+}
+
 /* Rounds the range to GPU pages: 0 or -errno. */
 static int round_range(struct gdri_pin_request *request)
 {
@@ -169,11 +174,25 @@ static int round_range(struct gdri_pin_request *request)
 	return 0;
 }
 
-/* Refuses at once what no backend can serve. */
-static int check_memory(const struct gdri_pin_request *request)
+/* A dma-buf of another process is known by its descriptor alone. */
+static void describe_dmabuf(struct gdri_pin_request *request)
+{
+	request->va = 0;
+	request->mapped_size = request->size;
+	request->memory = (struct gdri_memory){ .kind = GDRI_MEMORY_DEVICE,
+						.device = request->imported->device };
+}
+
+/* Completes the request; refuses at once what no backend can serve. */
+static int describe(struct gdri_pin_request *request)
 {
 	const struct gdri_memory *m = &request->memory;
+	int rc = round_range(request);
 
+	if (!rc)
+		rc = gdri_cuda_describe(request->addr, request->size, &request->memory);
+	if (rc)
+		return rc;
 	if (m->managed)
 		return gdri_fail(EINVAL,
 				 "0x%llx is managed (unified) memory, which migrates and cannot be "
@@ -186,6 +205,8 @@ static int check_memory(const struct gdri_pin_request *request)
 static int check_caps(const struct gdri_backend *b, void *state,
 		      const struct gdri_pin_request *request)
 {
+	if (is_dmabuf(request) && !(b->caps & GDRI_CAP_TAKES_DMABUF))
+		return gdri_fail(ENOTSUP, "cannot map a dma-buf");
 	if (request->memory.kind == GDRI_MEMORY_UNKNOWN && !(b->caps & GDRI_CAP_UNKNOWN_MEMORY))
 		return gdri_fail(EINVAL, "CUDA does not know this address%s%s",
 				 request->memory.note[0] ? ": " : "", request->memory.note);
@@ -223,15 +244,13 @@ int gdri_backends_pin(struct gdri_ctx *ctx, struct gdri_pin_request *request, st
 	struct gdri_text why = { .len = 0 };
 	int rc, err = 0;
 
-	rc = round_range(request);
-	if (rc)
-		return rc;
-	rc = gdri_cuda_describe(request->addr, request->size, &request->memory);
-	if (rc)
-		return rc;
-	rc = check_memory(request);
-	if (rc)
-		return rc;
+	if (is_dmabuf(request)) {
+		describe_dmabuf(request);
+	} else {
+		rc = describe(request);
+		if (rc)
+			return rc;
+	}
 
 	for (size_t i = 0; i < ctx->backend_count; i++) {
 		const struct gdri_backend *b = ctx->backends[i];
@@ -249,7 +268,9 @@ int gdri_backends_pin(struct gdri_ctx *ctx, struct gdri_pin_request *request, st
 		if (!rc)
 			rc = b->pin(state, request, pin);
 		if (!rc) {
+			/* Without an address here it is the exporting process's to set. */
 			pin->sync_memops =
+				!is_dmabuf(request) &&
 				gdri_cuda_sync_memops(&request->memory, ctx->ctx_sync_memops);
 			gdri_log(GDR_LOG_DEBUG, "%s pins 0x%llx + 0x%zx", b->name,
 				 (unsigned long long)pin->va, pin->mapped_size);
@@ -259,6 +280,9 @@ int gdri_backends_pin(struct gdri_ctx *ctx, struct gdri_pin_request *request, st
 		if (!err || error_rank(-rc, request->flags) > error_rank(err, request->flags))
 			err = -rc;
 	}
+	if (is_dmabuf(request))
+		return gdri_fail(err, "no backend can map this dma-buf of 0x%zx bytes: %s",
+				 request->size, why.s);
 	return gdri_fail(err, "no backend can pin 0x%llx + 0x%zx: %s",
 			 (unsigned long long)request->addr, request->size, why.s);
 }

@@ -83,7 +83,7 @@ static int open_region(struct gdri_cache *cache, struct gdri_entry *e, const str
 
 	gdri_cache_trim_locked(cache, m->kind == GDRI_MEMORY_HOST ? 0 : high - low, 1);
 	do {
-		rc = gdri_region_open(r, cache->ctx, low, high, flags, -1);
+		rc = gdri_region_open(r, cache->ctx, low, high, flags, NULL);
 	} while (rc == -ENOMEM && gdri_cache_evict_locked(cache, m->device, high - low));
 	if (rc || cache->validity != GDR_CACHE_CHECK_CALLBACK)
 		return rc;

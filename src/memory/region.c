@@ -162,11 +162,12 @@ static int protect(struct gdri_pin *pin)
 	return 0;
 }
 
-static int pin_and_map(struct gdri_region *region, struct gdri_ctx *ctx, int fd)
+static int pin_and_map(struct gdri_region *region, struct gdri_ctx *ctx,
+		       const struct gdri_imported *imported)
 {
 	struct gdri_pin_request request = { .addr = region->low,
 					    .size = region->high - region->low,
-					    .exported_fd = fd };
+					    .imported = imported };
 	struct gdri_pin *pin = &region->pin;
 	int rc = gdri_backends_pin(ctx, &request, pin);
 
@@ -196,7 +197,7 @@ static int unmap_and_unpin(struct gdri_pin *pin)
 }
 
 int gdri_region_open(struct gdri_region *region, struct gdri_ctx *ctx, uint64_t low, uint64_t high,
-		     uint32_t flags, int fd)
+		     uint32_t flags, const struct gdri_imported *imported)
 {
 	int rc = 0;
 
@@ -207,7 +208,7 @@ int gdri_region_open(struct gdri_region *region, struct gdri_ctx *ctx, uint64_t 
 		if (flags & GDRI_REGION_TAGGED)
 			rc = gdri_tags_take(region);
 		if (!rc)
-			rc = pin_and_map(region, ctx, fd);
+			rc = pin_and_map(region, ctx, imported);
 		if (rc) {
 			gdri_tags_free(region);
 			return rc;

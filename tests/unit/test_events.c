@@ -100,11 +100,42 @@ START_TEST(test_events_other_backends)
 }
 END_TEST
 
+/* A region that a cache keeps, in use or not: told by its handle, ended by its address. */
+START_TEST(test_events_cached)
+{
+	gdr_cache_options_t options = { .size = sizeof(options), .validity = GDR_CACHE_NOTIFIED };
+	gdr_t g = node_open("2.6", "0");
+	uint64_t base = standin_alloc(2 * MIB);
+	gdr_region_t region;
+	gdr_info_v2_t info;
+	gdr_cache_t cache;
+	gdr_mh_t told;
+	int fd;
+
+	assert_ok(gdr_get_event_fd(g, &fd));
+	assert_ok(gdr_cache_create(g, &options, &cache));
+	assert_ok(gdr_cache_get(cache, base + 100, 8, &region));
+	assert_ok(gdr_cache_put(cache, &region));
+	ck_assert_int_eq(cuda.cuMemFree_v2(base), 0);
+	ck_assert(is_ready(fd));
+	assert_ok(gdr_next_revoked(g, &told));
+	assert_ok(gdr_get_info_v2(g, told, &info));
+	ck_assert_uint_eq(info.va, base);
+	assert_ok(gdr_cache_invalidate(cache, info.va, info.mapped_size));
+	ck_assert_int_eq(gdr_get_info_v2(g, told, &info), EINVAL);
+	ck_assert(!is_ready(fd));
+	ck_assert_int_eq(gdr_next_revoked(g, &told), ENOENT);
+	assert_ok(gdr_cache_destroy(cache));
+	assert_ok(gdr_close(g));
+}
+END_TEST
+
 static void add_tests(TCase *tc)
 {
 	tcase_add_test(tc, test_events);
 	tcase_add_test(tc, test_events_no_poll);
 	tcase_add_test(tc, test_events_other_backends);
+	tcase_add_test(tc, test_events_cached);
 }
 
 int main(int argc, char **argv)
