@@ -150,27 +150,25 @@ static void check_serves(const struct machine *m, struct report *r)
 		if (!u->probe)
 			continue;
 		if (u->probe->context_error[0]) {
-			f = report_add(r, SEV_FAIL, u->id, "no CUDA context can be made on %s: %s",
-				       u->name, u->probe->context_error);
+			f = report_add(r, SEV_FAIL, u->id, "no CUDA context can be made: %s",
+				       u->probe->context_error);
 			finding_means(f, "no program can use this GPU now");
 			finding_todo(f, "nvidia-smi -q tells the compute mode and the free memory, "
 					"the kernel's log (NVRM, Xid) a broken GPU");
 		} else if (u->probe->integrated && unit_works(u, "host")) {
-			f = report_add(r, SEV_OK, u->id, "%s: memory of cudaHostAlloc is served",
-				       u->name);
+			f = report_add(r, SEV_OK, u->id, "memory of cudaHostAlloc is served");
 			finding_means(f, "an integrated GPU shares the CPU's memory: that is the "
 					 "way here");
 		} else if (any) {
-			f = report_add(r, SEV_OK, u->id, "%s: any GPU memory is served, by %s",
-				       u->name, any);
+			f = report_add(r, SEV_OK, u->id, "any GPU memory is served, by %s", any);
 			finding_means(f,
 				      "gdr_open() works: MPI, UCX, NCCL and other programs of the "
 				      "existing library's interface will use it");
 		} else if (unit_works(u, "vulkan")) {
-			f = report_add(r, SEV_WARN, u->id,
-				       "%s: exportable memory is served, by vulkan; memory of "
-				       "cudaMalloc is not",
-				       u->name);
+			f = report_add(
+				r, SEV_WARN, u->id,
+				"exportable memory is served, by vulkan; memory of cudaMalloc "
+				"is not");
 			finding_means(f, "programs that allocate by cuMemCreate with a file "
 					 "descriptor as handle type (NCCL, PyTorch with expandable "
 					 "segments, gdr_mem_alloc) can be served: through "
@@ -180,16 +178,16 @@ static void check_serves(const struct machine *m, struct report *r)
 			finding_todo(f, "for cudaMalloc memory: the kernel module gdrdrv, or a "
 					"driver of CUDA 13.3 or newer");
 		} else if (unit_works(u, "host")) {
-			f = report_add(r, SEV_WARN, u->id,
-				       "%s: the CPU cannot reach GPU memory; only memory of "
-				       "cudaHostAlloc is served",
-				       u->name);
+			f = report_add(
+				r, SEV_WARN, u->id,
+				"the CPU cannot reach GPU memory; only memory of cudaHostAlloc "
+				"is served");
 			finding_means(f,
 				      "that memory is the CPU's own: the GPU reads it over PCIe");
 			finding_todo(f, "make one of the other backends work: what each lacks "
 					"stands above");
 		} else {
-			f = report_add(r, SEV_FAIL, u->id, "%s: no backend works", u->name);
+			f = report_add(r, SEV_FAIL, u->id, "no backend works");
 			finding_todo(f, "what each lacks stands above; the least work is usually "
 					"vulkan (no kernel module)");
 		}

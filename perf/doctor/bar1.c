@@ -24,16 +24,15 @@ static void check_size(const struct machine *m, struct report *r)
 		if (!g || g->integrated)
 			continue;
 		if (g->nvml_error[0]) {
-			f = report_add(r, SEV_UNKNOWN, u->id, "BAR1 of %s: %s", u->name,
+			f = report_add(r, SEV_UNKNOWN, u->id, "the use of BAR1: %s",
 				       m->probe->nvml_error[0] ? m->probe->nvml_error
 							       : g->nvml_error);
 			finding_means(f, "how much can still be pinned is not known");
 			continue;
 		}
 		f = report_add(r, g->bar1_free < LITTLE ? SEV_WARN : SEV_OK, u->id,
-			       "BAR1 of %s: %s, %s used, %s free", u->name,
-			       bytes_text(g->bar1_total), bytes_text(g->bar1_used),
-			       bytes_text(g->bar1_free));
+			       "BAR1: %s, %s used, %s free", bytes_text(g->bar1_total),
+			       bytes_text(g->bar1_used), bytes_text(g->bar1_free));
 		if (g->bar1_free < LITTLE) {
 			finding_means(f, "hardly anything more can be pinned: pins end in ENOMEM "
 					 "(guide 12.1: the driver keeps a part for itself)");
@@ -77,7 +76,9 @@ static bool rebar_of(const struct pci_dev *d, int cap, int bar, long long *now, 
 		control = pci_u32(d->config, at + 4);
 		if ((int)(control & 7) != bar)
 			continue;
-		*now = 1LL << (20 + (control >> 8 & 63) % 44);
+		if ((control >> 8 & 63) > 40) /* beyond 2^60: nonsense */
+			return false;
+		*now = 1LL << (20 + (control >> 8 & 63));
 		*most = largest(pci_u32(d->config, at));
 		return true;
 	}
@@ -100,8 +101,7 @@ static void check_resizable(const struct machine *m, struct report *r)
 		size = d->bar_start[bar] ? (long long)(d->bar_end[bar] - d->bar_start[bar] + 1) : 0;
 		result = pci_find_ecap(d->config, d->config_size, PCI_ECAP_REBAR, &at);
 		if (result == CAP_FOUND && rebar_of(d, at, bar, &now, &most)) {
-			f = report_add(r, SEV_OK, u->id,
-				       "BAR1 of %s can be resized: %s now, %s at most", u->name,
+			f = report_add(r, SEV_OK, u->id, "BAR1 can be resized: %s now, %s at most",
 				       bytes_text(now), bytes_text(most));
 			if (most > now) {
 				f->severity = SEV_NOTE;
@@ -111,8 +111,8 @@ static void check_resizable(const struct machine *m, struct report *r)
 			}
 		} else if (result == CAP_SHORT && size) {
 			f = report_add(r, SEV_UNKNOWN, u->id,
-				       "BAR1 of %s: %s; whether it can be resized is not known",
-				       u->name, bytes_text(size));
+				       "whether BAR1 (%s) can be resized is not known",
+				       bytes_text(size));
 			if (m->probe->euid && d->config_size <= 64)
 				finding_todo(f, "run this as root: only root may read more of the "
 						"configuration space than its first 64 bytes");
@@ -123,10 +123,9 @@ static void check_resizable(const struct machine *m, struct report *r)
 					      m->vm.is ? ", as in many virtual machines" : "");
 		} else if (result == CAP_LOOP || result == CAP_BROKEN) {
 			report_add(r, SEV_WARN, u->id,
-				   "%s: the list of its extended capabilities is broken", u->name);
+				   "the list of extended capabilities is broken");
 		} else if (size) {
-			report_add(r, SEV_OK, u->id, "BAR1 of %s: %s, of fixed size", u->name,
-				   bytes_text(size));
+			report_add(r, SEV_OK, u->id, "BAR1 is of fixed size: %s", bytes_text(size));
 		}
 	}
 }

@@ -7,6 +7,8 @@
 
 #include "doctor/machine.h"
 
+enum { LISTED = 8 }; /* devices that one line names */
+
 /* ---- facts ----------------------------------------------------------------------------------- */
 
 /* The words of the kernel's command line that have "iommu" in them. */
@@ -23,14 +25,14 @@ static void read_cmdline(struct machine *m)
 						 used ? " " : "", word);
 }
 
-static void read_type(struct machine *m, struct unit *u)
+static void read_type(struct machine *m, struct pci_dev *d)
 {
 	char path[96];
 
-	if (!u->pci || u->pci->group < 0)
+	if (d->kind == PCI_BRIDGE || d->group < 0)
 		return;
-	snprintf(path, sizeof(path), "/sys/kernel/iommu_groups/%d/type", u->pci->group);
-	root_text(m->root, path, u->group_type, sizeof(u->group_type));
+	snprintf(path, sizeof(path), "/sys/kernel/iommu_groups/%d/type", d->group);
+	root_text(m->root, path, d->group_type, sizeof(d->group_type));
 }
 
 static void collect(struct machine *m)
@@ -46,8 +48,8 @@ static void collect(struct machine *m)
 						 used ? ", " : "", names.name[i]);
 		root_names_free(&names);
 	}
-	for (int i = 0; i < m->units; i++)
-		read_type(m, &m->unit[i]);
+	for (size_t i = 0; i < m->pci.count; i++)
+		read_type(m, &m->pci.dev[i]);
 }
 
 /* ---- checks ---------------------------------------------------------------------------------- */
@@ -60,28 +62,27 @@ static bool has_peer(const struct machine *m)
 	return false;
 }
 
-/* "GPU at group 12" for all GPUs of one state is one line: states are few, GPUs may be many. */
 static void say(const struct machine *m, struct report *r, const struct unit *u)
 {
-	const char *type = u->group_type;
+	const char *type = u->pci->group_type;
 	struct finding *f;
 
 	if (u->pci->group < 0) {
-		f = report_add(r, SEV_OK, u->id, "%s: no IOMMU translates for it", u->name);
+		f = report_add(r, SEV_OK, u->id, "no IOMMU translates the GPU's addresses");
 		finding_means(f, m->vm.is ? "inside this virtual machine; the host's own is not "
 					    "visible here"
 					  : "GPUDirect sees physical addresses, as it needs them "
 					    "(guide 11.4)");
 	} else if (!strcmp(type, "identity")) {
 		f = report_add(r, SEV_OK, u->id,
-			       "%s: the IOMMU passes its addresses through (group "
-			       "%d, identity)",
-			       u->name, u->pci->group);
+			       "the IOMMU passes the GPU's addresses through (group %d, "
+			       "identity)",
+			       u->pci->group);
 		finding_means(f,
 			      "GPUDirect sees physical addresses, as it needs them (guide 11.4)");
 	} else if (!strncmp(type, "DMA", 3)) {
 		f = report_add(r, has_peer(m) ? SEV_WARN : SEV_NOTE, u->id,
-			       "%s: the IOMMU translates its addresses (group %d, %s)", u->name,
+			       "the IOMMU translates the GPU's addresses (group %d, %s)",
 			       u->pci->group, type);
 		finding_means(f,
 			      "GPUDirect between devices needs physical addresses (guide 11.4): "
@@ -93,8 +94,7 @@ static void say(const struct machine *m, struct report *r, const struct unit *u)
 			     !strcmp(m->probe->machine, "aarch64") ? "iommu.passthrough=1"
 								   : "iommu=pt");
 	} else {
-		f = report_add(r, SEV_UNKNOWN, u->id, "%s: IOMMU group %d, %s", u->name,
-			       u->pci->group,
+		f = report_add(r, SEV_UNKNOWN, u->id, "IOMMU group %d, %s", u->pci->group,
 			       type[0] ? type : "of a type that this kernel does not tell");
 		if (strstr(m->iommu.cmdline, "iommu=pt") ||
 		    strstr(m->iommu.cmdline, "iommu.passthrough=1"))
@@ -106,6 +106,30 @@ static void say(const struct machine *m, struct report *r, const struct unit *u)
 			finding_means(f, "GPUDirect between devices needs an IOMMU that is off or "
 					 "passes through (guide 11.4)");
 	}
+}
+
+/* The other end: a device's accesses to the GPU are translated as its own group says. */
+static void check_peers(const struct machine *m, struct report *r)
+{
+	char names[512] = "";
+	size_t used = 0, count = 0;
+	struct finding *f;
+
+	for (size_t i = 0; i < m->pci.count; i++) {
+		const struct pci_dev *d = &m->pci.dev[i];
+
+		if ((d->kind != PCI_NIC && d->kind != PCI_NVME) || strncmp(d->group_type, "DMA", 3))
+			continue;
+		if (++count <= LISTED)
+			used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s",
+						 used ? ", " : "", d->addr);
+	}
+	if (!count || !m->units)
+		return;
+	f = report_add(r, SEV_NOTE, NULL, "the IOMMU translates addresses of %s%s", names,
+		       count > LISTED ? " and others" : "");
+	finding_means(f, "what these network and NVMe devices send to a GPU is translated too "
+			 "(guide 11.4: GPUDirect wants that off)");
 }
 
 static void check_iommu(const struct machine *m, struct report *r)
@@ -126,6 +150,7 @@ static void check_iommu(const struct machine *m, struct report *r)
 
 static const struct check checks[] = {
 	{ "iommu", check_iommu },
+	{ "peers", check_peers },
 	{ NULL, NULL },
 };
 

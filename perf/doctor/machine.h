@@ -28,7 +28,6 @@ struct unit {
 	const struct pci_dev *pci;
 	const struct probe_gpu *probe;
 	int minor; /* of /dev/nvidiaN; -1: not known */
-	char group_type[16]; /* of its IOMMU group: "identity", "DMA"; "" if not known */
 	struct p2p_cap cap;
 };
 

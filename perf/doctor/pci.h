@@ -27,6 +27,7 @@ struct pci_dev {
 	char driver[32]; /* bound to it; "" if none */
 	char label[64]; /* "mlx5_0", "eth0", "nvme0"; "" if none */
 	int group; /* number of its IOMMU group; -1: none */
+	char group_type[16]; /* "identity", "DMA"; "" if not known; filled in by iommu.c */
 	/* from the top: "pci0000:00", then each bridge, then the function itself */
 	char place[PCI_DEPTH][16];
 	int depth; /* entries of place; 0: the path is not that of a PCI device */

@@ -23,7 +23,7 @@ extern const char *const severity_name[SEVERITIES];
 
 struct finding {
 	const char *subject, *check; /* names of static storage */
-	char gpu[16]; /* PCI address of the GPU it is about; "" if none */
+	char gpu[16]; /* the unit's id; "" if none. The texts leave it out: printers put it before them */
 	enum severity severity;
 	char *found;
 	char *means; /* NULL: nothing to add */

@@ -137,7 +137,7 @@ static void check_paths(const struct machine *m, struct report *r)
 						sizeof(names)))
 					continue;
 				f = report_add(r, c == PATH_UNKNOWN ? SEV_UNKNOWN : SEV_OK, u->id,
-					       "%s to %s %s: %s", u->name, kinds[k].name, names,
+					       "path to %s %s: %s", kinds[k].name, names,
 					       path_name[c]);
 				explain_path(m, (enum path_class)c, nearer, f);
 				nearer = any = true;
@@ -171,15 +171,14 @@ static void check_numa(const struct machine *m, struct report *r)
 			continue;
 		if (u->pci->numa < 0) {
 			f = report_add(r, m->numa.nodes > 1 ? SEV_UNKNOWN : SEV_OK, u->id,
-				       "%s: the firmware names no NUMA node", u->name);
+				       "the firmware names no NUMA node");
 			finding_means(f, m->numa.nodes > 1 ? "which CPUs are near it is not known"
 					 : m->numa.nodes == 1 ? "there is only one"
 							      : "which there are is not known");
 			continue;
 		}
 		if (!near || !m->numa.allowed_known) {
-			report_add(r, SEV_UNKNOWN, u->id, "%s: NUMA node %d; %s", u->name,
-				   u->pci->numa,
+			report_add(r, SEV_UNKNOWN, u->id, "NUMA node %d; %s", u->pci->numa,
 				   near ? "the CPUs of this process were not probed"
 					: "its CPUs are not shown");
 			continue;
@@ -187,17 +186,17 @@ static void check_numa(const struct machine *m, struct report *r)
 		cpulist_text(near, cpus, sizeof(cpus));
 		common = cpulist_common(near, &m->numa.allowed);
 		if (!cpulist_count(near)) {
-			report_add(r, SEV_NOTE, u->id, "%s: NUMA node %d has no CPUs", u->name,
-				   u->pci->numa);
+			report_add(r, SEV_NOTE, u->id, "NUMA node %d has no CPUs", u->pci->numa);
 		} else if (common) {
 			report_add(r, SEV_OK, u->id,
-				   "%s: NUMA node %d (CPUs %s); this process may use %zu of them",
-				   u->name, u->pci->numa, cpus, common);
+				   "NUMA node %d (CPUs %s); this process may use %zu of them",
+				   u->pci->numa, cpus, common);
 		} else {
-			f = report_add(r, SEV_WARN, u->id,
-				       "%s: NUMA node %d (CPUs %s); this process may use none of "
-				       "them (CPUs %s)",
-				       u->name, u->pci->numa, cpus, m->probe->cpus);
+			f = report_add(
+				r, SEV_WARN, u->id,
+				"NUMA node %d (CPUs %s); this process may use none of them, but "
+				"CPUs %s",
+				u->pci->numa, cpus, m->probe->cpus);
 			finding_means(f, "every access crosses the link between CPUs: each read "
 					 "takes longer");
 			finding_todo(f,

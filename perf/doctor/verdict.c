@@ -71,7 +71,7 @@ static void working(struct verdict *v, const struct machine *m)
 		v->works |= names[0];
 		used += (size_t)snprintf(v->text + used, size - used, "%s%d of %d GPU%s: %s%s",
 					 used ? "; " : "", same, m->units, m->units == 1 ? "" : "s",
-					 names[0] ? "works through " : "no backend works", names);
+					 names[0] ? "usable through " : "no backend works", names);
 		if (used + 128 > size)
 			break;
 	}

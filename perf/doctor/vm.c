@@ -62,8 +62,8 @@ static void say_found(const struct machine *m, const struct unit *u, struct repo
 	struct finding *f;
 
 	f = report_add(r, cap->faults[0] ? SEV_WARN : SEV_OK, u->id,
-		       "%s: peer-to-peer approval capability at %02Xh, version %u, clique %u",
-		       u->name, (unsigned int)cap->offset, cap->version, cap->clique);
+		       "peer-to-peer approval capability at %02Xh, version %u, clique %u",
+		       (unsigned int)cap->offset, cap->version, cap->clique);
 	if (cap->faults[0]) {
 		finding_means(f, "its encoding is wrong (%s): the GPU driver may not heed it",
 			      cap->faults);
@@ -91,9 +91,9 @@ static void say_missing(const struct unit *u, int gpus, struct report *r)
 
 	if (cap->unlinked) {
 		f = report_add(r, SEV_WARN, u->id,
-			       "%s: the bytes of the peer-to-peer approval capability stand at "
+			       "the bytes of the peer-to-peer approval capability stand at "
 			       "%02Xh (clique %u), but the capability list does not lead there",
-			       u->name, (unsigned int)cap->offset, cap->clique);
+			       (unsigned int)cap->offset, cap->clique);
 		finding_means(f, "the GPU driver looks along the list and does not find it%s%s",
 			      cap->faults[0] ? "; also: " : "", cap->faults);
 		finding_todo(f,
@@ -103,17 +103,18 @@ static void say_missing(const struct unit *u, int gpus, struct report *r)
 		return;
 	}
 	if (cap->faults[0]) {
-		f = report_add(r, SEV_WARN, u->id, "%s: %s", u->name, cap->faults);
+		f = report_add(r, SEV_WARN, u->id, "%s", cap->faults);
 		finding_means(f, "whether there is a peer-to-peer approval capability cannot be "
 				 "told; the GPU driver will not find one either");
 		finding_todo(f, "this is the hypervisor's fault: mend it there");
 		return;
 	}
 	f = report_add(r, gpus > 1 ? SEV_WARN : SEV_NOTE, u->id,
-		       "%s: no peer-to-peer approval capability", u->name);
+		       "no peer-to-peer approval capability");
 	if (gpus > 1) {
-		finding_means(f, "GPUs in this machine do not reach each other's memory over PCIe "
-				 "(NVLink is another matter)");
+		finding_means(f,
+			      "the GPU driver then refuses traffic over PCIe between GPUs of this "
+			      "machine (NVLink is another matter)");
 		finding_todo(f, "on the host: gdrcopy_doctor --p2p-capability 0 prints what the "
 				"hypervisor has to show to GPUs that reach each other there (QEMU: "
 				"x-nv-gpudirect-clique=0)");
@@ -131,9 +132,9 @@ static void check_capability(const struct machine *m, struct report *r)
 		if (!u->pci)
 			continue;
 		if (u->pci->config_size > 0 && pci_is_gone(u->pci->config, u->pci->config_size)) {
-			f = report_add(r, SEV_FAIL, u->id,
-				       "%s does not answer: its configuration space reads as ones",
-				       u->name);
+			f = report_add(
+				r, SEV_FAIL, u->id,
+				"the GPU does not answer: its configuration space reads as ones");
 			finding_means(f,
 				      "it has fallen off the bus, or sleeps in a state from which "
 				      "it does not wake");
@@ -145,10 +146,8 @@ static void check_capability(const struct machine *m, struct report *r)
 		} else if (!m->vm.is) {
 			continue; /* nobody needs it there */
 		} else if (u->cap.unreadable) {
-			f = report_add(
-				r, SEV_UNKNOWN, u->id,
-				"%s: the peer-to-peer approval capability cannot be looked for",
-				u->name);
+			f = report_add(r, SEV_UNKNOWN, u->id,
+				       "the peer-to-peer approval capability cannot be looked for");
 			finding_means(f, "%d bytes of the configuration space could be read",
 				      u->pci->config_size < 0 ? 0 : u->pci->config_size);
 			if (m->probe->euid)
