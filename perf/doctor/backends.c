@@ -30,9 +30,9 @@ static void explain_gdrdrv(const struct machine *m, struct finding *f)
 	else if (n && n->exists && n->error)
 		finding_todo(f, "see \"gdrdrv\" below");
 	else if (m->container.is)
-		finding_todo(f,
-			     "if it is wanted: load gdrdrv on the host, start the container with "
-			     "--device /dev/gdrdrv");
+		finding_todo(f, "if it is wanted: %sstart the container with --device /dev/gdrdrv",
+			     m->gdrdrv.loaded ? "" : "load gdrdrv on the host, ");
+
 	else
 		finding_todo(f, "if it is wanted: see \"gdrdrv\" below");
 }
@@ -78,11 +78,15 @@ static void explain_vulkan(const struct machine *m, const struct probe_trial *t,
 	}
 }
 
-static void explain(const struct machine *m, const struct probe_trial *t, struct finding *f)
+static void explain(const struct machine *m, const struct unit *u, const struct probe_trial *t,
+		    struct finding *f)
 {
 	if (!strcmp(t->step, "copy") && t->error == EILSEQ) {
 		finding_means(f, "the mapping does not show the GPU's memory: do not use it");
 		finding_todo(f, "report this, with the output of --record");
+	} else if (u->probe->integrated && unit_works(u, "host")) {
+		finding_means(f, "not needed: an integrated GPU shares the CPU's memory, which the "
+				 "host backend serves");
 	} else if (!strcmp(t->backend, "gdrdrv")) {
 		explain_gdrdrv(m, f);
 	} else if (!strcmp(t->backend, "dmabuf")) {
@@ -121,7 +125,7 @@ static void check_trial(const struct machine *m, struct report *r, const struct 
 	}
 	f = report_add(r, serves_any(u) ? SEV_NOTE : SEV_WARN, u->id, "%s does not serve (%s): %s",
 		       t->backend, t->step, reason(t));
-	explain(m, t, f);
+	explain(m, u, t, f);
 }
 
 static void check_trials(const struct machine *m, struct report *r)
@@ -141,6 +145,9 @@ static void check_serves(const struct machine *m, struct report *r)
 
 	if (!m->probed && machine_has_gpu(m))
 		report_add(r, SEV_UNKNOWN, NULL, "the backends: not tried");
+	else if (machine_has_gpu(m) && !m->probe->gpus)
+		report_add(r, SEV_FAIL, NULL, "no backend could be tried: CUDA shows no GPU");
+
 	for (int i = 0; i < m->units && m->probed; i++) {
 		const struct unit *u = &m->unit[i];
 		const char *any = unit_works(u, "gdrdrv")   ? "gdrdrv"
@@ -202,13 +209,13 @@ static void check_environment(const struct machine *m, struct report *r)
 		f = report_add(r, SEV_NOTE, NULL, "GDRCOPY_BACKEND is \"%s\"",
 			       m->probe->env.backend);
 		finding_means(f, "programs started from here use those backends only, in that "
-				 "order; the trials above did not heed it");
+				 "order; the trials of this report do not heed it");
 	} else if (m->probe->env.dmabuf_mmap[0] && strcmp(m->probe->env.dmabuf_mmap, "0")) {
 		f = report_add(r, SEV_NOTE, NULL, "GDRCOPY_USE_DMABUF_MMAP is \"%s\"",
 			       m->probe->env.dmabuf_mmap);
 		finding_means(f,
 			      "programs started from here use the dmabuf backend only; the trials "
-			      "above did not heed it");
+			      "of this report do not heed it");
 	}
 }
 

@@ -125,7 +125,12 @@ static void check_resizable(const struct machine *m, struct report *r)
 			report_add(r, SEV_WARN, u->id,
 				   "the list of extended capabilities is broken");
 		} else if (size) {
-			report_add(r, SEV_OK, u->id, "BAR1 is of fixed size: %s", bytes_text(size));
+			f = report_add(r, SEV_OK, u->id, "BAR1 cannot be resized: %s",
+				       bytes_text(size));
+			if (m->vm.is)
+				finding_means(f,
+					      "as this virtual machine shows it; hypervisors hide "
+					      "the capability");
 		}
 	}
 }
@@ -143,8 +148,9 @@ static void judge_pat(const struct unit *u, const struct probe_trial *t, struct 
 			       t->backend);
 		finding_means(f, "each store is a transaction of its own: writes are many times "
 				 "slower");
-		finding_todo(f, "has another driver mapped the same range uncached, or was the "
-				"kernel started with nopat?");
+		finding_todo(f,
+			     "look for another driver that maps the same range uncached, and for "
+			     "nopat on the kernel's command line");
 	} else {
 		report_add(r, SEV_OK, u->id,
 			   "%s: the kernel's list of memory types (PAT) has the trial mapping "
@@ -153,13 +159,17 @@ static void judge_pat(const struct unit *u, const struct probe_trial *t, struct 
 	}
 }
 
+static bool looks_combined(const struct probe_trial *t)
+{
+	return t->merged_ns > 0 && t->split_ns / t->merged_ns >= 2;
+}
+
 static void judge_time(const struct machine *m, const struct unit *u, const struct probe_trial *t,
 		       struct report *r)
 {
-	double ratio = t->merged_ns > 0 ? t->split_ns / t->merged_ns : 0;
 	struct finding *f;
 
-	if (ratio >= 2) {
+	if (looks_combined(t)) {
 		report_add(r, SEV_OK, u->id,
 			   "%s: stores are combined: %.1f ns for 8 bytes in order, %.1f ns "
 			   "scattered over lines",
@@ -185,6 +195,7 @@ static void check_combining(const struct machine *m, struct report *r)
 
 		for (int k = 0; u->probe && k < u->probe->trials; k++) {
 			const struct probe_trial *t = &u->probe->trial[k];
+			bool listed;
 
 			if (!unit_works(u, t->backend) || strcmp(t->mapping, "Write Combining") ||
 			    !strcmp(t->backend, "host"))
@@ -194,9 +205,13 @@ static void check_combining(const struct machine *m, struct report *r)
 					   "%s: the stand-in has no BAR: write-combining is not "
 					   "judged",
 					   t->backend);
-			else if (!t->pat_error && (t->pat_wc > 0 || t->pat_uc > 0))
+			if (m->probe->stand_in)
+				continue;
+			listed = !t->pat_error && (t->pat_wc > 0 || t->pat_uc > 0);
+			if (listed)
 				judge_pat(u, t, r);
-			else if (t->timed)
+			/* where the list is content, the time has to be told if it is not */
+			if (t->timed && (!listed || (!t->pat_uc && !looks_combined(t))))
 				judge_time(m, u, t, r);
 		}
 	}

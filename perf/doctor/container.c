@@ -78,7 +78,7 @@ static void check_part(const struct machine *m, struct report *r, const char *ca
 				"NVIDIA_DRIVER_CAPABILITIES=compute,utility,graphics");
 	else
 		finding_todo(f, "install the driver's %s libraries (loader: %s)", capability,
-			     a->error);
+			     library_error(a));
 }
 
 static void check_parts(const struct machine *m, struct report *r)
@@ -88,11 +88,12 @@ static void check_parts(const struct machine *m, struct report *r)
 	/* without the first part the others are no news */
 	if (!m->probed || !cuda || !cuda->found || !machine_has_gpu(m))
 		return;
+	if (m->tegra.is)
+		return; /* neither NVML nor Vulkan matters there */
 	check_part(m, r, "utility", "libnvidia-ml.so.1", NULL,
 		   "NVML cannot be asked: nobody tells how full BAR1 is");
-	if (!m->tegra.is)
-		check_part(m, r, "graphics", "libGLX_nvidia.so.0", "libEGL_nvidia.so.0",
-			   "the vulkan backend, which needs no kernel module, cannot serve");
+	check_part(m, r, "graphics", "libGLX_nvidia.so.0", "libEGL_nvidia.so.0",
+		   "the vulkan backend, which needs no kernel module, cannot serve");
 }
 
 static const struct check checks[] = {

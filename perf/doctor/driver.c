@@ -9,6 +9,7 @@
 
 #include "abi/cuda.h"
 #include "doctor/machine.h"
+#include "doctor/pci_cap.h"
 
 /* ---- facts ----------------------------------------------------------------------------------- */
 
@@ -102,6 +103,21 @@ static void gpu_missing(const struct machine *m, struct report *r)
 				"set-up");
 }
 
+/* Every byte of its configuration space reads 0xff. */
+static bool gone(const struct unit *u, struct report *r)
+{
+	struct finding *f;
+
+	if (!u->pci || !pci_is_gone(u->pci->config, u->pci->config_size))
+		return false;
+	f = report_add(r, SEV_FAIL, u->id,
+		       "%s does not answer: its configuration space reads as ones", u->name);
+	finding_means(f, "it has fallen off the bus, or sleeps in a state from which it does not "
+			 "wake");
+	finding_todo(f, "look into the kernel's log for NVRM and Xid 79; restart the machine");
+	return true;
+}
+
 static void check_gpus(const struct machine *m, struct report *r)
 {
 	if (!m->units && !m->tegra.is)
@@ -110,8 +126,11 @@ static void check_gpus(const struct machine *m, struct report *r)
 		const struct unit *u = &m->unit[i];
 		struct finding *f;
 
+		if (gone(u, r))
+			continue;
 		if (!u->pci) {
-			f = report_add(r, SEV_NOTE, u->id, "%s", u->name);
+			f = report_add(r, u->probe->integrated ? SEV_OK : SEV_NOTE, u->id, "%s",
+				       u->name);
 			finding_means(f, "%s",
 				      m->tegra.is || u->probe->integrated
 					      ? "CUDA knows it; it is no device of the PCI bus"
@@ -141,11 +160,9 @@ static void check_gpus(const struct machine *m, struct report *r)
 			f = report_add(r, SEV_FAIL, u->id, "%s is bound to %s", u->name,
 				       u->pci->driver[0] ? u->pci->driver : "no driver");
 			finding_means(f, "CUDA cannot use it");
-			finding_todo(f, m->driver.loaded
-						? "look into the kernel's log for NVRM: it "
-						  "says why the driver left this GPU alone"
-						: "install NVIDIA's driver, or load it: "
-						  "modprobe nvidia");
+			if (m->driver.loaded)
+				finding_todo(f, "look into the kernel's log for NVRM: it says why "
+						"the driver left this GPU alone");
 		}
 	}
 }
@@ -156,7 +173,7 @@ static void check_module(const struct machine *m, struct report *r)
 	struct finding *f;
 
 	if (!d->loaded) {
-		if (!m->units) /* a Jetson's GPU driver is another one; no GPU: no driver needed */
+		if (!m->units || m->tegra.is) /* a Jetson has another; no GPU: none is needed */
 			return;
 		if (m->probed && m->probe->gpus) {
 			f = report_add(r, SEV_UNKNOWN, NULL,
@@ -203,13 +220,15 @@ static void check_node(const struct machine *m, struct report *r, const char *pa
 	if (!n || !n->exists) {
 		f = report_add(r, SEV_FAIL, gpu, "%s is missing", path);
 		finding_means(f, "CUDA needs it");
-		finding_todo(
-			f,
-			m->container.is
-				? "start the container with the GPU (--gpus all, or CDI: --device "
-				  "nvidia.com/gpu=all), or with --device %s"
-				: "as root: nvidia-modprobe -c 0 -u, or run nvidia-smi once (%s)",
-			path);
+		if (m->container.is)
+			finding_todo(f,
+				     "start the container with the GPU (--gpus all, or CDI: "
+				     "--device nvidia.com/gpu=all), or with --device %s",
+				     path);
+		else if (!strcmp(path, "/dev/nvidia-uvm"))
+			finding_todo(f, "as root: nvidia-modprobe -u -c 0");
+		else
+			finding_todo(f, "as root: run nvidia-smi once, which makes it");
 		return;
 	}
 	f = report_add(r, SEV_FAIL, gpu, "%s: mode %04o, owner %d:%d, cannot be opened: %s", path,
@@ -217,7 +236,13 @@ static void check_node(const struct machine *m, struct report *r, const char *pa
 	switch (n->error) {
 	case EPERM:
 		finding_means(f, "the mode is not what forbids it: a device cgroup does");
-		finding_todo(f, "start the container with --device %s", path);
+		if (m->container.is)
+			finding_todo(f, "start the container with --device %s", path);
+		else
+			finding_todo(f,
+				     "the service or session that this runs in must be allowed "
+				     "it (systemd: DeviceAllow=%s rw)",
+				     path);
 		break;
 	case EACCES:
 		finding_means(f, "this user (%d) may not use the GPU", m->probe->euid);
@@ -231,11 +256,11 @@ static void check_node(const struct machine *m, struct report *r, const char *pa
 			      "the node's number (%d:%d) belongs to no driver: it was left by "
 			      "another one",
 			      n->major, n->minor);
-		finding_todo(f, "as root: rm %s, then nvidia-modprobe -c 0 -u", path);
+		finding_todo(f, "as root: rm %s, then nvidia-modprobe -u -c 0, nvidia-smi", path);
 		break;
 	case ENOTTY:
 		finding_means(f, "something else than a device node stands in its place");
-		finding_todo(f, "as root: remove it, then nvidia-modprobe -c 0 -u");
+		finding_todo(f, "as root: remove it, then nvidia-modprobe -u -c 0, nvidia-smi");
 		break;
 	default:
 		finding_means(f, "the driver cannot start the GPU");
@@ -294,9 +319,11 @@ static void check_libcuda(const struct machine *m, struct report *r)
 			       m->probe->cuda_failure);
 		return;
 	}
+	if (!l->found && m->probe->cuda_failure[0])
+		return; /* told below */
 	if (!l->found) {
 		f = report_add(r, machine_has_gpu(m) ? SEV_FAIL : SEV_NOTE, NULL,
-			       "libcuda.so.1 cannot be loaded: %s", l->error);
+			       "libcuda.so.1 cannot be loaded: %s", library_error(l));
 		finding_means(f, "CUDA's own library comes with the GPU driver, not with the "
 				 "toolkit; without it no program here can use a GPU");
 		if (machine_has_gpu(m))
@@ -316,12 +343,21 @@ static void check_libcuda(const struct machine *m, struct report *r)
 		finding_means(f, "nothing below is about a GPU of this machine");
 		return;
 	}
+	if (release_of(l)[0] && d->version[0] && strcmp(release_of(l), d->version) &&
+	    !m->probe->init_code) {
+		f = report_add(r, SEV_NOTE, NULL, "%s, CUDA %d.%d, beside the kernel driver %s",
+			       l->path, m->probe->cuda_version / 1000,
+			       m->probe->cuda_version % 1000 / 10, d->version);
+		finding_means(
+			f, "of two releases, and CUDA starts all the same: the library is that of "
+			   "CUDA's package for forward compatibility");
+		return;
+	}
 	if (release_of(l)[0] && d->version[0] && strcmp(release_of(l), d->version)) {
 		f = report_add(r, SEV_FAIL, NULL, "%s does not fit the kernel driver %s", l->path,
 			       d->version);
-		finding_means(f, "the two must be of one release: CUDA refuses to start "
-				 "(CUDA_ERROR_SYSTEM_DRIVER_MISMATCH), unless the library is the "
-				 "forward-compatible one of CUDA's compat package");
+		finding_means(f, "the two must be of one release, or the library must be that of "
+				 "CUDA's package for forward compatibility");
 		finding_todo(
 			f,
 			m->container.is
@@ -340,16 +376,18 @@ static void check_cuda(const struct machine *m, struct report *r)
 	const struct probe_library *l = probes_library(m->probe, "libcuda.so.1");
 	struct finding *f;
 
-	if (!m->probed || !l || !l->found)
+	if (!m->probed)
 		return;
 	if (m->probe->cuda_failure[0]) {
-		f = report_add(r, SEV_FAIL, NULL, "asking CUDA about its GPUs failed: %s",
+		f = report_add(r, SEV_FAIL, NULL, "asking libcuda about its GPUs failed: %s",
 			       m->probe->cuda_failure);
 		finding_means(f, "the driver is broken or hangs");
 		finding_todo(f, "look into the kernel's log for NVRM and Xid; does nvidia-smi "
 				"answer?");
 		return;
 	}
+	if (!l || !l->found)
+		return;
 	if (m->probe->init_code) {
 		f = report_add(r, machine_has_gpu(m) ? SEV_FAIL : SEV_NOTE, NULL,
 			       "CUDA does not start: cuInit: %s", m->probe->init_text);
@@ -363,8 +401,10 @@ static void check_cuda(const struct machine *m, struct report *r)
 					"nvidia-fabricmanager");
 		else if (machine_has_gpu(m))
 			finding_todo(f,
-				     "mend what is reported above, then look at nvidia-smi and at "
-				     "NVRM in the kernel's log");
+				     "mend the other faults of this report first; then %sthe "
+				     "kernel's log%s may tell more",
+				     m->tegra.is ? "" : "nvidia-smi and ",
+				     m->tegra.is ? "" : " (NVRM)");
 		return;
 	}
 	report_add(r, SEV_OK, NULL, "CUDA starts and sees %d GPU%s", m->probe->gpus,

@@ -66,13 +66,17 @@ static void read_pins(struct machine *m)
 	char text[65536], *line, *save = NULL, path[64];
 	long long count;
 
-	d->refcount = root_number(m->root, PROC "nv_get_pages_refcount", &count) ? -1 : (int)count;
+	d->refcount_error = -root_number(m->root, PROC "nv_get_pages_refcount", &count);
+	d->refcount = d->refcount_error ? -1 : (int)count;
+
 	d->pins_error = -root_text(m->root, PROC "pins", text, sizeof(text));
 	for (line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
 		struct pin pin = { 0 };
 
-		if (sscanf(line, "%ld %*d %*s %*s %23s", &pin.pid, pin.size) != 2)
-			continue;
+		if (sscanf(line, "%ld %*u %*s %*s %lld", &pin.pid, &pin.bytes) != 2 ||
+		    pin.pid < 1 || pin.pid > 1 << 22 || pin.bytes < 1)
+			continue; /* the heading, or not of our driver */
+
 		snprintf(path, sizeof(path), "/proc/%ld", pin.pid);
 		pin.alive = root_exists(m->root, path);
 		if (d->pins < MAX_PINS)
@@ -162,7 +166,7 @@ static void check_module(const struct machine *m, struct report *r)
 	struct finding *f;
 
 	if (!d->loaded) {
-		if (machine_has_gpu(m))
+		if (machine_has_gpu(m) && !m->tegra.is)
 			not_loaded(m, r);
 		return;
 	}
@@ -198,9 +202,8 @@ static void check_node(const struct machine *m, struct report *r)
 	if (!m->probed || (!d->loaded && !(n && n->exists)))
 		return;
 	if (!n || !n->exists) {
-		f = report_add(r, SEV_FAIL, NULL,
-			       "/dev/gdrdrv is missing, though the module is "
-			       "loaded");
+		f = report_add(r, m->container.is ? SEV_WARN : SEV_FAIL, NULL,
+			       "/dev/gdrdrv is missing, though the module is loaded");
 		finding_means(f, "no program can use the gdrdrv backend");
 		if (m->container.is)
 			finding_todo(f, "start the container with --device /dev/gdrdrv");
@@ -258,25 +261,25 @@ static void check_pins(const struct machine *m, struct report *r)
 		return;
 	}
 	if (d->refcount < 0 && d->pins_error) {
-		f = report_add(r, SEV_UNKNOWN, NULL, "what is pinned through gdrdrv: %s",
-			       strerror(d->pins_error));
-		if (d->pins_error == EACCES)
+		if (d->refcount_error != EACCES && d->pins_error != EACCES)
+			return; /* not shown here, or not by this driver */
+		f = report_add(r, SEV_UNKNOWN, NULL, "what is pinned through gdrdrv");
+		if (!m->container.is)
 			finding_todo(f, "run this as root to see it");
 		return;
 	}
 	for (int i = 0; i < listed; i++) {
 		if (d->pin[i].alive) {
-			report_add(r, SEV_NOTE, NULL, "process %ld has %s bytes pinned",
-				   d->pin[i].pid, d->pin[i].size);
+			report_add(r, SEV_NOTE, NULL, "process %ld has %s pinned", d->pin[i].pid,
+				   bytes_text(d->pin[i].bytes));
 			continue;
 		}
-		f = report_add(r, SEV_WARN, NULL,
-			       "%s bytes are pinned for process %ld, which is not there",
-			       d->pin[i].size, d->pin[i].pid);
+		f = report_add(r, SEV_WARN, NULL, "%s pinned for process %ld, which is not there",
+			       bytes_text(d->pin[i].bytes), d->pin[i].pid);
 		finding_means(f,
-			      "another process still holds the descriptor (a forked child, or a "
-			      "socket on its way), or the process is one outside this container; "
-			      "the GPU memory stays in use");
+			      "another process still holds the descriptor (a forked child, or one "
+			      "to which it was sent)%s; the GPU memory stays in use",
+			      m->container.is ? ", or the process is outside this container" : "");
 		finding_todo(f, "fuser -v /dev/gdrdrv names who has it open; ending that process "
 				"frees the memory");
 	}

@@ -122,6 +122,14 @@ bool unit_works(const struct unit *u, const char *backend)
 	return t && !t->error && !strcmp(t->step, "done");
 }
 
+const char *library_error(const struct probe_library *l)
+{
+	size_t n = strlen(l->name);
+
+	return !strncmp(l->error, l->name, n) && !strncmp(l->error + n, ": ", 2) ? l->error + n + 2
+										 : l->error;
+}
+
 const char *bytes_text(long long bytes)
 {
 	static const char *const unit[] = { "bytes", "KiB", "MiB", "GiB", "TiB" };

@@ -39,7 +39,8 @@ struct driver_facts {
 
 struct pin {
 	long pid;
-	char size[24]; /* bytes, as it stands there */
+	long long bytes;
+
 	bool alive; /* the process is there */
 };
 
@@ -49,6 +50,8 @@ struct gdrdrv_facts {
 	int persistent; /* 1, 0, or -1: not known */
 	int major; /* of /proc/devices; -1: not there */
 	int refcount; /* pins that the GPU driver holds for it; -1: not known */
+	int refcount_error; /* errno of reading that */
+
 	int pins_error; /* errno of reading the list of pins */
 	struct pin pin[MAX_PINS];
 	int pins; /* in the list, also beyond MAX_PINS */
@@ -122,6 +125,8 @@ bool machine_has_gpu(const struct machine *m);
 const struct probe_trial *unit_trial(const struct unit *u, const char *backend); /* NULL: none */
 bool unit_works(const struct unit *u, const char *backend);
 int numa_socket(const struct machine *m, int node); /* -1: not known */
+/* The loader's reason, without the name that it begins with. */
+const char *library_error(const struct probe_library *l);
 /* "32 MiB", in static storage that holds the last four. */
 const char *bytes_text(long long bytes);
 

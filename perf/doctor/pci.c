@@ -77,21 +77,36 @@ static void find_place(struct pci_dev *d, struct root *root)
 		d->depth = 0;
 }
 
+/* The first name with that start in a directory of the device; false if there is none. */
+static bool first_in(struct root *root, const char *addr, const char *dir, const char *start,
+		     char *name, size_t size)
+{
+	struct root_names names;
+	bool found = false;
+
+	if (root_list(root, in_dir(addr, dir), &names))
+		return false;
+	for (size_t i = 0; i < names.count && !found; i++) {
+		found = !strncmp(names.name[i], start, strlen(start));
+		if (found)
+			snprintf(name, size, "%.63s", names.name[i]);
+	}
+	root_names_free(&names);
+	return found;
+}
+
 static void find_label(struct pci_dev *d, struct root *root)
 {
 	static const char *const where[] = { "infiniband", "net", "nvme" };
+	char virtio[64], dir[80];
 
-	for (size_t i = 0; i < sizeof(where) / sizeof(where[0]); i++) {
-		struct root_names names;
-
-		if (root_list(root, in_dir(d->addr, where[i]), &names))
-			continue;
-		if (names.count)
-			snprintf(d->label, sizeof(d->label), "%s", names.name[0]);
-		root_names_free(&names);
-		if (d->label[0])
+	for (size_t i = 0; i < sizeof(where) / sizeof(where[0]); i++)
+		if (first_in(root, d->addr, where[i], "", d->label, sizeof(d->label)))
 			return;
-	}
+	if (!first_in(root, d->addr, "", "virtio", virtio, sizeof(virtio)))
+		return;
+	snprintf(dir, sizeof(dir), "%s/net", virtio);
+	first_in(root, d->addr, dir, "", d->label, sizeof(d->label));
 }
 
 static void read_bars(struct pci_dev *d, struct root *root)

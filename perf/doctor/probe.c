@@ -15,14 +15,29 @@
 
 enum { LOAD_S = 60, TRIALS_S = 60 };
 
+enum { LIBRARIES = sizeof(((struct probes *)0)->library) / sizeof(struct probe_library) };
+
 static void load(void *arg)
 {
 	struct probes *p = arg;
 
-	probe_libraries(p);
+	probe_library(p, 0);
 	if (p->library[0].found)
 		probe_cuda(p);
-	probe_nvml(p);
+}
+
+/* What the rest of the driver does when it is loaded shall not stand in the way of libcuda. */
+static void load_more(void *arg)
+{
+	struct probes *p = arg;
+
+	while (p->libraries < LIBRARIES)
+		probe_library(p, p->libraries);
+}
+
+static void ask_nvml(void *arg)
+{
+	probe_nvml(arg);
 }
 
 struct one_gpu {
@@ -82,6 +97,12 @@ struct probes *probes_make(void)
 	probe_process(shared);
 	if (!isolate(load, shared, LOAD_S, why, sizeof(why)))
 		memcpy(shared->cuda_failure, why, sizeof(why));
+	while (shared->libraries < LIBRARIES &&
+	       !isolate(load_more, shared, LOAD_S, why, sizeof(why)))
+		snprintf(shared->library[shared->libraries - 1].error, sizeof(why), "%s", why);
+	if (!isolate(ask_nvml, shared, LOAD_S, why, sizeof(why)))
+		snprintf(shared->nvml_error, sizeof(shared->nvml_error), "asking it: %.200s", why);
+
 	for (int i = 0; i < shared->gpus; i++)
 		try_all(shared, &shared->gpu[i]);
 	/* last: libcuda makes missing nodes by nvidia-modprobe where it may */

@@ -21,29 +21,27 @@ _Static_assert(sizeof(library_names) / sizeof(library_names[0]) ==
 		       sizeof(((struct probes *)0)->library) / sizeof(struct probe_library),
 	       "room for every library");
 
-void probe_libraries(struct probes *p)
+void probe_library(struct probes *p, int index)
 {
-	for (size_t i = 0; i < sizeof(library_names) / sizeof(library_names[0]); i++) {
-		struct probe_library *l = &p->library[i];
-		struct link_map *map = NULL;
-		char real[PATH_MAX];
-		void *lib;
+	struct probe_library *l = &p->library[index];
+	struct link_map *map = NULL;
+	char real[PATH_MAX];
+	void *lib;
 
-		snprintf(l->name, sizeof(l->name), "%s", library_names[i]);
-		snprintf(l->error, sizeof(l->error), "loading it did not end well");
-		p->libraries = (int)i + 1;
-		lib = dlopen(library_names[i], RTLD_NOW | RTLD_LOCAL);
-		if (!lib) {
-			const char *why = dlerror();
+	snprintf(l->name, sizeof(l->name), "%s", library_names[index]);
+	snprintf(l->error, sizeof(l->error), "loading it ended the process");
+	p->libraries = index + 1;
+	lib = dlopen(library_names[index], RTLD_NOW | RTLD_LOCAL);
+	if (!lib) {
+		const char *why = dlerror();
 
-			snprintf(l->error, sizeof(l->error), "%s", why ? why : "unknown error");
-			continue;
-		}
-		l->found = true;
-		l->error[0] = '\0';
-		if (!dlinfo(lib, RTLD_DI_LINKMAP, &map) && map && realpath(map->l_name, real))
-			snprintf(l->path, sizeof(l->path), "%.255s", real);
+		snprintf(l->error, sizeof(l->error), "%s", why ? why : "unknown error");
+		return;
 	}
+	l->found = true;
+	l->error[0] = '\0';
+	if (!dlinfo(lib, RTLD_DI_LINKMAP, &map) && map && realpath(map->l_name, real))
+		snprintf(l->path, sizeof(l->path), "%.255s", real);
 }
 
 static void describe(struct probe_gpu *g, int ordinal)

@@ -11,7 +11,8 @@ void probe_process(struct probes *p);
 void probe_nodes(struct probes *p);
 
 /* probe_cuda.c, in a child: libraries, cuInit, the GPUs; NVML. */
-void probe_libraries(struct probes *p);
+/* one after the other, libcuda first */
+void probe_library(struct probes *p, int index);
 void probe_cuda(struct probes *p);
 void probe_nvml(struct probes *p);
 

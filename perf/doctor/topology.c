@@ -121,10 +121,12 @@ static void check_paths(const struct machine *m, struct report *r)
 		enum pci_kind kind;
 		const char *name;
 	} kinds[] = { { PCI_NIC, "network" }, { PCI_NVME, "NVMe" } };
-	bool any = false;
+	bool any = false, on_bus = false;
 
 	for (int i = 0; i < m->units; i++) {
 		const struct unit *u = &m->unit[i];
+
+		on_bus |= u->pci != NULL;
 
 		for (size_t k = 0; u->pci && k < 2; k++) {
 			bool nearer = false;
@@ -144,7 +146,7 @@ static void check_paths(const struct machine *m, struct report *r)
 			}
 		}
 	}
-	if (!any && m->units && !m->pci.error)
+	if (!any && on_bus)
 		report_add(r, SEV_NOTE, NULL, "no network or NVMe device on the PCI bus");
 }
 

@@ -26,7 +26,7 @@ static void no_gpu(struct verdict *v, const struct machine *m)
 			   "here. So nothing that barcopy does can work in this place."
 			 : "This machine has no NVIDIA GPU. barcopy lets a CPU reach the memory of "
 			   "one, "
-			   "so there is nothing here for it to do; nothing is broken.");
+			   "so there is nothing here for it to do. That is no fault of barcopy's.");
 	add_next(v,
 		 "To see what barcopy does, no GPU is needed: \"make demo\" in its source runs the "
 		 "tools on a stand-in for one.");
@@ -43,37 +43,62 @@ static void no_gpu(struct verdict *v, const struct machine *m)
 	add_next(v, "Then run gdrcopy_doctor again.");
 }
 
-/* "2 of 8 GPUs: gdrdrv, host", by the set of backends that work. */
+/* "usable through gdrdrv, host": what a program can expect of one GPU. */
+static void usable(const struct unit *u, char *text, size_t size)
+{
+	bool memory = false, any = false;
+
+	snprintf(text, size, "usable through ");
+	for (int b = 0; b < BACKENDS; b++) {
+		if (!unit_works(u, backends[b]))
+			continue;
+		snprintf(text + strlen(text), size - strlen(text), "%s%s", any ? ", " : "",
+			 backends[b]);
+		any = true;
+		memory |= strcmp(backends[b], "host") != 0;
+	}
+	if (!any)
+		snprintf(text, size, u->probe ? "no backend works" : "not tried");
+	else if (!memory && !u->probe->integrated)
+		snprintf(text, size, "only memory of cudaHostAlloc is usable (host)");
+}
+
+/* The GPUs, by what they are usable through. */
 static void working(struct verdict *v, const struct machine *m)
 {
 	size_t used = 0, size = sizeof(v->text);
 	bool done[PROBE_GPUS] = { false };
 
-	for (int i = 0; i < m->units; i++) {
-		char names[64] = "";
+	for (int i = 0; i < m->units && used + 160 < size; i++) {
+		char text[96], other[96];
 		int same = 0;
 
 		if (done[i])
 			continue;
+		usable(&m->unit[i], text, sizeof(text));
 		for (int k = i; k < m->units; k++) {
-			bool equal = true;
-
-			for (int b = 0; b < BACKENDS; b++)
-				equal &= unit_works(&m->unit[k], backends[b]) ==
-					 unit_works(&m->unit[i], backends[b]);
-			same += equal;
-			done[k] |= equal;
+			usable(&m->unit[k], other, sizeof(other));
+			if (strcmp(text, other))
+				continue;
+			same++;
+			done[k] = true;
 		}
-		for (int b = 0; b < BACKENDS; b++)
-			if (unit_works(&m->unit[i], backends[b]))
-				snprintf(names + strlen(names), sizeof(names) - strlen(names),
-					 "%s%s", names[0] ? ", " : "", backends[b]);
-		v->works |= names[0];
-		used += (size_t)snprintf(v->text + used, size - used, "%s%d of %d GPU%s: %s%s",
+		used += (size_t)snprintf(v->text + used, size - used, "%s%d of %d GPU%s: %s",
 					 used ? "; " : "", same, m->units, m->units == 1 ? "" : "s",
-					 names[0] ? "usable through " : "no backend works", names);
-		if (used + 128 > size)
-			break;
+					 text);
+	}
+	for (int i = 0; i < m->units; i++)
+		for (int b = 0; b < BACKENDS; b++)
+			v->works |= unit_works(&m->unit[i], backends[b]);
+}
+
+static void add_all(struct verdict *v, const struct report *r, enum severity severity, bool cuda)
+{
+	for (size_t i = 0; i < r->count; i++) {
+		const struct finding *f = r->finding[i];
+
+		if (f->severity == severity && f->todo && !strcmp(f->check, "cuda") == cuda)
+			add_next(v, f->todo);
 	}
 }
 
@@ -92,10 +117,8 @@ void verdict_reach(struct verdict *v, const struct machine *m, const struct repo
 	else
 		snprintf(v->text, sizeof(v->text), "CUDA does not show the GPU of this %s.",
 			 m->tegra.is ? "Tegra" : "machine");
-	for (size_t i = 0; i < r->count; i++)
-		if (r->finding[i]->severity == SEV_FAIL && r->finding[i]->todo)
-			add_next(v, r->finding[i]->todo);
-	for (size_t i = 0; i < r->count; i++)
-		if (r->finding[i]->severity == SEV_WARN && r->finding[i]->todo)
-			add_next(v, r->finding[i]->todo);
+	/* that CUDA does not start has its cause in another fault, most often */
+	add_all(v, r, SEV_FAIL, false);
+	add_all(v, r, SEV_FAIL, true);
+	add_all(v, r, SEV_WARN, false);
 }

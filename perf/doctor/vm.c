@@ -131,16 +131,8 @@ static void check_capability(const struct machine *m, struct report *r)
 
 		if (!u->pci)
 			continue;
-		if (u->pci->config_size > 0 && pci_is_gone(u->pci->config, u->pci->config_size)) {
-			f = report_add(
-				r, SEV_FAIL, u->id,
-				"the GPU does not answer: its configuration space reads as ones");
-			finding_means(f,
-				      "it has fallen off the bus, or sleeps in a state from which "
-				      "it does not wake");
-			finding_todo(f,
-				     "look into the kernel's log for NVRM and Xid 79; restart the "
-				     "machine");
+		if (pci_is_gone(u->pci->config, u->pci->config_size)) {
+			continue; /* told elsewhere */
 		} else if (u->cap.found) {
 			say_found(m, u, r);
 		} else if (!m->vm.is) {

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Makes the files of a made-up machine from its description.
+"""Makes the files of made-up machines from their descriptions.
 
-    expand.py MACHINE.tree DIR
+    expand.py DIR MACHINE.tree...          makes DIR/MACHINE for each
 
 The description, one thing a line; '#' begins a comment line:
 
@@ -187,7 +187,7 @@ class Tree:
             raise ValueError(f"unknown word {kind}")
 
 
-def expand(lines, tree):
+def expand(name_of_lines, lines, tree):
     function, name, content = None, None, []
 
     def finish():
@@ -216,14 +216,16 @@ def expand(lines, tree):
             else:
                 tree.line(words, line.strip().split(None, 1)[1])
         except Exception as error:
-            sys.exit(f"{sys.argv[1]}:{number}: {line.rstrip()}: {error}")
+            sys.exit(f"{name_of_lines}:{number}: {line.rstrip()}: {error}")
     finish()
 
 
 def main():
-    os.makedirs(sys.argv[2])
-    with open(sys.argv[1], encoding="utf-8") as description:
-        expand(description, Tree(sys.argv[2]))
+    for name in sys.argv[2:]:
+        top = f"{sys.argv[1]}/{os.path.basename(name).removesuffix('.tree')}"
+        os.makedirs(top)
+        with open(name, encoding="utf-8") as description:
+            expand(name, description, Tree(top))
 
 
 if __name__ == "__main__":
