@@ -22,7 +22,13 @@ static const struct gdri_backend *const all_backends[] = {
 	&gdri_backend_host,
 };
 
-#define ALL_BACKENDS (sizeof(all_backends) / sizeof(all_backends[0]))
+/* One that only its name brings in: a way of a backend, whose id (and room) it shares. */
+static const struct gdri_backend *const named_backends[] = {
+	&gdri_backend_gdrdrv_dmabuf,
+};
+
+#define NAMED_BACKENDS (sizeof(named_backends) / sizeof(named_backends[0]))
+#define ALL_BACKENDS   (sizeof(all_backends) / sizeof(all_backends[0]))
 
 _Static_assert(ALL_BACKENDS <= GDRI_BACKENDS, "room for every backend in a context");
 
@@ -70,25 +76,33 @@ int gdri_check_wish(const struct gdri_pin *pin, gdr_mapping_type_t wish)
 			 pin->backend->name, have);
 }
 
+static const struct gdri_backend *backend_named(const char *name, size_t length)
+{
+	for (size_t i = 0; i < ALL_BACKENDS + NAMED_BACKENDS; i++) {
+		const struct gdri_backend *b =
+			i < ALL_BACKENDS ? all_backends[i] : named_backends[i - ALL_BACKENDS];
+
+		if (strlen(b->name) == length && !strncmp(b->name, name, length))
+			return b;
+	}
+	return NULL;
+}
+
 /* The names in GDRCOPY_BACKEND, in their order; -EINVAL for one that does not exist. */
 static int backends_named(const char *list, const struct gdri_backend **out, size_t *count)
 {
 	*count = 0;
 	while (*list) {
 		size_t length = strcspn(list, ",");
-		const struct gdri_backend *found = NULL;
+		const struct gdri_backend *found = backend_named(list, length);
 
-		for (size_t i = 0; i < ALL_BACKENDS; i++)
-			if (strlen(all_backends[i]->name) == length &&
-			    !strncmp(all_backends[i]->name, list, length))
-				found = all_backends[i];
 		if (!found)
 			return gdri_fail(EINVAL, "GDRCOPY_BACKEND names no backend: \"%.*s\"",
 					 (int)length, list);
 		for (size_t i = 0; i < *count; i++)
-			if (out[i] == found)
+			if (out[i]->id == found->id)
 				return gdri_fail(EINVAL, "GDRCOPY_BACKEND names %s twice",
-						 found->name);
+						 out[i]->name);
 		out[(*count)++] = found;
 		list += length;
 		if (*list == ',' && *++list == '\0')

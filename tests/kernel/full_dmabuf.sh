@@ -103,7 +103,7 @@ full_dmabuf_planted() {
 	for name in no-range-check physical; do
 		dmabuf_planted_one dmabuf-$name 6.1 translating rig.only=dmabuf,hostile,data
 	done
-	dmabuf_planted_one dmabuf-lock-order debug off "rig.only=dmabuf-move rig.debug=1"
+	[ -z "${DMABUF_NO_DEBUG:-}" ] && dmabuf_planted_one dmabuf-lock-order debug off "rig.only=dmabuf-move rig.debug=1"
 }
 
 full_dmabuf() {

@@ -87,26 +87,28 @@ quick() {
 	RIG_EXTRA= RIG_COMMANDS= quick_arm64
 }
 
-# Short: where addresses are IOVAs, and where both sources are built in.
+# Short: where addresses are IOVAs, with the library over it; and where both sources are built in.
 quick_dmabuf() {
 	local kernel=$1 iommu=off setup=580:both
-	[ "$kernel" = 6.1 ] && iommu=translating setup=580:dmabuf
+	if [ "$kernel" = 6.1 ]; then
+		iommu=translating setup="580:dmabuf rig.library=dmabuf"
+	fi
 	dmabuf_build 580 || { fail "$kernel: build with dma-buf"; return; }
 	dmabuf_symbols "$kernel"
-	RIG_EXTRA= RIG_COMMANDS= dmabuf_boot "$iommu" "$kernel" rig.setups=$setup rig.rounds=20 rig.random=1 \
+	dmabuf_boot "$iommu" "$kernel" rig.setups=$setup rig.rounds=20 rig.random=1 \
 		rig.fuzz=2000 rig.seed=$seed ${RIG_ARGS:-}
 }
 
-# The library and its users alone.
+# The library and its users alone, in every way of pinning.
 library() {
 	need_tools
 	kernel_prepare 6.1 || cannot "kernel 6.1: its packages cannot be fetched"
-	if ! rig_build 580 || ! rig_library; then
+	if ! rig_build 580 || ! dmabuf_build 580 || ! rig_library; then
 		cat "$BUILD/library.log"
 		fail "library: build"
 		return
 	fi
-	RIG_NO_HOSTCHECK=1 rig_boot "6.1 library" rig.seed=$seed
+	RIG_NO_HOSTCHECK=1 rig_boot "6.1 library" rig.library=persistent,callback,dmabuf,both rig.seed=$seed
 }
 
 # The dma-buf source alone.

@@ -79,6 +79,14 @@ struct gdrsim_piece {
 int gdrsim_pin(unsigned long long addr, size_t size, void (*revoke)(void *arg), void *arg,
 	       struct gdrsim_piece *pieces, unsigned int room, unsigned long *id);
 void gdrsim_unpin(unsigned long id);
+/*
+ * The same for a part of the dma-buf that a descriptor of cuMemGetHandleForAddressRange stands for:
+ * it is held until the unpin, whatever is freed or closed. -EBADF, -EINVAL.
+ */
+int gdrsim_pin_dmabuf(int fd, size_t offset, size_t size, struct gdrsim_piece *pieces,
+		      unsigned int room, unsigned long *id);
+/* libcuda only: the GPU at a PCI address (function 0), or -1. */
+int gdrsim_device_at(unsigned int domain, unsigned int bus, unsigned int device);
 /* libvulkan only: bytes of BAR1 that live maps of this process hold. */
 unsigned long long gdrsim_bar1_used(int device);
 

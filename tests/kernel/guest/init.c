@@ -431,15 +431,17 @@ static void run_commands(void)
 
 static void run_command_setup(const char *mode)
 {
+	char path[64];
 	int ret;
 
 	snprintf(setup_name, sizeof(setup_name), "library-580-%s", mode);
+	setenv("RIG_BACKEND", !strcmp(mode, "both") ? "gdrdrv-dmabuf" : "gdrdrv", 1);
 	rig.mode = mode_of(mode);
 	rig.gen = 580;
 	ret = insmod("/mod/provider-580.ko", "");
+	driver_path(path, sizeof(path));
 	if (!ret)
-		ret = insmod("/mod/gdrdrv-580.ko",
-			     rig.mode == CALLBACK ? "use_persistent_mapping=0" : "");
+		ret = insmod(path, rig.mode == CALLBACK ? "use_persistent_mapping=0" : "");
 	if (ret) {
 		printf("# insmod: %d\n", ret);
 		failed("load", 0);
@@ -493,8 +495,10 @@ int main(void)
 	klogctl(5, NULL, 0); /* what came before is not ours to judge */
 	/* First: the tests end with bytes in the BAR that the host looks for. */
 	if (!access("/rig.commands", R_OK)) {
-		run_command_setup("persistent");
-		run_command_setup("callback");
+		if (!*option(cmdline, "rig.library=", text, sizeof(text)))
+			strcpy(text, "persistent,callback");
+		for (setup = strtok_r(text, ",", &save); setup; setup = strtok_r(NULL, ",", &save))
+			run_command_setup(setup);
 	}
 	option(cmdline, "rig.setups=", text, sizeof(text));
 	for (setup = strtok_r(text, ",", &save); setup; setup = strtok_r(NULL, ",", &save)) {
