@@ -161,6 +161,29 @@ static void t_mmap(void)
 	verdict("free before the VMA is linked", PROVIDER_FREED_INSIDE);
 }
 
+/* The pages are taken back before the get that handed them out has returned. */
+static void t_get(void)
+{
+	bool persistent = rig.mode == PERSISTENT && rig.gen > 470;
+	unsigned int i;
+	uint64_t h;
+
+	open_window(PROVIDER_AFTER_GET);
+	for (i = 0; i < rig.rounds; i++) {
+		struct freer f = { .va = gpu_alloc(prov, GPU_PAGE) };
+
+		freer_start(&f, 0);
+		CHECK_EQ(pin(drv, f.va, GPU_PAGE, &h), persistent ? 0 : -EINVAL);
+		freer_join(&f, PROVIDER_FREED_INSIDE);
+		if (persistent)
+			CHECK_EQ(unpin(drv, h), 0);
+		CHECK_EQ(gpu_info(prov).pins, 0);
+		CHECK_EQ(gpu_info(prov).tables, 0);
+		CHECK_EQ(read_number("/proc/driver/gdrdrv/nv_get_pages_refcount"), 0);
+	}
+	verdict("free before the get returns", PROVIDER_FREED_INSIDE);
+}
+
 /* An unpin has decided to give the pages back, and before it does they are taken: a late put. */
 static void t_put(void)
 {
@@ -191,6 +214,7 @@ const struct test tests_window[] = {
 	{ "window-insert", t_insert, BY_CALLBACK, 240 },
 	{ "window-huge", t_insert_huge, BY_CALLBACK, 240 },
 	{ "window-mmap", t_mmap, BY_CALLBACK, 240 },
+	{ "window-get", t_get, ANY_MODE, 240 },
 	{ "window-put", t_put, BY_CALLBACK, 240 },
 	{ NULL, NULL, 0, 0 },
 };
