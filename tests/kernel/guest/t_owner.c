@@ -229,24 +229,27 @@ static void t_fd_left_in_socket(void)
 /* The same with the owner alive and its memory too. */
 static void t_fd_dropped_from_socket(void)
 {
-	int drv = drv_open(), prov = prov_open(), sock[2];
+	int drv = drv_open(), prov = prov_open(), sock[2], go[2];
 	uint64_t va = gpu_alloc(prov, GPU_PAGE);
+	char byte = 0;
 	pid_t pid;
 
 	must_pin(drv, va, GPU_PAGE);
+	CHECK(!pipe(go));
 	CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, sock), 0);
 	send_fd(sock[0], drv);
 	pid = fork();
 	if (!pid) {
 		close(drv);
 		close(sock[0]);
-		usleep(100000);
+		CHECK_EQ(read(go[0], &byte, 1), 1);
 		close(sock[1]);
 		_exit(0);
 	}
 	close(drv);
 	close(sock[0]);
 	close(sock[1]);
+	CHECK_EQ(write(go[1], &byte, 1), 1);
 	CHECK_EQ(wait_child(pid), 0); /* its close of the queue was the last */
 	CHECK_EQ(gpu_info(prov).pins, by_callback() ? 1 : 0);
 	CHECK_EQ(gpu_free(prov, va), 0);
@@ -268,7 +271,7 @@ static void t_fd_collected(void)
 	close(sock[0]);
 	close(sock[1]);
 	/* Closing any unix socket wakes the collector. */
-	for (i = 0; i < 100 && gpu_info(prov).pins; i++) {
+	for (i = 0; i < 1000 && gpu_info(prov).pins; i++) {
 		CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, other), 0);
 		close(other[0]);
 		close(other[1]);

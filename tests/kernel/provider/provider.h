@@ -69,7 +69,7 @@ int provider_window_open(struct provider_file *file, const struct provider_windo
 void provider_window_close(struct provider_file *file);
 int provider_window_arm(struct provider_file *file, const struct provider_window_arm *arg);
 int provider_window_free(struct provider_file *file, struct provider_window_free *arg);
-void provider_window_before_put(void);
+void provider_window_pass(u32 at);
 void provider_window_in_callback(bool in);
 
 void provider_hold_uncached(phys_addr_t phys);

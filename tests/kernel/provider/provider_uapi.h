@@ -71,6 +71,7 @@ struct provider_free_on_map {
 #define PROVIDER_BEFORE_INSERT	    2 /* of a page-table entry */
 #define PROVIDER_BEFORE_INSERT_HUGE 3 /* likewise, a huge one */
 #define PROVIDER_BEFORE_PUT	    4 /* of any kind, before any lock of the provider */
+#define PROVIDER_AFTER_GET	    5 /* of any kind, before it returns; no lock held */
 
 /*
  * Opens a window, in place of the one this descriptor had. EOPNOTSUPP where the kernel has no

@@ -163,10 +163,15 @@ static void probe_close(void)
 }
 #endif
 
-/* PROVIDER_BEFORE_PUT needs no probe: it is a place of ours. */
+/* Places of ours, which need no probe. */
+static bool is_ours(u32 at)
+{
+	return at == PROVIDER_BEFORE_PUT || at == PROVIDER_AFTER_GET;
+}
+
 static void close_locked(void)
 {
-	if (owner && place != PROVIDER_BEFORE_PUT)
+	if (owner && !is_ours(place))
 		probe_close();
 	owner = NULL;
 }
@@ -182,7 +187,7 @@ int provider_window_open(struct provider_file *file, const struct provider_windo
 	}
 	close_locked();
 	place = arg->place;
-	if (place != PROVIDER_BEFORE_PUT)
+	if (!is_ours(place))
 		ret = probe_open(place, arg->fd);
 	if (!ret)
 		owner = file;
@@ -199,9 +204,9 @@ void provider_window_close(struct provider_file *file)
 	mutex_unlock(&lock);
 }
 
-void provider_window_before_put(void)
+void provider_window_pass(u32 at)
 {
-	if (READ_ONCE(place) == PROVIDER_BEFORE_PUT && take())
+	if (READ_ONCE(place) == at && take())
 		stand();
 }
 
