@@ -53,7 +53,8 @@ static const struct opt options[] = {
 	  0, 0, NULL },
 	{ 0, "record-files", OPT_TEXT, &opt.files, "DIR",
 	  "also copy every file that is read to DIR, which must\n"
-	  "be new or empty",
+	  "be new or empty; the kernel's command line is among\n"
+	  "them: look through it before you hand it on",
 	  0, 0, NULL },
 	{ 0, "root", OPT_TEXT, &opt.root, "DIR",
 	  "look at the files below DIR instead of /; nothing is\n"
