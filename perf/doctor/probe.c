@@ -13,7 +13,7 @@
 #include "doctor/isolate.h"
 #include "doctor/probe_parts.h"
 
-enum { LOAD_S = 60, TRIALS_S = 60 };
+enum { LOAD_S = 60, TRIALS_S = 60, NODES_S = 20 };
 
 enum { LIBRARIES = sizeof(((struct probes *)0)->library) / sizeof(struct probe_library) };
 
@@ -38,6 +38,11 @@ static void load_more(void *arg)
 static void ask_nvml(void *arg)
 {
 	probe_nvml(arg);
+}
+
+static void ask_nodes(void *arg)
+{
+	probe_nodes(arg);
 }
 
 struct one_gpu {
@@ -105,8 +110,10 @@ struct probes *probes_make(void)
 
 	for (int i = 0; i < shared->gpus; i++)
 		try_all(shared, &shared->gpu[i]);
-	/* last: libcuda makes missing nodes by nvidia-modprobe where it may */
-	probe_nodes(shared);
+	/* last: libcuda makes missing nodes by nvidia-modprobe where it may; once more for those
+	 * behind one that never opens */
+	for (int i = 0; i < 2 && !isolate(ask_nodes, shared, NODES_S, why, sizeof(why)); i++)
+		;
 	p = tool_calloc(1, sizeof(*p));
 	memcpy(p, shared, sizeof(*p));
 	isolate_shared_free(shared, sizeof(*shared));

@@ -109,11 +109,11 @@ static void add_node(struct probes *p, const char *path)
 	}
 	n->major = (int)major(st.st_rdev);
 	n->minor = (int)minor(st.st_rdev);
+	n->error = ETIMEDOUT; /* if it never comes back, and this process is ended */
 	/* O_NONBLOCK: the GPU driver then does not wait for a GPU that has to wake up first */
 	fd = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
-	if (fd < 0)
-		n->error = errno;
-	else
+	n->error = fd < 0 ? errno : 0;
+	if (fd >= 0)
 		close(fd);
 }
 
