@@ -8,8 +8,8 @@
  *   facts     what files below a root say (doctor/root.h), put together with the probes
  *             (doctor/machine.h). The root is "/" or a captured machine's.
  *   findings  what the rules conclude from the facts: one subject a file, one check a table row
- *             (doctor/driver.c, container.c, backends.c, gdrdrv.c, bar1.c, topology.c, iommu.c, vm.c,
- *             tegra.c, peermem.c). A finding says what was found, what it means, what to do.
+ *             (doctor/gpus.c, driver.c, container.c, backends.c, gdrdrv.c, bar1.c, topology.c,
+ *             iommu.c, vm.c, tegra.c, peermem.c). A finding says what was found, what it means, what to do.
  *   verdict   what that comes to (doctor/verdict.h), and a report for people or as JSON.
  *
  * So a machine is data: probes and a directory. Tests use made-up ones and nothing else differs. A
