@@ -98,6 +98,15 @@ static void check_resizable(const struct machine *m, struct report *r)
 		if (!d)
 			continue;
 		bar = pci_bar1(d);
+		if (d->bar_flags[0] && !d->bar_start[bar]) { /* every NVIDIA GPU has a BAR1 */
+			f = report_add(r, SEV_FAIL, u->id,
+				       "BAR1 has no address: the firmware gave it "
+				       "no room");
+			finding_means(f, "the GPU driver cannot start this GPU (guide 11.5)");
+			finding_todo(f, "enable \"Above 4G decoding\" (large BARs) in the "
+					"firmware's set-up, or update the firmware");
+			continue;
+		}
 		size = d->bar_start[bar] ? (long long)(d->bar_end[bar] - d->bar_start[bar] + 1) : 0;
 		result = pci_find_ecap(d->config, d->config_size, PCI_ECAP_REBAR, &at);
 		if (result == CAP_FOUND && rebar_of(d, at, bar, &now, &most)) {

@@ -83,6 +83,7 @@ void probe_process(struct probes *p)
 	copy_env(p->env.capabilities, sizeof(p->env.capabilities), "NVIDIA_DRIVER_CAPABILITIES");
 	copy_env(p->env.cuda_visible, sizeof(p->env.cuda_visible), "CUDA_VISIBLE_DEVICES");
 	copy_env(p->env.container, sizeof(p->env.container), "container");
+	copy_env(p->env.kubernetes, sizeof(p->env.kubernetes), "KUBERNETES_SERVICE_HOST");
 }
 
 static void add_node(struct probes *p, const char *path)
