@@ -168,6 +168,21 @@ static void judge_pat(const struct unit *u, const struct probe_trial *t, struct 
 	}
 }
 
+/* gdrdrv found the entries of the mapping to be of that type. */
+static void say_device(const struct unit *u, const struct probe_trial *t, struct report *r)
+{
+	struct finding *f =
+		report_add(r, SEV_WARN, u->id,
+			   "%s: the trial mapping is of type Device: write-combining is "
+			   "not in force",
+			   t->backend);
+
+	finding_means(f, "each store is a transaction of its own: writes are many times slower");
+	finding_todo(f,
+		     "look into the kernel's log for gdrdrv, for another driver that maps the same "
+		     "range uncached, and for nopat on the kernel's command line");
+}
+
 static bool looks_combined(const struct probe_trial *t)
 {
 	return t->merged_ns > 0 && t->split_ns / t->merged_ns >= 2;
@@ -206,9 +221,12 @@ static void check_combining(const struct machine *m, struct report *r)
 			const struct probe_trial *t = &u->probe->trial[k];
 			bool listed;
 
-			if (!unit_works(u, t->backend) || strcmp(t->mapping, "Write Combining") ||
-			    !strcmp(t->backend, "host"))
+			if (!unit_works(u, t->backend) || !strcmp(t->backend, "host"))
 				continue;
+			if (!strcmp(t->mapping, "Device"))
+				say_device(u, t, r);
+			if (strcmp(t->mapping, "Write Combining"))
+				continue; /* or cached, over a coherent link */
 			if (m->probe->stand_in)
 				report_add(r, SEV_NOTE, u->id,
 					   "%s: the stand-in has no BAR: write-combining is not "
