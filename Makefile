@@ -156,7 +156,8 @@ help:
 	@echo 'make deb, make rpm  packages into $$(O)/packages (DEB_ARCH=arm64: cross-built); make dist'
 	@echo 'make check-arm64  the unit tests, cross-built, under user-mode emulation'
 	@echo 'make check-packages builds, installs and removes them in a root of its own (as root)'
-	@echo 'make refresh-abi    after a new symbol; make refresh-pages after a changed --help'
+	@echo 'make refresh-abi    after a new symbol; make refresh-pages after a changed --help;'
+	@echo '                    make refresh-reports after a changed report of gdrcopy_doctor'
 	@echo 'make clean'
 	@echo
 	@echo 'O=dir  CC=clang  CROSS_COMPILE=aarch64-linux-gnu-  SANITIZE=address,undefined|thread'

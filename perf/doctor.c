@@ -8,8 +8,8 @@
  *   facts     what files below a root say (doctor/root.h), put together with the probes
  *             (doctor/machine.h). The root is "/" or a captured machine's.
  *   findings  what the rules conclude from the facts: one subject a file, one check a table row
- *             (doctor/driver.c, container.c, backends.c, gdrdrv.c, bar1.c, topology.c, iommu.c, vm.c,
- *             tegra.c, peermem.c). A finding says what was found, what it means, what to do.
+ *             (doctor/gpus.c, driver.c, container.c, backends.c, gdrdrv.c, bar1.c, topology.c,
+ *             iommu.c, vm.c, tegra.c, peermem.c). A finding says what was found, what it means, what to do.
  *   verdict   what that comes to (doctor/verdict.h), and a report for people or as JSON.
  *
  * So a machine is data: probes and a directory. Tests use made-up ones and nothing else differs. A
@@ -53,7 +53,8 @@ static const struct opt options[] = {
 	  0, 0, NULL },
 	{ 0, "record-files", OPT_TEXT, &opt.files, "DIR",
 	  "also copy every file that is read to DIR, which must\n"
-	  "be new or empty",
+	  "be new or empty; the kernel's command line is among\n"
+	  "them: look through it before you hand it on",
 	  0, 0, NULL },
 	{ 0, "root", OPT_TEXT, &opt.root, "DIR",
 	  "look at the files below DIR instead of /; nothing is\n"

@@ -38,6 +38,17 @@ $(ATTACK_TESTS): $(O)/tests/test_attack_%: $(O)/tests/attack/attack_%.o $(ATTACK
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(TEST_WRAP) -o $@ $^ $(CHECK_LIBS) -ldl
 
+# The parts of gdrcopy_doctor: tests/doctor/test_NAME.c. All but its main file are linked.
+DOCTOR_TESTS := $(patsubst tests/doctor/test_%.c,$(O)/tests/test_doctor_%,\
+	$(wildcard tests/doctor/test_*.c))
+DOCTOR_COMMON := $(patsubst %.c,$(O)/%.o,$(wildcard perf/doctor/*.c perf/common/*.c)) \
+	$(O)/tests/common/unit.o
+
+$(O)/tests/doctor/%.o: override CPPFLAGS += $(TEST_CPPFLAGS)
+$(DOCTOR_TESTS): $(O)/tests/test_doctor_%: $(O)/tests/doctor/test_%.o $(DOCTOR_COMMON) $(LIB) | $(LIB_LINKS)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(CHECK_LIBS) -ldl -Wl,-rpath,'$$ORIGIN/..'
+
 # What the tools use to reach CUDA serves the GPU tests too.
 GPU_TEST_COMMON := $(patsubst %.c,$(O)/%.o,tests/gpu/gpu_test.c tests/common/pass_fd.c \
 	$(addprefix perf/common/, cuda_dl.c alloc.c gpu.c exit.c))
@@ -47,7 +58,7 @@ $(GPU_TESTS): $(O)/tests/gpu_%: $(O)/tests/gpu/%.o $(GPU_TEST_COMMON) $(LIB) | $
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -ldl -Wl,-rpath,'$$ORIGIN/..'
 
 .PHONY: build-tests check check-quick check-arm64
-build-tests: $(UNIT_TESTS) $(MACHINE_TESTS) $(ATTACK_TESTS) $(GPU_TESTS) lib tools sim
+build-tests: $(UNIT_TESTS) $(MACHINE_TESTS) $(ATTACK_TESTS) $(DOCTOR_TESTS) $(GPU_TESTS) lib tools sim
 
 # Every test, in every build variant; one closing line.
 check:

@@ -150,27 +150,29 @@ static void check_serves(const struct machine *m, struct report *r)
 
 	for (int i = 0; i < m->units && m->probed; i++) {
 		const struct unit *u = &m->unit[i];
-		const char *any = unit_works(u, "gdrdrv")   ? "gdrdrv"
-				  : unit_works(u, "dmabuf") ? "dmabuf"
-							    : NULL;
+		const char *any;
 
 		if (!u->probe)
 			continue;
+		/* on an integrated GPU gdrdrv was tried with the CPU's memory */
+		any = unit_works(u, "gdrdrv") && !u->probe->integrated ? "gdrdrv"
+		      : unit_works(u, "dmabuf")			       ? "dmabuf"
+								       : NULL;
 		if (u->probe->context_error[0]) {
 			f = report_add(r, SEV_FAIL, u->id, "no CUDA context can be made: %s",
 				       u->probe->context_error);
 			finding_means(f, "no program can use this GPU now");
 			finding_todo(f, "nvidia-smi -q tells the compute mode and the free memory, "
 					"the kernel's log (NVRM, Xid) a broken GPU");
-		} else if (u->probe->integrated && unit_works(u, "host")) {
-			f = report_add(r, SEV_OK, u->id, "memory of cudaHostAlloc is served");
-			finding_means(f, "an integrated GPU shares the CPU's memory: that is the "
-					 "way here");
 		} else if (any) {
 			f = report_add(r, SEV_OK, u->id, "any GPU memory is served, by %s", any);
 			finding_means(f,
 				      "gdr_open() works: MPI, UCX, NCCL and other programs of the "
 				      "existing library's interface will use it");
+		} else if (u->probe->integrated && unit_works(u, "host")) {
+			f = report_add(r, SEV_OK, u->id, "memory of cudaHostAlloc is served");
+			finding_means(f, "an integrated GPU shares the CPU's memory: that is the "
+					 "way here");
 		} else if (unit_works(u, "vulkan")) {
 			f = report_add(
 				r, SEV_WARN, u->id,

@@ -98,6 +98,15 @@ static void check_resizable(const struct machine *m, struct report *r)
 		if (!d)
 			continue;
 		bar = pci_bar1(d);
+		if (d->bar_flags[0] && !d->bar_start[bar]) { /* every NVIDIA GPU has a BAR1 */
+			f = report_add(r, SEV_FAIL, u->id,
+				       "BAR1 has no address: the firmware gave it "
+				       "no room");
+			finding_means(f, "the GPU driver cannot start this GPU (guide 11.5)");
+			finding_todo(f, "enable \"Above 4G decoding\" (large BARs) in the "
+					"firmware's set-up, or update the firmware");
+			continue;
+		}
 		size = d->bar_start[bar] ? (long long)(d->bar_end[bar] - d->bar_start[bar] + 1) : 0;
 		result = pci_find_ecap(d->config, d->config_size, PCI_ECAP_REBAR, &at);
 		if (result == CAP_FOUND && rebar_of(d, at, bar, &now, &most)) {
@@ -159,6 +168,21 @@ static void judge_pat(const struct unit *u, const struct probe_trial *t, struct 
 	}
 }
 
+/* gdrdrv found the entries of the mapping to be of that type. */
+static void say_device(const struct unit *u, const struct probe_trial *t, struct report *r)
+{
+	struct finding *f =
+		report_add(r, SEV_WARN, u->id,
+			   "%s: the trial mapping is of type Device: write-combining is "
+			   "not in force",
+			   t->backend);
+
+	finding_means(f, "each store is a transaction of its own: writes are many times slower");
+	finding_todo(f,
+		     "look into the kernel's log for gdrdrv, for another driver that maps the same "
+		     "range uncached, and for nopat on the kernel's command line");
+}
+
 static bool looks_combined(const struct probe_trial *t)
 {
 	return t->merged_ns > 0 && t->split_ns / t->merged_ns >= 2;
@@ -197,9 +221,12 @@ static void check_combining(const struct machine *m, struct report *r)
 			const struct probe_trial *t = &u->probe->trial[k];
 			bool listed;
 
-			if (!unit_works(u, t->backend) || strcmp(t->mapping, "Write Combining") ||
-			    !strcmp(t->backend, "host"))
+			if (!unit_works(u, t->backend) || !strcmp(t->backend, "host"))
 				continue;
+			if (!strcmp(t->mapping, "Device"))
+				say_device(u, t, r);
+			if (strcmp(t->mapping, "Write Combining"))
+				continue; /* or cached, over a coherent link */
 			if (m->probe->stand_in)
 				report_add(r, SEV_NOTE, u->id,
 					   "%s: the stand-in has no BAR: write-combining is not "

@@ -27,6 +27,8 @@ static void collect(struct machine *m)
 		sign(m, "/run/.containerenv");
 	} else if (m->probe->env.container[0]) {
 		sign(m, "the variable container");
+	} else if (m->probe->env.kubernetes[0]) {
+		sign(m, "the variable KUBERNETES_SERVICE_HOST");
 	} else if (root_exists(m->root, "/run/systemd/container")) {
 		sign(m, "/run/systemd/container");
 	} else if (!root_text(m->root, "/proc/1/cgroup", text, sizeof(text))) {

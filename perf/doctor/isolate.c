@@ -137,7 +137,9 @@ bool isolate(void (*fn)(void *arg), void *arg, unsigned int seconds, char *why, 
 			 seconds);
 	} else {
 		waitpid(pid, &status, 0);
-		if (!WIFEXITED(status) || WEXITSTATUS(status) != RETURNED)
+		if (!ended)
+			snprintf(why, why_size, "not finished after %u s", seconds);
+		else if (!WIFEXITED(status) || WEXITSTATUS(status) != RETURNED)
 			explain(status, seconds, out, why, why_size);
 	}
 	sigprocmask(SIG_SETMASK, &before, NULL);

@@ -5,17 +5,9 @@
 #include <string.h>
 
 const struct subject *const machine_subjects[] = {
-	&subject_driver,
-	&subject_container,
-	&subject_backends,
-	&subject_gdrdrv,
-	&subject_bar1,
-	&subject_topology,
-	&subject_iommu,
-	&subject_vm,
-	&subject_tegra,
-	&subject_peermem,
-	NULL,
+	&subject_gpus,	 &subject_driver, &subject_container, &subject_backends,
+	&subject_gdrdrv, &subject_bar1,	  &subject_topology,  &subject_iommu,
+	&subject_vm,	 &subject_tegra,  &subject_peermem,   NULL,
 };
 
 static struct unit *add_unit(struct machine *m)

@@ -111,8 +111,9 @@ struct subject {
 	const struct check *checks;
 };
 
-extern const struct subject subject_driver, subject_container, subject_backends, subject_gdrdrv,
-	subject_bar1, subject_topology, subject_iommu, subject_vm, subject_tegra, subject_peermem;
+extern const struct subject subject_gpus, subject_driver, subject_container, subject_backends,
+	subject_gdrdrv, subject_bar1, subject_topology, subject_iommu, subject_vm, subject_tegra,
+	subject_peermem;
 
 /* machine.c: everything, in the order of its table; the root stays the caller's. */
 void machine_collect(struct machine *m, struct root *root, const struct probes *probes);
@@ -124,7 +125,6 @@ extern const struct subject *const machine_subjects[]; /* ends with NULL */
 bool machine_has_gpu(const struct machine *m);
 const struct probe_trial *unit_trial(const struct unit *u, const char *backend); /* NULL: none */
 bool unit_works(const struct unit *u, const char *backend);
-int numa_socket(const struct machine *m, int node); /* -1: not known */
 /* The loader's reason, without the name that it begins with. */
 const char *library_error(const struct probe_library *l);
 /* "32 MiB", in static storage that holds the last four. */

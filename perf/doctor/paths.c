@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Classes of paths; see topology.h. */
+/* Classes of paths; see paths.h. */
 #include <stdio.h>
 #include <string.h>
 
-#include "doctor/topology.h"
+#include "doctor/paths.h"
 
 const char *const path_name[PATH_CLASSES] = { "the same slot", "PCIe switches only",
 					      "one CPU's root complex", "the link between CPUs",
@@ -11,7 +11,8 @@ const char *const path_name[PATH_CLASSES] = { "the same slot", "PCIe switches on
 const char *const path_word[PATH_CLASSES] = { "slot", "switches", "root-complex", "sockets",
 					      "unknown" };
 
-int numa_socket(const struct machine *m, int node)
+/* -1: not known */
+static int numa_socket(const struct machine *m, int node)
 {
 	for (int i = 0; i < m->numa.nodes; i++)
 		if (m->numa.node[i] == node)
@@ -40,8 +41,8 @@ static enum path_class between_bridges(const struct machine *m, const struct pci
 	return m->numa.nodes == 1 ? PATH_ROOT : PATH_UNKNOWN;
 }
 
-enum path_class topology_path(const struct machine *m, const struct pci_dev *a,
-			      const struct pci_dev *b)
+enum path_class path_between(const struct machine *m, const struct pci_dev *a,
+			     const struct pci_dev *b)
 {
 	int common = 0;
 
@@ -60,7 +61,7 @@ enum path_class topology_path(const struct machine *m, const struct pci_dev *a,
 	return common == 2 && a->depth == 3 && b->depth == 3 ? PATH_SLOT : PATH_SWITCH;
 }
 
-const char *topology_device(const struct pci_dev *d)
+const char *path_device(const struct pci_dev *d)
 {
 	static char text[4][96];
 	static unsigned int turn;

@@ -14,12 +14,12 @@
 
 #define MEM_64 0x00100000 /* IORESOURCE_MEM_64, third column of "resource" */
 
-/* "0000:17:00.0", with a domain of 4 digits or more */
+/* "0000:17:00.0", with a domain of 4 to 7 digits */
 static bool is_address(const char *name)
 {
 	size_t colon = strspn(name, "0123456789abcdef");
 
-	return colon >= 4 && colon <= 8 && strlen(name) == colon + 8 && name[colon] == ':' &&
+	return colon >= 4 && colon <= 7 && strlen(name) == colon + 8 && name[colon] == ':' &&
 	       name[colon + 3] == ':' && name[colon + 6] == '.' &&
 	       strspn(name + colon + 1, "0123456789abcdef") == 2 &&
 	       strspn(name + colon + 4, "0123456789abcdef") == 2 && name[colon + 7] >= '0' &&

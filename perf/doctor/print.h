@@ -10,7 +10,8 @@
 #include "doctor/machine.h"
 #include "doctor/verdict.h"
 
-/* For people. Bytes that are no printable text come out as "?", so that no file can steer a terminal. */
+/* For people. Bytes that are no printable ASCII come out as "?", so that no file can steer a
+ * terminal. */
 void print_text(const struct machine *m, const struct report *r, const struct verdict *v,
 		bool colour, FILE *out);
 

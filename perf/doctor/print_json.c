@@ -3,7 +3,7 @@
 #include "common/json.h"
 #include "common/exit.h"
 #include "doctor/print.h"
-#include "doctor/topology.h"
+#include "doctor/paths.h"
 
 static void put_head(struct json *j, const struct machine *m)
 {
@@ -48,7 +48,7 @@ static void put_gpu(struct json *j, const struct machine *m, const struct unit *
 		json_string(j, "device", d->addr);
 		json_string(j, "kind", kind[d->kind]);
 		json_string(j, "name", d->label[0] ? d->label : NULL);
-		json_string(j, "path", path_word[topology_path(m, u->pci, d)]);
+		json_string(j, "path", path_word[path_between(m, u->pci, d)]);
 		json_end(j);
 	}
 	json_end(j);

@@ -12,18 +12,10 @@ enum { WIDTH = 96, INDENT = 11 };
 static const char *const severity_colour[SEVERITIES] = { "\033[32m", "\033[36m", "\033[35m",
 							 "\033[33m", "\033[1;31m" };
 
-/* UTF-8 of names passes; control characters and DEL do not. */
 static void put_word(const char *word, size_t n, FILE *out)
 {
-	for (size_t i = 0; i < n; i++) {
-		unsigned char c = (unsigned char)word[i];
-
-		fputc(c < 0x20 || c == 0x7f ||
-				      (c == 0xc2 && i + 1 < n && (unsigned char)word[i + 1] < 0xa0)
-			      ? '?'
-			      : c,
-		      out);
-	}
+	for (size_t i = 0; i < n; i++)
+		fputc(word[i] > ' ' && word[i] <= '~' ? word[i] : '?', out);
 }
 
 /* Writes words from column `at` on, with new lines at column `indent`; ends the line. */

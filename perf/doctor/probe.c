@@ -13,7 +13,7 @@
 #include "doctor/isolate.h"
 #include "doctor/probe_parts.h"
 
-enum { LOAD_S = 60, TRIALS_S = 60 };
+enum { LOAD_S = 60, TRIALS_S = 60, NODES_S = 20 };
 
 enum { LIBRARIES = sizeof(((struct probes *)0)->library) / sizeof(struct probe_library) };
 
@@ -40,16 +40,16 @@ static void ask_nvml(void *arg)
 	probe_nvml(arg);
 }
 
-struct one_gpu {
-	struct probes *probes;
-	struct probe_gpu *gpu;
-};
+static void ask_nodes(void *arg)
+{
+	probe_nodes(arg);
+}
 
 /* Not gpu_find(), which ends the process in its own words. */
 static void try_gpu(void *arg)
 {
-	struct one_gpu *one = arg;
-	struct gpu gpu = { .ordinal = one->gpu->ordinal };
+	struct probe_gpu *g = arg;
+	struct gpu gpu = { .ordinal = g->ordinal };
 	CUresult rc;
 
 	cuda_dl_load();
@@ -61,23 +61,21 @@ static void try_gpu(void *arg)
 	if (rc == CUDA_SUCCESS)
 		rc = cu.CtxSetCurrent(gpu.ctx);
 	if (rc != CUDA_SUCCESS) {
-		snprintf(one->gpu->context_error, sizeof(one->gpu->context_error), "%s",
-			 cuda_error_text(rc));
+		snprintf(g->context_error, sizeof(g->context_error), "%s", cuda_error_text(rc));
 		return;
 	}
-	probe_trials(one->gpu, &gpu);
+	probe_trials(g, &gpu);
 }
 
 /* A trial that ends its process is one that failed; the next child goes on behind it. */
-static void try_all(struct probes *p, struct probe_gpu *g)
+static void try_all(struct probe_gpu *g)
 {
-	struct one_gpu one = { p, g };
 	char why[PROBE_TEXT - 32];
 	int before;
 
 	do {
 		before = g->trials;
-		if (isolate(try_gpu, &one, TRIALS_S, why, sizeof(why)))
+		if (isolate(try_gpu, g, TRIALS_S, why, sizeof(why)))
 			return;
 		if (g->trials == before) {
 			snprintf(g->context_error, sizeof(g->context_error), "%.*s",
@@ -104,9 +102,11 @@ struct probes *probes_make(void)
 		snprintf(shared->nvml_error, sizeof(shared->nvml_error), "asking it: %.200s", why);
 
 	for (int i = 0; i < shared->gpus; i++)
-		try_all(shared, &shared->gpu[i]);
-	/* last: libcuda makes missing nodes by nvidia-modprobe where it may */
-	probe_nodes(shared);
+		try_all(&shared->gpu[i]);
+	/* last: libcuda makes missing nodes by nvidia-modprobe where it may; once more for those
+	 * behind one that never opens */
+	for (int i = 0; i < 2 && !isolate(ask_nodes, shared, NODES_S, why, sizeof(why)); i++)
+		;
 	p = tool_calloc(1, sizeof(*p));
 	memcpy(p, shared, sizeof(*p));
 	isolate_shared_free(shared, sizeof(*shared));

@@ -80,6 +80,7 @@ struct probes {
 			capabilities[128]; /* NVIDIA_VISIBLE_DEVICES, _DRIVER_CAPABILITIES */
 		char cuda_visible[256]; /* CUDA_VISIBLE_DEVICES */
 		char container[32]; /* container, as systemd and podman set it */
+		char kubernetes[64]; /* KUBERNETES_SERVICE_HOST */
 	} env; /* "": not set */
 	struct probe_library library[5];
 	int libraries;

@@ -92,9 +92,10 @@ static const struct field gpu_fields[] = {
 #undef G
 
 #define E(member) FIELD(__typeof__(((struct probes *)0)->env), member, TEXT)
-static const struct field env_fields[] = {
-	E(backend), E(dmabuf_mmap), E(visible), E(capabilities), E(cuda_visible), E(container), END
-};
+static const struct field env_fields[] = { E(backend),	    E(dmabuf_mmap),
+					   E(visible),	    E(capabilities),
+					   E(cuda_visible), E(container),
+					   E(kubernetes),   END };
 #undef E
 
 #define P(member, kind) FIELD(struct probes, member, kind)

@@ -83,6 +83,7 @@ void probe_process(struct probes *p)
 	copy_env(p->env.capabilities, sizeof(p->env.capabilities), "NVIDIA_DRIVER_CAPABILITIES");
 	copy_env(p->env.cuda_visible, sizeof(p->env.cuda_visible), "CUDA_VISIBLE_DEVICES");
 	copy_env(p->env.container, sizeof(p->env.container), "container");
+	copy_env(p->env.kubernetes, sizeof(p->env.kubernetes), "KUBERNETES_SERVICE_HOST");
 }
 
 static void add_node(struct probes *p, const char *path)
@@ -109,11 +110,11 @@ static void add_node(struct probes *p, const char *path)
 	}
 	n->major = (int)major(st.st_rdev);
 	n->minor = (int)minor(st.st_rdev);
+	n->error = ETIMEDOUT; /* if it never comes back, and this process is ended */
 	/* O_NONBLOCK: the GPU driver then does not wait for a GPU that has to wake up first */
 	fd = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
-	if (fd < 0)
-		n->error = errno;
-	else
+	n->error = fd < 0 ? errno : 0;
+	if (fd >= 0)
 		close(fd);
 }
 

@@ -6,8 +6,9 @@
 #include "common/gpu.h"
 #include "doctor/probe.h"
 
-/* probe_host.c: this process, the CPU, the nodes. */
+/* probe_host.c: this process, the CPU. */
 void probe_process(struct probes *p);
+/* The nodes, in a child: to open one may hang. Those that are known already are left alone. */
 void probe_nodes(struct probes *p);
 
 /* probe_cuda.c, in a child: libraries, cuInit, the GPUs; NVML. */

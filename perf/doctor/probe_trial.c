@@ -14,10 +14,12 @@
 
 enum { TRIAL_BYTES = 65536 };
 
+enum { GDRDRV }; /* index of the first */
+
 const char *const probe_backend[PROBE_TRIALS] = { "gdrdrv", "dmabuf", "vulkan", "host" };
 
-static const enum mem_kind discrete_kind[PROBE_TRIALS] = { MEM_ALLOC, MEM_ALLOC, MEM_CREATE,
-							   MEM_HOST_ALLOC };
+static const enum mem_kind backend_kind[PROBE_TRIALS] = { MEM_ALLOC, MEM_ALLOC, MEM_CREATE,
+							  MEM_HOST_ALLOC };
 
 struct trial {
 	struct probe_trial *out;
@@ -135,7 +137,8 @@ static void pinned(struct trial *t, const char *pci, int wc, int uc)
 
 static void one(struct trial *t, const struct gpu *gpu, const char *pci, int index, bool integrated)
 {
-	enum mem_kind kind = integrated && index != 2 ? MEM_HOST_ALLOC : discrete_kind[index];
+	/* what gdrdrv pins there (GPUDirect RDMA guide 13.4.1) */
+	enum mem_kind kind = integrated && index == GDRDRV ? MEM_HOST_ALLOC : backend_kind[index];
 	struct probe_trial *out = t->out;
 	int wc = 0, uc = 0;
 

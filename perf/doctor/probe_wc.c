@@ -4,9 +4,9 @@
  * administrator), and the time of stores. The list counts for what it names; the time is a ratio
  * within one run: the same number of 8-byte stores, once line by line, where write-combining merges
  * eight of them into one transaction, and once so that each falls into another line than the 255
- * before it, which no CPU's buffers hold (about a dozen lines, h: Intel and AMD optimization manuals,
- * write-combining buffers). Without write-combining both cost the same. It must not know CUDA or
- * libgdrapi.
+ * before it, which is more than a CPU's write-combining buffers hold. Without write-combining both
+ * cost the same. Measured: 0.57 and 9.6 ns a store where it is in force (H200, driver 580.159.04, in a
+ * virtual machine, 2026-11-21). It must not know CUDA or libgdrapi.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -25,10 +25,13 @@ static void collect(struct machine *m)
 static void check_tegra(const struct machine *m, struct report *r)
 {
 	const struct probe_node *n = probes_node(m->probe, "/dev/nvmap");
+	bool dmabuf = false;
 	struct finding *f;
 
 	if (!m->tegra.is)
 		return;
+	for (int i = 0; i < m->units; i++)
+		dmabuf |= unit_works(&m->unit[i], "dmabuf");
 	f = report_add(r, SEV_OK, NULL, "%s", m->tegra.model);
 	finding_means(f, "its GPU has no memory and no BAR of its own: CPU and GPU share one");
 	f = report_add(r, SEV_NOTE, NULL,
@@ -36,7 +39,8 @@ static void check_tegra(const struct machine *m, struct report *r)
 		       "13.4.1), or by gdr_mem_alloc(), which does so");
 	finding_means(f,
 		      "that memory is served by the host backend, without a kernel module; memory "
-		      "of cudaMalloc cannot be pinned here");
+		      "of cudaMalloc %s",
+		      dmabuf ? "is served too here, by dmabuf" : "cannot be pinned here");
 	if (n && n->exists && n->error) {
 		f = report_add(r, SEV_FAIL, NULL,
 			       "/dev/nvmap: mode %04o, owner %d:%d, cannot be "

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "doctor/pci_cap.h"
-#include "doctor/topology.h"
+#include "doctor/paths.h"
 
 enum { LISTED = 8 }; /* devices that one line names */
 
@@ -68,14 +68,14 @@ static bool name_peers(const struct machine *m, const struct unit *u, enum path_
 	for (size_t i = 0; i < m->pci.count; i++) {
 		const struct pci_dev *d = &m->pci.dev[i];
 
-		if (d->kind != kind || topology_path(m, u->pci, d) != class)
+		if (d->kind != kind || path_between(m, u->pci, d) != class)
 			continue;
 		if (d->virtual || listed == LISTED) {
 			more++;
 			continue;
 		}
 		used += (size_t)snprintf(text + used, size - used, "%s%s", listed ? ", " : "",
-					 topology_device(d));
+					 path_device(d));
 		listed++;
 	}
 	if (more && listed)
@@ -269,7 +269,7 @@ static void check_acs(const struct machine *m, struct report *r)
 			const struct pci_dev *d = &m->pci.dev[k];
 
 			if (d != m->unit[i].pci && (is_peer(d) || d->kind == PCI_GPU) &&
-			    topology_path(m, m->unit[i].pci, d) == PATH_SWITCH)
+			    path_between(m, m->unit[i].pci, d) == PATH_SWITCH)
 				look_at_turn(m, m->unit[i].pci, d, &acs);
 		}
 	if (acs.sending) {

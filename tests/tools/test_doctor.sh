@@ -73,6 +73,7 @@ done <<-END
 	--root $tmp --record-files $tmp/x
 	--root $tmp --sim $sim
 	--record $tmp/none/x
+	--record /dev/full --sim $sim
 	--record-files $root
 	--record-files $tmp/none/x
 	--sim $tmp
@@ -112,6 +113,20 @@ expect "--sim: dmabuf" 0 'dmabuf does not serve \(open\)'
 expect "--sim: it says what it runs on" 0 'stand-in: no GPU is used'
 expect "no colours in a file" 0
 check "no escape sequence" sh -c "! grep -q '\\\033' '$out'"
+check "colours on a terminal, unless NO_COLOR" python3 -c '
+import os, pty, subprocess, sys
+def coloured(**env):
+    ours, theirs = pty.openpty()
+    subprocess.run(sys.argv[1:], stdout=theirs, env={**os.environ, "NO_COLOR": "", **env})
+    text = os.read(ours, 65536)  # the report of an empty root is shorter than a terminal holds
+    os.close(ours)
+    os.close(theirs)
+    assert b"In short" in text, text
+    return b"\033[" in text
+assert coloured(TERM="xterm")
+assert not coloured(TERM="dumb")
+assert not coloured(TERM="xterm", NO_COLOR="1")
+' "$tool" --root "$tmp/empty"
 run GDRSIM_DRIVER_VERSION=13030 "$tool" --sim "$sim"
 expect "CUDA 13.3: dmabuf" 0 'any GPU memory is served, by dmabuf'
 run GDRSIM_DEVICES=3 "$tool" --sim "$sim" --json

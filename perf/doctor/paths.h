@@ -3,8 +3,8 @@
  * What lies between two PCI functions, in the classes of the GPUDirect RDMA guide, section 11.4. It
  * must not know what the functions are.
  */
-#ifndef DOCTOR_TOPOLOGY_H
-#define DOCTOR_TOPOLOGY_H
+#ifndef DOCTOR_PATHS_H
+#define DOCTOR_PATHS_H
 
 #include "doctor/machine.h"
 
@@ -23,10 +23,10 @@ extern const char *const path_name[PATH_CLASSES];
 /* "switches", as JSON has it */
 extern const char *const path_word[PATH_CLASSES];
 
-enum path_class topology_path(const struct machine *m, const struct pci_dev *a,
-			      const struct pci_dev *b);
+enum path_class path_between(const struct machine *m, const struct pci_dev *a,
+			     const struct pci_dev *b);
 
 /* "mlx5_0 (0000:1a:00.0)", in static storage that holds the last four. */
-const char *topology_device(const struct pci_dev *d);
+const char *path_device(const struct pci_dev *d);
 
 #endif
