@@ -36,6 +36,12 @@ override CPPFLAGS += -Iinclude -Isrc -D_GNU_SOURCE= -DBARCOPY_VERSION='"$(VERSIO
 override CFLAGS += -std=gnu11 $(WARNINGS) -fvisibility=hidden -fno-strict-aliasing -pthread
 # -fno-strict-aliasing: the copies look at callers' memory as words, whatever it was declared as.
 
+# USDT probes: SDT=1 with, SDT=0 without, unset: where the system has <sys/sdt.h> (src/probes.h).
+SDT ?=
+ifneq ($(SDT),)
+override CPPFLAGS += -DGDRI_SDT=$(SDT)
+endif
+
 ifneq ($(SANITIZE),)
 override CFLAGS += -fsanitize=$(SANITIZE) -fno-omit-frame-pointer -fno-sanitize-recover=all
 override LDFLAGS += -fsanitize=$(SANITIZE)
@@ -53,7 +59,8 @@ GDRI_COPY_SRCS :=
 include src/copy/copy.mk
 
 LIB_SRCS := $(addprefix src/, gdrapi.c copies.c assist.c events.c ctx.c handle.c slots.c process.c \
-	error.c log.c env.c nvml.c \
+	thread.c error.c log.c env.c nvml.c \
+	$(addprefix stats/, calls.c summary.c tally.c) \
 	$(addprefix cuda/, load.c memory.c export.c alloc.c engine.c) \
 	$(addprefix backend/, backends.c probe.c gdrdrv.c gdrdrv_node.c dmabuf.c vulkan.c \
 		vulkan_device.c host.c) \

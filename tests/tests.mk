@@ -62,3 +62,9 @@ check-arm64:
 # The unit tests of this build alone, for work in progress.
 check-quick: build-tests
 	@tests/run.sh $(O) quick
+
+# After a change of gdrcopy_doctor's reports: the stored ones of tests/doctor, to be read before they
+# are committed.
+.PHONY: refresh-reports
+refresh-reports: $(O)/gdrcopy_doctor
+	@tests/doctor/reports.sh $(O) refresh

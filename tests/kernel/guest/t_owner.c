@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: MIT
 /* K10 and access: forked children, receivers of the descriptor, whoever closes last; unloading. */
 #define _GNU_SOURCE
+#include <linux/sched.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 
 #include "rig.h"
-
-static bool by_callback(void)
-{
-	return rig.mode != PERSISTENT || rig.gen == 470;
-}
 
 /* Every call and mmap, with EACCES or nothing. */
 static void expect_no_access(int drv, int prov, uint64_t va, uint64_t live)
@@ -109,6 +106,53 @@ static void t_received_fd(void)
 	CHECK_EQ(wait_child(pid), 0);
 	p[0] = 1;
 	CHECK_EQ(unpin(drv, h), 0);
+}
+
+/*
+ * K5: the owner is gone and another process has its number. It is not the owner, neither for a call
+ * nor for the last close.
+ */
+static void t_reused_number(void)
+{
+	int drv = drv_open(), prov = prov_open(), sock[2], theirs, memory;
+	struct clone_args args = { .exit_signal = SIGCHLD, .set_tid_size = 1 };
+	uint64_t va, h;
+	pid_t pid, again;
+
+	CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, sock), 0);
+	pid = fork();
+	if (!pid) {
+		close(drv);
+		drv = drv_open();
+		prov = prov_open();
+		va = gpu_alloc(prov, GPU_PAGE);
+		h = must_pin(drv, va, GPU_PAGE);
+		send_fd(sock[1], drv);
+		send_fd(sock[1], prov);
+		CHECK_EQ(write(sock[1], &va, sizeof(va)), sizeof(va));
+		CHECK_EQ(write(sock[1], &h, sizeof(h)), sizeof(h));
+		_exit(0);
+	}
+	theirs = receive_fd(sock[0]);
+	memory = receive_fd(sock[0]);
+	CHECK_EQ(read(sock[0], &va, sizeof(va)), sizeof(va));
+	CHECK_EQ(read(sock[0], &h, sizeof(h)), sizeof(h));
+	CHECK_EQ(wait_child(pid), 0);
+	args.set_tid = (uintptr_t)&pid;
+	again = (pid_t)syscall(SYS_clone3, &args, sizeof(args));
+	if (!again) {
+		CHECK_EQ(getpid(), pid);
+		expect_no_access(theirs, prov_open(), va, h);
+		_exit(0);
+	}
+	CHECK_EQ(again, pid);
+	close(theirs); /* the child's is the last */
+	CHECK_EQ(wait_child(pid), 0);
+	CHECK_EQ(gpu_info(prov).foreign_puts, 0);
+	CHECK_EQ(gpu_info(prov).pins, by_callback() ? 1 : 0);
+	close(memory);
+	CHECK_EQ(gpu_info(prov).pins, 0);
+	close(drv);
 }
 
 /*
@@ -312,6 +356,7 @@ static void t_limit(void)
 const struct test tests_owner[] = {
 	{ "forked-child", t_forked_child, ANY_MODE, 0 },
 	{ "received-fd", t_received_fd, ANY_MODE, 0 },
+	{ "reused-number", t_reused_number, ANY_MODE, 0 },
 	{ "child-closes-last", t_child_closes_last, ANY_MODE, 0 },
 	{ "fd-left-in-socket", t_fd_left_in_socket, ANY_MODE, 0 },
 	{ "fd-dropped-from-socket", t_fd_dropped_from_socket, ANY_MODE, 0 },

@@ -153,7 +153,6 @@ fetch_backports() {
 # The checking kernel, from the distribution's source; about six minutes on two CPUs.
 build_debug() {
 	local src config=$1 line
-	apt_private bookworm-security -qq download linux-source-6.1 >/dev/null 2>&1
 	mkdir -p "$K_DIR"
 	unpack bookworm-security linux-source-6.1 || return 1
 	tar -C "$K_DIR" -xf "$K_DIR"/root/usr/src/linux-source-6.1.tar.xz || return 1
@@ -206,6 +205,26 @@ build_arm64() {
 	cat "$K_DIR/build/include/config/kernel.release" >"$K_DIR/release"
 }
 
+# Fills K_DIR, unless that is done.
+kernel_fetch() {
+	local name=$1 config=$2
+	[ ! -e "$K_DIR/ready" ] || return 0
+	rm -rf "$K_DIR"
+	mkdir -p "$K_DIR"
+	case $name in
+	5.10) fetch_stock bullseye-security linux-image-amd64 linux-headers-amd64 ;;
+	6.1) fetch_stock bookworm-security linux-image-amd64 linux-headers-amd64 ;;
+	6.1-arm64) fetch_stock bookworm-security linux-image-arm64 linux-headers-arm64 ;;
+	6.12-arm64-16k) fetch_stock bookworm-security linux-image-6.12-arm64-16k linux-headers-6.12-arm64-16k ;;
+	6.1-arm64-64k) build_arm64 "$config" ;;
+	6.12) fetch_stock bookworm-security linux-image-6.12-amd64 linux-headers-6.12-amd64 ;;
+	7) fetch_backports trixie ;;
+	debug) build_debug "$config" ;;
+	*) return 1 ;;
+	esac || return 1
+	touch "$K_DIR/ready"
+}
+
 kernel_prepare() {
 	local name=$1 config
 	config=$KERNEL_TESTS/configs/debug.config
@@ -222,22 +241,9 @@ kernel_prepare() {
 		config=$KERNEL_TESTS/configs/arm64-64k.config
 		K_DIR=$CACHE/kernels/arm64-64k-$(sha256sum <"$config" | cut -c1-12)
 	fi
-	if [ ! -e "$K_DIR/ready" ]; then
-		rm -rf "$K_DIR"
-		mkdir -p "$K_DIR"
-		case $name in
-		5.10) fetch_stock bullseye-security linux-image-amd64 linux-headers-amd64 ;;
-		6.1) fetch_stock bookworm-security linux-image-amd64 linux-headers-amd64 ;;
-		6.1-arm64) fetch_stock bookworm-security linux-image-arm64 linux-headers-arm64 ;;
-		6.12-arm64-16k) fetch_stock bookworm-security linux-image-6.12-arm64-16k linux-headers-6.12-arm64-16k ;;
-		6.1-arm64-64k) build_arm64 "$config" ;;
-		6.12) fetch_stock bookworm-security linux-image-6.12-amd64 linux-headers-6.12-amd64 ;;
-		7) fetch_backports trixie ;;
-		debug) build_debug "$config" ;;
-		*) return 1 ;;
-		esac || return 1
-		touch "$K_DIR/ready"
-	fi
+	# Two runs at the same time fetch once.
+	mkdir -p "$CACHE"
+	(flock 9 && kernel_fetch "$name" "$config" 9>&-) 9>"$CACHE/lock" || return 1
 	K_IMAGE=$K_DIR/vmlinux
 	K_HEADERS=$(cat "$K_DIR/headers")
 	K_REL=$(cat "$K_DIR/release")
