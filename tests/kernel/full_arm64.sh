@@ -56,6 +56,19 @@ arm64_cross_one() {
 
 ARM64_SETUPS=tegra:always,580:persistent,580:callback,580:fallback,470:callback
 
+# libgdrapi, tools and clients, cross-built, on the driver in the guest.
+arm64_library() {
+	kernel_prepare 6.1-arm64 || { fail "6.1-arm64: its packages cannot be fetched"; return; }
+	if rig_build 580 470 tegra && rig_library; then
+		pass "6.1-arm64: libgdrapi, tools and clients: build"
+		RIG_NO_HOSTCHECK=1 RIG_LIMIT=900 rig_boot "6.1-arm64 library" rig.seed="$seed"
+	else
+		tail -20 "$BUILD/library.log"
+		fail "6.1-arm64: libgdrapi, tools and clients: build"
+	fi
+	RIG_EXTRA= RIG_COMMANDS=
+}
+
 # Without its tools the rest of the quick tier runs all the same.
 quick_arm64() {
 	local why
@@ -75,6 +88,7 @@ full_arm64() {
 	local kernel
 	need_arm64 file:file
 	arm64_cross
+	arm64_library
 	for kernel in ${ARM64_KERNELS:-6.1-arm64 6.12-arm64-16k 6.1-arm64-64k}; do
 		[ "$kernel" != 6.1-arm64-64k ] || need_tools flex:flex bison:bison bc:bc
 		arm64_one "$kernel" "580 470 tegra" "$ARM64_SETUPS" rig.rounds=200 rig.random=5 rig.fuzz=10000
