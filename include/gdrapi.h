@@ -755,7 +755,7 @@ enum gdr_stats_flags {
 /**
  * Says what is counted from now on, in the whole process, on handles there are and those to come.
  * At first it is GDR_STATS_COPIES if GDRCOPY_STATS is set, else 0. Where copies are not counted,
- * counting costs them nothing; where they are, 1 to 2 ns each and some memory for each thread. What
+ * counting costs them nothing; where they are, 1 to 3 ns each and some memory for each thread. What
  * was counted is kept.
  * @param flags  0 or GDR_STATS_COPIES
  * @return 0; EINVAL (unknown bits).
