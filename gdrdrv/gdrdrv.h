@@ -2,7 +2,7 @@
 /*
  * The driver's inside: objects, the lock that guards each field, the table of a page source.
  *
- * Must not know nv-p2p.h (p2p_desktop.c alone does) nor the kernel's version (compat.h alone does).
+ * Must not know nv-p2p.h (p2p_*.c alone do) nor the kernel's version (compat.h alone does).
  *
  * Lock order, outermost first. What stands on one line is never held together.
  *
@@ -10,6 +10,8 @@
  *	mmap_lock of a process		taken by the kernel before ->mmap, ->fault, ->close of a VMA
  *	gdrdrv_file.lock		table of regions and handles of one descriptor
  *	the GPU driver's own locks	held by it around get, put and the free callback
+ *	dma_resv of a buffer		taken by dmabuf.c, held by an exporter around its notice; and,
+ *					inside it, the GPU driver's locks of map and unmap
  *	gdrdrv_mr.lock			one region; never two of them together
  *	i_mmap_rwsem, page-table locks	the kernel's, inside zap and insert
  *
@@ -65,36 +67,55 @@ struct gdrdrv_range {
 	phys_addr_t start;
 };
 
-/* What a caller asks to have pinned; va and size are multiples of GDRDRV_PIN_SIZE. */
+/* By what a caller names memory. One source serves each; gdrdrv_source_for() finds it. */
+enum gdrdrv_by {
+	GDRDRV_BY_ADDRESS, /* of the calling process's GPU context */
+	GDRDRV_BY_DMABUF, /* a file descriptor that the GPU driver exported */
+};
+
+/* What a caller asks to have pinned; for a source, va and size are multiples of its unit. */
 struct gdrdrv_pin_req {
+	enum gdrdrv_by by;
 	u64 va;
 	u64 size;
+	/* GDRDRV_BY_ADDRESS */
 	u64 p2p_token;
 	u32 va_space;
-	u32 flags;
+	u32 flags; /* GDRDRV_PIN_FLAG_* */
+	/* GDRDRV_BY_DMABUF; va is a name that the caller gave, and nothing else */
+	int fd;
+	u64 offset; /* in the buffer, a multiple of the page size */
+	u32 pci_domain;
+	u8 pci_bus;
+	u8 pci_devfn;
 };
 
 /*
- * Where pages come from. The rest of the driver knows a source by this table alone.
+ * Where pages come from. The rest of the driver knows a source by this table alone, and which are
+ * built in by source.c alone.
  *
- * Context: all but ->free may sleep and are called without any lock of ours; ->release at most
- * once per successful ->pin, never after gdrdrv_mr_revoke() was seen to have run, and, unless
- * mr->any_context, only in the owner's process. ->free is called by the last reference, possibly
- * inside the free callback: it frees memory and calls nobody.
+ * Context: all but ->free may sleep and are called without any lock of ours. ->release: with
+ * mr->any_context exactly once per successful ->pin, in any process, revoked or not; without it at
+ * most once, in the owner's process only, and never after gdrdrv_mr_revoke() was seen to have run.
+ * ->free is called by the last reference, possibly inside the free callback: it frees memory and
+ * calls nobody.
  */
 struct gdrdrv_source_ops {
 	const char *name;
+	enum gdrdrv_by by;
+	u32 unit; /* bytes, a power of two, at least a page: what it pins is rounded out to this */
+	bool has_persistent; /* can pin so that the memory outlives its free until the release */
+	bool has_callback; /* can pin so that the free takes the pages back */
+	bool has_force_pcie; /* knows GDRDRV_PIN_FLAG_FORCE_PCIE */
 	/* Pins; sets mr->src_data, mr->any_context. A source that may revoke holds a reference. */
 	int (*pin)(struct gdrdrv_mr *mr, const struct gdrdrv_pin_req *req);
 	/*
 	 * Writes up to @max runs that cover the region; returns how many there are. Also sets
-	 * mr->page_size and mr->cpu_cacheable. -EINVAL once revoked.
+	 * mr->page_size, mr->cpu_cacheable and mr->cpu_memory. -EINVAL once revoked.
 	 */
 	int (*ranges)(struct gdrdrv_mr *mr, struct gdrdrv_range *out, u32 max);
 	void (*release)(struct gdrdrv_mr *mr);
 	void (*free)(struct gdrdrv_mr *mr);
-	bool (*has_persistent)(void);
-	bool (*has_force_pcie)(void);
 };
 
 /* A pinned region. References: the table, each VMA, a source that may still call back. */
@@ -119,8 +140,10 @@ struct gdrdrv_mr {
 	u32 nr_ranges;
 	struct gdrdrv_range *ranges;
 	bool cpu_cacheable;
+	bool read_only; /* no writable mapping */
+	bool cpu_memory; /* not a BAR: its owner has given it its one type */
 	bool any_context; /* ->release may run in any process */
-	const struct gdrdrv_source_ops *src;
+	const struct gdrdrv_source_ops *src; /* set before ->pin */
 	void *src_data;
 
 	/* Of the thread that pins, then of the one that retires. */
@@ -133,6 +156,7 @@ struct gdrdrv_mr {
 struct gdrdrv_stats {
 	atomic64_t pins;
 	atomic64_t pins_persistent;
+	atomic64_t pins_dmabuf;
 	atomic64_t revokes;
 	atomic64_t orphans;
 	atomic64_t faults;
@@ -151,7 +175,12 @@ extern atomic_t gdrdrv_callbacks; /* free callbacks running now; module exit wai
 extern int gdrdrv_dbg_enabled;
 extern int gdrdrv_info_enabled;
 bool gdrdrv_file_is_owner(const struct gdrdrv_file *file);
-bool gdrdrv_use_persistent(void);
+
+/* source.c */
+const struct gdrdrv_source_ops *gdrdrv_source_for(enum gdrdrv_by by);
+const struct gdrdrv_source_ops *gdrdrv_source_first(void);
+bool gdrdrv_source_is_persistent(const struct gdrdrv_source_ops *src);
+const char *gdrdrv_source_names(void);
 
 /* ioctl.c */
 long gdrdrv_ioctl(struct file *filp, unsigned int cmd, unsigned long arg);
@@ -172,6 +201,7 @@ void gdrdrv_memtype_free(struct gdrdrv_mr *mr);
 int gdrdrv_memtype_check(const struct gdrdrv_mr *mr, u32 type);
 u32 gdrdrv_memtype_default(const struct gdrdrv_mr *mr);
 pgprot_t gdrdrv_memtype_prot(u32 type, pgprot_t prot);
+u32 gdrdrv_memtype_of(pgprot_t prot);
 bool gdrdrv_memtype_is_wc(struct mm_struct *mm, unsigned long addr);
 
 /* mmap.c */
@@ -200,8 +230,15 @@ static inline void gdrdrv_debugfs_exit(void)
 }
 #endif
 
-/* p2p_desktop.c */
-extern const struct gdrdrv_source_ops gdrdrv_p2p_desktop;
+/* p2p_desktop.c or p2p_tegra.c, as the nv-p2p.h says for which this is built; see Kbuild */
+#ifdef GDRDRV_SOURCE_P2P
+extern const struct gdrdrv_source_ops gdrdrv_p2p;
+#endif
+
+/* dmabuf.c */
+#ifdef GDRDRV_SOURCE_DMABUF
+extern const struct gdrdrv_source_ops gdrdrv_dmabuf;
+#endif
 
 #define gdrdrv_dbg(fmt, ...)                         \
 	do {                                         \

@@ -29,16 +29,6 @@ int gdrdrv_info_enabled;
 module_param_named(info_enabled, gdrdrv_info_enabled, int, 0644);
 MODULE_PARM_DESC(info_enabled, "log informational messages (default 0)");
 
-static int gdrdrv_use_persistent_mapping = 1;
-module_param_named(use_persistent_mapping, gdrdrv_use_persistent_mapping, int, 0444);
-MODULE_PARM_DESC(use_persistent_mapping,
-		 "pin persistently where the GPU driver can (default 1); 0: free callbacks");
-
-bool gdrdrv_use_persistent(void)
-{
-	return gdrdrv_use_persistent_mapping && gdrdrv_p2p_desktop.has_persistent();
-}
-
 /* The process, not the thread; a reused process number is another process. */
 static void gdrdrv_owner_init(struct gdrdrv_owner *owner)
 {
@@ -151,8 +141,8 @@ static int __init gdrdrv_init(void)
 		return ret;
 	}
 	pr_info("version %d.%d for the %s GPU driver, pages from %s, persistent mapping %s\n",
-		GDRDRV_VERSION_MAJOR, GDRDRV_VERSION_MINOR, GDRDRV_FLAVOR, gdrdrv_p2p_desktop.name,
-		gdrdrv_use_persistent() ? "on" : "off");
+		GDRDRV_VERSION_MAJOR, GDRDRV_VERSION_MINOR, GDRDRV_FLAVOR, gdrdrv_source_names(),
+		gdrdrv_source_is_persistent(gdrdrv_source_first()) ? "on" : "off");
 	return 0;
 }
 

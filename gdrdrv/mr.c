@@ -139,7 +139,7 @@ static void gdrdrv_mr_retire(struct gdrdrv_mr *mr, bool is_owner)
 	mutex_lock(&mr->lock);
 	mr->retired = true;
 	gdrdrv_mr_zap_locked(mr);
-	release = !mr->revoked && (is_owner || mr->any_context);
+	release = mr->any_context || (is_owner && !mr->revoked);
 	if (!mr->revoked && !release)
 		gdrdrv_mr_orphan_locked(mr);
 	if (mr->counted)
@@ -243,18 +243,19 @@ unlock:
 	return ret;
 }
 
-static int gdrdrv_pin_req_round(const struct gdrdrv_pin_req *req, struct gdrdrv_pin_req *out)
+/* Outwards, to whole units of the source; @unit is a power of two. */
+static int gdrdrv_pin_req_round(const struct gdrdrv_pin_req *req, u64 unit,
+				struct gdrdrv_pin_req *out)
 {
 	u64 end;
 
 	*out = *req;
 	if (!req->size)
 		return -EINVAL;
-	if (check_add_overflow(req->va, req->size, &end) ||
-	    check_add_overflow(end, (u64)GDRDRV_PIN_SIZE - 1, &end))
+	if (check_add_overflow(req->va, req->size, &end) || check_add_overflow(end, unit - 1, &end))
 		return -EOVERFLOW;
-	out->va = round_down(req->va, (u64)GDRDRV_PIN_SIZE);
-	out->size = round_down(end, (u64)GDRDRV_PIN_SIZE) - out->va;
+	out->va = round_down(req->va, unit);
+	out->size = round_down(end, unit) - out->va;
 	if (out->size >> PAGE_SHIFT > GDRDRV_HANDLE_MAX)
 		return -EOVERFLOW;
 	return 0;
@@ -267,16 +268,20 @@ static int gdrdrv_pin_req_round(const struct gdrdrv_pin_req *req, struct gdrdrv_
  * @handle: set on success
  *
  * Return: 0; -EINVAL (size 0, or not memory of this process), -EOVERFLOW (the range wraps), -ENOMEM
- * (memory, BAR space, the user's limit), or what the GPU driver said.
+ * (memory, BAR space, the user's limit), -EOPNOTSUPP (built without a source for memory so named),
+ * or what the GPU driver said.
  */
 int gdrdrv_mr_pin(struct gdrdrv_file *file, const struct gdrdrv_pin_req *user_req, u64 *handle)
 {
+	const struct gdrdrv_source_ops *src = gdrdrv_source_for(user_req->by);
 	struct gdrdrv_pin_req req;
 	struct gdrdrv_mr *mr;
 	u64 cycles;
 	int ret;
 
-	ret = gdrdrv_pin_req_round(user_req, &req);
+	if (!src)
+		return -EOPNOTSUPP;
+	ret = gdrdrv_pin_req_round(user_req, src->unit, &req);
 	if (ret)
 		return ret;
 	mr = kzalloc(sizeof(*mr), GFP_KERNEL_ACCOUNT);
@@ -286,10 +291,10 @@ int gdrdrv_mr_pin(struct gdrdrv_file *file, const struct gdrdrv_pin_req *user_re
 	mutex_init(&mr->lock);
 	mr->va = req.va;
 	mr->size = req.size;
-	mr->src = &gdrdrv_p2p_desktop;
+	mr->src = src;
 
 	cycles = get_cycles();
-	ret = mr->src->pin(mr, &req);
+	ret = src->pin(mr, &req);
 	if (ret) {
 		/* 524 is the kernel's own and means nothing to a program. */
 		if (ret == -ENOTSUPP)

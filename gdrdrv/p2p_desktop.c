@@ -2,7 +2,7 @@
 /*
  * Pages from the GPU driver of desktop and server machines (nvidia_p2p_*).
  *
- * The only file that knows nv-p2p.h. Two ways to pin, chosen per pin:
+ * One of the files that know nv-p2p.h. Two ways to pin, chosen per pin:
  *
  * persistent	no callback; the memory outlives its free until the put, which any process may do.
  *		Two spellings: nvidia_p2p_get_pages_persistent(), and in the 515 branch
@@ -45,16 +45,6 @@ struct p2p_pin {
 #else
 #define P2P_HAS_FORCE_PCIE false
 #endif
-
-static bool p2p_has_persistent(void)
-{
-	return P2P_HAS_PERSISTENT;
-}
-
-static bool p2p_has_force_pcie(void)
-{
-	return P2P_HAS_FORCE_PCIE;
-}
 
 /*
  * The GPU driver takes the pages back. Runs inside its locks, in any process, at any time from the
@@ -129,7 +119,7 @@ static int p2p_pin(struct gdrdrv_mr *mr, const struct gdrdrv_pin_req *req)
 
 	/* Counted before the get: the callback may come before the get has returned. */
 	atomic_inc(&gdrdrv_source_pins);
-	if (P2P_HAS_PERSISTENT && !tokens && (force || gdrdrv_use_persistent()))
+	if (P2P_HAS_PERSISTENT && !tokens && (force || gdrdrv_source_is_persistent(mr->src)))
 		ret = p2p_get_persistent(pin, req);
 	if (ret && ret != -ENOMEM && !force) {
 		gdrdrv_dbg("persistent pin refused (%d), trying the callback interface\n", ret);
@@ -291,12 +281,15 @@ static void p2p_free(struct gdrdrv_mr *mr)
 	kfree(mr->src_data);
 }
 
-const struct gdrdrv_source_ops gdrdrv_p2p_desktop = {
+const struct gdrdrv_source_ops gdrdrv_p2p = {
 	.name = "nvidia-p2p",
+	.by = GDRDRV_BY_ADDRESS,
+	.unit = GDRDRV_PIN_SIZE,
+	.has_persistent = P2P_HAS_PERSISTENT,
+	.has_callback = true,
+	.has_force_pcie = P2P_HAS_FORCE_PCIE,
 	.pin = p2p_pin,
 	.ranges = p2p_ranges,
 	.release = p2p_release,
 	.free = p2p_free,
-	.has_persistent = p2p_has_persistent,
-	.has_force_pcie = p2p_has_force_pcie,
 };

@@ -16,7 +16,8 @@ static int gdrdrv_proc_params(struct seq_file *seq, void *unused)
 {
 	seq_printf(seq, "Version: %d.%d\n", GDRDRV_VERSION_MAJOR, GDRDRV_VERSION_MINOR);
 	seq_printf(seq, "Built for NVIDIA driver flavor: %s\n", GDRDRV_FLAVOR);
-	seq_printf(seq, "Use persistent mapping: %s\n", gdrdrv_use_persistent() ? "yes" : "no");
+	seq_printf(seq, "Use persistent mapping: %s\n",
+		   gdrdrv_source_is_persistent(gdrdrv_source_first()) ? "yes" : "no");
 	seq_printf(seq, "dbg_enabled: %d\n", READ_ONCE(gdrdrv_dbg_enabled));
 	seq_printf(seq, "info_enabled: %d\n", READ_ONCE(gdrdrv_info_enabled));
 	return 0;

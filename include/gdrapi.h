@@ -743,6 +743,63 @@ typedef struct gdr_cache_stats {
  */
 int gdr_cache_get_stats(gdr_cache_t cache, gdr_cache_stats_t *stats);
 
+/* ---- statistics ------------------------------------------------------------------------------ */
+
+/** Flags of gdr_set_stats(). */
+enum gdr_stats_flags {
+	/** Count copies and words. What else gdr_stats_t has is always counted. */
+	GDR_STATS_COPIES = 1
+};
+
+/**
+ * Says what is counted from now on, in the whole process, on handles there are and those to come.
+ * At first it is GDR_STATS_COPIES if GDRCOPY_STATS is set, else 0. Where copies are not counted,
+ * counting costs them nothing; where they are, 1 to 2 ns each and some memory for each thread. What
+ * was counted is kept.
+ * @param flags  0 or GDR_STATS_COPIES
+ * @return 0; EINVAL (unknown bits).
+ */
+int gdr_set_stats(uint32_t flags);
+
+/** Classes of sizes: up to 4, 16, 64, 256 B, 1, 4, 16, 64, 256 KiB, 1, 4 MiB, and larger ones. */
+#define GDR_STATS_SIZES 12
+
+/** Copies in one direction, by size. Each piece of a vectored copy that is not empty is one. */
+typedef struct gdr_stats_copies {
+	uint64_t copies[GDR_STATS_SIZES];
+	uint64_t bytes[GDR_STATS_SIZES];
+} gdr_stats_copies_t;
+
+/** What a handle, a context or the process has done. Calls that failed are not in it. */
+typedef struct gdr_stats {
+	size_t size;	/**< in: sizeof(gdr_stats_t) */
+	uint64_t flags; /**< what is counted now: the flags of gdr_set_stats() */
+	/** GPU ranges pinned and unpinned, mapped and unmapped. Ranges, memory and regions that share
+	 *  a pin count as the one that they share, which is no handle's own: their handles have 0. */
+	uint64_t pins, unpins, maps, unmaps;
+	/** Ranges found revoked by gdr_next_revoked() or gdr_get_callback_flag(). */
+	uint64_t revoked;
+	/** Copies done by the copy engine, and those that came back to the mapping. */
+	uint64_t engine_copies, engine_fallbacks;
+	/** Of registration caches; 0 for a handle. */
+	uint64_t cache_hits, cache_misses, cache_evictions;
+	uint64_t uncounted; /**< copies and words of the process not counted for lack of memory */
+	/** Words: gdr_put32(), gdr_get32(), gdr_wait32() and those of 64 bits. */
+	uint64_t puts, gets, waits;
+	gdr_stats_copies_t to, from; /**< into mappings, out of mappings */
+} gdr_stats_t;
+
+/**
+ * Reads the statistics, by one of three scopes: `handle` and its context; a context, with what its
+ * handles did that have ended, for a handle of 0; or, for g NULL and a handle of 0, the process, with
+ * what its closed contexts did. A forked child begins at 0. What other threads are doing meanwhile
+ * may or may not be in it; what this thread has done is.
+ *
+ * With GDRCOPY_STATS=1 the process's statistics are written to standard error when it exits.
+ * @return 0; EINVAL (g, handle, NULL, stats->size too small); EACCES.
+ */
+int gdr_get_stats(gdr_t g, gdr_mh_t handle, gdr_stats_t *stats);
+
 #if defined(__GNUC__)
 #pragma GCC visibility pop
 #endif

@@ -26,3 +26,10 @@ PERF_RPATH ?= -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib'
 $(PERF_TOOLS): $(O)/gdrcopy_%: $(O)/perf/%.o $(perf_common) $(LIB) | $(LIB_LINKS)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(PERF_RPATH) -o $@ $^ -ldl
+
+# For developers: two builds of the library beside each other (perf/compare.c).
+.PHONY: compare
+compare: $(O)/compare
+$(O)/compare: $(patsubst %,$(O)/perf/%.o,compare common/sim common/timing common/exit)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -ldl

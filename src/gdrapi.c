@@ -13,6 +13,7 @@
 #include "error.h"
 #include "handle.h"
 #include "log.h"
+#include "stats/stats.h"
 
 /* The structs are frozen: programs were compiled against these offsets. */
 _Static_assert(sizeof(gdr_mh_t) == 8, "a handle is 8 bytes");
@@ -47,6 +48,7 @@ gdr_t gdr_open_ex(uint32_t flags)
 	int rc;
 
 	gdri_log_init();
+	gdri_stats_init();
 	rc = gdri_ctx_open(flags, &g);
 	if (rc) {
 		errno = -rc;
@@ -122,7 +124,7 @@ static int pin_on(struct gdri_ctx *ctx, struct gdri_pin_request *request, gdr_mh
 		return rc;
 	handle = gdri_handle_new(ctx, &pin);
 	if (!handle) {
-		pin.backend->unpin(&pin);
+		gdri_backends_unpin(&pin);
 		return gdri_fail(ENOMEM, "no memory for a handle");
 	}
 	*out = gdri_handle_publish(handle);
@@ -208,8 +210,11 @@ int gdr_get_callback_flag(gdr_t g, gdr_mh_t handle, int *flag)
 	if (rc)
 		return -rc;
 	rc = hd->pin.backend->callback_flag(&hd->pin, &value);
-	if (!rc)
+	if (!rc) {
 		*flag = value;
+		if (value)
+			gdri_backends_revoked(&hd->pin);
+	}
 	leave(ctx, hd);
 	return -rc;
 }

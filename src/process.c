@@ -15,6 +15,7 @@
 #include "nvml.h"
 #include "backend/backend.h"
 #include "cache/cache.h"
+#include "stats/stats.h"
 
 /* Before the first open there is no page: everything reads as "no tag". */
 static const _Atomic uint32_t no_tag;
@@ -47,6 +48,7 @@ static void in_child(void)
 			page, 0,
 			memory_order_relaxed); /* where the kernel does not know MADV_WIPEONFORK */
 	gdri_log_after_fork();
+	gdri_stats_after_fork();
 	gdri_cuda_after_fork();
 	gdri_nvml_after_fork();
 	gdri_ctx_after_fork();

@@ -14,6 +14,7 @@
 
 #include "cuda.h"
 #include "gdrapi.h"
+#include "stats/events.h"
 
 struct gdri_ctx;
 
@@ -77,6 +78,12 @@ struct gdri_pin {
 	void *priv; /* the backend's own */
 	enum gdri_notice notice; /* kept by events.c, from callback_flag() */
 
+	/* Kept by backends.c. */
+	struct gdri_ctx *ctx; /* whose it is; NULL: nobody's, as in a test of a backend alone */
+	bool borrows; /* another pin's mapping: its own pin and map are no events */
+	bool seen_revoked;
+	struct gdri_events events;
+
 	/*
 	 * While mapped. The caller sets map_length (a multiple of the host page, at most
 	 * mapped_size) and map_type = type; map() sets map, copy_start and copy_end and may
@@ -118,6 +125,8 @@ struct gdri_backend {
 };
 
 extern const struct gdri_backend gdri_backend_gdrdrv;
+/* The same node, pins by dma-buf alone; for GDRCOPY_BACKEND, never tried unasked. */
+extern const struct gdri_backend gdri_backend_gdrdrv_dmabuf;
 extern const struct gdri_backend gdri_backend_dmabuf;
 extern const struct gdri_backend gdri_backend_vulkan;
 extern const struct gdri_backend gdri_backend_host;
@@ -139,6 +148,18 @@ void gdri_backends_close(struct gdri_ctx *ctx);
 /* Pins by the first backend that can; fills request->va, mapped_size, memory, and *pin. */
 int gdri_backends_pin(struct gdri_ctx *ctx, struct gdri_pin_request *request,
 		      struct gdri_pin *pin);
+
+/* The pin's operations, counted. */
+int gdri_backends_unpin(struct gdri_pin *pin);
+int gdri_backends_map(struct gdri_pin *pin, gdr_mapping_type_t wish);
+int gdri_backends_unmap(struct gdri_pin *pin);
+
+/* Something has happened to the pin, or to the context: it is counted. */
+void gdri_backends_count(struct gdri_pin *pin, enum gdri_event event);
+void gdri_backends_count_in(struct gdri_ctx *ctx, enum gdri_event event, uint64_t n);
+
+/* The pin is seen to have been revoked: counted the first time. Its handle's lock is held. */
+void gdri_backends_revoked(struct gdri_pin *pin);
 
 /* See gdr_get_attribute() and gdr_driver_get_version(). */
 int gdri_backends_attribute(struct gdri_ctx *ctx, gdr_attr_t attr);

@@ -131,6 +131,8 @@ int gdri_region_lend(struct gdri_region *region, struct gdri_ctx *ctx, uint64_t 
 	pin.mapped_size = ((addr + size + GPU_PAGE_OFFSET) & GPU_PAGE_MASK) - pin.va;
 	pin.map = NULL;
 	pin.map_length = 0;
+	pin.borrows = true;
+	gdri_events_clear(&pin.events);
 	handle = gdri_handle_new(ctx, &pin);
 	if (!handle) {
 		free(loan);
@@ -175,24 +177,24 @@ static int pin_and_map(struct gdri_region *region, struct gdri_ctx *ctx,
 		return rc;
 	pin->map_length = pin->mapped_size;
 	pin->map_type = pin->type;
-	rc = pin->backend->map(pin, GDR_MAPPING_TYPE_NONE);
+	rc = gdri_backends_map(pin, GDR_MAPPING_TYPE_NONE);
 	if (rc)
 		goto err_unpin;
 	if (region->read_only)
 		rc = protect(pin);
 	if (!rc)
 		return 0;
-	pin->backend->unmap(pin);
+	gdri_backends_unmap(pin);
 err_unpin:
-	pin->backend->unpin(pin);
+	gdri_backends_unpin(pin);
 	return rc;
 }
 
 static int unmap_and_unpin(struct gdri_pin *pin)
 {
-	int rc = pin->backend->unmap(pin), rc2;
+	int rc = gdri_backends_unmap(pin), rc2;
 
-	rc2 = pin->backend->unpin(pin);
+	rc2 = gdri_backends_unpin(pin);
 	return rc ? rc : rc2;
 }
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 # The driver's targets, for the project's Makefile to include. Needs O (build directory), V.
 #
-#   driver              gdrdrv.ko for KDIR= and NVIDIA_SRC= (see gdrdrv/Makefile)
+#   driver              gdrdrv.ko for KDIR=, SOURCE= and NVIDIA_SRC= (see gdrdrv/Makefile)
 #   check-kernel        the driver in an emulated machine, quick tier
 #   check-kernel-full   every kernel, generation and flavour; the checking kernel; coverage
 
@@ -13,7 +13,8 @@ kernel-mk-dir := $(patsubst %/,%,$(dir $(lastword $(MAKEFILE_LIST))))
 
 driver:
 	+$(MAKE) -C $(kernel-mk-dir)/../../gdrdrv O=$(abspath $(O))/gdrdrv \
-		$(foreach v,KDIR NVIDIA_SRC FLAVOR ARCH CROSS_COMPILE V W,$(if $($(v)),$(v)="$($(v))"))
+		$(foreach v,KDIR NVIDIA_SRC,$(if $($(v)),$(v)="$(abspath $($(v)))")) \
+		$(foreach v,SOURCE FLAVOR ARCH CROSS_COMPILE V W,$(if $($(v)),$(v)="$($(v))"))
 
 check-kernel:
 	@O=$(abspath $(O)) $(kernel-mk-dir)/run.sh quick || [ $$? = 77 ]

@@ -11,7 +11,7 @@
 # Environment: RIG_PLANT (a patch of planted/ put into the driver), RIG_EXTRA (files added to the
 # initramfs, with the system's libraries they need; "file" or "file:path in the guest"),
 # RIG_COMMANDS (a file of commands to run in the guest), RIG_KO_CFLAGS (extra flags of the driver's
-# build), RIG_GCOV=1, RIG_BAR (default 64M), RIG_MEM, RIG_LIMIT (s).
+# build), RIG_GCOV=1, RIG_BAR (default 64M), RIG_MEM, RIG_LIMIT (s), RIG_QEMU (more arguments of qemu).
 
 ok=0 bad=0 skipped=0
 
@@ -35,14 +35,16 @@ kbuild() {
 	local dir=$1
 	shift
 	if [ -n "$K_ROOT" ]; then
-		local inside=$K_ROOT/build/$(basename "$dir")
+		local name=$(basename "$dir")-$$ inside
+		inside=$K_ROOT/build/$name # another run may build there too
 		rm -rf "$inside"
 		mkdir -p "$K_ROOT/build"
 		cp -rL "$dir" "$inside"
 		unshare -m sh -c 'mount -t proc proc "$1/proc" && shift && exec chroot "$@"' - "$K_ROOT" \
-			"$K_ROOT" make -s -j2 -C "$K_HEADERS" M="/build/$(basename "$dir")" "$@" modules || return 1
+			"$K_ROOT" make -s -j2 -C "$K_HEADERS" M="/build/$name" "$@" modules || return 1
 		cp "$inside"/*.ko "$inside"/Module.symvers "$dir/"
 		[ ! -e "$inside/gdrdrv_conftest.h" ] || cp "$inside"/*.o "$dir/"
+		rm -rf "$inside"
 	else
 		make -s -j2 -C "$K_HEADERS" M="$dir" "${K_MAKE[@]}" "$@" modules
 	fi
@@ -62,7 +64,7 @@ build_pair() {
 		cp "$p2p"/*.h "$prov/"
 		kbuild "$prov" P2P_DIR='$(src)' >"$log" 2>&1 || { cat "$log"; return 1; }
 	fi
-	cp "$SRC"/gdrdrv/*.[ch] "$SRC/gdrdrv/Kbuild" "$SRC/gdrdrv/conftest.sh" "$p2p"/*.h "$drv/"
+	cp "$SRC"/gdrdrv/*.[ch] "$SRC/gdrdrv/Kbuild" "$SRC"/gdrdrv/*.sh "$p2p"/*.h "$drv/"
 	rm -f "$drv/gdrdrv_conftest.h"
 	if [ -n "$RIG_PLANT" ]; then
 		patch -s -d "$drv" -p2 <"$KERNEL_TESTS/planted/$RIG_PLANT.patch" || return 1
@@ -106,6 +108,9 @@ libraries_of() {
 		grep -v -e libgdrapi -e libcuda
 }
 
+# The clients of tests/contract that run in the guest: all of them.
+CLIENTS="ucx nccl nvshmem libfabric aws_ofi_nccl mscclpp trtllm nixl doca dpdk bpftime"
+
 # The library with its tools as the user builds them, clients of tests/contract, and the libcuda.so.1
 # whose memory is the provider's.
 rig_library() {
@@ -118,7 +123,7 @@ rig_library() {
 				-Werror -fvisibility=hidden -pthread -Wl,-soname,libcuda.so.1 \
 				-I "$SRC/src" -I "$KERNEL_TESTS/provider" \
 				"$KERNEL_TESTS/guest/libcuda/cuda.c" -o "$out/libcuda.so.1" || return 1
-		for name in ucx nccl; do
+		for name in $CLIENTS; do
 			gcc -O1 -g -std=gnu11 -D_GNU_SOURCE -Wall -Wextra -I "$SRC/include" \
 				-I "$SRC/src" "$SRC/tests/contract/$name.c" "$SRC/tests/contract/gpu.c" \
 				-o "$out/contract_$name" -L "$out" -lgdrapi -ldl -pthread || return 1
@@ -195,14 +200,14 @@ host_check() {
 }
 
 rig_boot() {
-	local name=$1 limit=${RIG_LIMIT:-300} start end last qemu console
+	local name=$1 limit=${RIG_LIMIT:-900} start end last qemu console
 	shift
 	[ -e "$BUILD/hostcheck" ] || gcc -O1 -Wall -Werror "$KERNEL_TESTS/lib/hostcheck.c" -o "$BUILD/hostcheck"
 	make_initrd || { fail "$name: initramfs"; return 1; }
 	rm -f "$W/bar"
 	start=$(date +%s%N)
 	case $K_ARCH in
-	arm64) qemu=(qemu-system-aarch64 -M "virt,gic-version=3" -cpu cortex-a72) console=ttyAMA0 ;;
+	arm64) qemu=(qemu-system-aarch64 -M "virt,gic-version=3" -cpu "$K_CPU") console=ttyAMA0 ;;
 	*) qemu=(qemu-system-x86_64 -M q35,hpet=off,usb=off,vmport=off,smbus=off,sata=off -cpu max)
 	   console=ttyS0 ;;
 	esac
@@ -210,7 +215,7 @@ rig_boot() {
 		-accel tcg,thread=multi,tb-size=256 -smp 2 -m "${RIG_MEM:-512M}" -display none -vga none \
 		-net none -serial stdio -monitor none \
 		-object memory-backend-file,id=bar,share=on,mem-path="$W/bar",size="${RIG_BAR:-64M}" \
-		-device ivshmem-plain,memdev=bar -kernel "$K_IMAGE" -initrd "$W/initrd" -append \
+		-device ivshmem-plain,memdev=bar $RIG_QEMU -kernel "$K_IMAGE" -initrd "$W/initrd" -append \
 		"console=$console quiet loglevel=1 panic=-1 nokaslr mitigations=off random.trust_cpu=on tsc=reliable no_timer_check cryptomgr.notests log_buf_len=2M oops=panic $*" \
 		</dev/null 2>&1 | tr -d '\r' >"$W/console"
 	end=$(date +%s%N)

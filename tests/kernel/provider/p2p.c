@@ -14,6 +14,7 @@
 #define pr_fmt(fmt) "provider: " fmt
 
 #include <linux/delay.h>
+#include <linux/ktime.h>
 #include <linux/mm.h>
 #include <linux/sched.h>
 #include <linux/spinlock.h>
@@ -30,7 +31,6 @@ KNOB(fail_get, "errno of every get");
 KNOB(fail_persistent, "errno of every persistent get");
 KNOB(fail_put, "errno of every put, which then does nothing");
 KNOB(callback_ms, "delay before each callback");
-KNOB(get_ms, "delay between a get and its return, outside the lock");
 KNOB(table_version, "version of the page table, 0 for the header's");
 KNOB(page_kib, "page size of the table: 0 (64), 4, 64, 128; another value is sent as it is");
 KNOB(cacheable, "set the flag CPU_CACHEABLE");
@@ -159,6 +159,18 @@ static bool may_pin(struct provider_block *block, u64 p2p_token, u32 va_space)
 	return block->owner->tgid == current->tgid;
 }
 
+/* As map_uncached says: another mapping of the page at @phys, or none. */
+void provider_hold_uncached(phys_addr_t phys)
+{
+	lockdep_assert_held(&provider_bar.lock);
+	if (uncached && !map_uncached) {
+		iounmap(uncached);
+		uncached = NULL;
+	}
+	if (map_uncached && !uncached)
+		uncached = ioremap(phys, PAGE_SIZE);
+}
+
 static int pin_make(const struct pin *want, u64 len, struct nvidia_p2p_page_table **table)
 {
 	struct pin *pin;
@@ -166,10 +178,6 @@ static int pin_make(const struct pin *want, u64 len, struct nvidia_p2p_page_tabl
 
 	if (READ_ONCE(fail_get))
 		return -fail_get;
-	if (uncached && !map_uncached) {
-		iounmap(uncached);
-		uncached = NULL;
-	}
 	if (!len || (want->va | len) & (PROVIDER_PAGE_SIZE - 1))
 		return -EINVAL;
 	pin = kmemdup(want, sizeof(*want), GFP_KERNEL);
@@ -188,13 +196,11 @@ static int pin_make(const struct pin *want, u64 len, struct nvidia_p2p_page_tabl
 	pin->tgid = current->tgid;
 	if (!pin->callback)
 		pin->block->refs++;
-	if (map_uncached && !uncached)
-		uncached = ioremap(pin->table->pages[0]->physical_address, PAGE_SIZE);
+	provider_hold_uncached(pin->table->pages[0]->physical_address);
 	list_add(&pin->node, &pins);
 	*table = pin->table;
 	mutex_unlock(&provider_bar.lock);
-	if (get_ms)
-		msleep(get_ms);
+	provider_window_pass(PROVIDER_AFTER_GET);
 	return 0;
 
 err_unlock:
@@ -234,6 +240,7 @@ static int pin_put(u64 p2p_token, u32 va_space, u64 va, struct nvidia_p2p_page_t
 
 	if (READ_ONCE(fail_put))
 		return -fail_put;
+	provider_window_pass(PROVIDER_BEFORE_PUT);
 	mutex_lock(&provider_bar.lock);
 	list_for_each_entry(pin, &pins, node) {
 		if (pin->table != table)
@@ -303,6 +310,7 @@ EXPORT_SYMBOL(nvidia_p2p_put_pages_persistent);
 void provider_p2p_revoke_locked(struct provider_block *block)
 {
 	struct pin *pin, *next;
+	u64 start;
 
 	lockdep_assert_held(&provider_bar.lock);
 	list_for_each_entry_safe(pin, next, &pins, node) {
@@ -311,7 +319,11 @@ void provider_p2p_revoke_locked(struct provider_block *block)
 		list_del(&pin->node);
 		if (callback_ms)
 			msleep(callback_ms);
+		provider_window_in_callback(true);
+		start = ktime_get_ns();
 		pin->callback(pin->data);
+		provider_counts.callback_ns = ktime_get_ns() - start;
+		provider_window_in_callback(false);
 		provider_counts.callbacks++;
 		if (table_kill(pin->table))
 			client_error("callback did not free its page table");
@@ -324,7 +336,7 @@ void provider_p2p_count_locked(struct provider_info *info)
 	struct live_table *live;
 	struct pin *pin;
 
-	info->pins = 0;
+	info->pins = provider_counts.maps;
 	info->tables = 0;
 	list_for_each_entry(pin, &pins, node)
 		info->pins++;
