@@ -23,25 +23,51 @@ arm64_one() {
 	RIG_LIMIT=900 rig_boot "$kernel" rig.setups="$setups" rig.seed="$seed" "$@"
 }
 
-# As a user cross-builds: `make driver`, for either GPU driver, against the distribution's headers.
+# As a user cross-builds: `make driver` against the distribution's headers, for the desktop's GPU driver
+# and, by packaging/jetson, for a tree laid out as L4T's.
 arm64_cross() {
-	local kind out log
+	local l4t=$BUILD/l4t out=$BUILD/cross log=$BUILD/cross.log command
 	kernel_prepare 6.1-arm64 || { fail "cross build: no headers"; return; }
-	for kind in tegra 580; do
-		out=$BUILD/cross-$kind log=$BUILD/cross-$kind.log
-		rm -rf "$out"
-		if make -C "$SRC" O="$out" driver ARCH=arm64 CROSS_COMPILE=aarch64-linux-gnu- \
-			KDIR="$K_HEADERS" NVIDIA_SRC="$KERNEL_TESTS/include/$kind" FLAVOR=open >"$log" 2>&1 &&
-		   LC_ALL=C file "$out/gdrdrv/gdrdrv.ko" | grep -q 'ARM aarch64'; then
-			pass "cross build of the driver, $kind"
-		else
-			tail -20 "$log"
-			fail "cross build of the driver, $kind"
-		fi
-	done
+	rm -rf "$l4t" "$out"
+	mkdir -p "$l4t/usr/src/nvidia/nvidia-oot/include/linux"
+	cp "$KERNEL_TESTS/include/tegra/nv-p2p.h" "$l4t/usr/src/nvidia/nvidia-oot/include/linux/"
+	printf '0x00000000\tnvidia_p2p_%s\t/nvidia-p2p\tEXPORT_SYMBOL\t\n' get_pages put_pages \
+		free_page_table >"$l4t/usr/src/nvidia/nvidia-oot/Module.symvers"
+	ln -s "$K_HEADERS" "$l4t/usr/src/linux-headers-tegra"
+	command=$("$SRC/packaging/jetson/headers.sh" "$l4t" "$out/p2p" 2>"$log")
+	arm64_cross_one "L4T's layout" "$out/tegra" "${command:-false}"
+	command="make driver ARCH=arm64 CROSS_COMPILE=aarch64-linux-gnu- KDIR=$K_HEADERS"
+	arm64_cross_one desktop "$out/desktop" "$command NVIDIA_SRC=tests/kernel/include/580 FLAVOR=open"
+}
+
+# arm64_cross_one NAME OUT COMMAND
+arm64_cross_one() {
+	local name=$1 out=$2 command=$3
+	# shellcheck disable=SC2086
+	if (cd "$SRC" && $command O="$out") >>"$log" 2>&1 &&
+	   LC_ALL=C file "$out/gdrdrv/gdrdrv.ko" | grep -q 'ARM aarch64' &&
+	   { [ "$name" = desktop ] || ! grep -q 'undefined!' "$log"; }; then
+		pass "cross build of the driver, $name"
+	else
+		tail -20 "$log"
+		fail "cross build of the driver, $name"
+	fi
 }
 
 ARM64_SETUPS=tegra:always,580:persistent,580:callback,580:fallback,470:callback
+
+# libgdrapi, tools and clients, cross-built, on the driver in the guest.
+arm64_library() {
+	kernel_prepare 6.1-arm64 || { fail "6.1-arm64: its packages cannot be fetched"; return; }
+	if rig_build 580 470 tegra && rig_library; then
+		pass "6.1-arm64: libgdrapi, tools and clients: build"
+		RIG_NO_HOSTCHECK=1 RIG_LIMIT=900 rig_boot "6.1-arm64 library" rig.seed="$seed"
+	else
+		tail -20 "$BUILD/library.log"
+		fail "6.1-arm64: libgdrapi, tools and clients: build"
+	fi
+	RIG_EXTRA= RIG_COMMANDS=
+}
 
 # Without its tools the rest of the quick tier runs all the same.
 quick_arm64() {
@@ -62,6 +88,7 @@ full_arm64() {
 	local kernel
 	need_arm64 file:file
 	arm64_cross
+	arm64_library
 	for kernel in ${ARM64_KERNELS:-6.1-arm64 6.12-arm64-16k 6.1-arm64-64k}; do
 		[ "$kernel" != 6.1-arm64-64k ] || need_tools flex:flex bison:bison bc:bc
 		arm64_one "$kernel" "580 470 tegra" "$ARM64_SETUPS" rig.rounds=200 rig.random=5 rig.fuzz=10000

@@ -148,32 +148,37 @@ int nvidia_p2p_get_pages(u64 virtual_address, u64 length, struct nvidia_p2p_page
 	pin->table.version = table_version ? table_version : NVIDIA_P2P_PAGE_TABLE_VERSION;
 	pin->table.page_size = page_size_type;
 	pin->table.size = length;
-	pin->watched = true;
-	*page_table = &pin->table;
-	ret = mmu_interval_notifier_insert(&pin->mni, current->mm, virtual_address, length,
-					   &pin_mni_ops);
-	if (ret)
-		goto err_free;
 	got = get_user_pages_fast(virtual_address, n, FOLL_WRITE, pin->table.pages);
 	pin->table.entries = got > short_table ? got - short_table : 0;
 	if (got != n) {
 		ret = got < 0 ? got : -ENOMEM;
-		goto err_remove;
+		goto err_put;
 	}
 	spin_lock(&pins_lock);
 	counts.pins++;
 	counts.tables++;
 	list_add(&pin->node, &pins);
 	spin_unlock(&pins_lock);
+	/* The notifier comes last, and with it possibly the callback: what is unmapped before is missed. */
+	pin->watched = true;
+	*page_table = &pin->table;
+	ret = mmu_interval_notifier_insert(&pin->mni, current->mm, virtual_address, length,
+					   &pin_mni_ops);
+	if (ret)
+		goto err_unlist;
 	if (get_ms)
 		msleep(get_ms);
 	return 0;
 
-err_remove:
-	mmu_interval_notifier_remove(&pin->mni);
+err_unlist:
+	spin_lock(&pins_lock);
+	counts.pins--;
+	counts.tables--;
+	list_del(&pin->node);
+	spin_unlock(&pins_lock);
+err_put:
 	while (got > 0)
 		put_page(pin->table.pages[--got]);
-err_free:
 	kvfree(pin->table.pages);
 	kfree(pin);
 	return ret;
