@@ -87,8 +87,8 @@ static inline vm_fault_t gdrdrv_insert_pmd(struct vm_fault *vmf, phys_addr_t phy
 #endif
 
 /*
- * What MODULE_IMPORT_NS() comes to in every kernel; its argument got quotes in 6.13. Where the symbols
- * are in no namespace yet it does no harm.
+ * What MODULE_IMPORT_NS() comes to in every kernel; its argument got quotes in 6.13. Where the
+ * symbols are in no namespace yet it does no harm.
  */
 #define GDRDRV_IMPORT_NS(name) MODULE_INFO(import_ns, name)
 
