@@ -62,7 +62,7 @@ LIB_SRCS := $(addprefix src/, gdrapi.c copies.c assist.c events.c ctx.c handle.c
 	thread.c error.c log.c env.c nvml.c \
 	$(addprefix stats/, calls.c summary.c tally.c) \
 	$(addprefix cuda/, load.c memory.c export.c alloc.c engine.c) \
-	$(addprefix backend/, backends.c probe.c gdrdrv.c gdrdrv_node.c dmabuf.c vulkan.c \
+	$(addprefix backend/, backends.c probe.c gdrdrv.c gdrdrv_node.c gdrdrv_dmabuf.c dmabuf.c vulkan.c \
 		vulkan_device.c host.c) \
 	$(addprefix memory/, calls.c mem.c pages.c range.c region.c tags.c) \
 	$(addprefix cache/, cache.c calls.c evict.c lru.c miss.c pool.c)) $(GDRI_COPY_SRCS)
@@ -154,8 +154,10 @@ help:
 	@echo 'make driver       the kernel driver: KDIR= SOURCE=p2p|dmabuf|both NVIDIA_SRC= FLAVOR=open|proprietary'
 	@echo 'make check-kernel the driver in an emulated machine (check-kernel-full: every kernel)'
 	@echo 'make deb, make rpm  packages into $$(O)/packages (DEB_ARCH=arm64: cross-built); make dist'
+	@echo 'make check-arm64  the unit tests, cross-built, under user-mode emulation'
 	@echo 'make check-packages builds, installs and removes them in a root of its own (as root)'
-	@echo 'make refresh-abi    after a new symbol; make refresh-pages after a changed --help'
+	@echo 'make refresh-abi    after a new symbol; make refresh-pages after a changed --help;'
+	@echo '                    make refresh-reports after a changed report of gdrcopy_doctor'
 	@echo 'make clean'
 	@echo
 	@echo 'O=dir  CC=clang  CROSS_COMPILE=aarch64-linux-gnu-  SANITIZE=address,undefined|thread'

@@ -85,6 +85,39 @@ static inline unsigned long gdrdrv_any_unmapped_area(struct file *filp, unsigned
 }
 #endif
 
+#ifdef GDRDRV_SOURCE_DMABUF
+#include <linux/iommu.h>
+
+#ifndef CONFIG_DMA_SHARED_BUFFER
+#error "this kernel is built without CONFIG_DMA_SHARED_BUFFER: SOURCE=dmabuf and both need it"
+#endif
+
+/* The notice that a buffer moves: renamed, and from then on also "it is gone". */
+#ifdef HAVE_DMABUF_INVALIDATE_MAPPINGS
+#define GDRDRV_DMABUF_NOTIFY invalidate_mappings
+#else
+#define GDRDRV_DMABUF_NOTIFY move_notify
+#endif
+
+/*
+ * What MODULE_IMPORT_NS() comes to in every kernel; its argument got quotes in 6.13. Where the symbols
+ * are in no namespace yet it does no harm.
+ */
+#define GDRDRV_IMPORT_NS(name) MODULE_INFO(import_ns, name)
+
+/* 0: not an IOVA of the device's domain, or there is no translation. */
+static inline phys_addr_t gdrdrv_iova_to_phys(struct device *dev, dma_addr_t iova)
+{
+#ifdef CONFIG_IOMMU_API
+	struct iommu_domain *domain = iommu_get_domain_for_dev(dev);
+
+	if (domain && domain->type != IOMMU_DOMAIN_IDENTITY)
+		return iommu_iova_to_phys(domain, iova);
+#endif
+	return 0;
+}
+#endif
+
 /* Cycles per millisecond of get_cycles(), 0 where not known. */
 static inline u32 gdrdrv_cycles_khz(void)
 {

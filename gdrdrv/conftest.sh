@@ -62,6 +62,16 @@ check VMF_INSERT_PFN_PMD_ULONG "$@" <<'C'
 #include <linux/huge_mm.h>
 vm_fault_t t(struct vm_fault *v, unsigned long pfn) { return vmf_insert_pfn_pmd(v, pfn, true); }
 C
+# Of dma-buf, where the build uses it.
+case " $* " in *" -DGDRDRV_SOURCE_DMABUF "*)
+check DMABUF_INVALIDATE_MAPPINGS "$@" <<'C'
+#include <linux/dma-buf.h>
+static void n(struct dma_buf_attachment *a) { }
+const struct dma_buf_attach_ops t = { .invalidate_mappings = n };
+C
+;;
+esac
+
 # Of nv-p2p.h, where the build has one.
 case " $* " in *" -DGDRDRV_SOURCE_P2P "*)
 check MM_GET_UNMAPPED_AREA_MM "$@" <<'C'

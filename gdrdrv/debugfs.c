@@ -16,6 +16,7 @@ static int gdrdrv_stats_show(struct seq_file *seq, void *unused)
 #define GDRDRV_STAT(name) seq_printf(seq, #name " %lld\n", atomic64_read(&gdrdrv_stats.name))
 	GDRDRV_STAT(pins);
 	GDRDRV_STAT(pins_persistent);
+	GDRDRV_STAT(pins_dmabuf);
 	GDRDRV_STAT(revokes);
 	GDRDRV_STAT(orphans);
 	GDRDRV_STAT(faults);

@@ -8,6 +8,7 @@
 # several, none. NVIDIA_SRC= and FLAVOR= in the environment overrule, but a header of another version
 # than the running driver's is refused (NVIDIA_MISMATCH_OK=1 allows it, for building on another
 # machine). GDRDRV_ROOT= is put before the paths that it looks at; modinfo comes from PATH. (Tests.)
+# On a Jetson the header lies among those of the kernel's own modules; docs/jetson.md.
 set -u
 root=${GDRDRV_ROOT:-}
 
@@ -41,7 +42,8 @@ esac
 
 dir=${NVIDIA_SRC:-}
 if [ -n "$dir" ]; then
-	for d in "$dir" "$dir/nvidia" "$dir/kernel-open/nvidia" "$dir/kernel/nvidia"; do
+	for d in "$dir" "$dir/nvidia" "$dir/kernel-open/nvidia" "$dir/kernel/nvidia" \
+		 "$dir/include/linux"; do
 		[ -r "$d/nv-p2p.h" ] && dir=$d && break
 	done
 	if [ ! -r "$dir/nv-p2p.h" ]; then
@@ -74,6 +76,14 @@ else
 			esac
 		done
 	done
+	# L4T: the header of an out-of-tree module package, or of the kernel's headers.
+	if [ -z "$dir" ]; then
+		for e in $(find "$root"/usr/src/nvidia "$root"/usr/src/linux-headers-*tegra* -name nv-p2p.h \
+				2>/dev/null | sort -u); do
+			n=$((n + 1))
+			dir=${e%/*}
+		done
+	fi
 	if [ -z "$dir" ]; then
 		say "no nv-p2p.h of ${running:-any} GPU driver below /usr/src"
 		exit 1
@@ -84,9 +94,14 @@ else
 	fi
 fi
 
+# Tegra's driver is GPL, whatever runs on the machine that builds.
+if [ -z "${FLAVOR:-}" ] && [ "$(/bin/sh "${0%/*}/p2p-kind.sh" "$dir")" != desktop ]; then
+	flavor=open
+fi
+
 dir=$(cd "$dir" && pwd -P)
 symvers=none
-for f in "$dir/Module.symvers" "$dir/../Module.symvers"; do
+for f in "$dir/Module.symvers" "$dir/../Module.symvers" "$dir/../../Module.symvers"; do
 	[ -r "$f" ] && symvers=$f && break
 done
 [ "$symvers" = none ] && say "no Module.symvers beside it: the kernel's build warns of undefined nvidia_p2p_* symbols"

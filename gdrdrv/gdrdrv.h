@@ -10,6 +10,8 @@
  *	mmap_lock of a process		taken by the kernel before ->mmap, ->fault, ->close of a VMA
  *	gdrdrv_file.lock		table of regions and handles of one descriptor
  *	the GPU driver's own locks	held by it around get, put and the free callback
+ *	dma_resv of a buffer		taken by dmabuf.c, held by an exporter around its notice; and,
+ *					inside it, the GPU driver's locks of map and unmap
  *	gdrdrv_mr.lock			one region; never two of them together
  *	i_mmap_rwsem, page-table locks	the kernel's, inside zap and insert
  *
@@ -80,6 +82,12 @@ struct gdrdrv_pin_req {
 	u64 p2p_token;
 	u32 va_space;
 	u32 flags; /* GDRDRV_PIN_FLAG_* */
+	/* GDRDRV_BY_DMABUF; va is a name that the caller gave, and nothing else */
+	int fd;
+	u64 offset; /* in the buffer, a multiple of the page size */
+	u32 pci_domain;
+	u8 pci_bus;
+	u8 pci_devfn;
 };
 
 /*
@@ -103,7 +111,7 @@ struct gdrdrv_source_ops {
 	int (*pin)(struct gdrdrv_mr *mr, const struct gdrdrv_pin_req *req);
 	/*
 	 * Writes up to @max runs that cover the region; returns how many there are. Also sets
-	 * mr->page_size and mr->cpu_cacheable. -EINVAL once revoked.
+	 * mr->page_size, mr->cpu_cacheable and mr->cpu_memory. -EINVAL once revoked.
 	 */
 	int (*ranges)(struct gdrdrv_mr *mr, struct gdrdrv_range *out, u32 max);
 	void (*release)(struct gdrdrv_mr *mr);
@@ -132,6 +140,8 @@ struct gdrdrv_mr {
 	u32 nr_ranges;
 	struct gdrdrv_range *ranges;
 	bool cpu_cacheable;
+	bool read_only; /* no writable mapping */
+	bool cpu_memory; /* not a BAR: its owner has given it its one type */
 	bool any_context; /* ->release may run in any process */
 	const struct gdrdrv_source_ops *src; /* set before ->pin */
 	void *src_data;
@@ -146,6 +156,7 @@ struct gdrdrv_mr {
 struct gdrdrv_stats {
 	atomic64_t pins;
 	atomic64_t pins_persistent;
+	atomic64_t pins_dmabuf;
 	atomic64_t revokes;
 	atomic64_t orphans;
 	atomic64_t faults;
@@ -190,6 +201,7 @@ void gdrdrv_memtype_free(struct gdrdrv_mr *mr);
 int gdrdrv_memtype_check(const struct gdrdrv_mr *mr, u32 type);
 u32 gdrdrv_memtype_default(const struct gdrdrv_mr *mr);
 pgprot_t gdrdrv_memtype_prot(u32 type, pgprot_t prot);
+u32 gdrdrv_memtype_of(pgprot_t prot);
 bool gdrdrv_memtype_is_wc(struct mm_struct *mm, unsigned long addr);
 
 /* mmap.c */
@@ -225,6 +237,11 @@ static inline void gdrdrv_debugfs_exit(void)
 /* p2p_desktop.c or p2p_tegra.c, as the nv-p2p.h says for which this is built; see Kbuild */
 #ifdef GDRDRV_SOURCE_P2P
 extern const struct gdrdrv_source_ops gdrdrv_p2p;
+#endif
+
+/* dmabuf.c */
+#ifdef GDRDRV_SOURCE_DMABUF
+extern const struct gdrdrv_source_ops gdrdrv_dmabuf;
 #endif
 
 #define gdrdrv_dbg(fmt, ...)                         \

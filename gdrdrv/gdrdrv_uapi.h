@@ -22,10 +22,16 @@
 #define GDRDRV_VERSION_MINOR 6
 #define GDRDRV_VERSION	     ((GDRDRV_VERSION_MAJOR << 16) | GDRDRV_VERSION_MINOR)
 
-/* The oldest library level that this driver serves. */
+/*
+ * The oldest library level that this driver serves. A driver that pins by dma-buf alone serves no
+ * library that knows only PIN_BUFFER and PIN_BUFFER_V2, and tells it so in GET_VERSION: its
+ * gdr_open() then fails, and its program does without, instead of failing at every pin. A library
+ * that knows GDRDRV_ATTR_SOURCES asks for that and does not look at this level.
+ */
 #define GDRDRV_MINIMUM_API_MAJOR   2
 #define GDRDRV_MINIMUM_API_MINOR   0
 #define GDRDRV_MINIMUM_API_VERSION ((GDRDRV_MINIMUM_API_MAJOR << 16) | GDRDRV_MINIMUM_API_MINOR)
+#define GDRDRV_DMABUF_API_VERSION  ((2 << 16) | 7)
 
 /* A region is pinned in units of this many bytes, whatever the GPU's own page size. */
 #define GDRDRV_PIN_SHIFT 16
@@ -40,6 +46,11 @@
 /* Attributes of GET_ATTR. */
 #define GDRDRV_ATTR_USE_PERSISTENT_MAPPING	1
 #define GDRDRV_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE 2
+#define GDRDRV_ATTR_SOURCES			16 /* GDRDRV_SOURCES_*; earlier drivers: EINVAL */
+
+/* Bits of GDRDRV_ATTR_SOURCES: how memory can be named. */
+#define GDRDRV_SOURCES_ADDRESS 1U /* PIN_BUFFER, PIN_BUFFER_V2 */
+#define GDRDRV_SOURCES_DMABUF  2U /* PIN_DMABUF */
 
 /* Mapping types of GET_INFO_V2 and REQ_MAPPING_TYPE (there 0 asks for the default). */
 #define GDRDRV_MAPPING_TYPE_NONE    0
@@ -107,6 +118,24 @@ struct gdrdrv_ioc_req_mapping_type {
 	__u32 pad;
 };
 
+/*
+ * Pins part of a dma-buf that the GPU driver exported, until UNPIN_BUFFER. The memory stays
+ * allocated that long, also when it is freed before. Each number is a multiple of the host's page.
+ */
+struct gdrdrv_ioc_pin_dmabuf {
+	__s32 fd; /* may be closed after the call; opened for reading only: so are the mappings */
+	__u32 flags; /* 0 */
+	__u64 offset; /* in the buffer, of the first byte pinned */
+	__u64 size; /* not 0 */
+	__u64 addr; /* what GET_INFO shall give as va: a name, never followed */
+	__u32 pci_domain; /* of the GPU that holds the memory */
+	__u8 pci_bus;
+	__u8 pci_device; /* 0 to 31 */
+	__u8 pci_function; /* 0 to 7 */
+	__u8 pad; /* 0 */
+	__u64 handle; /* out */
+};
+
 struct gdrdrv_ioc_get_version {
 	__u32 gdrdrv_version; /* out: (major << 16) | minor */
 	__u32 minimum_gdr_api_version; /* out */
@@ -114,7 +143,8 @@ struct gdrdrv_ioc_get_version {
 
 /*
  * Several numbers carry the size of a pointer where the size of the structure belongs; that is the
- * interface, so they are written with a 64-bit integer in its place. No 32-bit programs.
+ * interface, so they are written with a 64-bit integer in its place. No 32-bit programs. Numbers
+ * from 16 on are this driver's own: earlier ones, and builds without what they need, say ENOTTY.
  */
 #define GDRDRV_IOC_MAGIC	    0xDA
 #define GDRDRV_IOC_PIN_BUFFER	    _IOWR(GDRDRV_IOC_MAGIC, 1, struct gdrdrv_ioc_pin_buffer)
@@ -125,6 +155,7 @@ struct gdrdrv_ioc_get_version {
 #define GDRDRV_IOC_GET_ATTR	    _IOWR(GDRDRV_IOC_MAGIC, 6, __u64)
 #define GDRDRV_IOC_PIN_BUFFER_V2    _IOWR(GDRDRV_IOC_MAGIC, 7, struct gdrdrv_ioc_pin_buffer_v2)
 #define GDRDRV_IOC_REQ_MAPPING_TYPE _IOWR(GDRDRV_IOC_MAGIC, 8, __u64)
+#define GDRDRV_IOC_PIN_DMABUF	    _IOWR(GDRDRV_IOC_MAGIC, 16, struct gdrdrv_ioc_pin_dmabuf)
 #define GDRDRV_IOC_GET_VERSION	    _IOWR(GDRDRV_IOC_MAGIC, 255, __u64)
 
 #define GDRDRV_ASSERT(cond)		static_assert(cond, #cond)
@@ -154,6 +185,11 @@ GDRDRV_ASSERT_AT(pin_buffer_v2, flags, 16);
 GDRDRV_ASSERT_AT(pin_buffer_v2, handle, 24);
 GDRDRV_ASSERT_SIZE(req_mapping_type, 16);
 GDRDRV_ASSERT_AT(req_mapping_type, mapping_type, 8);
+GDRDRV_ASSERT_SIZE(pin_dmabuf, 48);
+GDRDRV_ASSERT_AT(pin_dmabuf, offset, 8);
+GDRDRV_ASSERT_AT(pin_dmabuf, addr, 24);
+GDRDRV_ASSERT_AT(pin_dmabuf, pci_bus, 36);
+GDRDRV_ASSERT_AT(pin_dmabuf, handle, 40);
 GDRDRV_ASSERT_SIZE(get_version, 8);
 
 GDRDRV_ASSERT(GDRDRV_IOC_PIN_BUFFER == 0xc028da01);
@@ -164,6 +200,7 @@ GDRDRV_ASSERT(GDRDRV_IOC_GET_INFO_V2 == 0xc008da05);
 GDRDRV_ASSERT(GDRDRV_IOC_GET_ATTR == 0xc008da06);
 GDRDRV_ASSERT(GDRDRV_IOC_PIN_BUFFER_V2 == 0xc020da07);
 GDRDRV_ASSERT(GDRDRV_IOC_REQ_MAPPING_TYPE == 0xc008da08);
+GDRDRV_ASSERT(GDRDRV_IOC_PIN_DMABUF == 0xc030da10);
 GDRDRV_ASSERT(GDRDRV_IOC_GET_VERSION == 0xc008daff);
 
 #endif

@@ -19,6 +19,7 @@ union gdrdrv_ioc_arg {
 	struct gdrdrv_ioc_get_attr attr;
 	struct gdrdrv_ioc_pin_buffer_v2 pin_v2;
 	struct gdrdrv_ioc_req_mapping_type req_type;
+	struct gdrdrv_ioc_pin_dmabuf pin_dmabuf;
 	struct gdrdrv_ioc_get_version version;
 };
 
@@ -82,6 +83,33 @@ static void gdrdrv_ioc_pin_v2_undo(struct gdrdrv_file *file, union gdrdrv_ioc_ar
 	gdrdrv_mr_unpin(file, arg->pin_v2.handle);
 }
 
+static int gdrdrv_ioc_pin_dmabuf(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg)
+{
+	struct gdrdrv_ioc_pin_dmabuf *want = &arg->pin_dmabuf;
+	struct gdrdrv_pin_req req = {
+		.by = GDRDRV_BY_DMABUF,
+		.va = want->addr,
+		.size = want->size,
+		.fd = want->fd,
+		.offset = want->offset,
+		.pci_domain = want->pci_domain,
+		.pci_bus = want->pci_bus,
+		.pci_devfn = want->pci_device << 3 | want->pci_function,
+	};
+
+	if (!gdrdrv_source_for(GDRDRV_BY_DMABUF))
+		return -ENOTTY;
+	if (want->flags || want->pad || want->pci_device > 31 || want->pci_function > 7 ||
+	    !PAGE_ALIGNED(want->addr | want->offset | want->size))
+		return -EINVAL;
+	return gdrdrv_mr_pin(file, &req, &want->handle);
+}
+
+static void gdrdrv_ioc_pin_dmabuf_undo(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg)
+{
+	gdrdrv_mr_unpin(file, arg->pin_dmabuf.handle);
+}
+
 static int gdrdrv_ioc_unpin(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg)
 {
 	return gdrdrv_mr_unpin(file, arg->unpin.handle);
@@ -136,6 +164,12 @@ static int gdrdrv_ioc_get_info_v2(struct gdrdrv_file *file, union gdrdrv_ioc_arg
 	return 0;
 }
 
+static u32 gdrdrv_ioc_sources(void)
+{
+	return (gdrdrv_source_for(GDRDRV_BY_ADDRESS) ? GDRDRV_SOURCES_ADDRESS : 0) |
+	       (gdrdrv_source_for(GDRDRV_BY_DMABUF) ? GDRDRV_SOURCES_DMABUF : 0);
+}
+
 static int gdrdrv_ioc_get_attr(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg)
 {
 	switch (arg->attr.attr) {
@@ -144,6 +178,9 @@ static int gdrdrv_ioc_get_attr(struct gdrdrv_file *file, union gdrdrv_ioc_arg *a
 		return 0;
 	case GDRDRV_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE:
 		arg->attr.val = gdrdrv_source_first()->has_force_pcie;
+		return 0;
+	case GDRDRV_ATTR_SOURCES:
+		arg->attr.val = gdrdrv_ioc_sources();
 		return 0;
 	default:
 		return -EINVAL;
@@ -174,7 +211,9 @@ static int gdrdrv_ioc_req_mapping_type(struct gdrdrv_file *file, union gdrdrv_io
 static int gdrdrv_ioc_get_version(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg)
 {
 	arg->version.gdrdrv_version = GDRDRV_VERSION;
-	arg->version.minimum_gdr_api_version = GDRDRV_MINIMUM_API_VERSION;
+	arg->version.minimum_gdr_api_version = gdrdrv_source_for(GDRDRV_BY_ADDRESS)
+						       ? GDRDRV_MINIMUM_API_VERSION
+						       : GDRDRV_DMABUF_API_VERSION;
 	return 0;
 }
 
@@ -201,6 +240,8 @@ static const struct gdrdrv_ioc gdrdrv_iocs[] = {
 	GDRDRV_IOC(GDRDRV_IOC_GET_ATTR, attr, gdrdrv_ioc_get_attr, NULL),
 	GDRDRV_IOC(GDRDRV_IOC_PIN_BUFFER_V2, pin_v2, gdrdrv_ioc_pin_v2, gdrdrv_ioc_pin_v2_undo),
 	GDRDRV_IOC(GDRDRV_IOC_REQ_MAPPING_TYPE, req_type, gdrdrv_ioc_req_mapping_type, NULL),
+	GDRDRV_IOC(GDRDRV_IOC_PIN_DMABUF, pin_dmabuf, gdrdrv_ioc_pin_dmabuf,
+		   gdrdrv_ioc_pin_dmabuf_undo),
 	GDRDRV_IOC(GDRDRV_IOC_GET_VERSION, version, gdrdrv_ioc_get_version, NULL),
 };
 

@@ -270,7 +270,8 @@ static int gdrdrv_mmap_attach(struct gdrdrv_mr *mr, struct vm_area_struct *vma)
  * @filp: the node
  * @vma: its page offset is the region's handle
  *
- * Return: 0; -EACCES (not the process that opened the node), -EPERM (executable), -EINVAL (private,
+ * Return: 0; -EACCES (not the process that opened the node; or writable, of a buffer that its
+ * descriptor opens for reading only), -EPERM (executable), -EINVAL (private,
  * no such handle, longer than the region, or revoked), -EAGAIN (mapped already).
  */
 int gdrdrv_mmap(struct file *filp, struct vm_area_struct *vma)
@@ -291,6 +292,8 @@ int gdrdrv_mmap(struct file *filp, struct vm_area_struct *vma)
 		return -EINVAL;
 	if (vma->vm_end - vma->vm_start > mr->size)
 		ret = -EINVAL;
+	else if (mr->read_only && (vma->vm_flags & VM_WRITE))
+		ret = -EACCES;
 	else
 		ret = gdrdrv_mmap_attach(mr, vma);
 	if (ret) {

@@ -13,6 +13,9 @@ static const struct gdrdrv_source_ops *const gdrdrv_sources[] = {
 #ifdef GDRDRV_SOURCE_P2P
 	&gdrdrv_p2p,
 #endif
+#ifdef GDRDRV_SOURCE_DMABUF
+	&gdrdrv_dmabuf,
+#endif
 };
 
 static int gdrdrv_use_persistent_mapping = 1;

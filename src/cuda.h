@@ -39,6 +39,11 @@ struct gdri_device_id {
 	uint32_t pci_domain, pci_bus, pci_device;
 };
 
+struct gdri_pci_address {
+	uint32_t domain;
+	uint8_t bus, device, function;
+};
+
 /* Loads libcuda.so.1 once: 0, or -ENODEV with its text. Thread-safe, like all of these. */
 int gdri_cuda_load(void);
 
@@ -61,6 +66,9 @@ bool gdri_cuda_sync_memops(const struct gdri_memory *memory, bool by_context);
 
 /* UUID and PCI address of a device. */
 int gdri_cuda_device_id(int device, struct gdri_device_id *id);
+
+/* PCI address of a device. 0 or -errno. */
+int gdri_cuda_pci_address(int device, struct gdri_pci_address *pci);
 
 /*
  * A dma-buf of the range, which must be page-aligned; pcie: asks for the PCIe mapping type. The fd

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The text of this thread's last failure. The texts are lent: a thread has a pointer (thread.h). Internal functions return 0 or -errno; the place that
- * detects a failure first says why with gdri_fail(), the entry points only pass the number on.
+ * The text of this thread's last failure. Internal functions return 0 or -errno; the place that
+ * detects a failure first says why with gdri_fail(), the entry points only pass the number on. The
+ * texts are lent: a thread has a pointer alone (thread.h).
  */
 #ifndef GDRI_ERROR_H
 #define GDRI_ERROR_H

@@ -38,11 +38,11 @@ static void in_parent(void)
 
 /*
  * The child has one thread, and locks that other threads held in the parent stay locked for ever:
- * all are made anew. What they guard is only ever reached after a tag check.
+ * all but ours are made anew. What they guard is only ever reached after a tag check.
  */
 static void in_child(void)
 {
-	pthread_mutex_init(&lock, NULL);
+	pthread_mutex_unlock(&lock); /* locked by before_fork(), in this very thread */
 	if (page)
 		atomic_store_explicit(
 			page, 0,

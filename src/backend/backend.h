@@ -125,6 +125,8 @@ struct gdri_backend {
 };
 
 extern const struct gdri_backend gdri_backend_gdrdrv;
+/* The same node, pins by dma-buf alone; for GDRCOPY_BACKEND, never tried unasked. */
+extern const struct gdri_backend gdri_backend_gdrdrv_dmabuf;
 extern const struct gdri_backend gdri_backend_dmabuf;
 extern const struct gdri_backend gdri_backend_vulkan;
 extern const struct gdri_backend gdri_backend_host;

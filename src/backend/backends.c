@@ -22,7 +22,13 @@ static const struct gdri_backend *const all_backends[] = {
 	&gdri_backend_host,
 };
 
-#define ALL_BACKENDS (sizeof(all_backends) / sizeof(all_backends[0]))
+/* One that only its name brings in: a way of a backend, whose id (and room) it shares. */
+static const struct gdri_backend *const named_backends[] = {
+	&gdri_backend_gdrdrv_dmabuf,
+};
+
+#define NAMED_BACKENDS (sizeof(named_backends) / sizeof(named_backends[0]))
+#define ALL_BACKENDS   (sizeof(all_backends) / sizeof(all_backends[0]))
 
 _Static_assert(ALL_BACKENDS <= GDRI_BACKENDS, "room for every backend in a context");
 
@@ -70,25 +76,33 @@ int gdri_check_wish(const struct gdri_pin *pin, gdr_mapping_type_t wish)
 			 pin->backend->name, have);
 }
 
+static const struct gdri_backend *backend_named(const char *name, size_t length)
+{
+	for (size_t i = 0; i < ALL_BACKENDS + NAMED_BACKENDS; i++) {
+		const struct gdri_backend *b =
+			i < ALL_BACKENDS ? all_backends[i] : named_backends[i - ALL_BACKENDS];
+
+		if (strlen(b->name) == length && !strncmp(b->name, name, length))
+			return b;
+	}
+	return NULL;
+}
+
 /* The names in GDRCOPY_BACKEND, in their order; -EINVAL for one that does not exist. */
 static int backends_named(const char *list, const struct gdri_backend **out, size_t *count)
 {
 	*count = 0;
 	while (*list) {
 		size_t length = strcspn(list, ",");
-		const struct gdri_backend *found = NULL;
+		const struct gdri_backend *found = backend_named(list, length);
 
-		for (size_t i = 0; i < ALL_BACKENDS; i++)
-			if (strlen(all_backends[i]->name) == length &&
-			    !strncmp(all_backends[i]->name, list, length))
-				found = all_backends[i];
 		if (!found)
 			return gdri_fail(EINVAL, "GDRCOPY_BACKEND names no backend: \"%.*s\"",
 					 (int)length, list);
 		for (size_t i = 0; i < *count; i++)
-			if (out[i] == found)
+			if (out[i]->id == found->id)
 				return gdri_fail(EINVAL, "GDRCOPY_BACKEND names %s twice",
-						 found->name);
+						 out[i]->name);
 		out[(*count)++] = found;
 		list += length;
 		if (*list == ',' && *++list == '\0')
@@ -240,9 +254,44 @@ static int error_rank(int err, uint32_t flags)
 	}
 }
 
+/*
+ * What to allocate instead, where that is known: an integrated GPU has no BAR, and there the way is
+ * memory of cudaHostAlloc (GPUDirect RDMA guide, section 13.4.1). Said, not decided: a later driver
+ * may map a dma-buf of its other memory.
+ */
+static void add_advice(struct gdri_text *text, const struct gdri_memory *m)
+{
+	bool integrated = false;
+
+	if (m->kind != GDRI_MEMORY_DEVICE || m->device < 0 ||
+	    gdri_cuda_is_integrated(m->device, &integrated) || !integrated)
+		return;
+	gdri_text_add(text,
+		      "GPU %d is integrated and its device memory has no mapping for the CPU: "
+		      "allocate with cudaHostAlloc, cuMemHostAlloc or gdr_mem_alloc; ",
+		      m->device);
+}
+
+/*
+ * The nth backend to ask. Host memory goes to the host backend first, if the context has it: the
+ * CPU pointer needs no driver's help, and a driver's mapping of it would be a second one.
+ */
+static size_t nth_backend(const struct gdri_ctx *ctx, const struct gdri_memory *m, size_t n)
+{
+	size_t host = 0;
+
+	if (m->kind != GDRI_MEMORY_HOST)
+		return n;
+	while (host < ctx->backend_count && ctx->backends[host]->id != GDR_BACKEND_HOST)
+		host++;
+	if (host == ctx->backend_count || n > host)
+		return n;
+	return n ? n - 1 : host;
+}
+
 int gdri_backends_pin(struct gdri_ctx *ctx, struct gdri_pin_request *request, struct gdri_pin *pin)
 {
-	struct gdri_text why = { .len = 0 };
+	struct gdri_text why = { .len = 0 }, advice = { .len = 0 };
 	int rc, err = 0;
 
 	if (is_dmabuf(request)) {
@@ -254,7 +303,7 @@ int gdri_backends_pin(struct gdri_ctx *ctx, struct gdri_pin_request *request, st
 	}
 
 	for (size_t i = 0; i < ctx->backend_count; i++) {
-		const struct gdri_backend *b = ctx->backends[i];
+		const struct gdri_backend *b = ctx->backends[nth_backend(ctx, &request->memory, i)];
 		void *state = ctx->backend_state[b->id - 1];
 
 		*pin = (struct gdri_pin){
@@ -287,8 +336,9 @@ int gdri_backends_pin(struct gdri_ctx *ctx, struct gdri_pin_request *request, st
 	if (is_dmabuf(request))
 		return gdri_fail(err, "no backend can map this dma-buf of 0x%zx bytes: %s",
 				 request->size, why.s);
-	return gdri_fail(err, "no backend can pin 0x%llx + 0x%zx: %s",
-			 (unsigned long long)request->addr, request->size, why.s);
+	add_advice(&advice, &request->memory);
+	return gdri_fail(err, "no backend can pin 0x%llx + 0x%zx: %s%s",
+			 (unsigned long long)request->addr, request->size, advice.s, why.s);
 }
 
 void gdri_backends_count_in(struct gdri_ctx *ctx, enum gdri_event event, uint64_t n)

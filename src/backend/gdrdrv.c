@@ -22,22 +22,33 @@ struct gdrdrv_pin {
 	uint64_t handle;
 };
 
-static int gdrdrv_open(struct gdri_ctx *ctx, void **state)
+static int open_node(void **state, bool dmabuf)
 {
 	struct gdri_node *node;
 	int rc;
 
-	(void)ctx;
 	node = malloc(sizeof(*node));
 	if (!node)
 		return gdri_fail(ENOMEM, "no memory for a context");
-	rc = gdri_node_open(node);
+	rc = gdri_node_open(node, dmabuf);
 	if (rc) {
 		free(node);
 		return rc;
 	}
 	*state = node;
 	return 0;
+}
+
+static int gdrdrv_open(struct gdri_ctx *ctx, void **state)
+{
+	(void)ctx;
+	return open_node(state, false);
+}
+
+static int gdrdrv_dmabuf_open(struct gdri_ctx *ctx, void **state)
+{
+	(void)ctx;
+	return open_node(state, true);
 }
 
 static void gdrdrv_close(void *state)
@@ -105,7 +116,8 @@ static int gdrdrv_pin(void *state, const struct gdri_pin_request *request, struc
 	if (!gp)
 		return gdri_fail(ENOMEM, "no memory for a pin");
 	gp->node = node;
-	rc = gdri_node_pin(node, request, &gp->handle);
+	rc = node->by_dmabuf ? gdri_node_pin_dmabuf(node, request, &gp->handle)
+			     : gdri_node_pin(node, request, &gp->handle);
 	if (rc)
 		goto err_free;
 	rc = gdri_node_get_info(node, gp->handle, &info);
@@ -265,19 +277,22 @@ static int gdrdrv_event_fd(void *state, int *fd)
 	return 0;
 }
 
+#define GDRDRV_OPS                                                                       \
+	.id = GDR_BACKEND_GDRDRV,                                                        \
+	.caps = GDRI_CAP_DEVICE_MEMORY | GDRI_CAP_UNKNOWN_MEMORY | GDRI_CAP_TOKENS,      \
+	.close = gdrdrv_close, .driver_version = gdrdrv_driver_version,                  \
+	.attribute = gdrdrv_attribute, .pin = gdrdrv_pin, .unpin = gdrdrv_unpin,         \
+	.map = gdrdrv_map, .unmap = gdrdrv_unmap, .callback_flag = gdrdrv_callback_flag, \
+	.event_fd = gdrdrv_event_fd, .after_fork = gdri_default_after_fork
+
 const struct gdri_backend gdri_backend_gdrdrv = {
 	.name = "gdrdrv",
-	.id = GDR_BACKEND_GDRDRV,
-	.caps = GDRI_CAP_DEVICE_MEMORY | GDRI_CAP_UNKNOWN_MEMORY | GDRI_CAP_TOKENS,
 	.open = gdrdrv_open,
-	.close = gdrdrv_close,
-	.driver_version = gdrdrv_driver_version,
-	.attribute = gdrdrv_attribute,
-	.pin = gdrdrv_pin,
-	.unpin = gdrdrv_unpin,
-	.map = gdrdrv_map,
-	.unmap = gdrdrv_unmap,
-	.callback_flag = gdrdrv_callback_flag,
-	.event_fd = gdrdrv_event_fd,
-	.after_fork = gdri_default_after_fork,
+	GDRDRV_OPS,
+};
+
+const struct gdri_backend gdri_backend_gdrdrv_dmabuf = {
+	.name = "gdrdrv-dmabuf",
+	.open = gdrdrv_dmabuf_open,
+	GDRDRV_OPS,
 };

@@ -10,8 +10,7 @@
 #include "abi/gdrdrv.h"
 #include "error.h"
 
-/* Returns 0 or the positive errno, which the caller turns into one of the interface's. */
-static int node_call(const struct gdri_node *node, unsigned long request, void *arg)
+int gdri_node_call(const struct gdri_node *node, unsigned long request, void *arg)
 {
 	while (ioctl(node->fd, request, arg))
 		if (errno != EINTR)
@@ -74,10 +73,26 @@ static int fail_open(int err)
 	}
 }
 
+/* What a driver says of an attribute; `absent` where it does not know it, or cannot be asked. */
+static uint32_t ask_attribute(const struct gdri_node *node, uint32_t attr, uint32_t absent)
+{
+	struct gdrdrv_get_attr a = { .attr = attr };
+
+	if (node->version < GDRDRV_HAS_ATTR || gdri_node_call(node, GDRDRV_IOC_GET_ATTR, &a))
+		return absent;
+	return a.val;
+}
+
+/* By what memory can be named, as GDRDRV_SOURCES_*. */
+static uint32_t ask_sources(const struct gdri_node *node)
+{
+	return ask_attribute(node, GDRDRV_ATTR_SOURCES, GDRDRV_SOURCES_ADDRESS);
+}
+
 static int check_version(struct gdri_node *node)
 {
 	struct gdrdrv_get_version v = { 0 };
-	int err = node_call(node, GDRDRV_IOC_GET_VERSION, &v);
+	int err = gdri_node_call(node, GDRDRV_IOC_GET_VERSION, &v);
 
 	if (err == ENOTTY || err == EINVAL)
 		return gdri_fail(EINVAL,
@@ -91,7 +106,9 @@ static int check_version(struct gdri_node *node)
 				 v.gdrdrv_version >> MAJOR_VERSION_SHIFT,
 				 v.gdrdrv_version & MINOR_VERSION_MASK,
 				 MINIMUM_GDRDRV_MAJOR_VERSION, MINIMUM_GDRDRV_MINOR_VERSION);
-	if (v.minimum_gdr_api_version > GDR_API_VERSION)
+	/* A driver without pins by address says so by a level that is for older libraries. */
+	if (v.minimum_gdr_api_version > GDR_API_VERSION &&
+	    ask_sources(node) != GDRDRV_SOURCES_DMABUF)
 		return gdri_fail(EINVAL,
 				 "the gdrdrv driver (%u.%u) wants a libgdrapi of %u.%u or newer; "
 				 "this one is %d.%d",
@@ -103,16 +120,23 @@ static int check_version(struct gdri_node *node)
 	return 0;
 }
 
-/* What the driver says; false where it does not know the attribute, or is too old to be asked. */
-static bool ask_attribute(const struct gdri_node *node, uint32_t attr)
+static int choose_source(struct gdri_node *node, bool dmabuf)
 {
-	struct gdrdrv_get_attr a = { .attr = attr };
+	uint32_t sources = ask_sources(node);
 
-	return node->version >= GDRDRV_HAS_ATTR && !node_call(node, GDRDRV_IOC_GET_ATTR, &a) &&
-	       a.val;
+	if (dmabuf && !(sources & GDRDRV_SOURCES_DMABUF))
+		return gdri_fail(ENODEV, "this gdrdrv driver (%u.%u) cannot pin by dma-buf",
+				 node->version >> MAJOR_VERSION_SHIFT,
+				 node->version & MINOR_VERSION_MASK);
+	node->by_dmabuf = dmabuf || sources == GDRDRV_SOURCES_DMABUF;
+	node->persistent =
+		node->by_dmabuf || ask_attribute(node, GDRDRV_ATTR_USE_PERSISTENT_MAPPING, 0);
+	node->force_pcie = !node->by_dmabuf && node->version >= GDRDRV_HAS_PIN_V2 &&
+			   ask_attribute(node, GDRDRV_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE, 0);
+	return 0;
 }
 
-int gdri_node_open(struct gdri_node *node)
+int gdri_node_open(struct gdri_node *node, bool dmabuf)
 {
 	int rc;
 
@@ -122,14 +146,11 @@ int gdri_node_open(struct gdri_node *node)
 	if (node->fd < 0)
 		return fail_open(errno);
 	rc = check_version(node);
-	if (rc) {
+	if (!rc)
+		rc = choose_source(node, dmabuf);
+	if (rc)
 		close(node->fd);
-		return rc;
-	}
-	node->persistent = ask_attribute(node, GDRDRV_ATTR_USE_PERSISTENT_MAPPING);
-	node->force_pcie = node->version >= GDRDRV_HAS_PIN_V2 &&
-			   ask_attribute(node, GDRDRV_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE);
-	return 0;
+	return rc;
 }
 
 void gdri_node_close(struct gdri_node *node)
@@ -166,7 +187,7 @@ int gdri_node_pin(const struct gdri_node *node, const struct gdri_pin_request *r
 					 : 0,
 		};
 
-		err = node_call(node, GDRDRV_IOC_PIN_BUFFER_V2, &p);
+		err = gdri_node_call(node, GDRDRV_IOC_PIN_BUFFER_V2, &p);
 		*handle = p.handle;
 	} else {
 		struct gdrdrv_pin_buffer p = {
@@ -176,7 +197,7 @@ int gdri_node_pin(const struct gdri_node *node, const struct gdri_pin_request *r
 			.va_space = request->va_space,
 		};
 
-		err = node_call(node, GDRDRV_IOC_PIN_BUFFER, &p);
+		err = gdri_node_call(node, GDRDRV_IOC_PIN_BUFFER, &p);
 		*handle = p.handle;
 	}
 	return err ? fail_pin(node, request, err) : 0;
@@ -185,7 +206,7 @@ int gdri_node_pin(const struct gdri_node *node, const struct gdri_pin_request *r
 int gdri_node_unpin(const struct gdri_node *node, uint64_t handle)
 {
 	struct gdrdrv_unpin_buffer u = { .handle = handle };
-	int err = node_call(node, GDRDRV_IOC_UNPIN_BUFFER, &u);
+	int err = gdri_node_call(node, GDRDRV_IOC_UNPIN_BUFFER, &u);
 
 	return err ? gdri_node_fail("UNPIN_BUFFER", err) : 0;
 }
@@ -212,7 +233,7 @@ int gdri_node_get_info(const struct gdri_node *node, uint64_t handle, struct gdr
 	if (node->version >= GDRDRV_HAS_INFO_V2) {
 		struct gdrdrv_get_info_v2 info = { .handle = handle };
 
-		err = node_call(node, GDRDRV_IOC_GET_INFO_V2, &info);
+		err = gdri_node_call(node, GDRDRV_IOC_GET_INFO_V2, &info);
 		if (!err)
 			*out = (struct gdri_node_info){
 				.va = info.va,
@@ -225,7 +246,7 @@ int gdri_node_get_info(const struct gdri_node *node, uint64_t handle, struct gdr
 	} else {
 		struct gdrdrv_get_info info = { .handle = handle };
 
-		err = node_call(node, GDRDRV_IOC_GET_INFO, &info);
+		err = gdri_node_call(node, GDRDRV_IOC_GET_INFO, &info);
 		if (!err)
 			*out = (struct gdri_node_info){
 				.va = info.va,
@@ -242,7 +263,7 @@ int gdri_node_get_info(const struct gdri_node *node, uint64_t handle, struct gdr
 int gdri_node_get_flag(const struct gdri_node *node, uint64_t handle, int *flag)
 {
 	struct gdrdrv_get_cb_flag f = { .handle = handle };
-	int err = node_call(node, GDRDRV_IOC_GET_CB_FLAG, &f);
+	int err = gdri_node_call(node, GDRDRV_IOC_GET_CB_FLAG, &f);
 
 	if (err)
 		return gdri_node_fail("GET_CB_FLAG", err);
@@ -257,6 +278,6 @@ int gdri_node_request_type(const struct gdri_node *node, uint64_t handle, gdr_ma
 
 	if (node->version < GDRDRV_HAS_MAPPING_TYPE)
 		return 0;
-	err = node_call(node, GDRDRV_IOC_REQ_MAPPING_TYPE, &r);
+	err = gdri_node_call(node, GDRDRV_IOC_REQ_MAPPING_TYPE, &r);
 	return err && err != ENOTTY ? gdri_node_fail("REQ_MAPPING_TYPE", err) : 0;
 }

@@ -17,6 +17,7 @@
 struct gdri_node {
 	int fd;
 	uint32_t version; /* (major << 16) | minor */
+	bool by_dmabuf; /* pins go by PIN_DMABUF, not by address */
 	bool persistent; /* pins outlive the free of their memory, as far as the driver tells */
 	bool force_pcie; /* GDR_PIN_FLAG_FORCE_PCIE is known */
 };
@@ -28,13 +29,19 @@ struct gdri_node_info {
 	gdr_mapping_type_t type; /* NONE while not mapped */
 };
 
-/* Opens, and refuses a driver that this library cannot work with. */
-int gdri_node_open(struct gdri_node *node);
+/*
+ * Opens, and refuses a driver that this library cannot work with. Pins go by address where the
+ * driver can do that, else by dma-buf; always by dma-buf with @dmabuf.
+ */
+int gdri_node_open(struct gdri_node *node, bool dmabuf);
 void gdri_node_close(struct gdri_node *node);
 
 /* A handle is all of 64 bits, and 0 is a valid one of installed drivers. */
 int gdri_node_pin(const struct gdri_node *node, const struct gdri_pin_request *request,
 		  uint64_t *handle);
+/* The same by dma-buf: gdrdrv_dmabuf.c. */
+int gdri_node_pin_dmabuf(const struct gdri_node *node, const struct gdri_pin_request *request,
+			 uint64_t *handle);
 int gdri_node_unpin(const struct gdri_node *node, uint64_t handle);
 
 int gdri_node_get_info(const struct gdri_node *node, uint64_t handle, struct gdri_node_info *info);
@@ -45,6 +52,9 @@ int gdri_node_get_flag(const struct gdri_node *node, uint64_t handle, int *flag)
  * type of the mapping itself decides.
  */
 int gdri_node_request_type(const struct gdri_node *node, uint64_t handle, gdr_mapping_type_t type);
+
+/* Any call: 0, or the node's positive errno. */
+int gdri_node_call(const struct gdri_node *node, unsigned long request, void *arg);
 
 /* -errno of the interface, with a text, for an errno of the node. */
 int gdri_node_fail(const char *what, int err);

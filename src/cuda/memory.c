@@ -247,3 +247,30 @@ int gdri_cuda_device_id(int device, struct gdri_device_id *id)
 	id->pci_device = (uint32_t)slot;
 	return 0;
 }
+
+int gdri_cuda_pci_address(int device, struct gdri_pci_address *pci)
+{
+	unsigned int domain, bus, slot, function;
+	char text[32] = "";
+	CUdevice dev;
+	CUresult r;
+
+	if (!gdri_cu.cuDeviceGetPCIBusId)
+		return gdri_cuda_missing("cuDeviceGetPCIBusId");
+	r = gdri_cu.cuDeviceGet(&dev, device);
+	if (r)
+		return gdri_cuda_fail(r, "cuDeviceGet");
+	r = gdri_cu.cuDeviceGetPCIBusId(text, sizeof(text), dev);
+	if (r)
+		return gdri_cuda_fail(r, "cuDeviceGetPCIBusId");
+	if (sscanf(text, "%x:%x:%x.%x", &domain, &bus, &slot, &function) != 4 || bus > 0xff ||
+	    slot > 31 || function > 7)
+		return gdri_fail(EIO, "cuDeviceGetPCIBusId answered \"%s\"", text);
+	*pci = (struct gdri_pci_address){
+		.domain = domain,
+		.bus = (uint8_t)bus,
+		.device = (uint8_t)slot,
+		.function = (uint8_t)function,
+	};
+	return 0;
+}

@@ -31,6 +31,7 @@
 	X(cuCtxPopCurrent_v2, true)                      \
 	X(cuDevicePrimaryCtxRetain, true)                \
 	X(cuDevicePrimaryCtxRelease_v2, true)            \
+	X(cuDeviceGetPCIBusId, false)                    \
 	X(cuDeviceGetUuid, false)                        \
 	X(cuDeviceGetUuid_v2, false)                     \
 	X(cuCtxGetFlags, false)                          \

@@ -27,10 +27,11 @@ new() {
 	echo "${3:-}" >"$tmp/license"
 }
 
-# source DIRECTORY [VERSION]: with nv-p2p.h; VERSION as a package of the GPU driver writes it
+# source_at DIRECTORY [VERSION]: with a desktop's nv-p2p.h, which p2p-kind.sh knows by its get;
+# VERSION as a package of the GPU driver writes it
 source_at() {
 	mkdir -p "$1"
-	: >"$1/nv-p2p.h"
+	echo "int nvidia_p2p_get_pages(uint64_t p2p_token, uint32_t va_space);" >"$1/nv-p2p.h"
 	[ -z "${2:-}" ] || printf 'PACKAGE_NAME="nvidia"\nPACKAGE_VERSION="%s"\n' "$2" >"$1/../dkms.conf"
 }
 
@@ -162,6 +163,16 @@ takes "named, of a version that nothing tells" "$tmp/elsewhere/nvidia open none"
 grep -q "nothing tells its version" "$tmp/err"
 verdict $? "... and says so"
 refuses "named, without nv-p2p.h" "no nv-p2p.h in $tmp/bin" NVIDIA_SRC="$tmp/bin"
+
+# A Jetson's: without an address-space token, among the headers of the kernel's own modules.
+new
+l4t=$src/linux-headers-5.15.148-tegra-ubuntu22.04_aarch64/nvidia/include/linux
+mkdir -p "$l4t"
+echo "int nvidia_p2p_get_pages(u64 vaddr, u64 size);" >"$l4t/nv-p2p.h"
+takes "a Jetson's" "$l4t open none"
+echo NVIDIA >"$tmp/license"
+takes "a Jetson's, beside a proprietary module of the machine that builds" "$l4t open none"
+takes "a Jetson's, named" "$l4t open none" NVIDIA_SRC="${l4t%/include/linux}"
 
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

@@ -131,18 +131,6 @@ full_debug() {
 	rm -f "$W/gcov.list"
 }
 
-# The other architecture: memory types by the entry, weaker ordering, another fault path.
-full_arm64() {
-	need_tools qemu-system-aarch64:qemu-system-arm aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu
-	[ -e /usr/aarch64-linux-gnu/lib/libc.a ] || apt-get install -qq -y libc6-dev-arm64-cross >/dev/null
-	kernel_prepare 6.1-arm64 || { fail "6.1 arm64: its packages cannot be fetched"; return; }
-	rig_build 580 470 || { fail "6.1 arm64: build"; return; }
-	pass "6.1 arm64 ($K_REL): build"
-	RIG_LIMIT=1800 rig_boot "6.1 arm64" \
-		rig.setups=580:persistent,580:callback,580:fallback,470:callback \
-		rig.rounds=200 rig.random=5 rig.fuzz=10000 rig.seed=$seed
-}
-
 # Where the guest finds the counters of each file.
 gcov_list() {
 	local gen f
@@ -170,7 +158,7 @@ coverage() {
 planted_run() {
 	local name=$1 kernel=$2 args=$3 keep_ok=$ok keep_bad=$bad keep_skipped=$skipped
 	kernel_prepare "$kernel" || return 1
-	RIG_VARIANT=planted RIG_PLANT=${name#none} rig_build 580 || return 1
+	RIG_VARIANT=planted RIG_PLANT=${name#none} rig_build ${RIG_GENS:-580} || return 1
 	RIG_NO_HOSTCHECK=1 RIG_MEM=1024M RIG_LIMIT=1800 rig_boot "planted $name" "$args" \
 		rig.seed=$seed loglevel=4 >"$W/planted.log" 2>&1
 	caught=$((bad > keep_bad))
@@ -260,4 +248,5 @@ full() {
 	full_debug
 	full_planted
 	full_measure
+	full_dmabuf
 }

@@ -63,6 +63,20 @@ CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice dev)
 	return sim_leave(device_uuid(uuid, dev, sim_env("GDRSIM_MIG", 0) ? 1 : 0));
 }
 
+int gdrsim_device_at(unsigned int domain, unsigned int bus, unsigned int device)
+{
+	int found = -1;
+
+	pthread_mutex_lock(&sim.lock);
+	for (int i = 0; i < (int)(sizeof(sim.gpu) / sizeof(sim.gpu[0])); i++)
+		if (sim_device_ok(i) && (unsigned int)sim.gpu[i].pci_domain == domain &&
+		    (unsigned int)sim.gpu[i].pci_bus == bus &&
+		    (unsigned int)sim.gpu[i].pci_device == device)
+			found = i;
+	pthread_mutex_unlock(&sim.lock);
+	return found;
+}
+
 CUresult cuDeviceGetPCIBusId(char *id, int len, CUdevice dev)
 {
 	char text[32];
@@ -87,7 +101,7 @@ static CUresult attribute_value(CUdevice_attribute attribute, CUdevice dev, int 
 
 	switch (attribute) {
 	case CU_DEVICE_ATTRIBUTE_INTEGRATED:
-		*value = sim_env("GDRSIM_INTEGRATED", 0) != 0;
+		*value = sim_integrated();
 		return CUDA_SUCCESS;
 	case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
 		*value = gpu->pci_bus;
@@ -107,15 +121,19 @@ static CUresult attribute_value(CUdevice_attribute attribute, CUdevice dev, int 
 		return CUDA_SUCCESS;
 	case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:
 	case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
-	case CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM:
 	case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
 	case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
-	case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:
-	case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED:
 		*value = 1;
 		return CUDA_SUCCESS;
+	case CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM:
+		*value = sim_env("GDRSIM_HOST_POINTER", 1) != 0;
+		return CUDA_SUCCESS;
+	case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:
+	case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED:
+		*value = !sim_integrated();
+		return CUDA_SUCCESS;
 	case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED:
-		*value = sim_env("GDRSIM_DMABUF", 1) != 0;
+		*value = !sim_integrated() && sim_env("GDRSIM_DMABUF", 1) != 0;
 		return CUDA_SUCCESS;
 	}
 	return CUDA_ERROR_INVALID_VALUE;

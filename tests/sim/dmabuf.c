@@ -164,6 +164,58 @@ static void *map_dmabuf(const struct dmabuf *buf, void *addr, size_t len, int pr
 	return at;
 }
 
+static struct dmabuf *dmabuf_of(const struct stat *st)
+{
+	struct dmabuf *buf = dmabufs;
+
+	while (buf && (buf->dev != st->st_dev || buf->ino != st->st_ino))
+		buf = buf->next;
+	return buf;
+}
+
+/* What of [off, off + size) lies in `all`: a piece each; the number, or -EINVAL. */
+static int cut_pieces(const struct sim_piece *all, unsigned int n, size_t off, size_t size,
+		      struct sim_piece *out, unsigned int room)
+{
+	unsigned int made = 0;
+
+	for (unsigned int i = 0; i < n && size; i++) {
+		size_t len;
+
+		if (off >= all[i].size) {
+			off -= all[i].size;
+			continue;
+		}
+		if (made == room)
+			return -EINVAL;
+		len = all[i].size - off < size ? all[i].size - off : size;
+		out[made++] = (struct sim_piece){ all[i].obj, all[i].offset + off, len };
+		size -= len;
+		off = 0;
+	}
+	return size ? -EINVAL : (int)made;
+}
+
+int sim_dmabuf_pieces(int fd, size_t off, size_t size, struct sim_piece *out, unsigned int room)
+{
+	const struct dmabuf *buf;
+	struct sim_piece whole;
+	struct stat st;
+
+	if (fstat(fd, &st))
+		return -EBADF;
+	if (S_ISFIFO(st.st_mode)) {
+		buf = dmabuf_of(&st);
+		return buf ? cut_pieces(buf->pieces, buf->n_pieces, off, size, out, room) : -EINVAL;
+	}
+	whole.obj = sim_obj_by_fd(fd);
+	if (!whole.obj)
+		return -EINVAL;
+	whole.offset = 0;
+	whole.size = whole.obj->size;
+	return cut_pieces(&whole, 1, off, size, out, room);
+}
+
 bool sim_dmabuf_map(void *addr, size_t len, int prot, int flags, int fd, int64_t off, void **out)
 {
 	struct dmabuf *buf;
@@ -172,9 +224,9 @@ bool sim_dmabuf_map(void *addr, size_t len, int prot, int flags, int fd, int64_t
 	if (fd < 0 || fstat(fd, &st) || !S_ISFIFO(st.st_mode))
 		return false;
 	pthread_mutex_lock(&sim.lock);
-	for (buf = dmabufs; buf; buf = buf->next)
-		if (buf->dev == st.st_dev && buf->ino == st.st_ino && buf->mappable)
-			break;
+	buf = dmabuf_of(&st);
+	if (buf && !buf->mappable)
+		buf = NULL;
 	if (buf)
 		*out = map_dmabuf(buf, addr, len, prot, flags, off);
 	pthread_mutex_unlock(&sim.lock);

@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "sim.h"
@@ -109,6 +110,19 @@ void sim_obj_put(struct sim_obj *obj)
 	munmap(obj->cpu, obj->size);
 	close(obj->fd);
 	free(obj);
+}
+
+struct sim_obj *sim_obj_by_fd(int fd)
+{
+	struct stat st, own;
+	struct sim_obj *obj;
+
+	if (fstat(fd, &st))
+		return NULL;
+	for (obj = objects; obj; obj = obj->next)
+		if (!fstat(obj->fd, &own) && own.st_dev == st.st_dev && own.st_ino == st.st_ino)
+			return obj;
+	return NULL;
 }
 
 struct sim_obj *sim_obj_by_handle(CUmemGenericAllocationHandle handle)

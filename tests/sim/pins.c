@@ -58,6 +58,22 @@ static bool piece_at(sim_addr at, sim_addr end, struct sim_piece *piece)
 	return true;
 }
 
+/* Under the lock; holds the memory from here on. */
+static int pin_add(struct pin *pin, struct gdrsim_piece *pieces, unsigned long *id)
+{
+	for (unsigned int i = 0; i < pin->n_pieces; i++) {
+		sim_obj_get(pin->pieces[i].obj);
+		pieces[i].fd = pin->pieces[i].obj->fd;
+		pieces[i].offset = pin->pieces[i].offset;
+		pieces[i].size = pin->pieces[i].size;
+	}
+	pin->id = next_id++;
+	pin->next = pins;
+	pins = pin;
+	*id = pin->id;
+	return (int)pin->n_pieces;
+}
+
 int gdrsim_pin(unsigned long long addr, size_t size, void (*revoke)(void *arg), void *arg,
 	       struct gdrsim_piece *pieces, unsigned int room, unsigned long *id)
 {
@@ -68,29 +84,41 @@ int gdrsim_pin(unsigned long long addr, size_t size, void (*revoke)(void *arg), 
 	if (!pin)
 		return -ENOMEM;
 	pthread_mutex_lock(&sim.lock);
+	if (sim_integrated()) /* no BAR */
+		goto out;
 	for (sim_addr at = addr; at < end; at += pin->pieces[pin->n_pieces++].size)
 		if (pin->n_pieces == room || !piece_at(at, end, &pin->pieces[pin->n_pieces]))
 			goto out;
-	for (unsigned int i = 0; i < pin->n_pieces; i++) {
-		sim_obj_get(pin->pieces[i].obj);
-		pieces[i].fd = pin->pieces[i].obj->fd;
-		pieces[i].offset = pin->pieces[i].offset;
-		pieces[i].size = pin->pieces[i].size;
-	}
-	pin->id = next_id++;
 	pin->addr = addr;
 	pin->size = size;
 	pin->revoke = revoke;
 	pin->arg = arg;
-	pin->next = pins;
-	pins = pin;
-	*id = pin->id;
-	rc = (int)pin->n_pieces;
+	rc = pin_add(pin, pieces, id);
 out:
 	pthread_mutex_unlock(&sim.lock);
 	if (rc < 0)
 		free(pin);
 	return rc;
+}
+
+int gdrsim_pin_dmabuf(int fd, size_t offset, size_t size, struct gdrsim_piece *pieces,
+		      unsigned int room, unsigned long *id)
+{
+	struct pin *pin = calloc(1, sizeof(*pin) + room * sizeof(pin->pieces[0]));
+	int rc;
+
+	if (!pin)
+		return -ENOMEM;
+	pthread_mutex_lock(&sim.lock);
+	rc = sim_dmabuf_pieces(fd, offset, size, pin->pieces, room);
+	if (rc > 0) {
+		pin->n_pieces = (unsigned int)rc;
+		rc = pin_add(pin, pieces, id);
+	}
+	pthread_mutex_unlock(&sim.lock);
+	if (rc <= 0)
+		free(pin);
+	return rc ? rc : -EINVAL;
 }
 
 static void pin_free(struct pin *pin)

@@ -52,6 +52,7 @@ CUresult sim_leave(CUresult result);
 
 int sim_driver_version(void);
 bool sim_device_ok(CUdevice dev);
+bool sim_integrated(void);
 
 /* context.c */
 struct CUstream_st {
@@ -109,6 +110,7 @@ CUresult sim_obj_create_vmm(size_t size, const CUmemAllocationProp *prop, struct
 CUresult sim_obj_adopt(int fd, size_t size, const CUmemAllocationProp *prop, struct sim_obj **obj);
 void sim_obj_get(struct sim_obj *obj);
 void sim_obj_put(struct sim_obj *obj);
+struct sim_obj *sim_obj_by_fd(int fd); /* any descriptor of its memfd */
 struct sim_obj *sim_obj_by_handle(CUmemGenericAllocationHandle handle);
 
 /* table.c: what a pointer is */
@@ -191,6 +193,8 @@ struct sim_piece {
 };
 
 CUresult sim_dmabuf_create(const struct sim_piece *pieces, unsigned int n, bool mappable, int *fd);
+/* The pieces of a part of the dma-buf of fd: how many, or -EBADF, -EINVAL. */
+int sim_dmabuf_pieces(int fd, size_t off, size_t size, struct sim_piece *out, unsigned int room);
 void sim_dmabuf_sweep(void); /* let go of what closed descriptors held */
 /*
  * Map len bytes from off of the dma-buf that fd stands for; false: fd is none of ours. Takes the

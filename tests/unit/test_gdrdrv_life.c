@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "abi/gdrdrv.h"
+#include "common/again.h"
 #include "common/node.h"
 #include "common/pass_fd.h"
 
@@ -111,6 +112,8 @@ START_TEST(test_fork)
 	void *map, *map2;
 	pid_t pid;
 
+	if (test_emulator_lacks("test_fork", "MADV_DONTFORK"))
+		return;
 	node_env("GDRSIM_NODE_POLL", "1");
 	assert_ok(gdr_pin_buffer(g, base, MIB, 0, 0, &h));
 	assert_ok(gdr_map(g, h, &map, MIB));

@@ -597,6 +597,7 @@ static void forked(void)
 static void output_of_child(void (*use)(void), char *text, size_t room)
 {
 	int ends[2], status;
+	size_t length = 0;
 	ssize_t n;
 	pid_t pid;
 
@@ -611,11 +612,12 @@ static void output_of_child(void (*use)(void), char *text, size_t room)
 		exit(0);
 	}
 	close(ends[1]);
-	for (*text = '\0'; (n = read(ends[0], text, room - 1)) > 0; text += n, room -= (size_t)n)
-		text[n] = '\0';
+	while ((n = read(ends[0], text + length, room - 1 - length)) > 0)
+		length += (size_t)n;
+	text[length] = '\0';
 	close(ends[0]);
 	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
-	ck_assert(WIFEXITED(status) && !WEXITSTATUS(status));
+	ck_assert_msg(WIFEXITED(status) && !WEXITSTATUS(status), "status 0x%x: %s", status, text);
 }
 
 static void use_nothing(void)

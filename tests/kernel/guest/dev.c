@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <sys/syscall.h>
+#include <sys/utsname.h>
 #include <time.h>
 
 #include "rig.h"
@@ -121,16 +122,83 @@ int pin_tokens(int drv, uint64_t va, uint64_t size, uint64_t token, uint32_t spa
 	return ret;
 }
 
+int gpu_export(int prov, uint64_t va, uint64_t size, unsigned int kind, int *fd)
+{
+	struct provider_export arg = { .va = va, .size = size, .kind = kind };
+	int ret = call(prov, PROVIDER_IOC_EXPORT, &arg);
+
+	*fd = ret ? -1 : arg.fd;
+	return ret;
+}
+
+struct gdrdrv_ioc_pin_dmabuf dmabuf_arg(const struct provider_info *info, int fd, uint64_t offset,
+					uint64_t size)
+{
+	return (struct gdrdrv_ioc_pin_dmabuf){
+		.fd = fd,
+		.offset = offset,
+		.size = size,
+		.pci_domain = info->pci_domain,
+		.pci_bus = info->pci_bus,
+		.pci_device = info->pci_devfn >> 3,
+		.pci_function = info->pci_devfn & 7,
+	};
+}
+
+int pin_dmabuf(int drv, struct gdrdrv_ioc_pin_dmabuf *arg)
+{
+	return call(drv, GDRDRV_IOC_PIN_DMABUF, arg);
+}
+
+/* As the library does it: the whole pages of 64 KiB around the range, exported and pinned. */
+static int pin_by_dmabuf(int drv, uint64_t va, uint64_t size, uint64_t *handle)
+{
+	uint64_t start = va & ~(GPU_PAGE - 1), end = (va + size + GPU_PAGE - 1) & ~(GPU_PAGE - 1);
+	struct gdrdrv_ioc_pin_dmabuf arg;
+	static int prov = -1; /* opened once, so that a pin allocates what the driver does */
+	struct provider_info info;
+	int fd, exported, ret;
+
+	if (prov < 0)
+		prov = prov_open();
+	info = gpu_info(prov);
+	exported = gpu_export(prov, start, end - start, PROVIDER_BUF_GOOD, &fd);
+	arg = dmabuf_arg(&info, fd, 0, end - start);
+	arg.addr = start;
+	ret = pin_dmabuf(drv, &arg);
+	if (fd >= 0)
+		close(fd);
+	else if (ret == -EBADF)
+		ret = exported;
+	if (!ret)
+		*handle = arg.handle;
+	return ret;
+}
+
+/* Whether this pin is to go by dma-buf. */
+static bool dmabuf_turn(void)
+{
+	static unsigned int turn;
+
+	return rig.mode == DMABUF ||
+	       (rig.mode == BOTH && __atomic_fetch_add(&turn, 1, __ATOMIC_RELAXED) % 2);
+}
+
 int pin(int drv, uint64_t va, uint64_t size, uint64_t *handle)
 {
+	if (dmabuf_turn())
+		return pin_by_dmabuf(drv, va, size, handle);
 	return pin_tokens(drv, va, size, 0, 0, handle);
 }
 
 int pin_flags(int drv, uint64_t va, uint64_t size, uint32_t flags, uint64_t *handle)
 {
 	struct gdrdrv_ioc_pin_buffer_v2 arg = { .addr = va, .size = size, .flags = flags };
-	int ret = call(drv, GDRDRV_IOC_PIN_BUFFER_V2, &arg);
+	int ret;
 
+	if (!flags && dmabuf_turn())
+		return pin_by_dmabuf(drv, va, size, handle);
+	ret = call(drv, GDRDRV_IOC_PIN_BUFFER_V2, &arg);
 	if (!ret)
 		*handle = arg.handle;
 	return ret;
@@ -348,6 +416,16 @@ void pattern(uint8_t *buf, size_t len, unsigned int seed)
 		x = x * 1664525u + 1013904223u;
 		buf[i] = (uint8_t)(x >> 24);
 	}
+}
+
+bool kernel_has_iovas(void)
+{
+	struct utsname u;
+	int major, minor;
+
+	CHECK(!uname(&u));
+	CHECK_EQ(sscanf(u.release, "%d.%d", &major, &minor), 2);
+	return major < 6 || (major == 6 && minor < 12);
 }
 
 int delete_module_named(const char *name)

@@ -28,7 +28,12 @@ enum mode {
 	PERSISTENT = 1, /* by the persistent interface */
 	CALLBACK = 2, /* told to use free callbacks */
 	FALLBACK = 4, /* persistent refused by the provider, so by callback */
-	ANY_MODE = 7,
+	DMABUF = 8, /* by importing the provider's dma-buf; the driver knows no other way */
+	BOTH = 16, /* it knows both, and pin() takes them in turn */
+	TEGRA = 32, /* Tegra's interface: tests of its own */
+	BY_P2P = PERSISTENT | CALLBACK | FALLBACK,
+	BY_DMABUF = DMABUF | BOTH,
+	ANY_MODE = BY_P2P | BY_DMABUF, /* of the desktop's interface */
 	BY_CALLBACK = CALLBACK | FALLBACK,
 };
 
@@ -37,6 +42,7 @@ struct rig {
 	int gen; /* branch whose nv-p2p.h both modules are built with */
 	bool gpl; /* open flavour */
 	bool debug; /* the checking kernel: slow */
+	bool iommu; /* translating */
 	unsigned int rounds; /* of the window race */
 	unsigned int random_s;
 	unsigned int fuzz;
@@ -54,7 +60,14 @@ struct test {
 };
 
 extern const struct test tests_basic[], tests_map[], tests_revoke[], tests_owner[], tests_window[],
-	tests_observe[], tests_race[], tests_fuzz[], tests_fault[], tests_measure[];
+	tests_observe[], tests_race[], tests_fuzz[], tests_fault[], tests_measure[], tests_dmabuf[],
+	tests_hostile[], tests_tegra[];
+
+/* Whether the free takes the pages back in the present set-up. */
+static inline bool by_callback(void)
+{
+	return rig.mode & BY_CALLBACK || (rig.mode == PERSISTENT && rig.gen == 470);
+}
 
 #define SKIP_CODE 77
 
@@ -102,6 +115,11 @@ int pin_tokens(int drv, uint64_t va, uint64_t size, uint64_t token, uint32_t spa
 	       uint64_t *handle);
 int pin_flags(int drv, uint64_t va, uint64_t size, uint32_t flags, uint64_t *handle);
 uint64_t must_pin(int drv, uint64_t va, uint64_t size);
+int gpu_export(int prov, uint64_t va, uint64_t size, unsigned int kind, int *fd);
+/* @info: where the GPU is. */
+struct gdrdrv_ioc_pin_dmabuf dmabuf_arg(const struct provider_info *info, int fd, uint64_t offset,
+					uint64_t size);
+int pin_dmabuf(int drv, struct gdrdrv_ioc_pin_dmabuf *arg); /* out: arg->handle */
 int unpin(int drv, uint64_t handle);
 int cb_flag(int drv, uint64_t handle); /* 0, 1 or -errno */
 int get_info(int drv, uint64_t handle, struct gdrdrv_ioc_get_info *info);
@@ -125,6 +143,7 @@ long long now_us(void);
 int wait_child(pid_t pid); /* exit code, or 128 + signal */
 void pattern(uint8_t *buf, size_t len, unsigned int seed);
 
+bool kernel_has_iovas(void); /* behind a translating IOMMU: before 6.12 */
 int delete_module_named(const char *name); /* 0 or -errno */
 
 /* init.c */

@@ -12,7 +12,8 @@ static void t_version(void)
 
 	CHECK_EQ(ioctl(drv, GDRDRV_IOC_GET_VERSION, &arg), 0);
 	CHECK_EQ(arg.gdrdrv_version, 0x20006);
-	CHECK_EQ(arg.minimum_gdr_api_version, 0x20000);
+	/* Without pins by address it serves none of the installed libraries. */
+	CHECK_EQ(arg.minimum_gdr_api_version, rig.mode == DMABUF ? 0x20007 : 0x20000);
 }
 
 static uint32_t attr(int drv, uint32_t which)
@@ -29,8 +30,12 @@ static void t_attr(void)
 	int drv = drv_open();
 
 	CHECK_EQ(attr(drv, GDRDRV_ATTR_USE_PERSISTENT_MAPPING),
-		 rig.mode != CALLBACK && rig.gen > 470);
-	CHECK_EQ(attr(drv, GDRDRV_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE), rig.gen >= 570);
+		 rig.mode == DMABUF || (rig.mode != CALLBACK && rig.gen > 470));
+	CHECK_EQ(attr(drv, GDRDRV_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE),
+		 rig.mode != DMABUF && rig.gen >= 570);
+	CHECK_EQ(attr(drv, GDRDRV_ATTR_SOURCES),
+		 (rig.mode != DMABUF ? GDRDRV_SOURCES_ADDRESS : 0) |
+			 (rig.mode & BY_DMABUF ? GDRDRV_SOURCES_DMABUF : 0));
 	CHECK(ioctl(drv, GDRDRV_IOC_GET_ATTR, &bad) == -1 && errno == EINVAL);
 	bad.attr = 0;
 	CHECK(ioctl(drv, GDRDRV_IOC_GET_ATTR, &bad) == -1 && errno == EINVAL);
@@ -47,7 +52,7 @@ static void t_proc(void)
 		want, sizeof(want),
 		"Version: 2.6\nBuilt for NVIDIA driver flavor: %s\nUse persistent mapping: %s\ndbg_enabled: 0\ninfo_enabled: 0\n",
 		rig.gpl ? "opensource" : "proprietary",
-		rig.mode != CALLBACK && rig.gen > 470 ? "yes" : "no");
+		rig.mode == DMABUF || (rig.mode != CALLBACK && rig.gen > 470) ? "yes" : "no");
 	CHECK(text && !strcmp(text, want));
 	CHECK(!stat("/proc/driver/gdrdrv/params", &st) && (st.st_mode & 0777) == 0444);
 	CHECK(!stat("/proc/driver/gdrdrv/nv_get_pages_refcount", &st) &&
@@ -60,7 +65,7 @@ static void t_proc(void)
 	CHECK_EQ(read_number("/proc/driver/gdrdrv/nv_get_pages_refcount"), 1);
 	snprintf(want, sizeof(want), "\n%d 0 0x%llx 0x%llx %lu 65536 1 wc %s\n", getpid(),
 		 (unsigned long long)handle, (unsigned long long)va, 2 * GPU_PAGE,
-		 rig.mode == PERSISTENT && rig.gen > 470 ? "persistent" : "callback");
+		 by_callback() ? "callback" : "persistent");
 	text = read_text("/proc/driver/gdrdrv/pins");
 	CHECK(text && strstr(text, want));
 }
@@ -83,12 +88,15 @@ static void t_unknown_ioctl(void)
 
 	for (i = 0; i < sizeof(cmds) / sizeof(cmds[0]); i++)
 		CHECK(ioctl(drv, cmds[i], arg) == -1 && errno == ENOTTY);
+	if (!(rig.mode & BY_DMABUF))
+		CHECK(ioctl(drv, GDRDRV_IOC_PIN_DMABUF, arg) == -1 && errno == ENOTTY);
 }
 
 static const unsigned int all_cmds[] = {
 	GDRDRV_IOC_PIN_BUFFER,	  GDRDRV_IOC_UNPIN_BUFFER,     GDRDRV_IOC_GET_CB_FLAG,
 	GDRDRV_IOC_GET_INFO,	  GDRDRV_IOC_GET_INFO_V2,      GDRDRV_IOC_GET_ATTR,
 	GDRDRV_IOC_PIN_BUFFER_V2, GDRDRV_IOC_REQ_MAPPING_TYPE, GDRDRV_IOC_GET_VERSION,
+	GDRDRV_IOC_PIN_DMABUF,
 };
 
 static void t_bad_pointer(void)
@@ -327,8 +335,7 @@ static void t_mode(void)
 
 	must_pin(drv, gpu_alloc(prov, GPU_PAGE), GPU_PAGE);
 	if (rig.gpl)
-		CHECK_EQ(stat_of("pins_persistent") - before,
-			 rig.mode == PERSISTENT && rig.gen > 470);
+		CHECK_EQ(stat_of("pins_persistent") - before, !by_callback());
 }
 
 const struct test tests_basic[] = {
@@ -337,15 +344,15 @@ const struct test tests_basic[] = {
 	{ "mode", t_mode, ANY_MODE, 0 },
 	{ "proc", t_proc, ANY_MODE, 0 },
 	{ "unknown-ioctl", t_unknown_ioctl, ANY_MODE, 0 },
-	{ "bad-pointer", t_bad_pointer, ANY_MODE, 0 },
+	{ "bad-pointer", t_bad_pointer, BY_P2P | BOTH, 0 },
 	{ "bad-handle", t_bad_handle, ANY_MODE, 0 },
-	{ "pin-wrong", t_pin_wrong, ANY_MODE, 0 },
+	{ "pin-wrong", t_pin_wrong, BY_P2P, 0 },
 	{ "info", t_info, ANY_MODE, 0 },
 	{ "handles", t_handles, ANY_MODE, 0 },
 	{ "data", t_data, ANY_MODE, 0 },
 	{ "data-scattered", t_data_scattered, ANY_MODE, 0 },
 	{ "data-unaligned", t_data_unaligned, ANY_MODE, 0 },
-	{ "tokens", t_tokens, ANY_MODE, 0 },
-	{ "force-pcie", t_force_pcie, ANY_MODE, 0 },
+	{ "tokens", t_tokens, BY_P2P | BOTH, 0 },
+	{ "force-pcie", t_force_pcie, BY_P2P | BOTH, 0 },
 	{ NULL, NULL, 0, 0 },
 };

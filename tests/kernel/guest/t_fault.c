@@ -6,11 +6,6 @@
 
 #include "rig.h"
 
-static bool by_callback(void)
-{
-	return rig.mode != PERSISTENT || rig.gen == 470;
-}
-
 static void t_get_fails(void)
 {
 	static const int errs[] = { EINVAL, ENOMEM, EIO, EPERM };
@@ -247,12 +242,12 @@ static void t_failslab(void)
 const struct test tests_fault[] = {
 	{ "get-fails", t_get_fails, PERSISTENT | CALLBACK, 0 },
 	{ "fallback-per-pin", t_fallback_per_pin, PERSISTENT, 0 },
-	{ "table-version", t_table_version, ANY_MODE, 0 },
-	{ "table-wrong", t_table_wrong, ANY_MODE, 0 },
-	{ "page-4k", t_page_4k, ANY_MODE, 0 },
-	{ "page-128k", t_page_128k, ANY_MODE, 0 },
-	{ "cacheable", t_cacheable, ANY_MODE, 0 },
-	{ "put-fails", t_put_fails, ANY_MODE, 0 },
+	{ "table-version", t_table_version, BY_P2P, 0 },
+	{ "table-wrong", t_table_wrong, BY_P2P, 0 },
+	{ "page-4k", t_page_4k, BY_P2P, 0 },
+	{ "page-128k", t_page_128k, BY_P2P, 0 },
+	{ "cacheable", t_cacheable, BY_P2P, 0 },
+	{ "put-fails", t_put_fails, BY_P2P, 0 },
 	{ "failslab", t_failslab, ANY_MODE, 60 },
 	{ NULL, NULL, 0, 0 },
 };

@@ -384,7 +384,7 @@ const struct test tests_map[] = {
 	{ "map-unpin-mapped", t_unpin_mapped, ANY_MODE, 0 },
 	{ "map-fault-around", t_fault_around, ANY_MODE, 0 },
 	{ "map-no-entries-in-mmap", t_no_entries_in_mmap, ANY_MODE, 0 },
-	{ "map-huge-unasked", t_huge_unasked, PERSISTENT | CALLBACK, 0 },
-	{ "map-huge", t_huge, PERSISTENT | CALLBACK, 0 },
+	{ "map-huge-unasked", t_huge_unasked, PERSISTENT | CALLBACK | DMABUF, 0 },
+	{ "map-huge", t_huge, PERSISTENT | CALLBACK | DMABUF, 0 },
 	{ NULL, NULL, 0, 0 },
 };

@@ -9,11 +9,6 @@
 
 #include "rig.h"
 
-static bool by_callback(void)
-{
-	return rig.mode != PERSISTENT || rig.gen == 470;
-}
-
 /* Every call and mmap, with EACCES or nothing. */
 static void expect_no_access(int drv, int prov, uint64_t va, uint64_t live)
 {

@@ -6,11 +6,6 @@
 
 #include "rig.h"
 
-static bool by_callback(void)
-{
-	return rig.mode != PERSISTENT || rig.gen == 470;
-}
-
 static int poll_events(int drv)
 {
 	struct pollfd p = { .fd = drv, .events = POLLPRI | POLLIN | POLLOUT };

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
  * The stand-in GPU: a shared-memory PCI device whose BAR2 plays BAR1, and the node by which
- * programs allocate from it.
+ * programs allocate from it. A second such device, where the machine has one, plays another GPU or
+ * one that is passed through to a virtual machine.
  */
 #define pr_fmt(fmt) "provider: " fmt
 
@@ -17,6 +18,17 @@
 #include "provider.h"
 
 struct provider_bar provider_bar;
+
+static int bridge_shift_mib;
+static int other_is_gpu;
+module_param(other_is_gpu, int, 0644);
+MODULE_PARM_DESC(other_is_gpu, "the second function, when bound next, is a GPU; 0: passed through");
+static uint other_vendor = PCI_VENDOR_ID_NVIDIA;
+module_param(other_vendor, uint, 0644);
+MODULE_PARM_DESC(other_vendor, "what it passes for, when bound next");
+static uint other_class = PCI_CLASS_DISPLAY_3D;
+module_param(other_class, uint, 0644);
+MODULE_PARM_DESC(other_class, "likewise");
 struct provider_info provider_counts;
 
 static int provider_open(struct inode *inode, struct file *filp)
@@ -37,52 +49,6 @@ static int provider_release(struct inode *inode, struct file *filp)
 	provider_window_close(filp->private_data);
 	provider_block_free_all(filp->private_data);
 	kfree(filp->private_data);
-	return 0;
-}
-
-/*
- * Without any lock, because ->mmap holds mmap_lock and its window is what the tests look into. The
- * caller sees to it that the tables of @addr stay: it keeps a neighbouring page mapped.
- */
-int provider_read_pte(struct provider_pte *arg)
-{
-	unsigned long addr = arg->addr;
-	pgd_t *pgd = pgd_offset(current->mm, addr);
-	p4d_t *p4d;
-	pud_t *pud;
-	pmd_t *pmd, pmdval;
-	pte_t pte;
-
-	arg->pte = 0;
-	arg->level = 0;
-	if (addr >= TASK_SIZE)
-		return -EINVAL;
-	if (pgd_none(READ_ONCE(*pgd)))
-		return 0;
-	p4d = p4d_offset(pgd, addr);
-	if (p4d_none(READ_ONCE(*p4d)))
-		return 0;
-	pud = pud_offset(p4d, addr);
-	if (pud_none(READ_ONCE(*pud)))
-		return 0;
-	pmd = pmd_offset(pud, addr);
-	pmdval = READ_ONCE(*pmd);
-	if (pmd_none(pmdval))
-		return 0;
-#ifdef CONFIG_X86
-	if (pmd_val(pmdval) & _PAGE_PSE) {
-#else
-	if (pmd_leaf(pmdval)) {
-#endif
-		arg->pte = pmd_val(pmdval);
-		arg->level = 2;
-		return 0;
-	}
-	pte = READ_ONCE(*pte_offset_kernel(pmd, addr));
-	if (pte_none(pte))
-		return 0;
-	arg->pte = pte_val(pte);
-	arg->level = 1;
 	return 0;
 }
 
@@ -107,6 +73,17 @@ static long free_on_map(struct provider_file *file, const struct provider_free_o
 	return provider_block_free(file, arg->va) ?: ret;
 }
 
+static void fill_pci(struct provider_info *info)
+{
+	struct pci_dev *other = provider_bar.other ?: provider_bar.pdev;
+
+	info->pci_domain = pci_domain_nr(provider_bar.pdev->bus);
+	info->pci_bus = provider_bar.pdev->bus->number;
+	info->pci_devfn = provider_bar.pdev->devfn;
+	info->other_bus = other->bus->number;
+	info->other_devfn = other->devfn;
+}
+
 static void fill_info(struct provider_info *info)
 {
 	mutex_lock(&provider_bar.lock);
@@ -115,6 +92,7 @@ static void fill_info(struct provider_info *info)
 	info->bar_size = provider_bar.size;
 	info->pages_total = provider_bar.npages;
 	info->pages_free = provider_bar.nfree;
+	fill_pci(info);
 	provider_p2p_count_locked(info);
 	mutex_unlock(&provider_bar.lock);
 }
@@ -134,6 +112,8 @@ static long provider_ioctl(struct file *filp, unsigned int cmd, unsigned long ua
 		struct provider_window window;
 		struct provider_window_arm window_arm;
 		struct provider_window_free window_free;
+		struct provider_export export;
+		struct provider_move move;
 	} arg = {};
 	long ret = 0;
 
@@ -170,6 +150,11 @@ static long provider_ioctl(struct file *filp, unsigned int cmd, unsigned long ua
 	case PROVIDER_IOC_WINDOW_FREE:
 		ret = provider_window_free(file, &arg.window_free);
 		break;
+	case PROVIDER_IOC_EXPORT:
+		ret = provider_export(&arg.export);
+		break;
+	case PROVIDER_IOC_MOVE:
+		return provider_move(&arg.move);
 	default:
 		return -ENOTTY;
 	}
@@ -192,14 +177,27 @@ static struct miscdevice provider_misc = {
 	.mode = 0666,
 };
 
-static int provider_probe(struct pci_dev *pdev, const struct pci_device_id *id)
+static int bridge_shift_set(const char *val, const struct kernel_param *kp)
 {
-	int ret = pci_enable_device(pdev);
+	int ret = param_set_int(val, kp);
 
-	if (ret)
-		return ret;
+	if (!ret && provider_bar.pdev)
+		provider_shift_bridge(provider_bar.pdev, (resource_size_t)bridge_shift_mib << 20);
+	return ret;
+}
+
+static const struct kernel_param_ops bridge_shift_ops = { .set = bridge_shift_set,
+							  .get = param_get_int };
+module_param_cb(bridge_shift_mib, &bridge_shift_ops, &bridge_shift_mib, 0644);
+MODULE_PARM_DESC(bridge_shift_mib, "MiB by which bus addresses are below the CPU's");
+
+static int probe_gpu(struct pci_dev *pdev)
+{
+	int ret;
+
 	provider_bar.phys = pci_resource_start(pdev, 2);
 	provider_bar.size = pci_resource_len(pdev, 2);
+	provider_bar.index = 2;
 	provider_bar.npages = provider_bar.size / PROVIDER_PAGE_SIZE;
 	provider_bar.nfree = provider_bar.npages;
 	provider_bar.next_va = PROVIDER_VA_BASE;
@@ -209,28 +207,102 @@ static int provider_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	if (!provider_bar.used)
 		return -ENOMEM;
 	ret = misc_register(&provider_misc);
-	if (ret)
+	if (ret) {
 		bitmap_free(provider_bar.used);
+		return ret;
+	}
+	provider_bar.pdev = pdev;
+	provider_forge(pdev, PCI_VENDOR_ID_NVIDIA, PCI_CLASS_DISPLAY_3D);
+	return 0;
+}
+
+static int probe_other(struct pci_dev *pdev)
+{
+	provider_bar.other = pdev;
+	provider_bar.other_phys = pci_resource_start(pdev, 2);
+	provider_forge(pdev, other_vendor, other_class);
+	provider_forge_other_bar(provider_bar.pdev, pci_resource_start(pdev, 2),
+				 pci_resource_len(pdev, 2));
+	return 0;
+}
+
+static int probe_enabled(struct pci_dev *pdev, int (*probe)(struct pci_dev *pdev))
+{
+	int ret = pci_enable_device(pdev);
+
+	if (ret)
+		return ret;
+	ret = probe(pdev);
+	if (ret)
+		pci_disable_device(pdev);
 	return ret;
+}
+
+/* The first function is the GPU; a second one another GPU, if it is to be one. */
+static int provider_probe(struct pci_dev *pdev, const struct pci_device_id *id)
+{
+	if (!provider_bar.pdev)
+		return probe_enabled(pdev, probe_gpu);
+	return other_is_gpu ? probe_enabled(pdev, probe_other) : -ENODEV;
+}
+
+/* The driver that takes GPUs away for a virtual machine. */
+static int passthrough_probe(struct pci_dev *pdev, const struct pci_device_id *id)
+{
+	return provider_bar.pdev && !other_is_gpu ? probe_enabled(pdev, probe_other) : -ENODEV;
 }
 
 static void provider_remove(struct pci_dev *pdev)
 {
-	misc_deregister(&provider_misc);
-	provider_p2p_exit();
-	bitmap_free(provider_bar.used);
+	if (pdev == provider_bar.pdev) {
+		provider_shift_bridge(pdev, 0);
+		misc_deregister(&provider_misc);
+		provider_p2p_exit();
+		bitmap_free(provider_bar.used);
+		provider_bar.pdev = NULL;
+	} else {
+		provider_bar.other = NULL;
+	}
+	provider_unforge(pdev);
 	pci_disable_device(pdev);
 }
 
 static const struct pci_device_id provider_ids[] = { { PCI_DEVICE(0x1af4, 0x1110) }, {} };
 
 static struct pci_driver provider_driver = {
-	.name = "p2p-provider",
+	.name = "nvidia",
 	.id_table = provider_ids,
 	.probe = provider_probe,
 	.remove = provider_remove,
 };
-module_pci_driver(provider_driver);
+
+static struct pci_driver passthrough_driver = {
+	.name = "vfio-pci",
+	.id_table = provider_ids,
+	.probe = passthrough_probe,
+	.remove = provider_remove,
+};
+
+static int __init provider_init(void)
+{
+	int ret = pci_register_driver(&provider_driver);
+
+	if (ret)
+		return ret;
+	ret = pci_register_driver(&passthrough_driver);
+	if (ret)
+		pci_unregister_driver(&provider_driver);
+	return ret;
+}
+
+static void __exit provider_exit(void)
+{
+	pci_unregister_driver(&passthrough_driver);
+	pci_unregister_driver(&provider_driver);
+}
+
+module_init(provider_init);
+module_exit(provider_exit);
 
 MODULE_DESCRIPTION("stand-in for a GPU driver's p2p interface, for tests");
 MODULE_LICENSE("Dual MIT/GPL");

@@ -159,6 +159,18 @@ static bool may_pin(struct provider_block *block, u64 p2p_token, u32 va_space)
 	return block->owner->tgid == current->tgid;
 }
 
+/* As map_uncached says: another mapping of the page at @phys, or none. */
+void provider_hold_uncached(phys_addr_t phys)
+{
+	lockdep_assert_held(&provider_bar.lock);
+	if (uncached && !map_uncached) {
+		iounmap(uncached);
+		uncached = NULL;
+	}
+	if (map_uncached && !uncached)
+		uncached = ioremap(phys, PAGE_SIZE);
+}
+
 static int pin_make(const struct pin *want, u64 len, struct nvidia_p2p_page_table **table)
 {
 	struct pin *pin;
@@ -166,10 +178,6 @@ static int pin_make(const struct pin *want, u64 len, struct nvidia_p2p_page_tabl
 
 	if (READ_ONCE(fail_get))
 		return -fail_get;
-	if (uncached && !map_uncached) {
-		iounmap(uncached);
-		uncached = NULL;
-	}
 	if (!len || (want->va | len) & (PROVIDER_PAGE_SIZE - 1))
 		return -EINVAL;
 	pin = kmemdup(want, sizeof(*want), GFP_KERNEL);
@@ -188,8 +196,7 @@ static int pin_make(const struct pin *want, u64 len, struct nvidia_p2p_page_tabl
 	pin->tgid = current->tgid;
 	if (!pin->callback)
 		pin->block->refs++;
-	if (map_uncached && !uncached)
-		uncached = ioremap(pin->table->pages[0]->physical_address, PAGE_SIZE);
+	provider_hold_uncached(pin->table->pages[0]->physical_address);
 	list_add(&pin->node, &pins);
 	*table = pin->table;
 	mutex_unlock(&provider_bar.lock);
@@ -329,7 +336,7 @@ void provider_p2p_count_locked(struct provider_info *info)
 	struct live_table *live;
 	struct pin *pin;
 
-	info->pins = 0;
+	info->pins = provider_counts.maps;
 	info->tables = 0;
 	list_for_each_entry(pin, &pins, node)
 		info->pins++;

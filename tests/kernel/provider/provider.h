@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
  * The stand-in provider's inside. memory.c knows blocks and pages, p2p.c the nvidia_p2p_* calls,
- * device.c the PCI device and the node, window.c a free at a chosen moment.
+ * dmabuf.c exported buffers, device.c the PCI functions and the node, forge.c what they pass for,
+ * window.c a free at a chosen moment, pte.c the CPU's entries. tegra.c is another provider.
  *
  * One lock, provider_lock, is held over get, put and callback, as the real GPU driver does: a put
  * blocks while a callback runs, and lockdep sees the client's order.
@@ -17,6 +18,8 @@
 
 #include "provider_uapi.h"
 
+struct pci_dev;
+
 struct provider_file {
 	pid_t tgid;
 	u64 p2p_token;
@@ -29,11 +32,15 @@ struct provider_block {
 	u64 va;
 	u64 npages;
 	u32 *pages; /* indices in the BAR */
-	int refs; /* the owner, and each persistent pin */
+	int refs; /* the owner, each persistent pin, each dma-buf */
 };
 
 struct provider_bar {
 	struct mutex lock; /* everything here, and the lists of p2p.c */
+	struct pci_dev *pdev; /* the GPU */
+	struct pci_dev *other; /* the machine's second function, bound to one of our drivers */
+	phys_addr_t other_phys; /* its BAR */
+	int index; /* of the BAR among the GPU's */
 	phys_addr_t phys;
 	u64 size;
 	u32 npages;
@@ -64,6 +71,15 @@ int provider_window_arm(struct provider_file *file, const struct provider_window
 int provider_window_free(struct provider_file *file, struct provider_window_free *arg);
 void provider_window_pass(u32 at);
 void provider_window_in_callback(bool in);
+
+void provider_hold_uncached(phys_addr_t phys);
+int provider_export(struct provider_export *arg);
+int provider_move(const struct provider_move *arg);
+
+void provider_forge(struct pci_dev *pdev, u16 vendor, u32 class);
+void provider_forge_other_bar(struct pci_dev *pdev, phys_addr_t start, u64 len);
+void provider_unforge(struct pci_dev *pdev);
+void provider_shift_bridge(struct pci_dev *pdev, resource_size_t shift);
 
 int provider_read_pte(struct provider_pte *arg);
 

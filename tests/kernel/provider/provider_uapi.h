@@ -17,6 +17,13 @@
 #define PROVIDER_VA_BASE   0xd000000000ULL
 #define PROVIDER_PAGE_SIZE 0x10000ULL
 
+/*
+ * The provider of Tegra has INFO and PTE alone. There mmap is cudaHostAlloc: cached with offset 0,
+ * or of the type that the offset names; the last is no type that it has, for tests.
+ */
+#define PROVIDER_TEGRA_WC     0x100000ULL
+#define PROVIDER_TEGRA_DEVICE 0x200000ULL
+
 /* ALLOC flags. */
 #define PROVIDER_SCATTER  1U /* no two pages adjacent in physical memory */
 #define PROVIDER_ALIGN_2M 2U /* physical start a multiple of 2 MiB */
@@ -103,6 +110,46 @@ struct provider_window_arm {
 	__u32 timeout_ms;
 };
 
+/*
+ * What an exported buffer is. Up to PROVIDER_BUF_LONG: one piece in the middle is spoilt. From
+ * PROVIDER_BUF_EXPORTER on the pieces are good.
+ */
+enum provider_buf {
+	PROVIDER_BUF_GOOD,
+	PROVIDER_BUF_BEFORE, /* in front of the BAR */
+	PROVIDER_BUF_BEHIND,
+	PROVIDER_BUF_ACROSS, /* its end */
+	PROVIDER_BUF_WRAP, /* the end of the address space */
+	PROVIDER_BUF_UNALIGNED,
+	PROVIDER_BUF_ODD_LEN,
+	PROVIDER_BUF_EMPTY, /* a piece of no bytes */
+	PROVIDER_BUF_RAM,
+	PROVIDER_BUF_IOVA_RAM, /* as the DMA interface maps RAM: an IOVA where there is an IOMMU */
+	PROVIDER_BUF_BAR0, /* registers of the same function */
+	PROVIDER_BUF_OTHER_BAR, /* the other prefetchable BAR of the same function */
+	PROVIDER_BUF_CPU, /* an address of the CPU, which differs while bridge_shift_mib is set */
+	PROVIDER_BUF_SHORT, /* fewer bytes than the buffer has */
+	PROVIDER_BUF_LONG,
+	PROVIDER_BUF_EXPORTER, /* another exporter's name */
+	PROVIDER_BUF_OWNER, /* another owner */
+	PROVIDER_BUF_READ_ONLY, /* its descriptor opens it for reading only */
+	PROVIDER_BUF_KINDS,
+};
+
+/* A dma-buf of own memory; whole pages of 64 KiB. EINVAL. */
+struct provider_export {
+	__u64 va;
+	__u64 size;
+	__u32 kind; /* enum provider_buf */
+	__s32 fd; /* out */
+};
+
+/* Tells the importers of a buffer that it moves; it does not. */
+struct provider_move {
+	__s32 fd;
+	__u32 pad;
+};
+
 struct provider_info {
 	__u64 bar_phys;
 	__u64 bar_size;
@@ -115,6 +162,14 @@ struct provider_info {
 	__u32 foreign_puts; /* puts in another process, which do nothing */
 	__u32 errors; /* wrong use of the interface: double free, lost table */
 	__u64 callback_ns; /* that the last callback took */
+	__u32 bufs; /* dma-bufs now */
+	__u32 maps; /* of dma-bufs, now; pins counts them too */
+	__u32 iovas; /* pieces handed out as IOVAs, since load */
+	__u32 pci_domain; /* where the GPU is */
+	__u8 pci_bus;
+	__u8 pci_devfn;
+	__u8 other_bus; /* the machine's second function, */
+	__u8 other_devfn; /* or as above if there is none */
 };
 
 struct provider_tokens {
@@ -134,5 +189,7 @@ struct provider_tokens {
 #define PROVIDER_IOC_WINDOW	 _IOW(0xDB, 32, struct provider_window)
 #define PROVIDER_IOC_WINDOW_FREE _IOWR(0xDB, 33, struct provider_window_free)
 #define PROVIDER_IOC_WINDOW_ARM	 _IOW(0xDB, 34, struct provider_window_arm)
+#define PROVIDER_IOC_EXPORT	 _IOWR(0xDB, 9, struct provider_export)
+#define PROVIDER_IOC_MOVE	 _IOW(0xDB, 10, struct provider_move)
 
 #endif

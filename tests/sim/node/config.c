@@ -38,7 +38,7 @@ static const struct {
 	{ "EBUSY", EBUSY },   { "ENODEV", ENODEV },	  { "EINVAL", EINVAL },
 	{ "ENFILE", ENFILE }, { "EMFILE", EMFILE },	  { "ENOTTY", ENOTTY },
 	{ "ENOSPC", ENOSPC }, { "EOVERFLOW", EOVERFLOW }, { "EOPNOTSUPP", EOPNOTSUPP },
-	{ "ENOTSUPP", 524 },  { "REVOKE", NODE_REVOKE },
+	{ "EBADF", EBADF },   { "ENOTSUPP", 524 },	  { "REVOKE", NODE_REVOKE },
 };
 
 static int errno_of(const char *text, size_t len)
@@ -156,6 +156,7 @@ void node_config_read(struct node_config *c)
 	c->pcie = atoi(env("GDRSIM_NODE_PCIE", "0"));
 	c->device = atoi(env("GDRSIM_NODE_DEVICE", "0"));
 	c->type = (uint32_t)atoi(env("GDRSIM_NODE_TYPE", "1"));
+	c->sources = (uint32_t)atoi(env("GDRSIM_NODE_SOURCES", "0"));
 	c->first_handle = strtoull(env("GDRSIM_NODE_HANDLE", "1"), NULL, 0);
 	c->skew = strtoll(env("GDRSIM_NODE_SKEW", "0"), NULL, 0);
 }

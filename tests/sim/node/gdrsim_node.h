@@ -14,9 +14,13 @@
  *   GDRSIM_NODE_PCIE=1          force-PCIe pins are supported (persistent mode only)
  *   GDRSIM_NODE_TYPE=n          the mapping type of the memory, a gdr_mapping_type_t (1)
  *   GDRSIM_NODE_DEVICE=1        a mapping as device memory can be asked for too, as on arm64
+ *   GDRSIM_NODE_SOURCES=n       by what memory can be named, GDRDRV_SOURCES_*; 0: a driver that does
+ *                               not know that attribute, nor PIN_DMABUF (0)
  *   GDRSIM_NODE_HANDLE=n        the first handle, also above 2^32 (1)
  *   GDRSIM_NODE_SKEW=n          bytes by which GET_INFO misstates the address
  *   GDRSIM_NODE_FAIL=rules      as gdrsim_node_fail()
+ *   GDRSIM_SYS=dir              stands for /sys in the program's open()
+ *   GDRSIM_KERNEL=release       what uname() says; unset: the truth
  *
  * Process: a descriptor serves the process that opened it; any other gets EACCES.
  */

@@ -10,9 +10,12 @@
 #include <poll.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include "node/node.h"
@@ -27,6 +30,7 @@ static struct {
 	int (*ioctl)(int, unsigned long, ...);
 	int (*access)(const char *, int);
 	int (*madvise)(void *, size_t, int);
+	int (*uname)(struct utsname *);
 } next;
 
 static atomic_bool ready;
@@ -49,6 +53,7 @@ static void find_all(void)
 	find(&next.ioctl, "ioctl");
 	find(&next.access, "access");
 	find(&next.madvise, "madvise");
+	find(&next.uname, "uname");
 }
 
 const struct libc_calls *libc_calls(void)
@@ -75,12 +80,37 @@ static bool is_node_path(const char *path)
 		va_end(ap_);                                                      \
 	} while (0)
 
+/* The path below what stands for /sys, or as it is. */
+static const char *sys_path(const char *path, char *text, size_t size)
+{
+	const char *dir = getenv("GDRSIM_SYS");
+
+	if (!dir || !path || strncmp(path, "/sys/", 5) != 0 ||
+	    snprintf(text, size, "%s/%s", dir, path + 5) >= (int)size)
+		return path;
+	return text;
+}
+
+EXPORT int uname(struct utsname *u)
+{
+	const char *release = getenv("GDRSIM_KERNEL");
+	int rc;
+
+	libc_calls();
+	rc = next.uname(u);
+	if (!rc && release)
+		snprintf(u->release, sizeof(u->release), "%s", release);
+	return rc;
+}
+
 EXPORT int open(const char *path, int flags, ...)
 {
+	char text[512];
 	mode_t mode;
 
 	MODE_OF(flags, mode);
 	libc_calls();
+	path = sys_path(path, text, sizeof(text));
 	return is_node_path(path) ? node_open() : next.open(path, flags, mode);
 }
 

@@ -69,12 +69,15 @@ static const struct {
 	{ GDRDRV_IOC_GET_ATTR, "GET_ATTR", GDRDRV_HAS_ATTR },
 	{ GDRDRV_IOC_PIN_BUFFER_V2, "PIN_BUFFER_V2", GDRDRV_HAS_PIN_V2 },
 	{ GDRDRV_IOC_REQ_MAPPING_TYPE, "REQ_MAPPING_TYPE", GDRDRV_HAS_MAPPING_TYPE },
+	{ GDRDRV_IOC_PIN_DMABUF, "PIN_DMABUF", 0 },
 	{ GDRDRV_IOC_GET_VERSION, "GET_VERSION", 0 },
 };
 
 static struct {
 	__typeof__(&gdrsim_pin) pin;
 	__typeof__(&gdrsim_unpin) unpin;
+	__typeof__(&gdrsim_pin_dmabuf) pin_dmabuf;
+	__typeof__(&gdrsim_device_at) device_at;
 } cuda; /* under lock */
 
 /* libcuda, if the program has loaded the stand-in. */
@@ -87,7 +90,11 @@ static bool find_cuda(void)
 		void *lib = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
 		void *pin = lib ? dlsym(lib, "gdrsim_pin") : NULL;
 		void *unpin = lib ? dlsym(lib, "gdrsim_unpin") : NULL;
+		void *pin_dmabuf = lib ? dlsym(lib, "gdrsim_pin_dmabuf") : NULL;
+		void *device_at = lib ? dlsym(lib, "gdrsim_device_at") : NULL;
 
+		memcpy(&cuda.pin_dmabuf, &pin_dmabuf, sizeof(pin_dmabuf));
+		memcpy(&cuda.device_at, &device_at, sizeof(device_at));
 		memcpy(&cuda.pin, &pin, sizeof(pin));
 		memcpy(&cuda.unpin, &unpin, sizeof(unpin));
 	}
@@ -238,26 +245,21 @@ static struct region *find_locked(struct node *node, uint64_t handle)
 	return r;
 }
 
-static int pin(struct node *node, uint64_t addr, uint64_t size, uint64_t *handle)
+static struct region *region_new(struct node *node, uint64_t va, uint64_t size)
 {
-	uint64_t end, va = addr & ~0xffffULL;
-	struct region *r;
-	int n;
+	struct region *r = calloc(1, sizeof(*r) + MAX_PIECES * sizeof(r->pieces[0]));
 
-	if (!addr || !size)
-		return EINVAL;
-	if (__builtin_add_overflow(addr, size, &end) || end > UINT64_MAX - 0xffff)
-		return EOVERFLOW;
-	if (!find_cuda())
-		return EINVAL;
-	r = calloc(1, sizeof(*r) + MAX_PIECES * sizeof(r->pieces[0]));
-	if (!r)
-		return ENOMEM;
-	r->node = node;
-	r->va = va;
-	r->size = ((end + 0xffff) & ~0xffffULL) - va;
-	n = cuda.pin(va, r->size, node->config.persistent ? NULL : on_freed, r, r->pieces,
-		     MAX_PIECES, &r->pin);
+	if (r) {
+		r->node = node;
+		r->va = va;
+		r->size = size;
+	}
+	return r;
+}
+
+/* @n: what libcuda's pin gave. */
+static int region_add(struct node *node, struct region *r, int n, uint64_t *handle)
+{
 	if (n < 0) {
 		free(r);
 		return -n;
@@ -272,6 +274,50 @@ static int pin(struct node *node, uint64_t addr, uint64_t size, uint64_t *handle
 	pthread_mutex_unlock(&lock);
 	atomic_fetch_add(&n_pins, 1);
 	return 0;
+}
+
+static int pin(struct node *node, uint64_t addr, uint64_t size, uint64_t *handle)
+{
+	uint64_t end, va = addr & ~0xffffULL;
+	struct region *r;
+
+	if (node->config.sources && !(node->config.sources & GDRDRV_SOURCES_ADDRESS))
+		return EOPNOTSUPP;
+	if (!addr || !size)
+		return EINVAL;
+	if (__builtin_add_overflow(addr, size, &end) || end > UINT64_MAX - 0xffff)
+		return EOVERFLOW;
+	if (!find_cuda())
+		return EINVAL;
+	r = region_new(node, va, ((end + 0xffff) & ~0xffffULL) - va);
+	if (!r)
+		return ENOMEM;
+	return region_add(node, r,
+			  cuda.pin(va, r->size, node->config.persistent ? NULL : on_freed, r,
+				   r->pieces, MAX_PIECES, &r->pin),
+			  handle);
+}
+
+/* As the driver does: the address is a name, the memory is the descriptor's. */
+static int pin_dmabuf(struct node *node, struct gdrdrv_pin_dmabuf *p)
+{
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+	struct region *r;
+
+	if (!(node->config.sources & GDRDRV_SOURCES_DMABUF))
+		return ENOTTY;
+	if (p->flags || p->pad || !p->size || (p->addr | p->offset | p->size) % page)
+		return EINVAL;
+	if (!find_cuda())
+		return EINVAL;
+	if (p->pci_function || cuda.device_at(p->pci_domain, p->pci_bus, p->pci_device) < 0)
+		return ENODEV;
+	r = region_new(node, p->addr, p->size);
+	if (!r)
+		return ENOMEM;
+	return region_add(
+		node, r, cuda.pin_dmabuf(p->fd, p->offset, p->size, r->pieces, MAX_PIECES, &r->pin),
+		&p->handle);
 }
 
 /* Ends a region that is off the list; what is still mapped can be touched no more. */
@@ -376,6 +422,9 @@ static int get_attr(const struct node *node, struct gdrdrv_get_attr *a)
 	case GDRDRV_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE:
 		a->val = node->config.pcie;
 		return 0;
+	case GDRDRV_ATTR_SOURCES:
+		a->val = node->config.sources;
+		return node->config.sources ? 0 : EINVAL;
 	default:
 		return EINVAL;
 	}
@@ -407,6 +456,8 @@ static int call(struct node *node, unsigned long request, void *arg)
 			return EINVAL;
 		return pin(node, p->addr, p->size, &p->handle);
 	}
+	case GDRDRV_IOC_PIN_DMABUF:
+		return pin_dmabuf(node, arg);
 	case GDRDRV_IOC_UNPIN_BUFFER:
 		return unpin(node, ((struct gdrdrv_unpin_buffer *)arg)->handle);
 	case GDRDRV_IOC_GET_ATTR:

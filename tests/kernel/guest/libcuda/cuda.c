@@ -193,13 +193,18 @@ API CUresult cuDeviceGetName(char *name, int len, CUdevice dev)
 	return CUDA_SUCCESS;
 }
 
-/* No address: the tools then leave the NUMA node alone. */
 API CUresult cuDeviceGetPCIBusId(char *id, int len, CUdevice dev)
 {
-	(void)id;
-	(void)len;
-	(void)dev;
-	return CUDA_ERROR_NOT_SUPPORTED;
+	struct provider_info info;
+	CUresult r;
+
+	if (dev)
+		return CUDA_ERROR_INVALID_DEVICE;
+	r = call(PROVIDER_IOC_INFO, &info);
+	if (!r && snprintf(id, (size_t)len, "%04X:%02X:%02X.%x", info.pci_domain, info.pci_bus,
+			   info.pci_devfn >> 3, info.pci_devfn & 7) >= len)
+		r = CUDA_ERROR_INVALID_VALUE;
+	return r;
 }
 
 API CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice dev)
@@ -216,9 +221,10 @@ API CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUde
 	case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
 	case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:
 	case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED:
+	case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED:
 		*value = 1;
 		break;
-	default: /* no virtual memory management, no dma-buf */
+	default: /* no virtual memory management */
 		*value = 0;
 		break;
 	}
@@ -497,6 +503,24 @@ API CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attrib
 		r = CUDA_SUCCESS;
 	}
 	pthread_mutex_unlock(&lock);
+	return r;
+}
+
+API CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr ptr, size_t size,
+					   CUmemRangeHandleType type, unsigned long long flags)
+{
+	struct provider_export arg = { .va = ptr, .size = size, .kind = PROVIDER_BUF_GOOD };
+	CUresult r;
+
+	if (!current)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (flags)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	r = call(PROVIDER_IOC_EXPORT, &arg);
+	if (!r)
+		*(int *)handle = arg.fd;
 	return r;
 }
 

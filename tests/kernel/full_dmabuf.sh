@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: MIT
+# shellcheck shell=bash
+#
+# The full tier of the dma-buf source, sourced by run.sh after full.sh:
+#
+#	full_dmabuf_matrix	every kernel x IOMMU off, pass-through, translating x both generations of
+#				the exporter, the driver with this source alone and with both
+#	full_dmabuf_debug	under the checking kernel
+#	full_dmabuf_planted	faults put into the driver on purpose: each must be caught
+#	full_dmabuf_arm64	the other architecture
+
+# The older exporter first: with IOVAs it cannot leave what the host looks for at the end.
+DMABUF_SETUPS=535:dmabuf,580:dmabuf,580:both
+
+full_dmabuf_matrix() {
+	local kernel iommu
+	for kernel in $FULL_KERNELS; do
+		kernel_prepare "$kernel" || { fail "$kernel: its packages cannot be fetched"; continue; }
+		if ! RIG_VARIANT=dmabuf rig_build 580 535 || ! dmabuf_build 580; then
+			fail "$kernel: build"
+			continue
+		fi
+		dmabuf_symbols "$kernel"
+		for iommu in off pass-through translating; do
+			RIG_LIMIT=900 dmabuf_boot "$iommu" "$kernel" rig.setups=$DMABUF_SETUPS \
+				rig.rounds=200 rig.random=5 rig.fuzz=20000 rig.seed=$seed
+		done
+	done
+}
+
+full_dmabuf_debug() {
+	local iommu
+	need_tools flex:flex bison:bison bc:bc
+	kernel_prepare debug || { fail "debug kernel: build"; return; }
+	if ! RIG_VARIANT=dmabuf rig_build 580 535 || ! dmabuf_build 580; then
+		fail "debug: build"
+		return
+	fi
+	for iommu in off translating; do
+		RIG_MEM=1024M RIG_LIMIT=1800 dmabuf_boot "$iommu" debug rig.setups=$DMABUF_SETUPS \
+			rig.rounds=20 rig.random=3 rig.fuzz=5000 rig.seed=$seed rig.debug=1
+	done
+}
+
+full_dmabuf_arm64() {
+	need_tools qemu-system-aarch64:qemu-system-arm aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu
+	kernel_prepare 6.1-arm64 || { fail "6.1 arm64: its packages cannot be fetched"; return; }
+	if ! RIG_VARIANT=dmabuf rig_build 580 535 || ! dmabuf_build 580; then
+		fail "6.1 arm64: build"
+		return
+	fi
+	RIG_LIMIT=600 dmabuf_boot off "6.1 arm64" rig.setups=$DMABUF_SETUPS \
+		rig.rounds=100 rig.random=3 rig.fuzz=5000 rig.seed=$seed
+}
+
+# dmabuf_planted_run PATCH KERNEL IOMMU ARGS: as planted_run of full.sh.
+dmabuf_planted_run() {
+	local name=$1 kernel=$2 iommu=$3 args=$4 keep_ok=$ok keep_bad=$bad keep_skipped=$skipped
+	kernel_prepare "$kernel" || return 1
+	export RIG_VARIANT=planted RIG_PLANT=
+	rig_build 580 && RIG_PLANT=${name#none} dmabuf_build || return 1
+	RIG_NO_HOSTCHECK=1 RIG_MEM=1024M RIG_LIMIT=900 dmabuf_boot "$iommu" "planted $name" \
+		rig.setups=580:dmabuf "$args" rig.rounds=20 rig.random=1 rig.fuzz=1000 \
+		rig.seed=$seed loglevel=4 >"$W/planted.log" 2>&1
+	RIG_VARIANT=
+	caught=$((bad > keep_bad))
+	ok=$keep_ok bad=$keep_bad skipped=$keep_skipped
+	grep -hE 'KASAN|BUG:|WARNING:|possible circular|unreferenced' "$W/console" |
+		sed 's/^/# console: /' >>"$W/planted.log"
+	return 0
+}
+
+dmabuf_planted_one() {
+	local caught= evidence=
+	if ! dmabuf_planted_run "$@"; then
+		RIG_VARIANT=
+		fail "planted $1: build"
+		return
+	fi
+	evidence=$(planted_evidence)
+	if [ "$caught" = 1 ] && [ -n "$evidence" ]; then
+		pass "planted $1, IOMMU $3, is caught: $evidence"
+	else
+		cat "$W/planted.log"
+		fail "planted $1, IOMMU $3, went unseen"
+	fi
+}
+
+full_dmabuf_planted() {
+	local caught name iommu
+	for iommu in off translating; do
+		if dmabuf_planted_run none 6.1 $iommu rig.only=dmabuf,hostile,data && [ "$caught" = 0 ]; then
+			pass "nothing planted, IOMMU $iommu: nothing is caught"
+		else
+			cat "$W/planted.log"
+			fail "nothing planted, IOMMU $iommu: something is caught"
+		fi
+	done
+	for name in no-range-check first-entry-only physical any-driver any-function any-exporter any-bar \
+		    writable no-sum lost-notice leak; do
+		dmabuf_planted_one dmabuf-$name 6.1 off rig.only=dmabuf,hostile,data
+	done
+	for name in no-range-check physical; do
+		dmabuf_planted_one dmabuf-$name 6.1 translating rig.only=dmabuf,hostile,data
+	done
+	[ -z "${DMABUF_NO_DEBUG:-}" ] && dmabuf_planted_one dmabuf-lock-order debug off "rig.only=dmabuf-move rig.debug=1"
+}
+
+full_dmabuf() {
+	full_dmabuf_matrix
+	full_dmabuf_arm64
+	full_dmabuf_debug
+	full_dmabuf_planted
+}

@@ -1,0 +1,468 @@
+// SPDX-License-Identifier: MIT
+/* Pins by dma-buf: what the common tests, which know pin() alone, cannot ask. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/syscall.h>
+
+#include "rig.h"
+
+static struct gdrdrv_ioc_pin_dmabuf good_arg(int prov, uint64_t va, uint64_t size, int *fd)
+{
+	struct provider_info info = gpu_info(prov);
+
+	CHECK_EQ(gpu_export(prov, va, size, PROVIDER_BUF_GOOD, fd), 0);
+	return dmabuf_arg(&info, *fd, 0, size);
+}
+
+#define EXPECT(change, err)                              \
+	do {                                             \
+		struct gdrdrv_ioc_pin_dmabuf arg = good; \
+		change;                                  \
+		CHECK_EQ(pin_dmabuf(drv, &arg), -(err)); \
+		CHECK_EQ(gpu_info(prov).maps, 0);        \
+	} while (0)
+
+static void t_args(void)
+{
+	int drv = drv_open(), prov = prov_open(), fd, null = open("/dev/null", O_RDWR);
+	uint64_t va = gpu_alloc(prov, 4 * GPU_PAGE);
+	struct gdrdrv_ioc_pin_dmabuf good = good_arg(prov, va, 4 * GPU_PAGE, &fd), *ro;
+
+	EXPECT(arg.fd = -1, EBADF);
+	EXPECT(arg.fd = 1000, EBADF);
+	EXPECT(arg.fd = null, EINVAL);
+	EXPECT(arg.fd = drv, EINVAL);
+	EXPECT(arg.flags = 1, EINVAL);
+	EXPECT(arg.pad = 1, EINVAL);
+	EXPECT(arg.size = 0, EINVAL);
+	EXPECT(arg.size = 4 * GPU_PAGE + 4096, EINVAL);
+	EXPECT(arg.size = 4095, EINVAL);
+	EXPECT(arg.size = 1ULL << 40, EINVAL);
+	EXPECT(arg.size = -4096ULL, EOVERFLOW);
+	EXPECT((arg.size = -4096ULL, arg.addr = 8192), EOVERFLOW);
+	EXPECT(arg.offset = 1, EINVAL);
+	EXPECT(arg.offset = 4096, EINVAL);
+	EXPECT(arg.offset = -4096ULL, EINVAL);
+	EXPECT((arg.offset = 4 * GPU_PAGE, arg.size = 4096), EINVAL);
+	EXPECT((arg.offset = -4096ULL, arg.size = 8192), EINVAL);
+	EXPECT(arg.addr = 100, EINVAL);
+	EXPECT(arg.addr = -4096ULL, EOVERFLOW);
+	EXPECT(arg.pci_device = 32, EINVAL);
+	EXPECT(arg.pci_device = 0xff, EINVAL);
+	EXPECT(arg.pci_function = 8, EINVAL);
+	EXPECT(arg.pci_function = 7, ENODEV);
+	EXPECT(arg.pci_bus = 0xee, ENODEV);
+	EXPECT(arg.pci_domain = 1, ENODEV);
+	EXPECT(arg.pci_domain = 0xffffffff, ENODEV);
+	EXPECT((arg.pci_bus = 0, arg.pci_device = 0, arg.pci_function = 0), ENODEV); /* a bridge */
+
+	/* The handle cannot be told: the pin must be undone. */
+	ro = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	*ro = good;
+	mprotect(ro, 4096, PROT_READ);
+	CHECK_EQ(pin_dmabuf(drv, ro), -EFAULT);
+	CHECK_EQ(gpu_info(prov).maps, 0);
+	CHECK_EQ(pin_dmabuf(drv, &good), 0);
+	CHECK_EQ(gpu_info(prov).maps, 1);
+}
+
+/* In a driver without pins by address those calls say so, and change nothing. */
+static void t_no_address(void)
+{
+	int drv = drv_open(), prov = prov_open();
+	struct gdrdrv_ioc_pin_buffer v1 = { .addr = gpu_alloc(prov, GPU_PAGE), .size = GPU_PAGE };
+	struct gdrdrv_ioc_pin_buffer_v2 v2 = { .addr = v1.addr, .size = GPU_PAGE };
+
+	CHECK(ioctl(drv, GDRDRV_IOC_PIN_BUFFER, &v1) == -1 && errno == EOPNOTSUPP);
+	CHECK(ioctl(drv, GDRDRV_IOC_PIN_BUFFER_V2, &v2) == -1 && errno == EOPNOTSUPP);
+	v2.flags = GDRDRV_PIN_FLAG_FORCE_PCIE;
+	CHECK(ioctl(drv, GDRDRV_IOC_PIN_BUFFER_V2, &v2) == -1 && errno == EOPNOTSUPP);
+}
+
+/* The number of runs of the only pin, from what the administrator sees. */
+static unsigned int nr_runs(void)
+{
+	char *text = read_text("/proc/driver/gdrdrv/pins"), *line = strchr(text, '\n') + 1;
+	unsigned int runs = 0;
+
+	CHECK_EQ(sscanf(line, "%*d %*u %*x %*x %*u %*u %u", &runs), 1);
+	free(text);
+	return runs;
+}
+
+/* A part that begins and ends inside pages of 64 KiB; bytes both ways. */
+static void sub_range(unsigned int flags)
+{
+	int drv = drv_open(), prov = prov_open(), fd;
+	size_t size = 8 * GPU_PAGE, off = GPU_PAGE + 3 * 4096, len = 5 * GPU_PAGE + 4096, i;
+	uint64_t va = gpu_alloc_flags(prov, size, flags).va;
+	struct gdrdrv_ioc_pin_dmabuf arg = good_arg(prov, va, size, &fd);
+	uint8_t *want = malloc(len), *got = malloc(len);
+	struct gdrdrv_ioc_get_info info;
+	volatile uint8_t *p;
+
+	arg.offset = off;
+	arg.size = len;
+	arg.addr = va + off;
+	CHECK_EQ(pin_dmabuf(drv, &arg), 0);
+	close(fd);
+	CHECK_EQ(get_info(drv, arg.handle, &info), 0);
+	CHECK_EQ(info.va, va + off);
+	CHECK_EQ(info.mapped_size, len);
+	CHECK_EQ(nr_runs(), flags & PROVIDER_SCATTER ? 6 : 1);
+	CHECK(map(drv, arg.handle, len + 4096) == MAP_FAILED && errno == EINVAL);
+	p = must_map(drv, arg.handle, len);
+	pattern(want, len, 5);
+	for (i = 0; i < len; i++)
+		p[i] = want[i];
+	__sync_synchronize();
+	gpu_peek(prov, va + off, got, len);
+	CHECK(!memcmp(want, got, len));
+	pattern(want, len, 6);
+	gpu_poke(prov, va + off, want, len);
+	for (i = 0; i < len; i++)
+		got[i] = p[i];
+	CHECK(!memcmp(want, got, len));
+	for (i = 0; i < len; i += 4096)
+		CHECK(pte_is_wc(read_pte(prov, p + i).pte));
+	CHECK_EQ(unpin(drv, arg.handle), 0);
+	close(drv);
+}
+
+/* The exporter cuts a range into pieces; they become one again. */
+static void t_sub_range(void)
+{
+	static const int kib[] = { 0, 4, 16, 1024 };
+	size_t i;
+
+	for (i = 0; i < sizeof(kib) / sizeof(kib[0]); i++) {
+		/* Before 580 more than one piece fails where there are IOVAs: t_pieces_535(). */
+		if (rig.iommu && rig.gen < 580 && kib[i] != 1024)
+			continue;
+		knob("seg_kib", kib[i]);
+		sub_range(0);
+		sub_range(PROVIDER_SCATTER);
+	}
+	knob("seg_kib", 0);
+}
+
+static void t_read_only_fd(void)
+{
+	int drv = drv_open(), prov = prov_open(), fd;
+	uint64_t va = gpu_alloc(prov, GPU_PAGE);
+	struct provider_info info = gpu_info(prov);
+	struct gdrdrv_ioc_pin_dmabuf arg;
+	uint8_t byte = 0x5e;
+	uint8_t *p;
+
+	CHECK_EQ(gpu_export(prov, va, GPU_PAGE, PROVIDER_BUF_READ_ONLY, &fd), 0);
+	arg = dmabuf_arg(&info, fd, 0, GPU_PAGE);
+	CHECK_EQ(pin_dmabuf(drv, &arg), 0);
+	CHECK(map(drv, arg.handle, GPU_PAGE) == MAP_FAILED && errno == EACCES);
+	CHECK(map_prot(drv, arg.handle, GPU_PAGE, PROT_WRITE, MAP_SHARED, NULL) == MAP_FAILED &&
+	      errno == EACCES);
+	p = map_prot(drv, arg.handle, GPU_PAGE, PROT_READ, MAP_SHARED, NULL);
+	CHECK(p != MAP_FAILED);
+	CHECK(mprotect(p, GPU_PAGE, PROT_READ | PROT_WRITE) == -1 && errno == EACCES);
+	gpu_poke(prov, va + 9, &byte, 1);
+	CHECK_EQ(p[9], 0x5e);
+	CHECK_EQ(try_write(p + 9, 1), SIGSEGV);
+	CHECK_EQ(p[9], 0x5e);
+}
+
+/* Two imports of one buffer, and one of another buffer of the same memory. */
+static void t_two_imports(void)
+{
+	int drv = drv_open(), prov = prov_open(), fd, other, i;
+	uint64_t va = gpu_alloc(prov, 2 * GPU_PAGE);
+	struct gdrdrv_ioc_pin_dmabuf arg[3];
+	volatile uint8_t *p[3];
+
+	arg[0] = arg[1] = good_arg(prov, va, 2 * GPU_PAGE, &fd);
+	arg[2] = good_arg(prov, va, 2 * GPU_PAGE, &other);
+	for (i = 0; i < 3; i++) {
+		CHECK_EQ(pin_dmabuf(drv, &arg[i]), 0);
+		p[i] = must_map(drv, arg[i].handle, 2 * GPU_PAGE);
+	}
+	p[0][GPU_PAGE] = 0x91;
+	__sync_synchronize();
+	CHECK_EQ(p[1][GPU_PAGE], 0x91);
+	CHECK_EQ(p[2][GPU_PAGE], 0x91);
+	CHECK_EQ(gpu_free(prov, va), 0);
+	close(fd);
+	close(other);
+	CHECK_EQ(unpin(drv, arg[1].handle), 0);
+	CHECK_EQ(try_read(p[1]), SIGBUS);
+	CHECK_EQ(p[0][GPU_PAGE], 0x91);
+	CHECK(pte_is_wc(read_pte(prov, p[0] + GPU_PAGE).pte));
+	CHECK_EQ(unpin(drv, arg[0].handle), 0);
+	CHECK_EQ(p[2][GPU_PAGE], 0x91);
+	CHECK_EQ(unpin(drv, arg[2].handle), 0);
+	CHECK_EQ(gpu_info(prov).pages_free, gpu_info(prov).pages_total);
+}
+
+/* While a buffer lives its memory does, and is nobody else's. */
+static void t_memory_stays(void)
+{
+	int drv = drv_open(), prov = prov_open(), fd;
+	uint64_t va = gpu_alloc(prov, 4 * GPU_PAGE), next;
+	struct gdrdrv_ioc_pin_dmabuf arg = good_arg(prov, va, 4 * GPU_PAGE, &fd);
+	uint8_t *buf = malloc(4 * GPU_PAGE);
+	volatile uint8_t *p;
+
+	CHECK_EQ(pin_dmabuf(drv, &arg), 0);
+	p = must_map(drv, arg.handle, 4 * GPU_PAGE);
+	p[3 * GPU_PAGE] = 0x4d;
+	close(fd);
+	CHECK_EQ(gpu_free(prov, va), 0);
+	next = gpu_alloc(prov, 4 * GPU_PAGE);
+	memset(buf, 0xee, 4 * GPU_PAGE);
+	gpu_poke(prov, next, buf, 4 * GPU_PAGE);
+	CHECK_EQ(p[3 * GPU_PAGE], 0x4d);
+	CHECK_EQ(cb_flag(drv, arg.handle), 0);
+	CHECK_EQ(gpu_info(prov).bufs, 1);
+	CHECK_EQ(unpin(drv, arg.handle), 0);
+	CHECK_EQ(gpu_info(prov).bufs, 0);
+	CHECK_EQ(try_read(p), SIGBUS);
+}
+
+static void t_map_fails(void)
+{
+	int drv = drv_open(), prov = prov_open(), fd;
+	struct gdrdrv_ioc_pin_dmabuf arg = good_arg(prov, gpu_alloc(prov, GPU_PAGE), GPU_PAGE, &fd);
+
+	knob("fail_map", 1);
+	CHECK_EQ(pin_dmabuf(drv, &arg), -ENOMEM);
+	knob("fail_map", 0);
+	CHECK_EQ(read_number("/proc/driver/gdrdrv/nv_get_pages_refcount"), 0);
+	CHECK_EQ(gpu_info(prov).maps, 0);
+	CHECK_EQ(pin_dmabuf(drv, &arg), 0);
+}
+
+/* Whoever holds the descriptor may pin: it is the right, as the memory's owner gave it away. */
+static void t_fd_is_the_right(void)
+{
+	int prov = prov_open(), fd;
+	uint64_t va = gpu_alloc(prov, GPU_PAGE);
+	struct gdrdrv_ioc_pin_dmabuf arg = good_arg(prov, va, GPU_PAGE, &fd);
+	uint8_t got = 0;
+	pid_t pid = fork();
+
+	if (!pid) {
+		int drv;
+
+		CHECK(!setgid(1000) && !setuid(1000));
+		drv = drv_open();
+		CHECK_EQ(pin_dmabuf(drv, &arg), 0);
+		must_map(drv, arg.handle, GPU_PAGE)[1] = 0x66;
+		_exit(0);
+	}
+	CHECK_EQ(wait_child(pid), 0);
+	gpu_peek(prov, va + 1, &got, 1);
+	CHECK_EQ(got, 0x66);
+}
+
+static int move(int prov, int fd)
+{
+	struct provider_move arg = { .fd = fd };
+
+	return ioctl(prov, PROVIDER_IOC_MOVE, &arg) ? -errno : 0;
+}
+
+/* The exporter takes the buffer back, which none does today: as with a free callback. */
+static void t_move(void)
+{
+	int drv = drv_open(), prov = prov_open(), fd, keep;
+	struct pollfd pfd = { .fd = drv, .events = POLLPRI };
+	uint64_t va = gpu_alloc(prov, 2 * MiB), other = gpu_alloc(prov, GPU_PAGE);
+	struct gdrdrv_ioc_pin_dmabuf arg = good_arg(prov, va, 2 * MiB, &fd);
+	struct gdrdrv_ioc_pin_dmabuf beside = good_arg(prov, other, GPU_PAGE, &keep);
+	volatile uint8_t *p, *q;
+
+	CHECK_EQ(pin_dmabuf(drv, &arg), 0);
+	CHECK_EQ(pin_dmabuf(drv, &beside), 0);
+	p = must_map(drv, arg.handle, 2 * MiB);
+	q = must_map(drv, beside.handle, GPU_PAGE);
+	p[0] = p[MiB] = q[0] = 0x21;
+	CHECK_EQ(move(prov, fd), 0);
+	CHECK_EQ(read_pte(prov, p).level, 0);
+	CHECK_EQ(read_pte(prov, p + MiB).level, 0);
+	CHECK_EQ(try_read(p), SIGBUS);
+	CHECK_EQ(cb_flag(drv, arg.handle), 1);
+	CHECK_EQ(poll(&pfd, 1, 0), 1);
+	CHECK_EQ(pfd.revents, POLLPRI);
+	CHECK_EQ(move(prov, fd), 0); /* twice is once */
+	munmap((void *)(uintptr_t)p, 2 * MiB);
+	CHECK(map(drv, arg.handle, GPU_PAGE) == MAP_FAILED && errno == EINVAL);
+	CHECK_EQ(q[0], 0x21);
+	CHECK_EQ(cb_flag(drv, beside.handle), 0);
+	CHECK_EQ(unpin(drv, arg.handle), 0);
+	CHECK_EQ(poll(&pfd, 1, 0), 0);
+	CHECK_EQ(gpu_info(prov).maps, 1);
+	/* The same buffer can be pinned anew. */
+	CHECK_EQ(pin_dmabuf(drv, &arg), 0);
+	CHECK_EQ(unpin(drv, arg.handle), 0);
+}
+
+static volatile bool mover_stop;
+static int mover_prov, mover_fd;
+
+static void *mover(void *unused)
+{
+	(void)unused;
+	while (!mover_stop)
+		CHECK_EQ(move(mover_prov, mover_fd), 0);
+	return NULL;
+}
+
+/* Against pin, map, touch, unpin: an entry that outlives the notice would be a stale one. */
+static void t_move_race(void)
+{
+	int drv = drv_open(), prov = prov_open(), fd;
+	unsigned int i, late = 0, refused = 0;
+	struct gdrdrv_ioc_pin_dmabuf arg = good_arg(prov, gpu_alloc(prov, 2 * MiB), 2 * MiB, &fd);
+	pthread_t thread;
+
+	mover_prov = prov;
+	mover_fd = fd;
+	CHECK(!pthread_create(&thread, NULL, mover, NULL));
+	for (i = 0; i < rig.rounds; i++) {
+		int ret = pin_dmabuf(drv, &arg), sig = 0;
+		uint8_t *at = reserve(2 * MiB, 4096);
+
+		CHECK(ret == 0 || ret == -EINVAL);
+		if (ret) {
+			refused++;
+			continue;
+		}
+		if (map_prot(drv, arg.handle, 2 * MiB, PROT_READ | PROT_WRITE,
+			     MAP_SHARED | MAP_FIXED, at) == at) {
+			sig = try_write(at + i * 4096 % (2 * MiB), 1);
+			while (cb_flag(drv, arg.handle) == 0)
+				sched_yield();
+			CHECK(sig == 0 || sig == SIGBUS);
+			late += read_pte(prov, at + i * 4096 % (2 * MiB)).level != 0;
+			CHECK_EQ(try_read(at), SIGBUS);
+		}
+		CHECK_EQ(unpin(drv, arg.handle), 0);
+		munmap(at - 4096, 2 * MiB + 2 * 4096);
+	}
+	mover_stop = true;
+	CHECK(!pthread_join(thread, NULL));
+	printf("# move: %u rounds, %u pins refused, %u stale entries\n", rig.rounds, refused, late);
+	CHECK_EQ(late, 0);
+	CHECK(refused < rig.rounds);
+}
+
+static int load_provider(void)
+{
+	char path[64];
+	int fd, ret;
+
+	snprintf(path, sizeof(path), "/mod/provider-%d.ko", rig.gen);
+	fd = open(path, O_RDONLY);
+	CHECK(fd >= 0);
+	ret = (int)syscall(SYS_finit_module, fd, "", 0);
+	close(fd);
+	return ret ? -errno : 0;
+}
+
+/* A buffer holds its exporter; without one the GPU driver comes and goes under ours. */
+static void t_reload(void)
+{
+	int drv = drv_open(), prov, fd, i;
+	struct gdrdrv_ioc_pin_dmabuf arg;
+	volatile uint8_t *p;
+
+	for (i = 0; i < 2; i++) {
+		prov = prov_open();
+		arg = good_arg(prov, gpu_alloc(prov, GPU_PAGE), GPU_PAGE, &fd);
+		CHECK_EQ(pin_dmabuf(drv, &arg), 0);
+		close(fd);
+		close(prov);
+		p = must_map(drv, arg.handle, GPU_PAGE);
+		p[0] = 0x31;
+		CHECK_EQ(delete_module_named("provider"), -EAGAIN);
+		CHECK_EQ(p[0], 0x31);
+		CHECK_EQ(unpin(drv, arg.handle), 0);
+		munmap((void *)(uintptr_t)p, GPU_PAGE);
+		CHECK_EQ(delete_module_named("provider"), 0);
+		arg.fd = -1;
+		CHECK_EQ(pin_dmabuf(drv, &arg), -ENODEV);
+		CHECK_EQ(load_provider(), 0);
+	}
+}
+
+/* 535 to 570, translating IOMMU, kernel before 6.12: more than one piece in a range cannot be had. */
+static void t_pieces_535(void)
+{
+	int drv = drv_open(), prov = prov_open(), fd;
+	struct gdrdrv_ioc_pin_dmabuf arg =
+		good_arg(prov, gpu_alloc(prov, 2 * GPU_PAGE), 2 * GPU_PAGE, &fd);
+	bool broken = rig.iommu && kernel_has_iovas() && rig.gen < 580;
+
+	CHECK_EQ(pin_dmabuf(drv, &arg), broken ? -ENOMEM : 0);
+	arg = good_arg(prov, gpu_alloc(prov, GPU_PAGE), GPU_PAGE, &fd);
+	CHECK_EQ(pin_dmabuf(drv, &arg), 0);
+}
+
+/* That the set-up is what it is called: else every test of IOVAs proves nothing. */
+static void t_iovas(void)
+{
+	int drv = drv_open(), prov = prov_open(), fd;
+	struct gdrdrv_ioc_pin_dmabuf arg = good_arg(prov, gpu_alloc(prov, GPU_PAGE), GPU_PAGE, &fd);
+	unsigned int before = gpu_info(prov).iovas;
+
+	CHECK_EQ(pin_dmabuf(drv, &arg), 0);
+	CHECK_EQ(gpu_info(prov).iovas - before, rig.iommu && kernel_has_iovas());
+}
+
+/* What a pin and an unpin cost, by each source, in the same machine. */
+static void t_measure_pin(void)
+{
+	static const size_t sizes[] = { GPU_PAGE, MiB, 16 * MiB };
+	int drv = drv_open(), prov = prov_open(), fd, rounds = 10, round;
+	size_t i;
+
+	for (i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		uint64_t va = gpu_alloc(prov, sizes[i]), h = 0;
+		struct gdrdrv_ioc_pin_dmabuf arg = good_arg(prov, va, sizes[i], &fd);
+		long long t0 = now_us(), t1, t2;
+
+		for (round = 0; round < rounds; round++) {
+			CHECK_EQ(pin_tokens(drv, va, sizes[i], 0, 0, &h), 0);
+			CHECK_EQ(unpin(drv, h), 0);
+		}
+		t1 = now_us();
+		for (round = 0; round < rounds; round++) {
+			CHECK_EQ(pin_dmabuf(drv, &arg), 0);
+			CHECK_EQ(unpin(drv, arg.handle), 0);
+		}
+		t2 = now_us();
+		printf("# pin and unpin of %zu KiB: p2p %lld us, dma-buf %lld us\n", sizes[i] / KiB,
+		       (t1 - t0) / rounds, (t2 - t1) / rounds);
+		close(fd);
+		CHECK_EQ(gpu_free(prov, va), 0);
+	}
+}
+
+const struct test tests_dmabuf[] = {
+	{ "dmabuf-iovas", t_iovas, BY_DMABUF, 0 },
+	{ "dmabuf-args", t_args, BY_DMABUF, 0 },
+	{ "dmabuf-no-address", t_no_address, DMABUF, 0 },
+	{ "dmabuf-sub-range", t_sub_range, BY_DMABUF, 40 },
+	{ "dmabuf-read-only-fd", t_read_only_fd, BY_DMABUF, 0 },
+	{ "dmabuf-two-imports", t_two_imports, BY_DMABUF, 0 },
+	{ "dmabuf-memory-stays", t_memory_stays, BY_DMABUF, 0 },
+	{ "dmabuf-map-fails", t_map_fails, BY_DMABUF, 0 },
+	{ "dmabuf-fd-is-the-right", t_fd_is_the_right, BY_DMABUF, 0 },
+	{ "dmabuf-move", t_move, BY_DMABUF, 0 },
+	{ "dmabuf-move-race", t_move_race, BY_DMABUF, 60 },
+	{ "dmabuf-pieces-535", t_pieces_535, BY_DMABUF, 0 },
+	{ "dmabuf-reload", t_reload, DMABUF, 0 },
+	{ "dmabuf-measure-pin", t_measure_pin, BOTH, 40 },
+	{ NULL, NULL, 0, 0 },
+};

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: MIT
+/* What a caller of PIN_DMABUF may not get: buffers and PCI functions that are not what they claim. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+
+#include "rig.h"
+
+#define SIZE (8 * GPU_PAGE)
+
+static void nothing_left(int prov)
+{
+	CHECK_EQ(gpu_info(prov).maps, 0);
+	CHECK_EQ(read_number("/proc/driver/gdrdrv/nv_get_pages_refcount"), 0);
+}
+
+/* The bad piece is in the middle; a pin of the good ones in front of it is refused as well. */
+static void refused(unsigned int kind)
+{
+	int drv = drv_open(), prov = prov_open(), fd, ret, part;
+	uint64_t va = gpu_alloc_flags(prov, SIZE, PROVIDER_SCATTER).va;
+	struct provider_info info = gpu_info(prov);
+
+	CHECK_EQ(gpu_export(prov, va, SIZE, kind, &fd), 0);
+	for (part = 0; part < 2; part++) {
+		struct gdrdrv_ioc_pin_dmabuf arg = dmabuf_arg(&info, fd, 0, part ? GPU_PAGE : SIZE);
+
+		ret = pin_dmabuf(drv, &arg);
+		if (ret != -EINVAL)
+			printf("# kind %u, %s: %d\n", kind, part ? "part" : "whole", ret);
+		CHECK_EQ(ret, -EINVAL);
+		nothing_left(prov);
+	}
+	close(fd);
+	close(prov);
+	close(drv);
+}
+
+static void t_addresses(void)
+{
+	unsigned int kind;
+
+	for (kind = PROVIDER_BUF_BEFORE; kind < PROVIDER_BUF_EXPORTER; kind++)
+		if (kind != PROVIDER_BUF_OTHER_BAR && kind != PROVIDER_BUF_CPU)
+			refused(kind);
+}
+
+static void t_small_pieces(void)
+{
+	knob("seg_kib", 4);
+	refused(PROVIDER_BUF_RAM);
+	refused(PROVIDER_BUF_IOVA_RAM);
+	refused(PROVIDER_BUF_ACROSS);
+	refused(PROVIDER_BUF_SHORT);
+	knob("seg_kib", 0);
+}
+
+static void t_exporter(void)
+{
+	refused(PROVIDER_BUF_EXPORTER);
+	refused(PROVIDER_BUF_OWNER);
+}
+
+/* Buffers of the kernel's own exporters, where it has them. */
+struct dma_heap_arg {
+	uint64_t len;
+	uint32_t fd;
+	uint32_t fd_flags;
+	uint64_t heap_flags;
+};
+
+struct udmabuf_arg {
+	uint32_t memfd;
+	uint32_t flags;
+	uint64_t offset;
+	uint64_t size;
+};
+
+static void t_other_exporters(void)
+{
+	int drv = drv_open(), prov = prov_open(), heap, udma, seen = 0;
+	struct provider_info info = gpu_info(prov);
+
+	heap = open("/dev/dma_heap/system", O_RDWR);
+	if (heap >= 0) {
+		struct dma_heap_arg arg = { .len = GPU_PAGE, .fd_flags = O_RDWR | O_CLOEXEC };
+		struct gdrdrv_ioc_pin_dmabuf want;
+
+		CHECK_EQ(ioctl(heap, _IOWR('H', 0, struct dma_heap_arg), &arg), 0);
+		want = dmabuf_arg(&info, (int)arg.fd, 0, GPU_PAGE);
+		CHECK_EQ(pin_dmabuf(drv, &want), -EINVAL);
+		seen++;
+	}
+	udma = open("/dev/udmabuf", O_RDWR);
+	if (udma >= 0) {
+		int mem = memfd_create("m", MFD_ALLOW_SEALING), fd;
+		struct udmabuf_arg arg = { .memfd = (uint32_t)mem, .size = GPU_PAGE };
+		struct gdrdrv_ioc_pin_dmabuf want;
+
+		CHECK(!ftruncate(mem, GPU_PAGE) && !fcntl(mem, F_ADD_SEALS, F_SEAL_SHRINK));
+		fd = ioctl(udma, _IOW('u', 0x42, struct udmabuf_arg), &arg);
+		CHECK(fd >= 0);
+		want = dmabuf_arg(&info, fd, 0, GPU_PAGE);
+		CHECK_EQ(pin_dmabuf(drv, &want), -EINVAL);
+		seen++;
+	}
+	nothing_left(prov);
+	if (!seen)
+		SKIP("this kernel has neither udmabuf nor a heap");
+}
+
+static void write_bdf(const char *driver, const char *file, const struct provider_info *info)
+{
+	char path[96], name[32];
+	int fd;
+
+	snprintf(path, sizeof(path), "/sys/bus/pci/drivers/%s/%s", driver, file);
+	snprintf(name, sizeof(name), "%04x:%02x:%02x.%x", info->pci_domain, info->other_bus,
+		 info->other_devfn >> 3, info->other_devfn & 7);
+	fd = open(path, O_WRONLY);
+	CHECK(fd >= 0);
+	CHECK_EQ(write(fd, name, strlen(name)), strlen(name));
+	close(fd);
+}
+
+/* The machine's second function, bound to @driver (NULL: to none), passing for what is said. */
+static void other_becomes(const struct provider_info *info, const char *was, const char *driver,
+			  int vendor, int class)
+{
+	write_bdf(was, "unbind", info);
+	if (!driver)
+		return;
+	knob("other_is_gpu", !strcmp(driver, "nvidia"));
+	knob("other_vendor", vendor);
+	knob("other_class", class);
+	write_bdf(driver, "bind", info);
+}
+
+static void t_functions(void)
+{
+	int drv = drv_open(), prov = prov_open(), good, bad, i;
+	uint64_t va = gpu_alloc_flags(prov, SIZE, PROVIDER_SCATTER).va;
+	struct provider_info info = gpu_info(prov), other;
+	struct gdrdrv_ioc_pin_dmabuf arg[2];
+
+	if (info.other_devfn == info.pci_devfn && info.other_bus == info.pci_bus)
+		SKIP("the machine has one function");
+	/* Instance memory, in truth the second function's BAR: not the frame buffer. */
+	refused(PROVIDER_BUF_OTHER_BAR);
+	other = info;
+	other.pci_bus = info.other_bus;
+	other.pci_devfn = info.other_devfn;
+	CHECK_EQ(gpu_export(prov, va, SIZE, PROVIDER_BUF_GOOD, &good), 0);
+	CHECK_EQ(gpu_export(prov, va, SIZE, PROVIDER_BUF_OTHER_BAR, &bad), 0);
+	arg[0] = dmabuf_arg(&other, good, 0, SIZE);
+	arg[1] = dmabuf_arg(&other, bad, 0, SIZE);
+	for (i = 0; i < 2; i++) {
+		/* Passed through to a virtual machine: it is not the GPU driver's. */
+		CHECK_EQ(pin_dmabuf(drv, &arg[i]), -ENODEV);
+		other_becomes(&info, "vfio-pci", NULL, 0, 0);
+		CHECK_EQ(pin_dmabuf(drv, &arg[i]), -ENODEV); /* nobody's */
+		knob("other_is_gpu", 1);
+		write_bdf("nvidia", "bind", &info);
+		other_becomes(&info, "nvidia", "nvidia", 0x1af4, 0x302);
+		CHECK_EQ(pin_dmabuf(drv, &arg[i]), -ENODEV); /* another vendor's */
+		other_becomes(&info, "nvidia", "nvidia", 0x10de, 0x403);
+		CHECK_EQ(pin_dmabuf(drv, &arg[i]), -ENODEV); /* a GPU's audio function */
+		other_becomes(&info, "nvidia", "vfio-pci", 0x10de, 0x302);
+	}
+	nothing_left(prov);
+}
+
+/* A buffer of one GPU and the address of another: the exporter refuses, or the BAR check does. */
+static void t_other_gpu(void)
+{
+	int drv = drv_open(), prov = prov_open(), fd, ret;
+	uint64_t va = gpu_alloc(prov, GPU_PAGE);
+	struct provider_info info = gpu_info(prov), other = info;
+	struct gdrdrv_ioc_pin_dmabuf arg;
+
+	if (info.other_devfn == info.pci_devfn && info.other_bus == info.pci_bus)
+		SKIP("the machine has one function");
+	other.pci_bus = info.other_bus;
+	other.pci_devfn = info.other_devfn;
+	other_becomes(&info, "vfio-pci", "nvidia", 0x10de, 0x302);
+	knob("any_importer", 1);
+	CHECK_EQ(gpu_export(prov, va, GPU_PAGE, PROVIDER_BUF_GOOD, &fd), 0);
+	arg = dmabuf_arg(&other, fd, 0, GPU_PAGE);
+	ret = pin_dmabuf(drv, &arg);
+	knob("any_importer", 0);
+	other_becomes(&info, "nvidia", "vfio-pci", 0x10de, 0x302);
+	CHECK_EQ(ret, -EINVAL);
+	nothing_left(prov);
+}
+
+/* Bus addresses that are not the CPU's: the bytes must still be the right ones. */
+static void t_bridge_offset(void)
+{
+	static const int shifts[] = { 16, 64, 4096 }; /* MiB; the BAR has 64 */
+	int drv = drv_open(), prov = prov_open(), fd;
+	struct provider_info info = gpu_info(prov);
+	uint64_t va = gpu_alloc(prov, SIZE);
+	size_t i;
+
+	for (i = 0; i < sizeof(shifts) / sizeof(shifts[0]); i++) {
+		struct gdrdrv_ioc_pin_dmabuf arg;
+		volatile uint8_t *p;
+		uint8_t got = 0;
+		int ret;
+
+		knob("bridge_shift_mib", shifts[i]);
+		CHECK_EQ(gpu_export(prov, va, SIZE, PROVIDER_BUF_GOOD, &fd), 0);
+		arg = dmabuf_arg(&info, fd, 0, SIZE);
+		ret = pin_dmabuf(drv, &arg);
+		close(fd);
+		/* Where the two overlap an address of both windows is refused, whatever was meant. */
+		if (shifts[i] >= 64 || !ret) {
+			CHECK_EQ(ret, 0);
+			p = must_map(drv, arg.handle, SIZE);
+			p[5 * GPU_PAGE + 7] = (uint8_t)(0x70 + i);
+			__sync_synchronize();
+			gpu_peek(prov, va + 5 * GPU_PAGE + 7, &got, 1);
+			CHECK_EQ(got, 0x70 + i);
+			CHECK_EQ(unpin(drv, arg.handle), 0);
+			munmap((void *)(uintptr_t)p, SIZE);
+		} else {
+			CHECK_EQ(ret, -EINVAL);
+		}
+		/* Addresses of the CPU (mapping type FORCE_PCIE) are told apart, and refused. */
+		refused(PROVIDER_BUF_CPU);
+	}
+	knob("bridge_shift_mib", 0);
+	close(drv);
+	close(prov);
+}
+
+const struct test tests_hostile[] = {
+	{ "hostile-addresses", t_addresses, BY_DMABUF, 40 },
+	{ "hostile-small-pieces", t_small_pieces, BY_DMABUF, 0 },
+	{ "hostile-exporter", t_exporter, BY_DMABUF, 0 },
+	{ "hostile-other-exporters", t_other_exporters, BY_DMABUF, 0 },
+	{ "hostile-functions", t_functions, BY_DMABUF, 0 },
+	{ "hostile-other-gpu", t_other_gpu, BY_DMABUF, 0 },
+	{ "hostile-bridge-offset", t_bridge_offset, BY_DMABUF, 0 },
+	{ NULL, NULL, 0, 0 },
+};
