@@ -263,7 +263,7 @@ volatile uint8_t *must_map(int drv, uint64_t handle, size_t len)
 	return p;
 }
 
-size_t page_size(void)
+size_t cpu_page(void)
 {
 	return (size_t)sysconf(_SC_PAGESIZE);
 }
