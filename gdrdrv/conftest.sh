@@ -74,6 +74,11 @@ esac
 
 # Of nv-p2p.h, where the build has one.
 case " $* " in *" -DGDRDRV_SOURCE_P2P "*)
+check MM_GET_UNMAPPED_AREA_MM "$@" <<'C'
+#include <linux/mm.h>
+#include <linux/sched/mm.h>
+unsigned long t(struct mm_struct *m, struct file *f) { return mm_get_unmapped_area(m, f, 0, 0, 0, 0); }
+C
 check P2P_PERSISTENT_API "$@" <<'C'
 #include <linux/mm.h>
 #include <nv-p2p.h>

@@ -10,8 +10,8 @@
  *	mmap_lock of a process		taken by the kernel before ->mmap, ->fault, ->close of a VMA
  *	gdrdrv_file.lock		table of regions and handles of one descriptor
  *	the GPU driver's own locks	held by it around get, put and the free callback
- *	dma_resv of a buffer		taken by dmabuf.c, held by an exporter around its notice; and,
- *					inside it, the GPU driver's locks of map and unmap
+ *	dma_resv of a buffer		taken by dmabuf.c, held by an exporter around its notice;
+ *					inside it the GPU driver's locks of map and unmap
  *	gdrdrv_mr.lock			one region; never two of them together
  *	i_mmap_rwsem, page-table locks	the kernel's, inside zap and insert
  *
@@ -206,6 +206,10 @@ bool gdrdrv_memtype_is_wc(struct mm_struct *mm, unsigned long addr);
 
 /* mmap.c */
 int gdrdrv_mmap(struct file *filp, struct vm_area_struct *vma);
+#ifdef GDRDRV_HUGE_PFNMAP
+unsigned long gdrdrv_get_unmapped_area(struct file *filp, unsigned long addr, unsigned long len,
+				       unsigned long pgoff, unsigned long flags);
+#endif
 
 /* limit.c */
 int gdrdrv_limit_charge(struct gdrdrv_mr *mr, kuid_t uid);

@@ -42,7 +42,7 @@ $(ATTACK_TESTS): $(O)/tests/test_attack_%: $(O)/tests/attack/attack_%.o $(ATTACK
 DOCTOR_TESTS := $(patsubst tests/doctor/test_%.c,$(O)/tests/test_doctor_%,\
 	$(wildcard tests/doctor/test_*.c))
 DOCTOR_COMMON := $(patsubst %.c,$(O)/%.o,$(wildcard perf/doctor/*.c perf/common/*.c)) \
-	$(O)/tests/common/unit.o
+	$(O)/tests/common/unit.o $(O)/tests/common/again.o
 
 $(O)/tests/doctor/%.o: override CPPFLAGS += $(TEST_CPPFLAGS)
 $(DOCTOR_TESTS): $(O)/tests/test_doctor_%: $(O)/tests/doctor/test_%.o $(DOCTOR_COMMON) $(LIB) | $(LIB_LINKS)

@@ -220,7 +220,7 @@ const struct test tests_window[] = {
 	{ "window-insert", t_insert, BY_CALLBACK, 240 },
 	{ "window-huge", t_insert_huge, BY_CALLBACK, 240 },
 	{ "window-mmap", t_mmap, BY_CALLBACK, 240 },
-	{ "window-get", t_get, ANY_MODE, 240 },
+	{ "window-get", t_get, BY_P2P, 240 },
 	{ "window-put", t_put, BY_CALLBACK, 240 },
 	{ NULL, NULL, 0, 0 },
 };
