@@ -439,7 +439,7 @@ static void run_command_setup(const char *mode)
 	rig.mode = mode_of(mode);
 	rig.gen = 580;
 	ret = insmod("/mod/provider-580.ko", "");
-	driver_path(path, sizeof(path));
+	driver_path(path, sizeof(path), "580");
 	if (!ret)
 		ret = insmod(path, rig.mode == CALLBACK ? "use_persistent_mapping=0" : "");
 	if (ret) {
