@@ -263,6 +263,11 @@ volatile uint8_t *must_map(int drv, uint64_t handle, size_t len)
 	return p;
 }
 
+size_t cpu_page(void)
+{
+	return (size_t)sysconf(_SC_PAGESIZE);
+}
+
 void *reserve(size_t len, size_t align)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);

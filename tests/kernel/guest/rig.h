@@ -128,6 +128,7 @@ int req_type(int drv, uint64_t handle, uint32_t type);
 void *map(int drv, uint64_t handle, size_t len); /* MAP_FAILED and errno */
 void *map_prot(int drv, uint64_t handle, size_t len, int prot, int flags, void *at);
 volatile uint8_t *must_map(int drv, uint64_t handle, size_t len);
+size_t cpu_page(void); /* of the CPU */
 void *reserve(size_t len, size_t align); /* address space with a mapped page on either side */
 int try_read(const volatile void *addr); /* 0, or the signal */
 int try_write(volatile void *addr, uint8_t value);

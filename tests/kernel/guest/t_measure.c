@@ -52,7 +52,8 @@ static void measure(size_t size, unsigned long around, bool aligned)
 	       t2 - t1, t3 - t2);
 	if (rig.gpl) {
 		/* Every page has its entry, and no fault was taken for a page that had one. */
-		CHECK_EQ(stat_of("ptes") - ptes + 512 * (stat_of("pmds") - pmds), size / 4096);
+		CHECK_EQ(stat_of("ptes") - ptes + 2 * MiB / cpu_page() * (stat_of("pmds") - pmds),
+			 size / cpu_page());
 		CHECK(stat_of("faults") - faults <= (long)(size / around + 2));
 	}
 	CHECK_EQ(unpin(drv, h), 0);
@@ -73,7 +74,7 @@ static void measure_revoke(size_t size, bool huge)
 	size_t off;
 
 	CHECK(map_prot(drv, h, size, rw, MAP_SHARED | MAP_FIXED, at) == at);
-	for (off = 0; off < size; off += 4096)
+	for (off = 0; off < size; off += cpu_page())
 		(void)*(volatile uint8_t *)(at + off);
 	ptes = stat_of("ptes") - ptes;
 	pmds = stat_of("pmds") - pmds;
@@ -121,7 +122,7 @@ static void t_measure(void)
 			continue;
 		measure(sizes[i], 2 * MiB, true);
 		measure(sizes[i], 2 * MiB, false);
-		measure(sizes[i], 4096, false);
+		measure(sizes[i], cpu_page(), false);
 	}
 }
 
@@ -133,7 +134,7 @@ static void t_handle_wrap(void)
 {
 	int drv = drv_open(), prov = prov_open(), i;
 	uint64_t bar = gpu_info(prov).bar_size, size = bar / 2 - 4 * MiB, h = 0, last;
-	uint64_t first, second, big, pages = size / 4096;
+	uint64_t first, second, big, pages = size / cpu_page();
 
 	if (bar < 4096 * MiB)
 		SKIP("the BAR is too small");
@@ -150,7 +151,7 @@ static void t_handle_wrap(void)
 	}
 	CHECK(h < last);
 	CHECK(last + 2 * pages > GDRDRV_HANDLE_MAX);
-	CHECK_EQ(h, second + MiB / 4096); /* behind the two that live */
+	CHECK_EQ(h, second + MiB / cpu_page()); /* behind the two that live */
 	CHECK_EQ(cb_flag(drv, first), 0);
 	CHECK_EQ(unpin(drv, first), 0);
 	CHECK_EQ(unpin(drv, second), 0);

@@ -6,11 +6,6 @@
 
 #include "rig.h"
 
-static size_t page(void)
-{
-	return (size_t)sysconf(_SC_PAGESIZE);
-}
-
 /* cudaHostAlloc; kind: 0 cached, or an offset of the provider's node. */
 static uint8_t *host_alloc(int prov, size_t size, uint64_t kind)
 {
@@ -34,7 +29,7 @@ static bool pte_is_cached(uint64_t pte)
 static void check_type(uint64_t kind, uint32_t type)
 {
 	int drv = drv_open(), prov = prov_open();
-	size_t size = 5 * page();
+	size_t size = 5 * cpu_page();
 	uint8_t *mem = host_alloc(prov, size, kind), *want = malloc(size);
 	uint64_t h = must_pin(drv, addr_of(mem), size);
 	volatile uint8_t *p = must_map(drv, h, size);
@@ -43,7 +38,7 @@ static void check_type(uint64_t kind, uint32_t type)
 	CHECK_EQ(get_info_v2(drv, h, &info), 0);
 	CHECK_EQ(info.va, addr_of(mem));
 	CHECK_EQ(info.mapped_size, size);
-	CHECK_EQ(info.page_size, page());
+	CHECK_EQ(info.page_size, cpu_page());
 	CHECK_EQ(info.mapping_type, type);
 	pattern(want, size, 1);
 	memcpy(mem, want, size);
@@ -53,7 +48,7 @@ static void check_type(uint64_t kind, uint32_t type)
 	memcpy((void *)(uintptr_t)p, want, size);
 	__sync_synchronize();
 	CHECK(!memcmp(mem, want, size));
-	for (size_t off = 0; off < size; off += page()) {
+	for (size_t off = 0; off < size; off += cpu_page()) {
 		struct provider_pte pte = read_pte(prov, p + off), own = read_pte(prov, mem + off);
 
 		CHECK_EQ(pte.level, 1);
@@ -81,38 +76,38 @@ static void t_wc(void)
 static void t_unit(void)
 {
 	int drv = drv_open(), prov = prov_open();
-	uint8_t *mem = host_alloc(prov, 3 * page(), 0);
+	uint8_t *mem = host_alloc(prov, 3 * cpu_page(), 0);
 	struct gdrdrv_ioc_get_info_v2 info;
 	uint64_t h;
 
-	CHECK_EQ(munmap(mem, page()), 0);
-	CHECK_EQ(munmap(mem + 2 * page(), page()), 0);
-	h = must_pin(drv, addr_of(mem) + page() + 5, 1);
+	CHECK_EQ(munmap(mem, cpu_page()), 0);
+	CHECK_EQ(munmap(mem + 2 * cpu_page(), cpu_page()), 0);
+	h = must_pin(drv, addr_of(mem) + cpu_page() + 5, 1);
 	CHECK_EQ(get_info_v2(drv, h, &info), 0);
-	CHECK_EQ(info.va, addr_of(mem) + page());
-	CHECK_EQ(info.mapped_size, page());
-	must_map(drv, h, page())[5] = 0x5a;
-	CHECK_EQ(mem[page() + 5], 0x5a);
+	CHECK_EQ(info.va, addr_of(mem) + cpu_page());
+	CHECK_EQ(info.mapped_size, cpu_page());
+	must_map(drv, h, cpu_page())[5] = 0x5a;
+	CHECK_EQ(mem[cpu_page() + 5], 0x5a);
 }
 
 static void t_refused(void)
 {
 	int drv = drv_open(), prov = prov_open();
-	uint8_t *device = host_alloc(prov, page(), PROVIDER_TEGRA_DEVICE);
-	uint8_t *two = host_alloc(prov, 2 * page(), 0);
+	uint8_t *device = host_alloc(prov, cpu_page(), PROVIDER_TEGRA_DEVICE);
+	uint8_t *two = host_alloc(prov, 2 * cpu_page(), 0);
 	uint64_t h = 0;
 
 	/* Two mappings of one range, of different types. */
-	CHECK(mmap(two + page(), page(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, prov,
-		   (off_t)PROVIDER_TEGRA_WC) == two + page());
-	CHECK_EQ(pin(drv, addr_of(two), 2 * page(), &h), -EINVAL);
-	CHECK_EQ(pin(drv, addr_of(device), page(), &h), -EOPNOTSUPP);
+	CHECK(mmap(two + cpu_page(), cpu_page(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+		   prov, (off_t)PROVIDER_TEGRA_WC) == two + cpu_page());
+	CHECK_EQ(pin(drv, addr_of(two), 2 * cpu_page(), &h), -EINVAL);
+	CHECK_EQ(pin(drv, addr_of(device), cpu_page(), &h), -EOPNOTSUPP);
 	CHECK_EQ(pin(drv, addr_of(two), 0, &h), -EINVAL);
 	CHECK_EQ(pin(drv, addr_of(two), -1ULL, &h), -EOVERFLOW);
-	CHECK(pin(drv, 1ULL << 40, page(), &h) < 0); /* nothing there */
-	CHECK(pin(drv, PROVIDER_VA_BASE << 8, page(), &h) < 0); /* no address of a process */
-	CHECK_EQ(pin_tokens(drv, addr_of(two), page(), 1, 1, &h), -EINVAL);
-	CHECK_EQ(pin_flags(drv, addr_of(two), page(), GDRDRV_PIN_FLAG_FORCE_PCIE, &h), -EINVAL);
+	CHECK(pin(drv, 1ULL << 40, cpu_page(), &h) < 0); /* nothing there */
+	CHECK(pin(drv, PROVIDER_VA_BASE << 8, cpu_page(), &h) < 0); /* no address of a process */
+	CHECK_EQ(pin_tokens(drv, addr_of(two), cpu_page(), 1, 1, &h), -EINVAL);
+	CHECK_EQ(pin_flags(drv, addr_of(two), cpu_page(), GDRDRV_PIN_FLAG_FORCE_PCIE, &h), -EINVAL);
 	CHECK_EQ(h, 0);
 	CHECK_EQ(gpu_info(prov).tables, 0);
 }
@@ -121,11 +116,11 @@ static void t_refused(void)
 static void t_put(void)
 {
 	int drv = drv_open(), prov = prov_open();
-	uint8_t *mem = host_alloc(prov, 2 * page(), 0);
+	uint8_t *mem = host_alloc(prov, 2 * cpu_page(), 0);
 	uint32_t before = gpu_info(prov).callbacks;
 	long revokes = stat_of("revokes");
-	uint64_t h = must_pin(drv, addr_of(mem), 2 * page());
-	volatile uint8_t *p = must_map(drv, h, page());
+	uint64_t h = must_pin(drv, addr_of(mem), 2 * cpu_page());
+	volatile uint8_t *p = must_map(drv, h, cpu_page());
 
 	p[0] = 1;
 	CHECK_EQ(gpu_info(prov).tables, 1);
@@ -141,19 +136,19 @@ static void t_put(void)
 static void t_memory_first(void)
 {
 	int drv = drv_open(), prov = prov_open();
-	uint8_t *mem = host_alloc(prov, 2 * page(), PROVIDER_TEGRA_WC);
-	uint64_t h = must_pin(drv, addr_of(mem), 2 * page());
-	volatile uint8_t *p = must_map(drv, h, 2 * page());
+	uint8_t *mem = host_alloc(prov, 2 * cpu_page(), PROVIDER_TEGRA_WC);
+	uint64_t h = must_pin(drv, addr_of(mem), 2 * cpu_page());
+	volatile uint8_t *p = must_map(drv, h, 2 * cpu_page());
 
 	p[0] = 1;
 	CHECK_EQ(cb_flag(drv, h), 0);
-	CHECK_EQ(munmap(mem, 2 * page()), 0);
+	CHECK_EQ(munmap(mem, 2 * cpu_page()), 0);
 	CHECK_EQ(cb_flag(drv, h), 1);
 	CHECK_EQ(read_pte(prov, p).level, 0);
 	CHECK_EQ(try_read(p), SIGBUS);
-	CHECK_EQ(try_write(p + page(), 1), SIGBUS);
+	CHECK_EQ(try_write(p + cpu_page(), 1), SIGBUS);
 	CHECK_EQ(gpu_info(prov).tables, 0);
-	CHECK(map(drv, h, page()) == MAP_FAILED && errno == EINVAL);
+	CHECK(map(drv, h, cpu_page()) == MAP_FAILED && errno == EINVAL);
 	CHECK_EQ(unpin(drv, h), 0);
 	CHECK_EQ(gpu_info(prov).late_puts, 0);
 }
@@ -161,9 +156,9 @@ static void t_memory_first(void)
 static void pin_and_wait(int prov, int ready)
 {
 	int drv = drv_open();
-	uint8_t *mem = host_alloc(prov, page(), 0);
+	uint8_t *mem = host_alloc(prov, cpu_page(), 0);
 
-	must_map(drv, must_pin(drv, addr_of(mem), page()), page())[0] = 1;
+	must_map(drv, must_pin(drv, addr_of(mem), cpu_page()), cpu_page())[0] = 1;
 	CHECK_EQ(write(ready, "r", 1), 1);
 	pause();
 }
@@ -190,11 +185,11 @@ static void t_killed(void)
 static void t_foreign_close(void)
 {
 	int drv = drv_open(), prov = prov_open(), go[2];
-	uint8_t *mem = host_alloc(prov, page(), 0);
+	uint8_t *mem = host_alloc(prov, cpu_page(), 0);
 	pid_t pid;
 	char c;
 
-	must_pin(drv, addr_of(mem), page());
+	must_pin(drv, addr_of(mem), cpu_page());
 	CHECK_EQ(pipe(go), 0);
 	pid = fork();
 	if (!pid) {
@@ -233,7 +228,7 @@ static void *unmapper(void *arg)
 static void race(bool while_pinning)
 {
 	int drv = drv_open(), prov = prov_open();
-	struct racer r = { .size = 2 * page() };
+	struct racer r = { .size = 2 * cpu_page() };
 	unsigned int i, rounds = rig.rounds;
 	uint64_t h;
 	pthread_t t;
@@ -274,7 +269,7 @@ static void t_race_pin(void)
 static void t_race_fault(void)
 {
 	int drv = drv_open(), prov = prov_open();
-	struct racer r = { .size = page() };
+	struct racer r = { .size = cpu_page() };
 	unsigned int i;
 	pthread_t t;
 
@@ -303,11 +298,11 @@ static void t_race_fault(void)
 static void refused_with(const char *name, int value, int err)
 {
 	int drv = drv_open(), prov = prov_open();
-	uint8_t *mem = host_alloc(prov, 2 * page(), 0);
+	uint8_t *mem = host_alloc(prov, 2 * cpu_page(), 0);
 	uint64_t h;
 
 	knob(name, value);
-	CHECK_EQ(pin(drv, addr_of(mem), 2 * page(), &h), err);
+	CHECK_EQ(pin(drv, addr_of(mem), 2 * cpu_page(), &h), err);
 	knob(name, 0);
 	CHECK_EQ(gpu_info(prov).tables, 0);
 	CHECK_EQ(read_number("/proc/driver/gdrdrv/nv_get_pages_refcount"), 0);
@@ -328,15 +323,15 @@ static void t_faults(void)
 static void t_failed_put(void)
 {
 	int drv = drv_open(), prov = prov_open();
-	uint8_t *mem = host_alloc(prov, page(), 0);
-	uint64_t h = must_pin(drv, addr_of(mem), page());
+	uint8_t *mem = host_alloc(prov, cpu_page(), 0);
+	uint64_t h = must_pin(drv, addr_of(mem), cpu_page());
 
 	knob("fail_put", EIO);
 	CHECK_EQ(unpin(drv, h), 0);
 	knob("fail_put", 0);
 	CHECK_EQ(gpu_info(prov).tables, 1);
 	CHECK_EQ(read_number("/proc/driver/gdrdrv/nv_get_pages_refcount"), 1);
-	CHECK_EQ(munmap(mem, page()), 0);
+	CHECK_EQ(munmap(mem, cpu_page()), 0);
 	CHECK_EQ(gpu_info(prov).tables, 0);
 	CHECK_EQ(read_number("/proc/driver/gdrdrv/nv_get_pages_refcount"), 0);
 }
