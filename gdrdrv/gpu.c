@@ -27,16 +27,23 @@ static bool gdrdrv_gpu_is_gpu(const struct pci_dev *pdev)
 	       (class == PCI_CLASS_DISPLAY_VGA || class == PCI_CLASS_DISPLAY_3D);
 }
 
-/* The module that drives the function; NULL when it is not the GPU driver, or none. */
-static struct module *gdrdrv_gpu_driver(struct pci_dev *pdev)
+/*
+ * The module that drives the function: -ENODEV when it is not the GPU driver, or none. The GPU
+ * driver is unbound with this lock held, and waits there until no buffer of it is left: whoever
+ * waits for the lock must be able to die, because the buffers may be its own.
+ */
+static int gdrdrv_gpu_find_driver(struct gdrdrv_gpu *gpu, struct pci_dev *pdev)
 {
-	struct module *driver = NULL;
+	const struct device_driver *driver;
 
-	device_lock(&pdev->dev);
-	if (pdev->dev.driver && !strcmp(pdev->dev.driver->name, GDRDRV_GPU_DRIVER))
-		driver = pdev->dev.driver->owner;
+	if (device_lock_interruptible(&pdev->dev))
+		return -ERESTARTSYS;
+	driver = pdev->dev.driver;
+	gpu->driver = NULL;
+	if (driver && !strcmp(driver->name, GDRDRV_GPU_DRIVER))
+		gpu->driver = driver->owner;
 	device_unlock(&pdev->dev);
-	return driver;
+	return gpu->driver ? 0 : -ENODEV;
 }
 
 /*
@@ -66,12 +73,12 @@ static bool gdrdrv_gpu_within(u64 addr, u64 len, u64 start, u64 size)
  *
  * Context: may sleep; takes the device's lock for a moment.
  * Return: 0; -ENODEV (no such function, not a GPU, not bound to the GPU driver, no frame-buffer
- * BAR).
+ * BAR), -ERESTARTSYS.
  */
 int gdrdrv_gpu_get(struct gdrdrv_gpu *gpu, u32 domain, u8 bus, u8 devfn)
 {
 	struct pci_dev *pdev;
-	int bar;
+	int bar, ret = -ENODEV;
 
 	if (domain > INT_MAX)
 		return -ENODEV;
@@ -80,10 +87,11 @@ int gdrdrv_gpu_get(struct gdrdrv_gpu *gpu, u32 domain, u8 bus, u8 devfn)
 		return -ENODEV;
 	if (!gdrdrv_gpu_is_gpu(pdev))
 		goto err_put;
-	gpu->driver = gdrdrv_gpu_driver(pdev);
-	if (!gpu->driver)
+	ret = gdrdrv_gpu_find_driver(gpu, pdev);
+	if (ret)
 		goto err_put;
 	bar = gdrdrv_gpu_bar(pdev);
+	ret = -ENODEV;
 	if (!(pci_resource_flags(pdev, bar) & IORESOURCE_MEM) || !pci_resource_len(pdev, bar))
 		goto err_put;
 	gpu->pdev = pdev;
@@ -94,7 +102,7 @@ int gdrdrv_gpu_get(struct gdrdrv_gpu *gpu, u32 domain, u8 bus, u8 devfn)
 
 err_put:
 	pci_dev_put(pdev);
-	return -ENODEV;
+	return ret;
 }
 
 void gdrdrv_gpu_put(struct gdrdrv_gpu *gpu)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """A context of the library: what everything else is made of."""
 import ctypes
+import errno
 import weakref
 from ctypes import byref, c_int, c_void_p
 from typing import NamedTuple
@@ -167,7 +168,7 @@ class Context:
         while True:
             with Use(self._life):
                 err = library().gdr_next_revoked(self._g, byref(handle))
-            if err == _lib.ENOENT:
+            if err == errno.ENOENT:
                 return None
             check(err)
             for child in self._living():

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """A range of GPU memory that is mapped: copies, words, fences, and views of it."""
 import ctypes
+import errno
 import weakref
 from ctypes import byref, c_ubyte, c_uint32, c_uint64
 
@@ -185,7 +186,7 @@ class Mapping:
                 err = call(self._handle, pointer, number, value, now)
                 if timeout is not None:
                     left -= now
-                if err != _lib.ETIMEDOUT or not left:
+                if err != errno.ETIMEDOUT or not left:
                     return check(err)
 
     def wait32(self, offset, comparison, value, timeout=None):

@@ -111,11 +111,11 @@ library() {
 	RIG_NO_HOSTCHECK=1 rig_boot "6.1 library" rig.library=persistent,callback,dmabuf,both rig.seed=$seed
 }
 
-# The dma-buf source alone.
+# The dma-buf source alone; DMABUF_KERNELS=, IOMMUS= and RIG_ARGS= make it smaller, or larger.
 dmabuf() {
-	local kernel
+	local kernel iommu
 	need_tools
-	for kernel in 6.1 6.12; do
+	for kernel in ${DMABUF_KERNELS:-6.1 6.12}; do
 		kernel_prepare "$kernel" || cannot "kernel $kernel: its packages cannot be fetched"
 		if ! rig_build 580 535 || ! dmabuf_build 580; then
 			fail "$kernel: build"

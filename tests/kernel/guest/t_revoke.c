@@ -230,7 +230,7 @@ const struct test tests_revoke[] = {
 	{ "free-pinned-twice", t_free_pinned_twice, ANY_MODE, 0 },
 	{ "poll-wakes", t_poll_wakes, BY_CALLBACK, 0 },
 	{ "gpu-process-first", t_gpu_process_first, ANY_MODE, 0 },
-	{ "all-orders", t_all_orders, ANY_MODE, 40 },
+	{ "all-orders", t_all_orders, ANY_MODE, 120 },
 	{ "slow-callback-against-unpin", t_slow_callback_against_unpin, ANY_MODE, 0 },
 	{ NULL, NULL, 0, 0 },
 };
