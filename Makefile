@@ -148,6 +148,7 @@ help:
 	@echo 'make              library and tools, into $$(O) (default: build)'
 	@echo 'make demo         copybw and copylat: on the GPU if one is usable, else on the stand-in'
 	@echo 'make check        every test'
+	@echo 'make compare      $$(O)/compare: two builds of the library beside each other'
 	@echo 'make examples     the programs of examples/, into $$(O)/examples'
 	@echo 'make deps         installs what demo and check need (as root), or prints how to'
 	@echo 'make install      DESTDIR= prefix= libdir= bindir= includedir='

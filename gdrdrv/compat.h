@@ -100,8 +100,8 @@ static inline unsigned long gdrdrv_any_unmapped_area(struct file *filp, unsigned
 #endif
 
 /*
- * What MODULE_IMPORT_NS() comes to in every kernel; its argument got quotes in 6.13. Where the symbols
- * are in no namespace yet it does no harm.
+ * What MODULE_IMPORT_NS() comes to in every kernel; its argument got quotes in 6.13. Where the
+ * symbols are in no namespace yet it does no harm.
  */
 #define GDRDRV_IMPORT_NS(name) MODULE_INFO(import_ns, name)
 

@@ -91,8 +91,7 @@ static int dmabuf_walk(struct dmabuf_pin *pin, struct gdrdrv_range *out, u32 max
 	int i, ret;
 
 	dma_resv_assert_held(pin->buf->resv);
-	for_each_sgtable_dma_sg(pin->sgt, sg, i)
-	{
+	for_each_sgtable_dma_sg(pin->sgt, sg, i) {
 		u64 len = sg_dma_len(sg);
 		phys_addr_t phys;
 

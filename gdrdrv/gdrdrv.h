@@ -10,8 +10,8 @@
  *	mmap_lock of a process		taken by the kernel before ->mmap, ->fault, ->close of a VMA
  *	gdrdrv_file.lock		table of regions and handles of one descriptor
  *	the GPU driver's own locks	held by it around get, put and the free callback
- *	dma_resv of a buffer		taken by dmabuf.c, held by an exporter around its notice; and,
- *					inside it, the GPU driver's locks of map and unmap
+ *	dma_resv of a buffer		taken by dmabuf.c, held by an exporter around its notice;
+ *					inside it the GPU driver's locks of map and unmap
  *	gdrdrv_mr.lock			one region; never two of them together
  *	i_mmap_rwsem, page-table locks	the kernel's, inside zap and insert
  *

@@ -40,8 +40,8 @@ static struct module *gdrdrv_gpu_driver(struct pci_dev *pdev)
 }
 
 /*
- * The frame buffer is the GPU's second BAR: resource 1, or 2 where the first BAR is a 64-bit one and
- * takes two registers (as the GPU driver itself counts: nv_bar_index_to_os_bar_index() of
+ * The frame buffer is the GPU's second BAR: resource 1, or 2 where the first BAR is a 64-bit one
+ * and takes two registers (as the GPU driver itself counts: nv_bar_index_to_os_bar_index() of
  * open-gpu-kernel-modules 580). Not "the prefetchable one": instance memory is prefetchable too.
  */
 static int gdrdrv_gpu_bar(const struct pci_dev *pdev)
@@ -124,10 +124,10 @@ static int gdrdrv_gpu_check_iova(const struct gdrdrv_gpu *gpu, u64 addr, u64 len
  * @len: bytes
  * @phys: set on success
  *
- * The two cannot be mixed up: the IOMMU core keeps the windows of PCI bridges out of the IOVA space
- * (iova_reserve_pci_windows()), so an address that the domain translates is none of the bus. With the
- * mapping type FORCE_PCIE the GPU driver hands out addresses of the CPU. Where those are the same as
- * the bus's nothing is to be told apart; where they are not, they are refused.
+ * The two cannot be mixed up: the IOMMU core keeps the windows of PCI bridges out of the IOVA
+ * space (iova_reserve_pci_windows()), so an address that the domain translates is none of the
+ * bus. With the mapping type FORCE_PCIE the GPU driver hands out addresses of the CPU. Where those
+ * are the same as the bus's nothing is to be told apart; where they are not, they are refused.
  *
  * Return: 0, or -EINVAL when any byte of it is outside the frame-buffer BAR.
  */

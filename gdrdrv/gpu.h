@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * One GPU as a PCI function: who drives it, where its frame-buffer BAR lies, and how an address that
- * its driver hands to peers becomes one of the CPU's.
+ * One GPU as a PCI function: who drives it, where its frame-buffer BAR lies, and how an address
+ * that its driver hands to peers becomes one of the CPU's.
  *
  * Must not know dma-buf, regions or users.
  */

@@ -572,7 +572,8 @@ int gdr_mem_export(gdr_t g, const gdr_mem_t *mem, int *fd);
  * mem->device_ptr is 0 and copies never use the copy engine. SYNC_MEMOPS is the exporter's to set.
  *
  * @param device  ordinal, in this process, of the GPU that the memory is on; with GDR_MEM_DMABUF also
- *                -1: not known
+ *                -1: not known, which the dmabuf backend can do with, the gdrdrv backend (a driver
+ *                that pins by dma-buf) cannot
  * @param fd      stays the caller's; may be closed afterwards
  * @param size    bytes: all of the exported memory; with GDR_MEM_DMABUF a multiple of 64 KiB, at most
  *                the buffer's size
@@ -754,7 +755,7 @@ enum gdr_stats_flags {
 /**
  * Says what is counted from now on, in the whole process, on handles there are and those to come.
  * At first it is GDR_STATS_COPIES if GDRCOPY_STATS is set, else 0. Where copies are not counted,
- * counting costs them nothing; where they are, 1 to 2 ns each and some memory for each thread. What
+ * counting costs them nothing; where they are, 1 to 3 ns each and some memory for each thread. What
  * was counted is kept.
  * @param flags  0 or GDR_STATS_COPIES
  * @return 0; EINVAL (unknown bits).

@@ -2,13 +2,20 @@
 # SPDX-License-Identifier: MIT
 # Packs the module, built for given kernels and one GPU driver, into the Debian package
 # barcopy-module, which takes the place of barcopy-dkms.
-#   KDIR="dir..." NVIDIA_SRC=dir [FLAVOR=open|proprietary] [SIGN="program..."] packaging/module.sh
-# SIGN is called with each gdrdrv.ko, to sign it.
+#   KDIR="dir..." NVIDIA_SRC=dir [FLAVOR=open|proprietary] [SOURCE=p2p|dmabuf|both] [SIGN="program..."]
+#	packaging/module.sh
+# With SOURCE=dmabuf it needs no NVIDIA_SRC and fits every GPU driver of the open flavour. SIGN is
+# called with each gdrdrv.ko, to sign it.
 set -eu
 cd "$(dirname "$0")/.."
 
-: "${KDIR:?names the kernels\' build directories}" "${NVIDIA_SRC:?names the directory with nv-p2p.h}"
-NVIDIA_SRC=$(realpath "$NVIDIA_SRC")
+: "${KDIR:?names the kernels\' build directories}" "${SOURCE:=p2p}"
+if [ "$SOURCE" = dmabuf ]; then
+	for_what="the GPU driver's open flavour, any version,"
+else
+	NVIDIA_SRC=$(realpath "${NVIDIA_SRC:?names the directory with nv-p2p.h}")
+	for_what="one GPU driver"
+fi
 work=$(mktemp -d "${TMPDIR:-/var/tmp}/barcopy-module.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 out=$O/deb
@@ -29,7 +36,8 @@ cp packaging/debian/copyright "$pkg/usr/share/doc/barcopy-module/"
 kernels=
 for k in $KDIR; do
 	rm -rf "$work/build"
-	make -s -C gdrdrv O="$work/build" KDIR="$k" NVIDIA_SRC="$NVIDIA_SRC" FLAVOR="${FLAVOR:-}"
+	make -s -C gdrdrv O="$work/build" KDIR="$k" SOURCE="$SOURCE" NVIDIA_SRC="${NVIDIA_SRC:-}" \
+		FLAVOR="${FLAVOR:-}"
 	ko=$work/build/gdrdrv.ko
 	strip -g "$ko"
 	# shellcheck disable=SC2086
@@ -53,7 +61,7 @@ Provides: gdrdrv-dkms (= ${version%.*})
 Conflicts: barcopy-dkms, gdrdrv-dkms
 Replaces: barcopy-dkms, gdrdrv-dkms
 Description: low-latency CPU access to GPU memory - kernel module
- The gdrdrv module, built for one GPU driver and these kernels:
+ The gdrdrv module, built for $for_what and these kernels:
 $(for k in $kernels; do echo "  $k"; done)
 C
 cat >"$pkg/DEBIAN/postinst" <<C

@@ -152,6 +152,7 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	sim_enter(argc == 5 ? argv[4] : NULL, argv);
+	setvbuf(stdout, NULL, _IOLBF, 0); /* each line as soon as it is measured */
 	timing_init();
 	memset(builds, 0, sizeof(builds));
 	load(&builds[0], argv[1], "old");

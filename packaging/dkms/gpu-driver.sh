@@ -11,6 +11,9 @@
 # there, because that one will run with the module. From the environment: NVIDIA_SRC= and FLAVOR= as
 # in gdrdrv/Makefile; GDRDRV_FOR_INSTALLED=1 builds for the installed GPU driver although another is
 # running (package scripts do that: after the restart that the GPU driver's upgrade needs, it runs).
+#
+# /etc/gdrdrv-build.conf may hold the line SOURCE=dmabuf: then the module needs the kernel's headers
+# alone, and the GPU driver is only asked for its flavour. SOURCE= in the environment overrules it.
 set -u
 cd "$(dirname "$0")" || exit 1
 
@@ -40,6 +43,24 @@ advise_install() {
 	say "distribution has), or name the directory that holds nv-p2p.h with NVIDIA_SRC=;"
 	say "then run"
 	say "    dkms install gdrdrv/$release -k $kernel"
+}
+
+# p2p, dmabuf or both; see gdrdrv/Makefile.
+source_of_pages() {
+	s=${SOURCE:-$(sed -n 's/^SOURCE=//p' "${GDRDRV_BUILD_CONF:-/etc/gdrdrv-build.conf}" 2>/dev/null)}
+	echo "${s:-p2p}"
+}
+
+# A build from kernel headers alone; a proprietary GPU driver has no dma-buf to import.
+choose_dmabuf() {
+	case ${FLAVOR:-$(module_info "$kernel" license)} in
+	NVIDIA | proprietary)
+		say "SOURCE=dmabuf, but the GPU driver of kernel $kernel is of the proprietary flavour,"
+		say "which exports no dma-buf: install its open kernel modules, or take SOURCE=p2p"
+		return 1
+		;;
+	esac
+	say "pages by dma-buf: built from the headers of kernel $kernel alone"
 }
 
 # Sets NVIDIA_SRC, FLAVOR and NVIDIA_MISMATCH_OK for find-nvidia.sh where the answer is not its own.
@@ -87,6 +108,10 @@ choose() {
 }
 
 show() {
+	if [ "$(source_of_pages)" = dmabuf ]; then
+		choose_dmabuf
+		return
+	fi
 	choose || return 1
 	/bin/sh ./find-nvidia.sh >/dev/null && return
 	advise_install
@@ -94,8 +119,12 @@ show() {
 }
 
 build() {
-	choose || return 1
-	set -- KDIR="$1"
+	if [ "$(source_of_pages)" = dmabuf ]; then
+		choose_dmabuf || return 1
+	else
+		choose || return 1
+	fi
+	set -- KDIR="$1" SOURCE="$(source_of_pages)"
 	if grep -qs '^CONFIG_CC_IS_CLANG=y' "${1#KDIR=}/.config"; then
 		set -- "$@" CC=clang LLVM=1
 	fi
@@ -110,7 +139,9 @@ refresh() {
 		gpu=$(module_info "$kernel" filename)
 		[ -n "$gpu" ] || continue
 		ours=$(modinfo -k "$kernel" -F filename gdrdrv 2>/dev/null)
-		[ -n "$ours" ] && [ -z "$(find "$gpu" -newer "$ours")" ] && continue
+		# Built from headers alone it fits every GPU driver.
+		[ -n "$ours" ] && { [ "$(source_of_pages)" = dmabuf ] ||
+			[ -z "$(find "$gpu" -newer "$ours")" ]; } && continue
 		say "building for kernel $kernel and GPU driver $(module_info "$kernel" version)"
 		dkms remove "gdrdrv/$release" -k "$kernel" >/dev/null 2>&1
 		dkms install "gdrdrv/$release" -k "$kernel" --force >/dev/null || rc=1

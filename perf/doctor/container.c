@@ -42,6 +42,7 @@ static void collect(struct machine *m)
 
 static void check_container(const struct machine *m, struct report *r)
 {
+	const char *visible;
 	struct finding *f;
 
 	if (!m->container.is)
@@ -52,6 +53,12 @@ static void check_container(const struct machine *m, struct report *r)
 		      "was chosen when the container was started");
 	if (!m->probed)
 		return;
+	visible = m->probe->env.visible;
+	if (!strcmp(visible, "void") || !strcmp(visible, "none")) {
+		f = report_add(r, SEV_WARN, NULL, "NVIDIA_VISIBLE_DEVICES is \"%s\"", visible);
+		finding_means(f, "the container was started without a GPU");
+		finding_todo(f, "start it with --gpus all, or NVIDIA_VISIBLE_DEVICES=all");
+	}
 	if (m->probe->env.capabilities[0])
 		report_add(r, SEV_NOTE, NULL, "NVIDIA_DRIVER_CAPABILITIES is \"%s\"",
 			   m->probe->env.capabilities);

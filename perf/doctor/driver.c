@@ -116,7 +116,7 @@ static void check_module(const struct machine *m, struct report *r)
 			      "serve here");
 }
 
-/* One node that CUDA needs. `what` is for whom. */
+/* One node that CUDA needs; `gpu` is the one it belongs to, NULL: all. */
 static void check_node(const struct machine *m, struct report *r, const char *path, const char *gpu)
 {
 	const struct probe_node *n = probes_node(m->probe, path);
@@ -131,10 +131,9 @@ static void check_node(const struct machine *m, struct report *r, const char *pa
 		f = report_add(r, SEV_FAIL, gpu, "%s is missing", path);
 		finding_means(f, "CUDA needs it");
 		if (m->container.is)
-			finding_todo(f,
-				     "start the container with the GPU (--gpus all, or CDI: "
-				     "--device nvidia.com/gpu=all), or with --device %s",
-				     path);
+			finding_todo(
+				f, "start the container with the GPU (--gpus all, or CDI: --device "
+				   "nvidia.com/gpu=all)");
 		else if (!strcmp(path, "/dev/nvidia-uvm"))
 			finding_todo(f, "as root: nvidia-modprobe -u -c 0");
 		else

@@ -75,15 +75,12 @@ static void say(const struct machine *m, struct report *r, const struct unit *u)
 					    "(guide 11.4)");
 	} else if (!strcmp(type, "identity")) {
 		f = report_add(r, SEV_OK, u->id,
-			       "the IOMMU passes the GPU's addresses through (group %d, "
-			       "identity)",
-			       u->pci->group);
+			       "the IOMMU passes the GPU's addresses through (identity)");
 		finding_means(f,
 			      "GPUDirect sees physical addresses, as it needs them (guide 11.4)");
 	} else if (!strncmp(type, "DMA", 3)) {
 		f = report_add(r, has_peer(m) ? SEV_WARN : SEV_NOTE, u->id,
-			       "the IOMMU translates the GPU's addresses (group %d, %s)",
-			       u->pci->group, type);
+			       "the IOMMU translates the GPU's addresses (%s)", type);
 		finding_means(f,
 			      "GPUDirect between devices needs physical addresses (guide 11.4): "
 			      "it may fail or be slow; the CPU's own access to GPU memory is not "

@@ -86,8 +86,8 @@ static bool name_peers(const struct machine *m, const struct unit *u, enum path_
 	return listed || more;
 }
 
-static void explain_path(const struct machine *m, enum path_class class, bool nearer,
-			 struct finding *f)
+static void explain_path(const struct machine *m, enum path_class class, enum pci_kind kind,
+			 bool nearer, struct finding *f)
 {
 	if (m->vm.is && class != PATH_UNKNOWN) {
 		finding_means(f, "as the virtual machine shows it: the hypervisor makes that "
@@ -107,7 +107,8 @@ static void explain_path(const struct machine *m, enum path_class class, bool ne
 		finding_means(f, "GPUDirect may be very slow or unreliable (guide 11.4)");
 		finding_todo(f, nearer ? "use one of the nearer devices for this GPU"
 				       : "use a GPU at the device's own CPU, or move the card");
-		f->severity = nearer ? SEV_NOTE : SEV_WARN;
+		/* a disk far away is no news: most serve the system alone */
+		f->severity = nearer || kind == PCI_NVME ? SEV_NOTE : SEV_WARN;
 		break;
 	default:
 		finding_means(f, "the path of the devices below /sys/devices, or the NUMA node of "
@@ -141,7 +142,7 @@ static void check_paths(const struct machine *m, struct report *r)
 				f = report_add(r, c == PATH_UNKNOWN ? SEV_UNKNOWN : SEV_OK, u->id,
 					       "path to %s %s: %s", kinds[k].name, names,
 					       path_name[c]);
-				explain_path(m, (enum path_class)c, nearer, f);
+				explain_path(m, (enum path_class)c, kinds[k].kind, nearer, f);
 				nearer = any = true;
 			}
 		}

@@ -20,20 +20,25 @@ class Closed(ValueError):
 class Life:
     """
     release: called once, to end it; it returns nothing or raises.
-    parent: the Life of what this was made of, which it uses as long as it lives.
+    parents: the Lifes of what this was made of, which it uses as long as it lives.
     keep: any object, kept as long.
     """
 
-    def __init__(self, what, release, parent=None, keep=None):
+    def __init__(self, what, release, parents=(), keep=None):
         self.what = what
         self.closed = False
         self._users = set()
         self._release = [release]
-        self._parent = parent
+        self._parents = ()
         self._keep = keep
         self._pid = os.getpid()
-        if parent is not None:
-            parent.enter(self)
+        try:
+            for parent in parents:
+                parent.enter(self)
+                self._parents += (parent,)
+        except Closed:
+            self._leave_parents()
+            raise
 
     def enter(self, user):
         """Uses it until leave(user); raises Closed."""
@@ -72,8 +77,12 @@ class Life:
                 release()
         finally:
             self._keep = None
-            if self._parent is not None:
-                self._parent.leave(self)
+            self._leave_parents()
+
+    def _leave_parents(self):
+        parents, self._parents = self._parents, ()
+        for parent in parents:
+            parent.leave(self)
 
 
 class Use:

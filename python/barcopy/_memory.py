@@ -4,9 +4,9 @@ Where the bytes of an object lie: device memory of tensors and of whatever has
 __cuda_array_interface__ (CuPy, Numba), and host memory of buffers. It knows nothing of the library.
 """
 import ctypes
+import re
 import sys
 from ctypes import c_int, c_ssize_t, c_void_p
-
 
 # The types that torch and numpy call by one name.
 _NUMPY_TYPES = {"bool", "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64",
@@ -48,11 +48,19 @@ def _refuse_strides(what):
                      "Map a contiguous copy, or the whole that it is a part of")
 
 
-def _of_tensor(tensor):
+def _check_tensor(tensor):
+    """Its memory must be its elements, in their order."""
     if tensor.layout != sys.modules["torch"].strided:
         raise ValueError(f"a tensor of layout {tensor.layout} is not one run of bytes")
     if not tensor.is_contiguous():
         _refuse_strides("the tensor")
+    if tensor.is_conj() or tensor.is_neg():
+        raise ValueError("the tensor's memory holds other numbers than it shows: use resolve_conj() "
+                         "and resolve_neg()")
+
+
+def _of_tensor(tensor):
+    _check_tensor(tensor)
     name = str(tensor.dtype)[len("torch."):]
     return Where(tensor.data_ptr(), tensor.numel() * tensor.element_size(),
                  name if name in _NUMPY_TYPES else None,
@@ -61,7 +69,7 @@ def _of_tensor(tensor):
 
 def _of_interface(obj, interface, what):
     shape, typestr = tuple(interface["shape"]), interface["typestr"]
-    itemsize = int(typestr[2:])
+    itemsize = int(re.match(r".[a-zA-Z](\d+)", typestr).group(1))
     if not is_contiguous(shape, interface.get("strides"), itemsize):
         _refuse_strides(what)
     count = 1
@@ -116,8 +124,7 @@ class HostBuffer:
         if isinstance(obj, _tensor_type()):
             if obj.device.type != "cpu":
                 raise TypeError("the host's side of a copy is a tensor of the GPU")
-            if not obj.is_contiguous():
-                _refuse_strides("the tensor")
+            _check_tensor(obj)
             return obj.data_ptr(), obj.numel() * obj.element_size()
         view = _PyBuffer()
         try:

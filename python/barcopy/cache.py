@@ -34,13 +34,13 @@ class Region(Mapping):
 class Cache:
     """Made by Context.cache()."""
 
-    def __init__(self, context, cache, parent):
+    def __init__(self, context, cache, parents):
         def release():
             check(library().gdr_cache_destroy(cache))
 
         self.context = context
         self._cache = cache
-        self._life = Life("cache", release, parent)
+        self._life = Life("cache", release, parents)
         context._made(self)
         weakref.finalize(self, self._life.close).atexit = False
 
@@ -71,7 +71,7 @@ class Cache:
 
             try:
                 return Region(self.context, _lib.Handle(raw.handle.h), raw.cpu_ptr, where, release,
-                              self._life)
+                              (self._life,))
             except BaseException:
                 release()
                 raise

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """A context of the library: what everything else is made of."""
 import ctypes
+import errno
 import weakref
 from ctypes import byref, c_int, c_void_p
 from typing import NamedTuple
@@ -87,9 +88,7 @@ class Context:
                 check(library().gdr_unmap_range(g, handle))
 
             try:
-                # Memory of our own is freed only after its mappings have ended.
-                parent = obj._life if isinstance(obj, Memory) else self._life
-                return Mapping(self, handle, pointer.value, where, release, parent, read_only)
+                return Mapping(self, handle, pointer.value, where, release, (self._life,), read_only)
             except BaseException:
                 release()
                 raise
@@ -102,14 +101,14 @@ class Context:
             check(library().gdr_pin_buffer_v2(self._g, where.address, where.nbytes, 0,
                                               byref(handle)))
             try:
-                return Pin(self, handle, where, self._life)
+                return Pin(self, handle, where, (self._life,))
             except BaseException:
                 check(library().gdr_unpin_buffer(self._g, handle))
                 raise
 
     def _memory(self, mem):
         try:
-            return Memory(self, mem, Where(mem.device_ptr, mem.size), self._life)
+            return Memory(self, mem, Where(mem.device_ptr, mem.size), (self._life,))
         except BaseException:
             check(library().gdr_mem_free(self._g, byref(mem)))
             raise
@@ -137,7 +136,7 @@ class Context:
         with Use(self._life):
             check(library().gdr_cache_create(self._g, byref(options), byref(cache)))
             try:
-                return Cache(self, cache.value, self._life)
+                return Cache(self, cache.value, (self._life,))
             except BaseException:
                 check(library().gdr_cache_destroy(cache.value))
                 raise
@@ -169,7 +168,7 @@ class Context:
         while True:
             with Use(self._life):
                 err = library().gdr_next_revoked(self._g, byref(handle))
-            if err == _lib.ENOENT:
+            if err == errno.ENOENT:
                 return None
             check(err)
             for child in self._living():

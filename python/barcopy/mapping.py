@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """A range of GPU memory that is mapped: copies, words, fences, and views of it."""
 import ctypes
+import errno
 import weakref
 from ctypes import byref, c_ubyte, c_uint32, c_uint64
 
@@ -24,13 +25,16 @@ class Mapping:
 
     _what = "mapping"
 
-    def __init__(self, context, handle, pointer, where, release, parent, read_only=False):
+    def __init__(self, context, handle, pointer, where, release, parents, read_only=False):
         self.context = context
         self.address, self.pointer, self.size = where.address, pointer, where.nbytes
         self.read_only = read_only
         self._where = where
         self._handle = handle
-        self._life = Life(self._what, release, parent, where.keep)
+        # Memory of our own is freed only after what was made of it has ended.
+        if isinstance(where.keep, Memory):
+            parents += (where.keep._life,)
+        self._life = Life(self._what, release, parents, where.keep)
         context._made(self)
         # Who forgets to close: the last reference does it.
         weakref.finalize(self, self._life.close).atexit = False
@@ -182,7 +186,7 @@ class Mapping:
                 err = call(self._handle, pointer, number, value, now)
                 if timeout is not None:
                     left -= now
-                if err != _lib.ETIMEDOUT or not left:
+                if err != errno.ETIMEDOUT or not left:
                     return check(err)
 
     def wait32(self, offset, comparison, value, timeout=None):
@@ -278,12 +282,12 @@ class Memory(Mapping):
 
     _what = "memory"
 
-    def __init__(self, context, mem, where, parent):
+    def __init__(self, context, mem, where, parents):
         def release():
             check(library().gdr_mem_free(context._g, byref(mem)))
 
         self._mem = mem
-        super().__init__(context, mem.handle, mem.cpu_ptr, where, release, parent)
+        super().__init__(context, mem.handle, mem.cpu_ptr, where, release, parents)
 
     @property
     def __cuda_array_interface__(self):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from . import _lib
 from ._lib import check, library
 from ._life import Life, Use
-from .mapping import Mapping
+from .mapping import Mapping, Memory
 
 
 class PinInfo(NamedTuple):
@@ -21,7 +21,7 @@ class PinInfo(NamedTuple):
 class Pin:
     """Made by Context.pin(). Context.map() does both at once, and shares pins."""
 
-    def __init__(self, context, handle, where, parent):
+    def __init__(self, context, handle, where, parents):
         def release():
             check(library().gdr_unpin_buffer(context._g, handle))
 
@@ -29,7 +29,9 @@ class Pin:
         self.address, self.size = where.address, where.nbytes
         self._where = where
         self._handle = handle
-        self._life = Life("pin", release, parent)
+        if isinstance(where.keep, Memory):
+            parents += (where.keep._life,)
+        self._life = Life("pin", release, parents, where.keep)
         context._made(self)
         weakref.finalize(self, self._life.close).atexit = False
 
@@ -60,7 +62,7 @@ class Pin:
 
             try:
                 return Mapping(context, handle, base + (self.address - info.address),
-                               self._where, release, self._life)
+                               self._where, release, (self._life,))
             except BaseException:
                 release()
                 raise

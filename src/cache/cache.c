@@ -17,7 +17,12 @@ enum { WHOLE_MAX = 2 << 20 };
 
 static void init_cache(struct gdri_slot *slot)
 {
-	pthread_mutex_init(&((struct gdri_cache *)slot)->lock, NULL);
+	struct gdri_cache *cache = (struct gdri_cache *)slot;
+
+	pthread_mutex_init(&cache->lock, NULL);
+	/* In a forked child these are the parent's hits. */
+	for (int i = 0; i < GDRI_CACHE_SHARDS; i++)
+		atomic_store_explicit(&cache->shard[i].hits, 0, memory_order_relaxed);
 }
 
 struct gdri_slots gdri_caches = GDRI_SLOTS_INIT(struct gdri_cache, init_cache);

@@ -26,6 +26,7 @@ struct gdri_events gdri_process_events;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* one switch at a time */
 static _Atomic bool on;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
+static _Atomic bool asked_for; /* by the environment, and so is a summary */
 
 bool gdri_stats_on(void)
 {
@@ -43,8 +44,15 @@ static void set(bool count)
 
 static void read_env(void)
 {
-	if (gdri_env_true("GDRCOPY_STATS"))
-		set(true);
+	if (!gdri_env_true("GDRCOPY_STATS"))
+		return;
+	set(true);
+	atomic_store_explicit(&asked_for, true, memory_order_relaxed);
+}
+
+bool gdri_stats_asked_for(void)
+{
+	return atomic_load_explicit(&asked_for, memory_order_relaxed);
 }
 
 void gdri_stats_init(void)

@@ -25,6 +25,9 @@ struct gdri_tally_sum;
 /* Reads GDRCOPY_STATS; the first call decides, later ones do nothing. */
 void gdri_stats_init(void);
 
+/* Did GDRCOPY_STATS ask for it? */
+bool gdri_stats_asked_for(void);
+
 /* Are copies counted now? */
 bool gdri_stats_on(void);
 

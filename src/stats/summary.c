@@ -9,7 +9,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "env.h"
 #include "gdrapi.h"
 #include "process.h"
 #include "stats/stats.h"
@@ -114,7 +113,7 @@ __attribute__((destructor)) static void at_exit(void)
 	gdr_stats_t stats = { .size = sizeof(stats) };
 	char text[4096];
 
-	if (!gdri_process_tag() || !gdri_env_true("GDRCOPY_STATS"))
+	if (!gdri_process_tag() || !gdri_stats_asked_for())
 		return;
 	gdri_stats_of_process(&stats);
 	put(text, gdri_stats_summary(&stats, text, sizeof(text)));

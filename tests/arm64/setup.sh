@@ -3,7 +3,8 @@
 # What a cross-build of the tests for arm64 and a run of them under user-mode emulation need.
 # Sourced by tests/run.sh.
 #
-#   arm64_setup       0: ready; 1: it cannot be had here, $arm64_why says why
+#   arm64_setup       0: ready; 1: it should be here and is not; 2: it cannot be had on this system;
+#                     $arm64_why says why
 #   arm64_make        words for make: compiler, Check library
 #   arm64_emulator    words that start a program for arm64
 #
@@ -25,7 +26,8 @@ arm64_tools() {
 	[ -e "$arm64_root/lib/libc.so.6" ] || missing+=(libc6-dev-arm64-cross)
 	[ "${#missing[@]}" -eq 0 ] && return 0
 	arm64_why="missing: ${missing[*]}"
-	command -v apt-get >/dev/null && [ "$(id -u)" -eq 0 ] || return 1
+	command -v apt-get >/dev/null || return 2
+	[ "$(id -u)" -eq 0 ] || return 1
 	DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends \
 		"${missing[@]}" >/dev/null 2>&1 || {
 		arm64_why="$arm64_why (apt-get could not install them)"
@@ -37,8 +39,9 @@ arm64_check_library() {
 	local K_DIR=$CACHE/arm64/check K_ARCH=arm64 suite
 	suite=$(. /etc/os-release && echo "${ID:-}:${VERSION_CODENAME:-}")
 	if [ ! -e "$K_DIR/ready" ]; then
-		arm64_why="Check for arm64 cannot be fetched (Debian's packages are known only)"
-		case $suite in debian:?*) ;; *) return 1 ;; esac
+		arm64_why="where Check for arm64 comes from is known for Debian only"
+		case $suite in debian:?*) ;; *) return 2 ;; esac
+		arm64_why="Check's package for arm64 cannot be fetched"
 		rm -rf "$K_DIR"
 		unpack "${suite#debian:}" check libsubunit-dev >/dev/null 2>&1 || return 1
 		touch "$K_DIR/ready"
@@ -50,5 +53,6 @@ arm64_check_library() {
 }
 
 arm64_setup() {
-	arm64_tools && arm64_check_library
+	arm64_tools || return
+	arm64_check_library
 }

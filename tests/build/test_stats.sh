@@ -91,6 +91,12 @@ rc=$?
 	[ "$(grep -c STATS "$tmp/err")" = 1 ]
 ok "unloaded with a module, before a thread that has counted ends"
 
+# The tool that measured it still builds, and finds both libraries (two copies in one process).
+cp "$out/libgdrapi.so.2.6" "$tmp/other.so" && make -s --no-print-directory O="$out" compare >/dev/null &&
+	timeout 60 "$out/compare" "$tmp/other.so" "$out/libgdrapi.so.2.6" --sim "$sim" |
+	head -n 3 | grep -q '^write 8 B  *[0-9]'
+ok "two copies of the library in one process: compare"
+
 # ---- probes ----
 
 documented=$(sed -n '/^\.Ss Probes/,/^\.Sh /s/^\.It Sy \(.*\) Pq .*/\1/p' packaging/man/gdrapi.7 |

@@ -98,6 +98,12 @@ def not_contiguous(gdr):
             raise AssertionError(f"strides {part.stride()} were mapped")
     for same in (t.t().contiguous(), t[3], t[2:5], t[:1, :]):
         gdr.map(same).close()
+    conjugated = torch.ones(4, dtype=torch.complex64, device="cuda").conj()
+    try:
+        gdr.map(conjugated)
+        raise AssertionError("a lazily conjugated tensor was mapped")
+    except ValueError:
+        pass
     sparse = torch.eye(4, device="cuda").to_sparse()
     try:
         gdr.map(sparse)
@@ -230,7 +236,6 @@ def cost(gdr):
                 rounds.append((time.perf_counter_ns() - begin) / 200e3)
             torch.cuda.synchronize()
             print(f"       {what}: {sorted(rounds)[7]:.2f} us")
-        del view
 
 
 def main():

@@ -5,6 +5,7 @@
 #
 #	full_dmabuf_matrix	every kernel x IOMMU off, pass-through, translating x both generations of
 #				the exporter, the driver with this source alone and with both
+#	full_dmabuf_static	sparse
 #	full_dmabuf_debug	under the checking kernel
 #	full_dmabuf_planted	faults put into the driver on purpose: each must be caught
 #	full_dmabuf_arm64	the other architecture
@@ -26,6 +27,19 @@ full_dmabuf_matrix() {
 				rig.rounds=200 rig.random=5 rig.fuzz=20000 rig.seed=$seed
 		done
 	done
+}
+
+# As full_static of full.sh, which knows the p2p source alone.
+full_dmabuf_static() {
+	need_tools sparse:sparse
+	kernel_prepare 6.1 || return
+	if RIG_VARIANT=dmabuf rig_build 580 535 &&
+	   DMABUF_MAKE="C=2 CF=-Wsparse-error" dmabuf_build_one "$W" 580 both 580-sparse; then
+		pass "both sources: W=1 and sparse"
+	else
+		fail "both sources: W=1 and sparse"
+	fi
+	rm -f "$W/mod/gdrdrv-580-sparse.ko"
 }
 
 full_dmabuf_debug() {
@@ -108,6 +122,7 @@ full_dmabuf_planted() {
 
 full_dmabuf() {
 	full_dmabuf_matrix
+	full_dmabuf_static
 	full_dmabuf_arm64
 	full_dmabuf_debug
 	full_dmabuf_planted

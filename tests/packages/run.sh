@@ -115,6 +115,32 @@ prebuilt() {
 }
 [ "$arch" = none ] || t "make deb-module: the module without DKMS" prebuilt
 
+# From kernel headers alone: no header of the GPU driver is named, and none is needed when loading.
+prebuilt_dmabuf() {
+	local k
+	k=$(find /lib/modules -maxdepth 2 -name build 2>/dev/null | sort | tail -n 1)
+	[ -n "$k" ] || { echo "needs kernel headers"; return 77; }
+	"${MK[@]}" deb-module KDIR="$k" SOURCE=dmabuf || return
+	rm -rf "$tmp/dmabuf" && dpkg-deb -x "$out"/deb/barcopy-module_*.deb "$tmp/dmabuf" || return
+	[ -z "$(modinfo -F depends "$tmp"/dmabuf/lib/modules/*/updates/gdrdrv.ko)" ] &&
+		! nm -u "$tmp"/dmabuf/lib/modules/*/updates/gdrdrv.ko | grep -i nvidia
+}
+[ "$arch" = none ] || t "make deb-module SOURCE=dmabuf: kernel headers alone" prebuilt_dmabuf
+
+# What DKMS would run: the choice in the file, the flavour that cannot serve it.
+dkms_dmabuf() {
+	local d=packaging/dkms
+	mkdir -p "$tmp/conf/src" && cp $d/gpu-driver.sh "$tmp/conf/src/" || return
+	echo 'PACKAGE_VERSION="0"' >"$tmp/conf/src/dkms.conf"
+	echo SOURCE=dmabuf >"$tmp/conf/build.conf"
+	FLAVOR=open GDRDRV_BUILD_CONF=$tmp/conf/build.conf sh "$tmp/conf/src/gpu-driver.sh" show none 2>&1 |
+		grep -q 'headers of kernel none alone' || return
+	FLAVOR=proprietary GDRDRV_BUILD_CONF=$tmp/conf/build.conf \
+		sh "$tmp/conf/src/gpu-driver.sh" show none 2>"$tmp/text" && return 1
+	grep -q 'proprietary flavour' "$tmp/text"
+}
+t "DKMS with SOURCE=dmabuf" dkms_dmabuf
+
 cross() {
 	local f
 	have aarch64-linux-gnu-gcc || { echo "no aarch64-linux-gnu-gcc here"; return 77; }

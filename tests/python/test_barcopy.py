@@ -2,6 +2,7 @@
 """The Python module on the stand-in: copies, views and their lifetimes, errors, every call once."""
 import array
 import contextlib
+import ctypes
 import errno
 import gc
 import io
@@ -274,7 +275,7 @@ class Views(Case):
 @with_numpy
 class Arrays(Case):
     def test_types_and_shapes(self):
-        for typestr in ("<f4", "<f8", "<i8", "|u1", "<f2", "<c16", "|b1"):
+        for typestr in ("<f4", "<f8", "<i8", "|u1", "<f2", "<c16", "|b1", "<m8[ns]"):
             with self.gdr.map(Device(self.mem.address, (3, 4), typestr)) as m:
                 a = m.array()
                 self.assertEqual((a.dtype, a.shape), (numpy.dtype(typestr), (3, 4)))
@@ -282,9 +283,10 @@ class Arrays(Case):
                 a[1, 2] = 1
                 host = numpy.empty((3, 4), typestr)
                 m.read_into(host)
-                self.assertEqual(host.sum(), 1)
+                self.assertEqual(host.reshape(-1).tolist().count(1), 1)
+                self.assertEqual(host.reshape(-1).tolist().index(1), 6)
                 m.write(numpy.full((3, 4), 1, typestr))
-                self.assertTrue((a == 1).all())
+                self.assertEqual(a.reshape(-1).tolist(), [1] * 12)
 
     def test_other_types(self):
         m = self.gdr.map(self.mem.address, 64)
@@ -386,6 +388,39 @@ class Objects(Case):
         with self.assertRaises(barcopy.Closed):
             cache.get(self.mem)
         self.raises_errno(errno.EINVAL, self.gdr.cache, validity=9)
+
+    def test_memory_outlives_its_uses(self):
+        """Memory that is closed is freed after the last of what was made of it."""
+        cache = self.gdr.cache()
+        for make in (self.gdr.map, self.gdr.pin, cache.get):
+            mem = self.gdr.alloc(4096)
+            use = make(mem)
+            before = self.gdr.stats().unpins
+            mem.close()
+            with self.assertRaises(ValueError):
+                mem.read(1)
+            self.assertEqual(self.gdr.stats().unpins, before)
+            use.close()
+            self.assertGreater(self.gdr.stats().unpins, before)
+            with self.assertRaises(ValueError):
+                make(mem)
+
+    @with_numpy
+    def test_host_memory(self):
+        """A numpy array in memory of cudaHostAlloc is mapped as it is; another one is refused."""
+        cuda, context, host = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_void_p()
+        self.assertEqual(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0), 0)
+        self.assertEqual(cuda.cuCtxSetCurrent(context), 0)
+        self.assertEqual(cuda.cuMemHostAlloc(ctypes.byref(host), ctypes.c_size_t(4096), 0), 0)
+        a = numpy.frombuffer((ctypes.c_char * 4096).from_address(host.value), "<i4").reshape(-1, 4)
+        with self.gdr.map(a) as m:
+            self.assertEqual((m.backend, m.array().shape, m.array().dtype), ("host", a.shape, a.dtype))
+            m.array()[5, 2] = 77
+            self.assertEqual(m.get32(4 * 22), 77)
+        self.assertEqual(a[5, 2], 77)
+        self.raises_errno(errno.EINVAL, self.gdr.map, numpy.zeros(1000))
+        self.assertEqual(cuda.cuMemFreeHost(host), 0)
+        self.assertEqual(cuda.cuDevicePrimaryCtxRelease_v2(0), 0)
 
     def test_export(self):
         fd = self.mem.export()

@@ -559,7 +559,8 @@ static int child_counts(void *arg)
 	gdr_stats_t s = { .size = sizeof(s) };
 	gdr_mem_t *mem = arg;
 
-	if (gdr_get_stats(NULL, none, &s) || copies_of(&s.to) || s.pins || s.puts)
+	if (gdr_get_stats(NULL, none, &s) || copies_of(&s.to) || s.pins || s.puts || s.cache_hits ||
+	    s.cache_misses)
 		return 1;
 	if (gdr_get_stats(g, mem->handle, &s) != EACCES || gdr_get_stats(g, none, &s) != EACCES)
 		return 2;
@@ -579,17 +580,25 @@ static void forked(void)
 		gdr_mem_t mem;
 		long long mapped;
 	} parent = { .mem = open_memory() };
+	gdr_cache_t cache;
+	gdr_region_t region;
 	gdr_stats_t s;
 
 	OK(gdr_set_stats(GDR_STATS_COPIES));
 	write_bytes(&parent.mem, 8);
 	OK(gdr_put32(parent.mem.handle, parent.mem.cpu_ptr, 1));
+	OK(gdr_cache_create(g, NULL, &cache));
+	for (int i = 0; i < 2; i++) {
+		OK(gdr_cache_get(cache, parent.mem.device_ptr, 8, &region));
+		OK(gdr_cache_put(cache, &region));
+	}
 	parent.mapped = wrap_mapped();
 	ck_assert_int_eq(unit_in_child(child_counts, &parent), 0);
 	write_bytes(&parent.mem, 8);
 	s = stats_of(NULL, none);
 	ck_assert_uint_eq(copies_of(&s.to), 2);
 	ck_assert_uint_eq(s.puts, 1);
+	ck_assert_uint_eq(s.cache_hits, 1);
 	OK(gdr_close(g));
 }
 

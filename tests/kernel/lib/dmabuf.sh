@@ -21,9 +21,9 @@ dmabuf_build_one() {
 	[ ! -e "$drv/Module.symvers" ] || mv "$drv/Module.symvers" "$drv/provider.symvers"
 	kbuild "$drv" GDRDRV_SOURCE="$source" GDRDRV_FLAVOR=open \
 		$([ "$source" = dmabuf ] || echo 'GDRDRV_P2P_DIR=$(src)' 'KBUILD_EXTRA_SYMBOLS=$(M)/provider.symvers') \
-		GDRDRV_CFLAGS="$RIG_KO_CFLAGS" ${RIG_GCOV:+GDRDRV_GCOV=1} W=1 >"$log" 2>&1 ||
+		GDRDRV_CFLAGS="$RIG_KO_CFLAGS" ${RIG_GCOV:+GDRDRV_GCOV=1} W=1 ${DMABUF_MAKE:-} >"$log" 2>&1 ||
 		{ cat "$log"; return 1; }
-	if grep -i warning: "$log"; then
+	if grep -E -i 'warning:|error:' "$log"; then
 		return 1
 	fi
 	cp "$drv/gdrdrv.ko" "$out/mod/gdrdrv-$name.ko"

@@ -21,13 +21,12 @@
 
 #include <linux/delay.h>
 #include <linux/dma-buf.h>
-#include <linux/dma-map-ops.h>
 #include <linux/dma-resv.h>
 #include <linux/fcntl.h>
 #include <linux/pci.h>
 #include <linux/sched.h>
-#include <linux/version.h>
 
+#include "compat.h"
 #include "nv-p2p.h"
 #include "provider.h"
 
@@ -54,7 +53,7 @@ MODULE_PARM_DESC(map_ms, "delay in each map of a dma-buf");
 #endif
 
 struct buf {
-	struct mutex lock;
+	struct mutex lock; /* of one map or unmap at a time */
 	struct provider_block *block; /* a reference */
 	u64 first; /* page of the block */
 	u64 size;
@@ -75,24 +74,13 @@ struct pieces {
 	struct piece at[];
 };
 
-static bool dev_translates(struct device *dev)
-{
-#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 18, 0)
-	const struct dma_map_ops *ops = get_dma_ops(dev);
-
-	return ops && ops->map_resource;
-#else
-	return false;
-#endif
-}
-
 /* One piece of BAR memory at @phys for a peer. */
 static int map_piece(struct device *dev, u64 phys, u32 len, struct piece *out)
 {
 	if (phys < provider_bar.phys || phys + len > provider_bar.phys + provider_bar.size)
 		return -EINVAL;
 	out->len = len;
-	out->how = dev_translates(dev) ? IOVA : ON_BUS;
+	out->how = provider_dev_translates(dev) ? IOVA : ON_BUS;
 	if (out->how == ON_BUS) {
 		out->addr = pci_bus_address(provider_bar.pdev, provider_bar.index) +
 			    (phys - provider_bar.phys);
@@ -238,8 +226,7 @@ static struct sg_table *to_table(const struct piece *p, int n)
 		kfree(sgt);
 		return NULL;
 	}
-	for_each_sg(sgt->sgl, sg, n, i)
-	{
+	for_each_sg(sgt->sgl, sg, n, i) {
 		sg_set_page(sg, NULL, p[i].len, 0);
 		sg_dma_address(sg) = p[i].addr;
 		sg_dma_len(sg) = p[i].len;
@@ -407,11 +394,7 @@ int provider_move(const struct provider_move *arg)
 	if (IS_ERR(dmabuf))
 		return PTR_ERR(dmabuf);
 	dma_resv_lock(dmabuf->resv, NULL);
-#if LINUX_VERSION_CODE < KERNEL_VERSION(7, 0, 0)
-	dma_buf_move_notify(dmabuf);
-#else
-	dma_buf_invalidate_mappings(dmabuf);
-#endif
+	provider_notify(dmabuf);
 	dma_resv_unlock(dmabuf->resv);
 	dma_buf_put(dmabuf);
 	return 0;

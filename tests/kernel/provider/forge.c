@@ -62,7 +62,7 @@ void provider_unforge(struct pci_dev *pdev)
 	}
 }
 
-/* Lets bus addresses behind the host bridge be @shift below the CPU's, as on some arm64 machines. */
+/* Lets bus addresses behind the host bridge be @shift below the CPU's, as on some machines. */
 void provider_shift_bridge(struct pci_dev *pdev, resource_size_t shift)
 {
 	struct pci_bus *bus = pdev->bus;
@@ -70,9 +70,9 @@ void provider_shift_bridge(struct pci_dev *pdev, resource_size_t shift)
 
 	while (bus->parent)
 		bus = bus->parent;
-	resource_list_for_each_entry(
-		window, &to_pci_host_bridge(bus->bridge)->windows) if (resource_type(window->res) ==
-								       IORESOURCE_MEM)
-		window->offset += shift - bridge_shift;
+	resource_list_for_each_entry(window, &to_pci_host_bridge(bus->bridge)->windows) {
+		if (resource_type(window->res) == IORESOURCE_MEM)
+			window->offset += shift - bridge_shift;
+	}
 	bridge_shift = shift;
 }
