@@ -9,7 +9,8 @@
  * - whole pages of 4 KB are pinned, so the neighbours of a small allocation are not (13.4.3, 1);
  * - the free callback always runs, within the put too, and the table is ours to free (13.4.3, 2);
  * - the mapping's type is the allocation's, write-combined or cached: any other combination is
- *   undefined behaviour (13.4.3, 3). The interface does not tell it. The process's own mapping does.
+ *   undefined behaviour (13.4.3, 3). The interface does not tell it; the process's own mapping
+ *   does.
  *
  * The table's entries are struct page pointers, as in the public nv-p2p.h of the Tegra kernels, so
  * each stands for a page of the kernel's size whatever page_size says.

@@ -7,9 +7,9 @@
  * - the callback always runs, once: when the memory is unmapped, when the process ends, in the put;
  * - the table lives until the client frees it, whoever ran the callback.
  *
- * mmap of the node is cudaHostAlloc: pages of this driver, cached, or write-combined with the offset
- * PROVIDER_TEGRA_WC. A put after the callback, a table freed twice or kept for ever are errors of the
- * client.
+ * mmap of the node is cudaHostAlloc: pages of this driver, cached, or write-combined with the
+ * offset PROVIDER_TEGRA_WC. A put after the callback, a table freed twice or kept for ever are
+ * errors of the client.
  */
 #define pr_fmt(fmt) "provider: " fmt
 
@@ -159,7 +159,7 @@ int nvidia_p2p_get_pages(u64 virtual_address, u64 length, struct nvidia_p2p_page
 	counts.tables++;
 	list_add(&pin->node, &pins);
 	spin_unlock(&pins_lock);
-	/* The notifier comes last, and with it possibly the callback: what is unmapped before is missed. */
+	/* Last, and with it possibly the callback: what is unmapped before is missed. */
 	pin->watched = true;
 	*page_table = &pin->table;
 	ret = mmu_interval_notifier_insert(&pin->mni, current->mm, virtual_address, length,
@@ -209,7 +209,7 @@ int nvidia_p2p_put_pages(struct nvidia_p2p_page_table *page_table)
 		return -EINVAL;
 	}
 	if (!pin_call(pin)) {
-		/* The other way into the callback is at work, or was: it takes the notifier away. */
+		/* The callback runs, or has run, the other way: that takes the notifier away. */
 		spin_lock(&pins_lock);
 		counts.late_puts++;
 		spin_unlock(&pins_lock);
