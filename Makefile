@@ -36,6 +36,12 @@ override CPPFLAGS += -Iinclude -Isrc -D_GNU_SOURCE= -DBARCOPY_VERSION='"$(VERSIO
 override CFLAGS += -std=gnu11 $(WARNINGS) -fvisibility=hidden -fno-strict-aliasing -pthread
 # -fno-strict-aliasing: the copies look at callers' memory as words, whatever it was declared as.
 
+# USDT probes: SDT=1 with, SDT=0 without, unset: where the system has <sys/sdt.h> (src/probes.h).
+SDT ?=
+ifneq ($(SDT),)
+override CPPFLAGS += -DGDRI_SDT=$(SDT)
+endif
+
 ifneq ($(SANITIZE),)
 override CFLAGS += -fsanitize=$(SANITIZE) -fno-omit-frame-pointer -fno-sanitize-recover=all
 override LDFLAGS += -fsanitize=$(SANITIZE)
@@ -53,7 +59,8 @@ GDRI_COPY_SRCS :=
 include src/copy/copy.mk
 
 LIB_SRCS := $(addprefix src/, gdrapi.c copies.c assist.c events.c ctx.c handle.c slots.c process.c \
-	error.c log.c env.c nvml.c \
+	thread.c error.c log.c env.c nvml.c \
+	$(addprefix stats/, calls.c summary.c tally.c) \
 	$(addprefix cuda/, load.c memory.c export.c alloc.c engine.c) \
 	$(addprefix backend/, backends.c probe.c gdrdrv.c gdrdrv_node.c gdrdrv_dmabuf.c dmabuf.c vulkan.c \
 		vulkan_device.c host.c) \
@@ -141,14 +148,17 @@ help:
 	@echo 'make              library and tools, into $$(O) (default: build)'
 	@echo 'make demo         copybw and copylat: on the GPU if one is usable, else on the stand-in'
 	@echo 'make check        every test'
+	@echo 'make compare      $$(O)/compare: two builds of the library beside each other'
 	@echo 'make examples     the programs of examples/, into $$(O)/examples'
 	@echo 'make deps         installs what demo and check need (as root), or prints how to'
 	@echo 'make install      DESTDIR= prefix= libdir= bindir= includedir='
 	@echo 'make driver       the kernel driver: KDIR= SOURCE=p2p|dmabuf|both NVIDIA_SRC= FLAVOR=open|proprietary'
 	@echo 'make check-kernel the driver in an emulated machine (check-kernel-full: every kernel)'
 	@echo 'make deb, make rpm  packages into $$(O)/packages (DEB_ARCH=arm64: cross-built); make dist'
+	@echo 'make check-arm64  the unit tests, cross-built, under user-mode emulation'
 	@echo 'make check-packages builds, installs and removes them in a root of its own (as root)'
-	@echo 'make refresh-abi    after a new symbol; make refresh-pages after a changed --help'
+	@echo 'make refresh-abi    after a new symbol; make refresh-pages after a changed --help;'
+	@echo '                    make refresh-reports after a changed report of gdrcopy_doctor'
 	@echo 'make clean'
 	@echo
 	@echo 'O=dir  CC=clang  CROSS_COMPILE=aarch64-linux-gnu-  SANITIZE=address,undefined|thread'

@@ -59,6 +59,7 @@ static inline void gdrdrv_vma_flags_mod(struct vm_area_struct *vma, unsigned lon
 	defined(CONFIG_TRANSPARENT_HUGEPAGE)
 #define GDRDRV_HUGE_PFNMAP
 #include <linux/huge_mm.h>
+#include <linux/sched/mm.h>
 
 static inline vm_fault_t gdrdrv_insert_pmd(struct vm_fault *vmf, phys_addr_t phys)
 {
@@ -68,6 +69,18 @@ static inline vm_fault_t gdrdrv_insert_pmd(struct vm_fault *vmf, phys_addr_t phy
 	return vmf_insert_pfn_pmd(vmf, PHYS_PFN(phys), write);
 #else
 	return vmf_insert_pfn_pmd(vmf, phys_to_pfn_t(phys, PFN_DEV), write);
+#endif
+}
+
+/* Where the kernel would map a file that has no wishes of its own. */
+static inline unsigned long gdrdrv_any_unmapped_area(struct file *filp, unsigned long addr,
+						     unsigned long len, unsigned long pgoff,
+						     unsigned long flags)
+{
+#ifdef HAVE_MM_GET_UNMAPPED_AREA_MM
+	return mm_get_unmapped_area(current->mm, filp, addr, len, pgoff, flags);
+#else
+	return mm_get_unmapped_area(filp, addr, len, pgoff, flags);
 #endif
 }
 #endif

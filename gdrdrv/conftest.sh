@@ -62,6 +62,11 @@ check VMF_INSERT_PFN_PMD_ULONG "$@" <<'C'
 #include <linux/huge_mm.h>
 vm_fault_t t(struct vm_fault *v, unsigned long pfn) { return vmf_insert_pfn_pmd(v, pfn, true); }
 C
+check MM_GET_UNMAPPED_AREA_MM "$@" <<'C'
+#include <linux/mm.h>
+#include <linux/sched/mm.h>
+unsigned long t(struct mm_struct *m, struct file *f) { return mm_get_unmapped_area(m, f, 0, 0, 0, 0); }
+C
 # Of dma-buf, where the build uses it.
 case " $* " in *" -DGDRDRV_SOURCE_DMABUF "*)
 check DMABUF_INVALIDATE_MAPPINGS "$@" <<'C'

@@ -4,16 +4,19 @@
 # Finds the nv-p2p.h of the GPU driver for which to build, and says on stderr which and why.
 # Prints "DIRECTORY FLAVOR SYMVERS|none" on success and nothing otherwise.
 #
-# The running driver decides. With none running, the only installed one; with several, none.
-# NVIDIA_SRC= and FLAVOR= in the environment overrule, but a header of another version than the
-# running driver's is refused (NVIDIA_MISMATCH_OK=1 allows it, for building on another machine).
+# The running driver decides, the flavour too. With none running, the only installed one; with
+# several, none. NVIDIA_SRC= and FLAVOR= in the environment overrule, but a header of another version
+# than the running driver's is refused (NVIDIA_MISMATCH_OK=1 allows it, for building on another
+# machine). GDRDRV_ROOT= is put before the paths that it looks at; modinfo comes from PATH. (Tests.)
+# On a Jetson the header lies among those of the kernel's own modules; docs/jetson.md.
 set -u
+root=${GDRDRV_ROOT:-}
 
 say() {
 	echo "gdrdrv: $*" >&2
 }
 
-running=$(cat /sys/module/nvidia/version 2>/dev/null)
+running=$(cat "$root/sys/module/nvidia/version" 2>/dev/null)
 
 version_of() {
 	for f in "$1/../dkms.conf" "$1/dkms.conf"; do
@@ -24,9 +27,23 @@ version_of() {
 	done
 }
 
+# What is loaded says it by its taint; what is installed may be loaded at the next boot only.
+flavor=${FLAVOR:-}
+if [ -z "$flavor" ]; then
+	flavor=open
+	case $(cat "$root/sys/module/nvidia/taint" 2>/dev/null || modinfo -F license nvidia 2>/dev/null) in
+	P* | NVIDIA) flavor=proprietary ;;
+	esac
+fi
+case $flavor in
+open | proprietary) ;;
+*) say "FLAVOR=$flavor: neither open nor proprietary"; exit 1 ;;
+esac
+
 dir=${NVIDIA_SRC:-}
 if [ -n "$dir" ]; then
-	for d in "$dir" "$dir/nvidia" "$dir/kernel-open/nvidia" "$dir/kernel/nvidia"; do
+	for d in "$dir" "$dir/nvidia" "$dir/kernel-open/nvidia" "$dir/kernel/nvidia" \
+		 "$dir/include/linux"; do
 		[ -r "$d/nv-p2p.h" ] && dir=$d && break
 	done
 	if [ ! -r "$dir/nv-p2p.h" ]; then
@@ -34,6 +51,7 @@ if [ -n "$dir" ]; then
 		exit 1
 	fi
 	have=$(version_of "$dir")
+	[ -n "$have" ] || say "nothing tells its version${running:+; $running is running}"
 	if [ -n "$running" ] && [ -n "$have" ] && [ "$have" != "$running" ] &&
 	   [ -z "${NVIDIA_MISMATCH_OK:-}" ]; then
 		say "$dir is of GPU driver $have, but $running is running"
@@ -41,15 +59,31 @@ if [ -n "$dir" ]; then
 	fi
 else
 	n=0
-	for d in /usr/src/nvidia*-"${running:-*}"/nvidia /usr/src/nvidia*-"${running:-*}"/kernel-open/nvidia \
-		 /var/lib/dkms/nvidia*/"${running:-*}"/source/nvidia; do
+	for d in "$root"/usr/src/nvidia*-"${running:-*}"/nvidia \
+		 "$root"/usr/src/nvidia*-"${running:-*}"/kernel-open/nvidia \
+		 "$root"/var/lib/dkms/nvidia*/"${running:-*}"/source/nvidia \
+		 "$root"/var/lib/dkms/nvidia*/"${running:-*}"/source/kernel-open/nvidia; do
 		for e in $d; do
 			[ -r "$e/nv-p2p.h" ] || continue
 			e=$(cd "$e" && pwd -P)
-			[ "$e" = "$dir" ] || n=$((n + 1))
-			dir=$e
+			[ "$e" != "$dir" ] || continue
+			n=$((n + 1))
+			# Of both flavours of one version, the one that runs: their Module.symvers differ.
+			case $flavor-${dir:+${e#"$root"}} in
+			open-*open* | *-) dir=$e ;;
+			proprietary-*open*) ;;
+			proprietary-*) dir=$e ;;
+			esac
 		done
 	done
+	# L4T: the header of an out-of-tree module package, or of the kernel's headers.
+	if [ -z "$dir" ]; then
+		for e in $(find "$root"/usr/src/nvidia "$root"/usr/src/linux-headers-*tegra* -name nv-p2p.h \
+				2>/dev/null | sort -u); do
+			n=$((n + 1))
+			dir=${e%/*}
+		done
+	fi
 	if [ -z "$dir" ]; then
 		say "no nv-p2p.h of ${running:-any} GPU driver below /usr/src"
 		exit 1
@@ -60,21 +94,14 @@ else
 	fi
 fi
 
-flavor=${FLAVOR:-}
-if [ -z "$flavor" ]; then
+# Tegra's driver is GPL, whatever runs on the machine that builds.
+if [ -z "${FLAVOR:-}" ] && [ "$(/bin/sh "${0%/*}/p2p-kind.sh" "$dir")" != desktop ]; then
 	flavor=open
-	case $(modinfo -F license nvidia 2>/dev/null) in
-	NVIDIA) flavor=proprietary ;;
-	esac
 fi
-case $flavor in
-open | proprietary) ;;
-*) say "FLAVOR=$flavor: neither open nor proprietary"; exit 1 ;;
-esac
 
 dir=$(cd "$dir" && pwd -P)
 symvers=none
-for f in "$dir/Module.symvers" "$dir/../Module.symvers"; do
+for f in "$dir/Module.symvers" "$dir/../Module.symvers" "$dir/../../Module.symvers"; do
 	[ -r "$f" ] && symvers=$f && break
 done
 [ "$symvers" = none ] && say "no Module.symvers beside it: the kernel's build warns of undefined nvidia_p2p_* symbols"

@@ -111,7 +111,7 @@ struct gdrdrv_source_ops {
 	int (*pin)(struct gdrdrv_mr *mr, const struct gdrdrv_pin_req *req);
 	/*
 	 * Writes up to @max runs that cover the region; returns how many there are. Also sets
-	 * mr->page_size and mr->cpu_cacheable. -EINVAL once revoked.
+	 * mr->page_size, mr->cpu_cacheable and mr->cpu_memory. -EINVAL once revoked.
 	 */
 	int (*ranges)(struct gdrdrv_mr *mr, struct gdrdrv_range *out, u32 max);
 	void (*release)(struct gdrdrv_mr *mr);
@@ -141,6 +141,7 @@ struct gdrdrv_mr {
 	struct gdrdrv_range *ranges;
 	bool cpu_cacheable;
 	bool read_only; /* no writable mapping */
+	bool cpu_memory; /* not a BAR: its owner has given it its one type */
 	bool any_context; /* ->release may run in any process */
 	const struct gdrdrv_source_ops *src; /* set before ->pin */
 	void *src_data;
@@ -200,10 +201,15 @@ void gdrdrv_memtype_free(struct gdrdrv_mr *mr);
 int gdrdrv_memtype_check(const struct gdrdrv_mr *mr, u32 type);
 u32 gdrdrv_memtype_default(const struct gdrdrv_mr *mr);
 pgprot_t gdrdrv_memtype_prot(u32 type, pgprot_t prot);
+u32 gdrdrv_memtype_of(pgprot_t prot);
 bool gdrdrv_memtype_is_wc(struct mm_struct *mm, unsigned long addr);
 
 /* mmap.c */
 int gdrdrv_mmap(struct file *filp, struct vm_area_struct *vma);
+#ifdef GDRDRV_HUGE_PFNMAP
+unsigned long gdrdrv_get_unmapped_area(struct file *filp, unsigned long addr, unsigned long len,
+				       unsigned long pgoff, unsigned long flags);
+#endif
 
 /* limit.c */
 int gdrdrv_limit_charge(struct gdrdrv_mr *mr, kuid_t uid);

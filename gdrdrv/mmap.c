@@ -11,7 +11,9 @@
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
+#include <linux/err.h>
 #include <linux/mm.h>
+#include <linux/mman.h>
 
 #include "gdrdrv.h"
 #include "trace.h"
@@ -187,6 +189,61 @@ static const struct vm_operations_struct gdrdrv_vm_ops = {
 	.huge_fault = gdrdrv_vma_huge_fault,
 #endif
 };
+
+#ifdef GDRDRV_HUGE_PFNMAP
+/* Where a mapping must lie within PMD_SIZE for huge entries; -1: no room for one. */
+static long gdrdrv_mr_huge_offset(const struct gdrdrv_mr *mr, unsigned long len)
+{
+	u32 i;
+
+	for (i = 0; i < mr->nr_ranges && mr->ranges[i].off < len; i++) {
+		const struct gdrdrv_range *range = &mr->ranges[i];
+		u64 end = min(range->off + range->len, (u64)len);
+		u64 first = range->off + (-range->start & (PMD_SIZE - 1));
+
+		if (first + PMD_SIZE <= end)
+			return (range->start - range->off) & (PMD_SIZE - 1);
+	}
+	return -1;
+}
+
+/**
+ * gdrdrv_get_unmapped_area() - choose an address that agrees with the memory within PMD_SIZE
+ * @filp: the node
+ * @addr: what the caller wishes, or 0
+ * @len: bytes to map
+ * @pgoff: the region's handle
+ * @flags: of mmap()
+ *
+ * Without it the kernel's choice of address leaves hardly any mapping room for a huge entry. It
+ * chooses only: who may not map is refused by ->mmap.
+ *
+ * Return: the address, or an error as a negative number.
+ */
+unsigned long gdrdrv_get_unmapped_area(struct file *filp, unsigned long addr, unsigned long len,
+				       unsigned long pgoff, unsigned long flags)
+{
+	struct gdrdrv_file *file = filp->private_data;
+	unsigned long area;
+	struct gdrdrv_mr *mr;
+	long offset = -1;
+
+	if (!addr && !(flags & MAP_FIXED) && len >= PMD_SIZE && len < TASK_SIZE &&
+	    gdrdrv_fault_window() >= PMD_SIZE && gdrdrv_file_is_owner(file)) {
+		mr = gdrdrv_mr_get(file, pgoff);
+		if (mr) {
+			offset = gdrdrv_mr_huge_offset(mr, len);
+			gdrdrv_mr_put(mr);
+		}
+	}
+	if (offset >= 0) {
+		area = gdrdrv_any_unmapped_area(filp, 0, len + PMD_SIZE, pgoff, flags);
+		if (!IS_ERR_VALUE(area))
+			return area + ((offset - area) & (PMD_SIZE - 1));
+	}
+	return gdrdrv_any_unmapped_area(filp, addr, len, pgoff, flags);
+}
+#endif
 
 /* Ties the region to the VMA: one mapping at a time, none of what is gone. */
 static int gdrdrv_mmap_attach(struct gdrdrv_mr *mr, struct vm_area_struct *vma)

@@ -378,6 +378,8 @@ int gdr_get_event_fd(gdr_t g, int *fd);
  * Tells of one revoked range: each once, in no particular order. The handle remains the caller's to
  * unpin; a copy on it, or a look through its map pointer, ends in SIGBUS. Works without a
  * descriptor too, wherever gdr_get_callback_flag() does, but then costs a system call per range.
+ * A region of a cache is told of too, by the handle that its gdr_region_t has (or had): it is not to
+ * be unpinned but given to gdr_cache_invalidate(), by the address in its gdr_get_info_v2().
  * @param handle  the range
  * @return 0; ENOENT (no further one); EINVAL (g, NULL); ENOMEM; EACCES.
  */
@@ -506,16 +508,18 @@ int gdr_wait64(gdr_mh_t handle, const void *map_ptr, gdr_cmp_t cmp, uint64_t val
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/** Flags of gdr_mem_alloc(). */
+/** Flags of gdr_mem_alloc() and gdr_mem_import(). */
 enum gdr_mem_flags {
 	/** On an integrated GPU: a cached mapping instead of a write-combined one. ENOTSUP on a GPU
 	 *  with memory of its own, whose mapping has the backend's type. */
-	GDR_MEM_CACHED = 1
+	GDR_MEM_CACHED = 1,
+	/** gdr_mem_import(): the descriptor is a dma-buf. */
+	GDR_MEM_DMABUF = 2
 };
 
 /** Memory that GPU and CPU both reach. */
 typedef struct gdr_mem {
-	uint64_t device_ptr; /**< for kernels and the CUDA API */
+	uint64_t device_ptr; /**< for kernels and the CUDA API; 0 for an imported dma-buf */
 	void *cpu_ptr;	     /**< the same first byte, for loads, stores and the copies */
 	size_t size;	     /**< bytes: at least those asked for */
 	gdr_mh_t handle;     /**< for the copies; covers all of it */
@@ -561,12 +565,22 @@ int gdr_mem_export(gdr_t g, const gdr_mem_t *mem, int *fd);
  * cuMemExportToShareableHandle as a POSIX file descriptor: both sides then see one buffer.
  * (Memory of your own cuMemImportFromShareableHandle can be pinned where gdrdrv or dma-buf mmap serves
  * it; not by the vulkan backend, since CUDA does not export imported memory again.)
- * @param device  ordinal, in this process, of the GPU that the memory is on
+ *
+ * With GDR_MEM_DMABUF it maps a dma-buf, as cuMemGetHandleForAddressRange gives for any device memory.
+ * The buffer's first byte is mem->cpu_ptr. It needs no context of CUDA in this process, and has no
+ * device address there: CUDA imports dma-bufs on Thor alone (driver API, cuImportExternalMemory), so
+ * mem->device_ptr is 0 and copies never use the copy engine. SYNC_MEMOPS is the exporter's to set.
+ *
+ * @param device  ordinal, in this process, of the GPU that the memory is on; with GDR_MEM_DMABUF also
+ *                -1: not known, which the dmabuf backend can do with, the gdrdrv backend (a driver
+ *                that pins by dma-buf) cannot
  * @param fd      stays the caller's; may be closed afterwards
- * @param size    of the exported memory: all of it
- * @param flags   0
+ * @param size    bytes: all of the exported memory; with GDR_MEM_DMABUF a multiple of 64 KiB, at most
+ *                the buffer's size
+ * @param flags   0 or GDR_MEM_DMABUF
  * @param mem     as in gdr_mem_alloc()
- * @return 0; EINVAL (g, device, fd, size, flags, NULL); ENOTSUP; ENOMEM; ENODEV; EACCES; EIO.
+ * @return 0; EINVAL (g, device, fd, size, flags, NULL); ENOTSUP (also: no backend here maps this
+ *         dma-buf); ENOMEM; ENODEV; EACCES; EIO.
  */
 int gdr_mem_import(gdr_t g, int device, int fd, size_t size, uint32_t flags, gdr_mem_t *mem);
 
@@ -729,6 +743,63 @@ typedef struct gdr_cache_stats {
  * @return 0; EINVAL (cache, NULL, stats->size too small); EACCES.
  */
 int gdr_cache_get_stats(gdr_cache_t cache, gdr_cache_stats_t *stats);
+
+/* ---- statistics ------------------------------------------------------------------------------ */
+
+/** Flags of gdr_set_stats(). */
+enum gdr_stats_flags {
+	/** Count copies and words. What else gdr_stats_t has is always counted. */
+	GDR_STATS_COPIES = 1
+};
+
+/**
+ * Says what is counted from now on, in the whole process, on handles there are and those to come.
+ * At first it is GDR_STATS_COPIES if GDRCOPY_STATS is set, else 0. Where copies are not counted,
+ * counting costs them nothing; where they are, 1 to 3 ns each and some memory for each thread. What
+ * was counted is kept.
+ * @param flags  0 or GDR_STATS_COPIES
+ * @return 0; EINVAL (unknown bits).
+ */
+int gdr_set_stats(uint32_t flags);
+
+/** Classes of sizes: up to 4, 16, 64, 256 B, 1, 4, 16, 64, 256 KiB, 1, 4 MiB, and larger ones. */
+#define GDR_STATS_SIZES 12
+
+/** Copies in one direction, by size. Each piece of a vectored copy that is not empty is one. */
+typedef struct gdr_stats_copies {
+	uint64_t copies[GDR_STATS_SIZES];
+	uint64_t bytes[GDR_STATS_SIZES];
+} gdr_stats_copies_t;
+
+/** What a handle, a context or the process has done. Calls that failed are not in it. */
+typedef struct gdr_stats {
+	size_t size;	/**< in: sizeof(gdr_stats_t) */
+	uint64_t flags; /**< what is counted now: the flags of gdr_set_stats() */
+	/** GPU ranges pinned and unpinned, mapped and unmapped. Ranges, memory and regions that share
+	 *  a pin count as the one that they share, which is no handle's own: their handles have 0. */
+	uint64_t pins, unpins, maps, unmaps;
+	/** Ranges found revoked by gdr_next_revoked() or gdr_get_callback_flag(). */
+	uint64_t revoked;
+	/** Copies done by the copy engine, and those that came back to the mapping. */
+	uint64_t engine_copies, engine_fallbacks;
+	/** Of registration caches; 0 for a handle. */
+	uint64_t cache_hits, cache_misses, cache_evictions;
+	uint64_t uncounted; /**< copies and words of the process not counted for lack of memory */
+	/** Words: gdr_put32(), gdr_get32(), gdr_wait32() and those of 64 bits. */
+	uint64_t puts, gets, waits;
+	gdr_stats_copies_t to, from; /**< into mappings, out of mappings */
+} gdr_stats_t;
+
+/**
+ * Reads the statistics, by one of three scopes: `handle` and its context; a context, with what its
+ * handles did that have ended, for a handle of 0; or, for g NULL and a handle of 0, the process, with
+ * what its closed contexts did. A forked child begins at 0. What other threads are doing meanwhile
+ * may or may not be in it; what this thread has done is.
+ *
+ * With GDRCOPY_STATS=1 the process's statistics are written to standard error when it exits.
+ * @return 0; EINVAL (g, handle, NULL, stats->size too small); EACCES.
+ */
+int gdr_get_stats(gdr_t g, gdr_mh_t handle, gdr_stats_t *stats);
 
 #if defined(__GNUC__)
 #pragma GCC visibility pop

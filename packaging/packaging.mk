@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 # Packages: deb, rpm, dist, check-packages; and the parts of an installation beyond the library and
-# the tools: install-devel, install-man, install-completion, install-driver. Included by the main
+# the tools: install-devel, install-man, install-completion, install-python, install-driver. Included by the main
 # Makefile; including it twice does no harm.
 ifndef PACKAGING_MK
 PACKAGING_MK := 1
@@ -9,6 +9,7 @@ mandir ?= $(prefix)/share/man
 completionsdir ?= $(prefix)/share/bash-completion/completions
 pkgconfigdir ?= $(libdir)/pkgconfig
 cmakedir ?= $(libdir)/cmake/barcopy
+pythondir ?= $(prefix)/lib/python3/dist-packages
 usrsrcdir ?= $(if $(filter /usr,$(prefix)),/usr/src,$(prefix)/src)
 modulesloaddir ?= /usr/lib/modules-load.d
 modprobedir ?= /usr/lib/modprobe.d
@@ -24,7 +25,8 @@ pack_fill = sed -e 's|@VERSION@|$(VERSION)|g' -e 's|@LEVEL@|$(PACK_LEVEL)|g' \
 
 # ---- parts of an installation -------------------------------------------------------------------
 
-.PHONY: install-devel install-man install-completion install-driver install-parts uninstall-parts
+.PHONY: install-devel install-man install-completion install-driver install-python install-parts \
+	uninstall-parts
 
 # pkg-config and CMake.
 install-devel:
@@ -53,6 +55,11 @@ install-completion:
 	for t in $(notdir $(PERF_TOOLS)); do \
 		ln -sf gdrcopy $(DESTDIR)$(completionsdir)/$$t || exit 1; done
 
+# The Python module, where Debian's python3 looks for it; elsewhere pip install ./python knows.
+install-python:
+	$(INSTALL) -d $(DESTDIR)$(pythondir)/barcopy
+	$(INSTALL) -m 644 python/barcopy/*.py $(DESTDIR)$(pythondir)/barcopy/
+
 # The driver's source for DKMS, and what loads the module and sets its node's mode.
 install-driver:
 	$(INSTALL) -d $(DESTDIR)$(DRIVER_SRC_DIR) $(DESTDIR)$(modulesloaddir) \
@@ -67,7 +74,8 @@ install-driver:
 	$(INSTALL) -m 644 packaging/modprobe/barcopy.conf $(DESTDIR)$(modprobedir)/
 	$(INSTALL) -m 644 packaging/udev/70-gdrdrv.rules $(DESTDIR)$(udevdir)/rules.d/
 
-# `make install` is for developers as much as for users: it brings all but the driver.
+# `make install` is for developers as much as for users: it brings all but the driver and the Python
+# module, which is pip's.
 install-parts: install-devel install-man install-completion
 
 uninstall-parts:

@@ -144,6 +144,8 @@ static size_t contenders(struct job *job, bool read)
 	for (size_t i = 0; i < gdri_copy_row_count; i++) {
 		const struct gdri_copy_row *row = &gdri_copy_rows[i];
 
+		if (opt.host && row->flags & GDRI_ROW_UNCACHED)
+			continue;
 		if ((read ? row->from : row->to) && strcmp(row->name, "baseline") != 0)
 			job[count++] = copy_job(row->name, row->name);
 	}

@@ -3,13 +3,16 @@
 # compiles. A tool is one source file perf/NAME.c, built as $(O)/gdrcopy_NAME; a new one is a word
 # in perf_names.
 
-perf_names := apiperf cachebench copybench copybw copylat litmus pplat sanity
+perf_names := apiperf cachebench copybench copybw copylat doctor litmus pplat sanity
 
 perf_common := $(patsubst %.c,$(O)/%.o,$(sort $(wildcard perf/common/*.c)))
 
 # A tool that is more than one file has the others in perf/NAME/.
 $(O)/perf/sanity.o $(O)/perf/sanity/%.o: override CPPFLAGS += -Iperf
 $(O)/gdrcopy_sanity: $(patsubst %.c,$(O)/%.o,$(sort $(wildcard perf/sanity/*.c)))
+
+$(O)/perf/doctor.o $(O)/perf/doctor/%.o: override CPPFLAGS += -Iperf
+$(O)/gdrcopy_doctor: $(patsubst %.c,$(O)/%.o,$(sort $(wildcard perf/doctor/*.c)))
 
 # What `make` builds and `make install` installs.
 PERF_TOOLS := $(perf_names:%=$(O)/gdrcopy_%)
@@ -23,3 +26,10 @@ PERF_RPATH ?= -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib'
 $(PERF_TOOLS): $(O)/gdrcopy_%: $(O)/perf/%.o $(perf_common) $(LIB) | $(LIB_LINKS)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(PERF_RPATH) -o $@ $^ -ldl
+
+# For developers: two builds of the library beside each other (perf/compare.c).
+.PHONY: compare
+compare: $(O)/compare
+$(O)/compare: $(patsubst %,$(O)/perf/%.o,compare common/sim common/timing common/exit)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -ldl

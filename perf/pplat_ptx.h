@@ -6,8 +6,8 @@
  * Volatile accesses of global memory are performed at the level of the whole system, and membar.sys
  * orders them for the CPU too (PTX ISA, "Memory Consistency Model"). Thread 0 polls; the barrier
  * hands what it saw to the others, and their answers back to it, before it sets the pong. Without a
- * message there is nothing to order, and the fences (each about a microsecond) stay away. The clock
- * and the stop word are looked at once in 256 polls.
+ * message there is nothing to order and nobody to tell: thread 0 is alone, and the fences (each about
+ * a microsecond) and barriers stay away. The clock and the stop word are looked at once in 256 polls.
  */
 #ifndef PERF_PPLAT_PTX_H
 #define PERF_PPLAT_PTX_H
@@ -43,6 +43,8 @@ static const char pplat_ptx[] =
 	"	mov.u32 %threads, %ntid.x;\n"
 	"	setp.eq.u32 %is_first, %me, 0;\n"
 	"	setp.ne.u32 %has_data, %words, 0;\n"
+	"	or.pred %p, %is_first, %has_data;\n"
+	"	@!%p bra END;\n"
 	"	mov.u32 %round, 1;\n"
 	"NEXT:\n"
 	"	setp.gt.u32 %p, %round, %rounds;\n"
@@ -65,11 +67,13 @@ static const char pplat_ptx[] =
 	"	setp.lt.u64 %p, %now, %timeout;\n"
 	"	@%p bra POLL;\n"
 	"STOP:\n"
+	"	@!%has_data bra END;\n"
 	"	mov.u32 %go, 0;\n"
 	"	st.volatile.shared.u32 [go], %go;\n"
 	"	bra JOIN;\n"
 	"SEEN:\n"
-	"	@%has_data membar.sys;\n"
+	"	@!%has_data bra REPLY;\n"
+	"	membar.sys;\n"
 	"	mov.u32 %go, 1;\n"
 	"	st.volatile.shared.u32 [go], %go;\n"
 	"JOIN:\n"
@@ -90,9 +94,10 @@ static const char pplat_ptx[] =
 	"	add.u32 %i, %i, %threads;\n"
 	"	bra WORD;\n"
 	"ANSWERED:\n"
-	"	@%has_data membar.sys;\n"
+	"	membar.sys;\n"
 	"	bar.sync 0;\n"
 	"	@!%is_first bra DONE;\n"
+	"REPLY:\n"
 	"	st.volatile.global.u32 [%pong], %round;\n"
 	"	st.volatile.global.u32 [%status], %round;\n"
 	"DONE:\n"

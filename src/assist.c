@@ -13,6 +13,7 @@
 #include "env.h"
 #include "error.h"
 #include "log.h"
+#include "probes.h"
 #include "copy/engine.h"
 #include "copy/pool.h"
 #include "copy/tune.h"
@@ -23,6 +24,7 @@ struct gdri_assist {
 	struct pool *pool; /* NULL: none */
 	struct gdri_cuda_engine *engine; /* NULL: none */
 	size_t engine_from, engine_to; /* from so many bytes on; SIZE_MAX: never */
+	struct gdri_pin *pin; /* outlives this */
 	char *map; /* the mapping, and the device address that it stands for */
 	uint64_t va;
 	_Atomic uint64_t copies, fallbacks;
@@ -133,6 +135,9 @@ static bool by_engine(struct gdri_assist *a, bool to, char *map, void *host, siz
 	gdri_flush_word(a->base, (const void *)((uintptr_t)map & ~(uintptr_t)3));
 	done = gdri_cuda_engine_copy(a->engine, to, host, addr, size);
 	atomic_fetch_add_explicit(done ? &a->copies : &a->fallbacks, 1, memory_order_relaxed);
+	gdri_backends_count(a->pin, done ? GDRI_EVENT_ENGINE_COPY : GDRI_EVENT_ENGINE_FALLBACK);
+	if (!done)
+		GDRI_PROBE3(fallback, a->pin->va, size, to);
 	gdri_fence(a->base, GDR_FENCE_FULL);
 	return done;
 }
@@ -166,11 +171,12 @@ static size_t least(size_t a, size_t b)
 	return a < b ? a : b;
 }
 
-const struct gdri_copy_plan *gdri_assist_plan(struct gdri_assist *a, const struct gdri_pin *pin)
+const struct gdri_copy_plan *gdri_assist_plan(struct gdri_assist *a, struct gdri_pin *pin)
 {
 	struct gdri_copy_plan *plan = &a->plan;
 
 	a->base = gdri_copy_plan(pin->map_type);
+	a->pin = pin;
 	a->map = pin->map;
 	a->va = pin->va;
 	*plan = *a->base;

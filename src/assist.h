@@ -23,9 +23,8 @@ int gdri_assist_new(const struct gdri_pin *pin, const gdr_copy_options_t *option
 /* No copy may be under way on its plan. NULL is nothing. */
 void gdri_assist_free(struct gdri_assist *assist);
 
-/* The plan for the pin's mapping as it is now; valid until the next call, or the free. */
-const struct gdri_copy_plan *gdri_assist_plan(struct gdri_assist *assist,
-					      const struct gdri_pin *pin);
+/* The plan for the pin's mapping as it is now, counted in the pin; valid until the next call, or the free. */
+const struct gdri_copy_plan *gdri_assist_plan(struct gdri_assist *assist, struct gdri_pin *pin);
 
 /* Copies that the copy engine has done, and those that came back to the mapping. */
 uint64_t gdri_assist_engine_copies(const struct gdri_assist *assist);

@@ -3,6 +3,7 @@
 #include "ctx.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "error.h"
 #include "handle.h"
@@ -38,6 +39,8 @@ int gdri_ctx_open(uint32_t flags, gdr_t *g)
 	ctx->calls = 0;
 	ctx->handles = NULL;
 	ctx->caches = NULL;
+	memset(&ctx->past, 0, sizeof(ctx->past));
+	gdri_events_clear(&ctx->events);
 	pthread_mutex_unlock(&ctx->lock);
 	ctx->ctx_sync_memops = flags & GDR_OPEN_CTX_SYNC_MEMOPS;
 	rc = gdri_backends_open(ctx, flags & GDR_OPEN_ANY);
@@ -137,6 +140,7 @@ void gdri_ctx_unlink(struct gdri_ctx *ctx, struct gdri_handle *handle)
 		ctx->handles = handle->next;
 	if (handle->next)
 		handle->next->prev = handle->prev;
+	gdri_tally_end(handle->slot.index, &ctx->past);
 	pthread_mutex_unlock(&ctx->lock);
 }
 

@@ -14,6 +14,8 @@
 #include "slots.h"
 #include "backend/backend.h"
 #include "memory/range.h"
+#include "stats/events.h"
+#include "stats/tally.h"
 
 struct gdri_cache;
 struct gdri_handle;
@@ -23,16 +25,19 @@ struct gdri_ctx {
 	_Atomic uint32_t owner; /* gdri_process_tag() of the open */
 
 	/* Written while the context is opened, constant until it is closed. */
-	bool ctx_sync_memops;		       /* GDR_OPEN_CTX_SYNC_MEMOPS */
+	bool ctx_sync_memops; /* GDR_OPEN_CTX_SYNC_MEMOPS */
 	size_t backend_count;
 	const struct gdri_backend *backends[GDRI_BACKENDS]; /* in order of trial */
-	void *backend_state[GDRI_BACKENDS];	       /* by id - 1; owned by that backend */
+	void *backend_state[GDRI_BACKENDS]; /* by id - 1; owned by that backend */
 
 	pthread_mutex_t lock; /* guards what follows; after handle->lock */
-	pthread_cond_t idle;  /* signalled when calls becomes 0 */
-	unsigned int calls;   /* entry points at work on this context */
+	pthread_cond_t idle; /* signalled when calls becomes 0 */
+	unsigned int calls; /* entry points at work on this context */
 	struct gdri_handle *handles;
 	struct gdri_cache *caches;
+	struct gdri_tally_sum past; /* what handles counted that have ended */
+
+	struct gdri_events events;
 
 	struct gdri_ranges ranges; /* has its own lock */
 };

@@ -51,8 +51,10 @@ static void look(struct gdri_pin *pin)
 {
 	int flag = 0;
 
-	if (pin->notice == GDRI_NOTICE_NONE && !pin->backend->callback_flag(pin, &flag) && flag)
+	if (pin->notice == GDRI_NOTICE_NONE && !pin->backend->callback_flag(pin, &flag) && flag) {
 		pin->notice = GDRI_NOTICE_PENDING;
+		gdri_backends_revoked(pin);
+	}
 }
 
 /*

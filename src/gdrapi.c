@@ -13,6 +13,7 @@
 #include "error.h"
 #include "handle.h"
 #include "log.h"
+#include "stats/stats.h"
 
 /* The structs are frozen: programs were compiled against these offsets. */
 _Static_assert(sizeof(gdr_mh_t) == 8, "a handle is 8 bytes");
@@ -47,6 +48,7 @@ gdr_t gdr_open_ex(uint32_t flags)
 	int rc;
 
 	gdri_log_init();
+	gdri_stats_init();
 	rc = gdri_ctx_open(flags, &g);
 	if (rc) {
 		errno = -rc;
@@ -122,7 +124,7 @@ static int pin_on(struct gdri_ctx *ctx, struct gdri_pin_request *request, gdr_mh
 		return rc;
 	handle = gdri_handle_new(ctx, &pin);
 	if (!handle) {
-		pin.backend->unpin(&pin);
+		gdri_backends_unpin(&pin);
 		return gdri_fail(ENOMEM, "no memory for a handle");
 	}
 	*out = gdri_handle_publish(handle);
@@ -147,20 +149,16 @@ static int pin(gdr_t g, struct gdri_pin_request *request, gdr_mh_t *out)
 int gdr_pin_buffer(gdr_t g, unsigned long addr, size_t size, uint64_t p2p_token, uint32_t va_space,
 		   gdr_mh_t *handle)
 {
-	struct gdri_pin_request request = { .addr = addr,
-					    .size = size,
-					    .p2p_token = p2p_token,
-					    .va_space = va_space,
-					    .exported_fd = -1 };
+	struct gdri_pin_request request = {
+		.addr = addr, .size = size, .p2p_token = p2p_token, .va_space = va_space
+	};
 
 	return pin(g, &request, handle);
 }
 
 int gdr_pin_buffer_v2(gdr_t g, unsigned long addr, size_t size, uint32_t flags, gdr_mh_t *handle)
 {
-	struct gdri_pin_request request = {
-		.addr = addr, .size = size, .flags = flags, .exported_fd = -1
-	};
+	struct gdri_pin_request request = { .addr = addr, .size = size, .flags = flags };
 
 	if (flags & ~(uint32_t)GDR_PIN_FLAG_FORCE_PCIE)
 		return -gdri_fail(EINVAL, "unknown bits in pin flags 0x%x", flags);
@@ -212,8 +210,11 @@ int gdr_get_callback_flag(gdr_t g, gdr_mh_t handle, int *flag)
 	if (rc)
 		return -rc;
 	rc = hd->pin.backend->callback_flag(&hd->pin, &value);
-	if (!rc)
+	if (!rc) {
 		*flag = value;
+		if (value)
+			gdri_backends_revoked(&hd->pin);
+	}
 	leave(ctx, hd);
 	return -rc;
 }

@@ -8,13 +8,33 @@
 #include "ctx.h"
 #include "error.h"
 #include "log.h"
+#include "stats/stats.h"
+
+static void count_handle(struct gdri_slot *slot, void *count)
+{
+	struct gdri_handle *handle = (struct gdri_handle *)slot;
+
+	if (*(bool *)count)
+		atomic_fetch_or_explicit(&handle->owner, GDRI_HANDLE_COUNTED, memory_order_relaxed);
+	else
+		atomic_fetch_and_explicit(&handle->owner, ~GDRI_HANDLE_COUNTED,
+					  memory_order_relaxed);
+}
 
 static void init_handle(struct gdri_slot *slot)
 {
+	bool count = gdri_stats_on();
+
 	pthread_mutex_init(&((struct gdri_handle *)slot)->lock, NULL);
+	count_handle(slot, &count);
 }
 
 struct gdri_slots gdri_handles = GDRI_SLOTS_INIT(struct gdri_handle, init_handle);
+
+void gdri_handles_count(bool count)
+{
+	gdri_slots_each(&gdri_handles, count_handle, &count);
+}
 
 int gdri_handle_copy_errno(gdr_mh_t h)
 {
@@ -22,7 +42,7 @@ int gdri_handle_copy_errno(gdr_mh_t h)
 
 	if (!handle)
 		return -gdri_fail(EINVAL, "0x%lx is no handle (never pinned, or unpinned)", h.h);
-	if (atomic_load_explicit(&handle->owner, memory_order_relaxed) != gdri_process_tag())
+	if (!gdri_handle_is_own(handle))
 		return -gdri_fail(EACCES, "the handle belongs to the parent process");
 	return -gdri_fail(EINVAL, "the handle is not mapped");
 }
@@ -47,9 +67,13 @@ struct gdri_handle *gdri_handle_new(struct gdri_ctx *ctx, const struct gdri_pin 
 
 gdr_mh_t gdri_handle_publish(struct gdri_handle *handle)
 {
+	uint64_t owner = atomic_load_explicit(&handle->owner, memory_order_relaxed);
 	gdr_mh_t h;
 
-	atomic_store_explicit(&handle->owner, gdri_process_tag(), memory_order_relaxed);
+	while (!atomic_compare_exchange_weak_explicit(
+		&handle->owner, &owner, (owner & GDRI_HANDLE_COUNTED) | gdri_process_tag(),
+		memory_order_relaxed, memory_order_relaxed))
+		;
 	gdri_ctx_link(handle->ctx, handle);
 	h.h = gdri_slot_publish(&handle->slot);
 	return h;
@@ -60,8 +84,7 @@ int gdri_handle_lock(struct gdri_ctx *ctx, gdr_mh_t h, struct gdri_handle **out)
 	struct gdri_handle *handle = (struct gdri_handle *)gdri_slots_find(&gdri_handles, h.h);
 
 	if (handle) {
-		if (atomic_load_explicit(&handle->owner, memory_order_relaxed) !=
-		    gdri_process_tag())
+		if (!gdri_handle_is_own(handle))
 			return gdri_fail(EACCES, "the handle belongs to the parent process");
 		pthread_mutex_lock(&handle->lock);
 		if (gdri_slot_is(&handle->slot, h.h) && handle->ctx == ctx) {
@@ -78,8 +101,7 @@ struct gdri_handle *gdri_handle_lock_any(gdr_mh_t h)
 	struct gdri_handle *handle = (struct gdri_handle *)gdri_slots_find(&gdri_handles, h.h);
 
 	/* A parent's lock may be held for ever: look whose the handle is first. */
-	if (!handle ||
-	    atomic_load_explicit(&handle->owner, memory_order_relaxed) != gdri_process_tag())
+	if (!handle || !gdri_handle_is_own(handle))
 		return NULL;
 	pthread_mutex_lock(&handle->lock);
 	if (gdri_slot_is(&handle->slot, h.h))
@@ -148,7 +170,7 @@ int gdri_handle_map_locked(struct gdri_handle *handle, size_t size, gdr_mapping_
 				 pin->mapped_size);
 	pin->map_length = map_length(pin, size);
 	pin->map_type = pin->type;
-	rc = pin->backend->map(pin, wish);
+	rc = gdri_backends_map(pin, wish);
 	if (rc) {
 		pin->map = NULL;
 		return rc;
@@ -171,7 +193,7 @@ int gdri_handle_unmap_locked(struct gdri_handle *handle)
 	atomic_store_explicit(&handle->plan, NULL, memory_order_relaxed);
 	atomic_store_explicit(&handle->copy_end, 0, memory_order_relaxed);
 	atomic_store_explicit(&handle->copy_start, 0, memory_order_relaxed);
-	rc = handle->pin.backend->unmap(&handle->pin);
+	rc = gdri_backends_unmap(&handle->pin);
 	handle->pin.map = NULL;
 	handle->pin.map_length = 0;
 	return rc;
@@ -192,7 +214,7 @@ int gdri_handle_release_locked(struct gdri_handle *handle)
 		rc = gdri_handle_unmap_locked(handle);
 	gdri_assist_free(handle->assist);
 	handle->assist = NULL;
-	rc2 = handle->pin.backend->unpin(&handle->pin);
+	rc2 = gdri_backends_unpin(&handle->pin);
 	gdri_ctx_unlink(handle->ctx, handle);
 	pthread_mutex_unlock(&handle->lock);
 	gdri_slots_free(&gdri_handles, &handle->slot);

@@ -15,6 +15,7 @@
 #include "nvml.h"
 #include "backend/backend.h"
 #include "cache/cache.h"
+#include "stats/stats.h"
 
 /* Before the first open there is no page: everything reads as "no tag". */
 static const _Atomic uint32_t no_tag;
@@ -37,16 +38,17 @@ static void in_parent(void)
 
 /*
  * The child has one thread, and locks that other threads held in the parent stay locked for ever:
- * all are made anew. What they guard is only ever reached after a tag check.
+ * all but ours are made anew. What they guard is only ever reached after a tag check.
  */
 static void in_child(void)
 {
-	pthread_mutex_init(&lock, NULL);
+	pthread_mutex_unlock(&lock); /* locked by before_fork(), in this very thread */
 	if (page)
 		atomic_store_explicit(
 			page, 0,
 			memory_order_relaxed); /* where the kernel does not know MADV_WIPEONFORK */
 	gdri_log_after_fork();
+	gdri_stats_after_fork();
 	gdri_cuda_after_fork();
 	gdri_nvml_after_fork();
 	gdri_ctx_after_fork();

@@ -75,6 +75,15 @@ void gdri_slots_free(struct gdri_slots *table, struct gdri_slot *slot)
 	pthread_mutex_unlock(&table->lock);
 }
 
+void gdri_slots_each(struct gdri_slots *table, void (*fn)(struct gdri_slot *slot, void *arg),
+		     void *arg)
+{
+	pthread_mutex_lock(&table->lock);
+	for (uint32_t i = 0; i < table->count; i++)
+		fn(slot_at(table, i), arg);
+	pthread_mutex_unlock(&table->lock);
+}
+
 void gdri_slots_after_fork(struct gdri_slots *table)
 {
 	pthread_mutex_init(&table->lock, NULL);

@@ -21,7 +21,7 @@ enum { GDRI_SLOTS_PER_CHUNK = 64, GDRI_SLOTS_CHUNKS = 16384 };
 /* The head of every object; the object begins with it. */
 struct gdri_slot {
 	_Atomic uint32_t generation;
-	uint32_t index;	    /* set once, before the object is first handed out */
+	uint32_t index; /* set once, before the object is first handed out */
 	uint32_t next_free; /* index + 1, or 0; under the table's lock */
 };
 
@@ -30,14 +30,16 @@ struct gdri_slots {
 	/* Called once for each object when its memory is made, and again in a forked child. */
 	void (*init)(struct gdri_slot *slot);
 	pthread_mutex_t lock; /* guards what follows, but chunk pointers are read without it */
-	uint32_t first_free;  /* index + 1, or 0 */
-	uint32_t count;	      /* objects made */
+	uint32_t first_free; /* index + 1, or 0 */
+	uint32_t count; /* objects made */
 	_Atomic(char *) chunks[GDRI_SLOTS_CHUNKS];
 };
 
-#define GDRI_SLOTS_INIT(type, init_fn) \
-	{ .object_size = (sizeof(type) + 63) & ~(size_t)63, .init = (init_fn), \
-	  .lock = PTHREAD_MUTEX_INITIALIZER }
+#define GDRI_SLOTS_INIT(type, init_fn)                                               \
+	{                                                                            \
+		.object_size = (sizeof(type) + 63) & ~(size_t)63, .init = (init_fn), \
+		.lock = PTHREAD_MUTEX_INITIALIZER                                    \
+	}
 
 /* A fresh object, not yet to be found by name; NULL without memory. */
 struct gdri_slot *gdri_slots_new(struct gdri_slots *table);
@@ -50,6 +52,10 @@ void gdri_slot_retire(struct gdri_slot *slot);
 
 /* Gives a retired or never published object back. */
 void gdri_slots_free(struct gdri_slots *table, struct gdri_slot *slot);
+
+/* Calls fn for every object made so far, live or not; no object is made meanwhile. */
+void gdri_slots_each(struct gdri_slots *table, void (*fn)(struct gdri_slot *slot, void *arg),
+		     void *arg);
 
 /* In a forked child: locks are made anew; live objects of the parent stay taken. */
 void gdri_slots_after_fork(struct gdri_slots *table);

@@ -3,6 +3,7 @@
 # Builds every variant, runs every test, ends with one line `N passed, N failed, N skipped`.
 #   tests/run.sh BUILD_DIR          everything (make check)
 #   tests/run.sh BUILD_DIR quick    the unit and GPU tests of that one build, already made
+#   tests/run.sh BUILD_DIR arm64    the tests for arm64 under user-mode emulation, the long ones too
 # A test program counts by what it prints: Check's summary, or a last line of the form above.
 # Exit 77 is a skip; its last line says why. Logs lie in BUILD_DIR/logs.
 set -u
@@ -89,6 +90,48 @@ programs() {
 	done
 }
 
+# The tests cross-built for arm64, as many at once as there are CPUs: emulation is slow.
+arm64() {
+	local dir=$out/arm64 t name why running=() log rc=0
+	. tests/arm64/setup.sh
+	arm64_setup || rc=$?
+	if [ $rc != 0 ]; then
+		if [ $rc = 1 ] && [ "${CI:-}" = true ]; then
+			step "arm64 set-up ($arm64_why; CI=true: no skipping)" false
+		else
+			echo "SKIP arm64: $arm64_why"
+			skipped=$((skipped + 1))
+		fi
+		return
+	fi
+	step build-arm64 build O="$dir" "${arm64_make[@]}" || return
+	[ "$mode" = arm64 ] || export GDRCOPY_TEST_QUICK=1
+	for t in "$dir"/tests/test_*; do
+		[ -f "$t" ] && [ -x "$t" ] || continue
+		name=$(basename "$t")
+		why=$(sed -n "s/^$name\t//p" tests/arm64/not-run)
+		case $mode:$why in
+		*: | arm64:*'not by `make check`') ;;
+		*)
+			echo "SKIP arm64/$name: $why"
+			skipped=$((skipped + 1))
+			continue
+			;;
+		esac
+		running+=("$name")
+	done
+	export GDRSIM_ARENA_GIB=16 GDRCOPY_TEST_EMULATOR="${arm64_emulator[*]}"
+	printf '%s\n' "${running[@]}" | LD_LIBRARY_PATH=$dir/sim GDRSIM_DIR=$dir/sim xargs -P "$jobs" -I NAME \
+		sh -c 'timeout -k 5 600 "$@" >"$0.log" 2>&1 </dev/null; echo $? >"$0.rc"' \
+		"$logs/arm64_NAME" "${arm64_emulator[@]}" "$dir/tests/NAME"
+	unset GDRSIM_ARENA_GIB GDRCOPY_TEST_EMULATOR GDRCOPY_TEST_QUICK
+	for name in "${running[@]}"; do
+		log=$logs/arm64_$name.log
+		count "$log" "$(cat "$logs/arm64_$name.rc")" "arm64/$name"
+		grep -a '^not emulated: ' "$log" | sed 's/^/       /'
+	done
+}
+
 build() {
 	make --no-print-directory -j"$jobs" V=1 "$@" build-tests
 }
@@ -104,10 +147,16 @@ export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=1}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
 export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1 second_deadlock_stack=1}
 
-if [ "$mode" = quick ]; then
+case $mode in
+quick)
 	programs "$(basename "$out")" "$out" 120
 	finish
-fi
+	;;
+arm64)
+	arm64
+	finish
+	;;
+esac
 
 if step build-gcc build O="$out" CC=gcc; then
 	programs gcc "$out" 120
@@ -136,6 +185,7 @@ else
 	echo "SKIP valgrind: not installed"
 	skipped=$((skipped + 1))
 fi
+arm64
 if grep -q '^check-kernel:' tests/kernel/kernel.mk 2>/dev/null; then
 	run kernel 900 make --no-print-directory O="$out" check-kernel
 fi

@@ -12,6 +12,9 @@ TEST_WRAPPED := mmap munmap madvise lseek fcntl open ioctl poll close malloc cal
 TEST_WRAP := $(TEST_WRAPPED:%=-Wl,--wrap=%)
 
 UNIT_TESTS := $(patsubst tests/unit/%.c,$(O)/tests/%,$(wildcard tests/unit/test_*.c))
+# Those that know instructions of one architecture: tests/unit/MACHINE/test_NAME.c; helpers beside them.
+MACHINE_TESTS := $(patsubst tests/unit/arm64/%.c,$(O)/tests/%,\
+	$(if $(filter aarch64,$(GDRI_COPY_MACHINE)),$(wildcard tests/unit/arm64/test_*.c)))
 ATTACK_TESTS := $(patsubst tests/attack/attack_%.c,$(O)/tests/test_attack_%,\
 	$(wildcard tests/attack/attack_*.c))
 ATTACK_COMMON := $(O)/tests/attack/life.o
@@ -24,28 +27,55 @@ $(UNIT_TESTS): $(O)/tests/%: $(O)/tests/unit/%.o $(TEST_COMMON) $(LIB_STATIC)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(TEST_WRAP) -o $@ $^ $(CHECK_LIBS) -ldl
 
+$(MACHINE_TESTS): $(O)/tests/%: $(O)/tests/unit/arm64/%.o $(O)/tests/unit/arm64/watch.o \
+		$(TEST_COMMON) $(LIB_STATIC)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(TEST_WRAP) -o $@ $^ $(CHECK_LIBS) -ldl
+
 # An attack is a unit test of everything at once: tests/attack/attack_NAME.c.
 $(ATTACK_TESTS): $(O)/tests/test_attack_%: $(O)/tests/attack/attack_%.o $(ATTACK_COMMON) \
 		$(TEST_COMMON) $(LIB_STATIC)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(TEST_WRAP) -o $@ $^ $(CHECK_LIBS) -ldl
 
+# The parts of gdrcopy_doctor: tests/doctor/test_NAME.c. All but its main file are linked.
+DOCTOR_TESTS := $(patsubst tests/doctor/test_%.c,$(O)/tests/test_doctor_%,\
+	$(wildcard tests/doctor/test_*.c))
+DOCTOR_COMMON := $(patsubst %.c,$(O)/%.o,$(wildcard perf/doctor/*.c perf/common/*.c)) \
+	$(O)/tests/common/unit.o $(O)/tests/common/again.o
+
+$(O)/tests/doctor/%.o: override CPPFLAGS += $(TEST_CPPFLAGS)
+$(DOCTOR_TESTS): $(O)/tests/test_doctor_%: $(O)/tests/doctor/test_%.o $(DOCTOR_COMMON) $(LIB) | $(LIB_LINKS)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(CHECK_LIBS) -ldl -Wl,-rpath,'$$ORIGIN/..'
+
 # What the tools use to reach CUDA serves the GPU tests too.
-GPU_TEST_COMMON := $(patsubst %.c,$(O)/%.o,tests/gpu/gpu_test.c \
+GPU_TEST_COMMON := $(patsubst %.c,$(O)/%.o,tests/gpu/gpu_test.c tests/common/pass_fd.c \
 	$(addprefix perf/common/, cuda_dl.c alloc.c gpu.c exit.c))
 
 $(GPU_TESTS): $(O)/tests/gpu_%: $(O)/tests/gpu/%.o $(GPU_TEST_COMMON) $(LIB) | $(LIB_LINKS)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -ldl -Wl,-rpath,'$$ORIGIN/..'
 
-.PHONY: build-tests check check-quick
-build-tests: $(UNIT_TESTS) $(ATTACK_TESTS) $(GPU_TESTS) lib tools sim
+.PHONY: build-tests check check-quick check-arm64
+build-tests: $(UNIT_TESTS) $(MACHINE_TESTS) $(ATTACK_TESTS) $(DOCTOR_TESTS) $(GPU_TESTS) lib tools sim
 
 # Every test, in every build variant; one closing line.
 check:
 	@scripts/deps.sh check
 	@tests/run.sh $(O)
 
+# The unit tests of a build for arm64, under user-mode emulation.
+check-arm64:
+	@scripts/deps.sh check
+	@tests/run.sh $(O) arm64
+
 # The unit tests of this build alone, for work in progress.
 check-quick: build-tests
 	@tests/run.sh $(O) quick
+
+# After a change of gdrcopy_doctor's reports: the stored ones of tests/doctor, to be read before they
+# are committed.
+.PHONY: refresh-reports
+refresh-reports: $(O)/gdrcopy_doctor
+	@tests/doctor/reports.sh $(O) refresh

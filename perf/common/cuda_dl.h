@@ -24,6 +24,7 @@
 	X(DevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain)      \
 	X(DevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2) \
 	X(CtxSetCurrent, cuCtxSetCurrent)                        \
+	X(CtxGetCurrent, cuCtxGetCurrent)                        \
 	X(CtxSynchronize, cuCtxSynchronize)                      \
 	X(MemAlloc, cuMemAlloc_v2)                               \
 	X(MemFree, cuMemFree_v2)                                 \
@@ -44,6 +45,7 @@
 	X(MemMap, cuMemMap)                                           \
 	X(MemUnmap, cuMemUnmap)                                       \
 	X(MemSetAccess, cuMemSetAccess)                               \
+	X(MemGetHandleForAddressRange, cuMemGetHandleForAddressRange) \
 	X(StreamCreate, cuStreamCreate)                               \
 	X(StreamDestroy, cuStreamDestroy_v2)                          \
 	X(StreamSynchronize, cuStreamSynchronize)                     \

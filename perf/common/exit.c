@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 const char *tool_name = "gdrcopy";
+int tool_fail_status = TOOL_FAIL;
 
 static void say(const char *lead, const char *fmt, va_list ap)
 {
@@ -35,7 +36,7 @@ void tool_fail(const char *fmt, ...)
 	va_start(ap, fmt);
 	say("", fmt, ap);
 	va_end(ap);
-	exit(TOOL_FAIL);
+	exit(tool_fail_status);
 }
 
 void tool_note(const char *fmt, ...)

@@ -14,13 +14,16 @@ enum tool_exit {
 	TOOL_CANNOT = 2 /* this machine lacks what the tool needs; the message says what */
 };
 
+/* What a failure and a bad option end the tool with: TOOL_FAIL, unless opts_exit_status() was called. */
+extern int tool_fail_status;
+
 /* The name that messages begin with; set once by opts_parse(). */
 extern const char *tool_name;
 
 /* "NAME: cannot run here: TEXT" on stderr, exit 2. TEXT is "what is missing; what to do". */
 _Noreturn void tool_cannot(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
-/* "NAME: TEXT" on stderr, exit 1. */
+/* "NAME: TEXT" on stderr, exit tool_fail_status. */
 _Noreturn void tool_fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* "NAME: TEXT" on stderr; the tool goes on. */

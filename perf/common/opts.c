@@ -56,7 +56,7 @@ int opts_parse_size(const char *text, size_t *size)
 static _Noreturn void usage_error(void)
 {
 	fprintf(stderr, "Try '%s --help'.\n", tool_name);
-	exit(TOOL_FAIL);
+	exit(tool_fail_status);
 }
 
 /* "-s" or "--json": as the user would name it. */
@@ -188,11 +188,29 @@ static void print_opt(char letter, const char *name, const char *arg, const char
 	else
 		snprintf(left, sizeof(left), "      --%s%s%s", name, arg ? " " : "",
 			 arg ? arg : "");
-	if (strlen(left) >= HELP_COLUMN)
+	if (strlen(left) > HELP_COLUMN - 2)
 		printf("%s\n%*s", left, HELP_COLUMN, "");
 	else
 		printf("%-*s", HELP_COLUMN, left);
 	print_indented(help);
+}
+
+static const char *exit_text =
+	"Exit status: 0 all right; 1 a failure, a wrong byte or a bad option;\n"
+	"2 this machine lacks what is needed (the message says what).";
+
+void opts_exit_status(int failure, const char *text)
+{
+	tool_fail_status = failure;
+	exit_text = text;
+}
+
+static bool takes_size(const struct opt *const *all, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		if (all[i]->kind == OPT_SIZE)
+			return true;
+	return false;
 }
 
 static void print_help(const struct tool *tool, const struct opt *const *all, size_t count)
@@ -204,11 +222,11 @@ static void print_help(const struct tool *tool, const struct opt *const *all, si
 		print_opt(all[i]->letter, all[i]->name, all[i]->arg, all[i]->help);
 	print_opt('h', "help", NULL, "this text");
 	print_opt(0, "version", NULL, "versions of the tool and of the library");
-	printf("\nSizes are in bytes and take K, M or G (1024, 1024^2, 1024^3).\n");
+	if (takes_size(all, count))
+		printf("\nSizes are in bytes and take K, M or G (1024, 1024^2, 1024^3).\n");
 	if (tool->method)
 		printf("\nMethod:\n%s\n", tool->method);
-	printf("\nExit status: 0 all right; 1 a failure, a wrong byte or a bad option;\n"
-	       "2 this machine lacks what is needed (the message says what).\n");
+	printf("\n%s\n", exit_text);
 }
 
 void opts_parse(const struct tool *tool, const struct opt *common, size_t common_count,

@@ -49,6 +49,12 @@ struct tool {
 void opts_parse(const struct tool *tool, const struct opt *common, size_t common_count,
 		const char *version, int argc, char **argv);
 
+/*
+ * For a tool whose exit status means something else than enum tool_exit; before opts_parse().
+ * `failure` is that of a bad option and of tool_fail(), `text` the last paragraph of --help.
+ */
+void opts_exit_status(int failure, const char *text);
+
 /* "64K" -> 65536. 0, or -EINVAL, or -ERANGE. */
 int opts_parse_size(const char *text, size_t *size);
 

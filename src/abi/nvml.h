@@ -26,9 +26,17 @@ typedef struct nvmlBAR1Memory_st {
 	unsigned long long bar1Used;
 } nvmlBAR1Memory_t;
 
+typedef struct nvmlMemory_st {
+	unsigned long long total;
+	unsigned long long free;
+	unsigned long long used;
+} nvmlMemory_t;
+
 nvmlReturn_t nvmlInit_v2(void);
 nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *id, nvmlDevice_t *device);
 nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *info);
+nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *info);
+nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned int size);
 const char *nvmlErrorString(nvmlReturn_t result);
 
 #endif

@@ -14,6 +14,7 @@
 
 #include "cuda.h"
 #include "gdrapi.h"
+#include "stats/events.h"
 
 struct gdri_ctx;
 
@@ -24,7 +25,15 @@ enum gdri_backend_caps {
 	GDRI_CAP_DEVICE_MEMORY = 1, /* serves ordinary device memory, as gdr_open() promises */
 	GDRI_CAP_UNKNOWN_MEMORY = 2, /* judges addresses itself, so CUDA need not know them */
 	GDRI_CAP_TOKENS = 4,	     /* takes P2P tokens */
-	GDRI_CAP_DMABUF_MMAP = 8     /* is the dma-buf way (GDR_ATTR_USING_DMA_BUF_MMAP) */
+	GDRI_CAP_DMABUF_MMAP = 8,    /* is the dma-buf way (GDR_ATTR_USING_DMA_BUF_MMAP) */
+	GDRI_CAP_TAKES_DMABUF = 16   /* maps a dma-buf that another process handed over */
+};
+
+/* Memory that another process handed over as a descriptor, which stays the caller's. */
+struct gdri_imported {
+	int fd;
+	bool dmabuf; /* a dma-buf: no device address stands for it here, addr and va are 0 */
+	int device; /* ordinal of the GPU that the memory is on; -1 where not known */
 };
 
 /* What is to be pinned. */
@@ -38,10 +47,10 @@ struct gdri_pin_request {
 	size_t mapped_size;	/* from va to the end, rounded up to 64 KiB */
 	struct gdri_memory memory; /* what CUDA says of it */
 	/*
-	 * An exported descriptor of all of this memory, the caller's; -1: none. CUDA does not export
-	 * imported memory again (H200, driver 580, 2026-11-20): whoever imported it still has one.
+	 * The descriptor of all of this memory, if it is another process's; else NULL. CUDA does not
+	 * export imported memory again (H200, driver 580, 2026-11-20): whoever imported it still has it.
 	 */
-	int exported_fd;
+	const struct gdri_imported *imported;
 };
 
 /* What gdr_next_revoked() has to do with a pin. */
@@ -68,6 +77,12 @@ struct gdri_pin {
 	uint32_t cycles_per_ms;
 	void *priv; /* the backend's own */
 	enum gdri_notice notice; /* kept by events.c, from callback_flag() */
+
+	/* Kept by backends.c. */
+	struct gdri_ctx *ctx; /* whose it is; NULL: nobody's, as in a test of a backend alone */
+	bool borrows; /* another pin's mapping: its own pin and map are no events */
+	bool seen_revoked;
+	struct gdri_events events;
 
 	/*
 	 * While mapped. The caller sets map_length (a multiple of the host page, at most
@@ -133,6 +148,18 @@ void gdri_backends_close(struct gdri_ctx *ctx);
 /* Pins by the first backend that can; fills request->va, mapped_size, memory, and *pin. */
 int gdri_backends_pin(struct gdri_ctx *ctx, struct gdri_pin_request *request,
 		      struct gdri_pin *pin);
+
+/* The pin's operations, counted. */
+int gdri_backends_unpin(struct gdri_pin *pin);
+int gdri_backends_map(struct gdri_pin *pin, gdr_mapping_type_t wish);
+int gdri_backends_unmap(struct gdri_pin *pin);
+
+/* Something has happened to the pin, or to the context: it is counted. */
+void gdri_backends_count(struct gdri_pin *pin, enum gdri_event event);
+void gdri_backends_count_in(struct gdri_ctx *ctx, enum gdri_event event, uint64_t n);
+
+/* The pin is seen to have been revoked: counted the first time. Its handle's lock is held. */
+void gdri_backends_revoked(struct gdri_pin *pin);
 
 /* See gdr_get_attribute() and gdr_driver_get_version(). */
 int gdri_backends_attribute(struct gdri_ctx *ctx, gdr_attr_t attr);

@@ -13,6 +13,7 @@
 #include "env.h"
 #include "error.h"
 #include "log.h"
+#include "probes.h"
 
 static const struct gdri_backend *const all_backends[] = {
 	&gdri_backend_gdrdrv,
@@ -165,6 +166,11 @@ void gdri_backends_close(struct gdri_ctx *ctx)
 	}
 }
 
+static bool is_dmabuf(const struct gdri_pin_request *request)
+{
+	return request->imported && request->imported->dmabuf;
+}
+
 /* Rounds the range to GPU pages: 0 or -errno. */
 static int round_range(struct gdri_pin_request *request)
 {
@@ -183,11 +189,25 @@ static int round_range(struct gdri_pin_request *request)
 	return 0;
 }
 
-/* Refuses at once what no backend can serve. */
-static int check_memory(const struct gdri_pin_request *request)
+/* A dma-buf of another process is known by its descriptor alone. */
+static void describe_dmabuf(struct gdri_pin_request *request)
+{
+	request->va = 0;
+	request->mapped_size = request->size;
+	request->memory = (struct gdri_memory){ .kind = GDRI_MEMORY_DEVICE,
+						.device = request->imported->device };
+}
+
+/* Completes the request; refuses at once what no backend can serve. */
+static int describe(struct gdri_pin_request *request)
 {
 	const struct gdri_memory *m = &request->memory;
+	int rc = round_range(request);
 
+	if (!rc)
+		rc = gdri_cuda_describe(request->addr, request->size, &request->memory);
+	if (rc)
+		return rc;
 	if (m->managed)
 		return gdri_fail(EINVAL,
 				 "0x%llx is managed (unified) memory, which migrates and cannot be "
@@ -200,6 +220,8 @@ static int check_memory(const struct gdri_pin_request *request)
 static int check_caps(const struct gdri_backend *b, void *state,
 		      const struct gdri_pin_request *request)
 {
+	if (is_dmabuf(request) && !(b->caps & GDRI_CAP_TAKES_DMABUF))
+		return gdri_fail(ENOTSUP, "cannot map a dma-buf");
 	if (request->memory.kind == GDRI_MEMORY_UNKNOWN && !(b->caps & GDRI_CAP_UNKNOWN_MEMORY))
 		return gdri_fail(EINVAL, "CUDA does not know this address%s%s",
 				 request->memory.note[0] ? ": " : "", request->memory.note);
@@ -232,23 +254,56 @@ static int error_rank(int err, uint32_t flags)
 	}
 }
 
+/*
+ * What to allocate instead, where that is known: an integrated GPU has no BAR, and there the way is
+ * memory of cudaHostAlloc (GPUDirect RDMA guide, section 13.4.1). Said, not decided: a later driver
+ * may map a dma-buf of its other memory.
+ */
+static void add_advice(struct gdri_text *text, const struct gdri_memory *m)
+{
+	bool integrated = false;
+
+	if (m->kind != GDRI_MEMORY_DEVICE || m->device < 0 ||
+	    gdri_cuda_is_integrated(m->device, &integrated) || !integrated)
+		return;
+	gdri_text_add(text,
+		      "GPU %d is integrated and its device memory has no mapping for the CPU: "
+		      "allocate with cudaHostAlloc, cuMemHostAlloc or gdr_mem_alloc; ",
+		      m->device);
+}
+
+/*
+ * The nth backend to ask. Host memory goes to the host backend first, if the context has it: the
+ * CPU pointer needs no driver's help, and a driver's mapping of it would be a second one.
+ */
+static size_t nth_backend(const struct gdri_ctx *ctx, const struct gdri_memory *m, size_t n)
+{
+	size_t host = 0;
+
+	if (m->kind != GDRI_MEMORY_HOST)
+		return n;
+	while (host < ctx->backend_count && ctx->backends[host]->id != GDR_BACKEND_HOST)
+		host++;
+	if (host == ctx->backend_count || n > host)
+		return n;
+	return n ? n - 1 : host;
+}
+
 int gdri_backends_pin(struct gdri_ctx *ctx, struct gdri_pin_request *request, struct gdri_pin *pin)
 {
-	struct gdri_text why = { .len = 0 };
+	struct gdri_text why = { .len = 0 }, advice = { .len = 0 };
 	int rc, err = 0;
 
-	rc = round_range(request);
-	if (rc)
-		return rc;
-	rc = gdri_cuda_describe(request->addr, request->size, &request->memory);
-	if (rc)
-		return rc;
-	rc = check_memory(request);
-	if (rc)
-		return rc;
+	if (is_dmabuf(request)) {
+		describe_dmabuf(request);
+	} else {
+		rc = describe(request);
+		if (rc)
+			return rc;
+	}
 
 	for (size_t i = 0; i < ctx->backend_count; i++) {
-		const struct gdri_backend *b = ctx->backends[i];
+		const struct gdri_backend *b = ctx->backends[nth_backend(ctx, &request->memory, i)];
 		void *state = ctx->backend_state[b->id - 1];
 
 		*pin = (struct gdri_pin){
@@ -263,8 +318,13 @@ int gdri_backends_pin(struct gdri_ctx *ctx, struct gdri_pin_request *request, st
 		if (!rc)
 			rc = b->pin(state, request, pin);
 		if (!rc) {
+			/* Without an address here it is the exporting process's to set. */
 			pin->sync_memops =
+				!is_dmabuf(request) &&
 				gdri_cuda_sync_memops(&request->memory, ctx->ctx_sync_memops);
+			pin->ctx = ctx;
+			gdri_backends_count(pin, GDRI_EVENT_PIN);
+			GDRI_PROBE3(pin, pin->va, pin->mapped_size, b->id);
 			gdri_log(GDR_LOG_DEBUG, "%s pins 0x%llx + 0x%zx", b->name,
 				 (unsigned long long)pin->va, pin->mapped_size);
 			return 0;
@@ -273,8 +333,65 @@ int gdri_backends_pin(struct gdri_ctx *ctx, struct gdri_pin_request *request, st
 		if (!err || error_rank(-rc, request->flags) > error_rank(err, request->flags))
 			err = -rc;
 	}
-	return gdri_fail(err, "no backend can pin 0x%llx + 0x%zx: %s",
-			 (unsigned long long)request->addr, request->size, why.s);
+	if (is_dmabuf(request))
+		return gdri_fail(err, "no backend can map this dma-buf of 0x%zx bytes: %s",
+				 request->size, why.s);
+	add_advice(&advice, &request->memory);
+	return gdri_fail(err, "no backend can pin 0x%llx + 0x%zx: %s%s",
+			 (unsigned long long)request->addr, request->size, advice.s, why.s);
+}
+
+void gdri_backends_count_in(struct gdri_ctx *ctx, enum gdri_event event, uint64_t n)
+{
+	gdri_events_add(&ctx->events, event, n);
+	gdri_events_add(&gdri_process_events, event, n);
+}
+
+void gdri_backends_count(struct gdri_pin *pin, enum gdri_event event)
+{
+	if (!pin->ctx)
+		return;
+	gdri_events_add(&pin->events, event, 1);
+	gdri_backends_count_in(pin->ctx, event, 1);
+}
+
+int gdri_backends_unpin(struct gdri_pin *pin)
+{
+	/* Counted before: a pin that borrows may be the last user of what it is counted in. */
+	if (!pin->borrows) {
+		gdri_backends_count(pin, GDRI_EVENT_UNPIN);
+		GDRI_PROBE2(unpin, pin->va, pin->mapped_size);
+	}
+	return pin->backend->unpin(pin);
+}
+
+int gdri_backends_map(struct gdri_pin *pin, gdr_mapping_type_t wish)
+{
+	int rc = pin->backend->map(pin, wish);
+
+	if (!rc && !pin->borrows) {
+		gdri_backends_count(pin, GDRI_EVENT_MAP);
+		GDRI_PROBE3(map, pin->va, pin->map, pin->map_length);
+	}
+	return rc;
+}
+
+int gdri_backends_unmap(struct gdri_pin *pin)
+{
+	if (!pin->borrows) {
+		gdri_backends_count(pin, GDRI_EVENT_UNMAP);
+		GDRI_PROBE3(unmap, pin->va, pin->map, pin->map_length);
+	}
+	return pin->backend->unmap(pin);
+}
+
+void gdri_backends_revoked(struct gdri_pin *pin)
+{
+	if (pin->seen_revoked)
+		return;
+	pin->seen_revoked = true;
+	gdri_backends_count(pin, GDRI_EVENT_REVOKED);
+	GDRI_PROBE2(revoke, pin->va, pin->mapped_size);
 }
 
 int gdri_backends_attribute(struct gdri_ctx *ctx, gdr_attr_t attr)

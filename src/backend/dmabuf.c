@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The dma-buf backend: CUDA exports the range as a dma-buf, whose fd is mapped. No kernel module.
+ * The dma-buf backend: CUDA exports the range as a dma-buf, or another process hands one over, and
+ * its fd is mapped. No kernel module.
  * Needs a CUDA driver that lets such a buffer be mapped: 13.3 or newer, or a GPU without frame
  * buffer of its own; driver 580 (CUDA 13.0) on an H200 exports the buffer and refuses the mmap
  * with errno 524 (measured 2026-11-20). So a trial map at the pin decides, not the version.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -71,6 +73,24 @@ static int map_checked(int fd, size_t length, void **out)
 	return 0;
 }
 
+/* A descriptor of our own: CUDA's for an address, or another process's. */
+static int get_dmabuf(const struct gdri_pin_request *request, int *fd)
+{
+	int rc;
+
+	if (request->imported && request->imported->dmabuf) {
+		*fd = fcntl(request->imported->fd, F_DUPFD_CLOEXEC, 0);
+		if (*fd >= 0)
+			return 0;
+		return gdri_fail(EIO, "dup of the dma-buf: %s", strerror(errno));
+	}
+	rc = gdri_cuda_dmabuf(&request->memory, request->va, request->mapped_size,
+			      request->flags & GDR_PIN_FLAG_FORCE_PCIE, fd);
+	if (rc == -ENOTSUP && request->flags & GDR_PIN_FLAG_FORCE_PCIE)
+		return gdri_fail(EINVAL, "GDR_PIN_FLAG_FORCE_PCIE is not supported");
+	return rc;
+}
+
 static int dmabuf_pin(void *state, const struct gdri_pin_request *request, struct gdri_pin *pin)
 {
 	void *map;
@@ -79,10 +99,7 @@ static int dmabuf_pin(void *state, const struct gdri_pin_request *request, struc
 	(void)state;
 	if (request->memory.kind != GDRI_MEMORY_DEVICE)
 		return gdri_fail(ENOTSUP, "not device memory");
-	rc = gdri_cuda_dmabuf(&request->memory, pin->va, pin->mapped_size,
-			      request->flags & GDR_PIN_FLAG_FORCE_PCIE, &fd);
-	if (rc == -ENOTSUP && request->flags & GDR_PIN_FLAG_FORCE_PCIE)
-		return gdri_fail(EINVAL, "GDR_PIN_FLAG_FORCE_PCIE is not supported");
+	rc = get_dmabuf(request, &fd);
 	if (rc)
 		return rc;
 	rc = map_checked(fd, pin->mapped_size, &map);
@@ -127,7 +144,7 @@ static int dmabuf_unmap(struct gdri_pin *pin)
 const struct gdri_backend gdri_backend_dmabuf = {
 	.name = "dmabuf",
 	.id = GDR_BACKEND_DMABUF,
-	.caps = GDRI_CAP_DEVICE_MEMORY | GDRI_CAP_DMABUF_MMAP,
+	.caps = GDRI_CAP_DEVICE_MEMORY | GDRI_CAP_DMABUF_MMAP | GDRI_CAP_TAKES_DMABUF,
 	.open = dmabuf_open,
 	.close = gdri_default_close,
 	.driver_version = gdri_default_driver_version,

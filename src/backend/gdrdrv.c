@@ -108,16 +108,19 @@ static void undo_pin(const struct gdrdrv_pin *gp)
 static int gdrdrv_pin(void *state, const struct gdri_pin_request *request, struct gdri_pin *pin)
 {
 	const struct gdri_node *node = state;
+	bool handed_over = request->imported && request->imported->dmabuf;
 	struct gdri_node_info info;
 	struct gdrdrv_pin *gp;
 	int rc;
 
+	if (handed_over && !node->takes_dmabuf)
+		return gdri_fail(ENOTSUP, "this gdrdrv driver takes no dma-buf");
 	gp = malloc(sizeof(*gp));
 	if (!gp)
 		return gdri_fail(ENOMEM, "no memory for a pin");
 	gp->node = node;
-	rc = node->by_dmabuf ? gdri_node_pin_dmabuf(node, request, &gp->handle)
-			     : gdri_node_pin(node, request, &gp->handle);
+	rc = handed_over || node->by_dmabuf ? gdri_node_pin_dmabuf(node, request, &gp->handle)
+					    : gdri_node_pin(node, request, &gp->handle);
 	if (rc)
 		goto err_free;
 	rc = gdri_node_get_info(node, gp->handle, &info);
@@ -130,7 +133,7 @@ static int gdrdrv_pin(void *state, const struct gdri_pin_request *request, struc
 	pin->page_size = info.page_size;
 	pin->tm_cycles = info.tm_cycles;
 	pin->cycles_per_ms = info.tsc_khz;
-	pin->persistent = node->persistent;
+	pin->persistent = handed_over || node->persistent;
 	pin->type = GDR_MAPPING_TYPE_WC; /* of BAR1; the first map tells if it is another one */
 	pin->priv = gp;
 	return 0;
@@ -279,7 +282,8 @@ static int gdrdrv_event_fd(void *state, int *fd)
 
 #define GDRDRV_OPS                                                                       \
 	.id = GDR_BACKEND_GDRDRV,                                                        \
-	.caps = GDRI_CAP_DEVICE_MEMORY | GDRI_CAP_UNKNOWN_MEMORY | GDRI_CAP_TOKENS,      \
+	.caps = GDRI_CAP_DEVICE_MEMORY | GDRI_CAP_UNKNOWN_MEMORY | GDRI_CAP_TOKENS |     \
+		GDRI_CAP_TAKES_DMABUF,                                                   \
 	.close = gdrdrv_close, .driver_version = gdrdrv_driver_version,                  \
 	.attribute = gdrdrv_attribute, .pin = gdrdrv_pin, .unpin = gdrdrv_unpin,         \
 	.map = gdrdrv_map, .unmap = gdrdrv_unmap, .callback_flag = gdrdrv_callback_flag, \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Pins of the gdrdrv node by dma-buf: CUDA exports the range, the driver imports it with the
- * address of the GPU. It must not know mappings, nor the node's other calls.
+ * Pins of the gdrdrv node by dma-buf: CUDA exports the range, or another process hands a buffer
+ * over; the driver imports it with the address of the GPU. It must not know mappings, nor the node's other calls.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -97,6 +97,7 @@ int gdri_node_pin_dmabuf(const struct gdri_node *node, const struct gdri_pin_req
 		.addr = request->va,
 		.size = request->mapped_size,
 	};
+	bool handed_over = request->imported && request->imported->dmabuf;
 	struct gdri_pci_address pci;
 	int rc, err;
 
@@ -105,10 +106,16 @@ int gdri_node_pin_dmabuf(const struct gdri_node *node, const struct gdri_pin_req
 	if (request->memory.kind != GDRI_MEMORY_DEVICE)
 		return gdri_fail(EINVAL, "CUDA does not know this address as device memory%s%s",
 				 request->memory.note[0] ? ": " : "", request->memory.note);
+	if (request->memory.device < 0)
+		return gdri_fail(ENOTSUP, "the driver must be told which GPU the memory is on");
 	rc = gdri_cuda_pci_address(request->memory.device, &pci);
 	if (rc)
 		return rc;
-	rc = gdri_cuda_dmabuf(&request->memory, request->va, request->mapped_size, false, &p.fd);
+	if (handed_over)
+		p.fd = request->imported->fd;
+	else
+		rc = gdri_cuda_dmabuf(&request->memory, request->va, request->mapped_size, false,
+				      &p.fd);
 	if (rc)
 		return rc;
 	p.pci_domain = pci.domain;
@@ -116,7 +123,8 @@ int gdri_node_pin_dmabuf(const struct gdri_node *node, const struct gdri_pin_req
 	p.pci_device = pci.device;
 	p.pci_function = pci.function;
 	err = gdri_node_call(node, GDRDRV_IOC_PIN_DMABUF, &p);
-	close(p.fd);
+	if (!handed_over)
+		close(p.fd);
 	if (err)
 		return fail_pin(request, &pci, err);
 	*handle = p.handle;

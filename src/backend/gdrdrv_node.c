@@ -128,6 +128,7 @@ static int choose_source(struct gdri_node *node, bool dmabuf)
 		return gdri_fail(ENODEV, "this gdrdrv driver (%u.%u) cannot pin by dma-buf",
 				 node->version >> MAJOR_VERSION_SHIFT,
 				 node->version & MINOR_VERSION_MASK);
+	node->takes_dmabuf = sources & GDRDRV_SOURCES_DMABUF;
 	node->by_dmabuf = dmabuf || sources == GDRDRV_SOURCES_DMABUF;
 	node->persistent =
 		node->by_dmabuf || ask_attribute(node, GDRDRV_ATTR_USE_PERSISTENT_MAPPING, 0);

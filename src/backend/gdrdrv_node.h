@@ -17,7 +17,8 @@
 struct gdri_node {
 	int fd;
 	uint32_t version; /* (major << 16) | minor */
-	bool by_dmabuf; /* pins go by PIN_DMABUF, not by address */
+	bool takes_dmabuf; /* PIN_DMABUF is there */
+	bool by_dmabuf; /* pins go by it, not by address */
 	bool persistent; /* pins outlive the free of their memory, as far as the driver tells */
 	bool force_pcie; /* GDR_PIN_FLAG_FORCE_PCIE is known */
 };

@@ -134,11 +134,11 @@ static int export_chunk(const struct gdri_pin_request *request, uint64_t at, uin
 {
 	const struct gdri_memory *m = &request->memory;
 
-	if (request->exported_fd < 0)
+	if (!request->imported)
 		return gdri_cuda_export_chunk(at, base, size, fd);
 	if (at < m->base || at - m->base >= m->size)
 		return gdri_fail(EINVAL, "the range reaches beyond what was imported");
-	*fd = fcntl(request->exported_fd, F_DUPFD_CLOEXEC, 0);
+	*fd = fcntl(request->imported->fd, F_DUPFD_CLOEXEC, 0);
 	if (*fd < 0)
 		return gdri_fail(errno, "dup of an imported descriptor: %s", strerror(errno));
 	*base = m->base;

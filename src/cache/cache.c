@@ -17,7 +17,12 @@ enum { WHOLE_MAX = 2 << 20 };
 
 static void init_cache(struct gdri_slot *slot)
 {
-	pthread_mutex_init(&((struct gdri_cache *)slot)->lock, NULL);
+	struct gdri_cache *cache = (struct gdri_cache *)slot;
+
+	pthread_mutex_init(&cache->lock, NULL);
+	/* In a forked child these are the parent's hits. */
+	for (int i = 0; i < GDRI_CACHE_SHARDS; i++)
+		atomic_store_explicit(&cache->shard[i].hits, 0, memory_order_relaxed);
 }
 
 struct gdri_slots gdri_caches = GDRI_SLOTS_INIT(struct gdri_cache, init_cache);
@@ -52,8 +57,6 @@ int gdri_cache_create(struct gdri_ctx *ctx, gdr_t g, const gdr_cache_options_t *
 	cache->whole_max = o->whole_max ? o->whole_max : WHOLE_MAX;
 	cache->max_regions = o->max_regions ? o->max_regions : UINT64_MAX;
 	cache->limit_by_bar = !o->max_bytes;
-	for (int i = 0; i < GDRI_CACHE_SHARDS; i++)
-		atomic_store_explicit(&cache->shard[i].hits, 0, memory_order_relaxed);
 	pthread_mutex_lock(&cache->lock);
 	cache->detached = 0;
 	cache->bytes = 0;
@@ -144,11 +147,31 @@ static size_t in_use_locked(const struct gdri_cache *cache)
 	return count;
 }
 
+uint64_t gdri_cache_hits(const struct gdri_cache *cache)
+{
+	uint64_t hits = 0;
+
+	for (int i = 0; i < GDRI_CACHE_SHARDS; i++)
+		hits += atomic_load_explicit(&cache->shard[i].hits, memory_order_relaxed);
+	return hits;
+}
+
+static void add_hits(struct gdri_slot *slot, void *sum)
+{
+	*(uint64_t *)sum += gdri_cache_hits((struct gdri_cache *)slot);
+}
+
+uint64_t gdri_cache_hits_of_all(void)
+{
+	uint64_t sum = 0;
+
+	gdri_slots_each(&gdri_caches, add_hits, &sum);
+	return sum;
+}
+
 void gdri_cache_stats(struct gdri_cache *cache, gdr_cache_stats_t *s)
 {
-	s->hits = 0;
-	for (int i = 0; i < GDRI_CACHE_SHARDS; i++)
-		s->hits += atomic_load_explicit(&cache->shard[i].hits, memory_order_relaxed);
+	s->hits = gdri_cache_hits(cache);
 	pthread_mutex_lock(&cache->lock);
 	s->misses = cache->misses;
 	s->evictions = cache->evictions;
@@ -160,11 +183,16 @@ void gdri_cache_stats(struct gdri_cache *cache, gdr_cache_stats_t *s)
 	pthread_mutex_unlock(&cache->lock);
 }
 
+/* Takes it off its context's list, which counts its hits from now on. */
 static void unlink_cache(struct gdri_cache *cache)
 {
 	struct gdri_cache **link;
 
 	pthread_mutex_lock(&cache->ctx->lock);
+	for (int i = 0; i < GDRI_CACHE_SHARDS; i++)
+		gdri_backends_count_in(
+			cache->ctx, GDRI_EVENT_CACHE_HIT,
+			atomic_exchange_explicit(&cache->shard[i].hits, 0, memory_order_relaxed));
 	for (link = &cache->ctx->caches; *link != cache; link = &(*link)->next)
 		;
 	*link = cache->next;

@@ -108,6 +108,10 @@ void gdri_cache_settle(struct gdri_cache *cache, struct gdri_entry *entry, bool 
 
 void gdri_cache_invalidate(struct gdri_cache *cache, uint64_t addr, uint64_t end);
 void gdri_cache_stats(struct gdri_cache *cache, gdr_cache_stats_t *stats);
+
+/* Hits of one cache, and of all caches there are. Need no lock; in them until a cache ends. */
+uint64_t gdri_cache_hits(const struct gdri_cache *cache);
+uint64_t gdri_cache_hits_of_all(void);
 void gdri_cache_after_fork(void);
 
 /* Internal to src/cache: called with the lock held. */

@@ -83,7 +83,7 @@ static int open_region(struct gdri_cache *cache, struct gdri_entry *e, const str
 
 	gdri_cache_trim_locked(cache, m->kind == GDRI_MEMORY_HOST ? 0 : high - low, 1);
 	do {
-		rc = gdri_region_open(r, cache->ctx, low, high, flags, -1);
+		rc = gdri_region_open(r, cache->ctx, low, high, flags, NULL);
 	} while (rc == -ENOMEM && gdri_cache_evict_locked(cache, m->device, high - low));
 	if (rc || cache->validity != GDR_CACHE_CHECK_CALLBACK)
 		return rc;
@@ -195,6 +195,7 @@ int gdri_cache_miss(struct gdri_cache *cache, uint64_t addr, size_t size, struct
 		atomic_fetch_add_explicit(&cache->shard[0].hits, 1, memory_order_relaxed);
 	} else {
 		cache->misses++;
+		gdri_backends_count_in(cache->ctx, GDRI_EVENT_CACHE_MISS, 1);
 		rc = insert_locked(cache, addr, size, &e);
 	}
 	pthread_mutex_unlock(&cache->lock);

@@ -20,7 +20,7 @@ enum gdri_cpu {
 	GDRI_CPU_ERMS = 1u << 6, /* fast REP MOVSB */
 
 	GDRI_CPU_NEON = 1u << 16,
-	GDRI_CPU_LS64 = 1u << 17, /* 64-byte single-copy atomic accesses; no row uses it yet */
+	GDRI_CPU_LS64 = 1u << 17, /* LD64B, ST64B: 64-byte single-copy atomic accesses */
 };
 #define GDRI_CPU_ALL 0xffffffffu
 
@@ -52,6 +52,9 @@ struct gdri_x86_id {
 	uint64_t xcr0; /* read only when OSXSAVE is set, 0 otherwise */
 };
 uint32_t gdri_x86_features(const struct gdri_x86_id *id);
+#elif defined(__aarch64__)
+/* The words of the auxiliary vector that detection reads; tests make their own. */
+uint32_t gdri_arm64_features(unsigned long hwcap, unsigned long hwcap3);
 #endif
 
 #endif

@@ -1,22 +1,31 @@
 // SPDX-License-Identifier: MIT
 /*
- * CPU features of arm64: the auxiliary vector only; the ID registers are not asked.
+ * CPU features of arm64: the auxiliary vector only. The ID registers are not asked: they tell what
+ * the CPU has, the vector what the kernel lets user space execute (LS64 traps unless the kernel has
+ * turned it on). The bits are those of Linux, arch/arm64/include/uapi/asm/hwcap.h.
  */
 #include "cpu.h"
 
 #include <sys/auxv.h>
 
+#ifndef AT_HWCAP3
+#define AT_HWCAP3 29 /* an older kernel has none: getauxval() gives 0 */
+#endif
 #define HWCAP_BIT_ASIMD (1ul << 1)
+#define HWCAP3_BIT_LS64 (1ul << 3)
 
-uint32_t gdri_cpu_detect(void)
+uint32_t gdri_arm64_features(unsigned long hwcap, unsigned long hwcap3)
 {
 	uint32_t have = 0;
 
-	if (getauxval(AT_HWCAP) & HWCAP_BIT_ASIMD)
+	if (hwcap & HWCAP_BIT_ASIMD)
 		have |= GDRI_CPU_NEON;
-	/*
-	 * LS64 would be read from AT_HWCAP3 here, together with the first row that uses it. User
-	 * space may execute it only where the kernel says so.
-	 */
+	if (hwcap3 & HWCAP3_BIT_LS64)
+		have |= GDRI_CPU_LS64;
 	return have;
+}
+
+uint32_t gdri_cpu_detect(void)
+{
+	return gdri_arm64_features(getauxval(AT_HWCAP), getauxval(AT_HWCAP3));
 }

@@ -18,7 +18,8 @@ typedef void gdri_move_fn(void *dst, const void *src, size_t n);
 
 enum gdri_row_flags {
 	GDRI_ROW_EXPERIMENTAL = 1, /* lost, or is there for comparison: never chosen by tune.h */
-	GDRI_ROW_ANY_MEMORY = 2 /* naturally aligned accesses only: fit for DEVICE mappings */
+	GDRI_ROW_ANY_MEMORY = 2, /* naturally aligned accesses only: fit for DEVICE mappings */
+	GDRI_ROW_UNCACHED = 4 /* faults on cacheable memory: WC mappings only */
 };
 
 /*
@@ -27,7 +28,8 @@ enum gdri_row_flags {
  * that it takes any range and does its own edges. Neither has fences, unless its row says so.
  *
  * `to` keeps the store discipline (word.h) on dst and loads nothing outside [src, src + n); its
- * dst may be any kind of memory, so it also serves reads of cached mappings, ends swapped.
+ * dst may be any kind of memory, so it also serves reads of cached mappings, ends swapped (unless
+ * the row is GDRI_ROW_UNCACHED, which cached mappings never get).
  * `from` is for sources where each access crosses the link: it asks for as few and as large ones
  * as it can, and with block 1 may load the whole lines around the range.
  */
@@ -104,6 +106,7 @@ gdri_move_fn gdri_staged512_to;
 gdri_move_fn gdri_repmovs_from;
 #elif defined(__aarch64__)
 gdri_move_fn gdri_neon_to, gdri_neon_from;
+gdri_move_fn gdri_ls64_to, gdri_ls64_from;
 #endif
 
 #endif

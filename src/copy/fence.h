@@ -11,9 +11,8 @@
  *  [SDM]   Intel SDM vol. 3A "Memory Ordering" and "Buffering of Write Combining Memory
  *          Locations"; vol. 2 MOVNTDQA, LFENCE, SFENCE, MFENCE, MOVDIR64B
  *  [APM]   AMD APM vol. 2 "Memory Types", "Memory Barrier Interaction with Memory Types"
- *  [ARM]   Arm ARM (DDI 0487) "Definition of the Arm memory model", "Memory types and
- *          attributes", DMB, DSB
- *  [GUIDE] GPUDirect RDMA guide, section 11.7
+ *  [ARM]   Arm ARM (DDI 0487), part "The AArch64 Application Level Memory Model"; sections below
+ *  [GUIDE] GPUDirect RDMA guide, section 11.7; 13.4 for Tegra
  *  [H200]  message-passing litmus, 20000 rounds a line, one H200 (PCIe 5.0 x16, driver 580.159.04)
  *          under a Sapphire-Rapids-class CPU, 2026-11-20; perf/litmus repeats it
  *
@@ -26,6 +25,24 @@
  *           it is given what WC is given.
  *  NONE     no instruction at all, only the compiler is held. For GDR_COPY_NO_FENCE and for the
  *           benchmarks and the litmus test, which must be able to show what a fence is good for.
+ *
+ * arm64 in full, since nothing of it is measured here [ARM]:
+ *  - "Memory types and attributes", "Normal memory": a load may be performed early, repeated or
+ *    merged, stores may be gathered; Normal Non-cacheable memory is always Outer Shareable. Hence
+ *    the OSH forms: an inner-shareable barrier would not speak of these accesses ("Shareability and
+ *    access limitations on the data barrier operations").
+ *  - "Definition of the Arm memory model", "Barrier-ordered-before": DMB LD puts earlier loads before
+ *    later loads and stores, DMB ST earlier stores before later stores, DMB alone all before all.
+ *    Of one location a CPU reads its own last store without a barrier ("Internal visibility
+ *    requirement").
+ *  - "Device memory": the nR attribute orders accesses to one peripheral among themselves, and not
+ *    against Normal memory, where flags and data may lie: so DEVICE gets every fence too. Accesses
+ *    must be naturally aligned ("Alignment support"); copy.h's plans see to that.
+ *  - "Memory barriers", "Data Synchronization Barrier": DSB alone makes the CPU wait until the loads
+ *    before it have completed; a DMB orders accesses and waits for nothing.
+ *  - "Mismatched memory attributes": two mappings of one page by different types lose coherence and
+ *    size guarantees. Hence a mapping's type is the allocation's [GUIDE, 13.4.3].
+ *  - "Requirements for single-copy atomicity": aligned words of up to 8 bytes, in every type.
  *
  * Not given by any of these: what a kernel that is already running on the GPU sees. Only work
  * submission and synchronisation calls order the GPU's own view [GUIDE].

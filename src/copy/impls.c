@@ -26,6 +26,8 @@ const struct gdri_copy_row gdri_copy_rows[] = {
 	  gdri_baseline_from },
 #elif defined(__aarch64__)
 	{ "neon", GDRI_CPU_NEON, GDRI_LINE, 0, gdri_neon_to, gdri_neon_from },
+	{ "ls64", GDRI_CPU_LS64, GDRI_LINE, EXPERIMENTAL | GDRI_ROW_UNCACHED, gdri_ls64_to,
+	  gdri_ls64_from },
 #endif
 	{ "ref", 0, 1, GDRI_ROW_ANY_MEMORY, gdri_ref_to, gdri_ref_from },
 };

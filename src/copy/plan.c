@@ -87,6 +87,8 @@ int gdri_copy_plan_init(struct gdri_copy_plan *plan, gdr_mapping_type_t type, ui
 	if (type != GDR_MAPPING_TYPE_WC && type != GDR_MAPPING_TYPE_CACHING &&
 	    !(row->flags & GDRI_ROW_ANY_MEMORY))
 		return 0;
+	if (type != GDR_MAPPING_TYPE_WC && row->flags & GDRI_ROW_UNCACHED)
+		return 0;
 	force(&plan->to, row, true);
 	force(&plan->from, row, plan->exact_reads);
 	return 0;

@@ -65,13 +65,19 @@ static CUresult ask_range(uint64_t addr, size_t size, uint64_t *known, struct at
 	return CUDA_SUCCESS;
 }
 
+/*
+ * The calling thread's context comes first, as it mostly is the right one. CUDA answers NOT_FOUND
+ * where it is another device's, save for VMM memory that this device has access to (two H200, driver
+ * 580, 2026-11-21).
+ */
 CUresult gdri_cuda_address_range(CUdeviceptr *base, size_t *size, uint64_t addr, void *context,
 				 int device)
 {
 	CUresult r = gdri_cu.cuMemGetAddressRange_v2(base, size, addr);
 	struct gdri_cuda_scope s;
 
-	if (r != CUDA_ERROR_INVALID_CONTEXT || gdri_cuda_enter(&s, context, device))
+	if ((r != CUDA_ERROR_INVALID_CONTEXT && r != CUDA_ERROR_NOT_FOUND) ||
+	    gdri_cuda_enter(&s, context, device))
 		return r;
 	r = gdri_cu.cuMemGetAddressRange_v2(base, size, addr);
 	gdri_cuda_leave(&s);

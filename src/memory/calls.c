@@ -4,8 +4,10 @@
  * the positive errno of the interface.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 
+#include "backend/backend.h"
 #include "ctx.h"
 #include "cuda.h"
 #include "error.h"
@@ -70,8 +72,28 @@ int gdr_mem_export(gdr_t g, const gdr_mem_t *mem, int *fd)
 	return -rc;
 }
 
+/* -1: the caller does not know, or has no CUDA. */
+static int check_dmabuf(const struct gdri_imported *imported, size_t size)
+{
+	struct gdri_device_id id;
+	int rc;
+
+	if (size % GPU_PAGE_SIZE)
+		return gdri_fail(EINVAL, "size 0x%zx of a dma-buf is no multiple of 64 KiB", size);
+	/* Before any backend is asked: one that takes no dma-buf would say ENOTSUP. */
+	if (fcntl(imported->fd, F_GETFD) < 0)
+		return gdri_fail(EINVAL, "%d is no open descriptor", imported->fd);
+	if (imported->device == -1)
+		return 0;
+	rc = gdri_cuda_init();
+	return rc ? rc : gdri_cuda_device_id(imported->device, &id);
+}
+
 int gdr_mem_import(gdr_t g, int device, int fd, size_t size, uint32_t flags, gdr_mem_t *mem)
 {
+	const struct gdri_imported imported = { .fd = fd,
+						.dmabuf = flags & GDR_MEM_DMABUF,
+						.device = device };
 	struct gdri_ctx *ctx;
 	int rc;
 
@@ -79,12 +101,17 @@ int gdr_mem_import(gdr_t g, int device, int fd, size_t size, uint32_t flags, gdr
 		return fail_null("mem");
 	if (!size)
 		return -gdri_fail(EINVAL, "size is 0");
-	if (flags)
+	if (flags & ~(uint32_t)GDR_MEM_DMABUF)
 		return -gdri_fail(EINVAL, "unknown bits in flags 0x%x of gdr_mem_import", flags);
+	if (imported.dmabuf) {
+		rc = check_dmabuf(&imported, size);
+		if (rc)
+			return -rc;
+	}
 	rc = gdri_ctx_get(g, &ctx);
 	if (rc)
 		return -rc;
-	rc = gdri_mem_import(ctx, device, fd, size, mem);
+	rc = gdri_mem_import(ctx, &imported, size, mem);
 	gdri_ctx_put(ctx);
 	return -rc;
 }

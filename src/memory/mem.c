@@ -17,6 +17,7 @@
 /* Ends with its handle. */
 struct block {
 	struct gdri_region region;
+	bool allocated; /* else it is a dma-buf, with no allocation of CUDA's in this process */
 	struct gdri_allocation allocation;
 };
 
@@ -43,24 +44,28 @@ static void release(struct gdri_region *region)
 {
 	struct block *block = (struct block *)region;
 
-	if (gdri_region_close(region) || gdri_cuda_free(&block->allocation))
+	if (gdri_region_close(region))
+		gdri_log(GDR_LOG_ERROR, "unmapping memory of gdr_mem_alloc: %s", gdri_error_text());
+	if (block->allocated && gdri_cuda_free(&block->allocation))
 		gdri_log(GDR_LOG_ERROR, "freeing memory of gdr_mem_alloc: %s", gdri_error_text());
 	free(block);
 }
 
 /*
- * Pins and maps what block->allocation holds, or frees it. Takes the block. fd: what it was imported
- * from, or -1.
+ * Pins and maps what block->allocation holds (address 0 and the size alone for a dma-buf), or frees
+ * it. Takes the block. imported: how it came, or NULL.
  */
-static int finish(struct gdri_ctx *ctx, struct block *block, int fd, gdr_mem_t *mem)
+static int finish(struct gdri_ctx *ctx, struct block *block, const struct gdri_imported *imported,
+		  gdr_mem_t *mem)
 {
 	const struct gdri_allocation *a = &block->allocation;
 	gdr_mem_t result = { .device_ptr = a->addr, .size = a->size };
 	int rc;
 
-	rc = gdri_region_open(&block->region, ctx, a->addr, a->addr + a->size, 0, fd);
+	rc = gdri_region_open(&block->region, ctx, a->addr, a->addr + a->size, 0, imported);
 	if (rc) {
-		gdri_cuda_free(&block->allocation);
+		if (block->allocated)
+			gdri_cuda_free(&block->allocation);
 		free(block);
 		return rc;
 	}
@@ -96,22 +101,29 @@ int gdri_mem_alloc(struct gdri_ctx *ctx, int device, size_t size, uint32_t flags
 		free(block);
 		return rc;
 	}
-	return finish(ctx, block, -1, mem);
+	block->allocated = true;
+	return finish(ctx, block, NULL, mem);
 }
 
-int gdri_mem_import(struct gdri_ctx *ctx, int device, int fd, size_t size, gdr_mem_t *mem)
+int gdri_mem_import(struct gdri_ctx *ctx, const struct gdri_imported *imported, size_t size,
+		    gdr_mem_t *mem)
 {
 	struct block *block = calloc(1, sizeof(*block));
-	int rc;
+	int rc = 0;
 
 	if (!block)
 		return gdri_fail(ENOMEM, "no memory for an allocation");
-	rc = gdri_cuda_import(&block->allocation, device, fd, size);
+	if (imported->dmabuf) {
+		block->allocation.size = size;
+	} else {
+		rc = gdri_cuda_import(&block->allocation, imported->device, imported->fd, size);
+		block->allocated = true;
+	}
 	if (rc) {
 		free(block);
 		return rc;
 	}
-	return finish(ctx, block, fd, mem);
+	return finish(ctx, block, imported, mem);
 }
 
 /* The block of a handle, whose lock is held then. */
@@ -150,7 +162,9 @@ int gdri_mem_export(struct gdri_ctx *ctx, gdr_mh_t h, int *fd)
 
 	if (rc)
 		return rc;
-	if (block->allocation.kind != GDRI_ALLOCATION_VMM)
+	if (!block->allocated)
+		rc = gdri_fail(ENOTSUP, "this memory came as a dma-buf: hand on that descriptor");
+	else if (block->allocation.kind != GDRI_ALLOCATION_VMM)
 		rc = gdri_fail(ENOTSUP, "memory of this kind cannot be exported: only that of GPUs "
 					"without gdrdrv and with a memory of their own can");
 	else

@@ -9,6 +9,7 @@
 #include "gdrapi.h"
 
 struct gdri_ctx;
+struct gdri_imported;
 
 /* See gdr_mem_alloc(); flags have been checked. All return 0 or -errno. */
 int gdri_mem_alloc(struct gdri_ctx *ctx, int device, size_t size, uint32_t flags, gdr_mem_t *mem);
@@ -16,6 +17,7 @@ int gdri_mem_free(struct gdri_ctx *ctx, gdr_mh_t handle);
 
 /* See gdr_mem_export() and gdr_mem_import(). */
 int gdri_mem_export(struct gdri_ctx *ctx, gdr_mh_t handle, int *fd);
-int gdri_mem_import(struct gdri_ctx *ctx, int device, int fd, size_t size, gdr_mem_t *mem);
+int gdri_mem_import(struct gdri_ctx *ctx, const struct gdri_imported *imported, size_t size,
+		    gdr_mem_t *mem);
 
 #endif

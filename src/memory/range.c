@@ -141,14 +141,14 @@ static int open_locked(struct gdri_ctx *ctx, struct gdri_pages *pages, uint64_t 
 	if (rc)
 		goto err_free;
 	join_locked(pages, &low, &high);
-	rc = gdri_region_open(&s->region, ctx, low, high, flags, -1);
+	rc = gdri_region_open(&s->region, ctx, low, high, flags, NULL);
 	/* What is around the range may not be mappable together with it. */
 	if (rc && (low < addr || high > addr + size))
-		rc = gdri_region_open(&s->region, ctx, addr, addr + size, flags, -1);
+		rc = gdri_region_open(&s->region, ctx, addr, addr + size, flags, NULL);
 	/* Memory without tags cannot be shared, since it could never be proven. */
 	if (rc && rc != -ENOMEM)
 		rc = gdri_region_open(&s->region, ctx, addr, addr + size,
-				      flags & ~(uint32_t)GDRI_REGION_TAGGED, -1);
+				      flags & ~(uint32_t)GDRI_REGION_TAGGED, NULL);
 	if (rc)
 		goto err_free;
 	s->ctx = ctx;

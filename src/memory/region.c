@@ -131,6 +131,8 @@ int gdri_region_lend(struct gdri_region *region, struct gdri_ctx *ctx, uint64_t 
 	pin.mapped_size = ((addr + size + GPU_PAGE_OFFSET) & GPU_PAGE_MASK) - pin.va;
 	pin.map = NULL;
 	pin.map_length = 0;
+	pin.borrows = true;
+	gdri_events_clear(&pin.events);
 	handle = gdri_handle_new(ctx, &pin);
 	if (!handle) {
 		free(loan);
@@ -162,11 +164,12 @@ static int protect(struct gdri_pin *pin)
 	return 0;
 }
 
-static int pin_and_map(struct gdri_region *region, struct gdri_ctx *ctx, int fd)
+static int pin_and_map(struct gdri_region *region, struct gdri_ctx *ctx,
+		       const struct gdri_imported *imported)
 {
 	struct gdri_pin_request request = { .addr = region->low,
 					    .size = region->high - region->low,
-					    .exported_fd = fd };
+					    .imported = imported };
 	struct gdri_pin *pin = &region->pin;
 	int rc = gdri_backends_pin(ctx, &request, pin);
 
@@ -174,29 +177,29 @@ static int pin_and_map(struct gdri_region *region, struct gdri_ctx *ctx, int fd)
 		return rc;
 	pin->map_length = pin->mapped_size;
 	pin->map_type = pin->type;
-	rc = pin->backend->map(pin, GDR_MAPPING_TYPE_NONE);
+	rc = gdri_backends_map(pin, GDR_MAPPING_TYPE_NONE);
 	if (rc)
 		goto err_unpin;
 	if (region->read_only)
 		rc = protect(pin);
 	if (!rc)
 		return 0;
-	pin->backend->unmap(pin);
+	gdri_backends_unmap(pin);
 err_unpin:
-	pin->backend->unpin(pin);
+	gdri_backends_unpin(pin);
 	return rc;
 }
 
 static int unmap_and_unpin(struct gdri_pin *pin)
 {
-	int rc = pin->backend->unmap(pin), rc2;
+	int rc = gdri_backends_unmap(pin), rc2;
 
-	rc2 = pin->backend->unpin(pin);
+	rc2 = gdri_backends_unpin(pin);
 	return rc ? rc : rc2;
 }
 
 int gdri_region_open(struct gdri_region *region, struct gdri_ctx *ctx, uint64_t low, uint64_t high,
-		     uint32_t flags, int fd)
+		     uint32_t flags, const struct gdri_imported *imported)
 {
 	int rc = 0;
 
@@ -207,7 +210,7 @@ int gdri_region_open(struct gdri_region *region, struct gdri_ctx *ctx, uint64_t 
 		if (flags & GDRI_REGION_TAGGED)
 			rc = gdri_tags_take(region);
 		if (!rc)
-			rc = pin_and_map(region, ctx, fd);
+			rc = pin_and_map(region, ctx, imported);
 		if (rc) {
 			gdri_tags_free(region);
 			return rc;

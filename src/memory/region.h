@@ -57,11 +57,11 @@ enum gdri_proof {
 int gdri_region_bounds(struct gdri_ctx *ctx, uint64_t *low, uint64_t *high, size_t whole_max);
 
 /*
- * Pins and maps the GPU pages of [low, high); region->returned is the owner's to set. fd: the
- * exported descriptor that imported memory came as, the caller's; -1 for other memory.
+ * Pins and maps the GPU pages of [low, high); region->returned is the owner's to set. imported: how
+ * it came, if it is another process's memory; else NULL. A dma-buf's addresses begin at 0.
  */
 int gdri_region_open(struct gdri_region *region, struct gdri_ctx *ctx, uint64_t low, uint64_t high,
-		     uint32_t flags, int fd);
+		     uint32_t flags, const struct gdri_imported *imported);
 
 /* Unmaps and unpins; borrowing handles must have ended. Returns the first failure, always closes. */
 int gdri_region_close(struct gdri_region *region);

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "attack/life.h"
+#include "common/again.h"
 #include "common/resources.h"
 #include "common/standin.h"
 #include "common/unit.h"
@@ -153,6 +154,8 @@ static void address_space_runs_out(void)
 		printf("SKIP address space: a sanitizer or valgrind needs it without limit\n");
 		return;
 	}
+	if (test_emulator_lacks("address space runs out", "RLIMIT_AS"))
+		return;
 	n_lives = lives_make(lives);
 	for (size_t l = 0; l < n_lives; l++)
 		ck_assert_ptr_null(life_run(&lives[l], &worked));

@@ -25,32 +25,20 @@ check build make -s --no-print-directory O="$out" examples
 check alloc "$out/examples/alloc"
 check ring timeout 60 "$out/examples/ring"
 check python python3 - <<'PYTHON'
-import ctypes, sys
+import sys
 sys.dont_write_bytecode = True
 sys.path.insert(0, "examples")
 import pin_tensor
 
-class Mem(ctypes.Structure):
-    _fields_ = [("device_ptr", ctypes.c_uint64), ("cpu_ptr", ctypes.c_void_p),
-                ("size", ctypes.c_size_t), ("handle", pin_tensor.Handle)]
+class Tensor:
+    def __init__(self, address):
+        self.__cuda_array_interface__ = {"shape": (10, 10), "typestr": "<f4", "version": 3,
+                                         "data": (address, False)}
 
-gdr = pin_tensor.Gdr()
-gdr._lib.gdr_mem_alloc.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t,
-                                   ctypes.c_uint32, ctypes.POINTER(Mem)]
-mem = Mem()
-gdr.check(gdr._lib.gdr_mem_alloc(gdr._g, 0, 1000, 0, ctypes.byref(mem)))
-a = gdr.map(mem.device_ptr + 3, 900)
-b = gdr.map(mem.device_ptr + 103, 100, pin_tensor.GDR_MAP_RANGE_READ_ONLY)
-a.write(b"tensor", 100)
-assert b.read(6) == b"tensor"
-try:
-    a.write(b"x", 900)
-    sys.exit("a write outside the range was done")
-except OSError as error:
-    assert error.errno == 22, error
-a.unmap()
-b.unmap()
-gdr.close()
+with pin_tensor.barcopy.open() as gdr, gdr.alloc(4096) as mem:
+    got = pin_tensor.write_and_read(gdr, Tensor(mem.address + 64), 100)
+    assert got == [4.5] + [3.5] * 99, got
+    assert mem.read(4, 60) == bytes(4) and mem.read(4, 464) == bytes(4)
 PYTHON
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

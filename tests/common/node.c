@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "common/again.h"
+
 struct node_hooks node;
 
 static void find(void *slot, const char *name)
@@ -141,7 +143,7 @@ static void preload(char **argv)
 		 asan ? ":" : "");
 	setenv("ASAN_OPTIONS", text, 1);
 	setenv("GDRSIM_PRELOADED", "1", 1);
-	execv(self, argv); /* not the link itself, which is the tool's under valgrind */
+	test_again(self, argv); /* not the link itself, which is the tool's under valgrind */
 }
 
 int node_main(char **argv, const char *suite_name, void (*add)(TCase *tc))

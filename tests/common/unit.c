@@ -9,6 +9,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/again.h"
+
 /* There in a build with --coverage only: a child that leaves by _exit() has counted too. */
 extern void __gcov_dump(void) __attribute__((weak));
 
@@ -47,7 +49,7 @@ static void exec_fresh(int index)
 	}
 	snprintf(number, sizeof(number), "%d", index);
 	setenv("UNIT_FRESH", number, 1);
-	execl(self, self, (char *)NULL);
+	test_again(self, (char *[]){ self, NULL });
 	_exit(126);
 }
 

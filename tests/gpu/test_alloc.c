@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/pass_fd.h"
 #include "gpu_test.h"
 
 /* Both directions, n bytes at an offset. 0, or what was wrong. */
@@ -169,57 +170,26 @@ static void bar_info(void)
 	OK(gdr_mem_free(test_g, &mem));
 }
 
-static int send_fd(int socket, int fd, size_t size)
-{
-	union {
-		struct cmsghdr head;
-		char room[CMSG_SPACE(sizeof(int))];
-	} control = { 0 };
-	struct iovec iov = { &size, sizeof(size) };
-	struct msghdr msg = { .msg_iov = &iov,
-			      .msg_iovlen = 1,
-			      .msg_control = &control,
-			      .msg_controllen = sizeof(control) };
-
-	control.head.cmsg_level = SOL_SOCKET;
-	control.head.cmsg_type = SCM_RIGHTS;
-	control.head.cmsg_len = CMSG_LEN(sizeof(int));
-	memcpy(CMSG_DATA(&control.head), &fd, sizeof(fd));
-	return sendmsg(socket, &msg, 0) == sizeof(size) ? 0 : -1;
-}
-
-static int receive_fd(int socket, size_t *size)
-{
-	union {
-		struct cmsghdr head;
-		char room[CMSG_SPACE(sizeof(int))];
-	} control;
-	struct iovec iov = { size, sizeof(*size) };
-	struct msghdr msg = { .msg_iov = &iov,
-			      .msg_iovlen = 1,
-			      .msg_control = &control,
-			      .msg_controllen = sizeof(control) };
-	int fd = -1;
-
-	if (recvmsg(socket, &msg, MSG_CMSG_CLOEXEC) == sizeof(*size))
-		memcpy(&fd, CMSG_DATA(&control.head), sizeof(fd));
-	return fd;
-}
-
 static const char *program; /* main()'s argv[0] */
 
-/* The other process, started anew: CUDA does not survive a fork. */
-static int importer(int socket)
+enum { CANNOT = 77 };
+
+/*
+ * The other process, started anew: CUDA does not survive a fork. flags: of gdr_mem_import(). CANNOT:
+ * this driver cannot do that.
+ */
+static int importer(int socket, uint32_t flags)
 {
 	uint64_t value = 0, answer = 0x5678;
 	gdr_mem_t mem;
 	size_t size;
 	gdr_t g = gdr_open_ex(GDR_OPEN_ANY);
-	int fd = receive_fd(socket, &size);
+	int fd = take_fd(socket, &size), rc;
 
-	if (!g || fd < 0 || gdr_mem_import(g, 0, fd, size, 0, &mem)) {
+	rc = g && fd >= 0 ? gdr_mem_import(g, 0, fd, size, flags, &mem) : ENODEV;
+	if (rc) {
 		printf("# import: %s\n", gdr_last_error());
-		return 1;
+		return rc == ENOTSUP ? CANNOT : 1;
 	}
 	if (gdr_copy_from_mapping(mem.handle, &value, mem.cpu_ptr, 8) || value != 0x1234)
 		return 2;
@@ -229,13 +199,36 @@ static int importer(int socket)
 	return gdr_mem_free(g, &mem) || gdr_close(g) ? 4 : 0;
 }
 
+/* Hands fd, of mem, to another process; its answer. */
+static int hand_over(int fd, const gdr_mem_t *mem, const char *role)
+{
+	int socket[2], status = 0;
+	char number[16];
+	pid_t pid;
+
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, socket))
+		return -1;
+	fflush(stdout);
+	pid = fork();
+	if (!pid) {
+		snprintf(number, sizeof(number), "%d", socket[1]);
+		execl(program, program, role, number, (char *)NULL);
+		_exit(9);
+	}
+	if (pass_fd(socket[0], fd, mem->size))
+		status = -1;
+	close(socket[0]);
+	close(socket[1]);
+	if (waitpid(pid, &status, 0) != pid || !WIFEXITED(status))
+		return -1;
+	return WEXITSTATUS(status);
+}
+
 static void two_processes(void)
 {
 	uint64_t value = 0x1234, seen = 0;
-	int socket[2], status, fd, rc;
-	char number[16];
 	gdr_mem_t mem;
-	pid_t pid;
+	int fd, rc;
 
 	OK(gdr_mem_alloc(test_g, test_gpu.ordinal, 4 << 20, 0, &mem));
 	OK(gdr_copy_to_mapping(mem.handle, mem.cpu_ptr, &value, 8));
@@ -246,21 +239,37 @@ static void two_processes(void)
 		SKIP("%s", gdr_last_error());
 	}
 	OK(rc);
-	EXPECT(!socketpair(AF_UNIX, SOCK_STREAM, 0, socket), "socketpair");
-	pid = fork();
-	if (!pid) {
-		snprintf(number, sizeof(number), "%d", socket[1]);
-		execl(program, program, "importer", number, (char *)NULL);
-		_exit(9);
-	}
-	EXPECT(!send_fd(socket[0], fd, mem.size), "sendmsg");
-	waitpid(pid, &status, 0);
-	EXPECT(WIFEXITED(status) && !WEXITSTATUS(status), "the other process: %d", status);
+	rc = hand_over(fd, &mem, "importer");
+	EXPECT(!rc, "the other process: %d", rc);
 	CU(cu.MemcpyDtoH(&seen, mem.device_ptr + 8192, 8));
 	EXPECT(seen == 0x5678, "0x%llx", (unsigned long long)seen);
 	close(fd);
-	close(socket[0]);
-	close(socket[1]);
+	OK(gdr_mem_free(test_g, &mem));
+}
+
+static void dmabuf_handed_over(void)
+{
+	uint64_t value = 0x1234, seen = 0;
+	gdr_mem_t mem;
+	int fd, rc;
+
+	if (!cu.MemGetHandleForAddressRange)
+		SKIP("this libcuda exports no dma-buf");
+	OK(gdr_mem_alloc(test_g, test_gpu.ordinal, 4 << 20, 0, &mem));
+	OK(gdr_copy_to_mapping(mem.handle, mem.cpu_ptr, &value, 8));
+	OK(gdr_flush(mem.handle));
+	CU(cu.MemGetHandleForAddressRange(&fd, mem.device_ptr, mem.size,
+					  CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0));
+	rc = hand_over(fd, &mem, "dmabuf-importer");
+	if (rc == CANNOT) {
+		close(fd);
+		gdr_mem_free(test_g, &mem);
+		SKIP("no backend here maps a dma-buf");
+	}
+	EXPECT(!rc, "the other process: %d", rc);
+	CU(cu.MemcpyDtoH(&seen, mem.device_ptr + 8192, 8));
+	EXPECT(seen == 0x5678, "0x%llx", (unsigned long long)seen);
+	close(fd);
 	OK(gdr_mem_free(test_g, &mem));
 }
 
@@ -272,12 +281,15 @@ static const struct gpu_test tests[] = {
 	{ "read-only maps fault on a store", read_only },
 	{ "BAR1", bar_info },
 	{ "one buffer in two processes", two_processes },
+	{ "a dma-buf in another process", dmabuf_handed_over },
 };
 
 int main(int argc, char **argv)
 {
 	program = argv[0];
 	if (argc == 3 && !strcmp(argv[1], "importer"))
-		return importer(atoi(argv[2]));
+		return importer(atoi(argv[2]), 0);
+	if (argc == 3 && !strcmp(argv[1], "dmabuf-importer"))
+		return importer(atoi(argv[2]), GDR_MEM_DMABUF);
 	return gpu_test_main(tests, sizeof(tests) / sizeof(tests[0]));
 }

@@ -13,7 +13,8 @@ kernel-mk-dir := $(patsubst %/,%,$(dir $(lastword $(MAKEFILE_LIST))))
 
 driver:
 	+$(MAKE) -C $(kernel-mk-dir)/../../gdrdrv O=$(abspath $(O))/gdrdrv \
-		$(foreach v,KDIR SOURCE NVIDIA_SRC FLAVOR ARCH CROSS_COMPILE V W,$(if $($(v)),$(v)="$($(v))"))
+		$(foreach v,KDIR NVIDIA_SRC,$(if $($(v)),$(v)="$(abspath $($(v)))")) \
+		$(foreach v,SOURCE FLAVOR ARCH CROSS_COMPILE V W,$(if $($(v)),$(v)="$($(v))"))
 
 check-kernel:
 	@O=$(abspath $(O)) $(kernel-mk-dir)/run.sh quick || [ $$? = 77 ]

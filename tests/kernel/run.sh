@@ -4,7 +4,8 @@
 # The driver in an emulated machine.
 #
 # usage: run.sh quick|library|dmabuf|full|PART
-#	quick	stock 6.1 and 6.12, three ways of pinning; on 6.1 also libgdrapi, tools and clients
+#	quick	stock 6.1 and 6.12, three ways of pinning; on 6.1 also libgdrapi, tools and clients; Tegra's
+#		interface on arm64
 #	library	only those: libgdrapi, tools and clients through the gdrdrv backend on 6.1
 #	dmabuf	the driver's dma-buf source, with an emulated IOMMU off, passing through, translating
 #	full	see full.sh and full_dmabuf.sh; their parts (full_matrix, ...) can be run alone
@@ -25,6 +26,7 @@ BUILD=$(mkdir -p "${O:-$SRC/build}/kernel" && cd "${O:-$SRC/build}/kernel" && pw
 . "$KERNEL_TESTS/lib/dmabuf.sh"
 . "$KERNEL_TESTS/full.sh"
 . "$KERNEL_TESTS/full_dmabuf.sh"
+. "$KERNEL_TESTS/full_arm64.sh"
 
 finish() {
 	echo "$ok passed, $bad failed, $skipped skipped"
@@ -47,7 +49,7 @@ cannot() {
 need_tools() {
 	local missing=() pair
 	for pair in qemu-system-x86_64:qemu-system-x86 cpio:cpio lz4:lz4 xz:xz-utils gcc:gcc make:make \
-		    pahole:dwarves dpkg-deb:dpkg busybox:busybox-static zstd:zstd "$@"; do
+		    pahole:dwarves dpkg-deb:dpkg busybox:busybox-static zstd:zstd flock:util-linux "$@"; do
 		command -v "${pair%%:*}" >/dev/null || missing+=("${pair#*:}")
 	done
 	[ "${#missing[@]}" -eq 0 ] && return 0
@@ -82,6 +84,7 @@ quick() {
 			rig.random=2 rig.fuzz=7000 rig.seed=$seed ${RIG_ARGS:-}
 		quick_dmabuf "$kernel"
 	done
+	RIG_EXTRA= RIG_COMMANDS= quick_arm64
 }
 
 # Short: where addresses are IOVAs, with the library over it; and where both sources are built in.

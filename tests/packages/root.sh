@@ -4,7 +4,7 @@
 : "${here:?}" "${out:?}" "${tmp:?}" "${root:?}" "${version:?}" "${level:?}" "${arch:?}"
 
 suite=$(. /etc/os-release && echo "${VERSION_CODENAME:-stable}")
-wanted=dkms,linux-headers-$arch,gcc,libc6-dev,make,cmake,pkgconf,kmod,bash-completion
+wanted=dkms,linux-headers-$arch,gcc,libc6-dev,make,cmake,pkgconf,kmod,bash-completion,python3
 
 make_root() {
 	local tar=$out/packages/root.tar new=$out/packages/root.new.tar key
@@ -125,6 +125,15 @@ cmake_versions() {
 t "CMake: earlier versions are served, later and other ones refused" cmake_versions
 tool_on_sim() { sh_root 'gdrcopy_copybw --sim /client/sim -s 64K -w 10 -r 10'; }
 t "an installed tool on the stand-ins" tool_on_sim
+
+python_module() {
+	sh_root "cd / && LD_LIBRARY_PATH=/client/sim python3 -c '
+import barcopy
+with barcopy.open() as gdr, gdr.alloc(4096) as mem:
+    mem.write(b\"hello\")
+    assert bytes(mem.view()[:5]) == b\"hello\" and barcopy.__file__.startswith(\"/usr/lib/python3\")'"
+}
+t "the Python module on the stand-ins" python_module
 
 # ---- the module ----
 
@@ -257,7 +266,7 @@ fi
 # ---- removal ----
 
 purge() {
-	sh_root 'dpkg -P nvidia-standin 2>/dev/null; apt-get -q purge -y libgdrapi2 libgdrapi-dev barcopy-tools barcopy-dkms' || return
+	sh_root 'dpkg -P nvidia-standin 2>/dev/null; apt-get -q purge -y libgdrapi2 libgdrapi-dev barcopy-tools python3-barcopy barcopy-dkms' || return
 	rm -rf "$root"/tmp/*
 	files_root >"$tmp/after"
 	diff "$tmp/before" "$tmp/after"

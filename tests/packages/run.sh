@@ -39,8 +39,9 @@ passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
 deb() { "${MK[@]}" deb; } # the environment tells the rest
 sums() { (cd "$1" && sha256sum -- *.deb *.dsc *.tar.* | grep -v 'barcopy-module'); }
 
-if ! have dpkg-buildpackage || ! have dh || ! have dh_dkms; then
-	skip "Debian packages" "needs dpkg-dev, debhelper and dh-dkms"
+if ! have dpkg-buildpackage || ! have dh || ! have dh_dkms || ! have dh_python3 ||
+   ! echo '#include <sys/sdt.h>' | gcc -E - >/dev/null 2>&1; then
+	skip "Debian packages" "needs dpkg-dev, debhelper, dh-dkms, dh-python and systemtap-sdt-dev"
 	arch=none
 else
 	t "make deb" deb
@@ -52,7 +53,7 @@ fi
 
 contents_deb() {
 	local rc=0 p
-	for p in libgdrapi2 libgdrapi-dev barcopy-tools barcopy-dkms; do
+	for p in libgdrapi2 libgdrapi-dev barcopy-tools python3-barcopy barcopy-dkms; do
 		dpkg-deb --fsys-tarfile "$out/deb/$p"_*.deb | tar -t | sed "s|^\.|$p |" | grep -v '/$'
 	done | sed "s|$(dpkg-architecture -qDEB_HOST_MULTIARCH)|TRIPLET|" |
 		grep -v ' /usr/src/gdrdrv-.*\.[ch]$\| /usr/share/man/man[13]/\| /usr/bin/\|/completions/gdrcopy_' |
@@ -84,6 +85,7 @@ elf_deb() {
 		if strings -a "$f" | grep -F "$tmp"; then echo "$f names the build's path"; rc=1; fi
 	done
 	readelf -d "$d"/usr/lib/*/libgdrapi.so.$level | grep -q 'SONAME.*\[libgdrapi.so.2\]' || rc=1
+	readelf -n "$d"/usr/lib/*/libgdrapi.so.$level | grep -q 'Name: copy_to$' || { echo "no probes"; rc=1; }
 	return $rc
 }
 # Tags of the style level stay visible in the log; those named here concern an upload to Debian.
@@ -165,7 +167,7 @@ rpm_same() {
 }
 contents_rpm() {
 	local rc=0 p tool
-	for p in libgdrapi2 libgdrapi-devel barcopy-tools barcopy-dkms; do
+	for p in libgdrapi2 libgdrapi-devel barcopy-tools python3-barcopy barcopy-dkms; do
 		rpm -qpl "$out/rpm/$p-$version"-*.rpm | sed "s|^|$p |"
 	done | grep -v ' /usr/src/gdrdrv-.*\.[ch]$\|/usr/share/man/man[13]/\| /usr/bin/\|/completions/gdrcopy_\|\.build-id' |
 		sort >"$tmp/contents"

@@ -101,7 +101,7 @@ static CUresult attribute_value(CUdevice_attribute attribute, CUdevice dev, int 
 
 	switch (attribute) {
 	case CU_DEVICE_ATTRIBUTE_INTEGRATED:
-		*value = sim_env("GDRSIM_INTEGRATED", 0) != 0;
+		*value = sim_integrated();
 		return CUDA_SUCCESS;
 	case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
 		*value = gpu->pci_bus;
@@ -121,15 +121,19 @@ static CUresult attribute_value(CUdevice_attribute attribute, CUdevice dev, int 
 		return CUDA_SUCCESS;
 	case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:
 	case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
-	case CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM:
 	case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
 	case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
-	case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:
-	case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED:
 		*value = 1;
 		return CUDA_SUCCESS;
+	case CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM:
+		*value = sim_env("GDRSIM_HOST_POINTER", 1) != 0;
+		return CUDA_SUCCESS;
+	case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:
+	case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED:
+		*value = !sim_integrated();
+		return CUDA_SUCCESS;
 	case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED:
-		*value = sim_env("GDRSIM_DMABUF", 1) != 0;
+		*value = !sim_integrated() && sim_env("GDRSIM_DMABUF", 1) != 0;
 		return CUDA_SUCCESS;
 	}
 	return CUDA_ERROR_INVALID_VALUE;

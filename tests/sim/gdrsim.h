@@ -10,6 +10,8 @@
  *   GDRSIM_BAR1_MIB=n          BAR1 of each GPU (16384). A value below GDRSIM_MEM_MIB also makes
  *                              the host-visible device heap of Vulkan that small
  *   GDRSIM_MIG=1               cuDeviceGetUuid_v2 answers another UUID than cuDeviceGetUuid
+ *   GDRSIM_ARENA_GIB=n         address space for device memory (256); an emulator that keeps books of
+ *                              every page takes seconds for that
  *
  * Driver. Read at each use, so that a test can change them between calls.
  *   GDRSIM_DRIVER_VERSION=n    what cuDriverGetVersion answers (13000)
@@ -17,7 +19,11 @@
  *   GDRSIM_DMABUF_MMAP=0|1     whether the fd of cuMemGetHandleForAddressRange can be mapped;
  *                              unset: from driver version 13030 on, as on discrete GPUs
  *   GDRSIM_DMABUF_PCIE=1       the PCIE flag of that call is accepted (NOT_SUPPORTED otherwise)
- *   GDRSIM_INTEGRATED=1        device attribute INTEGRATED: a GPU without its own frame buffer
+ *   GDRSIM_INTEGRATED=1        device attribute INTEGRATED: a GPU without its own frame buffer. No
+ *                              dma-buf of device memory, no peer-to-peer capability of it
+ *                              (GPUDirect RDMA guide, 13.4.1: there the memory is cudaHostAlloc's)
+ *   GDRSIM_HOST_POINTER=0      CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM is 0: all host memory has a
+ *                              device address of its own, which the CPU cannot use
  *   GDRSIM_VMM_SYNC_MEMOPS=1   SYNC_MEMOPS can be set on VMM memory (NOT_SUPPORTED otherwise)
  *   GDRSIM_SYNC_MEMOPS=1       device memory begins with SYNC_MEMOPS set, as on an H200 with driver
  *                              580 (0: a pin that forgets to set it is found)

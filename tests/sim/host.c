@@ -4,7 +4,8 @@
  * memory. Host allocations lie in 2 MiB blocks, small ones 512 bytes apart in one page, as on the
  * real driver. Write-combined memory has a device address of its own, which the CPU cannot use:
  * CUDA's documentation allows that, though an H200 with driver 580 uses one address for both
- * (GDRSIM_WC_SAME). It knows nothing of device memory.
+ * (GDRSIM_WC_SAME). Where the GPU cannot take host pointers (GDRSIM_HOST_POINTER=0) all of it has.
+ * It knows nothing of device memory.
  */
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -109,6 +110,28 @@ static char *host_place(size_t size, bool wc, struct host_block **out)
 	return at;
 }
 
+/* Does the device know this memory by an address of its own? */
+static bool other_address(enum sim_kind kind, bool wc)
+{
+	if (kind != SIM_MANAGED && !sim_env("GDRSIM_HOST_POINTER", 1))
+		return true;
+	return wc && !sim_env("GDRSIM_WC_SAME", 0);
+}
+
+/* Into the table, under its device address; the allocation stays the caller's on failure. */
+static CUresult host_insert(struct sim_alloc *alloc, bool other)
+{
+	CUresult r;
+
+	alloc->base = (sim_addr)(uintptr_t)alloc->host;
+	if (other)
+		alloc->base = sim_va_alloc(round_up(alloc->size, SIM_PAGE), SIM_GRANULE, 0, false);
+	r = alloc->base ? sim_insert(alloc) : CUDA_ERROR_OUT_OF_MEMORY;
+	if (r != CUDA_SUCCESS && alloc->base && other)
+		sim_va_free(alloc->base);
+	return r;
+}
+
 static CUresult host_alloc(enum sim_kind kind, size_t size, unsigned int flags, char **out)
 {
 	struct host_block *block;
@@ -126,18 +149,13 @@ static CUresult host_alloc(enum sim_kind kind, size_t size, unsigned int flags, 
 	}
 	alloc->host = at;
 	alloc->cpu = at;
-	alloc->base = (sim_addr)(uintptr_t)at;
 	alloc->size = size;
 	alloc->block = (sim_addr)(uintptr_t)block->base;
 	alloc->dev = sim_ctx()->dev;
 	alloc->ctx = sim_ctx();
 	alloc->host_flags = flags;
-	if (wc && !sim_env("GDRSIM_WC_SAME", 0))
-		alloc->base = sim_va_alloc(round_up(size, SIM_PAGE), SIM_GRANULE, 0, false);
-	r = alloc->base ? sim_insert(alloc) : CUDA_ERROR_OUT_OF_MEMORY;
+	r = host_insert(alloc, other_address(kind, wc));
 	if (r != CUDA_SUCCESS) {
-		if (alloc->base && alloc->base != (sim_addr)(uintptr_t)at)
-			sim_va_free(alloc->base);
 		free(alloc);
 		block_put(block);
 		return r;
@@ -152,9 +170,9 @@ void sim_free_host(struct sim_alloc *alloc)
 	struct host_block *block = blocks;
 
 	sim_remove(alloc);
+	if (alloc->base != (sim_addr)(uintptr_t)alloc->host)
+		sim_va_free(alloc->base);
 	if (alloc->kind != SIM_REGISTERED) {
-		if (alloc->base != (sim_addr)(uintptr_t)alloc->host)
-			sim_va_free(alloc->base);
 		while ((sim_addr)(uintptr_t)block->base != alloc->block)
 			block = block->next;
 		block->allocs--;
@@ -223,14 +241,13 @@ static CUresult host_register(char *ptr, size_t size, unsigned int flags)
 	r = sim_alloc_new(SIM_REGISTERED, &alloc);
 	if (r != CUDA_SUCCESS)
 		return r;
-	alloc->base = base;
 	alloc->host = ptr;
 	alloc->cpu = ptr;
 	alloc->size = size;
 	alloc->dev = sim_ctx()->dev;
 	alloc->ctx = sim_ctx();
 	alloc->host_flags = flags | CU_MEMHOSTALLOC_DEVICEMAP;
-	r = sim_insert(alloc);
+	r = host_insert(alloc, other_address(SIM_REGISTERED, false));
 	if (r != CUDA_SUCCESS)
 		free(alloc);
 	return r;

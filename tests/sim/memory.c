@@ -231,13 +231,32 @@ CUresult cuMemFreeAsync(CUdeviceptr ptr, CUstream stream)
 	return sim_leave(CUDA_SUCCESS);
 }
 
+/*
+ * Whether the device of the current context is one that cuMemGetAddressRange answers for: of device
+ * memory its own, of VMM memory one that has access, of host memory any (two H200, driver 580,
+ * 2026-11-21).
+ */
+static bool answers_here(const struct sim_alloc *alloc)
+{
+	CUdevice dev = sim_ctx()->dev;
+
+	switch (alloc->kind) {
+	case SIM_DEVICE:
+		return alloc->dev == dev;
+	case SIM_VMM:
+		return alloc->access[dev];
+	default:
+		return true;
+	}
+}
+
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr ptr)
 {
 	struct sim_alloc *alloc;
 
 	SIM_ENTER(SIM_NEED_CONTEXT);
 	alloc = sim_find(ptr);
-	if (!alloc)
+	if (!alloc || !answers_here(alloc))
 		return sim_leave(CUDA_ERROR_NOT_FOUND);
 	if (base)
 		*base = alloc->base;

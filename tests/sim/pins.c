@@ -84,6 +84,8 @@ int gdrsim_pin(unsigned long long addr, size_t size, void (*revoke)(void *arg), 
 	if (!pin)
 		return -ENOMEM;
 	pthread_mutex_lock(&sim.lock);
+	if (sim_integrated()) /* no BAR */
+		goto out;
 	for (sim_addr at = addr; at < end; at += pin->pieces[pin->n_pieces++].size)
 		if (pin->n_pieces == room || !piece_at(at, end, &pin->pieces[pin->n_pieces]))
 			goto out;

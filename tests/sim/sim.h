@@ -52,6 +52,7 @@ CUresult sim_leave(CUresult result);
 
 int sim_driver_version(void);
 bool sim_device_ok(CUdevice dev);
+bool sim_integrated(void);
 
 /* context.c */
 struct CUstream_st {

@@ -42,6 +42,11 @@ int sim_driver_version(void)
 	return (int)sim_env("GDRSIM_DRIVER_VERSION", 13000);
 }
 
+bool sim_integrated(void)
+{
+	return sim_env("GDRSIM_INTEGRATED", 0) != 0;
+}
+
 bool sim_device_ok(CUdevice dev)
 {
 	return dev >= 0 && dev < sim.n_gpus;

@@ -13,7 +13,7 @@
 
 #include "sim.h"
 
-#define ARENA_SIZE ((size_t)256 << 30)
+#define ARENA_GIB 256
 
 static sim_addr arena;
 static struct sim_va *ranges; /* sorted by base */
@@ -25,9 +25,11 @@ static size_t n_ranges, room;
  */
 static bool arena_make(void)
 {
+	size_t most = (size_t)sim_env("GDRSIM_ARENA_GIB", ARENA_GIB) << 30;
+
 	if (arena)
 		return true;
-	for (size_t size = ARENA_SIZE; size >= ARENA_SIZE >> 4; size >>= 1) {
+	for (size_t size = most; size && size >= most >> 4; size >>= 1) {
 		long addr = syscall(SYS_mmap, NULL, size, PROT_NONE,
 				    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 

@@ -3,72 +3,13 @@
 #
 # Tests of gdrcopy_sanity on the stand-ins: every backend and mode passes, options and exit codes
 # are right, and each of several planted faults is found. Usage: test_sanity.sh BUILD_DIR SIM_DIR.
-# Prints "ok N - name", "not ok N - name" or "ok N - name # SKIP why", and a closing line "N passed,
-# N failed, N skipped"; exit 1 if a test failed.
 set -u
 
-if [ $# -ne 2 ]; then
-	echo "usage: $0 BUILD_DIR SIM_DIR" >&2
-	exit 1
-fi
-build=$(cd "$1" && pwd) || exit 1
-sim=$(cd "$2" && pwd) || exit 1
-here=$(cd "$(dirname "$0")" && pwd)
-root=$(cd "$here/../.." && pwd)
-tmp=$(mktemp -d) || exit 1
-trap 'rm -rf "$tmp"' EXIT
-out=$tmp/out
-err=$tmp/err
+# shellcheck source=tests/tools/lib.sh
+. "$(dirname "$0")/lib.sh"
+hide='^ok'
 tool=$build/gdrcopy_sanity
 node=$sim/libgdrdrv_node.so
-
-# What the caller's shell has set must not decide a test.
-unset GDRSIM_FAIL GDRSIM_DEVICES GDRSIM_DRIVER_VERSION GDRSIM_DMABUF_MMAP LD_PRELOAD
-unset GDRCOPY_BACKEND GDRCOPY_TOOL_SIM GDRCOPY_USE_DMABUF_MMAP CUDA_VISIBLE_DEVICES
-
-passed=0
-failed=0
-skipped=0
-
-pass() {
-	passed=$((passed + 1))
-	echo "ok $((passed + failed + skipped)) - $1"
-}
-
-fail() {
-	failed=$((failed + 1))
-	echo "not ok $((passed + failed + skipped)) - $1"
-	shift
-	for line in "$@"; do
-		echo "#   $line"
-	done
-	grep -v '^ok' "$out" | sed 's/^/#   stdout: /' | head -n 20
-	sed 's/^/#   stderr: /' "$err" | head -n 20
-}
-
-skip() {
-	skipped=$((skipped + 1))
-	echo "ok $((passed + failed + skipped)) - $1 # SKIP $2"
-}
-
-# run [VAR=value...] TOOL [option...]: out, err and rc hold the result
-run() {
-	env "$@" >"$out" 2>"$err"
-	rc=$?
-}
-
-# expect NAME RC [PATTERN of stdout [PATTERN of stderr]]: judges the last run
-expect() {
-	if [ "$rc" -ne "$2" ]; then
-		fail "$1" "exit status $rc, expected $2"
-	elif [ -n "${3-}" ] && ! grep -Eq -- "$3" "$out"; then
-		fail "$1" "no /$3/ on stdout"
-	elif [ -n "${4-}" ] && ! grep -Eq -- "$4" "$err"; then
-		fail "$1" "no /$4/ on stderr"
-	else
-		pass "$1"
-	fi
-}
 
 # good NAME BACKEND WAIVED [VAR=value...] -- [option...]: all pass, so many are waived
 good() {
@@ -194,5 +135,4 @@ else
 	skip 'planted faults' 'no C compiler for the preloaded library'
 fi
 
-echo "$passed passed, $failed failed, $skipped skipped"
-[ "$failed" = 0 ]
+finish

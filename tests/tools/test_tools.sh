@@ -2,89 +2,18 @@
 # SPDX-License-Identifier: MIT
 #
 # Tests of the tools on the stand-in: every option, every exit code, every way a GPU can be missing,
-# and that a wrong byte is found. Usage: test_tools.sh BUILD_DIR SIM_DIR. Prints "ok N - name",
-# "not ok N - name" or "ok N - name # SKIP why", and a closing line "N passed, N failed, N skipped";
-# exit 1 if a test failed.
+# and that a wrong byte is found. Usage: test_tools.sh BUILD_DIR SIM_DIR.
 set -u
 
-if [ $# -ne 2 ]; then
-	echo "usage: $0 BUILD_DIR SIM_DIR" >&2
-	exit 1
-fi
-build=$(cd "$1" && pwd) || exit 1
-sim=$(cd "$2" && pwd) || exit 1
-here=$(cd "$(dirname "$0")" && pwd)
-root=$(cd "$here/../.." && pwd)
-tmp=$(mktemp -d) || exit 1
-trap 'rm -rf "$tmp"' EXIT
-out=$tmp/out
-err=$tmp/err
+# shellcheck source=tests/tools/lib.sh
+. "$(dirname "$0")/lib.sh"
 PATH=$build:$PATH
-
-# What the caller's shell has set must not decide a test.
-unset GDRSIM_FAIL GDRSIM_DEVICES GDRSIM_DRIVER_VERSION GDRSIM_DMABUF_MMAP
-unset GDRCOPY_BACKEND GDRCOPY_TOOL_SIM GDRCOPY_USE_DMABUF_MMAP CUDA_VISIBLE_DEVICES
-
-passed=0
-failed=0
-skipped=0
-
-pass() {
-	passed=$((passed + 1))
-	echo "ok $((passed + failed + skipped)) - $1"
-}
-
-fail() {
-	failed=$((failed + 1))
-	echo "not ok $((passed + failed + skipped)) - $1"
-	shift
-	for line in "$@"; do
-		echo "#   $line"
-	done
-	sed 's/^/#   stdout: /' "$out" | head -n 20
-	sed 's/^/#   stderr: /' "$err" | head -n 20
-}
-
-skip() {
-	skipped=$((skipped + 1))
-	echo "ok $((passed + failed + skipped)) - $1 # SKIP $2"
-}
-
-# run [VAR=value...] TOOL [option...]: out, err and rc hold the result
-run() {
-	env "$@" >"$out" 2>"$err"
-	rc=$?
-}
 
 # the same with few iterations; $few are the options of the tool for that
 few="-w 3 -r 3"
 quick() {
 	# shellcheck disable=SC2086 # several words
 	run "$@" $few
-}
-
-# expect NAME RC [PATTERN of stdout [PATTERN of stderr]]: judges the last run
-expect() {
-	if [ "$rc" -ne "$2" ]; then
-		fail "$1" "exit status $rc, expected $2"
-	elif [ -n "${3-}" ] && ! grep -Eq -- "$3" "$out"; then
-		fail "$1" "no /$3/ on stdout"
-	elif [ -n "${4-}" ] && ! grep -Eq -- "$4" "$err"; then
-		fail "$1" "no /$4/ on stderr"
-	else
-		pass "$1"
-	fi
-}
-
-# check NAME COMMAND...: the command must succeed
-check() {
-	name=$1
-	shift
-	if "$@" 2>>"$err"; then
-		pass "$name"
-	else
-		fail "$name" "failed: $*"
-	fi
 }
 
 # ---- on the stand-in, what ordinary device memory is served by -------------------------------------
@@ -509,5 +438,4 @@ expect "demo: the real tools" 0 'all data verified'
 check "demo: the real tools: the first line" first_line \
 	'^demo: no usable GPU \(libcuda.so.1 cannot be loaded \(.*\)\): running on the stand-in$'
 
-echo "$passed passed, $failed failed, $skipped skipped"
-[ "$failed" -eq 0 ]
+finish

@@ -14,6 +14,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "copy/cpu.h"
+
 #define LINE   ((size_t)64)
 #define CANARY 0xcc
 
@@ -59,6 +61,12 @@ static inline uint8_t *area_at(const struct area *area, size_t align, size_t n, 
 	size_t lines = (align + n + LINE - 1) / LINE * LINE;
 
 	return back ? area->base + area->size - lines + align : area->base + align;
+}
+
+/* The features whose rows work on an area: ordinary memory, where LS64 would fault. */
+static inline uint32_t area_features(void)
+{
+	return gdri_cpu_detect() & ~(uint32_t)GDRI_CPU_LS64;
 }
 
 static inline bool test_quick(void)

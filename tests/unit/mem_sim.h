@@ -29,7 +29,8 @@
 							X(cuMemExportToShareableHandle) X(         \
 								cuMemImportFromShareableHandle)    \
 								X(cuMemGetAddressRange_v2)         \
-									X(cuPointerGetAttribute)
+									X(cuPointerGetAttribute)           \
+										X(cuMemGetHandleForAddressRange)
 
 __attribute__((unused)) static struct {
 #define X(name) __typeof__(&(name)) name;

@@ -77,7 +77,7 @@ START_TEST(test_vectored)
 		for (size_t r = 0; r <= gdri_copy_row_count; r++) {
 			const char *row = r ? gdri_copy_rows[r - 1].name : NULL;
 
-			if (gdri_copy_plan_init(&plan, types[t], gdri_cpu_detect(), row))
+			if (gdri_copy_plan_init(&plan, types[t], area_features(), row))
 				continue;
 			for (int round = 0; round < (test_quick() ? 3 : 30); round++) {
 				size_t count = make_pieces(seg, &map, &host);
@@ -118,7 +118,7 @@ START_TEST(test_vectored_guard)
 				  .size = 48 },
 			};
 
-			if (gdri_copy_plan_init(&plan, types[t], gdri_cpu_detect(), row))
+			if (gdri_copy_plan_init(&plan, types[t], area_features(), row))
 				continue;
 			gdri_copyv_from(&plan, seg, 2, 0);
 			ck_assert_mem_eq(out[0], map.base, 48);

@@ -112,6 +112,44 @@ START_TEST(test_choice)
 }
 END_TEST
 
+#elif defined(__aarch64__)
+
+/* Each bit of both words alone: two of them count. */
+START_TEST(test_hwcap)
+{
+	for (int i = 0; i < 64; i++) {
+		unsigned long bit = 1ul << i;
+
+		ck_assert_uint_eq(gdri_arm64_features(bit, 0), i == 1 ? GDRI_CPU_NEON : 0);
+		ck_assert_uint_eq(gdri_arm64_features(0, bit), i == 3 ? GDRI_CPU_LS64 : 0);
+	}
+	ck_assert_uint_eq(gdri_arm64_features(~0ul, ~0ul), GDRI_CPU_NEON | GDRI_CPU_LS64);
+}
+END_TEST
+
+/* LS64 by name alone, and never where it would fault. */
+START_TEST(test_choice)
+{
+	struct gdri_copy_plan plan;
+	uint32_t all = GDRI_CPU_NEON | GDRI_CPU_LS64;
+
+	ck_assert_int_eq(gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_WC, all, NULL), 0);
+	ck_assert_str_eq(plan.to.small->name, "neon");
+	ck_assert_str_eq(plan.from.large->name, "neon");
+	ck_assert_int_eq(gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_WC, 0, NULL), 0);
+	ck_assert_str_eq(plan.from.small->name, "ref");
+	ck_assert_int_eq(gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_WC, all, "ls64"), 0);
+	ck_assert_str_eq(plan.to.small->name, "ls64");
+	ck_assert_str_eq(plan.from.small->name, "ls64");
+	ck_assert_int_eq(gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_CACHING, all, "ls64"), 0);
+	ck_assert_str_eq(plan.to.small->name, "neon");
+	ck_assert_str_eq(plan.from.small->name, "neon");
+	ck_assert_int_eq(gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_DEVICE, all, "ls64"), 0);
+	ck_assert_str_eq(plan.to.small->name, "ref");
+	ck_assert_str_eq(plan.from.small->name, "ref");
+}
+END_TEST
+
 #endif
 
 START_TEST(test_mask_text)
@@ -269,6 +307,9 @@ int main(void)
 #if defined(__x86_64__)
 	tcase_add_test(tc, test_xcr0);
 	tcase_add_test(tc, test_cpuid);
+	tcase_add_test(tc, test_choice);
+#elif defined(__aarch64__)
+	tcase_add_test(tc, test_hwcap);
 	tcase_add_test(tc, test_choice);
 #endif
 	tcase_add_test(tc, test_mask_text);

@@ -152,7 +152,7 @@ static bool has(const struct gdri_copy_row *row, enum direction dir)
 /* Each row that this CPU can run, forced by name, in each of its directions. */
 static void each_row(void (*test)(const struct gdri_copy_plan *, enum direction, const char *))
 {
-	uint32_t features = gdri_cpu_detect();
+	uint32_t features = area_features();
 
 	for (size_t i = 0; i < gdri_copy_row_count; i++) {
 		const struct gdri_copy_row *row = &gdri_copy_rows[i];
@@ -219,7 +219,7 @@ START_TEST(test_masked_plans)
 			uint32_t mask;
 
 			ck_assert_int_eq(gdri_cpu_parse_mask(masks[i].mask, &mask), 0);
-			mask &= gdri_cpu_detect();
+			mask &= area_features();
 			ck_assert_int_eq(
 				gdri_copy_plan_init(&plan, (gdr_mapping_type_t)type, mask, NULL),
 				0);

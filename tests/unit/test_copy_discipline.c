@@ -208,7 +208,7 @@ static void check(enum what what, const char *name, size_t at, size_t from, size
 static void use_row(const struct gdri_copy_row *row, gdr_mapping_type_t type)
 {
 	ck_assert_int_eq(
-		gdri_copy_plan_init(&shared->plan, type, gdri_cpu_detect(), row ? row->name : NULL),
+		gdri_copy_plan_init(&shared->plan, type, area_features(), row ? row->name : NULL),
 		0);
 }
 
@@ -245,7 +245,7 @@ START_TEST(test_rows)
 	for (size_t i = 0; i < gdri_copy_row_count; i++) {
 		const struct gdri_copy_row *row = &gdri_copy_rows[i];
 
-		if (row->needs & ~gdri_cpu_detect()) {
+		if (row->needs & ~area_features()) {
 			fprintf(stderr, "skipped: row %s, not on this CPU\n", row->name);
 			continue;
 		}

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/again.h"
 #include "common/resources.h"
 #include "common/standin.h"
 #include "common/unit.h"
@@ -488,6 +489,8 @@ static void forked_child(void)
 {
 	struct mapped m;
 
+	if (test_emulator_lacks("a forked child has no threads", "it has threads of its own"))
+		return;
 	open_mapped(&m);
 	OK(set(&m, 3, 0, 0));
 	both_ways(&m, 1, BIG);

@@ -15,6 +15,14 @@ static bool is_ready(int fd)
 	return poll(&p, 1, 0) == 1 && p.revents == POLLPRI;
 }
 
+static uint64_t revoked(gdr_t g, gdr_mh_t h)
+{
+	gdr_stats_t s = { .size = sizeof(s) };
+
+	assert_ok(gdr_get_stats(g, h, &s));
+	return s.revoked;
+}
+
 START_TEST(test_events)
 {
 	gdr_t g = node_open("2.6", "0");
@@ -47,6 +55,9 @@ START_TEST(test_events)
 	for (int i = 0; i < 3; i++)
 		seen |= (unsigned int)(told.h == h[i].h || other.h == h[i].h) << i;
 	ck_assert_uint_eq(seen, 5);
+	ck_assert_uint_eq(revoked(g, (gdr_mh_t){ 0 }), 2); /* each once, however it was seen */
+	ck_assert_uint_eq(revoked(g, h[0]), 1);
+	ck_assert_uint_eq(revoked(g, h[1]), 0);
 
 	assert_ok(gdr_unpin_buffer(g, h[0]));
 	ck_assert(is_ready(fd));
@@ -100,11 +111,42 @@ START_TEST(test_events_other_backends)
 }
 END_TEST
 
+/* A region that a cache keeps, in use or not: told by its handle, ended by its address. */
+START_TEST(test_events_cached)
+{
+	gdr_cache_options_t options = { .size = sizeof(options), .validity = GDR_CACHE_NOTIFIED };
+	gdr_t g = node_open("2.6", "0");
+	uint64_t base = standin_alloc(2 * MIB);
+	gdr_region_t region;
+	gdr_info_v2_t info;
+	gdr_cache_t cache;
+	gdr_mh_t told;
+	int fd;
+
+	assert_ok(gdr_get_event_fd(g, &fd));
+	assert_ok(gdr_cache_create(g, &options, &cache));
+	assert_ok(gdr_cache_get(cache, base + 100, 8, &region));
+	assert_ok(gdr_cache_put(cache, &region));
+	ck_assert_int_eq(cuda.cuMemFree_v2(base), 0);
+	ck_assert(is_ready(fd));
+	assert_ok(gdr_next_revoked(g, &told));
+	assert_ok(gdr_get_info_v2(g, told, &info));
+	ck_assert_uint_eq(info.va, base);
+	assert_ok(gdr_cache_invalidate(cache, info.va, info.mapped_size));
+	ck_assert_int_eq(gdr_get_info_v2(g, told, &info), EINVAL);
+	ck_assert(!is_ready(fd));
+	ck_assert_int_eq(gdr_next_revoked(g, &told), ENOENT);
+	assert_ok(gdr_cache_destroy(cache));
+	assert_ok(gdr_close(g));
+}
+END_TEST
+
 static void add_tests(TCase *tc)
 {
 	tcase_add_test(tc, test_events);
 	tcase_add_test(tc, test_events_no_poll);
 	tcase_add_test(tc, test_events_other_backends);
+	tcase_add_test(tc, test_events_cached);
 }
 
 int main(int argc, char **argv)

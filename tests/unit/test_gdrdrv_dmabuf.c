@@ -75,6 +75,53 @@ START_TEST(test_by_dmabuf)
 }
 END_TEST
 
+/* A buffer that somebody hands over, whatever this driver's own pins go by. */
+START_TEST(test_handed_over)
+{
+	static const struct {
+		const char *sources;
+		int device, err;
+		const char *text;
+	} cases[] = {
+		{ DMABUF, 0, 0, NULL },
+		{ BOTH, 0, 0, NULL },
+		{ DMABUF, -1, ENOTSUP, "which GPU" },
+		{ ADDRESS, 0, ENOTSUP, "takes no dma-buf" },
+	};
+	gdr_mem_t mem;
+	CUdeviceptr base;
+	uint64_t word = 0x1122334455667788, seen = 0, persistent = 0;
+	int fd;
+	gdr_t g;
+
+	node_env("GDRCOPY_BACKEND", "gdrdrv");
+	g = open_with(cases[_i].sources, "0");
+	base = standin_alloc(MIB);
+	ck_assert_int_eq(cuda.cuMemGetHandleForAddressRange(&fd, base, MIB,
+							    CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0),
+			 0);
+	if (cases[_i].err) {
+		ck_assert_int_eq(gdr_mem_import(g, cases[_i].device, fd, MIB, GDR_MEM_DMABUF, &mem),
+				 cases[_i].err);
+		assert_text(cases[_i].text);
+	} else {
+		assert_ok(gdr_mem_import(g, 0, fd, MIB, GDR_MEM_DMABUF, &mem));
+		ck_assert_uint_eq(mem.device_ptr, 0);
+		assert_ok(gdr_copy_to_mapping(mem.handle, (char *)mem.cpu_ptr + MIB - 8, &word, 8));
+		ck_assert_int_eq(cuda.cuMemcpyDtoH_v2(&seen, base + MIB - 8, 8), 0);
+		ck_assert_uint_eq(seen, word);
+		assert_ok(gdr_get_handle_attribute(g, mem.handle, GDR_HANDLE_ATTR_PERSISTENT,
+						   &persistent));
+		ck_assert_uint_eq(persistent, 1);
+		assert_ok(gdr_mem_free(g, &mem));
+	}
+	ck_assert_uint_eq(node.pins(), 0);
+	ck_assert_int_eq(fcntl(fd, F_GETFD), FD_CLOEXEC); /* still the caller's */
+	close(fd);
+	assert_ok(gdr_close(g));
+}
+END_TEST
+
 /* Freed memory stays until the unpin. */
 START_TEST(test_persistent)
 {
@@ -269,6 +316,7 @@ static void add_tests(TCase *tc)
 {
 	tcase_add_loop_test(tc, test_address_first, 0, 3);
 	tcase_add_loop_test(tc, test_by_dmabuf, 0, 5);
+	tcase_add_loop_test(tc, test_handed_over, 0, 4);
 	tcase_add_test(tc, test_persistent);
 	tcase_add_loop_test(tc, test_open_refused, 0, 9);
 	tcase_add_loop_test(tc, test_pin_refused, 0, 12);

@@ -15,7 +15,9 @@
 #include <unistd.h>
 
 #include "abi/gdrdrv.h"
+#include "common/again.h"
 #include "common/node.h"
+#include "common/pass_fd.h"
 
 static sigjmp_buf after_fault;
 
@@ -110,6 +112,8 @@ START_TEST(test_fork)
 	void *map, *map2;
 	pid_t pid;
 
+	if (test_emulator_lacks("test_fork", "MADV_DONTFORK"))
+		return;
 	node_env("GDRSIM_NODE_POLL", "1");
 	assert_ok(gdr_pin_buffer(g, base, MIB, 0, 0, &h));
 	assert_ok(gdr_map(g, h, &map, MIB));
@@ -141,32 +145,6 @@ START_TEST(test_fork)
 }
 END_TEST
 
-/* Sends fd through the socket, or receives one: the descriptor, or -1. */
-static int pass_fd(int socket, int fd)
-{
-	union {
-		struct cmsghdr head;
-		char room[CMSG_SPACE(sizeof(int))];
-	} control = { .head = { .cmsg_len = CMSG_LEN(sizeof(int)),
-				.cmsg_level = SOL_SOCKET,
-				.cmsg_type = SCM_RIGHTS } };
-	char byte = 0;
-	struct iovec iov = { &byte, 1 };
-	struct msghdr msg = { .msg_iov = &iov,
-			      .msg_iovlen = 1,
-			      .msg_control = &control,
-			      .msg_controllen = sizeof(control) };
-
-	if (fd >= 0) {
-		memcpy(CMSG_DATA(&control.head), &fd, sizeof(fd));
-		return sendmsg(socket, &msg, 0) == 1 ? 0 : -1;
-	}
-	if (recvmsg(socket, &msg, 0) != 1 || !CMSG_FIRSTHDR(&msg))
-		return -1;
-	memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&msg)), sizeof(fd));
-	return fd;
-}
-
 /* A process that was handed the node can do nothing with it, and its close disturbs nobody. */
 START_TEST(test_handed_over)
 {
@@ -183,7 +161,8 @@ START_TEST(test_handed_over)
 	if (!pid) {
 		struct gdrdrv_pin_buffer p = { .addr = base, .size = MIB };
 		struct gdrdrv_unpin_buffer u = { .handle = 1 };
-		int fd = pass_fd(ends[1], -1);
+		size_t ignored;
+		int fd = take_fd(ends[1], &ignored);
 
 		child_check(fd >= 0);
 		child_check(ioctl(fd, GDRDRV_IOC_PIN_BUFFER, &p) == -1 && errno == EACCES);
@@ -202,7 +181,7 @@ START_TEST(test_handed_over)
 
 		snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 		if (readlink(path, name, sizeof(name) - 1) > 0 && strstr(name, "gdrdrv-node"))
-			ck_assert_int_eq(pass_fd(ends[0], fd), 0);
+			ck_assert_int_eq(pass_fd(ends[0], fd, 0), 0);
 	}
 	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
 	ck_assert_msg(status == 0, "the child ended with 0x%x", (unsigned int)status);

@@ -51,7 +51,11 @@ static void check_bounds(uint64_t base, char *host, size_t size, gdr_mapping_typ
 	ck_assert_uint_eq(value, 0);
 	ck_assert_int_eq(gdr_get_info(g, h, &info), 0);
 	ck_assert_uint_eq(info.va, (base + size / 2) & ~0xffffULL);
+	ck_assert_int_eq(info.mapping_type, GDR_MAPPING_TYPE_NONE);
 	ck_assert_int_eq(gdr_map(g, h, &va, info.mapped_size), 0);
+	ck_assert_int_eq(gdr_get_info(g, h, &info), 0);
+	ck_assert_int_eq(info.mapping_type, type);
+	ck_assert_int_eq(info.wc_mapping, type == GDR_MAPPING_TYPE_WC);
 	map = va;
 	at = map + (base - info.va); /* the arithmetic of every client */
 	ck_assert_ptr_eq(at, host);
@@ -203,6 +207,81 @@ static void forked_child(void)
 	ck_assert_int_eq(gdr_close(g), 0);
 }
 
+/*
+ * An integrated GPU: host memory by host and by device pointer, each as it was allocated (GPUDirect
+ * RDMA guide, 13.4.1 and 13.4.3), small ones beside each other in one page.
+ */
+static void check_integrated(bool own_address)
+{
+	static const struct {
+		size_t size;
+		unsigned int flags;
+		gdr_mapping_type_t type;
+	} kinds[] = {
+		{ 700, 0, GDR_MAPPING_TYPE_CACHING },
+		{ 1, CU_MEMHOSTALLOC_WRITECOMBINED, GDR_MAPPING_TYPE_WC },
+		{ 4095, CU_MEMHOSTALLOC_DEVICEMAP, GDR_MAPPING_TYPE_CACHING },
+		{ 100, CU_MEMHOSTALLOC_WRITECOMBINED | CU_MEMHOSTALLOC_PORTABLE,
+		  GDR_MAPPING_TYPE_WC },
+	};
+	char *mine = malloc(5000);
+	CUdeviceptr d;
+
+	start();
+	for (size_t i = 0; i < COUNT(kinds); i++) {
+		char *a = standin_host_alloc(kinds[i].size, kinds[i].flags);
+
+		ck_assert_int_eq(cuda.cuMemHostGetDevicePointer_v2(&d, a, 0), 0);
+		ck_assert_int_eq(d != (uintptr_t)a, own_address);
+		check_bounds((uintptr_t)a, a, kinds[i].size, kinds[i].type);
+		check_bounds(d, a, kinds[i].size, kinds[i].type);
+	}
+	ck_assert_int_eq(cuda.cuMemHostRegister_v2(mine + 8, 3000, 0), 0);
+	ck_assert_int_eq(cuda.cuMemHostGetDevicePointer_v2(&d, mine + 8, 0), 0);
+	check_bounds((uintptr_t)mine + 8, mine + 8, 3000, GDR_MAPPING_TYPE_CACHING);
+	check_bounds(d, mine + 8, 3000, GDR_MAPPING_TYPE_CACHING);
+	cuda.cuMemHostUnregister(mine + 8);
+	ck_assert_int_eq(gdr_close(g), 0);
+	free(mine);
+}
+
+static void integrated_uva(void)
+{
+	check_integrated(false);
+}
+
+static void integrated_own_address(void)
+{
+	check_integrated(true);
+}
+
+/* Memory of cudaMalloc there: the text says what to allocate instead. */
+static void integrated_device_memory(void)
+{
+	gdr_mh_t h = { 77 };
+
+	start();
+	ck_assert_int_eq(gdr_pin_buffer_v2(g, standin_alloc(65536), 65536, 0, &h), ENOTSUP);
+	ck_assert_ptr_nonnull(strstr(gdr_last_error(), "GPU 0 is integrated"));
+	ck_assert_ptr_nonnull(strstr(gdr_last_error(), "cudaHostAlloc"));
+	ck_assert_ptr_nonnull(strstr(gdr_last_error(), "gdr_mem_alloc"));
+	ck_assert_uint_eq(h.h, 77);
+	/* Programs that may have cudaMalloc memory only switch themselves off. */
+	ck_assert_ptr_null(gdr_open());
+	ck_assert_int_eq(gdr_close(g), 0);
+}
+
+/* On a GPU with memory of its own the advice would be wrong. */
+static void discrete_device_memory(void)
+{
+	gdr_mh_t h;
+
+	start();
+	ck_assert_int_eq(gdr_pin_buffer_v2(g, standin_alloc(65536), 65536, 0, &h), ENOTSUP);
+	ck_assert_ptr_null(strstr(gdr_last_error(), "integrated"));
+	ck_assert_int_eq(gdr_close(g), 0);
+}
+
 static const struct unit_test tests[] = {
 	{ "bounds, by either address", bounds, "" },
 	{ "registered memory", registered, "" },
@@ -210,6 +289,11 @@ static const struct unit_test tests[] = {
 	{ "ranges that overlap the allocation", overlapping_ranges, "" },
 	{ "a place that is not known", place_unknown, "" },
 	{ "a forked child may not copy (L15)", forked_child, "" },
+	{ "integrated GPU, one address", integrated_uva, "GDRSIM_INTEGRATED=1 GDRSIM_WC_SAME=1" },
+	{ "integrated GPU, two addresses", integrated_own_address,
+	  "GDRSIM_INTEGRATED=1 GDRSIM_HOST_POINTER=0" },
+	{ "integrated GPU, memory of cudaMalloc", integrated_device_memory, "GDRSIM_INTEGRATED=1" },
+	{ "discrete GPU, memory of cudaMalloc", discrete_device_memory, "" },
 };
 
 int main(int argc, char **argv)

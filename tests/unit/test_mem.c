@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/pass_fd.h"
 #include "mem_sim.h"
 
 static gdr_t open_any(void)
@@ -199,43 +200,6 @@ START_TEST(test_small_bar)
 }
 END_TEST
 
-static void send_fd(int socket, int fd, size_t size)
-{
-	union {
-		struct cmsghdr head;
-		char room[CMSG_SPACE(sizeof(int))];
-	} control = { 0 };
-	struct iovec iov = { &size, sizeof(size) };
-	struct msghdr msg = { .msg_iov = &iov,
-			      .msg_iovlen = 1,
-			      .msg_control = &control,
-			      .msg_controllen = sizeof(control) };
-
-	control.head.cmsg_level = SOL_SOCKET;
-	control.head.cmsg_type = SCM_RIGHTS;
-	control.head.cmsg_len = CMSG_LEN(sizeof(int));
-	memcpy(CMSG_DATA(&control.head), &fd, sizeof(fd));
-	ck_assert_int_eq(sendmsg(socket, &msg, 0), sizeof(size));
-}
-
-static int receive_fd(int socket, size_t *size)
-{
-	union {
-		struct cmsghdr head;
-		char room[CMSG_SPACE(sizeof(int))];
-	} control;
-	struct iovec iov = { size, sizeof(*size) };
-	struct msghdr msg = { .msg_iov = &iov,
-			      .msg_iovlen = 1,
-			      .msg_control = &control,
-			      .msg_controllen = sizeof(control) };
-	int fd = -1;
-
-	if (recvmsg(socket, &msg, MSG_CMSG_CLOEXEC) == sizeof(*size))
-		memcpy(&fd, CMSG_DATA(&control.head), sizeof(fd));
-	return fd;
-}
-
 /* The other process: imports, by our call and by CUDA's own, and answers. 0, or what was wrong. */
 static int importer(int socket)
 {
@@ -253,7 +217,7 @@ static int importer(int socket)
 
 	if (!g)
 		return 1;
-	fd = receive_fd(socket, &size);
+	fd = take_fd(socket, &size);
 	if (fd < 0)
 		return 2;
 	if (gdr_mem_import(g, 0, fd, size, 0, &mem))
@@ -298,7 +262,7 @@ START_TEST(test_two_processes)
 	OK(gdr_mem_alloc(g, 0, 3 * CHUNK, 0, &mem));
 	OK(gdr_copy_to_mapping(mem.handle, (char *)mem.cpu_ptr + 4096, &value, 8));
 	OK(gdr_mem_export(g, &mem, &fd));
-	send_fd(socket[0], fd, mem.size);
+	ck_assert_int_eq(pass_fd(socket[0], fd, mem.size), 0);
 	close(fd);
 	waitpid(pid, &status, 0);
 	ck_assert(WIFEXITED(status));
@@ -307,6 +271,120 @@ START_TEST(test_two_processes)
 	ck_assert_uint_eq(seen, 0x5678);
 	OK(gdr_mem_free(g, &mem));
 	OK(gdr_close(g));
+}
+END_TEST
+
+/* Maps a dma-buf that came over the socket, in a process without a context of CUDA. */
+static int dmabuf_importer(int socket)
+{
+	uint64_t value = 0, answer = 0x5678, backend = 0, device = 7;
+	gdr_mem_t mem, again;
+	gdr_info_t info;
+	size_t size = 0;
+	int fd, other;
+	gdr_t g = gdr_open();
+
+	if (!g)
+		return 1;
+	fd = take_fd(socket, &size);
+	if (fd < 0)
+		return 2;
+	if (gdr_mem_import(g, -1, fd, size, GDR_MEM_DMABUF, &mem) || mem.device_ptr ||
+	    mem.size != size)
+		return 3;
+	if (gdr_copy_from_mapping(mem.handle, &value, (char *)mem.cpu_ptr + 4096, 8) ||
+	    value != 0x1234)
+		return 4;
+	if (gdr_copy_to_mapping(mem.handle, (char *)mem.cpu_ptr + size - 8, &answer, 8) ||
+	    gdr_copy_to_mapping(mem.handle, (char *)mem.cpu_ptr + size, &answer, 1) != EINVAL)
+		return 5;
+	if (gdr_get_info(g, mem.handle, &info) || info.va || info.mapped_size != size ||
+	    gdr_get_handle_attribute(g, mem.handle, GDR_HANDLE_ATTR_BACKEND, &backend) ||
+	    backend != GDR_BACKEND_DMABUF ||
+	    gdr_get_handle_attribute(g, mem.handle, GDR_HANDLE_ATTR_DEVICE, &device) != ENOTSUP ||
+	    gdr_get_handle_attribute(g, mem.handle, GDR_HANDLE_ATTR_SYNC_MEMOPS, &device) || device)
+		return 6;
+	if (gdr_mem_export(g, &mem, &other) != ENOTSUP)
+		return 7;
+	if (gdr_set_copy_options(mem.handle,
+				 &(gdr_copy_options_t){ .size = sizeof(gdr_copy_options_t),
+							.engine_write_min = 1 }) != ENOTSUP)
+		return 8;
+	/* Half of it a second time, after the descriptor is gone here. */
+	if (gdr_mem_import(g, 0, fd, size / 2, GDR_MEM_DMABUF, &again) || close(fd))
+		return 9;
+	if (gdr_mem_free(g, &mem) ||
+	    gdr_copy_from_mapping(again.handle, &value, (char *)again.cpu_ptr + 4096, 8) ||
+	    value != 0x1234)
+		return 10;
+	return gdr_close(g) ? 11 : 0; /* which frees `again` */
+}
+
+START_TEST(test_dmabuf_handed_over)
+{
+	uint64_t value = 0x1234, seen = 0;
+	int socket[2], status, fd;
+	CUdeviceptr ptr;
+	pid_t pid;
+
+	setenv("GDRSIM_DRIVER_VERSION", "13030", 1);
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, socket), 0);
+	pid = fork();
+	if (!pid)
+		_exit(dmabuf_importer(socket[1]));
+	sim_start();
+	ptr = vmm_new(0, 1);
+	CU(sim.cuMemcpyHtoD_v2(ptr + 4096, &value, 8));
+	CU(sim.cuMemGetHandleForAddressRange(&fd, ptr, CHUNK, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD,
+					     0));
+	ck_assert_int_eq(pass_fd(socket[0], fd, CHUNK), 0);
+	close(fd);
+	waitpid(pid, &status, 0);
+	ck_assert(WIFEXITED(status));
+	ck_assert_int_eq(WEXITSTATUS(status), 0);
+	CU(sim.cuMemcpyDtoH_v2(&seen, ptr + CHUNK - 8, 8));
+	ck_assert_uint_eq(seen, 0x5678);
+	vmm_delete(ptr, 1);
+}
+END_TEST
+
+/* A wrong descriptor or size, a buffer that is too small, a driver that refuses the mmap. */
+START_TEST(test_dmabuf_errors)
+{
+	gdr_mem_t mem = { .size = 42 };
+	CUdeviceptr ptr;
+	int fd, ends[2];
+	gdr_t g;
+
+	setenv("GDRSIM_DRIVER_VERSION", "13030", 1);
+	g = open_any();
+	sim_start();
+	ptr = vmm_new(0, 1);
+	CU(sim.cuMemGetHandleForAddressRange(&fd, ptr, CHUNK, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD,
+					     0));
+	ck_assert_int_eq(pipe(ends), 0);
+	FAILS(ENOTSUP, gdr_mem_import(g, 0, ends[0], CHUNK, GDR_MEM_DMABUF, &mem));
+	FAILS(EINVAL, gdr_mem_import(g, 0, -1, CHUNK, GDR_MEM_DMABUF, &mem));
+	FAILS(EINVAL, gdr_mem_import(g, 0, 99, CHUNK, GDR_MEM_DMABUF, &mem));
+	FAILS(EINVAL, gdr_mem_import(g, 0, fd, 0, GDR_MEM_DMABUF, &mem));
+	FAILS(EINVAL, gdr_mem_import(g, 0, fd, CHUNK - 4096, GDR_MEM_DMABUF, &mem));
+	FAILS(ENOTSUP, gdr_mem_import(g, 0, fd, CHUNK + PAGE, GDR_MEM_DMABUF, &mem));
+	ck_assert_ptr_nonnull(strstr(gdr_last_error(), "whole range"));
+	FAILS(EINVAL, gdr_mem_import(g, 5, fd, CHUNK, GDR_MEM_DMABUF, &mem));
+	FAILS(EINVAL, gdr_mem_import(g, -2, fd, CHUNK, GDR_MEM_DMABUF, &mem));
+	FAILS(EINVAL, gdr_mem_import(g, 0, fd, CHUNK, GDR_MEM_DMABUF | 4, &mem));
+	FAILS(EINVAL, gdr_mem_import(g, 0, fd, CHUNK, GDR_MEM_CACHED, &mem));
+	FAILS(EINVAL, gdr_mem_alloc(g, 0, CHUNK, GDR_MEM_DMABUF, &mem));
+	ck_assert_uint_eq(mem.size, 42);
+	OK(gdr_close(g));
+
+	/* No backend takes one where dma-bufs cannot be mapped. */
+	setenv("GDRCOPY_BACKEND", "vulkan,host", 1);
+	g = open_any();
+	FAILS(ENOTSUP, gdr_mem_import(g, 0, fd, CHUNK, GDR_MEM_DMABUF, &mem));
+	OK(gdr_close(g));
+	close(fd);
+	vmm_delete(ptr, 1);
 }
 END_TEST
 
@@ -452,6 +530,8 @@ int main(void)
 	tcase_add_test(tc, test_small_bar);
 	tcase_add_test(tc, test_two_processes);
 	tcase_add_test(tc, test_import_errors);
+	tcase_add_test(tc, test_dmabuf_handed_over);
+	tcase_add_test(tc, test_dmabuf_errors);
 	tcase_add_test(tc, test_bar_info);
 	tcase_add_test(tc, test_nvml_fails);
 	tcase_add_test(tc, test_fork);

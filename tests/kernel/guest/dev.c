@@ -76,6 +76,31 @@ struct provider_info gpu_info(int prov)
 	return info;
 }
 
+/* A bound for what takes a millisecond; a machine under load may stop a processor for long. */
+#define WINDOW_MS 30000
+
+int window_open(int prov, unsigned int place, int drv)
+{
+	struct provider_window arg = { .place = place, .fd = drv };
+
+	return call(prov, PROVIDER_IOC_WINDOW, &arg);
+}
+
+void window_arm(int prov, unsigned int passes)
+{
+	struct provider_window_arm arg = { .passes = passes, .timeout_ms = WINDOW_MS };
+
+	CHECK_EQ(call(prov, PROVIDER_IOC_WINDOW_ARM, &arg), 0);
+}
+
+unsigned int window_free(int prov, uint64_t va)
+{
+	struct provider_window_free arg = { .va = va, .timeout_ms = WINDOW_MS };
+
+	CHECK_EQ(call(prov, PROVIDER_IOC_WINDOW_FREE, &arg), 0);
+	return arg.outcome;
+}
+
 struct provider_pte read_pte(int prov, const volatile void *addr)
 {
 	struct provider_pte arg = { .addr = (uintptr_t)addr };
@@ -236,6 +261,11 @@ volatile uint8_t *must_map(int drv, uint64_t handle, size_t len)
 
 	CHECK(p != MAP_FAILED);
 	return p;
+}
+
+size_t cpu_page(void)
+{
+	return (size_t)sysconf(_SC_PAGESIZE);
 }
 
 void *reserve(size_t len, size_t align)

@@ -30,9 +30,10 @@ enum mode {
 	FALLBACK = 4, /* persistent refused by the provider, so by callback */
 	DMABUF = 8, /* by importing the provider's dma-buf; the driver knows no other way */
 	BOTH = 16, /* it knows both, and pin() takes them in turn */
+	TEGRA = 32, /* Tegra's interface: tests of its own */
 	BY_P2P = PERSISTENT | CALLBACK | FALLBACK,
 	BY_DMABUF = DMABUF | BOTH,
-	ANY_MODE = BY_P2P | BY_DMABUF,
+	ANY_MODE = BY_P2P | BY_DMABUF, /* of the desktop's interface */
 	BY_CALLBACK = CALLBACK | FALLBACK,
 };
 
@@ -58,8 +59,9 @@ struct test {
 	unsigned int seconds;
 };
 
-extern const struct test tests_basic[], tests_map[], tests_revoke[], tests_owner[], tests_race[],
-	tests_fuzz[], tests_fault[], tests_measure[], tests_dmabuf[], tests_hostile[];
+extern const struct test tests_basic[], tests_map[], tests_revoke[], tests_owner[], tests_window[],
+	tests_observe[], tests_race[], tests_fuzz[], tests_fault[], tests_measure[], tests_dmabuf[],
+	tests_hostile[], tests_tegra[];
 
 /* Whether the free takes the pages back in the present set-up. */
 static inline bool by_callback(void)
@@ -104,6 +106,9 @@ int gpu_free(int prov, uint64_t va);
 void gpu_peek(int prov, uint64_t va, void *buf, size_t len);
 void gpu_poke(int prov, uint64_t va, const void *buf, size_t len);
 struct provider_info gpu_info(int prov);
+int window_open(int prov, unsigned int place, int drv); /* 0 or -errno */
+void window_arm(int prov, unsigned int passes);
+unsigned int window_free(int prov, uint64_t va); /* outcome */
 struct provider_pte read_pte(int prov, const volatile void *addr);
 int pin(int drv, uint64_t va, uint64_t size, uint64_t *handle);
 int pin_tokens(int drv, uint64_t va, uint64_t size, uint64_t token, uint32_t space,
@@ -123,6 +128,7 @@ int req_type(int drv, uint64_t handle, uint32_t type);
 void *map(int drv, uint64_t handle, size_t len); /* MAP_FAILED and errno */
 void *map_prot(int drv, uint64_t handle, size_t len, int prot, int flags, void *at);
 volatile uint8_t *must_map(int drv, uint64_t handle, size_t len);
+size_t cpu_page(void); /* of the CPU */
 void *reserve(size_t len, size_t align); /* address space with a mapped page on either side */
 int try_read(const volatile void *addr); /* 0, or the signal */
 int try_write(volatile void *addr, uint8_t value);

@@ -110,7 +110,8 @@ static void fuzz_ioctl(int drv)
 
 static void fuzz_memory(int drv, uint8_t *p, size_t len)
 {
-	size_t off = rnd() % len & ~4095UL, part = (rnd() % len + 4096) & ~4095UL;
+	size_t mask = ~(cpu_page() - 1);
+	size_t off = rnd() % len & mask, part = (rnd() % len + cpu_page()) & mask;
 
 	switch (rnd() % 10) {
 	case 0:
@@ -161,7 +162,7 @@ static void fuzz_mmap(int drv)
 	size_t len = rnd() % 3 ? rnd() % (3 * GPU_PAGE) + 1 : interesting() % (4 * MiB) + 1;
 	int prot = (int)(rnd() % 5 ? 3 : rnd() % 8), flags = rnd() % 6 ? MAP_SHARED : MAP_PRIVATE;
 	uint64_t h = interesting();
-	uint8_t *p = mmap(NULL, len, prot, flags, drv, (off_t)((h & 0x7ffffffffULL) << 12));
+	uint8_t *p = mmap(NULL, len, prot, flags, drv, (off_t)((h & 0x7ffffffffULL) * cpu_page()));
 	int i;
 
 	counts[2]++;

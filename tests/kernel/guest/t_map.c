@@ -268,13 +268,13 @@ static void t_fault_around(void)
 
 	p = map_prot(drv, h, size, rw, MAP_SHARED | MAP_FIXED, at);
 	CHECK(p == at);
-	for (off = 0; off < size; off += 4096)
+	for (off = 0; off < size; off += cpu_page())
 		p[off] = 1;
-	for (off = 0; off < size; off += 4096)
+	for (off = 0; off < size; off += cpu_page())
 		CHECK_EQ(read_pte(prov, p + off).level, 1);
 	if (rig.gpl) {
 		CHECK_EQ(stat_of("faults") - faults, 3);
-		CHECK_EQ(stat_of("ptes") - ptes, (long)(size / 4096));
+		CHECK_EQ(stat_of("ptes") - ptes, (long)(size / cpu_page()));
 	}
 }
 
@@ -283,7 +283,7 @@ static void t_no_entries_in_mmap(void)
 {
 	int drv = drv_open(), prov = prov_open();
 	uint64_t h = must_pin(drv, gpu_alloc(prov, GPU_PAGE), GPU_PAGE);
-	uint8_t *at = reserve(GPU_PAGE, 4096);
+	uint8_t *at = reserve(GPU_PAGE, cpu_page());
 
 	CHECK(map_prot(drv, h, GPU_PAGE, rw, MAP_SHARED | MAP_FIXED, at) == at);
 	CHECK_EQ(read_pte(prov, at).level, 0);
@@ -321,6 +321,58 @@ static void t_huge(void)
 		SKIP("this kernel or build has no huge PFN entries");
 }
 
+/* Huge entries of a mapping whose address the kernel chose, every page touched. */
+static unsigned int huge_entries(int drv, int prov, uint64_t va, uint64_t skip, size_t size)
+{
+	uint64_t h = must_pin(drv, va + skip, size);
+	volatile uint8_t *p = must_map(drv, h, size);
+	unsigned int huge = 0;
+	size_t off;
+
+	for (off = 0; off < size; off += GPU_PAGE) {
+		uint8_t got;
+
+		p[off] = (uint8_t)(off / GPU_PAGE + 1);
+		__sync_synchronize();
+		gpu_peek(prov, va + skip + off, &got, 1);
+		CHECK_EQ(got, (uint8_t)(off / GPU_PAGE + 1));
+		if ((uintptr_t)(p + off) % (2 * MiB) == 0)
+			huge += read_pte(prov, p + off).level == 2;
+	}
+	CHECK_EQ(munmap((void *)(uintptr_t)p, size), 0);
+	CHECK_EQ(unpin(drv, h), 0);
+	return huge;
+}
+
+/*
+ * Programs let the kernel choose the address. It must agree with the memory within 2 MiB, or no huge
+ * entry can be made, wherever the memory starts.
+ */
+static void t_huge_unasked(void)
+{
+	int drv = drv_open(), prov = prov_open();
+	uint64_t va = gpu_alloc_flags(prov, 10 * MiB, PROVIDER_ALIGN_2M).va, h;
+	void *hint;
+
+	if (!rig.gpl || window_open(prov, PROVIDER_BEFORE_INSERT_HUGE, drv) == -EOPNOTSUPP)
+		SKIP("this kernel or build has no huge PFN entries");
+	if (cpu_page() != 4096)
+		SKIP("a huge entry is larger than 2 MiB here");
+	CHECK_EQ(huge_entries(drv, prov, va, 0, 8 * MiB), 4);
+	CHECK_EQ(huge_entries(drv, prov, va, 5 * GPU_PAGE, 8 * MiB), 3);
+	CHECK_EQ(huge_entries(drv, prov, va, 2 * MiB - GPU_PAGE, 2 * MiB + GPU_PAGE), 1);
+	CHECK_EQ(huge_entries(drv, prov, va, GPU_PAGE, 2 * MiB - GPU_PAGE), 0);
+	CHECK_EQ(huge_entries(drv, prov, gpu_alloc_flags(prov, 4 * MiB, PROVIDER_SCATTER).va, 0,
+			      4 * MiB),
+		 0);
+	/* An address that the program wishes is its own affair. */
+	hint = reserve(8 * MiB, 2 * MiB);
+	CHECK_EQ(munmap(hint, 8 * MiB), 0);
+	h = must_pin(drv, va, 4 * MiB);
+	hint = (uint8_t *)hint + 4096;
+	CHECK(map_prot(drv, h, 4 * MiB, rw, MAP_SHARED, hint) == hint);
+}
+
 const struct test tests_map[] = {
 	{ "map-lengths", t_lengths, ANY_MODE, 0 },
 	{ "map-wc", t_wc, ANY_MODE, 0 },
@@ -334,6 +386,7 @@ const struct test tests_map[] = {
 	{ "map-unpin-mapped", t_unpin_mapped, ANY_MODE, 0 },
 	{ "map-fault-around", t_fault_around, ANY_MODE, 0 },
 	{ "map-no-entries-in-mmap", t_no_entries_in_mmap, ANY_MODE, 0 },
+	{ "map-huge-unasked", t_huge_unasked, PERSISTENT | CALLBACK | DMABUF, 0 },
 	{ "map-huge", t_huge, PERSISTENT | CALLBACK | DMABUF, 0 },
 	{ NULL, NULL, 0, 0 },
 };

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
-/* Counts faults and entries of a whole mapping, and times map, first touch and unmap. */
+/* Counts faults and entries of a whole mapping; times map, first touch, unmap, revocation. */
 #define _GNU_SOURCE
+#include <signal.h>
+
 #include "rig.h"
 
 static const int rw = PROT_READ | PROT_WRITE;
@@ -50,13 +52,61 @@ static void measure(size_t size, unsigned long around, bool aligned)
 	       t2 - t1, t3 - t2);
 	if (rig.gpl) {
 		/* Every page has its entry, and no fault was taken for a page that had one. */
-		CHECK_EQ(stat_of("ptes") - ptes + 512 * (stat_of("pmds") - pmds), size / 4096);
+		CHECK_EQ(stat_of("ptes") - ptes + 2 * MiB / cpu_page() * (stat_of("pmds") - pmds),
+			 size / cpu_page());
 		CHECK(stat_of("faults") - faults <= (long)(size / around + 2));
 	}
 	CHECK_EQ(unpin(drv, h), 0);
 	CHECK_EQ(gpu_free(prov, mem.va), 0);
 	close(drv);
 	close(prov);
+}
+
+/* How long the GPU driver's locks are held for a mapping whose every page has been touched. */
+static void measure_revoke(size_t size, bool huge)
+{
+	int drv = drv_open(), prov = prov_open();
+	struct provider_alloc mem = gpu_alloc_flags(prov, size, PROVIDER_ALIGN_2M);
+	uint64_t h = must_pin(drv, mem.va, size);
+	uint8_t *at = reserve(size + 2 * MiB, 2 * MiB) + (huge ? 0 : GPU_PAGE);
+	long ptes = stat_of("ptes"), pmds = stat_of("pmds");
+	long long start;
+	size_t off;
+
+	CHECK(map_prot(drv, h, size, rw, MAP_SHARED | MAP_FIXED, at) == at);
+	for (off = 0; off < size; off += cpu_page())
+		(void)*(volatile uint8_t *)(at + off);
+	ptes = stat_of("ptes") - ptes;
+	pmds = stat_of("pmds") - pmds;
+	start = now_us();
+	CHECK_EQ(gpu_free(prov, mem.va), 0);
+	printf("# revoke: %zu MiB, %ld entries, %ld huge: callback %llu us, the whole free %lld us\n",
+	       size / MiB, ptes, pmds, (unsigned long long)gpu_info(prov).callback_ns / 1000,
+	       now_us() - start);
+	CHECK_EQ(cb_flag(drv, h), 1);
+	for (off = 0; off < size; off += size / 16)
+		CHECK_EQ(read_pte(prov, at + off).level, 0);
+	CHECK_EQ(try_read(at), SIGBUS);
+	CHECK_EQ(munmap(at, size), 0);
+	CHECK_EQ(unpin(drv, h), 0);
+	close(drv);
+	close(prov);
+}
+
+static void t_measure_revoke(void)
+{
+	int prov = prov_open(), i;
+	uint64_t bar = gpu_info(prov).bar_size;
+
+	close(prov);
+	if (bar < 4096 * MiB)
+		SKIP("the BAR is too small");
+	for (i = 0; i < 2; i++) { /* the first also warms the emulator */
+		measure_revoke(64 * MiB, true);
+		measure_revoke(64 * MiB, false);
+		measure_revoke(1024 * MiB, true);
+		measure_revoke(1024 * MiB, false);
+	}
 }
 
 static void t_measure(void)
@@ -72,7 +122,7 @@ static void t_measure(void)
 			continue;
 		measure(sizes[i], 2 * MiB, true);
 		measure(sizes[i], 2 * MiB, false);
-		measure(sizes[i], 4096, false);
+		measure(sizes[i], cpu_page(), false);
 	}
 }
 
@@ -84,7 +134,7 @@ static void t_handle_wrap(void)
 {
 	int drv = drv_open(), prov = prov_open(), i;
 	uint64_t bar = gpu_info(prov).bar_size, size = bar / 2 - 4 * MiB, h = 0, last;
-	uint64_t first, second, big, pages = size / 4096;
+	uint64_t first, second, big, pages = size / cpu_page();
 
 	if (bar < 4096 * MiB)
 		SKIP("the BAR is too small");
@@ -101,7 +151,7 @@ static void t_handle_wrap(void)
 	}
 	CHECK(h < last);
 	CHECK(last + 2 * pages > GDRDRV_HANDLE_MAX);
-	CHECK_EQ(h, second + MiB / 4096); /* behind the two that live */
+	CHECK_EQ(h, second + MiB / cpu_page()); /* behind the two that live */
 	CHECK_EQ(cb_flag(drv, first), 0);
 	CHECK_EQ(unpin(drv, first), 0);
 	CHECK_EQ(unpin(drv, second), 0);
@@ -127,6 +177,7 @@ static void t_host_pattern(void)
 
 const struct test tests_measure[] = {
 	{ "measure", t_measure, PERSISTENT, 120 },
+	{ "measure-revoke", t_measure_revoke, CALLBACK, 240 },
 	{ "handle-wrap", t_handle_wrap, PERSISTENT, 400 },
 	{ "host-pattern", t_host_pattern, ANY_MODE, 0 },
 	{ NULL, NULL, 0, 0 },

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 /* K10 and access: forked children, receivers of the descriptor, whoever closes last; unloading. */
 #define _GNU_SOURCE
+#include <linux/sched.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 
 #include "rig.h"
 
@@ -107,6 +109,53 @@ static void t_received_fd(void)
 }
 
 /*
+ * K5: the owner is gone and another process has its number. It is not the owner, neither for a call
+ * nor for the last close.
+ */
+static void t_reused_number(void)
+{
+	int drv = drv_open(), prov = prov_open(), sock[2], theirs, memory;
+	struct clone_args args = { .exit_signal = SIGCHLD, .set_tid_size = 1 };
+	uint64_t va, h;
+	pid_t pid, again;
+
+	CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, sock), 0);
+	pid = fork();
+	if (!pid) {
+		close(drv);
+		drv = drv_open();
+		prov = prov_open();
+		va = gpu_alloc(prov, GPU_PAGE);
+		h = must_pin(drv, va, GPU_PAGE);
+		send_fd(sock[1], drv);
+		send_fd(sock[1], prov);
+		CHECK_EQ(write(sock[1], &va, sizeof(va)), sizeof(va));
+		CHECK_EQ(write(sock[1], &h, sizeof(h)), sizeof(h));
+		_exit(0);
+	}
+	theirs = receive_fd(sock[0]);
+	memory = receive_fd(sock[0]);
+	CHECK_EQ(read(sock[0], &va, sizeof(va)), sizeof(va));
+	CHECK_EQ(read(sock[0], &h, sizeof(h)), sizeof(h));
+	CHECK_EQ(wait_child(pid), 0);
+	args.set_tid = (uintptr_t)&pid;
+	again = (pid_t)syscall(SYS_clone3, &args, sizeof(args));
+	if (!again) {
+		CHECK_EQ(getpid(), pid);
+		expect_no_access(theirs, prov_open(), va, h);
+		_exit(0);
+	}
+	CHECK_EQ(again, pid);
+	close(theirs); /* the child's is the last */
+	CHECK_EQ(wait_child(pid), 0);
+	CHECK_EQ(gpu_info(prov).foreign_puts, 0);
+	CHECK_EQ(gpu_info(prov).pins, by_callback() ? 1 : 0);
+	close(memory);
+	CHECK_EQ(gpu_info(prov).pins, 0);
+	close(drv);
+}
+
+/*
  * The last close happens in a child. Persistent: released there. Callback: the put would do nothing
  * there, so the region waits for the callback and holds the module until then.
  */
@@ -180,24 +229,27 @@ static void t_fd_left_in_socket(void)
 /* The same with the owner alive and its memory too. */
 static void t_fd_dropped_from_socket(void)
 {
-	int drv = drv_open(), prov = prov_open(), sock[2];
+	int drv = drv_open(), prov = prov_open(), sock[2], go[2];
 	uint64_t va = gpu_alloc(prov, GPU_PAGE);
+	char byte = 0;
 	pid_t pid;
 
 	must_pin(drv, va, GPU_PAGE);
+	CHECK(!pipe(go));
 	CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, sock), 0);
 	send_fd(sock[0], drv);
 	pid = fork();
 	if (!pid) {
 		close(drv);
 		close(sock[0]);
-		usleep(100000);
+		CHECK_EQ(read(go[0], &byte, 1), 1);
 		close(sock[1]);
 		_exit(0);
 	}
 	close(drv);
 	close(sock[0]);
 	close(sock[1]);
+	CHECK_EQ(write(go[1], &byte, 1), 1);
 	CHECK_EQ(wait_child(pid), 0); /* its close of the queue was the last */
 	CHECK_EQ(gpu_info(prov).pins, by_callback() ? 1 : 0);
 	CHECK_EQ(gpu_free(prov, va), 0);
@@ -219,7 +271,7 @@ static void t_fd_collected(void)
 	close(sock[0]);
 	close(sock[1]);
 	/* Closing any unix socket wakes the collector. */
-	for (i = 0; i < 100 && gpu_info(prov).pins; i++) {
+	for (i = 0; i < 1000 && gpu_info(prov).pins; i++) {
 		CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, other), 0);
 		close(other[0]);
 		close(other[1]);
@@ -307,6 +359,7 @@ static void t_limit(void)
 const struct test tests_owner[] = {
 	{ "forked-child", t_forked_child, ANY_MODE, 0 },
 	{ "received-fd", t_received_fd, ANY_MODE, 0 },
+	{ "reused-number", t_reused_number, ANY_MODE, 0 },
 	{ "child-closes-last", t_child_closes_last, ANY_MODE, 0 },
 	{ "fd-left-in-socket", t_fd_left_in_socket, ANY_MODE, 0 },
 	{ "fd-dropped-from-socket", t_fd_dropped_from_socket, ANY_MODE, 0 },

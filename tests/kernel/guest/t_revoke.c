@@ -108,7 +108,7 @@ static void t_poll_wakes(void)
 		usleep(100000);
 		_exit(gpu_free(prov, va) ? 1 : 0);
 	}
-	CHECK_EQ(poll(&pfd, 1, 5000), 1);
+	CHECK_EQ(poll(&pfd, 1, -1), 1); /* the alarm ends it otherwise */
 	CHECK_EQ(pfd.revents, POLLPRI);
 	CHECK_EQ(wait_child(child), 0);
 }
@@ -200,7 +200,7 @@ static void t_all_orders(void)
 	CHECK_EQ(runs, 24 * 5 * 3);
 }
 
-/* The free comes while the region is being unpinned, and while its get is not back yet. */
+/* The free comes while the region is being unpinned. (Before its get is back: t_window.c) */
 static void t_slow_callback_against_unpin(void)
 {
 	int drv = drv_open(), prov = prov_open(), i;
@@ -224,31 +224,6 @@ static void t_slow_callback_against_unpin(void)
 	CHECK_EQ(gpu_info(prov).pins, 0);
 }
 
-static void t_free_before_get_returns(void)
-{
-	int drv = drv_open(), prov = prov_open(), ret;
-	uint64_t va = gpu_alloc(prov, GPU_PAGE), h = 0;
-	pid_t pid;
-
-	knob("get_ms", 200);
-	pid = fork();
-	if (!pid) {
-		usleep(80000);
-		_exit(gpu_free(prov, va) ? 1 : 0);
-	}
-	ret = pin(drv, va, GPU_PAGE, &h);
-	knob("get_ms", 0);
-	CHECK_EQ(wait_child(pid), 0);
-	if (!by_callback()) {
-		CHECK_EQ(ret, 0);
-		CHECK_EQ(unpin(drv, h), 0);
-	} else {
-		CHECK_EQ(ret, -EINVAL);
-	}
-	CHECK_EQ(gpu_info(prov).pins, 0);
-	CHECK_EQ(gpu_info(prov).tables, 0);
-}
-
 const struct test tests_revoke[] = {
 	{ "free-mapped", t_free_mapped, ANY_MODE, 0 },
 	{ "free-one-of-three", t_free_one_of_three, ANY_MODE, 0 },
@@ -257,6 +232,5 @@ const struct test tests_revoke[] = {
 	{ "gpu-process-first", t_gpu_process_first, ANY_MODE, 0 },
 	{ "all-orders", t_all_orders, ANY_MODE, 120 },
 	{ "slow-callback-against-unpin", t_slow_callback_against_unpin, ANY_MODE, 0 },
-	{ "free-before-get-returns", t_free_before_get_returns, ANY_MODE, 0 },
 	{ NULL, NULL, 0, 0 },
 };

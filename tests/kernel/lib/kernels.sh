@@ -4,7 +4,7 @@
 # Kernels and their headers from the distribution's packages, unpacked into a cache, nothing
 # installed. The mirror is the machine's own; versions come from the meta packages.
 #
-# kernel_prepare NAME	NAME: 5.10 6.1 6.12 7 debug 6.1-arm64
+# kernel_prepare NAME	NAME: 5.10 6.1 6.12 7 debug 6.1-arm64 6.12-arm64-16k 6.1-arm64-64k
 #	sets K_DIR (its cache), K_IMAGE (bootable), K_HEADERS (for KDIR), K_REL (release),
 #	K_ROOT (a root to build in, or empty), K_MAKE (extra arguments of make), K_ARCH
 # Must not know the driver.
@@ -153,7 +153,6 @@ fetch_backports() {
 # The checking kernel, from the distribution's source; about six minutes on two CPUs.
 build_debug() {
 	local src config=$1 line
-	apt_private bookworm-security -qq download linux-source-6.1 >/dev/null 2>&1
 	mkdir -p "$K_DIR"
 	unpack bookworm-security linux-source-6.1 || return 1
 	tar -C "$K_DIR" -xf "$K_DIR"/root/usr/src/linux-source-6.1.tar.xz || return 1
@@ -179,29 +178,72 @@ build_debug() {
 	rm -rf "$K_DIR/root"
 }
 
+# The same for arm64, cross-built; a kernel of another page size than the distribution's.
+build_arm64() {
+	local src config=$1 line cross=(ARCH=arm64 CROSS_COMPILE=aarch64-linux-gnu-)
+	K_ARCH=amd64 unpack bookworm-security linux-source-6.1 || return 1 # for all architectures
+	tar -C "$K_DIR" -xf "$K_DIR"/root/usr/src/linux-source-6.1.tar.xz || return 1
+	rm -rf "$K_DIR/root"
+	src=$K_DIR/linux-source-6.1
+	make -s -C "$src" O="$K_DIR/build" "${cross[@]}" allnoconfig >&2 || return 1
+	"$src/scripts/kconfig/merge_config.sh" -m -O "$K_DIR/build" "$K_DIR/build/.config" \
+		"$config" >/dev/null 2>&1
+	make -s -C "$src" O="$K_DIR/build" "${cross[@]}" olddefconfig >&2 || return 1
+	while read -r line; do
+		case $line in
+		CONFIG_*) grep -qx "$line" "$K_DIR/build/.config" ||
+			{ say "the kernel of $config lacks $line" >&2; return 1; } ;;
+		esac
+	done <"$config"
+	say "building a kernel of $(basename "$config"), some minutes" >&2
+	nice make -s -j"$(nproc)" -C "$src" O="$K_DIR/build" "${cross[@]}" Image modules \
+		>"$K_DIR/build.log" 2>&1 || return 1
+	[ -e "$K_DIR/build/Module.symvers" ] ||
+		cp "$K_DIR/build/vmlinux.symvers" "$K_DIR/build/Module.symvers"
+	cp "$K_DIR/build/arch/arm64/boot/Image" "$K_DIR/vmlinux"
+	echo "$K_DIR/build" >"$K_DIR/headers"
+	cat "$K_DIR/build/include/config/kernel.release" >"$K_DIR/release"
+}
+
+# Fills K_DIR, unless that is done.
+kernel_fetch() {
+	local name=$1 config=$2
+	[ ! -e "$K_DIR/ready" ] || return 0
+	rm -rf "$K_DIR"
+	mkdir -p "$K_DIR"
+	case $name in
+	5.10) fetch_stock bullseye-security linux-image-amd64 linux-headers-amd64 ;;
+	6.1) fetch_stock bookworm-security linux-image-amd64 linux-headers-amd64 ;;
+	6.1-arm64) fetch_stock bookworm-security linux-image-arm64 linux-headers-arm64 ;;
+	6.12-arm64-16k) fetch_stock bookworm-security linux-image-6.12-arm64-16k linux-headers-6.12-arm64-16k ;;
+	6.1-arm64-64k) build_arm64 "$config" ;;
+	6.12) fetch_stock bookworm-security linux-image-6.12-amd64 linux-headers-6.12-amd64 ;;
+	7) fetch_backports trixie ;;
+	debug) build_debug "$config" ;;
+	*) return 1 ;;
+	esac || return 1
+	touch "$K_DIR/ready"
+}
+
 kernel_prepare() {
 	local name=$1 config
 	config=$KERNEL_TESTS/configs/debug.config
 	K_DIR=$CACHE/kernels/$name
 	K_ARCH=amd64
-	case $name in *-arm64) K_ARCH=arm64 ;; esac
+	case $name in *-arm64 | *-arm64-*) K_ARCH=arm64 ;; esac
+	# A CPU without 16 KiB pages hangs in a kernel that wants them.
+	K_CPU=cortex-a72
+	case $name in *-16k) K_CPU=max,pauth-impdef=on ;; esac
 	if [ "$name" = debug ]; then # keyed by its configuration
 		K_DIR=$CACHE/kernels/debug-$(sha256sum <"$config" | cut -c1-12)
 	fi
-	if [ ! -e "$K_DIR/ready" ]; then
-		rm -rf "$K_DIR"
-		mkdir -p "$K_DIR"
-		case $name in
-		5.10) fetch_stock bullseye-security linux-image-amd64 linux-headers-amd64 ;;
-		6.1) fetch_stock bookworm-security linux-image-amd64 linux-headers-amd64 ;;
-		6.1-arm64) fetch_stock bookworm-security linux-image-arm64 linux-headers-arm64 ;;
-		6.12) fetch_stock bookworm-security linux-image-6.12-amd64 linux-headers-6.12-amd64 ;;
-		7) fetch_backports trixie ;;
-		debug) build_debug "$config" ;;
-		*) return 1 ;;
-		esac || return 1
-		touch "$K_DIR/ready"
+	if [ "$name" = 6.1-arm64-64k ]; then # likewise
+		config=$KERNEL_TESTS/configs/arm64-64k.config
+		K_DIR=$CACHE/kernels/arm64-64k-$(sha256sum <"$config" | cut -c1-12)
 	fi
+	# Two runs at the same time fetch once.
+	mkdir -p "$CACHE"
+	(flock 9 && kernel_fetch "$name" "$config" 9>&-) 9>"$CACHE/lock" || return 1
 	K_IMAGE=$K_DIR/vmlinux
 	K_HEADERS=$(cat "$K_DIR/headers")
 	K_REL=$(cat "$K_DIR/release")

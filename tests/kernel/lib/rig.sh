@@ -35,14 +35,16 @@ kbuild() {
 	local dir=$1
 	shift
 	if [ -n "$K_ROOT" ]; then
-		local inside=$K_ROOT/build/$(basename "$dir")
+		local name=$(basename "$dir")-$$ inside
+		inside=$K_ROOT/build/$name # another run may build there too
 		rm -rf "$inside"
 		mkdir -p "$K_ROOT/build"
 		cp -rL "$dir" "$inside"
 		unshare -m sh -c 'mount -t proc proc "$1/proc" && shift && exec chroot "$@"' - "$K_ROOT" \
-			"$K_ROOT" make -s -j2 -C "$K_HEADERS" M="/build/$(basename "$dir")" "$@" modules || return 1
+			"$K_ROOT" make -s -j2 -C "$K_HEADERS" M="/build/$name" "$@" modules || return 1
 		cp "$inside"/*.ko "$inside"/Module.symvers "$dir/"
 		[ ! -e "$inside/gdrdrv_conftest.h" ] || cp "$inside"/*.o "$dir/"
+		rm -rf "$inside"
 	else
 		make -s -j2 -C "$K_HEADERS" M="$dir" "${K_MAKE[@]}" "$@" modules
 	fi
@@ -101,25 +103,52 @@ guest_build() {
 
 # The system's libraries that a program needs, for the initramfs; not those of the project.
 libraries_of() {
+	[ "$K_ARCH" = amd64 ] || { cross_libraries_of "$1"; return; }
 	ldd "$1" 2>/dev/null |
 		awk '$2 == "=>" && $3 ~ /^\// { print $3 } $1 ~ /^\// { print $1 }' |
 		grep -v -e libgdrapi -e libcuda
 }
 
+# The same without running anything of the other architecture.
+cross_libraries_of() {
+	local dir=/usr/aarch64-linux-gnu/lib name
+	echo "$dir/ld-linux-aarch64.so.1"
+	for name in $(aarch64-linux-gnu-readelf -d "$1" "$dir/libc.so.6" 2>/dev/null |
+			sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | sort -u); do
+		[ ! -e "$dir/$name" ] || echo "$dir/$name"
+	done
+}
+
+# A static busybox for the guest.
+busybox_of() {
+	local K_DIR=$CACHE/arm64/busybox
+	[ "$K_ARCH" = arm64 ] || { command -v busybox; return; }
+	if [ ! -e "$K_DIR/ready" ]; then
+		rm -rf "$K_DIR"
+		unpack bookworm-security busybox-static >&2 || return 1
+		touch "$K_DIR/ready"
+	fi
+	echo "$K_DIR/root/bin/busybox"
+}
+
+# The clients of tests/contract that run in the guest: all of them.
+CLIENTS="ucx nccl nvshmem libfabric aws_ofi_nccl mscclpp trtllm nixl doca dpdk bpftime"
+
 # The library with its tools as the user builds them, clients of tests/contract, and the libcuda.so.1
 # whose memory is the provider's.
 rig_library() {
-	local out=$BUILD/library log=$BUILD/library.log name
+	local out=$BUILD/library-$K_ARCH log=$BUILD/library.log name cross=
+	[ "$K_ARCH" = amd64 ] || cross=aarch64-linux-gnu-
 	RIG_EXTRA= RIG_COMMANDS=$KERNEL_TESTS/guest/commands
 	mkdir -p "$out"
 	{
-		make --no-print-directory -j2 -C "$SRC" O="$out" SANITIZE= CROSS_COMPILE= lib tools &&
-			gcc -shared -fPIC -O1 -g -std=gnu11 -Wall -Wextra -Wshadow -Wmissing-prototypes \
+		make --no-print-directory -j2 -C "$SRC" O="$out" SANITIZE= CROSS_COMPILE=$cross lib tools &&
+			${cross}gcc -shared -fPIC -O1 -g -std=gnu11 -Wall -Wextra -Wshadow -Wmissing-prototypes \
 				-Werror -fvisibility=hidden -pthread -Wl,-soname,libcuda.so.1 \
 				-I "$SRC/src" -I "$KERNEL_TESTS/provider" \
 				"$KERNEL_TESTS/guest/libcuda/cuda.c" -o "$out/libcuda.so.1" || return 1
-		for name in ucx nccl; do
-			gcc -O1 -g -std=gnu11 -D_GNU_SOURCE -Wall -Wextra -I "$SRC/include" \
+		for name in $CLIENTS; do
+			${cross}gcc -O1 -g -std=gnu11 -D_GNU_SOURCE -Wall -Wextra -I "$SRC/include" \
 				-I "$SRC/src" "$SRC/tests/contract/$name.c" "$SRC/tests/contract/gpu.c" \
 				-o "$out/contract_$name" -L "$out" -lgdrapi -ldl -pthread || return 1
 			RIG_EXTRA="$RIG_EXTRA $out/contract_$name"
@@ -135,33 +164,33 @@ rig_library() {
 }
 
 make_initrd() {
-	local root=$W/initrd-root item from to lib
+	local root=$W/initrd-root item from to lib strip=strip
+	[ "$K_ARCH" = amd64 ] || strip=aarch64-linux-gnu-strip
 	rm -rf "$root"
 	mkdir -p "$root"/{proc,sys,dev,tmp,mod,bin,lib,usr/lib}
 	ln -s lib "$root/lib64"
 	cp "$GUEST" "$root/init"
 	cp "$W"/mod/*.ko "$root/mod/"
-	if [ "$K_ARCH" = arm64 ]; then
-		aarch64-linux-gnu-strip -g "$root"/mod/*.ko
-	else
-		strip -g "$root"/mod/*.ko
-	fi
+	$strip -g "$root"/mod/*.ko
 	[ -e "$W/gcov.list" ] && cp "$W/gcov.list" "$root/gcov.list"
 	if [ -n "$RIG_COMMANDS" ]; then
 		cp "$RIG_COMMANDS" "$root/rig.commands"
-		cp "$(command -v busybox)" "$root/bin/busybox"
-		"$root/bin/busybox" --install -s "$root/bin" 2>/dev/null
-		ln -sf busybox "$root/bin/sh"
+		cp "$(busybox_of)" "$root/bin/busybox" || return 1
+		for item in $(busybox --list); do
+			[ "$item" = busybox ] || ln -sf busybox "$root/bin/$item"
+		done
 	fi
 	for item in $RIG_EXTRA; do
 		from=${item%%:*} to=/usr/bin/$(basename "${item%%:*}")
 		[ "$item" = "$from" ] || to=${item#*:}
 		mkdir -p "$root$(dirname "$to")"
 		cp -L "$from" "$root$to"
-		strip "$root$to" 2>/dev/null
+		$strip "$root$to" 2>/dev/null
 		for lib in $(libraries_of "$from"); do
-			mkdir -p "$root$(dirname "$lib")"
-			[ -e "$root$lib" ] || cp -L "$lib" "$root$lib"
+			to=$lib
+			[ "$K_ARCH" = amd64 ] || to=/lib/$(basename "$lib")
+			mkdir -p "$root$(dirname "$to")"
+			[ -e "$root$to" ] || cp -L "$lib" "$root$to"
 		done
 	done
 	(cd "$root" && find . | cpio -o -H newc --quiet | lz4 -q -l -9 -c) >"$W/initrd"
@@ -195,14 +224,14 @@ host_check() {
 }
 
 rig_boot() {
-	local name=$1 limit=${RIG_LIMIT:-300} start end last qemu console
+	local name=$1 limit=${RIG_LIMIT:-900} start end last qemu console
 	shift
 	[ -e "$BUILD/hostcheck" ] || gcc -O1 -Wall -Werror "$KERNEL_TESTS/lib/hostcheck.c" -o "$BUILD/hostcheck"
 	make_initrd || { fail "$name: initramfs"; return 1; }
 	rm -f "$W/bar"
 	start=$(date +%s%N)
 	case $K_ARCH in
-	arm64) qemu=(qemu-system-aarch64 -M "virt,gic-version=3" -cpu cortex-a72) console=ttyAMA0 ;;
+	arm64) qemu=(qemu-system-aarch64 -M "virt,gic-version=3" -cpu "$K_CPU") console=ttyAMA0 ;;
 	*) qemu=(qemu-system-x86_64 -M q35,hpet=off,usb=off,vmport=off,smbus=off,sata=off -cpu max)
 	   console=ttyS0 ;;
 	esac

@@ -46,54 +46,9 @@ static int provider_open(struct inode *inode, struct file *filp)
 
 static int provider_release(struct inode *inode, struct file *filp)
 {
+	provider_window_close(filp->private_data);
 	provider_block_free_all(filp->private_data);
 	kfree(filp->private_data);
-	return 0;
-}
-
-/*
- * Without any lock, because ->mmap holds mmap_lock and its window is what the tests look into. The
- * caller sees to it that the tables of @addr stay: it keeps a neighbouring page mapped.
- */
-int provider_read_pte(struct provider_pte *arg)
-{
-	unsigned long addr = arg->addr;
-	pgd_t *pgd = pgd_offset(current->mm, addr);
-	p4d_t *p4d;
-	pud_t *pud;
-	pmd_t *pmd, pmdval;
-	pte_t pte;
-
-	arg->pte = 0;
-	arg->level = 0;
-	if (addr >= TASK_SIZE)
-		return -EINVAL;
-	if (pgd_none(READ_ONCE(*pgd)))
-		return 0;
-	p4d = p4d_offset(pgd, addr);
-	if (p4d_none(READ_ONCE(*p4d)))
-		return 0;
-	pud = pud_offset(p4d, addr);
-	if (pud_none(READ_ONCE(*pud)))
-		return 0;
-	pmd = pmd_offset(pud, addr);
-	pmdval = READ_ONCE(*pmd);
-	if (pmd_none(pmdval))
-		return 0;
-#ifdef CONFIG_X86
-	if (pmd_val(pmdval) & _PAGE_PSE) {
-#else
-	if (pmd_leaf(pmdval)) {
-#endif
-		arg->pte = pmd_val(pmdval);
-		arg->level = 2;
-		return 0;
-	}
-	pte = READ_ONCE(*pte_offset_kernel(pmd, addr));
-	if (pte_none(pte))
-		return 0;
-	arg->pte = pte_val(pte);
-	arg->level = 1;
 	return 0;
 }
 
@@ -154,6 +109,9 @@ static long provider_ioctl(struct file *filp, unsigned int cmd, unsigned long ua
 		struct provider_free_on_map free_on_map;
 		struct provider_info info;
 		struct provider_tokens tokens;
+		struct provider_window window;
+		struct provider_window_arm window_arm;
+		struct provider_window_free window_free;
 		struct provider_export export;
 		struct provider_move move;
 	} arg = {};
@@ -184,6 +142,13 @@ static long provider_ioctl(struct file *filp, unsigned int cmd, unsigned long ua
 	case PROVIDER_IOC_TOKENS:
 		arg.tokens.p2p_token = file->p2p_token;
 		arg.tokens.va_space = file->va_space;
+		break;
+	case PROVIDER_IOC_WINDOW:
+		return provider_window_open(file, &arg.window);
+	case PROVIDER_IOC_WINDOW_ARM:
+		return provider_window_arm(file, &arg.window_arm);
+	case PROVIDER_IOC_WINDOW_FREE:
+		ret = provider_window_free(file, &arg.window_free);
 		break;
 	case PROVIDER_IOC_EXPORT:
 		ret = provider_export(&arg.export);

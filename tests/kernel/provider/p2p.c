@@ -14,6 +14,7 @@
 #define pr_fmt(fmt) "provider: " fmt
 
 #include <linux/delay.h>
+#include <linux/ktime.h>
 #include <linux/mm.h>
 #include <linux/sched.h>
 #include <linux/spinlock.h>
@@ -30,7 +31,6 @@ KNOB(fail_get, "errno of every get");
 KNOB(fail_persistent, "errno of every persistent get");
 KNOB(fail_put, "errno of every put, which then does nothing");
 KNOB(callback_ms, "delay before each callback");
-KNOB(get_ms, "delay between a get and its return, outside the lock");
 KNOB(table_version, "version of the page table, 0 for the header's");
 KNOB(page_kib, "page size of the table: 0 (64), 4, 64, 128; another value is sent as it is");
 KNOB(cacheable, "set the flag CPU_CACHEABLE");
@@ -200,8 +200,7 @@ static int pin_make(const struct pin *want, u64 len, struct nvidia_p2p_page_tabl
 	list_add(&pin->node, &pins);
 	*table = pin->table;
 	mutex_unlock(&provider_bar.lock);
-	if (get_ms)
-		msleep(get_ms);
+	provider_window_pass(PROVIDER_AFTER_GET);
 	return 0;
 
 err_unlock:
@@ -241,6 +240,7 @@ static int pin_put(u64 p2p_token, u32 va_space, u64 va, struct nvidia_p2p_page_t
 
 	if (READ_ONCE(fail_put))
 		return -fail_put;
+	provider_window_pass(PROVIDER_BEFORE_PUT);
 	mutex_lock(&provider_bar.lock);
 	list_for_each_entry(pin, &pins, node) {
 		if (pin->table != table)
@@ -310,6 +310,7 @@ EXPORT_SYMBOL(nvidia_p2p_put_pages_persistent);
 void provider_p2p_revoke_locked(struct provider_block *block)
 {
 	struct pin *pin, *next;
+	u64 start;
 
 	lockdep_assert_held(&provider_bar.lock);
 	list_for_each_entry_safe(pin, next, &pins, node) {
@@ -318,7 +319,11 @@ void provider_p2p_revoke_locked(struct provider_block *block)
 		list_del(&pin->node);
 		if (callback_ms)
 			msleep(callback_ms);
+		provider_window_in_callback(true);
+		start = ktime_get_ns();
 		pin->callback(pin->data);
+		provider_counts.callback_ns = ktime_get_ns() - start;
+		provider_window_in_callback(false);
 		provider_counts.callbacks++;
 		if (table_kill(pin->table))
 			client_error("callback did not free its page table");

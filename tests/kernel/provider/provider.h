@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
  * The stand-in provider's inside. memory.c knows blocks and pages, p2p.c the nvidia_p2p_* calls,
- * dmabuf.c exported buffers, device.c the PCI functions and the node, forge.c what they pass for.
+ * dmabuf.c exported buffers, device.c the PCI functions and the node, forge.c what they pass for,
+ * window.c a free at a chosen moment, pte.c the CPU's entries. tegra.c is another provider.
  *
  * One lock, provider_lock, is held over get, put and callback, as the real GPU driver does: a put
  * blocks while a callback runs, and lockdep sees the client's order.
@@ -63,6 +64,13 @@ long provider_copy(struct provider_copy *arg, bool poke);
 void provider_p2p_revoke_locked(struct provider_block *block);
 void provider_p2p_count_locked(struct provider_info *info);
 void provider_p2p_exit(void);
+
+int provider_window_open(struct provider_file *file, const struct provider_window *arg);
+void provider_window_close(struct provider_file *file);
+int provider_window_arm(struct provider_file *file, const struct provider_window_arm *arg);
+int provider_window_free(struct provider_file *file, struct provider_window_free *arg);
+void provider_window_pass(u32 at);
+void provider_window_in_callback(bool in);
 
 void provider_hold_uncached(phys_addr_t phys);
 int provider_export(struct provider_export *arg);

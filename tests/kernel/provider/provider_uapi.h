@@ -17,6 +17,13 @@
 #define PROVIDER_VA_BASE   0xd000000000ULL
 #define PROVIDER_PAGE_SIZE 0x10000ULL
 
+/*
+ * The provider of Tegra has INFO and PTE alone. There mmap is cudaHostAlloc: cached with offset 0,
+ * or of the type that the offset names; the last is no type that it has, for tests.
+ */
+#define PROVIDER_TEGRA_WC     0x100000ULL
+#define PROVIDER_TEGRA_DEVICE 0x200000ULL
+
 /* ALLOC flags. */
 #define PROVIDER_SCATTER  1U /* no two pages adjacent in physical memory */
 #define PROVIDER_ALIGN_2M 2U /* physical start a multiple of 2 MiB */
@@ -57,6 +64,50 @@ struct provider_free_on_map {
 	__u64 addr;
 	__u32 timeout_ms;
 	__u32 pad;
+};
+
+/* Places where a thread can be stopped. */
+#define PROVIDER_AFTER_MMAP	    1 /* @fd's ->mmap has run, the VMA cannot be found yet */
+#define PROVIDER_BEFORE_INSERT	    2 /* of a page-table entry */
+#define PROVIDER_BEFORE_INSERT_HUGE 3 /* likewise, a huge one */
+#define PROVIDER_BEFORE_PUT	    4 /* of any kind, before any lock of the provider */
+#define PROVIDER_AFTER_GET	    5 /* of any kind, before it returns; no lock held */
+
+/*
+ * Opens a window, in place of the one this descriptor had. EOPNOTSUPP where the kernel has no
+ * kprobes or no such place; EBUSY when another descriptor has one, or this one's is in use.
+ */
+struct provider_window {
+	__u32 place;
+	__s32 fd; /* of AFTER_MMAP: the client's node */
+};
+
+/* What became of a free in the window. */
+#define PROVIDER_FREED_INSIDE	1 /* it ended while the thread stood there */
+#define PROVIDER_FREE_WAITED	2 /* its callback slept while the thread stood there */
+#define PROVIDER_WINDOW_TIMEOUT 3 /* neither, in time */
+#define PROVIDER_WINDOW_MISSED	4 /* the thread did not come by in time; freed all the same */
+
+#define PROVIDER_WINDOW_MAX_MS 60000U
+
+/*
+ * FREE of @va inside the window: waits until another thread has armed itself and stands there,
+ * frees, and returns when that has gone on. EINVAL without a window, or as FREE; EBUSY: one at a
+ * time.
+ */
+struct provider_window_free {
+	__u64 va;
+	__u32 timeout_ms; /* of each wait, at most PROVIDER_WINDOW_MAX_MS */
+	__u32 outcome; /* out */
+};
+
+/*
+ * The calling thread will be stopped when it comes by, once. Waits until a WINDOW_FREE is under
+ * way, so that what stops here cannot keep that from coming. EINVAL without a window; ETIMEDOUT.
+ */
+struct provider_window_arm {
+	__u32 passes; /* how often it goes by first */
+	__u32 timeout_ms;
 };
 
 /*
@@ -110,6 +161,7 @@ struct provider_info {
 	__u32 late_puts; /* puts that found nothing */
 	__u32 foreign_puts; /* puts in another process, which do nothing */
 	__u32 errors; /* wrong use of the interface: double free, lost table */
+	__u64 callback_ns; /* that the last callback took */
 	__u32 bufs; /* dma-bufs now */
 	__u32 maps; /* of dma-bufs, now; pins counts them too */
 	__u32 iovas; /* pieces handed out as IOVAs, since load */
@@ -134,6 +186,9 @@ struct provider_tokens {
 #define PROVIDER_IOC_FREE_ON_MAP _IOW(0xDB, 6, struct provider_free_on_map)
 #define PROVIDER_IOC_INFO	 _IOR(0xDB, 7, struct provider_info)
 #define PROVIDER_IOC_TOKENS	 _IOR(0xDB, 8, struct provider_tokens)
+#define PROVIDER_IOC_WINDOW	 _IOW(0xDB, 32, struct provider_window)
+#define PROVIDER_IOC_WINDOW_FREE _IOWR(0xDB, 33, struct provider_window_free)
+#define PROVIDER_IOC_WINDOW_ARM	 _IOW(0xDB, 34, struct provider_window_arm)
 #define PROVIDER_IOC_EXPORT	 _IOWR(0xDB, 9, struct provider_export)
 #define PROVIDER_IOC_MOVE	 _IOW(0xDB, 10, struct provider_move)
 

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: MIT
+/*
+ * compare OLD.so NEW.so [--sim DIR]: what a small copy costs in two builds of the library, and in the
+ * new one while it is counted (gdr_set_stats). All in one process and in turns, on memory of
+ * gdr_mem_alloc(), so that they differ in nothing but the code. For developers: not installed.
+ *
+ * Each figure is the median of 15 rounds; a round is 20 ms of one call after the other, and each
+ * round begins with another build.
+ */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/sim.h"
+#include "common/timing.h"
+#include "gdrapi.h"
+
+enum { ROUNDS = 15, ROUND_NS = 20000000, BUILDS = 3 };
+
+struct build {
+	const char *name;
+	__typeof__(&gdr_open_ex) open;
+	__typeof__(&gdr_mem_alloc) alloc;
+	__typeof__(&gdr_copy_to_mapping) to;
+	__typeof__(&gdr_copy_from_mapping) from;
+	__typeof__(&gdr_put64) put;
+	int (*set_stats)(uint32_t flags);
+	bool counted;
+	gdr_mem_t mem;
+};
+
+enum call { WRITE, PUT, READ };
+
+static const struct {
+	const char *name;
+	enum call call;
+	size_t size;
+} jobs[] = {
+	{ "write 8 B", WRITE, 8 },   { "put 8 B", PUT, 8 },	     { "write 24 B", WRITE, 24 },
+	{ "write 64 B", WRITE, 64 }, { "write 1 KiB", WRITE, 1024 }, { "read 8 B", READ, 8 },
+	{ "read 64 B", READ, 64 },
+};
+
+static void *find(void *lib, const char *path, const char *name)
+{
+	void *fn = dlsym(lib, name);
+
+	if (!fn) {
+		fprintf(stderr, "compare: %s has no %s\n", path, name);
+		exit(1);
+	}
+	return fn;
+}
+
+static void load(struct build *b, const char *path, const char *name)
+{
+	void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	const char *(*last_error)(void);
+	gdr_t g;
+
+	if (!lib) {
+		fprintf(stderr, "compare: %s\n", dlerror());
+		exit(1);
+	}
+	b->name = name;
+	*(void **)&b->open = find(lib, path, "gdr_open_ex");
+	*(void **)&b->alloc = find(lib, path, "gdr_mem_alloc");
+	*(void **)&b->to = find(lib, path, "gdr_copy_to_mapping");
+	*(void **)&b->from = find(lib, path, "gdr_copy_from_mapping");
+	*(void **)&b->put = find(lib, path, "gdr_put64");
+	*(void **)&b->set_stats = dlsym(lib, "gdr_set_stats");
+	*(void **)&last_error = find(lib, path, "gdr_last_error");
+	g = b->open(GDR_OPEN_ANY);
+	if (!g || b->alloc(g, 0, 65536, 0, &b->mem)) {
+		fprintf(stderr, "compare: %s: %s\n", path, last_error());
+		exit(1);
+	}
+}
+
+static void calls(const struct build *b, size_t job, size_t count)
+{
+	static _Alignas(64) unsigned char host[1024];
+	size_t size = jobs[job].size;
+
+	/* One loop each, so that none asks within it which it is. */
+	switch (jobs[job].call) {
+	case WRITE:
+		for (size_t i = 0; i < count; i++)
+			b->to(b->mem.handle, b->mem.cpu_ptr, host, size);
+		break;
+	case PUT:
+		for (size_t i = 0; i < count; i++)
+			b->put(b->mem.handle, b->mem.cpu_ptr, i);
+		break;
+	case READ:
+		for (size_t i = 0; i < count; i++)
+			b->from(b->mem.handle, host, b->mem.cpu_ptr, size);
+		break;
+	}
+}
+
+static double ns_of(const struct build *b, size_t job, size_t count)
+{
+	uint64_t start;
+	double ns;
+
+	if (b->set_stats && b->set_stats(b->counted))
+		exit(1);
+	calls(b, job, count / 16 + 1);
+	start = timing_ticks();
+	calls(b, job, count);
+	ns = (double)(timing_ticks() - start) * timing.ns_per_tick / (double)count;
+	if (b->set_stats)
+		b->set_stats(0);
+	return ns;
+}
+
+static int by_value(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+static void measure(const struct build *builds, size_t count, size_t job)
+{
+	double ns[BUILDS][ROUNDS];
+	size_t n = (size_t)(ROUND_NS / ns_of(&builds[0], job, 1000)) + 1;
+
+	for (size_t round = 0; round < ROUNDS; round++)
+		for (size_t i = 0; i < count; i++) {
+			size_t at = (i + round) % count;
+
+			ns[at][round] = ns_of(&builds[at], job, n);
+		}
+	printf("%-12s", jobs[job].name);
+	for (size_t i = 0; i < count; i++) {
+		qsort(ns[i], ROUNDS, sizeof(ns[i][0]), by_value);
+		printf("  %8.2f (%.2f .. %.2f)", ns[i][ROUNDS / 2], ns[i][1], ns[i][ROUNDS - 2]);
+	}
+	printf("\n");
+}
+
+int main(int argc, char **argv)
+{
+	struct build builds[BUILDS];
+	size_t count = 2;
+
+	if (argc != 3 && !(argc == 5 && !strcmp(argv[3], "--sim"))) {
+		fprintf(stderr, "usage: compare OLD.so NEW.so [--sim DIR]\n");
+		return 2;
+	}
+	sim_enter(argc == 5 ? argv[4] : NULL, argv);
+	setvbuf(stdout, NULL, _IOLBF, 0); /* each line as soon as it is measured */
+	timing_init();
+	memset(builds, 0, sizeof(builds));
+	load(&builds[0], argv[1], "old");
+	load(&builds[1], argv[2], "new");
+	if (builds[1].set_stats) {
+		builds[count] = builds[1];
+		builds[count].name = "new, counting";
+		builds[count++].counted = true;
+	}
+	printf("ns per call: median of %d rounds, and the range without the two farthest\n%-12s",
+	       ROUNDS, "");
+	for (size_t i = 0; i < count; i++)
+		printf("  %-24s", builds[i].name);
+	printf("\n");
+	for (size_t job = 0; job < sizeof(jobs) / sizeof(jobs[0]); job++)
+		measure(builds, count, job);
+	return 0;
+}

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Asks the machine, part by part, those parts that load drivers in children of their own. It must
+ * not know what the answers mean.
+ */
+#include "doctor/probe.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/exit.h"
+#include "doctor/isolate.h"
+#include "doctor/probe_parts.h"
+
+enum { LOAD_S = 60, TRIALS_S = 60, NODES_S = 20 };
+
+enum { LIBRARIES = sizeof(((struct probes *)0)->library) / sizeof(struct probe_library) };
+
+static void load(void *arg)
+{
+	struct probes *p = arg;
+
+	probe_library(p, 0);
+	if (p->library[0].found)
+		probe_cuda(p);
+}
+
+/* What the rest of the driver does when it is loaded shall not stand in the way of libcuda. */
+static void load_more(void *arg)
+{
+	struct probes *p = arg;
+
+	while (p->libraries < LIBRARIES)
+		probe_library(p, p->libraries);
+}
+
+static void ask_nvml(void *arg)
+{
+	probe_nvml(arg);
+}
+
+static void ask_nodes(void *arg)
+{
+	probe_nodes(arg);
+}
+
+/* Not gpu_find(), which ends the process in its own words. */
+static void try_gpu(void *arg)
+{
+	struct probe_gpu *g = arg;
+	struct gpu gpu = { .ordinal = g->ordinal };
+	CUresult rc;
+
+	cuda_dl_load();
+	rc = cu.Init(0);
+	if (rc == CUDA_SUCCESS)
+		rc = cu.DeviceGet(&gpu.dev, gpu.ordinal);
+	if (rc == CUDA_SUCCESS)
+		rc = cu.DevicePrimaryCtxRetain(&gpu.ctx, gpu.dev);
+	if (rc == CUDA_SUCCESS)
+		rc = cu.CtxSetCurrent(gpu.ctx);
+	if (rc != CUDA_SUCCESS) {
+		snprintf(g->context_error, sizeof(g->context_error), "%s", cuda_error_text(rc));
+		return;
+	}
+	probe_trials(g, &gpu);
+}
+
+/* A trial that ends its process is one that failed; the next child goes on behind it. */
+static void try_all(struct probe_gpu *g)
+{
+	char why[PROBE_TEXT - 32];
+	int before;
+
+	do {
+		before = g->trials;
+		if (isolate(try_gpu, g, TRIALS_S, why, sizeof(why)))
+			return;
+		if (g->trials == before) {
+			snprintf(g->context_error, sizeof(g->context_error), "%.*s",
+				 (int)sizeof(g->context_error) - 1, why);
+			return;
+		}
+		g->trial[g->trials - 1].error = EIO;
+		snprintf(g->trial[g->trials - 1].text, PROBE_TEXT, "the trial was %s", why);
+	} while (g->trials < PROBE_TRIALS);
+}
+
+struct probes *probes_make(void)
+{
+	struct probes *shared = isolate_shared(sizeof(*shared)), *p;
+	char why[sizeof(shared->cuda_failure)];
+
+	probe_process(shared);
+	if (!isolate(load, shared, LOAD_S, why, sizeof(why)))
+		memcpy(shared->cuda_failure, why, sizeof(why));
+	while (shared->libraries < LIBRARIES &&
+	       !isolate(load_more, shared, LOAD_S, why, sizeof(why)))
+		snprintf(shared->library[shared->libraries - 1].error, sizeof(why), "%s", why);
+	if (!isolate(ask_nvml, shared, LOAD_S, why, sizeof(why)))
+		snprintf(shared->nvml_error, sizeof(shared->nvml_error), "asking it: %.200s", why);
+
+	for (int i = 0; i < shared->gpus; i++)
+		try_all(&shared->gpu[i]);
+	/* last: libcuda makes missing nodes by nvidia-modprobe where it may; once more for those
+	 * behind one that never opens */
+	for (int i = 0; i < 2 && !isolate(ask_nodes, shared, NODES_S, why, sizeof(why)); i++)
+		;
+	p = tool_calloc(1, sizeof(*p));
+	memcpy(p, shared, sizeof(*p));
+	isolate_shared_free(shared, sizeof(*shared));
+	return p;
+}

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What is no file: answers of NVML, libcuda and libgdrapi, device nodes, the CPU and this process.
+ * Plain data of fixed size, so that a child process can fill it in shared memory, a file can hold it
+ * and a test can make it up. It must not know what the answers mean.
+ */
+#ifndef DOCTOR_PROBE_H
+#define DOCTOR_PROBE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#define PROBE_GPUS   32
+#define PROBE_NODES  96
+#define PROBE_TRIALS 4
+#define PROBE_TEXT   1024
+
+/* A device node and whether this process may open it. */
+struct probe_node {
+	char path[64];
+	bool exists;
+	int mode; /* permission bits */
+	int uid, gid;
+	int major, minor;
+	int error; /* errno of open(O_RDWR); 0: it opens */
+};
+
+/* A library that the loader finds, or its reason why not. */
+struct probe_library {
+	char name[32];
+	bool found;
+	char path[256]; /* behind all links */
+	char error[256];
+};
+
+/* One trial of 64 KiB: allocate, pin, map, copy both ways and compare, unmap, unpin. */
+struct probe_trial {
+	char backend[16];
+	char memory[16]; /* the CUDA call that allocated it */
+	char step[16]; /* where it ended: open, allocate, pin, map, copy, done; "" if not begun */
+	int error; /* errno of that step; 0: it works */
+	char text[PROBE_TEXT]; /* the cause in words */
+	char mapping[24]; /* type of the mapping, as libgdrapi names it */
+	bool timed;
+	double merged_ns, split_ns; /* a store that may be combined, and one that cannot */
+	int pat_error; /* errno of reading the kernel's list of memory types */
+	int pat_wc, pat_uc; /* entries of each type inside BAR1 that this mapping added */
+};
+
+struct probe_gpu {
+	int ordinal; /* of CUDA */
+	char name[96];
+	char pci[16]; /* "0000:17:00.0", lower case */
+	bool integrated;
+	int cc_major, cc_minor; /* compute capability */
+	bool dmabuf; /* CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED */
+	char context_error[256]; /* "": a context can be made */
+	char nvml_error[128]; /* "": the figures below are known */
+	int64_t bar1_total, bar1_used, bar1_free; /* bytes */
+	int64_t memory; /* bytes of GPU memory; 0 if not known */
+	struct probe_trial trial[PROBE_TRIALS];
+	int trials;
+};
+
+struct probes {
+	int format; /* 1; 0: nothing was probed */
+	bool stand_in; /* libcuda is the stand-in of barcopy's tests */
+	char date[32];
+	char machine[16]; /* of uname: "x86_64" */
+	char release[96]; /* of uname */
+	int euid;
+	bool hypervisor; /* the CPU says that it is a virtual one */
+	char hypervisor_name[16]; /* "KVMKVMKVM" */
+	char cpus[1024]; /* that this process may run on: "0-15,32" */
+	struct {
+		char backend[64], dmabuf_mmap[16]; /* GDRCOPY_BACKEND, GDRCOPY_USE_DMABUF_MMAP */
+		char visible[256],
+			capabilities[128]; /* NVIDIA_VISIBLE_DEVICES, _DRIVER_CAPABILITIES */
+		char cuda_visible[256]; /* CUDA_VISIBLE_DEVICES */
+		char container[32]; /* container, as systemd and podman set it */
+		char kubernetes[64]; /* KUBERNETES_SERVICE_HOST */
+	} env; /* "": not set */
+	struct probe_library library[5];
+	int libraries;
+	int cuda_version; /* 13000 is 13.0; 0: not known */
+	int init_code; /* CUresult of cuInit; -1: not called */
+	char init_text[256];
+	char cuda_failure[256]; /* how the probe itself ended, if it did: a signal, a time-out */
+	struct probe_gpu gpu[PROBE_GPUS];
+	int gpus;
+	char nvml_error[256]; /* "": NVML works */
+	char nvml_version[64]; /* of the kernel driver, as NVML says */
+	struct probe_node node[PROBE_NODES];
+	int nodes;
+};
+
+/* Asks the machine; needs a second or more where there is a GPU. The caller's to free. */
+struct probes *probes_make(void);
+
+/* As JSON on `out`. */
+void probes_record(const struct probes *p, FILE *out);
+
+/* From such a file: NULL, with the cause in `why`, if it cannot be read or has another form. */
+struct probes *probes_replay(const char *path, char *why, size_t why_size);
+
+/* NULL if there is none of that name. */
+const struct probe_node *probes_node(const struct probes *p, const char *path);
+const struct probe_library *probes_library(const struct probes *p, const char *name);
+
+#endif

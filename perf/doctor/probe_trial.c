@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Trials: with each backend alone, 64 KiB of the memory that it is for are pinned, mapped, written by
+ * the CPU and read by CUDA, written by CUDA and read by the CPU. Runs in a child process. It must not
+ * know what the outcome means.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/alloc.h"
+#include "doctor/probe_parts.h"
+#include "gdrapi.h"
+
+enum { TRIAL_BYTES = 65536 };
+
+enum { GDRDRV }; /* index of the first */
+
+const char *const probe_backend[PROBE_TRIALS] = { "gdrdrv", "dmabuf", "vulkan", "host" };
+
+static const enum mem_kind backend_kind[PROBE_TRIALS] = { MEM_ALLOC, MEM_ALLOC, MEM_CREATE,
+							  MEM_HOST_ALLOC };
+
+struct trial {
+	struct probe_trial *out;
+	gdr_t g;
+	gdr_mh_t mh;
+	gdr_info_t info;
+	struct gpu_mem mem;
+	void *map;
+	uint8_t *cpu; /* stands for mem.dptr */
+	uint8_t *a, *b; /* TRIAL_BYTES each */
+};
+
+static void begin(struct trial *t, const char *step)
+{
+	snprintf(t->out->step, sizeof(t->out->step), "%s", step);
+}
+
+/* A call of the library: false if it failed, with the cause kept. */
+static bool called(struct trial *t, int error)
+{
+	if (!error)
+		return true;
+	t->out->error = error;
+	snprintf(t->out->text, sizeof(t->out->text), "%s", gdr_last_error());
+	if (!t->out->text[0])
+		snprintf(t->out->text, sizeof(t->out->text), "%s", strerror(error));
+	return false;
+}
+
+static bool cuda_called(struct trial *t, CUresult rc, const char *call)
+{
+	if (rc == CUDA_SUCCESS)
+		return true;
+	t->out->error = cuda_errno(rc);
+	snprintf(t->out->text, sizeof(t->out->text), "%s: %s", call, cuda_error_text(rc));
+	return false;
+}
+
+static void pattern(uint8_t *p, uint32_t seed)
+{
+	for (size_t i = 0; i < TRIAL_BYTES; i++) {
+		seed = seed * 1664525 + 1013904223;
+		p[i] = (uint8_t)(seed >> 24);
+	}
+}
+
+static bool same(struct trial *t, const char *way)
+{
+	if (!memcmp(t->a, t->b, TRIAL_BYTES))
+		return true;
+	t->out->error = EILSEQ;
+	snprintf(t->out->text, sizeof(t->out->text), "%s reads other bytes than were written", way);
+	return false;
+}
+
+static void fence(void *arg)
+{
+	struct trial *t = arg;
+
+	gdr_fence(t->mh, GDR_FENCE_FULL);
+}
+
+static bool copies(struct trial *t)
+{
+	pattern(t->a, 1);
+	if (!called(t, gdr_copy_to_mapping(t->mh, t->cpu, t->a, TRIAL_BYTES)) ||
+	    !called(t, gdr_flush(t->mh)) ||
+	    !cuda_called(t, cu.MemcpyDtoH(t->b, t->mem.dptr, TRIAL_BYTES), "cuMemcpyDtoH") ||
+	    !same(t, "CUDA"))
+		return false;
+	pattern(t->a, 2);
+	return cuda_called(t, cu.MemcpyHtoD(t->mem.dptr, t->a, TRIAL_BYTES), "cuMemcpyHtoD") &&
+	       cuda_called(t, cu.CtxSynchronize(), "cuCtxSynchronize") &&
+	       called(t, gdr_copy_from_mapping(t->mh, t->b, t->cpu, TRIAL_BYTES)) &&
+	       same(t, "the CPU");
+}
+
+static void mapped(struct trial *t, const char *pci, int wc, int uc)
+{
+	struct probe_trial *out = t->out;
+	const char *type = "";
+	int wc_now = 0, uc_now = 0;
+
+	if (!called(t, gdr_get_info(t->g, t->mh, &t->info)))
+		return;
+	gdr_get_mapping_type_string(t->info.mapping_type, &type);
+	snprintf(out->mapping, sizeof(out->mapping), "%s", type);
+	t->cpu = (uint8_t *)t->map + (t->mem.dptr - t->info.va);
+	begin(t, "copy");
+	if (!copies(t))
+		return;
+	begin(t, "done");
+	if (!out->pat_error)
+		out->pat_error = probe_wc_pat(pci, &wc_now, &uc_now);
+	out->pat_wc = wc_now - wc;
+	out->pat_uc = uc_now - uc;
+	if (t->info.mapping_type == GDR_MAPPING_TYPE_WC && t->mem.kind != MEM_HOST_ALLOC)
+		probe_wc_time(out, t->cpu, TRIAL_BYTES, fence, t);
+}
+
+static void pinned(struct trial *t, const char *pci, int wc, int uc)
+{
+	/* two pages where CUDA gave memory that does not begin on one */
+	size_t size;
+
+	if (!called(t, gdr_get_info(t->g, t->mh, &t->info)))
+		return;
+	size = t->info.mapped_size;
+	begin(t, "map");
+	if (called(t, gdr_map(t->g, t->mh, &t->map, size))) {
+		mapped(t, pci, wc, uc);
+		gdr_unmap(t->g, t->mh, t->map, size);
+	}
+}
+
+static void one(struct trial *t, const struct gpu *gpu, const char *pci, int index, bool integrated)
+{
+	/* what gdrdrv pins there (GPUDirect RDMA guide 13.4.1) */
+	enum mem_kind kind = integrated && index == GDRDRV ? MEM_HOST_ALLOC : backend_kind[index];
+	struct probe_trial *out = t->out;
+	int wc = 0, uc = 0;
+
+	snprintf(out->memory, sizeof(out->memory), "%s", mem_kind_name[kind]);
+	begin(t, "open");
+	setenv("GDRCOPY_BACKEND", probe_backend[index], 1);
+	t->g = gdr_open_ex(GDR_OPEN_ANY);
+	if (!t->g) {
+		called(t, errno);
+		return;
+	}
+	begin(t, "allocate");
+	out->error =
+		-mem_alloc(&t->mem, gpu, kind, TRIAL_BYTES, false, out->text, sizeof(out->text));
+	if (!out->error) {
+		out->pat_error = probe_wc_pat(pci, &wc, &uc);
+		begin(t, "pin");
+		if (called(t, gdr_pin_buffer_v2(t->g, t->mem.dptr, TRIAL_BYTES, 0, &t->mh))) {
+			pinned(t, pci, wc, uc);
+			gdr_unpin_buffer(t->g, t->mh);
+		}
+		mem_free(&t->mem);
+	}
+	gdr_close(t->g);
+}
+
+void probe_trials(struct probe_gpu *g, const struct gpu *gpu)
+{
+	while (g->trials < PROBE_TRIALS) {
+		int index = g->trials++;
+		struct trial t = { .out = &g->trial[index] };
+
+		snprintf(t.out->backend, sizeof(t.out->backend), "%s", probe_backend[index]);
+		t.a = malloc(TRIAL_BYTES);
+		t.b = calloc(1, TRIAL_BYTES);
+		if (t.a && t.b)
+			one(&t, gpu, g->pci, index, g->integrated);
+		else
+			t.out->error = ENOMEM;
+		free(t.a);
+		free(t.b);
+	}
+}

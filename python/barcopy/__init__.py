@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: MIT
+"""
+barcopy: the CPU's direct way to GPU memory, over libgdrapi. Pure ctypes; numpy and PyTorch are used
+where they are there and not needed.
+
+    with barcopy.open() as gdr, gdr.map(tensor) as m:
+        m.write(data)           # any buffer, into the tensor
+        m.array()[0] = 1.5      # the tensor itself, as a numpy array
+
+Everything that can be closed is a context manager. What is closed while somebody still uses it, a
+view or a copy in another thread, ends with the last of these: a view never points at memory that is
+not there. Two exceptions, both the library's: in a forked child the parent's views are not mapped,
+and where mappings are not persistent, memory that is freed takes its mapping along (a Mapping keeps
+the tensor that it was made of).
+"""
+from ._lib import (AFTER_READ, AFTER_WRITE, BEFORE_READ, ENGINE_AUTO, FULL, Error, Timeout,
+                   library_version)
+from ._life import Closed
+from .cache import CHECK_CALLBACK, CHECK_TAG, NOTIFIED, Cache, Region
+from .context import Context, open  # noqa: A004
+from .mapping import Mapping, Memory
+from .pin import Pin
+from .stats import Stats, Way, count_copies, stats
+
+__version__ = "2.6.0"
+__all__ = ["AFTER_READ", "AFTER_WRITE", "BEFORE_READ", "CHECK_CALLBACK", "CHECK_TAG", "Cache",
+           "Closed", "Context", "ENGINE_AUTO", "Error", "FULL", "Mapping", "Memory", "NOTIFIED", "Pin",
+           "Region", "Stats", "Timeout", "Way", "count_copies", "library_version", "open", "stats"]

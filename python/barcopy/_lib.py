@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: MIT
+"""
+libgdrapi as ctypes sees it: the structs and prototypes of gdrapi.h, and errors as exceptions. It
+knows nothing of lifetimes. The library is libgdrapi.so.2, or what BARCOPY_LIBRARY names.
+"""
+import ctypes
+import os
+import threading
+from ctypes import POINTER, Structure, c_char_p, c_int, c_size_t, c_uint32, c_uint64, c_ulong, c_void_p
+from errno import ETIMEDOUT
+
+OPEN_ANY, OPEN_CTX_SYNC_MEMOPS = 1, 2
+MAP_RANGE_READ_ONLY = 1
+MEM_CACHED = 1
+COPY_ORDERED, COPY_NO_FENCE = 1, 2
+ENGINE_AUTO = c_size_t(-1).value
+BEFORE_READ, AFTER_READ, AFTER_WRITE, FULL = 1, 2, 3, 4
+COMPARISONS = {"==": 1, "!=": 2, "<": 3, "<=": 4, ">": 5, ">=": 6}
+BACKENDS = {1: "gdrdrv", 2: "dmabuf", 3: "vulkan", 4: "host"}
+MAPPING_TYPES = {0: "none", 1: "write-combining", 2: "caching", 3: "device"}
+(ATTR_BACKEND, ATTR_DEVICE, ATTR_PERSISTENT, ATTR_SYNC_MEMOPS, ATTR_MAPPING_TYPE) = range(1, 6)
+STATS_COPIES = 1
+STATS_SIZES = 12
+
+
+class Error(OSError):
+    """A call of the library failed: errno, and the cause in words as strerror."""
+
+
+class Timeout(Error, TimeoutError):
+    """A wait ended without its condition."""
+
+
+class Handle(Structure):
+    """gdr_mh_t"""
+    _fields_ = [("h", c_ulong)]
+
+
+class Info(Structure):
+    """gdr_info_v2_t"""
+    _fields_ = [("va", c_uint64), ("mapped_size", c_uint64), ("page_size", c_uint32),
+                ("tm_cycles", c_uint64), ("cycles_per_ms", c_uint32), ("mapped", c_uint32, 1),
+                ("wc_mapping", c_uint32, 1), ("mapping_type", c_int)]
+
+
+class Segment(Structure):
+    """gdr_copy_seg_t"""
+    _fields_ = [("map_ptr", c_void_p), ("host_ptr", c_void_p), ("size", c_size_t),
+                ("flags", c_uint32), ("reserved", c_uint32)]
+
+
+class CopyOptions(Structure):
+    """gdr_copy_options_t"""
+    _fields_ = [("size", c_size_t), ("threads", c_uint32), ("flags", c_uint32),
+                ("engine_read_min", c_size_t), ("engine_write_min", c_size_t)]
+
+
+class Mem(Structure):
+    """gdr_mem_t"""
+    _fields_ = [("device_ptr", c_uint64), ("cpu_ptr", c_void_p), ("size", c_size_t),
+                ("handle", Handle)]
+
+
+class BarInfo(Structure):
+    """gdr_bar_info_t"""
+    _fields_ = [("size", c_size_t), ("total", c_uint64), ("used", c_uint64), ("free", c_uint64)]
+
+
+class CacheOptions(Structure):
+    """gdr_cache_options_t"""
+    _fields_ = [("size", c_size_t), ("validity", c_uint32), ("flags", c_uint32),
+                ("max_bytes", c_uint64), ("max_regions", c_uint64), ("whole_max", c_uint64)]
+
+
+class CacheRegion(Structure):
+    """gdr_region_t"""
+    _fields_ = [("cpu_ptr", c_void_p), ("device_ptr", c_uint64), ("size", c_size_t),
+                ("handle", Handle), ("entry", c_uint64)]
+
+
+class CacheStats(Structure):
+    """gdr_cache_stats_t"""
+    _fields_ = [("size", c_size_t)] + [(name, c_uint64) for name in (
+        "hits", "misses", "evictions", "invalidations", "regions", "regions_in_use",
+        "bytes_pinned", "max_bytes")]
+
+
+class StatsCopies(Structure):
+    """gdr_stats_copies_t"""
+    _fields_ = [("copies", c_uint64 * STATS_SIZES), ("bytes", c_uint64 * STATS_SIZES)]
+
+
+class RawStats(Structure):
+    """gdr_stats_t"""
+    _fields_ = [("size", c_size_t)] + [(name, c_uint64) for name in (
+        "flags", "pins", "unpins", "maps", "unmaps", "revoked", "engine_copies",
+        "engine_fallbacks", "cache_hits", "cache_misses", "cache_evictions", "uncounted", "puts",
+        "gets", "waits")] + [("to", StatsCopies), ("from_", StatsCopies)]
+
+
+_H, _P, _PV = Handle, POINTER, POINTER(c_void_p)
+_PROTOTYPES = {
+    "gdr_open_ex": (c_void_p, c_uint32),
+    "gdr_close": (c_int, c_void_p),
+    "gdr_last_error": (c_char_p,),
+    "gdr_runtime_get_version": (None, _P(c_int), _P(c_int)),
+    "gdr_driver_get_version": (c_int, c_void_p, _P(c_int), _P(c_int)),
+    "gdr_pin_buffer_v2": (c_int, c_void_p, c_ulong, c_size_t, c_uint32, _P(_H)),
+    "gdr_unpin_buffer": (c_int, c_void_p, _H),
+    "gdr_get_info_v2": (c_int, c_void_p, _H, _P(Info)),
+    "gdr_get_callback_flag": (c_int, c_void_p, _H, _P(c_int)),
+    "gdr_get_handle_attribute": (c_int, c_void_p, _H, c_int, _P(c_uint64)),
+    "gdr_map_v2": (c_int, c_void_p, _H, _PV, c_size_t, c_int),
+    "gdr_unmap": (c_int, c_void_p, _H, c_void_p, c_size_t),
+    "gdr_map_range": (c_int, c_void_p, c_uint64, c_size_t, c_uint32, _PV, _P(_H)),
+    "gdr_unmap_range": (c_int, c_void_p, _H),
+    "gdr_copy_to_mapping": (c_int, _H, c_void_p, c_void_p, c_size_t),
+    "gdr_copy_from_mapping": (c_int, _H, c_void_p, c_void_p, c_size_t),
+    "gdr_copyv_to_mapping": (c_int, _H, _P(Segment), c_size_t, c_uint32),
+    "gdr_copyv_from_mapping": (c_int, _H, _P(Segment), c_size_t, c_uint32),
+    "gdr_set_copy_options": (c_int, _H, _P(CopyOptions)),
+    "gdr_fence": (c_int, _H, c_int),
+    "gdr_flush": (c_int, _H),
+    "gdr_put32": (c_int, _H, c_void_p, c_uint32),
+    "gdr_put64": (c_int, _H, c_void_p, c_uint64),
+    "gdr_get32": (c_int, _H, c_void_p, _P(c_uint32)),
+    "gdr_get64": (c_int, _H, c_void_p, _P(c_uint64)),
+    "gdr_wait32": (c_int, _H, c_void_p, c_int, c_uint32, c_uint64),
+    "gdr_wait64": (c_int, _H, c_void_p, c_int, c_uint64, c_uint64),
+    "gdr_mem_alloc": (c_int, c_void_p, c_int, c_size_t, c_uint32, _P(Mem)),
+    "gdr_mem_free": (c_int, c_void_p, _P(Mem)),
+    "gdr_mem_export": (c_int, c_void_p, _P(Mem), _P(c_int)),
+    "gdr_mem_import": (c_int, c_void_p, c_int, c_int, c_size_t, c_uint32, _P(Mem)),
+    "gdr_get_bar_info": (c_int, c_void_p, c_int, _P(BarInfo)),
+    "gdr_get_event_fd": (c_int, c_void_p, _P(c_int)),
+    "gdr_next_revoked": (c_int, c_void_p, _P(_H)),
+    "gdr_cache_create": (c_int, c_void_p, _P(CacheOptions), _PV),
+    "gdr_cache_destroy": (c_int, c_void_p),
+    "gdr_cache_get": (c_int, c_void_p, c_uint64, c_size_t, _P(CacheRegion)),
+    "gdr_cache_put": (c_int, c_void_p, _P(CacheRegion)),
+    "gdr_cache_invalidate": (c_int, c_void_p, c_uint64, c_size_t),
+    "gdr_cache_get_stats": (c_int, c_void_p, _P(CacheStats)),
+    "gdr_set_stats": (c_int, c_uint32),
+    "gdr_get_stats": (c_int, c_void_p, _H, _P(RawStats)),
+}
+
+_lock = threading.Lock()
+_loaded = None
+
+
+class _Missing:
+    """In the place of a function that this library does not have."""
+
+    def __init__(self, name):
+        self._name = name
+
+    def __call__(self, *args):
+        raise NotImplementedError(f"this libgdrapi.so.2 has no {self._name}: it is not barcopy's, "
+                                  "or an older one")
+
+
+class _Library:
+    def __init__(self):
+        lib = ctypes.CDLL(os.environ.get("BARCOPY_LIBRARY") or "libgdrapi.so.2", use_errno=True)
+        for name, (restype, *argtypes) in _PROTOTYPES.items():
+            try:
+                function = getattr(lib, name)
+            except AttributeError:
+                setattr(self, name, _Missing(name))
+                continue
+            function.restype = restype
+            function.argtypes = argtypes
+            setattr(self, name, function)
+
+
+def library():
+    """The library, loaded at the first call; OSError where there is none."""
+    global _loaded
+    if _loaded is None:
+        with _lock:
+            if _loaded is None:
+                _loaded = _Library()
+    return _loaded
+
+
+def error(number):
+    """The exception for an errno that a call of this thread has just returned."""
+    text = library().gdr_last_error().decode(errors="replace") or os.strerror(number)
+    return (Timeout if number == ETIMEDOUT else Error)(number, text)
+
+
+def check(number):
+    """Raises Error unless it is 0."""
+    if number:
+        raise error(number)
+
+
+def library_version():
+    """The interface level of the library: (2, 6)."""
+    major, minor = c_int(), c_int()
+    library().gdr_runtime_get_version(ctypes.byref(major), ctypes.byref(minor))
+    return major.value, minor.value

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: MIT
+"""The registration cache: mappings that are found again."""
+import ctypes
+import weakref
+from ctypes import byref
+from typing import NamedTuple
+
+from . import _lib
+from ._lib import check, library
+from ._life import Life, Use
+from ._memory import device_memory
+from .mapping import Mapping
+
+CHECK_TAG, CHECK_CALLBACK, NOTIFIED = 0, 1, 2
+
+
+class CacheStats(NamedTuple):
+    hits: int
+    misses: int
+    evictions: int
+    invalidations: int
+    regions: int
+    regions_in_use: int
+    bytes_pinned: int
+    max_bytes: int
+
+
+class Region(Mapping):
+    """A use of a cached mapping: close() gives it back."""
+
+    _what = "region"
+
+
+class Cache:
+    """Made by Context.cache()."""
+
+    def __init__(self, context, cache, parents):
+        def release():
+            check(library().gdr_cache_destroy(cache))
+
+        self.context = context
+        self._cache = cache
+        self._life = Life("cache", release, parents)
+        context._made(self)
+        weakref.finalize(self, self._life.close).atexit = False
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    @property
+    def closed(self):
+        return self._life.closed
+
+    def close(self):
+        """Unpins everything: now, or when the last region has been given back. Twice is once."""
+        self._life.close()
+
+    def get(self, obj, size=None):
+        """The Region of a tensor, an array, or an address and a size. It keeps the tensor."""
+        where = device_memory(obj, size)
+        raw = _lib.CacheRegion()
+        cache = self._cache
+        with Use(self._life):
+            check(library().gdr_cache_get(cache, where.address, where.nbytes, byref(raw)))
+
+            def release():
+                check(library().gdr_cache_put(cache, byref(raw)))
+
+            try:
+                return Region(self.context, _lib.Handle(raw.handle.h), raw.cpu_ptr, where, release,
+                              (self._life,))
+            except BaseException:
+                release()
+                raise
+
+    def invalidate(self, address=0, size=_lib.ENGINE_AUTO):
+        """Forgets every region that touches these addresses, by default all."""
+        with Use(self._life):
+            check(library().gdr_cache_invalidate(self._cache, address, size))
+
+    def stats(self):
+        raw = _lib.CacheStats(size=ctypes.sizeof(_lib.CacheStats))
+        with Use(self._life):
+            check(library().gdr_cache_get_stats(self._cache, byref(raw)))
+        return CacheStats(*(getattr(raw, name) for name in CacheStats._fields))

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: MIT
+"""A context of the library: what everything else is made of."""
+import ctypes
+import errno
+import weakref
+from ctypes import byref, c_int, c_void_p
+from typing import NamedTuple
+
+from . import _lib
+from ._lib import check, library
+from ._life import Life, Use
+from ._memory import Where, device_memory
+from .cache import CHECK_TAG, Cache
+from .mapping import Mapping, Memory
+from .pin import Pin
+from .stats import of_raw
+
+
+class BarInfo(NamedTuple):
+    total: int
+    used: int
+    free: int
+
+
+class Context:
+    """See open()."""
+
+    def __init__(self, flags):
+        ctypes.set_errno(0)
+        g = library().gdr_open_ex(flags)
+        if not g:
+            raise _lib.error(ctypes.get_errno())
+
+        def release():
+            check(library().gdr_close(g))
+
+        self._g = g
+        self._life = Life("context", release)
+        self._all = {}
+        weakref.finalize(self, self._life.close).atexit = False
+
+    def _made(self, child):
+        # Not a WeakSet, which other threads must not change while it is looked through.
+        key, everything = id(child), self._all
+        everything[key] = weakref.ref(child, lambda _: everything.pop(key, None))
+
+    def _living(self):
+        return [child for child in (ref() for ref in list(self._all.values())) if child is not None]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    @property
+    def closed(self):
+        return self._life.closed
+
+    def close(self):
+        """Closes it and all that was made of it: now, or what is in use with its last user."""
+        first = None
+        for child in self._living():
+            try:
+                child.close()
+            except Exception as why:  # the rest is closed all the same
+                first = first or why
+        self._life.close()
+        if first:
+            raise first
+
+    def map(self, obj, size=None, read_only=False):
+        """
+        A Mapping of a tensor, of an object with __cuda_array_interface__, of `size` bytes at a
+        device address, or of an array in memory of cudaHostAlloc. It keeps the object alive.
+
+        The elements must be one run of bytes (ValueError). Pages are pinned once, however many
+        mappings of the context lie in them.
+        """
+        where = device_memory(obj, size)
+        pointer, handle = c_void_p(), _lib.Handle()
+        with Use(self._life):
+            check(library().gdr_map_range(self._g, where.address, where.nbytes,
+                                          _lib.MAP_RANGE_READ_ONLY if read_only else 0,
+                                          byref(pointer), byref(handle)))
+
+            def release(g=self._g):
+                check(library().gdr_unmap_range(g, handle))
+
+            try:
+                return Mapping(self, handle, pointer.value, where, release, (self._life,), read_only)
+            except BaseException:
+                release()
+                raise
+
+    def pin(self, obj, size=None):
+        """A Pin of the same, which is mapped by its own map()."""
+        where = device_memory(obj, size)
+        handle = _lib.Handle()
+        with Use(self._life):
+            check(library().gdr_pin_buffer_v2(self._g, where.address, where.nbytes, 0,
+                                              byref(handle)))
+            try:
+                return Pin(self, handle, where, (self._life,))
+            except BaseException:
+                check(library().gdr_unpin_buffer(self._g, handle))
+                raise
+
+    def _memory(self, mem):
+        try:
+            return Memory(self, mem, Where(mem.device_ptr, mem.size), (self._life,))
+        except BaseException:
+            check(library().gdr_mem_free(self._g, byref(mem)))
+            raise
+
+    def alloc(self, size, device=0, cached=False):
+        """Memory of at least `size` bytes on a GPU, mapped and ready."""
+        mem = _lib.Mem()
+        with Use(self._life):
+            check(library().gdr_mem_alloc(self._g, device, size,
+                                          _lib.MEM_CACHED if cached else 0, byref(mem)))
+            return self._memory(mem)
+
+    def import_memory(self, fd, size, device=0):
+        """Memory that another process exported. The descriptor stays the caller's."""
+        mem = _lib.Mem()
+        with Use(self._life):
+            check(library().gdr_mem_import(self._g, device, fd, size, 0, byref(mem)))
+            return self._memory(mem)
+
+    def cache(self, validity=CHECK_TAG, max_bytes=0, max_regions=0, whole_max=0):
+        """A registration Cache; see gdr_cache_create(3)."""
+        options = _lib.CacheOptions(ctypes.sizeof(_lib.CacheOptions), validity, 0, max_bytes,
+                                    max_regions, whole_max)
+        cache = c_void_p()
+        with Use(self._life):
+            check(library().gdr_cache_create(self._g, byref(options), byref(cache)))
+            try:
+                return Cache(self, cache.value, (self._life,))
+            except BaseException:
+                check(library().gdr_cache_destroy(cache.value))
+                raise
+
+    def bar_info(self, device=0):
+        """Size and use of a GPU's BAR1."""
+        raw = _lib.BarInfo(size=ctypes.sizeof(_lib.BarInfo))
+        with Use(self._life):
+            check(library().gdr_get_bar_info(self._g, device, byref(raw)))
+        return BarInfo(raw.total, raw.used, raw.free)
+
+    def driver_version(self):
+        """The level of the driver below: (2, 6)."""
+        major, minor = c_int(), c_int()
+        with Use(self._life):
+            check(library().gdr_driver_get_version(self._g, byref(major), byref(minor)))
+        return major.value, minor.value
+
+    def event_fd(self):
+        """A descriptor to poll for POLLPRI: a mapping has been revoked. The context's own."""
+        fd = c_int()
+        with Use(self._life):
+            check(library().gdr_get_event_fd(self._g, byref(fd)))
+        return fd.value
+
+    def next_revoked(self):
+        """The next Mapping or Pin that has been revoked, each once; None: there is none."""
+        handle = _lib.Handle()
+        while True:
+            with Use(self._life):
+                err = library().gdr_next_revoked(self._g, byref(handle))
+            if err == errno.ENOENT:
+                return None
+            check(err)
+            for child in self._living():
+                if getattr(child, "_handle", _lib.Handle()).h == handle.h and not child.closed:
+                    return child
+
+    def stats(self):
+        """Stats of this context."""
+        with Use(self._life):
+            return of_raw(self._g, _lib.Handle(0))
+
+
+def open(any_memory=True, sync_memops=False):  # noqa: A001
+    """
+    A Context. any_memory: also by backends that serve only some memory (exportable VMM memory, as of
+    PyTorch's expandable segments; memory of cudaHostAlloc). sync_memops: set
+    CU_CTX_SYNC_MEMOPS where memory itself does not take it.
+    """
+    return Context((_lib.OPEN_ANY if any_memory else 0) |
+                   (_lib.OPEN_CTX_SYNC_MEMOPS if sync_memops else 0))

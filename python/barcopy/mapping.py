@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: MIT
+"""A range of GPU memory that is mapped: copies, words, fences, and views of it."""
+import ctypes
+import errno
+import weakref
+from ctypes import byref, c_ubyte, c_uint32, c_uint64
+
+from . import _lib
+from ._lib import check, library
+from ._life import Life, Use
+from ._memory import HostBuffer
+from .stats import of_raw
+
+_FOREVER = 2**64 - 1
+_SLICE_NS = 100_000_000  # of a wait, so that Ctrl-C is noticed
+
+
+class Mapping:
+    """
+    Bytes of GPU memory that the CPU reaches. Made by Context.map() and its like.
+
+    Offsets and sizes are in bytes. Everything may be called from any thread. `address` is the
+    device's, `pointer` the CPU's address of the same first byte.
+    """
+
+    _what = "mapping"
+
+    def __init__(self, context, handle, pointer, where, release, parents, read_only=False):
+        self.context = context
+        self.address, self.pointer, self.size = where.address, pointer, where.nbytes
+        self.read_only = read_only
+        self._where = where
+        self._handle = handle
+        # Memory of our own is freed only after what was made of it has ended.
+        if isinstance(where.keep, Memory):
+            parents += (where.keep._life,)
+        self._life = Life(self._what, release, parents, where.keep)
+        context._made(self)
+        # Who forgets to close: the last reference does it.
+        weakref.finalize(self, self._life.close).atexit = False
+
+    def __repr__(self):
+        state = "closed " if self.closed else ""
+        return f"<{state}{type(self).__name__} of {self.size} bytes at 0x{self.address:x}>"
+
+    def __len__(self):
+        return self.size
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    @property
+    def closed(self):
+        return self._life.closed
+
+    @property
+    def busy(self):
+        """True while views of it, or calls under way, keep it mapped whether closed or not."""
+        return self._life.busy
+
+    def close(self):
+        """Ends it: now, or with the last view of it. Twice is once."""
+        self._life.close()
+
+    def _at(self, offset, size):
+        if offset < 0 or size < 0 or offset + size > self.size:
+            raise ValueError(f"{size} bytes at {offset} are not within the {self.size} bytes mapped")
+        return self.pointer + offset
+
+    def _refuse_read_only(self):
+        if self.read_only:
+            raise TypeError("the mapping is read-only")
+
+    # ---- copies -----------------------------------------------------------------------------
+
+    def write(self, data, offset=0):
+        """Copies a buffer (bytes, numpy array, CPU tensor ...) into the GPU's memory."""
+        self._refuse_read_only()
+        with Use(self._life), HostBuffer(data) as (host, size):
+            check(library().gdr_copy_to_mapping(self._handle, self._at(offset, size), host, size))
+
+    def read(self, size=None, offset=0):
+        """`size` bytes, by default all from `offset` on."""
+        size = max(self.size - offset, 0) if size is None else size
+        self._at(offset, size)
+        result = bytearray(size)
+        self.read_into(result, offset)
+        return bytes(result)
+
+    def read_into(self, buffer, offset=0):
+        """Fills a writable buffer (bytearray, numpy array, CPU tensor ...)."""
+        with Use(self._life), HostBuffer(buffer, writable=True) as (host, size):
+            check(library().gdr_copy_from_mapping(self._handle, host, self._at(offset, size), size))
+
+    def write_pieces(self, pieces, fence=True):
+        """
+        Copies many pieces with one fence: (offset, buffer) or (offset, buffer, True), which is
+        ordered behind all before it. fence=False: the caller uses fence() himself.
+        """
+        self._refuse_read_only()
+        self._pieces(library().gdr_copyv_to_mapping, pieces, False, fence)
+
+    def read_pieces(self, pieces, fence=True):
+        """The same into writable buffers; the loads of many pieces are in flight together."""
+        self._pieces(library().gdr_copyv_from_mapping, pieces, True, fence)
+
+    def _pieces(self, call, pieces, writable, fence):
+        pieces = list(pieces)
+        segments = (_lib.Segment * max(len(pieces), 1))()
+        held = []
+        try:
+            with Use(self._life):
+                for segment, (offset, buffer, *ordered) in zip(segments, pieces):
+                    host = HostBuffer(buffer, writable)
+                    segment.host_ptr, segment.size = host.__enter__()
+                    held.append(host)
+                    segment.map_ptr = self._at(offset, segment.size)
+                    segment.flags = _lib.COPY_ORDERED if ordered and ordered[0] else 0
+                check(call(self._handle, segments, len(pieces),
+                           0 if fence else _lib.COPY_NO_FENCE))
+        finally:
+            for host in held:
+                host.__exit__()
+
+    def set_copy_options(self, threads=0, engine_read_min=0, engine_write_min=0):
+        """Who helps with large copies: gdr_set_copy_options(3). ENGINE_AUTO: where it is faster."""
+        options = _lib.CopyOptions(ctypes.sizeof(_lib.CopyOptions), threads, 0, engine_read_min,
+                                   engine_write_min)
+        with Use(self._life):
+            check(library().gdr_set_copy_options(self._handle, byref(options)))
+
+    # ---- words and order --------------------------------------------------------------------
+
+    def fence(self, use):
+        """BEFORE_READ, AFTER_READ, AFTER_WRITE or FULL."""
+        with Use(self._life):
+            check(library().gdr_fence(self._handle, use))
+
+    def flush(self):
+        """Returns when what this CPU has written has reached GPU memory."""
+        with Use(self._life):
+            check(library().gdr_flush(self._handle))
+
+    def _put(self, call, offset, size, value):
+        self._refuse_read_only()
+        if not 0 <= value < 1 << 8 * size:
+            raise ValueError(f"{value} is not an unsigned number of {8 * size} bits")
+        with Use(self._life):
+            check(call(self._handle, self._at(offset, size), value))
+
+    def put32(self, offset, value):
+        """Stores one aligned word, whole."""
+        self._put(library().gdr_put32, offset, 4, value)
+
+    def put64(self, offset, value):
+        self._put(library().gdr_put64, offset, 8, value)
+
+    def _get(self, call, offset, value):
+        with Use(self._life):
+            check(call(self._handle, self._at(offset, ctypes.sizeof(value)), byref(value)))
+        return value.value
+
+    def get32(self, offset):
+        """Loads one aligned word, whole."""
+        return self._get(library().gdr_get32, offset, c_uint32())
+
+    def get64(self, offset):
+        return self._get(library().gdr_get64, offset, c_uint64())
+
+    def _wait(self, call, offset, size, comparison, value, timeout):
+        number = _lib.COMPARISONS.get(comparison)
+        if number is None:
+            raise ValueError(f"{comparison!r} is none of {' '.join(_lib.COMPARISONS)}")
+        if not 0 <= value < 1 << 8 * size:
+            raise ValueError(f"{value} is not an unsigned number of {8 * size} bits")
+        left = _FOREVER if timeout is None else int(timeout * 1e9)
+        if left < 0:
+            raise ValueError("a timeout is not negative")
+        with Use(self._life):
+            pointer = self._at(offset, size)
+            while True:
+                now = min(left, _SLICE_NS)
+                err = call(self._handle, pointer, number, value, now)
+                if timeout is not None:
+                    left -= now
+                if err != errno.ETIMEDOUT or not left:
+                    return check(err)
+
+    def wait32(self, offset, comparison, value, timeout=None):
+        """Polls one aligned word until `word comparison value` ("==", "<" ...; unsigned); Timeout
+        after `timeout` seconds. None waits for ever."""
+        self._wait(library().gdr_wait32, offset, 4, comparison, value, timeout)
+
+    def wait64(self, offset, comparison, value, timeout=None):
+        self._wait(library().gdr_wait64, offset, 8, comparison, value, timeout)
+
+    # ---- views ------------------------------------------------------------------------------
+
+    def view(self):
+        """
+        The memory itself, as a memoryview of bytes: read-only if the mapping is. It stays mapped
+        until the last view, slice or array of it is gone, also after close().
+
+        Loads through a write-combined mapping take 1 us each, so read() is faster for more than a
+        word; stores are ordered by fence().
+        """
+        use = Use(self._life)
+        self._life.enter(use)
+        try:
+            memory = (c_ubyte * self.size).from_address(self.pointer)
+            weakref.finalize(memory, self._life.leave, use).atexit = False
+        except BaseException:
+            self._life.leave(use)
+            raise
+        view = memoryview(memory).cast("B")
+        return view.toreadonly() if self.read_only else view
+
+    def array(self, dtype=None, shape=None):
+        """
+        A view as a numpy array, by default with the type and shape of what was mapped, else bytes.
+        For types that numpy lacks (bfloat16) say as what: dtype="uint16".
+        """
+        import numpy
+
+        if dtype is None:
+            dtype = self._where.dtype
+            if dtype is None and self._where.shape is not None:
+                raise TypeError("numpy has no type for this tensor's elements: give a dtype")
+            shape = self._where.shape if shape is None else shape
+        flat = numpy.frombuffer(self.view(), dtype=dtype or "uint8")
+        if shape is None and self._where.shape is not None and \
+                flat.size == _product(self._where.shape):
+            shape = self._where.shape
+        return flat if shape is None else flat.reshape(shape)
+
+    # ---- what is known of it ----------------------------------------------------------------
+
+    def _attribute(self, number):
+        value = c_uint64()
+        with Use(self._life), Use(self.context._life):
+            check(library().gdr_get_handle_attribute(self.context._g, self._handle, number,
+                                                     byref(value)))
+        return value.value
+
+    @property
+    def backend(self):
+        """Which way it is mapped: gdrdrv, dmabuf, vulkan or host."""
+        number = self._attribute(_lib.ATTR_BACKEND)
+        return _lib.BACKENDS.get(number, str(number))
+
+    @property
+    def mapping_type(self):
+        number = self._attribute(_lib.ATTR_MAPPING_TYPE)
+        return _lib.MAPPING_TYPES.get(number, str(number))
+
+    @property
+    def device(self):
+        """CUDA's ordinal of the GPU."""
+        return self._attribute(_lib.ATTR_DEVICE)
+
+    @property
+    def persistent(self):
+        """True if the mapping outlives the free of its memory."""
+        return bool(self._attribute(_lib.ATTR_PERSISTENT))
+
+    @property
+    def sync_memops(self):
+        """False (VMM memory, as of expandable segments): synchronise the stream before reading."""
+        return bool(self._attribute(_lib.ATTR_SYNC_MEMOPS))
+
+    def stats(self):
+        """Stats of this mapping."""
+        with Use(self._life), Use(self.context._life):
+            return of_raw(self.context._g, self._handle)
+
+
+class Memory(Mapping):
+    """GPU memory of Context.alloc(): close() frees it. The GPU must have finished with it then."""
+
+    _what = "memory"
+
+    def __init__(self, context, mem, where, parents):
+        def release():
+            check(library().gdr_mem_free(context._g, byref(mem)))
+
+        self._mem = mem
+        super().__init__(context, mem.handle, mem.cpu_ptr, where, release, parents)
+
+    @property
+    def __cuda_array_interface__(self):
+        """So that CuPy, Numba and torch.as_tensor() take it as an array of bytes."""
+        if self.closed:
+            raise ValueError("the memory is closed")
+        return {"shape": (self.size,), "typestr": "|u1", "data": (self.address, False), "version": 3}
+
+    def export(self):
+        """A descriptor for another process, which gives it to Context.import_memory() together with
+        `size`; the caller's to close."""
+        fd = ctypes.c_int()
+        with Use(self._life), Use(self.context._life):
+            check(library().gdr_mem_export(self.context._g, byref(self._mem), byref(fd)))
+        return fd.value
+
+
+def _product(shape):
+    count = 1
+    for length in shape:
+        count *= length
+    return count

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: MIT
+# shellcheck shell=bash
+# What a cross-build of the tests for arm64 and a run of them under user-mode emulation need.
+# Sourced by tests/run.sh.
+#
+#   arm64_setup       0: ready; 1: it should be here and is not; 2: it cannot be had on this system;
+#                     $arm64_why says why
+#   arm64_make        words for make: compiler, Check library
+#   arm64_emulator    words that start a program for arm64
+#
+# Compiler and emulator come from the system (installed as root where they are missing); Check for
+# arm64 is unpacked beside the kernels' cache, nothing of another architecture is installed.
+
+. tests/kernel/lib/kernels.sh
+
+arm64_root=/usr/aarch64-linux-gnu
+arm64_make=()
+# A CPU without SVE: qemu 7.2 restores the vector registers of a signal's frame from its SVE part only.
+arm64_emulator=(qemu-aarch64-static -cpu cortex-a72 -L "$arm64_root")
+
+arm64_tools() {
+	local missing=() pair
+	for pair in aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu qemu-aarch64-static:qemu-user-static; do
+		command -v "${pair%%:*}" >/dev/null || missing+=("${pair#*:}")
+	done
+	[ -e "$arm64_root/lib/libc.so.6" ] || missing+=(libc6-dev-arm64-cross)
+	[ "${#missing[@]}" -eq 0 ] && return 0
+	arm64_why="missing: ${missing[*]}"
+	command -v apt-get >/dev/null || return 2
+	[ "$(id -u)" -eq 0 ] || return 1
+	DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends \
+		"${missing[@]}" >/dev/null 2>&1 || {
+		arm64_why="$arm64_why (apt-get could not install them)"
+		return 1
+	}
+}
+
+arm64_check_library() {
+	local K_DIR=$CACHE/arm64/check K_ARCH=arm64 suite
+	suite=$(. /etc/os-release && echo "${ID:-}:${VERSION_CODENAME:-}")
+	if [ ! -e "$K_DIR/ready" ]; then
+		arm64_why="where Check for arm64 comes from is known for Debian only"
+		case $suite in debian:?*) ;; *) return 2 ;; esac
+		arm64_why="Check's package for arm64 cannot be fetched"
+		rm -rf "$K_DIR"
+		unpack "${suite#debian:}" check libsubunit-dev >/dev/null 2>&1 || return 1
+		touch "$K_DIR/ready"
+	fi
+	# One definition each: the main Makefile's own ask this machine's pkg-config.
+	local libs="-L$K_DIR/root/usr/lib/aarch64-linux-gnu -Wl,-Bstatic -lcheck -lsubunit -Wl,-Bdynamic -lrt -lm"
+	arm64_make=(CC=aarch64-linux-gnu-gcc AR=aarch64-linux-gnu-ar CPPFLAGS="-idirafter $K_DIR/root/usr/include"
+		CHECK_LIBS="$libs" SIM_CHECK_LIBS="$libs")
+}
+
+arm64_setup() {
+	arm64_tools || return
+	arm64_check_library
+}

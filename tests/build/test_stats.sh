@@ -1,0 +1,118 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# Statistics beyond one library call: the summary of a tool, a broken standard error, code that is
+# unloaded while a thread that has counted lives on; and the probes.
+# shellcheck source=tests/common/build.bash
+. "$(dirname "$0")/../common/build.bash"
+
+sim=$(realpath "${2:?directory of the stand-ins}")
+export LD_LIBRARY_PATH=$sim
+tool() { "$out/gdrcopy_copybw" -a cuMemCreate -s 64K -w 10 -r 10; }
+
+tool >/dev/null 2>"$tmp/err" && ! grep -q STATS "$tmp/err"
+ok "no summary unless it is asked for"
+GDRCOPY_STATS=0 tool >/dev/null 2>"$tmp/err" && ! grep -q STATS "$tmp/err"
+ok "GDRCOPY_STATS=0 does not ask for it"
+GDRCOPY_STATS=1 tool >"$tmp/text" 2>"$tmp/err" && ! grep -q STATS "$tmp/text" &&
+	[ "$(grep -c '^GDRCOPY STATS: process [0-9]* (gdrcopy_copybw)$' "$tmp/err")" = 1 ]
+ok "one summary, on standard error"
+# 10 timed copies each way at least, of 64 KiB each, and as many ends as beginnings
+read -r _ _ to to_bytes from from_bytes < <(grep '^  64 KiB ' "$tmp/err")
+[ "${to:-0}" -ge 10 ] && [ "${from:-0}" -ge 10 ] && [ $((to * 65536)) = "$to_bytes" ] &&
+	[ $((from * 65536)) = "$from_bytes" ] && grep -q '^  pins \([1-9][0-9]*\), unpinned \1;' "$tmp/err"
+ok "what it says is what the tool did"
+GDRCOPY_STATS=1 tool >/dev/null 2> >(exec true)
+ok "nobody reads standard error: the exit status is the program's"
+GDRCOPY_STATS=1 tool >/dev/null 2>&-
+ok "standard error is closed"
+
+# The library's own objects in a module that is unloaded: the summary comes then, and a thread of the
+# program that ends afterwards does not look for them.
+cat >"$tmp/module.c" <<'END'
+#include "gdrapi.h"
+int use(void);
+int use(void)
+{
+	static gdr_t g;
+	static gdr_mem_t mem;
+
+	if (!g && (!(g = gdr_open_ex(GDR_OPEN_ANY)) || gdr_mem_alloc(g, 0, 4096, 0, &mem)))
+		return 1;
+	/* a count, and a text lent by a failure */
+	return gdr_copy_to_mapping(mem.handle, mem.cpu_ptr, "12345678", 8) ||
+	       !gdr_copy_to_mapping(mem.handle, mem.cpu_ptr, 0, 8) || !*gdr_last_error();
+}
+END
+cat >"$tmp/host.c" <<'END'
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+static int (*use)(void);
+static pthread_barrier_t turn;
+static void *thread(void *arg)
+{
+	if (use())
+		return arg;
+	pthread_barrier_wait(&turn); /* used */
+	pthread_barrier_wait(&turn); /* unloaded */
+	return NULL;
+}
+int main(int argc, char **argv)
+{
+	void *lib = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL), *wrong;
+	pthread_t t;
+
+	(void)argc;
+	if (!lib)
+		return puts(dlerror()), 1;
+	use = (int (*)(void))dlsym(lib, "use");
+	pthread_barrier_init(&turn, NULL, 2);
+	if (use() || pthread_create(&t, NULL, thread, argv))
+		return 2;
+	pthread_barrier_wait(&turn);
+	if (dlclose(lib))
+		return 3;
+	if (dlopen(argv[1], RTLD_NOW | RTLD_NOLOAD))
+		return 4; /* it was not unloaded: this shows nothing */
+	fputs("unloaded\n", stderr);
+	pthread_barrier_wait(&turn);
+	pthread_join(t, &wrong);
+	return wrong ? 5 : 0;
+}
+END
+# shellcheck disable=SC2046
+gcc -shared -fPIC -Iinclude -o "$tmp/module.so" "$tmp/module.c" \
+	$(find "$out/src" -name '*.pic.o') -pthread -ldl &&
+	gcc -o "$tmp/host" "$tmp/host.c" -pthread -ldl &&
+	GDRCOPY_STATS=1 timeout 60 "$tmp/host" "$tmp/module.so" 2>"$tmp/err"
+rc=$?
+[ $rc = 0 ] || { echo "exit $rc"; cat "$tmp/err"; }
+[ $rc = 0 ] && grep -q '^  16 B  *2  *16 ' "$tmp/err" && [ "$(tail -n 1 "$tmp/err")" = unloaded ] &&
+	[ "$(grep -c STATS "$tmp/err")" = 1 ]
+ok "unloaded with a module, before a thread that has counted ends"
+
+# The tool that measured it still builds, and finds both libraries (two copies in one process).
+cp "$out/libgdrapi.so.2.6" "$tmp/other.so" && make -s --no-print-directory O="$out" compare >/dev/null &&
+	timeout 60 "$out/compare" "$tmp/other.so" "$out/libgdrapi.so.2.6" --sim "$sim" |
+	head -n 3 | grep -q '^write 8 B  *[0-9]'
+ok "two copies of the library in one process: compare"
+
+# ---- probes ----
+
+documented=$(sed -n '/^\.Ss Probes/,/^\.Sh /s/^\.It Sy \(.*\) Pq .*/\1/p' packaging/man/gdrapi.7 |
+	tr -d ' ' | tr ',' '\n' | sort)
+probes() { readelf -n "$1" | sed -n 's/^ *Name: //p' | sort -u; }
+if echo '#include <sys/sdt.h>' | gcc -E - >/dev/null 2>&1; then
+	[ "$(probes "$out/libgdrapi.so.2.6")" = "$documented" ]
+	ok "the probes are those of gdrapi(7), where there is <sys/sdt.h>"
+	gcc -Iinclude -Isrc -D_GNU_SOURCE -O2 -DGDRI_SDT=1 -c -o "$tmp/with.o" src/copies.c &&
+		[ "$(probes "$tmp/with.o" | wc -l)" = 4 ]
+	ok "SDT=1: with probes"
+else
+	skip "the probes are those of gdrapi(7)" "no <sys/sdt.h> here"
+	skip "SDT=1: with probes" "no <sys/sdt.h> here"
+fi
+gcc -Iinclude -Isrc -D_GNU_SOURCE -O2 -DGDRI_SDT=0 -c -o "$tmp/without.o" src/copies.c &&
+	[ -z "$(probes "$tmp/without.o")" ] && [ -n "$documented" ]
+ok "SDT=0: without"
+finish

@@ -1,0 +1,260 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""
+The Python module on a GPU, with PyTorch: numbers that torch writes are read through the map, and the
+other way round; types and shapes; what is refused. Exit 77 without torch or a GPU.
+
+    LD_LIBRARY_PATH=build PYTHONPATH=python python3 tests/gpu/torch_views.py
+
+With the stock driver the tensors come from expandable segments, as is asked for below. One line per
+test, a closing line `N passed, N failed, N skipped`.
+"""
+import os
+import sys
+import time
+
+os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+try:
+    import numpy
+    import torch
+except ImportError as why:
+    print(f"needs torch and numpy: {why}")
+    sys.exit(77)
+if not torch.cuda.is_available():
+    print("torch finds no GPU")
+    sys.exit(77)
+
+import barcopy  # noqa: E402
+
+DTYPES = ["uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "bool",
+          "complex64", "complex128"]
+
+
+def numbers(dtype, count):
+    """Numbers that every type holds without rounding."""
+    return (torch.arange(count) % 2 if dtype == "bool" else torch.arange(count) % 100).to(
+        getattr(torch, dtype))
+
+
+def synchronised(tensor):
+    """Expandable segments refuse SYNC_MEMOPS: what torch has started must be over."""
+    torch.cuda.synchronize()
+    return tensor
+
+
+def every_dtype(gdr):
+    for dtype in DTYPES:
+        want = numbers(dtype, 12 * 1001).reshape(3, 4, 1001)
+        tensor = synchronised(want.cuda())
+        with gdr.map(tensor) as m:
+            view = m.array()
+            assert view.shape == (3, 4, 1001) and view.dtype == want.numpy().dtype, dtype
+            got = numpy.empty_like(want.numpy())
+            m.read_into(got)
+            assert (got == want.numpy()).all(), f"{dtype}: read"
+            assert (view[1, 2, 990:] == want.numpy()[1, 2, 990:]).all(), f"{dtype}: view"
+            # back: reversed, by a copy and, for the last row, by stores through the view
+            back = numpy.ascontiguousarray(got.reshape(-1)[::-1]).reshape(got.shape)
+            m.write(back)
+            view[2, 3, :] = got[2, 3, :]
+            m.fence(barcopy.AFTER_WRITE)
+            m.flush()
+            back[2, 3, :] = got[2, 3, :]
+            assert (tensor.cpu().numpy() == back).all(), f"{dtype}: written"
+
+
+def bfloat16(gdr):
+    tensor = synchronised(torch.arange(64, device="cuda").to(torch.bfloat16))
+    with gdr.map(tensor) as m:
+        try:
+            m.array()
+            raise AssertionError("a view as bfloat16")
+        except TypeError:
+            pass
+        bits = m.array("uint16")
+        assert bits.shape == (64,)
+        assert bits[1] == 0x3f80 and bits[2] == 0x4000
+        bits[3] = 0x4000
+        m.flush()
+    assert tensor[3].item() == 2.0
+
+
+def a_part_of_a_tensor(gdr):
+    whole = synchronised(torch.zeros(1000, 16, device="cuda"))
+    with gdr.map(whole[100:103]) as m:
+        assert m.size == 3 * 16 * 4
+        m.write(numpy.full((3, 16), 2.5, "float32"))
+    assert whole.sum().item() == 120 and (whole[100:103] == 2.5).all().item()
+
+
+def not_contiguous(gdr):
+    t = torch.zeros(8, 8, device="cuda")
+    for part in (t.t(), t[:, 1], t[::2], t[:, :4], torch.zeros(1, device="cuda").expand(5)):
+        try:
+            gdr.map(part)
+        except ValueError as why:
+            assert "not contiguous" in str(why), why
+        else:
+            raise AssertionError(f"strides {part.stride()} were mapped")
+    for same in (t.t().contiguous(), t[3], t[2:5], t[:1, :]):
+        gdr.map(same).close()
+    conjugated = torch.ones(4, dtype=torch.complex64, device="cuda").conj()
+    try:
+        gdr.map(conjugated)
+        raise AssertionError("a lazily conjugated tensor was mapped")
+    except ValueError:
+        pass
+    sparse = torch.eye(4, device="cuda").to_sparse()
+    try:
+        gdr.map(sparse)
+        raise AssertionError("a sparse tensor was mapped")
+    except ValueError:
+        pass
+
+
+def tensors_of_the_cpu(gdr):
+    """As the host's side of copies; and pinned ones as memory that is mapped."""
+    tensor = synchronised(torch.arange(256, dtype=torch.int32, device="cuda"))
+    host = torch.zeros(256, dtype=torch.int32)
+    with gdr.map(tensor) as m:
+        m.read_into(host)
+        assert (host == torch.arange(256)).all()
+        m.write(host * 2)
+        m.flush()
+        try:
+            m.write(tensor)
+            raise AssertionError("a tensor of the GPU as the host's side")
+        except TypeError:
+            pass
+    assert (tensor.cpu() == torch.arange(256) * 2).all()
+    pinned = torch.arange(1000, dtype=torch.int64, pin_memory=True)
+    with gdr.map(pinned) as m:
+        assert m.backend == "host" and m.array()[999] == 999
+
+
+def read_only(gdr):
+    tensor = synchronised(torch.full((100,), 7.0, device="cuda"))
+    with gdr.map(tensor, read_only=True) as m:
+        view = m.array()
+        assert view[50] == 7 and not view.flags.writeable
+        try:
+            m.write(b"1234")
+            raise AssertionError("written")
+        except TypeError:
+            pass
+
+
+def keeps_the_tensor(gdr):
+    """A view outlives mapping, context and tensor; torch does not use the memory again meanwhile."""
+    tensor = synchronised(torch.full((1 << 20,), 5, dtype=torch.int32, device="cuda"))
+    address = tensor.data_ptr()
+    with barcopy.open() as own, own.map(tensor) as m:
+        view = m.array()
+    del tensor, m
+    others = [torch.zeros(1 << 20, dtype=torch.int32, device="cuda") for _ in range(8)]
+    torch.cuda.synchronize()
+    assert all(other.data_ptr() != address for other in others)
+    assert view[0] == 5 and view[-1] == 5
+    del view
+
+
+def expandable_segments(gdr):
+    """Tensors at both ends of a segment that grew, and one across its chunks."""
+    small = [torch.full((1 << 18,), i, dtype=torch.int32, device="cuda") for i in range(16)]
+    large = torch.arange(24 << 20, dtype=torch.int32, device="cuda")  # 96 MiB
+    torch.cuda.synchronize()
+    for i, tensor in enumerate(small):
+        with gdr.map(tensor) as m:
+            assert m.get32(0) == i and m.get32(4 * (1 << 18) - 4) == i
+    with gdr.map(large) as m:
+        for at in range(0, 24 << 20, 524288):
+            assert m.get32(4 * at) == at, at
+        m.put32(4 * 5000000, 42)
+        m.flush()
+        print(f"       {m.backend}, persistent {m.persistent}, SYNC_MEMOPS {m.sync_memops}")
+    assert large[5000000].item() == 42 and large[5000001].item() == 5000001
+
+
+def cache(gdr):
+    with gdr.cache() as c:
+        t = synchronised(torch.arange(100, dtype=torch.int64, device="cuda"))
+        for _ in range(10):
+            with c.get(t) as region:
+                assert region.get64(8 * 99) == 99
+        assert c.stats().hits == 9
+        # memory that torch gave back to the driver and took anew is not what was pinned
+        del t
+        torch.cuda.empty_cache()
+        t = synchronised(torch.full((100,), 3, dtype=torch.int64, device="cuda"))
+        with c.get(t) as region:
+            assert region.get64(0) == 3
+
+
+def kernels_and_words(gdr):
+    """A kernel's result is waited for by polling, without a call into CUDA."""
+    flag = synchronised(torch.zeros(16, dtype=torch.int32, device="cuda"))
+    a = torch.randn(2048, 2048, device="cuda")
+    with gdr.map(flag) as m:
+        torch.cuda.synchronize()
+        for turn in range(1, 6):
+            for _ in range(4):
+                a = torch.tanh(a @ a)
+            flag.fill_(turn)
+            m.wait32(0, ">=", turn, timeout=30)
+            m.wait32(4 * 15, "==", turn, timeout=30)
+
+
+def statistics(gdr):
+    barcopy.count_copies()
+    tensor = synchronised(torch.zeros(1024, device="cuda"))
+    with gdr.map(tensor) as m:
+        for _ in range(1000):
+            m.write(b"12345678")
+        m.read(4096)
+        assert m.stats().to.copies[1] == 1000 and m.stats().from_.bytes[5] == 4096
+    barcopy.count_copies(False)
+
+
+def cost(gdr):
+    """No test, but figures for the README: microseconds a call, Python and all."""
+    tensor = synchronised(torch.zeros(1 << 16, dtype=torch.uint8, device="cuda"))
+    with gdr.map(tensor) as m:
+        view, data, into = m.view(), bytes(8), bytearray(4096)
+        for what, call in (("write of 8 B", lambda: m.write(data)),
+                           ("put64", lambda: m.put64(0, 1)),
+                           ("store through a view", lambda: view.__setitem__(0, 1)),
+                           ("get64", lambda: m.get64(0)),
+                           ("load through a view", lambda: view[0]),
+                           ("read_into of 4 KiB", lambda: m.read_into(into)),
+                           ("tensor[0] = 1", lambda: tensor.__setitem__(0, 1)),
+                           ("tensor[0].item()", lambda: tensor[0].item())):
+            rounds = []
+            for _ in range(15):
+                begin = time.perf_counter_ns()
+                for _ in range(200):
+                    call()
+                rounds.append((time.perf_counter_ns() - begin) / 200e3)
+            torch.cuda.synchronize()
+            print(f"       {what}: {sorted(rounds)[7]:.2f} us")
+
+
+def main():
+    passed = failed = 0
+    print(f"torch {torch.__version__}, {torch.cuda.get_device_name()}, Python {sys.version.split()[0]}")
+    for test in (every_dtype, bfloat16, a_part_of_a_tensor, not_contiguous, tensors_of_the_cpu,
+                 read_only, keeps_the_tensor, expandable_segments, cache, kernels_and_words,
+                 statistics, cost):
+        try:
+            with barcopy.open() as gdr:
+                test(gdr)
+            print(f"ok - {test.__name__}")
+            passed += 1
+        except Exception as why:
+            print(f"not ok - {test.__name__}: {type(why).__name__}: {why}")
+            failed += 1
+    print(f"{passed} passed, {failed} failed, 0 skipped")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Frees inside the driver's windows, every one met: the thread under test is stopped in the window,
+ * the memory is freed, the thread goes on (provider/window.c). Afterwards no entry may be left: it
+ * would map memory that somebody else may have by now.
+ *
+ * The tests of t_race.c meet such windows by chance, without a kprobe in the way.
+ */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <signal.h>
+
+#include "rig.h"
+
+static const int rw = PROT_READ | PROT_WRITE;
+
+static int drv, prov;
+
+/* What the rounds of one test came to. */
+static unsigned int stale, others; /* others: frees that went another way than they should */
+
+static void open_window(unsigned int place)
+{
+	int ret;
+
+	drv = drv_open();
+	prov = prov_open();
+	ret = window_open(prov, place, drv);
+	if (ret == -EOPNOTSUPP && place == PROVIDER_BEFORE_INSERT_HUGE)
+		SKIP("this kernel has no huge PFN entries");
+	if (ret == -EOPNOTSUPP) {
+		char *symbols = read_text("/proc/kallsyms");
+
+		CHECK(symbols && !strstr(symbols, " register_kprobe\n"));
+		SKIP("this kernel has no kprobes");
+	}
+	CHECK_EQ(ret, 0);
+}
+
+struct freer {
+	pthread_t thread;
+	uint64_t va;
+	unsigned int outcome;
+};
+
+static void *free_thread(void *arg)
+{
+	struct freer *f = arg;
+
+	f->outcome = window_free(prov, f->va);
+	return NULL;
+}
+
+/* From here on the calling thread is stopped at the window, the @passes-th next time. */
+static void freer_start(struct freer *f, unsigned int passes)
+{
+	CHECK(!pthread_create(&f->thread, NULL, free_thread, f));
+	window_arm(prov, passes);
+}
+
+/* A thread that never comes by, or a free that neither ends nor waits, costs half a minute: once. */
+static void freer_join(struct freer *f, unsigned int want)
+{
+	CHECK(!pthread_join(f->thread, NULL));
+	CHECK(f->outcome != PROVIDER_WINDOW_MISSED);
+	CHECK(f->outcome != PROVIDER_WINDOW_TIMEOUT);
+	others += f->outcome != want;
+}
+
+/* After the free, whatever came before it: no entry, no access, the flag. */
+static void count_stale(uint64_t h, const uint8_t *at, size_t size)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE), off;
+
+	CHECK_EQ(cb_flag(drv, h), 1);
+	for (off = 0; off < size; off += page) {
+		if (read_pte(prov, at + off).level) {
+			stale++;
+			return;
+		}
+	}
+	CHECK_EQ(try_read(at + size / 2), SIGBUS);
+}
+
+static void end_round(uint64_t h, uint8_t *at, size_t size)
+{
+	CHECK_EQ(unpin(drv, h), 0);
+	CHECK(mmap(at, size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == at);
+}
+
+static void verdict(const char *what, unsigned int want)
+{
+	printf("# %s: %u rounds, %u stale mappings; %u frees %s\n", what, rig.rounds, stale, others,
+	       want == PROVIDER_FREE_WAITED ? "did not wait" : "had to wait");
+	CHECK_EQ(stale, 0);
+	CHECK_EQ(others, 0);
+}
+
+/*
+ * In the middle of a fault: the callback must wait until the fault has made its entries, and then take
+ * all of them away.
+ */
+static void free_in_fault(const char *what, size_t size, unsigned int even, unsigned int odd,
+			  unsigned int places)
+{
+	uint8_t *at = reserve(size, 2 * MiB);
+	unsigned int i;
+
+	for (i = 0; i < rig.rounds; i++) {
+		struct freer f = { .va = gpu_alloc_flags(prov, size, i & 1 ? odd : even).va };
+		uint64_t h = must_pin(drv, f.va, size);
+		int sig;
+
+		CHECK(map_prot(drv, h, size, rw, MAP_SHARED | MAP_FIXED, at) == at);
+		freer_start(&f, (i * 7919 + rig.seed) % places);
+		sig = try_write(at + (i * 4099UL * 4096) % size,
+				1); /* before the free or after it */
+		CHECK(sig == 0 || sig == SIGBUS);
+		freer_join(&f, PROVIDER_FREE_WAITED);
+		count_stale(h, at, size);
+		end_round(h, at, size);
+	}
+	verdict(what, PROVIDER_FREE_WAITED);
+}
+
+/* Somewhere among the small entries of one fault. Below 2 MiB, so that no huge one is made. */
+static void t_insert(void)
+{
+	size_t size = 2 * MiB - GPU_PAGE;
+
+	open_window(PROVIDER_BEFORE_INSERT);
+	free_in_fault("free between entries", size, 0, PROVIDER_SCATTER,
+		      (unsigned int)(size / (size_t)sysconf(_SC_PAGESIZE)));
+}
+
+static void t_insert_huge(void)
+{
+	if (!rig.gpl)
+		SKIP("this build has no huge PFN entries");
+	if (cpu_page() != 4096)
+		SKIP("a huge entry is larger than 2 MiB here");
+	open_window(PROVIDER_BEFORE_INSERT_HUGE);
+	free_in_fault("free before a huge entry", 2 * MiB, PROVIDER_ALIGN_2M, PROVIDER_ALIGN_2M, 1);
+}
+
+/*
+ * Between ->mmap and the moment from which the VMA can be found: the callback finds no mapping, so
+ * there must be none, and none may come.
+ */
+static void t_mmap(void)
+{
+	size_t size = 2 * MiB;
+	uint8_t *at = reserve(size, 2 * MiB);
+	unsigned int i;
+
+	open_window(PROVIDER_AFTER_MMAP);
+	for (i = 0; i < rig.rounds; i++) {
+		struct freer f = {
+			.va = gpu_alloc_flags(prov, size, i & 1 ? PROVIDER_SCATTER : 0).va
+		};
+		uint64_t h = must_pin(drv, f.va, size);
+
+		freer_start(&f, 0);
+		CHECK(map_prot(drv, h, size, rw, MAP_SHARED | MAP_FIXED, at) == at);
+		freer_join(&f, PROVIDER_FREED_INSIDE);
+		count_stale(h, at, size);
+		end_round(h, at, size);
+	}
+	verdict("free before the VMA is linked", PROVIDER_FREED_INSIDE);
+}
+
+/* The pages are taken back before the get that handed them out has returned. */
+static void t_get(void)
+{
+	bool persistent = rig.mode == PERSISTENT && rig.gen > 470;
+	unsigned int i;
+	uint64_t h;
+
+	open_window(PROVIDER_AFTER_GET);
+	for (i = 0; i < rig.rounds; i++) {
+		struct freer f = { .va = gpu_alloc(prov, GPU_PAGE) };
+
+		freer_start(&f, 0);
+		CHECK_EQ(pin(drv, f.va, GPU_PAGE, &h), persistent ? 0 : -EINVAL);
+		freer_join(&f, PROVIDER_FREED_INSIDE);
+		if (persistent)
+			CHECK_EQ(unpin(drv, h), 0);
+		CHECK_EQ(gpu_info(prov).pins, 0);
+		CHECK_EQ(gpu_info(prov).tables, 0);
+		CHECK_EQ(read_number("/proc/driver/gdrdrv/nv_get_pages_refcount"), 0);
+	}
+	verdict("free before the get returns", PROVIDER_FREED_INSIDE);
+}
+
+/* An unpin has decided to give the pages back, and before it does they are taken: a late put. */
+static void t_put(void)
+{
+	size_t size = 2 * GPU_PAGE;
+	uint8_t *at = reserve(size, GPU_PAGE);
+	unsigned int i, late;
+
+	open_window(PROVIDER_BEFORE_PUT);
+	late = gpu_info(prov).late_puts;
+	for (i = 0; i < rig.rounds; i++) {
+		struct freer f = { .va = gpu_alloc(prov, size) };
+		uint64_t h = must_pin(drv, f.va, size);
+
+		CHECK(map_prot(drv, h, size, rw, MAP_SHARED | MAP_FIXED, at) == at);
+		CHECK_EQ(try_write(at, 1), 0);
+		freer_start(&f, 0);
+		CHECK_EQ(unpin(drv, h), 0);
+		freer_join(&f, PROVIDER_FREED_INSIDE);
+		CHECK_EQ(try_read(at), SIGBUS);
+		CHECK_EQ(munmap(at, size), 0);
+		CHECK_EQ(gpu_info(prov).pins, 0);
+	}
+	verdict("free before the put of an unpin", PROVIDER_FREED_INSIDE);
+	CHECK_EQ(gpu_info(prov).late_puts, late + rig.rounds);
+}
+
+const struct test tests_window[] = {
+	{ "window-insert", t_insert, BY_CALLBACK, 240 },
+	{ "window-huge", t_insert_huge, BY_CALLBACK, 240 },
+	{ "window-mmap", t_mmap, BY_CALLBACK, 240 },
+	{ "window-get", t_get, BY_P2P, 240 },
+	{ "window-put", t_put, BY_CALLBACK, 240 },
+	{ NULL, NULL, 0, 0 },
+};

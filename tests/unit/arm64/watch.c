@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * See watch.h. The encodings are those of the Arm ARM (DDI 0487), "Loads and stores" in "A64
+ * instruction set encoding".
+ */
+#include "watch.h"
+
+#include <asm/sigcontext.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+static struct watch *watch;
+
+static _Noreturn void give_up(const char *what, uint64_t pc, uint32_t insn, uint64_t addr)
+{
+	char text[160];
+	int len = snprintf(text, sizeof(text), "watch: %s: %08x at %#lx, address %#lx\n", what,
+			   insn, (unsigned long)pc, (unsigned long)addr);
+
+	if (write(STDERR_FILENO, text, (size_t)len) < 0)
+		_exit(2);
+	_exit(3);
+}
+
+static uint32_t bits(uint32_t insn, int high, int low)
+{
+	return insn >> low & ((1u << (high - low + 1)) - 1);
+}
+
+static int64_t signed_bits(uint32_t insn, int high, int low)
+{
+	int unused = 63 - (high - low);
+
+	return (int64_t)((uint64_t)bits(insn, high, low) << unused) >> unused;
+}
+
+/* Where register r of either file lies in the interrupted context; NULL: the zero register. */
+static void *register_at(ucontext_t *uc, bool vector, uint32_t r)
+{
+	if (vector) {
+		struct fpsimd_context *fp = (void *)uc->uc_mcontext.__reserved;
+
+		if (fp->head.magic != FPSIMD_MAGIC)
+			give_up("no vector registers in the context", uc->uc_mcontext.pc, 0, 0);
+		return &fp->vregs[r];
+	}
+	return r == 31 ? NULL : &uc->uc_mcontext.regs[r];
+}
+
+static uint64_t *base_at(ucontext_t *uc, uint32_t insn)
+{
+	uint32_t r = bits(insn, 9, 5);
+
+	return r == 31 ? (uint64_t *)&uc->uc_mcontext.sp : (uint64_t *)&uc->uc_mcontext.regs[r];
+}
+
+/* One element between a register and the memory. */
+static void transfer(void *reg, bool vector, size_t at, unsigned int size, bool store, bool pair)
+{
+	static const uint8_t zeros[16];
+	uint8_t *memory = watch->plain + at;
+
+	if (watch->count < WATCH_MAX)
+		watch->access[watch->count++] = (struct watch_access){ at, size, store, pair };
+	if (store) {
+		memcpy(memory, reg ? reg : zeros, size);
+	} else if (reg) {
+		memset(reg, 0, vector ? 16 : 8); /* the rest of a register becomes zero */
+		memcpy(reg, memory, size);
+	}
+}
+
+/* LDP, STP and the like: false if it is none that is known. */
+static bool do_pair(ucontext_t *uc, uint32_t insn, size_t at)
+{
+	bool vector = bits(insn, 26, 26), store = !bits(insn, 22, 22);
+	uint32_t opc = bits(insn, 31, 30), form = bits(insn, 24, 23);
+	unsigned int size = vector ? 4u << opc : opc == 2 ? 8 : 4;
+
+	if ((!vector && opc & 1) || opc == 3)
+		return false;
+	transfer(register_at(uc, vector, bits(insn, 4, 0)), vector, at, size, store, true);
+	transfer(register_at(uc, vector, bits(insn, 14, 10)), vector, at + size, size, store, true);
+	if (form & 1) /* post-index 1, pre-index 3 */
+		*base_at(uc, insn) += (uint64_t)(signed_bits(insn, 21, 15) * (int64_t)size);
+	return true;
+}
+
+/* LDR, STR and the like, all addressing modes. */
+static bool do_single(ucontext_t *uc, uint32_t insn, size_t at)
+{
+	bool vector = bits(insn, 26, 26), store;
+	uint32_t opc = bits(insn, 23, 22), mode = bits(insn, 11, 10);
+	unsigned int size = 1u << bits(insn, 31, 30);
+
+	if (bits(insn, 24, 24) == 0 && bits(insn, 21, 21) != (mode == 2))
+		return false; /* atomics, pointer authentication, unprivileged */
+	if (vector && opc & 2) {
+		if (size != 1)
+			return false;
+		size = 16;
+	} else if (opc & 2) {
+		return false; /* sign-extending loads, prefetch */
+	}
+	store = !(opc & 1);
+	transfer(register_at(uc, vector, bits(insn, 4, 0)), vector, at, size, store, false);
+	if (bits(insn, 24, 24) == 0 && mode & 1) /* post-index 1, pre-index 3 */
+		*base_at(uc, insn) += (uint64_t)signed_bits(insn, 20, 12);
+	return true;
+}
+
+/* LD64B and ST64B: one access to eight registers in a row. */
+static bool is_ls64(uint32_t insn)
+{
+	return (insn & 0xfffffc00) == 0xf83f9000 || (insn & 0xfffffc00) == 0xf83fd000;
+}
+
+static bool do_ls64(ucontext_t *uc, uint32_t insn, size_t at)
+{
+	uint32_t rt = bits(insn, 4, 0);
+
+	if (rt & 1 || rt > 22)
+		return false;
+	transfer(&uc->uc_mcontext.regs[rt], false, at, 64, bits(insn, 14, 14) == 0, false);
+	return true;
+}
+
+static void on_signal(int sig, siginfo_t *info, void *context)
+{
+	ucontext_t *uc = context;
+	uint64_t pc = uc->uc_mcontext.pc, addr;
+	uint32_t insn = *(const uint32_t *)pc;
+	bool known = false;
+	size_t at;
+
+	addr = is_ls64(insn) ? *base_at(uc, insn) : (uintptr_t)info->si_addr;
+	at = addr - (uintptr_t)watch->memory;
+	if ((sig == SIGILL && !is_ls64(insn)) || at >= watch->size)
+		give_up(sig == SIGILL ? "illegal instruction" : "fault elsewhere", pc, insn, addr);
+	if (is_ls64(insn))
+		known = do_ls64(uc, insn, at);
+	else if (bits(insn, 29, 27) == 5)
+		known = do_pair(uc, insn, at);
+	else if (bits(insn, 29, 27) == 7)
+		known = do_single(uc, insn, at);
+	if (!known)
+		give_up("unknown instruction", pc, insn, addr);
+	uc->uc_mcontext.pc += 4;
+}
+
+struct watch *watch_new(size_t size)
+{
+	struct sigaction action = { .sa_sigaction = on_signal, .sa_flags = SA_SIGINFO };
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	int fd = memfd_create("watch", 0);
+
+	watch = calloc(1, sizeof(*watch));
+	size = (size + page - 1) / page * page;
+	if (!watch || fd < 0 || ftruncate(fd, (off_t)size))
+		abort();
+	watch->size = size;
+	watch->plain = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	watch->memory = mmap(NULL, size, PROT_NONE, MAP_SHARED, fd, 0);
+	if (watch->plain == MAP_FAILED || watch->memory == MAP_FAILED ||
+	    sigaction(SIGSEGV, &action, NULL) || sigaction(SIGILL, &action, NULL))
+		abort();
+	close(fd);
+	return watch;
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Memory that notes each access to it. Its pages have no access rights; the fault's handler reads
+ * the instruction, does what it says on another mapping of the same pages, notes place and size,
+ * and goes on behind it. LD64B and ST64B are carried out too where the CPU does not know them, so
+ * that their row can run. It works on an arm64 CPU and under user-mode emulation, where there is no
+ * single-stepping. It knows nothing of the copy engine.
+ */
+#ifndef WATCH_H
+#define WATCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct watch_access {
+	size_t at; /* bytes from the start of the memory */
+	unsigned int size;
+	bool store;
+	bool pair; /* half of an LDP or STP */
+};
+
+enum { WATCH_MAX = 1 << 16 };
+
+struct watch {
+	uint8_t *memory; /* what is watched */
+	uint8_t *plain; /* the same bytes, not watched */
+	size_t size;
+	size_t count; /* accesses noted; set it to 0 to begin anew */
+	struct watch_access access[WATCH_MAX];
+};
+
+/* One per process. Any other fault, and an instruction that is not known, ends the process. */
+struct watch *watch_new(size_t size);
+
+#endif
