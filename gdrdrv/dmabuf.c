@@ -40,6 +40,7 @@ struct dmabuf_pin {
 	struct gdrdrv_gpu gpu;
 	u64 offset; /* of the region in the buffer */
 	struct sg_table *sgt; /* dma_resv; NULL: not mapped, or taken back */
+	int nr_runs; /* of the region; 0 until they have been counted */
 };
 
 /* Names that the GPU driver's branches export under: 535 to 570, 580 and later. */
@@ -167,6 +168,9 @@ static int dmabuf_ranges(struct gdrdrv_mr *mr, struct gdrdrv_range *out, u32 max
 	struct dmabuf_pin *pin = mr->src_data;
 	int ret = -EINVAL;
 
+	/* Looking at every entry of a large buffer takes long. */
+	if (!max && pin->nr_runs)
+		return pin->nr_runs;
 	dma_resv_lock(pin->buf->resv, NULL);
 	if (pin->sgt)
 		ret = dmabuf_walk(pin, out, max);
@@ -209,6 +213,7 @@ static int dmabuf_import(struct dmabuf_pin *pin, const struct gdrdrv_pin_req *re
 	ret = dmabuf_ranges(pin->mr, NULL, 0);
 	if (ret < 0)
 		goto err_unmap;
+	pin->nr_runs = ret;
 	return 0;
 
 err_unmap:

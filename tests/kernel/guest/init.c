@@ -380,6 +380,7 @@ static void show_output(const char *path, bool last_only)
 static int run_shell(const char *line)
 {
 	pid_t pid;
+	int code;
 
 	fflush(stdout);
 	pid = fork();
@@ -388,11 +389,14 @@ static int run_shell(const char *line)
 
 		dup2(out, STDOUT_FILENO);
 		dup2(out, STDERR_FILENO);
+		setpgid(0, 0);
 		alarm(60 * (rig.debug ? 20 : 4));
 		execl("/bin/busybox", "sh", "-c", line, (char *)NULL);
 		_exit(127);
 	}
-	return wait_child(pid);
+	code = wait_child(pid);
+	kill(-pid, SIGKILL); /* what it started would disturb the next test */
+	return code;
 }
 
 /*
