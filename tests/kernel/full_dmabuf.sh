@@ -50,8 +50,8 @@ full_dmabuf_debug() {
 		fail "debug: build"
 		return
 	fi
-	for iommu in off translating; do
-		RIG_MEM=1024M RIG_LIMIT=1800 dmabuf_boot "$iommu" debug rig.setups=$DMABUF_SETUPS \
+	for iommu in ${IOMMUS:-off translating}; do
+		RIG_MEM=1024M RIG_LIMIT=1800 dmabuf_boot "$iommu" debug ${RIG_ARGS:-} rig.setups=$DMABUF_SETUPS \
 			rig.rounds=20 rig.random=3 rig.fuzz=5000 rig.seed=$seed rig.debug=1
 	done
 }
