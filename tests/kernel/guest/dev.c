@@ -150,19 +150,18 @@ int pin_dmabuf(int drv, struct gdrdrv_ioc_pin_dmabuf *arg)
 	return call(drv, GDRDRV_IOC_PIN_DMABUF, arg);
 }
 
+static int exporter = -1;
+
 /* As the library does it: the whole pages of 64 KiB around the range, exported and pinned. */
 static int pin_by_dmabuf(int drv, uint64_t va, uint64_t size, uint64_t *handle)
 {
 	uint64_t start = va & ~(GPU_PAGE - 1), end = (va + size + GPU_PAGE - 1) & ~(GPU_PAGE - 1);
 	struct gdrdrv_ioc_pin_dmabuf arg;
-	static int prov = -1; /* opened once, so that a pin allocates what the driver does */
 	struct provider_info info;
 	int fd, exported, ret;
 
-	if (prov < 0)
-		prov = prov_open();
-	info = gpu_info(prov);
-	exported = gpu_export(prov, start, end - start, PROVIDER_BUF_GOOD, &fd);
+	info = gpu_info(exporter);
+	exported = gpu_export(exporter, start, end - start, PROVIDER_BUF_GOOD, &fd);
 	arg = dmabuf_arg(&info, fd, 0, end - start);
 	arg.addr = start;
 	ret = pin_dmabuf(drv, &arg);
@@ -186,6 +185,9 @@ static bool dmabuf_turn(void)
 
 int pin(int drv, uint64_t va, uint64_t size, uint64_t *handle)
 {
+	/* At the first pin of any kind, so that a later one allocates what the driver does. */
+	if (rig.mode & BY_DMABUF && exporter < 0)
+		exporter = prov_open();
 	if (dmabuf_turn())
 		return pin_by_dmabuf(drv, va, size, handle);
 	return pin_tokens(drv, va, size, 0, 0, handle);

@@ -86,11 +86,7 @@ static int map_piece(struct device *dev, u64 phys, u32 len, struct piece *out)
 			    (phys - provider_bar.phys);
 		return 0;
 	}
-	/*
-	 * Two imports of one buffer map its pages twice, as the real exporter does. No cache is
-	 * involved; saying so keeps the kernel's checks (CONFIG_DMA_API_DEBUG) from warning of it.
-	 */
-	out->addr = dma_map_resource(dev, phys, len, DMA_BIDIRECTIONAL, DMA_ATTR_SKIP_CPU_SYNC);
+	out->addr = dma_map_resource(dev, phys, len, DMA_BIDIRECTIONAL, 0);
 	if (dma_mapping_error(dev, out->addr))
 		return -ENOMEM;
 	provider_counts.iovas++;
@@ -100,8 +96,7 @@ static int map_piece(struct device *dev, u64 phys, u32 len, struct piece *out)
 static void unmap_piece(struct device *dev, const struct piece *piece)
 {
 	if (piece->how == IOVA)
-		dma_unmap_resource(dev, piece->addr, piece->len, DMA_BIDIRECTIONAL,
-				   DMA_ATTR_SKIP_CPU_SYNC);
+		dma_unmap_resource(dev, piece->addr, piece->len, DMA_BIDIRECTIONAL, 0);
 	if (piece->how == IOVA_OF_RAM)
 		dma_unmap_page(dev, piece->addr, piece->len, DMA_BIDIRECTIONAL);
 }
