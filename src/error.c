@@ -3,46 +3,38 @@
 #include "error.h"
 
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "lent.h"
 #include "log.h"
 #include "thread.h"
 
-/* Only ever added to; one that is not taken is empty, or holds what nobody will read. */
 struct text {
-	struct text *next; /* constant once it is in the list */
-	_Atomic bool taken;
+	struct gdri_lent lent; /* one that is not taken is empty, or holds what nobody will read */
 	char s[1024];
 };
 
 static struct text first; /* of most programs the only one */
-static _Atomic(struct text *) texts = &first;
+static gdri_lent_list texts = &first.lent;
 static _Thread_local struct text *mine;
 static _Thread_local bool lost; /* there is no memory for it */
 
+static void *make(void)
+{
+	return malloc(sizeof(struct text));
+}
+
 static struct text *take(void)
 {
-	struct text *t = atomic_load_explicit(&texts, memory_order_acquire);
+	struct text *t = (struct text *)gdri_lent_take(&texts, make);
 
-	for (; t; t = t->next)
-		if (!atomic_load_explicit(&t->taken, memory_order_relaxed) &&
-		    !atomic_exchange_explicit(&t->taken, true, memory_order_acquire))
-			goto out;
-	t = malloc(sizeof(*t));
-	if (!t)
-		return NULL;
-	atomic_init(&t->taken, true);
-	t->next = atomic_load_explicit(&texts, memory_order_relaxed);
-	while (!atomic_compare_exchange_weak_explicit(&texts, &t->next, t, memory_order_release,
-						      memory_order_relaxed))
-		;
-out:
-	t->s[0] = '\0';
-	(void)gdri_thread_watch();
+	if (t) {
+		t->s[0] = '\0';
+		(void)gdri_thread_watch();
+	}
 	return t;
 }
 
@@ -52,7 +44,7 @@ void gdri_error_thread_ends(void)
 
 	mine = NULL;
 	if (t)
-		atomic_store_explicit(&t->taken, false, memory_order_release);
+		gdri_lent_give_back(&t->lent);
 }
 
 void gdri_error_set(int err, const char *fmt, ...)

@@ -12,7 +12,7 @@ _Static_assert(sizeof(struct gdri_tally_record) % 16 == 0, "a copy's numbers sha
 
 _Thread_local struct gdri_tally_block *gdri_tally_mine __attribute__((tls_model("initial-exec")));
 
-static _Atomic(struct gdri_tally_block *) blocks; /* only ever added to */
+static gdri_lent_list blocks; /* of struct gdri_tally_block */
 static _Atomic uint64_t uncounted;
 
 /* Innermost. Guards `past`, and records against being ended while they are read. */
@@ -30,24 +30,25 @@ static void *pages(size_t bytes)
 	return p == MAP_FAILED ? NULL : p;
 }
 
-/* One that a thread has left, or a new one; taken. */
+static void *make_block(void)
+{
+	return pages(sizeof(struct gdri_tally_block));
+}
+
 static struct gdri_tally_block *take_block(void)
 {
-	struct gdri_tally_block *b = atomic_load_explicit(&blocks, memory_order_acquire);
+	return (struct gdri_tally_block *)gdri_lent_take(&blocks, make_block);
+}
 
-	for (; b; b = b->next)
-		if (!atomic_load_explicit(&b->taken, memory_order_relaxed) &&
-		    !atomic_exchange_explicit(&b->taken, true, memory_order_acquire))
-			return b;
-	b = pages(sizeof(*b));
-	if (!b)
-		return NULL;
-	atomic_store_explicit(&b->taken, true, memory_order_relaxed);
-	b->next = atomic_load_explicit(&blocks, memory_order_relaxed);
-	while (!atomic_compare_exchange_weak_explicit(&blocks, &b->next, b, memory_order_release,
-						      memory_order_relaxed))
-		;
-	return b;
+/* The first one, and the one after that: for whoever looks at all of them. */
+static struct gdri_tally_block *first_block(void)
+{
+	return (struct gdri_tally_block *)atomic_load_explicit(&blocks, memory_order_acquire);
+}
+
+static struct gdri_tally_block *next_block(const struct gdri_tally_block *b)
+{
+	return (struct gdri_tally_block *)b->lent.next;
 }
 
 struct gdri_tally_record *gdri_tally_chunk(uint32_t index)
@@ -78,7 +79,7 @@ void gdri_tally_thread_ends(void)
 
 	gdri_tally_mine = NULL;
 	if (mine)
-		atomic_store_explicit(&mine->taken, false, memory_order_release);
+		gdri_lent_give_back(&mine->lent);
 }
 
 void gdri_tally_miss(void)
@@ -142,9 +143,9 @@ static struct gdri_tally_record *record_in(struct gdri_tally_block *b, uint32_t 
 
 void gdri_tally_read(uint32_t index, struct gdri_tally_sum *sum)
 {
-	struct gdri_tally_block *b = atomic_load_explicit(&blocks, memory_order_acquire);
+	struct gdri_tally_block *b = first_block();
 
-	for (; b; b = b->next) {
+	for (; b; b = next_block(b)) {
 		struct gdri_tally_record *r = record_in(b, index);
 
 		if (r)
@@ -154,13 +155,13 @@ void gdri_tally_read(uint32_t index, struct gdri_tally_sum *sum)
 
 void gdri_tally_end(uint32_t index, struct gdri_tally_sum *sum)
 {
-	struct gdri_tally_block *b = atomic_load_explicit(&blocks, memory_order_acquire);
+	struct gdri_tally_block *b = first_block();
 	struct gdri_tally_sum own = { .words = { 0 } };
 
 	if (!b)
 		return;
 	pthread_mutex_lock(&lock);
-	for (; b; b = b->next) {
+	for (; b; b = next_block(b)) {
 		struct gdri_tally_record *r = record_in(b, index);
 
 		if (!r)
@@ -179,7 +180,7 @@ void gdri_tally_read_all(struct gdri_tally_sum *sum)
 
 	pthread_mutex_lock(&lock);
 	add_sum(sum, &past);
-	for (b = atomic_load_explicit(&blocks, memory_order_acquire); b; b = b->next)
+	for (b = first_block(); b; b = next_block(b))
 		for (uint32_t c = 0; c < GDRI_SLOTS_CHUNKS; c++) {
 			struct gdri_tally_record *r = record_in(b, c * GDRI_SLOTS_PER_CHUNK);
 
@@ -192,7 +193,7 @@ void gdri_tally_read_all(struct gdri_tally_sum *sum)
 /* The only thread: nobody else looks at the blocks. */
 void gdri_tally_after_fork(void)
 {
-	struct gdri_tally_block *b = atomic_load_explicit(&blocks, memory_order_relaxed), *next;
+	struct gdri_tally_block *b = first_block(), *next;
 
 	pthread_mutex_init(&lock, NULL);
 	atomic_store_explicit(&blocks, NULL, memory_order_relaxed);
@@ -200,7 +201,7 @@ void gdri_tally_after_fork(void)
 	memset(&past, 0, sizeof(past));
 	gdri_tally_mine = NULL;
 	for (; b; b = next) {
-		next = b->next;
+		next = next_block(b);
 		for (uint32_t c = 0; c < GDRI_SLOTS_CHUNKS; c++) {
 			void *chunk = atomic_load_explicit(&b->chunks[c], memory_order_relaxed);
 

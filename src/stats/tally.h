@@ -16,7 +16,7 @@
  *
  * A thread that ends gives its block back as it is, and the next new thread counts on in it: what
  * was counted is never moved, so never lost, and there are only as many blocks as there were threads
- * at one time. Blocks lie in a list that is only ever added to.
+ * at one time (lent.h).
  *
  * A handle that ends has its records added up, into its context's past and the process's, and set
  * to 0, so a record always belongs to the handle that has the index now, and all that was ever
@@ -29,11 +29,11 @@
 #define GDRI_TALLY_H
 
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "gdrapi.h"
+#include "lent.h"
 #include "slots.h"
 
 enum gdri_tally_way { GDRI_TALLY_TO, GDRI_TALLY_FROM, GDRI_TALLY_WAYS };
@@ -48,8 +48,7 @@ struct gdri_tally_record {
 };
 
 struct gdri_tally_block {
-	struct gdri_tally_block *next; /* constant */
-	_Atomic bool taken; /* a thread counts here */
+	struct gdri_lent lent; /* to the thread that counts here */
 	_Atomic(struct gdri_tally_record *) chunks[GDRI_SLOTS_CHUNKS];
 };
 
