@@ -2,22 +2,16 @@
 /* A function in a process of its own; see isolate.h. */
 #include "doctor/isolate.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "common/child.h"
 #include "common/exit.h"
-
-#define RETURNED 93 /* exit status of a child whose function came back */
-#define GRACE_S	 3 /* how much later than its alarm a child is given up */
 
 void *isolate_shared(size_t size)
 {
@@ -33,44 +27,22 @@ void isolate_shared_free(void *p, size_t size)
 	munmap(p, size);
 }
 
-static _Noreturn void in_child(void (*fn)(void *), void *arg, unsigned int seconds, int out,
-			       pid_t parent, const sigset_t *mask)
+struct job {
+	void (*fn)(void *arg);
+	void *arg;
+	int out; /* where its words go, or -1 */
+};
+
+static void in_child(void *p)
 {
+	const struct job *job = p;
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
-	setpgid(0, 0); /* so that its own children can be ended with it */
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (getppid() != parent)
-		_exit(1);
-	sigprocmask(SIG_SETMASK, mask, NULL);
-	signal(SIGALRM, SIG_DFL);
-	alarm(seconds);
 	dup2(null, 0);
-	dup2(out >= 0 ? out : null, 1);
-	dup2(out >= 0 ? out : null, 2);
-	fn(arg);
-	_exit(RETURNED); /* what drivers do at exit is not asked for here */
-}
-
-/* Waits without reaping: false if the child does not end within `seconds`. */
-static bool wait_for(pid_t pid, const sigset_t *sigchld, unsigned int seconds)
-{
-	struct timespec now, end;
-	siginfo_t info;
-
-	clock_gettime(CLOCK_MONOTONIC, &end);
-	end.tv_sec += (time_t)seconds;
-	for (;;) {
-		struct timespec slice = { .tv_nsec = 100000000 };
-
-		info.si_pid = 0;
-		if (!waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) && info.si_pid)
-			return true;
-		clock_gettime(CLOCK_MONOTONIC, &now);
-		if (now.tv_sec > end.tv_sec)
-			return false;
-		sigtimedwait(sigchld, NULL, &slice);
-	}
+	dup2(job->out >= 0 ? job->out : null, 1);
+	dup2(job->out >= 0 ? job->out : null, 2);
+	job->fn(job->arg);
+	/* Ended without exit(): what drivers do there is not asked for here. */
 }
 
 /* The last line in the file, or "". */
@@ -112,38 +84,26 @@ static void explain(int status, unsigned int seconds, int out, char *why, size_t
 
 bool isolate(void (*fn)(void *arg), void *arg, unsigned int seconds, char *why, size_t why_size)
 {
-	int out = memfd_create("words", MFD_CLOEXEC), status = 0;
-	sigset_t sigchld, before;
-	pid_t parent = getpid(), pid;
-	bool ended;
+	struct job job = { fn, arg, memfd_create("words", MFD_CLOEXEC) };
+	int status = 0;
 
 	why[0] = '\0';
-	sigemptyset(&sigchld);
-	sigaddset(&sigchld, SIGCHLD);
-	sigprocmask(SIG_BLOCK, &sigchld, &before);
-	fflush(NULL);
-	pid = fork();
-	if (pid < 0)
-		tool_fail("fork: %s", strerror(errno));
-	if (!pid)
-		in_child(fn, arg, seconds, out, parent, &before);
-	setpgid(pid, pid); /* whoever comes first */
-	ended = wait_for(pid, &sigchld, seconds + GRACE_S);
-	kill(-pid, SIGKILL); /* not reaped yet: the number is still this group's */
-	if (!ended && !wait_for(pid, &sigchld, GRACE_S)) {
+	switch (child_run(in_child, &job, seconds, &status)) {
+	case CHILD_ENDED:
+		if (!WIFEXITED(status) || WEXITSTATUS(status) != CHILD_RETURNED)
+			explain(status, seconds, job.out, why, why_size);
+		break;
+	case CHILD_KILLED:
+		snprintf(why, why_size, "not finished after %u s", seconds);
+		break;
+	case CHILD_STUCK:
 		snprintf(why, why_size,
 			 "not finished after %u s and cannot be ended: the kernel's "
 			 "log may tell why",
 			 seconds);
-	} else {
-		waitpid(pid, &status, 0);
-		if (!ended)
-			snprintf(why, why_size, "not finished after %u s", seconds);
-		else if (!WIFEXITED(status) || WEXITSTATUS(status) != RETURNED)
-			explain(status, seconds, out, why, why_size);
+		break;
 	}
-	sigprocmask(SIG_SETMASK, &before, NULL);
-	if (out >= 0)
-		close(out);
+	if (job.out >= 0)
+		close(job.out);
 	return !why[0];
 }

@@ -10,14 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "common/child.h"
 #include "common/exit.h"
-
-#define GRACE_S 5 /* how much later than its alarm a test is given up */
 
 struct report *report;
 
@@ -87,40 +84,16 @@ void sanity_note(const char *fmt, ...)
 		memcpy(report->notes + at, line, n);
 }
 
-static _Noreturn void in_child(const struct sanity_test *test, const sigset_t *mask, long seconds)
+static void in_child(void *arg)
 {
-	setpgid(0, 0); /* so that its children can be ended with it */
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	sigprocmask(SIG_SETMASK, mask, NULL);
-	signal(SIGALRM, SIG_DFL);
-	alarm((unsigned int)seconds);
+	const struct sanity_test *test = arg;
+
 	if (!test->bare)
 		sanity_open();
 	test->run();
 	sanity_close();
 	atomic_store(&report->returned, 1);
 	exit(TOOL_OK); /* what CUDA and the library do at exit belongs to the test */
-}
-
-/* Waits for the process to end without reaping it: false if it does not within `seconds`. */
-static bool wait_for(pid_t pid, const sigset_t *sigchld, long seconds)
-{
-	struct timespec now, end;
-	siginfo_t info;
-
-	clock_gettime(CLOCK_MONOTONIC, &end);
-	end.tv_sec += seconds;
-	for (;;) {
-		struct timespec slice = { .tv_nsec = 200000000 };
-
-		info.si_pid = 0;
-		if (!waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) && info.si_pid)
-			return true;
-		clock_gettime(CLOCK_MONOTONIC, &now);
-		if (now.tv_sec > end.tv_sec)
-			return false;
-		sigtimedwait(sigchld, NULL, &slice);
-	}
 }
 
 static enum outcome judge(int status, long seconds)
@@ -148,35 +121,23 @@ static enum outcome judge(int status, long seconds)
 
 enum outcome run_test(const struct sanity_test *test, long seconds)
 {
-	sigset_t sigchld, before;
-	pid_t pid;
+	struct sanity_test copy = *test;
 	int status = 0;
-	bool ended;
 
 	report->said = report->returned = report->noted = 0;
 	memset(report->text, 0, sizeof(report->text));
 	memset(report->notes, 0, sizeof(report->notes));
-	sigemptyset(&sigchld);
-	sigaddset(&sigchld, SIGCHLD);
-	sigprocmask(SIG_BLOCK, &sigchld, &before);
-	fflush(NULL); /* or the child's exit would print it again */
-	pid = fork();
-	if (pid < 0)
-		tool_fail("fork: %s", strerror(errno));
-	if (!pid)
-		in_child(test, &before, seconds);
-	setpgid(pid, pid); /* whoever comes first */
-	ended = wait_for(pid, &sigchld, seconds + GRACE_S);
-	/* not reaped yet, so that the number is still this group's */
-	kill(-pid, SIGKILL);
-	if (!ended && !wait_for(pid, &sigchld, GRACE_S)) {
+	switch (child_run(in_child, &copy, (unsigned int)seconds, &status)) {
+	case CHILD_ENDED:
+		return judge(status, seconds);
+	case CHILD_KILLED:
+		snprintf(report->text, sizeof(report->text), "not finished after %ld s", seconds);
+		break;
+	case CHILD_STUCK:
 		snprintf(report->text, sizeof(report->text),
 			 "not finished after %ld s and cannot be ended: look at the kernel's log",
 			 seconds);
-		sigprocmask(SIG_SETMASK, &before, NULL);
-		return FAILED;
+		break;
 	}
-	waitpid(pid, &status, 0);
-	sigprocmask(SIG_SETMASK, &before, NULL);
-	return judge(status, seconds);
+	return FAILED;
 }

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT */
+/* See child.h. */
+#include "child.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "exit.h"
+
+#define GRACE_S 4 /* how much later than its alarm a child is killed, and then given up */
+
+static _Noreturn void in_child(void (*fn)(void *), void *arg, unsigned int seconds, pid_t parent,
+			       const sigset_t *mask)
+{
+	setpgid(0, 0); /* so that its own children can be ended with it */
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != parent)
+		_exit(1);
+	sigprocmask(SIG_SETMASK, mask, NULL);
+	signal(SIGALRM, SIG_DFL);
+	alarm(seconds);
+	fn(arg);
+	_exit(CHILD_RETURNED);
+}
+
+/* Waits without reaping: false if the child does not end within `seconds`. */
+static bool ends_within(pid_t pid, const sigset_t *sigchld, unsigned int seconds)
+{
+	struct timespec now, end;
+	siginfo_t info;
+
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	end.tv_sec += (time_t)seconds;
+	for (;;) {
+		struct timespec slice = { .tv_nsec = 100000000 };
+
+		info.si_pid = 0;
+		if (!waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) && info.si_pid)
+			return true;
+		clock_gettime(CLOCK_MONOTONIC, &now);
+		if (now.tv_sec > end.tv_sec)
+			return false;
+		sigtimedwait(sigchld, NULL, &slice);
+	}
+}
+
+enum child_end child_run(void (*fn)(void *arg), void *arg, unsigned int seconds, int *status)
+{
+	enum child_end end = CHILD_ENDED;
+	sigset_t sigchld, before;
+	pid_t parent = getpid(), pid;
+
+	sigemptyset(&sigchld);
+	sigaddset(&sigchld, SIGCHLD);
+	sigprocmask(SIG_BLOCK, &sigchld, &before);
+	fflush(NULL); /* or the child's exit would print it again */
+	pid = fork();
+	if (pid < 0)
+		tool_fail("fork: %s", strerror(errno));
+	if (!pid)
+		in_child(fn, arg, seconds, parent, &before);
+	setpgid(pid, pid); /* whoever comes first */
+	if (!ends_within(pid, &sigchld, seconds + GRACE_S))
+		end = CHILD_KILLED;
+	kill(-pid, SIGKILL); /* not reaped yet: the number is still this group's */
+	if (end == CHILD_KILLED && !ends_within(pid, &sigchld, GRACE_S))
+		end = CHILD_STUCK;
+	else
+		waitpid(pid, status, 0);
+	sigprocmask(SIG_SETMASK, &before, NULL);
+	return end;
+}
