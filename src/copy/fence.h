@@ -11,7 +11,8 @@
  *  [SDM]   Intel SDM vol. 3A "Memory Ordering" and "Buffering of Write Combining Memory
  *          Locations"; vol. 2 MOVNTDQA, LFENCE, SFENCE, MFENCE, MOVDIR64B
  *  [APM]   AMD APM vol. 2 "Memory Types", "Memory Barrier Interaction with Memory Types"
- *  [ARM]   Arm ARM (DDI 0487), part "The AArch64 Application Level Memory Model"; sections below
+ *  [ARM]   Arm ARM (DDI 0487), part "The AArch64 Application Level Memory Model"; sections below,
+ *          their titles from memory: not yet compared with an edition
  *  [GUIDE] GPUDirect RDMA guide, section 11.7; 13.4 for Tegra
  *  [H200]  message-passing litmus, 20000 rounds a line, one H200 (PCIe 5.0 x16, driver 580.159.04)
  *          under a Sapphire-Rapids-class CPU, 2026-11-20; perf/litmus repeats it
