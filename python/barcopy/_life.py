@@ -11,6 +11,7 @@ anybody looks whether there are users; whoever pops the only element of a list e
 """
 import os
 import sys
+import weakref
 
 
 class Closed(ValueError):
@@ -98,3 +99,31 @@ class Use:
 
     def __exit__(self, *_):
         self._life.leave(self)
+
+
+class Closable:
+    """What has a Life: ended by close(), by `with`, or by its last reference."""
+
+    _what = None  # its name in an error
+
+    def _begin(self, release, parents=(), keep=None):
+        # Memory of our own is freed only after what was made of it has ended.
+        if isinstance(keep, Closable):
+            parents += (keep._life,)
+        self._life = Life(self._what, release, parents, keep)
+        weakref.finalize(self, self._life.close).atexit = False
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    @property
+    def closed(self):
+        return self._life.closed
+
+    def close(self):
+        """Ends it: now, or with its last user, which may be a view, a call under way, or what
+        was made of it. Twice is once."""
+        self._life.close()

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: MIT
 """The registration cache: mappings that are found again."""
 import ctypes
-import weakref
 from ctypes import byref
 from typing import NamedTuple
 
 from . import _lib
 from ._lib import check, library
-from ._life import Life, Use
+from ._life import Closable, Use
 from ._memory import device_memory
 from .mapping import Mapping
 
@@ -31,8 +30,10 @@ class Region(Mapping):
     _what = "region"
 
 
-class Cache:
-    """Made by Context.cache()."""
+class Cache(Closable):
+    """Made by Context.cache(). close() unpins everything."""
+
+    _what = "cache"
 
     def __init__(self, context, cache, parents):
         def release():
@@ -40,23 +41,8 @@ class Cache:
 
         self.context = context
         self._cache = cache
-        self._life = Life("cache", release, parents)
+        self._begin(release, parents)
         context._made(self)
-        weakref.finalize(self, self._life.close).atexit = False
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.close()
-
-    @property
-    def closed(self):
-        return self._life.closed
-
-    def close(self):
-        """Unpins everything: now, or when the last region has been given back. Twice is once."""
-        self._life.close()
 
     def get(self, obj, size=None):
         """The Region of a tensor, an array, or an address and a size. It keeps the tensor."""

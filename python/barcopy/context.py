@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from . import _lib
 from ._lib import check, library
-from ._life import Life, Use
+from ._life import Closable, Use
 from ._memory import Where, device_memory
 from .cache import CHECK_TAG, Cache
 from .mapping import Mapping, Memory
@@ -22,8 +22,10 @@ class BarInfo(NamedTuple):
     free: int
 
 
-class Context:
+class Context(Closable):
     """See open()."""
+
+    _what = "context"
 
     def __init__(self, flags):
         ctypes.set_errno(0)
@@ -35,9 +37,8 @@ class Context:
             check(library().gdr_close(g))
 
         self._g = g
-        self._life = Life("context", release)
         self._all = {}
-        weakref.finalize(self, self._life.close).atexit = False
+        self._begin(release)
 
     def _made(self, child):
         # Not a WeakSet, which other threads must not change while it is looked through.
@@ -47,16 +48,6 @@ class Context:
     def _living(self):
         return [child for child in (ref() for ref in list(self._all.values())) if child is not None]
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.close()
-
-    @property
-    def closed(self):
-        return self._life.closed
-
     def close(self):
         """Closes it and all that was made of it: now, or what is in use with its last user."""
         first = None
@@ -65,7 +56,7 @@ class Context:
                 child.close()
             except Exception as why:  # the rest is closed all the same
                 first = first or why
-        self._life.close()
+        super().close()
         if first:
             raise first
 

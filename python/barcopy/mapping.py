@@ -7,7 +7,7 @@ from ctypes import byref, c_ubyte, c_uint32, c_uint64
 
 from . import _lib
 from ._lib import check, library
-from ._life import Life, Use
+from ._life import Closable, Use
 from ._memory import HostBuffer
 from .stats import of_raw
 
@@ -15,7 +15,7 @@ _FOREVER = 2**64 - 1
 _SLICE_NS = 100_000_000  # of a wait, so that Ctrl-C is noticed
 
 
-class Mapping:
+class Mapping(Closable):
     """
     Bytes of GPU memory that the CPU reaches. Made by Context.map() and its like.
 
@@ -31,13 +31,8 @@ class Mapping:
         self.read_only = read_only
         self._where = where
         self._handle = handle
-        # Memory of our own is freed only after what was made of it has ended.
-        if isinstance(where.keep, Memory):
-            parents += (where.keep._life,)
-        self._life = Life(self._what, release, parents, where.keep)
+        self._begin(release, parents, where.keep)
         context._made(self)
-        # Who forgets to close: the last reference does it.
-        weakref.finalize(self, self._life.close).atexit = False
 
     def __repr__(self):
         state = "closed " if self.closed else ""
@@ -46,24 +41,10 @@ class Mapping:
     def __len__(self):
         return self.size
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.close()
-
-    @property
-    def closed(self):
-        return self._life.closed
-
     @property
     def busy(self):
         """True while views of it, or calls under way, keep it mapped whether closed or not."""
         return self._life.busy
-
-    def close(self):
-        """Ends it: now, or with the last view of it. Twice is once."""
-        self._life.close()
 
     def _at(self, offset, size):
         if offset < 0 or size < 0 or offset + size > self.size:

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: MIT
 """A pinned range that is mapped and unmapped by its user: gdr_pin_buffer(3), gdr_map(3)."""
-import weakref
 from ctypes import byref, c_int, c_void_p
 from typing import NamedTuple
 
 from . import _lib
 from ._lib import check, library
-from ._life import Life, Use
-from .mapping import Mapping, Memory
+from ._life import Closable, Use
+from .mapping import Mapping
 
 
 class PinInfo(NamedTuple):
@@ -18,8 +17,10 @@ class PinInfo(NamedTuple):
     mapping_type: str
 
 
-class Pin:
+class Pin(Closable):
     """Made by Context.pin(). Context.map() does both at once, and shares pins."""
+
+    _what = "pin"
 
     def __init__(self, context, handle, where, parents):
         def release():
@@ -29,25 +30,8 @@ class Pin:
         self.address, self.size = where.address, where.nbytes
         self._where = where
         self._handle = handle
-        if isinstance(where.keep, Memory):
-            parents += (where.keep._life,)
-        self._life = Life("pin", release, parents, where.keep)
+        self._begin(release, parents, where.keep)
         context._made(self)
-        weakref.finalize(self, self._life.close).atexit = False
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.close()
-
-    @property
-    def closed(self):
-        return self._life.closed
-
-    def close(self):
-        """Unpins: now, or when its mapping has ended. Twice is once."""
-        self._life.close()
 
     def map(self):
         """A Mapping of the range; one at a time."""
@@ -81,5 +65,3 @@ class Pin:
         with Use(self._life), Use(self.context._life):
             check(library().gdr_get_callback_flag(self.context._g, self._handle, byref(flag)))
         return bool(flag.value)
-
-
