@@ -35,6 +35,11 @@
 #define GDRDRV_FLAVOR  "proprietary"
 #endif
 
+/* Before 5.13. */
+#ifndef lockdep_assert_not_held
+#define lockdep_assert_not_held(lock) ((void)(lock))
+#endif
+
 /* Adding flags to a VMA inside ->mmap, where nobody else can see it yet. */
 static inline void gdrdrv_vma_flags_mod(struct vm_area_struct *vma, unsigned long set,
 					unsigned long clear)

@@ -12,13 +12,15 @@
  *	the GPU driver's own locks	held by it around get, put and the free callback
  *	dma_resv of a buffer		taken by dmabuf.c, held by an exporter around its notice;
  *					inside it the GPU driver's locks of map and unmap
+ *	i_mmap_rwsem			the kernel's, inside zap
  *	gdrdrv_mr.lock			one region; never two of them together
- *	i_mmap_rwsem, page-table locks	the kernel's, inside zap and insert
+ *	page-table locks		the kernel's, inside zap and insert
  *
- * From this follow four rules. The GPU driver is never called with gdrdrv_mr.lock held. The free
- * callback takes gdrdrv_mr.lock and no other lock of ours. Nothing is copied to or from user space
- * with any of our locks held. gdrdrv_users_lock (limit.c) and gdrdrv_bar_lock are leaves that
- * neither the callback nor a fault takes.
+ * From this follow five rules. The GPU driver is never called with gdrdrv_mr.lock held. Nor is
+ * anything zapped with it: a zap tells the MMU notifiers of the mapping's process, and one of them may
+ * be the GPU driver's own (Tegra), which calls us back. The free callback takes gdrdrv_mr.lock and
+ * no other lock of ours. Nothing is copied to or from user space with any of our locks held.
+ * gdrdrv_users_lock (limit.c) is a leaf that neither the callback nor a fault takes.
  */
 #ifndef GDRDRV_H
 #define GDRDRV_H
@@ -47,8 +49,10 @@ struct gdrdrv_owner {
 	pid_t tgid; /* for /proc; the test of ownership where there is no pid */
 };
 
-/* One open descriptor. */
+/* One open descriptor. References: the node, each region that was published. */
 struct gdrdrv_file {
+	struct kref ref;
+	u64 id; /* constant: for /proc, no two alike */
 	struct gdrdrv_owner owner; /* constant */
 	kuid_t uid; /* constant: who opened it */
 	struct address_space mapping; /* its own: offsets are handles of this descriptor */
@@ -107,7 +111,10 @@ struct gdrdrv_source_ops {
 	bool has_persistent; /* can pin so that the memory outlives its free until the release */
 	bool has_callback; /* can pin so that the free takes the pages back */
 	bool has_force_pcie; /* knows GDRDRV_PIN_FLAG_FORCE_PCIE */
-	/* Pins; sets mr->src_data, mr->any_context. A source that may revoke holds a reference. */
+	/*
+	 * Pins; sets mr->src_data, mr->any_context, and mr->charge where that is not the size. A
+	 * source that may revoke holds a reference.
+	 */
 	int (*pin)(struct gdrdrv_mr *mr, const struct gdrdrv_pin_req *req);
 	/*
 	 * Writes up to @max runs that cover the region; returns how many there are. Also sets
@@ -122,7 +129,7 @@ struct gdrdrv_source_ops {
 struct gdrdrv_mr {
 	struct kref ref;
 	struct mutex lock; /* what says so below, and that no entry outlives the pages */
-	struct gdrdrv_file *file; /* lock; NULL before publishing and after retiring */
+	struct gdrdrv_file *file; /* a reference, written once under lock; NULL: not published */
 	bool revoked; /* lock; the source took the pages back */
 	bool retired; /* lock; unpinned, or its descriptor closed */
 	bool orphaned; /* lock; holds the module until the callback comes */
@@ -135,6 +142,7 @@ struct gdrdrv_mr {
 	/* Constant once pinned. */
 	u64 va;
 	u64 size;
+	u64 charge; /* bytes of BAR1 that it costs; size, unless ->pin says more */
 	u64 tm_cycles;
 	u32 page_size;
 	u32 nr_ranges;
@@ -175,6 +183,8 @@ extern atomic_t gdrdrv_callbacks; /* free callbacks running now; module exit wai
 extern int gdrdrv_dbg_enabled;
 extern int gdrdrv_info_enabled;
 bool gdrdrv_file_is_owner(const struct gdrdrv_file *file);
+void gdrdrv_file_get(struct gdrdrv_file *file);
+void gdrdrv_file_put(struct gdrdrv_file *file);
 
 /* source.c */
 const struct gdrdrv_source_ops *gdrdrv_source_for(enum gdrdrv_by by);

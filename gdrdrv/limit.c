@@ -102,13 +102,13 @@ int gdrdrv_limit_charge(struct gdrdrv_mr *mr, kuid_t uid)
 	else
 		limit = user->bar_len ? user->bar_len / 2 : U64_MAX;
 	now = atomic64_read(&user->bytes);
-	if (mr->size > limit || now > limit - mr->size) {
+	if (mr->charge > limit || now > limit - mr->charge) {
 		pr_err_ratelimited(
 			"user %u holds %llu MiB pinned, %llu more would pass the limit of %llu\n",
-			__kuid_val(uid), now >> 20, mr->size >> 20, limit >> 20);
+			__kuid_val(uid), now >> 20, mr->charge >> 20, limit >> 20);
 		goto unlock;
 	}
-	atomic64_add(mr->size, &user->bytes);
+	atomic64_add(mr->charge, &user->bytes);
 	mr->user = user;
 	ret = 0;
 unlock:
@@ -120,7 +120,7 @@ unlock:
 void gdrdrv_limit_uncharge(struct gdrdrv_mr *mr)
 {
 	if (mr->user)
-		atomic64_sub(mr->size, &mr->user->bytes);
+		atomic64_sub(mr->charge, &mr->user->bytes);
 	mr->user = NULL;
 }
 

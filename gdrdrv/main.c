@@ -20,6 +20,7 @@ LIST_HEAD(gdrdrv_files);
 struct gdrdrv_stats gdrdrv_stats;
 atomic_t gdrdrv_source_pins;
 atomic_t gdrdrv_callbacks;
+static atomic64_t gdrdrv_file_ids;
 
 int gdrdrv_dbg_enabled;
 module_param_named(dbg_enabled, gdrdrv_dbg_enabled, int, 0644);
@@ -57,12 +58,34 @@ bool gdrdrv_file_is_owner(const struct gdrdrv_file *file)
 #endif
 }
 
+void gdrdrv_file_get(struct gdrdrv_file *file)
+{
+	kref_get(&file->ref);
+}
+
+/* Possibly inside the free callback: memory only. */
+static void gdrdrv_file_free(struct kref *ref)
+{
+	struct gdrdrv_file *file = container_of(ref, struct gdrdrv_file, ref);
+
+	gdrdrv_owner_fini(&file->owner);
+	mutex_destroy(&file->lock);
+	kfree(file);
+}
+
+void gdrdrv_file_put(struct gdrdrv_file *file)
+{
+	kref_put(&file->ref, gdrdrv_file_free);
+}
+
 static int gdrdrv_open(struct inode *inode, struct file *filp)
 {
 	struct gdrdrv_file *file = kzalloc(sizeof(*file), GFP_KERNEL_ACCOUNT);
 
 	if (!file)
 		return -ENOMEM;
+	kref_init(&file->ref);
+	file->id = atomic64_inc_return(&gdrdrv_file_ids);
 	gdrdrv_owner_init(&file->owner);
 	file->uid = filp->f_cred->uid;
 	mutex_init(&file->lock);
@@ -92,9 +115,7 @@ static int gdrdrv_release(struct inode *inode, struct file *filp)
 	list_del(&file->node);
 	mutex_unlock(&gdrdrv_files_lock);
 	gdrdrv_mr_close_all(file);
-	gdrdrv_owner_fini(&file->owner);
-	mutex_destroy(&file->lock);
-	kfree(file);
+	gdrdrv_file_put(file);
 	return 0;
 }
 

@@ -7,8 +7,8 @@
  *	the source's free callback	gdrdrv_mr_revoke()
  *	unpin, or the descriptor's end	gdrdrv_mr_retire()
  *
- * Both decide under mr->lock, and both leave no page-table entry behind before the pages go. A
- * region that may be given back in its owner's process only, and whose descriptor ends elsewhere,
+ * Both decide under mr->lock, after which no page-table entry can be made, and both remove those
+ * there are before the pages go. A region that may be given back in its owner's process only, and whose descriptor ends elsewhere,
  * is orphaned: it holds the module and waits for the callback.
  *
  * Must not know where pages come from, nor VMAs beyond their number.
@@ -29,6 +29,8 @@ static void gdrdrv_mr_free(struct kref *ref)
 	/* Possibly inside the free callback: memory only, and an atomic counter. */
 	gdrdrv_limit_uncharge(mr);
 	mr->src->free(mr);
+	if (mr->file)
+		gdrdrv_file_put(mr->file);
 	kvfree(mr->ranges);
 	mutex_destroy(&mr->lock);
 	kfree(mr);
@@ -76,10 +78,13 @@ const struct gdrdrv_range *gdrdrv_mr_range(const struct gdrdrv_mr *mr, u64 off)
 	return &mr->ranges[low];
 }
 
-/* The whole range of offsets, whatever the bookkeeping of VMAs says. */
-static void gdrdrv_mr_zap_locked(struct gdrdrv_mr *mr)
+/*
+ * The whole range of offsets, whatever the bookkeeping of VMAs says. After mr->lock was held to
+ * forbid new entries, and without it: see the lock order. mr->file does not change any more.
+ */
+static void gdrdrv_mr_zap(struct gdrdrv_mr *mr)
 {
-	lockdep_assert_held(&mr->lock);
+	lockdep_assert_not_held(&mr->lock);
 	if (mr->file)
 		unmap_mapping_range(&mr->file->mapping, (loff_t)mr->handle << PAGE_SHIFT, mr->size,
 				    1);
@@ -91,7 +96,8 @@ static void gdrdrv_mr_zap_locked(struct gdrdrv_mr *mr)
  *
  * On return no page-table entry of the region exists and none can be made.
  *
- * Context: the free callback, inside the GPU driver's locks; takes mr->lock only.
+ * Context: the free callback, inside the GPU driver's locks; takes mr->lock only. Once per region:
+ * a callback that its own zap may bring about again must see to that.
  * Return: whether the region was an orphan, so that the caller drops the module reference.
  */
 bool gdrdrv_mr_revoke(struct gdrdrv_mr *mr)
@@ -100,15 +106,16 @@ bool gdrdrv_mr_revoke(struct gdrdrv_mr *mr)
 
 	mutex_lock(&mr->lock);
 	mr->revoked = true;
-	gdrdrv_mr_zap_locked(mr);
-	if (mr->file) {
+	if (mr->file && !mr->retired) {
 		mr->counted = true;
 		atomic_inc(&mr->file->nr_revoked);
-		wake_up_interruptible_poll(&mr->file->wait, EPOLLPRI);
 	}
 	orphaned = mr->orphaned;
 	trace_gdrdrv_revoke(mr->va, mr->size, mr->handle, orphaned);
 	mutex_unlock(&mr->lock);
+	gdrdrv_mr_zap(mr);
+	if (mr->file)
+		wake_up_interruptible_poll(&mr->file->wait, EPOLLPRI);
 	atomic64_inc(&gdrdrv_stats.revokes);
 	return orphaned;
 }
@@ -138,22 +145,23 @@ static void gdrdrv_mr_retire(struct gdrdrv_mr *mr, bool is_owner)
 
 	mutex_lock(&mr->lock);
 	mr->retired = true;
-	gdrdrv_mr_zap_locked(mr);
 	release = mr->any_context || (is_owner && !mr->revoked);
 	if (!mr->revoked && !release)
 		gdrdrv_mr_orphan_locked(mr);
 	if (mr->counted)
 		atomic_dec(&mr->file->nr_revoked);
 	mr->counted = false;
-	orphaned = mr->orphaned;
-	mr->file = NULL;
-	trace_gdrdrv_unpin(mr->va, mr->size, mr->handle, mr->revoked, orphaned);
+	trace_gdrdrv_unpin(mr->va, mr->size, mr->handle, mr->revoked, mr->orphaned);
 	mutex_unlock(&mr->lock);
 
+	gdrdrv_mr_zap(mr);
 	gdrdrv_memtype_free(mr);
 	if (release)
 		mr->src->release(mr);
-	/* An orphan stays charged until its pages are back, see gdrdrv_mr_free(). */
+	/* An orphan, by now also of a put that failed, stays charged until gdrdrv_mr_free(). */
+	mutex_lock(&mr->lock);
+	orphaned = mr->orphaned;
+	mutex_unlock(&mr->lock);
 	if (!orphaned)
 		gdrdrv_limit_uncharge(mr);
 	gdrdrv_mr_put(mr);
@@ -231,6 +239,7 @@ static int gdrdrv_mr_publish(struct gdrdrv_file *file, struct gdrdrv_mr *mr)
 		ret = -EINVAL; /* the memory was freed while it was being pinned */
 	} else {
 		mr->handle = handle;
+		gdrdrv_file_get(file);
 		mr->file = file;
 	}
 	mutex_unlock(&mr->lock);
@@ -259,6 +268,25 @@ static int gdrdrv_pin_req_round(const struct gdrdrv_pin_req *req, u64 unit,
 	if (out->size >> PAGE_SHIFT > GDRDRV_HANDLE_MAX)
 		return -EOVERFLOW;
 	return 0;
+}
+
+/* What a program's own arguments, limits and signals can bring about; other errors are news. */
+static bool gdrdrv_pin_error_is_callers(int err)
+{
+	switch (err) {
+	case -EINVAL:
+	case -ENOMEM:
+	case -EOPNOTSUPP:
+	case -ENODEV:
+	case -EBADF:
+	case -EACCES:
+	case -EPERM:
+	case -EINTR:
+	case -ERESTARTSYS:
+		return true;
+	default:
+		return false;
+	}
 }
 
 /**
@@ -291,6 +319,7 @@ int gdrdrv_mr_pin(struct gdrdrv_file *file, const struct gdrdrv_pin_req *user_re
 	mutex_init(&mr->lock);
 	mr->va = req.va;
 	mr->size = req.size;
+	mr->charge = req.size;
 	mr->src = src;
 
 	cycles = get_cycles();
@@ -299,6 +328,9 @@ int gdrdrv_mr_pin(struct gdrdrv_file *file, const struct gdrdrv_pin_req *user_re
 		/* 524 is the kernel's own and means nothing to a program. */
 		if (ret == -ENOTSUPP)
 			ret = -EOPNOTSUPP;
+		if (!gdrdrv_pin_error_is_callers(ret))
+			pr_err_ratelimited("%s refused %llu bytes to process %d: %d\n", src->name,
+					   req.size, current->tgid, ret);
 		gdrdrv_mr_put(mr);
 		goto out;
 	}

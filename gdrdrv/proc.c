@@ -39,11 +39,11 @@ static void gdrdrv_proc_file(struct seq_file *seq, struct gdrdrv_file *file)
 	mutex_lock(&file->lock);
 	xa_for_each(&file->mrs, handle, mr) {
 		mutex_lock(&mr->lock);
-		seq_printf(seq, "%d %u 0x%lx 0x%llx %llu %u %u %s %s%s\n", file->owner.tgid,
+		seq_printf(seq, "%d %u 0x%lx 0x%llx %llu %u %u %s %s%s %llu\n", file->owner.tgid,
 			   from_kuid_munged(seq_user_ns(seq), file->uid), handle, mr->va, mr->size,
 			   mr->page_size, mr->nr_ranges, gdrdrv_type_names[mr->map_type],
 			   mr->any_context ? "persistent" : "callback",
-			   mr->revoked ? ",revoked" : "");
+			   mr->revoked ? ",revoked" : "", file->id);
 		mutex_unlock(&mr->lock);
 	}
 	mutex_unlock(&file->lock);
@@ -54,7 +54,7 @@ static int gdrdrv_proc_pins(struct seq_file *seq, void *unused)
 {
 	struct gdrdrv_file *file;
 
-	seq_puts(seq, "# tgid uid handle va bytes page_size ranges mapping state\n");
+	seq_puts(seq, "# tgid uid handle va bytes page_size ranges mapping state descriptor\n");
 	mutex_lock(&gdrdrv_files_lock);
 	list_for_each_entry(file, &gdrdrv_files, node)
 		gdrdrv_proc_file(seq, file);

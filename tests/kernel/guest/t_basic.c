@@ -41,6 +41,43 @@ static void t_attr(void)
 	CHECK(ioctl(drv, GDRDRV_IOC_GET_ATTR, &bad) == -1 && errno == EINVAL);
 }
 
+/* The state and the descriptor's number of this pin, of those that an administrator sees. */
+static unsigned long long pins_line(uint64_t va, uint64_t h, char state[32])
+{
+	char want[64], *text = read_text("/proc/driver/gdrdrv/pins"), *line;
+	unsigned long long id = 0;
+
+	snprintf(want, sizeof(want), "0x%llx 0x%llx ", (unsigned long long)h,
+		 (unsigned long long)va);
+	line = text ? strstr(text, want) : NULL;
+	if (!line || sscanf(line, "%*s %*s %*u %*u %*u %*s %31s %llu", state, &id) != 2)
+		printf("# no such pin: %s\n%s", want, text);
+	free(text);
+	return id;
+}
+
+/* Two descriptors with the same handle are told apart, and what is revoked says so. */
+static void t_proc_pins(void)
+{
+	int prov = prov_open(), one = drv_open(), two = drv_open();
+	uint64_t va = gpu_alloc(prov, GPU_PAGE), va2 = gpu_alloc(prov, GPU_PAGE);
+	uint64_t h = must_pin(one, va, GPU_PAGE), h2 = must_pin(two, va2, GPU_PAGE);
+	const char *kind = by_callback() ? "callback" : "persistent";
+	unsigned long long id, id2;
+	char state[32], want[32];
+
+	CHECK_EQ(h, h2);
+	id = pins_line(va, h, state);
+	id2 = pins_line(va2, h2, state);
+	CHECK(id && id2 && id != id2);
+	CHECK(!strcmp(state, kind));
+	CHECK_EQ(gpu_free(prov, va), 0);
+	snprintf(want, sizeof(want), "%s%s", kind, cb_flag(one, h) ? ",revoked" : "");
+	CHECK_EQ(pins_line(va, h, state), id);
+	CHECK(!strcmp(state, want));
+	CHECK_EQ(cb_flag(one, h), by_callback());
+}
+
 static void t_proc(void)
 {
 	char *text = read_text("/proc/driver/gdrdrv/params"), want[256];
@@ -63,7 +100,7 @@ static void t_proc(void)
 	handle = must_pin(drv, va, 2 * GPU_PAGE);
 	must_map(drv, handle, GPU_PAGE);
 	CHECK_EQ(read_number("/proc/driver/gdrdrv/nv_get_pages_refcount"), 1);
-	snprintf(want, sizeof(want), "\n%d 0 0x%llx 0x%llx %lu 65536 1 wc %s\n", getpid(),
+	snprintf(want, sizeof(want), "\n%d 0 0x%llx 0x%llx %lu 65536 1 wc %s ", getpid(),
 		 (unsigned long long)handle, (unsigned long long)va, 2 * GPU_PAGE,
 		 by_callback() ? "callback" : "persistent");
 	text = read_text("/proc/driver/gdrdrv/pins");
@@ -343,6 +380,7 @@ const struct test tests_basic[] = {
 	{ "attributes", t_attr, ANY_MODE, 0 },
 	{ "mode", t_mode, ANY_MODE, 0 },
 	{ "proc", t_proc, ANY_MODE, 0 },
+	{ "proc-pins", t_proc_pins, ANY_MODE, 0 },
 	{ "unknown-ioctl", t_unknown_ioctl, ANY_MODE, 0 },
 	{ "bad-pointer", t_bad_pointer, BY_P2P | BOTH, 0 },
 	{ "bad-handle", t_bad_handle, ANY_MODE, 0 },

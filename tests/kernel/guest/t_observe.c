@@ -39,6 +39,7 @@ static void t_tracepoints(void)
 	h = must_pin(drv, va, GPU_PAGE);
 	(void)*must_map(drv, h, GPU_PAGE);
 	CHECK(map(drv, h, GPU_PAGE) == MAP_FAILED && errno == EAGAIN);
+	CHECK(mmap(NULL, GPU_PAGE, PROT_READ, MAP_PRIVATE, drv, h << 12) == MAP_FAILED);
 	CHECK_EQ(gpu_free(prov, va), 0);
 	revoked = cb_flag(drv, h) == 1;
 	CHECK_EQ(unpin(drv, h), 0);
@@ -50,6 +51,7 @@ static void t_tracepoints(void)
 	snprintf(rest, sizeof(rest), "type=%u ret=0", GDRDRV_MAPPING_TYPE_WC);
 	CHECK(trace_has(trace, "gdrdrv_map", va, h, rest));
 	CHECK(strstr(trace, "ret=-11\n")); /* EAGAIN, of the second map */
+	CHECK(trace_has(trace, "gdrdrv_map", 0, h, "type=0 ret=-22")); /* EINVAL, of the private one */
 	if (revoked)
 		CHECK(trace_has(trace, "gdrdrv_revoke", va, h, "orphan=0"));
 	else
@@ -99,6 +101,18 @@ static void t_log_error(void)
 	n = count_of(log_since("rig: errors from here"),
 		     "gdrdrv: GPU driver's page table version 0x30001 does not match");
 	printf("# 300 errors, %u lines in the log\n", n);
+	CHECK(n >= 1 && n < 200);
+
+	/* An error of the GPU driver's own is news; one of the program's is not. */
+	write_text("/dev/kmsg", "rig: refusals from here\n");
+	knob("fail_get", EINVAL);
+	CHECK_EQ(pin(drv, va, GPU_PAGE, &h), -EINVAL);
+	CHECK_EQ(count_of(log_since("rig: refusals from here"), "gdrdrv:"), 0);
+	knob("fail_get", EIO);
+	for (i = 0; i < 300; i++)
+		CHECK_EQ(pin(drv, va, GPU_PAGE, &h), -EIO);
+	knob("fail_get", 0);
+	n = count_of(log_since("rig: refusals from here"), "gdrdrv: nvidia-p2p refused 65536 bytes");
 	CHECK(n >= 1 && n < 200);
 }
 
