@@ -135,7 +135,20 @@ u32 gdrdrv_memtype_of(pgprot_t prot)
 
 #endif
 
-/* Never fails the pin: a run of another type is mapped with that type, and reported so. */
+void gdrdrv_memtype_free(struct gdrdrv_mr *mr)
+{
+	while (mr->nr_memtypes) {
+		struct gdrdrv_range *range = &mr->ranges[--mr->nr_memtypes];
+
+		arch_io_free_memtype_wc(range->start, range->len);
+		atomic64_dec(&gdrdrv_stats.memtypes);
+	}
+}
+
+/*
+ * Never fails the pin: a region that cannot have the type in all of its runs has it in none, and is
+ * mapped and reported so.
+ */
 void gdrdrv_memtype_reserve(struct gdrdrv_mr *mr)
 {
 	u32 i;
@@ -146,20 +159,11 @@ void gdrdrv_memtype_reserve(struct gdrdrv_mr *mr)
 		if (ret) {
 			atomic64_inc(&gdrdrv_stats.memtype_failures);
 			pr_warn_ratelimited("no write-combining for a pinned range: %d\n", ret);
+			gdrdrv_memtype_free(mr);
 			break;
 		}
 		mr->nr_memtypes++;
 		atomic64_inc(&gdrdrv_stats.memtypes);
 	}
 	mr->wc_reserved = mr->nr_memtypes == mr->nr_ranges;
-}
-
-void gdrdrv_memtype_free(struct gdrdrv_mr *mr)
-{
-	while (mr->nr_memtypes) {
-		struct gdrdrv_range *range = &mr->ranges[--mr->nr_memtypes];
-
-		arch_io_free_memtype_wc(range->start, range->len);
-		atomic64_dec(&gdrdrv_stats.memtypes);
-	}
 }
