@@ -129,6 +129,16 @@ static vm_fault_t gdrdrv_fill(struct gdrdrv_mr *mr, struct vm_fault *vmf)
 	return VM_FAULT_NOPAGE;
 }
 
+/* Two threads that fault at once may come by different ways; huge and small must not mix. */
+static bool gdrdrv_pmd_is_huge(const struct vm_fault *vmf)
+{
+#ifdef GDRDRV_HUGE_PFNMAP
+	return pmd_leaf(READ_ONCE(*vmf->pmd));
+#else
+	return false;
+#endif
+}
+
 static vm_fault_t gdrdrv_vma_fault(struct vm_fault *vmf)
 {
 	struct gdrdrv_mr *mr = vmf->vma->vm_private_data;
@@ -136,7 +146,7 @@ static vm_fault_t gdrdrv_vma_fault(struct vm_fault *vmf)
 
 	mutex_lock(&mr->lock);
 	if (!mr->revoked && !mr->retired)
-		ret = gdrdrv_fill(mr, vmf);
+		ret = gdrdrv_pmd_is_huge(vmf) ? VM_FAULT_NOPAGE : gdrdrv_fill(mr, vmf);
 	mutex_unlock(&mr->lock);
 	atomic64_inc(&gdrdrv_stats.faults);
 	return ret;
@@ -162,6 +172,8 @@ static vm_fault_t gdrdrv_vma_huge_fault(struct vm_fault *vmf, unsigned int order
 		ret = VM_FAULT_SIGBUS;
 		goto unlock;
 	}
+	if (!pmd_none(READ_ONCE(*vmf->pmd)) && !gdrdrv_pmd_is_huge(vmf))
+		goto unlock; /* a table of small entries has come in between */
 	off = gdrdrv_vma_offset(mr, vma, addr);
 	range = gdrdrv_mr_range(mr, off);
 	off -= range->off;
@@ -260,9 +272,35 @@ static int gdrdrv_mmap_attach(struct gdrdrv_mr *mr, struct vm_area_struct *vma)
 		mr->map_type = mr->req_type ? mr->req_type : gdrdrv_memtype_default(mr);
 		vma->vm_page_prot = gdrdrv_memtype_prot(mr->map_type, vma->vm_page_prot);
 	}
-	trace_gdrdrv_map(mr->va, vma->vm_end - vma->vm_start, mr->handle, mr->map_type, ret);
 	mutex_unlock(&mr->lock);
 	return ret;
+}
+
+/* The region to map, with a reference and tied to @vma; or an error. */
+static struct gdrdrv_mr *gdrdrv_mmap_find(struct gdrdrv_file *file, struct vm_area_struct *vma)
+{
+	struct gdrdrv_mr *mr;
+	int ret;
+
+	if (!gdrdrv_file_is_owner(file))
+		return ERR_PTR(-EACCES);
+	if (!(vma->vm_flags & VM_SHARED))
+		return ERR_PTR(-EINVAL);
+	if (vma->vm_flags & VM_EXEC)
+		return ERR_PTR(-EPERM);
+	mr = gdrdrv_mr_get(file, vma->vm_pgoff);
+	if (!mr)
+		return ERR_PTR(-EINVAL);
+	if (vma->vm_end - vma->vm_start > mr->size)
+		ret = -EINVAL;
+	else if (mr->read_only && (vma->vm_flags & VM_WRITE))
+		ret = -EACCES;
+	else
+		ret = gdrdrv_mmap_attach(mr, vma);
+	if (!ret)
+		return mr;
+	gdrdrv_mr_put(mr);
+	return ERR_PTR(ret);
 }
 
 /**
@@ -278,29 +316,12 @@ int gdrdrv_mmap(struct file *filp, struct vm_area_struct *vma)
 {
 	struct gdrdrv_file *file = filp->private_data;
 	unsigned long no_write = vma->vm_flags & VM_WRITE ? 0 : VM_MAYWRITE;
-	struct gdrdrv_mr *mr;
-	int ret;
+	struct gdrdrv_mr *mr = gdrdrv_mmap_find(file, vma);
 
-	if (!gdrdrv_file_is_owner(file))
-		return -EACCES;
-	if (!(vma->vm_flags & VM_SHARED))
-		return -EINVAL;
-	if (vma->vm_flags & VM_EXEC)
-		return -EPERM;
-	mr = gdrdrv_mr_get(file, vma->vm_pgoff);
-	if (!mr)
-		return -EINVAL;
-	if (vma->vm_end - vma->vm_start > mr->size)
-		ret = -EINVAL;
-	else if (mr->read_only && (vma->vm_flags & VM_WRITE))
-		ret = -EACCES;
-	else
-		ret = gdrdrv_mmap_attach(mr, vma);
-	if (ret) {
-		gdrdrv_mr_put(mr);
-		return ret;
-	}
-
+	trace_gdrdrv_map(IS_ERR(mr) ? 0 : mr->va, vma->vm_end - vma->vm_start, vma->vm_pgoff,
+			 IS_ERR(mr) ? GDRDRV_MAPPING_TYPE_NONE : mr->map_type, PTR_ERR_OR_ZERO(mr));
+	if (IS_ERR(mr))
+		return PTR_ERR(mr);
 	gdrdrv_vma_flags_mod(vma, VM_PFNMAP | VM_IO | VM_DONTEXPAND | VM_DONTDUMP | VM_DONTCOPY,
 			     VM_MAYEXEC | no_write);
 	vma->vm_ops = &gdrdrv_vm_ops;
