@@ -17,9 +17,9 @@
  *	page-table locks		the kernel's, inside zap and insert
  *
  * From this follow five rules. The GPU driver is never called with gdrdrv_mr.lock held. Nor is
- * anything zapped with it: a zap tells the MMU notifiers of the mapping's process, and one of them may
- * be the GPU driver's own (Tegra), which calls us back. The free callback takes gdrdrv_mr.lock and
- * no other lock of ours. Nothing is copied to or from user space with any of our locks held.
+ * anything zapped with it: a zap tells the MMU notifiers of the mapping's process, and one of them
+ * may be the GPU driver's own (Tegra), which calls us back. The free callback takes gdrdrv_mr.lock
+ * and no other lock of ours. Nothing is copied to or from user space with any of our locks held.
  * gdrdrv_users_lock (limit.c) is a leaf that neither the callback nor a fault takes.
  */
 #ifndef GDRDRV_H

@@ -8,8 +8,8 @@
  *	unpin, or the descriptor's end	gdrdrv_mr_retire()
  *
  * Both decide under mr->lock, after which no page-table entry can be made, and both remove those
- * there are before the pages go. A region that may be given back in its owner's process only, and whose descriptor ends elsewhere,
- * is orphaned: it holds the module and waits for the callback.
+ * there are before the pages go. A region that may be given back in its owner's process only, and
+ * whose descriptor ends elsewhere, is orphaned: it holds the module and waits for the callback.
  *
  * Must not know where pages come from, nor VMAs beyond their number.
  */

@@ -51,7 +51,8 @@ static void t_tracepoints(void)
 	snprintf(rest, sizeof(rest), "type=%u ret=0", GDRDRV_MAPPING_TYPE_WC);
 	CHECK(trace_has(trace, "gdrdrv_map", va, h, rest));
 	CHECK(strstr(trace, "ret=-11\n")); /* EAGAIN, of the second map */
-	CHECK(trace_has(trace, "gdrdrv_map", 0, h, "type=0 ret=-22")); /* EINVAL, of the private one */
+	CHECK(trace_has(trace, "gdrdrv_map", 0, h,
+			"type=0 ret=-22")); /* EINVAL, of the private one */
 	if (revoked)
 		CHECK(trace_has(trace, "gdrdrv_revoke", va, h, "orphan=0"));
 	else
@@ -112,7 +113,8 @@ static void t_log_error(void)
 	for (i = 0; i < 300; i++)
 		CHECK_EQ(pin(drv, va, GPU_PAGE, &h), -EIO);
 	knob("fail_get", 0);
-	n = count_of(log_since("rig: refusals from here"), "gdrdrv: nvidia-p2p refused 65536 bytes");
+	n = count_of(log_since("rig: refusals from here"),
+		     "gdrdrv: nvidia-p2p refused 65536 bytes");
 	CHECK(n >= 1 && n < 200);
 }
 
