@@ -187,6 +187,6 @@ else
 fi
 arm64
 if grep -q '^check-kernel:' tests/kernel/kernel.mk 2>/dev/null; then
-	run kernel 3600 make --no-print-directory O="$out" check-kernel
+	run kernel 1200 make --no-print-directory O="$out" check-kernel
 fi
 finish
