@@ -132,6 +132,7 @@ size_t cpu_page(void); /* of the CPU */
 void *reserve(size_t len, size_t align); /* address space with a mapped page on either side */
 int try_read(const volatile void *addr); /* 0, or the signal */
 int try_write(volatile void *addr, uint8_t value);
+int try_read32(const volatile void *addr, uint32_t *value); /* likewise */
 bool pte_is_wc(uint64_t pte);
 
 /* Files of the kernel. */
