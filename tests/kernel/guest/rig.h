@@ -39,6 +39,7 @@ enum mode {
 
 struct rig {
 	enum mode mode;
+	unsigned int setup; /* its number in this boot */
 	int gen; /* branch whose nv-p2p.h both modules are built with */
 	bool gpl; /* open flavour */
 	bool debug; /* the checking kernel: slow */
