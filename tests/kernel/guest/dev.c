@@ -294,13 +294,19 @@ static void on_fault(int sig)
 	_exit(128 + sig);
 }
 
-static int try_access(volatile uint8_t *addr, bool write, uint8_t value)
+static void catch_faults(void)
 {
 	struct sigaction act = { .sa_handler = on_fault, .sa_flags = SA_NODEFER };
-	int sig;
 
 	sigaction(SIGBUS, &act, NULL);
 	sigaction(SIGSEGV, &act, NULL);
+}
+
+static int try_access(volatile uint8_t *addr, bool write, uint8_t value)
+{
+	int sig;
+
+	catch_faults();
 	sig = sigsetjmp(fault_jmp, 1);
 	if (!sig) {
 		fault_armed = true;
@@ -321,6 +327,20 @@ int try_read(const volatile void *addr)
 int try_write(volatile void *addr, uint8_t value)
 {
 	return try_access(addr, true, value);
+}
+
+int try_read32(const volatile void *addr, uint32_t *value)
+{
+	int sig;
+
+	catch_faults();
+	sig = sigsetjmp(fault_jmp, 1);
+	if (!sig) {
+		fault_armed = true;
+		*value = *(const volatile uint32_t *)addr;
+	}
+	fault_armed = false;
+	return sig;
 }
 
 /* x86: PWT set, PCD and PAT clear; in a huge entry PAT is bit 12. arm64: attribute index 2. */

@@ -511,6 +511,7 @@ int main(void)
 		CHECK(mode);
 		*mode++ = 0;
 		run_setup(setup, mode);
+		rig.setup++;
 	}
 	if (rig.debug)
 		lockdep_is_live();

@@ -39,6 +39,7 @@ enum mode {
 
 struct rig {
 	enum mode mode;
+	unsigned int setup; /* its number in this boot */
 	int gen; /* branch whose nv-p2p.h both modules are built with */
 	bool gpl; /* open flavour */
 	bool debug; /* the checking kernel: slow */
@@ -132,6 +133,7 @@ size_t cpu_page(void); /* of the CPU */
 void *reserve(size_t len, size_t align); /* address space with a mapped page on either side */
 int try_read(const volatile void *addr); /* 0, or the signal */
 int try_write(volatile void *addr, uint8_t value);
+int try_read32(const volatile void *addr, uint32_t *value); /* likewise */
 bool pte_is_wc(uint64_t pte);
 
 /* Files of the kernel. */

@@ -160,83 +160,238 @@ static void t_put_fails(void)
 	CHECK_EQ(gpu_info(prov).pins, 0);
 }
 
-/* K2: every allocation of every call fails once; fail-nth fails the n-th of this thread. */
-static int failing(int drv, int what, uint64_t va, uint64_t live)
-{
-	uint64_t h = 0;
-	void *p;
-	int ret, fd;
+/*
+ * K2: allocations fail in every call: each in turn, alone (fail-nth), and all from each on (failslab),
+ * because what is tried twice never fails by one. A call works all the same, or says ENOMEM and has
+ * done nothing.
+ */
+enum call {
+	PIN,
+	PIN_V2,
+	OPEN,
+	MAP,
+	UNMAP,
+	READ_PINS,
+	MAY_FAIL, /* those before: they allocate */
+	UNPIN = MAY_FAIL,
+	CB_FLAG,
+	INFO,
+	INFO_V2,
+	ATTR,
+	REQ_TYPE,
+	VERSION,
+	NR_CALLS,
+};
 
-	switch (what) {
-	case 0:
-		ret = pin(drv, va, 4 * GPU_PAGE, &h);
-		if (!ret)
-			CHECK_EQ(unpin(drv, h), 0);
-		return ret;
-	case 1:
-		ret = pin_flags(drv, va, 4 * GPU_PAGE, 0, &h);
-		if (!ret)
-			CHECK_EQ(unpin(drv, h), 0);
-		return ret;
-	case 2:
-		fd = open("/dev/gdrdrv", O_RDWR);
-		if (fd < 0)
+static const char *const call_names[] = {
+	"pin",	"pin v2", "open",    "map",  "unmap",	 "pins",   "unpin",
+	"flag", "info",	  "info v2", "attr", "req type", "version"
+};
+
+/* One attempt: what is there before the call, and after it. */
+struct attempt {
+	int drv, prov, fd;
+	uint64_t va, h;
+	void *p;
+};
+
+/* Its first pin makes the record of this user. */
+static int drv_of_new_user(void)
+{
+	static uid_t uid = 5000;
+	int drv;
+
+	CHECK(!setresuid(++uid, 0, 0));
+	drv = drv_open();
+	CHECK(!setresuid(0, 0, 0));
+	return drv;
+}
+
+static void before_call(struct attempt *a, enum call call, uint64_t va)
+{
+	*a = (struct attempt){ .drv = drv_of_new_user(), .fd = -1, .va = va };
+	if (call == PIN || call == PIN_V2 || call == OPEN)
+		return;
+	a->h = must_pin(a->drv, va, 4 * GPU_PAGE);
+	if (call == UNMAP)
+		a->p = (void *)(uintptr_t)must_map(a->drv, a->h, GPU_PAGE);
+}
+
+static int read_pins(void)
+{
+	static char text[4096];
+	int fd = open("/proc/driver/gdrdrv/pins", O_RDONLY), ret = 0;
+
+	if (fd < 0)
+		return -errno;
+	if (read(fd, text, sizeof(text)) < 0)
+		ret = -errno;
+	close(fd);
+	return ret;
+}
+
+/* 0 or -errno. Nothing here may allocate for itself, nor print. */
+static int do_call(struct attempt *a, enum call call)
+{
+	struct gdrdrv_ioc_get_attr attr = { .attr = GDRDRV_ATTR_USE_PERSISTENT_MAPPING };
+	struct gdrdrv_ioc_get_version version;
+	struct gdrdrv_ioc_get_info_v2 info2;
+	struct gdrdrv_ioc_get_info info;
+	int ret;
+
+	switch (call) {
+	case PIN:
+		return pin(a->drv, a->va, 4 * GPU_PAGE, &a->h);
+	case PIN_V2:
+		return pin_flags(a->drv, a->va, 4 * GPU_PAGE, 0, &a->h);
+	case OPEN:
+		a->fd = open("/dev/gdrdrv", O_RDWR);
+		return a->fd < 0 ? -errno : 0;
+	case MAP:
+		a->p = map(a->drv, a->h, GPU_PAGE);
+		if (a->p != MAP_FAILED)
+			return 0;
+		a->p = NULL;
+		return -errno;
+	case UNMAP:
+		if (munmap(a->p, GPU_PAGE))
 			return -errno;
-		close(fd);
+		a->p = NULL;
 		return 0;
-	case 3:
-		p = map(drv, live, GPU_PAGE);
-		if (p == MAP_FAILED)
-			return -errno;
-		while (munmap(p, GPU_PAGE)) /* that may be what fails, once */
-			;
-		return 0;
-	case 4:
-		return cb_flag(drv, live);
+	case READ_PINS:
+		return read_pins();
+	case UNPIN:
+		ret = unpin(a->drv, a->h);
+		if (!ret)
+			a->h = 0;
+		return ret;
+	case CB_FLAG:
+		return cb_flag(a->drv, a->h);
+	case INFO:
+		return get_info(a->drv, a->h, &info);
+	case INFO_V2:
+		return get_info_v2(a->drv, a->h, &info2);
+	case ATTR:
+		return ioctl(a->drv, GDRDRV_IOC_GET_ATTR, &attr) ? -errno : 0;
+	case REQ_TYPE:
+		return req_type(a->drv, a->h, GDRDRV_MAPPING_TYPE_NONE);
 	default:
-		free(read_text("/proc/driver/gdrdrv/pins"));
-		return 0;
+		return ioctl(a->drv, GDRDRV_IOC_GET_VERSION, &version) ? -errno : 0;
+	}
+}
+
+/* @pins: those of others. */
+static void after_call(struct attempt *a, enum call call, int ret, int prov, unsigned int pins)
+{
+	if (ret && call < MAY_FAIL)
+		CHECK_EQ(ret, -ENOMEM);
+	else
+		CHECK_EQ(ret, 0);
+	CHECK_EQ(gpu_info(prov).pins, pins + (a->h != 0));
+	CHECK_EQ(gpu_info(prov).tables + gpu_info(prov).maps, pins + (a->h != 0));
+	CHECK_EQ(read_number("/proc/driver/gdrdrv/nv_get_pages_refcount"), pins + (a->h != 0));
+	if (a->p)
+		CHECK_EQ(munmap(a->p, GPU_PAGE), 0);
+	if (a->h)
+		CHECK_EQ(unpin(a->drv, a->h), 0);
+	if (a->fd >= 0)
+		close(a->fd);
+	close(a->drv);
+	CHECK_EQ(gpu_info(prov).pins, pins);
+	if (rig.gpl)
+		CHECK_EQ(stat_of("memtypes"), 0);
+}
+
+static int nth_fd, filter_fd; /* of this thread; of this process */
+
+/* The @n-th allocation fails, alone. Whether there was one. */
+static bool fail_one(struct attempt *a, enum call call, unsigned int n, int *ret)
+{
+	char text[16];
+	ssize_t len;
+
+	snprintf(text, sizeof(text), "%u", n + 1);
+	CHECK(pwrite(nth_fd, text, strlen(text), 0) > 0);
+	*ret = do_call(a, call);
+	len = pread(nth_fd, text, sizeof(text) - 1, 0);
+	CHECK(len > 0);
+	text[len] = 0;
+	CHECK(pwrite(nth_fd, "0", 1, 0) > 0);
+	return atoi(text) == 0;
+}
+
+#define FAILSLAB "/sys/kernel/debug/failslab/"
+#define MANY	 "1000000"
+
+/* All allocations fail after the first @n times 64 bytes. Whether there was one. */
+static bool fail_rest(struct attempt *a, enum call call, unsigned int n, int *ret)
+{
+	char text[16];
+
+	snprintf(text, sizeof(text), "%u", n * 64);
+	write_text(FAILSLAB "space", text);
+	write_text(FAILSLAB "times", MANY);
+	CHECK(pwrite(filter_fd, "1", 1, 0) == 1);
+	*ret = do_call(a, call);
+	CHECK(pwrite(filter_fd, "0", 1, 0) == 1);
+	return read_number(FAILSLAB "times") != atol(MANY);
+}
+
+static void fail_calls(const char *what,
+		       bool (*fail)(struct attempt *a, enum call call, unsigned int n, int *ret),
+		       uint64_t va, int prov)
+{
+	enum call call;
+
+	for (call = PIN; call < NR_CALLS; call++) {
+		unsigned int n, errors = 0;
+		struct attempt a;
+		bool more = true;
+		int ret;
+
+		for (n = 0; more; n++) {
+			CHECK(n < 2000);
+			before_call(&a, call, va);
+			more = fail(&a, call, n, &ret);
+			after_call(&a, call, ret, prov, 0);
+			errors += ret != 0;
+			if (!more)
+				CHECK_EQ(ret, 0);
+		}
+		printf("# %s: %s: %u attempts, %u errors\n", what, call_names[call], n, errors);
+		/* An error for every way of failing, or nearly: some is for the best, as a memory type. */
+		if (call < MAY_FAIL)
+			CHECK(errors > 0);
 	}
 }
 
 static void t_failslab(void)
 {
-	int drv = drv_open(), prov = prov_open(), what, nth, fd, hits;
+	int prov = prov_open();
 	uint64_t va = gpu_alloc_flags(prov, 4 * GPU_PAGE, PROVIDER_SCATTER).va;
-	uint64_t live = must_pin(drv, va, GPU_PAGE);
-	char text[16];
 
-	fd = open("/proc/thread-self/fail-nth", O_RDWR);
-	if (fd < 0)
+	nth_fd = open("/proc/thread-self/fail-nth", O_RDWR);
+	if (nth_fd < 0)
 		SKIP("this kernel cannot fail allocations");
-	write_text("/sys/kernel/debug/failslab/ignore-gfp-wait", "N");
-	for (what = 0; what < 6; what++) {
-		hits = 0;
-		for (nth = 1; nth < 200; nth++) {
-			int ret, n;
+	write_text(FAILSLAB "ignore-gfp-wait", "N");
+	fail_calls("one", fail_one, va, prov);
+}
 
-			snprintf(text, sizeof(text), "%d", nth);
-			CHECK(pwrite(fd, text, strlen(text), 0) > 0);
-			ret = failing(drv, what, va, live);
-			n = (int)pread(fd, text, sizeof(text) - 1, 0);
-			CHECK(n > 0);
-			text[n] = 0;
-			CHECK(pwrite(fd, "0", 1, 0) > 0);
-			/* Either it worked all the same, or it said so. */
-			CHECK(ret == 0 || ret == -ENOMEM || ret == -EINVAL || ret == -EFAULT);
-			if (ret)
-				hits++;
-			CHECK_EQ(gpu_info(prov).pins, 1);
-			if (atoi(text))
-				break; /* fewer than nth allocations: all have failed once */
-		}
-		CHECK(nth < 200);
-		printf("# call %d: %d allocations failed in turn, %d errors\n", what, nth - 1,
-		       hits);
-		if (what < 3)
-			CHECK(hits > 0);
-	}
-	CHECK_EQ(unpin(drv, live), 0);
+static void t_failslab_rest(void)
+{
+	int prov = prov_open();
+	uint64_t va = gpu_alloc_flags(prov, 4 * GPU_PAGE, PROVIDER_SCATTER).va;
+
+	filter_fd = open("/proc/self/make-it-fail", O_RDWR);
+	if (filter_fd < 0)
+		SKIP("this kernel cannot fail allocations");
+	write_text(FAILSLAB "ignore-gfp-wait", "N");
+	write_text(FAILSLAB "task-filter", "Y");
+	write_text(FAILSLAB "verbose", "0");
+	write_text(FAILSLAB "interval", "1");
+	write_text(FAILSLAB "probability", "100");
+	fail_calls("all after", fail_rest, va, prov);
+	write_text(FAILSLAB "probability", "0");
 }
 
 const struct test tests_fault[] = {
@@ -249,5 +404,6 @@ const struct test tests_fault[] = {
 	{ "cacheable", t_cacheable, BY_P2P, 0 },
 	{ "put-fails", t_put_fails, BY_P2P, 0 },
 	{ "failslab", t_failslab, ANY_MODE, 60 },
+	{ "failslab-rest", t_failslab_rest, ANY_MODE, 60 },
 	{ NULL, NULL, 0, 0 },
 };

@@ -109,25 +109,141 @@ static void t_free_against_unpin(void)
 	       gpu_info(prov).late_puts);
 }
 
-/* Random: slots of memory, each in any state; two threads, one descriptor. */
+/*
+ * Random: slots of memory, each in any state; two threads, one descriptor. Every page of 64 KiB begins
+ * with the number of the buffer that it belongs to, so that a mapping which shows another number shows
+ * memory that it was not made of.
+ */
 #define NR_SLOTS 8
 
 struct slot {
-	uint64_t va, h;
+	uint64_t va, h; /* a buffer; a pin, maybe of a buffer that has gone */
+	size_t size, pinned_size, len; /* len: of the mapping */
+	uint32_t number, pinned_number; /* of a buffer */
+	/* For readers without the lock: odd while there is a mapping, another one after each change. */
+	unsigned int seq;
 	volatile uint8_t *p;
-	size_t size, len;
 };
 
 static struct slot slots[NR_SLOTS];
 static pthread_mutex_t slot_lock[NR_SLOTS];
 static int rnd_drv, rnd_prov;
-static long long rnd_until;
-static volatile unsigned long rnd_ops;
+static uint32_t rnd_number;
+
+/* What was done and found as it should be. */
+static struct {
+	unsigned long ops, numbers, bytes, sigbus, read;
+} rnd;
+
+/* Enough of each; a slow machine takes its time. The last bound makes it fail in its own words. */
+#define RANDOM_AT_MOST_S 60
+
+static long long rnd_start;
+
+static bool random_enough(void)
+{
+	return rnd.ops >= 1000 && rnd.numbers >= 20 && rnd.bytes >= 20 && rnd.sigbus >= 5 &&
+	       rnd.read >= 20;
+}
+
+static bool random_goes_on(void)
+{
+	long long us = now_us() - rnd_start;
+
+	return us < rig.random_s * 1000000LL ||
+	       (!random_enough() &&
+		us < (rig.random_s + RANDOM_AT_MOST_S * (rig.debug ? 10 : 1)) * 1000000LL);
+}
+
+static void count(unsigned long *what)
+{
+	__atomic_fetch_add(what, 1, __ATOMIC_RELAXED);
+}
 
 static unsigned int next(unsigned int *x)
 {
 	*x = *x * 1664525u + 1013904223u;
 	return *x >> 8;
+}
+
+static void slot_alloc(struct slot *s, unsigned int *x)
+{
+	struct provider_alloc arg = {
+		.size = GPU_PAGE * (1 + next(x) % 40),
+		.flags = next(x) % 2 ? PROVIDER_SCATTER | PROVIDER_REUSE_VA : 0,
+	};
+	size_t off;
+
+	if (ioctl(rnd_prov, PROVIDER_IOC_ALLOC, &arg)) {
+		CHECK_EQ(errno, ENOMEM); /* what is pinned persistently is still in use */
+		return;
+	}
+	s->va = arg.va;
+	s->size = arg.size;
+	s->number = __atomic_add_fetch(&rnd_number, 1, __ATOMIC_RELAXED);
+	for (off = 0; off < s->size; off += GPU_PAGE)
+		gpu_poke(rnd_prov, s->va + off, &s->number, sizeof(s->number));
+}
+
+static void slot_map(struct slot *s)
+{
+	void *p = map(rnd_drv, s->h, s->pinned_size);
+
+	if (p == MAP_FAILED) {
+		CHECK_EQ(errno, EINVAL); /* revoked */
+		CHECK(by_callback() && s->number != s->pinned_number);
+		return;
+	}
+	s->len = s->pinned_size;
+	s->p = p;
+	__atomic_add_fetch(&s->seq, 1, __ATOMIC_SEQ_CST);
+}
+
+static void slot_unmap(struct slot *s)
+{
+	__atomic_add_fetch(&s->seq, 1, __ATOMIC_SEQ_CST);
+	CHECK_EQ(munmap((void *)(uintptr_t)s->p, s->len), 0);
+	s->p = NULL;
+}
+
+/* With the lock held nothing but this thread decides what an access must come to. */
+static void slot_access(struct slot *s, unsigned int *x)
+{
+	bool lives = s->va && s->number == s->pinned_number;
+	int want = by_callback() && !lives ? SIGBUS : 0;
+	size_t off = next(x) % s->len;
+	uint8_t value = (uint8_t)next(x), got = (uint8_t)~value;
+	uint32_t number = 0;
+
+	CHECK_EQ(try_read32(s->p + (off & ~(GPU_PAGE - 1)), &number), want);
+	if (!want) {
+		CHECK_EQ(number, s->pinned_number);
+		count(&rnd.numbers);
+	}
+	off += off % GPU_PAGE < sizeof(number) ? sizeof(number) : 0;
+	CHECK_EQ(try_write(s->p + off, value), want);
+	if (want) {
+		count(&rnd.sigbus);
+	} else if (lives) {
+		__sync_synchronize();
+		gpu_peek(rnd_prov, s->va + off, &got, 1);
+		CHECK_EQ(got, value);
+		got = (uint8_t)~value;
+		gpu_poke(rnd_prov, s->va + off, &got, 1);
+		CHECK_EQ(s->p[off], got);
+		count(&rnd.bytes);
+	}
+}
+
+static void slot_unpin(struct slot *s)
+{
+	CHECK_EQ(unpin(rnd_drv, s->h), 0);
+	s->h = 0;
+	if (!s->p)
+		return;
+	CHECK_EQ(try_read(s->p), SIGBUS);
+	count(&rnd.sigbus);
+	slot_unmap(s);
 }
 
 static void slot_step(struct slot *s, unsigned int what, unsigned int *x)
@@ -136,58 +252,41 @@ static void slot_step(struct slot *s, unsigned int what, unsigned int *x)
 
 	switch (what % 8) {
 	case 0:
-		if (!s->va && !s->h) {
-			s->size = GPU_PAGE * (1 + next(x) % 40);
-			s->va = gpu_alloc_flags(rnd_prov, s->size,
-						next(x) % 2 ? PROVIDER_SCATTER | PROVIDER_REUSE_VA
-							    : 0)
-					.va;
-		}
+		if (!s->va)
+			slot_alloc(s, x);
 		break;
 	case 1:
-		if (s->va && !s->h)
+		if (s->va && !s->h) {
 			s->h = must_pin(rnd_drv, s->va + next(x) % 1000, s->size - 1000);
+			s->pinned_size = s->size;
+			s->pinned_number = s->number;
+		}
 		break;
 	case 2:
-	case 3:
-		if (s->h && !s->p) {
-			void *p;
-
-			s->len = s->size;
-			p = map(rnd_drv, s->h, s->len);
-			if (p != MAP_FAILED)
-				s->p = p;
-			else
-				CHECK_EQ(errno, EINVAL); /* revoked */
-		}
+		if (s->h && !s->p)
+			slot_map(s);
 		break;
+	case 3:
 	case 4:
-		if (s->p) {
-			size_t off = next(x) % s->len;
-			int sig = try_write(s->p + off, (uint8_t)off);
-
-			CHECK(sig == 0 || sig == SIGBUS);
-		}
+		if (s->p)
+			slot_access(s, x);
 		break;
 	case 5:
-		if (s->va && !gpu_free(rnd_prov, s->va))
+		if (s->va) {
+			CHECK_EQ(gpu_free(rnd_prov, s->va), 0);
 			s->va = 0;
+			s->number = 0;
+		}
 		break;
 	case 6:
-		if (s->p && !munmap((void *)(uintptr_t)s->p, s->len))
-			s->p = NULL;
+		if (s->p)
+			slot_unmap(s);
 		break;
 	default:
-		if (s->h && next(x) % 2) {
+		if (s->h && next(x) % 2)
 			CHECK_EQ(get_info(rnd_drv, s->h, &info), 0);
-		} else if (s->h) {
-			CHECK_EQ(unpin(rnd_drv, s->h), 0);
-			s->h = 0;
-			if (s->p)
-				CHECK_EQ(try_read(s->p), SIGBUS);
-			if (s->p && !munmap((void *)(uintptr_t)s->p, s->len))
-				s->p = NULL;
-		}
+		else if (s->h)
+			slot_unpin(s);
 	}
 }
 
@@ -195,27 +294,43 @@ static void *random_thread(void *arg)
 {
 	unsigned int x = (unsigned int)(uintptr_t)arg;
 
-	while (now_us() < rnd_until) {
+	while (random_goes_on()) {
 		unsigned int i = next(&x) % NR_SLOTS;
 
 		pthread_mutex_lock(&slot_lock[i]);
 		slot_step(&slots[i], next(&x), &x);
 		pthread_mutex_unlock(&slot_lock[i]);
-		__atomic_fetch_add(&rnd_ops, 1, __ATOMIC_RELAXED);
+		count(&rnd.ops);
 	}
 	return NULL;
 }
 
-/* Reads through mappings that the others tear down: without any lock, SIGBUS or SIGSEGV allowed. */
+/*
+ * Reads through mappings that the others tear down, without any lock. What it read while the mapping
+ * stayed is the number of its buffer, also right before it is revoked.
+ */
 static void *reader_thread(void *arg)
 {
 	unsigned int x = (unsigned int)(uintptr_t)arg;
 
-	while (now_us() < rnd_until) {
-		volatile uint8_t *p = slots[next(&x) % NR_SLOTS].p;
+	while (random_goes_on()) {
+		struct slot *s = &slots[next(&x) % NR_SLOTS];
+		unsigned int seq = __atomic_load_n(&s->seq, __ATOMIC_SEQ_CST);
+		uint32_t want = s->pinned_number, number = 0;
+		volatile uint8_t *p = s->p;
+		size_t len = s->len;
+		int sig;
 
-		if (p)
-			try_read(p + next(&x) % GPU_PAGE);
+		if (!(seq & 1) || !p)
+			continue;
+		sig = try_read32(p + (next(&x) % len & ~(GPU_PAGE - 1)), &number);
+		if (__atomic_load_n(&s->seq, __ATOMIC_SEQ_CST) != seq)
+			continue;
+		CHECK(sig == 0 || sig == SIGBUS);
+		if (!sig) {
+			CHECK_EQ(number, want);
+			count(&rnd.read);
+		}
 	}
 	return NULL;
 }
@@ -227,7 +342,7 @@ static void t_random(void)
 
 	rnd_drv = drv_open();
 	rnd_prov = prov_open();
-	rnd_until = now_us() + rig.random_s * 1000000LL;
+	rnd_start = now_us();
 	for (i = 0; i < NR_SLOTS; i++)
 		pthread_mutex_init(&slot_lock[i], NULL);
 	for (i = 0; i < 2; i++)
@@ -236,8 +351,10 @@ static void t_random(void)
 	CHECK(!pthread_create(&threads[2], NULL, reader_thread, (void *)(uintptr_t)rig.seed));
 	for (i = 0; i < 3; i++)
 		CHECK(!pthread_join(threads[i], NULL));
+	printf("# random: seed %u, %lu operations, %lu numbers and %lu bytes as they should be, %lu without a lock, %lu SIGBUS\n",
+	       rig.seed, rnd.ops, rnd.numbers, rnd.bytes, rnd.read, rnd.sigbus);
+	CHECK(random_enough());
 	CHECK_EQ(gpu_info(rnd_prov).errors, 0);
-	printf("# random: seed %u, %lu operations in %u s\n", rig.seed, rnd_ops, rig.random_s);
 }
 
 const struct test tests_race[] = {

@@ -140,22 +140,40 @@ static void do_step(enum step step, int drv, int prov, uint64_t va, uint64_t h, 
 		CHECK_EQ(munmap(p, GPU_PAGE), 0);
 		break;
 	case UNPIN:
-		unpin(drv, h);
+		unpin(drv, h); /* EBADF once closed */
 		break;
 	default:
-		close(drv);
+		CHECK_EQ(close(drv), 0);
 	}
+}
+
+/* While the mapping is there, what an access to it comes to. */
+static void check_mapped(const bool *done, const volatile uint8_t *p, int prov)
+{
+	bool gone = done[UNPIN] || (done[FREE] && by_callback());
+
+	if (done[UNMAP])
+		return;
+	CHECK_EQ(try_read(p), gone ? SIGBUS : 0);
+	CHECK_EQ(read_pte(prov, p).level, gone ? 0 : 1);
+	if (!gone)
+		CHECK_EQ(*p, 1);
 }
 
 static void run_order(const int *order, int steps, int end)
 {
+	bool done[NR_STEPS] = { false };
 	int drv = drv_open(), prov = prov_open(), i;
 	uint64_t va = gpu_alloc(prov, GPU_PAGE), h = must_pin(drv, va, GPU_PAGE);
 	volatile uint8_t *p = must_map(drv, h, GPU_PAGE);
 
 	p[0] = 1;
-	for (i = 0; i < steps; i++)
+	for (i = 0; i < steps; i++) {
 		do_step((enum step)order[i], drv, prov, va, h, (void *)(uintptr_t)p);
+		/* After the close there is nothing to unpin by. */
+		done[order[i]] = order[i] != UNPIN || !done[CLOSE];
+		check_mapped(done, p, prov);
+	}
 	if (end == 1)
 		close(prov);
 	if (end == 2)

@@ -28,6 +28,10 @@ static void open_window(unsigned int place)
 	ret = window_open(prov, place, drv);
 	if (ret == -EOPNOTSUPP && place == PROVIDER_BEFORE_INSERT_HUGE)
 		SKIP("this kernel has no huge PFN entries");
+#ifndef __x86_64__
+	if (ret == -EOPNOTSUPP && place == PROVIDER_BEFORE_RESERVE)
+		SKIP("only x86 reserves memory types");
+#endif
 	if (ret == -EOPNOTSUPP) {
 		char *symbols = read_text("/proc/kallsyms");
 
@@ -169,27 +173,48 @@ static void t_mmap(void)
 	verdict("free before the VMA is linked", PROVIDER_FREED_INSIDE);
 }
 
-/* The pages are taken back before the get that handed them out has returned. */
-static void t_get(void)
+/* The pages are taken back while they are being pinned: there is no such pin, and nothing is left. */
+static void free_in_pin(const char *what, unsigned int place, unsigned int places)
 {
 	bool persistent = rig.mode == PERSISTENT && rig.gen > 470;
-	unsigned int i;
+	size_t size = places * GPU_PAGE;
+	unsigned int i, callbacks;
 	uint64_t h;
 
-	open_window(PROVIDER_AFTER_GET);
+	open_window(place);
+	callbacks = gpu_info(prov).callbacks;
 	for (i = 0; i < rig.rounds; i++) {
-		struct freer f = { .va = gpu_alloc(prov, GPU_PAGE) };
+		struct freer f = { .va = gpu_alloc_flags(prov, size, PROVIDER_SCATTER).va };
 
-		freer_start(&f, 0);
-		CHECK_EQ(pin(drv, f.va, GPU_PAGE, &h), persistent ? 0 : -EINVAL);
+		freer_start(&f, i % places);
+		CHECK_EQ(pin(drv, f.va, size, &h), persistent ? 0 : -EINVAL);
 		freer_join(&f, PROVIDER_FREED_INSIDE);
 		if (persistent)
 			CHECK_EQ(unpin(drv, h), 0);
 		CHECK_EQ(gpu_info(prov).pins, 0);
 		CHECK_EQ(gpu_info(prov).tables, 0);
+		CHECK_EQ(gpu_info(prov).pages_free, gpu_info(prov).pages_total);
 		CHECK_EQ(read_number("/proc/driver/gdrdrv/nv_get_pages_refcount"), 0);
+		if (rig.gpl)
+			CHECK_EQ(stat_of("memtypes"), 0);
 	}
-	verdict("free before the get returns", PROVIDER_FREED_INSIDE);
+	verdict(what, PROVIDER_FREED_INSIDE);
+	CHECK_EQ(gpu_info(prov).callbacks - callbacks, persistent ? 0 : rig.rounds);
+}
+
+/* Before the get that handed them out has returned. */
+static void t_get(void)
+{
+	free_in_pin("free before the get returns", PROVIDER_AFTER_GET, 1);
+}
+
+/*
+ * When the driver has read the table of the pages, and before the region can be found: before the
+ * memory type of one of four runs is reserved.
+ */
+static void t_reserve(void)
+{
+	free_in_pin("free before the pin is published", PROVIDER_BEFORE_RESERVE, 4);
 }
 
 /* An unpin has decided to give the pages back, and before it does they are taken: a late put. */
@@ -223,6 +248,7 @@ const struct test tests_window[] = {
 	{ "window-huge", t_insert_huge, BY_CALLBACK, 240 },
 	{ "window-mmap", t_mmap, BY_CALLBACK, 240 },
 	{ "window-get", t_get, BY_P2P, 240 },
+	{ "window-reserve", t_reserve, BY_P2P, 240 },
 	{ "window-put", t_put, BY_CALLBACK, 240 },
 	{ NULL, NULL, 0, 0 },
 };

@@ -198,12 +198,12 @@ static int probe_gpu(struct pci_dev *pdev)
 	provider_bar.phys = pci_resource_start(pdev, 2);
 	provider_bar.size = pci_resource_len(pdev, 2);
 	provider_bar.index = 2;
-	provider_bar.npages = provider_bar.size / PROVIDER_PAGE_SIZE;
+	provider_bar.npages = provider_bar.size / PROVIDER_PAGE_SIZE - PROVIDER_KEEP_PAGES;
 	provider_bar.nfree = provider_bar.npages;
 	provider_bar.next_va = PROVIDER_VA_BASE;
 	INIT_LIST_HEAD(&provider_bar.blocks);
 	mutex_init(&provider_bar.lock);
-	provider_bar.used = bitmap_zalloc(provider_bar.npages, GFP_KERNEL);
+	provider_bar.used = bitmap_zalloc(provider_bar.npages + PROVIDER_KEEP_PAGES, GFP_KERNEL);
 	if (!provider_bar.used)
 		return -ENOMEM;
 	ret = misc_register(&provider_misc);
@@ -297,6 +297,7 @@ static int __init provider_init(void)
 
 static void __exit provider_exit(void)
 {
+	provider_refuse_exit();
 	pci_unregister_driver(&passthrough_driver);
 	pci_unregister_driver(&provider_driver);
 }

@@ -12,12 +12,30 @@
 
 #define ALIGN_2M_PAGES 32
 
-static bool pick_pages(struct provider_block *block, u32 flags)
+/* Where the block of this number begins, or the end of the BAR when it is not there or is used. */
+static u32 kept_start(u64 npages, u32 keep)
+{
+	u32 end = provider_bar.npages + PROVIDER_KEEP_PAGES;
+	u32 start = provider_bar.npages + keep * npages;
+
+	if (npages > PROVIDER_KEEP_PAGES || keep >= PROVIDER_KEEP_PAGES / npages)
+		return end;
+	return find_next_bit(provider_bar.used, start + npages, start) < start + npages ? end :
+											  start;
+}
+
+static bool pick_pages(struct provider_block *block, u32 flags, u32 keep)
 {
 	u32 step = flags & PROVIDER_SCATTER ? 2 : 1, n = 0, start, i;
 	u32 align = flags & PROVIDER_ALIGN_2M ? ALIGN_2M_PAGES : 1;
 
-	if (step == 1) {
+	if (flags & PROVIDER_KEEP) {
+		start = kept_start(block->npages, keep);
+		if (start == provider_bar.npages + PROVIDER_KEEP_PAGES)
+			return false;
+		for (i = 0; i < block->npages; i++)
+			block->pages[n++] = start + i;
+	} else if (step == 1) {
 		start = bitmap_find_next_zero_area(provider_bar.used, provider_bar.npages, 0,
 						   block->npages, align - 1);
 		if (start + block->npages > provider_bar.npages)
@@ -35,7 +53,8 @@ static bool pick_pages(struct provider_block *block, u32 flags)
 		return false;
 	for (i = 0; i < n; i++)
 		__set_bit(block->pages[i], provider_bar.used);
-	provider_bar.nfree -= n;
+	if (!(flags & PROVIDER_KEEP))
+		provider_bar.nfree -= n;
 	return true;
 }
 
@@ -55,7 +74,7 @@ int provider_block_alloc(struct provider_file *owner, struct provider_alloc *arg
 		goto err_free;
 
 	mutex_lock(&provider_bar.lock);
-	if (!pick_pages(block, arg->flags)) {
+	if (!pick_pages(block, arg->flags, arg->keep)) {
 		mutex_unlock(&provider_bar.lock);
 		goto err_free;
 	}
@@ -103,7 +122,8 @@ void provider_block_put_locked(struct provider_block *block)
 		return;
 	for (i = 0; i < block->npages; i++)
 		__clear_bit(block->pages[i], provider_bar.used);
-	provider_bar.nfree += block->npages;
+	if (block->pages[0] < provider_bar.npages)
+		provider_bar.nfree += block->npages;
 	list_del(&block->node);
 	kvfree(block->pages);
 	kfree(block);

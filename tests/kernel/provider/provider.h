@@ -2,7 +2,8 @@
 /*
  * The stand-in provider's inside. memory.c knows blocks and pages, p2p.c the nvidia_p2p_* calls,
  * dmabuf.c exported buffers, device.c the PCI functions and the node, forge.c what they pass for,
- * window.c a free at a chosen moment, pte.c the CPU's entries. tegra.c is another provider.
+ * window.c a free at a chosen moment, refuse.c a kernel that reserves no memory type, pte.c the CPU's
+ * entries. tegra.c is another provider.
  *
  * One lock, provider_lock, is held over get, put and callback, as the real GPU driver does: a put
  * blocks while a callback runs, and lockdep sees the client's order.
@@ -43,8 +44,8 @@ struct provider_bar {
 	int index; /* of the BAR among the GPU's */
 	phys_addr_t phys;
 	u64 size;
-	u32 npages;
-	u32 nfree;
+	u32 npages; /* without those of PROVIDER_KEEP, which lie behind */
+	u32 nfree; /* likewise */
 	unsigned long *used;
 	struct list_head blocks;
 	u64 next_va;
@@ -71,6 +72,8 @@ int provider_window_arm(struct provider_file *file, const struct provider_window
 int provider_window_free(struct provider_file *file, struct provider_window_free *arg);
 void provider_window_pass(u32 at);
 void provider_window_in_callback(bool in);
+
+void provider_refuse_exit(void);
 
 void provider_hold_uncached(phys_addr_t phys);
 int provider_export(struct provider_export *arg);

@@ -28,12 +28,18 @@
 #define PROVIDER_SCATTER  1U /* no two pages adjacent in physical memory */
 #define PROVIDER_ALIGN_2M 2U /* physical start a multiple of 2 MiB */
 #define PROVIDER_REUSE_VA 4U /* the address of the last freed block, when it fits */
+#define PROVIDER_KEEP	  8U /* behind all other memory: nothing else writes there, see @keep */
 
-/* ENOMEM; size is rounded up to 64 KiB; va is a multiple of 2 MiB. */
+#define PROVIDER_KEEP_PAGES 64 /* that are set aside for it, and not counted in INFO */
+
+/*
+ * ENOMEM; size is rounded up to 64 KiB; va is a multiple of 2 MiB. Blocks of KEEP with other numbers
+ * and the same size never share a page, also not with those of an earlier load.
+ */
 struct provider_alloc {
 	__u64 size;
 	__u32 flags;
-	__u32 pad;
+	__u32 keep; /* of KEEP: its number, from 0 */
 	__u64 va; /* out */
 	__u64 phys; /* out: of the first page */
 };
@@ -72,6 +78,7 @@ struct provider_free_on_map {
 #define PROVIDER_BEFORE_INSERT_HUGE 3 /* likewise, a huge one */
 #define PROVIDER_BEFORE_PUT	    4 /* of any kind, before any lock of the provider */
 #define PROVIDER_AFTER_GET	    5 /* of any kind, before it returns; no lock held */
+#define PROVIDER_BEFORE_RESERVE	    6 /* of a memory type (x86) */
 
 /*
  * Opens a window, in place of the one this descriptor had. EOPNOTSUPP where the kernel has no

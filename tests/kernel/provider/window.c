@@ -130,6 +130,10 @@ static any_fn function_at(u32 at, int fd)
 	case PROVIDER_BEFORE_INSERT_HUGE:
 		return (any_fn)(void *)vmf_insert_pfn_pmd;
 #endif
+#ifdef CONFIG_X86
+	case PROVIDER_BEFORE_RESERVE:
+		return (any_fn)(void *)arch_io_reserve_memtype_wc;
+#endif
 	default:
 		return NULL;
 	}
