@@ -25,6 +25,7 @@
 #ifndef GDRDRV_H
 #define GDRDRV_H
 
+#include <linux/completion.h>
 #include <linux/fs.h>
 #include <linux/kref.h>
 #include <linux/list.h>
@@ -130,7 +131,8 @@ struct gdrdrv_mr {
 	struct kref ref;
 	struct mutex lock; /* what says so below, and that no entry outlives the pages */
 	struct gdrdrv_file *file; /* a reference, written once under lock; NULL: not published */
-	bool revoked; /* lock; the source took the pages back */
+	bool revoked; /* lock; the source takes the pages back: no new entries */
+	struct completion zapped; /* and none is left */
 	bool retired; /* lock; unpinned, or its descriptor closed */
 	bool orphaned; /* lock; holds the module until the callback comes */
 	bool counted; /* lock; is in file->nr_revoked */

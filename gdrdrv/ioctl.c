@@ -115,6 +115,10 @@ static int gdrdrv_ioc_unpin(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg)
 	return gdrdrv_mr_unpin(file, arg->unpin.handle);
 }
 
+/*
+ * 1: the memory is not there any more, and whoever touches it gets SIGBUS. Who has got a SIGBUS of
+ * a revocation that is not over reads 1 too, when it is: a few ms.
+ */
 static int gdrdrv_ioc_get_cb_flag(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg)
 {
 	struct gdrdrv_mr_snapshot snap;
@@ -122,6 +126,8 @@ static int gdrdrv_ioc_get_cb_flag(struct gdrdrv_file *file, union gdrdrv_ioc_arg
 
 	if (!mr)
 		return -EINVAL;
+	if (snap.revoked)
+		wait_for_completion(&mr->zapped);
 	arg->cb_flag.flag = snap.revoked;
 	gdrdrv_mr_put(mr);
 	return 0;

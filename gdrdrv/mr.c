@@ -114,6 +114,7 @@ bool gdrdrv_mr_revoke(struct gdrdrv_mr *mr)
 	trace_gdrdrv_revoke(mr->va, mr->size, mr->handle, orphaned);
 	mutex_unlock(&mr->lock);
 	gdrdrv_mr_zap(mr);
+	complete_all(&mr->zapped);
 	if (mr->file)
 		wake_up_interruptible_poll(&mr->file->wait, EPOLLPRI);
 	atomic64_inc(&gdrdrv_stats.revokes);
@@ -317,6 +318,7 @@ int gdrdrv_mr_pin(struct gdrdrv_file *file, const struct gdrdrv_pin_req *user_re
 		return -ENOMEM;
 	kref_init(&mr->ref);
 	mutex_init(&mr->lock);
+	init_completion(&mr->zapped);
 	mr->va = req.va;
 	mr->size = req.size;
 	mr->charge = req.size;
