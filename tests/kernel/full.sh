@@ -123,34 +123,38 @@ full_debug() {
 		return
 	fi
 	pass "debug ($K_REL): build"
-	gcov_list
+	gcov_list "$W"/gdrdrv-{580,515,470}-open
 	rig_boot debug rig.setups=580:persistent,580:callback,580:fallback,515:persistent,470:callback \
 		rig.rounds=200 rig.random=30 rig.fuzz=20000 rig.seed=$seed rig.debug=1
-	coverage
+	coverage "line coverage" 90
 	unset RIG_GCOV RIG_MEM RIG_LIMIT
-	rm -f "$W/gcov.list"
 }
 
-# Where the guest finds the counters of each file.
+# gcov_list BUILD...: where the guest finds the counters of each object that they have.
 gcov_list() {
-	local gen f
-	for gen in 580 515 470; do
-		for f in "$W/gdrdrv-$gen-open"/*.gcno; do
-			echo "/sys/kernel/debug/gcov${f%.gcno}.gcda"
+	local dir f
+	for dir; do
+		for f in "$SRC"/gdrdrv/*.c; do
+			f=$dir/$(basename "$f" .c)
+			[ ! -e "$f.o" ] || echo "/sys/kernel/debug/gcov$f.gcda"
 		done
 	done >"$W/gcov.list"
 }
 
-# The guest prints counters at the end of each set-up; the files add up what they cover.
+# coverage NAME PERCENT: the guest prints counters at the end of each set-up; the files add up what
+# they cover.
 coverage() {
-	python3 "$KERNEL_TESTS/lib/coverage.py" "$W" "$W/console" "$SRC/gdrdrv" 90 >"$W/coverage"
-	local ret=$?
+	local name=$1 percent=$2 ret
+	python3 "$KERNEL_TESTS/lib/coverage.py" "$W/gcov.list" "$W/console" "$SRC/gdrdrv" "$percent" \
+		>"$W/coverage"
+	ret=$?
 	sed 's/^/# /' "$W/coverage"
 	if [ $ret -eq 0 ]; then
-		pass "line coverage: $(tail -1 "$W/coverage")"
+		pass "$name: $(tail -1 "$W/coverage")"
 	else
-		fail "line coverage: $(tail -1 "$W/coverage")"
+		fail "$name: $(tail -1 "$W/coverage")"
 	fi
+	rm -f "$W/gcov.list"
 }
 
 # planted_run PATCH KERNEL ARGS: boots with the fault in; sets caught and leaves the log. Evidence is a

@@ -46,14 +46,19 @@ full_dmabuf_debug() {
 	local iommu
 	need_tools flex:flex bison:bison bc:bc
 	kernel_prepare debug || { fail "debug kernel: build"; return; }
+	export RIG_GCOV=1
 	if ! RIG_VARIANT=dmabuf rig_build 580 535 || ! dmabuf_build 580; then
 		fail "debug: build"
+		unset RIG_GCOV
 		return
 	fi
 	for iommu in ${IOMMUS:-off translating}; do
+		[ "$iommu" != off ] || gcov_list "$W/gdrdrv-dmabuf" "$W/gdrdrv-580-both"
 		RIG_MEM=1024M RIG_LIMIT=1800 dmabuf_boot "$iommu" debug ${RIG_ARGS:-} rig.setups=$DMABUF_SETUPS \
 			rig.rounds=20 rig.random=3 rig.fuzz=5000 rig.seed=$seed rig.debug=1
+		[ "$iommu" != off ] || coverage "line coverage with the dma-buf source" 90
 	done
+	unset RIG_GCOV
 }
 
 full_dmabuf_arm64() {
