@@ -124,7 +124,7 @@ full_dmabuf_planted() {
 		physical off not ok .*/hostile-bridge-offset
 		any-driver off not ok .*/hostile-functions
 		any-function off not ok .*/hostile-functions
-		any-exporter off not ok .*/hostile-other-exporters
+		any-exporter off not ok .*/hostile-exporter
 		any-bar off not ok .*/hostile-
 		writable off not ok .*/dmabuf-read-only-fd
 		no-sum off not ok .*/hostile-
