@@ -207,7 +207,7 @@ planted_ran() {
 	local only name
 	only=$(sed -n 's/.*rig\.only=\([^ ]*\).*/\1/p' <<<"$1")
 	for name in ${only//,/ }; do
-		if ! grep -aqE "^ok [0-9]+ - [^/ ]*/[^ ]*$name[^ ]* # [0-9]" "$W/console"; then
+		if ! grep -aqE "^ok [0-9]+ - [^/ ]*/[^ ]*${name}[^ ]* # [0-9]" "$W/console"; then
 			say "no test named $name passed"
 			return 1
 		fi
