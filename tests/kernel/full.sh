@@ -49,11 +49,11 @@ stripped_size() {
 # The other flavour: no GPL-only symbol, and every test that does not need one.
 full_proprietary() {
 	local kernel=$1 gpl
-	if ! RIG_VARIANT=prop RIG_FLAVOR=proprietary rig_build 470 515 580; then
+	if ! RIG_VARIANT=prop RIG_FLAVOR=proprietary rig_build 470 515 535 570 580; then
 		fail "$kernel proprietary: build"
 		return
 	fi
-	for gpl in 470 515 580; do
+	for gpl in 470 515 535 570 580; do
 		gpl_symbols "$W/mod/gdrdrv-$gpl-prop.ko" >"$W/gpl"
 		if [ -s "$W/gpl" ]; then
 			fail "$kernel proprietary $gpl: GPL-only symbols: $(tr '\n' ' ' <"$W/gpl")"
@@ -77,23 +77,17 @@ full_gpl_check_sees() {
 }
 
 full_static() {
-	local checkpatch
+	local checkpatch flavor
 	need_tools sparse:sparse perl:perl
-	kernel_prepare 6.1 || return
+	kernel_prepare 6.1 || { fail "static checks: the packages of 6.1 cannot be fetched"; return; }
 	W=$BUILD/static
 	rm -rf "$W" && mkdir -p "$W/mod"
 	for flavor in open proprietary; do
-		if build_pair "$W" 580 $flavor W=1 C=2 CF=-Wsparse-error >"$W/log" 2>&1 &&
-		   ! grep -E 'warning:|error:' "$W"/build-580-$flavor.log >>"$W/log"; then
-			pass "$flavor: W=1 and sparse"
-		else
-			cat "$W/log"
-			fail "$flavor: W=1 and sparse"
-		fi
+		full_static_one 580 $flavor
 	done
-	checkpatch=$(find "$CACHE"/kernels/*/linux-source-*/scripts "$K_DIR/root/usr" -name checkpatch.pl 2>/dev/null | head -1)
-	if [ -z "$checkpatch" ]; then
-		fail "no checkpatch.pl in the kernel's source"
+	checkpatch=$(kernel_scripts)/checkpatch.pl
+	if [ ! -e "$checkpatch" ]; then
+		fail "no checkpatch.pl: the kernel's source cannot be fetched"
 		return
 	fi
 	# Left out: what only a patch has; KNOB(), which declares and so names its argument twice; the
@@ -111,6 +105,21 @@ full_static() {
 		cat "$W/checkpatch"
 		fail "checkpatch --strict"
 	fi
+	# Tegra's source builds for its own architecture alone.
+	need_arm64
+	kernel_prepare 6.1-arm64 || { fail "static checks: the packages of 6.1-arm64 cannot be fetched"; return; }
+	full_static_one tegra open
+}
+
+# full_static_one GENERATION FLAVOR
+full_static_one() {
+	if build_pair "$W" "$1" "$2" C=2 CF=-Wsparse-error >"$W/log" 2>&1 &&
+	   ! grep -E 'warning:|error:' "$W/build-$1-$2.log" >>"$W/log"; then
+		pass "$1, $2: W=1 and sparse"
+	else
+		cat "$W/log"
+		fail "$1, $2: W=1 and sparse"
+	fi
 }
 
 full_debug() {
@@ -123,38 +132,41 @@ full_debug() {
 		return
 	fi
 	pass "debug ($K_REL): build"
-	gcov_list
+	gcov_list "$W"/gdrdrv-{580,515,470}-open
 	rig_boot debug rig.setups=580:persistent,580:callback,580:fallback,515:persistent,470:callback \
 		rig.rounds=200 rig.random=30 rig.fuzz=20000 rig.seed=$seed rig.debug=1
-	coverage
+	coverage "line coverage" 90
 	unset RIG_GCOV RIG_MEM RIG_LIMIT
-	rm -f "$W/gcov.list"
 }
 
-# Where the guest finds the counters of each file.
+# gcov_list BUILD...: where the guest finds the counters of each object that they have.
 gcov_list() {
-	local gen f
-	for gen in 580 515 470; do
-		for f in "$W/gdrdrv-$gen-open"/*.gcno; do
-			echo "/sys/kernel/debug/gcov${f%.gcno}.gcda"
+	local dir f
+	for dir; do
+		for f in "$SRC"/gdrdrv/*.c; do
+			f=$dir/$(basename "$f" .c)
+			[ ! -e "$f.o" ] || echo "/sys/kernel/debug/gcov$f.gcda"
 		done
 	done >"$W/gcov.list"
 }
 
-# The guest prints counters at the end of each set-up; the files add up what they cover.
+# coverage NAME PERCENT: the guest prints counters at the end of each set-up; the files add up what
+# they cover.
 coverage() {
-	python3 "$KERNEL_TESTS/lib/coverage.py" "$W" "$W/console" "$SRC/gdrdrv" 90 >"$W/coverage"
-	local ret=$?
+	local name=$1 percent=$2 ret
+	python3 "$KERNEL_TESTS/lib/coverage.py" "$W/gcov.list" "$W/console" "$SRC/gdrdrv" "$percent" \
+		>"$W/coverage"
+	ret=$?
 	sed 's/^/# /' "$W/coverage"
 	if [ $ret -eq 0 ]; then
-		pass "line coverage: $(tail -1 "$W/coverage")"
+		pass "$name: $(tail -1 "$W/coverage")"
 	else
-		fail "line coverage: $(tail -1 "$W/coverage")"
+		fail "$name: $(tail -1 "$W/coverage")"
 	fi
+	rm -f "$W/gcov.list"
 }
 
-# planted_run PATCH KERNEL ARGS: boots with the fault in; sets caught and leaves the log. Evidence is a
-# failing test or a report of the kernel, not only a machine that does not come up.
+# planted_run PATCH KERNEL ARGS: boots with the fault in; sets caught and leaves the log.
 planted_run() {
 	local name=$1 kernel=$2 args=$3 keep_ok=$ok keep_bad=$bad keep_skipped=$skipped
 	kernel_prepare "$kernel" || return 1
@@ -169,18 +181,19 @@ planted_run() {
 	return 0
 }
 
-# planted_one NAME KERNEL ARGS [BOOTS]: caught in every one of them.
+# planted_one NAME KERNEL EVIDENCE ARGS [BOOTS]: caught in every one of them, and by what is meant to
+# see it: a line that matches EVIDENCE. A machine that does not come up is none.
 planted_one() {
-	local name=$1 boots=${4:-1} n=0 caught evidence
+	local name=$1 boots=${5:-1} n=0 caught evidence
 	while [ $n -lt "$boots" ]; do
-		if ! planted_run "$1" "$2" "$3"; then
+		if ! planted_run "$1" "$2" "$4"; then
 			fail "planted $name: build"
 			return
 		fi
-		evidence=$(planted_evidence)
+		evidence=$(planted_evidence "$3")
 		if [ "$caught" != 1 ] || [ -z "$evidence" ]; then
 			cat "$W/planted.log"
-			fail "planted $name went unseen in boot $((n + 1)) of $boots"
+			fail "planted $name: no '$3' in boot $((n + 1)) of $boots"
 			return
 		fi
 		n=$((n + 1))
@@ -188,13 +201,26 @@ planted_one() {
 	pass "planted $name is caught in $n of $boots boots: $evidence"
 }
 
+# Every name in the rig.only= of $1 has a test that passed: a name that no test has, or whose test is
+# skipped, would show nothing.
+planted_ran() {
+	local only name
+	only=$(sed -n 's/.*rig\.only=\([^ ]*\).*/\1/p' <<<"$1")
+	for name in ${only//,/ }; do
+		if ! grep -aqE "^ok [0-9]+ - [^/ ]*/[^ ]*${name}[^ ]* # [0-9]" "$W/console"; then
+			say "no test named $name passed"
+			return 1
+		fi
+	done
+}
+
 # The same runs without a fault pass: what catches the others is the fault.
 planted_none() {
 	local boots=${3:-1} n=0 caught
 	while [ $n -lt "$boots" ]; do
-		if ! planted_run none "$1" "$2" || [ "$caught" != 0 ]; then
+		if ! planted_run none "$1" "$2" || [ "$caught" != 0 ] || ! planted_ran "$2"; then
 			cat "$W/planted.log"
-			fail "nothing planted, $1: something is caught in boot $((n + 1)) of $boots"
+			fail "nothing planted, $1: something is caught, or did not run, in boot $((n + 1)) of $boots"
 			return
 		fi
 		n=$((n + 1))
@@ -202,13 +228,9 @@ planted_none() {
 	pass "nothing planted, $1: nothing is caught in $n of $boots boots"
 }
 
-# The most telling line: the checker's, else the failing check, else the failing test.
+# The first line that matches $1.
 planted_evidence() {
-	local what
-	for what in 'KASAN|possible circular|sleeping function|unreferenced' 'BUG:|WARNING:' \
-		    '\.c:[0-9]+:' 'provider: ERROR' 'not ok .*580-'; do
-		grep -m1 -E "$what" "$W/planted.log" | cut -c1-160 | grep . && return
-	done
+	grep -m1 -aE "$1" "$W/planted.log" | cut -c1-160
 }
 
 full_planted() {
@@ -216,18 +238,20 @@ full_planted() {
 	local slow="rig.rounds=10 rig.random=2 rig.fuzz=500 rig.debug=1"
 	local race="rig.rounds=50 rig.random=1 rig.fuzz=500" boots=5
 	planted_none debug "rig.setups=580:callback,580:persistent rig.only=free-mapped,info,proc,free-one,window $slow"
-	planted_none 6.1 "rig.setups=580:callback,580:persistent rig.only=window,free-mapped,map-wc,child $race" $boots
-	planted_one use-after-free debug "rig.setups=580:callback rig.only=free-mapped $slow"
-	planted_one leak debug "rig.setups=580:persistent rig.only=info $slow"
-	planted_one sleep-under-lock debug "rig.setups=580:persistent rig.only=proc $slow"
-	planted_one lock-order debug "rig.setups=580:callback rig.only=free-one $slow"
-	planted_one entries-in-mmap 6.1 "rig.setups=580:callback rig.only=window-mmap $race" $boots
-	planted_one unlocked-insert 6.1 "rig.setups=580:callback rig.only=window-insert $race" $boots
-	planted_one double-release 6.1 "rig.setups=580:callback rig.only=window-put $race" $boots
-	planted_one lost-zap 6.1 "rig.setups=580:callback rig.only=free-mapped $fast"
-	planted_one missed-memory-type 6.1 "rig.setups=580:persistent rig.only=map-wc $fast"
-	planted_one owner-by-number 6.1 "rig.setups=580:callback rig.only=reused-number $fast"
-	planted_one foreign-put 6.1 "rig.setups=580:callback rig.only=child $fast"
+	planted_none 6.1 "rig.setups=580:callback,580:persistent rig.only=window,free-mapped,map-wc,child,reused $race" $boots
+	planted_one use-after-free debug 'KASAN: .*use-after-free' "rig.setups=580:callback rig.only=free-mapped $slow"
+	planted_one leak debug 'unreferenced object' "rig.setups=580:persistent rig.only=info $slow"
+	planted_one sleep-under-lock debug 'sleeping function called from invalid context' \
+		"rig.setups=580:persistent rig.only=proc $slow"
+	planted_one lock-order debug 'possible circular locking dependency' \
+		"rig.setups=580:callback rig.only=free-one $slow"
+	planted_one entries-in-mmap 6.1 'not ok .*/window-mmap ' "rig.setups=580:callback rig.only=window-mmap $race" $boots
+	planted_one unlocked-insert 6.1 'not ok .*/window-insert ' "rig.setups=580:callback rig.only=window-insert $race" $boots
+	planted_one double-release 6.1 'refcount_t: ' "rig.setups=580:callback rig.only=window-put $race" $boots
+	planted_one lost-zap 6.1 't_revoke\.c:[0-9]+: read_pte' "rig.setups=580:callback rig.only=free-mapped $fast"
+	planted_one missed-memory-type 6.1 't_map\.c:[0-9]+: pte_is_wc' "rig.setups=580:persistent rig.only=map-wc $fast"
+	planted_one owner-by-number 6.1 't_owner\.c:[0-9]+: pin\(.* is 0, not' "rig.setups=580:callback rig.only=reused-number $fast"
+	planted_one foreign-put 6.1 'refcount_t: ' "rig.setups=580:callback rig.only=child $fast"
 }
 
 full_measure() {

@@ -100,7 +100,7 @@ full_arm64() {
 planted_arm64() {
 	local args="rig.setups=tegra:always rig.rounds=20"
 	planted_none 6.1-arm64 "$args"
-	planted_one tegra-type 6.1-arm64 "$args"
-	planted_one tegra-lost-table 6.1-arm64 "$args"
-	planted_one tegra-double-free 6.1-arm64 "$args"
+	planted_one tegra-type 6.1-arm64 'not ok .*/tegra-' "$args"
+	planted_one tegra-lost-table 6.1-arm64 'not ok .*/tegra-' "$args"
+	planted_one tegra-double-free 6.1-arm64 'provider: ERROR' "$args"
 }

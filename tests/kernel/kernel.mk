@@ -5,7 +5,7 @@
 #   check-kernel        the driver in an emulated machine, quick tier
 #   check-kernel-full   every kernel, generation and flavour; the checking kernel; coverage
 
-# run.sh exits with 77 when it cannot run: its closing line counts that as skipped, not as failed.
+# run.sh exits with 77 when it cannot run and nothing had failed: counted as skipped, not as failed.
 
 kernel-mk-dir := $(patsubst %/,%,$(dir $(lastword $(MAKEFILE_LIST))))
 

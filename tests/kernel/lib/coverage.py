@@ -2,10 +2,12 @@
 # SPDX-License-Identifier: MIT
 """Line coverage of the driver from the counters that the guest printed.
 
-usage: coverage.py WORK_DIR CONSOLE SOURCE_DIR MINIMUM_PERCENT
+usage: coverage.py LIST CONSOLE SOURCE_DIR MINIMUM_PERCENT
 
-Adds up all set-ups: a line counts as covered when any of them ran it, and counts at all when any of
-the builds has code for it. Prints a line per file, the lines that nothing ran, and the total last.
+LIST names the counters that the guest was told to print, one for each object of each build. A line
+counts as covered when any set-up ran it, and counts at all when any of the builds has code for it:
+an object whose counters did not arrive counts with all of its lines, none of them covered. Prints a
+line per file, the lines that nothing ran, and the total last.
 """
 import gzip
 import json
@@ -14,6 +16,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
+
+
+def object_of(counters):
+    """The path of the object, without its ending, whose counters the guest finds there."""
+    return counters.removeprefix("/sys/kernel/debug/gcov").removesuffix(".gcda")
 
 
 def dumps(console):
@@ -27,17 +34,18 @@ def dumps(console):
             elif word == "GCOVDATA":
                 data += bytes.fromhex(rest)
             elif word == "GCOVEND" and path:
-                yield path.removeprefix("/sys/kernel/debug/gcov").removesuffix(".gcda"), bytes(data)
+                yield object_of(path), bytes(data)
 
 
 def lines_of(base, data):
-    """(source, line, count) of one object's counters."""
+    """(source, line, count) of one object's counters; without data, of its code: nothing ran."""
     with tempfile.TemporaryDirectory() as tmp:
         name = os.path.basename(base)
         shutil.copy(base + ".gcno", os.path.join(tmp, name + ".gcno"))
-        with open(os.path.join(tmp, name + ".gcda"), "wb") as f:
-            f.write(data)
-        subprocess.run(["gcov", "-j", name + ".gcda"], cwd=tmp, check=True,
+        if data:
+            with open(os.path.join(tmp, name + ".gcda"), "wb") as f:
+                f.write(data)
+        subprocess.run(["gcov", "-j", name + ".gcno"], cwd=tmp, check=True,
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         for out in os.listdir(tmp):
             if out.endswith(".gcov.json.gz"):
@@ -48,10 +56,19 @@ def lines_of(base, data):
 
 
 def main():
-    work, console, sources, minimum = sys.argv[1:5]
+    expected, console, sources, minimum = sys.argv[1:5]
+    with open(expected) as f:
+        bases = [object_of(line.strip()) for line in f if line.strip()]
+    arrived = list(dumps(console))
     counts = {}
-    for base, data in dumps(console):
-        if not base.startswith(work):
+    for base in bases:
+        if not os.path.exists(base + ".gcno"):
+            print(f"{base}: built without counters")
+            return 1
+        if base not in (name for name, _ in arrived):
+            print(f"{base}: no counters from the guest")
+    for base, data in [(base, None) for base in bases] + arrived:
+        if base not in bases:
             continue
         for source, line, count in lines_of(base, data):
             name = os.path.basename(source)
@@ -60,9 +77,11 @@ def main():
                 continue
             key = (name, line)
             counts[key] = counts.get(key, 0) + count
+    for base in bases:  # one without a line of code, such as trace.c, is not left out silently
+        counts.setdefault((os.path.basename(base) + ".c", 0), None)
     hit, all_lines = 0, 0
     for name in sorted({name for name, _ in counts}):
-        mine = {line: n for (f, line), n in counts.items() if f == name}
+        mine = {line: n for (f, line), n in counts.items() if f == name and line}
         covered = sum(1 for n in mine.values() if n)
         hit += covered
         all_lines += len(mine)

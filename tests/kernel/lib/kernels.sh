@@ -150,12 +150,37 @@ fetch_backports() {
 	echo "$K_DIR/build-root" >"$K_DIR/build-in"
 }
 
+# The distribution's source as $K_DIR/linux-source-6.1, or only the $1... of it.
+unpack_source() {
+	local part parts=()
+	for part; do
+		parts+=("linux-source-6.1/$part")
+	done
+	K_ARCH=amd64 unpack bookworm-security linux-source-6.1 || return 1 # for all architectures
+	tar -C "$K_DIR" -xf "$K_DIR"/root/usr/src/linux-source-6.1.tar.xz "${parts[@]}" || return 1
+	rm -rf "$K_DIR/root"
+}
+
+# Prints where the kernel's scripts/ is: in the source of a kernel that was built here, else fetched.
+kernel_scripts() {
+	local K_DIR=$CACHE/kernels/scripts-6.1 dir
+	mkdir -p "$CACHE"
+	(
+		flock 9
+		for dir in "$CACHE"/kernels/*/linux-source-6.1/scripts; do
+			[ -e "${dir%/linux-source-6.1/scripts}/ready" ] && echo "$dir" && exit
+		done
+		rm -rf "$K_DIR"
+		mkdir -p "$K_DIR"
+		say "fetching the kernel's source for its scripts" >&2
+		unpack_source scripts 9>&- && touch "$K_DIR/ready" && echo "$K_DIR/linux-source-6.1/scripts"
+	) 9>"$CACHE/lock"
+}
+
 # The checking kernel, from the distribution's source; about six minutes on two CPUs.
 build_debug() {
 	local src config=$1 line
-	mkdir -p "$K_DIR"
-	unpack bookworm-security linux-source-6.1 || return 1
-	tar -C "$K_DIR" -xf "$K_DIR"/root/usr/src/linux-source-6.1.tar.xz || return 1
+	unpack_source || return 1
 	src=$K_DIR/linux-source-6.1
 	make -s -C "$src" O="$K_DIR/build" allnoconfig >&2 || return 1
 	"$src/scripts/kconfig/merge_config.sh" -m -O "$K_DIR/build" "$K_DIR/build/.config" \
@@ -175,15 +200,12 @@ build_debug() {
 	cp "$K_DIR/build/arch/x86/boot/bzImage" "$K_DIR/vmlinux"
 	echo "$K_DIR/build" >"$K_DIR/headers"
 	cat "$K_DIR/build/include/config/kernel.release" >"$K_DIR/release"
-	rm -rf "$K_DIR/root"
 }
 
 # The same for arm64, cross-built; a kernel of another page size than the distribution's.
 build_arm64() {
 	local src config=$1 line cross=(ARCH=arm64 CROSS_COMPILE=aarch64-linux-gnu-)
-	K_ARCH=amd64 unpack bookworm-security linux-source-6.1 || return 1 # for all architectures
-	tar -C "$K_DIR" -xf "$K_DIR"/root/usr/src/linux-source-6.1.tar.xz || return 1
-	rm -rf "$K_DIR/root"
+	unpack_source || return 1
 	src=$K_DIR/linux-source-6.1
 	make -s -C "$src" O="$K_DIR/build" "${cross[@]}" allnoconfig >&2 || return 1
 	"$src/scripts/kconfig/merge_config.sh" -m -O "$K_DIR/build" "$K_DIR/build/.config" \

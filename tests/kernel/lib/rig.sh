@@ -50,7 +50,8 @@ kbuild() {
 	fi
 }
 
-# The provider and the driver for one generation into $1; extra make arguments of the driver follow.
+# The provider and the driver for one generation into $1, W=1, and no warning passes; extra make
+# arguments of the driver follow.
 build_pair() {
 	local out=$1 gen=$2 flavor=$3 p2p prov drv log=$1/build-$2-$3.log
 	shift 3
@@ -62,7 +63,7 @@ build_pair() {
 	if [ ! -e "$prov/provider.ko" ]; then
 		cp "$KERNEL_TESTS"/provider/*.[ch] "$KERNEL_TESTS/provider/Kbuild" "$prov/"
 		cp "$p2p"/*.h "$prov/"
-		kbuild "$prov" P2P_DIR='$(src)' >"$log" 2>&1 || { cat "$log"; return 1; }
+		kbuild "$prov" P2P_DIR='$(src)' W=1 >"$log" 2>&1 || { cat "$log"; return 1; }
 	fi
 	cp "$SRC"/gdrdrv/*.[ch] "$SRC/gdrdrv/Kbuild" "$SRC"/gdrdrv/*.sh "$p2p"/*.h "$drv/"
 	rm -f "$drv/gdrdrv_conftest.h"
@@ -72,7 +73,7 @@ build_pair() {
 	cp "$prov/Module.symvers" "$drv/provider.symvers"
 	kbuild "$drv" GDRDRV_FLAVOR="$flavor" GDRDRV_P2P_DIR='$(src)' \
 		KBUILD_EXTRA_SYMBOLS='$(M)/provider.symvers' GDRDRV_CFLAGS="$RIG_KO_CFLAGS" \
-		${RIG_GCOV:+GDRDRV_GCOV=1} "$@" >>"$log" 2>&1 || { cat "$log"; return 1; }
+		${RIG_GCOV:+GDRDRV_GCOV=1} W=1 "$@" >>"$log" 2>&1 || { cat "$log"; return 1; }
 	if grep -i warning: "$log"; then
 		return 1
 	fi
