@@ -166,6 +166,18 @@ static void t_reserve_refused(void)
 	refused_from(1);
 }
 
+/* The first runs were reserved. */
+static void t_reserve_refused_later(void)
+{
+	int nth;
+
+#ifndef __x86_64__
+	SKIP("only x86 reserves memory types");
+#endif
+	for (nth = 2; nth <= 4; nth++)
+		refused_from(nth);
+}
+
 static void t_wc(void)
 {
 	check_wc(0);
@@ -446,6 +458,7 @@ const struct test tests_map[] = {
 	{ "map-wc-scattered", t_wc_scattered, ANY_MODE, 0 },
 	{ "map-uncached-by-other", t_uncached_by_other, ANY_MODE, 0 },
 	{ "map-reserve-refused", t_reserve_refused, ANY_MODE, 0 },
+	{ "map-reserve-refused-later", t_reserve_refused_later, ANY_MODE, 0 },
 	{ "map-read-only", t_read_only, ANY_MODE, 0 },
 	{ "map-vma-flags", t_vma_flags, ANY_MODE, 0 },
 	{ "map-mremap-refs", t_mremap_refs, ANY_MODE, 0 },

@@ -20,8 +20,8 @@ static u32 kept_start(u64 npages, u32 keep)
 
 	if (npages > PROVIDER_KEEP_PAGES || keep >= PROVIDER_KEEP_PAGES / npages)
 		return end;
-	return find_next_bit(provider_bar.used, start + npages, start) < start + npages ? end :
-											  start;
+	return find_next_bit(provider_bar.used, start + npages, start) < start + npages ? end
+											: start;
 }
 
 static bool pick_pages(struct provider_block *block, u32 flags, u32 keep)

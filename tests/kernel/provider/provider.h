@@ -2,8 +2,8 @@
 /*
  * The stand-in provider's inside. memory.c knows blocks and pages, p2p.c the nvidia_p2p_* calls,
  * dmabuf.c exported buffers, device.c the PCI functions and the node, forge.c what they pass for,
- * window.c a free at a chosen moment, refuse.c a kernel that reserves no memory type, pte.c the CPU's
- * entries. tegra.c is another provider.
+ * window.c a free at a chosen moment, refuse.c a kernel that reserves no memory type, pte.c the
+ * CPU's entries. tegra.c is another provider.
  *
  * One lock, provider_lock, is held over get, put and callback, as the real GPU driver does: a put
  * blocks while a callback runs, and lockdep sees the client's order.

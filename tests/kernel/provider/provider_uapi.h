@@ -33,8 +33,8 @@
 #define PROVIDER_KEEP_PAGES 64 /* that are set aside for it, and not counted in INFO */
 
 /*
- * ENOMEM; size is rounded up to 64 KiB; va is a multiple of 2 MiB. Blocks of KEEP with other numbers
- * and the same size never share a page, also not with those of an earlier load.
+ * ENOMEM; size is rounded up to 64 KiB; va is a multiple of 2 MiB. Blocks of KEEP with other
+ * numbers and the same size never share a page, also not with those of an earlier load.
  */
 struct provider_alloc {
 	__u64 size;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * A kernel that reserves no memory type (x86): the calls of arch_io_reserve_memtype_wc() fail from a
- * chosen one on, as they do when memory is short or another type is reserved there. By a kprobe, as
- * in window.c, which sends the caller to a function that says no.
+ * A kernel that reserves no memory type (x86): arch_io_reserve_memtype_wc() fails from a chosen
+ * call on, as it does when memory is short or another type is reserved there. By a kprobe, as in
+ * window.c, which sends the caller to a function that says no.
  *
  * Must not know who calls.
  */
