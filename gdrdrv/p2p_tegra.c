@@ -14,16 +14,32 @@
  * The table's entries are struct page pointers, as in the public nv-p2p.h of the Tegra kernels, so
  * each stands for a page of the kernel's size whatever page_size says.
  *
- * The callback comes from an MMU notifier of the process, so also when the memory is unmapped, with
- * the process's mmap_lock held, which our lock order allows. It must not come from memory reclaim
- * inside a fault of ours, which holds mr->lock: the pages are the GPU driver's and on no LRU list.
+ * What follows is of the open GPU driver: drivers/nv-p2p/nvidia-p2p.c of L4T 5.10, of nvidia-oot;
+ * its functions are named in brackets.
+ *
+ * - A pin is watched by an MMU notifier in the table, which holds the mm [nvidia_p2p_get_pages].
+ * - The invalidation of a range that holds the buffer's first byte, or that ends where the buffer
+ *   starts, is a hit: the notifier is given back, and the mm with it, then the callback runs
+ *   [nvidia_p2p_mn_invl_range_start]. So what unmaps, remaps or forks a neighbour just below takes
+ *   the pages back too, and unmapping our own mapping can, within the callback as well.
+ * - What becomes of the rest of the buffer alone is not noticed; its pages stay pinned.
+ * - The callback also comes when the process ends [nvidia_p2p_mn_release]; the mm stays held.
+ * - The put unregisters the notifier, which runs that release if it has not run, and gives the mm
+ *   back [nvidia_p2p_put_pages]. It has to come after a process's end, and must not after a hit:
+ *   the mm would lose a reference that it has not got.
+ *
+ * The callback runs under the notifier's SRCU, and under the process's mmap_lock when the memory
+ * is unmapped; our lock order allows that. It must not come from memory reclaim inside a fault of
+ * ours, which holds mr->lock: the pages of cudaHostAlloc are the GPU driver's and on no LRU list.
  *
  * Must not know mappings, handles or files.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
 #include <linux/mm.h>
+#include <linux/mmu_notifier.h>
 #include <linux/sched.h>
+#include <linux/sched/mm.h>
 #include <linux/slab.h>
 
 #include "gdrdrv.h"
@@ -33,37 +49,62 @@
 #error "this nv-p2p.h is Tegra's, and Tegra is arm64"
 #endif
 
+#ifndef GDRDRV_GPL
+#error "Tegra's GPU driver is open, and this file uses GPL-only symbols: build with FLAVOR=open"
+#endif
+
 struct tegra_pin {
 	struct gdrdrv_mr *mr; /* a reference, given back by the callback */
 	struct nvidia_p2p_page_table *table;
+	struct mm_struct *mm; /* a reference, of the process that pinned; until the release */
 	u32 type; /* of the process's own mapping; constant once pinned */
-	bool putting; /* mr->lock: the put is ours to follow with the free */
+	bool putting; /* mr->lock: the callback comes from our put, and nothing is to be revoked */
 	bool called; /* mr->lock: the callback has begun; the table may be gone */
+	bool hit; /* mr->lock: by an invalidation, so that the GPU driver has given the mm back */
+	bool freed; /* of the callback, then of the release: the table is gone */
 };
 
 /*
- * Runs once per pin: when the memory goes, when its process ends, and within our put. Whoever is
- * last frees the table: after a put that is tegra_release(), since the put still looks at it.
+ * Once per pin in earnest: when the memory goes, when its process ends, within our put. It can come
+ * again while it runs: from zapping our own mapping, which hits if it ends where the buffer starts,
+ * and from a hit or a put at the process's end. What comes later only notes whether it was a hit.
+ *
+ * What a later one looks at is alive: the notifier, since the callback runs under its SRCU; the
+ * region, since whoever retires it has a reference until tegra_put() has waited for that SRCU. It
+ * waits for nothing if the put fails, which the real one does not.
+ *
+ * A hit has taken the notifier off its list before it calls; the process's end does so afterwards.
  */
 static void tegra_callback(void *data)
 {
 	struct tegra_pin *pin = data;
 	struct gdrdrv_mr *mr = pin->mr;
-	bool putting, orphaned = false;
+	bool again, putting, hit, orphaned = false;
 
 	atomic_inc(&gdrdrv_callbacks);
 	mutex_lock(&mr->lock);
+	again = pin->called;
 	pin->called = true;
 	putting = pin->putting;
+	hit = hlist_unhashed(&pin->table->mn.hlist);
+	if (hit)
+		pin->hit = true;
 	mutex_unlock(&mr->lock);
-	if (!putting) {
+	if (again)
+		goto out;
+
+	if (!putting)
 		orphaned = gdrdrv_mr_revoke(mr);
+	/* Otherwise the table is still to be put; the put of an orphan has been and failed. */
+	if (hit || orphaned) {
+		pin->freed = true;
 		nvidia_p2p_free_page_table(pin->table);
 	}
 	atomic_dec(&gdrdrv_source_pins);
 	gdrdrv_mr_put(mr);
 	if (orphaned)
 		module_put(THIS_MODULE);
+out:
 	atomic_dec(&gdrdrv_callbacks);
 }
 
@@ -84,31 +125,68 @@ static int tegra_find_type(u64 va, u64 size, u32 *type)
 	return ret;
 }
 
-/* Gives a pin back. The callback runs within it, unless it has run before. */
+/*
+ * Gives a pin back. The callback runs within the put, unless it has run before.
+ *
+ * A hit may be under way, and has then given the mm back before it has told us. The mmap_lock keeps
+ * out those that come from a change of the process's mappings, while we look and put. Those
+ * that the kernel makes without that lock, when it takes single pages from a process (reclaim,
+ * migration, a fault under a lock of its VMA alone), it makes for no page of the GPU driver's.
+ *
+ * The mmap_lock is not taken by the callback, nor by anything that runs under the notifiers' SRCU,
+ * for which the put waits: notifiers are called with it held. The mm may have ended long ago.
+ */
 static void tegra_put(struct gdrdrv_mr *mr)
 {
 	struct tegra_pin *pin = mr->src_data;
-	bool called;
-	int ret;
+	bool called, hit, waited = false;
+	int ret = 0;
 
+again:
+	mmap_write_lock(pin->mm);
 	mutex_lock(&mr->lock);
 	called = pin->called;
+	hit = pin->hit;
 	pin->putting = !called;
 	mutex_unlock(&mr->lock);
-	if (called)
-		return;
+	if (called && !waited) {
+		/* At the process's end it may be at work still, and unmapping may make it a hit. */
+		mmap_write_unlock(pin->mm);
+		mmu_notifier_synchronize();
+		waited = true;
+		goto again;
+	}
+	if (!hit)
+		ret = nvidia_p2p_put_pages(pin->table);
+	mmap_write_unlock(pin->mm);
 
-	ret = nvidia_p2p_put_pages(pin->table);
 	mutex_lock(&mr->lock);
 	called = pin->called;
 	pin->putting = false;
 	if (!called)
 		gdrdrv_mr_orphan_locked(mr); /* a put that failed: the callback may still come */
 	mutex_unlock(&mr->lock);
-	if (called)
+	/* No callback runs any more: a hit was waited for above, and the put waits for all. */
+	if (called && !pin->freed)
 		nvidia_p2p_free_page_table(pin->table);
 	if (ret)
 		pr_err_ratelimited("GPU driver did not take the pages back: %d\n", ret);
+	account_locked_vm(pin->mm, mr->size >> PAGE_SHIFT, false);
+	mmdrop(pin->mm);
+}
+
+/*
+ * The GPU driver pins any memory of the process [nvidia_p2p_get_pages], so it is counted as the
+ * kernel counts what a process locks: against RLIMIT_MEMLOCK. Its list of pages is one kcalloc(),
+ * and one of a size that cannot be is a warning of the kernel.
+ */
+static int tegra_charge(const struct gdrdrv_pin_req *req)
+{
+	u64 pages = req->size >> PAGE_SHIFT;
+
+	if (pages > KMALLOC_MAX_SIZE / sizeof(struct page *))
+		return -ENOMEM;
+	return account_locked_vm(current->mm, pages, true);
 }
 
 static int tegra_pin(struct gdrdrv_mr *mr, const struct gdrdrv_pin_req *req)
@@ -118,10 +196,17 @@ static int tegra_pin(struct gdrdrv_mr *mr, const struct gdrdrv_pin_req *req)
 
 	if (req->p2p_token || req->va_space)
 		return -EINVAL;
+	ret = tegra_charge(req);
+	if (ret)
+		return ret;
 	pin = kzalloc(sizeof(*pin), GFP_KERNEL_ACCOUNT);
-	if (!pin)
+	if (!pin) {
+		account_locked_vm(current->mm, req->size >> PAGE_SHIFT, false);
 		return -ENOMEM;
+	}
 	pin->mr = mr;
+	pin->mm = current->mm;
+	mmgrab(pin->mm);
 	mr->src_data = pin;
 
 	/* Counted before the get: the callback may come before the get has returned. */
@@ -130,6 +215,8 @@ static int tegra_pin(struct gdrdrv_mr *mr, const struct gdrdrv_pin_req *req)
 	ret = nvidia_p2p_get_pages(req->va, req->size, &pin->table, tegra_callback, pin);
 	if (ret) {
 		atomic_dec(&gdrdrv_source_pins);
+		account_locked_vm(pin->mm, req->size >> PAGE_SHIFT, false);
+		mmdrop(pin->mm);
 		mr->src_data = NULL;
 		kfree(pin);
 		gdrdrv_mr_put(mr);
@@ -137,7 +224,7 @@ static int tegra_pin(struct gdrdrv_mr *mr, const struct gdrdrv_pin_req *req)
 	}
 	mr->any_context = true; /* the GPU driver keeps the process's mm itself */
 
-	/* After the get: from here on a change of the mapping revokes. */
+	/* After the get: from here on a change of the mapping's start revokes. */
 	ret = tegra_find_type(req->va, req->size, &pin->type);
 	if (ret)
 		tegra_put(mr);

@@ -1,15 +1,25 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
  * The stand-in provider of Tegra: host memory, and nvidia_p2p_* of it as GPUDirect RDMA guide,
- * section 13.4, and the public header of the Tegra kernels describe them:
+ * section 13.4, describes them, and as the open GPU driver does them (drivers/nv-p2p/nvidia-p2p.c
+ * of L4T 5.10 and of nvidia-oot, whose functions are named below):
  *
- * - addresses and lengths are multiples of 4 KB, else -EINVAL; addresses are the process's own;
- * - the callback always runs, once: when the memory is unmapped, when the process ends, in the put;
- * - the table lives until the client frees it, whoever ran the callback.
+ * - addresses are the process's own; any memory that get_user_pages() takes, without a limit;
+ * - a pin is watched by an MMU notifier, which keeps the mm (nvidia_p2p_get_pages);
+ * - it is hit by the invalidation of a range that holds the buffer's first byte, or that ends just
+ *   before it: the end is taken as part of the range, the rest of the buffer is not seen. A hit
+ *   gives the notifier back, and the mm with it, then runs the callback
+ *   (nvidia_p2p_mn_invl_range_start);
+ * - the callback also runs when the process ends, which does not give the mm back
+ *   (nvidia_p2p_mn_release);
+ * - a put takes the notifier away, which runs that release if no hit has come before, and gives the
+ *   mm back in any case (nvidia_p2p_put_pages): after a hit that is once too often;
+ * - free_page_table gives the pages back; the table itself lives for ever there, here until its
+ *   notifier is gone too.
  *
  * mmap of the node is cudaHostAlloc: pages of this driver, cached, or write-combined with the
- * offset PROVIDER_TEGRA_WC. A put after the callback, a table freed twice or kept for ever are
- * errors of the client.
+ * offset PROVIDER_TEGRA_WC. Of INFO, pins counts the mms held. A put after a hit, a table freed
+ * twice or kept for ever are errors of the client.
  */
 #define pr_fmt(fmt) "provider: " fmt
 
@@ -18,8 +28,8 @@
 #include <linux/mm.h>
 #include <linux/mmu_notifier.h>
 #include <linux/sched.h>
+#include <linux/slab.h>
 #include <linux/uaccess.h>
-#include <linux/workqueue.h>
 
 #include "nv-p2p.h"
 #include "provider.h"
@@ -31,6 +41,7 @@
 
 KNOB(fail_get, "errno of every get");
 KNOB(fail_put, "errno of every put, which then does nothing");
+KNOB(put_ms, "delay at the start of each put");
 KNOB(callback_ms, "delay before each callback");
 KNOB(get_ms, "delay between a get and its return");
 KNOB(table_version, "version of the page table, 0 for the header's");
@@ -40,20 +51,17 @@ KNOB(short_table, "entries left out");
 struct pin {
 	struct nvidia_p2p_page_table table; /* first: the client knows the pin by it */
 	struct list_head node;
-	struct mmu_interval_notifier mni;
-	struct work_struct work; /* takes the notifier away, which the callback cannot */
-	struct mutex lock; /* called */
-	bool called;
+	bool called; /* pins_lock */
 	bool freed; /* pins_lock */
-	bool watched; /* pins_lock: mni is in place */
+	bool dropped; /* pins_lock: the mm is given back, or about to be */
+	bool watched; /* pins_lock: the notifier may still be looked at */
 	void (*callback)(void *data);
 	void *data;
 };
 
-static LIST_HEAD(pins); /* pins_lock: tables not freed, and notifiers not taken away */
+static LIST_HEAD(pins); /* pins_lock: tables not freed, and notifiers not gone */
 static DEFINE_SPINLOCK(pins_lock);
 static struct provider_info counts; /* pins_lock */
-static struct workqueue_struct *wq;
 
 static void client_error(const char *what)
 {
@@ -64,7 +72,7 @@ static void client_error(const char *what)
 }
 
 /* The pin ends when both its table and its notifier are gone. */
-static void pin_drop(struct pin *pin, bool *what, bool value)
+static void pin_end(struct pin *pin, bool *what, bool value)
 {
 	bool last;
 
@@ -74,54 +82,72 @@ static void pin_drop(struct pin *pin, bool *what, bool value)
 	if (last)
 		list_del(&pin->node);
 	spin_unlock(&pins_lock);
-	if (!last)
-		return;
-	kvfree(pin->table.pages);
-	kfree(pin);
+	if (last)
+		kfree(pin);
 }
 
-static void pin_unwatch(struct work_struct *work)
-{
-	struct pin *pin = container_of(work, struct pin, work);
-
-	mmu_interval_notifier_remove(&pin->mni);
-	pin_drop(pin, &pin->watched, false);
-}
-
-/* Runs the callback, the first time. */
-static bool pin_call(struct pin *pin)
+/* Whether the mm is still to be given back; a second time would be one reference too few. */
+static bool pin_drop(struct pin *pin)
 {
 	bool first;
 
-	mutex_lock(&pin->lock);
-	first = !pin->called;
-	pin->called = true;
-	mutex_unlock(&pin->lock);
-	if (!first)
-		return false;
+	spin_lock(&pins_lock);
+	first = !pin->dropped;
+	pin->dropped = true;
+	if (first)
+		counts.pins--;
+	spin_unlock(&pins_lock);
+	return first;
+}
+
+static struct pin *pin_of_notifier(struct mmu_notifier *mn)
+{
+	return container_of(mn, struct pin, table.mn);
+}
+
+static void pin_call(struct pin *pin)
+{
 	if (callback_ms)
 		msleep(callback_ms);
 	spin_lock(&pins_lock);
 	counts.callbacks++;
+	pin->called = true;
 	spin_unlock(&pins_lock);
 	pin->callback(pin->data);
-	return true;
 }
 
-static bool pin_invalidate(struct mmu_interval_notifier *mni,
-			   const struct mmu_notifier_range *range, unsigned long seq)
+static void pin_mm_ends(struct mmu_notifier *mn, struct mm_struct *mm)
 {
-	struct pin *pin = container_of(mni, struct pin, mni);
-
-	if (!mmu_notifier_range_blockable(range))
-		return false;
-	mmu_interval_set_seq(mni, seq);
-	if (pin_call(pin))
-		queue_work(wq, &pin->work);
-	return true;
+	pin_call(pin_of_notifier(mn));
 }
 
-static const struct mmu_interval_notifier_ops pin_mni_ops = { .invalidate = pin_invalidate };
+static int pin_invalidate(struct mmu_notifier *mn, const struct mmu_notifier_range *range)
+{
+	struct pin *pin = pin_of_notifier(mn);
+	u64 va = pin->table.vaddr;
+
+	if (va < range->start || va > range->end) /* the end is no part of it, but is taken so */
+		return 0;
+	if (pin_drop(pin))
+		mmu_notifier_put(mn);
+	else
+		client_error("hit beside another, or beside a put: the mm would be dropped twice");
+	pin_call(pin);
+	return 0;
+}
+
+static void pin_notifier_gone(struct mmu_notifier *mn)
+{
+	struct pin *pin = pin_of_notifier(mn);
+
+	pin_end(pin, &pin->watched, false);
+}
+
+static const struct mmu_notifier_ops pin_ops = {
+	.release = pin_mm_ends,
+	.invalidate_range_start = pin_invalidate,
+	.free_notifier = pin_notifier_gone,
+};
 
 int nvidia_p2p_get_pages(u64 virtual_address, u64 length, struct nvidia_p2p_page_table **page_table,
 			 void (*free_callback)(void *data), void *data)
@@ -131,24 +157,27 @@ int nvidia_p2p_get_pages(u64 virtual_address, u64 length, struct nvidia_p2p_page
 
 	if (READ_ONCE(fail_get))
 		return -fail_get;
-	if (!length || (virtual_address | length) & 4095 || !n || !free_callback)
+	if ((virtual_address | length) & 4095 || n <= 0 || !free_callback)
 		return -EINVAL;
 	pin = kzalloc(sizeof(*pin), GFP_KERNEL);
 	if (!pin)
 		return -ENOMEM;
-	pin->table.pages = kvcalloc(n, sizeof(*pin->table.pages), GFP_KERNEL);
+	/* One piece: a size that no allocation can have is a warning of the kernel. */
+	pin->table.pages = kcalloc(n, sizeof(*pin->table.pages), GFP_KERNEL);
 	if (!pin->table.pages) {
 		kfree(pin);
 		return -ENOMEM;
 	}
-	mutex_init(&pin->lock);
-	INIT_WORK(&pin->work, pin_unwatch);
 	pin->callback = free_callback;
 	pin->data = data;
 	pin->table.version = table_version ? table_version : NVIDIA_P2P_PAGE_TABLE_VERSION;
 	pin->table.page_size = page_size_type;
 	pin->table.size = length;
-	got = get_user_pages_fast(virtual_address, n, FOLL_WRITE, pin->table.pages);
+	pin->table.vaddr = virtual_address;
+	pin->table.mm = current->mm;
+	pin->table.mn.ops = &pin_ops;
+	got = get_user_pages_unlocked(virtual_address, n, pin->table.pages,
+				      FOLL_WRITE | FOLL_FORCE);
 	pin->table.entries = got > short_table ? got - short_table : 0;
 	if (got != n) {
 		ret = got < 0 ? got : -ENOMEM;
@@ -157,13 +186,12 @@ int nvidia_p2p_get_pages(u64 virtual_address, u64 length, struct nvidia_p2p_page
 	spin_lock(&pins_lock);
 	counts.pins++;
 	counts.tables++;
+	pin->watched = true;
 	list_add(&pin->node, &pins);
 	spin_unlock(&pins_lock);
 	/* The notifier comes last, and with it the callback: what is unmapped before is missed. */
-	pin->watched = true;
 	*page_table = &pin->table;
-	ret = mmu_interval_notifier_insert(&pin->mni, current->mm, virtual_address, length,
-					   &pin_mni_ops);
+	ret = mmu_notifier_register(&pin->table.mn, current->mm);
 	if (ret)
 		goto err_unlist;
 	if (get_ms)
@@ -179,7 +207,7 @@ err_unlist:
 err_put:
 	while (got > 0)
 		put_page(pin->table.pages[--got]);
-	kvfree(pin->table.pages);
+	kfree(pin->table.pages);
 	kfree(pin);
 	return ret;
 }
@@ -187,12 +215,14 @@ EXPORT_SYMBOL(nvidia_p2p_get_pages);
 
 static struct pin *pin_of(struct nvidia_p2p_page_table *table)
 {
-	struct pin *pin;
+	struct pin *pin, *found = NULL;
 
+	spin_lock(&pins_lock);
 	list_for_each_entry(pin, &pins, node)
 		if (&pin->table == table && !pin->freed)
-			return pin;
-	return NULL;
+			found = pin;
+	spin_unlock(&pins_lock);
+	return found;
 }
 
 int nvidia_p2p_put_pages(struct nvidia_p2p_page_table *page_table)
@@ -201,35 +231,31 @@ int nvidia_p2p_put_pages(struct nvidia_p2p_page_table *page_table)
 
 	if (READ_ONCE(fail_put))
 		return -fail_put;
-	spin_lock(&pins_lock);
+	if (put_ms)
+		msleep(put_ms);
 	pin = pin_of(page_table);
-	spin_unlock(&pins_lock);
 	if (!pin) {
 		client_error("put of a table that has been freed");
-		return -EINVAL;
+		return 0;
 	}
-	if (!pin_call(pin)) {
-		/* The other way into the callback is at work: it takes the notifier away. */
+	if (!pin_drop(pin)) {
+		client_error("put after a hit: the mm would be dropped twice");
 		spin_lock(&pins_lock);
 		counts.late_puts++;
 		spin_unlock(&pins_lock);
-		flush_workqueue(wq);
 		return 0;
 	}
-	mmu_interval_notifier_remove(&pin->mni);
-	pin_drop(pin, &pin->watched, false);
+	mmu_notifier_unregister(&pin->table.mn, pin->table.mm);
+	pin_end(pin, &pin->watched, false);
 	return 0;
 }
 EXPORT_SYMBOL(nvidia_p2p_put_pages);
 
 int nvidia_p2p_free_page_table(struct nvidia_p2p_page_table *page_table)
 {
-	struct pin *pin;
+	struct pin *pin = pin_of(page_table);
 	u64 i;
 
-	spin_lock(&pins_lock);
-	pin = pin_of(page_table);
-	spin_unlock(&pins_lock);
 	if (!pin) {
 		client_error("page table freed twice");
 		return 0;
@@ -238,11 +264,11 @@ int nvidia_p2p_free_page_table(struct nvidia_p2p_page_table *page_table)
 		client_error("page table freed without its callback");
 	for (i = 0; i < page_table->size >> PAGE_SHIFT; i++)
 		put_page(page_table->pages[i]);
+	kfree(page_table->pages);
 	spin_lock(&pins_lock);
-	counts.pins--;
 	counts.tables--;
 	spin_unlock(&pins_lock);
-	pin_drop(pin, &pin->freed, true);
+	pin_end(pin, &pin->freed, true);
 	return 0;
 }
 EXPORT_SYMBOL(nvidia_p2p_free_page_table);
@@ -280,7 +306,6 @@ static long tegra_ioctl(struct file *filp, unsigned int cmd, unsigned long uarg)
 
 	switch (cmd) {
 	case PROVIDER_IOC_INFO:
-		flush_workqueue(wq);
 		spin_lock(&pins_lock);
 		info = counts;
 		spin_unlock(&pins_lock);
@@ -311,22 +336,18 @@ static struct miscdevice tegra_misc = {
 
 static int __init tegra_init(void)
 {
-	int ret;
-
-	wq = alloc_workqueue("p2p-provider", 0, 0);
-	if (!wq)
-		return -ENOMEM;
-	ret = misc_register(&tegra_misc);
-	if (ret)
-		destroy_workqueue(wq);
-	return ret;
+	return misc_register(&tegra_misc);
 }
 
 /* No client is left, nor what it may have left behind: init looks at INFO. */
 static void __exit tegra_exit(void)
 {
+	int i;
+
 	misc_deregister(&tegra_misc);
-	destroy_workqueue(wq);
+	mmu_notifier_synchronize();
+	for (i = 0; i < 100 && !list_empty_careful(&pins); i++) /* the last notifiers' ends */
+		msleep(10);
 }
 
 module_init(tegra_init);

@@ -3,10 +3,14 @@
  * The p2p interface of Tegra's GPU driver as the tests model it, written from the public
  * description (GPUDirect RDMA guide, 13.4.2). Whole in itself, unlike those of the desktop's
  * branches: it shares no call with them. For compiling and for the stand-in provider only.
+ *
+ * That the table holds the address, the process's mm and an MMU notifier named mn is a fact of the
+ * nv-p2p.h of L4T 5.10 and of nvidia-oot; the driver looks at mn alone of them.
  */
 #ifndef NV_P2P_TEGRA_TEST_H
 #define NV_P2P_TEGRA_TEST_H
 
+#include <linux/mmu_notifier.h>
 #include <linux/types.h>
 
 struct page;
@@ -28,6 +32,9 @@ struct nvidia_p2p_page_table {
 	u64 size;
 	u32 entries;
 	struct page **pages;
+	u64 vaddr;
+	struct mm_struct *mm;
+	struct mmu_notifier mn;
 };
 
 int nvidia_p2p_get_pages(u64 virtual_address, u64 length, struct nvidia_p2p_page_table **page_table,
