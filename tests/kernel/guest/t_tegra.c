@@ -3,16 +3,23 @@
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>
+#include <sys/resource.h>
 
 #include "rig.h"
 
-/* cudaHostAlloc; kind: 0 cached, or an offset of the provider's node. */
+/*
+ * cudaHostAlloc; kind: 0 cached, or an offset of the provider's node. Between mappings that nobody
+ * touches: what becomes of one that ends where it starts would take its pages back.
+ */
 static uint8_t *host_alloc(int prov, size_t size, uint64_t kind)
 {
-	void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, prov, (off_t)kind);
+	size_t page = cpu_page();
+	uint8_t *p = mmap(NULL, size + 2 * page, PROT_NONE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
 	CHECK(p != MAP_FAILED);
-	return p;
+	CHECK(mmap(p + page, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, prov,
+		   (off_t)kind) == p + page);
+	return p + page;
 }
 
 static uint64_t addr_of(const volatile void *p)
@@ -295,6 +302,200 @@ static void t_race_fault(void)
 	pthread_join(t, NULL);
 }
 
+/* ---- neighbours, and the end of a process --------------------------------------------------- */
+
+/* A buffer with our mapping of it directly below, touched: unmapping that is a hit. */
+struct near {
+	uint8_t *mem;
+	uint64_t h;
+	volatile uint8_t *p;
+};
+
+static struct near map_near(int drv, int prov)
+{
+	size_t page = cpu_page();
+	struct near near = { .mem = host_alloc(prov, 2 * page, 0) };
+
+	CHECK_EQ(munmap(near.mem - page, page), 0);
+	near.h = must_pin(drv, addr_of(near.mem), 2 * page);
+	near.p = map_prot(drv, near.h, page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+			  near.mem - page);
+	CHECK(near.p == near.mem - page);
+	near.p[0] = 0x5a;
+	CHECK_EQ(near.mem[0], 0x5a);
+	CHECK_EQ(cb_flag(drv, near.h), 0);
+	return near;
+}
+
+static void t_near_unpin(void)
+{
+	int drv = drv_open(), prov = prov_open();
+	struct near near = map_near(drv, prov);
+
+	CHECK_EQ(unpin(drv, near.h), 0);
+	CHECK_EQ(try_read(near.p), SIGBUS);
+	CHECK_EQ(gpu_info(prov).tables, 0);
+	CHECK_EQ(gpu_info(prov).pins, 0);
+}
+
+/* The buffer goes: its callback unmaps the neighbour, which is no second hit. */
+static void t_near_memory_first(void)
+{
+	int drv = drv_open(), prov = prov_open();
+	struct near near = map_near(drv, prov);
+
+	CHECK_EQ(munmap(near.mem, 2 * cpu_page()), 0);
+	CHECK_EQ(cb_flag(drv, near.h), 1);
+	CHECK_EQ(try_read(near.p), SIGBUS);
+	CHECK_EQ(unpin(drv, near.h), 0);
+}
+
+/* The process ends: the callback of its release unmaps the neighbour, which is a hit within it. */
+static void t_near_exit(void)
+{
+	int prov = prov_open();
+	pid_t pid = fork();
+
+	if (!pid) {
+		map_near(drv_open(), prov);
+		_exit(0);
+	}
+	CHECK_EQ(wait_child(pid), 0);
+	CHECK_EQ(gpu_info(prov).tables, 0);
+	CHECK_EQ(gpu_info(prov).pins, 0);
+}
+
+/* Known limit: the GPU driver takes the pages back when what lies just below is unmapped. */
+static void t_near_unmap(void)
+{
+	int drv = drv_open(), prov = prov_open();
+	struct near near = map_near(drv, prov);
+
+	CHECK_EQ(munmap((void *)(uintptr_t)near.p, cpu_page()), 0);
+	CHECK_EQ(cb_flag(drv, near.h), 1);
+	CHECK_EQ(unpin(drv, near.h), 0);
+}
+
+/* The end of the buffer goes alone: nobody is told, and the pages are still there. */
+static void t_tail(void)
+{
+	int drv = drv_open(), prov = prov_open();
+	size_t page = cpu_page();
+	uint8_t *mem = host_alloc(prov, 2 * page, 0);
+	uint64_t h = must_pin(drv, addr_of(mem), 2 * page);
+	volatile uint8_t *p = must_map(drv, h, 2 * page);
+
+	mem[page] = 0x5a;
+	CHECK_EQ(munmap(mem + page, page), 0);
+	CHECK_EQ(cb_flag(drv, h), 0);
+	CHECK_EQ(p[page], 0x5a);
+	CHECK_EQ(unpin(drv, h), 0);
+	CHECK_EQ(try_read(p), SIGBUS);
+}
+
+/* The process has ended and its descriptor has not: the mm is given back with the last close. */
+static void t_outlived(void)
+{
+	int prov = prov_open(), go[2];
+	pid_t pid;
+	char c;
+
+	CHECK_EQ(pipe(go), 0);
+	pid = fork();
+	if (!pid) {
+		int drv = drv_open();
+		uint8_t *mem = host_alloc(prov, cpu_page(), 0);
+
+		must_pin(drv, addr_of(mem), cpu_page());
+		if (!fork()) {
+			close(go[1]);
+			_exit(read(go[0], &c, 1) == 0 ? 0 : 1); /* closes */
+		}
+		_exit(0);
+	}
+	CHECK_EQ(wait_child(pid), 0);
+	CHECK_EQ(gpu_info(prov).pins, 1);
+	CHECK_EQ(gpu_info(prov).late_puts, 0);
+	close(go[1]);
+	for (int i = 0; i < 200 && (gpu_info(prov).pins || gpu_info(prov).tables); i++)
+		usleep(10000);
+	CHECK_EQ(gpu_info(prov).pins, 0);
+	CHECK_EQ(gpu_info(prov).tables, 0);
+}
+
+static void *late_unmapper(void *arg)
+{
+	struct racer *r = arg;
+
+	usleep(20000);
+	munmap(r->mem, r->size);
+	return NULL;
+}
+
+/* The memory goes while a put has begun and done nothing yet: one of them gives the mm back. */
+static void t_put_window(void)
+{
+	int drv = drv_open(), prov = prov_open();
+	struct racer r = { .size = cpu_page(), .mem = host_alloc(prov, cpu_page(), 0) };
+	uint64_t h = must_pin(drv, addr_of(r.mem), r.size);
+	pthread_t t;
+
+	knob("put_ms", 200);
+	CHECK_EQ(pthread_create(&t, NULL, late_unmapper, &r), 0);
+	CHECK_EQ(unpin(drv, h), 0);
+	pthread_join(t, NULL);
+	knob("put_ms", 0);
+	CHECK_EQ(gpu_info(prov).late_puts, 0);
+	CHECK_EQ(gpu_info(prov).errors, 0);
+}
+
+/* More than the list of pages can be: refused, and no warning of the kernel. */
+static void t_huge(void)
+{
+	int drv = drv_open(), prov = prov_open();
+	uint8_t *mem = host_alloc(prov, cpu_page(), 0);
+	uint64_t h;
+
+	CHECK_EQ(pin(drv, addr_of(mem), cpu_page() == 4096 ? 1ULL << 33 : 1ULL << 43, &h),
+		 -ENOMEM);
+}
+
+/* What an ordinary user pins counts as locked memory, until the unpin and not beyond. */
+static void memlock(void)
+{
+	int drv = drv_open(), prov = prov_open();
+	struct rlimit limit = { .rlim_cur = 0, .rlim_max = 3 * cpu_page() };
+	size_t page = cpu_page();
+	uint8_t *mem = host_alloc(prov, 2 * page, 0), *more = host_alloc(prov, 2 * page, 0);
+	uint64_t h, none;
+
+	CHECK_EQ(setrlimit(RLIMIT_MEMLOCK, &limit), 0);
+	CHECK_EQ(setuid(65534), 0);
+	CHECK_EQ(pin(drv, addr_of(mem), page, &h), -ENOMEM);
+	limit.rlim_cur = limit.rlim_max;
+	CHECK_EQ(setrlimit(RLIMIT_MEMLOCK, &limit), 0);
+	for (int i = 0; i < 3; i++) {
+		h = must_pin(drv, addr_of(mem), 2 * page);
+		CHECK_EQ(pin(drv, addr_of(more), 2 * page, &none), -ENOMEM);
+		CHECK_EQ(unpin(drv, h), 0);
+		CHECK(pin(drv, 4096, page, &none) < 0); /* nothing there: nothing counted */
+	}
+	h = must_pin(drv, addr_of(mem), 2 * page);
+	CHECK_EQ(munmap(mem, 2 * page), 0);
+	CHECK_EQ(unpin(drv, h), 0);
+	h = must_pin(drv, addr_of(more), 2 * page);
+	_exit(0);
+}
+
+static void t_memlock(void)
+{
+	pid_t pid = fork();
+
+	if (!pid)
+		memlock();
+	CHECK_EQ(wait_child(pid), 0);
+}
+
 static void refused_with(const char *name, int value, int err)
 {
 	int drv = drv_open(), prov = prov_open();
@@ -360,6 +561,15 @@ const struct test tests_tegra[] = {
 	{ "tegra-foreign-close", t_foreign_close, TEGRA, 0 },
 	{ "tegra-faults", t_faults, TEGRA, 0 },
 	{ "tegra-failed-put", t_failed_put, TEGRA, 0 },
+	{ "tegra-near-unpin", t_near_unpin, TEGRA, 0 },
+	{ "tegra-near-memory-first", t_near_memory_first, TEGRA, 0 },
+	{ "tegra-near-exit", t_near_exit, TEGRA, 0 },
+	{ "tegra-near-unmap", t_near_unmap, TEGRA, 0 },
+	{ "tegra-tail", t_tail, TEGRA, 0 },
+	{ "tegra-outlived", t_outlived, TEGRA, 0 },
+	{ "tegra-put-window", t_put_window, TEGRA, 0 },
+	{ "tegra-huge", t_huge, TEGRA, 0 },
+	{ "tegra-memlock", t_memlock, TEGRA, 0 },
 	{ "tegra-race-unpin", t_race_unpin, TEGRA, 120 },
 	{ "tegra-race-pin", t_race_pin, TEGRA, 120 },
 	{ "tegra-race-fault", t_race_fault, TEGRA, 120 },
