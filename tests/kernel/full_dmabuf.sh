@@ -134,9 +134,11 @@ full_dmabuf_planted() {
 	E
 	# Alone: other tests would write to the CPU's memory at the IOVA, and the machine would hang.
 	dmabuf_planted_one dmabuf-physical 6.1 translating 'not ok .*/dmabuf-iovas' rig.only=dmabuf-iovas
+	# Reported at the first move, it comes true in the race: the guest then ends itself.
+	local hung="sysctl.kernel.hung_task_timeout_secs=20 sysctl.kernel.hung_task_panic=1"
 	[ -n "${DMABUF_NO_DEBUG:-}" ] ||
 		dmabuf_planted_one dmabuf-lock-order debug off 'possible circular locking dependency' \
-			"rig.only=dmabuf-move rig.debug=1"
+			"rig.only=dmabuf-move rig.debug=1 $hung"
 }
 
 full_dmabuf() {
