@@ -29,8 +29,8 @@
  *   the mm would lose a reference that it has not got.
  *
  * The callback runs under the notifier's SRCU, and under the process's mmap_lock when the memory
- * is unmapped; our lock order allows that. It must not come from memory reclaim inside a fault of
- * ours, which holds mr->lock: the pages of cudaHostAlloc are the GPU driver's and on no LRU list.
+ * is unmapped; our lock order allows that. It does not come from memory reclaim inside a fault of
+ * ours, which holds mr->lock: such a fault reclaims nothing (mmap.c).
  *
  * Must not know mappings, handles or files.
  */
