@@ -14,7 +14,6 @@
 #include <linux/err.h>
 #include <linux/mm.h>
 #include <linux/mman.h>
-#include <linux/sched/mm.h>
 
 #include "gdrdrv.h"
 #include "trace.h"
@@ -140,33 +139,15 @@ static bool gdrdrv_pmd_is_huge(const struct vm_fault *vmf)
 #endif
 }
 
-/*
- * Page tables are allocated under mr->lock, for which a free callback waits inside the GPU driver's
- * locks. Reclaim must not wait for that GPU driver meanwhile, nor bring the callback about (Tegra's
- * watches ordinary memory). So there is none: the few pages come from the reserves if need be.
- */
-static unsigned int gdrdrv_fault_lock(struct gdrdrv_mr *mr)
-{
-	mutex_lock(&mr->lock);
-	return memalloc_noreclaim_save();
-}
-
-static void gdrdrv_fault_unlock(struct gdrdrv_mr *mr, unsigned int flags)
-{
-	memalloc_noreclaim_restore(flags);
-	mutex_unlock(&mr->lock);
-}
-
 static vm_fault_t gdrdrv_vma_fault(struct vm_fault *vmf)
 {
 	struct gdrdrv_mr *mr = vmf->vma->vm_private_data;
 	vm_fault_t ret = VM_FAULT_SIGBUS;
-	unsigned int flags;
 
-	flags = gdrdrv_fault_lock(mr);
+	mutex_lock(&mr->lock);
 	if (!mr->revoked && !mr->retired)
 		ret = gdrdrv_pmd_is_huge(vmf) ? VM_FAULT_NOPAGE : gdrdrv_fill(mr, vmf);
-	gdrdrv_fault_unlock(mr, flags);
+	mutex_unlock(&mr->lock);
 	atomic64_inc(&gdrdrv_stats.faults);
 	return ret;
 }
@@ -180,14 +161,13 @@ static vm_fault_t gdrdrv_vma_huge_fault(struct vm_fault *vmf, unsigned int order
 	unsigned long addr = vmf->address & PMD_MASK;
 	vm_fault_t ret = VM_FAULT_FALLBACK;
 	const struct gdrdrv_range *range;
-	unsigned int flags;
 	u64 off;
 
 	if (order != PMD_SHIFT - PAGE_SHIFT || addr < vma->vm_start ||
 	    vma->vm_end - addr < PMD_SIZE || gdrdrv_fault_window() < PMD_SIZE)
 		return VM_FAULT_FALLBACK;
 
-	flags = gdrdrv_fault_lock(mr);
+	mutex_lock(&mr->lock);
 	if (mr->revoked || mr->retired) {
 		ret = VM_FAULT_SIGBUS;
 		goto unlock;
@@ -206,7 +186,7 @@ static vm_fault_t gdrdrv_vma_huge_fault(struct vm_fault *vmf, unsigned int order
 		gdrdrv_check_type_locked(mr, vmf);
 	}
 unlock:
-	gdrdrv_fault_unlock(mr, flags);
+	mutex_unlock(&mr->lock);
 	return ret;
 }
 #endif

@@ -28,9 +28,10 @@
  *   back [nvidia_p2p_put_pages]. It has to come after a process's end, and must not after a hit:
  *   the mm would lose a reference that it has not got.
  *
- * The callback runs under the notifier's SRCU, and under the process's mmap_lock when the memory
- * is unmapped; our lock order allows that. It does not come from memory reclaim inside a fault of
- * ours, which holds mr->lock: such a fault reclaims nothing (mmap.c).
+ * The callback runs under the notifier's SRCU, under whatever locks the kernel has when it changes
+ * a process's mappings, and possibly within our own zap or fault. So it takes none of ours: it
+ * notes what has come and leaves the rest to a work. Until that has removed every entry the pages
+ * are held: the GPU driver gives them back with the table [nvidia_p2p_free_page_table].
  *
  * Must not know mappings, handles or files.
  */
@@ -41,6 +42,8 @@
 #include <linux/sched.h>
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
+#include <linux/spinlock.h>
+#include <linux/workqueue.h>
 
 #include "gdrdrv.h"
 #include "nv-p2p.h"
@@ -54,20 +57,57 @@
 #endif
 
 struct tegra_pin {
-	struct gdrdrv_mr *mr; /* a reference, given back by the callback */
+	struct gdrdrv_mr *mr; /* a reference, given back by whoever serves the callback */
 	struct nvidia_p2p_page_table *table;
 	struct mm_struct *mm; /* a reference, of the process that pinned; until the release */
 	u32 type; /* of the process's own mapping; constant once pinned */
-	bool putting; /* mr->lock: the callback comes from our put, and nothing is to be revoked */
-	bool called; /* mr->lock: the callback has begun; the table may be gone */
-	bool hit; /* mr->lock: by an invalidation, so that the GPU driver has given the mm back */
-	bool freed; /* of the callback, then of the release: the table is gone */
+	struct work_struct work; /* tegra_taken_back() */
+	spinlock_t lock; /* the flags below; a leaf */
+	bool putting; /* lock: the callback comes from our put, and nothing is to be revoked */
+	bool called; /* lock: the callback has come */
+	bool hit; /* lock: by an invalidation, so that the GPU driver has given the mm back */
+	bool freed; /* of the work, then of the release: the table is gone */
 };
 
+static bool tegra_is_hit(struct tegra_pin *pin)
+{
+	bool hit;
+
+	spin_lock(&pin->lock);
+	hit = pin->hit;
+	spin_unlock(&pin->lock);
+	return hit;
+}
+
+/* The callback has been served: nothing of ours uses the pin from here on. */
+static void tegra_served(struct gdrdrv_mr *mr)
+{
+	atomic_dec(&gdrdrv_source_pins);
+	gdrdrv_mr_put(mr);
+}
+
+/* The rest of a callback that did not come from our put. */
+static void tegra_taken_back(struct work_struct *work)
+{
+	struct tegra_pin *pin = container_of(work, struct tegra_pin, work);
+	struct gdrdrv_mr *mr = pin->mr;
+	bool orphaned = gdrdrv_mr_revoke(mr);
+
+	/* Otherwise the table is still to be put; the put of an orphan has been and failed. */
+	if (tegra_is_hit(pin) || orphaned) {
+		pin->freed = true;
+		nvidia_p2p_free_page_table(pin->table);
+	}
+	tegra_served(mr);
+	if (orphaned)
+		module_put(THIS_MODULE);
+	atomic_dec(&gdrdrv_callbacks);
+}
+
 /*
- * Once per pin in earnest: when the memory goes, when its process ends, within our put. It can come
- * again while it runs: from zapping our own mapping, which hits if it ends where the buffer starts,
- * and from a hit or a put at the process's end. What comes later only notes whether it was a hit.
+ * Once per pin in earnest: when the memory goes, when its process ends, within our put. It can
+ * come again: from zapping our own mapping, which hits if it ends where the buffer starts, and from
+ * a hit or a put at the process's end. What comes later only notes whether it was a hit.
  *
  * What a later one looks at is alive: the notifier, since the callback runs under its SRCU; the
  * region, since whoever retires it has a reference until tegra_put() has waited for that SRCU. It
@@ -78,34 +118,25 @@ struct tegra_pin {
 static void tegra_callback(void *data)
 {
 	struct tegra_pin *pin = data;
-	struct gdrdrv_mr *mr = pin->mr;
-	bool again, putting, hit, orphaned = false;
+	bool again, putting;
 
-	atomic_inc(&gdrdrv_callbacks);
-	mutex_lock(&mr->lock);
+	spin_lock(&pin->lock);
 	again = pin->called;
 	pin->called = true;
 	putting = pin->putting;
-	hit = hlist_unhashed(&pin->table->mn.hlist);
-	if (hit)
+	if (hlist_unhashed(&pin->table->mn.hlist))
 		pin->hit = true;
-	mutex_unlock(&mr->lock);
+	spin_unlock(&pin->lock);
 	if (again)
-		goto out;
-
-	if (!putting)
-		orphaned = gdrdrv_mr_revoke(mr);
-	/* Otherwise the table is still to be put; the put of an orphan has been and failed. */
-	if (hit || orphaned) {
-		pin->freed = true;
-		nvidia_p2p_free_page_table(pin->table);
+		return;
+	if (putting) {
+		tegra_served(pin->mr);
+		return;
 	}
-	atomic_dec(&gdrdrv_source_pins);
-	gdrdrv_mr_put(mr);
-	if (orphaned)
-		module_put(THIS_MODULE);
-out:
-	atomic_dec(&gdrdrv_callbacks);
+	/* At once, so that GET_CB_FLAG waits for the work; it is under mr->lock there as ever. */
+	WRITE_ONCE(pin->mr->revoked, true);
+	atomic_inc(&gdrdrv_callbacks);
+	schedule_work(&pin->work);
 }
 
 /* How the process has the memory mapped; it is one mapping, as cudaHostAlloc makes it. */
@@ -128,51 +159,49 @@ static int tegra_find_type(u64 va, u64 size, u32 *type)
 /*
  * Gives a pin back. The callback runs within the put, unless it has run before.
  *
- * A hit may be under way, and has then given the mm back before it has told us. The mmap_lock keeps
- * out those that come from a change of the process's mappings, while we look and put. Those
- * that the kernel makes without that lock, when it takes single pages from a process (reclaim,
- * migration, a fault under a lock of its VMA alone), it makes for no page of the GPU driver's.
+ * A hit may come at any time before the put has taken the notifier away, and it has given the mm
+ * back before it tells us. Then the put drops a reference that is not its own: ours is that one. A
+ * hit is known by the end of the put, which waits for the notifier's SRCU.
  *
- * The mmap_lock is not taken by the callback, nor by anything that runs under the notifiers' SRCU,
- * for which the put waits: notifiers are called with it held. The mm may have ended long ago.
+ * Should a process end while we put, its callback may be taken for a hit, since its notifier goes
+ * about then: the mm is kept for ever in that case, and not dropped too early.
  */
 static void tegra_put(struct gdrdrv_mr *mr)
 {
 	struct tegra_pin *pin = mr->src_data;
-	bool called, hit, waited = false;
+	bool called, hit;
 	int ret = 0;
 
-again:
-	mmap_write_lock(pin->mm);
-	mutex_lock(&mr->lock);
+	spin_lock(&pin->lock);
 	called = pin->called;
-	hit = pin->hit;
 	pin->putting = !called;
-	mutex_unlock(&mr->lock);
-	if (called && !waited) {
-		/* At the process's end it may be at work still, and unmapping may make it a hit. */
-		mmap_write_unlock(pin->mm);
+	spin_unlock(&pin->lock);
+	if (called) {
+		/* It may be at work still, and what it unmaps may make a hit of it. */
 		mmu_notifier_synchronize();
-		waited = true;
-		goto again;
+		flush_work(&pin->work);
+		mmu_notifier_synchronize();
 	}
+	hit = tegra_is_hit(pin);
 	if (!hit)
 		ret = nvidia_p2p_put_pages(pin->table);
-	mmap_write_unlock(pin->mm);
 
-	mutex_lock(&mr->lock);
+	spin_lock(&pin->lock);
 	called = pin->called;
 	pin->putting = false;
-	if (!called)
-		gdrdrv_mr_orphan_locked(mr); /* a put that failed: the callback may still come */
-	mutex_unlock(&mr->lock);
-	/* No callback runs any more: a hit was waited for above, and the put waits for all. */
-	if (called && !pin->freed)
+	spin_unlock(&pin->lock);
+	if (!called) { /* a put that failed: the callback may still come */
+		mutex_lock(&mr->lock);
+		gdrdrv_mr_orphan_locked(mr);
+		mutex_unlock(&mr->lock);
+	} else if (!pin->freed) {
 		nvidia_p2p_free_page_table(pin->table);
+	}
 	if (ret)
 		pr_err_ratelimited("GPU driver did not take the pages back: %d\n", ret);
 	account_locked_vm(pin->mm, mr->size >> PAGE_SHIFT, false);
-	mmdrop(pin->mm);
+	if (hit || !tegra_is_hit(pin))
+		mmdrop(pin->mm);
 }
 
 /*
@@ -205,6 +234,8 @@ static int tegra_pin(struct gdrdrv_mr *mr, const struct gdrdrv_pin_req *req)
 		return -ENOMEM;
 	}
 	pin->mr = mr;
+	INIT_WORK(&pin->work, tegra_taken_back);
+	spin_lock_init(&pin->lock);
 	pin->mm = current->mm;
 	mmgrab(pin->mm);
 	mr->src_data = pin;
@@ -231,7 +262,7 @@ static int tegra_pin(struct gdrdrv_mr *mr, const struct gdrdrv_pin_req *req)
 	return ret;
 }
 
-/* Read under mr->lock, and only while the callback has not begun: see p2p_desktop.c. */
+/* Read under mr->lock, and only while the region is not revoked: see p2p_desktop.c. */
 static int tegra_runs(const struct gdrdrv_mr *mr, const struct nvidia_p2p_page_table *table,
 		      struct gdrdrv_range *out, u32 max)
 {
@@ -282,7 +313,7 @@ static int tegra_ranges(struct gdrdrv_mr *mr, struct gdrdrv_range *out, u32 max)
 	int ret = -EINVAL;
 
 	mutex_lock(&mr->lock);
-	if (pin->called)
+	if (mr->revoked)
 		goto unlock;
 	ret = tegra_table_check(mr, pin->table);
 	if (ret)

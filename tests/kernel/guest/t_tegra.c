@@ -154,9 +154,9 @@ static void t_memory_first(void)
 	CHECK_EQ(read_pte(prov, p).level, 0);
 	CHECK_EQ(try_read(p), SIGBUS);
 	CHECK_EQ(try_write(p + cpu_page(), 1), SIGBUS);
-	CHECK_EQ(gpu_info(prov).tables, 0);
 	CHECK(map(drv, h, cpu_page()) == MAP_FAILED && errno == EINVAL);
 	CHECK_EQ(unpin(drv, h), 0);
+	CHECK_EQ(gpu_info(prov).tables, 0);
 	CHECK_EQ(gpu_info(prov).late_puts, 0);
 }
 
@@ -292,6 +292,7 @@ static void t_race_fault(void)
 		pthread_barrier_wait(&r.start);
 		(void)try_write(p, 1);
 		pthread_barrier_wait(&r.start);
+		CHECK_EQ(cb_flag(drv, h), 1); /* waits for the end of the revocation */
 		CHECK_EQ(read_pte(prov, p).level, 0);
 		CHECK_EQ(try_read(p), SIGBUS);
 		CHECK_EQ(munmap((void *)(uintptr_t)p, r.size), 0);

@@ -13,13 +13,14 @@
  * - the callback also runs when the process ends, which does not give the mm back
  *   (nvidia_p2p_mn_release);
  * - a put takes the notifier away, which runs that release if no hit has come before, and gives the
- *   mm back in any case (nvidia_p2p_put_pages): after a hit that is once too often;
+ *   mm back in any case (nvidia_p2p_put_pages): after a hit that is once too often, and beside one it
+ *   takes a reference of the client's;
  * - free_page_table gives the pages back; the table itself lives for ever there, here until its
  *   notifier is gone too.
  *
  * mmap of the node is cudaHostAlloc: pages of this driver, cached, or write-combined with the
- * offset PROVIDER_TEGRA_WC. Of INFO, pins counts the mms held. A put after a hit, a table freed
- * twice or kept for ever are errors of the client.
+ * offset PROVIDER_TEGRA_WC. Of INFO, pins counts the mms held. A put when the callback of a hit has
+ * begun, a table freed twice or kept for ever are errors of the client.
  */
 #define pr_fmt(fmt) "provider: " fmt
 
@@ -53,6 +54,7 @@ struct pin {
 	struct list_head node;
 	bool called; /* pins_lock */
 	bool freed; /* pins_lock */
+	bool hit; /* pins_lock */
 	bool dropped; /* pins_lock: the mm is given back, or about to be */
 	bool watched; /* pins_lock: the notifier may still be looked at */
 	void (*callback)(void *data);
@@ -86,18 +88,14 @@ static void pin_end(struct pin *pin, bool *what, bool value)
 		kfree(pin);
 }
 
-/* Whether the mm is still to be given back; a second time would be one reference too few. */
-static bool pin_drop(struct pin *pin)
+/* Counted once, also where hit and put both give the mm back. */
+static void pin_drop(struct pin *pin)
 {
-	bool first;
-
 	spin_lock(&pins_lock);
-	first = !pin->dropped;
-	pin->dropped = true;
-	if (first)
+	if (!pin->dropped)
 		counts.pins--;
+	pin->dropped = true;
 	spin_unlock(&pins_lock);
-	return first;
 }
 
 static struct pin *pin_of_notifier(struct mmu_notifier *mn)
@@ -125,13 +123,18 @@ static int pin_invalidate(struct mmu_notifier *mn, const struct mmu_notifier_ran
 {
 	struct pin *pin = pin_of_notifier(mn);
 	u64 va = pin->table.vaddr;
+	bool first;
 
 	if (va < range->start || va > range->end) /* the end is no part of it, but is taken so */
 		return 0;
-	if (pin_drop(pin))
+	spin_lock(&pins_lock);
+	first = !pin->hit;
+	pin->hit = true;
+	spin_unlock(&pins_lock);
+	if (first) { /* a second one at the same time is a warning of the kernel there */
+		pin_drop(pin);
 		mmu_notifier_put(mn);
-	else
-		client_error("hit beside another, or beside a put: the mm would be dropped twice");
+	}
 	pin_call(pin);
 	return 0;
 }
@@ -228,25 +231,31 @@ static struct pin *pin_of(struct nvidia_p2p_page_table *table)
 int nvidia_p2p_put_pages(struct nvidia_p2p_page_table *page_table)
 {
 	struct pin *pin;
+	bool late;
 
 	if (READ_ONCE(fail_put))
 		return -fail_put;
-	if (put_ms)
-		msleep(put_ms);
 	pin = pin_of(page_table);
 	if (!pin) {
 		client_error("put of a table that has been freed");
 		return 0;
 	}
-	if (!pin_drop(pin)) {
+	spin_lock(&pins_lock);
+	late = pin->hit && pin->called;
+	spin_unlock(&pins_lock);
+	if (late) {
 		client_error("put after a hit: the mm would be dropped twice");
 		spin_lock(&pins_lock);
 		counts.late_puts++;
 		spin_unlock(&pins_lock);
 		return 0;
 	}
+	if (put_ms)
+		msleep(put_ms);
+	pin_drop(pin);
 	mmu_notifier_unregister(&pin->table.mn, pin->table.mm);
-	pin_end(pin, &pin->watched, false);
+	if (!READ_ONCE(pin->hit)) /* else its own end comes, after the same grace period */
+		pin_end(pin, &pin->watched, false);
 	return 0;
 }
 EXPORT_SYMBOL(nvidia_p2p_put_pages);
