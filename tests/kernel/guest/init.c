@@ -316,6 +316,8 @@ static void driver_path(char *path, size_t len, const char *gen)
 
 static void run_setup(const char *gen, const char *mode)
 {
+	unsigned int was_passed = nr_passed, was_failed = nr_failed, was_skipped = nr_skipped;
+	long long start = now_us();
 	char path[128];
 	const struct test *test;
 	size_t i;
@@ -347,6 +349,9 @@ static void run_setup(const char *gen, const char *mode)
 		passed("dmesg", 0);
 	else
 		failed("dmesg", 0);
+	printf("# set-up %s: %u passed, %u failed, %u skipped in %lld ms\n", setup_name,
+	       nr_passed - was_passed, nr_failed - was_failed, nr_skipped - was_skipped,
+	       (now_us() - start) / 1000);
 }
 
 static const char *option(const char *line, const char *name, char *out, size_t len)
