@@ -39,7 +39,7 @@ static void t_tracepoints(void)
 	h = must_pin(drv, va, GPU_PAGE);
 	(void)*must_map(drv, h, GPU_PAGE);
 	CHECK(map(drv, h, GPU_PAGE) == MAP_FAILED && errno == EAGAIN);
-	CHECK(mmap(NULL, GPU_PAGE, PROT_READ, MAP_PRIVATE, drv, h << 12) == MAP_FAILED);
+	CHECK(map_prot(drv, h, GPU_PAGE, PROT_READ, MAP_PRIVATE, NULL) == MAP_FAILED);
 	CHECK_EQ(gpu_free(prov, va), 0);
 	revoked = cb_flag(drv, h) == 1;
 	CHECK_EQ(unpin(drv, h), 0);

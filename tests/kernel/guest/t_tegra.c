@@ -433,7 +433,7 @@ static void *late_unmapper(void *arg)
 	return NULL;
 }
 
-/* The memory goes while a put has begun and done nothing yet: one of them gives the mm back. */
+/* The memory goes while a put has begun and done nothing yet: both give the mm back. */
 static void t_put_window(void)
 {
 	int drv = drv_open(), prov = prov_open();

@@ -19,8 +19,9 @@
  *   notifier is gone too.
  *
  * mmap of the node is cudaHostAlloc: pages of this driver, cached, or write-combined with the
- * offset PROVIDER_TEGRA_WC. Of INFO, pins counts the mms held. A put when the callback of a hit has
- * begun, a table freed twice or kept for ever are errors of the client.
+ * offset PROVIDER_TEGRA_WC. Of INFO, pins counts the mms held, and late_puts the puts after the
+ * callback of a hit has returned: without another thread there is none. A table freed twice or kept
+ * for ever is an error of the client.
  */
 #define pr_fmt(fmt) "provider: " fmt
 
@@ -53,6 +54,7 @@ struct pin {
 	struct nvidia_p2p_page_table table; /* first: the client knows the pin by it */
 	struct list_head node;
 	bool called; /* pins_lock */
+	bool returned; /* pins_lock: from the callback */
 	bool freed; /* pins_lock */
 	bool hit; /* pins_lock */
 	bool dropped; /* pins_lock: the mm is given back, or about to be */
@@ -112,6 +114,9 @@ static void pin_call(struct pin *pin)
 	pin->called = true;
 	spin_unlock(&pins_lock);
 	pin->callback(pin->data);
+	spin_lock(&pins_lock);
+	pin->returned = true;
+	spin_unlock(&pins_lock);
 }
 
 static void pin_mm_ends(struct mmu_notifier *mn, struct mm_struct *mm)
@@ -231,7 +236,6 @@ static struct pin *pin_of(struct nvidia_p2p_page_table *table)
 int nvidia_p2p_put_pages(struct nvidia_p2p_page_table *page_table)
 {
 	struct pin *pin;
-	bool late;
 
 	if (READ_ONCE(fail_put))
 		return -fail_put;
@@ -241,15 +245,8 @@ int nvidia_p2p_put_pages(struct nvidia_p2p_page_table *page_table)
 		return 0;
 	}
 	spin_lock(&pins_lock);
-	late = pin->hit && pin->called;
+	counts.late_puts += pin->hit && pin->returned;
 	spin_unlock(&pins_lock);
-	if (late) {
-		client_error("put after a hit: the mm would be dropped twice");
-		spin_lock(&pins_lock);
-		counts.late_puts++;
-		spin_unlock(&pins_lock);
-		return 0;
-	}
 	if (put_ms)
 		msleep(put_ms);
 	pin_drop(pin);
