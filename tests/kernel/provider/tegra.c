@@ -12,9 +12,9 @@
  *   (nvidia_p2p_mn_invl_range_start);
  * - the callback also runs when the process ends, which does not give the mm back
  *   (nvidia_p2p_mn_release);
- * - a put takes the notifier away, which runs that release if no hit has come before, and gives the
- *   mm back in any case (nvidia_p2p_put_pages): after a hit that is once too often, and beside one it
- *   takes a reference of the client's;
+ * - a put takes the notifier away, which runs that release if no hit has come before, and gives
+ *   the mm back in any case (nvidia_p2p_put_pages): after a hit that is once too often, and beside
+ *   one it takes a reference of the client's;
  * - free_page_table gives the pages back; the table itself lives for ever there, here until its
  *   notifier is gone too.
  *
@@ -353,7 +353,7 @@ static void __exit tegra_exit(void)
 	misc_deregister(&tegra_misc);
 	mmu_notifier_synchronize();
 	for (i = 0; i < 100 && !list_empty_careful(&pins); i++) /* the last notifiers' ends */
-		msleep(10);
+		msleep(20);
 }
 
 module_init(tegra_init);
