@@ -280,6 +280,7 @@ static bool gdrdrv_pin_error_is_callers(int err)
 	case -EOPNOTSUPP:
 	case -ENODEV:
 	case -EBADF:
+	case -EFAULT:
 	case -EACCES:
 	case -EPERM:
 	case -EINTR:
