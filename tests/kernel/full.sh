@@ -125,10 +125,9 @@ full_static_one() {
 full_debug() {
 	need_tools flex:flex bison:bison bc:bc
 	kernel_prepare debug || { fail "debug kernel: build"; return; }
-	export RIG_GCOV=1 RIG_MEM=1024M RIG_LIMIT=7200
+	local RIG_GCOV=1 RIG_MEM=1024M RIG_LIMIT=7200
 	if ! rig_build 580 515 470; then
 		fail "debug: build"
-		unset RIG_GCOV RIG_MEM RIG_LIMIT
 		return
 	fi
 	pass "debug ($K_REL): build"
@@ -136,7 +135,6 @@ full_debug() {
 	rig_boot debug rig.setups=580:persistent,580:callback,580:fallback,515:persistent,470:callback \
 		rig.rounds=200 rig.random=30 rig.fuzz=20000 rig.seed=$seed rig.debug=1
 	coverage "line coverage" 90
-	unset RIG_GCOV RIG_MEM RIG_LIMIT
 }
 
 # gcov_list BUILD...: where the guest finds the counters of each object that they have.

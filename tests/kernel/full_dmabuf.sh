@@ -43,13 +43,11 @@ full_dmabuf_static() {
 }
 
 full_dmabuf_debug() {
-	local iommu
+	local iommu RIG_GCOV=1
 	need_tools flex:flex bison:bison bc:bc
 	kernel_prepare debug || { fail "debug kernel: build"; return; }
-	export RIG_GCOV=1
 	if ! RIG_VARIANT=dmabuf rig_build 580 535 || ! dmabuf_build 580; then
 		fail "debug: build"
-		unset RIG_GCOV
 		return
 	fi
 	for iommu in ${IOMMUS:-off translating}; do
@@ -58,7 +56,6 @@ full_dmabuf_debug() {
 			rig.rounds=20 rig.random=3 rig.fuzz=5000 rig.seed=$seed rig.debug=1
 		[ "$iommu" != off ] || coverage "line coverage with the dma-buf source" 90
 	done
-	unset RIG_GCOV
 }
 
 full_dmabuf_arm64() {
@@ -76,12 +73,11 @@ full_dmabuf_arm64() {
 dmabuf_planted_run() {
 	local name=$1 kernel=$2 iommu=$3 args=$4 keep_ok=$ok keep_bad=$bad keep_skipped=$skipped
 	kernel_prepare "$kernel" || return 1
-	export RIG_VARIANT=planted RIG_PLANT=
+	local RIG_VARIANT=planted RIG_PLANT=
 	rig_build 580 && RIG_PLANT=${name#none} dmabuf_build || return 1
 	RIG_NO_HOSTCHECK=1 RIG_MEM=1024M RIG_LIMIT=900 dmabuf_boot "$iommu" "planted $name" \
 		rig.setups=580:dmabuf "$args" rig.rounds=20 rig.random=1 rig.fuzz=1000 \
 		rig.seed=$seed loglevel=4 >"$W/planted.log" 2>&1
-	RIG_VARIANT=
 	caught=$((bad > keep_bad))
 	ok=$keep_ok bad=$keep_bad skipped=$keep_skipped
 	grep -hE 'KASAN|BUG:|WARNING:|possible circular|unreferenced' "$W/console" |
@@ -93,7 +89,6 @@ dmabuf_planted_run() {
 dmabuf_planted_one() {
 	local caught='' evidence=''
 	if ! dmabuf_planted_run "$1" "$2" "$3" "$5"; then
-		RIG_VARIANT=
 		fail "planted $1: build"
 		return
 	fi

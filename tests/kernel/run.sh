@@ -27,6 +27,8 @@ BUILD=$(mkdir -p "${O:-$SRC/build}/kernel" && cd "${O:-$SRC/build}/kernel" && pw
 . "$KERNEL_TESTS/full.sh"
 . "$KERNEL_TESTS/full_dmabuf.sh"
 . "$KERNEL_TESTS/full_arm64.sh"
+# What builds and boots may be replaced, to test the rest: tests/build/test_kernel_tiers.sh.
+[ -z "${RIG_STUBS:-}" ] || . "$RIG_STUBS"
 
 finish() {
 	echo "$ok passed, $bad failed, $skipped skipped"
