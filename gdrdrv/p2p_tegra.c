@@ -113,7 +113,7 @@ static void tegra_taken_back(struct work_struct *work)
  * region, since whoever retires it has a reference until tegra_put() has waited for that SRCU. It
  * waits for nothing if the put fails, which the real one does not.
  *
- * A hit has taken the notifier off its list before it calls; the process's end does so afterwards.
+ * A hit has given up the notifier's one user before it calls; the process's end and a put do not.
  */
 static void tegra_callback(void *data)
 {
@@ -124,7 +124,7 @@ static void tegra_callback(void *data)
 	again = pin->called;
 	pin->called = true;
 	putting = pin->putting;
-	if (hlist_unhashed(&pin->table->mn.hlist))
+	if (!READ_ONCE(pin->table->mn.users))
 		pin->hit = true;
 	spin_unlock(&pin->lock);
 	if (again)
@@ -162,9 +162,6 @@ static int tegra_find_type(u64 va, u64 size, u32 *type)
  * A hit may come at any time before the put has taken the notifier away, and it has given the mm
  * back before it tells us. Then the put drops a reference that is not its own: ours is that one. A
  * hit is known by the end of the put, which waits for the notifier's SRCU.
- *
- * Should a process end while we put, its callback may be taken for a hit, since its notifier goes
- * about then: the mm is kept for ever in that case, and not dropped too early.
  */
 static void tegra_put(struct gdrdrv_mr *mr)
 {
@@ -172,6 +169,7 @@ static void tegra_put(struct gdrdrv_mr *mr)
 	bool called, hit;
 	int ret = 0;
 
+	mmgrab(pin->mm); /* for use in here, whatever is dropped meanwhile */
 	spin_lock(&pin->lock);
 	called = pin->called;
 	pin->putting = !called;
@@ -186,22 +184,23 @@ static void tegra_put(struct gdrdrv_mr *mr)
 	if (!hit)
 		ret = nvidia_p2p_put_pages(pin->table);
 
+	/* A callback of now finds an orphan or none: its work waits for mr->lock. */
+	mutex_lock(&mr->lock);
 	spin_lock(&pin->lock);
 	called = pin->called;
 	pin->putting = false;
 	spin_unlock(&pin->lock);
-	if (!called) { /* a put that failed: the callback may still come */
-		mutex_lock(&mr->lock);
+	if (!called) /* a put that failed: the callback may still come */
 		gdrdrv_mr_orphan_locked(mr);
-		mutex_unlock(&mr->lock);
-	} else if (!pin->freed) {
+	mutex_unlock(&mr->lock);
+	if (called && !pin->freed)
 		nvidia_p2p_free_page_table(pin->table);
-	}
 	if (ret)
 		pr_err_ratelimited("GPU driver did not take the pages back: %d\n", ret);
 	account_locked_vm(pin->mm, mr->size >> PAGE_SHIFT, false);
-	if (hit || !tegra_is_hit(pin))
+	if (hit || ret || !tegra_is_hit(pin))
 		mmdrop(pin->mm);
+	mmdrop(pin->mm);
 }
 
 /*
