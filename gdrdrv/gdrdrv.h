@@ -131,7 +131,11 @@ struct gdrdrv_mr {
 	struct kref ref;
 	struct mutex lock; /* what says so below, and that no entry outlives the pages */
 	struct gdrdrv_file *file; /* a reference, written once under lock; NULL: not published */
-	bool revoked; /* lock; the source takes the pages back: no new entries */
+	/*
+	 * lock; the source takes the pages back: no new entries. A source whose callback may take
+	 * no lock sets it there alone, and gdrdrv_mr_revoke() follows.
+	 */
+	bool revoked;
 	struct completion zapped; /* and none is left */
 	bool retired; /* lock; unpinned, or its descriptor closed */
 	bool orphaned; /* lock; holds the module until the callback comes */

@@ -69,12 +69,24 @@ static void check_wc(unsigned int flags)
 #endif
 }
 
+/* Both calls tell that a mapping did not get write-combining. */
+static void says_device(int drv, uint64_t h)
+{
+	struct gdrdrv_ioc_get_info info;
+	struct gdrdrv_ioc_get_info_v2 info2;
+
+	CHECK_EQ(get_info(drv, h, &info), 0);
+	CHECK_EQ(info.mapped, 1);
+	CHECK_EQ(info.wc_mapping, 0);
+	CHECK_EQ(get_info_v2(drv, h, &info2), 0);
+	CHECK_EQ(info2.mapping_type, GDRDRV_MAPPING_TYPE_DEVICE);
+}
+
 /* Somebody else holds the page uncached: so is the mapping, and GET_INFO says so. */
 static void t_uncached_by_other(void)
 {
 	int drv = drv_open(), prov = prov_open();
 	uint64_t va = gpu_alloc(prov, 2 * GPU_PAGE), h, other;
-	struct gdrdrv_ioc_get_info info;
 	struct gdrdrv_ioc_get_info_v2 info2;
 	volatile uint8_t *p;
 
@@ -88,11 +100,7 @@ static void t_uncached_by_other(void)
 	CHECK_EQ(try_write(p, 0x21), 0);
 	CHECK_EQ(*p, 0x21);
 	CHECK(!pte_is_wc(read_pte(prov, p).pte));
-	CHECK_EQ(get_info(drv, h, &info), 0);
-	CHECK_EQ(info.mapped, 1);
-	CHECK_EQ(info.wc_mapping, 0);
-	CHECK_EQ(get_info_v2(drv, h, &info2), 0);
-	CHECK_EQ(info2.mapping_type, GDRDRV_MAPPING_TYPE_DEVICE);
+	says_device(drv, h);
 	CHECK_EQ(unpin(drv, h), 0);
 	/* This get lets the other mapping go: write-combining again. */
 	other = must_pin(drv, va, 2 * GPU_PAGE);
@@ -115,7 +123,6 @@ static void refused_from(int nth)
 	int drv = drv_open(), prov = prov_open();
 	size_t size = 4 * GPU_PAGE, off;
 	struct gdrdrv_ioc_get_info_v2 info2;
-	struct gdrdrv_ioc_get_info info;
 	uint64_t va, h;
 	volatile uint8_t *p;
 	uint8_t got;
@@ -136,11 +143,7 @@ static void refused_from(int nth)
 		CHECK_EQ(read_pte(prov, p + off).level, 1);
 		CHECK(!pte_is_wc(read_pte(prov, p + off).pte));
 	}
-	CHECK_EQ(get_info(drv, h, &info), 0);
-	CHECK_EQ(info.mapped, 1);
-	CHECK_EQ(info.wc_mapping, 0);
-	CHECK_EQ(get_info_v2(drv, h, &info2), 0);
-	CHECK_EQ(info2.mapping_type, GDRDRV_MAPPING_TYPE_DEVICE);
+	says_device(drv, h);
 	CHECK_EQ(unpin(drv, h), 0);
 	CHECK_EQ(munmap((void *)(uintptr_t)p, size), 0);
 	if (rig.gpl)
