@@ -129,7 +129,7 @@ struct gdrdrv_source_ops {
 /* A pinned region. References: the table, each VMA, a source that may still call back. */
 struct gdrdrv_mr {
 	struct kref ref;
-	struct mutex lock; /* what says so below, and that no entry outlives the pages */
+	struct mutex lock; /* what says so below, and that no entry is made once revoked */
 	struct gdrdrv_file *file; /* a reference, written once under lock; NULL: not published */
 	/*
 	 * lock; the source takes the pages back: no new entries. A source whose callback may take
