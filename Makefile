@@ -58,7 +58,7 @@ all: lib tools
 GDRI_COPY_SRCS :=
 include src/copy/copy.mk
 
-LIB_SRCS := $(addprefix src/, gdrapi.c copies.c assist.c events.c ctx.c handle.c slots.c process.c \
+LIB_SRCS := $(addprefix src/, gdrapi.c copies.c assist.c events.c ctx.c handle.c slots.c process.c fork.c \
 	thread.c lent.c error.c log.c env.c nvml.c \
 	$(addprefix stats/, calls.c summary.c tally.c) \
 	$(addprefix cuda/, load.c memory.c export.c alloc.c engine.c) \

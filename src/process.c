@@ -10,6 +10,7 @@
 #include "ctx.h"
 #include "cuda.h"
 #include "error.h"
+#include "fork.h"
 #include "handle.h"
 #include "log.h"
 #include "nvml.h"
@@ -29,10 +30,12 @@ static uint32_t last_tag;
 static void before_fork(void)
 {
 	pthread_mutex_lock(&lock);
+	gdri_fork_before();
 }
 
 static void in_parent(void)
 {
+	gdri_fork_in_parent();
 	pthread_mutex_unlock(&lock);
 }
 
@@ -42,6 +45,7 @@ static void in_parent(void)
  */
 static void in_child(void)
 {
+	gdri_fork_in_child();
 	pthread_mutex_unlock(&lock); /* locked by before_fork(), in this very thread */
 	if (page)
 		atomic_store_explicit(
