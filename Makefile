@@ -61,7 +61,7 @@ include src/copy/copy.mk
 LIB_SRCS := $(addprefix src/, gdrapi.c copies.c assist.c events.c ctx.c handle.c slots.c process.c fork.c \
 	thread.c lent.c error.c log.c env.c nvml.c \
 	$(addprefix stats/, calls.c summary.c tally.c) \
-	$(addprefix cuda/, load.c memory.c export.c alloc.c engine.c) \
+	$(addprefix cuda/, load.c memory.c export.c alloc.c engine.c got.c watch.c) \
 	$(addprefix backend/, backends.c probe.c gdrdrv.c gdrdrv_node.c gdrdrv_dmabuf.c dmabuf.c vulkan.c \
 		vulkan_device.c host.c) \
 	$(addprefix memory/, calls.c mem.c pages.c range.c region.c tags.c) \

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* libcuda.so.1 at run time, what its results mean, and calls in an allocation's context. */
 #include "cuda/private.h"
+#include "cuda/watch.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -11,6 +12,7 @@
  * table. The library is never closed: its own threads may be running.
  */
 struct gdri_cuda_calls gdri_cu;
+void *gdri_cuda_library;
 
 static pthread_mutex_t load_lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_bool loaded;
@@ -29,6 +31,7 @@ static int load_locked(void)
 	}
 	CUDA_CALLS(X)
 #undef X
+	gdri_cuda_library = lib;
 	atomic_store_explicit(&loaded, true, memory_order_release);
 	return 0;
 }
@@ -48,6 +51,7 @@ int gdri_cuda_load(void)
 
 void gdri_cuda_after_fork(void)
 {
+	gdri_cuda_watch_after_fork();
 	pthread_mutex_init(&load_lock, NULL);
 }
 

@@ -61,7 +61,8 @@
 	X(cuStreamDestroy_v2, false)                     \
 	X(cuStreamSynchronize, false)                    \
 	X(cuMemcpyHtoDAsync_v2, false)                   \
-	X(cuMemcpyDtoHAsync_v2, false)
+	X(cuMemcpyDtoHAsync_v2, false)                   \
+	X(cuMemFreeAsync, false)
 
 /* Filled once by gdri_cuda_load(); calls that are not needed may be NULL. */
 struct gdri_cuda_calls {
@@ -71,6 +72,9 @@ struct gdri_cuda_calls {
 };
 
 extern struct gdri_cuda_calls gdri_cu;
+
+/* The handle of libcuda.so.1; constant once gdri_cuda_load() has succeeded. */
+extern void *gdri_cuda_library;
 
 /* -errno for a result, with "call: CUDA_ERROR_NAME (number)" as its text. */
 int gdri_cuda_fail(CUresult r, const char *call);

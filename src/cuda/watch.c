@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: MIT */
+/* See watch.h. */
+#include "cuda/watch.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <sys/ioctl.h>
+
+#include "cuda/got.h"
+#include "cuda/private.h"
+#include "error.h"
+
+typedef int (*ioctl_fn)(int, unsigned long, ...);
+
+/* Held from begin to end; guards what follows, but for what ioctls of other threads read. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static enum { NOT_LOOKED, FOUND, NOT_FOUND } state;
+static struct gdri_got got;
+static uintptr_t before[GDRI_GOT_SLOTS]; /* what each slot held when ours went in */
+static bool buried; /* a slot was not ours any more when it was put back */
+static gdri_watch_fn told;
+static void *told_arg;
+
+/* Read by every ioctl that passes: who is being watched (0: nobody), and where they go on. */
+static _Atomic(uintptr_t) watched;
+static _Atomic(uintptr_t) next;
+
+static uintptr_t this_thread(void)
+{
+	return (uintptr_t)pthread_self();
+}
+
+static int passing_ioctl(int fd, unsigned long request, ...)
+{
+	ioctl_fn go_on = (ioctl_fn)atomic_load_explicit(&next, memory_order_acquire);
+	va_list ap;
+	void *data;
+	int rc;
+
+	va_start(ap, request);
+	data = va_arg(ap, void *);
+	va_end(ap);
+	rc = go_on(fd, request, data);
+	if (!rc && atomic_load_explicit(&watched, memory_order_relaxed) == this_thread()) {
+		int err = errno;
+
+		told(told_arg, request, data);
+		errno = err;
+	}
+	return rc;
+}
+
+static int look_locked(void)
+{
+	int rc = gdri_cuda_load();
+
+	if (rc)
+		return rc;
+	if (state == NOT_LOOKED)
+		state = gdri_got_find(gdri_cuda_library, "ioctl", &got) ? FOUND : NOT_FOUND;
+	if (state == NOT_FOUND)
+		return gdri_fail(ENOTSUP, "libcuda imports no ioctl() that could be watched");
+	return 0;
+}
+
+int gdri_cuda_watch_possible(void)
+{
+	int rc;
+
+	pthread_mutex_lock(&lock);
+	rc = look_locked();
+	pthread_mutex_unlock(&lock);
+	return rc;
+}
+
+/* Puts back the first `count` slots, where they are still ours. */
+static void put_back_locked(size_t count)
+{
+	for (size_t i = 0; i < count; i++) {
+		uintptr_t held = (uintptr_t)passing_ioctl;
+
+		if (before[i] != held && !gdri_got_write(&got, i, &held, before[i]))
+			buried = true;
+	}
+}
+
+/*
+ * Where the ioctl behind a slot goes on: what the slot holds; or, where that is still the stub that
+ * would look the function up and write the slot, our own import, which is looked up in the same way.
+ */
+static uintptr_t target_of(uintptr_t held)
+{
+	return held >= got.start && held < got.end ? (uintptr_t)(ioctl_fn)ioctl : held;
+}
+
+static int install_locked(void)
+{
+	const uintptr_t ours = (uintptr_t)passing_ioctl;
+
+	for (size_t i = 0; i < got.count; i++) {
+		uintptr_t held = atomic_load(got.slots[i]);
+		uintptr_t target = target_of(held);
+
+		before[i] = ours;
+		if (held == ours)
+			continue; /* a hook above ours has gone again */
+		if (buried && target != atomic_load(&next))
+			continue; /* below somebody's hook: reached through it */
+		if (i && target != atomic_load(&next)) {
+			put_back_locked(i);
+			return gdri_fail(ENOTSUP, "libcuda's imports of ioctl() differ");
+		}
+		atomic_store_explicit(&next, target, memory_order_release);
+		if (!gdri_got_write(&got, i, &held, ours)) {
+			put_back_locked(i);
+			return gdri_fail(ENOTSUP, "libcuda's import of ioctl() cannot be changed");
+		}
+		before[i] = held;
+	}
+	return 0;
+}
+
+int gdri_cuda_watch_begin(gdri_watch_fn fn, void *arg)
+{
+	int rc;
+
+	pthread_mutex_lock(&lock);
+	rc = look_locked();
+	if (!rc) {
+		told = fn;
+		told_arg = arg;
+		rc = install_locked();
+	}
+	if (rc) {
+		pthread_mutex_unlock(&lock);
+		return rc;
+	}
+	atomic_store_explicit(&watched, this_thread(), memory_order_relaxed);
+	return 0;
+}
+
+void gdri_cuda_watch_end(void)
+{
+	atomic_store_explicit(&watched, 0, memory_order_relaxed);
+	put_back_locked(got.count);
+	pthread_mutex_unlock(&lock);
+}
+
+/* Alone in the child: if another thread of the parent was between begin and end, this ends it. */
+void gdri_cuda_watch_after_fork(void)
+{
+	atomic_store_explicit(&watched, 0, memory_order_relaxed);
+	for (size_t i = 0; i < got.count; i++) {
+		uintptr_t held = (uintptr_t)passing_ioctl;
+
+		if (before[i] && before[i] != held)
+			gdri_got_write(&got, i, &held, before[i]);
+	}
+	pthread_mutex_init(&lock, NULL);
+}
