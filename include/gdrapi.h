@@ -339,7 +339,8 @@ typedef enum gdr_backend {
 	GDR_BACKEND_GDRDRV = 1, /**< kernel driver: any device memory */
 	GDR_BACKEND_DMABUF = 2, /**< mmap of a dma-buf, no module: CUDA driver 13.3 or newer */
 	GDR_BACKEND_VULKAN = 3, /**< Vulkan import, no module: exportable VMM memory */
-	GDR_BACKEND_HOST = 4	/**< memory of cudaHostAlloc: the CPU pointer itself */
+	GDR_BACKEND_HOST = 4,	/**< memory of cudaHostAlloc: the CPU pointer itself */
+	GDR_BACKEND_RM = 5	/**< the GPU driver's resource manager, no module: any device memory */
 } gdr_backend_t;
 
 /** What gdr_get_handle_attribute() answers. */

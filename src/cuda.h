@@ -86,6 +86,18 @@ int gdri_cuda_init(void);
 /* A GPU without a memory of its own (CUDA initialised if need be). */
 int gdri_cuda_is_integrated(int device, bool *integrated);
 
+/* A GPU whose memory the CPU reaches over a coherent link, cached (likewise). */
+int gdri_cuda_is_coherent(int device, bool *coherent);
+
+/* Is any GPU like that? False where CUDA is not initialised. */
+bool gdri_cuda_any_coherent(void);
+
+/*
+ * Does any GPU here export its memory as a dma-buf? 0, or -ENODEV with its text; init: CUDA is
+ * initialised for the question if need be, else what is not known passes.
+ */
+int gdri_cuda_exports_dmabuf(bool init);
+
 /* One allocation or VMM chunk as it is now: CUDA gives no ID a second time (guide, 12.5). */
 struct gdri_cuda_tag {
 	uint64_t start, end;
@@ -111,17 +123,23 @@ struct gdri_allocation {
 	uint64_t addr;
 	size_t size;   /* VMM: rounded up to the granularity */
 	void *host;    /* HOST: its CPU address */
-	void *context; /* the device's primary context, retained */
+	void *context;
+	bool retained; /* it is the device's primary context, kept for this allocation */
 };
 
-/* Allocates; initialises CUDA if need be. cached: HOST memory not write-combined. */
+/*
+ * Allocates; initialises CUDA if need be. context: to allocate in, which must outlive the memory;
+ * NULL: the device's primary one. cached: HOST memory not write-combined.
+ */
 int gdri_cuda_alloc(struct gdri_allocation *allocation, enum gdri_allocation_kind kind, int device,
-		    size_t size, bool cached);
+		    void *context, size_t size, bool cached);
 
 /* VMM memory that fd exports, of another process or ours; fd stays the caller's. */
 int gdri_cuda_import(struct gdri_allocation *allocation, int device, int fd, size_t size);
 
-int gdri_cuda_free(struct gdri_allocation *allocation);
+/* unused: no work of anybody's is on it, so none need be waited for. */
+int gdri_cuda_free(struct gdri_allocation *allocation, bool unused);
+
 /*
  * Copies by the GPU's copy engine, on a private stream that neither waits for the caller's streams
  * nor breaks a capture of theirs. new: -ENOTSUP where [addr, addr + size) is not device memory.

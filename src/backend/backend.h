@@ -18,7 +18,7 @@
 
 struct gdri_ctx;
 
-#define GDRI_BACKENDS 4
+#define GDRI_BACKENDS 5
 
 /* Capabilities, checked in one place: gdri_backends_pin() and the attribute calls. */
 enum gdri_backend_caps {
@@ -91,6 +91,7 @@ struct gdri_pin {
 	 */
 	void *map;
 	size_t map_length;
+	bool read_only; /* set by the caller: the map is not to be written */
 	gdr_mapping_type_t map_type;
 	uintptr_t copy_start, copy_end; /* bytes that copies may touch */
 };
@@ -101,8 +102,12 @@ struct gdri_backend {
 	gdr_backend_t id;
 	uint32_t caps;
 
-	/* Can it serve anything here? Cheap: no cuInit, no Vulkan, no trial. */
-	int (*open)(struct gdri_ctx *ctx, void **state);
+	/*
+	 * Can it serve anything here? Cheap: no trial. decides: whether gdr_open() succeeds rests on
+	 * it alone, so it must be able to serve ordinary device memory, as far as that is known without
+	 * a context; CUDA may be initialised to ask.
+	 */
+	int (*open)(struct gdri_ctx *ctx, bool decides, void **state);
 	void (*close)(void *state);
 
 	int (*driver_version)(void *state, int *major, int *minor);
@@ -128,6 +133,7 @@ extern const struct gdri_backend gdri_backend_gdrdrv;
 /* The same node, pins by dma-buf alone; for GDRCOPY_BACKEND, never tried unasked. */
 extern const struct gdri_backend gdri_backend_gdrdrv_dmabuf;
 extern const struct gdri_backend gdri_backend_dmabuf;
+extern const struct gdri_backend gdri_backend_rm;
 extern const struct gdri_backend gdri_backend_vulkan;
 extern const struct gdri_backend gdri_backend_host;
 

@@ -18,6 +18,7 @@
 static const struct gdri_backend *const all_backends[] = {
 	&gdri_backend_gdrdrv,
 	&gdri_backend_dmabuf,
+	&gdri_backend_rm,
 	&gdri_backend_vulkan,
 	&gdri_backend_host,
 };
@@ -139,7 +140,8 @@ int gdri_backends_open(struct gdri_ctx *ctx, bool any)
 		const struct gdri_backend *b = candidates[i];
 
 		gdri_error_clear();
-		rc = b->open(ctx, &ctx->backend_state[b->id - 1]);
+		rc = b->open(ctx, !any && !served && (b->caps & GDRI_CAP_DEVICE_MEMORY),
+			     &ctx->backend_state[b->id - 1]);
 		if (rc) {
 			gdri_text_add(&why, "%s%s: %s", why.len ? "; " : "", b->name,
 				      gdri_error_text());
@@ -149,9 +151,9 @@ int gdri_backends_open(struct gdri_ctx *ctx, bool any)
 			continue;
 		}
 		ctx->backends[ctx->backend_count++] = b;
-		served |= any || by_name || (b->caps & GDRI_CAP_DEVICE_MEMORY);
+		served |= !!(b->caps & GDRI_CAP_DEVICE_MEMORY);
 	}
-	if (served)
+	if (served || ((any || by_name) && ctx->backend_count))
 		return 0;
 	gdri_backends_close(ctx);
 	return gdri_fail(err, "no backend can serve ordinary device memory here: %s", why.s);
@@ -332,6 +334,9 @@ int gdri_backends_pin(struct gdri_ctx *ctx, struct gdri_pin_request *request, st
 		gdri_text_add(&why, "%s%s: %s", why.len ? "; " : "", b->name, gdri_error_text());
 		if (!err || error_rank(-rc, request->flags) > error_rank(err, request->flags))
 			err = -rc;
+		/* What is short here is short for those that come later too. */
+		if (rc == -ENOMEM)
+			break;
 	}
 	if (is_dmabuf(request))
 		return gdri_fail(err, "no backend can map this dma-buf of 0x%zx bytes: %s",

@@ -17,10 +17,11 @@
 #include "backend/probe.h"
 #include "cuda.h"
 #include "error.h"
+#include "fork.h"
 
 enum { CUDA_WITH_DMABUF_MMAP = 13030, KERNEL_ENOTSUPP = 524 };
 
-static int dmabuf_open(struct gdri_ctx *ctx, void **state)
+static int dmabuf_open(struct gdri_ctx *ctx, bool decides, void **state)
 {
 	int version, rc;
 
@@ -32,7 +33,8 @@ static int dmabuf_open(struct gdri_ctx *ctx, void **state)
 	if (version < CUDA_WITH_DMABUF_MMAP)
 		return gdri_fail(ENODEV, "CUDA driver %d.%d cannot map a dma-buf (13.3 can)",
 				 version / 1000, version % 1000 / 10);
-	return 0;
+	/* A dma-buf of another process can be mapped all the same. */
+	return decides ? gdri_cuda_exports_dmabuf(true) : 0;
 }
 
 static int dmabuf_attribute(void *state, gdr_attr_t attr)
@@ -46,28 +48,31 @@ static int dmabuf_attribute(void *state, gdr_attr_t attr)
 /* Maps the buffer and proves that all of it is there: a part may stand for other memory (L16). */
 static int map_checked(int fd, size_t length, void **out)
 {
-	void *map = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	void *map;
 	off_t size;
+	int err = 0;
 
-	if (map == MAP_FAILED) {
-		int err = errno;
-
-		if (err == ENOMEM)
-			return gdri_fail(ENOMEM, "no address space for %zu bytes", length);
+	gdri_fork_hold();
+	map = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (map == MAP_FAILED)
+		err = errno;
+	else if (madvise(map, length, MADV_DONTFORK))
+		err = -errno;
+	gdri_fork_release();
+	if (err < 0) {
+		munmap(map, length);
+		return gdri_fail(err == -ENOMEM ? ENOMEM : ENOTSUP, "madvise(MADV_DONTFORK): %s",
+				 strerror(-err));
+	}
+	if (err == ENOMEM)
+		return gdri_fail(ENOMEM, "no address space for %zu bytes", length);
+	if (err)
 		return gdri_fail(ENOTSUP, "this driver refuses mmap of its dma-buf (%s)",
 				 err == KERNEL_ENOTSUPP ? "ENOTSUPP" : strerror(err));
-	}
 	size = lseek(fd, 0, SEEK_END);
 	if ((size >= 0 && (uint64_t)size < length) || !gdri_probe_range(map, length)) {
 		munmap(map, length);
 		return gdri_fail(ENOTSUP, "the dma-buf does not cover the whole range");
-	}
-	if (madvise(map, length, MADV_DONTFORK)) {
-		int err = errno;
-
-		munmap(map, length);
-		return gdri_fail(err == ENOMEM ? ENOMEM : ENOTSUP, "madvise(MADV_DONTFORK): %s",
-				 strerror(err));
 	}
 	*out = map;
 	return 0;
@@ -91,6 +96,21 @@ static int get_dmabuf(const struct gdri_pin_request *request, int *fd)
 	return rc;
 }
 
+/*
+ * Over a coherent link the mapping is cached, unless it was forced onto PCIe: as the dma-buf's own
+ * mmap does it (nv_dma_buf_mmap(), kernel-open/nvidia/nv-dmabuf.c).
+ */
+static int mapping_type(const struct gdri_pin_request *request, gdr_mapping_type_t *type)
+{
+	bool coherent = false;
+	int rc = 0;
+
+	if (request->memory.device >= 0 && !(request->flags & GDR_PIN_FLAG_FORCE_PCIE))
+		rc = gdri_cuda_is_coherent(request->memory.device, &coherent);
+	*type = coherent ? GDR_MAPPING_TYPE_CACHING : GDR_MAPPING_TYPE_WC;
+	return rc;
+}
+
 static int dmabuf_pin(void *state, const struct gdri_pin_request *request, struct gdri_pin *pin)
 {
 	void *map;
@@ -99,24 +119,28 @@ static int dmabuf_pin(void *state, const struct gdri_pin_request *request, struc
 	(void)state;
 	if (request->memory.kind != GDRI_MEMORY_DEVICE)
 		return gdri_fail(ENOTSUP, "not device memory");
-	rc = get_dmabuf(request, &fd);
+	rc = mapping_type(request, &pin->type);
+	if (!rc)
+		rc = get_dmabuf(request, &fd);
 	if (rc)
 		return rc;
 	rc = map_checked(fd, pin->mapped_size, &map);
+	if (!rc) {
+		munmap(map, pin->mapped_size);
+		rc = gdri_fork_own(fd);
+	}
 	if (rc) {
 		close(fd);
 		return rc;
 	}
-	munmap(map, pin->mapped_size);
 	pin->priv = (void *)(intptr_t)fd;
 	pin->persistent = true;
-	pin->type = GDR_MAPPING_TYPE_WC;
 	return 0;
 }
 
 static int dmabuf_unpin(struct gdri_pin *pin)
 {
-	close((int)(intptr_t)pin->priv);
+	gdri_fork_close((int)(intptr_t)pin->priv);
 	return 0;
 }
 

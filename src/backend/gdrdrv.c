@@ -39,14 +39,16 @@ static int open_node(void **state, bool dmabuf)
 	return 0;
 }
 
-static int gdrdrv_open(struct gdri_ctx *ctx, void **state)
+static int gdrdrv_open(struct gdri_ctx *ctx, bool decides, void **state)
 {
 	(void)ctx;
+	(void)decides;
 	return open_node(state, false);
 }
 
-static int gdrdrv_dmabuf_open(struct gdri_ctx *ctx, void **state)
+static int gdrdrv_dmabuf_open(struct gdri_ctx *ctx, bool decides, void **state)
 {
+	(void)decides;
 	(void)ctx;
 	return open_node(state, true);
 }

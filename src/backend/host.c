@@ -14,9 +14,10 @@
 #include "backend/backend.h"
 #include "error.h"
 
-static int host_open(struct gdri_ctx *ctx, void **state)
+static int host_open(struct gdri_ctx *ctx, bool decides, void **state)
 {
 	(void)ctx;
+	(void)decides;
 	*state = NULL;
 	return gdri_cuda_load();
 }

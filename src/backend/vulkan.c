@@ -36,9 +36,10 @@ struct vulkan_pin {
 	size_t area_size;
 };
 
-static int vulkan_open(struct gdri_ctx *ctx, void **state)
+static int vulkan_open(struct gdri_ctx *ctx, bool decides, void **state)
 {
 	(void)ctx;
+	(void)decides;
 	*state = NULL;
 	return gdri_cuda_load();
 }

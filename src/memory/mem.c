@@ -46,7 +46,7 @@ static void release(struct gdri_region *region)
 
 	if (gdri_region_close(region))
 		gdri_log(GDR_LOG_ERROR, "unmapping memory of gdr_mem_alloc: %s", gdri_error_text());
-	if (block->allocated && gdri_cuda_free(&block->allocation))
+	if (block->allocated && gdri_cuda_free(&block->allocation, false))
 		gdri_log(GDR_LOG_ERROR, "freeing memory of gdr_mem_alloc: %s", gdri_error_text());
 	free(block);
 }
@@ -65,7 +65,7 @@ static int finish(struct gdri_ctx *ctx, struct block *block, const struct gdri_i
 	rc = gdri_region_open(&block->region, ctx, a->addr, a->addr + a->size, 0, imported);
 	if (rc) {
 		if (block->allocated)
-			gdri_cuda_free(&block->allocation);
+			gdri_cuda_free(&block->allocation, false);
 		free(block);
 		return rc;
 	}
@@ -96,7 +96,8 @@ int gdri_mem_alloc(struct gdri_ctx *ctx, int device, size_t size, uint32_t flags
 	block = calloc(1, sizeof(*block));
 	if (!block)
 		return gdri_fail(ENOMEM, "no memory for an allocation");
-	rc = gdri_cuda_alloc(&block->allocation, kind, device, size, flags & GDR_MEM_CACHED);
+	rc = gdri_cuda_alloc(&block->allocation, kind, device, NULL, size,
+			     flags & GDR_MEM_CACHED);
 	if (rc) {
 		free(block);
 		return rc;

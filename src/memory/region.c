@@ -177,6 +177,7 @@ static int pin_and_map(struct gdri_region *region, struct gdri_ctx *ctx,
 		return rc;
 	pin->map_length = pin->mapped_size;
 	pin->map_type = pin->type;
+	pin->read_only = region->read_only;
 	rc = gdri_backends_map(pin, GDR_MAPPING_TYPE_NONE);
 	if (rc)
 		goto err_unpin;

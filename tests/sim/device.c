@@ -132,6 +132,9 @@ static CUresult attribute_value(CUdevice_attribute attribute, CUdevice dev, int 
 	case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED:
 		*value = !sim_integrated();
 		return CUDA_SUCCESS;
+	case CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES:
+		*value = sim_env("GDRSIM_COHERENT", 0) != 0;
+		return CUDA_SUCCESS;
 	case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED:
 		*value = !sim_integrated() && sim_env("GDRSIM_DMABUF", 1) != 0;
 		return CUDA_SUCCESS;

@@ -22,6 +22,8 @@
  *   GDRSIM_INTEGRATED=1        device attribute INTEGRATED: a GPU without its own frame buffer. No
  *                              dma-buf of device memory, no peer-to-peer capability of it
  *                              (GPUDirect RDMA guide, 13.4.1: there the memory is cudaHostAlloc's)
+ *   GDRSIM_COHERENT=1          device attribute PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES: the CPU
+ *                              reaches device memory over a coherent link
  *   GDRSIM_HOST_POINTER=0      CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM is 0: all host memory has a
  *                              device address of its own, which the CPU cannot use
  *   GDRSIM_VMM_SYNC_MEMOPS=1   SYNC_MEMOPS can be set on VMM memory (NOT_SUPPORTED otherwise)

@@ -94,14 +94,25 @@ static void open_is_cheap(void)
 	gdr_t g;
 
 	standin_load();
-	g = gdr_open();
-	ck_assert_msg(g != NULL, "%s", gdr_last_error());
-	ck_assert_int_eq(gdr_close(g), 0);
 	ck_assert_int_eq(gdr_close(opened(GDR_OPEN_ANY)), 0);
 	ck_assert_uint_eq(cuda_hooks.calls("cuInit"), 0);
 	ck_assert_uint_eq(cuda_hooks.calls(NULL), cuda_hooks.calls("cuDriverGetVersion"));
+	/* Where a promise rests on what the GPUs can do, they are asked. */
+	g = gdr_open();
+	ck_assert_msg(g != NULL, "%s", gdr_last_error());
+	ck_assert_int_eq(gdr_close(g), 0);
+	ck_assert_uint_eq(cuda_hooks.calls("cuInit"), 1);
 	ck_assert(!loaded("libGLX_nvidia.so.0"));
 	ck_assert(!loaded("libvulkan.so.1"));
+}
+
+/* A new enough CUDA alone is no promise: the GPUs must export their memory. */
+static void no_promise_without_dmabuf(void)
+{
+	standin_load();
+	open_fails(GDR_OPEN_DEFAULT, ENODEV);
+	has("exports its memory as a dma-buf");
+	ck_assert_int_eq(gdr_close(opened(GDR_OPEN_ANY)), 0);
 }
 
 static void open_without_libcuda(void)
@@ -460,6 +471,10 @@ static void ranges(void)
 static const struct unit_test tests[] = {
 	{ "gdr_open keeps its promise", open_keeps_its_promise, "" },
 	{ "gdr_open is cheap", open_is_cheap, "GDRSIM_DRIVER_VERSION=13030" },
+	{ "gdr_open without dma-buf export", no_promise_without_dmabuf,
+	  "GDRSIM_DRIVER_VERSION=13030 GDRSIM_DMABUF=0" },
+	{ "gdr_open on an integrated GPU", no_promise_without_dmabuf,
+	  "GDRSIM_DRIVER_VERSION=13030 GDRSIM_INTEGRATED=1" },
 	{ "gdr_open without libcuda", open_without_libcuda, "" },
 	{ "unknown flags of gdr_open_ex", unknown_open_flags, "" },
 	{ "no memory for a context", no_memory_for_a_context, "" },

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The parts of the rm backend: the GPU driver's resource manager (RM), asked as every CUDA program
+ * asks it, for the CPU mapping that CUDA does not offer. No kernel module of ours, no root.
+ *
+ *   rm_client.c   the nodes, this process's client, the GPUs
+ *   rm_objects.c  which of libcuda's memory objects are behind a range, and duplicates of them
+ *   rm_map.c      CPU mappings of the duplicates
+ *   rm_trial.c    all of it tried on memory of our own, once for each GPU
+ *   rm.c          the backend's table
+ *
+ * Client and GPUs are made at the first pin and live as long as the process, as CUDA's own do. A
+ * duplicate keeps the physical memory, whatever becomes of libcuda's object; so pins are persistent
+ * (H100, H200, driver 580, 2026-11-21: after cuMemFree, the end of a context and of the primary one).
+ * A forked child closes its copies of the descriptors (fork.h): client and objects are the parent's.
+ *
+ * All functions return 0 or -errno with its text set, and may be called by several threads.
+ */
+#ifndef GDRI_RM_H
+#define GDRI_RM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "abi/rm.h"
+#include "backend/backend.h"
+
+/* Constant once made, but for the verdict (rm_trial.c). */
+struct gdri_rm_gpu {
+	struct gdri_rm_gpu *next;
+	struct gdri_pci_address pci;
+	unsigned int minor;
+	int node; /* kept open: without it RM refuses the device object (0x1b) */
+	rm_handle device;
+	bool coherent; /* the CPU reaches its memory over a coherent link */
+
+	/* Under the lock of rm_trial.c until it is not UNTRIED, constant then. */
+	enum gdri_rm_verdict {
+		GDRI_RM_UNTRIED,
+		GDRI_RM_ANY, /* serves any device memory */
+		GDRI_RM_EXPORTABLE, /* serves VMM memory that was made exportable */
+		GDRI_RM_NONE
+	} verdict;
+	char reason[256]; /* why not ANY */
+};
+
+/* A duplicate of one memory object, and the part of it that a range takes. */
+struct gdri_rm_object {
+	rm_handle object;
+	uint64_t offset, size;
+	uint64_t address; /* RM's name of the mapping, while mapped */
+};
+
+struct gdri_rm_range {
+	const struct gdri_rm_gpu *gpu;
+	size_t count, room;
+	struct gdri_rm_object *objects; /* side by side they are the range */
+	size_t mapped; /* so many of them, from the first on */
+};
+
+/* What can be known without a context: the node can be opened, the driver is new enough. */
+int gdri_rm_check(void);
+
+/* Major version of the kernel driver; 0 where it is not told. */
+unsigned int gdri_rm_driver_major(void);
+
+/* The GPU of a CUDA ordinal; client and device object are made if need be. */
+int gdri_rm_gpu_get(int device, struct gdri_rm_gpu **gpu);
+
+/* One call on the client; status is the field of arg that RM answers in. */
+int gdri_rm_call(unsigned long request, void *arg, const uint32_t *status, const char *what);
+rm_handle gdri_rm_client(void);
+int gdri_rm_free_object(const struct gdri_rm_gpu *gpu, rm_handle object);
+
+/*
+ * Finds and duplicates what is behind request's range. no_look: NULL, or why the look at libcuda's
+ * export is of no use here and exportable memory alone can be served.
+ */
+int gdri_rm_range_open(struct gdri_rm_range *range, const struct gdri_rm_gpu *gpu,
+		       const struct gdri_pin_request *request, const char *no_look);
+/* Gives the duplicates back, all of them whatever fails; the first failure is returned. */
+int gdri_rm_range_close(struct gdri_rm_range *range);
+
+enum gdri_rm_map_flags { GDRI_RM_READ_ONLY = 1, GDRI_RM_PCIE = 2 };
+
+/* Maps the first `length` bytes; not inherited by a child. */
+int gdri_rm_map(struct gdri_rm_range *range, size_t length, unsigned int flags, void **map);
+int gdri_rm_unmap(struct gdri_rm_range *range, void *map, size_t length);
+
+/* Is this way right on this GPU? Tried at the first call, with memory of `context` (or NULL). */
+int gdri_rm_trial(struct gdri_rm_gpu *gpu, int device, void *context);
+
+void gdri_rm_client_after_fork(void);
+void gdri_rm_trial_after_fork(void);
+
+#endif

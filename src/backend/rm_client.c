@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: MIT */
+/* The resource manager's nodes, this process's client, and the GPUs below it. See rm.h. */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "error.h"
+#include "fork.h"
+#include "backend/rm.h"
+
+/* Under lock while it is made; constant once client is not 0. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static int ctl = -1;
+static rm_handle client;
+static struct gdri_rm_gpu *gpus;
+
+rm_handle gdri_rm_client(void)
+{
+	return client;
+}
+
+/* ---- what RM answers ---------------------------------------------------------------------------- */
+
+static const struct answer {
+	uint32_t status;
+	int err;
+	const char *name;
+} answers[] = {
+	{ RM_GPU_IS_LOST, EIO, "GPU_IS_LOST" },
+	{ RM_INSUFFICIENT_RESOURCES, ENOMEM, "INSUFFICIENT_RESOURCES" },
+	{ RM_INSUFFICIENT_PERMISSIONS, EACCES, "INSUFFICIENT_PERMISSIONS" },
+	{ RM_INVALID_ARGUMENT, EINVAL, "INVALID_ARGUMENT" },
+	{ RM_INVALID_LIMIT, EINVAL, "INVALID_LIMIT" },
+	{ RM_NO_MEMORY, ENOMEM, "NO_MEMORY" },
+	{ RM_NOT_SUPPORTED, ENOTSUP, "NOT_SUPPORTED" },
+	{ RM_OBJECT_NOT_FOUND, EINVAL, "OBJECT_NOT_FOUND" },
+};
+
+static int fail_status(uint32_t status, const char *what)
+{
+	for (size_t i = 0; i < sizeof(answers) / sizeof(answers[0]); i++)
+		if (answers[i].status == status)
+			return gdri_fail(answers[i].err, "%s: NV_ERR_%s (0x%x)", what,
+					 answers[i].name, status);
+	return gdri_fail(EIO, "%s: NV_STATUS 0x%x", what, status);
+}
+
+static int call(int fd, unsigned long request, void *arg, const uint32_t *status, const char *what)
+{
+	while (ioctl(fd, request, arg))
+		if (errno != EINTR)
+			return gdri_fail(errno == ENOMEM ? ENOMEM : ENOTSUP, "%s: %s", what,
+					 strerror(errno));
+	return status && *status ? fail_status(*status, what) : 0;
+}
+
+int gdri_rm_call(unsigned long request, void *arg, const uint32_t *status, const char *what)
+{
+	return call(ctl, request, arg, status, what);
+}
+
+int gdri_rm_free_object(const struct gdri_rm_gpu *gpu, rm_handle object)
+{
+	struct rm_free arg = { .client = client, .parent = gpu->device, .object = object };
+
+	return gdri_rm_call(RM_IOC_FREE, &arg, &arg.status, "RM_FREE");
+}
+
+/* ---- nodes ---------------------------------------------------------------------------------------- */
+
+static int fail_open(const char *path, int err)
+{
+	switch (err) {
+	case ENOENT:
+	case ENXIO:
+	case ENODEV:
+		return gdri_fail(ENODEV, "no %s: the NVIDIA driver's node is not there", path);
+	case EACCES:
+	case EPERM:
+		return gdri_fail(EACCES, "%s may not be opened by this user (or container)", path);
+	case EMFILE:
+	case ENFILE:
+	case ENOMEM:
+		return gdri_fail(ENOMEM, "%s: %s", path, strerror(err));
+	default:
+		return gdri_fail(EIO, "%s: %s", path, strerror(err));
+	}
+}
+
+/* "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build ..." */
+unsigned int gdri_rm_driver_major(void)
+{
+	char text[256], *word, *rest = text;
+	int fd = open(RM_VERSION_FILE, O_RDONLY | O_CLOEXEC);
+	ssize_t n;
+
+	if (fd < 0)
+		return 0;
+	n = read(fd, text, sizeof(text) - 1);
+	close(fd);
+	if (n <= 0)
+		return 0;
+	text[n] = '\0';
+	while ((word = strsep(&rest, " \t\n"))) {
+		unsigned int major, minor;
+
+		if (sscanf(word, "%u.%u", &major, &minor) == 2)
+			return major;
+	}
+	return 0;
+}
+
+int gdri_rm_check(void)
+{
+	unsigned int major;
+	int fd;
+
+	pthread_mutex_lock(&lock);
+	fd = client ? ctl : open(RM_CTL_NODE, O_RDWR | O_CLOEXEC);
+	if (fd < 0) {
+		int err = errno;
+
+		pthread_mutex_unlock(&lock);
+		return fail_open(RM_CTL_NODE, err);
+	}
+	if (!client)
+		close(fd);
+	pthread_mutex_unlock(&lock);
+	major = gdri_rm_driver_major();
+	if (major && major < RM_FIRST_WITH_EXPORT)
+		return gdri_fail(ENODEV, "driver %u is too old (%d is the first)", major,
+				 RM_FIRST_WITH_EXPORT);
+	return 0;
+}
+
+/* ---- client --------------------------------------------------------------------------------------- */
+
+/* A new object below parent; a driver whose version is not told is taken for a newer one. */
+static int alloc(rm_handle parent, uint32_t class, void *params, size_t size, const char *what,
+		 rm_handle *object)
+{
+	unsigned int major = gdri_rm_driver_major();
+	int rc;
+
+	if (major && major < RM_FIRST_WITH_LONG_ALLOC) {
+		struct rm_alloc_515 arg = { .client = client,
+					    .parent = parent,
+					    .class = class,
+					    .params = (uintptr_t)params };
+
+		rc = gdri_rm_call(RM_IOC_ALLOC_515, &arg, &arg.status, what);
+		*object = arg.object;
+	} else {
+		struct rm_alloc arg = { .client = client,
+					.parent = parent,
+					.class = class,
+					.params = (uintptr_t)params,
+					.params_size = (uint32_t)size };
+
+		rc = gdri_rm_call(RM_IOC_ALLOC, &arg, &arg.status, what);
+		*object = arg.object;
+	}
+	return rc;
+}
+
+static void close_client_locked(void)
+{
+	gdri_fork_close(ctl); /* and with it go the client and all below it */
+	ctl = -1;
+	client = 0;
+}
+
+static int make_client_locked(void)
+{
+	rm_handle made;
+	int rc;
+
+	if (client)
+		return 0;
+	ctl = gdri_fork_open(RM_CTL_NODE, O_RDWR);
+	if (ctl < 0)
+		return fail_open(RM_CTL_NODE, errno);
+	rc = alloc(0, RM_CLASS_CLIENT, NULL, 0, "RM_ALLOC of a client", &made);
+	if (rc)
+		close_client_locked();
+	else
+		client = made;
+	return rc;
+}
+
+/* ---- GPUs ----------------------------------------------------------------------------------------- */
+
+/* CUDA's ordinals, RM's instances and the minor numbers are three orders: the PCI address ties them. */
+static int find_card(const struct gdri_pci_address *pci, struct rm_card_info *card)
+{
+	struct rm_card_info cards[RM_MAX_CARDS];
+	int rc;
+
+	memset(cards, 0, sizeof(cards));
+	rc = gdri_rm_call(RM_IOC_CARD_INFO, cards, NULL, "CARD_INFO");
+	if (rc)
+		return rc;
+	for (int i = 0; i < RM_MAX_CARDS; i++) {
+		if (!cards[i].valid || cards[i].pci_domain != pci->domain ||
+		    cards[i].pci_bus != pci->bus || cards[i].pci_slot != pci->device)
+			continue;
+		*card = cards[i];
+		return 0;
+	}
+	return gdri_fail(ENODEV, "the driver knows no GPU at %04x:%02x:%02x.0", pci->domain,
+			 pci->bus, pci->device);
+}
+
+static int open_node(struct gdri_rm_gpu *gpu)
+{
+	struct rm_register_fd reg = { .ctl_fd = ctl };
+	char path[32];
+	int rc;
+
+	snprintf(path, sizeof(path), RM_GPU_NODE, gpu->minor);
+	gpu->node = gdri_fork_open(path, O_RDWR);
+	if (gpu->node < 0)
+		return fail_open(path, errno);
+	rc = call(gpu->node, RM_IOC_REGISTER_FD, &reg, NULL, "REGISTER_FD");
+	if (rc)
+		gdri_fork_close(gpu->node);
+	return rc;
+}
+
+static int alloc_device(struct gdri_rm_gpu *gpu, uint32_t gpu_id)
+{
+	struct rm_gpu_id_info info = { .gpu_id = gpu_id };
+	struct rm_control arg = { .client = client,
+				  .object = client,
+				  .command = RM_CONTROL_GPU_ID_INFO,
+				  .params = (uintptr_t)&info,
+				  .params_size = sizeof(info) };
+	struct rm_device_params params = { .instance = 0 };
+	int rc = gdri_rm_call(RM_IOC_CONTROL, &arg, &arg.status, "GPU_GET_ID_INFO");
+
+	if (rc)
+		return rc;
+	params.instance = info.device_instance;
+	return alloc(client, RM_CLASS_DEVICE, &params, sizeof(params), "RM_ALLOC of a device",
+		     &gpu->device);
+}
+
+static int make_gpu_locked(int device, const struct gdri_pci_address *pci,
+			   struct gdri_rm_gpu **out)
+{
+	struct rm_card_info card;
+	struct gdri_rm_gpu *gpu;
+	int rc = make_client_locked();
+
+	if (!rc)
+		rc = find_card(pci, &card);
+	if (rc)
+		return rc;
+	gpu = calloc(1, sizeof(*gpu));
+	if (!gpu)
+		return gdri_fail(ENOMEM, "no memory for a GPU");
+	gpu->pci = *pci;
+	gpu->minor = card.minor;
+	rc = gdri_cuda_is_coherent(device, &gpu->coherent);
+	if (!rc)
+		rc = open_node(gpu);
+	if (rc)
+		goto err_free;
+	rc = alloc_device(gpu, card.gpu_id);
+	if (rc)
+		goto err_node;
+	gpu->next = gpus;
+	gpus = gpu;
+	*out = gpu;
+	return 0;
+
+err_node:
+	gdri_fork_close(gpu->node);
+err_free:
+	free(gpu);
+	return rc;
+}
+
+int gdri_rm_gpu_get(int device, struct gdri_rm_gpu **out)
+{
+	struct gdri_pci_address pci;
+	struct gdri_rm_gpu *gpu;
+	int rc = gdri_cuda_pci_address(device, &pci);
+
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&lock);
+	for (gpu = gpus; gpu; gpu = gpu->next)
+		if (!memcmp(&gpu->pci, &pci, sizeof(pci)))
+			break;
+	if (!gpu)
+		rc = make_gpu_locked(device, &pci, &gpu);
+	if (rc && client && !gpus)
+		close_client_locked();
+	pthread_mutex_unlock(&lock);
+	*out = gpu;
+	return rc;
+}
+
+/* The descriptors are closed by fork.c; what is left of the list is the parent's. */
+void gdri_rm_client_after_fork(void)
+{
+	pthread_mutex_init(&lock, NULL);
+	ctl = -1;
+	client = 0;
+	gpus = NULL;
+}

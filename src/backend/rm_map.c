@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * CPU mappings of duplicated memory objects. See rm.h.
+ *
+ * Each object takes a descriptor of the GPU's node that RM_MAP_MEMORY gives one mapping to
+ * (nv_add_mapping_context_to_file(), kernel-open/nvidia/nv-usermap.c: a second on the same descriptor
+ * is refused) and one mmap of it, at offset 0 and of exactly that length (nvidia_mmap_helper(),
+ * nv-mmap.c); the mapping then holds the file, the descriptor is closed. The memory type is RM's
+ * choice: write-combined in BAR1.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "error.h"
+#include "fork.h"
+#include "backend/rm.h"
+
+static int rm_map(const struct gdri_rm_range *range, struct gdri_rm_object *o, size_t size,
+		  unsigned int flags, int fd)
+{
+	struct rm_map arg = { .client = gdri_rm_client(),
+			      .device = range->gpu->device,
+			      .object = o->object,
+			      .offset = o->offset,
+			      .length = size,
+			      .flags = (flags & GDRI_RM_READ_ONLY ? RM_MAP_READ_ONLY : 0) |
+				       (flags & GDRI_RM_PCIE ? RM_MAP_BUS_PCIE : 0),
+			      .fd = fd };
+	int rc = gdri_rm_call(RM_IOC_MAP, &arg, &arg.status, "RM_MAP_MEMORY");
+
+	if (rc == -ENOMEM)
+		return gdri_fail(ENOMEM, "%s: BAR1 has no room for 0x%zx bytes", gdri_error_text(),
+				 size);
+	o->address = arg.address;
+	return rc;
+}
+
+static int rm_unmap(const struct gdri_rm_range *range, const struct gdri_rm_object *o)
+{
+	struct rm_unmap arg = { .client = gdri_rm_client(),
+				.device = range->gpu->device,
+				.object = o->object,
+				.address = o->address };
+
+	return gdri_rm_call(RM_IOC_UNMAP, &arg, &arg.status, "RM_UNMAP_MEMORY");
+}
+
+/* Maps one object's part at `at`, or where the kernel likes (NULL); a child does not inherit it. */
+static int map_object(struct gdri_rm_range *range, struct gdri_rm_object *o, size_t size,
+		      unsigned int flags, void *at, void **map)
+{
+	int prot = flags & GDRI_RM_READ_ONLY ? PROT_READ : PROT_READ | PROT_WRITE;
+	char path[32];
+	int fd, rc, err = 0;
+
+	snprintf(path, sizeof(path), RM_GPU_NODE, range->gpu->minor);
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	if (fd < 0)
+		return gdri_fail(errno == EMFILE || errno == ENFILE ? ENOMEM : EIO, "%s: %s", path,
+				 strerror(errno));
+	rc = rm_map(range, o, size, flags, fd);
+	if (rc)
+		goto out_close;
+	gdri_fork_hold();
+	*map = mmap(at, size, prot, MAP_SHARED | (at ? MAP_FIXED : 0), fd, 0);
+	if (*map == MAP_FAILED) {
+		err = errno;
+	} else if (madvise(*map, size, MADV_DONTFORK)) {
+		err = errno;
+		munmap(*map, size);
+	}
+	gdri_fork_release();
+	if (err) {
+		rm_unmap(range, o);
+		rc = gdri_fail(err == ENOMEM || err == EAGAIN ? ENOMEM : ENOTSUP,
+			       "mmap of 0x%zx bytes of %s: %s", size, path, strerror(err));
+	}
+out_close:
+	close(fd);
+	return rc;
+}
+
+/* Address space for several objects side by side. */
+static int reserve(size_t length, char **area)
+{
+	void *p = mmap(NULL, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (p == MAP_FAILED)
+		return gdri_fail(ENOMEM, "no address space for 0x%zx bytes", length);
+	*area = p;
+	return 0;
+}
+
+int gdri_rm_map(struct gdri_rm_range *range, size_t length, unsigned int flags, void **map)
+{
+	struct gdri_rm_object *first = &range->objects[0];
+	struct gdri_text why = { .len = 0 };
+	char *area = NULL;
+	int rc = 0;
+
+	if (length <= first->size) {
+		rc = map_object(range, first, length, flags, NULL, map);
+		range->mapped = !rc;
+		return rc;
+	}
+	rc = reserve(length, &area);
+	if (rc)
+		return rc;
+	range->mapped = 0;
+	for (size_t at = 0; !rc && at < length;) {
+		struct gdri_rm_object *o = &range->objects[range->mapped];
+		size_t size = o->size < length - at ? o->size : length - at;
+		void *piece;
+
+		rc = map_object(range, o, size, flags, area + at, &piece);
+		if (!rc)
+			range->mapped++;
+		at += size;
+	}
+	if (rc) {
+		gdri_text_add(&why, "%s", gdri_error_text());
+		gdri_rm_unmap(range, area, length);
+		return gdri_fail(-rc, "%s", why.s);
+	}
+	*map = area;
+	return 0;
+}
+
+/*
+ * The pages first: RM gives their BAR1 to the next who asks. Where they cannot be removed nothing is
+ * given back, by gdri_rm_range_close() neither.
+ */
+int gdri_rm_unmap(struct gdri_rm_range *range, void *map, size_t length)
+{
+	int first = 0;
+
+	if (munmap(map, length))
+		return gdri_fail(errno, "munmap: %s", strerror(errno));
+	while (range->mapped) {
+		int rc = rm_unmap(range, &range->objects[--range->mapped]);
+
+		first = first ? first : rc;
+	}
+	return first;
+}

@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Which memory objects are behind a range of device addresses, and duplicates of them in our client.
+ * See rm.h.
+ *
+ * libcuda says it when it is asked for a dma-buf of the range: it passes client, object, offset and
+ * size of each to the kernel, and those words are read as they pass (cuda/watch.h). The dma-buf is
+ * closed once the duplicates are there; RM's default share policy lets a process duplicate its own
+ * objects and nobody else's (RS_SHARE_TYPE_PID, src/nvidia/src/kernel/rmapi/sharing.c). Nothing is
+ * shared further than it was; cuIpcGetMemHandle(), which would tell too, opens the object to every
+ * process and is not used.
+ *
+ * Where no dma-buf is to be had, VMM memory that was made exportable comes by its descriptor.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cuda.h"
+#include "error.h"
+#include "cuda/watch.h"
+#include "backend/rm.h"
+
+enum { HOST_PAGE = 4096 }; /* RM maps multiples of it (mapping_cpu.c), whatever the CPU's pages */
+
+static int add_object(struct gdri_rm_range *range, rm_handle object, uint64_t offset,
+		      uint64_t size)
+{
+	if (range->count == range->room) {
+		size_t room = range->room ? 2 * range->room : 1;
+		struct gdri_rm_object *more = realloc(range->objects, room * sizeof(*more));
+
+		if (!more)
+			return gdri_fail(ENOMEM, "no memory for the objects of a pin");
+		range->objects = more;
+		range->room = room;
+	}
+	range->objects[range->count++] = (struct gdri_rm_object){ object, offset, size, 0 };
+	return 0;
+}
+
+/* ---- by a look at libcuda's export ------------------------------------------------------------- */
+
+/* An object as libcuda names it. */
+struct source {
+	rm_handle client, object;
+	uint64_t offset, size;
+};
+
+/* What was seen of one export, which may take several calls. */
+struct seen {
+	size_t count, room;
+	struct source *sources;
+	uint32_t total; /* objects, as each call says */
+	uint64_t refused_at; /* offset in the first object of a call that the kernel refused; or 0 */
+	bool strange; /* a layout that is not known */
+	bool no_memory;
+};
+
+static void add_sources(struct seen *seen, rm_handle client, uint32_t count,
+			const rm_handle *objects, const uint64_t *offsets, const uint64_t *sizes)
+{
+	if (count > RM_EXPORT_MAX) {
+		seen->strange = true;
+		return;
+	}
+	if (seen->room - seen->count < count) {
+		size_t room = seen->room + RM_EXPORT_MAX;
+		struct source *more = realloc(seen->sources, room * sizeof(*more));
+
+		if (!more) {
+			seen->no_memory = true;
+			return;
+		}
+		seen->sources = more;
+		seen->room = room;
+	}
+	for (uint32_t i = 0; i < count; i++)
+		seen->sources[seen->count++] =
+			(struct source){ client, objects[i], offsets[i], sizes[i] };
+}
+
+/* Called with each ioctl of libcuda's that passed. The size of the structure tells its layout. */
+static void see(void *arg, unsigned long request, const void *data)
+{
+	struct seen *seen = arg;
+
+	if (_IOC_TYPE(request) != RM_IOC_TYPE || _IOC_NR(request) != RM_EXPORT_NUMBER)
+		return;
+	if (_IOC_SIZE(request) == sizeof(struct rm_export_570)) {
+		const struct rm_export_570 *e = data;
+
+		seen->total = e->total;
+		if (e->status == RM_OK)
+			add_sources(seen, e->client, e->count, e->objects, e->offsets, e->sizes);
+		else if (e->status == RM_INVALID_ARGUMENT && !e->index && e->count)
+			seen->refused_at = e->offsets[0];
+	} else if (_IOC_SIZE(request) == sizeof(struct rm_export_515)) {
+		const struct rm_export_515 *e = data;
+
+		seen->total = e->total;
+		if (e->status == RM_OK)
+			add_sources(seen, e->client, e->count, e->objects, e->offsets, e->sizes);
+		else if (e->status == RM_INVALID_ARGUMENT && !e->index && e->count)
+			seen->refused_at = e->offsets[0];
+	} else {
+		seen->strange = true;
+	}
+}
+
+/* Is what was seen all of the range, in pieces that RM can map? */
+static int check_seen(const struct seen *seen, size_t size)
+{
+	uint64_t sum = 0;
+
+	if (seen->no_memory)
+		return gdri_fail(ENOMEM, "no memory for the objects of a pin");
+	if (seen->strange)
+		return gdri_fail(ENOTSUP, "this driver's export of a dma-buf has another layout");
+	if (!seen->count)
+		return gdri_fail(ENOTSUP, "libcuda's export of a dma-buf did not pass by");
+	for (size_t i = 0; i < seen->count; i++) {
+		const struct source *s = &seen->sources[i];
+
+		if (!s->size || s->offset % HOST_PAGE || s->size % HOST_PAGE)
+			return gdri_fail(ENOTSUP, "a memory object ends within a page");
+		if (__builtin_add_overflow(sum, s->size, &sum))
+			sum = UINT64_MAX;
+	}
+	if (seen->count != seen->total || sum != size)
+		return gdri_fail(ENOTSUP,
+				 "libcuda exported %zu of %u objects, 0x%llx of 0x%zx bytes",
+				 seen->count, seen->total, (unsigned long long)sum, size);
+	return 0;
+}
+
+static int duplicate(struct gdri_rm_range *range, const struct source *source)
+{
+	struct rm_dup arg = { .client = gdri_rm_client(),
+			      .parent = range->gpu->device,
+			      .source_client = source->client,
+			      .source_object = source->object };
+	int rc = gdri_rm_call(RM_IOC_DUP, &arg, &arg.status, "RM_DUP_OBJECT");
+
+	if (rc)
+		return rc;
+	rc = add_object(range, arg.object, source->offset, source->size);
+	if (rc)
+		gdri_rm_free_object(range->gpu, arg.object);
+	return rc;
+}
+
+/* One export of [va, va + size), looked at; fd is the caller's. */
+static int look(const struct gdri_pin_request *request, uint64_t va, size_t size,
+		struct seen *seen, int *fd)
+{
+	int rc = gdri_cuda_watch_begin(see, seen);
+
+	if (rc)
+		return rc;
+	rc = gdri_cuda_dmabuf(&request->memory, va, size, false, fd);
+	gdri_cuda_watch_end();
+	if (rc)
+		return rc;
+	rc = check_seen(seen, size);
+	if (rc)
+		close(*fd);
+	return rc;
+}
+
+/*
+ * In a memory pool, libcuda takes a range's offset in its first object off the range's length, unless
+ * the range reaches to that object's end; the kernel refuses what comes of it (driver 580, H100,
+ * 2026-11-22: 64 KiB at offset 0x900000 were passed as -0x8f0000 bytes). From the object's start on
+ * it is right: so that is asked for then, and the front is left out.
+ */
+static int look_from_the_start(const struct gdri_pin_request *request, struct seen *seen,
+			       uint64_t *lead, int *fd)
+{
+	uint64_t front = seen->refused_at;
+	size_t size;
+
+	if (front >= request->va || front & GPU_PAGE_OFFSET ||
+	    __builtin_add_overflow(request->mapped_size, front, &size))
+		return gdri_fail(EINVAL, "libcuda's export began at no page of its object");
+	*lead = front;
+	seen->refused_at = 0;
+	return look(request, request->va - front, size, seen, fd);
+}
+
+/* Duplicates what was seen, without the first `lead` bytes. */
+static int duplicate_all(struct gdri_rm_range *range, const struct seen *seen, uint64_t lead)
+{
+	int rc = 0;
+
+	for (size_t i = 0; !rc && i < seen->count; i++) {
+		struct source s = seen->sources[i];
+		uint64_t skip = lead < s.size ? lead : s.size;
+
+		lead -= skip;
+		s.offset += skip;
+		s.size -= skip;
+		if (s.size)
+			rc = duplicate(range, &s);
+	}
+	return rc;
+}
+
+static int find_by_look(struct gdri_rm_range *range, const struct gdri_pin_request *request)
+{
+	struct seen seen = { .count = 0 };
+	uint64_t lead = 0;
+	int fd, rc;
+
+	rc = look(request, request->va, request->mapped_size, &seen, &fd);
+	if (rc == -EINVAL && seen.refused_at)
+		rc = look_from_the_start(request, &seen, &lead, &fd);
+	if (!rc) {
+		rc = duplicate_all(range, &seen, lead);
+		close(fd); /* held the objects until here */
+	}
+	free(seen.sources);
+	return rc;
+}
+
+/* ---- by a descriptor ------------------------------------------------------------------------------ */
+
+/* Adds the part of an exported chunk [base, base + size) from `at` to `end`; fd stays the caller's. */
+static int import(struct gdri_rm_range *range, int fd, uint64_t base, uint64_t size, uint64_t at,
+		  uint64_t end)
+{
+	struct rm_import_fd params = { .fd = fd,
+				       .type = RM_EXPORT_TYPE_RM,
+				       .parent = range->gpu->device };
+	struct rm_control arg = { .client = gdri_rm_client(),
+				  .object = gdri_rm_client(),
+				  .command = RM_CONTROL_IMPORT_FD,
+				  .params = (uintptr_t)&params,
+				  .params_size = sizeof(params) };
+	int rc = gdri_rm_call(RM_IOC_CONTROL, &arg, &arg.status, "IMPORT_OBJECT_FROM_FD");
+
+	if (rc)
+		return rc;
+	if (base + size < end)
+		end = base + size;
+	rc = add_object(range, params.object, at - base, end - at);
+	if (rc)
+		gdri_rm_free_object(range->gpu, params.object);
+	return rc;
+}
+
+static int find_by_export(struct gdri_rm_range *range, const struct gdri_pin_request *request)
+{
+	uint64_t at = request->va, end = request->va + request->mapped_size, base;
+	size_t size;
+	int fd, rc;
+
+	while (at < end) {
+		rc = gdri_cuda_export_chunk(at, &base, &size, &fd);
+		if (rc)
+			return rc;
+		rc = import(range, fd, base, size, at, end);
+		close(fd);
+		if (rc)
+			return rc;
+		at = base + size;
+	}
+	return 0;
+}
+
+static int find_imported(struct gdri_rm_range *range, const struct gdri_pin_request *request)
+{
+	const struct gdri_memory *m = &request->memory;
+
+	if (request->va < m->base || request->va - m->base >= m->size ||
+	    m->size - (request->va - m->base) < request->mapped_size)
+		return gdri_fail(EINVAL, "the range reaches beyond what was imported");
+	return import(range, request->imported->fd, m->base, m->size, request->va,
+		      request->va + request->mapped_size);
+}
+
+/* ---- both ----------------------------------------------------------------------------------------- */
+
+static int find(struct gdri_rm_range *range, const struct gdri_pin_request *request,
+		const char *no_look)
+{
+	struct gdri_text why = { .len = 0 };
+	int rc;
+
+	if (request->imported)
+		return find_imported(range, request);
+	if (!no_look) {
+		rc = find_by_look(range, request);
+		if (rc != -ENOTSUP)
+			return rc;
+		no_look = gdri_error_text();
+	}
+	gdri_text_add(&why, "%s", no_look);
+	gdri_rm_range_close(range);
+	rc = find_by_export(range, request);
+	if (rc == -ENOTSUP)
+		return gdri_fail(ENOTSUP, "%s; and %s", why.s, gdri_error_text());
+	return rc;
+}
+
+int gdri_rm_range_open(struct gdri_rm_range *range, const struct gdri_rm_gpu *gpu,
+		       const struct gdri_pin_request *request, const char *no_look)
+{
+	struct gdri_text why = { .len = 0 };
+	int rc;
+
+	*range = (struct gdri_rm_range){ .gpu = gpu };
+	rc = find(range, request, no_look);
+	if (rc) {
+		gdri_text_add(&why, "%s", gdri_error_text());
+		gdri_rm_range_close(range);
+		return gdri_fail(-rc, "%s", why.s);
+	}
+	return 0;
+}
+
+int gdri_rm_range_close(struct gdri_rm_range *range)
+{
+	int first = 0;
+
+	if (range->mapped)
+		return gdri_fail(EIO, "the range is still mapped");
+	for (size_t i = 0; i < range->count; i++) {
+		int rc = gdri_rm_free_object(range->gpu, range->objects[i].object);
+
+		first = first ? first : rc;
+	}
+	free(range->objects);
+	range->objects = NULL;
+	range->count = range->room = 0;
+	return first;
+}

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The whole way tried once for each GPU, before the first pin of anybody's memory. See rm.h.
+ *
+ * The structures of the resource manager are not documented as an interface, and a mapping of the
+ * wrong pages would be somebody else's memory. So the first ranges that are pinned are our own: two
+ * small allocations, which share one object on every driver seen, so that offsets count, and a larger
+ * one. The GPU's copy engine writes a pattern that is looked for through the mapping; only when it
+ * is there does the CPU write another, which the copy engine reads back. If anything differs the GPU is
+ * not served, and the reason is kept. About 1 ms.
+ *
+ * The pattern differs from trial to trial: an old one still in memory proves nothing.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "cuda.h"
+#include "error.h"
+#include "log.h"
+#include "copy/copy.h"
+#include "backend/rm.h"
+
+enum { SMALL = 4096, LARGE = 4 << 20, LOOK = 4096, BUFFERS = 3 };
+
+/* One allocation of ours, and what the CPU sees of it. */
+struct buffer {
+	struct gdri_allocation memory;
+	struct gdri_rm_range range;
+	struct gdri_cuda_engine *engine;
+	void *map;
+	char *at; /* its first byte in the mapping */
+	size_t mapped;
+	unsigned char pattern[LOOK];
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void make_pattern(struct buffer *b, unsigned int nth)
+{
+	struct timespec now;
+	uint64_t x;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	x = ((uint64_t)now.tv_nsec << 32 | (uint64_t)now.tv_sec) ^ b->memory.addr ^
+	    ((uint64_t)nth << 56);
+	x |= 1;
+	for (size_t i = 0; i < LOOK; i++) { /* xorshift64 */
+		x ^= x << 13;
+		x ^= x >> 7;
+		x ^= x << 17;
+		b->pattern[i] = (unsigned char)(x >> 32);
+	}
+}
+
+static int open_buffer(struct buffer *b, const struct gdri_rm_gpu *gpu, const char *no_look)
+{
+	struct gdri_pin_request request = { .addr = b->memory.addr, .size = b->memory.size };
+	uint64_t end = request.addr + request.size;
+	int rc;
+
+	request.va = request.addr & GPU_PAGE_MASK;
+	request.mapped_size = ((end + GPU_PAGE_OFFSET) & GPU_PAGE_MASK) - request.va;
+	rc = gdri_cuda_describe(request.addr, request.size, &request.memory);
+	if (!rc)
+		rc = gdri_cuda_engine_new(request.addr, request.size, &b->engine);
+	if (!rc)
+		rc = gdri_rm_range_open(&b->range, gpu, &request, no_look);
+	if (!rc)
+		rc = gdri_rm_map(&b->range, request.mapped_size, 0, &b->map);
+	if (rc)
+		return rc;
+	b->mapped = request.mapped_size;
+	b->at = (char *)b->map + (request.addr - request.va);
+	return 0;
+}
+
+static void close_buffer(struct buffer *b)
+{
+	if (b->mapped)
+		gdri_rm_unmap(&b->range, b->map, b->mapped);
+	gdri_rm_range_close(&b->range);
+	gdri_cuda_engine_free(b->engine);
+	gdri_cuda_free(&b->memory, true);
+}
+
+/* The last bytes of an allocation, by the copy engine. */
+static int by_gpu(struct buffer *b, bool to, unsigned char *host)
+{
+	uint64_t addr = b->memory.addr + b->memory.size - LOOK;
+
+	return gdri_cuda_engine_copy(b->engine, to, host, addr, LOOK)
+		       ? 0
+		       : gdri_fail(EIO, "the copy engine could not reach the trial's memory");
+}
+
+/* The same bytes, through the mapping. */
+static char *by_cpu(const struct buffer *b)
+{
+	return b->at + b->memory.size - LOOK;
+}
+
+/* All are written before any is looked at: two that are mixed up are told apart. */
+static int compare(struct buffer *buffers, size_t count, const struct gdri_copy_plan *plan)
+{
+	unsigned char seen[LOOK];
+	int rc = 0;
+
+	for (size_t i = 0; !rc && i < count; i++) {
+		make_pattern(&buffers[i], (unsigned int)i);
+		rc = by_gpu(&buffers[i], true, buffers[i].pattern);
+	}
+	for (size_t i = 0; !rc && i < count; i++) {
+		gdri_copy_from(plan, seen, by_cpu(&buffers[i]), LOOK);
+		if (memcmp(seen, buffers[i].pattern, LOOK) != 0)
+			rc = gdri_fail(ENOTSUP, "the mapping shows other memory than the GPU's");
+	}
+	for (size_t i = 0; !rc && i < count; i++) {
+		make_pattern(&buffers[i], (unsigned int)(i + BUFFERS));
+		gdri_copy_to(plan, by_cpu(&buffers[i]), buffers[i].pattern, LOOK);
+		gdri_flush_word(plan, by_cpu(&buffers[i]));
+	}
+	for (size_t i = 0; !rc && i < count; i++) {
+		rc = by_gpu(&buffers[i], false, seen);
+		if (!rc && memcmp(seen, buffers[i].pattern, LOOK) != 0)
+			rc = gdri_fail(ENOTSUP, "the GPU does not see what the CPU has written");
+	}
+	return rc;
+}
+
+/* One trial's allocations. */
+struct plan {
+	enum gdri_allocation_kind kind;
+	size_t count;
+	size_t sizes[BUFFERS];
+};
+
+static const struct plan any_memory = { GDRI_ALLOCATION_PLAIN, 3, { SMALL, SMALL, LARGE } };
+static const struct plan exportable = { GDRI_ALLOCATION_VMM, 1, { SMALL } };
+
+static int try_plan(const struct plan *plan, const struct gdri_rm_gpu *gpu, int device,
+		    void *context, const char *no_look)
+{
+	const struct gdri_copy_plan *copies =
+		gdri_copy_plan(gpu->coherent ? GDR_MAPPING_TYPE_CACHING : GDR_MAPPING_TYPE_WC);
+	struct buffer buffers[BUFFERS];
+	struct gdri_text why = { .len = 0 };
+	size_t count = 0;
+	int rc = 0;
+
+	memset(buffers, 0, sizeof(buffers));
+	while (!rc && count < plan->count) {
+		struct buffer *b = &buffers[count];
+
+		rc = gdri_cuda_alloc(&b->memory, plan->kind, device, context, plan->sizes[count],
+				     false);
+		/* On a GPU that is full to the brim the small ones alone have to do. */
+		if (rc == -ENOMEM && plan->sizes[count] == LARGE) {
+			rc = 0;
+			break;
+		}
+		if (rc)
+			break;
+		count++;
+		rc = open_buffer(b, gpu, no_look);
+	}
+	if (!rc)
+		rc = compare(buffers, count, copies);
+	if (rc)
+		gdri_text_add(&why, "%s", gdri_error_text());
+	while (count)
+		close_buffer(&buffers[--count]);
+	return rc ? gdri_fail(-rc, "%s", why.s) : 0;
+}
+
+/* -ENOMEM says nothing of the way: there is no verdict then. */
+static int try_locked(struct gdri_rm_gpu *gpu, int device, void *context)
+{
+	int rc = try_plan(&any_memory, gpu, device, context, NULL);
+
+	if (rc == -ENOMEM)
+		return rc;
+	if (!rc) {
+		gpu->verdict = GDRI_RM_ANY;
+		return 0;
+	}
+	snprintf(gpu->reason, sizeof(gpu->reason), "%s", gdri_error_text());
+	rc = try_plan(&exportable, gpu, device, context, gpu->reason);
+	if (rc == -ENOMEM)
+		return rc;
+	gpu->verdict = rc ? GDRI_RM_NONE : GDRI_RM_EXPORTABLE;
+	return 0;
+}
+
+static const char *verdict_text(const struct gdri_rm_gpu *gpu)
+{
+	switch (gpu->verdict) {
+	case GDRI_RM_ANY:
+		return "any device memory is served";
+	case GDRI_RM_EXPORTABLE:
+		return "exportable VMM memory alone is served: ";
+	default:
+		return "not served: ";
+	}
+}
+
+int gdri_rm_trial(struct gdri_rm_gpu *gpu, int device, void *context)
+{
+	int rc = 0;
+
+	pthread_mutex_lock(&lock);
+	if (gpu->verdict == GDRI_RM_UNTRIED) {
+		rc = try_locked(gpu, device, context);
+		if (!rc)
+			gdri_log(gpu->verdict == GDRI_RM_ANY ? GDR_LOG_DEBUG : GDR_LOG_WARN,
+				 "rm: GPU %d (%04x:%02x:%02x.0, minor %u): %s%s", device,
+				 gpu->pci.domain, gpu->pci.bus, gpu->pci.device, gpu->minor,
+				 verdict_text(gpu), gpu->reason);
+	}
+	if (!rc && gpu->verdict == GDRI_RM_NONE)
+		rc = gdri_fail(ENOTSUP, "the trial on GPU %d failed: %s", device, gpu->reason);
+	pthread_mutex_unlock(&lock);
+	return rc;
+}
+
+void gdri_rm_trial_after_fork(void)
+{
+	pthread_mutex_init(&lock, NULL);
+}
