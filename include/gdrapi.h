@@ -515,7 +515,9 @@ enum gdr_mem_flags {
 	 *  with memory of its own, whose mapping has the backend's type. */
 	GDR_MEM_CACHED = 1,
 	/** gdr_mem_import(): the descriptor is a dma-buf. */
-	GDR_MEM_DMABUF = 2
+	GDR_MEM_DMABUF = 2,
+	/** gdr_mem_alloc(): gdr_mem_export() will be asked for it. ENOTSUP on an integrated GPU. */
+	GDR_MEM_SHAREABLE = 4
 };
 
 /** Memory that GPU and CPU both reach. */
@@ -531,17 +533,16 @@ typedef struct gdr_mem {
  * the device's primary context is kept until the free.
  *
  * The allocator is the one that this platform needs: cuMemHostAlloc on integrated GPUs; cuMemAlloc
- * where the gdrdrv driver serves the context; else exportable, GPUDirect-capable memory of
- * cuMemCreate, whose size is rounded up to its granularity (2 MiB on most GPUs). Without gdrdrv or
- * dma-buf mmap the context must be one of gdr_open_ex(GDR_OPEN_ANY).
+ * where that memory is served; else, and with GDR_MEM_SHAREABLE, exportable, GPUDirect-capable memory
+ * of cuMemCreate, whose size is rounded up to its granularity (2 MiB on most GPUs).
  *
  * @param device  CUDA device ordinal
  * @param size    bytes, at least 1
- * @param flags   0 or GDR_MEM_CACHED
+ * @param flags   0, or GDR_MEM_CACHED and GDR_MEM_SHAREABLE or'ed
  * @param mem     owned by the caller until gdr_mem_free() or gdr_close(), which frees it too;
  *                gdr_unpin_buffer() of the handle is the same as gdr_mem_free()
  * @return 0; EINVAL (g, device, size 0, unknown flag, NULL); ENOTSUP (this device or driver cannot,
- *         or GDR_MEM_CACHED); ENOMEM (device memory, BAR or address space); ENODEV; EACCES; EIO.
+ *         or not with these flags); ENOMEM (device memory, BAR or address space); ENODEV; EACCES; EIO.
  */
 int gdr_mem_alloc(gdr_t g, int device, size_t size, uint32_t flags, gdr_mem_t *mem);
 
@@ -556,8 +557,8 @@ int gdr_mem_free(gdr_t g, gdr_mem_t *mem);
  * Hands memory to another process: a descriptor to be sent over a Unix socket (SCM_RIGHTS) and
  * given to gdr_mem_import() there, together with mem->size. Each side frees its own.
  * @param fd  the caller's to close, close-on-exec; the memory lives while one is open
- * @return 0; EINVAL (g, NULL, not memory of gdr_mem_alloc()); ENOTSUP (not memory of cuMemCreate,
- *         see gdr_mem_alloc()); EMFILE and the like as EIO; EACCES.
+ * @return 0; EINVAL (g, NULL, not memory of gdr_mem_alloc()); ENOTSUP (allocated
+ *         without GDR_MEM_SHAREABLE, or imported as a dma-buf); EMFILE and the like as EIO; EACCES.
  */
 int gdr_mem_export(gdr_t g, const gdr_mem_t *mem, int *fd);
 

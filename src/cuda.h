@@ -137,8 +137,8 @@ int gdri_cuda_alloc(struct gdri_allocation *allocation, enum gdri_allocation_kin
 /* VMM memory that fd exports, of another process or ours; fd stays the caller's. */
 int gdri_cuda_import(struct gdri_allocation *allocation, int device, int fd, size_t size);
 
-/* unused: no work of anybody's is on it, so none need be waited for. */
-int gdri_cuda_free(struct gdri_allocation *allocation, bool unused);
+/* No work may be on the memory any more: none is waited for. */
+int gdri_cuda_free(struct gdri_allocation *allocation);
 
 /*
  * Copies by the GPU's copy engine, on a private stream that neither waits for the caller's streams

@@ -104,12 +104,13 @@ class Context(Closable):
             check(library().gdr_mem_free(self._g, byref(mem)))
             raise
 
-    def alloc(self, size, device=0, cached=False):
-        """Memory of at least `size` bytes on a GPU, mapped and ready."""
+    def alloc(self, size, device=0, cached=False, shareable=False):
+        """Memory of at least `size` bytes on a GPU, mapped and ready; shareable: export() will be
+        asked for."""
+        flags = (_lib.MEM_CACHED if cached else 0) | (_lib.MEM_SHAREABLE if shareable else 0)
         mem = _lib.Mem()
         with Use(self._life):
-            check(library().gdr_mem_alloc(self._g, device, size,
-                                          _lib.MEM_CACHED if cached else 0, byref(mem)))
+            check(library().gdr_mem_alloc(self._g, device, size, flags, byref(mem)))
             return self._memory(mem)
 
     def import_memory(self, fd, size, device=0):

@@ -83,7 +83,7 @@ static void close_buffer(struct buffer *b)
 		gdri_rm_unmap(&b->range, b->map, b->mapped);
 	gdri_rm_range_close(&b->range);
 	gdri_cuda_engine_free(b->engine);
-	gdri_cuda_free(&b->memory, true);
+	gdri_cuda_free(&b->memory);
 }
 
 /* The last bytes of an allocation, by the copy engine. */

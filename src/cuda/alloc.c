@@ -352,12 +352,12 @@ out_leave:
  * (H100, driver 580, 2026-11-22: 1 s beside one that spun for 1 s). The stream-ordered call takes plain
  * memory too and waits for its stream alone (0.15 ms there, the memory back at once).
  */
-static CUresult free_plain(CUdeviceptr addr, bool unused)
+static CUresult free_plain(CUdeviceptr addr)
 {
 	CUstream stream;
 	CUresult r;
 
-	if (!unused || !gdri_cu.cuMemFreeAsync || !gdri_cu.cuStreamCreate ||
+	if (!gdri_cu.cuMemFreeAsync || !gdri_cu.cuStreamCreate ||
 	    !gdri_cu.cuStreamDestroy_v2 || !gdri_cu.cuStreamSynchronize ||
 	    gdri_cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING))
 		return gdri_cu.cuMemFree_v2(addr);
@@ -370,7 +370,7 @@ static CUresult free_plain(CUdeviceptr addr, bool unused)
 	return r;
 }
 
-int gdri_cuda_free(struct gdri_allocation *a, bool unused)
+int gdri_cuda_free(struct gdri_allocation *a)
 {
 	struct gdri_cuda_scope s;
 	CUdevice dev;
@@ -386,7 +386,7 @@ int gdri_cuda_free(struct gdri_allocation *a, bool unused)
 			r = gdri_cu.cuMemAddressFree(a->addr, a->size);
 		break;
 	case GDRI_ALLOCATION_PLAIN:
-		r = free_plain(a->addr, unused);
+		r = free_plain(a->addr);
 		break;
 	case GDRI_ALLOCATION_HOST:
 		r = gdri_cu.cuMemFreeHost(a->host);

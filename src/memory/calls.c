@@ -30,7 +30,7 @@ int gdr_mem_alloc(gdr_t g, int device, size_t size, uint32_t flags, gdr_mem_t *m
 		return fail_null("mem");
 	if (!size)
 		return -gdri_fail(EINVAL, "size is 0");
-	if (flags & ~(uint32_t)GDR_MEM_CACHED)
+	if (flags & ~(uint32_t)(GDR_MEM_CACHED | GDR_MEM_SHAREABLE))
 		return -gdri_fail(EINVAL, "unknown bits in flags 0x%x of gdr_mem_alloc", flags);
 	rc = gdri_ctx_get(g, &ctx);
 	if (rc)

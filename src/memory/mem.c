@@ -23,10 +23,11 @@ struct block {
 
 /*
  * Which allocator suits this platform. An integrated GPU has no BAR, the CPU's own memory is the
- * way there (GPUDirect RDMA guide, section 13.4.1). gdrdrv serves plain memory, for which CUDA also
- * keeps SYNC_MEMOPS; exportable VMM memory is served by every other backend.
+ * way there (GPUDirect RDMA guide, section 13.4.1). Elsewhere plain memory is the first choice: it is
+ * not rounded up to 2 MiB, and CUDA keeps SYNC_MEMOPS for it. Another process can only have VMM memory.
  */
-static int choose(struct gdri_ctx *ctx, int device, enum gdri_allocation_kind *kind)
+static int choose(struct gdri_ctx *ctx, int device, uint32_t flags,
+		  enum gdri_allocation_kind *kind)
 {
 	bool integrated;
 	int rc = gdri_cuda_is_integrated(device, &integrated);
@@ -34,8 +35,12 @@ static int choose(struct gdri_ctx *ctx, int device, enum gdri_allocation_kind *k
 	if (rc)
 		return rc;
 	*kind = integrated ? GDRI_ALLOCATION_HOST : GDRI_ALLOCATION_VMM;
+	if (integrated && flags & GDR_MEM_SHAREABLE)
+		return gdri_fail(ENOTSUP, "GPU %d is integrated: its memory cannot be shared",
+				 device);
 	for (size_t i = 0; !integrated && i < ctx->backend_count; i++)
-		if (ctx->backends[i]->id == GDR_BACKEND_GDRDRV)
+		if (ctx->backends[i]->caps & GDRI_CAP_DEVICE_MEMORY &&
+		    !(flags & GDR_MEM_SHAREABLE))
 			*kind = GDRI_ALLOCATION_PLAIN;
 	return 0;
 }
@@ -46,7 +51,7 @@ static void release(struct gdri_region *region)
 
 	if (gdri_region_close(region))
 		gdri_log(GDR_LOG_ERROR, "unmapping memory of gdr_mem_alloc: %s", gdri_error_text());
-	if (block->allocated && gdri_cuda_free(&block->allocation, false))
+	if (block->allocated && gdri_cuda_free(&block->allocation))
 		gdri_log(GDR_LOG_ERROR, "freeing memory of gdr_mem_alloc: %s", gdri_error_text());
 	free(block);
 }
@@ -65,7 +70,7 @@ static int finish(struct gdri_ctx *ctx, struct block *block, const struct gdri_i
 	rc = gdri_region_open(&block->region, ctx, a->addr, a->addr + a->size, 0, imported);
 	if (rc) {
 		if (block->allocated)
-			gdri_cuda_free(&block->allocation, false);
+			gdri_cuda_free(&block->allocation);
 		free(block);
 		return rc;
 	}
@@ -80,11 +85,27 @@ static int finish(struct gdri_ctx *ctx, struct block *block, const struct gdri_i
 	return 0;
 }
 
+static int alloc_kind(struct gdri_ctx *ctx, enum gdri_allocation_kind kind, int device,
+		      size_t size, bool cached, gdr_mem_t *mem)
+{
+	struct block *block = calloc(1, sizeof(*block));
+	int rc;
+
+	if (!block)
+		return gdri_fail(ENOMEM, "no memory for an allocation");
+	rc = gdri_cuda_alloc(&block->allocation, kind, device, NULL, size, cached);
+	if (rc) {
+		free(block);
+		return rc;
+	}
+	block->allocated = true;
+	return finish(ctx, block, NULL, mem);
+}
+
 int gdri_mem_alloc(struct gdri_ctx *ctx, int device, size_t size, uint32_t flags, gdr_mem_t *mem)
 {
 	enum gdri_allocation_kind kind;
-	struct block *block;
-	int rc = choose(ctx, device, &kind);
+	int rc = choose(ctx, device, flags, &kind);
 
 	if (rc)
 		return rc;
@@ -93,17 +114,11 @@ int gdri_mem_alloc(struct gdri_ctx *ctx, int device, size_t size, uint32_t flags
 				 "GPU %d has its own memory, whose mapping is not cached: "
 				 "GDR_MEM_CACHED is for integrated GPUs",
 				 device);
-	block = calloc(1, sizeof(*block));
-	if (!block)
-		return gdri_fail(ENOMEM, "no memory for an allocation");
-	rc = gdri_cuda_alloc(&block->allocation, kind, device, NULL, size,
-			     flags & GDR_MEM_CACHED);
-	if (rc) {
-		free(block);
-		return rc;
-	}
-	block->allocated = true;
-	return finish(ctx, block, NULL, mem);
+	rc = alloc_kind(ctx, kind, device, size, flags & GDR_MEM_CACHED, mem);
+	/* Where the driver exports no plain memory, exportable memory is served all the same. */
+	if (rc == -ENOTSUP && kind == GDRI_ALLOCATION_PLAIN)
+		rc = alloc_kind(ctx, GDRI_ALLOCATION_VMM, device, size, false, mem);
+	return rc;
 }
 
 int gdri_mem_import(struct gdri_ctx *ctx, const struct gdri_imported *imported, size_t size,
@@ -166,8 +181,8 @@ int gdri_mem_export(struct gdri_ctx *ctx, gdr_mh_t h, int *fd)
 	if (!block->allocated)
 		rc = gdri_fail(ENOTSUP, "this memory came as a dma-buf: hand on that descriptor");
 	else if (block->allocation.kind != GDRI_ALLOCATION_VMM)
-		rc = gdri_fail(ENOTSUP, "memory of this kind cannot be exported: only that of GPUs "
-					"without gdrdrv and with a memory of their own can");
+		rc = gdri_fail(ENOTSUP, "this memory cannot be shared: allocate it with "
+					"GDR_MEM_SHAREABLE");
 	else
 		rc = gdri_cuda_export_chunk(block->allocation.addr, &base, &size, fd);
 	gdri_handle_unlock(handle);

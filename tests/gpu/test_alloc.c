@@ -230,15 +230,13 @@ static void two_processes(void)
 	gdr_mem_t mem;
 	int fd, rc;
 
-	OK(gdr_mem_alloc(test_g, test_gpu.ordinal, 4 << 20, 0, &mem));
+	rc = gdr_mem_alloc(test_g, test_gpu.ordinal, 4 << 20, GDR_MEM_SHAREABLE, &mem);
+	if (rc == ENOTSUP)
+		SKIP("%s", gdr_last_error());
+	OK(rc);
 	OK(gdr_copy_to_mapping(mem.handle, mem.cpu_ptr, &value, 8));
 	OK(gdr_flush(mem.handle));
-	rc = gdr_mem_export(test_g, &mem, &fd);
-	if (rc == ENOTSUP) {
-		gdr_mem_free(test_g, &mem);
-		SKIP("%s", gdr_last_error());
-	}
-	OK(rc);
+	OK(gdr_mem_export(test_g, &mem, &fd));
 	rc = hand_over(fd, &mem, "importer");
 	EXPECT(!rc, "the other process: %d", rc);
 	CU(cu.MemcpyDtoH(&seen, mem.device_ptr + 8192, 8));

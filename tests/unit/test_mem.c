@@ -259,7 +259,7 @@ START_TEST(test_two_processes)
 	if (!pid)
 		_exit(importer(socket[1]));
 	g = open_any();
-	OK(gdr_mem_alloc(g, 0, 3 * CHUNK, 0, &mem));
+	OK(gdr_mem_alloc(g, 0, 3 * CHUNK, GDR_MEM_SHAREABLE, &mem));
 	OK(gdr_copy_to_mapping(mem.handle, (char *)mem.cpu_ptr + 4096, &value, 8));
 	OK(gdr_mem_export(g, &mem, &fd));
 	ck_assert_int_eq(pass_fd(socket[0], fd, mem.size), 0);
@@ -399,7 +399,7 @@ START_TEST(test_import_errors)
 	ck_assert_int_eq(pipe(pipe_fd), 0);
 	ck_assert_int_ne(gdr_mem_import(g, 0, pipe_fd[0], CHUNK, 0, &mem), 0);
 	ck_assert_int_ne(gdr_mem_import(g, 0, -1, CHUNK, 0, &mem), 0);
-	OK(gdr_mem_alloc(g, 0, 1, 0, &mem));
+	OK(gdr_mem_alloc(g, 0, 1, GDR_MEM_SHAREABLE, &mem));
 	OK(gdr_map_range(g, mem.device_ptr, 8, 0, &cpu, &mh));
 	FAILS(EINVAL, gdr_mem_export(g, &(gdr_mem_t){ .handle = mh }, &fd));
 	FAILS(EINVAL, gdr_mem_free(g, &(gdr_mem_t){ .handle = mh }));
