@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "common/again.h"
+#include "common/preload.h"
 
 struct node_hooks node;
 
@@ -125,27 +125,6 @@ void node_use_range(gdr_t g, uint64_t base)
 	ck_assert_uint_eq(node.maps(), 0);
 }
 
-/* Starts this program again with the stand-in preloaded; returns only if that is impossible. */
-static void preload(char **argv)
-{
-	const char *dir = getenv("GDRSIM_DIR"), *before = getenv("LD_PRELOAD");
-	const char *asan = getenv("ASAN_OPTIONS");
-	char text[4096], self[4096];
-	ssize_t len = readlink("/proc/self/exe", self, sizeof(self) - 1);
-
-	if (!dir || len < 0 || getenv("GDRSIM_PRELOADED"))
-		return;
-	self[len] = '\0';
-	snprintf(text, sizeof(text), "%s%s%s/libgdrdrv_node.so", before ? before : "",
-		 before ? ":" : "", dir);
-	setenv("LD_PRELOAD", text, 1);
-	snprintf(text, sizeof(text), "%s%sverify_asan_link_order=0", asan ? asan : "",
-		 asan ? ":" : "");
-	setenv("ASAN_OPTIONS", text, 1);
-	setenv("GDRSIM_PRELOADED", "1", 1);
-	test_again(self, argv); /* not the link itself, which is the tool's under valgrind */
-}
-
 int node_main(char **argv, const char *suite_name, void (*add)(TCase *tc))
 {
 	SRunner *runner;
@@ -153,8 +132,8 @@ int node_main(char **argv, const char *suite_name, void (*add)(TCase *tc))
 	TCase *tc;
 	int failed;
 
+	test_preload(argv, "libgdrdrv_node.so");
 	if (!dlsym(RTLD_DEFAULT, "gdrsim_node_fail")) {
-		preload(argv);
 		fprintf(stderr, "GDRSIM_DIR must name the directory of libgdrdrv_node.so\n");
 		return 1;
 	}

@@ -98,10 +98,14 @@ void sim_obj_get(struct sim_obj *obj)
 
 void sim_obj_put(struct sim_obj *obj)
 {
+	if (!--obj->refs && sim_rm_memory_end(obj))
+		sim_obj_destroy(obj);
+}
+
+void sim_obj_destroy(struct sim_obj *obj)
+{
 	struct sim_obj **link = &objects;
 
-	if (--obj->refs)
-		return;
 	while (*link != obj)
 		link = &(*link)->next;
 	*link = obj->next;
@@ -109,6 +113,7 @@ void sim_obj_put(struct sim_obj *obj)
 		sim.used_bytes[obj->dev] -= obj->size;
 	munmap(obj->cpu, obj->size);
 	close(obj->fd);
+	free(obj->rm_handles);
 	free(obj);
 }
 
@@ -120,7 +125,8 @@ struct sim_obj *sim_obj_by_fd(int fd)
 	if (fstat(fd, &st))
 		return NULL;
 	for (obj = objects; obj; obj = obj->next)
-		if (!fstat(obj->fd, &own) && own.st_dev == st.st_dev && own.st_ino == st.st_ino)
+		if (obj->refs && !fstat(obj->fd, &own) && own.st_dev == st.st_dev &&
+		    own.st_ino == st.st_ino)
 			return obj;
 	return NULL;
 }

@@ -108,11 +108,40 @@ static bool mappable(void)
 	return sim_env("GDRSIM_DMABUF_MMAP", sim_driver_version() >= 13030) != 0;
 }
 
+/*
+ * As many objects as the real driver has behind such memory: of a pool one per 32 MiB (40 MiB of
+ * cuMemAllocAsync were two objects on an H200, driver 580), of all else one.
+ */
+static size_t object_size(const struct sim_alloc *alloc)
+{
+	long mib = sim_env("GDRSIM_RM_OBJECT_MIB", alloc->kind == SIM_POOL ? 32 : 0);
+
+	return alloc->kind == SIM_VMM ? 0 : (size_t)mib << 20;
+}
+
+static CUresult export_range(sim_addr ptr, size_t size, bool pcie, int *fd)
+{
+	static struct sim_piece pieces[MAX_PIECES]; /* under the lock */
+	int exported = -1;
+	unsigned int n;
+	CUresult r;
+
+	r = range_pieces(ptr, size, pieces, &n);
+	if (r == CUDA_SUCCESS && sim_rm_running())
+		r = sim_rm_export(pieces, n, object_size(sim_find_in(ptr, size)), pcie, &exported);
+	if (r != CUDA_SUCCESS)
+		return r;
+	r = sim_dmabuf_create(pieces, n, mappable(), fd);
+	if (r != CUDA_SUCCESS && exported >= 0)
+		close(exported);
+	else if (exported >= 0)
+		sim_rm_replace(exported, fd);
+	return r;
+}
+
 CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr ptr, size_t size,
 				       CUmemRangeHandleType type, unsigned long long flags)
 {
-	static struct sim_piece pieces[MAX_PIECES]; /* under the lock */
-	unsigned int n;
 	CUresult r;
 	int fd;
 
@@ -123,9 +152,7 @@ CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr ptr, size_t siz
 	if (sim_integrated() || !sim_env("GDRSIM_DMABUF", 1) ||
 	    (flags && !sim_env("GDRSIM_DMABUF_PCIE", 0)))
 		return sim_leave(CUDA_ERROR_NOT_SUPPORTED);
-	r = range_pieces(ptr, size, pieces, &n);
-	if (r == CUDA_SUCCESS)
-		r = sim_dmabuf_create(pieces, n, mappable(), &fd);
+	r = export_range(ptr, size, flags != 0, &fd);
 	if (r == CUDA_SUCCESS)
 		*(int *)handle = fd;
 	return sim_leave(r);

@@ -103,13 +103,18 @@ struct sim_obj {
 	CUmemGenericAllocationHandle handle; /* 0: not VMM */
 	CUmemAllocationProp prop;
 	bool counted; /* in used_bytes */
+	int rm_id; /* rmclient.c: 0 until it is exported */
+	size_t rm_window;
+	unsigned int *rm_handles;
 };
 
 CUresult sim_obj_create(int dev, size_t size, struct sim_obj **obj); /* one reference */
 CUresult sim_obj_create_vmm(size_t size, const CUmemAllocationProp *prop, struct sim_obj **obj);
 CUresult sim_obj_adopt(int fd, size_t size, const CUmemAllocationProp *prop, struct sim_obj **obj);
 void sim_obj_get(struct sim_obj *obj);
-void sim_obj_put(struct sim_obj *obj);
+void sim_obj_put(
+	struct sim_obj *obj); /* the last one leaves it to whom the resource manager knows */
+void sim_obj_destroy(struct sim_obj *obj);
 struct sim_obj *sim_obj_by_fd(int fd); /* any descriptor of its memfd */
 struct sim_obj *sim_obj_by_handle(CUmemGenericAllocationHandle handle);
 
@@ -201,6 +206,18 @@ void sim_dmabuf_sweep(void); /* let go of what closed descriptors held */
  * lock itself.
  */
 bool sim_dmabuf_map(void *addr, size_t len, int prot, int flags, int fd, int64_t off, void **out);
+
+/* rmclient.c: this library and the resource manager, if there is one; escape.c: its calls */
+void sim_rm_start(void);
+bool sim_rm_running(void);
+void sim_rm_sweep(void); /* not under the lock */
+bool sim_rm_memory_end(
+	struct sim_obj *obj); /* false: others use it; sim_obj_destroy() comes later */
+/* The export call for pieces of one GPU, in objects of `window` bytes (0: one each); its dma-buf. */
+CUresult sim_rm_export(const struct sim_piece *pieces, unsigned int n, size_t window, bool pcie,
+		       int *fd);
+void sim_rm_replace(int exported, int *fd);
+int sim_escape(int fd, unsigned long request, void *arg);
 
 /* mmap_hook.c: let the loaded objects' mmap know these descriptors */
 void sim_hook_mmap(void);

@@ -10,7 +10,7 @@ SIM_OUT := $(O)/sim
 SIM_SRC_common := fault.c machine.c
 SIM_SRC_cuda := state.c device.c context.c va.c object.c table.c memory.c host.c vmm.c share.c \
 	dmabuf.c mmap_hook.c pointer.c copy.c stream.c kernel.c kernels.c proc.c \
-	pins.c
+	pins.c rmclient.c escape.c
 
 SIM_SRC_vulkan := vk_instance.c vk_physical.c vk_memory.c vk_proc.c
 SIM_SRC_nvml := nvml.c
@@ -51,6 +51,17 @@ SIM_CHECK_LIBS ?= $(shell pkg-config --libs check 2>/dev/null || echo -lcheck -l
 build-tests: $(SIM_TEST)
 $(SIM_TEST): $(patsubst %.c,$(SIM_OUT)/%.o,test_sim.c test_sim_base.c test_sim_memory.c \
 		test_sim_vmm.c test_sim_work.c test_sim_vulkan.c test_sim_nvml.c) | $(SIM_LIBS)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -pthread -o $@ $^ $(SIM_CHECK_LIBS) -ldl
+
+# The same for nvidia.ko's, which starts itself again with the library preloaded.
+SIM_RM_TEST := $(O)/tests/test_sim_rm
+SIM_RM_OBJ := $(addprefix $(SIM_OUT)/,$(addsuffix .o,test_sim_rm test_sim_rm_objects \
+	test_sim_rm_maps test_sim_rm_export test_sim_rm_processes))
+
+build-tests: $(SIM_RM_TEST)
+$(SIM_RM_OBJ): override CPPFLAGS += -I$(SIM_DIR)..
+$(SIM_RM_TEST): $(SIM_RM_OBJ) $(patsubst %,$(O)/tests/common/%.o,rm preload again standin) | $(SIM_LIBS)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -pthread -o $@ $^ $(SIM_CHECK_LIBS) -ldl
 

@@ -69,6 +69,7 @@ CUresult cuInit(unsigned int flags)
 			return sim_leave(CUDA_ERROR_NO_DEVICE);
 		for (int i = 0; i < sim.n_gpus; i++)
 			sim_gpu(i, &sim.gpu[i]);
+		sim_rm_start();
 		atomic_store(&owner_pid, pid);
 	}
 	return sim_leave(CUDA_SUCCESS);
@@ -90,6 +91,7 @@ unsigned long long gdrsim_device_bytes(int device)
 {
 	unsigned long long used = 0;
 
+	sim_rm_sweep();
 	pthread_mutex_lock(&sim.lock);
 	sim_dmabuf_sweep();
 	if (sim_device_ok(device))

@@ -5,7 +5,9 @@
  * device memory of the stand-in libcuda.so.1 (tests/sim/gdrsim.h). All else passes through.
  *
  * Environment, read when the node is opened (the fault rules once, at the first use):
- *   GDRSIM_NODE=absent|denied   open gives ENOENT or EACCES (there and open to all)
+ *   GDRSIM_NODE=present|absent|denied  absent, denied: open gives ENOENT or EACCES (there and open
+ *                               to all). Default: present, but absent where the library is preloaded
+ *                               only as libnvidia_node.so (rm/gdrsim_rm.h)
  *   GDRSIM_NODE_LEVEL=m.n       the driver's level, which decides the calls it knows (2.6)
  *   GDRSIM_NODE_PERSISTENT=0|1  1: a pin outlives the free of its memory; 0: the free revokes it (1)
  *   GDRSIM_NODE_POLL=0|1        1: poll() as barcopy's driver has it, POLLPRI while a revoked region

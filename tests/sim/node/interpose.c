@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The system calls that a program makes on /dev/gdrdrv, taken before the C library gets them.
- * Everything that concerns another path or descriptor goes on to whoever would have had it: the C
- * library, or a sanitizer's run time. It knows nothing of what the node does.
+ * The system calls that a program makes on /dev/gdrdrv (node.c) and on NVIDIA's nodes (rm/), taken
+ * before the C library gets them. Everything that concerns another path or descriptor goes on to
+ * whoever would have had it: the C library, or a sanitizer's run time. It knows nothing of what the
+ * nodes do.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -19,6 +20,7 @@
 #include <unistd.h>
 
 #include "node/node.h"
+#include "rm/rm.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -29,7 +31,10 @@ static struct {
 	int (*openat)(int, const char *, int, ...);
 	int (*ioctl)(int, unsigned long, ...);
 	int (*access)(const char *, int);
-	int (*madvise)(void *, size_t, int);
+	int (*stat)(const char *, struct stat *);
+	int (*dup2)(int, int);
+	int (*dup3)(int, int, int);
+	FILE *(*fopen)(const char *, const char *);
 	int (*uname)(struct utsname *);
 } next;
 
@@ -52,7 +57,12 @@ static void find_all(void)
 	find(&next.openat, "openat");
 	find(&next.ioctl, "ioctl");
 	find(&next.access, "access");
-	find(&next.madvise, "madvise");
+	find(&next.calls.madvise, "madvise");
+	find(&next.calls.fstat, "fstat");
+	find(&next.stat, "stat");
+	find(&next.dup2, "dup2");
+	find(&next.dup3, "dup3");
+	find(&next.fopen, "fopen");
 	find(&next.uname, "uname");
 }
 
@@ -110,6 +120,8 @@ EXPORT int open(const char *path, int flags, ...)
 
 	MODE_OF(flags, mode);
 	libc_calls();
+	if (rm_is_path(path))
+		return rm_open(path, flags);
 	path = sys_path(path, text, sizeof(text));
 	return is_node_path(path) ? node_open() : next.open(path, flags, mode);
 }
@@ -128,6 +140,8 @@ EXPORT int openat(int dir, const char *path, int flags, ...)
 
 	MODE_OF(flags, mode);
 	libc_calls();
+	if (rm_is_path(path))
+		return rm_open(path, flags);
 	return is_node_path(path) ? node_open() : next.openat(dir, path, flags, mode);
 }
 
@@ -144,6 +158,8 @@ EXPORT int access(const char *path, int how)
 	int err;
 
 	libc_calls();
+	if (rm_is_path(path))
+		return rm_access(path, how);
 	if (!is_node_path(path))
 		return next.access(path, how);
 	err = node_presence();
@@ -155,21 +171,77 @@ EXPORT int access(const char *path, int how)
 	return err ? -1 : 0;
 }
 
+EXPORT int stat(const char *path, struct stat *st)
+{
+	libc_calls();
+	return rm_is_path(path) ? rm_stat(path, st) : next.stat(path, st);
+}
+
+EXPORT int stat64(const char *path, struct stat64 *st)
+{
+	return stat(path, (struct stat *)st);
+}
+
+EXPORT int fstat(int fd, struct stat *st)
+{
+	int rc = libc_calls()->fstat(fd, st), file;
+
+	if (!rc && rm_is_state(st)) {
+		file = rm_file_of(fd);
+		if (file)
+			rm_fstat(file, st);
+	}
+	return rc;
+}
+
+EXPORT int fstat64(int fd, struct stat64 *st)
+{
+	return fstat(fd, (struct stat *)st);
+}
+
+/* Only what is read this way: the files of /proc/driver/nvidia. */
+EXPORT FILE *fopen(const char *path, const char *mode)
+{
+	int fd;
+
+	libc_calls();
+	if (!rm_is_path(path) || mode[0] != 'r')
+		return next.fopen(path, mode);
+	fd = rm_open(path, O_RDONLY | O_CLOEXEC);
+	return fd < 0 ? NULL : fdopen(fd, "r");
+}
+
+EXPORT FILE *fopen64(const char *path, const char *mode)
+{
+	return fopen(path, mode);
+}
+
 EXPORT int ioctl(int fd, unsigned long request, ...)
 {
 	va_list ap;
+	int file;
 	void *arg;
 
 	va_start(ap, request);
 	arg = va_arg(ap, void *);
 	va_end(ap);
 	libc_calls();
+	file = rm_file_of(fd);
+	if (file)
+		return rm_ioctl(file, fd, request, arg);
 	return node_is(fd) ? node_ioctl(fd, request, arg) : next.ioctl(fd, request, arg);
 }
 
 EXPORT void *mmap(void *addr, size_t len, int prot, int flags, int fd, off_t off)
 {
+	int file;
+
 	libc_calls();
+	file = flags & MAP_ANONYMOUS ? 0 : rm_file_of(fd);
+	if (file)
+		return rm_node_mmap(file, fd, addr, len, prot, flags, (uint64_t)off);
+	if (flags & MAP_FIXED)
+		rm_unmapped(addr, len);
 	if (!(flags & MAP_ANONYMOUS) && node_is(fd))
 		return node_mmap(fd, addr, len, prot, flags, (uint64_t)off);
 	return next.calls.mmap(addr, len, prot, flags, fd, off);
@@ -187,6 +259,7 @@ EXPORT int munmap(void *addr, size_t len)
 	libc_calls();
 	/* Before the call: afterwards the range may be another thread's already. */
 	node_unmapped(addr, len);
+	rm_unmapped(addr, len);
 	rc = next.calls.munmap(addr, len);
 	return rc;
 }
@@ -196,16 +269,49 @@ EXPORT int madvise(void *addr, size_t len, int advice)
 	int err = advice == MADV_DONTFORK ? node_fault("MADVISE") : 0;
 
 	libc_calls();
-	if (!err)
-		return next.madvise(addr, len, advice);
-	errno = err;
-	return -1;
+	if (err) {
+		errno = err;
+		return -1;
+	}
+	if (advice == MADV_DONTFORK)
+		rm_dontfork(addr, len);
+	return next.calls.madvise(addr, len, advice);
 }
 
 EXPORT int close(int fd)
 {
+	int file;
+
 	libc_calls();
+	file = rm_file_of(fd);
+	if (file)
+		return rm_close(file, fd);
 	return node_is(fd) ? node_close(fd) : next.calls.close(fd);
+}
+
+/* What newfd was is closed. */
+EXPORT int dup3(int fd, int newfd, int flags)
+{
+	int file, rc;
+
+	libc_calls();
+	file = fd == newfd ? 0 : rm_file_of(newfd);
+	rc = next.dup3(fd, newfd, flags);
+	if (rc >= 0 && file)
+		rm_closed(file);
+	return rc;
+}
+
+EXPORT int dup2(int fd, int newfd)
+{
+	int file, rc;
+
+	libc_calls();
+	file = fd == newfd ? 0 : rm_file_of(newfd);
+	rc = next.dup2(fd, newfd);
+	if (rc >= 0 && file)
+		rm_closed(file);
+	return rc;
 }
 
 /* The descriptor below is a pipe: what it calls readable is POLLPRI of the node. */

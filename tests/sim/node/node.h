@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 
 #pragma GCC visibility push(default)
@@ -47,6 +48,8 @@ struct libc_calls {
 	void *(*mmap)(void *, size_t, int, int, int, off_t);
 	int (*munmap)(void *, size_t);
 	int (*poll)(struct pollfd *, nfds_t, int);
+	int (*fstat)(int, struct stat *);
+	int (*madvise)(void *, size_t, int);
 };
 const struct libc_calls *libc_calls(void);
 

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Starting the test program again with a library of the stand-ins' directory (GDRSIM_DIR) preloaded:
+ * the nodes of a driver are there from the start or not at all. It knows nothing of the library.
+ */
+#ifndef TEST_COMMON_PRELOAD_H
+#define TEST_COMMON_PRELOAD_H
+
+/* Returns if the library is preloaded already, or if that is impossible. */
+void test_preload(char **argv, const char *library);
+
+#endif

@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The resource manager's interface as the stand-in needs it, declared anew from the headers of
+ * NVIDIA's open-gpu-kernel-modules (MIT), each named below. SDK is src/common/sdk/nvidia/inc. The
+ * sizes hold for x86-64 and arm64. It knows nothing of what the stand-in does with it.
+ */
+#ifndef SIM_RM_ABI_H
+#define SIM_RM_ABI_H
+
+#include <assert.h>
+#include <stdint.h>
+
+typedef uint32_t nv_handle;
+
+/* SDK/nvstatuscodes.h */
+enum nv_status {
+	NV_OK = 0x00,
+	NV_ERR_IN_USE = 0x17,
+	NV_ERR_INSERT_DUPLICATE_NAME = 0x19,
+	NV_ERR_INSUFFICIENT_RESOURCES = 0x1a,
+	NV_ERR_INSUFFICIENT_PERMISSIONS = 0x1b,
+	NV_ERR_INVALID_ARGUMENT = 0x1f,
+	NV_ERR_INVALID_BASE = 0x20,
+	NV_ERR_INVALID_CLASS = 0x22,
+	NV_ERR_INVALID_CLIENT = 0x23,
+	NV_ERR_INVALID_FLAGS = 0x29,
+	NV_ERR_INVALID_LIMIT = 0x2e,
+	NV_ERR_INVALID_OBJECT = 0x31,
+	NV_ERR_INVALID_OBJECT_HANDLE = 0x33,
+	NV_ERR_INVALID_OBJECT_PARENT = 0x36,
+	NV_ERR_INVALID_PARAMETER = 0x3b,
+	NV_ERR_INVALID_POINTER = 0x3d,
+	NV_ERR_INVALID_STATE = 0x40,
+	NV_ERR_NO_MEMORY = 0x51,
+	NV_ERR_NOT_SUPPORTED = 0x56,
+	NV_ERR_OBJECT_NOT_FOUND = 0x57,
+	NV_ERR_OPERATING_SYSTEM = 0x59,
+	NV_ERR_STATE_IN_USE = 0x63,
+};
+
+#define NV_MAX_DEVICES 32 /* SDK/nvlimits.h */
+
+/* kernel-open/common/inc/nv-ioctl-numbers.h; src/nvidia/arch/nvalloc/unix/include/nv_escape.h */
+#define NV_IOCTL_MAGIC 'F'
+enum nv_escape {
+	NV_ESC_RM_FREE = 0x29,
+	NV_ESC_RM_CONTROL = 0x2a,
+	NV_ESC_RM_ALLOC = 0x2b,
+	NV_ESC_RM_DUP_OBJECT = 0x34,
+	NV_ESC_RM_MAP_MEMORY = 0x4e,
+	NV_ESC_RM_UNMAP_MEMORY = 0x4f,
+	NV_ESC_CARD_INFO = 200,
+	NV_ESC_REGISTER_FD = 201,
+	NV_ESC_CHECK_VERSION_STR = 210,
+	NV_ESC_SYS_PARAMS = 214,
+	NV_ESC_EXPORT_TO_DMABUF_FD = 217,
+};
+
+/* kernel-open/common/inc/nv-ioctl.h */
+struct nv_card_info {
+	uint8_t valid;
+	uint32_t domain;
+	uint8_t bus, slot, function;
+	uint16_t vendor_id, device_id;
+	uint32_t gpu_id;
+	uint16_t interrupt_line;
+	uint64_t reg_address, reg_size, fb_address, fb_size;
+	uint32_t minor_number;
+	uint8_t dev_name[10];
+};
+static_assert(sizeof(struct nv_card_info) == 72, "nv_ioctl_card_info_t");
+
+struct nv_register_fd {
+	int ctl_fd;
+};
+
+struct nv_rm_api_version {
+	uint32_t cmd, reply;
+	char version[64];
+};
+#define NV_RM_API_VERSION_CMD_RELAXED	   '1'
+#define NV_RM_API_VERSION_CMD_QUERY	   '2'
+#define NV_RM_API_VERSION_REPLY_RECOGNIZED 1
+
+struct nv_sys_params {
+	uint64_t memblock_size;
+};
+
+#define NV_DMABUF_EXPORT_MAX_HANDLES		 128
+#define NV_DMABUF_EXPORT_MAPPING_TYPE_FORCE_PCIE 1
+
+/* nv_ioctl_export_to_dma_buf_fd_t: how it begins; what follows is at offsets that differ by version */
+struct nv_export_dmabuf {
+	int fd;
+	nv_handle client;
+	uint32_t total_objects, num_objects, index;
+	uint64_t total_size;
+	uint8_t rest[];
+};
+static_assert(sizeof(struct nv_export_dmabuf) == 32, "nv_ioctl_export_to_dma_buf_fd_t");
+
+/* SDK/nvos.h: NVOS00, 21, 54, 55, 33, 34 */
+struct nv_free {
+	nv_handle root, parent, old;
+	uint32_t status;
+};
+static_assert(sizeof(struct nv_free) == 16, "NVOS00_PARAMETERS");
+
+/* NVOS21 and NVOS64 begin alike; where the status is depends on size and version. */
+struct nv_alloc {
+	nv_handle root, parent, new;
+	uint32_t class;
+	uint64_t params;
+};
+
+struct nv_alloc_21 { /* 32 bytes in every version: before 535 without params_size */
+	struct nv_alloc a;
+	uint32_t params_size, status;
+};
+static_assert(sizeof(struct nv_alloc_21) == 32, "NVOS21_PARAMETERS");
+
+struct nv_alloc_64 { /* from 535 on */
+	struct nv_alloc a;
+	uint64_t rights;
+	uint32_t params_size, flags, status;
+};
+static_assert(sizeof(struct nv_alloc_64) == 48, "NVOS64_PARAMETERS");
+
+struct nv_alloc_64_old { /* 515 to 530; 515 and 520 have the status where the flags are here */
+	struct nv_alloc a;
+	uint64_t rights;
+	uint32_t flags, status;
+};
+static_assert(sizeof(struct nv_alloc_64_old) == 40, "NVOS64_PARAMETERS before 535");
+
+struct nv_control {
+	nv_handle client, object;
+	uint32_t cmd, flags;
+	uint64_t params;
+	uint32_t params_size, status;
+};
+static_assert(sizeof(struct nv_control) == 32, "NVOS54_PARAMETERS");
+
+struct nv_dup {
+	nv_handle client, parent, object, client_src, object_src;
+	uint32_t flags, status;
+};
+static_assert(sizeof(struct nv_dup) == 28, "NVOS55_PARAMETERS");
+
+struct nv_map {
+	nv_handle client, device, memory;
+	uint64_t offset, length, linear;
+	uint32_t status, flags;
+	int fd; /* nv_ioctl_nvos33_parameters_with_fd (nv-unix-nvos-params-wrappers.h) */
+};
+static_assert(sizeof(struct nv_map) == 56, "nv_ioctl_nvos33_parameters_with_fd");
+
+#define NV_MAP_ACCESS		 0x3u /* NVOS33_FLAGS_ACCESS */
+#define NV_MAP_ACCESS_READ_ONLY	 1
+#define NV_MAP_ACCESS_WRITE_ONLY 2
+#define NV_MAP_PERSISTENT	 (1u << 4)
+#define NV_MAP_SKIP_SIZE_CHECK	 (1u << 8)
+#define NV_MAP_MEM_SPACE_USER	 (1u << 14)
+#define NV_MAP_MAPPING		 (3u << 15)
+#define NV_MAP_MAPPING_REFLECTED (2u << 15)
+#define NV_MAP_BUS		 (3u << 20)
+#define NV_MAP_BUS_PCIE		 (2u << 20)
+#define NV_MAP_OS_DESCRIPTOR	 (1u << 22)
+#define NV_MAP_CACHING		 (7u << 23)
+#define NV_MAP_CACHING_WC	 (2u << 23)
+
+struct nv_unmap {
+	nv_handle client, device, memory;
+	uint64_t linear;
+	uint32_t status, flags;
+};
+static_assert(sizeof(struct nv_unmap) == 32, "NVOS34_PARAMETERS");
+
+/* SDK/class/cl0000.h, cl0001.h, cl0041.h, cl0040.h, cl0080.h, cl2080.h */
+enum nv_class {
+	NV01_ROOT = 0x0,
+	NV01_ROOT_NON_PRIV = 0x1,
+	NV01_MEMORY_LOCAL_USER = 0x40,
+	NV01_ROOT_CLIENT = 0x41,
+	NV01_DEVICE_0 = 0x80,
+	NV20_SUBDEVICE_0 = 0x2080,
+};
+
+struct nv_device_alloc { /* NV0080_ALLOC_PARAMETERS */
+	uint32_t device_id;
+	nv_handle client_share, target_client, target_device;
+	uint32_t flags;
+	uint64_t va_space_size, va_start, va_limit;
+	uint32_t va_mode;
+};
+static_assert(sizeof(struct nv_device_alloc) == 56, "NV0080_ALLOC_PARAMETERS");
+
+struct nv_subdevice_alloc { /* NV2080_ALLOC_PARAMETERS */
+	uint32_t subdevice_id;
+};
+
+/* SDK/ctrl/ctrl0000/ctrl0000gpu.h */
+enum nv_cmd {
+	NV_CMD_GPU_GET_ATTACHED_IDS = 0x201,
+	NV_CMD_GPU_GET_ID_INFO = 0x202,
+	NV_CMD_GPU_GET_DEVICE_IDS = 0x204,
+	NV_CMD_GPU_GET_ID_INFO_V2 = 0x205,
+	NV_CMD_GPU_GET_PROBED_IDS = 0x214,
+	NV_CMD_GPU_GET_PCI_INFO = 0x21b,
+	/* SDK/ctrl/ctrl0000/ctrl0000unix.h */
+	NV_CMD_UNIX_EXPORT_OBJECT_TO_FD = 0x3d05,
+	NV_CMD_UNIX_IMPORT_OBJECT_FROM_FD = 0x3d06,
+};
+
+#define NV_INVALID_GPU_ID 0xffffffffu
+
+struct nv_attached_ids {
+	uint32_t ids[NV_MAX_DEVICES];
+};
+
+struct nv_probed_ids {
+	uint32_t ids[NV_MAX_DEVICES], excluded[NV_MAX_DEVICES], flags[NV_MAX_DEVICES];
+};
+
+struct nv_id_info_v2 {
+	uint32_t gpu_id, flags, device_instance, subdevice_instance, sli_status, board_id,
+		gpu_instance;
+	int32_t numa_id;
+};
+static_assert(sizeof(struct nv_id_info_v2) == 32, "GPU_GET_ID_INFO_V2_PARAMS");
+
+struct nv_id_info {
+	uint32_t gpu_id, flags, device_instance, subdevice_instance;
+	uint64_t name;
+	uint32_t sli_status, board_id, gpu_instance;
+	int32_t numa_id;
+};
+static_assert(sizeof(struct nv_id_info) == 40, "GPU_GET_ID_INFO_PARAMS");
+
+struct nv_pci_info {
+	uint32_t gpu_id, domain;
+	uint16_t bus, slot;
+};
+static_assert(sizeof(struct nv_pci_info) == 12, "GPU_GET_PCI_INFO_PARAMS");
+
+struct nv_export_object {
+	uint32_t type; /* 1: RM */
+	nv_handle device, parent, object;
+};
+#define NV_EXPORT_OBJECT_TYPE_RM 1
+
+struct nv_export_to_fd {
+	struct nv_export_object object;
+	int fd;
+	uint32_t flags; /* bit 0: EMPTY_FD */
+};
+
+struct nv_import_from_fd {
+	int fd;
+	struct nv_export_object object;
+};
+
+#endif

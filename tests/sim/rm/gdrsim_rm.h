@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What a user of the stand-in for nvidia.ko can set and call. It is in the same library to preload
+ * as that of /dev/gdrdrv (node/gdrsim_node.h), under a second name: where LD_PRELOAD names
+ * libnvidia_node.so there are /dev/nvidiactl, a /dev/nvidiaN for each simulated GPU and
+ * /proc/driver/nvidia; where it names libgdrdrv_node.so there is /dev/gdrdrv.
+ *
+ * The state is the kernel's: shared by all processes that descend from the one that was started
+ * with the library, and not copied by fork. What a file description held goes with its last
+ * descriptor and map, in whatever process.
+ *
+ * Environment, read at each use, so that a test can change it between calls:
+ *   GDRSIM_RM=present|absent|denied  the nodes: there; ENOENT; EACCES (there and open to all)
+ *   GDRSIM_RM_DRIVER=a.b.c      the driver's version; its first number decides the layout of the
+ *                               structures that changed (from GDRSIM_DRIVER_VERSION: CUDA 13.0 is
+ *                               580, 12.8 570, 12.4 550, 12.2 535, 11.7 515)
+ *   GDRSIM_RM_MINORS=n,n,...    the minor number of each GPU, in CUDA's order; default 0 and 1 for
+ *                               two GPUs, rotated by one for more
+ *   GDRSIM_RM_INSTANCES=n,n,... the same for the device instances; default backwards: of two GPUs
+ *                               CUDA's first is instance 1
+ *   GDRSIM_RM_NO_NODE=n,...     minors without a node: ENOENT
+ *   GDRSIM_RM_DENIED=n,...      minors whose node may not be opened: EACCES
+ *   GDRSIM_RM_EXPORT_SIZE=n     size of the export's structure where it is neither of the known two:
+ *                               the arrays begin n - 2600 bytes later than in the older one
+ *   GDRSIM_RM_EXPORT_MAX=n      libcuda names at most n objects in one export call (128)
+ *   GDRSIM_RM_OBJECT_MIB=n      libcuda's memory of cuMemAlloc and of pools is made of objects of n
+ *                               MiB (pools: 32; else one object whatever the size)
+ *   GDRSIM_RM_SHARE=0           the share policy of a process's own clients allows nothing
+ *   GDRSIM_RM_SELF_HOSTED=1     a GPU behind a coherent link: a map by BUS_PCIE is refused
+ *   GDRSIM_RM_PROTECTED=1       confidential computing: maps of device memory are refused
+ *   GDRSIM_RM_FAIL=rules        as gdrsim_rm_fail(), read once, at the first use
+ *   GDRSIM_RM_MACHINE=path      a file that holds the state, for processes that do not descend from
+ *                               each other; read when the library is loaded
+ *
+ * libcuda's own files and calls are neither counted nor made to fail, but for its exports. Where its
+ * cuInit finds no node it works without the resource manager, and its dma-bufs come from nowhere.
+ */
+#ifndef GDRSIM_RM_H
+#define GDRSIM_RM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/*
+ * Replace the fault rules: "RM_ALLOC:2=0x1a,RM_MAP_MEMORY:*=ENOMEM". A number is a status in the
+ * structure, beside an ioctl that succeeds; a name is the errno of the call. Names of calls: those of
+ * the escapes (RM_ALLOC, RM_FREE, RM_CONTROL, RM_DUP_OBJECT, RM_MAP_MEMORY, RM_UNMAP_MEMORY,
+ * CARD_INFO, REGISTER_FD, EXPORT_TO_DMABUF_FD), OPEN_CTL, OPEN_DEVICE, MMAP; a class or a command may
+ * follow: RM_ALLOC.80, RM_CONTROL.205. Numbers of calls count from now. NULL: none.
+ */
+void gdrsim_rm_fail(const char *rules);
+/* The nth call from now on, of any name, fails: value > 0 is a status (EIO where there is none). */
+void gdrsim_rm_fail_nth(unsigned long n, int value);
+/* The name of the last call that was made to fail since one of the two; NULL: none. */
+const char *gdrsim_rm_failed(void);
+/* Calls of that name since the rules were set; NULL: all. */
+unsigned long gdrsim_rm_calls(const char *name);
+
+/* What lives in the machine, libcuda's own not counted. */
+struct gdrsim_rm_counts {
+	unsigned int ctl_files, device_files; /* open file descriptions */
+	unsigned int clients, devices, memories; /* memories: duplicates and imports */
+	unsigned int maps; /* of the resource manager */
+	unsigned int vmas; /* of this process */
+	unsigned int dmabufs; /* libcuda's too */
+};
+void gdrsim_rm_counts(struct gdrsim_rm_counts *counts);
+/* BAR1 that maps hold on the GPU of a CUDA ordinal, in 64 KiB pages. */
+unsigned long long gdrsim_rm_bar1_used(int gpu);
+/*
+ * How often something was done that the real driver lets pass, at a cost: a map ended (unmapped or
+ * freed) while its pages were still mapped into this process, or mapped after its end.
+ */
+unsigned long gdrsim_rm_stale(void);
+/* Lets go of what died unseen: descriptors replaced by dup2, processes killed. */
+void gdrsim_rm_sweep(void);
+
+/* ---- for the stand-in libcuda ------------------------------------------------------------- */
+
+/* From here on this thread's calls are the driver library's own; nests. */
+void gdrsim_rm_driver(bool on);
+int gdrsim_rm_driver_version(void); /* the first number */
+/* Size of the export's structure, and where its arrays and status are. */
+struct gdrsim_rm_export_layout {
+	size_t size, handles, offsets, sizes, status;
+	bool mapping_type, allow_mmap; /* bytes at 32 and 33 */
+};
+void gdrsim_rm_export_layout(struct gdrsim_rm_export_layout *layout);
+/*
+ * Physical memory of the GPU of that ordinal: a descriptor that stays open until `release`, which is
+ * called with no lock held, in the process that made it, once gdrsim_rm_memory_end() has been called
+ * and nothing refers to the memory any more. An id, or -1.
+ */
+int gdrsim_rm_memory_new(int gpu, int fd, size_t size, void (*release)(void *arg), void *arg);
+/* A memory object over a part of it; its handle, or 0. */
+unsigned int gdrsim_rm_memory_object(int id, unsigned int client, unsigned int device,
+				     size_t offset, size_t length);
+/* Frees the client's objects over it. true: nothing else refers to it, it is gone, no release. */
+bool gdrsim_rm_memory_end(int id, unsigned int client);
+
+#endif

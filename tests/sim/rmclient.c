@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * libcuda as a client of the resource manager, where its stand-in is loaded (rm/gdrsim_rm.h): its
+ * files, a device per GPU, the memory objects behind device memory, and the export call that makes a
+ * dma-buf of some of them. Objects are made when first exported: before, nobody can know of them. It
+ * knows nothing of addresses.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "rm/abi.h"
+#include "rm/gdrsim_rm.h"
+#include "sim.h"
+
+#define ESCAPE(nr, size) _IOC(_IOC_READ | _IOC_WRITE, NV_IOCTL_MAGIC, nr, size)
+
+static struct {
+	__typeof__(&gdrsim_rm_driver) driver;
+	__typeof__(&gdrsim_rm_driver_version) version;
+	__typeof__(&gdrsim_rm_export_layout) layout;
+	__typeof__(&gdrsim_rm_memory_new) memory_new;
+	__typeof__(&gdrsim_rm_memory_object) memory_object;
+	__typeof__(&gdrsim_rm_memory_end) memory_end;
+	__typeof__(&gdrsim_rm_sweep) sweep;
+} hooks;
+
+static bool running;
+static int ctl;
+static nv_handle client;
+static struct {
+	int fd;
+	nv_handle device;
+} gpus[SIM_MAX_GPUS];
+
+static bool find(void *slot, const char *name)
+{
+	void *symbol = dlsym(RTLD_DEFAULT, name);
+
+	memcpy(slot, &symbol, sizeof(symbol));
+	return symbol;
+}
+
+static bool find_hooks(void)
+{
+	return find(&hooks.driver, "gdrsim_rm_driver") &&
+	       find(&hooks.version, "gdrsim_rm_driver_version") &&
+	       find(&hooks.layout, "gdrsim_rm_export_layout") &&
+	       find(&hooks.memory_new, "gdrsim_rm_memory_new") &&
+	       find(&hooks.memory_object, "gdrsim_rm_memory_object") &&
+	       find(&hooks.memory_end, "gdrsim_rm_memory_end") &&
+	       find(&hooks.sweep, "gdrsim_rm_sweep");
+}
+
+/* By the form that has one size in every version; without it before 535 the status comes earlier. */
+static bool alloc(nv_handle parent, enum nv_class class, void *params, nv_handle *handle)
+{
+	struct nv_alloc_21 a = { .a = { client, parent, 0, class, (uintptr_t)params } };
+
+	if (sim_escape(ctl, ESCAPE(NV_ESC_RM_ALLOC, sizeof(a)), &a))
+		return false;
+	*handle = a.a.new;
+	return !(hooks.version() >= 535 ? a.status : a.params_size);
+}
+
+static bool instance_of(uint32_t gpu_id, uint32_t *instance)
+{
+	struct nv_id_info_v2 info = { .gpu_id = gpu_id };
+	struct nv_control c = { .client = client,
+				.object = client,
+				.cmd = NV_CMD_GPU_GET_ID_INFO_V2,
+				.params = (uintptr_t)&info,
+				.params_size = sizeof(info) };
+
+	if (sim_escape(ctl, ESCAPE(NV_ESC_RM_CONTROL, sizeof(c)), &c) || c.status)
+		return false;
+	*instance = info.device_instance;
+	return true;
+}
+
+static bool start_gpu(int i, const struct nv_card_info *card)
+{
+	struct nv_device_alloc p = { 0 };
+	struct nv_register_fd reg = { ctl };
+	char path[32];
+
+	snprintf(path, sizeof(path), "/dev/nvidia%u", card->minor_number);
+	gpus[i].fd = open(path, O_RDWR | O_CLOEXEC);
+	return gpus[i].fd >= 0 &&
+	       !sim_escape(gpus[i].fd, ESCAPE(NV_ESC_REGISTER_FD, sizeof(reg)), &reg) &&
+	       instance_of(card->gpu_id, &p.device_id) &&
+	       alloc(client, NV01_DEVICE_0, &p, &gpus[i].device);
+}
+
+static bool start_gpus(void)
+{
+	struct nv_card_info cards[SIM_MAX_GPUS];
+
+	memset(cards, 0, sizeof(cards));
+	if (sim_escape(ctl, ESCAPE(NV_ESC_CARD_INFO, sizeof(cards)), cards))
+		return false;
+	for (int i = 0; i < sim.n_gpus; i++) {
+		int at = 0;
+
+		while (at < SIM_MAX_GPUS &&
+		       (!cards[at].valid || cards[at].bus != sim.gpu[i].pci_bus))
+			at++;
+		if (at == SIM_MAX_GPUS || !start_gpu(i, &cards[at]))
+			return false;
+	}
+	return true;
+}
+
+static void stop(void)
+{
+	for (int i = 0; i < SIM_MAX_GPUS; i++)
+		if (gpus[i].fd > 0)
+			close(gpus[i].fd);
+	if (ctl >= 0)
+		close(ctl);
+}
+
+void sim_rm_start(void)
+{
+	if (!find_hooks())
+		return;
+	hooks.driver(true);
+	ctl = open("/dev/nvidiactl", O_RDWR | O_CLOEXEC);
+	running = ctl >= 0 && alloc(0, NV01_ROOT_CLIENT, NULL, &client) && start_gpus();
+	if (!running)
+		stop();
+	hooks.driver(false);
+}
+
+bool sim_rm_running(void)
+{
+	return running;
+}
+
+void sim_rm_sweep(void)
+{
+	if (running)
+		hooks.sweep();
+}
+
+/* By the resource manager, once nobody uses what the program has freed long since. */
+static void release(void *arg)
+{
+	pthread_mutex_lock(&sim.lock);
+	sim_obj_destroy(arg);
+	pthread_mutex_unlock(&sim.lock);
+}
+
+/* Objects of `window` bytes over all of it. */
+static bool make_objects(struct sim_obj *obj, size_t window)
+{
+	unsigned int n = (unsigned int)((obj->size + window - 1) / window);
+
+	obj->rm_handles = calloc(n, sizeof(*obj->rm_handles));
+	if (!obj->rm_handles)
+		return false;
+	obj->rm_window = window;
+	obj->rm_id = hooks.memory_new(obj->dev, obj->fd, obj->size, release, obj);
+	for (unsigned int i = 0; i < n && obj->rm_id > 0; i++) {
+		size_t offset = i * window;
+		size_t len = obj->size - offset < window ? obj->size - offset : window;
+
+		obj->rm_handles[i] =
+			hooks.memory_object(obj->rm_id, client, gpus[obj->dev].device, offset, len);
+		if (!obj->rm_handles[i])
+			return false;
+	}
+	return obj->rm_id > 0;
+}
+
+bool sim_rm_memory_end(struct sim_obj *obj)
+{
+	return obj->rm_id <= 0 || hooks.memory_end(obj->rm_id, client);
+}
+
+/* What the export call is told: an object, and the part of it. */
+struct part {
+	nv_handle handle;
+	uint64_t offset, size;
+};
+
+/* The parts behind a piece; how many, or 0: no memory. */
+static unsigned int parts_of(const struct sim_piece *piece, size_t window, struct part *out)
+{
+	size_t at = piece->offset, end = piece->offset + piece->size;
+	unsigned int n = 0;
+
+	if (!piece->obj->rm_handles && !make_objects(piece->obj, window))
+		return 0;
+	window = piece->obj->rm_window;
+	while (at < end) {
+		size_t in = at % window;
+		size_t len = window - in < end - at ? window - in : end - at;
+
+		out[n++] = (struct part){ piece->obj->rm_handles[at / window], in, len };
+		at += len;
+	}
+	return n;
+}
+
+static void fill(uint8_t *arg, const struct gdrsim_rm_export_layout *l, const struct part *parts,
+		 uint32_t first, uint32_t n)
+{
+	for (uint32_t i = 0; i < n && i < NV_DMABUF_EXPORT_MAX_HANDLES; i++) {
+		memcpy(arg + l->handles + i * 4, &parts[first + i].handle, 4);
+		memcpy(arg + l->offsets + i * 8, &parts[first + i].offset, 8);
+		memcpy(arg + l->sizes + i * 8, &parts[first + i].size, 8);
+	}
+}
+
+/* One call for as many as fit; the later ones continue what the first made. */
+static CUresult call(int dev, const struct part *parts, struct nv_export_dmabuf *head, bool pcie)
+{
+	struct gdrsim_rm_export_layout l;
+	CUresult r = CUDA_ERROR_UNKNOWN;
+	uint32_t status;
+	uint8_t *arg;
+
+	hooks.layout(&l);
+	arg = calloc(1, l.size);
+	if (!arg)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	memcpy(arg, head, sizeof(*head));
+	if (l.mapping_type)
+		arg[32] = pcie ? NV_DMABUF_EXPORT_MAPPING_TYPE_FORCE_PCIE : 0;
+	fill(arg, &l, parts, head->index, head->num_objects);
+	if (sim_escape(gpus[dev].fd, ESCAPE(NV_ESC_EXPORT_TO_DMABUF_FD, l.size), arg)) {
+		r = CUDA_ERROR_OPERATING_SYSTEM;
+	} else {
+		memcpy(&status, arg + l.status, sizeof(status));
+		memcpy(&head->fd, arg, sizeof(head->fd));
+		if (status == NV_OK)
+			r = CUDA_SUCCESS;
+		else if (status == NV_ERR_NOT_SUPPORTED)
+			r = CUDA_ERROR_NOT_SUPPORTED;
+	}
+	free(arg);
+	return r;
+}
+
+static CUresult export_parts(int dev, const struct part *parts, uint32_t n, bool pcie, int *fd)
+{
+	long most = sim_env("GDRSIM_RM_EXPORT_MAX", NV_DMABUF_EXPORT_MAX_HANDLES);
+	struct nv_export_dmabuf head = { .fd = -1, .client = client, .total_objects = n };
+	CUresult r = CUDA_SUCCESS;
+
+	for (uint32_t i = 0; i < n; i++)
+		head.total_size += parts[i].size;
+	while (r == CUDA_SUCCESS && head.index < n) {
+		head.num_objects =
+			n - head.index < (uint32_t)most ? n - head.index : (uint32_t)most;
+		r = call(dev, parts, &head, pcie);
+		head.index += head.num_objects;
+	}
+	if (r == CUDA_SUCCESS)
+		*fd = head.fd;
+	else if (head.fd >= 0)
+		close(head.fd);
+	return r;
+}
+
+CUresult sim_rm_export(const struct sim_piece *pieces, unsigned int n, size_t window, bool pcie,
+		       int *fd)
+{
+	CUresult r = CUDA_ERROR_OUT_OF_MEMORY;
+	struct part *parts;
+	uint32_t most = 0, made = 0;
+
+	for (unsigned int i = 0; i < n; i++)
+		most += (uint32_t)(pieces[i].size / SIM_PAGE + 2);
+	parts = malloc(most * sizeof(*parts));
+	if (!parts)
+		return r;
+	hooks.driver(true);
+	for (unsigned int i = 0; i < n; i++) {
+		unsigned int some =
+			parts_of(&pieces[i], window ? window : pieces[i].obj->size, parts + made);
+
+		if (!some)
+			goto out;
+		made += some;
+	}
+	r = export_parts(pieces[0].obj->dev, parts, made, pcie, fd);
+out:
+	hooks.driver(false);
+	free(parts);
+	return r;
+}
+
+/* The dma-buf that the program gets stands where the resource manager's was. */
+void sim_rm_replace(int exported, int *fd)
+{
+	hooks.driver(true);
+	if (dup3(*fd, exported, O_CLOEXEC) == exported) {
+		close(*fd);
+		*fd = exported;
+	} else {
+		close(exported);
+	}
+	hooks.driver(false);
+}
