@@ -63,8 +63,7 @@ LIB_SRCS := $(addprefix src/, gdrapi.c copies.c assist.c events.c ctx.c handle.c
 	$(addprefix stats/, calls.c summary.c tally.c) \
 	$(addprefix cuda/, load.c memory.c export.c alloc.c engine.c got.c watch.c) \
 	$(addprefix backend/, backends.c probe.c gdrdrv.c gdrdrv_node.c gdrdrv_dmabuf.c dmabuf.c rm.c \
-		rm_client.c rm_objects.c rm_map.c rm_trial.c vulkan.c \
-		vulkan_device.c host.c) \
+		rm_client.c rm_objects.c rm_map.c rm_trial.c host.c) \
 	$(addprefix memory/, calls.c mem.c pages.c range.c region.c tags.c) \
 	$(addprefix cache/, cache.c calls.c evict.c lru.c miss.c pool.c)) $(GDRI_COPY_SRCS)
 

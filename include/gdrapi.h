@@ -297,7 +297,8 @@ int gdr_copy_from_mapping(gdr_mh_t handle, void *h_ptr, const void *map_d_ptr, s
 /** Flags of gdr_open_ex(). */
 typedef enum gdr_open_flags {
 	GDR_OPEN_DEFAULT = 0, /**< exactly gdr_open() */
-	/** Also backends that serve only some memory: vulkan (exportable VMM memory), host. */
+	/** Also where only some memory is served: memory of cudaHostAlloc; exportable VMM memory,
+	 *  where the driver exports no dma-buf. */
 	GDR_OPEN_ANY = 1,
 	/** Set CU_CTX_SYNC_MEMOPS (CUDA 12.1) on the context of each pinned pointer whose allocation
 	 *  refuses SYNC_MEMOPS. It stays set: CUDA has no way to clear it. */
@@ -338,9 +339,8 @@ void gdr_set_log_fn(gdr_log_fn fn, void *arg);
 typedef enum gdr_backend {
 	GDR_BACKEND_GDRDRV = 1, /**< kernel driver: any device memory */
 	GDR_BACKEND_DMABUF = 2, /**< mmap of a dma-buf, no module: CUDA driver 13.3 or newer */
-	GDR_BACKEND_VULKAN = 3, /**< Vulkan import, no module: exportable VMM memory */
-	GDR_BACKEND_HOST = 4,	/**< memory of cudaHostAlloc: the CPU pointer itself */
-	GDR_BACKEND_RM = 5	/**< the GPU driver's resource manager, no module: any device memory */
+	GDR_BACKEND_RM = 3,	/**< the GPU driver's resource manager, no module: any device memory */
+	GDR_BACKEND_HOST = 4	/**< memory of cudaHostAlloc: the CPU pointer itself */
 } gdr_backend_t;
 
 /** What gdr_get_handle_attribute() answers. */
@@ -565,8 +565,6 @@ int gdr_mem_export(gdr_t g, const gdr_mem_t *mem, int *fd);
 /**
  * Maps memory that another process exported with gdr_mem_export(), or with
  * cuMemExportToShareableHandle as a POSIX file descriptor: both sides then see one buffer.
- * (Memory of your own cuMemImportFromShareableHandle can be pinned where gdrdrv or dma-buf mmap serves
- * it; not by the vulkan backend, since CUDA does not export imported memory again.)
  *
  * With GDR_MEM_DMABUF it maps a dma-buf, as cuMemGetHandleForAddressRange gives for any device memory.
  * The buffer's first byte is mem->cpu_ptr. It needs no context of CUDA in this process, and has no

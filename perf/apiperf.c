@@ -42,8 +42,8 @@ static const struct tool tool = {
 	"unpin,\n"
 	"  on the same memory each time; then open and close of a context of its own. Each call "
 	"is\n"
-	"  timed by itself, after one untimed round: what the library does once in a process (it\n"
-	"  may start Vulkan) is not contained, the cost of one reading of the clock (-v tells it)\n"
+	"  timed by itself, after one untimed round: what the library does once in a process (the\n"
+	"  rm backend's trial) is not contained, the cost of one reading of the clock (-v has it)\n"
 	"  is. Percentiles are values that were seen (nearest rank), in microseconds. After the\n"
 	"  rounds of a size the whole range is written through a mapping, and compared.",
 	options,

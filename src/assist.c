@@ -45,15 +45,15 @@ static struct pool *pools;
 /* The NUMA node of a GPU; -1 where the system does not tell. */
 static int node_of(int device)
 {
-	struct gdri_device_id id;
+	struct gdri_pci_address pci;
 	char path[96];
 	int node = -1;
 	FILE *file;
 
-	if (device < 0 || gdri_cuda_device_id(device, &id))
+	if (device < 0 || gdri_cuda_pci_address(device, &pci))
 		return -1;
-	snprintf(path, sizeof(path), "/sys/bus/pci/devices/%04x:%02x:%02x.0/numa_node",
-		 id.pci_domain, id.pci_bus, id.pci_device);
+	snprintf(path, sizeof(path), "/sys/bus/pci/devices/%04x:%02x:%02x.%u/numa_node",
+		 pci.domain, pci.bus, pci.device, pci.function);
 	file = fopen(path, "re");
 	if (!file)
 		return -1;

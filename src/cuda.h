@@ -33,12 +33,7 @@ struct gdri_memory {
 	char note[96];	  /* UNKNOWN: why, or "" */
 };
 
-/* One PCI function, as CUDA and Vulkan both name it. */
-struct gdri_device_id {
-	unsigned char uuid[16];
-	uint32_t pci_domain, pci_bus, pci_device;
-};
-
+/* A PCI function. */
 struct gdri_pci_address {
 	uint32_t domain;
 	uint8_t bus, device, function;
@@ -63,9 +58,6 @@ int gdri_cuda_describe(uint64_t addr, size_t size, struct gdri_memory *memory);
  * it is in force. Host memory needs none (it is not reached through the BAR): true.
  */
 bool gdri_cuda_sync_memops(const struct gdri_memory *memory, bool by_context);
-
-/* UUID and PCI address of a device. */
-int gdri_cuda_device_id(int device, struct gdri_device_id *id);
 
 /* PCI address of a device. 0 or -errno. */
 int gdri_cuda_pci_address(int device, struct gdri_pci_address *pci);
@@ -124,7 +116,8 @@ struct gdri_allocation {
 	size_t size;   /* VMM: rounded up to the granularity */
 	void *host;    /* HOST: its CPU address */
 	void *context;
-	bool retained; /* it is the device's primary context, kept for this allocation */
+	bool retained; /* it is the device's primary context, kept for this allocation, */
+	int retained_of; /* a CUdevice */
 };
 
 /*

@@ -62,12 +62,12 @@ static int load_locked(void)
 	return 0;
 }
 
-int gdri_nvml_bar(const struct gdri_device_id *id, struct gdri_bar *bar)
+int gdri_nvml_bar(const struct gdri_pci_address *pci, struct gdri_bar *bar)
 {
 	nvmlDevice_t device = NULL;
 	nvmlBAR1Memory_t memory;
 	nvmlReturn_t r;
-	char pci[32];
+	char id[32];
 	int rc;
 
 	pthread_mutex_lock(&lock);
@@ -75,8 +75,9 @@ int gdri_nvml_bar(const struct gdri_device_id *id, struct gdri_bar *bar)
 	pthread_mutex_unlock(&lock);
 	if (rc)
 		return rc;
-	snprintf(pci, sizeof(pci), "%08x:%02x:%02x.0", id->pci_domain, id->pci_bus, id->pci_device);
-	r = nvml.nvmlDeviceGetHandleByPciBusId_v2(pci, &device);
+	snprintf(id, sizeof(id), "%08x:%02x:%02x.%u", pci->domain, pci->bus, pci->device,
+		 pci->function);
+	r = nvml.nvmlDeviceGetHandleByPciBusId_v2(id, &device);
 	if (r)
 		return fail_call(r, "nvmlDeviceGetHandleByPciBusId");
 	r = nvml.nvmlDeviceGetBAR1MemoryInfo(device, &memory);

@@ -15,7 +15,7 @@ struct gdri_bar {
 };
 
 /* BAR1 of that PCI function: 0; -ENOTSUP (no NVML, or it does not know); -EIO. Thread-safe. */
-int gdri_nvml_bar(const struct gdri_device_id *id, struct gdri_bar *bar);
+int gdri_nvml_bar(const struct gdri_pci_address *pci, struct gdri_bar *bar);
 
 void gdri_nvml_after_fork(void);
 

@@ -50,7 +50,8 @@ $(DOCTOR_TESTS): $(O)/tests/test_doctor_%: $(O)/tests/doctor/test_%.o $(DOCTOR_C
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(CHECK_LIBS) -ldl -Wl,-rpath,'$$ORIGIN/..'
 
 # What the tools use to reach CUDA serves the GPU tests too.
-GPU_TEST_COMMON := $(patsubst %.c,$(O)/%.o,tests/gpu/gpu_test.c tests/common/pass_fd.c \
+GPU_TEST_COMMON := $(patsubst %.c,$(O)/%.o,tests/gpu/gpu_test.c \
+	$(addprefix tests/common/, pass_fd.c preload.c again.c) \
 	$(addprefix perf/common/, cuda_dl.c alloc.c gpu.c exit.c))
 
 $(GPU_TESTS): $(O)/tests/gpu_%: $(O)/tests/gpu/%.o $(GPU_TEST_COMMON) $(LIB) | $(LIB_LINKS)

@@ -12,11 +12,12 @@ from errno import ETIMEDOUT
 OPEN_ANY, OPEN_CTX_SYNC_MEMOPS = 1, 2
 MAP_RANGE_READ_ONLY = 1
 MEM_CACHED = 1
+MEM_SHAREABLE = 4
 COPY_ORDERED, COPY_NO_FENCE = 1, 2
 ENGINE_AUTO = c_size_t(-1).value
 BEFORE_READ, AFTER_READ, AFTER_WRITE, FULL = 1, 2, 3, 4
 COMPARISONS = {"==": 1, "!=": 2, "<": 3, "<=": 4, ">": 5, ">=": 6}
-BACKENDS = {1: "gdrdrv", 2: "dmabuf", 3: "vulkan", 4: "host"}
+BACKENDS = {1: "gdrdrv", 2: "dmabuf", 3: "rm", 4: "host"}
 MAPPING_TYPES = {0: "none", 1: "write-combining", 2: "caching", 3: "device"}
 (ATTR_BACKEND, ATTR_DEVICE, ATTR_PERSISTENT, ATTR_SYNC_MEMOPS, ATTR_MAPPING_TYPE) = range(1, 6)
 STATS_COPIES = 1

@@ -228,7 +228,7 @@ class Mapping(Closable):
 
     @property
     def backend(self):
-        """Which way it is mapped: gdrdrv, dmabuf, vulkan or host."""
+        """Which way it is mapped: gdrdrv, dmabuf, rm or host."""
         number = self._attribute(_lib.ATTR_BACKEND)
         return _lib.BACKENDS.get(number, str(number))
 

@@ -18,7 +18,7 @@
 
 struct gdri_ctx;
 
-#define GDRI_BACKENDS 5
+#define GDRI_BACKENDS 4
 
 /* Capabilities, checked in one place: gdri_backends_pin() and the attribute calls. */
 enum gdri_backend_caps {
@@ -134,7 +134,6 @@ extern const struct gdri_backend gdri_backend_gdrdrv;
 extern const struct gdri_backend gdri_backend_gdrdrv_dmabuf;
 extern const struct gdri_backend gdri_backend_dmabuf;
 extern const struct gdri_backend gdri_backend_rm;
-extern const struct gdri_backend gdri_backend_vulkan;
 extern const struct gdri_backend gdri_backend_host;
 
 /* What a backend without anything of its own puts into its table. */

@@ -19,7 +19,6 @@ static const struct gdri_backend *const all_backends[] = {
 	&gdri_backend_gdrdrv,
 	&gdri_backend_dmabuf,
 	&gdri_backend_rm,
-	&gdri_backend_vulkan,
 	&gdri_backend_host,
 };
 
@@ -98,8 +97,11 @@ static int backends_named(const char *list, const struct gdri_backend **out, siz
 		const struct gdri_backend *found = backend_named(list, length);
 
 		if (!found)
-			return gdri_fail(EINVAL, "GDRCOPY_BACKEND names no backend: \"%.*s\"",
-					 (int)length, list);
+			return gdri_fail(EINVAL, "GDRCOPY_BACKEND names no backend: \"%.*s\"%s",
+					 (int)length, list,
+					 length == 6 && !strncmp(list, "vulkan", 6)
+						 ? " (rm serves what it served, and more)"
+						 : "");
 		for (size_t i = 0; i < *count; i++)
 			if (out[i]->id == found->id)
 				return gdri_fail(EINVAL, "GDRCOPY_BACKEND names %s twice",
@@ -140,7 +142,7 @@ int gdri_backends_open(struct gdri_ctx *ctx, bool any)
 		const struct gdri_backend *b = candidates[i];
 
 		gdri_error_clear();
-		rc = b->open(ctx, !any && !served && (b->caps & GDRI_CAP_DEVICE_MEMORY),
+		rc = b->open(ctx, !any && !by_name && !served,
 			     &ctx->backend_state[b->id - 1]);
 		if (rc) {
 			gdri_text_add(&why, "%s%s: %s", why.len ? "; " : "", b->name,

@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -49,10 +50,14 @@ static int rm_unmap(const struct gdri_rm_range *range, const struct gdri_rm_obje
 	return gdri_rm_call(RM_IOC_UNMAP, &arg, &arg.status, "RM_UNMAP_MEMORY");
 }
 
-/* Maps one object's part at `at`, or where the kernel likes (NULL); a child does not inherit it. */
-static int map_object(struct gdri_rm_range *range, struct gdri_rm_object *o, size_t size,
-		      unsigned int flags, void *at, void **map)
+/*
+ * Maps the next object's part at `at`, or where the kernel likes (NULL); a child does not inherit it.
+ * Counted in range->mapped from the moment on that its pages may be there.
+ */
+static int map_next(struct gdri_rm_range *range, size_t size, unsigned int flags, void *at,
+		    void **map)
 {
+	struct gdri_rm_object *o = &range->objects[range->mapped];
 	int prot = flags & GDRI_RM_READ_ONLY ? PROT_READ : PROT_READ | PROT_WRITE;
 	char path[32];
 	int fd, rc, err = 0;
@@ -67,18 +72,19 @@ static int map_object(struct gdri_rm_range *range, struct gdri_rm_object *o, siz
 		goto out_close;
 	gdri_fork_hold();
 	*map = mmap(at, size, prot, MAP_SHARED | (at ? MAP_FIXED : 0), fd, 0);
-	if (*map == MAP_FAILED) {
+	if (*map == MAP_FAILED)
 		err = errno;
-	} else if (madvise(*map, size, MADV_DONTFORK)) {
-		err = errno;
-		munmap(*map, size);
-	}
+	else if (madvise(*map, size, MADV_DONTFORK))
+		err = -errno;
 	gdri_fork_release();
-	if (err) {
+	if (err > 0)
 		rm_unmap(range, o);
-		rc = gdri_fail(err == ENOMEM || err == EAGAIN ? ENOMEM : ENOTSUP,
-			       "mmap of 0x%zx bytes of %s: %s", size, path, strerror(err));
-	}
+	else
+		range->mapped++;
+	if (err)
+		rc = gdri_fail(abs(err) == ENOMEM || err == EAGAIN ? ENOMEM : ENOTSUP,
+			       "%s of 0x%zx bytes of %s: %s", err > 0 ? "mmap" : "madvise", size,
+			       path, strerror(abs(err)));
 out_close:
 	close(fd);
 	return rc;
@@ -97,37 +103,35 @@ static int reserve(size_t length, char **area)
 
 int gdri_rm_map(struct gdri_rm_range *range, size_t length, unsigned int flags, void **map)
 {
-	struct gdri_rm_object *first = &range->objects[0];
 	struct gdri_text why = { .len = 0 };
-	char *area = NULL;
-	int rc = 0;
+	void *at_all = MAP_FAILED, *piece;
+	char *area;
+	int rc;
 
-	if (length <= first->size) {
-		rc = map_object(range, first, length, flags, NULL, map);
-		range->mapped = !rc;
-		return rc;
-	}
-	rc = reserve(length, &area);
-	if (rc)
-		return rc;
 	range->mapped = 0;
-	for (size_t at = 0; !rc && at < length;) {
-		struct gdri_rm_object *o = &range->objects[range->mapped];
-		size_t size = o->size < length - at ? o->size : length - at;
-		void *piece;
+	if (length <= range->objects[0].size) {
+		rc = map_next(range, length, flags, NULL, &at_all);
+	} else {
+		rc = reserve(length, &area);
+		if (rc)
+			return rc;
+		at_all = area;
+		for (size_t at = 0; !rc && at < length;) {
+			size_t rest = length - at, size = range->objects[range->mapped].size;
 
-		rc = map_object(range, o, size, flags, area + at, &piece);
-		if (!rc)
-			range->mapped++;
-		at += size;
+			size = size < rest ? size : rest;
+			rc = map_next(range, size, flags, area + at, &piece);
+			at += size;
+		}
 	}
-	if (rc) {
-		gdri_text_add(&why, "%s", gdri_error_text());
-		gdri_rm_unmap(range, area, length);
-		return gdri_fail(-rc, "%s", why.s);
+	if (!rc) {
+		*map = at_all;
+		return 0;
 	}
-	*map = area;
-	return 0;
+	gdri_text_add(&why, "%s", gdri_error_text());
+	if (at_all != MAP_FAILED)
+		gdri_rm_unmap(range, at_all, length);
+	return gdri_fail(-rc, "%s", why.s);
 }
 
 /*

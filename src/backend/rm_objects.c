@@ -285,22 +285,15 @@ static int find_imported(struct gdri_rm_range *range, const struct gdri_pin_requ
 static int find(struct gdri_rm_range *range, const struct gdri_pin_request *request,
 		const char *no_look)
 {
-	struct gdri_text why = { .len = 0 };
 	int rc;
 
 	if (request->imported)
 		return find_imported(range, request);
-	if (!no_look) {
-		rc = find_by_look(range, request);
-		if (rc != -ENOTSUP)
-			return rc;
-		no_look = gdri_error_text();
-	}
-	gdri_text_add(&why, "%s", no_look);
-	gdri_rm_range_close(range);
+	if (!no_look)
+		return find_by_look(range, request);
 	rc = find_by_export(range, request);
 	if (rc == -ENOTSUP)
-		return gdri_fail(ENOTSUP, "%s; and %s", why.s, gdri_error_text());
+		return gdri_fail(ENOTSUP, "%s; and %s", no_look, gdri_error_text());
 	return rc;
 }
 

@@ -175,12 +175,17 @@ static int try_plan(const struct plan *plan, const struct gdri_rm_gpu *gpu, int 
 	return rc ? gdri_fail(-rc, "%s", why.s) : 0;
 }
 
-/* -ENOMEM says nothing of the way: there is no verdict then. */
+/* Short of something, or a failure nobody knows: that says nothing of the way, there is no verdict. */
+static bool says_nothing(int rc)
+{
+	return rc == -ENOMEM || rc == -EIO;
+}
+
 static int try_locked(struct gdri_rm_gpu *gpu, int device, void *context)
 {
 	int rc = try_plan(&any_memory, gpu, device, context, NULL);
 
-	if (rc == -ENOMEM)
+	if (says_nothing(rc))
 		return rc;
 	if (!rc) {
 		gpu->verdict = GDRI_RM_ANY;
@@ -188,7 +193,7 @@ static int try_locked(struct gdri_rm_gpu *gpu, int device, void *context)
 	}
 	snprintf(gpu->reason, sizeof(gpu->reason), "%s", gdri_error_text());
 	rc = try_plan(&exportable, gpu, device, context, gpu->reason);
-	if (rc == -ENOMEM)
+	if (says_nothing(rc))
 		return rc;
 	gpu->verdict = rc ? GDRI_RM_NONE : GDRI_RM_EXPORTABLE;
 	return 0;

@@ -78,14 +78,14 @@ void gdri_cache_trim_locked(struct gdri_cache *cache, uint64_t bytes, uint64_t r
 void gdri_cache_limit_locked(struct gdri_cache *cache, int device)
 {
 	uint64_t bit = device >= 0 && device < 64 ? (uint64_t)1 << device : 0;
-	struct gdri_device_id id;
+	struct gdri_pci_address pci;
 	struct gdri_bar bar;
 
 	if (!cache->limit_by_bar || cache->devices_seen & bit)
 		return;
 	cache->devices_seen |= bit;
 	bar.free = UINT64_MAX;
-	if (!bit || gdri_cuda_device_id(device, &id) || gdri_nvml_bar(&id, &bar))
+	if (!bit || gdri_cuda_pci_address(device, &pci) || gdri_nvml_bar(&pci, &bar))
 		gdri_log(GDR_LOG_INFO, "no limit for a cache but what the BAR holds: %s",
 			 bit ? gdri_error_text() : "the device is not known");
 	if (__builtin_add_overflow(cache->max_bytes, bar.free / 4 * 3, &cache->max_bytes) ||

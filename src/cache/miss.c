@@ -144,7 +144,7 @@ static int insert_locked(struct gdri_cache *cache, uint64_t addr, size_t size,
 
 	rc = gdri_cuda_describe(addr, size, &m);
 	if (!rc)
-		rc = gdri_region_bounds(cache->ctx, &low, &high, cache->whole_max);
+		rc = gdri_region_bounds(&low, &high, cache->whole_max);
 	if (rc)
 		return rc;
 	if (m.kind != GDRI_MEMORY_HOST)

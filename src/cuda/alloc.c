@@ -272,13 +272,14 @@ static int enter_allocation(struct gdri_allocation *a, int device, void *context
 	a->device = device;
 	a->context = ctx;
 	a->retained = !context;
+	a->retained_of = *dev;
 	return 0;
 }
 
-static void release_context(const struct gdri_allocation *a, CUdevice dev)
+static void release_context(const struct gdri_allocation *a)
 {
 	if (a->retained)
-		gdri_cu.cuDevicePrimaryCtxRelease_v2(dev);
+		gdri_cu.cuDevicePrimaryCtxRelease_v2(a->retained_of);
 }
 
 int gdri_cuda_alloc(struct gdri_allocation *a, enum gdri_allocation_kind kind, int device,
@@ -305,7 +306,7 @@ int gdri_cuda_alloc(struct gdri_allocation *a, enum gdri_allocation_kind kind, i
 	}
 	gdri_cuda_leave(&s);
 	if (rc)
-		release_context(a, dev);
+		release_context(a);
 	return rc;
 }
 
@@ -343,7 +344,7 @@ int gdri_cuda_import(struct gdri_allocation *a, int device, int fd, size_t size)
 out_leave:
 	gdri_cuda_leave(&s);
 	if (rc)
-		release_context(a, dev);
+		release_context(a);
 	return rc;
 }
 
@@ -373,12 +374,11 @@ static CUresult free_plain(CUdeviceptr addr)
 int gdri_cuda_free(struct gdri_allocation *a)
 {
 	struct gdri_cuda_scope s;
-	CUdevice dev;
 	CUresult r = CUDA_SUCCESS;
 	int rc = gdri_cuda_enter(&s, a->context, a->device);
 
 	if (rc)
-		return rc;
+		goto out_release; /* a context of ours alone takes the memory along */
 	switch (a->kind) {
 	case GDRI_ALLOCATION_VMM:
 		r = gdri_cu.cuMemUnmap(a->addr, a->size);
@@ -395,7 +395,7 @@ int gdri_cuda_free(struct gdri_allocation *a)
 	if (r)
 		rc = gdri_cuda_fail(r, "freeing device memory");
 	gdri_cuda_leave(&s);
-	if (!gdri_cu.cuDeviceGet(&dev, a->device))
-		release_context(a, dev);
+out_release:
+	release_context(a);
 	return rc;
 }

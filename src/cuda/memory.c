@@ -216,38 +216,6 @@ bool gdri_cuda_sync_memops(const struct gdri_memory *m, bool by_context)
 	return in_force;
 }
 
-int gdri_cuda_device_id(int device, struct gdri_device_id *id)
-{
-	/* The first version: Vulkan's deviceUUID is that of the GPU, _v2 tells a MIG slice's. */
-	__typeof__(gdri_cu.cuDeviceGetUuid) get_uuid =
-		gdri_cu.cuDeviceGetUuid ? gdri_cu.cuDeviceGetUuid : gdri_cu.cuDeviceGetUuid_v2;
-	int domain, bus, slot;
-	CUdevice dev;
-	CUuuid uuid;
-	CUresult r;
-
-	if (!get_uuid)
-		return gdri_cuda_missing("cuDeviceGetUuid");
-	r = gdri_cu.cuDeviceGet(&dev, device);
-	if (r)
-		return gdri_cuda_fail(r, "cuDeviceGet");
-	r = get_uuid(&uuid, dev);
-	if (r)
-		return gdri_cuda_fail(r, "cuDeviceGetUuid");
-	r = gdri_cu.cuDeviceGetAttribute(&domain, CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, dev);
-	if (!r)
-		r = gdri_cu.cuDeviceGetAttribute(&bus, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, dev);
-	if (!r)
-		r = gdri_cu.cuDeviceGetAttribute(&slot, CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID, dev);
-	if (r)
-		return gdri_cuda_fail(r, "cuDeviceGetAttribute");
-	memcpy(id->uuid, uuid.bytes, sizeof(id->uuid));
-	id->pci_domain = (uint32_t)domain;
-	id->pci_bus = (uint32_t)bus;
-	id->pci_device = (uint32_t)slot;
-	return 0;
-}
-
 int gdri_cuda_pci_address(int device, struct gdri_pci_address *pci)
 {
 	unsigned int domain, bus, slot, function;

@@ -75,7 +75,7 @@ int gdr_mem_export(gdr_t g, const gdr_mem_t *mem, int *fd)
 /* -1: the caller does not know, or has no CUDA. */
 static int check_dmabuf(const struct gdri_imported *imported, size_t size)
 {
-	struct gdri_device_id id;
+	struct gdri_pci_address pci;
 	int rc;
 
 	if (size % GPU_PAGE_SIZE)
@@ -86,7 +86,7 @@ static int check_dmabuf(const struct gdri_imported *imported, size_t size)
 	if (imported->device == -1)
 		return 0;
 	rc = gdri_cuda_init();
-	return rc ? rc : gdri_cuda_device_id(imported->device, &id);
+	return rc ? rc : gdri_cuda_pci_address(imported->device, &pci);
 }
 
 int gdr_mem_import(gdr_t g, int device, int fd, size_t size, uint32_t flags, gdr_mem_t *mem)
@@ -154,7 +154,7 @@ _Static_assert(sizeof(gdr_bar_info_t) == 32, "size of the first gdr_bar_info_t")
 
 int gdr_get_bar_info(gdr_t g, int device, gdr_bar_info_t *info)
 {
-	struct gdri_device_id id;
+	struct gdri_pci_address pci;
 	struct gdri_ctx *ctx;
 	struct gdri_bar bar;
 	int rc;
@@ -169,9 +169,9 @@ int gdr_get_bar_info(gdr_t g, int device, gdr_bar_info_t *info)
 		return -rc;
 	rc = gdri_cuda_init();
 	if (!rc)
-		rc = gdri_cuda_device_id(device, &id);
+		rc = gdri_cuda_pci_address(device, &pci);
 	if (!rc)
-		rc = gdri_nvml_bar(&id, &bar);
+		rc = gdri_nvml_bar(&pci, &bar);
 	gdri_ctx_put(ctx);
 	if (rc)
 		return -rc;

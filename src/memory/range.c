@@ -137,7 +137,7 @@ static int open_locked(struct gdri_ctx *ctx, struct gdri_pages *pages, uint64_t 
 
 	if (!s)
 		return gdri_fail(ENOMEM, "no memory for a range");
-	rc = gdri_region_bounds(ctx, &low, &high, WHOLE_MAX);
+	rc = gdri_region_bounds(&low, &high, WHOLE_MAX);
 	if (rc)
 		goto err_free;
 	join_locked(pages, &low, &high);

@@ -14,24 +14,7 @@
 
 enum { PIN_ATTEMPTS = 3 };
 
-/*
- * Vulkan maps whole memory objects: a part of a VMM chunk takes as much of the BAR as all of it
- * (driver 580). Backends for any device memory, where there are any, come before it.
- */
-static bool parts_cost_the_whole(const struct gdri_ctx *ctx, const struct gdri_memory *m)
-{
-	if (m->kind != GDRI_MEMORY_DEVICE || m->context)
-		return false;
-	for (size_t i = 0; i < ctx->backend_count; i++) {
-		if (ctx->backends[i]->caps & GDRI_CAP_DEVICE_MEMORY)
-			return false;
-		if (ctx->backends[i]->id == GDR_BACKEND_VULKAN)
-			return true;
-	}
-	return false;
-}
-
-int gdri_region_bounds(struct gdri_ctx *ctx, uint64_t *low, uint64_t *high, size_t whole_max)
+int gdri_region_bounds(uint64_t *low, uint64_t *high, size_t whole_max)
 {
 	uint64_t ends[2] = { *low, *high - 1 };
 	struct gdri_memory m = { .size = 0 };
@@ -44,8 +27,7 @@ int gdri_region_bounds(struct gdri_ctx *ctx, uint64_t *low, uint64_t *high, size
 		rc = gdri_cuda_describe(ends[i], 1, &m);
 		if (rc)
 			return rc;
-		if (!m.size || (m.size > whole_max && !parts_cost_the_whole(ctx, &m)) ||
-		    m.base + m.size < m.base)
+		if (!m.size || m.size > whole_max || m.base + m.size < m.base)
 			continue;
 		if (m.base < *low)
 			*low = m.base;

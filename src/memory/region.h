@@ -52,9 +52,9 @@ enum gdri_proof {
 
 /*
  * Widens [*low, *high) to the whole allocations at its ends where that costs no more: up to
- * whole_max bytes, and without limit where a map of a part takes the BAR space of the whole.
+ * whole_max bytes.
  */
-int gdri_region_bounds(struct gdri_ctx *ctx, uint64_t *low, uint64_t *high, size_t whole_max);
+int gdri_region_bounds(uint64_t *low, uint64_t *high, size_t whole_max);
 
 /*
  * Pins and maps the GPU pages of [low, high); region->returned is the owner's to set. imported: how

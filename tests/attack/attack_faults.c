@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
 /*
- * Every CUDA call, every Vulkan call and every system call of the library failing in turn, by call
- * number, through the life of a buffer of each kind: in a process that has used the library before
+ * Every CUDA call, every call of the resource manager and every system call of the library failing in
+ * turn, by call number, through the life of a buffer of each kind: in a process that has used the library before
  * and in one that has not. After each: no descriptor, mapping or context more than before, a
  * documented errno, and the same life again, which must succeed.
  */
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,13 +13,14 @@
 
 #include "attack/life.h"
 #include "common/resources.h"
+#include "common/rm.h"
 #include "common/standin.h"
 #include "common/unit.h"
 #include "common/wrap.h"
 
-enum what { CUDA, VULKAN, SYSTEM };
+enum what { CUDA, RM, SYSTEM };
 
-static const char *const what_names[] = { "CUDA", "Vulkan", "system" };
+static const char *const what_names[] = { "CUDA", "RM", "system" };
 static struct life lives[LIVES];
 static size_t n_lives;
 
@@ -31,8 +31,8 @@ static void arm(enum what what, unsigned long n, int result)
 	case CUDA:
 		cuda_hooks.fail_nth(n, result);
 		break;
-	case VULKAN:
-		standin_vulkan_hooks().fail_nth(n, result);
+	case RM:
+		rm_sim.fail_nth(n, result);
 		break;
 	case SYSTEM:
 		if (n)
@@ -47,8 +47,8 @@ static const char *failed_call(enum what what)
 	switch (what) {
 	case CUDA:
 		return cuda_hooks.failed();
-	case VULKAN:
-		return standin_vulkan_hooks().failed();
+	case RM:
+		return rm_sim.failed();
 	default:
 		return wrap_failed();
 	}
@@ -76,9 +76,41 @@ static void forgive(const char *call, const struct resources *before, struct res
 		after->mapped = before->mapped;
 		after->maps = before->maps;
 	}
-	/* Freed by vkUnmapMemory instead of by us. */
-	if (!strcmp(call, "vkUnmapMemory2KHR"))
-		after->mapped = before->mapped;
+}
+
+/* What RM holds for the library, and whether that is so by the nature of the call that failed. */
+static const char *rm_differs(const struct gdrsim_rm_counts *before,
+			      const struct gdrsim_rm_counts *after, const char *call)
+{
+	static char text[160];
+
+	/* An ioctl that failed as a system call may have been either of the two. */
+	if (call && (!strcmp(call, "RM_FREE") || !strcmp(call, "RM_UNMAP_MEMORY") ||
+		     !strcmp(call, "ioctl") || !strcmp(call, "munmap") || !strcmp(call, "close")))
+		return NULL;
+	if (before->memories == after->memories && before->maps == after->maps &&
+	    before->vmas == after->vmas && before->dmabufs == after->dmabufs)
+		return NULL;
+	snprintf(text, sizeof(text),
+		 "memories %u, maps %u, mappings %u, dma-bufs %u; before: %u, %u, %u, %u",
+		 after->memories, after->maps, after->vmas, after->dmabufs, before->memories,
+		 before->maps, before->vmas, before->dmabufs);
+	return text;
+}
+
+/* Memory of rm's trial that cannot be given back is left, like a descriptor of it in the stand-in. */
+static bool frees_the_trial(const char *call)
+{
+	return !strcmp(call, "RM_FREE") || !strcmp(call, "ioctl") || !strcmp(call, "munmap") ||
+	       !strncmp(call, "cuMemFree", 9) || !strncmp(call, "cuMemUnmap", 10) ||
+	       !strncmp(call, "cuCtxPushCurrent", 16);
+}
+
+/* Descriptors of NVIDIA's nodes that came to stay. */
+static int kept_files(const struct gdrsim_rm_counts *before, const struct gdrsim_rm_counts *after)
+{
+	return (int)(after->ctl_files + after->device_files) -
+	       (int)(before->ctl_files + before->device_files);
 }
 
 /*
@@ -89,15 +121,22 @@ static const char *one_fault(const struct life *life, enum what what, unsigned l
 			     bool first_use, bool *end)
 {
 	static char text[1024];
+	struct gdrsim_rm_counts rm_before, rm_after;
 	struct resources before, after, again;
+	static char name[64];
 	const char *wrong, *call;
 	bool worked;
 
 	*end = false;
+	rm_sim.counts(&rm_before);
 	resources_look(&before);
 	arm(what, n, result);
 	wrong = life_run(life, &worked);
 	call = failed_call(what);
+	if (call) {
+		snprintf(name, sizeof(name), "%s", call); /* disarming forgets it */
+		call = name;
+	}
 	arm(what, 0, 0);
 	if (!call) {
 		*end = true;
@@ -107,10 +146,19 @@ static const char *one_fault(const struct life *life, enum what what, unsigned l
 	resources_look(&after);
 	if (call)
 		forgive(call, &before, &after);
-	if (first_use) /* the page of the process tag */
+	rm_sim.counts(&rm_after);
+	if (first_use) { /* the page of the process tag; client and GPU of rm */
 		before.mapped = after.mapped;
+		before.fds += kept_files(&rm_before, &rm_after);
+		if (call && frees_the_trial(call)) {
+			before.fds = after.fds;
+			before.maps = after.maps;
+		}
+	}
 	if (!wrong)
 		wrong = resources_differ(&before, &after);
+	if (!wrong)
+		wrong = rm_differs(&rm_before, &rm_after, call);
 	if (!wrong && call) {
 		resources_look(&before);
 		wrong = life_run(life, &worked);
@@ -118,8 +166,11 @@ static const char *one_fault(const struct life *life, enum what what, unsigned l
 		if (!wrong && !worked && strcmp(call, "dlsym"))
 			wrong = "the same life failed afterwards, without a fault";
 		resources_look(&again);
-		if (first_use)
+		rm_sim.counts(&rm_before);
+		if (first_use) {
 			again.mapped = before.mapped;
+			again.fds -= kept_files(&rm_after, &rm_before);
+		}
 		if (!wrong)
 			wrong = resources_differ(&before, &again);
 	}
@@ -131,14 +182,15 @@ static const char *one_fault(const struct life *life, enum what what, unsigned l
 }
 
 static const int cuda_results[] = { 999, 2, 801, 201 };
-static const int vulkan_results[] = { -1, -5, -4 };
+/* NV_STATUS: generic, short of resources, not permitted, an invalid argument, not supported. */
+static const int rm_results[] = { 0xffff, 0x1a, 0x1b, 0x1f, 0x56 };
 
 static int result_of(enum what what, size_t i)
 {
 	if (what == CUDA && i < COUNT(cuda_results))
 		return cuda_results[i];
-	if (what == VULKAN && i < COUNT(vulkan_results))
-		return vulkan_results[i];
+	if (what == RM && i < COUNT(rm_results))
+		return rm_results[i];
 	return what == SYSTEM && !i ? -1 : 0;
 }
 
@@ -171,9 +223,9 @@ static void used_cuda(void)
 	sweep_used(CUDA);
 }
 
-static void used_vulkan(void)
+static void used_rm(void)
 {
-	sweep_used(VULKAN);
+	sweep_used(RM);
 }
 
 static void used_system(void)
@@ -209,7 +261,7 @@ static int cold_child(void *arg)
 static void sweep_cold(enum what what)
 {
 	size_t some_lives[] = { 0, 3, 4, 5 };
-	bool node = dlsym(RTLD_DEFAULT, "gdrsim_node_fail") != NULL;
+	bool node = life_has_gdrdrv();
 	unsigned long faults = 0;
 
 	for (size_t l = 0; l < COUNT(some_lives); l++) {
@@ -218,7 +270,7 @@ static void sweep_cold(enum what what)
 				  .result = result_of(what, 0) };
 		int status;
 
-		if ((what == VULKAN && c.life != 3) || node != (c.life == 5))
+		if ((what == RM && c.life != 3) || node != (c.life == 5))
 			continue;
 		for (c.n = 1;; c.n += unit_quick() ? 3 : 1) {
 			status = unit_in_child(cold_child, &c);
@@ -238,9 +290,9 @@ static void cold_cuda(void)
 	sweep_cold(CUDA);
 }
 
-static void cold_vulkan(void)
+static void cold_rm(void)
 {
-	sweep_cold(VULKAN);
+	sweep_cold(RM);
 }
 
 static void cold_system(void)
@@ -252,19 +304,19 @@ static void cold_system(void)
 
 static const struct unit_test tests[] = {
 	{ "CUDA calls, used process", used_cuda, "" },
-	{ "Vulkan calls, used process", used_vulkan, "" },
+	{ "RM calls, used process", used_rm, "" },
 	{ "system calls, used process", used_system, "" },
-	{ "Vulkan calls, placed by range", used_vulkan, "GDRSIM_VK_RANGE_PLACED=1" },
 	{ "CUDA calls, gdrdrv", used_cuda, NODE },
 	{ "system calls, gdrdrv", used_system, NODE },
 	{ "system calls, gdrdrv, first use", cold_system, NODE },
 	{ "CUDA calls, first use", cold_cuda, "" },
-	{ "Vulkan calls, first use", cold_vulkan, "" },
+	{ "RM calls, first use", cold_rm, "" },
 	{ "system calls, first use", cold_system, "" },
 };
 
 int main(int argc, char **argv)
 {
 	(void)argc;
+	rm_start(argv);
 	return unit_main(argv, "attack: faults", tests, COUNT(tests));
 }

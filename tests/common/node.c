@@ -132,6 +132,7 @@ int node_main(char **argv, const char *suite_name, void (*add)(TCase *tc))
 	TCase *tc;
 	int failed;
 
+	setenv("GDRSIM_RM", "absent", 0); /* this driver alone, unless the test says otherwise */
 	test_preload(argv, "libgdrdrv_node.so");
 	if (!dlsym(RTLD_DEFAULT, "gdrsim_node_fail")) {
 		fprintf(stderr, "GDRSIM_DIR must name the directory of libgdrdrv_node.so\n");

@@ -28,3 +28,16 @@ void test_preload(char **argv, const char *library)
 	setenv("ASAN_OPTIONS", text, 1);
 	test_again(self, argv); /* not the link itself, which is the tool's under valgrind */
 }
+
+/*
+ * Every test program on the stand-ins is on a machine with NVIDIA's nodes, unless they are taken away
+ * (GDRSIM_RM=absent). A constructor gets main's arguments (glibc).
+ */
+__attribute__((constructor)) static void preload_nodes(int argc, char **argv)
+{
+	const char *nodes = getenv("GDRSIM_RM");
+
+	(void)argc;
+	if (!nodes || strcmp(nodes, "absent"))
+		test_preload(argv, "libnvidia_node.so");
+}

@@ -48,24 +48,6 @@ static struct standin_hooks hooks_of(void *lib)
 	return h;
 }
 
-struct standin_hooks standin_vulkan_hooks(void)
-{
-	return hooks_of(open_lib("libGLX_nvidia.so.0"));
-}
-
-struct standin_hooks standin_loader_hooks(void)
-{
-	return hooks_of(open_lib("libvulkan.so.1"));
-}
-
-unsigned long long standin_bar1_used(int device)
-{
-	unsigned long long (*used)(int);
-
-	used = (__typeof__(used))symbol(open_lib("libGLX_nvidia.so.0"), "gdrsim_bar1_used");
-	return used(device);
-}
-
 void standin_load(void)
 {
 	void *lib = open_lib("libcuda.so.1");

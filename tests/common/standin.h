@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The stand-ins of tests/sim as the unit tests use them: CUDA's calls in one table, the hooks of
- * libcuda and of the Vulkan driver, buffers of every kind. It knows nothing of libgdrapi.
+ * libcuda, buffers of every kind. It knows nothing of libgdrapi.
  */
 #ifndef TEST_COMMON_STANDIN_H
 #define TEST_COMMON_STANDIN_H
@@ -66,11 +66,6 @@ struct standin_hooks {
 };
 extern struct standin_hooks cuda_hooks;
 extern unsigned long long (*standin_device_bytes)(int device);
-
-/* Of the driver that libgdrapi calls directly, and of the loader; each loads that library. */
-struct standin_hooks standin_vulkan_hooks(void);
-struct standin_hooks standin_loader_hooks(void);
-unsigned long long standin_bar1_used(int device);
 
 /* Loads libcuda, which must be the stand-in; the table is filled. Not cuInit. */
 void standin_load(void);

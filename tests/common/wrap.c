@@ -134,7 +134,8 @@ WRAP(void *, mmap, void *addr, size_t size, int prot, int flags, int fd, off_t o
 	if (fails("mmap", ENOMEM))
 		return MAP_FAILED;
 	p = __real_mmap(addr, size, prot, flags, fd, offset);
-	if (p != MAP_FAILED)
+	/* With MAP_FIXED it takes the place of what has been counted. */
+	if (p != MAP_FAILED && !(flags & MAP_FIXED))
 		atomic_fetch_add(&mapped, (long long)size);
 	return p;
 }

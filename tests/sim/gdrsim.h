@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What a user of the stand-ins can set and call: every GDRSIM_* environment variable and every
- * gdrsim_* hook. libcuda.so.1, libvulkan.so.1 and libnvidia-ml.so.1 each export their own copy of
+ * gdrsim_* hook. libcuda.so.1 and libnvidia-ml.so.1 each export their own copy of
  * the hooks, which concern the calls of that library only: take them with dlsym from its handle.
  *
- * Machine. Read at cuInit (libcuda), at vkCreateInstance (libvulkan), at each call (NVML).
+ * Machine. Read at cuInit (libcuda), at each call (NVML).
  *   GDRSIM_DEVICES=n           simulated GPUs, 0 to 16 (1); with 0, cuInit gives NO_DEVICE
  *   GDRSIM_MEM_MIB=n           memory of each GPU (8192); sparse, only what is written costs memory
- *   GDRSIM_BAR1_MIB=n          BAR1 of each GPU (16384). A value below GDRSIM_MEM_MIB also makes
- *                              the host-visible device heap of Vulkan that small
+ *   GDRSIM_BAR1_MIB=n          BAR1 of each GPU (16384)
  *   GDRSIM_MIG=1               cuDeviceGetUuid_v2 answers another UUID than cuDeviceGetUuid
  *   GDRSIM_ARENA_GIB=n         address space for device memory (256); an emulator that keeps books of
  *                              every page takes seconds for that
@@ -34,20 +33,9 @@
  *   GDRSIM_ASYNC_DELAY_US=n    asynchronous work (and the "synchronous" calls that CUDA lets return
  *                              early, unless SYNC_MEMOPS is set) is done n microseconds later (0)
  *
- * Vulkan. Read at vkCreateInstance, DIRECT at each call.
- *   GDRSIM_VK_DIRECT=0         hide VK_LUNARG_direct_driver_loading
- *   GDRSIM_VK_NO_PLACED=1      hide VK_EXT_map_memory_placed and VK_KHR_map_memory2
- *   GDRSIM_VK_NO_FD=1          hide VK_KHR_external_memory_fd
- *   GDRSIM_VK_FOREIGN=1        a foreign device (another vendor, UUID, address) comes first
- *   GDRSIM_VK_NO_HOST_VISIBLE=1  no memory type that is device-local and host-visible
- *   GDRSIM_VK_PLACED_ALIGN=n   minPlacedMemoryMapAlignment (4096)
- *   GDRSIM_VK_RANGE_PLACED=1   memoryMapRangePlaced: a placed map may be a part of its memory
- *   GDRSIM_VK_NO_RESERVE=1     no memoryUnmapReserve: an unmapped range is gone
- *   GDRSIM_VK_CACHED=1         the host-visible device memory is cached, as on coherent systems
- *
  * Faults.
- *   GDRSIM_FAIL="cuMemMap:3=999,vkMapMemory:*=-5"
- *       The 3rd call of cuMemMap (from 1) gives 999, every vkMapMemory gives -5. A name is given
+ *   GDRSIM_FAIL="cuMemMap:3=999,nvmlInit:*=9"
+ *       The 3rd call of cuMemMap (from 1) gives 999, every nvmlInit 9. A name is given
  *       with or without its _v2. Unknown names are left alone: one value serves all libraries.
  *       Read at the first call into the library. A call without a result (void) is only counted.
  */
@@ -89,7 +77,5 @@ int gdrsim_pin_dmabuf(int fd, size_t offset, size_t size, struct gdrsim_piece *p
 		      unsigned int room, unsigned long *id);
 /* libcuda only: the GPU at a PCI address (function 0), or -1. */
 int gdrsim_device_at(unsigned int domain, unsigned int bus, unsigned int device);
-/* libvulkan only: bytes of BAR1 that live maps of this process hold. */
-unsigned long long gdrsim_bar1_used(int device);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The simulated GPUs, as the environment describes them, and the memfd that stands for GPU
- * memory. It knows nothing of CUDA, Vulkan or NVML.
+ * memory. It knows nothing of CUDA or NVML.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The stand-in libnvidia-ml.so.1: the simulated GPUs by index, UUID and PCI address, and their
- * BAR1. BAR1 use is what the stand-in Vulkan of this process has mapped. Declarations are those of
+ * BAR1. BAR1 use is what the stand-in nvidia.ko has mapped. Declarations are those of
  * NVML's public ABI. It knows nothing of CUDA.
  */
 #define _GNU_SOURCE
@@ -167,30 +167,16 @@ nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *id, nvmlDevice_t *devi
 	return NVML_ERROR_NOT_FOUND;
 }
 
-/* The counter of one form of the stand-in Vulkan, if this process has it loaded. */
-static unsigned long long bar1_used_by(const char *library, int ordinal)
-{
-	unsigned long long (*used)(int);
-	unsigned long long bytes = 0;
-	void *vulkan = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
-	void *symbol;
-
-	if (!vulkan)
-		return 0;
-	symbol = dlsym(vulkan, "gdrsim_bar1_used");
-	if (symbol) {
-		memcpy(&used, &symbol, sizeof(symbol));
-		bytes = used(ordinal);
-	}
-	dlclose(vulkan);
-	return bytes;
-}
-
-/* The loader's form and the driver's: each counts its own maps. */
+/* What the stand-in nvidia.ko has mapped, where it is preloaded. */
 static unsigned long long bar1_used(int ordinal)
 {
-	return bar1_used_by("libvulkan.so.1", ordinal) +
-	       bar1_used_by("libGLX_nvidia.so.0", ordinal);
+	void *symbol = dlsym(RTLD_DEFAULT, "gdrsim_rm_bar1_used");
+	unsigned long long (*used)(int);
+
+	if (!symbol)
+		return 0;
+	memcpy(&used, &symbol, sizeof(symbol));
+	return used(ordinal);
 }
 
 nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *info)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 #
-# The stand-ins: libcuda.so.1, libvulkan.so.1, libGLX_nvidia.so.0 and libnvidia-ml.so.1 in
+# The stand-ins: libcuda.so.1 and libnvidia-ml.so.1, and the kernel drivers' nodes (node/), in
 # $(O)/sim. Included by the main Makefile, which sets O, CC, CFLAGS and LDFLAGS; defines SIM_LIBS
 # and SIM_TEST (the self-test, which is run with GDRSIM_DIR=$(O)/sim).
 
@@ -12,11 +12,9 @@ SIM_SRC_cuda := state.c device.c context.c va.c object.c table.c memory.c host.c
 	dmabuf.c mmap_hook.c pointer.c copy.c stream.c kernel.c kernels.c proc.c \
 	pins.c rmclient.c escape.c
 
-SIM_SRC_vulkan := vk_instance.c vk_physical.c vk_memory.c vk_proc.c
 SIM_SRC_nvml := nvml.c
 
-SIM_LIBS := $(addprefix $(SIM_OUT)/,libcuda.so.1 libvulkan.so.1 libGLX_nvidia.so.0 \
-	libnvidia-ml.so.1)
+SIM_LIBS := $(addprefix $(SIM_OUT)/,libcuda.so.1 libnvidia-ml.so.1)
 
 SIM_CFLAGS := -std=c11 -fPIC -fvisibility=hidden -pthread -I$(SIM_DIR)../../src -I$(SIM_DIR)
 # They keep threads, hooks and thread-local data: once loaded they stay.
@@ -31,8 +29,6 @@ $(SIM_OUT)/%.o: $(SIM_DIR)%.c
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(SIM_CFLAGS) -MMD -MP -c -o $@ $<
 
 $(SIM_OUT)/libcuda.so.1: $(call sim_objs,$(SIM_SRC_cuda))
-$(SIM_OUT)/libvulkan.so.1: $(call sim_objs,$(SIM_SRC_vulkan))
-$(SIM_OUT)/libGLX_nvidia.so.0: $(call sim_objs,$(SIM_SRC_vulkan) vk_icd.c)
 $(SIM_OUT)/libnvidia-ml.so.1: $(call sim_objs,$(SIM_SRC_nvml))
 
 $(SIM_LIBS):
@@ -50,7 +46,7 @@ SIM_CHECK_LIBS ?= $(shell pkg-config --libs check 2>/dev/null || echo -lcheck -l
 
 build-tests: $(SIM_TEST)
 $(SIM_TEST): $(patsubst %.c,$(SIM_OUT)/%.o,test_sim.c test_sim_base.c test_sim_memory.c \
-		test_sim_vmm.c test_sim_work.c test_sim_vulkan.c test_sim_nvml.c) | $(SIM_LIBS)
+		test_sim_vmm.c test_sim_work.c test_sim_nvml.c) | $(SIM_LIBS)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -pthread -o $@ $^ $(SIM_CHECK_LIBS) -ldl
 

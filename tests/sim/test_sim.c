@@ -10,7 +10,7 @@
 
 #include "test_sim.h"
 
-void *sim_cuda, *sim_vulkan, *sim_nvml, *sim_icd;
+void *sim_cuda, *sim_nvml;
 
 void *sim_symbol(void *lib, const char *name)
 {
@@ -100,14 +100,11 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	sim_cuda = load(dir, "libcuda.so.1");
-	sim_vulkan = load(dir, "libvulkan.so.1");
-	sim_icd = load(dir, "libGLX_nvidia.so.0");
 	sim_nvml = load(dir, "libnvidia-ml.so.1");
 	runner = srunner_create(suite_cuda_base());
 	srunner_add_suite(runner, suite_cuda_memory());
 	srunner_add_suite(runner, suite_cuda_vmm());
 	srunner_add_suite(runner, suite_cuda_work());
-	srunner_add_suite(runner, suite_vulkan());
 	srunner_add_suite(runner, suite_nvml());
 	srunner_set_fork_status(runner, CK_FORK);
 	srunner_run_all(runner, CK_NORMAL);

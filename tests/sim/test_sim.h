@@ -11,12 +11,11 @@
 #include <stdint.h>
 
 #include "abi/cuda.h"
-#include "abi/vulkan.h"
 
 #define MIB	((size_t)1 << 20)
 #define GRANULE (2 * MIB)
 
-extern void *sim_cuda, *sim_vulkan, *sim_nvml, *sim_icd;
+extern void *sim_cuda, *sim_nvml;
 
 void *sim_symbol(void *lib, const char *name);
 
@@ -50,7 +49,6 @@ Suite *suite_cuda_base(void);
 Suite *suite_cuda_memory(void);
 Suite *suite_cuda_vmm(void);
 Suite *suite_cuda_work(void);
-Suite *suite_vulkan(void);
 Suite *suite_nvml(void);
 
 #endif

@@ -166,7 +166,7 @@ START_TEST(faults)
 	int n;
 
 	sim_start();
-	set_faults("cuMemAlloc:2=999,cuDeviceGetCount:*=3,vkMapMemory:1=-5");
+	set_faults("cuMemAlloc:2=999,cuDeviceGetCount:*=3");
 	ck_cu(CU(cuMemAlloc_v2)(&ptr, 64));
 	ck_cu_is(CU(cuMemAlloc_v2)(&ptr, 64), CUDA_ERROR_UNKNOWN);
 	ck_cu(CU(cuMemAlloc_v2)(&ptr, 64));

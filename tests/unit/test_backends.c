@@ -3,7 +3,6 @@
  * Which backends a context has and which one serves a pin: gdr_open's promise, GDRCOPY_BACKEND,
  * fall-through, and what is said when nobody can.
  */
-#include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,17 +69,13 @@ static void check_attributes(gdr_t g, int persistent, int force_pcie, int dmabuf
 	ck_assert_int_eq(attribute(g, GDR_ATTR_USING_DMA_BUF_MMAP), dmabuf);
 }
 
-static bool loaded(const char *name)
-{
-	return dlopen(name, RTLD_NOW | RTLD_NOLOAD) != NULL;
-}
-
-/* Ordinary device memory cannot be served below CUDA 13.3: programs must see that at the open. */
+/* Below CUDA 13.3 and without NVIDIA's nodes nothing serves ordinary device memory: the open says so. */
 static void open_keeps_its_promise(void)
 {
 	open_fails(GDR_OPEN_DEFAULT, ENODEV);
 	has("dmabuf: ");
 	has("13.3");
+	has("rm: no /dev/nvidiactl");
 	errno = 0;
 	ck_assert_ptr_null(gdr_open());
 	ck_assert_int_eq(errno, ENODEV);
@@ -88,7 +83,33 @@ static void open_keeps_its_promise(void)
 	open_fails(GDR_OPEN_CTX_SYNC_MEMOPS, ENODEV);
 }
 
-/* Programs open and close at every query: one CUDA call, no cuInit, no Vulkan. */
+/* With them it is served on the stock driver, if the GPUs export their memory. */
+static void open_rests_on_rm(void)
+{
+	gdr_t g;
+
+	standin_load();
+	setenv("GDRSIM_RM", "denied", 1);
+	open_fails(GDR_OPEN_DEFAULT, EACCES);
+	has("rm: /dev/nvidiactl may not be opened");
+	unsetenv("GDRSIM_RM");
+	setenv("GDRSIM_RM_DRIVER", "470.256.02", 1);
+	open_fails(GDR_OPEN_DEFAULT, ENODEV);
+	has("rm: driver 470 is too old");
+	unsetenv("GDRSIM_RM_DRIVER");
+	setenv("GDRSIM_DMABUF", "0", 1);
+	open_fails(GDR_OPEN_DEFAULT, ENODEV);
+	has("rm: none of 1 GPUs exports its memory as a dma-buf");
+	unsetenv("GDRSIM_DMABUF");
+	g = gdr_open();
+	ck_assert_msg(g != NULL, "%s", gdr_last_error());
+	check_attributes(g, 1, 1, 0);
+	standin_start();
+	ck_assert_uint_eq(server(g, standin_alloc(4096), 4096), GDR_BACKEND_RM);
+	ck_assert_int_eq(gdr_close(g), 0);
+}
+
+/* Programs open and close at every query: one CUDA call, no cuInit. */
 static void open_is_cheap(void)
 {
 	gdr_t g;
@@ -102,8 +123,6 @@ static void open_is_cheap(void)
 	ck_assert_msg(g != NULL, "%s", gdr_last_error());
 	ck_assert_int_eq(gdr_close(g), 0);
 	ck_assert_uint_eq(cuda_hooks.calls("cuInit"), 1);
-	ck_assert(!loaded("libGLX_nvidia.so.0"));
-	ck_assert(!loaded("libvulkan.so.1"));
 }
 
 /* A new enough CUDA alone is no promise: the GPUs must export their memory. */
@@ -123,7 +142,7 @@ static void open_without_libcuda(void)
 	has("no CUDA driver");
 	open_fails(GDR_OPEN_ANY, ENODEV);
 	has("dmabuf: ");
-	has("vulkan: ");
+	has("rm: ");
 	has("host: ");
 }
 
@@ -155,15 +174,16 @@ static void driver_version_fails(void)
 static void bad_backend_list(void)
 {
 	static const char *const lists[] = { "cuda",
-					     "Vulkan",
-					     "vulkanx",
-					     "vulka",
-					     "vulkan,",
-					     ",vulkan",
-					     "vulkan,,host",
-					     "vulkan host",
-					     "vulkan,vulkan",
-					     "host,vulkan,host",
+					     "vulkan",
+					     "RM",
+					     "rmx",
+					     "r",
+					     "rm,",
+					     ",rm",
+					     "rm,,host",
+					     "rm host",
+					     "rm,rm",
+					     "host,rm,host",
 					     ",",
 					     " ",
 					     "dmabuf;host" };
@@ -174,11 +194,16 @@ static void bad_backend_list(void)
 		has("GDRCOPY_BACKEND");
 		open_fails(GDR_OPEN_ANY, EINVAL);
 	}
-	setenv("GDRCOPY_BACKEND", "nothere,vulkan", 1);
+	setenv("GDRCOPY_BACKEND", "nothere,rm", 1);
 	open_fails(GDR_OPEN_DEFAULT, EINVAL);
 	has("\"nothere\"");
-	has_not("vulkan");
+	has_not("rm");
+	/* What it was once, for whoever has it in a script. */
+	setenv("GDRCOPY_BACKEND", "vulkan,host", 1);
+	open_fails(GDR_OPEN_ANY, EINVAL);
+	has("\"vulkan\" (rm serves what it served");
 	setenv("GDRCOPY_BACKEND", "", 1); /* as if it were not set */
+	setenv("GDRSIM_RM", "absent", 1);
 	open_fails(GDR_OPEN_DEFAULT, ENODEV);
 }
 
@@ -194,11 +219,11 @@ static void named_backends_alone(void)
 	host = (uintptr_t)standin_host_alloc(4096, 0);
 	g = gdr_open(); /* naming it is asking for it: no GDR_OPEN_ANY is needed */
 	ck_assert_msg(g != NULL, "%s", gdr_last_error());
-	ck_assert_uint_eq(server(g, v.ptr, 4096), GDR_BACKEND_VULKAN);
+	ck_assert_uint_eq(server(g, v.ptr, 4096), GDR_BACKEND_RM);
 	ck_assert_int_eq(gdr_pin_buffer_v2(g, host, 4096, 0, &h), ENOTSUP);
-	has("vulkan: not device memory");
+	has("rm: not device memory");
 	has_not("host: ");
-	check_attributes(g, 1, 0, 0);
+	check_attributes(g, 1, 1, 0);
 	ck_assert_int_eq(gdr_close(g), 0);
 
 	setenv("GDRCOPY_BACKEND", "host", 1);
@@ -221,12 +246,12 @@ static void order(void)
 	g = opened(GDR_OPEN_ANY);
 	ck_assert_uint_eq(server(g, v.ptr, 4096), GDR_BACKEND_DMABUF);
 	ck_assert_int_eq(gdr_close(g), 0);
-	setenv("GDRCOPY_BACKEND", "vulkan,dmabuf", 1);
+	setenv("GDRCOPY_BACKEND", "rm,dmabuf", 1);
 	g = opened(0);
-	ck_assert_uint_eq(server(g, v.ptr, 4096), GDR_BACKEND_VULKAN);
-	ck_assert_uint_eq(server(g, standin_alloc(4096), 4096), GDR_BACKEND_DMABUF);
+	ck_assert_uint_eq(server(g, v.ptr, 4096), GDR_BACKEND_RM);
+	ck_assert_uint_eq(server(g, standin_alloc(4096), 4096), GDR_BACKEND_RM);
 	ck_assert_int_eq(gdr_close(g), 0);
-	setenv("GDRCOPY_BACKEND", "dmabuf,vulkan", 1);
+	setenv("GDRCOPY_BACKEND", "dmabuf,rm", 1);
 	g = opened(0);
 	ck_assert_uint_eq(server(g, v.ptr, 4096), GDR_BACKEND_DMABUF);
 	ck_assert_int_eq(gdr_close(g), 0);
@@ -242,11 +267,11 @@ static void fall_through(void)
 	standin_vmm_alloc(&v, 0, 1, STANDIN_GRANULE, true);
 	g = opened(GDR_OPEN_ANY);
 	setenv("GDRSIM_DMABUF_MMAP", "0", 1);
-	ck_assert_uint_eq(server(g, v.ptr, 4096), GDR_BACKEND_VULKAN);
+	ck_assert_uint_eq(server(g, v.ptr, 4096), GDR_BACKEND_RM);
 	unsetenv("GDRSIM_DMABUF_MMAP");
 	ck_assert_uint_eq(server(g, v.ptr, 4096), GDR_BACKEND_DMABUF);
 	ck_assert_uint_eq(server(g, (uintptr_t)standin_host_alloc(64, 0), 64), GDR_BACKEND_HOST);
-	check_attributes(g, 1, 1, 1);
+	check_attributes(g, 1, 1, 0); /* dmabuf and rm serve */
 	ck_assert_int_eq(gdr_close(g), 0);
 }
 
@@ -266,16 +291,16 @@ static void use_dmabuf_mmap(void)
 	setenv("GDRSIM_DMABUF_MMAP", "0", 1);
 	ck_assert_int_eq(gdr_pin_buffer_v2(g, v.ptr, 64, 0, &h), ENOTSUP);
 	has("dmabuf: ");
-	has_not("vulkan");
+	has_not("rm: ");
 	ck_assert_int_eq(gdr_close(g), 0);
 	unsetenv("GDRSIM_DMABUF_MMAP");
 	setenv("GDRCOPY_USE_DMABUF_MMAP", "0", 1);
 	setenv("GDRSIM_DRIVER_VERSION", "13000", 1);
 	ck_assert_int_eq(gdr_close(opened(GDR_OPEN_ANY)), 0);
 	setenv("GDRCOPY_USE_DMABUF_MMAP", "1", 1);
-	setenv("GDRCOPY_BACKEND", "vulkan", 1); /* the newer variable wins */
+	setenv("GDRCOPY_BACKEND", "rm", 1); /* the newer variable wins */
 	g = opened(0);
-	ck_assert_uint_eq(server(g, v.ptr, 64), GDR_BACKEND_VULKAN);
+	ck_assert_uint_eq(server(g, v.ptr, 64), GDR_BACKEND_RM);
 	ck_assert_int_eq(gdr_close(g), 0);
 }
 
@@ -286,10 +311,11 @@ static void every_reason_is_named(void)
 
 	standin_start();
 	setenv("GDRSIM_DMABUF_MMAP", "0", 1);
+	setenv("GDRSIM_RM_PROTECTED", "1", 1);
 	g = opened(GDR_OPEN_ANY);
 	ck_assert_int_eq(gdr_pin_buffer_v2(g, standin_alloc(4096), 4096, 0, &h), ENOTSUP);
 	has("dmabuf: this driver refuses mmap of its dma-buf");
-	has("vulkan: not memory of cuMemCreate");
+	has("rm: the trial on GPU 0 failed: RM_MAP_MEMORY: NV_ERR_NOT_SUPPORTED");
 	has("host: not memory of cudaHostAlloc");
 	ck_assert_uint_eq(h.h, 77);
 	ck_assert_int_eq(gdr_close(g), 0);
@@ -326,9 +352,9 @@ static void precedence(void)
 		const char *fail;
 		int err;
 	} table[] = {
-		{ "cuMemRetainAllocationHandle:*=999", ENOTSUP }, /* host's ENOTSUP says more */
-		{ "cuMemRetainAllocationHandle:*=2", ENOMEM },
-		{ "cuMemRetainAllocationHandle:*=800", EACCES },
+		{ "cuMemGetHandleForAddressRange:*=999", ENOTSUP }, /* host's ENOTSUP says more */
+		{ "cuMemGetHandleForAddressRange:*=2", ENOMEM },
+		{ "cuMemGetHandleForAddressRange:*=800", EACCES },
 	};
 	struct standin_vmm v;
 	gdr_mh_t h;
@@ -337,6 +363,7 @@ static void precedence(void)
 	standin_start();
 	standin_vmm_alloc(&v, 0, 1, STANDIN_GRANULE, true);
 	g = opened(GDR_OPEN_ANY);
+	ck_assert_uint_eq(server(g, v.ptr, 4096), GDR_BACKEND_RM); /* the trial is over */
 	for (size_t i = 0; i < COUNT(table); i++) {
 		cuda_hooks.set_fail(table[i].fail);
 		h.h = 77;
@@ -356,10 +383,11 @@ static void only_unclear_reasons(void)
 	standin_start();
 	standin_vmm_alloc(&v, 0, 1, STANDIN_GRANULE, true);
 	g = opened(0);
-	cuda_hooks.set_fail("cuMemRetainAllocationHandle:*=999");
+	ck_assert_uint_eq(server(g, v.ptr, 4096), GDR_BACKEND_RM);
+	cuda_hooks.set_fail("cuMemGetHandleForAddressRange:*=999");
 	ck_assert_int_eq(gdr_pin_buffer_v2(g, v.ptr, 4096, 0, &h), EIO);
-	has("vulkan: cuMemRetainAllocationHandle: CUDA_ERROR_UNKNOWN");
-	cuda_hooks.set_fail("cuMemRetainAllocationHandle:*=100");
+	has("rm: cuMemGetHandleForAddressRange: CUDA_ERROR_UNKNOWN");
+	cuda_hooks.set_fail("cuMemGetHandleForAddressRange:*=100");
 	ck_assert_int_eq(gdr_pin_buffer_v2(g, v.ptr, 4096, 0, &h), ENODEV);
 	ck_assert_uint_eq(h.h, 77);
 	cuda_hooks.set_fail(NULL);
@@ -368,16 +396,16 @@ static void only_unclear_reasons(void)
 
 static void mixed_attributes(void)
 {
-	gdr_t g = opened(GDR_OPEN_ANY); /* vulkan and host */
+	gdr_t g = opened(GDR_OPEN_ANY); /* rm and host: what serves device memory counts */
 
-	check_attributes(g, 0, 0, 0);
+	check_attributes(g, 1, 1, 0);
 	ck_assert_int_eq(gdr_close(g), 0);
 }
 
 /* L1: on every backend. */
 static void driver_version_everywhere(void)
 {
-	static const char *const lists[] = { "dmabuf", "vulkan", "host" };
+	static const char *const lists[] = { "dmabuf", "rm", "host" };
 
 	for (size_t i = 0; i < COUNT(lists); i++) {
 		int major = -1, minor = -1;
@@ -392,29 +420,88 @@ static void driver_version_everywhere(void)
 	}
 }
 
+/* Without a coherent link every mapping of rm is one over PCIe; with one the driver must know the bit. */
 static void force_pcie(void)
 {
-	struct standin_vmm v;
 	gdr_mh_t h = { 77 };
+	uint64_t p;
 	gdr_t g;
 
 	standin_start();
-	standin_vmm_alloc(&v, 0, 1, STANDIN_GRANULE, true);
+	p = standin_alloc(4096);
 	g = opened(GDR_OPEN_ANY);
-	ck_assert_int_eq(gdr_pin_buffer_v2(g, v.ptr, 4096, GDR_PIN_FLAG_FORCE_PCIE, &h), EINVAL);
-	has("GDR_PIN_FLAG_FORCE_PCIE");
-	ck_assert_uint_eq(h.h, 77);
+	ck_assert_int_eq(gdr_pin_buffer_v2(g, p, 4096, GDR_PIN_FLAG_FORCE_PCIE, &h), 0);
+	ck_assert_int_eq(gdr_unpin_buffer(g, h), 0);
 	/* Programs ask again without the flag when they see EINVAL: so also where one backend alone
 	 * could serve, and refuses for the flag only. */
 	ck_assert_int_eq(gdr_pin_buffer_v2(g, (uintptr_t)standin_host_alloc(64, 0), 64,
 					   GDR_PIN_FLAG_FORCE_PCIE, &h),
 			 EINVAL);
-	setenv("GDRSIM_DMABUF_PCIE", "1", 1);
-	ck_assert_int_eq(gdr_pin_buffer_v2(g, v.ptr, 4096, GDR_PIN_FLAG_FORCE_PCIE, &h), 0);
+	has("GDR_PIN_FLAG_FORCE_PCIE");
 	ck_assert_int_eq(gdr_close(g), 0);
-	setenv("GDRCOPY_BACKEND", "vulkan", 1);
+	setenv("GDRCOPY_BACKEND", "dmabuf", 1);
 	g = opened(0);
-	ck_assert_int_eq(gdr_pin_buffer_v2(g, v.ptr, 4096, GDR_PIN_FLAG_FORCE_PCIE, &h), EINVAL);
+	ck_assert_int_eq(gdr_pin_buffer_v2(g, p, 4096, GDR_PIN_FLAG_FORCE_PCIE, &h), EINVAL);
+	setenv("GDRSIM_DMABUF_PCIE", "1", 1);
+	ck_assert_int_eq(gdr_pin_buffer_v2(g, p, 4096, GDR_PIN_FLAG_FORCE_PCIE, &h), 0);
+	ck_assert_int_eq(gdr_close(g), 0);
+}
+
+static uint64_t type_of(gdr_t g, uint64_t addr, uint32_t flags)
+{
+	uint64_t type = 0;
+	gdr_mh_t h;
+	int rc = gdr_pin_buffer_v2(g, addr, 4096, flags, &h);
+
+	if (rc)
+		return 1000 + (uint64_t)rc;
+	ck_assert_int_eq(gdr_get_handle_attribute(g, h, GDR_HANDLE_ATTR_MAPPING_TYPE, &type), 0);
+	ck_assert_int_eq(gdr_unpin_buffer(g, h), 0);
+	return type;
+}
+
+/* Over a coherent link mappings are cached, unless they are forced onto PCIe. */
+static void coherent_link(void)
+{
+	static const char *const drivers[] = { "580.95.05", "595.45.04" };
+	uint64_t p;
+	gdr_t g;
+
+	standin_start();
+	p = standin_alloc(4096);
+	for (int i = 0; i < 2; i++) {
+		setenv("GDRSIM_RM_DRIVER", drivers[i], 1);
+		setenv("GDRCOPY_BACKEND", "rm", 1);
+		g = opened(0);
+		check_attributes(g, 1, i, 0);
+		ck_assert_uint_eq(type_of(g, p, 0), GDR_MAPPING_TYPE_CACHING);
+		ck_assert_uint_eq(type_of(g, p, GDR_PIN_FLAG_FORCE_PCIE),
+				  i ? (uint64_t)GDR_MAPPING_TYPE_WC : 1000 + EINVAL);
+		ck_assert_int_eq(gdr_close(g), 0);
+	}
+	setenv("GDRCOPY_BACKEND", "dmabuf", 1);
+	g = opened(0);
+	ck_assert_uint_eq(type_of(g, p, 0), GDR_MAPPING_TYPE_CACHING);
+	ck_assert_uint_eq(type_of(g, p, GDR_PIN_FLAG_FORCE_PCIE), GDR_MAPPING_TYPE_WC);
+	ck_assert_int_eq(gdr_close(g), 0);
+}
+
+/* What is short for one backend is short for the next: no second one is tried. */
+static void short_of_memory(void)
+{
+	gdr_mh_t h = { 77 };
+	gdr_t g;
+
+	standin_start();
+	g = opened(GDR_OPEN_ANY);
+	setenv("GDRSIM_DMABUF_MMAP", "1", 1);
+	cuda_hooks.set_fail("cuMemGetHandleForAddressRange:1=2");
+	ck_assert_int_eq(gdr_pin_buffer_v2(g, standin_alloc(4096), 4096, 0, &h), ENOMEM);
+	has("dmabuf: ");
+	has_not("rm: ");
+	has_not("host: ");
+	ck_assert_uint_eq(h.h, 77);
+	cuda_hooks.set_fail(NULL);
 	ck_assert_int_eq(gdr_close(g), 0);
 }
 
@@ -469,7 +556,8 @@ static void ranges(void)
 }
 
 static const struct unit_test tests[] = {
-	{ "gdr_open keeps its promise", open_keeps_its_promise, "" },
+	{ "gdr_open keeps its promise", open_keeps_its_promise, "GDRSIM_RM=absent" },
+	{ "gdr_open rests on rm", open_rests_on_rm, "" },
 	{ "gdr_open is cheap", open_is_cheap, "GDRSIM_DRIVER_VERSION=13030" },
 	{ "gdr_open without dma-buf export", no_promise_without_dmabuf,
 	  "GDRSIM_DRIVER_VERSION=13030 GDRSIM_DMABUF=0" },
@@ -478,20 +566,22 @@ static const struct unit_test tests[] = {
 	{ "gdr_open without libcuda", open_without_libcuda, "" },
 	{ "unknown flags of gdr_open_ex", unknown_open_flags, "" },
 	{ "no memory for a context", no_memory_for_a_context, "" },
-	{ "the driver's version fails", driver_version_fails, "" },
+	{ "the driver's version fails", driver_version_fails, "GDRSIM_RM=absent" },
 	{ "GDRCOPY_BACKEND that names none", bad_backend_list, "" },
-	{ "GDRCOPY_BACKEND names one", named_backends_alone, "GDRCOPY_BACKEND=vulkan" },
+	{ "GDRCOPY_BACKEND names one", named_backends_alone, "GDRCOPY_BACKEND=rm" },
 	{ "GDRCOPY_BACKEND orders", order, "GDRSIM_DRIVER_VERSION=13030" },
 	{ "each pin by who can", fall_through, "GDRSIM_DRIVER_VERSION=13030" },
 	{ "GDRCOPY_USE_DMABUF_MMAP", use_dmabuf_mmap, "GDRCOPY_USE_DMABUF_MMAP=1" },
 	{ "every backend's reason", every_reason_is_named, "GDRSIM_DRIVER_VERSION=13030" },
 	{ "managed and pageable memory (L17)", wrong_memory, "GDRSIM_DRIVER_VERSION=13030" },
 	{ "precedence of errors", precedence, "" },
-	{ "nobody can, for unclear reasons", only_unclear_reasons, "GDRCOPY_BACKEND=vulkan" },
+	{ "nobody can, for unclear reasons", only_unclear_reasons, "GDRCOPY_BACKEND=rm" },
 	{ "attributes of several backends", mixed_attributes, "" },
 	{ "driver version on every backend (L1)", driver_version_everywhere,
 	  "GDRSIM_DRIVER_VERSION=13030" },
 	{ "GDR_PIN_FLAG_FORCE_PCIE", force_pcie, "GDRSIM_DRIVER_VERSION=13030" },
+	{ "coherent link", coherent_link, "GDRSIM_DRIVER_VERSION=13030 GDRSIM_COHERENT=1 GDRSIM_DMABUF_PCIE=1" },
+	{ "short of memory", short_of_memory, "GDRSIM_DRIVER_VERSION=13030" },
 	{ "P2P tokens", tokens, "GDRSIM_DRIVER_VERSION=13030" },
 	{ "ranges that cannot be", ranges, "GDRSIM_DRIVER_VERSION=13030" },
 };

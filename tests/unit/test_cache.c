@@ -550,7 +550,7 @@ static atomic_int revoked;
 
 static int pin_revocable(void *state, const struct gdri_pin_request *request, struct gdri_pin *pin)
 {
-	int rc = gdri_backend_vulkan.pin(state, request, pin);
+	int rc = gdri_backend_rm.pin(state, request, pin);
 
 	pin->persistent = false;
 	return rc;
@@ -573,12 +573,12 @@ START_TEST(test_callback_flag)
 	FAILS(ENOTSUP, gdr_cache_get(cache, d, 8, &r));
 	ck_assert_ptr_nonnull(strstr(gdr_last_error(), "callback flag"));
 	ck_assert_uint_eq(stats_of(cache).regions, 0);
-	revocable = gdri_backend_vulkan;
+	revocable = gdri_backend_rm;
 	revocable.pin = pin_revocable;
 	revocable.callback_flag = is_revoked;
 	ck_assert_int_eq(gdri_ctx_get(g, &ctx), 0);
 	for (size_t i = 0; i < ctx->backend_count; i++)
-		if (ctx->backends[i] == &gdri_backend_vulkan)
+		if (ctx->backends[i] == &gdri_backend_rm)
 			ctx->backends[i] = &revocable;
 	gdri_ctx_put(ctx);
 	touch(cache, d);

@@ -315,42 +315,19 @@ static void without_context_flags(void)
 	ck_assert(!gdri_cuda_sync_memops(&m, true));
 }
 
-static void first_uuid_call(void)
+static void pci_addresses(void)
 {
-	struct gdri_device_id id;
-
-	older_driver("cuDeviceGetUuid_v2");
-	ck_assert_int_eq(gdri_cuda_device_id(0, &id), 0);
-}
-
-static void without_uuid(void)
-{
-	struct gdri_device_id id;
-
-	older_driver("cuDeviceGetUuid");
-	ck_assert_int_eq(gdri_cuda_device_id(0, &id), -ENOTSUP);
-}
-
-/* The GPU's own UUID is what Vulkan names it by, under MIG too. */
-static void device_ids(void)
-{
-	struct gdri_device_id a, b;
-	CUuuid uuid;
+	struct gdri_pci_address a, b;
 
 	standin_start();
 	ck_assert_int_eq(gdri_cuda_load(), 0);
-	ck_assert_int_eq(gdri_cuda_device_id(0, &a), 0);
-	ck_assert_int_eq(gdri_cuda_device_id(1, &b), 0);
-	ck_assert_int_eq(cuda.cuDeviceGetUuid(&uuid, 1), 0);
-	ck_assert_int_eq(memcmp(uuid.bytes, b.uuid, 16), 0);
-	ck_assert_int_ne(memcmp(a.uuid, b.uuid, 16), 0);
-	ck_assert_uint_ne(a.pci_bus, b.pci_bus);
-	ck_assert_int_eq(gdri_cuda_device_id(2, &b), -EINVAL);
-	ck_assert_int_eq(gdri_cuda_device_id(-1, &b), -EINVAL);
-	cuda_hooks.set_fail("cuDeviceGetUuid:*=999");
-	ck_assert_int_eq(gdri_cuda_device_id(0, &b), -EIO);
-	cuda_hooks.set_fail("cuDeviceGetAttribute:2=999");
-	ck_assert_int_eq(gdri_cuda_device_id(0, &b), -EIO);
+	ck_assert_int_eq(gdri_cuda_pci_address(0, &a), 0);
+	ck_assert_int_eq(gdri_cuda_pci_address(1, &b), 0);
+	ck_assert_uint_ne(a.bus, b.bus);
+	ck_assert_int_eq(gdri_cuda_pci_address(2, &b), -EINVAL);
+	ck_assert_int_eq(gdri_cuda_pci_address(-1, &b), -EINVAL);
+	cuda_hooks.set_fail("cuDeviceGetPCIBusId:*=999");
+	ck_assert_int_eq(gdri_cuda_pci_address(0, &b), -EIO);
 	cuda_hooks.set_fail(NULL);
 }
 
@@ -692,9 +669,7 @@ static const struct unit_test tests[] = {
 	{ "driver without VMM export", without_vmm, "" },
 	{ "driver without capture modes", without_capture_mode, "" },
 	{ "driver without context flags", without_context_flags, "" },
-	{ "driver with one uuid call", first_uuid_call, "" },
-	{ "driver without a uuid call", without_uuid, "" },
-	{ "device ids", device_ids, "GDRSIM_DEVICES=2 GDRSIM_MIG=1" },
+	{ "PCI addresses", pci_addresses, "GDRSIM_DEVICES=2" },
 	{ "results as errno", results_as_errno, "" },
 	{ "SYNC_MEMOPS once an allocation", sync_memops_once, "" },
 	{ "SYNC_MEMOPS read as 1 without a set", sync_memops_reads_one, "" },

@@ -293,7 +293,7 @@ static const struct unit_test tests[] = {
 	{ "integrated GPU, two addresses", integrated_own_address,
 	  "GDRSIM_INTEGRATED=1 GDRSIM_HOST_POINTER=0" },
 	{ "integrated GPU, memory of cudaMalloc", integrated_device_memory, "GDRSIM_INTEGRATED=1" },
-	{ "discrete GPU, memory of cudaMalloc", discrete_device_memory, "" },
+	{ "discrete GPU, memory of cudaMalloc", discrete_device_memory, "GDRSIM_RM=absent" },
 };
 
 int main(int argc, char **argv)
