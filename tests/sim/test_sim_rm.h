@@ -155,9 +155,15 @@ extern struct seen rm_seen;
 /* The dma-buf of the range; rm_seen is filled. */
 int rm_export(CUdeviceptr at, size_t size);
 
+/* Where libcuda's import of ioctl is; *kind: "JUMP_SLOT" or "GLOB_DAT", "sealed" if not writable. */
+void **rm_slot(char kind[32]);
+/* For a process of its own, "slot" is its argument: exports by that slot, and says of what kind it is. */
+int rm_print_slot(void);
+
 void rm_tests_objects(TCase *tc);
 void rm_tests_maps(TCase *tc);
 void rm_tests_export(TCase *tc);
 void rm_tests_processes(TCase *tc);
+void rm_tests_slots(TCase *tc);
 
 #endif
