@@ -5,7 +5,6 @@
  * and in one that has not. After each: no descriptor, mapping or context more than before, a
  * documented errno, and the same life again, which must succeed.
  */
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -209,7 +208,7 @@ static int cold_child(void *arg)
 static void sweep_cold(enum what what)
 {
 	size_t some_lives[] = { 0, 3, 4, 5 };
-	bool node = dlsym(RTLD_DEFAULT, "gdrsim_node_fail") != NULL;
+	bool node = standin_gdrdrv();
 	unsigned long faults = 0;
 
 	for (size_t l = 0; l < COUNT(some_lives); l++) {

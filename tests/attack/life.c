@@ -2,7 +2,6 @@
 /* See life.h. */
 #include "life.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,7 +31,7 @@ size_t lives_make(struct life lives[LIVES])
 			       5000 };
 	lives[5] = (struct life){ "cudaMalloc by gdrdrv", "gdrdrv", standin_alloc(3 << 20) + 5000,
 				  100000 };
-	return dlsym(RTLD_DEFAULT, "gdrsim_node_fail") ? LIVES : LIVES - 1;
+	return standin_gdrdrv() ? LIVES : LIVES - 1;
 }
 
 bool errno_documented(int err)
