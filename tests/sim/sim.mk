@@ -80,11 +80,11 @@ $(SIM_TEST): $(patsubst %.c,$(SIM_OUT)/%.o,test_sim.c test_sim_base.c test_sim_m
 # The same for nvidia.ko's, which starts itself again with the library preloaded.
 SIM_RM_TEST := $(O)/tests/test_sim_rm
 SIM_RM_OBJ := $(addprefix $(SIM_OUT)/,$(addsuffix .o,test_sim_rm test_sim_rm_objects \
-	test_sim_rm_maps test_sim_rm_export test_sim_rm_processes test_sim_rm_slots))
+	test_sim_rm_maps test_sim_rm_export test_sim_rm_processes test_sim_rm_slots test_sim_rm_threads))
 
 build-tests: $(SIM_RM_TEST)
 $(SIM_RM_OBJ): override CPPFLAGS += -I$(SIM_DIR)..
-$(SIM_RM_TEST): $(SIM_RM_OBJ) $(patsubst %,$(O)/tests/common/%.o,rm preload again standin) | $(SIM_LIBS)
+$(SIM_RM_TEST): $(SIM_RM_OBJ) $(patsubst %,$(O)/tests/common/%.o,rm preload again standin unit) | $(SIM_LIBS)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -pthread -o $@ $^ $(SIM_CHECK_LIBS) -ldl
 

@@ -134,6 +134,38 @@ START_TEST(layouts)
 }
 END_TEST
 
+/* What the program may not open, libcuda has; what is absent, it has not either. */
+START_TEST(denied_to_program)
+{
+	CUdeviceptr a;
+	int fd;
+
+	setenv("GDRSIM_RM", "denied", 1);
+	standin_start();
+	a = standin_alloc(8 * MIB);
+	ck_errno(open("/dev/nvidiactl", O_RDWR), EACCES);
+	fd = rm_export(a, 65536);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_uint_eq(rm_seen.n, 1);
+	close(fd);
+}
+END_TEST
+
+START_TEST(without_nodes)
+{
+	CUdeviceptr a;
+	int fd;
+
+	setenv("GDRSIM_RM", "absent", 1);
+	standin_start();
+	a = standin_alloc(8 * MIB);
+	fd = rm_export(a, 65536);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_uint_eq(rm_seen.n, 0);
+	close(fd);
+}
+END_TEST
+
 static uint32_t export_direct(int node, struct export_580 *e)
 {
 	e->status = 0xdead;
@@ -334,6 +366,8 @@ void rm_tests_export(TCase *tc)
 	tcase_add_test(tc, many_objects);
 	tcase_add_test(tc, kinds);
 	tcase_add_test(tc, layouts);
+	tcase_add_test(tc, denied_to_program);
+	tcase_add_test(tc, without_nodes);
 	tcase_add_test(tc, export_arguments);
 	tcase_add_test(tc, dup_arguments);
 	tcase_add_test(tc, imports);

@@ -102,7 +102,6 @@ struct rm_state {
 	uint32_t next_client;
 	uint64_t next_linear;
 	uint64_t memblock_size; /* SYS_PARAMS */
-	unsigned long stale;
 	unsigned int life;
 	struct rm_file files[RM_FILES];
 	struct rm_client clients[RM_CLIENTS];
@@ -197,6 +196,7 @@ int rm_vma_add(int file, int fd, int map, void *addr, size_t len); /* errno */
 void rm_vma_cut(void *addr, size_t len);
 void rm_vma_dontfork(void *addr, size_t len);
 bool rm_vma_of_map(int map);
+void rm_vma_stale(void); /* counts one of gdrsim_rm_stale() */
 
 /* What the interposer calls, without the lock: as the system calls. */
 bool rm_is_path(const char *path);
