@@ -227,12 +227,18 @@ START_TEST(export_arguments)
 	e.client = u.client;
 	e.index = 1;
 	ck_assert_uint_eq(export_direct(u.node, &e), 0x1f);
-	/* In two steps. */
+	/* In two steps; one that fails leaves nothing behind. */
 	e.num = 1;
+	e.sizes[0] = 3 * 65536;
+	ck_assert_uint_eq(export_direct(u.node, &e), 0x1f);
+	e.sizes[0] = 65536;
 	ck_assert_uint_eq(export_direct(u.node, &e), 0);
 	ck_assert_int_ge(e.fd, 0);
 	ck_assert_uint_eq(export_direct(u.node, &e), 0x17);
 	e.index = 0;
+	e.num = 2;
+	ck_assert_uint_eq(export_direct(u.node, &e), 0x17);
+	e.num = 1;
 	ck_assert_uint_eq(export_direct(u.node, &e), 0);
 	ck_errno(ioctl(e.fd, ESC(217, struct export_580), &e), ENOTTY);
 	/* The dma-buf has the memory, not the duplicate. */
@@ -251,7 +257,7 @@ START_TEST(dup_arguments)
 	struct os55 d = { 0 };
 	struct rm_user u, v;
 	CUdeviceptr a;
-	handle dup, dup2;
+	handle dup, dup2, sub = 0;
 	int fd;
 
 	standin_start();
@@ -277,6 +283,14 @@ START_TEST(dup_arguments)
 	d = (struct os55){ u.client, u.device, dup, v.client, dup2, 0, 0 };
 	ck_assert_int_eq(ioctl(u.ctl, ESC_DUP, &d), 0);
 	ck_assert_uint_eq(d.status, 0x19);
+	/* Below another object than the source is: below a subdevice, or itself. */
+	ck_assert_uint_eq(rm_new(u.ctl, u.client, u.device, &sub, 0x2080, NULL, 0), 0);
+	d = (struct os55){ u.client, sub, 0, v.client, dup2, 0, 0 };
+	ck_assert_int_eq(ioctl(u.ctl, ESC_DUP, &d), 0);
+	ck_assert_uint_eq(d.status, 0x36);
+	d = (struct os55){ u.client, dup, 0, v.client, dup2, 0, 0 };
+	ck_assert_int_eq(ioctl(u.ctl, ESC_DUP, &d), 0);
+	ck_assert_uint_eq(d.status, 0x36);
 	/* Another control file's client. */
 	d = (struct os55){ u.client, u.device, 0, v.client, dup2, 0, 0 };
 	ck_assert_int_eq(ioctl(v.ctl, ESC_DUP, &d), 0);
@@ -296,6 +310,15 @@ struct import {
 	handle device, parent, object;
 };
 
+static int fds(void)
+{
+	int n = 0;
+
+	for (int fd = 0; fd < 256; fd++)
+		n += fcntl(fd, F_GETFD) >= 0;
+	return n;
+}
+
 /* Descriptors of cuMemExportToShareableHandle, and of an object of this process's own. */
 START_TEST(imports)
 {
@@ -311,13 +334,14 @@ START_TEST(imports)
 	struct standin_vmm v;
 	struct rm_user u;
 	uint64_t linear;
-	int shared, fd, file;
+	int shared, fd, file, before;
 	void *symbol;
 	char *p;
 
 	standin_start();
 	symbol = dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuMemExportToShareableHandle");
 	memcpy(&to_fd, &symbol, sizeof(to_fd));
+	before = fds();
 	standin_vmm_alloc(&v, 0, 1, 2 * MIB, true);
 	ck_assert_int_eq(to_fd(&shared, v.handles[0], CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
 			 0);
@@ -357,6 +381,7 @@ START_TEST(imports)
 	standin_vmm_free(&v);
 	rm_user_end(&u);
 	ck_assert_uint_eq(standin_device_bytes(0), 0);
+	ck_assert_int_eq(fds(), before);
 }
 END_TEST
 
