@@ -180,11 +180,13 @@ START_TEST(export_arguments)
 	struct rm_user u;
 	CUdeviceptr a;
 	handle dup;
-	int fd;
+	int fd, other;
 
+	setenv("GDRSIM_DEVICES", "2", 1);
 	standin_start();
 	a = standin_alloc(8 * MIB);
 	rm_user_start(&u, 0);
+	other = rm_node(1);
 	fd = rm_export(a, 65536);
 	ck_assert_uint_eq(
 		rm_duplicate(&u, rm_seen.call[0].client, rm_seen.call[0].handles[0], &dup), 0);
@@ -225,6 +227,8 @@ START_TEST(export_arguments)
 	e.client = 0xc1dfffff;
 	ck_assert_uint_eq(export_direct(u.node, &e), 0x33);
 	e.client = u.client;
+	ck_assert_uint_eq(export_direct(other, &e), 0x36); /* another GPU's memory */
+	close(other);
 	e.index = 1;
 	ck_assert_uint_eq(export_direct(u.node, &e), 0x1f);
 	/* In two steps; one that fails leaves nothing behind. */

@@ -267,10 +267,12 @@ END_TEST
 START_TEST(maps_of_one)
 {
 	uint64_t offset, linear[2];
+	struct gdrsim_rm_counts c;
 	struct rm_user u;
 	CUdeviceptr a;
 	handle dup;
 	int fd[2];
+	char *p;
 
 	standin_start();
 	a = standin_alloc(4 * MIB);
@@ -282,6 +284,18 @@ START_TEST(maps_of_one)
 	}
 	ck_assert_uint_ne(linear[0], linear[1]);
 	ck_assert_uint_eq(rm_sim.bar1_used(0), 3 * 65536);
+	/* One in the place of the other. */
+	p = mmap(NULL, 65536, PROT_READ, MAP_SHARED, fd[0], 0);
+	ck_assert_ptr_ne(p, MAP_FAILED);
+	munmap(p, 65536);
+	p = mmap(NULL, 2 * 65536, PROT_READ, MAP_SHARED, fd[1], 0);
+	ck_assert_ptr_eq(mmap(p, 65536, PROT_READ, MAP_SHARED | MAP_FIXED, fd[0], 0), p);
+	rm_sim.counts(&c);
+	ck_assert_uint_eq(c.vmas, 2);
+	ck_assert_ptr_eq(mmap(p, 2 * 65536, PROT_READ, MAP_SHARED | MAP_FIXED, fd[1], 0), p);
+	rm_sim.counts(&c);
+	ck_assert_uint_eq(c.vmas, 1);
+	munmap(p, 2 * 65536);
 	ck_assert_uint_eq(rm_unmap(&u, dup, linear[1]), 0);
 	ck_assert_uint_eq(rm_sim.bar1_used(0), 65536);
 	ck_assert_uint_eq(rm_unmap(&u, dup, linear[0] + 4096), 0x57);
