@@ -79,10 +79,14 @@ step() {
 	fi
 }
 
-# programs VARIANT DIR LIMIT [PREFIX...]: the unit and GPU tests of one build, on the stand-ins.
+# programs VARIANT DIR LIMIT [PREFIX...]: the unit and GPU tests of one build, on the stand-ins;
+# with GDRCOPY_TEST_RM set, also on that of NVIDIA's nodes.
 programs() {
 	local variant=$1 dir=$2 limit=$3 t
 	shift 3
+	[ -z "${GDRCOPY_TEST_RM:-}" ] ||
+		set -- env LD_PRELOAD="$dir/sim/libnvidia_node.so" \
+			ASAN_OPTIONS="$ASAN_OPTIONS:verify_asan_link_order=0" "$@"
 	for t in "$dir"/tests/test_* "$dir"/tests/gpu_test_*; do
 		[ -f "$t" ] && [ -x "$t" ] || continue
 		run "$variant/$(basename "$t")" "$limit" \

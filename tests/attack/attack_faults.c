@@ -261,7 +261,7 @@ static int cold_child(void *arg)
 static void sweep_cold(enum what what)
 {
 	size_t some_lives[] = { 0, 3, 4, 5 };
-	bool node = life_has_gdrdrv();
+	bool node = standin_gdrdrv();
 	unsigned long faults = 0;
 
 	for (size_t l = 0; l < COUNT(some_lives); l++) {

@@ -10,14 +10,6 @@
 #include "common/standin.h"
 #include "gdrapi.h"
 
-/* One library holds both drivers' nodes; the name that it was preloaded by says which are there. */
-bool life_has_gdrdrv(void)
-{
-	const char *preload = getenv("LD_PRELOAD");
-
-	return preload && strstr(preload, "libgdrdrv_node.so");
-}
-
 size_t lives_make(struct life lives[LIVES])
 {
 	struct standin_vmm many, dma;
@@ -38,7 +30,7 @@ size_t lives_make(struct life lives[LIVES])
 			       5000 };
 	lives[5] = (struct life){ "cudaMalloc by gdrdrv", "gdrdrv", standin_alloc(3 << 20) + 5000,
 				  100000 };
-	return life_has_gdrdrv() ? LIVES : LIVES - 1;
+	return standin_gdrdrv() ? LIVES : LIVES - 1;
 }
 
 bool errno_documented(int err)

@@ -25,9 +25,6 @@ enum { LIVES = 6 };
  */
 size_t lives_make(struct life lives[LIVES]);
 
-/* Is the node of gdrdrv there? */
-bool life_has_gdrdrv(void);
-
 /*
  * NULL, or what is wrong (in static storage of the thread). *worked: every call succeeded and the
  * bytes were right; a failure with a documented errno is not wrong.

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct standin_cuda cuda;
 struct standin_hooks cuda_hooks;
@@ -65,6 +66,11 @@ CUcontext standin_primary(int device)
 
 	MUST(cuda.cuDevicePrimaryCtxRetain(&ctx, device));
 	return ctx;
+}
+
+bool standin_gdrdrv(void)
+{
+	return dlsym(RTLD_DEFAULT, "gdrsim_node_fail") && !access("/dev/gdrdrv", F_OK);
 }
 
 void standin_start(void)

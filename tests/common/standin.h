@@ -72,6 +72,8 @@ void standin_load(void);
 /* standin_load(), cuInit, and device 0's primary context current in this thread. */
 void standin_start(void);
 CUcontext standin_primary(int device);
+/* Whether there is a stand-in's /dev/gdrdrv: its library has NVIDIA's nodes too (common/rm.h). */
+bool standin_gdrdrv(void);
 
 #define STANDIN_GRANULE ((size_t)2 << 20)
 enum { STANDIN_MAX_CHUNKS = 8 };

@@ -35,6 +35,29 @@ $(SIM_LIBS):
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(SIM_LDFLAGS) -Wl,-soname,$(@F) -o $@ $^ -ldl
 
+# libcuda once more, as it may be linked: the slot of its import of ioctl is writable for ever above
+# (lazy), read-only once loaded in now/ (RELRO), and of another relocation type in noplt/.
+SIM_VARIANTS := $(SIM_OUT)/now/libcuda.so.1 $(SIM_OUT)/noplt/libcuda.so.1
+SIM_LIBS += $(SIM_VARIANTS)
+
+$(SIM_OUT)/libcuda.so.1: override LDFLAGS += -Wl,-z,lazy
+$(SIM_VARIANTS): override LDFLAGS += -Wl,-z,relro,-z,now
+$(SIM_OUT)/now/libcuda.so.1: $(call sim_objs,$(SIM_SRC_cuda))
+$(SIM_OUT)/noplt/libcuda.so.1: $(call sim_objs,$(filter-out escape.c,$(SIM_SRC_cuda))) \
+	$(SIM_OUT)/noplt/escape.o
+$(SIM_OUT)/noplt/escape.o: override CFLAGS += -fno-plt
+$(SIM_OUT)/noplt/escape.o: $(SIM_DIR)escape.c
+	$(call say,CC,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(SIM_CFLAGS) -MMD -MP -c -o $@ $<
+
+# With the other libraries, so that such a directory can stand for the whole.
+$(SIM_VARIANTS):
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(SIM_LDFLAGS) -Wl,-soname,$(@F) -o $@ $^ -ldl
+	$(Q)for l in libvulkan.so.1 libGLX_nvidia.so.0 libnvidia-ml.so.1; do ln -sf ../$$l $(@D)/; done
+
 include $(SIM_DIR)node/node.mk
 
 .PHONY: sim
@@ -53,12 +76,12 @@ $(SIM_TEST): $(patsubst %.c,$(SIM_OUT)/%.o,test_sim.c test_sim_base.c test_sim_m
 # The same for nvidia.ko's, which starts itself again with the library preloaded.
 SIM_RM_TEST := $(O)/tests/test_sim_rm
 SIM_RM_OBJ := $(addprefix $(SIM_OUT)/,$(addsuffix .o,test_sim_rm test_sim_rm_objects \
-	test_sim_rm_maps test_sim_rm_export test_sim_rm_processes))
+	test_sim_rm_maps test_sim_rm_export test_sim_rm_processes test_sim_rm_slots test_sim_rm_threads))
 
 build-tests: $(SIM_RM_TEST)
 $(SIM_RM_OBJ): override CPPFLAGS += -I$(SIM_DIR)..
-$(SIM_RM_TEST): $(SIM_RM_OBJ) $(patsubst %,$(O)/tests/common/%.o,rm preload again standin) | $(SIM_LIBS)
+$(SIM_RM_TEST): $(SIM_RM_OBJ) $(patsubst %,$(O)/tests/common/%.o,rm preload again standin unit) | $(SIM_LIBS)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -pthread -o $@ $^ $(SIM_CHECK_LIBS) -ldl
 
--include $(wildcard $(SIM_OUT)/*.d)
+-include $(wildcard $(SIM_OUT)/*.d $(SIM_OUT)/*/*.d)

@@ -5,14 +5,10 @@
  * slot of its import of ioctl.
  */
 #define _GNU_SOURCE
-#include <dlfcn.h>
-#include <elf.h>
-#include <link.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "test_sim_rm.h"
 
@@ -140,44 +136,10 @@ static int seen_ioctl(int fd, unsigned long request, ...)
 	return rc;
 }
 
-/* Found as the loader has it; RELRO is of no concern: the page is made writable for good. */
-static void **slot_of(const struct link_map *m, const ElfW(Rela) * rela, size_t size,
-		      const ElfW(Sym) * symbols, const char *strings)
-{
-	for (size_t i = 0; i < size / sizeof(*rela); i++) {
-		const char *name = strings + symbols[ELF64_R_SYM(rela[i].r_info)].st_name;
-
-		if (!strcmp(name, "ioctl"))
-			return (void **)(m->l_addr + rela[i].r_offset);
-	}
-	return NULL;
-}
-
-static void **find_slot(void)
-{
-	void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), *table[DT_JMPREL + 1] = { 0 };
-	struct link_map *m;
-	void **slot;
-
-	ck_assert_ptr_nonnull(lib);
-	ck_assert_int_eq(dlinfo(lib, RTLD_DI_LINKMAP, &m), 0);
-	for (const ElfW(Dyn) *d = m->l_ld; d->d_tag; d++)
-		if (d->d_tag > 0 && d->d_tag <= DT_JMPREL)
-			table[d->d_tag] = (void *)d->d_un.d_ptr;
-	slot = slot_of(m, table[DT_JMPREL], (size_t)table[DT_PLTRELSZ], table[DT_SYMTAB],
-		       table[DT_STRTAB]);
-	if (!slot)
-		slot = slot_of(m, table[DT_RELA], (size_t)table[DT_RELASZ], table[DT_SYMTAB],
-			       table[DT_STRTAB]);
-	ck_assert_ptr_nonnull(slot);
-	mprotect((void *)((uintptr_t)slot & ~4095ul), 4096, PROT_READ | PROT_WRITE);
-	return slot;
-}
-
 int rm_export(CUdeviceptr at, size_t size)
 {
 	int (*hook)(int, unsigned long, ...) = seen_ioctl;
-	void **slot = find_slot(), *old = *slot;
+	void **slot = rm_slot(NULL), *old = *slot;
 	int fd = -1;
 	CUresult r;
 
@@ -189,6 +151,48 @@ int rm_export(CUdeviceptr at, size_t size)
 	return r == CUDA_SUCCESS ? fd : -(int)r;
 }
 
+void rm_again(const char *what, char *line, int size)
+{
+	const char *emulator = getenv("GDRCOPY_TEST_EMULATOR");
+	char self[4096], command[9000];
+	ssize_t len = readlink("/proc/self/exe", self, sizeof(self) - 1);
+	FILE *out;
+
+	ck_assert_int_gt(len, 0);
+	self[len] = '\0';
+	snprintf(command, sizeof(command), "%s %s %s", emulator ? emulator : "", self, what);
+	out = popen(command, "re");
+	ck_assert_ptr_nonnull(out);
+	ck_assert_ptr_nonnull(fgets(line, size, out));
+	ck_assert_int_eq(pclose(out), 0);
+}
+
+static int (*alone)(void);
+
+START_TEST(run_alone)
+{
+	ck_assert_int_eq(alone(), 0);
+}
+END_TEST
+
+/* What a test starts in a process of its own: no fork of Check's, nothing printed but by it. */
+static int run_one(const char *what)
+{
+	Suite *suite = suite_create(what);
+	TCase *tc = tcase_create(what);
+	SRunner *runner = srunner_create(suite);
+	int failed;
+
+	alone = !strcmp(what, "slot") ? rm_print_slot : !strcmp(what, "hold") ? rm_hold : rm_count;
+	tcase_add_test(tc, run_alone);
+	suite_add_tcase(suite, tc);
+	srunner_set_fork_status(runner, CK_NOFORK);
+	srunner_run_all(runner, CK_SILENT);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed != 0;
+}
+
 int main(int argc, char **argv)
 {
 	SRunner *runner;
@@ -196,8 +200,9 @@ int main(int argc, char **argv)
 	TCase *tc;
 	int failed;
 
-	(void)argc;
 	rm_start(argv);
+	if (argc == 2)
+		return run_one(argv[1]);
 	suite = suite_create("sim rm");
 	tc = tcase_create("sim rm");
 	tcase_set_timeout(tc, 120);
@@ -205,6 +210,8 @@ int main(int argc, char **argv)
 	rm_tests_maps(tc);
 	rm_tests_export(tc);
 	rm_tests_processes(tc);
+	rm_tests_slots(tc);
+	rm_tests_threads(tc);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
 	srunner_set_fork_status(runner, CK_FORK);

@@ -155,9 +155,19 @@ extern struct seen rm_seen;
 /* The dma-buf of the range; rm_seen is filled. */
 int rm_export(CUdeviceptr at, size_t size);
 
+/* Where libcuda's import of ioctl is; *kind: "JUMP_SLOT" or "GLOB_DAT", "sealed" if not writable. */
+void **rm_slot(char kind[32]);
+/* The one line that this program prints when it is started with that argument: one of those below. */
+void rm_again(const char *what, char *line, int size);
+int rm_print_slot(void); /* "slot": exports by the slot, and says of what kind it is */
+int rm_hold(void); /* "hold": a client of its own, as "count" sees it meanwhile */
+int rm_count(void);
+
 void rm_tests_objects(TCase *tc);
 void rm_tests_maps(TCase *tc);
 void rm_tests_export(TCase *tc);
 void rm_tests_processes(TCase *tc);
+void rm_tests_slots(TCase *tc);
+void rm_tests_threads(TCase *tc);
 
 #endif

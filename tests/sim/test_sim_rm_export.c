@@ -134,6 +134,38 @@ START_TEST(layouts)
 }
 END_TEST
 
+/* What the program may not open, libcuda has; what is absent, it has not either. */
+START_TEST(denied_to_program)
+{
+	CUdeviceptr a;
+	int fd;
+
+	setenv("GDRSIM_RM", "denied", 1);
+	standin_start();
+	a = standin_alloc(8 * MIB);
+	ck_errno(open("/dev/nvidiactl", O_RDWR), EACCES);
+	fd = rm_export(a, 65536);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_uint_eq(rm_seen.n, 1);
+	close(fd);
+}
+END_TEST
+
+START_TEST(without_nodes)
+{
+	CUdeviceptr a;
+	int fd;
+
+	setenv("GDRSIM_RM", "absent", 1);
+	standin_start();
+	a = standin_alloc(8 * MIB);
+	fd = rm_export(a, 65536);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_uint_eq(rm_seen.n, 0);
+	close(fd);
+}
+END_TEST
+
 static uint32_t export_direct(int node, struct export_580 *e)
 {
 	e->status = 0xdead;
@@ -148,11 +180,13 @@ START_TEST(export_arguments)
 	struct rm_user u;
 	CUdeviceptr a;
 	handle dup;
-	int fd;
+	int fd, other;
 
+	setenv("GDRSIM_DEVICES", "2", 1);
 	standin_start();
 	a = standin_alloc(8 * MIB);
 	rm_user_start(&u, 0);
+	other = rm_node(1);
 	fd = rm_export(a, 65536);
 	ck_assert_uint_eq(
 		rm_duplicate(&u, rm_seen.call[0].client, rm_seen.call[0].handles[0], &dup), 0);
@@ -193,14 +227,22 @@ START_TEST(export_arguments)
 	e.client = 0xc1dfffff;
 	ck_assert_uint_eq(export_direct(u.node, &e), 0x33);
 	e.client = u.client;
+	ck_assert_uint_eq(export_direct(other, &e), 0x36); /* another GPU's memory */
+	close(other);
 	e.index = 1;
 	ck_assert_uint_eq(export_direct(u.node, &e), 0x1f);
-	/* In two steps. */
+	/* In two steps; one that fails leaves nothing behind. */
 	e.num = 1;
+	e.sizes[0] = 3 * 65536;
+	ck_assert_uint_eq(export_direct(u.node, &e), 0x1f);
+	e.sizes[0] = 65536;
 	ck_assert_uint_eq(export_direct(u.node, &e), 0);
 	ck_assert_int_ge(e.fd, 0);
 	ck_assert_uint_eq(export_direct(u.node, &e), 0x17);
 	e.index = 0;
+	e.num = 2;
+	ck_assert_uint_eq(export_direct(u.node, &e), 0x17);
+	e.num = 1;
 	ck_assert_uint_eq(export_direct(u.node, &e), 0);
 	ck_errno(ioctl(e.fd, ESC(217, struct export_580), &e), ENOTTY);
 	/* The dma-buf has the memory, not the duplicate. */
@@ -219,7 +261,7 @@ START_TEST(dup_arguments)
 	struct os55 d = { 0 };
 	struct rm_user u, v;
 	CUdeviceptr a;
-	handle dup, dup2;
+	handle dup, dup2, sub = 0;
 	int fd;
 
 	standin_start();
@@ -245,6 +287,14 @@ START_TEST(dup_arguments)
 	d = (struct os55){ u.client, u.device, dup, v.client, dup2, 0, 0 };
 	ck_assert_int_eq(ioctl(u.ctl, ESC_DUP, &d), 0);
 	ck_assert_uint_eq(d.status, 0x19);
+	/* Below another object than the source is: below a subdevice, or itself. */
+	ck_assert_uint_eq(rm_new(u.ctl, u.client, u.device, &sub, 0x2080, NULL, 0), 0);
+	d = (struct os55){ u.client, sub, 0, v.client, dup2, 0, 0 };
+	ck_assert_int_eq(ioctl(u.ctl, ESC_DUP, &d), 0);
+	ck_assert_uint_eq(d.status, 0x36);
+	d = (struct os55){ u.client, dup, 0, v.client, dup2, 0, 0 };
+	ck_assert_int_eq(ioctl(u.ctl, ESC_DUP, &d), 0);
+	ck_assert_uint_eq(d.status, 0x36);
 	/* Another control file's client. */
 	d = (struct os55){ u.client, u.device, 0, v.client, dup2, 0, 0 };
 	ck_assert_int_eq(ioctl(v.ctl, ESC_DUP, &d), 0);
@@ -264,6 +314,15 @@ struct import {
 	handle device, parent, object;
 };
 
+static int fds(void)
+{
+	int n = 0;
+
+	for (int fd = 0; fd < 256; fd++)
+		n += fcntl(fd, F_GETFD) >= 0;
+	return n;
+}
+
 /* Descriptors of cuMemExportToShareableHandle, and of an object of this process's own. */
 START_TEST(imports)
 {
@@ -279,13 +338,14 @@ START_TEST(imports)
 	struct standin_vmm v;
 	struct rm_user u;
 	uint64_t linear;
-	int shared, fd, file;
+	int shared, fd, file, before;
 	void *symbol;
 	char *p;
 
 	standin_start();
 	symbol = dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuMemExportToShareableHandle");
 	memcpy(&to_fd, &symbol, sizeof(to_fd));
+	before = fds();
 	standin_vmm_alloc(&v, 0, 1, 2 * MIB, true);
 	ck_assert_int_eq(to_fd(&shared, v.handles[0], CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
 			 0);
@@ -325,6 +385,7 @@ START_TEST(imports)
 	standin_vmm_free(&v);
 	rm_user_end(&u);
 	ck_assert_uint_eq(standin_device_bytes(0), 0);
+	ck_assert_int_eq(fds(), before);
 }
 END_TEST
 
@@ -334,6 +395,8 @@ void rm_tests_export(TCase *tc)
 	tcase_add_test(tc, many_objects);
 	tcase_add_test(tc, kinds);
 	tcase_add_test(tc, layouts);
+	tcase_add_test(tc, denied_to_program);
+	tcase_add_test(tc, without_nodes);
 	tcase_add_test(tc, export_arguments);
 	tcase_add_test(tc, dup_arguments);
 	tcase_add_test(tc, imports);

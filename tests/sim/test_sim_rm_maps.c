@@ -255,8 +255,54 @@ START_TEST(map_holds_file)
 	rm_sim.counts(&c);
 	ck_assert_uint_eq(c.vmas, 2);
 	munmap(p, 4096);
+	rm_sim.counts(&c);
+	ck_assert_uint_eq(c.vmas, 1);
+	ck_assert_uint_eq(c.clients, 1);
 	munmap(p + 65536 - 4096, 4096);
 	rm_assert_nothing_left();
+}
+END_TEST
+
+/* Several maps of one object, parts of it, are told apart by their addresses. */
+START_TEST(maps_of_one)
+{
+	uint64_t offset, linear[2];
+	struct gdrsim_rm_counts c;
+	struct rm_user u;
+	CUdeviceptr a;
+	handle dup;
+	int fd[2];
+	char *p;
+
+	standin_start();
+	a = standin_alloc(4 * MIB);
+	rm_user_start(&u, 0);
+	dup = duplicate_of(&u, a, &offset);
+	for (unsigned int i = 0; i < 2; i++) {
+		fd[i] = rm_node(u.minor);
+		ck_assert_uint_eq(rm_map(&u, dup, 0, 65536 << i, 0, fd[i], &linear[i]), 0);
+	}
+	ck_assert_uint_ne(linear[0], linear[1]);
+	ck_assert_uint_eq(rm_sim.bar1_used(0), 3 * 65536);
+	/* One in the place of the other. */
+	p = mmap(NULL, 65536, PROT_READ, MAP_SHARED, fd[0], 0);
+	ck_assert_ptr_ne(p, MAP_FAILED);
+	munmap(p, 65536);
+	p = mmap(NULL, 2 * 65536, PROT_READ, MAP_SHARED, fd[1], 0);
+	ck_assert_ptr_eq(mmap(p, 65536, PROT_READ, MAP_SHARED | MAP_FIXED, fd[0], 0), p);
+	rm_sim.counts(&c);
+	ck_assert_uint_eq(c.vmas, 2);
+	ck_assert_ptr_eq(mmap(p, 2 * 65536, PROT_READ, MAP_SHARED | MAP_FIXED, fd[1], 0), p);
+	rm_sim.counts(&c);
+	ck_assert_uint_eq(c.vmas, 1);
+	munmap(p, 2 * 65536);
+	ck_assert_uint_eq(rm_unmap(&u, dup, linear[1]), 0);
+	ck_assert_uint_eq(rm_sim.bar1_used(0), 65536);
+	ck_assert_uint_eq(rm_unmap(&u, dup, linear[0] + 4096), 0x57);
+	ck_assert_uint_eq(rm_unmap(&u, dup, linear[0]), 0);
+	close(fd[0]);
+	close(fd[1]);
+	rm_user_end(&u);
 }
 END_TEST
 
@@ -289,5 +335,6 @@ void rm_tests_maps(TCase *tc)
 	tcase_add_test(tc, mmap_arguments);
 	tcase_add_test(tc, read_only);
 	tcase_add_test(tc, map_holds_file);
+	tcase_add_test(tc, maps_of_one);
 	tcase_add_test(tc, bar1_full);
 }

@@ -2,10 +2,12 @@
 /* Self-test of nvidia.ko's stand-in: forks, other processes, processes that die. */
 #define _GNU_SOURCE
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 
+#include "common/again.h"
 #include "test_sim_rm.h"
 
 /* Exit status of fn(arg) in a child, 128 + signal. */
@@ -123,6 +125,8 @@ START_TEST(not_inherited)
 	char byte;
 	pid_t pid;
 
+	if (test_emulator_lacks("not_inherited", "MADV_DONTFORK"))
+		return;
 	hold(&h);
 	ck_assert_int_eq(madvise(h.p, 65536, MADV_DONTFORK), 0);
 	ck_assert_int_eq(pipe(ready), 0);
@@ -256,6 +260,45 @@ START_TEST(import_in_child)
 }
 END_TEST
 
+/* A process that is no child of this one, and knows the machine by its file only. */
+START_TEST(named_machine)
+{
+	char path[] = "/tmp/gdrsim-machine-XXXXXX", line[64];
+	int file = mkstemp(path);
+
+	ck_assert_int_ge(file, 0);
+	setenv("GDRSIM_RM_MACHINE", path, 1);
+	rm_again("hold", line, sizeof(line));
+	ck_assert_str_eq(line, "1 client, then 0\n");
+	unlink(path);
+	close(file);
+}
+END_TEST
+
+int rm_hold(void)
+{
+	int ctl = open("/dev/nvidiactl", O_RDWR | O_CLOEXEC);
+	struct gdrsim_rm_counts c;
+	char line[64] = "";
+	handle client = 0;
+
+	ck_assert_uint_eq(rm_new(ctl, 0, 0, &client, 0x41, NULL, 0), 0);
+	rm_again("count", line, sizeof(line));
+	close(ctl);
+	rm_sim.counts(&c);
+	printf("%s, then %u\n", line, c.clients);
+	return 0;
+}
+
+int rm_count(void)
+{
+	struct gdrsim_rm_counts c;
+
+	rm_sim.counts(&c);
+	printf("%u client", c.clients);
+	return 0;
+}
+
 void rm_tests_processes(TCase *tc)
 {
 	tcase_add_test(tc, child_of_holder);
@@ -263,4 +306,5 @@ void rm_tests_processes(TCase *tc)
 	tcase_add_test(tc, kept_by_child);
 	tcase_add_test(tc, other_process);
 	tcase_add_test(tc, import_in_child);
+	tcase_add_test(tc, named_machine);
 }

@@ -95,7 +95,6 @@ struct nv_export_dmabuf {
 	nv_handle client;
 	uint32_t total_objects, num_objects, index;
 	uint64_t total_size;
-	uint8_t rest[];
 };
 static_assert(sizeof(struct nv_export_dmabuf) == 32, "nv_ioctl_export_to_dma_buf_fd_t");
 

@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +30,32 @@ static unsigned long all_calls, nth;
 static int nth_value;
 static char failed[NAME_SIZE];
 static bool env_read;
+
+static _Thread_local sigset_t unblocked;
+
+/* A signal handler of the program may make calls of its own, a child of a fork too. */
+static void enter(void)
+{
+	sigset_t all, old;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_BLOCK, &all, &old);
+	pthread_mutex_lock(&lock);
+	unblocked = old;
+}
+
+static void leave(void)
+{
+	sigset_t old = unblocked;
+
+	pthread_mutex_unlock(&lock);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+}
+
+__attribute__((constructor)) static void survive_fork(void)
+{
+	pthread_atfork(enter, leave, leave);
+}
 
 static int value_of(const char *text)
 {
@@ -92,18 +119,18 @@ static void set_rules_locked(const char *spec)
 
 void gdrsim_rm_fail(const char *spec)
 {
-	pthread_mutex_lock(&lock);
+	enter();
 	set_rules_locked(spec);
-	pthread_mutex_unlock(&lock);
+	leave();
 }
 
 void gdrsim_rm_fail_nth(unsigned long n, int value)
 {
-	pthread_mutex_lock(&lock);
+	enter();
 	set_rules_locked(NULL);
 	nth = n;
 	nth_value = -value;
-	pthread_mutex_unlock(&lock);
+	leave();
 }
 
 const char *gdrsim_rm_failed(void)
@@ -115,13 +142,13 @@ unsigned long gdrsim_rm_calls(const char *name)
 {
 	unsigned long calls = 0;
 
-	pthread_mutex_lock(&lock);
+	enter();
 	if (!name)
 		calls = all_calls;
 	for (unsigned int i = 0; name && i < n_counters; i++)
 		if (!strcmp(counters[i].name, name))
 			calls = counters[i].calls;
-	pthread_mutex_unlock(&lock);
+	leave();
 	return calls;
 }
 
@@ -152,7 +179,7 @@ int rm_fault(const char *name, unsigned int detail)
 	char detailed[NAME_SIZE];
 	int value;
 
-	pthread_mutex_lock(&lock);
+	enter();
 	if (!env_read)
 		set_rules_locked(getenv("GDRSIM_RM_FAIL"));
 	all_calls++;
@@ -168,6 +195,6 @@ int rm_fault(const char *name, unsigned int detail)
 		value = nth_value;
 	if (value)
 		snprintf(failed, sizeof(failed), "%s", detail ? detailed : name);
-	pthread_mutex_unlock(&lock);
+	leave();
 	return value;
 }

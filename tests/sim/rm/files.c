@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -31,6 +32,22 @@ void gdrsim_rm_driver(bool on)
 bool rm_is_driver(void)
 {
 	return driver_depth > 0;
+}
+
+/* As the kernel, which needs no descriptor of the process's for its own work. */
+int rm_open_anyway(const char *path, int flags)
+{
+	int fd = (int)syscall(SYS_openat, AT_FDCWD, path, flags | O_CLOEXEC, 0);
+	struct rlimit usual, more;
+
+	if (fd >= 0 || errno != EMFILE || getrlimit(RLIMIT_NOFILE, &usual))
+		return fd;
+	more = usual;
+	more.rlim_cur = more.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &more);
+	fd = (int)syscall(SYS_openat, AT_FDCWD, path, flags | O_CLOEXEC, 0);
+	setrlimit(RLIMIT_NOFILE, &usual);
+	return fd;
 }
 
 int rm_file_of(int fd)
@@ -142,7 +159,8 @@ void gdrsim_rm_sweep(void)
 
 bool rm_gpu_is_open(int gpu)
 {
-	DIR *dir = opendir("/proc/self/fd");
+	int fd = rm_open_anyway("/proc/self/fd", O_RDONLY | O_DIRECTORY);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
 	const struct dirent *e;
 	bool found = false;
 

@@ -32,8 +32,10 @@
  *   GDRSIM_RM_MACHINE=path      a file that holds the state, for processes that do not descend from
  *                               each other; read when the library is loaded
  *
- * libcuda's own files and calls are neither counted nor made to fail, but for its exports. Where its
- * cuInit finds no node it works without the resource manager, and its dma-bufs come from nowhere.
+ * libcuda's own files and calls are neither counted nor made to fail, but for its exports. It opens
+ * its nodes at cuInit, whatever of the above denies them to the program; only where GDRSIM_RM=absent,
+ * or the library is not loaded, it works without the resource manager: then its dma-bufs come from
+ * nowhere, as where there is CUDA but no such node (WSL).
  */
 #ifndef GDRSIM_RM_H
 #define GDRSIM_RM_H
@@ -43,7 +45,8 @@
 
 /*
  * Replace the fault rules: "RM_ALLOC:2=0x1a,RM_MAP_MEMORY:*=ENOMEM". A number is a status in the
- * structure, beside an ioctl that succeeds; a name is the errno of the call. Names of calls: those of
+ * structure, beside an ioctl that succeeds; a name is the errno of the call (EINVAL: what a structure
+ * of another size gets). Names of calls: those of
  * the escapes (RM_ALLOC, RM_FREE, RM_CONTROL, RM_DUP_OBJECT, RM_MAP_MEMORY, RM_UNMAP_MEMORY,
  * CARD_INFO, REGISTER_FD, EXPORT_TO_DMABUF_FD), OPEN_CTL, OPEN_DEVICE, MMAP; a class or a command may
  * follow: RM_ALLOC.80, RM_CONTROL.205. Numbers of calls count from now. NULL: none.
@@ -68,8 +71,8 @@ void gdrsim_rm_counts(struct gdrsim_rm_counts *counts);
 /* BAR1 that maps hold on the GPU of a CUDA ordinal, in 64 KiB pages. */
 unsigned long long gdrsim_rm_bar1_used(int gpu);
 /*
- * How often something was done that the real driver lets pass, at a cost: a map ended (unmapped or
- * freed) while its pages were still mapped into this process, or mapped after its end.
+ * How often this process did what the real driver lets pass, at a cost: a map ended (unmapped or
+ * freed) while its pages were still mapped into it, or mapped after its end.
  */
 unsigned long gdrsim_rm_stale(void);
 /* Lets go of what died unseen: descriptors replaced by dup2, processes killed. */

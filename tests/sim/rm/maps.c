@@ -181,7 +181,7 @@ enum nv_status rm_map_memory(int file, struct nv_map *m)
 void rm_map_end(int map)
 {
 	if (rm_vma_of_map(map))
-		rm->stale++;
+		rm_vma_stale();
 	/* The file keeps its context: it never serves another map. */
 	for (int i = 1; i < rm->n_files.top; i++)
 		if (rm->files[i].kind == RM_DEVICE && rm->files[i].map == map)
@@ -233,7 +233,7 @@ static int check_mmap(const struct rm_file *f, int fd, size_t len, int prot, int
 	if (off)
 		return EINVAL;
 	if (f->map < 0) {
-		rm->stale++; /* the real one maps what is at that place of BAR1 by now */
+		rm_vma_stale(); /* the real one maps what is at that place of BAR1 by now */
 		return ENXIO;
 	}
 	return len == rm->maps[f->map].length ? 0 : ENXIO;

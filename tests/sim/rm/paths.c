@@ -61,13 +61,16 @@ static int open_node(int minor, int flags)
 	enum rm_kind kind = minor == NV_MINOR_CTL ? RM_CTL : RM_DEVICE;
 	int gpu = kind == RM_CTL ? -1 : rm_gpu_by_minor((unsigned int)minor), fd = -1, err = 0;
 
-	if (!rm_is_driver()) {
+	if (rm_is_driver()) {
+		/* It came before the program lost its rights, or its nodes. */
+		err = rm_node_presence() == ENOENT || (kind == RM_DEVICE && gpu < 0) ? ENOENT : 0;
+	} else {
 		err = rm_fault(kind == RM_CTL ? "OPEN_CTL" : "OPEN_DEVICE", 0);
 		if (err < 0)
 			err = EIO;
+		if (!err)
+			err = node_presence_of(minor);
 	}
-	if (!err)
-		err = node_presence_of(minor);
 	if (!err) {
 		rm_lock();
 		err = rm_file_new(kind, gpu, flags, &fd);

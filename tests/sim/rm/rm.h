@@ -102,7 +102,6 @@ struct rm_state {
 	uint32_t next_client;
 	uint64_t next_linear;
 	uint64_t memblock_size; /* SYS_PARAMS */
-	unsigned long stale;
 	unsigned int life;
 	struct rm_file files[RM_FILES];
 	struct rm_client clients[RM_CLIENTS];
@@ -146,6 +145,7 @@ int rm_card_info(void *arg, size_t size); /* errno */
 
 /* files.c */
 int rm_file_of(int fd); /* index, or 0: not one of ours. No lock. */
+int rm_open_anyway(const char *path, int flags); /* where no descriptor is left, too */
 int rm_file_new(enum rm_kind kind, int gpu, int flags, int *fd); /* errno */
 bool rm_gpu_is_open(int gpu); /* by the calling process */
 void rm_file_check(int file); /* dies with its last descriptor */
@@ -196,6 +196,7 @@ int rm_vma_add(int file, int fd, int map, void *addr, size_t len); /* errno */
 void rm_vma_cut(void *addr, size_t len);
 void rm_vma_dontfork(void *addr, size_t len);
 bool rm_vma_of_map(int map);
+void rm_vma_stale(void); /* counts one of gdrsim_rm_stale() */
 
 /* What the interposer calls, without the lock: as the system calls. */
 bool rm_is_path(const char *path);

@@ -5,6 +5,7 @@
  * (files.c). It knows nothing of what the tables mean.
  */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -32,6 +33,24 @@ static int state_fd = -1;
 static struct stat state_stat;
 static bool wanted;
 static _Thread_local sigset_t unblocked;
+
+/*
+ * The C library's own, not a sanitizer's: that would take the lock, which the forking thread has and
+ * its child has not, for the child's.
+ */
+static int (*mutex_lock)(pthread_mutex_t *), (*mutex_unlock)(pthread_mutex_t *);
+
+static void find_locks(void)
+{
+	void *libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
+	void *locks = libc ? dlsym(libc, "pthread_mutex_lock") : NULL;
+	void *unlocks = libc ? dlsym(libc, "pthread_mutex_unlock") : NULL;
+
+	if (!locks || !unlocks)
+		abort();
+	memcpy(&mutex_lock, &locks, sizeof(locks));
+	memcpy(&mutex_unlock, &unlocks, sizeof(unlocks));
+}
 
 static void set_up(struct shared *s)
 {
@@ -76,6 +95,7 @@ __attribute__((constructor)) static void make_state(void)
 	const char *preload = getenv("LD_PRELOAD");
 	void *at;
 
+	find_locks();
 	wanted = preload && strstr(preload, "libnvidia_node.so");
 	state_fd = open_state();
 	if (state_fd < 0 || flock(state_fd, LOCK_EX) || ftruncate(state_fd, sizeof(*shared)) ||
@@ -121,7 +141,7 @@ void rm_lock(void)
 
 	sigfillset(&all);
 	pthread_sigmask(SIG_BLOCK, &all, &old);
-	if (pthread_mutex_lock(&shared->lock) == EOWNERDEAD)
+	if (mutex_lock(&shared->lock) == EOWNERDEAD)
 		pthread_mutex_consistent(&shared->lock);
 	unblocked = old;
 }
@@ -130,7 +150,7 @@ void rm_unlock(void)
 {
 	sigset_t old = unblocked;
 
-	pthread_mutex_unlock(&shared->lock);
+	mutex_unlock(&shared->lock);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
 

@@ -23,7 +23,7 @@ static struct vma {
 	int first;
 } vmas[MAX_VMAS];
 static int top;
-static atomic_uint n_vmas;
+static atomic_uint n_vmas, n_stale;
 
 bool rm_vma_any(void)
 {
@@ -150,14 +150,12 @@ void gdrsim_rm_counts(struct gdrsim_rm_counts *c)
 	rm_unlock();
 }
 
+void rm_vma_stale(void)
+{
+	atomic_fetch_add(&n_stale, 1);
+}
+
 unsigned long gdrsim_rm_stale(void)
 {
-	unsigned long stale;
-
-	if (!rm)
-		return 0;
-	rm_lock();
-	stale = rm->stale;
-	rm_unlock();
-	return stale;
+	return atomic_load(&n_stale);
 }
