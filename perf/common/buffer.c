@@ -149,8 +149,8 @@ const char *buffer_backend_name(const struct buffer *b)
 		return "gdrdrv";
 	case GDR_BACKEND_DMABUF:
 		return "dmabuf";
-	case GDR_BACKEND_VULKAN:
-		return "vulkan";
+	case GDR_BACKEND_RM:
+		return "rm";
 	case GDR_BACKEND_HOST:
 		return "host";
 	default:

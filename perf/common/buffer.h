@@ -46,7 +46,7 @@ void buffer_unpin(struct buffer *b);
 /* The library's words for this thread's last failure, or those for its errno. */
 const char *lib_error_text(int error);
 
-/* "vulkan", "Write Combining" */
+/* "rm", "Write Combining" */
 const char *buffer_backend_name(const struct buffer *b);
 const char *buffer_mapping_name(const struct buffer *b);
 
