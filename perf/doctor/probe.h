@@ -56,6 +56,7 @@ struct probe_gpu {
 	bool integrated;
 	int cc_major, cc_minor; /* compute capability */
 	bool dmabuf; /* CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED */
+	bool mig, vgpu; /* as NVML says: parts of the GPU are used; it is a virtual one */
 	char context_error[256]; /* "": a context can be made */
 	char nvml_error[128]; /* "": the figures below are known */
 	int64_t bar1_total, bar1_used, bar1_free; /* bytes */
@@ -92,6 +93,7 @@ struct probes {
 	int gpus;
 	char nvml_error[256]; /* "": NVML works */
 	char nvml_version[64]; /* of the kernel driver, as NVML says */
+	bool confidential; /* confidential computing is on, as NVML says */
 	struct probe_node node[PROBE_NODES];
 	int nodes;
 };

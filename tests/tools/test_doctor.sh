@@ -153,12 +153,34 @@ expect "NVML fails: the rest goes on" 0 'the use of BAR1: nvmlInit'
 run LD_PRELOAD="$sim/libgdrdrv_node.so" "$tool" --sim "$sim"
 expect "the stand-in of the gdrdrv node" 0 'any GPU memory is served, by gdrdrv'
 
-# a library that crashes or hangs in place of the driver's
-crash() {
+# a library in place of one of the driver's: make_library DIR NAME <SOURCE
+make_library() {
 	mkdir -p "$tmp/$1"
-	${CC:-cc} -shared -fPIC -o "$tmp/$1/libcuda.so.1" -x c - 2>"$err"
+	${CC:-cc} -shared -fPIC "-Wl,-soname,$2" -o "$tmp/$1/$2" -x c - 2>"$err"
 }
-if crash dies <<-'END' && crash ends <<-'END2'; then
+if make_library kinds libnvidia-ml.so.1 <<-'END'; then
+	int nvmlInit_v2(void) { return 0; }
+	int nvmlDeviceGetHandleByPciBusId_v2(const char *id, void **device) { *device = (void *)id; return 0; }
+	int nvmlDeviceGetBAR1MemoryInfo(void *device, void *info) { return 3; }
+	const char *nvmlErrorString(int result) { return "Not Supported"; }
+	int nvmlDeviceGetMigMode(void *device, unsigned *now, unsigned *pending) { *now = 1, *pending = 0; return 0; }
+	int nvmlDeviceGetVirtualizationMode(void *device, unsigned *mode) { *mode = 2; return 0; }
+	int nvmlSystemGetConfComputeState(unsigned state[3]) { state[0] = 2, state[1] = 1, state[2] = 0; return 0; }
+END
+	run LD_PRELOAD="$tmp/kinds/libnvidia-ml.so.1" "$tool" --sim "$sim" --record "$tmp/kinds.json"
+	expect "NVML tells of MIG, vGPU, confidential computing" 0
+	run "$tool" --sim "$sim" --record "$tmp/plain.json"
+	expect "NVML tells nothing of them" 0
+	check "and that is recorded" python3 -c '
+import json, sys
+for name, yes in zip(sys.argv[1:], (True, False)):
+    d = json.load(open(name))
+    assert d["confidential"] == yes and d["gpu"][0]["mig"] == yes and d["gpu"][0]["vgpu"] == yes, name
+' "$tmp/kinds.json" "$tmp/plain.json"
+else
+	skip "NVML tells of MIG, vGPU, confidential computing" "no compiler"
+fi
+if make_library dies libcuda.so.1 <<-'END' && make_library ends libcuda.so.1 <<-'END2'; then
 	#include <signal.h>
 	__attribute__((constructor)) static void die(void) { raise(SIGSEGV); }
 END
