@@ -14,7 +14,7 @@
 
 #define PROBE_GPUS   32
 #define PROBE_NODES  96
-#define PROBE_TRIALS 4
+#define PROBE_TRIALS 5
 #define PROBE_TEXT   1024
 
 /* A device node and whether this process may open it. */
@@ -83,7 +83,7 @@ struct probes {
 		char container[32]; /* container, as systemd and podman set it */
 		char kubernetes[64]; /* KUBERNETES_SERVICE_HOST */
 	} env; /* "": not set */
-	struct probe_library library[5];
+	struct probe_library library[2];
 	int libraries;
 	int cuda_version; /* 13000 is 13.0; 0: not known */
 	int init_code; /* CUresult of cuInit; -1: not called */

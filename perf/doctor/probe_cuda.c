@@ -13,9 +13,7 @@
 #include "abi/nvml.h"
 #include "doctor/probe_parts.h"
 
-static const char *const library_names[] = { "libcuda.so.1", "libnvidia-ml.so.1",
-					     "libGLX_nvidia.so.0", "libEGL_nvidia.so.0",
-					     "libvulkan.so.1" };
+static const char *const library_names[] = { "libcuda.so.1", "libnvidia-ml.so.1" };
 
 _Static_assert(sizeof(library_names) / sizeof(library_names[0]) ==
 		       sizeof(((struct probes *)0)->library) / sizeof(struct probe_library),
