@@ -85,9 +85,9 @@ static void explain_rm(const struct machine *m, const struct unit *u, const stru
 	if (o) {
 		finding_means(f, "%s", o->means);
 		todo_about(m, o, "if it is wanted", f);
-	} else if (!strcmp(t->step, "open")) {
-		finding_means(f, "it asks the GPU driver itself, through /dev/nvidiactl, and needs "
-				 "no kernel module");
+	} else if (!strcmp(t->step, "open") || t->error == EACCES || t->error == ENODEV) {
+		finding_means(f, "it asks the GPU driver itself, through /dev/nvidiactl and the "
+				 "GPU's own node, and needs no kernel module");
 	} else {
 		finding_means(f, "before the first pin on a GPU the library tries this way with "
 				 "memory of its own, and takes it only if all of it is right");

@@ -171,6 +171,33 @@ expect "NVML fails: the rest goes on" 0 'the use of BAR1: nvmlInit'
 run LD_PRELOAD="$sim/libgdrdrv_node.so" "$tool" --sim "$sim"
 expect "the stand-in of the gdrdrv node" 0 'any GPU memory is served, by gdrdrv'
 
+# rm on the stand-in of NVIDIA's nodes: what it serves, and the library's reason where it does not
+nodes=$sim/libnvidia_node.so
+if [ -e "$nodes" ]; then
+	run LD_PRELOAD="$nodes" "$tool" --sim "$sim"
+	expect "NVIDIA's nodes: rm" 0 'ok +rm works: 64 KiB of cuMemAlloc memory'
+	expect "NVIDIA's nodes: in short" 0 'memory \(cudaMalloc\) can be mapped here by: rm$'
+	run LD_PRELOAD="$nodes" GDRSIM_DMABUF=0 "$tool" --sim "$sim" --json
+	check "no export of dma-bufs: exportable memory alone" python3 -c '
+import json, sys
+d = json.load(open(sys.argv[1]))
+assert d["gpus"][0]["backends"]["rm"] and d["gpus"][0]["cuda_malloc"] == [] and d["works"]
+assert "only exportable memory (cuMemCreate) can be mapped here by: rm" in d["verdict"], d["verdict"]
+found = [f["found"] for f in d["findings"] if f["check"] == "trials"]
+assert any("rm does not serve (pin): cuMemGetHandleForAddressRange" in f for f in found), found
+assert any("rm works: 64 KiB of cuMemCreate memory" in f for f in found), found
+' "$out"
+	run LD_PRELOAD="$nodes" GDRSIM_RM_PROTECTED=1 "$tool" --sim "$sim"
+	expect "maps refused: no memory" 0 'rm does not serve exportable memory either \(pin\)'
+	expect "maps refused: in short" 0 '1 of 1 GPU: only memory of cudaHostAlloc is usable'
+	run LD_PRELOAD="$nodes" GDRSIM_RM_DRIVER=510.108.03 "$tool" --sim "$sim"
+	expect "a driver that is too old" 0 'rm does not serve \(open\): driver 510 is too old'
+	run LD_PRELOAD="$nodes" GDRSIM_RM_DENIED=0 "$tool" --sim "$sim"
+	expect "a node that may not be opened" 0 'rm does not serve .*/dev/nvidia0 may not be opened'
+else
+	skip "rm on the stand-in of NVIDIA's nodes" "no libnvidia_node.so among the stand-ins"
+fi
+
 # a library in place of one of the driver's: make_library DIR NAME <SOURCE
 make_library() {
 	mkdir -p "$tmp/$1"
