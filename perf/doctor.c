@@ -69,10 +69,11 @@ static const struct opt options[] = {
 static const struct tool tool = {
 	"gdrcopy_doctor",
 	"Tells why CPU access to GPU memory works on this machine, or why not.",
-	"  Looks at the GPU driver, its nodes and libraries, the kernel module gdrdrv, BAR1, the\n"
-	"  places of the GPUs, the IOMMU, and tries every backend on every GPU with 64 KiB. Each\n"
-	"  line tells what was found; where it matters, what that means and what to do. Changes\n"
-	"  nothing. Some things only root may see; the report says which.\n"
+	"  Looks at the GPU driver, its nodes and libraries, what the backend rm needs of them,\n"
+	"  the kernel module gdrdrv, BAR1, the places of the GPUs, the IOMMU, and tries every\n"
+	"  backend on every GPU with 64 KiB. Each line tells what was found; where it matters,\n"
+	"  what that means and what to do. Changes nothing. Some things only root may see; the\n"
+	"  report says which.\n"
 	"  A captured machine can be looked at elsewhere: --record FILE --record-files DIR there,\n"
 	"  --replay FILE --root DIR here.",
 	options,

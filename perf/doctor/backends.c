@@ -9,12 +9,23 @@
 
 enum { DMABUF_CUDA = 13030 }; /* the first CUDA driver that lets a dma-buf be mapped */
 
+const char *const backend_names[] = { "gdrdrv", "dmabuf", "rm", "host", NULL };
+
 static bool serves_any(const struct unit *u)
 {
-	for (int i = 0; u->probe && i < u->probe->trials; i++)
-		if (unit_works(u, u->probe->trial[i].backend))
+	for (const char *const *name = backend_names; *name; name++)
+		if (unit_works(u, *name))
 			return true;
 	return false;
+}
+
+/* The backend that will be asked first for memory of cudaMalloc and serves it; or NULL. */
+static const char *serves_cuda_malloc(const struct unit *u)
+{
+	for (const char *const *name = backend_names; *name; name++)
+		if (unit_serves(u, *name))
+			return *name;
+	return NULL;
 }
 
 /* ---- what a failed trial means --------------------------------------------------------------- */
@@ -23,8 +34,8 @@ static void explain_gdrdrv(const struct machine *m, struct finding *f)
 {
 	const struct probe_node *n = probes_node(m->probe, "/dev/gdrdrv");
 
-	finding_means(f, "it is the only backend that serves every kind of GPU memory; the kernel "
-			 "module gdrdrv must be loaded and its node open to this user");
+	finding_means(f, "it serves every kind of GPU memory, on every flavour of the GPU driver; "
+			 "the kernel module gdrdrv must be loaded and its node open to this user");
 	if (n && n->exists && n->error == EPERM)
 		finding_todo(f, "start the container with --device /dev/gdrdrv");
 	else if (n && n->exists && n->error)
@@ -57,42 +68,59 @@ static void explain_dmabuf(const struct machine *m, struct finding *f)
 	}
 }
 
-static void explain_vulkan(const struct machine *m, const struct probe_trial *t, struct finding *f)
+static void todo_about(const struct machine *m, const struct obstacle *o, const char *lead,
+		       struct finding *f)
 {
-	const struct probe_library *glx = probes_library(m->probe, "libGLX_nvidia.so.0");
-	const struct probe_library *egl = probes_library(m->probe, "libEGL_nvidia.so.0");
+	finding_todo(f, "%s: %s%s", lead, o->todo,
+		     o->on_host && m->container.is ? " (on the host)" : "");
+}
 
-	if (glx && egl && !glx->found && !egl->found) {
-		finding_means(f, "the graphics part of the GPU driver is not here");
-		finding_todo(f, m->container.is
-					? "start the container with "
-					  "NVIDIA_DRIVER_CAPABILITIES=compute,utility,graphics"
-					: "install the driver's graphics libraries (Debian: "
-					  "libglx-nvidia0 or libegl-nvidia0)");
-	} else if (!strcmp(t->step, "allocate")) {
-		finding_means(f, "the memory that this backend is for, exportable memory of "
-				 "cuMemCreate, is not to be had on this GPU");
+static void explain_rm(const struct machine *m, const struct unit *u, const struct probe_trial *t,
+		       struct finding *f)
+{
+	const struct obstacle *o = rm_obstacle(m, u);
+
+	if (!strcmp(t->memory, "cuMemCreate"))
+		return; /* the trial before it tells the cause */
+	if (o) {
+		finding_means(f, "%s", o->means);
+		todo_about(m, o, "if it is wanted", f);
+	} else if (!strcmp(t->step, "open") || t->error == EACCES || t->error == ENODEV) {
+		finding_means(f, "it asks the GPU driver itself, through /dev/nvidiactl and the "
+				 "GPU's own node, and needs no kernel module");
 	} else {
-		finding_means(f, "exportable memory of cuMemCreate can then be mapped by gdrdrv or "
-				 "dmabuf only");
+		finding_means(f, "before the first pin on a GPU the library tries this way with "
+				 "memory of its own, and takes it only if all of it is right");
+		finding_todo(f,
+			     "report this, with the output of --record; the kernel module gdrdrv "
+			     "works without it");
 	}
 }
 
 static void explain(const struct machine *m, const struct unit *u, const struct probe_trial *t,
 		    struct finding *f)
 {
-	if (!strcmp(t->step, "copy") && t->error == EILSEQ) {
+	if (t->error == ENOMEM) {
+		finding_means(f, "memory or BAR1 was short just then: that says nothing of the "
+				 "backend");
+		finding_todo(f, "run this again when there is room (see \"BAR1\")");
+	} else if (!strncmp(t->text, "the trial was ", 14)) { /* probe.c */
+		finding_means(f, "a program that uses this backend here may end in the same way");
+		finding_todo(f, "report this, with the output of --record");
+	} else if (!strcmp(t->step, "copy") && t->error == EILSEQ) {
 		finding_means(f, "the mapping does not show the GPU's memory: do not use it");
 		finding_todo(f, "report this, with the output of --record");
 	} else if (u->probe->integrated && unit_works(u, "host")) {
 		finding_means(f, "not needed: an integrated GPU shares the CPU's memory, which the "
 				 "host backend serves");
+	} else if (m->wsl && strcmp(t->backend, "host") != 0) {
+		finding_means(f, "under WSL there is no way to GPU memory");
 	} else if (!strcmp(t->backend, "gdrdrv")) {
 		explain_gdrdrv(m, f);
 	} else if (!strcmp(t->backend, "dmabuf")) {
 		explain_dmabuf(m, f);
-	} else if (!strcmp(t->backend, "vulkan")) {
-		explain_vulkan(m, t, f);
+	} else if (!strcmp(t->backend, "rm")) {
+		explain_rm(m, u, t, f);
 	} else {
 		finding_means(f, "memory of cudaHostAlloc cannot be had or reached");
 	}
@@ -104,7 +132,7 @@ static const char *reason(const struct probe_trial *t)
 	char lead[24];
 	const char *at;
 
-	snprintf(lead, sizeof(lead), "%s: ", t->backend);
+	snprintf(lead, sizeof(lead), " %s: ", t->backend);
 	at = strstr(t->text, lead);
 	return at ? at + strlen(lead) : t->text[0] ? t->text : strerror(t->error);
 }
@@ -116,15 +144,17 @@ static void check_trial(const struct machine *m, struct report *r, const struct 
 {
 	struct finding *f;
 
-	if (unit_works(u, t->backend)) {
+	if (trial_works(t)) {
 		f = report_add(r, SEV_OK, u->id,
 			       "%s works: 64 KiB of %s memory were pinned, mapped (%s) and copied "
 			       "both ways",
 			       t->backend, t->memory, t->mapping);
 		return;
 	}
-	f = report_add(r, serves_any(u) ? SEV_NOTE : SEV_WARN, u->id, "%s does not serve (%s): %s",
-		       t->backend, t->step, reason(t));
+	f = report_add(r, serves_any(u) ? SEV_NOTE : SEV_WARN, u->id,
+		       "%s does not serve%s (%s): %s", t->backend,
+		       strcmp(t->memory, "cuMemCreate") ? "" : " exportable memory either", t->step,
+		       reason(t));
 	explain(m, u, t, f);
 }
 
@@ -136,6 +166,17 @@ static void check_trials(const struct machine *m, struct report *r)
 		for (int k = 0; u->probe && k < u->probe->trials; k++)
 			check_trial(m, r, u, &u->probe->trial[k]);
 	}
+}
+
+static void todo_for_cuda_malloc(const struct machine *m, const struct unit *u, struct finding *f)
+{
+	const struct obstacle *o = rm_obstacle(m, u);
+
+	if (o)
+		todo_about(m, o, "for cudaMalloc memory", f);
+	else
+		finding_todo(f,
+			     "make one of the other backends work: what each lacks stands above");
 }
 
 /* What that comes to, for a program. */
@@ -154,10 +195,7 @@ static void check_serves(const struct machine *m, struct report *r)
 
 		if (!u->probe)
 			continue;
-		/* on an integrated GPU gdrdrv was tried with the CPU's memory */
-		any = unit_works(u, "gdrdrv") && !u->probe->integrated ? "gdrdrv"
-		      : unit_works(u, "dmabuf")			       ? "dmabuf"
-								       : NULL;
+		any = serves_cuda_malloc(u);
 		if (u->probe->context_error[0]) {
 			f = report_add(r, SEV_FAIL, u->id, "no CUDA context can be made: %s",
 				       u->probe->context_error);
@@ -173,19 +211,17 @@ static void check_serves(const struct machine *m, struct report *r)
 			f = report_add(r, SEV_OK, u->id, "memory of cudaHostAlloc is served");
 			finding_means(f, "an integrated GPU shares the CPU's memory: that is the "
 					 "way here");
-		} else if (unit_works(u, "vulkan")) {
-			f = report_add(
-				r, SEV_WARN, u->id,
-				"exportable memory is served, by vulkan; memory of cudaMalloc "
-				"is not");
+		} else if (unit_works(u, "rm")) {
+			f = report_add(r, SEV_WARN, u->id,
+				       "exportable memory is served, by rm; memory of cudaMalloc "
+				       "is not");
 			finding_means(f, "programs that allocate by cuMemCreate with a file "
 					 "descriptor as handle type (NCCL, PyTorch with expandable "
-					 "segments, gdr_mem_alloc) can be served: through "
-					 "gdr_open_ex(GDR_OPEN_ANY), or unchanged with "
-					 "GDRCOPY_BACKEND=vulkan,host. gdr_open() fails, so that "
-					 "other programs switch to another way");
-			finding_todo(f, "for cudaMalloc memory: the kernel module gdrdrv, or a "
-					"driver of CUDA 13.3 or newer");
+					 "segments, gdr_mem_alloc) can be served, through "
+					 "gdr_open_ex(GDR_OPEN_ANY). gdr_open() fails where no GPU "
+					 "exports dma-bufs, so that other programs switch to "
+					 "another way");
+			todo_for_cuda_malloc(m, u, f);
 		} else if (unit_works(u, "host")) {
 			f = report_add(
 				r, SEV_WARN, u->id,
@@ -193,12 +229,11 @@ static void check_serves(const struct machine *m, struct report *r)
 				"is served");
 			finding_means(f,
 				      "that memory is the CPU's own: the GPU reads it over PCIe");
-			finding_todo(f, "make one of the other backends work: what each lacks "
-					"stands above");
+			todo_for_cuda_malloc(m, u, f);
 		} else {
 			f = report_add(r, SEV_FAIL, u->id, "no backend works");
 			finding_todo(f, "what each lacks stands above; the least work is usually "
-					"vulkan (no kernel module)");
+					"rm (no kernel module)");
 		}
 	}
 }
@@ -207,7 +242,15 @@ static void check_environment(const struct machine *m, struct report *r)
 {
 	struct finding *f;
 
-	if (m->probe->env.backend[0]) {
+	if (strstr(m->probe->env.backend, "vulkan")) {
+		f = report_add(r, SEV_WARN, NULL, "GDRCOPY_BACKEND is \"%s\"",
+			       m->probe->env.backend);
+		finding_means(f,
+			      "there is no backend vulkan any more: gdr_open() fails in programs "
+			      "started from here");
+		finding_todo(f, "unset GDRCOPY_BACKEND: rm serves what vulkan did, and all other "
+				"device memory");
+	} else if (m->probe->env.backend[0]) {
 		f = report_add(r, SEV_NOTE, NULL, "GDRCOPY_BACKEND is \"%s\"",
 			       m->probe->env.backend);
 		finding_means(f, "programs started from here use those backends only, in that "

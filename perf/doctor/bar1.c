@@ -221,7 +221,7 @@ static void check_combining(const struct machine *m, struct report *r)
 			const struct probe_trial *t = &u->probe->trial[k];
 			bool listed;
 
-			if (!unit_works(u, t->backend) || !strcmp(t->backend, "host"))
+			if (!trial_works(t) || !strcmp(t->backend, "host"))
 				continue;
 			if (!strcmp(t->mapping, "Device"))
 				say_device(u, t, r);

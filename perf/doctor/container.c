@@ -64,45 +64,32 @@ static void check_container(const struct machine *m, struct report *r)
 			   m->probe->env.capabilities);
 }
 
-/* One part of the driver: a library that a capability of the container brings. */
-static void check_part(const struct machine *m, struct report *r, const char *capability,
-		       const char *library, const char *other, const char *without)
-{
-	const struct probe_library *a = probes_library(m->probe, library);
-	const struct probe_library *b = other ? probes_library(m->probe, other) : NULL;
-	struct finding *f;
-
-	if (!a || m->probe->stand_in)
-		return;
-	if (a->found || (b && b->found)) {
-		report_add(r, SEV_OK, NULL, "%s: the driver's part \"%s\" is here",
-			   a->found ? library : other, capability);
-		return;
-	}
-	f = report_add(r, SEV_WARN, NULL, "%s%s%s: the driver's part \"%s\" is missing", library,
-		       other ? " and " : "", other ? other : "", capability);
-	finding_means(f, "%s", without);
-	if (m->container.is)
-		finding_todo(f, "start the container with "
-				"NVIDIA_DRIVER_CAPABILITIES=compute,utility,graphics");
-	else
-		finding_todo(f, "install the driver's %s libraries (loader: %s)", capability,
-			     library_error(a));
-}
-
+/* The parts of the driver beside libcuda: libraries that a capability of the container brings. */
 static void check_parts(const struct machine *m, struct report *r)
 {
 	const struct probe_library *cuda = probes_library(m->probe, "libcuda.so.1");
+	const struct probe_library *nvml = probes_library(m->probe, "libnvidia-ml.so.1");
+	struct finding *f;
 
-	/* without the first part the others are no news */
-	if (!m->probed || !cuda || !cuda->found || !machine_has_gpu(m))
+	/* without libcuda it is no news */
+	if (!m->probed || !cuda || !cuda->found || !nvml || !machine_has_gpu(m))
 		return;
-	if (m->tegra.is)
-		return; /* neither NVML nor Vulkan matters there */
-	check_part(m, r, "utility", "libnvidia-ml.so.1", NULL,
-		   "NVML cannot be asked: nobody tells how full BAR1 is");
-	check_part(m, r, "graphics", "libGLX_nvidia.so.0", "libEGL_nvidia.so.0",
-		   "the vulkan backend, which needs no kernel module, cannot serve");
+	if (m->tegra.is || m->probe->stand_in)
+		return; /* NVML does not matter there */
+	if (nvml->found) {
+		report_add(r, SEV_OK, NULL, "%s: the driver's part \"utility\" is here",
+			   nvml->name);
+		return;
+	}
+	f = report_add(r, SEV_WARN, NULL, "%s: the driver's part \"utility\" is missing",
+		       nvml->name);
+	finding_means(f, "NVML cannot be asked: nobody tells how full BAR1 is");
+	if (m->container.is)
+		finding_todo(f, "start the container with "
+				"NVIDIA_DRIVER_CAPABILITIES=compute,utility");
+	else
+		finding_todo(f, "install the driver's utility libraries (loader: %s)",
+			     library_error(nvml));
 }
 
 static const struct check checks[] = {

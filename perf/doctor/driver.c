@@ -70,6 +70,8 @@ static void collect(struct machine *m)
 	} else {
 		d->loaded = root_exists(m->root, "/sys/module/nvidia");
 	}
+	if (is_version(d->version))
+		d->major = atoi(d->version);
 	for (int i = 0; i < m->units; i++)
 		if (m->unit[i].pci)
 			m->unit[i].minor = find_minor(m, m->unit[i].id);
@@ -113,7 +115,7 @@ static void check_module(const struct machine *m, struct report *r)
 		finding_means(f,
 			      "this flavour does not export GPU memory as dma-buf (README of the "
 			      "driver, \"Open Linux Kernel Modules\"): the dmabuf backend cannot "
-			      "serve here");
+			      "serve here, and rm serves exportable memory at most");
 }
 
 /* One node that CUDA needs; `gpu` is the one it belongs to, NULL: all. */
@@ -129,7 +131,9 @@ static void check_node(const struct machine *m, struct report *r, const char *pa
 	}
 	if (!n || !n->exists) {
 		f = report_add(r, SEV_FAIL, gpu, "%s is missing", path);
-		finding_means(f, "CUDA needs it");
+		finding_means(f, "CUDA needs it%s",
+			      strcmp(path, "/dev/nvidia-uvm") ? ", and so does the rm backend"
+							      : "");
 		if (m->container.is)
 			finding_todo(
 				f, "start the container with the GPU (--gpus all, or CDI: --device "
@@ -241,7 +245,7 @@ static void check_libcuda(const struct machine *m, struct report *r)
 				m->container.is
 					? "start the container through NVIDIA's container toolkit "
 					  "with the capability compute "
-					  "(NVIDIA_DRIVER_CAPABILITIES=compute,utility,graphics)"
+					  "(NVIDIA_DRIVER_CAPABILITIES=compute,utility)"
 					: "install the user space part of the driver (Debian, "
 					  "Ubuntu: libcuda1 or libnvidia-compute-*)");
 		return;

@@ -127,7 +127,7 @@ static void collect(struct machine *m)
 static bool other_backend_works(const struct machine *m)
 {
 	for (int i = 0; i < m->units; i++)
-		if (unit_works(&m->unit[i], "dmabuf") || unit_works(&m->unit[i], "vulkan"))
+		if (unit_serves(&m->unit[i], "dmabuf") || unit_serves(&m->unit[i], "rm"))
 			return true;
 	return false;
 }
@@ -154,7 +154,7 @@ static void not_loaded(const struct machine *m, struct report *r)
 		finding_means(f, "a module that is built here must be signed with a key that the "
 				 "firmware knows, or it is refused (\"Key was rejected by "
 				 "service\")");
-		finding_todo(f, "docs/install.md, \"Secure Boot\"; the backends dmabuf and vulkan "
+		finding_todo(f, "docs/install.md, \"Secure Boot\"; the backends dmabuf and rm "
 				"need no module");
 	}
 }

@@ -5,9 +5,10 @@
 #include <string.h>
 
 const struct subject *const machine_subjects[] = {
-	&subject_gpus,	 &subject_driver, &subject_container, &subject_backends,
-	&subject_gdrdrv, &subject_bar1,	  &subject_topology,  &subject_iommu,
-	&subject_vm,	 &subject_tegra,  &subject_peermem,   NULL,
+	&subject_gpus,	&subject_driver, &subject_container, &subject_backends,
+	&subject_rm,	&subject_gdrdrv, &subject_bar1,	     &subject_topology,
+	&subject_iommu, &subject_vm,	 &subject_tegra,     &subject_peermem,
+	NULL,
 };
 
 static struct unit *add_unit(struct machine *m)
@@ -99,19 +100,32 @@ bool machine_has_gpu(const struct machine *m)
 	return m->units || m->tegra.is;
 }
 
-const struct probe_trial *unit_trial(const struct unit *u, const char *backend)
+bool trial_works(const struct probe_trial *t)
 {
-	for (int i = 0; u->probe && i < u->probe->trials; i++)
-		if (!strcmp(u->probe->trial[i].backend, backend))
-			return &u->probe->trial[i];
-	return NULL;
+	return !t->error && !strcmp(t->step, "done");
+}
+
+/* memory: NULL for any kind */
+static bool works_with(const struct unit *u, const char *backend, const char *memory)
+{
+	for (int i = 0; u->probe && i < u->probe->trials; i++) {
+		const struct probe_trial *t = &u->probe->trial[i];
+
+		if (trial_works(t) && !strcmp(t->backend, backend) &&
+		    (!memory || !strcmp(t->memory, memory)))
+			return true;
+	}
+	return false;
 }
 
 bool unit_works(const struct unit *u, const char *backend)
 {
-	const struct probe_trial *t = unit_trial(u, backend);
+	return works_with(u, backend, NULL);
+}
 
-	return t && !t->error && !strcmp(t->step, "done");
+bool unit_serves(const struct unit *u, const char *backend)
+{
+	return works_with(u, backend, "cuMemAlloc");
 }
 
 const char *library_error(const struct probe_library *l)

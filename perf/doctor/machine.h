@@ -34,6 +34,7 @@ struct unit {
 struct driver_facts {
 	bool loaded;
 	char version[32]; /* "580.159.04"; "" if not known */
+	int major; /* 580; 0: not known */
 	enum flavour flavour;
 };
 
@@ -86,6 +87,7 @@ struct machine {
 		bool is;
 		char sign[96];
 	} vm;
+	bool wsl; /* Linux inside Windows: its GPU driver is another */
 	struct {
 		bool active; /* the kernel drives one */
 		char units[96]; /* "dmar0, dmar1" */
@@ -112,8 +114,8 @@ struct subject {
 };
 
 extern const struct subject subject_gpus, subject_driver, subject_container, subject_backends,
-	subject_gdrdrv, subject_bar1, subject_topology, subject_iommu, subject_vm, subject_tegra,
-	subject_peermem;
+	subject_rm, subject_gdrdrv, subject_bar1, subject_topology, subject_iommu, subject_vm,
+	subject_tegra, subject_peermem;
 
 /* machine.c: everything, in the order of its table; the root stays the caller's. */
 void machine_collect(struct machine *m, struct root *root, const struct probes *probes);
@@ -123,8 +125,18 @@ extern const struct subject *const machine_subjects[]; /* ends with NULL */
 
 /* What is known of several subjects. */
 bool machine_has_gpu(const struct machine *m);
-const struct probe_trial *unit_trial(const struct unit *u, const char *backend); /* NULL: none */
+bool trial_works(const struct probe_trial *t);
+/* backends.c: their names, in the library's order; ends with NULL. */
+extern const char *const backend_names[];
+/* With some kind of memory; with that of cudaMalloc. */
 bool unit_works(const struct unit *u, const char *backend);
+bool unit_serves(const struct unit *u, const char *backend);
+/* rm.c: what is known to keep the rm backend from memory of cudaMalloc there; NULL: nothing. */
+struct obstacle {
+	const char *means, *todo;
+	bool on_host; /* in a container: nothing to be done inside */
+};
+const struct obstacle *rm_obstacle(const struct machine *m, const struct unit *u);
 /* The loader's reason, without the name that it begins with. */
 const char *library_error(const struct probe_library *l);
 /* "32 MiB", in static storage that holds the last four. */

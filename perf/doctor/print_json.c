@@ -18,6 +18,20 @@ static void put_head(struct json *j, const struct machine *m)
 	json_bool(j, "virtual_machine", m->vm.is);
 }
 
+/* Which serve some kind of memory; and which that of cudaMalloc. */
+static void put_backends(struct json *j, const struct unit *u)
+{
+	json_object(j, "backends");
+	for (const char *const *name = backend_names; u->probe && u->probe->trials && *name; name++)
+		json_bool(j, *name, unit_works(u, *name));
+	json_end(j);
+	json_array(j, "cuda_malloc");
+	for (const char *const *name = backend_names; *name; name++)
+		if (unit_serves(u, *name))
+			json_string(j, NULL, *name);
+	json_end(j);
+}
+
 static void put_gpu(struct json *j, const struct machine *m, const struct unit *u)
 {
 	static const char *const kind[] = {
@@ -27,10 +41,7 @@ static void put_gpu(struct json *j, const struct machine *m, const struct unit *
 	json_object(j, NULL);
 	json_string(j, "id", u->id);
 	json_string(j, "name", u->probe ? u->probe->name : NULL);
-	json_object(j, "backends");
-	for (int i = 0; u->probe && i < u->probe->trials; i++)
-		json_bool(j, u->probe->trial[i].backend, unit_works(u, u->probe->trial[i].backend));
-	json_end(j);
+	put_backends(j, u);
 	if (u->probe && !u->probe->nvml_error[0] && !u->probe->integrated) {
 		json_object(j, "bar1");
 		json_int(j, "total", u->probe->bar1_total);

@@ -14,7 +14,7 @@
 
 #define PROBE_GPUS   32
 #define PROBE_NODES  96
-#define PROBE_TRIALS 4
+#define PROBE_TRIALS 5
 #define PROBE_TEXT   1024
 
 /* A device node and whether this process may open it. */
@@ -56,6 +56,7 @@ struct probe_gpu {
 	bool integrated;
 	int cc_major, cc_minor; /* compute capability */
 	bool dmabuf; /* CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED */
+	bool mig, vgpu; /* as NVML says: parts of the GPU are used; it is a virtual one */
 	char context_error[256]; /* "": a context can be made */
 	char nvml_error[128]; /* "": the figures below are known */
 	int64_t bar1_total, bar1_used, bar1_free; /* bytes */
@@ -82,7 +83,7 @@ struct probes {
 		char container[32]; /* container, as systemd and podman set it */
 		char kubernetes[64]; /* KUBERNETES_SERVICE_HOST */
 	} env; /* "": not set */
-	struct probe_library library[5];
+	struct probe_library library[2];
 	int libraries;
 	int cuda_version; /* 13000 is 13.0; 0: not known */
 	int init_code; /* CUresult of cuInit; -1: not called */
@@ -92,6 +93,7 @@ struct probes {
 	int gpus;
 	char nvml_error[256]; /* "": NVML works */
 	char nvml_version[64]; /* of the kernel driver, as NVML says */
+	bool confidential; /* confidential computing is on, as NVML says */
 	struct probe_node node[PROBE_NODES];
 	int nodes;
 };

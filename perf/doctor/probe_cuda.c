@@ -13,9 +13,7 @@
 #include "abi/nvml.h"
 #include "doctor/probe_parts.h"
 
-static const char *const library_names[] = { "libcuda.so.1", "libnvidia-ml.so.1",
-					     "libGLX_nvidia.so.0", "libEGL_nvidia.so.0",
-					     "libvulkan.so.1" };
+static const char *const library_names[] = { "libcuda.so.1", "libnvidia-ml.so.1" };
 
 _Static_assert(sizeof(library_names) / sizeof(library_names[0]) ==
 		       sizeof(((struct probes *)0)->library) / sizeof(struct probe_library),
@@ -93,6 +91,20 @@ void probe_cuda(struct probes *p)
 	}
 }
 
+/*
+ * What no other part of barcopy asks NVML for. Names, values and layouts are those of
+ * libnvidia-ml.so.1, as for abi/nvml.h.
+ */
+enum { MIG_ENABLED = 1, VIRTUALIZATION_VGPU = 2, CC_ENABLED = 1 };
+
+typedef struct nvmlConfComputeSystemState_st {
+	unsigned int environment, ccFeature, devToolsMode;
+} nvmlConfComputeSystemState_t;
+
+nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *now, unsigned int *pending);
+nvmlReturn_t nvmlDeviceGetVirtualizationMode(nvmlDevice_t device, unsigned int *mode);
+nvmlReturn_t nvmlSystemGetConfComputeState(nvmlConfComputeSystemState_t *state);
+
 #define NVML_CALLS(X)                       \
 	X(nvmlInit_v2)                      \
 	X(nvmlDeviceGetHandleByPciBusId_v2) \
@@ -100,6 +112,9 @@ void probe_cuda(struct probes *p)
 	X(nvmlErrorString)
 #define NVML_MORE(X) /* the stand-in, or an old driver, may not have them */ \
 	X(nvmlDeviceGetMemoryInfo)                                           \
+	X(nvmlDeviceGetMigMode)                                              \
+	X(nvmlDeviceGetVirtualizationMode)                                   \
+	X(nvmlSystemGetConfComputeState)                                     \
 	X(nvmlSystemGetDriverVersion)
 
 static struct {
@@ -109,6 +124,18 @@ static struct {
 #undef X
 } nvml;
 
+/* What an answer of NVML's does not tell is false. */
+static void ask_kind(struct probe_gpu *g, nvmlDevice_t device)
+{
+	unsigned int now, pending, mode;
+
+	g->mig = nvml.nvmlDeviceGetMigMode && !nvml.nvmlDeviceGetMigMode(device, &now, &pending) &&
+		 now == MIG_ENABLED;
+	g->vgpu = nvml.nvmlDeviceGetVirtualizationMode &&
+		  !nvml.nvmlDeviceGetVirtualizationMode(device, &mode) &&
+		  mode == VIRTUALIZATION_VGPU;
+}
+
 static void ask_gpu(struct probe_gpu *g)
 {
 	nvmlDevice_t device = NULL;
@@ -116,8 +143,10 @@ static void ask_gpu(struct probe_gpu *g)
 	nvmlMemory_t memory;
 	nvmlReturn_t r = nvml.nvmlDeviceGetHandleByPciBusId_v2(g->pci, &device);
 
-	if (!r)
+	if (!r) {
+		ask_kind(g, device);
 		r = nvml.nvmlDeviceGetBAR1MemoryInfo(device, &bar);
+	}
 	if (r) {
 		const char *text = nvml.nvmlErrorString(r);
 
@@ -135,6 +164,7 @@ static void ask_gpu(struct probe_gpu *g)
 void probe_nvml(struct probes *p)
 {
 	void *lib = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+	nvmlConfComputeSystemState_t cc;
 	nvmlReturn_t r;
 
 	snprintf(p->nvml_error, sizeof(p->nvml_error), "libnvidia-ml.so.1 cannot be loaded");
@@ -165,6 +195,8 @@ void probe_nvml(struct probes *p)
 	p->nvml_error[0] = '\0';
 	if (nvml.nvmlSystemGetDriverVersion)
 		nvml.nvmlSystemGetDriverVersion(p->nvml_version, sizeof(p->nvml_version));
+	p->confidential = nvml.nvmlSystemGetConfComputeState &&
+			  !nvml.nvmlSystemGetConfComputeState(&cc) && cc.ccFeature == CC_ENABLED;
 	for (int i = 0; i < p->gpus; i++)
 		if (p->gpu[i].pci[0])
 			ask_gpu(&p->gpu[i]);

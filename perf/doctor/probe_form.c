@@ -80,6 +80,8 @@ static const struct field gpu_fields[] = {
 	G(cc_major, INT),
 	G(cc_minor, INT),
 	G(dmabuf, BOOL),
+	G(mig, BOOL),
+	G(vgpu, BOOL),
 	G(context_error, TEXT),
 	G(nvml_error, TEXT),
 	G(bar1_total, BIG),
@@ -118,6 +120,7 @@ static const struct field probes_fields[] = {
 	ITEMS(struct probes, gpu, gpus, gpu_fields),
 	P(nvml_error, TEXT),
 	P(nvml_version, TEXT),
+	P(confidential, BOOL),
 	ITEMS(struct probes, node, nodes, node_fields),
 	END,
 };

@@ -19,7 +19,6 @@ void probe_nvml(struct probes *p);
 
 /* probe_trial.c, in a child with a context on that GPU: the trials from number g->trials on. */
 void probe_trials(struct probe_gpu *g, const struct gpu *gpu);
-extern const char *const probe_backend[PROBE_TRIALS];
 
 /* probe_wc.c: is write-combining in force? `map` is GPU memory of `size` bytes, 16 KiB at least. */
 void probe_wc_time(struct probe_trial *t, volatile void *map, size_t size, void (*fence)(void *arg),

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Trials: with each backend alone, 64 KiB of the memory that it is for are pinned, mapped, written by
- * the CPU and read by CUDA, written by CUDA and read by the CPU. Runs in a child process. It must not
+ * the CPU and read by CUDA, written by CUDA and read by the CPU. Where rm refuses ordinary memory, it
+ * is tried with exportable memory too, which it may serve alone. Runs in a child process. It must not
  * know what the outcome means.
  */
 #include <errno.h>
@@ -14,12 +15,18 @@
 
 enum { TRIAL_BYTES = 65536 };
 
-enum { GDRDRV }; /* index of the first */
+enum { GDRDRV, DMABUF, RM, HOST, RM_EXPORTABLE };
 
-const char *const probe_backend[PROBE_TRIALS] = { "gdrdrv", "dmabuf", "vulkan", "host" };
-
-static const enum mem_kind backend_kind[PROBE_TRIALS] = { MEM_ALLOC, MEM_ALLOC, MEM_CREATE,
-							  MEM_HOST_ALLOC };
+static const struct {
+	const char *backend;
+	enum mem_kind kind;
+} plan[PROBE_TRIALS] = {
+	[GDRDRV] = { "gdrdrv", MEM_ALLOC },
+	[DMABUF] = { "dmabuf", MEM_ALLOC },
+	[RM] = { "rm", MEM_ALLOC },
+	[HOST] = { "host", MEM_HOST_ALLOC },
+	[RM_EXPORTABLE] = { "rm", MEM_CREATE }, /* the last: not always wanted */
+};
 
 struct trial {
 	struct probe_trial *out;
@@ -138,13 +145,13 @@ static void pinned(struct trial *t, const char *pci, int wc, int uc)
 static void one(struct trial *t, const struct gpu *gpu, const char *pci, int index, bool integrated)
 {
 	/* what gdrdrv pins there (GPUDirect RDMA guide 13.4.1) */
-	enum mem_kind kind = integrated && index == GDRDRV ? MEM_HOST_ALLOC : backend_kind[index];
+	enum mem_kind kind = integrated && index == GDRDRV ? MEM_HOST_ALLOC : plan[index].kind;
 	struct probe_trial *out = t->out;
 	int wc = 0, uc = 0;
 
 	snprintf(out->memory, sizeof(out->memory), "%s", mem_kind_name[kind]);
 	begin(t, "open");
-	setenv("GDRCOPY_BACKEND", probe_backend[index], 1);
+	setenv("GDRCOPY_BACKEND", plan[index].backend, 1);
 	t->g = gdr_open_ex(GDR_OPEN_ANY);
 	if (!t->g) {
 		called(t, errno);
@@ -165,13 +172,19 @@ static void one(struct trial *t, const struct gpu *gpu, const char *pci, int ind
 	gdr_close(t->g);
 }
 
+/* The backend is there, and says that it cannot serve such memory. */
+static bool refused(const struct probe_trial *t)
+{
+	return t->error == ENOTSUP && !strcmp(t->step, "pin");
+}
+
 void probe_trials(struct probe_gpu *g, const struct gpu *gpu)
 {
-	while (g->trials < PROBE_TRIALS) {
+	while (g->trials < (refused(&g->trial[RM]) ? PROBE_TRIALS : RM_EXPORTABLE)) {
 		int index = g->trials++;
 		struct trial t = { .out = &g->trial[index] };
 
-		snprintf(t.out->backend, sizeof(t.out->backend), "%s", probe_backend[index]);
+		snprintf(t.out->backend, sizeof(t.out->backend), "%s", plan[index].backend);
 		t.a = malloc(TRIAL_BYTES);
 		t.b = calloc(1, TRIAL_BYTES);
 		if (t.a && t.b)

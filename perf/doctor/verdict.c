@@ -5,10 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const backends[] = { "gdrdrv", "dmabuf", "vulkan", "host" };
-
-enum { BACKENDS = sizeof(backends) / sizeof(backends[0]) };
-
 static void add_next(struct verdict *v, const char *todo)
 {
 	for (size_t i = 0; i < v->nexts; i++)
@@ -43,24 +39,38 @@ static void no_gpu(struct verdict *v, const struct machine *m)
 	add_next(v, "Then run gdrcopy_doctor again.");
 }
 
-/* "usable through gdrdrv, host": what a program can expect of one GPU. */
+/* Lead and the names of those backends that `does` holds for; false if there is none. */
+static bool list(const struct unit *u, const char *lead,
+		 bool (*does)(const struct unit *u, const char *backend), char *text, size_t size)
+{
+	bool any = false;
+
+	snprintf(text, size, "%s", lead);
+	for (const char *const *name = backend_names; *name; name++) {
+		if (!does(u, *name))
+			continue;
+		snprintf(text + strlen(text), size - strlen(text), "%s%s", any ? ", " : "", *name);
+		any = true;
+	}
+	return any;
+}
+
+/* What a program can expect of one GPU. */
 static void usable(const struct unit *u, char *text, size_t size)
 {
-	bool memory = false, any = false;
-
-	snprintf(text, size, "usable through ");
-	for (int b = 0; b < BACKENDS; b++) {
-		if (!unit_works(u, backends[b]))
-			continue;
-		snprintf(text + strlen(text), size - strlen(text), "%s%s", any ? ", " : "",
-			 backends[b]);
-		any = true;
-		memory |= strcmp(backends[b], "host") != 0;
-	}
-	if (!any)
-		snprintf(text, size, u->probe ? "no backend works" : "not tried");
-	else if (!memory && !u->probe->integrated)
+	if (list(u, "ordinary GPU memory (cudaMalloc) can be mapped here by: ", unit_serves, text,
+		 size))
+		return;
+	if (unit_works(u, "rm"))
+		snprintf(text, size,
+			 "only exportable memory (cuMemCreate) can be mapped here by: rm");
+	else if (u->probe && u->probe->integrated &&
+		 list(u, "memory of cudaHostAlloc can be mapped here by: ", unit_works, text, size))
+		return;
+	else if (unit_works(u, "host"))
 		snprintf(text, size, "only memory of cudaHostAlloc is usable (host)");
+	else
+		snprintf(text, size, u->probe ? "no backend works" : "not tried");
 }
 
 /* The GPUs, by what they are usable through. */
@@ -70,7 +80,7 @@ static void working(struct verdict *v, const struct machine *m)
 	bool done[PROBE_GPUS] = { false };
 
 	for (int i = 0; i < m->units && used + 160 < size; i++) {
-		char text[96], other[96];
+		char text[112], other[112];
 		int same = 0;
 
 		if (done[i])
@@ -88,8 +98,8 @@ static void working(struct verdict *v, const struct machine *m)
 					 text);
 	}
 	for (int i = 0; i < m->units; i++)
-		for (int b = 0; b < BACKENDS; b++)
-			v->works |= unit_works(&m->unit[i], backends[b]);
+		for (const char *const *name = backend_names; *name; name++)
+			v->works |= unit_works(&m->unit[i], *name);
 }
 
 static void add_all(struct verdict *v, const struct report *r, enum severity severity, bool cuda)

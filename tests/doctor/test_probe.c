@@ -26,9 +26,12 @@ static struct probes *sample(void)
 	strcpy(p->machine, "x86_64");
 	strcpy(p->env.backend, "a \"quoted\"\nname");
 	p->init_code = -1;
+	p->confidential = true;
 	p->gpus = PROBE_GPUS;
 	for (int i = 0; i < p->gpus; i++) {
 		p->gpu[i].ordinal = i;
+		p->gpu[i].mig = i % 2;
+		p->gpu[i].vgpu = i % 3;
 		p->gpu[i].bar1_total = INT64_MAX - i;
 		p->gpu[i].trials = PROBE_TRIALS;
 		for (int k = 0; k < PROBE_TRIALS; k++) {
@@ -41,7 +44,7 @@ static struct probes *sample(void)
 	p->nodes = PROBE_NODES;
 	for (int i = 0; i < p->nodes; i++)
 		snprintf(p->node[i].path, sizeof(p->node[i].path), "/dev/nvidia%d", i);
-	p->libraries = 5;
+	p->libraries = 2;
 	return p;
 }
 

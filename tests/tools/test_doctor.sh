@@ -106,8 +106,21 @@ assert d["bytes"] == [9, 0, 8, 0x50, 0x32, 0x50, 0x78, 0] and d["registers"] == 
 ' "$out"
 
 # ---- on the stand-in -------------------------------------------------------------------------------
+# What the library's rm backend does on this stand-in, which may have the nodes that it needs or not,
+# another tool says: 0, it serves; 2, it cannot.
+run GDRCOPY_BACKEND=rm "$build/gdrcopy_copylat" --sim "$sim" -a cuMemAlloc -s 64K -w 100 -r 100
+rm_rc=$rc
+if [ "$rm_rc" -eq 0 ]; then
+	rm_says='ok +rm works: 64 KiB of cuMemAlloc memory'
+	in_short='1 of 1 GPU: ordinary GPU memory \(cudaMalloc\) can be mapped here by: rm$'
+else
+	expect "without rm: another tool's exit status" 2 '' 'rm: '
+	rm_says='rm does not serve \((open|pin)\)'
+	in_short='1 of 1 GPU: only memory of cudaHostAlloc is usable \(host\)$'
+fi
 run "$tool" --sim "$sim"
-expect "--sim: vulkan" 0 'ok +vulkan works: 64 KiB of cuMemCreate'
+expect "--sim: rm, as the library has it" 0 "$rm_says"
+expect "--sim: in short" 0 "$in_short"
 expect "--sim: host" 0 'ok +host works'
 expect "--sim: dmabuf" 0 'dmabuf does not serve \(open\)'
 expect "--sim: it says what it runs on" 0 'stand-in: no GPU is used'
@@ -137,13 +150,18 @@ run GDRSIM_DEVICES=3 "$tool" --sim "$sim" --json
 check "three GPUs" python3 -c '
 import json, sys
 d = json.load(open(sys.argv[1]))
-assert len(d["gpus"]) == 3 and all(g["backends"]["vulkan"] for g in d["gpus"])
-' "$out"
+assert len(d["gpus"]) == 3
+for g in d["gpus"]:
+    assert g["backends"]["host"] and g["backends"]["rm"] == (sys.argv[2] == "0"), g
+    assert g["cuda_malloc"] == (["rm"] if sys.argv[2] == "0" else []), g
+' "$out" "$rm_rc"
 run GDRSIM_DEVICES=0 "$tool" --sim "$sim"
 expect "no device: exit 1" 1 'CUDA does not start: cuInit: CUDA_ERROR_NO_DEVICE'
 run GDRCOPY_BACKEND=host "$tool" --sim "$sim"
 expect "GDRCOPY_BACKEND is told" 0 'GDRCOPY_BACKEND is "host"'
-expect "and does not hide the others" 0 'ok +vulkan works'
+expect "and does not hide the others" 0 "$rm_says"
+run GDRCOPY_BACKEND=vulkan "$tool" --sim "$sim"
+expect "a backend that is gone is told" 0 'warning +GDRCOPY_BACKEND is "vulkan"'
 run GDRSIM_FAIL='cuMemAlloc:*=2,cuMemCreate:*=2,cuMemHostAlloc:*=2' "$tool" --sim "$sim"
 expect "no memory: exit 1" 1 '1 of 1 GPU: no backend works'
 run GDRSIM_FAIL='cuDevicePrimaryCtxRetain:*=46' "$tool" --sim "$sim"
@@ -153,12 +171,61 @@ expect "NVML fails: the rest goes on" 0 'the use of BAR1: nvmlInit'
 run LD_PRELOAD="$sim/libgdrdrv_node.so" "$tool" --sim "$sim"
 expect "the stand-in of the gdrdrv node" 0 'any GPU memory is served, by gdrdrv'
 
-# a library that crashes or hangs in place of the driver's
-crash() {
+# rm on the stand-in of NVIDIA's nodes: what it serves, and the library's reason where it does not
+nodes=$sim/libnvidia_node.so
+if [ -e "$nodes" ]; then
+	run LD_PRELOAD="$nodes" "$tool" --sim "$sim"
+	expect "NVIDIA's nodes: rm" 0 'ok +rm works: 64 KiB of cuMemAlloc memory'
+	expect "NVIDIA's nodes: in short" 0 'memory \(cudaMalloc\) can be mapped here by: rm$'
+	run LD_PRELOAD="$nodes" GDRSIM_DMABUF=0 "$tool" --sim "$sim" --json
+	check "no export of dma-bufs: exportable memory alone" python3 -c '
+import json, sys
+d = json.load(open(sys.argv[1]))
+assert d["gpus"][0]["backends"]["rm"] and d["gpus"][0]["cuda_malloc"] == [] and d["works"]
+assert "only exportable memory (cuMemCreate) can be mapped here by: rm" in d["verdict"], d["verdict"]
+found = [f["found"] for f in d["findings"] if f["check"] == "trials"]
+assert any("rm does not serve (pin): cuMemGetHandleForAddressRange" in f for f in found), found
+assert any("rm works: 64 KiB of cuMemCreate memory" in f for f in found), found
+' "$out"
+	run LD_PRELOAD="$nodes" GDRSIM_RM_PROTECTED=1 "$tool" --sim "$sim"
+	expect "maps refused: no memory" 0 'rm does not serve exportable memory either \(pin\)'
+	expect "maps refused: in short" 0 '1 of 1 GPU: only memory of cudaHostAlloc is usable'
+	run LD_PRELOAD="$nodes" GDRSIM_RM_DRIVER=510.108.03 "$tool" --sim "$sim"
+	expect "a driver that is too old" 0 'rm does not serve \(open\): driver 510 is too old'
+	run LD_PRELOAD="$nodes" GDRSIM_RM_DENIED=0 "$tool" --sim "$sim"
+	expect "a node that may not be opened" 0 'rm does not serve .*/dev/nvidia0 may not be opened'
+else
+	skip "rm on the stand-in of NVIDIA's nodes" "no libnvidia_node.so among the stand-ins"
+fi
+
+# a library in place of one of the driver's: make_library DIR NAME <SOURCE
+make_library() {
 	mkdir -p "$tmp/$1"
-	${CC:-cc} -shared -fPIC -o "$tmp/$1/libcuda.so.1" -x c - 2>"$err"
+	${CC:-cc} -shared -fPIC "-Wl,-soname,$2" -o "$tmp/$1/$2" -x c - 2>"$err"
 }
-if crash dies <<-'END' && crash ends <<-'END2'; then
+if make_library kinds libnvidia-ml.so.1 <<-'END'; then
+	int nvmlInit_v2(void) { return 0; }
+	int nvmlDeviceGetHandleByPciBusId_v2(const char *id, void **device) { *device = (void *)id; return 0; }
+	int nvmlDeviceGetBAR1MemoryInfo(void *device, void *info) { return 3; }
+	const char *nvmlErrorString(int result) { return "Not Supported"; }
+	int nvmlDeviceGetMigMode(void *device, unsigned *now, unsigned *pending) { *now = 1, *pending = 0; return 0; }
+	int nvmlDeviceGetVirtualizationMode(void *device, unsigned *mode) { *mode = 2; return 0; }
+	int nvmlSystemGetConfComputeState(unsigned state[3]) { state[0] = 2, state[1] = 1, state[2] = 0; return 0; }
+END
+	run LD_PRELOAD="$tmp/kinds/libnvidia-ml.so.1" "$tool" --sim "$sim" --record "$tmp/kinds.json"
+	expect "NVML tells of MIG, vGPU, confidential computing" 0
+	run "$tool" --sim "$sim" --record "$tmp/plain.json"
+	expect "NVML tells nothing of them" 0
+	check "and that is recorded" python3 -c '
+import json, sys
+for name, yes in zip(sys.argv[1:], (True, False)):
+    d = json.load(open(name))
+    assert d["confidential"] == yes and d["gpu"][0]["mig"] == yes and d["gpu"][0]["vgpu"] == yes, name
+' "$tmp/kinds.json" "$tmp/plain.json"
+else
+	skip "NVML tells of MIG, vGPU, confidential computing" "no compiler"
+fi
+if make_library dies libcuda.so.1 <<-'END' && make_library ends libcuda.so.1 <<-'END2'; then
 	#include <signal.h>
 	__attribute__((constructor)) static void die(void) { raise(SIGSEGV); }
 END
@@ -199,7 +266,7 @@ done <<-'END'
 	"format" is 0|{}
 	an object must come here|[1]
 	too long|{"format": 1, "machine": "0123456789abcdef0"}
-	too many|{"format": 1, "library": [{},{},{},{},{},{}]}
+	too many|{"format": 1, "library": [{},{},{}]}
 	must be an object|{"format": 1, "gpu": [1]}
 	out of range|{"format": 1, "euid": 5000000000}
 	twice|{"format": 1, "format": 1}
