@@ -46,10 +46,10 @@
 /*
  * Replace the fault rules: "RM_ALLOC:2=0x1a,RM_MAP_MEMORY:*=ENOMEM". A number is a status in the
  * structure, beside an ioctl that succeeds; a name is the errno of the call (EINVAL: what a structure
- * of another size gets). Names of calls: those of
- * the escapes (RM_ALLOC, RM_FREE, RM_CONTROL, RM_DUP_OBJECT, RM_MAP_MEMORY, RM_UNMAP_MEMORY,
- * CARD_INFO, REGISTER_FD, EXPORT_TO_DMABUF_FD), OPEN_CTL, OPEN_DEVICE, MMAP; a class or a command may
- * follow: RM_ALLOC.80, RM_CONTROL.205. Numbers of calls count from now. NULL: none.
+ * of another size gets). Names of calls: those of the escapes (RM_ALLOC, RM_FREE, RM_CONTROL,
+ * RM_DUP_OBJECT, RM_MAP_MEMORY, RM_UNMAP_MEMORY, CARD_INFO, REGISTER_FD, EXPORT_TO_DMABUF_FD),
+ * OPEN_CTL, OPEN_DEVICE, MMAP; a class or a command may follow: RM_ALLOC.80, RM_CONTROL.205. Numbers
+ * of calls count from now. NULL: none.
  */
 void gdrsim_rm_fail(const char *rules);
 /* The nth call from now on, of any name, fails: value > 0 is a status (EIO where there is none). */
