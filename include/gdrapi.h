@@ -155,7 +155,7 @@ int gdr_driver_get_version(gdr_t g, int *major, int *minor);
  *
  * GDR_ATTR_USE_PERSISTENT_MAPPING: 1 if a mapping outlives the free of its memory. 0 on gdrdrv drivers
  * before 2.5, which cannot be asked; a single pin may fall back to the other kind (GPU slices, tokens).
- * GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE: 1 if that pin flag is accepted.
+ * GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE: 1 if that pin flag is accepted by any of them.
  * GDR_ATTR_USING_DMA_BUF_MMAP: 1 if ordinary device memory is served by dma-buf mmap.
  * @return 0; EINVAL (g, unknown attribute, NULL).
  */

@@ -24,8 +24,6 @@ case $? in
 	reason=$(printf '%s\n' "$trial" | sed -n 's/^.*: cannot run here: //p' | tail -n 1)
 	echo "demo: no usable GPU (${reason%%; *}): running on the stand-in"
 	set -- --sim "$sim"
-	# With NVIDIA's nodes as well, where that is asked for.
-	[ -z "${GDRCOPY_TEST_RM:-}" ] || export LD_PRELOAD="$sim/libnvidia_node.so"
 	;;
 *)
 	echo "demo: a GPU is there, but the trial copy failed: $trial"

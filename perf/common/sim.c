@@ -14,6 +14,23 @@
 /* Set for the second process: the directory it was started for. */
 #define GUARD "GDRCOPY_TOOL_SIM"
 
+/* NVIDIA's nodes of that machine, where the directory has them; GDRSIM_RM=absent takes them away. */
+static void preload_nodes(const char *dir)
+{
+	const char *old = getenv("LD_PRELOAD");
+	char file[PATH_MAX + 32], *text;
+	size_t need;
+
+	snprintf(file, sizeof(file), "%s/libnvidia_node.so", dir);
+	if (access(file, R_OK))
+		return;
+	need = strlen(file) + (old ? strlen(old) : 0) + 2;
+	text = tool_calloc(need, 1);
+	snprintf(text, need, "%s%s%s", old ? old : "", old && *old ? ":" : "", file);
+	if (setenv("LD_PRELOAD", text, 1))
+		tool_fail("--sim: %s", strerror(errno));
+}
+
 void sim_enter(const char *dir, char **argv)
 {
 	const char *guard = getenv(GUARD), *old = getenv("LD_LIBRARY_PATH");
@@ -42,6 +59,7 @@ void sim_enter(const char *dir, char **argv)
 	self[n] = '\0';
 	if (setenv("LD_LIBRARY_PATH", path, 1) || setenv(GUARD, real, 1))
 		tool_fail("--sim: %s", strerror(errno));
+	preload_nodes(real);
 	execv(self, argv);
 	tool_fail("--sim: %s: %s", self, strerror(errno));
 }

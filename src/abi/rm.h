@@ -8,7 +8,7 @@
  * nv-unix-nvos-params-wrappers.h) and kernel-open/common/inc (nv-ioctl.h, nv-ioctl-numbers.h).
  *
  * Compared over the releases 515.43 to 595.45: what stands here is the same in all of them, but for
- * RM_ALLOC before 535, the two layouts of EXPORT_TO_DMABUF_FD, and NVOS33_FLAGS_BUS, which 535 to 590
+ * RM_ALLOC before 535 and before 525, the two layouts of EXPORT_TO_DMABUF_FD, and NVOS33_FLAGS_BUS, which 535 to 590
  * do not document. It knows nothing of how the library uses it.
  */
 #ifndef GDRI_ABI_RM_H
@@ -88,13 +88,18 @@ struct rm_alloc {
 };
 #define RM_IOC_ALLOC RM_IOC(0x2b, sizeof(struct rm_alloc))
 
-/* NVOS64 before 535. */
+/*
+ * NVOS64 before 535, of one size in two layouts: in 515 and 520 the first of the last two words is
+ * the status and the second a hole, in 525 and 530 they are flags and the status. With both zero on
+ * the way in, whichever is not zero on the way out is the status.
+ */
 struct rm_alloc_515 {
 	rm_handle client, parent, object;
 	uint32_t class;
 	uint64_t params;
 	uint64_t rights;
-	uint32_t status;
+	uint32_t status_515;
+	uint32_t status_525;
 };
 #define RM_IOC_ALLOC_515 RM_IOC(0x2b, sizeof(struct rm_alloc_515))
 

@@ -401,10 +401,19 @@ void gdri_backends_revoked(struct gdri_pin *pin)
 	GDRI_PROBE2(revoke, pin->va, pin->mapped_size);
 }
 
+/* What a backend answers; being the dma-buf way is told by its capabilities. */
+static bool has_attribute(const struct gdri_ctx *ctx, const struct gdri_backend *b, gdr_attr_t attr)
+{
+	if (attr == GDR_ATTR_USING_DMA_BUF_MMAP)
+		return b->caps & GDRI_CAP_DMABUF_MMAP;
+	return b->attribute(ctx->backend_state[b->id - 1], attr);
+}
+
+/* A flag is supported where any backend takes it, since a pin goes on to that one. */
 int gdri_backends_attribute(struct gdri_ctx *ctx, gdr_attr_t attr)
 {
+	bool any = attr == GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE;
 	uint32_t needed = 0;
-	int value = 1;
 
 	/* Ordinary device memory decides where any backend serves it (gdrapi.h). */
 	for (size_t i = 0; i < ctx->backend_count; i++)
@@ -412,14 +421,10 @@ int gdri_backends_attribute(struct gdri_ctx *ctx, gdr_attr_t attr)
 	for (size_t i = 0; i < ctx->backend_count; i++) {
 		const struct gdri_backend *b = ctx->backends[i];
 
-		if ((b->caps & needed) != needed)
-			continue;
-		if (attr == GDR_ATTR_USING_DMA_BUF_MMAP)
-			value &= !!(b->caps & GDRI_CAP_DMABUF_MMAP);
-		else
-			value &= b->attribute(ctx->backend_state[b->id - 1], attr);
+		if ((b->caps & needed) == needed && has_attribute(ctx, b, attr) == any)
+			return any;
 	}
-	return value;
+	return !any;
 }
 
 int gdri_backends_driver_version(struct gdri_ctx *ctx, int *major, int *minor)

@@ -152,7 +152,9 @@ static int alloc(rm_handle parent, uint32_t class, void *params, size_t size, co
 					    .class = class,
 					    .params = (uintptr_t)params };
 
-		rc = gdri_rm_call(RM_IOC_ALLOC_515, &arg, &arg.status, what);
+		rc = gdri_rm_call(RM_IOC_ALLOC_515, &arg, &arg.status_515, what);
+		if (!rc && arg.status_525)
+			rc = fail_status(arg.status_525, what);
 		*object = arg.object;
 	} else {
 		struct rm_alloc arg = { .client = client,

@@ -311,6 +311,8 @@ static const struct unit_test tests[] = {
 	{ "system calls, gdrdrv, first use", cold_system, NODE },
 	{ "CUDA calls, first use", cold_cuda, "" },
 	{ "RM calls, first use", cold_rm, "" },
+	{ "RM calls, first use, driver 515", cold_rm, "GDRSIM_RM_DRIVER=515.43.04" },
+	{ "RM calls, first use, driver 530", cold_rm, "GDRSIM_RM_DRIVER=530.30.02" },
 	{ "system calls, first use", cold_system, "" },
 };
 

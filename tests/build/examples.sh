@@ -20,7 +20,7 @@ check() {
 	fi
 }
 
-export LD_LIBRARY_PATH="$sim:$out"
+export LD_LIBRARY_PATH="$sim:$out" LD_PRELOAD="$(realpath "$sim")/libnvidia_node.so"
 check build make -s --no-print-directory O="$out" examples
 check alloc "$out/examples/alloc"
 check ring timeout 60 "$out/examples/ring"

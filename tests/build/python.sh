@@ -15,6 +15,7 @@ for p in python3 /usr/bin/python3; do
 	fi
 done
 export LD_LIBRARY_PATH=$sim:$lib PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$PWD/python
+export LD_PRELOAD=$sim/libnvidia_node.so
 
 # One line for each test; those that need numpy say so where it is missing.
 timeout 250 "$python" -X dev -W error -m unittest -v tests/python/test_barcopy.py >"$tmp/log" 2>&1

@@ -6,7 +6,7 @@
 . "$(dirname "$0")/../common/build.bash"
 
 sim=$(realpath "${2:?directory of the stand-ins}")
-export LD_LIBRARY_PATH=$sim
+export LD_LIBRARY_PATH=$sim LD_PRELOAD=$sim/libnvidia_node.so
 tool() { "$out/gdrcopy_copybw" -a cuMemCreate -s 64K -w 10 -r 10; }
 
 tool >/dev/null 2>"$tmp/err" && ! grep -q STATS "$tmp/err"

@@ -74,6 +74,7 @@ run() {
 # The stand-in is there in every run, so that a node of this machine is not.
 node=(LD_PRELOAD="$sim/libgdrdrv_node.so")
 nothing=("${node[@]}" GDRSIM_NODE=absent)
+rm=(LD_PRELOAD="$sim/libnvidia_node.so")
 dmabuf=("${nothing[@]}" GDRSIM_DMABUF_MMAP=1 GDRSIM_DRIVER_VERSION=13030)
 
 # client NAME [link] [vmm] [node]: linked; allocates or registers VMM memory too; looks for the node.
@@ -106,6 +107,7 @@ client() {
 		fi
 		run "$program" 0 "$name ($language) on gdrdrv" "${node[@]}"
 		run "$program" $off "$name ($language) on dmabuf" "${dmabuf[@]}"
+		run "$program" $off "$name ($language) on rm" "${rm[@]}"
 		run "$program" $disabled "$name ($language) with nothing there" \
 			"${nothing[@]}"
 		[ "$language" = c ] || continue
@@ -123,8 +125,7 @@ client() {
 		[ -n "$vmm" ] || continue
 		run "$program" 0 "$name on gdrdrv, VMM memory" "${node[@]}" CONTRACT_MEMORY=vmm
 		run "$program" 0 "$name on dmabuf, VMM memory" "${dmabuf[@]}" CONTRACT_MEMORY=vmm
-		run "$program" 0 "$name on vulkan, VMM memory" "${nothing[@]}" \
-			GDRCOPY_BACKEND=vulkan CONTRACT_MEMORY=vmm
+		run "$program" 0 "$name on rm, VMM memory" "${rm[@]}" CONTRACT_MEMORY=vmm
 	done
 }
 

@@ -34,19 +34,20 @@ good() {
 
 # ---- every backend and mode ----------------------------------------------------------------------
 # Waived everywhere: kernel_pins, which asks a kernel driver, and without a node fd_*.
-good 'vulkan' vulkan 4 GDRSIM_DRIVER_VERSION=13000 --
-good 'vulkan: late copies' vulkan 4 GDRSIM_ASYNC_DELAY_US=200 --
-good 'vulkan: no placed maps' vulkan 6 GDRSIM_VK_NO_PLACED=1 --
-good 'vulkan: maps of a part' vulkan 4 GDRSIM_VK_RANGE_PLACED=1 --
-good 'vulkan: no reservation at unmap' vulkan 4 GDRSIM_VK_NO_RESERVE=1 --
-good 'vulkan: cached memory' vulkan 4 GDRSIM_VK_CACHED=1 --
+good 'rm' rm 3 GDRSIM_DRIVER_VERSION=13000 --
+good 'rm: cuMemCreate' rm 4 GDRSIM_DRIVER_VERSION=13000 -- -a cuMemCreate
+good 'rm: SYNC_MEMOPS is not there from the start, late copies' rm 3 GDRSIM_SYNC_MEMOPS=0 \
+	GDRSIM_ASYNC_DELAY_US=200 --
+good 'rm: memory of many objects' rm 3 GDRSIM_RM_OBJECT_MIB=2 --
+good 'rm: exportable memory alone' rm 4 GDRSIM_DMABUF=0 --
+good 'rm: cached memory' rm 3 GDRSIM_COHERENT=1 --
 good 'dmabuf' dmabuf 3 GDRSIM_DRIVER_VERSION=13030 --
 good 'dmabuf: cuMemCreate' dmabuf 4 GDRSIM_DRIVER_VERSION=13030 -- -a cuMemCreate
 good 'dmabuf: SYNC_MEMOPS is not there from the start, late copies' dmabuf 3 \
 	GDRSIM_DRIVER_VERSION=13030 GDRSIM_SYNC_MEMOPS=0 GDRSIM_ASYNC_DELAY_US=200 --
 good 'dmabuf: force-PCIe pins' dmabuf 3 GDRSIM_DRIVER_VERSION=13030 GDRSIM_DMABUF_PCIE=1 --
 good 'host' host 12 -- -a cuMemHostAlloc
-good 'second device' vulkan 4 GDRSIM_DEVICES=2 -- -d 1
+good 'second device' rm 3 GDRSIM_DEVICES=2 -- -d 1
 for level in 2.0 2.3 2.4 2.5 2.6; do
 	for persistent in 0 1; do
 		good "gdrdrv $level, persistent $persistent" gdrdrv 1 LD_PRELOAD="$node" \
@@ -100,7 +101,7 @@ run GDRSIM_DEVICES=0 "$tool" --sim "$sim"
 expect 'no device at all: exit 2' 2 '' 'cannot run here: cuInit'
 run GDRCOPY_BACKEND=gdrdrv "$tool" --sim "$sim"
 expect 'no backend: exit 2' 2 '' 'cannot run here: gdr_open_ex'
-run "$tool" --sim "$sim" -a cuMemAlloc
+run GDRSIM_RM=absent "$tool" --sim "$sim" -a cuMemAlloc
 expect 'a kind that cannot be pinned: exit 2' 2 '' 'cannot run here: .*cuMemAlloc'
 
 # ---- it can fail ---------------------------------------------------------------------------------

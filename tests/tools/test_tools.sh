@@ -114,17 +114,12 @@ for t in copybw copylat pplat apiperf; do
 	expect "$t: -M default" 0 'all data verified'
 	quick gdrcopy_$t --sim "$sim" -a cuMemHostAlloc -M device
 	expect "$t: -M that the memory cannot have" 2 '' 'cannot run here: .*cuMemHostAlloc memory: map:'
-	if [ -e "$sim/libvulkan.so.1" ]; then
-		quick gdrcopy_$t --sim "$sim" -s 100000 -a cuMemCreate
-		expect "$t: -a cuMemCreate" 0 '^buffer: .*cuMemCreate memory'
-		quick GDRSIM_DRIVER_VERSION=13000 gdrcopy_$t --sim "$sim" -s 4K
-		expect "$t: chooses what can be served, and says so" 0 \
-			'^mapping: .*backend vulkan' \
-			'cuMemCreate is used instead of cuMemAlloc, which cannot be served here \(.+\)'
-	else
-		skip "$t: -a cuMemCreate" "no libvulkan.so.1 in $sim"
-		skip "$t: chooses what can be served, and says so" "no libvulkan.so.1 in $sim"
-	fi
+	quick gdrcopy_$t --sim "$sim" -s 100000 -a cuMemCreate
+	expect "$t: -a cuMemCreate" 0 '^buffer: .*cuMemCreate memory'
+	quick GDRSIM_DMABUF=0 gdrcopy_$t --sim "$sim" -s 4K
+	expect "$t: chooses what can be served, and says so" 0 \
+		'^mapping: .*backend rm' \
+		'cuMemCreate is used instead of cuMemAlloc, which cannot be served here \(.+\)'
 	quick GDRCOPY_BACKEND=host gdrcopy_$t --sim "$sim" -s 4K
 	expect "$t: falls back to host memory, and says so" 0 'memory of the CPU' \
 		'cuMemHostAlloc is used instead of cuMemAlloc'
