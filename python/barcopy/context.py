@@ -175,9 +175,9 @@ class Context(Closable):
 
 def open(any_memory=True, sync_memops=False):  # noqa: A001
     """
-    A Context. any_memory: also by backends that serve only some memory (exportable VMM memory, as of
-    PyTorch's expandable segments; memory of cudaHostAlloc). sync_memops: set
-    CU_CTX_SYNC_MEMOPS where memory itself does not take it.
+    A Context. any_memory: also where only some memory can be served (memory of cudaHostAlloc; with the
+    proprietary kernel modules exportable VMM memory, as of PyTorch's expandable segments).
+    sync_memops: set CU_CTX_SYNC_MEMOPS where memory itself does not take it.
     """
     return Context((_lib.OPEN_ANY if any_memory else 0) |
                    (_lib.OPEN_CTX_SYNC_MEMOPS if sync_memops else 0))
