@@ -29,6 +29,7 @@
 /* Constant once made, but for the verdict (rm_trial.c). */
 struct gdri_rm_gpu {
 	struct gdri_rm_gpu *next;
+	int ordinal; /* CUDA's, in this process */
 	struct gdri_pci_address pci;
 	unsigned int minor;
 	int node; /* kept open: without it RM refuses the device object (0x1b) */

@@ -265,6 +265,7 @@ static int make_gpu_locked(int device, const struct gdri_pci_address *pci,
 	gpu = calloc(1, sizeof(*gpu));
 	if (!gpu)
 		return gdri_fail(ENOMEM, "no memory for a GPU");
+	gpu->ordinal = device;
 	gpu->pci = *pci;
 	gpu->minor = card.minor;
 	rc = gdri_cuda_is_coherent(device, &gpu->coherent);
@@ -291,15 +292,15 @@ int gdri_rm_gpu_get(int device, struct gdri_rm_gpu **out)
 {
 	struct gdri_pci_address pci;
 	struct gdri_rm_gpu *gpu;
-	int rc = gdri_cuda_pci_address(device, &pci);
+	int rc = 0;
 
-	if (rc)
-		return rc;
 	pthread_mutex_lock(&lock);
 	for (gpu = gpus; gpu; gpu = gpu->next)
-		if (!memcmp(&gpu->pci, &pci, sizeof(pci)))
+		if (gpu->ordinal == device)
 			break;
 	if (!gpu)
+		rc = gdri_cuda_pci_address(device, &pci);
+	if (!gpu && !rc)
 		rc = make_gpu_locked(device, &pci, &gpu);
 	if (rc && client && !gpus)
 		close_client_locked();

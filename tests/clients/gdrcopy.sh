@@ -14,7 +14,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cp -r "$source/." "$work"
 export LD_LIBRARY_PATH=$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-make -C "$work/tests" CUDA="$cuda" GDRAPI_INC="$prefix/include" \
+make -C "$work/tests" CUDA="$cuda" GDRAPI_INC="$prefix/include -I ../include" \
 	LDFLAGS="-L$lib -L$cuda/lib64/stubs -L$cuda/lib64" \
 	gdrcopy_sanity gdrcopy_copybw gdrcopy_copylat gdrcopy_apiperf >"$work/log" 2>&1 ||
 	{ tail -n 20 "$work/log"; exit 1; }
