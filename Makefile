@@ -84,6 +84,12 @@ $(O)/%.o: %.c
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(CFLAGS_EXTRA) -MMD -MP -c -o $@ $<
 
+# What includes probes.h is built anew when <sys/sdt.h> has come or gone, as no dependency file tells.
+SDT_SEEN := $(O)/sdt-$(if $(wildcard /usr/include/sys/sdt.h /usr/include/*/sys/sdt.h),yes,no)
+$(SDT_SEEN):
+	$(Q)mkdir -p $(@D) && rm -f $(O)/sdt-* && : >$@
+$(foreach f,$(patsubst %.c,$(O)/%,$(shell grep -l '"probes.h"' $(LIB_SRCS))),$(f).o $(f).pic.o): $(SDT_SEEN)
+
 $(LIB): $(LIB_SRCS:%.c=$(O)/%.pic.o) src/libgdrapi.map
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) -shared -Wl,-soname,$(LIB_SONAME) -Wl,--version-script=src/libgdrapi.map \
@@ -164,4 +170,6 @@ help:
 	@echo 'O=dir  CC=clang  CROSS_COMPILE=aarch64-linux-gnu-  SANITIZE=address,undefined|thread'
 	@echo 'V=1 shows the commands'
 
--include $(shell find $(O) -type f -name '*.d' 2>/dev/null)
+# Those of this build alone: other builds lie in directories of their own below $(O).
+-include $(shell find $(wildcard $(addprefix $(O)/,src tests perf sim examples)) /dev/null \
+	-type f -name '*.d' 2>/dev/null)
