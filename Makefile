@@ -119,14 +119,14 @@ sim: $(SIM_LIBS)
 
 .PHONY: demo deps
 demo:
-	@scripts/deps.sh demo
+	@scripts/deps.sh install demo || :
 	@mkdir -p $(O)
 	@$(MAKE) --no-print-directory V=$(V) O=$(O) all sim >$(O)/demo-build.log 2>&1 || \
 		{ cat $(O)/demo-build.log; exit 1; }
 	@perf/demo.sh $(O) $(O)/sim
 
 deps:
-	@scripts/deps.sh all
+	@scripts/deps.sh install all
 
 # ---- installation ------------------------------------------------------------------------------
 
@@ -153,7 +153,9 @@ clean:
 help:
 	@echo 'make              library and tools, into $$(O) (default: build)'
 	@echo 'make demo         copybw and copylat: on the GPU if one is usable, else on the stand-in'
-	@echo 'make check        every test'
+	@echo "make check        every test; TESTS='PATTERN...' takes some, by name"
+	@echo 'make check-full   that, what repeats it in another way, and what takes long'
+	@echo 'make check-fresh  demo and check in minimal roots of Debian 12 and 13 (as root)'
 	@echo 'make compare      $$(O)/compare: two builds of the library beside each other'
 	@echo 'make examples     the programs of examples/, into $$(O)/examples'
 	@echo 'make deps         installs what demo and check need (as root), or prints how to'
