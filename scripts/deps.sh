@@ -35,7 +35,8 @@ proven() {
 	library:*) PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null | grep -qF "$what " ;;
 	static:*) have "$what" && ! readelf -lW "$(command -v "$what")" | grep -q INTERP ;;
 	python:*) python_has "$what" ;;
-	apt-lists:*) ! have apt-get || apt-get indextargets --format '$(ORIGIN)' 'Created-By: Packages' | grep -q . ;;
+	# shellcheck disable=SC2016
+	apt-lists:*) ! have apt-get || apt-get indextargets --format '$(CODENAME)' | grep -q -- "$what" ;;
 	*) echo "deps: $table: no such proof: $1" >&2; exit 2 ;;
 	esac
 }

@@ -12,9 +12,8 @@
 
 order=()          # every job
 declare -A needs=() state=() # state: waiting, running, good, bad
-declare -A pids=()
+declare -A pids=() # of the running ones, by name
 done_count=0
-beat= # the process whose end is time for a line
 
 log_of() { echo "${logs:?}/${1//[^A-Za-z0-9._-]/_}.log"; }
 
@@ -31,16 +30,30 @@ clock() { printf '%d:%02d' $((SECONDS / 60)) $((SECONDS % 60)); }
 # progress DONE TEXT: a line with how far it has come
 progress() { printf '[%3d/%d %6s] %s\n' "$1" "${#order[@]}" "$(clock)" "$2"; }
 
+# A job that has ended writes "RC NAME" into a pipe: `wait -n` forgets one that ends beside another.
 job_start() {
 	local name=$1 log
 	log=$(log_of "$name")
 	(
 		trap - INT TERM EXIT
 		TIMEFORMAT='%R %U %S'
-		{ time run_job "$name" >"$log" 2>&1 </dev/null; } 2>"$log.time"
+		{ time run_job "$name" >"$log" 2>&1 </dev/null 8>&-; } 2>"$log.time"
+		echo "$? $name" >&8
 	) &
-	pids[$!]=$name
+	pids[$name]=$!
 	state[$name]=running
+}
+
+# The next one that has ended, in rc and name; 1 if none has for half a minute.
+job_next() {
+	read -r -t 30 -u 8 rc name && return
+	for name in "${!pids[@]}"; do
+		kill -0 "${pids[$name]}" 2>/dev/null && continue
+		# It was killed, and could not say so; or it has said so just now.
+		read -r -t 1 -u 8 rc name || rc=137
+		return 0
+	done
+	return 1
 }
 
 # Everything below process $1, itself last.
@@ -54,15 +67,15 @@ kill_tree() {
 
 jobs_stop() {
 	local pid
-	for pid in "${!pids[@]}"; do
+	for pid in "${pids[@]}"; do
 		kill_tree "$pid"
 	done
-	[ -z "$beat" ] || kill "$beat" 2>/dev/null
 	wait
 }
 
 jobs_run() {
-	local slots=$1 name pid rc more log
+	local slots=$1 name rc more log
+	rm -f "$logs/ended" && mkfifo "$logs/ended" && exec 8<>"$logs/ended" || exit 1
 	while :; do
 		more=
 		for name in "${order[@]}"; do
@@ -82,19 +95,12 @@ jobs_run() {
 		done
 		[ -z "$more" ] || continue
 		[ ${#pids[@]} -gt 0 ] || break
-		if [ -z "$beat" ]; then
-			sleep 30 &
-			beat=$!
-		fi
-		wait -n -p pid "${!pids[@]}" "$beat"
-		rc=$?
-		if [ "$pid" = "$beat" ]; then
-			beat=
-			progress "$done_count" "running: ${pids[*]}"
+		if ! job_next; then
+			progress "$done_count" "running: ${!pids[*]}"
 			continue
 		fi
-		name=${pids[$pid]}
-		unset "pids[$pid]"
+		wait "${pids[$name]}"
+		unset "pids[$name]"
 		done_count=$((done_count + 1))
 		state[$name]=bad
 		log=$(log_of "$name")
@@ -102,7 +108,6 @@ jobs_run() {
 		rm -f "$log.time"
 		! ended "$name" "$rc" || state[$name]=good
 	done
-	[ -z "$beat" ] || kill "$beat" 2>/dev/null
-	beat=
-	wait
+	exec 8>&-
+	rm -f "$logs/ended"
 }

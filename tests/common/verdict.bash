@@ -11,7 +11,8 @@
 #   summary                 failures with their logs' last lines, skips by reason, the closing line
 
 passed=0 failed=0 skipped=0
-failures=() # NAME<tab>LOG<tab>what is said of it
+failures=() # NAME LOG what is said of it, with $US between them: LOG may be empty
+US=$'\x1f'
 reasons=()  # WHY<tab>NAME, one for each skipped test
 line=       # what the last verdict has to say, in one line
 
@@ -22,7 +23,7 @@ passed_alone() {
 
 failed_alone() {
 	failed=$((failed + 1))
-	failures+=("$1"$'\t'"$2"$'\t'"$3")
+	failures+=("$1$US$2$US$3")
 	line="FAIL $1: $3"
 }
 
@@ -33,10 +34,11 @@ skipped_alone() {
 }
 
 # The reasons that a log gives, one a line: TAP's directive; what a guest of tests/kernel says; what
-# tests/common/again.h prints of a test that returned before it began.
+# a Check program prints of a test that returned before it began (tests/common/again.h, or SKIP).
 reasons_of() {
 	sed -nE -e 's/^ok\b[^#]*# SKIP[: ]*(.*)$/\1/p' -e 's/^# .*: # skipped: (.*)$/\1/p' \
-		-e 's/^not emulated: [^:]*: (.*)$/not under user-mode emulation: \1/p' "$1"
+		-e 's/^not emulated: [^:]*: (.*)$/not under user-mode emulation: \1/p' \
+		-e 's/^SKIP [^:]*: (.*)$/\1/p' "$1"
 }
 
 verdict() {
@@ -57,7 +59,7 @@ verdict() {
 			p=$((p + n - (text)))
 		done < <(sed -nE 's/^[0-9]+%: Checks: ([0-9]+), Failures: ([0-9]+), Errors: ([0-9]+).*/\1 \2+\3/p' "$log")
 		# Check counts what returned at once as passed.
-		n=$(grep -ac '^not emulated: ' "$log")
+		n=$(grep -acE '^(not emulated|SKIP [^:]*): ' "$log")
 		p=$((p - n)) s=$n
 	fi
 	[ "$rc" = 0 ] || [ "$f" != 0 ] || f=1
@@ -67,7 +69,7 @@ verdict() {
 		line="ok   $name: $p passed"
 	else
 		text="$p passed, $f failed (exit $rc)"
-		failures+=("$name"$'\t'"$log"$'\t'"$text")
+		failures+=("$name$US$log$US$text")
 		line="FAIL $name: $text"
 	fi
 	[ "$s" = 0 ] || line+=", $s skipped"
@@ -82,7 +84,7 @@ summary() {
 	if [ ${#failures[@]} -gt 0 ]; then
 		echo
 		echo "failed:"
-		while IFS=$'\t' read -r name log text; do
+		while IFS=$US read -r name log text; do
 			echo "  $name: $text${log:+; $log}"
 			[ -s "$log" ] || continue
 			grep -aE '^not ok|:[FE]:|ERROR|WARNING: ThreadSanitizer|SUMMARY|runtime error' "$log" |

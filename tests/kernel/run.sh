@@ -28,8 +28,6 @@ BUILD=$(mkdir -p "${O:-$SRC/build}/kernel" && cd "${O:-$SRC/build}/kernel" && pw
 . "$KERNEL_TESTS/full.sh"
 . "$KERNEL_TESTS/full_dmabuf.sh"
 . "$KERNEL_TESTS/full_arm64.sh"
-# What builds and boots may be replaced, to test the rest: tests/build/test_kernel_tiers.sh.
-[ -z "${RIG_STUBS:-}" ] || . "$RIG_STUBS"
 
 finish() {
 	echo "$ok passed, $bad failed, $skipped skipped"
@@ -63,6 +61,9 @@ kernel_or_stop() {
 	fail "kernel $1: its packages cannot be fetched"
 	finish
 }
+
+# What builds and boots may be replaced, to test the rest: tests/build/test_kernel_tiers.sh.
+[ -z "${RIG_STUBS:-}" ] || . "$RIG_STUBS"
 
 seed=${RIG_SEED:-$(($(date +%s) % 1000000))}
 say "seed $seed (RIG_SEED= repeats it)"
