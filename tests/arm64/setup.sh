@@ -26,7 +26,7 @@ arm64_check_library() {
 		case $suite in debian:?*) ;; *) return 2 ;; esac
 		arm64_why="Check's package for arm64 cannot be fetched"
 		rm -rf "$K_DIR"
-		unpack "${suite#debian:}" check libsubunit-dev || return 1
+		with_new_lists unpack "${suite#debian:}" check libsubunit-dev || return 1
 		touch "$K_DIR/ready"
 	fi
 	# One definition each: the main Makefile's own ask this machine's pkg-config.
