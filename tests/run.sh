@@ -323,16 +323,17 @@ ask_packages() {
 
 # ---- run -----------------------------------------------------------------------------------------
 
+# Writes no file: the disk may be what has failed.
 finish() {
-	local rc=0 free
-	summary >"$logs/summary" || rc=1
+	local rc=0 text free stat
+	text=$(summary) || rc=1
 	free=$(df -Pk "$out" | awk 'NR == 2 { print int($4 / 1024) }')
-	[ "$free" -ge 64 ] || echo "The file system of $out is full ($free MiB left): failures may be its."
-	sed '$d' "$logs/summary"
-	times >"$logs/cpu" # of the processes that have ended: no pipe
-	printf 'time: %s, CPU: %s\n' "$(clock)" \
-		"$(sed -nE '2s/([0-9]+)m([0-9]+)[^ ]* ([0-9]+)m([0-9]+).*/\1:\2 user, \3:\4 system/p' "$logs/cpu")"
-	tail -n 1 "$logs/summary"
+	[ "$free" -ge 64 ] || text="The file system of $out is full ($free MiB left): failures may be its."$'\n'$text
+	# User and system time of the children that have ended, in hundredths of a second.
+	read -r -a stat </proc/$$/stat
+	sed '$d' <<<"$text"
+	printf 'time: %s, CPU: %d s user, %d s system\n' "$(clock)" $((stat[15] / 100)) $((stat[16] / 100))
+	tail -n 1 <<<"$text"
 	exit $rc
 }
 
