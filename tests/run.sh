@@ -49,21 +49,22 @@ fi
 long=(build/test_install test_cache_model tools/test_tools build/python test_log test_copy_diff
 	tools/test_sanity test_doctor_probe)
 
-# variant NAME: sets dir, make_with (words for make), with (words before a program), limit (s).
+# variant NAME: sets dir, make_with (words for make), with (words before a program), limit (s). Every
+# limit is against hangs alone: a machine may have five times as much work as CPUs.
 variant() {
-	dir=$out/$1 make_with=() with=() limit=300
+	dir=$out/$1 make_with=() with=() limit=600
 	case $1 in
-	gcc) dir=$out make_with=(CC=gcc) limit=120 ;;
-	clang) make_with=(CC=clang) limit=120 ;;
+	gcc) dir=$out make_with=(CC=gcc) ;;
+	clang) make_with=(CC=clang) ;;
 	asan) make_with=(CC=gcc "SANITIZE=address,undefined") with=(env GDRCOPY_TEST_QUICK=1) ;;
 	tsan) make_with=(CC=gcc SANITIZE=thread) with=(env GDRCOPY_TEST_QUICK=1 setarch -R) ;;
 	valgrind)
-		dir=$out limit=600
+		dir=$out limit=1200
 		with=(env GDRCOPY_TEST_QUICK=1 CK_FORK=no valgrind -q --error-exitcode=99 --leak-check=full
 			--errors-for-leak-kinds=definite --suppressions=tests/valgrind.supp)
 		;;
 	arm64 | arm64-long)
-		dir=$out/arm64 limit=600
+		dir=$out/arm64 limit=1200
 		. tests/arm64/setup.sh
 		with=(env GDRSIM_ARENA_GIB=16 GDRCOPY_TEST_EMULATOR="${arm64_emulator[*]}")
 		[ "$1" = arm64-long ] || with+=(GDRCOPY_TEST_QUICK=1)
@@ -93,7 +94,7 @@ part_of() {
 # ---- the jobs ------------------------------------------------------------------------------------
 
 build() {
-	timeout -k 5 1800 make --no-print-directory -j"$jobs" V=1 "$@" build-tests
+	timeout -k 5 3600 make --no-print-directory -j"$jobs" V=1 "$@" build-tests
 }
 
 # Every program tests/test_* and tests/gpu_test_* of the variant's directory, on the stand-ins.
@@ -136,12 +137,12 @@ run_job() {
 		variant "${1#build-}"
 		build O="$dir" "${make_with[@]}"
 		;;
-	kernel/*) O=$out limited 1200 tests/kernel/run.sh "quick_${1#kernel/}" ;;
+	kernel/*) O=$out limited 3600 tests/kernel/run.sh "quick_${1#kernel/}" ;;
 	kernel-full) O=$out tests/kernel/run.sh full ;;
 	fresh/*) limited 14400 scripts/check-fresh.sh --dir "$out/fresh" "${1#fresh/}" ;;
 	coverage) limited 3600 tests/coverage.sh "$out/coverage" ;;
 	packages/run) limited 3600 bash tests/packages/run.sh "$out" ;;
-	build/* | tools/* | contract/* | packages/*) limited 300 bash "tests/$1.sh" "$out" "$out/sim" ;;
+	build/* | tools/* | contract/* | packages/*) limited 1200 bash "tests/$1.sh" "$out" "$out/sim" ;;
 	*)
 		[ "$mode" = quick ] || variant "${1%%/*}"
 		program "$1"
@@ -348,7 +349,7 @@ main() {
 	trap 'trap - INT TERM; stopped' INT TERM
 	case $mode in
 	quick)
-		dir=$out with=() limit=120
+		dir=$out with=() limit=600
 		while read -r t; do
 			add "$(basename "$out")/${t##*/}"
 		done < <(programs_of)
