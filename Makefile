@@ -126,7 +126,8 @@ demo:
 	@perf/demo.sh $(O) $(O)/sim
 
 deps:
-	@scripts/deps.sh install all
+	@scripts/deps.sh install demo
+	@tests/run.sh $(O) deps
 
 # ---- installation ------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@
 #   tests/run.sh BUILD_DIR          make check
 #   tests/run.sh BUILD_DIR full     make check-full: what repeats, and what takes long, as well
 #   tests/run.sh BUILD_DIR quick    the unit and GPU tests of that one build, already made
+#   tests/run.sh BUILD_DIR deps     only sees to what `make check` needs of the system
 #   tests/run.sh BUILD_DIR list [full]    the parts, and the tests, by name
 # TESTS='PATTERN...' takes only those whose name has a match of one of these (asan/, test_cache, kernel).
 #
@@ -362,8 +363,14 @@ main() {
 		add_all
 		ask_packages
 		;;
+	deps)
+		add_all
+		ask_packages
+		[ $((failed + skipped)) = ${#left_out[@]} ]
+		return
+		;;
 	*)
-		echo "usage: tests/run.sh BUILD_DIR [full|quick|list [full]]" >&2
+		echo "usage: tests/run.sh BUILD_DIR [full|quick|deps|list [full]]" >&2
 		return 2
 		;;
 	esac

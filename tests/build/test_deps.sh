@@ -92,7 +92,8 @@ cat >"$tmp/bin/apt-get" <<'END'
 #!/bin/sh
 echo "$*" >>"$FAKE/calls"
 case " $* " in
-*" update "*) exit 0 ;;
+*" update "*) [ "$(cat "$FAKE/apt")" != works ] || echo a-security >"$FAKE/lists"; exit 0 ;;
+*" indextargets "*) cat "$FAKE/lists" 2>/dev/null; exit 0 ;;
 esac
 case $(cat "$FAKE/apt") in
 works) touch "$FAKE/one" "$FAKE/two" ;;
@@ -107,10 +108,11 @@ cat >"$tmp/packages" <<END
 # a comment
 first   file:$tmp/one   demo alpha
 second  file:$tmp/two   b*
+-       apt-lists:-security   lists
 END
 # deps USER APT ARGS...
 deps() {
-	rm -f "$tmp/one" "$tmp/two" "$tmp/calls"
+	rm -f "$tmp/one" "$tmp/two" "$tmp/calls" "$tmp/lists"
 	echo "$1" >"$tmp/user"
 	echo "$2" >"$tmp/apt"
 	shift 2
@@ -135,6 +137,12 @@ done
 ok "one that cannot be installed does not keep the others"
 ! deps 0 full install demo && grep -q 'could not install first *$' "$tmp/err"
 ok "demo asks for its own alone"
+deps 0 works install lists && calls 0 && grep -q update "$tmp/calls"
+ok "root: lists of the security suite that are not there are fetched"
+! deps 0 full install lists && grep -q 'could not install (package lists)' "$tmp/err"
+ok "... and told, if that fails"
+! deps 1000 works install lists beta && grep -q 'run: sudo apt-get update && sudo apt-get install .* second$' "$tmp/err"
+ok "not root: the line to run has them"
 deps 0 works missing alpha beta && [ "$(cut -f1 "$tmp/out" | paste -sd' ')" = "first second" ] && calls 0
 ok "missing: tells and installs nothing"
 finish
