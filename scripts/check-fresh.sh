@@ -93,7 +93,7 @@ step() {
 	took=$({ time "$@" >"$log" 2>&1 </dev/null; } 2>&1; echo "$?")
 	rc=${took##*$'\n'}
 	took=${took%$'\n'*}
-	if [ "$rc" = 0 ] && grep -E '^\[.*SKIP .*missing:|^deps: missing' "$log"; then
+	if [ "$rc" = 0 ] && grep -E '^(\[.*\] )?SKIP .*missing:|^deps: (missing|could not)' "$log"; then
 		rc="0, but something was missing"
 	fi
 	if [ "$rc" = 0 ]; then

@@ -22,7 +22,7 @@ out=$1
 mode=${2:-check}
 case $out in /*) ;; *) out=$root/$out ;; esac
 logs=$out/logs
-mkdir -p "$logs" && : >"$logs/times" || exit 1
+mkdir -p "$logs" || exit 1
 jobs=$(nproc 2>/dev/null || echo 1)
 . tests/common/verdict.bash
 . tests/common/jobs.bash

@@ -75,6 +75,7 @@ jobs_stop() {
 
 jobs_run() {
 	local slots=$1 name rc more log
+	: >"$logs/times"
 	rm -f "$logs/ended" && mkfifo "$logs/ended" && exec 8<>"$logs/ended" || exit 1
 	while :; do
 		more=
