@@ -341,9 +341,10 @@ finish() {
 
 stopped() {
 	jobs_stop
-	echo "stopped; what had run by then:"
+	failed_alone "stopped" "" "$done_count of ${#order[@]} had run"
 	finish
 }
+
 # Read as a whole before it runs: who edits this file does not change a run.
 main() {
 	local t

@@ -96,6 +96,12 @@ ok "what each took is kept"
 # ---- tests/run.sh ----
 
 run() { TESTS=$1 tests/run.sh "$tmp/run" >"$tmp/out" 2>&1; }
+# Stopped in the midst of a test, it ends that, and does not claim to have passed.
+TESTS=build/test_kernel_tiers tests/run.sh "$tmp/run" >"$tmp/out" 2>&1 &
+until [ -e "$tmp/run/logs/build_test_kernel_tiers.log" ] || ! kill -0 $!; do sleep 0.05; done
+kill $!
+! wait $! && grep -q '^  stopped: 0 of 1 had run$' "$tmp/out" && grep -q '^0 passed, 1 failed, 0 skipped$' "$tmp/out"
+ok "a run that is stopped has failed"
 ! run no-such-test && grep -q "no test matches TESTS='no-such-test'" "$tmp/out"
 ok "TESTS= that matches nothing is an error"
 run build/test_find_nvidia && grep -q '^30 passed, 0 failed, 0 skipped$' <(tail -n 1 "$tmp/out") &&

@@ -71,6 +71,7 @@ jobs_stop() {
 		kill_tree "$pid"
 	done
 	wait
+	rm -f "$logs/ended"
 }
 
 jobs_run() {
