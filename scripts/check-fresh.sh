@@ -6,8 +6,8 @@
 # For each: a minimal root of that Debian (gcc, make, ca-certificates, git, nothing else) in DIR
 # (build/fresh), the last commit cloned into it, `make demo` and `make check` in it, whole. Mirrors and
 # how to reach them are this machine's own. Logs and times stay in DIR; a root goes when all has passed,
-# unless --keep. Everything is mounted in a mount namespace of its own, and every process is in a PID
-# namespace: nothing is left of either when this is killed.
+# unless --keep. What is mounted is seen in a mount namespace alone that goes with the last process in it,
+# and the processes are in a PID namespace: nothing stays mounted, however this ends.
 #
 # Needs root, debootstrap, some 6 GiB for each root. Ends with `N passed, N failed, N skipped`.
 set -u

@@ -28,6 +28,7 @@ python_has() {
 # proven KIND:WHAT
 proven() {
 	what=${1#*:}
+	# shellcheck disable=SC2016 # a format of apt-get
 	case $1 in
 	command:*) have "$what" ;;
 	header:*) echo "#include <$what>" | "${CC:-cc}" -E - >/dev/null 2>&1 ;;
@@ -35,7 +36,6 @@ proven() {
 	library:*) PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null | grep -qF "$what " ;;
 	static:*) have "$what" && ! readelf -lW "$(command -v "$what")" | grep -q INTERP ;;
 	python:*) python_has "$what" ;;
-	# shellcheck disable=SC2016
 	apt-lists:*) ! have apt-get || apt-get indextargets --format '$(CODENAME)' | grep -q -- "$what" ;;
 	*) echo "deps: $table: no such proof: $1" >&2; exit 2 ;;
 	esac
