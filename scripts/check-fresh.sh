@@ -9,7 +9,7 @@
 # unless --keep. What is mounted is seen in a mount namespace alone that goes with the last process in it,
 # and the processes are in a PID namespace: nothing stays mounted, however this ends.
 #
-# Needs root, debootstrap, some 6 GiB for each root. Ends with `N passed, N failed, N skipped`.
+# Needs root, debootstrap, some 4 GiB for each root. Ends with `N passed, N failed, N skipped`.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 dir=build/fresh keep='' suites=()
