@@ -49,9 +49,11 @@ jobs_of() {
 		logs=$tmp/logs
 		. tests/common/verdict.bash
 		. tests/common/jobs.bash
+		beat=1
 		run_job() {
 			echo "start $1" >>"$tmp/ran"
 			[[ $1 != *slow* ]] || sleep 0.5
+			[[ $1 != *killed* ]] || kill -9 "$BASHPID"
 			echo "said by $1"
 			echo "end $1" >>"$tmp/ran"
 			return "${1##*-}"
@@ -92,6 +94,10 @@ grep -qE '^\[ *4/4 +[0-9]+:[0-9]{2}\] ' "$tmp/out"
 ok "lines say how far it has come"
 [ "$(awk 'NF == 5 && $4 == 3 && $5 == "a-3"' "$tmp/logs/times" | wc -l)" = 1 ]
 ok "what each took is kept"
+
+[ "$(jobs_of $'a-0\nkilled-b-0\nc-0 killed-b-0' 1)" = '1 passed, 2 failed, 0 skipped|exit 1' ] &&
+	grep -q '  killed-b-0: exit 137; ' "$tmp/out"
+ok "a job that is killed has failed"
 
 # ---- tests/run.sh ----
 

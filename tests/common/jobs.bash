@@ -14,6 +14,7 @@ order=()          # every job
 declare -A needs=() state=() # state: waiting, running, good, bad
 declare -A pids=() # of the running ones, by name
 done_count=0
+beat=30 # seconds after which a line says that it goes on
 
 log_of() { echo "${logs:?}/${1//[^A-Za-z0-9._-]/_}.log"; }
 
@@ -44,13 +45,14 @@ job_start() {
 	state[$name]=running
 }
 
-# The next one that has ended, in rc and name; 1 if none has for half a minute.
+# The next one that has ended, in rc and name; 1 if none has for $beat seconds.
 job_next() {
-	read -r -t 30 -u 8 rc name && return
-	for name in "${!pids[@]}"; do
-		kill -0 "${pids[$name]}" 2>/dev/null && continue
+	local dead
+	read -r -t "$beat" -u 8 rc name && return
+	for dead in "${!pids[@]}"; do
+		kill -0 "${pids[$dead]}" 2>/dev/null && continue
 		# It was killed, and could not say so; or it has said so just now.
-		read -r -t 1 -u 8 rc name || rc=137
+		read -r -t 1 -u 8 rc name || rc=137 name=$dead
 		return 0
 	done
 	return 1
