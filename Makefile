@@ -84,6 +84,12 @@ $(O)/%.o: %.c
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(CFLAGS_EXTRA) -MMD -MP -c -o $@ $<
 
+# What includes probes.h is built anew when <sys/sdt.h> has come or gone, as no dependency file tells.
+SDT_SEEN := $(O)/sdt-$(if $(wildcard /usr/include/sys/sdt.h /usr/include/*/sys/sdt.h),yes,no)
+$(SDT_SEEN):
+	$(Q)mkdir -p $(@D) && rm -f $(O)/sdt-* && : >$@
+$(foreach f,$(patsubst %.c,$(O)/%,$(shell grep -l '"probes.h"' $(LIB_SRCS))),$(f).o $(f).pic.o): $(SDT_SEEN)
+
 $(LIB): $(LIB_SRCS:%.c=$(O)/%.pic.o) src/libgdrapi.map
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) -shared -Wl,-soname,$(LIB_SONAME) -Wl,--version-script=src/libgdrapi.map \
@@ -113,14 +119,15 @@ sim: $(SIM_LIBS)
 
 .PHONY: demo deps
 demo:
-	@scripts/deps.sh demo
+	@scripts/deps.sh install demo || :
 	@mkdir -p $(O)
 	@$(MAKE) --no-print-directory V=$(V) O=$(O) all sim >$(O)/demo-build.log 2>&1 || \
 		{ cat $(O)/demo-build.log; exit 1; }
 	@perf/demo.sh $(O) $(O)/sim
 
 deps:
-	@scripts/deps.sh all
+	@scripts/deps.sh install demo
+	@tests/run.sh $(O) deps
 
 # ---- installation ------------------------------------------------------------------------------
 
@@ -147,7 +154,9 @@ clean:
 help:
 	@echo 'make              library and tools, into $$(O) (default: build)'
 	@echo 'make demo         copybw and copylat: on the GPU if one is usable, else on the stand-in'
-	@echo 'make check        every test'
+	@echo "make check        every test; TESTS='PATTERN...' takes some, by name"
+	@echo 'make check-full   that, what repeats it in another way, and what takes long'
+	@echo 'make check-fresh  demo and check in minimal roots of Debian 12 and 13 (as root)'
 	@echo 'make compare      $$(O)/compare: two builds of the library beside each other'
 	@echo 'make examples     the programs of examples/, into $$(O)/examples'
 	@echo 'make deps         installs what demo and check need (as root), or prints how to'
@@ -164,4 +173,6 @@ help:
 	@echo 'O=dir  CC=clang  CROSS_COMPILE=aarch64-linux-gnu-  SANITIZE=address,undefined|thread'
 	@echo 'V=1 shows the commands'
 
--include $(shell find $(O) -type f -name '*.d' 2>/dev/null)
+# Those of this build alone: other builds lie in directories of their own below $(O).
+-include $(shell find $(wildcard $(addprefix $(O)/,src tests perf sim examples)) /dev/null \
+	-type f -name '*.d' 2>/dev/null)

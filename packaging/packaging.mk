@@ -110,6 +110,7 @@ rpm:
 
 # A root of its own, every package in it, the clients, the module, removal, upgrade. Needs root.
 check-packages:
+	@scripts/deps.sh install packages/run || :
 	@tests/packages/run.sh '$(O)'
 
 # What needs no root and no packages built: versions, pages, symbols, lint, completion.

@@ -58,18 +58,28 @@ $(GPU_TESTS): $(O)/tests/gpu_%: $(O)/tests/gpu/%.o $(GPU_TEST_COMMON) $(LIB) | $
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -ldl -Wl,-rpath,'$$ORIGIN/..'
 
-.PHONY: build-tests check check-quick check-arm64
+.PHONY: build-tests print-tests check check-full check-fresh check-quick check-arm64
 build-tests: $(UNIT_TESTS) $(MACHINE_TESTS) $(ATTACK_TESTS) $(DOCTOR_TESTS) $(GPU_TESTS) lib tools sim
 
-# Every test, in every build variant; one closing line.
+# Their names, before they are built.
+print-tests:
+	@echo $(notdir $(UNIT_TESTS) $(MACHINE_TESTS) $(ATTACK_TESTS) $(DOCTOR_TESTS) $(GPU_TESTS) $(SIM_TEST))
+
+# Every test that guards a promise; one closing line. TESTS='PATTERN...' takes some of them by name.
 check:
-	@scripts/deps.sh check
 	@tests/run.sh $(O)
 
-# The unit tests of a build for arm64, under user-mode emulation.
+# That, what repeats it in another way, and what takes long: CONTRIBUTING.md says which.
+check-full:
+	@tests/run.sh $(O) full
+
+# Both commands of the README in minimal roots of Debian 12 and 13, from the last commit.
+check-fresh:
+	@scripts/check-fresh.sh --dir $(O)/fresh
+
+# The unit tests of a build for arm64, under user-mode emulation, the long ones too.
 check-arm64:
-	@scripts/deps.sh check
-	@tests/run.sh $(O) arm64
+	@TESTS=arm64-long/ tests/run.sh $(O) full
 
 # The unit tests of this build alone, for work in progress.
 check-quick: build-tests

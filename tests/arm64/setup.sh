@@ -8,8 +8,8 @@
 #   arm64_make        words for make: compiler, Check library
 #   arm64_emulator    words that start a program for arm64
 #
-# Compiler and emulator come from the system (installed as root where they are missing); Check for
-# arm64 is unpacked beside the kernels' cache, nothing of another architecture is installed.
+# Compiler and emulator are the system's (scripts/packages); Check for arm64 is unpacked beside the
+# kernels' cache, nothing of another architecture is installed.
 
 . tests/kernel/lib/kernels.sh
 
@@ -17,23 +17,6 @@ arm64_root=/usr/aarch64-linux-gnu
 arm64_make=()
 # A CPU without SVE: qemu 7.2 restores the vector registers of a signal's frame from its SVE part only.
 arm64_emulator=(qemu-aarch64-static -cpu cortex-a72 -L "$arm64_root")
-
-arm64_tools() {
-	local missing=() pair
-	for pair in aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu qemu-aarch64-static:qemu-user-static; do
-		command -v "${pair%%:*}" >/dev/null || missing+=("${pair#*:}")
-	done
-	[ -e "$arm64_root/lib/libc.so.6" ] || missing+=(libc6-dev-arm64-cross)
-	[ "${#missing[@]}" -eq 0 ] && return 0
-	arm64_why="missing: ${missing[*]}"
-	command -v apt-get >/dev/null || return 2
-	[ "$(id -u)" -eq 0 ] || return 1
-	DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends \
-		"${missing[@]}" >/dev/null 2>&1 || {
-		arm64_why="$arm64_why (apt-get could not install them)"
-		return 1
-	}
-}
 
 arm64_check_library() {
 	local K_DIR=$CACHE/arm64/check K_ARCH=arm64 suite
@@ -43,7 +26,7 @@ arm64_check_library() {
 		case $suite in debian:?*) ;; *) return 2 ;; esac
 		arm64_why="Check's package for arm64 cannot be fetched"
 		rm -rf "$K_DIR"
-		unpack "${suite#debian:}" check libsubunit-dev >/dev/null 2>&1 || return 1
+		with_new_lists unpack "${suite#debian:}" check libsubunit-dev || return 1
 		touch "$K_DIR/ready"
 	fi
 	# One definition each: the main Makefile's own ask this machine's pkg-config.
@@ -53,6 +36,7 @@ arm64_check_library() {
 }
 
 arm64_setup() {
-	arm64_tools || return
+	arm64_why="Check for arm64 comes from Debian's archive, and there is no apt-get"
+	command -v apt-get >/dev/null || return 2
 	arm64_check_library
 }

@@ -19,8 +19,7 @@ check() {
 }
 
 cat >"$tmp/stubs" <<'STUBS'
-need_tools() { :; }
-need_arm64() { :; }
+need() { :; }
 arm64_cross() { :; }
 kernel_scripts() { K_SCRIPTS=$BUILD; }
 kernel_prepare() {

@@ -9,6 +9,7 @@ struct gpu test_gpu;
 gdr_t test_g;
 
 static bool failed, skipped;
+static char skipped_why[128];
 
 void test_fail(const char *file, int line, const char *cond, const char *fmt, ...)
 {
@@ -27,11 +28,9 @@ void test_skip(const char *fmt, ...)
 	va_list ap;
 
 	skipped = true;
-	printf("# skip: ");
 	va_start(ap, fmt);
-	vprintf(fmt, ap);
+	vsnprintf(skipped_why, sizeof(skipped_why), fmt, ap);
 	va_end(ap);
-	printf("\n");
 }
 
 /* Why there is no GPU to test on, or NULL. */
@@ -86,8 +85,8 @@ int gpu_test_main(const struct gpu_test *tests, size_t count)
 		bad += failed;
 		left += skipped && !failed;
 		good += !failed && !skipped;
-		printf("%s %zu - %s%s\n", failed ? "not ok" : "ok", i + 1, tests[i].name,
-		       skipped ? " # SKIP" : "");
+		printf("%s %zu - %s%s%s\n", failed ? "not ok" : "ok", i + 1, tests[i].name,
+		       skipped ? " # SKIP " : "", skipped ? skipped_why : "");
 	}
 	if (gdr_close(test_g)) {
 		printf("not ok gdr_close: %s\n", gdr_last_error());

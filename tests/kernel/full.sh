@@ -78,7 +78,6 @@ full_gpl_check_sees() {
 
 full_static() {
 	local checkpatch flavor
-	need_tools sparse:sparse perl:perl
 	kernel_prepare 6.1 || { fail "static checks: the packages of 6.1 cannot be fetched"; return; }
 	W=$BUILD/static
 	rm -rf "$W" && mkdir -p "$W/mod"
@@ -106,7 +105,6 @@ full_static() {
 		fail "checkpatch --strict"
 	fi
 	# Tegra's source builds for its own architecture alone.
-	need_arm64
 	kernel_prepare 6.1-arm64 || { fail "static checks: the packages of 6.1-arm64 cannot be fetched"; return; }
 	full_static_one tegra open
 }
@@ -123,7 +121,6 @@ full_static_one() {
 }
 
 full_debug() {
-	need_tools flex:flex bison:bison bc:bc
 	kernel_prepare debug || { fail "debug kernel: build"; return; }
 	local RIG_GCOV=1 RIG_MEM=1024M RIG_LIMIT=7200
 	if ! rig_build 580 515 470; then
@@ -262,7 +259,7 @@ full_measure() {
 }
 
 full() {
-	need_tools mmdebstrap:mmdebstrap python3:python3
+	need kernel-full
 	full_matrix
 	full_gpl_check_sees
 	full_arm64

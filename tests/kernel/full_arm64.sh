@@ -7,11 +7,6 @@
 #	full_arm64	the matrix
 #	quick_arm64	Tegra's alone, 4 KiB, few rounds: part of the quick tier
 
-need_arm64() {
-	need_tools qemu-system-aarch64:qemu-system-arm aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu "$@"
-	[ -e /usr/aarch64-linux-gnu/lib/libc.a ] || apt-get install -qq -y libc6-dev-arm64-cross >/dev/null
-}
-
 # arm64_one KERNEL GENERATIONS SET-UPS ARGS...
 arm64_one() {
 	local kernel=$1 gens=$2 setups=$3
@@ -72,7 +67,7 @@ arm64_library() {
 # Without its tools the rest of the quick tier runs all the same.
 quick_arm64() {
 	local why
-	if ! why=$(need_arm64); then
+	if ! why=$(need kernel/arm64); then
 		why=$(grep -m1 'cannot run' <<<"$why")
 		if [ "${CI:-}" = true ]; then
 			fail "arm64: ${why#*: } (CI=true: no skipping)"
@@ -86,11 +81,9 @@ quick_arm64() {
 
 full_arm64() {
 	local kernel
-	need_arm64 file:file
 	arm64_cross
 	arm64_library
 	for kernel in ${ARM64_KERNELS:-6.1-arm64 6.12-arm64-16k 6.1-arm64-64k}; do
-		[ "$kernel" != 6.1-arm64-64k ] || need_tools flex:flex bison:bison bc:bc
 		arm64_one "$kernel" "580 470 tegra" "$ARM64_SETUPS" rig.rounds=200 rig.random=5 rig.fuzz=10000
 	done
 	RIG_GENS=tegra planted_arm64

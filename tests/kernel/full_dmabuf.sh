@@ -31,7 +31,6 @@ full_dmabuf_matrix() {
 
 # As full_static of full.sh, which knows the p2p source alone.
 full_dmabuf_static() {
-	need_tools sparse:sparse
 	kernel_prepare 6.1 || { fail "static checks: the packages of 6.1 cannot be fetched"; return; }
 	if RIG_VARIANT=dmabuf rig_build 580 535 &&
 	   DMABUF_MAKE="C=2 CF=-Wsparse-error" dmabuf_build_one "$W" 580 both 580-sparse; then
@@ -44,7 +43,6 @@ full_dmabuf_static() {
 
 full_dmabuf_debug() {
 	local iommu RIG_GCOV=1
-	need_tools flex:flex bison:bison bc:bc
 	kernel_prepare debug || { fail "debug kernel: build"; return; }
 	if ! RIG_VARIANT=dmabuf rig_build 580 535 || ! dmabuf_build 580; then
 		fail "debug: build"
@@ -59,7 +57,6 @@ full_dmabuf_debug() {
 }
 
 full_dmabuf_arm64() {
-	need_tools qemu-system-aarch64:qemu-system-arm aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu
 	kernel_prepare 6.1-arm64 || { fail "6.1 arm64: its packages cannot be fetched"; return; }
 	if ! RIG_VARIANT=dmabuf rig_build 580 535 || ! dmabuf_build 580; then
 		fail "6.1 arm64: build"

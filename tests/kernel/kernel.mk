@@ -16,8 +16,11 @@ driver:
 		$(foreach v,KDIR NVIDIA_SRC,$(if $($(v)),$(v)="$(abspath $($(v)))")) \
 		$(foreach v,SOURCE FLAVOR ARCH CROSS_COMPILE V W,$(if $($(v)),$(v)="$($(v))"))
 
+# Without a package the rest runs all the same, and run.sh says what was not run.
 check-kernel:
+	@scripts/deps.sh install kernel/6.1 kernel/6.12 kernel/arm64 || :
 	@O=$(abspath $(O)) $(kernel-mk-dir)/run.sh quick || [ $$? = 77 ]
 
 check-kernel-full:
+	@scripts/deps.sh install kernel-full || :
 	@O=$(abspath $(O)) $(kernel-mk-dir)/run.sh full || [ $$? = 77 ]

@@ -228,7 +228,8 @@ t "bash completion: options, words, directories" completion
 
 scripts() {
 	local f rc=0
-	for f in packaging/*.sh packaging/dkms/*.sh packaging/debian/barcopy-dkms.p* tests/packages/*.sh; do
+	for f in packaging/*.sh packaging/dkms/*.sh packaging/debian/barcopy-dkms.p* tests/packages/*.sh \
+		scripts/*.sh tests/run.sh tests/common/*.bash; do
 		shellcheck -x -S warning "$f" || rc=1
 	done
 	return $rc

@@ -282,7 +282,7 @@ if [ -n "$ptxas" ]; then
 	check "pplat: ptxas takes the kernel" \
 		"$ptxas" -arch=sm_80 -o "$tmp/ptx.cubin" "$tmp/ptx.ptx"
 else
-	skip "pplat: ptxas takes the kernel" "no ptxas"
+	skip "pplat: ptxas takes the kernel" "no ptxas: the CUDA toolkit is not in Debian's main archive"
 fi
 
 # ---- apiperf alone --------------------------------------------------------------------------------

@@ -60,15 +60,20 @@ depends_on() {
 		awk '$1 == "Depends:" && $2 ~ /^linux-(image|headers)-[0-9]/ { print $2; exit }'
 }
 
+# A command that fetches; once more with new lists, as old ones name what the archive has no more.
+with_new_lists() {
+	"$@" && return
+	rm -f "$CACHE"/apt/*/ready
+	"$@"
+}
+
 # Packages of $1 (suite) named $2..., unpacked below $K_DIR/root.
 unpack() {
 	local suite=$1
 	shift
+	rm -rf "$K_DIR/deb"
 	mkdir -p "$K_DIR/deb" "$K_DIR/root"
-	if ! (cd "$K_DIR/deb" && apt_private "$suite" -qq download "$@" >&2); then
-		rm -f "$CACHE/apt/$suite-$K_ARCH/ready" # the lists may be too old: anew next time
-		return 1
-	fi
+	(cd "$K_DIR/deb" && apt_private "$suite" -qq download "$@" >&2) || return 1
 	for deb in "$K_DIR"/deb/*.deb; do
 		dpkg-deb -x "$deb" "$K_DIR/root" || return 1
 	done
@@ -265,7 +270,7 @@ kernel_prepare() {
 	fi
 	# Two runs at the same time fetch once.
 	mkdir -p "$CACHE"
-	(flock 9 && kernel_fetch "$name" "$config" 9>&-) 9>"$CACHE/lock" || return 1
+	(flock 9 && with_new_lists kernel_fetch "$name" "$config" 9>&-) 9>"$CACHE/lock" || return 1
 	K_IMAGE=$K_DIR/vmlinux
 	K_HEADERS=$(cat "$K_DIR/headers")
 	K_REL=$(cat "$K_DIR/release")

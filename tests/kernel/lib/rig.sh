@@ -27,7 +27,7 @@ fail() {
 
 skip() {
 	skipped=$((skipped + 1))
-	echo "ok $((ok + bad + skipped)) - $* # SKIP"
+	echo "ok $((ok + bad + skipped)) - not run # SKIP $*"
 }
 
 # A module from the sources in $1 with make arguments $2..., in K_ROOT when there is one.
@@ -92,14 +92,24 @@ gpl_symbols() {
 	awk 'NR == FNR { want[$1] = 1; next } ($2 in want) && $4 ~ /GPL/ { print $2 }' "$W/undefined" "$symvers"
 }
 
+# Once for runs at the same time, as what follows.
 guest_build() {
-	local cc=${CC:-gcc}
 	GUEST=$BUILD/guest-init-$K_ARCH
+	(flock 9 && guest_build_one) 9>"$BUILD/guest.lock"
+}
+
+guest_build_one() {
+	local cc=${CC:-gcc}
 	[ "$K_ARCH" = amd64 ] || cc=aarch64-linux-gnu-gcc
 	[ -e "$GUEST" ] && [ -z "$(find "$KERNEL_TESTS/guest" "$KERNEL_TESTS/provider" \
 		"$SRC/gdrdrv/gdrdrv_uapi.h" -newer "$GUEST" -type f)" ] && return 0
 	$cc -static -O1 -g -Wall -Wextra -Wshadow -Wmissing-prototypes -Werror -pthread \
 		-I "$SRC/gdrdrv" -I "$KERNEL_TESTS/provider" "$KERNEL_TESTS"/guest/*.c -o "$GUEST"
+}
+
+hostcheck_build() {
+	(flock 9 && { [ -e "$BUILD/hostcheck" ] ||
+		gcc -O1 -Wall -Werror "$KERNEL_TESTS/lib/hostcheck.c" -o "$BUILD/hostcheck"; }) 9>"$BUILD/guest.lock"
 }
 
 # The system's libraries that a program needs, for the initramfs; not those of the project.
@@ -227,7 +237,7 @@ host_check() {
 rig_boot() {
 	local name=$1 limit=${RIG_LIMIT:-900} start end last qemu console
 	shift
-	[ -e "$BUILD/hostcheck" ] || gcc -O1 -Wall -Werror "$KERNEL_TESTS/lib/hostcheck.c" -o "$BUILD/hostcheck"
+	hostcheck_build || { fail "$name: hostcheck"; return 1; }
 	make_initrd || { fail "$name: initramfs"; return 1; }
 	rm -f "$W/bar"
 	start=$(date +%s%N)
