@@ -5,15 +5,13 @@ Maps a PyTorch tensor, writes it from the CPU without a copy of CUDA's, and show
 
     python3 pin_tensor.py
 
-Tensors are mappable with the stock driver where torch allocates with expandable segments, as is
-asked for below before torch is imported; with the gdrdrv kernel driver any tensor is. It uses the
-module of python/, installed or beside this file.
+Any tensor will do, however torch allocates it. It uses the module of python/, installed or beside this
+file.
 """
 import array
 import os
 import sys
 
-os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "python"))
 
 import barcopy  # noqa: E402
@@ -32,7 +30,7 @@ def main():
     import torch
 
     tensor = torch.zeros(1000, dtype=torch.float32, device="cuda")
-    # VMM memory refuses SYNC_MEMOPS: what torch has started must be over before the CPU looks.
+    # What torch has started must be over before the CPU looks.
     torch.cuda.synchronize()
     with barcopy.open() as gdr:
         assert write_and_read(gdr, tensor, 1000) == [4.5] + [3.5] * 999

@@ -122,10 +122,11 @@ typedef gdr_info_v2_t gdr_info_t;
 /**
  * Opens a context for ordinary device memory (cudaMalloc).
  *
- * Cheap: opens /dev/gdrdrv and asks libcuda for its version; CUDA is not initialised. Fails where
- * neither the gdrdrv node nor dma-buf mmap can be there, so that programs fall back to another
- * way of copying before they rely on this one; gdr_open_ex(GDR_OPEN_ANY) is for programs that can
- * choose how they allocate.
+ * Fails where nothing can serve that memory, so that programs fall back to another way of copying
+ * before they rely on this one. With the gdrdrv node it is cheap: the node is opened. Without it the
+ * GPUs are asked whether they export their memory (CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED), for which
+ * CUDA is initialised (cuInit; no context). gdr_open_ex(GDR_OPEN_ANY) never initialises CUDA; it is for
+ * programs that can choose how they allocate.
  *
  * @return the context, owned by the caller, or NULL with errno set: ENODEV (no way here), EACCES
  *         (the node may not be opened), EINVAL (GDRCOPY_BACKEND names no backend, or the node's
@@ -230,12 +231,12 @@ int gdr_get_info_v2(gdr_t g, gdr_mh_t handle, gdr_info_v2_t *info);
  * @param va    the pointer, valid until gdr_unmap(), gdr_unpin_buffer() or gdr_close()
  * @param size  bytes, 1 to info.mapped_size; rounded up to a host page
  * @return 0; EINVAL (size, NULL, handle); EAGAIN (mapped already); EACCES; ENOMEM (address space;
- *         BAR or host-visible heap full); ENOTSUP.
+ *         BAR full); ENOTSUP.
  */
 int gdr_map(gdr_t g, gdr_mh_t handle, void **va, size_t size);
 
 /**
- * As gdr_map(), with a wish for the mapping's type.
+ * As gdr_map(), for a mapping of the type that flags ask for.
  * @param flags  one gdr_map_flags_t; another value is EINVAL, an impossible type ENOTSUP
  */
 int gdr_map_v2(gdr_t g, gdr_mh_t handle, void **ptr_va, size_t size, int flags);
