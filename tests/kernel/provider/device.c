@@ -11,7 +11,6 @@
 #include <linux/miscdevice.h>
 #include <linux/mm.h>
 #include <linux/pci.h>
-#include <linux/random.h>
 #include <linux/sched.h>
 #include <linux/uaccess.h>
 
@@ -38,17 +37,25 @@ static int provider_open(struct inode *inode, struct file *filp)
 	if (!file)
 		return -ENOMEM;
 	file->tgid = current->tgid;
-	get_random_bytes(&file->p2p_token, sizeof(file->p2p_token));
-	file->va_space = 1 + (file->p2p_token & 0xff);
+	file->va_space = PROVIDER_VA_SPACE;
+	mutex_lock(&provider_bar.lock);
+	file->p2p_token = ++provider_bar.last_token;
+	list_add(&file->node, &provider_bar.files);
+	mutex_unlock(&provider_bar.lock);
 	filp->private_data = file;
 	return 0;
 }
 
 static int provider_release(struct inode *inode, struct file *filp)
 {
-	provider_window_close(filp->private_data);
-	provider_block_free_all(filp->private_data);
-	kfree(filp->private_data);
+	struct provider_file *file = filp->private_data;
+
+	provider_window_close(file);
+	provider_block_free_all(file);
+	mutex_lock(&provider_bar.lock);
+	list_del(&file->node);
+	mutex_unlock(&provider_bar.lock);
+	kfree(file);
 	return 0;
 }
 
@@ -202,6 +209,7 @@ static int probe_gpu(struct pci_dev *pdev)
 	provider_bar.nfree = provider_bar.npages;
 	provider_bar.next_va = PROVIDER_VA_BASE;
 	INIT_LIST_HEAD(&provider_bar.blocks);
+	INIT_LIST_HEAD(&provider_bar.files);
 	mutex_init(&provider_bar.lock);
 	provider_bar.used = bitmap_zalloc(provider_bar.npages + PROVIDER_KEEP_PAGES, GFP_KERNEL);
 	if (!provider_bar.used)

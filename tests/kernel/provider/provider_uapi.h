@@ -167,8 +167,11 @@ struct provider_info {
 	__u32 callbacks; /* run since load */
 	__u32 late_puts; /* puts that found nothing */
 	__u32 foreign_puts; /* puts in another process, which do nothing */
-	__u32 errors; /* wrong use of the interface: double free, lost table */
+	__u32 errors; /* wrong use of the interface: double free, lost table, another's pin taken */
 	__u64 callback_ns; /* that the last callback took */
+	__u64 largest_get; /* bytes asked for, since load, whether they were there or not */
+	__u32 gets; /* calls since load */
+	__u32 pad;
 	__u32 bufs; /* dma-bufs now */
 	__u32 maps; /* of dma-bufs, now; pins counts them too */
 	__u32 iovas; /* pieces handed out as IOVAs, since load */
@@ -178,6 +181,12 @@ struct provider_info {
 	__u8 other_bus; /* the machine's second function, */
 	__u8 other_devfn; /* or as above if there is none */
 };
+
+/*
+ * Those of this context, as the resource manager makes them: the context's number, and the first
+ * of the numbers of its address spaces.
+ */
+#define PROVIDER_VA_SPACE 0xfe00
 
 struct provider_tokens {
 	__u64 p2p_token;
