@@ -84,8 +84,6 @@ struct gdrdrv_pin_req {
 	u64 va;
 	u64 size;
 	/* GDRDRV_BY_ADDRESS */
-	u64 p2p_token;
-	u32 va_space;
 	u32 flags; /* GDRDRV_PIN_FLAG_* */
 	/* GDRDRV_BY_DMABUF; va is a name that the caller gave, and nothing else */
 	int fd;

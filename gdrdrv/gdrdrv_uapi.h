@@ -61,8 +61,8 @@
 struct gdrdrv_ioc_pin_buffer {
 	__u64 addr;
 	__u64 size;
-	__u64 p2p_token;
-	__u32 va_space;
+	__u64 p2p_token; /* 0, or EINVAL */
+	__u32 va_space; /* likewise */
 	__u32 pad;
 	__u64 handle; /* out */
 };

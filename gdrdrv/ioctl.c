@@ -43,16 +43,20 @@ static struct gdrdrv_mr *gdrdrv_mr_get_snapshot(struct gdrdrv_file *file, u64 ha
 	return mr;
 }
 
+/*
+ * P2P tokens name a context in any process, and are numbers counted from 1: with one the GPU driver
+ * gives the memory of whoever it is to whoever asks. None is passed on.
+ */
 static int gdrdrv_ioc_pin(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg)
 {
 	struct gdrdrv_pin_req req = {
 		.by = GDRDRV_BY_ADDRESS,
 		.va = arg->pin.addr,
 		.size = arg->pin.size,
-		.p2p_token = arg->pin.p2p_token,
-		.va_space = arg->pin.va_space,
 	};
 
+	if (arg->pin.p2p_token || arg->pin.va_space)
+		return -EINVAL;
 	return gdrdrv_mr_pin(file, &req, &arg->pin.handle);
 }
 

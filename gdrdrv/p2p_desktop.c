@@ -11,7 +11,11 @@
  *		The put works in the pinning process only: elsewhere it returns 0 and does nothing.
  *
  * Persistent is tried first; where the GPU driver refuses it (MIG, vGPU, an old branch) that pin
- * falls back to the callback way. P2P tokens exist in the callback way only.
+ * falls back to the callback way.
+ *
+ * The GPU driver is asked without P2P tokens, always. With one it looks at no process, and a put
+ * that comes after the callback frees the page table a second time (third_party_p2p.c there, of all
+ * branches: thirdpartyp2pDelMappingInfoByKey() has no error for a key that is gone).
  *
  * Must not know mappings, handles or files.
  */
@@ -30,8 +34,6 @@ struct p2p_pin {
 	struct nvidia_p2p_page_table *table;
 	enum p2p_mode mode;
 	u64 va;
-	u64 p2p_token;
-	u32 va_space;
 };
 
 #if defined(HAVE_P2P_PERSISTENT_API) || defined(HAVE_P2P_NULL_CALLBACK)
@@ -94,8 +96,7 @@ static int p2p_get_callback(struct p2p_pin *pin, const struct gdrdrv_pin_req *re
 
 	pin->mode = P2P_CALLBACK;
 	kref_get(&pin->mr->ref);
-	ret = nvidia_p2p_get_pages(req->p2p_token, req->va_space, req->va, req->size, &pin->table,
-				   p2p_callback, pin);
+	ret = nvidia_p2p_get_pages(0, 0, req->va, req->size, &pin->table, p2p_callback, pin);
 	if (ret)
 		gdrdrv_mr_put(pin->mr);
 	return ret;
@@ -103,7 +104,6 @@ static int p2p_get_callback(struct p2p_pin *pin, const struct gdrdrv_pin_req *re
 
 static int p2p_pin(struct gdrdrv_mr *mr, const struct gdrdrv_pin_req *req)
 {
-	bool tokens = req->p2p_token || req->va_space;
 	bool force = req->flags & GDRDRV_PIN_FLAG_FORCE_PCIE;
 	struct p2p_pin *pin;
 	int ret = -EOPNOTSUPP;
@@ -113,13 +113,11 @@ static int p2p_pin(struct gdrdrv_mr *mr, const struct gdrdrv_pin_req *req)
 		return -ENOMEM;
 	pin->mr = mr;
 	pin->va = req->va;
-	pin->p2p_token = req->p2p_token;
-	pin->va_space = req->va_space;
 	mr->src_data = pin;
 
 	/* Counted before the get: the callback may come before the get has returned. */
 	atomic_inc(&gdrdrv_source_pins);
-	if (P2P_HAS_PERSISTENT && !tokens && (force || gdrdrv_source_is_persistent(mr->src)))
+	if (P2P_HAS_PERSISTENT && (force || gdrdrv_source_is_persistent(mr->src)))
 		ret = p2p_get_persistent(pin, req);
 	if (ret && ret != -ENOMEM && !force) {
 		gdrdrv_dbg("persistent pin refused (%d), trying the callback interface\n", ret);
@@ -268,7 +266,7 @@ static void p2p_release(struct gdrdrv_mr *mr)
 		atomic_dec(&gdrdrv_source_pins);
 		break;
 	case P2P_CALLBACK:
-		ret = nvidia_p2p_put_pages(pin->p2p_token, pin->va_space, pin->va, pin->table);
+		ret = nvidia_p2p_put_pages(0, 0, pin->va, pin->table);
 		p2p_drop_callback(mr, ret);
 		break;
 	}

@@ -222,8 +222,6 @@ static int tegra_pin(struct gdrdrv_mr *mr, const struct gdrdrv_pin_req *req)
 	struct tegra_pin *pin;
 	int ret;
 
-	if (req->p2p_token || req->va_space)
-		return -EINVAL;
 	ret = tegra_charge(req);
 	if (ret)
 		return ret;

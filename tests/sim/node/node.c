@@ -444,7 +444,8 @@ static int call(struct node *node, unsigned long request, void *arg)
 	case GDRDRV_IOC_PIN_BUFFER: {
 		struct gdrdrv_pin_buffer *p = arg;
 
-		if ((p->p2p_token || p->va_space) && node->config.persistent)
+		/* Persistent: refused. Else the GPU driver knows no context by that token. */
+		if (p->p2p_token || p->va_space)
 			return EINVAL;
 		return pin(node, p->addr, p->size, &p->handle);
 	}
