@@ -19,13 +19,9 @@
 
 #include "gdrdrv_conftest.h"
 
-#ifdef HAVE_PFN_T_H
-#include <linux/pfn_t.h>
-#endif
-
 /*
  * GDRDRV_GPL: built for the open flavour of the GPU driver. The other build uses no symbol that is
- * exported to GPL modules only, so it has no tracepoints, debugfs, huge entries or struct pid.
+ * exported to GPL modules only, so it has no tracepoints, debugfs or struct pid.
  */
 #ifdef GDRDRV_GPL
 #define GDRDRV_LICENSE "Dual MIT/GPL"
@@ -57,37 +53,6 @@ static inline void gdrdrv_vma_flags_mod(struct vm_area_struct *vma, unsigned lon
 #define GDRDRV_VM_OPS_MAY_SPLIT may_split
 #else
 #define GDRDRV_VM_OPS_MAY_SPLIT split
-#endif
-
-/* Huge entries of a PFN mapping: elsewhere gup-fast would take a page that is not there. */
-#if defined(GDRDRV_GPL) && defined(CONFIG_ARCH_SUPPORTS_HUGE_PFNMAP) && \
-	defined(CONFIG_TRANSPARENT_HUGEPAGE)
-#define GDRDRV_HUGE_PFNMAP
-#include <linux/huge_mm.h>
-#include <linux/sched/mm.h>
-
-static inline vm_fault_t gdrdrv_insert_pmd(struct vm_fault *vmf, phys_addr_t phys)
-{
-	bool write = vmf->flags & FAULT_FLAG_WRITE;
-
-#ifdef HAVE_VMF_INSERT_PFN_PMD_ULONG
-	return vmf_insert_pfn_pmd(vmf, PHYS_PFN(phys), write);
-#else
-	return vmf_insert_pfn_pmd(vmf, phys_to_pfn_t(phys, PFN_DEV), write);
-#endif
-}
-
-/* Where the kernel would map a file that has no wishes of its own. */
-static inline unsigned long gdrdrv_any_unmapped_area(struct file *filp, unsigned long addr,
-						     unsigned long len, unsigned long pgoff,
-						     unsigned long flags)
-{
-#ifdef HAVE_MM_GET_UNMAPPED_AREA_MM
-	return mm_get_unmapped_area(current->mm, filp, addr, len, pgoff, flags);
-#else
-	return mm_get_unmapped_area(filp, addr, len, pgoff, flags);
-#endif
-}
 #endif
 
 #ifdef GDRDRV_SOURCE_DMABUF

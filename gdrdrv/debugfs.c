@@ -21,7 +21,6 @@ static int gdrdrv_stats_show(struct seq_file *seq, void *unused)
 	GDRDRV_STAT(orphans);
 	GDRDRV_STAT(faults);
 	GDRDRV_STAT(ptes);
-	GDRDRV_STAT(pmds);
 	GDRDRV_STAT(memtypes);
 	GDRDRV_STAT(memtype_failures);
 #undef GDRDRV_STAT

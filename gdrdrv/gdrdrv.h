@@ -173,7 +173,6 @@ struct gdrdrv_stats {
 	atomic64_t orphans;
 	atomic64_t faults;
 	atomic64_t ptes;
-	atomic64_t pmds;
 	atomic64_t memtypes;
 	atomic64_t memtype_failures;
 };
@@ -220,10 +219,6 @@ bool gdrdrv_memtype_is_wc(struct mm_struct *mm, unsigned long addr);
 
 /* mmap.c */
 int gdrdrv_mmap(struct file *filp, struct vm_area_struct *vma);
-#ifdef GDRDRV_HUGE_PFNMAP
-unsigned long gdrdrv_get_unmapped_area(struct file *filp, unsigned long addr, unsigned long len,
-				       unsigned long pgoff, unsigned long flags);
-#endif
 
 /* limit.c */
 int gdrdrv_limit_charge(struct gdrdrv_mr *mr, kuid_t uid);

@@ -136,9 +136,6 @@ static const struct file_operations gdrdrv_fops = {
 	.release = gdrdrv_release,
 	.unlocked_ioctl = gdrdrv_ioctl,
 	.mmap = gdrdrv_mmap,
-#ifdef GDRDRV_HUGE_PFNMAP
-	.get_unmapped_area = gdrdrv_get_unmapped_area,
-#endif
 	.poll = gdrdrv_poll,
 };
 

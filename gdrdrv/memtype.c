@@ -76,10 +76,7 @@ bool gdrdrv_memtype_is_wc(struct mm_struct *mm, unsigned long addr)
 	pmd = pmd_offset(pud, addr);
 	if (pmd_none(*pmd))
 		return true;
-	if (pmd_val(*pmd) & _PAGE_PSE)
-		bits = pmd_val(*pmd);
-	else
-		bits = pte_val(*pte_offset_kernel(pmd, addr));
+	bits = pte_val(*pte_offset_kernel(pmd, addr));
 	return (bits & (_PAGE_PWT | _PAGE_PCD)) == _PAGE_PWT;
 }
 

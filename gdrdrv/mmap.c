@@ -7,6 +7,10 @@
  * callback in that window would leave a live mapping of freed memory. A fault fills the 2 MiB
  * around it, so that a mapping costs one fault per 2 MiB and a callback never waits for more.
  *
+ * All entries are small. A huge one is taken for a page's by mbind(MPOL_MF_STRICT) (the kernel's
+ * queue_folios_pmd(), 6.12 to 7.3.3), which any user may call and which reads a struct page that a
+ * BAR does not have.
+ *
  * Must not know where pages come from, nor the table of regions beyond looking one up.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
@@ -129,16 +133,6 @@ static vm_fault_t gdrdrv_fill(struct gdrdrv_mr *mr, struct vm_fault *vmf)
 	return VM_FAULT_NOPAGE;
 }
 
-/* Two threads that fault at once may come by different ways; huge and small must not mix. */
-static bool gdrdrv_pmd_is_huge(const struct vm_fault *vmf)
-{
-#ifdef GDRDRV_HUGE_PFNMAP
-	return pmd_leaf(READ_ONCE(*vmf->pmd));
-#else
-	return false;
-#endif
-}
-
 static vm_fault_t gdrdrv_vma_fault(struct vm_fault *vmf)
 {
 	struct gdrdrv_mr *mr = vmf->vma->vm_private_data;
@@ -146,50 +140,11 @@ static vm_fault_t gdrdrv_vma_fault(struct vm_fault *vmf)
 
 	mutex_lock(&mr->lock);
 	if (!mr->revoked && !mr->retired)
-		ret = gdrdrv_pmd_is_huge(vmf) ? VM_FAULT_NOPAGE : gdrdrv_fill(mr, vmf);
+		ret = gdrdrv_fill(mr, vmf);
 	mutex_unlock(&mr->lock);
 	atomic64_inc(&gdrdrv_stats.faults);
 	return ret;
 }
-
-#ifdef GDRDRV_HUGE_PFNMAP
-/* One huge entry where the address, the memory and the mapping all allow it. */
-static vm_fault_t gdrdrv_vma_huge_fault(struct vm_fault *vmf, unsigned int order)
-{
-	struct vm_area_struct *vma = vmf->vma;
-	struct gdrdrv_mr *mr = vma->vm_private_data;
-	unsigned long addr = vmf->address & PMD_MASK;
-	vm_fault_t ret = VM_FAULT_FALLBACK;
-	const struct gdrdrv_range *range;
-	u64 off;
-
-	if (order != PMD_SHIFT - PAGE_SHIFT || addr < vma->vm_start ||
-	    vma->vm_end - addr < PMD_SIZE || gdrdrv_fault_window() < PMD_SIZE)
-		return VM_FAULT_FALLBACK;
-
-	mutex_lock(&mr->lock);
-	if (mr->revoked || mr->retired) {
-		ret = VM_FAULT_SIGBUS;
-		goto unlock;
-	}
-	if (!pmd_none(READ_ONCE(*vmf->pmd)) && !gdrdrv_pmd_is_huge(vmf))
-		goto unlock; /* a table of small entries has come in between */
-	off = gdrdrv_vma_offset(mr, vma, addr);
-	range = gdrdrv_mr_range(mr, off);
-	off -= range->off;
-	if (!IS_ALIGNED(range->start + off, PMD_SIZE) || range->len - off < PMD_SIZE)
-		goto unlock;
-	ret = gdrdrv_insert_pmd(vmf, range->start + off);
-	if (ret == VM_FAULT_NOPAGE) {
-		atomic64_inc(&gdrdrv_stats.faults);
-		atomic64_inc(&gdrdrv_stats.pmds);
-		gdrdrv_check_type_locked(mr, vmf);
-	}
-unlock:
-	mutex_unlock(&mr->lock);
-	return ret;
-}
-#endif
 
 static const struct vm_operations_struct gdrdrv_vm_ops = {
 	.open = gdrdrv_vma_open,
@@ -197,65 +152,7 @@ static const struct vm_operations_struct gdrdrv_vm_ops = {
 	.GDRDRV_VM_OPS_MAY_SPLIT = gdrdrv_vma_may_split,
 	.mremap = gdrdrv_vma_mremap,
 	.fault = gdrdrv_vma_fault,
-#ifdef GDRDRV_HUGE_PFNMAP
-	.huge_fault = gdrdrv_vma_huge_fault,
-#endif
 };
-
-#ifdef GDRDRV_HUGE_PFNMAP
-/* Where a mapping must lie within PMD_SIZE for huge entries; -1: no room for one. */
-static long gdrdrv_mr_huge_offset(const struct gdrdrv_mr *mr, unsigned long len)
-{
-	u32 i;
-
-	for (i = 0; i < mr->nr_ranges && mr->ranges[i].off < len; i++) {
-		const struct gdrdrv_range *range = &mr->ranges[i];
-		u64 end = min(range->off + range->len, (u64)len);
-		u64 first = range->off + (-range->start & (PMD_SIZE - 1));
-
-		if (first + PMD_SIZE <= end)
-			return (range->start - range->off) & (PMD_SIZE - 1);
-	}
-	return -1;
-}
-
-/**
- * gdrdrv_get_unmapped_area() - choose an address that agrees with the memory within PMD_SIZE
- * @filp: the node
- * @addr: what the caller wishes, or 0
- * @len: bytes to map
- * @pgoff: the region's handle
- * @flags: of mmap()
- *
- * Without it the kernel's choice of address leaves hardly any mapping room for a huge entry. It
- * chooses only: who may not map is refused by ->mmap.
- *
- * Return: the address, or an error as a negative number.
- */
-unsigned long gdrdrv_get_unmapped_area(struct file *filp, unsigned long addr, unsigned long len,
-				       unsigned long pgoff, unsigned long flags)
-{
-	struct gdrdrv_file *file = filp->private_data;
-	unsigned long area;
-	struct gdrdrv_mr *mr;
-	long offset = -1;
-
-	if (!addr && !(flags & MAP_FIXED) && len >= PMD_SIZE && len < TASK_SIZE &&
-	    gdrdrv_fault_window() >= PMD_SIZE && gdrdrv_file_is_owner(file)) {
-		mr = gdrdrv_mr_get(file, pgoff);
-		if (mr) {
-			offset = gdrdrv_mr_huge_offset(mr, len);
-			gdrdrv_mr_put(mr);
-		}
-	}
-	if (offset >= 0) {
-		area = gdrdrv_any_unmapped_area(filp, 0, len + PMD_SIZE, pgoff, flags);
-		if (!IS_ERR_VALUE(area))
-			return area + ((offset - area) & (PMD_SIZE - 1));
-	}
-	return gdrdrv_any_unmapped_area(filp, addr, len, pgoff, flags);
-}
-#endif
 
 /* Ties the region to the VMA: one mapping at a time, none of what is gone. */
 static int gdrdrv_mmap_attach(struct gdrdrv_mr *mr, struct vm_area_struct *vma)

@@ -343,7 +343,7 @@ int try_read32(const volatile void *addr, uint32_t *value)
 	return sig;
 }
 
-/* x86: PWT set, PCD and PAT clear; in a huge entry PAT is bit 12. arm64: attribute index 2. */
+/* x86: PWT set, PCD and PAT clear. arm64: attribute index 2. */
 bool pte_is_wc(uint64_t pte)
 {
 #if defined(__x86_64__)

@@ -61,8 +61,8 @@ struct test {
 };
 
 extern const struct test tests_basic[], tests_map[], tests_revoke[], tests_owner[], tests_window[],
-	tests_observe[], tests_race[], tests_fuzz[], tests_fault[], tests_measure[], tests_dmabuf[],
-	tests_hostile[], tests_tegra[];
+	tests_walk[], tests_observe[], tests_race[], tests_fuzz[], tests_fault[], tests_measure[],
+	tests_dmabuf[], tests_hostile[], tests_tegra[];
 
 /* Whether the free takes the pages back in the present set-up. */
 static inline bool by_callback(void)

@@ -26,8 +26,6 @@ static void open_window(unsigned int place)
 	drv = drv_open();
 	prov = prov_open();
 	ret = window_open(prov, place, drv);
-	if (ret == -EOPNOTSUPP && place == PROVIDER_BEFORE_INSERT_HUGE)
-		SKIP("this kernel has no huge PFN entries");
 #ifndef __x86_64__
 	if (ret == -EOPNOTSUPP && place == PROVIDER_BEFORE_RESERVE)
 		SKIP("only x86 reserves memory types");
@@ -127,7 +125,7 @@ static void free_in_fault(const char *what, size_t size, unsigned int even, unsi
 	verdict(what, PROVIDER_FREE_WAITED);
 }
 
-/* Somewhere among the small entries of one fault. Below 2 MiB, so that no huge one is made. */
+/* Somewhere among the entries of one fault. */
 static void t_insert(void)
 {
 	size_t size = 2 * MiB - GPU_PAGE;
@@ -135,16 +133,6 @@ static void t_insert(void)
 	open_window(PROVIDER_BEFORE_INSERT);
 	free_in_fault("free between entries", size, 0, PROVIDER_SCATTER,
 		      (unsigned int)(size / (size_t)sysconf(_SC_PAGESIZE)));
-}
-
-static void t_insert_huge(void)
-{
-	if (!rig.gpl)
-		SKIP("this build has no huge PFN entries");
-	if (cpu_page() != 4096)
-		SKIP("a huge entry is larger than 2 MiB here");
-	open_window(PROVIDER_BEFORE_INSERT_HUGE);
-	free_in_fault("free before a huge entry", 2 * MiB, PROVIDER_ALIGN_2M, PROVIDER_ALIGN_2M, 1);
 }
 
 /*
@@ -245,7 +233,6 @@ static void t_put(void)
 
 const struct test tests_window[] = {
 	{ "window-insert", t_insert, BY_CALLBACK, 240 },
-	{ "window-huge", t_insert_huge, BY_CALLBACK, 240 },
 	{ "window-mmap", t_mmap, BY_CALLBACK, 240 },
 	{ "window-get", t_get, BY_P2P, 240 },
 	{ "window-reserve", t_reserve, BY_P2P, 240 },

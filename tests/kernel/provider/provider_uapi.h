@@ -75,10 +75,9 @@ struct provider_free_on_map {
 /* Places where a thread can be stopped. */
 #define PROVIDER_AFTER_MMAP	    1 /* @fd's ->mmap has run, the VMA cannot be found yet */
 #define PROVIDER_BEFORE_INSERT	    2 /* of a page-table entry */
-#define PROVIDER_BEFORE_INSERT_HUGE 3 /* likewise, a huge one */
-#define PROVIDER_BEFORE_PUT	    4 /* of any kind, before any lock of the provider */
-#define PROVIDER_AFTER_GET	    5 /* of any kind, before it returns; no lock held */
-#define PROVIDER_BEFORE_RESERVE	    6 /* of a memory type (x86) */
+#define PROVIDER_BEFORE_PUT	    3 /* of any kind, before any lock of the provider */
+#define PROVIDER_AFTER_GET	    4 /* of any kind, before it returns; no lock held */
+#define PROVIDER_BEFORE_RESERVE	    5 /* of a memory type (x86) */
 
 /*
  * Opens a window, in place of the one this descriptor had. EOPNOTSUPP where the kernel has no

@@ -126,10 +126,6 @@ static any_fn function_at(u32 at, int fd)
 		return fn;
 	case PROVIDER_BEFORE_INSERT:
 		return (any_fn)(void *)vmf_insert_pfn;
-#if defined(CONFIG_ARCH_SUPPORTS_HUGE_PFNMAP) && defined(CONFIG_TRANSPARENT_HUGEPAGE)
-	case PROVIDER_BEFORE_INSERT_HUGE:
-		return (any_fn)(void *)vmf_insert_pfn_pmd;
-#endif
 #ifdef CONFIG_X86
 	case PROVIDER_BEFORE_RESERVE:
 		return (any_fn)(void *)arch_io_reserve_memtype_wc;
