@@ -9,6 +9,7 @@
  *	gdrdrv_files_lock		list of open descriptors
  *	mmap_lock of a process		taken by the kernel before ->mmap, ->fault, ->close of a VMA
  *	gdrdrv_file.lock		table of regions and handles of one descriptor
+ *	p2p_key_lock			p2p_desktop.c, around get and put; not in the free callback
  *	the GPU driver's own locks	held by it around get, put and the free callback
  *	dma_resv of a buffer		taken by dmabuf.c, held by an exporter around its notice;
  *					inside it the GPU driver's locks of map and unmap
@@ -99,7 +100,7 @@ struct gdrdrv_pin_req {
  *
  * Context: all but ->free may sleep and are called without any lock of ours. ->release: with
  * mr->any_context exactly once per successful ->pin, in any process, revoked or not; without it at
- * most once, in the owner's process only, and never after gdrdrv_mr_revoke() was seen to have run.
+ * most once, in the owner's process only, possibly after gdrdrv_mr_revoke() or beside it.
  * ->free is called by the last reference, possibly inside the free callback: it frees memory and
  * calls nobody.
  */
@@ -158,9 +159,9 @@ struct gdrdrv_mr {
 	const struct gdrdrv_source_ops *src; /* set before ->pin */
 	void *src_data;
 
-	/* Of the thread that pins, then of the one that retires. */
+	/* Of the thread that pins; once published: lock. */
 	u32 nr_memtypes; /* leading runs whose memory type is reserved */
-	bool wc_reserved; /* all of them are; constant once published */
+	bool wc_reserved; /* all of them were; constant once published */
 	struct gdrdrv_user *user;
 };
 

@@ -90,11 +90,19 @@ static void gdrdrv_mr_zap(struct gdrdrv_mr *mr)
 				    1);
 }
 
+static void gdrdrv_mr_free_memtypes(struct gdrdrv_mr *mr)
+{
+	mutex_lock(&mr->lock);
+	gdrdrv_memtype_free(mr);
+	mutex_unlock(&mr->lock);
+}
+
 /**
  * gdrdrv_mr_revoke() - the source takes the pages back
  * @mr: the region; the caller holds the source's reference
  *
- * On return no page-table entry of the region exists and none can be made.
+ * On return no page-table entry of the region exists, none can be made, and no memory type is
+ * reserved for it: the GPU driver gives the same range of BAR1 to others.
  *
  * Context: the free callback, inside the GPU driver's locks; takes mr->lock only. Once per region:
  * a callback that its own zap may bring about again must see to that.
@@ -114,6 +122,8 @@ bool gdrdrv_mr_revoke(struct gdrdrv_mr *mr)
 	trace_gdrdrv_revoke(mr->va, mr->size, mr->handle, orphaned);
 	mutex_unlock(&mr->lock);
 	gdrdrv_mr_zap(mr);
+	if (mr->file) /* else they are of the thread that pins */
+		gdrdrv_mr_free_memtypes(mr);
 	complete_all(&mr->zapped);
 	if (mr->file)
 		wake_up_interruptible_poll(&mr->file->wait, EPOLLPRI);
@@ -142,12 +152,12 @@ void gdrdrv_mr_orphan_locked(struct gdrdrv_mr *mr)
  */
 static void gdrdrv_mr_retire(struct gdrdrv_mr *mr, bool is_owner)
 {
-	bool release, orphaned;
+	bool may_release, orphaned;
 
 	mutex_lock(&mr->lock);
 	mr->retired = true;
-	release = mr->any_context || (is_owner && !mr->revoked);
-	if (!mr->revoked && !release)
+	may_release = mr->any_context || is_owner;
+	if (!mr->revoked && !may_release)
 		gdrdrv_mr_orphan_locked(mr);
 	if (mr->counted)
 		atomic_dec(&mr->file->nr_revoked);
@@ -156,8 +166,8 @@ static void gdrdrv_mr_retire(struct gdrdrv_mr *mr, bool is_owner)
 	mutex_unlock(&mr->lock);
 
 	gdrdrv_mr_zap(mr);
-	gdrdrv_memtype_free(mr);
-	if (release)
+	gdrdrv_mr_free_memtypes(mr);
+	if (may_release)
 		mr->src->release(mr);
 	/* An orphan, by now also of a put that failed, stays charged until gdrdrv_mr_free(). */
 	mutex_lock(&mr->lock);

@@ -26,11 +26,20 @@
 #include "gdrdrv.h"
 #include "nv-p2p.h"
 
+/*
+ * The GPU driver knows a callback pin by the address of its page table, and by nothing else. That
+ * memory is free when the callback has run, and the next get may have it: a put that comes late then
+ * takes that other pin, whose callback never comes and whose mapping stays. So no get may come between
+ * the last look at mr->revoked and the put. Held around both, outside the GPU driver's locks; the
+ * callback does not take it. (Of other clients of the GPU driver it knows nothing.)
+ */
+static DEFINE_MUTEX(p2p_key_lock);
+
 enum p2p_mode { P2P_CALLBACK, P2P_PERSISTENT, P2P_NULL_CALLBACK };
 
 /* Constant once pinned, but for what @table points to: see p2p_ranges(). */
 struct p2p_pin {
-	struct gdrdrv_mr *mr; /* in callback mode a reference, given back by p2p_drop_callback() */
+	struct gdrdrv_mr *mr; /* in callback mode a reference: the callback's, or the put's */
 	struct nvidia_p2p_page_table *table;
 	enum p2p_mode mode;
 	u64 va;
@@ -117,12 +126,14 @@ static int p2p_pin(struct gdrdrv_mr *mr, const struct gdrdrv_pin_req *req)
 
 	/* Counted before the get: the callback may come before the get has returned. */
 	atomic_inc(&gdrdrv_source_pins);
+	mutex_lock(&p2p_key_lock);
 	if (P2P_HAS_PERSISTENT && (force || gdrdrv_source_is_persistent(mr->src)))
 		ret = p2p_get_persistent(pin, req);
 	if (ret && ret != -ENOMEM && !force) {
 		gdrdrv_dbg("persistent pin refused (%d), trying the callback interface\n", ret);
 		ret = p2p_get_callback(pin, req);
 	}
+	mutex_unlock(&p2p_key_lock);
 	if (ret) {
 		/* ->free does not come: the region was not pinned. */
 		atomic_dec(&gdrdrv_source_pins);
@@ -230,23 +241,44 @@ unlock:
 	return ret;
 }
 
-/*
- * After the put of a callback pin: either the callback ran and gave its reference back, or it will
- * never come and we do. A put that failed leaves the pin registered: the callback may still come.
- */
-static void p2p_drop_callback(struct gdrdrv_mr *mr, int put_ret)
+static bool p2p_is_revoked(struct gdrdrv_mr *mr)
 {
-	bool drop;
+	bool revoked;
 
 	mutex_lock(&mr->lock);
-	drop = !mr->revoked && !put_ret;
-	if (!mr->revoked && put_ret)
+	revoked = mr->revoked;
+	mutex_unlock(&mr->lock);
+	return revoked;
+}
+
+/*
+ * After the put: either the callback ran and gave its reference back, or it will never come and we
+ * do. A put that failed leaves the pin registered: the callback may still come.
+ */
+static int p2p_put_callback(struct gdrdrv_mr *mr)
+{
+	struct p2p_pin *pin = mr->src_data;
+	bool drop;
+	int ret;
+
+	mutex_lock(&p2p_key_lock);
+	if (p2p_is_revoked(mr)) {
+		mutex_unlock(&p2p_key_lock);
+		return 0;
+	}
+	ret = nvidia_p2p_put_pages(0, 0, pin->va, pin->table);
+	mutex_unlock(&p2p_key_lock);
+
+	mutex_lock(&mr->lock);
+	drop = !mr->revoked && !ret;
+	if (!mr->revoked && ret)
 		gdrdrv_mr_orphan_locked(mr);
 	mutex_unlock(&mr->lock);
 	if (drop) {
 		atomic_dec(&gdrdrv_source_pins);
 		gdrdrv_mr_put(mr);
 	}
+	return ret;
 }
 
 static void p2p_release(struct gdrdrv_mr *mr)
@@ -266,8 +298,7 @@ static void p2p_release(struct gdrdrv_mr *mr)
 		atomic_dec(&gdrdrv_source_pins);
 		break;
 	case P2P_CALLBACK:
-		ret = nvidia_p2p_put_pages(0, 0, pin->va, pin->table);
-		p2p_drop_callback(mr, ret);
+		ret = p2p_put_callback(mr);
 		break;
 	}
 	if (ret)

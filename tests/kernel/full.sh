@@ -249,6 +249,8 @@ full_planted() {
 	planted_one lost-zap 6.1 't_revoke\.c:[0-9]+: read_pte' "rig.setups=580:callback rig.only=free-mapped $fast"
 	planted_one missed-memory-type 6.1 't_map\.c:[0-9]+: pte_is_wc' "rig.setups=580:persistent rig.only=map-wc $fast"
 	planted_one owner-by-number 6.1 't_owner\.c:[0-9]+: pin\(.* is 0, not' "rig.setups=580:callback rig.only=reused-number $fast"
+	planted_one key-reuse 6.1 'took the pin of' "rig.setups=580:callback rig.only=window-put-reused $race" $boots
+	planted_one tokens 6.1 't_basic\.c:[0-9]+: pin_tokens' "rig.setups=580:persistent rig.only=tokens $fast"
 	planted_one foreign-put 6.1 'refcount_t: ' "rig.setups=580:callback rig.only=child $fast"
 }
 

@@ -101,6 +101,38 @@ unsigned int window_free(int prov, uint64_t va)
 	return arg.outcome;
 }
 
+void window_free_held(int prov, uint64_t va)
+{
+	struct provider_window_free arg = { .va = va, .timeout_ms = WINDOW_MS, .hold = 1 };
+
+	CHECK_EQ(call(prov, PROVIDER_IOC_WINDOW_FREE, &arg), 0);
+}
+
+unsigned int window_go(int prov)
+{
+	struct provider_window_go arg = { 0 };
+
+	CHECK_EQ(call(prov, PROVIDER_IOC_WINDOW_GO, &arg), 0);
+	return arg.outcome;
+}
+
+bool thread_sleeps(pid_t tid)
+{
+	char path[64], *text, *end;
+	bool sleeps = true;
+	int i;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", tid);
+	for (i = 0; i < 20 && sleeps; i++) {
+		text = read_text(path);
+		end = text ? strrchr(text, ')') : NULL;
+		sleeps = !end || end[2] == 'D';
+		free(text);
+		usleep(1000);
+	}
+	return sleeps;
+}
+
 struct provider_pte read_pte(int prov, const volatile void *addr)
 {
 	struct provider_pte arg = { .addr = (uintptr_t)addr };

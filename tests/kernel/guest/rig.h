@@ -110,6 +110,9 @@ struct provider_info gpu_info(int prov);
 int window_open(int prov, unsigned int place, int drv); /* 0 or -errno */
 void window_arm(int prov, unsigned int passes);
 unsigned int window_free(int prov, uint64_t va); /* outcome */
+void window_free_held(int prov, uint64_t va); /* the thread stays until: */
+unsigned int window_go(int prov); /* outcome */
+bool thread_sleeps(pid_t tid); /* uninterruptibly, and for a while; or it has ended */
 struct provider_pte read_pte(int prov, const volatile void *addr);
 int pin(int drv, uint64_t va, uint64_t size, uint64_t *handle);
 int pin_tokens(int drv, uint64_t va, uint64_t size, uint64_t token, uint32_t space,

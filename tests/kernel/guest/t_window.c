@@ -231,11 +231,73 @@ static void t_put(void)
 	CHECK_EQ(gpu_info(prov).late_puts, late + rig.rounds);
 }
 
+struct pinner {
+	pthread_t thread;
+	uint64_t va, size, handle;
+	pid_t tid;
+	int ret;
+};
+
+static void *pin_thread(void *arg)
+{
+	struct pinner *p = arg;
+
+	__atomic_store_n(&p->tid, gettid(), __ATOMIC_RELEASE);
+	p->ret = pin(drv, p->va, p->size, &p->handle);
+	return NULL;
+}
+
+static void *unpin_thread(void *arg)
+{
+	window_arm(prov, 0);
+	CHECK_EQ(unpin(drv, *(uint64_t *)arg), 0);
+	return NULL;
+}
+
+/*
+ * As before, and in the window another pin is made, which gets what the GPU driver knows the first
+ * one by. The late put must not take it: the free of its memory must find it.
+ */
+static void t_put_reused(void)
+{
+	size_t size = 2 * GPU_PAGE;
+	uint8_t *at = reserve(size, GPU_PAGE);
+	unsigned int i;
+
+	open_window(PROVIDER_BEFORE_PUT);
+	for (i = 0; i < rig.rounds; i++) {
+		uint64_t va = gpu_alloc(prov, size), h = must_pin(drv, va, size);
+		struct pinner p = { .va = gpu_alloc(prov, size), .size = size };
+		unsigned int callbacks;
+		pthread_t unpinner;
+
+		CHECK(!pthread_create(&unpinner, NULL, unpin_thread, &h));
+		window_free_held(prov, va);
+		CHECK(!pthread_create(&p.thread, NULL, pin_thread, &p));
+		/* Until it is there, or waits for the one that stands in the window. */
+		while (!__atomic_load_n(&p.tid, __ATOMIC_ACQUIRE) || !thread_sleeps(p.tid))
+			;
+		CHECK_EQ(window_go(prov), PROVIDER_FREED_INSIDE);
+		CHECK(!pthread_join(unpinner, NULL));
+		CHECK(!pthread_join(p.thread, NULL));
+		CHECK_EQ(p.ret, 0);
+		CHECK(map_prot(drv, p.handle, size, rw, MAP_SHARED | MAP_FIXED, at) == at);
+		CHECK_EQ(try_write(at, 1), 0);
+		callbacks = gpu_info(prov).callbacks;
+		CHECK_EQ(gpu_free(prov, p.va), 0);
+		CHECK_EQ(gpu_info(prov).callbacks, callbacks + 1);
+		count_stale(p.handle, at, size);
+		end_round(p.handle, at, size);
+	}
+	verdict("pin in the window before a late put", PROVIDER_FREED_INSIDE);
+}
+
 const struct test tests_window[] = {
 	{ "window-insert", t_insert, BY_CALLBACK, 240 },
 	{ "window-mmap", t_mmap, BY_CALLBACK, 240 },
 	{ "window-get", t_get, BY_P2P, 240 },
 	{ "window-reserve", t_reserve, BY_P2P, 240 },
 	{ "window-put", t_put, BY_CALLBACK, 240 },
+	{ "window-put-reused", t_put_reused, BY_CALLBACK, 240 },
 	{ NULL, NULL, 0, 0 },
 };

@@ -119,6 +119,7 @@ static long provider_ioctl(struct file *filp, unsigned int cmd, unsigned long ua
 		struct provider_window window;
 		struct provider_window_arm window_arm;
 		struct provider_window_free window_free;
+		struct provider_window_go window_go;
 		struct provider_export export;
 		struct provider_move move;
 	} arg = {};
@@ -156,6 +157,9 @@ static long provider_ioctl(struct file *filp, unsigned int cmd, unsigned long ua
 		return provider_window_arm(file, &arg.window_arm);
 	case PROVIDER_IOC_WINDOW_FREE:
 		ret = provider_window_free(file, &arg.window_free);
+		break;
+	case PROVIDER_IOC_WINDOW_GO:
+		ret = provider_window_go(file, &arg.window_go);
 		break;
 	case PROVIDER_IOC_EXPORT:
 		ret = provider_export(&arg.export);

@@ -75,6 +75,7 @@ int provider_window_open(struct provider_file *file, const struct provider_windo
 void provider_window_close(struct provider_file *file);
 int provider_window_arm(struct provider_file *file, const struct provider_window_arm *arg);
 int provider_window_free(struct provider_file *file, struct provider_window_free *arg);
+int provider_window_go(struct provider_file *file, struct provider_window_go *arg);
 void provider_window_pass(u32 at);
 void provider_window_in_callback(bool in);
 

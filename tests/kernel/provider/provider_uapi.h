@@ -104,7 +104,15 @@ struct provider_window {
 struct provider_window_free {
 	__u64 va;
 	__u32 timeout_ms; /* of each wait, at most PROVIDER_WINDOW_MAX_MS */
+	__u32 outcome; /* out; of a held one by WINDOW_GO */
+	__u32 hold; /* 1: returns after the free, with the thread standing there until WINDOW_GO */
+	__u32 pad;
+};
+
+/* Lets a held thread go, and returns when it has. EINVAL where none is held. */
+struct provider_window_go {
 	__u32 outcome; /* out */
+	__u32 pad;
 };
 
 /*
@@ -204,6 +212,7 @@ struct provider_tokens {
 #define PROVIDER_IOC_WINDOW	 _IOW(0xDB, 32, struct provider_window)
 #define PROVIDER_IOC_WINDOW_FREE _IOWR(0xDB, 33, struct provider_window_free)
 #define PROVIDER_IOC_WINDOW_ARM	 _IOW(0xDB, 34, struct provider_window_arm)
+#define PROVIDER_IOC_WINDOW_GO	 _IOR(0xDB, 35, struct provider_window_go)
 #define PROVIDER_IOC_EXPORT	 _IOWR(0xDB, 9, struct provider_export)
 #define PROVIDER_IOC_MOVE	 _IOW(0xDB, 10, struct provider_move)
 
