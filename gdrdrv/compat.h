@@ -13,6 +13,7 @@
 #include <linux/sched.h>
 #include <linux/timex.h>
 #ifdef CONFIG_X86
+#include <linux/mem_encrypt.h>
 #include <asm/pgtable.h>
 #include <asm/tsc.h>
 #endif
@@ -30,6 +31,28 @@
 #define GDRDRV_LICENSE "MIT"
 #define GDRDRV_FLAVOR  "proprietary"
 #endif
+
+/* Coherent GPU memory (Grace) is a part of the host's. Such systems have the open flavour alone. */
+static inline bool gdrdrv_is_coherent(phys_addr_t phys)
+{
+#if defined(CONFIG_ARM64) && defined(GDRDRV_GPL)
+	return page_is_ram(PHYS_PFN(phys));
+#else
+	return false;
+#endif
+}
+
+/* A BAR is not encrypted memory, also where all of the host's is. The kernel's own is GPL-only. */
+static inline pgprot_t gdrdrv_pgprot_io(pgprot_t prot)
+{
+#if defined(GDRDRV_GPL)
+	return pgprot_decrypted(prot);
+#elif defined(CONFIG_X86)
+	return __pgprot(__sme_clr(pgprot_val(prot)));
+#else
+	return prot;
+#endif
+}
 
 /* Before 5.13. */
 #ifndef lockdep_assert_not_held

@@ -61,6 +61,8 @@ else
 	n=0
 	for d in "$root"/usr/src/nvidia*-"${running:-*}"/nvidia \
 		 "$root"/usr/src/nvidia*-"${running:-*}"/kernel-open/nvidia \
+		 "$root"/usr/src/kernel-modules/nvidia*-"${running:-*}"-*/nvidia \
+		 "$root"/usr/src/kernel-modules/nvidia*-"${running:-*}"-*/kernel-open/nvidia \
 		 "$root"/var/lib/dkms/nvidia*/"${running:-*}"/source/nvidia \
 		 "$root"/var/lib/dkms/nvidia*/"${running:-*}"/source/kernel-open/nvidia; do
 		for e in $d; do

@@ -17,11 +17,10 @@
  *	gdrdrv_mr.lock			one region; never two of them together
  *	page-table locks		the kernel's, inside zap and insert
  *
- * From this follow five rules. The GPU driver is never called with gdrdrv_mr.lock held. Nor is
+ * From this follow four rules. The GPU driver is never called with gdrdrv_mr.lock held. Nor is
  * anything zapped with it: a zap tells the MMU notifiers of the mapping's process, and one of them
  * may be the GPU driver's own (Tegra), which calls us back. The free callback takes gdrdrv_mr.lock
  * and no other lock of ours. Nothing is copied to or from user space with any of our locks held.
- * gdrdrv_users_lock (limit.c) is a leaf that neither the callback nor a fault takes.
  */
 #ifndef GDRDRV_H
 #define GDRDRV_H
@@ -112,8 +111,7 @@ struct gdrdrv_source_ops {
 	bool has_callback; /* can pin so that the free takes the pages back */
 	bool has_force_pcie; /* knows GDRDRV_PIN_FLAG_FORCE_PCIE */
 	/*
-	 * Pins; sets mr->src_data, mr->any_context, and mr->charge where that is not the size. A
-	 * source that may revoke holds a reference.
+	 * Pins; sets mr->src_data and mr->any_context. A source that may revoke holds a reference.
 	 */
 	int (*pin)(struct gdrdrv_mr *mr, const struct gdrdrv_pin_req *req);
 	/*
@@ -147,7 +145,6 @@ struct gdrdrv_mr {
 	/* Constant once pinned. */
 	u64 va;
 	u64 size;
-	u64 charge; /* bytes of BAR1 that it costs; size, unless ->pin says more */
 	u64 tm_cycles;
 	u32 page_size;
 	u32 nr_ranges;
@@ -162,7 +159,6 @@ struct gdrdrv_mr {
 	/* Of the thread that pins; once published: lock. */
 	u32 nr_memtypes; /* leading runs whose memory type is reserved */
 	bool wc_reserved; /* all of them were; constant once published */
-	struct gdrdrv_user *user;
 };
 
 /* Counters for the administrator and the tests; no program depends on them. */
@@ -210,6 +206,7 @@ void gdrdrv_mr_orphan_locked(struct gdrdrv_mr *mr);
 const struct gdrdrv_range *gdrdrv_mr_range(const struct gdrdrv_mr *mr, u64 off);
 
 /* memtype.c */
+void gdrdrv_memtype_init(void);
 void gdrdrv_memtype_reserve(struct gdrdrv_mr *mr);
 void gdrdrv_memtype_free(struct gdrdrv_mr *mr);
 int gdrdrv_memtype_check(const struct gdrdrv_mr *mr, u32 type);
@@ -220,11 +217,6 @@ bool gdrdrv_memtype_is_wc(struct mm_struct *mm, unsigned long addr);
 
 /* mmap.c */
 int gdrdrv_mmap(struct file *filp, struct vm_area_struct *vma);
-
-/* limit.c */
-int gdrdrv_limit_charge(struct gdrdrv_mr *mr, kuid_t uid);
-void gdrdrv_limit_uncharge(struct gdrdrv_mr *mr);
-void gdrdrv_limit_exit(void);
 
 /* proc.c */
 int gdrdrv_proc_init(void);

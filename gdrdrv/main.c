@@ -150,6 +150,7 @@ static int __init gdrdrv_init(void)
 {
 	int ret;
 
+	gdrdrv_memtype_init();
 	ret = gdrdrv_proc_init();
 	if (ret)
 		return ret;
@@ -176,7 +177,6 @@ static void __exit gdrdrv_exit(void)
 	/* A callback that gave back the last module reference may still be on its way out. */
 	while (atomic_read(&gdrdrv_callbacks))
 		msleep(20);
-	gdrdrv_limit_exit();
 	WARN_ON(atomic_read(&gdrdrv_source_pins));
 }
 

@@ -14,10 +14,15 @@
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
 #include <linux/io.h>
+#include <linux/pci.h>
 
 #include "gdrdrv.h"
 
 #ifdef CONFIG_X86
+
+void gdrdrv_memtype_init(void)
+{
+}
 
 /* pat_enabled() is GPL-only; without PAT the kernel gives both types the same bits. */
 static bool gdrdrv_memtype_has_wc(void)
@@ -49,6 +54,7 @@ pgprot_t gdrdrv_memtype_prot(u32 type, pgprot_t prot)
 		type == GDRDRV_MAPPING_TYPE_WC ? _PAGE_CACHE_MODE_WC : _PAGE_CACHE_MODE_UC_MINUS;
 
 	/* pgprot_writecombine() is GPL-only. */
+	prot = gdrdrv_pgprot_io(prot);
 	return __pgprot((pgprot_val(prot) & ~_PAGE_CACHE_MASK) | cachemode2protval(mode));
 }
 
@@ -82,6 +88,23 @@ bool gdrdrv_memtype_is_wc(struct mm_struct *mm, unsigned long addr)
 
 #else /* arm64 */
 
+/*
+ * A host that is a BlueField-3, by its root ports. NVIDIA's driver maps a GPU there as device memory
+ * and refuses write-combining, without saying why; so does this one.
+ */
+static bool gdrdrv_memtype_is_bluefield3;
+
+void gdrdrv_memtype_init(void)
+{
+	static const struct pci_device_id roots[] = {
+		{ PCI_DEVICE(PCI_VENDOR_ID_MELLANOX, 0xa2da) },
+		{ PCI_DEVICE(PCI_VENDOR_ID_MELLANOX, 0xa2db) },
+		{},
+	};
+
+	gdrdrv_memtype_is_bluefield3 = pci_dev_present(roots);
+}
+
 bool gdrdrv_memtype_is_wc(struct mm_struct *mm, unsigned long addr)
 {
 	return true;
@@ -89,7 +112,9 @@ bool gdrdrv_memtype_is_wc(struct mm_struct *mm, unsigned long addr)
 
 u32 gdrdrv_memtype_default(const struct gdrdrv_mr *mr)
 {
-	return mr->cpu_cacheable ? GDRDRV_MAPPING_TYPE_CACHING : GDRDRV_MAPPING_TYPE_WC;
+	if (mr->cpu_cacheable)
+		return GDRDRV_MAPPING_TYPE_CACHING;
+	return gdrdrv_memtype_is_bluefield3 ? GDRDRV_MAPPING_TYPE_DEVICE : GDRDRV_MAPPING_TYPE_WC;
 }
 
 int gdrdrv_memtype_check(const struct gdrdrv_mr *mr, u32 type)
@@ -99,7 +124,8 @@ int gdrdrv_memtype_check(const struct gdrdrv_mr *mr, u32 type)
 	if (type == GDRDRV_MAPPING_TYPE_NONE || type == gdrdrv_memtype_default(mr))
 		return 0;
 	/* Coherent memory keeps its one type; of a BAR one can have both uncached types. */
-	if (mr->cpu_cacheable || mr->cpu_memory || type == GDRDRV_MAPPING_TYPE_CACHING)
+	if (mr->cpu_cacheable || mr->cpu_memory || gdrdrv_memtype_is_bluefield3 ||
+	    type == GDRDRV_MAPPING_TYPE_CACHING)
 		return -EOPNOTSUPP;
 	return 0;
 }
@@ -110,9 +136,9 @@ pgprot_t gdrdrv_memtype_prot(u32 type, pgprot_t prot)
 	case GDRDRV_MAPPING_TYPE_CACHING:
 		return prot;
 	case GDRDRV_MAPPING_TYPE_DEVICE:
-		return pgprot_device(prot);
+		return pgprot_device(gdrdrv_pgprot_io(prot));
 	default:
-		return pgprot_writecombine(prot);
+		return pgprot_writecombine(gdrdrv_pgprot_io(prot));
 	}
 }
 

@@ -26,8 +26,7 @@ static void gdrdrv_mr_free(struct kref *ref)
 {
 	struct gdrdrv_mr *mr = container_of(ref, struct gdrdrv_mr, ref);
 
-	/* Possibly inside the free callback: memory only, and an atomic counter. */
-	gdrdrv_limit_uncharge(mr);
+	/* Possibly inside the free callback: memory only. */
 	mr->src->free(mr);
 	if (mr->file)
 		gdrdrv_file_put(mr->file);
@@ -152,7 +151,7 @@ void gdrdrv_mr_orphan_locked(struct gdrdrv_mr *mr)
  */
 static void gdrdrv_mr_retire(struct gdrdrv_mr *mr, bool is_owner)
 {
-	bool may_release, orphaned;
+	bool may_release;
 
 	mutex_lock(&mr->lock);
 	mr->retired = true;
@@ -169,12 +168,6 @@ static void gdrdrv_mr_retire(struct gdrdrv_mr *mr, bool is_owner)
 	gdrdrv_mr_free_memtypes(mr);
 	if (may_release)
 		mr->src->release(mr);
-	/* An orphan, by now also of a put that failed, stays charged until gdrdrv_mr_free(). */
-	mutex_lock(&mr->lock);
-	orphaned = mr->orphaned;
-	mutex_unlock(&mr->lock);
-	if (!orphaned)
-		gdrdrv_limit_uncharge(mr);
 	gdrdrv_mr_put(mr);
 }
 
@@ -308,7 +301,7 @@ static bool gdrdrv_pin_error_is_callers(int err)
  * @handle: set on success
  *
  * Return: 0; -EINVAL (size 0, or not memory of this process), -EOVERFLOW (the range wraps), -ENOMEM
- * (memory, BAR space, the user's limit), -EOPNOTSUPP (built without a source for memory so named),
+ * (memory, BAR space), -EOPNOTSUPP (built without a source for memory so named),
  * or what the GPU driver said.
  */
 int gdrdrv_mr_pin(struct gdrdrv_file *file, const struct gdrdrv_pin_req *user_req, u64 *handle)
@@ -332,7 +325,6 @@ int gdrdrv_mr_pin(struct gdrdrv_file *file, const struct gdrdrv_pin_req *user_re
 	init_completion(&mr->zapped);
 	mr->va = req.va;
 	mr->size = req.size;
-	mr->charge = req.size;
 	mr->src = src;
 
 	cycles = get_cycles();
@@ -350,9 +342,6 @@ int gdrdrv_mr_pin(struct gdrdrv_file *file, const struct gdrdrv_pin_req *user_re
 	mr->tm_cycles = get_cycles() - cycles;
 
 	ret = gdrdrv_mr_fill_ranges(mr);
-	if (ret)
-		goto err_retire;
-	ret = gdrdrv_limit_charge(mr, file->uid);
 	if (ret)
 		goto err_retire;
 	gdrdrv_memtype_reserve(mr);

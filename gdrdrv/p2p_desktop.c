@@ -21,6 +21,7 @@
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
+#include <linux/pci.h>
 #include <linux/slab.h>
 
 #include "gdrdrv.h"
@@ -111,12 +112,42 @@ static int p2p_get_callback(struct p2p_pin *pin, const struct gdrdrv_pin_req *re
 	return ret;
 }
 
+/*
+ * The most that can lie in one BAR1, or be coherent memory, which is a part of the host's. The GPU
+ * driver allocates 16 bytes for each 64 KiB that it is asked for, before it looks at the address.
+ */
+static u64 p2p_largest_pin(void)
+{
+	struct pci_dev *pdev = NULL;
+	u64 largest = 0;
+	int i;
+
+	while ((pdev = pci_get_device(PCI_VENDOR_ID_NVIDIA, PCI_ANY_ID, pdev)))
+		for (i = 0; i < PCI_STD_NUM_BARS; i++)
+			largest = max_t(u64, largest, pci_resource_len(pdev, i));
+	if (IS_ENABLED(CONFIG_ARM64))
+		largest = max_t(u64, largest, (u64)totalram_pages() << PAGE_SHIFT);
+	return largest;
+}
+
+/* A GPU that has come since is looked for; one that has gone does no harm. */
+static bool p2p_is_too_large(u64 size)
+{
+	static u64 largest;
+
+	if (size > READ_ONCE(largest))
+		WRITE_ONCE(largest, p2p_largest_pin());
+	return size > READ_ONCE(largest);
+}
+
 static int p2p_pin(struct gdrdrv_mr *mr, const struct gdrdrv_pin_req *req)
 {
 	bool force = req->flags & GDRDRV_PIN_FLAG_FORCE_PCIE;
 	struct p2p_pin *pin;
 	int ret = -EOPNOTSUPP;
 
+	if (p2p_is_too_large(req->size))
+		return -ENOMEM;
 	pin = kzalloc(sizeof(*pin), GFP_KERNEL_ACCOUNT);
 	if (!pin)
 		return -ENOMEM;
@@ -129,7 +160,8 @@ static int p2p_pin(struct gdrdrv_mr *mr, const struct gdrdrv_pin_req *req)
 	mutex_lock(&p2p_key_lock);
 	if (P2P_HAS_PERSISTENT && (force || gdrdrv_source_is_persistent(mr->src)))
 		ret = p2p_get_persistent(pin, req);
-	if (ret && ret != -ENOMEM && !force) {
+	/* Neither room nor memory is there for the other way where there was none for this. */
+	if (ret && ret != -ENOMEM && ret != -EINVAL && !force) {
 		gdrdrv_dbg("persistent pin refused (%d), trying the callback interface\n", ret);
 		ret = p2p_get_callback(pin, req);
 	}
@@ -235,6 +267,8 @@ static int p2p_ranges(struct gdrdrv_mr *mr, struct gdrdrv_range *out, u32 max)
 #ifdef HAVE_P2P_TABLE_FLAGS
 	mr->cpu_cacheable = pin->table->flags & NVIDIA_P2P_PAGE_TABLE_FLAGS_CPU_CACHEABLE;
 #endif
+	/* GPU drivers before 580 do not say so. */
+	mr->cpu_cacheable |= gdrdrv_is_coherent(pin->table->pages[0]->physical_address);
 	ret = p2p_table_runs(mr, pin->table, out, max);
 unlock:
 	mutex_unlock(&mr->lock);

@@ -66,7 +66,7 @@ static int fail_enomem(const struct gdri_pin_request *request, const struct gdri
 				 "fault of its own, gone in 580): boot with iommu=pt, or use a "
 				 "gdrdrv built with SOURCE=p2p",
 				 version);
-	return gdri_fail(ENOMEM, "PIN_DMABUF: no memory, BAR1 is full, or over the user's limit");
+	return gdri_fail(ENOMEM, "PIN_DMABUF: no memory, or BAR1 is full");
 }
 
 static int fail_pin(const struct gdri_pin_request *request, const struct gdri_pci_address *pci,

@@ -93,6 +93,12 @@ new 535.183.01
 source_at "$src/nvidia-current-535.183.01/nvidia"
 takes "a distribution's directory name" "$src/nvidia-current-535.183.01/nvidia open none"
 
+new 570.86.10
+source_at "$src/kernel-modules/nvidia-570.86.10-default/nvidia"
+source_at "$src/kernel-modules/nvidia-580.95.05-default/nvidia"
+takes "below kernel-modules, the kernel's flavour behind the version" \
+	"$src/kernel-modules/nvidia-570.86.10-default/nvidia open none"
+
 new 580.95.05
 source_at "$src/nvidia-580.95.05/kernel-open/nvidia"
 takes "the open flavour's directory" "$src/nvidia-580.95.05/kernel-open/nvidia open none"

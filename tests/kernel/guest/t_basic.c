@@ -357,6 +357,26 @@ static void t_tokens(void)
 		CHECK_EQ(pin_tokens(drv, va, GPU_PAGE, 0, 0, &h), 0);
 }
 
+/*
+ * The GPU driver allocates by the size that it is asked for, before it looks at the address: what no GPU
+ * can have in its BAR1 never reaches it. And memory that is not there is looked for once.
+ */
+static void t_too_large(void)
+{
+	static const uint64_t sizes[] = { 16ULL << 30, 1ULL << 40 };
+	int drv = drv_open(), prov = prov_open();
+	uint64_t va = gpu_alloc(prov, GPU_PAGE), h;
+	unsigned int gets = gpu_info(prov).gets;
+	size_t i;
+
+	for (i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+		CHECK_EQ(pin_tokens(drv, va, sizes[i], 0, 0, &h), -ENOMEM);
+	CHECK_EQ(gpu_info(prov).gets, gets);
+	CHECK_EQ(pin_tokens(drv, va + GPU_PAGE, GPU_PAGE, 0, 0, &h), -EINVAL);
+	CHECK_EQ(gpu_info(prov).gets, gets + (rig.mode == FALLBACK && rig.gen > 515 ? 2 : 1));
+	CHECK(gpu_info(prov).largest_get <= gpu_info(prov).bar_size);
+}
+
 static void t_force_pcie(void)
 {
 	int drv = drv_open(), prov = prov_open(), ret;
@@ -403,6 +423,7 @@ const struct test tests_basic[] = {
 	{ "data-scattered", t_data_scattered, ANY_MODE, 0 },
 	{ "data-unaligned", t_data_unaligned, ANY_MODE, 0 },
 	{ "tokens", t_tokens, ANY_MODE, 0 },
+	{ "too-large", t_too_large, BY_P2P | BOTH, 0 },
 	{ "force-pcie", t_force_pcie, BY_P2P | BOTH, 0 },
 	{ NULL, NULL, 0, 0 },
 };

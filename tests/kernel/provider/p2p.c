@@ -46,6 +46,7 @@ KNOB(callback_ms, "delay before each callback");
 KNOB(table_version, "version of the page table, 0 for the header's");
 KNOB(page_kib, "page size of the table: 0 (64), 4, 64, 128; another value is sent as it is");
 KNOB(cacheable, "set the flag CPU_CACHEABLE");
+KNOB(coherent, "tables begin with 64 KiB of the host's own memory, as all pages are on Grace");
 KNOB(short_table, "entries left out");
 KNOB(map_uncached, "hold an uncached mapping of the first page of what is pinned next");
 KNOB(last_flags, "flags of the last persistent get");
@@ -73,6 +74,7 @@ static LIST_HEAD(infos); /* infos_lock: handed out */
 static LIST_HEAD(spare); /* infos_lock: the last one freed first */
 static DEFINE_SPINLOCK(infos_lock);
 static void __iomem *uncached;
+static unsigned long ram; /* for coherent */
 static u8 uuid[16] = "stand-in GPU";
 
 #define client_error(fmt, ...)                             \
@@ -196,6 +198,10 @@ static int table_fill(struct nvidia_p2p_page_table *table, struct provider_block
 			provider_bar.phys + off % PROVIDER_PAGE_SIZE +
 			block->pages[off / PROVIDER_PAGE_SIZE] * PROVIDER_PAGE_SIZE;
 	}
+	if (coherent && !ram)
+		ram = __get_free_pages(GFP_KERNEL | __GFP_ZERO, get_order(PROVIDER_PAGE_SIZE));
+	if (coherent && ram)
+		page[0].physical_address = virt_to_phys((void *)ram);
 	table->entries -= min_t(u32, short_table, table->entries);
 #ifdef P2P_TEST_TABLE_FLAGS
 	table->flags = cacheable ? NVIDIA_P2P_PAGE_TABLE_FLAGS_CPU_CACHEABLE : 0;
@@ -556,6 +562,8 @@ void provider_p2p_exit(void)
 
 	if (uncached)
 		iounmap(uncached);
+	if (ram)
+		free_pages(ram, get_order(PROVIDER_PAGE_SIZE));
 	list_for_each_entry_safe(pin, next, &pins, node) {
 		table_free(pin->key);
 		list_del(&pin->node);
