@@ -140,6 +140,7 @@ struct gdrdrv_mr {
 	unsigned int nr_vmas; /* lock */
 	u32 req_type; /* lock; GDRDRV_MAPPING_TYPE_*, NONE for the default */
 	u32 map_type; /* lock; of the present mapping */
+	unsigned long map_addr; /* lock to write; where the present or last mapping begins */
 	u64 handle; /* written once, under file->lock and lock */
 
 	/* Constant once pinned. */
@@ -217,6 +218,7 @@ bool gdrdrv_memtype_is_wc(struct mm_struct *mm, unsigned long addr);
 
 /* mmap.c */
 int gdrdrv_mmap(struct file *filp, struct vm_area_struct *vma);
+int gdrdrv_populate(struct gdrdrv_mr *mr);
 
 /* proc.c */
 int gdrdrv_proc_init(void);

@@ -136,6 +136,14 @@ struct gdrdrv_ioc_pin_dmabuf {
 	__u64 handle; /* out */
 };
 
+/*
+ * Makes all page-table entries of the region's mapping, which the first touches of it would make, one
+ * fault for each 2 MiB. EINVAL when it is not mapped, or revoked.
+ */
+struct gdrdrv_ioc_populate {
+	__u64 handle;
+};
+
 struct gdrdrv_ioc_get_version {
 	__u32 gdrdrv_version; /* out: (major << 16) | minor */
 	__u32 minimum_gdr_api_version; /* out */
@@ -156,6 +164,7 @@ struct gdrdrv_ioc_get_version {
 #define GDRDRV_IOC_PIN_BUFFER_V2    _IOWR(GDRDRV_IOC_MAGIC, 7, struct gdrdrv_ioc_pin_buffer_v2)
 #define GDRDRV_IOC_REQ_MAPPING_TYPE _IOWR(GDRDRV_IOC_MAGIC, 8, __u64)
 #define GDRDRV_IOC_PIN_DMABUF	    _IOWR(GDRDRV_IOC_MAGIC, 16, struct gdrdrv_ioc_pin_dmabuf)
+#define GDRDRV_IOC_POPULATE	    _IOWR(GDRDRV_IOC_MAGIC, 17, struct gdrdrv_ioc_populate)
 #define GDRDRV_IOC_GET_VERSION	    _IOWR(GDRDRV_IOC_MAGIC, 255, __u64)
 
 #define GDRDRV_ASSERT(cond)		static_assert(cond, #cond)
@@ -190,6 +199,7 @@ GDRDRV_ASSERT_AT(pin_dmabuf, offset, 8);
 GDRDRV_ASSERT_AT(pin_dmabuf, addr, 24);
 GDRDRV_ASSERT_AT(pin_dmabuf, pci_bus, 36);
 GDRDRV_ASSERT_AT(pin_dmabuf, handle, 40);
+GDRDRV_ASSERT_SIZE(populate, 8);
 GDRDRV_ASSERT_SIZE(get_version, 8);
 
 GDRDRV_ASSERT(GDRDRV_IOC_PIN_BUFFER == 0xc028da01);
@@ -201,6 +211,7 @@ GDRDRV_ASSERT(GDRDRV_IOC_GET_ATTR == 0xc008da06);
 GDRDRV_ASSERT(GDRDRV_IOC_PIN_BUFFER_V2 == 0xc020da07);
 GDRDRV_ASSERT(GDRDRV_IOC_REQ_MAPPING_TYPE == 0xc008da08);
 GDRDRV_ASSERT(GDRDRV_IOC_PIN_DMABUF == 0xc030da10);
+GDRDRV_ASSERT(GDRDRV_IOC_POPULATE == 0xc008da11);
 GDRDRV_ASSERT(GDRDRV_IOC_GET_VERSION == 0xc008daff);
 
 #endif

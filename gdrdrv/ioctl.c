@@ -20,6 +20,7 @@ union gdrdrv_ioc_arg {
 	struct gdrdrv_ioc_pin_buffer_v2 pin_v2;
 	struct gdrdrv_ioc_req_mapping_type req_type;
 	struct gdrdrv_ioc_pin_dmabuf pin_dmabuf;
+	struct gdrdrv_ioc_populate populate;
 	struct gdrdrv_ioc_get_version version;
 };
 
@@ -218,6 +219,18 @@ static int gdrdrv_ioc_req_mapping_type(struct gdrdrv_file *file, union gdrdrv_io
 	return ret;
 }
 
+static int gdrdrv_ioc_populate(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg)
+{
+	struct gdrdrv_mr *mr = gdrdrv_mr_get(file, arg->populate.handle);
+	int ret;
+
+	if (!mr)
+		return -EINVAL;
+	ret = gdrdrv_populate(mr);
+	gdrdrv_mr_put(mr);
+	return ret;
+}
+
 static int gdrdrv_ioc_get_version(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg)
 {
 	arg->version.gdrdrv_version = GDRDRV_VERSION;
@@ -252,6 +265,7 @@ static const struct gdrdrv_ioc gdrdrv_iocs[] = {
 	GDRDRV_IOC(GDRDRV_IOC_REQ_MAPPING_TYPE, req_type, gdrdrv_ioc_req_mapping_type, NULL),
 	GDRDRV_IOC(GDRDRV_IOC_PIN_DMABUF, pin_dmabuf, gdrdrv_ioc_pin_dmabuf,
 		   gdrdrv_ioc_pin_dmabuf_undo),
+	GDRDRV_IOC(GDRDRV_IOC_POPULATE, populate, gdrdrv_ioc_populate, NULL),
 	GDRDRV_IOC(GDRDRV_IOC_GET_VERSION, version, gdrdrv_ioc_get_version, NULL),
 };
 

@@ -18,6 +18,7 @@
 #include <linux/err.h>
 #include <linux/mm.h>
 #include <linux/mman.h>
+#include <linux/sched/signal.h>
 
 #include "gdrdrv.h"
 #include "trace.h"
@@ -104,46 +105,44 @@ static vm_fault_t gdrdrv_insert(struct gdrdrv_mr *mr, struct vm_area_struct *vma
 }
 
 /* What GET_INFO says is what the entries are. */
-static void gdrdrv_check_type_locked(struct gdrdrv_mr *mr, struct vm_fault *vmf)
+static void gdrdrv_check_type_locked(struct gdrdrv_mr *mr, struct vm_area_struct *vma,
+				     unsigned long addr)
 {
 	lockdep_assert_held(&mr->lock);
-	if (mr->map_type != GDRDRV_MAPPING_TYPE_WC ||
-	    gdrdrv_memtype_is_wc(vmf->vma->vm_mm, vmf->address))
+	if (mr->map_type != GDRDRV_MAPPING_TYPE_WC || gdrdrv_memtype_is_wc(vma->vm_mm, addr))
 		return;
 	mr->map_type = GDRDRV_MAPPING_TYPE_DEVICE;
 	atomic64_inc(&gdrdrv_stats.memtype_failures);
 	pr_warn_ratelimited("mapping is uncached: another one of the same memory is\n");
 }
 
-/* The window around the fault, as far as the mapping reaches. */
-static vm_fault_t gdrdrv_fill(struct gdrdrv_mr *mr, struct vm_fault *vmf)
+/* The window around @addr, as far as the mapping reaches. */
+static vm_fault_t gdrdrv_fill(struct gdrdrv_mr *mr, struct vm_area_struct *vma, unsigned long addr)
 {
-	unsigned long window = gdrdrv_fault_window(), addr = vmf->address & PAGE_MASK;
-	unsigned long start = max(vmf->vma->vm_start, round_down(addr, window));
-	unsigned long end = start + min(vmf->vma->vm_end - start, window - (start & (window - 1)));
-	vm_fault_t ret;
+	unsigned long window = gdrdrv_fault_window();
+	unsigned long start = max(vma->vm_start, round_down(addr, window));
+	unsigned long end = start + min(vma->vm_end - start, window - (start & (window - 1)));
+	vm_fault_t ret = VM_FAULT_SIGBUS;
 
+	mutex_lock(&mr->lock);
+	if (mr->revoked || mr->retired)
+		goto unlock;
 	/* The one that is needed first; the others are a favour and may fail. */
-	ret = gdrdrv_insert(mr, vmf->vma, addr, addr + PAGE_SIZE);
+	ret = gdrdrv_insert(mr, vma, addr, addr + PAGE_SIZE);
 	if (ret != VM_FAULT_NOPAGE)
-		return ret;
-	gdrdrv_check_type_locked(mr, vmf);
-	gdrdrv_insert(mr, vmf->vma, start, addr);
-	gdrdrv_insert(mr, vmf->vma, addr + PAGE_SIZE, end);
-	return VM_FAULT_NOPAGE;
+		goto unlock;
+	gdrdrv_check_type_locked(mr, vma, addr);
+	gdrdrv_insert(mr, vma, start, addr);
+	gdrdrv_insert(mr, vma, addr + PAGE_SIZE, end);
+unlock:
+	mutex_unlock(&mr->lock);
+	return ret;
 }
 
 static vm_fault_t gdrdrv_vma_fault(struct vm_fault *vmf)
 {
-	struct gdrdrv_mr *mr = vmf->vma->vm_private_data;
-	vm_fault_t ret = VM_FAULT_SIGBUS;
-
-	mutex_lock(&mr->lock);
-	if (!mr->revoked && !mr->retired)
-		ret = gdrdrv_fill(mr, vmf);
-	mutex_unlock(&mr->lock);
 	atomic64_inc(&gdrdrv_stats.faults);
-	return ret;
+	return gdrdrv_fill(vmf->vma->vm_private_data, vmf->vma, vmf->address & PAGE_MASK);
 }
 
 static const struct vm_operations_struct gdrdrv_vm_ops = {
@@ -153,6 +152,42 @@ static const struct vm_operations_struct gdrdrv_vm_ops = {
 	.mremap = gdrdrv_vma_mremap,
 	.fault = gdrdrv_vma_fault,
 };
+
+/**
+ * gdrdrv_populate() - make all entries of the present mapping, as its first touches would
+ * @mr: the region, mapped by this process
+ *
+ * Window by window, so that a free callback waits for no more than one. A VMA that is being made or
+ * torn down is not found, and the lock of the process keeps one that is.
+ *
+ * Return: 0; -EINVAL (not mapped, or revoked), -ENOMEM, -EINTR (killed).
+ */
+int gdrdrv_populate(struct gdrdrv_mr *mr)
+{
+	struct mm_struct *mm = current->mm;
+	unsigned long window = gdrdrv_fault_window(), addr;
+	vm_fault_t fault = VM_FAULT_SIGBUS;
+	struct vm_area_struct *vma;
+	int ret = 0;
+
+	mmap_read_lock(mm);
+	vma = find_vma(mm, READ_ONCE(mr->map_addr));
+	if (!vma || vma->vm_ops != &gdrdrv_vm_ops || vma->vm_private_data != mr)
+		goto unlock;
+	addr = vma->vm_start;
+	do {
+		fault = gdrdrv_fill(mr, vma, addr);
+		addr = round_down(addr, window) + window;
+		if (fatal_signal_pending(current))
+			ret = -EINTR;
+		cond_resched();
+	} while (!ret && fault == VM_FAULT_NOPAGE && addr < vma->vm_end);
+unlock:
+	mmap_read_unlock(mm);
+	if (ret || fault == VM_FAULT_NOPAGE)
+		return ret;
+	return fault & VM_FAULT_OOM ? -ENOMEM : -EINVAL;
+}
 
 /* Ties the region to the VMA: one mapping at a time, none of what is gone. */
 static int gdrdrv_mmap_attach(struct gdrdrv_mr *mr, struct vm_area_struct *vma)
@@ -166,6 +201,7 @@ static int gdrdrv_mmap_attach(struct gdrdrv_mr *mr, struct vm_area_struct *vma)
 		ret = -EAGAIN;
 	} else {
 		mr->nr_vmas = 1;
+		WRITE_ONCE(mr->map_addr, vma->vm_start);
 		mr->map_type = mr->req_type ? mr->req_type : gdrdrv_memtype_default(mr);
 		vma->vm_page_prot = gdrdrv_memtype_prot(mr->map_type, vma->vm_page_prot);
 	}

@@ -277,3 +277,10 @@ int gdri_node_request_type(const struct gdri_node *node, uint64_t handle, gdr_ma
 	err = gdri_node_call(node, GDRDRV_IOC_REQ_MAPPING_TYPE, &r);
 	return err && err != ENOTTY ? gdri_node_fail("REQ_MAPPING_TYPE", err) : 0;
 }
+
+bool gdri_node_populate(const struct gdri_node *node, uint64_t handle)
+{
+	struct gdrdrv_populate p = { .handle = handle };
+
+	return !gdri_node_call(node, GDRDRV_IOC_POPULATE, &p);
+}

@@ -279,6 +279,13 @@ int req_type(int drv, uint64_t handle, uint32_t type)
 	return call(drv, GDRDRV_IOC_REQ_MAPPING_TYPE, &arg);
 }
 
+int populate(int drv, uint64_t handle)
+{
+	struct gdrdrv_ioc_populate arg = { .handle = handle };
+
+	return call(drv, GDRDRV_IOC_POPULATE, &arg);
+}
+
 void *map_prot(int drv, uint64_t handle, size_t len, int prot, int flags, void *at)
 {
 	return mmap(at, len, prot, flags, drv, (off_t)(handle * (uint64_t)sysconf(_SC_PAGESIZE)));

@@ -129,6 +129,7 @@ int cb_flag(int drv, uint64_t handle); /* 0, 1 or -errno */
 int get_info(int drv, uint64_t handle, struct gdrdrv_ioc_get_info *info);
 int get_info_v2(int drv, uint64_t handle, struct gdrdrv_ioc_get_info_v2 *info);
 int req_type(int drv, uint64_t handle, uint32_t type);
+int populate(int drv, uint64_t handle);
 void *map(int drv, uint64_t handle, size_t len); /* MAP_FAILED and errno */
 void *map_prot(int drv, uint64_t handle, size_t len, int prot, int flags, void *at);
 volatile uint8_t *must_map(int drv, uint64_t handle, size_t len);

@@ -133,7 +133,7 @@ static const unsigned int all_cmds[] = {
 	GDRDRV_IOC_PIN_BUFFER,	  GDRDRV_IOC_UNPIN_BUFFER,     GDRDRV_IOC_GET_CB_FLAG,
 	GDRDRV_IOC_GET_INFO,	  GDRDRV_IOC_GET_INFO_V2,      GDRDRV_IOC_GET_ATTR,
 	GDRDRV_IOC_PIN_BUFFER_V2, GDRDRV_IOC_REQ_MAPPING_TYPE, GDRDRV_IOC_GET_VERSION,
-	GDRDRV_IOC_PIN_DMABUF,
+	GDRDRV_IOC_PIN_DMABUF,	  GDRDRV_IOC_POPULATE,
 };
 
 static void t_bad_pointer(void)
@@ -181,6 +181,7 @@ static void t_bad_handle(void)
 		CHECK_EQ(get_info(drv, bad[i], &info), -EINVAL);
 		CHECK_EQ(get_info_v2(drv, bad[i], &info2), -EINVAL);
 		CHECK_EQ(req_type(drv, bad[i], GDRDRV_MAPPING_TYPE_NONE), -EINVAL);
+		CHECK_EQ(populate(drv, bad[i]), -EINVAL);
 		if (bad[i] < 1ULL << 32) {
 			CHECK(map(drv, bad[i], GPU_PAGE) == MAP_FAILED && errno == EINVAL);
 		}

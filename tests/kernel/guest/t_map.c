@@ -352,6 +352,45 @@ static void t_fault_around(void)
 	}
 }
 
+/* All entries in one call, and then no fault. */
+static void t_populate(void)
+{
+	size_t size = 6 * MiB, off, len = size - GPU_PAGE - 1;
+	int drv = drv_open(), prov = prov_open();
+	uint64_t va = gpu_alloc_flags(prov, size, PROVIDER_SCATTER).va, h = must_pin(drv, va, size);
+	uint8_t *at = (uint8_t *)reserve(size, 2 * MiB) + cpu_page(), *p;
+	long faults = stat_of("faults");
+
+	CHECK_EQ(populate(drv, h), -EINVAL); /* not mapped */
+	CHECK_EQ(populate(drv, h + 1), -EINVAL);
+	p = map_prot(drv, h, len, rw, MAP_SHARED | MAP_FIXED, at);
+	CHECK(p == at);
+	CHECK_EQ(populate(drv, h), 0);
+	CHECK_EQ(populate(drv, h), 0); /* what is there stays */
+	for (off = 0; off < len; off += cpu_page()) {
+		struct provider_pte pte = read_pte(prov, p + off);
+
+		CHECK_EQ(pte.level, 1);
+		CHECK(pte_is_wc(pte.pte));
+		p[off] = (uint8_t)(off / 4096);
+	}
+	CHECK_EQ(read_pte(prov, p + size - GPU_PAGE).level, 0); /* the address space behind it */
+	if (rig.gpl)
+		CHECK_EQ(stat_of("faults"), faults);
+	for (off = 0; off < len; off += cpu_page())
+		CHECK_EQ(p[off], (uint8_t)(off / 4096));
+	CHECK_EQ(mprotect(p, len, PROT_NONE), 0);
+	CHECK_EQ(populate(drv, h), 0); /* entries that may not be used */
+	CHECK_EQ(try_read(p), SIGSEGV);
+	CHECK_EQ(mprotect(p, len, PROT_READ), 0);
+	CHECK_EQ(try_write(p, 1), SIGSEGV);
+	CHECK_EQ(gpu_free(prov, va), 0);
+	CHECK_EQ(populate(drv, h), by_callback() ? -EINVAL : 0);
+	CHECK_EQ(try_read(p), by_callback() ? SIGBUS : 0);
+	CHECK_EQ(munmap(p, len), 0);
+	CHECK_EQ(populate(drv, h), -EINVAL);
+}
+
 /* Entries are made by faults only: a mapping that nobody touched has none. */
 static void t_no_entries_in_mmap(void)
 {
@@ -398,6 +437,7 @@ const struct test tests_map[] = {
 	{ "map-close-first", t_close_first, ANY_MODE, 0 },
 	{ "map-unpin-mapped", t_unpin_mapped, ANY_MODE, 0 },
 	{ "map-fault-around", t_fault_around, ANY_MODE, 0 },
+	{ "map-populate", t_populate, ANY_MODE, 0 },
 	{ "map-no-entries-in-mmap", t_no_entries_in_mmap, ANY_MODE, 0 },
 	{ "map-small", t_small, ANY_MODE, 0 },
 	{ NULL, NULL, 0, 0 },

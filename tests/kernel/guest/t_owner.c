@@ -27,6 +27,7 @@ static void expect_no_access(int drv, int prov, uint64_t va, uint64_t live)
 	CHECK_EQ(get_info(drv, live, &info), -EACCES);
 	CHECK_EQ(get_info_v2(drv, live, &info2), -EACCES);
 	CHECK_EQ(req_type(drv, live, 0), -EACCES);
+	CHECK_EQ(populate(drv, live), -EACCES);
 	CHECK(ioctl(drv, GDRDRV_IOC_GET_ATTR, &attr) == -1 && errno == EACCES);
 	CHECK(ioctl(drv, GDRDRV_IOC_GET_VERSION, &version) == -1 && errno == EACCES);
 	CHECK(map(drv, live, GPU_PAGE) == MAP_FAILED && errno == EACCES);

@@ -103,7 +103,7 @@ static void verdict(const char *what, unsigned int want)
  * all of them away.
  */
 static void free_in_fault(const char *what, size_t size, unsigned int even, unsigned int odd,
-			  unsigned int places)
+			  unsigned int places, bool populated)
 {
 	uint8_t *at = reserve(size, 2 * MiB);
 	unsigned int i;
@@ -111,13 +111,18 @@ static void free_in_fault(const char *what, size_t size, unsigned int even, unsi
 	for (i = 0; i < rig.rounds; i++) {
 		struct freer f = { .va = gpu_alloc_flags(prov, size, i & 1 ? odd : even).va };
 		uint64_t h = must_pin(drv, f.va, size);
-		int sig;
+		int ret;
 
 		CHECK(map_prot(drv, h, size, rw, MAP_SHARED | MAP_FIXED, at) == at);
 		freer_start(&f, (i * 7919 + rig.seed) % places);
-		sig = try_write(at + (i * 4099UL * 4096) % size,
-				1); /* before the free or after it */
-		CHECK(sig == 0 || sig == SIGBUS);
+		/* Before the free or after it. */
+		if (populated) {
+			ret = populate(drv, h);
+			CHECK(ret == 0 || ret == -EINVAL);
+		} else {
+			ret = try_write(at + (i * 4099UL * 4096) % size, 1);
+			CHECK(ret == 0 || ret == SIGBUS);
+		}
 		freer_join(&f, PROVIDER_FREE_WAITED);
 		count_stale(h, at, size);
 		end_round(h, at, size);
@@ -132,7 +137,17 @@ static void t_insert(void)
 
 	open_window(PROVIDER_BEFORE_INSERT);
 	free_in_fault("free between entries", size, 0, PROVIDER_SCATTER,
-		      (unsigned int)(size / (size_t)sysconf(_SC_PAGESIZE)));
+		      (unsigned int)(size / cpu_page()), false);
+}
+
+/* The same in the call that makes all entries, between two windows of 2 MiB too. */
+static void t_populate(void)
+{
+	size_t size = 4 * MiB;
+
+	open_window(PROVIDER_BEFORE_INSERT);
+	free_in_fault("free between populated entries", size, 0, PROVIDER_SCATTER,
+		      (unsigned int)(size / cpu_page()), true);
 }
 
 /*
@@ -294,6 +309,7 @@ static void t_put_reused(void)
 
 const struct test tests_window[] = {
 	{ "window-insert", t_insert, BY_CALLBACK, 240 },
+	{ "window-populate", t_populate, BY_CALLBACK, 240 },
 	{ "window-mmap", t_mmap, BY_CALLBACK, 240 },
 	{ "window-get", t_get, BY_P2P, 240 },
 	{ "window-reserve", t_reserve, BY_P2P, 240 },
