@@ -9,7 +9,7 @@
  *	gdrdrv_files_lock		list of open descriptors
  *	mmap_lock of a process		taken by the kernel before ->mmap, ->fault, ->close of a VMA
  *	gdrdrv_file.lock		table of regions and handles of one descriptor
- *	p2p_key_lock			p2p_desktop.c, around get and put; not in the free callback
+ *	p2p_key_lock			p2p.c, around get and put; not in the free callback
  *	the GPU driver's own locks	held by it around get, put and the free callback
  *	dma_resv of a buffer		taken by dmabuf.c, held by an exporter around its notice;
  *					inside it the GPU driver's locks of map and unmap
@@ -19,7 +19,7 @@
  *
  * From this follow four rules. The GPU driver is never called with gdrdrv_mr.lock held. Nor is
  * anything zapped with it: a zap tells the MMU notifiers of the mapping's process, and one of them
- * may be the GPU driver's own (Tegra), which calls us back. The free callback takes gdrdrv_mr.lock
+ * may be the GPU driver's own (nvidia-uvm has one), whose locks are taken around our callback too. The free callback takes gdrdrv_mr.lock
  * and no other lock of ours. Nothing is copied to or from user space with any of our locks held.
  */
 #ifndef GDRDRV_H
@@ -116,7 +116,7 @@ struct gdrdrv_source_ops {
 	int (*pin)(struct gdrdrv_mr *mr, const struct gdrdrv_pin_req *req);
 	/*
 	 * Writes up to @max runs that cover the region; returns how many there are. Also sets
-	 * mr->page_size, mr->cpu_cacheable and mr->cpu_memory. -EINVAL once revoked.
+	 * mr->page_size and mr->cpu_cacheable. -EINVAL once revoked.
 	 */
 	int (*ranges)(struct gdrdrv_mr *mr, struct gdrdrv_range *out, u32 max);
 	void (*release)(struct gdrdrv_mr *mr);
@@ -128,11 +128,7 @@ struct gdrdrv_mr {
 	struct kref ref;
 	struct mutex lock; /* what says so below, and that no entry is made once revoked */
 	struct gdrdrv_file *file; /* a reference, written once under lock; NULL: not published */
-	/*
-	 * lock; the source takes the pages back: no new entries. A source whose callback may take
-	 * no lock sets it there alone, and gdrdrv_mr_revoke() follows.
-	 */
-	bool revoked;
+	bool revoked; /* lock; the source takes the pages back: no new entries */
 	struct completion zapped; /* and none is left */
 	bool retired; /* lock; unpinned, or its descriptor closed */
 	bool orphaned; /* lock; holds the module until the callback comes */
@@ -152,7 +148,6 @@ struct gdrdrv_mr {
 	struct gdrdrv_range *ranges;
 	bool cpu_cacheable;
 	bool read_only; /* no writable mapping */
-	bool cpu_memory; /* not a BAR: its owner has given it its one type */
 	bool any_context; /* ->release may run in any process */
 	const struct gdrdrv_source_ops *src; /* set before ->pin */
 	void *src_data;
@@ -213,7 +208,6 @@ void gdrdrv_memtype_free(struct gdrdrv_mr *mr);
 int gdrdrv_memtype_check(const struct gdrdrv_mr *mr, u32 type);
 u32 gdrdrv_memtype_default(const struct gdrdrv_mr *mr);
 pgprot_t gdrdrv_memtype_prot(u32 type, pgprot_t prot);
-u32 gdrdrv_memtype_of(pgprot_t prot);
 bool gdrdrv_memtype_is_wc(struct mm_struct *mm, unsigned long addr);
 
 /* mmap.c */
@@ -238,7 +232,7 @@ static inline void gdrdrv_debugfs_exit(void)
 }
 #endif
 
-/* p2p_desktop.c or p2p_tegra.c, as the nv-p2p.h says for which this is built; see Kbuild */
+/* p2p.c */
 #ifdef GDRDRV_SOURCE_P2P
 extern const struct gdrdrv_source_ops gdrdrv_p2p;
 #endif

@@ -124,7 +124,7 @@ int gdrdrv_memtype_check(const struct gdrdrv_mr *mr, u32 type)
 	if (type == GDRDRV_MAPPING_TYPE_NONE || type == gdrdrv_memtype_default(mr))
 		return 0;
 	/* Coherent memory keeps its one type; of a BAR one can have both uncached types. */
-	if (mr->cpu_cacheable || mr->cpu_memory || gdrdrv_memtype_is_bluefield3 ||
+	if (mr->cpu_cacheable || gdrdrv_memtype_is_bluefield3 ||
 	    type == GDRDRV_MAPPING_TYPE_CACHING)
 		return -EOPNOTSUPP;
 	return 0;
@@ -139,20 +139,6 @@ pgprot_t gdrdrv_memtype_prot(u32 type, pgprot_t prot)
 		return pgprot_device(gdrdrv_pgprot_io(prot));
 	default:
 		return pgprot_writecombine(gdrdrv_pgprot_io(prot));
-	}
-}
-
-/* The type of a mapping with this protection; DEVICE for every kind of it. */
-u32 gdrdrv_memtype_of(pgprot_t prot)
-{
-	switch (pgprot_val(prot) & PTE_ATTRINDX_MASK) {
-	case PTE_ATTRINDX(MT_NORMAL):
-	case PTE_ATTRINDX(MT_NORMAL_TAGGED):
-		return GDRDRV_MAPPING_TYPE_CACHING;
-	case PTE_ATTRINDX(MT_NORMAL_NC):
-		return GDRDRV_MAPPING_TYPE_WC;
-	default:
-		return GDRDRV_MAPPING_TYPE_DEVICE;
 	}
 }
 

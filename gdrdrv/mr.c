@@ -103,8 +103,7 @@ static void gdrdrv_mr_free_memtypes(struct gdrdrv_mr *mr)
  * On return no page-table entry of the region exists, none can be made, and no memory type is
  * reserved for it: the GPU driver gives the same range of BAR1 to others.
  *
- * Context: the free callback, inside the GPU driver's locks; takes mr->lock only. Once per region:
- * a callback that its own zap may bring about again must see to that.
+ * Context: the free callback, inside the GPU driver's locks; takes mr->lock only. Once per region.
  * Return: whether the region was an orphan, so that the caller drops the module reference.
  */
 bool gdrdrv_mr_revoke(struct gdrdrv_mr *mr)

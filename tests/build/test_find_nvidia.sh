@@ -27,7 +27,7 @@ new() {
 	echo "${3:-}" >"$tmp/license"
 }
 
-# source_at DIRECTORY [VERSION]: with a desktop's nv-p2p.h, which p2p-kind.sh knows by its get;
+# source_at DIRECTORY [VERSION]: with a desktop's nv-p2p.h, which is known by its get;
 # VERSION as a package of the GPU driver writes it
 source_at() {
 	mkdir -p "$1"
@@ -170,15 +170,14 @@ grep -q "nothing tells its version" "$tmp/err"
 verdict $? "... and says so"
 refuses "named, without nv-p2p.h" "no nv-p2p.h in $tmp/bin" NVIDIA_SRC="$tmp/bin"
 
-# A Jetson's: without an address-space token, among the headers of the kernel's own modules.
+# A Jetson's: without an address-space token. There the library needs no driver.
 new
 l4t=$src/linux-headers-5.15.148-tegra-ubuntu22.04_aarch64/nvidia/include/linux
 mkdir -p "$l4t"
 echo "int nvidia_p2p_get_pages(u64 vaddr, u64 size);" >"$l4t/nv-p2p.h"
-takes "a Jetson's" "$l4t open none"
-echo NVIDIA >"$tmp/license"
-takes "a Jetson's, beside a proprietary module of the machine that builds" "$l4t open none"
-takes "a Jetson's, named" "$l4t open none" NVIDIA_SRC="${l4t%/include/linux}"
+refuses "a Jetson's, not named" "no nv-p2p.h of any GPU driver"
+refuses "a Jetson's, named" "of Tegra's GPU driver: no gdrdrv is needed there" \
+	NVIDIA_SRC="${l4t%/include/linux}"
 
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

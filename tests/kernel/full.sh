@@ -105,10 +105,6 @@ full_static() {
 		cat "$W/checkpatch"
 		fail "checkpatch --strict"
 	fi
-	# Tegra's source builds for its own architecture alone.
-	need_arm64
-	kernel_prepare 6.1-arm64 || { fail "static checks: the packages of 6.1-arm64 cannot be fetched"; return; }
-	full_static_one tegra open
 }
 
 # full_static_one GENERATION FLAVOR

@@ -30,10 +30,9 @@ enum mode {
 	FALLBACK = 4, /* persistent refused by the provider, so by callback */
 	DMABUF = 8, /* by importing the provider's dma-buf; the driver knows no other way */
 	BOTH = 16, /* it knows both, and pin() takes them in turn */
-	TEGRA = 32, /* Tegra's interface: tests of its own */
 	BY_P2P = PERSISTENT | CALLBACK | FALLBACK,
 	BY_DMABUF = DMABUF | BOTH,
-	ANY_MODE = BY_P2P | BY_DMABUF, /* of the desktop's interface */
+	ANY_MODE = BY_P2P | BY_DMABUF,
 	BY_CALLBACK = CALLBACK | FALLBACK,
 };
 
@@ -62,7 +61,7 @@ struct test {
 
 extern const struct test tests_basic[], tests_map[], tests_revoke[], tests_owner[], tests_window[],
 	tests_walk[], tests_observe[], tests_race[], tests_fuzz[], tests_fault[], tests_measure[],
-	tests_dmabuf[], tests_hostile[], tests_tegra[];
+	tests_dmabuf[], tests_hostile[];
 
 /* Whether the free takes the pages back in the present set-up. */
 static inline bool by_callback(void)

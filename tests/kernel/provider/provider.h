@@ -3,7 +3,7 @@
  * The stand-in provider's inside. memory.c knows blocks and pages, p2p.c the nvidia_p2p_* calls,
  * dmabuf.c exported buffers, device.c the PCI functions and the node, forge.c what they pass for,
  * window.c a free at a chosen moment, refuse.c a kernel that reserves no memory type, pte.c the
- * CPU's entries. tegra.c is another provider.
+ * CPU's entries.
  *
  * One lock, that of provider_bar, is held over the steps of a get, over put and free with their
  * callbacks, as the real GPU driver's API lock: a put blocks while a callback runs, and lockdep

@@ -17,13 +17,6 @@
 #define PROVIDER_VA_BASE   0xd000000000ULL
 #define PROVIDER_PAGE_SIZE 0x10000ULL
 
-/*
- * The provider of Tegra has INFO and PTE alone. There mmap is cudaHostAlloc: cached with offset 0,
- * or of the type that the offset names; the last is no type that it has, for tests.
- */
-#define PROVIDER_TEGRA_WC     0x100000ULL
-#define PROVIDER_TEGRA_DEVICE 0x200000ULL
-
 /* ALLOC flags. */
 #define PROVIDER_SCATTER  1U /* no two pages adjacent in physical memory */
 #define PROVIDER_ALIGN_2M 2U /* physical start a multiple of 2 MiB */
