@@ -22,7 +22,7 @@
 
 /*
  * GDRDRV_GPL: built for the open flavour of the GPU driver. The other build uses no symbol that is
- * exported to GPL modules only, so it has no tracepoints, debugfs or struct pid.
+ * exported to GPL modules only.
  */
 #ifdef GDRDRV_GPL
 #define GDRDRV_LICENSE "Dual MIT/GPL"

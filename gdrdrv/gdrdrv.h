@@ -42,12 +42,8 @@ struct gdrdrv_mr;
 
 /* The process that opened the descriptor. Constant from open to release. */
 struct gdrdrv_owner {
-#ifdef GDRDRV_GPL
-	struct pid *pid; /* a reference */
-#else
+	pid_t tgid;
 	u64 start_time;
-#endif
-	pid_t tgid; /* for /proc; the test of ownership where there is no pid */
 };
 
 /* One open descriptor. References: the node, each region that was published. */
@@ -128,14 +124,14 @@ struct gdrdrv_mr {
 	struct kref ref;
 	struct mutex lock; /* what says so below, and that no entry is made once revoked */
 	struct gdrdrv_file *file; /* a reference, written once under lock; NULL: not published */
-	bool revoked; /* lock; the source takes the pages back: no new entries */
+	bool revoked; /* lock to write; the source takes the pages back: no new entries */
 	struct completion zapped; /* and none is left */
 	bool retired; /* lock; unpinned, or its descriptor closed */
 	bool orphaned; /* lock; holds the module until the callback comes */
 	bool counted; /* lock; is in file->nr_revoked */
 	unsigned int nr_vmas; /* lock */
 	u32 req_type; /* lock; GDRDRV_MAPPING_TYPE_*, NONE for the default */
-	u32 map_type; /* lock; of the present mapping */
+	u32 map_type; /* lock to write; of the present mapping */
 	unsigned long map_addr; /* lock to write; where the present or last mapping begins */
 	u64 handle; /* written once, under file->lock and lock */
 
@@ -217,20 +213,6 @@ int gdrdrv_populate(struct gdrdrv_mr *mr);
 /* proc.c */
 int gdrdrv_proc_init(void);
 void gdrdrv_proc_exit(void);
-
-/* debugfs.c */
-#ifdef GDRDRV_GPL
-void gdrdrv_debugfs_init(void);
-void gdrdrv_debugfs_exit(void);
-#else
-static inline void gdrdrv_debugfs_init(void)
-{
-}
-
-static inline void gdrdrv_debugfs_exit(void)
-{
-}
-#endif
 
 /* p2p.c */
 #ifdef GDRDRV_SOURCE_P2P

@@ -8,7 +8,6 @@
 
 #include <linux/delay.h>
 #include <linux/miscdevice.h>
-#include <linux/pid.h>
 #include <linux/poll.h>
 #include <linux/sched.h>
 #include <linux/slab.h>
@@ -34,28 +33,13 @@ MODULE_PARM_DESC(info_enabled, "log informational messages (default 0)");
 static void gdrdrv_owner_init(struct gdrdrv_owner *owner)
 {
 	owner->tgid = current->tgid;
-#ifdef GDRDRV_GPL
-	owner->pid = get_pid(task_tgid(current));
-#else
 	owner->start_time = current->group_leader->start_time;
-#endif
-}
-
-static void gdrdrv_owner_fini(struct gdrdrv_owner *owner)
-{
-#ifdef GDRDRV_GPL
-	put_pid(owner->pid);
-#endif
 }
 
 bool gdrdrv_file_is_owner(const struct gdrdrv_file *file)
 {
-#ifdef GDRDRV_GPL
-	return file->owner.pid == task_tgid(current);
-#else
 	return file->owner.tgid == current->tgid &&
 	       file->owner.start_time == current->group_leader->start_time;
-#endif
 }
 
 void gdrdrv_file_get(struct gdrdrv_file *file)
@@ -68,7 +52,6 @@ static void gdrdrv_file_free(struct kref *ref)
 {
 	struct gdrdrv_file *file = container_of(ref, struct gdrdrv_file, ref);
 
-	gdrdrv_owner_fini(&file->owner);
 	mutex_destroy(&file->lock);
 	kfree(file);
 }
@@ -154,11 +137,9 @@ static int __init gdrdrv_init(void)
 	ret = gdrdrv_proc_init();
 	if (ret)
 		return ret;
-	gdrdrv_debugfs_init();
 	ret = misc_register(&gdrdrv_misc);
 	if (ret) {
 		pr_err("cannot register /dev/%s: %d\n", GDRDRV_DEVICE_NAME, ret);
-		gdrdrv_debugfs_exit();
 		gdrdrv_proc_exit();
 		return ret;
 	}
@@ -172,7 +153,6 @@ static int __init gdrdrv_init(void)
 static void __exit gdrdrv_exit(void)
 {
 	misc_deregister(&gdrdrv_misc);
-	gdrdrv_debugfs_exit();
 	gdrdrv_proc_exit();
 	/* A callback that gave back the last module reference may still be on its way out. */
 	while (atomic_read(&gdrdrv_callbacks))

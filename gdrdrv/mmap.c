@@ -21,24 +21,9 @@
 #include <linux/sched/signal.h>
 
 #include "gdrdrv.h"
-#include "trace.h"
 
-#define GDRDRV_FAULT_AROUND (2UL << 20)
-
-/* Tests set it to PAGE_SIZE to measure what filling around a fault is worth. */
-static unsigned long gdrdrv_fault_around = GDRDRV_FAULT_AROUND;
-module_param_named(fault_around_bytes, gdrdrv_fault_around, ulong, 0600);
-MODULE_PARM_DESC(
-	fault_around_bytes,
-	"bytes filled around a fault, a power of two from a page to 2 MiB (default 2 MiB)");
-
-static unsigned long gdrdrv_fault_window(void)
-{
-	unsigned long bytes = READ_ONCE(gdrdrv_fault_around);
-
-	bytes = clamp(bytes, PAGE_SIZE, max(GDRDRV_FAULT_AROUND, PAGE_SIZE));
-	return rounddown_pow_of_two(bytes);
-}
+/* Filled around a fault; a page where that is larger. */
+#define GDRDRV_WINDOW max(2UL << 20, PAGE_SIZE)
 
 static void gdrdrv_vma_open(struct vm_area_struct *vma)
 {
@@ -57,7 +42,7 @@ static void gdrdrv_vma_close(struct vm_area_struct *vma)
 
 	mutex_lock(&mr->lock);
 	if (!--mr->nr_vmas) {
-		mr->map_type = GDRDRV_MAPPING_TYPE_NONE;
+		WRITE_ONCE(mr->map_type, GDRDRV_MAPPING_TYPE_NONE);
 		mr->req_type = GDRDRV_MAPPING_TYPE_NONE;
 	}
 	mutex_unlock(&mr->lock);
@@ -111,7 +96,7 @@ static void gdrdrv_check_type_locked(struct gdrdrv_mr *mr, struct vm_area_struct
 	lockdep_assert_held(&mr->lock);
 	if (mr->map_type != GDRDRV_MAPPING_TYPE_WC || gdrdrv_memtype_is_wc(vma->vm_mm, addr))
 		return;
-	mr->map_type = GDRDRV_MAPPING_TYPE_DEVICE;
+	WRITE_ONCE(mr->map_type, GDRDRV_MAPPING_TYPE_DEVICE);
 	atomic64_inc(&gdrdrv_stats.memtype_failures);
 	pr_warn_ratelimited("mapping is uncached: another one of the same memory is\n");
 }
@@ -119,9 +104,8 @@ static void gdrdrv_check_type_locked(struct gdrdrv_mr *mr, struct vm_area_struct
 /* The window around @addr, as far as the mapping reaches. */
 static vm_fault_t gdrdrv_fill(struct gdrdrv_mr *mr, struct vm_area_struct *vma, unsigned long addr)
 {
-	unsigned long window = gdrdrv_fault_window();
-	unsigned long start = max(vma->vm_start, round_down(addr, window));
-	unsigned long end = start + min(vma->vm_end - start, window - (start & (window - 1)));
+	unsigned long start = max(vma->vm_start, round_down(addr, GDRDRV_WINDOW));
+	unsigned long end = min(vma->vm_end, round_down(addr, GDRDRV_WINDOW) + GDRDRV_WINDOW);
 	vm_fault_t ret = VM_FAULT_SIGBUS;
 
 	mutex_lock(&mr->lock);
@@ -165,7 +149,7 @@ static const struct vm_operations_struct gdrdrv_vm_ops = {
 int gdrdrv_populate(struct gdrdrv_mr *mr)
 {
 	struct mm_struct *mm = current->mm;
-	unsigned long window = gdrdrv_fault_window(), addr;
+	unsigned long addr;
 	vm_fault_t fault = VM_FAULT_SIGBUS;
 	struct vm_area_struct *vma;
 	int ret = 0;
@@ -177,7 +161,7 @@ int gdrdrv_populate(struct gdrdrv_mr *mr)
 	addr = vma->vm_start;
 	do {
 		fault = gdrdrv_fill(mr, vma, addr);
-		addr = round_down(addr, window) + window;
+		addr = round_down(addr, GDRDRV_WINDOW) + GDRDRV_WINDOW;
 		if (fatal_signal_pending(current))
 			ret = -EINTR;
 		cond_resched();
@@ -202,7 +186,7 @@ static int gdrdrv_mmap_attach(struct gdrdrv_mr *mr, struct vm_area_struct *vma)
 	} else {
 		mr->nr_vmas = 1;
 		WRITE_ONCE(mr->map_addr, vma->vm_start);
-		mr->map_type = mr->req_type ? mr->req_type : gdrdrv_memtype_default(mr);
+		WRITE_ONCE(mr->map_type, mr->req_type ?: gdrdrv_memtype_default(mr));
 		vma->vm_page_prot = gdrdrv_memtype_prot(mr->map_type, vma->vm_page_prot);
 	}
 	mutex_unlock(&mr->lock);
@@ -251,8 +235,6 @@ int gdrdrv_mmap(struct file *filp, struct vm_area_struct *vma)
 	unsigned long no_write = vma->vm_flags & VM_WRITE ? 0 : VM_MAYWRITE;
 	struct gdrdrv_mr *mr = gdrdrv_mmap_find(file, vma);
 
-	trace_gdrdrv_map(IS_ERR(mr) ? 0 : mr->va, vma->vm_end - vma->vm_start, vma->vm_pgoff,
-			 IS_ERR(mr) ? GDRDRV_MAPPING_TYPE_NONE : mr->map_type, PTR_ERR_OR_ZERO(mr));
 	if (IS_ERR(mr))
 		return PTR_ERR(mr);
 	gdrdrv_vma_flags_mod(vma, VM_PFNMAP | VM_IO | VM_DONTEXPAND | VM_DONTDUMP | VM_DONTCOPY,

@@ -20,7 +20,6 @@
 #include <linux/slab.h>
 
 #include "gdrdrv.h"
-#include "trace.h"
 
 static void gdrdrv_mr_free(struct kref *ref)
 {
@@ -111,13 +110,12 @@ bool gdrdrv_mr_revoke(struct gdrdrv_mr *mr)
 	bool orphaned;
 
 	mutex_lock(&mr->lock);
-	mr->revoked = true;
+	WRITE_ONCE(mr->revoked, true);
 	if (mr->file && !mr->retired) {
 		mr->counted = true;
 		atomic_inc(&mr->file->nr_revoked);
 	}
 	orphaned = mr->orphaned;
-	trace_gdrdrv_revoke(mr->va, mr->size, mr->handle, orphaned);
 	mutex_unlock(&mr->lock);
 	gdrdrv_mr_zap(mr);
 	if (mr->file) /* else they are of the thread that pins */
@@ -160,7 +158,6 @@ static void gdrdrv_mr_retire(struct gdrdrv_mr *mr, bool is_owner)
 	if (mr->counted)
 		atomic_dec(&mr->file->nr_revoked);
 	mr->counted = false;
-	trace_gdrdrv_unpin(mr->va, mr->size, mr->handle, mr->revoked, mr->orphaned);
 	mutex_unlock(&mr->lock);
 
 	gdrdrv_mr_zap(mr);
@@ -273,26 +270,6 @@ static int gdrdrv_pin_req_round(const struct gdrdrv_pin_req *req, u64 unit,
 	return 0;
 }
 
-/* What a program's own arguments, limits and signals can bring about; other errors are news. */
-static bool gdrdrv_pin_error_is_callers(int err)
-{
-	switch (err) {
-	case -EINVAL:
-	case -ENOMEM:
-	case -EOPNOTSUPP:
-	case -ENODEV:
-	case -EBADF:
-	case -EFAULT:
-	case -EACCES:
-	case -EPERM:
-	case -EINTR:
-	case -ERESTARTSYS:
-		return true;
-	default:
-		return false;
-	}
-}
-
 /**
  * gdrdrv_mr_pin() - pin a range of GPU memory
  * @file: the owner's descriptor
@@ -332,7 +309,8 @@ int gdrdrv_mr_pin(struct gdrdrv_file *file, const struct gdrdrv_pin_req *user_re
 		/* 524 is the kernel's own and means nothing to a program. */
 		if (ret == -ENOTSUPP)
 			ret = -EOPNOTSUPP;
-		if (!gdrdrv_pin_error_is_callers(ret))
+		/* Other errors are a program's own arguments, or want of room. */
+		if (ret == -EIO || ret == -EBUSY)
 			pr_err_ratelimited("%s refused %llu bytes to process %d: %d\n", src->name,
 					   req.size, current->tgid, ret);
 		gdrdrv_mr_put(mr);
@@ -359,7 +337,6 @@ int gdrdrv_mr_pin(struct gdrdrv_file *file, const struct gdrdrv_pin_req *user_re
 err_retire:
 	gdrdrv_mr_retire(mr, true);
 out:
-	trace_gdrdrv_pin(req.va, req.size, ret ? 0 : *handle, ret);
 	if (ret)
 		gdrdrv_info("pin of %llu bytes failed: %d\n", req.size, ret);
 	return ret;

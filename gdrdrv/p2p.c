@@ -275,16 +275,6 @@ unlock:
 	return ret;
 }
 
-static bool p2p_is_revoked(struct gdrdrv_mr *mr)
-{
-	bool revoked;
-
-	mutex_lock(&mr->lock);
-	revoked = mr->revoked;
-	mutex_unlock(&mr->lock);
-	return revoked;
-}
-
 /*
  * After the put: either the callback ran and gave its reference back, or it will never come and we
  * do. A put that failed leaves the pin registered: the callback may still come.
@@ -296,7 +286,8 @@ static int p2p_put_callback(struct gdrdrv_mr *mr)
 	int ret;
 
 	mutex_lock(&p2p_key_lock);
-	if (p2p_is_revoked(mr)) {
+	/* What matters, another get since the callback, held the mutex and so is seen with it. */
+	if (READ_ONCE(mr->revoked)) {
 		mutex_unlock(&p2p_key_lock);
 		return 0;
 	}

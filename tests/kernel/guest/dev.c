@@ -441,7 +441,7 @@ void knob(const char *name, int value)
 
 long stat_of(const char *name)
 {
-	char *text = read_text("/sys/kernel/debug/gdrdrv/stats");
+	char *text = read_text("/proc/driver/gdrdrv/stats");
 	char key[64], *at;
 	long n = -1;
 

@@ -95,6 +95,7 @@ static void t_proc(void)
 	CHECK(!stat("/proc/driver/gdrdrv/nv_get_pages_refcount", &st) &&
 	      (st.st_mode & 0777) == 0440);
 	CHECK(!stat("/proc/driver/gdrdrv/pins", &st) && (st.st_mode & 0777) == 0400);
+	CHECK(!stat("/proc/driver/gdrdrv/stats", &st) && (st.st_mode & 0777) == 0400);
 	CHECK(!stat("/dev/gdrdrv", &st) && (st.st_mode & 0777) == 0666);
 
 	handle = must_pin(drv, va, 2 * GPU_PAGE);
