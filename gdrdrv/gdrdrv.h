@@ -2,7 +2,7 @@
 /*
  * The driver's inside: objects, the lock that guards each field, the table of a page source.
  *
- * Must not know nv-p2p.h (p2p_*.c alone do) nor the kernel's version (compat.h alone does).
+ * Must not know nv-p2p.h (p2p.c alone does) nor the kernel's version (compat.h alone does).
  *
  * Lock order, outermost first. What stands on one line is never held together.
  *
@@ -19,8 +19,9 @@
  *
  * From this follow four rules. The GPU driver is never called with gdrdrv_mr.lock held. Nor is
  * anything zapped with it: a zap tells the MMU notifiers of the mapping's process, and one of them
- * may be the GPU driver's own (nvidia-uvm has one), whose locks are taken around our callback too. The free callback takes gdrdrv_mr.lock
- * and no other lock of ours. Nothing is copied to or from user space with any of our locks held.
+ * may be the GPU driver's own (nvidia-uvm has one), whose locks are held around our callback too.
+ * The free callback takes gdrdrv_mr.lock and no other lock of ours. Nothing is copied to or from
+ * user space with any of our locks held.
  */
 #ifndef GDRDRV_H
 #define GDRDRV_H

@@ -137,8 +137,8 @@ struct gdrdrv_ioc_pin_dmabuf {
 };
 
 /*
- * Makes all page-table entries of the region's mapping, which the first touches of it would make, one
- * fault for each 2 MiB. EINVAL when it is not mapped, or revoked.
+ * Makes all page-table entries of the region's mapping, which the first touches of it would make,
+ * one fault for each 2 MiB. EINVAL when it is not mapped, or revoked.
  */
 struct gdrdrv_ioc_populate {
 	__u64 handle;

@@ -197,7 +197,7 @@ static int gdrdrv_ioc_get_version(struct gdrdrv_file *file, union gdrdrv_ioc_arg
 	return 0;
 }
 
-/* @handle: where a pin's is, which is taken back when it cannot be delivered; 0: nothing to undo. */
+/* @handle: where a pin's is, which is taken back when it cannot be delivered; 0: no pin. */
 struct gdrdrv_ioc {
 	unsigned int cmd;
 	size_t size;

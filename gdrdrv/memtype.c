@@ -89,8 +89,8 @@ bool gdrdrv_memtype_is_wc(struct mm_struct *mm, unsigned long addr)
 #else /* arm64 */
 
 /*
- * A host that is a BlueField-3, by its root ports. NVIDIA's driver maps a GPU there as device memory
- * and refuses write-combining, without saying why; so does this one.
+ * A host that is a BlueField-3, by its root ports. NVIDIA's driver maps a GPU there as device
+ * memory and refuses write-combining, without saying why; so does this one.
  */
 static bool gdrdrv_memtype_is_bluefield3;
 

@@ -149,9 +149,9 @@ static const struct vm_operations_struct gdrdrv_vm_ops = {
 int gdrdrv_populate(struct gdrdrv_mr *mr)
 {
 	struct mm_struct *mm = current->mm;
-	unsigned long addr;
 	vm_fault_t fault = VM_FAULT_SIGBUS;
 	struct vm_area_struct *vma;
+	unsigned long addr;
 	int ret = 0;
 
 	mmap_read_lock(mm);

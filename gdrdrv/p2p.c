@@ -29,10 +29,10 @@
 
 /*
  * The GPU driver knows a callback pin by the address of its page table, and by nothing else. That
- * memory is free when the callback has run, and the next get may have it: a put that comes late then
- * takes that other pin, whose callback never comes and whose mapping stays. So no get may come between
- * the last look at mr->revoked and the put. Held around both, outside the GPU driver's locks; the
- * callback does not take it. (Of other clients of the GPU driver it knows nothing.)
+ * memory is free when the callback has run, and the next get may have it: a put that comes late
+ * then takes that other pin, whose callback never comes and whose mapping stays. So no get may come
+ * between the last look at mr->revoked and the put. Held around both, outside the GPU driver's
+ * locks; the callback does not take it. (Of other clients of the GPU driver it knows nothing.)
  */
 static DEFINE_MUTEX(p2p_key_lock);
 

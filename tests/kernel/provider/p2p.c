@@ -5,8 +5,8 @@
  * the resource manager knows of them). As there:
  *
  * - one lock, the resource manager's API lock, is held over each step that looks at pins, and over
- *   a free with all of its callbacks; a get takes it twice, once for the pages and once to register
- *   the callback (or, persistent, once to find the GPU), and the client holds nothing of it between;
+ *   a free with all of its callbacks; a get takes it twice, for the pages and to register the
+ *   callback (or, persistent, to find the GPU first), and lets it go between;
  * - before it looks at the address, a get allocates arrays for as many pages as the caller says;
  * - a pin is known by the address of its page table, and by nothing else. That address is the next
  *   pin's at once: tables are kept and handed out again, the last one first;
