@@ -13,19 +13,16 @@
 #include <linux/sched.h>
 #include <linux/timex.h>
 #ifdef CONFIG_X86
+#include <linux/mem_encrypt.h>
 #include <asm/pgtable.h>
 #include <asm/tsc.h>
 #endif
 
 #include "gdrdrv_conftest.h"
 
-#ifdef HAVE_PFN_T_H
-#include <linux/pfn_t.h>
-#endif
-
 /*
  * GDRDRV_GPL: built for the open flavour of the GPU driver. The other build uses no symbol that is
- * exported to GPL modules only, so it has no tracepoints, debugfs, huge entries or struct pid.
+ * exported to GPL modules only.
  */
 #ifdef GDRDRV_GPL
 #define GDRDRV_LICENSE "Dual MIT/GPL"
@@ -34,6 +31,28 @@
 #define GDRDRV_LICENSE "MIT"
 #define GDRDRV_FLAVOR  "proprietary"
 #endif
+
+/* Coherent GPU memory (Grace) is a part of the host's. Such systems have the open flavour alone. */
+static inline bool gdrdrv_is_coherent(phys_addr_t phys)
+{
+#if defined(CONFIG_ARM64) && defined(GDRDRV_GPL)
+	return page_is_ram(PHYS_PFN(phys));
+#else
+	return false;
+#endif
+}
+
+/* A BAR is not encrypted memory, also where all of the host's is. The kernel's own is GPL-only. */
+static inline pgprot_t gdrdrv_pgprot_io(pgprot_t prot)
+{
+#if defined(GDRDRV_GPL)
+	return pgprot_decrypted(prot);
+#elif defined(CONFIG_X86)
+	return __pgprot(__sme_clr(pgprot_val(prot)));
+#else
+	return prot;
+#endif
+}
 
 /* Before 5.13. */
 #ifndef lockdep_assert_not_held
@@ -57,37 +76,6 @@ static inline void gdrdrv_vma_flags_mod(struct vm_area_struct *vma, unsigned lon
 #define GDRDRV_VM_OPS_MAY_SPLIT may_split
 #else
 #define GDRDRV_VM_OPS_MAY_SPLIT split
-#endif
-
-/* Huge entries of a PFN mapping: elsewhere gup-fast would take a page that is not there. */
-#if defined(GDRDRV_GPL) && defined(CONFIG_ARCH_SUPPORTS_HUGE_PFNMAP) && \
-	defined(CONFIG_TRANSPARENT_HUGEPAGE)
-#define GDRDRV_HUGE_PFNMAP
-#include <linux/huge_mm.h>
-#include <linux/sched/mm.h>
-
-static inline vm_fault_t gdrdrv_insert_pmd(struct vm_fault *vmf, phys_addr_t phys)
-{
-	bool write = vmf->flags & FAULT_FLAG_WRITE;
-
-#ifdef HAVE_VMF_INSERT_PFN_PMD_ULONG
-	return vmf_insert_pfn_pmd(vmf, PHYS_PFN(phys), write);
-#else
-	return vmf_insert_pfn_pmd(vmf, phys_to_pfn_t(phys, PFN_DEV), write);
-#endif
-}
-
-/* Where the kernel would map a file that has no wishes of its own. */
-static inline unsigned long gdrdrv_any_unmapped_area(struct file *filp, unsigned long addr,
-						     unsigned long len, unsigned long pgoff,
-						     unsigned long flags)
-{
-#ifdef HAVE_MM_GET_UNMAPPED_AREA_MM
-	return mm_get_unmapped_area(current->mm, filp, addr, len, pgoff, flags);
-#else
-	return mm_get_unmapped_area(filp, addr, len, pgoff, flags);
-#endif
-}
 #endif
 
 #ifdef GDRDRV_SOURCE_DMABUF

@@ -53,20 +53,6 @@ check VM_OPS_MAY_SPLIT "$@" <<'C'
 static int s(struct vm_area_struct *v, unsigned long a) { return 0; }
 const struct vm_operations_struct t = { .may_split = s };
 C
-check PFN_T_H "$@" <<'C'
-#include <linux/mm.h>
-#include <linux/pfn_t.h>
-C
-check VMF_INSERT_PFN_PMD_ULONG "$@" <<'C'
-#include <linux/mm.h>
-#include <linux/huge_mm.h>
-vm_fault_t t(struct vm_fault *v, unsigned long pfn) { return vmf_insert_pfn_pmd(v, pfn, true); }
-C
-check MM_GET_UNMAPPED_AREA_MM "$@" <<'C'
-#include <linux/mm.h>
-#include <linux/sched/mm.h>
-unsigned long t(struct mm_struct *m, struct file *f) { return mm_get_unmapped_area(m, f, 0, 0, 0, 0); }
-C
 # Of dma-buf, where the build uses it.
 case " $* " in *" -DGDRDRV_SOURCE_DMABUF "*)
 check DMABUF_INVALIDATE_MAPPINGS "$@" <<'C'

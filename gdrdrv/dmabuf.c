@@ -245,7 +245,6 @@ static int dmabuf_pin(struct gdrdrv_mr *mr, const struct gdrdrv_pin_req *req)
 		return ret;
 	}
 	mr->any_context = true;
-	mr->charge = pin->buf->size; /* all of it is mapped and held, however little is asked for */
 	atomic64_inc(&gdrdrv_stats.pins_persistent);
 	atomic64_inc(&gdrdrv_stats.pins_dmabuf);
 	return 0;

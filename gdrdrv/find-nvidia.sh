@@ -8,7 +8,6 @@
 # several, none. NVIDIA_SRC= and FLAVOR= in the environment overrule, but a header of another version
 # than the running driver's is refused (NVIDIA_MISMATCH_OK=1 allows it, for building on another
 # machine). GDRDRV_ROOT= is put before the paths that it looks at; modinfo comes from PATH. (Tests.)
-# On a Jetson the header lies among those of the kernel's own modules; docs/jetson.md.
 set -u
 root=${GDRDRV_ROOT:-}
 
@@ -61,6 +60,8 @@ else
 	n=0
 	for d in "$root"/usr/src/nvidia*-"${running:-*}"/nvidia \
 		 "$root"/usr/src/nvidia*-"${running:-*}"/kernel-open/nvidia \
+		 "$root"/usr/src/kernel-modules/nvidia*-"${running:-*}"-*/nvidia \
+		 "$root"/usr/src/kernel-modules/nvidia*-"${running:-*}"-*/kernel-open/nvidia \
 		 "$root"/var/lib/dkms/nvidia*/"${running:-*}"/source/nvidia \
 		 "$root"/var/lib/dkms/nvidia*/"${running:-*}"/source/kernel-open/nvidia; do
 		for e in $d; do
@@ -76,14 +77,6 @@ else
 			esac
 		done
 	done
-	# L4T: the header of an out-of-tree module package, or of the kernel's headers.
-	if [ -z "$dir" ]; then
-		for e in $(find "$root"/usr/src/nvidia "$root"/usr/src/linux-headers-*tegra* -name nv-p2p.h \
-				2>/dev/null | sort -u); do
-			n=$((n + 1))
-			dir=${e%/*}
-		done
-	fi
 	if [ -z "$dir" ]; then
 		say "no nv-p2p.h of ${running:-any} GPU driver below /usr/src"
 		exit 1
@@ -94,9 +87,10 @@ else
 	fi
 fi
 
-# Tegra's driver is GPL, whatever runs on the machine that builds.
-if [ -z "${FLAVOR:-}" ] && [ "$(/bin/sh "${0%/*}/p2p-kind.sh" "$dir")" != desktop ]; then
-	flavor=open
+# Tegra's get takes no address-space token.
+if ! grep -q '\bva_space\b' "$dir/nv-p2p.h"; then
+	say "$dir/nv-p2p.h is of Tegra's GPU driver: no gdrdrv is needed there, see docs/jetson.md"
+	exit 1
 fi
 
 dir=$(cd "$dir" && pwd -P)

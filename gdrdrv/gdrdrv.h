@@ -2,13 +2,14 @@
 /*
  * The driver's inside: objects, the lock that guards each field, the table of a page source.
  *
- * Must not know nv-p2p.h (p2p_*.c alone do) nor the kernel's version (compat.h alone does).
+ * Must not know nv-p2p.h (p2p.c alone does) nor the kernel's version (compat.h alone does).
  *
  * Lock order, outermost first. What stands on one line is never held together.
  *
  *	gdrdrv_files_lock		list of open descriptors
  *	mmap_lock of a process		taken by the kernel before ->mmap, ->fault, ->close of a VMA
  *	gdrdrv_file.lock		table of regions and handles of one descriptor
+ *	p2p_key_lock			p2p.c, around get and put; not in the free callback
  *	the GPU driver's own locks	held by it around get, put and the free callback
  *	dma_resv of a buffer		taken by dmabuf.c, held by an exporter around its notice;
  *					inside it the GPU driver's locks of map and unmap
@@ -16,11 +17,11 @@
  *	gdrdrv_mr.lock			one region; never two of them together
  *	page-table locks		the kernel's, inside zap and insert
  *
- * From this follow five rules. The GPU driver is never called with gdrdrv_mr.lock held. Nor is
+ * From this follow four rules. The GPU driver is never called with gdrdrv_mr.lock held. Nor is
  * anything zapped with it: a zap tells the MMU notifiers of the mapping's process, and one of them
- * may be the GPU driver's own (Tegra), which calls us back. The free callback takes gdrdrv_mr.lock
- * and no other lock of ours. Nothing is copied to or from user space with any of our locks held.
- * gdrdrv_users_lock (limit.c) is a leaf that neither the callback nor a fault takes.
+ * may be the GPU driver's own (nvidia-uvm has one), whose locks are held around our callback too.
+ * The free callback takes gdrdrv_mr.lock and no other lock of ours. Nothing is copied to or from
+ * user space with any of our locks held.
  */
 #ifndef GDRDRV_H
 #define GDRDRV_H
@@ -42,12 +43,8 @@ struct gdrdrv_mr;
 
 /* The process that opened the descriptor. Constant from open to release. */
 struct gdrdrv_owner {
-#ifdef GDRDRV_GPL
-	struct pid *pid; /* a reference */
-#else
+	pid_t tgid;
 	u64 start_time;
-#endif
-	pid_t tgid; /* for /proc; the test of ownership where there is no pid */
 };
 
 /* One open descriptor. References: the node, each region that was published. */
@@ -84,8 +81,6 @@ struct gdrdrv_pin_req {
 	u64 va;
 	u64 size;
 	/* GDRDRV_BY_ADDRESS */
-	u64 p2p_token;
-	u32 va_space;
 	u32 flags; /* GDRDRV_PIN_FLAG_* */
 	/* GDRDRV_BY_DMABUF; va is a name that the caller gave, and nothing else */
 	int fd;
@@ -101,7 +96,7 @@ struct gdrdrv_pin_req {
  *
  * Context: all but ->free may sleep and are called without any lock of ours. ->release: with
  * mr->any_context exactly once per successful ->pin, in any process, revoked or not; without it at
- * most once, in the owner's process only, and never after gdrdrv_mr_revoke() was seen to have run.
+ * most once, in the owner's process only, possibly after gdrdrv_mr_revoke() or beside it.
  * ->free is called by the last reference, possibly inside the free callback: it frees memory and
  * calls nobody.
  */
@@ -113,13 +108,12 @@ struct gdrdrv_source_ops {
 	bool has_callback; /* can pin so that the free takes the pages back */
 	bool has_force_pcie; /* knows GDRDRV_PIN_FLAG_FORCE_PCIE */
 	/*
-	 * Pins; sets mr->src_data, mr->any_context, and mr->charge where that is not the size. A
-	 * source that may revoke holds a reference.
+	 * Pins; sets mr->src_data and mr->any_context. A source that may revoke holds a reference.
 	 */
 	int (*pin)(struct gdrdrv_mr *mr, const struct gdrdrv_pin_req *req);
 	/*
 	 * Writes up to @max runs that cover the region; returns how many there are. Also sets
-	 * mr->page_size, mr->cpu_cacheable and mr->cpu_memory. -EINVAL once revoked.
+	 * mr->page_size and mr->cpu_cacheable. -EINVAL once revoked.
 	 */
 	int (*ranges)(struct gdrdrv_mr *mr, struct gdrdrv_range *out, u32 max);
 	void (*release)(struct gdrdrv_mr *mr);
@@ -131,39 +125,33 @@ struct gdrdrv_mr {
 	struct kref ref;
 	struct mutex lock; /* what says so below, and that no entry is made once revoked */
 	struct gdrdrv_file *file; /* a reference, written once under lock; NULL: not published */
-	/*
-	 * lock; the source takes the pages back: no new entries. A source whose callback may take
-	 * no lock sets it there alone, and gdrdrv_mr_revoke() follows.
-	 */
-	bool revoked;
+	bool revoked; /* lock to write; the source takes the pages back: no new entries */
 	struct completion zapped; /* and none is left */
 	bool retired; /* lock; unpinned, or its descriptor closed */
 	bool orphaned; /* lock; holds the module until the callback comes */
 	bool counted; /* lock; is in file->nr_revoked */
 	unsigned int nr_vmas; /* lock */
 	u32 req_type; /* lock; GDRDRV_MAPPING_TYPE_*, NONE for the default */
-	u32 map_type; /* lock; of the present mapping */
+	u32 map_type; /* lock to write; of the present mapping */
+	unsigned long map_addr; /* lock to write; where the present or last mapping begins */
 	u64 handle; /* written once, under file->lock and lock */
 
 	/* Constant once pinned. */
 	u64 va;
 	u64 size;
-	u64 charge; /* bytes of BAR1 that it costs; size, unless ->pin says more */
 	u64 tm_cycles;
 	u32 page_size;
 	u32 nr_ranges;
 	struct gdrdrv_range *ranges;
 	bool cpu_cacheable;
 	bool read_only; /* no writable mapping */
-	bool cpu_memory; /* not a BAR: its owner has given it its one type */
 	bool any_context; /* ->release may run in any process */
 	const struct gdrdrv_source_ops *src; /* set before ->pin */
 	void *src_data;
 
-	/* Of the thread that pins, then of the one that retires. */
+	/* Of the thread that pins; once published: lock. */
 	u32 nr_memtypes; /* leading runs whose memory type is reserved */
-	bool wc_reserved; /* all of them are; constant once published */
-	struct gdrdrv_user *user;
+	bool wc_reserved; /* all of them were; constant once published */
 };
 
 /* Counters for the administrator and the tests; no program depends on them. */
@@ -175,7 +163,6 @@ struct gdrdrv_stats {
 	atomic64_t orphans;
 	atomic64_t faults;
 	atomic64_t ptes;
-	atomic64_t pmds;
 	atomic64_t memtypes;
 	atomic64_t memtype_failures;
 };
@@ -212,45 +199,23 @@ void gdrdrv_mr_orphan_locked(struct gdrdrv_mr *mr);
 const struct gdrdrv_range *gdrdrv_mr_range(const struct gdrdrv_mr *mr, u64 off);
 
 /* memtype.c */
+void gdrdrv_memtype_init(void);
 void gdrdrv_memtype_reserve(struct gdrdrv_mr *mr);
 void gdrdrv_memtype_free(struct gdrdrv_mr *mr);
 int gdrdrv_memtype_check(const struct gdrdrv_mr *mr, u32 type);
 u32 gdrdrv_memtype_default(const struct gdrdrv_mr *mr);
 pgprot_t gdrdrv_memtype_prot(u32 type, pgprot_t prot);
-u32 gdrdrv_memtype_of(pgprot_t prot);
 bool gdrdrv_memtype_is_wc(struct mm_struct *mm, unsigned long addr);
 
 /* mmap.c */
 int gdrdrv_mmap(struct file *filp, struct vm_area_struct *vma);
-#ifdef GDRDRV_HUGE_PFNMAP
-unsigned long gdrdrv_get_unmapped_area(struct file *filp, unsigned long addr, unsigned long len,
-				       unsigned long pgoff, unsigned long flags);
-#endif
-
-/* limit.c */
-int gdrdrv_limit_charge(struct gdrdrv_mr *mr, kuid_t uid);
-void gdrdrv_limit_uncharge(struct gdrdrv_mr *mr);
-void gdrdrv_limit_exit(void);
+int gdrdrv_populate(struct gdrdrv_mr *mr);
 
 /* proc.c */
 int gdrdrv_proc_init(void);
 void gdrdrv_proc_exit(void);
 
-/* debugfs.c */
-#ifdef GDRDRV_GPL
-void gdrdrv_debugfs_init(void);
-void gdrdrv_debugfs_exit(void);
-#else
-static inline void gdrdrv_debugfs_init(void)
-{
-}
-
-static inline void gdrdrv_debugfs_exit(void)
-{
-}
-#endif
-
-/* p2p_desktop.c or p2p_tegra.c, as the nv-p2p.h says for which this is built; see Kbuild */
+/* p2p.c */
 #ifdef GDRDRV_SOURCE_P2P
 extern const struct gdrdrv_source_ops gdrdrv_p2p;
 #endif

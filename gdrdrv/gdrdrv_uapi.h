@@ -61,8 +61,8 @@
 struct gdrdrv_ioc_pin_buffer {
 	__u64 addr;
 	__u64 size;
-	__u64 p2p_token;
-	__u32 va_space;
+	__u64 p2p_token; /* 0, or EINVAL */
+	__u32 va_space; /* likewise */
 	__u32 pad;
 	__u64 handle; /* out */
 };
@@ -136,6 +136,14 @@ struct gdrdrv_ioc_pin_dmabuf {
 	__u64 handle; /* out */
 };
 
+/*
+ * Makes all page-table entries of the region's mapping, which the first touches of it would make,
+ * one fault for each 2 MiB. EINVAL when it is not mapped, or revoked.
+ */
+struct gdrdrv_ioc_populate {
+	__u64 handle;
+};
+
 struct gdrdrv_ioc_get_version {
 	__u32 gdrdrv_version; /* out: (major << 16) | minor */
 	__u32 minimum_gdr_api_version; /* out */
@@ -156,22 +164,20 @@ struct gdrdrv_ioc_get_version {
 #define GDRDRV_IOC_PIN_BUFFER_V2    _IOWR(GDRDRV_IOC_MAGIC, 7, struct gdrdrv_ioc_pin_buffer_v2)
 #define GDRDRV_IOC_REQ_MAPPING_TYPE _IOWR(GDRDRV_IOC_MAGIC, 8, __u64)
 #define GDRDRV_IOC_PIN_DMABUF	    _IOWR(GDRDRV_IOC_MAGIC, 16, struct gdrdrv_ioc_pin_dmabuf)
+#define GDRDRV_IOC_POPULATE	    _IOWR(GDRDRV_IOC_MAGIC, 17, struct gdrdrv_ioc_populate)
 #define GDRDRV_IOC_GET_VERSION	    _IOWR(GDRDRV_IOC_MAGIC, 255, __u64)
 
+/* The numbers below hold the size of their structures too, where they carry it. */
 #define GDRDRV_ASSERT(cond)		static_assert(cond, #cond)
 #define GDRDRV_ASSERT_SIZE(name, bytes) GDRDRV_ASSERT(sizeof(struct gdrdrv_ioc_##name) == (bytes))
 #define GDRDRV_ASSERT_AT(name, field, off) \
 	GDRDRV_ASSERT(__builtin_offsetof(struct gdrdrv_ioc_##name, field) == (off))
 
-GDRDRV_ASSERT_SIZE(pin_buffer, 40);
 GDRDRV_ASSERT_AT(pin_buffer, va_space, 24);
 GDRDRV_ASSERT_AT(pin_buffer, handle, 32);
-GDRDRV_ASSERT_SIZE(unpin_buffer, 8);
 GDRDRV_ASSERT_SIZE(get_cb_flag, 16);
 GDRDRV_ASSERT_AT(get_cb_flag, flag, 8);
 GDRDRV_ASSERT_SIZE(get_info, 48);
-GDRDRV_ASSERT_AT(get_info, va, 8);
-GDRDRV_ASSERT_AT(get_info, mapped_size, 16);
 GDRDRV_ASSERT_AT(get_info, page_size, 24);
 GDRDRV_ASSERT_AT(get_info, tsc_khz, 28);
 GDRDRV_ASSERT_AT(get_info, tm_cycles, 32);
@@ -180,13 +186,10 @@ GDRDRV_ASSERT_AT(get_info, wc_mapping, 44);
 GDRDRV_ASSERT_SIZE(get_info_v2, 48);
 GDRDRV_ASSERT_AT(get_info_v2, mapping_type, 40);
 GDRDRV_ASSERT_SIZE(get_attr, 8);
-GDRDRV_ASSERT_SIZE(pin_buffer_v2, 32);
 GDRDRV_ASSERT_AT(pin_buffer_v2, flags, 16);
 GDRDRV_ASSERT_AT(pin_buffer_v2, handle, 24);
 GDRDRV_ASSERT_SIZE(req_mapping_type, 16);
 GDRDRV_ASSERT_AT(req_mapping_type, mapping_type, 8);
-GDRDRV_ASSERT_SIZE(pin_dmabuf, 48);
-GDRDRV_ASSERT_AT(pin_dmabuf, offset, 8);
 GDRDRV_ASSERT_AT(pin_dmabuf, addr, 24);
 GDRDRV_ASSERT_AT(pin_dmabuf, pci_bus, 36);
 GDRDRV_ASSERT_AT(pin_dmabuf, handle, 40);
@@ -201,6 +204,7 @@ GDRDRV_ASSERT(GDRDRV_IOC_GET_ATTR == 0xc008da06);
 GDRDRV_ASSERT(GDRDRV_IOC_PIN_BUFFER_V2 == 0xc020da07);
 GDRDRV_ASSERT(GDRDRV_IOC_REQ_MAPPING_TYPE == 0xc008da08);
 GDRDRV_ASSERT(GDRDRV_IOC_PIN_DMABUF == 0xc030da10);
+GDRDRV_ASSERT(GDRDRV_IOC_POPULATE == 0xc008da11);
 GDRDRV_ASSERT(GDRDRV_IOC_GET_VERSION == 0xc008daff);
 
 #endif

@@ -20,45 +20,25 @@ union gdrdrv_ioc_arg {
 	struct gdrdrv_ioc_pin_buffer_v2 pin_v2;
 	struct gdrdrv_ioc_req_mapping_type req_type;
 	struct gdrdrv_ioc_pin_dmabuf pin_dmabuf;
+	struct gdrdrv_ioc_populate populate;
 	struct gdrdrv_ioc_get_version version;
 };
 
-/* What GET_INFO and GET_INFO_V2 share, taken under the region's lock. */
-struct gdrdrv_mr_snapshot {
-	u32 map_type;
-	bool revoked;
-};
-
-static struct gdrdrv_mr *gdrdrv_mr_get_snapshot(struct gdrdrv_file *file, u64 handle,
-						struct gdrdrv_mr_snapshot *snap)
-{
-	struct gdrdrv_mr *mr = gdrdrv_mr_get(file, handle);
-
-	if (!mr)
-		return NULL;
-	mutex_lock(&mr->lock);
-	snap->map_type = mr->map_type;
-	snap->revoked = mr->revoked;
-	mutex_unlock(&mr->lock);
-	return mr;
-}
-
+/*
+ * P2P tokens name a context in any process, and are numbers counted from 1: with one the GPU driver
+ * gives the memory of whoever it is to whoever asks. None is passed on.
+ */
 static int gdrdrv_ioc_pin(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg)
 {
 	struct gdrdrv_pin_req req = {
 		.by = GDRDRV_BY_ADDRESS,
 		.va = arg->pin.addr,
 		.size = arg->pin.size,
-		.p2p_token = arg->pin.p2p_token,
-		.va_space = arg->pin.va_space,
 	};
 
+	if (arg->pin.p2p_token || arg->pin.va_space)
+		return -EINVAL;
 	return gdrdrv_mr_pin(file, &req, &arg->pin.handle);
-}
-
-static void gdrdrv_ioc_pin_undo(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg)
-{
-	gdrdrv_mr_unpin(file, arg->pin.handle);
 }
 
 static int gdrdrv_ioc_pin_v2(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg)
@@ -76,11 +56,6 @@ static int gdrdrv_ioc_pin_v2(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg
 	if (req.flags && src && !src->has_force_pcie)
 		return -EINVAL;
 	return gdrdrv_mr_pin(file, &req, &arg->pin_v2.handle);
-}
-
-static void gdrdrv_ioc_pin_v2_undo(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg)
-{
-	gdrdrv_mr_unpin(file, arg->pin_v2.handle);
 }
 
 static int gdrdrv_ioc_pin_dmabuf(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg)
@@ -105,11 +80,6 @@ static int gdrdrv_ioc_pin_dmabuf(struct gdrdrv_file *file, union gdrdrv_ioc_arg 
 	return gdrdrv_mr_pin(file, &req, &want->handle);
 }
 
-static void gdrdrv_ioc_pin_dmabuf_undo(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg)
-{
-	gdrdrv_mr_unpin(file, arg->pin_dmabuf.handle);
-}
-
 static int gdrdrv_ioc_unpin(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg)
 {
 	return gdrdrv_mr_unpin(file, arg->unpin.handle);
@@ -121,33 +91,13 @@ static int gdrdrv_ioc_unpin(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg)
  */
 static int gdrdrv_ioc_get_cb_flag(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg)
 {
-	struct gdrdrv_mr_snapshot snap;
-	struct gdrdrv_mr *mr = gdrdrv_mr_get_snapshot(file, arg->cb_flag.handle, &snap);
+	struct gdrdrv_mr *mr = gdrdrv_mr_get(file, arg->cb_flag.handle);
 
 	if (!mr)
 		return -EINVAL;
-	if (snap.revoked)
+	arg->cb_flag.flag = READ_ONCE(mr->revoked);
+	if (arg->cb_flag.flag)
 		wait_for_completion(&mr->zapped);
-	arg->cb_flag.flag = snap.revoked;
-	gdrdrv_mr_put(mr);
-	return 0;
-}
-
-static int gdrdrv_ioc_get_info(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg)
-{
-	struct gdrdrv_ioc_get_info *info = &arg->info;
-	struct gdrdrv_mr_snapshot snap;
-	struct gdrdrv_mr *mr = gdrdrv_mr_get_snapshot(file, info->handle, &snap);
-
-	if (!mr)
-		return -EINVAL;
-	info->va = mr->va;
-	info->mapped_size = mr->size;
-	info->page_size = mr->page_size;
-	info->tsc_khz = gdrdrv_cycles_khz();
-	info->tm_cycles = mr->tm_cycles;
-	info->mapped = snap.map_type != GDRDRV_MAPPING_TYPE_NONE;
-	info->wc_mapping = snap.map_type == GDRDRV_MAPPING_TYPE_WC;
 	gdrdrv_mr_put(mr);
 	return 0;
 }
@@ -155,8 +105,7 @@ static int gdrdrv_ioc_get_info(struct gdrdrv_file *file, union gdrdrv_ioc_arg *a
 static int gdrdrv_ioc_get_info_v2(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg)
 {
 	struct gdrdrv_ioc_get_info_v2 *info = &arg->info_v2;
-	struct gdrdrv_mr_snapshot snap;
-	struct gdrdrv_mr *mr = gdrdrv_mr_get_snapshot(file, info->handle, &snap);
+	struct gdrdrv_mr *mr = gdrdrv_mr_get(file, info->handle);
 
 	if (!mr)
 		return -EINVAL;
@@ -165,9 +114,22 @@ static int gdrdrv_ioc_get_info_v2(struct gdrdrv_file *file, union gdrdrv_ioc_arg
 	info->page_size = mr->page_size;
 	info->tsc_khz = gdrdrv_cycles_khz();
 	info->tm_cycles = mr->tm_cycles;
-	info->mapping_type = snap.map_type;
+	info->mapping_type = READ_ONCE(mr->map_type);
 	gdrdrv_mr_put(mr);
 	return 0;
+}
+
+/* The same up to its last two fields. */
+static int gdrdrv_ioc_get_info(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg)
+{
+	int ret = gdrdrv_ioc_get_info_v2(file, arg);
+	u32 type = arg->info_v2.mapping_type;
+
+	if (!ret) {
+		arg->info.mapped = type != GDRDRV_MAPPING_TYPE_NONE;
+		arg->info.wc_mapping = type == GDRDRV_MAPPING_TYPE_WC;
+	}
+	return ret;
 }
 
 static u32 gdrdrv_ioc_sources(void)
@@ -214,6 +176,18 @@ static int gdrdrv_ioc_req_mapping_type(struct gdrdrv_file *file, union gdrdrv_io
 	return ret;
 }
 
+static int gdrdrv_ioc_populate(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg)
+{
+	struct gdrdrv_mr *mr = gdrdrv_mr_get(file, arg->populate.handle);
+	int ret;
+
+	if (!mr)
+		return -EINVAL;
+	ret = gdrdrv_populate(mr);
+	gdrdrv_mr_put(mr);
+	return ret;
+}
+
 static int gdrdrv_ioc_get_version(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg)
 {
 	arg->version.gdrdrv_version = GDRDRV_VERSION;
@@ -223,32 +197,37 @@ static int gdrdrv_ioc_get_version(struct gdrdrv_file *file, union gdrdrv_ioc_arg
 	return 0;
 }
 
-/* @undo: takes back what the call did when its result cannot be delivered. */
+/* @handle: where a pin's is, which is taken back when it cannot be delivered; 0: no pin. */
 struct gdrdrv_ioc {
 	unsigned int cmd;
 	size_t size;
+	size_t handle;
 	int (*call)(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg);
-	void (*undo)(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg);
 };
 
-#define GDRDRV_IOC(_cmd, _member, _call, _undo)                                                  \
+#define GDRDRV_IOC(_cmd, _member, _call)                                                        \
+	{                                                                                       \
+		.cmd = _cmd, .size = sizeof_field(union gdrdrv_ioc_arg, _member), .call = _call \
+	}
+
+#define GDRDRV_IOC_PIN(_cmd, _member, _call)                                                     \
 	{                                                                                        \
 		.cmd = _cmd, .size = sizeof_field(union gdrdrv_ioc_arg, _member), .call = _call, \
-		.undo = _undo                                                                    \
+		.handle = offsetof(union gdrdrv_ioc_arg, _member.handle)                         \
 	}
 
 static const struct gdrdrv_ioc gdrdrv_iocs[] = {
-	GDRDRV_IOC(GDRDRV_IOC_PIN_BUFFER, pin, gdrdrv_ioc_pin, gdrdrv_ioc_pin_undo),
-	GDRDRV_IOC(GDRDRV_IOC_UNPIN_BUFFER, unpin, gdrdrv_ioc_unpin, NULL),
-	GDRDRV_IOC(GDRDRV_IOC_GET_CB_FLAG, cb_flag, gdrdrv_ioc_get_cb_flag, NULL),
-	GDRDRV_IOC(GDRDRV_IOC_GET_INFO, info, gdrdrv_ioc_get_info, NULL),
-	GDRDRV_IOC(GDRDRV_IOC_GET_INFO_V2, info_v2, gdrdrv_ioc_get_info_v2, NULL),
-	GDRDRV_IOC(GDRDRV_IOC_GET_ATTR, attr, gdrdrv_ioc_get_attr, NULL),
-	GDRDRV_IOC(GDRDRV_IOC_PIN_BUFFER_V2, pin_v2, gdrdrv_ioc_pin_v2, gdrdrv_ioc_pin_v2_undo),
-	GDRDRV_IOC(GDRDRV_IOC_REQ_MAPPING_TYPE, req_type, gdrdrv_ioc_req_mapping_type, NULL),
-	GDRDRV_IOC(GDRDRV_IOC_PIN_DMABUF, pin_dmabuf, gdrdrv_ioc_pin_dmabuf,
-		   gdrdrv_ioc_pin_dmabuf_undo),
-	GDRDRV_IOC(GDRDRV_IOC_GET_VERSION, version, gdrdrv_ioc_get_version, NULL),
+	GDRDRV_IOC_PIN(GDRDRV_IOC_PIN_BUFFER, pin, gdrdrv_ioc_pin),
+	GDRDRV_IOC(GDRDRV_IOC_UNPIN_BUFFER, unpin, gdrdrv_ioc_unpin),
+	GDRDRV_IOC(GDRDRV_IOC_GET_CB_FLAG, cb_flag, gdrdrv_ioc_get_cb_flag),
+	GDRDRV_IOC(GDRDRV_IOC_GET_INFO, info, gdrdrv_ioc_get_info),
+	GDRDRV_IOC(GDRDRV_IOC_GET_INFO_V2, info_v2, gdrdrv_ioc_get_info_v2),
+	GDRDRV_IOC(GDRDRV_IOC_GET_ATTR, attr, gdrdrv_ioc_get_attr),
+	GDRDRV_IOC_PIN(GDRDRV_IOC_PIN_BUFFER_V2, pin_v2, gdrdrv_ioc_pin_v2),
+	GDRDRV_IOC(GDRDRV_IOC_REQ_MAPPING_TYPE, req_type, gdrdrv_ioc_req_mapping_type),
+	GDRDRV_IOC_PIN(GDRDRV_IOC_PIN_DMABUF, pin_dmabuf, gdrdrv_ioc_pin_dmabuf),
+	GDRDRV_IOC(GDRDRV_IOC_POPULATE, populate, gdrdrv_ioc_populate),
+	GDRDRV_IOC(GDRDRV_IOC_GET_VERSION, version, gdrdrv_ioc_get_version),
 };
 
 /**
@@ -281,8 +260,8 @@ long gdrdrv_ioctl(struct file *filp, unsigned int cmd, unsigned long uarg)
 	if (ret)
 		return ret;
 	if (copy_to_user(user, &arg, ioc->size)) {
-		if (ioc->undo)
-			ioc->undo(file, &arg);
+		if (ioc->handle)
+			gdrdrv_mr_unpin(file, *(u64 *)((void *)&arg + ioc->handle));
 		return -EFAULT;
 	}
 	return 0;

@@ -8,7 +8,6 @@
 
 #include <linux/delay.h>
 #include <linux/miscdevice.h>
-#include <linux/pid.h>
 #include <linux/poll.h>
 #include <linux/sched.h>
 #include <linux/slab.h>
@@ -34,28 +33,13 @@ MODULE_PARM_DESC(info_enabled, "log informational messages (default 0)");
 static void gdrdrv_owner_init(struct gdrdrv_owner *owner)
 {
 	owner->tgid = current->tgid;
-#ifdef GDRDRV_GPL
-	owner->pid = get_pid(task_tgid(current));
-#else
 	owner->start_time = current->group_leader->start_time;
-#endif
-}
-
-static void gdrdrv_owner_fini(struct gdrdrv_owner *owner)
-{
-#ifdef GDRDRV_GPL
-	put_pid(owner->pid);
-#endif
 }
 
 bool gdrdrv_file_is_owner(const struct gdrdrv_file *file)
 {
-#ifdef GDRDRV_GPL
-	return file->owner.pid == task_tgid(current);
-#else
 	return file->owner.tgid == current->tgid &&
 	       file->owner.start_time == current->group_leader->start_time;
-#endif
 }
 
 void gdrdrv_file_get(struct gdrdrv_file *file)
@@ -68,7 +52,6 @@ static void gdrdrv_file_free(struct kref *ref)
 {
 	struct gdrdrv_file *file = container_of(ref, struct gdrdrv_file, ref);
 
-	gdrdrv_owner_fini(&file->owner);
 	mutex_destroy(&file->lock);
 	kfree(file);
 }
@@ -136,9 +119,6 @@ static const struct file_operations gdrdrv_fops = {
 	.release = gdrdrv_release,
 	.unlocked_ioctl = gdrdrv_ioctl,
 	.mmap = gdrdrv_mmap,
-#ifdef GDRDRV_HUGE_PFNMAP
-	.get_unmapped_area = gdrdrv_get_unmapped_area,
-#endif
 	.poll = gdrdrv_poll,
 };
 
@@ -153,14 +133,13 @@ static int __init gdrdrv_init(void)
 {
 	int ret;
 
+	gdrdrv_memtype_init();
 	ret = gdrdrv_proc_init();
 	if (ret)
 		return ret;
-	gdrdrv_debugfs_init();
 	ret = misc_register(&gdrdrv_misc);
 	if (ret) {
 		pr_err("cannot register /dev/%s: %d\n", GDRDRV_DEVICE_NAME, ret);
-		gdrdrv_debugfs_exit();
 		gdrdrv_proc_exit();
 		return ret;
 	}
@@ -174,12 +153,10 @@ static int __init gdrdrv_init(void)
 static void __exit gdrdrv_exit(void)
 {
 	misc_deregister(&gdrdrv_misc);
-	gdrdrv_debugfs_exit();
 	gdrdrv_proc_exit();
 	/* A callback that gave back the last module reference may still be on its way out. */
 	while (atomic_read(&gdrdrv_callbacks))
 		msleep(20);
-	gdrdrv_limit_exit();
 	WARN_ON(atomic_read(&gdrdrv_source_pins));
 }
 

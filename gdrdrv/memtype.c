@@ -14,10 +14,15 @@
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
 #include <linux/io.h>
+#include <linux/pci.h>
 
 #include "gdrdrv.h"
 
 #ifdef CONFIG_X86
+
+void gdrdrv_memtype_init(void)
+{
+}
 
 /* pat_enabled() is GPL-only; without PAT the kernel gives both types the same bits. */
 static bool gdrdrv_memtype_has_wc(void)
@@ -49,6 +54,7 @@ pgprot_t gdrdrv_memtype_prot(u32 type, pgprot_t prot)
 		type == GDRDRV_MAPPING_TYPE_WC ? _PAGE_CACHE_MODE_WC : _PAGE_CACHE_MODE_UC_MINUS;
 
 	/* pgprot_writecombine() is GPL-only. */
+	prot = gdrdrv_pgprot_io(prot);
 	return __pgprot((pgprot_val(prot) & ~_PAGE_CACHE_MASK) | cachemode2protval(mode));
 }
 
@@ -76,14 +82,28 @@ bool gdrdrv_memtype_is_wc(struct mm_struct *mm, unsigned long addr)
 	pmd = pmd_offset(pud, addr);
 	if (pmd_none(*pmd))
 		return true;
-	if (pmd_val(*pmd) & _PAGE_PSE)
-		bits = pmd_val(*pmd);
-	else
-		bits = pte_val(*pte_offset_kernel(pmd, addr));
+	bits = pte_val(*pte_offset_kernel(pmd, addr));
 	return (bits & (_PAGE_PWT | _PAGE_PCD)) == _PAGE_PWT;
 }
 
 #else /* arm64 */
+
+/*
+ * A host that is a BlueField-3, by its root ports. NVIDIA's driver maps a GPU there as device
+ * memory and refuses write-combining, without saying why; so does this one.
+ */
+static bool gdrdrv_memtype_is_bluefield3;
+
+void gdrdrv_memtype_init(void)
+{
+	static const struct pci_device_id roots[] = {
+		{ PCI_DEVICE(PCI_VENDOR_ID_MELLANOX, 0xa2da) },
+		{ PCI_DEVICE(PCI_VENDOR_ID_MELLANOX, 0xa2db) },
+		{},
+	};
+
+	gdrdrv_memtype_is_bluefield3 = pci_dev_present(roots);
+}
 
 bool gdrdrv_memtype_is_wc(struct mm_struct *mm, unsigned long addr)
 {
@@ -92,7 +112,9 @@ bool gdrdrv_memtype_is_wc(struct mm_struct *mm, unsigned long addr)
 
 u32 gdrdrv_memtype_default(const struct gdrdrv_mr *mr)
 {
-	return mr->cpu_cacheable ? GDRDRV_MAPPING_TYPE_CACHING : GDRDRV_MAPPING_TYPE_WC;
+	if (mr->cpu_cacheable)
+		return GDRDRV_MAPPING_TYPE_CACHING;
+	return gdrdrv_memtype_is_bluefield3 ? GDRDRV_MAPPING_TYPE_DEVICE : GDRDRV_MAPPING_TYPE_WC;
 }
 
 int gdrdrv_memtype_check(const struct gdrdrv_mr *mr, u32 type)
@@ -102,7 +124,8 @@ int gdrdrv_memtype_check(const struct gdrdrv_mr *mr, u32 type)
 	if (type == GDRDRV_MAPPING_TYPE_NONE || type == gdrdrv_memtype_default(mr))
 		return 0;
 	/* Coherent memory keeps its one type; of a BAR one can have both uncached types. */
-	if (mr->cpu_cacheable || mr->cpu_memory || type == GDRDRV_MAPPING_TYPE_CACHING)
+	if (mr->cpu_cacheable || gdrdrv_memtype_is_bluefield3 ||
+	    type == GDRDRV_MAPPING_TYPE_CACHING)
 		return -EOPNOTSUPP;
 	return 0;
 }
@@ -113,23 +136,9 @@ pgprot_t gdrdrv_memtype_prot(u32 type, pgprot_t prot)
 	case GDRDRV_MAPPING_TYPE_CACHING:
 		return prot;
 	case GDRDRV_MAPPING_TYPE_DEVICE:
-		return pgprot_device(prot);
+		return pgprot_device(gdrdrv_pgprot_io(prot));
 	default:
-		return pgprot_writecombine(prot);
-	}
-}
-
-/* The type of a mapping with this protection; DEVICE for every kind of it. */
-u32 gdrdrv_memtype_of(pgprot_t prot)
-{
-	switch (pgprot_val(prot) & PTE_ATTRINDX_MASK) {
-	case PTE_ATTRINDX(MT_NORMAL):
-	case PTE_ATTRINDX(MT_NORMAL_TAGGED):
-		return GDRDRV_MAPPING_TYPE_CACHING;
-	case PTE_ATTRINDX(MT_NORMAL_NC):
-		return GDRDRV_MAPPING_TYPE_WC;
-	default:
-		return GDRDRV_MAPPING_TYPE_DEVICE;
+		return pgprot_writecombine(gdrdrv_pgprot_io(prot));
 	}
 }
 

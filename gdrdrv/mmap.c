@@ -7,6 +7,10 @@
  * callback in that window would leave a live mapping of freed memory. A fault fills the 2 MiB
  * around it, so that a mapping costs one fault per 2 MiB and a callback never waits for more.
  *
+ * All entries are small. A huge one is taken for a page's by mbind(MPOL_MF_STRICT) (the kernel's
+ * queue_folios_pmd(), 6.12 to 7.3.3), which any user may call and which reads a struct page that a
+ * BAR does not have.
+ *
  * Must not know where pages come from, nor the table of regions beyond looking one up.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
@@ -14,26 +18,12 @@
 #include <linux/err.h>
 #include <linux/mm.h>
 #include <linux/mman.h>
+#include <linux/sched/signal.h>
 
 #include "gdrdrv.h"
-#include "trace.h"
 
-#define GDRDRV_FAULT_AROUND (2UL << 20)
-
-/* Tests set it to PAGE_SIZE to measure what filling around a fault is worth. */
-static unsigned long gdrdrv_fault_around = GDRDRV_FAULT_AROUND;
-module_param_named(fault_around_bytes, gdrdrv_fault_around, ulong, 0600);
-MODULE_PARM_DESC(
-	fault_around_bytes,
-	"bytes filled around a fault, a power of two from a page to 2 MiB (default 2 MiB)");
-
-static unsigned long gdrdrv_fault_window(void)
-{
-	unsigned long bytes = READ_ONCE(gdrdrv_fault_around);
-
-	bytes = clamp(bytes, PAGE_SIZE, max(GDRDRV_FAULT_AROUND, PAGE_SIZE));
-	return rounddown_pow_of_two(bytes);
-}
+/* Filled around a fault; a page where that is larger. */
+#define GDRDRV_WINDOW max(2UL << 20, PAGE_SIZE)
 
 static void gdrdrv_vma_open(struct vm_area_struct *vma)
 {
@@ -52,7 +42,7 @@ static void gdrdrv_vma_close(struct vm_area_struct *vma)
 
 	mutex_lock(&mr->lock);
 	if (!--mr->nr_vmas) {
-		mr->map_type = GDRDRV_MAPPING_TYPE_NONE;
+		WRITE_ONCE(mr->map_type, GDRDRV_MAPPING_TYPE_NONE);
 		mr->req_type = GDRDRV_MAPPING_TYPE_NONE;
 	}
 	mutex_unlock(&mr->lock);
@@ -100,96 +90,44 @@ static vm_fault_t gdrdrv_insert(struct gdrdrv_mr *mr, struct vm_area_struct *vma
 }
 
 /* What GET_INFO says is what the entries are. */
-static void gdrdrv_check_type_locked(struct gdrdrv_mr *mr, struct vm_fault *vmf)
+static void gdrdrv_check_type_locked(struct gdrdrv_mr *mr, struct vm_area_struct *vma,
+				     unsigned long addr)
 {
 	lockdep_assert_held(&mr->lock);
-	if (mr->map_type != GDRDRV_MAPPING_TYPE_WC ||
-	    gdrdrv_memtype_is_wc(vmf->vma->vm_mm, vmf->address))
+	if (mr->map_type != GDRDRV_MAPPING_TYPE_WC || gdrdrv_memtype_is_wc(vma->vm_mm, addr))
 		return;
-	mr->map_type = GDRDRV_MAPPING_TYPE_DEVICE;
+	WRITE_ONCE(mr->map_type, GDRDRV_MAPPING_TYPE_DEVICE);
 	atomic64_inc(&gdrdrv_stats.memtype_failures);
 	pr_warn_ratelimited("mapping is uncached: another one of the same memory is\n");
 }
 
-/* The window around the fault, as far as the mapping reaches. */
-static vm_fault_t gdrdrv_fill(struct gdrdrv_mr *mr, struct vm_fault *vmf)
+/* The window around @addr, as far as the mapping reaches. */
+static vm_fault_t gdrdrv_fill(struct gdrdrv_mr *mr, struct vm_area_struct *vma, unsigned long addr)
 {
-	unsigned long window = gdrdrv_fault_window(), addr = vmf->address & PAGE_MASK;
-	unsigned long start = max(vmf->vma->vm_start, round_down(addr, window));
-	unsigned long end = start + min(vmf->vma->vm_end - start, window - (start & (window - 1)));
-	vm_fault_t ret;
-
-	/* The one that is needed first; the others are a favour and may fail. */
-	ret = gdrdrv_insert(mr, vmf->vma, addr, addr + PAGE_SIZE);
-	if (ret != VM_FAULT_NOPAGE)
-		return ret;
-	gdrdrv_check_type_locked(mr, vmf);
-	gdrdrv_insert(mr, vmf->vma, start, addr);
-	gdrdrv_insert(mr, vmf->vma, addr + PAGE_SIZE, end);
-	return VM_FAULT_NOPAGE;
-}
-
-/* Two threads that fault at once may come by different ways; huge and small must not mix. */
-static bool gdrdrv_pmd_is_huge(const struct vm_fault *vmf)
-{
-#ifdef GDRDRV_HUGE_PFNMAP
-	return pmd_leaf(READ_ONCE(*vmf->pmd));
-#else
-	return false;
-#endif
-}
-
-static vm_fault_t gdrdrv_vma_fault(struct vm_fault *vmf)
-{
-	struct gdrdrv_mr *mr = vmf->vma->vm_private_data;
+	unsigned long start = max(vma->vm_start, round_down(addr, GDRDRV_WINDOW));
+	unsigned long end = min(vma->vm_end, round_down(addr, GDRDRV_WINDOW) + GDRDRV_WINDOW);
 	vm_fault_t ret = VM_FAULT_SIGBUS;
 
 	mutex_lock(&mr->lock);
-	if (!mr->revoked && !mr->retired)
-		ret = gdrdrv_pmd_is_huge(vmf) ? VM_FAULT_NOPAGE : gdrdrv_fill(mr, vmf);
-	mutex_unlock(&mr->lock);
-	atomic64_inc(&gdrdrv_stats.faults);
-	return ret;
-}
-
-#ifdef GDRDRV_HUGE_PFNMAP
-/* One huge entry where the address, the memory and the mapping all allow it. */
-static vm_fault_t gdrdrv_vma_huge_fault(struct vm_fault *vmf, unsigned int order)
-{
-	struct vm_area_struct *vma = vmf->vma;
-	struct gdrdrv_mr *mr = vma->vm_private_data;
-	unsigned long addr = vmf->address & PMD_MASK;
-	vm_fault_t ret = VM_FAULT_FALLBACK;
-	const struct gdrdrv_range *range;
-	u64 off;
-
-	if (order != PMD_SHIFT - PAGE_SHIFT || addr < vma->vm_start ||
-	    vma->vm_end - addr < PMD_SIZE || gdrdrv_fault_window() < PMD_SIZE)
-		return VM_FAULT_FALLBACK;
-
-	mutex_lock(&mr->lock);
-	if (mr->revoked || mr->retired) {
-		ret = VM_FAULT_SIGBUS;
+	if (mr->revoked || mr->retired)
 		goto unlock;
-	}
-	if (!pmd_none(READ_ONCE(*vmf->pmd)) && !gdrdrv_pmd_is_huge(vmf))
-		goto unlock; /* a table of small entries has come in between */
-	off = gdrdrv_vma_offset(mr, vma, addr);
-	range = gdrdrv_mr_range(mr, off);
-	off -= range->off;
-	if (!IS_ALIGNED(range->start + off, PMD_SIZE) || range->len - off < PMD_SIZE)
+	/* The one that is needed first; the others are a favour and may fail. */
+	ret = gdrdrv_insert(mr, vma, addr, addr + PAGE_SIZE);
+	if (ret != VM_FAULT_NOPAGE)
 		goto unlock;
-	ret = gdrdrv_insert_pmd(vmf, range->start + off);
-	if (ret == VM_FAULT_NOPAGE) {
-		atomic64_inc(&gdrdrv_stats.faults);
-		atomic64_inc(&gdrdrv_stats.pmds);
-		gdrdrv_check_type_locked(mr, vmf);
-	}
+	gdrdrv_check_type_locked(mr, vma, addr);
+	gdrdrv_insert(mr, vma, start, addr);
+	gdrdrv_insert(mr, vma, addr + PAGE_SIZE, end);
 unlock:
 	mutex_unlock(&mr->lock);
 	return ret;
 }
-#endif
+
+static vm_fault_t gdrdrv_vma_fault(struct vm_fault *vmf)
+{
+	atomic64_inc(&gdrdrv_stats.faults);
+	return gdrdrv_fill(vmf->vma->vm_private_data, vmf->vma, vmf->address & PAGE_MASK);
+}
 
 static const struct vm_operations_struct gdrdrv_vm_ops = {
 	.open = gdrdrv_vma_open,
@@ -197,65 +135,43 @@ static const struct vm_operations_struct gdrdrv_vm_ops = {
 	.GDRDRV_VM_OPS_MAY_SPLIT = gdrdrv_vma_may_split,
 	.mremap = gdrdrv_vma_mremap,
 	.fault = gdrdrv_vma_fault,
-#ifdef GDRDRV_HUGE_PFNMAP
-	.huge_fault = gdrdrv_vma_huge_fault,
-#endif
 };
 
-#ifdef GDRDRV_HUGE_PFNMAP
-/* Where a mapping must lie within PMD_SIZE for huge entries; -1: no room for one. */
-static long gdrdrv_mr_huge_offset(const struct gdrdrv_mr *mr, unsigned long len)
-{
-	u32 i;
-
-	for (i = 0; i < mr->nr_ranges && mr->ranges[i].off < len; i++) {
-		const struct gdrdrv_range *range = &mr->ranges[i];
-		u64 end = min(range->off + range->len, (u64)len);
-		u64 first = range->off + (-range->start & (PMD_SIZE - 1));
-
-		if (first + PMD_SIZE <= end)
-			return (range->start - range->off) & (PMD_SIZE - 1);
-	}
-	return -1;
-}
-
 /**
- * gdrdrv_get_unmapped_area() - choose an address that agrees with the memory within PMD_SIZE
- * @filp: the node
- * @addr: what the caller wishes, or 0
- * @len: bytes to map
- * @pgoff: the region's handle
- * @flags: of mmap()
+ * gdrdrv_populate() - make all entries of the present mapping, as its first touches would
+ * @mr: the region, mapped by this process
  *
- * Without it the kernel's choice of address leaves hardly any mapping room for a huge entry. It
- * chooses only: who may not map is refused by ->mmap.
+ * Window by window, so that a free callback waits for no more than one. A VMA that is being made or
+ * torn down is not found, and the lock of the process keeps one that is.
  *
- * Return: the address, or an error as a negative number.
+ * Return: 0; -EINVAL (not mapped, or revoked), -ENOMEM, -EINTR (killed).
  */
-unsigned long gdrdrv_get_unmapped_area(struct file *filp, unsigned long addr, unsigned long len,
-				       unsigned long pgoff, unsigned long flags)
+int gdrdrv_populate(struct gdrdrv_mr *mr)
 {
-	struct gdrdrv_file *file = filp->private_data;
-	unsigned long area;
-	struct gdrdrv_mr *mr;
-	long offset = -1;
+	struct mm_struct *mm = current->mm;
+	vm_fault_t fault = VM_FAULT_SIGBUS;
+	struct vm_area_struct *vma;
+	unsigned long addr;
+	int ret = 0;
 
-	if (!addr && !(flags & MAP_FIXED) && len >= PMD_SIZE && len < TASK_SIZE &&
-	    gdrdrv_fault_window() >= PMD_SIZE && gdrdrv_file_is_owner(file)) {
-		mr = gdrdrv_mr_get(file, pgoff);
-		if (mr) {
-			offset = gdrdrv_mr_huge_offset(mr, len);
-			gdrdrv_mr_put(mr);
-		}
-	}
-	if (offset >= 0) {
-		area = gdrdrv_any_unmapped_area(filp, 0, len + PMD_SIZE, pgoff, flags);
-		if (!IS_ERR_VALUE(area))
-			return area + ((offset - area) & (PMD_SIZE - 1));
-	}
-	return gdrdrv_any_unmapped_area(filp, addr, len, pgoff, flags);
+	mmap_read_lock(mm);
+	vma = find_vma(mm, READ_ONCE(mr->map_addr));
+	if (!vma || vma->vm_ops != &gdrdrv_vm_ops || vma->vm_private_data != mr)
+		goto unlock;
+	addr = vma->vm_start;
+	do {
+		fault = gdrdrv_fill(mr, vma, addr);
+		addr = round_down(addr, GDRDRV_WINDOW) + GDRDRV_WINDOW;
+		if (fatal_signal_pending(current))
+			ret = -EINTR;
+		cond_resched();
+	} while (!ret && fault == VM_FAULT_NOPAGE && addr < vma->vm_end);
+unlock:
+	mmap_read_unlock(mm);
+	if (ret || fault == VM_FAULT_NOPAGE)
+		return ret;
+	return fault & VM_FAULT_OOM ? -ENOMEM : -EINVAL;
 }
-#endif
 
 /* Ties the region to the VMA: one mapping at a time, none of what is gone. */
 static int gdrdrv_mmap_attach(struct gdrdrv_mr *mr, struct vm_area_struct *vma)
@@ -269,7 +185,8 @@ static int gdrdrv_mmap_attach(struct gdrdrv_mr *mr, struct vm_area_struct *vma)
 		ret = -EAGAIN;
 	} else {
 		mr->nr_vmas = 1;
-		mr->map_type = mr->req_type ? mr->req_type : gdrdrv_memtype_default(mr);
+		WRITE_ONCE(mr->map_addr, vma->vm_start);
+		WRITE_ONCE(mr->map_type, mr->req_type ?: gdrdrv_memtype_default(mr));
 		vma->vm_page_prot = gdrdrv_memtype_prot(mr->map_type, vma->vm_page_prot);
 	}
 	mutex_unlock(&mr->lock);
@@ -318,8 +235,6 @@ int gdrdrv_mmap(struct file *filp, struct vm_area_struct *vma)
 	unsigned long no_write = vma->vm_flags & VM_WRITE ? 0 : VM_MAYWRITE;
 	struct gdrdrv_mr *mr = gdrdrv_mmap_find(file, vma);
 
-	trace_gdrdrv_map(IS_ERR(mr) ? 0 : mr->va, vma->vm_end - vma->vm_start, vma->vm_pgoff,
-			 IS_ERR(mr) ? GDRDRV_MAPPING_TYPE_NONE : mr->map_type, PTR_ERR_OR_ZERO(mr));
 	if (IS_ERR(mr))
 		return PTR_ERR(mr);
 	gdrdrv_vma_flags_mod(vma, VM_PFNMAP | VM_IO | VM_DONTEXPAND | VM_DONTDUMP | VM_DONTCOPY,

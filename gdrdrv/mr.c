@@ -20,14 +20,12 @@
 #include <linux/slab.h>
 
 #include "gdrdrv.h"
-#include "trace.h"
 
 static void gdrdrv_mr_free(struct kref *ref)
 {
 	struct gdrdrv_mr *mr = container_of(ref, struct gdrdrv_mr, ref);
 
-	/* Possibly inside the free callback: memory only, and an atomic counter. */
-	gdrdrv_limit_uncharge(mr);
+	/* Possibly inside the free callback: memory only. */
 	mr->src->free(mr);
 	if (mr->file)
 		gdrdrv_file_put(mr->file);
@@ -90,14 +88,21 @@ static void gdrdrv_mr_zap(struct gdrdrv_mr *mr)
 				    1);
 }
 
+static void gdrdrv_mr_free_memtypes(struct gdrdrv_mr *mr)
+{
+	mutex_lock(&mr->lock);
+	gdrdrv_memtype_free(mr);
+	mutex_unlock(&mr->lock);
+}
+
 /**
  * gdrdrv_mr_revoke() - the source takes the pages back
  * @mr: the region; the caller holds the source's reference
  *
- * On return no page-table entry of the region exists and none can be made.
+ * On return no page-table entry of the region exists, none can be made, and no memory type is
+ * reserved for it: the GPU driver gives the same range of BAR1 to others.
  *
- * Context: the free callback, inside the GPU driver's locks; takes mr->lock only. Once per region:
- * a callback that its own zap may bring about again must see to that.
+ * Context: the free callback, inside the GPU driver's locks; takes mr->lock only. Once per region.
  * Return: whether the region was an orphan, so that the caller drops the module reference.
  */
 bool gdrdrv_mr_revoke(struct gdrdrv_mr *mr)
@@ -105,15 +110,16 @@ bool gdrdrv_mr_revoke(struct gdrdrv_mr *mr)
 	bool orphaned;
 
 	mutex_lock(&mr->lock);
-	mr->revoked = true;
+	WRITE_ONCE(mr->revoked, true);
 	if (mr->file && !mr->retired) {
 		mr->counted = true;
 		atomic_inc(&mr->file->nr_revoked);
 	}
 	orphaned = mr->orphaned;
-	trace_gdrdrv_revoke(mr->va, mr->size, mr->handle, orphaned);
 	mutex_unlock(&mr->lock);
 	gdrdrv_mr_zap(mr);
+	if (mr->file) /* else they are of the thread that pins */
+		gdrdrv_mr_free_memtypes(mr);
 	complete_all(&mr->zapped);
 	if (mr->file)
 		wake_up_interruptible_poll(&mr->file->wait, EPOLLPRI);
@@ -142,29 +148,22 @@ void gdrdrv_mr_orphan_locked(struct gdrdrv_mr *mr)
  */
 static void gdrdrv_mr_retire(struct gdrdrv_mr *mr, bool is_owner)
 {
-	bool release, orphaned;
+	bool may_release;
 
 	mutex_lock(&mr->lock);
 	mr->retired = true;
-	release = mr->any_context || (is_owner && !mr->revoked);
-	if (!mr->revoked && !release)
+	may_release = mr->any_context || is_owner;
+	if (!mr->revoked && !may_release)
 		gdrdrv_mr_orphan_locked(mr);
 	if (mr->counted)
 		atomic_dec(&mr->file->nr_revoked);
 	mr->counted = false;
-	trace_gdrdrv_unpin(mr->va, mr->size, mr->handle, mr->revoked, mr->orphaned);
 	mutex_unlock(&mr->lock);
 
 	gdrdrv_mr_zap(mr);
-	gdrdrv_memtype_free(mr);
-	if (release)
+	gdrdrv_mr_free_memtypes(mr);
+	if (may_release)
 		mr->src->release(mr);
-	/* An orphan, by now also of a put that failed, stays charged until gdrdrv_mr_free(). */
-	mutex_lock(&mr->lock);
-	orphaned = mr->orphaned;
-	mutex_unlock(&mr->lock);
-	if (!orphaned)
-		gdrdrv_limit_uncharge(mr);
 	gdrdrv_mr_put(mr);
 }
 
@@ -271,26 +270,6 @@ static int gdrdrv_pin_req_round(const struct gdrdrv_pin_req *req, u64 unit,
 	return 0;
 }
 
-/* What a program's own arguments, limits and signals can bring about; other errors are news. */
-static bool gdrdrv_pin_error_is_callers(int err)
-{
-	switch (err) {
-	case -EINVAL:
-	case -ENOMEM:
-	case -EOPNOTSUPP:
-	case -ENODEV:
-	case -EBADF:
-	case -EFAULT:
-	case -EACCES:
-	case -EPERM:
-	case -EINTR:
-	case -ERESTARTSYS:
-		return true;
-	default:
-		return false;
-	}
-}
-
 /**
  * gdrdrv_mr_pin() - pin a range of GPU memory
  * @file: the owner's descriptor
@@ -298,7 +277,7 @@ static bool gdrdrv_pin_error_is_callers(int err)
  * @handle: set on success
  *
  * Return: 0; -EINVAL (size 0, or not memory of this process), -EOVERFLOW (the range wraps), -ENOMEM
- * (memory, BAR space, the user's limit), -EOPNOTSUPP (built without a source for memory so named),
+ * (memory, BAR space), -EOPNOTSUPP (built without a source for memory so named),
  * or what the GPU driver said.
  */
 int gdrdrv_mr_pin(struct gdrdrv_file *file, const struct gdrdrv_pin_req *user_req, u64 *handle)
@@ -322,7 +301,6 @@ int gdrdrv_mr_pin(struct gdrdrv_file *file, const struct gdrdrv_pin_req *user_re
 	init_completion(&mr->zapped);
 	mr->va = req.va;
 	mr->size = req.size;
-	mr->charge = req.size;
 	mr->src = src;
 
 	cycles = get_cycles();
@@ -331,7 +309,8 @@ int gdrdrv_mr_pin(struct gdrdrv_file *file, const struct gdrdrv_pin_req *user_re
 		/* 524 is the kernel's own and means nothing to a program. */
 		if (ret == -ENOTSUPP)
 			ret = -EOPNOTSUPP;
-		if (!gdrdrv_pin_error_is_callers(ret))
+		/* Other errors are a program's own arguments, or want of room. */
+		if (ret == -EIO || ret == -EBUSY)
 			pr_err_ratelimited("%s refused %llu bytes to process %d: %d\n", src->name,
 					   req.size, current->tgid, ret);
 		gdrdrv_mr_put(mr);
@@ -340,9 +319,6 @@ int gdrdrv_mr_pin(struct gdrdrv_file *file, const struct gdrdrv_pin_req *user_re
 	mr->tm_cycles = get_cycles() - cycles;
 
 	ret = gdrdrv_mr_fill_ranges(mr);
-	if (ret)
-		goto err_retire;
-	ret = gdrdrv_limit_charge(mr, file->uid);
 	if (ret)
 		goto err_retire;
 	gdrdrv_memtype_reserve(mr);
@@ -361,7 +337,6 @@ int gdrdrv_mr_pin(struct gdrdrv_file *file, const struct gdrdrv_pin_req *user_re
 err_retire:
 	gdrdrv_mr_retire(mr, true);
 out:
-	trace_gdrdrv_pin(req.va, req.size, ret ? 0 : *handle, ret);
 	if (ret)
 		gdrdrv_info("pin of %llu bytes failed: %d\n", req.size, ret);
 	return ret;

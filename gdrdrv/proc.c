@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * /proc/driver/gdrdrv: params (for everybody, installed libraries read it), nv_get_pages_refcount
- * and pins (for the administrator).
+ * /proc/driver/gdrdrv: params (for everybody, installed libraries read it), nv_get_pages_refcount,
+ * pins and stats (for the administrator).
  *
  * Must not change anything it shows.
  */
@@ -62,6 +62,23 @@ static int gdrdrv_proc_pins(struct seq_file *seq, void *unused)
 	return 0;
 }
 
+/* Since load; memtypes: now. Lines may be added: for people, not for programs. */
+static int gdrdrv_proc_stats(struct seq_file *seq, void *unused)
+{
+#define GDRDRV_STAT(name) seq_printf(seq, #name " %lld\n", atomic64_read(&gdrdrv_stats.name))
+	GDRDRV_STAT(pins);
+	GDRDRV_STAT(pins_persistent);
+	GDRDRV_STAT(pins_dmabuf);
+	GDRDRV_STAT(revokes);
+	GDRDRV_STAT(orphans);
+	GDRDRV_STAT(faults);
+	GDRDRV_STAT(ptes);
+	GDRDRV_STAT(memtypes);
+	GDRDRV_STAT(memtype_failures);
+#undef GDRDRV_STAT
+	return 0;
+}
+
 int gdrdrv_proc_init(void)
 {
 	gdrdrv_proc_dir = proc_mkdir("driver/gdrdrv", NULL);
@@ -70,7 +87,8 @@ int gdrdrv_proc_init(void)
 	if (proc_create_single("params", 0444, gdrdrv_proc_dir, gdrdrv_proc_params) &&
 	    proc_create_single("nv_get_pages_refcount", 0440, gdrdrv_proc_dir,
 			       gdrdrv_proc_refcount) &&
-	    proc_create_single("pins", 0400, gdrdrv_proc_dir, gdrdrv_proc_pins))
+	    proc_create_single("pins", 0400, gdrdrv_proc_dir, gdrdrv_proc_pins) &&
+	    proc_create_single("stats", 0400, gdrdrv_proc_dir, gdrdrv_proc_stats))
 		return 0;
 	gdrdrv_proc_exit();
 	return -ENOMEM;

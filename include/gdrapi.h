@@ -155,7 +155,7 @@ int gdr_driver_get_version(gdr_t g, int *major, int *minor);
  * those do that serve ordinary device memory.
  *
  * GDR_ATTR_USE_PERSISTENT_MAPPING: 1 if a mapping outlives the free of its memory. 0 on gdrdrv drivers
- * before 2.5, which cannot be asked; a single pin may fall back to the other kind (GPU slices, tokens).
+ * before 2.5, which cannot be asked; a single pin may fall back to the other kind (GPU slices).
  * GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE: 1 if that pin flag is accepted by any of them.
  * GDR_ATTR_USING_DMA_BUF_MMAP: 1 if ordinary device memory is served by dma-buf mmap.
  * @return 0; EINVAL (g, unknown attribute, NULL).
@@ -179,8 +179,9 @@ int gdr_get_attribute(gdr_t g, gdr_attr_t attr, int *v);
  *
  * @param addr       device address; for memory of cudaHostAlloc, the host or the device address
  * @param size       bytes, at least 1
- * @param p2p_token  0, or the token of CU_POINTER_ATTRIBUTE_P2P_TOKENS (deprecated since CUDA 6)
- * @param va_space   0, or the VA-space token of the same
+ * @param p2p_token  0, or the token of CU_POINTER_ATTRIBUTE_P2P_TOKENS (deprecated since CUDA 6);
+ *                   not used: memory of the calling process needs none
+ * @param va_space   0, or the VA-space token of the same; likewise
  * @param handle     the pinned range, owned by the caller until gdr_unpin_buffer() or gdr_close()
  * @return 0; EINVAL (NULL, size 0, unknown address, managed memory, tokens where only the zero
  *         tokens can be served); EOVERFLOW; ENOTSUP (memory of a kind that cannot be mapped here:

@@ -110,6 +110,11 @@ struct gdrdrv_pin_dmabuf {
 	uint64_t handle; /* out */
 };
 
+/* All entries of the region's mapping at once; ENOTTY where a driver does not know it. */
+struct gdrdrv_populate {
+	uint64_t handle;
+};
+
 struct gdrdrv_get_version {
 	uint32_t gdrdrv_version; /* out */
 	uint32_t minimum_gdr_api_version; /* out */
@@ -124,6 +129,7 @@ struct gdrdrv_get_version {
 #define GDRDRV_IOC_PIN_BUFFER_V2    _IOWR(0xDA, 7, struct gdrdrv_pin_buffer_v2)
 #define GDRDRV_IOC_REQ_MAPPING_TYPE _IOWR(0xDA, 8, uint64_t)
 #define GDRDRV_IOC_PIN_DMABUF	    _IOWR(0xDA, 16, struct gdrdrv_pin_dmabuf)
+#define GDRDRV_IOC_POPULATE	    _IOWR(0xDA, 17, struct gdrdrv_populate)
 #define GDRDRV_IOC_GET_VERSION	    _IOWR(0xDA, 255, uint64_t)
 
 /*
@@ -162,6 +168,7 @@ _Static_assert(GDRDRV_IOC_GET_ATTR == 0xc008da06, "number of GET_ATTR");
 _Static_assert(GDRDRV_IOC_PIN_BUFFER_V2 == 0xc020da07, "number of PIN_BUFFER_V2");
 _Static_assert(GDRDRV_IOC_REQ_MAPPING_TYPE == 0xc008da08, "number of REQ_MAPPING_TYPE");
 _Static_assert(GDRDRV_IOC_PIN_DMABUF == 0xc030da10, "number of PIN_DMABUF");
+_Static_assert(GDRDRV_IOC_POPULATE == 0xc008da11, "number of POPULATE");
 _Static_assert(GDRDRV_IOC_GET_VERSION == 0xc008daff, "number of GET_VERSION");
 
 #endif

@@ -24,7 +24,7 @@ struct gdri_ctx;
 enum gdri_backend_caps {
 	GDRI_CAP_DEVICE_MEMORY = 1, /* serves ordinary device memory, as gdr_open() promises */
 	GDRI_CAP_UNKNOWN_MEMORY = 2, /* judges addresses itself, so CUDA need not know them */
-	GDRI_CAP_TOKENS = 4,	     /* takes P2P tokens */
+	GDRI_CAP_TOKENS = 4,	     /* pins with P2P tokens too, which it drops */
 	GDRI_CAP_DMABUF_MMAP = 8,    /* is the dma-buf way (GDR_ATTR_USING_DMA_BUF_MMAP) */
 	GDRI_CAP_TAKES_DMABUF = 16   /* maps a dma-buf that another process handed over */
 };

@@ -199,7 +199,7 @@ static int map_region(const struct gdrdrv_pin *gp, size_t length, void **out)
 				 strerror(err));
 	}
 	/* Page-table entries are made on fault: now, not in the first copy. */
-	if (!gdri_probe_range(map, length)) {
+	if (!gdri_node_populate(gp->node, gp->handle) && !gdri_probe_range(map, length)) {
 		munmap(map, length);
 		return gdri_fail(EINVAL,
 				 "the mapping cannot be read: the GPU driver has revoked it");

@@ -66,7 +66,7 @@ static int fail_enomem(const struct gdri_pin_request *request, const struct gdri
 				 "fault of its own, gone in 580): boot with iommu=pt, or use a "
 				 "gdrdrv built with SOURCE=p2p",
 				 version);
-	return gdri_fail(ENOMEM, "PIN_DMABUF: no memory, BAR1 is full, or over the user's limit");
+	return gdri_fail(ENOMEM, "PIN_DMABUF: no memory, or BAR1 is full");
 }
 
 static int fail_pin(const struct gdri_pin_request *request, const struct gdri_pci_address *pci,
@@ -101,8 +101,6 @@ int gdri_node_pin_dmabuf(const struct gdri_node *node, const struct gdri_pin_req
 	struct gdri_pci_address pci;
 	int rc, err;
 
-	if (request->p2p_token || request->va_space)
-		return gdri_fail(EINVAL, "P2P tokens are not taken (pins go by dma-buf)");
 	if (request->memory.kind != GDRI_MEMORY_DEVICE)
 		return gdri_fail(EINVAL, "CUDA does not know this address as device memory%s%s",
 				 request->memory.note[0] ? ": " : "", request->memory.note);

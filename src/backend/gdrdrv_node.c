@@ -159,27 +159,24 @@ void gdri_node_close(struct gdri_node *node)
 	close(node->fd);
 }
 
-static int fail_pin(const struct gdri_node *node, const struct gdri_pin_request *request, int err)
+static int fail_pin(int err)
 {
-	if (err == EINVAL && (request->p2p_token || request->va_space) && node->persistent)
-		return gdri_fail(EINVAL,
-				 "PIN_BUFFER: %s (drivers with persistent mappings take no "
-				 "P2P tokens)",
-				 strerror(err));
 	if (err == ENOMEM || err == ENOSPC)
 		return gdri_fail(ENOMEM, "PIN_BUFFER: no memory, or BAR1 is full");
 	return gdri_node_fail("PIN_BUFFER", err);
 }
 
-/* Tokens have no place in the newer call, flags none in the older one. */
+/*
+ * P2P tokens are dropped: memory of the caller's own process needs none, and that of another's is
+ * none of his. Drivers of level 2.5 and later refuse them.
+ */
 int gdri_node_pin(const struct gdri_node *node, const struct gdri_pin_request *request,
 		  uint64_t *handle)
 {
-	bool tokens = request->p2p_token || request->va_space;
 	int err;
 
 	/* Whole GPU pages: what every level pins, and some tell only if it was asked for. */
-	if (node->version >= GDRDRV_HAS_PIN_V2 && !tokens) {
+	if (node->version >= GDRDRV_HAS_PIN_V2) {
 		struct gdrdrv_pin_buffer_v2 p = {
 			.addr = request->va,
 			.size = request->mapped_size,
@@ -194,14 +191,12 @@ int gdri_node_pin(const struct gdri_node *node, const struct gdri_pin_request *r
 		struct gdrdrv_pin_buffer p = {
 			.addr = request->va,
 			.size = request->mapped_size,
-			.p2p_token = request->p2p_token,
-			.va_space = request->va_space,
 		};
 
 		err = gdri_node_call(node, GDRDRV_IOC_PIN_BUFFER, &p);
 		*handle = p.handle;
 	}
-	return err ? fail_pin(node, request, err) : 0;
+	return err ? fail_pin(err) : 0;
 }
 
 int gdri_node_unpin(const struct gdri_node *node, uint64_t handle)
@@ -281,4 +276,11 @@ int gdri_node_request_type(const struct gdri_node *node, uint64_t handle, gdr_ma
 		return 0;
 	err = gdri_node_call(node, GDRDRV_IOC_REQ_MAPPING_TYPE, &r);
 	return err && err != ENOTTY ? gdri_node_fail("REQ_MAPPING_TYPE", err) : 0;
+}
+
+bool gdri_node_populate(const struct gdri_node *node, uint64_t handle)
+{
+	struct gdrdrv_populate p = { .handle = handle };
+
+	return !gdri_node_call(node, GDRDRV_IOC_POPULATE, &p);
 }

@@ -54,6 +54,9 @@ int gdri_node_get_flag(const struct gdri_node *node, uint64_t handle, int *flag)
  */
 int gdri_node_request_type(const struct gdri_node *node, uint64_t handle, gdr_mapping_type_t type);
 
+/* Makes all entries of the region's mapping. False: not done, by a driver that cannot or a revocation. */
+bool gdri_node_populate(const struct gdri_node *node, uint64_t handle);
+
 /* Any call: 0, or the node's positive errno. */
 int gdri_node_call(const struct gdri_node *node, unsigned long request, void *arg);
 

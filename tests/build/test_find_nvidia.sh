@@ -27,7 +27,7 @@ new() {
 	echo "${3:-}" >"$tmp/license"
 }
 
-# source_at DIRECTORY [VERSION]: with a desktop's nv-p2p.h, which p2p-kind.sh knows by its get;
+# source_at DIRECTORY [VERSION]: with a desktop's nv-p2p.h, which is known by its get;
 # VERSION as a package of the GPU driver writes it
 source_at() {
 	mkdir -p "$1"
@@ -92,6 +92,12 @@ refuses "a version that only begins alike is another" "no nv-p2p.h of 580.95 GPU
 new 535.183.01
 source_at "$src/nvidia-current-535.183.01/nvidia"
 takes "a distribution's directory name" "$src/nvidia-current-535.183.01/nvidia open none"
+
+new 570.86.10
+source_at "$src/kernel-modules/nvidia-570.86.10-default/nvidia"
+source_at "$src/kernel-modules/nvidia-580.95.05-default/nvidia"
+takes "below kernel-modules, the kernel's flavour behind the version" \
+	"$src/kernel-modules/nvidia-570.86.10-default/nvidia open none"
 
 new 580.95.05
 source_at "$src/nvidia-580.95.05/kernel-open/nvidia"
@@ -164,15 +170,14 @@ grep -q "nothing tells its version" "$tmp/err"
 verdict $? "... and says so"
 refuses "named, without nv-p2p.h" "no nv-p2p.h in $tmp/bin" NVIDIA_SRC="$tmp/bin"
 
-# A Jetson's: without an address-space token, among the headers of the kernel's own modules.
+# A Jetson's: without an address-space token. There the library needs no driver.
 new
 l4t=$src/linux-headers-5.15.148-tegra-ubuntu22.04_aarch64/nvidia/include/linux
 mkdir -p "$l4t"
 echo "int nvidia_p2p_get_pages(u64 vaddr, u64 size);" >"$l4t/nv-p2p.h"
-takes "a Jetson's" "$l4t open none"
-echo NVIDIA >"$tmp/license"
-takes "a Jetson's, beside a proprietary module of the machine that builds" "$l4t open none"
-takes "a Jetson's, named" "$l4t open none" NVIDIA_SRC="${l4t%/include/linux}"
+refuses "a Jetson's, not named" "no nv-p2p.h of any GPU driver"
+refuses "a Jetson's, named" "of Tegra's GPU driver: no gdrdrv is needed there" \
+	NVIDIA_SRC="${l4t%/include/linux}"
 
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

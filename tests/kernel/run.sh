@@ -4,8 +4,8 @@
 # The driver in an emulated machine.
 #
 # usage: run.sh quick|library|dmabuf|full|PART
-#	quick	stock 6.1 and 6.12, three ways of pinning; on 6.1 also libgdrapi, tools and clients; Tegra's
-#		interface on arm64. quick_6.1, quick_6.12, quick_arm64: one of them; at the same time, if you like
+#	quick	stock 6.1 and 6.12, three ways of pinning; on 6.1 also libgdrapi, tools and clients; 6.1 on
+#		arm64. quick_6.1, quick_6.12, quick_arm64: one of them; at the same time, if you like
 #	library	only those: libgdrapi, tools and clients through the gdrdrv backend on 6.1
 #	dmabuf	the driver's dma-buf source, with an emulated IOMMU off, passing through, translating
 #	full	see full.sh and full_dmabuf.sh; their parts (full_matrix, ...) can be run alone

@@ -101,6 +101,38 @@ unsigned int window_free(int prov, uint64_t va)
 	return arg.outcome;
 }
 
+void window_free_held(int prov, uint64_t va)
+{
+	struct provider_window_free arg = { .va = va, .timeout_ms = WINDOW_MS, .hold = 1 };
+
+	CHECK_EQ(call(prov, PROVIDER_IOC_WINDOW_FREE, &arg), 0);
+}
+
+unsigned int window_go(int prov)
+{
+	struct provider_window_go arg = { 0 };
+
+	CHECK_EQ(call(prov, PROVIDER_IOC_WINDOW_GO, &arg), 0);
+	return arg.outcome;
+}
+
+bool thread_sleeps(pid_t tid)
+{
+	char path[64], *text, *end;
+	bool sleeps = true;
+	int i;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", tid);
+	for (i = 0; i < 20 && sleeps; i++) {
+		text = read_text(path);
+		end = text ? strrchr(text, ')') : NULL;
+		sleeps = !end || end[2] == 'D';
+		free(text);
+		usleep(1000);
+	}
+	return sleeps;
+}
+
 struct provider_pte read_pte(int prov, const volatile void *addr)
 {
 	struct provider_pte arg = { .addr = (uintptr_t)addr };
@@ -247,6 +279,13 @@ int req_type(int drv, uint64_t handle, uint32_t type)
 	return call(drv, GDRDRV_IOC_REQ_MAPPING_TYPE, &arg);
 }
 
+int populate(int drv, uint64_t handle)
+{
+	struct gdrdrv_ioc_populate arg = { .handle = handle };
+
+	return call(drv, GDRDRV_IOC_POPULATE, &arg);
+}
+
 void *map_prot(int drv, uint64_t handle, size_t len, int prot, int flags, void *at)
 {
 	return mmap(at, len, prot, flags, drv, (off_t)(handle * (uint64_t)sysconf(_SC_PAGESIZE)));
@@ -343,7 +382,7 @@ int try_read32(const volatile void *addr, uint32_t *value)
 	return sig;
 }
 
-/* x86: PWT set, PCD and PAT clear; in a huge entry PAT is bit 12. arm64: attribute index 2. */
+/* x86: PWT set, PCD and PAT clear. arm64: attribute index 2. */
 bool pte_is_wc(uint64_t pte)
 {
 #if defined(__x86_64__)
@@ -402,7 +441,7 @@ void knob(const char *name, int value)
 
 long stat_of(const char *name)
 {
-	char *text = read_text("/sys/kernel/debug/gdrdrv/stats");
+	char *text = read_text("/proc/driver/gdrdrv/stats");
 	char key[64], *at;
 	long n = -1;
 

@@ -22,7 +22,7 @@ static const struct test *const groups[] = { tests_basic,  tests_observe, tests_
 					     tests_revoke, tests_owner,	  tests_fault,
 					     tests_window, tests_race,	  tests_fuzz,
 					     tests_dmabuf, tests_hostile, tests_measure,
-					     tests_tegra };
+					     tests_walk };
 static unsigned int nr_passed, nr_failed, nr_skipped;
 static char setup_name[64];
 
@@ -283,7 +283,6 @@ static enum mode mode_of(const char *name)
 	       : !strcmp(name, "callback") ? CALLBACK
 	       : !strcmp(name, "dmabuf")   ? DMABUF
 	       : !strcmp(name, "both")	   ? BOTH
-	       : !strcmp(name, "always")   ? TEGRA
 					   : FALLBACK;
 }
 

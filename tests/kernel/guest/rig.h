@@ -30,10 +30,9 @@ enum mode {
 	FALLBACK = 4, /* persistent refused by the provider, so by callback */
 	DMABUF = 8, /* by importing the provider's dma-buf; the driver knows no other way */
 	BOTH = 16, /* it knows both, and pin() takes them in turn */
-	TEGRA = 32, /* Tegra's interface: tests of its own */
 	BY_P2P = PERSISTENT | CALLBACK | FALLBACK,
 	BY_DMABUF = DMABUF | BOTH,
-	ANY_MODE = BY_P2P | BY_DMABUF, /* of the desktop's interface */
+	ANY_MODE = BY_P2P | BY_DMABUF,
 	BY_CALLBACK = CALLBACK | FALLBACK,
 };
 
@@ -61,8 +60,8 @@ struct test {
 };
 
 extern const struct test tests_basic[], tests_map[], tests_revoke[], tests_owner[], tests_window[],
-	tests_observe[], tests_race[], tests_fuzz[], tests_fault[], tests_measure[], tests_dmabuf[],
-	tests_hostile[], tests_tegra[];
+	tests_walk[], tests_observe[], tests_race[], tests_fuzz[], tests_fault[], tests_measure[],
+	tests_dmabuf[], tests_hostile[];
 
 /* Whether the free takes the pages back in the present set-up. */
 static inline bool by_callback(void)
@@ -110,6 +109,9 @@ struct provider_info gpu_info(int prov);
 int window_open(int prov, unsigned int place, int drv); /* 0 or -errno */
 void window_arm(int prov, unsigned int passes);
 unsigned int window_free(int prov, uint64_t va); /* outcome */
+void window_free_held(int prov, uint64_t va); /* the thread stays until: */
+unsigned int window_go(int prov); /* outcome */
+bool thread_sleeps(pid_t tid); /* uninterruptibly, and for a while; or it has ended */
 struct provider_pte read_pte(int prov, const volatile void *addr);
 int pin(int drv, uint64_t va, uint64_t size, uint64_t *handle);
 int pin_tokens(int drv, uint64_t va, uint64_t size, uint64_t token, uint32_t space,
@@ -126,6 +128,7 @@ int cb_flag(int drv, uint64_t handle); /* 0, 1 or -errno */
 int get_info(int drv, uint64_t handle, struct gdrdrv_ioc_get_info *info);
 int get_info_v2(int drv, uint64_t handle, struct gdrdrv_ioc_get_info_v2 *info);
 int req_type(int drv, uint64_t handle, uint32_t type);
+int populate(int drv, uint64_t handle);
 void *map(int drv, uint64_t handle, size_t len); /* MAP_FAILED and errno */
 void *map_prot(int drv, uint64_t handle, size_t len, int prot, int flags, void *at);
 volatile uint8_t *must_map(int drv, uint64_t handle, size_t len);
@@ -141,7 +144,7 @@ long read_number(const char *path);
 void write_text(const char *path, const char *text);
 char *read_text(const char *path); /* malloc; NULL when it cannot be read */
 void knob(const char *name, int value);
-long stat_of(const char *name); /* debugfs counter; -1 where there is none */
+long stat_of(const char *name); /* counter of /proc/driver/gdrdrv/stats; -1 where there is none */
 long long now_us(void);
 int wait_child(pid_t pid); /* exit code, or 128 + signal */
 void pattern(uint8_t *buf, size_t len, unsigned int seed);

@@ -95,6 +95,7 @@ static void t_proc(void)
 	CHECK(!stat("/proc/driver/gdrdrv/nv_get_pages_refcount", &st) &&
 	      (st.st_mode & 0777) == 0440);
 	CHECK(!stat("/proc/driver/gdrdrv/pins", &st) && (st.st_mode & 0777) == 0400);
+	CHECK(!stat("/proc/driver/gdrdrv/stats", &st) && (st.st_mode & 0777) == 0400);
 	CHECK(!stat("/dev/gdrdrv", &st) && (st.st_mode & 0777) == 0666);
 
 	handle = must_pin(drv, va, 2 * GPU_PAGE);
@@ -133,7 +134,7 @@ static const unsigned int all_cmds[] = {
 	GDRDRV_IOC_PIN_BUFFER,	  GDRDRV_IOC_UNPIN_BUFFER,     GDRDRV_IOC_GET_CB_FLAG,
 	GDRDRV_IOC_GET_INFO,	  GDRDRV_IOC_GET_INFO_V2,      GDRDRV_IOC_GET_ATTR,
 	GDRDRV_IOC_PIN_BUFFER_V2, GDRDRV_IOC_REQ_MAPPING_TYPE, GDRDRV_IOC_GET_VERSION,
-	GDRDRV_IOC_PIN_DMABUF,
+	GDRDRV_IOC_PIN_DMABUF,	  GDRDRV_IOC_POPULATE,
 };
 
 static void t_bad_pointer(void)
@@ -181,6 +182,7 @@ static void t_bad_handle(void)
 		CHECK_EQ(get_info(drv, bad[i], &info), -EINVAL);
 		CHECK_EQ(get_info_v2(drv, bad[i], &info2), -EINVAL);
 		CHECK_EQ(req_type(drv, bad[i], GDRDRV_MAPPING_TYPE_NONE), -EINVAL);
+		CHECK_EQ(populate(drv, bad[i]), -EINVAL);
 		if (bad[i] < 1ULL << 32) {
 			CHECK(map(drv, bad[i], GPU_PAGE) == MAP_FAILED && errno == EINVAL);
 		}
@@ -324,25 +326,57 @@ static void t_data_unaligned(void)
 	CHECK_EQ(got, 0x5a);
 }
 
+/*
+ * With a token the GPU driver looks at no process, and tokens are small numbers: so none is taken,
+ * neither of the caller's own context nor of another user's, and the GPU driver is not even asked.
+ */
 static void t_tokens(void)
 {
-	int drv = drv_open(), prov = prov_open();
+	int drv = drv_open(), prov = prov_open(), status;
 	uint64_t va = gpu_alloc(prov, GPU_PAGE), h = 0;
 	struct provider_tokens tokens;
+	unsigned int gets, i;
+	pid_t pid;
 
 	CHECK(ioctl(prov, PROVIDER_IOC_TOKENS, &tokens) == 0);
-	CHECK_EQ(pin_tokens(drv, va, GPU_PAGE, tokens.p2p_token + 1, tokens.va_space, &h), -EINVAL);
-	CHECK_EQ(pin_tokens(drv, va, GPU_PAGE, tokens.p2p_token, tokens.va_space, &h), 0);
-	must_map(drv, h, GPU_PAGE)[0] = 1;
-	/* Tokens exist in the callback way only: so the free revokes, in every mode. */
-	CHECK_EQ(cb_flag(drv, h), 0);
-	CHECK_EQ(gpu_free(prov, va), 0);
-	CHECK_EQ(cb_flag(drv, h), 1);
-	CHECK_EQ(unpin(drv, h), 0);
-	va = gpu_alloc(prov, GPU_PAGE);
-	CHECK_EQ(pin_tokens(drv, va, GPU_PAGE, tokens.p2p_token, tokens.va_space, &h), 0);
-	CHECK_EQ(unpin(drv, h), 0);
-	CHECK_EQ(gpu_info(prov).pins, 0);
+	gets = gpu_info(prov).gets;
+	pid = fork();
+	if (!pid) {
+		CHECK(!setgid(1000) && !setuid(1000));
+		drv = drv_open();
+		for (i = 0; i <= tokens.p2p_token; i++)
+			CHECK_EQ(pin_tokens(drv, va, GPU_PAGE, i, tokens.va_space, &h), -EINVAL);
+		_exit(0);
+	}
+	status = wait_child(pid);
+	CHECK_EQ(status, 0);
+	CHECK_EQ(pin_tokens(drv, va, GPU_PAGE, tokens.p2p_token, tokens.va_space, &h), -EINVAL);
+	CHECK_EQ(pin_tokens(drv, va, GPU_PAGE, tokens.p2p_token, 0, &h), -EINVAL);
+	CHECK_EQ(pin_tokens(drv, va, GPU_PAGE, 0, tokens.va_space, &h), -EINVAL);
+	CHECK_EQ(pin_tokens(drv, va, GPU_PAGE, -1ULL, 0xffffffff, &h), -EINVAL);
+	CHECK_EQ(gpu_info(prov).gets, gets);
+	if (rig.mode != DMABUF)
+		CHECK_EQ(pin_tokens(drv, va, GPU_PAGE, 0, 0, &h), 0);
+}
+
+/*
+ * The GPU driver allocates by the size that it is asked for, before it looks at the address: what no GPU
+ * can have in its BAR1 never reaches it. And memory that is not there is looked for once.
+ */
+static void t_too_large(void)
+{
+	static const uint64_t sizes[] = { 16ULL << 30, 1ULL << 40 };
+	int drv = drv_open(), prov = prov_open();
+	uint64_t va = gpu_alloc(prov, GPU_PAGE), h;
+	unsigned int gets = gpu_info(prov).gets;
+	size_t i;
+
+	for (i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+		CHECK_EQ(pin_tokens(drv, va, sizes[i], 0, 0, &h), -ENOMEM);
+	CHECK_EQ(gpu_info(prov).gets, gets);
+	CHECK_EQ(pin_tokens(drv, va + GPU_PAGE, GPU_PAGE, 0, 0, &h), -EINVAL);
+	CHECK_EQ(gpu_info(prov).gets, gets + (rig.mode == FALLBACK && rig.gen > 515 ? 2 : 1));
+	CHECK(gpu_info(prov).largest_get <= gpu_info(prov).bar_size);
 }
 
 static void t_force_pcie(void)
@@ -390,7 +424,8 @@ const struct test tests_basic[] = {
 	{ "data", t_data, ANY_MODE, 0 },
 	{ "data-scattered", t_data_scattered, ANY_MODE, 0 },
 	{ "data-unaligned", t_data_unaligned, ANY_MODE, 0 },
-	{ "tokens", t_tokens, BY_P2P | BOTH, 0 },
+	{ "tokens", t_tokens, ANY_MODE, 0 },
+	{ "too-large", t_too_large, BY_P2P | BOTH, 0 },
 	{ "force-pcie", t_force_pcie, BY_P2P | BOTH, 0 },
 	{ NULL, NULL, 0, 0 },
 };

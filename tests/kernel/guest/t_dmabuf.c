@@ -173,29 +173,6 @@ static void t_read_only_fd(void)
 	CHECK_EQ(p[9], 0x5e);
 }
 
-/* A page of a large buffer holds all of it, also in BAR1: so it costs all of it. */
-static void t_charged_whole(void)
-{
-	int drv = drv_open(), prov = prov_open(), fd;
-	size_t half = gpu_info(prov).bar_size / 2;
-	uint64_t va = gpu_alloc(prov, half + GPU_PAGE);
-	struct gdrdrv_ioc_pin_dmabuf part;
-
-	part = good_arg(prov, va, half + GPU_PAGE, &fd);
-	part.size = 4096;
-	CHECK_EQ(pin_dmabuf(drv, &part), -ENOMEM);
-	CHECK_EQ(gpu_info(prov).maps, 0);
-	close(fd);
-	part = good_arg(prov, va, half, &fd);
-	part.size = 4096;
-	CHECK_EQ(pin_dmabuf(drv, &part), 0);
-	close(fd);
-	CHECK_EQ(unpin(drv, part.handle), 0);
-	part = good_arg(prov, va, half, &fd); /* given back whole */
-	CHECK_EQ(pin_dmabuf(drv, &part), 0);
-	close(fd);
-}
-
 /* Two imports of one buffer, and one of another buffer of the same memory. */
 static void t_two_imports(void)
 {
@@ -489,7 +466,6 @@ const struct test tests_dmabuf[] = {
 	{ "dmabuf-no-address", t_no_address, DMABUF, 0 },
 	{ "dmabuf-sub-range", t_sub_range, BY_DMABUF, 40 },
 	{ "dmabuf-read-only-fd", t_read_only_fd, BY_DMABUF, 0 },
-	{ "dmabuf-charged-whole", t_charged_whole, BY_DMABUF, 0 },
 	{ "dmabuf-two-imports", t_two_imports, BY_DMABUF, 0 },
 	{ "dmabuf-memory-stays", t_memory_stays, BY_DMABUF, 0 },
 	{ "dmabuf-map-fails", t_map_fails, BY_DMABUF, 0 },

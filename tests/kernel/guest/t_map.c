@@ -336,7 +336,6 @@ static void t_fault_around(void)
 {
 	size_t size = 6 * MiB, off;
 	int drv = drv_open(), prov = prov_open();
-	/* Scattered, so that no huge entry comes in between. */
 	uint64_t h = must_pin(drv, gpu_alloc_flags(prov, size, PROVIDER_SCATTER).va, size);
 	uint8_t *at = reserve(size, 2 * MiB), *p;
 	long faults = stat_of("faults"), ptes = stat_of("ptes");
@@ -353,6 +352,45 @@ static void t_fault_around(void)
 	}
 }
 
+/* All entries in one call, and then no fault. */
+static void t_populate(void)
+{
+	size_t size = 6 * MiB, off, len = size - GPU_PAGE - 1;
+	int drv = drv_open(), prov = prov_open();
+	uint64_t va = gpu_alloc_flags(prov, size, PROVIDER_SCATTER).va, h = must_pin(drv, va, size);
+	uint8_t *at = (uint8_t *)reserve(size, 2 * MiB) + cpu_page(), *p;
+	long faults = stat_of("faults");
+
+	CHECK_EQ(populate(drv, h), -EINVAL); /* not mapped */
+	CHECK_EQ(populate(drv, h + 1), -EINVAL);
+	p = map_prot(drv, h, len, rw, MAP_SHARED | MAP_FIXED, at);
+	CHECK(p == at);
+	CHECK_EQ(populate(drv, h), 0);
+	CHECK_EQ(populate(drv, h), 0); /* what is there stays */
+	for (off = 0; off < len; off += cpu_page()) {
+		struct provider_pte pte = read_pte(prov, p + off);
+
+		CHECK_EQ(pte.level, 1);
+		CHECK(pte_is_wc(pte.pte));
+		p[off] = (uint8_t)(off / 4096);
+	}
+	CHECK_EQ(read_pte(prov, p + size - GPU_PAGE).level, 0); /* the address space behind it */
+	if (rig.gpl)
+		CHECK_EQ(stat_of("faults"), faults);
+	for (off = 0; off < len; off += cpu_page())
+		CHECK_EQ(p[off], (uint8_t)(off / 4096));
+	CHECK_EQ(mprotect(p, len, PROT_NONE), 0);
+	CHECK_EQ(populate(drv, h), 0); /* entries that may not be used */
+	CHECK_EQ(try_read(p), SIGSEGV);
+	CHECK_EQ(mprotect(p, len, PROT_READ), 0);
+	CHECK_EQ(try_write(p, 1), SIGSEGV);
+	CHECK_EQ(gpu_free(prov, va), 0);
+	CHECK_EQ(populate(drv, h), by_callback() ? -EINVAL : 0);
+	CHECK_EQ(try_read(p), by_callback() ? SIGBUS : 0);
+	CHECK_EQ(munmap(p, len), 0);
+	CHECK_EQ(populate(drv, h), -EINVAL);
+}
+
 /* Entries are made by faults only: a mapping that nobody touched has none. */
 static void t_no_entries_in_mmap(void)
 {
@@ -366,93 +404,23 @@ static void t_no_entries_in_mmap(void)
 	CHECK_EQ(read_pte(prov, at).level, 1);
 }
 
-/* Whether huge entries of 2 MiB are to be made here; the provider knows the kernel's function. */
-static bool has_huge_entries(int prov, int drv)
-{
-	return rig.gpl && cpu_page() == 4096 &&
-	       window_open(prov, PROVIDER_BEFORE_INSERT_HUGE, drv) != -EOPNOTSUPP;
-}
-
-/* Where the kernel has huge PFN entries: used when everything is aligned, gone after unpin. */
-static void t_huge(void)
+/*
+ * All entries are small, also where the kernel could make huge ones and address and memory agree: it
+ * takes a huge one for a page's (t_walk.c).
+ */
+static void t_small(void)
 {
 	int drv = drv_open(), prov = prov_open();
-	bool huge = has_huge_entries(prov, drv);
-	struct provider_alloc mem = gpu_alloc_flags(prov, 4 * MiB, PROVIDER_ALIGN_2M);
-	uint64_t h = must_pin(drv, mem.va, 4 * MiB);
+	uint64_t va = gpu_alloc_flags(prov, 4 * MiB, PROVIDER_ALIGN_2M).va;
 	uint8_t *at = reserve(4 * MiB, 2 * MiB);
-	long pmds = stat_of("pmds");
-	struct provider_pte pte;
-	uint8_t got;
-
-	CHECK(map_prot(drv, h, 4 * MiB, rw, MAP_SHARED | MAP_FIXED, at) == at);
-	at[3 * MiB] = 0x3c;
-	__sync_synchronize();
-	gpu_peek(prov, mem.va + 3 * MiB, &got, 1);
-	CHECK_EQ(got, 0x3c);
-	pte = read_pte(prov, at + 3 * MiB);
-	CHECK_EQ(pte.level, huge ? 2 : 1);
-	if (huge) {
-		/* PWT, not PCD; the PAT bit of a huge entry is bit 12. */
-		CHECK((pte.pte & 0x8) && !(pte.pte & 0x10) && !(pte.pte & 0x1000));
-		CHECK_EQ(stat_of("pmds") - pmds, 1);
-	}
-	CHECK_EQ(unpin(drv, h), 0);
-	CHECK_EQ(read_pte(prov, at + 3 * MiB).level, 0);
-	CHECK_EQ(try_read(at + 3 * MiB), SIGBUS);
-	CHECK_EQ(try_read(at), SIGBUS);
-	if (!huge)
-		SKIP("this kernel or build has no huge PFN entries");
-}
-
-/* Huge entries of a mapping whose address the kernel chose, every page touched. */
-static unsigned int huge_entries(int drv, int prov, uint64_t va, uint64_t skip, size_t size)
-{
-	uint64_t h = must_pin(drv, va + skip, size);
-	volatile uint8_t *p = must_map(drv, h, size);
-	unsigned int huge = 0;
 	size_t off;
 
-	for (off = 0; off < size; off += GPU_PAGE) {
-		uint8_t got;
-
-		p[off] = (uint8_t)(off / GPU_PAGE + 1);
-		__sync_synchronize();
-		gpu_peek(prov, va + skip + off, &got, 1);
-		CHECK_EQ(got, (uint8_t)(off / GPU_PAGE + 1));
-		if ((uintptr_t)(p + off) % (2 * MiB) == 0)
-			huge += read_pte(prov, p + off).level == 2;
+	CHECK(map_prot(drv, must_pin(drv, va, 4 * MiB), 4 * MiB, rw, MAP_SHARED | MAP_FIXED, at) ==
+	      at);
+	for (off = 0; off < 4 * MiB; off += cpu_page()) {
+		at[off] = 1;
+		CHECK_EQ(read_pte(prov, at + off).level, 1);
 	}
-	CHECK_EQ(munmap((void *)(uintptr_t)p, size), 0);
-	CHECK_EQ(unpin(drv, h), 0);
-	return huge;
-}
-
-/*
- * Programs let the kernel choose the address. It must agree with the memory within 2 MiB, or no huge
- * entry can be made, wherever the memory starts.
- */
-static void t_huge_unasked(void)
-{
-	int drv = drv_open(), prov = prov_open();
-	uint64_t va = gpu_alloc_flags(prov, 10 * MiB, PROVIDER_ALIGN_2M).va, h;
-	void *hint;
-
-	if (!has_huge_entries(prov, drv))
-		SKIP("this kernel or build has no huge PFN entries");
-	CHECK_EQ(huge_entries(drv, prov, va, 0, 8 * MiB), 4);
-	CHECK_EQ(huge_entries(drv, prov, va, 5 * GPU_PAGE, 8 * MiB), 3);
-	CHECK_EQ(huge_entries(drv, prov, va, 2 * MiB - GPU_PAGE, 2 * MiB + GPU_PAGE), 1);
-	CHECK_EQ(huge_entries(drv, prov, va, GPU_PAGE, 2 * MiB - GPU_PAGE), 0);
-	CHECK_EQ(huge_entries(drv, prov, gpu_alloc_flags(prov, 4 * MiB, PROVIDER_SCATTER).va, 0,
-			      4 * MiB),
-		 0);
-	/* An address that the program wishes is its own affair. */
-	hint = reserve(8 * MiB, 2 * MiB);
-	CHECK_EQ(munmap(hint, 8 * MiB), 0);
-	h = must_pin(drv, va, 4 * MiB);
-	hint = (uint8_t *)hint + 4096;
-	CHECK(map_prot(drv, h, 4 * MiB, rw, MAP_SHARED, hint) == hint);
 }
 
 const struct test tests_map[] = {
@@ -469,8 +437,8 @@ const struct test tests_map[] = {
 	{ "map-close-first", t_close_first, ANY_MODE, 0 },
 	{ "map-unpin-mapped", t_unpin_mapped, ANY_MODE, 0 },
 	{ "map-fault-around", t_fault_around, ANY_MODE, 0 },
+	{ "map-populate", t_populate, ANY_MODE, 0 },
 	{ "map-no-entries-in-mmap", t_no_entries_in_mmap, ANY_MODE, 0 },
-	{ "map-huge-unasked", t_huge_unasked, PERSISTENT | CALLBACK | DMABUF, 0 },
-	{ "map-huge", t_huge, PERSISTENT | CALLBACK | DMABUF, 0 },
+	{ "map-small", t_small, ANY_MODE, 0 },
 	{ NULL, NULL, 0, 0 },
 };

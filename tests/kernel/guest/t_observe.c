@@ -1,68 +1,10 @@
 // SPDX-License-Identifier: MIT
-/* What an administrator sees: tracepoints, the log. (/proc: t_basic.c) */
+/* What an administrator sees in the log. (/proc: t_basic.c) */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <sys/klog.h>
 
 #include "rig.h"
-
-#define EVENTS "/sys/kernel/tracing/events/gdrdrv"
-#define TRACE  "/sys/kernel/tracing/trace"
-
-static bool trace_has(const char *trace, const char *event, uint64_t va, uint64_t handle,
-		      const char *rest)
-{
-	char want[160];
-
-	snprintf(want, sizeof(want), "%s: va=0x%llx size=%lu handle=0x%llx %s\n", event,
-		 (unsigned long long)va, GPU_PAGE, (unsigned long long)handle, rest);
-	if (strstr(trace, want))
-		return true;
-	printf("# not in the trace: %s%.2000s\n", want, trace);
-	return false;
-}
-
-/* One line for each pin, map, revoke and unpin, also for those that fail. */
-static void t_tracepoints(void)
-{
-	int drv = drv_open(), prov = prov_open();
-	uint64_t va = gpu_alloc(prov, GPU_PAGE), h, bad;
-	char *trace, rest[64];
-	bool revoked;
-
-	if (!rig.gpl)
-		SKIP("this build has no tracepoints");
-	if (access(EVENTS, F_OK))
-		SKIP("this kernel has no tracing of events");
-	close(open(TRACE, O_WRONLY | O_TRUNC)); /* empties it */
-	write_text(EVENTS "/enable", "1");
-	h = must_pin(drv, va, GPU_PAGE);
-	(void)*must_map(drv, h, GPU_PAGE);
-	CHECK(map(drv, h, GPU_PAGE) == MAP_FAILED && errno == EAGAIN);
-	CHECK(map_prot(drv, h, GPU_PAGE, PROT_READ, MAP_PRIVATE, NULL) == MAP_FAILED);
-	CHECK_EQ(gpu_free(prov, va), 0);
-	revoked = cb_flag(drv, h) == 1;
-	CHECK_EQ(unpin(drv, h), 0);
-	CHECK_EQ(pin(drv, va, GPU_PAGE, &bad), -EINVAL);
-	write_text(EVENTS "/enable", "0");
-
-	trace = read_text(TRACE);
-	CHECK(trace && trace_has(trace, "gdrdrv_pin", va, h, "ret=0"));
-	snprintf(rest, sizeof(rest), "type=%u ret=0", GDRDRV_MAPPING_TYPE_WC);
-	CHECK(trace_has(trace, "gdrdrv_map", va, h, rest));
-	CHECK(strstr(trace, "ret=-11\n")); /* EAGAIN, of the second map */
-	CHECK(trace_has(trace, "gdrdrv_map", 0, h,
-			"type=0 ret=-22")); /* EINVAL, of the private one */
-	if (revoked)
-		CHECK(trace_has(trace, "gdrdrv_revoke", va, h, "orphan=0"));
-	else
-		CHECK(!strstr(trace, "gdrdrv_revoke:"));
-	snprintf(rest, sizeof(rest), "revoked=%d orphan=0", revoked);
-	CHECK(trace_has(trace, "gdrdrv_unpin", va, h, rest));
-	/* By dma-buf there is none of memory that is gone: EBADF. */
-	CHECK((rig.mode & BY_DMABUF && trace_has(trace, "gdrdrv_pin", va, 0, "ret=-9")) ||
-	      trace_has(trace, "gdrdrv_pin", va, 0, "ret=-22"));
-}
 
 /* The kernel's log from @marker on; malloc. */
 static char *log_since(const char *marker)
@@ -148,7 +90,6 @@ static void t_log_verbose(void)
 }
 
 const struct test tests_observe[] = {
-	{ "tracepoints", t_tracepoints, ANY_MODE, 0 },
 	{ "log-error", t_log_error, BY_P2P, 0 },
 	{ "log-verbose", t_log_verbose, ANY_MODE, 0 },
 	{ NULL, NULL, 0, 0 },

@@ -27,6 +27,7 @@ static void expect_no_access(int drv, int prov, uint64_t va, uint64_t live)
 	CHECK_EQ(get_info(drv, live, &info), -EACCES);
 	CHECK_EQ(get_info_v2(drv, live, &info2), -EACCES);
 	CHECK_EQ(req_type(drv, live, 0), -EACCES);
+	CHECK_EQ(populate(drv, live), -EACCES);
 	CHECK(ioctl(drv, GDRDRV_IOC_GET_ATTR, &attr) == -1 && errno == EACCES);
 	CHECK(ioctl(drv, GDRDRV_IOC_GET_VERSION, &version) == -1 && errno == EACCES);
 	CHECK(map(drv, live, GPU_PAGE) == MAP_FAILED && errno == EACCES);
@@ -373,41 +374,20 @@ static void t_other_user(void)
 	CHECK_EQ(wait_child(pid), 0);
 }
 
-static void set_limit(const char *mib)
+/* A user who is not root has all of BAR1, in one pin. */
+static void t_whole_bar(void)
 {
-	write_text("/sys/module/gdrdrv/parameters/max_pinned_mib", mib);
-}
+	int prov = prov_open(), drv;
+	size_t size = gpu_info(prov).pages_total * GPU_PAGE;
+	uint64_t va = gpu_alloc(prov, size);
+	volatile uint8_t *p;
 
-static void t_limit(void)
-{
-	int drv = drv_open(), other = drv_open(), prov = prov_open();
-	uint64_t size = gpu_info(prov).bar_size / 2, va = gpu_alloc(prov, size + MiB), h, h2;
-	pid_t pid;
-
-	/* By default half of the BAR, over all descriptors of the user. */
-	CHECK_EQ(pin(drv, va, size + 1, &h), -ENOMEM);
-	h = must_pin(drv, va, size);
-	CHECK_EQ(pin(other, va, 1, &h2), -ENOMEM);
-	pid = fork();
-	if (!pid) {
-		int mine, mem;
-
-		CHECK(!setgid(1000) && !setuid(1000)); /* another user has its own */
-		mine = drv_open();
-		mem = prov_open();
-		must_pin(mine, gpu_alloc(mem, MiB), MiB);
-		_exit(0);
-	}
-	CHECK_EQ(wait_child(pid), 0);
-	CHECK_EQ(unpin(drv, h), 0);
-	must_pin(other, va, GPU_PAGE);
-	set_limit("2");
-	h = must_pin(drv, va, MiB);
-	CHECK_EQ(pin(drv, va, MiB, &h2), -ENOMEM);
-	CHECK_EQ(unpin(drv, h), 0);
-	h = must_pin(drv, va, 2 * MiB - GPU_PAGE);
-	set_limit("0");
-	CHECK_EQ(gpu_info(prov).pins, 2);
+	CHECK(!setgid(1000) && !setuid(1000));
+	drv = drv_open();
+	p = must_map(drv, must_pin(drv, va, size), size);
+	p[0] = 1;
+	p[size - 1] = 2;
+	CHECK_EQ(p[0], 1);
 }
 
 const struct test tests_owner[] = {
@@ -420,6 +400,6 @@ const struct test tests_owner[] = {
 	{ "fd-collected", t_fd_collected, ANY_MODE, 0 },
 	{ "unload-busy", t_unload_busy, ANY_MODE, 0 },
 	{ "other-user", t_other_user, ANY_MODE, 0 },
-	{ "limit", t_limit, ANY_MODE, 0 },
+	{ "whole-bar", t_whole_bar, ANY_MODE, 0 },
 	{ NULL, NULL, 0, 0 },
 };

@@ -78,6 +78,35 @@ static void t_free_one_of_three(void)
 		CHECK_EQ(unpin(drv, h[i]), 0);
 }
 
+/*
+ * The range of a revoked region is somebody else's at once: its memory type is not reserved any more,
+ * also while the program keeps the dead pin.
+ */
+static void t_free_memtype(void)
+{
+	int drv = drv_open(), prov = prov_open();
+	struct provider_alloc mem = gpu_alloc_flags(prov, 4 * GPU_PAGE, PROVIDER_SCATTER);
+	uint64_t h = must_pin(drv, mem.va, 4 * GPU_PAGE);
+	char want[64], *list;
+	bool reserved;
+
+	must_map(drv, h, 4 * GPU_PAGE)[0] = 1;
+	snprintf(want, sizeof(want), "0x%016llx-0x%016llx] write-combining",
+		 (unsigned long long)mem.phys, (unsigned long long)mem.phys + GPU_PAGE);
+	CHECK_EQ(gpu_free(prov, mem.va), 0);
+	list = read_text("/sys/kernel/debug/x86/pat_memtype_list");
+	reserved = list && strstr(list, want);
+	free(list);
+#ifdef __x86_64__
+	CHECK_EQ(reserved, !by_callback());
+#else
+	CHECK(!reserved);
+#endif
+	if (rig.gpl)
+		CHECK_EQ(stat_of("memtypes"), by_callback() ? 0 : 4);
+	CHECK_EQ(unpin(drv, h), 0);
+}
+
 /* Two pins of one allocation: both are revoked, both unpinned. */
 static void t_free_pinned_twice(void)
 {
@@ -245,6 +274,7 @@ static void t_slow_callback_against_unpin(void)
 const struct test tests_revoke[] = {
 	{ "free-mapped", t_free_mapped, ANY_MODE, 0 },
 	{ "free-one-of-three", t_free_one_of_three, ANY_MODE, 0 },
+	{ "free-memtype", t_free_memtype, ANY_MODE, 0 },
 	{ "free-pinned-twice", t_free_pinned_twice, ANY_MODE, 0 },
 	{ "poll-wakes", t_poll_wakes, BY_CALLBACK, 0 },
 	{ "gpu-process-first", t_gpu_process_first, ANY_MODE, 0 },

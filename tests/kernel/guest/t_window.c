@@ -26,8 +26,6 @@ static void open_window(unsigned int place)
 	drv = drv_open();
 	prov = prov_open();
 	ret = window_open(prov, place, drv);
-	if (ret == -EOPNOTSUPP && place == PROVIDER_BEFORE_INSERT_HUGE)
-		SKIP("this kernel has no huge PFN entries");
 #ifndef __x86_64__
 	if (ret == -EOPNOTSUPP && place == PROVIDER_BEFORE_RESERVE)
 		SKIP("only x86 reserves memory types");
@@ -105,7 +103,7 @@ static void verdict(const char *what, unsigned int want)
  * all of them away.
  */
 static void free_in_fault(const char *what, size_t size, unsigned int even, unsigned int odd,
-			  unsigned int places)
+			  unsigned int places, bool populated)
 {
 	uint8_t *at = reserve(size, 2 * MiB);
 	unsigned int i;
@@ -113,13 +111,18 @@ static void free_in_fault(const char *what, size_t size, unsigned int even, unsi
 	for (i = 0; i < rig.rounds; i++) {
 		struct freer f = { .va = gpu_alloc_flags(prov, size, i & 1 ? odd : even).va };
 		uint64_t h = must_pin(drv, f.va, size);
-		int sig;
+		int ret;
 
 		CHECK(map_prot(drv, h, size, rw, MAP_SHARED | MAP_FIXED, at) == at);
 		freer_start(&f, (i * 7919 + rig.seed) % places);
-		sig = try_write(at + (i * 4099UL * 4096) % size,
-				1); /* before the free or after it */
-		CHECK(sig == 0 || sig == SIGBUS);
+		/* Before the free or after it. */
+		if (populated) {
+			ret = populate(drv, h);
+			CHECK(ret == 0 || ret == -EINVAL);
+		} else {
+			ret = try_write(at + (i * 4099UL * 4096) % size, 1);
+			CHECK(ret == 0 || ret == SIGBUS);
+		}
 		freer_join(&f, PROVIDER_FREE_WAITED);
 		count_stale(h, at, size);
 		end_round(h, at, size);
@@ -127,24 +130,24 @@ static void free_in_fault(const char *what, size_t size, unsigned int even, unsi
 	verdict(what, PROVIDER_FREE_WAITED);
 }
 
-/* Somewhere among the small entries of one fault. Below 2 MiB, so that no huge one is made. */
+/* Somewhere among the entries of one fault. */
 static void t_insert(void)
 {
 	size_t size = 2 * MiB - GPU_PAGE;
 
 	open_window(PROVIDER_BEFORE_INSERT);
 	free_in_fault("free between entries", size, 0, PROVIDER_SCATTER,
-		      (unsigned int)(size / (size_t)sysconf(_SC_PAGESIZE)));
+		      (unsigned int)(size / cpu_page()), false);
 }
 
-static void t_insert_huge(void)
+/* The same in the call that makes all entries, between two windows of 2 MiB too. */
+static void t_populate(void)
 {
-	if (!rig.gpl)
-		SKIP("this build has no huge PFN entries");
-	if (cpu_page() != 4096)
-		SKIP("a huge entry is larger than 2 MiB here");
-	open_window(PROVIDER_BEFORE_INSERT_HUGE);
-	free_in_fault("free before a huge entry", 2 * MiB, PROVIDER_ALIGN_2M, PROVIDER_ALIGN_2M, 1);
+	size_t size = 4 * MiB;
+
+	open_window(PROVIDER_BEFORE_INSERT);
+	free_in_fault("free between populated entries", size, 0, PROVIDER_SCATTER,
+		      (unsigned int)(size / cpu_page()), true);
 }
 
 /*
@@ -243,12 +246,74 @@ static void t_put(void)
 	CHECK_EQ(gpu_info(prov).late_puts, late + rig.rounds);
 }
 
+struct pinner {
+	pthread_t thread;
+	uint64_t va, size, handle;
+	pid_t tid;
+	int ret;
+};
+
+static void *pin_thread(void *arg)
+{
+	struct pinner *p = arg;
+
+	__atomic_store_n(&p->tid, gettid(), __ATOMIC_RELEASE);
+	p->ret = pin(drv, p->va, p->size, &p->handle);
+	return NULL;
+}
+
+static void *unpin_thread(void *arg)
+{
+	window_arm(prov, 0);
+	CHECK_EQ(unpin(drv, *(uint64_t *)arg), 0);
+	return NULL;
+}
+
+/*
+ * As before, and in the window another pin is made, which gets what the GPU driver knows the first
+ * one by. The late put must not take it: the free of its memory must find it.
+ */
+static void t_put_reused(void)
+{
+	size_t size = 2 * GPU_PAGE;
+	uint8_t *at = reserve(size, GPU_PAGE);
+	unsigned int i;
+
+	open_window(PROVIDER_BEFORE_PUT);
+	for (i = 0; i < rig.rounds; i++) {
+		uint64_t va = gpu_alloc(prov, size), h = must_pin(drv, va, size);
+		struct pinner p = { .va = gpu_alloc(prov, size), .size = size };
+		unsigned int callbacks;
+		pthread_t unpinner;
+
+		CHECK(!pthread_create(&unpinner, NULL, unpin_thread, &h));
+		window_free_held(prov, va);
+		CHECK(!pthread_create(&p.thread, NULL, pin_thread, &p));
+		/* Until it is there, or waits for the one that stands in the window. */
+		while (!__atomic_load_n(&p.tid, __ATOMIC_ACQUIRE) || !thread_sleeps(p.tid))
+			;
+		CHECK_EQ(window_go(prov), PROVIDER_FREED_INSIDE);
+		CHECK(!pthread_join(unpinner, NULL));
+		CHECK(!pthread_join(p.thread, NULL));
+		CHECK_EQ(p.ret, 0);
+		CHECK(map_prot(drv, p.handle, size, rw, MAP_SHARED | MAP_FIXED, at) == at);
+		CHECK_EQ(try_write(at, 1), 0);
+		callbacks = gpu_info(prov).callbacks;
+		CHECK_EQ(gpu_free(prov, p.va), 0);
+		CHECK_EQ(gpu_info(prov).callbacks, callbacks + 1);
+		count_stale(p.handle, at, size);
+		end_round(p.handle, at, size);
+	}
+	verdict("pin in the window before a late put", PROVIDER_FREED_INSIDE);
+}
+
 const struct test tests_window[] = {
 	{ "window-insert", t_insert, BY_CALLBACK, 240 },
-	{ "window-huge", t_insert_huge, BY_CALLBACK, 240 },
+	{ "window-populate", t_populate, BY_CALLBACK, 240 },
 	{ "window-mmap", t_mmap, BY_CALLBACK, 240 },
 	{ "window-get", t_get, BY_P2P, 240 },
 	{ "window-reserve", t_reserve, BY_P2P, 240 },
 	{ "window-put", t_put, BY_CALLBACK, 240 },
+	{ "window-put-reused", t_put_reused, BY_CALLBACK, 240 },
 	{ NULL, NULL, 0, 0 },
 };

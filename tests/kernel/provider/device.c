@@ -11,7 +11,6 @@
 #include <linux/miscdevice.h>
 #include <linux/mm.h>
 #include <linux/pci.h>
-#include <linux/random.h>
 #include <linux/sched.h>
 #include <linux/uaccess.h>
 
@@ -38,17 +37,25 @@ static int provider_open(struct inode *inode, struct file *filp)
 	if (!file)
 		return -ENOMEM;
 	file->tgid = current->tgid;
-	get_random_bytes(&file->p2p_token, sizeof(file->p2p_token));
-	file->va_space = 1 + (file->p2p_token & 0xff);
+	file->va_space = PROVIDER_VA_SPACE;
+	mutex_lock(&provider_bar.lock);
+	file->p2p_token = ++provider_bar.last_token;
+	list_add(&file->node, &provider_bar.files);
+	mutex_unlock(&provider_bar.lock);
 	filp->private_data = file;
 	return 0;
 }
 
 static int provider_release(struct inode *inode, struct file *filp)
 {
-	provider_window_close(filp->private_data);
-	provider_block_free_all(filp->private_data);
-	kfree(filp->private_data);
+	struct provider_file *file = filp->private_data;
+
+	provider_window_close(file);
+	provider_block_free_all(file);
+	mutex_lock(&provider_bar.lock);
+	list_del(&file->node);
+	mutex_unlock(&provider_bar.lock);
+	kfree(file);
 	return 0;
 }
 
@@ -112,6 +119,7 @@ static long provider_ioctl(struct file *filp, unsigned int cmd, unsigned long ua
 		struct provider_window window;
 		struct provider_window_arm window_arm;
 		struct provider_window_free window_free;
+		struct provider_window_go window_go;
 		struct provider_export export;
 		struct provider_move move;
 	} arg = {};
@@ -149,6 +157,9 @@ static long provider_ioctl(struct file *filp, unsigned int cmd, unsigned long ua
 		return provider_window_arm(file, &arg.window_arm);
 	case PROVIDER_IOC_WINDOW_FREE:
 		ret = provider_window_free(file, &arg.window_free);
+		break;
+	case PROVIDER_IOC_WINDOW_GO:
+		ret = provider_window_go(file, &arg.window_go);
 		break;
 	case PROVIDER_IOC_EXPORT:
 		ret = provider_export(&arg.export);
@@ -202,6 +213,7 @@ static int probe_gpu(struct pci_dev *pdev)
 	provider_bar.nfree = provider_bar.npages;
 	provider_bar.next_va = PROVIDER_VA_BASE;
 	INIT_LIST_HEAD(&provider_bar.blocks);
+	INIT_LIST_HEAD(&provider_bar.files);
 	mutex_init(&provider_bar.lock);
 	provider_bar.used = bitmap_zalloc(provider_bar.npages + PROVIDER_KEEP_PAGES, GFP_KERNEL);
 	if (!provider_bar.used)

@@ -1,11 +1,21 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * nvidia_p2p_* of the stand-in provider, behaving as the real one is known to:
+ * nvidia_p2p_* of the stand-in provider, written after NVIDIA's open GPU kernel modules 595.45.04:
+ * kernel-open/nvidia/nv-p2p.c (page tables), src/nvidia/.../bus/p2p.c and third_party_p2p.c (what
+ * the resource manager knows of them). As there:
  *
- * - a pin belongs to the process that owns the memory, unless it shows the context's tokens;
- * - a put of a callback pin in another process returns 0 and unlinks nothing: the callback comes;
- * - a put that comes after the callback returns 0;
- * - the page table of a callback pin dies with the callback, which must free it;
+ * - one lock, the resource manager's API lock, is held over each step that looks at pins, and over
+ *   a free with all of its callbacks; a get takes it twice, for the pages and to register the
+ *   callback (or, persistent, to find the GPU first), and lets it go between;
+ * - before it looks at the address, a get allocates arrays for as many pages as the caller says;
+ * - a pin is known by the address of its page table, and by nothing else. That address is the next
+ *   pin's at once: tables are kept and handed out again, the last one first;
+ * - without a token it is looked for in the calling process alone. A put that finds none there (it
+ *   came late, or in another process) returns 0 and does nothing; one that comes late and finds
+ *   the pin that has the address now takes that one, and its callback never comes;
+ * - a token is a number of its context, counted from 1, and names it in any process. A put with
+ *   one frees the table, whether the pin was there or not;
+ * - a callback pin's table dies after the callback; nvidia_p2p_free_page_table() does nothing;
  * - persistent pins keep the pages beyond the free, until the put, which any process may do.
  *
  * Which calls exist is decided by the nv-p2p.h that this is built with. Module parameters make it
@@ -14,10 +24,12 @@
 #define pr_fmt(fmt) "provider: " fmt
 
 #include <linux/delay.h>
+#include <linux/err.h>
 #include <linux/ktime.h>
 #include <linux/mm.h>
 #include <linux/sched.h>
 #include <linux/spinlock.h>
+#include <linux/vmalloc.h>
 
 #include "nv-p2p.h"
 #include "provider.h"
@@ -27,39 +39,42 @@
 	module_param(name, int, 0644); \
 	MODULE_PARM_DESC(name, text)
 
-KNOB(fail_get, "errno of every get");
+KNOB(fail_get, "errno of every get; what no status maps to becomes EIO");
 KNOB(fail_persistent, "errno of every persistent get");
 KNOB(fail_put, "errno of every put, which then does nothing");
 KNOB(callback_ms, "delay before each callback");
 KNOB(table_version, "version of the page table, 0 for the header's");
 KNOB(page_kib, "page size of the table: 0 (64), 4, 64, 128; another value is sent as it is");
 KNOB(cacheable, "set the flag CPU_CACHEABLE");
+KNOB(coherent, "tables begin with 64 KiB of the host's own memory, as all pages are on Grace");
 KNOB(short_table, "entries left out");
 KNOB(map_uncached, "hold an uncached mapping of the first page of what is pinned next");
 KNOB(last_flags, "flags of the last persistent get");
 
+/* What the GPU driver hands out: nv_p2p_mem_info_t. */
+struct mem_info {
+	struct list_head node; /* of infos or spare */
+	struct nvidia_p2p_page_table table;
+	bool released; /* the client has called free_page_table */
+};
+
+/* What the resource manager knows of it: CLI_THIRD_PARTY_P2P_MAPPING_INFO. */
 struct pin {
 	struct list_head node;
 	struct provider_block *block;
-	struct nvidia_p2p_page_table *table;
-	void (*callback)(void *data);
+	struct provider_file *context; /* NULL: persistent, of no process */
+	struct nvidia_p2p_page_table *key;
+	void (*callback)(void *data); /* NULL: persistent, or not registered yet */
 	void *data;
-	pid_t tgid;
 	u64 va;
-	u64 p2p_token;
-	u32 va_space;
-	bool own_call; /* by nvidia_p2p_get_pages_persistent() */
-};
-
-struct live_table {
-	struct list_head node;
-	struct nvidia_p2p_page_table table;
 };
 
 static LIST_HEAD(pins); /* provider_bar.lock */
-static LIST_HEAD(tables);
-static DEFINE_SPINLOCK(tables_lock);
+static LIST_HEAD(infos); /* infos_lock: handed out */
+static LIST_HEAD(spare); /* infos_lock: the last one freed first */
+static DEFINE_SPINLOCK(infos_lock);
 static void __iomem *uncached;
+static unsigned long ram; /* for coherent */
 static u8 uuid[16] = "stand-in GPU";
 
 #define client_error(fmt, ...)                             \
@@ -68,29 +83,73 @@ static u8 uuid[16] = "stand-in GPU";
 		pr_err("ERROR: " fmt "\n", ##__VA_ARGS__); \
 	} while (0)
 
-static void table_destroy(struct live_table *live)
+/* nvidia_status_mappings[]: what a status that is not in it comes to. */
+static int status_errno(int err)
 {
-	if (live->table.pages)
-		kvfree(live->table.pages[0]);
-	kvfree(live->table.pages);
-	kfree(live);
+	switch (err) {
+	case EIO:
+	case ENOMEM:
+	case EINVAL:
+	case ENOTSUPP:
+	case EBUSY:
+	case ENODEV:
+		return -err;
+	default:
+		return -EIO;
+	}
 }
 
-/* True when @table was alive; it is not any more. */
-static bool table_kill(struct nvidia_p2p_page_table *table)
+static struct mem_info *info_new(void)
 {
-	struct live_table *live, *found = NULL;
+	struct mem_info *info;
 
-	spin_lock(&tables_lock);
-	list_for_each_entry(live, &tables, node)
-		if (&live->table == table)
-			found = live;
-	if (found)
-		list_del(&found->node);
-	spin_unlock(&tables_lock);
-	if (found)
-		table_destroy(found);
-	return found;
+	spin_lock(&infos_lock);
+	info = list_first_entry_or_null(&spare, struct mem_info, node);
+	if (info)
+		list_del(&info->node);
+	spin_unlock(&infos_lock);
+	if (!info)
+		info = kmalloc(sizeof(*info), GFP_KERNEL);
+	if (info)
+		*info = (struct mem_info){};
+	return info;
+}
+
+static void info_keep(struct mem_info *info, struct list_head *list)
+{
+	spin_lock(&infos_lock);
+	list_add(&info->node, list);
+	spin_unlock(&infos_lock);
+}
+
+static bool info_is_out(const struct mem_info *info)
+{
+	struct mem_info *other;
+	bool out = false;
+
+	spin_lock(&infos_lock);
+	list_for_each_entry(other, &infos, node)
+		out |= other == info;
+	spin_unlock(&infos_lock);
+	return out;
+}
+
+/* nv_p2p_free_page_table(). What a table names stays named: a second time reads what is gone. */
+static void table_free(struct nvidia_p2p_page_table *table)
+{
+	struct mem_info *info = container_of(table, struct mem_info, table);
+	struct nvidia_p2p_page *pages = READ_ONCE(table->pages[0]);
+
+	if (!info_is_out(info)) {
+		client_error("page table freed twice");
+		return;
+	}
+	spin_lock(&infos_lock);
+	list_del(&info->node);
+	spin_unlock(&infos_lock);
+	kvfree(pages);
+	kvfree(table->pages);
+	info_keep(info, &spare);
 }
 
 static u32 table_page_size(u32 *type)
@@ -112,17 +171,15 @@ static u32 table_page_size(u32 *type)
 	}
 }
 
-static struct nvidia_p2p_page_table *table_make(struct provider_block *block, u64 va, u64 len)
+/* The pages of [@va, @va + @len) of @block into a table that has been handed out. */
+static int table_fill(struct nvidia_p2p_page_table *table, struct provider_block *block, u64 va,
+		      u64 len)
 {
-	struct live_table *live = kzalloc(sizeof(*live), GFP_KERNEL);
-	struct nvidia_p2p_page_table *table;
+	struct mem_info *info = container_of(table, struct mem_info, table);
 	struct nvidia_p2p_page *page;
 	u32 size, i;
 	u64 off;
 
-	if (!live)
-		return NULL;
-	table = &live->table;
 	size = table_page_size(&table->page_size);
 	off = round_down(va, (u64)size) - block->va;
 	table->version = table_version ? table_version : NVIDIA_P2P_PAGE_TABLE_VERSION;
@@ -133,8 +190,7 @@ static struct nvidia_p2p_page_table *table_make(struct provider_block *block, u6
 	if (!table->pages || !page) {
 		kvfree(page);
 		kvfree(table->pages);
-		kfree(live);
-		return NULL;
+		return -ENOMEM;
 	}
 	for (i = 0; i < table->entries; i++, off += size) {
 		table->pages[i] = &page[i];
@@ -142,21 +198,16 @@ static struct nvidia_p2p_page_table *table_make(struct provider_block *block, u6
 			provider_bar.phys + off % PROVIDER_PAGE_SIZE +
 			block->pages[off / PROVIDER_PAGE_SIZE] * PROVIDER_PAGE_SIZE;
 	}
+	if (coherent && !ram)
+		ram = __get_free_pages(GFP_KERNEL | __GFP_ZERO, get_order(PROVIDER_PAGE_SIZE));
+	if (coherent && ram)
+		page[0].physical_address = virt_to_phys((void *)ram);
 	table->entries -= min_t(u32, short_table, table->entries);
 #ifdef P2P_TEST_TABLE_FLAGS
 	table->flags = cacheable ? NVIDIA_P2P_PAGE_TABLE_FLAGS_CPU_CACHEABLE : 0;
 #endif
-	spin_lock(&tables_lock);
-	list_add(&live->node, &tables);
-	spin_unlock(&tables_lock);
-	return table;
-}
-
-static bool may_pin(struct provider_block *block, u64 p2p_token, u32 va_space)
-{
-	if (p2p_token || va_space)
-		return block->owner->p2p_token == p2p_token && block->owner->va_space == va_space;
-	return block->owner->tgid == current->tgid;
+	info_keep(info, &infos);
+	return 0;
 }
 
 /* As map_uncached says: another mapping of the page at @phys, or none. */
@@ -171,41 +222,175 @@ void provider_hold_uncached(phys_addr_t phys)
 		uncached = ioremap(phys, PAGE_SIZE);
 }
 
-static int pin_make(const struct pin *want, u64 len, struct nvidia_p2p_page_table **table)
+static struct provider_file *context_of_token_locked(u64 p2p_token)
+{
+	struct provider_file *file;
+
+	list_for_each_entry(file, &provider_bar.files, node)
+		if (file->p2p_token == p2p_token)
+			return file;
+	return NULL;
+}
+
+/* The memory that a get means, or the errno of its status; the token is all that it asks for. */
+static struct provider_block *block_of_get_locked(u64 p2p_token, u32 va_space, u64 va, u64 len)
+{
+	struct provider_block *block = provider_block_find_locked(va, len);
+	struct provider_file *context;
+
+	if (p2p_token) {
+		context = context_of_token_locked(p2p_token);
+		if (!context)
+			return ERR_PTR(-EINVAL);
+		if (!va_space)
+			return ERR_PTR(-EIO); /* NV_ERR_INVALID_STATE */
+		if (!block || block->owner != context)
+			return ERR_PTR(-EINVAL);
+	} else if (!block || block->owner->tgid != current->tgid) {
+		return ERR_PTR(-EINVAL);
+	}
+	return va_space && va_space != block->owner->va_space ? ERR_PTR(-EINVAL) : block;
+}
+
+/* Pins with this key: of a context, of the calling process, or (persistent) of none. */
+static struct pin *pin_of_key_locked(const struct nvidia_p2p_page_table *key, bool persistent,
+				     const struct provider_file *context)
 {
 	struct pin *pin;
-	int ret = -EINVAL;
 
-	if (READ_ONCE(fail_get))
-		return -fail_get;
-	if (!len || (want->va | len) & (PROVIDER_PAGE_SIZE - 1))
-		return -EINVAL;
-	pin = kmemdup(want, sizeof(*want), GFP_KERNEL);
+	lockdep_assert_held(&provider_bar.lock);
+	list_for_each_entry(pin, &pins, node) {
+		if (pin->key != key || persistent != !pin->context)
+			continue;
+		if (persistent || pin->context == context ||
+		    (!context && pin->context->tgid == current->tgid))
+			return pin;
+	}
+	return NULL;
+}
+
+/* Those that nobody can find from here, for the tests. */
+static bool pin_is_foreign_locked(const struct nvidia_p2p_page_table *key)
+{
+	struct pin *pin;
+
+	list_for_each_entry(pin, &pins, node)
+		if (pin->key == key)
+			return true;
+	return false;
+}
+
+static void pin_unlink_locked(struct pin *pin)
+{
+	list_del(&pin->node);
+	if (!pin->context)
+		provider_block_put_locked(pin->block);
+	kfree(pin);
+}
+
+/* rm_p2p_get_pages(), rm_p2p_get_pages_persistent(). */
+static int pin_make(u64 p2p_token, u32 va_space, u64 va, u64 len, bool persistent,
+		    struct nvidia_p2p_page_table *table)
+{
+	struct pin *pin = kzalloc(sizeof(*pin), GFP_KERNEL);
+	int ret;
+
 	if (!pin)
 		return -ENOMEM;
+	mutex_lock(&provider_bar.lock);
+	pin->block = block_of_get_locked(p2p_token, va_space, va, len);
+	ret = PTR_ERR_OR_ZERO(pin->block);
+	if (!ret)
+		ret = table_fill(table, pin->block, va, len);
+	if (ret) {
+		mutex_unlock(&provider_bar.lock);
+		kfree(pin);
+		return ret;
+	}
+	pin->key = table;
+	pin->va = va;
+	if (persistent)
+		pin->block->refs++;
+	else
+		pin->context = pin->block->owner;
+	provider_hold_uncached(table->pages[0]->physical_address);
+	list_add(&pin->node, &pins);
+	mutex_unlock(&provider_bar.lock);
+	return 0;
+}
+
+/* rm_p2p_register_callback(). The memory may have been freed since the pages were got. */
+static int pin_register(u64 p2p_token, struct nvidia_p2p_page_table *table,
+			void (*callback)(void *data), void *data)
+{
+	struct provider_file *context;
+	struct pin *pin = NULL;
 
 	mutex_lock(&provider_bar.lock);
-	pin->block = provider_block_find_locked(pin->va, len);
-	if (!pin->block || !may_pin(pin->block, pin->p2p_token, pin->va_space))
-		goto err_unlock;
-	pin->table = table_make(pin->block, pin->va, len);
-	if (!pin->table) {
-		ret = -ENOMEM;
-		goto err_unlock;
+	context = context_of_token_locked(p2p_token);
+	if (context || !p2p_token)
+		pin = pin_of_key_locked(table, false, context);
+	if (pin) {
+		pin->data = data;
+		pin->callback = callback;
 	}
-	pin->tgid = current->tgid;
-	if (!pin->callback)
-		pin->block->refs++;
-	provider_hold_uncached(pin->table->pages[0]->physical_address);
-	list_add(&pin->node, &pins);
-	*table = pin->table;
 	mutex_unlock(&provider_bar.lock);
-	provider_window_pass(PROVIDER_AFTER_GET);
-	return 0;
+	return pin ? 0 : -EINVAL;
+}
 
-err_unlock:
-	mutex_unlock(&provider_bar.lock);
-	kfree(pin);
+/* The three arrays of nv_p2p_get_pages(), of the length that the caller says. */
+static int arrays_make(u64 len, void *arrays[3])
+{
+	u64 n = len / PROVIDER_PAGE_SIZE;
+
+	provider_counts.gets++;
+	provider_counts.largest_get = max_t(u64, provider_counts.largest_get, len);
+	arrays[0] = vmalloc(n * sizeof(u64));
+	arrays[1] = arrays[0] ? vmalloc(n * sizeof(u32)) : NULL;
+	arrays[2] = arrays[1] ? vmalloc(n * sizeof(u32)) : NULL;
+	return arrays[2] ? 0 : -ENOMEM;
+}
+
+/* nv_p2p_get_pages() */
+static int get_pages(u64 p2p_token, u32 va_space, u64 va, u64 len,
+		     struct nvidia_p2p_page_table **table, void (*callback)(void *data), void *data,
+		     bool persistent)
+{
+	void *arrays[3] = {};
+	struct mem_info *info;
+	int ret;
+
+	if (!len || (va | len) & (PROVIDER_PAGE_SIZE - 1))
+		return -EINVAL;
+	info = info_new();
+	if (!info)
+		return -ENOMEM;
+	*table = &info->table;
+	ret = arrays_make(len, arrays);
+	if (!ret && READ_ONCE(fail_get))
+		ret = status_errno(fail_get);
+	if (!ret && persistent) {
+		/* rm_p2p_get_gpu_info(): a step of its own. */
+		mutex_lock(&provider_bar.lock);
+		ret = PTR_ERR_OR_ZERO(block_of_get_locked(0, 0, va, len));
+		mutex_unlock(&provider_bar.lock);
+	}
+	if (!ret)
+		ret = pin_make(p2p_token, va_space, va, len, persistent, *table);
+	if (ret) {
+		info_keep(info, &spare);
+	} else if (callback) {
+		ret = pin_register(p2p_token, *table, callback, data);
+		if (ret)
+			table_free(*table); /* there it is lost: nothing finds the pin to put it */
+	}
+	vfree(arrays[0]);
+	vfree(arrays[1]);
+	vfree(arrays[2]);
+	if (ret)
+		*table = NULL;
+	else
+		provider_window_pass(PROVIDER_AFTER_GET);
 	return ret;
 }
 
@@ -213,69 +398,74 @@ int nvidia_p2p_get_pages(u64 p2p_token, u32 va_space, u64 virtual_address, u64 l
 			 struct nvidia_p2p_page_table **page_table,
 			 void (*free_callback)(void *data), void *data)
 {
-	struct pin want = {
-		.callback = free_callback,
-		.data = data,
-		.va = virtual_address,
-		.p2p_token = p2p_token,
-		.va_space = va_space,
-	};
-
 	if (!free_callback) {
 #if defined(P2P_TEST_NULL_CALLBACK) && !defined(P2P_TEST_PERSISTENT_API)
 		if (READ_ONCE(fail_persistent))
-			return -fail_persistent;
+			return status_errno(fail_persistent);
 #else
 		return -EINVAL;
 #endif
 	}
-	return pin_make(&want, length, page_table);
+	return get_pages(p2p_token, va_space, virtual_address, length, page_table, free_callback,
+			 data, !free_callback);
 }
 EXPORT_SYMBOL(nvidia_p2p_get_pages);
 
-static int pin_put(u64 p2p_token, u32 va_space, u64 va, struct nvidia_p2p_page_table *table,
-		   bool own_call)
+/* Takes the pin that has this key now, whosever it is. */
+static void pin_take_locked(struct pin *pin, u64 va)
 {
-	struct pin *pin;
+	if (pin->va != va)
+		client_error("put of 0x%llx took the pin of 0x%llx", va, pin->va);
+	pin_unlink_locked(pin);
+}
 
-	if (READ_ONCE(fail_put))
-		return -fail_put;
+static int put_failed(void)
+{
 	provider_window_pass(PROVIDER_BEFORE_PUT);
-	mutex_lock(&provider_bar.lock);
-	list_for_each_entry(pin, &pins, node) {
-		if (pin->table != table)
-			continue;
-		if (pin->va != va || pin->p2p_token != p2p_token || pin->va_space != va_space ||
-		    pin->own_call != own_call)
-			client_error("put that does not match its get");
-		if (pin->callback && pin->tgid != current->tgid) {
-			provider_counts.foreign_puts++;
-			goto unlock;
-		}
-		list_del(&pin->node);
-		if (!pin->callback)
-			provider_block_put_locked(pin->block);
-		table_kill(pin->table);
-		kfree(pin);
-		goto unlock;
-	}
-	provider_counts.late_puts++;
-unlock:
-	mutex_unlock(&provider_bar.lock);
-	return 0;
+	return READ_ONCE(fail_put) ? status_errno(fail_put) : 0;
 }
 
 int nvidia_p2p_put_pages(u64 p2p_token, u32 va_space, u64 virtual_address,
 			 struct nvidia_p2p_page_table *page_table)
 {
-	return pin_put(p2p_token, va_space, virtual_address, page_table, false);
+	struct provider_file *context;
+	int ret = put_failed();
+	bool found = false;
+	struct pin *pin;
+
+	if (ret)
+		return ret;
+	mutex_lock(&provider_bar.lock);
+	context = context_of_token_locked(p2p_token);
+	pin = pin_of_key_locked(page_table, false, context);
+#if defined(P2P_TEST_NULL_CALLBACK) && !defined(P2P_TEST_PERSISTENT_API)
+	if (!pin)
+		pin = pin_of_key_locked(page_table, true, NULL);
+#endif
+	if (pin) {
+		found = true;
+		pin_take_locked(pin, virtual_address);
+	} else if (pin_is_foreign_locked(page_table)) {
+		provider_counts.foreign_puts++;
+	} else {
+		provider_counts.late_puts++;
+	}
+	mutex_unlock(&provider_bar.lock);
+	/* thirdpartyp2pDelMappingInfoByKey() says NV_OK to a key that is not there. */
+	if (found || context)
+		table_free(page_table);
+	return 0;
 }
 EXPORT_SYMBOL(nvidia_p2p_put_pages);
 
+/* The documented part of a callback; what frees the table comes after it. */
 int nvidia_p2p_free_page_table(struct nvidia_p2p_page_table *page_table)
 {
-	if (!table_kill(page_table))
+	struct mem_info *info = container_of(page_table, struct mem_info, table);
+
+	if (!info_is_out(info) || info->released)
 		client_error("page table freed twice");
+	info->released = true;
 	return 0;
 }
 EXPORT_SYMBOL(nvidia_p2p_free_page_table);
@@ -289,72 +479,98 @@ EXPORT_SYMBOL(nvidia_p2p_cap_persistent_pages);
 int nvidia_p2p_get_pages_persistent(u64 virtual_address, u64 length,
 				    struct nvidia_p2p_page_table **page_table, u32 flags)
 {
-	struct pin want = { .va = virtual_address, .own_call = true };
-
-	if (READ_ONCE(fail_persistent))
-		return -fail_persistent;
 	last_flags = flags;
-	return pin_make(&want, length, page_table);
+	if (READ_ONCE(fail_persistent)) {
+		provider_counts.gets++;
+		return status_errno(fail_persistent);
+	}
+	return get_pages(0, 0, virtual_address, length, page_table, NULL, NULL, true);
 }
 EXPORT_SYMBOL(nvidia_p2p_get_pages_persistent);
 
+/* The pin is its client's own: nothing is looked for in a process. */
 int nvidia_p2p_put_pages_persistent(u64 virtual_address, struct nvidia_p2p_page_table *page_table,
 				    u32 flags)
 {
-	return pin_put(0, 0, virtual_address, page_table, true);
+	int ret = put_failed();
+	struct pin *pin;
+
+	if (ret)
+		return ret;
+	mutex_lock(&provider_bar.lock);
+	pin = pin_of_key_locked(page_table, true, NULL);
+	if (pin)
+		pin_take_locked(pin, virtual_address);
+	else
+		client_error("persistent put of what is no persistent pin");
+	mutex_unlock(&provider_bar.lock);
+	table_free(page_table);
+	return 0;
 }
 EXPORT_SYMBOL(nvidia_p2p_put_pages_persistent);
 #endif
 
-/* The memory goes: every callback pin of it is taken back, inside the lock. */
+/* CliDelThirdPartyP2PVidmemInfo(): every callback pin is taken back, inside the lock. */
 void provider_p2p_revoke_locked(struct provider_block *block)
 {
 	struct pin *pin, *next;
+	struct mem_info *info;
 	u64 start;
 
 	lockdep_assert_held(&provider_bar.lock);
 	list_for_each_entry_safe(pin, next, &pins, node) {
-		if (pin->block != block || !pin->callback)
+		if (pin->block != block || !pin->context)
 			continue;
-		list_del(&pin->node);
-		if (callback_ms)
-			msleep(callback_ms);
-		provider_window_in_callback(true);
-		start = ktime_get_ns();
-		pin->callback(pin->data);
-		provider_counts.callback_ns = ktime_get_ns() - start;
-		provider_window_in_callback(false);
-		provider_counts.callbacks++;
-		if (table_kill(pin->table))
-			client_error("callback did not free its page table");
-		kfree(pin);
+		if (pin->callback) {
+			if (callback_ms)
+				msleep(callback_ms);
+			provider_window_in_callback(true);
+			start = ktime_get_ns();
+			pin->callback(pin->data);
+			provider_counts.callback_ns = ktime_get_ns() - start;
+			provider_window_in_callback(false);
+			provider_counts.callbacks++;
+			info = container_of(pin->key, struct mem_info, table);
+			if (!info->released)
+				client_error("callback did not free its page table");
+			table_free(pin->key);
+		}
+		pin_unlink_locked(pin);
 	}
 }
 
-void provider_p2p_count_locked(struct provider_info *info)
+void provider_p2p_count_locked(struct provider_info *out)
 {
-	struct live_table *live;
+	struct mem_info *info;
 	struct pin *pin;
 
-	info->pins = provider_counts.maps;
-	info->tables = 0;
+	out->pins = provider_counts.maps;
+	out->tables = 0;
 	list_for_each_entry(pin, &pins, node)
-		info->pins++;
-	spin_lock(&tables_lock);
-	list_for_each_entry(live, &tables, node)
-		info->tables++;
-	spin_unlock(&tables_lock);
+		out->pins++;
+	spin_lock(&infos_lock);
+	list_for_each_entry(info, &infos, node)
+		out->tables++;
+	spin_unlock(&infos_lock);
 }
 
 /* No client is left. What it left behind (a failed put, by knob) goes with us. */
 void provider_p2p_exit(void)
 {
+	struct mem_info *info, *next_info;
 	struct pin *pin, *next;
 
 	if (uncached)
 		iounmap(uncached);
+	if (ram)
+		free_pages(ram, get_order(PROVIDER_PAGE_SIZE));
 	list_for_each_entry_safe(pin, next, &pins, node) {
-		table_kill(pin->table);
+		table_free(pin->key);
+		list_del(&pin->node);
 		kfree(pin);
+	}
+	list_for_each_entry_safe(info, next_info, &spare, node) {
+		list_del(&info->node);
+		kfree(info);
 	}
 }

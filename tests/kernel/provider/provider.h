@@ -3,10 +3,11 @@
  * The stand-in provider's inside. memory.c knows blocks and pages, p2p.c the nvidia_p2p_* calls,
  * dmabuf.c exported buffers, device.c the PCI functions and the node, forge.c what they pass for,
  * window.c a free at a chosen moment, refuse.c a kernel that reserves no memory type, pte.c the
- * CPU's entries. tegra.c is another provider.
+ * CPU's entries.
  *
- * One lock, provider_lock, is held over get, put and callback, as the real GPU driver does: a put
- * blocks while a callback runs, and lockdep sees the client's order.
+ * One lock, that of provider_bar, is held over the steps of a get, over put and free with their
+ * callbacks, as the real GPU driver's API lock: a put blocks while a callback runs, and lockdep
+ * sees the client's order.
  */
 #ifndef PROVIDER_H
 #define PROVIDER_H
@@ -21,7 +22,9 @@
 
 struct pci_dev;
 
+/* A context of a process. */
 struct provider_file {
+	struct list_head node; /* provider_bar.lock */
 	pid_t tgid;
 	u64 p2p_token;
 	u32 va_space;
@@ -48,12 +51,14 @@ struct provider_bar {
 	u32 nfree; /* likewise */
 	unsigned long *used;
 	struct list_head blocks;
+	struct list_head files;
+	u64 last_token;
 	u64 next_va;
 	u64 last_va, last_len; /* most recently freed */
 };
 
 extern struct provider_bar provider_bar;
-extern struct provider_info provider_counts; /* callbacks, late_puts, foreign_puts, errors */
+extern struct provider_info provider_counts; /* what it counts since load */
 
 int provider_block_alloc(struct provider_file *owner, struct provider_alloc *arg);
 struct provider_block *provider_block_find_locked(u64 va, u64 len);
@@ -70,6 +75,7 @@ int provider_window_open(struct provider_file *file, const struct provider_windo
 void provider_window_close(struct provider_file *file);
 int provider_window_arm(struct provider_file *file, const struct provider_window_arm *arg);
 int provider_window_free(struct provider_file *file, struct provider_window_free *arg);
+int provider_window_go(struct provider_file *file, struct provider_window_go *arg);
 void provider_window_pass(u32 at);
 void provider_window_in_callback(bool in);
 

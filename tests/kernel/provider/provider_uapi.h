@@ -17,13 +17,6 @@
 #define PROVIDER_VA_BASE   0xd000000000ULL
 #define PROVIDER_PAGE_SIZE 0x10000ULL
 
-/*
- * The provider of Tegra has INFO and PTE alone. There mmap is cudaHostAlloc: cached with offset 0,
- * or of the type that the offset names; the last is no type that it has, for tests.
- */
-#define PROVIDER_TEGRA_WC     0x100000ULL
-#define PROVIDER_TEGRA_DEVICE 0x200000ULL
-
 /* ALLOC flags. */
 #define PROVIDER_SCATTER  1U /* no two pages adjacent in physical memory */
 #define PROVIDER_ALIGN_2M 2U /* physical start a multiple of 2 MiB */
@@ -75,10 +68,9 @@ struct provider_free_on_map {
 /* Places where a thread can be stopped. */
 #define PROVIDER_AFTER_MMAP	    1 /* @fd's ->mmap has run, the VMA cannot be found yet */
 #define PROVIDER_BEFORE_INSERT	    2 /* of a page-table entry */
-#define PROVIDER_BEFORE_INSERT_HUGE 3 /* likewise, a huge one */
-#define PROVIDER_BEFORE_PUT	    4 /* of any kind, before any lock of the provider */
-#define PROVIDER_AFTER_GET	    5 /* of any kind, before it returns; no lock held */
-#define PROVIDER_BEFORE_RESERVE	    6 /* of a memory type (x86) */
+#define PROVIDER_BEFORE_PUT	    3 /* of any kind, before any lock of the provider */
+#define PROVIDER_AFTER_GET	    4 /* of any kind, before it returns; no lock held */
+#define PROVIDER_BEFORE_RESERVE	    5 /* of a memory type (x86) */
 
 /*
  * Opens a window, in place of the one this descriptor had. EOPNOTSUPP where the kernel has no
@@ -105,7 +97,15 @@ struct provider_window {
 struct provider_window_free {
 	__u64 va;
 	__u32 timeout_ms; /* of each wait, at most PROVIDER_WINDOW_MAX_MS */
+	__u32 outcome; /* out; of a held one by WINDOW_GO */
+	__u32 hold; /* 1: returns after the free, with the thread standing there until WINDOW_GO */
+	__u32 pad;
+};
+
+/* Lets a held thread go, and returns when it has. EINVAL where none is held. */
+struct provider_window_go {
 	__u32 outcome; /* out */
+	__u32 pad;
 };
 
 /*
@@ -167,8 +167,11 @@ struct provider_info {
 	__u32 callbacks; /* run since load */
 	__u32 late_puts; /* puts that found nothing */
 	__u32 foreign_puts; /* puts in another process, which do nothing */
-	__u32 errors; /* wrong use of the interface: double free, lost table */
+	__u32 errors; /* wrong use of the interface: double free, lost table, another's pin taken */
 	__u64 callback_ns; /* that the last callback took */
+	__u64 largest_get; /* bytes asked for, since load, whether they were there or not */
+	__u32 gets; /* calls since load */
+	__u32 pad;
 	__u32 bufs; /* dma-bufs now */
 	__u32 maps; /* of dma-bufs, now; pins counts them too */
 	__u32 iovas; /* pieces handed out as IOVAs, since load */
@@ -178,6 +181,12 @@ struct provider_info {
 	__u8 other_bus; /* the machine's second function, */
 	__u8 other_devfn; /* or as above if there is none */
 };
+
+/*
+ * Those of this context, as the resource manager makes them: the context's number, and the first
+ * of the numbers of its address spaces.
+ */
+#define PROVIDER_VA_SPACE 0xfe00
 
 struct provider_tokens {
 	__u64 p2p_token;
@@ -196,6 +205,7 @@ struct provider_tokens {
 #define PROVIDER_IOC_WINDOW	 _IOW(0xDB, 32, struct provider_window)
 #define PROVIDER_IOC_WINDOW_FREE _IOWR(0xDB, 33, struct provider_window_free)
 #define PROVIDER_IOC_WINDOW_ARM	 _IOW(0xDB, 34, struct provider_window_arm)
+#define PROVIDER_IOC_WINDOW_GO	 _IOR(0xDB, 35, struct provider_window_go)
 #define PROVIDER_IOC_EXPORT	 _IOWR(0xDB, 9, struct provider_export)
 #define PROVIDER_IOC_MOVE	 _IOW(0xDB, 10, struct provider_move)
 

@@ -36,6 +36,7 @@ static atomic_t state;
 static struct task_struct *freer;
 static unsigned long timeout; /* jiffies */
 static bool in_callback, freed;
+static bool held; /* by the thread that frees */
 
 /* By the thread to be stopped: before ARMED, and after; @outcome before GONE. */
 static pid_t tid;
@@ -126,10 +127,6 @@ static any_fn function_at(u32 at, int fd)
 		return fn;
 	case PROVIDER_BEFORE_INSERT:
 		return (any_fn)(void *)vmf_insert_pfn;
-#if defined(CONFIG_ARCH_SUPPORTS_HUGE_PFNMAP) && defined(CONFIG_TRANSPARENT_HUGEPAGE)
-	case PROVIDER_BEFORE_INSERT_HUGE:
-		return (any_fn)(void *)vmf_insert_pfn_pmd;
-#endif
 #ifdef CONFIG_X86
 	case PROVIDER_BEFORE_RESERVE:
 		return (any_fn)(void *)arch_io_reserve_memtype_wc;
@@ -173,6 +170,19 @@ static bool is_ours(u32 at)
 	return at == PROVIDER_BEFORE_PUT || at == PROVIDER_AFTER_GET;
 }
 
+/* The free is over: the thread goes, if it has not yet. */
+static u32 let_go(void)
+{
+	WRITE_ONCE(freed, true);
+	smp_wmb(); /* before this thread sleeps again; pairs with stand() */
+	while (atomic_read_acquire(&state) != GONE)
+		usleep_range(20, 50);
+	freer = NULL;
+	held = false;
+	atomic_set_release(&state, IDLE);
+	return outcome;
+}
+
 static void close_locked(void)
 {
 	if (owner && !is_ours(place))
@@ -202,6 +212,8 @@ unlock:
 
 void provider_window_close(struct provider_file *file)
 {
+	if (owner == file && held)
+		let_go();
 	mutex_lock(&lock);
 	if (owner == file)
 		close_locked();
@@ -284,12 +296,16 @@ int provider_window_free(struct provider_file *file, struct provider_window_free
 	if (ret)
 		return ret;
 	ret = provider_block_free(file, arg->va);
-	WRITE_ONCE(freed, true);
-	smp_wmb(); /* before this thread sleeps again; pairs with stand() */
-	while (atomic_read_acquire(&state) != GONE)
-		usleep_range(20, 50);
-	arg->outcome = outcome;
-	freer = NULL;
-	atomic_set_release(&state, IDLE);
+	held = arg->hold;
+	if (!held)
+		arg->outcome = let_go();
 	return ret;
+}
+
+int provider_window_go(struct provider_file *file, struct provider_window_go *arg)
+{
+	if (owner != file || !held)
+		return -EINVAL;
+	arg->outcome = let_go();
+	return 0;
 }

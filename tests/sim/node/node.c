@@ -70,6 +70,7 @@ static const struct {
 	{ GDRDRV_IOC_PIN_BUFFER_V2, "PIN_BUFFER_V2", GDRDRV_HAS_PIN_V2 },
 	{ GDRDRV_IOC_REQ_MAPPING_TYPE, "REQ_MAPPING_TYPE", GDRDRV_HAS_MAPPING_TYPE },
 	{ GDRDRV_IOC_PIN_DMABUF, "PIN_DMABUF", 0 },
+	{ GDRDRV_IOC_POPULATE, "POPULATE", 0 },
 	{ GDRDRV_IOC_GET_VERSION, "GET_VERSION", 0 },
 };
 
@@ -408,6 +409,10 @@ static int region_call_locked(struct node *node, unsigned long request, void *ar
 	}
 	case GDRDRV_IOC_REQ_MAPPING_TYPE:
 		return request_type(node, r, ((struct gdrdrv_req_mapping_type *)arg)->mapping_type);
+	case GDRDRV_IOC_POPULATE: /* of barcopy's driver, as the sources are */
+		if (!node->config.sources)
+			return ENOTTY;
+		return r->map && !r->revoked ? 0 : EINVAL;
 	default:
 		return ENOTTY;
 	}
@@ -444,7 +449,8 @@ static int call(struct node *node, unsigned long request, void *arg)
 	case GDRDRV_IOC_PIN_BUFFER: {
 		struct gdrdrv_pin_buffer *p = arg;
 
-		if ((p->p2p_token || p->va_space) && node->config.persistent)
+		/* Persistent: refused. Else the GPU driver knows no context by that token. */
+		if (p->p2p_token || p->va_space)
 			return EINVAL;
 		return pin(node, p->addr, p->size, &p->handle);
 	}

@@ -11,27 +11,39 @@
  *		The put works in the pinning process only: elsewhere it returns 0 and does nothing.
  *
  * Persistent is tried first; where the GPU driver refuses it (MIG, vGPU, an old branch) that pin
- * falls back to the callback way. P2P tokens exist in the callback way only.
+ * falls back to the callback way.
+ *
+ * The GPU driver is asked without P2P tokens, always. With one it looks at no process, and a put
+ * that comes after the callback frees the page table a second time (third_party_p2p.c there, of all
+ * branches: thirdpartyp2pDelMappingInfoByKey() has no error for a key that is gone).
  *
  * Must not know mappings, handles or files.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
+#include <linux/pci.h>
 #include <linux/slab.h>
 
 #include "gdrdrv.h"
 #include "nv-p2p.h"
 
+/*
+ * The GPU driver knows a callback pin by the address of its page table, and by nothing else. That
+ * memory is free when the callback has run, and the next get may have it: a put that comes late
+ * then takes that other pin, whose callback never comes and whose mapping stays. So no get may come
+ * between the last look at mr->revoked and the put. Held around both, outside the GPU driver's
+ * locks; the callback does not take it. (Of other clients of the GPU driver it knows nothing.)
+ */
+static DEFINE_MUTEX(p2p_key_lock);
+
 enum p2p_mode { P2P_CALLBACK, P2P_PERSISTENT, P2P_NULL_CALLBACK };
 
 /* Constant once pinned, but for what @table points to: see p2p_ranges(). */
 struct p2p_pin {
-	struct gdrdrv_mr *mr; /* in callback mode a reference, given back by p2p_drop_callback() */
+	struct gdrdrv_mr *mr; /* in callback mode a reference: the callback's, or the put's */
 	struct nvidia_p2p_page_table *table;
 	enum p2p_mode mode;
 	u64 va;
-	u64 p2p_token;
-	u32 va_space;
 };
 
 #if defined(HAVE_P2P_PERSISTENT_API) || defined(HAVE_P2P_NULL_CALLBACK)
@@ -94,37 +106,66 @@ static int p2p_get_callback(struct p2p_pin *pin, const struct gdrdrv_pin_req *re
 
 	pin->mode = P2P_CALLBACK;
 	kref_get(&pin->mr->ref);
-	ret = nvidia_p2p_get_pages(req->p2p_token, req->va_space, req->va, req->size, &pin->table,
-				   p2p_callback, pin);
+	ret = nvidia_p2p_get_pages(0, 0, req->va, req->size, &pin->table, p2p_callback, pin);
 	if (ret)
 		gdrdrv_mr_put(pin->mr);
 	return ret;
 }
 
+/*
+ * The most that can lie in one BAR1, or be coherent memory, which is a part of the host's. The GPU
+ * driver allocates 16 bytes for each 64 KiB that it is asked for, before it looks at the address.
+ */
+static u64 p2p_largest_pin(void)
+{
+	struct pci_dev *pdev = NULL;
+	u64 largest = 0;
+	int i;
+
+	while ((pdev = pci_get_device(PCI_VENDOR_ID_NVIDIA, PCI_ANY_ID, pdev)))
+		for (i = 0; i < PCI_STD_NUM_BARS; i++)
+			largest = max_t(u64, largest, pci_resource_len(pdev, i));
+	if (IS_ENABLED(CONFIG_ARM64))
+		largest = max_t(u64, largest, (u64)totalram_pages() << PAGE_SHIFT);
+	return largest;
+}
+
+/* A GPU that has come since is looked for; one that has gone does no harm. */
+static bool p2p_is_too_large(u64 size)
+{
+	static u64 largest;
+
+	if (size > READ_ONCE(largest))
+		WRITE_ONCE(largest, p2p_largest_pin());
+	return size > READ_ONCE(largest);
+}
+
 static int p2p_pin(struct gdrdrv_mr *mr, const struct gdrdrv_pin_req *req)
 {
-	bool tokens = req->p2p_token || req->va_space;
 	bool force = req->flags & GDRDRV_PIN_FLAG_FORCE_PCIE;
 	struct p2p_pin *pin;
 	int ret = -EOPNOTSUPP;
 
+	if (p2p_is_too_large(req->size))
+		return -ENOMEM;
 	pin = kzalloc(sizeof(*pin), GFP_KERNEL_ACCOUNT);
 	if (!pin)
 		return -ENOMEM;
 	pin->mr = mr;
 	pin->va = req->va;
-	pin->p2p_token = req->p2p_token;
-	pin->va_space = req->va_space;
 	mr->src_data = pin;
 
 	/* Counted before the get: the callback may come before the get has returned. */
 	atomic_inc(&gdrdrv_source_pins);
-	if (P2P_HAS_PERSISTENT && !tokens && (force || gdrdrv_source_is_persistent(mr->src)))
+	mutex_lock(&p2p_key_lock);
+	if (P2P_HAS_PERSISTENT && (force || gdrdrv_source_is_persistent(mr->src)))
 		ret = p2p_get_persistent(pin, req);
-	if (ret && ret != -ENOMEM && !force) {
+	/* Neither room nor memory is there for the other way where there was none for this. */
+	if (ret && ret != -ENOMEM && ret != -EINVAL && !force) {
 		gdrdrv_dbg("persistent pin refused (%d), trying the callback interface\n", ret);
 		ret = p2p_get_callback(pin, req);
 	}
+	mutex_unlock(&p2p_key_lock);
 	if (ret) {
 		/* ->free does not come: the region was not pinned. */
 		atomic_dec(&gdrdrv_source_pins);
@@ -226,6 +267,8 @@ static int p2p_ranges(struct gdrdrv_mr *mr, struct gdrdrv_range *out, u32 max)
 #ifdef HAVE_P2P_TABLE_FLAGS
 	mr->cpu_cacheable = pin->table->flags & NVIDIA_P2P_PAGE_TABLE_FLAGS_CPU_CACHEABLE;
 #endif
+	/* GPU drivers before 580 do not say so. */
+	mr->cpu_cacheable |= gdrdrv_is_coherent(pin->table->pages[0]->physical_address);
 	ret = p2p_table_runs(mr, pin->table, out, max);
 unlock:
 	mutex_unlock(&mr->lock);
@@ -233,22 +276,34 @@ unlock:
 }
 
 /*
- * After the put of a callback pin: either the callback ran and gave its reference back, or it will
- * never come and we do. A put that failed leaves the pin registered: the callback may still come.
+ * After the put: either the callback ran and gave its reference back, or it will never come and we
+ * do. A put that failed leaves the pin registered: the callback may still come.
  */
-static void p2p_drop_callback(struct gdrdrv_mr *mr, int put_ret)
+static int p2p_put_callback(struct gdrdrv_mr *mr)
 {
+	struct p2p_pin *pin = mr->src_data;
 	bool drop;
+	int ret;
+
+	mutex_lock(&p2p_key_lock);
+	/* What matters, another get since the callback, held the mutex and so is seen with it. */
+	if (READ_ONCE(mr->revoked)) {
+		mutex_unlock(&p2p_key_lock);
+		return 0;
+	}
+	ret = nvidia_p2p_put_pages(0, 0, pin->va, pin->table);
+	mutex_unlock(&p2p_key_lock);
 
 	mutex_lock(&mr->lock);
-	drop = !mr->revoked && !put_ret;
-	if (!mr->revoked && put_ret)
+	drop = !mr->revoked && !ret;
+	if (!mr->revoked && ret)
 		gdrdrv_mr_orphan_locked(mr);
 	mutex_unlock(&mr->lock);
 	if (drop) {
 		atomic_dec(&gdrdrv_source_pins);
 		gdrdrv_mr_put(mr);
 	}
+	return ret;
 }
 
 static void p2p_release(struct gdrdrv_mr *mr)
@@ -268,8 +323,7 @@ static void p2p_release(struct gdrdrv_mr *mr)
 		atomic_dec(&gdrdrv_source_pins);
 		break;
 	case P2P_CALLBACK:
-		ret = nvidia_p2p_put_pages(pin->p2p_token, pin->va_space, pin->va, pin->table);
-		p2p_drop_callback(mr, ret);
+		ret = p2p_put_callback(mr);
 		break;
 	}
 	if (ret)
