@@ -9,6 +9,7 @@
 
 #include "abi/gdrdrv.h"
 #include "error.h"
+#include "fork.h"
 
 int gdri_node_call(const struct gdri_node *node, unsigned long request, void *arg)
 {
@@ -142,7 +143,7 @@ int gdri_node_open(struct gdri_node *node, bool dmabuf)
 	int rc;
 
 	do
-		node->fd = open(GDRDRV_NODE, O_RDWR | O_CLOEXEC);
+		node->fd = gdri_fork_open(GDRDRV_NODE, O_RDWR);
 	while (node->fd < 0 && errno == EINTR);
 	if (node->fd < 0)
 		return fail_open(errno);
@@ -150,13 +151,13 @@ int gdri_node_open(struct gdri_node *node, bool dmabuf)
 	if (!rc)
 		rc = choose_source(node, dmabuf);
 	if (rc)
-		close(node->fd);
+		gdri_fork_close(node->fd);
 	return rc;
 }
 
 void gdri_node_close(struct gdri_node *node)
 {
-	close(node->fd);
+	gdri_fork_close(node->fd);
 }
 
 static int fail_pin(int err)
