@@ -12,6 +12,7 @@
 #include "cuda/got.h"
 #include "cuda/private.h"
 #include "error.h"
+#include "fork.h"
 
 typedef int (*ioctl_fn)(int, unsigned long, ...);
 
@@ -77,13 +78,24 @@ int gdri_cuda_watch_possible(void)
 	return rc;
 }
 
+/* No child has half of a change: `before` knows of it first, and a sealed page is sealed again. */
+static bool change(size_t slot, uintptr_t *expected, uintptr_t value)
+{
+	bool done;
+
+	gdri_fork_hold();
+	done = gdri_got_write(&got, slot, expected, value);
+	gdri_fork_release();
+	return done;
+}
+
 /* Puts back the first `count` slots, where they are still ours. */
 static void put_back_locked(size_t count)
 {
 	for (size_t i = 0; i < count; i++) {
 		uintptr_t held = (uintptr_t)passing_ioctl;
 
-		if (before[i] != held && !gdri_got_write(&got, i, &held, before[i]))
+		if (before[i] != held && !change(i, &held, before[i]))
 			buried = true;
 	}
 }
@@ -115,11 +127,11 @@ static int install_locked(void)
 			return gdri_fail(ENOTSUP, "libcuda's imports of ioctl() differ");
 		}
 		atomic_store_explicit(&next, target, memory_order_release);
-		if (!gdri_got_write(&got, i, &held, ours)) {
+		before[i] = held;
+		if (!change(i, &held, ours)) {
 			put_back_locked(i);
 			return gdri_fail(ENOTSUP, "libcuda's import of ioctl() cannot be changed");
 		}
-		before[i] = held;
 	}
 	return 0;
 }

@@ -237,6 +237,7 @@ static void hook_that_passes(void)
 /* ---- fork ------------------------------------------------------------------------------------------------ */
 
 static uintptr_t held_before;
+static char page_before[4];
 
 /* CUDA itself is not for a forked child; its import is. */
 static int look_in_child(void *arg)
@@ -245,14 +246,15 @@ static int look_in_child(void *arg)
 	int n = -1;
 
 	(void)arg;
-	if (watch_slot() != held_before)
+	if (watch_slot() != held_before || strcmp(watch_page(), page_before) != 0)
 		return 1;
 	if (gdri_cuda_watch_begin(watch_tell, &told))
 		return 2;
 	if (watch_slot() == held_before || watch_ioctl()(ends[0], FIONREAD, &n) || n != 5)
 		return 3;
 	gdri_cuda_watch_end();
-	if (told.calls != 1 || watch_slot() != held_before)
+	if (told.calls != 1 || watch_slot() != held_before ||
+	    strcmp(watch_page(), page_before) != 0)
 		return 4;
 	return watch_ioctl()(ends[0], FIONREAD, &n) || told.calls != 1 ? 5 : 0;
 }
@@ -270,6 +272,7 @@ static void start_to_fork(void)
 	ck_assert_int_eq(pipe(ends), 0);
 	ck_assert_int_eq(write(ends[1], "12345", 5), 5);
 	held_before = watch_slot();
+	strcpy(page_before, watch_page());
 }
 
 static void fork_meanwhile(void)
@@ -293,6 +296,44 @@ static void fork_meanwhile(void)
 	ck_assert_int_eq(status, 0);
 }
 
+static atomic_bool stop;
+
+static void *look_on(void *arg)
+{
+	cuda.cuCtxSetCurrent(standin_primary(0));
+	while (!atomic_load(&stop)) {
+		struct watch_told told = { .calls = 0 };
+
+		if (gdri_cuda_watch_begin(watch_tell, &told))
+			return arg;
+		watch_export();
+		gdri_cuda_watch_end();
+		if (told.exports != 1)
+			return arg;
+	}
+	return NULL;
+}
+
+/* At any place of a look. */
+static void fork_anywhere(void)
+{
+	int children = unit_quick() ? 20 : 150;
+	void *failed;
+	pthread_t t;
+
+	start_to_fork();
+	ck_assert_int_eq(pthread_create(&t, NULL, look_on, ends), 0);
+	for (int i = 0; i < children; i++) {
+		int status = unit_in_child(look_in_child, NULL);
+
+		ck_assert_msg(!status, "child %d: step %d", i, status);
+	}
+	atomic_store(&stop, true);
+	pthread_join(t, &failed);
+	ck_assert_ptr_null(failed);
+	ck_assert_uint_eq(watch_slot(), held_before);
+}
+
 #define NOW   "LD_LIBRARY_PATH=$SIM/now"
 #define NOPLT "LD_LIBRARY_PATH=$SIM/noplt"
 
@@ -307,6 +348,8 @@ static const struct unit_test tests[] = {
 	{ "a hook that comes and goes", hook_that_passes, "" },
 	{ "fork meanwhile", fork_meanwhile, "" },
 	{ "fork meanwhile, sealed", fork_meanwhile, NOW },
+	{ "fork anywhere", fork_anywhere, "" },
+	{ "fork anywhere, sealed", fork_anywhere, NOPLT },
 };
 
 int main(int argc, char **argv)
