@@ -234,6 +234,31 @@ static void hook_that_passes(void)
 	look_through(0);
 }
 
+/*
+ * One that was there before, and goes during a look without asking what the slot holds by now: it puts
+ * back what it found. That is seen through as well from the next look on.
+ */
+static void hook_that_tramples(void)
+{
+	struct watch_told told = { .calls = 0 };
+	uintptr_t held;
+
+	watch_start();
+	held = watch_slot();
+	hook_put(0);
+	ck_assert_int_eq(gdri_cuda_watch_begin(watch_tell, &told), 0);
+	watch_export();
+	set_slot(held);
+	gdri_cuda_watch_end();
+	ck_assert_uint_eq(told.exports, 1);
+	ck_assert_uint_eq(watch_slot(), held);
+	for (int i = 0; i < 3; i++)
+		look_through(0);
+	look_and_put(1, 2);
+	hook_take(1);
+	look_through(0);
+}
+
 /* ---- fork ------------------------------------------------------------------------------------------------ */
 
 static uintptr_t held_before;
@@ -346,6 +371,7 @@ static const struct unit_test tests[] = {
 	{ "a hook that comes meanwhile, sealed", hook_meanwhile, NOW },
 	{ "hooks below and above", hook_below_and_above, "" },
 	{ "a hook that comes and goes", hook_that_passes, "" },
+	{ "a hook that tramples", hook_that_tramples, "" },
 	{ "fork meanwhile", fork_meanwhile, "" },
 	{ "fork meanwhile, sealed", fork_meanwhile, NOW },
 	{ "fork anywhere", fork_anywhere, "" },
