@@ -24,8 +24,7 @@
 
 enum { HOST_PAGE = 4096 }; /* RM maps multiples of it (mapping_cpu.c), whatever the CPU's pages */
 
-static int add_object(struct gdri_rm_range *range, rm_handle object, uint64_t offset,
-		      uint64_t size)
+static int add_object(struct gdri_rm_range *range, rm_handle object, uint64_t offset, uint64_t size)
 {
 	if (range->count == range->room) {
 		size_t room = range->room ? 2 * range->room : 1;
@@ -53,7 +52,8 @@ struct seen {
 	size_t count, room;
 	struct source *sources;
 	uint32_t total; /* objects, as each call says */
-	uint64_t refused_at; /* offset in the first object of a call that the kernel refused; or 0 */
+	uint64_t first; /* offset in the first object */
+	bool refused; /* the kernel found an argument wrong */
 	bool strange; /* a layout that is not known */
 	bool no_memory;
 };
@@ -92,18 +92,18 @@ static void see(void *arg, unsigned long request, const void *data)
 		const struct rm_export_570 *e = data;
 
 		seen->total = e->total;
+		seen->first = e->index ? seen->first : e->offsets[0];
+		seen->refused |= e->status == RM_INVALID_ARGUMENT;
 		if (e->status == RM_OK)
 			add_sources(seen, e->client, e->count, e->objects, e->offsets, e->sizes);
-		else if (e->status == RM_INVALID_ARGUMENT && !e->index && e->count)
-			seen->refused_at = e->offsets[0];
 	} else if (_IOC_SIZE(request) == sizeof(struct rm_export_515)) {
 		const struct rm_export_515 *e = data;
 
 		seen->total = e->total;
+		seen->first = e->index ? seen->first : e->offsets[0];
+		seen->refused |= e->status == RM_INVALID_ARGUMENT;
 		if (e->status == RM_OK)
 			add_sources(seen, e->client, e->count, e->objects, e->offsets, e->sizes);
-		else if (e->status == RM_INVALID_ARGUMENT && !e->index && e->count)
-			seen->refused_at = e->offsets[0];
 	} else {
 		seen->strange = true;
 	}
@@ -152,8 +152,8 @@ static int duplicate(struct gdri_rm_range *range, const struct source *source)
 }
 
 /* One export of [va, va + size), looked at; fd is the caller's. */
-static int look(const struct gdri_pin_request *request, uint64_t va, size_t size,
-		struct seen *seen, int *fd)
+static int look(const struct gdri_pin_request *request, uint64_t va, size_t size, struct seen *seen,
+		int *fd)
 {
 	int rc = gdri_cuda_watch_begin(see, seen);
 
@@ -178,14 +178,14 @@ static int look(const struct gdri_pin_request *request, uint64_t va, size_t size
 static int look_from_the_start(const struct gdri_pin_request *request, struct seen *seen,
 			       uint64_t *lead, int *fd)
 {
-	uint64_t front = seen->refused_at;
+	uint64_t front = seen->first;
 	size_t size;
 
 	if (front >= request->va || front & GPU_PAGE_OFFSET ||
 	    __builtin_add_overflow(request->mapped_size, front, &size))
 		return gdri_fail(EINVAL, "libcuda's export began at no page of its object");
 	*lead = front;
-	seen->refused_at = 0;
+	seen->count = 0;
 	return look(request, request->va - front, size, seen, fd);
 }
 
@@ -214,7 +214,7 @@ static int find_by_look(struct gdri_rm_range *range, const struct gdri_pin_reque
 	int fd, rc;
 
 	rc = look(request, request->va, request->mapped_size, &seen, &fd);
-	if (rc == -EINVAL && seen.refused_at)
+	if (rc == -EINVAL && seen.refused && seen.first)
 		rc = look_from_the_start(request, &seen, &lead, &fd);
 	if (!rc) {
 		rc = duplicate_all(range, &seen, lead);

@@ -300,6 +300,7 @@ static const struct unit_test tests[] = {
 	{ "several export calls", several_calls, "" },
 	{ "pools", pools, "" },
 	{ "pools, two objects a call", pools, "GDRSIM_RM_EXPORT_MAX=2" },
+	{ "pools, one object a call", pools, "GDRSIM_RM_EXPORT_MAX=1" },
 	{ "a part of a pool's memory takes no more", pool_takes_no_more, "" },
 	{ "driver 515, cuMemAlloc", plain, DRIVER("515.105.01") },
 	{ "driver 525, cuMemCreate", vmm, DRIVER("525.147.05") },
