@@ -6,6 +6,7 @@
 #ifndef TEST_UNIT_RM_SIM_H
 #define TEST_UNIT_RM_SIM_H
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -217,6 +218,75 @@ static inline CUdeviceptr rm_chunks(int device, unsigned int count, size_t chunk
 	}
 	CU(cuda.cuMemSetAccess(p, count * chunk, &access, 1));
 	return p;
+}
+
+/* ---- refusals -------------------------------------------------------------------------------------------- */
+
+static inline int rm_pin(CUdeviceptr addr, size_t size, uint32_t flags)
+{
+	gdr_mh_t h = { 77 };
+	int rc = gdr_pin_buffer_v2(rm_g, addr, size, flags, &h);
+
+	if (!rc)
+		OK(gdr_unpin_buffer(rm_g, h));
+	else
+		ck_assert_uint_eq(h.h, 77);
+	return rc;
+}
+
+static inline unsigned int rm_times(const char *text, const char *part)
+{
+	unsigned int n = 0;
+
+	for (const char *at = text; (at = strstr(at, part)); at += strlen(part))
+		n++;
+	return n;
+}
+
+/* One text: no clause said twice, no word twice in a row. */
+static inline void rm_assert_clear(void)
+{
+	char copy[1024], last[256] = "", *save = NULL;
+	const char *text = gdr_last_error();
+
+	snprintf(copy, sizeof(copy), "%s", text);
+	for (char *c = strtok_r(copy, ";", &save); c; c = strtok_r(NULL, ";", &save))
+		ck_assert_msg(rm_times(text, c) == 1, "\"%s\" twice in \"%s\"", c, text);
+	snprintf(copy, sizeof(copy), "%s", text);
+	for (char *w = strtok_r(copy, " ", &save); w; w = strtok_r(NULL, " ", &save)) {
+		ck_assert_msg(strcmp(w, last) != 0 || isdigit((unsigned char)*w),
+			      "\"%s %s\" in \"%s\"", last, w, text);
+		snprintf(last, sizeof(last), "%s", w);
+	}
+}
+
+/* All but exportable memory is refused, for `reason`; the trial says so and is not made again. */
+static inline void rm_exportable_alone(const char *reason)
+{
+	CUdeviceptr plain, vmm, other;
+
+	rm_begin();
+	plain = standin_alloc(MIB);
+	vmm = rm_chunks(0, 3, 2 * MIB, true);
+	other = rm_chunks(0, 1, 2 * MIB, false);
+	for (int i = 0; i < 2; i++) {
+		FAILS(ENOTSUP, rm_pin(plain, MIB, 0));
+		rm_has(reason);
+		rm_has("not memory of cuMemCreate (cudaMalloc memory cannot be imported)");
+		rm_assert_clear();
+		FAILS(ENOTSUP, rm_pin(other, MIB, 0));
+		rm_has(reason);
+		rm_has("cuMemCreate was not asked for an exportable allocation");
+		rm_assert_clear();
+		rm_whole_life("exportable VMM", vmm, 6 * MIB);
+		rm_whole_life("a part of it", vmm + MIB + 1, 2 * MIB);
+		if (!i)
+			rm_sim.faults(NULL);
+	}
+	ck_assert_uint_eq(rm_sim.calls("RM_ALLOC"), 0);
+	ck_assert_uint_eq(rm_sim.calls("EXPORT_TO_DMABUF_FD"), 0);
+	ck_assert_uint_eq(rm_sim.calls("RM_DUP_OBJECT"), 0);
+	rm_end(1);
 }
 
 #endif
