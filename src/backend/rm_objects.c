@@ -19,6 +19,7 @@
 
 #include "cuda.h"
 #include "error.h"
+#include "fork.h"
 #include "cuda/watch.h"
 #include "backend/rm.h"
 
@@ -151,7 +152,17 @@ static int duplicate(struct gdri_rm_range *range, const struct source *source)
 	return rc;
 }
 
-/* One export of [va, va + size), looked at; fd is the caller's. */
+/* From now on fd is closed by gdri_fork_close(). A child's copy would hold what it stands for. */
+static int own(int fd)
+{
+	int rc = gdri_fork_own(fd);
+
+	if (rc)
+		close(fd);
+	return rc;
+}
+
+/* One export of [va, va + size), looked at; fd is the caller's, to be closed by gdri_fork_close(). */
 static int look(const struct gdri_pin_request *request, uint64_t va, size_t size, struct seen *seen,
 		int *fd)
 {
@@ -161,11 +172,13 @@ static int look(const struct gdri_pin_request *request, uint64_t va, size_t size
 		return rc;
 	rc = gdri_cuda_dmabuf(&request->memory, va, size, false, fd);
 	gdri_cuda_watch_end();
+	if (!rc)
+		rc = own(*fd);
 	if (rc)
 		return rc;
 	rc = check_seen(seen, size);
 	if (rc)
-		close(*fd);
+		gdri_fork_close(*fd);
 	return rc;
 }
 
@@ -218,7 +231,7 @@ static int find_by_look(struct gdri_rm_range *range, const struct gdri_pin_reque
 		rc = look_from_the_start(request, &seen, &lead, &fd);
 	if (!rc) {
 		rc = duplicate_all(range, &seen, lead);
-		close(fd); /* held the objects until here */
+		gdri_fork_close(fd); /* held the objects until here */
 	}
 	free(seen.sources);
 	return rc;
@@ -258,10 +271,12 @@ static int find_by_export(struct gdri_rm_range *range, const struct gdri_pin_req
 
 	while (at < end) {
 		rc = gdri_cuda_export_chunk(at, &base, &size, &fd);
+		if (!rc)
+			rc = own(fd);
 		if (rc)
 			return rc;
 		rc = import(range, fd, base, size, at, end);
-		close(fd);
+		gdri_fork_close(fd);
 		if (rc)
 			return rc;
 		at = base + size;
