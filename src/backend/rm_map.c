@@ -14,7 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "error.h"
 #include "fork.h"
@@ -63,10 +62,11 @@ static int map_next(struct gdri_rm_range *range, size_t size, unsigned int flags
 	int fd, rc, err = 0;
 
 	snprintf(path, sizeof(path), RM_GPU_NODE, range->gpu->minor);
-	fd = open(path, O_RDWR | O_CLOEXEC);
+	fd = gdri_fork_open(path, O_RDWR);
 	if (fd < 0)
-		return gdri_fail(errno == EMFILE || errno == ENFILE ? ENOMEM : EIO, "%s: %s", path,
-				 strerror(errno));
+		return gdri_fail(errno == EMFILE || errno == ENFILE || errno == ENOMEM ? ENOMEM
+										       : EIO,
+				 "%s: %s", path, strerror(errno));
 	rc = rm_map(range, o, size, flags, fd);
 	if (rc)
 		goto out_close;
@@ -86,7 +86,7 @@ static int map_next(struct gdri_rm_range *range, size_t size, unsigned int flags
 			       "%s of 0x%zx bytes of %s: %s", err > 0 ? "mmap" : "madvise", size,
 			       path, strerror(abs(err)));
 out_close:
-	close(fd);
+	gdri_fork_close(fd);
 	return rc;
 }
 

@@ -19,13 +19,13 @@
 
 #include "cuda.h"
 #include "error.h"
+#include "fork.h"
 #include "cuda/watch.h"
 #include "backend/rm.h"
 
 enum { HOST_PAGE = 4096 }; /* RM maps multiples of it (mapping_cpu.c), whatever the CPU's pages */
 
-static int add_object(struct gdri_rm_range *range, rm_handle object, uint64_t offset,
-		      uint64_t size)
+static int add_object(struct gdri_rm_range *range, rm_handle object, uint64_t offset, uint64_t size)
 {
 	if (range->count == range->room) {
 		size_t room = range->room ? 2 * range->room : 1;
@@ -53,7 +53,8 @@ struct seen {
 	size_t count, room;
 	struct source *sources;
 	uint32_t total; /* objects, as each call says */
-	uint64_t refused_at; /* offset in the first object of a call that the kernel refused; or 0 */
+	uint64_t first; /* offset in the first object */
+	bool refused; /* the kernel found an argument wrong */
 	bool strange; /* a layout that is not known */
 	bool no_memory;
 };
@@ -92,18 +93,18 @@ static void see(void *arg, unsigned long request, const void *data)
 		const struct rm_export_570 *e = data;
 
 		seen->total = e->total;
+		seen->first = e->index ? seen->first : e->offsets[0];
+		seen->refused |= e->status == RM_INVALID_ARGUMENT;
 		if (e->status == RM_OK)
 			add_sources(seen, e->client, e->count, e->objects, e->offsets, e->sizes);
-		else if (e->status == RM_INVALID_ARGUMENT && !e->index && e->count)
-			seen->refused_at = e->offsets[0];
 	} else if (_IOC_SIZE(request) == sizeof(struct rm_export_515)) {
 		const struct rm_export_515 *e = data;
 
 		seen->total = e->total;
+		seen->first = e->index ? seen->first : e->offsets[0];
+		seen->refused |= e->status == RM_INVALID_ARGUMENT;
 		if (e->status == RM_OK)
 			add_sources(seen, e->client, e->count, e->objects, e->offsets, e->sizes);
-		else if (e->status == RM_INVALID_ARGUMENT && !e->index && e->count)
-			seen->refused_at = e->offsets[0];
 	} else {
 		seen->strange = true;
 	}
@@ -151,9 +152,19 @@ static int duplicate(struct gdri_rm_range *range, const struct source *source)
 	return rc;
 }
 
-/* One export of [va, va + size), looked at; fd is the caller's. */
-static int look(const struct gdri_pin_request *request, uint64_t va, size_t size,
-		struct seen *seen, int *fd)
+/* From now on fd is closed by gdri_fork_close(). A child's copy would hold what it stands for. */
+static int own(int fd)
+{
+	int rc = gdri_fork_own(fd);
+
+	if (rc)
+		close(fd);
+	return rc;
+}
+
+/* One export of [va, va + size), looked at; fd is the caller's, to be closed by gdri_fork_close(). */
+static int look(const struct gdri_pin_request *request, uint64_t va, size_t size, struct seen *seen,
+		int *fd)
 {
 	int rc = gdri_cuda_watch_begin(see, seen);
 
@@ -161,11 +172,13 @@ static int look(const struct gdri_pin_request *request, uint64_t va, size_t size
 		return rc;
 	rc = gdri_cuda_dmabuf(&request->memory, va, size, false, fd);
 	gdri_cuda_watch_end();
+	if (!rc)
+		rc = own(*fd);
 	if (rc)
 		return rc;
 	rc = check_seen(seen, size);
 	if (rc)
-		close(*fd);
+		gdri_fork_close(*fd);
 	return rc;
 }
 
@@ -178,14 +191,14 @@ static int look(const struct gdri_pin_request *request, uint64_t va, size_t size
 static int look_from_the_start(const struct gdri_pin_request *request, struct seen *seen,
 			       uint64_t *lead, int *fd)
 {
-	uint64_t front = seen->refused_at;
+	uint64_t front = seen->first;
 	size_t size;
 
 	if (front >= request->va || front & GPU_PAGE_OFFSET ||
 	    __builtin_add_overflow(request->mapped_size, front, &size))
 		return gdri_fail(EINVAL, "libcuda's export began at no page of its object");
 	*lead = front;
-	seen->refused_at = 0;
+	seen->count = 0;
 	return look(request, request->va - front, size, seen, fd);
 }
 
@@ -214,11 +227,11 @@ static int find_by_look(struct gdri_rm_range *range, const struct gdri_pin_reque
 	int fd, rc;
 
 	rc = look(request, request->va, request->mapped_size, &seen, &fd);
-	if (rc == -EINVAL && seen.refused_at)
+	if (rc == -EINVAL && seen.refused && seen.first)
 		rc = look_from_the_start(request, &seen, &lead, &fd);
 	if (!rc) {
 		rc = duplicate_all(range, &seen, lead);
-		close(fd); /* held the objects until here */
+		gdri_fork_close(fd); /* held the objects until here */
 	}
 	free(seen.sources);
 	return rc;
@@ -258,10 +271,12 @@ static int find_by_export(struct gdri_rm_range *range, const struct gdri_pin_req
 
 	while (at < end) {
 		rc = gdri_cuda_export_chunk(at, &base, &size, &fd);
+		if (!rc)
+			rc = own(fd);
 		if (rc)
 			return rc;
 		rc = import(range, fd, base, size, at, end);
-		close(fd);
+		gdri_fork_close(fd);
 		if (rc)
 			return rc;
 		at = base + size;

@@ -2,6 +2,7 @@
 /* See watch.h. */
 #include "cuda/watch.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -12,6 +13,7 @@
 #include "cuda/got.h"
 #include "cuda/private.h"
 #include "error.h"
+#include "fork.h"
 
 typedef int (*ioctl_fn)(int, unsigned long, ...);
 
@@ -22,6 +24,7 @@ static enum { NOT_LOOKED, FOUND, NOT_FOUND } state;
 static struct gdri_got got;
 static uintptr_t before[GDRI_GOT_SLOTS]; /* what each slot held when ours went in */
 static bool buried; /* a slot was not ours any more when it was put back */
+static uintptr_t unhooked; /* the ioctl that the slots hold where nobody has changed them */
 static gdri_watch_fn told;
 static void *told_arg;
 
@@ -60,8 +63,12 @@ static int look_locked(void)
 
 	if (rc)
 		return rc;
-	if (state == NOT_LOOKED)
+	if (state == NOT_LOOKED) {
+		unhooked = (uintptr_t)dlsym(RTLD_DEFAULT, "ioctl");
+		if (!unhooked)
+			unhooked = (uintptr_t)(ioctl_fn)ioctl;
 		state = gdri_got_find(gdri_cuda_library, "ioctl", &got) ? FOUND : NOT_FOUND;
+	}
 	if (state == NOT_FOUND)
 		return gdri_fail(ENOTSUP, "libcuda imports no ioctl() that could be watched");
 	return 0;
@@ -77,24 +84,44 @@ int gdri_cuda_watch_possible(void)
 	return rc;
 }
 
+/* No child has half of a change: `before` knows of it first, and a sealed page is sealed again. */
+static bool change(size_t slot, uintptr_t *expected, uintptr_t value)
+{
+	bool done;
+
+	gdri_fork_hold();
+	done = gdri_got_write(&got, slot, expected, value);
+	gdri_fork_release();
+	return done;
+}
+
 /* Puts back the first `count` slots, where they are still ours. */
 static void put_back_locked(size_t count)
 {
 	for (size_t i = 0; i < count; i++) {
 		uintptr_t held = (uintptr_t)passing_ioctl;
 
-		if (before[i] != held && !gdri_got_write(&got, i, &held, before[i]))
+		if (before[i] != held && !change(i, &held, before[i]))
 			buried = true;
 	}
 }
 
 /*
  * Where the ioctl behind a slot goes on: what the slot holds; or, where that is still the stub that
- * would look the function up and write the slot, our own import, which is looked up in the same way.
+ * would look the function up and write the slot, what it would find.
  */
 static uintptr_t target_of(uintptr_t held)
 {
-	return held >= got.start && held < got.end ? (uintptr_t)(ioctl_fn)ioctl : held;
+	return held >= got.start && held < got.end ? unhooked : held;
+}
+
+/*
+ * Below somebody's hook ours has stayed, and is reached through it. (Not where the slot is as the
+ * loader left it: then the hook has gone, and ours with it.)
+ */
+static bool reached_through(uintptr_t target)
+{
+	return buried && target != unhooked && target != atomic_load(&next);
 }
 
 static int install_locked(void)
@@ -108,18 +135,18 @@ static int install_locked(void)
 		before[i] = ours;
 		if (held == ours)
 			continue; /* a hook above ours has gone again */
-		if (buried && target != atomic_load(&next))
-			continue; /* below somebody's hook: reached through it */
+		if (reached_through(target))
+			continue;
 		if (i && target != atomic_load(&next)) {
 			put_back_locked(i);
 			return gdri_fail(ENOTSUP, "libcuda's imports of ioctl() differ");
 		}
 		atomic_store_explicit(&next, target, memory_order_release);
-		if (!gdri_got_write(&got, i, &held, ours)) {
+		before[i] = held;
+		if (!change(i, &held, ours)) {
 			put_back_locked(i);
 			return gdri_fail(ENOTSUP, "libcuda's import of ioctl() cannot be changed");
 		}
-		before[i] = held;
 	}
 	return 0;
 }

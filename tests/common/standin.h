@@ -43,6 +43,7 @@
 	X(cuPointerSetAttribute)         \
 	X(cuMemCreate)                   \
 	X(cuMemGetHandleForAddressRange) \
+	X(cuMemExportToShareableHandle)  \
 	X(cuMemRelease)                  \
 	X(cuMemAddressReserve)           \
 	X(cuMemAddressFree)              \

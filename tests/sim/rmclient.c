@@ -188,6 +188,7 @@ bool sim_rm_memory_end(struct sim_obj *obj)
 struct part {
 	nv_handle handle;
 	uint64_t offset, size;
+	uint64_t whole; /* size of the object */
 };
 
 /* The parts behind a piece; how many, or 0: no memory. */
@@ -203,10 +204,41 @@ static unsigned int parts_of(const struct sim_piece *piece, size_t window, struc
 		size_t in = at % window;
 		size_t len = window - in < end - at ? window - in : end - at;
 
-		out[n++] = (struct part){ piece->obj->rm_handles[at / window], in, len };
+		size_t left = piece->obj->size - (at - in);
+
+		out[n++] = (struct part){ piece->obj->rm_handles[at / window], in, len,
+					  left < window ? left : window };
 		at += len;
 	}
 	return n;
+}
+
+/*
+ * A fault of the real one, in memory of a pool alone: where a range begins inside an object, and does
+ * not reach to the end of its last, the offset is taken off the length that is asked for instead of
+ * off the object's; and so it goes on, from the place that comes of it (H100, driver 580.159.04,
+ * 2026-11-22: 64 KiB at 0x10000 were passed as 0 bytes, at 0x900000 as -0x8f0000; 128 KiB from
+ * 0x1ff0000 on over two objects of 0x2000000 as -0x1fd0000 bytes and 0x3fd0000 at -0x1fe0000).
+ */
+static void missize(struct part *parts, uint32_t n, uint64_t size)
+{
+	const struct part *last = &parts[n - 1];
+	uint64_t at = parts[0].offset, base = 0;
+
+	if (last->offset + last->size == last->whole)
+		return;
+	for (uint32_t i = 0; i < n; i++) {
+		struct part *p = &parts[i];
+
+		p->offset = at - base;
+		if (p->offset)
+			p->size = size - p->offset;
+		else
+			p->size = size < p->whole ? size : p->whole;
+		at += p->size;
+		size -= p->size;
+		base += p->whole;
+	}
 }
 
 static void fill(uint8_t *arg, const struct gdrsim_rm_export_layout *l, const struct part *parts,
@@ -244,19 +276,22 @@ static CUresult call(int dev, const struct part *parts, struct nv_export_dmabuf 
 			r = CUDA_SUCCESS;
 		else if (status == NV_ERR_NOT_SUPPORTED)
 			r = CUDA_ERROR_NOT_SUPPORTED;
+		else if (status == NV_ERR_INVALID_ARGUMENT)
+			r = CUDA_ERROR_INVALID_VALUE; /* H100, driver 580, 2026-11-22 */
 	}
 	free(arg);
 	return r;
 }
 
-static CUresult export_parts(int dev, const struct part *parts, uint32_t n, bool pcie, int *fd)
+static CUresult export_parts(int dev, const struct part *parts, uint32_t n, uint64_t size,
+			     bool pcie, int *fd)
 {
 	long most = sim_env("GDRSIM_RM_EXPORT_MAX", NV_DMABUF_EXPORT_MAX_HANDLES);
-	struct nv_export_dmabuf head = { .fd = -1, .client = client, .total_objects = n };
+	struct nv_export_dmabuf head = {
+		.fd = -1, .client = client, .total_objects = n, .total_size = size
+	};
 	CUresult r = CUDA_SUCCESS;
 
-	for (uint32_t i = 0; i < n; i++)
-		head.total_size += parts[i].size;
 	while (r == CUDA_SUCCESS && head.index < n) {
 		head.num_objects =
 			n - head.index < (uint32_t)most ? n - head.index : (uint32_t)most;
@@ -270,12 +305,13 @@ static CUresult export_parts(int dev, const struct part *parts, uint32_t n, bool
 	return r;
 }
 
-CUresult sim_rm_export(const struct sim_piece *pieces, unsigned int n, size_t window, bool pcie,
-		       int *fd)
+CUresult sim_rm_export(const struct sim_piece *pieces, unsigned int n, size_t window, bool pool,
+		       bool pcie, int *fd)
 {
 	CUresult r = CUDA_ERROR_OUT_OF_MEMORY;
 	struct part *parts;
 	uint32_t most = 0, made = 0;
+	uint64_t size = 0;
 
 	for (unsigned int i = 0; i < n; i++)
 		most += (uint32_t)(pieces[i].size / SIM_PAGE + 2);
@@ -290,8 +326,11 @@ CUresult sim_rm_export(const struct sim_piece *pieces, unsigned int n, size_t wi
 		if (!some)
 			goto out;
 		made += some;
+		size += pieces[i].size;
 	}
-	r = export_parts(pieces[0].obj->dev, parts, made, pcie, fd);
+	if (pool)
+		missize(parts, made, size);
+	r = export_parts(pieces[0].obj->dev, parts, made, size, pcie, fd);
 out:
 	hooks.driver(false);
 	free(parts);

@@ -122,13 +122,15 @@ static size_t object_size(const struct sim_alloc *alloc)
 static CUresult export_range(sim_addr ptr, size_t size, bool pcie, int *fd)
 {
 	static struct sim_piece pieces[MAX_PIECES]; /* under the lock */
+	const struct sim_alloc *alloc = sim_find_in(ptr, size);
 	int exported = -1;
 	unsigned int n;
 	CUresult r;
 
 	r = range_pieces(ptr, size, pieces, &n);
 	if (r == CUDA_SUCCESS && sim_rm_running())
-		r = sim_rm_export(pieces, n, object_size(sim_find_in(ptr, size)), pcie, &exported);
+		r = sim_rm_export(pieces, n, object_size(alloc), alloc->kind == SIM_POOL, pcie,
+				  &exported);
 	if (r != CUDA_SUCCESS)
 		return r;
 	r = sim_dmabuf_create(pieces, n, mappable(), fd);

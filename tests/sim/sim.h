@@ -213,9 +213,12 @@ bool sim_rm_running(void);
 void sim_rm_sweep(void); /* not under the lock */
 bool sim_rm_memory_end(
 	struct sim_obj *obj); /* false: others use it; sim_obj_destroy() comes later */
-/* The export call for pieces of one GPU, in objects of `window` bytes (0: one each); its dma-buf. */
-CUresult sim_rm_export(const struct sim_piece *pieces, unsigned int n, size_t window, bool pcie,
-		       int *fd);
+/*
+ * The export call for pieces of one GPU, in objects of `window` bytes (0: one each); its dma-buf.
+ * pool: memory of cuMemAllocAsync.
+ */
+CUresult sim_rm_export(const struct sim_piece *pieces, unsigned int n, size_t window, bool pool,
+		       bool pcie, int *fd);
 void sim_rm_replace(int exported, int *fd);
 int sim_escape(int fd, unsigned long request, void *arg);
 

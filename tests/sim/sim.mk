@@ -36,17 +36,19 @@ $(SIM_LIBS):
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(SIM_LDFLAGS) -Wl,-soname,$(@F) -o $@ $^ -ldl
 
 # libcuda once more, as it may be linked: the slot of its import of ioctl is writable for ever above
-# (lazy), read-only once loaded in now/ (RELRO), and of another relocation type in noplt/.
-SIM_VARIANTS := $(SIM_OUT)/now/libcuda.so.1 $(SIM_OUT)/noplt/libcuda.so.1
+# (lazy), read-only once loaded in now/ (RELRO), of another relocation type in noplt/, and there is
+# none in direct/, which looks ioctl up itself.
+SIM_VARIANTS := $(patsubst %,$(SIM_OUT)/%/libcuda.so.1,now noplt direct)
 SIM_LIBS += $(SIM_VARIANTS)
 
 $(SIM_OUT)/libcuda.so.1: override LDFLAGS += -Wl,-z,lazy
 $(SIM_VARIANTS): override LDFLAGS += -Wl,-z,relro,-z,now
 $(SIM_OUT)/now/libcuda.so.1: $(call sim_objs,$(SIM_SRC_cuda))
-$(SIM_OUT)/noplt/libcuda.so.1: $(call sim_objs,$(filter-out escape.c,$(SIM_SRC_cuda))) \
-	$(SIM_OUT)/noplt/escape.o
+$(SIM_OUT)/noplt/libcuda.so.1 $(SIM_OUT)/direct/libcuda.so.1: $(SIM_OUT)/%/libcuda.so.1: \
+	$(call sim_objs,$(filter-out escape.c,$(SIM_SRC_cuda))) $(SIM_OUT)/%/escape.o
 $(SIM_OUT)/noplt/escape.o: override CFLAGS += -fno-plt
-$(SIM_OUT)/noplt/escape.o: $(SIM_DIR)escape.c
+$(SIM_OUT)/direct/escape.o: override CPPFLAGS += -DSIM_ESCAPE_DIRECT
+$(SIM_OUT)/noplt/escape.o $(SIM_OUT)/direct/escape.o: $(SIM_DIR)escape.c
 	$(call say,CC,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(SIM_CFLAGS) -MMD -MP -c -o $@ $<

@@ -45,6 +45,46 @@ START_TEST(objects_behind)
 }
 END_TEST
 
+/* What libcuda gets wrong in memory of a pool, and what it gets right. */
+START_TEST(parts_of_a_pool)
+{
+	const struct export_580 *seen = &rm_seen.call[0];
+	CUdeviceptr pool;
+
+	standin_start();
+	ck_assert_int_eq(cuda.cuMemAllocAsync(&pool, 80 * MIB, NULL), 0);
+	ck_assert_int_eq(rm_export(pool + 0x10000, 0x10000), -CUDA_ERROR_INVALID_VALUE);
+	ck_assert_uint_eq(seen->status, 0x1f);
+	ck_assert_uint_eq(seen->offsets[0], 0x10000);
+	ck_assert_uint_eq(seen->sizes[0], 0);
+	ck_assert_int_eq(rm_export(pool + 0x900000, 0x10000), -CUDA_ERROR_INVALID_VALUE);
+	ck_assert_uint_eq(seen->sizes[0], 0xffffffffff710000);
+	ck_assert_int_eq(rm_export(pool + 0x10000, 0x30000), -CUDA_ERROR_INVALID_VALUE);
+	ck_assert_uint_eq(seen->sizes[0], 0x20000);
+	ck_assert_uint_eq(seen->size, 0x30000);
+	ck_assert_int_eq(rm_export(pool + 0x1ff0000, 0x20000), -CUDA_ERROR_INVALID_VALUE);
+	ck_assert_uint_eq(seen->num, 2);
+	ck_assert_uint_eq(seen->status, 0x1f);
+	ck_assert_uint_eq(seen->offsets[0], 0x1ff0000);
+	ck_assert_uint_eq(seen->sizes[0], 0xfffffffffe030000);
+	ck_assert_uint_eq(seen->offsets[1], 0xfffffffffe020000);
+	ck_assert_uint_eq(seen->sizes[1], 0x3fd0000);
+
+	/* To the end of an object, or from the start of one. */
+	close(rm_export(pool + 0x1ff0000, 0x10000));
+	ck_assert_uint_eq(seen->status, 0);
+	ck_assert_uint_eq(seen->offsets[0], 0x1ff0000);
+	ck_assert_uint_eq(seen->sizes[0], 0x10000);
+	close(rm_export(pool, 0x2010000));
+	ck_assert_uint_eq(seen->status, 0);
+	ck_assert_uint_eq(seen->num, 2);
+	ck_assert_uint_eq(seen->sizes[0], 0x2000000);
+	ck_assert_uint_eq(seen->offsets[1], 0);
+	ck_assert_uint_eq(seen->sizes[1], 0x10000);
+	rm_assert_nothing_left();
+}
+END_TEST
+
 /* More than one call holds: they continue at an index. */
 START_TEST(many_objects)
 {
@@ -392,6 +432,7 @@ END_TEST
 void rm_tests_export(TCase *tc)
 {
 	tcase_add_test(tc, objects_behind);
+	tcase_add_test(tc, parts_of_a_pool);
 	tcase_add_test(tc, many_objects);
 	tcase_add_test(tc, kinds);
 	tcase_add_test(tc, layouts);

@@ -191,7 +191,6 @@ START_TEST(test_handed_over)
 	}
 	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
 	ck_assert_msg(status == 0, "the child ended with 0x%x", (unsigned int)status);
-	close(copy);
 	assert_ok(gdr_copy_to_mapping(h, map, &word, 4));
 	assert_ok(gdr_unpin_buffer(g, h));
 	assert_ok(gdr_close(g));

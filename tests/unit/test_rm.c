@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The rm backend through the public interface, on the stand-in of nvidia.ko: every kind of device
+ * memory and every part of it, what a map and a pin are, and that nothing is left. What is refused is
+ * in test_rm_refused.c, several GPUs in test_rm_gpus.c, several processes in test_rm_fork.c.
+ */
+#include <sys/mman.h>
+
+#include "rm_sim.h"
+
+/* ---- kinds ------------------------------------------------------------------------------------------- */
+
+static void plain(void)
+{
+	static const size_t sizes[] = { 4 * KIB, 100000, 8 * MIB, 4, 64 * KIB };
+	CUdeviceptr p[COUNT(sizes)];
+
+	rm_begin();
+	for (size_t i = 0; i < COUNT(sizes); i++)
+		p[i] = standin_alloc(sizes[i]);
+	for (size_t i = 0; i < COUNT(sizes); i++)
+		rm_whole_life("cuMemAlloc", p[i], sizes[i]);
+	rm_whole_life("a part", p[2] + 3 * MIB, 64 * KIB);
+	rm_whole_life("a part at odd places", p[2] + 3 * MIB + 12345, 70001);
+	rm_whole_life("its last byte", p[2] + 8 * MIB - 1, 1);
+	rm_end(1);
+}
+
+static void several_objects(void)
+{
+	CUdeviceptr p;
+
+	setenv("GDRSIM_RM_OBJECT_MIB", "2", 1);
+	rm_begin();
+	p = standin_alloc(40 * MIB);
+	rm_whole_life("cuMemAlloc of many objects", p, 40 * MIB);
+	rm_whole_life("from inside one to inside another", p + 2 * MIB - 5000, 4 * MIB + 9000);
+	rm_whole_life("over one boundary", p + 6 * MIB - 1, 2);
+	rm_end(1);
+}
+
+static void vmm(void)
+{
+	rm_begin();
+	for (int exportable = 0; exportable < 2; exportable++) {
+		CUdeviceptr one = rm_chunks(0, 1, 4 * MIB, exportable);
+		CUdeviceptr some = rm_chunks(0, 5, 2 * MIB, exportable);
+
+		rm_whole_life("VMM", one, 4 * MIB);
+		rm_whole_life("VMM, a part", one + MIB + 77, 70000);
+		rm_whole_life("VMM, five chunks", some, 10 * MIB);
+		rm_whole_life("VMM, inside to inside", some + 2 * MIB - 5000, 4 * MIB + 9000);
+	}
+	rm_end(1);
+}
+
+/* More objects than one call of libcuda's tells of. */
+static void several_calls(void)
+{
+	CUdeviceptr p;
+
+	rm_begin();
+	p = rm_chunks(0, 140, 2 * MIB, false);
+	rm_whole_life("VMM, 140 chunks", p, 280 * MIB);
+	rm_sim.faults(NULL);
+	rm_whole_life("VMM, the middle of 140 chunks", p + MIB, 278 * MIB);
+	ck_assert_uint_eq(rm_sim.calls("EXPORT_TO_DMABUF_FD"), 2 * 2);
+	ck_assert_uint_eq(rm_sim.calls("RM_DUP_OBJECT"), 2 * 140);
+	setenv("GDRSIM_RM_EXPORT_MAX", "3", 1);
+	rm_sim.faults(NULL);
+	rm_whole_life("VMM, three objects a call", p + MIB + 1, 15 * MIB);
+	ck_assert_uint_eq(rm_sim.calls("EXPORT_TO_DMABUF_FD"), 2 * 3);
+	setenv("GDRSIM_RM_EXPORT_MAX", "1", 1);
+	rm_whole_life("VMM, one object a call", p + MIB + 1, 15 * MIB);
+	rm_end(1);
+}
+
+/* ---- pools: where libcuda names wrong sizes ------------------------------------------------------------- */
+
+static void pool_parts(CUdeviceptr p, size_t size)
+{
+	static const size_t at[] = {
+		0x10000, 0x900000, 0x1000000, 0x1ff0000, 0x1fffff0, 0x2010000
+	};
+	static const size_t long_as[] = { 1, 0x10000, 0x20000, 0x30000, 0xa00001, 0x1800000 };
+
+	for (size_t i = 0; i < COUNT(at); i++)
+		for (size_t k = 0; k < COUNT(long_as); k++) {
+			char what[64];
+
+			if (at[i] + long_as[k] > size)
+				continue;
+			snprintf(what, sizeof(what), "0x%zx bytes at 0x%zx of a pool's", long_as[k],
+				 at[i]);
+			rm_whole_life(what, p + at[i], long_as[k]);
+		}
+}
+
+static void pools(void)
+{
+	CUdeviceptr small[3], one, two, three;
+
+	rm_begin();
+	for (int i = 0; i < 3; i++)
+		small[i] = rm_pool_alloc(100000);
+	one = rm_pool_alloc(MIB);
+	two = rm_pool_alloc(40 * MIB);
+	three = rm_pool_alloc(90 * MIB);
+	for (int i = 0; i < 3; i++) {
+		rm_whole_life("a small one of a pool", small[i], 100000);
+		rm_whole_life("a part of it", small[i] + 70001, 17);
+	}
+	rm_whole_life("1 MiB of a pool", one, MIB);
+	rm_whole_life("40 MiB of a pool", two, 40 * MIB);
+	rm_whole_life("its last bytes", two + 40 * MIB - 1000, 1000);
+	rm_whole_life("across its two objects", two + 32 * MIB - 5000, 9000);
+	rm_whole_life("90 MiB of a pool", three, 90 * MIB);
+	rm_whole_life("across its three objects", three + 5 * MIB + 1, 70 * MIB);
+	pool_parts(two, 40 * MIB);
+	pool_parts(three, 90 * MIB);
+	rm_end(1);
+}
+
+/* The second look takes no more than the part: neither BAR1 nor objects of the front. */
+static void pool_takes_no_more(void)
+{
+	struct gdrsim_rm_counts c;
+	struct rm_use u;
+	CUdeviceptr p;
+
+	rm_begin();
+	p = rm_pool_alloc(90 * MIB);
+	OK(rm_use_open(&u, p + 70 * MIB, 64 * KIB, 0));
+	rm_sim.counts(&c);
+	ck_assert_uint_eq(c.memories, 1);
+	ck_assert_uint_eq(c.maps, 1);
+	ck_assert_uint_eq(rm_sim.bar1_used(0), 64 * KIB);
+	rm_look("64 KiB of 90 MiB", &u);
+	rm_use_close(&u);
+	rm_end(1);
+}
+
+/* ---- what the map is -------------------------------------------------------------------------------------- */
+
+static void bar1(void)
+{
+	struct rm_use u[3];
+	CUdeviceptr p;
+
+	rm_begin();
+	p = standin_alloc(8 * MIB);
+	OK(gdr_pin_buffer_v2(rm_g, p, 8 * MIB, 0, &u[0].h));
+	ck_assert_uint_eq(rm_sim.bar1_used(0),
+			  0); /* of the trial nothing, of the pin nothing yet */
+	OK(gdr_unpin_buffer(rm_g, u[0].h));
+	OK(rm_use_open(&u[0], p + 3 * MIB, 64 * KIB, 0));
+	ck_assert_uint_eq(rm_sim.bar1_used(0), 64 * KIB);
+	OK(rm_use_open(&u[1], p + 3 * MIB + 1, 4, 0));
+	ck_assert_uint_eq(rm_sim.bar1_used(0), 2 * 64 * KIB);
+	OK(rm_use_open(&u[2], p + 5 * MIB - 4, 8, 0));
+	ck_assert_uint_eq(rm_sim.bar1_used(0), 4 * 64 * KIB);
+	for (int i = 2; i >= 0; i--)
+		rm_look("several maps of one object", &u[i]);
+	for (int i = 0; i < 3; i++)
+		rm_use_close(&u[i]);
+	ck_assert_uint_eq(rm_sim.bar1_used(0), 0);
+	rm_end(1);
+}
+
+/* Of a pin a part may be mapped, again and again. */
+static void parts_of_a_pin(void)
+{
+	size_t lengths[] = { 4096, 2 * MIB, 2 * MIB + 4096, 5 * MIB, 6 * MIB };
+	CUdeviceptr p;
+	gdr_mh_t h;
+	void *map;
+
+	rm_begin();
+	p = rm_chunks(0, 3, 2 * MIB, false);
+	OK(gdr_pin_buffer_v2(rm_g, p, 6 * MIB, 0, &h));
+	for (size_t i = 0; i < COUNT(lengths); i++) {
+		struct gdrsim_rm_counts c;
+		uint32_t word = 0x1234567 + (uint32_t)i, seen = 0;
+
+		OK(gdr_map(rm_g, h, &map, lengths[i]));
+		rm_sim.counts(&c);
+		ck_assert_uint_eq(c.maps, (lengths[i] + 2 * MIB - 1) / (2 * MIB));
+		ck_assert_uint_eq(c.memories, 3);
+		OK(gdr_copy_to_mapping(h, (char *)map + lengths[i] - 4, &word, 4));
+		CU(cuda.cuMemcpyDtoH_v2(&seen, p + lengths[i] - 4, 4));
+		ck_assert_uint_eq(seen, word);
+		OK(gdr_unmap(rm_g, h, map, lengths[i]));
+	}
+	OK(gdr_unpin_buffer(rm_g, h));
+	rm_end(1);
+}
+
+static const char *permissions(const void *at)
+{
+	FILE *maps = fopen("/proc/self/maps", "re");
+	static char perms[5];
+	uintptr_t low, high;
+	char line[512];
+
+	ck_assert_ptr_nonnull(maps);
+	while (fgets(line, sizeof(line), maps))
+		if (sscanf(line, "%lx-%lx %4s", &low, &high, perms) == 3 && (uintptr_t)at >= low &&
+		    (uintptr_t)at < high)
+			break;
+	fclose(maps);
+	return perms;
+}
+
+static void read_only(void)
+{
+	uint8_t a[RM_LOOK], b[RM_LOOK];
+	CUdeviceptr p;
+	gdr_mh_t h;
+	void *map, *page;
+
+	rm_begin();
+	p = standin_alloc(MIB);
+	rm_pattern(a, RM_LOOK, 5);
+	CU(cuda.cuMemcpyHtoD_v2(p + 70000, a, RM_LOOK));
+	OK(gdr_map_range(rm_g, p + 70000, RM_LOOK, GDR_MAP_RANGE_READ_ONLY, &map, &h));
+	OK(gdr_copy_from_mapping(h, b, map, RM_LOOK));
+	ck_assert_int_eq(memcmp(a, b, RM_LOOK), 0);
+	ck_assert_str_eq(permissions(map), "r--s");
+	/* RM was asked for a read-only one too: the kernel lets nobody make this one writable. */
+	page = (void *)((uintptr_t)map & ~4095ul);
+	ck_assert_int_eq(mprotect(page, 4096, PROT_READ | PROT_WRITE), -1);
+	ck_assert_int_eq(errno, EACCES);
+	OK(gdr_unmap_range(rm_g, h));
+	OK(gdr_map_range(rm_g, p + 70000, RM_LOOK, 0, &map, &h));
+	ck_assert_str_eq(permissions(map), "rw-s");
+	OK(gdr_unmap_range(rm_g, h));
+	rm_end(1);
+}
+
+/* ---- what the pin keeps ------------------------------------------------------------------------------------ */
+
+static void persistent(void)
+{
+	uint8_t a[RM_LOOK], b[RM_LOOK];
+	CUdeviceptr p, q;
+	uint64_t keeps = 0;
+	struct rm_use u;
+	int value = 0;
+
+	rm_begin();
+	OK(gdr_get_attribute(rm_g, GDR_ATTR_USE_PERSISTENT_MAPPING, &value));
+	ck_assert_int_eq(value, 1);
+	p = standin_alloc(4 * MIB);
+	OK(rm_use_open(&u, p, 4 * MIB, 0));
+	OK(gdr_get_handle_attribute(rm_g, u.h, GDR_HANDLE_ATTR_PERSISTENT, &keeps));
+	ck_assert_uint_eq(keeps, 1);
+	rm_pattern(a, RM_LOOK, 77);
+	CU(cuda.cuMemcpyHtoD_v2(p, a, RM_LOOK));
+	CU(cuda.cuMemFree_v2(p));
+	q = standin_alloc(4 * MIB);
+	ck_assert_uint_eq(q, p); /* the same address, other memory */
+	rm_pattern(b, RM_LOOK, 78);
+	CU(cuda.cuMemcpyHtoD_v2(q, b, RM_LOOK));
+	CU(cuda.cuCtxSynchronize());
+	OK(gdr_copy_from_mapping(u.h, b, u.p, RM_LOOK));
+	ck_assert_int_eq(memcmp(a, b, RM_LOOK), 0);
+	rm_pattern(a, RM_LOOK, 79);
+	OK(gdr_copy_to_mapping(u.h, u.p, a, RM_LOOK));
+	CU(cuda.cuMemcpyDtoH_v2(b, q, RM_LOOK));
+	ck_assert_int_ne(memcmp(a, b, RM_LOOK), 0);
+	rm_whole_life("the new memory", q, 4 * MIB);
+	rm_use_close(&u);
+	CU(cuda.cuMemFree_v2(q));
+	ck_assert_uint_eq(standin_device_bytes(0), 0);
+	rm_end(1);
+}
+
+/* Closed with everything still pinned and mapped. */
+static void closed_as_it_is(void)
+{
+	struct rm_use u[4];
+	CUdeviceptr p, v;
+
+	rm_begin();
+	p = standin_alloc(4 * MIB);
+	v = rm_chunks(0, 4, 2 * MIB, true);
+	OK(rm_use_open(&u[0], p, 4 * MIB, 0));
+	OK(rm_use_open(&u[1], v, 8 * MIB, 0));
+	OK(rm_use_open(&u[2], v + MIB, MIB + 1, 0));
+	OK(gdr_pin_buffer_v2(rm_g, v, 8 * MIB, 0, &u[3].h));
+	rm_end(1);
+}
+
+#define DRIVER(version) "GDRSIM_RM_DRIVER=" version
+
+static const struct unit_test tests[] = {
+	{ "cuMemAlloc", plain, "" },
+	{ "cuMemAlloc of several objects", several_objects, "" },
+	{ "cuMemCreate", vmm, "" },
+	{ "several export calls", several_calls, "" },
+	{ "pools", pools, "" },
+	{ "pools, two objects a call", pools, "GDRSIM_RM_EXPORT_MAX=2" },
+	{ "pools, one object a call", pools, "GDRSIM_RM_EXPORT_MAX=1" },
+	{ "a part of a pool's memory takes no more", pool_takes_no_more, "" },
+	{ "driver 515, cuMemAlloc", plain, DRIVER("515.105.01") },
+	{ "driver 525, cuMemCreate", vmm, DRIVER("525.147.05") },
+	{ "driver 535, pools", pools, DRIVER("535.230.02") },
+	{ "driver 550, cuMemAlloc", plain, DRIVER("550.54.14") },
+	{ "driver 565, several export calls", several_calls, DRIVER("565.57.01") },
+	{ "driver 570, cuMemCreate", vmm, DRIVER("570.86.15") },
+	{ "driver 580, cuMemAlloc", plain, DRIVER("580.159.04") },
+	{ "driver 595, pools", pools, DRIVER("595.45.04") },
+	{ "driver 515, the slot is sealed", plain,
+	  DRIVER("515.105.01") " LD_LIBRARY_PATH=$SIM/now" },
+	{ "the slot is of the other type", several_calls, "LD_LIBRARY_PATH=$SIM/noplt" },
+	{ "BAR1", bar1, "" },
+	{ "parts of a pin", parts_of_a_pin, "" },
+	{ "read-only", read_only, "" },
+	{ "the pin keeps its memory", persistent, "" },
+	{ "closed as it is", closed_as_it_is, "" },
+};
+
+int main(int argc, char **argv)
+{
+	(void)argc;
+	rm_start(argv);
+	return unit_main(argv, "rm", tests, COUNT(tests));
+}

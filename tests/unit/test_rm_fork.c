@@ -1,0 +1,420 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The rm backend and several processes: children that end in every way, what of the parent's they
+ * have and have not, forks at any moment, and memory that another process hands over.
+ */
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/pass_fd.h"
+#include "cuda/got.h"
+#include "rm_sim.h"
+
+typedef int (*ioctl_fn)(int, unsigned long, ...);
+
+enum { MAX_FDS = 1024 };
+
+/* Descriptors of the nodes, and of dma-bufs, that were not there before. */
+static bool before[MAX_FDS];
+static int ours[MAX_FDS];
+static unsigned int n_ours;
+
+static void note_fds(void)
+{
+	for (int fd = 0; fd < MAX_FDS; fd++)
+		before[fd] = fcntl(fd, F_GETFD) >= 0;
+}
+
+enum { NVIDIA_MAJOR = 195 };
+
+static bool is_node(int fd)
+{
+	struct stat st;
+
+	return !fstat(fd, &st) && S_ISCHR(st.st_mode) && major(st.st_rdev) == NVIDIA_MAJOR;
+}
+
+/* As the stand-in has one of several objects, or of a part of one: a pipe's end. */
+static bool is_dmabuf(int fd)
+{
+	struct stat st;
+
+	return !fstat(fd, &st) && S_ISFIFO(st.st_mode) &&
+	       (fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDONLY;
+}
+
+static void find_ours(bool dmabufs)
+{
+	n_ours = 0;
+	for (int fd = 0; fd < MAX_FDS; fd++)
+		if (!before[fd] && (is_node(fd) || (dmabufs && is_dmabuf(fd))))
+			ours[n_ours++] = fd;
+}
+
+/* ---- how a child ends -------------------------------------------------------------------------------- */
+
+enum end { BY_EXIT, BY__EXIT, BY_EXEC, BY_KILL, BY_TOUCH, ENDS };
+
+static void child(enum end how, struct rm_use *u)
+{
+	unsigned char resident;
+	gdr_info_t info;
+
+	for (unsigned int i = 0; i < n_ours; i++)
+		if (fcntl(ours[i], F_GETFD) >= 0)
+			_exit(10);
+	if (!mincore(u->map, 4096, &resident) || errno != ENOMEM)
+		_exit(11);
+	if (gdr_copy_to_mapping(u->h, u->p, "x", 1) != EACCES)
+		_exit(12);
+	if (gdr_get_info(rm_g, u->h, &info) != EACCES || gdr_unpin_buffer(rm_g, u->h) != EACCES ||
+	    gdr_close(rm_g) != EACCES)
+		_exit(13);
+	switch (how) {
+	case BY_EXIT:
+		exit(0);
+	case BY_EXEC:
+		unsetenv("LD_PRELOAD");
+		execl("/bin/true", "true", (char *)NULL);
+		_exit(14);
+	case BY_KILL:
+		raise(SIGKILL);
+		_exit(15);
+	case BY_TOUCH:
+		signal(SIGSEGV, SIG_DFL);
+		*(volatile uint8_t *)u->p = 1;
+		_exit(16);
+	default:
+		_exit(0);
+	}
+}
+
+static void ends(void)
+{
+	static const int want_signal[ENDS] = { [BY_KILL] = SIGKILL, [BY_TOUCH] = SIGSEGV };
+	struct gdrsim_rm_counts was, is;
+	struct rm_use u[2];
+	CUdeviceptr p, v;
+
+	rm_begin();
+	p = standin_alloc(MIB);
+	v = rm_chunks(0, 3, 2 * MIB, false);
+	note_fds();
+	OK(rm_use_open(&u[0], p, MIB, 0));
+	OK(rm_use_open(&u[1], v, 6 * MIB, 0));
+	find_ours(true);
+	ck_assert_uint_eq(n_ours, 2); /* the control node and the GPU's */
+	for (unsigned int i = 0; i < n_ours; i++)
+		ck_assert_int_eq(fcntl(ours[i], F_GETFD), FD_CLOEXEC);
+	rm_sim.counts(&was);
+	for (int how = 0; how < ENDS; how++) {
+		int status = 0;
+		pid_t pid;
+
+		fflush(NULL);
+		pid = fork();
+		if (!pid)
+			child((enum end)how, &u[how & 1]);
+		ck_assert_int_gt(pid, 0);
+		ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+		if (want_signal[how])
+			ck_assert_msg(WIFSIGNALED(status) && WTERMSIG(status) == want_signal[how],
+				      "end %d: status 0x%x", how, status);
+		else
+			ck_assert_msg(WIFEXITED(status) && !WEXITSTATUS(status),
+				      "end %d: status 0x%x", how, status);
+		rm_look("the parent's mapping", &u[0]);
+		rm_look("the parent's mapping", &u[1]);
+		rm_sim.counts(&is);
+		ck_assert_int_eq(memcmp(&was, &is, sizeof(is)), 0);
+		rm_whole_life("the parent's next pin", p + 1000, 1000);
+	}
+	rm_use_close(&u[0]);
+	rm_use_close(&u[1]);
+	rm_end(1);
+}
+
+/* ---- what a child holds ------------------------------------------------------------------------------------ */
+
+/* The parent is killed with everything mapped, while its child lives on: nothing is held by that. */
+static void parent(int ready, int go_on)
+{
+	struct rm_use u;
+	pid_t pid;
+
+	rm_begin();
+	OK(rm_use_open(&u, rm_chunks(0, 3, 2 * MIB, false), 6 * MIB, 0));
+	pid = fork();
+	if (!pid) {
+		char c;
+
+		if (write(ready, "r", 1) != 1)
+			_exit(1);
+		while (read(go_on, &c, 1) > 0) /* until the grandparent has looked */
+			;
+		_exit(0);
+	}
+	pause();
+	_exit(pid < 0);
+}
+
+static void killed_before_its_child(void)
+{
+	struct gdrsim_rm_counts c;
+	int ready[2], go_on[2], status;
+	pid_t pid;
+	char r;
+
+	ck_assert_int_eq(pipe(ready), 0);
+	ck_assert_int_eq(pipe(go_on), 0);
+	pid = fork();
+	if (!pid) {
+		close(go_on[1]);
+		parent(ready[1], go_on[0]);
+	}
+	close(ready[1]);
+	ck_assert_int_eq(read(ready[0], &r, 1), 1);
+	rm_sim.counts(&c);
+	ck_assert_uint_eq(c.clients, 1);
+	ck_assert_uint_eq(c.maps, 3);
+	ck_assert_int_eq(kill(pid, SIGKILL), 0);
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	rm_assert_nothing_left();
+	close(go_on[1]);
+}
+
+static int use_own(void *arg)
+{
+	(void)arg;
+	rm_begin();
+	rm_whole_life("a process of its own", standin_alloc(MIB), MIB);
+	rm_end(1);
+	return 0;
+}
+
+/* Processes one after the other, and beside each other: each with a client of its own. */
+static void other_processes(void)
+{
+	pid_t pids[3];
+
+	for (int i = 0; i < 3; i++)
+		ck_assert_int_eq(unit_in_child(use_own, NULL), 0);
+	rm_assert_nothing_left();
+	for (int i = 0; i < 3; i++) {
+		fflush(NULL);
+		pids[i] = fork();
+		if (!pids[i]) {
+			rm_begin();
+			for (int k = 0; k < 20; k++) {
+				struct rm_use u;
+
+				OK(rm_use_open(&u, standin_alloc(MIB), MIB, 0));
+				rm_look("beside others", &u);
+				rm_use_close(&u);
+			}
+			_exit(rm_sim.stale() ? 1 : 0);
+		}
+	}
+	for (int i = 0; i < 3; i++) {
+		int status = -1;
+
+		ck_assert_int_eq(waitpid(pids[i], &status, 0), pids[i]);
+		ck_assert_int_eq(status, 0);
+	}
+	rm_assert_nothing_left();
+}
+
+/* ---- forks at any moment ----------------------------------------------------------------------------------- */
+
+static atomic_bool stop;
+
+static void *pin_on(void *arg)
+{
+	const CUdeviceptr *p = arg;
+
+	cuda.cuCtxSetCurrent(standin_primary(0));
+	while (!atomic_load(&stop)) {
+		struct rm_use u;
+
+		OK(rm_use_open(&u, p[0], MIB, 0));
+		rm_use_close(&u);
+		OK(rm_use_open(&u, p[1], 6 * MIB, 0));
+		rm_use_close(&u);
+	}
+	return NULL;
+}
+
+/* A child has nothing of the nodes but what is libcuda's own. */
+static int has_no_node(void *arg)
+{
+	(void)arg;
+	find_ours(false);
+	return (int)n_ours;
+}
+
+static int has_nothing(void *arg)
+{
+	(void)arg;
+	find_ours(true);
+	return (int)n_ours;
+}
+
+/* (A dma-buf may be libcuda's still, within the call that makes it: nobody can keep that from a child.) */
+static void forks_meanwhile(void)
+{
+	int children = unit_quick() ? 20 : 200;
+	CUdeviceptr p[2];
+	pthread_t t;
+
+	rm_begin();
+	p[0] = standin_alloc(MIB);
+	p[1] = rm_chunks(0, 3, 2 * MIB, true);
+	note_fds();
+	ck_assert_int_eq(pthread_create(&t, NULL, pin_on, p), 0);
+	for (int i = 0; i < children; i++) {
+		int status = unit_in_child(has_no_node, NULL);
+
+		ck_assert_msg(!status, "child %d: status %d", i, status);
+	}
+	atomic_store(&stop, true);
+	pthread_join(t, NULL);
+	rm_whole_life("after the children", p[0], MIB);
+	rm_end(1);
+}
+
+/* Every ioctl of the library's own, in the midst of which a child is made. */
+static ioctl_fn below;
+static unsigned int forked;
+
+static int forking_ioctl(int fd, unsigned long request, ...)
+{
+	va_list ap;
+	void *data;
+	int status;
+
+	va_start(ap, request);
+	data = va_arg(ap, void *);
+	va_end(ap);
+	status = unit_in_child(has_nothing, NULL);
+	ck_assert_msg(!status, "%d descriptors in a child of call 0x%x", status,
+		      (unsigned int)_IOC_NR(request));
+	forked++;
+	return below(fd, request, data);
+}
+
+static void forks_in_every_call(void)
+{
+	struct gdri_got got;
+	uintptr_t held;
+	CUdeviceptr p, v;
+
+	rm_begin();
+	p = standin_alloc(4 * MIB);
+	v = rm_chunks(0, 3, 2 * MIB, true);
+	ck_assert(gdri_got_find(dlopen(NULL, RTLD_NOW), "ioctl", &got));
+	held = atomic_load(got.slots[0]);
+	*(void **)&below = dlsym(RTLD_DEFAULT, "ioctl"); /* the slot may not be bound yet */
+	note_fds();
+	ck_assert(gdri_got_write(&got, 0, &held, (uintptr_t)forking_ioctl));
+	rm_whole_life("with children in every call", p + 70000, MIB);
+	rm_whole_life("with children in every call", v + MIB, 4 * MIB);
+	ck_assert_uint_gt(forked, 30);
+	rm_end(1);
+}
+
+/* ---- memory of another process ------------------------------------------------------------------------------- */
+
+/* Makes a chunk, hands it over, and waits: for the word that the importer has looked, or for its end. */
+static int exporter(int socket)
+{
+	uint8_t a[RM_LOOK], b[RM_LOOK];
+	struct standin_vmm v;
+	int fd = -1;
+	char c;
+
+	standin_start();
+	standin_vmm_alloc(&v, 0, 1, 4 * MIB, true);
+	rm_pattern(a, RM_LOOK, 1);
+	CU(cuda.cuMemcpyHtoD_v2(v.ptr + 3 * MIB, a, RM_LOOK));
+	CU(cuda.cuCtxSynchronize());
+	CU(cuda.cuMemExportToShareableHandle(&fd, v.handles[0],
+					     CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+	ck_assert_int_eq(pass_fd(socket, fd, v.size), 0);
+	close(fd);
+	ck_assert_int_eq(read(socket, &c, 1), 1);
+	CU(cuda.cuMemcpyDtoH_v2(b, v.ptr + 70000, RM_LOOK));
+	rm_pattern(a, RM_LOOK, 2);
+	c = memcmp(a, b, RM_LOOK) ? 'n' : 'y';
+	ck_assert_int_eq(write(socket, &c, 1), 1);
+	pause();
+	return 1;
+}
+
+static void imported(void)
+{
+	uint8_t a[RM_LOOK], b[RM_LOOK];
+	int socket[2], status, fd;
+	struct gdrsim_rm_counts c;
+	uint64_t backend = 0;
+	gdr_mem_t mem;
+	size_t size;
+	pid_t pid;
+	char word = 'l';
+
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, socket), 0);
+	pid = fork();
+	if (!pid)
+		_exit(exporter(socket[1]));
+	fd = take_fd(socket[0], &size);
+	ck_assert_int_ge(fd, 0);
+	rm_begin();
+	OK(gdr_mem_import(rm_g, 0, fd, size, 0, &mem));
+	close(fd);
+	OK(gdr_get_handle_attribute(rm_g, mem.handle, GDR_HANDLE_ATTR_BACKEND, &backend));
+	ck_assert_uint_eq(backend, GDR_BACKEND_RM);
+	rm_sim.counts(&c);
+	ck_assert_uint_eq(c.memories, 1);
+	OK(gdr_copy_from_mapping(mem.handle, b, (char *)mem.cpu_ptr + 3 * MIB, RM_LOOK));
+	rm_pattern(a, RM_LOOK, 1);
+	ck_assert_int_eq(memcmp(a, b, RM_LOOK), 0);
+	rm_pattern(a, RM_LOOK, 2);
+	OK(gdr_copy_to_mapping(mem.handle, (char *)mem.cpu_ptr + 70000, a, RM_LOOK));
+	ck_assert_int_eq(write(socket[0], &word, 1), 1);
+	ck_assert_int_eq(read(socket[0], &word, 1), 1);
+	ck_assert_int_eq(word, 'y');
+	/* Its maker dies: the memory lives on here. */
+	ck_assert_int_eq(kill(pid, SIGKILL), 0);
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	OK(gdr_copy_from_mapping(mem.handle, b, (char *)mem.cpu_ptr + 70000, RM_LOOK));
+	ck_assert_int_eq(memcmp(a, b, RM_LOOK), 0);
+	OK(gdr_mem_free(rm_g, &mem));
+	rm_end(1);
+}
+
+static const struct unit_test tests[] = {
+	{ "how a child ends", ends, "" },
+	{ "killed before its child", killed_before_its_child, "" },
+	{ "other processes", other_processes, "" },
+	{ "forks meanwhile", forks_meanwhile, "" },
+	{ "forks in every call", forks_in_every_call, "" },
+	{ "memory of another process", imported, "" },
+	{ "memory of another process, no export of dma-bufs", imported, "GDRSIM_DMABUF=0" },
+};
+
+int main(int argc, char **argv)
+{
+	(void)argc;
+	rm_start(argv);
+	return unit_main(argv, "rm: processes", tests, COUNT(tests));
+}

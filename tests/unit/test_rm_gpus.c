@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The rm backend with several GPUs, whose CUDA ordinals, minors and device instances are three orders,
+ * and with nodes of which one is missing.
+ */
+#include "rm_sim.h"
+
+enum { MAX_GPUS = 3 };
+
+static CUdeviceptr alloc_on(int gpu, size_t size)
+{
+	CU(cuda.cuCtxSetCurrent(standin_primary(gpu)));
+	return standin_alloc(size);
+}
+
+static void each_serves(int gpus)
+{
+	CUdeviceptr p[MAX_GPUS], v[MAX_GPUS];
+
+	rm_begin();
+	for (int i = 0; i < gpus; i++) {
+		p[i] = alloc_on(i, 4 * MIB);
+		v[i] = rm_chunks(i, 3, 2 * MIB, i & 1);
+	}
+	/* Pinned while the context of the GPU before it is current. */
+	for (int k = 0; k < 2 * gpus; k++) {
+		int i = k % gpus;
+		uint64_t device = 77;
+		struct rm_use u;
+
+		OK(rm_use_open(&u, p[i], 4 * MIB, 0));
+		OK(gdr_get_handle_attribute(rm_g, u.h, GDR_HANDLE_ATTR_DEVICE, &device));
+		ck_assert_uint_eq(device, (uint64_t)i);
+		for (int other = 0; other < gpus; other++)
+			ck_assert_uint_eq(rm_sim.bar1_used(other), other == i ? 4 * MIB : 0);
+		CU(cuda.cuCtxSetCurrent(standin_primary(i)));
+		rm_look("memory of one of several GPUs", &u);
+		rm_use_close(&u);
+		rm_whole_life("VMM of one of several GPUs", v[i] + MIB, 4 * MIB);
+	}
+	rm_end((unsigned int)gpus);
+}
+
+static void two(void)
+{
+	each_serves(2);
+}
+
+static void three(void)
+{
+	each_serves(3);
+}
+
+/* All of them at once. */
+static void together(void)
+{
+	struct rm_use u[MAX_GPUS];
+
+	rm_begin();
+	for (int i = 0; i < MAX_GPUS; i++)
+		OK(rm_use_open(&u[i], alloc_on(i, 4 * MIB) + MIB, 2 * MIB, 0));
+	for (int i = 0; i < MAX_GPUS; i++) {
+		CU(cuda.cuCtxSetCurrent(standin_primary(i)));
+		rm_look("several GPUs at once", &u[i]);
+		ck_assert_uint_eq(rm_sim.bar1_used(i), 2 * MIB);
+	}
+	for (int i = 0; i < MAX_GPUS; i++)
+		rm_use_close(&u[i]);
+	rm_end(MAX_GPUS);
+}
+
+/* One GPU's node is not there, or not for us: the other is served, and this one once it is. */
+static void one_node(const char *variable, int err, const char *text)
+{
+	CUdeviceptr p[2];
+	gdr_mh_t h;
+
+	rm_begin();
+	for (int i = 0; i < 2; i++)
+		p[i] = alloc_on(i, MIB);
+	for (int i = 0; i < 2; i++) {
+		FAILS(err, gdr_pin_buffer_v2(rm_g, p[1], MIB, 0, &h));
+		rm_has(text);
+		rm_assert_kept((unsigned int)i);
+		CU(cuda.cuCtxSetCurrent(standin_primary(0)));
+		rm_whole_life("memory of the other GPU", p[0], MIB);
+	}
+	unsetenv(variable);
+	CU(cuda.cuCtxSetCurrent(standin_primary(1)));
+	rm_whole_life("memory of a GPU whose node has come", p[1], MIB);
+	rm_end(2);
+}
+
+static void node_missing(void)
+{
+	one_node("GDRSIM_RM_NO_NODE", ENODEV,
+		 "rm: no /dev/nvidia1: the NVIDIA driver's node is not there");
+}
+
+static void node_denied(void)
+{
+	one_node("GDRSIM_RM_DENIED", EACCES,
+		 "rm: /dev/nvidia1 may not be opened by this user (or container)");
+}
+
+/* One GPU fails its trial: that is its own verdict. */
+static void one_trial_fails(void)
+{
+	CUdeviceptr p[2];
+	gdr_mh_t h;
+
+	rm_begin();
+	for (int i = 0; i < 2; i++)
+		p[i] = alloc_on(i, MIB);
+	rm_sim.faults("RM_MAP_MEMORY:*=0x56");
+	FAILS(ENOTSUP, gdr_pin_buffer_v2(rm_g, p[1], MIB, 0, &h));
+	rm_sim.faults(NULL);
+	CU(cuda.cuCtxSetCurrent(standin_primary(0)));
+	rm_whole_life("memory of the other GPU", p[0], MIB);
+	FAILS(ENOTSUP, gdr_pin_buffer_v2(rm_g, p[1], MIB, 0, &h));
+	rm_has("rm: the trial on GPU 1 failed: RM_MAP_MEMORY: NV_ERR_NOT_SUPPORTED (0x56)");
+	rm_end(2);
+}
+
+/* The whole set of nodes is closed to this program: not libcuda's, which has its own way to them. */
+static void control_node(const char *how, int err, const char *text)
+{
+	standin_start();
+	setenv("GDRSIM_RM", how, 1);
+	setenv("GDRCOPY_BACKEND", "rm", 1);
+	errno = 0;
+	ck_assert_ptr_null(gdr_open());
+	ck_assert_int_eq(errno, err);
+	rm_has(text);
+	rm_assert_kept(0);
+	unsetenv("GDRSIM_RM");
+	rm_open_context();
+	rm_whole_life("once they are open", standin_alloc(MIB), MIB);
+	rm_end(1);
+}
+
+static void control_node_denied(void)
+{
+	control_node("denied", EACCES,
+		     "rm: /dev/nvidiactl may not be opened by this user (or container)");
+}
+
+static void control_node_missing(void)
+{
+	control_node("absent", ENODEV,
+		     "rm: no /dev/nvidiactl: the NVIDIA driver's node is not there");
+}
+
+#define TWO   "GDRSIM_DEVICES=2 "
+#define THREE "GDRSIM_DEVICES=3 "
+
+static const struct unit_test tests[] = {
+	{ "two GPUs", two, TWO },
+	{ "two, in the same order", two, TWO "GDRSIM_RM_MINORS=0,1 GDRSIM_RM_INSTANCES=0,1" },
+	{ "two, minors reversed", two, TWO "GDRSIM_RM_MINORS=1,0 GDRSIM_RM_INSTANCES=0,1" },
+	{ "two, instances reversed", two, TWO "GDRSIM_RM_MINORS=0,1 GDRSIM_RM_INSTANCES=1,0" },
+	{ "two, both reversed", two, TWO "GDRSIM_RM_MINORS=1,0 GDRSIM_RM_INSTANCES=1,0" },
+	{ "two of eight", two, TWO "GDRSIM_RM_MINORS=7,3 GDRSIM_RM_INSTANCES=2,5" },
+	{ "three, three orders", three, THREE "GDRSIM_RM_MINORS=2,0,1 GDRSIM_RM_INSTANCES=1,2,0" },
+	{ "three at once", together, THREE },
+	{ "a node is missing", node_missing, TWO "GDRSIM_RM_MINORS=0,1 GDRSIM_RM_NO_NODE=1" },
+	{ "a node is denied", node_denied, TWO "GDRSIM_RM_MINORS=0,1 GDRSIM_RM_DENIED=1" },
+	{ "one trial fails", one_trial_fails, TWO },
+	{ "/dev/nvidiactl is denied", control_node_denied, "" },
+	{ "/dev/nvidiactl is missing", control_node_missing, "" },
+};
+
+int main(int argc, char **argv)
+{
+	(void)argc;
+	rm_start(argv);
+	return unit_main(argv, "rm: GPUs", tests, COUNT(tests));
+}

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The rm backend where something is not to be had: what is still served, which errno and which one
+ * text the rest gets, and that nothing is left.
+ */
+#include "rm_sim.h"
+
+/* ---- exportable memory alone --------------------------------------------------------------------------- */
+
+static void unknown_layout(void)
+{
+	rm_exportable_alone("this driver's export of a dma-buf has another layout; and ");
+}
+
+static void no_dmabuf(void)
+{
+	rm_exportable_alone("cuMemGetHandleForAddressRange: CUDA_ERROR_NOT_SUPPORTED (801); and ");
+}
+
+static void no_slot(void)
+{
+	rm_exportable_alone("libcuda imports no ioctl() that could be watched; and ");
+}
+
+static void share_policy(void)
+{
+	rm_exportable_alone("RM_DUP_OBJECT: NV_ERR_INSUFFICIENT_PERMISSIONS (0x1b); and ");
+}
+
+/* ---- nothing ------------------------------------------------------------------------------------------------- */
+
+static void nothing_served(const char *text)
+{
+	CUdeviceptr plain, vmm;
+
+	rm_begin();
+	plain = standin_alloc(MIB);
+	vmm = rm_chunks(0, 1, 2 * MIB, true);
+	for (int i = 0; i < 2; i++) {
+		FAILS(ENOTSUP, rm_pin(plain, MIB, 0));
+		rm_has(text);
+		rm_assert_clear();
+		FAILS(ENOTSUP, rm_pin(vmm, MIB, 0));
+		rm_has(text);
+		rm_assert_clear();
+		if (!i) /* later it stays off, whatever it would find */
+			unsetenv("GDRSIM_RM_PROTECTED");
+		if (!i)
+			rm_sim.faults(NULL);
+	}
+	ck_assert_uint_eq(rm_sim.calls("RM_MAP_MEMORY"), 0);
+	ck_assert_uint_eq(rm_sim.calls("RM_ALLOC"), 0);
+	ck_assert_uint_eq(standin_device_bytes(0), 4 * MIB); /* of the trial none */
+	rm_end(1);
+}
+
+static void confidential(void)
+{
+	nothing_served("rm: the trial on GPU 0 failed: RM_MAP_MEMORY: NV_ERR_NOT_SUPPORTED (0x56)");
+}
+
+/* ---- maps ------------------------------------------------------------------------------------------------ */
+
+static void bar1_full(void)
+{
+	struct rm_use u[8], more;
+	CUdeviceptr p;
+
+	rm_begin();
+	p = standin_alloc(32 * MIB);
+	for (int i = 0; i < 7; i++)
+		OK(rm_use_open(&u[i], p + (size_t)i * 2 * MIB, 2 * MIB, 0));
+	FAILS(ENOMEM, rm_use_open(&more, p, 8 * MIB, 0));
+	rm_has("RM_MAP_MEMORY: NV_ERR_NO_MEMORY (0x51): BAR1 has no room for 0x800000 bytes");
+	rm_assert_clear();
+	ck_assert_uint_eq(rm_sim.bar1_used(0), 14 * MIB);
+	OK(rm_use_open(&u[7], p + 20 * MIB, 2 * MIB, 0));
+	for (int i = 0; i < 8; i++) {
+		rm_look("while BAR1 is full", &u[i]);
+		rm_use_close(&u[i]);
+	}
+	rm_whole_life("when there is room again", p, 8 * MIB);
+	rm_end(1);
+}
+
+/* Of several objects the first find room, the last does not. */
+static void bar1_full_half_way(void)
+{
+	struct rm_use u;
+	CUdeviceptr p;
+
+	rm_begin();
+	p = rm_chunks(0, 10, 2 * MIB, false);
+	FAILS(ENOMEM, rm_use_open(&u, p, 20 * MIB, 0));
+	rm_has("BAR1 has no room for 0x200000 bytes");
+	ck_assert_uint_eq(rm_sim.bar1_used(0), 0);
+	rm_assert_kept(1);
+	rm_whole_life("what has room", p, 16 * MIB);
+	rm_end(1);
+}
+
+static void bar1_too_small_for_the_trial(void)
+{
+	CUdeviceptr p;
+
+	setenv("GDRSIM_BAR1_MIB", "1", 1);
+	rm_begin();
+	p = standin_alloc(4096);
+	FAILS(ENOMEM, rm_pin(p, 4096, 0));
+	rm_has("BAR1 has no room for 0x400000 bytes");
+	setenv("GDRSIM_BAR1_MIB", "16", 1);
+	rm_whole_life("tried again", p, 4096);
+	rm_end(1);
+}
+
+/* ---- FORCE_PCIE -------------------------------------------------------------------------------------------- */
+
+/* A driver that knows the bit is asked for it: here that one map is refused, and no other. */
+static void force_pcie(void)
+{
+	struct rm_use u;
+	CUdeviceptr p;
+
+	rm_begin();
+	p = standin_alloc(MIB);
+	OK(rm_use_open(&u, p, MIB, GDR_PIN_FLAG_FORCE_PCIE));
+	rm_use_close(&u);
+	setenv("GDRSIM_RM_SELF_HOSTED", "1", 1);
+	OK(rm_use_open(&u, p, MIB, 0));
+	rm_use_close(&u);
+	FAILS(ENOTSUP, rm_use_open(&u, p, MIB, GDR_PIN_FLAG_FORCE_PCIE));
+	rm_has("RM_MAP_MEMORY: NV_ERR_NOT_SUPPORTED");
+	rm_end(1);
+}
+
+static void force_pcie_unknown(void)
+{
+	CUdeviceptr p;
+	int value = 7;
+
+	rm_begin();
+	p = standin_alloc(MIB);
+	OK(gdr_get_attribute(rm_g, GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE, &value));
+	ck_assert_int_eq(value, 0);
+	FAILS(EINVAL, rm_pin(p, MIB, GDR_PIN_FLAG_FORCE_PCIE));
+	rm_has("GDR_PIN_FLAG_FORCE_PCIE is not supported");
+	OK(rm_pin(p, MIB, 0));
+	rm_end(1);
+}
+
+/* ---- memory that is not for this ------------------------------------------------------------------------------ */
+
+static void other_memory(void)
+{
+	CUdeviceptr managed, p;
+
+	rm_begin();
+	CU(cuda.cuMemAllocManaged(&managed, MIB, CU_MEM_ATTACH_GLOBAL));
+	FAILS(EINVAL, rm_pin(managed, MIB, 0));
+	rm_has("managed");
+	FAILS(ENOTSUP, rm_pin((uintptr_t)standin_host_alloc(4096, 0), 4096, 0));
+	rm_has("rm: not device memory");
+	p = standin_alloc(4 * MIB);
+	FAILS(EINVAL, rm_pin(p, 64 * MIB, 0));
+	rm_has("rm: cuMemGetHandleForAddressRange: CUDA_ERROR_INVALID_VALUE (1)");
+	rm_assert_clear();
+	CU(cuda.cuMemFree_v2(p));
+	FAILS(EINVAL, rm_pin(p, 4 * MIB, 0));
+	rm_end(1);
+}
+
+static const struct unit_test tests[] = {
+	{ "an unknown layout", unknown_layout, "GDRSIM_RM_EXPORT_SIZE=2616" },
+	{ "an unknown layout of an old driver", unknown_layout,
+	  "GDRSIM_RM_EXPORT_SIZE=2640 GDRSIM_RM_DRIVER=535.230.02" },
+	{ "no export of dma-bufs", no_dmabuf, "GDRSIM_DMABUF=0" },
+	{ "no import of ioctl in libcuda", no_slot, "LD_LIBRARY_PATH=$SIM/direct" },
+	{ "the share policy", share_policy, "GDRSIM_RM_SHARE=0" },
+	{ "confidential computing", confidential, "GDRSIM_RM_PROTECTED=1" },
+	{ "BAR1 is full", bar1_full, "GDRSIM_BAR1_MIB=16" },
+	{ "BAR1 is full half way", bar1_full_half_way, "GDRSIM_BAR1_MIB=16" },
+	{ "BAR1 is too small for the trial", bar1_too_small_for_the_trial, "" },
+	{ "FORCE_PCIE", force_pcie, "GDRSIM_COHERENT=1 GDRSIM_RM_DRIVER=595.45.04" },
+	{ "FORCE_PCIE is not known", force_pcie_unknown, "GDRSIM_COHERENT=1" },
+	{ "other memory", other_memory, "" },
+};
+
+int main(int argc, char **argv)
+{
+	(void)argc;
+	rm_start(argv);
+	return unit_main(argv, "rm: refused", tests, COUNT(tests));
+}

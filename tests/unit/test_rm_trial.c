@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The rm backend's trial: made once for each GPU, again where it says nothing, and what it finds wrong
+ * in what libcuda tells.
+ */
+#include <pthread.h>
+#include <stdarg.h>
+
+#include "abi/rm.h"
+#include "cuda/got.h"
+#include "cuda/private.h"
+#include "rm_sim.h"
+
+typedef int (*ioctl_fn)(int, unsigned long, ...);
+
+/* ---- the trial ------------------------------------------------------------------------------------------- */
+
+static void once_per_gpu(void)
+{
+	CUdeviceptr p[2];
+
+	rm_begin();
+	p[0] = standin_alloc(MIB);
+	CU(cuda.cuCtxSetCurrent(standin_primary(1)));
+	p[1] = standin_alloc(MIB);
+	rm_sim.faults(NULL);
+	OK(rm_pin(p[0], MIB, 0));
+	ck_assert_uint_eq(rm_sim.calls("RM_DUP_OBJECT"), 3 + 1);
+	ck_assert_uint_eq(rm_sim.calls("RM_MAP_MEMORY"), 3);
+	ck_assert_uint_eq(rm_sim.calls("RM_ALLOC.41"), 1);
+	ck_assert_uint_eq(rm_sim.calls("RM_ALLOC.80"), 1);
+	OK(rm_pin(p[0], MIB, 0));
+	ck_assert_uint_eq(rm_sim.calls("RM_DUP_OBJECT"), 5);
+	OK(rm_pin(p[1], MIB, 0));
+	ck_assert_uint_eq(rm_sim.calls("RM_DUP_OBJECT"), 9);
+	OK(gdr_close(rm_g));
+	rm_open_context(); /* a second context knows it too */
+	OK(rm_pin(p[0], MIB, 0));
+	OK(rm_pin(p[1], MIB, 0));
+	ck_assert_uint_eq(rm_sim.calls("RM_DUP_OBJECT"), 11);
+	ck_assert_uint_eq(rm_sim.calls("RM_MAP_MEMORY"), 6);
+	ck_assert_uint_eq(rm_sim.calls("RM_ALLOC.41"), 1);
+	ck_assert_uint_eq(rm_sim.calls("RM_ALLOC.80"), 2);
+	rm_end(2);
+}
+
+/* Short of anything, or a failure that nobody knows: the next pin tries again. */
+static void tried_again(void)
+{
+	static const struct {
+		const char *rule;
+		int err;
+		unsigned int kept;
+	} table[] = {
+		{ "OPEN_CTL:1=EMFILE", ENOMEM, 0 },	 { "RM_ALLOC.41:1=0x1a", ENOMEM, 0 },
+		{ "CARD_INFO:1=ENOMEM", ENOMEM, 0 },	 { "OPEN_DEVICE:1=ENFILE", ENOMEM, 0 },
+		{ "OPEN_DEVICE:1=EIO", EIO, 0 },	 { "RM_ALLOC.80:1=0x51", ENOMEM, 0 },
+		{ "RM_DUP_OBJECT:2=0x51", ENOMEM, 1 },	 { "RM_DUP_OBJECT:1=0xffff", EIO, 1 },
+		{ "OPEN_DEVICE:2=EMFILE", ENOMEM, 1 },	 { "RM_MAP_MEMORY:1=0x1a", ENOMEM, 1 },
+		{ "RM_MAP_MEMORY:3=ENOMEM", ENOMEM, 1 }, { "RM_MAP_MEMORY:2=0x0f", EIO, 1 },
+		{ "MMAP:2=EAGAIN", ENOMEM, 1 },
+	};
+	CUdeviceptr p;
+
+	rm_begin();
+	p = standin_alloc(MIB);
+	for (size_t i = 0; i < COUNT(table); i++) {
+		rm_sim.faults(table[i].rule);
+		ck_assert_msg(rm_pin(p, MIB, 0) == table[i].err, "%s: %s", table[i].rule,
+			      gdr_last_error());
+		ck_assert_ptr_nonnull(rm_sim.failed());
+		rm_assert_clear();
+		rm_sim.faults(NULL);
+		rm_assert_kept(table[i].kept);
+		ck_assert_uint_eq(standin_device_bytes(0), 2 * MIB);
+	}
+	rm_whole_life("after all that", p, MIB);
+	rm_end(1);
+}
+
+static pthread_barrier_t barrier;
+
+static void *first_pin(void *arg)
+{
+	CUdeviceptr *p = arg;
+
+	cuda.cuCtxSetCurrent(standin_primary(0));
+	pthread_barrier_wait(&barrier);
+	for (int i = 0; i < 2; i++) {
+		struct rm_use u;
+
+		OK(rm_use_open(&u, *p, MIB, 0));
+		rm_look("of one of several threads", &u);
+		rm_use_close(&u);
+	}
+	return NULL;
+}
+
+static void first_pins_at_once(void)
+{
+	CUdeviceptr p[4];
+	pthread_t t[4];
+
+	rm_begin();
+	pthread_barrier_init(&barrier, NULL, 4);
+	for (int i = 0; i < 4; i++)
+		p[i] = standin_alloc(MIB);
+	rm_sim.faults(NULL);
+	for (int i = 0; i < 4; i++)
+		ck_assert_int_eq(pthread_create(&t[i], NULL, first_pin, &p[i]), 0);
+	for (int i = 0; i < 4; i++)
+		pthread_join(t[i], NULL);
+	ck_assert_uint_eq(rm_sim.calls("RM_ALLOC.41"), 1);
+	ck_assert_uint_eq(rm_sim.calls("RM_ALLOC.80"), 1);
+	ck_assert_uint_eq(rm_sim.calls("RM_MAP_MEMORY"), 3 + 4 * 2);
+	rm_end(1);
+}
+
+/* ---- what libcuda tells, spoiled ---------------------------------------------------------------------------- */
+
+/* Between libcuda and the kernel: the structure as the kernel has left it, and then something in it. */
+static void (*spoil)(struct rm_export_570 *e);
+static ioctl_fn below;
+
+static int spoiling_ioctl(int fd, unsigned long request, ...)
+{
+	va_list ap;
+	void *data;
+	int rc;
+
+	va_start(ap, request);
+	data = va_arg(ap, void *);
+	va_end(ap);
+	rc = below(fd, request, data);
+	if (_IOC_NR(request) == RM_EXPORT_NUMBER)
+		spoil(data);
+	return rc;
+}
+
+static void another_offset(struct rm_export_570 *e)
+{
+	if (e->sizes[0] == 0x10000) /* one of the small ones */
+		e->offsets[0] ^= 0x10000;
+}
+
+static void within_a_page(struct rm_export_570 *e)
+{
+	e->sizes[0] -= 512;
+}
+
+static void too_short(struct rm_export_570 *e)
+{
+	e->sizes[0] -= 4096;
+}
+
+static void one_more(struct rm_export_570 *e)
+{
+	e->total++;
+}
+
+static void far_too_many(struct rm_export_570 *e)
+{
+	e->count = 129;
+}
+
+static void another_object(struct rm_export_570 *e)
+{
+	e->objects[0] += 1000;
+}
+
+static void sizes_that_wrap(struct rm_export_570 *e)
+{
+	e->total = e->count = 3;
+	e->objects[1] = e->objects[2] = e->objects[0];
+	e->sizes[1] = e->sizes[2] = UINT64_C(1) << 63;
+}
+
+static void spoiled(void)
+{
+	static const struct {
+		void (*how)(struct rm_export_570 *e);
+		const char *text;
+	} table[] = {
+		{ another_offset, "the mapping shows other memory than the GPU's; and " },
+		{ within_a_page, "a memory object ends within a page; and " },
+		{ too_short, "libcuda exported 1 of 1 objects, 0xf000 of 0x10000 bytes; and " },
+		{ one_more, "libcuda exported 1 of 2 objects, 0x10000 of 0x10000 bytes; and " },
+		{ far_too_many, "this driver's export of a dma-buf has another layout; and " },
+		{ another_object, "RM_DUP_OBJECT: NV_ERR_OBJECT_NOT_FOUND (0x57); and " },
+		{ sizes_that_wrap, "libcuda exported 3 of 3 objects" },
+	};
+	const char *which = getenv("SPOILED");
+	uint8_t a[MIB / 2], b[MIB / 2];
+	struct gdri_got got;
+	CUdeviceptr p;
+	size_t i = which ? strtoul(which, NULL, 10) : 0;
+
+	standin_start();
+	ck_assert_int_eq(gdri_cuda_load(), 0);
+	ck_assert(gdri_got_find(gdri_cuda_library, "ioctl", &got));
+	spoil = table[i].how;
+	below = (ioctl_fn)atomic_load(got.slots[0]);
+	atomic_store(got.slots[0], (uintptr_t)spoiling_ioctl);
+	/* Beside this the trial's memory comes to lie. */
+	p = standin_alloc(sizeof(a));
+	rm_pattern(a, sizeof(a), 4711);
+	CU(cuda.cuMemcpyHtoD_v2(p, a, sizeof(a)));
+	CU(cuda.cuCtxSynchronize());
+	rm_exportable_alone(table[i].text);
+	CU(cuda.cuMemcpyDtoH_v2(b, p, sizeof(b)));
+	ck_assert_int_eq(memcmp(a, b, sizeof(a)), 0);
+}
+
+static const struct unit_test tests[] = {
+	{ "tried once for each GPU", once_per_gpu, "GDRSIM_DEVICES=2" },
+	{ "tried again", tried_again, "" },
+	{ "several first pins at once", first_pins_at_once, "" },
+	{ "another offset", spoiled, "SPOILED=0" },
+	{ "a size within a page", spoiled, "SPOILED=1" },
+	{ "too small a size", spoiled, "SPOILED=2" },
+	{ "one object more", spoiled, "SPOILED=3" },
+	{ "too many objects", spoiled, "SPOILED=4" },
+	{ "no such object", spoiled, "SPOILED=5" },
+	{ "sizes that wrap", spoiled, "SPOILED=6" },
+};
+
+int main(int argc, char **argv)
+{
+	(void)argc;
+	rm_start(argv);
+	return unit_main(argv, "rm: trial", tests, COUNT(tests));
+}

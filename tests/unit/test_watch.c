@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: MIT
+/*
+ * A look at libcuda's ioctls, in each way in which libcuda may be linked: what is seen, what is not,
+ * and that the slot and its page are afterwards as they were. What others do meanwhile with the same
+ * slot is in test_watch_others.c.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/standin.h"
+#include "common/unit.h"
+#include "watch_sim.h"
+
+/* ---- each form ------------------------------------------------------------------------------------- */
+
+/* Before, between and after; `sealed`: the loader has made the slot's page read-only. */
+static void one_look(bool sealed)
+{
+	const char *page = sealed ? "r--" : "rw-";
+	struct watch_told told = { .calls = 0 };
+	uintptr_t held;
+
+	watch_start();
+	ck_assert_uint_eq(watch_got.count, 1);
+	ck_assert_int_eq(gdri_cuda_watch_possible(), 0);
+	held = watch_slot();
+	/* Bound: what every program gets who looks the name up. */
+	ck_assert_uint_eq(held, (uintptr_t)dlsym(RTLD_DEFAULT, "ioctl"));
+	ck_assert_str_eq(watch_page(), page);
+
+	watch_export();
+	ck_assert_uint_eq(told.calls, 0);
+	for (unsigned int i = 1; i <= 3; i++) {
+		ck_assert_int_eq(gdri_cuda_watch_begin(watch_tell, &told), 0);
+		ck_assert_uint_ne(watch_slot(), held);
+		ck_assert_str_eq(watch_page(), page);
+		watch_export();
+		ck_assert_uint_eq(told.exports, i);
+		gdri_cuda_watch_end();
+		ck_assert_uint_eq(watch_slot(), held);
+		ck_assert_str_eq(watch_page(), page);
+		watch_export();
+		ck_assert_uint_eq(told.exports, i);
+	}
+	ck_assert_uint_eq(told.calls, 3);
+	ck_assert_uint_eq(told.strangers, 0);
+}
+
+static void lazy_slot(void)
+{
+	one_look(false);
+}
+
+static void sealed_slot(void)
+{
+	one_look(true);
+}
+
+/*
+ * A program that loaded libcuda lazily, and has not called it yet: the slot leads to the stub that
+ * would look the function up. It is put back as such, and looked up by the first call of later.
+ */
+static void unbound_slot(void)
+{
+	struct watch_told told = { .calls = 0 };
+	void *lib = dlopen("libcuda.so.1", RTLD_LAZY);
+	Dl_info own, of;
+	uintptr_t stub;
+
+	ck_assert_ptr_nonnull(lib);
+	ck_assert_int_eq(gdri_cuda_load(), 0);
+	ck_assert(gdri_got_find(gdri_cuda_library, "ioctl", &watch_got));
+	stub = watch_slot();
+	ck_assert_int_ne(dladdr((void *)stub, &of), 0);
+	ck_assert_int_ne(dladdr(dlsym(lib, "cuInit"), &own), 0);
+	ck_assert_msg(of.dli_fbase == own.dli_fbase, "bound already: LD_BIND_NOW?");
+	ck_assert_int_eq(gdri_cuda_watch_begin(watch_tell, &told), 0);
+	standin_load();
+	ck_assert_int_eq(cuda.cuInit(0), 0);
+	ck_assert_uint_gt(told.calls, 0);
+	gdri_cuda_watch_end();
+	ck_assert_uint_eq(watch_slot(), stub);
+	watch_start();
+	told.exports = 0;
+	ck_assert_int_eq(gdri_cuda_watch_begin(watch_tell, &told), 0);
+	watch_export();
+	gdri_cuda_watch_end();
+	ck_assert_uint_eq(told.exports, 1);
+	ck_assert_uint_eq(watch_slot(), stub);
+	watch_export();
+	ck_assert_uint_eq(watch_slot(), (uintptr_t)dlsym(RTLD_DEFAULT, "ioctl"));
+}
+
+/* A libcuda that reaches the kernel in another way. */
+static void no_import(void)
+{
+	struct watch_told told = { .calls = 0 };
+
+	ck_assert_int_eq(gdri_cuda_load(), 0);
+	ck_assert(!gdri_got_find(gdri_cuda_library, "ioctl", &watch_got));
+	for (int i = 0; i < 2; i++) {
+		gdri_error_clear();
+		ck_assert_int_eq(gdri_cuda_watch_possible(), -ENOTSUP);
+		ck_assert_ptr_nonnull(strstr(gdri_error_text(), "libcuda imports no ioctl()"));
+		gdri_error_clear();
+		ck_assert_int_eq(gdri_cuda_watch_begin(watch_tell, &told), -ENOTSUP);
+		ck_assert_ptr_nonnull(strstr(gdri_error_text(), "libcuda imports no ioctl()"));
+	}
+	standin_start();
+	ck_assert_uint_eq(told.calls, 0);
+}
+
+/* ---- what is passed ----------------------------------------------------------------------------------- */
+
+static void results_and_errno(void)
+{
+	struct watch_told told = { .calls = 0, .spoil_errno = true };
+	int ends[2], n = -1;
+
+	watch_start();
+	ck_assert_int_eq(pipe(ends), 0);
+	ck_assert_int_eq(write(ends[1], "12345", 5), 5);
+	ck_assert_int_eq(gdri_cuda_watch_begin(watch_tell, &told), 0);
+	errno = 0x1234;
+	ck_assert_int_eq(watch_ioctl()(ends[0], FIONREAD, &n), 0);
+	ck_assert_int_eq(errno, 0x1234);
+	ck_assert_int_eq(n, 5);
+	ck_assert_uint_eq(told.calls, 1);
+	ck_assert_ptr_eq(told.data, &n);
+	/* One that fails is not told of, and its errno is the kernel's. */
+	ck_assert_int_eq(watch_ioctl()(-1, FIONREAD, &n), -1);
+	ck_assert_int_eq(errno, EBADF);
+	ck_assert_int_eq(watch_ioctl()(ends[0], _IO('F', 250), NULL), -1);
+	ck_assert_int_eq(errno, ENOTTY);
+	ck_assert_uint_eq(told.calls, 1);
+	gdri_cuda_watch_end();
+	close(ends[0]);
+	close(ends[1]);
+}
+
+/* ---- threads -------------------------------------------------------------------------------------------- */
+
+enum { EXPORTS = 50 };
+
+static void *export_some(void *arg)
+{
+	cuda.cuCtxSetCurrent(arg);
+	for (int i = 0; i < EXPORTS; i++)
+		watch_export();
+	return NULL;
+}
+
+static void other_threads_pass(void)
+{
+	struct watch_told told = { .calls = 0 };
+	pthread_t t[2];
+
+	watch_start();
+	ck_assert_int_eq(gdri_cuda_watch_begin(watch_tell, &told), 0);
+	for (int i = 0; i < 2; i++)
+		ck_assert_int_eq(pthread_create(&t[i], NULL, export_some, standin_primary(0)), 0);
+	for (int i = 0; i < 2; i++)
+		pthread_join(t[i], NULL);
+	ck_assert_uint_eq(told.calls, 0);
+	watch_export();
+	ck_assert_uint_eq(told.calls, 1);
+	gdri_cuda_watch_end();
+}
+
+static void *look_often(void *arg)
+{
+	struct watch_told *told = arg;
+
+	cuda.cuCtxSetCurrent(standin_primary(0));
+	for (unsigned int i = 0; i < EXPORTS; i++) {
+		watch_export();
+		if (gdri_cuda_watch_begin(watch_tell, told))
+			return "no look";
+		watch_export();
+		gdri_cuda_watch_end();
+	}
+	return NULL;
+}
+
+/* Each sees what is its own, and the last one leaves the slot as the first found it. */
+static void several_look(void)
+{
+	struct watch_told told[4] = { { .calls = 0 } };
+	uintptr_t held;
+	pthread_t t[4];
+
+	watch_start();
+	held = watch_slot();
+	for (int i = 0; i < 4; i++)
+		ck_assert_int_eq(pthread_create(&t[i], NULL, look_often, &told[i]), 0);
+	for (int i = 0; i < 4; i++) {
+		void *wrong;
+
+		pthread_join(t[i], &wrong);
+		ck_assert_msg(!wrong, "%s", (char *)wrong);
+		ck_assert_uint_eq(told[i].exports, EXPORTS);
+		ck_assert_uint_eq(told[i].calls, EXPORTS);
+		ck_assert_uint_eq(told[i].strangers, 0);
+	}
+	ck_assert_uint_eq(watch_slot(), held);
+}
+
+#define NOW    "LD_LIBRARY_PATH=$SIM/now"
+#define NOPLT  "LD_LIBRARY_PATH=$SIM/noplt"
+#define DIRECT "LD_LIBRARY_PATH=$SIM/direct"
+
+static const struct unit_test tests[] = {
+	{ "JUMP_SLOT, bound when loaded", lazy_slot, "" },
+	{ "JUMP_SLOT, not bound yet", unbound_slot, "" },
+	{ "JUMP_SLOT, sealed", sealed_slot, NOW },
+	{ "GLOB_DAT, sealed", sealed_slot, NOPLT },
+	{ "no import of ioctl", no_import, DIRECT },
+	{ "results and errno", results_and_errno, "" },
+	{ "results and errno, sealed", results_and_errno, NOW },
+	{ "other threads pass", other_threads_pass, "" },
+	{ "several look", several_look, "" },
+	{ "several look, sealed", several_look, NOPLT },
+};
+
+int main(int argc, char **argv)
+{
+	(void)argc;
+	return unit_main(argv, "watch", tests, COUNT(tests));
+}

@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: MIT
+/*
+ * A look at libcuda's ioctls, and others who are about at that time: a signal handler that uses
+ * ioctl, hooks of other software on the same slot, a fork in the middle.
+ */
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/time.h>
+
+#include "process.h"
+#include "watch_sim.h"
+
+/* ---- signals ---------------------------------------------------------------------------------------- */
+
+static int ends[2];
+static atomic_ulong handled, wrong;
+
+/* By this program's own import, and by libcuda's, as if the signal came in the midst of its work. */
+static void on_timer(int sig)
+{
+	int err = errno, n = -1, m = -1;
+
+	(void)sig;
+	errno = 0x5678;
+	if (ioctl(ends[0], FIONREAD, &n) || n != 5 || watch_ioctl()(ends[0], FIONREAD, &m) ||
+	    m != 5 || errno != 0x5678)
+		atomic_fetch_add(&wrong, 1);
+	atomic_fetch_add(&handled, 1);
+	errno = err;
+}
+
+static void signal_handler(void)
+{
+	struct itimerval often = { { 0, 100 }, { 0, 100 } }, never = { { 0, 0 }, { 0, 0 } };
+	struct sigaction act = { .sa_handler = on_timer, .sa_flags = SA_RESTART };
+	unsigned long want = unit_quick() ? 200 : 4000, rounds = 0;
+	struct watch_told told = { .calls = 0 };
+	uintptr_t held;
+
+	watch_start();
+	held = watch_slot();
+	ck_assert_int_eq(pipe(ends), 0);
+	ck_assert_int_eq(write(ends[1], "12345", 5), 5);
+	ck_assert_int_eq(sigaction(SIGALRM, &act, NULL), 0);
+	ck_assert_int_eq(setitimer(ITIMER_REAL, &often, NULL), 0);
+	while (atomic_load(&handled) < want) {
+		ck_assert_int_eq(gdri_cuda_watch_begin(watch_tell, &told), 0);
+		watch_export();
+		gdri_cuda_watch_end();
+		rounds++;
+	}
+	ck_assert_int_eq(setitimer(ITIMER_REAL, &never, NULL), 0);
+	ck_assert_uint_eq(atomic_load(&wrong), 0);
+	ck_assert_uint_eq(told.exports, rounds);
+	ck_assert_uint_eq(told.strangers, 0);
+	ck_assert_uint_eq(watch_slot(), held);
+}
+
+/* ---- hooks -------------------------------------------------------------------------------------------- */
+
+/* Other software that sees what passes, as UCX's hooks of memory calls do. */
+struct hook {
+	uintptr_t below; /* what the slot held */
+	unsigned int calls, depth;
+	bool again; /* it was called by what it called */
+};
+static struct hook hooks[2];
+
+static int pass(struct hook *h, int fd, unsigned long request, void *data)
+{
+	int rc;
+
+	h->calls++;
+	h->again |= h->depth++ > 0;
+	rc = h->again ? -1 : ((watch_ioctl_fn)h->below)(fd, request, data);
+	h->depth--;
+	return rc;
+}
+
+static int hook_0(int fd, unsigned long request, ...)
+{
+	va_list ap;
+	void *data;
+
+	va_start(ap, request);
+	data = va_arg(ap, void *);
+	va_end(ap);
+	return pass(&hooks[0], fd, request, data);
+}
+
+static int hook_1(int fd, unsigned long request, ...)
+{
+	va_list ap;
+	void *data;
+
+	va_start(ap, request);
+	data = va_arg(ap, void *);
+	va_end(ap);
+	return pass(&hooks[1], fd, request, data);
+}
+
+static const watch_ioctl_fn functions[] = { hook_0, hook_1 };
+
+static void set_slot(uintptr_t value)
+{
+	void *page = (void *)((uintptr_t)watch_got.slots[0] & ~4095ul);
+	bool sealed = !strcmp(watch_page(), "r--");
+
+	if (sealed)
+		ck_assert_int_eq(mprotect(page, 4096, PROT_READ | PROT_WRITE), 0);
+	atomic_store(watch_got.slots[0], value);
+	if (sealed)
+		ck_assert_int_eq(mprotect(page, 4096, PROT_READ), 0);
+}
+
+static void hook_put(int i)
+{
+	hooks[i] = (struct hook){ .below = watch_slot() };
+	set_slot((uintptr_t)functions[i]);
+}
+
+static void hook_take(int i)
+{
+	ck_assert_uint_eq(watch_slot(), (uintptr_t)functions[i]);
+	set_slot(hooks[i].below);
+}
+
+/* Each hook that is there sees one call, and the look does: nobody's is lost, nobody is called twice. */
+static void look_through(unsigned int hooks_there)
+{
+	struct watch_told told = { .calls = 0 };
+	unsigned int before[2] = { hooks[0].calls, hooks[1].calls };
+
+	ck_assert_int_eq(gdri_cuda_watch_begin(watch_tell, &told), 0);
+	watch_export();
+	gdri_cuda_watch_end();
+	ck_assert_uint_eq(told.calls, 1);
+	ck_assert_uint_eq(told.exports, 1);
+	for (unsigned int i = 0; i < 2; i++) {
+		ck_assert_uint_eq(hooks[i].calls - before[i], hooks_there >> i & 1);
+		ck_assert(!hooks[i].again);
+		before[i] = hooks[i].calls;
+	}
+	watch_export();
+	ck_assert_uint_eq(told.calls, 1);
+	for (unsigned int i = 0; i < 2; i++)
+		ck_assert_uint_eq(hooks[i].calls - before[i], hooks_there >> i & 1);
+}
+
+static void hook_before(void)
+{
+	uintptr_t held;
+
+	watch_start();
+	held = watch_slot();
+	hook_put(0);
+	for (int i = 0; i < 3; i++) {
+		look_through(1);
+		ck_assert_uint_eq(watch_slot(), (uintptr_t)functions[0]);
+	}
+	hook_take(0);
+	ck_assert_uint_eq(watch_slot(), held);
+	look_through(0);
+	ck_assert_uint_eq(watch_slot(), held);
+}
+
+/* A look during which a hook comes. */
+static void look_and_put(int i, unsigned int hooks_there)
+{
+	struct watch_told told = { .calls = 0 };
+
+	ck_assert_int_eq(gdri_cuda_watch_begin(watch_tell, &told), 0);
+	hook_put(i);
+	watch_export();
+	gdri_cuda_watch_end();
+	ck_assert_uint_eq(told.exports, 1);
+	ck_assert_uint_eq(watch_slot(), (uintptr_t)functions[i]);
+	look_through(hooks_there);
+}
+
+static void hook_meanwhile(void)
+{
+	watch_start();
+	look_and_put(0, 1);
+	look_through(1);
+	look_through(1);
+	hook_take(0);
+	for (int i = 0; i < 3; i++)
+		look_through(0);
+	/* And once more, on top of what has stayed there. */
+	hook_put(1);
+	look_through(2);
+	hook_take(1);
+	look_and_put(0, 1);
+	hook_take(0);
+	look_through(0);
+}
+
+static void hook_below_and_above(void)
+{
+	watch_start();
+	hook_put(0);
+	look_through(1);
+	look_and_put(1, 3);
+	look_through(3);
+	hook_take(1);
+	look_through(1);
+	look_and_put(1, 3);
+	hook_take(1);
+	look_through(1);
+}
+
+/* Gone again within the same look: all is as before. */
+static void hook_that_passes(void)
+{
+	struct watch_told told = { .calls = 0 };
+	uintptr_t held;
+
+	watch_start();
+	held = watch_slot();
+	for (int i = 0; i < 2; i++) {
+		ck_assert_int_eq(gdri_cuda_watch_begin(watch_tell, &told), 0);
+		hook_put(0);
+		watch_export();
+		hook_take(0);
+		gdri_cuda_watch_end();
+		ck_assert_uint_eq(watch_slot(), held);
+	}
+	ck_assert_uint_eq(told.exports, 2);
+	look_through(0);
+}
+
+/*
+ * One that was there before, and goes during a look without asking what the slot holds by now: it puts
+ * back what it found. That is seen through as well from the next look on.
+ */
+static void hook_that_tramples(void)
+{
+	struct watch_told told = { .calls = 0 };
+	uintptr_t held;
+
+	watch_start();
+	held = watch_slot();
+	hook_put(0);
+	ck_assert_int_eq(gdri_cuda_watch_begin(watch_tell, &told), 0);
+	watch_export();
+	set_slot(held);
+	gdri_cuda_watch_end();
+	ck_assert_uint_eq(told.exports, 1);
+	ck_assert_uint_eq(watch_slot(), held);
+	for (int i = 0; i < 3; i++)
+		look_through(0);
+	look_and_put(1, 2);
+	hook_take(1);
+	look_through(0);
+}
+
+/* ---- fork ------------------------------------------------------------------------------------------------ */
+
+static uintptr_t held_before;
+static char page_before[4];
+
+/* CUDA itself is not for a forked child; its import is. */
+static int look_in_child(void *arg)
+{
+	struct watch_told told = { .calls = 0 };
+	int n = -1;
+
+	(void)arg;
+	if (watch_slot() != held_before || strcmp(watch_page(), page_before) != 0)
+		return 1;
+	if (gdri_cuda_watch_begin(watch_tell, &told))
+		return 2;
+	if (watch_slot() == held_before || watch_ioctl()(ends[0], FIONREAD, &n) || n != 5)
+		return 3;
+	gdri_cuda_watch_end();
+	if (told.calls != 1 || watch_slot() != held_before ||
+	    strcmp(watch_page(), page_before) != 0)
+		return 4;
+	return watch_ioctl()(ends[0], FIONREAD, &n) || told.calls != 1 ? 5 : 0;
+}
+
+static void *fork_one(void *arg)
+{
+	*(int *)arg = unit_in_child(look_in_child, NULL);
+	return NULL;
+}
+
+static void start_to_fork(void)
+{
+	watch_start();
+	ck_assert_int_eq(gdri_process_enter(), 0);
+	ck_assert_int_eq(pipe(ends), 0);
+	ck_assert_int_eq(write(ends[1], "12345", 5), 5);
+	held_before = watch_slot();
+	strcpy(page_before, watch_page());
+}
+
+static void fork_meanwhile(void)
+{
+	struct watch_told told = { .calls = 0 };
+	int status = -1;
+	pthread_t t;
+
+	start_to_fork();
+	ck_assert_int_eq(gdri_cuda_watch_begin(watch_tell, &told), 0);
+	ck_assert_int_eq(pthread_create(&t, NULL, fork_one, &status), 0);
+	pthread_join(t, NULL);
+	ck_assert_int_eq(status, 0);
+	ck_assert_uint_eq(told.calls, 0);
+	watch_export();
+	gdri_cuda_watch_end();
+	ck_assert_uint_eq(told.exports, 1);
+	ck_assert_uint_eq(watch_slot(), held_before);
+	/* And where nobody looks. */
+	fork_one(&status);
+	ck_assert_int_eq(status, 0);
+}
+
+static atomic_bool stop;
+
+static void *look_on(void *arg)
+{
+	cuda.cuCtxSetCurrent(standin_primary(0));
+	while (!atomic_load(&stop)) {
+		struct watch_told told = { .calls = 0 };
+
+		if (gdri_cuda_watch_begin(watch_tell, &told))
+			return arg;
+		watch_export();
+		gdri_cuda_watch_end();
+		if (told.exports != 1)
+			return arg;
+	}
+	return NULL;
+}
+
+/* At any place of a look. */
+static void fork_anywhere(void)
+{
+	int children = unit_quick() ? 20 : 150;
+	void *failed;
+	pthread_t t;
+
+	start_to_fork();
+	ck_assert_int_eq(pthread_create(&t, NULL, look_on, ends), 0);
+	for (int i = 0; i < children; i++) {
+		int status = unit_in_child(look_in_child, NULL);
+
+		ck_assert_msg(!status, "child %d: step %d", i, status);
+	}
+	atomic_store(&stop, true);
+	pthread_join(t, &failed);
+	ck_assert_ptr_null(failed);
+	ck_assert_uint_eq(watch_slot(), held_before);
+}
+
+#define NOW   "LD_LIBRARY_PATH=$SIM/now"
+#define NOPLT "LD_LIBRARY_PATH=$SIM/noplt"
+
+static const struct unit_test tests[] = {
+	{ "a signal handler", signal_handler, "" },
+	{ "a signal handler, sealed", signal_handler, NOW },
+	{ "a hook that was there before", hook_before, "" },
+	{ "a hook that was there before, sealed", hook_before, NOPLT },
+	{ "a hook that comes meanwhile", hook_meanwhile, "" },
+	{ "a hook that comes meanwhile, sealed", hook_meanwhile, NOW },
+	{ "hooks below and above", hook_below_and_above, "" },
+	{ "a hook that comes and goes", hook_that_passes, "" },
+	{ "a hook that tramples", hook_that_tramples, "" },
+	{ "fork meanwhile", fork_meanwhile, "" },
+	{ "fork meanwhile, sealed", fork_meanwhile, NOW },
+	{ "fork anywhere", fork_anywhere, "" },
+	{ "fork anywhere, sealed", fork_anywhere, NOPLT },
+};
+
+int main(int argc, char **argv)
+{
+	(void)argc;
+	return unit_main(argv, "watch: others", tests, COUNT(tests));
+}

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the tests of watch.[ch] share: the slot of the stand-in libcuda, an export that passes through
+ * it, and what is told of it.
+ */
+#ifndef TEST_UNIT_WATCH_SIM_H
+#define TEST_UNIT_WATCH_SIM_H
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "abi/rm.h"
+#include "common/standin.h"
+#include "common/unit.h"
+#include "cuda/got.h"
+#include "cuda/private.h"
+#include "cuda/watch.h"
+
+static struct gdri_got watch_got;
+static CUdeviceptr watch_memory;
+
+/* CUDA in this thread, memory to export, the slot found. */
+static inline void watch_start(void)
+{
+	standin_start();
+	watch_memory = standin_alloc((size_t)8 << 20);
+	ck_assert_int_eq(gdri_cuda_load(), 0);
+	ck_assert(gdri_got_find(gdri_cuda_library, "ioctl", &watch_got));
+}
+
+static inline uintptr_t watch_slot(void)
+{
+	return atomic_load(watch_got.slots[0]);
+}
+
+typedef int (*watch_ioctl_fn)(int, unsigned long, ...);
+
+/* ioctl() as libcuda calls it. */
+static inline watch_ioctl_fn watch_ioctl(void)
+{
+	return (watch_ioctl_fn)watch_slot();
+}
+
+/* The permissions of the slot's page, "rw-" or "r--". */
+static inline const char *watch_page(void)
+{
+	uintptr_t at = (uintptr_t)watch_got.slots[0], low, high;
+	FILE *maps = fopen("/proc/self/maps", "re");
+	static char perms[4];
+	char line[512];
+
+	ck_assert_ptr_nonnull(maps);
+	while (fgets(line, sizeof(line), maps))
+		if (sscanf(line, "%lx-%lx %3s", &low, &high, perms) == 3 && at >= low && at < high)
+			break;
+	fclose(maps);
+	return perms;
+}
+
+/* One call of libcuda's that makes one ioctl: the export of a dma-buf. */
+static inline void watch_export(void)
+{
+	int fd = -1;
+
+	ck_assert_int_eq(cuda.cuMemGetHandleForAddressRange(&fd, watch_memory, 65536,
+							    CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0),
+			 0);
+	close(fd);
+}
+
+/* What was told, by which thread. */
+struct watch_told {
+	unsigned int calls;
+	unsigned int exports; /* of them: RM's export of a dma-buf */
+	unsigned int strangers; /* of them: on another thread than the first */
+	pthread_t by;
+	const void *data; /* of the last */
+	bool spoil_errno;
+};
+
+static inline void watch_tell(void *arg, unsigned long request, const void *data)
+{
+	struct watch_told *told = arg;
+
+	if (!told->calls++)
+		told->by = pthread_self();
+	told->strangers += !pthread_equal(told->by, pthread_self());
+	told->exports += _IOC_TYPE(request) == RM_IOC_TYPE && _IOC_NR(request) == RM_EXPORT_NUMBER;
+	told->data = data;
+	if (told->spoil_errno)
+		errno = ENOTEMPTY;
+}
+
+#endif
