@@ -14,7 +14,10 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cp -r "$source/." "$work"
 export LD_LIBRARY_PATH=$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-make -C "$work/tests" CUDA="$cuda" GDRAPI_INC="$prefix/include -I ../include" \
+mkdir "$work/config" # of its own headers the one that this library has not
+cp "$work/include/gdrconfig.h" "$work/config"
+make -C "$work/tests" CUDA="$cuda" GDRAPI_INC="$prefix/include" \
+	CUDA_INC="-I $cuda/include -I $work/config" \
 	LDFLAGS="-L$lib -L$cuda/lib64/stubs -L$cuda/lib64" \
 	gdrcopy_sanity gdrcopy_copybw gdrcopy_copylat gdrcopy_apiperf >"$work/log" 2>&1 ||
 	{ tail -n 20 "$work/log"; exit 1; }
