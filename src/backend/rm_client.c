@@ -285,6 +285,13 @@ err_free:
 	return rc;
 }
 
+/* By its members: what lies between them is anything. */
+static bool same_gpu(const struct gdri_pci_address *a, const struct gdri_pci_address *b)
+{
+	return a->domain == b->domain && a->bus == b->bus && a->device == b->device &&
+	       a->function == b->function;
+}
+
 int gdri_rm_gpu_get(int device, struct gdri_rm_gpu **out)
 {
 	struct gdri_pci_address pci;
@@ -295,7 +302,7 @@ int gdri_rm_gpu_get(int device, struct gdri_rm_gpu **out)
 		return rc;
 	pthread_mutex_lock(&lock);
 	for (gpu = gpus; gpu; gpu = gpu->next)
-		if (!memcmp(&gpu->pci, &pci, sizeof(pci)))
+		if (same_gpu(&gpu->pci, &pci))
 			break;
 	if (!gpu)
 		rc = make_gpu_locked(device, &pci, &gpu);
