@@ -24,19 +24,29 @@ static enum { NOT_LOOKED, FOUND, NOT_FOUND } state;
 static struct gdri_got got;
 static uintptr_t before[GDRI_GOT_SLOTS]; /* what each slot held when ours went in */
 static bool buried; /* a slot was not ours any more when it was put back */
-static uintptr_t unhooked; /* the ioctl that the slots hold where nobody has changed them */
 static gdri_watch_fn told;
 static void *told_arg;
 
-/* Read by every ioctl that passes: who is being watched (0: nobody), and where they go on. */
+/*
+ * Read by every ioctl that passes: who is being watched (0: nobody), where they go on, and what the
+ * slots hold where nobody has changed them (constant once `state` is FOUND).
+ */
 static _Atomic(uintptr_t) watched;
 static _Atomic(uintptr_t) next;
+static uintptr_t unhooked;
+
+/* This thread is in passing_ioctl(). */
+static _Thread_local bool inside;
 
 static uintptr_t this_thread(void)
 {
 	return (uintptr_t)pthread_self();
 }
 
+/*
+ * Called by what it called, if somebody's hook lies below it and has put itself on top as well: that is
+ * no call of libcuda's, and ends here.
+ */
 static int passing_ioctl(int fd, unsigned long request, ...)
 {
 	ioctl_fn go_on = (ioctl_fn)atomic_load_explicit(&next, memory_order_acquire);
@@ -47,7 +57,11 @@ static int passing_ioctl(int fd, unsigned long request, ...)
 	va_start(ap, request);
 	data = va_arg(ap, void *);
 	va_end(ap);
+	if (inside)
+		return ((ioctl_fn)unhooked)(fd, request, data);
+	inside = true;
 	rc = go_on(fd, request, data);
+	inside = false;
 	if (!rc && atomic_load_explicit(&watched, memory_order_relaxed) == this_thread()) {
 		int err = errno;
 
@@ -181,6 +195,7 @@ void gdri_cuda_watch_end(void)
 void gdri_cuda_watch_after_fork(void)
 {
 	atomic_store_explicit(&watched, 0, memory_order_relaxed);
+	inside = false;
 	for (size_t i = 0; i < got.count; i++) {
 		uintptr_t held = (uintptr_t)passing_ioctl;
 

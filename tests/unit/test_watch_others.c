@@ -259,6 +259,57 @@ static void hook_that_tramples(void)
 	look_through(0);
 }
 
+/* Passes everything on, and puts itself on top again whenever it is not there. */
+static _Atomic(uintptr_t) stubborn_below;
+static atomic_uint stubborn_calls;
+
+static int stubborn(int fd, unsigned long request, ...)
+{
+	va_list ap;
+	void *data;
+
+	va_start(ap, request);
+	data = va_arg(ap, void *);
+	va_end(ap);
+	if (atomic_fetch_add(&stubborn_calls, 1) > 1000)
+		abort();
+	return ((watch_ioctl_fn)atomic_load(&stubborn_below))(fd, request, data);
+}
+
+static void put_stubborn(void)
+{
+	if (watch_slot() == (uintptr_t)stubborn)
+		return;
+	atomic_store(&stubborn_below, watch_slot());
+	set_slot((uintptr_t)stubborn);
+}
+
+/* It is above ours and below ours then: nothing goes round in a circle, every call arrives once. */
+static void hook_that_insists(void)
+{
+	int n = -1;
+
+	watch_start();
+	ck_assert_int_eq(pipe(ends), 0);
+	ck_assert_int_eq(write(ends[1], "12345", 5), 5);
+	put_stubborn();
+	for (int i = 0; i < 3; i++) {
+		struct watch_told told = { .calls = 0 };
+
+		ck_assert_int_eq(gdri_cuda_watch_begin(watch_tell, &told), 0);
+		put_stubborn();
+		watch_export();
+		ck_assert_int_eq(watch_ioctl()(ends[0], FIONREAD, &n), 0);
+		gdri_cuda_watch_end();
+		ck_assert_int_eq(n, 5);
+		ck_assert_uint_eq(told.exports, 1);
+		ck_assert_uint_eq(told.calls, 2);
+		put_stubborn();
+		watch_export();
+		ck_assert_uint_eq(told.exports, 1);
+	}
+}
+
 /* ---- fork ------------------------------------------------------------------------------------------------ */
 
 static uintptr_t held_before;
@@ -372,6 +423,7 @@ static const struct unit_test tests[] = {
 	{ "hooks below and above", hook_below_and_above, "" },
 	{ "a hook that comes and goes", hook_that_passes, "" },
 	{ "a hook that tramples", hook_that_tramples, "" },
+	{ "a hook that insists", hook_that_insists, "" },
 	{ "fork meanwhile", fork_meanwhile, "" },
 	{ "fork meanwhile, sealed", fork_meanwhile, NOW },
 	{ "fork anywhere", fork_anywhere, "" },
