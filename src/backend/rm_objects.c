@@ -328,19 +328,18 @@ int gdri_rm_range_open(struct gdri_rm_range *range, const struct gdri_rm_gpu *gp
 	return 0;
 }
 
+/* Pages that could not be removed keep their objects, and the BAR1 of these, to the process's end. */
 int gdri_rm_range_close(struct gdri_rm_range *range)
 {
-	int first = 0;
+	int first = range->mapped ? gdri_fail(EIO, "the range is still mapped") : 0;
 
-	if (range->mapped)
-		return gdri_fail(EIO, "the range is still mapped");
-	for (size_t i = 0; i < range->count; i++) {
+	for (size_t i = 0; !range->mapped && i < range->count; i++) {
 		int rc = gdri_rm_free_object(range->gpu, range->objects[i].object);
 
 		first = first ? first : rc;
 	}
 	free(range->objects);
 	range->objects = NULL;
-	range->count = range->room = 0;
+	range->count = range->room = range->mapped = 0;
 	return first;
 }
