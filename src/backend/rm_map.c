@@ -108,7 +108,8 @@ int gdri_rm_map(struct gdri_rm_range *range, size_t length, unsigned int flags, 
 	char *area;
 	int rc;
 
-	range->mapped = 0;
+	if (range->mapped) /* pages that could not be removed must not be lost sight of */
+		return gdri_fail(EIO, "an earlier map of this range is still there");
 	if (length <= range->objects[0].size) {
 		rc = map_next(range, length, flags, NULL, &at_all);
 	} else {
