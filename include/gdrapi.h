@@ -183,9 +183,8 @@ int gdr_get_attribute(gdr_t g, gdr_attr_t attr, int *v);
  *                   not used: memory of the calling process needs none
  * @param va_space   0, or the VA-space token of the same; likewise
  * @param handle     the pinned range, owned by the caller until gdr_unpin_buffer() or gdr_close()
- * @return 0; EINVAL (NULL, size 0, unknown address, managed memory, tokens where only the zero
- *         tokens can be served); EOVERFLOW; ENOTSUP (memory of a kind that cannot be mapped here:
- *         the text lists each backend's reason); ENOMEM (also: BAR1 is full); ENODEV; EACCES.
+ * @return 0; EINVAL (NULL, size 0, unknown address, managed memory); EOVERFLOW; ENOTSUP (memory of a
+ *         kind that cannot be mapped here: the text lists each backend's reason); ENOMEM (also: BAR1 is full); ENODEV; EACCES.
  */
 int gdr_pin_buffer(gdr_t g, unsigned long addr, size_t size, uint64_t p2p_token, uint32_t va_space,
 		   gdr_mh_t *handle);

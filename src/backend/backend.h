@@ -24,7 +24,6 @@ struct gdri_ctx;
 enum gdri_backend_caps {
 	GDRI_CAP_DEVICE_MEMORY = 1, /* serves ordinary device memory, as gdr_open() promises */
 	GDRI_CAP_UNKNOWN_MEMORY = 2, /* judges addresses itself, so CUDA need not know them */
-	GDRI_CAP_TOKENS = 4,	     /* pins with P2P tokens too, which it drops */
 	GDRI_CAP_DMABUF_MMAP = 8,    /* is the dma-buf way (GDR_ATTR_USING_DMA_BUF_MMAP) */
 	GDRI_CAP_TAKES_DMABUF = 16   /* maps a dma-buf that another process handed over */
 };
@@ -41,8 +40,6 @@ struct gdri_pin_request {
 	uint64_t addr; /* as the caller gave it */
 	size_t size;
 	uint32_t flags; /* GDR_PIN_FLAG_* */
-	uint64_t p2p_token;
-	uint32_t va_space;
 	uint64_t va;		/* addr rounded down to 64 KiB */
 	size_t mapped_size;	/* from va to the end, rounded up to 64 KiB */
 	struct gdri_memory memory; /* what CUDA says of it */

@@ -229,8 +229,6 @@ static int check_caps(const struct gdri_backend *b, void *state,
 	if (request->memory.kind == GDRI_MEMORY_UNKNOWN && !(b->caps & GDRI_CAP_UNKNOWN_MEMORY))
 		return gdri_fail(EINVAL, "CUDA does not know this address%s%s",
 				 request->memory.note[0] ? ": " : "", request->memory.note);
-	if ((request->p2p_token || request->va_space) && !(b->caps & GDRI_CAP_TOKENS))
-		return gdri_fail(EINVAL, "P2P tokens are not taken");
 	if (request->flags & GDR_PIN_FLAG_FORCE_PCIE &&
 	    !b->attribute(state, GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE))
 		return gdri_fail(EINVAL, "GDR_PIN_FLAG_FORCE_PCIE is not supported");

@@ -284,7 +284,7 @@ static int gdrdrv_event_fd(void *state, int *fd)
 
 #define GDRDRV_OPS                                                                       \
 	.id = GDR_BACKEND_GDRDRV,                                                        \
-	.caps = GDRI_CAP_DEVICE_MEMORY | GDRI_CAP_UNKNOWN_MEMORY | GDRI_CAP_TOKENS |     \
+	.caps = GDRI_CAP_DEVICE_MEMORY | GDRI_CAP_UNKNOWN_MEMORY |                       \
 		GDRI_CAP_TAKES_DMABUF,                                                   \
 	.close = gdrdrv_close, .driver_version = gdrdrv_driver_version,                  \
 	.attribute = gdrdrv_attribute, .pin = gdrdrv_pin, .unpin = gdrdrv_unpin,         \

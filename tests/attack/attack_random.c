@@ -198,8 +198,7 @@ static void close_one(struct model *m)
 }
 
 /* What a pin of that range must answer; *buffer: whose it is. */
-static int expect_pin(struct model *m, uint64_t addr, size_t size, uint32_t flags, bool tokens,
-		      int *buffer)
+static int expect_pin(struct model *m, uint64_t addr, size_t size, uint32_t flags, int *buffer)
 {
 	uint64_t end;
 
@@ -211,7 +210,7 @@ static int expect_pin(struct model *m, uint64_t addr, size_t size, uint32_t flag
 	for (int i = 0; i < BUFFERS; i++)
 		if (addr >= m->buffer[i].base && addr - m->buffer[i].base < m->buffer[i].size)
 			*buffer = i;
-	if (*buffer < 0 || tokens)
+	if (*buffer < 0)
 		return EINVAL;
 	/* Every mapping of rm is one over PCIe here. */
 	if (flags && (flags != GDR_PIN_FLAG_FORCE_PCIE || !by_rm ||
@@ -245,7 +244,7 @@ static void pin(struct model *m)
 		flags = 0;
 		token = one_in(m, 8) ? any(m) : 0;
 	}
-	want = expect_pin(m, addr, size, flags, token, &buffer);
+	want = expect_pin(m, addr, size, flags, &buffer);
 	if (!where || !is_open(m, context) || flags > 1)
 		want = EINVAL;
 	rc = v1 ? gdr_pin_buffer(g, addr, size, token, 0, where)
