@@ -211,6 +211,8 @@ static void killed_in_the_middle(void)
 	int rounds = unit_quick() ? 5 : 30, shm = shm_files();
 	struct resources before, after;
 
+	if (test_emulator_lacks("killed in the middle", "robust futexes"))
+		return;
 	resources_look(&before);
 	for (int i = 0; i < rounds; i++) {
 		int ends[2], status;
@@ -399,6 +401,8 @@ static void forks_in_the_middle(void)
 	struct worker w[WORKERS];
 	pthread_t t[WORKERS];
 
+	if (test_emulator_lacks("forks while others pin and copy", "a fork among threads that never hangs"))
+		return;
 	arena_open(WORKERS);
 	start_workers(w, t, WORKERS);
 	for (int i = 0; i < children; i++) {
