@@ -401,8 +401,6 @@ static void forks_in_the_middle(void)
 	struct worker w[WORKERS];
 	pthread_t t[WORKERS];
 
-	if (test_emulator_lacks("forks while others pin and copy", "a fork among threads that never hangs"))
-		return;
 	arena_open(WORKERS);
 	start_workers(w, t, WORKERS);
 	for (int i = 0; i < children; i++) {

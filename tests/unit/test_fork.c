@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "common/again.h"
 #include "common/standin.h"
 #include "common/unit.h"
 #include "fork.h"
@@ -107,8 +106,6 @@ static void among_threads(void)
 	int before = count_fds(), rounds = unit_quick() ? 50 : 300;
 	pthread_t t[3];
 
-	if (test_emulator_lacks("forks among threads", "a fork among threads that never hangs"))
-		return;
 	ck_assert_int_eq(gdri_process_enter(), 0);
 	for (int i = 0; i < 3; i++)
 		ck_assert_int_eq(pthread_create(&t[i], NULL, opens_and_closes, NULL), 0);

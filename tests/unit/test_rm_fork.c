@@ -293,8 +293,6 @@ static void forks_meanwhile(void)
 	CUdeviceptr p[2];
 	pthread_t t;
 
-	if (test_emulator_lacks("forks meanwhile", "a fork among threads that never hangs"))
-		return;
 	rm_begin();
 	p[0] = standin_alloc(MIB);
 	p[1] = rm_chunks(0, 3, 2 * MIB, true);
@@ -337,8 +335,6 @@ static void forks_in_every_call(void)
 	uintptr_t held;
 	CUdeviceptr p, v;
 
-	if (test_emulator_lacks("forks in every call", "a fork among threads that never hangs"))
-		return;
 	rm_begin();
 	p = standin_alloc(4 * MIB);
 	v = rm_chunks(0, 3, 2 * MIB, true);

@@ -11,7 +11,6 @@
 #include <sys/mman.h>
 #include <sys/time.h>
 
-#include "common/again.h"
 #include "process.h"
 #include "watch_sim.h"
 
@@ -358,8 +357,6 @@ static void fork_meanwhile(void)
 	int status = -1;
 	pthread_t t;
 
-	if (test_emulator_lacks("fork meanwhile", "a fork among threads that never hangs"))
-		return;
 	start_to_fork();
 	ck_assert_int_eq(gdri_cuda_watch_begin(watch_tell, &told), 0);
 	ck_assert_int_eq(pthread_create(&t, NULL, fork_one, &status), 0);
@@ -400,8 +397,6 @@ static void fork_anywhere(void)
 	void *failed;
 	pthread_t t;
 
-	if (test_emulator_lacks("fork anywhere", "a fork among threads that never hangs"))
-		return;
 	start_to_fork();
 	ck_assert_int_eq(pthread_create(&t, NULL, look_on, ends), 0);
 	for (int i = 0; i < children; i++) {
