@@ -36,7 +36,7 @@ override CPPFLAGS += -Iinclude -Isrc -D_GNU_SOURCE= -DBARCOPY_VERSION='"$(VERSIO
 override CFLAGS += -std=gnu11 $(WARNINGS) -fvisibility=hidden -fno-strict-aliasing -pthread
 # -fno-strict-aliasing: the copies look at callers' memory as words, whatever it was declared as.
 
-# USDT probes: SDT=1 with, SDT=0 without, unset: where the system has <sys/sdt.h> (src/probes.h).
+# USDT probes: SDT=1 with, SDT=0 without, unset: where the system has <sys/sdt.h> (src/base/probes.h).
 SDT ?=
 ifneq ($(SDT),)
 override CPPFLAGS += -DGDRI_SDT=$(SDT)
@@ -58,14 +58,16 @@ all: lib tools
 GDRI_COPY_SRCS :=
 include src/copy/copy.mk
 
-LIB_SRCS := $(addprefix src/, gdrapi.c copies.c assist.c events.c ctx.c handle.c slots.c process.c fork.c \
-	thread.c lent.c error.c log.c env.c nvml.c \
-	$(addprefix stats/, calls.c summary.c tally.c) \
-	$(addprefix cuda/, load.c memory.c export.c alloc.c engine.c got.c watch.c) \
+LIB_SRCS := $(addprefix src/, \
+	$(addprefix base/, env.c error.c fork.c lent.c log.c process.c slots.c thread.c) \
+	$(addprefix cuda/, load.c memory.c export.c alloc.c engine.c got.c watch.c nvml.c) \
 	$(addprefix backend/, backends.c probe.c gdrdrv.c gdrdrv_node.c gdrdrv_dmabuf.c dmabuf.c rm.c \
 		rm_client.c rm_objects.c rm_map.c rm_trial.c host.c) \
-	$(addprefix memory/, calls.c mem.c pages.c range.c region.c tags.c) \
-	$(addprefix cache/, cache.c calls.c evict.c lru.c miss.c pool.c)) $(GDRI_COPY_SRCS)
+	$(addprefix core/, ctx.c handle.c mem.c offload.c pages.c range.c region.c revoke.c summary.c tags.c tally.c) \
+	$(addprefix cache/, cache.c evict.c lru.c miss.c pool.c) \
+	$(addprefix calls/, cache.c copies.c gdrapi.c memory.c stats.c)) $(GDRI_COPY_SRCS)
+
+PUBLIC_HEADERS := gdrapi.h barcopy.h
 
 LIB := $(O)/$(LIB_REAL)
 LIB_LINKS := $(O)/$(LIB_SONAME) $(O)/libgdrapi.so
@@ -88,7 +90,7 @@ $(O)/%.o: %.c
 SDT_SEEN := $(O)/sdt-$(if $(wildcard /usr/include/sys/sdt.h /usr/include/*/sys/sdt.h),yes,no)
 $(SDT_SEEN):
 	$(Q)mkdir -p $(@D) && rm -f $(O)/sdt-* && : >$@
-$(foreach f,$(patsubst %.c,$(O)/%,$(shell grep -l '"probes.h"' $(LIB_SRCS))),$(f).o $(f).pic.o): $(SDT_SEEN)
+$(foreach f,$(patsubst %.c,$(O)/%,$(shell grep -l '"base/probes.h"' $(LIB_SRCS))),$(f).o $(f).pic.o): $(SDT_SEEN)
 
 $(LIB): $(LIB_SRCS:%.c=$(O)/%.pic.o) src/libgdrapi.map
 	$(call say,LD,$@)
@@ -138,13 +140,14 @@ install: all
 	ln -sf $(LIB_REAL) $(DESTDIR)$(libdir)/$(LIB_SONAME)
 	ln -sf $(LIB_SONAME) $(DESTDIR)$(libdir)/libgdrapi.so
 	$(INSTALL) -m 644 $(LIB_STATIC) $(DESTDIR)$(libdir)/libgdrapi.a
-	$(INSTALL) -m 644 include/gdrapi.h $(DESTDIR)$(includedir)/gdrapi.h
+	for h in $(PUBLIC_HEADERS); do \
+		$(INSTALL) -m 644 include/$$h $(DESTDIR)$(includedir)/$$h || exit 1; done
 	for t in $(notdir $(PERF_TOOLS)); do \
 		$(INSTALL) -m 755 $(O)/$$t $(DESTDIR)$(bindir)/$$t || exit 1; done
 
 uninstall:
 	rm -f $(addprefix $(DESTDIR)$(libdir)/,$(LIB_REAL) $(LIB_SONAME) libgdrapi.so libgdrapi.a)
-	rm -f $(DESTDIR)$(includedir)/gdrapi.h
+	rm -f $(addprefix $(DESTDIR)$(includedir)/,$(PUBLIC_HEADERS))
 	rm -f $(addprefix $(DESTDIR)$(bindir)/,$(notdir $(PERF_TOOLS)))
 
 .PHONY: clean help

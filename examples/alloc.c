@@ -5,25 +5,25 @@
  *
  *     cc alloc.c -lgdrapi -o alloc && ./alloc
  */
-#include <gdrapi.h>
+#include <barcopy.h>
 #include <stdio.h>
 
 int main(void)
 {
 	char text[16] = "";
-	gdr_mem_t mem;
+	barcopy_mem_t mem;
 
-	gdr_t g = gdr_open_ex(GDR_OPEN_ANY);
-	int err = !g || gdr_mem_alloc(g, 0, 1 << 20, 0, &mem);
+	gdr_t g = barcopy_open(BARCOPY_OPEN_ANY);
+	int err = !g || barcopy_mem_alloc(g, 0, 1 << 20, 0, &mem);
 
 	err = err || gdr_copy_to_mapping(mem.handle, mem.cpu_ptr, "hello, GPU", 11);
 	err = err || gdr_copy_from_mapping(mem.handle, text, mem.cpu_ptr, 11);
 	if (err) {
-		fprintf(stderr, "%s\n", gdr_last_error());
+		fprintf(stderr, "%s\n", barcopy_last_error());
 		return 1;
 	}
 	printf("%zu bytes at 0x%llx for the GPU and at %p for the CPU hold \"%s\"\n", mem.size,
 	       (unsigned long long)mem.device_ptr, mem.cpu_ptr, text);
-	gdr_close(g); /* frees what is left; gdr_mem_free(g, &mem) does it sooner */
+	gdr_close(g); /* frees what is left; barcopy_mem_free(g, &mem) does it sooner */
 	return 0;
 }

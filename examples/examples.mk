@@ -7,7 +7,7 @@ EXAMPLES := $(patsubst examples/%.c,$(O)/examples/%,$(wildcard examples/*.c))
 .PHONY: examples
 examples: $(EXAMPLES)
 
-$(EXAMPLES): $(O)/examples/%: examples/%.c include/gdrapi.h $(LIB) $(SIM_LIBS) | $(LIB_LINKS)
+$(EXAMPLES): $(O)/examples/%: examples/%.c include/barcopy.h $(LIB) $(SIM_LIBS) | $(LIB_LINKS)
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) -Iinclude -Isrc/abi $(LDFLAGS) -o $@ $< $(LIB) \

@@ -6,13 +6,13 @@
  *
  *     cc ring.c -lgdrapi -lcuda -o ring && ./ring
  *
- * Order. gdr_copy_to_mapping() puts its fence behind the data, so that the counter in gdr_put32()
+ * Order. gdr_copy_to_mapping() puts its fence behind the data, so that the counter in barcopy_put32()
  * arrives after the message, and the kernel acquires the counter before it looks at the message.
  * NVIDIA promises no order between the BAR and a running kernel (GPUDirect RDMA guide, section
  * 11.7); on the GPUs that this was tried on the writes of one CPU arrive in order.
  */
 #include <cuda.h>
-#include <gdrapi.h>
+#include <barcopy.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -120,10 +120,10 @@ static uint64_t send(gdr_mh_t mh, struct ring *ring, uint32_t n, uint32_t *seen_
 	}
 	/* A read across the bus is slow: only when the last one leaves no room. */
 	while (n - *seen_tail == SLOTS)
-		must(gdr_get32(mh, &ring->tail, seen_tail), "gdr_get32", gdr_last_error());
+		must(barcopy_get32(mh, &ring->tail, seen_tail), "barcopy_get32", barcopy_last_error());
 	must(gdr_copy_to_mapping(mh, ring->slot[n % SLOTS], message, sizeof(message)),
-	     "gdr_copy_to_mapping", gdr_last_error());
-	must(gdr_put32(mh, &ring->head, n + 1), "gdr_put32", gdr_last_error());
+	     "gdr_copy_to_mapping", barcopy_last_error());
+	must(barcopy_put32(mh, &ring->head, n + 1), "barcopy_put32", barcopy_last_error());
 	return sum;
 }
 
@@ -133,14 +133,14 @@ int main(void)
 	uint64_t sum = 0, kernel_sum = 0;
 	CUfunction function = load_kernel();
 	struct ring *ring, empty = { 0 };
-	gdr_mem_t mem;
-	gdr_t g = gdr_open_ex(GDR_OPEN_ANY);
+	barcopy_mem_t mem;
+	gdr_t g = barcopy_open(BARCOPY_OPEN_ANY);
 
-	must(!g, "gdr_open_ex", gdr_last_error());
-	must(gdr_mem_alloc(g, 0, sizeof(*ring), 0, &mem), "gdr_mem_alloc", gdr_last_error());
+	must(!g, "barcopy_open", barcopy_last_error());
+	must(barcopy_mem_alloc(g, 0, sizeof(*ring), 0, &mem), "barcopy_mem_alloc", barcopy_last_error());
 	ring = mem.cpu_ptr;
-	must(gdr_copy_to_mapping(mem.handle, ring, &empty, sizeof(empty)) || gdr_flush(mem.handle),
-	     "clearing the ring", gdr_last_error());
+	must(gdr_copy_to_mapping(mem.handle, ring, &empty, sizeof(empty)) || barcopy_flush(mem.handle),
+	     "clearing the ring", barcopy_last_error());
 
 	void *params[] = { &mem.device_ptr, &messages };
 
@@ -148,11 +148,11 @@ int main(void)
 	for (uint32_t n = 0; n < MESSAGES; n++)
 		sum += send(mem.handle, ring, n, &seen_tail);
 	cuda(cuCtxSynchronize(), "cuCtxSynchronize");
-	must(gdr_get64(mem.handle, &ring->sum, &kernel_sum), "gdr_get64", gdr_last_error());
+	must(barcopy_get64(mem.handle, &ring->sum, &kernel_sum), "barcopy_get64", barcopy_last_error());
 	must(kernel_sum != sum, "the sums differ", "a message was lost");
 	printf("%d messages of %zu bytes: the kernel has seen every word\n", MESSAGES,
 	       sizeof(ring->slot[0]));
-	gdr_mem_free(g, &mem);
+	barcopy_mem_free(g, &mem);
 	gdr_close(g);
 	return 0;
 }

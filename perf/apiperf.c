@@ -53,14 +53,14 @@ static const struct tool tool = {
 enum call { OPEN, PIN, INFO, ATTRIBUTE, CALLBACK_FLAG, MAP, PUT, GET, UNMAP, UNPIN, CLOSE, CALLS };
 
 static const char *const call_name[CALLS] = {
-	"gdr_open_ex",
+	"barcopy_open",
 	"gdr_pin_buffer_v2",
 	"gdr_get_info_v2",
-	"gdr_get_handle_attribute",
+	"barcopy_get_handle_attribute",
 	"gdr_get_callback_flag",
 	"gdr_map_v2",
-	"gdr_put32",
-	"gdr_get32",
+	"barcopy_put32",
+	"barcopy_get32",
 	"gdr_unmap",
 	"gdr_unpin_buffer",
 	"gdr_close",
@@ -86,7 +86,7 @@ struct state {
 
 static int open_context(gdr_t *g)
 {
-	*g = gdr_open_ex(GDR_OPEN_ANY);
+	*g = barcopy_open(BARCOPY_OPEN_ANY);
 	return !*g;
 }
 
@@ -107,17 +107,17 @@ static void one_round(struct state *s, size_t size, long round)
 	TIMED(s, PIN, round, gdr_pin_buffer_v2(g, addr, size, GDR_PIN_FLAG_DEFAULT, &mh));
 	TIMED(s, INFO, round, gdr_get_info_v2(g, mh, &info));
 	TIMED(s, ATTRIBUTE, round,
-	      gdr_get_handle_attribute(g, mh, GDR_HANDLE_ATTR_BACKEND, &value));
+	      barcopy_get_handle_attribute(g, mh, BARCOPY_HANDLE_ATTR_BACKEND, &value));
 	TIMED(s, CALLBACK_FLAG, round, gdr_get_callback_flag(g, mh, &flag));
 	whole = (size_t)(addr - info.va) + size;
 	TIMED(s, MAP, round, gdr_map_v2(g, mh, &map, whole, s->b.mapping));
 	at = (uint8_t *)map + (addr - info.va);
 	if (size >= sizeof(word)) {
 		/* A read right behind a write would be charged with the write's way to memory. */
-		TIMED(s, GET, round, gdr_get32(mh, at, &word));
-		TIMED(s, PUT, round, gdr_put32(mh, at, (uint32_t)round + 1));
-		if (gdr_get32(mh, at, &word))
-			tool_fail("gdr_get32: %s", gdr_last_error());
+		TIMED(s, GET, round, barcopy_get32(mh, at, &word));
+		TIMED(s, PUT, round, barcopy_put32(mh, at, (uint32_t)round + 1));
+		if (barcopy_get32(mh, at, &word))
+			tool_fail("barcopy_get32: %s", barcopy_last_error());
 		if (word != (uint32_t)round + 1)
 			tool_fail("wrong word at offset 0: expected 0x%08x, found 0x%08x",
 				  (uint32_t)round + 1, word);

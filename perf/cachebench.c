@@ -38,7 +38,7 @@ static const struct opt options[] = {
 static const struct tool tool = {
 	"gdrcopy_cachebench",
 	"Measures the registration cache: hits against pinning and mapping.",
-	"  A hit is one gdr_cache_get() and its gdr_cache_put(); the clock is read once before "
+	"  A hit is one barcopy_cache_get() and its barcopy_cache_put(); the clock is read once before "
 	"and\n"
 	"  once after 1000 of them, and the median of those is shown. Pin, map, unmap and unpin\n"
 	"  are timed together, one by one; the median is shown, and how many times longer that is\n"
@@ -53,7 +53,7 @@ static const struct tool tool = {
 enum { BATCH = 1000 };
 
 struct job {
-	gdr_cache_t cache;
+	barcopy_cache_t cache;
 	uint64_t addr;
 	size_t regions; /* from addr on, side by side */
 	long hits;
@@ -71,7 +71,7 @@ static uint64_t next_random(uint64_t *x)
 
 static int one_batch(const struct job *job, uint64_t *x)
 {
-	gdr_region_t region;
+	barcopy_region_t region;
 	int rc = 0;
 
 	for (int i = 0; i < BATCH; i++) {
@@ -79,8 +79,8 @@ static int one_batch(const struct job *job, uint64_t *x)
 
 		if (job->regions > 1)
 			at += next_random(x) % job->regions * REGION;
-		rc |= gdr_cache_get(job->cache, at, 8, &region);
-		rc |= gdr_cache_put(job->cache, &region);
+		rc |= barcopy_cache_get(job->cache, at, 8, &region);
+		rc |= barcopy_cache_put(job->cache, &region);
 	}
 	return rc;
 }
@@ -106,18 +106,18 @@ static void *run_job(void *arg)
 	return NULL;
 }
 
-static double measure_hits(gdr_cache_t cache, uint64_t addr, size_t regions)
+static double measure_hits(barcopy_cache_t cache, uint64_t addr, size_t regions)
 {
 	struct job job = { cache, addr, regions, opt.hits, 0, 0 };
 
 	run_job(&job);
 	if (job.rc)
-		tool_fail("a hit failed: %s", gdr_last_error());
+		tool_fail("a hit failed: %s", barcopy_last_error());
 	return job.ns;
 }
 
 /* The mean of the threads' medians. */
-static double measure_threads(gdr_cache_t cache, uint64_t addr)
+static double measure_threads(barcopy_cache_t cache, uint64_t addr)
 {
 	size_t n = (size_t)opt.threads;
 	struct job *job = tool_calloc(n, sizeof(*job));
@@ -140,15 +140,15 @@ static double measure_threads(gdr_cache_t cache, uint64_t addr)
 	return sum / opt.threads;
 }
 
-static gdr_cache_t make_cache(gdr_t g, gdr_cache_validity_t validity)
+static barcopy_cache_t make_cache(gdr_t g, barcopy_cache_validity_t validity)
 {
-	gdr_cache_options_t o = {
-		.size = sizeof(o), .validity = validity, .max_bytes = UINT64_MAX, .whole_max = 1
+	barcopy_cache_options_t o = {
+		.struct_size = sizeof(o), .validity = validity, .max_bytes = UINT64_MAX, .whole_max = 1
 	};
-	gdr_cache_t cache;
+	barcopy_cache_t cache;
 
-	if (gdr_cache_create(g, &o, &cache))
-		tool_fail("gdr_cache_create: %s", gdr_last_error());
+	if (barcopy_cache_create(g, &o, &cache))
+		tool_fail("barcopy_cache_create: %s", barcopy_last_error());
 	return cache;
 }
 
@@ -201,7 +201,7 @@ static double measure_pins(gdr_t g, uint64_t addr, size_t size)
 		if (gdr_pin_buffer_v2(g, addr, size, 0, &mh) || gdr_get_info(g, mh, &info) ||
 		    gdr_map(g, mh, &map, info.mapped_size) ||
 		    gdr_unmap(g, mh, map, info.mapped_size) || gdr_unpin_buffer(g, mh))
-			tool_fail("pin and map: %s", gdr_last_error());
+			tool_fail("pin and map: %s", barcopy_last_error());
 		if (i >= 0)
 			sample[i] = timing_ticks() - start;
 	}
@@ -214,7 +214,7 @@ static double measure_pins(gdr_t g, uint64_t addr, size_t size)
 static void measure_growth(struct bench *b, struct json *j)
 {
 	size_t most = (size_t)opt.regions, made = 0;
-	gdr_cache_t cache;
+	barcopy_cache_t cache;
 	struct gpu_mem mem;
 	double first = 0;
 	char why[256];
@@ -227,7 +227,7 @@ static void measure_growth(struct bench *b, struct json *j)
 		return;
 	}
 	addr = ((uintptr_t)mem.host + REGION - 1) & ~(uint64_t)(REGION - 1);
-	cache = make_cache(b->buf.g, GDR_CACHE_NOTIFIED);
+	cache = make_cache(b->buf.g, BARCOPY_CACHE_NOTIFIED);
 	if (j)
 		json_array(j, "growth");
 	else
@@ -239,11 +239,11 @@ static void measure_growth(struct bench *b, struct json *j)
 
 		progress_show("regions", n);
 		for (; made < n; made++) {
-			gdr_region_t region;
+			barcopy_region_t region;
 
-			if (gdr_cache_get(cache, addr + made * REGION, 8, &region) ||
-			    gdr_cache_put(cache, &region))
-				tool_fail("region %zu: %s", made, gdr_last_error());
+			if (barcopy_cache_get(cache, addr + made * REGION, 8, &region) ||
+			    barcopy_cache_put(cache, &region))
+				tool_fail("region %zu: %s", made, barcopy_last_error());
 		}
 		ns = measure_hits(cache, addr, n);
 		load = measure_loads(n);
@@ -261,15 +261,15 @@ static void measure_growth(struct bench *b, struct json *j)
 	}
 	if (j)
 		json_end(j);
-	if (gdr_cache_destroy(cache))
-		tool_fail("gdr_cache_destroy: %s", gdr_last_error());
+	if (barcopy_cache_destroy(cache))
+		tool_fail("barcopy_cache_destroy: %s", barcopy_last_error());
 	mem_free(&mem);
 }
 
 int main(int argc, char **argv)
 {
 	double plain, tagged, pin, together = 0;
-	gdr_cache_t notified, tags;
+	barcopy_cache_t notified, tags;
 	struct bench b;
 	struct json j;
 	uint64_t addr;
@@ -277,8 +277,8 @@ int main(int argc, char **argv)
 	bench_options(&b, &tool, argc, argv);
 	bench_start(&b, opt.size);
 	addr = b.buf.mem.dptr;
-	notified = make_cache(b.buf.g, GDR_CACHE_NOTIFIED);
-	tags = make_cache(b.buf.g, GDR_CACHE_CHECK_TAG);
+	notified = make_cache(b.buf.g, BARCOPY_CACHE_NOTIFIED);
+	tags = make_cache(b.buf.g, BARCOPY_CACHE_CHECK_TAG);
 
 	pin = measure_pins(b.buf.g, addr, opt.size);
 	plain = measure_hits(notified, addr, 1);
@@ -308,8 +308,8 @@ int main(int argc, char **argv)
 		measure_growth(&b, b.json ? &j : NULL);
 	if (b.json)
 		json_finish(&j, stdout);
-	if (gdr_cache_destroy(notified) || gdr_cache_destroy(tags))
-		tool_fail("gdr_cache_destroy: %s", gdr_last_error());
+	if (barcopy_cache_destroy(notified) || barcopy_cache_destroy(tags))
+		tool_fail("barcopy_cache_destroy: %s", barcopy_last_error());
 	bench_stop(&b);
 	return TOOL_OK;
 }

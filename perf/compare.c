@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * compare OLD.so NEW.so [--sim DIR]: what a small copy costs in two builds of the library, and in the
- * new one while it is counted (gdr_set_stats). All in one process and in turns, on memory of
- * gdr_mem_alloc(), so that they differ in nothing but the code. For developers: not installed.
+ * new one while it is counted (barcopy_set_stats). All in one process and in turns, on memory of
+ * barcopy_mem_alloc(), so that they differ in nothing but the code. For developers: not installed.
  *
  * Each figure is the median of 15 rounds; a round is 20 ms of one call after the other, and each
  * round begins with another build.
@@ -14,20 +14,20 @@
 
 #include "common/sim.h"
 #include "common/timing.h"
-#include "gdrapi.h"
+#include "barcopy.h"
 
 enum { ROUNDS = 15, ROUND_NS = 20000000, BUILDS = 3 };
 
 struct build {
 	const char *name;
-	__typeof__(&gdr_open_ex) open;
-	__typeof__(&gdr_mem_alloc) alloc;
+	__typeof__(&barcopy_open) open;
+	__typeof__(&barcopy_mem_alloc) alloc;
 	__typeof__(&gdr_copy_to_mapping) to;
 	__typeof__(&gdr_copy_from_mapping) from;
-	__typeof__(&gdr_put64) put;
+	__typeof__(&barcopy_put64) put;
 	int (*set_stats)(uint32_t flags);
 	bool counted;
-	gdr_mem_t mem;
+	barcopy_mem_t mem;
 };
 
 enum call { WRITE, PUT, READ };
@@ -64,14 +64,14 @@ static void load(struct build *b, const char *path, const char *name)
 		exit(1);
 	}
 	b->name = name;
-	*(void **)&b->open = find(lib, path, "gdr_open_ex");
-	*(void **)&b->alloc = find(lib, path, "gdr_mem_alloc");
+	*(void **)&b->open = find(lib, path, "barcopy_open");
+	*(void **)&b->alloc = find(lib, path, "barcopy_mem_alloc");
 	*(void **)&b->to = find(lib, path, "gdr_copy_to_mapping");
 	*(void **)&b->from = find(lib, path, "gdr_copy_from_mapping");
-	*(void **)&b->put = find(lib, path, "gdr_put64");
-	*(void **)&b->set_stats = dlsym(lib, "gdr_set_stats");
-	*(void **)&last_error = find(lib, path, "gdr_last_error");
-	g = b->open(GDR_OPEN_ANY);
+	*(void **)&b->put = find(lib, path, "barcopy_put64");
+	*(void **)&b->set_stats = dlsym(lib, "barcopy_set_stats");
+	*(void **)&last_error = find(lib, path, "barcopy_last_error");
+	g = b->open(BARCOPY_OPEN_ANY);
 	if (!g || b->alloc(g, 0, 65536, 0, &b->mem)) {
 		fprintf(stderr, "compare: %s: %s\n", path, last_error());
 		exit(1);

@@ -95,7 +95,7 @@ static void run_engine(const struct job *job, size_t times)
 				   : gdr_copy_to_mapping(st.b.buf.mh, map, st.host, job->size);
 
 		if (rc)
-			tool_fail("a copy: %s", gdr_last_error());
+			tool_fail("a copy: %s", barcopy_last_error());
 	}
 }
 
@@ -217,7 +217,7 @@ static void edges_section(void)
 
 static void start(void)
 {
-	gdr_copy_options_t all = { .size = sizeof(all),
+	barcopy_copy_options_t all = { .struct_size = sizeof(all),
 				   .engine_read_min = 1,
 				   .engine_write_min = 1 };
 	void *pinned;
@@ -241,7 +241,7 @@ static void start(void)
 	st.type = st.b.buf.info.mapping_type;
 	cuda_must(cu.MemHostAlloc(&pinned, opt.max, CU_MEMHOSTALLOC_PORTABLE), "cuMemHostAlloc");
 	st.pinned = pinned;
-	st.engine = !gdr_set_copy_options(st.b.buf.mh, &all);
+	st.engine = !barcopy_set_copy_options(st.b.buf.mh, &all);
 }
 
 int main(int argc, char **argv)

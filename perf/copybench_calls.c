@@ -19,13 +19,13 @@
  * being met again soon: finding the places is not part of a copy.
  */
 #define SETS 32
-static gdr_copy_seg_t vector[SETS][64];
+static barcopy_copy_seg_t vector[SETS][64];
 
 static void make_vectors(size_t count, size_t stride)
 {
 	for (size_t n = 0; n < SETS * count; n++)
 		vector[n / count][n % count] =
-			(gdr_copy_seg_t){ .map_ptr = st.map + n * stride,
+			(barcopy_copy_seg_t){ .map_ptr = st.map + n * stride,
 					  .host_ptr = st.host + n % count * 64,
 					  .size = 64 };
 }
@@ -35,7 +35,7 @@ enum { ONE_CALL, A_CALL_EACH };
 static void run_pieces(const struct job *job, size_t times)
 {
 	for (size_t n = 0; n < times; n++) {
-		const gdr_copy_seg_t *seg = vector[n % SETS];
+		const barcopy_copy_seg_t *seg = vector[n % SETS];
 
 		if (job->how == ONE_CALL && job->read)
 			gdri_copyv_from(&job->plan, seg, job->count, 0);

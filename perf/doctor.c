@@ -28,7 +28,7 @@
 #include "common/opts.h"
 #include "common/sim.h"
 #include "doctor/print.h"
-#include "gdrapi.h"
+#include "barcopy.h"
 
 enum { EXIT_WORKS = 0, EXIT_NOT = 1, EXIT_USAGE = 2 };
 

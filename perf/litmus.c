@@ -104,7 +104,7 @@ static struct state {
 static void must(int rc, const char *call)
 {
 	if (rc)
-		tool_fail("%s: %s: %s", call, strerror(rc), gdr_last_error());
+		tool_fail("%s: %s: %s", call, strerror(rc), barcopy_last_error());
 }
 
 static void copy_from(void *host, const void *map, size_t size)
@@ -123,12 +123,12 @@ static void copy_to(void *map, const void *host, size_t size)
 		must(gdr_copy_to_mapping(st.b.buf.mh, map, host, size), "gdr_copy_to_mapping");
 }
 
-static void copyv_to(const gdr_copy_seg_t *seg, size_t count)
+static void copyv_to(const barcopy_copy_seg_t *seg, size_t count)
 {
 	if (st.own_plan)
 		gdri_copyv_to(&st.plan, seg, count, 0);
 	else
-		must(gdr_copyv_to_mapping(st.b.buf.mh, seg, count, 0), "gdr_copyv_to_mapping");
+		must(barcopy_copyv_to_mapping(st.b.buf.mh, seg, count, 0), "barcopy_copyv_to_mapping");
 }
 
 static uint32_t map_word(const void *map)
@@ -137,7 +137,7 @@ static uint32_t map_word(const void *map)
 
 	if (st.own_plan)
 		return gdri_get32(&st.plan, map);
-	must(gdr_get32(st.b.buf.mh, map, &value), "gdr_get32");
+	must(barcopy_get32(st.b.buf.mh, map, &value), "barcopy_get32");
 	return value;
 }
 
@@ -238,12 +238,12 @@ static void seqlock_rounds(struct tally *t, uint32_t rounds)
 static void write_rounds(struct tally *t, enum kind kind, uint32_t rounds)
 {
 	for (uint32_t round = 1; round <= rounds; round++) {
-		gdr_copy_seg_t seg[2] = {
+		barcopy_copy_seg_t seg[2] = {
 			{ .map_ptr = st.data, .host_ptr = st.block, .size = st.size },
 			{ .map_ptr = st.map + MAP_FLAG,
 			  .host_ptr = &round,
 			  .size = sizeof(round),
-			  .flags = GDR_COPY_ORDERED },
+			  .flags = BARCOPY_COPY_ORDERED },
 		};
 
 		for (size_t i = 0; i < st.size / 8; i++)
@@ -360,13 +360,13 @@ static void make_plan(void)
 		st.plan.fences = GDR_MAPPING_TYPE_NONE;
 	st.own_plan |= opt.impl || opt.no_fence;
 	if (opt.engine) {
-		gdr_copy_options_t all = { .size = sizeof(all),
+		barcopy_copy_options_t all = { .struct_size = sizeof(all),
 					   .engine_read_min = 1,
 					   .engine_write_min = 1 };
 
 		if (st.own_plan)
 			tool_fail("--engine is for the library's copies of GPU memory");
-		must(gdr_set_copy_options(st.b.buf.mh, &all), "gdr_set_copy_options");
+		must(barcopy_set_copy_options(st.b.buf.mh, &all), "barcopy_set_copy_options");
 	}
 }
 

@@ -134,7 +134,7 @@ static volatile uint32_t *host_word(const struct state *s, size_t at)
 static void set_ping(struct state *s, uint32_t value)
 {
 	if (opt.ping == GPU) {
-		check(gdr_put32(s->b.buf.mh, s->b.buf.cpu + PING_AT, value), "gdr_put32");
+		check(barcopy_put32(s->b.buf.mh, s->b.buf.cpu + PING_AT, value), "barcopy_put32");
 		return;
 	}
 	__atomic_store_n((uint32_t *)(void *)(s->host + PING_AT), value, __ATOMIC_RELEASE);
@@ -146,13 +146,13 @@ static void write_message(struct state *s)
 		memcpy(s->host + MESSAGE_AT, s->message, opt.size);
 		/* the mapping may be write-combined, that is weakly ordered against this memory */
 		if (opt.ping == GPU)
-			check(gdr_fence(s->b.buf.mh, GDR_FENCE_FULL), "gdr_fence");
+			check(barcopy_fence(s->b.buf.mh, BARCOPY_FENCE_FULL), "barcopy_fence");
 		return;
 	}
 	check(gdr_copy_to_mapping(s->b.buf.mh, s->b.buf.cpu + MESSAGE_AT, s->message, opt.size),
 	      "gdr_copy_to_mapping");
 	if (opt.ping == CPU)
-		check(gdr_flush(s->b.buf.mh), "gdr_flush");
+		check(barcopy_flush(s->b.buf.mh), "barcopy_flush");
 }
 
 /* 0, or not if the kernel did not answer in time. */
@@ -162,7 +162,7 @@ static int wait_pong(struct state *s, uint32_t value)
 	int rc;
 
 	if (opt.pong == GPU) {
-		rc = gdr_wait32(s->b.buf.mh, s->b.buf.cpu + PONG_AT, GDR_CMP_EQ, value, timeout_ns);
+		rc = barcopy_wait32(s->b.buf.mh, s->b.buf.cpu + PONG_AT, BARCOPY_CMP_EQ, value, timeout_ns);
 		return rc;
 	}
 	for (start = clock_raw_ns(); clock_raw_ns() - start < timeout_ns;) {

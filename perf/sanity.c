@@ -82,7 +82,7 @@ static void probe(void)
 	{
 		uint64_t v = 0;
 
-		OK(gdr_get_handle_attribute(b.g, b.mh, GDR_HANDLE_ATTR_PERSISTENT, &v));
+		OK(barcopy_get_handle_attribute(b.g, b.mh, BARCOPY_HANDLE_ATTR_PERSISTENT, &v));
 		facts->persistent = v;
 	}
 	snprintf(report->passed_over, sizeof(report->passed_over), "%s", b.note);
@@ -90,7 +90,7 @@ static void probe(void)
 	report->simulated = cuda_dl_is_stand_in();
 	report->gpu = sanity.gpu;
 	/* drivers before level 2.5 cannot be asked whether a pin outlives the free: it is tried */
-	if (b.backend == GDR_BACKEND_GDRDRV && !facts->persistent) {
+	if (b.backend == BARCOPY_BACKEND_GDRDRV && !facts->persistent) {
 		int revoked = 0;
 
 		mem_free(&b.mem);

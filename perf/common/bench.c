@@ -146,7 +146,7 @@ void bench_facts(const struct bench *b)
 		       "mapping:  %s, backend %s%s\n",
 		       b->buf.mem.size, mem_kind_name[b->buf.mem.kind],
 		       buffer_mapping_name(&b->buf), buffer_backend_name(&b->buf),
-		       b->buf.backend == GDR_BACKEND_HOST
+		       b->buf.backend == BARCOPY_BACKEND_HOST
 			       ? " (memory of the CPU: not through the BAR)"
 			       : "");
 	if (b->verbose)

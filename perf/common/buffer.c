@@ -10,18 +10,18 @@
 
 const char *lib_error_text(int error)
 {
-	const char *text = gdr_last_error();
+	const char *text = barcopy_last_error();
 
 	return text && *text ? text : strerror(error);
 }
 
 gdr_t buffer_open_library(void)
 {
-	gdr_t g = gdr_open_ex(GDR_OPEN_ANY);
+	gdr_t g = barcopy_open(BARCOPY_OPEN_ANY);
 	int error = errno;
 
 	if (!g)
-		tool_cannot("gdr_open_ex(GDR_OPEN_ANY): %s; load gdrdrv or install the NVIDIA "
+		tool_cannot("barcopy_open(BARCOPY_OPEN_ANY): %s; load gdrdrv or install the NVIDIA "
 			    "driver, and look at GDRCOPY_BACKEND if it is set",
 			    lib_error_text(error));
 	return g;
@@ -60,10 +60,10 @@ int buffer_make(struct buffer *b, gdr_t g, const struct gpu *gpu, enum mem_kind 
 		snprintf(why, why_size, "info: %s", lib_error_text(rc));
 		goto err_unmap;
 	}
-	if (!gdr_get_handle_attribute(g, n.mh, GDR_HANDLE_ATTR_BACKEND, &v))
+	if (!barcopy_get_handle_attribute(g, n.mh, BARCOPY_HANDLE_ATTR_BACKEND, &v))
 		n.backend = v;
 	n.sync_memops = -1;
-	if (!gdr_get_handle_attribute(g, n.mh, GDR_HANDLE_ATTR_SYNC_MEMOPS, &v))
+	if (!barcopy_get_handle_attribute(g, n.mh, BARCOPY_HANDLE_ATTR_SYNC_MEMOPS, &v))
 		n.sync_memops = (int)v;
 	*b = n;
 	return 0;
@@ -145,13 +145,13 @@ void buffer_close(struct buffer *b)
 const char *buffer_backend_name(const struct buffer *b)
 {
 	switch (b->backend) {
-	case GDR_BACKEND_GDRDRV:
+	case BARCOPY_BACKEND_GDRDRV:
 		return "gdrdrv";
-	case GDR_BACKEND_DMABUF:
+	case BARCOPY_BACKEND_DMABUF:
 		return "dmabuf";
-	case GDR_BACKEND_RM:
+	case BARCOPY_BACKEND_RM:
 		return "rm";
-	case GDR_BACKEND_HOST:
+	case BARCOPY_BACKEND_HOST:
 		return "host";
 	default:
 		return "unknown";

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #include "alloc.h"
-#include "gdrapi.h"
+#include "barcopy.h"
 
 #define ALLOC_ANY (-1) /* the first kind of mem_kind_name that can be pinned and mapped as asked */
 
@@ -22,7 +22,7 @@ struct buffer {
 	void *map; /* what gdr_map_v2() gave; NULL after buffer_unpin() */
 	size_t map_size;
 	uint8_t *cpu; /* the CPU's pointer to mem.dptr */
-	uint64_t backend; /* gdr_backend_t; 0 if not known */
+	uint64_t backend; /* barcopy_backend_t; 0 if not known */
 	int sync_memops; /* 1, 0, or -1 if not known */
 	char note[2048]; /* why kinds before mem.kind were passed over; "" if none was */
 };

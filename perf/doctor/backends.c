@@ -217,8 +217,8 @@ static void check_serves(const struct machine *m, struct report *r)
 				       "is not");
 			finding_means(f, "programs that allocate by cuMemCreate with a file "
 					 "descriptor as handle type (NCCL, PyTorch with expandable "
-					 "segments, gdr_mem_alloc) can be served, through "
-					 "gdr_open_ex(GDR_OPEN_ANY). gdr_open() fails where no GPU "
+					 "segments, barcopy_mem_alloc) can be served, through "
+					 "barcopy_open(BARCOPY_OPEN_ANY). gdr_open() fails where no GPU "
 					 "exports dma-bufs, so that other programs switch to "
 					 "another way");
 			todo_for_cuda_malloc(m, u, f);

@@ -11,7 +11,7 @@
 
 #include "common/alloc.h"
 #include "doctor/probe_parts.h"
-#include "gdrapi.h"
+#include "barcopy.h"
 
 enum { TRIAL_BYTES = 65536 };
 
@@ -50,7 +50,7 @@ static bool called(struct trial *t, int error)
 	if (!error)
 		return true;
 	t->out->error = error;
-	snprintf(t->out->text, sizeof(t->out->text), "%s", gdr_last_error());
+	snprintf(t->out->text, sizeof(t->out->text), "%s", barcopy_last_error());
 	if (!t->out->text[0])
 		snprintf(t->out->text, sizeof(t->out->text), "%s", strerror(error));
 	return false;
@@ -86,14 +86,14 @@ static void fence(void *arg)
 {
 	struct trial *t = arg;
 
-	gdr_fence(t->mh, GDR_FENCE_FULL);
+	barcopy_fence(t->mh, BARCOPY_FENCE_FULL);
 }
 
 static bool copies(struct trial *t)
 {
 	pattern(t->a, 1);
 	if (!called(t, gdr_copy_to_mapping(t->mh, t->cpu, t->a, TRIAL_BYTES)) ||
-	    !called(t, gdr_flush(t->mh)) ||
+	    !called(t, barcopy_flush(t->mh)) ||
 	    !cuda_called(t, cu.MemcpyDtoH(t->b, t->mem.dptr, TRIAL_BYTES), "cuMemcpyDtoH") ||
 	    !same(t, "CUDA"))
 		return false;
@@ -152,7 +152,7 @@ static void one(struct trial *t, const struct gpu *gpu, const char *pci, int ind
 	snprintf(out->memory, sizeof(out->memory), "%s", mem_kind_name[kind]);
 	begin(t, "open");
 	setenv("GDRCOPY_BACKEND", plan[index].backend, 1);
-	t->g = gdr_open_ex(GDR_OPEN_ANY);
+	t->g = barcopy_open(BARCOPY_OPEN_ANY);
 	if (!t->g) {
 		called(t, errno);
 		return;

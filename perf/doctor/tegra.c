@@ -36,7 +36,7 @@ static void check_tegra(const struct machine *m, struct report *r)
 	finding_means(f, "its GPU has no memory and no BAR of its own: CPU and GPU share one");
 	f = report_add(r, SEV_NOTE, NULL,
 		       "allocate by cudaHostAlloc instead of cudaMalloc (guide "
-		       "13.4.1), or by gdr_mem_alloc(), which does so");
+		       "13.4.1), or by barcopy_mem_alloc(), which does so");
 	finding_means(f,
 		      "that memory is served by the host backend, without a kernel module; memory "
 		      "of cudaMalloc %s",

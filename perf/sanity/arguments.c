@@ -14,7 +14,7 @@
 		gdr_mh_t h_ = { 99 };                                                              \
 		EXPECT(gdr_pin_buffer_v2(sanity.g, (unsigned long)(addr), size, flags, &h_), err); \
 		CHECK(h_.h == 99, "a pin that failed wrote its handle");                           \
-		CHECK(*gdr_last_error(), "a failure without a text");                              \
+		CHECK(*barcopy_last_error(), "a failure without a text");                              \
 	} while (0)
 
 static void pin_arguments(void)
@@ -34,7 +34,7 @@ static void pin_arguments(void)
 	EXPECT(gdr_pin_buffer_v2(NULL, (unsigned long)mem.dptr, 4096, 0, &h), EINVAL);
 	/* memory that CUDA knows nothing of */
 	BAD_PIN(EINVAL, (uintptr_t)pageable, sizeof(pageable), 0);
-	sanity_note("malloc memory: %s", gdr_last_error());
+	sanity_note("malloc memory: %s", barcopy_last_error());
 	mem_free(&mem);
 }
 
@@ -108,13 +108,13 @@ static void bad_handle(gdr_mh_t h, const struct buffer *b)
 	EXPECT(gdr_unpin_buffer(sanity.g, h), EINVAL);
 	EXPECT(gdr_get_info(sanity.g, h, &info), EINVAL);
 	EXPECT(gdr_get_callback_flag(sanity.g, h, &flag), EINVAL);
-	EXPECT(gdr_get_handle_attribute(sanity.g, h, GDR_HANDLE_ATTR_BACKEND, &word), EINVAL);
+	EXPECT(barcopy_get_handle_attribute(sanity.g, h, BARCOPY_HANDLE_ATTR_BACKEND, &word), EINVAL);
 	EXPECT(gdr_copy_to_mapping(h, b->cpu, &word, 8), EINVAL);
 	EXPECT(gdr_copy_from_mapping(h, &word, b->cpu, 8), EINVAL);
-	EXPECT(gdr_put64(h, b->cpu, 0), EINVAL);
-	EXPECT(gdr_get64(h, b->cpu, &word), EINVAL);
-	EXPECT(gdr_flush(h), EINVAL);
-	EXPECT(gdr_fence(h, GDR_FENCE_FULL), EINVAL);
+	EXPECT(barcopy_put64(h, b->cpu, 0), EINVAL);
+	EXPECT(barcopy_get64(h, b->cpu, &word), EINVAL);
+	EXPECT(barcopy_flush(h), EINVAL);
+	EXPECT(barcopy_fence(h, BARCOPY_FENCE_FULL), EINVAL);
 }
 
 static void handles(void)
@@ -130,8 +130,8 @@ static void handles(void)
 	bad_handle((gdr_mh_t){ b.mh.h ^ 1 << 20 }, &b);
 	bad_handle((gdr_mh_t){ ~0UL }, &b);
 	/* another context's */
-	g = gdr_open_ex(GDR_OPEN_ANY);
-	CHECK(g, "a second context: %s", gdr_last_error());
+	g = barcopy_open(BARCOPY_OPEN_ANY);
+	CHECK(g, "a second context: %s", barcopy_last_error());
 	EXPECT(gdr_get_info(g, b.mh, &info), EINVAL);
 	EXPECT(gdr_unpin_buffer(g, b.mh), EINVAL);
 	OK(gdr_close(g));
@@ -155,17 +155,17 @@ static void handles(void)
 
 static void open_flags(void)
 {
-	gdr_t g = gdr_open_ex(1u << 30);
+	gdr_t g = barcopy_open(1u << 30);
 
-	CHECK(!g && errno == EINVAL, "an unknown flag of gdr_open_ex: errno %d", errno);
+	CHECK(!g && errno == EINVAL, "an unknown flag of barcopy_open: errno %d", errno);
 	g = gdr_open();
 	if (g) {
 		OK(gdr_close(g));
 		sanity_note("gdr_open serves ordinary device memory here");
 	} else {
 		CHECK(errno == ENODEV || errno == EACCES, "gdr_open: errno %d: %s", errno,
-		      gdr_last_error());
-		sanity_note("gdr_open: %s", gdr_last_error());
+		      barcopy_last_error());
+		sanity_note("gdr_open: %s", barcopy_last_error());
 	}
 }
 
@@ -174,6 +174,6 @@ const struct sanity_test sanity_arguments[] = {
 	{ "map_arguments", "maps and unmaps that must be refused", map_arguments, false },
 	{ "copy_arguments", "copies that must be refused", copy_arguments, false },
 	{ "handles", "handles that are zero, invented, stale or another's", handles, false },
-	{ "open", "gdr_open() and flags of gdr_open_ex()", open_flags, false },
+	{ "open", "gdr_open() and flags of barcopy_open()", open_flags, false },
 	{ NULL, NULL, NULL, false },
 };

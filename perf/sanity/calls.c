@@ -35,13 +35,13 @@ static void pointer(void)
 	STORE(uint32_t, 8);
 	STORE(uint16_t, 12);
 	STORE(uint8_t, 14);
-	OK(gdr_flush(b.mh));
+	OK(barcopy_flush(b.mh));
 	sanity_gpu_read(seen, b.mem.dptr, sizeof(seen));
 	SAME("stored through the pointer", expect, seen, sizeof(seen));
 
 	copytest_random(expect, sizeof(expect), 2);
 	sanity_gpu_write(b.mem.dptr, expect, sizeof(expect));
-	OK(gdr_fence(b.mh, GDR_FENCE_BEFORE_READ));
+	OK(barcopy_fence(b.mh, BARCOPY_FENCE_BEFORE_READ));
 	LOAD(uint64_t, 0);
 	LOAD(uint32_t, 8);
 	LOAD(uint16_t, 12);
@@ -59,26 +59,26 @@ static void words(void)
 	struct buffer b;
 
 	sanity_make(&b, 64 * KIB);
-	OK(gdr_put64(b.mh, b.cpu + 64, in64));
-	OK(gdr_put32(b.mh, b.cpu + 4, in32));
-	OK(gdr_flush(b.mh));
+	OK(barcopy_put64(b.mh, b.cpu + 64, in64));
+	OK(barcopy_put32(b.mh, b.cpu + 4, in32));
+	OK(barcopy_flush(b.mh));
 	sanity_gpu_read(&v64, b.mem.dptr + 64, 8);
-	SAME("gdr_put64", &in64, &v64, 8);
+	SAME("barcopy_put64", &in64, &v64, 8);
 	sanity_gpu_read(&v32, b.mem.dptr + 4, 4);
-	SAME("gdr_put32", &in32, &v32, 4);
-	OK(gdr_get64(b.mh, b.cpu + 64, &v64));
-	SAME("gdr_get64", &in64, &v64, 8);
-	OK(gdr_get32(b.mh, b.cpu + 4, &v32));
-	SAME("gdr_get32", &in32, &v32, 4);
-	OK(gdr_wait64(b.mh, b.cpu + 64, GDR_CMP_EQ, in64, UINT64_MAX));
-	OK(gdr_wait32(b.mh, b.cpu + 4, GDR_CMP_GE, in32, 0));
-	EXPECT(gdr_wait64(b.mh, b.cpu + 64, GDR_CMP_NE, in64, 0), ETIMEDOUT);
-	EXPECT(gdr_wait32(b.mh, b.cpu + 4, GDR_CMP_LT, in32, 1000000), ETIMEDOUT);
-	EXPECT(gdr_put64(b.mh, b.cpu + 4, 0), EINVAL);
-	EXPECT(gdr_get32(b.mh, b.cpu + 2, &v32), EINVAL);
-	for (int use = GDR_FENCE_BEFORE_READ; use <= GDR_FENCE_FULL; use++)
-		OK(gdr_fence(b.mh, (gdr_fence_t)use));
-	EXPECT(gdr_fence(b.mh, (gdr_fence_t)(GDR_FENCE_FULL + 1)), EINVAL);
+	SAME("barcopy_put32", &in32, &v32, 4);
+	OK(barcopy_get64(b.mh, b.cpu + 64, &v64));
+	SAME("barcopy_get64", &in64, &v64, 8);
+	OK(barcopy_get32(b.mh, b.cpu + 4, &v32));
+	SAME("barcopy_get32", &in32, &v32, 4);
+	OK(barcopy_wait64(b.mh, b.cpu + 64, BARCOPY_CMP_EQ, in64, UINT64_MAX));
+	OK(barcopy_wait32(b.mh, b.cpu + 4, BARCOPY_CMP_GE, in32, 0));
+	EXPECT(barcopy_wait64(b.mh, b.cpu + 64, BARCOPY_CMP_NE, in64, 0), ETIMEDOUT);
+	EXPECT(barcopy_wait32(b.mh, b.cpu + 4, BARCOPY_CMP_LT, in32, 1000000), ETIMEDOUT);
+	EXPECT(barcopy_put64(b.mh, b.cpu + 4, 0), EINVAL);
+	EXPECT(barcopy_get32(b.mh, b.cpu + 2, &v32), EINVAL);
+	for (int use = BARCOPY_FENCE_BEFORE_READ; use <= BARCOPY_FENCE_FULL; use++)
+		OK(barcopy_fence(b.mh, (barcopy_fence_t)use));
+	EXPECT(barcopy_fence(b.mh, (barcopy_fence_t)(BARCOPY_FENCE_FULL + 1)), EINVAL);
 	sanity_unmake(&b);
 }
 
@@ -86,32 +86,32 @@ static void vectors(void)
 {
 	enum { PIECES = 5, PIECE = 777, STEP = 1001 };
 	uint8_t in[PIECES][PIECE], out[PIECES][PIECE];
-	gdr_copy_seg_t to[PIECES], from[PIECES];
+	barcopy_copy_seg_t to[PIECES], from[PIECES];
 	struct buffer b;
 
 	sanity_make(&b, 64 * KIB);
 	for (size_t i = 0; i < PIECES; i++) {
 		copytest_random(in[i], PIECE, i);
-		to[i] = (gdr_copy_seg_t){ .map_ptr = b.cpu + i * STEP,
+		to[i] = (barcopy_copy_seg_t){ .map_ptr = b.cpu + i * STEP,
 					  .host_ptr = in[i],
 					  .size = PIECE,
-					  .flags = i == PIECES - 1 ? GDR_COPY_ORDERED : 0 };
-		from[i] = (gdr_copy_seg_t){ .map_ptr = b.cpu + i * STEP,
+					  .flags = i == PIECES - 1 ? BARCOPY_COPY_ORDERED : 0 };
+		from[i] = (barcopy_copy_seg_t){ .map_ptr = b.cpu + i * STEP,
 					    .host_ptr = out[i],
 					    .size = PIECE };
 	}
-	OK(gdr_copyv_to_mapping(b.mh, to, PIECES, 0));
+	OK(barcopy_copyv_to_mapping(b.mh, to, PIECES, 0));
 	for (size_t i = 0; i < PIECES; i++) {
 		sanity_gpu_read(out[i], b.mem.dptr + i * STEP, PIECE);
 		SAME("a piece written, read by CUDA", in[i], out[i], PIECE);
 	}
 	memset(out, 0, sizeof(out));
-	OK(gdr_copyv_from_mapping(b.mh, from, PIECES, 0));
+	OK(barcopy_copyv_from_mapping(b.mh, from, PIECES, 0));
 	SAME("pieces read", in, out, sizeof(in));
 	/* a bad piece is found before the first byte is written */
 	to[0].host_ptr = out[1];
 	to[PIECES - 1].map_ptr = (uint8_t *)b.map - PIECE;
-	EXPECT(gdr_copyv_to_mapping(b.mh, to, PIECES, 0), EINVAL);
+	EXPECT(barcopy_copyv_to_mapping(b.mh, to, PIECES, 0), EINVAL);
 	sanity_gpu_read(out[0], b.mem.dptr, PIECE);
 	SAME("after a vector that was refused", in[0], out[0], PIECE);
 	sanity_unmake(&b);
@@ -140,7 +140,7 @@ static void mapping_type(void)
 	      "a mapping of type %d", (int)b.info.mapping_type);
 	CHECK(b.info.mapped && b.info.wc_mapping == (b.info.mapping_type == GDR_MAPPING_TYPE_WC),
 	      "mapped %d, wc_mapping %d, type %s", b.info.mapped, b.info.wc_mapping, name);
-	OK(gdr_get_handle_attribute(b.g, b.mh, GDR_HANDLE_ATTR_MAPPING_TYPE, &value));
+	OK(barcopy_get_handle_attribute(b.g, b.mh, BARCOPY_HANDLE_ATTR_MAPPING_TYPE, &value));
 	CHECK(value == b.info.mapping_type, "the default type is said to be %llu, but is %d",
 	      (unsigned long long)value, (int)b.info.mapping_type);
 	sanity_note("the default mapping is %s", name);
@@ -153,7 +153,7 @@ static void mapping_type(void)
 		int rc = gdr_map_v2(b.g, b.mh, &map, b.map_size, wish[i].flag);
 
 		OK(gdr_get_mapping_type_string(wish[i].type, &name));
-		sanity_note("%s: %s", name, rc ? gdr_last_error() : "can be asked for");
+		sanity_note("%s: %s", name, rc ? barcopy_last_error() : "can be asked for");
 		if (rc) {
 			EXPECT(rc, ENOTSUP);
 			continue;
@@ -191,21 +191,21 @@ static void attributes(void)
 	EXPECT(gdr_get_attribute(sanity.g, GDR_ATTR_USE_PERSISTENT_MAPPING, NULL), EINVAL);
 
 	sanity_make(&b, 64 * KIB);
-	OK(gdr_get_handle_attribute(b.g, b.mh, GDR_HANDLE_ATTR_BACKEND, &v));
+	OK(barcopy_get_handle_attribute(b.g, b.mh, BARCOPY_HANDLE_ATTR_BACKEND, &v));
 	CHECK(v == sanity.facts.backend, "backend %llu, then %llu",
 	      (unsigned long long)sanity.facts.backend, (unsigned long long)v);
-	rc = gdr_get_handle_attribute(b.g, b.mh, GDR_HANDLE_ATTR_DEVICE, &v);
+	rc = barcopy_get_handle_attribute(b.g, b.mh, BARCOPY_HANDLE_ATTR_DEVICE, &v);
 	if (rc)
 		EXPECT(rc, ENOTSUP);
 	else
 		CHECK(v == (uint64_t)sanity.gpu.ordinal, "device %llu", (unsigned long long)v);
-	for (int a = GDR_HANDLE_ATTR_PERSISTENT; a <= GDR_HANDLE_ATTR_SYNC_MEMOPS; a++) {
-		OK(gdr_get_handle_attribute(b.g, b.mh, (gdr_handle_attr_t)a, &v));
+	for (int a = BARCOPY_HANDLE_ATTR_PERSISTENT; a <= BARCOPY_HANDLE_ATTR_SYNC_MEMOPS; a++) {
+		OK(barcopy_get_handle_attribute(b.g, b.mh, (barcopy_handle_attr_t)a, &v));
 		CHECK(v <= 1, "handle attribute %d is %llu", a, (unsigned long long)v);
 	}
-	EXPECT(gdr_get_handle_attribute(b.g, b.mh, GDR_HANDLE_ATTR_MAX, &v), EINVAL);
-	EXPECT(gdr_get_handle_attribute(b.g, b.mh, (gdr_handle_attr_t)0, &v), EINVAL);
-	EXPECT(gdr_get_handle_attribute(b.g, b.mh, GDR_HANDLE_ATTR_BACKEND, NULL), EINVAL);
+	EXPECT(barcopy_get_handle_attribute(b.g, b.mh, BARCOPY_HANDLE_ATTR_MAX, &v), EINVAL);
+	EXPECT(barcopy_get_handle_attribute(b.g, b.mh, (barcopy_handle_attr_t)0, &v), EINVAL);
+	EXPECT(barcopy_get_handle_attribute(b.g, b.mh, BARCOPY_HANDLE_ATTR_BACKEND, NULL), EINVAL);
 
 	/* the pin flag does what the attribute says */
 	{
@@ -217,7 +217,7 @@ static void attributes(void)
 			OK(gdr_unpin_buffer(b.g, h));
 		else
 			EXPECT(rc, EINVAL);
-		if (sanity.facts.backend == GDR_BACKEND_GDRDRV)
+		if (sanity.facts.backend == BARCOPY_BACKEND_GDRDRV)
 			CHECK((rc == 0) == values[GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE],
 			      "force-PCIe pins: attribute %d, errno %d",
 			      values[GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE], rc);

@@ -25,7 +25,7 @@ static void make_marked(struct buffer *b)
 {
 	sanity_make(b, 128 * KIB);
 	OK(gdr_copy_to_mapping(b->mh, b->cpu, &token, sizeof(token)));
-	OK(gdr_flush(b->mh));
+	OK(barcopy_flush(b->mh));
 }
 
 /* What must hold once the memory of a mapped buffer is freed. */
@@ -139,7 +139,7 @@ static void map_after_free(void)
 	rc = gdr_map(b.g, b.mh, &map, b.map_size);
 	if (!sanity.facts.persistent)
 		EXPECT(rc, EINVAL);
-	sanity_note("a map after the free: %s", rc ? gdr_last_error() : "gives the old data");
+	sanity_note("a map after the free: %s", rc ? barcopy_last_error() : "gives the old data");
 	if (!rc) {
 		uint8_t *p = (uint8_t *)map + (b.cpu - (uint8_t *)b.map);
 
@@ -199,25 +199,25 @@ static void notice(void)
 	int fd = -1, rc;
 
 	not_on_host();
-	rc = gdr_get_event_fd(sanity.g, &fd);
+	rc = barcopy_get_event_fd(sanity.g, &fd);
 	if (rc)
 		EXPECT(rc, ENOTSUP);
-	sanity_note("an event descriptor: %s", rc ? gdr_last_error() : "yes");
+	sanity_note("an event descriptor: %s", rc ? barcopy_last_error() : "yes");
 	revoked = !sanity.facts.persistent;
 	make_marked(&b);
-	EXPECT(gdr_next_revoked(sanity.g, &told), ENOENT);
+	EXPECT(barcopy_next_revoked(sanity.g, &told), ENOENT);
 	CHECK(rc || !notice_now(fd), "notice before anything is freed");
 	mem_free(&b.mem);
 	CHECK(rc || notice_now(fd) == revoked, "%s notice after the free", revoked ? "no" : "a");
 	if (revoked) {
-		OK(gdr_next_revoked(sanity.g, &told));
+		OK(barcopy_next_revoked(sanity.g, &told));
 		CHECK(told.h == b.mh.h, "told of another handle than the one revoked");
 	}
-	EXPECT(gdr_next_revoked(sanity.g, &told), ENOENT);
+	EXPECT(barcopy_next_revoked(sanity.g, &told), ENOENT);
 	OK(gdr_unpin_buffer(b.g, b.mh));
 	CHECK(rc || !notice_now(fd), "notice after the unpin");
-	EXPECT(gdr_get_event_fd(sanity.g, NULL), EINVAL);
-	EXPECT(gdr_next_revoked(sanity.g, NULL), EINVAL);
+	EXPECT(barcopy_get_event_fd(sanity.g, NULL), EINVAL);
+	EXPECT(barcopy_next_revoked(sanity.g, NULL), EINVAL);
 }
 
 const struct sanity_test sanity_invalidation[] = {

@@ -45,12 +45,12 @@ static void count_mappings(struct mappings *m)
 /* Every way in which a pin can end, and some that do not begin. */
 static void one_round(void)
 {
-	gdr_t g = gdr_open_ex(GDR_OPEN_ANY), before = sanity.g;
+	gdr_t g = barcopy_open(BARCOPY_OPEN_ANY), before = sanity.g;
 	struct buffer b;
 	gdr_mh_t h;
 	void *map;
 
-	CHECK(g, "gdr_open_ex: %s", gdr_last_error());
+	CHECK(g, "barcopy_open: %s", barcopy_last_error());
 	sanity.g = g;
 	sanity_make(&b, 131072);
 	sanity_unmake(&b);

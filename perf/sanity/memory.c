@@ -54,7 +54,7 @@ static void pin_or_waive(uint64_t addr, size_t size, gdr_mh_t *h)
 	int rc = gdr_pin_buffer_v2(sanity.g, (unsigned long)addr, size, 0, h);
 
 	if (rc == ENOTSUP || rc == ENODEV)
-		sanity_waive("%s", gdr_last_error());
+		sanity_waive("%s", barcopy_last_error());
 	EXPECT(rc, 0);
 }
 
@@ -130,7 +130,7 @@ static void host_memory(bool write_combined)
 	if (mem_alloc(&mem, &sanity.gpu, MEM_HOST_ALLOC, 4096, write_combined, why, sizeof(why)))
 		sanity_waive("%s", why);
 	pin_or_waive((uintptr_t)mem.host, mem.size, &h);
-	OK(gdr_get_handle_attribute(sanity.g, h, GDR_HANDLE_ATTR_BACKEND, &backend));
+	OK(barcopy_get_handle_attribute(sanity.g, h, BARCOPY_HANDLE_ATTR_BACKEND, &backend));
 	OK(gdr_get_info(sanity.g, h, &info));
 	OK(gdr_map(sanity.g, h, &map, info.mapped_size));
 	p = (uint8_t *)map + ((uintptr_t)mem.host - info.va);
@@ -138,7 +138,7 @@ static void host_memory(bool write_combined)
 	SAME("through the CPU's own pointer", &word, mem.host, sizeof(word));
 	OK(gdr_copy_from_mapping(h, &seen, p, sizeof(seen)));
 	SAME("read back", &word, &seen, sizeof(seen));
-	if (backend == GDR_BACKEND_HOST) {
+	if (backend == BARCOPY_BACKEND_HOST) {
 		OK(gdr_get_info(sanity.g, h, &info));
 		CHECK(p == mem.host, "the pointer is not the allocation's");
 		CHECK(info.mapping_type == type, "the mapping is of type %d",

@@ -114,7 +114,7 @@ static struct handover *start(pid_t *pid)
 {
 	struct handover *over;
 
-	if (sanity.facts.backend != GDR_BACKEND_GDRDRV)
+	if (sanity.facts.backend != BARCOPY_BACKEND_GDRDRV)
 		sanity_waive("this backend has no node whose descriptor could be handed over");
 	over = mmap(NULL, sizeof(*over), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	CHECK(over != MAP_FAILED, "mmap: %s", strerror(errno));

@@ -32,9 +32,9 @@ static void child_calls(void *arg)
 
 	EXPECT(gdr_copy_from_mapping(b->mh, &word, b->cpu, 8), EACCES);
 	EXPECT(gdr_copy_to_mapping(b->mh, b->cpu, &word, 8), EACCES);
-	EXPECT(gdr_get64(b->mh, b->cpu, &word), EACCES);
-	EXPECT(gdr_put64(b->mh, b->cpu, word), EACCES);
-	EXPECT(gdr_flush(b->mh), EACCES);
+	EXPECT(barcopy_get64(b->mh, b->cpu, &word), EACCES);
+	EXPECT(barcopy_put64(b->mh, b->cpu, word), EACCES);
+	EXPECT(barcopy_flush(b->mh), EACCES);
 	EXPECT(gdr_pin_buffer_v2(b->g, (unsigned long)b->mem.dptr, 4096, 0, &h), EACCES);
 	EXPECT(gdr_map(b->g, b->mh, &map, 4096), EACCES);
 	EXPECT(gdr_unmap(b->g, b->mh, b->map, b->map_size), EACCES);
@@ -42,8 +42,8 @@ static void child_calls(void *arg)
 	EXPECT(gdr_get_callback_flag(b->g, b->mh, &v), EACCES);
 	EXPECT(gdr_driver_get_version(b->g, &v, &minor), EACCES);
 	EXPECT(gdr_get_attribute(b->g, GDR_ATTR_USE_PERSISTENT_MAPPING, &v), EACCES);
-	EXPECT(gdr_get_event_fd(b->g, &v), EACCES);
-	EXPECT(gdr_next_revoked(b->g, &h), EACCES);
+	EXPECT(barcopy_get_event_fd(b->g, &v), EACCES);
+	EXPECT(barcopy_next_revoked(b->g, &h), EACCES);
 	EXPECT(gdr_unpin_buffer(b->g, b->mh), EACCES);
 	EXPECT(gdr_close(b->g), EACCES);
 }
@@ -140,16 +140,16 @@ static void child_opens(void *arg)
 	struct family *f = arg;
 	int major, minor;
 	gdr_mh_t h;
-	gdr_t g = gdr_open_ex(GDR_OPEN_ANY);
+	gdr_t g = barcopy_open(BARCOPY_OPEN_ANY);
 
 	if (!g) {
-		sanity_note("a child's own context: %s", gdr_last_error());
+		sanity_note("a child's own context: %s", barcopy_last_error());
 		return;
 	}
 	OK(gdr_driver_get_version(g, &major, &minor));
 	/* the stand-in's node takes a child for its parent, the GPU driver does not */
 	if (gdr_pin_buffer_v2(g, (unsigned long)f->b.mem.dptr, 4096, 0, &h))
-		sanity_note("a child's pin of its parent's memory: %s", gdr_last_error());
+		sanity_note("a child's pin of its parent's memory: %s", barcopy_last_error());
 	else
 		CHECK(cuda_dl_is_stand_in(), "a child pins its parent's memory");
 	child_calls(f); /* the parent's is no more reachable than before */

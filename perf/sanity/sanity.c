@@ -44,7 +44,7 @@ void sanity_unexpected(const char *file, int line, const char *call, int err, in
 		snprintf(want, sizeof(want), "%d (%s)", wanted, strerror(wanted));
 	if (err)
 		sanity_fail(file, line, "%s: %d (%s) instead of %s: %s", call, err, strerror(err),
-			    want, gdr_last_error());
+			    want, barcopy_last_error());
 	sanity_fail(file, line, "%s: succeeded instead of %s", call, want);
 }
 

@@ -15,7 +15,7 @@
 #include "common/alloc.h"
 #include "common/buffer.h"
 #include "common/gpu.h"
-#include "gdrapi.h"
+#include "barcopy.h"
 
 struct sanity_test {
 	const char *name; /* NULL ends a table */
@@ -33,7 +33,7 @@ extern const struct sanity_test sanity_basic[], sanity_calls[], sanity_arguments
 struct sanity_facts {
 	int device;
 	enum mem_kind kind; /* of the memory that is pinned */
-	uint64_t backend; /* gdr_backend_t that serves it */
+	uint64_t backend; /* barcopy_backend_t that serves it */
 	bool persistent; /* a mapping outlives the free of its memory */
 	bool sync_memops;
 	gdr_mapping_type_t type; /* of a default mapping */
@@ -43,7 +43,7 @@ struct sanity_facts {
 struct sanity {
 	struct sanity_facts facts;
 	struct gpu gpu;
-	gdr_t g; /* gdr_open_ex(GDR_OPEN_ANY) */
+	gdr_t g; /* barcopy_open(BARCOPY_OPEN_ANY) */
 };
 extern struct sanity sanity;
 
@@ -111,7 +111,7 @@ void sanity_must_fault(const void *p, const char *when);
 /* The mapping is the CPU's own memory: nothing is mapped, revoked or kept from a child. */
 static inline bool sanity_is_host(void)
 {
-	return sanity.facts.backend == GDR_BACKEND_HOST;
+	return sanity.facts.backend == BARCOPY_BACKEND_HOST;
 }
 
 /* A child that runs fn(arg): its failure becomes the test's. */

@@ -60,9 +60,9 @@ static void *contexts(void *arg)
 {
 	(void)arg;
 	for (int i = 0; i < ROUNDS; i++) {
-		gdr_t g = gdr_open_ex(GDR_OPEN_ANY);
+		gdr_t g = barcopy_open(BARCOPY_OPEN_ANY);
 
-		CHECK(g, "gdr_open_ex: %s", gdr_last_error());
+		CHECK(g, "barcopy_open: %s", barcopy_last_error());
 		OK(gdr_close(g));
 	}
 	return NULL;

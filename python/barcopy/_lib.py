@@ -45,55 +45,55 @@ class Info(Structure):
 
 
 class Segment(Structure):
-    """gdr_copy_seg_t"""
+    """barcopy_copy_seg_t"""
     _fields_ = [("map_ptr", c_void_p), ("host_ptr", c_void_p), ("size", c_size_t),
                 ("flags", c_uint32), ("reserved", c_uint32)]
 
 
 class CopyOptions(Structure):
-    """gdr_copy_options_t"""
-    _fields_ = [("size", c_size_t), ("threads", c_uint32), ("flags", c_uint32),
+    """barcopy_copy_options_t"""
+    _fields_ = [("struct_size", c_size_t), ("threads", c_uint32), ("flags", c_uint32),
                 ("engine_read_min", c_size_t), ("engine_write_min", c_size_t)]
 
 
 class Mem(Structure):
-    """gdr_mem_t"""
+    """barcopy_mem_t"""
     _fields_ = [("device_ptr", c_uint64), ("cpu_ptr", c_void_p), ("size", c_size_t),
                 ("handle", Handle)]
 
 
 class BarInfo(Structure):
-    """gdr_bar_info_t"""
-    _fields_ = [("size", c_size_t), ("total", c_uint64), ("used", c_uint64), ("free", c_uint64)]
+    """barcopy_bar_info_t"""
+    _fields_ = [("struct_size", c_size_t), ("total", c_uint64), ("used", c_uint64), ("free", c_uint64)]
 
 
 class CacheOptions(Structure):
-    """gdr_cache_options_t"""
-    _fields_ = [("size", c_size_t), ("validity", c_uint32), ("flags", c_uint32),
+    """barcopy_cache_options_t"""
+    _fields_ = [("struct_size", c_size_t), ("validity", c_uint32), ("flags", c_uint32),
                 ("max_bytes", c_uint64), ("max_regions", c_uint64), ("whole_max", c_uint64)]
 
 
 class CacheRegion(Structure):
-    """gdr_region_t"""
+    """barcopy_region_t"""
     _fields_ = [("cpu_ptr", c_void_p), ("device_ptr", c_uint64), ("size", c_size_t),
                 ("handle", Handle), ("entry", c_uint64)]
 
 
 class CacheStats(Structure):
-    """gdr_cache_stats_t"""
-    _fields_ = [("size", c_size_t)] + [(name, c_uint64) for name in (
+    """barcopy_cache_stats_t"""
+    _fields_ = [("struct_size", c_size_t)] + [(name, c_uint64) for name in (
         "hits", "misses", "evictions", "invalidations", "regions", "regions_in_use",
         "bytes_pinned", "max_bytes")]
 
 
 class StatsCopies(Structure):
-    """gdr_stats_copies_t"""
+    """barcopy_stats_copies_t"""
     _fields_ = [("copies", c_uint64 * STATS_SIZES), ("bytes", c_uint64 * STATS_SIZES)]
 
 
 class RawStats(Structure):
-    """gdr_stats_t"""
-    _fields_ = [("size", c_size_t)] + [(name, c_uint64) for name in (
+    """barcopy_stats_t"""
+    _fields_ = [("struct_size", c_size_t)] + [(name, c_uint64) for name in (
         "flags", "pins", "unpins", "maps", "unmaps", "revoked", "engine_copies",
         "engine_fallbacks", "cache_hits", "cache_misses", "cache_evictions", "uncounted", "puts",
         "gets", "waits")] + [("to", StatsCopies), ("from_", StatsCopies)]
@@ -101,48 +101,48 @@ class RawStats(Structure):
 
 _H, _P, _PV = Handle, POINTER, POINTER(c_void_p)
 _PROTOTYPES = {
-    "gdr_open_ex": (c_void_p, c_uint32),
+    "barcopy_open": (c_void_p, c_uint32),
     "gdr_close": (c_int, c_void_p),
-    "gdr_last_error": (c_char_p,),
+    "barcopy_last_error": (c_char_p,),
     "gdr_runtime_get_version": (None, _P(c_int), _P(c_int)),
     "gdr_driver_get_version": (c_int, c_void_p, _P(c_int), _P(c_int)),
     "gdr_pin_buffer_v2": (c_int, c_void_p, c_ulong, c_size_t, c_uint32, _P(_H)),
     "gdr_unpin_buffer": (c_int, c_void_p, _H),
     "gdr_get_info_v2": (c_int, c_void_p, _H, _P(Info)),
     "gdr_get_callback_flag": (c_int, c_void_p, _H, _P(c_int)),
-    "gdr_get_handle_attribute": (c_int, c_void_p, _H, c_int, _P(c_uint64)),
+    "barcopy_get_handle_attribute": (c_int, c_void_p, _H, c_int, _P(c_uint64)),
     "gdr_map_v2": (c_int, c_void_p, _H, _PV, c_size_t, c_int),
     "gdr_unmap": (c_int, c_void_p, _H, c_void_p, c_size_t),
-    "gdr_map_range": (c_int, c_void_p, c_uint64, c_size_t, c_uint32, _PV, _P(_H)),
-    "gdr_unmap_range": (c_int, c_void_p, _H),
+    "barcopy_map_range": (c_int, c_void_p, c_uint64, c_size_t, c_uint32, _PV, _P(_H)),
+    "barcopy_unmap_range": (c_int, c_void_p, _H),
     "gdr_copy_to_mapping": (c_int, _H, c_void_p, c_void_p, c_size_t),
     "gdr_copy_from_mapping": (c_int, _H, c_void_p, c_void_p, c_size_t),
-    "gdr_copyv_to_mapping": (c_int, _H, _P(Segment), c_size_t, c_uint32),
-    "gdr_copyv_from_mapping": (c_int, _H, _P(Segment), c_size_t, c_uint32),
-    "gdr_set_copy_options": (c_int, _H, _P(CopyOptions)),
-    "gdr_fence": (c_int, _H, c_int),
-    "gdr_flush": (c_int, _H),
-    "gdr_put32": (c_int, _H, c_void_p, c_uint32),
-    "gdr_put64": (c_int, _H, c_void_p, c_uint64),
-    "gdr_get32": (c_int, _H, c_void_p, _P(c_uint32)),
-    "gdr_get64": (c_int, _H, c_void_p, _P(c_uint64)),
-    "gdr_wait32": (c_int, _H, c_void_p, c_int, c_uint32, c_uint64),
-    "gdr_wait64": (c_int, _H, c_void_p, c_int, c_uint64, c_uint64),
-    "gdr_mem_alloc": (c_int, c_void_p, c_int, c_size_t, c_uint32, _P(Mem)),
-    "gdr_mem_free": (c_int, c_void_p, _P(Mem)),
-    "gdr_mem_export": (c_int, c_void_p, _P(Mem), _P(c_int)),
-    "gdr_mem_import": (c_int, c_void_p, c_int, c_int, c_size_t, c_uint32, _P(Mem)),
-    "gdr_get_bar_info": (c_int, c_void_p, c_int, _P(BarInfo)),
-    "gdr_get_event_fd": (c_int, c_void_p, _P(c_int)),
-    "gdr_next_revoked": (c_int, c_void_p, _P(_H)),
-    "gdr_cache_create": (c_int, c_void_p, _P(CacheOptions), _PV),
-    "gdr_cache_destroy": (c_int, c_void_p),
-    "gdr_cache_get": (c_int, c_void_p, c_uint64, c_size_t, _P(CacheRegion)),
-    "gdr_cache_put": (c_int, c_void_p, _P(CacheRegion)),
-    "gdr_cache_invalidate": (c_int, c_void_p, c_uint64, c_size_t),
-    "gdr_cache_get_stats": (c_int, c_void_p, _P(CacheStats)),
-    "gdr_set_stats": (c_int, c_uint32),
-    "gdr_get_stats": (c_int, c_void_p, _H, _P(RawStats)),
+    "barcopy_copyv_to_mapping": (c_int, _H, _P(Segment), c_size_t, c_uint32),
+    "barcopy_copyv_from_mapping": (c_int, _H, _P(Segment), c_size_t, c_uint32),
+    "barcopy_set_copy_options": (c_int, _H, _P(CopyOptions)),
+    "barcopy_fence": (c_int, _H, c_int),
+    "barcopy_flush": (c_int, _H),
+    "barcopy_put32": (c_int, _H, c_void_p, c_uint32),
+    "barcopy_put64": (c_int, _H, c_void_p, c_uint64),
+    "barcopy_get32": (c_int, _H, c_void_p, _P(c_uint32)),
+    "barcopy_get64": (c_int, _H, c_void_p, _P(c_uint64)),
+    "barcopy_wait32": (c_int, _H, c_void_p, c_int, c_uint32, c_uint64),
+    "barcopy_wait64": (c_int, _H, c_void_p, c_int, c_uint64, c_uint64),
+    "barcopy_mem_alloc": (c_int, c_void_p, c_int, c_size_t, c_uint32, _P(Mem)),
+    "barcopy_mem_free": (c_int, c_void_p, _P(Mem)),
+    "barcopy_mem_export": (c_int, c_void_p, _P(Mem), _P(c_int)),
+    "barcopy_mem_import": (c_int, c_void_p, c_int, c_int, c_size_t, c_uint32, _P(Mem)),
+    "barcopy_get_bar_info": (c_int, c_void_p, c_int, _P(BarInfo)),
+    "barcopy_get_event_fd": (c_int, c_void_p, _P(c_int)),
+    "barcopy_next_revoked": (c_int, c_void_p, _P(_H)),
+    "barcopy_cache_create": (c_int, c_void_p, _P(CacheOptions), _PV),
+    "barcopy_cache_destroy": (c_int, c_void_p),
+    "barcopy_cache_get": (c_int, c_void_p, c_uint64, c_size_t, _P(CacheRegion)),
+    "barcopy_cache_put": (c_int, c_void_p, _P(CacheRegion)),
+    "barcopy_cache_invalidate": (c_int, c_void_p, c_uint64, c_size_t),
+    "barcopy_cache_get_stats": (c_int, c_void_p, _P(CacheStats)),
+    "barcopy_set_stats": (c_int, c_uint32),
+    "barcopy_get_stats": (c_int, c_void_p, _H, _P(RawStats)),
 }
 
 _lock = threading.Lock()
@@ -186,7 +186,7 @@ def library():
 
 def error(number):
     """The exception for an errno that a call of this thread has just returned."""
-    text = library().gdr_last_error().decode(errors="replace") or os.strerror(number)
+    text = library().barcopy_last_error().decode(errors="replace") or os.strerror(number)
     return (Timeout if number == ETIMEDOUT else Error)(number, text)
 
 

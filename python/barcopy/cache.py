@@ -37,7 +37,7 @@ class Cache(Closable):
 
     def __init__(self, context, cache, parents):
         def release():
-            check(library().gdr_cache_destroy(cache))
+            check(library().barcopy_cache_destroy(cache))
 
         self.context = context
         self._cache = cache
@@ -50,10 +50,10 @@ class Cache(Closable):
         raw = _lib.CacheRegion()
         cache = self._cache
         with Use(self._life):
-            check(library().gdr_cache_get(cache, where.address, where.nbytes, byref(raw)))
+            check(library().barcopy_cache_get(cache, where.address, where.nbytes, byref(raw)))
 
             def release():
-                check(library().gdr_cache_put(cache, byref(raw)))
+                check(library().barcopy_cache_put(cache, byref(raw)))
 
             try:
                 return Region(self.context, _lib.Handle(raw.handle.h), raw.cpu_ptr, where, release,
@@ -65,10 +65,10 @@ class Cache(Closable):
     def invalidate(self, address=0, size=_lib.ENGINE_AUTO):
         """Forgets every region that touches these addresses, by default all."""
         with Use(self._life):
-            check(library().gdr_cache_invalidate(self._cache, address, size))
+            check(library().barcopy_cache_invalidate(self._cache, address, size))
 
     def stats(self):
-        raw = _lib.CacheStats(size=ctypes.sizeof(_lib.CacheStats))
+        raw = _lib.CacheStats(struct_size=ctypes.sizeof(_lib.CacheStats))
         with Use(self._life):
-            check(library().gdr_cache_get_stats(self._cache, byref(raw)))
+            check(library().barcopy_cache_get_stats(self._cache, byref(raw)))
         return CacheStats(*(getattr(raw, name) for name in CacheStats._fields))

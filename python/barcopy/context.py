@@ -29,7 +29,7 @@ class Context(Closable):
 
     def __init__(self, flags):
         ctypes.set_errno(0)
-        g = library().gdr_open_ex(flags)
+        g = library().barcopy_open(flags)
         if not g:
             raise _lib.error(ctypes.get_errno())
 
@@ -71,12 +71,12 @@ class Context(Closable):
         where = device_memory(obj, size)
         pointer, handle = c_void_p(), _lib.Handle()
         with Use(self._life):
-            check(library().gdr_map_range(self._g, where.address, where.nbytes,
+            check(library().barcopy_map_range(self._g, where.address, where.nbytes,
                                           _lib.MAP_RANGE_READ_ONLY if read_only else 0,
                                           byref(pointer), byref(handle)))
 
             def release(g=self._g):
-                check(library().gdr_unmap_range(g, handle))
+                check(library().barcopy_unmap_range(g, handle))
 
             try:
                 return Mapping(self, handle, pointer.value, where, release, (self._life,), read_only)
@@ -101,7 +101,7 @@ class Context(Closable):
         try:
             return Memory(self, mem, Where(mem.device_ptr, mem.size), (self._life,))
         except BaseException:
-            check(library().gdr_mem_free(self._g, byref(mem)))
+            check(library().barcopy_mem_free(self._g, byref(mem)))
             raise
 
     def alloc(self, size, device=0, cached=False, shareable=False):
@@ -110,34 +110,34 @@ class Context(Closable):
         flags = (_lib.MEM_CACHED if cached else 0) | (_lib.MEM_SHAREABLE if shareable else 0)
         mem = _lib.Mem()
         with Use(self._life):
-            check(library().gdr_mem_alloc(self._g, device, size, flags, byref(mem)))
+            check(library().barcopy_mem_alloc(self._g, device, size, flags, byref(mem)))
             return self._memory(mem)
 
     def import_memory(self, fd, size, device=0):
         """Memory that another process exported. The descriptor stays the caller's."""
         mem = _lib.Mem()
         with Use(self._life):
-            check(library().gdr_mem_import(self._g, device, fd, size, 0, byref(mem)))
+            check(library().barcopy_mem_import(self._g, device, fd, size, 0, byref(mem)))
             return self._memory(mem)
 
     def cache(self, validity=CHECK_TAG, max_bytes=0, max_regions=0, whole_max=0):
-        """A registration Cache; see gdr_cache_create(3)."""
+        """A registration Cache; see barcopy_cache_create(3)."""
         options = _lib.CacheOptions(ctypes.sizeof(_lib.CacheOptions), validity, 0, max_bytes,
                                     max_regions, whole_max)
         cache = c_void_p()
         with Use(self._life):
-            check(library().gdr_cache_create(self._g, byref(options), byref(cache)))
+            check(library().barcopy_cache_create(self._g, byref(options), byref(cache)))
             try:
                 return Cache(self, cache.value, (self._life,))
             except BaseException:
-                check(library().gdr_cache_destroy(cache.value))
+                check(library().barcopy_cache_destroy(cache.value))
                 raise
 
     def bar_info(self, device=0):
         """Size and use of a GPU's BAR1."""
-        raw = _lib.BarInfo(size=ctypes.sizeof(_lib.BarInfo))
+        raw = _lib.BarInfo(struct_size=ctypes.sizeof(_lib.BarInfo))
         with Use(self._life):
-            check(library().gdr_get_bar_info(self._g, device, byref(raw)))
+            check(library().barcopy_get_bar_info(self._g, device, byref(raw)))
         return BarInfo(raw.total, raw.used, raw.free)
 
     def driver_version(self):
@@ -151,7 +151,7 @@ class Context(Closable):
         """A descriptor to poll for POLLPRI: a mapping has been revoked. The context's own."""
         fd = c_int()
         with Use(self._life):
-            check(library().gdr_get_event_fd(self._g, byref(fd)))
+            check(library().barcopy_get_event_fd(self._g, byref(fd)))
         return fd.value
 
     def next_revoked(self):
@@ -159,7 +159,7 @@ class Context(Closable):
         handle = _lib.Handle()
         while True:
             with Use(self._life):
-                err = library().gdr_next_revoked(self._g, byref(handle))
+                err = library().barcopy_next_revoked(self._g, byref(handle))
             if err == errno.ENOENT:
                 return None
             check(err)

@@ -82,11 +82,11 @@ class Mapping(Closable):
         ordered behind all before it. fence=False: the caller uses fence() himself.
         """
         self._refuse_read_only()
-        self._pieces(library().gdr_copyv_to_mapping, pieces, False, fence)
+        self._pieces(library().barcopy_copyv_to_mapping, pieces, False, fence)
 
     def read_pieces(self, pieces, fence=True):
         """The same into writable buffers; the loads of many pieces are in flight together."""
-        self._pieces(library().gdr_copyv_from_mapping, pieces, True, fence)
+        self._pieces(library().barcopy_copyv_from_mapping, pieces, True, fence)
 
     def _pieces(self, call, pieces, writable, fence):
         pieces = list(pieces)
@@ -107,23 +107,23 @@ class Mapping(Closable):
                 host.__exit__()
 
     def set_copy_options(self, threads=0, engine_read_min=0, engine_write_min=0):
-        """Who helps with large copies: gdr_set_copy_options(3). ENGINE_AUTO: where it is faster."""
+        """Who helps with large copies: barcopy_set_copy_options(3). ENGINE_AUTO: where it is faster."""
         options = _lib.CopyOptions(ctypes.sizeof(_lib.CopyOptions), threads, 0, engine_read_min,
                                    engine_write_min)
         with Use(self._life):
-            check(library().gdr_set_copy_options(self._handle, byref(options)))
+            check(library().barcopy_set_copy_options(self._handle, byref(options)))
 
     # ---- words and order --------------------------------------------------------------------
 
     def fence(self, use):
         """BEFORE_READ, AFTER_READ, AFTER_WRITE or FULL."""
         with Use(self._life):
-            check(library().gdr_fence(self._handle, use))
+            check(library().barcopy_fence(self._handle, use))
 
     def flush(self):
         """Returns when what this CPU has written has reached GPU memory."""
         with Use(self._life):
-            check(library().gdr_flush(self._handle))
+            check(library().barcopy_flush(self._handle))
 
     def _put(self, call, offset, size, value):
         self._refuse_read_only()
@@ -134,10 +134,10 @@ class Mapping(Closable):
 
     def put32(self, offset, value):
         """Stores one aligned word, whole."""
-        self._put(library().gdr_put32, offset, 4, value)
+        self._put(library().barcopy_put32, offset, 4, value)
 
     def put64(self, offset, value):
-        self._put(library().gdr_put64, offset, 8, value)
+        self._put(library().barcopy_put64, offset, 8, value)
 
     def _get(self, call, offset, value):
         with Use(self._life):
@@ -146,10 +146,10 @@ class Mapping(Closable):
 
     def get32(self, offset):
         """Loads one aligned word, whole."""
-        return self._get(library().gdr_get32, offset, c_uint32())
+        return self._get(library().barcopy_get32, offset, c_uint32())
 
     def get64(self, offset):
-        return self._get(library().gdr_get64, offset, c_uint64())
+        return self._get(library().barcopy_get64, offset, c_uint64())
 
     def _wait(self, call, offset, size, comparison, value, timeout):
         number = _lib.COMPARISONS.get(comparison)
@@ -173,10 +173,10 @@ class Mapping(Closable):
     def wait32(self, offset, comparison, value, timeout=None):
         """Polls one aligned word until `word comparison value` ("==", "<" ...; unsigned); Timeout
         after `timeout` seconds. None waits for ever."""
-        self._wait(library().gdr_wait32, offset, 4, comparison, value, timeout)
+        self._wait(library().barcopy_wait32, offset, 4, comparison, value, timeout)
 
     def wait64(self, offset, comparison, value, timeout=None):
-        self._wait(library().gdr_wait64, offset, 8, comparison, value, timeout)
+        self._wait(library().barcopy_wait64, offset, 8, comparison, value, timeout)
 
     # ---- views ------------------------------------------------------------------------------
 
@@ -222,7 +222,7 @@ class Mapping(Closable):
     def _attribute(self, number):
         value = c_uint64()
         with Use(self._life), Use(self.context._life):
-            check(library().gdr_get_handle_attribute(self.context._g, self._handle, number,
+            check(library().barcopy_get_handle_attribute(self.context._g, self._handle, number,
                                                      byref(value)))
         return value.value
 
@@ -265,7 +265,7 @@ class Memory(Mapping):
 
     def __init__(self, context, mem, where, parents):
         def release():
-            check(library().gdr_mem_free(context._g, byref(mem)))
+            check(library().barcopy_mem_free(context._g, byref(mem)))
 
         self._mem = mem
         super().__init__(context, mem.handle, mem.cpu_ptr, where, release, parents)
@@ -282,7 +282,7 @@ class Memory(Mapping):
         `size`; the caller's to close."""
         fd = ctypes.c_int()
         with Use(self._life), Use(self.context._life):
-            check(library().gdr_mem_export(self.context._g, byref(self._mem), byref(fd)))
+            check(library().barcopy_mem_export(self.context._g, byref(self._mem), byref(fd)))
         return fd.value
 
 

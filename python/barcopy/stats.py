@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Statistics, as gdr_get_stats(3) tells them."""
+"""Statistics, as barcopy_get_stats(3) tells them."""
 import ctypes
 from typing import NamedTuple, Tuple
 
@@ -37,12 +37,12 @@ class Stats(NamedTuple):
 def count_copies(on=True):
     """Whether copies and words are counted from now on, in the whole process. At first they are if
     GDRCOPY_STATS is set."""
-    check(library().gdr_set_stats(_lib.STATS_COPIES if on else 0))
+    check(library().barcopy_set_stats(_lib.STATS_COPIES if on else 0))
 
 
 def of_raw(g, handle):
-    raw = _lib.RawStats(size=ctypes.sizeof(_lib.RawStats))
-    check(library().gdr_get_stats(g, handle, ctypes.byref(raw)))
+    raw = _lib.RawStats(struct_size=ctypes.sizeof(_lib.RawStats))
+    check(library().barcopy_get_stats(g, handle, ctypes.byref(raw)))
     numbers = {name: getattr(raw, name) for name in Stats._fields[1:-2]}
     return Stats(bool(raw.flags & _lib.STATS_COPIES), **numbers,
                  to=Way(tuple(raw.to.copies), tuple(raw.to.bytes)),

@@ -3,7 +3,7 @@
  * What a backend is: one table of operations, no NULL slot. A backend knows how to get at one kind
  * of mapping; it knows nothing of handles, of other backends, or of who calls.
  *
- * To add one: a file with its table, a line in backends.c, a gdr_backend_t.
+ * To add one: a file with its table, a line in backends.c, a barcopy_backend_t.
  */
 #ifndef GDRI_BACKEND_H
 #define GDRI_BACKEND_H
@@ -12,9 +12,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "cuda.h"
-#include "gdrapi.h"
-#include "stats/events.h"
+#include "cuda/cuda.h"
+#include "barcopy.h"
+#include "core/counters.h"
 
 struct gdri_ctx;
 
@@ -50,7 +50,7 @@ struct gdri_pin_request {
 	const struct gdri_imported *imported;
 };
 
-/* What gdr_next_revoked() has to do with a pin. */
+/* What barcopy_next_revoked() has to do with a pin. */
 enum gdri_notice {
 	GDRI_NOTICE_NONE,    /* not seen revoked yet */
 	GDRI_NOTICE_PENDING, /* seen revoked, the caller has not been told */
@@ -96,7 +96,7 @@ struct gdri_pin {
 /* All return 0 or -errno with its text set, unless noted. */
 struct gdri_backend {
 	const char *name; /* as in GDRCOPY_BACKEND */
-	gdr_backend_t id;
+	barcopy_backend_t id;
 	uint32_t caps;
 
 	/*
@@ -143,7 +143,7 @@ void gdri_default_after_fork(void);
 /* -ENOTSUP with a text, unless wish is NONE or what the mapping is. */
 int gdri_check_wish(const struct gdri_pin *pin, gdr_mapping_type_t wish);
 
-/* Chooses and opens the context's backends; any: GDR_OPEN_ANY. Returns 0 or -errno. */
+/* Chooses and opens the context's backends; any: BARCOPY_OPEN_ANY. Returns 0 or -errno. */
 int gdri_backends_open(struct gdri_ctx *ctx, bool any);
 void gdri_backends_close(struct gdri_ctx *ctx);
 

@@ -9,11 +9,11 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "ctx.h"
-#include "env.h"
-#include "error.h"
-#include "log.h"
-#include "probes.h"
+#include "core/ctx.h"
+#include "base/env.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/probes.h"
 
 static const struct gdri_backend *const all_backends[] = {
 	&gdri_backend_gdrdrv,
@@ -270,7 +270,7 @@ static void add_advice(struct gdri_text *text, const struct gdri_memory *m)
 		return;
 	gdri_text_add(text,
 		      "GPU %d is integrated and its device memory has no mapping for the CPU: "
-		      "allocate with cudaHostAlloc, cuMemHostAlloc or gdr_mem_alloc; ",
+		      "allocate with cudaHostAlloc, cuMemHostAlloc or barcopy_mem_alloc; ",
 		      m->device);
 }
 
@@ -284,7 +284,7 @@ static size_t nth_backend(const struct gdri_ctx *ctx, const struct gdri_memory *
 
 	if (m->kind != GDRI_MEMORY_HOST)
 		return n;
-	while (host < ctx->backend_count && ctx->backends[host]->id != GDR_BACKEND_HOST)
+	while (host < ctx->backend_count && ctx->backends[host]->id != BARCOPY_BACKEND_HOST)
 		host++;
 	if (host == ctx->backend_count || n > host)
 		return n;
@@ -327,7 +327,7 @@ int gdri_backends_pin(struct gdri_ctx *ctx, struct gdri_pin_request *request, st
 			pin->ctx = ctx;
 			gdri_backends_count(pin, GDRI_EVENT_PIN);
 			GDRI_PROBE3(pin, pin->va, pin->mapped_size, b->id);
-			gdri_log(GDR_LOG_DEBUG, "%s pins 0x%llx + 0x%zx", b->name,
+			gdri_log(BARCOPY_LOG_DEBUG, "%s pins 0x%llx + 0x%zx", b->name,
 				 (unsigned long long)pin->va, pin->mapped_size);
 			return 0;
 		}

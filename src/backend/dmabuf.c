@@ -15,9 +15,9 @@
 
 #include "backend/backend.h"
 #include "backend/probe.h"
-#include "cuda.h"
-#include "error.h"
-#include "fork.h"
+#include "cuda/cuda.h"
+#include "base/error.h"
+#include "base/fork.h"
 
 enum { CUDA_WITH_DMABUF_MMAP = 13030, KERNEL_ENOTSUPP = 524 };
 
@@ -167,7 +167,7 @@ static int dmabuf_unmap(struct gdri_pin *pin)
 
 const struct gdri_backend gdri_backend_dmabuf = {
 	.name = "dmabuf",
-	.id = GDR_BACKEND_DMABUF,
+	.id = BARCOPY_BACKEND_DMABUF,
 	.caps = GDRI_CAP_DEVICE_MEMORY | GDRI_CAP_DMABUF_MMAP | GDRI_CAP_TAKES_DMABUF,
 	.open = dmabuf_open,
 	.close = gdri_default_close,

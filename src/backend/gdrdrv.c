@@ -15,7 +15,7 @@
 #include "backend/backend.h"
 #include "backend/gdrdrv_node.h"
 #include "backend/probe.h"
-#include "error.h"
+#include "base/error.h"
 
 struct gdrdrv_pin {
 	const struct gdri_node *node;
@@ -283,7 +283,7 @@ static int gdrdrv_event_fd(void *state, int *fd)
 }
 
 #define GDRDRV_OPS                                                                       \
-	.id = GDR_BACKEND_GDRDRV,                                                        \
+	.id = BARCOPY_BACKEND_GDRDRV,                                                        \
 	.caps = GDRI_CAP_DEVICE_MEMORY | GDRI_CAP_UNKNOWN_MEMORY |                       \
 		GDRI_CAP_TAKES_DMABUF,                                                   \
 	.close = gdrdrv_close, .driver_version = gdrdrv_driver_version,                  \

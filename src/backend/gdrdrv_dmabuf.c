@@ -13,8 +13,8 @@
 
 #include "abi/gdrdrv.h"
 #include "backend/gdrdrv_node.h"
-#include "cuda.h"
-#include "error.h"
+#include "cuda/cuda.h"
+#include "base/error.h"
 
 /*
  * GPU drivers 535 to 570 (kernel-open/nvidia/nv-dmabuf.c, nv_dma_buf_map_pfns()) cut a range into

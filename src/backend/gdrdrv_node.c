@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "abi/gdrdrv.h"
-#include "error.h"
-#include "fork.h"
+#include "base/error.h"
+#include "base/fork.h"
 
 int gdri_node_call(const struct gdri_node *node, unsigned long request, void *arg)
 {

@@ -12,7 +12,7 @@
 #include <errno.h>
 
 #include "backend/backend.h"
-#include "error.h"
+#include "base/error.h"
 
 static int host_open(struct gdri_ctx *ctx, bool decides, void **state)
 {
@@ -77,7 +77,7 @@ static int host_unmap(struct gdri_pin *pin)
 
 const struct gdri_backend gdri_backend_host = {
 	.name = "host",
-	.id = GDR_BACKEND_HOST,
+	.id = BARCOPY_BACKEND_HOST,
 	.caps = 0,
 	.open = host_open,
 	.close = gdri_default_close,

@@ -6,8 +6,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "cuda.h"
-#include "error.h"
+#include "cuda/cuda.h"
+#include "base/error.h"
 #include "cuda/watch.h"
 #include "backend/rm.h"
 
@@ -133,7 +133,7 @@ static void rm_after_fork(void)
 
 const struct gdri_backend gdri_backend_rm = {
 	.name = "rm",
-	.id = GDR_BACKEND_RM,
+	.id = BARCOPY_BACKEND_RM,
 	.caps = GDRI_CAP_DEVICE_MEMORY,
 	.open = rm_open,
 	.close = gdri_default_close,

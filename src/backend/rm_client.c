@@ -8,8 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "error.h"
-#include "fork.h"
+#include "base/error.h"
+#include "base/fork.h"
 #include "backend/rm.h"
 
 /* Under lock while it is made; constant once client is not 0. */

@@ -15,8 +15,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "error.h"
-#include "fork.h"
+#include "base/error.h"
+#include "base/fork.h"
 #include "backend/rm.h"
 
 static int rm_map(const struct gdri_rm_range *range, struct gdri_rm_object *o, size_t size,

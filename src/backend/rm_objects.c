@@ -17,9 +17,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cuda.h"
-#include "error.h"
-#include "fork.h"
+#include "cuda/cuda.h"
+#include "base/error.h"
+#include "base/fork.h"
 #include "cuda/watch.h"
 #include "backend/rm.h"
 

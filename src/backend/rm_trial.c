@@ -17,9 +17,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "cuda.h"
-#include "error.h"
-#include "log.h"
+#include "cuda/cuda.h"
+#include "base/error.h"
+#include "base/log.h"
 #include "copy/copy.h"
 #include "backend/rm.h"
 
@@ -219,7 +219,7 @@ int gdri_rm_trial(struct gdri_rm_gpu *gpu, int device, void *context)
 	if (gpu->verdict == GDRI_RM_UNTRIED) {
 		rc = try_locked(gpu, device, context);
 		if (!rc)
-			gdri_log(gpu->verdict == GDRI_RM_ANY ? GDR_LOG_DEBUG : GDR_LOG_WARN,
+			gdri_log(gpu->verdict == GDRI_RM_ANY ? BARCOPY_LOG_DEBUG : BARCOPY_LOG_WARN,
 				 "rm: GPU %d (%04x:%02x:%02x.0, minor %u): %s%s", device,
 				 gpu->pci.domain, gpu->pci.bus, gpu->pci.device, gpu->minor,
 				 verdict_text(gpu), gpu->reason);

@@ -8,10 +8,10 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "ctx.h"
-#include "error.h"
-#include "handle.h"
-#include "log.h"
+#include "core/ctx.h"
+#include "base/error.h"
+#include "core/handle.h"
+#include "base/log.h"
 
 enum { WHOLE_MAX = 2 << 20 };
 
@@ -27,16 +27,16 @@ static void init_cache(struct gdri_slot *slot)
 
 struct gdri_slots gdri_caches = GDRI_SLOTS_INIT(struct gdri_cache, init_cache);
 
-static int check_options(const gdr_cache_options_t *o)
+static int check_options(const barcopy_cache_options_t *o)
 {
-	if (o->validity > GDR_CACHE_NOTIFIED)
+	if (o->validity > BARCOPY_CACHE_NOTIFIED)
 		return gdri_fail(EINVAL, "unknown validity %u", o->validity);
 	if (o->flags)
 		return gdri_fail(EINVAL, "unknown bits in flags 0x%x of a cache", o->flags);
 	return 0;
 }
 
-int gdri_cache_create(struct gdri_ctx *ctx, gdr_t g, const gdr_cache_options_t *o, gdr_cache_t *out)
+int gdri_cache_create(struct gdri_ctx *ctx, gdr_t g, const barcopy_cache_options_t *o, barcopy_cache_t *out)
 {
 	struct gdri_cache *cache;
 	int rc = check_options(o);
@@ -71,7 +71,7 @@ int gdri_cache_create(struct gdri_ctx *ctx, gdr_t g, const gdr_cache_options_t *
 	ctx->caches = cache;
 	pthread_mutex_unlock(&ctx->lock);
 	atomic_store_explicit(&cache->owner, gdri_process_tag(), memory_order_relaxed);
-	*out = (gdr_cache_t)(uintptr_t)gdri_slot_publish(&cache->slot);
+	*out = (barcopy_cache_t)(uintptr_t)gdri_slot_publish(&cache->slot);
 	return 0;
 }
 
@@ -90,7 +90,7 @@ void gdri_cache_release_locked(struct gdri_cache *cache, struct gdri_entry *e)
 {
 	gdri_cache_end_handle(cache, e);
 	if (gdri_region_close(&e->rest->region))
-		gdri_log(GDR_LOG_ERROR, "unpinning a cached region: %s", gdri_error_text());
+		gdri_log(BARCOPY_LOG_ERROR, "unpinning a cached region: %s", gdri_error_text());
 	free(e->rest);
 	e->rest = NULL;
 	gdri_slot_retire(&e->slot);
@@ -169,7 +169,7 @@ uint64_t gdri_cache_hits_of_all(void)
 	return sum;
 }
 
-void gdri_cache_stats(struct gdri_cache *cache, gdr_cache_stats_t *s)
+void gdri_cache_stats(struct gdri_cache *cache, barcopy_cache_stats_t *s)
 {
 	s->hits = gdri_cache_hits(cache);
 	pthread_mutex_lock(&cache->lock);

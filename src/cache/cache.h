@@ -20,11 +20,11 @@
 
 #include "cache/lru.h"
 #include "cache/pool.h"
-#include "gdrapi.h"
-#include "memory/pages.h"
-#include "memory/region.h"
-#include "process.h"
-#include "slots.h"
+#include "barcopy.h"
+#include "core/pages.h"
+#include "core/region.h"
+#include "base/process.h"
+#include "base/slots.h"
 
 struct gdri_ctx;
 
@@ -91,8 +91,8 @@ extern struct gdri_slots gdri_caches;
 
 /* Below, all int functions return 0 or -errno with its text. */
 
-int gdri_cache_create(struct gdri_ctx *ctx, gdr_t g, const gdr_cache_options_t *options,
-		      gdr_cache_t *cache);
+int gdri_cache_create(struct gdri_ctx *ctx, gdr_t g, const barcopy_cache_options_t *options,
+		      barcopy_cache_t *cache);
 
 /* -EBUSY while a region is in use, unless forced. */
 int gdri_cache_destroy(struct gdri_cache *cache, bool force);
@@ -107,7 +107,7 @@ int gdri_cache_miss(struct gdri_cache *cache, uint64_t addr, size_t size, struct
 void gdri_cache_settle(struct gdri_cache *cache, struct gdri_entry *entry, bool last);
 
 void gdri_cache_invalidate(struct gdri_cache *cache, uint64_t addr, uint64_t end);
-void gdri_cache_stats(struct gdri_cache *cache, gdr_cache_stats_t *stats);
+void gdri_cache_stats(struct gdri_cache *cache, barcopy_cache_stats_t *stats);
 
 /* Hits of one cache, and of all caches there are. Need no lock; in them until a cache ends. */
 uint64_t gdri_cache_hits(const struct gdri_cache *cache);
@@ -145,7 +145,7 @@ static inline struct gdri_entry *gdri_entry_of(struct gdri_lru_node *node)
 /* The cost of an entry against max_bytes: what it takes of a BAR. */
 static inline uint64_t gdri_entry_bytes(const struct gdri_entry *e)
 {
-	return e->rest->region.pin.backend->id == GDR_BACKEND_HOST ? 0 : gdri_entry_size(e);
+	return e->rest->region.pin.backend->id == BARCOPY_BACKEND_HOST ? 0 : gdri_entry_size(e);
 }
 
 /* Adds a user; false if the entry is not LIVE. */

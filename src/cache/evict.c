@@ -2,11 +2,11 @@
 /* Eviction: least recently used first, never what is in use; and the limits. See cache.h. */
 #include "cache/cache.h"
 
-#include "ctx.h"
-#include "cuda.h"
-#include "error.h"
-#include "log.h"
-#include "nvml.h"
+#include "core/ctx.h"
+#include "cuda/cuda.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "cuda/nvml.h"
 
 /* Takes an entry out if nobody uses it: afterwards nobody can. */
 static bool take_idle(struct gdri_entry *e)
@@ -86,7 +86,7 @@ void gdri_cache_limit_locked(struct gdri_cache *cache, int device)
 	cache->devices_seen |= bit;
 	bar.free = UINT64_MAX;
 	if (!bit || gdri_cuda_pci_address(device, &pci) || gdri_nvml_bar(&pci, &bar))
-		gdri_log(GDR_LOG_INFO, "no limit for a cache but what the BAR holds: %s",
+		gdri_log(BARCOPY_LOG_INFO, "no limit for a cache but what the BAR holds: %s",
 			 bit ? gdri_error_text() : "the device is not known");
 	if (__builtin_add_overflow(cache->max_bytes, bar.free / 4 * 3, &cache->max_bytes) ||
 	    bar.free == UINT64_MAX) {

@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "error.h"
+#include "base/error.h"
 
 static void put(struct gdri_lru *lru, size_t place, struct gdri_lru_node *node)
 {

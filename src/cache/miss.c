@@ -7,9 +7,9 @@
 #include <stdlib.h>
 
 #include "cache/cache.h"
-#include "ctx.h"
-#include "cuda.h"
-#include "error.h"
+#include "core/ctx.h"
+#include "cuda/cuda.h"
+#include "base/error.h"
 
 /* Is the entry, which is LIVE, still the memory at these addresses? */
 bool gdri_cache_is_valid(const struct gdri_cache *cache, struct gdri_entry *e, uint64_t addr,
@@ -19,9 +19,9 @@ bool gdri_cache_is_valid(const struct gdri_cache *cache, struct gdri_entry *e, u
 	int flag;
 
 	switch (cache->validity) {
-	case GDR_CACHE_CHECK_TAG:
+	case BARCOPY_CACHE_CHECK_TAG:
 		return gdri_region_prove(r, addr, size) == GDRI_PROVEN;
-	case GDR_CACHE_CHECK_CALLBACK:
+	case BARCOPY_CACHE_CHECK_CALLBACK:
 		return !r->pin.backend->callback_flag(&r->pin, &flag) && !flag;
 	default:
 		return true;
@@ -32,7 +32,7 @@ bool gdri_cache_is_valid(const struct gdri_cache *cache, struct gdri_entry *e, u
 static bool is_valid_locked(const struct gdri_cache *cache, struct gdri_entry *e, uint64_t addr,
 			    size_t size)
 {
-	if (cache->validity == GDR_CACHE_CHECK_TAG)
+	if (cache->validity == BARCOPY_CACHE_CHECK_TAG)
 		return gdri_region_prove_late(&e->rest->region, addr, size) == GDRI_PROVEN;
 	return gdri_cache_is_valid(cache, e, addr, size);
 }
@@ -77,7 +77,7 @@ static void join_locked(struct gdri_cache *cache, uint64_t *low, uint64_t *high)
 static int open_region(struct gdri_cache *cache, struct gdri_entry *e, const struct gdri_memory *m,
 		       uint64_t low, uint64_t high)
 {
-	uint32_t flags = cache->validity == GDR_CACHE_CHECK_TAG ? GDRI_REGION_TAGGED : 0;
+	uint32_t flags = cache->validity == BARCOPY_CACHE_CHECK_TAG ? GDRI_REGION_TAGGED : 0;
 	struct gdri_region *r = &e->rest->region;
 	int rc;
 
@@ -85,7 +85,7 @@ static int open_region(struct gdri_cache *cache, struct gdri_entry *e, const str
 	do {
 		rc = gdri_region_open(r, cache->ctx, low, high, flags, NULL);
 	} while (rc == -ENOMEM && gdri_cache_evict_locked(cache, m->device, high - low));
-	if (rc || cache->validity != GDR_CACHE_CHECK_CALLBACK)
+	if (rc || cache->validity != BARCOPY_CACHE_CHECK_CALLBACK)
 		return rc;
 	if (r->pin.persistent || r->pin.backend->callback_flag == gdri_default_callback_flag)
 		rc = gdri_fail(ENOTSUP,

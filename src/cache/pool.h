@@ -11,7 +11,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#include "slots.h"
+#include "base/slots.h"
 
 enum { GDRI_POOL_BLOCKS = 20, GDRI_POOL_FIRST = 64, GDRI_POOL_OBJECT = 64 };
 

@@ -9,7 +9,7 @@
 
 #include <stddef.h>
 
-#include "gdrapi.h"
+#include "barcopy.h"
 
 struct gdri_copy_plan;
 
@@ -26,13 +26,13 @@ void gdri_copy_to(const struct gdri_copy_plan *plan, void *map, const void *host
 void gdri_copy_from(const struct gdri_copy_plan *plan, void *host, const void *map, size_t size);
 
 /* The vectored forms; flags and segments have been checked by the caller. */
-void gdri_copyv_to(const struct gdri_copy_plan *plan, const gdr_copy_seg_t *seg, size_t count,
+void gdri_copyv_to(const struct gdri_copy_plan *plan, const barcopy_copy_seg_t *seg, size_t count,
 		   uint32_t flags);
-void gdri_copyv_from(const struct gdri_copy_plan *plan, const gdr_copy_seg_t *seg, size_t count,
+void gdri_copyv_from(const struct gdri_copy_plan *plan, const barcopy_copy_seg_t *seg, size_t count,
 		     uint32_t flags);
 
 /* The fence that the plan's mapping type needs for that use; `use` has been checked. */
-void gdri_fence(const struct gdri_copy_plan *plan, gdr_fence_t use);
+void gdri_fence(const struct gdri_copy_plan *plan, barcopy_fence_t use);
 
 /*
  * Returns when this CPU's earlier writes through the mapping have reached the memory behind it: a
@@ -50,9 +50,9 @@ uint64_t gdri_get64(const struct gdri_copy_plan *plan, const void *map);
  * Polls one naturally aligned word until it compares as asked; what is loaded afterwards is at
  * least as new as the word. Returns 0 or -ETIMEDOUT; -EINVAL for an unknown `cmp`.
  */
-int gdri_wait32(const struct gdri_copy_plan *plan, const void *map, gdr_cmp_t cmp, uint32_t value,
+int gdri_wait32(const struct gdri_copy_plan *plan, const void *map, barcopy_cmp_t cmp, uint32_t value,
 		uint64_t timeout_ns);
-int gdri_wait64(const struct gdri_copy_plan *plan, const void *map, gdr_cmp_t cmp, uint64_t value,
+int gdri_wait64(const struct gdri_copy_plan *plan, const void *map, barcopy_cmp_t cmp, uint64_t value,
 		uint64_t timeout_ns);
 
 /*

@@ -18,7 +18,7 @@
  */
 #define BATCH_LINES 32
 
-void gdri_copyv_to(const struct gdri_copy_plan *plan, const gdr_copy_seg_t *seg, size_t count,
+void gdri_copyv_to(const struct gdri_copy_plan *plan, const barcopy_copy_seg_t *seg, size_t count,
 		   uint32_t flags)
 {
 	const struct gdri_copy_row *row = plan->to.small;
@@ -28,12 +28,12 @@ void gdri_copyv_to(const struct gdri_copy_plan *plan, const gdr_copy_seg_t *seg,
 	bool any = false;
 
 	gdri_compiler_barrier();
-	for (const gdr_copy_seg_t *end = seg + count; seg < end; seg++) {
+	for (const barcopy_copy_seg_t *end = seg + count; seg < end; seg++) {
 		size_t size = seg->size;
 
 		if (!size)
 			continue;
-		if (__builtin_expect((seg->flags & GDR_COPY_ORDERED) && any, 0))
+		if (__builtin_expect((seg->flags & BARCOPY_COPY_ORDERED) && any, 0))
 			gdri_fence_after_write(plan->fences);
 		any = true;
 		if (!(((uintptr_t)seg->map_ptr | size) & mask) && size < lines_max)
@@ -41,7 +41,7 @@ void gdri_copyv_to(const struct gdri_copy_plan *plan, const gdr_copy_seg_t *seg,
 		else
 			gdri_move_to(plan, seg->map_ptr, seg->host_ptr, size);
 	}
-	if (flags & GDR_COPY_NO_FENCE)
+	if (flags & BARCOPY_COPY_NO_FENCE)
 		gdri_compiler_barrier();
 	else
 		gdri_fence_after_write(plan->fences);
@@ -51,27 +51,27 @@ void gdri_copyv_to(const struct gdri_copy_plan *plan, const gdr_copy_seg_t *seg,
 struct batch {
 	_Alignas(GDRI_LINE) uint8_t line[BATCH_LINES * GDRI_LINE];
 	size_t used; /* lines */
-	const gdr_copy_seg_t *first; /* pieces from here to the current one are in the batch */
+	const barcopy_copy_seg_t *first; /* pieces from here to the current one are in the batch */
 };
 
-static size_t lines_of(const gdr_copy_seg_t *seg)
+static size_t lines_of(const barcopy_copy_seg_t *seg)
 {
 	size_t skip = (uintptr_t)seg->map_ptr & LINE_MASK;
 
 	return (skip + seg->size + LINE_MASK) / GDRI_LINE;
 }
 
-static bool batched(const gdr_copy_seg_t *seg)
+static bool batched(const barcopy_copy_seg_t *seg)
 {
 	return seg->size && seg->size <= BATCH_LINES * GDRI_LINE / 2;
 }
 
 /* Stores what the batch holds for [first, end). */
-static void drain(struct batch *batch, const gdr_copy_seg_t *end)
+static void drain(struct batch *batch, const barcopy_copy_seg_t *end)
 {
 	const uint8_t *line = batch->line;
 
-	for (const gdr_copy_seg_t *seg = batch->first; seg < end; seg++) {
+	for (const barcopy_copy_seg_t *seg = batch->first; seg < end; seg++) {
 		size_t skip = (uintptr_t)seg->map_ptr & LINE_MASK;
 
 		if (!batched(seg))
@@ -87,10 +87,10 @@ static void drain(struct batch *batch, const gdr_copy_seg_t *end)
  * Reads of whole lines. Small pieces are gathered line by line; a large one fills the line buffers
  * by itself and goes its own way, at once, since the pieces are unordered.
  */
-static void gather(const struct gdri_copy_plan *plan, const gdr_copy_seg_t *seg, size_t count)
+static void gather(const struct gdri_copy_plan *plan, const barcopy_copy_seg_t *seg, size_t count)
 {
 	const struct gdri_copy_row *row = plan->from.small;
-	const gdr_copy_seg_t *end = seg + count;
+	const barcopy_copy_seg_t *end = seg + count;
 	struct batch batch;
 	bool any = false;
 
@@ -101,7 +101,7 @@ static void gather(const struct gdri_copy_plan *plan, const gdr_copy_seg_t *seg,
 
 		if (!seg->size)
 			continue;
-		if ((seg->flags & GDR_COPY_ORDERED) && any) {
+		if ((seg->flags & BARCOPY_COPY_ORDERED) && any) {
 			drain(&batch, seg);
 			gdri_fence_between_reads(plan->fences);
 		}
@@ -122,24 +122,24 @@ static void gather(const struct gdri_copy_plan *plan, const gdr_copy_seg_t *seg,
 }
 
 /* Reads where lines cannot be loaded whole, or need not be. */
-static void one_by_one(const struct gdri_copy_plan *plan, const gdr_copy_seg_t *seg, size_t count)
+static void one_by_one(const struct gdri_copy_plan *plan, const barcopy_copy_seg_t *seg, size_t count)
 {
 	bool any = false;
 
-	for (const gdr_copy_seg_t *end = seg + count; seg < end; seg++) {
+	for (const barcopy_copy_seg_t *end = seg + count; seg < end; seg++) {
 		if (!seg->size)
 			continue;
-		if ((seg->flags & GDR_COPY_ORDERED) && any)
+		if ((seg->flags & BARCOPY_COPY_ORDERED) && any)
 			gdri_fence_between_reads(plan->fences);
 		gdri_move_from(plan, seg->host_ptr, seg->map_ptr, seg->size);
 		any = true;
 	}
 }
 
-void gdri_copyv_from(const struct gdri_copy_plan *plan, const gdr_copy_seg_t *seg, size_t count,
+void gdri_copyv_from(const struct gdri_copy_plan *plan, const barcopy_copy_seg_t *seg, size_t count,
 		     uint32_t flags)
 {
-	if (flags & GDR_COPY_NO_FENCE)
+	if (flags & BARCOPY_COPY_NO_FENCE)
 		gdri_compiler_barrier();
 	else
 		gdri_fence_before_read(plan->fences);
@@ -147,7 +147,7 @@ void gdri_copyv_from(const struct gdri_copy_plan *plan, const gdr_copy_seg_t *se
 		one_by_one(plan, seg, count);
 	else
 		gather(plan, seg, count);
-	if (flags & GDR_COPY_NO_FENCE)
+	if (flags & BARCOPY_COPY_NO_FENCE)
 		gdri_compiler_barrier();
 	else
 		gdri_fence_after_read(plan->fences);

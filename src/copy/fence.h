@@ -24,7 +24,7 @@
  *  CACHING  x86: write-back, total store order. arm64: Normal cacheable, ordinary weak order.
  *  DEVICE   arm64: Device-nGnRE, in order within the device only. x86: not made by any backend;
  *           it is given what WC is given.
- *  NONE     no instruction at all, only the compiler is held. For GDR_COPY_NO_FENCE and for the
+ *  NONE     no instruction at all, only the compiler is held. For BARCOPY_COPY_NO_FENCE and for the
  *           benchmarks and the litmus test, which must be able to show what a fence is good for.
  *
  * arm64 in full, since nothing of it is measured here [ARM]:
@@ -53,7 +53,7 @@
 #ifndef GDRI_COPY_FENCE_H
 #define GDRI_COPY_FENCE_H
 
-#include "gdrapi.h"
+#include "barcopy.h"
 
 /* The compiler neither keeps memory in registers across this nor moves an access over it. */
 #define gdri_compiler_barrier() __asm__ volatile("" ::: "memory")
@@ -170,7 +170,7 @@ static inline void gdri_fence_between_reads(gdr_mapping_type_t type)
  *   stores to write-back memory leave the store buffer in program order on the processors that we
  *   know, but the manuals promise that order only for stores to write-back memory: not promised.
  * arm64: not ordered.
- * A caller that needs it says gdr_fence(h, GDR_FENCE_AFTER_WRITE) or GDR_FENCE_FULL first: SFENCE
+ * A caller that needs it says barcopy_fence(h, BARCOPY_FENCE_AFTER_WRITE) or BARCOPY_FENCE_FULL first: SFENCE
  * and DMB OSHST order older stores of every memory type before younger ones.
  */
 static inline void gdri_fence_after_write(gdr_mapping_type_t type)

@@ -17,19 +17,19 @@
  */
 #define CACHED_POLLS 64
 
-void gdri_fence(const struct gdri_copy_plan *plan, gdr_fence_t use)
+void gdri_fence(const struct gdri_copy_plan *plan, barcopy_fence_t use)
 {
 	switch (use) {
-	case GDR_FENCE_BEFORE_READ:
+	case BARCOPY_FENCE_BEFORE_READ:
 		gdri_fence_before_read(plan->fences);
 		break;
-	case GDR_FENCE_AFTER_READ:
+	case BARCOPY_FENCE_AFTER_READ:
 		gdri_fence_after_read(plan->fences);
 		break;
-	case GDR_FENCE_AFTER_WRITE:
+	case BARCOPY_FENCE_AFTER_WRITE:
 		gdri_fence_after_write(plan->fences);
 		break;
-	case GDR_FENCE_FULL:
+	case BARCOPY_FENCE_FULL:
 		gdri_fence_full(plan->fences);
 		break;
 	}
@@ -93,20 +93,20 @@ static uint64_t now_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-static bool holds(gdr_cmp_t cmp, uint64_t a, uint64_t b)
+static bool holds(barcopy_cmp_t cmp, uint64_t a, uint64_t b)
 {
 	switch (cmp) {
-	case GDR_CMP_EQ:
+	case BARCOPY_CMP_EQ:
 		return a == b;
-	case GDR_CMP_NE:
+	case BARCOPY_CMP_NE:
 		return a != b;
-	case GDR_CMP_LT:
+	case BARCOPY_CMP_LT:
 		return a < b;
-	case GDR_CMP_LE:
+	case BARCOPY_CMP_LE:
 		return a <= b;
-	case GDR_CMP_GT:
+	case BARCOPY_CMP_GT:
 		return a > b;
-	case GDR_CMP_GE:
+	case BARCOPY_CMP_GE:
 		return a >= b;
 	}
 	return false;
@@ -115,13 +115,13 @@ static bool holds(gdr_cmp_t cmp, uint64_t a, uint64_t b)
 /* Unsigned 32-bit words compare as 64-bit ones, so one loop serves both widths. */
 static inline __attribute__((always_inline)) int wait_word(const struct gdri_copy_plan *plan,
 							   const void *map, bool wide,
-							   gdr_cmp_t cmp, uint64_t value,
+							   barcopy_cmp_t cmp, uint64_t value,
 							   uint64_t timeout_ns)
 {
 	unsigned int polls = plan->type == GDR_MAPPING_TYPE_CACHING ? CACHED_POLLS : 1;
 	uint64_t start = 0;
 
-	if (cmp < GDR_CMP_EQ || cmp > GDR_CMP_GE)
+	if (cmp < BARCOPY_CMP_EQ || cmp > BARCOPY_CMP_GE)
 		return -EINVAL;
 	for (bool first = true;; first = false) {
 		for (unsigned int i = 0; i < polls; i++) {
@@ -146,13 +146,13 @@ static inline __attribute__((always_inline)) int wait_word(const struct gdri_cop
 	}
 }
 
-int gdri_wait32(const struct gdri_copy_plan *plan, const void *map, gdr_cmp_t cmp, uint32_t value,
+int gdri_wait32(const struct gdri_copy_plan *plan, const void *map, barcopy_cmp_t cmp, uint32_t value,
 		uint64_t timeout_ns)
 {
 	return wait_word(plan, map, false, cmp, value, timeout_ns);
 }
 
-int gdri_wait64(const struct gdri_copy_plan *plan, const void *map, gdr_cmp_t cmp, uint64_t value,
+int gdri_wait64(const struct gdri_copy_plan *plan, const void *map, barcopy_cmp_t cmp, uint64_t value,
 		uint64_t timeout_ns)
 {
 	return wait_word(plan, map, true, cmp, value, timeout_ns);

@@ -68,7 +68,7 @@ int gdri_cuda_export_chunk(uint64_t addr, uint64_t *base, size_t *size, int *fd)
 		rc = gdri_fail(ENOTSUP,
 			       "cuMemCreate was not asked for an exportable allocation "
 			       "(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR), or it is imported "
-			       "(gdr_mem_import serves that)");
+			       "(barcopy_mem_import serves that)");
 		goto out_release;
 	}
 	r = gdri_cuda_address_range(&chunk, &chunk_size, addr, NULL, prop.location.id);

@@ -11,8 +11,8 @@
 #include <stdbool.h>
 
 #include "abi/cuda.h"
-#include "cuda.h"
-#include "error.h"
+#include "cuda/cuda.h"
+#include "base/error.h"
 
 /* Every call in use; X(name, needed): libcuda without a needed one is not taken at all. */
 #define CUDA_CALLS(X)                                    \

@@ -12,8 +12,8 @@
 
 #include "cuda/got.h"
 #include "cuda/private.h"
-#include "error.h"
-#include "fork.h"
+#include "base/error.h"
+#include "base/fork.h"
 
 typedef int (*ioctl_fn)(int, unsigned long, ...);
 

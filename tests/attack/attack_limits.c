@@ -20,7 +20,7 @@
 #include "common/resources.h"
 #include "common/standin.h"
 #include "common/unit.h"
-#include "gdrapi.h"
+#include "barcopy.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SANITIZED 1
@@ -283,13 +283,13 @@ static void *work(void *arg)
 			break;
 		}
 		/* Written by one mapping, read by the other, and the other way round. */
-		if (gdr_copy_to_mapping(h, (char *)va + at, in, sizeof(in)) || gdr_flush(h) ||
+		if (gdr_copy_to_mapping(h, (char *)va + at, in, sizeof(in)) || barcopy_flush(h) ||
 		    gdr_copy_from_mapping(shared_handle, out, mine + at, sizeof(out)) ||
 		    memcmp(in, out, sizeof(in)))
 			w->wrong = "written by its own, read by the shared";
 		in[3] ^= ~0ULL;
-		if (gdr_put64(shared_handle, mine + at + 24, in[3]) || gdr_flush(shared_handle) ||
-		    gdr_get64(h, (char *)va + at + 24, &out[3]) || in[3] != out[3])
+		if (barcopy_put64(shared_handle, mine + at + 24, in[3]) || barcopy_flush(shared_handle) ||
+		    barcopy_get64(h, (char *)va + at + 24, &out[3]) || in[3] != out[3])
 			w->wrong = "written by the shared, read by its own";
 		if (gdr_get_info(g, h, &info) || !info.mapped)
 			w->wrong = "info";
@@ -324,9 +324,9 @@ static void arena_open(unsigned int count)
 	}
 	ck_assert_uint_le((size_t)count * SLICE, arena.size);
 	shared = gdr_open();
-	ck_assert_msg(shared != NULL, "%s", gdr_last_error());
+	ck_assert_msg(shared != NULL, "%s", barcopy_last_error());
 	rc = gdr_pin_buffer_v2(shared, arena.ptr, arena.size, 0, &shared_handle);
-	ck_assert_msg(!rc, "%d: %s", rc, gdr_last_error());
+	ck_assert_msg(!rc, "%d: %s", rc, barcopy_last_error());
 	ck_assert_int_eq(gdr_map(shared, shared_handle, &va, arena.size), 0);
 	shared_map = va;
 }
@@ -380,12 +380,12 @@ static int child_of_many(void *arg)
 		return 1;
 	for (int i = 0; i < 3; i++) {
 		/* gdr_open() would ask CUDA, which does not answer here. */
-		own = gdr_open_ex(GDR_OPEN_ANY);
+		own = barcopy_open(BARCOPY_OPEN_ANY);
 		if (!own)
 			return 2;
 		/* CUDA itself does not work in a child: the pin says so. */
 		rc = gdr_pin_buffer_v2(own, arena.ptr, SLICE, 0, &h);
-		if (rc != EINVAL || !strstr(gdr_last_error(), "NOT_INITIALIZED") || h.h != 77)
+		if (rc != EINVAL || !strstr(barcopy_last_error(), "NOT_INITIALIZED") || h.h != 77)
 			return 3;
 		if (gdr_get_attribute(own, GDR_ATTR_USE_PERSISTENT_MAPPING, &v) ||
 		    gdr_unpin_buffer(own, shared_handle) != EACCES || gdr_close(own))

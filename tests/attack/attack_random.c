@@ -17,7 +17,7 @@
 #include "common/standin.h"
 #include "common/unit.h"
 #include "common/wrap.h"
-#include "gdrapi.h"
+#include "barcopy.h"
 
 enum { THREADS = 4, CALLS = 50000, CONTEXTS = 4, HANDLES = 24, BUFFERS = 3, HOST_BYTES = 8192 };
 
@@ -64,7 +64,7 @@ static bool by_rm; /* device memory by rm instead of by dma-buf */
 			snprintf((m)->wrong, sizeof((m)->wrong),                          \
 				 "seed %llu, call %ld, line %d: %s gave %d, not %d (%s)", \
 				 (m)->seed, (m)->calls, __LINE__, what, got_, want_,      \
-				 gdr_last_error());                                       \
+				 barcopy_last_error());                                       \
 	} while (0)
 
 #define TRUE(m, cond)                                                                   \
@@ -171,8 +171,8 @@ static void open_one(struct model *m)
 	if (c->open)
 		return;
 	errno = 0;
-	g = gdr_open_ex(flag);
-	MUST(m, g ? 0 : errno, flag > 3 ? EINVAL : 0, "gdr_open_ex");
+	g = barcopy_open(flag);
+	MUST(m, g ? 0 : errno, flag > 3 ? EINVAL : 0, "barcopy_open");
 	if (!g)
 		return;
 	for (int i = 0; i < CONTEXTS; i++)
@@ -416,7 +416,7 @@ static void copyv(struct model *m, bool to)
 	gdr_mh_t h = any_handle(m, &i);
 	size_t count = below(m, 5);
 	uint32_t flags = one_in(m, 10) ? (uint32_t)below(m, 8) : 2 * (uint32_t)below(m, 2);
-	gdr_copy_seg_t seg[5], *list = one_in(m, 30) ? NULL : seg;
+	barcopy_copy_seg_t seg[5], *list = one_in(m, 30) ? NULL : seg;
 	bool mapped = i >= 0 && m->handle[i].pinned && m->handle[i].mapped;
 
 	want = !mapped || flags & ~2u || (count && !list) ? EINVAL : 0;
@@ -435,15 +435,15 @@ static void copyv(struct model *m, bool to)
 			want = EINVAL;
 		/* Which of two overlapping pieces is the last is not promised: ask for it. */
 		if (to && k)
-			seg[k].flags |= GDR_COPY_ORDERED;
+			seg[k].flags |= BARCOPY_COPY_ORDERED;
 	}
 	if (to) {
-		MUST(m, gdr_copyv_to_mapping(h, list, count, flags), want, "gdr_copyv_to_mapping");
-		if (!want && flags & GDR_COPY_NO_FENCE)
-			MUST(m, gdr_fence(h, GDR_FENCE_AFTER_WRITE), 0, "gdr_fence");
+		MUST(m, barcopy_copyv_to_mapping(h, list, count, flags), want, "barcopy_copyv_to_mapping");
+		if (!want && flags & BARCOPY_COPY_NO_FENCE)
+			MUST(m, barcopy_fence(h, BARCOPY_FENCE_AFTER_WRITE), 0, "barcopy_fence");
 	} else {
-		MUST(m, gdr_copyv_from_mapping(h, list, count, flags), want,
-		     "gdr_copyv_from_mapping");
+		MUST(m, barcopy_copyv_from_mapping(h, list, count, flags), want,
+		     "barcopy_copyv_from_mapping");
 	}
 	for (size_t k = 0; !want && k < count; k++) {
 		uint8_t *shadow = seg[k].size ? shadow_at(m, i, seg[k].map_ptr) : NULL;
@@ -477,8 +477,8 @@ static void word(struct model *m)
 	shadow = want ? NULL : shadow_at(m, i, at);
 	switch (below(m, 3)) {
 	case 0:
-		MUST(m, width == 4 ? gdr_put32(h, at, (uint32_t)value) : gdr_put64(h, at, value),
-		     want, "gdr_put");
+		MUST(m, width == 4 ? barcopy_put32(h, at, (uint32_t)value) : barcopy_put64(h, at, value),
+		     want, "barcopy_put");
 		if (shadow)
 			memcpy(shadow, &value, (size_t)width);
 		break;
@@ -486,8 +486,8 @@ static void word(struct model *m)
 		if (null)
 			want = EINVAL;
 		MUST(m,
-		     width == 4 ? gdr_get32(h, at, null ? NULL : &got32)
-				: gdr_get64(h, at, null ? NULL : &got),
+		     width == 4 ? barcopy_get32(h, at, null ? NULL : &got32)
+				: barcopy_get64(h, at, null ? NULL : &got),
 		     want, "gdr_get");
 		if (width == 4)
 			memcpy(&got, &got32, 4);
@@ -509,9 +509,9 @@ static void word(struct model *m)
 			want = cmp < 1 || cmp > 6 ? EINVAL : holds[cmp] ? 0 : ETIMEDOUT;
 		}
 		MUST(m,
-		     width == 4 ? gdr_wait32(h, at, (gdr_cmp_t)cmp, (uint32_t)value, 0)
-				: gdr_wait64(h, at, (gdr_cmp_t)cmp, value, 0),
-		     want, "gdr_wait");
+		     width == 4 ? barcopy_wait32(h, at, (barcopy_cmp_t)cmp, (uint32_t)value, 0)
+				: barcopy_wait64(h, at, (barcopy_cmp_t)cmp, value, 0),
+		     want, "barcopy_wait");
 	}
 }
 
@@ -522,10 +522,10 @@ static void fence(struct model *m)
 	bool mapped = i >= 0 && m->handle[i].pinned && m->handle[i].mapped;
 
 	if (one_in(m, 3))
-		MUST(m, gdr_flush(h), mapped ? 0 : EINVAL, "gdr_flush");
+		MUST(m, barcopy_flush(h), mapped ? 0 : EINVAL, "barcopy_flush");
 	else
-		MUST(m, gdr_fence(h, (gdr_fence_t)use), mapped && use >= 1 && use <= 4 ? 0 : EINVAL,
-		     "gdr_fence");
+		MUST(m, barcopy_fence(h, (barcopy_fence_t)use), mapped && use >= 1 && use <= 4 ? 0 : EINVAL,
+		     "barcopy_fence");
 }
 
 static void ask_handle(struct model *m)
@@ -559,14 +559,14 @@ static void ask_handle(struct model *m)
 		break;
 	default:
 		MUST(m,
-		     gdr_get_handle_attribute(g, h, (gdr_handle_attr_t)attr, null ? NULL : &value),
-		     there && !null && attr >= 1 && attr < GDR_HANDLE_ATTR_MAX ? 0 : EINVAL,
-		     "gdr_get_handle_attribute");
-		if (there && !null && attr == GDR_HANDLE_ATTR_BACKEND)
+		     barcopy_get_handle_attribute(g, h, (barcopy_handle_attr_t)attr, null ? NULL : &value),
+		     there && !null && attr >= 1 && attr < BARCOPY_HANDLE_ATTR_MAX ? 0 : EINVAL,
+		     "barcopy_get_handle_attribute");
+		if (there && !null && attr == BARCOPY_HANDLE_ATTR_BACKEND)
 			TRUE(m, value == (m->buffer[m->handle[i].buffer].kind == HOST
-						  ? GDR_BACKEND_HOST
-					  : by_rm ? GDR_BACKEND_RM
-						  : GDR_BACKEND_DMABUF));
+						  ? BARCOPY_BACKEND_HOST
+					  : by_rm ? BARCOPY_BACKEND_RM
+						  : BARCOPY_BACKEND_DMABUF));
 	}
 }
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "common/standin.h"
-#include "gdrapi.h"
+#include "barcopy.h"
 
 size_t lives_make(struct life lives[LIVES])
 {
@@ -55,7 +55,7 @@ static _Thread_local char text[512];
 
 static const char *fault(const char *call, int err)
 {
-	snprintf(text, sizeof(text), "%s: errno %d (%s)", call, err, gdr_last_error());
+	snprintf(text, sizeof(text), "%s: errno %d (%s)", call, err, barcopy_last_error());
 	return text;
 }
 
@@ -121,7 +121,7 @@ const char *life_run(const struct life *life, bool *worked)
 			wrong = "gdr_pin_buffer_v2 wrote its output and failed";
 		else if (!errno_documented(rc))
 			wrong = fault("gdr_pin_buffer_v2", rc);
-		else if (!*gdr_last_error())
+		else if (!*barcopy_last_error())
 			wrong = "gdr_pin_buffer_v2 failed without a text";
 	} else {
 		wrong = mapped_part(life, g, h, worked);

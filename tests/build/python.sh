@@ -38,15 +38,15 @@ fi
 "$python" - >"$tmp/layout.c" <<'PY'
 import ctypes
 from barcopy import _lib
-names = {"Handle": "gdr_mh_t", "Info": "gdr_info_v2_t", "Segment": "gdr_copy_seg_t",
-         "CopyOptions": "gdr_copy_options_t", "Mem": "gdr_mem_t", "BarInfo": "gdr_bar_info_t",
-         "CacheOptions": "gdr_cache_options_t", "CacheRegion": "gdr_region_t",
-         "CacheStats": "gdr_cache_stats_t", "StatsCopies": "gdr_stats_copies_t",
-         "RawStats": "gdr_stats_t"}
+names = {"Handle": "gdr_mh_t", "Info": "gdr_info_v2_t", "Segment": "barcopy_copy_seg_t",
+         "CopyOptions": "barcopy_copy_options_t", "Mem": "barcopy_mem_t", "BarInfo": "barcopy_bar_info_t",
+         "CacheOptions": "barcopy_cache_options_t", "CacheRegion": "barcopy_region_t",
+         "CacheStats": "barcopy_cache_stats_t", "StatsCopies": "barcopy_stats_copies_t",
+         "RawStats": "barcopy_stats_t"}
 mine = {n for n, t in vars(_lib).items()
         if n[0] != "_" and isinstance(t, type) and issubclass(t, ctypes.Structure) and t is not ctypes.Structure}
 assert mine == set(names), mine ^ set(names)
-print('#include <stddef.h>\n#include "gdrapi.h"\n')
+print('#include <stddef.h>\n#include "barcopy.h"\n')
 for name, c in names.items():
     struct = getattr(_lib, name)
     print(f'_Static_assert(sizeof({c}) == {ctypes.sizeof(struct)}, "{name}");')
@@ -56,7 +56,7 @@ for name, c in names.items():
                   f'{getattr(struct, field).offset}, "{name}.{field}");')
 PY
 [ "$(grep -c offsetof "$tmp/layout.c")" -gt 50 ] && gcc -fsyntax-only -Iinclude "$tmp/layout.c"
-ok "structs are those of gdrapi.h"
+ok "structs are those of the headers"
 
 # What `pip install ./python` installs, made without pip and without a network.
 cp -R python "$tmp/python" && (cd "$tmp/python" && "$python" - "$tmp" <<'PY'

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The public header: it compiles alone in every language that programs use, and its structs and
+# The public headers: they compile alone in every language that programs use, and their structs and
 # values are those that programs were compiled against.
 # shellcheck source=tests/common/build.bash
 . "$(dirname "$0")/../common/build.bash"
 
-printf '#include "gdrapi.h"\n#include "gdrapi.h"\n' >"$tmp/alone.c"
+printf '#include "barcopy.h"\n#include "gdrapi.h"\n#include "barcopy.h"\n' >"$tmp/alone.c"
 cp "$tmp/alone.c" "$tmp/alone.cc"
 warn="-Wall -Wextra -pedantic -Werror -fsyntax-only -Iinclude"
 for c in gcc:g++ clang:clang++; do
@@ -26,7 +26,7 @@ done
 
 cat >"$tmp/layout.h" <<'END'
 #include <stddef.h>
-#include "gdrapi.h"
+#include "barcopy.h"
 #ifdef __cplusplus
 #define CHECK(cond) static_assert(cond, #cond)
 #else
@@ -41,10 +41,10 @@ CHECK(offsetof(gdr_info_v2_t, page_size) == 16);
 CHECK(offsetof(gdr_info_v2_t, tm_cycles) == 24);
 CHECK(offsetof(gdr_info_v2_t, cycles_per_ms) == 32);
 CHECK(offsetof(gdr_info_v2_t, mapping_type) == 40);
-CHECK(sizeof(gdr_copy_seg_t) == 32);
-CHECK(offsetof(gdr_copy_seg_t, map_ptr) == 0 && offsetof(gdr_copy_seg_t, host_ptr) == 8);
-CHECK(offsetof(gdr_copy_seg_t, size) == 16 && offsetof(gdr_copy_seg_t, flags) == 24);
-CHECK(offsetof(gdr_copy_seg_t, reserved) == 28);
+CHECK(sizeof(barcopy_copy_seg_t) == 32);
+CHECK(offsetof(barcopy_copy_seg_t, map_ptr) == 0 && offsetof(barcopy_copy_seg_t, host_ptr) == 8);
+CHECK(offsetof(barcopy_copy_seg_t, size) == 16 && offsetof(barcopy_copy_seg_t, flags) == 24);
+CHECK(offsetof(barcopy_copy_seg_t, reserved) == 28);
 CHECK(sizeof(gdr_attr_t) == 4 && sizeof(gdr_mapping_type_t) == 4 && sizeof(gdr_pin_flags_t) == 4);
 CHECK(GPU_PAGE_SHIFT == 16 && GPU_PAGE_SIZE == 65536 && GPU_PAGE_OFFSET == 65535);
 CHECK(GPU_PAGE_MASK == ~65535UL);
@@ -94,7 +94,7 @@ fi
 
 # Each doc comment's promise of a name is kept: every public function has a comment before it.
 ! awk '/^ \*\/|^\/\*\*.*\*\/$/ { doc = 1; next }
-	/^(int|void|gdr_t|const char \*)[ *]*gdr_[a-z0-9_]+\(/ && !doc { print; bad = 1 }
-	/^$/ { doc = 0 } END { exit !bad }' include/gdrapi.h
+	/^(int|void|gdr_t|const char \*)[ *]*(gdr|barcopy)_[a-z0-9_]+\(/ && !doc { print; bad = 1 }
+	/^$/ { doc = 0 } END { exit !bad }' include/gdrapi.h include/barcopy.h
 ok "every public function has its doc comment"
 finish

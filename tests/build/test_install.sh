@@ -30,6 +30,7 @@ ok "make install DESTDIR= prefix= libdir="
 tools=$(make -C "$src" --no-print-directory -pn O="$tmp/o" 2>/dev/null |
 	sed -nE 's/^PERF_TOOLS :?= *//p' | tr ' ' '\n' | sed '/^$/d; s|.*/||')
 {
+	echo ./opt/x/include/barcopy.h
 	echo ./opt/x/include/gdrapi.h
 	for f in libgdrapi.a libgdrapi.so libgdrapi.so.2 libgdrapi.so.2.6; do
 		echo "./opt/x/lib64/$f"

@@ -9,20 +9,26 @@ lib=$out/libgdrapi.so.2.6
 test -f "$lib"
 ok "libgdrapi.so.2.6 is there"
 
-LC_ALL=C nm -D --defined-only "$lib" | awk '{ print $NF }' | LC_ALL=C sort >"$tmp/exported"
+LC_ALL=C nm -D --defined-only "$lib" | awk '$2 != "A" { sub("@.*", "", $3); print $3 }' |
+	LC_ALL=C sort >"$tmp/exported"
 diff tests/build/symbols.txt "$tmp/exported"
 ok "exported symbols are those of symbols.txt"
 
 # Every function that the header declares, from the preprocessed header; v1 info is behind a macro.
 {
-	gcc -E -P -x c include/gdrapi.h | tr '\n' ' ' | grep -oE '\bgdr_[a-z0-9_]+ *\(' | tr -d ' ('
+	gcc -E -P -x c include/barcopy.h | tr '\n' ' ' | grep -oE '\b(gdr|barcopy)_[a-z0-9_]+ *\(' | tr -d ' ('
 	echo gdr_get_info
 } | LC_ALL=C sort -u >"$tmp/declared"
 diff "$tmp/declared" "$tmp/exported"
-ok "exported symbols are the header's functions"
+ok "exported symbols are the headers' functions"
 
-! nm -D --defined-only --with-symbol-versions "$lib" | grep -q 'gdr_.*@'
-ok "symbols have no version"
+nm -D --defined-only --with-symbol-versions "$lib" >"$tmp/versions"
+! grep -q ' gdr_.*@' "$tmp/versions"
+ok "the kept interface's symbols have no version"
+! grep ' barcopy_' "$tmp/versions" | grep -qv '@@BARCOPY_1$'
+ok "barcopy's own are of BARCOPY_1"
+! gcc -E -P -x c -Iinclude include/gdrapi.h | grep -i barcopy
+ok "gdrapi.h is the kept interface alone"
 
 objdump -p "$lib" >"$tmp/dynamic"
 grep -qE 'SONAME +libgdrapi\.so\.2$' "$tmp/dynamic"
@@ -47,8 +53,8 @@ ok "every undefined symbol is the C library's"
 ! nm -D --undefined-only "$lib" | grep -E ' (cu[A-Z]|vk[A-Z]|nvml|abort|__assert_fail|exit)'
 ok "no CUDA, no Vulkan, no abort, no exit"
 ! nm "$out/libgdrapi.a" 2>/dev/null | awk 'NF == 3 && $2 ~ /[A-TV-Z]/ { print $3 }' |
-	grep -vE '^(gdr_|gdri_|_\.stapsdt\.base$)'
-ok "every global symbol of the archive begins with gdr_ or gdri_, but the one of <sys/sdt.h>"
+	grep -vE '^(gdr_|barcopy_|gdri_|_\.stapsdt\.base$)'
+ok "every global symbol of the archive begins with gdr_, barcopy_ or gdri_, but the one of <sys/sdt.h>"
 
 test "$(readlink "$out/libgdrapi.so.2")" = libgdrapi.so.2.6 &&
 	test "$(readlink -f "$out/libgdrapi.so")" = "$(readlink -f "$lib")"

@@ -29,18 +29,18 @@ ok "standard error is closed"
 # The library's own objects in a module that is unloaded: the summary comes then, and a thread of the
 # program that ends afterwards does not look for them.
 cat >"$tmp/module.c" <<'END'
-#include "gdrapi.h"
+#include "barcopy.h"
 int use(void);
 int use(void)
 {
 	static gdr_t g;
-	static gdr_mem_t mem;
+	static barcopy_mem_t mem;
 
-	if (!g && (!(g = gdr_open_ex(GDR_OPEN_ANY)) || gdr_mem_alloc(g, 0, 4096, 0, &mem)))
+	if (!g && (!(g = barcopy_open(BARCOPY_OPEN_ANY)) || barcopy_mem_alloc(g, 0, 4096, 0, &mem)))
 		return 1;
 	/* a count, and a text lent by a failure */
 	return gdr_copy_to_mapping(mem.handle, mem.cpu_ptr, "12345678", 8) ||
-	       !gdr_copy_to_mapping(mem.handle, mem.cpu_ptr, 0, 8) || !*gdr_last_error();
+	       !gdr_copy_to_mapping(mem.handle, mem.cpu_ptr, 0, 8) || !*barcopy_last_error();
 }
 END
 cat >"$tmp/host.c" <<'END'
@@ -106,16 +106,16 @@ if echo '#include <sys/sdt.h>' | gcc -E - >/dev/null 2>&1; then
 	[ "$(probes "$out/libgdrapi.so.2.6")" = "$documented" ]
 	ok "the probes are those of gdrapi(7), where there is <sys/sdt.h>"
 	[ "$(make -n --no-print-directory -W "$out/sdt-yes" O="$out" V=1 lib |
-		grep -cE -- '-o [^ ]*/src/(copies|assist|backend/backends)(\.pic)?\.o ')" = 6 ]
+		grep -cE -- '-o [^ ]*/src/(calls/copies|core/offload|backend/backends)(\.pic)?\.o ')" = 6 ]
 	ok "what has probes is built anew when <sys/sdt.h> has come"
-	gcc -Iinclude -Isrc -D_GNU_SOURCE -O2 -DGDRI_SDT=1 -c -o "$tmp/with.o" src/copies.c &&
+	gcc -Iinclude -Isrc -D_GNU_SOURCE -O2 -DGDRI_SDT=1 -c -o "$tmp/with.o" src/calls/copies.c &&
 		[ "$(probes "$tmp/with.o" | wc -l)" = 4 ]
 	ok "SDT=1: with probes"
 else
 	skip "the probes are those of gdrapi(7)" "no <sys/sdt.h> here"
 	skip "SDT=1: with probes" "no <sys/sdt.h> here"
 fi
-gcc -Iinclude -Isrc -D_GNU_SOURCE -O2 -DGDRI_SDT=0 -c -o "$tmp/without.o" src/copies.c &&
+gcc -Iinclude -Isrc -D_GNU_SOURCE -O2 -DGDRI_SDT=0 -c -o "$tmp/without.o" src/calls/copies.c &&
 	[ -z "$(probes "$tmp/without.o")" ] && [ -n "$documented" ]
 ok "SDT=0: without"
 finish

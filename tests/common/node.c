@@ -47,7 +47,7 @@ gdr_t node_open(const char *level, const char *persistent)
 	node_env("GDRSIM_NODE_LEVEL", level);
 	node_env("GDRSIM_NODE_PERSISTENT", persistent);
 	g = gdr_open();
-	ck_assert_msg(g != NULL, "level %s: %s", level, gdr_last_error());
+	ck_assert_msg(g != NULL, "level %s: %s", level, barcopy_last_error());
 	return g;
 }
 
@@ -101,8 +101,8 @@ void node_use_range(gdr_t g, uint64_t base)
 	ck_assert_int_eq(cuda.cuMemcpyHtoD_v2(addr, in, size), 0);
 	assert_ok(gdr_pin_buffer(g, addr, size, 0, 0, &h));
 	check_info(g, h, addr, size, false);
-	assert_ok(gdr_get_handle_attribute(g, h, GDR_HANDLE_ATTR_BACKEND, &value));
-	ck_assert_uint_eq(value, GDR_BACKEND_GDRDRV);
+	assert_ok(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_BACKEND, &value));
+	ck_assert_uint_eq(value, BARCOPY_BACKEND_GDRDRV);
 	assert_ok(gdr_map(g, h, &map, 2 * GPU_PAGE_SIZE));
 	check_info(g, h, addr, size, true);
 	p = (char *)map + (addr & GPU_PAGE_OFFSET);

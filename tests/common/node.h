@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "common/standin.h"
-#include "gdrapi.h"
+#include "barcopy.h"
 #include "sim/node/gdrsim_node.h"
 
 #define KIB ((size_t)1024)
@@ -47,11 +47,11 @@ int node_count_fds(void);
 #define assert_ok(call)                                                                     \
 	do {                                                                                \
 		int rc_ = (call);                                                           \
-		ck_assert_msg(rc_ == 0, #call ": %s: %s", strerror(rc_), gdr_last_error()); \
+		ck_assert_msg(rc_ == 0, #call ": %s: %s", strerror(rc_), barcopy_last_error()); \
 	} while (0)
 
 #define assert_text(part)                                                           \
-	ck_assert_msg(strstr(gdr_last_error(), part), "\"%s\" is not in: %s", part, \
-		      gdr_last_error())
+	ck_assert_msg(strstr(barcopy_last_error(), part), "\"%s\" is not in: %s", part, \
+		      barcopy_last_error())
 
 #endif

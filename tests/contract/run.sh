@@ -50,15 +50,15 @@ result 0 "make install"
 "$cc" -std=gnu11 -D_GNU_SOURCE "${warnings[@]}" -I"$root/src" -c -o "$tmp/gpu.o" "$here/gpu.c" ||
 	exit 1
 
-# The header alone, in each language; C99 because that is what some users still ask for.
+# The headers alone, in each language; C99 because that is what some users still ask for.
 for language in "c -std=c99" "c -std=c11" "c++ -std=c++98" "c++ -std=c++17"; do
 	read -r name std <<<"$language"
 	compiler=$cc
 	[ "$name" = c++ ] && compiler=$cxx
 	command -v "$compiler" >/dev/null || continue
-	out=$(echo '#include <gdrapi.h>' |
+	out=$(printf '#include <gdrapi.h>\n#include <barcopy.h>\n' |
 		"$compiler" -x "$name" "$std" -Wall -Wextra -Werror -I"$include" -fsyntax-only - 2>&1)
-	result $? "gdrapi.h compiles with $std" "$out"
+	result $? "gdrapi.h and barcopy.h compile with $std" "$out"
 done
 
 # run PROGRAM EXPECTED_RC NAME VARIABLES...

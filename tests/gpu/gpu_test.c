@@ -73,9 +73,9 @@ int gpu_test_main(const struct gpu_test *tests, size_t count)
 	gpu_start(&test_gpu);
 	printf("# %s, CUDA %d, libcuda from %s\n", test_gpu.name, test_gpu.driver_version,
 	       cuda_dl_path());
-	test_g = gdr_open_ex(GDR_OPEN_ANY);
+	test_g = barcopy_open(BARCOPY_OPEN_ANY);
 	if (!test_g) {
-		printf("not ok gdr_open_ex: %s\n0 passed, 1 failed, 0 skipped\n", gdr_last_error());
+		printf("not ok barcopy_open: %s\n0 passed, 1 failed, 0 skipped\n", barcopy_last_error());
 		return 1;
 	}
 	for (size_t i = 0; i < count; i++) {
@@ -89,7 +89,7 @@ int gpu_test_main(const struct gpu_test *tests, size_t count)
 		       skipped ? " # SKIP " : "", skipped ? skipped_why : "");
 	}
 	if (gdr_close(test_g)) {
-		printf("not ok gdr_close: %s\n", gdr_last_error());
+		printf("not ok gdr_close: %s\n", barcopy_last_error());
 		bad++;
 	}
 	gpu_stop(&test_gpu);

@@ -17,10 +17,10 @@
 #include "common/alloc.h"
 #include "common/cuda_dl.h"
 #include "common/gpu.h"
-#include "gdrapi.h"
+#include "barcopy.h"
 
 extern struct gpu test_gpu;
-extern gdr_t test_g; /* gdr_open_ex(GDR_OPEN_ANY) */
+extern gdr_t test_g; /* barcopy_open(BARCOPY_OPEN_ANY) */
 
 /* Fails the running test with the place and a text, and returns from it. */
 #define EXPECT(cond, ...) \
@@ -35,7 +35,7 @@ extern gdr_t test_g; /* gdr_open_ex(GDR_OPEN_ANY) */
 #define OK(call) \
 	do { \
 		int err_ = (call); \
-		EXPECT(!err_, "errno %d: %s", err_, gdr_last_error()); \
+		EXPECT(!err_, "errno %d: %s", err_, barcopy_last_error()); \
 	} while (0)
 
 /* A call of CUDA that must succeed. */

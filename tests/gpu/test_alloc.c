@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory of gdr_mem_alloc() and any range of device memory, on the GPU at hand: which bytes the CPU
+ * Memory of barcopy_mem_alloc() and any range of device memory, on the GPU at hand: which bytes the CPU
  * and the GPU see, read-only maps, shared pages, a second process, BAR1.
  */
 #include <errno.h>
@@ -20,7 +20,7 @@ static int round_trip(gdr_mh_t mh, void *cpu, CUdeviceptr dptr, size_t n)
 	int bad = 0;
 
 	pattern(a, n, 1);
-	bad |= gdr_copy_to_mapping(mh, cpu, a, n) || gdr_flush(mh) || cu.MemcpyDtoH(b, dptr, n) ||
+	bad |= gdr_copy_to_mapping(mh, cpu, a, n) || barcopy_flush(mh) || cu.MemcpyDtoH(b, dptr, n) ||
 	       memcmp(a, b, n);
 	pattern(a, n, 2);
 	bad |= (cu.MemcpyHtoD(dptr, a, n) || cu.CtxSynchronize() ||
@@ -37,26 +37,26 @@ static void alloc(void)
 
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
 		uint64_t backend = 0;
-		gdr_mem_t mem;
+		barcopy_mem_t mem;
 
-		OK(gdr_mem_alloc(test_g, test_gpu.ordinal, sizes[i], 0, &mem));
-		OK(gdr_get_handle_attribute(test_g, mem.handle, GDR_HANDLE_ATTR_BACKEND, &backend));
+		OK(barcopy_mem_alloc(test_g, test_gpu.ordinal, sizes[i], 0, &mem));
+		OK(barcopy_get_handle_attribute(test_g, mem.handle, BARCOPY_HANDLE_ATTR_BACKEND, &backend));
 		printf("# %zu bytes: %zu, backend %llu\n", sizes[i], mem.size,
 		       (unsigned long long)backend);
 		EXPECT(mem.size >= sizes[i], "%zu", mem.size);
 		EXPECT(!round_trip(mem.handle, mem.cpu_ptr, mem.device_ptr, mem.size), "bytes");
-		OK(gdr_mem_free(test_g, &mem));
+		OK(barcopy_mem_free(test_g, &mem));
 	}
 }
 
 static void cached_on_discrete(void)
 {
-	gdr_mem_t mem;
-	int rc = gdr_mem_alloc(test_g, test_gpu.ordinal, 100, GDR_MEM_CACHED, &mem);
+	barcopy_mem_t mem;
+	int rc = barcopy_mem_alloc(test_g, test_gpu.ordinal, 100, BARCOPY_MEM_CACHED, &mem);
 
 	if (gpu_has(&test_gpu, CU_DEVICE_ATTRIBUTE_INTEGRATED)) {
 		OK(rc);
-		OK(gdr_mem_free(test_g, &mem));
+		OK(barcopy_mem_free(test_g, &mem));
 	} else {
 		EXPECT(rc == ENOTSUP, "errno %d", rc);
 	}
@@ -74,15 +74,15 @@ static void ranges(void)
 		size_t offset = i * 300007,
 		       size = v.size - offset < 500000 ? v.size - offset : 500000;
 
-		OK(gdr_map_range(test_g, v.ptr + offset, size, 0, &cpu[i], &mh[i]));
+		OK(barcopy_map_range(test_g, v.ptr + offset, size, 0, &cpu[i], &mh[i]));
 		EXPECT(!round_trip(mh[i], cpu[i], v.ptr + offset, size), "range %zu", i);
 	}
 	for (size_t i = 0; i < 20; i += 2)
-		OK(gdr_unmap_range(test_g, mh[i]));
+		OK(barcopy_unmap_range(test_g, mh[i]));
 	for (size_t i = 1; i < 20; i += 2)
 		EXPECT(!round_trip(mh[i], cpu[i], v.ptr + i * 300007, 1000), "range %zu", i);
 	for (size_t i = 1; i < 20; i += 2)
-		OK(gdr_unmap_range(test_g, mh[i]));
+		OK(barcopy_unmap_range(test_g, mh[i]));
 	vmm_free(&v);
 }
 
@@ -100,12 +100,12 @@ static void reallocated(void)
 			return;
 		at = v.ptr;
 		printf("# at 0x%llx\n", (unsigned long long)at);
-		OK(gdr_map_range(test_g, at, 4096, 0, &cpu[i], &mh[i]));
+		OK(barcopy_map_range(test_g, at, 4096, 0, &cpu[i], &mh[i]));
 		EXPECT(!round_trip(mh[i], cpu[i], at, 4096), "round %d", i);
 		vmm_free(&v);
 	}
 	for (int i = 0; i < 4; i++)
-		OK(gdr_unmap_range(test_g, mh[i]));
+		OK(barcopy_unmap_range(test_g, mh[i]));
 }
 
 static sigjmp_buf fault;
@@ -128,15 +128,15 @@ static void read_only(void)
 
 	if (vmm_alloc(&v, 2 << 20, 1, true))
 		return;
-	rc = gdr_map_range(test_g, v.ptr, 4096, GDR_MAP_RANGE_READ_ONLY, &pr, &ro);
+	rc = barcopy_map_range(test_g, v.ptr, 4096, BARCOPY_MAP_RANGE_READ_ONLY, &pr, &ro);
 	if (rc == ENOTSUP) {
 		vmm_free(&v);
-		SKIP("no read-only maps here: %s", gdr_last_error());
+		SKIP("no read-only maps here: %s", barcopy_last_error());
 	}
 	OK(rc);
-	OK(gdr_map_range(test_g, v.ptr, 4096, 0, &pw, &rw));
+	OK(barcopy_map_range(test_g, v.ptr, 4096, 0, &pw, &rw));
 	OK(gdr_copy_to_mapping(rw, pw, &value, 4));
-	OK(gdr_flush(rw));
+	OK(barcopy_flush(rw));
 	OK(gdr_copy_from_mapping(ro, &seen, pr, 4));
 	EXPECT(seen == value, "0x%x", seen);
 	sigaction(SIGSEGV, &act, &old);
@@ -146,28 +146,28 @@ static void read_only(void)
 	}
 	sigaction(SIGSEGV, &old, NULL);
 	EXPECT(faulted, "a store through a read-only mapping was performed");
-	OK(gdr_unmap_range(test_g, ro));
-	OK(gdr_unmap_range(test_g, rw));
+	OK(barcopy_unmap_range(test_g, ro));
+	OK(barcopy_unmap_range(test_g, rw));
 	vmm_free(&v);
 }
 
 static void bar_info(void)
 {
-	gdr_bar_info_t info = { .size = sizeof(info) }, later = { .size = sizeof(later) };
-	gdr_mem_t mem;
-	int rc = gdr_get_bar_info(test_g, test_gpu.ordinal, &info);
+	barcopy_bar_info_t info = { .struct_size = sizeof(info) }, later = { .struct_size = sizeof(later) };
+	barcopy_mem_t mem;
+	int rc = barcopy_get_bar_info(test_g, test_gpu.ordinal, &info);
 
 	if (rc == ENOTSUP)
-		SKIP("%s", gdr_last_error());
+		SKIP("%s", barcopy_last_error());
 	OK(rc);
-	OK(gdr_mem_alloc(test_g, test_gpu.ordinal, 64 << 20, 0, &mem));
-	OK(gdr_get_bar_info(test_g, test_gpu.ordinal, &later));
+	OK(barcopy_mem_alloc(test_g, test_gpu.ordinal, 64 << 20, 0, &mem));
+	OK(barcopy_get_bar_info(test_g, test_gpu.ordinal, &later));
 	printf("# BAR1 %llu MiB, used %llu, with 64 MiB more %llu\n",
 	       (unsigned long long)info.total >> 20, (unsigned long long)info.used >> 20,
 	       (unsigned long long)later.used >> 20);
 	EXPECT(info.used + info.free == info.total, "sums");
 	EXPECT(later.total == info.total, "total");
-	OK(gdr_mem_free(test_g, &mem));
+	OK(barcopy_mem_free(test_g, &mem));
 }
 
 static const char *program; /* main()'s argv[0] */
@@ -175,32 +175,32 @@ static const char *program; /* main()'s argv[0] */
 enum { CANNOT = 77 };
 
 /*
- * The other process, started anew: CUDA does not survive a fork. flags: of gdr_mem_import(). CANNOT:
+ * The other process, started anew: CUDA does not survive a fork. flags: of barcopy_mem_import(). CANNOT:
  * this driver cannot do that.
  */
 static int importer(int socket, uint32_t flags)
 {
 	uint64_t value = 0, answer = 0x5678;
-	gdr_mem_t mem;
+	barcopy_mem_t mem;
 	size_t size;
-	gdr_t g = gdr_open_ex(GDR_OPEN_ANY);
+	gdr_t g = barcopy_open(BARCOPY_OPEN_ANY);
 	int fd = take_fd(socket, &size), rc;
 
-	rc = g && fd >= 0 ? gdr_mem_import(g, 0, fd, size, flags, &mem) : ENODEV;
+	rc = g && fd >= 0 ? barcopy_mem_import(g, 0, fd, size, flags, &mem) : ENODEV;
 	if (rc) {
-		printf("# import: %s\n", gdr_last_error());
+		printf("# import: %s\n", barcopy_last_error());
 		return rc == ENOTSUP ? CANNOT : 1;
 	}
 	if (gdr_copy_from_mapping(mem.handle, &value, mem.cpu_ptr, 8) || value != 0x1234)
 		return 2;
 	if (gdr_copy_to_mapping(mem.handle, (char *)mem.cpu_ptr + 8192, &answer, 8) ||
-	    gdr_flush(mem.handle))
+	    barcopy_flush(mem.handle))
 		return 3;
-	return gdr_mem_free(g, &mem) || gdr_close(g) ? 4 : 0;
+	return barcopy_mem_free(g, &mem) || gdr_close(g) ? 4 : 0;
 }
 
 /* Hands fd, of mem, to another process; its answer. */
-static int hand_over(int fd, const gdr_mem_t *mem, const char *role)
+static int hand_over(int fd, const barcopy_mem_t *mem, const char *role)
 {
 	int socket[2], status = 0;
 	char number[16];
@@ -227,52 +227,52 @@ static int hand_over(int fd, const gdr_mem_t *mem, const char *role)
 static void two_processes(void)
 {
 	uint64_t value = 0x1234, seen = 0;
-	gdr_mem_t mem;
+	barcopy_mem_t mem;
 	int fd, rc;
 
-	rc = gdr_mem_alloc(test_g, test_gpu.ordinal, 4 << 20, GDR_MEM_SHAREABLE, &mem);
+	rc = barcopy_mem_alloc(test_g, test_gpu.ordinal, 4 << 20, BARCOPY_MEM_SHAREABLE, &mem);
 	if (rc == ENOTSUP)
-		SKIP("%s", gdr_last_error());
+		SKIP("%s", barcopy_last_error());
 	OK(rc);
 	OK(gdr_copy_to_mapping(mem.handle, mem.cpu_ptr, &value, 8));
-	OK(gdr_flush(mem.handle));
-	OK(gdr_mem_export(test_g, &mem, &fd));
+	OK(barcopy_flush(mem.handle));
+	OK(barcopy_mem_export(test_g, &mem, &fd));
 	rc = hand_over(fd, &mem, "importer");
 	EXPECT(!rc, "the other process: %d", rc);
 	CU(cu.MemcpyDtoH(&seen, mem.device_ptr + 8192, 8));
 	EXPECT(seen == 0x5678, "0x%llx", (unsigned long long)seen);
 	close(fd);
-	OK(gdr_mem_free(test_g, &mem));
+	OK(barcopy_mem_free(test_g, &mem));
 }
 
 static void dmabuf_handed_over(void)
 {
 	uint64_t value = 0x1234, seen = 0;
-	gdr_mem_t mem;
+	barcopy_mem_t mem;
 	int fd, rc;
 
 	if (!cu.MemGetHandleForAddressRange)
 		SKIP("this libcuda exports no dma-buf");
-	OK(gdr_mem_alloc(test_g, test_gpu.ordinal, 4 << 20, 0, &mem));
+	OK(barcopy_mem_alloc(test_g, test_gpu.ordinal, 4 << 20, 0, &mem));
 	OK(gdr_copy_to_mapping(mem.handle, mem.cpu_ptr, &value, 8));
-	OK(gdr_flush(mem.handle));
+	OK(barcopy_flush(mem.handle));
 	CU(cu.MemGetHandleForAddressRange(&fd, mem.device_ptr, mem.size,
 					  CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0));
 	rc = hand_over(fd, &mem, "dmabuf-importer");
 	if (rc == CANNOT) {
 		close(fd);
-		gdr_mem_free(test_g, &mem);
+		barcopy_mem_free(test_g, &mem);
 		SKIP("no backend here maps a dma-buf");
 	}
 	EXPECT(!rc, "the other process: %d", rc);
 	CU(cu.MemcpyDtoH(&seen, mem.device_ptr + 8192, 8));
 	EXPECT(seen == 0x5678, "0x%llx", (unsigned long long)seen);
 	close(fd);
-	OK(gdr_mem_free(test_g, &mem));
+	OK(barcopy_mem_free(test_g, &mem));
 }
 
 static const struct gpu_test tests[] = {
-	{ "gdr_mem_alloc: every byte, both ways", alloc },
+	{ "barcopy_mem_alloc: every byte, both ways", alloc },
 	{ "a cached mapping: integrated GPUs only", cached_on_discrete },
 	{ "ranges at any address, overlapping", ranges },
 	{ "a range outlives its memory, others do not get it", reallocated },
@@ -288,6 +288,6 @@ int main(int argc, char **argv)
 	if (argc == 3 && !strcmp(argv[1], "importer"))
 		return importer(atoi(argv[2]), 0);
 	if (argc == 3 && !strcmp(argv[1], "dmabuf-importer"))
-		return importer(atoi(argv[2]), GDR_MEM_DMABUF);
+		return importer(atoi(argv[2]), BARCOPY_MEM_DMABUF);
 	return gpu_test_main(tests, sizeof(tests) / sizeof(tests[0]));
 }

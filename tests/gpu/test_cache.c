@@ -9,40 +9,40 @@
 
 #include "gpu_test.h"
 
-static gdr_cache_t new_cache(gdr_cache_validity_t validity, uint64_t max_bytes)
+static barcopy_cache_t new_cache(barcopy_cache_validity_t validity, uint64_t max_bytes)
 {
-	gdr_cache_options_t o = { .size = sizeof(o), .validity = validity, .max_bytes = max_bytes };
-	gdr_cache_t cache = NULL;
+	barcopy_cache_options_t o = { .struct_size = sizeof(o), .validity = validity, .max_bytes = max_bytes };
+	barcopy_cache_t cache = NULL;
 
-	if (gdr_cache_create(test_g, &o, &cache))
-		printf("# gdr_cache_create: %s\n", gdr_last_error());
+	if (barcopy_cache_create(test_g, &o, &cache))
+		printf("# barcopy_cache_create: %s\n", barcopy_last_error());
 	return cache;
 }
 
 /* One word both ways through the cache. 0, or what was wrong. */
-static int check_word(gdr_cache_t cache, CUdeviceptr at, uint64_t value)
+static int check_word(barcopy_cache_t cache, CUdeviceptr at, uint64_t value)
 {
 	uint64_t seen = 0, back = ~value;
-	gdr_region_t r;
+	barcopy_region_t r;
 	int bad = 0;
 
-	if (gdr_cache_get(cache, at, 8, &r)) {
-		printf("# gdr_cache_get: %s\n", gdr_last_error());
+	if (barcopy_cache_get(cache, at, 8, &r)) {
+		printf("# barcopy_cache_get: %s\n", barcopy_last_error());
 		return 1;
 	}
-	if (gdr_copy_to_mapping(r.handle, r.cpu_ptr, &value, 8) || gdr_flush(r.handle) ||
+	if (gdr_copy_to_mapping(r.handle, r.cpu_ptr, &value, 8) || barcopy_flush(r.handle) ||
 	    cu.MemcpyDtoH(&seen, at, 8) || seen != value)
 		bad |= 2;
 	if (cu.MemcpyHtoD(at, &back, 8) || cu.CtxSynchronize() ||
 	    gdr_copy_from_mapping(r.handle, &seen, r.cpu_ptr, 8) || seen != back)
 		bad |= 4;
-	return gdr_cache_put(cache, &r) ? bad | 8 : bad;
+	return barcopy_cache_put(cache, &r) ? bad | 8 : bad;
 }
 
 static void hits(void)
 {
-	gdr_cache_t cache = new_cache(GDR_CACHE_CHECK_TAG, 0);
-	gdr_cache_stats_t s = { .size = sizeof(s) };
+	barcopy_cache_t cache = new_cache(BARCOPY_CACHE_CHECK_TAG, 0);
+	barcopy_cache_stats_t s = { .struct_size = sizeof(s) };
 	struct vmm v;
 
 	EXPECT(cache, "no cache");
@@ -50,17 +50,17 @@ static void hits(void)
 		return;
 	for (unsigned int i = 0; i < 100; i++)
 		EXPECT(!check_word(cache, v.ptr + i * 83880 / 8 * 8, i), "word %u", i);
-	OK(gdr_cache_get_stats(cache, &s));
+	OK(barcopy_cache_get_stats(cache, &s));
 	printf("# hits %llu, misses %llu, %llu MiB pinned of at most %llu\n",
 	       (unsigned long long)s.hits, (unsigned long long)s.misses,
 	       (unsigned long long)s.bytes_pinned >> 20, (unsigned long long)s.max_bytes >> 20);
 	EXPECT(s.misses == 4, "%llu misses", (unsigned long long)s.misses);
 	vmm_free(&v);
-	OK(gdr_cache_destroy(cache));
+	OK(barcopy_cache_destroy(cache));
 }
 
 /* Frees and allocates until an address comes again; a new chunk at each turn. */
-static void churn(gdr_cache_t cache, bool notify, unsigned int rounds, CUdeviceptr at,
+static void churn(barcopy_cache_t cache, bool notify, unsigned int rounds, CUdeviceptr at,
 		  unsigned int *wrong)
 {
 	CUmemAllocationProp prop = {
@@ -80,14 +80,14 @@ static void churn(gdr_cache_t cache, bool notify, unsigned int rounds, CUdevicep
 		for (unsigned int k = 0; k < 3; k++)
 			*wrong += check_word(cache, at + k * 65536, at + i + k) != 0;
 		if (notify)
-			*wrong += gdr_cache_invalidate(cache, at, size) != 0;
+			*wrong += barcopy_cache_invalidate(cache, at, size) != 0;
 		*wrong += cu.MemUnmap(at, size) != 0;
 	}
 }
 
 struct thread {
 	pthread_t id;
-	gdr_cache_t cache;
+	barcopy_cache_t cache;
 	bool notify;
 	CUdeviceptr at;
 	unsigned int wrong;
@@ -102,10 +102,10 @@ static void *run_thread(void *arg)
 	return NULL;
 }
 
-static void reallocated_with(gdr_cache_validity_t validity)
+static void reallocated_with(barcopy_cache_validity_t validity)
 {
-	gdr_cache_stats_t s = { .size = sizeof(s) };
-	gdr_cache_t cache = new_cache(validity, 0);
+	barcopy_cache_stats_t s = { .struct_size = sizeof(s) };
+	barcopy_cache_t cache = new_cache(validity, 0);
 	struct thread t[4];
 	CUdeviceptr base;
 
@@ -113,7 +113,7 @@ static void reallocated_with(gdr_cache_validity_t validity)
 	CU(cu.MemAddressReserve(&base, 8 << 20, 0, 0, 0));
 	for (unsigned int i = 0; i < 4; i++) {
 		t[i] = (struct thread){ .cache = cache,
-					.notify = validity == GDR_CACHE_NOTIFIED,
+					.notify = validity == BARCOPY_CACHE_NOTIFIED,
 					.at = base + (i * 2 << 20) };
 		EXPECT(!pthread_create(&t[i].id, NULL, run_thread, &t[i]), "no thread");
 	}
@@ -121,27 +121,27 @@ static void reallocated_with(gdr_cache_validity_t validity)
 		pthread_join(t[i].id, NULL);
 		EXPECT(!t[i].wrong, "thread %u: %u wrong", i, t[i].wrong);
 	}
-	OK(gdr_cache_get_stats(cache, &s));
+	OK(barcopy_cache_get_stats(cache, &s));
 	EXPECT(s.invalidations >= 4 * 49, "%llu invalidations",
 	       (unsigned long long)s.invalidations);
 	CU(cu.MemAddressFree(base, 8 << 20));
-	OK(gdr_cache_destroy(cache));
+	OK(barcopy_cache_destroy(cache));
 }
 
 static void reallocated_tag(void)
 {
-	reallocated_with(GDR_CACHE_CHECK_TAG);
+	reallocated_with(BARCOPY_CACHE_CHECK_TAG);
 }
 
 static void reallocated_notified(void)
 {
-	reallocated_with(GDR_CACHE_NOTIFIED);
+	reallocated_with(BARCOPY_CACHE_NOTIFIED);
 }
 
 static void limit(void)
 {
-	gdr_cache_t cache = new_cache(GDR_CACHE_CHECK_TAG, 4 << 20);
-	gdr_cache_stats_t s = { .size = sizeof(s) };
+	barcopy_cache_t cache = new_cache(BARCOPY_CACHE_CHECK_TAG, 4 << 20);
+	barcopy_cache_stats_t s = { .struct_size = sizeof(s) };
 	struct vmm v;
 
 	EXPECT(cache, "no cache");
@@ -149,31 +149,31 @@ static void limit(void)
 		return;
 	for (unsigned int i = 0; i < 24; i++)
 		EXPECT(!check_word(cache, v.ptr + (i % 8 * 2 << 20), i), "word %u", i);
-	OK(gdr_cache_get_stats(cache, &s));
+	OK(barcopy_cache_get_stats(cache, &s));
 	EXPECT(s.bytes_pinned == 4 << 20, "%llu bytes", (unsigned long long)s.bytes_pinned);
 	EXPECT(s.evictions == 22, "%llu evictions", (unsigned long long)s.evictions);
 	vmm_free(&v);
-	OK(gdr_cache_destroy(cache));
+	OK(barcopy_cache_destroy(cache));
 }
 
 static void callback_flag(void)
 {
-	gdr_cache_t cache = new_cache(GDR_CACHE_CHECK_CALLBACK, 0);
-	gdr_region_t r;
+	barcopy_cache_t cache = new_cache(BARCOPY_CACHE_CHECK_CALLBACK, 0);
+	barcopy_region_t r;
 	struct vmm v;
 	int rc;
 
 	EXPECT(cache, "no cache");
 	if (vmm_alloc(&v, 2 << 20, 1, true))
 		return;
-	rc = gdr_cache_get(cache, v.ptr, 8, &r);
-	EXPECT(!rc || rc == ENOTSUP, "errno %d: %s", rc, gdr_last_error());
+	rc = barcopy_cache_get(cache, v.ptr, 8, &r);
+	EXPECT(!rc || rc == ENOTSUP, "errno %d: %s", rc, barcopy_last_error());
 	if (!rc)
-		OK(gdr_cache_put(cache, &r));
+		OK(barcopy_cache_put(cache, &r));
 	else
-		printf("# %s\n", gdr_last_error());
+		printf("# %s\n", barcopy_last_error());
 	vmm_free(&v);
-	OK(gdr_cache_destroy(cache));
+	OK(barcopy_cache_destroy(cache));
 }
 
 static const struct gpu_test tests[] = {

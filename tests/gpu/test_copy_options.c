@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * gdr_set_copy_options() on real memory (or the stand-in's): the copy engine's bytes and their order
+ * barcopy_set_copy_options() on real memory (or the stand-in's): the copy engine's bytes and their order
  * beside the mapping's, from threads without a context, during a stream capture, after the memory
  * has been freed; and worker threads.
  */
@@ -18,26 +18,26 @@ struct mapped {
 	uint8_t *p;
 };
 
-static uint64_t count(const struct mapped *m, gdr_handle_attr_t attr)
+static uint64_t count(const struct mapped *m, barcopy_handle_attr_t attr)
 {
 	uint64_t value = ~0ULL;
 
-	return gdr_get_handle_attribute(test_g, m->h, attr, &value) ? ~0ULL : value;
+	return barcopy_get_handle_attribute(test_g, m->h, attr, &value) ? ~0ULL : value;
 }
 
 static uint64_t copies(const struct mapped *m)
 {
-	return count(m, GDR_HANDLE_ATTR_ENGINE_COPIES);
+	return count(m, BARCOPY_HANDLE_ATTR_ENGINE_COPIES);
 }
 
 static uint64_t fallbacks(const struct mapped *m)
 {
-	return count(m, GDR_HANDLE_ATTR_ENGINE_FALLBACKS);
+	return count(m, BARCOPY_HANDLE_ATTR_ENGINE_FALLBACKS);
 }
 
 static int mapped_open(struct mapped *m, uint32_t threads, size_t engine_min)
 {
-	gdr_copy_options_t o = { .size = sizeof(o),
+	barcopy_copy_options_t o = { .struct_size = sizeof(o),
 				 .threads = threads,
 				 .engine_read_min = engine_min,
 				 .engine_write_min = engine_min };
@@ -48,11 +48,11 @@ static int mapped_open(struct mapped *m, uint32_t threads, size_t engine_min)
 		return -1;
 	rc = gdr_pin_buffer_v2(test_g, m->v.ptr, m->v.size, 0, &m->h);
 	if (!rc)
-		rc = gdr_set_copy_options(m->h, &o);
+		rc = barcopy_set_copy_options(m->h, &o);
 	if (!rc)
 		rc = gdr_map(test_g, m->h, &va, m->v.size);
 	if (rc) {
-		test_fail(__FILE__, __LINE__, "mapped_open", "errno %d: %s", rc, gdr_last_error());
+		test_fail(__FILE__, __LINE__, "mapped_open", "errno %d: %s", rc, barcopy_last_error());
 		return -1;
 	}
 	m->p = va;
@@ -100,7 +100,7 @@ static void engine_bytes(void)
 	same_bytes(&m);
 	EXPECT(copies(&m) == 10, "%llu copies", (unsigned long long)copies(&m));
 	EXPECT(fallbacks(&m) == 0, "%llu fallbacks", (unsigned long long)fallbacks(&m));
-	OK(gdr_set_copy_options(m.h, NULL));
+	OK(barcopy_set_copy_options(m.h, NULL));
 	same_bytes(&m);
 	EXPECT(copies(&m) == 0, "the copy engine after the defaults were restored");
 	mapped_close(&m);
@@ -138,7 +138,7 @@ static void order_with_the_mapping(void)
 		*(volatile uint64_t *)(void *)(m.p + 512) = ~i;
 		block[64] = i;
 		OK(gdr_copy_to_mapping(m.h, m.p, block, sizeof(block)));
-		OK(gdr_get64(m.h, m.p + 512, &back));
+		OK(barcopy_get64(m.h, m.p + 512, &back));
 		EXPECT(back == i, "round %llu: the mapping has 0x%llx", (unsigned long long)i,
 		       (unsigned long long)back);
 	}
@@ -187,7 +187,7 @@ static void freed_memory(void)
 	EXPECT(a && b, "no memory");
 	if (mapped_open(&m, 1, 65536))
 		return;
-	OK(gdr_get_handle_attribute(test_g, m.h, GDR_HANDLE_ATTR_PERSISTENT, &persistent));
+	OK(barcopy_get_handle_attribute(test_g, m.h, BARCOPY_HANDLE_ATTR_PERSISTENT, &persistent));
 	pattern(a, 1 << 20, 9);
 	OK(gdr_copy_to_mapping(m.h, m.p, a, 1 << 20));
 	if (!persistent) {

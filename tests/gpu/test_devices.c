@@ -14,7 +14,7 @@ enum { MAX_DEVICES = 8, LOCAL_ROUNDS = 2000 };
 /* A device, made current in whichever thread needs it, and a buffer on it. */
 struct device {
 	struct gpu gpu;
-	gdr_mem_t mem;
+	barcopy_mem_t mem;
 };
 
 static struct device devices[MAX_DEVICES];
@@ -35,9 +35,9 @@ static bool allocated(void)
 
 		gpu_find(&d->gpu, i);
 		gpu_start(&d->gpu);
-		if (gdr_mem_alloc(test_g, i, SIZE, 0, &d->mem)) {
-			test_fail(__FILE__, __LINE__, "gdr_mem_alloc", "device %d: %s", i,
-				  gdr_last_error());
+		if (barcopy_mem_alloc(test_g, i, SIZE, 0, &d->mem)) {
+			test_fail(__FILE__, __LINE__, "barcopy_mem_alloc", "device %d: %s", i,
+				  barcopy_last_error());
 			return false;
 		}
 		device_count++;
@@ -55,18 +55,18 @@ static void own_memory(void)
 	if (!allocated())
 		goto out;
 	for (int i = 0; i < device_count; i++) {
-		const gdr_mem_t *m = &devices[i].mem;
+		const barcopy_mem_t *m = &devices[i].mem;
 		uint64_t ordinal = 99;
 
 		pattern(a, SIZE, (unsigned int)i + 1);
 		OK(gdr_copy_to_mapping(m->handle, m->cpu_ptr, a, SIZE));
-		OK(gdr_flush(m->handle));
-		OK(gdr_get_handle_attribute(test_g, m->handle, GDR_HANDLE_ATTR_DEVICE, &ordinal));
+		OK(barcopy_flush(m->handle));
+		OK(barcopy_get_handle_attribute(test_g, m->handle, BARCOPY_HANDLE_ATTR_DEVICE, &ordinal));
 		EXPECT(ordinal == (uint64_t)i, "device %d says %llu", i,
 		       (unsigned long long)ordinal);
 	}
 	for (int i = 0; i < device_count; i++) {
-		const gdr_mem_t *m = &devices[i].mem;
+		const barcopy_mem_t *m = &devices[i].mem;
 
 		CU(cu.CtxSetCurrent(devices[i].gpu.ctx));
 		pattern(a, SIZE, (unsigned int)i + 1);
@@ -88,60 +88,60 @@ out:
 /* Ranges and cached regions of one device while another, or none, is current. */
 static void others_current(void)
 {
-	gdr_cache_t cache;
+	barcopy_cache_t cache;
 	CUcontext now;
 
 	if (!allocated())
 		return;
-	OK(gdr_cache_create(test_g, NULL, &cache));
+	OK(barcopy_cache_create(test_g, NULL, &cache));
 	for (int i = 0; i < device_count; i++)
 		for (int j = -1; j < device_count; j++) {
 			uint64_t at = devices[i].mem.device_ptr + 4096 + (uint64_t)j + 1;
 			uint64_t value = (uint64_t)i << 32 | (uint64_t)(j + 1), seen = 0;
 			CUcontext current = j < 0 ? NULL : devices[j].gpu.ctx;
-			gdr_region_t region;
+			barcopy_region_t region;
 			gdr_mh_t h;
 			void *cpu;
 
 			CU(cu.CtxSetCurrent(current));
-			OK(gdr_map_range(test_g, at, 8, 0, &cpu, &h));
+			OK(barcopy_map_range(test_g, at, 8, 0, &cpu, &h));
 			OK(gdr_copy_to_mapping(h, cpu, &value, 8));
-			OK(gdr_unmap_range(test_g, h));
-			OK(gdr_cache_get(cache, at, 8, &region));
+			OK(barcopy_unmap_range(test_g, h));
+			OK(barcopy_cache_get(cache, at, 8, &region));
 			OK(gdr_copy_from_mapping(region.handle, &seen, region.cpu_ptr, 8));
-			OK(gdr_cache_put(cache, &region));
+			OK(barcopy_cache_put(cache, &region));
 			EXPECT(seen == value, "device %d with %d current", i, j);
 			CU(cu.CtxGetCurrent(&now));
 			EXPECT(now == current, "the current context was changed");
 		}
-	OK(gdr_cache_destroy(cache));
+	OK(barcopy_cache_destroy(cache));
 	CU(cu.CtxSetCurrent(devices[0].gpu.ctx));
 }
 
 /* The copy engine of the memory's device, not of the current one. */
 static void engines(void)
 {
-	gdr_copy_options_t o = { .size = sizeof(o), .engine_read_min = 65536 };
+	barcopy_copy_options_t o = { .struct_size = sizeof(o), .engine_read_min = 65536 };
 	uint8_t *a = malloc(SIZE), *b = malloc(SIZE);
 
 	EXPECT(a && b, "no memory");
 	if (!allocated())
 		goto out;
 	for (int i = 0; i < device_count; i++) {
-		const gdr_mem_t *m = &devices[i].mem;
+		const barcopy_mem_t *m = &devices[i].mem;
 		uint64_t copies = 0;
 
 		CU(cu.CtxSetCurrent(devices[(i + 1) % device_count].gpu.ctx));
-		OK(gdr_set_copy_options(m->handle, &o));
+		OK(barcopy_set_copy_options(m->handle, &o));
 		pattern(a, SIZE, (unsigned int)i + 100);
 		OK(gdr_copy_to_mapping(m->handle, m->cpu_ptr, a, SIZE));
 		OK(gdr_copy_from_mapping(m->handle, b, m->cpu_ptr, SIZE));
 		EXPECT(!memcmp(a, b, SIZE), "device %d", i);
-		OK(gdr_get_handle_attribute(test_g, m->handle, GDR_HANDLE_ATTR_ENGINE_COPIES,
+		OK(barcopy_get_handle_attribute(test_g, m->handle, BARCOPY_HANDLE_ATTR_ENGINE_COPIES,
 					    &copies));
 		EXPECT(copies == 1, "device %d: %llu copies by its engine", i,
 		       (unsigned long long)copies);
-		OK(gdr_set_copy_options(m->handle, NULL));
+		OK(barcopy_set_copy_options(m->handle, NULL));
 	}
 	CU(cu.CtxSetCurrent(devices[0].gpu.ctx));
 out:
@@ -154,16 +154,16 @@ static void bars(void)
 	if (!allocated())
 		return;
 	for (int i = 0; i < device_count; i++) {
-		gdr_bar_info_t before = { .size = sizeof(before) },
-			       after = { .size = sizeof(after) };
-		gdr_mem_t mem;
-		int rc = gdr_get_bar_info(test_g, i, &before);
+		barcopy_bar_info_t before = { .struct_size = sizeof(before) },
+			       after = { .struct_size = sizeof(after) };
+		barcopy_mem_t mem;
+		int rc = barcopy_get_bar_info(test_g, i, &before);
 
 		if (rc)
-			SKIP("%s", gdr_last_error());
-		OK(gdr_mem_alloc(test_g, i, (size_t)64 << 20, 0, &mem));
-		OK(gdr_get_bar_info(test_g, i, &after));
-		OK(gdr_mem_free(test_g, &mem));
+			SKIP("%s", barcopy_last_error());
+		OK(barcopy_mem_alloc(test_g, i, (size_t)64 << 20, 0, &mem));
+		OK(barcopy_get_bar_info(test_g, i, &after));
+		OK(barcopy_mem_free(test_g, &mem));
 		EXPECT(after.used >= before.used + ((uint64_t)64 << 20), "device %d: %llu to %llu",
 		       i, (unsigned long long)before.used, (unsigned long long)after.used);
 	}
@@ -171,7 +171,7 @@ static void bars(void)
 
 static void *one_device(void *arg)
 {
-	const gdr_mem_t *m = &((struct device *)arg)->mem;
+	const barcopy_mem_t *m = &((struct device *)arg)->mem;
 	uint8_t a[1024], b[1024];
 
 	for (unsigned int round = 0; round < LOCAL_ROUNDS; round++) {
@@ -208,7 +208,7 @@ static void give_back(void)
 	while (device_count) {
 		struct device *d = &devices[--device_count];
 
-		OK(gdr_mem_free(test_g, &d->mem));
+		OK(barcopy_mem_free(test_g, &d->mem));
 		gpu_stop(&d->gpu);
 	}
 	cu.CtxSetCurrent(test_gpu.ctx);

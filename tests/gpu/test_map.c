@@ -33,7 +33,7 @@ static int mapped_open(struct mapped *m, size_t size, unsigned int chunks)
 	if (!rc)
 		rc = gdr_map(test_g, m->h, &va, m->v.size);
 	if (rc) {
-		test_fail(__FILE__, __LINE__, "mapped_open", "errno %d: %s", rc, gdr_last_error());
+		test_fail(__FILE__, __LINE__, "mapped_open", "errno %d: %s", rc, barcopy_last_error());
 		return -1;
 	}
 	m->p = va;
@@ -351,7 +351,7 @@ static void free_before_unpin(void)
 	if (mapped_open(&m, 2 << 20, 1))
 		return;
 	OK(gdr_copy_to_mapping(m.h, m.p, &a, 8));
-	OK(gdr_get_handle_attribute(test_g, m.h, GDR_HANDLE_ATTR_PERSISTENT, &persistent));
+	OK(barcopy_get_handle_attribute(test_g, m.h, BARCOPY_HANDLE_ATTR_PERSISTENT, &persistent));
 	vmm_unmap(&m.v);
 	OK(gdr_get_callback_flag(test_g, m.h, &flag));
 	EXPECT(flag == !persistent, "callback flag %d", flag);
@@ -372,8 +372,8 @@ static void close_cleans_up(void)
 
 	if (vmm_alloc(&vm, 2 << 20, 1, true))
 		return;
-	g = gdr_open_ex(GDR_OPEN_ANY);
-	EXPECT(g, "%s", gdr_last_error());
+	g = barcopy_open(BARCOPY_OPEN_ANY);
+	EXPECT(g, "%s", barcopy_last_error());
 	OK(gdr_pin_buffer_v2(g, vm.ptr, 65536, 0, &h));
 	OK(gdr_map(g, h, &va, 65536));
 	OK(gdr_close(g));
@@ -392,7 +392,7 @@ static void atomics_through_the_pointer(void)
 		return;
 	flag = (_Atomic uint64_t *)(void *)(m.p + 64);
 	*flag = 7;
-	OK(gdr_flush(m.h));
+	OK(barcopy_flush(m.h));
 	CU(cu.MemcpyDtoH(&got, m.v.ptr + 64, 8));
 	EXPECT(got == 7, "%llu", (unsigned long long)got);
 	OK(mapped_close(&m));

@@ -21,12 +21,12 @@ static void check_kind(uint64_t addr, CUdeviceptr dptr, int expected_errno, cons
 
 	if (rc) {
 		EXPECT(rc == expected_errno, "errno %d instead of %d: %s", rc, expected_errno,
-		       gdr_last_error());
-		EXPECT(strstr(gdr_last_error(), text), "the text lacks \"%s\": %s", text,
-		       gdr_last_error());
+		       barcopy_last_error());
+		EXPECT(strstr(barcopy_last_error(), text), "the text lacks \"%s\": %s", text,
+		       barcopy_last_error());
 		return;
 	}
-	OK(gdr_get_handle_attribute(test_g, h, GDR_HANDLE_ATTR_BACKEND, &backend));
+	OK(barcopy_get_handle_attribute(test_g, h, BARCOPY_HANDLE_ATTR_BACKEND, &backend));
 	printf("# served by backend %llu\n", (unsigned long long)backend);
 	OK(gdr_get_info(test_g, h, &info));
 	EXPECT(info.va == (addr & ~0xffffULL), "va 0x%llx", (unsigned long long)info.va);
@@ -85,8 +85,8 @@ static void host_memory(unsigned int flags, gdr_mapping_type_t type, bool by_dev
 	addr = by_device_pointer ? d : (uint64_t)(uintptr_t)mem;
 	memset(mem, 0, 256);
 	OK(gdr_pin_buffer_v2(test_g, addr, 256, 0, &h));
-	OK(gdr_get_handle_attribute(test_g, h, GDR_HANDLE_ATTR_BACKEND, &got));
-	EXPECT(got == GDR_BACKEND_HOST || got == GDR_BACKEND_GDRDRV, "backend %llu",
+	OK(barcopy_get_handle_attribute(test_g, h, BARCOPY_HANDLE_ATTR_BACKEND, &got));
+	EXPECT(got == BARCOPY_BACKEND_HOST || got == BARCOPY_BACKEND_GDRDRV, "backend %llu",
 	       (unsigned long long)got);
 	OK(gdr_get_info(test_g, h, &info));
 	EXPECT(info.va == (addr & ~0xffffULL), "va 0x%llx", (unsigned long long)info.va);
@@ -139,9 +139,9 @@ static void pageable_memory(void)
 	gdr_mh_t h = { 99 };
 	int rc = gdr_pin_buffer_v2(test_g, (unsigned long)(uintptr_t)here, 64, 0, &h);
 
-	EXPECT(rc == EINVAL, "errno %d: %s", rc, gdr_last_error());
+	EXPECT(rc == EINVAL, "errno %d: %s", rc, barcopy_last_error());
 	EXPECT(h.h == 99, "an output written on failure");
-	EXPECT(strstr(gdr_last_error(), "CUDA does not know"), "%s", gdr_last_error());
+	EXPECT(strstr(barcopy_last_error(), "CUDA does not know"), "%s", barcopy_last_error());
 }
 
 static void bad_arguments(void)
@@ -191,11 +191,11 @@ static void attributes(void)
 	OK(gdr_driver_get_version(test_g, &major, &minor));
 	EXPECT(major == 2 && minor >= 0 && minor <= 6, "driver %d.%d", major, minor);
 	OK(gdr_pin_buffer_v2(test_g, v.ptr, 4096, 0, &h));
-	for (int a = GDR_HANDLE_ATTR_BACKEND; a < GDR_HANDLE_ATTR_MAX; a++) {
-		OK(gdr_get_handle_attribute(test_g, h, (gdr_handle_attr_t)a, &value));
+	for (int a = BARCOPY_HANDLE_ATTR_BACKEND; a < BARCOPY_HANDLE_ATTR_MAX; a++) {
+		OK(barcopy_get_handle_attribute(test_g, h, (barcopy_handle_attr_t)a, &value));
 		printf("# handle attribute %d: %llu\n", a, (unsigned long long)value);
 	}
-	OK(gdr_get_handle_attribute(test_g, h, GDR_HANDLE_ATTR_DEVICE, &value));
+	OK(barcopy_get_handle_attribute(test_g, h, BARCOPY_HANDLE_ATTR_DEVICE, &value));
 	EXPECT((int)value == test_gpu.ordinal, "device %llu", (unsigned long long)value);
 	OK(gdr_unpin_buffer(test_g, h));
 	vmm_free(&v);

@@ -120,9 +120,9 @@ static void whole_life(const char *what, CUdeviceptr addr, size_t size)
 
 	int rc = use_open(test_g, &u, addr, size);
 
-	EXPECT(!rc, "%s: errno %d: %s", what, rc, gdr_last_error());
-	OK(gdr_get_handle_attribute(test_g, u.h, GDR_HANDLE_ATTR_BACKEND, &backend));
-	EXPECT(backend == GDR_BACKEND_RM, "%s: backend %d", what, (int)backend);
+	EXPECT(!rc, "%s: errno %d: %s", what, rc, barcopy_last_error());
+	OK(barcopy_get_handle_attribute(test_g, u.h, BARCOPY_HANDLE_ATTR_BACKEND, &backend));
+	EXPECT(backend == BARCOPY_BACKEND_RM, "%s: backend %d", what, (int)backend);
 	EXPECT(u.info.wc_mapping, "%s: not write-combined", what);
 	EXPECT(both_ways(&u), "%s: other bytes", what);
 	OK(use_close(test_g, &u));
@@ -246,7 +246,7 @@ static void refused(void)
 		SKIP("no cuMemAllocManaged");
 	CU(more.alloc_managed(&p, MIB, CU_MEM_ATTACH_GLOBAL));
 	EXPECT(gdr_pin_buffer_v2(test_g, p, MIB, 0, &h) == EINVAL, "managed memory was pinned");
-	EXPECT(strstr(gdr_last_error(), "managed"), "%s", gdr_last_error());
+	EXPECT(strstr(barcopy_last_error(), "managed"), "%s", barcopy_last_error());
 	CU(cu.MemFree(p));
 	CU(cu.MemAlloc(&p, MIB));
 	EXPECT(gdr_pin_buffer_v2(test_g, p, 64 * MIB, 0, &h), "far beyond the allocation");
@@ -314,11 +314,11 @@ static void read_only(void)
 	pattern(a, LOOK, 5);
 	CU(cu.MemcpyHtoD(p + 1000, a, LOOK));
 	CU(cu.CtxSynchronize());
-	OK(gdr_map_range(test_g, p + 1000, LOOK, GDR_MAP_RANGE_READ_ONLY, &map, &h));
+	OK(barcopy_map_range(test_g, p + 1000, LOOK, BARCOPY_MAP_RANGE_READ_ONLY, &map, &h));
 	OK(gdr_copy_from_mapping(h, b, map, LOOK));
 	EXPECT(!memcmp(a, b, LOOK), "other bytes");
 	EXPECT(!may_write(map), "the mapping can be written");
-	OK(gdr_unmap_range(test_g, h));
+	OK(barcopy_unmap_range(test_g, h));
 	CU(cu.MemFree(p));
 }
 
@@ -411,9 +411,9 @@ static int count_fds(void)
 /* Bytes of BAR1 in use, as NVML has it; 0 where it does not tell. */
 static uint64_t bar1_used(void)
 {
-	gdr_bar_info_t info = { .size = sizeof(info) };
+	barcopy_bar_info_t info = { .struct_size = sizeof(info) };
 
-	return gdr_get_bar_info(test_g, test_gpu.ordinal, &info) ? 0 : info.used;
+	return barcopy_get_bar_info(test_g, test_gpu.ordinal, &info) ? 0 : info.used;
 }
 
 static void many_pins(void)
@@ -431,7 +431,7 @@ static void many_pins(void)
 	for (at = 0; at < count; at++)
 		if (use_open(test_g, &u[at], p + at % 64 * 64 * KIB, 64 * KIB))
 			break;
-	EXPECT(at == count, "pin %zu: %s", at, gdr_last_error());
+	EXPECT(at == count, "pin %zu: %s", at, barcopy_last_error());
 	EXPECT(count_fds() == fds, "%d descriptors, %d before", count_fds(), fds);
 	if (bar1)
 		EXPECT(bar1_used() - bar1 <= count * 64 * KIB,
@@ -479,7 +479,7 @@ static void *work(void *arg)
 			continue;
 		rc = use_open(test_g, &u, p, size);
 		if (rc || !both_ways(&u) || use_close(test_g, &u)) {
-			printf("# thread: errno %d: %s\n", rc, gdr_last_error());
+			printf("# thread: errno %d: %s\n", rc, barcopy_last_error());
 			atomic_fetch_add(&wrong, 1);
 		}
 		cu.MemFree(p);

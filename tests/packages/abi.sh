@@ -58,8 +58,11 @@ refresh)
 	# A symbol keeps the version that it came with.
 	{
 		grep -v '^ ' "$symbols"
-		nm -D --defined-only "$lib" | awk '{ print $3 }' | LC_ALL=C sort | while read -r name; do
-			grep "^ $name@Base " "$symbols" || echo " $name@Base $3"
+		nm -D --defined-only --with-symbol-versions "$lib" |
+			awk '{ sub("@@", "@", $3); print $3 ($2 == "A" ? "@" $3 : index($3, "@") ? "" : "@Base") }' |
+			LC_ALL=C sort |
+			while read -r name; do
+			grep "^ $name " "$symbols" || echo " $name $3"
 		done
 	} >"$now"
 	cat "$now" >"$symbols"

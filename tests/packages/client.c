@@ -4,7 +4,7 @@
  * mapping and compares. Uses the installed header and library only.
  */
 #include <dlfcn.h>
-#include <gdrapi.h>
+#include <barcopy.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,7 +18,7 @@ typedef int (*host_alloc_fn)(void **, size_t, unsigned int);
 #define CHECK(what, ok)                                                                            \
 	do {                                                                                       \
 		if (!(ok)) {                                                                       \
-			fprintf(stderr, "client: %s: %s\n", what, gdr_last_error());               \
+			fprintf(stderr, "client: %s: %s\n", what, barcopy_last_error());               \
 			return 1;                                                                  \
 		}                                                                                  \
 	} while (0)
@@ -47,8 +47,8 @@ int main(void)
 
 	gdr_runtime_get_version(&major, &minor);
 	CHECK("version", major == GDR_API_MAJOR_VERSION && minor == GDR_API_MINOR_VERSION);
-	g = gdr_open_ex(GDR_OPEN_ANY);
-	CHECK("gdr_open_ex", g);
+	g = barcopy_open(BARCOPY_OPEN_ANY);
+	CHECK("barcopy_open", g);
 	CHECK("gdr_pin_buffer_v2", !gdr_pin_buffer_v2(g, (uintptr_t)mem, 1 << 20, 0, &mh));
 	CHECK("gdr_get_info", !gdr_get_info(g, mh, &info));
 	CHECK("gdr_map", !gdr_map(g, mh, &map, info.mapped_size));

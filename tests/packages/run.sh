@@ -68,7 +68,7 @@ contents_deb() {
 			{ echo "barcopy-tools lacks something of ${p##*/}"; rc=1; }
 	done
 	dpkg-deb -c "$out/deb"/libgdrapi-dev_*.deb >"$tmp/list"
-	for p in $(nm -D --defined-only "$out/libgdrapi.so.$level" | awk '{ print $3 }'); do
+	for p in $(nm -D --defined-only "$out/libgdrapi.so.$level" | awk '$2 != "A" { sub("@.*", "", $3); print $3 }'); do
 		grep -q "/man3/$p\.3\.gz" "$tmp/list" || { echo "libgdrapi-dev lacks the page of $p"; rc=1; }
 	done
 	return $rc

@@ -466,8 +466,10 @@ class Words(unittest.TestCase):
     """What stands twice must be the same."""
 
     def test_prototypes(self):
-        with open(os.path.join(ROOT, "include", "gdrapi.h"), encoding="utf-8") as f:
-            header = re.sub(r"/\*.*?\*/", " ", f.read(), flags=re.S)
+        header = ""
+        for name in "gdrapi.h", "barcopy.h":
+            with open(os.path.join(ROOT, "include", name), encoding="utf-8") as f:
+                header += re.sub(r"/\*.*?\*/", " ", f.read(), flags=re.S)
         for name, (_, *argtypes) in _lib._PROTOTYPES.items():
             found = re.search(rf"\b{name}\(([^)]*)\);", header)
             self.assertIsNotNone(found, name)

@@ -3,7 +3,7 @@
  * Preloaded under a tool, it spoils the copies of libgdrapi: the tool must notice. The environment
  * says which: CORRUPT=to|from, CORRUPT_BYTE=offset of the byte that is flipped in each copy that
  * has it; CORRUPT=to-outside writes the byte behind the range, CORRUPT=error makes copies fail,
- * CORRUPT=drop loses what gdr_put32() writes.
+ * CORRUPT=drop loses what barcopy_put32() writes.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gdrapi.h"
+#include "barcopy.h"
 
 static int mode_is(const char *mode)
 {
@@ -68,10 +68,10 @@ int gdr_copy_from_mapping(gdr_mh_t handle, void *h_ptr, const void *map_d_ptr, s
 	return rc;
 }
 
-int gdr_put32(gdr_mh_t handle, void *map_ptr, uint32_t value)
+int barcopy_put32(gdr_mh_t handle, void *map_ptr, uint32_t value)
 {
 	int (*real)(gdr_mh_t, void *, uint32_t);
-	void *p = next("gdr_put32");
+	void *p = next("barcopy_put32");
 
 	if (mode_is("drop"))
 		return 0;

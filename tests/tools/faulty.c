@@ -14,7 +14,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "gdrapi.h"
+#include "barcopy.h"
 
 static int fault_is(const char *name)
 {
@@ -84,9 +84,9 @@ int gdr_get_callback_flag(gdr_t g, gdr_mh_t handle, int *flag)
 	return rc;
 }
 
-int gdr_flush(gdr_mh_t handle)
+int barcopy_flush(gdr_mh_t handle)
 {
-	REAL(gdr_flush)
+	REAL(barcopy_flush)
 	if (fault_is("crash"))
 		raise(SIGSEGV);
 	while (fault_is("hang"))

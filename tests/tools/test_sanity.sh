@@ -100,7 +100,7 @@ expect 'no such device: exit 2' 2 '' 'cannot run here: there is no device 7'
 run GDRSIM_DEVICES=0 "$tool" --sim "$sim"
 expect 'no device at all: exit 2' 2 '' 'cannot run here: cuInit'
 run GDRCOPY_BACKEND=gdrdrv "$tool" --sim "$sim"
-expect 'no backend: exit 2' 2 '' 'cannot run here: gdr_open_ex'
+expect 'no backend: exit 2' 2 '' 'cannot run here: barcopy_open'
 run GDRSIM_RM=absent "$tool" --sim "$sim" -a cuMemAlloc
 expect 'a kind that cannot be pinned: exit 2' 2 '' 'cannot run here: .*cuMemAlloc'
 

@@ -170,7 +170,7 @@ for t in copybw copylat pplat apiperf; do
 	quick GDRSIM_FAIL='cuDevicePrimaryCtxRetain:*=2' gdrcopy_$t --sim "$sim"
 	missing "$t: no context" 'cuDevicePrimaryCtxRetain: CUDA_ERROR_OUT_OF_MEMORY'
 	quick GDRCOPY_BACKEND=nonsense gdrcopy_$t --sim "$sim"
-	missing "$t: gdr_open_ex fails" 'gdr_open_ex.*nonsense'
+	missing "$t: barcopy_open fails" 'barcopy_open.*nonsense'
 	quick GDRSIM_FAIL='cuMemAlloc:*=2' gdrcopy_$t --sim "$sim" -a cuMemAlloc
 	missing "$t: no device memory" 'cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY'
 	quick GDRSIM_FAIL='cuMemAlloc:*=2' gdrcopy_$t --sim "$sim"
@@ -291,8 +291,8 @@ quick gdrcopy_apiperf --sim "$sim" -f 1 -s 10
 expect "apiperf: -f -s" 0 '^10 bytes$'
 check "apiperf: 1, 2, 4, 8, 10" [ "$(grep -Ec '^[0-9]+ bytes$' "$out")" -eq 5 ]
 quick gdrcopy_apiperf --sim "$sim" -s 64K
-for call in gdr_open_ex gdr_pin_buffer_v2 gdr_get_info_v2 gdr_get_handle_attribute \
-	gdr_get_callback_flag gdr_map_v2 gdr_put32 gdr_get32 gdr_unmap gdr_unpin_buffer gdr_close; do
+for call in barcopy_open gdr_pin_buffer_v2 gdr_get_info_v2 barcopy_get_handle_attribute \
+	gdr_get_callback_flag gdr_map_v2 barcopy_put32 barcopy_get32 gdr_unmap gdr_unpin_buffer gdr_close; do
 	expect "apiperf: $call" 0 "^  $call( +[0-9.]+){5}\$"
 done
 run gdrcopy_apiperf --sim "$sim" -s 64K -t 20 -H -b 4

@@ -16,7 +16,7 @@
 #include <string.h>
 
 #include "abi/cuda.h"
-#include "gdrapi.h"
+#include "barcopy.h"
 
 #define SIM_CALLS(X)                                                                               \
 	X(cuInit)                                                                                  \
@@ -45,13 +45,13 @@ __attribute__((unused)) static struct {
 #define OK(call)                                                                         \
 	do {                                                                             \
 		int err_ = (call);                                                       \
-		ck_assert_msg(!err_, "%s: errno %d: %s", #call, err_, gdr_last_error()); \
+		ck_assert_msg(!err_, "%s: errno %d: %s", #call, err_, barcopy_last_error()); \
 	} while (0)
 #define FAILS(err, call)                                                                          \
 	do {                                                                                      \
 		int err_ = (call);                                                                \
 		ck_assert_msg(err_ == (err), "%s: errno %d instead of %s: %s", #call, err_, #err, \
-			      gdr_last_error());                                                  \
+			      barcopy_last_error());                                                  \
 	} while (0)
 #define CU(call) ck_assert_int_eq((call), CUDA_SUCCESS)
 

@@ -15,7 +15,7 @@
 #include "common/rm.h"
 #include "common/standin.h"
 #include "common/unit.h"
-#include "gdrapi.h"
+#include "barcopy.h"
 
 #define KIB ((size_t)1024)
 #define MIB (1024 * KIB)
@@ -23,13 +23,13 @@
 #define OK(call)                                                                         \
 	do {                                                                             \
 		int err_ = (call);                                                       \
-		ck_assert_msg(!err_, "%s: errno %d: %s", #call, err_, gdr_last_error()); \
+		ck_assert_msg(!err_, "%s: errno %d: %s", #call, err_, barcopy_last_error()); \
 	} while (0)
 #define FAILS(err, call)                                                                          \
 	do {                                                                                      \
 		int err_ = (call);                                                                \
 		ck_assert_msg(err_ == (err), "%s: errno %d instead of %s: %s", #call, err_, #err, \
-			      gdr_last_error());                                                  \
+			      barcopy_last_error());                                                  \
 	} while (0)
 #define CU(call) ck_assert_int_eq((call), CUDA_SUCCESS)
 
@@ -39,7 +39,7 @@ static inline void rm_open_context(void)
 {
 	setenv("GDRCOPY_BACKEND", "rm", 1);
 	rm_g = gdr_open();
-	ck_assert_msg(rm_g != NULL, "%s", gdr_last_error());
+	ck_assert_msg(rm_g != NULL, "%s", barcopy_last_error());
 }
 
 static inline void rm_begin(void)
@@ -73,8 +73,8 @@ static inline void rm_end(unsigned int gpus)
 
 static inline void rm_has(const char *part)
 {
-	ck_assert_msg(strstr(gdr_last_error(), part), "\"%s\" is not in \"%s\"", part,
-		      gdr_last_error());
+	ck_assert_msg(strstr(barcopy_last_error(), part), "\"%s\" is not in \"%s\"", part,
+		      barcopy_last_error());
 }
 
 /* ---- one range ------------------------------------------------------------------------------------- */
@@ -168,9 +168,9 @@ static inline void rm_whole_life(const char *what, CUdeviceptr addr, size_t size
 
 		rm_sim.counts(&before);
 		rc = rm_use_open(&u, addr, size, 0);
-		ck_assert_msg(!rc, "%s: errno %d: %s", what, rc, gdr_last_error());
-		OK(gdr_get_handle_attribute(rm_g, u.h, GDR_HANDLE_ATTR_BACKEND, &backend));
-		ck_assert_uint_eq(backend, GDR_BACKEND_RM);
+		ck_assert_msg(!rc, "%s: errno %d: %s", what, rc, barcopy_last_error());
+		OK(barcopy_get_handle_attribute(rm_g, u.h, BARCOPY_HANDLE_ATTR_BACKEND, &backend));
+		ck_assert_uint_eq(backend, BARCOPY_BACKEND_RM);
 		ck_assert_uint_eq(u.info.wc_mapping, 1);
 		ck_assert_uint_eq(u.info.va, addr & ~0xffffull);
 		ck_assert_uint_lt(u.info.va + u.info.mapped_size - (addr + size), 65536);
@@ -247,7 +247,7 @@ static inline unsigned int rm_times(const char *text, const char *part)
 static inline void rm_assert_clear(void)
 {
 	char copy[1024], last[256] = "", *save = NULL;
-	const char *text = gdr_last_error();
+	const char *text = barcopy_last_error();
 
 	snprintf(copy, sizeof(copy), "%s", text);
 	for (char *c = strtok_r(copy, ";", &save); c; c = strtok_r(NULL, ";", &save))

@@ -12,7 +12,7 @@
 
 #include "common/standin.h"
 #include "common/unit.h"
-#include "gdrapi.h"
+#include "barcopy.h"
 
 #undef gdr_get_info
 int gdr_get_info(gdr_t g, gdr_mh_t handle, void *v1);
@@ -31,7 +31,7 @@ static void start(void)
 
 	standin_start();
 	g = gdr_open();
-	ck_assert_msg(g != NULL, "%s", gdr_last_error());
+	ck_assert_msg(g != NULL, "%s", barcopy_last_error());
 	buffer = standin_alloc(2 << 20);
 	ck_assert_int_eq(gdr_pin_buffer_v2(g, buffer, SIZE, 0, &h), 0);
 	ck_assert_int_eq(gdr_map(g, h, &va, MAPPED), 0);
@@ -40,8 +40,8 @@ static void start(void)
 
 static void says(const char *part)
 {
-	ck_assert_msg(strstr(gdr_last_error(), part), "\"%s\" is not in \"%s\"", part,
-		      gdr_last_error());
+	ck_assert_msg(strstr(barcopy_last_error(), part), "\"%s\" is not in \"%s\"", part,
+		      barcopy_last_error());
 }
 
 static void versions(void)
@@ -72,16 +72,16 @@ static void attributes(void)
 		ck_assert_int_eq(gdr_get_attribute(g, (gdr_attr_t)bad[i], &v), EINVAL);
 		says("unknown attribute");
 		ck_assert_int_eq(
-			gdr_get_handle_attribute(g, h,
-						 (gdr_handle_attr_t)(bad[i] == GDR_ATTR_MAX
-									     ? GDR_HANDLE_ATTR_MAX
+			barcopy_get_handle_attribute(g, h,
+						 (barcopy_handle_attr_t)(bad[i] == GDR_ATTR_MAX
+									     ? BARCOPY_HANDLE_ATTR_MAX
 									     : bad[i]),
 						 &value),
 			EINVAL);
 		says("unknown handle attribute");
 	}
 	ck_assert_int_eq(gdr_get_attribute(g, GDR_ATTR_USE_PERSISTENT_MAPPING, NULL), EINVAL);
-	ck_assert_int_eq(gdr_get_handle_attribute(g, h, GDR_HANDLE_ATTR_BACKEND, NULL), EINVAL);
+	ck_assert_int_eq(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_BACKEND, NULL), EINVAL);
 	ck_assert_int_eq(v, 7);
 	ck_assert_uint_eq(value, 7);
 }
@@ -228,8 +228,8 @@ static void copy_bounds(void)
 static void vectored(void)
 {
 	uint8_t host[16] = { 1 }, zero[16] = { 0 }, back[16];
-	gdr_copy_seg_t good = { .map_ptr = NULL, .host_ptr = host, .size = 16 };
-	gdr_copy_seg_t bad[5];
+	barcopy_copy_seg_t good = { .map_ptr = NULL, .host_ptr = host, .size = 16 };
+	barcopy_copy_seg_t bad[5];
 
 	start();
 	good.map_ptr = map;
@@ -242,43 +242,43 @@ static void vectored(void)
 	bad[3].reserved = 1;
 	bad[4].size = ~0UL;
 	for (size_t i = 0; i < COUNT(bad); i++) {
-		gdr_copy_seg_t seg[2] = { good, bad[i] };
+		barcopy_copy_seg_t seg[2] = { good, bad[i] };
 
-		ck_assert_int_eq(gdr_copyv_to_mapping(h, seg, 2, 0), EINVAL);
+		ck_assert_int_eq(barcopy_copyv_to_mapping(h, seg, 2, 0), EINVAL);
 		ck_assert_int_eq(gdr_copy_from_mapping(h, back, map, 16), 0);
 		ck_assert_int_eq(memcmp(back, zero, 16), 0);
-		ck_assert_int_eq(gdr_copyv_from_mapping(h, seg, 2, 0), EINVAL);
+		ck_assert_int_eq(barcopy_copyv_from_mapping(h, seg, 2, 0), EINVAL);
 		ck_assert_uint_eq(host[0], 1);
 	}
 	says("inside");
-	ck_assert_int_eq(gdr_copyv_to_mapping(h, NULL, 1, 0), EINVAL);
-	ck_assert_int_eq(gdr_copyv_from_mapping(h, NULL, 1, 0), EINVAL);
-	ck_assert_int_eq(gdr_copyv_to_mapping(h, NULL, 0, 0), 0);
-	ck_assert_int_eq(gdr_copyv_to_mapping(h, &good, 1, 1), EINVAL); /* a segment's flag */
-	ck_assert_int_eq(gdr_copyv_to_mapping(h, &good, 1, 4), EINVAL);
-	good.flags = GDR_COPY_ORDERED;
-	ck_assert_int_eq(gdr_copyv_to_mapping(h, &good, 1, GDR_COPY_NO_FENCE), 0);
-	ck_assert_int_eq(gdr_fence(h, GDR_FENCE_AFTER_WRITE), 0);
+	ck_assert_int_eq(barcopy_copyv_to_mapping(h, NULL, 1, 0), EINVAL);
+	ck_assert_int_eq(barcopy_copyv_from_mapping(h, NULL, 1, 0), EINVAL);
+	ck_assert_int_eq(barcopy_copyv_to_mapping(h, NULL, 0, 0), 0);
+	ck_assert_int_eq(barcopy_copyv_to_mapping(h, &good, 1, 1), EINVAL); /* a segment's flag */
+	ck_assert_int_eq(barcopy_copyv_to_mapping(h, &good, 1, 4), EINVAL);
+	good.flags = BARCOPY_COPY_ORDERED;
+	ck_assert_int_eq(barcopy_copyv_to_mapping(h, &good, 1, BARCOPY_COPY_NO_FENCE), 0);
+	ck_assert_int_eq(barcopy_fence(h, BARCOPY_FENCE_AFTER_WRITE), 0);
 	ck_assert_int_eq(gdr_copy_from_mapping(h, back, map, 16), 0);
 	ck_assert_int_eq(memcmp(back, host, 16), 0);
 	memset(host, 0, sizeof(host));
-	ck_assert_int_eq(gdr_copyv_from_mapping(h, &good, 1, 0), 0);
+	ck_assert_int_eq(barcopy_copyv_from_mapping(h, &good, 1, 0), 0);
 	ck_assert_uint_eq(host[0], 1);
 	good.size = 0; /* an empty piece may be anywhere */
 	good.map_ptr = good.host_ptr = NULL;
-	ck_assert_int_eq(gdr_copyv_to_mapping(h, &good, 1, 0), 0);
+	ck_assert_int_eq(barcopy_copyv_to_mapping(h, &good, 1, 0), 0);
 }
 
 static void fences(void)
 {
 	start();
-	for (int use = GDR_FENCE_BEFORE_READ; use <= GDR_FENCE_FULL; use++)
-		ck_assert_int_eq(gdr_fence(h, (gdr_fence_t)use), 0);
-	ck_assert_int_eq(gdr_fence(h, (gdr_fence_t)0), EINVAL);
-	ck_assert_int_eq(gdr_fence(h, (gdr_fence_t)5), EINVAL);
-	ck_assert_int_eq(gdr_fence(h, (gdr_fence_t)-1), EINVAL);
+	for (int use = BARCOPY_FENCE_BEFORE_READ; use <= BARCOPY_FENCE_FULL; use++)
+		ck_assert_int_eq(barcopy_fence(h, (barcopy_fence_t)use), 0);
+	ck_assert_int_eq(barcopy_fence(h, (barcopy_fence_t)0), EINVAL);
+	ck_assert_int_eq(barcopy_fence(h, (barcopy_fence_t)5), EINVAL);
+	ck_assert_int_eq(barcopy_fence(h, (barcopy_fence_t)-1), EINVAL);
 	says("unknown fence");
-	ck_assert_int_eq(gdr_flush(h), 0);
+	ck_assert_int_eq(barcopy_flush(h), 0);
 }
 
 static void words(void)
@@ -288,33 +288,33 @@ static void words(void)
 
 	start();
 	for (int off = 1; off < 8; off++) {
-		ck_assert_int_eq(gdr_put64(h, map + off, 1), EINVAL);
+		ck_assert_int_eq(barcopy_put64(h, map + off, 1), EINVAL);
 		says("aligned");
-		ck_assert_int_eq(gdr_get64(h, map + off, &v64), EINVAL);
-		ck_assert_int_eq(gdr_wait64(h, map + off, GDR_CMP_EQ, 0, 0), EINVAL);
-		ck_assert_int_eq(gdr_put32(h, map + off, 1), off == 4 ? 0 : EINVAL);
-		ck_assert_int_eq(gdr_wait32(h, map + off, GDR_CMP_GE, 0, 0), off == 4 ? 0 : EINVAL);
+		ck_assert_int_eq(barcopy_get64(h, map + off, &v64), EINVAL);
+		ck_assert_int_eq(barcopy_wait64(h, map + off, BARCOPY_CMP_EQ, 0, 0), EINVAL);
+		ck_assert_int_eq(barcopy_put32(h, map + off, 1), off == 4 ? 0 : EINVAL);
+		ck_assert_int_eq(barcopy_wait32(h, map + off, BARCOPY_CMP_GE, 0, 0), off == 4 ? 0 : EINVAL);
 	}
-	ck_assert_int_eq(gdr_put32(h, map + MAPPED, 1), EINVAL);
-	ck_assert_int_eq(gdr_put64(h, map + MAPPED, 1), EINVAL);
-	ck_assert_int_eq(gdr_put64(h, map - 8, 1), EINVAL);
-	ck_assert_int_eq(gdr_put64(h, NULL, 1), EINVAL);
-	ck_assert_int_eq(gdr_get32(h, map, NULL), EINVAL);
-	ck_assert_int_eq(gdr_get64(h, map, NULL), EINVAL);
-	ck_assert_int_eq(gdr_get32(h, map + MAPPED, &v32), EINVAL);
+	ck_assert_int_eq(barcopy_put32(h, map + MAPPED, 1), EINVAL);
+	ck_assert_int_eq(barcopy_put64(h, map + MAPPED, 1), EINVAL);
+	ck_assert_int_eq(barcopy_put64(h, map - 8, 1), EINVAL);
+	ck_assert_int_eq(barcopy_put64(h, NULL, 1), EINVAL);
+	ck_assert_int_eq(barcopy_get32(h, map, NULL), EINVAL);
+	ck_assert_int_eq(barcopy_get64(h, map, NULL), EINVAL);
+	ck_assert_int_eq(barcopy_get32(h, map + MAPPED, &v32), EINVAL);
 	ck_assert_uint_eq(v32, 7);
 	ck_assert_uint_eq(v64, 7);
-	ck_assert_int_eq(gdr_put64(h, map + MAPPED - 8, 0x123456789abcdef0), 0);
-	ck_assert_int_eq(gdr_get64(h, map + MAPPED - 8, &v64), 0);
+	ck_assert_int_eq(barcopy_put64(h, map + MAPPED - 8, 0x123456789abcdef0), 0);
+	ck_assert_int_eq(barcopy_get64(h, map + MAPPED - 8, &v64), 0);
 	ck_assert_uint_eq(v64, 0x123456789abcdef0);
-	ck_assert_int_eq(gdr_get32(h, map + MAPPED - 8, &v32), 0);
+	ck_assert_int_eq(barcopy_get32(h, map + MAPPED - 8, &v32), 0);
 	ck_assert_uint_eq(v32, 0x9abcdef0);
-	ck_assert_int_eq(gdr_wait64(h, map + MAPPED - 8, GDR_CMP_EQ, v64, 0), 0);
-	ck_assert_int_eq(gdr_wait64(h, map + MAPPED - 8, GDR_CMP_NE, v64, 0), ETIMEDOUT);
+	ck_assert_int_eq(barcopy_wait64(h, map + MAPPED - 8, BARCOPY_CMP_EQ, v64, 0), 0);
+	ck_assert_int_eq(barcopy_wait64(h, map + MAPPED - 8, BARCOPY_CMP_NE, v64, 0), ETIMEDOUT);
 	says("in time");
-	ck_assert_int_eq(gdr_wait32(h, map + MAPPED - 8, GDR_CMP_LT, v32, 1000), ETIMEDOUT);
-	ck_assert_int_eq(gdr_wait32(h, map, (gdr_cmp_t)0, 0, 0), EINVAL);
-	ck_assert_int_eq(gdr_wait64(h, map, (gdr_cmp_t)7, 0, 0), EINVAL);
+	ck_assert_int_eq(barcopy_wait32(h, map + MAPPED - 8, BARCOPY_CMP_LT, v32, 1000), ETIMEDOUT);
+	ck_assert_int_eq(barcopy_wait32(h, map, (barcopy_cmp_t)0, 0, 0), EINVAL);
+	ck_assert_int_eq(barcopy_wait64(h, map, (barcopy_cmp_t)7, 0, 0), EINVAL);
 	says("unknown comparison");
 }
 
@@ -338,7 +338,7 @@ static void one_error_domain(void)
 				      rc == EACCES || rc == EIO,
 			      "CUresult %d gave %d", results[i], rc);
 		ck_assert_uint_eq(out.h, 77);
-		ck_assert_str_ne(gdr_last_error(), "");
+		ck_assert_str_ne(barcopy_last_error(), "");
 	}
 	cuda_hooks.set_fail(NULL);
 }
@@ -351,10 +351,10 @@ static void last_error_lasts(void)
 
 	start();
 	ck_assert_int_eq(gdr_unpin_buffer(g, (gdr_mh_t){ 9 }), EINVAL);
-	snprintf(text, sizeof(text), "%s", gdr_last_error());
+	snprintf(text, sizeof(text), "%s", barcopy_last_error());
 	ck_assert_ptr_nonnull(strstr(text, "0x9"));
 	ck_assert_int_eq(gdr_get_attribute(g, GDR_ATTR_USE_PERSISTENT_MAPPING, &v), 0);
-	ck_assert_str_eq(gdr_last_error(), text);
+	ck_assert_str_eq(barcopy_last_error(), text);
 }
 
 /* Every program's own arithmetic: the pointer stands for the address rounded down (L9). */
@@ -369,12 +369,12 @@ static void pointer_arithmetic(void)
 	p = buffer + 65536 + 1234 * 4;
 	ck_assert_int_eq(gdr_pin_buffer_v2(g, p, 4, 0, &mine), 0);
 	ck_assert_int_eq(gdr_map(g, mine, &va, 65536), 0);
-	ck_assert_int_eq(gdr_put32(mine, (char *)va + (p & GPU_PAGE_OFFSET), 0xc0ffee), 0);
+	ck_assert_int_eq(barcopy_put32(mine, (char *)va + (p & GPU_PAGE_OFFSET), 0xc0ffee), 0);
 	ck_assert_int_eq(cuda.cuMemcpyDtoH_v2(&got, p, 4), 0);
 	ck_assert_uint_eq(got, 0xc0ffee);
 }
 
-/* GDR_OPEN_CTX_SYNC_MEMOPS: asked for, and only then, the context's flag is set. */
+/* BARCOPY_OPEN_CTX_SYNC_MEMOPS: asked for, and only then, the context's flag is set. */
 static void context_sync_memops(void)
 {
 	struct standin_vmm v;
@@ -384,15 +384,15 @@ static void context_sync_memops(void)
 
 	start();
 	standin_vmm_alloc(&v, 0, 1, STANDIN_GRANULE, true);
-	plain = gdr_open_ex(GDR_OPEN_ANY);
-	with = gdr_open_ex(GDR_OPEN_ANY | GDR_OPEN_CTX_SYNC_MEMOPS);
+	plain = barcopy_open(BARCOPY_OPEN_ANY);
+	with = barcopy_open(BARCOPY_OPEN_ANY | BARCOPY_OPEN_CTX_SYNC_MEMOPS);
 	ck_assert_int_eq(gdr_pin_buffer_v2(plain, v.ptr, 4096, 0, &h), 0);
-	ck_assert_int_eq(gdr_get_handle_attribute(plain, h, GDR_HANDLE_ATTR_SYNC_MEMOPS, &on), 0);
+	ck_assert_int_eq(barcopy_get_handle_attribute(plain, h, BARCOPY_HANDLE_ATTR_SYNC_MEMOPS, &on), 0);
 	ck_assert_uint_eq(on, 0);
 	ck_assert_int_eq(cuda.cuCtxGetFlags(&flags), 0);
 	ck_assert_uint_eq(flags & CU_CTX_SYNC_MEMOPS, 0);
 	ck_assert_int_eq(gdr_pin_buffer_v2(with, v.ptr, 4096, 0, &h), 0);
-	ck_assert_int_eq(gdr_get_handle_attribute(with, h, GDR_HANDLE_ATTR_SYNC_MEMOPS, &on), 0);
+	ck_assert_int_eq(barcopy_get_handle_attribute(with, h, BARCOPY_HANDLE_ATTR_SYNC_MEMOPS, &on), 0);
 	ck_assert_uint_eq(on, 1);
 	ck_assert_int_eq(cuda.cuCtxGetFlags(&flags), 0);
 	ck_assert_uint_ne(flags & CU_CTX_SYNC_MEMOPS, 0);

@@ -11,45 +11,45 @@
 #include "common/standin.h"
 #include "common/unit.h"
 #include "common/wrap.h"
-#include "gdrapi.h"
+#include "barcopy.h"
 
 static void has(const char *part)
 {
-	ck_assert_msg(strstr(gdr_last_error(), part), "\"%s\" is not in \"%s\"", part,
-		      gdr_last_error());
+	ck_assert_msg(strstr(barcopy_last_error(), part), "\"%s\" is not in \"%s\"", part,
+		      barcopy_last_error());
 }
 
 static void has_not(const char *part)
 {
-	ck_assert_msg(!strstr(gdr_last_error(), part), "\"%s\" is in \"%s\"", part,
-		      gdr_last_error());
+	ck_assert_msg(!strstr(barcopy_last_error(), part), "\"%s\" is in \"%s\"", part,
+		      barcopy_last_error());
 }
 
 static void open_fails(uint32_t flags, int err)
 {
 	errno = 0;
-	ck_assert_ptr_null(gdr_open_ex(flags));
+	ck_assert_ptr_null(barcopy_open(flags));
 	ck_assert_int_eq(errno, err);
-	ck_assert_str_ne(gdr_last_error(), "");
+	ck_assert_str_ne(barcopy_last_error(), "");
 }
 
 static gdr_t opened(uint32_t flags)
 {
-	gdr_t g = gdr_open_ex(flags);
+	gdr_t g = barcopy_open(flags);
 
-	ck_assert_msg(g != NULL, "%s", gdr_last_error());
+	ck_assert_msg(g != NULL, "%s", barcopy_last_error());
 	return g;
 }
 
-/* The backend that serves [addr, addr + size), as a gdr_backend_t. */
+/* The backend that serves [addr, addr + size), as a barcopy_backend_t. */
 static uint64_t server(gdr_t g, uint64_t addr, size_t size)
 {
 	uint64_t id = 0;
 	gdr_mh_t h;
 	int rc = gdr_pin_buffer_v2(g, addr, size, 0, &h);
 
-	ck_assert_msg(!rc, "%d: %s", rc, gdr_last_error());
-	ck_assert_int_eq(gdr_get_handle_attribute(g, h, GDR_HANDLE_ATTR_BACKEND, &id), 0);
+	ck_assert_msg(!rc, "%d: %s", rc, barcopy_last_error());
+	ck_assert_int_eq(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_BACKEND, &id), 0);
 	ck_assert_int_eq(gdr_unpin_buffer(g, h), 0);
 	return id;
 }
@@ -72,15 +72,15 @@ static void check_attributes(gdr_t g, int persistent, int force_pcie, int dmabuf
 /* Below CUDA 13.3 and without NVIDIA's nodes nothing serves ordinary device memory: the open says so. */
 static void open_keeps_its_promise(void)
 {
-	open_fails(GDR_OPEN_DEFAULT, ENODEV);
+	open_fails(BARCOPY_OPEN_DEFAULT, ENODEV);
 	has("dmabuf: ");
 	has("13.3");
 	has("rm: no /dev/nvidiactl");
 	errno = 0;
 	ck_assert_ptr_null(gdr_open());
 	ck_assert_int_eq(errno, ENODEV);
-	ck_assert_int_eq(gdr_close(opened(GDR_OPEN_ANY)), 0);
-	open_fails(GDR_OPEN_CTX_SYNC_MEMOPS, ENODEV);
+	ck_assert_int_eq(gdr_close(opened(BARCOPY_OPEN_ANY)), 0);
+	open_fails(BARCOPY_OPEN_CTX_SYNC_MEMOPS, ENODEV);
 }
 
 /* With them it is served on the stock driver, if the GPUs export their memory. */
@@ -90,22 +90,22 @@ static void open_rests_on_rm(void)
 
 	standin_load();
 	setenv("GDRSIM_RM", "denied", 1);
-	open_fails(GDR_OPEN_DEFAULT, EACCES);
+	open_fails(BARCOPY_OPEN_DEFAULT, EACCES);
 	has("rm: /dev/nvidiactl may not be opened");
 	unsetenv("GDRSIM_RM");
 	setenv("GDRSIM_RM_DRIVER", "470.256.02", 1);
-	open_fails(GDR_OPEN_DEFAULT, ENODEV);
+	open_fails(BARCOPY_OPEN_DEFAULT, ENODEV);
 	has("rm: driver 470 is too old");
 	unsetenv("GDRSIM_RM_DRIVER");
 	setenv("GDRSIM_DMABUF", "0", 1);
-	open_fails(GDR_OPEN_DEFAULT, ENODEV);
+	open_fails(BARCOPY_OPEN_DEFAULT, ENODEV);
 	has("rm: none of 1 GPUs exports its memory as a dma-buf");
 	unsetenv("GDRSIM_DMABUF");
 	g = gdr_open();
-	ck_assert_msg(g != NULL, "%s", gdr_last_error());
+	ck_assert_msg(g != NULL, "%s", barcopy_last_error());
 	check_attributes(g, 1, 1, 0);
 	standin_start();
-	ck_assert_uint_eq(server(g, standin_alloc(4096), 4096), GDR_BACKEND_RM);
+	ck_assert_uint_eq(server(g, standin_alloc(4096), 4096), BARCOPY_BACKEND_RM);
 	ck_assert_int_eq(gdr_close(g), 0);
 }
 
@@ -115,12 +115,12 @@ static void open_is_cheap(void)
 	gdr_t g;
 
 	standin_load();
-	ck_assert_int_eq(gdr_close(opened(GDR_OPEN_ANY)), 0);
+	ck_assert_int_eq(gdr_close(opened(BARCOPY_OPEN_ANY)), 0);
 	ck_assert_uint_eq(cuda_hooks.calls("cuInit"), 0);
 	ck_assert_uint_eq(cuda_hooks.calls(NULL), cuda_hooks.calls("cuDriverGetVersion"));
 	/* Where a promise rests on what the GPUs can do, they are asked. */
 	g = gdr_open();
-	ck_assert_msg(g != NULL, "%s", gdr_last_error());
+	ck_assert_msg(g != NULL, "%s", barcopy_last_error());
 	ck_assert_int_eq(gdr_close(g), 0);
 	ck_assert_uint_eq(cuda_hooks.calls("cuInit"), 1);
 }
@@ -129,18 +129,18 @@ static void open_is_cheap(void)
 static void no_promise_without_dmabuf(void)
 {
 	standin_load();
-	open_fails(GDR_OPEN_DEFAULT, ENODEV);
+	open_fails(BARCOPY_OPEN_DEFAULT, ENODEV);
 	has("exports its memory as a dma-buf");
-	ck_assert_int_eq(gdr_close(opened(GDR_OPEN_ANY)), 0);
+	ck_assert_int_eq(gdr_close(opened(BARCOPY_OPEN_ANY)), 0);
 }
 
 static void open_without_libcuda(void)
 {
 	wrap_reset();
 	wrap_deny_library("libcuda");
-	open_fails(GDR_OPEN_DEFAULT, ENODEV);
+	open_fails(BARCOPY_OPEN_DEFAULT, ENODEV);
 	has("no CUDA driver");
-	open_fails(GDR_OPEN_ANY, ENODEV);
+	open_fails(BARCOPY_OPEN_ANY, ENODEV);
 	has("dmabuf: ");
 	has("rm: ");
 	has("host: ");
@@ -157,16 +157,16 @@ static void no_memory_for_a_context(void)
 {
 	wrap_reset();
 	wrap_fail("aligned_alloc", 1, ENOMEM);
-	open_fails(GDR_OPEN_ANY, ENOMEM);
+	open_fails(BARCOPY_OPEN_ANY, ENOMEM);
 	ck_assert_str_eq(wrap_failed(), "aligned_alloc");
-	ck_assert_int_eq(gdr_close(opened(GDR_OPEN_ANY)), 0);
+	ck_assert_int_eq(gdr_close(opened(BARCOPY_OPEN_ANY)), 0);
 }
 
 static void driver_version_fails(void)
 {
 	standin_load();
 	cuda_hooks.set_fail("cuDriverGetVersion:*=999");
-	open_fails(GDR_OPEN_DEFAULT, EIO);
+	open_fails(BARCOPY_OPEN_DEFAULT, EIO);
 	has("cuDriverGetVersion");
 	cuda_hooks.set_fail(NULL);
 }
@@ -190,21 +190,21 @@ static void bad_backend_list(void)
 
 	for (size_t i = 0; i < COUNT(lists); i++) {
 		setenv("GDRCOPY_BACKEND", lists[i], 1);
-		open_fails(GDR_OPEN_DEFAULT, EINVAL);
+		open_fails(BARCOPY_OPEN_DEFAULT, EINVAL);
 		has("GDRCOPY_BACKEND");
-		open_fails(GDR_OPEN_ANY, EINVAL);
+		open_fails(BARCOPY_OPEN_ANY, EINVAL);
 	}
 	setenv("GDRCOPY_BACKEND", "nothere,rm", 1);
-	open_fails(GDR_OPEN_DEFAULT, EINVAL);
+	open_fails(BARCOPY_OPEN_DEFAULT, EINVAL);
 	has("\"nothere\"");
 	has_not("rm");
 	/* What it was once, for whoever has it in a script. */
 	setenv("GDRCOPY_BACKEND", "vulkan,host", 1);
-	open_fails(GDR_OPEN_ANY, EINVAL);
+	open_fails(BARCOPY_OPEN_ANY, EINVAL);
 	has("\"vulkan\" (rm serves what it served");
 	setenv("GDRCOPY_BACKEND", "", 1); /* as if it were not set */
 	setenv("GDRSIM_RM", "absent", 1);
-	open_fails(GDR_OPEN_DEFAULT, ENODEV);
+	open_fails(BARCOPY_OPEN_DEFAULT, ENODEV);
 }
 
 static void named_backends_alone(void)
@@ -217,9 +217,9 @@ static void named_backends_alone(void)
 	standin_start();
 	standin_vmm_alloc(&v, 0, 1, STANDIN_GRANULE, true);
 	host = (uintptr_t)standin_host_alloc(4096, 0);
-	g = gdr_open(); /* naming it is asking for it: no GDR_OPEN_ANY is needed */
-	ck_assert_msg(g != NULL, "%s", gdr_last_error());
-	ck_assert_uint_eq(server(g, v.ptr, 4096), GDR_BACKEND_RM);
+	g = gdr_open(); /* naming it is asking for it: no BARCOPY_OPEN_ANY is needed */
+	ck_assert_msg(g != NULL, "%s", barcopy_last_error());
+	ck_assert_uint_eq(server(g, v.ptr, 4096), BARCOPY_BACKEND_RM);
 	ck_assert_int_eq(gdr_pin_buffer_v2(g, host, 4096, 0, &h), ENOTSUP);
 	has("rm: not device memory");
 	has_not("host: ");
@@ -228,7 +228,7 @@ static void named_backends_alone(void)
 
 	setenv("GDRCOPY_BACKEND", "host", 1);
 	g = opened(0);
-	ck_assert_uint_eq(server(g, host, 4096), GDR_BACKEND_HOST);
+	ck_assert_uint_eq(server(g, host, 4096), BARCOPY_BACKEND_HOST);
 	ck_assert_int_eq(gdr_pin_buffer_v2(g, v.ptr, 4096, 0, &h), ENOTSUP);
 	has("host: not memory of cudaHostAlloc");
 	check_attributes(g, 0, 0, 0);
@@ -243,17 +243,17 @@ static void order(void)
 
 	standin_start();
 	standin_vmm_alloc(&v, 0, 1, STANDIN_GRANULE, true);
-	g = opened(GDR_OPEN_ANY);
-	ck_assert_uint_eq(server(g, v.ptr, 4096), GDR_BACKEND_DMABUF);
+	g = opened(BARCOPY_OPEN_ANY);
+	ck_assert_uint_eq(server(g, v.ptr, 4096), BARCOPY_BACKEND_DMABUF);
 	ck_assert_int_eq(gdr_close(g), 0);
 	setenv("GDRCOPY_BACKEND", "rm,dmabuf", 1);
 	g = opened(0);
-	ck_assert_uint_eq(server(g, v.ptr, 4096), GDR_BACKEND_RM);
-	ck_assert_uint_eq(server(g, standin_alloc(4096), 4096), GDR_BACKEND_RM);
+	ck_assert_uint_eq(server(g, v.ptr, 4096), BARCOPY_BACKEND_RM);
+	ck_assert_uint_eq(server(g, standin_alloc(4096), 4096), BARCOPY_BACKEND_RM);
 	ck_assert_int_eq(gdr_close(g), 0);
 	setenv("GDRCOPY_BACKEND", "dmabuf,rm", 1);
 	g = opened(0);
-	ck_assert_uint_eq(server(g, v.ptr, 4096), GDR_BACKEND_DMABUF);
+	ck_assert_uint_eq(server(g, v.ptr, 4096), BARCOPY_BACKEND_DMABUF);
 	ck_assert_int_eq(gdr_close(g), 0);
 }
 
@@ -265,12 +265,12 @@ static void fall_through(void)
 
 	standin_start();
 	standin_vmm_alloc(&v, 0, 1, STANDIN_GRANULE, true);
-	g = opened(GDR_OPEN_ANY);
+	g = opened(BARCOPY_OPEN_ANY);
 	setenv("GDRSIM_DMABUF_MMAP", "0", 1);
-	ck_assert_uint_eq(server(g, v.ptr, 4096), GDR_BACKEND_RM);
+	ck_assert_uint_eq(server(g, v.ptr, 4096), BARCOPY_BACKEND_RM);
 	unsetenv("GDRSIM_DMABUF_MMAP");
-	ck_assert_uint_eq(server(g, v.ptr, 4096), GDR_BACKEND_DMABUF);
-	ck_assert_uint_eq(server(g, (uintptr_t)standin_host_alloc(64, 0), 64), GDR_BACKEND_HOST);
+	ck_assert_uint_eq(server(g, v.ptr, 4096), BARCOPY_BACKEND_DMABUF);
+	ck_assert_uint_eq(server(g, (uintptr_t)standin_host_alloc(64, 0), 64), BARCOPY_BACKEND_HOST);
 	check_attributes(g, 1, 1, 0); /* dmabuf and rm serve */
 	ck_assert_int_eq(gdr_close(g), 0);
 }
@@ -283,11 +283,11 @@ static void use_dmabuf_mmap(void)
 
 	standin_start();
 	standin_vmm_alloc(&v, 0, 1, STANDIN_GRANULE, true);
-	open_fails(GDR_OPEN_ANY, ENODEV); /* driver 13.0: it was asked for this backend alone */
+	open_fails(BARCOPY_OPEN_ANY, ENODEV); /* driver 13.0: it was asked for this backend alone */
 	has("13.3");
 	setenv("GDRSIM_DRIVER_VERSION", "13030", 1);
-	g = opened(GDR_OPEN_ANY);
-	ck_assert_uint_eq(server(g, v.ptr, 64), GDR_BACKEND_DMABUF);
+	g = opened(BARCOPY_OPEN_ANY);
+	ck_assert_uint_eq(server(g, v.ptr, 64), BARCOPY_BACKEND_DMABUF);
 	setenv("GDRSIM_DMABUF_MMAP", "0", 1);
 	ck_assert_int_eq(gdr_pin_buffer_v2(g, v.ptr, 64, 0, &h), ENOTSUP);
 	has("dmabuf: ");
@@ -296,11 +296,11 @@ static void use_dmabuf_mmap(void)
 	unsetenv("GDRSIM_DMABUF_MMAP");
 	setenv("GDRCOPY_USE_DMABUF_MMAP", "0", 1);
 	setenv("GDRSIM_DRIVER_VERSION", "13000", 1);
-	ck_assert_int_eq(gdr_close(opened(GDR_OPEN_ANY)), 0);
+	ck_assert_int_eq(gdr_close(opened(BARCOPY_OPEN_ANY)), 0);
 	setenv("GDRCOPY_USE_DMABUF_MMAP", "1", 1);
 	setenv("GDRCOPY_BACKEND", "rm", 1); /* the newer variable wins */
 	g = opened(0);
-	ck_assert_uint_eq(server(g, v.ptr, 64), GDR_BACKEND_RM);
+	ck_assert_uint_eq(server(g, v.ptr, 64), BARCOPY_BACKEND_RM);
 	ck_assert_int_eq(gdr_close(g), 0);
 }
 
@@ -312,7 +312,7 @@ static void every_reason_is_named(void)
 	standin_start();
 	setenv("GDRSIM_DMABUF_MMAP", "0", 1);
 	setenv("GDRSIM_RM_PROTECTED", "1", 1);
-	g = opened(GDR_OPEN_ANY);
+	g = opened(BARCOPY_OPEN_ANY);
 	ck_assert_int_eq(gdr_pin_buffer_v2(g, standin_alloc(4096), 4096, 0, &h), ENOTSUP);
 	has("dmabuf: this driver refuses mmap of its dma-buf");
 	has("rm: the trial on GPU 0 failed: RM_MAP_MEMORY: NV_ERR_NOT_SUPPORTED");
@@ -330,7 +330,7 @@ static void wrong_memory(void)
 	gdr_t g;
 
 	standin_start();
-	g = opened(GDR_OPEN_ANY);
+	g = opened(BARCOPY_OPEN_ANY);
 	ck_assert_int_eq(gdr_pin_buffer_v2(g, (uintptr_t)heap, 4096, 0, &h), EINVAL);
 	has("pageable host memory");
 	ck_assert_int_eq(cuda.cuMemAllocManaged(&managed, 4096, CU_MEM_ATTACH_GLOBAL), 0);
@@ -362,8 +362,8 @@ static void precedence(void)
 
 	standin_start();
 	standin_vmm_alloc(&v, 0, 1, STANDIN_GRANULE, true);
-	g = opened(GDR_OPEN_ANY);
-	ck_assert_uint_eq(server(g, v.ptr, 4096), GDR_BACKEND_RM); /* the trial is over */
+	g = opened(BARCOPY_OPEN_ANY);
+	ck_assert_uint_eq(server(g, v.ptr, 4096), BARCOPY_BACKEND_RM); /* the trial is over */
 	for (size_t i = 0; i < COUNT(table); i++) {
 		cuda_hooks.set_fail(table[i].fail);
 		h.h = 77;
@@ -383,7 +383,7 @@ static void only_unclear_reasons(void)
 	standin_start();
 	standin_vmm_alloc(&v, 0, 1, STANDIN_GRANULE, true);
 	g = opened(0);
-	ck_assert_uint_eq(server(g, v.ptr, 4096), GDR_BACKEND_RM);
+	ck_assert_uint_eq(server(g, v.ptr, 4096), BARCOPY_BACKEND_RM);
 	cuda_hooks.set_fail("cuMemGetHandleForAddressRange:*=999");
 	ck_assert_int_eq(gdr_pin_buffer_v2(g, v.ptr, 4096, 0, &h), EIO);
 	has("rm: cuMemGetHandleForAddressRange: CUDA_ERROR_UNKNOWN");
@@ -396,7 +396,7 @@ static void only_unclear_reasons(void)
 
 static void mixed_attributes(void)
 {
-	gdr_t g = opened(GDR_OPEN_ANY); /* rm and host: what serves device memory counts */
+	gdr_t g = opened(BARCOPY_OPEN_ANY); /* rm and host: what serves device memory counts */
 
 	check_attributes(g, 1, 1, 0);
 	ck_assert_int_eq(gdr_close(g), 0);
@@ -429,7 +429,7 @@ static void force_pcie(void)
 
 	standin_start();
 	p = standin_alloc(4096);
-	g = opened(GDR_OPEN_ANY);
+	g = opened(BARCOPY_OPEN_ANY);
 	ck_assert_int_eq(gdr_pin_buffer_v2(g, p, 4096, GDR_PIN_FLAG_FORCE_PCIE, &h), 0);
 	ck_assert_int_eq(gdr_unpin_buffer(g, h), 0);
 	/* Programs ask again without the flag when they see EINVAL: so also where one backend alone
@@ -455,7 +455,7 @@ static uint64_t type_of(gdr_t g, uint64_t addr, uint32_t flags)
 
 	if (rc)
 		return 1000 + (uint64_t)rc;
-	ck_assert_int_eq(gdr_get_handle_attribute(g, h, GDR_HANDLE_ATTR_MAPPING_TYPE, &type), 0);
+	ck_assert_int_eq(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_MAPPING_TYPE, &type), 0);
 	ck_assert_int_eq(gdr_unpin_buffer(g, h), 0);
 	return type;
 }
@@ -493,7 +493,7 @@ static void short_of_memory(void)
 	gdr_t g;
 
 	standin_start();
-	g = opened(GDR_OPEN_ANY);
+	g = opened(BARCOPY_OPEN_ANY);
 	setenv("GDRSIM_DMABUF_MMAP", "1", 1);
 	cuda_hooks.set_fail("cuMemGetHandleForAddressRange:1=2");
 	ck_assert_int_eq(gdr_pin_buffer_v2(g, standin_alloc(4096), 4096, 0, &h), ENOMEM);
@@ -513,7 +513,7 @@ static void tokens(void)
 
 	standin_start();
 	standin_vmm_alloc(&v, 0, 1, STANDIN_GRANULE, true);
-	g = opened(GDR_OPEN_ANY);
+	g = opened(BARCOPY_OPEN_ANY);
 	/* Accepted and never used: whoever gives them pins memory of its own process. */
 	ck_assert_int_eq(gdr_pin_buffer(g, v.ptr, 4096, 1, 0, &h), 0);
 	ck_assert_int_eq(gdr_pin_buffer(g, v.ptr, 4096, 0, 1, &h), 0);
@@ -547,11 +547,11 @@ static void ranges(void)
 	gdr_t g;
 
 	standin_start();
-	g = opened(GDR_OPEN_ANY);
+	g = opened(BARCOPY_OPEN_ANY);
 	for (size_t i = 0; i < COUNT(table); i++) {
 		int rc = gdr_pin_buffer_v2(g, table[i].addr, table[i].size, 0, &h);
 
-		ck_assert_msg(rc == table[i].err, "%zu: %d, %s", i, rc, gdr_last_error());
+		ck_assert_msg(rc == table[i].err, "%zu: %d, %s", i, rc, barcopy_last_error());
 	}
 	ck_assert_uint_eq(h.h, 77);
 	ck_assert_int_eq(gdr_close(g), 0);
@@ -566,7 +566,7 @@ static const struct unit_test tests[] = {
 	{ "gdr_open on an integrated GPU", no_promise_without_dmabuf,
 	  "GDRSIM_DRIVER_VERSION=13030 GDRSIM_INTEGRATED=1" },
 	{ "gdr_open without libcuda", open_without_libcuda, "" },
-	{ "unknown flags of gdr_open_ex", unknown_open_flags, "" },
+	{ "unknown flags of barcopy_open", unknown_open_flags, "" },
 	{ "no memory for a context", no_memory_for_a_context, "" },
 	{ "the driver's version fails", driver_version_fails, "GDRSIM_RM=absent" },
 	{ "GDRCOPY_BACKEND that names none", bad_backend_list, "" },

@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "ctx.h"
+#include "core/ctx.h"
 #include "mem_sim.h"
 
 static gdr_t g;
@@ -16,8 +16,8 @@ static gdr_t g;
 static void setup(void)
 {
 	sim_start();
-	g = gdr_open_ex(GDR_OPEN_ANY);
-	ck_assert_msg(g != NULL, "%s", gdr_last_error());
+	g = barcopy_open(BARCOPY_OPEN_ANY);
+	ck_assert_msg(g != NULL, "%s", barcopy_last_error());
 }
 
 static void teardown(void)
@@ -26,37 +26,37 @@ static void teardown(void)
 	sim.cuDevicePrimaryCtxRelease_v2(0);
 }
 
-static gdr_cache_t new_cache(gdr_cache_validity_t validity, uint64_t max_bytes,
+static barcopy_cache_t new_cache(barcopy_cache_validity_t validity, uint64_t max_bytes,
 			     uint64_t max_regions)
 {
-	gdr_cache_options_t o = { .size = sizeof(o),
+	barcopy_cache_options_t o = { .struct_size = sizeof(o),
 				  .validity = validity,
 				  .max_bytes = max_bytes,
 				  .max_regions = max_regions };
-	gdr_cache_t cache;
+	barcopy_cache_t cache;
 
-	OK(gdr_cache_create(g, &o, &cache));
+	OK(barcopy_cache_create(g, &o, &cache));
 	return cache;
 }
 
-static gdr_cache_stats_t stats_of(gdr_cache_t cache)
+static barcopy_cache_stats_t stats_of(barcopy_cache_t cache)
 {
-	gdr_cache_stats_t s = { .size = sizeof(s) };
+	barcopy_cache_stats_t s = { .struct_size = sizeof(s) };
 
-	OK(gdr_cache_get_stats(cache, &s));
+	OK(barcopy_cache_get_stats(cache, &s));
 	return s;
 }
 
-static void touch(gdr_cache_t cache, uint64_t addr)
+static void touch(barcopy_cache_t cache, uint64_t addr)
 {
-	gdr_region_t r;
+	barcopy_region_t r;
 
-	OK(gdr_cache_get(cache, addr, 8, &r));
+	OK(barcopy_cache_get(cache, addr, 8, &r));
 	ck_assert(same_memory(r.handle, r.cpu_ptr, addr));
-	OK(gdr_cache_put(cache, &r));
+	OK(barcopy_cache_put(cache, &r));
 }
 
-static bool is_cached(gdr_cache_t cache, uint64_t addr)
+static bool is_cached(barcopy_cache_t cache, uint64_t addr)
 {
 	uint64_t hits = stats_of(cache).hits;
 
@@ -67,11 +67,11 @@ static bool is_cached(gdr_cache_t cache, uint64_t addr)
 START_TEST(test_sharing)
 {
 	CUdeviceptr d = vmm_new(0, 4);
-	gdr_cache_t cache = new_cache(GDR_CACHE_CHECK_TAG, 0, 0);
-	gdr_region_t a, b, c;
+	barcopy_cache_t cache = new_cache(BARCOPY_CACHE_CHECK_TAG, 0, 0);
+	barcopy_region_t a, b, c;
 
-	OK(gdr_cache_get(cache, d + 10, 100, &a));
-	OK(gdr_cache_get(cache, d + 50, 200, &b));
+	OK(barcopy_cache_get(cache, d + 10, 100, &a));
+	OK(barcopy_cache_get(cache, d + 50, 200, &b));
 	ck_assert_ptr_eq((char *)a.cpu_ptr + 40, b.cpu_ptr);
 	ck_assert_uint_eq(a.handle.h, b.handle.h);
 	ck_assert_uint_eq(b.device_ptr, d + 50);
@@ -82,21 +82,21 @@ START_TEST(test_sharing)
 	ck_assert_uint_eq(stats_of(cache).hits, 2);
 	ck_assert_uint_eq(stats_of(cache).bytes_pinned, CHUNK);
 	/* overlapping: one region for both from now on, the old one stays for its users */
-	OK(gdr_cache_get(cache, d + CHUNK - 100, 200, &c));
+	OK(barcopy_cache_get(cache, d + CHUNK - 100, 200, &c));
 	ck_assert(same_memory(a.handle, a.cpu_ptr, d + 10));
 	ck_assert(same_memory(c.handle, c.cpu_ptr, d + CHUNK - 100));
 	ck_assert_uint_eq(stats_of(cache).regions, 2);
 	ck_assert_uint_eq(stats_of(cache).regions_in_use, 2);
-	OK(gdr_cache_put(cache, &a));
+	OK(barcopy_cache_put(cache, &a));
 	ck_assert(same_memory(b.handle, b.cpu_ptr, d + 50));
-	OK(gdr_cache_put(cache, &b));
+	OK(barcopy_cache_put(cache, &b));
 	ck_assert_uint_eq(stats_of(cache).regions, 1);
 	ck_assert(is_cached(cache, d + 10));
 	ck_assert(is_cached(cache, d + CHUNK + 10));
 	ck_assert_uint_eq(stats_of(cache).bytes_pinned, 2 * CHUNK);
-	OK(gdr_cache_put(cache, &c));
-	OK(gdr_cache_destroy(cache));
-	FAILS(EINVAL, gdr_cache_destroy(cache));
+	OK(barcopy_cache_put(cache, &c));
+	OK(barcopy_cache_destroy(cache));
+	FAILS(EINVAL, barcopy_cache_destroy(cache));
 	vmm_delete(d, 4);
 }
 END_TEST
@@ -104,84 +104,84 @@ END_TEST
 START_TEST(test_put)
 {
 	CUdeviceptr d = vmm_new(0, 1);
-	gdr_cache_t cache = new_cache(GDR_CACHE_NOTIFIED, 0, 0), other;
-	gdr_region_t r, copy;
+	barcopy_cache_t cache = new_cache(BARCOPY_CACHE_NOTIFIED, 0, 0), other;
+	barcopy_region_t r, copy;
 
-	other = new_cache(GDR_CACHE_NOTIFIED, 0, 0);
-	OK(gdr_cache_get(cache, d, 1, &r));
+	other = new_cache(BARCOPY_CACHE_NOTIFIED, 0, 0);
+	OK(barcopy_cache_get(cache, d, 1, &r));
 	copy = r;
-	FAILS(EINVAL, gdr_cache_put(other, &r));
-	OK(gdr_cache_put(cache, &r));
-	FAILS(EINVAL, gdr_cache_put(cache, &r));
-	FAILS(EINVAL, gdr_cache_put(cache, &copy));
-	FAILS(EINVAL, gdr_cache_put(cache, NULL));
-	OK(gdr_cache_get(cache, d, 1, &r));
-	FAILS(EBUSY, gdr_cache_destroy(cache));
+	FAILS(EINVAL, barcopy_cache_put(other, &r));
+	OK(barcopy_cache_put(cache, &r));
+	FAILS(EINVAL, barcopy_cache_put(cache, &r));
+	FAILS(EINVAL, barcopy_cache_put(cache, &copy));
+	FAILS(EINVAL, barcopy_cache_put(cache, NULL));
+	OK(barcopy_cache_get(cache, d, 1, &r));
+	FAILS(EBUSY, barcopy_cache_destroy(cache));
 	ck_assert(same_memory(r.handle, r.cpu_ptr, d));
-	OK(gdr_cache_put(cache, &r));
-	OK(gdr_cache_destroy(cache));
-	FAILS(EINVAL, gdr_cache_put(cache, &r));
-	FAILS(EINVAL, gdr_cache_get(cache, d, 1, &r));
+	OK(barcopy_cache_put(cache, &r));
+	OK(barcopy_cache_destroy(cache));
+	FAILS(EINVAL, barcopy_cache_put(cache, &r));
+	FAILS(EINVAL, barcopy_cache_get(cache, d, 1, &r));
 	/* a use that is never given back, detached or not, does not keep gdr_close() */
-	OK(gdr_cache_get(other, d, 1, &r));
-	OK(gdr_cache_invalidate(other, d, 1));
-	OK(gdr_cache_get(other, d, 1, &r));
+	OK(barcopy_cache_get(other, d, 1, &r));
+	OK(barcopy_cache_invalidate(other, d, 1));
+	OK(barcopy_cache_get(other, d, 1, &r));
 	OK(gdr_close(g));
-	FAILS(EINVAL, gdr_cache_put(other, &r));
-	FAILS(EINVAL, gdr_cache_get(other, d, 1, &r));
+	FAILS(EINVAL, barcopy_cache_put(other, &r));
+	FAILS(EINVAL, barcopy_cache_get(other, d, 1, &r));
 	FAILS(EINVAL, gdr_copy_to_mapping(r.handle, r.cpu_ptr, "x", 1));
 	vmm_delete(d, 1);
-	g = gdr_open_ex(GDR_OPEN_ANY);
+	g = barcopy_open(BARCOPY_OPEN_ANY);
 }
 END_TEST
 
 START_TEST(test_errors)
 {
 	struct {
-		gdr_cache_options_t o;
+		barcopy_cache_options_t o;
 		uint64_t newer;
-	} future = { .o = { .size = sizeof(future) }, .newer = 0 };
-	gdr_cache_options_t o = { .size = sizeof(o) };
-	gdr_cache_stats_t s = { .size = 8 };
-	gdr_cache_t cache, none = NULL;
+	} future = { .o = { .struct_size = sizeof(future) }, .newer = 0 };
+	barcopy_cache_options_t o = { .struct_size = sizeof(o) };
+	barcopy_cache_stats_t s = { .struct_size = 8 };
+	barcopy_cache_t cache, none = NULL;
 	CUdeviceptr d = vmm_new(0, 1);
-	gdr_region_t r = { .size = 42 };
+	barcopy_region_t r = { .size = 42 };
 
-	FAILS(EINVAL, gdr_cache_create(g, NULL, NULL));
-	FAILS(EINVAL, gdr_cache_create(NULL, NULL, &cache));
+	FAILS(EINVAL, barcopy_cache_create(g, NULL, NULL));
+	FAILS(EINVAL, barcopy_cache_create(NULL, NULL, &cache));
 	o.validity = 3;
-	FAILS(EINVAL, gdr_cache_create(g, &o, &cache));
+	FAILS(EINVAL, barcopy_cache_create(g, &o, &cache));
 	o.validity = 0;
 	o.flags = 1;
-	FAILS(EINVAL, gdr_cache_create(g, &o, &cache));
+	FAILS(EINVAL, barcopy_cache_create(g, &o, &cache));
 	o.flags = 0;
-	o.size = 4;
-	FAILS(EINVAL, gdr_cache_create(g, &o, &cache));
-	o.size = offsetof(gdr_cache_options_t, max_bytes); /* an older caller's */
+	o.struct_size = 4;
+	FAILS(EINVAL, barcopy_cache_create(g, &o, &cache));
+	o.struct_size = offsetof(barcopy_cache_options_t, max_bytes); /* an older caller's */
 	o.max_bytes = 1;
-	OK(gdr_cache_create(g, &o, &cache));
-	OK(gdr_cache_destroy(cache));
+	OK(barcopy_cache_create(g, &o, &cache));
+	OK(barcopy_cache_destroy(cache));
 	future.newer = 1;
-	FAILS(EINVAL, gdr_cache_create(g, &future.o, &cache));
+	FAILS(EINVAL, barcopy_cache_create(g, &future.o, &cache));
 	future.newer = 0;
-	OK(gdr_cache_create(g, &future.o, &cache));
-	FAILS(EINVAL, gdr_cache_get(none, d, 1, &r));
-	FAILS(EINVAL, gdr_cache_get((gdr_cache_t)(uintptr_t)0x100000001, d, 1, &r));
-	FAILS(EINVAL, gdr_cache_get(cache, d, 0, &r));
-	FAILS(EINVAL, gdr_cache_get(cache, 0, 1, &r));
-	FAILS(EINVAL, gdr_cache_get(cache, d, 1, NULL));
-	FAILS(EOVERFLOW, gdr_cache_get(cache, d, SIZE_MAX, &r));
-	FAILS(EINVAL, gdr_cache_get(cache, (uint64_t)1 << 60, 1, &r));
-	FAILS(EINVAL, gdr_cache_get(cache, (uintptr_t)&r, 1, &r));
-	ck_assert_int_ne(gdr_cache_get(cache, d + CHUNK - 1, 2, &r), 0);
+	OK(barcopy_cache_create(g, &future.o, &cache));
+	FAILS(EINVAL, barcopy_cache_get(none, d, 1, &r));
+	FAILS(EINVAL, barcopy_cache_get((barcopy_cache_t)(uintptr_t)0x100000001, d, 1, &r));
+	FAILS(EINVAL, barcopy_cache_get(cache, d, 0, &r));
+	FAILS(EINVAL, barcopy_cache_get(cache, 0, 1, &r));
+	FAILS(EINVAL, barcopy_cache_get(cache, d, 1, NULL));
+	FAILS(EOVERFLOW, barcopy_cache_get(cache, d, SIZE_MAX, &r));
+	FAILS(EINVAL, barcopy_cache_get(cache, (uint64_t)1 << 60, 1, &r));
+	FAILS(EINVAL, barcopy_cache_get(cache, (uintptr_t)&r, 1, &r));
+	ck_assert_int_ne(barcopy_cache_get(cache, d + CHUNK - 1, 2, &r), 0);
 	ck_assert_uint_eq(r.size, 42);
-	FAILS(EINVAL, gdr_cache_get_stats(cache, &s));
-	FAILS(EINVAL, gdr_cache_get_stats(cache, NULL));
-	OK(gdr_cache_invalidate(cache, d, 1));
-	FAILS(EINVAL, gdr_cache_invalidate(none, d, 1));
+	FAILS(EINVAL, barcopy_cache_get_stats(cache, &s));
+	FAILS(EINVAL, barcopy_cache_get_stats(cache, NULL));
+	OK(barcopy_cache_invalidate(cache, d, 1));
+	FAILS(EINVAL, barcopy_cache_invalidate(none, d, 1));
 	/* an argument that is refused leaves what is there */
 	touch(cache, d);
-	ck_assert_int_ne(gdr_cache_get(cache, d + CHUNK - 1, 2, &r), 0);
+	ck_assert_int_ne(barcopy_cache_get(cache, d + CHUNK - 1, 2, &r), 0);
 	ck_assert(is_cached(cache, d));
 	vmm_delete(d, 1);
 }
@@ -190,8 +190,8 @@ END_TEST
 START_TEST(test_lru_by_count)
 {
 	CUdeviceptr d = vmm_new(0, 8);
-	gdr_cache_t cache = new_cache(GDR_CACHE_NOTIFIED, 0, 3);
-	gdr_region_t held;
+	barcopy_cache_t cache = new_cache(BARCOPY_CACHE_NOTIFIED, 0, 3);
+	barcopy_region_t held;
 
 	touch(cache, d);
 	touch(cache, d + CHUNK);
@@ -206,14 +206,14 @@ START_TEST(test_lru_by_count)
 	ck_assert(!is_cached(cache, d + CHUNK));
 	/* the oldest (d) in use: it stays and the next goes */
 	ck_assert(!is_cached(cache, d));
-	OK(gdr_cache_get(cache, d, 8, &held));
+	OK(barcopy_cache_get(cache, d, 8, &held));
 	for (int i = 4; i < 8; i++)
 		touch(cache, d + (size_t)i * CHUNK);
 	ck_assert(same_memory(held.handle, held.cpu_ptr, d));
 	ck_assert(is_cached(cache, d));
-	OK(gdr_cache_put(cache, &held));
+	OK(barcopy_cache_put(cache, &held));
 	ck_assert_uint_eq(stats_of(cache).regions, 3);
-	OK(gdr_cache_destroy(cache));
+	OK(barcopy_cache_destroy(cache));
 	vmm_delete(d, 8);
 }
 END_TEST
@@ -221,8 +221,8 @@ END_TEST
 START_TEST(test_limit_by_bytes)
 {
 	CUdeviceptr d = vmm_new(0, 8);
-	gdr_cache_t cache = new_cache(GDR_CACHE_NOTIFIED, 3 * CHUNK, 0);
-	gdr_region_t held[5];
+	barcopy_cache_t cache = new_cache(BARCOPY_CACHE_NOTIFIED, 3 * CHUNK, 0);
+	barcopy_region_t held[5];
 
 	for (int i = 0; i < 8; i++) {
 		touch(cache, d + (size_t)i * CHUNK);
@@ -231,12 +231,12 @@ START_TEST(test_limit_by_bytes)
 	ck_assert_uint_eq(stats_of(cache).evictions, 5);
 	/* what is in use may be more than the limit, until it is given back */
 	for (int i = 0; i < 5; i++)
-		OK(gdr_cache_get(cache, d + (size_t)i * CHUNK, 8, &held[i]));
+		OK(barcopy_cache_get(cache, d + (size_t)i * CHUNK, 8, &held[i]));
 	ck_assert_uint_eq(stats_of(cache).bytes_pinned, 5 * CHUNK);
 	for (int i = 0; i < 5; i++)
-		OK(gdr_cache_put(cache, &held[i]));
+		OK(barcopy_cache_put(cache, &held[i]));
 	ck_assert_uint_eq(stats_of(cache).bytes_pinned, 3 * CHUNK);
-	OK(gdr_cache_destroy(cache));
+	OK(barcopy_cache_destroy(cache));
 	vmm_delete(d, 8);
 }
 END_TEST
@@ -244,36 +244,36 @@ END_TEST
 /* More memory than BAR: idle regions make room, regions in use do not. */
 START_TEST(test_bar_exhausted)
 {
-	gdr_cache_t cache;
-	gdr_region_t held[5];
+	barcopy_cache_t cache;
+	barcopy_region_t held[5];
 	CUdeviceptr d;
 
 	OK(gdr_close(g));
 	setenv("GDRSIM_BAR1_MIB", "8", 1);
-	g = gdr_open_ex(GDR_OPEN_ANY);
+	g = barcopy_open(BARCOPY_OPEN_ANY);
 	d = vmm_new(0, 16);
-	cache = new_cache(GDR_CACHE_CHECK_TAG, UINT64_MAX, 0);
+	cache = new_cache(BARCOPY_CACHE_CHECK_TAG, UINT64_MAX, 0);
 	for (int pass = 0; pass < 3; pass++)
 		for (int i = 0; i < 16; i++)
 			touch(cache, d + (size_t)i * CHUNK);
 	ck_assert_uint_eq(stats_of(cache).misses, 48);
 	ck_assert_uint_eq(stats_of(cache).evictions, 44);
 	for (int i = 0; i < 4; i++)
-		OK(gdr_cache_get(cache, d + (size_t)i * CHUNK, 8, &held[i]));
-	FAILS(ENOMEM, gdr_cache_get(cache, d + 5 * CHUNK, 8, &held[4]));
+		OK(barcopy_cache_get(cache, d + (size_t)i * CHUNK, 8, &held[i]));
+	FAILS(ENOMEM, barcopy_cache_get(cache, d + 5 * CHUNK, 8, &held[4]));
 	for (int i = 0; i < 4; i++)
 		ck_assert(same_memory(held[i].handle, held[i].cpu_ptr, d + (size_t)i * CHUNK));
-	OK(gdr_cache_put(cache, &held[2]));
-	OK(gdr_cache_get(cache, d + 5 * CHUNK, 8, &held[4]));
+	OK(barcopy_cache_put(cache, &held[2]));
+	OK(barcopy_cache_get(cache, d + 5 * CHUNK, 8, &held[4]));
 	ck_assert(same_memory(held[4].handle, held[4].cpu_ptr, d + 5 * CHUNK));
 	/* room for four chunks side by side needs all four gone */
 	for (int i = 0; i < 5; i++)
 		if (i != 2)
-			OK(gdr_cache_put(cache, &held[i]));
-	OK(gdr_cache_get(cache, d + 8 * CHUNK, 4 * CHUNK, &held[0]));
-	OK(gdr_cache_put(cache, &held[0]));
-	FAILS(ENOMEM, gdr_cache_get(cache, d + 8 * CHUNK, 5 * CHUNK, &held[0]));
-	OK(gdr_cache_destroy(cache));
+			OK(barcopy_cache_put(cache, &held[i]));
+	OK(barcopy_cache_get(cache, d + 8 * CHUNK, 4 * CHUNK, &held[0]));
+	OK(barcopy_cache_put(cache, &held[0]));
+	FAILS(ENOMEM, barcopy_cache_get(cache, d + 8 * CHUNK, 5 * CHUNK, &held[0]));
+	OK(barcopy_cache_destroy(cache));
 	vmm_delete(d, 16);
 }
 END_TEST
@@ -281,18 +281,18 @@ END_TEST
 START_TEST(test_default_limit)
 {
 	CUdeviceptr d;
-	gdr_cache_t cache;
+	barcopy_cache_t cache;
 
 	OK(gdr_close(g));
 	setenv("GDRSIM_BAR1_MIB", "32", 1);
-	g = gdr_open_ex(GDR_OPEN_ANY);
+	g = barcopy_open(BARCOPY_OPEN_ANY);
 	d = vmm_new(0, 16);
-	OK(gdr_cache_create(g, NULL, &cache));
+	OK(barcopy_cache_create(g, NULL, &cache));
 	for (int i = 0; i < 16; i++)
 		touch(cache, d + (size_t)i * CHUNK);
 	ck_assert_uint_eq(stats_of(cache).max_bytes, 24 << 20);
 	ck_assert_uint_eq(stats_of(cache).bytes_pinned, 24 << 20);
-	OK(gdr_cache_destroy(cache));
+	OK(barcopy_cache_destroy(cache));
 	vmm_delete(d, 16);
 }
 END_TEST
@@ -300,13 +300,13 @@ END_TEST
 START_TEST(test_no_nvml)
 {
 	CUdeviceptr d = vmm_new(0, 1);
-	gdr_cache_t cache;
+	barcopy_cache_t cache;
 
 	setenv("GDRSIM_FAIL", "nvmlInit:*=9", 1);
-	OK(gdr_cache_create(g, NULL, &cache));
+	OK(barcopy_cache_create(g, NULL, &cache));
 	touch(cache, d);
 	ck_assert_uint_eq(stats_of(cache).max_bytes, UINT64_MAX);
-	OK(gdr_cache_destroy(cache));
+	OK(barcopy_cache_destroy(cache));
 	vmm_delete(d, 1);
 }
 END_TEST
@@ -314,31 +314,31 @@ END_TEST
 START_TEST(test_invalidate)
 {
 	CUdeviceptr d = vmm_new(0, 3);
-	gdr_cache_t cache = new_cache(GDR_CACHE_NOTIFIED, 0, 0);
-	gdr_region_t r, r2;
+	barcopy_cache_t cache = new_cache(BARCOPY_CACHE_NOTIFIED, 0, 0);
+	barcopy_region_t r, r2;
 
 	for (int i = 0; i < 3; i++)
 		touch(cache, d + (size_t)i * CHUNK);
 	/* one byte of it is enough, and a neighbour stays */
-	OK(gdr_cache_invalidate(cache, d + CHUNK + 777, 1));
+	OK(barcopy_cache_invalidate(cache, d + CHUNK + 777, 1));
 	ck_assert_uint_eq(stats_of(cache).invalidations, 1);
 	ck_assert_uint_eq(stats_of(cache).regions, 2);
 	ck_assert(is_cached(cache, d + CHUNK - 8));
 	ck_assert(is_cached(cache, d + 2 * CHUNK));
 	/* in use: good until the last put, never found again */
-	OK(gdr_cache_get(cache, d, 8, &r));
-	OK(gdr_cache_get(cache, d, 8, &r2));
-	OK(gdr_cache_invalidate(cache, d, CHUNK));
+	OK(barcopy_cache_get(cache, d, 8, &r));
+	OK(barcopy_cache_get(cache, d, 8, &r2));
+	OK(barcopy_cache_invalidate(cache, d, CHUNK));
 	ck_assert_uint_eq(stats_of(cache).regions, 2);
 	ck_assert(same_memory(r.handle, r.cpu_ptr, d));
 	ck_assert(!is_cached(cache, d));
-	OK(gdr_cache_put(cache, &r));
+	OK(barcopy_cache_put(cache, &r));
 	ck_assert(same_memory(r2.handle, r2.cpu_ptr, d));
-	OK(gdr_cache_put(cache, &r2));
-	OK(gdr_cache_invalidate(cache, 0, SIZE_MAX));
+	OK(barcopy_cache_put(cache, &r2));
+	OK(barcopy_cache_invalidate(cache, 0, SIZE_MAX));
 	ck_assert_uint_eq(stats_of(cache).regions, 0);
 	ck_assert_uint_eq(stats_of(cache).bytes_pinned, 0);
-	OK(gdr_cache_destroy(cache));
+	OK(barcopy_cache_destroy(cache));
 	vmm_delete(d, 3);
 }
 END_TEST
@@ -354,37 +354,37 @@ static void reallocate(CUdeviceptr d)
 START_TEST(test_reallocated)
 {
 	CUdeviceptr d = vmm_new(0, 1);
-	gdr_cache_t tag = new_cache(GDR_CACHE_CHECK_TAG, 0, 0);
-	gdr_cache_t notified = new_cache(GDR_CACHE_NOTIFIED, 0, 0);
-	gdr_region_t r;
+	barcopy_cache_t tag = new_cache(BARCOPY_CACHE_CHECK_TAG, 0, 0);
+	barcopy_cache_t notified = new_cache(BARCOPY_CACHE_NOTIFIED, 0, 0);
+	barcopy_region_t r;
 
 	for (int i = 0; i < 100; i++) {
 		touch(tag, d);
 		touch(tag, d + 100);
 		touch(notified, d);
-		OK(gdr_cache_get(tag, d, 8, &r)); /* across the free */
-		OK(gdr_cache_invalidate(notified, d, CHUNK));
+		OK(barcopy_cache_get(tag, d, 8, &r)); /* across the free */
+		OK(barcopy_cache_invalidate(notified, d, CHUNK));
 		reallocate(d);
 		if (i % 2) {
 			touch(tag, d);
 			ck_assert(!same_memory(r.handle, r.cpu_ptr, d));
 		}
-		OK(gdr_cache_put(tag, &r));
+		OK(barcopy_cache_put(tag, &r));
 	}
 	ck_assert_uint_eq(stats_of(tag).invalidations, 100 - 1 + 1);
 	ck_assert_uint_eq(stats_of(tag).regions, 1);
 	/* freed and not allocated again */
 	vmm_delete(d, 1);
-	FAILS(EINVAL, gdr_cache_get(tag, d, 8, &r));
+	FAILS(EINVAL, barcopy_cache_get(tag, d, 8, &r));
 	ck_assert_uint_eq(stats_of(tag).regions, 0);
-	OK(gdr_cache_destroy(tag));
-	OK(gdr_cache_destroy(notified));
+	OK(barcopy_cache_destroy(tag));
+	OK(barcopy_cache_destroy(notified));
 }
 END_TEST
 
 /* Each thread frees and allocates at addresses of its own, and looks at its neighbours' regions. */
 struct churn {
-	gdr_cache_t cache;
+	barcopy_cache_t cache;
 	bool notify;
 	CUdeviceptr mine;
 	unsigned int rounds;
@@ -399,17 +399,17 @@ static void *churn(void *arg)
 	for (unsigned int i = 0; i < c->rounds; i++) {
 		for (int k = 0; k < 3; k++) {
 			uint64_t at = c->mine + (i * 64 + (unsigned int)k * 8192) % CHUNK;
-			gdr_region_t r;
+			barcopy_region_t r;
 
-			if (gdr_cache_get(c->cache, at, 8, &r)) {
+			if (barcopy_cache_get(c->cache, at, 8, &r)) {
 				c->bad++;
 				continue;
 			}
 			c->bad += !same_memory(r.handle, r.cpu_ptr, at);
-			c->bad += gdr_cache_put(c->cache, &r) != 0;
+			c->bad += barcopy_cache_put(c->cache, &r) != 0;
 		}
 		if (c->notify)
-			c->bad += gdr_cache_invalidate(c->cache, c->mine, CHUNK) != 0;
+			c->bad += barcopy_cache_invalidate(c->cache, c->mine, CHUNK) != 0;
 		c->bad += sim.cuMemUnmap(c->mine, CHUNK) != 0;
 		c->bad += sim.cuMemAddressFree(c->mine, CHUNK) != 0;
 		c->bad += vmm_new(c->mine, 1) != c->mine;
@@ -424,15 +424,15 @@ static bool quick(void)
 	return text && *text && *text != '0';
 }
 
-static void run_churn(gdr_cache_validity_t validity, uint64_t max_regions)
+static void run_churn(barcopy_cache_validity_t validity, uint64_t max_regions)
 {
-	gdr_cache_t cache = new_cache(validity, 0, max_regions);
+	barcopy_cache_t cache = new_cache(validity, 0, max_regions);
 	pthread_t thread[4];
 	struct churn c[4];
 
 	/* first fit: with a gap between them nobody else gets an address that is free for a moment */
 	for (int i = 0; i < 4; i++)
-		c[i] = (struct churn){ cache, validity == GDR_CACHE_NOTIFIED, vmm_new(0, 1),
+		c[i] = (struct churn){ cache, validity == BARCOPY_CACHE_NOTIFIED, vmm_new(0, 1),
 				       quick() ? 40 : 1000, 0 };
 	for (int i = 0; i < 4; i++)
 		ck_assert_int_eq(pthread_create(&thread[i], NULL, churn, &c[i]), 0);
@@ -441,20 +441,20 @@ static void run_churn(gdr_cache_validity_t validity, uint64_t max_regions)
 		ck_assert_uint_eq(c[i].bad, 0);
 		vmm_delete(c[i].mine, 1);
 	}
-	OK(gdr_cache_destroy(cache));
+	OK(barcopy_cache_destroy(cache));
 }
 
 START_TEST(test_reallocated_threads)
 {
-	run_churn(GDR_CACHE_CHECK_TAG, 0);
-	run_churn(GDR_CACHE_NOTIFIED, 0);
-	run_churn(GDR_CACHE_CHECK_TAG, 2);
+	run_churn(BARCOPY_CACHE_CHECK_TAG, 0);
+	run_churn(BARCOPY_CACHE_NOTIFIED, 0);
+	run_churn(BARCOPY_CACHE_CHECK_TAG, 2);
 }
 END_TEST
 
 /* Hits, misses, evictions and invalidations of the same regions from all threads. */
 static CUdeviceptr common;
-static gdr_cache_t common_cache;
+static barcopy_cache_t common_cache;
 
 static void *hammer(void *arg)
 {
@@ -464,21 +464,21 @@ static void *hammer(void *arg)
 	sim.cuCtxSetCurrent(sim.ctx);
 	for (int i = 0; i < (quick() ? 300 : 20000); i++) {
 		uint64_t addr, value = (uint64_t)(uintptr_t)arg << 32 | (unsigned int)i, seen = 0;
-		gdr_region_t r;
+		barcopy_region_t r;
 
 		x = x * 1103515245 + 12345;
 		addr = common + (x >> 8) % 8 * CHUNK + (x >> 16) % 1024 * 64 + (uintptr_t)arg * 8;
 		if (x >> 12 & 31) {
-			if (gdr_cache_get(common_cache, addr, 8, &r)) {
+			if (barcopy_cache_get(common_cache, addr, 8, &r)) {
 				bad++;
 				continue;
 			}
 			bad += gdr_copy_to_mapping(r.handle, r.cpu_ptr, &value, 8) != 0;
 			bad += gdr_copy_from_mapping(r.handle, &seen, r.cpu_ptr, 8) ||
 			       seen != value;
-			bad += gdr_cache_put(common_cache, &r) != 0;
+			bad += barcopy_cache_put(common_cache, &r) != 0;
 		} else {
-			bad += gdr_cache_invalidate(common_cache, addr, 1) != 0;
+			bad += barcopy_cache_invalidate(common_cache, addr, 1) != 0;
 		}
 	}
 	return (void *)bad;
@@ -487,11 +487,11 @@ static void *hammer(void *arg)
 START_TEST(test_threads)
 {
 	pthread_t thread[4];
-	gdr_cache_stats_t s;
+	barcopy_cache_stats_t s;
 
 	common = vmm_new(0, 8);
 	for (int round = 0; round < 2; round++) {
-		common_cache = new_cache(round ? GDR_CACHE_NOTIFIED : GDR_CACHE_CHECK_TAG, 0, 5);
+		common_cache = new_cache(round ? BARCOPY_CACHE_NOTIFIED : BARCOPY_CACHE_CHECK_TAG, 0, 5);
 		for (uintptr_t i = 0; i < 4; i++)
 			ck_assert_int_eq(pthread_create(&thread[i], NULL, hammer, (void *)i), 0);
 		for (int i = 0; i < 4; i++) {
@@ -506,7 +506,7 @@ START_TEST(test_threads)
 		ck_assert_uint_gt(s.hits, 0);
 		ck_assert_uint_eq(s.regions_in_use, 0);
 		ck_assert_uint_le(s.regions, 5);
-		OK(gdr_cache_destroy(common_cache));
+		OK(barcopy_cache_destroy(common_cache));
 	}
 	vmm_delete(common, 8);
 }
@@ -516,12 +516,12 @@ END_TEST
 START_TEST(test_one_page)
 {
 	CUdeviceptr a, b, c;
-	gdr_cache_t cache;
+	barcopy_cache_t cache;
 
 	OK(gdr_close(g));
 	setenv("GDRSIM_DRIVER_VERSION", "13030", 1);
 	g = gdr_open();
-	cache = new_cache(GDR_CACHE_CHECK_TAG, 0, 0);
+	cache = new_cache(BARCOPY_CACHE_CHECK_TAG, 0, 0);
 	CU(sim.cuMemAlloc_v2(&a, 256));
 	CU(sim.cuMemAlloc_v2(&b, 256));
 	touch(cache, a);
@@ -540,7 +540,7 @@ START_TEST(test_one_page)
 	CU(sim.cuMemAlloc_v2(&b, 256));
 	touch(cache, b);
 	CU(sim.cuMemFree_v2(b));
-	OK(gdr_cache_destroy(cache));
+	OK(barcopy_cache_destroy(cache));
 }
 END_TEST
 
@@ -566,12 +566,12 @@ static int is_revoked(struct gdri_pin *pin, int *flag)
 START_TEST(test_callback_flag)
 {
 	CUdeviceptr d = vmm_new(0, 1);
-	gdr_cache_t cache = new_cache(GDR_CACHE_CHECK_CALLBACK, 0, 0);
+	barcopy_cache_t cache = new_cache(BARCOPY_CACHE_CHECK_CALLBACK, 0, 0);
 	struct gdri_ctx *ctx;
-	gdr_region_t r;
+	barcopy_region_t r;
 
-	FAILS(ENOTSUP, gdr_cache_get(cache, d, 8, &r));
-	ck_assert_ptr_nonnull(strstr(gdr_last_error(), "callback flag"));
+	FAILS(ENOTSUP, barcopy_cache_get(cache, d, 8, &r));
+	ck_assert_ptr_nonnull(strstr(barcopy_last_error(), "callback flag"));
 	ck_assert_uint_eq(stats_of(cache).regions, 0);
 	revocable = gdri_backend_rm;
 	revocable.pin = pin_revocable;
@@ -584,12 +584,12 @@ START_TEST(test_callback_flag)
 	touch(cache, d);
 	ck_assert(is_cached(cache, d));
 	revoked = 1;
-	OK(gdr_cache_get(cache, d, 8, &r));
+	OK(barcopy_cache_get(cache, d, 8, &r));
 	ck_assert_uint_eq(stats_of(cache).invalidations, 1);
 	revoked = 0;
-	OK(gdr_cache_put(cache, &r));
+	OK(barcopy_cache_put(cache, &r));
 	ck_assert(is_cached(cache, d));
-	OK(gdr_cache_destroy(cache));
+	OK(barcopy_cache_destroy(cache));
 	vmm_delete(d, 1);
 }
 END_TEST
@@ -597,22 +597,22 @@ END_TEST
 START_TEST(test_several_gpus)
 {
 	CUdeviceptr d;
-	gdr_cache_t cache;
-	gdr_mem_t mem[8];
-	gdr_region_t r;
+	barcopy_cache_t cache;
+	barcopy_mem_t mem[8];
+	barcopy_region_t r;
 
 	OK(gdr_close(g));
 	setenv("GDRSIM_BAR1_MIB", "8", 1);
-	g = gdr_open_ex(GDR_OPEN_ANY);
-	cache = new_cache(GDR_CACHE_CHECK_TAG, UINT64_MAX, 0);
+	g = barcopy_open(BARCOPY_OPEN_ANY);
+	cache = new_cache(BARCOPY_CACHE_CHECK_TAG, UINT64_MAX, 0);
 	/* GPU 1 takes all of its BAR; what is idle on GPU 0 must not be given up for it */
-	OK(gdr_mem_alloc(g, 1, 8 << 20, 0, &mem[0]));
+	OK(barcopy_mem_alloc(g, 1, 8 << 20, 0, &mem[0]));
 	d = vmm_new(0, 1);
 	touch(cache, d);
-	FAILS(ENOMEM, gdr_cache_get(cache, mem[0].device_ptr, 8, &r));
+	FAILS(ENOMEM, barcopy_cache_get(cache, mem[0].device_ptr, 8, &r));
 	ck_assert(is_cached(cache, d));
 	ck_assert_uint_eq(stats_of(cache).evictions, 0);
-	OK(gdr_cache_destroy(cache));
+	OK(barcopy_cache_destroy(cache));
 	vmm_delete(d, 1);
 }
 END_TEST
@@ -626,28 +626,28 @@ static void more_gpus(void)
 START_TEST(test_fork)
 {
 	CUdeviceptr d = vmm_new(0, 1);
-	gdr_cache_t cache = new_cache(GDR_CACHE_NOTIFIED, 0, 0);
-	gdr_cache_stats_t s = { .size = sizeof(s) };
-	gdr_region_t r, mine;
+	barcopy_cache_t cache = new_cache(BARCOPY_CACHE_NOTIFIED, 0, 0);
+	barcopy_cache_stats_t s = { .struct_size = sizeof(s) };
+	barcopy_region_t r, mine;
 	int status;
 	pid_t pid;
 
-	OK(gdr_cache_get(cache, d, 8, &r));
+	OK(barcopy_cache_get(cache, d, 8, &r));
 	pid = fork();
 	if (!pid) {
-		int bad = gdr_cache_get(cache, d, 8, &mine) != EACCES;
+		int bad = barcopy_cache_get(cache, d, 8, &mine) != EACCES;
 
-		bad |= (gdr_cache_put(cache, &r) != EACCES) << 1;
-		bad |= (gdr_cache_invalidate(cache, d, 8) != EACCES) << 2;
-		bad |= (gdr_cache_get_stats(cache, &s) != EACCES) << 3;
-		bad |= (gdr_cache_destroy(cache) != EACCES) << 4;
+		bad |= (barcopy_cache_put(cache, &r) != EACCES) << 1;
+		bad |= (barcopy_cache_invalidate(cache, d, 8) != EACCES) << 2;
+		bad |= (barcopy_cache_get_stats(cache, &s) != EACCES) << 3;
+		bad |= (barcopy_cache_destroy(cache) != EACCES) << 4;
 		_exit(bad);
 	}
 	waitpid(pid, &status, 0);
 	ck_assert(WIFEXITED(status));
 	ck_assert_int_eq(WEXITSTATUS(status), 0);
 	ck_assert(same_memory(r.handle, r.cpu_ptr, d));
-	OK(gdr_cache_put(cache, &r));
+	OK(barcopy_cache_put(cache, &r));
 	ck_assert(is_cached(cache, d));
 	vmm_delete(d, 1);
 }
@@ -655,7 +655,7 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("gdr_cache");
+	Suite *suite = suite_create("barcopy_cache");
 	TCase *tc = tcase_create("cache"), *several = tcase_create("several GPUs");
 
 	tcase_set_timeout(tc, 300);

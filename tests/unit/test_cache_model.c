@@ -21,13 +21,13 @@ struct model_region {
 
 struct held {
 	struct model_region *model;
-	gdr_region_t real;
+	barcopy_region_t real;
 };
 
 struct world {
 	/* what is tested */
 	gdr_t g;
-	gdr_cache_t cache;
+	barcopy_cache_t cache;
 	CUdeviceptr base;
 	size_t unit;
 	bool host, tags;
@@ -230,12 +230,12 @@ static void model_invalidate(struct world *w, int first, int last)
 
 static void check(const struct world *w, int op)
 {
-	gdr_cache_stats_t s = { .size = sizeof(s) };
+	barcopy_cache_stats_t s = { .struct_size = sizeof(s) };
 	uint64_t used = 0;
 
 	for (struct model_region *r = w->regions; r; r = r->next)
 		used += r->refs != 0;
-	OK(gdr_cache_get_stats(w->cache, &s));
+	OK(barcopy_cache_get_stats(w->cache, &s));
 	ck_assert_msg(s.hits == w->hits && s.misses == w->misses && s.evictions == w->evictions &&
 			      s.invalidations == w->invalidations &&
 			      s.regions == model_count(w, true) && s.regions_in_use == used &&
@@ -261,8 +261,8 @@ static void do_get(struct world *w)
 	low = w->base + (size_t)first * w->unit + below(w, 4000);
 	high = w->base + (size_t)last * w->unit - below(w, 4000);
 	h->model = model_get(w, first, last);
-	rc = gdr_cache_get(w->cache, low, high - low, &h->real);
-	ck_assert_msg(rc == (h->model ? 0 : ENOMEM), "errno %d: %s", rc, gdr_last_error());
+	rc = barcopy_cache_get(w->cache, low, high - low, &h->real);
+	ck_assert_msg(rc == (h->model ? 0 : ENOMEM), "errno %d: %s", rc, barcopy_last_error());
 	if (rc)
 		return;
 	w->held_count++;
@@ -281,7 +281,7 @@ static void do_put(struct world *w)
 	unsigned int i = below(w, w->held_count);
 
 	model_put(w, w->held[i].model);
-	OK(gdr_cache_put(w->cache, &w->held[i].real));
+	OK(barcopy_cache_put(w->cache, &w->held[i].real));
 	w->held[i] = w->held[--w->held_count];
 }
 
@@ -292,7 +292,7 @@ static void do_invalidate(struct world *w)
 	if (last > UNITS)
 		last = UNITS;
 	model_invalidate(w, first, last);
-	OK(gdr_cache_invalidate(w->cache, w->base + (size_t)first * w->unit,
+	OK(barcopy_cache_invalidate(w->cache, w->base + (size_t)first * w->unit,
 				(size_t)(last - first) * w->unit));
 }
 
@@ -317,16 +317,16 @@ static void do_reallocate(struct world *w)
 	w->generation[u]++;
 }
 
-static void run_world(struct world *w, gdr_cache_validity_t validity, unsigned int count)
+static void run_world(struct world *w, barcopy_cache_validity_t validity, unsigned int count)
 {
-	gdr_cache_options_t o = { .size = sizeof(o),
+	barcopy_cache_options_t o = { .struct_size = sizeof(o),
 				  .validity = validity,
 				  .max_bytes = w->max_units ? w->max_units * w->unit : UINT64_MAX,
 				  .max_regions = w->max_regions,
 				  .whole_max = 1 };
 
-	w->tags = validity == GDR_CACHE_CHECK_TAG;
-	OK(gdr_cache_create(w->g, &o, &w->cache));
+	w->tags = validity == BARCOPY_CACHE_CHECK_TAG;
+	OK(barcopy_cache_create(w->g, &o, &w->cache));
 	for (w->rounds = 0; w->rounds < count; w->rounds++) {
 		unsigned int x = below(w, 100);
 
@@ -344,11 +344,11 @@ static void run_world(struct world *w, gdr_cache_validity_t validity, unsigned i
 	while (w->held_count)
 		do_put(w);
 	check(w, -1);
-	OK(gdr_cache_invalidate(w->cache, 0, SIZE_MAX));
+	OK(barcopy_cache_invalidate(w->cache, 0, SIZE_MAX));
 	model_invalidate(w, 0, UNITS);
 	check(w, -2);
 	ck_assert_ptr_null(w->regions);
-	OK(gdr_cache_destroy(w->cache));
+	OK(barcopy_cache_destroy(w->cache));
 }
 
 /* ---- the tests ---------------------------------------------------------------------------- */
@@ -362,9 +362,9 @@ static unsigned int operations(unsigned int full)
 
 static gdr_t open_any(void)
 {
-	gdr_t g = gdr_open_ex(GDR_OPEN_ANY);
+	gdr_t g = barcopy_open(BARCOPY_OPEN_ANY);
 
-	ck_assert_msg(g != NULL, "%s", gdr_last_error());
+	ck_assert_msg(g != NULL, "%s", barcopy_last_error());
 	return g;
 }
 
@@ -373,7 +373,7 @@ static void *host_world(void *arg)
 	struct world *w = arg;
 
 	sim.cuCtxSetCurrent(sim.ctx);
-	run_world(w, w->random % 2 ? GDR_CACHE_NOTIFIED : GDR_CACHE_CHECK_TAG, operations(200000));
+	run_world(w, w->random % 2 ? BARCOPY_CACHE_NOTIFIED : BARCOPY_CACHE_CHECK_TAG, operations(200000));
 	return NULL;
 }
 
@@ -414,7 +414,7 @@ START_TEST(test_by_bytes_and_tags)
 	sim_start();
 	w.g = open_any();
 	w.base = vmm_new(0, UNITS);
-	run_world(&w, GDR_CACHE_CHECK_TAG, operations(120000));
+	run_world(&w, BARCOPY_CACHE_CHECK_TAG, operations(120000));
 	vmm_delete(w.base, UNITS);
 	OK(gdr_close(w.g));
 }
@@ -428,7 +428,7 @@ START_TEST(test_by_bar)
 	sim_start();
 	w.g = open_any();
 	w.base = vmm_new(0, UNITS);
-	run_world(&w, GDR_CACHE_NOTIFIED, operations(80000));
+	run_world(&w, BARCOPY_CACHE_NOTIFIED, operations(80000));
 	vmm_delete(w.base, UNITS);
 	OK(gdr_close(w.g));
 }
@@ -436,7 +436,7 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("gdr_cache against a model");
+	Suite *suite = suite_create("barcopy_cache against a model");
 	TCase *tc = tcase_create("model");
 
 	tcase_set_timeout(tc, 300);

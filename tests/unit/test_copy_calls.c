@@ -28,7 +28,7 @@ static uint32_t random_below(uint32_t limit)
 }
 
 /* Pieces of mixed sizes, some empty, some large, some ordered, none overlapping on either side. */
-static size_t make_pieces(gdr_copy_seg_t *seg, const struct area *map, const struct area *host)
+static size_t make_pieces(barcopy_copy_seg_t *seg, const struct area *map, const struct area *host)
 {
 	size_t map_at = 0, host_at = 0, count = 0;
 
@@ -43,14 +43,14 @@ static size_t make_pieces(gdr_copy_seg_t *seg, const struct area *map, const str
 		seg[count].map_ptr = map->base + map_at;
 		seg[count].host_ptr = host->base + host_at;
 		seg[count].size = size;
-		seg[count].flags = random_below(5) ? 0 : GDR_COPY_ORDERED;
+		seg[count].flags = random_below(5) ? 0 : BARCOPY_COPY_ORDERED;
 		map_at += size, host_at += size, count++;
 	}
 	return count;
 }
 
 /* Every byte of dst is a piece's, as it is in src, or still a canary. */
-static void check_pieces(const gdr_copy_seg_t *seg, size_t count, bool to, const struct area *dst)
+static void check_pieces(const barcopy_copy_seg_t *seg, size_t count, bool to, const struct area *dst)
 {
 	uint8_t *want = malloc(dst->size);
 
@@ -70,7 +70,7 @@ START_TEST(test_vectored)
 {
 	struct area map = area_new(64 * 1024, MAP_PRIVATE);
 	struct area host = area_new(64 * 1024, MAP_PRIVATE);
-	gdr_copy_seg_t seg[PIECES];
+	barcopy_copy_seg_t seg[PIECES];
 	struct gdri_copy_plan plan;
 
 	for (size_t t = 0; t < COUNT(types); t++) {
@@ -81,7 +81,7 @@ START_TEST(test_vectored)
 				continue;
 			for (int round = 0; round < (test_quick() ? 3 : 30); round++) {
 				size_t count = make_pieces(seg, &map, &host);
-				uint32_t flags = round & 1 ? GDR_COPY_NO_FENCE : 0;
+				uint32_t flags = round & 1 ? BARCOPY_COPY_NO_FENCE : 0;
 
 				area_fill(&host);
 				memset(map.base, CANARY, map.size);
@@ -111,7 +111,7 @@ START_TEST(test_vectored_guard)
 	for (size_t t = 0; t < COUNT(types); t++) {
 		for (size_t r = 0; r <= gdri_copy_row_count; r++) {
 			const char *row = r ? gdri_copy_rows[r - 1].name : NULL;
-			gdr_copy_seg_t seg[2] = {
+			barcopy_copy_seg_t seg[2] = {
 				{ .map_ptr = map.base, .host_ptr = out[0], .size = 48 },
 				{ .map_ptr = map.base + map.size - 48,
 				  .host_ptr = out[1],
@@ -147,10 +147,10 @@ START_TEST(test_words)
 			gdri_put64(plan, map.base + at, 0x0123456789abcdefu);
 			ck_assert_uint_eq(gdri_get64(plan, map.base + at), 0x0123456789abcdefu);
 		}
-		gdri_fence(plan, GDR_FENCE_BEFORE_READ);
-		gdri_fence(plan, GDR_FENCE_AFTER_READ);
-		gdri_fence(plan, GDR_FENCE_AFTER_WRITE);
-		gdri_fence(plan, GDR_FENCE_FULL);
+		gdri_fence(plan, BARCOPY_FENCE_BEFORE_READ);
+		gdri_fence(plan, BARCOPY_FENCE_AFTER_READ);
+		gdri_fence(plan, BARCOPY_FENCE_AFTER_WRITE);
+		gdri_fence(plan, BARCOPY_FENCE_FULL);
 	}
 }
 END_TEST
@@ -170,26 +170,26 @@ START_TEST(test_compare)
 				const bool holds[] = { false, a == b, a != b, a<b, a <= b, a> b,
 						       a >= b };
 
-				for (int cmp = GDR_CMP_EQ; cmp <= GDR_CMP_GE; cmp++) {
+				for (int cmp = BARCOPY_CMP_EQ; cmp <= BARCOPY_CMP_GE; cmp++) {
 					int want = holds[cmp] ? 0 : -ETIMEDOUT;
 
 					map[0] = a | 0x5500000000000000u; /* not looked at */
-					ck_assert_int_eq(gdri_wait32(plan, map, (gdr_cmp_t)cmp,
+					ck_assert_int_eq(gdri_wait32(plan, map, (barcopy_cmp_t)cmp,
 								     (uint32_t)b, 0),
 							 want);
 					map[0] = a << 32;
 					ck_assert_int_eq(
-						gdri_wait64(plan, map, (gdr_cmp_t)cmp, b << 32, 0),
+						gdri_wait64(plan, map, (barcopy_cmp_t)cmp, b << 32, 0),
 						want);
 				}
 			}
 		}
-		ck_assert_int_eq(gdri_wait32(plan, map, (gdr_cmp_t)0, 0, 0), -EINVAL);
-		ck_assert_int_eq(gdri_wait64(plan, map, (gdr_cmp_t)7, 0, 0), -EINVAL);
+		ck_assert_int_eq(gdri_wait32(plan, map, (barcopy_cmp_t)0, 0, 0), -EINVAL);
+		ck_assert_int_eq(gdri_wait64(plan, map, (barcopy_cmp_t)7, 0, 0), -EINVAL);
 		map[0] = 5;
-		ck_assert_int_eq(gdri_wait64(plan, map, GDR_CMP_NE, 5, 1000), -ETIMEDOUT);
-		ck_assert_int_eq(gdri_wait32(plan, map, GDR_CMP_EQ, 5, UINT64_MAX), 0);
-		ck_assert_int_eq(gdri_wait32(plan, map, GDR_CMP_EQ, 5, UINT64_MAX - 1), 0);
+		ck_assert_int_eq(gdri_wait64(plan, map, BARCOPY_CMP_NE, 5, 1000), -ETIMEDOUT);
+		ck_assert_int_eq(gdri_wait32(plan, map, BARCOPY_CMP_EQ, 5, UINT64_MAX), 0);
+		ck_assert_int_eq(gdri_wait32(plan, map, BARCOPY_CMP_EQ, 5, UINT64_MAX - 1), 0);
 	}
 }
 END_TEST
@@ -211,7 +211,7 @@ static void *passing_reader(void *arg)
 	uintptr_t wrong = 0;
 
 	for (int round = 1; round <= p->rounds; round++) {
-		if (gdri_wait32(p->plan, p->flag, GDR_CMP_EQ, (uint32_t)round, UINT64_MAX))
+		if (gdri_wait32(p->plan, p->flag, BARCOPY_CMP_EQ, (uint32_t)round, UINT64_MAX))
 			wrong++;
 		gdri_copy_from(p->plan, got, p->data, sizeof(got));
 		for (size_t i = 0; i < sizeof(got); i++)
@@ -243,7 +243,7 @@ START_TEST(test_passing)
 			memset(data, round, sizeof(data));
 			gdri_copy_to(p.plan, p.data, data, sizeof(data));
 			gdri_put32(p.plan, p.flag, (uint32_t)round);
-			ck_assert_int_eq(gdri_wait32(p.plan, p.answer, GDR_CMP_GE, (uint32_t)round,
+			ck_assert_int_eq(gdri_wait32(p.plan, p.answer, BARCOPY_CMP_GE, (uint32_t)round,
 						     UINT64_MAX),
 					 0);
 		}

@@ -69,12 +69,12 @@ static void child_copy(void)
 		/* The words at the seams stay in one piece: the discipline is each piece's. */
 		size_t cut = shared->size / 16 * 8;
 		size_t seam = -(uintptr_t)d & 7;
-		gdr_copy_seg_t seg[3] = {
+		barcopy_copy_seg_t seg[3] = {
 			{ .map_ptr = d, .host_ptr = (void *)(uintptr_t)s, .size = seam },
 			{ .map_ptr = d + seam,
 			  .host_ptr = (void *)(uintptr_t)(s + seam),
 			  .size = cut,
-			  .flags = GDR_COPY_ORDERED },
+			  .flags = BARCOPY_COPY_ORDERED },
 			{ .map_ptr = d + seam + cut,
 			  .host_ptr = (void *)(uintptr_t)(s + seam + cut),
 			  .size = shared->size - seam - cut },

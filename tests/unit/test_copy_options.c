@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * gdr_set_copy_options() and GDRCOPY_COPY_THREADS on the stand-ins: arguments, which copies are
+ * barcopy_set_copy_options() and GDRCOPY_COPY_THREADS on the stand-ins: arguments, which copies are
  * helped with and which are not, failures of CUDA in the midst of a copy, threads that are there
  * only when asked for, and what is left behind.
  */
@@ -18,12 +18,12 @@
 #include "common/unit.h"
 #include "common/wrap.h"
 #include "copy/tune.h"
-#include "gdrapi.h"
+#include "barcopy.h"
 
 #define SIZE ((size_t)8 << 20)
 #define BIG  ((size_t)3 << 20)
 
-#define OK(call) ck_assert_msg(!(call), "%s: %s", #call, gdr_last_error())
+#define OK(call) ck_assert_msg(!(call), "%s: %s", #call, barcopy_last_error())
 
 struct mapped {
 	struct standin_vmm v;
@@ -46,7 +46,7 @@ static void open_mapped(struct mapped *m)
 {
 	standin_start();
 	standin_vmm_alloc(&m->v, 0, 4, STANDIN_GRANULE, true);
-	m->g = gdr_open_ex(GDR_OPEN_ANY);
+	m->g = barcopy_open(BARCOPY_OPEN_ANY);
 	ck_assert_ptr_nonnull(m->g);
 	OK(gdr_pin_buffer_v2(m->g, m->v.ptr, SIZE, 0, &m->h));
 	map_now(m);
@@ -67,26 +67,26 @@ static void close_mapped(struct mapped *m)
 
 static int set(struct mapped *m, uint32_t threads, size_t read_min, size_t write_min)
 {
-	gdr_copy_options_t o = { .size = sizeof(o),
+	barcopy_copy_options_t o = { .struct_size = sizeof(o),
 				 .threads = threads,
 				 .engine_read_min = read_min,
 				 .engine_write_min = write_min };
 
-	return gdr_set_copy_options(m->h, &o);
+	return barcopy_set_copy_options(m->h, &o);
 }
 
-static uint64_t ask(struct mapped *m, gdr_handle_attr_t attr)
+static uint64_t ask(struct mapped *m, barcopy_handle_attr_t attr)
 {
 	uint64_t value = 0;
 
-	OK(gdr_get_handle_attribute(m->g, m->h, attr, &value));
+	OK(barcopy_get_handle_attribute(m->g, m->h, attr, &value));
 	return value;
 }
 
 static void check_counts(struct mapped *m, uint64_t copies, uint64_t fallbacks)
 {
-	ck_assert_uint_eq(ask(m, GDR_HANDLE_ATTR_ENGINE_COPIES), copies);
-	ck_assert_uint_eq(ask(m, GDR_HANDLE_ATTR_ENGINE_FALLBACKS), fallbacks);
+	ck_assert_uint_eq(ask(m, BARCOPY_HANDLE_ATTR_ENGINE_COPIES), copies);
+	ck_assert_uint_eq(ask(m, BARCOPY_HANDLE_ATTR_ENGINE_FALLBACKS), fallbacks);
 }
 
 /* Out, compared with CUDA's view, changed, and back. */
@@ -140,33 +140,33 @@ static bool tasks_become(int n)
 static void arguments(void)
 {
 	struct {
-		gdr_copy_options_t o;
+		barcopy_copy_options_t o;
 		uint64_t later;
-	} longer = { .o = { .size = sizeof(longer) } };
-	gdr_copy_options_t o = { .size = sizeof(o) };
+	} longer = { .o = { .struct_size = sizeof(longer) } };
+	barcopy_copy_options_t o = { .struct_size = sizeof(o) };
 	struct mapped m;
 
 	open_mapped(&m);
-	OK(gdr_set_copy_options(m.h, &o));
-	OK(gdr_set_copy_options(m.h, NULL));
-	OK(gdr_set_copy_options(m.h, &longer.o));
+	OK(barcopy_set_copy_options(m.h, &o));
+	OK(barcopy_set_copy_options(m.h, NULL));
+	OK(barcopy_set_copy_options(m.h, &longer.o));
 	longer.later = 1;
-	ck_assert_int_eq(gdr_set_copy_options(m.h, &longer.o), EINVAL);
-	o.size--;
-	ck_assert_int_eq(gdr_set_copy_options(m.h, &o), EINVAL);
-	o.size = 0;
-	ck_assert_int_eq(gdr_set_copy_options(m.h, &o), EINVAL);
-	o.size = sizeof(o);
+	ck_assert_int_eq(barcopy_set_copy_options(m.h, &longer.o), EINVAL);
+	o.struct_size--;
+	ck_assert_int_eq(barcopy_set_copy_options(m.h, &o), EINVAL);
+	o.struct_size = 0;
+	ck_assert_int_eq(barcopy_set_copy_options(m.h, &o), EINVAL);
+	o.struct_size = sizeof(o);
 	o.flags = 1;
-	ck_assert_int_eq(gdr_set_copy_options(m.h, &o), EINVAL);
+	ck_assert_int_eq(barcopy_set_copy_options(m.h, &o), EINVAL);
 	o.flags = 0;
 	o.threads = 65;
-	ck_assert_int_eq(gdr_set_copy_options(m.h, &o), EINVAL);
-	ck_assert_int_eq(gdr_set_copy_options((gdr_mh_t){ 0 }, &o), EINVAL);
-	ck_assert_int_eq(gdr_set_copy_options((gdr_mh_t){ ~0ul }, &o), EINVAL);
+	ck_assert_int_eq(barcopy_set_copy_options(m.h, &o), EINVAL);
+	ck_assert_int_eq(barcopy_set_copy_options((gdr_mh_t){ 0 }, &o), EINVAL);
+	ck_assert_int_eq(barcopy_set_copy_options((gdr_mh_t){ ~0ul }, &o), EINVAL);
 	OK(gdr_unpin_buffer(m.g, m.h));
 	o.threads = 0;
-	ck_assert_int_eq(gdr_set_copy_options(m.h, &o), EINVAL);
+	ck_assert_int_eq(barcopy_set_copy_options(m.h, &o), EINVAL);
 	close_mapped(&m);
 }
 
@@ -188,13 +188,13 @@ static void engine_by_size(void)
 	both_ways(&m, 1000, SIZE - 1000 - 2);
 	check_counts(&m, 5, 0);
 	/* AUTO: reads from the measured size on, writes never. */
-	OK(set(&m, 1, GDR_COPY_ENGINE_AUTO, GDR_COPY_ENGINE_AUTO));
+	OK(set(&m, 1, BARCOPY_COPY_ENGINE_AUTO, BARCOPY_COPY_ENGINE_AUTO));
 	check_counts(&m, 0, 0);
 	both_ways(&m, 9, GDRI_ENGINE_MIN_FROM - 1);
 	check_counts(&m, 0, 0);
 	both_ways(&m, 9, GDRI_ENGINE_MIN_FROM);
 	check_counts(&m, 1, 0);
-	OK(gdr_set_copy_options(m.h, NULL));
+	OK(barcopy_set_copy_options(m.h, NULL));
 	both_ways(&m, 9, BIG);
 	check_counts(&m, 0, 0);
 	close_mapped(&m);
@@ -222,7 +222,7 @@ static void never_words_or_vectors(void)
 {
 	uint64_t word = 0x0123456789abcdef, back = 0;
 	struct mapped m;
-	gdr_copy_seg_t seg = { .size = BIG };
+	barcopy_copy_seg_t seg = { .size = BIG };
 
 	open_mapped(&m);
 	OK(set(&m, 1, 1, 1));
@@ -234,9 +234,9 @@ static void never_words_or_vectors(void)
 	OK(gdr_copy_from_mapping(m.h, &back, m.p + 16, 0));
 	seg.map_ptr = m.p + 11;
 	seg.host_ptr = buf;
-	OK(gdr_copyv_to_mapping(m.h, &seg, 1, 0));
+	OK(barcopy_copyv_to_mapping(m.h, &seg, 1, 0));
 	seg.host_ptr = got;
-	OK(gdr_copyv_from_mapping(m.h, &seg, 1, 0));
+	OK(barcopy_copyv_from_mapping(m.h, &seg, 1, 0));
 	ck_assert_int_eq(memcmp(got, buf, BIG), 0);
 	check_counts(&m, 0, 0);
 	close_mapped(&m);
@@ -254,7 +254,7 @@ static void failures_of_cuda(void)
 	open_mapped(&m);
 	OK(set(&m, 1, 4096, 4096));
 	for (size_t i = 0; i < COUNT(calls); i++) {
-		uint64_t fallbacks = ask(&m, GDR_HANDLE_ATTR_ENGINE_FALLBACKS);
+		uint64_t fallbacks = ask(&m, BARCOPY_HANDLE_ATTR_ENGINE_FALLBACKS);
 
 		resources_look(&before);
 		cuda_hooks.set_fail(calls[i]);
@@ -266,7 +266,7 @@ static void failures_of_cuda(void)
 		ck_assert_int_eq(memcmp(got, buf + i, BIG), 0);
 		ck_assert_msg(!resources_differ(&before, &after), "%s: %s", calls[i],
 			      resources_differ(&before, &after));
-		ck_assert_uint_eq(ask(&m, GDR_HANDLE_ATTR_ENGINE_FALLBACKS) - fallbacks,
+		ck_assert_uint_eq(ask(&m, BARCOPY_HANDLE_ATTR_ENGINE_FALLBACKS) - fallbacks,
 				  i < 2 ? 1 : 2);
 	}
 	/* The capture mode cannot be had: the copy does without. */
@@ -354,7 +354,7 @@ static void leaves_nothing(void)
 	both_ways(&m, 0, BIG);
 	ck_assert(tasks_become(before_tasks + 2));
 	OK(gdr_unmap(m.g, m.h, m.p, SIZE));
-	OK(gdr_set_copy_options(m.h, NULL));
+	OK(barcopy_set_copy_options(m.h, NULL));
 	map_now(&m);
 	resources_look(&after);
 	ck_assert_msg(!resources_differ(&before, &after), "%s", resources_differ(&before, &after));
@@ -364,7 +364,7 @@ static void leaves_nothing(void)
 
 static void host_memory(void)
 {
-	gdr_copy_options_t o = { .size = sizeof(o), .threads = 2 };
+	barcopy_copy_options_t o = { .struct_size = sizeof(o), .threads = 2 };
 	struct mapped m;
 	uint8_t *memory;
 	void *va;
@@ -376,7 +376,7 @@ static void host_memory(void)
 	OK(gdr_map(m.g, m.h, &va, SIZE));
 	ck_assert_int_eq(set(&m, 1, 1, 0), ENOTSUP);
 	ck_assert_int_eq(set(&m, 1, 0, 1), ENOTSUP);
-	OK(gdr_set_copy_options(m.h, &o));
+	OK(barcopy_set_copy_options(m.h, &o));
 	OK(gdr_copy_to_mapping(m.h, (uint8_t *)va + 3, buf, BIG));
 	OK(gdr_copy_from_mapping(m.h, got, (uint8_t *)va + 3, BIG));
 	ck_assert_int_eq(memcmp(got, buf, BIG), 0);
@@ -414,7 +414,7 @@ static void threads_by_environment(void)
 	ck_assert(tasks_become(before + 2));
 	OK(set(&m, 1, 0, 0));
 	ck_assert(tasks_become(before));
-	OK(gdr_set_copy_options(m.h, NULL));
+	OK(barcopy_set_copy_options(m.h, NULL));
 	ck_assert(tasks_become(before + 2));
 	OK(gdr_unmap(m.g, m.h, m.p, SIZE));
 	OK(gdr_unpin_buffer(m.g, m.h));
@@ -424,10 +424,10 @@ static void threads_by_environment(void)
 
 static char logged[4096];
 
-static void take_log(void *arg, gdr_log_level_t level, const char *message)
+static void take_log(void *arg, barcopy_log_level_t level, const char *message)
 {
 	(void)arg;
-	if (level >= GDR_LOG_WARN)
+	if (level >= BARCOPY_LOG_WARN)
 		snprintf(logged + strlen(logged), sizeof(logged) - strlen(logged), "%s\n", message);
 }
 
@@ -438,7 +438,7 @@ static void wrong_environment(void)
 	struct mapped m;
 	const char *first;
 
-	gdr_set_log_fn(take_log, NULL);
+	barcopy_set_log_fn(take_log, NULL);
 	open_mapped(&m);
 	first = strstr(logged, "GDRCOPY_COPY_IMPL names no implementation");
 	ck_assert_ptr_nonnull(first);
@@ -449,7 +449,7 @@ static void wrong_environment(void)
 	ck_assert_ptr_null(strstr(first + 1, "GDRCOPY_COPY_IMPL"));
 	both_ways(&m, 1, BIG);
 	ck_assert(tasks_become(before));
-	gdr_set_log_fn(NULL, NULL);
+	barcopy_set_log_fn(NULL, NULL);
 	close_mapped(&m);
 }
 
@@ -474,13 +474,13 @@ static void engine_then_threads(void)
 static int in_child(void *arg)
 {
 	struct mapped *m = arg;
-	gdr_copy_options_t o = { .size = sizeof(o), .threads = 3 };
+	barcopy_copy_options_t o = { .struct_size = sizeof(o), .threads = 3 };
 
 	if (tasks() != 1)
 		return 1;
 	if (gdr_copy_to_mapping(m->h, m->p, buf, BIG) != EACCES)
 		return 2;
-	if (gdr_set_copy_options(m->h, &o) != EACCES || gdr_set_copy_options(m->h, NULL) != EACCES)
+	if (barcopy_set_copy_options(m->h, &o) != EACCES || barcopy_set_copy_options(m->h, NULL) != EACCES)
 		return 3;
 	return tasks() == 1 ? 0 : 4;
 }

@@ -17,10 +17,10 @@
 #include "common/resources.h"
 #include "common/standin.h"
 #include "common/unit.h"
-#include "ctx.h"
-#include "error.h"
-#include "gdrapi.h"
-#include "handle.h"
+#include "core/ctx.h"
+#include "base/error.h"
+#include "barcopy.h"
+#include "core/handle.h"
 
 /* ---- a backend that does as it is told -------------------------------------------------------- */
 
@@ -76,7 +76,7 @@ static int failing_flag(struct gdri_pin *pin, int *flag)
 
 static struct gdri_backend fake = {
 	.name = "fake",
-	.id = GDR_BACKEND_GDRDRV,
+	.id = BARCOPY_BACKEND_GDRDRV,
 	.unpin = fake_unpin,
 	.map = fake_map,
 	.unmap = fake_unmap,
@@ -91,7 +91,7 @@ static gdr_t opened(void)
 
 	setenv("GDRCOPY_BACKEND", "host", 1);
 	g = gdr_open();
-	ck_assert_msg(g != NULL, "%s", gdr_last_error());
+	ck_assert_msg(g != NULL, "%s", barcopy_last_error());
 	return g;
 }
 
@@ -138,7 +138,7 @@ static void all_refuse(gdr_t g, gdr_mh_t h, int err)
 	ck_assert_int_eq(gdr_map(g, h, &va, 4096), err);
 	ck_assert_int_eq(gdr_map_v2(g, h, &va, 4096, 0), err);
 	ck_assert_int_eq(gdr_unmap(g, h, va, 4096), err);
-	ck_assert_int_eq(gdr_get_handle_attribute(g, h, GDR_HANDLE_ATTR_BACKEND, &value), err);
+	ck_assert_int_eq(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_BACKEND, &value), err);
 	ck_assert_int_eq(gdr_close(g), err);
 	ck_assert_int_eq(major, 7);
 	ck_assert_int_eq(minor, 7);
@@ -161,7 +161,7 @@ static void handle_refused(gdr_t g, gdr_mh_t h, int err)
 	ck_assert_int_eq(gdr_get_info(g, h, &info), err);
 	ck_assert_int_eq(gdr_map(g, h, &va, 4096), err);
 	ck_assert_int_eq(gdr_unmap(g, h, va, 4096), err);
-	ck_assert_int_eq(gdr_get_handle_attribute(g, h, GDR_HANDLE_ATTR_BACKEND, &value), err);
+	ck_assert_int_eq(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_BACKEND, &value), err);
 	ck_assert_int_eq(gdr_unpin_buffer(g, h), err);
 	ck_assert_int_eq(v, 7);
 	ck_assert_uint_eq(value, 7);
@@ -170,24 +170,24 @@ static void handle_refused(gdr_t g, gdr_mh_t h, int err)
 
 static void copies_refused(gdr_mh_t h, void *map, int err)
 {
-	gdr_copy_seg_t seg = { .map_ptr = map, .host_ptr = &seg, .size = 1 };
+	barcopy_copy_seg_t seg = { .map_ptr = map, .host_ptr = &seg, .size = 1 };
 	uint64_t value = 7;
 	uint32_t word = 7;
 
 	ck_assert_int_eq(gdr_copy_to_mapping(h, map, &value, 8), err);
 	ck_assert_int_eq(gdr_copy_from_mapping(h, &value, map, 8), err);
 	ck_assert_int_eq(gdr_copy_to_mapping(h, map, &value, 0), err);
-	ck_assert_int_eq(gdr_copyv_to_mapping(h, &seg, 1, 0), err);
-	ck_assert_int_eq(gdr_copyv_from_mapping(h, &seg, 1, 0), err);
-	ck_assert_int_eq(gdr_copyv_to_mapping(h, NULL, 0, 0), err);
-	ck_assert_int_eq(gdr_fence(h, GDR_FENCE_FULL), err);
-	ck_assert_int_eq(gdr_flush(h), err);
-	ck_assert_int_eq(gdr_put32(h, map, 1), err);
-	ck_assert_int_eq(gdr_put64(h, map, 1), err);
-	ck_assert_int_eq(gdr_get32(h, map, &word), err);
-	ck_assert_int_eq(gdr_get64(h, map, &value), err);
-	ck_assert_int_eq(gdr_wait32(h, map, GDR_CMP_EQ, 0, 0), err);
-	ck_assert_int_eq(gdr_wait64(h, map, GDR_CMP_EQ, 0, 0), err);
+	ck_assert_int_eq(barcopy_copyv_to_mapping(h, &seg, 1, 0), err);
+	ck_assert_int_eq(barcopy_copyv_from_mapping(h, &seg, 1, 0), err);
+	ck_assert_int_eq(barcopy_copyv_to_mapping(h, NULL, 0, 0), err);
+	ck_assert_int_eq(barcopy_fence(h, BARCOPY_FENCE_FULL), err);
+	ck_assert_int_eq(barcopy_flush(h), err);
+	ck_assert_int_eq(barcopy_put32(h, map, 1), err);
+	ck_assert_int_eq(barcopy_put64(h, map, 1), err);
+	ck_assert_int_eq(barcopy_get32(h, map, &word), err);
+	ck_assert_int_eq(barcopy_get64(h, map, &value), err);
+	ck_assert_int_eq(barcopy_wait32(h, map, BARCOPY_CMP_EQ, 0, 0), err);
+	ck_assert_int_eq(barcopy_wait64(h, map, BARCOPY_CMP_EQ, 0, 0), err);
 	ck_assert_uint_eq(value, 7);
 	ck_assert_uint_eq(word, 7);
 }
@@ -354,7 +354,7 @@ static void failing_unpin(void)
 	ck_assert_int_eq(gdr_map(g, h, &map, 4096), 0);
 	unpin_result = EIO;
 	ck_assert_int_eq(gdr_unpin_buffer(g, h), EIO);
-	ck_assert_str_eq(gdr_last_error(), "unpin was told to fail");
+	ck_assert_str_eq(barcopy_last_error(), "unpin was told to fail");
 	ck_assert_int_eq(gdr_unpin_buffer(g, h), EINVAL); /* gone all the same */
 	ck_assert_int_eq(atomic_load(&unpins), 1);
 	ck_assert_int_eq(gdr_close(g), 0);
@@ -369,7 +369,7 @@ static void failing_flag_leaves_the_output(void)
 
 	ck_assert_int_eq(gdr_get_callback_flag(g, h, &flag), EIO);
 	ck_assert_int_eq(flag, 7);
-	ck_assert_int_eq(gdr_get_handle_attribute(g, h, GDR_HANDLE_ATTR_DEVICE, &device), ENOTSUP);
+	ck_assert_int_eq(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_DEVICE, &device), ENOTSUP);
 	ck_assert_uint_eq(device, 7);
 	ck_assert_int_eq(gdr_close(g), 0);
 }
@@ -412,7 +412,7 @@ static void close_waits(void)
 		sched_yield();
 	ck_assert_int_eq(pthread_create(&closer, NULL, closes, &end), 0);
 	while (gdr_unmap(end.g, (gdr_mh_t){ 0 }, NULL, 0) != EINVAL ||
-	       !strstr(gdr_last_error(), "no open context"))
+	       !strstr(barcopy_last_error(), "no open context"))
 		sched_yield();
 	for (int i = 0; i < 1000; i++) /* room for a close that would not wait */
 		sched_yield();
@@ -522,7 +522,7 @@ struct family {
 static void assert_or_exit(bool cond, int line)
 {
 	if (!cond) {
-		fprintf(stderr, "line %d in the child: %s\n", line, gdr_last_error());
+		fprintf(stderr, "line %d in the child: %s\n", line, barcopy_last_error());
 		_exit(1);
 	}
 }

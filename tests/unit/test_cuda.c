@@ -15,8 +15,8 @@
 #include "common/standin.h"
 #include "common/unit.h"
 #include "common/wrap.h"
-#include "cuda.h"
-#include "error.h"
+#include "cuda/cuda.h"
+#include "base/error.h"
 
 static struct gdri_memory describe(uint64_t addr, size_t size)
 {

@@ -12,7 +12,7 @@
 #include "common/standin.h"
 #include "common/unit.h"
 #include "common/wrap.h"
-#include "gdrapi.h"
+#include "barcopy.h"
 
 static gdr_t g;
 static struct standin_vmm v;
@@ -23,14 +23,14 @@ static void start(void)
 	setenv("GDRSIM_DRIVER_VERSION", "13030", 1);
 	standin_start();
 	g = gdr_open();
-	ck_assert_msg(g != NULL, "%s", gdr_last_error());
+	ck_assert_msg(g != NULL, "%s", barcopy_last_error());
 	standin_vmm_alloc(&v, 0, 3, STANDIN_GRANULE, true);
 }
 
 static void has(const char *part)
 {
-	ck_assert_msg(strstr(gdr_last_error(), part), "\"%s\" is not in \"%s\"", part,
-		      gdr_last_error());
+	ck_assert_msg(strstr(barcopy_last_error(), part), "\"%s\" is not in \"%s\"", part,
+		      barcopy_last_error());
 }
 
 static void version_gate(void)
@@ -141,15 +141,15 @@ static void handle_attributes(void)
 
 	start();
 	ck_assert_int_eq(gdr_pin_buffer_v2(g, standin_alloc(100), 100, 0, &h), 0);
-	ck_assert_int_eq(gdr_get_handle_attribute(g, h, GDR_HANDLE_ATTR_BACKEND, &value), 0);
-	ck_assert_uint_eq(value, GDR_BACKEND_DMABUF);
-	ck_assert_int_eq(gdr_get_handle_attribute(g, h, GDR_HANDLE_ATTR_DEVICE, &value), 0);
+	ck_assert_int_eq(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_BACKEND, &value), 0);
+	ck_assert_uint_eq(value, BARCOPY_BACKEND_DMABUF);
+	ck_assert_int_eq(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_DEVICE, &value), 0);
 	ck_assert_uint_eq(value, 0);
-	ck_assert_int_eq(gdr_get_handle_attribute(g, h, GDR_HANDLE_ATTR_PERSISTENT, &value), 0);
+	ck_assert_int_eq(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_PERSISTENT, &value), 0);
 	ck_assert_uint_eq(value, 1);
-	ck_assert_int_eq(gdr_get_handle_attribute(g, h, GDR_HANDLE_ATTR_SYNC_MEMOPS, &value), 0);
+	ck_assert_int_eq(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_SYNC_MEMOPS, &value), 0);
 	ck_assert_uint_eq(value, 1);
-	ck_assert_int_eq(gdr_get_handle_attribute(g, h, GDR_HANDLE_ATTR_MAPPING_TYPE, &value), 0);
+	ck_assert_int_eq(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_MAPPING_TYPE, &value), 0);
 	ck_assert_uint_eq(value, GDR_MAPPING_TYPE_WC);
 	ck_assert_int_eq(gdr_get_callback_flag(g, h, &flag), 0);
 	ck_assert_int_eq(flag, 0);
@@ -170,7 +170,7 @@ static void pin_fails(const char *call, unsigned long nth, int err, int expect, 
 	rc = gdr_pin_buffer_v2(g, v.ptr, v.chunk, 0, &h);
 	ck_assert_ptr_nonnull(wrap_failed());
 	wrap_reset();
-	ck_assert_msg(rc == expect, "%s: %d, %s", call, rc, gdr_last_error());
+	ck_assert_msg(rc == expect, "%s: %d, %s", call, rc, barcopy_last_error());
 	has(text);
 	ck_assert_uint_eq(h.h, 77);
 	resources_look(&after);

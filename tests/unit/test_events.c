@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * gdr_get_event_fd() and gdr_next_revoked(), over the stand-in of the node.
+ * barcopy_get_event_fd() and barcopy_next_revoked(), over the stand-in of the node.
  */
 #include <errno.h>
 #include <poll.h>
@@ -17,9 +17,9 @@ static bool is_ready(int fd)
 
 static uint64_t revoked(gdr_t g, gdr_mh_t h)
 {
-	gdr_stats_t s = { .size = sizeof(s) };
+	barcopy_stats_t s = { .struct_size = sizeof(s) };
 
-	assert_ok(gdr_get_stats(g, h, &s));
+	assert_ok(barcopy_get_stats(g, h, &s));
 	return s.revoked;
 }
 
@@ -35,10 +35,10 @@ START_TEST(test_events)
 		base[i] = standin_alloc(2 * MIB);
 		assert_ok(gdr_pin_buffer(g, base[i], 2 * MIB, 0, 0, &h[i]));
 	}
-	assert_ok(gdr_get_event_fd(g, &fd));
+	assert_ok(barcopy_get_event_fd(g, &fd));
 	ck_assert(!is_ready(fd));
 	told.h = 42;
-	ck_assert_int_eq(gdr_next_revoked(g, &told), ENOENT);
+	ck_assert_int_eq(barcopy_next_revoked(g, &told), ENOENT);
 	ck_assert_uint_eq(told.h, 42);
 
 	ck_assert_int_eq(cuda.cuMemFree_v2(base[0]), 0);
@@ -48,10 +48,10 @@ START_TEST(test_events)
 	assert_ok(gdr_get_callback_flag(g, h[0], &flag));
 	ck_assert_int_eq(flag, 1);
 	node.faults(NULL);
-	assert_ok(gdr_next_revoked(g, &told));
-	assert_ok(gdr_next_revoked(g, &other));
+	assert_ok(barcopy_next_revoked(g, &told));
+	assert_ok(barcopy_next_revoked(g, &other));
 	ck_assert_uint_eq(node.calls("GET_CB_FLAG"), 3); /* one round, not one each */
-	ck_assert_int_eq(gdr_next_revoked(g, &other), ENOENT);
+	ck_assert_int_eq(barcopy_next_revoked(g, &other), ENOENT);
 	for (int i = 0; i < 3; i++)
 		seen |= (unsigned int)(told.h == h[i].h || other.h == h[i].h) << i;
 	ck_assert_uint_eq(seen, 5);
@@ -64,10 +64,10 @@ START_TEST(test_events)
 	assert_ok(gdr_unpin_buffer(g, h[2]));
 	ck_assert(!is_ready(fd));
 	assert_ok(gdr_unpin_buffer(g, h[1]));
-	ck_assert_int_eq(gdr_next_revoked(g, &other), ENOENT);
+	ck_assert_int_eq(barcopy_next_revoked(g, &other), ENOENT);
 	assert_ok(gdr_close(g));
-	ck_assert_int_eq(gdr_get_event_fd(g, &fd), EINVAL);
-	ck_assert_int_eq(gdr_next_revoked(g, &other), EINVAL);
+	ck_assert_int_eq(barcopy_get_event_fd(g, &fd), EINVAL);
+	ck_assert_int_eq(barcopy_next_revoked(g, &other), EINVAL);
 }
 END_TEST
 
@@ -81,16 +81,16 @@ START_TEST(test_events_no_poll)
 
 	node_env("GDRSIM_NODE_POLL", "0");
 	g = node_open("2.5", "0");
-	ck_assert_int_eq(gdr_get_event_fd(g, &fd), ENOTSUP);
+	ck_assert_int_eq(barcopy_get_event_fd(g, &fd), ENOTSUP);
 	assert_text("gives no notice");
 	ck_assert_int_eq(fd, 42);
 	assert_ok(gdr_pin_buffer(g, base, 2 * MIB, 0, 0, &h));
 	ck_assert_int_eq(cuda.cuMemFree_v2(base), 0);
-	assert_ok(gdr_next_revoked(g, &told));
+	assert_ok(barcopy_next_revoked(g, &told));
 	ck_assert_uint_eq(told.h, h.h);
-	ck_assert_int_eq(gdr_next_revoked(g, &told), ENOENT);
-	ck_assert_int_eq(gdr_get_event_fd(g, NULL), EINVAL);
-	ck_assert_int_eq(gdr_next_revoked(g, NULL), EINVAL);
+	ck_assert_int_eq(barcopy_next_revoked(g, &told), ENOENT);
+	ck_assert_int_eq(barcopy_get_event_fd(g, NULL), EINVAL);
+	ck_assert_int_eq(barcopy_next_revoked(g, NULL), EINVAL);
 	assert_ok(gdr_close(g));
 }
 END_TEST
@@ -102,11 +102,11 @@ START_TEST(test_events_other_backends)
 	gdr_t g;
 
 	node_env("GDRSIM_NODE", "absent");
-	g = gdr_open_ex(GDR_OPEN_ANY);
+	g = barcopy_open(BARCOPY_OPEN_ANY);
 	ck_assert_ptr_nonnull(g);
-	ck_assert_int_eq(gdr_get_event_fd(g, &fd), ENOTSUP);
+	ck_assert_int_eq(barcopy_get_event_fd(g, &fd), ENOTSUP);
 	assert_text("no range is ever revoked");
-	ck_assert_int_eq(gdr_next_revoked(g, &told), ENOENT);
+	ck_assert_int_eq(barcopy_next_revoked(g, &told), ENOENT);
 	assert_ok(gdr_close(g));
 }
 END_TEST
@@ -114,29 +114,29 @@ END_TEST
 /* A region that a cache keeps, in use or not: told by its handle, ended by its address. */
 START_TEST(test_events_cached)
 {
-	gdr_cache_options_t options = { .size = sizeof(options), .validity = GDR_CACHE_NOTIFIED };
+	barcopy_cache_options_t options = { .struct_size = sizeof(options), .validity = BARCOPY_CACHE_NOTIFIED };
 	gdr_t g = node_open("2.6", "0");
 	uint64_t base = standin_alloc(2 * MIB);
-	gdr_region_t region;
+	barcopy_region_t region;
 	gdr_info_v2_t info;
-	gdr_cache_t cache;
+	barcopy_cache_t cache;
 	gdr_mh_t told;
 	int fd;
 
-	assert_ok(gdr_get_event_fd(g, &fd));
-	assert_ok(gdr_cache_create(g, &options, &cache));
-	assert_ok(gdr_cache_get(cache, base + 100, 8, &region));
-	assert_ok(gdr_cache_put(cache, &region));
+	assert_ok(barcopy_get_event_fd(g, &fd));
+	assert_ok(barcopy_cache_create(g, &options, &cache));
+	assert_ok(barcopy_cache_get(cache, base + 100, 8, &region));
+	assert_ok(barcopy_cache_put(cache, &region));
 	ck_assert_int_eq(cuda.cuMemFree_v2(base), 0);
 	ck_assert(is_ready(fd));
-	assert_ok(gdr_next_revoked(g, &told));
+	assert_ok(barcopy_next_revoked(g, &told));
 	assert_ok(gdr_get_info_v2(g, told, &info));
 	ck_assert_uint_eq(info.va, base);
-	assert_ok(gdr_cache_invalidate(cache, info.va, info.mapped_size));
+	assert_ok(barcopy_cache_invalidate(cache, info.va, info.mapped_size));
 	ck_assert_int_eq(gdr_get_info_v2(g, told, &info), EINVAL);
 	ck_assert(!is_ready(fd));
-	ck_assert_int_eq(gdr_next_revoked(g, &told), ENOENT);
-	assert_ok(gdr_cache_destroy(cache));
+	ck_assert_int_eq(barcopy_next_revoked(g, &told), ENOENT);
+	assert_ok(barcopy_cache_destroy(cache));
 	assert_ok(gdr_close(g));
 }
 END_TEST

@@ -13,9 +13,9 @@
 
 #include "common/standin.h"
 #include "common/unit.h"
-#include "fork.h"
-#include "gdrapi.h"
-#include "process.h"
+#include "base/fork.h"
+#include "barcopy.h"
+#include "base/process.h"
 
 static int count_fds(void)
 {
@@ -47,7 +47,7 @@ static void dmabufs(void)
 
 	standin_start();
 	g = gdr_open();
-	ck_assert_msg(g != NULL, "%s", gdr_last_error());
+	ck_assert_msg(g != NULL, "%s", barcopy_last_error());
 	for (int i = 0; i < 2; i++)
 		ck_assert_int_eq(gdr_pin_buffer_v2(g, standin_alloc(65536), 65536, 0, &h[i]), 0);
 	in_child = count_fds() - 2;

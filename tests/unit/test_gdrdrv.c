@@ -81,7 +81,7 @@ START_TEST(test_mapping_types)
 	assert_ok(gdr_get_info(g, h, &info));
 	ck_assert_int_eq(info.mapping_type, type);
 	ck_assert_uint_eq(info.wc_mapping, !cached);
-	assert_ok(gdr_get_handle_attribute(g, h, GDR_HANDLE_ATTR_MAPPING_TYPE, &value));
+	assert_ok(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_MAPPING_TYPE, &value));
 	ck_assert_uint_eq(value, (unsigned int)type);
 	assert_ok(gdr_close(g));
 	ck_assert_uint_eq(node.pins(), 0);
@@ -103,7 +103,7 @@ START_TEST(test_wish_ends)
 	assert_ok(gdr_map_v2(g, h, &map, MIB, GDR_MAP_FLAG_REQ_DEVICE_MAPPING));
 	assert_ok(gdr_get_info(g, h, &info));
 	ck_assert_int_eq(info.mapping_type, GDR_MAPPING_TYPE_DEVICE);
-	assert_ok(gdr_get_handle_attribute(g, h, GDR_HANDLE_ATTR_MAPPING_TYPE, &value));
+	assert_ok(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_MAPPING_TYPE, &value));
 	ck_assert_uint_eq(value, GDR_MAPPING_TYPE_WC);
 	assert_ok(gdr_unmap(g, h, map, MIB));
 	assert_ok(gdr_map(g, h, &map, MIB));
@@ -272,8 +272,8 @@ START_TEST(test_host_memory)
 	gdr_mh_t h;
 
 	assert_ok(gdr_pin_buffer_v2(g, (uintptr_t)a, 4096, 0, &h));
-	assert_ok(gdr_get_handle_attribute(g, h, GDR_HANDLE_ATTR_BACKEND, &backend));
-	ck_assert_uint_eq(backend, GDR_BACKEND_HOST);
+	assert_ok(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_BACKEND, &backend));
+	ck_assert_uint_eq(backend, BARCOPY_BACKEND_HOST);
 	ck_assert_uint_eq(node.calls("PIN_BUFFER_V2"), before);
 	assert_ok(gdr_unpin_buffer(g, h));
 	cuda_hooks.set_fail("cuMemHostGetFlags:*=999");

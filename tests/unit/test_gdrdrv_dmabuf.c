@@ -88,7 +88,7 @@ START_TEST(test_handed_over)
 		{ DMABUF, -1, ENOTSUP, "which GPU" },
 		{ ADDRESS, 0, ENOTSUP, "takes no dma-buf" },
 	};
-	gdr_mem_t mem;
+	barcopy_mem_t mem;
 	CUdeviceptr base;
 	uint64_t word = 0x1122334455667788, seen = 0, persistent = 0;
 	int fd;
@@ -101,19 +101,19 @@ START_TEST(test_handed_over)
 							    CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0),
 			 0);
 	if (cases[_i].err) {
-		ck_assert_int_eq(gdr_mem_import(g, cases[_i].device, fd, MIB, GDR_MEM_DMABUF, &mem),
+		ck_assert_int_eq(barcopy_mem_import(g, cases[_i].device, fd, MIB, BARCOPY_MEM_DMABUF, &mem),
 				 cases[_i].err);
 		assert_text(cases[_i].text);
 	} else {
-		assert_ok(gdr_mem_import(g, 0, fd, MIB, GDR_MEM_DMABUF, &mem));
+		assert_ok(barcopy_mem_import(g, 0, fd, MIB, BARCOPY_MEM_DMABUF, &mem));
 		ck_assert_uint_eq(mem.device_ptr, 0);
 		assert_ok(gdr_copy_to_mapping(mem.handle, (char *)mem.cpu_ptr + MIB - 8, &word, 8));
 		ck_assert_int_eq(cuda.cuMemcpyDtoH_v2(&seen, base + MIB - 8, 8), 0);
 		ck_assert_uint_eq(seen, word);
-		assert_ok(gdr_get_handle_attribute(g, mem.handle, GDR_HANDLE_ATTR_PERSISTENT,
+		assert_ok(barcopy_get_handle_attribute(g, mem.handle, BARCOPY_HANDLE_ATTR_PERSISTENT,
 						   &persistent));
 		ck_assert_uint_eq(persistent, 1);
-		assert_ok(gdr_mem_free(g, &mem));
+		assert_ok(barcopy_mem_free(g, &mem));
 	}
 	ck_assert_uint_eq(node.pins(), 0);
 	ck_assert_int_eq(fcntl(fd, F_GETFD), FD_CLOEXEC); /* still the caller's */

@@ -59,7 +59,7 @@ START_TEST(test_free_persistent)
 	ck_assert_uint_eq(out, word);
 	assert_ok(gdr_get_callback_flag(g, h, &flag));
 	ck_assert_int_eq(flag, 0);
-	assert_ok(gdr_get_handle_attribute(g, h, GDR_HANDLE_ATTR_PERSISTENT, &value));
+	assert_ok(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_PERSISTENT, &value));
 	ck_assert_uint_eq(value, 1);
 	assert_ok(gdr_unpin_buffer(g, h));
 	assert_ok(gdr_close(g));
@@ -77,7 +77,7 @@ START_TEST(test_free_callback)
 	assert_ok(gdr_pin_buffer(g, base, 4 * MIB, 0, 0, &h));
 	assert_ok(gdr_pin_buffer(g, base, 4 * MIB, 0, 0, &unmapped));
 	assert_ok(gdr_map(g, h, &map, 4 * MIB));
-	assert_ok(gdr_get_handle_attribute(g, h, GDR_HANDLE_ATTR_PERSISTENT, &value));
+	assert_ok(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_PERSISTENT, &value));
 	ck_assert_uint_eq(value, 0);
 	assert_ok(gdr_get_callback_flag(g, h, &flag));
 	ck_assert_int_eq(flag, 0);
@@ -118,15 +118,15 @@ START_TEST(test_fork)
 	node_env("GDRSIM_NODE_POLL", "1");
 	assert_ok(gdr_pin_buffer(g, base, MIB, 0, 0, &h));
 	assert_ok(gdr_map(g, h, &map, MIB));
-	assert_ok(gdr_get_event_fd(g, &fd));
+	assert_ok(barcopy_get_event_fd(g, &fd));
 	pid = fork();
 	if (!pid) {
 		child_check(gdr_pin_buffer(g, base, MIB, 0, 0, &other) == EACCES);
 		child_check(gdr_map(g, h, &map2, MIB) == EACCES);
 		child_check(gdr_get_callback_flag(g, h, &status) == EACCES);
 		child_check(gdr_copy_to_mapping(h, map, &word, 4) == EACCES);
-		child_check(gdr_get_event_fd(g, &status) == EACCES);
-		child_check(gdr_next_revoked(g, &other) == EACCES);
+		child_check(barcopy_get_event_fd(g, &status) == EACCES);
+		child_check(barcopy_next_revoked(g, &other) == EACCES);
 		child_check(gdr_unpin_buffer(g, h) == EACCES);
 		child_check(gdr_close(g) == EACCES);
 		child_check(load(map) == SIGSEGV);
@@ -230,8 +230,8 @@ START_TEST(test_fall_through)
 		char in[64], out[64];
 		void *map;
 
-		assert_ok(gdr_get_handle_attribute(g, h[i], GDR_HANDLE_ATTR_BACKEND, &value));
-		ck_assert_uint_eq(value, i < 2 ? GDR_BACKEND_GDRDRV : GDR_BACKEND_DMABUF);
+		assert_ok(barcopy_get_handle_attribute(g, h[i], BARCOPY_HANDLE_ATTR_BACKEND, &value));
+		ck_assert_uint_eq(value, i < 2 ? BARCOPY_BACKEND_GDRDRV : BARCOPY_BACKEND_DMABUF);
 		assert_ok(gdr_map(g, h[i], &map, MIB));
 		memset(in, i + 1, sizeof(in));
 		assert_ok(gdr_copy_to_mapping(h[i], map, in, sizeof(in)));
@@ -285,7 +285,7 @@ static void *work(void *arg)
 		ck_assert_mem_eq(in, out, sizeof(in));
 		assert_ok(gdr_get_callback_flag(shared, h, &flag));
 		ck_assert_int_eq(flag, 0);
-		ck_assert_int_eq(gdr_next_revoked(shared, &told), ENOENT);
+		ck_assert_int_eq(barcopy_next_revoked(shared, &told), ENOENT);
 		assert_ok(gdr_unpin_buffer(shared, h));
 	}
 	return NULL;

@@ -11,15 +11,15 @@
 #include "common/resources.h"
 #include "common/standin.h"
 #include "common/unit.h"
-#include "gdrapi.h"
+#include "barcopy.h"
 
 static gdr_t g;
 
 static void start(void)
 {
 	standin_start();
-	g = gdr_open_ex(GDR_OPEN_ANY);
-	ck_assert_msg(g != NULL, "%s", gdr_last_error());
+	g = barcopy_open(BARCOPY_OPEN_ANY);
+	ck_assert_msg(g != NULL, "%s", barcopy_last_error());
 }
 
 static gdr_mh_t pinned(uint64_t addr, size_t size)
@@ -27,7 +27,7 @@ static gdr_mh_t pinned(uint64_t addr, size_t size)
 	gdr_mh_t h;
 	int rc = gdr_pin_buffer_v2(g, addr, size, 0, &h);
 
-	ck_assert_msg(!rc, "%d: %s", rc, gdr_last_error());
+	ck_assert_msg(!rc, "%d: %s", rc, barcopy_last_error());
 	return h;
 }
 
@@ -41,13 +41,13 @@ static void check_bounds(uint64_t base, char *host, size_t size, gdr_mapping_typ
 	char *map, *at;
 	void *va;
 
-	ck_assert_int_eq(gdr_get_handle_attribute(g, h, GDR_HANDLE_ATTR_BACKEND, &value), 0);
-	ck_assert_uint_eq(value, GDR_BACKEND_HOST);
-	ck_assert_int_eq(gdr_get_handle_attribute(g, h, GDR_HANDLE_ATTR_MAPPING_TYPE, &value), 0);
+	ck_assert_int_eq(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_BACKEND, &value), 0);
+	ck_assert_uint_eq(value, BARCOPY_BACKEND_HOST);
+	ck_assert_int_eq(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_MAPPING_TYPE, &value), 0);
 	ck_assert_uint_eq(value, type);
-	ck_assert_int_eq(gdr_get_handle_attribute(g, h, GDR_HANDLE_ATTR_SYNC_MEMOPS, &value), 0);
+	ck_assert_int_eq(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_SYNC_MEMOPS, &value), 0);
 	ck_assert_uint_eq(value, 1);
-	ck_assert_int_eq(gdr_get_handle_attribute(g, h, GDR_HANDLE_ATTR_PERSISTENT, &value), 0);
+	ck_assert_int_eq(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_PERSISTENT, &value), 0);
 	ck_assert_uint_eq(value, 0);
 	ck_assert_int_eq(gdr_get_info(g, h, &info), 0);
 	ck_assert_uint_eq(info.va, (base + size / 2) & ~0xffffULL);
@@ -72,8 +72,8 @@ static void check_bounds(uint64_t base, char *host, size_t size, gdr_mapping_typ
 	ck_assert_int_eq(gdr_copy_to_mapping(h, at + size - 1, bytes, 2), EINVAL);
 	ck_assert_int_eq(gdr_copy_from_mapping(h, back, at, size + 1), EINVAL);
 	ck_assert_int_eq(gdr_copy_from_mapping(h, back, map, 1), at == map ? 0 : EINVAL);
-	ck_assert_int_eq(gdr_flush(h), 0);
-	ck_assert_int_eq(gdr_fence(h, GDR_FENCE_FULL), 0);
+	ck_assert_int_eq(barcopy_flush(h), 0);
+	ck_assert_int_eq(barcopy_fence(h, BARCOPY_FENCE_FULL), 0);
 	ck_assert_int_eq(gdr_unmap(g, h, va, info.mapped_size), 0);
 	ck_assert_int_eq(gdr_copy_to_mapping(h, at, bytes, 1), EINVAL);
 	ck_assert_int_eq(gdr_unpin_buffer(g, h), 0);
@@ -154,7 +154,7 @@ static void place_unknown(void)
 	a = standin_host_alloc(64, 0);
 	cuda_hooks.set_fail("cuPointerGetAttribute:*=1,cuMemGetAddressRange:*=1");
 	ck_assert_int_eq(gdr_pin_buffer_v2(g, (uintptr_t)a, 64, 0, &h), ENOTSUP);
-	ck_assert_ptr_nonnull(strstr(gdr_last_error(), "where this allocation lies"));
+	ck_assert_ptr_nonnull(strstr(barcopy_last_error(), "where this allocation lies"));
 	cuda_hooks.set_fail("cuMemHostGetFlags:*=999");
 	ck_assert_int_eq(gdr_pin_buffer_v2(g, (uintptr_t)a, 64, 0, &h), ENOTSUP);
 	cuda_hooks.set_fail("cuPointerGetAttribute:1=1"); /* before CUDA 10.2 */
@@ -172,20 +172,20 @@ struct family {
 static int child_copies(void *arg)
 {
 	struct family *f = arg;
-	gdr_copy_seg_t seg = { .map_ptr = f->map, .host_ptr = &seg, .size = 1 };
+	barcopy_copy_seg_t seg = { .map_ptr = f->map, .host_ptr = &seg, .size = 1 };
 	uint64_t value = 0xbad;
 	uint32_t word;
 
 	return gdr_copy_to_mapping(f->h, f->map, &value, 8) != EACCES ||
 	       gdr_copy_from_mapping(f->h, &value, f->map, 8) != EACCES ||
-	       gdr_copyv_to_mapping(f->h, &seg, 1, 0) != EACCES ||
-	       gdr_copyv_from_mapping(f->h, &seg, 1, 0) != EACCES ||
-	       gdr_put32(f->h, f->map, 1) != EACCES || gdr_put64(f->h, f->map, 1) != EACCES ||
-	       gdr_get32(f->h, f->map, &word) != EACCES ||
-	       gdr_get64(f->h, f->map, &value) != EACCES ||
-	       gdr_wait32(f->h, f->map, GDR_CMP_EQ, 0, 0) != EACCES ||
-	       gdr_wait64(f->h, f->map, GDR_CMP_EQ, 0, 0) != EACCES || gdr_flush(f->h) != EACCES ||
-	       gdr_fence(f->h, GDR_FENCE_FULL) != EACCES;
+	       barcopy_copyv_to_mapping(f->h, &seg, 1, 0) != EACCES ||
+	       barcopy_copyv_from_mapping(f->h, &seg, 1, 0) != EACCES ||
+	       barcopy_put32(f->h, f->map, 1) != EACCES || barcopy_put64(f->h, f->map, 1) != EACCES ||
+	       barcopy_get32(f->h, f->map, &word) != EACCES ||
+	       barcopy_get64(f->h, f->map, &value) != EACCES ||
+	       barcopy_wait32(f->h, f->map, BARCOPY_CMP_EQ, 0, 0) != EACCES ||
+	       barcopy_wait64(f->h, f->map, BARCOPY_CMP_EQ, 0, 0) != EACCES || barcopy_flush(f->h) != EACCES ||
+	       barcopy_fence(f->h, BARCOPY_FENCE_FULL) != EACCES;
 }
 
 static void forked_child(void)
@@ -262,9 +262,9 @@ static void integrated_device_memory(void)
 
 	start();
 	ck_assert_int_eq(gdr_pin_buffer_v2(g, standin_alloc(65536), 65536, 0, &h), ENOTSUP);
-	ck_assert_ptr_nonnull(strstr(gdr_last_error(), "GPU 0 is integrated"));
-	ck_assert_ptr_nonnull(strstr(gdr_last_error(), "cudaHostAlloc"));
-	ck_assert_ptr_nonnull(strstr(gdr_last_error(), "gdr_mem_alloc"));
+	ck_assert_ptr_nonnull(strstr(barcopy_last_error(), "GPU 0 is integrated"));
+	ck_assert_ptr_nonnull(strstr(barcopy_last_error(), "cudaHostAlloc"));
+	ck_assert_ptr_nonnull(strstr(barcopy_last_error(), "barcopy_mem_alloc"));
 	ck_assert_uint_eq(h.h, 77);
 	/* Programs that may have cudaMalloc memory only switch themselves off. */
 	ck_assert_ptr_null(gdr_open());
@@ -278,7 +278,7 @@ static void discrete_device_memory(void)
 
 	start();
 	ck_assert_int_eq(gdr_pin_buffer_v2(g, standin_alloc(65536), 65536, 0, &h), ENOTSUP);
-	ck_assert_ptr_null(strstr(gdr_last_error(), "integrated"));
+	ck_assert_ptr_null(strstr(barcopy_last_error(), "integrated"));
 	ck_assert_int_eq(gdr_close(g), 0);
 }
 

@@ -10,10 +10,10 @@
 #include <unistd.h>
 
 #include "common/unit.h"
-#include "env.h"
-#include "error.h"
-#include "gdrapi.h"
-#include "log.h"
+#include "base/env.h"
+#include "base/error.h"
+#include "barcopy.h"
+#include "base/log.h"
 
 static char caught[4096];
 
@@ -41,10 +41,10 @@ static const char *stderr_of(void (*fn)(void))
 static void one_of_each(void)
 {
 	gdri_log_init();
-	gdri_log(GDR_LOG_DEBUG, "d%d", 1);
-	gdri_log(GDR_LOG_INFO, "i%d", 2);
-	gdri_log(GDR_LOG_WARN, "w%d", 3);
-	gdri_log(GDR_LOG_ERROR, "e%d", 4);
+	gdri_log(BARCOPY_LOG_DEBUG, "d%d", 1);
+	gdri_log(BARCOPY_LOG_INFO, "i%d", 2);
+	gdri_log(BARCOPY_LOG_WARN, "w%d", 3);
+	gdri_log(BARCOPY_LOG_ERROR, "e%d", 4);
 }
 
 static void silent_by_default(void)
@@ -71,7 +71,7 @@ static void errors_at_level_4(void)
 static char heard[2048];
 static int hearings;
 
-static void hear(void *arg, gdr_log_level_t level, const char *message)
+static void hear(void *arg, barcopy_log_level_t level, const char *message)
 {
 	hearings++;
 	snprintf(heard + strlen(heard), sizeof(heard) - strlen(heard), "%s%d:%s;",
@@ -80,9 +80,9 @@ static void hear(void *arg, gdr_log_level_t level, const char *message)
 
 static void to_a_function(void)
 {
-	gdr_set_log_fn(hear, "x");
+	barcopy_set_log_fn(hear, "x");
 	one_of_each();
-	gdr_set_log_fn(NULL, NULL);
+	barcopy_set_log_fn(NULL, NULL);
 	one_of_each();
 }
 
@@ -105,14 +105,14 @@ static void long_message(void)
 
 	memset(text, 'a', sizeof(text) - 1);
 	text[sizeof(text) - 1] = '\0';
-	gdr_set_log_fn(hear, "");
-	gdri_log(GDR_LOG_ERROR, "%s", text);
+	barcopy_set_log_fn(hear, "");
+	gdri_log(BARCOPY_LOG_ERROR, "%s", text);
 	ck_assert_uint_gt(strlen(heard), 1000);
 	ck_assert_uint_lt(strlen(heard), 1400);
 }
 
 /*
- * Threads log while another changes the function. A function must never run after gdr_set_log_fn()
+ * Threads log while another changes the function. A function must never run after barcopy_set_log_fn()
  * has returned for the next one, and with nobody listening nothing reaches stderr.
  */
 struct listener {
@@ -121,7 +121,7 @@ struct listener {
 static atomic_ulong late, heard_by_thread;
 static atomic_bool stop;
 
-static void listen_live(void *arg, gdr_log_level_t level, const char *message)
+static void listen_live(void *arg, barcopy_log_level_t level, const char *message)
 {
 	struct listener *l = arg;
 
@@ -136,7 +136,7 @@ static void *logger(void *arg)
 {
 	(void)arg;
 	while (!atomic_load(&stop))
-		gdri_log(GDR_LOG_DEBUG, "x");
+		gdri_log(BARCOPY_LOG_DEBUG, "x");
 	return NULL;
 }
 
@@ -152,19 +152,19 @@ static void change_while_logging(void)
 		struct listener *l = &listeners[i % 2];
 
 		atomic_store(&l->live, true);
-		gdr_set_log_fn(listen_live, l);
+		barcopy_set_log_fn(listen_live, l);
 		atomic_store(&listeners[1 - i % 2].live, false);
 		if (i % 3)
 			continue;
 		sched_yield();
-		gdr_set_log_fn(NULL, NULL);
+		barcopy_set_log_fn(NULL, NULL);
 		atomic_store(&l->live, false);
 	}
 	while (!atomic_load(&heard_by_thread)) {
 		atomic_store(&listeners[0].live, true);
-		gdr_set_log_fn(listen_live, &listeners[0]);
+		barcopy_set_log_fn(listen_live, &listeners[0]);
 	}
-	gdr_set_log_fn(NULL, NULL);
+	barcopy_set_log_fn(NULL, NULL);
 	atomic_store(&stop, true);
 	for (int i = 0; i < 3; i++)
 		pthread_join(t[i], NULL);
@@ -180,27 +180,27 @@ static void changing_functions(void)
 
 static void after_fork_unlocks(void)
 {
-	gdr_set_log_fn(hear, "");
+	barcopy_set_log_fn(hear, "");
 	gdri_log_after_fork();
-	gdri_log(GDR_LOG_INFO, "still");
+	gdri_log(BARCOPY_LOG_INFO, "still");
 	ck_assert_str_eq(heard, "2:still;");
 }
 
 static void error_text(void)
 {
-	ck_assert_str_eq(gdr_last_error(), "");
+	ck_assert_str_eq(barcopy_last_error(), "");
 	ck_assert_int_eq(gdri_fail(ENODEV, "because %d", 7), -ENODEV);
-	ck_assert_str_eq(gdr_last_error(), "because 7");
+	ck_assert_str_eq(barcopy_last_error(), "because 7");
 	/* The former text may be an argument of the next. */
 	ck_assert_int_eq(gdri_fail(EIO, "outer: %s", gdri_error_text()), -EIO);
-	ck_assert_str_eq(gdr_last_error(), "outer: because 7");
+	ck_assert_str_eq(barcopy_last_error(), "outer: because 7");
 	gdri_error_clear();
-	ck_assert_str_eq(gdr_last_error(), "");
+	ck_assert_str_eq(barcopy_last_error(), "");
 }
 
 static void error_is_logged(void)
 {
-	gdr_set_log_fn(hear, "");
+	barcopy_set_log_fn(hear, "");
 	(void)!gdri_fail(EIO, "why");
 	ck_assert_str_eq(heard, "1:errno 5: why;");
 }
@@ -208,7 +208,7 @@ static void error_is_logged(void)
 static void *other_thread(void *arg)
 {
 	(void)arg;
-	if (strcmp(gdr_last_error(), ""))
+	if (strcmp(barcopy_last_error(), ""))
 		return "a new thread has another's text";
 	(void)!gdri_fail(EIO, "theirs");
 	return NULL;
@@ -223,7 +223,7 @@ static void error_per_thread(void)
 	ck_assert_int_eq(pthread_create(&t, NULL, other_thread, NULL), 0);
 	pthread_join(t, &wrong);
 	ck_assert_ptr_null(wrong);
-	ck_assert_str_eq(gdr_last_error(), "mine");
+	ck_assert_str_eq(barcopy_last_error(), "mine");
 }
 
 static void bounded_texts(void)
@@ -239,7 +239,7 @@ static void bounded_texts(void)
 	ck_assert_uint_eq(strlen(text.s), sizeof(text.s) - 1);
 	for (int i = 0; i < 10; i++)
 		(void)!gdri_fail(EIO, "%s%s", gdri_error_text(), piece);
-	ck_assert_uint_eq(strlen(gdr_last_error()), 1023);
+	ck_assert_uint_eq(strlen(barcopy_last_error()), 1023);
 }
 
 static void true_values(void)

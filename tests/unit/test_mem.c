@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * gdr_mem_alloc(): memory that is ready on each kind of platform, handed to another process, and
- * freed; gdr_get_bar_info().
+ * barcopy_mem_alloc(): memory that is ready on each kind of platform, handed to another process, and
+ * freed; barcopy_get_bar_info().
  */
 #include <pthread.h>
 #include <sys/socket.h>
@@ -13,13 +13,13 @@
 
 static gdr_t open_any(void)
 {
-	gdr_t g = gdr_open_ex(GDR_OPEN_ANY);
+	gdr_t g = barcopy_open(BARCOPY_OPEN_ANY);
 
-	ck_assert_msg(g != NULL, "%s", gdr_last_error());
+	ck_assert_msg(g != NULL, "%s", barcopy_last_error());
 	return g;
 }
 
-static void use(gdr_t g, const gdr_mem_t *mem)
+static void use(gdr_t g, const barcopy_mem_t *mem)
 {
 	CUcontext before = NULL;
 
@@ -31,7 +31,7 @@ static void use(gdr_t g, const gdr_mem_t *mem)
 	ck_assert(same_memory(mem->handle, (char *)mem->cpu_ptr + mem->size - 8,
 			      mem->device_ptr + mem->size - 8));
 	FAILS(EINVAL, gdr_copy_to_mapping(mem->handle, (char *)mem->cpu_ptr + mem->size, "x", 1));
-	FAILS(EINVAL, gdr_unmap_range(g, mem->handle));
+	FAILS(EINVAL, barcopy_unmap_range(g, mem->handle));
 }
 
 /* In a program that has never heard of CUDA. */
@@ -39,31 +39,31 @@ START_TEST(test_alloc)
 {
 	static const size_t sizes[] = { 8, 4096, CHUNK, CHUNK + 1, 5 * CHUNK };
 	gdr_t g = open_any();
-	gdr_mem_t mem, copy;
+	barcopy_mem_t mem, copy;
 
 	sim_load();
 	for (size_t i = 0; i < 2 * sizeof(sizes) / sizeof(sizes[0]); i++) {
-		uint32_t flags = i % 2 ? GDR_MEM_SHAREABLE : 0;
+		uint32_t flags = i % 2 ? BARCOPY_MEM_SHAREABLE : 0;
 		size_t size = sizes[i / 2];
 		uint64_t backend = 0;
 
-		OK(gdr_mem_alloc(g, 0, size, flags, &mem));
+		OK(barcopy_mem_alloc(g, 0, size, flags, &mem));
 		if (flags)
 			size = (size + CHUNK - 1) / CHUNK * CHUNK;
 		ck_assert_uint_eq(mem.size, size);
 		ck_assert_uint_ge(sim.device_bytes(0), mem.size);
 		use(g, &mem);
-		OK(gdr_get_handle_attribute(g, mem.handle, GDR_HANDLE_ATTR_BACKEND, &backend));
-		ck_assert_uint_eq(backend, GDR_BACKEND_RM);
+		OK(barcopy_get_handle_attribute(g, mem.handle, BARCOPY_HANDLE_ATTR_BACKEND, &backend));
+		ck_assert_uint_eq(backend, BARCOPY_BACKEND_RM);
 		copy = mem;
-		OK(gdr_mem_free(g, &mem));
+		OK(barcopy_mem_free(g, &mem));
 		ck_assert_uint_eq(sim.device_bytes(0), 0);
-		FAILS(EINVAL, gdr_mem_free(g, &mem));
-		FAILS(EINVAL, gdr_mem_free(g, &copy));
+		FAILS(EINVAL, barcopy_mem_free(g, &mem));
+		FAILS(EINVAL, barcopy_mem_free(g, &copy));
 	}
 	/* What is left is freed by the close. */
-	OK(gdr_mem_alloc(g, 0, 100, 0, &mem));
-	OK(gdr_mem_alloc(g, 0, 100, 0, &mem));
+	OK(barcopy_mem_alloc(g, 0, 100, 0, &mem));
+	OK(barcopy_mem_alloc(g, 0, 100, 0, &mem));
 	OK(gdr_unpin_buffer(g, mem.handle));
 	ck_assert_uint_ge(sim.device_bytes(0), 100);
 	OK(gdr_close(g));
@@ -76,10 +76,10 @@ START_TEST(test_properties)
 {
 	unsigned int capable = 0;
 	gdr_t g = open_any();
-	gdr_mem_t mem;
+	barcopy_mem_t mem;
 
 	sim_start();
-	OK(gdr_mem_alloc(g, 0, 1, GDR_MEM_SHAREABLE, &mem));
+	OK(barcopy_mem_alloc(g, 0, 1, BARCOPY_MEM_SHAREABLE, &mem));
 	CU(sim.cuPointerGetAttribute(&capable, CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE,
 				     mem.device_ptr));
 	ck_assert_uint_eq(capable, 1);
@@ -90,30 +90,30 @@ END_TEST
 START_TEST(test_integrated)
 {
 	uint64_t type = 0, backend = 0;
-	gdr_mem_t wc, cached;
+	barcopy_mem_t wc, cached;
 	gdr_t g;
 
 	setenv("GDRSIM_INTEGRATED", "1", 1);
 	g = open_any();
-	OK(gdr_mem_alloc(g, 0, 100, 0, &wc));
-	OK(gdr_mem_alloc(g, 0, 100, GDR_MEM_CACHED, &cached));
-	OK(gdr_get_handle_attribute(g, wc.handle, GDR_HANDLE_ATTR_BACKEND, &backend));
-	ck_assert_uint_eq(backend, GDR_BACKEND_HOST);
-	OK(gdr_get_handle_attribute(g, wc.handle, GDR_HANDLE_ATTR_MAPPING_TYPE, &type));
+	OK(barcopy_mem_alloc(g, 0, 100, 0, &wc));
+	OK(barcopy_mem_alloc(g, 0, 100, BARCOPY_MEM_CACHED, &cached));
+	OK(barcopy_get_handle_attribute(g, wc.handle, BARCOPY_HANDLE_ATTR_BACKEND, &backend));
+	ck_assert_uint_eq(backend, BARCOPY_BACKEND_HOST);
+	OK(barcopy_get_handle_attribute(g, wc.handle, BARCOPY_HANDLE_ATTR_MAPPING_TYPE, &type));
 	ck_assert_uint_eq(type, GDR_MAPPING_TYPE_WC);
-	OK(gdr_get_handle_attribute(g, cached.handle, GDR_HANDLE_ATTR_MAPPING_TYPE, &type));
+	OK(barcopy_get_handle_attribute(g, cached.handle, BARCOPY_HANDLE_ATTR_MAPPING_TYPE, &type));
 	ck_assert_uint_eq(type, GDR_MAPPING_TYPE_CACHING);
 	use(g, &wc);
 	use(g, &cached);
-	OK(gdr_mem_free(g, &wc));
-	OK(gdr_mem_free(g, &cached));
+	OK(barcopy_mem_free(g, &wc));
+	OK(barcopy_mem_free(g, &cached));
 	OK(gdr_close(g));
 }
 END_TEST
 
 START_TEST(test_several_gpus)
 {
-	gdr_mem_t mem[3];
+	barcopy_mem_t mem[3];
 	gdr_t g;
 
 	setenv("GDRSIM_DEVICES", "3", 1);
@@ -121,8 +121,8 @@ START_TEST(test_several_gpus)
 	for (int i = 0; i < 3; i++) {
 		uint64_t device = 99;
 
-		OK(gdr_mem_alloc(g, i, 100, GDR_MEM_SHAREABLE, &mem[i]));
-		OK(gdr_get_handle_attribute(g, mem[i].handle, GDR_HANDLE_ATTR_DEVICE, &device));
+		OK(barcopy_mem_alloc(g, i, 100, BARCOPY_MEM_SHAREABLE, &mem[i]));
+		OK(barcopy_get_handle_attribute(g, mem[i].handle, BARCOPY_HANDLE_ATTR_DEVICE, &device));
 		ck_assert_uint_eq(device, (unsigned int)i);
 	}
 	sim_load();
@@ -135,22 +135,22 @@ END_TEST
 START_TEST(test_errors)
 {
 	gdr_t g = open_any();
-	gdr_mem_t mem = { .size = 123 };
+	barcopy_mem_t mem = { .size = 123 };
 
-	FAILS(EINVAL, gdr_mem_alloc(g, 0, 0, 0, &mem));
-	FAILS(EINVAL, gdr_mem_alloc(g, 0, 1, 2, &mem));
-	FAILS(EINVAL, gdr_mem_alloc(g, 0, 1, 0, NULL));
-	FAILS(EINVAL, gdr_mem_alloc(NULL, 0, 1, 0, &mem));
-	FAILS(EINVAL, gdr_mem_alloc(g, 7, 1, 0, &mem));
-	FAILS(EINVAL, gdr_mem_alloc(g, -1, 1, 0, &mem));
-	FAILS(ENOTSUP, gdr_mem_alloc(g, 0, 1, GDR_MEM_CACHED, &mem));
-	FAILS(ENOMEM, gdr_mem_alloc(g, 0, SIZE_MAX, 0, &mem));
-	FAILS(ENOMEM, gdr_mem_alloc(g, 0, (size_t)1 << 40, 0, &mem));
+	FAILS(EINVAL, barcopy_mem_alloc(g, 0, 0, 0, &mem));
+	FAILS(EINVAL, barcopy_mem_alloc(g, 0, 1, 2, &mem));
+	FAILS(EINVAL, barcopy_mem_alloc(g, 0, 1, 0, NULL));
+	FAILS(EINVAL, barcopy_mem_alloc(NULL, 0, 1, 0, &mem));
+	FAILS(EINVAL, barcopy_mem_alloc(g, 7, 1, 0, &mem));
+	FAILS(EINVAL, barcopy_mem_alloc(g, -1, 1, 0, &mem));
+	FAILS(ENOTSUP, barcopy_mem_alloc(g, 0, 1, BARCOPY_MEM_CACHED, &mem));
+	FAILS(ENOMEM, barcopy_mem_alloc(g, 0, SIZE_MAX, 0, &mem));
+	FAILS(ENOMEM, barcopy_mem_alloc(g, 0, (size_t)1 << 40, 0, &mem));
 	ck_assert_uint_eq(mem.size, 123);
-	FAILS(EINVAL, gdr_mem_free(g, NULL));
-	FAILS(EINVAL, gdr_mem_free(g, &mem));
+	FAILS(EINVAL, barcopy_mem_free(g, NULL));
+	FAILS(EINVAL, barcopy_mem_free(g, &mem));
 	OK(gdr_close(g));
-	FAILS(EINVAL, gdr_mem_alloc(g, 0, 1, 0, &mem));
+	FAILS(EINVAL, barcopy_mem_alloc(g, 0, 1, 0, &mem));
 }
 END_TEST
 
@@ -169,24 +169,24 @@ START_TEST(test_failing_calls)
 					     "cuMemSetAccess",
 					     "cuMemGetHandleForAddressRange" };
 	gdr_t g = open_any();
-	gdr_mem_t mem;
+	barcopy_mem_t mem;
 
 	sim_load();
-	OK(gdr_mem_alloc(g, 0, 1, 0, &mem));
-	OK(gdr_mem_free(g, &mem));
+	OK(barcopy_mem_alloc(g, 0, 1, 0, &mem));
+	OK(barcopy_mem_free(g, &mem));
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		char spec[80];
 
 		snprintf(spec, sizeof(spec), "%s:*=999", names[i]);
 		sim.inject(spec);
-		ck_assert_msg(gdr_mem_alloc(g, 0, 1, GDR_MEM_SHAREABLE, &mem) != 0, "%s", names[i]);
+		ck_assert_msg(barcopy_mem_alloc(g, 0, 1, BARCOPY_MEM_SHAREABLE, &mem) != 0, "%s", names[i]);
 		sim.inject(NULL);
 		ck_assert_msg(sim.device_bytes(0) == 0, "%s leaks", names[i]);
 	}
 	sim.inject("cuMemAlloc:*=999");
-	FAILS(EIO, gdr_mem_alloc(g, 0, 1, 0, &mem));
+	FAILS(EIO, barcopy_mem_alloc(g, 0, 1, 0, &mem));
 	sim.inject(NULL);
-	OK(gdr_mem_alloc(g, 0, 1, 0, &mem));
+	OK(barcopy_mem_alloc(g, 0, 1, 0, &mem));
 	OK(gdr_close(g));
 }
 END_TEST
@@ -194,13 +194,13 @@ END_TEST
 /* The BAR is smaller than the memory. */
 START_TEST(test_small_bar)
 {
-	gdr_mem_t mem;
+	barcopy_mem_t mem;
 	gdr_t g;
 
 	setenv("GDRSIM_BAR1_MIB", "8", 1);
 	g = open_any();
-	FAILS(ENOMEM, gdr_mem_alloc(g, 0, 16 << 20, 0, &mem));
-	OK(gdr_mem_alloc(g, 0, 4 << 20, 0, &mem));
+	FAILS(ENOMEM, barcopy_mem_alloc(g, 0, 16 << 20, 0, &mem));
+	OK(barcopy_mem_alloc(g, 0, 4 << 20, 0, &mem));
 	OK(gdr_close(g));
 }
 END_TEST
@@ -212,20 +212,20 @@ static int importer(int socket)
 				   CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
 	CUmemGenericAllocationHandle handle;
 	uint64_t value = 0, answer = 0x5678;
-	gdr_mem_t mem;
+	barcopy_mem_t mem;
 	CUdeviceptr ptr;
 	size_t size = 0;
 	gdr_mh_t mh;
 	void *cpu;
 	int fd;
-	gdr_t g = gdr_open_ex(GDR_OPEN_ANY);
+	gdr_t g = barcopy_open(BARCOPY_OPEN_ANY);
 
 	if (!g)
 		return 1;
 	fd = take_fd(socket, &size);
 	if (fd < 0)
 		return 2;
-	if (gdr_mem_import(g, 0, fd, size, 0, &mem))
+	if (barcopy_mem_import(g, 0, fd, size, 0, &mem))
 		return 3;
 	if (gdr_copy_from_mapping(mem.handle, &value, (char *)mem.cpu_ptr + 4096, 8) ||
 	    value != 0x1234)
@@ -238,14 +238,14 @@ static int importer(int socket)
 		return 5;
 	close(fd);
 	/* What CUDA has imported is memory like any other. */
-	if (gdr_map_range(g, ptr + 4096, 8, 0, &cpu, &mh) ||
+	if (barcopy_map_range(g, ptr + 4096, 8, 0, &cpu, &mh) ||
 	    gdr_copy_from_mapping(mh, &value, cpu, 8) || value != 0x1234)
 		return 6;
 	if (gdr_copy_to_mapping(mem.handle, (char *)mem.cpu_ptr + 8192, &answer, 8))
 		return 7;
-	if (gdr_mem_import(g, 0, 0, size, 0, &mem) != EINVAL)
+	if (barcopy_mem_import(g, 0, 0, size, 0, &mem) != EINVAL)
 		return 8;
-	if (gdr_mem_free(g, &mem))
+	if (barcopy_mem_free(g, &mem))
 		return 9;
 	return gdr_close(g) ? 10 : 0;
 }
@@ -254,7 +254,7 @@ START_TEST(test_two_processes)
 {
 	uint64_t value = 0x1234, seen = 0;
 	int socket[2], status, fd;
-	gdr_mem_t mem;
+	barcopy_mem_t mem;
 	pid_t pid;
 	gdr_t g;
 
@@ -264,9 +264,9 @@ START_TEST(test_two_processes)
 	if (!pid)
 		_exit(importer(socket[1]));
 	g = open_any();
-	OK(gdr_mem_alloc(g, 0, 3 * CHUNK, GDR_MEM_SHAREABLE, &mem));
+	OK(barcopy_mem_alloc(g, 0, 3 * CHUNK, BARCOPY_MEM_SHAREABLE, &mem));
 	OK(gdr_copy_to_mapping(mem.handle, (char *)mem.cpu_ptr + 4096, &value, 8));
-	OK(gdr_mem_export(g, &mem, &fd));
+	OK(barcopy_mem_export(g, &mem, &fd));
 	ck_assert_int_eq(pass_fd(socket[0], fd, mem.size), 0);
 	close(fd);
 	waitpid(pid, &status, 0);
@@ -274,7 +274,7 @@ START_TEST(test_two_processes)
 	ck_assert_int_eq(WEXITSTATUS(status), 0);
 	OK(gdr_copy_from_mapping(mem.handle, &seen, (char *)mem.cpu_ptr + 8192, 8));
 	ck_assert_uint_eq(seen, 0x5678);
-	OK(gdr_mem_free(g, &mem));
+	OK(barcopy_mem_free(g, &mem));
 	OK(gdr_close(g));
 }
 END_TEST
@@ -283,7 +283,7 @@ END_TEST
 static int dmabuf_importer(int socket)
 {
 	uint64_t value = 0, answer = 0x5678, backend = 0, device = 7;
-	gdr_mem_t mem, again;
+	barcopy_mem_t mem, again;
 	gdr_info_t info;
 	size_t size = 0;
 	int fd, other;
@@ -294,7 +294,7 @@ static int dmabuf_importer(int socket)
 	fd = take_fd(socket, &size);
 	if (fd < 0)
 		return 2;
-	if (gdr_mem_import(g, -1, fd, size, GDR_MEM_DMABUF, &mem) || mem.device_ptr ||
+	if (barcopy_mem_import(g, -1, fd, size, BARCOPY_MEM_DMABUF, &mem) || mem.device_ptr ||
 	    mem.size != size)
 		return 3;
 	if (gdr_copy_from_mapping(mem.handle, &value, (char *)mem.cpu_ptr + 4096, 8) ||
@@ -304,21 +304,21 @@ static int dmabuf_importer(int socket)
 	    gdr_copy_to_mapping(mem.handle, (char *)mem.cpu_ptr + size, &answer, 1) != EINVAL)
 		return 5;
 	if (gdr_get_info(g, mem.handle, &info) || info.va || info.mapped_size != size ||
-	    gdr_get_handle_attribute(g, mem.handle, GDR_HANDLE_ATTR_BACKEND, &backend) ||
-	    backend != GDR_BACKEND_DMABUF ||
-	    gdr_get_handle_attribute(g, mem.handle, GDR_HANDLE_ATTR_DEVICE, &device) != ENOTSUP ||
-	    gdr_get_handle_attribute(g, mem.handle, GDR_HANDLE_ATTR_SYNC_MEMOPS, &device) || device)
+	    barcopy_get_handle_attribute(g, mem.handle, BARCOPY_HANDLE_ATTR_BACKEND, &backend) ||
+	    backend != BARCOPY_BACKEND_DMABUF ||
+	    barcopy_get_handle_attribute(g, mem.handle, BARCOPY_HANDLE_ATTR_DEVICE, &device) != ENOTSUP ||
+	    barcopy_get_handle_attribute(g, mem.handle, BARCOPY_HANDLE_ATTR_SYNC_MEMOPS, &device) || device)
 		return 6;
-	if (gdr_mem_export(g, &mem, &other) != ENOTSUP)
+	if (barcopy_mem_export(g, &mem, &other) != ENOTSUP)
 		return 7;
-	if (gdr_set_copy_options(mem.handle,
-				 &(gdr_copy_options_t){ .size = sizeof(gdr_copy_options_t),
+	if (barcopy_set_copy_options(mem.handle,
+				 &(barcopy_copy_options_t){ .struct_size = sizeof(barcopy_copy_options_t),
 							.engine_write_min = 1 }) != ENOTSUP)
 		return 8;
 	/* Half of it a second time, after the descriptor is gone here. */
-	if (gdr_mem_import(g, 0, fd, size / 2, GDR_MEM_DMABUF, &again) || close(fd))
+	if (barcopy_mem_import(g, 0, fd, size / 2, BARCOPY_MEM_DMABUF, &again) || close(fd))
 		return 9;
-	if (gdr_mem_free(g, &mem) ||
+	if (barcopy_mem_free(g, &mem) ||
 	    gdr_copy_from_mapping(again.handle, &value, (char *)again.cpu_ptr + 4096, 8) ||
 	    value != 0x1234)
 		return 10;
@@ -356,7 +356,7 @@ END_TEST
 /* A wrong descriptor or size, a buffer that is too small, a driver that refuses the mmap. */
 START_TEST(test_dmabuf_errors)
 {
-	gdr_mem_t mem = { .size = 42 };
+	barcopy_mem_t mem = { .size = 42 };
 	CUdeviceptr ptr;
 	int fd, ends[2];
 	gdr_t g;
@@ -368,25 +368,25 @@ START_TEST(test_dmabuf_errors)
 	CU(sim.cuMemGetHandleForAddressRange(&fd, ptr, CHUNK, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD,
 					     0));
 	ck_assert_int_eq(pipe(ends), 0);
-	FAILS(ENOTSUP, gdr_mem_import(g, 0, ends[0], CHUNK, GDR_MEM_DMABUF, &mem));
-	FAILS(EINVAL, gdr_mem_import(g, 0, -1, CHUNK, GDR_MEM_DMABUF, &mem));
-	FAILS(EINVAL, gdr_mem_import(g, 0, 99, CHUNK, GDR_MEM_DMABUF, &mem));
-	FAILS(EINVAL, gdr_mem_import(g, 0, fd, 0, GDR_MEM_DMABUF, &mem));
-	FAILS(EINVAL, gdr_mem_import(g, 0, fd, CHUNK - 4096, GDR_MEM_DMABUF, &mem));
-	FAILS(ENOTSUP, gdr_mem_import(g, 0, fd, CHUNK + PAGE, GDR_MEM_DMABUF, &mem));
-	ck_assert_ptr_nonnull(strstr(gdr_last_error(), "whole range"));
-	FAILS(EINVAL, gdr_mem_import(g, 5, fd, CHUNK, GDR_MEM_DMABUF, &mem));
-	FAILS(EINVAL, gdr_mem_import(g, -2, fd, CHUNK, GDR_MEM_DMABUF, &mem));
-	FAILS(EINVAL, gdr_mem_import(g, 0, fd, CHUNK, GDR_MEM_DMABUF | 8, &mem));
-	FAILS(EINVAL, gdr_mem_import(g, 0, fd, CHUNK, GDR_MEM_CACHED, &mem));
-	FAILS(EINVAL, gdr_mem_alloc(g, 0, CHUNK, GDR_MEM_DMABUF, &mem));
+	FAILS(ENOTSUP, barcopy_mem_import(g, 0, ends[0], CHUNK, BARCOPY_MEM_DMABUF, &mem));
+	FAILS(EINVAL, barcopy_mem_import(g, 0, -1, CHUNK, BARCOPY_MEM_DMABUF, &mem));
+	FAILS(EINVAL, barcopy_mem_import(g, 0, 99, CHUNK, BARCOPY_MEM_DMABUF, &mem));
+	FAILS(EINVAL, barcopy_mem_import(g, 0, fd, 0, BARCOPY_MEM_DMABUF, &mem));
+	FAILS(EINVAL, barcopy_mem_import(g, 0, fd, CHUNK - 4096, BARCOPY_MEM_DMABUF, &mem));
+	FAILS(ENOTSUP, barcopy_mem_import(g, 0, fd, CHUNK + PAGE, BARCOPY_MEM_DMABUF, &mem));
+	ck_assert_ptr_nonnull(strstr(barcopy_last_error(), "whole range"));
+	FAILS(EINVAL, barcopy_mem_import(g, 5, fd, CHUNK, BARCOPY_MEM_DMABUF, &mem));
+	FAILS(EINVAL, barcopy_mem_import(g, -2, fd, CHUNK, BARCOPY_MEM_DMABUF, &mem));
+	FAILS(EINVAL, barcopy_mem_import(g, 0, fd, CHUNK, BARCOPY_MEM_DMABUF | 8, &mem));
+	FAILS(EINVAL, barcopy_mem_import(g, 0, fd, CHUNK, BARCOPY_MEM_CACHED, &mem));
+	FAILS(EINVAL, barcopy_mem_alloc(g, 0, CHUNK, BARCOPY_MEM_DMABUF, &mem));
 	ck_assert_uint_eq(mem.size, 42);
 	OK(gdr_close(g));
 
 	/* No backend takes one where dma-bufs cannot be mapped. */
 	setenv("GDRCOPY_BACKEND", "rm,host", 1);
 	g = open_any();
-	FAILS(ENOTSUP, gdr_mem_import(g, 0, fd, CHUNK, GDR_MEM_DMABUF, &mem));
+	FAILS(ENOTSUP, barcopy_mem_import(g, 0, fd, CHUNK, BARCOPY_MEM_DMABUF, &mem));
 	OK(gdr_close(g));
 	close(fd);
 	vmm_delete(ptr, 1);
@@ -396,61 +396,61 @@ END_TEST
 START_TEST(test_import_errors)
 {
 	gdr_t g = open_any();
-	gdr_mem_t mem;
+	barcopy_mem_t mem;
 	int fd = -7, pipe_fd[2];
 	gdr_mh_t mh;
 	void *cpu;
 
 	ck_assert_int_eq(pipe(pipe_fd), 0);
-	ck_assert_int_ne(gdr_mem_import(g, 0, pipe_fd[0], CHUNK, 0, &mem), 0);
-	ck_assert_int_ne(gdr_mem_import(g, 0, -1, CHUNK, 0, &mem), 0);
-	OK(gdr_mem_alloc(g, 0, 1, GDR_MEM_SHAREABLE, &mem));
-	OK(gdr_map_range(g, mem.device_ptr, 8, 0, &cpu, &mh));
-	FAILS(EINVAL, gdr_mem_export(g, &(gdr_mem_t){ .handle = mh }, &fd));
-	FAILS(EINVAL, gdr_mem_free(g, &(gdr_mem_t){ .handle = mh }));
+	ck_assert_int_ne(barcopy_mem_import(g, 0, pipe_fd[0], CHUNK, 0, &mem), 0);
+	ck_assert_int_ne(barcopy_mem_import(g, 0, -1, CHUNK, 0, &mem), 0);
+	OK(barcopy_mem_alloc(g, 0, 1, BARCOPY_MEM_SHAREABLE, &mem));
+	OK(barcopy_map_range(g, mem.device_ptr, 8, 0, &cpu, &mh));
+	FAILS(EINVAL, barcopy_mem_export(g, &(barcopy_mem_t){ .handle = mh }, &fd));
+	FAILS(EINVAL, barcopy_mem_free(g, &(barcopy_mem_t){ .handle = mh }));
 	ck_assert_int_eq(fd, -7);
-	OK(gdr_mem_export(g, &mem, &fd));
-	FAILS(EINVAL, gdr_mem_import(g, 0, fd, CHUNK - 1, 0, &mem));
-	FAILS(EINVAL, gdr_mem_import(g, 0, fd, CHUNK, 1, &mem));
-	FAILS(EINVAL, gdr_mem_import(g, 5, fd, CHUNK, 0, &mem));
+	OK(barcopy_mem_export(g, &mem, &fd));
+	FAILS(EINVAL, barcopy_mem_import(g, 0, fd, CHUNK - 1, 0, &mem));
+	FAILS(EINVAL, barcopy_mem_import(g, 0, fd, CHUNK, 1, &mem));
+	FAILS(EINVAL, barcopy_mem_import(g, 5, fd, CHUNK, 0, &mem));
 	close(fd);
-	OK(gdr_unmap_range(g, mh));
+	OK(barcopy_unmap_range(g, mh));
 	OK(gdr_close(g));
 }
 END_TEST
 
 START_TEST(test_bar_info)
 {
-	gdr_bar_info_t info = { .size = sizeof(info) }, later = { .size = sizeof(later) };
-	gdr_mem_t mem;
+	barcopy_bar_info_t info = { .struct_size = sizeof(info) }, later = { .struct_size = sizeof(later) };
+	barcopy_mem_t mem;
 	gdr_t g;
 
 	setenv("GDRSIM_BAR1_MIB", "256", 1);
 	g = open_any();
-	OK(gdr_get_bar_info(g, 0, &info));
+	OK(barcopy_get_bar_info(g, 0, &info));
 	ck_assert_uint_eq(info.total, 256 << 20);
 	ck_assert_uint_eq(info.used + info.free, info.total);
-	OK(gdr_mem_alloc(g, 0, 16 << 20, 0, &mem));
-	OK(gdr_get_bar_info(g, 0, &later));
+	OK(barcopy_mem_alloc(g, 0, 16 << 20, 0, &mem));
+	OK(barcopy_get_bar_info(g, 0, &later));
 	ck_assert_uint_eq(later.used, info.used + (16 << 20));
-	OK(gdr_mem_free(g, &mem));
-	FAILS(EINVAL, gdr_get_bar_info(g, 1, &info));
-	FAILS(EINVAL, gdr_get_bar_info(g, 0, NULL));
-	info.size = 8;
-	FAILS(EINVAL, gdr_get_bar_info(g, 0, &info));
+	OK(barcopy_mem_free(g, &mem));
+	FAILS(EINVAL, barcopy_get_bar_info(g, 1, &info));
+	FAILS(EINVAL, barcopy_get_bar_info(g, 0, NULL));
+	info.struct_size = 8;
+	FAILS(EINVAL, barcopy_get_bar_info(g, 0, &info));
 	OK(gdr_close(g));
 }
 END_TEST
 
 START_TEST(test_nvml_fails)
 {
-	gdr_bar_info_t info = { .size = sizeof(info), .total = 42 };
+	barcopy_bar_info_t info = { .struct_size = sizeof(info), .total = 42 };
 	gdr_t g;
 
 	setenv("GDRSIM_FAIL", "nvmlInit:*=9", 1);
 	g = open_any();
-	FAILS(ENOTSUP, gdr_get_bar_info(g, 0, &info));
-	ck_assert_ptr_nonnull(strstr(gdr_last_error(), "Driver not loaded"));
+	FAILS(ENOTSUP, barcopy_get_bar_info(g, 0, &info));
+	ck_assert_ptr_nonnull(strstr(barcopy_last_error(), "Driver not loaded"));
 	ck_assert_uint_eq(info.total, 42);
 	OK(gdr_close(g));
 }
@@ -459,24 +459,24 @@ END_TEST
 START_TEST(test_fork)
 {
 	gdr_t g = open_any();
-	gdr_mem_t mem, other;
+	barcopy_mem_t mem, other;
 	int status;
 	pid_t pid;
 
-	OK(gdr_mem_alloc(g, 0, 8, 0, &mem));
+	OK(barcopy_mem_alloc(g, 0, 8, 0, &mem));
 	pid = fork();
 	if (!pid) {
-		int fd, bad = gdr_mem_alloc(g, 0, 1, 0, &other) != EACCES;
+		int fd, bad = barcopy_mem_alloc(g, 0, 1, 0, &other) != EACCES;
 
-		bad |= (gdr_mem_export(g, &mem, &fd) != EACCES) << 1;
-		bad |= (gdr_mem_free(g, &mem) != EACCES) << 2;
+		bad |= (barcopy_mem_export(g, &mem, &fd) != EACCES) << 1;
+		bad |= (barcopy_mem_free(g, &mem) != EACCES) << 2;
 		_exit(bad);
 	}
 	waitpid(pid, &status, 0);
 	ck_assert(WIFEXITED(status));
 	ck_assert_int_eq(WEXITSTATUS(status), 0);
 	use(g, &mem);
-	OK(gdr_mem_free(g, &mem));
+	OK(barcopy_mem_free(g, &mem));
 	OK(gdr_close(g));
 }
 END_TEST
@@ -490,15 +490,15 @@ static void *alloc_and_free(void *arg)
 	(void)arg;
 	for (int i = 0; i < 50; i++) {
 		uint64_t value = (uint64_t)(uintptr_t)arg + 1, seen = 0;
-		gdr_mem_t mem;
+		barcopy_mem_t mem;
 
-		if (gdr_mem_alloc(shared_g, 0, 100, 0, &mem)) {
+		if (barcopy_mem_alloc(shared_g, 0, 100, 0, &mem)) {
 			bad++;
 			continue;
 		}
 		bad += gdr_copy_to_mapping(mem.handle, mem.cpu_ptr, &value, 8) != 0;
 		bad += gdr_copy_from_mapping(mem.handle, &seen, mem.cpu_ptr, 8) || seen != value;
-		bad += gdr_mem_free(shared_g, &mem) != 0;
+		bad += barcopy_mem_free(shared_g, &mem) != 0;
 	}
 	return (void *)bad;
 }
@@ -522,7 +522,7 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("gdr_mem_alloc");
+	Suite *suite = suite_create("barcopy_mem_alloc");
 	TCase *tc = tcase_create("memory");
 
 	tcase_set_timeout(tc, 120);

@@ -20,19 +20,19 @@ START_TEST(test_alloc)
 {
 	unsigned long before = cuda_hooks.calls("cuMemAlloc");
 	uint64_t backend = 0;
-	gdr_mem_t mem;
+	barcopy_mem_t mem;
 	gdr_t g;
 	int fd;
 
 	g = node_open("2.6", "1");
-	assert_ok(gdr_mem_alloc(g, 0, 5000, 0, &mem));
+	assert_ok(barcopy_mem_alloc(g, 0, 5000, 0, &mem));
 	ck_assert_uint_eq(cuda_hooks.calls("cuMemAlloc"), before + 1);
 	ck_assert_uint_eq(mem.size, 5000);
-	assert_ok(gdr_get_handle_attribute(g, mem.handle, GDR_HANDLE_ATTR_BACKEND, &backend));
-	ck_assert_uint_eq(backend, GDR_BACKEND_GDRDRV);
+	assert_ok(barcopy_get_handle_attribute(g, mem.handle, BARCOPY_HANDLE_ATTR_BACKEND, &backend));
+	ck_assert_uint_eq(backend, BARCOPY_BACKEND_GDRDRV);
 	use(mem.handle, mem.cpu_ptr, mem.device_ptr);
-	ck_assert_int_eq(gdr_mem_export(g, &mem, &fd), ENOTSUP);
-	assert_ok(gdr_mem_free(g, &mem));
+	ck_assert_int_eq(barcopy_mem_export(g, &mem, &fd), ENOTSUP);
+	assert_ok(barcopy_mem_free(g, &mem));
 	ck_assert_uint_eq(standin_device_bytes(0), 0);
 	ck_assert_uint_eq(node.pins(), 0);
 	assert_ok(gdr_close(g));
@@ -48,18 +48,18 @@ START_TEST(test_ranges)
 
 	g = node_open("2.6", "1");
 	base = standin_alloc(300);
-	assert_ok(gdr_map_range(g, base + 1, 100, 0, &pa, &a));
+	assert_ok(barcopy_map_range(g, base + 1, 100, 0, &pa, &a));
 	late = standin_alloc(300);
 	ck_assert_uint_eq(base & GPU_PAGE_MASK, late & GPU_PAGE_MASK);
-	assert_ok(gdr_map_range(g, late, 300, 0, &pb, &b));
-	assert_ok(gdr_map_range(g, base, 300, GDR_MAP_RANGE_READ_ONLY, &pc, &c));
+	assert_ok(barcopy_map_range(g, late, 300, 0, &pb, &b));
+	assert_ok(barcopy_map_range(g, base, 300, BARCOPY_MAP_RANGE_READ_ONLY, &pc, &c));
 	ck_assert_uint_eq(node.pins(), 2);
 	use(a, (char *)pa + 7, base + 8);
 	use(b, pb, late);
-	assert_ok(gdr_unmap_range(g, a));
+	assert_ok(barcopy_unmap_range(g, a));
 	use(b, pb, late);
-	assert_ok(gdr_unmap_range(g, b));
-	assert_ok(gdr_unmap_range(g, c));
+	assert_ok(barcopy_unmap_range(g, b));
+	assert_ok(barcopy_unmap_range(g, c));
 	ck_assert_uint_eq(node.pins(), 0);
 	ck_assert_uint_eq(node.maps(), 0);
 	assert_ok(gdr_close(g));
@@ -69,39 +69,39 @@ END_TEST
 /* The driver revokes a pin when its memory is freed, and the cache sees the flag. */
 START_TEST(test_callback_flag)
 {
-	gdr_cache_options_t o = { .size = sizeof(o), .validity = GDR_CACHE_CHECK_CALLBACK };
-	gdr_cache_stats_t s = { .size = sizeof(s) };
-	gdr_cache_t cache;
-	gdr_region_t r;
+	barcopy_cache_options_t o = { .struct_size = sizeof(o), .validity = BARCOPY_CACHE_CHECK_CALLBACK };
+	barcopy_cache_stats_t s = { .struct_size = sizeof(s) };
+	barcopy_cache_t cache;
+	barcopy_region_t r;
 	uint64_t base;
 	gdr_t g;
 
 	g = node_open("2.6", "0");
 	base = standin_alloc(MIB);
-	assert_ok(gdr_cache_create(g, &o, &cache));
+	assert_ok(barcopy_cache_create(g, &o, &cache));
 	for (int i = 0; i < 10; i++) {
 		uint64_t again;
 
 		for (int k = 0; k < 3; k++) {
-			assert_ok(gdr_cache_get(cache, base + 4096, 8, &r));
+			assert_ok(barcopy_cache_get(cache, base + 4096, 8, &r));
 			use(r.handle, r.cpu_ptr, base + 4096);
-			assert_ok(gdr_cache_put(cache, &r));
+			assert_ok(barcopy_cache_put(cache, &r));
 		}
 		ck_assert_int_eq(cuda.cuMemFree_v2(base), CUDA_SUCCESS);
 		again = standin_alloc(MIB);
 		ck_assert_uint_eq(again, base);
 	}
-	assert_ok(gdr_cache_get_stats(cache, &s));
+	assert_ok(barcopy_cache_get_stats(cache, &s));
 	ck_assert_uint_eq(s.misses, 10);
 	ck_assert_uint_eq(s.hits, 20);
 	ck_assert_uint_eq(s.invalidations, 9);
-	assert_ok(gdr_cache_destroy(cache));
+	assert_ok(barcopy_cache_destroy(cache));
 	ck_assert_uint_eq(node.pins(), 0);
 	/* persistent pins are never revoked */
 	assert_ok(gdr_close(g));
 	g = node_open("2.6", "1");
-	assert_ok(gdr_cache_create(g, &o, &cache));
-	ck_assert_int_eq(gdr_cache_get(cache, base, 8, &r), ENOTSUP);
+	assert_ok(barcopy_cache_create(g, &o, &cache));
+	ck_assert_int_eq(barcopy_cache_get(cache, base, 8, &r), ENOTSUP);
 	assert_ok(gdr_close(g));
 }
 END_TEST

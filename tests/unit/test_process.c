@@ -11,8 +11,8 @@
 #include "common/again.h"
 #include "common/unit.h"
 #include "common/wrap.h"
-#include "gdrapi.h"
-#include "process.h"
+#include "barcopy.h"
+#include "base/process.h"
 
 static void tag_lasts(void)
 {
@@ -109,7 +109,7 @@ static void no_page(void)
 	wrap_fail("pthread_atfork", 1, ENOMEM);
 	ck_assert_int_eq(gdri_process_enter(), -ENOMEM);
 	ck_assert_int_eq(wrap_mapped(), before);
-	ck_assert_ptr_nonnull(strstr(gdr_last_error(), "fork guard"));
+	ck_assert_ptr_nonnull(strstr(barcopy_last_error(), "fork guard"));
 	ck_assert_int_eq(gdri_process_enter(), 0);
 	ck_assert_uint_ne(gdri_process_tag(), 0);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* gdr_map_range(): any address, shared GPU pages, read-only maps, freed and reallocated memory. */
+/* barcopy_map_range(): any address, shared GPU pages, read-only maps, freed and reallocated memory. */
 #include <pthread.h>
 #include <signal.h>
 #include <setjmp.h>
@@ -13,8 +13,8 @@ static gdr_t g;
 static void setup(void)
 {
 	sim_start();
-	g = gdr_open_ex(GDR_OPEN_ANY);
-	ck_assert_msg(g != NULL, "%s", gdr_last_error());
+	g = barcopy_open(BARCOPY_OPEN_ANY);
+	ck_assert_msg(g != NULL, "%s", barcopy_last_error());
 }
 
 static void teardown(void)
@@ -45,7 +45,7 @@ START_TEST(test_any_byte)
 		char bytes[9];
 		void *cpu;
 
-		OK(gdr_map_range(g, addr, 8, 0, &cpu, &mh));
+		OK(barcopy_map_range(g, addr, 8, 0, &cpu, &mh));
 		ck_assert(same_memory(mh, cpu, addr));
 		/* exactly the range */
 		FAILS(EINVAL, gdr_copy_from_mapping(mh, bytes, cpu, 9));
@@ -53,8 +53,8 @@ START_TEST(test_any_byte)
 		OK(gdr_get_info(g, mh, &info));
 		ck_assert_uint_eq(info.va, addr & GPU_PAGE_MASK);
 		ck_assert(info.mapped && info.wc_mapping);
-		OK(gdr_unmap_range(g, mh));
-		FAILS(EINVAL, gdr_unmap_range(g, mh));
+		OK(barcopy_unmap_range(g, mh));
+		FAILS(EINVAL, barcopy_unmap_range(g, mh));
 		FAILS(EINVAL, gdr_copy_from_mapping(mh, bytes, cpu, 1));
 	}
 	vmm_delete(d, 1);
@@ -68,11 +68,11 @@ START_TEST(test_pinned_once)
 	void *cpu[40];
 	unsigned long before;
 
-	OK(gdr_map_range(g, d + 5000, 100, 0, &cpu[0], &mh[0]));
+	OK(barcopy_map_range(g, d + 5000, 100, 0, &cpu[0], &mh[0]));
 	before = maps_made();
 	ck_assert_uint_gt(before, 0);
 	for (size_t i = 1; i < 40; i++)
-		OK(gdr_map_range(g, d + i * 50000, 100000, 0, &cpu[i], &mh[i]));
+		OK(barcopy_map_range(g, d + i * 50000, 100000, 0, &cpu[i], &mh[i]));
 	ck_assert_uint_eq(maps_made(), before);
 	for (size_t i = 1; i < 40; i++) {
 		ck_assert(same_memory(mh[i], cpu[i], d + i * 50000));
@@ -80,15 +80,15 @@ START_TEST(test_pinned_once)
 	}
 	/* Ends in any order; the rest stays. */
 	for (size_t i = 0; i < 40; i += 2)
-		OK(gdr_unmap_range(g, mh[i]));
+		OK(barcopy_unmap_range(g, mh[i]));
 	for (size_t i = 1; i < 40; i += 2)
 		ck_assert(same_memory(mh[i], cpu[i], d + i * 50000));
 	for (size_t i = 1; i < 40; i += 2)
-		OK(gdr_unmap_range(g, mh[i]));
+		OK(barcopy_unmap_range(g, mh[i]));
 	/* The last one has unpinned. */
-	OK(gdr_map_range(g, d, 1, 0, &cpu[0], &mh[0]));
+	OK(barcopy_map_range(g, d, 1, 0, &cpu[0], &mh[0]));
 	ck_assert_uint_eq(maps_made(), before + 1);
-	OK(gdr_unmap_range(g, mh[0]));
+	OK(barcopy_unmap_range(g, mh[0]));
 	vmm_delete(d, 2);
 }
 END_TEST
@@ -100,23 +100,23 @@ START_TEST(test_overlap)
 	void *cpu1, *cpu2, *cpu3, *cpu4;
 	unsigned long before;
 
-	OK(gdr_map_range(g, d + CHUNK - 8, 8, 0, &cpu1, &first));
-	OK(gdr_map_range(g, d + 2 * CHUNK, 8, 0, &cpu2, &second));
-	OK(gdr_map_range(g, d + CHUNK - 64, CHUNK + 128, 0, &cpu3, &wide));
+	OK(barcopy_map_range(g, d + CHUNK - 8, 8, 0, &cpu1, &first));
+	OK(barcopy_map_range(g, d + 2 * CHUNK, 8, 0, &cpu2, &second));
+	OK(barcopy_map_range(g, d + CHUNK - 64, CHUNK + 128, 0, &cpu3, &wide));
 	before = maps_made();
 	/* All are good, and what comes later shares the widest. */
-	OK(gdr_map_range(g, d + 64, 3 * CHUNK - 128, 0, &cpu4, &again));
+	OK(barcopy_map_range(g, d + 64, 3 * CHUNK - 128, 0, &cpu4, &again));
 	ck_assert_uint_eq(maps_made(), before);
 	ck_assert(same_memory(first, cpu1, d + CHUNK - 8));
 	ck_assert(same_memory(second, cpu2, d + 2 * CHUNK));
 	ck_assert(same_memory(wide, (char *)cpu3 + 64, d + CHUNK));
 	ck_assert(same_memory(again, (char *)cpu4 + 3 * CHUNK - 128 - 8, d + 3 * CHUNK - 64 - 8));
-	OK(gdr_unmap_range(g, wide));
-	OK(gdr_unmap_range(g, first));
+	OK(barcopy_unmap_range(g, wide));
+	OK(barcopy_unmap_range(g, first));
 	ck_assert(same_memory(second, cpu2, d + 2 * CHUNK));
 	ck_assert(same_memory(again, cpu4, d + 64));
-	OK(gdr_unmap_range(g, second));
-	OK(gdr_unmap_range(g, again));
+	OK(barcopy_unmap_range(g, second));
+	OK(barcopy_unmap_range(g, again));
 	vmm_delete(d, 4);
 }
 END_TEST
@@ -131,25 +131,25 @@ START_TEST(test_one_page)
 	setenv("GDRSIM_DRIVER_VERSION", "13030", 1);
 	OK(gdr_close(g));
 	g = gdr_open();
-	ck_assert_msg(g != NULL, "%s", gdr_last_error());
+	ck_assert_msg(g != NULL, "%s", barcopy_last_error());
 	CU(sim.cuMemAlloc_v2(&a, 256));
 	CU(sim.cuMemAlloc_v2(&b, 256));
 	ck_assert_uint_eq(a & GPU_PAGE_MASK, b & GPU_PAGE_MASK);
-	OK(gdr_map_range(g, a, 256, 0, &pa, &ma));
-	OK(gdr_map_range(g, b, 256, 0, &pb, &mb));
+	OK(barcopy_map_range(g, a, 256, 0, &pa, &ma));
+	OK(barcopy_map_range(g, b, 256, 0, &pb, &mb));
 	CU(sim.cuMemAlloc_v2(&c, 256));
 	ck_assert_uint_eq(a & GPU_PAGE_MASK, c & GPU_PAGE_MASK);
-	OK(gdr_map_range(g, c, 256, 0, &pc, &mc));
+	OK(barcopy_map_range(g, c, 256, 0, &pc, &mc));
 	ck_assert_ptr_eq((char *)pb - (b - a), pa);
 	ck_assert_ptr_eq((char *)pc - (c - a), pa);
 	ck_assert_uint_eq(sim.calls("cuMemGetHandleForAddressRange"), 1);
 	ck_assert(same_memory(ma, pa, a));
 	ck_assert(same_memory(mb, pb, b));
 	ck_assert(same_memory(mc, pc, c));
-	OK(gdr_unmap_range(g, ma));
-	OK(gdr_unmap_range(g, mc));
+	OK(barcopy_unmap_range(g, ma));
+	OK(barcopy_unmap_range(g, mc));
 	ck_assert(same_memory(mb, pb, b));
-	OK(gdr_unmap_range(g, mb));
+	OK(barcopy_unmap_range(g, mb));
 	sim.cuMemFree_v2(a);
 	sim.cuMemFree_v2(b);
 	sim.cuMemFree_v2(c);
@@ -165,7 +165,7 @@ START_TEST(test_reallocated)
 	void *cpu[8];
 
 	for (int i = 0; i < 8; i++) {
-		OK(gdr_map_range(g, d + 100, 1000, 0, &cpu[i], &mh[i]));
+		OK(barcopy_map_range(g, d + 100, 1000, 0, &cpu[i], &mh[i]));
 		ck_assert(same_memory(mh[i], cpu[i], d + 100));
 		CU(sim.cuMemUnmap(d, CHUNK));
 		CU(sim.cuMemAddressFree(d, CHUNK));
@@ -173,7 +173,7 @@ START_TEST(test_reallocated)
 		ck_assert(!same_memory(mh[i], cpu[i], d + 100));
 	}
 	for (int i = 0; i < 8; i++)
-		OK(gdr_unmap_range(g, mh[i]));
+		OK(barcopy_unmap_range(g, mh[i]));
 	vmm_delete(d, 1);
 }
 END_TEST
@@ -207,9 +207,9 @@ START_TEST(test_read_only)
 	gdr_mh_t ro, rw, ro2;
 	void *pr, *pw, *pr2;
 
-	OK(gdr_map_range(g, d + 4, 400, GDR_MAP_RANGE_READ_ONLY, &pr, &ro));
-	OK(gdr_map_range(g, d + 4, 400, 0, &pw, &rw));
-	OK(gdr_map_range(g, d + 8, 4, GDR_MAP_RANGE_READ_ONLY, &pr2, &ro2));
+	OK(barcopy_map_range(g, d + 4, 400, BARCOPY_MAP_RANGE_READ_ONLY, &pr, &ro));
+	OK(barcopy_map_range(g, d + 4, 400, 0, &pw, &rw));
+	OK(barcopy_map_range(g, d + 8, 4, BARCOPY_MAP_RANGE_READ_ONLY, &pr2, &ro2));
 	ck_assert_ptr_ne(pr, pw);
 	ck_assert_ptr_eq((char *)pr + 4, pr2);
 	ck_assert(store_faults(pr));
@@ -218,9 +218,9 @@ START_TEST(test_read_only)
 	OK(gdr_copy_to_mapping(rw, pw, &value, 4));
 	OK(gdr_copy_from_mapping(ro, &seen, pr, 4));
 	ck_assert_uint_eq(seen, value);
-	OK(gdr_unmap_range(g, ro));
-	OK(gdr_unmap_range(g, ro2));
-	OK(gdr_unmap_range(g, rw));
+	OK(barcopy_unmap_range(g, ro));
+	OK(barcopy_unmap_range(g, ro2));
+	OK(barcopy_unmap_range(g, rw));
 	vmm_delete(d, 1);
 }
 END_TEST
@@ -232,18 +232,18 @@ START_TEST(test_host)
 	void *host, *cpu, *cpu2;
 
 	CU(sim.cuMemHostAlloc(&host, 4096, 0));
-	OK(gdr_map_range(g, (uintptr_t)host + 100, 200, 0, &cpu, &mh));
-	OK(gdr_map_range(g, (uintptr_t)host + 200, 200, 0, &cpu2, &mh2));
+	OK(barcopy_map_range(g, (uintptr_t)host + 100, 200, 0, &cpu, &mh));
+	OK(barcopy_map_range(g, (uintptr_t)host + 200, 200, 0, &cpu2, &mh2));
 	ck_assert_ptr_eq(cpu, (char *)host + 100);
 	ck_assert_ptr_eq(cpu2, (char *)host + 200);
 	OK(gdr_copy_to_mapping(mh, cpu, &value, 8));
 	OK(gdr_copy_from_mapping(mh, &seen, cpu, 8));
 	ck_assert_uint_eq(seen, 77);
-	FAILS(ENOTSUP, gdr_map_range(g, (uintptr_t)host, 8, GDR_MAP_RANGE_READ_ONLY, &cpu, &mh));
-	ck_assert_ptr_nonnull(strstr(gdr_last_error(), "read-only"));
+	FAILS(ENOTSUP, barcopy_map_range(g, (uintptr_t)host, 8, BARCOPY_MAP_RANGE_READ_ONLY, &cpu, &mh));
+	ck_assert_ptr_nonnull(strstr(barcopy_last_error(), "read-only"));
 	/* beyond the allocation there is nothing to copy to */
-	OK(gdr_unmap_range(g, mh));
-	OK(gdr_unmap_range(g, mh2));
+	OK(barcopy_unmap_range(g, mh));
+	OK(barcopy_unmap_range(g, mh2));
 	CU(sim.cuMemFreeHost(host));
 }
 END_TEST
@@ -255,28 +255,28 @@ START_TEST(test_errors)
 	gdr_mh_t mh = { 42 }, other, pinned;
 	unsigned long before;
 
-	FAILS(EINVAL, gdr_map_range(g, d, 0, 0, &cpu, &mh));
-	FAILS(EINVAL, gdr_map_range(g, 0, 8, 0, &cpu, &mh));
-	FAILS(EINVAL, gdr_map_range(g, d, 8, 2, &cpu, &mh));
-	FAILS(EINVAL, gdr_map_range(g, d, 8, 0, NULL, &mh));
-	FAILS(EINVAL, gdr_map_range(g, d, 8, 0, &cpu, NULL));
-	FAILS(EINVAL, gdr_map_range(NULL, d, 8, 0, &cpu, &mh));
-	FAILS(EOVERFLOW, gdr_map_range(g, d, UINT64_MAX - 5, 0, &cpu, &mh));
-	FAILS(EINVAL, gdr_map_range(g, (uint64_t)1 << 58, 5, 0, &cpu, &mh));
-	FAILS(EINVAL, gdr_map_range(g, (uintptr_t)&d, 8, 0, &cpu, &mh));
+	FAILS(EINVAL, barcopy_map_range(g, d, 0, 0, &cpu, &mh));
+	FAILS(EINVAL, barcopy_map_range(g, 0, 8, 0, &cpu, &mh));
+	FAILS(EINVAL, barcopy_map_range(g, d, 8, 2, &cpu, &mh));
+	FAILS(EINVAL, barcopy_map_range(g, d, 8, 0, NULL, &mh));
+	FAILS(EINVAL, barcopy_map_range(g, d, 8, 0, &cpu, NULL));
+	FAILS(EINVAL, barcopy_map_range(NULL, d, 8, 0, &cpu, &mh));
+	FAILS(EOVERFLOW, barcopy_map_range(g, d, UINT64_MAX - 5, 0, &cpu, &mh));
+	FAILS(EINVAL, barcopy_map_range(g, (uint64_t)1 << 58, 5, 0, &cpu, &mh));
+	FAILS(EINVAL, barcopy_map_range(g, (uintptr_t)&d, 8, 0, &cpu, &mh));
 	ck_assert_ptr_eq(cpu, &d);
 	ck_assert_uint_eq(mh.h, 42);
-	FAILS(EINVAL, gdr_unmap_range(g, mh));
+	FAILS(EINVAL, barcopy_unmap_range(g, mh));
 	/* what fails leaves what is there to be shared */
-	OK(gdr_map_range(g, d, 8, 0, &cpu, &mh));
-	ck_assert_int_ne(gdr_map_range(g, d + CHUNK - 8, 16, 0, &cpu, &other), 0);
+	OK(barcopy_map_range(g, d, 8, 0, &cpu, &mh));
+	ck_assert_int_ne(barcopy_map_range(g, d + CHUNK - 8, 16, 0, &cpu, &other), 0);
 	before = maps_made();
-	OK(gdr_map_range(g, d + 8, 8, 0, &cpu, &other));
+	OK(barcopy_map_range(g, d + 8, 8, 0, &cpu, &other));
 	ck_assert_uint_eq(maps_made(), before);
-	OK(gdr_unmap_range(g, mh));
-	OK(gdr_unmap_range(g, other));
+	OK(barcopy_unmap_range(g, mh));
+	OK(barcopy_unmap_range(g, other));
 	OK(gdr_pin_buffer_v2(g, d, 8, 0, &pinned));
-	FAILS(EINVAL, gdr_unmap_range(g, pinned));
+	FAILS(EINVAL, barcopy_unmap_range(g, pinned));
 	OK(gdr_unpin_buffer(g, pinned));
 	vmm_delete(d, 1);
 }
@@ -291,10 +291,10 @@ START_TEST(test_handle)
 	void *cpu, *cpu2, *map;
 	int flag = 1;
 
-	OK(gdr_map_range(g, d + PAGE + 10, 100, 0, &cpu, &mh));
-	OK(gdr_map_range(g, d, 100, 0, &cpu2, &other));
-	OK(gdr_get_handle_attribute(g, mh, GDR_HANDLE_ATTR_BACKEND, &backend));
-	ck_assert_uint_eq(backend, GDR_BACKEND_RM);
+	OK(barcopy_map_range(g, d + PAGE + 10, 100, 0, &cpu, &mh));
+	OK(barcopy_map_range(g, d, 100, 0, &cpu2, &other));
+	OK(barcopy_get_handle_attribute(g, mh, BARCOPY_HANDLE_ATTR_BACKEND, &backend));
+	ck_assert_uint_eq(backend, BARCOPY_BACKEND_RM);
 	OK(gdr_get_callback_flag(g, mh, &flag));
 	ck_assert_int_eq(flag, 0);
 	FAILS(EAGAIN, gdr_map(g, mh, &map, PAGE));
@@ -316,10 +316,10 @@ static void *thread_without_context(void *arg)
 	CUcontext current;
 	gdr_mh_t mh;
 	void *cpu;
-	int rc = gdr_map_range(g, d, 100, 0, &cpu, &mh);
+	int rc = barcopy_map_range(g, d, 100, 0, &cpu, &mh);
 
 	if (!rc)
-		rc = gdr_unmap_range(g, mh);
+		rc = barcopy_unmap_range(g, mh);
 	if (sim.cuCtxGetCurrent(&current) || current)
 		rc = -1;
 	return (void *)(intptr_t)rc;
@@ -354,9 +354,9 @@ static void *map_and_unmap(void *arg)
 		x = x * 1103515245 + 12345;
 		/* each thread has words of its own */
 		offset = ((x >> 8) % (4 * CHUNK / 64 - 1)) * 64 + (uintptr_t)arg * 8;
-		if (gdr_map_range(g, shared_memory + offset,
+		if (barcopy_map_range(g, shared_memory + offset,
 				  8 + (x >> 4) % (4 * CHUNK - offset - 8),
-				  x & 1 << 20 ? GDR_MAP_RANGE_READ_ONLY : 0, &cpu, &mh)) {
+				  x & 1 << 20 ? BARCOPY_MAP_RANGE_READ_ONLY : 0, &cpu, &mh)) {
 			bad++;
 			continue;
 		}
@@ -365,7 +365,7 @@ static void *map_and_unmap(void *arg)
 			       gdr_copy_from_mapping(mh, &seen, cpu, 8) || seen != value;
 		else
 			bad += gdr_copy_from_mapping(mh, &seen, cpu, 8) != 0;
-		bad += gdr_unmap_range(g, mh) != 0;
+		bad += barcopy_unmap_range(g, mh) != 0;
 	}
 	return (void *)bad;
 }
@@ -395,12 +395,12 @@ START_TEST(test_fork)
 	int status;
 	pid_t pid;
 
-	OK(gdr_map_range(g, d, 100, 0, &cpu, &mh));
+	OK(barcopy_map_range(g, d, 100, 0, &cpu, &mh));
 	pid = fork();
 	if (!pid) {
-		int bad = gdr_map_range(g, d, 100, 0, &cpu, &mine) != EACCES;
+		int bad = barcopy_map_range(g, d, 100, 0, &cpu, &mine) != EACCES;
 
-		bad |= (gdr_unmap_range(g, mh) != EACCES) << 1;
+		bad |= (barcopy_unmap_range(g, mh) != EACCES) << 1;
 		bad |= (gdr_copy_to_mapping(mh, cpu, "x", 1) != EACCES) << 2;
 		_exit(bad);
 	}
@@ -408,14 +408,14 @@ START_TEST(test_fork)
 	ck_assert(WIFEXITED(status));
 	ck_assert_int_eq(WEXITSTATUS(status), 0);
 	ck_assert(same_memory(mh, cpu, d));
-	OK(gdr_unmap_range(g, mh));
+	OK(barcopy_unmap_range(g, mh));
 	vmm_delete(d, 1);
 }
 END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("gdr_map_range");
+	Suite *suite = suite_create("barcopy_map_range");
 	TCase *tc = tcase_create("ranges");
 
 	tcase_set_timeout(tc, 120);

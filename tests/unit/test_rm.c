@@ -222,7 +222,7 @@ static void read_only(void)
 	p = standin_alloc(MIB);
 	rm_pattern(a, RM_LOOK, 5);
 	CU(cuda.cuMemcpyHtoD_v2(p + 70000, a, RM_LOOK));
-	OK(gdr_map_range(rm_g, p + 70000, RM_LOOK, GDR_MAP_RANGE_READ_ONLY, &map, &h));
+	OK(barcopy_map_range(rm_g, p + 70000, RM_LOOK, BARCOPY_MAP_RANGE_READ_ONLY, &map, &h));
 	OK(gdr_copy_from_mapping(h, b, map, RM_LOOK));
 	ck_assert_int_eq(memcmp(a, b, RM_LOOK), 0);
 	ck_assert_str_eq(permissions(map), "r--s");
@@ -230,10 +230,10 @@ static void read_only(void)
 	page = (void *)((uintptr_t)map & ~4095ul);
 	ck_assert_int_eq(mprotect(page, 4096, PROT_READ | PROT_WRITE), -1);
 	ck_assert_int_eq(errno, EACCES);
-	OK(gdr_unmap_range(rm_g, h));
-	OK(gdr_map_range(rm_g, p + 70000, RM_LOOK, 0, &map, &h));
+	OK(barcopy_unmap_range(rm_g, h));
+	OK(barcopy_map_range(rm_g, p + 70000, RM_LOOK, 0, &map, &h));
 	ck_assert_str_eq(permissions(map), "rw-s");
-	OK(gdr_unmap_range(rm_g, h));
+	OK(barcopy_unmap_range(rm_g, h));
 	rm_end(1);
 }
 
@@ -252,7 +252,7 @@ static void persistent(void)
 	ck_assert_int_eq(value, 1);
 	p = standin_alloc(4 * MIB);
 	OK(rm_use_open(&u, p, 4 * MIB, 0));
-	OK(gdr_get_handle_attribute(rm_g, u.h, GDR_HANDLE_ATTR_PERSISTENT, &keeps));
+	OK(barcopy_get_handle_attribute(rm_g, u.h, BARCOPY_HANDLE_ATTR_PERSISTENT, &keeps));
 	ck_assert_uint_eq(keeps, 1);
 	rm_pattern(a, RM_LOOK, 77);
 	CU(cuda.cuMemcpyHtoD_v2(p, a, RM_LOOK));

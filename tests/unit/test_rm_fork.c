@@ -383,7 +383,7 @@ static void imported(void)
 	int socket[2], status, fd;
 	struct gdrsim_rm_counts c;
 	uint64_t backend = 0;
-	gdr_mem_t mem;
+	barcopy_mem_t mem;
 	size_t size;
 	pid_t pid;
 	char word = 'l';
@@ -395,10 +395,10 @@ static void imported(void)
 	fd = take_fd(socket[0], &size);
 	ck_assert_int_ge(fd, 0);
 	rm_begin();
-	OK(gdr_mem_import(rm_g, 0, fd, size, 0, &mem));
+	OK(barcopy_mem_import(rm_g, 0, fd, size, 0, &mem));
 	close(fd);
-	OK(gdr_get_handle_attribute(rm_g, mem.handle, GDR_HANDLE_ATTR_BACKEND, &backend));
-	ck_assert_uint_eq(backend, GDR_BACKEND_RM);
+	OK(barcopy_get_handle_attribute(rm_g, mem.handle, BARCOPY_HANDLE_ATTR_BACKEND, &backend));
+	ck_assert_uint_eq(backend, BARCOPY_BACKEND_RM);
 	rm_sim.counts(&c);
 	ck_assert_uint_eq(c.memories, 1);
 	OK(gdr_copy_from_mapping(mem.handle, b, (char *)mem.cpu_ptr + 3 * MIB, RM_LOOK));
@@ -414,7 +414,7 @@ static void imported(void)
 	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
 	OK(gdr_copy_from_mapping(mem.handle, b, (char *)mem.cpu_ptr + 70000, RM_LOOK));
 	ck_assert_int_eq(memcmp(a, b, RM_LOOK), 0);
-	OK(gdr_mem_free(rm_g, &mem));
+	OK(barcopy_mem_free(rm_g, &mem));
 	rm_end(1);
 }
 

@@ -67,7 +67,7 @@ static void tried_again(void)
 	for (size_t i = 0; i < COUNT(table); i++) {
 		rm_sim.faults(table[i].rule);
 		ck_assert_msg(rm_pin(p, MIB, 0) == table[i].err, "%s: %s", table[i].rule,
-			      gdr_last_error());
+			      barcopy_last_error());
 		ck_assert_ptr_nonnull(rm_sim.failed());
 		rm_assert_clear();
 		rm_sim.faults(NULL);

@@ -7,7 +7,7 @@
 
 #include "common/unit.h"
 #include "common/wrap.h"
-#include "slots.h"
+#include "base/slots.h"
 
 struct object {
 	struct gdri_slot slot;

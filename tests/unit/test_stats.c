@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * gdr_set_stats(), gdr_get_stats() and the summary: what is counted and what is not, in which scope;
+ * barcopy_set_stats(), barcopy_get_stats() and the summary: what is counted and what is not, in which scope;
  * threads and handles that end, forks, no memory.
  */
 #include <errno.h>
@@ -15,60 +15,60 @@
 #include "common/standin.h"
 #include "common/unit.h"
 #include "common/wrap.h"
-#include "gdrapi.h"
-#include "handle.h"
-#include "stats/stats.h"
-#include "stats/tally.h"
+#include "barcopy.h"
+#include "core/handle.h"
+#include "core/stats.h"
+#include "core/tally.h"
 
-#define OK(call) ck_assert_msg(!(call), "%s: %s", #call, gdr_last_error())
+#define OK(call) ck_assert_msg(!(call), "%s: %s", #call, barcopy_last_error())
 #define SIZE	 STANDIN_GRANULE
 
 static gdr_t g;
 static const gdr_mh_t none;
 
-static gdr_stats_t stats_of(gdr_t ctx, gdr_mh_t h)
+static barcopy_stats_t stats_of(gdr_t ctx, gdr_mh_t h)
 {
-	gdr_stats_t s;
+	barcopy_stats_t s;
 
 	memset(&s, 0xaa, sizeof(s));
-	s.size = sizeof(s);
-	OK(gdr_get_stats(ctx, h, &s));
-	ck_assert_uint_eq(s.size, sizeof(s));
+	s.struct_size = sizeof(s);
+	OK(barcopy_get_stats(ctx, h, &s));
+	ck_assert_uint_eq(s.struct_size, sizeof(s));
 	return s;
 }
 
-static uint64_t copies_of(const gdr_stats_copies_t *c)
+static uint64_t copies_of(const barcopy_stats_copies_t *c)
 {
 	uint64_t n = 0;
 
-	for (int i = 0; i < GDR_STATS_SIZES; i++)
+	for (int i = 0; i < BARCOPY_STATS_SIZES; i++)
 		n += c->copies[i];
 	return n;
 }
 
-static uint64_t bytes_of(const gdr_stats_copies_t *c)
+static uint64_t bytes_of(const barcopy_stats_copies_t *c)
 {
 	uint64_t n = 0;
 
-	for (int i = 0; i < GDR_STATS_SIZES; i++)
+	for (int i = 0; i < BARCOPY_STATS_SIZES; i++)
 		n += c->bytes[i];
 	return n;
 }
 
-static gdr_mem_t open_memory(void)
+static barcopy_mem_t open_memory(void)
 {
-	gdr_mem_t mem;
+	barcopy_mem_t mem;
 
 	if (!g) {
 		standin_start();
-		g = gdr_open_ex(GDR_OPEN_ANY);
-		ck_assert_msg(g != NULL, "%s", gdr_last_error());
+		g = barcopy_open(BARCOPY_OPEN_ANY);
+		ck_assert_msg(g != NULL, "%s", barcopy_last_error());
 	}
-	OK(gdr_mem_alloc(g, 0, SIZE, 0, &mem));
+	OK(barcopy_mem_alloc(g, 0, SIZE, 0, &mem));
 	return mem;
 }
 
-static void write_bytes(const gdr_mem_t *mem, size_t size)
+static void write_bytes(const barcopy_mem_t *mem, size_t size)
 {
 	static char zeroes[65536];
 
@@ -82,13 +82,13 @@ static void classes(void)
 	unsigned int class = 0;
 
 	for (size_t size = 1; size <= (size_t)20 << 20; size += size < 70000 ? 1 : size / 3) {
-		while (size > limit && class < GDR_STATS_SIZES - 1) {
+		while (size > limit && class < BARCOPY_STATS_SIZES - 1) {
 			limit *= 4;
 			class ++;
 		}
 		ck_assert_uint_eq(gdri_tally_class(size), class);
 	}
-	ck_assert_uint_eq(class, GDR_STATS_SIZES - 1);
+	ck_assert_uint_eq(class, BARCOPY_STATS_SIZES - 1);
 	ck_assert_uint_eq(gdri_tally_class((size_t)4 << 20), 10);
 	ck_assert_uint_eq(gdri_tally_class(((size_t)4 << 20) + 1), 11);
 	ck_assert_uint_eq(gdri_tally_class(SIZE_MAX), 11);
@@ -96,58 +96,58 @@ static void classes(void)
 
 static void what_is_counted(void)
 {
-	gdr_mem_t mem = open_memory();
+	barcopy_mem_t mem = open_memory();
 	char buf[300];
-	gdr_copy_seg_t seg[3] = { { mem.cpu_ptr, buf, 10, 0, 0 },
+	barcopy_copy_seg_t seg[3] = { { mem.cpu_ptr, buf, 10, 0, 0 },
 				  { mem.cpu_ptr, buf, 0, 0, 0 },
 				  { (char *)mem.cpu_ptr + 64, buf, 100, 0, 0 } };
-	gdr_stats_t s;
+	barcopy_stats_t s;
 	uint32_t w32;
 	uint64_t w64;
 
 	/* off: copies are not, the rest is */
 	write_bytes(&mem, 8);
-	OK(gdr_put32(mem.handle, mem.cpu_ptr, 1));
+	OK(barcopy_put32(mem.handle, mem.cpu_ptr, 1));
 	s = stats_of(g, none);
 	ck_assert_uint_eq(s.flags, 0);
 	ck_assert_uint_eq(copies_of(&s.to) + copies_of(&s.from) + s.puts, 0);
 	ck_assert_uint_eq(s.pins, 1);
 	ck_assert_uint_eq(s.maps, 1);
 
-	OK(gdr_set_stats(GDR_STATS_COPIES));
+	OK(barcopy_set_stats(BARCOPY_STATS_COPIES));
 	write_bytes(&mem, 4);
 	write_bytes(&mem, 5);
 	write_bytes(&mem, 16);
 	write_bytes(&mem, 65536);
 	write_bytes(&mem, 0);
 	OK(gdr_copy_from_mapping(mem.handle, buf, mem.cpu_ptr, 300));
-	OK(gdr_copyv_to_mapping(mem.handle, seg, 3, 0));
-	OK(gdr_copyv_from_mapping(mem.handle, seg, 1, GDR_COPY_NO_FENCE));
-	OK(gdr_put32(mem.handle, mem.cpu_ptr, 1));
-	OK(gdr_put64(mem.handle, mem.cpu_ptr, 1));
-	OK(gdr_get32(mem.handle, mem.cpu_ptr, &w32));
-	OK(gdr_get64(mem.handle, mem.cpu_ptr, &w64));
-	OK(gdr_get64(mem.handle, mem.cpu_ptr, &w64));
-	OK(gdr_wait32(mem.handle, mem.cpu_ptr, GDR_CMP_EQ, 1, 0));
-	OK(gdr_wait64(mem.handle, mem.cpu_ptr, GDR_CMP_EQ, 1, 0));
-	OK(gdr_fence(mem.handle, GDR_FENCE_FULL));
-	OK(gdr_flush(mem.handle));
+	OK(barcopy_copyv_to_mapping(mem.handle, seg, 3, 0));
+	OK(barcopy_copyv_from_mapping(mem.handle, seg, 1, BARCOPY_COPY_NO_FENCE));
+	OK(barcopy_put32(mem.handle, mem.cpu_ptr, 1));
+	OK(barcopy_put64(mem.handle, mem.cpu_ptr, 1));
+	OK(barcopy_get32(mem.handle, mem.cpu_ptr, &w32));
+	OK(barcopy_get64(mem.handle, mem.cpu_ptr, &w64));
+	OK(barcopy_get64(mem.handle, mem.cpu_ptr, &w64));
+	OK(barcopy_wait32(mem.handle, mem.cpu_ptr, BARCOPY_CMP_EQ, 1, 0));
+	OK(barcopy_wait64(mem.handle, mem.cpu_ptr, BARCOPY_CMP_EQ, 1, 0));
+	OK(barcopy_fence(mem.handle, BARCOPY_FENCE_FULL));
+	OK(barcopy_flush(mem.handle));
 	/* what fails is not */
 	ck_assert_int_eq(gdr_copy_to_mapping(mem.handle, mem.cpu_ptr, NULL, 8), EINVAL);
 	ck_assert_int_eq(gdr_copy_to_mapping(mem.handle, mem.cpu_ptr, buf, SIZE + 1), EINVAL);
 	ck_assert_int_eq(gdr_copy_from_mapping(mem.handle, NULL, mem.cpu_ptr, 8), EINVAL);
 	ck_assert_int_eq(gdr_copy_from_mapping(mem.handle, buf, buf, 8), EINVAL);
 	seg[2].reserved = 1;
-	ck_assert_int_eq(gdr_copyv_to_mapping(mem.handle, seg, 3, 0), EINVAL);
-	ck_assert_int_eq(gdr_put32(mem.handle, (char *)mem.cpu_ptr + 1, 1), EINVAL);
-	ck_assert_int_eq(gdr_put64(mem.handle, buf, 1), EINVAL);
-	ck_assert_int_eq(gdr_get32(mem.handle, mem.cpu_ptr, NULL), EINVAL);
-	ck_assert_int_eq(gdr_get64(mem.handle, (char *)mem.cpu_ptr + 4, &w64), EINVAL);
-	ck_assert_int_eq(gdr_wait32(mem.handle, mem.cpu_ptr, GDR_CMP_EQ, 2, 0), ETIMEDOUT);
-	ck_assert_int_eq(gdr_wait32(mem.handle, mem.cpu_ptr, 77, 2, 0), EINVAL);
-	OK(gdr_set_stats(0));
+	ck_assert_int_eq(barcopy_copyv_to_mapping(mem.handle, seg, 3, 0), EINVAL);
+	ck_assert_int_eq(barcopy_put32(mem.handle, (char *)mem.cpu_ptr + 1, 1), EINVAL);
+	ck_assert_int_eq(barcopy_put64(mem.handle, buf, 1), EINVAL);
+	ck_assert_int_eq(barcopy_get32(mem.handle, mem.cpu_ptr, NULL), EINVAL);
+	ck_assert_int_eq(barcopy_get64(mem.handle, (char *)mem.cpu_ptr + 4, &w64), EINVAL);
+	ck_assert_int_eq(barcopy_wait32(mem.handle, mem.cpu_ptr, BARCOPY_CMP_EQ, 2, 0), ETIMEDOUT);
+	ck_assert_int_eq(barcopy_wait32(mem.handle, mem.cpu_ptr, 77, 2, 0), EINVAL);
+	OK(barcopy_set_stats(0));
 	write_bytes(&mem, 8);
-	OK(gdr_put32(mem.handle, mem.cpu_ptr, 1));
+	OK(barcopy_put32(mem.handle, mem.cpu_ptr, 1));
 
 	s = stats_of(g, mem.handle);
 	ck_assert_uint_eq(s.to.copies[0], 1);
@@ -172,43 +172,43 @@ static void what_is_counted(void)
 
 static void arguments(void)
 {
-	gdr_mem_t mem = open_memory();
+	barcopy_mem_t mem = open_memory();
 	struct {
-		gdr_stats_t s;
+		barcopy_stats_t s;
 		uint64_t later;
 	} longer;
-	gdr_stats_t s = { .size = sizeof(s) };
+	barcopy_stats_t s = { .struct_size = sizeof(s) };
 
-	ck_assert_int_eq(gdr_set_stats(2), EINVAL);
-	ck_assert_int_eq(gdr_get_stats(g, none, NULL), EINVAL);
-	s.size--;
-	ck_assert_int_eq(gdr_get_stats(g, none, &s), EINVAL);
-	s.size++;
-	ck_assert_int_eq(gdr_get_stats(NULL, mem.handle, &s), EINVAL);
-	ck_assert_int_eq(gdr_get_stats((gdr_t)(uintptr_t)77, none, &s), EINVAL);
-	ck_assert_int_eq(gdr_get_stats(g, (gdr_mh_t){ 77 }, &s), EINVAL);
-	longer.s.size = sizeof(longer);
+	ck_assert_int_eq(barcopy_set_stats(2), EINVAL);
+	ck_assert_int_eq(barcopy_get_stats(g, none, NULL), EINVAL);
+	s.struct_size--;
+	ck_assert_int_eq(barcopy_get_stats(g, none, &s), EINVAL);
+	s.struct_size++;
+	ck_assert_int_eq(barcopy_get_stats(NULL, mem.handle, &s), EINVAL);
+	ck_assert_int_eq(barcopy_get_stats((gdr_t)(uintptr_t)77, none, &s), EINVAL);
+	ck_assert_int_eq(barcopy_get_stats(g, (gdr_mh_t){ 77 }, &s), EINVAL);
+	longer.s.struct_size = sizeof(longer);
 	longer.later = 5;
-	OK(gdr_get_stats(g, mem.handle, &longer.s));
-	ck_assert_uint_eq(longer.s.size, sizeof(longer));
+	OK(barcopy_get_stats(g, mem.handle, &longer.s));
+	ck_assert_uint_eq(longer.s.struct_size, sizeof(longer));
 	ck_assert_uint_eq(longer.later, 5);
-	OK(gdr_mem_free(g, &(gdr_mem_t){ .handle = mem.handle }));
-	ck_assert_int_eq(gdr_get_stats(g, mem.handle, &s), EINVAL);
+	OK(barcopy_mem_free(g, &(barcopy_mem_t){ .handle = mem.handle }));
+	ck_assert_int_eq(barcopy_get_stats(g, mem.handle, &s), EINVAL);
 	OK(gdr_close(g));
-	ck_assert_int_eq(gdr_get_stats(g, none, &s), EINVAL);
+	ck_assert_int_eq(barcopy_get_stats(g, none, &s), EINVAL);
 }
 
 /* A handle, its context, the process: what has ended stays in the larger ones, once. */
 static void scopes(void)
 {
-	gdr_mem_t a = open_memory(), b = open_memory(), c;
-	gdr_t other = gdr_open_ex(GDR_OPEN_ANY);
+	barcopy_mem_t a = open_memory(), b = open_memory(), c;
+	gdr_t other = barcopy_open(BARCOPY_OPEN_ANY);
 	uint32_t slot = (uint32_t)a.handle.h;
-	gdr_stats_t s;
+	barcopy_stats_t s;
 
 	ck_assert_ptr_nonnull(other);
-	OK(gdr_set_stats(GDR_STATS_COPIES));
-	OK(gdr_mem_alloc(other, 0, SIZE, 0, &c));
+	OK(barcopy_set_stats(BARCOPY_STATS_COPIES));
+	OK(barcopy_mem_alloc(other, 0, SIZE, 0, &c));
 	for (int i = 0; i < 3; i++)
 		write_bytes(&a, 8);
 	for (int i = 0; i < 5; i++)
@@ -221,7 +221,7 @@ static void scopes(void)
 	ck_assert_uint_eq(stats_of(other, none).to.copies[1], 7);
 	ck_assert_uint_eq(stats_of(NULL, none).to.copies[1], 15);
 
-	OK(gdr_mem_free(g, &a));
+	OK(barcopy_mem_free(g, &a));
 	ck_assert_uint_eq(stats_of(g, none).to.copies[1], 8);
 	ck_assert_uint_eq(stats_of(NULL, none).to.copies[1], 15);
 	/* the next handle in its place begins at 0 */
@@ -238,7 +238,7 @@ static void scopes(void)
 	ck_assert_uint_eq(s.to.copies[1], 16);
 	ck_assert_uint_eq(s.pins, 4);
 	ck_assert_uint_eq(s.unpins, 3);
-	g = gdr_open_ex(GDR_OPEN_ANY);
+	g = barcopy_open(BARCOPY_OPEN_ANY);
 	s = stats_of(g, none);
 	ck_assert_uint_eq(copies_of(&s.to) + s.pins + s.maps, 0);
 	OK(gdr_close(g));
@@ -249,15 +249,15 @@ static void scopes(void)
 static void events(void)
 {
 	struct standin_vmm v;
-	gdr_cache_t cache;
-	gdr_region_t region;
+	barcopy_cache_t cache;
+	barcopy_region_t region;
 	gdr_mh_t pin, range[2];
 	void *p[2];
-	gdr_stats_t s;
+	barcopy_stats_t s;
 
 	standin_start();
 	standin_vmm_alloc(&v, 0, 2, STANDIN_GRANULE, true);
-	g = gdr_open_ex(GDR_OPEN_ANY);
+	g = barcopy_open(BARCOPY_OPEN_ANY);
 	OK(gdr_pin_buffer_v2(g, v.ptr, SIZE, 0, &pin));
 	for (int i = 0; i < 2; i++) {
 		OK(gdr_map(g, pin, &p[0], SIZE));
@@ -269,16 +269,16 @@ static void events(void)
 	ck_assert_uint_eq(s.pins, 1);
 	ck_assert_uint_eq(s.maps, 3);
 	ck_assert_uint_eq(s.unmaps, 2);
-	OK(gdr_map_range(g, v.ptr + 5, 10, 0, &p[0], &range[0]));
-	OK(gdr_map_range(g, v.ptr + 50, 10, 0, &p[1], &range[1]));
+	OK(barcopy_map_range(g, v.ptr + 5, 10, 0, &p[0], &range[0]));
+	OK(barcopy_map_range(g, v.ptr + 50, 10, 0, &p[1], &range[1]));
 	s = stats_of(g, range[0]);
 	ck_assert_uint_eq(s.pins + s.maps, 0);
 	s = stats_of(g, none);
 	ck_assert_uint_eq(s.pins, 2);
 	ck_assert_uint_eq(s.maps, 4);
-	OK(gdr_unmap_range(g, range[0]));
+	OK(barcopy_unmap_range(g, range[0]));
 	ck_assert_uint_eq(stats_of(g, none).unpins, 0);
-	OK(gdr_unmap_range(g, range[1]));
+	OK(barcopy_unmap_range(g, range[1]));
 	s = stats_of(g, none);
 	ck_assert_uint_eq(s.unpins, 1);
 	ck_assert_uint_eq(s.unmaps, 3);
@@ -287,21 +287,21 @@ static void events(void)
 	ck_assert_uint_eq(s.unpins, 2);
 	ck_assert_uint_eq(s.unmaps, 4);
 
-	OK(gdr_cache_create(
-		g, &(gdr_cache_options_t){ .size = sizeof(gdr_cache_options_t), .max_regions = 1 },
+	OK(barcopy_cache_create(
+		g, &(barcopy_cache_options_t){ .struct_size = sizeof(barcopy_cache_options_t), .max_regions = 1 },
 		&cache));
 	for (int i = 0; i < 3; i++) {
-		OK(gdr_cache_get(cache, v.ptr, 8, &region));
-		OK(gdr_cache_put(cache, &region));
+		OK(barcopy_cache_get(cache, v.ptr, 8, &region));
+		OK(barcopy_cache_put(cache, &region));
 	}
-	OK(gdr_cache_get(cache, v.ptr + SIZE, 8, &region));
-	OK(gdr_cache_put(cache, &region));
+	OK(barcopy_cache_get(cache, v.ptr + SIZE, 8, &region));
+	OK(barcopy_cache_put(cache, &region));
 	s = stats_of(g, none);
 	ck_assert_uint_eq(s.cache_hits, 2);
 	ck_assert_uint_eq(s.cache_misses, 2);
 	ck_assert_uint_eq(s.cache_evictions, 1);
 	ck_assert_uint_eq(stats_of(NULL, none).cache_hits, 2);
-	OK(gdr_cache_destroy(cache));
+	OK(barcopy_cache_destroy(cache));
 	ck_assert_uint_eq(stats_of(g, none).cache_hits, 2);
 	OK(gdr_close(g));
 	s = stats_of(NULL, none);
@@ -315,21 +315,21 @@ static void events(void)
 /* The copy engine: what it copied, and what came back; still there when the options are replaced. */
 static void engine(void)
 {
-	gdr_mem_t mem = open_memory();
-	gdr_copy_options_t o = { .size = sizeof(o), .engine_write_min = 4096 };
-	gdr_stats_t s;
+	barcopy_mem_t mem = open_memory();
+	barcopy_copy_options_t o = { .struct_size = sizeof(o), .engine_write_min = 4096 };
+	barcopy_stats_t s;
 
-	OK(gdr_set_copy_options(mem.handle, &o));
+	OK(barcopy_set_copy_options(mem.handle, &o));
 	write_bytes(&mem, 8192);
 	write_bytes(&mem, 100);
 	cuda_hooks.set_fail("cuMemcpyHtoDAsync:*=700");
 	write_bytes(&mem, 8192);
 	cuda_hooks.set_fail(NULL);
-	OK(gdr_set_copy_options(mem.handle, NULL));
+	OK(barcopy_set_copy_options(mem.handle, NULL));
 	s = stats_of(g, mem.handle);
 	ck_assert_uint_eq(s.engine_copies, 1);
 	ck_assert_uint_eq(s.engine_fallbacks, 1);
-	OK(gdr_mem_free(g, &mem));
+	OK(barcopy_mem_free(g, &mem));
 	s = stats_of(g, none);
 	ck_assert_uint_eq(s.engine_copies, 1);
 	ck_assert_uint_eq(s.engine_fallbacks, 1);
@@ -341,7 +341,7 @@ static void engine(void)
 
 enum { THREADS = 8, TURNS = 20000 };
 
-static gdr_mem_t shared[2];
+static barcopy_mem_t shared[2];
 static pthread_barrier_t start;
 
 static void *copy_much(void *arg)
@@ -356,7 +356,7 @@ static void *copy_much(void *arg)
 				       (char *)shared[i & 1].cpu_ptr + 64 * (uintptr_t)arg, &word,
 				       8));
 		if (i % 100 == 0)
-			OK(gdr_get64(shared[0].handle, shared[0].cpu_ptr, &word));
+			OK(barcopy_get64(shared[0].handle, shared[0].cpu_ptr, &word));
 	}
 	return NULL;
 }
@@ -366,11 +366,11 @@ static void many_threads(void)
 {
 	uint64_t turns = unit_quick() ? TURNS / 20 : TURNS, last = 0;
 	pthread_t t[THREADS];
-	gdr_stats_t s;
+	barcopy_stats_t s;
 
 	shared[0] = open_memory();
 	shared[1] = open_memory();
-	OK(gdr_set_stats(GDR_STATS_COPIES));
+	OK(barcopy_set_stats(BARCOPY_STATS_COPIES));
 	pthread_barrier_init(&start, NULL, THREADS + 1);
 	for (uintptr_t i = 0; i < THREADS; i++)
 		ck_assert_int_eq(pthread_create(&t[i], NULL, copy_much, (void *)i), 0);
@@ -389,7 +389,7 @@ static void many_threads(void)
 		ck_assert_uint_eq(s.to.bytes[1], THREADS * turns / 2 * 8);
 	}
 	ck_assert_uint_eq(stats_of(g, none).gets, THREADS * turns / 100);
-	OK(gdr_mem_free(g, &shared[0]));
+	OK(barcopy_mem_free(g, &shared[0]));
 	ck_assert_uint_eq(stats_of(NULL, none).to.copies[1], THREADS * turns);
 	OK(gdr_close(g));
 }
@@ -403,11 +403,11 @@ static void *copy_one(void *arg)
 /* Threads one after the other count in one block; all of them stay counted. */
 static void threads_that_end(void)
 {
-	gdr_mem_t mem = open_memory();
+	barcopy_mem_t mem = open_memory();
 	long long mapped = 0;
 	pthread_t t;
 
-	OK(gdr_set_stats(GDR_STATS_COPIES));
+	OK(barcopy_set_stats(BARCOPY_STATS_COPIES));
 	for (int i = 0; i < 50; i++) {
 		ck_assert_int_eq(pthread_create(&t, NULL, copy_one, &mem), 0);
 		pthread_join(t, NULL);
@@ -437,11 +437,11 @@ static void *copy_late(void *arg)
 /* A copy in a destructor of the thread, before or after ours, is counted and leaks nothing. */
 static void copy_while_ending(void)
 {
-	gdr_mem_t mem = open_memory();
+	barcopy_mem_t mem = open_memory();
 	long long mapped = 0;
 	pthread_t t;
 
-	OK(gdr_set_stats(GDR_STATS_COPIES));
+	OK(barcopy_set_stats(BARCOPY_STATS_COPIES));
 	ck_assert_int_eq(pthread_key_create(&late_key, copy_at_end), 0);
 	for (int i = 0; i < 20; i++) {
 		ck_assert_int_eq(pthread_create(&t, NULL, copy_late, &mem), 0);
@@ -461,9 +461,9 @@ static void *switch_often(void *arg)
 	while (!atomic_load(&stop)) {
 		gdr_mh_t h;
 
-		OK(gdr_set_stats(GDR_STATS_COPIES));
-		OK(gdr_pin_buffer_v2(g, ((gdr_mem_t *)arg)->device_ptr, 65536, 0, &h));
-		OK(gdr_set_stats(0));
+		OK(barcopy_set_stats(BARCOPY_STATS_COPIES));
+		OK(gdr_pin_buffer_v2(g, ((barcopy_mem_t *)arg)->device_ptr, 65536, 0, &h));
+		OK(barcopy_set_stats(0));
 		OK(gdr_unpin_buffer(g, h));
 	}
 	return NULL;
@@ -502,13 +502,13 @@ static void many_handles(void)
 
 	standin_start();
 	standin_vmm_alloc(&v, 0, 1, STANDIN_GRANULE, true);
-	g = gdr_open_ex(GDR_OPEN_ANY);
+	g = barcopy_open(BARCOPY_OPEN_ANY);
 	for (unsigned int i = 0; i < COUNT(h); i++) {
 		void *p;
 
 		if (i == 30)
-			OK(gdr_set_stats(GDR_STATS_COPIES));
-		OK(gdr_map_range(g, v.ptr + i, 8, 0, &p, &h[i]));
+			OK(barcopy_set_stats(BARCOPY_STATS_COPIES));
+		OK(barcopy_map_range(g, v.ptr + i, 8, 0, &p, &h[i]));
 	}
 	for (unsigned int i = 0; i < COUNT(h); i++) {
 		struct gdri_window w;
@@ -528,16 +528,16 @@ static void many_handles(void)
 /* Without memory the copies are done, and it is said how many were not counted. */
 static void no_memory(void)
 {
-	gdr_mem_t mem = open_memory();
-	gdr_stats_t s;
+	barcopy_mem_t mem = open_memory();
+	barcopy_stats_t s;
 	uint64_t word;
 
-	OK(gdr_set_stats(GDR_STATS_COPIES));
+	OK(barcopy_set_stats(BARCOPY_STATS_COPIES));
 	wrap_reset();
 	wrap_fail("mmap", 0, ENOMEM);
 	write_bytes(&mem, 8);
-	OK(gdr_put64(mem.handle, mem.cpu_ptr, 42));
-	OK(gdr_get64(mem.handle, mem.cpu_ptr, &word));
+	OK(barcopy_put64(mem.handle, mem.cpu_ptr, 42));
+	OK(barcopy_get64(mem.handle, mem.cpu_ptr, &word));
 	ck_assert_uint_eq(word, 42);
 	wrap_reset();
 	wrap_fail("mmap", 2, ENOMEM); /* a block, but no chunk */
@@ -556,20 +556,20 @@ static void no_memory(void)
 /* CUDA itself is of no use in such a child, so it has nothing to copy on. */
 static int child_counts(void *arg)
 {
-	gdr_stats_t s = { .size = sizeof(s) };
-	gdr_mem_t *mem = arg;
+	barcopy_stats_t s = { .struct_size = sizeof(s) };
+	barcopy_mem_t *mem = arg;
 
-	if (gdr_get_stats(NULL, none, &s) || copies_of(&s.to) || s.pins || s.puts || s.cache_hits ||
+	if (barcopy_get_stats(NULL, none, &s) || copies_of(&s.to) || s.pins || s.puts || s.cache_hits ||
 	    s.cache_misses)
 		return 1;
-	if (gdr_get_stats(g, mem->handle, &s) != EACCES || gdr_get_stats(g, none, &s) != EACCES)
+	if (barcopy_get_stats(g, mem->handle, &s) != EACCES || barcopy_get_stats(g, none, &s) != EACCES)
 		return 2;
 	if (gdr_copy_to_mapping(mem->handle, mem->cpu_ptr, "12345678", 8) != EACCES)
 		return 3;
 	if (gdri_tally_mine || wrap_mapped() >= *(long long *)(mem + 1))
 		return 4;
-	g = gdr_open_ex(GDR_OPEN_ANY);
-	if (!g || gdr_get_stats(g, none, &s) || s.pins || s.flags != GDR_STATS_COPIES)
+	g = barcopy_open(BARCOPY_OPEN_ANY);
+	if (!g || barcopy_get_stats(g, none, &s) || s.pins || s.flags != BARCOPY_STATS_COPIES)
 		return 5;
 	return gdr_close(g) ? 6 : 0;
 }
@@ -577,20 +577,20 @@ static int child_counts(void *arg)
 static void forked(void)
 {
 	struct {
-		gdr_mem_t mem;
+		barcopy_mem_t mem;
 		long long mapped;
 	} parent = { .mem = open_memory() };
-	gdr_cache_t cache;
-	gdr_region_t region;
-	gdr_stats_t s;
+	barcopy_cache_t cache;
+	barcopy_region_t region;
+	barcopy_stats_t s;
 
-	OK(gdr_set_stats(GDR_STATS_COPIES));
+	OK(barcopy_set_stats(BARCOPY_STATS_COPIES));
 	write_bytes(&parent.mem, 8);
-	OK(gdr_put32(parent.mem.handle, parent.mem.cpu_ptr, 1));
-	OK(gdr_cache_create(g, NULL, &cache));
+	OK(barcopy_put32(parent.mem.handle, parent.mem.cpu_ptr, 1));
+	OK(barcopy_cache_create(g, NULL, &cache));
 	for (int i = 0; i < 2; i++) {
-		OK(gdr_cache_get(cache, parent.mem.device_ptr, 8, &region));
-		OK(gdr_cache_put(cache, &region));
+		OK(barcopy_cache_get(cache, parent.mem.device_ptr, 8, &region));
+		OK(barcopy_cache_put(cache, &region));
 	}
 	parent.mapped = wrap_mapped();
 	ck_assert_int_eq(unit_in_child(child_counts, &parent), 0);
@@ -635,11 +635,11 @@ static void use_nothing(void)
 
 static void use_own(void)
 {
-	gdr_mem_t mem;
+	barcopy_mem_t mem;
 
-	g = gdr_open_ex(GDR_OPEN_ANY);
-	if (!g || gdr_mem_alloc(g, 0, SIZE, 0, &mem)) {
-		fputs(gdr_last_error(), stderr);
+	g = barcopy_open(BARCOPY_OPEN_ANY);
+	if (!g || barcopy_mem_alloc(g, 0, SIZE, 0, &mem)) {
+		fputs(barcopy_last_error(), stderr);
 		_exit(1);
 	}
 	write_bytes(&mem, 65536);
@@ -651,12 +651,12 @@ static void use_own(void)
 static void summary(void)
 {
 	char text[4096];
-	gdr_mem_t mem;
+	barcopy_mem_t mem;
 
 	/* The parent has opened a context, but CUDA must not be initialised before the fork. */
-	g = gdr_open_ex(GDR_OPEN_ANY);
+	g = barcopy_open(BARCOPY_OPEN_ANY);
 	ck_assert_ptr_nonnull(g);
-	ck_assert_uint_eq(stats_of(g, none).flags, GDR_STATS_COPIES);
+	ck_assert_uint_eq(stats_of(g, none).flags, BARCOPY_STATS_COPIES);
 	output_of_child(use_nothing, text, sizeof(text));
 	ck_assert_str_eq(text, "");
 	output_of_child(use_own, text, sizeof(text));
@@ -673,9 +673,9 @@ static void summary(void)
 	mem = open_memory();
 	write_bytes(&mem, 8);
 	ck_assert_uint_eq(stats_of(g, none).to.copies[1], 1);
-	OK(gdr_set_stats(0));
+	OK(barcopy_set_stats(0));
 	OK(gdr_close(g));
-	g = gdr_open_ex(GDR_OPEN_ANY);
+	g = barcopy_open(BARCOPY_OPEN_ANY);
 	ck_assert_uint_eq(stats_of(g, none).flags, 0);
 	OK(gdr_close(g));
 }
@@ -683,7 +683,7 @@ static void summary(void)
 /* The largest numbers fit into the text that is reserved for them. */
 static void summary_room(void)
 {
-	gdr_stats_t s;
+	barcopy_stats_t s;
 	char text[4096], small[40];
 	size_t length;
 

@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <sys/time.h>
 
-#include "process.h"
+#include "base/process.h"
 #include "watch_sim.h"
 
 /* ---- signals ---------------------------------------------------------------------------------------- */

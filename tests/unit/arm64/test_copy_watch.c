@@ -184,13 +184,13 @@ START_TEST(test_device_calls)
 	fill(w->plain, w->size, 1);
 	fill(&bytes[0][0], sizeof(bytes), 2);
 	for (at = 0; at < LINE; at++) {
-		gdr_copy_seg_t seg[3] = {
+		barcopy_copy_seg_t seg[3] = {
 			{ .map_ptr = w->memory + at, .host_ptr = bytes[0], .size = 40 },
 			{ .map_ptr = w->memory + 128 + at, .host_ptr = bytes[1], .size = 17 },
 			{ .map_ptr = w->memory + 256 + at,
 			  .host_ptr = bytes[2],
 			  .size = 5,
-			  .flags = GDR_COPY_ORDERED },
+			  .flags = BARCOPY_COPY_ORDERED },
 		};
 
 		w->count = 0;
@@ -200,7 +200,7 @@ START_TEST(test_device_calls)
 		gdri_put64(plan, w->memory + 8 * at, 1);
 		ck_assert_uint_eq(gdri_get64(plan, w->memory + 8 * at), 1);
 		(void)gdri_get32(plan, w->memory + 4 * at);
-		(void)gdri_wait32(plan, w->memory + 4 * at, GDR_CMP_EQ, 7, 0);
+		(void)gdri_wait32(plan, w->memory + 4 * at, BARCOPY_CMP_EQ, 7, 0);
 		gdri_flush_word(plan, w->memory + 4 * at);
 		ck_assert_uint_gt(w->count, 8);
 		check_shape(true);

@@ -1,0 +1,542 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * @file barcopy.h
+ * What barcopy adds to gdrapi.h: ranges of any alignment, memory of our own, vectored copies, words,
+ * waits and fences, helpers for large copies, a registration cache, statistics.
+ *
+ * The conventions are those of gdrapi.h: 0 or a positive errno, outputs on success only, sizes in bytes,
+ * any thread at any time. barcopy_last_error() says the cause of this thread's last failure in words, that
+ * of a gdr_*() call too. Options are structs that begin with `size_t struct_size`, or a `uint32_t flags`
+ * whose unknown bits are EINVAL; device addresses are uint64_t; times are _ns.
+ */
+#ifndef BARCOPY_H
+#define BARCOPY_H
+
+#include "gdrapi.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#pragma GCC visibility push(default)
+#endif
+
+#define BARCOPY_API_VERSION 1
+
+/** Flags of barcopy_open(). */
+typedef enum barcopy_open_flags {
+	BARCOPY_OPEN_DEFAULT = 0, /**< exactly gdr_open() */
+	/** Also where only some memory is served: memory of cudaHostAlloc; exportable VMM memory,
+	 *  where the driver exports no dma-buf. */
+	BARCOPY_OPEN_ANY = 1,
+	/** Set CU_CTX_SYNC_MEMOPS (CUDA 12.1) on the context of each pinned pointer whose allocation
+	 *  refuses SYNC_MEMOPS. It stays set: CUDA has no way to clear it. */
+	BARCOPY_OPEN_CTX_SYNC_MEMOPS = 2
+} barcopy_open_flags_t;
+
+/**
+ * gdr_open() with flags; unknown bits are EINVAL. With BARCOPY_OPEN_ANY it fails (ENODEV) only where
+ * there is neither a gdrdrv node nor a libcuda.so.1. Errors as gdr_open().
+ */
+gdr_t barcopy_open(uint32_t flags);
+
+/**
+ * The cause of this thread's last failing call, in words; "" if none failed yet. Never NULL.
+ * Owned by the library, valid until this thread's next call.
+ */
+const char *barcopy_last_error(void);
+
+/** Levels of log messages, as in GDRCOPY_LOG_LEVEL. */
+typedef enum barcopy_log_level {
+	BARCOPY_LOG_DEBUG = 1,
+	BARCOPY_LOG_INFO = 2,
+	BARCOPY_LOG_WARN = 3,
+	BARCOPY_LOG_ERROR = 4
+} barcopy_log_level_t;
+
+/** Receives one message without a newline; may be called from any thread; must not call us. */
+typedef void (*barcopy_log_fn)(void *arg, barcopy_log_level_t level, const char *message);
+
+/**
+ * Sends this process's log messages, all levels, to `fn` instead of stderr; NULL restores the
+ * default (stderr if GDRCOPY_ENABLE_LOGGING, from GDRCOPY_LOG_LEVEL up). When it returns, the
+ * former function is not running and will not be called again. Nothing is logged by the copies.
+ */
+void barcopy_set_log_fn(barcopy_log_fn fn, void *arg);
+
+/** Backends, as BARCOPY_HANDLE_ATTR_BACKEND names them. */
+typedef enum barcopy_backend {
+	BARCOPY_BACKEND_GDRDRV = 1, /**< kernel driver: any device memory */
+	BARCOPY_BACKEND_DMABUF = 2, /**< mmap of a dma-buf, no module: CUDA driver 13.3 or newer */
+	BARCOPY_BACKEND_RM = 3,	/**< the GPU driver's resource manager, no module: any device memory */
+	BARCOPY_BACKEND_HOST = 4	/**< memory of cudaHostAlloc: the CPU pointer itself */
+} barcopy_backend_t;
+
+/** What barcopy_get_handle_attribute() answers. */
+typedef enum barcopy_handle_attr {
+	BARCOPY_HANDLE_ATTR_BACKEND = 1,	  /**< a barcopy_backend_t */
+	BARCOPY_HANDLE_ATTR_DEVICE = 2,	  /**< CUDA device ordinal; ENOTSUP where not known */
+	BARCOPY_HANDLE_ATTR_PERSISTENT = 3,	  /**< 1: the mapping outlives the free of its memory */
+	BARCOPY_HANDLE_ATTR_SYNC_MEMOPS = 4,  /**< 1: SYNC_MEMOPS is in force; see gdr_pin_buffer() */
+	BARCOPY_HANDLE_ATTR_MAPPING_TYPE = 5, /**< the type a default map has; a gdr_mapping_type_t */
+	/** Copies done by the copy engine, and those that came back to the mapping, since
+	 *  barcopy_set_copy_options(). */
+	BARCOPY_HANDLE_ATTR_ENGINE_COPIES = 6,
+	BARCOPY_HANDLE_ATTR_ENGINE_FALLBACKS = 7,
+	BARCOPY_HANDLE_ATTR_MAX
+} barcopy_handle_attr_t;
+
+/**
+ * Asks about one pinned range.
+ * @return 0; EINVAL (g, handle, attribute, NULL); ENOTSUP (not known for this handle); EACCES.
+ */
+int barcopy_get_handle_attribute(gdr_t g, gdr_mh_t handle, barcopy_handle_attr_t attr, uint64_t *value);
+
+/**
+ * A descriptor that tells when the GPU driver has revoked a pinned range, because its memory was
+ * freed: poll it, or add it to an epoll set, for POLLPRI. It stays ready until every revoked range
+ * has been unpinned. It is the context's own: do not read, write or close it; it ends with
+ * gdr_close().
+ *
+ * Known of barcopy's gdrdrv driver alone; revocation happens where its mappings are not persistent.
+ * @param fd  the descriptor
+ * @return 0; EINVAL (g, NULL); ENOTSUP (no backend of this context gives notice); EACCES.
+ */
+int barcopy_get_event_fd(gdr_t g, int *fd);
+
+/**
+ * Tells of one revoked range: each once, in no particular order. The handle remains the caller's to
+ * unpin; a copy on it, or a look through its map pointer, ends in SIGBUS. Works without a
+ * descriptor too, wherever gdr_get_callback_flag() does, but then costs a system call per range.
+ * A region of a cache is told of too, by the handle that its barcopy_region_t has (or had): it is not to
+ * be unpinned but given to barcopy_cache_invalidate(), by the address in its gdr_get_info_v2().
+ * @param handle  the range
+ * @return 0; ENOENT (no further one); EINVAL (g, NULL); ENOMEM; EACCES.
+ */
+int barcopy_next_revoked(gdr_t g, gdr_mh_t *handle);
+
+/** Flags of a segment, and of a vectored copy. */
+enum barcopy_copy_flags {
+	BARCOPY_COPY_ORDERED = 1, /**< segment: after every segment before it has been performed */
+	BARCOPY_COPY_NO_FENCE = 2 /**< call: the caller uses barcopy_fence() itself */
+};
+
+/** One piece of a vectored copy. */
+typedef struct barcopy_copy_seg {
+	void *map_ptr;	   /**< any byte of the mapping */
+	void *host_ptr;	   /**< host memory */
+	size_t size;	   /**< bytes; 0 is skipped */
+	uint32_t flags;	   /**< 0 or BARCOPY_COPY_ORDERED */
+	uint32_t reserved; /**< must be 0 */
+} barcopy_copy_seg_t;
+
+/**
+ * Copies `count` pieces into the mapping with one fence at the end. The pieces are unordered
+ * among themselves, save that one with BARCOPY_COPY_ORDERED is ordered behind all before it. Every
+ * piece is checked before the first byte is written.
+ * @param flags  0 or BARCOPY_COPY_NO_FENCE
+ * @return 0; EINVAL (handle, not mapped, a piece outside, unknown flag, reserved not 0); EACCES.
+ */
+int barcopy_copyv_to_mapping(gdr_mh_t handle, const barcopy_copy_seg_t *seg, size_t count, uint32_t flags);
+
+/** The same out of the mapping: loads of many pieces are in flight together. */
+int barcopy_copyv_from_mapping(gdr_mh_t handle, const barcopy_copy_seg_t *seg, size_t count,
+			   uint32_t flags);
+
+/** For a threshold of barcopy_copy_options_t: the size that measurements speak for. */
+#define BARCOPY_COPY_ENGINE_AUTO ((size_t)-1)
+
+/** Who helps with large copies on one handle. Zeroes are the defaults: nobody. */
+typedef struct barcopy_copy_options {
+	size_t struct_size; /**< sizeof(barcopy_copy_options_t) */
+	/** Threads of one copy, the caller's among them: 2 to 64; 1: the caller alone; 0: what
+	 *  GDRCOPY_COPY_THREADS says, else the caller alone. The others wait in a pool, on CPUs of
+	 *  the GPU's NUMA node where the system tells which, shared by all handles with the same
+	 *  number and node. There are none unless they have been asked for. */
+	uint32_t threads;
+	uint32_t flags; /**< 0 */
+	/** gdr_copy_from_mapping() of this many bytes and more goes through the GPU's copy engine;
+	 *  0: never; BARCOPY_COPY_ENGINE_AUTO: from where it is faster into pageable memory. */
+	size_t engine_read_min;
+	/** The same for gdr_copy_to_mapping(). AUTO is never: measured from pageable memory, the
+	 *  mapping is faster at every size. From pinned memory the engine is ahead at 1 MiB. */
+	size_t engine_write_min;
+} barcopy_copy_options_t;
+
+/**
+ * Lets threads or the copy engine help with large copies on this handle, from now on and over its
+ * further mappings until the unpin; replaces what was set before. NULL: the defaults. Not while
+ * another thread copies on the handle.
+ *
+ * The order of the copies stays what it is, and so do the vectored copies and those of 4 or 8
+ * aligned bytes, which nobody helps with. The copy engine moves bytes, not words: do not let it
+ * write where the GPU polls for a word meanwhile. It uses CUDA on a stream of its own, in the
+ * context of the memory (for VMM memory in the device's primary one, which stays retained). Where
+ * CUDA cannot be used, in a host function of a stream for one, or the memory has been freed, the
+ * copy goes through the mapping as if nothing had been set;
+ * BARCOPY_HANDLE_ATTR_ENGINE_COPIES and _FALLBACKS count.
+ *
+ * A forked child has none of the threads; it cannot use its parent's handles (EACCES), and makes
+ * threads of its own for its own handles.
+ *
+ * @return 0; EINVAL (handle, size, flags, threads, unknown bytes not 0); ENOTSUP (the copy engine for
+ *         memory that is not the GPU's); ENOMEM; EAGAIN (no more threads); ENODEV or EIO (CUDA);
+ *         EACCES. After a failure, all is as before.
+ */
+int barcopy_set_copy_options(gdr_mh_t handle, const barcopy_copy_options_t *options);
+
+/** What a fence is for. */
+typedef enum barcopy_fence_use {
+	BARCOPY_FENCE_BEFORE_READ = 1, /**< reads that follow return what was observed before, or newer */
+	BARCOPY_FENCE_AFTER_READ = 2,  /**< nothing that follows is performed before the reads */
+	BARCOPY_FENCE_AFTER_WRITE = 3, /**< stores that follow, same device, are behind the writes */
+	BARCOPY_FENCE_FULL = 4	   /**< all of them */
+} barcopy_fence_t;
+
+/**
+ * The fence that a mapping of this type needs for that use.
+ * @return 0; EINVAL (handle, not mapped, use); EACCES.
+ */
+int barcopy_fence(gdr_mh_t handle, barcopy_fence_t use);
+
+/**
+ * Returns when this CPU's earlier writes through the mapping have reached GPU memory, so that
+ * another device may be told of them: a fence, then a read-back of one word.
+ * @return 0; EINVAL (handle, not mapped); EACCES.
+ */
+int barcopy_flush(gdr_mh_t handle);
+
+/**
+ * Single-copy atomic store or load of one naturally aligned word; the fences are those of the
+ * copies. @return 0; EINVAL (handle, not mapped, misaligned, outside, NULL); EACCES.
+ */
+int barcopy_put32(gdr_mh_t handle, void *map_ptr, uint32_t value);
+int barcopy_put64(gdr_mh_t handle, void *map_ptr, uint64_t value);
+int barcopy_get32(gdr_mh_t handle, const void *map_ptr, uint32_t *value);
+int barcopy_get64(gdr_mh_t handle, const void *map_ptr, uint64_t *value);
+
+/** Comparison of a wait; unsigned. */
+typedef enum barcopy_cmp {
+	BARCOPY_CMP_EQ = 1,
+	BARCOPY_CMP_NE = 2,
+	BARCOPY_CMP_LT = 3,
+	BARCOPY_CMP_LE = 4,
+	BARCOPY_CMP_GT = 5,
+	BARCOPY_CMP_GE = 6
+} barcopy_cmp_t;
+
+/**
+ * Polls one naturally aligned word until `word cmp value` holds; what the caller loads afterwards
+ * is at least as new as the word.
+ * @param timeout_ns  nanoseconds; UINT64_MAX waits for ever; 0 looks once
+ * @return 0; ETIMEDOUT; EINVAL (as barcopy_get32(), or cmp); EACCES.
+ */
+int barcopy_wait32(gdr_mh_t handle, const void *map_ptr, barcopy_cmp_t cmp, uint32_t value,
+	       uint64_t timeout_ns);
+int barcopy_wait64(gdr_mh_t handle, const void *map_ptr, barcopy_cmp_t cmp, uint64_t value,
+	       uint64_t timeout_ns);
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+/** Flags of barcopy_mem_alloc() and barcopy_mem_import(). */
+enum barcopy_mem_flags {
+	/** On an integrated GPU: a cached mapping instead of a write-combined one. ENOTSUP on a GPU
+	 *  with memory of its own, whose mapping has the backend's type. */
+	BARCOPY_MEM_CACHED = 1,
+	/** barcopy_mem_import(): the descriptor is a dma-buf. */
+	BARCOPY_MEM_DMABUF = 2,
+	/** barcopy_mem_alloc(): barcopy_mem_export() will be asked for it. ENOTSUP on an integrated GPU. */
+	BARCOPY_MEM_SHAREABLE = 4
+};
+
+/** Memory that GPU and CPU both reach. */
+typedef struct barcopy_mem {
+	uint64_t device_ptr; /**< for kernels and the CUDA API; 0 for an imported dma-buf */
+	void *cpu_ptr;	     /**< the same first byte, for loads, stores and the copies */
+	size_t size;	     /**< bytes: at least those asked for */
+	gdr_mh_t handle;     /**< for the copies; covers all of it */
+} barcopy_mem_t;
+
+/**
+ * Allocates device memory that is pinned, mapped and ready. CUDA is initialised if it was not, and
+ * the device's primary context is kept until the free.
+ *
+ * The allocator is the one that this platform needs: cuMemHostAlloc on integrated GPUs; cuMemAlloc
+ * where that memory is served; else, and with BARCOPY_MEM_SHAREABLE, exportable, GPUDirect-capable memory
+ * of cuMemCreate, whose size is rounded up to its granularity (2 MiB on most GPUs).
+ *
+ * @param device  CUDA device ordinal
+ * @param size    bytes, at least 1
+ * @param flags   0, or BARCOPY_MEM_CACHED and BARCOPY_MEM_SHAREABLE or'ed
+ * @param mem     owned by the caller until barcopy_mem_free() or gdr_close(), which frees it too;
+ *                gdr_unpin_buffer() of the handle is the same as barcopy_mem_free()
+ * @return 0; EINVAL (g, device, size 0, unknown flag, NULL); ENOTSUP (this device or driver cannot,
+ *         or not with these flags); ENOMEM (device memory, BAR or address space); ENODEV; EACCES; EIO.
+ */
+int barcopy_mem_alloc(gdr_t g, int device, size_t size, uint32_t flags, barcopy_mem_t *mem);
+
+/**
+ * Unmaps, unpins and frees. The GPU must have finished with it. *mem is zeroes afterwards, so that
+ * a second call on it is EINVAL.
+ * @return 0; EINVAL (g, NULL, not memory of barcopy_mem_alloc() or barcopy_mem_import()); EACCES.
+ */
+int barcopy_mem_free(gdr_t g, barcopy_mem_t *mem);
+
+/**
+ * Hands memory to another process: a descriptor to be sent over a Unix socket (SCM_RIGHTS) and
+ * given to barcopy_mem_import() there, together with mem->size. Each side frees its own.
+ * @param fd  the caller's to close, close-on-exec; the memory lives while one is open
+ * @return 0; EINVAL (g, NULL, not memory of barcopy_mem_alloc()); ENOTSUP (allocated
+ *         without BARCOPY_MEM_SHAREABLE, or imported as a dma-buf); EMFILE and the like as EIO; EACCES.
+ */
+int barcopy_mem_export(gdr_t g, const barcopy_mem_t *mem, int *fd);
+
+/**
+ * Maps memory that another process exported with barcopy_mem_export(), or with
+ * cuMemExportToShareableHandle as a POSIX file descriptor: both sides then see one buffer.
+ *
+ * With BARCOPY_MEM_DMABUF it maps a dma-buf, as cuMemGetHandleForAddressRange gives for any device memory.
+ * The buffer's first byte is mem->cpu_ptr. It needs no context of CUDA in this process, and has no
+ * device address there: CUDA imports dma-bufs on Thor alone (driver API, cuImportExternalMemory), so
+ * mem->device_ptr is 0 and copies never use the copy engine. SYNC_MEMOPS is the exporter's to set.
+ *
+ * @param device  ordinal, in this process, of the GPU that the memory is on; with BARCOPY_MEM_DMABUF also
+ *                -1: not known, which the dmabuf backend can do with, the gdrdrv backend (a driver
+ *                that pins by dma-buf) cannot
+ * @param fd      stays the caller's; may be closed afterwards
+ * @param size    bytes: all of the exported memory; with BARCOPY_MEM_DMABUF a multiple of 64 KiB, at most
+ *                the buffer's size
+ * @param flags   0 or BARCOPY_MEM_DMABUF
+ * @param mem     as in barcopy_mem_alloc()
+ * @return 0; EINVAL (g, device, fd, size, flags, NULL); ENOTSUP (also: no backend here maps this
+ *         dma-buf); ENOMEM; ENODEV; EACCES; EIO.
+ */
+int barcopy_mem_import(gdr_t g, int device, int fd, size_t size, uint32_t flags, barcopy_mem_t *mem);
+
+/** Flags of barcopy_map_range(). */
+enum barcopy_map_range_flags {
+	/** A mapping of its own without write permission: a store through the pointer, or a copy to
+	 *  it, is a fault (SIGSEGV). ENOTSUP for memory of cudaHostAlloc. */
+	BARCOPY_MAP_RANGE_READ_ONLY = 1
+};
+
+/**
+ * Pins and maps any range of device memory, and gives the CPU's pointer to that very byte.
+ *
+ * GPU pages are pinned and mapped once, however many ranges of the context lie in them: two buffers
+ * in one page, equal and overlapping ranges and parts of a range share a pin, which ends with the
+ * last of them. (A range that reaches beyond what is pinned gets a pin that covers both, and later
+ * ranges share that one; the first stays as it is for those who have it.) Memory that was freed and
+ * allocated anew since is never shared: CUDA's buffer ID is compared.
+ *
+ * @param addr     device address, any alignment; for memory of cudaHostAlloc also the host address
+ * @param size     bytes, at least 1
+ * @param flags    0 or BARCOPY_MAP_RANGE_READ_ONLY
+ * @param cpu_ptr  stands for addr; valid until the handle ends
+ * @param handle   for the copies, which reach exactly this range; its gdr_info_v2_t.va is addr
+ *                 rounded down to 64 KiB. The caller's until barcopy_unmap_range() or gdr_close()
+ * @return 0; EINVAL (g, NULL, size 0, unknown flag or address); EOVERFLOW; ENOTSUP (memory of a kind
+ *         that cannot be mapped here, or not read-only); ENOMEM (also: BAR1 is full); ENODEV; EACCES.
+ */
+int barcopy_map_range(gdr_t g, uint64_t addr, size_t size, uint32_t flags, void **cpu_ptr,
+		  gdr_mh_t *handle);
+
+/**
+ * Ends a range; the pages stay mapped while another range of the context lies in them.
+ * @return 0; EINVAL (g, or not a handle of barcopy_map_range()); EACCES.
+ */
+int barcopy_unmap_range(gdr_t g, gdr_mh_t handle);
+
+/** The BAR1 of one GPU, in bytes, for all processes together. */
+typedef struct barcopy_bar_info {
+	size_t struct_size; /**< in: sizeof(barcopy_bar_info_t) */
+	uint64_t total;
+	uint64_t used;
+	uint64_t free;
+} barcopy_bar_info_t;
+
+/**
+ * Asks NVML (libnvidia-ml.so.1, loaded at the first call) about a GPU's BAR1. CUDA is initialised
+ * if it was not.
+ * @param device  CUDA device ordinal
+ * @return 0; EINVAL (g, device, NULL, info->struct_size too small); ENOTSUP (no NVML here, or it does not
+ *         tell: barcopy_last_error() says which); ENODEV (no CUDA driver); EIO; EACCES.
+ */
+int barcopy_get_bar_info(gdr_t g, int device, barcopy_bar_info_t *info);
+
+/* ---- registration cache ---------------------------------------------------------------------- */
+
+/** A registration cache: opaque, ended by barcopy_cache_destroy() or by gdr_close() of its context. */
+struct barcopy_cache;
+typedef struct barcopy_cache *barcopy_cache_t;
+
+/** How a region that is found is proven to be still the memory at that address. */
+typedef enum barcopy_cache_validity {
+	/** CUDA's buffer ID is compared at each barcopy_cache_get() (GPUDirect RDMA guide, section
+	 *  12.5): one call into CUDA for each allocation in the range. Needs no help of anybody. */
+	BARCOPY_CACHE_CHECK_TAG = 0,
+	/** The driver's callback flag is looked at. Only where pins are not persistent: elsewhere
+	 *  barcopy_cache_get() gives ENOTSUP. */
+	BARCOPY_CACHE_CHECK_CALLBACK = 1,
+	/** Nothing is looked at: an allocator or its hook calls barcopy_cache_invalidate() before memory
+	 *  is freed or unmapped. The fastest. */
+	BARCOPY_CACHE_NOTIFIED = 2
+} barcopy_cache_validity_t;
+
+/** Options of barcopy_cache_create(). Zeroes are the defaults. */
+typedef struct barcopy_cache_options {
+	size_t struct_size;	   /**< sizeof(barcopy_cache_options_t) */
+	uint32_t validity; /**< a barcopy_cache_validity_t */
+	uint32_t flags;	   /**< 0 */
+	/** Bytes of BAR to keep pinned at most; 0: three quarters of what is free on each GPU when
+	 *  its first region is made, or no limit where NVML cannot tell. Regions in use are never
+	 *  given up: while they alone are more than the limit, so is the cache. */
+	uint64_t max_bytes;
+	uint64_t max_regions; /**< the same, as a count; 0: no limit */
+	/** Allocations up to this size are pinned whole; 0: 2 MiB. (Where a map of a part takes the
+	 *  BAR space of the whole allocation, it is pinned whole in any case.) */
+	uint64_t whole_max;
+} barcopy_cache_options_t;
+
+/** A use of a cached region. */
+typedef struct barcopy_region {
+	void *cpu_ptr;	     /**< stands for device_ptr; valid until barcopy_cache_put() */
+	uint64_t device_ptr; /**< as asked for */
+	size_t size;	     /**< as asked for */
+	gdr_mh_t handle;     /**< for the copies; the cache's: not to be unpinned or unmapped */
+	uint64_t entry;	     /**< the cache's */
+} barcopy_region_t;
+
+/**
+ * Makes a cache of pinned and mapped regions: what barcopy_cache_put() gives back stays pinned until
+ * room is needed, and the next barcopy_cache_get() of those addresses finds it.
+ * @param options  NULL: the defaults
+ * @param cache    the caller's until barcopy_cache_destroy() or gdr_close()
+ * @return 0; EINVAL (g, NULL, an option); ENOMEM; EACCES.
+ */
+int barcopy_cache_create(gdr_t g, const barcopy_cache_options_t *options, barcopy_cache_t *cache);
+
+/**
+ * Unpins everything and ends the cache. No other thread may be in a call on it.
+ * @return 0; EBUSY (a region is in use: nothing was done); EINVAL; EACCES.
+ */
+int barcopy_cache_destroy(barcopy_cache_t cache);
+
+/**
+ * Gives a mapping of [addr, addr + size), from the cache if a valid one is there. Finding one takes
+ * no lock and runs in any number of threads at once. Regions are whole GPU pages (64 KiB) or whole
+ * allocations; ranges that overlap come to share one region.
+ *
+ * Where BAR1 or a limit is exhausted, regions that are not in use are unpinned, the least recently
+ * used first. The caller must own the memory: it may not be freed before the barcopy_cache_put() (if it
+ * is, the mapping stays harmless until then and is not found again).
+ *
+ * @param region  filled in; given back by one barcopy_cache_put()
+ * @return 0; ENOMEM (BAR1 is full and no region of that GPU is idle; memory); and as
+ *         barcopy_map_range(); ENOTSUP (also: no callback flag).
+ */
+int barcopy_cache_get(barcopy_cache_t cache, uint64_t addr, size_t size, barcopy_region_t *region);
+
+/**
+ * Gives a region back, from any thread. *region is zeroes afterwards, so that a second call on it
+ * is EINVAL. A region that was invalidated meanwhile is unmapped by its last put.
+ * @return 0; EINVAL (cache, NULL, not a region in use of this cache); EACCES.
+ */
+int barcopy_cache_put(barcopy_cache_t cache, barcopy_region_t *region);
+
+/**
+ * Forgets every region that touches a GPU page of [addr, addr + size): idle ones are unmapped now,
+ * those in use by their last put. For any validity. Call it before the memory is freed. Must not be
+ * called by a hook of a CUDA call that this library itself makes: hook cuMemFree and cuMemUnmap,
+ * not cuMemRelease.
+ * @param size  a range that would wrap ends at the end of the address space: 0 and SIZE_MAX are all
+ * @return 0, whether or not anything was there; EINVAL (cache); EACCES.
+ */
+int barcopy_cache_invalidate(barcopy_cache_t cache, uint64_t addr, size_t size);
+
+/** Counts since barcopy_cache_create(), and what is there now. */
+typedef struct barcopy_cache_stats {
+	size_t struct_size;		 /**< in: sizeof(barcopy_cache_stats_t) */
+	uint64_t hits;		 /**< barcopy_cache_get() found a valid region */
+	uint64_t misses;	 /**< it had to pin, or failed to */
+	uint64_t evictions;	 /**< unpinned to make room */
+	uint64_t invalidations;	 /**< found not valid any more, or by barcopy_cache_invalidate() */
+	uint64_t regions;	 /**< now, those invalidated and in use among them */
+	uint64_t regions_in_use; /**< now */
+	uint64_t bytes_pinned;	 /**< of BAR, by regions that can be found */
+	uint64_t max_bytes;	 /**< the limit in force */
+} barcopy_cache_stats_t;
+
+/**
+ * Reads the statistics.
+ * @return 0; EINVAL (cache, NULL, stats->struct_size too small); EACCES.
+ */
+int barcopy_cache_get_stats(barcopy_cache_t cache, barcopy_cache_stats_t *stats);
+
+/* ---- statistics ------------------------------------------------------------------------------ */
+
+/** Flags of barcopy_set_stats(). */
+enum barcopy_stats_flags {
+	/** Count copies and words. What else barcopy_stats_t has is always counted. */
+	BARCOPY_STATS_COPIES = 1
+};
+
+/**
+ * Says what is counted from now on, in the whole process, on handles there are and those to come.
+ * At first it is BARCOPY_STATS_COPIES if GDRCOPY_STATS is set, else 0. Where copies are not counted,
+ * counting costs them nothing; where they are, 1 to 3 ns each and some memory for each thread. What
+ * was counted is kept.
+ * @param flags  0 or BARCOPY_STATS_COPIES
+ * @return 0; EINVAL (unknown bits).
+ */
+int barcopy_set_stats(uint32_t flags);
+
+/** Classes of sizes: up to 4, 16, 64, 256 B, 1, 4, 16, 64, 256 KiB, 1, 4 MiB, and larger ones. */
+#define BARCOPY_STATS_SIZES 12
+
+/** Copies in one direction, by size. Each piece of a vectored copy that is not empty is one. */
+typedef struct barcopy_stats_copies {
+	uint64_t copies[BARCOPY_STATS_SIZES];
+	uint64_t bytes[BARCOPY_STATS_SIZES];
+} barcopy_stats_copies_t;
+
+/** What a handle, a context or the process has done. Calls that failed are not in it. */
+typedef struct barcopy_stats {
+	size_t struct_size;	/**< in: sizeof(barcopy_stats_t) */
+	uint64_t flags; /**< what is counted now: the flags of barcopy_set_stats() */
+	/** GPU ranges pinned and unpinned, mapped and unmapped. Ranges, memory and regions that share
+	 *  a pin count as the one that they share, which is no handle's own: their handles have 0. */
+	uint64_t pins, unpins, maps, unmaps;
+	/** Ranges found revoked by barcopy_next_revoked() or gdr_get_callback_flag(). */
+	uint64_t revoked;
+	/** Copies done by the copy engine, and those that came back to the mapping. */
+	uint64_t engine_copies, engine_fallbacks;
+	/** Of registration caches; 0 for a handle. */
+	uint64_t cache_hits, cache_misses, cache_evictions;
+	uint64_t uncounted; /**< copies and words of the process not counted for lack of memory */
+	/** Words: barcopy_put32(), barcopy_get32(), barcopy_wait32() and those of 64 bits. */
+	uint64_t puts, gets, waits;
+	barcopy_stats_copies_t to, from; /**< into mappings, out of mappings */
+} barcopy_stats_t;
+
+/**
+ * Reads the statistics, by one of three scopes: `handle` and its context; a context, with what its
+ * handles did that have ended, for a handle of 0; or, for g NULL and a handle of 0, the process, with
+ * what its closed contexts did. A forked child begins at 0. What other threads are doing meanwhile
+ * may or may not be in it; what this thread has done is.
+ *
+ * With GDRCOPY_STATS=1 the process's statistics are written to standard error when it exits.
+ * @return 0; EINVAL (g, handle, NULL, stats->struct_size too small); EACCES.
+ */
+int barcopy_get_stats(gdr_t g, gdr_mh_t handle, barcopy_stats_t *stats);
+
+#if defined(__GNUC__)
+#pragma GCC visibility pop
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

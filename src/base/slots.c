@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: MIT */
+/* See slots.h. */
+#include "base/slots.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static struct gdri_slot *slot_at(struct gdri_slots *table, uint32_t index)
+{
+	char *chunk = atomic_load_explicit(&table->chunks[index / GDRI_SLOTS_PER_CHUNK],
+					   memory_order_relaxed);
+
+	return (struct gdri_slot *)(void *)(chunk +
+					    index % GDRI_SLOTS_PER_CHUNK * table->object_size);
+}
+
+/* Called with the table's lock held. */
+static int add_chunk_locked(struct gdri_slots *table)
+{
+	uint32_t first = table->count;
+	size_t bytes = table->object_size * GDRI_SLOTS_PER_CHUNK;
+	char *chunk;
+
+	if (first / GDRI_SLOTS_PER_CHUNK >= GDRI_SLOTS_CHUNKS)
+		return -1;
+	chunk = aligned_alloc(64, bytes);
+	if (!chunk)
+		return -1;
+	memset(chunk, 0, bytes);
+	atomic_store_explicit(&table->chunks[first / GDRI_SLOTS_PER_CHUNK], chunk,
+			      memory_order_release);
+	table->count += GDRI_SLOTS_PER_CHUNK;
+	for (uint32_t i = GDRI_SLOTS_PER_CHUNK; i-- > 0;) {
+		struct gdri_slot *slot = slot_at(table, first + i);
+
+		slot->index = first + i;
+		table->init(slot);
+		slot->next_free = table->first_free;
+		table->first_free = slot->index + 1;
+	}
+	return 0;
+}
+
+struct gdri_slot *gdri_slots_new(struct gdri_slots *table)
+{
+	struct gdri_slot *slot = NULL;
+
+	pthread_mutex_lock(&table->lock);
+	if (table->first_free || !add_chunk_locked(table)) {
+		slot = slot_at(table, table->first_free - 1);
+		table->first_free = slot->next_free;
+	}
+	pthread_mutex_unlock(&table->lock);
+	return slot;
+}
+
+uint64_t gdri_slot_publish(struct gdri_slot *slot)
+{
+	uint32_t generation =
+		atomic_fetch_add_explicit(&slot->generation, 1, memory_order_release) + 1;
+
+	return (uint64_t)generation << 32 | (slot->index + 1);
+}
+
+void gdri_slot_retire(struct gdri_slot *slot)
+{
+	atomic_fetch_add_explicit(&slot->generation, 1, memory_order_release);
+}
+
+void gdri_slots_free(struct gdri_slots *table, struct gdri_slot *slot)
+{
+	pthread_mutex_lock(&table->lock);
+	slot->next_free = table->first_free;
+	table->first_free = slot->index + 1;
+	pthread_mutex_unlock(&table->lock);
+}
+
+void gdri_slots_each(struct gdri_slots *table, void (*fn)(struct gdri_slot *slot, void *arg),
+		     void *arg)
+{
+	pthread_mutex_lock(&table->lock);
+	for (uint32_t i = 0; i < table->count; i++)
+		fn(slot_at(table, i), arg);
+	pthread_mutex_unlock(&table->lock);
+}
+
+void gdri_slots_after_fork(struct gdri_slots *table)
+{
+	pthread_mutex_init(&table->lock, NULL);
+	for (uint32_t i = 0; i < table->count; i++)
+		table->init(slot_at(table, i));
+}

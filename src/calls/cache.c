@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The entry points of the registration cache, and the path of a hit: find the cache, find the
+ * entry, add a user, prove it valid. No lock is taken on that path and nothing is logged.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "cache/cache.h"
+#include "core/ctx.h"
+#include "base/error.h"
+#include "barcopy.h"
+#include "core/range.h"
+
+static int fail_null(const char *what)
+{
+	return -gdri_fail(EINVAL, "%s is NULL", what);
+}
+
+static __attribute__((cold, noinline)) int fail_cache(barcopy_cache_t c)
+{
+	if (gdri_slots_find(&gdri_caches, (uintptr_t)c))
+		return gdri_fail(EACCES, "the cache belongs to the parent process");
+	return gdri_fail(EINVAL, "%p is no cache", (void *)c);
+}
+
+static inline int find_cache(barcopy_cache_t c, struct gdri_cache **out)
+{
+	struct gdri_cache *cache = (struct gdri_cache *)gdri_slots_find(&gdri_caches, (uintptr_t)c);
+
+	if (__builtin_expect(!cache || atomic_load_explicit(&cache->owner, memory_order_relaxed) !=
+					       gdri_process_tag(),
+			     0))
+		return fail_cache(c) == -EACCES ? -EACCES : -EINVAL; /* seen not to be 0 */
+	*out = cache;
+	return 0;
+}
+
+/* Finds the cache and holds its context, for what is not a hit. */
+static int enter(barcopy_cache_t c, struct gdri_cache **cache, struct gdri_ctx **ctx)
+{
+	int rc = find_cache(c, cache);
+
+	return rc ? rc : gdri_ctx_get((*cache)->g, ctx);
+}
+
+/* Threads are dealt out over the counters, so that hits do not share a cache line. */
+static inline _Atomic uint64_t *hit_counter(struct gdri_cache *cache)
+{
+	static _Atomic unsigned int threads;
+	static _Thread_local unsigned int mine __attribute__((tls_model("initial-exec")));
+
+	if (__builtin_expect(!mine, 0))
+		mine = 1 + atomic_fetch_add_explicit(&threads, 1, memory_order_relaxed) %
+				   GDRI_CACHE_SHARDS;
+	return &cache->shard[mine - 1].hits;
+}
+
+/* Gives back a user of an entry; what that leaves to do takes the lock. */
+static int unuse(struct gdri_cache *cache, struct gdri_entry *e)
+{
+	struct gdri_ctx *ctx;
+	bool last;
+	int rc;
+
+	if (!gdri_entry_unuse(e, &last))
+		return gdri_fail(EINVAL, "the region has been put already");
+	if (__builtin_expect(last || atomic_load_explicit(&cache->over, memory_order_relaxed), 0)) {
+		rc = gdri_ctx_get(cache->g, &ctx);
+		if (rc)
+			return rc;
+		gdri_cache_settle(cache, e, last);
+		gdri_ctx_put(ctx);
+	}
+	return 0;
+}
+
+/* The entry of a hit, used; or NULL. */
+static inline struct gdri_entry *hit(struct gdri_cache *cache, uint64_t addr, size_t size)
+{
+	struct gdri_entry *e = gdri_pages_find(&cache->pages, addr);
+
+	if (!e || !gdri_entry_use(e))
+		return NULL;
+	/* Looked at only now: until it is used an entry may become another's. */
+	if (gdri_entry_has(e, addr, size) &&
+	    (cache->validity == BARCOPY_CACHE_NOTIFIED || gdri_cache_is_valid(cache, e, addr, size)))
+		return e;
+	(void)unuse(cache, e);
+	return NULL;
+}
+
+static int miss(struct gdri_cache *cache, uint64_t addr, size_t size, struct gdri_entry **e)
+{
+	struct gdri_ctx *ctx;
+	int rc = gdri_range_check(addr, size);
+
+	if (rc)
+		return rc;
+	rc = gdri_ctx_get(cache->g, &ctx);
+	if (rc)
+		return rc;
+	rc = gdri_cache_miss(cache, addr, size, e);
+	gdri_ctx_put(ctx);
+	return rc;
+}
+
+int barcopy_cache_get(barcopy_cache_t c, uint64_t addr, size_t size, barcopy_region_t *region)
+{
+	struct gdri_cache *cache;
+	struct gdri_entry *e;
+	int rc = find_cache(c, &cache);
+
+	if (rc)
+		return -rc;
+	if (!region)
+		return fail_null("region");
+	e = hit(cache, addr, size);
+	if (__builtin_expect(!!e, 1)) {
+		atomic_fetch_add_explicit(hit_counter(cache), 1, memory_order_relaxed);
+	} else {
+		rc = miss(cache, addr, size, &e);
+		if (rc)
+			return -rc;
+	}
+	region->cpu_ptr = e->cpu + (addr - e->start);
+	region->device_ptr = addr;
+	region->size = size;
+	region->handle = e->handle;
+	region->entry = (uint64_t)atomic_load_explicit(&e->slot.generation, memory_order_relaxed)
+				<< 32 |
+			(e->slot.index + 1);
+	return 0;
+}
+
+int barcopy_cache_put(barcopy_cache_t c, barcopy_region_t *region)
+{
+	struct gdri_cache *cache;
+	struct gdri_entry *e;
+	int rc = find_cache(c, &cache);
+
+	if (rc)
+		return -rc;
+	if (!region)
+		return fail_null("region");
+	e = (struct gdri_entry *)gdri_pool_find(&cache->entries, region->entry);
+	if (!e)
+		return -gdri_fail(EINVAL, "not a region of this cache, or put already");
+	atomic_store_explicit(&e->stamp, gdri_lru_now(), memory_order_relaxed);
+	rc = unuse(cache, e);
+	if (rc)
+		return -rc;
+	memset(region, 0, sizeof(*region));
+	return 0;
+}
+
+int barcopy_cache_invalidate(barcopy_cache_t c, uint64_t addr, size_t size)
+{
+	struct gdri_cache *cache;
+	struct gdri_ctx *ctx;
+	uint64_t end;
+	int rc = enter(c, &cache, &ctx);
+
+	if (rc)
+		return -rc;
+	if (__builtin_add_overflow(addr, size, &end))
+		end = UINT64_MAX;
+	gdri_cache_invalidate(cache, addr, end);
+	gdri_ctx_put(ctx);
+	return 0;
+}
+
+/* Copies the caller's options: what we do not know must be 0, what he does not know is. */
+static int read_options(const barcopy_cache_options_t *given, barcopy_cache_options_t *o)
+{
+	const char *bytes = (const char *)given;
+
+	memset(o, 0, sizeof(*o));
+	if (!given)
+		return 0;
+	if (given->struct_size < sizeof(given->struct_size))
+		return gdri_fail(EINVAL, "options->struct_size is %zu, not sizeof(barcopy_cache_options_t)",
+				 given->struct_size);
+	for (size_t i = sizeof(*o); i < given->struct_size; i++)
+		if (bytes[i])
+			return gdri_fail(EINVAL, "the options have a field that this library does "
+						 "not know");
+	memcpy(o, given, given->struct_size < sizeof(*o) ? given->struct_size : sizeof(*o));
+	return 0;
+}
+
+int barcopy_cache_create(gdr_t g, const barcopy_cache_options_t *options, barcopy_cache_t *cache)
+{
+	barcopy_cache_options_t o;
+	struct gdri_ctx *ctx;
+	int rc;
+
+	if (!cache)
+		return fail_null("cache");
+	rc = read_options(options, &o);
+	if (rc)
+		return -rc;
+	rc = gdri_ctx_get(g, &ctx);
+	if (rc)
+		return -rc;
+	rc = gdri_cache_create(ctx, g, &o, cache);
+	gdri_ctx_put(ctx);
+	return -rc;
+}
+
+int barcopy_cache_destroy(barcopy_cache_t c)
+{
+	struct gdri_cache *cache;
+	struct gdri_ctx *ctx;
+	int rc = enter(c, &cache, &ctx);
+
+	if (rc)
+		return -rc;
+	rc = gdri_cache_destroy(cache, false);
+	gdri_ctx_put(ctx);
+	return -rc;
+}
+
+int barcopy_cache_get_stats(barcopy_cache_t c, barcopy_cache_stats_t *stats)
+{
+	struct gdri_cache *cache;
+	struct gdri_ctx *ctx;
+	int rc;
+
+	if (!stats)
+		return fail_null("stats");
+	if (stats->struct_size < sizeof(*stats))
+		return -gdri_fail(EINVAL, "stats->struct_size is %zu, not sizeof(barcopy_cache_stats_t)",
+				  stats->struct_size);
+	rc = enter(c, &cache, &ctx);
+	if (rc)
+		return -rc;
+	gdri_cache_stats(cache, stats);
+	gdri_ctx_put(ctx);
+	return 0;
+}

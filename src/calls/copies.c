@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The entry points for copies, fences and words: look the handle up without a lock, check that the
+ * range lies inside what the handle may touch, and hand over to the copy engine. This is the path
+ * that must stay short: nothing is logged or allocated here, and what is not to be counted pays
+ * nothing for what is.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "barcopy.h"
+#include "core/handle.h"
+#include "base/probes.h"
+#include "copy/pool.h"
+#include "core/tally.h"
+
+/* By value, here and below: a window whose address is taken would not stay in registers. */
+static __attribute__((cold, noinline)) void
+explain_window(struct gdri_window w, const void *map_ptr, const void *host_ptr, size_t size)
+{
+	if (!host_ptr)
+		gdri_error_set(EINVAL, "the host pointer is NULL");
+	else
+		gdri_error_set(EINVAL, "%p + %zu is not inside the handle's range (%p + %zu)",
+			       map_ptr, size, (void *)w.start, (size_t)(w.end - w.start));
+}
+
+/* May the copy be? Says why not. */
+static inline __attribute__((always_inline)) bool
+may_copy(struct gdri_window w, const void *map_ptr, const void *host_ptr, size_t size)
+{
+	if (__builtin_expect(host_ptr && gdri_window_has(&w, map_ptr, size), 1))
+		return true;
+	explain_window(w, map_ptr, host_ptr, size);
+	return false;
+}
+
+static inline void copy_to(const struct gdri_copy_plan *plan, gdr_mh_t handle, void *map_d_ptr,
+			   const void *h_ptr, size_t size)
+{
+	GDRI_PROBE4(copy_to, handle.h, map_d_ptr, h_ptr, size);
+	gdri_copy_to(plan, map_d_ptr, h_ptr, size);
+}
+
+static inline void copy_from(const struct gdri_copy_plan *plan, gdr_mh_t handle, void *h_ptr,
+			     const void *map_d_ptr, size_t size)
+{
+	GDRI_PROBE4(copy_from, handle.h, map_d_ptr, h_ptr, size);
+	gdri_copy_from(plan, h_ptr, map_d_ptr, size);
+}
+
+/* The copies while they are counted; apart, so that the others do not save a register for it. */
+static __attribute__((noinline)) int counted_to(const struct gdri_copy_plan *plan, gdr_mh_t handle,
+						void *map_d_ptr, const void *h_ptr, size_t size)
+{
+	copy_to(plan, handle, map_d_ptr, h_ptr, size);
+	gdri_tally_copy(handle, GDRI_TALLY_TO, size);
+	return 0;
+}
+
+static __attribute__((noinline)) int counted_from(const struct gdri_copy_plan *plan,
+						  gdr_mh_t handle, void *h_ptr,
+						  const void *map_d_ptr, size_t size)
+{
+	copy_from(plan, handle, h_ptr, map_d_ptr, size);
+	gdri_tally_copy(handle, GDRI_TALLY_FROM, size);
+	return 0;
+}
+
+int gdr_copy_to_mapping(gdr_mh_t handle, void *map_d_ptr, const void *h_ptr, size_t size)
+{
+	struct gdri_window w;
+	int rc = gdri_handle_for_copy(handle, &w);
+
+	if (__builtin_expect(rc, 0)) {
+		if (rc < 0 || !size)
+			return rc < 0 ? -rc : 0;
+		if (!may_copy(w, map_d_ptr, h_ptr, size))
+			return EINVAL;
+		return counted_to(w.plan, handle, map_d_ptr, h_ptr, size);
+	}
+	if (!size)
+		return 0;
+	if (!may_copy(w, map_d_ptr, h_ptr, size))
+		return EINVAL;
+	copy_to(w.plan, handle, map_d_ptr, h_ptr, size);
+	return 0;
+}
+
+int gdr_copy_from_mapping(gdr_mh_t handle, void *h_ptr, const void *map_d_ptr, size_t size)
+{
+	struct gdri_window w;
+	int rc = gdri_handle_for_copy(handle, &w);
+
+	if (__builtin_expect(rc, 0)) {
+		if (rc < 0 || !size)
+			return rc < 0 ? -rc : 0;
+		if (!may_copy(w, map_d_ptr, h_ptr, size))
+			return EINVAL;
+		return counted_from(w.plan, handle, h_ptr, map_d_ptr, size);
+	}
+	if (!size)
+		return 0;
+	if (!may_copy(w, map_d_ptr, h_ptr, size))
+		return EINVAL;
+	copy_from(w.plan, handle, h_ptr, map_d_ptr, size);
+	return 0;
+}
+
+/* 0 or GDRI_COUNTED and the handle's plan, if every piece may be copied; -errno otherwise. */
+static int check_segments(gdr_mh_t handle, const barcopy_copy_seg_t *seg, size_t count, uint32_t flags,
+			  const struct gdri_copy_plan **plan)
+{
+	struct gdri_window w;
+	int rc = gdri_handle_for_copy(handle, &w);
+
+	if (rc < 0)
+		return rc;
+	if (flags & ~(uint32_t)BARCOPY_COPY_NO_FENCE)
+		return gdri_fail(EINVAL, "unknown bits in copy flags 0x%x", flags);
+	if (count && !seg)
+		return gdri_fail(EINVAL, "seg is NULL");
+	for (size_t i = 0; i < count; i++) {
+		if (seg[i].flags & ~(uint32_t)BARCOPY_COPY_ORDERED || seg[i].reserved)
+			return gdri_fail(EINVAL, "segment %zu: unknown flags or reserved not 0", i);
+		if (seg[i].size &&
+		    (!seg[i].host_ptr || !gdri_window_has(&w, seg[i].map_ptr, seg[i].size))) {
+			explain_window(w, seg[i].map_ptr, seg[i].host_ptr, seg[i].size);
+			return -EINVAL;
+		}
+	}
+	*plan = w.plan;
+	return rc;
+}
+
+static __attribute__((cold, noinline)) void count_segments(gdr_mh_t handle, enum gdri_tally_way way,
+							   const barcopy_copy_seg_t *seg, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		if (seg[i].size)
+			gdri_tally_copy(handle, way, seg[i].size);
+}
+
+int barcopy_copyv_to_mapping(gdr_mh_t handle, const barcopy_copy_seg_t *seg, size_t count, uint32_t flags)
+{
+	const struct gdri_copy_plan *plan;
+	int rc = check_segments(handle, seg, count, flags, &plan);
+
+	if (rc < 0)
+		return -rc;
+	GDRI_PROBE3(copyv_to, handle.h, seg, count);
+	if (count)
+		gdri_copyv_to(plan, seg, count, flags);
+	if (__builtin_expect(rc == GDRI_COUNTED, 0))
+		count_segments(handle, GDRI_TALLY_TO, seg, count);
+	return 0;
+}
+
+int barcopy_copyv_from_mapping(gdr_mh_t handle, const barcopy_copy_seg_t *seg, size_t count, uint32_t flags)
+{
+	const struct gdri_copy_plan *plan;
+	int rc = check_segments(handle, seg, count, flags, &plan);
+
+	if (rc < 0)
+		return -rc;
+	GDRI_PROBE3(copyv_from, handle.h, seg, count);
+	if (count)
+		gdri_copyv_from(plan, seg, count, flags);
+	if (__builtin_expect(rc == GDRI_COUNTED, 0))
+		count_segments(handle, GDRI_TALLY_FROM, seg, count);
+	return 0;
+}
+
+/* What this library knows of the options; a caller's later struct may be longer, if with zeroes. */
+static int take_options(const barcopy_copy_options_t *from, barcopy_copy_options_t *to)
+{
+	const unsigned char *bytes = (const unsigned char *)from;
+
+	if (from->struct_size < sizeof(*to))
+		return gdri_fail(EINVAL, "barcopy_copy_options_t: size %zu", from->struct_size);
+	for (size_t i = sizeof(*to); i < from->struct_size; i++)
+		if (bytes[i])
+			return gdri_fail(EINVAL, "barcopy_copy_options_t: unknown bytes are not 0");
+	memcpy(to, from, sizeof(*to));
+	if (to->flags)
+		return gdri_fail(EINVAL, "unknown bits in option flags 0x%x", to->flags);
+	if (to->threads > GDRI_POOL_MAX_THREADS)
+		return gdri_fail(EINVAL, "%u threads are not in 0 .. %d", to->threads,
+				 GDRI_POOL_MAX_THREADS);
+	return 0;
+}
+
+int barcopy_set_copy_options(gdr_mh_t handle, const barcopy_copy_options_t *options)
+{
+	struct gdri_handle *hd = gdri_handle_lock_any(handle);
+	barcopy_copy_options_t known;
+	int rc = 0;
+
+	if (!hd)
+		return gdri_handle_copy_errno(handle);
+	if (options)
+		rc = take_options(options, &known);
+	if (!rc)
+		rc = gdri_handle_set_copy_options_locked(hd, options ? &known : NULL);
+	gdri_handle_unlock(hd);
+	return -rc;
+}
+
+int barcopy_fence(gdr_mh_t handle, barcopy_fence_t use)
+{
+	struct gdri_window w;
+	int rc = gdri_handle_for_copy(handle, &w);
+
+	if (rc < 0)
+		return -rc;
+	if ((int)use < BARCOPY_FENCE_BEFORE_READ || use > BARCOPY_FENCE_FULL)
+		return -gdri_fail(EINVAL, "unknown fence %d", (int)use);
+	gdri_fence(w.plan, use);
+	return 0;
+}
+
+int barcopy_flush(gdr_mh_t handle)
+{
+	struct gdri_window w;
+	int rc = gdri_handle_for_copy(handle, &w);
+
+	if (rc < 0)
+		return -rc;
+	/* Every mapping begins and ends at a word, but host memory may be a single byte. */
+	if (w.end - w.start < sizeof(uint32_t))
+		gdri_fence(w.plan, BARCOPY_FENCE_FULL);
+	else
+		gdri_flush_word(w.plan, (const void *)((w.start + 3) & ~(uintptr_t)3));
+	return 0;
+}
+
+static inline bool is_word(struct gdri_window w, const void *ptr, size_t size)
+{
+	return !((uintptr_t)ptr & (size - 1)) && gdri_window_has(&w, ptr, size);
+}
+
+static __attribute__((cold, noinline)) void explain_word(struct gdri_window w, const void *ptr,
+							 size_t size)
+{
+	if ((uintptr_t)ptr & (size - 1))
+		gdri_error_set(EINVAL, "%p is not aligned to %zu bytes", ptr, size);
+	else
+		explain_window(w, ptr, "", size);
+}
+
+/* May the word be touched? Says why not. */
+static inline __attribute__((always_inline)) bool may_touch(struct gdri_window w, const void *ptr,
+							    size_t size)
+{
+	if (__builtin_expect(is_word(w, ptr, size), 1))
+		return true;
+	explain_word(w, ptr, size);
+	return false;
+}
+
+/* The words while they are counted: apart, as the copies are. */
+static __attribute__((noinline)) int counted_put(const struct gdri_copy_plan *plan, gdr_mh_t handle,
+						 void *ptr, uint64_t value, size_t size)
+{
+	if (size == sizeof(uint32_t))
+		gdri_put32(plan, ptr, (uint32_t)value);
+	else
+		gdri_put64(plan, ptr, value);
+	gdri_tally_word(handle, GDRI_TALLY_PUT);
+	return 0;
+}
+
+int barcopy_put32(gdr_mh_t handle, void *map_ptr, uint32_t value)
+{
+	struct gdri_window w;
+	int rc = gdri_handle_for_copy(handle, &w);
+
+	if (__builtin_expect(rc, 0)) {
+		if (rc < 0 || !may_touch(w, map_ptr, sizeof(value)))
+			return rc < 0 ? -rc : EINVAL;
+		return counted_put(w.plan, handle, map_ptr, value, sizeof(value));
+	}
+	if (!may_touch(w, map_ptr, sizeof(value)))
+		return EINVAL;
+	gdri_put32(w.plan, map_ptr, value);
+	return 0;
+}
+
+int barcopy_put64(gdr_mh_t handle, void *map_ptr, uint64_t value)
+{
+	struct gdri_window w;
+	int rc = gdri_handle_for_copy(handle, &w);
+
+	if (__builtin_expect(rc, 0)) {
+		if (rc < 0 || !may_touch(w, map_ptr, sizeof(value)))
+			return rc < 0 ? -rc : EINVAL;
+		return counted_put(w.plan, handle, map_ptr, value, sizeof(value));
+	}
+	if (!may_touch(w, map_ptr, sizeof(value)))
+		return EINVAL;
+	gdri_put64(w.plan, map_ptr, value);
+	return 0;
+}
+
+/* A read waits for the link, so here the counting is in the one path. */
+static inline __attribute__((always_inline)) int find_get(gdr_mh_t handle, const void *ptr,
+							  const void *value, size_t size,
+							  const struct gdri_copy_plan **plan)
+{
+	struct gdri_window w;
+	int rc = gdri_handle_for_copy(handle, &w);
+
+	if (rc < 0)
+		return -rc;
+	if (!may_touch(w, ptr, size))
+		return EINVAL;
+	if (!value)
+		return -gdri_fail(EINVAL, "value is NULL");
+	if (__builtin_expect(rc == GDRI_COUNTED, 0))
+		gdri_tally_word(handle, GDRI_TALLY_GET);
+	*plan = w.plan;
+	return 0;
+}
+
+int barcopy_get32(gdr_mh_t handle, const void *map_ptr, uint32_t *value)
+{
+	const struct gdri_copy_plan *plan;
+	int err = find_get(handle, map_ptr, value, sizeof(*value), &plan);
+
+	if (!err)
+		*value = gdri_get32(plan, map_ptr);
+	return err;
+}
+
+int barcopy_get64(gdr_mh_t handle, const void *map_ptr, uint64_t *value)
+{
+	const struct gdri_copy_plan *plan;
+	int err = find_get(handle, map_ptr, value, sizeof(*value), &plan);
+
+	if (!err)
+		*value = gdri_get64(plan, map_ptr);
+	return err;
+}
+
+/* Whatever its width, a wait is the slow path already. */
+static int wait_word(gdr_mh_t handle, const void *ptr, size_t size, barcopy_cmp_t cmp, uint64_t value,
+		     uint64_t timeout_ns)
+{
+	struct gdri_window w;
+	int counted = gdri_handle_for_copy(handle, &w), rc;
+
+	if (counted < 0)
+		return -counted;
+	if (!may_touch(w, ptr, size))
+		return EINVAL;
+	if (size == sizeof(uint32_t))
+		rc = gdri_wait32(w.plan, ptr, cmp, (uint32_t)value, timeout_ns);
+	else
+		rc = gdri_wait64(w.plan, ptr, cmp, value, timeout_ns);
+	if (rc == -EINVAL)
+		return -gdri_fail(EINVAL, "unknown comparison %d", (int)cmp);
+	if (rc)
+		return -gdri_fail(-rc, "the word did not compare as asked in time");
+	if (counted)
+		gdri_tally_word(handle, GDRI_TALLY_WAIT);
+	return 0;
+}
+
+int barcopy_wait32(gdr_mh_t handle, const void *map_ptr, barcopy_cmp_t cmp, uint32_t value,
+	       uint64_t timeout_ns)
+{
+	return wait_word(handle, map_ptr, sizeof(value), cmp, value, timeout_ns);
+}
+
+int barcopy_wait64(gdr_mh_t handle, const void *map_ptr, barcopy_cmp_t cmp, uint64_t value,
+	       uint64_t timeout_ns)
+{
+	return wait_word(handle, map_ptr, sizeof(value), cmp, value, timeout_ns);
+}

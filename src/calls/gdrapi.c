@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The entry points for contexts, pins and maps: check the arguments, find the object, call, and
+ * turn -errno into the positive errno of the interface (nothing else does that). The entry points
+ * for copies are in copies.c.
+ */
+#include "barcopy.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "core/ctx.h"
+#include "base/error.h"
+#include "core/handle.h"
+#include "base/log.h"
+#include "core/stats.h"
+
+/* The structs are frozen: programs were compiled against these offsets. */
+_Static_assert(sizeof(gdr_mh_t) == 8, "a handle is 8 bytes");
+_Static_assert(sizeof(gdr_info_v2_t) == 48, "size of gdr_info_v2_t");
+_Static_assert(offsetof(gdr_info_v2_t, mapped_size) == 8, "mapped_size");
+_Static_assert(offsetof(gdr_info_v2_t, page_size) == 16, "page_size");
+_Static_assert(offsetof(gdr_info_v2_t, tm_cycles) == 24, "tm_cycles");
+_Static_assert(offsetof(gdr_info_v2_t, cycles_per_ms) == 32, "cycles_per_ms");
+_Static_assert(offsetof(gdr_info_v2_t, mapping_type) == 40, "mapping_type");
+
+/* The first interface's info: what gdr_get_info meant before it became a macro. */
+struct info_v1 {
+	uint64_t va;
+	uint64_t mapped_size;
+	uint32_t page_size;
+	uint64_t tm_cycles;
+	uint32_t cycles_per_ms;
+	unsigned mapped : 1;
+	unsigned wc_mapping : 1;
+};
+
+_Static_assert(sizeof(struct info_v1) == 40, "size of the first info struct");
+
+/* Programs look this symbol up by name; the header hides it behind the macro. */
+#undef gdr_get_info
+__attribute__((visibility("default"))) int gdr_get_info(gdr_t g, gdr_mh_t handle,
+							struct info_v1 *info);
+
+gdr_t barcopy_open(uint32_t flags)
+{
+	gdr_t g = NULL;
+	int rc;
+
+	gdri_log_init();
+	gdri_stats_init();
+	rc = gdri_ctx_open(flags, &g);
+	if (rc) {
+		errno = -rc;
+		return NULL;
+	}
+	return g;
+}
+
+gdr_t gdr_open(void)
+{
+	return barcopy_open(BARCOPY_OPEN_DEFAULT);
+}
+
+int gdr_close(gdr_t g)
+{
+	return -gdri_ctx_close(g);
+}
+
+void gdr_runtime_get_version(int *major, int *minor)
+{
+	if (major)
+		*major = GDR_API_MAJOR_VERSION;
+	if (minor)
+		*minor = GDR_API_MINOR_VERSION;
+}
+
+static int fail_null(const char *what)
+{
+	return -gdri_fail(EINVAL, "%s is NULL", what);
+}
+
+int gdr_driver_get_version(gdr_t g, int *major, int *minor)
+{
+	struct gdri_ctx *ctx;
+	int rc;
+
+	if (!major || !minor)
+		return fail_null("major or minor");
+	rc = gdri_ctx_get(g, &ctx);
+	if (rc)
+		return -rc;
+	rc = gdri_backends_driver_version(ctx, major, minor);
+	gdri_ctx_put(ctx);
+	return -rc;
+}
+
+int gdr_get_attribute(gdr_t g, gdr_attr_t attr, int *v)
+{
+	struct gdri_ctx *ctx;
+	int rc;
+
+	if (!v)
+		return fail_null("v");
+	if ((int)attr < GDR_ATTR_USE_PERSISTENT_MAPPING || attr >= GDR_ATTR_MAX)
+		return -gdri_fail(EINVAL, "unknown attribute %d", (int)attr);
+	rc = gdri_ctx_get(g, &ctx);
+	if (rc)
+		return -rc;
+	*v = gdri_backends_attribute(ctx, attr);
+	gdri_ctx_put(ctx);
+	return 0;
+}
+
+/* Pins on a context that is held. */
+static int pin_on(struct gdri_ctx *ctx, struct gdri_pin_request *request, gdr_mh_t *out)
+{
+	struct gdri_handle *handle;
+	struct gdri_pin pin;
+	int rc;
+
+	rc = gdri_backends_pin(ctx, request, &pin);
+	if (rc)
+		return rc;
+	handle = gdri_handle_new(ctx, &pin);
+	if (!handle) {
+		gdri_backends_unpin(&pin);
+		return gdri_fail(ENOMEM, "no memory for a handle");
+	}
+	*out = gdri_handle_publish(handle);
+	return 0;
+}
+
+static int pin(gdr_t g, struct gdri_pin_request *request, gdr_mh_t *out)
+{
+	struct gdri_ctx *ctx;
+	int rc;
+
+	if (!out)
+		return fail_null("handle");
+	rc = gdri_ctx_get(g, &ctx);
+	if (rc)
+		return -rc;
+	rc = pin_on(ctx, request, out);
+	gdri_ctx_put(ctx);
+	return -rc;
+}
+
+int gdr_pin_buffer(gdr_t g, unsigned long addr, size_t size, uint64_t p2p_token, uint32_t va_space,
+		   gdr_mh_t *handle)
+{
+	struct gdri_pin_request request = { .addr = addr, .size = size };
+
+	/* P2P tokens are a counter and no secret: nothing is made of them. */
+	(void)p2p_token;
+	(void)va_space;
+	return pin(g, &request, handle);
+}
+
+int gdr_pin_buffer_v2(gdr_t g, unsigned long addr, size_t size, uint32_t flags, gdr_mh_t *handle)
+{
+	struct gdri_pin_request request = { .addr = addr, .size = size, .flags = flags };
+
+	if (flags & ~(uint32_t)GDR_PIN_FLAG_FORCE_PCIE)
+		return -gdri_fail(EINVAL, "unknown bits in pin flags 0x%x", flags);
+	return pin(g, &request, handle);
+}
+
+/* Finds context and handle: both are held when it returns 0. */
+static int enter(gdr_t g, gdr_mh_t h, struct gdri_ctx **ctx, struct gdri_handle **handle)
+{
+	int rc = gdri_ctx_get(g, ctx);
+
+	if (rc)
+		return rc;
+	rc = gdri_handle_lock(*ctx, h, handle);
+	if (rc)
+		gdri_ctx_put(*ctx);
+	return rc;
+}
+
+static void leave(struct gdri_ctx *ctx, struct gdri_handle *handle)
+{
+	gdri_handle_unlock(handle);
+	gdri_ctx_put(ctx);
+}
+
+int gdr_unpin_buffer(gdr_t g, gdr_mh_t handle)
+{
+	struct gdri_handle *hd;
+	struct gdri_ctx *ctx;
+	int rc;
+
+	rc = enter(g, handle, &ctx, &hd);
+	if (rc)
+		return -rc;
+	rc = gdri_handle_release_locked(hd);
+	gdri_ctx_put(ctx);
+	return -rc;
+}
+
+int gdr_get_callback_flag(gdr_t g, gdr_mh_t handle, int *flag)
+{
+	struct gdri_handle *hd;
+	struct gdri_ctx *ctx;
+	int rc, value;
+
+	if (!flag)
+		return fail_null("flag");
+	rc = enter(g, handle, &ctx, &hd);
+	if (rc)
+		return -rc;
+	rc = hd->pin.backend->callback_flag(&hd->pin, &value);
+	if (!rc) {
+		*flag = value;
+		if (value)
+			gdri_backends_revoked(&hd->pin);
+	}
+	leave(ctx, hd);
+	return -rc;
+}
+
+int gdr_get_info_v2(gdr_t g, gdr_mh_t handle, gdr_info_v2_t *info)
+{
+	struct gdri_handle *hd;
+	struct gdri_ctx *ctx;
+	int rc;
+
+	if (!info)
+		return fail_null("info");
+	rc = enter(g, handle, &ctx, &hd);
+	if (rc)
+		return -rc;
+	memset(info, 0, sizeof(*info));
+	info->va = hd->pin.va;
+	info->mapped_size = hd->pin.mapped_size;
+	info->page_size = hd->pin.page_size;
+	info->tm_cycles = hd->pin.tm_cycles;
+	info->cycles_per_ms = hd->pin.cycles_per_ms;
+	info->mapped = hd->pin.map != NULL;
+	info->mapping_type = hd->pin.map ? hd->pin.map_type : GDR_MAPPING_TYPE_NONE;
+	info->wc_mapping = info->mapping_type == GDR_MAPPING_TYPE_WC;
+	leave(ctx, hd);
+	return 0;
+}
+
+int gdr_get_info(gdr_t g, gdr_mh_t handle, struct info_v1 *info)
+{
+	gdr_info_v2_t v2;
+	int rc;
+
+	if (!info)
+		return fail_null("info");
+	rc = gdr_get_info_v2(g, handle, &v2);
+	if (rc)
+		return rc;
+	/* The caller's struct may be exactly 40 bytes: v1 is the head of v2. */
+	memcpy(info, &v2, sizeof(*info));
+	return 0;
+}
+
+int gdr_map_v2(gdr_t g, gdr_mh_t handle, void **ptr_va, size_t size, int flags)
+{
+	static const gdr_mapping_type_t wishes[] = {
+		[GDR_MAP_FLAG_DEFAULT] = GDR_MAPPING_TYPE_NONE,
+		[GDR_MAP_FLAG_REQ_WC_MAPPING] = GDR_MAPPING_TYPE_WC,
+		[GDR_MAP_FLAG_REQ_CACHE_MAPPING] = GDR_MAPPING_TYPE_CACHING,
+		[GDR_MAP_FLAG_REQ_DEVICE_MAPPING] = GDR_MAPPING_TYPE_DEVICE,
+	};
+	struct gdri_handle *hd;
+	struct gdri_ctx *ctx;
+	int rc;
+
+	if (!ptr_va)
+		return fail_null("va");
+	if (flags < GDR_MAP_FLAG_DEFAULT || flags > GDR_MAP_FLAG_REQ_DEVICE_MAPPING)
+		return -gdri_fail(EINVAL, "unknown map flags 0x%x", (unsigned int)flags);
+	rc = enter(g, handle, &ctx, &hd);
+	if (rc)
+		return -rc;
+	rc = gdri_handle_map_locked(hd, size, wishes[flags]);
+	if (!rc)
+		*ptr_va = hd->pin.map;
+	leave(ctx, hd);
+	return -rc;
+}
+
+int gdr_map(gdr_t g, gdr_mh_t handle, void **va, size_t size)
+{
+	return gdr_map_v2(g, handle, va, size, GDR_MAP_FLAG_DEFAULT);
+}
+
+int gdr_unmap(gdr_t g, gdr_mh_t handle, void *va, size_t size)
+{
+	struct gdri_handle *hd;
+	struct gdri_ctx *ctx;
+	int rc;
+
+	rc = enter(g, handle, &ctx, &hd);
+	if (rc)
+		return -rc;
+	if (!hd->pin.map)
+		rc = gdri_fail(EINVAL, "the handle is not mapped");
+	else if (va != hd->pin.map && ((uintptr_t)va & GPU_PAGE_MASK) != hd->pin.va)
+		rc = gdri_fail(EINVAL, "%p is not where this handle is mapped", va);
+	else if (!gdri_handle_length_matches(hd, size))
+		rc = gdri_fail(EINVAL, "size %zu is not that of the mapping, %zu", size,
+			       hd->pin.map_length);
+	else
+		rc = gdri_handle_unmap_locked(hd);
+	leave(ctx, hd);
+	return -rc;
+}
+
+int gdr_get_mapping_type_string(gdr_mapping_type_t type, const char **pstr)
+{
+	static const char *const names[] = {
+		[GDR_MAPPING_TYPE_NONE] = "None",
+		[GDR_MAPPING_TYPE_WC] = "Write Combining",
+		[GDR_MAPPING_TYPE_CACHING] = "Caching",
+		[GDR_MAPPING_TYPE_DEVICE] = "Device",
+	};
+
+	if (!pstr)
+		return fail_null("pstr");
+	if ((int)type < GDR_MAPPING_TYPE_NONE || type >= GDR_MAPPING_TYPE_MAX)
+		return -gdri_fail(EINVAL, "unknown mapping type %d", (int)type);
+	*pstr = names[type];
+	return 0;
+}
+
+const char *barcopy_last_error(void)
+{
+	return gdri_error_text();
+}
+
+void barcopy_set_log_fn(barcopy_log_fn fn, void *arg)
+{
+	gdri_log_set_fn(fn, arg);
+}
+
+int barcopy_get_handle_attribute(gdr_t g, gdr_mh_t handle, barcopy_handle_attr_t attr, uint64_t *value)
+{
+	struct gdri_handle *hd;
+	struct gdri_ctx *ctx;
+	int rc;
+
+	if (!value)
+		return fail_null("value");
+	rc = enter(g, handle, &ctx, &hd);
+	if (rc)
+		return -rc;
+	switch (attr) {
+	case BARCOPY_HANDLE_ATTR_BACKEND:
+		*value = hd->pin.backend->id;
+		break;
+	case BARCOPY_HANDLE_ATTR_DEVICE:
+		if (hd->pin.device < 0)
+			rc = gdri_fail(ENOTSUP, "the device of this handle is not known");
+		else
+			*value = (uint64_t)hd->pin.device;
+		break;
+	case BARCOPY_HANDLE_ATTR_PERSISTENT:
+		*value = hd->pin.persistent;
+		break;
+	case BARCOPY_HANDLE_ATTR_SYNC_MEMOPS:
+		*value = hd->pin.sync_memops;
+		break;
+	case BARCOPY_HANDLE_ATTR_MAPPING_TYPE:
+		*value = hd->pin.type;
+		break;
+	case BARCOPY_HANDLE_ATTR_ENGINE_COPIES:
+		*value = gdri_offload_engine_copies(hd->assist);
+		break;
+	case BARCOPY_HANDLE_ATTR_ENGINE_FALLBACKS:
+		*value = gdri_offload_engine_fallbacks(hd->assist);
+		break;
+	default:
+		rc = gdri_fail(EINVAL, "unknown handle attribute %d", (int)attr);
+		break;
+	}
+	leave(ctx, hd);
+	return -rc;
+}

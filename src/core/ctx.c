@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: MIT */
+/* See ctx.h. */
+#include "core/ctx.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "core/handle.h"
+#include "base/process.h"
+#include "cache/cache.h"
+
+static void init_ctx(struct gdri_slot *slot)
+{
+	struct gdri_ctx *ctx = (struct gdri_ctx *)slot;
+
+	pthread_mutex_init(&ctx->lock, NULL);
+	pthread_cond_init(&ctx->idle, NULL);
+	gdri_ranges_init_lock(&ctx->ranges);
+}
+
+static struct gdri_slots contexts = GDRI_SLOTS_INIT(struct gdri_ctx, init_ctx);
+
+int gdri_ctx_open(uint32_t flags, gdr_t *g)
+{
+	struct gdri_ctx *ctx;
+	int rc;
+
+	if (flags & ~(uint32_t)(BARCOPY_OPEN_ANY | BARCOPY_OPEN_CTX_SYNC_MEMOPS))
+		return gdri_fail(EINVAL, "unknown bits in flags 0x%x of barcopy_open", flags);
+	rc = gdri_process_enter();
+	if (rc)
+		return rc;
+	ctx = (struct gdri_ctx *)gdri_slots_new(&contexts);
+	if (!ctx)
+		return gdri_fail(ENOMEM, "no memory for a context");
+
+	pthread_mutex_lock(&ctx->lock);
+	ctx->calls = 0;
+	ctx->handles = NULL;
+	ctx->caches = NULL;
+	memset(&ctx->past, 0, sizeof(ctx->past));
+	gdri_events_clear(&ctx->events);
+	pthread_mutex_unlock(&ctx->lock);
+	ctx->ctx_sync_memops = flags & BARCOPY_OPEN_CTX_SYNC_MEMOPS;
+	rc = gdri_backends_open(ctx, flags & BARCOPY_OPEN_ANY);
+	if (rc) {
+		gdri_slots_free(&contexts, &ctx->slot);
+		return rc;
+	}
+	atomic_store_explicit(&ctx->owner, gdri_process_tag(), memory_order_relaxed);
+	*g = (gdr_t)(uintptr_t)gdri_slot_publish(&ctx->slot);
+	return 0;
+}
+
+/* The context with its lock held. */
+static int find_locked(gdr_t g, struct gdri_ctx **out)
+{
+	struct gdri_ctx *ctx = (struct gdri_ctx *)gdri_slots_find(&contexts, (uintptr_t)g);
+
+	if (!ctx)
+		goto stale;
+	if (atomic_load_explicit(&ctx->owner, memory_order_relaxed) != gdri_process_tag())
+		return gdri_fail(EACCES, "the context belongs to the parent process");
+	pthread_mutex_lock(&ctx->lock);
+	if (!gdri_slot_is(&ctx->slot, (uintptr_t)g)) {
+		pthread_mutex_unlock(&ctx->lock);
+		goto stale;
+	}
+	*out = ctx;
+	return 0;
+stale:
+	return gdri_fail(EINVAL, "%p is no open context", (void *)g);
+}
+
+int gdri_ctx_get(gdr_t g, struct gdri_ctx **ctx)
+{
+	int rc = find_locked(g, ctx);
+
+	if (rc)
+		return rc;
+	(*ctx)->calls++;
+	pthread_mutex_unlock(&(*ctx)->lock);
+	return 0;
+}
+
+void gdri_ctx_put(struct gdri_ctx *ctx)
+{
+	pthread_mutex_lock(&ctx->lock);
+	if (!--ctx->calls)
+		pthread_cond_signal(&ctx->idle);
+	pthread_mutex_unlock(&ctx->lock);
+}
+
+int gdri_ctx_close(gdr_t g)
+{
+	struct gdri_handle *handle;
+	struct gdri_ctx *ctx;
+	int rc, first;
+
+	first = find_locked(g, &ctx);
+	if (first)
+		return first;
+	gdri_slot_retire(&ctx->slot);
+	while (ctx->calls)
+		pthread_cond_wait(&ctx->idle, &ctx->lock);
+	pthread_mutex_unlock(&ctx->lock);
+
+	/* Nobody else can reach the context now: the list is ours without its lock. */
+	gdri_cache_destroy_all(ctx);
+	while ((handle = ctx->handles)) {
+		pthread_mutex_lock(&handle->lock);
+		rc = gdri_handle_release_locked(handle);
+		if (!first)
+			first = rc;
+	}
+	gdri_ranges_destroy(&ctx->ranges);
+	gdri_backends_close(ctx);
+	gdri_slots_free(&contexts, &ctx->slot);
+	return first;
+}
+
+void gdri_ctx_link(struct gdri_ctx *ctx, struct gdri_handle *handle)
+{
+	pthread_mutex_lock(&ctx->lock);
+	handle->prev = NULL;
+	handle->next = ctx->handles;
+	if (handle->next)
+		handle->next->prev = handle;
+	ctx->handles = handle;
+	pthread_mutex_unlock(&ctx->lock);
+}
+
+void gdri_ctx_unlink(struct gdri_ctx *ctx, struct gdri_handle *handle)
+{
+	pthread_mutex_lock(&ctx->lock);
+	if (handle->prev)
+		handle->prev->next = handle->next;
+	else
+		ctx->handles = handle->next;
+	if (handle->next)
+		handle->next->prev = handle->prev;
+	gdri_tally_end(handle->slot.index, &ctx->past);
+	pthread_mutex_unlock(&ctx->lock);
+}
+
+void gdri_ctx_after_fork(void)
+{
+	gdri_slots_after_fork(&contexts);
+}

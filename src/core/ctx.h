@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Contexts: what a gdr_t names. A context knows which backends may serve its pins, in which
+ * order, and which handles are its own.
+ */
+#ifndef GDRI_CTX_H
+#define GDRI_CTX_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "barcopy.h"
+#include "base/slots.h"
+#include "backend/backend.h"
+#include "core/range.h"
+#include "core/counters.h"
+#include "core/tally.h"
+
+struct gdri_cache;
+struct gdri_handle;
+
+struct gdri_ctx {
+	struct gdri_slot slot;
+	_Atomic uint32_t owner; /* gdri_process_tag() of the open */
+
+	/* Written while the context is opened, constant until it is closed. */
+	bool ctx_sync_memops; /* BARCOPY_OPEN_CTX_SYNC_MEMOPS */
+	size_t backend_count;
+	const struct gdri_backend *backends[GDRI_BACKENDS]; /* in order of trial */
+	void *backend_state[GDRI_BACKENDS]; /* by id - 1; owned by that backend */
+
+	pthread_mutex_t lock; /* guards what follows; after handle->lock */
+	pthread_cond_t idle; /* signalled when calls becomes 0 */
+	unsigned int calls; /* entry points at work on this context */
+	struct gdri_handle *handles;
+	struct gdri_cache *caches;
+	struct gdri_tally_sum past; /* what handles counted that have ended */
+
+	struct gdri_events events;
+
+	struct gdri_ranges ranges; /* has its own lock */
+};
+
+/* Opens; see barcopy_open(). Returns 0 or -errno. */
+int gdri_ctx_open(uint32_t flags, gdr_t *g);
+
+/* Finds a context and counts a call on it: 0, -EINVAL, or -EACCES in a forked child. */
+int gdri_ctx_get(gdr_t g, struct gdri_ctx **ctx);
+void gdri_ctx_put(struct gdri_ctx *ctx);
+
+/* Waits for calls in flight, releases every handle, closes the backends. Always finishes. */
+int gdri_ctx_close(gdr_t g);
+
+void gdri_ctx_link(struct gdri_ctx *ctx, struct gdri_handle *handle);
+void gdri_ctx_unlink(struct gdri_ctx *ctx, struct gdri_handle *handle);
+
+void gdri_ctx_after_fork(void);
+
+#endif

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: MIT */
+/* See mem.h. */
+#include "core/mem.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "core/ctx.h"
+#include "cuda/cuda.h"
+#include "base/error.h"
+#include "core/handle.h"
+#include "base/log.h"
+#include "core/region.h"
+
+/* Ends with its handle. */
+struct block {
+	struct gdri_region region;
+	bool allocated; /* else it is a dma-buf, with no allocation of CUDA's in this process */
+	struct gdri_allocation allocation;
+};
+
+/*
+ * Which allocator suits this platform. An integrated GPU has no BAR, the CPU's own memory is the
+ * way there (GPUDirect RDMA guide, section 13.4.1). Elsewhere plain memory is the first choice: it is
+ * not rounded up to 2 MiB, and CUDA keeps SYNC_MEMOPS for it. Another process can only have VMM memory.
+ */
+static int choose(struct gdri_ctx *ctx, int device, uint32_t flags,
+		  enum gdri_allocation_kind *kind)
+{
+	bool integrated;
+	int rc = gdri_cuda_is_integrated(device, &integrated);
+
+	if (rc)
+		return rc;
+	*kind = integrated ? GDRI_ALLOCATION_HOST : GDRI_ALLOCATION_VMM;
+	if (integrated && flags & BARCOPY_MEM_SHAREABLE)
+		return gdri_fail(ENOTSUP, "GPU %d is integrated: its memory cannot be shared",
+				 device);
+	for (size_t i = 0; !integrated && i < ctx->backend_count; i++)
+		if (ctx->backends[i]->caps & GDRI_CAP_DEVICE_MEMORY &&
+		    !(flags & BARCOPY_MEM_SHAREABLE))
+			*kind = GDRI_ALLOCATION_PLAIN;
+	return 0;
+}
+
+static void release(struct gdri_region *region)
+{
+	struct block *block = (struct block *)region;
+
+	if (gdri_region_close(region))
+		gdri_log(BARCOPY_LOG_ERROR, "unmapping memory of barcopy_mem_alloc: %s", gdri_error_text());
+	if (block->allocated && gdri_cuda_free(&block->allocation))
+		gdri_log(BARCOPY_LOG_ERROR, "freeing memory of barcopy_mem_alloc: %s", gdri_error_text());
+	free(block);
+}
+
+/*
+ * Pins and maps what block->allocation holds (address 0 and the size alone for a dma-buf), or frees
+ * it. Takes the block. imported: how it came, or NULL.
+ */
+static int finish(struct gdri_ctx *ctx, struct block *block, const struct gdri_imported *imported,
+		  barcopy_mem_t *mem)
+{
+	const struct gdri_allocation *a = &block->allocation;
+	barcopy_mem_t result = { .device_ptr = a->addr, .size = a->size };
+	int rc;
+
+	rc = gdri_region_open(&block->region, ctx, a->addr, a->addr + a->size, 0, imported);
+	if (rc) {
+		if (block->allocated)
+			gdri_cuda_free(&block->allocation);
+		free(block);
+		return rc;
+	}
+	block->region.returned = release;
+	result.cpu_ptr = gdri_region_pointer(&block->region, a->addr);
+	rc = gdri_region_lend(&block->region, ctx, a->addr, a->size, &result.handle);
+	if (rc) {
+		release(&block->region);
+		return rc;
+	}
+	*mem = result;
+	return 0;
+}
+
+static int alloc_kind(struct gdri_ctx *ctx, enum gdri_allocation_kind kind, int device,
+		      size_t size, bool cached, barcopy_mem_t *mem)
+{
+	struct block *block = calloc(1, sizeof(*block));
+	int rc;
+
+	if (!block)
+		return gdri_fail(ENOMEM, "no memory for an allocation");
+	rc = gdri_cuda_alloc(&block->allocation, kind, device, NULL, size, cached);
+	if (rc) {
+		free(block);
+		return rc;
+	}
+	block->allocated = true;
+	return finish(ctx, block, NULL, mem);
+}
+
+int gdri_mem_alloc(struct gdri_ctx *ctx, int device, size_t size, uint32_t flags, barcopy_mem_t *mem)
+{
+	enum gdri_allocation_kind kind;
+	int rc = choose(ctx, device, flags, &kind);
+
+	if (rc)
+		return rc;
+	if (flags & BARCOPY_MEM_CACHED && kind != GDRI_ALLOCATION_HOST)
+		return gdri_fail(ENOTSUP,
+				 "GPU %d has its own memory, whose mapping is not cached: "
+				 "BARCOPY_MEM_CACHED is for integrated GPUs",
+				 device);
+	rc = alloc_kind(ctx, kind, device, size, flags & BARCOPY_MEM_CACHED, mem);
+	/* Where the driver exports no plain memory, exportable memory is served all the same. */
+	if (rc == -ENOTSUP && kind == GDRI_ALLOCATION_PLAIN)
+		rc = alloc_kind(ctx, GDRI_ALLOCATION_VMM, device, size, false, mem);
+	return rc;
+}
+
+int gdri_mem_import(struct gdri_ctx *ctx, const struct gdri_imported *imported, size_t size,
+		    barcopy_mem_t *mem)
+{
+	struct block *block = calloc(1, sizeof(*block));
+	int rc = 0;
+
+	if (!block)
+		return gdri_fail(ENOMEM, "no memory for an allocation");
+	if (imported->dmabuf) {
+		block->allocation.size = size;
+	} else {
+		rc = gdri_cuda_import(&block->allocation, imported->device, imported->fd, size);
+		block->allocated = true;
+	}
+	if (rc) {
+		free(block);
+		return rc;
+	}
+	return finish(ctx, block, imported, mem);
+}
+
+/* The block of a handle, whose lock is held then. */
+static int lock_block(struct gdri_ctx *ctx, gdr_mh_t h, struct gdri_handle **handle,
+		      struct block **block)
+{
+	int rc = gdri_handle_lock(ctx, h, handle);
+
+	if (rc)
+		return rc;
+	if (gdri_region_is_lent(&(*handle)->pin) &&
+	    gdri_region_of(&(*handle)->pin)->returned == release) {
+		*block = (struct block *)gdri_region_of(&(*handle)->pin);
+		return 0;
+	}
+	gdri_handle_unlock(*handle);
+	return gdri_fail(EINVAL, "0x%lx is not a handle of barcopy_mem_alloc or barcopy_mem_import", h.h);
+}
+
+int gdri_mem_free(struct gdri_ctx *ctx, gdr_mh_t h)
+{
+	struct gdri_handle *handle;
+	struct block *block;
+	int rc = lock_block(ctx, h, &handle, &block);
+
+	return rc ? rc : gdri_handle_release_locked(handle);
+}
+
+int gdri_mem_export(struct gdri_ctx *ctx, gdr_mh_t h, int *fd)
+{
+	struct gdri_handle *handle;
+	struct block *block;
+	uint64_t base;
+	size_t size;
+	int rc = lock_block(ctx, h, &handle, &block);
+
+	if (rc)
+		return rc;
+	if (!block->allocated)
+		rc = gdri_fail(ENOTSUP, "this memory came as a dma-buf: hand on that descriptor");
+	else if (block->allocation.kind != GDRI_ALLOCATION_VMM)
+		rc = gdri_fail(ENOTSUP, "this memory cannot be shared: allocate it with "
+					"BARCOPY_MEM_SHAREABLE");
+	else
+		rc = gdri_cuda_export_chunk(block->allocation.addr, &base, &size, fd);
+	gdri_handle_unlock(handle);
+	return rc;
+}

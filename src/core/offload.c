@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: MIT
+/* See assist.h. */
+#include "core/offload.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/cuda.h"
+#include "base/env.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/probes.h"
+#include "copy/engine.h"
+#include "copy/pool.h"
+#include "copy/tune.h"
+
+struct gdri_offload {
+	struct gdri_copy_plan plan; /* first: the plan's copies find the rest through it */
+	const struct gdri_copy_plan *base;
+	struct pool *pool; /* NULL: none */
+	struct gdri_cuda_engine *engine; /* NULL: none */
+	size_t engine_from, engine_to; /* from so many bytes on; SIZE_MAX: never */
+	struct gdri_pin *pin; /* outlives this */
+	char *map; /* the mapping, and the device address that it stands for */
+	uint64_t va;
+	_Atomic uint64_t copies, fallbacks;
+};
+
+/* ---- pools: one for all handles that want as many threads on the same node ------------------------- */
+
+struct pool {
+	struct pool *next;
+	struct gdri_copy_pool *workers;
+	unsigned int threads, refs;
+	int node;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* innermost; guards what follows */
+static struct pool *pools;
+
+/* The NUMA node of a GPU; -1 where the system does not tell. */
+static int node_of(int device)
+{
+	struct gdri_pci_address pci;
+	char path[96];
+	int node = -1;
+	FILE *file;
+
+	if (device < 0 || gdri_cuda_pci_address(device, &pci))
+		return -1;
+	snprintf(path, sizeof(path), "/sys/bus/pci/devices/%04x:%02x:%02x.%u/numa_node",
+		 pci.domain, pci.bus, pci.device, pci.function);
+	file = fopen(path, "re");
+	if (!file)
+		return -1;
+	if (fscanf(file, "%d", &node) != 1)
+		node = -1;
+	fclose(file);
+	return node;
+}
+
+static int pool_get(unsigned int threads, int node, struct pool **out)
+{
+	struct pool *pool;
+	int rc = 0;
+
+	pthread_mutex_lock(&lock);
+	for (pool = pools; pool; pool = pool->next)
+		if (pool->threads == threads && pool->node == node)
+			break;
+	if (!pool) {
+		pool = calloc(1, sizeof(*pool));
+		rc = pool ? gdri_copy_pool_new(&pool->workers, threads, node) : -ENOMEM;
+		if (rc) {
+			free(pool);
+			goto out;
+		}
+		pool->threads = threads;
+		pool->node = node;
+		pool->next = pools;
+		pools = pool;
+	}
+	pool->refs++;
+	*out = pool;
+out:
+	pthread_mutex_unlock(&lock);
+	return rc ? gdri_fail(-rc, "%u threads for copies: %s", threads, strerror(-rc)) : 0;
+}
+
+static void pool_put(struct pool *pool)
+{
+	struct pool **link;
+
+	if (!pool)
+		return;
+	pthread_mutex_lock(&lock);
+	if (--pool->refs) {
+		pool = NULL;
+	} else {
+		for (link = &pools; *link != pool; link = &(*link)->next)
+			;
+		*link = pool->next;
+	}
+	pthread_mutex_unlock(&lock);
+	if (pool) {
+		gdri_copy_pool_free(pool->workers);
+		free(pool);
+	}
+}
+
+void gdri_offload_after_fork(void)
+{
+	pthread_mutex_init(&lock, NULL);
+	pools = NULL;
+}
+
+/* ---- copies ---------------------------------------------------------------------------------------- */
+
+/*
+ * A copy by the copy engine, in the order that the mapping's own copies keep. The GPU must have what
+ * this CPU has written through the mapping before the engine reads or overwrites it: a flush, 1 us,
+ * since a posted write still on its way is not ordered before work that is submitted by another path
+ * inside the GPU. The engine's copy is complete when the call into CUDA returns; the fence then
+ * keeps what follows behind the loads that saw its completion.
+ */
+static bool by_engine(struct gdri_offload *a, bool to, char *map, void *host, size_t size)
+{
+	uint64_t addr = a->va + (uint64_t)(map - a->map);
+	bool done;
+
+	gdri_flush_word(a->base, (const void *)((uintptr_t)map & ~(uintptr_t)3));
+	done = gdri_cuda_engine_copy(a->engine, to, host, addr, size);
+	atomic_fetch_add_explicit(done ? &a->copies : &a->fallbacks, 1, memory_order_relaxed);
+	gdri_backends_count(a->pin, done ? GDRI_EVENT_ENGINE_COPY : GDRI_EVENT_ENGINE_FALLBACK);
+	if (!done)
+		GDRI_PROBE3(fallback, a->pin->va, size, to);
+	gdri_fence(a->base, BARCOPY_FENCE_FULL);
+	return done;
+}
+
+static void large_to(const struct gdri_copy_plan *plan, void *map, const void *host, size_t size)
+{
+	struct gdri_offload *a = (struct gdri_offload *)(uintptr_t)plan;
+
+	if (size >= a->engine_to && by_engine(a, true, map, (void *)(uintptr_t)host, size))
+		return;
+	if (a->pool && size >= GDRI_POOL_MIN_TO)
+		gdri_copy_pool_to(a->pool->workers, a->base, map, host, size);
+	else
+		gdri_copy_alone_to(a->base, map, host, size);
+}
+
+static void large_from(const struct gdri_copy_plan *plan, void *host, const void *map, size_t size)
+{
+	struct gdri_offload *a = (struct gdri_offload *)(uintptr_t)plan;
+
+	if (size >= a->engine_from && by_engine(a, false, (char *)(uintptr_t)map, host, size))
+		return;
+	if (a->pool && size >= GDRI_POOL_MIN_FROM)
+		gdri_copy_pool_from(a->pool->workers, a->base, host, map, size);
+	else
+		gdri_copy_alone_from(a->base, host, map, size);
+}
+
+static size_t least(size_t a, size_t b)
+{
+	return a < b ? a : b;
+}
+
+const struct gdri_copy_plan *gdri_offload_plan(struct gdri_offload *a, struct gdri_pin *pin)
+{
+	struct gdri_copy_plan *plan = &a->plan;
+
+	a->base = gdri_copy_plan(pin->map_type);
+	a->pin = pin;
+	a->map = pin->map;
+	a->va = pin->va;
+	*plan = *a->base;
+	plan->to.large_min = least(plan->to.large_min, a->engine_to);
+	plan->from.large_min = least(plan->from.large_min, a->engine_from);
+	if (a->pool) {
+		plan->to.large_min = least(plan->to.large_min, GDRI_POOL_MIN_TO);
+		plan->from.large_min = least(plan->from.large_min, GDRI_POOL_MIN_FROM);
+	}
+	plan->large_to = large_to;
+	plan->large_from = large_from;
+	return plan;
+}
+
+uint64_t gdri_offload_engine_copies(const struct gdri_offload *a)
+{
+	return a ? atomic_load_explicit(&a->copies, memory_order_relaxed) : 0;
+}
+
+uint64_t gdri_offload_engine_fallbacks(const struct gdri_offload *a)
+{
+	return a ? atomic_load_explicit(&a->fallbacks, memory_order_relaxed) : 0;
+}
+
+/* ---- options --------------------------------------------------------------------------------------- */
+
+/* GDRCOPY_COPY_THREADS: 1 where it says nothing that can be followed. */
+static unsigned int env_threads(void)
+{
+	const char *text = gdri_env("GDRCOPY_COPY_THREADS");
+	char *end;
+	unsigned long n;
+
+	if (!text || !*text)
+		return 1;
+	n = strtoul(text, &end, 10);
+	if (*end || n < 1 || n > GDRI_POOL_MAX_THREADS) {
+		gdri_log(BARCOPY_LOG_WARN, "GDRCOPY_COPY_THREADS is not in 1 .. %d; ignored",
+			 GDRI_POOL_MAX_THREADS);
+		return 1;
+	}
+	return (unsigned int)n;
+}
+
+static size_t engine_min(size_t asked, size_t measured)
+{
+	return asked == 0 ? SIZE_MAX : asked == BARCOPY_COPY_ENGINE_AUTO ? measured : asked;
+}
+
+int gdri_offload_new(const struct gdri_pin *pin, const barcopy_copy_options_t *options,
+		    struct gdri_offload **out)
+{
+	unsigned int threads = options && options->threads ? options->threads : env_threads();
+	size_t from =
+		options ? engine_min(options->engine_read_min, GDRI_ENGINE_MIN_FROM) : SIZE_MAX;
+	size_t to = options ? engine_min(options->engine_write_min, GDRI_ENGINE_MIN_TO) : SIZE_MAX;
+	struct gdri_offload *a;
+	int rc = 0;
+
+	*out = NULL;
+	if (threads < 2 && from == SIZE_MAX && to == SIZE_MAX)
+		return 0;
+	a = calloc(1, sizeof(*a));
+	if (!a)
+		return gdri_fail(ENOMEM, "no memory for copy options");
+	a->engine_from = from;
+	a->engine_to = to;
+	if (from != SIZE_MAX || to != SIZE_MAX) {
+		/* For the CPU's own memory there is nothing to gain, and no GPU address to give. */
+		if (pin->backend->id == BARCOPY_BACKEND_HOST)
+			rc = gdri_fail(ENOTSUP, "the copy engine serves device memory only");
+		else
+			rc = gdri_cuda_engine_new(pin->va, pin->mapped_size, &a->engine);
+	}
+	if (!rc && threads >= 2) {
+		rc = pool_get(threads, node_of(pin->device), &a->pool);
+		if (rc && !options) {
+			gdri_log(BARCOPY_LOG_WARN, "GDRCOPY_COPY_THREADS: %s", gdri_error_text());
+			gdri_offload_free(a);
+			return 0;
+		}
+	}
+	if (rc) {
+		gdri_offload_free(a);
+		return rc;
+	}
+	*out = a;
+	return 0;
+}
+
+void gdri_offload_free(struct gdri_offload *a)
+{
+	if (!a)
+		return;
+	pool_put(a->pool);
+	gdri_cuda_engine_free(a->engine);
+	free(a);
+}
