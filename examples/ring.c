@@ -120,7 +120,8 @@ static uint64_t send(gdr_mh_t mh, struct ring *ring, uint32_t n, uint32_t *seen_
 	}
 	/* A read across the bus is slow: only when the last one leaves no room. */
 	while (n - *seen_tail == SLOTS)
-		must(barcopy_get32(mh, &ring->tail, seen_tail), "barcopy_get32", barcopy_last_error());
+		must(barcopy_get32(mh, &ring->tail, seen_tail), "barcopy_get32",
+		     barcopy_last_error());
 	must(gdr_copy_to_mapping(mh, ring->slot[n % SLOTS], message, sizeof(message)),
 	     "gdr_copy_to_mapping", barcopy_last_error());
 	must(barcopy_put32(mh, &ring->head, n + 1), "barcopy_put32", barcopy_last_error());
@@ -137,9 +138,11 @@ int main(void)
 	gdr_t g = barcopy_open(BARCOPY_OPEN_ANY);
 
 	must(!g, "barcopy_open", barcopy_last_error());
-	must(barcopy_mem_alloc(g, 0, sizeof(*ring), 0, &mem), "barcopy_mem_alloc", barcopy_last_error());
+	must(barcopy_mem_alloc(g, 0, sizeof(*ring), 0, &mem), "barcopy_mem_alloc",
+	     barcopy_last_error());
 	ring = mem.cpu_ptr;
-	must(gdr_copy_to_mapping(mem.handle, ring, &empty, sizeof(empty)) || barcopy_flush(mem.handle),
+	must(gdr_copy_to_mapping(mem.handle, ring, &empty, sizeof(empty)) ||
+		     barcopy_flush(mem.handle),
 	     "clearing the ring", barcopy_last_error());
 
 	void *params[] = { &mem.device_ptr, &messages };
@@ -148,7 +151,8 @@ int main(void)
 	for (uint32_t n = 0; n < MESSAGES; n++)
 		sum += send(mem.handle, ring, n, &seen_tail);
 	cuda(cuCtxSynchronize(), "cuCtxSynchronize");
-	must(barcopy_get64(mem.handle, &ring->sum, &kernel_sum), "barcopy_get64", barcopy_last_error());
+	must(barcopy_get64(mem.handle, &ring->sum, &kernel_sum), "barcopy_get64",
+	     barcopy_last_error());
 	must(kernel_sum != sum, "the sums differ", "a message was lost");
 	printf("%d messages of %zu bytes: the kernel has seen every word\n", MESSAGES,
 	       sizeof(ring->slot[0]));

@@ -38,7 +38,8 @@ static const struct opt options[] = {
 static const struct tool tool = {
 	"gdrcopy_cachebench",
 	"Measures the registration cache: hits against pinning and mapping.",
-	"  A hit is one barcopy_cache_get() and its barcopy_cache_put(); the clock is read once before "
+	"  A hit is one barcopy_cache_get() and its barcopy_cache_put(); the clock is read once "
+	"before "
 	"and\n"
 	"  once after 1000 of them, and the median of those is shown. Pin, map, unmap and unpin\n"
 	"  are timed together, one by one; the median is shown, and how many times longer that is\n"
@@ -142,9 +143,10 @@ static double measure_threads(barcopy_cache_t cache, uint64_t addr)
 
 static barcopy_cache_t make_cache(gdr_t g, barcopy_cache_validity_t validity)
 {
-	barcopy_cache_options_t o = {
-		.struct_size = sizeof(o), .validity = validity, .max_bytes = UINT64_MAX, .whole_max = 1
-	};
+	barcopy_cache_options_t o = { .struct_size = sizeof(o),
+				      .validity = validity,
+				      .max_bytes = UINT64_MAX,
+				      .whole_max = 1 };
 	barcopy_cache_t cache;
 
 	if (barcopy_cache_create(g, &o, &cache))

@@ -218,8 +218,8 @@ static void edges_section(void)
 static void start(void)
 {
 	barcopy_copy_options_t all = { .struct_size = sizeof(all),
-				   .engine_read_min = 1,
-				   .engine_write_min = 1 };
+				       .engine_read_min = 1,
+				       .engine_write_min = 1 };
 	void *pinned;
 
 	st.region = REGION;

@@ -26,8 +26,8 @@ static void make_vectors(size_t count, size_t stride)
 	for (size_t n = 0; n < SETS * count; n++)
 		vector[n / count][n % count] =
 			(barcopy_copy_seg_t){ .map_ptr = st.map + n * stride,
-					  .host_ptr = st.host + n % count * 64,
-					  .size = 64 };
+					      .host_ptr = st.host + n % count * 64,
+					      .size = 64 };
 }
 
 enum { ONE_CALL, A_CALL_EACH };

@@ -128,7 +128,8 @@ static void copyv_to(const barcopy_copy_seg_t *seg, size_t count)
 	if (st.own_plan)
 		gdri_copyv_to(&st.plan, seg, count, 0);
 	else
-		must(barcopy_copyv_to_mapping(st.b.buf.mh, seg, count, 0), "barcopy_copyv_to_mapping");
+		must(barcopy_copyv_to_mapping(st.b.buf.mh, seg, count, 0),
+		     "barcopy_copyv_to_mapping");
 }
 
 static uint32_t map_word(const void *map)
@@ -361,8 +362,8 @@ static void make_plan(void)
 	st.own_plan |= opt.impl || opt.no_fence;
 	if (opt.engine) {
 		barcopy_copy_options_t all = { .struct_size = sizeof(all),
-					   .engine_read_min = 1,
-					   .engine_write_min = 1 };
+					       .engine_read_min = 1,
+					       .engine_write_min = 1 };
 
 		if (st.own_plan)
 			tool_fail("--engine is for the library's copies of GPU memory");

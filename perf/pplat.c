@@ -162,7 +162,8 @@ static int wait_pong(struct state *s, uint32_t value)
 	int rc;
 
 	if (opt.pong == GPU) {
-		rc = barcopy_wait32(s->b.buf.mh, s->b.buf.cpu + PONG_AT, BARCOPY_CMP_EQ, value, timeout_ns);
+		rc = barcopy_wait32(s->b.buf.mh, s->b.buf.cpu + PONG_AT, BARCOPY_CMP_EQ, value,
+				    timeout_ns);
 		return rc;
 	}
 	for (start = clock_raw_ns(); clock_raw_ns() - start < timeout_ns;) {

@@ -215,12 +215,13 @@ static void check_serves(const struct machine *m, struct report *r)
 			f = report_add(r, SEV_WARN, u->id,
 				       "exportable memory is served, by rm; memory of cudaMalloc "
 				       "is not");
-			finding_means(f, "programs that allocate by cuMemCreate with a file "
-					 "descriptor as handle type (NCCL, PyTorch with expandable "
-					 "segments, barcopy_mem_alloc) can be served, through "
-					 "barcopy_open(BARCOPY_OPEN_ANY). gdr_open() fails where no GPU "
-					 "exports dma-bufs, so that other programs switch to "
-					 "another way");
+			finding_means(
+				f, "programs that allocate by cuMemCreate with a file "
+				   "descriptor as handle type (NCCL, PyTorch with expandable "
+				   "segments, barcopy_mem_alloc) can be served, through "
+				   "barcopy_open(BARCOPY_OPEN_ANY). gdr_open() fails where no GPU "
+				   "exports dma-bufs, so that other programs switch to "
+				   "another way");
 			todo_for_cuda_malloc(m, u, f);
 		} else if (unit_works(u, "host")) {
 			f = report_add(

@@ -14,7 +14,7 @@
 		gdr_mh_t h_ = { 99 };                                                              \
 		EXPECT(gdr_pin_buffer_v2(sanity.g, (unsigned long)(addr), size, flags, &h_), err); \
 		CHECK(h_.h == 99, "a pin that failed wrote its handle");                           \
-		CHECK(*barcopy_last_error(), "a failure without a text");                              \
+		CHECK(*barcopy_last_error(), "a failure without a text");                          \
 	} while (0)
 
 static void pin_arguments(void)
@@ -108,7 +108,8 @@ static void bad_handle(gdr_mh_t h, const struct buffer *b)
 	EXPECT(gdr_unpin_buffer(sanity.g, h), EINVAL);
 	EXPECT(gdr_get_info(sanity.g, h, &info), EINVAL);
 	EXPECT(gdr_get_callback_flag(sanity.g, h, &flag), EINVAL);
-	EXPECT(barcopy_get_handle_attribute(sanity.g, h, BARCOPY_HANDLE_ATTR_BACKEND, &word), EINVAL);
+	EXPECT(barcopy_get_handle_attribute(sanity.g, h, BARCOPY_HANDLE_ATTR_BACKEND, &word),
+	       EINVAL);
 	EXPECT(gdr_copy_to_mapping(h, b->cpu, &word, 8), EINVAL);
 	EXPECT(gdr_copy_from_mapping(h, &word, b->cpu, 8), EINVAL);
 	EXPECT(barcopy_put64(h, b->cpu, 0), EINVAL);

@@ -93,12 +93,12 @@ static void vectors(void)
 	for (size_t i = 0; i < PIECES; i++) {
 		copytest_random(in[i], PIECE, i);
 		to[i] = (barcopy_copy_seg_t){ .map_ptr = b.cpu + i * STEP,
-					  .host_ptr = in[i],
-					  .size = PIECE,
-					  .flags = i == PIECES - 1 ? BARCOPY_COPY_ORDERED : 0 };
+					      .host_ptr = in[i],
+					      .size = PIECE,
+					      .flags = i == PIECES - 1 ? BARCOPY_COPY_ORDERED : 0 };
 		from[i] = (barcopy_copy_seg_t){ .map_ptr = b.cpu + i * STEP,
-					    .host_ptr = out[i],
-					    .size = PIECE };
+						.host_ptr = out[i],
+						.size = PIECE };
 	}
 	OK(barcopy_copyv_to_mapping(b.mh, to, PIECES, 0));
 	for (size_t i = 0; i < PIECES; i++) {

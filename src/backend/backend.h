@@ -24,8 +24,8 @@ struct gdri_ctx;
 enum gdri_backend_caps {
 	GDRI_CAP_DEVICE_MEMORY = 1, /* serves ordinary device memory, as gdr_open() promises */
 	GDRI_CAP_UNKNOWN_MEMORY = 2, /* judges addresses itself, so CUDA need not know them */
-	GDRI_CAP_DMABUF_MMAP = 8,    /* is the dma-buf way (GDR_ATTR_USING_DMA_BUF_MMAP) */
-	GDRI_CAP_TAKES_DMABUF = 16   /* maps a dma-buf that another process handed over */
+	GDRI_CAP_DMABUF_MMAP = 8, /* is the dma-buf way (GDR_ATTR_USING_DMA_BUF_MMAP) */
+	GDRI_CAP_TAKES_DMABUF = 16 /* maps a dma-buf that another process handed over */
 };
 
 /* Memory that another process handed over as a descriptor, which stays the caller's. */
@@ -40,8 +40,8 @@ struct gdri_pin_request {
 	uint64_t addr; /* as the caller gave it */
 	size_t size;
 	uint32_t flags; /* GDR_PIN_FLAG_* */
-	uint64_t va;		/* addr rounded down to 64 KiB */
-	size_t mapped_size;	/* from va to the end, rounded up to 64 KiB */
+	uint64_t va; /* addr rounded down to 64 KiB */
+	size_t mapped_size; /* from va to the end, rounded up to 64 KiB */
 	struct gdri_memory memory; /* what CUDA says of it */
 	/*
 	 * The descriptor of all of this memory, if it is another process's; else NULL. CUDA does not
@@ -52,7 +52,7 @@ struct gdri_pin_request {
 
 /* What barcopy_next_revoked() has to do with a pin. */
 enum gdri_notice {
-	GDRI_NOTICE_NONE,    /* not seen revoked yet */
+	GDRI_NOTICE_NONE, /* not seen revoked yet */
 	GDRI_NOTICE_PENDING, /* seen revoked, the caller has not been told */
 	GDRI_NOTICE_TOLD
 };
@@ -148,8 +148,7 @@ int gdri_backends_open(struct gdri_ctx *ctx, bool any);
 void gdri_backends_close(struct gdri_ctx *ctx);
 
 /* Pins by the first backend that can; fills request->va, mapped_size, memory, and *pin. */
-int gdri_backends_pin(struct gdri_ctx *ctx, struct gdri_pin_request *request,
-		      struct gdri_pin *pin);
+int gdri_backends_pin(struct gdri_ctx *ctx, struct gdri_pin_request *request, struct gdri_pin *pin);
 
 /* The pin's operations, counted. */
 int gdri_backends_unpin(struct gdri_pin *pin);

@@ -142,8 +142,7 @@ int gdri_backends_open(struct gdri_ctx *ctx, bool any)
 		const struct gdri_backend *b = candidates[i];
 
 		gdri_error_clear();
-		rc = b->open(ctx, !any && !by_name && !served,
-			     &ctx->backend_state[b->id - 1]);
+		rc = b->open(ctx, !any && !by_name && !served, &ctx->backend_state[b->id - 1]);
 		if (rc) {
 			gdri_text_add(&why, "%s%s: %s", why.len ? "; " : "", b->name,
 				      gdri_error_text());

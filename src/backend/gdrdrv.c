@@ -282,13 +282,12 @@ static int gdrdrv_event_fd(void *state, int *fd)
 	return 0;
 }
 
-#define GDRDRV_OPS                                                                       \
-	.id = BARCOPY_BACKEND_GDRDRV,                                                        \
-	.caps = GDRI_CAP_DEVICE_MEMORY | GDRI_CAP_UNKNOWN_MEMORY |                       \
-		GDRI_CAP_TAKES_DMABUF,                                                   \
-	.close = gdrdrv_close, .driver_version = gdrdrv_driver_version,                  \
-	.attribute = gdrdrv_attribute, .pin = gdrdrv_pin, .unpin = gdrdrv_unpin,         \
-	.map = gdrdrv_map, .unmap = gdrdrv_unmap, .callback_flag = gdrdrv_callback_flag, \
+#define GDRDRV_OPS                                                                        \
+	.id = BARCOPY_BACKEND_GDRDRV,                                                     \
+	.caps = GDRI_CAP_DEVICE_MEMORY | GDRI_CAP_UNKNOWN_MEMORY | GDRI_CAP_TAKES_DMABUF, \
+	.close = gdrdrv_close, .driver_version = gdrdrv_driver_version,                   \
+	.attribute = gdrdrv_attribute, .pin = gdrdrv_pin, .unpin = gdrdrv_unpin,          \
+	.map = gdrdrv_map, .unmap = gdrdrv_unmap, .callback_flag = gdrdrv_callback_flag,  \
 	.event_fd = gdrdrv_event_fd, .after_fork = gdri_default_after_fork
 
 const struct gdri_backend gdri_backend_gdrdrv = {

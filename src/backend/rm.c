@@ -89,8 +89,8 @@ static int rm_pin(void *state, const struct gdri_pin_request *request, struct gd
 	}
 	pin->priv = rp;
 	pin->persistent = true;
-	pin->type = gpu->coherent && !rp->map_flags ? GDR_MAPPING_TYPE_CACHING
-						    : GDR_MAPPING_TYPE_WC;
+	pin->type =
+		gpu->coherent && !rp->map_flags ? GDR_MAPPING_TYPE_CACHING : GDR_MAPPING_TYPE_WC;
 	return 0;
 }
 

@@ -251,8 +251,7 @@ static int alloc_device(struct gdri_rm_gpu *gpu, uint32_t gpu_id)
 		     &gpu->device);
 }
 
-static int make_gpu_locked(int device, const struct gdri_pci_address *pci,
-			   struct gdri_rm_gpu **out)
+static int make_gpu_locked(int device, const struct gdri_pci_address *pci, struct gdri_rm_gpu **out)
 {
 	struct rm_card_info card;
 	struct gdri_rm_gpu *gpu;

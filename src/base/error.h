@@ -12,11 +12,11 @@
 void gdri_error_set(int err, const char *fmt, ...) __attribute__((format(printf, 2, 3), cold));
 
 /* Records the text and gives -err; a macro, so that the compiler sees that it is not 0. */
-#define gdri_fail(err, ...) \
-	__extension__({ \
-		int err_ = (err); \
+#define gdri_fail(err, ...)                        \
+	__extension__({                            \
+		int err_ = (err);                  \
 		gdri_error_set(err_, __VA_ARGS__); \
-		-err_; \
+		-err_;                             \
 	})
 
 /* The text recorded last in this thread; "" if none; never NULL. */

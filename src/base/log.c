@@ -70,7 +70,8 @@ void gdri_log_set_fn(barcopy_log_fn fn, void *arg)
 	pthread_rwlock_wrlock(&sink_lock);
 	sink.fn = fn;
 	sink.arg = arg;
-	atomic_store_explicit(&threshold, fn ? BARCOPY_LOG_DEBUG : env_threshold, memory_order_relaxed);
+	atomic_store_explicit(&threshold, fn ? BARCOPY_LOG_DEBUG : env_threshold,
+			      memory_order_relaxed);
 	pthread_rwlock_unlock(&sink_lock);
 }
 

@@ -9,7 +9,8 @@
 #include "barcopy.h"
 
 /* Cheap when nobody listens: one relaxed load. */
-void gdri_log(barcopy_log_level_t level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void gdri_log(barcopy_log_level_t level, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
 
 /* Reads the environment; the first call decides, later ones do nothing. */
 void gdri_log_init(void);

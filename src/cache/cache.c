@@ -36,7 +36,8 @@ static int check_options(const barcopy_cache_options_t *o)
 	return 0;
 }
 
-int gdri_cache_create(struct gdri_ctx *ctx, gdr_t g, const barcopy_cache_options_t *o, barcopy_cache_t *out)
+int gdri_cache_create(struct gdri_ctx *ctx, gdr_t g, const barcopy_cache_options_t *o,
+		      barcopy_cache_t *out)
 {
 	struct gdri_cache *cache;
 	int rc = check_options(o);

@@ -83,8 +83,8 @@ static inline struct gdri_entry *hit(struct gdri_cache *cache, uint64_t addr, si
 	if (!e || !gdri_entry_use(e))
 		return NULL;
 	/* Looked at only now: until it is used an entry may become another's. */
-	if (gdri_entry_has(e, addr, size) &&
-	    (cache->validity == BARCOPY_CACHE_NOTIFIED || gdri_cache_is_valid(cache, e, addr, size)))
+	if (gdri_entry_has(e, addr, size) && (cache->validity == BARCOPY_CACHE_NOTIFIED ||
+					      gdri_cache_is_valid(cache, e, addr, size)))
 		return e;
 	(void)unuse(cache, e);
 	return NULL;
@@ -179,7 +179,8 @@ static int read_options(const barcopy_cache_options_t *given, barcopy_cache_opti
 	if (!given)
 		return 0;
 	if (given->struct_size < sizeof(given->struct_size))
-		return gdri_fail(EINVAL, "options->struct_size is %zu, not sizeof(barcopy_cache_options_t)",
+		return gdri_fail(EINVAL,
+				 "options->struct_size is %zu, not sizeof(barcopy_cache_options_t)",
 				 given->struct_size);
 	for (size_t i = sizeof(*o); i < given->struct_size; i++)
 		if (bytes[i])
@@ -230,7 +231,8 @@ int barcopy_cache_get_stats(barcopy_cache_t c, barcopy_cache_stats_t *stats)
 	if (!stats)
 		return fail_null("stats");
 	if (stats->struct_size < sizeof(*stats))
-		return -gdri_fail(EINVAL, "stats->struct_size is %zu, not sizeof(barcopy_cache_stats_t)",
+		return -gdri_fail(EINVAL,
+				  "stats->struct_size is %zu, not sizeof(barcopy_cache_stats_t)",
 				  stats->struct_size);
 	rc = enter(c, &cache, &ctx);
 	if (rc)

@@ -109,8 +109,8 @@ int gdr_copy_from_mapping(gdr_mh_t handle, void *h_ptr, const void *map_d_ptr, s
 }
 
 /* 0 or GDRI_COUNTED and the handle's plan, if every piece may be copied; -errno otherwise. */
-static int check_segments(gdr_mh_t handle, const barcopy_copy_seg_t *seg, size_t count, uint32_t flags,
-			  const struct gdri_copy_plan **plan)
+static int check_segments(gdr_mh_t handle, const barcopy_copy_seg_t *seg, size_t count,
+			  uint32_t flags, const struct gdri_copy_plan **plan)
 {
 	struct gdri_window w;
 	int rc = gdri_handle_for_copy(handle, &w);
@@ -135,14 +135,16 @@ static int check_segments(gdr_mh_t handle, const barcopy_copy_seg_t *seg, size_t
 }
 
 static __attribute__((cold, noinline)) void count_segments(gdr_mh_t handle, enum gdri_tally_way way,
-							   const barcopy_copy_seg_t *seg, size_t count)
+							   const barcopy_copy_seg_t *seg,
+							   size_t count)
 {
 	for (size_t i = 0; i < count; i++)
 		if (seg[i].size)
 			gdri_tally_copy(handle, way, seg[i].size);
 }
 
-int barcopy_copyv_to_mapping(gdr_mh_t handle, const barcopy_copy_seg_t *seg, size_t count, uint32_t flags)
+int barcopy_copyv_to_mapping(gdr_mh_t handle, const barcopy_copy_seg_t *seg, size_t count,
+			     uint32_t flags)
 {
 	const struct gdri_copy_plan *plan;
 	int rc = check_segments(handle, seg, count, flags, &plan);
@@ -157,7 +159,8 @@ int barcopy_copyv_to_mapping(gdr_mh_t handle, const barcopy_copy_seg_t *seg, siz
 	return 0;
 }
 
-int barcopy_copyv_from_mapping(gdr_mh_t handle, const barcopy_copy_seg_t *seg, size_t count, uint32_t flags)
+int barcopy_copyv_from_mapping(gdr_mh_t handle, const barcopy_copy_seg_t *seg, size_t count,
+			       uint32_t flags)
 {
 	const struct gdri_copy_plan *plan;
 	int rc = check_segments(handle, seg, count, flags, &plan);
@@ -344,8 +347,8 @@ int barcopy_get64(gdr_mh_t handle, const void *map_ptr, uint64_t *value)
 }
 
 /* Whatever its width, a wait is the slow path already. */
-static int wait_word(gdr_mh_t handle, const void *ptr, size_t size, barcopy_cmp_t cmp, uint64_t value,
-		     uint64_t timeout_ns)
+static int wait_word(gdr_mh_t handle, const void *ptr, size_t size, barcopy_cmp_t cmp,
+		     uint64_t value, uint64_t timeout_ns)
 {
 	struct gdri_window w;
 	int counted = gdri_handle_for_copy(handle, &w), rc;
@@ -368,13 +371,13 @@ static int wait_word(gdr_mh_t handle, const void *ptr, size_t size, barcopy_cmp_
 }
 
 int barcopy_wait32(gdr_mh_t handle, const void *map_ptr, barcopy_cmp_t cmp, uint32_t value,
-	       uint64_t timeout_ns)
+		   uint64_t timeout_ns)
 {
 	return wait_word(handle, map_ptr, sizeof(value), cmp, value, timeout_ns);
 }
 
 int barcopy_wait64(gdr_mh_t handle, const void *map_ptr, barcopy_cmp_t cmp, uint64_t value,
-	       uint64_t timeout_ns)
+		   uint64_t timeout_ns)
 {
 	return wait_word(handle, map_ptr, sizeof(value), cmp, value, timeout_ns);
 }

@@ -339,7 +339,8 @@ void barcopy_set_log_fn(barcopy_log_fn fn, void *arg)
 	gdri_log_set_fn(fn, arg);
 }
 
-int barcopy_get_handle_attribute(gdr_t g, gdr_mh_t handle, barcopy_handle_attr_t attr, uint64_t *value)
+int barcopy_get_handle_attribute(gdr_t g, gdr_mh_t handle, barcopy_handle_attr_t attr,
+				 uint64_t *value)
 {
 	struct gdri_handle *hd;
 	struct gdri_ctx *ctx;

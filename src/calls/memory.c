@@ -102,7 +102,8 @@ int barcopy_mem_import(gdr_t g, int device, int fd, size_t size, uint32_t flags,
 	if (!size)
 		return -gdri_fail(EINVAL, "size is 0");
 	if (flags & ~(uint32_t)BARCOPY_MEM_DMABUF)
-		return -gdri_fail(EINVAL, "unknown bits in flags 0x%x of barcopy_mem_import", flags);
+		return -gdri_fail(EINVAL, "unknown bits in flags 0x%x of barcopy_mem_import",
+				  flags);
 	if (imported.dmabuf) {
 		rc = check_dmabuf(&imported, size);
 		if (rc)
@@ -117,7 +118,7 @@ int barcopy_mem_import(gdr_t g, int device, int fd, size_t size, uint32_t flags,
 }
 
 int barcopy_map_range(gdr_t g, uint64_t addr, size_t size, uint32_t flags, void **cpu_ptr,
-		  gdr_mh_t *handle)
+		      gdr_mh_t *handle)
 {
 	struct gdri_ctx *ctx;
 	int rc;
@@ -162,7 +163,8 @@ int barcopy_get_bar_info(gdr_t g, int device, barcopy_bar_info_t *info)
 	if (!info)
 		return fail_null("info");
 	if (info->struct_size < sizeof(*info))
-		return -gdri_fail(EINVAL, "info->struct_size is %zu, not sizeof(barcopy_bar_info_t)",
+		return -gdri_fail(EINVAL,
+				  "info->struct_size is %zu, not sizeof(barcopy_bar_info_t)",
 				  info->struct_size);
 	rc = gdri_ctx_get(g, &ctx);
 	if (rc)

@@ -122,7 +122,8 @@ static void gather(const struct gdri_copy_plan *plan, const barcopy_copy_seg_t *
 }
 
 /* Reads where lines cannot be loaded whole, or need not be. */
-static void one_by_one(const struct gdri_copy_plan *plan, const barcopy_copy_seg_t *seg, size_t count)
+static void one_by_one(const struct gdri_copy_plan *plan, const barcopy_copy_seg_t *seg,
+		       size_t count)
 {
 	bool any = false;
 

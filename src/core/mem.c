@@ -26,8 +26,7 @@ struct block {
  * way there (GPUDirect RDMA guide, section 13.4.1). Elsewhere plain memory is the first choice: it is
  * not rounded up to 2 MiB, and CUDA keeps SYNC_MEMOPS for it. Another process can only have VMM memory.
  */
-static int choose(struct gdri_ctx *ctx, int device, uint32_t flags,
-		  enum gdri_allocation_kind *kind)
+static int choose(struct gdri_ctx *ctx, int device, uint32_t flags, enum gdri_allocation_kind *kind)
 {
 	bool integrated;
 	int rc = gdri_cuda_is_integrated(device, &integrated);
@@ -50,9 +49,11 @@ static void release(struct gdri_region *region)
 	struct block *block = (struct block *)region;
 
 	if (gdri_region_close(region))
-		gdri_log(BARCOPY_LOG_ERROR, "unmapping memory of barcopy_mem_alloc: %s", gdri_error_text());
+		gdri_log(BARCOPY_LOG_ERROR, "unmapping memory of barcopy_mem_alloc: %s",
+			 gdri_error_text());
 	if (block->allocated && gdri_cuda_free(&block->allocation))
-		gdri_log(BARCOPY_LOG_ERROR, "freeing memory of barcopy_mem_alloc: %s", gdri_error_text());
+		gdri_log(BARCOPY_LOG_ERROR, "freeing memory of barcopy_mem_alloc: %s",
+			 gdri_error_text());
 	free(block);
 }
 
@@ -85,8 +86,8 @@ static int finish(struct gdri_ctx *ctx, struct block *block, const struct gdri_i
 	return 0;
 }
 
-static int alloc_kind(struct gdri_ctx *ctx, enum gdri_allocation_kind kind, int device,
-		      size_t size, bool cached, barcopy_mem_t *mem)
+static int alloc_kind(struct gdri_ctx *ctx, enum gdri_allocation_kind kind, int device, size_t size,
+		      bool cached, barcopy_mem_t *mem)
 {
 	struct block *block = calloc(1, sizeof(*block));
 	int rc;
@@ -102,7 +103,8 @@ static int alloc_kind(struct gdri_ctx *ctx, enum gdri_allocation_kind kind, int 
 	return finish(ctx, block, NULL, mem);
 }
 
-int gdri_mem_alloc(struct gdri_ctx *ctx, int device, size_t size, uint32_t flags, barcopy_mem_t *mem)
+int gdri_mem_alloc(struct gdri_ctx *ctx, int device, size_t size, uint32_t flags,
+		   barcopy_mem_t *mem)
 {
 	enum gdri_allocation_kind kind;
 	int rc = choose(ctx, device, flags, &kind);
@@ -156,7 +158,8 @@ static int lock_block(struct gdri_ctx *ctx, gdr_mh_t h, struct gdri_handle **han
 		return 0;
 	}
 	gdri_handle_unlock(*handle);
-	return gdri_fail(EINVAL, "0x%lx is not a handle of barcopy_mem_alloc or barcopy_mem_import", h.h);
+	return gdri_fail(EINVAL, "0x%lx is not a handle of barcopy_mem_alloc or barcopy_mem_import",
+			 h.h);
 }
 
 int gdri_mem_free(struct gdri_ctx *ctx, gdr_mh_t h)

@@ -12,7 +12,8 @@ struct gdri_ctx;
 struct gdri_imported;
 
 /* See barcopy_mem_alloc(); flags have been checked. All return 0 or -errno. */
-int gdri_mem_alloc(struct gdri_ctx *ctx, int device, size_t size, uint32_t flags, barcopy_mem_t *mem);
+int gdri_mem_alloc(struct gdri_ctx *ctx, int device, size_t size, uint32_t flags,
+		   barcopy_mem_t *mem);
 int gdri_mem_free(struct gdri_ctx *ctx, gdr_mh_t handle);
 
 /* See barcopy_mem_export() and barcopy_mem_import(). */

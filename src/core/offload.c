@@ -52,8 +52,8 @@ static int node_of(int device)
 
 	if (device < 0 || gdri_cuda_pci_address(device, &pci))
 		return -1;
-	snprintf(path, sizeof(path), "/sys/bus/pci/devices/%04x:%02x:%02x.%u/numa_node",
-		 pci.domain, pci.bus, pci.device, pci.function);
+	snprintf(path, sizeof(path), "/sys/bus/pci/devices/%04x:%02x:%02x.%u/numa_node", pci.domain,
+		 pci.bus, pci.device, pci.function);
 	file = fopen(path, "re");
 	if (!file)
 		return -1;
@@ -227,7 +227,7 @@ static size_t engine_min(size_t asked, size_t measured)
 }
 
 int gdri_offload_new(const struct gdri_pin *pin, const barcopy_copy_options_t *options,
-		    struct gdri_offload **out)
+		     struct gdri_offload **out)
 {
 	unsigned int threads = options && options->threads ? options->threads : env_threads();
 	size_t from =

@@ -18,7 +18,7 @@ struct gdri_offload;
  * nothing. options NULL: what the environment says, and no failure. 0 or -errno with its text.
  */
 int gdri_offload_new(const struct gdri_pin *pin, const barcopy_copy_options_t *options,
-		    struct gdri_offload **assist);
+		     struct gdri_offload **assist);
 
 /* No copy may be under way on its plan. NULL is nothing. */
 void gdri_offload_free(struct gdri_offload *assist);

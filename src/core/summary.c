@@ -39,9 +39,10 @@ static void add_size(struct text *t, const char *label, const uint64_t n[4])
 
 static void add_copies(struct text *t, const barcopy_stats_t *s)
 {
-	static const char *const labels[BARCOPY_STATS_SIZES] = { "4 B",	"16 B",	 "64 B",   "256 B",
-							     "1 KiB",	"4 KiB", "16 KiB", "64 KiB",
-							     "256 KiB", "1 MiB", "4 MiB",  "more" };
+	static const char *const labels[BARCOPY_STATS_SIZES] = { "4 B",	   "16 B",   "64 B",
+								 "256 B",  "1 KiB",  "4 KiB",
+								 "16 KiB", "64 KiB", "256 KiB",
+								 "1 MiB",  "4 MiB",  "more" };
 	uint64_t total[4] = { 0 };
 
 	add(t, "  %-10s %14s %18s %14s %18s\n", "size up to", "copies to", "bytes to",

@@ -22,15 +22,15 @@ enum gdri_memory_kind {
 struct gdri_memory {
 	enum gdri_memory_kind kind;
 	bool managed;
-	int device;	  /* ordinal, -1 where not known */
-	void *context;	  /* CUcontext of the allocation; NULL for VMM and pool memory */
+	int device; /* ordinal, -1 where not known */
+	void *context; /* CUcontext of the allocation; NULL for VMM and pool memory */
 	uint64_t buffer_id; /* DEVICE: names this allocation for the life of the process; or 0 */
-	uint64_t known;	  /* the address asked about: the caller's, or one nearby that is known */
-	uint64_t base;	  /* start of the allocation, or of the VMM chunk, around `known` */
-	size_t size;	  /* its size; 0 where not known */
-	void *host_ptr;	  /* HOST: CPU address of base */
+	uint64_t known; /* the address asked about: the caller's, or one nearby that is known */
+	uint64_t base; /* start of the allocation, or of the VMM chunk, around `known` */
+	size_t size; /* its size; 0 where not known */
+	void *host_ptr; /* HOST: CPU address of base */
 	bool write_combined; /* HOST: allocated CU_MEMHOSTALLOC_WRITECOMBINED */
-	char note[96];	  /* UNKNOWN: why, or "" */
+	char note[96]; /* UNKNOWN: why, or "" */
 };
 
 /* A PCI function. */
@@ -103,9 +103,9 @@ int gdri_cuda_tag(uint64_t addr, struct gdri_cuda_tag *tag);
 bool gdri_cuda_tag_holds(uint64_t addr, uint64_t id);
 
 enum gdri_allocation_kind {
-	GDRI_ALLOCATION_VMM,   /* cuMemCreate: exportable, GPUDirect-capable where the device is */
+	GDRI_ALLOCATION_VMM, /* cuMemCreate: exportable, GPUDirect-capable where the device is */
 	GDRI_ALLOCATION_PLAIN, /* cuMemAlloc */
-	GDRI_ALLOCATION_HOST   /* cuMemHostAlloc */
+	GDRI_ALLOCATION_HOST /* cuMemHostAlloc */
 };
 
 /* Memory that is ours. */
@@ -113,8 +113,8 @@ struct gdri_allocation {
 	enum gdri_allocation_kind kind;
 	int device;
 	uint64_t addr;
-	size_t size;   /* VMM: rounded up to the granularity */
-	void *host;    /* HOST: its CPU address */
+	size_t size; /* VMM: rounded up to the granularity */
+	void *host; /* HOST: its CPU address */
 	void *context;
 	bool retained; /* it is the device's primary context, kept for this allocation, */
 	int retained_of; /* a CUdevice */

@@ -288,7 +288,8 @@ static void *work(void *arg)
 		    memcmp(in, out, sizeof(in)))
 			w->wrong = "written by its own, read by the shared";
 		in[3] ^= ~0ULL;
-		if (barcopy_put64(shared_handle, mine + at + 24, in[3]) || barcopy_flush(shared_handle) ||
+		if (barcopy_put64(shared_handle, mine + at + 24, in[3]) ||
+		    barcopy_flush(shared_handle) ||
 		    barcopy_get64(h, (char *)va + at + 24, &out[3]) || in[3] != out[3])
 			w->wrong = "written by the shared, read by its own";
 		if (gdr_get_info(g, h, &info) || !info.mapped)
@@ -427,8 +428,7 @@ static const struct unit_test tests[] = {
 	{ "64 threads, rm", many_threads, "GDRCOPY_BACKEND=rm" },
 	{ "64 threads, dma-buf", many_threads,
 	  "GDRCOPY_BACKEND=dmabuf GDRSIM_DRIVER_VERSION=13030" },
-	{ "forks while others pin and copy, rm", forks_in_the_middle,
-	  "GDRCOPY_BACKEND=rm" },
+	{ "forks while others pin and copy, rm", forks_in_the_middle, "GDRCOPY_BACKEND=rm" },
 	{ "forks while others pin and copy, dma-buf", forks_in_the_middle,
 	  "GDRCOPY_BACKEND=dmabuf GDRSIM_DRIVER_VERSION=13030" },
 };

@@ -64,7 +64,7 @@ static bool by_rm; /* device memory by rm instead of by dma-buf */
 			snprintf((m)->wrong, sizeof((m)->wrong),                          \
 				 "seed %llu, call %ld, line %d: %s gave %d, not %d (%s)", \
 				 (m)->seed, (m)->calls, __LINE__, what, got_, want_,      \
-				 barcopy_last_error());                                       \
+				 barcopy_last_error());                                   \
 	} while (0)
 
 #define TRUE(m, cond)                                                                   \
@@ -213,8 +213,8 @@ static int expect_pin(struct model *m, uint64_t addr, size_t size, uint32_t flag
 	if (*buffer < 0)
 		return EINVAL;
 	/* Every mapping of rm is one over PCIe here. */
-	if (flags && (flags != GDR_PIN_FLAG_FORCE_PCIE || !by_rm ||
-		      m->buffer[*buffer].kind == HOST))
+	if (flags &&
+	    (flags != GDR_PIN_FLAG_FORCE_PCIE || !by_rm || m->buffer[*buffer].kind == HOST))
 		return EINVAL;
 	/* Device memory is a whole number of GPU pages here: widening stays inside. */
 	if (m->buffer[*buffer].kind != HOST &&
@@ -438,7 +438,8 @@ static void copyv(struct model *m, bool to)
 			seg[k].flags |= BARCOPY_COPY_ORDERED;
 	}
 	if (to) {
-		MUST(m, barcopy_copyv_to_mapping(h, list, count, flags), want, "barcopy_copyv_to_mapping");
+		MUST(m, barcopy_copyv_to_mapping(h, list, count, flags), want,
+		     "barcopy_copyv_to_mapping");
 		if (!want && flags & BARCOPY_COPY_NO_FENCE)
 			MUST(m, barcopy_fence(h, BARCOPY_FENCE_AFTER_WRITE), 0, "barcopy_fence");
 	} else {
@@ -477,7 +478,9 @@ static void word(struct model *m)
 	shadow = want ? NULL : shadow_at(m, i, at);
 	switch (below(m, 3)) {
 	case 0:
-		MUST(m, width == 4 ? barcopy_put32(h, at, (uint32_t)value) : barcopy_put64(h, at, value),
+		MUST(m,
+		     width == 4 ? barcopy_put32(h, at, (uint32_t)value)
+				: barcopy_put64(h, at, value),
 		     want, "barcopy_put");
 		if (shadow)
 			memcpy(shadow, &value, (size_t)width);
@@ -524,8 +527,8 @@ static void fence(struct model *m)
 	if (one_in(m, 3))
 		MUST(m, barcopy_flush(h), mapped ? 0 : EINVAL, "barcopy_flush");
 	else
-		MUST(m, barcopy_fence(h, (barcopy_fence_t)use), mapped && use >= 1 && use <= 4 ? 0 : EINVAL,
-		     "barcopy_fence");
+		MUST(m, barcopy_fence(h, (barcopy_fence_t)use),
+		     mapped && use >= 1 && use <= 4 ? 0 : EINVAL, "barcopy_fence");
 }
 
 static void ask_handle(struct model *m)
@@ -559,7 +562,8 @@ static void ask_handle(struct model *m)
 		break;
 	default:
 		MUST(m,
-		     barcopy_get_handle_attribute(g, h, (barcopy_handle_attr_t)attr, null ? NULL : &value),
+		     barcopy_get_handle_attribute(g, h, (barcopy_handle_attr_t)attr,
+						  null ? NULL : &value),
 		     there && !null && attr >= 1 && attr < BARCOPY_HANDLE_ATTR_MAX ? 0 : EINVAL,
 		     "barcopy_get_handle_attribute");
 		if (there && !null && attr == BARCOPY_HANDLE_ATTR_BACKEND)
@@ -580,7 +584,9 @@ static void ask_context(struct model *m)
 		MUST(m, gdr_get_attribute(g, (gdr_attr_t)attr, null ? NULL : &v),
 		     is_open(m, i) && !null && attr >= 1 && attr <= 3 ? 0 : EINVAL,
 		     "gdr_get_attribute");
-		TRUE(m, v == (is_open(m, i) && !null && attr >= 1 && attr <= 3 ? (attr != GDR_ATTR_USING_DMA_BUF_MMAP || !by_rm) : 7));
+		TRUE(m, v == (is_open(m, i) && !null && attr >= 1 && attr <= 3
+				      ? (attr != GDR_ATTR_USING_DMA_BUF_MMAP || !by_rm)
+				      : 7));
 	} else {
 		MUST(m, gdr_driver_get_version(g, &major, null ? NULL : &minor),
 		     is_open(m, i) && !null ? 0 : EINVAL, "gdr_driver_get_version");

@@ -21,8 +21,8 @@ size_t lives_make(struct life lives[LIVES])
 	lives[0] = (struct life){ "cudaMalloc by dma-buf", "dmabuf", standin_alloc(3 << 20) + 70000,
 				  100000 };
 	lives[1] = (struct life){ "VMM by dma-buf", "dmabuf", dma.ptr + 100, dma.size - 200 };
-	lives[2] = (struct life){ "cudaMalloc by rm", "rm", standin_alloc(3 << 20) + 70000,
-				  100000 };
+	lives[2] =
+		(struct life){ "cudaMalloc by rm", "rm", standin_alloc(3 << 20) + 70000, 100000 };
 	lives[3] = (struct life){ "VMM by rm", "rm", many.ptr + 70000, many.size - 80000 };
 	lives[4] =
 		(struct life){ "host memory", "host",

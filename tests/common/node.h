@@ -44,13 +44,13 @@ void node_use_range(gdr_t g, uint64_t base);
 
 int node_count_fds(void);
 
-#define assert_ok(call)                                                                     \
-	do {                                                                                \
-		int rc_ = (call);                                                           \
+#define assert_ok(call)                                                                         \
+	do {                                                                                    \
+		int rc_ = (call);                                                               \
 		ck_assert_msg(rc_ == 0, #call ": %s: %s", strerror(rc_), barcopy_last_error()); \
 	} while (0)
 
-#define assert_text(part)                                                           \
+#define assert_text(part)                                                               \
 	ck_assert_msg(strstr(barcopy_last_error(), part), "\"%s\" is not in: %s", part, \
 		      barcopy_last_error())
 

@@ -75,7 +75,8 @@ int gpu_test_main(const struct gpu_test *tests, size_t count)
 	       cuda_dl_path());
 	test_g = barcopy_open(BARCOPY_OPEN_ANY);
 	if (!test_g) {
-		printf("not ok barcopy_open: %s\n0 passed, 1 failed, 0 skipped\n", barcopy_last_error());
+		printf("not ok barcopy_open: %s\n0 passed, 1 failed, 0 skipped\n",
+		       barcopy_last_error());
 		return 1;
 	}
 	for (size_t i = 0; i < count; i++) {

@@ -23,25 +23,25 @@ extern struct gpu test_gpu;
 extern gdr_t test_g; /* barcopy_open(BARCOPY_OPEN_ANY) */
 
 /* Fails the running test with the place and a text, and returns from it. */
-#define EXPECT(cond, ...) \
-	do { \
-		if (!(cond)) { \
+#define EXPECT(cond, ...)                                                  \
+	do {                                                               \
+		if (!(cond)) {                                             \
 			test_fail(__FILE__, __LINE__, #cond, __VA_ARGS__); \
-			return; \
-		} \
+			return;                                            \
+		}                                                          \
 	} while (0)
 
 /* A call of libgdrapi that must succeed. */
-#define OK(call) \
-	do { \
-		int err_ = (call); \
+#define OK(call)                                                           \
+	do {                                                               \
+		int err_ = (call);                                         \
 		EXPECT(!err_, "errno %d: %s", err_, barcopy_last_error()); \
 	} while (0)
 
 /* A call of CUDA that must succeed. */
-#define CU(call) \
-	do { \
-		CUresult res_ = (call); \
+#define CU(call)                                                           \
+	do {                                                               \
+		CUresult res_ = (call);                                    \
 		EXPECT(res_ == CUDA_SUCCESS, "%s", cuda_error_text(res_)); \
 	} while (0)
 
@@ -49,10 +49,10 @@ void test_fail(const char *file, int line, const char *cond, const char *fmt, ..
 	__attribute__((format(printf, 4, 5)));
 
 /* Ends the running test as skipped. */
-#define SKIP(...) \
-	do { \
+#define SKIP(...)                       \
+	do {                            \
 		test_skip(__VA_ARGS__); \
-		return; \
+		return;                 \
 	} while (0)
 void test_skip(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 

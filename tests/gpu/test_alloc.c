@@ -20,8 +20,8 @@ static int round_trip(gdr_mh_t mh, void *cpu, CUdeviceptr dptr, size_t n)
 	int bad = 0;
 
 	pattern(a, n, 1);
-	bad |= gdr_copy_to_mapping(mh, cpu, a, n) || barcopy_flush(mh) || cu.MemcpyDtoH(b, dptr, n) ||
-	       memcmp(a, b, n);
+	bad |= gdr_copy_to_mapping(mh, cpu, a, n) || barcopy_flush(mh) ||
+	       cu.MemcpyDtoH(b, dptr, n) || memcmp(a, b, n);
 	pattern(a, n, 2);
 	bad |= (cu.MemcpyHtoD(dptr, a, n) || cu.CtxSynchronize() ||
 		gdr_copy_from_mapping(mh, b, cpu, n) || memcmp(a, b, n))
@@ -40,7 +40,8 @@ static void alloc(void)
 		barcopy_mem_t mem;
 
 		OK(barcopy_mem_alloc(test_g, test_gpu.ordinal, sizes[i], 0, &mem));
-		OK(barcopy_get_handle_attribute(test_g, mem.handle, BARCOPY_HANDLE_ATTR_BACKEND, &backend));
+		OK(barcopy_get_handle_attribute(test_g, mem.handle, BARCOPY_HANDLE_ATTR_BACKEND,
+						&backend));
 		printf("# %zu bytes: %zu, backend %llu\n", sizes[i], mem.size,
 		       (unsigned long long)backend);
 		EXPECT(mem.size >= sizes[i], "%zu", mem.size);
@@ -153,7 +154,8 @@ static void read_only(void)
 
 static void bar_info(void)
 {
-	barcopy_bar_info_t info = { .struct_size = sizeof(info) }, later = { .struct_size = sizeof(later) };
+	barcopy_bar_info_t info = { .struct_size = sizeof(info) },
+			   later = { .struct_size = sizeof(later) };
 	barcopy_mem_t mem;
 	int rc = barcopy_get_bar_info(test_g, test_gpu.ordinal, &info);
 

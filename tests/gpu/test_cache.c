@@ -11,7 +11,9 @@
 
 static barcopy_cache_t new_cache(barcopy_cache_validity_t validity, uint64_t max_bytes)
 {
-	barcopy_cache_options_t o = { .struct_size = sizeof(o), .validity = validity, .max_bytes = max_bytes };
+	barcopy_cache_options_t o = { .struct_size = sizeof(o),
+				      .validity = validity,
+				      .max_bytes = max_bytes };
 	barcopy_cache_t cache = NULL;
 
 	if (barcopy_cache_create(test_g, &o, &cache))

@@ -38,9 +38,9 @@ static uint64_t fallbacks(const struct mapped *m)
 static int mapped_open(struct mapped *m, uint32_t threads, size_t engine_min)
 {
 	barcopy_copy_options_t o = { .struct_size = sizeof(o),
-				 .threads = threads,
-				 .engine_read_min = engine_min,
-				 .engine_write_min = engine_min };
+				     .threads = threads,
+				     .engine_read_min = engine_min,
+				     .engine_write_min = engine_min };
 	void *va;
 	int rc;
 
@@ -52,7 +52,8 @@ static int mapped_open(struct mapped *m, uint32_t threads, size_t engine_min)
 	if (!rc)
 		rc = gdr_map(test_g, m->h, &va, m->v.size);
 	if (rc) {
-		test_fail(__FILE__, __LINE__, "mapped_open", "errno %d: %s", rc, barcopy_last_error());
+		test_fail(__FILE__, __LINE__, "mapped_open", "errno %d: %s", rc,
+			  barcopy_last_error());
 		return -1;
 	}
 	m->p = va;

@@ -61,7 +61,8 @@ static void own_memory(void)
 		pattern(a, SIZE, (unsigned int)i + 1);
 		OK(gdr_copy_to_mapping(m->handle, m->cpu_ptr, a, SIZE));
 		OK(barcopy_flush(m->handle));
-		OK(barcopy_get_handle_attribute(test_g, m->handle, BARCOPY_HANDLE_ATTR_DEVICE, &ordinal));
+		OK(barcopy_get_handle_attribute(test_g, m->handle, BARCOPY_HANDLE_ATTR_DEVICE,
+						&ordinal));
 		EXPECT(ordinal == (uint64_t)i, "device %d says %llu", i,
 		       (unsigned long long)ordinal);
 	}
@@ -137,8 +138,8 @@ static void engines(void)
 		OK(gdr_copy_to_mapping(m->handle, m->cpu_ptr, a, SIZE));
 		OK(gdr_copy_from_mapping(m->handle, b, m->cpu_ptr, SIZE));
 		EXPECT(!memcmp(a, b, SIZE), "device %d", i);
-		OK(barcopy_get_handle_attribute(test_g, m->handle, BARCOPY_HANDLE_ATTR_ENGINE_COPIES,
-					    &copies));
+		OK(barcopy_get_handle_attribute(test_g, m->handle,
+						BARCOPY_HANDLE_ATTR_ENGINE_COPIES, &copies));
 		EXPECT(copies == 1, "device %d: %llu copies by its engine", i,
 		       (unsigned long long)copies);
 		OK(barcopy_set_copy_options(m->handle, NULL));
@@ -155,7 +156,7 @@ static void bars(void)
 		return;
 	for (int i = 0; i < device_count; i++) {
 		barcopy_bar_info_t before = { .struct_size = sizeof(before) },
-			       after = { .struct_size = sizeof(after) };
+				   after = { .struct_size = sizeof(after) };
 		barcopy_mem_t mem;
 		int rc = barcopy_get_bar_info(test_g, i, &before);
 

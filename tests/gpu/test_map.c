@@ -33,7 +33,8 @@ static int mapped_open(struct mapped *m, size_t size, unsigned int chunks)
 	if (!rc)
 		rc = gdr_map(test_g, m->h, &va, m->v.size);
 	if (rc) {
-		test_fail(__FILE__, __LINE__, "mapped_open", "errno %d: %s", rc, barcopy_last_error());
+		test_fail(__FILE__, __LINE__, "mapped_open", "errno %d: %s", rc,
+			  barcopy_last_error());
 		return -1;
 	}
 	m->p = va;

@@ -15,12 +15,12 @@ typedef int (*retain_fn)(void **, int);
 typedef int (*current_fn)(void *);
 typedef int (*host_alloc_fn)(void **, size_t, unsigned int);
 
-#define CHECK(what, ok)                                                                            \
-	do {                                                                                       \
-		if (!(ok)) {                                                                       \
-			fprintf(stderr, "client: %s: %s\n", what, barcopy_last_error());               \
-			return 1;                                                                  \
-		}                                                                                  \
+#define CHECK(what, ok)                                                                  \
+	do {                                                                             \
+		if (!(ok)) {                                                             \
+			fprintf(stderr, "client: %s: %s\n", what, barcopy_last_error()); \
+			return 1;                                                        \
+		}                                                                        \
 	} while (0)
 
 int main(void)
@@ -42,8 +42,7 @@ int main(void)
 	CHECK("cuDevicePrimaryCtxRetain",
 	      !((retain_fn)dlsym(cuda, "cuDevicePrimaryCtxRetain"))(&ctx, device));
 	CHECK("cuCtxSetCurrent", !((current_fn)dlsym(cuda, "cuCtxSetCurrent"))(ctx));
-	CHECK("cuMemHostAlloc",
-	      !((host_alloc_fn)dlsym(cuda, "cuMemHostAlloc"))(&mem, 1 << 20, 2));
+	CHECK("cuMemHostAlloc", !((host_alloc_fn)dlsym(cuda, "cuMemHostAlloc"))(&mem, 1 << 20, 2));
 
 	gdr_runtime_get_version(&major, &minor);
 	CHECK("version", major == GDR_API_MAJOR_VERSION && minor == GDR_API_MINOR_VERSION);

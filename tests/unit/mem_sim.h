@@ -18,19 +18,17 @@
 #include "abi/cuda.h"
 #include "barcopy.h"
 
-#define SIM_CALLS(X)                                                                               \
-	X(cuInit)                                                                                  \
-	X(cuDeviceGet) X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease_v2)                 \
-		X(cuCtxSetCurrent) X(cuCtxGetCurrent) X(cuMemAlloc_v2) X(cuMemFree_v2)             \
-			X(cuMemHostAlloc) X(cuMemFreeHost) X(cuMemHostGetDevicePointer_v2)         \
-				X(cuMemcpyHtoD_v2) X(cuMemcpyDtoH_v2) X(cuMemCreate)               \
-					X(cuMemRelease) X(cuMemAddressReserve) X(cuMemAddressFree) \
-						X(cuMemMap) X(cuMemUnmap) X(cuMemSetAccess)        \
-							X(cuMemExportToShareableHandle) X(         \
-								cuMemImportFromShareableHandle)    \
-								X(cuMemGetAddressRange_v2)         \
-									X(cuPointerGetAttribute)           \
-										X(cuMemGetHandleForAddressRange)
+#define SIM_CALLS(X)                                                                              \
+	X(cuInit)                                                                                 \
+	X(cuDeviceGet)                                                                            \
+	X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease_v2) X(cuCtxSetCurrent) X(         \
+		cuCtxGetCurrent) X(cuMemAlloc_v2) X(cuMemFree_v2) X(cuMemHostAlloc)               \
+		X(cuMemFreeHost) X(cuMemHostGetDevicePointer_v2) X(cuMemcpyHtoD_v2) X(            \
+			cuMemcpyDtoH_v2) X(cuMemCreate) X(cuMemRelease) X(cuMemAddressReserve)    \
+			X(cuMemAddressFree) X(cuMemMap) X(cuMemUnmap) X(cuMemSetAccess)           \
+				X(cuMemExportToShareableHandle) X(cuMemImportFromShareableHandle) \
+					X(cuMemGetAddressRange_v2) X(cuPointerGetAttribute)       \
+						X(cuMemGetHandleForAddressRange)
 
 __attribute__((unused)) static struct {
 #define X(name) __typeof__(&(name)) name;
@@ -42,16 +40,16 @@ __attribute__((unused)) static struct {
 	CUcontext ctx;
 } sim;
 
-#define OK(call)                                                                         \
-	do {                                                                             \
-		int err_ = (call);                                                       \
+#define OK(call)                                                                             \
+	do {                                                                                 \
+		int err_ = (call);                                                           \
 		ck_assert_msg(!err_, "%s: errno %d: %s", #call, err_, barcopy_last_error()); \
 	} while (0)
 #define FAILS(err, call)                                                                          \
 	do {                                                                                      \
 		int err_ = (call);                                                                \
 		ck_assert_msg(err_ == (err), "%s: errno %d instead of %s: %s", #call, err_, #err, \
-			      barcopy_last_error());                                                  \
+			      barcopy_last_error());                                              \
 	} while (0)
 #define CU(call) ck_assert_int_eq((call), CUDA_SUCCESS)
 

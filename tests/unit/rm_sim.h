@@ -20,16 +20,16 @@
 #define KIB ((size_t)1024)
 #define MIB (1024 * KIB)
 
-#define OK(call)                                                                         \
-	do {                                                                             \
-		int err_ = (call);                                                       \
+#define OK(call)                                                                             \
+	do {                                                                                 \
+		int err_ = (call);                                                           \
 		ck_assert_msg(!err_, "%s: errno %d: %s", #call, err_, barcopy_last_error()); \
 	} while (0)
 #define FAILS(err, call)                                                                          \
 	do {                                                                                      \
 		int err_ = (call);                                                                \
 		ck_assert_msg(err_ == (err), "%s: errno %d instead of %s: %s", #call, err_, #err, \
-			      barcopy_last_error());                                                  \
+			      barcopy_last_error());                                              \
 	} while (0)
 #define CU(call) ck_assert_int_eq((call), CUDA_SUCCESS)
 

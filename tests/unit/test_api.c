@@ -71,17 +71,18 @@ static void attributes(void)
 	for (size_t i = 0; i < COUNT(bad); i++) {
 		ck_assert_int_eq(gdr_get_attribute(g, (gdr_attr_t)bad[i], &v), EINVAL);
 		says("unknown attribute");
-		ck_assert_int_eq(
-			barcopy_get_handle_attribute(g, h,
-						 (barcopy_handle_attr_t)(bad[i] == GDR_ATTR_MAX
-									     ? BARCOPY_HANDLE_ATTR_MAX
-									     : bad[i]),
-						 &value),
-			EINVAL);
+		ck_assert_int_eq(barcopy_get_handle_attribute(
+					 g, h,
+					 (barcopy_handle_attr_t)(bad[i] == GDR_ATTR_MAX
+									 ? BARCOPY_HANDLE_ATTR_MAX
+									 : bad[i]),
+					 &value),
+				 EINVAL);
 		says("unknown handle attribute");
 	}
 	ck_assert_int_eq(gdr_get_attribute(g, GDR_ATTR_USE_PERSISTENT_MAPPING, NULL), EINVAL);
-	ck_assert_int_eq(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_BACKEND, NULL), EINVAL);
+	ck_assert_int_eq(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_BACKEND, NULL),
+			 EINVAL);
 	ck_assert_int_eq(v, 7);
 	ck_assert_uint_eq(value, 7);
 }
@@ -293,7 +294,8 @@ static void words(void)
 		ck_assert_int_eq(barcopy_get64(h, map + off, &v64), EINVAL);
 		ck_assert_int_eq(barcopy_wait64(h, map + off, BARCOPY_CMP_EQ, 0, 0), EINVAL);
 		ck_assert_int_eq(barcopy_put32(h, map + off, 1), off == 4 ? 0 : EINVAL);
-		ck_assert_int_eq(barcopy_wait32(h, map + off, BARCOPY_CMP_GE, 0, 0), off == 4 ? 0 : EINVAL);
+		ck_assert_int_eq(barcopy_wait32(h, map + off, BARCOPY_CMP_GE, 0, 0),
+				 off == 4 ? 0 : EINVAL);
 	}
 	ck_assert_int_eq(barcopy_put32(h, map + MAPPED, 1), EINVAL);
 	ck_assert_int_eq(barcopy_put64(h, map + MAPPED, 1), EINVAL);
@@ -387,12 +389,14 @@ static void context_sync_memops(void)
 	plain = barcopy_open(BARCOPY_OPEN_ANY);
 	with = barcopy_open(BARCOPY_OPEN_ANY | BARCOPY_OPEN_CTX_SYNC_MEMOPS);
 	ck_assert_int_eq(gdr_pin_buffer_v2(plain, v.ptr, 4096, 0, &h), 0);
-	ck_assert_int_eq(barcopy_get_handle_attribute(plain, h, BARCOPY_HANDLE_ATTR_SYNC_MEMOPS, &on), 0);
+	ck_assert_int_eq(
+		barcopy_get_handle_attribute(plain, h, BARCOPY_HANDLE_ATTR_SYNC_MEMOPS, &on), 0);
 	ck_assert_uint_eq(on, 0);
 	ck_assert_int_eq(cuda.cuCtxGetFlags(&flags), 0);
 	ck_assert_uint_eq(flags & CU_CTX_SYNC_MEMOPS, 0);
 	ck_assert_int_eq(gdr_pin_buffer_v2(with, v.ptr, 4096, 0, &h), 0);
-	ck_assert_int_eq(barcopy_get_handle_attribute(with, h, BARCOPY_HANDLE_ATTR_SYNC_MEMOPS, &on), 0);
+	ck_assert_int_eq(
+		barcopy_get_handle_attribute(with, h, BARCOPY_HANDLE_ATTR_SYNC_MEMOPS, &on), 0);
 	ck_assert_uint_eq(on, 1);
 	ck_assert_int_eq(cuda.cuCtxGetFlags(&flags), 0);
 	ck_assert_uint_ne(flags & CU_CTX_SYNC_MEMOPS, 0);

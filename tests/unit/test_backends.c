@@ -173,20 +173,10 @@ static void driver_version_fails(void)
 
 static void bad_backend_list(void)
 {
-	static const char *const lists[] = { "cuda",
-					     "vulkan",
-					     "RM",
-					     "rmx",
-					     "r",
-					     "rm,",
-					     ",rm",
-					     "rm,,host",
-					     "rm host",
-					     "rm,rm",
-					     "host,rm,host",
-					     ",",
-					     " ",
-					     "dmabuf;host" };
+	static const char *const lists[] = { "cuda",	"vulkan",     "RM",	      "rmx",
+					     "r",	"rm,",	      ",rm",	      "rm,,host",
+					     "rm host", "rm,rm",      "host,rm,host", ",",
+					     " ",	"dmabuf;host" };
 
 	for (size_t i = 0; i < COUNT(lists); i++) {
 		setenv("GDRCOPY_BACKEND", lists[i], 1);
@@ -270,7 +260,8 @@ static void fall_through(void)
 	ck_assert_uint_eq(server(g, v.ptr, 4096), BARCOPY_BACKEND_RM);
 	unsetenv("GDRSIM_DMABUF_MMAP");
 	ck_assert_uint_eq(server(g, v.ptr, 4096), BARCOPY_BACKEND_DMABUF);
-	ck_assert_uint_eq(server(g, (uintptr_t)standin_host_alloc(64, 0), 64), BARCOPY_BACKEND_HOST);
+	ck_assert_uint_eq(server(g, (uintptr_t)standin_host_alloc(64, 0), 64),
+			  BARCOPY_BACKEND_HOST);
 	check_attributes(g, 1, 1, 0); /* dmabuf and rm serve */
 	ck_assert_int_eq(gdr_close(g), 0);
 }
@@ -455,7 +446,8 @@ static uint64_t type_of(gdr_t g, uint64_t addr, uint32_t flags)
 
 	if (rc)
 		return 1000 + (uint64_t)rc;
-	ck_assert_int_eq(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_MAPPING_TYPE, &type), 0);
+	ck_assert_int_eq(
+		barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_MAPPING_TYPE, &type), 0);
 	ck_assert_int_eq(gdr_unpin_buffer(g, h), 0);
 	return type;
 }
@@ -582,7 +574,8 @@ static const struct unit_test tests[] = {
 	{ "driver version on every backend (L1)", driver_version_everywhere,
 	  "GDRSIM_DRIVER_VERSION=13030" },
 	{ "GDR_PIN_FLAG_FORCE_PCIE", force_pcie, "GDRSIM_DRIVER_VERSION=13030" },
-	{ "coherent link", coherent_link, "GDRSIM_DRIVER_VERSION=13030 GDRSIM_COHERENT=1 GDRSIM_DMABUF_PCIE=1" },
+	{ "coherent link", coherent_link,
+	  "GDRSIM_DRIVER_VERSION=13030 GDRSIM_COHERENT=1 GDRSIM_DMABUF_PCIE=1" },
 	{ "short of memory", short_of_memory, "GDRSIM_DRIVER_VERSION=13030" },
 	{ "P2P tokens", tokens, "GDRSIM_DRIVER_VERSION=13030" },
 	{ "ranges that cannot be", ranges, "GDRSIM_DRIVER_VERSION=13030" },

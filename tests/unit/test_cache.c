@@ -27,12 +27,12 @@ static void teardown(void)
 }
 
 static barcopy_cache_t new_cache(barcopy_cache_validity_t validity, uint64_t max_bytes,
-			     uint64_t max_regions)
+				 uint64_t max_regions)
 {
 	barcopy_cache_options_t o = { .struct_size = sizeof(o),
-				  .validity = validity,
-				  .max_bytes = max_bytes,
-				  .max_regions = max_regions };
+				      .validity = validity,
+				      .max_bytes = max_bytes,
+				      .max_regions = max_regions };
 	barcopy_cache_t cache;
 
 	OK(barcopy_cache_create(g, &o, &cache));
@@ -491,7 +491,8 @@ START_TEST(test_threads)
 
 	common = vmm_new(0, 8);
 	for (int round = 0; round < 2; round++) {
-		common_cache = new_cache(round ? BARCOPY_CACHE_NOTIFIED : BARCOPY_CACHE_CHECK_TAG, 0, 5);
+		common_cache =
+			new_cache(round ? BARCOPY_CACHE_NOTIFIED : BARCOPY_CACHE_CHECK_TAG, 0, 5);
 		for (uintptr_t i = 0; i < 4; i++)
 			ck_assert_int_eq(pthread_create(&thread[i], NULL, hammer, (void *)i), 0);
 		for (int i = 0; i < 4; i++) {

@@ -293,7 +293,7 @@ static void do_invalidate(struct world *w)
 		last = UNITS;
 	model_invalidate(w, first, last);
 	OK(barcopy_cache_invalidate(w->cache, w->base + (size_t)first * w->unit,
-				(size_t)(last - first) * w->unit));
+				    (size_t)(last - first) * w->unit));
 }
 
 /* Other memory at the address of a unit; nobody is told. */
@@ -320,10 +320,11 @@ static void do_reallocate(struct world *w)
 static void run_world(struct world *w, barcopy_cache_validity_t validity, unsigned int count)
 {
 	barcopy_cache_options_t o = { .struct_size = sizeof(o),
-				  .validity = validity,
-				  .max_bytes = w->max_units ? w->max_units * w->unit : UINT64_MAX,
-				  .max_regions = w->max_regions,
-				  .whole_max = 1 };
+				      .validity = validity,
+				      .max_bytes =
+					      w->max_units ? w->max_units * w->unit : UINT64_MAX,
+				      .max_regions = w->max_regions,
+				      .whole_max = 1 };
 
 	w->tags = validity == BARCOPY_CACHE_CHECK_TAG;
 	OK(barcopy_cache_create(w->g, &o, &w->cache));
@@ -373,7 +374,8 @@ static void *host_world(void *arg)
 	struct world *w = arg;
 
 	sim.cuCtxSetCurrent(sim.ctx);
-	run_world(w, w->random % 2 ? BARCOPY_CACHE_NOTIFIED : BARCOPY_CACHE_CHECK_TAG, operations(200000));
+	run_world(w, w->random % 2 ? BARCOPY_CACHE_NOTIFIED : BARCOPY_CACHE_CHECK_TAG,
+		  operations(200000));
 	return NULL;
 }
 

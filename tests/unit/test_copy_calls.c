@@ -50,7 +50,8 @@ static size_t make_pieces(barcopy_copy_seg_t *seg, const struct area *map, const
 }
 
 /* Every byte of dst is a piece's, as it is in src, or still a canary. */
-static void check_pieces(const barcopy_copy_seg_t *seg, size_t count, bool to, const struct area *dst)
+static void check_pieces(const barcopy_copy_seg_t *seg, size_t count, bool to,
+			 const struct area *dst)
 {
 	uint8_t *want = malloc(dst->size);
 
@@ -178,9 +179,9 @@ START_TEST(test_compare)
 								     (uint32_t)b, 0),
 							 want);
 					map[0] = a << 32;
-					ck_assert_int_eq(
-						gdri_wait64(plan, map, (barcopy_cmp_t)cmp, b << 32, 0),
-						want);
+					ck_assert_int_eq(gdri_wait64(plan, map, (barcopy_cmp_t)cmp,
+								     b << 32, 0),
+							 want);
 				}
 			}
 		}
@@ -243,8 +244,8 @@ START_TEST(test_passing)
 			memset(data, round, sizeof(data));
 			gdri_copy_to(p.plan, p.data, data, sizeof(data));
 			gdri_put32(p.plan, p.flag, (uint32_t)round);
-			ck_assert_int_eq(gdri_wait32(p.plan, p.answer, BARCOPY_CMP_GE, (uint32_t)round,
-						     UINT64_MAX),
+			ck_assert_int_eq(gdri_wait32(p.plan, p.answer, BARCOPY_CMP_GE,
+						     (uint32_t)round, UINT64_MAX),
 					 0);
 		}
 		pthread_join(thread, &wrong);

@@ -68,9 +68,9 @@ static void close_mapped(struct mapped *m)
 static int set(struct mapped *m, uint32_t threads, size_t read_min, size_t write_min)
 {
 	barcopy_copy_options_t o = { .struct_size = sizeof(o),
-				 .threads = threads,
-				 .engine_read_min = read_min,
-				 .engine_write_min = write_min };
+				     .threads = threads,
+				     .engine_read_min = read_min,
+				     .engine_write_min = write_min };
 
 	return barcopy_set_copy_options(m->h, &o);
 }
@@ -480,7 +480,8 @@ static int in_child(void *arg)
 		return 1;
 	if (gdr_copy_to_mapping(m->h, m->p, buf, BIG) != EACCES)
 		return 2;
-	if (barcopy_set_copy_options(m->h, &o) != EACCES || barcopy_set_copy_options(m->h, NULL) != EACCES)
+	if (barcopy_set_copy_options(m->h, &o) != EACCES ||
+	    barcopy_set_copy_options(m->h, NULL) != EACCES)
 		return 3;
 	return tasks() == 1 ? 0 : 4;
 }

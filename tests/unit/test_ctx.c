@@ -138,7 +138,8 @@ static void all_refuse(gdr_t g, gdr_mh_t h, int err)
 	ck_assert_int_eq(gdr_map(g, h, &va, 4096), err);
 	ck_assert_int_eq(gdr_map_v2(g, h, &va, 4096, 0), err);
 	ck_assert_int_eq(gdr_unmap(g, h, va, 4096), err);
-	ck_assert_int_eq(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_BACKEND, &value), err);
+	ck_assert_int_eq(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_BACKEND, &value),
+			 err);
 	ck_assert_int_eq(gdr_close(g), err);
 	ck_assert_int_eq(major, 7);
 	ck_assert_int_eq(minor, 7);
@@ -161,7 +162,8 @@ static void handle_refused(gdr_t g, gdr_mh_t h, int err)
 	ck_assert_int_eq(gdr_get_info(g, h, &info), err);
 	ck_assert_int_eq(gdr_map(g, h, &va, 4096), err);
 	ck_assert_int_eq(gdr_unmap(g, h, va, 4096), err);
-	ck_assert_int_eq(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_BACKEND, &value), err);
+	ck_assert_int_eq(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_BACKEND, &value),
+			 err);
 	ck_assert_int_eq(gdr_unpin_buffer(g, h), err);
 	ck_assert_int_eq(v, 7);
 	ck_assert_uint_eq(value, 7);
@@ -369,7 +371,8 @@ static void failing_flag_leaves_the_output(void)
 
 	ck_assert_int_eq(gdr_get_callback_flag(g, h, &flag), EIO);
 	ck_assert_int_eq(flag, 7);
-	ck_assert_int_eq(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_DEVICE, &device), ENOTSUP);
+	ck_assert_int_eq(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_DEVICE, &device),
+			 ENOTSUP);
 	ck_assert_uint_eq(device, 7);
 	ck_assert_int_eq(gdr_close(g), 0);
 }

@@ -141,15 +141,19 @@ static void handle_attributes(void)
 
 	start();
 	ck_assert_int_eq(gdr_pin_buffer_v2(g, standin_alloc(100), 100, 0, &h), 0);
-	ck_assert_int_eq(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_BACKEND, &value), 0);
+	ck_assert_int_eq(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_BACKEND, &value),
+			 0);
 	ck_assert_uint_eq(value, BARCOPY_BACKEND_DMABUF);
 	ck_assert_int_eq(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_DEVICE, &value), 0);
 	ck_assert_uint_eq(value, 0);
-	ck_assert_int_eq(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_PERSISTENT, &value), 0);
+	ck_assert_int_eq(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_PERSISTENT, &value),
+			 0);
 	ck_assert_uint_eq(value, 1);
-	ck_assert_int_eq(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_SYNC_MEMOPS, &value), 0);
+	ck_assert_int_eq(
+		barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_SYNC_MEMOPS, &value), 0);
 	ck_assert_uint_eq(value, 1);
-	ck_assert_int_eq(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_MAPPING_TYPE, &value), 0);
+	ck_assert_int_eq(
+		barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_MAPPING_TYPE, &value), 0);
 	ck_assert_uint_eq(value, GDR_MAPPING_TYPE_WC);
 	ck_assert_int_eq(gdr_get_callback_flag(g, h, &flag), 0);
 	ck_assert_int_eq(flag, 0);

@@ -114,7 +114,8 @@ END_TEST
 /* A region that a cache keeps, in use or not: told by its handle, ended by its address. */
 START_TEST(test_events_cached)
 {
-	barcopy_cache_options_t options = { .struct_size = sizeof(options), .validity = BARCOPY_CACHE_NOTIFIED };
+	barcopy_cache_options_t options = { .struct_size = sizeof(options),
+					    .validity = BARCOPY_CACHE_NOTIFIED };
 	gdr_t g = node_open("2.6", "0");
 	uint64_t base = standin_alloc(2 * MIB);
 	barcopy_region_t region;

@@ -101,8 +101,9 @@ START_TEST(test_handed_over)
 							    CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0),
 			 0);
 	if (cases[_i].err) {
-		ck_assert_int_eq(barcopy_mem_import(g, cases[_i].device, fd, MIB, BARCOPY_MEM_DMABUF, &mem),
-				 cases[_i].err);
+		ck_assert_int_eq(
+			barcopy_mem_import(g, cases[_i].device, fd, MIB, BARCOPY_MEM_DMABUF, &mem),
+			cases[_i].err);
 		assert_text(cases[_i].text);
 	} else {
 		assert_ok(barcopy_mem_import(g, 0, fd, MIB, BARCOPY_MEM_DMABUF, &mem));
@@ -110,8 +111,8 @@ START_TEST(test_handed_over)
 		assert_ok(gdr_copy_to_mapping(mem.handle, (char *)mem.cpu_ptr + MIB - 8, &word, 8));
 		ck_assert_int_eq(cuda.cuMemcpyDtoH_v2(&seen, base + MIB - 8, 8), 0);
 		ck_assert_uint_eq(seen, word);
-		assert_ok(barcopy_get_handle_attribute(g, mem.handle, BARCOPY_HANDLE_ATTR_PERSISTENT,
-						   &persistent));
+		assert_ok(barcopy_get_handle_attribute(
+			g, mem.handle, BARCOPY_HANDLE_ATTR_PERSISTENT, &persistent));
 		ck_assert_uint_eq(persistent, 1);
 		assert_ok(barcopy_mem_free(g, &mem));
 	}

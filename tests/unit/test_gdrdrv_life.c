@@ -230,7 +230,8 @@ START_TEST(test_fall_through)
 		char in[64], out[64];
 		void *map;
 
-		assert_ok(barcopy_get_handle_attribute(g, h[i], BARCOPY_HANDLE_ATTR_BACKEND, &value));
+		assert_ok(
+			barcopy_get_handle_attribute(g, h[i], BARCOPY_HANDLE_ATTR_BACKEND, &value));
 		ck_assert_uint_eq(value, i < 2 ? BARCOPY_BACKEND_GDRDRV : BARCOPY_BACKEND_DMABUF);
 		assert_ok(gdr_map(g, h[i], &map, MIB));
 		memset(in, i + 1, sizeof(in));

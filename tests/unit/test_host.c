@@ -41,13 +41,17 @@ static void check_bounds(uint64_t base, char *host, size_t size, gdr_mapping_typ
 	char *map, *at;
 	void *va;
 
-	ck_assert_int_eq(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_BACKEND, &value), 0);
+	ck_assert_int_eq(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_BACKEND, &value),
+			 0);
 	ck_assert_uint_eq(value, BARCOPY_BACKEND_HOST);
-	ck_assert_int_eq(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_MAPPING_TYPE, &value), 0);
+	ck_assert_int_eq(
+		barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_MAPPING_TYPE, &value), 0);
 	ck_assert_uint_eq(value, type);
-	ck_assert_int_eq(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_SYNC_MEMOPS, &value), 0);
+	ck_assert_int_eq(
+		barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_SYNC_MEMOPS, &value), 0);
 	ck_assert_uint_eq(value, 1);
-	ck_assert_int_eq(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_PERSISTENT, &value), 0);
+	ck_assert_int_eq(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_PERSISTENT, &value),
+			 0);
 	ck_assert_uint_eq(value, 0);
 	ck_assert_int_eq(gdr_get_info(g, h, &info), 0);
 	ck_assert_uint_eq(info.va, (base + size / 2) & ~0xffffULL);
@@ -180,12 +184,13 @@ static int child_copies(void *arg)
 	       gdr_copy_from_mapping(f->h, &value, f->map, 8) != EACCES ||
 	       barcopy_copyv_to_mapping(f->h, &seg, 1, 0) != EACCES ||
 	       barcopy_copyv_from_mapping(f->h, &seg, 1, 0) != EACCES ||
-	       barcopy_put32(f->h, f->map, 1) != EACCES || barcopy_put64(f->h, f->map, 1) != EACCES ||
+	       barcopy_put32(f->h, f->map, 1) != EACCES ||
+	       barcopy_put64(f->h, f->map, 1) != EACCES ||
 	       barcopy_get32(f->h, f->map, &word) != EACCES ||
 	       barcopy_get64(f->h, f->map, &value) != EACCES ||
 	       barcopy_wait32(f->h, f->map, BARCOPY_CMP_EQ, 0, 0) != EACCES ||
-	       barcopy_wait64(f->h, f->map, BARCOPY_CMP_EQ, 0, 0) != EACCES || barcopy_flush(f->h) != EACCES ||
-	       barcopy_fence(f->h, BARCOPY_FENCE_FULL) != EACCES;
+	       barcopy_wait64(f->h, f->map, BARCOPY_CMP_EQ, 0, 0) != EACCES ||
+	       barcopy_flush(f->h) != EACCES || barcopy_fence(f->h, BARCOPY_FENCE_FULL) != EACCES;
 }
 
 static void forked_child(void)

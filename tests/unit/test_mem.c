@@ -53,7 +53,8 @@ START_TEST(test_alloc)
 		ck_assert_uint_eq(mem.size, size);
 		ck_assert_uint_ge(sim.device_bytes(0), mem.size);
 		use(g, &mem);
-		OK(barcopy_get_handle_attribute(g, mem.handle, BARCOPY_HANDLE_ATTR_BACKEND, &backend));
+		OK(barcopy_get_handle_attribute(g, mem.handle, BARCOPY_HANDLE_ATTR_BACKEND,
+						&backend));
 		ck_assert_uint_eq(backend, BARCOPY_BACKEND_RM);
 		copy = mem;
 		OK(barcopy_mem_free(g, &mem));
@@ -122,7 +123,8 @@ START_TEST(test_several_gpus)
 		uint64_t device = 99;
 
 		OK(barcopy_mem_alloc(g, i, 100, BARCOPY_MEM_SHAREABLE, &mem[i]));
-		OK(barcopy_get_handle_attribute(g, mem[i].handle, BARCOPY_HANDLE_ATTR_DEVICE, &device));
+		OK(barcopy_get_handle_attribute(g, mem[i].handle, BARCOPY_HANDLE_ATTR_DEVICE,
+						&device));
 		ck_assert_uint_eq(device, (unsigned int)i);
 	}
 	sim_load();
@@ -179,7 +181,8 @@ START_TEST(test_failing_calls)
 
 		snprintf(spec, sizeof(spec), "%s:*=999", names[i]);
 		sim.inject(spec);
-		ck_assert_msg(barcopy_mem_alloc(g, 0, 1, BARCOPY_MEM_SHAREABLE, &mem) != 0, "%s", names[i]);
+		ck_assert_msg(barcopy_mem_alloc(g, 0, 1, BARCOPY_MEM_SHAREABLE, &mem) != 0, "%s",
+			      names[i]);
 		sim.inject(NULL);
 		ck_assert_msg(sim.device_bytes(0) == 0, "%s leaks", names[i]);
 	}
@@ -306,14 +309,17 @@ static int dmabuf_importer(int socket)
 	if (gdr_get_info(g, mem.handle, &info) || info.va || info.mapped_size != size ||
 	    barcopy_get_handle_attribute(g, mem.handle, BARCOPY_HANDLE_ATTR_BACKEND, &backend) ||
 	    backend != BARCOPY_BACKEND_DMABUF ||
-	    barcopy_get_handle_attribute(g, mem.handle, BARCOPY_HANDLE_ATTR_DEVICE, &device) != ENOTSUP ||
-	    barcopy_get_handle_attribute(g, mem.handle, BARCOPY_HANDLE_ATTR_SYNC_MEMOPS, &device) || device)
+	    barcopy_get_handle_attribute(g, mem.handle, BARCOPY_HANDLE_ATTR_DEVICE, &device) !=
+		    ENOTSUP ||
+	    barcopy_get_handle_attribute(g, mem.handle, BARCOPY_HANDLE_ATTR_SYNC_MEMOPS, &device) ||
+	    device)
 		return 6;
 	if (barcopy_mem_export(g, &mem, &other) != ENOTSUP)
 		return 7;
-	if (barcopy_set_copy_options(mem.handle,
-				 &(barcopy_copy_options_t){ .struct_size = sizeof(barcopy_copy_options_t),
-							.engine_write_min = 1 }) != ENOTSUP)
+	if (barcopy_set_copy_options(
+		    mem.handle,
+		    &(barcopy_copy_options_t){ .struct_size = sizeof(barcopy_copy_options_t),
+					       .engine_write_min = 1 }) != ENOTSUP)
 		return 8;
 	/* Half of it a second time, after the descriptor is gone here. */
 	if (barcopy_mem_import(g, 0, fd, size / 2, BARCOPY_MEM_DMABUF, &again) || close(fd))
@@ -421,7 +427,8 @@ END_TEST
 
 START_TEST(test_bar_info)
 {
-	barcopy_bar_info_t info = { .struct_size = sizeof(info) }, later = { .struct_size = sizeof(later) };
+	barcopy_bar_info_t info = { .struct_size = sizeof(info) },
+			   later = { .struct_size = sizeof(later) };
 	barcopy_mem_t mem;
 	gdr_t g;
 

@@ -28,7 +28,8 @@ START_TEST(test_alloc)
 	assert_ok(barcopy_mem_alloc(g, 0, 5000, 0, &mem));
 	ck_assert_uint_eq(cuda_hooks.calls("cuMemAlloc"), before + 1);
 	ck_assert_uint_eq(mem.size, 5000);
-	assert_ok(barcopy_get_handle_attribute(g, mem.handle, BARCOPY_HANDLE_ATTR_BACKEND, &backend));
+	assert_ok(
+		barcopy_get_handle_attribute(g, mem.handle, BARCOPY_HANDLE_ATTR_BACKEND, &backend));
 	ck_assert_uint_eq(backend, BARCOPY_BACKEND_GDRDRV);
 	use(mem.handle, mem.cpu_ptr, mem.device_ptr);
 	ck_assert_int_eq(barcopy_mem_export(g, &mem, &fd), ENOTSUP);
@@ -69,7 +70,8 @@ END_TEST
 /* The driver revokes a pin when its memory is freed, and the cache sees the flag. */
 START_TEST(test_callback_flag)
 {
-	barcopy_cache_options_t o = { .struct_size = sizeof(o), .validity = BARCOPY_CACHE_CHECK_CALLBACK };
+	barcopy_cache_options_t o = { .struct_size = sizeof(o),
+				      .validity = BARCOPY_CACHE_CHECK_CALLBACK };
 	barcopy_cache_stats_t s = { .struct_size = sizeof(s) };
 	barcopy_cache_t cache;
 	barcopy_region_t r;

@@ -239,7 +239,8 @@ START_TEST(test_host)
 	OK(gdr_copy_to_mapping(mh, cpu, &value, 8));
 	OK(gdr_copy_from_mapping(mh, &seen, cpu, 8));
 	ck_assert_uint_eq(seen, 77);
-	FAILS(ENOTSUP, barcopy_map_range(g, (uintptr_t)host, 8, BARCOPY_MAP_RANGE_READ_ONLY, &cpu, &mh));
+	FAILS(ENOTSUP,
+	      barcopy_map_range(g, (uintptr_t)host, 8, BARCOPY_MAP_RANGE_READ_ONLY, &cpu, &mh));
 	ck_assert_ptr_nonnull(strstr(barcopy_last_error(), "read-only"));
 	/* beyond the allocation there is nothing to copy to */
 	OK(barcopy_unmap_range(g, mh));
@@ -355,8 +356,8 @@ static void *map_and_unmap(void *arg)
 		/* each thread has words of its own */
 		offset = ((x >> 8) % (4 * CHUNK / 64 - 1)) * 64 + (uintptr_t)arg * 8;
 		if (barcopy_map_range(g, shared_memory + offset,
-				  8 + (x >> 4) % (4 * CHUNK - offset - 8),
-				  x & 1 << 20 ? BARCOPY_MAP_RANGE_READ_ONLY : 0, &cpu, &mh)) {
+				      8 + (x >> 4) % (4 * CHUNK - offset - 8),
+				      x & 1 << 20 ? BARCOPY_MAP_RANGE_READ_ONLY : 0, &cpu, &mh)) {
 			bad++;
 			continue;
 		}

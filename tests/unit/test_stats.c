@@ -99,8 +99,8 @@ static void what_is_counted(void)
 	barcopy_mem_t mem = open_memory();
 	char buf[300];
 	barcopy_copy_seg_t seg[3] = { { mem.cpu_ptr, buf, 10, 0, 0 },
-				  { mem.cpu_ptr, buf, 0, 0, 0 },
-				  { (char *)mem.cpu_ptr + 64, buf, 100, 0, 0 } };
+				      { mem.cpu_ptr, buf, 0, 0, 0 },
+				      { (char *)mem.cpu_ptr + 64, buf, 100, 0, 0 } };
 	barcopy_stats_t s;
 	uint32_t w32;
 	uint64_t w64;
@@ -288,7 +288,9 @@ static void events(void)
 	ck_assert_uint_eq(s.unmaps, 4);
 
 	OK(barcopy_cache_create(
-		g, &(barcopy_cache_options_t){ .struct_size = sizeof(barcopy_cache_options_t), .max_regions = 1 },
+		g,
+		&(barcopy_cache_options_t){ .struct_size = sizeof(barcopy_cache_options_t),
+					    .max_regions = 1 },
 		&cache));
 	for (int i = 0; i < 3; i++) {
 		OK(barcopy_cache_get(cache, v.ptr, 8, &region));
@@ -559,10 +561,11 @@ static int child_counts(void *arg)
 	barcopy_stats_t s = { .struct_size = sizeof(s) };
 	barcopy_mem_t *mem = arg;
 
-	if (barcopy_get_stats(NULL, none, &s) || copies_of(&s.to) || s.pins || s.puts || s.cache_hits ||
-	    s.cache_misses)
+	if (barcopy_get_stats(NULL, none, &s) || copies_of(&s.to) || s.pins || s.puts ||
+	    s.cache_hits || s.cache_misses)
 		return 1;
-	if (barcopy_get_stats(g, mem->handle, &s) != EACCES || barcopy_get_stats(g, none, &s) != EACCES)
+	if (barcopy_get_stats(g, mem->handle, &s) != EACCES ||
+	    barcopy_get_stats(g, none, &s) != EACCES)
 		return 2;
 	if (gdr_copy_to_mapping(mem->handle, mem->cpu_ptr, "12345678", 8) != EACCES)
 		return 3;
