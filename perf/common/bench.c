@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "exit.h"
+#include "json_error.h"
 #include "sim.h"
 #include "timing.h"
 
@@ -47,6 +48,8 @@ void bench_options(struct bench *b, const struct tool *tool, int argc, char **ar
 	b->alloc = ALLOC_ANY;
 	versions(version, sizeof(version));
 	opts_parse(tool, common, sizeof(common) / sizeof(common[0]), version, argc, argv);
+	if (b->json)
+		json_report_errors();
 	sim_enter(b->sim_dir, argv);
 }
 

@@ -151,6 +151,40 @@ for t in copybw copylat pplat apiperf; do
 		skip "$t: --json" "no python3 to judge it"
 	fi
 
+	if command -v python3 >/dev/null 2>&1; then
+		# is_error STATUS TEXT: stdout is the document of a run without a result
+		is_error() {
+			python3 -c '
+import json, sys
+d = json.load(open(sys.argv[1]))
+assert d["tool"] == sys.argv[2] and d["version"], d
+assert d["exit_status"] == int(sys.argv[3]) and sys.argv[4] in d["error"], d
+' "$out" "gdrcopy_$t" "$@"
+		}
+		quick GDRSIM_DEVICES=0 gdrcopy_$t --sim "$sim" --json
+		expect "$t: --json without a GPU: exit 2" 2 '"exit_status": 2' 'cannot run here: cuInit'
+		check "$t: --json without a GPU: a document" is_error 2 'CUDA_ERROR_NO_DEVICE'
+		quick GDRCOPY_BACKEND=host gdrcopy_$t --sim "$sim" --json
+		check "$t: --json, no GPU memory is reached: a document" is_error 2 'no GPU memory'
+		quick GDRSIM_FAIL='cuMemcpyHtoD:*=700' gdrcopy_$t --sim "$sim" --json
+		check "$t: --json, a failing call: a document" is_error 1 'CUDA_ERROR_ILLEGAL_ADDRESS'
+	else
+		skip "$t: --json without a result" "no python3 to judge it"
+	fi
+
+	# -- half a report is no success
+	for args in "" "--json" "--help" "--version"; do
+		# shellcheck disable=SC2086 # several words
+		env gdrcopy_$t --sim "$sim" -s 64 $few $args >/dev/full 2>"$err"
+		rc=$?
+		: >"$out"
+		expect "$t: $args: a full disk" 1 '' "gdrcopy_$t: .*(No space|JSON|written)"
+		check "$t: $args: a full disk: said once" [ "$(grep -c "^gdrcopy_$t: " "$err")" -eq 1 ]
+	done
+	env GDRSIM_DEVICES=0 gdrcopy_$t --sim "$sim" >/dev/full 2>"$err"
+	rc=$?
+	expect "$t: no GPU and a full disk: still exit 2" 2 '' 'cannot run here'
+
 	# -- every way a GPU can be missing: exit 2, one line that says what is missing and what to do
 	missing() {
 		if [ "$(wc -l <"$err")" -ne 1 ]; then
