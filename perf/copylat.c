@@ -253,10 +253,10 @@ int main(int argc, char **argv)
 		rc = run_direction(&s, READ, &j);
 
 	if (s.b.json) {
-		json_bool(&j, "verified", !rc);
+		bench_json_verified(&j, rc, opt.writes || opt.reads);
 		json_finish(&j, stdout);
 	} else if (!rc) {
-		printf("\nall data verified\n");
+		bench_print_verified(opt.writes || opt.reads);
 	}
 	if (s.pinned)
 		cu.MemFreeHost(s.pinned);

@@ -11,8 +11,8 @@
 
 enum opt_kind {
 	OPT_FLAG, /* bool, set to true */
-	OPT_SIZE, /* size_t, bytes with an optional K, M or G (powers of 1024) */
-	OPT_COUNT, /* long, decimal */
+	OPT_SIZE, /* size_t, bytes, also 0x..., with an optional K, M or G (powers of 1024) */
+	OPT_COUNT, /* long, also 0x... */
 	OPT_CHOICE, /* int, index into the `choice` list */
 	OPT_TEXT, /* const char * */
 	OPT_TEXTS /* struct opt_texts: may be given again and again */
@@ -55,7 +55,7 @@ void opts_parse(const struct tool *tool, const struct opt *common, size_t common
  */
 void opts_exit_status(int failure, const char *text);
 
-/* "64K" -> 65536. 0, or -EINVAL, or -ERANGE. */
+/* "64K", "0x10000" -> 65536. 0, or -EINVAL, or -ERANGE. */
 int opts_parse_size(const char *text, size_t *size);
 
 #endif
