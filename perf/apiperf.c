@@ -55,6 +55,11 @@ static const struct tool tool = {
 	sizeof(options) / sizeof(options[0]),
 };
 
+static const char examples[] = "  gdrcopy_apiperf -s 64K -n 1000\n"
+			       "      what pin, map and the other calls cost for one GPU page\n"
+			       "  gdrcopy_apiperf -s 1M -H\n"
+			       "      up to 1 MiB, with a histogram of each call";
+
 enum call { OPEN, PIN, INFO, ATTRIBUTE, CALLBACK_FLAG, MAP, PUT, GET, UNMAP, UNPIN, CLOSE, CALLS };
 
 static const char *const call_name[CALLS] = {
@@ -254,6 +259,7 @@ int main(int argc, char **argv)
 	size_t size;
 	long i;
 
+	opts_examples(examples);
 	bench_options(&s.b, &tool, argc, argv);
 	if (!opt.first)
 		opt.first = opt.last < GPU_PAGE_SIZE ? opt.last : GPU_PAGE_SIZE;

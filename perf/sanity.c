@@ -64,6 +64,20 @@ static const struct tool tool = {
 	sizeof(options) / sizeof(options[0]),
 };
 
+static const char exit_text[] =
+	"Exit status:\n"
+	"  0  no test failed, and at least one passed\n"
+	"  1  a test failed; also a bad option, or output that could not be written\n"
+	"  2  nothing was tested: no GPU memory was reached (the message says why), or every\n"
+	"     test was waived";
+
+static const char examples[] =
+	"  gdrcopy_sanity | grep -q 'Failed: 0'\n"
+	"      a node check as scripts have it; the exit status alone says the same, and\n"
+	"      tells a machine without GPU memory from one where a test failed\n"
+	"  gdrcopy_sanity -t offsets -t basic_vmmalloc -v\n"
+	"      two tests, the second on memory of cuMemCreate, with what they found out";
+
 static const char *const outcome_name[OUTCOMES] = { "passed", "failed", "waived" };
 
 /* ---- what the tests run on ------------------------------------------------------------------- */
@@ -277,6 +291,8 @@ static void parse(int argc, char **argv)
 
 	gdr_runtime_get_version(&major, &minor);
 	snprintf(version, sizeof(version), "%s (libgdrapi %d.%d)", BARCOPY_VERSION, major, minor);
+	opts_exit_status(TOOL_FAIL, exit_text);
+	opts_examples(examples);
 	opts_parse(&tool, NULL, 0, version, argc, argv);
 	if (opt.json)
 		json_report_errors();

@@ -202,13 +202,23 @@ static void print_opt(char letter, const char *name, const char *arg, const char
 }
 
 static const char *exit_text =
-	"Exit status: 0 all right; 1 a failure, a wrong byte or a bad option;\n"
-	"2 this machine lacks what is needed (the message says what).";
+	"Exit status:\n"
+	"  0  all right\n"
+	"  1  a failure: a wrong byte, a call that failed, a bad option, or output that could\n"
+	"     not be written\n"
+	"  2  no GPU memory was reached, or the machine lacks something else that is needed;\n"
+	"     the message says what";
+static const char *examples_text;
 
 void opts_exit_status(int failure, const char *text)
 {
 	tool_fail_status = failure;
 	exit_text = text;
+}
+
+void opts_examples(const char *text)
+{
+	examples_text = text;
 }
 
 static bool takes_size(const struct opt *const *all, size_t count)
@@ -235,6 +245,8 @@ static void print_help(const struct tool *tool, const struct opt *const *all, si
 	if (tool->method)
 		printf("\nMethod:\n%s\n", tool->method);
 	printf("\n%s\n", exit_text);
+	if (examples_text)
+		printf("\nExamples:\n%s\n", examples_text);
 }
 
 void opts_parse(const struct tool *tool, const struct opt *common, size_t common_count,

@@ -51,9 +51,16 @@ void opts_parse(const struct tool *tool, const struct opt *common, size_t common
 
 /*
  * For a tool whose exit status means something else than enum tool_exit; before opts_parse().
- * `failure` is that of a bad option and of tool_fail(), `text` the last paragraph of --help.
+ * `failure` is that of a bad option and of tool_fail(), `text` the paragraph of --help: "Exit status:",
+ * then a line "  N  meaning" for each.
  */
 void opts_exit_status(int failure, const char *text);
+
+/*
+ * The last paragraph of --help; before opts_parse(). Lines "  COMMAND", each with "      MEANING"
+ * below it; a test runs the commands.
+ */
+void opts_examples(const char *text);
 
 /* "64K", "0x10000" -> 65536. 0, or -EINVAL, or -ERANGE. */
 int opts_parse_size(const char *text, size_t *size);

@@ -69,6 +69,7 @@ run "$tool" -l
 expect '-l lists' 0 '^access_after_free +'
 run "$tool" --help
 expect '--help' 0 '^Usage: gdrcopy_sanity'
+documented gdrcopy_sanity
 run "$tool" --version
 expect '--version' 0 '^gdrcopy_sanity [0-9.]+ \(libgdrapi 2\.6\)$'
 run "$tool" --sim "$sim" -t basic -t offsets

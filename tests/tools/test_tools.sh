@@ -31,6 +31,7 @@ for t in copybw copylat pplat apiperf; do
 	for o in -s ${few%% *} -d -a -M -v --json --sim --no-numa --help --version; do
 		check "$t: --help names $o" grep -q -- "  *$o" "$out"
 	done
+	documented gdrcopy_$t
 	run gdrcopy_$t -h
 	expect "$t: -h" 0 '^Exit status'
 	run gdrcopy_$t --version
