@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * The module and its node: load, open, poll, close.
+ * The module: load, and open, poll and close of its node.
  *
  * Must not know regions beyond "close them all", nor where pages come from.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
 #include <linux/delay.h>
-#include <linux/miscdevice.h>
 #include <linux/poll.h>
 #include <linux/sched.h>
 #include <linux/slab.h>
@@ -122,13 +121,6 @@ static const struct file_operations gdrdrv_fops = {
 	.poll = gdrdrv_poll,
 };
 
-static struct miscdevice gdrdrv_misc = {
-	.minor = MISC_DYNAMIC_MINOR,
-	.name = GDRDRV_DEVICE_NAME,
-	.fops = &gdrdrv_fops,
-	.mode = 0666, /* a process can pin only what it owns; SECURITY.md */
-};
-
 static int __init gdrdrv_init(void)
 {
 	int ret;
@@ -137,9 +129,8 @@ static int __init gdrdrv_init(void)
 	ret = gdrdrv_proc_init();
 	if (ret)
 		return ret;
-	ret = misc_register(&gdrdrv_misc);
+	ret = gdrdrv_node_init(&gdrdrv_fops);
 	if (ret) {
-		pr_err("cannot register /dev/%s: %d\n", GDRDRV_DEVICE_NAME, ret);
 		gdrdrv_proc_exit();
 		return ret;
 	}
@@ -152,7 +143,7 @@ static int __init gdrdrv_init(void)
 /* No descriptor is open and no orphan waits: each holds the module. */
 static void __exit gdrdrv_exit(void)
 {
-	misc_deregister(&gdrdrv_misc);
+	gdrdrv_node_exit();
 	gdrdrv_proc_exit();
 	/* A callback that gave back the last module reference may still be on its way out. */
 	while (atomic_read(&gdrdrv_callbacks))
