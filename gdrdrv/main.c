@@ -29,21 +29,10 @@ module_param_named(info_enabled, gdrdrv_info_enabled, int, 0644);
 MODULE_PARM_DESC(info_enabled, "log informational messages (default 0)");
 
 /* The process, not the thread; a reused process number is another process. */
-static void gdrdrv_owner_init(struct gdrdrv_owner *owner)
-{
-	owner->tgid = current->tgid;
-	owner->start_time = current->group_leader->start_time;
-}
-
 bool gdrdrv_file_is_owner(const struct gdrdrv_file *file)
 {
 	return file->owner.tgid == current->tgid &&
 	       file->owner.start_time == current->group_leader->start_time;
-}
-
-void gdrdrv_file_get(struct gdrdrv_file *file)
-{
-	kref_get(&file->ref);
 }
 
 /* Possibly inside the free callback: memory only. */
@@ -68,7 +57,8 @@ static int gdrdrv_open(struct inode *inode, struct file *filp)
 		return -ENOMEM;
 	kref_init(&file->ref);
 	file->id = atomic64_inc_return(&gdrdrv_file_ids);
-	gdrdrv_owner_init(&file->owner);
+	file->owner.tgid = current->tgid;
+	file->owner.start_time = current->group_leader->start_time;
 	file->uid = filp->f_cred->uid;
 	mutex_init(&file->lock);
 	xa_init(&file->mrs);

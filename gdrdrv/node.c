@@ -11,7 +11,6 @@
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
 #include <linux/device.h>
-#include <linux/kdev_t.h>
 #include <linux/miscdevice.h>
 
 #include "gdrdrv.h"
@@ -37,10 +36,9 @@ static struct class gdrdrv_class = {
 
 static int gdrdrv_node_make(const struct file_operations *fops)
 {
+	int ret = class_register(&gdrdrv_class);
 	struct device *dev;
-	int ret;
 
-	ret = class_register(&gdrdrv_class);
 	if (ret)
 		return ret;
 	dev = device_create(&gdrdrv_class, NULL, MKDEV(gdrdrv_major, 0), NULL, GDRDRV_DEVICE_NAME);
@@ -78,19 +76,16 @@ static void gdrdrv_node_remove(void)
 
 int gdrdrv_node_init(const struct file_operations *fops)
 {
-	int ret;
+	int ret = __register_chrdev(0, 0, 1, GDRDRV_DEVICE_NAME, fops);
 
-	ret = __register_chrdev(0, 0, 1, GDRDRV_DEVICE_NAME, fops);
-	if (ret < 0) {
-		pr_err("no major number: %d\n", ret);
-		return ret;
+	if (ret >= 0) {
+		gdrdrv_major = ret;
+		ret = gdrdrv_node_make(fops);
+		if (ret)
+			__unregister_chrdev(gdrdrv_major, 0, 1, GDRDRV_DEVICE_NAME);
 	}
-	gdrdrv_major = ret;
-	ret = gdrdrv_node_make(fops);
-	if (ret) {
+	if (ret)
 		pr_err("cannot make /dev/%s: %d\n", GDRDRV_DEVICE_NAME, ret);
-		__unregister_chrdev(gdrdrv_major, 0, 1, GDRDRV_DEVICE_NAME);
-	}
 	return ret;
 }
 
