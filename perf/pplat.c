@@ -258,13 +258,13 @@ static int run(struct state *s)
 	return rc;
 }
 
-static void print_result(const struct stats *st)
+static void print_result(const struct state *s, const struct stats *st)
 {
-	printf("ping:     flag in %s memory\npong:     flag in %s memory\n",
-	       opt.ping == GPU ? "GPU" : "host", opt.pong == GPU ? "GPU" : "host");
+	const char *const place[] = { [GPU] = s->b.buf.place, [CPU] = "host memory" };
+
+	printf("ping:     flag in %s\npong:     flag in %s\n", place[opt.ping], place[opt.pong]);
 	if (opt.size)
-		printf("data:     %zu bytes each way in %s memory\n", opt.size,
-		       opt.data == GPU ? "GPU" : "host");
+		printf("data:     %zu bytes each way in %s\n", opt.size, place[opt.data]);
 	printf("\n%-12s %9s %9s %9s %9s %9s\n", "round trip", "P0 us", "P50 us", "P99 us",
 	       "mean us", "max us");
 	printf("%12zu %9.3f %9.3f %9.3f %9.3f %9.3f\n\nall data verified\n", st->count, st->p0,
@@ -325,7 +325,7 @@ int main(int argc, char **argv)
 	if (s.b.json)
 		print_json(&s, &st, !rc);
 	else if (!rc)
-		print_result(&st);
+		print_result(&s, &st);
 
 	cu.StreamDestroy(s.stream);
 	cu.ModuleUnload(s.module);

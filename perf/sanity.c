@@ -33,7 +33,8 @@ static const struct opt options[] = {
 	{ 'd', "device", OPT_COUNT, &opt.device, "N", "CUDA device (0)", 0, 1 << 20, NULL },
 	{ 'a', "alloc", OPT_CHOICE, &opt.kind, "KIND",
 	  "cuMemAlloc, cuMemCreate or cuMemHostAlloc; without it the\n"
-	  "first of them that can be pinned and mapped here",
+	  "first of them that can be pinned and mapped here, but host\n"
+	  "memory (the last) only on an integrated GPU",
 	  0, 0, mem_kind_name },
 	{ 0, "timeout", OPT_COUNT, &opt.seconds, "N", "seconds that one test may take (60)", 1,
 	  86400, NULL },
@@ -76,6 +77,7 @@ static void probe(void)
 		.device = (int)opt.device,
 		.kind = b.mem.kind,
 		.backend = b.backend,
+		.place = b.place,
 		.sync_memops = b.sync_memops == 1,
 		.type = b.info.mapping_type,
 	};
@@ -122,9 +124,9 @@ static void print_facts(void)
 	       gpu->driver_version / 1000, gpu->driver_version % 1000 / 10);
 	if (gpu->kernel_driver[0] && !report->simulated)
 		printf(" (%s)", gpu->kernel_driver);
-	printf("\nmemory:   %s\nmapping:  %s, backend %s, %s\n", mem_kind_name[sanity.facts.kind],
-	       type, backend_name(),
-	       sanity_is_host()		 ? "memory of the CPU: not through the BAR"
+	printf("\nmemory:   %s: %s\nmapping:  %s, backend %s, %s\n",
+	       mem_kind_name[sanity.facts.kind], sanity.facts.place, type, backend_name(),
+	       sanity_is_host()		 ? "not through the BAR"
 	       : sanity.facts.persistent ? "persistent"
 					 : "revoked when the memory is freed");
 	if (report->passed_over[0])
@@ -153,6 +155,7 @@ static void json_facts(struct json *j)
 	json_string(j, "libcuda", report->libcuda);
 	json_end(j);
 	json_string(j, "alloc", mem_kind_name[sanity.facts.kind]);
+	json_string(j, "place", sanity.facts.place);
 	json_string(j, "note", report->passed_over[0] ? report->passed_over : NULL);
 	json_string(j, "backend", backend_name());
 	json_string(j, "mapping", type);

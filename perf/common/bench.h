@@ -27,7 +27,10 @@ struct bench {
 	char cpu_model[128];
 };
 
-/* Parses the tool's options and the common ones; enters --sim. The first call of main(). */
+/*
+ * Parses the tool's options and the common ones; enters --sim. The first call of main(). With --json
+ * a failure from here on is a document too.
+ */
 void bench_options(struct bench *b, const struct tool *tool, int argc, char **argv);
 
 /* Everything up to a mapped buffer of `size` bytes; prints the facts unless --json. */

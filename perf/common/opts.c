@@ -239,6 +239,7 @@ void opts_parse(const struct tool *tool, const struct opt *common, size_t common
 	int c;
 
 	tool_name = tool->name;
+	tool_guard_output();
 	if (tool->count + common_count > MAX_OPTS)
 		tool_fail("more than %d options", MAX_OPTS);
 	for (i = 0; i < tool->count; i++)

@@ -44,7 +44,7 @@ struct tool {
 
 /*
  * Parses the options of `tool`, then those of `common`, and answers --help and --version.
- * Sets tool_name. `version` is printed by --version.
+ * Sets tool_name, and tool_guard_output(). `version` is printed by --version.
  */
 void opts_parse(const struct tool *tool, const struct opt *common, size_t common_count,
 		const char *version, int argc, char **argv);

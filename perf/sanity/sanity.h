@@ -34,6 +34,7 @@ struct sanity_facts {
 	int device;
 	enum mem_kind kind; /* of the memory that is pinned */
 	uint64_t backend; /* barcopy_backend_t that serves it */
+	const char *place; /* where it lies, in words */
 	bool persistent; /* a mapping outlives the free of its memory */
 	bool sync_memops;
 	gdr_mapping_type_t type; /* of a default mapping */

@@ -101,6 +101,13 @@ run GDRSIM_DEVICES=0 "$tool" --sim "$sim"
 expect 'no device at all: exit 2' 2 '' 'cannot run here: cuInit'
 run GDRCOPY_BACKEND=gdrdrv "$tool" --sim "$sim"
 expect 'no backend: exit 2' 2 '' 'cannot run here: barcopy_open'
+run GDRCOPY_BACKEND=host "$tool" --sim "$sim"
+expect 'no GPU memory is reached: exit 2' 2 '' 'cannot run here: no GPU memory can be reached'
+check 'no GPU memory is reached: no result' sh -c "! grep -Eq 'ed: 0|passed|^ok' '$out'"
+run GDRSIM_RM=absent GDRSIM_INTEGRATED=1 "$tool" --sim "$sim" -t basic
+expect 'an integrated GPU: its host memory' 0 '^memory: +cuMemHostAlloc: memory that CPU and GPU share$'
+run "$tool" --sim "$sim" -t basic -a cuMemHostAlloc
+expect 'host memory on request, and says so' 0 '^memory: +cuMemHostAlloc: host memory$'
 run GDRSIM_RM=absent "$tool" --sim "$sim" -a cuMemAlloc
 expect 'a kind that cannot be pinned: exit 2' 2 '' 'cannot run here: .*cuMemAlloc'
 

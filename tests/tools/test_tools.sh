@@ -120,8 +120,22 @@ for t in copybw copylat pplat apiperf; do
 	expect "$t: chooses what can be served, and says so" 0 \
 		'^mapping: .*backend rm' \
 		'cuMemCreate is used instead of cuMemAlloc, which cannot be served here \(.+\)'
+	# -- where the memory lies: host memory only when it is asked for, or is all that the GPU has
+	quick gdrcopy_$t --sim "$sim" -s 4K
+	expect "$t: says GPU memory" 0 '^buffer: .*cuMemAlloc memory: GPU memory$'
+	quick gdrcopy_$t --sim "$sim" -s 4K -a cuMemHostAlloc
+	expect "$t: says host memory" 0 '^buffer: .*cuMemHostAlloc memory: host memory$'
+	check "$t: host memory: no word of GPU memory" sh -c "! grep -q 'GPU memory' '$out'"
+	expect "$t: host memory: not through the BAR" 0 'backend host \(not through the BAR\)'
 	quick GDRCOPY_BACKEND=host gdrcopy_$t --sim "$sim" -s 4K
-	expect "$t: falls back to host memory, and says so" 0 'memory of the CPU' \
+	expect "$t: no GPU memory is reached: exit 2" 2 '' \
+		'cannot run here: no GPU memory can be reached: cuMemAlloc memory: pin: .*; .+'
+	check "$t: no GPU memory is reached: nothing measured" sh -c "! grep -Eq '^(GPU|buffer):|verified' '$out'"
+	quick GDRSIM_DMABUF_MMAP=0 GDRSIM_RM=absent gdrcopy_$t --sim "$sim" -s 4K
+	expect "$t: no backend for GPU memory: exit 2" 2 '' 'cannot run here: no GPU memory can be reached'
+	quick GDRSIM_INTEGRATED=1 GDRSIM_RM=absent gdrcopy_$t --sim "$sim" -s 4K
+	expect "$t: an integrated GPU: its host memory" 0 \
+		'^buffer: .*cuMemHostAlloc memory: memory that CPU and GPU share$' \
 		'cuMemHostAlloc is used instead of cuMemAlloc'
 
 	# -- JSON
@@ -136,6 +150,40 @@ for t in copybw copylat pplat apiperf; do
 	else
 		skip "$t: --json" "no python3 to judge it"
 	fi
+
+	if command -v python3 >/dev/null 2>&1; then
+		# is_error STATUS TEXT: stdout is the document of a run without a result
+		is_error() {
+			python3 -c '
+import json, sys
+d = json.load(open(sys.argv[1]))
+assert d["tool"] == sys.argv[2] and d["version"], d
+assert d["exit_status"] == int(sys.argv[3]) and sys.argv[4] in d["error"], d
+' "$out" "gdrcopy_$t" "$@"
+		}
+		quick GDRSIM_DEVICES=0 gdrcopy_$t --sim "$sim" --json
+		expect "$t: --json without a GPU: exit 2" 2 '"exit_status": 2' 'cannot run here: cuInit'
+		check "$t: --json without a GPU: a document" is_error 2 'CUDA_ERROR_NO_DEVICE'
+		quick GDRCOPY_BACKEND=host gdrcopy_$t --sim "$sim" --json
+		check "$t: --json, no GPU memory is reached: a document" is_error 2 'no GPU memory'
+		quick GDRSIM_FAIL='cuMemcpyHtoD:*=700' gdrcopy_$t --sim "$sim" --json
+		check "$t: --json, a failing call: a document" is_error 1 'CUDA_ERROR_ILLEGAL_ADDRESS'
+	else
+		skip "$t: --json without a result" "no python3 to judge it"
+	fi
+
+	# -- half a report is no success
+	for args in "" "--json" "--help" "--version"; do
+		# shellcheck disable=SC2086 # several words
+		env gdrcopy_$t --sim "$sim" -s 64 $few $args >/dev/full 2>"$err"
+		rc=$?
+		: >"$out"
+		expect "$t: $args: a full disk" 1 '' "gdrcopy_$t: .*(No space|JSON|written)"
+		check "$t: $args: a full disk: said once" [ "$(grep -c "^gdrcopy_$t: " "$err")" -eq 1 ]
+	done
+	env GDRSIM_DEVICES=0 gdrcopy_$t --sim "$sim" >/dev/full 2>"$err"
+	rc=$?
+	expect "$t: no GPU and a full disk: still exit 2" 2 '' 'cannot run here'
 
 	# -- every way a GPU can be missing: exit 2, one line that says what is missing and what to do
 	missing() {
@@ -185,7 +233,7 @@ for t in copybw copylat pplat apiperf; do
 	missing "$t: no cuMemHostAlloc" 'cuMemHostAlloc: CUDA_ERROR_NOT_SUPPORTED'
 	quick GDRCOPY_BACKEND=host gdrcopy_$t --sim "$sim" -a cuMemAlloc
 	missing "$t: memory that cannot be pinned" 'cuMemAlloc memory: pin:'
-	quick GDRCOPY_BACKEND=host GDRSIM_FAIL='cuMemHostAlloc:*=801' gdrcopy_$t --sim "$sim"
+	quick GDRSIM_INTEGRATED=1 GDRSIM_RM=absent GDRSIM_FAIL='cuMemHostAlloc:*=801' gdrcopy_$t --sim "$sim"
 	missing "$t: no kind can be served" 'cuMemHostAlloc: CUDA_ERROR_NOT_SUPPORTED'
 done
 
@@ -263,6 +311,10 @@ for ping in gpu cpu; do
 		done
 	done
 done
+quick gdrcopy_pplat --sim "$sim" -s 64
+expect "pplat: says where flags and data lie" 0 '^data: +64 bytes each way in GPU memory$'
+quick gdrcopy_pplat --sim "$sim" -s 64 -a cuMemHostAlloc
+check "pplat: in host memory: no word of GPU memory" sh -c "! grep -q 'GPU memory' '$out'"
 quick gdrcopy_pplat --sim "$sim"
 expect "pplat: flags alone" 0 '^ +3( +[0-9.]+){5}$'
 for bad in "-s 5" "-s 17M" "-t 0" "-u 0" "-p host" "-q host" "-D host"; do
@@ -404,6 +456,8 @@ cat >"$tmp/fake/gdrcopy_copybw" <<'END'
 case "$*" in
 "-s 64K -w 1 -r 1")
 	[ "$TRIAL" -eq 0 ] || echo "gdrcopy_copybw: cannot run here: the reason; the advice" >&2
+	echo "buffer:   65536 bytes of cuMemAlloc memory: GPU memory"
+	echo "mapping:  Write Combining, backend rm"
 	exit "$TRIAL"
 	;;
 esac
@@ -414,23 +468,30 @@ chmod +x "$tmp/fake/gdrcopy_copybw"
 cp "$tmp/fake/gdrcopy_copybw" "$tmp/fake/gdrcopy_copylat"
 run TRIAL=0 RUN=0 "$demo" "$tmp/fake" "$sim"
 expect "demo: on a GPU" 0 'gdrcopy_copylat '
-check "demo: on a GPU: the first line" first_line '^demo: a GPU is usable'
+check "demo: on a GPU: the first line" first_line '^demo: the CPU reaches GPU memory \(backend rm\): running on it$'
 check "demo: on a GPU: no --sim" sh -c "! grep -q -e --sim '$out'"
 run TRIAL=2 RUN=0 "$demo" "$tmp/fake" "$sim"
 expect "demo: on the stand-in" 0 "ran .*gdrcopy_copylat .*--sim $sim"
 check "demo: on the stand-in: the first line has the reason alone" \
-	first_line '^demo: no usable GPU \(the reason\): running on the stand-in$'
+	first_line '^demo: no GPU memory is reached \(the reason\): running on the stand-in$'
 run TRIAL=1 RUN=0 "$demo" "$tmp/fake" "$sim"
 expect "demo: the trial fails" 1 'the trial copy failed'
 run TRIAL=2 RUN=1 "$demo" "$tmp/fake" "$sim"
 expect "demo: a failing tool's exit status is passed on" 1
 run TRIAL=0 RUN=2 "$demo" "$tmp/fake" "$sim"
 expect "demo: exit 2 is passed on" 2
+run LD_LIBRARY_PATH="$sim" GDRCOPY_BACKEND=host "$demo" "$build" "$sim"
+check "demo: a GPU whose memory is not reached: the first line" first_line \
+	'^demo: no GPU memory is reached \(no GPU memory can be reached: .*\): running on the stand-in$'
+run LD_LIBRARY_PATH="$sim" "$demo" "$build" "$sim"
+expect "demo: a GPU whose memory is reached" 0 'all data verified'
+check "demo: a GPU whose memory is reached: the first line" first_line \
+	'^demo: the CPU reaches GPU memory \(backend dmabuf\): running on it$'
 run "$demo"
 expect "demo: without arguments" 1 '' '^usage: '
 run LD_LIBRARY_PATH="$tmp/bad" "$demo" "$build" "$sim"
 expect "demo: the real tools" 0 'all data verified'
 check "demo: the real tools: the first line" first_line \
-	'^demo: no usable GPU \(libcuda.so.1 cannot be loaded \(.*\)\): running on the stand-in$'
+	'^demo: no GPU memory is reached \(libcuda.so.1 cannot be loaded \(.*\)\): running on the stand-in$'
 
 finish

@@ -37,8 +37,10 @@ static void begin(void)
 
 	drv = drv_open();
 	prov = prov_open();
-	map_at = (uint8_t *)(uintptr_t)must_map(
-		drv, must_pin(drv, gpu_alloc_flags(prov, SIZE, PROVIDER_ALIGN_2M).va, SIZE), SIZE);
+	map_at = map_prot(
+		drv, must_pin(drv, gpu_alloc_flags(prov, SIZE, PROVIDER_ALIGN_2M).va, SIZE), SIZE,
+		PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, reserve(SIZE, 2 * MiB));
+	CHECK(map_at != MAP_FAILED);
 	for (off = 0; off < SIZE; off += STEP)
 		map_at[off] = byte_at(off);
 }
