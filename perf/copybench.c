@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * gdrcopy_copybench: every row of the copy engine's table beside the one that the library chooses,
+ * copybench: every row of the copy engine's table beside the one that the library chooses,
  * beside the way of old and beside CUDA's own copies, on one mapping in one process. What
  * src/copy/tune.h says rests on its output.
  *
@@ -36,7 +36,7 @@ static const struct opt options[] = {
 };
 
 static const struct tool tool = {
-	"gdrcopy_copybench",
+	"copybench",
 	"Measures every implementation of the copies.",
 	"  All columns of a line are measured in turn, round by round, and the median of the "
 	"rounds "
@@ -116,7 +116,8 @@ struct job copy_job(const char *name, const char *row)
 {
 	struct job job = { .name = name, .run = run_copies };
 
-	if (gdri_copy_plan_init(&job.plan, st.type, gdri_cpu_features(), row))
+	if (gdri_copy_plan_init(&job.plan, st.type, gdri_cpu_features(),
+				row ? row_named(row) : NULL))
 		job.off = true;
 	return job;
 }
@@ -125,7 +126,7 @@ struct job baseline_job(const char *name)
 {
 	struct job job = copy_job(name, "baseline");
 
-	job.raw = gdri_copy_row_find("baseline");
+	job.raw = row_named("baseline");
 	job.off = job.off || !job.raw;
 	return job;
 }
@@ -141,11 +142,9 @@ static size_t contenders(struct job *job, bool read)
 		job[count] = baseline_job("b.fenced");
 		job[count++].run = run_fenced;
 	}
-	for (size_t i = 0; i < gdri_copy_row_count; i++) {
-		const struct gdri_copy_row *row = &gdri_copy_rows[i];
+	for (size_t i = 0; row_at(i); i++) {
+		const struct gdri_copy_row *row = row_at(i);
 
-		if (opt.host && row->flags & GDRI_ROW_UNCACHED)
-			continue;
 		if ((read ? row->from : row->to) && strcmp(row->name, "baseline") != 0)
 			job[count++] = copy_job(row->name, row->name);
 	}

@@ -10,7 +10,7 @@
 #include <stddef.h>
 
 #include "common/json.h"
-#include "copy/engine.h"
+#include "rows/rows.h"
 
 #define MAX_COLUMNS 16
 #define MAX_LINES   24

@@ -18,38 +18,38 @@ say() {
 
 say "host: $(uname -srm), $(nproc) CPUs, $(date -u +%Y-%m-%d)"
 say "copybench"
-"$build/gdrcopy_copybench" || status=1
+"$build/copybench" || status=1
 if [ -n "$out" ]; then
-	"$build/gdrcopy_copybench" --json >"$out/copybench.json" || status=1
+	"$build/copybench" --json >"$out/copybench.json" || status=1
 fi
 
 say "litmus: the library's copies"
-"$build/gdrcopy_litmus" || status=1
+"$build/litmus" || status=1
 say "litmus: the same, blocks at offset 40"
-"$build/gdrcopy_litmus" -n 20000 -o 40 || status=1
+"$build/litmus" -n 20000 -o 40 || status=1
 say "litmus: the library's copies by the GPU's copy engine"
 for kind in message reread mapflag seqlock ring write; do
-	"$build/gdrcopy_litmus" --engine -n 10000 -k $kind || status=1
+	"$build/litmus" --engine -n 10000 -k $kind || status=1
 done
 
 # A line to look at each: 64-byte loads alone, and each row behind its fences.
 for row in avx512 avx2 sse4.1; do
 	say "litmus: $row, no fences (for information)"
-	"$build/gdrcopy_litmus" -n 20000 -k message -i $row --no-fence
+	"$build/litmus" -n 20000 -k message -i $row --no-fence
 	say "litmus: $row, fenced"
-	"$build/gdrcopy_litmus" -n 20000 -k message -i $row || status=1
+	"$build/litmus" -n 20000 -k message -i $row || status=1
 done
 say "litmus: 32-byte streaming loads without fences must show stale blocks"
-if "$build/gdrcopy_litmus" -n 20000 -k message -i avx2 --no-fence --expect-stale &&
-	"$build/gdrcopy_litmus" -n 20000 -k message -i baseline --no-fence --expect-stale; then
+if "$build/litmus" -n 20000 -k message -i avx2 --no-fence --expect-stale &&
+	"$build/litmus" -n 20000 -k message -i baseline --no-fence --expect-stale; then
 	echo "as expected: stale blocks were found"
 else
 	echo "NO stale block was found: the test has not been seen to fail here"
 	status=1
 fi
 say "litmus: writes without fences (for information)"
-"$build/gdrcopy_litmus" -n 20000 -k write --no-fence
-"$build/gdrcopy_litmus" -n 20000 -k writev --no-fence
+"$build/litmus" -n 20000 -k write --no-fence
+"$build/litmus" -n 20000 -k writev --no-fence
 
 say "exit $status"
 exit $status

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * gdrcopy_litmus: looks for the order that copies must keep being broken. The CPU and a running GPU
+ * litmus: looks for the order that copies must keep being broken. The CPU and a running GPU
  * kernel pass blocks to each other in the ways that programs do; every block is checked word by
  * word. --impl and --no-fence take the library's choice away, to show that the test can fail.
  *
@@ -18,8 +18,8 @@
 #include "common/exit.h"
 #include "common/progress.h"
 #include "common/timing.h"
-#include "copy/engine.h"
 #include "litmus_peer.h"
+#include "rows/rows.h"
 
 enum kind { MESSAGE, REREAD, MAPFLAG, SEQ, RING, TWO_COPIES, ONE_VECTOR, POLL, KINDS };
 
@@ -57,7 +57,7 @@ static const struct opt options[] = {
 	{ 'o', "offset", OPT_SIZE, &opt.offset, "SIZE",
 	  "the block begins so far into a line, a multiple of 8 (0)", 0, 56, NULL },
 	{ 'i', "impl", OPT_TEXT, &opt.impl, "ROW",
-	  "copy with this row of the engine's table, as GDRCOPY_COPY_IMPL", 0, 0, NULL },
+	  "copy with this row (as GDRCOPY_COPY_IMPL), or one of this tool's", 0, 0, NULL },
 	{ 0, "no-fence", OPT_FLAG, &opt.no_fence, NULL, "copy without fences", 0, 0, NULL },
 	{ 0, "engine", OPT_FLAG, &opt.engine, NULL,
 	  "the library's copies by the GPU's copy engine (but for words\nand vectored copies)", 0,
@@ -69,7 +69,7 @@ static const struct opt options[] = {
 };
 
 static const struct tool tool = {
-	"gdrcopy_litmus",
+	"litmus",
 	"Looks for stale, torn and too new data in copies that race with a GPU kernel.",
 	"  Each 8-byte word of a block holds the round's number twice. A round whose copy shows "
 	"an\n"
@@ -352,11 +352,12 @@ static void start_thread(void)
 static void make_plan(void)
 {
 	gdr_mapping_type_t type = opt.peer ? GDR_MAPPING_TYPE_WC : st.b.buf.info.mapping_type;
-	int err = gdri_copy_plan_init(&st.plan, type, gdri_cpu_features(), opt.impl);
+	const struct gdri_copy_row *row = opt.impl ? row_named(opt.impl) : NULL;
 
-	if (err)
-		tool_fail("--impl %s: %s", opt.impl,
-			  err == -EINVAL ? "there is no such row" : "this CPU cannot run it");
+	if (opt.impl && !row)
+		tool_fail("--impl %s: there is no such row", opt.impl);
+	if (gdri_copy_plan_init(&st.plan, type, gdri_cpu_features(), row))
+		tool_fail("--impl %s: this CPU cannot run it", opt.impl);
 	if (opt.no_fence)
 		st.plan.fences = GDR_MAPPING_TYPE_NONE;
 	st.own_plan |= opt.impl || opt.no_fence;
@@ -424,7 +425,7 @@ int main(int argc, char **argv)
 		printf("copies:   %s, reads by %s, %s\n"
 		       "kind      size     rounds    stale   torn    new  ns/round\n",
 		       st.own_plan ? "the engine's own" : "libgdrapi's",
-		       opt.engine ? "the GPU's copy engine" : st.plan.from.small->name,
+		       opt.engine ? "the GPU's copy engine" : st.plan.from->name,
 		       opt.no_fence ? "no fences" : "fenced");
 	}
 	for (int kind = 0; kind < KINDS; kind++) {

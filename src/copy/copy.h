@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The copy engine as the rest of the library sees it: a plan per mapping type, chosen once, and
+ * The copies as the rest of the library sees them: a plan per mapping type, chosen once, and
  * calls that include their fences. It knows nothing of handles, backends or CUDA; a caller
  * has already proven that the range lies inside the mapping.
  */

@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine.h"
+#include "rows.h"
 #include "fence.h"
 #include "tune.h"
 

@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <time.h>
 
-#include "engine.h"
+#include "rows.h"
 #include "fence.h"
 #include "word.h"
 

@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/probes.h"
-#include "copy/engine.h"
+#include "copy/rows.h"
 #include "copy/pool.h"
 #include "copy/tune.h"
 
@@ -180,12 +180,8 @@ const struct gdri_copy_plan *gdri_offload_plan(struct gdri_offload *a, struct gd
 	a->map = pin->map;
 	a->va = pin->va;
 	*plan = *a->base;
-	plan->to.large_min = least(plan->to.large_min, a->engine_to);
-	plan->from.large_min = least(plan->from.large_min, a->engine_from);
-	if (a->pool) {
-		plan->to.large_min = least(plan->to.large_min, GDRI_POOL_MIN_TO);
-		plan->from.large_min = least(plan->from.large_min, GDRI_POOL_MIN_FROM);
-	}
+	plan->large_to_min = least(a->engine_to, a->pool ? GDRI_POOL_MIN_TO : SIZE_MAX);
+	plan->large_from_min = least(a->engine_from, a->pool ? GDRI_POOL_MIN_FROM : SIZE_MAX);
 	plan->large_to = large_to;
 	plan->large_from = large_from;
 	return plan;

@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <pthread.h>
 
-#include "copy/engine.h"
+#include "copy/rows.h"
 #include "copy/pool.h"
 
 #define BYTES	 ((size_t)4 << 20)
