@@ -102,8 +102,12 @@ static void *work(void *arg)
 /* The job by everybody; false if another thread has the workers. */
 static bool run(struct gdri_copy_pool *pool, const struct job *job)
 {
+	int cancel;
+
 	if (pthread_mutex_trylock(&pool->user))
 		return false;
+	/* The waits below are no places for the caller's thread to end at: locks are held. */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	pthread_mutex_lock(&pool->lock);
 	pool->job = *job;
 	atomic_store_explicit(&pool->next, 0, memory_order_relaxed);
@@ -120,6 +124,7 @@ static bool run(struct gdri_copy_pool *pool, const struct job *job)
 		pthread_cond_wait(&pool->done, &pool->lock);
 	pthread_mutex_unlock(&pool->lock);
 	pthread_mutex_unlock(&pool->user);
+	pthread_setcancelstate(cancel, NULL);
 	return true;
 }
 
@@ -169,6 +174,8 @@ static bool node_cpus(int node, cpu_set_t *cpus)
 	return CPU_COUNT(cpus) > 0;
 }
 
+static const int own_signals[] = { SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGTRAP };
+
 int gdri_copy_pool_new(struct gdri_copy_pool **out, unsigned int threads, int node)
 {
 	struct gdri_copy_pool *pool;
@@ -192,8 +199,13 @@ int gdri_copy_pool_new(struct gdri_copy_pool **out, unsigned int threads, int no
 	pthread_cond_init(&pool->done, NULL);
 	if (node_cpus(node, &cpus))
 		err = pthread_attr_setaffinity_np(&attr, sizeof(cpus), &cpus);
-	/* The program's signals are for the program's threads. */
+	/*
+	 * The program's signals are for the program's threads, save those that this thread's own
+	 * instructions raise: blocked, they end the process without its handler.
+	 */
 	sigfillset(&all);
+	for (size_t i = 0; i < sizeof(own_signals) / sizeof(own_signals[0]); i++)
+		sigdelset(&all, own_signals[i]);
 	pthread_sigmask(SIG_SETMASK, &all, &former);
 	while (!err && pool->workers < threads - 1) {
 		err = pthread_create(&pool->thread[pool->workers], &attr, work, pool);
@@ -211,8 +223,11 @@ int gdri_copy_pool_new(struct gdri_copy_pool **out, unsigned int threads, int no
 
 void gdri_copy_pool_free(struct gdri_copy_pool *pool)
 {
+	int cancel;
+
 	if (!pool)
 		return;
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	pthread_mutex_lock(&pool->lock);
 	pool->stop = true;
 	pthread_cond_broadcast(&pool->wake);
@@ -224,4 +239,5 @@ void gdri_copy_pool_free(struct gdri_copy_pool *pool)
 	pthread_mutex_destroy(&pool->lock);
 	pthread_mutex_destroy(&pool->user);
 	free(pool);
+	pthread_setcancelstate(cancel, NULL);
 }
