@@ -38,8 +38,10 @@ PERF_ROWS_OBJS := $(PERF_ROWS_SRCS:%.c=$(O)/%.o)
 
 # The tools that measure the copies row by row have them inside, besides the library.
 GDRI_COPY_OBJS := $(GDRI_COPY_SRCS:%.c=$(O)/%.o) $(PERF_ROWS_OBJS)
-$(O)/copybench: $(O)/perf/copybench_calls.o $(O)/perf/copybench_jobs.o $(GDRI_COPY_OBJS)
-$(O)/litmus: $(O)/perf/litmus_peer.o $(GDRI_COPY_OBJS)
+$(O)/perf/copybench.o $(O)/perf/copybench/%.o: override CPPFLAGS += -Iperf
+$(O)/copybench: $(patsubst %.c,$(O)/%.o,$(sort $(wildcard perf/copybench/*.c))) $(GDRI_COPY_OBJS)
+$(O)/perf/litmus.o $(O)/perf/litmus/%.o: override CPPFLAGS += -Iperf
+$(O)/litmus: $(patsubst %.c,$(O)/%.o,$(sort $(wildcard perf/litmus/*.c))) $(GDRI_COPY_OBJS)
 
 .SECONDARY: $(perf_names:%=$(O)/perf/%.o) $(dev_names:%=$(O)/perf/%.o)
 

@@ -43,6 +43,7 @@ int gdri_copy_plan_init(struct gdri_copy_plan *plan, gdr_mapping_type_t type, ui
 	*plan = (struct gdri_copy_plan){
 		.type = type,
 		.fences = type,
+		.posts = type == GDR_MAPPING_TYPE_WC && (features & GDRI_CPU_MOVDIRI),
 		.exact_reads = type == GDR_MAPPING_TYPE_CACHING,
 		.large_to_min = SIZE_MAX,
 		.large_from_min = SIZE_MAX,

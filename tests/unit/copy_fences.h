@@ -125,6 +125,9 @@ static void copy_fences_words(const struct fence_watch *w, const struct gdri_cop
 	const char *flush = plan->fences == GDR_MAPPING_TYPE_NONE ? "r" : FULL "r" READ_DONE;
 	const char *full = plan->fences == GDR_MAPPING_TYPE_NONE ? "" : FULL;
 
+	/* A posted word has none where its store needs none, and is a put elsewhere. */
+	FENCES_ARE(plan, gdri_post32(plan, map, 1), 0, 4, plan->posts ? "w" : "w" AFTER_WRITE, "w");
+	FENCES_ARE(plan, gdri_post64(plan, map, 1), 0, 8, plan->posts ? "w" : "w" AFTER_WRITE, "w");
 	FENCES_ARE(plan, gdri_put32(plan, map, 1), 0, 4, "w" AFTER_WRITE, "w");
 	FENCES_ARE(plan, gdri_put64(plan, map, 1), 0, 8, "w" AFTER_WRITE, "w");
 	FENCES_ARE(plan, gdri_get32(plan, map), 0, 4, BEFORE_READ "r" AFTER_READ, "r");
@@ -152,6 +155,9 @@ static void copy_fences_all(const struct fence_watch *w)
 						row))
 				continue;
 			copy_fences_copies(w, &plan, row);
+			if (!row)
+				copy_fences_words(w, &plan);
+			plan.posts = false;
 			if (!row)
 				copy_fences_words(w, &plan);
 			plan.fences = GDR_MAPPING_TYPE_NONE;
