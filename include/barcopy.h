@@ -316,8 +316,8 @@ int barcopy_mem_import(gdr_t g, int device, int fd, size_t size, uint32_t flags,
 
 /** Flags of barcopy_map_range(). */
 enum barcopy_map_range_flags {
-	/** A mapping of its own without write permission: a store through the pointer, or a copy to
-	 *  it, is a fault (SIGSEGV). ENOTSUP for memory of cudaHostAlloc. */
+	/** A mapping of its own without write permission: a store through the pointer is a fault
+	 *  (SIGSEGV), a copy to it, or a word, EACCES. ENOTSUP for memory of cudaHostAlloc. */
 	BARCOPY_MAP_RANGE_READ_ONLY = 1
 };
 
@@ -476,60 +476,44 @@ int barcopy_cache_get_stats(barcopy_cache_t cache, barcopy_cache_stats_t *stats)
 
 /* ---- statistics ------------------------------------------------------------------------------ */
 
-/** Flags of barcopy_set_stats(). */
+/** In barcopy_stats_t.flags. */
 enum barcopy_stats_flags {
-	/** Count copies and words. What else barcopy_stats_t has is always counted. */
+	/** Copies and words are counted: GDRCOPY_STATS was set at the first open. */
 	BARCOPY_STATS_COPIES = 1
 };
 
-/**
- * Says what is counted from now on, in the whole process, on handles there are and those to come.
- * At first it is BARCOPY_STATS_COPIES if GDRCOPY_STATS is set, else 0. Where copies are not counted,
- * counting costs them nothing; where they are, 1 to 3 ns each and some memory for each thread. What
- * was counted is kept.
- * @param flags  0 or BARCOPY_STATS_COPIES
- * @return 0; EINVAL (unknown bits).
- */
-int barcopy_set_stats(uint32_t flags);
-
-/** Classes of sizes: up to 4, 16, 64, 256 B, 1, 4, 16, 64, 256 KiB, 1, 4 MiB, and larger ones. */
-#define BARCOPY_STATS_SIZES 12
-
-/** Copies in one direction, by size. Each piece of a vectored copy that is not empty is one. */
-typedef struct barcopy_stats_copies {
-	uint64_t copies[BARCOPY_STATS_SIZES];
-	uint64_t bytes[BARCOPY_STATS_SIZES];
-} barcopy_stats_copies_t;
-
-/** What a handle, a context or the process has done. Calls that failed are not in it. */
+/** What a context or the process has done. Calls that failed are not in it. */
 typedef struct barcopy_stats {
-	size_t struct_size;	/**< in: sizeof(barcopy_stats_t) */
-	uint64_t flags; /**< what is counted now: the flags of barcopy_set_stats() */
+	size_t struct_size; /**< in: sizeof(barcopy_stats_t) */
+	uint64_t flags; /**< BARCOPY_STATS_COPIES or 0 */
 	/** GPU ranges pinned and unpinned, mapped and unmapped. Ranges, memory and regions that share
-	 *  a pin count as the one that they share, which is no handle's own: their handles have 0. */
+	 *  a pin count as the one that they share. */
 	uint64_t pins, unpins, maps, unmaps;
 	/** Ranges found revoked by barcopy_next_revoked() or gdr_get_callback_flag(). */
 	uint64_t revoked;
 	/** Copies done by the copy engine, and those that came back to the mapping. */
 	uint64_t engine_copies, engine_fallbacks;
-	/** Of registration caches; 0 for a handle. */
+	/** Of registration caches. */
 	uint64_t cache_hits, cache_misses, cache_evictions;
-	uint64_t uncounted; /**< copies and words of the process not counted for lack of memory */
-	/** Words: barcopy_put32(), barcopy_get32(), barcopy_wait32() and those of 64 bits. */
+	/** Copies into mappings and out of them, with BARCOPY_STATS_COPIES. Each piece of a vectored
+	 *  copy that is not empty is one. */
+	uint64_t copies_to, bytes_to, copies_from, bytes_from;
+	/** Words, with BARCOPY_STATS_COPIES: barcopy_put32(), barcopy_get32(), barcopy_wait32() and those
+	 *  of 64 bits. */
 	uint64_t puts, gets, waits;
-	barcopy_stats_copies_t to, from; /**< into mappings, out of mappings */
 } barcopy_stats_t;
 
 /**
- * Reads the statistics, by one of three scopes: `handle` and its context; a context, with what its
- * handles did that have ended, for a handle of 0; or, for g NULL and a handle of 0, the process, with
- * what its closed contexts did. A forked child begins at 0. What other threads are doing meanwhile
- * may or may not be in it; what this thread has done is.
+ * Reads the statistics of a context, or with g NULL of the process, with what its closed contexts did.
+ * A forked child begins at 0. What other threads are doing meanwhile may or may not be in it; what
+ * this thread has done is.
  *
- * With GDRCOPY_STATS=1 the process's statistics are written to standard error when it exits.
- * @return 0; EINVAL (g, handle, NULL, stats->struct_size too small); EACCES.
+ * Copies and words cost nothing for being counted unless GDRCOPY_STATS is set in the environment at
+ * the first open; then they are, and the process's statistics are written to standard error when it
+ * exits.
+ * @return 0; EINVAL (g, NULL, stats->struct_size too small); EACCES.
  */
-int barcopy_get_stats(gdr_t g, gdr_mh_t handle, barcopy_stats_t *stats);
+int barcopy_get_stats(gdr_t g, barcopy_stats_t *stats);
 
 #if defined(__GNUC__)
 #pragma GCC visibility pop

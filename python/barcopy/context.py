@@ -170,7 +170,7 @@ class Context(Closable):
     def stats(self):
         """Stats of this context."""
         with Use(self._life):
-            return of_raw(self._g, _lib.Handle(0))
+            return of_raw(self._g)
 
 
 def open(any_memory=True, sync_memops=False):  # noqa: A001

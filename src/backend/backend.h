@@ -14,7 +14,7 @@
 
 #include "cuda/cuda.h"
 #include "barcopy.h"
-#include "core/counters.h"
+#include "base/counters.h"
 
 struct gdri_ctx;
 
@@ -76,10 +76,10 @@ struct gdri_pin {
 	enum gdri_notice notice; /* kept by events.c, from callback_flag() */
 
 	/* Kept by backends.c. */
-	struct gdri_ctx *ctx; /* whose it is; NULL: nobody's, as in a test of a backend alone */
+	struct gdri_counters
+		*counters; /* of its context; NULL: none, as in a test of a backend alone */
 	bool borrows; /* another pin's mapping: its own pin and map are no events */
 	bool seen_revoked;
-	struct gdri_events events;
 
 	/*
 	 * While mapped. The caller sets map_length (a multiple of the host page, at most
@@ -154,10 +154,6 @@ int gdri_backends_pin(struct gdri_ctx *ctx, struct gdri_pin_request *request, st
 int gdri_backends_unpin(struct gdri_pin *pin);
 int gdri_backends_map(struct gdri_pin *pin, gdr_mapping_type_t wish);
 int gdri_backends_unmap(struct gdri_pin *pin);
-
-/* Something has happened to the pin, or to the context: it is counted. */
-void gdri_backends_count(struct gdri_pin *pin, enum gdri_event event);
-void gdri_backends_count_in(struct gdri_ctx *ctx, enum gdri_event event, uint64_t n);
 
 /* The pin is seen to have been revoked: counted the first time. Its handle's lock is held. */
 void gdri_backends_revoked(struct gdri_pin *pin);

@@ -191,8 +191,8 @@ static void unlink_cache(struct gdri_cache *cache)
 
 	pthread_mutex_lock(&cache->ctx->lock);
 	for (int i = 0; i < GDRI_CACHE_SHARDS; i++)
-		gdri_backends_count_in(
-			cache->ctx, GDRI_EVENT_CACHE_HIT,
+		gdri_count(
+			&cache->ctx->counters, GDRI_COUNT_CACHE_HIT,
 			atomic_exchange_explicit(&cache->shard[i].hits, 0, memory_order_relaxed));
 	for (link = &cache->ctx->caches; *link != cache; link = &(*link)->next)
 		;

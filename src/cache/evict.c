@@ -53,7 +53,7 @@ bool gdri_cache_evict_locked(struct gdri_cache *cache, int device, uint64_t byte
 			freed += gdri_entry_bytes(e);
 			gdri_cache_release_locked(cache, e);
 			cache->evictions++;
-			gdri_backends_count_in(cache->ctx, GDRI_EVENT_CACHE_EVICTION, 1);
+			gdri_count(&cache->ctx->counters, GDRI_COUNT_CACHE_EVICTION, 1);
 			any = true;
 		}
 	}

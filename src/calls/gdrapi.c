@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "core/handle.h"
 #include "base/log.h"
-#include "core/stats.h"
+#include "calls/stats.h"
 
 /* The structs are frozen: programs were compiled against these offsets. */
 _Static_assert(sizeof(gdr_mh_t) == 8, "a handle is 8 bytes");

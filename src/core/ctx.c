@@ -3,7 +3,6 @@
 #include "core/ctx.h"
 
 #include <errno.h>
-#include <string.h>
 
 #include "base/error.h"
 #include "core/handle.h"
@@ -39,8 +38,7 @@ int gdri_ctx_open(uint32_t flags, gdr_t *g)
 	ctx->calls = 0;
 	ctx->handles = NULL;
 	ctx->caches = NULL;
-	memset(&ctx->past, 0, sizeof(ctx->past));
-	gdri_events_clear(&ctx->events);
+	gdri_counters_clear(&ctx->counters);
 	pthread_mutex_unlock(&ctx->lock);
 	ctx->ctx_sync_memops = flags & BARCOPY_OPEN_CTX_SYNC_MEMOPS;
 	rc = gdri_backends_open(ctx, flags & BARCOPY_OPEN_ANY);
@@ -140,7 +138,6 @@ void gdri_ctx_unlink(struct gdri_ctx *ctx, struct gdri_handle *handle)
 		ctx->handles = handle->next;
 	if (handle->next)
 		handle->next->prev = handle->prev;
-	gdri_tally_end(handle->slot.index, &ctx->past);
 	pthread_mutex_unlock(&ctx->lock);
 }
 

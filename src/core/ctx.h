@@ -14,8 +14,7 @@
 #include "base/slots.h"
 #include "backend/backend.h"
 #include "core/range.h"
-#include "core/counters.h"
-#include "core/tally.h"
+#include "base/counters.h"
 
 struct gdri_cache;
 struct gdri_handle;
@@ -35,9 +34,8 @@ struct gdri_ctx {
 	unsigned int calls; /* entry points at work on this context */
 	struct gdri_handle *handles;
 	struct gdri_cache *caches;
-	struct gdri_tally_sum past; /* what handles counted that have ended */
 
-	struct gdri_events events;
+	struct gdri_counters counters;
 
 	struct gdri_ranges ranges; /* has its own lock */
 };

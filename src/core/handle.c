@@ -8,32 +8,25 @@
 #include "core/ctx.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "core/stats.h"
-
-static void count_handle(struct gdri_slot *slot, void *count)
-{
-	struct gdri_handle *handle = (struct gdri_handle *)slot;
-
-	if (*(bool *)count)
-		atomic_fetch_or_explicit(&handle->owner, GDRI_HANDLE_COUNTED, memory_order_relaxed);
-	else
-		atomic_fetch_and_explicit(&handle->owner, ~GDRI_HANDLE_COUNTED,
-					  memory_order_relaxed);
-}
 
 static void init_handle(struct gdri_slot *slot)
 {
-	bool count = gdri_stats_on();
-
 	pthread_mutex_init(&((struct gdri_handle *)slot)->lock, NULL);
-	count_handle(slot, &count);
 }
 
 struct gdri_slots gdri_handles = GDRI_SLOTS_INIT(struct gdri_handle, init_handle);
 
-void gdri_handles_count(bool count)
+/* A copy reads the first cache line of its handle and no other. */
+_Static_assert(offsetof(struct gdri_handle, lock) <= 64, "what copies read is one cache line");
+
+void gdri_handle_count(gdr_mh_t h, enum gdri_counter what, uint64_t n, uint64_t bytes)
 {
-	gdri_slots_each(&gdri_handles, count_handle, &count);
+	struct gdri_handle *handle = (struct gdri_handle *)gdri_slots_find(&gdri_handles, h.h);
+	struct gdri_counters *counters = handle ? &handle->ctx->counters : NULL;
+
+	gdri_count(counters, what, n);
+	if (bytes)
+		gdri_count(counters, what + 1, bytes);
 }
 
 int gdri_handle_copy_errno(gdr_mh_t h)
@@ -45,6 +38,20 @@ int gdri_handle_copy_errno(gdr_mh_t h)
 	if (!gdri_handle_is_own(handle))
 		return -gdri_fail(EACCES, "the handle belongs to the parent process");
 	return -gdri_fail(EINVAL, "the handle is not mapped");
+}
+
+int gdri_handle_for_counted(gdr_mh_t h, enum gdri_access access, struct gdri_window *w)
+{
+	struct gdri_handle *handle = (struct gdri_handle *)gdri_slots_find(&gdri_handles, h.h);
+
+	if (!handle || !gdri_handle_is_own(handle))
+		return -gdri_handle_copy_errno(h);
+	w->plan = atomic_load_explicit(&handle->counted, memory_order_acquire);
+	w->start = atomic_load_explicit(&handle->copy_start, memory_order_relaxed);
+	w->end =
+		atomic_load_explicit(access == GDRI_WRITES ? &handle->write_end : &handle->copy_end,
+				     memory_order_relaxed);
+	return w->plan ? GDRI_COUNTED : -gdri_handle_copy_errno(h);
 }
 
 struct gdri_handle *gdri_handle_new(struct gdri_ctx *ctx, const struct gdri_pin *pin)
@@ -67,13 +74,9 @@ struct gdri_handle *gdri_handle_new(struct gdri_ctx *ctx, const struct gdri_pin 
 
 gdr_mh_t gdri_handle_publish(struct gdri_handle *handle)
 {
-	uint64_t owner = atomic_load_explicit(&handle->owner, memory_order_relaxed);
 	gdr_mh_t h;
 
-	while (!atomic_compare_exchange_weak_explicit(
-		&handle->owner, &owner, (owner & GDRI_HANDLE_COUNTED) | gdri_process_tag(),
-		memory_order_relaxed, memory_order_relaxed))
-		;
+	atomic_store_explicit(&handle->owner, gdri_process_tag(), memory_order_relaxed);
 	gdri_ctx_link(handle->ctx, handle);
 	h.h = gdri_slot_publish(&handle->slot);
 	return h;
@@ -142,6 +145,15 @@ static const struct gdri_copy_plan *plan_of(struct gdri_handle *handle)
 	return gdri_copy_plan(handle->pin.map_type);
 }
 
+/* From now on copies go by that plan; NULL: there are none. */
+static void show_plan(struct gdri_handle *handle, const struct gdri_copy_plan *plan)
+{
+	bool counted = gdri_copies_counted();
+
+	atomic_store_explicit(&handle->counted, counted ? plan : NULL, memory_order_release);
+	atomic_store_explicit(&handle->plan, counted ? NULL : plan, memory_order_release);
+}
+
 int gdri_handle_set_copy_options_locked(struct gdri_handle *handle,
 					const barcopy_copy_options_t *options)
 {
@@ -153,7 +165,7 @@ int gdri_handle_set_copy_options_locked(struct gdri_handle *handle,
 	handle->assist = assist;
 	handle->assist_set = true;
 	if (handle->pin.map)
-		atomic_store_explicit(&handle->plan, plan_of(handle), memory_order_release);
+		show_plan(handle, plan_of(handle));
 	gdri_offload_free(former);
 	return 0;
 }
@@ -177,12 +189,14 @@ int gdri_handle_map_locked(struct gdri_handle *handle, size_t size, gdr_mapping_
 	}
 	atomic_store_explicit(&handle->copy_start, pin->copy_start, memory_order_relaxed);
 	atomic_store_explicit(&handle->copy_end, pin->copy_end, memory_order_relaxed);
+	atomic_store_explicit(&handle->write_end, pin->read_only ? 0 : pin->copy_end,
+			      memory_order_relaxed);
 	pthread_once(&env_looked_at, log_env_problem);
 	if (!handle->assist_set) {
 		(void)gdri_offload_new(pin, NULL, &handle->assist);
 		handle->assist_set = true;
 	}
-	atomic_store_explicit(&handle->plan, plan_of(handle), memory_order_release);
+	show_plan(handle, plan_of(handle));
 	return 0;
 }
 
@@ -190,7 +204,8 @@ int gdri_handle_unmap_locked(struct gdri_handle *handle)
 {
 	int rc;
 
-	atomic_store_explicit(&handle->plan, NULL, memory_order_relaxed);
+	show_plan(handle, NULL);
+	atomic_store_explicit(&handle->write_end, 0, memory_order_relaxed);
 	atomic_store_explicit(&handle->copy_end, 0, memory_order_relaxed);
 	atomic_store_explicit(&handle->copy_start, 0, memory_order_relaxed);
 	rc = gdri_backends_unmap(&handle->pin);

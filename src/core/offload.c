@@ -135,7 +135,7 @@ static bool by_engine(struct gdri_offload *a, bool to, char *map, void *host, si
 	gdri_flush_word(a->base, (const void *)((uintptr_t)map & ~(uintptr_t)3));
 	done = gdri_cuda_engine_copy(a->engine, to, host, addr, size);
 	atomic_fetch_add_explicit(done ? &a->copies : &a->fallbacks, 1, memory_order_relaxed);
-	gdri_backends_count(a->pin, done ? GDRI_EVENT_ENGINE_COPY : GDRI_EVENT_ENGINE_FALLBACK);
+	gdri_count(a->pin->counters, done ? GDRI_COUNT_ENGINE_COPY : GDRI_COUNT_ENGINE_FALLBACK, 1);
 	if (!done)
 		GDRI_PROBE3(fallback, a->pin->va, size, to);
 	gdri_fence(a->base, BARCOPY_FENCE_FULL);

@@ -114,7 +114,6 @@ int gdri_region_lend(struct gdri_region *region, struct gdri_ctx *ctx, uint64_t 
 	pin.map = NULL;
 	pin.map_length = 0;
 	pin.borrows = true;
-	gdri_events_clear(&pin.events);
 	handle = gdri_handle_new(ctx, &pin);
 	if (!handle) {
 		free(loan);

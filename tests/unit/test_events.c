@@ -15,11 +15,11 @@ static bool is_ready(int fd)
 	return poll(&p, 1, 0) == 1 && p.revents == POLLPRI;
 }
 
-static uint64_t revoked(gdr_t g, gdr_mh_t h)
+static uint64_t revoked(gdr_t g)
 {
 	barcopy_stats_t s = { .struct_size = sizeof(s) };
 
-	assert_ok(barcopy_get_stats(g, h, &s));
+	assert_ok(barcopy_get_stats(g, &s));
 	return s.revoked;
 }
 
@@ -55,9 +55,7 @@ START_TEST(test_events)
 	for (int i = 0; i < 3; i++)
 		seen |= (unsigned int)(told.h == h[i].h || other.h == h[i].h) << i;
 	ck_assert_uint_eq(seen, 5);
-	ck_assert_uint_eq(revoked(g, (gdr_mh_t){ 0 }), 2); /* each once, however it was seen */
-	ck_assert_uint_eq(revoked(g, h[0]), 1);
-	ck_assert_uint_eq(revoked(g, h[1]), 0);
+	ck_assert_uint_eq(revoked(g), 2); /* each once, however it was seen */
 
 	assert_ok(gdr_unpin_buffer(g, h[0]));
 	ck_assert(is_ready(fd));
