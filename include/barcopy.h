@@ -6,8 +6,9 @@
  *
  * The conventions are those of gdrapi.h: 0 or a positive errno, outputs on success only, sizes in bytes,
  * any thread at any time. barcopy_last_error() says the cause of this thread's last failure in words, that
- * of a gdr_*() call too. Options are structs that begin with `size_t struct_size`, or a `uint32_t flags`
- * whose unknown bits are EINVAL; device addresses are uint64_t; times are _ns.
+ * of a gdr_*() call too. Options are structs that begin with `size_t struct_size`, the caller's
+ * sizeof: an older program's is smaller, a newer one's larger, whose unknown bytes must be 0 (those of a
+ * result become 0); or a `uint32_t flags` whose unknown bits are EINVAL; device addresses are uint64_t; times are _ns.
  */
 #ifndef BARCOPY_H
 #define BARCOPY_H
@@ -22,17 +23,18 @@ extern "C" {
 #pragma GCC visibility push(default)
 #endif
 
+/** The level of this header. It grows when something is added; nothing is ever taken away. */
 #define BARCOPY_API_VERSION 1
+
+/** The level of the library that the program runs with: BARCOPY_API_VERSION when it was built. */
+uint32_t barcopy_get_api_version(void);
 
 /** Flags of barcopy_open(). */
 typedef enum barcopy_open_flags {
 	BARCOPY_OPEN_DEFAULT = 0, /**< exactly gdr_open() */
 	/** Also where only some memory is served: memory of cudaHostAlloc; exportable VMM memory,
 	 *  where the driver exports no dma-buf. */
-	BARCOPY_OPEN_ANY = 1,
-	/** Set CU_CTX_SYNC_MEMOPS (CUDA 12.1) on the context of each pinned pointer whose allocation
-	 *  refuses SYNC_MEMOPS. It stays set: CUDA has no way to clear it. */
-	BARCOPY_OPEN_CTX_SYNC_MEMOPS = 2
+	BARCOPY_OPEN_ANY = 1
 } barcopy_open_flags_t;
 
 /**
@@ -80,10 +82,6 @@ typedef enum barcopy_handle_attr {
 	BARCOPY_HANDLE_ATTR_PERSISTENT = 3,	  /**< 1: the mapping outlives the free of its memory */
 	BARCOPY_HANDLE_ATTR_SYNC_MEMOPS = 4,  /**< 1: SYNC_MEMOPS is in force; see gdr_pin_buffer() */
 	BARCOPY_HANDLE_ATTR_MAPPING_TYPE = 5, /**< the type a default map has; a gdr_mapping_type_t */
-	/** Copies done by the copy engine, and those that came back to the mapping, since
-	 *  barcopy_set_copy_options(). */
-	BARCOPY_HANDLE_ATTR_ENGINE_COPIES = 6,
-	BARCOPY_HANDLE_ATTR_ENGINE_FALLBACKS = 7,
 	BARCOPY_HANDLE_ATTR_MAX
 } barcopy_handle_attr_t;
 
@@ -96,12 +94,13 @@ int barcopy_get_handle_attribute(gdr_t g, gdr_mh_t handle, barcopy_handle_attr_t
 /**
  * A descriptor that tells when the GPU driver has revoked a pinned range, because its memory was
  * freed: poll it, or add it to an epoll set, for POLLPRI. It stays ready until every revoked range
- * has been unpinned. It is the context's own: do not read, write or close it; it ends with
- * gdr_close().
+ * has been unpinned. Do not read or write it.
  *
  * Known of barcopy's gdrdrv driver alone; revocation happens where its mappings are not persistent.
- * @param fd  the descriptor
- * @return 0; EINVAL (g, NULL); ENOTSUP (no backend of this context gives notice); EACCES.
+ * @param fd  the caller's to close, close-on-exec. It outlives gdr_close(), but then is never ready. A
+ *            forked child that neither execs nor closes it keeps the driver's file open: what its
+ *            parent has pinned when it dies stays pinned until then.
+ * @return 0; EINVAL (g, NULL); ENOTSUP (no backend of this context gives notice); EMFILE; EACCES.
  */
 int barcopy_get_event_fd(gdr_t g, int *fd);
 
@@ -174,8 +173,7 @@ typedef struct barcopy_copy_options {
  * write where the GPU polls for a word meanwhile. It uses CUDA on a stream of its own, in the
  * context of the memory (for VMM memory in the device's primary one, which stays retained). Where
  * CUDA cannot be used, in a host function of a stream for one, or the memory has been freed, the
- * copy goes through the mapping as if nothing had been set;
- * BARCOPY_HANDLE_ATTR_ENGINE_COPIES and _FALLBACKS count.
+ * copy goes through the mapping as if nothing had been set; barcopy_get_stats() counts both.
  *
  * A forked child has none of the threads; it cannot use its parent's handles (EACCES), and makes
  * threads of its own for its own handles.
@@ -288,7 +286,7 @@ int barcopy_mem_free(gdr_t g, barcopy_mem_t *mem);
  * given to barcopy_mem_import() there, together with mem->size. Each side frees its own.
  * @param fd  the caller's to close, close-on-exec; the memory lives while one is open
  * @return 0; EINVAL (g, NULL, not memory of barcopy_mem_alloc()); ENOTSUP (allocated
- *         without BARCOPY_MEM_SHAREABLE, or imported as a dma-buf); EMFILE and the like as EIO; EACCES.
+ *         without BARCOPY_MEM_SHAREABLE, or imported as a dma-buf); EMFILE; EIO; EACCES.
  */
 int barcopy_mem_export(gdr_t g, const barcopy_mem_t *mem, int *fd);
 

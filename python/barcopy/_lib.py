@@ -9,7 +9,7 @@ import threading
 from ctypes import POINTER, Structure, c_char_p, c_int, c_size_t, c_uint32, c_uint64, c_ulong, c_void_p
 from errno import ETIMEDOUT
 
-OPEN_ANY, OPEN_CTX_SYNC_MEMOPS = 1, 2
+OPEN_ANY = 1
 MAP_RANGE_READ_ONLY = 1
 MEM_CACHED = 1
 MEM_SHAREABLE = 4

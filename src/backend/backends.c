@@ -114,6 +114,14 @@ static int backends_named(const char *list, const struct gdri_backend **out, siz
 	return 0;
 }
 
+/* "1" and nothing else, as in the library that this one stands in for. */
+static bool use_dmabuf_mmap(void)
+{
+	const char *value = gdri_env("GDRCOPY_USE_DMABUF_MMAP");
+
+	return value && !strcmp(value, "1");
+}
+
 int gdri_backends_open(struct gdri_ctx *ctx, bool any)
 {
 	const struct gdri_backend *candidates[GDRI_BACKENDS];
@@ -128,7 +136,7 @@ int gdri_backends_open(struct gdri_ctx *ctx, bool any)
 		rc = backends_named(list, candidates, &count);
 		if (rc)
 			return rc;
-	} else if (gdri_env_true("GDRCOPY_USE_DMABUF_MMAP")) {
+	} else if (use_dmabuf_mmap()) {
 		candidates[0] = &gdri_backend_dmabuf;
 		count = 1;
 	} else {
@@ -321,8 +329,7 @@ int gdri_backends_pin(struct gdri_ctx *ctx, struct gdri_pin_request *request, st
 		if (!rc) {
 			/* Without an address here it is the exporting process's to set. */
 			pin->sync_memops =
-				!is_dmabuf(request) &&
-				gdri_cuda_sync_memops(&request->memory, ctx->ctx_sync_memops);
+				!is_dmabuf(request) && gdri_cuda_sync_memops(&request->memory);
 			pin->counters = &ctx->counters;
 			gdri_count(pin->counters, GDRI_COUNT_PIN, 1);
 			GDRI_PROBE3(pin, pin->va, pin->mapped_size, b->id);

@@ -25,7 +25,7 @@ static void init_cache(struct gdri_slot *slot)
 		atomic_store_explicit(&cache->shard[i].hits, 0, memory_order_relaxed);
 }
 
-struct gdri_slots gdri_caches = GDRI_SLOTS_INIT(struct gdri_cache, init_cache);
+struct gdri_slots gdri_caches;
 
 static int check_options(const barcopy_cache_options_t *o)
 {
@@ -44,7 +44,7 @@ int gdri_cache_create(struct gdri_ctx *ctx, gdr_t g, const barcopy_cache_options
 
 	if (rc)
 		return rc;
-	cache = (struct gdri_cache *)gdri_slots_new(&gdri_caches);
+	cache = (struct gdri_cache *)gdri_slots_new(&gdri_caches, sizeof(*cache), init_cache);
 	if (!cache)
 		return gdri_fail(ENOMEM, "no memory for a cache");
 	rc = gdri_pages_init(&cache->pages);

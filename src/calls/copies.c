@@ -6,12 +6,12 @@
  * nothing for what is.
  */
 #include <errno.h>
-#include <string.h>
 
 #include "base/error.h"
 #include "barcopy.h"
 #include "core/handle.h"
 #include "base/probes.h"
+#include "base/sized.h"
 #include "copy/pool.h"
 
 /*
@@ -192,17 +192,17 @@ int barcopy_copyv_from_mapping(gdr_mh_t handle, const barcopy_copy_seg_t *seg, s
 	return 0;
 }
 
-/* What this library knows of the options; a caller's later struct may be longer, if with zeroes. */
+enum { FIRST_OPTIONS = 32 }; /* size of the first barcopy_copy_options_t */
+
+_Static_assert(sizeof(barcopy_copy_options_t) >= FIRST_OPTIONS,
+	       "barcopy_copy_options_t only grows");
+
 static int take_options(const barcopy_copy_options_t *from, barcopy_copy_options_t *to)
 {
-	const unsigned char *bytes = (const unsigned char *)from;
+	int rc = gdri_sized_in(to, sizeof(*to), FIRST_OPTIONS, from);
 
-	if (from->struct_size < sizeof(*to))
-		return gdri_fail(EINVAL, "barcopy_copy_options_t: size %zu", from->struct_size);
-	for (size_t i = sizeof(*to); i < from->struct_size; i++)
-		if (bytes[i])
-			return gdri_fail(EINVAL, "barcopy_copy_options_t: unknown bytes are not 0");
-	memcpy(to, from, sizeof(*to));
+	if (rc)
+		return rc;
 	if (to->flags)
 		return gdri_fail(EINVAL, "unknown bits in option flags 0x%x", to->flags);
 	if (to->threads > GDRI_POOL_MAX_THREADS)

@@ -329,6 +329,11 @@ int gdr_get_mapping_type_string(gdr_mapping_type_t type, const char **pstr)
 	return 0;
 }
 
+uint32_t barcopy_get_api_version(void)
+{
+	return BARCOPY_API_VERSION;
+}
+
 const char *barcopy_last_error(void)
 {
 	return gdri_error_text();
@@ -369,12 +374,6 @@ int barcopy_get_handle_attribute(gdr_t g, gdr_mh_t handle, barcopy_handle_attr_t
 		break;
 	case BARCOPY_HANDLE_ATTR_MAPPING_TYPE:
 		*value = hd->pin.type;
-		break;
-	case BARCOPY_HANDLE_ATTR_ENGINE_COPIES:
-		*value = gdri_offload_engine_copies(hd->assist);
-		break;
-	case BARCOPY_HANDLE_ATTR_ENGINE_FALLBACKS:
-		*value = gdri_offload_engine_fallbacks(hd->assist);
 		break;
 	default:
 		rc = gdri_fail(EINVAL, "unknown handle attribute %d", (int)attr);

@@ -19,11 +19,13 @@
 #include "base/counters.h"
 #include "base/error.h"
 #include "base/process.h"
+#include "base/sized.h"
 #include "cache/cache.h"
 #include "core/ctx.h"
 
-/* How much of the caller's struct we may write: what both sides know. */
-_Static_assert(sizeof(barcopy_stats_t) == 152, "size of the first barcopy_stats_t");
+enum { FIRST_SIZE = 152 }; /* of the first barcopy_stats_t */
+
+_Static_assert(sizeof(barcopy_stats_t) >= FIRST_SIZE, "barcopy_stats_t only grows");
 
 void gdri_stats_init(void)
 {
@@ -70,23 +72,21 @@ static void of_context(struct gdri_ctx *ctx, barcopy_stats_t *stats)
 int barcopy_get_stats(gdr_t g, barcopy_stats_t *stats)
 {
 	struct gdri_ctx *ctx;
+	barcopy_stats_t now;
 	int rc;
 
 	if (!stats)
 		return -gdri_fail(EINVAL, "stats is NULL");
-	if (stats->struct_size < sizeof(*stats))
-		return -gdri_fail(EINVAL, "stats->struct_size is %zu, not sizeof(barcopy_stats_t)",
-				  stats->struct_size);
-	if (!g) {
-		of_process(stats);
-		return 0;
+	if (g) {
+		rc = gdri_ctx_get(g, &ctx);
+		if (rc)
+			return -rc;
+		of_context(ctx, &now);
+		gdri_ctx_put(ctx);
+	} else {
+		of_process(&now);
 	}
-	rc = gdri_ctx_get(g, &ctx);
-	if (rc)
-		return -rc;
-	of_context(ctx, stats);
-	gdri_ctx_put(ctx);
-	return 0;
+	return -gdri_sized_out(&now, sizeof(now), FIRST_SIZE, stats);
 }
 
 void gdri_stats_summary(const barcopy_stats_t *s, struct gdri_text *text)

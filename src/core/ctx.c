@@ -18,19 +18,19 @@ static void init_ctx(struct gdri_slot *slot)
 	gdri_ranges_init_lock(&ctx->ranges);
 }
 
-static struct gdri_slots contexts = GDRI_SLOTS_INIT(struct gdri_ctx, init_ctx);
+static struct gdri_slots contexts;
 
 int gdri_ctx_open(uint32_t flags, gdr_t *g)
 {
 	struct gdri_ctx *ctx;
 	int rc;
 
-	if (flags & ~(uint32_t)(BARCOPY_OPEN_ANY | BARCOPY_OPEN_CTX_SYNC_MEMOPS))
+	if (flags & ~(uint32_t)BARCOPY_OPEN_ANY)
 		return gdri_fail(EINVAL, "unknown bits in flags 0x%x of barcopy_open", flags);
 	rc = gdri_process_enter();
 	if (rc)
 		return rc;
-	ctx = (struct gdri_ctx *)gdri_slots_new(&contexts);
+	ctx = (struct gdri_ctx *)gdri_slots_new(&contexts, sizeof(*ctx), init_ctx);
 	if (!ctx)
 		return gdri_fail(ENOMEM, "no memory for a context");
 
@@ -40,7 +40,6 @@ int gdri_ctx_open(uint32_t flags, gdr_t *g)
 	ctx->caches = NULL;
 	gdri_counters_clear(&ctx->counters);
 	pthread_mutex_unlock(&ctx->lock);
-	ctx->ctx_sync_memops = flags & BARCOPY_OPEN_CTX_SYNC_MEMOPS;
 	rc = gdri_backends_open(ctx, flags & BARCOPY_OPEN_ANY);
 	if (rc) {
 		gdri_slots_free(&contexts, &ctx->slot);

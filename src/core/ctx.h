@@ -24,7 +24,6 @@ struct gdri_ctx {
 	_Atomic uint32_t owner; /* gdri_process_tag() of the open */
 
 	/* Written while the context is opened, constant until it is closed. */
-	bool ctx_sync_memops; /* BARCOPY_OPEN_CTX_SYNC_MEMOPS */
 	size_t backend_count;
 	const struct gdri_backend *backends[GDRI_BACKENDS]; /* in order of trial */
 	void *backend_state[GDRI_BACKENDS]; /* by id - 1; owned by that backend */

@@ -14,7 +14,7 @@ static void init_handle(struct gdri_slot *slot)
 	pthread_mutex_init(&((struct gdri_handle *)slot)->lock, NULL);
 }
 
-struct gdri_slots gdri_handles = GDRI_SLOTS_INIT(struct gdri_handle, init_handle);
+struct gdri_slots gdri_handles;
 
 /* A copy reads the first cache line of its handle and no other. */
 _Static_assert(offsetof(struct gdri_handle, lock) <= 64, "what copies read is one cache line");
@@ -56,7 +56,8 @@ int gdri_handle_for_counted(gdr_mh_t h, enum gdri_access access, struct gdri_win
 
 struct gdri_handle *gdri_handle_new(struct gdri_ctx *ctx, const struct gdri_pin *pin)
 {
-	struct gdri_handle *handle = (struct gdri_handle *)gdri_slots_new(&gdri_handles);
+	struct gdri_handle *handle =
+		(struct gdri_handle *)gdri_slots_new(&gdri_handles, sizeof(*handle), init_handle);
 
 	if (!handle)
 		return NULL;
