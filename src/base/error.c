@@ -60,6 +60,14 @@ static char *take(void)
 	return text ? text : no_memory;
 }
 
+void gdri_error_say(const char *text)
+{
+	if (!mine || mine == no_memory)
+		mine = take();
+	if (mine != no_memory)
+		memcpy(mine, text, strlen(text) + 1);
+}
+
 void gdri_error_set(int err, const char *fmt, ...)
 {
 	char text[ROOM];
@@ -69,10 +77,7 @@ void gdri_error_set(int err, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	if (!mine || mine == no_memory)
-		mine = take();
-	if (mine != no_memory)
-		memcpy(mine, text, strlen(text) + 1);
+	gdri_error_say(text);
 	gdri_log(BARCOPY_LOG_DEBUG, "errno %d: %s", err, text);
 }
 

@@ -74,6 +74,8 @@ static void what_is_counted(void)
 	OK(barcopy_copyv_from_mapping(mem.handle, seg, 1, BARCOPY_COPY_NO_FENCE));
 	OK(barcopy_put32(mem.handle, mem.cpu_ptr, 1));
 	OK(barcopy_put64(mem.handle, mem.cpu_ptr, 1));
+	OK(barcopy_post32(mem.handle, mem.cpu_ptr, 1));
+	OK(barcopy_post64(mem.handle, mem.cpu_ptr, 1));
 	OK(barcopy_get32(mem.handle, mem.cpu_ptr, &w32));
 	OK(barcopy_get64(mem.handle, mem.cpu_ptr, &w64));
 	OK(barcopy_get64(mem.handle, mem.cpu_ptr, &w64));
@@ -100,7 +102,7 @@ static void what_is_counted(void)
 	ck_assert_uint_eq(s.bytes_to, 4 + 5 + 16 + 65536 + 10 + 100);
 	ck_assert_uint_eq(s.copies_from, 2);
 	ck_assert_uint_eq(s.bytes_from, 310);
-	ck_assert_uint_eq(s.puts, 2);
+	ck_assert_uint_eq(s.puts, 4);
 	ck_assert_uint_eq(s.gets, 3);
 	ck_assert_uint_eq(s.waits, 2);
 	OK(gdr_close(g));
@@ -162,6 +164,8 @@ static void read_only(void)
 	ck_assert_int_eq(barcopy_copyv_to_mapping(h, seg, 2, 0), EACCES);
 	ck_assert_int_eq(barcopy_put32(h, p, 1), EACCES);
 	ck_assert_int_eq(barcopy_put64(h, p, 1), EACCES);
+	ck_assert_int_eq(barcopy_post32(h, p, 1), EACCES);
+	ck_assert_int_eq(barcopy_post64(h, p, 1), EACCES);
 	ck_assert_int_eq(gdr_copy_to_mapping(h, p, NULL, 8), EINVAL);
 	OK(gdr_copy_to_mapping(h, p, buf, 0));
 	OK(barcopy_copyv_to_mapping(h, seg + 1, 1, 0));
