@@ -14,7 +14,7 @@
 
 #include "cuda/cuda.h"
 #include "barcopy.h"
-#include "core/counters.h"
+#include "base/counters.h"
 
 struct gdri_ctx;
 
@@ -67,8 +67,8 @@ struct gdri_pin {
 	void *priv; /* the backend's own */
 
 	/* Kept by backends.c. */
-	struct gdri_ctx *ctx; /* whose it is; NULL: nobody's, as in a test of a backend alone */
-	struct gdri_events events;
+	struct gdri_counters
+		*counters; /* of its context; NULL: none, as in a test of a backend alone */
 
 	/*
 	 * While mapped. The caller sets map_length (a multiple of the host page, at most
@@ -144,9 +144,6 @@ int gdri_backends_unpin(struct gdri_pin *pin);
 int gdri_backends_map(struct gdri_pin *pin, gdr_mapping_type_t wish);
 int gdri_backends_unmap(struct gdri_pin *pin);
 
-/* Something has happened to the pin, or to the context: it is counted. */
-void gdri_backends_count(struct gdri_pin *pin, enum gdri_event event);
-void gdri_backends_count_in(struct gdri_ctx *ctx, enum gdri_event event, uint64_t n);
 
 /* See gdr_get_attribute() and gdr_driver_get_version(). */
 int gdri_backends_attribute(struct gdri_ctx *ctx, gdr_attr_t attr);

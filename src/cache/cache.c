@@ -24,12 +24,13 @@ static void init_cache(struct gdri_slot *slot)
 		atomic_store_explicit(&cache->shard[i].hits, 0, memory_order_relaxed);
 }
 
-struct gdri_slots gdri_caches = GDRI_SLOTS_INIT(struct gdri_cache, init_cache);
+struct gdri_slots gdri_caches;
 
 int gdri_cache_new(struct gdri_ctx *ctx, gdr_t g, const barcopy_cache_options_t *o, bool ranges,
 		   uint32_t flags, struct gdri_cache **out)
 {
-	struct gdri_cache *cache = (struct gdri_cache *)gdri_slots_new(&gdri_caches);
+	struct gdri_cache *cache =
+		(struct gdri_cache *)gdri_slots_new(&gdri_caches, sizeof(*cache), init_cache);
 	int rc;
 
 	if (!cache)
@@ -252,8 +253,8 @@ static void unlink_cache(struct gdri_cache *cache)
 
 	pthread_mutex_lock(&cache->ctx->lock);
 	for (int i = 0; i < GDRI_CACHE_SHARDS; i++)
-		gdri_backends_count_in(
-			cache->ctx, GDRI_EVENT_CACHE_HIT,
+		gdri_count(
+			&cache->ctx->counters, GDRI_COUNT_CACHE_HIT,
 			atomic_exchange_explicit(&cache->shard[i].hits, 0, memory_order_relaxed));
 	for (link = &cache->ctx->caches; *link != cache; link = &(*link)->next)
 		;

@@ -30,7 +30,7 @@ bool gdri_cache_evict_locked(struct gdri_cache *cache, int device, uint64_t byte
 			freed += size;
 			any = true;
 			cache->evictions++;
-			gdri_backends_count_in(cache->ctx, GDRI_EVENT_CACHE_EVICTION, 1);
+			gdri_count(&cache->ctx->counters, GDRI_COUNT_CACHE_EVICTION, 1);
 		} else if (kept->next) {
 			cache->first = kept->next;
 			kept->next->prev = NULL;

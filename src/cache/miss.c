@@ -214,7 +214,7 @@ int gdri_cache_miss(struct gdri_cache *cache, uint64_t addr, size_t size, struct
 	} else {
 		cache->misses++;
 		if (cache->keeps)
-			gdri_backends_count_in(cache->ctx, GDRI_EVENT_CACHE_MISS, 1);
+			gdri_count(&cache->ctx->counters, GDRI_COUNT_CACHE_MISS, 1);
 		rc = insert_locked(cache, addr, size, &e);
 	}
 	pthread_mutex_unlock(&cache->lock);

@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "core/handle.h"
 #include "base/log.h"
-#include "core/stats.h"
+#include "calls/stats.h"
 
 /* The structs are frozen: programs were compiled against these offsets. */
 _Static_assert(sizeof(gdr_mh_t) == 8, "a handle is 8 bytes");
@@ -321,6 +321,11 @@ int gdr_get_mapping_type_string(gdr_mapping_type_t type, const char **pstr)
 	return 0;
 }
 
+uint32_t barcopy_get_api_version(void)
+{
+	return BARCOPY_API_VERSION;
+}
+
 const char *barcopy_last_error(void)
 {
 	return gdri_error_text();
@@ -361,12 +366,6 @@ int barcopy_get_handle_attribute(gdr_t g, gdr_mh_t handle, barcopy_handle_attr_t
 		break;
 	case BARCOPY_HANDLE_ATTR_MAPPING_TYPE:
 		*value = hd->pin.type;
-		break;
-	case BARCOPY_HANDLE_ATTR_ENGINE_COPIES:
-		*value = gdri_offload_engine_copies(hd->assist);
-		break;
-	case BARCOPY_HANDLE_ATTR_ENGINE_FALLBACKS:
-		*value = gdri_offload_engine_fallbacks(hd->assist);
 		break;
 	default:
 		rc = gdri_fail(EINVAL, "unknown handle attribute %d", (int)attr);

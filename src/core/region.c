@@ -6,7 +6,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "core/ctx.h"
 #include "base/error.h"
 #include "base/probes.h"
 
@@ -111,7 +110,6 @@ int gdri_region_open(struct gdri_region *region, struct gdri_ctx *ctx,
 	for (int attempt = 0; attempt < PIN_ATTEMPTS; attempt++) {
 		*region = (struct gdri_region){ .low = low, .high = high };
 		region->mapped = flags & GDRI_REGION_MAPPED;
-		region->by_context = ctx->ctx_sync_memops;
 		rc = flags & GDRI_REGION_PROVEN ? gdri_parts_take(region, low, high) : 0;
 		if (!rc)
 			rc = pin_and_map(region, ctx, request, flags);
@@ -191,7 +189,7 @@ int gdri_region_is_revoked(struct gdri_region *region, bool *revoked)
 		return rc;
 	*revoked = flag;
 	if (flag && !atomic_exchange_explicit(&region->revoked, true, memory_order_relaxed)) {
-		gdri_backends_count(&region->pin, GDRI_EVENT_REVOKED);
+		gdri_count(region->pin.counters, GDRI_COUNT_REVOKED, 1);
 		GDRI_PROBE2(revoke, region->pin.va, region->pin.mapped_size);
 	}
 	return 0;

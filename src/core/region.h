@@ -37,7 +37,6 @@ struct gdri_region {
 	struct gdri_pin pin; /* pin.va and pin.mapped_size: whole GPU pages */
 	uint64_t low, high; /* as asked for, not rounded */
 	bool mapped; /* as long as it lives */
-	bool by_context; /* CU_CTX_SYNC_MEMOPS may stand in */
 	bool host; /* the CPU's own memory: one allocation, never shared with another */
 	size_t part_count; /* 0: CUDA does not know the memory */
 	struct gdri_part *parts; /* in order of address; cover [low, high) save for gaps */
