@@ -15,7 +15,6 @@
  *
  * Reads only, but for the trials: 64 KiB of GPU memory a backend, in processes of their own.
  */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,9 +59,9 @@ static const struct tool tool = {
 
 static const char exit_text[] =
 	"Exit status:\n"
-	"  0  ordinary GPU memory can be mapped on every GPU that CUDA shows here;\n"
-	"  1  it cannot on at least one, or there is no GPU;\n"
-	"  2  that could not be determined, or a bad option, or a file that cannot be read.";
+	"  0  ordinary GPU memory can be mapped on every GPU that CUDA shows here\n"
+	"  1  it cannot on at least one, or there is no GPU\n"
+	"  2  that could not be determined, or a bad option, or a file that cannot be read";
 
 static void parse(int argc, char **argv)
 {
@@ -106,7 +105,5 @@ int main(int argc, char **argv)
 		print_json(&m, &r, &v, stdout);
 	else
 		print_text(&m, &r, &v, stdout);
-	if (fflush(stdout) || ferror(stdout))
-		tool_fail("standard output: %s", strerror(errno));
 	return (int)v.answer;
 }
