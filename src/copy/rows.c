@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: MIT
 /*
- * Every way of moving bytes that we know, as one table. A new instruction set is a row here, two
- * names in engine.h, a short file, and its flags in copy.mk. Which row is used when: tune.h.
+ * Every way of moving bytes that the library uses, as one table. A new instruction set is a row here,
+ * two names in rows.h, a short file, and its flags in copy.mk. Which row is used where: tune.h.
  */
-#include "engine.h"
+#include "rows.h"
 
 #include <string.h>
 
 #include "word.h"
-
-#define EXPERIMENTAL GDRI_ROW_EXPERIMENTAL
 
 const struct gdri_copy_row gdri_copy_rows[] = {
 /* name, needs, block, flags, to, from */
@@ -17,17 +15,9 @@ const struct gdri_copy_row gdri_copy_rows[] = {
 	{ "avx512", GDRI_CPU_AVX512, GDRI_LINE, 0, gdri_avx512_to, gdri_avx512_from },
 	{ "avx2", GDRI_CPU_AVX2, GDRI_LINE, 0, gdri_avx2_to, gdri_avx2_from },
 	{ "sse4.1", GDRI_CPU_SSE41, GDRI_LINE, 0, gdri_sse41_to, gdri_sse41_from },
-	{ "sse2", GDRI_CPU_SSE2, GDRI_LINE, 0, gdri_sse2_to, gdri_sse2_from },
-	{ "movdir64b", GDRI_CPU_MOVDIR64B, GDRI_LINE, EXPERIMENTAL, gdri_movdir64b_to, NULL },
-	{ "plain512", GDRI_CPU_AVX512, GDRI_LINE, EXPERIMENTAL, NULL, gdri_plain512_from },
-	{ "staged512", GDRI_CPU_AVX512, GDRI_LINE, EXPERIMENTAL, gdri_staged512_to, NULL },
-	{ "repmovs", GDRI_CPU_ERMS, GDRI_LINE, EXPERIMENTAL, NULL, gdri_repmovs_from },
-	{ "baseline", GDRI_CPU_AVX2 | GDRI_CPU_MOVDIR64B, 1, EXPERIMENTAL, gdri_baseline_to,
-	  gdri_baseline_from },
+	{ "sse2", GDRI_CPU_SSE2, GDRI_LINE, 0, gdri_sse2_to, NULL },
 #elif defined(__aarch64__)
 	{ "neon", GDRI_CPU_NEON, GDRI_LINE, 0, gdri_neon_to, gdri_neon_from },
-	{ "ls64", GDRI_CPU_LS64, GDRI_LINE, EXPERIMENTAL | GDRI_ROW_UNCACHED, gdri_ls64_to,
-	  gdri_ls64_from },
 #endif
 	{ "ref", 0, 1, GDRI_ROW_ANY_MEMORY, gdri_ref_to, gdri_ref_from },
 };

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The inside of the copy engine: rows, plans, and how a plan is made. For src/copy, its tests and
- * the benchmarks; the rest of the library needs copy.h only.
+ * The inside of the copies: rows, plans, and how a plan is made. For src/copy, its tests and the
+ * benchmarks, which have rows of their own beside these (perf/rows); the rest of the library needs
+ * copy.h only.
  */
-#ifndef GDRI_COPY_ENGINE_H
-#define GDRI_COPY_ENGINE_H
+#ifndef GDRI_COPY_ROWS_H
+#define GDRI_COPY_ROWS_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,9 +18,9 @@
 typedef void gdri_move_fn(void *dst, const void *src, size_t n);
 
 enum gdri_row_flags {
-	GDRI_ROW_EXPERIMENTAL = 1, /* lost, or is there for comparison: never chosen by tune.h */
-	GDRI_ROW_ANY_MEMORY = 2, /* naturally aligned accesses only: fit for DEVICE mappings */
-	GDRI_ROW_UNCACHED = 4 /* faults on cacheable memory: WC mappings only */
+	GDRI_ROW_ANY_MEMORY = 1, /* naturally aligned accesses only: fit for DEVICE mappings */
+	/* For WC mappings only: faults on cacheable memory, or is not ordered as its fences assume. */
+	GDRI_ROW_UNCACHED = 2
 };
 
 /*
@@ -42,31 +43,27 @@ struct gdri_copy_row {
 	gdri_move_fn *from;
 };
 
-/* The table, in impls.c; the last row serves every CPU. */
+/* The table, in rows.c; the last row serves every CPU. */
 extern const struct gdri_copy_row gdri_copy_rows[];
 extern const size_t gdri_copy_row_count;
 
 /* NULL if there is no row of that name. */
 const struct gdri_copy_row *gdri_copy_row_find(const char *name);
 
-/* One direction of a plan: two rows, by size. */
-struct gdri_copy_way {
-	const struct gdri_copy_row *small, *large;
-	size_t large_min; /* bytes; SIZE_MAX: `small` for all */
-};
-
 struct gdri_copy_plan {
 	gdr_mapping_type_t type;
 	/* Whose fences: the same type, or NONE in a plan that shows what fences are good for. */
 	gdr_mapping_type_t fences;
+	bool posts; /* a posted word is MOVDIRI's */
 	/* Reads load nothing outside the range, through the `to` function of their row. */
 	bool exact_reads;
-	struct gdri_copy_way to, from;
+	const struct gdri_copy_row *to, *from;
 	/*
-	 * gdri_copy_to() and gdri_copy_from() of large_min bytes and more, fences included: here
-	 * somebody else may take the copy over, by a plan of his own around a common one. A common
-	 * plan has gdri_copy_alone_to() and gdri_copy_alone_from().
+	 * gdri_copy_to() and gdri_copy_from() of large_to_min, large_from_min bytes and more, fences
+	 * included: here somebody else may take the copy over, by a plan of his own around a common one.
+	 * A common plan hands nothing over: SIZE_MAX.
 	 */
+	size_t large_to_min, large_from_min;
 	void (*large_to)(const struct gdri_copy_plan *plan, void *map, const void *host,
 			 size_t size);
 	void (*large_from)(const struct gdri_copy_plan *plan, void *host, const void *map,
@@ -74,13 +71,12 @@ struct gdri_copy_plan {
 };
 
 /*
- * Makes the plan for a type from the features that may be used, and a row's name that overrides
- * the choice (NULL: none) in the directions and types that the row can do. Returns 0; -EINVAL (no
- * such row); -ENOTSUP (the features do not allow it). The plan is good in every case: a name that
- * cannot be followed is not.
+ * Makes the plan for a type from the features that may be used, and a row that overrides the choice
+ * (NULL: none) in the directions and types that it can do. Returns 0, or -ENOTSUP: the features do not
+ * allow the row. The plan is good in every case: a row that cannot be used is not.
  */
 int gdri_copy_plan_init(struct gdri_copy_plan *plan, gdr_mapping_type_t type, uint32_t features,
-			const char *name);
+			const struct gdri_copy_row *row);
 
 /* The copies of any size by the calling thread alone, fences included. */
 void gdri_copy_alone_to(const struct gdri_copy_plan *plan, void *map, const void *host,
@@ -95,18 +91,12 @@ void gdri_move_from(const struct gdri_copy_plan *plan, void *host, const void *m
 /* The functions of the rows, each in the file of its instruction set. */
 gdri_move_fn gdri_ref_to, gdri_ref_from;
 #if defined(__x86_64__)
-gdri_move_fn gdri_sse2_to, gdri_sse2_from;
+gdri_move_fn gdri_sse2_to;
 gdri_move_fn gdri_sse41_to, gdri_sse41_from;
 gdri_move_fn gdri_avx2_to, gdri_avx2_from;
 gdri_move_fn gdri_avx512_to, gdri_avx512_from;
-gdri_move_fn gdri_movdir64b_to;
-gdri_move_fn gdri_baseline_to, gdri_baseline_from;
-gdri_move_fn gdri_plain512_from;
-gdri_move_fn gdri_staged512_to;
-gdri_move_fn gdri_repmovs_from;
 #elif defined(__aarch64__)
 gdri_move_fn gdri_neon_to, gdri_neon_from;
-gdri_move_fn gdri_ls64_to, gdri_ls64_from;
 #endif
 
 #endif

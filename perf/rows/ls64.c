@@ -2,8 +2,8 @@
 /*
  * LS64: LD64B and ST64B, 64 bytes in one single-copy atomic access. Unproven: no machine that has
  * them was at hand and QEMU does not know them; the tests carry them out by a signal handler, which
- * shows the right bytes at the right places, not that memory takes them. Hence the row is used only
- * where GDRCOPY_COPY_IMPL names it.
+ * shows the right bytes at the right places, not that memory takes them. Hence it is no row of the
+ * library's.
  *
  * They want a place that supports them: Normal Non-cacheable or Device memory of a target that
  * takes 64-byte accesses. On cacheable memory they fault (Arm ARM, "Single-copy atomic 64-byte
@@ -13,12 +13,12 @@
  * The eight registers are named, since no constraint asks for eight in a row. Nothing else may stand
  * between naming them and the instruction: a sanitizer's call would overwrite them.
  */
-#include "engine.h"
-#include "word.h"
+#include "copy/word.h"
+#include "rows.h"
 
 #define REGISTERS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
 
-void gdri_ls64_to(void *dst, const void *src, size_t n)
+void row_ls64_to(void *dst, const void *src, size_t n)
 {
 	uint8_t *d = dst;
 	const uint8_t *s = src;
@@ -39,7 +39,7 @@ void gdri_ls64_to(void *dst, const void *src, size_t n)
 	}
 }
 
-void gdri_ls64_from(void *dst, const void *src, size_t n)
+void row_ls64_from(void *dst, const void *src, size_t n)
 {
 	uint8_t *d = dst;
 	const uint8_t *s = src;

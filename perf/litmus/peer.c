@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
-/* The other side of the litmus tests; see litmus_peer.h. */
-#include "litmus_peer.h"
+/* The other side of the litmus tests; see peer.h. */
+#include "peer.h"
 
 #include <sched.h>
 #include <stdbool.h>
 #include <string.h>
 
 #include "common/exit.h"
-#include "litmus_ptx.h"
+#include "ptx.h"
 
 static const char *const kernel_name[PROTOCOLS] = {
 	[PRODUCE] = "litmus_produce",
