@@ -11,6 +11,7 @@
 #include "common/progress.h"
 #include "common/stats.h"
 #include "common/timing.h"
+#include "common/words.h"
 #include "pplat/rounds.h"
 
 enum mode { CPU_FIRST, GPU_FIRST };
@@ -90,8 +91,9 @@ static void print_set_up(void)
 {
 	const char *const place[] = { [GPU] = pplat.b.buf.place, [CPU] = "host memory" };
 
-	printf("kernel:   %ld block%s of %ld thread%s\n", pplat.blocks, pplat.blocks > 1 ? "s" : "",
-	       pplat.threads, pplat.threads > 1 ? "s" : "");
+	printf("kernel:   %ld block%s of %ld thread%s\n", pplat.blocks,
+	       plural((unsigned long)pplat.blocks), pplat.threads,
+	       plural((unsigned long)pplat.threads));
 	printf("ping:     flag in %s\npong:     flag in %s\n", place[pplat.ping],
 	       place[pplat.pong]);
 	if (pplat.size)

@@ -9,6 +9,7 @@
 #include "common/exit.h"
 #include "common/progress.h"
 #include "common/timing.h"
+#include "common/words.h"
 #include "pplat/ptx.h"
 
 /* Ends the tool if a call of libgdrapi failed. */
@@ -103,8 +104,8 @@ int pplat_finish(struct pplat *p, int rc, uint32_t rounds)
 	cuda_must(cu.StreamSynchronize(p->stream), "the kernel: cuStreamSynchronize");
 	for (long i = 0; i < p->blocks && !rc; i++) {
 		if (status[i] != rounds) {
-			tool_note("block %ld of the kernel counted %u rounds, not %u", i, status[i],
-				  rounds);
+			tool_note("block %ld of the kernel counted %u round%s, not %u", i,
+				  status[i], plural(status[i]), rounds);
 			rc = 1;
 		}
 	}
@@ -175,6 +176,7 @@ void pplat_wait_pongs(struct pplat *p, uint32_t round)
 
 	for (size_t i = 0; i < (size_t)p->blocks; i++) {
 		size_t at = PONG_AT + i * sizeof(uint32_t);
+		uint32_t finished;
 		int rc;
 
 		if (p->pong == GPU)
@@ -189,9 +191,10 @@ void pplat_wait_pongs(struct pplat *p, uint32_t round)
 		progress_clear();
 		pplat_set_ping(p, PPLAT_STOP);
 		cu.StreamSynchronize(p->stream);
+		finished = *host_word(p, STATUS_AT + i * sizeof(uint32_t));
 		tool_fail("round %u: no answer from the GPU within %ld s; its block %zu has "
-			  "finished %u rounds",
-			  round, p->timeout_s, i, *host_word(p, STATUS_AT + i * sizeof(uint32_t)));
+			  "finished %u round%s",
+			  round, p->timeout_s, i, finished, plural(finished));
 	}
 }
 

@@ -108,6 +108,19 @@ for t in copybw copylat pplat apiperf; do
 	quick GDRSIM_DEVICES=2 gdrcopy_$t --sim "$sim" -s 4K -d 1
 	expect "$t: -d 1" 0 '^GPU: +1: '
 
+	# -- under the plain name, a link as GDRCopy's installation makes it
+	mkdir -p "$tmp/plain"
+	ln -sf "$build/gdrcopy_$t" "$tmp/plain/$t"
+	quick "$tmp/plain/$t" --sim "$sim" -s 4K
+	expect "$t: as a link of its plain name" 0 'all data verified'
+
+	# -- figures and their words
+	if [ "$t" != pplat ]; then
+		quick gdrcopy_$t --sim "$sim" -s 1
+		expect "$t: 1 byte" 0 '^buffer: +1 byte of '
+		check "$t: 1 byte: nowhere 1 bytes" sh -c "! grep -Eq '(^| )1 [a-z]+s( |$)' '$out'"
+	fi
+
 	# -- kinds of memory
 	quick gdrcopy_$t --sim "$sim" -s 100000 -a cuMemAlloc
 	expect "$t: -a cuMemAlloc" 0 '^buffer: .*cuMemAlloc memory'
@@ -417,7 +430,7 @@ done
 few="-t 3"
 quick gdrcopy_apiperf --sim "$sim" -f 1 -s 10
 expect "apiperf: -f -s" 0 '^10 bytes$'
-check "apiperf: 1, 2, 4, 8, 10" [ "$(grep -Ec '^[0-9]+ bytes$' "$out")" -eq 5 ]
+check "apiperf: 1, 2, 4, 8, 10" [ "$(grep -Ec '^[0-9]+ bytes?$' "$out")" -eq 5 ]
 quick gdrcopy_apiperf --sim "$sim" -s 64K
 for call in barcopy_open gdr_pin_buffer_v2 gdr_get_info_v2 barcopy_get_handle_attribute \
 	gdr_get_callback_flag gdr_map_v2 barcopy_put32 barcopy_get32 gdr_unmap gdr_unpin_buffer gdr_close; do
