@@ -21,7 +21,8 @@ static int is_device(CUdeviceptr ptr)
 {
 	unsigned int type = 0;
 
-	return cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, ptr) == CUDA_SUCCESS &&
+	return cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, ptr) ==
+		       CUDA_SUCCESS &&
 	       type == CU_MEMORYTYPE_DEVICE;
 }
 
