@@ -24,9 +24,9 @@ epoch=$(git log -1 --format=%ct 2>/dev/null || stat -c %Y LICENSE)
 pkg=$work/pkg
 unset MAKEFLAGS MFLAGS MAKEOVERRIDES
 
-make -s -f Makefile -f packaging/packaging.mk install-driver install-man prefix=/usr DESTDIR="$work/all"
+make -s install-driver install-man prefix=/usr DESTDIR="$work/all"
 mkdir -p "$pkg/DEBIAN" "$pkg/usr/share/doc/barcopy-module" "$pkg/usr/share/man/man4"
-for d in modules-load.d modprobe.d udev; do
+for d in modprobe.d udev dracut; do
 	mkdir -p "$pkg/usr/lib"
 	cp -R "$work/all/usr/lib/$d" "$pkg/usr/lib/"
 done

@@ -24,7 +24,7 @@ trap 'rm -rf --one-file-system "$tmp"' EXIT
 version=$(sed -n 's/^VERSION := //p' Makefile)
 level=${version%.*}
 arch=$(dpkg --print-architecture 2>/dev/null || echo none)
-MK=(make -s -f Makefile -f packaging/packaging.mk "O=$out")
+MK=(make -s "O=$out")
 
 # ---- what needs no package --------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ trap 'rm -rf "$tmp"' EXIT
 version=$(sed -n 's/^VERSION := //p' Makefile)
 level=${version%.*}
 lib=$out/libgdrapi.so.$level
-MK=(make -s -f Makefile -f packaging/packaging.mk "O=$out")
+MK=(make -s "O=$out")
 
 # ---- versions ----
 
@@ -42,7 +42,7 @@ versions_agree() {
 t "version strings agree with the Makefile's $version" versions_agree
 
 installs() {
-	"${MK[@]}" install install-devel install-man install-completion install-driver \
+	"${MK[@]}" install install-driver \
 		prefix=/usr libdir=/usr/lib/test DESTDIR="$tmp/root" || return
 	same dkms.conf "$(sed -n 's/^PACKAGE_VERSION="\(.*\)"/\1/p' "$tmp/root/usr/src/gdrdrv-$version/dkms.conf")" "$version" || return
 	same libgdrapi.pc "$(sed -n 's/^Version: //p' "$tmp/root/usr/lib/test/pkgconfig/libgdrapi.pc")" "$version" || return
@@ -54,8 +54,8 @@ installs() {
 t "make install fills in every file" installs
 
 uninstalls() {
-	"${MK[@]}" install install-parts prefix=/usr libdir=/usr/lib/test DESTDIR="$tmp/un" &&
-		"${MK[@]}" uninstall uninstall-parts prefix=/usr libdir=/usr/lib/test DESTDIR="$tmp/un" ||
+	"${MK[@]}" install prefix=/usr libdir=/usr/lib/test DESTDIR="$tmp/un" &&
+		"${MK[@]}" uninstall prefix=/usr libdir=/usr/lib/test DESTDIR="$tmp/un" ||
 		return
 	if find "$tmp/un" ! -type d | grep .; then return 1; fi
 }
