@@ -4,6 +4,7 @@
 
 mandir ?= $(prefix)/share/man
 docdir ?= $(prefix)/share/doc/barcopy
+examplesdir ?= $(docdir)/examples
 completionsdir ?= $(prefix)/share/bash-completion/completions
 pkgconfigdir ?= $(libdir)/pkgconfig
 cmakedir ?= $(libdir)/cmake/barcopy
@@ -76,20 +77,24 @@ install-completion:
 		ln -sf gdrcopy $(DESTDIR)$(completionsdir)/$$t || exit 1; done
 
 # The documents as they lie here, so that their links to each other hold; records of runs stay here.
-DOC_FILES := README.md CHANGELOG.md SECURITY.md LICENSE $(wildcard docs/*.md docs/*.svg docs/*.html \
-	docs/results/*.md examples/*.[ch] examples/*.py packaging/container/*)
+DOC_TOP ?= README.md CHANGELOG.md SECURITY.md LICENSE
+DOC_FILES := $(DOC_TOP) $(wildcard docs/*.md docs/*.svg docs/*.html docs/results/*.md \
+	packaging/container/*)
+EXAMPLE_FILES := $(wildcard examples/*.[ch] examples/*.py)
 
 install-docs:
 	for f in $(DOC_FILES); do \
 		$(INSTALL) -d $(DESTDIR)$(docdir)/$$(dirname $$f) && \
 		$(INSTALL) -m 644 $$f $(DESTDIR)$(docdir)/$$f || exit 1; done
+	$(INSTALL) -d $(DESTDIR)$(examplesdir)
+	$(INSTALL) -m 644 $(EXAMPLE_FILES) $(DESTDIR)$(examplesdir)/
 
 uninstall:
 	rm -f $(addprefix $(DESTDIR)$(libdir)/,$(LIB_REAL) $(LIB_SONAME) libgdrapi.so libgdrapi.a)
 	rm -f $(addprefix $(DESTDIR)$(includedir)/,$(PUBLIC_HEADERS))
 	rm -f $(addprefix $(DESTDIR)$(bindir)/,$(notdir $(PERF_TOOLS)) $(PLAIN_NAMES))
 	rm -f $(DESTDIR)$(pkgconfigdir)/libgdrapi.pc
-	rm -rf $(DESTDIR)$(cmakedir) $(DESTDIR)$(docdir)
+	rm -rf $(DESTDIR)$(cmakedir) $(DESTDIR)$(docdir) $(DESTDIR)$(examplesdir)
 	rm -f $(addprefix $(DESTDIR)$(completionsdir)/,gdrcopy $(notdir $(PERF_TOOLS)))
 	for p in packaging/man/*.[1-9]; do \
 		rm -f $(DESTDIR)$(mandir)/man$${p##*.}/$${p##*/}; done
@@ -125,10 +130,18 @@ drv_install: driver install-boot
 		$(INSTALL) -m 644 $(O)/gdrdrv/gdrdrv.ko $(DESTDIR)/lib/modules/$$k/updates/ && \
 		{ [ -n '$(DESTDIR)' ] || depmod $$k; }
 
-# Where Debian's python3 looks for it; elsewhere pip install ./python knows.
+# Where Debian's python3 looks for it; elsewhere pip install ./python knows. Without RECORD pip sees the
+# module and removes nothing of it.
+PYTHON_INSTALLER ?= make
+PYTHON_INFO = $(DESTDIR)$(pythondir)/barcopy-$(VERSION).dist-info
+
 install-python:
-	$(INSTALL) -d $(DESTDIR)$(pythondir)/barcopy
-	$(INSTALL) -m 644 python/barcopy/*.py $(DESTDIR)$(pythondir)/barcopy/
+	$(INSTALL) -d $(DESTDIR)$(pythondir)/barcopy $(PYTHON_INFO)
+	$(INSTALL) -m 644 python/barcopy/*.py python/barcopy/*.pyi python/barcopy/py.typed \
+		$(DESTDIR)$(pythondir)/barcopy/
+	$(PYTHON) python/backend.py metadata >$(PYTHON_INFO)/METADATA
+	echo $(PYTHON_INSTALLER) >$(PYTHON_INFO)/INSTALLER
+	chmod 644 $(PYTHON_INFO)/*
 
 # ---- names that recipes for GDRCopy use ----------------------------------------------------------------
 

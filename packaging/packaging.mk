@@ -4,7 +4,7 @@
 
 PACK_ENV = VERSION='$(VERSION)' O='$(O)'
 
-.PHONY: dist deb deb-module rpm check-packages check-packages-static
+.PHONY: dist deb deb-module rpm wheel check-packages check-packages-static
 dist:
 	@$(PACK_ENV) packaging/dist.sh
 
@@ -19,10 +19,15 @@ deb-module:
 rpm:
 	@$(PACK_ENV) packaging/rpm.sh
 
+# Python wheels with the library inside: WHEEL_ARCH="x86_64 aarch64"
+wheel:
+	@$(PACK_ENV) LIB_REAL='$(LIB_REAL)' WHEEL_ARCH='$(WHEEL_ARCH)' PYTHON='$(PYTHON)' packaging/wheel.sh
+
 # A root of its own, every package in it, the clients, the module, removal, upgrade. Needs root.
+# GDRCOPY_SOURCE= a git repository of GDRCopy: also the switch from NVIDIA's packages and back.
 check-packages:
 	@scripts/deps.sh install packages/run || :
-	@tests/packages/run.sh '$(O)'
+	@GDRCOPY_SOURCE='$(GDRCOPY_SOURCE)' tests/packages/run.sh '$(O)'
 
 # What needs no root and no packages built: versions, pages, symbols, lint, completion.
 check-packages-static: all

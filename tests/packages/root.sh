@@ -4,7 +4,7 @@
 : "${here:?}" "${out:?}" "${tmp:?}" "${root:?}" "${version:?}" "${level:?}" "${arch:?}"
 
 suite=$(. /etc/os-release && echo "${VERSION_CODENAME:-stable}")
-wanted=dkms,linux-headers-$arch,gcc,libc6-dev,make,cmake,pkgconf,kmod,bash-completion,python3
+wanted=dkms,linux-headers-$arch,gcc,libc6-dev,make,cmake,pkgconf,kmod,bash-completion,python3,systemd
 
 make_root() {
 	local tar=$out/packages/root.tar new=$out/packages/root.new.tar key
@@ -287,11 +287,14 @@ other_package() { # NAME VERSION DEPENDS FILE
 	mkdir -p "$root/repo"
 	dpkg-deb -b "$d" "$root/repo/$1_$2_all.deb" >/dev/null
 }
+# shellcheck source=tests/packages/switch.sh
+. "$here/switch.sh"
+
 takes_place() {
 	other_package libgdrapi 2.5.1-1 "" usr/include/gdrapi.h &&
 		other_package gdrdrv-dkms 2.5.1-1 "" usr/lib/modules-load.d/gdrdrv.conf &&
 		other_package gdrcopy-tests 2.5.1-1 "" usr/bin/gdrcopy_copybw &&
-		other_package program 1 "libgdrapi (>= 2.5), gdrdrv-dkms (>= 2.4), gdrcopy-tests (>= 2.2)" "" || return
+		other_package program 1 "libgdrapi (>= 2.6-1), gdrdrv-dkms (>= 2.4), gdrcopy-tests (>= 2.2)" "" || return
 	sh_root 'dpkg -i /repo/*.deb' || return
 	sh_root 'apt-get -q install -y --no-install-recommends /debs/*.deb' || return
 	sh_root 'apt-get -q check' || return

@@ -31,8 +31,13 @@ versions_agree() {
 	same "barcopy.spec's level" "$(sed -n 's/^%global level //p' packaging/rpm/barcopy.spec)" "$level" || rc=1
 	same "barcopy.spec's changelog" "$(sed -n 's/^\* .* - \(.*\)-.*/\1/p' packaging/rpm/barcopy.spec | head -n 1)" "$version" || rc=1
 	same gdrapi.h "$(sed -n 's/^#define GDR_API_M[AI][JN]OR_VERSION //p' include/gdrapi.h | paste -sd.)" "$level" || rc=1
-	l=$(grep -o 'Provides: .*(= [0-9.]*)' packaging/debian/control | sed 's/.*(= \(.*\))/\1/' | sort -u)
-	same debian/control "$l" "$level" || rc=1
+	same pyproject.toml "$(sed -n 's/^version = "\(.*\)"/\1/p' python/pyproject.toml)" "$version" || rc=1
+	same barcopy/__init__.py "$(sed -n 's/^__version__ = "\(.*\)"/\1/p' python/barcopy/__init__.py)" "$version" || rc=1
+	same "its METADATA" "$(python3 python/backend.py metadata | sed -n 's/^Version: //p')" "$version" || rc=1
+	if grep 'Provides:' packaging/debian/control | grep -v '(= ${source:Version})'; then
+		echo "debian/control: a Provides without this version"
+		rc=1
+	fi
 	if [ -e gdrdrv/gdrdrv_uapi.h ]; then
 		same gdrdrv_uapi.h "$(sed -n 's/^#define GDRDRV_VERSION_M[AI][JN]OR //p' gdrdrv/gdrdrv_uapi.h | paste -sd.)" "$level" || rc=1
 		same MODULE_VERSION "$(sed -n 's/^MODULE_VERSION("\(.*\)").*/\1/p' gdrdrv/main.c)" "$level" || rc=1
