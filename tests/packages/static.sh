@@ -25,7 +25,7 @@ same() {
 }
 
 versions_agree() {
-	local rc=0 l
+	local rc=0
 	same debian/changelog "$(sed -n '1s/.*(\(.*\)-.*).*/\1/p' packaging/debian/changelog)" "$version" || rc=1
 	same barcopy.spec "$(sed -n 's/^Version: *//p' packaging/rpm/barcopy.spec)" "$version" || rc=1
 	same "barcopy.spec's level" "$(sed -n 's/^%global level //p' packaging/rpm/barcopy.spec)" "$level" || rc=1
@@ -274,7 +274,7 @@ cdi() {
 t "the CDI example is JSON of that form" cdi
 daemonset() {
 	sed -n '/^```yaml$/,/^```$/p' docs/kubernetes.md | sed '1d;$d' | diff - packaging/container/gdrdrv-daemonset.yaml &&
-		grep -q "barcopy-driver:$version$" packaging/container/gdrdrv-daemonset.yaml
+		grep -q "image: barcopy-driver:$version$" packaging/container/gdrdrv-daemonset.yaml
 }
 t "the DaemonSet of docs/kubernetes.md is the file" daemonset
 spack_recipe() { python3 -m py_compile packaging/spack/package.py && rm -rf packaging/spack/__pycache__; }
