@@ -111,7 +111,7 @@ $(LIB_STATIC): $(LIB_SRCS:%.c=$(O)/%.o)
 PERF_TOOLS :=
 SIM_LIBS :=
 include $(wildcard perf/perf.mk tests/sim/sim.mk tests/tests.mk tests/kernel/kernel.mk \
-	examples/examples.mk packaging/packaging.mk)
+	examples/examples.mk packaging/packaging.mk docs/page/page.mk)
 
 .PHONY: tools sim
 tools: $(PERF_TOOLS)
@@ -157,16 +157,17 @@ clean:
 help:
 	@echo 'make              library and tools, into $$(O) (default: build)'
 	@echo 'make demo         copybw and copylat: on the GPU if one is usable, else on the stand-in'
-	@echo "make check        every test; TESTS='PATTERN...' takes some, by name"
+	@echo "make check        the tests; TESTS='PATTERN...' takes some, by name"
 	@echo 'make check-full   that, what repeats it in another way, and what takes long'
 	@echo 'make check-fresh  demo and check in minimal roots of Debian 12 and 13 (as root)'
 	@echo 'make compare      $$(O)/compare: two builds of the library beside each other'
 	@echo 'make examples     the programs of examples/, into $$(O)/examples'
+	@echo 'make docs         docs/index.html, the page with pictures, from README, results and source'
 	@echo 'make deps         installs what demo and check need (as root), or prints how to'
 	@echo 'make install      DESTDIR= prefix= libdir= bindir= includedir='
 	@echo 'make driver       the kernel driver: KDIR= SOURCE=p2p|dmabuf|both NVIDIA_SRC= FLAVOR=open|proprietary'
 	@echo 'make check-kernel the driver in an emulated machine (check-kernel-full: every kernel)'
-	@echo 'make deb, make rpm  packages into $$(O)/packages (DEB_ARCH=arm64: cross-built); make dist'
+	@echo 'make deb, make rpm  packages into $$(O)/deb and $$(O)/rpm (DEB_ARCH=arm64: cross-built); make dist'
 	@echo 'make check-arm64  the unit tests, cross-built, under user-mode emulation'
 	@echo 'make check-packages builds, installs and removes them in a root of its own (as root)'
 	@echo 'make refresh-abi    after a new symbol; make refresh-pages after a changed --help;'
