@@ -109,12 +109,13 @@ $(LIB_STATIC): $(LIB_SRCS:%.c=$(O)/%.o)
 # ---- tools, stand-ins, driver, tests: each a fragment beside what it builds -----------------------
 
 PERF_TOOLS :=
+DEV_TOOLS :=
 SIM_LIBS :=
 include $(wildcard perf/perf.mk tests/sim/sim.mk tests/tests.mk tests/kernel/kernel.mk \
 	examples/examples.mk packaging/packaging.mk docs/page/page.mk)
 
 .PHONY: tools sim
-tools: $(PERF_TOOLS)
+tools: $(PERF_TOOLS) $(DEV_TOOLS)
 sim: $(SIM_LIBS)
 
 # ---- the two commands of the README, and what they need -------------------------------------------

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * gdrcopy_cachebench: what the registration cache saves: a hit by each way of proving it valid, the
+ * cachebench: what the registration cache saves: a hit by each way of proving it valid, the
  * pin, map, unmap and unpin that it stands for, and the hit among ever more regions. It must not
  * know how the cache finds them.
  */
@@ -36,7 +36,7 @@ static const struct opt options[] = {
 };
 
 static const struct tool tool = {
-	"gdrcopy_cachebench",
+	"cachebench",
 	"Measures the registration cache: hits against pinning and mapping.",
 	"  A hit is one barcopy_cache_get() and its barcopy_cache_put(); the clock is read once "
 	"before "

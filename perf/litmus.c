@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 /*
- * gdrcopy_litmus: looks for the order that copies must keep being broken. The CPU and a running GPU
+ * litmus: looks for the order that copies must keep being broken. The CPU and a running GPU
  * kernel pass blocks to each other in the ways that programs do; every block is checked word by
  * word. --impl and --no-fence take the library's choice away, to show that the test can fail.
  *
- * With a switch, the copies are the engine's own, linked into this tool; without one they are the
- * public calls of libgdrapi.
+ * With --impl or --no-fence the copies are this tool's own; without, they are libgdrapi's public calls.
+ * For developers: not installed.
  */
 #include <errno.h>
 #include <sched.h>
@@ -18,10 +18,26 @@
 #include "common/exit.h"
 #include "common/progress.h"
 #include "common/timing.h"
-#include "copy/engine.h"
-#include "litmus_peer.h"
+#include "litmus/copies.h"
+#include "litmus/peer.h"
+#include "litmus/twin.h"
 
-enum kind { MESSAGE, REREAD, MAPFLAG, SEQ, RING, TWO_COPIES, ONE_VECTOR, POLL, KINDS };
+enum kind {
+	MESSAGE,
+	REREAD,
+	MAPFLAG,
+	VECTOR,
+	SEQ,
+	RING,
+	TWO_COPIES,
+	ONE_VECTOR,
+	POSTED,
+	POLL,
+	/* Not among "all": what the hardware does where the library does not rely on it. */
+	DMA_READ,
+	DMA_WRITE,
+	KINDS
+};
 
 static const struct {
 	const char *name, *what;
@@ -30,22 +46,33 @@ static const struct {
 	[MESSAGE] = { "message", "flag in host memory, data in GPU memory", PRODUCE },
 	[REREAD] = { "reread", "the same, the data's lines read until the flag is seen", PRODUCE },
 	[MAPFLAG] = { "mapflag", "flag and data in GPU memory", PRODUCE },
+	[VECTOR] = { "readv", "the same, one vectored copy: the flag, then the data ORDERED",
+		     PRODUCE },
 	[SEQ] = { "seqlock", "sequence lock in GPU memory, a round is one look", SEQLOCK },
 	[RING] = { "ring", "the reader's store frees the block at once", PRODUCE },
 	[TWO_COPIES] = { "write", "CPU to GPU: data, then flag, two copies", CONSUME },
 	[ONE_VECTOR] = { "writev", "CPU to GPU: one vectored copy, the flag ORDERED", CONSUME },
+	[POSTED] = { "post", "CPU to GPU: data copied, flag posted", CONSUME },
 	[POLL] = { "poll", "tight reading of a block in which the GPU counts", COUNT_UP },
+	[DMA_READ] = { "dmaread", "the CPU writes the block, CUDA copies it out, no flush",
+		       PROTOCOLS },
+	[DMA_WRITE] = { "dmawrite", "the CPU writes the block, CUDA copies over it, no flush",
+			PROTOCOLS },
 };
-static const char *const kind_choice[] = { "all",  "message", "reread", "mapflag", "seqlock",
-					   "ring", "write",   "writev", "poll",	   NULL };
+static const char *const kind_choice[] = { "all",     "message", "reread",   "mapflag", "readv",
+					   "seqlock", "ring",	 "write",    "writev",	"post",
+					   "poll",    "dmaread", "dmawrite", NULL };
 static const char *const peer_choice[] = { "gpu", "thread", NULL };
+
+enum { BLOCK_MAX = 2 << 20 };
+enum { MAP_DATA = 0, MAP_FLAG = BLOCK_MAX + 4096, MAP_SIZE = BLOCK_MAX + 65536 };
 
 static struct {
 	int kind, peer;
-	long rounds;
+	long rounds, threads;
 	size_t size, offset;
 	const char *impl;
-	bool no_fence, engine, expect;
+	bool no_fence, engine, expect, twin;
 } opt = { .rounds = 200000 };
 
 static const struct opt options[] = {
@@ -53,15 +80,21 @@ static const struct opt options[] = {
 	{ 'n', "rounds", OPT_COUNT, &opt.rounds, "N", "rounds per kind and size (200000)", 1,
 	  1000000000, NULL },
 	{ 's', "size", OPT_SIZE, &opt.size, "SIZE",
-	  "one block size, a multiple of 8 (64, 256, 1K and 4K)", 8, 16384, NULL },
+	  "one block size, a multiple of 8 (64, 256, 1K and 4K)", 8, BLOCK_MAX, NULL },
 	{ 'o', "offset", OPT_SIZE, &opt.offset, "SIZE",
 	  "the block begins so far into a line, a multiple of 8 (0)", 0, 56, NULL },
 	{ 'i', "impl", OPT_TEXT, &opt.impl, "ROW",
-	  "copy with this row of the engine's table, as GDRCOPY_COPY_IMPL", 0, 0, NULL },
+	  "copy with this row (as GDRCOPY_COPY_IMPL), or one of this tool's", 0, 0, NULL },
 	{ 0, "no-fence", OPT_FLAG, &opt.no_fence, NULL, "copy without fences", 0, 0, NULL },
 	{ 0, "engine", OPT_FLAG, &opt.engine, NULL,
 	  "the library's copies by the GPU's copy engine (but for words\nand vectored copies)", 0,
 	  0, NULL },
+	{ 't', "threads", OPT_COUNT, &opt.threads, "N",
+	  "the library's copies by so many threads (reads from 64K,\nwrites from 1M on)", 1, 64,
+	  NULL },
+	{ 0, "twin", OPT_FLAG, &opt.twin, NULL,
+	  "a second reader of the block on the other hyperthread of\nthis core (kinds that read)",
+	  0, 0, NULL },
 	{ 0, "expect-stale", OPT_FLAG, &opt.expect, NULL,
 	  "exit 0 only if a stale block is found: to show that it\ncan be", 0, 0, NULL },
 	{ 'p', "peer", OPT_CHOICE, &opt.peer, "PEER",
@@ -69,7 +102,7 @@ static const struct opt options[] = {
 };
 
 static const struct tool tool = {
-	"gdrcopy_litmus",
+	"litmus",
 	"Looks for stale, torn and too new data in copies that race with a GPU kernel.",
 	"  Each 8-byte word of a block holds the round's number twice. A round whose copy shows "
 	"an\n"
@@ -79,12 +112,11 @@ static const struct tool tool = {
 	sizeof(options) / sizeof(options[0]),
 };
 
-enum { MAP_DATA = 0, MAP_FLAG = 32768, MAP_SIZE = 65536 };
 enum { HOST_FLAG = 0, HOST_ACK = 256, HOST_REPORT = 512, HOST_SIZE = 4096 };
 #define STUCK_NS 10000000000ull
 
 struct tally {
-	uint64_t rounds, stale, torn, new_, refused;
+	uint64_t rounds, stale, torn, new_, refused, twin; /* twin: copies of the second reader */
 	double ns_per_round;
 };
 
@@ -93,54 +125,10 @@ static struct state {
 	struct litmus_peer peer;
 	uint8_t *map, *host, *data;
 	uint64_t map_device, host_device;
-	struct gdri_copy_plan plan;
-	bool own_plan;
-	uint64_t block[2048]; /* the CPU's copy */
+	struct copies copies;
+	uint64_t block[BLOCK_MAX / 8]; /* the CPU's copy */
 	size_t size;
 } st;
-
-/* ---- the copies that are on trial ------------------------------------------------------------- */
-
-static void must(int rc, const char *call)
-{
-	if (rc)
-		tool_fail("%s: %s: %s", call, strerror(rc), barcopy_last_error());
-}
-
-static void copy_from(void *host, const void *map, size_t size)
-{
-	if (st.own_plan)
-		gdri_copy_from(&st.plan, host, map, size);
-	else
-		must(gdr_copy_from_mapping(st.b.buf.mh, host, map, size), "gdr_copy_from_mapping");
-}
-
-static void copy_to(void *map, const void *host, size_t size)
-{
-	if (st.own_plan)
-		gdri_copy_to(&st.plan, map, host, size);
-	else
-		must(gdr_copy_to_mapping(st.b.buf.mh, map, host, size), "gdr_copy_to_mapping");
-}
-
-static void copyv_to(const barcopy_copy_seg_t *seg, size_t count)
-{
-	if (st.own_plan)
-		gdri_copyv_to(&st.plan, seg, count, 0);
-	else
-		must(barcopy_copyv_to_mapping(st.b.buf.mh, seg, count, 0),
-		     "barcopy_copyv_to_mapping");
-}
-
-static uint32_t map_word(const void *map)
-{
-	uint32_t value;
-
-	if (st.own_plan)
-		return gdri_get32(&st.plan, map);
-	must(barcopy_get32(st.b.buf.mh, map, &value), "barcopy_get32");
-	return value;
-}
 
 /* ---- the CPU's side ------------------------------------------------------------------------------ */
 
@@ -194,6 +182,62 @@ static void check_block(struct tally *t, uint32_t round)
 	t->stale += stale, t->torn += torn, t->new_ += newer;
 }
 
+/* One vectored copy takes the flag, then the block: that is at least as new. Ends with the round's own. */
+static void vector_rounds(struct tally *t, uint32_t rounds)
+{
+	uint32_t flag;
+	barcopy_copy_seg_t seg[2] = {
+		{ .map_ptr = st.map + MAP_FLAG, .host_ptr = &flag, .size = sizeof(flag) },
+		{ .map_ptr = st.data,
+		  .host_ptr = st.block,
+		  .size = st.size,
+		  .flags = BARCOPY_COPY_ORDERED },
+	};
+
+	for (uint32_t round = 1; round <= rounds; round++) {
+		uint64_t since = 0;
+		unsigned int looks = 0;
+
+		for (;;) {
+			copies_v_from(&st.copies, seg, 2);
+			if (flag >= round)
+				break;
+			waiting(&since, &looks);
+		}
+		check_block(t, round);
+		set_host_word(HOST_ACK, round);
+	}
+}
+
+/*
+ * A copy of the CPU's through the mapping, behind its fence, then one of CUDA's on the same block: does the
+ * second find the first in place? What the library's flush before the copy engine is there for.
+ */
+static void dma_rounds(struct tally *t, enum kind kind, uint32_t rounds)
+{
+	static uint64_t other[BLOCK_MAX / 8];
+	CUdeviceptr device = st.map_device + MAP_DATA + opt.offset;
+	size_t words = st.size / 8;
+
+	for (uint32_t round = 1; round <= rounds; round++) {
+		for (size_t i = 0; i < words; i++) {
+			st.block[i] = (uint64_t)round << 32 | round;
+			other[i] =
+				kind == DMA_WRITE ? (uint64_t)(round - 1) << 32 | (round - 1) : 0;
+		}
+		if (kind == DMA_READ) {
+			copies_to(&st.copies, st.data, st.block, st.size);
+			memset(st.block, 0, st.size);
+			cuda_must(cu.MemcpyDtoH(st.block, device, st.size), "cuMemcpyDtoH");
+		} else {
+			copies_to(&st.copies, st.data, other, st.size);
+			cuda_must(cu.MemcpyHtoD(device, st.block, st.size), "cuMemcpyHtoD");
+			copies_from(&st.copies, st.block, st.data, st.size);
+		}
+		check_block(t, round);
+	}
+}
+
 /* GPU to CPU: a flag says that the block is there. */
 static void read_rounds(struct tally *t, enum kind kind, uint32_t rounds)
 {
@@ -202,16 +246,16 @@ static void read_rounds(struct tally *t, enum kind kind, uint32_t rounds)
 		unsigned int looks = 0;
 
 		for (;;) {
-			uint32_t seen = kind == MAPFLAG ? map_word(st.map + MAP_FLAG)
+			uint32_t seen = kind == MAPFLAG ? copies_get(&st.copies, st.map + MAP_FLAG)
 							: host_word(HOST_FLAG);
 
 			if (seen >= round)
 				break;
 			if (kind == REREAD)
-				copy_from(st.block, st.data, st.size);
+				copies_from(&st.copies, st.block, st.data, st.size);
 			waiting(&since, &looks);
 		}
-		copy_from(st.block, st.data, st.size);
+		copies_from(&st.copies, st.block, st.data, st.size);
 		if (kind == RING)
 			set_host_word(HOST_ACK, round);
 		check_block(t, round);
@@ -224,10 +268,10 @@ static void read_rounds(struct tally *t, enum kind kind, uint32_t rounds)
 static void seqlock_rounds(struct tally *t, uint32_t rounds)
 {
 	for (uint32_t round = 1; round <= rounds; round++) {
-		uint32_t before = map_word(st.map + MAP_FLAG);
+		uint32_t before = copies_get(&st.copies, st.map + MAP_FLAG);
 
-		copy_from(st.block, st.data, st.size);
-		if ((before & 1) || map_word(st.map + MAP_FLAG) != before)
+		copies_from(&st.copies, st.block, st.data, st.size);
+		if ((before & 1) || copies_get(&st.copies, st.map + MAP_FLAG) != before)
 			t->refused++;
 		else
 			check_block(t, before);
@@ -250,10 +294,13 @@ static void write_rounds(struct tally *t, enum kind kind, uint32_t rounds)
 		for (size_t i = 0; i < st.size / 8; i++)
 			st.block[i] = (uint64_t)round << 32 | round;
 		if (kind == ONE_VECTOR) {
-			copyv_to(seg, 2);
+			copies_v_to(&st.copies, seg, 2);
 		} else {
-			copy_to(st.data, st.block, st.size);
-			copy_to(st.map + MAP_FLAG, &round, sizeof(round));
+			copies_to(&st.copies, st.data, st.block, st.size);
+			if (kind == POSTED)
+				copies_post(&st.copies, st.map + MAP_FLAG, round);
+			else
+				copies_to(&st.copies, st.map + MAP_FLAG, &round, sizeof(round));
 		}
 		reach_host(HOST_ACK, round);
 	}
@@ -270,7 +317,7 @@ static void poll_rounds(struct tally *t, uint32_t rounds)
 	uint32_t last = 0;
 
 	while (last < rounds) {
-		copy_from(st.block, st.data, st.size);
+		copies_from(&st.copies, st.block, st.data, st.size);
 		t->stale += (uint32_t)*word < last;
 		t->torn += (uint32_t)*word != (uint32_t)(*word >> 32);
 		if ((uint32_t)*word != last)
@@ -294,6 +341,7 @@ static struct tally run(enum kind kind, size_t size)
 		.rounds = rounds,
 	};
 	static const uint8_t zeros[MAP_SIZE];
+	bool reads = kinds[kind].protocol != CONSUME;
 	uint64_t start;
 
 	st.size = size;
@@ -301,19 +349,34 @@ static struct tally run(enum kind kind, size_t size)
 	if (kind == MESSAGE || kind == REREAD || kind == RING)
 		work.flag = st.host_device + HOST_FLAG;
 	memset(st.host, 0, HOST_SIZE);
-	copy_to(st.map, zeros, MAP_SIZE);
-	(void)map_word(st.map); /* brings the zeros there before the kernel starts */
+	copies_to(&st.copies, st.map, zeros, MAP_SIZE);
+	(void)copies_get(&st.copies, st.map); /* brings the zeros there before the kernel starts */
 	start = clock_raw_ns();
-	litmus_start(&st.peer, &work);
-	if (kind == SEQ)
+	if (work.protocol != PROTOCOLS)
+		litmus_start(&st.peer, &work);
+	if (opt.twin && reads)
+		twin_start(&st.copies, st.data, size);
+	if (kind == DMA_READ || kind == DMA_WRITE)
+		dma_rounds(&t, kind, rounds);
+	else if (kind == VECTOR)
+		vector_rounds(&t, rounds);
+	else if (kind == SEQ)
 		seqlock_rounds(&t, rounds);
 	else if (kind == POLL)
 		poll_rounds(&t, rounds);
-	else if (kind == TWO_COPIES || kind == ONE_VECTOR)
+	else if (!reads)
 		write_rounds(&t, kind, rounds);
 	else
 		read_rounds(&t, kind, rounds);
-	litmus_finish(&st.peer);
+	if (opt.twin && reads) {
+		uint64_t torn, back;
+
+		twin_stop(&t.twin, &torn, &back);
+		t.torn += torn;
+		t.stale += back;
+	}
+	if (work.protocol != PROTOCOLS)
+		litmus_finish(&st.peer);
 	t.ns_per_round = (double)(clock_raw_ns() - start) / rounds;
 	return t;
 }
@@ -346,29 +409,31 @@ static void start_thread(void)
 	st.host = st.map + MAP_SIZE;
 	st.map_device = (uintptr_t)st.map;
 	st.host_device = (uintptr_t)st.host;
-	st.own_plan = true; /* nothing is pinned, so there is no handle */
 }
 
 static void make_plan(void)
 {
 	gdr_mapping_type_t type = opt.peer ? GDR_MAPPING_TYPE_WC : st.b.buf.info.mapping_type;
-	int err = gdri_copy_plan_init(&st.plan, type, gdri_cpu_features(), opt.impl);
+	const struct gdri_copy_row *row = opt.impl ? row_named(opt.impl) : NULL;
+	barcopy_copy_options_t help = { .struct_size = sizeof(help),
+					.threads = (uint32_t)opt.threads,
+					.engine_read_min = opt.engine,
+					.engine_write_min = opt.engine };
 
-	if (err)
-		tool_fail("--impl %s: %s", opt.impl,
-			  err == -EINVAL ? "there is no such row" : "this CPU cannot run it");
+	if (opt.impl && !row)
+		tool_fail("--impl %s: there is no such row", opt.impl);
+	if (gdri_copy_plan_init(&st.copies.plan, type, gdri_cpu_features(), row))
+		tool_fail("--impl %s: this CPU cannot run it", opt.impl);
 	if (opt.no_fence)
-		st.plan.fences = GDR_MAPPING_TYPE_NONE;
-	st.own_plan |= opt.impl || opt.no_fence;
-	if (opt.engine) {
-		barcopy_copy_options_t all = { .struct_size = sizeof(all),
-					       .engine_read_min = 1,
-					       .engine_write_min = 1 };
-
-		if (st.own_plan)
-			tool_fail("--engine is for the library's copies of GPU memory");
-		must(barcopy_set_copy_options(st.b.buf.mh, &all), "barcopy_set_copy_options");
-	}
+		st.copies.plan.fences = GDR_MAPPING_TYPE_NONE;
+	/* A thread as the peer is on host memory, which is not pinned: there is no handle. */
+	if (!opt.impl && !opt.no_fence && !opt.peer)
+		st.copies.handle = st.b.buf.mh;
+	if (!opt.engine && !opt.threads)
+		return;
+	if (!st.copies.handle.h)
+		tool_fail("--engine and --threads are for the library's copies of GPU memory");
+	copies_must(barcopy_set_copy_options(st.copies.handle, &help), "barcopy_set_copy_options");
 }
 
 static void report(struct json *j, enum kind kind, size_t size, const struct tally *t)
@@ -379,6 +444,8 @@ static void report(struct json *j, enum kind kind, size_t size, const struct tal
 		       (unsigned long long)t->torn, (unsigned long long)t->new_, t->ns_per_round);
 		if (kind == SEQ)
 			printf("  %llu looks refused", (unsigned long long)t->refused);
+		if (t->twin)
+			printf("  %llu copies by the second reader", (unsigned long long)t->twin);
 		printf("\n");
 		fflush(stdout);
 		return;
@@ -391,6 +458,7 @@ static void report(struct json *j, enum kind kind, size_t size, const struct tal
 	json_uint(j, "torn", t->torn);
 	json_uint(j, "new", t->new_);
 	json_uint(j, "refused", t->refused);
+	json_uint(j, "second_reader", t->twin);
 	json_number(j, "ns_per_round", t->ns_per_round);
 	json_end(j);
 }
@@ -401,6 +469,7 @@ int main(int argc, char **argv)
 	size_t count = sizeof(sizes) / sizeof(sizes[0]);
 	uint64_t rounds = 0, stale = 0, wrong = 0;
 	struct json json;
+	char cpus[96] = "";
 
 	bench_options(&st.b, &tool, argc, argv);
 	if ((opt.size | opt.offset) % 8)
@@ -410,6 +479,8 @@ int main(int argc, char **argv)
 	else
 		start_gpu();
 	make_plan();
+	if (opt.twin)
+		twin_tie(cpus, sizeof(cpus));
 	if (st.b.json && opt.peer)
 		json_start(&json);
 	else if (st.b.json)
@@ -419,17 +490,23 @@ int main(int argc, char **argv)
 		json_string(&json, "impl", opt.impl);
 		json_bool(&json, "fences", !opt.no_fence);
 		json_bool(&json, "copy_engine", opt.engine);
+		json_int(&json, "threads", opt.threads ? opt.threads : 1);
+		json_string(&json, "readers", *cpus ? cpus : NULL);
 		json_array(&json, "results");
 	} else {
+		if (*cpus)
+			printf("readers:  %s\n", cpus);
 		printf("copies:   %s, reads by %s, %s\n"
 		       "kind      size     rounds    stale   torn    new  ns/round\n",
-		       st.own_plan ? "the engine's own" : "libgdrapi's",
-		       opt.engine ? "the GPU's copy engine" : st.plan.from.small->name,
+		       st.copies.handle.h ? "libgdrapi's" : "this tool's own",
+		       opt.engine ? "the GPU's copy engine" : st.copies.plan.from->name,
 		       opt.no_fence ? "no fences" : "fenced");
 	}
 	for (int kind = 0; kind < KINDS; kind++) {
-		if (opt.kind && opt.kind - 1 != kind)
+		if (opt.kind ? opt.kind - 1 != kind : kind >= DMA_READ)
 			continue;
+		if (kind >= DMA_READ && opt.peer)
+			tool_fail("CUDA's copies are of GPU memory");
 		for (size_t i = 0; i < (opt.size ? 1 : count); i++) {
 			size_t size = opt.size ? opt.size : sizes[i];
 			struct tally t;

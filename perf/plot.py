@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Draws the `read` and `write` tables of gdrcopy_copybench --json as SVG.
+"""Draws the `read` and `write` tables of copybench --json as SVG.
 
     plot.py copybench.json OUT_DIR     read-latency.svg read-bandwidth.svg write-...
 

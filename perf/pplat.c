@@ -59,6 +59,11 @@ static const struct tool tool = {
 	sizeof(options) / sizeof(options[0]),
 };
 
+static const char examples[] = "  gdrcopy_pplat\n"
+			       "      a flag each way, the one to the GPU in its memory\n"
+			       "  gdrcopy_pplat -s 4K -t 200\n"
+			       "      and 4 KiB of data each way";
+
 /* Flags and data keep a distance, so that no line is shared. The same layout in both places. */
 enum layout { PING_AT = 0, PONG_AT = 256, STATUS_AT = 512, MESSAGE_AT = 4096 };
 
@@ -303,6 +308,7 @@ int main(int argc, char **argv)
 	void *p;
 	int rc;
 
+	opts_examples(examples);
 	bench_options(&s.b, &tool, argc, argv);
 	if (opt.size % sizeof(uint32_t))
 		tool_fail("-s %zu: must be a multiple of 4", opt.size);

@@ -13,8 +13,10 @@ TEST_WRAP := $(TEST_WRAPPED:%=-Wl,--wrap=%)
 
 UNIT_TESTS := $(patsubst tests/unit/%.c,$(O)/tests/%,$(wildcard tests/unit/test_*.c))
 # Those that know instructions of one architecture: tests/unit/MACHINE/test_NAME.c; helpers beside them.
-MACHINE_TESTS := $(patsubst tests/unit/arm64/%.c,$(O)/tests/%,\
-	$(if $(filter aarch64,$(GDRI_COPY_MACHINE)),$(wildcard tests/unit/arm64/test_*.c)))
+MACHINE_DIR := tests/unit/$(if $(filter aarch64,$(GDRI_COPY_MACHINE)),arm64,x86)
+MACHINE_TESTS := $(patsubst $(MACHINE_DIR)/%.c,$(O)/tests/%,$(wildcard $(MACHINE_DIR)/test_*.c))
+MACHINE_COMMON := $(patsubst %.c,$(O)/%.o,\
+	$(filter-out $(MACHINE_DIR)/test_%,$(wildcard $(MACHINE_DIR)/*.c)))
 ATTACK_TESTS := $(patsubst tests/attack/attack_%.c,$(O)/tests/test_attack_%,\
 	$(wildcard tests/attack/attack_*.c))
 ATTACK_COMMON := $(O)/tests/attack/life.o
@@ -23,12 +25,12 @@ TEST_COMMON := $(patsubst %.c,$(O)/%.o,$(wildcard tests/common/*.c))
 
 $(O)/tests/unit/%.o $(O)/tests/gpu/%.o $(O)/tests/common/%.o $(O)/tests/attack/%.o: override CPPFLAGS += $(TEST_CPPFLAGS)
 
-$(UNIT_TESTS): $(O)/tests/%: $(O)/tests/unit/%.o $(TEST_COMMON) $(LIB_STATIC)
+$(UNIT_TESTS): $(O)/tests/%: $(O)/tests/unit/%.o $(TEST_COMMON) $(PERF_ROWS_OBJS) $(LIB_STATIC)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(TEST_WRAP) -o $@ $^ $(CHECK_LIBS) -ldl
 
-$(MACHINE_TESTS): $(O)/tests/%: $(O)/tests/unit/arm64/%.o $(O)/tests/unit/arm64/watch.o \
-		$(TEST_COMMON) $(LIB_STATIC)
+$(MACHINE_TESTS): $(O)/tests/%: $(O)/$(MACHINE_DIR)/%.o $(MACHINE_COMMON) $(TEST_COMMON) \
+		$(PERF_ROWS_OBJS) $(LIB_STATIC)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(TEST_WRAP) -o $@ $^ $(CHECK_LIBS) -ldl
 

@@ -212,6 +212,19 @@ void bench_json(const struct bench *b, struct json *j)
 	json_end(j);
 }
 
+void bench_json_verified(struct json *j, int rc, bool copied)
+{
+	if (copied)
+		json_bool(j, "verified", !rc);
+	else
+		json_string(j, "verified", NULL);
+}
+
+void bench_print_verified(bool copied)
+{
+	printf("\n%s\n", copied ? "all data verified" : "nothing was copied: no data verified");
+}
+
 void bench_stop(struct bench *b)
 {
 	if (b->buf.g)

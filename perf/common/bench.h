@@ -43,6 +43,13 @@ void bench_facts(const struct bench *b);
 /* Opens the document with the facts of bench_start(). */
 void bench_json(const struct bench *b, struct json *j);
 
+/*
+ * How the comparison of the data ended: rc of copytest.h, and whether there was any copy to compare.
+ * Data that nobody copied is not called verified: null in the document, other words in print.
+ */
+void bench_json_verified(struct json *j, int rc, bool copied);
+void bench_print_verified(bool copied);
+
 void bench_stop(struct bench *b);
 
 /* The next size of a sweep by powers of two that ends at `last`; 0 after that. Begins with 1. */

@@ -139,6 +139,13 @@ class Mapping(Closable):
     def put64(self, offset, value):
         self._put(library().barcopy_put64, offset, 8, value)
 
+    def post32(self, offset, value):
+        """put32() that waits for nothing: for a flag behind its data (barcopy_put32(3))."""
+        self._put(library().barcopy_post32, offset, 4, value)
+
+    def post64(self, offset, value):
+        self._put(library().barcopy_post64, offset, 8, value)
+
     def _get(self, call, offset, value):
         with Use(self._life):
             check(call(self._handle, self._at(offset, ctypes.sizeof(value)), byref(value)))

@@ -47,6 +47,15 @@ void gdri_error_thread_ends(void)
 		gdri_lent_give_back(&t->lent);
 }
 
+void gdri_error_say(const char *text)
+{
+	if (!mine)
+		mine = take();
+	lost = !mine;
+	if (mine)
+		memcpy(mine->s, text, strlen(text) + 1);
+}
+
 void gdri_error_set(int err, const char *fmt, ...)
 {
 	char text[sizeof(mine->s)];
@@ -56,11 +65,7 @@ void gdri_error_set(int err, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	if (!mine)
-		mine = take();
-	lost = !mine;
-	if (mine)
-		memcpy(mine->s, text, strlen(text) + 1);
+	gdri_error_say(text);
 	gdri_log(BARCOPY_LOG_DEBUG, "errno %d: %s", err, text);
 }
 

@@ -11,6 +11,9 @@
 
 void gdri_error_set(int err, const char *fmt, ...) __attribute__((format(printf, 2, 3), cold));
 
+/* The same for a text as it is, and without a message: for what a caller polls for. */
+void gdri_error_say(const char *text) __attribute__((cold));
+
 /* Records the text and gives -err; a macro, so that the compiler sees that it is not 0. */
 #define gdri_fail(err, ...)                        \
 	__extension__({                            \

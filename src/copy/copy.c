@@ -5,16 +5,11 @@
  */
 #include "copy.h"
 
-#include "engine.h"
+#include "rows.h"
 #include "fence.h"
 #include "word.h"
 
 #define LINE_MASK (GDRI_LINE - 1)
-
-static const struct gdri_copy_row *row_for(const struct gdri_copy_way *way, size_t size)
-{
-	return __builtin_expect(size < way->large_min, 1) ? way->small : way->large;
-}
 
 /*
  * Into dst by whole lines of dst, with exact edges; loads only [s, s + n). This is the only thing
@@ -94,15 +89,14 @@ static void word_from(uint8_t *d, const uint8_t *s, size_t n)
 }
 
 /* Any range of at least one byte. */
-static void any_from(const struct gdri_copy_plan *plan, const struct gdri_copy_row *row, void *host,
-		     const void *map, size_t size)
+static void any_from(const struct gdri_copy_plan *plan, void *host, const void *map, size_t size)
 {
 	if (plan->exact_reads)
-		lines_to(row, host, map, size);
+		lines_to(plan->from, host, map, size);
 	else if (((uintptr_t)map & 7) + size <= 8)
 		word_from(host, map, size);
 	else
-		lines_from(row, host, map, size);
+		lines_from(plan->from, host, map, size);
 }
 
 /* Flags and doorbells: one plain access, and nothing of the rest. */
@@ -136,13 +130,13 @@ static inline bool word_copied_from(void *host, const void *map, size_t size)
 void gdri_move_to(const struct gdri_copy_plan *plan, void *map, const void *host, size_t size)
 {
 	if (!word_copied_to(map, host, size) && size)
-		lines_to(row_for(&plan->to, size), map, host, size);
+		lines_to(plan->to, map, host, size);
 }
 
 void gdri_move_from(const struct gdri_copy_plan *plan, void *host, const void *map, size_t size)
 {
 	if (!word_copied_from(host, map, size) && size)
-		any_from(plan, row_for(&plan->from, size), host, map, size);
+		any_from(plan, host, map, size);
 }
 
 void gdri_copy_alone_to(const struct gdri_copy_plan *plan, void *map, const void *host, size_t size)
@@ -160,20 +154,17 @@ void gdri_copy_alone_from(const struct gdri_copy_plan *plan, void *host, const v
 	gdri_fence_after_read(plan->fences);
 }
 
-/*
- * The test for a large copy stands where gdri_move_to() chooses the row by size anyway, so a plan
- * that hands no copy over pays nothing for those that do.
- */
+/* Words come first: nobody helps with them, and a plan that hands nothing over pays one comparison. */
 void gdri_copy_to(const struct gdri_copy_plan *plan, void *map, const void *host, size_t size)
 {
 	gdri_compiler_barrier();
 	if (!word_copied_to(map, host, size)) {
-		if (__builtin_expect(size >= plan->to.large_min, 0)) {
+		if (__builtin_expect(size >= plan->large_to_min, 0)) {
 			plan->large_to(plan, map, host, size);
 			return;
 		}
 		if (size)
-			lines_to(plan->to.small, map, host, size);
+			lines_to(plan->to, map, host, size);
 	}
 	gdri_fence_after_write(plan->fences);
 }
@@ -182,12 +173,12 @@ void gdri_copy_from(const struct gdri_copy_plan *plan, void *host, const void *m
 {
 	gdri_fence_before_read(plan->fences);
 	if (!word_copied_from(host, map, size)) {
-		if (__builtin_expect(size >= plan->from.large_min, 0)) {
+		if (__builtin_expect(size >= plan->large_from_min, 0)) {
 			plan->large_from(plan, host, map, size);
 			return;
 		}
 		if (size)
-			any_from(plan, plan->from.small, host, map, size);
+			any_from(plan, host, map, size);
 	}
 	gdri_fence_after_read(plan->fences);
 }

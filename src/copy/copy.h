@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The copy engine as the rest of the library sees it: a plan per mapping type, chosen once, and
+ * The copies as the rest of the library sees them: a plan per mapping type, chosen once, and
  * calls that include their fences. It knows nothing of handles, backends or CUDA; a caller
  * has already proven that the range lies inside the mapping.
  */
@@ -43,6 +43,13 @@ void gdri_flush_word(const struct gdri_copy_plan *plan, const void *map);
 /* One naturally aligned word, single-copy atomic; the fences are those of the copies. */
 void gdri_put32(const struct gdri_copy_plan *plan, void *map, uint32_t value);
 void gdri_put64(const struct gdri_copy_plan *plan, void *map, uint64_t value);
+/*
+ * The same, with nothing behind it that waits: on its way at once where the CPU has a store for that,
+ * else a put. See barcopy_post32().
+ */
+void gdri_post32(const struct gdri_copy_plan *plan, void *map, uint32_t value);
+void gdri_post64(const struct gdri_copy_plan *plan, void *map, uint64_t value);
+
 uint32_t gdri_get32(const struct gdri_copy_plan *plan, const void *map);
 uint64_t gdri_get64(const struct gdri_copy_plan *plan, const void *map);
 

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: MIT
-# The copy engine's sources, and the flags of those that may use more than the baseline.
+# The sources of the copies, and the flags of those that may use more than the baseline.
 #
 # In:  CC, O. Out: GDRI_COPY_SRCS (src/copy/...c), and CFLAGS_EXTRA for $(O)/<src>.o and
 # $(O)/<src>.pic.o of the files that need it. The architecture is the compiler's.
 
 # The loops, and what calls them, begin at line boundaries: where they lay by chance made 1 KiB writes
 # of cached memory 20% faster or slower (AMD EPYC, 2026-11-21, perf/compare.c).
-$(O)/src/copies.o $(O)/src/copies.pic.o $(O)/src/copy/%.o: override CFLAGS += -falign-functions=64
+$(O)/src/calls/copies.o $(O)/src/calls/copies.pic.o $(O)/src/copy/%.o: override CFLAGS += -falign-functions=64
 
 GDRI_COPY_MACHINE := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
 
 GDRI_COPY_SRCS := $(addprefix src/copy/, \
-	copy.c copyv.c words.c plan.c impls.c ref.c cpu.c pool.c)
+	copy.c copyv.c words.c plan.c rows.c ref.c cpu.c pool.c)
 
 # $(call gdri_copy_isa,file without .c,flags): one instruction set's file.
 define gdri_copy_isa
@@ -20,30 +20,19 @@ $(O)/src/copy/$(1).o $(O)/src/copy/$(1).pic.o: CFLAGS_EXTRA := $(2)
 endef
 
 ifeq ($(GDRI_COPY_MACHINE),x86_64)
-GDRI_COPY_SRCS += src/copy/cpu_x86.c src/copy/sse2.c src/copy/experimental/movdir64b.c \
-	src/copy/experimental/repmovs.c
+GDRI_COPY_SRCS += src/copy/cpu_x86.c src/copy/sse2.c
 $(eval $(call gdri_copy_isa,sse41,-msse4.1))
 $(eval $(call gdri_copy_isa,avx2,-mavx2))
 $(eval $(call gdri_copy_isa,avx512,-mavx512f))
-$(eval $(call gdri_copy_isa,experimental/baseline,-mavx2))
-$(eval $(call gdri_copy_isa,experimental/plain512,-mavx512f))
-$(eval $(call gdri_copy_isa,experimental/staged512,-mavx512f))
 endif
 ifeq ($(GDRI_COPY_MACHINE),aarch64)
 GDRI_COPY_SRCS += src/copy/cpu_arm64.c src/copy/neon.c
-$(eval $(call gdri_copy_isa,ls64,-march=armv8.6-a+ls64))
 endif
 
 # The files that run on every CPU of the architecture: on x86-64 no VEX or EVEX instruction may be in
 # their objects (tests/unit/check_baseline_isa.sh).
 GDRI_COPY_BASELINE_SRCS := $(filter-out \
-	$(addsuffix .c,$(addprefix src/copy/,avx2 avx512 ls64 $(addprefix experimental/, \
-		baseline plain512 staged512))),$(GDRI_COPY_SRCS))
-
-# The tools that measure the engine row by row have it inside, besides the library.
-GDRI_COPY_OBJS := $(GDRI_COPY_SRCS:%.c=$(O)/%.o)
-$(O)/gdrcopy_copybench: $(O)/perf/copybench_calls.o $(O)/perf/copybench_jobs.o $(GDRI_COPY_OBJS)
-$(O)/gdrcopy_litmus: $(O)/perf/litmus_peer.o $(GDRI_COPY_OBJS)
+	src/copy/avx2.c src/copy/avx512.c,$(GDRI_COPY_SRCS))
 
 .PHONY: print-copy-baseline
 print-copy-baseline:

@@ -5,7 +5,7 @@
  */
 #include "copy.h"
 
-#include "engine.h"
+#include "rows.h"
 #include "fence.h"
 #include "word.h"
 
@@ -21,10 +21,8 @@
 void gdri_copyv_to(const struct gdri_copy_plan *plan, const barcopy_copy_seg_t *seg, size_t count,
 		   uint32_t flags)
 {
-	const struct gdri_copy_row *row = plan->to.small;
-	/* Pieces of whole lines, below the size where another row is better, are the row's own. */
-	size_t mask = row->block == GDRI_LINE ? LINE_MASK : 0;
-	size_t lines_max = mask ? plan->to.large_min : 0;
+	const struct gdri_copy_row *row = plan->to;
+	bool by_lines = row->block == GDRI_LINE;
 	bool any = false;
 
 	gdri_compiler_barrier();
@@ -36,7 +34,8 @@ void gdri_copyv_to(const struct gdri_copy_plan *plan, const barcopy_copy_seg_t *
 		if (__builtin_expect((seg->flags & BARCOPY_COPY_ORDERED) && any, 0))
 			gdri_fence_after_write(plan->fences);
 		any = true;
-		if (!(((uintptr_t)seg->map_ptr | size) & mask) && size < lines_max)
+		/* Pieces of whole lines are the row's own. */
+		if (by_lines && !(((uintptr_t)seg->map_ptr | size) & LINE_MASK))
 			row->to(seg->map_ptr, seg->host_ptr, size);
 		else
 			gdri_move_to(plan, seg->map_ptr, seg->host_ptr, size);
@@ -89,7 +88,7 @@ static void drain(struct batch *batch, const barcopy_copy_seg_t *end)
  */
 static void gather(const struct gdri_copy_plan *plan, const barcopy_copy_seg_t *seg, size_t count)
 {
-	const struct gdri_copy_row *row = plan->from.small;
+	const struct gdri_copy_row *row = plan->from;
 	const barcopy_copy_seg_t *end = seg + count;
 	struct batch batch;
 	bool any = false;
@@ -144,7 +143,7 @@ void gdri_copyv_from(const struct gdri_copy_plan *plan, const barcopy_copy_seg_t
 		gdri_compiler_barrier();
 	else
 		gdri_fence_before_read(plan->fences);
-	if (plan->exact_reads || plan->from.small->block != GDRI_LINE || count == 1)
+	if (plan->exact_reads || plan->from->block != GDRI_LINE || count == 1)
 		one_by_one(plan, seg, count);
 	else
 		gather(plan, seg, count);

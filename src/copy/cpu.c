@@ -21,7 +21,7 @@ static const struct {
 	{ "avx512", GDRI_CPU_AVX512 },
 	{ "avx512wide", GDRI_CPU_AVX512_WIDE },
 	{ "movdir64b", GDRI_CPU_MOVDIR64B },
-	{ "erms", GDRI_CPU_ERMS },
+	{ "movdiri", GDRI_CPU_MOVDIRI },
 	{ "neon", GDRI_CPU_NEON },
 	{ "ls64", GDRI_CPU_LS64 },
 };

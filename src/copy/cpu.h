@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What this CPU can do, as far as the copy engine cares. Found out once, from the CPU itself
+ * What this CPU can do, as far as copies care. Found out once, from the CPU itself
  * (CPUID and XGETBV, or the auxiliary vector), then cut down by GDRCOPY_CPU_MASK. It knows nothing
  * of copies.
  */
@@ -16,8 +16,8 @@ enum gdri_cpu {
 	GDRI_CPU_AVX2 = 1u << 2, /* and the OS saves YMM */
 	GDRI_CPU_AVX512 = 1u << 3, /* AVX512F, and the OS saves ZMM and masks */
 	GDRI_CPU_AVX512_WIDE = 1u << 4, /* 64-byte accesses cost no clock speed: see cpu_x86.c */
-	GDRI_CPU_MOVDIR64B = 1u << 5,
-	GDRI_CPU_ERMS = 1u << 6, /* fast REP MOVSB */
+	GDRI_CPU_MOVDIR64B = 1u << 5, /* used by perf/rows only, as LS64 is */
+	GDRI_CPU_MOVDIRI = 1u << 6, /* a word stored past the line buffers */
 
 	GDRI_CPU_NEON = 1u << 16,
 	GDRI_CPU_LS64 = 1u << 17, /* LD64B, ST64B: 64-byte single-copy atomic accesses */

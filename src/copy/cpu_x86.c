@@ -17,9 +17,9 @@
 #define LEAF1_ECX_AVX	       BIT(28)
 #define LEAF1_EDX_SSE2	       BIT(26)
 #define LEAF7_EBX_AVX2	       BIT(5)
-#define LEAF7_EBX_ERMS	       BIT(9)
 #define LEAF7_EBX_AVX512F      BIT(16)
 #define LEAF7_ECX_AVX512_VBMI2 BIT(6)
+#define LEAF7_ECX_MOVDIRI      BIT(27)
 #define LEAF7_ECX_MOVDIR64B    BIT(28)
 
 #define XCR0_YMM 0x06ull /* SSE and AVX state */
@@ -38,8 +38,8 @@ uint32_t gdri_x86_features(const struct gdri_x86_id *id)
 		have |= GDRI_CPU_SSE41;
 	if (id->max_leaf < 7)
 		return have;
-	if (HAS(id->leaf7_ebx, LEAF7_EBX_ERMS))
-		have |= GDRI_CPU_ERMS;
+	if (HAS(id->leaf7_ecx, LEAF7_ECX_MOVDIRI))
+		have |= GDRI_CPU_MOVDIRI;
 	if (HAS(id->leaf7_ecx, LEAF7_ECX_MOVDIR64B))
 		have |= GDRI_CPU_MOVDIR64B;
 	if (!HAS(id->leaf1_ecx, LEAF1_ECX_AVX) || !HAS(xcr0, XCR0_YMM))

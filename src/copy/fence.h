@@ -160,7 +160,7 @@ static inline void gdri_fence_between_reads(gdr_mapping_type_t type)
  * Why: line buffers drain in any order, at any time.
  *
  * x86, WC: SFENCE. It waits until the line buffers have drained, about 100 ns [H200].
- * x86, CACHING: nothing. Plain stores are performed in order; the engine uses no non-temporal
+ * x86, CACHING: nothing. Plain stores are performed in order; no row uses non-temporal
  *   stores on such a mapping.
  * arm64: DMB OSHST.
  *

@@ -21,7 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "engine.h"
+#include "rows.h"
 #include "word.h"
 
 #define LOOP_VECS (GDRI_LINE / sizeof(VEC))

@@ -3,7 +3,7 @@
  * Which row a plan uses: tune.h's choice, or the one that the environment names. Once per process;
  * the copies themselves are in copy.c.
  */
-#include "engine.h"
+#include "rows.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -17,80 +17,56 @@ static bool can(const struct gdri_copy_row *row, uint32_t features)
 	return (row->needs & ~features) == 0;
 }
 
-/* The way for one direction: `stores` tells whether it is the rows' `to` functions that are used. */
-static void choose(struct gdri_copy_way *way, const struct gdri_tune *tune, size_t lines,
-		   bool stores, uint32_t features)
+/* The row for one direction: `stores` tells whether it is the rows' `to` functions that are used. */
+static const struct gdri_copy_row *choose(const struct gdri_tune *tune, size_t lines, bool stores,
+					  uint32_t features)
 {
-	way->small = NULL;
-	way->large = NULL;
-	way->large_min = SIZE_MAX;
 	for (size_t i = 0; i < lines; i++) {
 		const struct gdri_copy_row *row = gdri_copy_row_find(tune[i].row);
 
 		/* A row of the other architecture is not in the table. */
-		if (!row || !(stores ? row->to : row->from) || !can(row, features) ||
-		    (tune[i].when & ~features))
-			continue;
-		if (tune[i].min == 0 && !way->small) {
-			way->small = row;
-		} else if (tune[i].min && !way->large) {
-			way->large = row;
-			way->large_min = tune[i].min;
-		}
+		if (row && (stores ? row->to : row->from) && can(row, features) &&
+		    !(tune[i].when & ~features))
+			return row;
 	}
-	if (!way->small)
-		way->small = gdri_copy_row_find("ref");
-	if (!way->large)
-		way->large = way->small;
-}
-
-static void force(struct gdri_copy_way *way, const struct gdri_copy_row *row, bool stores)
-{
-	if (!(stores ? row->to : row->from))
-		return;
-	way->small = row;
-	way->large = row;
-	way->large_min = SIZE_MAX;
+	return gdri_copy_row_find("ref");
 }
 
 #define LINES(table) (table), sizeof(table) / sizeof((table)[0])
 
 int gdri_copy_plan_init(struct gdri_copy_plan *plan, gdr_mapping_type_t type, uint32_t features,
-			const char *name)
+			const struct gdri_copy_row *row)
 {
-	const struct gdri_copy_row *row;
+	/* DEVICE, and anything that we have not heard of. */
+	bool device = type != GDR_MAPPING_TYPE_WC && type != GDR_MAPPING_TYPE_CACHING;
 
-	plan->type = type;
-	plan->fences = type;
-	plan->exact_reads = type == GDR_MAPPING_TYPE_CACHING;
-	plan->large_to = gdri_copy_alone_to;
-	plan->large_from = gdri_copy_alone_from;
-	choose(&plan->to, LINES(gdri_tune_to), true, features);
+	*plan = (struct gdri_copy_plan){
+		.type = type,
+		.fences = type,
+		.posts = type == GDR_MAPPING_TYPE_WC && (features & GDRI_CPU_MOVDIRI),
+		.exact_reads = type == GDR_MAPPING_TYPE_CACHING,
+		.large_to_min = SIZE_MAX,
+		.large_from_min = SIZE_MAX,
+	};
+	if (device)
+		plan->to = plan->from = gdri_copy_row_find("ref");
+	else
+		plan->to = choose(LINES(gdri_tune_to), true, features);
 	if (plan->exact_reads)
 		plan->from = plan->to;
-	else
-		choose(&plan->from, LINES(gdri_tune_from_wc), false, features);
-	if (type != GDR_MAPPING_TYPE_WC && type != GDR_MAPPING_TYPE_CACHING) {
-		/* DEVICE, and anything that we have not heard of. */
-		row = gdri_copy_row_find("ref");
-		force(&plan->to, row, true);
-		force(&plan->from, row, false);
-	}
-	if (!name || !*name)
-		return 0;
-
-	row = gdri_copy_row_find(name);
+	else if (!device)
+		plan->from = choose(LINES(gdri_tune_from_wc), false, features);
 	if (!row)
-		return -EINVAL;
+		return 0;
 	if (!can(row, features))
 		return -ENOTSUP;
-	if (type != GDR_MAPPING_TYPE_WC && type != GDR_MAPPING_TYPE_CACHING &&
-	    !(row->flags & GDRI_ROW_ANY_MEMORY))
+	if ((device && !(row->flags & GDRI_ROW_ANY_MEMORY)) ||
+	    (type != GDR_MAPPING_TYPE_WC && row->flags & GDRI_ROW_UNCACHED))
 		return 0;
-	if (type != GDR_MAPPING_TYPE_WC && row->flags & GDRI_ROW_UNCACHED)
-		return 0;
-	force(&plan->to, row, true);
-	force(&plan->from, row, plan->exact_reads);
+	if (row->to)
+		plan->to = row;
+	if (plan->exact_reads ? row->to : row->from)
+		plan->from = row;
 	return 0;
 }
 
@@ -102,15 +78,16 @@ static void init_plans(void)
 {
 	const char *name = secure_getenv("GDRCOPY_COPY_IMPL");
 	const char *mask_text = secure_getenv("GDRCOPY_CPU_MASK");
+	const struct gdri_copy_row *row = name && *name ? gdri_copy_row_find(name) : NULL;
 	uint32_t features = gdri_cpu_features();
 	uint32_t mask;
 	int err = 0;
 
 	for (int type = 0; type < GDR_MAPPING_TYPE_MAX; type++)
-		err = gdri_copy_plan_init(&plans[type], (gdr_mapping_type_t)type, features, name);
+		err = gdri_copy_plan_init(&plans[type], (gdr_mapping_type_t)type, features, row);
 	if (mask_text && gdri_cpu_parse_mask(mask_text, &mask))
 		problem = "GDRCOPY_CPU_MASK is neither a number nor a list of features; ignored";
-	else if (err == -EINVAL)
+	else if (name && *name && !row)
 		problem = "GDRCOPY_COPY_IMPL names no implementation; ignored";
 	else if (err)
 		problem = "GDRCOPY_COPY_IMPL names one that this CPU cannot run; ignored";

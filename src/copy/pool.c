@@ -19,8 +19,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-#include "engine.h"
+#include "rows.h"
 #include "fence.h"
 #include "tune.h"
 
@@ -38,8 +39,11 @@ struct gdri_copy_pool {
 	pthread_cond_t done; /* active is 0 */
 	bool open; /* the job takes helpers */
 	bool stop;
-	uint64_t number; /* of the job: a worker takes part once */
-	unsigned int active; /* workers inside the job */
+	unsigned int places; /* for helpers that the job still has */
+	_Atomic uint64_t number; /* of the job: a worker takes part once; written under the lock */
+	_Atomic unsigned int active; /* workers inside the job; likewise */
+	_Atomic unsigned int looking; /* workers that look for a job without sleeping */
+	unsigned int write_helpers, spin_ns; /* constant after gdri_copy_pool_tune() */
 	struct job job; /* written with active 0 and open false, read by those inside */
 	_Atomic size_t next; /* first byte that nobody has taken, from the page of job.map on */
 	unsigned int workers;
@@ -76,6 +80,35 @@ static void share(struct gdri_copy_pool *pool)
 		gdri_fence_after_write(job->plan->fences);
 }
 
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void relax(void)
+{
+#if defined(__x86_64__)
+	__asm__ volatile("pause" ::: "memory");
+#else
+	__asm__ volatile("yield" ::: "memory");
+#endif
+}
+
+/* Looks for a job after the one `seen` for a moment: a program that copies once copies again. */
+static void look(struct gdri_copy_pool *pool, uint64_t seen)
+{
+	uint64_t until = now_ns() + pool->spin_ns;
+
+	atomic_fetch_add_explicit(&pool->looking, 1, memory_order_relaxed);
+	while (atomic_load_explicit(&pool->number, memory_order_relaxed) == seen &&
+	       now_ns() < until)
+		relax();
+	atomic_fetch_sub_explicit(&pool->looking, 1, memory_order_relaxed);
+}
+
 static void *work(void *arg)
 {
 	struct gdri_copy_pool *pool = arg;
@@ -83,43 +116,78 @@ static void *work(void *arg)
 
 	pthread_mutex_lock(&pool->lock);
 	for (;;) {
-		while (!pool->stop && !(pool->open && pool->number != seen))
+		while (!pool->stop && !(pool->open && pool->number != seen && pool->places))
 			pthread_cond_wait(&pool->wake, &pool->lock);
 		if (pool->stop)
 			break;
 		seen = pool->number;
+		pool->places--;
 		pool->active++;
 		pthread_mutex_unlock(&pool->lock);
 		share(pool);
 		pthread_mutex_lock(&pool->lock);
 		if (!--pool->active)
 			pthread_cond_signal(&pool->done);
+		if (!pool->spin_ns)
+			continue;
+		pthread_mutex_unlock(&pool->lock);
+		look(pool, seen);
+		pthread_mutex_lock(&pool->lock);
 	}
 	pthread_mutex_unlock(&pool->lock);
 	return NULL;
 }
 
-/* The job by everybody; false if another thread has the workers. */
-static bool run(struct gdri_copy_pool *pool, const struct job *job)
+/* Opens the job to its helpers and wakes as many as are wanted and not awake. */
+static void open_job(struct gdri_copy_pool *pool, const struct job *job)
 {
-	if (pthread_mutex_trylock(&pool->user))
-		return false;
+	unsigned int helpers = pool->workers, awake;
+
+	if (!job->read && helpers > pool->write_helpers)
+		helpers = pool->write_helpers;
 	pthread_mutex_lock(&pool->lock);
 	pool->job = *job;
 	atomic_store_explicit(&pool->next, 0, memory_order_relaxed);
-	pool->number++;
+	pool->places = helpers;
 	pool->open = true;
-	pthread_cond_broadcast(&pool->wake);
+	pool->number++;
+	awake = atomic_load_explicit(&pool->looking, memory_order_relaxed);
+	for (; awake < helpers; awake++)
+		pthread_cond_signal(&pool->wake);
 	pthread_mutex_unlock(&pool->lock);
+}
 
-	share(pool);
+/* Nobody else comes in; waits for those who are inside. */
+static void close_job(struct gdri_copy_pool *pool)
+{
+	uint64_t until;
 
 	pthread_mutex_lock(&pool->lock);
 	pool->open = false;
+	pthread_mutex_unlock(&pool->lock);
+	if (pool->spin_ns)
+		for (until = now_ns() + pool->spin_ns; pool->active && now_ns() < until;)
+			relax();
+	pthread_mutex_lock(&pool->lock);
 	while (pool->active)
 		pthread_cond_wait(&pool->done, &pool->lock);
 	pthread_mutex_unlock(&pool->lock);
+}
+
+/* The job by everybody; false if another thread has the workers. */
+static bool run(struct gdri_copy_pool *pool, const struct job *job)
+{
+	int cancel;
+
+	if (pthread_mutex_trylock(&pool->user))
+		return false;
+	/* The waits below are no places for the caller's thread to end at: locks are held. */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	open_job(pool, job);
+	share(pool);
+	close_job(pool);
 	pthread_mutex_unlock(&pool->user);
+	pthread_setcancelstate(cancel, NULL);
 	return true;
 }
 
@@ -169,6 +237,8 @@ static bool node_cpus(int node, cpu_set_t *cpus)
 	return CPU_COUNT(cpus) > 0;
 }
 
+static const int own_signals[] = { SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGTRAP };
+
 int gdri_copy_pool_new(struct gdri_copy_pool **out, unsigned int threads, int node)
 {
 	struct gdri_copy_pool *pool;
@@ -186,14 +256,20 @@ int gdri_copy_pool_new(struct gdri_copy_pool **out, unsigned int threads, int no
 		free(pool);
 		return -ENOMEM;
 	}
+	gdri_copy_pool_tune(pool, GDRI_POOL_WRITE_HELPERS, GDRI_POOL_SPIN_NS);
 	pthread_mutex_init(&pool->user, NULL);
 	pthread_mutex_init(&pool->lock, NULL);
 	pthread_cond_init(&pool->wake, NULL);
 	pthread_cond_init(&pool->done, NULL);
 	if (node_cpus(node, &cpus))
 		err = pthread_attr_setaffinity_np(&attr, sizeof(cpus), &cpus);
-	/* The program's signals are for the program's threads. */
+	/*
+	 * The program's signals are for the program's threads, save those that this thread's own
+	 * instructions raise: blocked, they end the process without its handler.
+	 */
 	sigfillset(&all);
+	for (size_t i = 0; i < sizeof(own_signals) / sizeof(own_signals[0]); i++)
+		sigdelset(&all, own_signals[i]);
 	pthread_sigmask(SIG_SETMASK, &all, &former);
 	while (!err && pool->workers < threads - 1) {
 		err = pthread_create(&pool->thread[pool->workers], &attr, work, pool);
@@ -209,10 +285,20 @@ int gdri_copy_pool_new(struct gdri_copy_pool **out, unsigned int threads, int no
 	return 0;
 }
 
+void gdri_copy_pool_tune(struct gdri_copy_pool *pool, unsigned int write_helpers,
+			 unsigned int spin_ns)
+{
+	pool->write_helpers = write_helpers;
+	pool->spin_ns = spin_ns;
+}
+
 void gdri_copy_pool_free(struct gdri_copy_pool *pool)
 {
+	int cancel;
+
 	if (!pool)
 		return;
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	pthread_mutex_lock(&pool->lock);
 	pool->stop = true;
 	pthread_cond_broadcast(&pool->wake);
@@ -224,4 +310,5 @@ void gdri_copy_pool_free(struct gdri_copy_pool *pool)
 	pthread_mutex_destroy(&pool->lock);
 	pthread_mutex_destroy(&pool->user);
 	free(pool);
+	pthread_setcancelstate(cancel, NULL);
 }

@@ -21,6 +21,12 @@ struct gdri_copy_pool;
  * or -EINVAL, -ENOMEM, -EAGAIN. Free with gdri_copy_pool_free(); no copy may be under way then.
  */
 int gdri_copy_pool_new(struct gdri_copy_pool **pool, unsigned int threads, int node);
+/*
+ * For measurements: how many workers help with a write (tune.h says how many do), and how long a worker
+ * looks for the next job before it sleeps.
+ */
+void gdri_copy_pool_tune(struct gdri_copy_pool *pool, unsigned int write_helpers,
+			 unsigned int spin_ns);
 void gdri_copy_pool_free(struct gdri_copy_pool *pool);
 
 /*

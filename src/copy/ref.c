@@ -4,7 +4,7 @@
  * any of the rest, and DEVICE mappings, where nothing else is allowed; and it is what a failing
  * vector row is compared with.
  */
-#include "engine.h"
+#include "rows.h"
 #include "word.h"
 
 void gdri_ref_to(void *dst, const void *src, size_t n)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which row for which size on which CPU: every choice of the copy engine that rests on a
+ * Which row on which CPU, and from which size on others help: every choice that rests on a
  * measurement, beside the measurement. perf/copybench measures all rows and prints such tables.
  *
  * One H200 each (PCIe 5.0 x16, driver 580.159.04), write-combined BAR1, Sapphire-Rapids-class CPU
@@ -27,8 +27,7 @@
  * that matches nothing measured gets the last lines of each block: correct everywhere, and within
  * some 20% of the best for reads.
  *
- * The first line of a block whose needs the CPU has is taken, separately for `small` (min 0) and
- * `large` (the first with another min, if its needs are there).
+ * The first line of a block whose needs the CPU has is taken; "ref" where there is none.
  */
 #ifndef GDRI_COPY_TUNE_H
 #define GDRI_COPY_TUNE_H
@@ -37,24 +36,22 @@
 
 struct gdri_tune {
 	uint32_t when; /* enum gdri_cpu: all of them, besides the row's own needs */
-	size_t min; /* from this many bytes on */
 	const char *row;
 };
 
 /* Out of WC mappings: loads decide. */
 static const struct gdri_tune gdri_tune_from_wc[] = {
-	{ GDRI_CPU_AVX512_WIDE, 0, "avx512" }, /* runs C, D, E */
-	{ 0, 0, "avx2" },
-	{ 0, 0, "sse4.1" },
-	{ 0, 0, "sse2" },
-	{ 0, 0, "neon" },
+	{ GDRI_CPU_AVX512_WIDE, "avx512" }, /* runs C, D, E */
+	{ 0, "avx2" },
+	{ 0, "sse4.1" },
+	{ 0, "neon" },
 };
 
 /* Into WC mappings, and both ways for cached ones: stores decide. */
 static const struct gdri_tune gdri_tune_to[] = {
-	{ GDRI_CPU_AVX512_WIDE, 0, "avx512" }, /* runs C, D, E */
-	{ 0, 0, "sse2" },
-	{ 0, 0, "neon" },
+	{ GDRI_CPU_AVX512_WIDE, "avx512" }, /* runs C, D, E */
+	{ 0, "sse2" },
+	{ 0, "neon" },
 };
 
 /*
@@ -69,12 +66,18 @@ static const struct gdri_tune gdri_tune_to[] = {
 #define GDRI_POOL_PIECE_FROM ((size_t)32 << 10)
 #define GDRI_POOL_PIECE_TO   ((size_t)128 << 10)
 
+/* More helpers than these are no help with writes; and how long a worker looks for the next job. */
+#define GDRI_POOL_WRITE_HELPERS 3
+#define GDRI_POOL_SPIN_NS	0
+
 /*
  * The copy engine, where the caller lets the library choose: pageable memory, handing over
  * included. Run D: reads of 8 KiB 9.0 us by it and 8.2 us by the mapping, of 16 KiB 9.6 and 16.3;
  * writes are never faster: 1 MiB 82 and 51 us, 16 MiB 1.05 and 0.97 ms.
  */
-#define GDRI_ENGINE_MIN_FROM ((size_t)16 << 10)
-#define GDRI_ENGINE_MIN_TO   SIZE_MAX
+#define GDRI_ENGINE_MIN_FROM	    ((size_t)16 << 10)
+#define GDRI_ENGINE_MIN_FROM_LOCKED ((size_t)8 << 10)
+#define GDRI_ENGINE_MIN_TO	    SIZE_MAX
+#define GDRI_ENGINE_MIN_TO_LOCKED   ((size_t)512 << 10)
 
 #endif

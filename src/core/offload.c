@@ -14,16 +14,21 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/probes.h"
-#include "copy/engine.h"
+#include "copy/rows.h"
 #include "copy/pool.h"
 #include "copy/tune.h"
+
+/* The copy engine copies from so many bytes on, by what the host's side is; SIZE_MAX: never. */
+struct by_size {
+	size_t any, page_locked;
+};
 
 struct gdri_offload {
 	struct gdri_copy_plan plan; /* first: the plan's copies find the rest through it */
 	const struct gdri_copy_plan *base;
 	struct pool *pool; /* NULL: none */
 	struct gdri_cuda_engine *engine; /* NULL: none */
-	size_t engine_from, engine_to; /* from so many bytes on; SIZE_MAX: never */
+	struct by_size from, to; /* when the copy engine is asked */
 	struct gdri_pin *pin; /* outlives this */
 	char *map; /* the mapping, and the device address that it stands for */
 	uint64_t va;
@@ -142,11 +147,23 @@ static bool by_engine(struct gdri_offload *a, bool to, char *map, void *host, si
 	return done;
 }
 
+static size_t least(size_t a, size_t b)
+{
+	return a < b ? a : b;
+}
+
+/* What the host's memory is is asked only where it decides. */
+static bool is_for_engine(const struct by_size *min, const void *host, size_t size)
+{
+	return size >= min->any || (size >= min->page_locked && gdri_cuda_is_page_locked(host));
+}
+
 static void large_to(const struct gdri_copy_plan *plan, void *map, const void *host, size_t size)
 {
 	struct gdri_offload *a = (struct gdri_offload *)(uintptr_t)plan;
 
-	if (size >= a->engine_to && by_engine(a, true, map, (void *)(uintptr_t)host, size))
+	if (is_for_engine(&a->to, host, size) &&
+	    by_engine(a, true, map, (void *)(uintptr_t)host, size))
 		return;
 	if (a->pool && size >= GDRI_POOL_MIN_TO)
 		gdri_copy_pool_to(a->pool->workers, a->base, map, host, size);
@@ -158,17 +175,13 @@ static void large_from(const struct gdri_copy_plan *plan, void *host, const void
 {
 	struct gdri_offload *a = (struct gdri_offload *)(uintptr_t)plan;
 
-	if (size >= a->engine_from && by_engine(a, false, (char *)(uintptr_t)map, host, size))
+	if (is_for_engine(&a->from, host, size) &&
+	    by_engine(a, false, (char *)(uintptr_t)map, host, size))
 		return;
 	if (a->pool && size >= GDRI_POOL_MIN_FROM)
 		gdri_copy_pool_from(a->pool->workers, a->base, host, map, size);
 	else
 		gdri_copy_alone_from(a->base, host, map, size);
-}
-
-static size_t least(size_t a, size_t b)
-{
-	return a < b ? a : b;
 }
 
 const struct gdri_copy_plan *gdri_offload_plan(struct gdri_offload *a, struct gdri_pin *pin)
@@ -180,12 +193,10 @@ const struct gdri_copy_plan *gdri_offload_plan(struct gdri_offload *a, struct gd
 	a->map = pin->map;
 	a->va = pin->va;
 	*plan = *a->base;
-	plan->to.large_min = least(plan->to.large_min, a->engine_to);
-	plan->from.large_min = least(plan->from.large_min, a->engine_from);
-	if (a->pool) {
-		plan->to.large_min = least(plan->to.large_min, GDRI_POOL_MIN_TO);
-		plan->from.large_min = least(plan->from.large_min, GDRI_POOL_MIN_FROM);
-	}
+	plan->large_to_min =
+		least(least(a->to.any, a->to.page_locked), a->pool ? GDRI_POOL_MIN_TO : SIZE_MAX);
+	plan->large_from_min = least(least(a->from.any, a->from.page_locked),
+				     a->pool ? GDRI_POOL_MIN_FROM : SIZE_MAX);
 	plan->large_to = large_to;
 	plan->large_from = large_from;
 	return plan;
@@ -200,6 +211,10 @@ uint64_t gdri_offload_engine_fallbacks(const struct gdri_offload *a)
 {
 	return a ? atomic_load_explicit(&a->fallbacks, memory_order_relaxed) : 0;
 }
+
+static const struct by_size never = { SIZE_MAX, SIZE_MAX };
+static const struct by_size measured_from = { GDRI_ENGINE_MIN_FROM, GDRI_ENGINE_MIN_FROM_LOCKED };
+static const struct by_size measured_to = { GDRI_ENGINE_MIN_TO, GDRI_ENGINE_MIN_TO_LOCKED };
 
 /* ---- options --------------------------------------------------------------------------------------- */
 
@@ -221,30 +236,38 @@ static unsigned int env_threads(void)
 	return (unsigned int)n;
 }
 
-static size_t engine_min(size_t asked, size_t measured)
+/* A size that is asked for holds for every kind of memory. */
+static struct by_size by_option(size_t asked, struct by_size measured)
 {
-	return asked == 0 ? SIZE_MAX : asked == BARCOPY_COPY_ENGINE_AUTO ? measured : asked;
+	if (asked == BARCOPY_COPY_ENGINE_AUTO)
+		return measured;
+	return asked ? (struct by_size){ asked, asked } : never;
 }
 
 int gdri_offload_new(const struct gdri_pin *pin, const barcopy_copy_options_t *options,
 		     struct gdri_offload **out)
 {
 	unsigned int threads = options && options->threads ? options->threads : env_threads();
-	size_t from =
-		options ? engine_min(options->engine_read_min, GDRI_ENGINE_MIN_FROM) : SIZE_MAX;
-	size_t to = options ? engine_min(options->engine_write_min, GDRI_ENGINE_MIN_TO) : SIZE_MAX;
+	struct by_size from = never, to = never;
 	struct gdri_offload *a;
 	int rc = 0;
 
+	bool engine;
+
 	*out = NULL;
-	if (threads < 2 && from == SIZE_MAX && to == SIZE_MAX)
+	if (options) {
+		from = by_option(options->engine_read_min, measured_from);
+		to = by_option(options->engine_write_min, measured_to);
+	}
+	engine = from.page_locked != SIZE_MAX || to.page_locked != SIZE_MAX;
+	if (threads < 2 && !engine)
 		return 0;
 	a = calloc(1, sizeof(*a));
 	if (!a)
 		return gdri_fail(ENOMEM, "no memory for copy options");
-	a->engine_from = from;
-	a->engine_to = to;
-	if (from != SIZE_MAX || to != SIZE_MAX) {
+	a->from = from;
+	a->to = to;
+	if (engine) {
 		/* For the CPU's own memory there is nothing to gain, and no GPU address to give. */
 		if (pin->backend->id == BARCOPY_BACKEND_HOST)
 			rc = gdri_fail(ENOTSUP, "the copy engine serves device memory only");

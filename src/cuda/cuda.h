@@ -149,6 +149,9 @@ void gdri_cuda_engine_free(struct gdri_cuda_engine *engine);
 bool gdri_cuda_engine_copy(struct gdri_cuda_engine *engine, bool to_device, void *host,
 			   uint64_t addr, size_t size);
 
+/* Is this byte of host memory page-locked, as CUDA knows it? One call into CUDA; false where it fails. */
+bool gdri_cuda_is_page_locked(const void *host);
+
 void gdri_cuda_after_fork(void);
 
 #endif

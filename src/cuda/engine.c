@@ -107,6 +107,18 @@ bool gdri_cuda_engine_copy(struct gdri_cuda_engine *e, bool to_device, void *hos
 	return r == CUDA_SUCCESS;
 }
 
+/* Managed memory answers too, with a type of its own choosing; it is not what is asked for. */
+bool gdri_cuda_is_page_locked(const void *host)
+{
+	unsigned int type = 0, managed = 0;
+	CUpointer_attribute names[] = { CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+					CU_POINTER_ATTRIBUTE_IS_MANAGED };
+	void *values[] = { &type, &managed };
+
+	return !gdri_cu.cuPointerGetAttributes(2, names, values, (uintptr_t)host) &&
+	       type == CU_MEMORYTYPE_HOST && !managed;
+}
+
 void gdri_cuda_engine_free(struct gdri_cuda_engine *e)
 {
 	CUcontext ctx;

@@ -1,12 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# gdrcopy_cachebench on the stand-in: its figures are there, in words and as JSON.
+# cachebench on the stand-in: its figures are there, in words and as JSON.
 # Usage: test_cachebench.sh BUILD_DIR SIM_DIR.
 set -u
 
 # shellcheck source=tests/tools/lib.sh
 . "$(dirname "$0")/lib.sh"
-tool=$build/gdrcopy_cachebench
+tool=$build/cachebench
 
 few="-n 2000 -p 5 -r 200 -t 2"
 

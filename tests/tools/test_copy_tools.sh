@@ -1,14 +1,14 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# gdrcopy_litmus against a thread and gdrcopy_copybench on host memory: they run without a GPU, their
+# litmus against a thread and copybench on host memory: they run without a GPU, their
 # JSON is JSON, and their exit codes mean what they say. Usage: test_copy_tools.sh BUILD_DIR SIM_DIR.
 set -u
 
 # shellcheck source=tests/tools/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-litmus="$build/gdrcopy_litmus --peer thread"
-bench="$build/gdrcopy_copybench --host --max 4K --rounds 1"
+litmus="$build/litmus --peer thread"
+bench="$build/copybench --host --max 4K --rounds 1"
 
 # exits NAME EXIT_STATUS COMMAND...
 exits() {

@@ -21,7 +21,7 @@ quick() {
 export GDRSIM_DRIVER_VERSION=13030
 
 for t in copybw copylat pplat apiperf; do
-	few="-t 3"
+	few="-n 3"
 	case $t in
 	copy*) few="-w 3 -r 3" ;;
 	pplat) few="-t 3 -u 60" ;; # a busy machine is no fault
@@ -31,6 +31,7 @@ for t in copybw copylat pplat apiperf; do
 	for o in -s ${few%% *} -d -a -M -v --json --sim --no-numa --help --version; do
 		check "$t: --help names $o" grep -q -- "  *$o" "$out"
 	done
+	documented gdrcopy_$t
 	run gdrcopy_$t -h
 	expect "$t: -h" 0 '^Exit status'
 	run gdrcopy_$t --version
@@ -54,7 +55,10 @@ for t in copybw copylat pplat apiperf; do
 		-s -1
 		-s 1Q
 		-s 1KB
-		-s 0x10
+		-s 0x
+		-s 0xg
+		-s x10
+		-s 010x
 		-s 99999999999999999999
 		-s 18446744073709551615G
 		${few%% *} -1
@@ -83,6 +87,9 @@ for t in copybw copylat pplat apiperf; do
 	expect "$t: --sim with a relative folder" 0 'all data verified'
 	quick LD_LIBRARY_PATH="$sim" gdrcopy_$t -s 64
 	expect "$t: the stand-in by library path says so" 0 'running on the stand-in'
+
+	quick gdrcopy_$t --sim "$sim" -s 0x1000 -d 0x0
+	expect "$t: hexadecimal numbers" 0 'all data verified'
 
 	# -- facts
 	quick gdrcopy_$t --sim "$sim" -s 4K
@@ -246,14 +253,22 @@ for t in copybw copylat; do
 	expect "$t: -w 0" 0 'all data verified'
 	run gdrcopy_$t --sim "$sim" -s 4K -w 3 -r 0
 	expect "$t: -r 0" 0 'all data verified'
+	run gdrcopy_$t --sim "$sim" -s 4K -w 0 -r 0
+	expect "$t: -w 0 -r 0" 0 '^nothing was copied'
+	check "$t: -w 0 -r 0: not called verified" sh -c "! grep -q 'all data verified' '$out'"
 	for args in "-w 0 -r 3" "-w 3 -r 0" "-w 0 -r 0"; do
+		verified=true
+		[ "$args" = "-w 0 -r 0" ] && verified=null
 		# shellcheck disable=SC2086 # several words
 		run gdrcopy_$t --sim "$sim" -s 4K --json $args
-		expect "$t: --json $args" 0 '"verified": true'
+		expect "$t: --json $args" 0 "\"verified\": $verified"
 		if command -v python3 >/dev/null 2>&1; then
 			check "$t: --json $args: valid" python3 -m json.tool "$out" "$tmp/json"
 		fi
 	done
+	# the whole command line that GDRCopy's own takes
+	run gdrcopy_$t --sim "$sim" -s 0x2000 -d 0 -w 20 -r 10 -a cuMemAlloc -M default
+	expect "$t: GDRCopy's options" 0 'all data verified'
 done
 
 # ---- copybw alone ---------------------------------------------------------------------------------
@@ -269,6 +284,32 @@ expect "copybw: -l ends with the size itself" 0 '^ +5000 '
 check "copybw: -l: 1 to 4096 and 5000" [ "$(grep -Ec '^ +[0-9]+ +[0-9.]+ ' "$out")" -eq 14 ]
 quick gdrcopy_copybw --sim "$sim" -l -s 1
 expect "copybw: -l of one byte" 0 '^ +1 '
+# GDRCopy's lines, which scripts take apart
+run gdrcopy_copybw --sim "$sim" -s 0x20000 -o 4 -c 64K -w 40 -r 20
+expect "copybw: GDRCopy's line of a write" 0 '^write BW: [0-9.e+]+MB/s$'
+expect "copybw: GDRCopy's line of a read" 0 '^read BW: [0-9.e+]+MB/s$'
+expect "copybw: GDRCopy's line before a write" 0 '^writing test, size=65536 offset=4 num_iters=40$'
+expect "copybw: GDRCopy's line before a read" 0 '^reading test, size=65536 offset=4 num_iters=20$'
+expect "copybw: the table names its unit" 0 '^ +bytes +write MiB/s +copies +read MiB/s +copies$'
+check "copybw: the table and the line agree" awk '
+	/^ +65536 / { write = $2; read = $4 }
+	/ BW: / { split($3, v, "MB"); w = $1 == "write" ? write : read
+		  if (v[1] - w > 0.01 * w || w - v[1] > 0.01 * w) exit 1; n++ }
+	END { exit n != 2 }' "$out"
+run gdrcopy_copybw --sim "$sim" -s 0x40 -l -w 3 -r 0
+check "copybw: -l: GDRCopy's lines, a write a size" [ "$(grep -c '^write BW: ' "$out")" -eq 7 ]
+check "copybw: -r 0: no line of a read" sh -c "! grep -q '^read' '$out'"
+if command -v python3 >/dev/null 2>&1; then
+	run gdrcopy_copybw --sim "$sim" -s 1M -w 10 -r 10 --json
+	check "copybw: --json: bytes, seconds and MiB/s agree" python3 -c '
+import json, sys
+d = json.load(open(sys.argv[1]))
+assert d["unit"] == "2^20 bytes/s"
+for w in ("write", "read"):
+    r = d["results"][0][w]
+    assert abs(r["mib_per_s"] - 10 / r["seconds"]) < 1e-6 * r["mib_per_s"], r
+' "$out"
+fi
 for bad in "-s 4K -c 4097" "-s 4K -o 4K" "-s 4K -c 4K -o 1" "-c 0"; do
 	# shellcheck disable=SC2086
 	run gdrcopy_copybw --sim "$sim" $bad
@@ -366,10 +407,24 @@ for r in d["results"]:
 else
 	skip "apiperf: --json: every sample is in one bin" "no python3 to judge it"
 fi
-for bad in "-f 2K -s 1K" "-f 0" "-s 0" "-b 0" "-b 101" "-t 0"; do
+for option in "-n 7" "-t 7" "-n 9 -w 0 -t 7" "-n 7 -w 3"; do
+	# shellcheck disable=SC2086 # several words
+	run gdrcopy_apiperf --sim "$sim" -s 64K --json $option
+	expect "apiperf: $option" 0 '"iterations": 7'
+done
+# each round is a pin: those of the set-up and of the check after them stay the same
+pins() {
+	# shellcheck disable=SC2086 # several words
+	GDRCOPY_STATS=1 gdrcopy_apiperf --sim "$sim" -s 64K $1 2>&1 >/dev/null |
+		sed -nE 's/^ +pins ([0-9]+),.*/\1/p'
+}
+: >"$out"
+check "apiperf: -w: rounds that are not timed" \
+	[ "$(($(pins "-n 5 -w 20") - $(pins "-n 5 -w 0")))" -eq 20 ]
+for bad in "-f 2K -s 1K" "-f 0" "-s 0" "-b 0" "-b 101" "-t 0" "-n 0" "-w -1"; do
 	# shellcheck disable=SC2086 # several words
 	run gdrcopy_apiperf --sim "$sim" $bad
-	expect "apiperf: bad: $bad" 1 '' "gdrcopy_apiperf: -[fsbt] [0-9]+: "
+	expect "apiperf: bad: $bad" 1 '' "gdrcopy_apiperf: -[fsbtnw] -?[0-9]+: "
 done
 
 # ---- wrong bytes ----------------------------------------------------------------------------------

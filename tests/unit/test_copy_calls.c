@@ -9,7 +9,7 @@
 #include <pthread.h>
 #include <stdio.h>
 
-#include "copy/engine.h"
+#include "rows/rows.h"
 
 #define PIECES 100
 
@@ -75,8 +75,8 @@ START_TEST(test_vectored)
 	struct gdri_copy_plan plan;
 
 	for (size_t t = 0; t < COUNT(types); t++) {
-		for (size_t r = 0; r <= gdri_copy_row_count; r++) {
-			const char *row = r ? gdri_copy_rows[r - 1].name : NULL;
+		for (size_t r = 0; !r || row_at(r - 1); r++) {
+			const struct gdri_copy_row *row = r ? row_at(r - 1) : NULL;
 
 			if (gdri_copy_plan_init(&plan, types[t], area_features(), row))
 				continue;
@@ -110,8 +110,8 @@ START_TEST(test_vectored_guard)
 
 	area_fill(&map);
 	for (size_t t = 0; t < COUNT(types); t++) {
-		for (size_t r = 0; r <= gdri_copy_row_count; r++) {
-			const char *row = r ? gdri_copy_rows[r - 1].name : NULL;
+		for (size_t r = 0; !r || row_at(r - 1); r++) {
+			const struct gdri_copy_row *row = r ? row_at(r - 1) : NULL;
 			barcopy_copy_seg_t seg[2] = {
 				{ .map_ptr = map.base, .host_ptr = out[0], .size = 48 },
 				{ .map_ptr = map.base + map.size - 48,

@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <sys/wait.h>
 
-#include "copy/engine.h"
+#include "rows/rows.h"
 
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
@@ -22,13 +22,13 @@ static struct gdri_x86_id everything(void)
 		.max_leaf = 0x20,
 		.leaf1_ecx = BIT(19) | BIT(27) | BIT(28),
 		.leaf1_edx = BIT(26),
-		.leaf7_ebx = BIT(5) | BIT(9) | BIT(16),
-		.leaf7_ecx = BIT(6) | BIT(28),
+		.leaf7_ebx = BIT(5) | BIT(16),
+		.leaf7_ecx = BIT(6) | BIT(27) | BIT(28),
 		.xcr0 = 0xe7,
 	};
 }
 
-#define SCALAR_FEATURES (GDRI_CPU_SSE2 | GDRI_CPU_SSE41 | GDRI_CPU_ERMS | GDRI_CPU_MOVDIR64B)
+#define SCALAR_FEATURES (GDRI_CPU_SSE2 | GDRI_CPU_SSE41 | GDRI_CPU_MOVDIRI | GDRI_CPU_MOVDIR64B)
 #define AVX512_FEATURES (GDRI_CPU_AVX512 | GDRI_CPU_AVX512_WIDE)
 
 START_TEST(test_xcr0)
@@ -72,8 +72,8 @@ START_TEST(test_cpuid)
 	/* The first CPUs with AVX-512. */
 	id = everything();
 	id.leaf7_ecx = 0;
-	ck_assert_uint_eq(gdri_x86_features(&id), (SCALAR_FEATURES & ~GDRI_CPU_MOVDIR64B) |
-							  GDRI_CPU_AVX2 | GDRI_CPU_AVX512);
+	ck_assert_uint_eq(gdri_x86_features(&id),
+			  GDRI_CPU_SSE2 | GDRI_CPU_SSE41 | GDRI_CPU_AVX2 | GDRI_CPU_AVX512);
 
 	/* Leaf 7 is not there to be read. */
 	id = everything();
@@ -92,7 +92,7 @@ START_TEST(test_choice)
 		const char *to, *from;
 	} cpus[] = {
 		{ 0, "ref", "ref" },
-		{ GDRI_CPU_SSE2, "sse2", "sse2" },
+		{ GDRI_CPU_SSE2, "sse2", "ref" },
 		{ GDRI_CPU_SSE2 | GDRI_CPU_SSE41, "sse2", "sse4.1" },
 		{ GDRI_CPU_SSE2 | GDRI_CPU_SSE41 | GDRI_CPU_AVX2, "sse2", "avx2" },
 		{ GDRI_CPU_SSE2 | GDRI_CPU_SSE41 | GDRI_CPU_AVX2 | GDRI_CPU_AVX512, "sse2",
@@ -105,8 +105,8 @@ START_TEST(test_choice)
 
 		ck_assert_int_eq(
 			gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_WC, cpus[i].features, NULL), 0);
-		ck_assert_str_eq(plan.to.small->name, cpus[i].to);
-		ck_assert_str_eq(plan.from.small->name, cpus[i].from);
+		ck_assert_str_eq(plan.to->name, cpus[i].to);
+		ck_assert_str_eq(plan.from->name, cpus[i].from);
 		ck_assert_int_eq(plan.fences, GDR_MAPPING_TYPE_WC);
 	}
 }
@@ -134,19 +134,22 @@ START_TEST(test_choice)
 	uint32_t all = GDRI_CPU_NEON | GDRI_CPU_LS64;
 
 	ck_assert_int_eq(gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_WC, all, NULL), 0);
-	ck_assert_str_eq(plan.to.small->name, "neon");
-	ck_assert_str_eq(plan.from.large->name, "neon");
+	ck_assert_str_eq(plan.to->name, "neon");
+	ck_assert_str_eq(plan.from->name, "neon");
 	ck_assert_int_eq(gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_WC, 0, NULL), 0);
-	ck_assert_str_eq(plan.from.small->name, "ref");
-	ck_assert_int_eq(gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_WC, all, "ls64"), 0);
-	ck_assert_str_eq(plan.to.small->name, "ls64");
-	ck_assert_str_eq(plan.from.small->name, "ls64");
-	ck_assert_int_eq(gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_CACHING, all, "ls64"), 0);
-	ck_assert_str_eq(plan.to.small->name, "neon");
-	ck_assert_str_eq(plan.from.small->name, "neon");
-	ck_assert_int_eq(gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_DEVICE, all, "ls64"), 0);
-	ck_assert_str_eq(plan.to.small->name, "ref");
-	ck_assert_str_eq(plan.from.small->name, "ref");
+	ck_assert_str_eq(plan.from->name, "ref");
+	ck_assert_int_eq(gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_WC, all, row_named("ls64")),
+			 0);
+	ck_assert_str_eq(plan.to->name, "ls64");
+	ck_assert_str_eq(plan.from->name, "ls64");
+	ck_assert_int_eq(
+		gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_CACHING, all, row_named("ls64")), 0);
+	ck_assert_str_eq(plan.to->name, "neon");
+	ck_assert_str_eq(plan.from->name, "neon");
+	ck_assert_int_eq(
+		gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_DEVICE, all, row_named("ls64")), 0);
+	ck_assert_str_eq(plan.to->name, "ref");
+	ck_assert_str_eq(plan.from->name, "ref");
 }
 END_TEST
 
@@ -194,32 +197,35 @@ END_TEST
 
 START_TEST(test_forced_row)
 {
+	const struct gdri_copy_row *row;
 	struct gdri_copy_plan plan;
 
-	ck_assert_int_eq(gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_WC, GDRI_CPU_ALL, "nothing"),
-			 -EINVAL);
-	ck_assert_ptr_nonnull(plan.to.small);
-	ck_assert_int_eq(gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_WC, GDRI_CPU_ALL, "ref"), 0);
-	ck_assert_str_eq(plan.from.small->name, "ref");
-	ck_assert_uint_eq(plan.from.large_min, SIZE_MAX);
-	for (size_t i = 0; i < gdri_copy_row_count; i++) {
-		const struct gdri_copy_row *row = &gdri_copy_rows[i];
-		int err = gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_WC, 0, row->name);
+	ck_assert_ptr_null(row_named("nothing"));
+	ck_assert_int_eq(gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_WC, GDRI_CPU_ALL,
+					     gdri_copy_row_find("ref")),
+			 0);
+	ck_assert_str_eq(plan.from->name, "ref");
+	ck_assert_uint_eq(plan.large_from_min, SIZE_MAX);
+	for (size_t i = 0; (row = row_at(i)); i++) {
+		int err = gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_WC, 0, row);
 
 		ck_assert_int_eq(err, row->needs ? -ENOTSUP : 0);
-		ck_assert_str_eq(plan.to.small->name, "ref");
+		ck_assert_str_eq(plan.to->name, "ref");
 
-		/* Device memory takes no row that is not made for it. */
-		ck_assert_int_eq(gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_DEVICE, GDRI_CPU_ALL,
-						     row->name),
-				 0);
-		ck_assert(plan.to.small->flags & GDRI_ROW_ANY_MEMORY);
-		ck_assert(plan.from.large->flags & GDRI_ROW_ANY_MEMORY);
+		/* Device memory takes no row that is not made for it, cached memory none for WC alone. */
+		ck_assert_int_eq(
+			gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_DEVICE, GDRI_CPU_ALL, row), 0);
+		ck_assert(plan.to->flags & GDRI_ROW_ANY_MEMORY);
+		ck_assert(plan.from->flags & GDRI_ROW_ANY_MEMORY);
+		ck_assert_int_eq(
+			gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_CACHING, GDRI_CPU_ALL, row), 0);
+		ck_assert(!(plan.to->flags & GDRI_ROW_UNCACHED));
+		ck_assert(!(plan.from->flags & GDRI_ROW_UNCACHED));
 	}
 }
 END_TEST
 
-/* Experimental rows are never chosen, and each type keeps its own fences. */
+/* Only the library's own rows are chosen, and each type keeps its own fences. */
 START_TEST(test_all_feature_sets)
 {
 	uint32_t all = gdri_cpu_detect();
@@ -231,10 +237,8 @@ START_TEST(test_all_feature_sets)
 			ck_assert_int_eq(gdri_copy_plan_init(&plan, (gdr_mapping_type_t)type,
 							     features, NULL),
 					 0);
-			ck_assert(!(plan.to.small->flags & GDRI_ROW_EXPERIMENTAL));
-			ck_assert(!(plan.to.large->flags & GDRI_ROW_EXPERIMENTAL));
-			ck_assert(!(plan.from.small->flags & GDRI_ROW_EXPERIMENTAL));
-			ck_assert(!(plan.from.large->flags & GDRI_ROW_EXPERIMENTAL));
+			ck_assert_ptr_eq(plan.to, gdri_copy_row_find(plan.to->name));
+			ck_assert_ptr_eq(plan.from, gdri_copy_row_find(plan.from->name));
 			ck_assert_int_eq(plan.fences, type);
 		}
 		if (!features)
@@ -257,7 +261,7 @@ static void with_env(const char *mask, const char *impl, const char *from, const
 		setenv("GDRCOPY_COPY_IMPL", impl, 1);
 		plan = gdri_copy_plan(GDR_MAPPING_TYPE_WC);
 		text = gdri_copy_env_problem();
-		if (from && strcmp(plan->from.small->name, from) != 0)
+		if (from && strcmp(plan->from->name, from) != 0)
 			_exit(1);
 		if (problem ? !text || !strstr(text, problem) : text != NULL)
 			_exit(2);
@@ -277,9 +281,10 @@ START_TEST(test_environment)
 	with_env("rubbish", "", NULL, "GDRCOPY_CPU_MASK");
 	with_env("", "rubbish", NULL, "names no implementation");
 #if defined(__x86_64__)
-	with_env("sse2", "", "sse2", NULL);
-	with_env("", "sse2", "sse2", NULL);
-	with_env("sse2", "avx2", "sse2", "cannot run");
+	with_env("sse2,sse4.1", "", "sse4.1", NULL);
+	with_env("", "sse4.1", "sse4.1", NULL);
+	with_env("", "movdir64b", NULL, "names no implementation");
+	with_env("sse2,sse4.1", "avx2", "sse4.1", "cannot run");
 #endif
 }
 END_TEST

@@ -7,8 +7,10 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
+#include <time.h>
 
-#include "copy/engine.h"
+#include "copy/rows.h"
 #include "copy/pool.h"
 
 #define BYTES	 ((size_t)4 << 20)
@@ -128,6 +130,93 @@ START_TEST(test_make_and_free)
 }
 END_TEST
 
+/* A fault in whichever thread copies reaches the program's handler: here one that mends it. */
+static struct area faulty;
+static pthread_t faulty_caller;
+static _Atomic int worker_faults;
+
+static void mend(int sig, siginfo_t *info, void *context)
+{
+	uint8_t *page = (uint8_t *)((uintptr_t)info->si_addr & ~(uintptr_t)4095);
+
+	(void)context;
+	if (page < faulty.base || page >= faulty.base + faulty.size) {
+		signal(sig, SIG_DFL);
+		return;
+	}
+	if (!pthread_equal(pthread_self(), faulty_caller)) {
+		nanosleep(&(struct timespec){ .tv_nsec = 2000000 }, NULL);
+		worker_faults++;
+	}
+	mprotect(page, 4096, PROT_READ | PROT_WRITE);
+}
+
+static void watch_faults(void)
+{
+	struct sigaction action = { .sa_sigaction = mend, .sa_flags = SA_SIGINFO };
+
+	faulty = area_new((size_t)2 << 20, MAP_PRIVATE);
+	ck_assert_int_eq(sigaction(SIGSEGV, &action, NULL), 0);
+}
+
+START_TEST(test_faults)
+{
+	const struct gdri_copy_plan *plan = gdri_copy_plan(GDR_MAPPING_TYPE_WC);
+	struct area host = area_new((size_t)2 << 20, MAP_PRIVATE);
+	struct gdri_copy_pool *pool;
+
+	watch_faults();
+	area_fill(&host);
+	faulty_caller = pthread_self();
+	ck_assert_int_eq(gdri_copy_pool_new(&pool, 4, -1), 0);
+	for (int i = 0; i < 1000 && !worker_faults; i++) {
+		ck_assert_int_eq(mprotect(faulty.base, faulty.size, PROT_NONE), 0);
+		gdri_copy_pool_to(pool, plan, faulty.base, host.base, host.size);
+		ck_assert_int_eq(memcmp(faulty.base, host.base, host.size), 0);
+	}
+	ck_assert_int_gt(worker_faults, 0);
+	gdri_copy_pool_free(pool);
+}
+END_TEST
+
+/*
+ * A thread that is cancelled in the midst of a copy: the copy ends first. A worker that is held up by
+ * its fault makes the caller wait for it, which would be the moment.
+ */
+static void *cancelled(void *arg)
+{
+	const struct gdri_copy_plan *plan = gdri_copy_plan(GDR_MAPPING_TYPE_WC);
+	struct user *u = arg;
+
+	faulty_caller = pthread_self();
+	pthread_cancel(pthread_self());
+	/* No assertion within: Check writes, where a thread can be cancelled too. */
+	while (!worker_faults && u->wrong < 1000 &&
+	       !mprotect(faulty.base, faulty.size, PROT_NONE)) {
+		gdri_copy_pool_to(u->pool, plan, faulty.base, u->host.base, u->host.size);
+		u->wrong++;
+	}
+	u->value = 1;
+	pthread_testcancel();
+	return NULL;
+}
+
+START_TEST(test_cancel)
+{
+	struct user u = { .host = area_new((size_t)2 << 20, MAP_PRIVATE) };
+	void *end;
+
+	watch_faults();
+	ck_assert_int_eq(gdri_copy_pool_new(&u.pool, 4, -1), 0);
+	ck_assert_int_eq(pthread_create(&u.thread, NULL, cancelled, &u), 0);
+	pthread_join(u.thread, &end);
+	ck_assert_ptr_eq(end, PTHREAD_CANCELED);
+	ck_assert_int_gt(worker_faults, 0);
+	ck_assert_int_eq(u.value, 1);
+	gdri_copy_pool_free(u.pool);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("copy: worker pool");
@@ -137,6 +226,8 @@ int main(void)
 	tcase_add_test(tc, test_same_bytes);
 	tcase_add_test(tc, test_several_callers);
 	tcase_add_test(tc, test_make_and_free);
+	tcase_add_test(tc, test_cancel);
+	tcase_add_test(tc, test_faults);
 	suite_add_tcase(suite, tc);
 	return run_suite(suite);
 }

@@ -12,7 +12,7 @@
  */
 #include "../copy_area.h"
 
-#include "copy/engine.h"
+#include "rows/rows.h"
 #include "watch.h"
 
 #define RANGE_MAX 320
@@ -146,11 +146,11 @@ static void ranges(const struct gdri_copy_plan *plan, const char *name, bool to,
 /* Each row by name: those that have stores hold the discipline, those with loads stay in lines. */
 static void each_row(gdr_mapping_type_t type)
 {
-	for (size_t i = 0; i < gdri_copy_row_count; i++) {
-		const struct gdri_copy_row *row = &gdri_copy_rows[i];
+	for (size_t i = 0; row_at(i); i++) {
+		const struct gdri_copy_row *row = row_at(i);
 		struct gdri_copy_plan plan;
 
-		ck_assert_int_eq(gdri_copy_plan_init(&plan, type, row->needs, row->name), 0);
+		ck_assert_int_eq(gdri_copy_plan_init(&plan, type, row->needs, row), 0);
 		ranges(&plan, row->name, row->to, row->from);
 	}
 }

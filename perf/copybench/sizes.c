@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT
+/* The library beside the rows, the baseline and CUDA, by size and at odd places. See sections.h. */
+#include <stdio.h>
+
+#include "sections.h"
+#include "setup.h"
+
+/* The public call twice, the baseline, then the rows, then CUDA and the copy engine. */
+static size_t contenders(struct job *job, bool read)
+{
+	size_t count = 0;
+
+	job[count++] = library_job("library");
+	job[count++] = library_job("again");
+	job[count++] = baseline_job("baseline");
+	if (read)
+		job[count++] = fenced_job("b.fenced");
+	for (size_t i = 0; row_at(i); i++) {
+		const struct gdri_copy_row *row = row_at(i);
+
+		if ((read ? row->from : row->to) && row != job[2].raw)
+			job[count++] = row_job(row->name, row->name);
+	}
+	if (!st.host_only) {
+		job[count++] = cuda_job("cuMemcpy", false);
+		job[count++] = cuda_job("cuMem.pin", true);
+		job[count++] = helped_job("engine", &st.engine, false);
+		job[count++] = helped_job("eng.pin", &st.engine, true);
+	}
+	for (size_t i = 0; i < count; i++)
+		job[i].read = read;
+	return count;
+}
+
+static void sizes(const char *name, bool read, const size_t *size, size_t n)
+{
+	struct table t = { .name = name, .first = "bytes", .unit = "ns" };
+	struct job job[MAX_COLUMNS];
+	size_t count = contenders(job, read);
+
+	for (size_t i = 0; i < n && size[i] <= st.max; i++)
+		size_line(&t, job, count, size[i]);
+	show(&t);
+}
+
+void read_section(void)
+{
+	static const size_t size[] = { 4,	 8,	    32,	       64,	128,	 256,
+				       512,	 1 << 10,   2 << 10,   4 << 10, 8 << 10, 16 << 10,
+				       64 << 10, 128 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20 };
+
+	sizes("read", true, size, COUNT(size));
+}
+
+void write_section(void)
+{
+	static const size_t size[] = { 4,	8,	  32,	    64,	       128,
+				       256,	512,	  1 << 10,  2 << 10,   4 << 10,
+				       8 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20,
+				       2 << 20, 4 << 20,  8 << 20,  16 << 20,  32 << 20 };
+
+	sizes("write", false, size, COUNT(size));
+}
+
+/* Small copies at odd places: the library and the baseline, both ways. */
+void edges_section(void)
+{
+	static const size_t at[][2] = {
+		{ 8, 0 },   { 1, 3 },	 { 7, 1 },   { 8, 5 },	 { 16, 9 },
+		{ 31, 33 }, { 50, 5 },	 { 64, 0 },  { 64, 1 },	 { 64, 63 },
+		{ 65, 0 },  { 100, 61 }, { 200, 7 }, { 511, 1 }, { 4000, 5 }
+	};
+	static const char *const names[][4] = { { "read", "again", "r.baseline", "r.b.fenced" },
+						{ "write", "again", "w.baseline", NULL } };
+
+	for (int write = 0; write < 2; write++) {
+		struct table t = { .name = write ? "edges, writes" : "edges, reads",
+				   .first = "bytes@offset",
+				   .unit = "ns" };
+		struct job job[4] = { library_job(names[write][0]), library_job("again"),
+				      baseline_job(names[write][2]), fenced_job(names[0][3]) };
+		size_t count = write ? 3 : 4;
+
+		for (size_t i = 0; i < COUNT(at); i++) {
+			char name[24];
+
+			for (size_t c = 0; c < count; c++) {
+				job[c].read = !write;
+				job[c].size = at[i][0], job[c].offset = at[i][1];
+			}
+			snprintf(name, sizeof(name), "%zu@%zu", at[i][0], at[i][1]);
+			line(&t, job, count, name);
+		}
+		show(&t);
+	}
+}

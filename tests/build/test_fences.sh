@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# The fences are guarded: each is taken out of a copy of the sources, one at a time, and the test that
+# watches them (tests/unit/*/test_copy_fences.c) must fail every time; the instruction of each use in
+# fence.h, each call of a use in the copies, and the rule that says which types need none.
+# shellcheck source=tests/common/build.bash
+. "$(dirname "$0")/../common/build.bash"
+
+sources=(copy copyv words pool)
+case $(gcc -dumpmachine) in
+x86_64*) machine=x86 ;;
+aarch64*) machine=arm64 ;;
+*)
+	skip "fences" "none are known for this processor"
+	finish
+	;;
+esac
+flags=(-std=gnu11 -O2 -g -fno-strict-aliasing -pthread -D_GNU_SOURCE= -Iinclude -Iperf -Itests)
+read -ra libs <<<"$(pkg-config --libs check 2>/dev/null || echo -lcheck -lsubunit -lrt -lm)"
+helpers=()
+for f in tests/unit/$machine/*.c; do
+	case $f in */test_*) ;; *) helpers+=("$out/${f%.c}.o") ;; esac
+done
+
+# build DIR FILE...: the watching test of the copies in DIR, of which these files were changed.
+build() {
+	local dir=$1 f objects=()
+	shift
+	for f; do
+		gcc "${flags[@]}" -I"$dir" -Isrc -c -o "$tmp/$f.o" "$dir/copy/$f.c" || return
+		objects+=("$tmp/$f.o")
+	done
+	gcc "${flags[@]}" -o "$tmp/test" "$out/tests/unit/$machine/test_copy_fences.o" "${helpers[@]}" \
+		"${objects[@]}" "$out/perf/rows/"*.o "$out/libgdrapi.a" "${libs[@]}" -ldl
+}
+
+# taken_out NAME CASE FILE...: the test of what lies in $tmp/src must fail, and by an assertion.
+taken_out() {
+	local name=$1 suite=$2
+	shift 2
+	build "$tmp/src" "$@" || { false; ok "$name: it builds"; return; }
+	CK_RUN_CASE=$suite timeout 120 "$tmp/test" >"$tmp/log" 2>&1
+	[ $? = 1 ] && grep -q ':F:' "$tmp/log"
+	ok "without $name the test fails"
+}
+
+fresh() {
+	rm -rf "$tmp/src"
+	mkdir -p "$tmp/src"
+	cp -r src/copy "$tmp/src/copy"
+}
+
+case_of() {
+	case $1 in pool) echo pool ;; *) echo calls ;; esac
+}
+
+# As they are, they pass: what fails below fails for what was taken out.
+fresh
+build "$tmp/src" "${sources[@]}" && timeout 300 "$tmp/test" >"$tmp/log" 2>&1
+ok "with all its fences the copies pass"
+
+# The instructions of this machine: the first block of fence.h, or the second.
+first=$(grep -n '__x86_64__' src/copy/fence.h | head -n 1 | cut -d: -f1)
+second=$(grep -n '__aarch64__' src/copy/fence.h | head -n 1 | cut -d: -f1)
+last=$(grep -n '^#error' src/copy/fence.h | cut -d: -f1)
+[ $machine = x86 ] && last=$second || first=$second
+while IFS=: read -r number text; do
+	use=$(grep -o 'gdri_asm_[a-z_]*' <<<"$text")
+	fresh
+	sed -i "${number}s/__asm__ volatile(\"[^\"]*\"/__asm__ volatile(\"\"/" "$tmp/src/copy/fence.h"
+	taken_out "the instruction of $use" calls "${sources[@]}"
+done < <(grep -n '^#define gdri_asm_' src/copy/fence.h | awk -F: -v a="$first" -v b="$last" '$1 > a && $1 < b')
+
+if [ $machine = x86 ]; then
+	fresh
+	sed -i 's/^#define gdri_fence_wanted(type).*gdri_fence_weak.*/#define gdri_fence_wanted(type) 1/' \
+		"$tmp/src/copy/fence.h"
+	taken_out "the rule that cached mappings need none" calls "${sources[@]}"
+fi
+
+# The calls.
+for f in "${sources[@]}"; do
+	while IFS=: read -r number text; do
+		use=$(grep -oE 'gdri_fence_[a-z_]+' <<<"$text")
+		fresh
+		sed -i -E "${number}s/gdri_fence_[a-z_]+\(/(void)(/" "$tmp/src/copy/$f.c"
+		taken_out "$use at $f.c:$number" "$(case_of "$f")" "$f"
+	done < <(grep -nE '^[^*]*\bgdri_fence_(before|after|between|full|read_done)[a-z_]*\(' "src/copy/$f.c")
+done
+finish

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Which fence stands where, call by call and mapping type by mapping type: the demand of fence.h,
+ * written down once more so that neither can change alone. Who includes this watches a mapping and
+ * turns what happens to it into a text, a letter each, runs of one letter drawn together:
+ *
+ *   r  a load of the mapping      w  a store to it
+ *   and one of the letters below for each barrier, in the order in which they were executed.
+ *
+ * A barrier's letter is its instruction, so that a weaker one in its place is another text.
+ */
+#ifndef COPY_FENCES_H
+#define COPY_FENCES_H
+
+#include "copy_area.h"
+
+#include <stdio.h>
+
+#include "copy/copy.h"
+#include "copy/pool.h"
+#include "copy/rows.h"
+
+#if defined(__x86_64__)
+/* m MFENCE, l LFENCE, s SFENCE */
+#define BEFORE_READ   "m"
+#define AFTER_READ    "l"
+#define BETWEEN_READS "m"
+#define AFTER_WRITE   "s"
+#define FULL	      "m"
+#define READ_DONE     "l"
+#define CACHED_FENCES 0 /* total store order */
+#elif defined(__aarch64__)
+/* f DMB OSH, d DMB OSHLD, s DMB OSHST, D DSB OSHLD */
+#define BEFORE_READ   "f"
+#define AFTER_READ    "d"
+#define BETWEEN_READS "d"
+#define AFTER_WRITE   "s"
+#define FULL	      "f"
+#define READ_DONE     "D"
+#define CACHED_FENCES 1
+#endif
+
+#define WATCHED ((size_t)64 << 10)
+
+/* The watch: its memory, and the text of what happened between two calls. */
+struct fence_watch {
+	uint8_t *map;
+	void (*begin)(void);
+	const char *(*end)(void);
+};
+
+/* What a call should come to: with its type's fences, and where the type needs none. */
+static void fences_are(const struct fence_watch *w, const struct gdri_copy_plan *plan,
+		       const char *call, size_t at, size_t size, const char *fenced,
+		       const char *bare)
+{
+	const char *got = w->end();
+	bool due = plan->fences == GDR_MAPPING_TYPE_WC || plan->fences == GDR_MAPPING_TYPE_DEVICE ||
+		   (plan->fences == GDR_MAPPING_TYPE_CACHING && CACHED_FENCES);
+	const char *want = due ? fenced : bare;
+
+	ck_assert_msg(!strcmp(got, want),
+		      "%s, type %d, fences of %d, row %s, %zu bytes at %zu: %s, not %s", call,
+		      (int)plan->type, (int)plan->fences, plan->to->name, size, at, got, want);
+}
+
+#define FENCES_ARE(plan, call, at, size, fenced, bare)              \
+	do {                                                        \
+		w->begin();                                         \
+		call;                                               \
+		fences_are(w, plan, #call, at, size, fenced, bare); \
+	} while (0)
+
+/* A step takes microseconds: few ranges, and of a row that is asked for by name one. */
+static void copy_fences_copies(const struct fence_watch *w, const struct gdri_copy_plan *plan,
+			       bool one)
+{
+	static const size_t ranges[][2] = { { 60, 130 }, { 0, 4 },  { 8, 8 },	{ 1, 3 },
+					    { 5, 50 },	 { 0, 64 }, { 0, 1152 } };
+	static uint8_t host[2048];
+
+	for (size_t i = 0; i < (one ? 1 : sizeof(ranges) / sizeof(ranges[0])); i++) {
+		size_t at = ranges[i][0], n = ranges[i][1];
+		uint8_t *map = w->map + at;
+		barcopy_copy_seg_t seg[4] = {
+			{ .map_ptr = map, .host_ptr = host, .size = n },
+			{ .map_ptr = map + 8192, .host_ptr = host, .size = n },
+			{ .map_ptr = map,
+			  .host_ptr = host,
+			  .size = 0,
+			  .flags = BARCOPY_COPY_ORDERED },
+			{ .map_ptr = map + 16384,
+			  .host_ptr = host,
+			  .size = n,
+			  .flags = BARCOPY_COPY_ORDERED },
+		};
+
+		FENCES_ARE(plan, gdri_copy_to(plan, map, host, n), at, n, "w" AFTER_WRITE, "w");
+		FENCES_ARE(plan, gdri_copy_from(plan, host, map, n), at, n,
+			   BEFORE_READ "r" AFTER_READ, "r");
+		FENCES_ARE(plan, gdri_copy_alone_to(plan, map, host, n), at, n, "w" AFTER_WRITE,
+			   "w");
+		FENCES_ARE(plan, gdri_copy_alone_from(plan, host, map, n), at, n,
+			   BEFORE_READ "r" AFTER_READ, "r");
+		FENCES_ARE(plan, gdri_copyv_to(plan, seg, 4, 0), at, n,
+			   "w" AFTER_WRITE "w" AFTER_WRITE, "w");
+		FENCES_ARE(plan, gdri_copyv_to(plan, seg, 4, BARCOPY_COPY_NO_FENCE), at, n,
+			   "w" AFTER_WRITE "w", "w");
+		FENCES_ARE(plan, gdri_copyv_to(plan, seg, 2, BARCOPY_COPY_NO_FENCE), at, n, "w",
+			   "w");
+		FENCES_ARE(plan, gdri_copyv_from(plan, seg, 4, 0), at, n,
+			   BEFORE_READ "r" BETWEEN_READS "r" AFTER_READ, "r");
+		FENCES_ARE(plan, gdri_copyv_from(plan, seg, 4, BARCOPY_COPY_NO_FENCE), at, n,
+			   "r" BETWEEN_READS "r", "r");
+		FENCES_ARE(plan, gdri_copyv_from(plan, seg + 3, 1, 0), at, n,
+			   BEFORE_READ "r" AFTER_READ, "r");
+	}
+}
+
+static void copy_fences_words(const struct fence_watch *w, const struct gdri_copy_plan *plan)
+{
+	uint8_t *map = w->map + 128;
+
+	/* A flush's fences, and a full one, are for every type but none at all. */
+	const char *flush = plan->fences == GDR_MAPPING_TYPE_NONE ? "r" : FULL "r" READ_DONE;
+	const char *full = plan->fences == GDR_MAPPING_TYPE_NONE ? "" : FULL;
+
+	/* A posted word has none where its store needs none, and is a put elsewhere. */
+	FENCES_ARE(plan, gdri_post32(plan, map, 1), 0, 4, plan->posts ? "w" : "w" AFTER_WRITE, "w");
+	FENCES_ARE(plan, gdri_post64(plan, map, 1), 0, 8, plan->posts ? "w" : "w" AFTER_WRITE, "w");
+	FENCES_ARE(plan, gdri_put32(plan, map, 1), 0, 4, "w" AFTER_WRITE, "w");
+	FENCES_ARE(plan, gdri_put64(plan, map, 1), 0, 8, "w" AFTER_WRITE, "w");
+	FENCES_ARE(plan, gdri_get32(plan, map), 0, 4, BEFORE_READ "r" AFTER_READ, "r");
+	FENCES_ARE(plan, gdri_get64(plan, map), 0, 8, BEFORE_READ "r" AFTER_READ, "r");
+	FENCES_ARE(plan, gdri_wait32(plan, map, BARCOPY_CMP_EQ, 1, 0), 0, 4,
+		   BEFORE_READ "r" AFTER_READ, "r");
+	FENCES_ARE(plan, gdri_wait64(plan, map, BARCOPY_CMP_GE, 1, UINT64_MAX), 0, 8,
+		   BEFORE_READ "r" AFTER_READ, "r");
+	FENCES_ARE(plan, gdri_flush_word(plan, map), 0, 4, flush, flush);
+	FENCES_ARE(plan, gdri_fence(plan, BARCOPY_FENCE_BEFORE_READ), 0, 0, BEFORE_READ, "");
+	FENCES_ARE(plan, gdri_fence(plan, BARCOPY_FENCE_AFTER_READ), 0, 0, AFTER_READ, "");
+	FENCES_ARE(plan, gdri_fence(plan, BARCOPY_FENCE_AFTER_WRITE), 0, 0, AFTER_WRITE, "");
+	FENCES_ARE(plan, gdri_fence(plan, BARCOPY_FENCE_FULL), 0, 0, full, full);
+}
+
+/* Every type, and every row of the table by name; then a plan that shows what fences are good for. */
+static void copy_fences_all(const struct fence_watch *w)
+{
+	for (int type = GDR_MAPPING_TYPE_WC; type < GDR_MAPPING_TYPE_MAX; type++) {
+		for (size_t r = 0; r <= gdri_copy_row_count; r++) {
+			const struct gdri_copy_row *row = r ? &gdri_copy_rows[r - 1] : NULL;
+			struct gdri_copy_plan plan;
+
+			if (gdri_copy_plan_init(&plan, (gdr_mapping_type_t)type, area_features(),
+						row))
+				continue;
+			copy_fences_copies(w, &plan, row);
+			if (!row)
+				copy_fences_words(w, &plan);
+			plan.posts = false;
+			if (!row)
+				copy_fences_words(w, &plan);
+			plan.fences = GDR_MAPPING_TYPE_NONE;
+			copy_fences_copies(w, &plan, row);
+			if (!row)
+				copy_fences_words(w, &plan);
+		}
+	}
+}
+
+#endif

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: MIT
+/* See step.h. */
+#include "step.h"
+
+#include <signal.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#define TRAP_FLAG   0x100
+#define FAULT_WRITE 2 /* bit of a page fault's error code */
+#define PAGE	    ((size_t)4096)
+#define THREADS	    16
+#define TEXT	    64
+
+struct steps {
+	char text[TEXT];
+	size_t length;
+	uint8_t *open
+		[2]; /* the pages that the present instruction may touch: of two, if it spans them */
+};
+
+static uint8_t *memory;
+static size_t memory_size;
+static struct steps all[THREADS];
+static _Atomic unsigned int count;
+static volatile bool stopped;
+static __thread struct steps *mine __attribute__((tls_model("initial-exec")));
+
+static struct steps *steps(void)
+{
+	if (!mine) {
+		unsigned int n = count++;
+
+		if (n >= THREADS)
+			abort();
+		mine = &all[n];
+	}
+	return mine;
+}
+
+static void note(char c)
+{
+	struct steps *s = steps();
+	bool access = c == 'r' || c == 'w';
+
+	/* Of a run of accesses one letter; of fences each. */
+	if (access && s->length && s->text[s->length - 1] == c)
+		return;
+	if (s->length < TEXT - 1)
+		s->text[s->length++] = c;
+}
+
+/* 0F AE /5, /6 and /7 with a register: LFENCE, MFENCE, SFENCE. */
+static void look_at(const uint8_t *code)
+{
+	if (code[0] != 0x0f || code[1] != 0xae)
+		return;
+	if (code[2] == 0xe8)
+		note('l');
+	else if (code[2] == 0xf0)
+		note('m');
+	else if (code[2] == 0xf8)
+		note('s');
+}
+
+static void on_trap(int sig, siginfo_t *info, void *context)
+{
+	ucontext_t *uc = context;
+	struct steps *s = steps();
+
+	(void)sig, (void)info;
+	for (int i = 0; i < 2; i++) {
+		if (s->open[i])
+			mprotect(s->open[i], PAGE, PROT_NONE);
+		s->open[i] = NULL;
+	}
+	if (stopped)
+		uc->uc_mcontext.gregs[REG_EFL] &= ~TRAP_FLAG;
+	else
+		look_at((const uint8_t *)uc->uc_mcontext.gregs[REG_RIP]);
+}
+
+static void on_fault(int sig, siginfo_t *info, void *context)
+{
+	ucontext_t *uc = context;
+	uint8_t *at = info->si_addr;
+	struct steps *t = steps();
+	bool second = t->open[0];
+
+	if (at < memory || at >= memory + memory_size || t->open[1]) {
+		signal(sig, SIG_DFL);
+		return;
+	}
+	note(uc->uc_mcontext.gregs[REG_ERR] & FAULT_WRITE ? 'w' : 'r');
+	t->open[second] = (uint8_t *)((uintptr_t)at & ~(PAGE - 1));
+	mprotect(t->open[second], PAGE, PROT_READ | PROT_WRITE);
+	uc->uc_mcontext.gregs[REG_EFL] |= TRAP_FLAG;
+}
+
+uint8_t *step_watch(size_t size)
+{
+	struct sigaction trap = { .sa_sigaction = on_trap, .sa_flags = SA_SIGINFO };
+	struct sigaction fault = { .sa_sigaction = on_fault, .sa_flags = SA_SIGINFO };
+
+	memory = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (memory == MAP_FAILED || sigaction(SIGTRAP, &trap, NULL) ||
+	    sigaction(SIGSEGV, &fault, NULL))
+		abort();
+	memory_size = size;
+	return memory;
+}
+
+/* The flag is set and cleared below the red zone. */
+static inline __attribute__((always_inline)) void trap_flag(bool on)
+{
+	if (on)
+		__asm__ volatile(
+			"lea -128(%%rsp), %%rsp\n\tpushfq\n\torq $0x100, (%%rsp)\n\tpopfq\n\t"
+			"lea 128(%%rsp), %%rsp" ::
+				: "memory", "cc");
+	else
+		__asm__ volatile(
+			"lea -128(%%rsp), %%rsp\n\tpushfq\n\tandq $~0x100, (%%rsp)\n\tpopfq\n\t"
+			"lea 128(%%rsp), %%rsp" ::
+				: "memory", "cc");
+}
+
+void step_begin(void)
+{
+	struct steps *s = steps();
+
+	stopped = false;
+	memset(s->text, 0, sizeof(s->text));
+	s->length = 0;
+	trap_flag(true);
+}
+
+const char *step_end(void)
+{
+	trap_flag(false);
+	return mine->text;
+}
+
+void step_others_begin(void)
+{
+	stopped = false;
+	for (size_t i = 0; i < THREADS; i++)
+		all[i].length = 0, memset(all[i].text, 0, TEXT);
+}
+
+const char *step_other(size_t n)
+{
+	return n < count ? all[n].text : NULL;
+}
+
+void step_stop(void)
+{
+	stopped = true;
+}
