@@ -88,7 +88,7 @@ fault "no such variable" sh 'GDRCOPY_NONSUCH=1 gdrcopy_copybw' "GDRCOPY_NONSUCH"
 fault "an open quotation mark" sh 'make "demo' "bash does not take it"
 fault "a block of no language" '' 'make' "no known language"
 for text in '`make nonsuch`' '`src/nonsuch.c`' '`gdr_nonsuch()`' '[link](nonsuch.md)' '[link](#nonsuch)' \
-	'`GDRCOPY_NONSUCH=1`' '    make indented'; do
+	'`GDRCOPY_NONSUCH=1`' 'Run gdrcopy_nonsuch.' '    make indented'; do
 	printf '# One fault\n\n%s\n' "$text" >"$tmp/fault.md"
 	found "$text" "$tmp/fault.md" '^not ok'
 done
