@@ -112,7 +112,7 @@ PERF_TOOLS :=
 DEV_TOOLS :=
 SIM_LIBS :=
 include $(wildcard perf/perf.mk tests/sim/sim.mk tests/tests.mk tests/kernel/kernel.mk \
-	examples/examples.mk packaging/install.mk packaging/packaging.mk)
+	examples/examples.mk packaging/install.mk packaging/packaging.mk docs/page/page.mk)
 
 .PHONY: tools sim
 tools: $(PERF_TOOLS) $(DEV_TOOLS)
@@ -174,6 +174,7 @@ help:
 	@echo '  make check-quick  the unit tests of this build alone; build-tests, print-tests: their'
 	@echo '                    programs, and the names of these'
 	@echo 'After a change'
+	@echo '  make docs         docs/index.html, the page with pictures, from README, results and source'
 	@echo '  make refresh-abi      of the public symbols'
 	@echo '  make refresh-pages    of a --help'
 	@echo '  make refresh-reports  of a report of gdrcopy_doctor'
