@@ -59,13 +59,13 @@ GDRI_COPY_SRCS :=
 include src/copy/copy.mk
 
 LIB_SRCS := $(addprefix src/, \
-	$(addprefix base/, env.c error.c fork.c lent.c log.c process.c slots.c thread.c) \
+	$(addprefix base/, counters.c env.c error.c fork.c log.c process.c sized.c slots.c) \
 	$(addprefix cuda/, load.c memory.c export.c alloc.c engine.c got.c watch.c nvml.c) \
 	$(addprefix backend/, backends.c probe.c gdrdrv.c gdrdrv_node.c gdrdrv_dmabuf.c dmabuf.c rm.c \
 		rm_client.c rm_objects.c rm_map.c rm_trial.c host.c) \
-	$(addprefix core/, ctx.c handle.c mem.c offload.c pages.c range.c region.c revoke.c summary.c tags.c tally.c) \
-	$(addprefix cache/, cache.c evict.c lru.c miss.c pool.c) \
-	$(addprefix calls/, cache.c copies.c gdrapi.c memory.c stats.c)) $(GDRI_COPY_SRCS)
+	$(addprefix core/, ctx.c handle.c mem.c offload.c parts.c region.c) \
+	$(addprefix cache/, cache.c evict.c miss.c pages.c pool.c range.c) \
+	$(addprefix calls/, cache.c copies.c gdrapi.c memory.c revoke.c stats.c)) $(GDRI_COPY_SRCS)
 
 PUBLIC_HEADERS := gdrapi.h barcopy.h gdrconfig.h
 

@@ -114,6 +114,14 @@ static int backends_named(const char *list, const struct gdri_backend **out, siz
 	return 0;
 }
 
+/* "1" and nothing else, as in the library that this one stands in for. */
+static bool use_dmabuf_mmap(void)
+{
+	const char *value = gdri_env("GDRCOPY_USE_DMABUF_MMAP");
+
+	return value && !strcmp(value, "1");
+}
+
 int gdri_backends_open(struct gdri_ctx *ctx, bool any)
 {
 	const struct gdri_backend *candidates[GDRI_BACKENDS];
@@ -128,7 +136,7 @@ int gdri_backends_open(struct gdri_ctx *ctx, bool any)
 		rc = backends_named(list, candidates, &count);
 		if (rc)
 			return rc;
-	} else if (gdri_env_true("GDRCOPY_USE_DMABUF_MMAP")) {
+	} else if (use_dmabuf_mmap()) {
 		candidates[0] = &gdri_backend_dmabuf;
 		count = 1;
 	} else {
@@ -319,12 +327,8 @@ int gdri_backends_pin(struct gdri_ctx *ctx, struct gdri_pin_request *request, st
 		if (!rc)
 			rc = b->pin(state, request, pin);
 		if (!rc) {
-			/* Without an address here it is the exporting process's to set. */
-			pin->sync_memops =
-				!is_dmabuf(request) &&
-				gdri_cuda_sync_memops(&request->memory, ctx->ctx_sync_memops);
-			pin->ctx = ctx;
-			gdri_backends_count(pin, GDRI_EVENT_PIN);
+			pin->counters = &ctx->counters;
+			gdri_count(pin->counters, GDRI_COUNT_PIN, 1);
 			GDRI_PROBE3(pin, pin->va, pin->mapped_size, b->id);
 			gdri_log(BARCOPY_LOG_DEBUG, "%s pins 0x%llx + 0x%zx", b->name,
 				 (unsigned long long)pin->va, pin->mapped_size);
@@ -345,27 +349,10 @@ int gdri_backends_pin(struct gdri_ctx *ctx, struct gdri_pin_request *request, st
 			 (unsigned long long)request->addr, request->size, advice.s, why.s);
 }
 
-void gdri_backends_count_in(struct gdri_ctx *ctx, enum gdri_event event, uint64_t n)
-{
-	gdri_events_add(&ctx->events, event, n);
-	gdri_events_add(&gdri_process_events, event, n);
-}
-
-void gdri_backends_count(struct gdri_pin *pin, enum gdri_event event)
-{
-	if (!pin->ctx)
-		return;
-	gdri_events_add(&pin->events, event, 1);
-	gdri_backends_count_in(pin->ctx, event, 1);
-}
-
 int gdri_backends_unpin(struct gdri_pin *pin)
 {
-	/* Counted before: a pin that borrows may be the last user of what it is counted in. */
-	if (!pin->borrows) {
-		gdri_backends_count(pin, GDRI_EVENT_UNPIN);
-		GDRI_PROBE2(unpin, pin->va, pin->mapped_size);
-	}
+	gdri_count(pin->counters, GDRI_COUNT_UNPIN, 1);
+	GDRI_PROBE2(unpin, pin->va, pin->mapped_size);
 	return pin->backend->unpin(pin);
 }
 
@@ -373,8 +360,8 @@ int gdri_backends_map(struct gdri_pin *pin, gdr_mapping_type_t wish)
 {
 	int rc = pin->backend->map(pin, wish);
 
-	if (!rc && !pin->borrows) {
-		gdri_backends_count(pin, GDRI_EVENT_MAP);
+	if (!rc) {
+		gdri_count(pin->counters, GDRI_COUNT_MAP, 1);
 		GDRI_PROBE3(map, pin->va, pin->map, pin->map_length);
 	}
 	return rc;
@@ -382,20 +369,9 @@ int gdri_backends_map(struct gdri_pin *pin, gdr_mapping_type_t wish)
 
 int gdri_backends_unmap(struct gdri_pin *pin)
 {
-	if (!pin->borrows) {
-		gdri_backends_count(pin, GDRI_EVENT_UNMAP);
-		GDRI_PROBE3(unmap, pin->va, pin->map, pin->map_length);
-	}
+	gdri_count(pin->counters, GDRI_COUNT_UNMAP, 1);
+	GDRI_PROBE3(unmap, pin->va, pin->map, pin->map_length);
 	return pin->backend->unmap(pin);
-}
-
-void gdri_backends_revoked(struct gdri_pin *pin)
-{
-	if (pin->seen_revoked)
-		return;
-	pin->seen_revoked = true;
-	gdri_backends_count(pin, GDRI_EVENT_REVOKED);
-	GDRI_PROBE2(revoke, pin->va, pin->mapped_size);
 }
 
 /* What a backend answers; being the dma-buf way is told by its capabilities. */

@@ -32,7 +32,7 @@ static void read_env(void)
 
 	if (!gdri_env("GDRCOPY_ENABLE_LOGGING"))
 		return;
-	env_threshold = BARCOPY_LOG_WARN;
+	env_threshold = BARCOPY_LOG_ERROR;
 	if (level && level[0] >= '1' && level[0] <= '4' && !level[1])
 		env_threshold = level[0] - '0';
 	atomic_store_explicit(&threshold, env_threshold, memory_order_relaxed);

@@ -9,6 +9,7 @@
 
 #include "core/ctx.h"
 #include "cuda/cuda.h"
+#include "base/counters.h"
 #include "base/error.h"
 #include "base/fork.h"
 #include "core/handle.h"
@@ -16,7 +17,6 @@
 #include "cuda/nvml.h"
 #include "backend/backend.h"
 #include "cache/cache.h"
-#include "core/stats.h"
 
 /* Before the first open there is no page: everything reads as "no tag". */
 static const _Atomic uint32_t no_tag;
@@ -52,7 +52,7 @@ static void in_child(void)
 			page, 0,
 			memory_order_relaxed); /* where the kernel does not know MADV_WIPEONFORK */
 	gdri_log_after_fork();
-	gdri_stats_after_fork();
+	gdri_counters_after_fork();
 	gdri_cuda_after_fork();
 	gdri_nvml_after_fork();
 	gdri_ctx_after_fork();

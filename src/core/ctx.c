@@ -3,7 +3,6 @@
 #include "core/ctx.h"
 
 #include <errno.h>
-#include <string.h>
 
 #include "base/error.h"
 #include "core/handle.h"
@@ -16,22 +15,22 @@ static void init_ctx(struct gdri_slot *slot)
 
 	pthread_mutex_init(&ctx->lock, NULL);
 	pthread_cond_init(&ctx->idle, NULL);
-	gdri_ranges_init_lock(&ctx->ranges);
+	pthread_mutex_init(&ctx->ranges_lock, NULL);
 }
 
-static struct gdri_slots contexts = GDRI_SLOTS_INIT(struct gdri_ctx, init_ctx);
+static struct gdri_slots contexts;
 
 int gdri_ctx_open(uint32_t flags, gdr_t *g)
 {
 	struct gdri_ctx *ctx;
 	int rc;
 
-	if (flags & ~(uint32_t)(BARCOPY_OPEN_ANY | BARCOPY_OPEN_CTX_SYNC_MEMOPS))
+	if (flags & ~(uint32_t)BARCOPY_OPEN_ANY)
 		return gdri_fail(EINVAL, "unknown bits in flags 0x%x of barcopy_open", flags);
 	rc = gdri_process_enter();
 	if (rc)
 		return rc;
-	ctx = (struct gdri_ctx *)gdri_slots_new(&contexts);
+	ctx = (struct gdri_ctx *)gdri_slots_new(&contexts, sizeof(*ctx), init_ctx);
 	if (!ctx)
 		return gdri_fail(ENOMEM, "no memory for a context");
 
@@ -39,12 +38,13 @@ int gdri_ctx_open(uint32_t flags, gdr_t *g)
 	ctx->calls = 0;
 	ctx->handles = NULL;
 	ctx->caches = NULL;
-	memset(&ctx->past, 0, sizeof(ctx->past));
-	gdri_events_clear(&ctx->events);
+	ctx->ranges[0] = ctx->ranges[1] = NULL;
+	gdri_counters_clear(&ctx->counters);
 	pthread_mutex_unlock(&ctx->lock);
-	ctx->ctx_sync_memops = flags & BARCOPY_OPEN_CTX_SYNC_MEMOPS;
+	gdri_cuda_hold();
 	rc = gdri_backends_open(ctx, flags & BARCOPY_OPEN_ANY);
 	if (rc) {
+		gdri_cuda_drop();
 		gdri_slots_free(&contexts, &ctx->slot);
 		return rc;
 	}
@@ -107,15 +107,15 @@ int gdri_ctx_close(gdr_t g)
 	pthread_mutex_unlock(&ctx->lock);
 
 	/* Nobody else can reach the context now: the list is ours without its lock. */
-	gdri_cache_destroy_all(ctx);
 	while ((handle = ctx->handles)) {
 		pthread_mutex_lock(&handle->lock);
 		rc = gdri_handle_release_locked(handle);
 		if (!first)
 			first = rc;
 	}
-	gdri_ranges_destroy(&ctx->ranges);
+	gdri_cache_destroy_all(ctx);
 	gdri_backends_close(ctx);
+	gdri_cuda_drop();
 	gdri_slots_free(&contexts, &ctx->slot);
 	return first;
 }
@@ -140,7 +140,6 @@ void gdri_ctx_unlink(struct gdri_ctx *ctx, struct gdri_handle *handle)
 		ctx->handles = handle->next;
 	if (handle->next)
 		handle->next->prev = handle->prev;
-	gdri_tally_end(handle->slot.index, &ctx->past);
 	pthread_mutex_unlock(&ctx->lock);
 }
 
