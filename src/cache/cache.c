@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "core/ctx.h"
+#include "base/process.h"
 #include "base/error.h"
 #include "core/handle.h"
 #include "base/log.h"
@@ -34,6 +35,12 @@ static int check_options(const barcopy_cache_options_t *o)
 	if (o->flags)
 		return gdri_fail(EINVAL, "unknown bits in flags 0x%x of a cache", o->flags);
 	return 0;
+}
+
+static void end_caches(struct gdri_ctx *ctx)
+{
+	while (ctx->caches)
+		(void)gdri_cache_destroy(ctx->caches, true);
 }
 
 int gdri_cache_create(struct gdri_ctx *ctx, gdr_t g, const barcopy_cache_options_t *o,
@@ -70,6 +77,7 @@ int gdri_cache_create(struct gdri_ctx *ctx, gdr_t g, const barcopy_cache_options
 	pthread_mutex_lock(&ctx->lock);
 	cache->next = ctx->caches;
 	ctx->caches = cache;
+	ctx->end_caches = end_caches;
 	pthread_mutex_unlock(&ctx->lock);
 	atomic_store_explicit(&cache->owner, gdri_process_tag(), memory_order_relaxed);
 	*out = (barcopy_cache_t)(uintptr_t)gdri_slot_publish(&cache->slot);
@@ -236,13 +244,9 @@ int gdri_cache_destroy(struct gdri_cache *cache, bool force)
 	return 0;
 }
 
-void gdri_cache_destroy_all(struct gdri_ctx *ctx)
-{
-	while (ctx->caches)
-		(void)gdri_cache_destroy(ctx->caches, true);
-}
-
-void gdri_cache_after_fork(void)
+static void after_fork(void)
 {
 	gdri_slots_after_fork(&gdri_caches);
 }
+
+GDRI_IN_CHILD(after_fork);

@@ -97,9 +97,6 @@ int gdri_cache_create(struct gdri_ctx *ctx, gdr_t g, const barcopy_cache_options
 /* -EBUSY while a region is in use, unless forced. */
 int gdri_cache_destroy(struct gdri_cache *cache, bool force);
 
-/* Ends every cache of a context that nobody can reach any more. */
-void gdri_cache_destroy_all(struct gdri_ctx *ctx);
-
 /* A used entry for [addr, addr + size), which gdri_cache_hit() did not find. */
 int gdri_cache_miss(struct gdri_cache *cache, uint64_t addr, size_t size, struct gdri_entry **out);
 
@@ -112,7 +109,6 @@ void gdri_cache_stats(struct gdri_cache *cache, barcopy_cache_stats_t *stats);
 /* Hits of one cache, and of all caches there are. Need no lock; in them until a cache ends. */
 uint64_t gdri_cache_hits(const struct gdri_cache *cache);
 uint64_t gdri_cache_hits_of_all(void);
-void gdri_cache_after_fork(void);
 
 /* Internal to src/cache: called with the lock held. */
 bool gdri_cache_is_valid(const struct gdri_cache *cache, struct gdri_entry *e, uint64_t addr,

@@ -152,7 +152,7 @@ static int pin_and_map(struct gdri_region *region, struct gdri_ctx *ctx,
 					    .size = region->high - region->low,
 					    .imported = imported };
 	struct gdri_pin *pin = &region->pin;
-	int rc = gdri_backends_pin(ctx, &request, pin);
+	int rc = gdri_backends_pin(&ctx->backends, &request, pin);
 
 	if (rc)
 		return rc;

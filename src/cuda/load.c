@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* libcuda.so.1 at run time, what its results mean, and calls in an allocation's context. */
 #include "cuda/private.h"
-#include "cuda/watch.h"
+#include "base/process.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -49,11 +49,12 @@ int gdri_cuda_load(void)
 	return rc;
 }
 
-void gdri_cuda_after_fork(void)
+static void after_fork(void)
 {
-	gdri_cuda_watch_after_fork();
 	pthread_mutex_init(&load_lock, NULL);
 }
+
+GDRI_IN_CHILD(after_fork);
 
 static int result_errno(CUresult r)
 {

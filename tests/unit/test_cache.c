@@ -578,9 +578,9 @@ START_TEST(test_callback_flag)
 	revocable.pin = pin_revocable;
 	revocable.callback_flag = is_revoked;
 	ck_assert_int_eq(gdri_ctx_get(g, &ctx), 0);
-	for (size_t i = 0; i < ctx->backend_count; i++)
-		if (ctx->backends[i] == &gdri_backend_rm)
-			ctx->backends[i] = &revocable;
+	for (size_t i = 0; i < ctx->backends.count; i++)
+		if (ctx->backends.of[i] == &gdri_backend_rm)
+			ctx->backends.of[i] = &revocable;
 	gdri_ctx_put(ctx);
 	touch(cache, d);
 	ck_assert(is_cached(cache, d));
