@@ -134,8 +134,7 @@ static size_t nth_backend(const struct gdri_backends *set, const struct gdri_mem
 	return n ? n - 1 : host;
 }
 
-int gdri_backends_pin(struct gdri_backends *set, struct gdri_pin_request *request,
-		      struct gdri_pin *pin)
+int gdri_backends_pin(struct gdri_backends *set, struct gdri_pin_request *request, struct gdri_pin *pin)
 {
 	struct gdri_text why = { .len = 0 }, advice = { .len = 0 };
 	int rc, err = 0;
@@ -164,9 +163,6 @@ int gdri_backends_pin(struct gdri_backends *set, struct gdri_pin_request *reques
 		if (!rc)
 			rc = b->pin(state, request, pin);
 		if (!rc) {
-			/* Without an address here it is the exporting process's to set. */
-			pin->sync_memops =
-				!is_dmabuf(request) && gdri_cuda_sync_memops(&request->memory);
 			pin->counters = set->counters;
 			gdri_count(pin->counters, GDRI_COUNT_PIN, 1);
 			GDRI_PROBE3(pin, pin->va, pin->mapped_size, b->id);
@@ -191,11 +187,8 @@ int gdri_backends_pin(struct gdri_backends *set, struct gdri_pin_request *reques
 
 int gdri_backends_unpin(struct gdri_pin *pin)
 {
-	/* Counted before: a pin that borrows may be the last user of what it is counted in. */
-	if (!pin->borrows) {
-		gdri_count(pin->counters, GDRI_COUNT_UNPIN, 1);
-		GDRI_PROBE2(unpin, pin->va, pin->mapped_size);
-	}
+	gdri_count(pin->counters, GDRI_COUNT_UNPIN, 1);
+	GDRI_PROBE2(unpin, pin->va, pin->mapped_size);
 	return pin->backend->unpin(pin);
 }
 
@@ -203,7 +196,7 @@ int gdri_backends_map(struct gdri_pin *pin, gdr_mapping_type_t wish)
 {
 	int rc = pin->backend->map(pin, wish);
 
-	if (!rc && !pin->borrows) {
+	if (!rc) {
 		gdri_count(pin->counters, GDRI_COUNT_MAP, 1);
 		GDRI_PROBE3(map, pin->va, pin->map, pin->map_length);
 	}
@@ -212,18 +205,7 @@ int gdri_backends_map(struct gdri_pin *pin, gdr_mapping_type_t wish)
 
 int gdri_backends_unmap(struct gdri_pin *pin)
 {
-	if (!pin->borrows) {
-		gdri_count(pin->counters, GDRI_COUNT_UNMAP, 1);
-		GDRI_PROBE3(unmap, pin->va, pin->map, pin->map_length);
-	}
+	gdri_count(pin->counters, GDRI_COUNT_UNMAP, 1);
+	GDRI_PROBE3(unmap, pin->va, pin->map, pin->map_length);
 	return pin->backend->unmap(pin);
-}
-
-void gdri_backends_revoked(struct gdri_pin *pin)
-{
-	if (pin->seen_revoked)
-		return;
-	pin->seen_revoked = true;
-	gdri_count(pin->counters, GDRI_COUNT_REVOKED, 1);
-	GDRI_PROBE2(revoke, pin->va, pin->mapped_size);
 }

@@ -13,7 +13,7 @@ static void init_ctx(struct gdri_slot *slot)
 
 	pthread_mutex_init(&ctx->lock, NULL);
 	pthread_cond_init(&ctx->idle, NULL);
-	gdri_ranges_init_lock(&ctx->ranges);
+	pthread_mutex_init(&ctx->ranges_lock, NULL);
 }
 
 static struct gdri_slots contexts;
@@ -38,11 +38,14 @@ int gdri_ctx_open(uint32_t flags, gdr_t *g)
 	ctx->caches = NULL;
 	ctx->end_handles = NULL;
 	ctx->end_caches = NULL;
+	ctx->ranges[0] = ctx->ranges[1] = NULL;
 	gdri_counters_clear(&ctx->counters);
 	ctx->backends.counters = &ctx->counters;
 	pthread_mutex_unlock(&ctx->lock);
+	gdri_cuda_hold();
 	rc = gdri_backends_open(&ctx->backends, flags & BARCOPY_OPEN_ANY);
 	if (rc) {
+		gdri_cuda_drop();
 		gdri_slots_free(&contexts, &ctx->slot);
 		return rc;
 	}
@@ -104,12 +107,12 @@ int gdri_ctx_close(gdr_t g)
 	pthread_mutex_unlock(&ctx->lock);
 
 	/* Nobody else can reach the context now: the list is ours without its lock. */
-	if (ctx->end_caches)
-		ctx->end_caches(ctx);
 	if (ctx->end_handles)
 		first = ctx->end_handles(ctx);
-	gdri_ranges_destroy(&ctx->ranges);
+	if (ctx->end_caches)
+		ctx->end_caches(ctx);
 	gdri_backends_close(&ctx->backends);
+	gdri_cuda_drop();
 	gdri_slots_free(&contexts, &ctx->slot);
 	return first;
 }

@@ -13,7 +13,6 @@
 #include "barcopy.h"
 #include "base/slots.h"
 #include "backend/backend.h"
-#include "core/range.h"
 #include "base/counters.h"
 
 struct gdri_cache;
@@ -23,8 +22,7 @@ struct gdri_ctx {
 	struct gdri_slot slot;
 	_Atomic uint32_t owner; /* gdri_process_tag() of the open */
 
-	struct gdri_backends
-		backends; /* written while the context is opened, constant until it is closed */
+	struct gdri_backends backends; /* constant from the open to the close */
 
 	pthread_mutex_t lock; /* guards what follows; after handle->lock */
 	pthread_cond_t idle; /* signalled when calls becomes 0 */
@@ -37,7 +35,9 @@ struct gdri_ctx {
 
 	struct gdri_counters counters;
 
-	struct gdri_ranges ranges; /* has its own lock */
+	/* What ranges share, and those that are read-only: made when first used, among the caches. */
+	pthread_mutex_t ranges_lock;
+	struct gdri_cache *ranges[2];
 };
 
 /* Opens; see barcopy_open(). Returns 0 or -errno. */
