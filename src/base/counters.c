@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* See counters.h. */
+#include "base/process.h"
 #include "base/counters.h"
 
 #include <pthread.h>
@@ -35,7 +36,9 @@ bool gdri_copies_counted(void)
 	return copies;
 }
 
-void gdri_counters_after_fork(void)
+static void after_fork(void)
 {
 	gdri_counters_clear(&gdri_of_process);
 }
+
+GDRI_IN_CHILD(after_fork);

@@ -54,6 +54,4 @@ static inline uint64_t gdri_counted(const struct gdri_counters *counters, enum g
 /* Does GDRCOPY_STATS ask for copies to be counted? The first call decides. */
 bool gdri_copies_counted(void);
 
-void gdri_counters_after_fork(void);
-
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* See log.h. */
+#include "base/process.h"
 #include "base/log.h"
 
 #include <pthread.h>
@@ -75,7 +76,9 @@ void gdri_log_set_fn(barcopy_log_fn fn, void *arg)
 	pthread_rwlock_unlock(&sink_lock);
 }
 
-void gdri_log_after_fork(void)
+static void after_fork(void)
 {
 	pthread_rwlock_init(&sink_lock, NULL);
 }
+
+GDRI_IN_CHILD(after_fork);

@@ -18,7 +18,4 @@ void gdri_log_init(void);
 /* See barcopy_set_log_fn(). */
 void gdri_log_set_fn(barcopy_log_fn fn, void *arg);
 
-/* In a forked child: the lock may have been held by a thread that is not there any more. */
-void gdri_log_after_fork(void);
-
 #endif

@@ -76,7 +76,7 @@ static int open_region(struct gdri_cache *cache, struct gdri_kept *kept,
 
 	gdri_cache_make_room_locked(cache, m->kind == GDRI_MEMORY_HOST ? 0 : high - low, 1);
 	do {
-		rc = gdri_region_open(&kept->region, cache->ctx, &request, cache->flags);
+		rc = gdri_region_open(&kept->region, &cache->ctx->backends, &request, cache->flags);
 	} while (rc == -ENOMEM && gdri_cache_evict_locked(cache, m->device, high - low));
 	return rc;
 }

@@ -24,7 +24,7 @@ int barcopy_get_event_fd(gdr_t g, int *fd)
 	rc = gdri_ctx_get(g, &ctx);
 	if (rc)
 		return -rc;
-	rc = gdri_backends_event_fd(ctx, &own);
+	rc = gdri_backends_event_fd(&ctx->backends, &own);
 	if (!rc) {
 		/* The caller's own, whose end is not that of the context. */
 		own = fcntl(own, F_DUPFD_CLOEXEC, 0);

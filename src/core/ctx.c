@@ -5,9 +5,7 @@
 #include <errno.h>
 
 #include "base/error.h"
-#include "core/handle.h"
 #include "base/process.h"
-#include "cache/cache.h"
 
 static void init_ctx(struct gdri_slot *slot)
 {
@@ -38,11 +36,14 @@ int gdri_ctx_open(uint32_t flags, gdr_t *g)
 	ctx->calls = 0;
 	ctx->handles = NULL;
 	ctx->caches = NULL;
+	ctx->end_handles = NULL;
+	ctx->end_caches = NULL;
 	ctx->ranges[0] = ctx->ranges[1] = NULL;
 	gdri_counters_clear(&ctx->counters);
+	ctx->backends.counters = &ctx->counters;
 	pthread_mutex_unlock(&ctx->lock);
 	gdri_cuda_hold();
-	rc = gdri_backends_open(ctx, flags & BARCOPY_OPEN_ANY);
+	rc = gdri_backends_open(&ctx->backends, flags & BARCOPY_OPEN_ANY);
 	if (rc) {
 		gdri_cuda_drop();
 		gdri_slots_free(&contexts, &ctx->slot);
@@ -94,9 +95,8 @@ void gdri_ctx_put(struct gdri_ctx *ctx)
 
 int gdri_ctx_close(gdr_t g)
 {
-	struct gdri_handle *handle;
 	struct gdri_ctx *ctx;
-	int rc, first;
+	int first;
 
 	first = find_locked(g, &ctx);
 	if (first)
@@ -107,43 +107,19 @@ int gdri_ctx_close(gdr_t g)
 	pthread_mutex_unlock(&ctx->lock);
 
 	/* Nobody else can reach the context now: the list is ours without its lock. */
-	while ((handle = ctx->handles)) {
-		pthread_mutex_lock(&handle->lock);
-		rc = gdri_handle_release_locked(handle);
-		if (!first)
-			first = rc;
-	}
-	gdri_cache_destroy_all(ctx);
-	gdri_backends_close(ctx);
+	if (ctx->end_handles)
+		first = ctx->end_handles(ctx);
+	if (ctx->end_caches)
+		ctx->end_caches(ctx);
+	gdri_backends_close(&ctx->backends);
 	gdri_cuda_drop();
 	gdri_slots_free(&contexts, &ctx->slot);
 	return first;
 }
 
-void gdri_ctx_link(struct gdri_ctx *ctx, struct gdri_handle *handle)
-{
-	pthread_mutex_lock(&ctx->lock);
-	handle->prev = NULL;
-	handle->next = ctx->handles;
-	if (handle->next)
-		handle->next->prev = handle;
-	ctx->handles = handle;
-	pthread_mutex_unlock(&ctx->lock);
-}
-
-void gdri_ctx_unlink(struct gdri_ctx *ctx, struct gdri_handle *handle)
-{
-	pthread_mutex_lock(&ctx->lock);
-	if (handle->prev)
-		handle->prev->next = handle->next;
-	else
-		ctx->handles = handle->next;
-	if (handle->next)
-		handle->next->prev = handle->prev;
-	pthread_mutex_unlock(&ctx->lock);
-}
-
-void gdri_ctx_after_fork(void)
+static void after_fork(void)
 {
 	gdri_slots_after_fork(&contexts);
 }
+
+GDRI_IN_CHILD(after_fork);

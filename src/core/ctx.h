@@ -22,16 +22,16 @@ struct gdri_ctx {
 	struct gdri_slot slot;
 	_Atomic uint32_t owner; /* gdri_process_tag() of the open */
 
-	/* Written while the context is opened, constant until it is closed. */
-	size_t backend_count;
-	const struct gdri_backend *backends[GDRI_BACKENDS]; /* in order of trial */
-	void *backend_state[GDRI_BACKENDS]; /* by id - 1; owned by that backend */
+	struct gdri_backends backends; /* constant from the open to the close */
 
 	pthread_mutex_t lock; /* guards what follows; after handle->lock */
 	pthread_cond_t idle; /* signalled when calls becomes 0 */
 	unsigned int calls; /* entry points at work on this context */
 	struct gdri_handle *handles;
 	struct gdri_cache *caches;
+	/* How they end with the context: set by who adds one. Returns the first failure. */
+	int (*end_handles)(struct gdri_ctx *ctx);
+	void (*end_caches)(struct gdri_ctx *ctx);
 
 	struct gdri_counters counters;
 
@@ -49,10 +49,5 @@ void gdri_ctx_put(struct gdri_ctx *ctx);
 
 /* Waits for calls in flight, releases every handle, closes the backends. Always finishes. */
 int gdri_ctx_close(gdr_t g);
-
-void gdri_ctx_link(struct gdri_ctx *ctx, struct gdri_handle *handle);
-void gdri_ctx_unlink(struct gdri_ctx *ctx, struct gdri_handle *handle);
-
-void gdri_ctx_after_fork(void);
 
 #endif

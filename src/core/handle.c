@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "core/ctx.h"
+#include "base/process.h"
 #include "base/error.h"
 #include "base/log.h"
 
@@ -55,12 +56,39 @@ int gdri_handle_for_counted(gdr_mh_t h, enum gdri_access access, struct gdri_win
 	return w->plan ? GDRI_COUNTED : -gdri_handle_copy_errno(h);
 }
 
+/* The context is nobody else's any more: its list is ours without its lock. */
+static int end_handles(struct gdri_ctx *ctx)
+{
+	struct gdri_handle *handle;
+	int rc, first = 0;
+
+	while ((handle = ctx->handles)) {
+		pthread_mutex_lock(&handle->lock);
+		rc = gdri_handle_release_locked(handle);
+		if (!first)
+			first = rc;
+	}
+	return first;
+}
+
+static void link_handle(struct gdri_ctx *ctx, struct gdri_handle *handle)
+{
+	pthread_mutex_lock(&ctx->lock);
+	handle->prev = NULL;
+	handle->next = ctx->handles;
+	if (handle->next)
+		handle->next->prev = handle;
+	ctx->handles = handle;
+	ctx->end_handles = end_handles;
+	pthread_mutex_unlock(&ctx->lock);
+}
+
 static gdr_mh_t publish(struct gdri_handle *handle)
 {
 	gdr_mh_t h;
 
 	atomic_store_explicit(&handle->owner, gdri_process_tag(), memory_order_relaxed);
-	gdri_ctx_link(handle->ctx, handle);
+	link_handle(handle->ctx, handle);
 	h.h = gdri_slot_publish(&handle->slot);
 	return h;
 }
@@ -116,7 +144,7 @@ int gdri_handle_pin(struct gdri_ctx *ctx, struct gdri_pin_request *request, gdr_
 
 	if (!region)
 		return gdri_fail(ENOMEM, "no memory for a pin");
-	rc = gdri_region_open(region, ctx, request, 0);
+	rc = gdri_region_open(region, &ctx->backends, request, 0);
 	if (rc) {
 		free(region);
 		return rc;
@@ -264,6 +292,18 @@ bool gdri_handle_length_matches(const struct gdri_handle *handle, size_t size)
 	       map_length(&handle->pin, size) == handle->pin.map_length;
 }
 
+static void unlink_handle(struct gdri_ctx *ctx, struct gdri_handle *handle)
+{
+	pthread_mutex_lock(&ctx->lock);
+	if (handle->prev)
+		handle->prev->next = handle->next;
+	else
+		ctx->handles = handle->next;
+	if (handle->next)
+		handle->next->prev = handle->prev;
+	pthread_mutex_unlock(&ctx->lock);
+}
+
 int gdri_handle_release_locked(struct gdri_handle *handle)
 {
 	int rc = 0, rc2;
@@ -274,14 +314,15 @@ int gdri_handle_release_locked(struct gdri_handle *handle)
 	gdri_offload_free(handle->assist);
 	handle->assist = NULL;
 	rc2 = handle->region->put(handle->region);
-	gdri_ctx_unlink(handle->ctx, handle);
+	unlink_handle(handle->ctx, handle);
 	pthread_mutex_unlock(&handle->lock);
 	gdri_slots_free(&gdri_handles, &handle->slot);
 	return rc ? rc : rc2;
 }
 
-void gdri_handle_after_fork(void)
+static void after_fork(void)
 {
-	gdri_offload_after_fork();
 	gdri_slots_after_fork(&gdri_handles);
 }
+
+GDRI_IN_CHILD(after_fork);

@@ -147,6 +147,4 @@ bool gdri_handle_length_matches(const struct gdri_handle *handle, size_t size);
  */
 int gdri_handle_release_locked(struct gdri_handle *handle);
 
-void gdri_handle_after_fork(void);
-
 #endif

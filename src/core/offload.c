@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "cuda/cuda.h"
+#include "base/process.h"
 #include "base/env.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -116,11 +117,13 @@ static void pool_put(struct pool *pool)
 	}
 }
 
-void gdri_offload_after_fork(void)
+static void after_fork(void)
 {
 	pthread_mutex_init(&lock, NULL);
 	pools = NULL;
 }
+
+GDRI_IN_CHILD(after_fork);
 
 /* ---- copies ---------------------------------------------------------------------------------------- */
 

@@ -26,7 +26,4 @@ void gdri_offload_free(struct gdri_offload *assist);
 /* The plan for the pin's mapping as it is now, counted in the pin; valid until the next call, or the free. */
 const struct gdri_copy_plan *gdri_offload_plan(struct gdri_offload *assist, struct gdri_pin *pin);
 
-/* In a forked child: the parent's workers are not there. */
-void gdri_offload_after_fork(void);
-
 #endif

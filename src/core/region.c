@@ -85,10 +85,10 @@ int gdri_region_close(struct gdri_region *region)
 	return rc;
 }
 
-static int pin_and_map(struct gdri_region *region, struct gdri_ctx *ctx,
+static int pin_and_map(struct gdri_region *region, struct gdri_backends *backends,
 		       struct gdri_pin_request *request, uint32_t flags)
 {
-	int rc = gdri_backends_pin(ctx, request, &region->pin);
+	int rc = gdri_backends_pin(backends, request, &region->pin);
 
 	if (rc)
 		return rc;
@@ -99,7 +99,7 @@ static int pin_and_map(struct gdri_region *region, struct gdri_ctx *ctx,
 	return rc;
 }
 
-int gdri_region_open(struct gdri_region *region, struct gdri_ctx *ctx,
+int gdri_region_open(struct gdri_region *region, struct gdri_backends *backends,
 		     struct gdri_pin_request *request, uint32_t flags)
 {
 	bool dmabuf = request->imported && request->imported->dmabuf;
@@ -112,7 +112,7 @@ int gdri_region_open(struct gdri_region *region, struct gdri_ctx *ctx,
 		region->mapped = flags & GDRI_REGION_MAPPED;
 		rc = flags & GDRI_REGION_PROVEN ? gdri_parts_take(region, low, high) : 0;
 		if (!rc)
-			rc = pin_and_map(region, ctx, request, flags);
+			rc = pin_and_map(region, backends, request, flags);
 		/* A plain pin is not found by its address: it pays no more than a refused one must. */
 		if (!rc && !(flags & GDRI_REGION_PROVEN) && !dmabuf)
 			(void)gdri_parts_take(region, low, high);

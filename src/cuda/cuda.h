@@ -156,6 +156,4 @@ bool gdri_cuda_engine_copy(struct gdri_cuda_engine *engine, bool to_device, void
 /* Is this byte of host memory page-locked, as CUDA knows it? One call into CUDA; false where it fails. */
 bool gdri_cuda_is_page_locked(const void *host);
 
-void gdri_cuda_after_fork(void);
-
 #endif
