@@ -257,7 +257,9 @@ int gdri_offload_new(const struct gdri_pin *pin, const barcopy_copy_options_t *o
 	*out = NULL;
 	if (options) {
 		from = by_option(options->engine_read_min, measured_from);
-		to = by_option(options->engine_write_min, measured_to);
+		/* The GPU heeds no page protection of ours. */
+		if (!pin->read_only)
+			to = by_option(options->engine_write_min, measured_to);
 	}
 	engine = from.page_locked != SIZE_MAX || to.page_locked != SIZE_MAX;
 	if (threads < 2 && !engine)

@@ -5,8 +5,9 @@
 #include <stdlib.h>
 
 /*
- * The context is the allocation's own; for VMM memory, which has none, the device's primary one,
- * retained as long as the engine lives: one that was merely current could be destroyed meanwhile.
+ * The context is the allocation's own; for VMM memory, which has none, the device's primary one. That one,
+ * whichever way it was come by, is retained as long as the engine lives: one that was merely current
+ * could be destroyed meanwhile, and memory may be freed long before its handle ends.
  */
 struct gdri_cuda_engine {
 	CUcontext ctx;
@@ -21,15 +22,18 @@ static int choose_context(struct gdri_cuda_engine *e, void *context, int device)
 	CUdevice dev;
 	CUresult r;
 
-	e->ctx = context;
-	if (context)
-		return 0;
 	r = gdri_cu.cuDeviceGet(&dev, device);
 	if (r)
 		return gdri_cuda_fail(r, "cuDeviceGet");
 	r = gdri_cu.cuDevicePrimaryCtxRetain(&e->ctx, dev);
 	if (r)
 		return gdri_cuda_fail(r, "cuDevicePrimaryCtxRetain");
+	if (context && context != e->ctx) {
+		/* One that a program made for itself: its end is not ours to put off. */
+		gdri_cu.cuDevicePrimaryCtxRelease_v2(dev);
+		e->ctx = context;
+		return 0;
+	}
 	e->retained = dev;
 	return 0;
 }
@@ -125,7 +129,7 @@ void gdri_cuda_engine_free(struct gdri_cuda_engine *e)
 
 	if (!e)
 		return;
-	/* A context that went with its memory took the stream along. */
+	/* A context of a program's own that went with its memory took the stream along. */
 	if ((e->retained >= 0 || gdri_cuda_tag_holds(e->known, e->buffer_id)) &&
 	    !gdri_cu.cuCtxPushCurrent_v2(e->ctx)) {
 		gdri_cu.cuStreamDestroy_v2(e->stream);

@@ -7,6 +7,8 @@
 #include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -339,6 +341,79 @@ static void freed_memory(void)
 	free(got);
 }
 
+/* cudaMalloc memory, freed before its handle ends: the stream ends with the handle all the same. */
+static void freed_before_the_unpin(void)
+{
+	struct mapped m;
+
+	open_mapped(&m);
+	for (int round = 0; round < 5; round++) {
+		unsigned long made = cuda_hooks.calls("cuStreamCreate");
+		unsigned long ended = cuda_hooks.calls("cuStreamDestroy");
+		barcopy_copy_options_t o = { .struct_size = sizeof(o), .engine_read_min = 1 };
+		CUdeviceptr memory;
+		gdr_mh_t h;
+
+		ck_assert_int_eq(cuda.cuMemAlloc_v2(&memory, 65536), CUDA_SUCCESS);
+		OK(gdr_pin_buffer_v2(m.g, memory, 65536, 0, &h));
+		OK(barcopy_set_copy_options(h, &o));
+		if (round % 2)
+			OK(gdr_unpin_buffer(m.g, h));
+		ck_assert_int_eq(cuda.cuMemFree_v2(memory), CUDA_SUCCESS);
+		if (round % 2 == 0)
+			OK(gdr_unpin_buffer(m.g, h));
+		ck_assert_uint_eq(cuda_hooks.calls("cuStreamCreate") - made, 1);
+		ck_assert_uint_eq(cuda_hooks.calls("cuStreamDestroy") - ended, 1);
+	}
+	close_mapped(&m);
+}
+
+/* A range that is not to be written is not, whoever would do it. */
+static sigjmp_buf fault;
+
+static void on_fault(int sig)
+{
+	(void)sig;
+	siglongjmp(fault, 1);
+}
+
+static void write_refused(gdr_mh_t h, void *cpu)
+{
+	struct sigaction action = { .sa_handler = on_fault }, former;
+
+	ck_assert_int_eq(sigaction(SIGSEGV, &action, &former), 0);
+	if (!sigsetjmp(fault, 1))
+		ck_assert_int_eq(gdr_copy_to_mapping(h, cpu, buf, 65536), EACCES);
+	ck_assert_int_eq(sigaction(SIGSEGV, &former, NULL), 0);
+}
+
+static void read_only_ranges(void)
+{
+	barcopy_copy_options_t o = { .struct_size = sizeof(o),
+				     .engine_read_min = 4096,
+				     .engine_write_min = 4096 };
+	uint8_t *now = malloc(65536);
+	struct mapped m;
+	gdr_mh_t h;
+	void *cpu;
+
+	open_mapped(&m);
+	ck_assert_ptr_nonnull(now);
+	OK(barcopy_map_range(m.g, m.v.ptr, 65536, BARCOPY_MAP_RANGE_READ_ONLY, &cpu, &h));
+	OK(barcopy_set_copy_options(h, &o));
+	ck_assert_int_eq(cuda.cuMemcpyHtoD_v2(m.v.ptr, buf + 5, 65536), CUDA_SUCCESS);
+	/* Refused, or a fault, but never done. */
+	write_refused(h, cpu);
+	ck_assert_int_eq(cuda.cuMemcpyDtoH_v2(now, m.v.ptr, 65536), CUDA_SUCCESS);
+	ck_assert_int_eq(memcmp(now, buf + 5, 65536), 0);
+	memset(got, 0, 65536);
+	OK(gdr_copy_from_mapping(h, got, cpu, 65536));
+	ck_assert_int_eq(memcmp(got, buf + 5, 65536), 0);
+	OK(barcopy_unmap_range(m.g, h));
+	close_mapped(&m);
+	free(now);
+}
+
 /* Set and forgotten many times: nothing is left. */
 static void leaves_nothing(void)
 {
@@ -552,6 +627,8 @@ static const struct unit_test tests[] = {
 	{ "CUDA fails when options are set", failures_of_setting, "" },
 	{ "no memory for options", no_memory, "" },
 	{ "freed memory", freed_memory, "" },
+	{ "memory freed before the unpin", freed_before_the_unpin, "" },
+	{ "read-only ranges", read_only_ranges, "" },
 	{ "nothing is left", leaves_nothing, "" },
 	{ "host memory", host_memory, "" },
 	{ "no threads unless asked for", no_threads_unasked, "" },
