@@ -63,9 +63,9 @@ LIB_SRCS := $(addprefix src/, \
 	$(addprefix cuda/, load.c memory.c export.c alloc.c engine.c got.c watch.c nvml.c) \
 	$(addprefix backend/, backends.c probe.c gdrdrv.c gdrdrv_node.c gdrdrv_dmabuf.c dmabuf.c rm.c \
 		rm_client.c rm_objects.c rm_map.c rm_trial.c host.c) \
-	$(addprefix core/, ctx.c handle.c mem.c offload.c pages.c range.c region.c revoke.c summary.c tags.c tally.c) \
-	$(addprefix cache/, cache.c evict.c lru.c miss.c pool.c) \
-	$(addprefix calls/, cache.c copies.c gdrapi.c memory.c stats.c)) $(GDRI_COPY_SRCS)
+	$(addprefix core/, ctx.c handle.c mem.c offload.c parts.c region.c summary.c tally.c) \
+	$(addprefix cache/, cache.c evict.c miss.c pages.c pool.c range.c) \
+	$(addprefix calls/, cache.c copies.c gdrapi.c memory.c revoke.c stats.c)) $(GDRI_COPY_SRCS)
 
 PUBLIC_HEADERS := gdrapi.h barcopy.h
 

@@ -71,6 +71,13 @@ static inline void gdrdrv_vma_flags_mod(struct vm_area_struct *vma, unsigned lon
 #endif
 }
 
+/* What a class's devnode() gets became constant in 6.2. */
+#ifdef HAVE_CLASS_DEVNODE_CONST
+#define GDRDRV_DEVNODE_CONST const
+#else
+#define GDRDRV_DEVNODE_CONST
+#endif
+
 /* The name of the hook that may refuse to split a VMA. */
 #ifdef HAVE_VM_OPS_MAY_SPLIT
 #define GDRDRV_VM_OPS_MAY_SPLIT may_split

@@ -53,6 +53,11 @@ check VM_OPS_MAY_SPLIT "$@" <<'C'
 static int s(struct vm_area_struct *v, unsigned long a) { return 0; }
 const struct vm_operations_struct t = { .may_split = s };
 C
+check CLASS_DEVNODE_CONST "$@" <<'C'
+#include <linux/device.h>
+static char *d(const struct device *dev, umode_t *mode) { return NULL; }
+const struct class t = { .devnode = d };
+C
 # Of dma-buf, where the build uses it.
 case " $* " in *" -DGDRDRV_SOURCE_DMABUF "*)
 check DMABUF_INVALIDATE_MAPPINGS "$@" <<'C'

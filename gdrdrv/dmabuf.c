@@ -23,8 +23,6 @@
  *
  * Must not know mappings, handles or files of ours.
  */
-#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
-
 #include <linux/dma-buf.h>
 #include <linux/dma-resv.h>
 #include <linux/pci.h>

@@ -176,8 +176,11 @@ extern atomic_t gdrdrv_callbacks; /* free callbacks running now; module exit wai
 extern int gdrdrv_dbg_enabled;
 extern int gdrdrv_info_enabled;
 bool gdrdrv_file_is_owner(const struct gdrdrv_file *file);
-void gdrdrv_file_get(struct gdrdrv_file *file);
 void gdrdrv_file_put(struct gdrdrv_file *file);
+
+/* node.c */
+int gdrdrv_node_init(const struct file_operations *fops);
+void gdrdrv_node_exit(void);
 
 /* source.c */
 const struct gdrdrv_source_ops *gdrdrv_source_for(enum gdrdrv_by by);

@@ -6,8 +6,6 @@
  * and bound to the GPU's driver; an address is accepted only if all of it lies in the frame-buffer
  * BAR of that function.
  */
-#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
-
 #include <linux/overflow.h>
 #include <linux/pci.h>
 #include <linux/sched.h>

@@ -4,8 +4,6 @@
  *
  * Must not know locks, sources or mappings.
  */
-#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
-
 #include <linux/uaccess.h>
 
 #include "gdrdrv.h"
@@ -132,12 +130,6 @@ static int gdrdrv_ioc_get_info(struct gdrdrv_file *file, union gdrdrv_ioc_arg *a
 	return ret;
 }
 
-static u32 gdrdrv_ioc_sources(void)
-{
-	return (gdrdrv_source_for(GDRDRV_BY_ADDRESS) ? GDRDRV_SOURCES_ADDRESS : 0) |
-	       (gdrdrv_source_for(GDRDRV_BY_DMABUF) ? GDRDRV_SOURCES_DMABUF : 0);
-}
-
 static int gdrdrv_ioc_get_attr(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg)
 {
 	switch (arg->attr.attr) {
@@ -148,7 +140,9 @@ static int gdrdrv_ioc_get_attr(struct gdrdrv_file *file, union gdrdrv_ioc_arg *a
 		arg->attr.val = gdrdrv_source_first()->has_force_pcie;
 		return 0;
 	case GDRDRV_ATTR_SOURCES:
-		arg->attr.val = gdrdrv_ioc_sources();
+		arg->attr.val =
+			(gdrdrv_source_for(GDRDRV_BY_ADDRESS) ? GDRDRV_SOURCES_ADDRESS : 0) |
+			(gdrdrv_source_for(GDRDRV_BY_DMABUF) ? GDRDRV_SOURCES_DMABUF : 0);
 		return 0;
 	default:
 		return -EINVAL;

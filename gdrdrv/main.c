@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * The module and its node: load, open, poll, close.
+ * The module: load, and open, poll and close of its node.
  *
  * Must not know regions beyond "close them all", nor where pages come from.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
 #include <linux/delay.h>
-#include <linux/miscdevice.h>
 #include <linux/poll.h>
 #include <linux/sched.h>
 #include <linux/slab.h>
@@ -30,21 +29,10 @@ module_param_named(info_enabled, gdrdrv_info_enabled, int, 0644);
 MODULE_PARM_DESC(info_enabled, "log informational messages (default 0)");
 
 /* The process, not the thread; a reused process number is another process. */
-static void gdrdrv_owner_init(struct gdrdrv_owner *owner)
-{
-	owner->tgid = current->tgid;
-	owner->start_time = current->group_leader->start_time;
-}
-
 bool gdrdrv_file_is_owner(const struct gdrdrv_file *file)
 {
 	return file->owner.tgid == current->tgid &&
 	       file->owner.start_time == current->group_leader->start_time;
-}
-
-void gdrdrv_file_get(struct gdrdrv_file *file)
-{
-	kref_get(&file->ref);
 }
 
 /* Possibly inside the free callback: memory only. */
@@ -69,7 +57,8 @@ static int gdrdrv_open(struct inode *inode, struct file *filp)
 		return -ENOMEM;
 	kref_init(&file->ref);
 	file->id = atomic64_inc_return(&gdrdrv_file_ids);
-	gdrdrv_owner_init(&file->owner);
+	file->owner.tgid = current->tgid;
+	file->owner.start_time = current->group_leader->start_time;
 	file->uid = filp->f_cred->uid;
 	mutex_init(&file->lock);
 	xa_init(&file->mrs);
@@ -122,13 +111,6 @@ static const struct file_operations gdrdrv_fops = {
 	.poll = gdrdrv_poll,
 };
 
-static struct miscdevice gdrdrv_misc = {
-	.minor = MISC_DYNAMIC_MINOR,
-	.name = GDRDRV_DEVICE_NAME,
-	.fops = &gdrdrv_fops,
-	.mode = 0666, /* a process can pin only what it owns; SECURITY.md */
-};
-
 static int __init gdrdrv_init(void)
 {
 	int ret;
@@ -137,9 +119,8 @@ static int __init gdrdrv_init(void)
 	ret = gdrdrv_proc_init();
 	if (ret)
 		return ret;
-	ret = misc_register(&gdrdrv_misc);
+	ret = gdrdrv_node_init(&gdrdrv_fops);
 	if (ret) {
-		pr_err("cannot register /dev/%s: %d\n", GDRDRV_DEVICE_NAME, ret);
 		gdrdrv_proc_exit();
 		return ret;
 	}
@@ -152,7 +133,7 @@ static int __init gdrdrv_init(void)
 /* No descriptor is open and no orphan waits: each holds the module. */
 static void __exit gdrdrv_exit(void)
 {
-	misc_deregister(&gdrdrv_misc);
+	gdrdrv_node_exit();
 	gdrdrv_proc_exit();
 	/* A callback that gave back the last module reference may still be on its way out. */
 	while (atomic_read(&gdrdrv_callbacks))

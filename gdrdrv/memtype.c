@@ -24,17 +24,14 @@ void gdrdrv_memtype_init(void)
 {
 }
 
-/* pat_enabled() is GPL-only; without PAT the kernel gives both types the same bits. */
-static bool gdrdrv_memtype_has_wc(void)
-{
-	return cachemode2protval(_PAGE_CACHE_MODE_WC) !=
-	       cachemode2protval(_PAGE_CACHE_MODE_UC_MINUS);
-}
-
 u32 gdrdrv_memtype_default(const struct gdrdrv_mr *mr)
 {
-	/* Another type is reserved there, or none can be: entries are uncached. */
-	if (!mr->wc_reserved || !gdrdrv_memtype_has_wc())
+	/*
+	 * Another type is reserved there, or none can be: entries are uncached. pat_enabled() is
+	 * GPL-only; without PAT the kernel gives both types the same bits.
+	 */
+	if (!mr->wc_reserved ||
+	    cachemode2protval(_PAGE_CACHE_MODE_WC) == cachemode2protval(_PAGE_CACHE_MODE_UC_MINUS))
 		return GDRDRV_MAPPING_TYPE_DEVICE;
 	return GDRDRV_MAPPING_TYPE_WC;
 }

@@ -239,7 +239,7 @@ static int gdrdrv_mr_publish(struct gdrdrv_file *file, struct gdrdrv_mr *mr)
 		ret = -EINVAL; /* the memory was freed while it was being pinned */
 	} else {
 		mr->handle = handle;
-		gdrdrv_file_get(file);
+		kref_get(&file->ref);
 		mr->file = file;
 	}
 	mutex_unlock(&mr->lock);

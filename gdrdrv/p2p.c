@@ -43,7 +43,6 @@ struct p2p_pin {
 	struct gdrdrv_mr *mr; /* in callback mode a reference: the callback's, or the put's */
 	struct nvidia_p2p_page_table *table;
 	enum p2p_mode mode;
-	u64 va;
 };
 
 #if defined(HAVE_P2P_PERSISTENT_API) || defined(HAVE_P2P_NULL_CALLBACK)
@@ -152,7 +151,6 @@ static int p2p_pin(struct gdrdrv_mr *mr, const struct gdrdrv_pin_req *req)
 	if (!pin)
 		return -ENOMEM;
 	pin->mr = mr;
-	pin->va = req->va;
 	mr->src_data = pin;
 
 	/* Counted before the get: the callback may come before the get has returned. */
@@ -291,7 +289,7 @@ static int p2p_put_callback(struct gdrdrv_mr *mr)
 		mutex_unlock(&p2p_key_lock);
 		return 0;
 	}
-	ret = nvidia_p2p_put_pages(0, 0, pin->va, pin->table);
+	ret = nvidia_p2p_put_pages(0, 0, mr->va, pin->table);
 	mutex_unlock(&p2p_key_lock);
 
 	mutex_lock(&mr->lock);
@@ -314,12 +312,12 @@ static void p2p_release(struct gdrdrv_mr *mr)
 	switch (pin->mode) {
 	case P2P_PERSISTENT:
 #ifdef HAVE_P2P_PERSISTENT_API
-		ret = nvidia_p2p_put_pages_persistent(pin->va, pin->table, 0);
+		ret = nvidia_p2p_put_pages_persistent(mr->va, pin->table, 0);
 #endif
 		atomic_dec(&gdrdrv_source_pins);
 		break;
 	case P2P_NULL_CALLBACK:
-		ret = nvidia_p2p_put_pages(0, 0, pin->va, pin->table);
+		ret = nvidia_p2p_put_pages(0, 0, mr->va, pin->table);
 		atomic_dec(&gdrdrv_source_pins);
 		break;
 	case P2P_CALLBACK:

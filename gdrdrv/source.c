@@ -4,8 +4,6 @@
  *
  * Must not know what a source does.
  */
-#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
-
 #include "gdrdrv.h"
 
 /* The one that GET_ATTR and /proc speak of comes first. */

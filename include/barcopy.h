@@ -109,8 +109,8 @@ int barcopy_get_event_fd(gdr_t g, int *fd);
  * Tells of one revoked range: each once, in no particular order. The handle remains the caller's to
  * unpin; a copy on it, or a look through its map pointer, ends in SIGBUS. Works without a
  * descriptor too, wherever gdr_get_callback_flag() does, but then costs a system call per range.
- * A region of a cache is told of too, by the handle that its barcopy_region_t has (or had): it is not to
- * be unpinned but given to barcopy_cache_invalidate(), by the address in its gdr_get_info_v2().
+ * Regions of a cache that nobody uses are released by this call and not told of. One in use is, by the
+ * handle of its barcopy_region_t: it is found no more, and the last barcopy_cache_put() releases it.
  * @param handle  the range
  * @return 0; ENOENT (no further one); EINVAL (g, NULL); ENOMEM; EACCES.
  */
@@ -344,7 +344,8 @@ enum barcopy_map_range_flags {
  * in one page, equal and overlapping ranges and parts of a range share a pin, which ends with the
  * last of them. (A range that reaches beyond what is pinned gets a pin that covers both, and later
  * ranges share that one; the first stays as it is for those who have it.) Memory that was freed and
- * allocated anew since is never shared: CUDA's buffer ID is compared.
+ * allocated anew since is never shared: CUDA's buffer ID is compared. Nor are two allocations of
+ * cudaHostAlloc, of which nothing is pinned. SYNC_MEMOPS is set on the allocations in the range.
  *
  * @param addr     device address, any alignment; for memory of cudaHostAlloc also the host address
  * @param size     bytes, at least 1
@@ -390,14 +391,11 @@ typedef struct barcopy_cache *barcopy_cache_t;
 /** How a region that is found is proven to be still the memory at that address. */
 typedef enum barcopy_cache_validity {
 	/** CUDA's buffer ID is compared at each barcopy_cache_get() (GPUDirect RDMA guide, section
-	 *  12.5): one call into CUDA for each allocation in the range. Needs no help of anybody. */
+	 *  12.5): one call into CUDA for each allocation in the range. */
 	BARCOPY_CACHE_CHECK_TAG = 0,
-	/** The driver's callback flag is looked at. Only where pins are not persistent: elsewhere
-	 *  barcopy_cache_get() gives ENOTSUP. */
-	BARCOPY_CACHE_CHECK_CALLBACK = 1,
-	/** Nothing is looked at: an allocator or its hook calls barcopy_cache_invalidate() before memory
-	 *  is freed or unmapped. The fastest. */
-	BARCOPY_CACHE_NOTIFIED = 2
+	/** Nothing is looked at where an allocation was asked for before: an allocator or its hook calls
+	 *  barcopy_cache_invalidate() before memory is freed or unmapped. The fastest. */
+	BARCOPY_CACHE_NOTIFIED = 1
 } barcopy_cache_validity_t;
 
 /** Options of barcopy_cache_create(). Zeroes are the defaults. */
@@ -405,9 +403,9 @@ typedef struct barcopy_cache_options {
 	size_t struct_size;	   /**< sizeof(barcopy_cache_options_t) */
 	uint32_t validity; /**< a barcopy_cache_validity_t */
 	uint32_t flags;	   /**< 0 */
-	/** Bytes of BAR to keep pinned at most; 0: three quarters of what is free on each GPU when
-	 *  its first region is made, or no limit where NVML cannot tell. Regions in use are never
-	 *  given up: while they alone are more than the limit, so is the cache. */
+	/** Bytes of BAR to keep pinned at most; 0: of each GPU, when its first region is made, three
+	 *  quarters of what is free of its BAR but no more than a quarter of its memory. Regions in use
+	 *  are never given up: while they alone are more than the limit, so is the cache. */
 	uint64_t max_bytes;
 	uint64_t max_regions; /**< the same, as a count; 0: no limit */
 	/** Allocations up to this size are pinned whole; 0: 2 MiB. (Where a map of a part takes the
@@ -420,13 +418,21 @@ typedef struct barcopy_region {
 	void *cpu_ptr;	     /**< stands for device_ptr; valid until barcopy_cache_put() */
 	uint64_t device_ptr; /**< as asked for */
 	size_t size;	     /**< as asked for */
-	gdr_mh_t handle;     /**< for the copies; the cache's: not to be unpinned or unmapped */
+	gdr_mh_t handle;     /**< for the copies; the cache's: to unpin or unmap it is EINVAL */
 	uint64_t entry;	     /**< the cache's */
 } barcopy_region_t;
 
 /**
  * Makes a cache of pinned and mapped regions: what barcopy_cache_put() gives back stays pinned until
  * room is needed, and the next barcopy_cache_get() of those addresses finds it.
+ *
+ * Freed memory. An idle region is never found for other memory, but where pins are persistent (all but a
+ * gdrdrv in callback mode) it holds the GPU's memory although its owner has freed it. Of that, a program
+ * that tells nothing has never more than the limit, max_bytes, with what it has allocated itself: each
+ * barcopy_cache_get() that has to pin looks at some idle regions and releases those whose memory was
+ * freed, and so does barcopy_mem_alloc() with all of them before it fails. At once, and all of it, the
+ * memory comes back only by barcopy_cache_invalidate() before the free; barcopy_cache_trim() is for a
+ * program that cannot tell what is freed but knows when memory is short.
  * @param options  NULL: the defaults
  * @param cache    the caller's until barcopy_cache_destroy() or gdr_close()
  * @return 0; EINVAL (g, NULL, an option); ENOMEM; EACCES.
@@ -444,13 +450,13 @@ int barcopy_cache_destroy(barcopy_cache_t cache);
  * no lock and runs in any number of threads at once. Regions are whole GPU pages (64 KiB) or whole
  * allocations; ranges that overlap come to share one region.
  *
- * Where BAR1 or a limit is exhausted, regions that are not in use are unpinned, the least recently
- * used first. The caller must own the memory: it may not be freed before the barcopy_cache_put() (if it
+ * Where BAR1 or a limit is exhausted, regions that are not in use are unpinned, first those that have
+ * not been used again for long. The caller must own the memory: it may not be freed before the barcopy_cache_put() (if it
  * is, the mapping stays harmless until then and is not found again).
  *
  * @param region  filled in; given back by one barcopy_cache_put()
  * @return 0; ENOMEM (BAR1 is full and no region of that GPU is idle; memory); and as
- *         barcopy_map_range(); ENOTSUP (also: no callback flag).
+ *         barcopy_map_range().
  */
 int barcopy_cache_get(barcopy_cache_t cache, uint64_t addr, size_t size, barcopy_region_t *region);
 
@@ -470,6 +476,14 @@ int barcopy_cache_put(barcopy_cache_t cache, barcopy_region_t *region);
  * @return 0, whether or not anything was there; EINVAL (cache); EACCES.
  */
 int barcopy_cache_invalidate(barcopy_cache_t cache, uint64_t addr, size_t size);
+
+/**
+ * Unpins what is idle: all regions whose memory has been freed, then others until what is left of
+ * them takes at most so many bytes of BAR. What is in use stays.
+ * @param max_idle_bytes  0: everything idle; UINT64_MAX: only what has been freed
+ * @return 0; EINVAL (cache); EACCES.
+ */
+int barcopy_cache_trim(barcopy_cache_t cache, uint64_t max_idle_bytes);
 
 /** Counts since barcopy_cache_create(), and what is there now. */
 typedef struct barcopy_cache_stats {

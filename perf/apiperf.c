@@ -16,16 +16,19 @@
 
 static struct {
 	size_t first, last;
-	long iters, bins;
+	long iters, warm_up, bins;
 	bool histogram;
-} opt = { .last = (size_t)16 << 20, .iters = 100, .bins = 10 };
+} opt = { .last = (size_t)16 << 20, .iters = 100, .warm_up = 1, .bins = 10 };
 
 static const struct opt options[] = {
 	{ 's', "size", OPT_SIZE, &opt.last, "SIZE", "largest range, and the buffer (16M)", 1, 0,
 	  NULL },
 	{ 'f', "first", OPT_SIZE, &opt.first, "SIZE",
 	  "smallest range; then its doubles up to the largest (64K)", 1, 0, NULL },
-	{ 't', "iters", OPT_COUNT, &opt.iters, "N", "times each call is made a size (100)", 1,
+	{ 'n', "iters", OPT_COUNT, &opt.iters, "N", "times each call is made a size (100)", 1,
+	  10000000, NULL },
+	{ 't', "times", OPT_COUNT, &opt.iters, "N", "the same as -n", 1, 10000000, NULL },
+	{ 'w', "warm-up", OPT_COUNT, &opt.warm_up, "N", "untimed rounds before them (1)", 0,
 	  10000000, NULL },
 	{ 'H', "histogram", OPT_FLAG, &opt.histogram, NULL, "print each call's histogram", 0, 0,
 	  NULL },
@@ -42,13 +45,20 @@ static const struct tool tool = {
 	"unpin,\n"
 	"  on the same memory each time; then open and close of a context of its own. Each call "
 	"is\n"
-	"  timed by itself, after one untimed round: what the library does once in a process (the\n"
-	"  rm backend's trial) is not contained, the cost of one reading of the clock (-v has it)\n"
-	"  is. Percentiles are values that were seen (nearest rank), in microseconds. After the\n"
+	"  timed by itself, after the untimed rounds: what the library does once in a process "
+	"(the\n"
+	"  rm backend's trial) is not contained unless they are none (-w 0), the cost of one\n"
+	"  reading of the clock (-v has it) is. Percentiles are values that were seen (nearest "
+	"rank), in microseconds. After the\n"
 	"  rounds of a size the whole range is written through a mapping, and compared.",
 	options,
 	sizeof(options) / sizeof(options[0]),
 };
+
+static const char examples[] = "  gdrcopy_apiperf -s 64K -n 1000\n"
+			       "      what pin, map and the other calls cost for one GPU page\n"
+			       "  gdrcopy_apiperf -s 1M -H\n"
+			       "      up to 1 MiB, with a histogram of each call";
 
 enum call { OPEN, PIN, INFO, ATTRIBUTE, CALLBACK_FLAG, MAP, PUT, GET, UNMAP, UNPIN, CLOSE, CALLS };
 
@@ -249,6 +259,7 @@ int main(int argc, char **argv)
 	size_t size;
 	long i;
 
+	opts_examples(examples);
 	bench_options(&s.b, &tool, argc, argv);
 	if (!opt.first)
 		opt.first = opt.last < GPU_PAGE_SIZE ? opt.last : GPU_PAGE_SIZE;
@@ -269,7 +280,8 @@ int main(int argc, char **argv)
 
 	for (size = opt.first; size && !rc; size = bench_next_size(size, opt.last)) {
 		progress_show("calls", size);
-		one_round(&s, size, 0);
+		for (i = 0; i < opt.warm_up; i++)
+			one_round(&s, size, 0);
 		for (i = 0; i < opt.iters; i++)
 			one_round(&s, size, i);
 		rc = verify(&s, size);

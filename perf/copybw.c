@@ -11,7 +11,8 @@
 #include "common/progress.h"
 #include "common/timing.h"
 
-#define MB 1e6
+#define MIB	  (1024.0 * 1024.0)
+#define MAX_SIZES (8 * sizeof(size_t) + 1) /* powers of two, and the copy size itself */
 
 static struct {
 	size_t size, copy_size, offset;
@@ -42,8 +43,9 @@ static const struct tool tool = {
 	"gdrcopy_copybw",
 	"Measures the bandwidth of CPU copies to and from GPU memory through its mapping.",
 	"  One thread copies the same range again and again, after an untimed tenth (1 to 10\n"
-	"  copies); the clock is read once before and once after the whole loop. MB/s are 10^6\n"
-	"  bytes a second. Host memory is pageable and, where it fits, stays in the CPU's caches.\n"
+	"  copies); the clock is read once before and once after the whole loop. MiB/s are 2^20\n"
+	"  bytes a second; the lines at the end, in the form of GDRCopy's copybw, call them MB/s.\n"
+	"  Host memory is pageable and, where it fits, stays in the CPU's caches.\n"
 	"  Before each loop both sides get random bytes, through cuMemcpy on the GPU's side; "
 	"after\n"
 	"  it every byte of the buffer is compared.",
@@ -51,10 +53,23 @@ static const struct tool tool = {
 	sizeof(options) / sizeof(options[0]),
 };
 
+static const char examples[] =
+	"  gdrcopy_copybw -s 16M -l -c 1M\n"
+	"      every power of two up to 1 MiB, in a buffer of 16 MiB\n"
+	"  gdrcopy_copybw -s 64K -w 100 -r 100 --json\n"
+	"      a health check: status 0 only if GPU memory was reached and all data were right\n"
+	"  gdrcopy_copybw -a cuMemHostAlloc\n"
+	"      the same copies in the memory of the CPU, for comparison";
+
 struct result {
 	long iters; /* 0: not measured */
 	double seconds;
 };
+
+static struct row {
+	size_t size;
+	struct result write, read;
+} rows[MAX_SIZES];
 
 /* Iterations for a size: the user's, or those that move `total` bytes, from 10 to 10000. */
 static long iterations(long asked, size_t size, size_t total)
@@ -126,15 +141,15 @@ static int run_read(struct bench *b, struct copytest *t, size_t size, struct res
 	return copytest_after_read(t, t->host, opt.offset, size);
 }
 
-static double mb_per_s(const struct result *res, size_t size)
+static double mib_per_s(const struct result *res, size_t size)
 {
-	return (double)size * (double)res->iters / MB / res->seconds;
+	return (double)size * (double)res->iters / MIB / res->seconds;
 }
 
 static void print_column(const struct result *res, size_t size)
 {
 	if (res->iters)
-		printf(" %14.2f %10ld", mb_per_s(res, size), res->iters);
+		printf(" %14.2f %10ld", mib_per_s(res, size), res->iters);
 	else
 		printf(" %14s %10s", "-", "-");
 }
@@ -146,8 +161,24 @@ static void json_result(struct json *j, const char *key, const struct result *re
 	json_object(j, key);
 	json_int(j, "iterations", res->iters);
 	json_number(j, "seconds", res->seconds);
-	json_number(j, "mb_per_s", mb_per_s(res, size));
+	json_number(j, "mib_per_s", mib_per_s(res, size));
 	json_end(j);
+}
+
+/* One direction of one size as tests/copybw.cpp of GDRCopy 2.6 prints it: its MB are 2^20 bytes. */
+static void print_as_gdrcopy(const char *doing, const char *name, const struct result *res,
+			     size_t size)
+{
+	if (!res->iters)
+		return;
+	printf("%s test, size=%zu offset=%zu num_iters=%ld\n%s BW: %gMB/s\n", doing, size,
+	       opt.offset, res->iters, name, mib_per_s(res, size));
+}
+
+/* Any copy at all was asked for. */
+static bool copies(void)
+{
+	return opt.writes || opt.reads;
 }
 
 static void settle_options(void)
@@ -164,15 +195,59 @@ static void settle_options(void)
 			  opt.copy_size, opt.offset, opt.size - opt.offset, opt.size);
 }
 
+static void print_row(const struct row *row)
+{
+	printf("%12zu", row->size);
+	print_column(&row->write, row->size);
+	print_column(&row->read, row->size);
+	printf("\n");
+	fflush(stdout);
+}
+
+static void json_row(struct json *j, const struct row *row)
+{
+	json_object(j, NULL);
+	json_uint(j, "size", row->size);
+	json_result(j, "write", &row->write, row->size);
+	json_result(j, "read", &row->read, row->size);
+	json_end(j);
+}
+
+/* All sizes, each printed when it is measured; *count those of them that were. 0, or not. */
+static int measure(struct bench *b, struct copytest *t, struct json *j, size_t *count)
+{
+	size_t size;
+	int rc;
+
+	for (size = opt.sweep ? 1 : opt.copy_size; size;
+	     size = bench_next_size(size, opt.copy_size)) {
+		struct row *row = &rows[*count];
+
+		row->size = size;
+		rc = run_write(b, t, size, &row->write);
+		if (!rc)
+			rc = run_read(b, t, size, &row->read);
+		if (rc)
+			return rc;
+		progress_clear();
+		if (b->json)
+			json_row(j, row);
+		else
+			print_row(row);
+		++*count;
+	}
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
-	struct result write, read;
+	size_t count = 0, i;
 	struct copytest t;
 	struct bench b;
 	struct json j;
-	int rc = 0;
-	size_t size;
+	int rc;
 
+	opts_examples(examples);
 	bench_options(&b, &tool, argc, argv);
 	settle_options();
 	bench_start(&b, opt.size);
@@ -180,42 +255,24 @@ int main(int argc, char **argv)
 	if (b.json) {
 		bench_json(&b, &j);
 		json_uint(&j, "offset", opt.offset);
-		json_string(&j, "unit", "10^6 bytes/s");
+		json_string(&j, "unit", "2^20 bytes/s");
 		json_array(&j, "results");
 	} else {
 		printf("offset:   %zu\n\n%12s %14s %10s %14s %10s\n", opt.offset, "bytes",
-		       "write MB/s", "copies", "read MB/s", "copies");
+		       "write MiB/s", "copies", "read MiB/s", "copies");
 	}
-
-	for (size = opt.sweep ? 1 : opt.copy_size; size && !rc;
-	     size = bench_next_size(size, opt.copy_size)) {
-		rc = run_write(&b, &t, size, &write);
-		if (!rc)
-			rc = run_read(&b, &t, size, &read);
-		if (rc)
-			break;
-		progress_clear();
-		if (b.json) {
-			json_object(&j, NULL);
-			json_uint(&j, "size", size);
-			json_result(&j, "write", &write, size);
-			json_result(&j, "read", &read, size);
-			json_end(&j);
-		} else {
-			printf("%12zu", size);
-			print_column(&write, size);
-			print_column(&read, size);
-			printf("\n");
-			fflush(stdout);
-		}
-	}
-
+	rc = measure(&b, &t, &j, &count);
 	if (b.json) {
 		json_end(&j);
-		json_bool(&j, "verified", !rc);
+		bench_json_verified(&j, rc, copies());
 		json_finish(&j, stdout);
 	} else if (!rc) {
-		printf("\nall data verified\n");
+		printf("\n");
+		for (i = 0; i < count; i++) {
+			print_as_gdrcopy("writing", "write", &rows[i].write, rows[i].size);
+			print_as_gdrcopy("reading", "read", &rows[i].read, rows[i].size);
+		}
+		bench_print_verified(copies());
 	}
 	copytest_free(&t);
 	bench_stop(&b);

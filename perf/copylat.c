@@ -56,6 +56,11 @@ static const struct tool tool = {
 	sizeof(options) / sizeof(options[0]),
 };
 
+static const char examples[] = "  gdrcopy_copylat -s 64K\n"
+			       "      single copies of 1 byte to 64 KiB\n"
+			       "  gdrcopy_copylat -s 4K -c\n"
+			       "      and cuMemcpy of the same sizes beside them";
+
 enum direction { WRITE, READ };
 enum way { MAPPING, CUDA_PAGEABLE, CUDA_PINNED, WAYS };
 
@@ -231,6 +236,7 @@ int main(int argc, char **argv)
 	void *p;
 	int rc;
 
+	opts_examples(examples);
 	bench_options(&s.b, &tool, argc, argv);
 	bench_start(&s.b, opt.size);
 	copytest_init(&s.test, &s.b.buf.mem, opt.size);
@@ -253,10 +259,10 @@ int main(int argc, char **argv)
 		rc = run_direction(&s, READ, &j);
 
 	if (s.b.json) {
-		json_bool(&j, "verified", !rc);
+		bench_json_verified(&j, rc, opt.writes || opt.reads);
 		json_finish(&j, stdout);
 	} else if (!rc) {
-		printf("\nall data verified\n");
+		bench_print_verified(opt.writes || opt.reads);
 	}
 	if (s.pinned)
 		cu.MemFreeHost(s.pinned);

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# make demo: copybw and copylat on the GPU if one is usable, else on the stand-in. The first line
-# says which, and why. Usage: demo.sh BUILD_DIR SIM_DIR; the exit status is the tools'.
+# make demo: copybw and copylat on the GPU if the CPU reaches memory of one, else on the stand-in.
+# The first line says which, and why. Usage: demo.sh BUILD_DIR SIM_DIR; the exit status is the tools'.
 set -u
 
 if [ $# -ne 2 ]; then
@@ -13,16 +13,19 @@ build=$1
 sim=$2
 set --
 
-# A trial: the smallest copy. Exit 2 means that nothing can be measured here; its message is
-# "NAME: cannot run here: REASON; ADVICE". Notes on standard error do not matter.
-trial=$("$build/gdrcopy_copybw" -s 64K -w 1 -r 1 2>&1 >/dev/null)
+# A trial: the smallest copy. Exit 0 means that memory was reached, and "buffer:" and "mapping:" say
+# which and by what; exit 2 that none was, and the message is "NAME: cannot run here: REASON; ADVICE".
+# Notes on standard error do not matter.
+trial=$("$build/gdrcopy_copybw" -s 64K -w 1 -r 1 2>&1)
 case $? in
 0)
-	echo "demo: a GPU is usable: running on it"
+	place=$(printf '%s\n' "$trial" | sed -n 's/^buffer: .* memory: //p')
+	backend=$(printf '%s\n' "$trial" | sed -n 's/^mapping: .*backend \([a-z]*\).*/\1/p')
+	echo "demo: the CPU reaches $place (backend $backend): running on it"
 	;;
 2)
 	reason=$(printf '%s\n' "$trial" | sed -n 's/^.*: cannot run here: //p' | tail -n 1)
-	echo "demo: no usable GPU (${reason%%; *}): running on the stand-in"
+	echo "demo: no GPU memory is reached (${reason%%; *}): running on the stand-in"
 	set -- --sim "$sim"
 	;;
 *)

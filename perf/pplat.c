@@ -59,6 +59,11 @@ static const struct tool tool = {
 	sizeof(options) / sizeof(options[0]),
 };
 
+static const char examples[] = "  gdrcopy_pplat\n"
+			       "      a flag each way, the one to the GPU in its memory\n"
+			       "  gdrcopy_pplat -s 4K -t 200\n"
+			       "      and 4 KiB of data each way";
+
 /* Flags and data keep a distance, so that no line is shared. The same layout in both places. */
 enum layout { PING_AT = 0, PONG_AT = 256, STATUS_AT = 512, MESSAGE_AT = 4096 };
 
@@ -258,13 +263,13 @@ static int run(struct state *s)
 	return rc;
 }
 
-static void print_result(const struct stats *st)
+static void print_result(const struct state *s, const struct stats *st)
 {
-	printf("ping:     flag in %s memory\npong:     flag in %s memory\n",
-	       opt.ping == GPU ? "GPU" : "host", opt.pong == GPU ? "GPU" : "host");
+	const char *const place[] = { [GPU] = s->b.buf.place, [CPU] = "host memory" };
+
+	printf("ping:     flag in %s\npong:     flag in %s\n", place[opt.ping], place[opt.pong]);
 	if (opt.size)
-		printf("data:     %zu bytes each way in %s memory\n", opt.size,
-		       opt.data == GPU ? "GPU" : "host");
+		printf("data:     %zu bytes each way in %s\n", opt.size, place[opt.data]);
 	printf("\n%-12s %9s %9s %9s %9s %9s\n", "round trip", "P0 us", "P50 us", "P99 us",
 	       "mean us", "max us");
 	printf("%12zu %9.3f %9.3f %9.3f %9.3f %9.3f\n\nall data verified\n", st->count, st->p0,
@@ -303,6 +308,7 @@ int main(int argc, char **argv)
 	void *p;
 	int rc;
 
+	opts_examples(examples);
 	bench_options(&s.b, &tool, argc, argv);
 	if (opt.size % sizeof(uint32_t))
 		tool_fail("-s %zu: must be a multiple of 4", opt.size);
@@ -325,7 +331,7 @@ int main(int argc, char **argv)
 	if (s.b.json)
 		print_json(&s, &st, !rc);
 	else if (!rc)
-		print_result(&st);
+		print_result(&s, &st);
 
 	cu.StreamDestroy(s.stream);
 	cu.ModuleUnload(s.module);

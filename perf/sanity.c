@@ -1,25 +1,24 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * gdrcopy_sanity: does CPU access to GPU memory work on this machine? Options, the order of the
- * tests, and what is printed. It must not know how a test is run or what it does.
+ * gdrcopy_sanity: does CPU access to GPU memory work on this machine? Options, the order of events,
+ * and what is printed. It must not know how a test is run or what it does.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "common/exit.h"
 #include "common/json.h"
+#include "common/json_error.h"
 #include "common/opts.h"
 #include "common/sim.h"
+#include "sanity/names.h"
+#include "sanity/probe.h"
 #include "sanity/run.h"
 
-static const struct sanity_test *const tables[] = {
-	sanity_basic,	sanity_calls,	sanity_arguments, sanity_memory, sanity_invalidation,
-	sanity_process, sanity_pass_fd, sanity_threads,	  sanity_leaks,
-};
-
 static struct {
-	bool list, verbose, json;
+	bool list, verbose, json, no_summary, extended;
 	struct opt_texts only;
 	long device, seconds;
 	int kind;
@@ -29,11 +28,18 @@ static struct {
 static const struct opt options[] = {
 	{ 'l', "list", OPT_FLAG, &opt.list, NULL, "the names of the tests", 0, 0, NULL },
 	{ 't', "test", OPT_TEXTS, &opt.only, "NAME",
-	  "this test only; may be given again for another", 0, 0, NULL },
+	  "this test only; may be given again for another; names of\n"
+	  "GDRCopy's tests are taken too, and _cumemalloc or\n"
+	  "_vmmalloc behind a name chooses the memory, as -a does",
+	  0, 0, NULL },
+	{ 's', "no-summary", OPT_FLAG, &opt.no_summary, NULL, "without the last line", 0, 0, NULL },
+	{ 'e', "extended", OPT_FLAG, &opt.extended, NULL,
+	  "changes nothing: every test is always run", 0, 0, NULL },
 	{ 'd', "device", OPT_COUNT, &opt.device, "N", "CUDA device (0)", 0, 1 << 20, NULL },
 	{ 'a', "alloc", OPT_CHOICE, &opt.kind, "KIND",
 	  "cuMemAlloc, cuMemCreate or cuMemHostAlloc; without it the\n"
-	  "first of them that can be pinned and mapped here",
+	  "first of them that can be pinned and mapped here, but host\n"
+	  "memory (the last) only on an integrated GPU",
 	  0, 0, mem_kind_name },
 	{ 0, "timeout", OPT_COUNT, &opt.seconds, "N", "seconds that one test may take (60)", 1,
 	  86400, NULL },
@@ -52,139 +58,152 @@ static const struct tool tool = {
 	"  hang fails that test alone. What cannot be tested here is waived, with the reason. "
 	"Data\n"
 	"  that went through the mapping is compared with what CUDA's own copies see.\n"
-	"  Exit status 2 also tells that every test was waived.",
+	"  The last line is \"Total: N, Passed: N, Failed: N, Waived: N\", as GDRCopy's sanity has "
+	"it.",
 	options,
 	sizeof(options) / sizeof(options[0]),
 };
+
+static const char exit_text[] =
+	"Exit status:\n"
+	"  0  no test failed, and at least one passed\n"
+	"  1  a test failed; also a bad option, or output that could not be written\n"
+	"  2  nothing was tested: no GPU memory was reached (the message says why), or every\n"
+	"     test was waived";
+
+static const char examples[] =
+	"  gdrcopy_sanity | grep -q 'Failed: 0'\n"
+	"      a node check as scripts have it; the exit status alone says the same, and\n"
+	"      tells a machine without GPU memory from one where a test failed\n"
+	"  gdrcopy_sanity -t offsets -t basic_vmmalloc -v\n"
+	"      two tests, the second on memory of cuMemCreate, with what they found out";
 
 static const char *const outcome_name[OUTCOMES] = { "passed", "failed", "waived" };
 
 /* ---- what the tests run on ------------------------------------------------------------------- */
 
-/* Finds a kind of memory that can be pinned, in a process of its own as every test. */
-static void probe(void)
+static struct memory {
+	struct probe probe;
+	bool known;
+} memories[MEM_KINDS + 1]; /* by the kind asked for, ALLOC_ANY first */
+
+static struct memory *memory_of(const struct chosen *c)
 {
-	struct sanity_facts *facts = &report->facts;
-	struct buffer b;
-
-	cuda_dl_load();
-	sim_check(opt.sim_dir, cuda_dl_path());
-	gpu_find(&sanity.gpu, (int)opt.device);
-	gpu_start(&sanity.gpu);
-	buffer_open(&b, &sanity.gpu, opt.kind, GPU_PAGE_SIZE, GDR_MAP_FLAG_DEFAULT);
-	*facts = (struct sanity_facts){
-		.device = (int)opt.device,
-		.kind = b.mem.kind,
-		.backend = b.backend,
-		.sync_memops = b.sync_memops == 1,
-		.type = b.info.mapping_type,
-	};
-	{
-		uint64_t v = 0;
-
-		OK(barcopy_get_handle_attribute(b.g, b.mh, BARCOPY_HANDLE_ATTR_PERSISTENT, &v));
-		facts->persistent = v;
-	}
-	snprintf(report->passed_over, sizeof(report->passed_over), "%s", b.note);
-	snprintf(report->libcuda, sizeof(report->libcuda), "%s", cuda_dl_path());
-	report->simulated = cuda_dl_is_stand_in();
-	report->gpu = sanity.gpu;
-	/* drivers before level 2.5 cannot be asked whether a pin outlives the free: it is tried */
-	if (b.backend == BARCOPY_BACKEND_GDRDRV && !facts->persistent) {
-		int revoked = 0;
-
-		mem_free(&b.mem);
-		OK(gdr_get_callback_flag(b.g, b.mh, &revoked));
-		facts->persistent = !revoked;
-		OK(gdr_close(b.g));
-		return;
-	}
-	buffer_close(&b);
+	return &memories[c->kind - ALLOC_ANY];
 }
 
-static const char *backend_name(void)
+static const char *backend_name(const struct sanity_facts *facts)
 {
-	const struct buffer b = { .backend = sanity.facts.backend };
+	const struct buffer b = { .backend = facts->backend };
 
 	return buffer_backend_name(&b);
 }
 
-static void print_facts(void)
+static const char *type_name(const struct sanity_facts *facts)
 {
-	const struct gpu *gpu = &report->gpu;
 	const char *type = "unknown";
 
-	gdr_get_mapping_type_string(sanity.facts.type, &type);
-	if (report->simulated)
-		printf("%s: running on the stand-in %s: no GPU is used\n", tool_name,
-		       report->libcuda);
+	gdr_get_mapping_type_string(facts->type, &type);
+	return type;
+}
+
+static void print_gpu(const struct probe *p)
+{
+	const struct gpu *gpu = &p->gpu;
+
+	if (p->simulated)
+		printf("%s: running on the stand-in %s: no GPU is used\n", tool_name, p->libcuda);
 	printf("GPU:      %d: %s, CUDA driver %d.%d", gpu->ordinal, gpu->name,
 	       gpu->driver_version / 1000, gpu->driver_version % 1000 / 10);
-	if (gpu->kernel_driver[0] && !report->simulated)
+	if (gpu->kernel_driver[0] && !p->simulated)
 		printf(" (%s)", gpu->kernel_driver);
-	printf("\nmemory:   %s\nmapping:  %s, backend %s, %s\n", mem_kind_name[sanity.facts.kind],
-	       type, backend_name(),
-	       sanity_is_host()		 ? "memory of the CPU: not through the BAR"
-	       : sanity.facts.persistent ? "persistent"
-					 : "revoked when the memory is freed");
-	if (report->passed_over[0])
-		printf("not used: %s\n", report->passed_over);
+	printf("\n");
+}
+
+static void print_memory(const struct probe *p)
+{
+	const struct sanity_facts *facts = &p->facts;
+
+	printf("memory:   %s: %s\nmapping:  %s, backend %s, %s\n", mem_kind_name[facts->kind],
+	       facts->place, type_name(facts), backend_name(facts),
+	       facts->backend == BARCOPY_BACKEND_HOST ? "not through the BAR"
+	       : facts->persistent		      ? "persistent"
+						      : "revoked when the memory is freed");
+	if (p->passed_over[0])
+		printf("not used: %s\n", p->passed_over);
 	fflush(stdout);
 }
 
-static void json_facts(struct json *j)
+/* Every kind of memory that the chosen tests want, before the first test. */
+static void probe_all(const struct chosen *list)
+{
+	bool first = true;
+
+	for (const struct chosen *c = list; c->test; c++) {
+		struct memory *m = memory_of(c);
+
+		if (m->known)
+			continue;
+		m->known = true;
+		m->probe = (struct probe){ .device = (int)opt.device,
+					   .kind = c->kind,
+					   .sim_dir = opt.sim_dir };
+		switch (probe_run(&m->probe, opt.seconds)) {
+		case PASSED:
+			break;
+		case WAIVED: /* stderr has what is missing already */
+			if (opt.json)
+				json_error(report->text, TOOL_CANNOT);
+			exit(TOOL_CANNOT);
+		default:
+			tool_fail("%s", report->text);
+		}
+		m->probe.facts.kernel_pins = sanity_kernel_pins();
+		if (opt.json)
+			continue;
+		if (first)
+			print_gpu(&m->probe);
+		print_memory(&m->probe);
+		first = false;
+	}
+}
+
+static void json_versions(struct json *j)
 {
 	int major = 0, minor = 0;
-	const char *type = NULL;
 	char text[64];
 
 	gdr_runtime_get_version(&major, &minor);
-	gdr_get_mapping_type_string(sanity.facts.type, &type);
 	json_start(j);
 	json_string(j, "tool", tool_name);
 	json_string(j, "version", BARCOPY_VERSION);
 	snprintf(text, sizeof(text), "%d.%d", major, minor);
 	json_string(j, "library_version", text);
-	json_bool(j, "simulated", report->simulated);
+}
+
+/* Of the first kind of memory; each test names its own. */
+static void json_facts(struct json *j, const struct probe *p)
+{
+	const struct sanity_facts *facts = &p->facts;
+
+	json_versions(j);
+	json_bool(j, "simulated", p->simulated);
 	json_object(j, "gpu");
-	json_int(j, "device", report->gpu.ordinal);
-	json_string(j, "name", report->gpu.name);
-	json_string(j, "pci", report->gpu.pci[0] ? report->gpu.pci : NULL);
-	json_string(j, "libcuda", report->libcuda);
+	json_int(j, "device", p->gpu.ordinal);
+	json_string(j, "name", p->gpu.name);
+	json_string(j, "pci", p->gpu.pci[0] ? p->gpu.pci : NULL);
+	json_string(j, "libcuda", p->libcuda);
 	json_end(j);
-	json_string(j, "alloc", mem_kind_name[sanity.facts.kind]);
-	json_string(j, "note", report->passed_over[0] ? report->passed_over : NULL);
-	json_string(j, "backend", backend_name());
-	json_string(j, "mapping", type);
-	json_bool(j, "persistent", sanity.facts.persistent);
+	json_string(j, "alloc", mem_kind_name[facts->kind]);
+	json_string(j, "place", facts->place);
+	json_string(j, "note", p->passed_over[0] ? p->passed_over : NULL);
+	json_string(j, "backend", backend_name(facts));
+	json_string(j, "mapping", type_name(facts));
+	json_bool(j, "persistent", facts->persistent);
 	json_array(j, "tests");
 }
 
-/* ---- which tests, and how they ended --------------------------------------------------------- */
-
-static const struct sanity_test *find_test(const char *name)
-{
-	for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++)
-		for (const struct sanity_test *t = tables[i]; t->name; t++)
-			if (!strcmp(t->name, name))
-				return t;
-	return NULL;
-}
-
-static bool wanted(const struct sanity_test *test)
-{
-	for (size_t i = 0; i < opt.only.count; i++)
-		if (!strcmp(opt.only.text[i], test->name))
-			return true;
-	return !opt.only.count;
-}
-
-static void list_tests(void)
-{
-	for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++)
-		for (const struct sanity_test *t = tables[i]; t->name; t++)
-			printf("%-20s %s\n", t->name, t->what);
-}
+/* ---- how the tests ended --------------------------------------------------------------------- */
 
 static double now_s(void)
 {
@@ -194,11 +213,13 @@ static double now_s(void)
 	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static void print_outcome(const struct sanity_test *test, enum outcome outcome, double seconds)
+static void print_outcome(const struct chosen *c, enum outcome outcome, double seconds)
 {
 	static const char *const word[OUTCOMES] = { "ok", "FAILED", "waived" };
 
-	printf("%-7s %s", word[outcome], test->name);
+	printf("%-7s %s", word[outcome], c->test->name);
+	if (c->kind != opt.kind)
+		printf(" (%s)", mem_kind_name[sanity.facts.kind]);
 	if (outcome != PASSED)
 		printf(": %s", report->text);
 	if (opt.verbose) {
@@ -210,11 +231,12 @@ static void print_outcome(const struct sanity_test *test, enum outcome outcome, 
 	fflush(stdout);
 }
 
-static void json_outcome(struct json *j, const struct sanity_test *test, enum outcome outcome,
+static void json_outcome(struct json *j, const struct chosen *c, enum outcome outcome,
 			 double seconds)
 {
 	json_object(j, NULL);
-	json_string(j, "name", test->name);
+	json_string(j, "name", c->test->name);
+	json_string(j, "alloc", mem_kind_name[sanity.facts.kind]);
 	json_string(j, "result", outcome_name[outcome]);
 	json_string(j, "reason", outcome == PASSED ? NULL : report->text);
 	json_number(j, "seconds", seconds);
@@ -225,23 +247,41 @@ static void json_outcome(struct json *j, const struct sanity_test *test, enum ou
 	json_end(j);
 }
 
-static void run_all(struct json *j, unsigned int *count)
+static void run_all(const struct chosen *list, struct json *j, unsigned int *count)
 {
-	for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++) {
-		for (const struct sanity_test *t = tables[i]; t->name; t++) {
-			enum outcome outcome;
-			double start = now_s();
+	for (const struct chosen *c = list; c->test; c++) {
+		double start = now_s();
+		enum outcome outcome;
 
-			if (!wanted(t))
-				continue;
-			outcome = run_test(t, opt.seconds);
-			count[outcome]++;
-			if (opt.json)
-				json_outcome(j, t, outcome, now_s() - start);
-			else
-				print_outcome(t, outcome, now_s() - start);
-		}
+		sanity.facts = memory_of(c)->probe.facts;
+		outcome = run_test(c->test, opt.seconds);
+		count[outcome]++;
+		if (opt.json)
+			json_outcome(j, c, outcome, now_s() - start);
+		else
+			print_outcome(c, outcome, now_s() - start);
 	}
+}
+
+static void print_summary(const unsigned int *count)
+{
+	if (!opt.no_summary)
+		printf("Total: %u, Passed: %u, Failed: %u, Waived: %u\n",
+		       count[PASSED] + count[FAILED] + count[WAIVED], count[PASSED], count[FAILED],
+		       count[WAIVED]);
+}
+
+static void list_tests(void)
+{
+	struct json j;
+
+	if (!opt.json) {
+		names_print();
+		return;
+	}
+	json_versions(&j);
+	names_json(&j);
+	json_finish(&j, stdout);
 }
 
 static void parse(int argc, char **argv)
@@ -251,19 +291,17 @@ static void parse(int argc, char **argv)
 
 	gdr_runtime_get_version(&major, &minor);
 	snprintf(version, sizeof(version), "%s (libgdrapi %d.%d)", BARCOPY_VERSION, major, minor);
+	opts_exit_status(TOOL_FAIL, exit_text);
+	opts_examples(examples);
 	opts_parse(&tool, NULL, 0, version, argc, argv);
-	for (size_t i = 0; i < opt.only.count; i++)
-		if (!find_test(opt.only.text[i]))
-			tool_fail("-t %s: there is no such test; -l lists them", opt.only.text[i]);
-	sim_enter(opt.sim_dir, argv);
+	if (opt.json)
+		json_report_errors();
 }
 
 int main(int argc, char **argv)
 {
-	static const struct sanity_test probe_test = { .name = "probe",
-						       .run = probe,
-						       .bare = true };
 	unsigned int count[OUTCOMES] = { 0 };
+	struct chosen *list;
 	struct json j;
 
 	parse(argc, argv);
@@ -271,30 +309,21 @@ int main(int argc, char **argv)
 		list_tests();
 		return TOOL_OK;
 	}
+	list = names_choose(&opt.only, opt.kind);
+	sim_enter(opt.sim_dir, argv);
 	report_make();
-	switch (run_test(&probe_test, opt.seconds)) {
-	case PASSED:
-		break;
-	case WAIVED: /* it has said what is missing */
-		return TOOL_CANNOT;
-	default:
-		tool_fail("%s", report->text);
-	}
-	sanity.facts = report->facts;
-	sanity.facts.kernel_pins = sanity_kernel_pins();
+	probe_all(list);
 	if (opt.json)
-		json_facts(&j);
-	else
-		print_facts();
-	run_all(&j, count);
+		json_facts(&j, &memory_of(list)->probe);
+	run_all(list, &j, count);
+	free(list);
 	if (opt.json) {
 		json_end(&j);
 		for (int i = 0; i < OUTCOMES; i++)
 			json_uint(&j, outcome_name[i], count[i]);
 		json_finish(&j, stdout);
 	} else {
-		printf("%u passed, %u failed, %u waived\n", count[PASSED], count[FAILED],
-		       count[WAIVED]);
+		print_summary(count);
 	}
 	return count[FAILED] ? TOOL_FAIL : count[PASSED] ? TOOL_OK : TOOL_CANNOT;
 }

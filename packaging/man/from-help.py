@@ -39,6 +39,36 @@ def option(out, left, help_text):
         out[-1] += "."
 
 
+def rows(out, body):
+    """Lines '  N  meaning', each with further lines of its meaning below it, as a tagged list."""
+    out.append(".Bl -tag -width Ds")
+    words = ""
+    for line in body.split("\n") + ["  end  "]:
+        start = re.match(r"  (\w+)  (.*)$", line)
+        if not start:
+            words += " " + line.strip()
+            continue
+        if words:
+            text(out, words + ".")
+        if start.group(1) != "end":
+            out.append(f".It {start.group(1)}")
+        words = start.group(2)
+    out.append(".El")
+
+
+def examples(out, body):
+    """Lines '  COMMAND', each with '      MEANING' below it."""
+    for part in re.split(r"\n(?=  \S)", body):
+        command, *meaning = [line.strip() for line in part.split("\n")]
+        words = " ".join(meaning)
+        if out[-1] != ".Sh EXAMPLES":
+            out.append(".Pp")
+        text(out, words[0].upper() + words[1:] + ":")
+        # mdoc takes apart what follows a macro: quotes, and words that begin with a dash
+        command = command.replace("\\", "\\e").replace('"', "\\(dq")
+        out.append(".Dl " + re.sub(r"(?<!\S)-", r"\\-", command))
+
+
 def main():
     tool = sys.argv[1]
     name = tool.rsplit("/", 1)[-1]
@@ -58,7 +88,7 @@ def main():
     out.append(".Sh DESCRIPTION")
     text(out, purpose)
 
-    exit_status = []
+    exit_status, example = None, None
     for section in sections:
         title, _, body = section.partition("\n")
         if title == "Options:":
@@ -79,6 +109,8 @@ def main():
             out.append(".El")
         elif title.startswith("Exit status:"):
             exit_status = section.split(":", 1)[1]
+        elif title == "Examples:":
+            example = body
         elif body and title.endswith(":") and body.startswith(" "):
             out.append(f".Ss {title[:-1]}")
             text(out, body)
@@ -87,7 +119,13 @@ def main():
             text(out, section)
     if exit_status:
         out.append(".Sh EXIT STATUS")
-        text(out, exit_status[1:])
+        if exit_status.startswith("\n"):
+            rows(out, exit_status[1:])
+        else:
+            text(out, exit_status[1:])
+    if example:
+        out.append(".Sh EXAMPLES")
+        examples(out, example)
     if len(sys.argv) > 2:
         out += open(sys.argv[2]).read().rstrip("\n").split("\n")
     out += [".Sh SEE ALSO", ".Xr gdrapi 7"]

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "exit.h"
+#include "json_error.h"
 #include "sim.h"
 #include "timing.h"
 
@@ -27,7 +28,8 @@ void bench_options(struct bench *b, const struct tool *tool, int argc, char **ar
 		{ 'd', "device", OPT_COUNT, &b->device, "N", "CUDA device (0)", 0, 1 << 20, NULL },
 		{ 'a', "alloc", OPT_CHOICE, &b->alloc, "KIND",
 		  "cuMemAlloc, cuMemCreate or cuMemHostAlloc; without it the\n"
-		  "first of them that can be pinned and mapped here",
+		  "first of them that can be pinned and mapped here, but host\n"
+		  "memory (the last) only on an integrated GPU",
 		  0, 0, mem_kind_name },
 		{ 'M', "mapping", OPT_CHOICE, &b->mapping, "TYPE",
 		  "default, wc, cache or device (default)", 0, 0, mapping_choice },
@@ -46,6 +48,8 @@ void bench_options(struct bench *b, const struct tool *tool, int argc, char **ar
 	b->alloc = ALLOC_ANY;
 	versions(version, sizeof(version));
 	opts_parse(tool, common, sizeof(common) / sizeof(common[0]), version, argc, argv);
+	if (b->json)
+		json_report_errors();
 	sim_enter(b->sim_dir, argv);
 }
 
@@ -142,13 +146,11 @@ void bench_facts(const struct bench *b)
 	else
 		printf("not bound to a node (%s)\n", b->numa.why_not);
 	if (b->buf.g)
-		printf("buffer:   %zu bytes of %s memory\n"
+		printf("buffer:   %zu bytes of %s memory: %s\n"
 		       "mapping:  %s, backend %s%s\n",
-		       b->buf.mem.size, mem_kind_name[b->buf.mem.kind],
+		       b->buf.mem.size, mem_kind_name[b->buf.mem.kind], b->buf.place,
 		       buffer_mapping_name(&b->buf), buffer_backend_name(&b->buf),
-		       b->buf.backend == BARCOPY_BACKEND_HOST
-			       ? " (memory of the CPU: not through the BAR)"
-			       : "");
+		       b->buf.backend == BARCOPY_BACKEND_HOST ? " (not through the BAR)" : "");
 	if (b->verbose)
 		print_verbose(b);
 	fflush(stdout);
@@ -198,6 +200,7 @@ void bench_json(const struct bench *b, struct json *j)
 	json_object(j, "buffer");
 	json_uint(j, "size", buf->mem.size);
 	json_string(j, "alloc", mem_kind_name[buf->mem.kind]);
+	json_string(j, "place", buf->place);
 	json_string(j, "note", buf->note[0] ? buf->note : NULL);
 	json_string(j, "backend", buffer_backend_name(buf));
 	json_string(j, "mapping", buffer_mapping_name(buf));
@@ -207,6 +210,19 @@ void bench_json(const struct bench *b, struct json *j)
 	if (buf->sync_memops >= 0)
 		json_bool(j, "sync_memops", buf->sync_memops);
 	json_end(j);
+}
+
+void bench_json_verified(struct json *j, int rc, bool copied)
+{
+	if (copied)
+		json_bool(j, "verified", !rc);
+	else
+		json_string(j, "verified", NULL);
+}
+
+void bench_print_verified(bool copied)
+{
+	printf("\n%s\n", copied ? "all data verified" : "nothing was copied: no data verified");
 }
 
 void bench_stop(struct bench *b)

@@ -27,7 +27,10 @@ struct bench {
 	char cpu_model[128];
 };
 
-/* Parses the tool's options and the common ones; enters --sim. The first call of main(). */
+/*
+ * Parses the tool's options and the common ones; enters --sim. The first call of main(). With --json
+ * a failure from here on is a document too.
+ */
 void bench_options(struct bench *b, const struct tool *tool, int argc, char **argv);
 
 /* Everything up to a mapped buffer of `size` bytes; prints the facts unless --json. */
@@ -39,6 +42,13 @@ void bench_facts(const struct bench *b);
 
 /* Opens the document with the facts of bench_start(). */
 void bench_json(const struct bench *b, struct json *j);
+
+/*
+ * How the comparison of the data ended: rc of copytest.h, and whether there was any copy to compare.
+ * Data that nobody copied is not called verified: null in the document, other words in print.
+ */
+void bench_json_verified(struct json *j, int rc, bool copied);
+void bench_print_verified(bool copied);
 
 void bench_stop(struct bench *b);
 

@@ -27,6 +27,18 @@ gdr_t buffer_open_library(void)
 	return g;
 }
 
+static bool is_integrated(const struct gpu *gpu)
+{
+	return gpu_has(gpu, CU_DEVICE_ATTRIBUTE_INTEGRATED);
+}
+
+static const char *place_of(uint64_t backend, const struct gpu *gpu)
+{
+	if (backend != BARCOPY_BACKEND_HOST)
+		return "GPU memory";
+	return is_integrated(gpu) ? "memory that CPU and GPU share" : "host memory";
+}
+
 int buffer_make(struct buffer *b, gdr_t g, const struct gpu *gpu, enum mem_kind kind, size_t size,
 		int map_flags, char *why, size_t why_size)
 {
@@ -62,6 +74,7 @@ int buffer_make(struct buffer *b, gdr_t g, const struct gpu *gpu, enum mem_kind 
 	}
 	if (!barcopy_get_handle_attribute(g, n.mh, BARCOPY_HANDLE_ATTR_BACKEND, &v))
 		n.backend = v;
+	n.place = place_of(n.backend, gpu);
 	n.sync_memops = -1;
 	if (!barcopy_get_handle_attribute(g, n.mh, BARCOPY_HANDLE_ATTR_SYNC_MEMOPS, &v))
 		n.sync_memops = (int)v;
@@ -110,11 +123,13 @@ void buffer_open(struct buffer *b, const struct gpu *gpu, int kind, size_t size,
 			tool_cannot("%zu bytes of %s memory: %s; %s", size, mem_kind_name[kind],
 				    why,
 				    rc == -ENOMEM ? "take a smaller size"
-						  : "without -a, a kind of memory that can be "
-						    "served is chosen");
+						  : "without -a, a kind of GPU memory that "
+						    "can be reached is chosen");
 		return;
 	}
 	for (k = 0; k < MEM_KINDS; k++) {
+		if (k == MEM_HOST_ALLOC && !is_integrated(gpu))
+			break;
 		rc = buffer_make(b, g, gpu, (enum mem_kind)k, size, map_flags, why, sizeof(why));
 		if (!rc) {
 			memcpy(b->note, note, sizeof(note));
@@ -128,7 +143,9 @@ void buffer_open(struct buffer *b, const struct gpu *gpu, int kind, size_t size,
 		if (rc != -ENOTSUP && rc != -ENODEV && rc != -EPERM && rc != -EACCES)
 			break;
 	}
-	tool_cannot("%s; load gdrdrv, or install what the backends above lack", note);
+	tool_cannot("no GPU memory can be reached: %s; load gdrdrv, or install what the backends "
+		    "above lack (gdrcopy_doctor says more; -a cuMemHostAlloc takes host memory)",
+		    note);
 }
 
 void buffer_close(struct buffer *b)

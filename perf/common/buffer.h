@@ -12,7 +12,12 @@
 #include "alloc.h"
 #include "barcopy.h"
 
-#define ALLOC_ANY (-1) /* the first kind of mem_kind_name that can be pinned and mapped as asked */
+/*
+ * The first kind of mem_kind_name that can be pinned and mapped as asked. Host memory is none of
+ * them, except on an integrated GPU, which has no other: a tool that was asked for nothing must not
+ * report on the CPU's own memory as if a GPU had been reached.
+ */
+#define ALLOC_ANY (-1)
 
 struct buffer {
 	gdr_t g;
@@ -23,13 +28,15 @@ struct buffer {
 	size_t map_size;
 	uint8_t *cpu; /* the CPU's pointer to mem.dptr */
 	uint64_t backend; /* barcopy_backend_t; 0 if not known */
+	const char *place; /* where the bytes lie, in words: "GPU memory" */
 	int sync_memops; /* 1, 0, or -1 if not known */
 	char note[2048]; /* why kinds before mem.kind were passed over; "" if none was */
 };
 
 /*
  * Opens libgdrapi and makes a buffer of `size` bytes on a started device. `kind` is a mem_kind or
- * ALLOC_ANY, `map_flags` a gdr_map_flags_t. Whatever cannot be done ends the tool with exit 2.
+ * ALLOC_ANY, `map_flags` a gdr_map_flags_t. Whatever cannot be done ends the tool with exit 2, so
+ * that 0 and 1 always speak of memory that was reached.
  */
 void buffer_open(struct buffer *b, const struct gpu *gpu, int kind, size_t size, int map_flags);
 void buffer_close(struct buffer *b);

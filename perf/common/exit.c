@@ -2,50 +2,100 @@
 /* Messages and the ends of a tool; see exit.h. It must not know what the tools measure. */
 #include "exit.h"
 
+#include <errno.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 const char *tool_name = "gdrcopy";
 int tool_fail_status = TOOL_FAIL;
+void (*tool_on_end)(const char *text, int status);
 
-static void say(const char *lead, const char *fmt, va_list ap)
+#define TEXT_SIZE 4096
+
+static bool ended; /* by one of the two below: its status stands */
+
+static void say(char *text, const char *lead, const char *fmt, va_list ap)
 {
-	char text[2048];
-
 	/* one write, so that the lines of several processes do not mix */
-	vsnprintf(text, sizeof(text), fmt, ap);
+	vsnprintf(text, TEXT_SIZE, fmt, ap);
 	fflush(stdout);
 	fprintf(stderr, "%s: %s%s\n", tool_name, lead, text);
 }
 
+static _Noreturn void end(const char *text, int status)
+{
+	void (*fn)(const char *, int) = tool_on_end;
+
+	ended = true;
+	tool_on_end = NULL; /* it may fail itself */
+	if (fn)
+		fn(text, status);
+	exit(status);
+}
+
 void tool_cannot(const char *fmt, ...)
 {
+	char text[TEXT_SIZE];
 	va_list ap;
 
 	va_start(ap, fmt);
-	say("cannot run here: ", fmt, ap);
+	say(text, "cannot run here: ", fmt, ap);
 	va_end(ap);
-	exit(TOOL_CANNOT);
+	end(text, TOOL_CANNOT);
 }
 
 void tool_fail(const char *fmt, ...)
 {
+	char text[TEXT_SIZE];
 	va_list ap;
 
 	va_start(ap, fmt);
-	say("", fmt, ap);
+	say(text, "", fmt, ap);
 	va_end(ap);
-	exit(tool_fail_status);
+	end(text, tool_fail_status);
 }
 
 void tool_note(const char *fmt, ...)
 {
+	char text[TEXT_SIZE];
 	va_list ap;
 
 	va_start(ap, fmt);
-	say("", fmt, ap);
+	say(text, "", fmt, ap);
 	va_end(ap);
+}
+
+static pid_t guarded; /* its children have nothing to say about its output */
+
+static void check_output(void)
+{
+	const char *why = "not everything could be written";
+	int fd;
+
+	if (ended || getpid() != guarded)
+		return;
+	if (fflush(stdout)) {
+		why = strerror(errno);
+	} else if (!ferror(stdout)) {
+		/* some file systems tell of a full disk at the close only */
+		fd = dup(STDOUT_FILENO);
+		if (fd < 0 || !close(fd))
+			return;
+		why = strerror(errno);
+	}
+	fprintf(stderr, "%s: standard output: %s\n", tool_name, why);
+	_exit(tool_fail_status);
+}
+
+void tool_guard_output(void)
+{
+	guarded = getpid();
+	if (atexit(check_output))
+		tool_fail("out of memory");
 }
 
 void *tool_calloc(size_t count, size_t size)

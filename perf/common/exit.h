@@ -17,6 +17,18 @@ enum tool_exit {
 /* What a failure and a bad option end the tool with: TOOL_FAIL, unless opts_exit_status() was called. */
 extern int tool_fail_status;
 
+/*
+ * Called once by tool_cannot() or tool_fail(), with their text and the exit status, after the message
+ * is on stderr: for a tool that owes somebody a document. NULL: nobody.
+ */
+extern void (*tool_on_end)(const char *text, int status);
+
+/*
+ * From now on the process ends with tool_fail_status, and says so, where it was to end well but its
+ * standard output could not all be written: nobody may take half a report for one.
+ */
+void tool_guard_output(void);
+
 /* The name that messages begin with; set once by opts_parse(). */
 extern const char *tool_name;
 

@@ -97,6 +97,7 @@ void json_finish(struct json *j, FILE *to)
 {
 	while (j->depth)
 		json_end(j);
+	tool_on_end = NULL; /* here is the document: what fails from now on gets no second one */
 	fputc('\n', j->out);
 	if (fclose(j->out))
 		tool_fail("out of memory");

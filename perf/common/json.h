@@ -25,7 +25,7 @@ struct json {
 
 /* Opens the outermost object. */
 void json_start(struct json *j);
-/* Closes it, prints everything on `to`, frees. */
+/* Closes it, prints everything on `to`, frees. tool_on_end is over with it. */
 void json_finish(struct json *j, FILE *to);
 
 /* `key` is NULL inside an array. */

@@ -15,6 +15,12 @@
 #define MAX_OPTS  40
 #define LONG_BASE 256 /* getopt's value for an option is this plus its index: never a letter */
 
+/* Decimal, or hexadecimal with 0x. */
+static int base_of(const char *text)
+{
+	return text[0] == '0' && (text[1] == 'x' || text[1] == 'X') ? 16 : 10;
+}
+
 int opts_parse_size(const char *text, size_t *size)
 {
 	unsigned long long v;
@@ -24,7 +30,7 @@ int opts_parse_size(const char *text, size_t *size)
 	if (!isdigit((unsigned char)*text)) /* strtoull would take blanks and signs */
 		return -EINVAL;
 	errno = 0;
-	v = strtoull(text, &end, 10);
+	v = strtoull(text, &end, base_of(text));
 	if (errno)
 		return -ERANGE;
 	switch (*end) {
@@ -90,7 +96,7 @@ static void set_size(const struct opt *o, const char *text)
 
 	if (rc) {
 		tool_note("%s %s: %s", display_name(o), text,
-			  rc == -ERANGE ? "too large" : "not a size (digits, then K, M or G)");
+			  rc == -ERANGE ? "too large" : "not a size (a number, then K, M or G)");
 		usage_error();
 	}
 	check_range(o, text, v);
@@ -104,7 +110,7 @@ static void set_count(const struct opt *o, const char *text)
 
 	errno = 0;
 	if (isdigit((unsigned char)*text))
-		v = strtol(text, &end, 10);
+		v = strtol(text, &end, base_of(text));
 	if (!end || *end || errno) {
 		tool_note("%s %s: %s", display_name(o), text, errno ? "too large" : "not a number");
 		usage_error();
@@ -196,13 +202,23 @@ static void print_opt(char letter, const char *name, const char *arg, const char
 }
 
 static const char *exit_text =
-	"Exit status: 0 all right; 1 a failure, a wrong byte or a bad option;\n"
-	"2 this machine lacks what is needed (the message says what).";
+	"Exit status:\n"
+	"  0  all right\n"
+	"  1  a failure: a wrong byte, a call that failed, a bad option, or output that could\n"
+	"     not be written\n"
+	"  2  no GPU memory was reached, or the machine lacks something else that is needed;\n"
+	"     the message says what";
+static const char *examples_text;
 
 void opts_exit_status(int failure, const char *text)
 {
 	tool_fail_status = failure;
 	exit_text = text;
+}
+
+void opts_examples(const char *text)
+{
+	examples_text = text;
 }
 
 static bool takes_size(const struct opt *const *all, size_t count)
@@ -223,10 +239,14 @@ static void print_help(const struct tool *tool, const struct opt *const *all, si
 	print_opt('h', "help", NULL, "this text");
 	print_opt(0, "version", NULL, "versions of the tool and of the library");
 	if (takes_size(all, count))
-		printf("\nSizes are in bytes and take K, M or G (1024, 1024^2, 1024^3).\n");
+		printf("\nSizes are in bytes and take K, M or G (1024, 1024^2, 1024^3); numbers "
+		       "may be\n"
+		       "hexadecimal (0x20000).\n");
 	if (tool->method)
 		printf("\nMethod:\n%s\n", tool->method);
 	printf("\n%s\n", exit_text);
+	if (examples_text)
+		printf("\nExamples:\n%s\n", examples_text);
 }
 
 void opts_parse(const struct tool *tool, const struct opt *common, size_t common_count,
@@ -239,6 +259,7 @@ void opts_parse(const struct tool *tool, const struct opt *common, size_t common
 	int c;
 
 	tool_name = tool->name;
+	tool_guard_output();
 	if (tool->count + common_count > MAX_OPTS)
 		tool_fail("more than %d options", MAX_OPTS);
 	for (i = 0; i < tool->count; i++)

@@ -11,8 +11,8 @@
 
 enum opt_kind {
 	OPT_FLAG, /* bool, set to true */
-	OPT_SIZE, /* size_t, bytes with an optional K, M or G (powers of 1024) */
-	OPT_COUNT, /* long, decimal */
+	OPT_SIZE, /* size_t, bytes, also 0x..., with an optional K, M or G (powers of 1024) */
+	OPT_COUNT, /* long, also 0x... */
 	OPT_CHOICE, /* int, index into the `choice` list */
 	OPT_TEXT, /* const char * */
 	OPT_TEXTS /* struct opt_texts: may be given again and again */
@@ -44,18 +44,25 @@ struct tool {
 
 /*
  * Parses the options of `tool`, then those of `common`, and answers --help and --version.
- * Sets tool_name. `version` is printed by --version.
+ * Sets tool_name, and tool_guard_output(). `version` is printed by --version.
  */
 void opts_parse(const struct tool *tool, const struct opt *common, size_t common_count,
 		const char *version, int argc, char **argv);
 
 /*
  * For a tool whose exit status means something else than enum tool_exit; before opts_parse().
- * `failure` is that of a bad option and of tool_fail(), `text` the last paragraph of --help.
+ * `failure` is that of a bad option and of tool_fail(), `text` the paragraph of --help: "Exit status:",
+ * then a line "  N  meaning" for each.
  */
 void opts_exit_status(int failure, const char *text);
 
-/* "64K" -> 65536. 0, or -EINVAL, or -ERANGE. */
+/*
+ * The last paragraph of --help; before opts_parse(). Lines "  COMMAND", each with "      MEANING"
+ * below it; a test runs the commands.
+ */
+void opts_examples(const char *text);
+
+/* "64K", "0x10000" -> 65536. 0, or -EINVAL, or -ERANGE. */
 int opts_parse_size(const char *text, size_t *size);
 
 #endif

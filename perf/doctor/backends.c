@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Subject: which backends serve which GPU, by trial. It must not know how the trials are made.
+ * Subject: which backends serve which GPU, by trial, and what is in the way where ordinary memory is
+ * not served. It must not know how the trials are made.
  */
 #include <errno.h>
 #include <string.h>
@@ -8,268 +9,202 @@
 #include "doctor/machine.h"
 
 enum { DMABUF_CUDA = 13030 }; /* the first CUDA driver that lets a dma-buf be mapped */
+enum { RM_DRIVER = 515 }; /* the first with the ioctl that names the objects behind a range */
 
-const char *const backend_names[] = { "gdrdrv", "dmabuf", "rm", "host", NULL };
+/* ---- rm -------------------------------------------------------------------------------------- */
 
-static bool serves_any(const struct unit *u)
+static bool nodes_open(const struct machine *m, const struct unit *u)
 {
-	for (const char *const *name = backend_names; *name; name++)
-		if (unit_works(u, *name))
-			return true;
-	return false;
-}
+	const char *const path[] = { "/dev/nvidiactl", text("/dev/nvidia%d", u->minor) };
 
-/* The backend that will be asked first for memory of cudaMalloc and serves it; or NULL. */
-static const char *serves_cuda_malloc(const struct unit *u)
-{
-	for (const char *const *name = backend_names; *name; name++)
-		if (unit_serves(u, *name))
-			return *name;
-	return NULL;
-}
+	for (int i = 0; i < (u->minor < 0 ? 1 : 2); i++) {
+		const struct probe_node *n = probes_node(m->probe, path[i]);
 
-/* ---- what a failed trial means --------------------------------------------------------------- */
-
-static void explain_gdrdrv(const struct machine *m, struct finding *f)
-{
-	const struct probe_node *n = probes_node(m->probe, "/dev/gdrdrv");
-
-	finding_means(f, "it serves every kind of GPU memory, on every flavour of the GPU driver; "
-			 "the kernel module gdrdrv must be loaded and its node open to this user");
-	if (n && n->exists && n->error == EPERM)
-		finding_todo(f, "start the container with --device /dev/gdrdrv");
-	else if (n && n->exists && n->error)
-		finding_todo(f, "see \"gdrdrv\" below");
-	else if (m->container.is)
-		finding_todo(f, "if it is wanted: %sstart the container with --device /dev/gdrdrv",
-			     m->gdrdrv.loaded ? "" : "load gdrdrv on the host, ");
-
-	else
-		finding_todo(f, "if it is wanted: see \"gdrdrv\" below");
-}
-
-static void explain_dmabuf(const struct machine *m, struct finding *f)
-{
-	int v = m->probe->cuda_version;
-
-	if (m->driver.flavour == FLAVOUR_PROPRIETARY) {
-		finding_means(f, "the proprietary kernel modules do not export dma-bufs");
-		finding_todo(f, "if it is wanted: the open kernel modules (Turing and later GPUs), "
-				"of CUDA 13.3 or newer");
-	} else if (v && v < DMABUF_CUDA) {
-		finding_means(f,
-			      "mapping a dma-buf needs a CUDA driver of 13.3 or newer; this one "
-			      "is %d.%d",
-			      v / 1000, v % 1000 / 10);
-		finding_todo(f, "if it is wanted: a newer driver; nothing else is missing");
-	} else {
-		finding_means(f, "this driver should let a dma-buf be mapped, and did not");
-		finding_todo(f, "the reason given above is the driver's own");
+		if (!n || !n->exists || n->error)
+			return false;
 	}
+	return true;
 }
 
-static void todo_about(const struct machine *m, const struct obstacle *o, const char *lead,
-		       struct finding *f)
+/* The first that applies is the one to remove. */
+const struct obstacle *rm_obstacle(const struct machine *m, const struct unit *u)
 {
-	finding_todo(f, "%s: %s%s", lead, o->todo,
-		     o->on_host && m->container.is ? " (on the host)" : "");
+	static const struct obstacle
+		wsl = { "WSL gives the CPU no access to GPU memory",
+			"use Linux itself instead of WSL", false },
+		old = { "a GPU driver older than 515 does not show what is behind an address",
+			"install a newer GPU driver, or load the kernel module gdrdrv", true },
+		nodes = { "it needs /dev/nvidiactl and the GPU's own node, as CUDA does",
+			  "make the nodes open for this user: see \"GPU driver\"", false },
+		proprietary = { "the proprietary kernel modules do not export dma-bufs, which rm "
+				"needs "
+				"for cudaMalloc memory",
+				"install the open kernel modules (Turing and later GPUs), or load "
+				"the "
+				"kernel module gdrdrv",
+				true },
+		confidential = { "with confidential computing the CPU may not map GPU memory",
+				 "copy through CUDA, or turn confidential computing off", true },
+		mig = { "rm is not tested on a part of a GPU (MIG)",
+			"load the kernel module gdrdrv, or use the GPU without MIG", true },
+		no_export = { "this GPU's memory is not exported as dma-buf, which rm needs: the "
+			      "kernel may lack dma-bufs, or CUDA be older than 11.7",
+			      "load the kernel module gdrdrv", true };
+	/* CUDA's name of a part of a GPU: "NVIDIA H100 80GB HBM3 MIG 1g.10gb" */
+	bool is_mig = strstr(u->probe->name, " MIG ");
+
+	return m->probe->stand_in					       ? NULL
+	       : m->wsl							       ? &wsl
+	       : m->driver.major && m->driver.major < RM_DRIVER		       ? &old
+	       : !nodes_open(m, u)					       ? &nodes
+	       : !u->probe->dmabuf && m->driver.flavour == FLAVOUR_PROPRIETARY ? &proprietary
+	       : m->probe->confidential					       ? &confidential
+	       : is_mig							       ? &mig
+	       : u->probe->dmabuf					       ? NULL
+									       : &no_export;
 }
 
-static void explain_rm(const struct machine *m, const struct unit *u, const struct probe_trial *t,
-		       struct finding *f)
+/* ---- trials ---------------------------------------------------------------------------------- */
+
+/* Why a backend does not serve, beyond the library's own words; NULL: they are enough. */
+static const char *meaning(const struct machine *m, const struct unit *u,
+			   const struct probe_trial *t)
 {
 	const struct obstacle *o = rm_obstacle(m, u);
 
-	if (!strcmp(t->memory, "cuMemCreate"))
-		return; /* the trial before it tells the cause */
-	if (o) {
-		finding_means(f, "%s", o->means);
-		todo_about(m, o, "if it is wanted", f);
-	} else if (!strcmp(t->step, "open") || t->error == EACCES || t->error == ENODEV) {
-		finding_means(f, "it asks the GPU driver itself, through /dev/nvidiactl and the "
-				 "GPU's own node, and needs no kernel module");
-	} else {
-		finding_means(f, "before the first pin on a GPU the library tries this way with "
-				 "memory of its own, and takes it only if all of it is right");
-		finding_todo(f,
-			     "report this, with the output of --record; the kernel module gdrdrv "
-			     "works without it");
-	}
+	if (t->error == ENOMEM)
+		return "memory or BAR1 was short at that moment, which does not say whether the "
+		       "backend works: run this again when there is room";
+	if (t->error == EILSEQ)
+		return "the mapping does not show the GPU's memory: do not use this backend, and "
+		       "report this with the output of --json";
+	if (!strncmp(t->text, "the trial was ", 14)) /* probe.c */
+		return "a program that uses this backend may end in the same way: report this with "
+		       "the output of --json";
+	if (!strcmp(t->backend, "rm"))
+		return o ? o->means : NULL;
+	if (!strcmp(t->backend, "gdrdrv"))
+		return "see \"Kernel module gdrdrv\"";
+	if (!strcmp(t->backend, "dmabuf") && m->driver.flavour == FLAVOUR_PROPRIETARY)
+		return "the proprietary kernel modules do not export dma-bufs";
+	if (!strcmp(t->backend, "dmabuf") && m->probe->cuda_version < DMABUF_CUDA)
+		return "it needs a CUDA driver of 13.3 or newer";
+	return NULL;
 }
 
-static void explain(const struct machine *m, const struct unit *u, const struct probe_trial *t,
-		    struct finding *f)
-{
-	if (t->error == ENOMEM) {
-		finding_means(f, "memory or BAR1 was short just then: that says nothing of the "
-				 "backend");
-		finding_todo(f, "run this again when there is room (see \"BAR1\")");
-	} else if (!strncmp(t->text, "the trial was ", 14)) { /* probe.c */
-		finding_means(f, "a program that uses this backend here may end in the same way");
-		finding_todo(f, "report this, with the output of --record");
-	} else if (!strcmp(t->step, "copy") && t->error == EILSEQ) {
-		finding_means(f, "the mapping does not show the GPU's memory: do not use it");
-		finding_todo(f, "report this, with the output of --record");
-	} else if (u->probe->integrated && unit_works(u, "host")) {
-		finding_means(f, "not needed: an integrated GPU shares the CPU's memory, which the "
-				 "host backend serves");
-	} else if (m->wsl && strcmp(t->backend, "host") != 0) {
-		finding_means(f, "under WSL there is no way to GPU memory");
-	} else if (!strcmp(t->backend, "gdrdrv")) {
-		explain_gdrdrv(m, f);
-	} else if (!strcmp(t->backend, "dmabuf")) {
-		explain_dmabuf(m, f);
-	} else if (!strcmp(t->backend, "rm")) {
-		explain_rm(m, u, t, f);
-	} else {
-		finding_means(f, "memory of cudaHostAlloc cannot be had or reached");
-	}
-}
-
-/* The library lists each backend with its reason; here one alone was asked, and it is named already. */
+/* The library lists each backend with its reason; here only one was asked, and it is named already. */
 static const char *reason(const struct probe_trial *t)
 {
-	char lead[24];
-	const char *at;
+	const char *lead = text(" %s: ", t->backend), *at = strstr(t->text, lead);
 
-	snprintf(lead, sizeof(lead), " %s: ", t->backend);
-	at = strstr(t->text, lead);
 	return at ? at + strlen(lead) : t->text[0] ? t->text : strerror(t->error);
 }
-
-/* ---- checks ---------------------------------------------------------------------------------- */
 
 static void check_trial(const struct machine *m, struct report *r, const struct unit *u,
 			const struct probe_trial *t)
 {
-	struct finding *f;
+	bool served = unit_answer(u) == ANSWER_YES;
 
-	if (trial_works(t)) {
-		f = report_add(r, SEV_OK, u->id,
-			       "%s works: 64 KiB of %s memory were pinned, mapped (%s) and copied "
-			       "both ways",
-			       t->backend, t->memory, t->mapping);
-		return;
-	}
-	f = report_add(r, serves_any(u) ? SEV_NOTE : SEV_WARN, u->id,
-		       "%s does not serve%s (%s): %s", t->backend,
-		       strcmp(t->memory, "cuMemCreate") ? "" : " exportable memory either", t->step,
-		       reason(t));
-	explain(m, u, t, f);
+	if (trial_works(t))
+		report_add(r, SEV_OK, u->id,
+			   text("%s works: 64 KiB of %s memory pinned, mapped (%s) and copied both "
+				"ways",
+				t->backend, t->memory, t->mapping),
+			   NULL, NULL);
+	if (trial_works(t) && !strcmp(t->mapping, "Device"))
+		report_add(r, SEV_WARN, u->id, text("%s does not combine writes", t->backend),
+			   "writes through this mapping are many times slower than they could be",
+			   "look for gdrdrv in the kernel log, and for nopat on the kernel's "
+			   "command line");
+	if (!trial_works(t))
+		report_add(r, served ? SEV_NOTE : SEV_WARN, u->id,
+			   text("%s does not serve %s memory (%s): %s", t->backend, t->memory,
+				t->step, reason(t)),
+			   served && t->error != EILSEQ ? NULL : meaning(m, u, t), NULL);
 }
 
-static void check_trials(const struct machine *m, struct report *r)
+/* ---- what that comes to ---------------------------------------------------------------------- */
+
+static const char *todo(const struct machine *m, const struct unit *u)
 {
+	const struct obstacle *o = rm_obstacle(m, u);
+
+	return text("%s%s", o ? o->todo : "load the kernel module gdrdrv",
+		    (!o || o->on_host) && m->container[0] ? " (on the host)" : "");
+}
+
+static void check_unit(const struct machine *m, struct report *r, const struct unit *u)
+{
+	const char *server = unit_server(u);
+
+	if (u->probe->context_error[0])
+		report_add(
+			r, SEV_FAIL, u->id,
+			text("no CUDA context can be made: %s", u->probe->context_error),
+			"no program can use this GPU now",
+			"nvidia-smi -q shows compute mode and free memory, the kernel log (NVRM, "
+			"Xid) a broken GPU");
+	else if (server)
+		report_add(
+			r, SEV_OK, u->id,
+			text("ordinary GPU memory (cudaMalloc) is served, by %s", server),
+			"gdr_open() works: MPI, UCX, NCCL and other programs written for GDRCopy "
+			"will use it",
+			NULL);
+	else if (unit_answer(u) == ANSWER_YES)
+		report_add(r, SEV_OK, u->id, "memory of cudaHostAlloc is served, by host",
+			   "an integrated GPU shares the CPU's memory: programs allocate that way",
+			   NULL);
+	else if (unit_answer(u) == ANSWER_UNKNOWN)
+		report_add(r, SEV_UNKNOWN, u->id,
+			   "whether ordinary GPU memory can be mapped: memory was short", NULL,
+			   "free GPU memory or BAR1 (see \"BAR1\") and run this again");
+	else
+		report_add(r, SEV_FAIL, u->id,
+			   unit_works(u, "rm", NULL)
+				   ? "only exportable memory (cuMemCreate) is served, by "
+				     "rm; cudaMalloc memory is not"
+			   : unit_works(u, "host", NULL)
+				   ? "the CPU cannot reach GPU memory; only cudaHostAlloc "
+				     "memory is served"
+				   : "no backend works",
+			   unit_works(u, "rm", NULL)
+				   ? "only barcopy_open(BARCOPY_OPEN_ANY) uses it; with "
+				     "gdr_open() programs fall back to another way of "
+				     "copying"
+				   : NULL,
+			   todo(m, u));
+}
+
+static void check_environment(const struct machine *m, struct report *r)
+{
+	const char *backend = m->probe->env.backend, *mmap = m->probe->env.dmabuf_mmap;
+
+	if (backend[0] || (mmap[0] && strcmp(mmap, "0")))
+		report_add(r, SEV_NOTE, NULL,
+			   backend[0] ? text("GDRCOPY_BACKEND is \"%s\"", backend)
+				      : text("GDRCOPY_USE_DMABUF_MMAP is \"%s\"", mmap),
+			   "it restricts programs started here to some backends; the trials above "
+			   "ignore it",
+			   NULL);
+}
+
+static void check(const struct machine *m, struct report *r)
+{
+	if (machine_has_gpu(m) && !m->probe->gpus)
+		report_add(r, m->probed ? SEV_FAIL : SEV_UNKNOWN, NULL,
+			   m->probed ? "no backend could be tried: CUDA shows no GPU"
+				     : "the backends were not tried",
+			   NULL, NULL);
 	for (int i = 0; i < m->units; i++) {
 		const struct unit *u = &m->unit[i];
 
 		for (int k = 0; u->probe && k < u->probe->trials; k++)
 			check_trial(m, r, u, &u->probe->trial[k]);
+		if (u->probe)
+			check_unit(m, r, u);
 	}
+	check_environment(m, r);
 }
 
-static void todo_for_cuda_malloc(const struct machine *m, const struct unit *u, struct finding *f)
-{
-	const struct obstacle *o = rm_obstacle(m, u);
-
-	if (o)
-		todo_about(m, o, "for cudaMalloc memory", f);
-	else
-		finding_todo(f,
-			     "make one of the other backends work: what each lacks stands above");
-}
-
-/* What that comes to, for a program. */
-static void check_serves(const struct machine *m, struct report *r)
-{
-	struct finding *f;
-
-	if (!m->probed && machine_has_gpu(m))
-		report_add(r, SEV_UNKNOWN, NULL, "the backends: not tried");
-	else if (machine_has_gpu(m) && !m->probe->gpus)
-		report_add(r, SEV_FAIL, NULL, "no backend could be tried: CUDA shows no GPU");
-
-	for (int i = 0; i < m->units && m->probed; i++) {
-		const struct unit *u = &m->unit[i];
-		const char *any;
-
-		if (!u->probe)
-			continue;
-		any = serves_cuda_malloc(u);
-		if (u->probe->context_error[0]) {
-			f = report_add(r, SEV_FAIL, u->id, "no CUDA context can be made: %s",
-				       u->probe->context_error);
-			finding_means(f, "no program can use this GPU now");
-			finding_todo(f, "nvidia-smi -q tells the compute mode and the free memory, "
-					"the kernel's log (NVRM, Xid) a broken GPU");
-		} else if (any) {
-			f = report_add(r, SEV_OK, u->id, "any GPU memory is served, by %s", any);
-			finding_means(f,
-				      "gdr_open() works: MPI, UCX, NCCL and other programs of the "
-				      "existing library's interface will use it");
-		} else if (u->probe->integrated && unit_works(u, "host")) {
-			f = report_add(r, SEV_OK, u->id, "memory of cudaHostAlloc is served");
-			finding_means(f, "an integrated GPU shares the CPU's memory: that is the "
-					 "way here");
-		} else if (unit_works(u, "rm")) {
-			f = report_add(r, SEV_WARN, u->id,
-				       "exportable memory is served, by rm; memory of cudaMalloc "
-				       "is not");
-			finding_means(
-				f, "programs that allocate by cuMemCreate with a file "
-				   "descriptor as handle type (NCCL, PyTorch with expandable "
-				   "segments, barcopy_mem_alloc) can be served, through "
-				   "barcopy_open(BARCOPY_OPEN_ANY). gdr_open() fails where no GPU "
-				   "exports dma-bufs, so that other programs switch to "
-				   "another way");
-			todo_for_cuda_malloc(m, u, f);
-		} else if (unit_works(u, "host")) {
-			f = report_add(
-				r, SEV_WARN, u->id,
-				"the CPU cannot reach GPU memory; only memory of cudaHostAlloc "
-				"is served");
-			finding_means(f,
-				      "that memory is the CPU's own: the GPU reads it over PCIe");
-			todo_for_cuda_malloc(m, u, f);
-		} else {
-			f = report_add(r, SEV_FAIL, u->id, "no backend works");
-			finding_todo(f, "what each lacks stands above; the least work is usually "
-					"rm (no kernel module)");
-		}
-	}
-}
-
-static void check_environment(const struct machine *m, struct report *r)
-{
-	struct finding *f;
-
-	if (strstr(m->probe->env.backend, "vulkan")) {
-		f = report_add(r, SEV_WARN, NULL, "GDRCOPY_BACKEND is \"%s\"",
-			       m->probe->env.backend);
-		finding_means(f,
-			      "there is no backend vulkan any more: gdr_open() fails in programs "
-			      "started from here");
-		finding_todo(f, "unset GDRCOPY_BACKEND: rm serves what vulkan did, and all other "
-				"device memory");
-	} else if (m->probe->env.backend[0]) {
-		f = report_add(r, SEV_NOTE, NULL, "GDRCOPY_BACKEND is \"%s\"",
-			       m->probe->env.backend);
-		finding_means(f, "programs started from here use those backends only, in that "
-				 "order; the trials of this report do not heed it");
-	} else if (m->probe->env.dmabuf_mmap[0] && strcmp(m->probe->env.dmabuf_mmap, "0")) {
-		f = report_add(r, SEV_NOTE, NULL, "GDRCOPY_USE_DMABUF_MMAP is \"%s\"",
-			       m->probe->env.dmabuf_mmap);
-		finding_means(f,
-			      "programs started from here use the dmabuf backend only; the trials "
-			      "of this report do not heed it");
-	}
-}
-
-static const struct check checks[] = {
-	{ "trials", check_trials },
-	{ "serves", check_serves },
-	{ "environment", check_environment },
-	{ NULL, NULL },
-};
-
-const struct subject subject_backends = { "backends", "Backends", NULL, checks };
+const struct subject subject_backends = { "backends", "Backends", NULL, check };

@@ -1,126 +1,108 @@
 /* SPDX-License-Identifier: MIT */
-/* Subject: the GPUs, and who has them. It must not know what the driver says of them. */
+/* Subject: the GPUs, and which driver has them; Tegra. It must not know what the driver reports. */
 #include <string.h>
 
 #include "doctor/machine.h"
-#include "doctor/pci_cap.h"
 
-static void gpu_missing(const struct machine *m, struct report *r)
+/* Source of what it means: GPUDirect RDMA guide 13.4 "Porting to Tegra". */
+static void collect(struct machine *m)
 {
-	struct finding *f;
+	char model[128], compatible[1024];
 
-	if (m->pci.error) {
-		f = report_add(r, SEV_UNKNOWN, NULL, "the PCI bus cannot be seen from here: %s",
-			       strerror(m->pci.error));
-		finding_means(f, "whether this machine has an NVIDIA GPU cannot be told");
-		finding_todo(f, "mount /sys, if this is a container or a sandbox");
-		return;
-	}
-	f = report_add(r, SEV_FAIL, NULL, "no NVIDIA GPU among the %zu functions of the PCI bus",
-		       m->pci.total);
-	finding_means(f, "there is no GPU memory here that a CPU could reach");
-	if (m->vm.is)
-		finding_todo(f,
-			     "this is a virtual machine: have its host pass a GPU through to it");
+	if (root_text(m->root, "/proc/device-tree/model", model, sizeof(model)) || !model[0])
+		strcpy(model, "a Tegra of unknown model");
+	root_text(m->root, "/proc/device-tree/compatible", compatible, sizeof(compatible));
+	if (strstr(compatible, "nvidia,tegra") || strstr(model, "Jetson") ||
+	    root_exists(m->root, "/etc/nv_tegra_release"))
+		strcpy(m->tegra, model);
+}
+
+static void no_gpu(const struct machine *m, struct report *r)
+{
+	if (m->pci.error)
+		report_add(r, SEV_UNKNOWN, NULL,
+			   text("the PCI bus cannot be seen from here: %s", strerror(m->pci.error)),
+			   "whether this machine has an NVIDIA GPU cannot be determined",
+			   "mount /sys, if this is a container or a sandbox");
 	else
-		finding_todo(f, "if there should be one: lspci -d 10de: lists NVIDIA's devices; "
-				"check that the card is seated and powered, and the firmware's "
-				"set-up");
+		report_add(r, SEV_FAIL, NULL,
+			   text("no NVIDIA GPU among the %zu PCI functions", m->pci.total), NULL,
+			   NULL);
 }
 
-/* Every byte of its configuration space reads 0xff. */
-static bool gone(const struct unit *u, struct report *r)
+static void check_bound(const struct machine *m, struct report *r, const struct unit *u)
 {
-	struct finding *f;
+	const char *driver = u->pci->driver;
 
-	if (!u->pci || !pci_is_gone(u->pci->config, u->pci->config_size))
-		return false;
-	f = report_add(r, SEV_FAIL, u->id,
-		       "%s does not answer: its configuration space reads as ones", u->name);
-	finding_means(f, "it has fallen off the bus, or sleeps in a state from which it does not "
-			 "wake");
-	finding_todo(f, "look into the kernel's log for NVRM and Xid 79; restart the machine");
-	return true;
+	if (u->pci->gone)
+		report_add(
+			r, SEV_FAIL, u->id,
+			text("%s does not answer: its configuration space reads as ones", u->name),
+			"it has fallen off the bus, or sleeps and does not wake up",
+			"look for NVRM and Xid 79 in the kernel log; restart the machine");
+	else if (!strcmp(driver, "nvidia"))
+		report_add(r, SEV_OK, u->id, text("%s, bound to the nvidia driver", u->name), NULL,
+			   NULL);
+	else if (!strcmp(driver, "vfio-pci"))
+		report_add(r, SEV_WARN, u->id, text("%s is bound to vfio-pci", u->name),
+			   "it is set aside for a virtual machine; no program here can use it",
+			   "use it inside that machine, or bind it to the nvidia driver");
+	else if (!strcmp(driver, "nouveau"))
+		report_add(r, SEV_FAIL, u->id, text("%s is bound to nouveau", u->name),
+			   "CUDA needs NVIDIA's own driver",
+			   "install NVIDIA's driver, put \"blacklist nouveau\" into a file in "
+			   "/etc/modprobe.d and restart");
+	else
+		report_add(r, SEV_FAIL, u->id,
+			   text("%s is bound to %s", u->name, driver[0] ? driver : "no driver"),
+			   "CUDA cannot use it",
+			   m->driver.loaded
+				   ? "look for NVRM in the kernel log; if it says BAR1 is 0M, "
+				     "enable \"Above 4G decoding\" in the firmware's set-up"
+				   : NULL);
 }
 
-static void check_gpus(const struct machine *m, struct report *r)
+/* CUDA works, but does not show a GPU that is bound to its driver. */
+static void check_seen(const struct machine *m, struct report *r, const struct unit *u)
 {
-	if (!m->units && !m->tegra.is)
-		gpu_missing(m, r);
+	if (!m->probed || m->probe->init_code || m->probe->stand_in || u->probe ||
+	    strcmp(u->pci->driver, "nvidia") != 0)
+		return;
+	report_add(r, SEV_NOTE, u->id, text("%s is not shown by CUDA", u->name),
+		   "it was not tried, and does not count in the exit status",
+		   m->probe->env.cuda_visible[0]
+			   ? text("CUDA_VISIBLE_DEVICES is \"%s\": unset it to see all GPUs",
+				  m->probe->env.cuda_visible)
+			   : "if this process should have it, allow it that GPU");
+}
+
+static void check(const struct machine *m, struct report *r)
+{
+	const struct probe_node *nvmap = probes_node(m->probe, "/dev/nvmap");
+	const char *means, *todo;
+
+	if (!machine_has_gpu(m))
+		no_gpu(m, r);
 	for (int i = 0; i < m->units; i++) {
 		const struct unit *u = &m->unit[i];
-		struct finding *f;
 
-		if (gone(u, r))
-			continue;
-		if (!u->pci) {
-			f = report_add(r, u->probe->integrated ? SEV_OK : SEV_NOTE, u->id, "%s",
-				       u->name);
-			finding_means(f, "%s",
-				      m->tegra.is || u->probe->integrated
-					      ? "CUDA knows it; it is no device of the PCI bus"
-					      : "CUDA knows it, but the PCI bus does not show it "
-						"here: nothing can be said of its place");
-		} else if (!strcmp(u->pci->driver, "nvidia")) {
-			report_add(r, SEV_OK, u->id, "%s, bound to the nvidia driver", u->name);
-		} else if (!strcmp(u->pci->driver, "vfio-pci")) {
-			f = report_add(r, SEV_WARN, u->id, "%s is bound to vfio-pci", u->name);
-			finding_means(f,
-				      "it is set aside for a virtual machine; no program of this "
-				      "system can use it");
-			finding_todo(f,
-				     "use it inside that machine, or bind it to nvidia: echo %s "
-				     "> /sys/bus/pci/drivers/vfio-pci/unbind, then echo %s > "
-				     "/sys/bus/pci/drivers/nvidia/bind",
-				     u->id, u->id);
-		} else if (!strcmp(u->pci->driver, "nouveau")) {
-			f = report_add(r, SEV_FAIL, u->id, "%s is bound to nouveau", u->name);
-			finding_means(f,
-				      "CUDA needs NVIDIA's own driver, which cannot take the GPU "
-				      "while nouveau has it");
-			finding_todo(f,
-				     "install NVIDIA's driver and put \"blacklist nouveau\" into "
-				     "a file below /etc/modprobe.d, then restart");
+		if (u->pci) {
+			check_bound(m, r, u);
+			check_seen(m, r, u);
 		} else {
-			f = report_add(r, SEV_FAIL, u->id, "%s is bound to %s", u->name,
-				       u->pci->driver[0] ? u->pci->driver : "no driver");
-			finding_means(f, "CUDA cannot use it");
-			if (m->driver.loaded)
-				finding_todo(f, "look into the kernel's log for NVRM: it says why "
-						"the driver left this GPU alone");
+			report_add(r, SEV_OK, u->id, u->name, "known to CUDA; not on the PCI bus",
+				   NULL);
 		}
 	}
+	if (m->tegra[0])
+		report_add(r, SEV_OK, NULL, m->tegra,
+			   "CPU and GPU share one memory: programs allocate with cudaHostAlloc or "
+			   "barcopy_mem_alloc, which the host backend serves",
+			   NULL);
+	if (nvmap && nvmap->exists && node_refused(m, nvmap, &means, &todo))
+		report_add(r, SEV_FAIL, NULL,
+			   text("/dev/nvmap cannot be opened: %s", strerror(nvmap->error)), means,
+			   "add the user to the group video: usermod -aG video USER");
 }
 
-static void check_seen(const struct machine *m, struct report *r)
-{
-	if (!m->probed || m->probe->init_code || m->probe->stand_in)
-		return;
-	for (int i = 0; i < m->units; i++) {
-		const struct unit *u = &m->unit[i];
-		struct finding *f;
-
-		if (u->probe || strcmp(u->pci->driver, "nvidia"))
-			continue;
-		f = report_add(r, SEV_NOTE, u->id, "%s is here, but CUDA does not show it",
-			       u->name);
-		finding_means(f, "it was not tried");
-		if (m->probe->env.cuda_visible[0])
-			finding_todo(f, "CUDA_VISIBLE_DEVICES is \"%s\": unset it to see all",
-				     m->probe->env.cuda_visible);
-		else if (m->container.is)
-			finding_todo(f, "if this container should have it, start it with that GPU "
-					"(--gpus all)");
-		else
-			finding_todo(f, "does nvidia-smi show it? Then its compute mode may forbid "
-					"CUDA (nvidia-smi -c DEFAULT)");
-	}
-}
-
-static const struct check checks[] = {
-	{ "gpus", check_gpus },
-	{ "seen", check_seen },
-	{ NULL, NULL },
-};
-
-const struct subject subject_gpus = { "gpus", "GPUs", NULL, checks };
+const struct subject subject_gpus = { "gpus", "GPUs", collect, check };

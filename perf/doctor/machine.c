@@ -2,14 +2,15 @@
 /* All facts, all checks; see machine.h. It must not know what any subject looks at. */
 #include "doctor/machine.h"
 
+#include <errno.h>
 #include <string.h>
 
-const struct subject *const machine_subjects[] = {
-	&subject_gpus,	&subject_driver, &subject_container, &subject_backends,
-	&subject_rm,	&subject_gdrdrv, &subject_bar1,	     &subject_topology,
-	&subject_iommu, &subject_vm,	 &subject_tegra,     &subject_peermem,
-	NULL,
-};
+const struct subject *const machine_subjects[] = { &subject_gpus,   &subject_driver,
+						   &subject_host,   &subject_backends,
+						   &subject_gdrdrv, &subject_bar1,
+						   &subject_places, NULL };
+
+const char *const backend_names[] = { "gdrdrv", "dmabuf", "rm", "host", NULL };
 
 static struct unit *add_unit(struct machine *m)
 {
@@ -18,7 +19,7 @@ static struct unit *add_unit(struct machine *m)
 	if (m->units == PROBE_GPUS)
 		return NULL;
 	u = &m->unit[m->units++];
-	*u = (struct unit){ .minor = -1 };
+	*u = (struct unit){ .minor = -1, .place = { "-", "-", -1, "?", "-", PATH_UNKNOWN } };
 	return u;
 }
 
@@ -35,7 +36,7 @@ static void find_units(struct machine *m)
 {
 	for (size_t i = 0; i < m->pci.count; i++) {
 		const struct pci_dev *d = &m->pci.dev[i];
-		struct unit *u = d->kind == PCI_GPU ? add_unit(m) : NULL;
+		struct unit *u = d->gpu ? add_unit(m) : NULL;
 
 		if (!u)
 			continue;
@@ -46,7 +47,7 @@ static void find_units(struct machine *m)
 	for (int i = 0; i < m->probe->gpus; i++) {
 		const struct probe_gpu *g = &m->probe->gpu[i];
 		const struct pci_dev *d = pci_find(&m->pci, g->pci);
-		struct unit *u = d && d->kind == PCI_GPU ? NULL : add_unit(m);
+		struct unit *u = d && d->gpu ? NULL : add_unit(m);
 
 		if (!u)
 			continue;
@@ -69,7 +70,7 @@ static void find_units(struct machine *m)
 	}
 }
 
-void machine_collect(struct machine *m, struct root *root, const struct probes *probes)
+void machine_collect(struct machine *m, const struct root *root, const struct probes *probes)
 {
 	*m = (struct machine){ .root = root, .probe = probes, .probed = probes->format };
 	pci_collect(&m->pci, root);
@@ -83,21 +84,13 @@ void machine_check(const struct machine *m, struct report *r)
 {
 	for (const struct subject *const *s = machine_subjects; *s; s++) {
 		r->subject = (*s)->name;
-		for (const struct check *c = (*s)->checks; c->name; c++) {
-			r->check = c->name;
-			c->run(m, r);
-		}
+		(*s)->check(m, r);
 	}
-}
-
-void machine_free(struct machine *m)
-{
-	pci_free(&m->pci);
 }
 
 bool machine_has_gpu(const struct machine *m)
 {
-	return m->units || m->tegra.is;
+	return m->units || m->tegra[0];
 }
 
 bool trial_works(const struct probe_trial *t)
@@ -105,8 +98,7 @@ bool trial_works(const struct probe_trial *t)
 	return !t->error && !strcmp(t->step, "done");
 }
 
-/* memory: NULL for any kind */
-static bool works_with(const struct unit *u, const char *backend, const char *memory)
+bool unit_works(const struct unit *u, const char *backend, const char *memory)
 {
 	for (int i = 0; u->probe && i < u->probe->trials; i++) {
 		const struct probe_trial *t = &u->probe->trial[i];
@@ -118,40 +110,31 @@ static bool works_with(const struct unit *u, const char *backend, const char *me
 	return false;
 }
 
-bool unit_works(const struct unit *u, const char *backend)
+const char *unit_server(const struct unit *u)
 {
-	return works_with(u, backend, NULL);
+	for (const char *const *name = backend_names; *name; name++)
+		if (unit_works(u, *name, "cuMemAlloc"))
+			return *name;
+	return NULL;
 }
 
-bool unit_serves(const struct unit *u, const char *backend)
+enum answer unit_answer(const struct unit *u)
 {
-	return works_with(u, backend, "cuMemAlloc");
-}
+	const struct probe_gpu *g = u->probe;
 
-const char *library_error(const struct probe_library *l)
-{
-	size_t n = strlen(l->name);
-
-	return !strncmp(l->error, l->name, n) && !strncmp(l->error + n, ": ", 2) ? l->error + n + 2
-										 : l->error;
+	if (!g)
+		return ANSWER_UNKNOWN;
+	/* an integrated GPU has no memory of its own: cudaHostAlloc is the way to allocate there */
+	if (unit_server(u) || (g->integrated && unit_works(u, "host", NULL)))
+		return ANSWER_YES;
+	for (int i = 0; i < g->trials; i++)
+		if (g->trial[i].error == ENOMEM) /* memory or BAR1 was short just then */
+			return ANSWER_UNKNOWN;
+	return ANSWER_NO;
 }
 
 const char *bytes_text(long long bytes)
 {
-	static const char *const unit[] = { "bytes", "KiB", "MiB", "GiB", "TiB" };
-	static char text[4][32];
-	static unsigned int turn;
-	char *t = text[turn++ % 4];
-	double v = (double)bytes;
-	size_t i = 0;
-
-	while (v >= 1024 && i + 1 < sizeof(unit) / sizeof(unit[0])) {
-		v /= 1024;
-		i++;
-	}
-	if (v == (double)(long long)v || v >= 100)
-		snprintf(t, sizeof(text[0]), "%.0f %s", v, unit[i]);
-	else
-		snprintf(t, sizeof(text[0]), "%.1f %s", v, unit[i]);
-	return t;
+	return bytes < 1LL << 30 ? text("%.1f MiB", (double)bytes / (1 << 20))
+				 : text("%.1f GiB", (double)bytes / (1 << 30));
 }

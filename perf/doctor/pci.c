@@ -12,18 +12,18 @@
 #define DEVICES "/sys/bus/pci/devices"
 #define NVIDIA	0x10de
 
-#define MEM_64 0x00100000 /* IORESOURCE_MEM_64, third column of "resource" */
+const char *const path_name[PATH_CLASSES] = { "PCIe switches", "root complex", "another socket",
+					      "unknown" };
 
-/* "0000:17:00.0", with a domain of 4 to 7 digits */
+/* "0000:17:00.0", with a domain of 4 digits or more */
 static bool is_address(const char *name)
 {
-	size_t colon = strspn(name, "0123456789abcdef");
+	unsigned int part[4];
+	int end = 0;
 
-	return colon >= 4 && colon <= 7 && strlen(name) == colon + 8 && name[colon] == ':' &&
-	       name[colon + 3] == ':' && name[colon + 6] == '.' &&
-	       strspn(name + colon + 1, "0123456789abcdef") == 2 &&
-	       strspn(name + colon + 4, "0123456789abcdef") == 2 && name[colon + 7] >= '0' &&
-	       name[colon + 7] <= '7';
+	return sscanf(name, "%x:%2x:%2x.%1x%n", &part[0], &part[1], &part[2], &part[3], &end) ==
+		       4 &&
+	       !name[end] && strlen(name) < sizeof(((struct pci_dev *)0)->addr);
 }
 
 static const char *in_dir(const char *addr, const char *file)
@@ -34,7 +34,8 @@ static const char *in_dir(const char *addr, const char *file)
 	return path;
 }
 
-static long long number(struct root *root, const char *addr, const char *file, long long otherwise)
+static long long number(const struct root *root, const char *addr, const char *file,
+			long long otherwise)
 {
 	long long v;
 
@@ -42,7 +43,7 @@ static long long number(struct root *root, const char *addr, const char *file, l
 }
 
 /* The last component of what a link in the device's directory leads to; "" if there is none. */
-static void link_name(struct root *root, const char *addr, const char *file, char *name,
+static void link_name(const struct root *root, const char *addr, const char *file, char *name,
 		      size_t size)
 {
 	char real[ROOT_PATH];
@@ -52,154 +53,80 @@ static void link_name(struct root *root, const char *addr, const char *file, cha
 		snprintf(name, size, "%s", strrchr(real, '/') + 1);
 }
 
-/* "pci0000:00" and the addresses that follow in "/sys/devices/pci0000:00/0000:00:01.0/..." */
-static void find_place(struct pci_dev *d, struct root *root)
-{
-	char real[ROOT_PATH], *part, *save = NULL;
-	bool inside = false;
-
-	if (root_real(root, in_dir(d->addr, ""), real, sizeof(real)))
-		return;
-	for (part = strtok_r(real, "/", &save); part; part = strtok_r(NULL, "/", &save)) {
-		if (!strncmp(part, "pci", 3) && part[3] >= '0' && part[3] <= '9') {
-			inside = true; /* the last host bridge counts: some hang below another */
-			d->depth = 0;
-		} else if (!inside || !is_address(part)) {
-			continue;
-		}
-		if (d->depth == PCI_DEPTH || strlen(part) >= sizeof(d->place[0])) {
-			d->depth = 0;
-			return;
-		}
-		strcpy(d->place[d->depth++], part);
-	}
-	if (!d->depth || strcmp(d->place[d->depth - 1], d->addr))
-		d->depth = 0;
-}
-
-/* The first name with that start in a directory of the device; false if there is none. */
-static bool first_in(struct root *root, const char *addr, const char *dir, const char *start,
-		     char *name, size_t size)
+/* "mlx5_0": the first name in that directory of the device, if there is none yet. */
+static void find_label(struct pci_dev *d, const struct root *root, const char *dir)
 {
 	struct root_names names;
-	bool found = false;
 
-	if (root_list(root, in_dir(addr, dir), &names))
-		return false;
-	for (size_t i = 0; i < names.count && !found; i++) {
-		found = !strncmp(names.name[i], start, strlen(start));
-		if (found)
-			snprintf(name, size, "%.63s", names.name[i]);
-	}
+	if (d->gpu || d->label[0] || root_list(root, in_dir(d->addr, dir), &names))
+		return;
+	if (names.count)
+		snprintf(d->label, sizeof(d->label), "%.31s", names.entry[0]->d_name);
 	root_names_free(&names);
-	return found;
 }
 
-static void find_label(struct pci_dev *d, struct root *root)
+/* The physical package of the node's first CPU. */
+static int socket_of(const struct root *root, int node)
 {
-	static const char *const where[] = { "infiniband", "net", "nvme" };
-	char virtio[64], dir[80];
+	char path[96];
+	long long cpu = 0, socket;
 
-	for (size_t i = 0; i < sizeof(where) / sizeof(where[0]); i++)
-		if (first_in(root, d->addr, where[i], "", d->label, sizeof(d->label)))
-			return;
-	if (!first_in(root, d->addr, "", "virtio", virtio, sizeof(virtio)))
-		return;
-	snprintf(dir, sizeof(dir), "%s/net", virtio);
-	first_in(root, d->addr, dir, "", d->label, sizeof(d->label));
-}
-
-static void read_bars(struct pci_dev *d, struct root *root)
-{
-	char text[2048], *line, *save = NULL;
-	int i = 0;
-
-	if (root_text(root, in_dir(d->addr, "resource"), text, sizeof(text)))
-		return;
-	for (line = strtok_r(text, "\n", &save); line && i < 6;
-	     line = strtok_r(NULL, "\n", &save), i++)
-		if (sscanf(line, "%llx %llx %llx", &d->bar_start[i], &d->bar_end[i],
-			   &d->bar_flags[i]) != 3 ||
-		    d->bar_end[i] < d->bar_start[i])
-			d->bar_start[i] = d->bar_end[i] = d->bar_flags[i] = 0;
-}
-
-static void read_config(struct pci_dev *d, struct root *root)
-{
-	d->config = tool_calloc(PCI_CONFIG, 1);
-	d->config_size = (int)root_read(root, in_dir(d->addr, "config"), d->config, PCI_CONFIG);
+	snprintf(path, sizeof(path), "/sys/devices/system/node/node%d/cpulist", node);
+	if (node < 0 || root_text(root, path, path, sizeof(path)))
+		return -1;
+	cpu = atoi(path);
+	snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%lld/topology/physical_package_id",
+		 cpu);
+	return root_number(root, path, &socket) ? -1 : (int)socket;
 }
 
 /* False if it is none of those that matter. */
-static bool classify(struct pci_dev *d)
+static bool look_at(struct pci_dev *d, const struct root *root, const char *addr)
 {
-	switch (d->class >> 8) {
-	case 0x0300: /* VGA controller */
-	case 0x0302: /* 3D controller */
-	case 0x0380: /* other display controller */
-		d->kind = PCI_GPU;
-		return d->vendor == NVIDIA;
-	case 0x0108: /* non-volatile memory controller */
-		d->kind = PCI_NVME;
-		return true;
-	case 0x0604: /* PCI-to-PCI bridge */
-		d->kind = PCI_BRIDGE;
-		return true;
-	default:
-		d->kind = PCI_NIC;
-		return d->class >> 16 == 0x02; /* network controller; 0207: InfiniBand */
-	}
-}
-
-static bool look_at(struct pci_dev *d, struct root *root, const char *addr)
-{
+	static const uint8_t ones[64] = { [0 ... 63] = 0xff };
+	unsigned int class = (unsigned int)number(root, addr, "class", 0) >> 8;
+	uint8_t header[sizeof(ones)];
 	char group[16];
 
 	*d = (struct pci_dev){ .group = -1, .numa = -1 };
-	snprintf(d->addr, sizeof(d->addr), "%s", addr);
-	d->class = (uint32_t)number(root, addr, "class", 0) & 0xffffff;
+	snprintf(d->addr, sizeof(d->addr), "%.15s", addr);
 	d->vendor = (uint16_t)number(root, addr, "vendor", 0);
 	d->device = (uint16_t)number(root, addr, "device", 0);
-	if (!classify(d))
+	/* VGA, 3D and other display controllers */
+	d->gpu = d->vendor == NVIDIA && (class == 0x0300 || class == 0x0302 || class == 0x0380);
+	if (!d->gpu && class >> 8 != 0x02) /* network controller; 0207: InfiniBand */
 		return false;
-	find_place(d, root);
-	read_config(d, root);
-	if (d->kind == PCI_BRIDGE)
-		return true;
+	if (root_real(root, in_dir(addr, ""), d->real, sizeof(d->real)))
+		d->real[0] = '\0';
+	d->gone = root_read(root, in_dir(addr, "config"), header, sizeof(header)) == sizeof(ones) &&
+		  !memcmp(header, ones, sizeof(ones));
 	d->numa = (int)number(root, addr, "numa_node", -1);
+	d->socket = socket_of(root, d->numa);
 	d->virtual = root_exists(root, in_dir(addr, "physfn"));
 	link_name(root, addr, "driver", d->driver, sizeof(d->driver));
 	link_name(root, addr, "iommu_group", group, sizeof(group));
 	if (group[0] >= '0' && group[0] <= '9')
 		d->group = atoi(group);
-	find_label(d, root);
-	read_bars(d, root);
+	find_label(d, root, "infiniband");
+	find_label(d, root, "net");
 	return true;
 }
 
-void pci_collect(struct pci *pci, struct root *root)
+void pci_collect(struct pci *pci, const struct root *root)
 {
 	struct root_names names;
 
 	*pci = (struct pci){ .error = -root_list(root, DEVICES, &names) };
 	if (pci->error)
 		return;
-	pci->dev = tool_calloc(names.count, sizeof(*pci->dev));
+	pci->dev = tool_calloc(names.count + 1, sizeof(*pci->dev));
 	for (size_t i = 0; i < names.count; i++) {
-		if (!is_address(names.name[i]))
+		if (!is_address(names.entry[i]->d_name))
 			continue;
 		pci->total++;
-		pci->count += look_at(&pci->dev[pci->count], root, names.name[i]);
+		pci->count += look_at(&pci->dev[pci->count], root, names.entry[i]->d_name);
 	}
 	root_names_free(&names);
-}
-
-void pci_free(struct pci *pci)
-{
-	for (size_t i = 0; i < pci->count; i++)
-		free(pci->dev[i].config);
-	free(pci->dev);
-	*pci = (struct pci){ 0 };
 }
 
 const struct pci_dev *pci_find(const struct pci *pci, const char *addr)
@@ -210,7 +137,31 @@ const struct pci_dev *pci_find(const struct pci *pci, const char *addr)
 	return NULL;
 }
 
-int pci_bar1(const struct pci_dev *d)
+/* Behind the last host bridge, of which some hang below another: "pci0000:00/0000:00:01.0/..." */
+static const char *place(const struct pci_dev *d)
 {
-	return d->bar_flags[0] & MEM_64 ? 2 : 1;
+	const char *last = NULL;
+
+	for (const char *at = d->real; (at = strstr(at, "/pci")); at += 4)
+		if (at[4] >= '0' && at[4] <= '9')
+			last = at + 1;
+	return last;
+}
+
+enum path_class pci_path(const struct pci_dev *a, const struct pci_dev *b)
+{
+	const char *pa = place(a), *pb = place(b);
+	int common = 0;
+
+	if (!pa || !pb)
+		return PATH_UNKNOWN;
+	for (size_t i = 0; pa[i] && pa[i] == pb[i]; i++)
+		common += pa[i] == '/';
+	if (common > 1) /* a root port that leads to both */
+		return PATH_SWITCH;
+	if (common == 1 || (a->numa >= 0 && a->numa == b->numa)) /* one CPU has several bridges */
+		return PATH_ROOT;
+	return a->socket < 0 || b->socket < 0 ? PATH_UNKNOWN
+	       : a->socket == b->socket	      ? PATH_ROOT
+					      : PATH_FAR;
 }

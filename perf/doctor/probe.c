@@ -1,21 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Asks the machine, part by part, those parts that load drivers in children of their own. It must
- * not know what the answers mean.
+ * Asks the machine, part by part; the parts that load drivers run in children of their own, which may
+ * crash, hang or end without ending the doctor. It must not know what the answers mean.
  */
 #include "doctor/probe.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "common/exit.h"
-#include "doctor/isolate.h"
-#include "doctor/probe_parts.h"
+#include "common/isolate.h"
 
 enum { LOAD_S = 60, TRIALS_S = 60, NODES_S = 20 };
-
-enum { LIBRARIES = sizeof(((struct probes *)0)->library) / sizeof(struct probe_library) };
 
 static void load(void *arg)
 {
@@ -26,23 +24,15 @@ static void load(void *arg)
 		probe_cuda(p);
 }
 
-/* What the rest of the driver does when it is loaded shall not stand in the way of libcuda. */
-static void load_more(void *arg)
+static void ask_nvml(void *arg)
 {
 	struct probes *p = arg;
 
-	while (p->libraries < LIBRARIES)
-		probe_library(p, p->libraries);
-}
-
-static void ask_nvml(void *arg)
-{
-	probe_nvml(arg);
-}
-
-static void ask_nodes(void *arg)
-{
-	probe_nodes(arg);
+	probe_library(p, 1);
+	if (p->library[1].found)
+		probe_nvml(p);
+	else
+		strcpy(p->nvml_error, "libnvidia-ml.so.1 cannot be loaded");
 }
 
 /* Not gpu_find(), which ends the process in its own words. */
@@ -60,11 +50,10 @@ static void try_gpu(void *arg)
 		rc = cu.DevicePrimaryCtxRetain(&gpu.ctx, gpu.dev);
 	if (rc == CUDA_SUCCESS)
 		rc = cu.CtxSetCurrent(gpu.ctx);
-	if (rc != CUDA_SUCCESS) {
+	if (rc == CUDA_SUCCESS)
+		probe_trials(g, &gpu);
+	else
 		snprintf(g->context_error, sizeof(g->context_error), "%s", cuda_error_text(rc));
-		return;
-	}
-	probe_trials(g, &gpu);
 }
 
 /* A trial that ends its process is one that failed; the next child goes on behind it. */
@@ -89,26 +78,23 @@ static void try_all(struct probe_gpu *g)
 
 struct probes *probes_make(void)
 {
-	struct probes *shared = isolate_shared(sizeof(*shared)), *p;
+	struct probes *shared;
 	char why[sizeof(shared->cuda_failure)];
 
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+		      0);
+	if (shared == MAP_FAILED)
+		tool_fail("out of memory: %zu bytes", sizeof(*shared));
 	probe_process(shared);
 	if (!isolate(load, shared, LOAD_S, why, sizeof(why)))
 		memcpy(shared->cuda_failure, why, sizeof(why));
-	while (shared->libraries < LIBRARIES &&
-	       !isolate(load_more, shared, LOAD_S, why, sizeof(why)))
-		snprintf(shared->library[shared->libraries - 1].error, sizeof(why), "%s", why);
 	if (!isolate(ask_nvml, shared, LOAD_S, why, sizeof(why)))
 		snprintf(shared->nvml_error, sizeof(shared->nvml_error), "asking it: %.200s", why);
-
 	for (int i = 0; i < shared->gpus; i++)
 		try_all(&shared->gpu[i]);
 	/* last: libcuda makes missing nodes by nvidia-modprobe where it may; once more for those
 	 * behind one that never opens */
-	for (int i = 0; i < 2 && !isolate(ask_nodes, shared, NODES_S, why, sizeof(why)); i++)
+	for (int i = 0; i < 2 && !isolate(probe_nodes, shared, NODES_S, why, sizeof(why)); i++)
 		;
-	p = tool_calloc(1, sizeof(*p));
-	memcpy(p, shared, sizeof(*p));
-	isolate_shared_free(shared, sizeof(*shared));
-	return p;
+	return shared;
 }

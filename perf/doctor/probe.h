@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What is no file: answers of NVML, libcuda and libgdrapi, device nodes, the CPU and this process.
- * Plain data of fixed size, so that a child process can fill it in shared memory, a file can hold it
- * and a test can make it up. It must not know what the answers mean.
+ * What is not in a file: answers of NVML, libcuda and libgdrapi, device nodes, the CPU and this
+ * process. Plain data of fixed size, so that a child process can fill it in shared memory, a file
+ * can hold it and a test can make it up. It must not know what the answers mean.
  */
 #ifndef DOCTOR_PROBE_H
 #define DOCTOR_PROBE_H
@@ -12,8 +12,10 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "common/gpu.h"
+
 #define PROBE_GPUS   32
-#define PROBE_NODES  96
+#define PROBE_NODES  36
 #define PROBE_TRIALS 5
 #define PROBE_TEXT   1024
 
@@ -43,10 +45,6 @@ struct probe_trial {
 	int error; /* errno of that step; 0: it works */
 	char text[PROBE_TEXT]; /* the cause in words */
 	char mapping[24]; /* type of the mapping, as libgdrapi names it */
-	bool timed;
-	double merged_ns, split_ns; /* a store that may be combined, and one that cannot */
-	int pat_error; /* errno of reading the kernel's list of memory types */
-	int pat_wc, pat_uc; /* entries of each type inside BAR1 that this mapping added */
 };
 
 struct probe_gpu {
@@ -54,9 +52,7 @@ struct probe_gpu {
 	char name[96];
 	char pci[16]; /* "0000:17:00.0", lower case */
 	bool integrated;
-	int cc_major, cc_minor; /* compute capability */
 	bool dmabuf; /* CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED */
-	bool mig, vgpu; /* as NVML says: parts of the GPU are used; it is a virtual one */
 	char context_error[256]; /* "": a context can be made */
 	char nvml_error[128]; /* "": the figures below are known */
 	int64_t bar1_total, bar1_used, bar1_free; /* bytes */
@@ -66,19 +62,17 @@ struct probe_gpu {
 };
 
 struct probes {
-	int format; /* 1; 0: nothing was probed */
+	int format; /* PROBE_FORMAT; 0: nothing was probed */
 	bool stand_in; /* libcuda is the stand-in of barcopy's tests */
 	char date[32];
 	char machine[16]; /* of uname: "x86_64" */
 	char release[96]; /* of uname */
 	int euid;
-	bool hypervisor; /* the CPU says that it is a virtual one */
-	char hypervisor_name[16]; /* "KVMKVMKVM" */
+	char hypervisor[16]; /* as the CPU names it: "KVMKVMKVM"; "": none */
 	char cpus[1024]; /* that this process may run on: "0-15,32" */
 	struct {
 		char backend[64], dmabuf_mmap[16]; /* GDRCOPY_BACKEND, GDRCOPY_USE_DMABUF_MMAP */
-		char visible[256],
-			capabilities[128]; /* NVIDIA_VISIBLE_DEVICES, _DRIVER_CAPABILITIES */
+		char visible[256]; /* NVIDIA_VISIBLE_DEVICES */
 		char cuda_visible[256]; /* CUDA_VISIBLE_DEVICES */
 		char container[32]; /* container, as systemd and podman set it */
 		char kubernetes[64]; /* KUBERNETES_SERVICE_HOST */
@@ -92,23 +86,34 @@ struct probes {
 	struct probe_gpu gpu[PROBE_GPUS];
 	int gpus;
 	char nvml_error[256]; /* "": NVML works */
-	char nvml_version[64]; /* of the kernel driver, as NVML says */
-	bool confidential; /* confidential computing is on, as NVML says */
+	bool confidential; /* confidential computing is on, according to NVML */
 	struct probe_node node[PROBE_NODES];
 	int nodes;
 };
 
-/* Asks the machine; needs a second or more where there is a GPU. The caller's to free. */
+/* Asks the machine; takes a second or more where there is a GPU. */
 struct probes *probes_make(void);
 
-/* As JSON on `out`. */
-void probes_record(const struct probes *p, FILE *out);
-
-/* From such a file: NULL, with the cause in `why`, if it cannot be read or has another form. */
+/* probe_form.c: from a file of lines; what is missing there is zero. NULL, with the cause in `why`, if
+ * it cannot be read or has another form. */
+#define PROBE_FORMAT 2
 struct probes *probes_replay(const char *path, char *why, size_t why_size);
 
 /* NULL if there is none of that name. */
 const struct probe_node *probes_node(const struct probes *p, const char *path);
 const struct probe_library *probes_library(const struct probes *p, const char *name);
+
+/* The parts that probes_make() consists of. probe_host.c: this process, the CPU. */
+void probe_process(struct probes *p);
+/* The nodes, in a child: opening one may hang. Those that are known already are left alone. */
+void probe_nodes(void *probes);
+
+/* probe_cuda.c, in a child: libraries, one after the other, libcuda first; cuInit, the GPUs; NVML. */
+void probe_library(struct probes *p, int index);
+void probe_cuda(struct probes *p);
+void probe_nvml(struct probes *p);
+
+/* probe_trial.c, in a child with a context on that GPU: the trials from number g->trials on. */
+void probe_trials(struct probe_gpu *g, const struct gpu *gpu);
 
 #endif

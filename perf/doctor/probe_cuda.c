@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What libcuda and NVML say of themselves and of each GPU. Runs in a child process: a driver that is
+ * What libcuda and NVML report about themselves and each GPU. Runs in a child process: a driver that is
  * broken may do anything. It must not know libgdrapi.
  */
 #include <ctype.h>
@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "abi/nvml.h"
-#include "doctor/probe_parts.h"
+#include "doctor/probe.h"
 
 static const char *const library_names[] = { "libcuda.so.1", "libnvidia-ml.so.1" };
 
@@ -27,7 +27,8 @@ void probe_library(struct probes *p, int index)
 	void *lib;
 
 	snprintf(l->name, sizeof(l->name), "%s", library_names[index]);
-	snprintf(l->error, sizeof(l->error), "loading it ended the process");
+	snprintf(l->error, sizeof(l->error), "%s: loading it ended the process",
+		 library_names[index]);
 	p->libraries = index + 1;
 	lib = dlopen(library_names[index], RTLD_NOW | RTLD_LOCAL);
 	if (!lib) {
@@ -44,29 +45,19 @@ void probe_library(struct probes *p, int index)
 
 static void describe(struct probe_gpu *g, int ordinal)
 {
-	CUdevice dev = 0;
-	int v = 0;
+	struct gpu gpu = { .ordinal = ordinal };
 
 	g->ordinal = ordinal;
-	if (cu.DeviceGet(&dev, ordinal) != CUDA_SUCCESS)
+	if (cu.DeviceGet(&gpu.dev, ordinal) != CUDA_SUCCESS)
 		return;
-	if (cu.DeviceGetName(g->name, sizeof(g->name), dev) != CUDA_SUCCESS)
+	if (cu.DeviceGetName(g->name, sizeof(g->name), gpu.dev) != CUDA_SUCCESS)
 		g->name[0] = '\0';
-	if (cu.DeviceGetPCIBusId(g->pci, sizeof(g->pci), dev) != CUDA_SUCCESS)
+	if (cu.DeviceGetPCIBusId(g->pci, sizeof(g->pci), gpu.dev) != CUDA_SUCCESS)
 		g->pci[0] = '\0';
 	for (char *c = g->pci; *c; c++)
 		*c = (char)tolower((unsigned char)*c);
-	g->integrated =
-		cu.DeviceGetAttribute(&v, CU_DEVICE_ATTRIBUTE_INTEGRATED, dev) == CUDA_SUCCESS && v;
-	g->dmabuf = cu.DeviceGetAttribute(&v, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, dev) ==
-			    CUDA_SUCCESS &&
-		    v;
-	if (cu.DeviceGetAttribute(&v, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, dev) ==
-	    CUDA_SUCCESS)
-		g->cc_major = v;
-	if (cu.DeviceGetAttribute(&v, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, dev) ==
-	    CUDA_SUCCESS)
-		g->cc_minor = v;
+	g->integrated = gpu_has(&gpu, CU_DEVICE_ATTRIBUTE_INTEGRATED);
+	g->dmabuf = gpu_has(&gpu, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED);
 	snprintf(g->nvml_error, sizeof(g->nvml_error), "NVML was not asked");
 }
 
@@ -92,48 +83,33 @@ void probe_cuda(struct probes *p)
 }
 
 /*
- * What no other part of barcopy asks NVML for. Names, values and layouts are those of
- * libnvidia-ml.so.1, as for abi/nvml.h.
+ * What no other part of barcopy asks NVML for; name, values and layout are those of libnvidia-ml.so.1,
+ * as for abi/nvml.h.
  */
-enum { MIG_ENABLED = 1, VIRTUALIZATION_VGPU = 2, CC_ENABLED = 1 };
-
 typedef struct nvmlConfComputeSystemState_st {
-	unsigned int environment, ccFeature, devToolsMode;
+	unsigned int environment, ccFeature /* 1: on */, devToolsMode;
 } nvmlConfComputeSystemState_t;
-
-nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *now, unsigned int *pending);
-nvmlReturn_t nvmlDeviceGetVirtualizationMode(nvmlDevice_t device, unsigned int *mode);
 nvmlReturn_t nvmlSystemGetConfComputeState(nvmlConfComputeSystemState_t *state);
 
-#define NVML_CALLS(X)                       \
-	X(nvmlInit_v2)                      \
-	X(nvmlDeviceGetHandleByPciBusId_v2) \
-	X(nvmlDeviceGetBAR1MemoryInfo)      \
-	X(nvmlErrorString)
-#define NVML_MORE(X) /* the stand-in, or an old driver, may not have them */ \
-	X(nvmlDeviceGetMemoryInfo)                                           \
-	X(nvmlDeviceGetMigMode)                                              \
-	X(nvmlDeviceGetVirtualizationMode)                                   \
-	X(nvmlSystemGetConfComputeState)                                     \
-	X(nvmlSystemGetDriverVersion)
+#define NVML_CALLS(X) /* the last two may be missing, in the stand-in or an old driver */ \
+	X(nvmlInit_v2)                                                                    \
+	X(nvmlDeviceGetHandleByPciBusId_v2)                                               \
+	X(nvmlDeviceGetBAR1MemoryInfo)                                                    \
+	X(nvmlErrorString)                                                                \
+	X(nvmlDeviceGetMemoryInfo)                                                        \
+	X(nvmlSystemGetConfComputeState)
 
 static struct {
 #define X(name) __typeof__(&(name)) name;
 	NVML_CALLS(X)
-	NVML_MORE(X)
 #undef X
 } nvml;
 
-/* What an answer of NVML's does not tell is false. */
-static void ask_kind(struct probe_gpu *g, nvmlDevice_t device)
+static const char *error_text(nvmlReturn_t r)
 {
-	unsigned int now, pending, mode;
+	const char *words = nvml.nvmlErrorString(r);
 
-	g->mig = nvml.nvmlDeviceGetMigMode && !nvml.nvmlDeviceGetMigMode(device, &now, &pending) &&
-		 now == MIG_ENABLED;
-	g->vgpu = nvml.nvmlDeviceGetVirtualizationMode &&
-		  !nvml.nvmlDeviceGetVirtualizationMode(device, &mode) &&
-		  mode == VIRTUALIZATION_VGPU;
+	return words ? words : "unknown error";
 }
 
 static void ask_gpu(struct probe_gpu *g)
@@ -143,14 +119,10 @@ static void ask_gpu(struct probe_gpu *g)
 	nvmlMemory_t memory;
 	nvmlReturn_t r = nvml.nvmlDeviceGetHandleByPciBusId_v2(g->pci, &device);
 
-	if (!r) {
-		ask_kind(g, device);
+	if (!r)
 		r = nvml.nvmlDeviceGetBAR1MemoryInfo(device, &bar);
-	}
 	if (r) {
-		const char *text = nvml.nvmlErrorString(r);
-
-		snprintf(g->nvml_error, sizeof(g->nvml_error), "%s", text ? text : "unknown error");
+		snprintf(g->nvml_error, sizeof(g->nvml_error), "%s", error_text(r));
 		return;
 	}
 	g->nvml_error[0] = '\0';
@@ -167,36 +139,24 @@ void probe_nvml(struct probes *p)
 	nvmlConfComputeSystemState_t cc;
 	nvmlReturn_t r;
 
-	snprintf(p->nvml_error, sizeof(p->nvml_error), "libnvidia-ml.so.1 cannot be loaded");
-	if (!lib)
-		return;
+	snprintf(p->nvml_error, sizeof(p->nvml_error), "libnvidia-ml.so.1 lacks what is needed");
 #define LOOK_UP(name)                                        \
 	{                                                    \
 		void *symbol = dlsym(lib, #name);            \
 		memcpy(&nvml.name, &symbol, sizeof(symbol)); \
 	}
-#define DEMAND(name)                                                                          \
-	LOOK_UP(name)                                                                         \
-	if (!nvml.name) {                                                                     \
-		snprintf(p->nvml_error, sizeof(p->nvml_error), "libnvidia-ml.so.1 has no %s", \
-			 #name);                                                              \
-		return;                                                                       \
-	}
-	NVML_CALLS(DEMAND)
-	NVML_MORE(LOOK_UP)
+	NVML_CALLS(LOOK_UP)
+	if (!nvml.nvmlInit_v2 || !nvml.nvmlDeviceGetHandleByPciBusId_v2 ||
+	    !nvml.nvmlDeviceGetBAR1MemoryInfo || !nvml.nvmlErrorString)
+		return;
 	r = nvml.nvmlInit_v2();
 	if (r) {
-		const char *text = nvml.nvmlErrorString(r);
-
-		snprintf(p->nvml_error, sizeof(p->nvml_error), "nvmlInit: %s",
-			 text ? text : "unknown error");
+		snprintf(p->nvml_error, sizeof(p->nvml_error), "nvmlInit: %s", error_text(r));
 		return;
 	}
 	p->nvml_error[0] = '\0';
-	if (nvml.nvmlSystemGetDriverVersion)
-		nvml.nvmlSystemGetDriverVersion(p->nvml_version, sizeof(p->nvml_version));
 	p->confidential = nvml.nvmlSystemGetConfComputeState &&
-			  !nvml.nvmlSystemGetConfComputeState(&cc) && cc.ccFeature == CC_ENABLED;
+			  !nvml.nvmlSystemGetConfComputeState(&cc) && cc.ccFeature == 1;
 	for (int i = 0; i < p->gpus; i++)
 		if (p->gpu[i].pci[0])
 			ask_gpu(&p->gpu[i]);

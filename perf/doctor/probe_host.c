@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* This process, the CPU and the device nodes, as they are. It must not know CUDA. */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -16,8 +14,7 @@
 #include <cpuid.h>
 #endif
 
-#include "doctor/cpulist.h"
-#include "doctor/probe_parts.h"
+#include "doctor/probe.h"
 
 static void copy_env(char *to, size_t size, const char *name)
 {
@@ -30,34 +27,39 @@ static void copy_env(char *to, size_t size, const char *name)
 static void hypervisor(struct probes *p)
 {
 #ifdef __x86_64__
-	unsigned int a = 0, b = 0, c = 0, d = 0;
-	size_t n = 0;
+	unsigned int a = 0, word[3] = { 0 };
 
-	if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & 1u << 31))
+	if (!__get_cpuid(1, &a, &word[0], &word[1], &word[2]) || !(word[1] & 1u << 31))
 		return;
-	p->hypervisor = true;
-	__cpuid(0x40000000, a, b, c, d);
-	for (int i = 0; i < 12; i++) {
-		unsigned int word = i < 4 ? b : i < 8 ? c : d;
-		char byte = (char)(word >> i % 4 * 8);
-
-		if (byte >= ' ' && byte <= '~')
-			p->hypervisor_name[n++] = byte;
-	}
+	__cpuid(0x40000000, a, word[0], word[1], word[2]);
+	memcpy(p->hypervisor, word, sizeof(word));
+	if (!p->hypervisor[0])
+		strcpy(p->hypervisor, "unnamed");
 #else
 	(void)p;
 #endif
 }
 
+/* The list as the kernel writes it. */
+static void allowed_cpus(struct probes *p)
+{
+	FILE *f = fopen("/proc/self/status", "re");
+	char line[sizeof(p->cpus) + 64];
+
+	while (f && fgets(line, sizeof(line), f))
+		if (sscanf(line, "Cpus_allowed_list: %1023s", p->cpus) == 1)
+			break;
+	if (f)
+		fclose(f);
+}
+
 void probe_process(struct probes *p)
 {
-	size_t size = CPU_ALLOC_SIZE(CPULIST_MAX);
-	cpu_set_t *cpus = CPU_ALLOC(CPULIST_MAX);
 	time_t now = time(NULL);
 	struct utsname u;
 	struct tm tm;
 
-	p->format = 1;
+	p->format = PROBE_FORMAT;
 	p->init_code = -1;
 	p->euid = (int)geteuid();
 	if (gmtime_r(&now, &tm))
@@ -68,22 +70,14 @@ void probe_process(struct probes *p)
 		snprintf(p->release, sizeof(p->release), "%s", u.release);
 	}
 	hypervisor(p);
-	if (cpus && !sched_getaffinity(0, size, cpus)) {
-		struct cpulist set = { { 0 } };
-
-		for (unsigned int i = 0; i < CPULIST_MAX; i++)
-			if (CPU_ISSET_S(i, size, cpus))
-				cpulist_add(&set, i);
-		cpulist_text(&set, p->cpus, sizeof(p->cpus));
-	}
-	CPU_FREE(cpus);
-	copy_env(p->env.backend, sizeof(p->env.backend), "GDRCOPY_BACKEND");
-	copy_env(p->env.dmabuf_mmap, sizeof(p->env.dmabuf_mmap), "GDRCOPY_USE_DMABUF_MMAP");
-	copy_env(p->env.visible, sizeof(p->env.visible), "NVIDIA_VISIBLE_DEVICES");
-	copy_env(p->env.capabilities, sizeof(p->env.capabilities), "NVIDIA_DRIVER_CAPABILITIES");
-	copy_env(p->env.cuda_visible, sizeof(p->env.cuda_visible), "CUDA_VISIBLE_DEVICES");
-	copy_env(p->env.container, sizeof(p->env.container), "container");
-	copy_env(p->env.kubernetes, sizeof(p->env.kubernetes), "KUBERNETES_SERVICE_HOST");
+	allowed_cpus(p);
+#define ENV(member, name) copy_env(p->env.member, sizeof(p->env.member), name)
+	ENV(backend, "GDRCOPY_BACKEND");
+	ENV(dmabuf_mmap, "GDRCOPY_USE_DMABUF_MMAP");
+	ENV(visible, "NVIDIA_VISIBLE_DEVICES");
+	ENV(cuda_visible, "CUDA_VISIBLE_DEVICES");
+	ENV(container, "container");
+	ENV(kubernetes, "KUBERNETES_SERVICE_HOST");
 }
 
 static void add_node(struct probes *p, const char *path)
@@ -118,31 +112,19 @@ static void add_node(struct probes *p, const char *path)
 		close(fd);
 }
 
-/* The nodes of /dev that begin so and go on with a digit. */
-static void add_numbered(struct probes *p, const char *start)
+void probe_nodes(void *arg)
 {
-	struct dirent *entry;
-	DIR *dir = opendir("/dev");
-	char path[64];
+	struct probes *p = arg;
 
-	while (dir && (entry = readdir(dir))) {
-		size_t n = strlen(start);
-
-		if (strncmp(entry->d_name, start, n) || entry->d_name[n] < '0' ||
-		    entry->d_name[n] > '9' || strlen(entry->d_name) > 40)
-			continue;
-		snprintf(path, sizeof(path), "/dev/%s", entry->d_name);
-		add_node(p, path);
-	}
-	if (dir)
-		closedir(dir);
-}
-
-void probe_nodes(struct probes *p)
-{
 	add_node(p, "/dev/nvidiactl");
 	add_node(p, "/dev/nvidia-uvm");
 	add_node(p, "/dev/gdrdrv");
 	add_node(p, "/dev/nvmap"); /* Tegra */
-	add_numbered(p, "nvidia");
+	for (int i = 0; i < PROBE_GPUS; i++) {
+		char path[32];
+
+		snprintf(path, sizeof(path), "/dev/nvidia%d", i);
+		if (!access(path, F_OK))
+			add_node(p, path);
+	}
 }

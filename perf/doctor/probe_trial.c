@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "common/alloc.h"
-#include "doctor/probe_parts.h"
+#include "doctor/probe.h"
 #include "barcopy.h"
 
 enum { TRIAL_BYTES = 65536 };
@@ -36,7 +36,7 @@ struct trial {
 	struct gpu_mem mem;
 	void *map;
 	uint8_t *cpu; /* stands for mem.dptr */
-	uint8_t *a, *b; /* TRIAL_BYTES each */
+	uint8_t a[TRIAL_BYTES], b[TRIAL_BYTES];
 };
 
 static void begin(struct trial *t, const char *step)
@@ -82,13 +82,6 @@ static bool same(struct trial *t, const char *way)
 	return false;
 }
 
-static void fence(void *arg)
-{
-	struct trial *t = arg;
-
-	barcopy_fence(t->mh, BARCOPY_FENCE_FULL);
-}
-
 static bool copies(struct trial *t)
 {
 	pattern(t->a, 1);
@@ -104,30 +97,21 @@ static bool copies(struct trial *t)
 	       same(t, "the CPU");
 }
 
-static void mapped(struct trial *t, const char *pci, int wc, int uc)
+static void mapped(struct trial *t)
 {
-	struct probe_trial *out = t->out;
 	const char *type = "";
-	int wc_now = 0, uc_now = 0;
 
 	if (!called(t, gdr_get_info(t->g, t->mh, &t->info)))
 		return;
 	gdr_get_mapping_type_string(t->info.mapping_type, &type);
-	snprintf(out->mapping, sizeof(out->mapping), "%s", type);
+	snprintf(t->out->mapping, sizeof(t->out->mapping), "%s", type);
 	t->cpu = (uint8_t *)t->map + (t->mem.dptr - t->info.va);
 	begin(t, "copy");
-	if (!copies(t))
-		return;
-	begin(t, "done");
-	if (!out->pat_error)
-		out->pat_error = probe_wc_pat(pci, &wc_now, &uc_now);
-	out->pat_wc = wc_now - wc;
-	out->pat_uc = uc_now - uc;
-	if (t->info.mapping_type == GDR_MAPPING_TYPE_WC && t->mem.kind != MEM_HOST_ALLOC)
-		probe_wc_time(out, t->cpu, TRIAL_BYTES, fence, t);
+	if (copies(t))
+		begin(t, "done");
 }
 
-static void pinned(struct trial *t, const char *pci, int wc, int uc)
+static void pinned(struct trial *t)
 {
 	/* two pages where CUDA gave memory that does not begin on one */
 	size_t size;
@@ -137,17 +121,16 @@ static void pinned(struct trial *t, const char *pci, int wc, int uc)
 	size = t->info.mapped_size;
 	begin(t, "map");
 	if (called(t, gdr_map(t->g, t->mh, &t->map, size))) {
-		mapped(t, pci, wc, uc);
+		mapped(t);
 		gdr_unmap(t->g, t->mh, t->map, size);
 	}
 }
 
-static void one(struct trial *t, const struct gpu *gpu, const char *pci, int index, bool integrated)
+static void one(struct trial *t, const struct gpu *gpu, int index, bool integrated)
 {
 	/* what gdrdrv pins there (GPUDirect RDMA guide 13.4.1) */
 	enum mem_kind kind = integrated && index == GDRDRV ? MEM_HOST_ALLOC : plan[index].kind;
 	struct probe_trial *out = t->out;
-	int wc = 0, uc = 0;
 
 	snprintf(out->memory, sizeof(out->memory), "%s", mem_kind_name[kind]);
 	begin(t, "open");
@@ -161,10 +144,9 @@ static void one(struct trial *t, const struct gpu *gpu, const char *pci, int ind
 	out->error =
 		-mem_alloc(&t->mem, gpu, kind, TRIAL_BYTES, false, out->text, sizeof(out->text));
 	if (!out->error) {
-		out->pat_error = probe_wc_pat(pci, &wc, &uc);
 		begin(t, "pin");
 		if (called(t, gdr_pin_buffer_v2(t->g, t->mem.dptr, TRIAL_BYTES, 0, &t->mh))) {
-			pinned(t, pci, wc, uc);
+			pinned(t);
 			gdr_unpin_buffer(t->g, t->mh);
 		}
 		mem_free(&t->mem);
@@ -185,13 +167,6 @@ void probe_trials(struct probe_gpu *g, const struct gpu *gpu)
 		struct trial t = { .out = &g->trial[index] };
 
 		snprintf(t.out->backend, sizeof(t.out->backend), "%s", plan[index].backend);
-		t.a = malloc(TRIAL_BYTES);
-		t.b = calloc(1, TRIAL_BYTES);
-		if (t.a && t.b)
-			one(&t, gpu, g->pci, index, g->integrated);
-		else
-			t.out->error = ENOMEM;
-		free(t.a);
-		free(t.b);
+		one(&t, gpu, index, g->integrated);
 	}
 }

@@ -10,56 +10,34 @@
 
 const char *const severity_name[SEVERITIES] = { "ok", "note", "unknown", "warning", "fault" };
 
-static char *format(const char *fmt, va_list ap)
+const char *text(const char *fmt, ...)
 {
-	char *text;
-
-	if (vasprintf(&text, fmt, ap) < 0)
-		tool_fail("out of memory");
-	return text;
-}
-
-struct finding *report_add(struct report *r, enum severity severity, const char *gpu,
-			   const char *fmt, ...)
-{
-	struct finding *f = tool_calloc(1, sizeof(*f));
+	static struct kept {
+		struct kept *before;
+		char *string;
+	} * last;
+	struct kept *k = tool_calloc(1, sizeof(*k));
 	va_list ap;
 
+	va_start(ap, fmt);
+	if (vasprintf(&k->string, fmt, ap) < 0)
+		tool_fail("out of memory");
+	va_end(ap);
+	k->before = last;
+	last = k;
+	return k->string;
+}
+
+void report_add(struct report *r, enum severity severity, const char *gpu, const char *found,
+		const char *means, const char *todo)
+{
 	if (r->count == r->room) {
 		r->room = r->room ? 2 * r->room : 64;
 		r->finding = realloc(r->finding, r->room * sizeof(*r->finding));
 		if (!r->finding)
 			tool_fail("out of memory");
 	}
-	r->finding[r->count++] = f;
-	f->subject = r->subject;
-	f->check = r->check;
-	f->severity = severity;
-	snprintf(f->gpu, sizeof(f->gpu), "%s", gpu ? gpu : "");
-	va_start(ap, fmt);
-	f->found = format(fmt, ap);
-	va_end(ap);
-	return f;
-}
-
-void finding_means(struct finding *f, const char *fmt, ...)
-{
-	va_list ap;
-
-	free(f->means);
-	va_start(ap, fmt);
-	f->means = format(fmt, ap);
-	va_end(ap);
-}
-
-void finding_todo(struct finding *f, const char *fmt, ...)
-{
-	va_list ap;
-
-	free(f->todo);
-	va_start(ap, fmt);
-	f->todo = format(fmt, ap);
-	va_end(ap);
+	r->finding[r->count++] = (struct finding){ r->subject, gpu, severity, found, means, todo };
 }
 
 size_t report_count(const struct report *r, enum severity severity)
@@ -67,18 +45,6 @@ size_t report_count(const struct report *r, enum severity severity)
 	size_t n = 0;
 
 	for (size_t i = 0; i < r->count; i++)
-		n += r->finding[i]->severity == severity;
+		n += r->finding[i].severity == severity;
 	return n;
-}
-
-void report_free(struct report *r)
-{
-	for (size_t i = 0; i < r->count; i++) {
-		free(r->finding[i]->found);
-		free(r->finding[i]->means);
-		free(r->finding[i]->todo);
-		free(r->finding[i]);
-	}
-	free(r->finding);
-	*r = (struct report){ 0 };
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the doctor has to say: findings, in the order in which they were made. A finding is what was
+ * What the doctor reports: findings, in the order in which they were made. A finding is what was
  * found, what that means and what to do about it. It must not know how anything is found out or
  * printed.
  */
@@ -12,7 +12,7 @@
 enum severity {
 	SEV_OK, /* as it should be */
 	SEV_NOTE, /* worth knowing; nothing is wrong */
-	SEV_UNKNOWN, /* could not be looked at from here */
+	SEV_UNKNOWN, /* cannot be determined from here */
 	SEV_WARN, /* works, but less or slower than it could */
 	SEV_FAIL, /* something does not work because of this */
 	SEVERITIES
@@ -21,28 +21,25 @@ enum severity {
 /* "ok", "note", "unknown", "warning", "fault" */
 extern const char *const severity_name[SEVERITIES];
 
+/* The texts are of static storage, or text()'s. */
 struct finding {
-	const char *subject, *check; /* names of static storage */
-	char gpu[16]; /* the unit's id; "" if none. The texts leave it out: printers put it before them */
+	const char *subject;
+	const char *gpu; /* the unit's id, which the texts leave out; NULL: not about one GPU */
 	enum severity severity;
-	char *found;
-	char *means; /* NULL: nothing to add */
-	char *todo; /* NULL: nothing */
+	const char *found, *means, *todo; /* the last two may be NULL */
 };
 
 struct report {
-	struct finding **finding;
+	struct finding *finding;
 	size_t count, room;
-	const char *subject, *check; /* what is being looked at now */
+	const char *subject; /* of the findings that are added now */
 };
 
-/* Adds a finding; the pointer stays valid until report_free(). `gpu` may be NULL. */
-struct finding *report_add(struct report *r, enum severity severity, const char *gpu,
-			   const char *fmt, ...) __attribute__((format(printf, 4, 5)));
-void finding_means(struct finding *f, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void finding_todo(struct finding *f, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-
+void report_add(struct report *r, enum severity severity, const char *gpu, const char *found,
+		const char *means, const char *todo);
 size_t report_count(const struct report *r, enum severity severity);
-void report_free(struct report *r);
+
+/* A formatted string, which stays until the tool ends. */
+const char *text(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 #endif

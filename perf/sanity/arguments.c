@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "sanity/sanity.h"
+#include "sanity/tests.h"
 
 #define KIB ((size_t)1024)
 

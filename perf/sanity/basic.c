@@ -6,6 +6,7 @@
 
 #include "common/copytest.h"
 #include "sanity/sanity.h"
+#include "sanity/tests.h"
 
 #define KIB ((size_t)1024)
 #define MIB ((size_t)1024 * 1024)

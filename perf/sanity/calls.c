@@ -6,6 +6,7 @@
 
 #include "common/copytest.h"
 #include "sanity/sanity.h"
+#include "sanity/tests.h"
 
 #define KIB ((size_t)1024)
 
@@ -117,60 +118,6 @@ static void vectors(void)
 	sanity_unmake(&b);
 }
 
-static void mapping_type(void)
-{
-	static const struct {
-		int flag;
-		gdr_mapping_type_t type;
-	} wish[] = {
-		{ GDR_MAP_FLAG_REQ_WC_MAPPING, GDR_MAPPING_TYPE_WC },
-		{ GDR_MAP_FLAG_REQ_CACHE_MAPPING, GDR_MAPPING_TYPE_CACHING },
-		{ GDR_MAP_FLAG_REQ_DEVICE_MAPPING, GDR_MAPPING_TYPE_DEVICE },
-	};
-	const char *name = NULL;
-	struct buffer b;
-	gdr_info_t info;
-	uint64_t value;
-	void *map;
-
-	sanity_make(&b, 64 * KIB);
-	OK(gdr_get_mapping_type_string(b.info.mapping_type, &name));
-	CHECK(b.info.mapping_type > GDR_MAPPING_TYPE_NONE &&
-		      b.info.mapping_type < GDR_MAPPING_TYPE_MAX,
-	      "a mapping of type %d", (int)b.info.mapping_type);
-	CHECK(b.info.mapped && b.info.wc_mapping == (b.info.mapping_type == GDR_MAPPING_TYPE_WC),
-	      "mapped %d, wc_mapping %d, type %s", b.info.mapped, b.info.wc_mapping, name);
-	OK(barcopy_get_handle_attribute(b.g, b.mh, BARCOPY_HANDLE_ATTR_MAPPING_TYPE, &value));
-	CHECK(value == b.info.mapping_type, "the default type is said to be %llu, but is %d",
-	      (unsigned long long)value, (int)b.info.mapping_type);
-	sanity_note("the default mapping is %s", name);
-	OK(gdr_unmap(b.g, b.mh, b.map, b.map_size));
-	OK(gdr_get_info(b.g, b.mh, &info));
-	CHECK(!info.mapped && !info.wc_mapping && info.mapping_type == GDR_MAPPING_TYPE_NONE,
-	      "after the unmap: mapped %d, wc_mapping %d, type %d", info.mapped, info.wc_mapping,
-	      (int)info.mapping_type);
-	for (size_t i = 0; i < sizeof(wish) / sizeof(wish[0]); i++) {
-		int rc = gdr_map_v2(b.g, b.mh, &map, b.map_size, wish[i].flag);
-
-		OK(gdr_get_mapping_type_string(wish[i].type, &name));
-		sanity_note("%s: %s", name, rc ? barcopy_last_error() : "can be asked for");
-		if (rc) {
-			EXPECT(rc, ENOTSUP);
-			continue;
-		}
-		OK(gdr_get_info(b.g, b.mh, &info));
-		CHECK(info.mapping_type == wish[i].type, "asked for %s, mapped as %d", name,
-		      (int)info.mapping_type);
-		OK(gdr_unmap(b.g, b.mh, map, b.map_size));
-	}
-	/* a wish ends with its map */
-	OK(gdr_map(b.g, b.mh, &b.map, b.map_size));
-	OK(gdr_get_info(b.g, b.mh, &info));
-	CHECK(info.mapping_type == b.info.mapping_type, "the default type has become %d",
-	      (int)info.mapping_type);
-	sanity_unmake(&b);
-}
-
 static void attributes(void)
 {
 	int values[GDR_ATTR_MAX] = { 0 };
@@ -266,7 +213,6 @@ const struct sanity_test sanity_calls[] = {
 	{ "pointer", "loads and stores through the mapping's pointer", pointer, false },
 	{ "words", "single words, waits, fences", words, false },
 	{ "vectors", "vectored copies", vectors, false },
-	{ "mapping_type", "the mapping's type, and wishes for another", mapping_type, false },
 	{ "sync_memops", "CUDA's copies are complete when they return", sync_memops, false },
 	{ "attributes", "attributes of the context and of a handle", attributes, false },
 	{ "versions", "versions of the library and of the driver", versions, false },

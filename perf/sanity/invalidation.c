@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "sanity/sanity.h"
+#include "sanity/tests.h"
 
 #define KIB ((size_t)1024)
 

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "sanity/sanity.h"
+#include "sanity/tests.h"
 
 enum { WARM_UP = 3, ROUNDS = 25 };
 

@@ -5,6 +5,7 @@
 
 #include "common/copytest.h"
 #include "sanity/sanity.h"
+#include "sanity/tests.h"
 
 enum { CHUNKS = 4 };
 

@@ -14,6 +14,7 @@
 
 #include "abi/gdrdrv.h"
 #include "sanity/sanity.h"
+#include "sanity/tests.h"
 
 #define SIZE ((size_t)128 * 1024)
 

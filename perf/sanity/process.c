@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "sanity/sanity.h"
+#include "sanity/tests.h"
 
 #define KIB ((size_t)1024)
 
@@ -201,6 +202,98 @@ static void two_processes(void)
 	sanity_join(pid);
 }
 
+static void no_host_memory(void)
+{
+	if (sanity_is_host())
+		sanity_waive("memory of the CPU: nothing is mapped that a free could end");
+}
+
+/* Frees its memory under its mapping, while its parent looks at its own. */
+static void child_frees(void *arg)
+{
+	struct family *f = arg;
+
+	sanity_open();
+	sanity_make(&f->b, 128 * KIB);
+	sanity_round_trip(&f->b, 1000);
+	gate_open(&f->done);
+	gate_wait(&f->go);
+	mem_free(&f->b.mem);
+	gate_open(&f->done);
+	gate_wait(&f->go);
+	OK(gdr_unpin_buffer(f->b.g, f->b.mh));
+	sanity_close();
+}
+
+static void free_in_child(void)
+{
+	struct family f;
+	struct buffer b;
+	pid_t pid;
+
+	no_host_memory();
+	gate_make(&f.go);
+	gate_make(&f.done);
+	pid = sanity_fork(child_frees, &f); /* before CUDA is there */
+	sanity_open();
+	sanity_make(&b, 128 * KIB);
+	gate_wait(&f.done);
+	sanity_round_trip(&b, 1);
+	gate_open(&f.go);
+	gate_wait(&f.done);
+	sanity_round_trip(&b, 2); /* the child's memory is freed */
+	gate_open(&f.go);
+	sanity_join(pid);
+	sanity_round_trip(&b, 3);
+	sanity_unmake(&b);
+}
+
+/* Takes memory once its parent has freed some, and fills it. */
+static void child_takes(void *arg)
+{
+	struct family *f = arg;
+
+	sanity_open();
+	gate_wait(&f->go);
+	sanity_make(&f->b, 128 * KIB);
+	sanity_round_trip(&f->b, 1000);
+	gate_open(&f->done);
+	gate_wait(&f->go);
+	sanity_unmake(&f->b);
+	sanity_close();
+}
+
+/* What a mapping shows after the free of its memory is never another process's data. */
+static void free_in_parent(void)
+{
+	const uint64_t token = 0x0123456789abcdef;
+	uint64_t seen = 0;
+	struct family f;
+	struct buffer b;
+	pid_t pid;
+
+	no_host_memory();
+	gate_make(&f.go);
+	gate_make(&f.done);
+	pid = sanity_fork(child_takes, &f);
+	sanity_open();
+	sanity_make(&b, 128 * KIB);
+	OK(gdr_copy_to_mapping(b.mh, b.cpu, &token, sizeof(token)));
+	OK(barcopy_flush(b.mh));
+	mem_free(&b.mem);
+	gate_open(&f.go);
+	gate_wait(&f.done);
+	if (sanity.facts.persistent) {
+		OK(gdr_copy_from_mapping(b.mh, &seen, b.cpu, sizeof(seen)));
+		SAME("after the free, with memory of a child", &token, &seen, sizeof(seen));
+	} else {
+		sanity_must_fault(b.cpu, "after the free, with memory of a child");
+	}
+	gate_open(&f.go);
+	sanity_join(pid);
+	OK(gdr_unpin_buffer(b.g, b.mh));
+}
+
 const struct sanity_test sanity_process[] = {
 	{ "fork_access", "a child's load from its parent's mapping faults", fork_access, false },
 	{ "fork_calls", "a child's calls on its parent's handles give EACCES", fork_calls, false },
@@ -208,5 +301,7 @@ const struct sanity_test sanity_process[] = {
 	{ "fork_then_close", "the parent closes before its child ends", fork_then_close, false },
 	{ "fork_open", "a child opens a context of its own", fork_open, false },
 	{ "two_processes", "two processes at the same time", two_processes, true },
+	{ "free_in_child", "a child frees memory beside its parent's", free_in_child, true },
+	{ "free_in_parent", "freed memory is not seen as a child's", free_in_parent, true },
 	{ NULL, NULL, NULL, false },
 };

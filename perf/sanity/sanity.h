@@ -2,7 +2,8 @@
 /*
  * What the tests of gdrcopy_sanity share. A test is a function that runs in a process of its own,
  * which has opened CUDA and the library: it returns if all is well, and ends the process where
- * something is not, so that nothing has to be undone. It must not know how it is run or reported.
+ * something is not, so that nothing has to be undone. It must not know which tests there are or how they
+ * are run.
  */
 #ifndef PERF_SANITY_SANITY_H
 #define PERF_SANITY_SANITY_H
@@ -16,24 +17,14 @@
 #include "common/buffer.h"
 #include "common/gpu.h"
 #include "barcopy.h"
-
-struct sanity_test {
-	const char *name; /* NULL ends a table */
-	const char *what; /* one line for -l */
-	void (*run)(void);
-	bool bare; /* neither CUDA nor the library is open yet */
-};
-
-/* The tables, in the order in which they are run. */
-extern const struct sanity_test sanity_basic[], sanity_calls[], sanity_arguments[],
-	sanity_invalidation[], sanity_process[], sanity_pass_fd[], sanity_threads[],
-	sanity_memory[], sanity_leaks[];
+#include "sanity/report.h"
 
 /* What the tests run on. The facts are found out once, before the first test. */
 struct sanity_facts {
 	int device;
 	enum mem_kind kind; /* of the memory that is pinned */
 	uint64_t backend; /* barcopy_backend_t that serves it */
+	const char *place; /* where it lies, in words */
 	bool persistent; /* a mapping outlives the free of its memory */
 	bool sync_memops;
 	gdr_mapping_type_t type; /* of a default mapping */
@@ -50,23 +41,6 @@ extern struct sanity sanity;
 /* Opens CUDA and the library in this process: done already, except for a bare test. */
 void sanity_open(void);
 void sanity_close(void);
-
-/* The three ways to say something. The first two end the process; the first words count. */
-_Noreturn void sanity_fail(const char *file, int line, const char *fmt, ...)
-	__attribute__((format(printf, 3, 4)));
-_Noreturn void sanity_waive(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* Somebody of this test's processes has failed. */
-bool sanity_has_failed(void);
-/* Shown with -v and in the JSON document. */
-void sanity_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-
-#define FAIL(...) sanity_fail(__FILE__, __LINE__, __VA_ARGS__)
-
-#define CHECK(cond, ...)                   \
-	do {                               \
-		if (!(cond))               \
-			FAIL(__VA_ARGS__); \
-	} while (0)
 
 /* A call of libgdrapi that must succeed, or must give this errno. */
 #define OK(call) EXPECT(call, 0)

@@ -142,6 +142,7 @@ _PROTOTYPES = {
     "barcopy_cache_get": (c_int, c_void_p, c_uint64, c_size_t, _P(CacheRegion)),
     "barcopy_cache_put": (c_int, c_void_p, _P(CacheRegion)),
     "barcopy_cache_invalidate": (c_int, c_void_p, c_uint64, c_size_t),
+    "barcopy_cache_trim": (c_int, c_void_p, c_uint64),
     "barcopy_cache_get_stats": (c_int, c_void_p, _P(CacheStats)),
     "barcopy_set_stats": (c_int, c_uint32),
     "barcopy_get_stats": (c_int, c_void_p, _H, _P(RawStats)),

@@ -50,15 +50,8 @@ struct gdri_pin_request {
 	const struct gdri_imported *imported;
 };
 
-/* What barcopy_next_revoked() has to do with a pin. */
-enum gdri_notice {
-	GDRI_NOTICE_NONE, /* not seen revoked yet */
-	GDRI_NOTICE_PENDING, /* seen revoked, the caller has not been told */
-	GDRI_NOTICE_TOLD
-};
-
 /*
- * A pinned range. The caller sets backend, va, mapped_size, page_size, device and sync_memops;
+ * A pinned range. The caller sets backend, va, mapped_size, page_size and device;
  * the backend's pin() the rest of the first part and may change page_size.
  */
 struct gdri_pin {
@@ -68,17 +61,13 @@ struct gdri_pin {
 	uint32_t page_size;
 	int device; /* CUDA ordinal, -1 where not known */
 	bool persistent;
-	bool sync_memops;
 	gdr_mapping_type_t type; /* of a default map */
 	uint64_t tm_cycles;
 	uint32_t cycles_per_ms;
 	void *priv; /* the backend's own */
-	enum gdri_notice notice; /* kept by events.c, from callback_flag() */
 
 	/* Kept by backends.c. */
 	struct gdri_ctx *ctx; /* whose it is; NULL: nobody's, as in a test of a backend alone */
-	bool borrows; /* another pin's mapping: its own pin and map are no events */
-	bool seen_revoked;
 	struct gdri_events events;
 
 	/*
@@ -158,9 +147,6 @@ int gdri_backends_unmap(struct gdri_pin *pin);
 /* Something has happened to the pin, or to the context: it is counted. */
 void gdri_backends_count(struct gdri_pin *pin, enum gdri_event event);
 void gdri_backends_count_in(struct gdri_ctx *ctx, enum gdri_event event, uint64_t n);
-
-/* The pin is seen to have been revoked: counted the first time. Its handle's lock is held. */
-void gdri_backends_revoked(struct gdri_pin *pin);
 
 /* See gdr_get_attribute() and gdr_driver_get_version(). */
 int gdri_backends_attribute(struct gdri_ctx *ctx, gdr_attr_t attr);

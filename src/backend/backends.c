@@ -319,10 +319,6 @@ int gdri_backends_pin(struct gdri_ctx *ctx, struct gdri_pin_request *request, st
 		if (!rc)
 			rc = b->pin(state, request, pin);
 		if (!rc) {
-			/* Without an address here it is the exporting process's to set. */
-			pin->sync_memops =
-				!is_dmabuf(request) &&
-				gdri_cuda_sync_memops(&request->memory, ctx->ctx_sync_memops);
 			pin->ctx = ctx;
 			gdri_backends_count(pin, GDRI_EVENT_PIN);
 			GDRI_PROBE3(pin, pin->va, pin->mapped_size, b->id);
@@ -361,11 +357,8 @@ void gdri_backends_count(struct gdri_pin *pin, enum gdri_event event)
 
 int gdri_backends_unpin(struct gdri_pin *pin)
 {
-	/* Counted before: a pin that borrows may be the last user of what it is counted in. */
-	if (!pin->borrows) {
-		gdri_backends_count(pin, GDRI_EVENT_UNPIN);
-		GDRI_PROBE2(unpin, pin->va, pin->mapped_size);
-	}
+	gdri_backends_count(pin, GDRI_EVENT_UNPIN);
+	GDRI_PROBE2(unpin, pin->va, pin->mapped_size);
 	return pin->backend->unpin(pin);
 }
 
@@ -373,7 +366,7 @@ int gdri_backends_map(struct gdri_pin *pin, gdr_mapping_type_t wish)
 {
 	int rc = pin->backend->map(pin, wish);
 
-	if (!rc && !pin->borrows) {
+	if (!rc) {
 		gdri_backends_count(pin, GDRI_EVENT_MAP);
 		GDRI_PROBE3(map, pin->va, pin->map, pin->map_length);
 	}
@@ -382,20 +375,9 @@ int gdri_backends_map(struct gdri_pin *pin, gdr_mapping_type_t wish)
 
 int gdri_backends_unmap(struct gdri_pin *pin)
 {
-	if (!pin->borrows) {
-		gdri_backends_count(pin, GDRI_EVENT_UNMAP);
-		GDRI_PROBE3(unmap, pin->va, pin->map, pin->map_length);
-	}
+	gdri_backends_count(pin, GDRI_EVENT_UNMAP);
+	GDRI_PROBE3(unmap, pin->va, pin->map, pin->map_length);
 	return pin->backend->unmap(pin);
-}
-
-void gdri_backends_revoked(struct gdri_pin *pin)
-{
-	if (pin->seen_revoked)
-		return;
-	pin->seen_revoked = true;
-	gdri_backends_count(pin, GDRI_EVENT_REVOKED);
-	GDRI_PROBE2(revoke, pin->va, pin->mapped_size);
 }
 
 /* What a backend answers; being the dma-buf way is told by its capabilities. */

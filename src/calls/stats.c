@@ -121,7 +121,8 @@ static int of_handle(struct gdri_ctx *ctx, gdr_mh_t h, barcopy_stats_t *stats)
 	if (rc)
 		return rc;
 	gdri_tally_read(handle->slot.index, &sum);
-	gdri_stats_fill(stats, &handle->pin.events, &sum);
+	gdri_stats_fill(stats, handle->region->mapped ? &handle->pin.events : &handle->region->pin.events,
+			&sum);
 	gdri_handle_unlock(handle);
 	return 0;
 }

@@ -16,7 +16,7 @@ static void init_ctx(struct gdri_slot *slot)
 
 	pthread_mutex_init(&ctx->lock, NULL);
 	pthread_cond_init(&ctx->idle, NULL);
-	gdri_ranges_init_lock(&ctx->ranges);
+	pthread_mutex_init(&ctx->ranges_lock, NULL);
 }
 
 static struct gdri_slots contexts = GDRI_SLOTS_INIT(struct gdri_ctx, init_ctx);
@@ -39,12 +39,15 @@ int gdri_ctx_open(uint32_t flags, gdr_t *g)
 	ctx->calls = 0;
 	ctx->handles = NULL;
 	ctx->caches = NULL;
+	ctx->ranges[0] = ctx->ranges[1] = NULL;
 	memset(&ctx->past, 0, sizeof(ctx->past));
 	gdri_events_clear(&ctx->events);
 	pthread_mutex_unlock(&ctx->lock);
 	ctx->ctx_sync_memops = flags & BARCOPY_OPEN_CTX_SYNC_MEMOPS;
+	gdri_cuda_hold();
 	rc = gdri_backends_open(ctx, flags & BARCOPY_OPEN_ANY);
 	if (rc) {
+		gdri_cuda_drop();
 		gdri_slots_free(&contexts, &ctx->slot);
 		return rc;
 	}
@@ -107,15 +110,15 @@ int gdri_ctx_close(gdr_t g)
 	pthread_mutex_unlock(&ctx->lock);
 
 	/* Nobody else can reach the context now: the list is ours without its lock. */
-	gdri_cache_destroy_all(ctx);
 	while ((handle = ctx->handles)) {
 		pthread_mutex_lock(&handle->lock);
 		rc = gdri_handle_release_locked(handle);
 		if (!first)
 			first = rc;
 	}
-	gdri_ranges_destroy(&ctx->ranges);
+	gdri_cache_destroy_all(ctx);
 	gdri_backends_close(ctx);
+	gdri_cuda_drop();
 	gdri_slots_free(&contexts, &ctx->slot);
 	return first;
 }

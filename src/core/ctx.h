@@ -13,7 +13,6 @@
 #include "barcopy.h"
 #include "base/slots.h"
 #include "backend/backend.h"
-#include "core/range.h"
 #include "core/counters.h"
 #include "core/tally.h"
 
@@ -39,7 +38,9 @@ struct gdri_ctx {
 
 	struct gdri_events events;
 
-	struct gdri_ranges ranges; /* has its own lock */
+	/* What ranges share, and those that are read-only: made when first used, among the caches. */
+	pthread_mutex_t ranges_lock;
+	struct gdri_cache *ranges[2];
 };
 
 /* Opens; see barcopy_open(). Returns 0 or -errno. */

@@ -3,6 +3,7 @@
 #include "core/handle.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "core/ctx.h"
@@ -47,25 +48,7 @@ int gdri_handle_copy_errno(gdr_mh_t h)
 	return -gdri_fail(EINVAL, "the handle is not mapped");
 }
 
-struct gdri_handle *gdri_handle_new(struct gdri_ctx *ctx, const struct gdri_pin *pin)
-{
-	struct gdri_handle *handle = (struct gdri_handle *)gdri_slots_new(&gdri_handles);
-
-	if (!handle)
-		return NULL;
-	/* A stale name may still make another thread lock and look: write under the lock. */
-	pthread_mutex_lock(&handle->lock);
-	handle->ctx = ctx;
-	handle->pin = *pin;
-	handle->assist = NULL;
-	handle->assist_set = false;
-	handle->prev = NULL;
-	handle->next = NULL;
-	pthread_mutex_unlock(&handle->lock);
-	return handle;
-}
-
-gdr_mh_t gdri_handle_publish(struct gdri_handle *handle)
+static gdr_mh_t publish(struct gdri_handle *handle)
 {
 	uint64_t owner = atomic_load_explicit(&handle->owner, memory_order_relaxed);
 	gdr_mh_t h;
@@ -77,6 +60,70 @@ gdr_mh_t gdri_handle_publish(struct gdri_handle *handle)
 	gdri_ctx_link(handle->ctx, handle);
 	h.h = gdri_slot_publish(&handle->slot);
 	return h;
+}
+
+int gdri_handle_new(struct gdri_ctx *ctx, struct gdri_region *region, uint64_t low, uint64_t high,
+		    gdr_mh_t *h)
+{
+	struct gdri_handle *handle = (struct gdri_handle *)gdri_slots_new(&gdri_handles);
+	int rc = 0;
+
+	if (!handle)
+		return gdri_fail(ENOMEM, "no memory for a handle");
+	/* A stale name may still make another thread lock and look: write under the lock. */
+	pthread_mutex_lock(&handle->lock);
+	handle->ctx = ctx;
+	handle->region = region;
+	handle->low = low;
+	handle->high = high;
+	handle->pin = region->pin;
+	handle->notice = GDRI_NOTICE_NONE;
+	handle->assist = NULL;
+	handle->assist_set = false;
+	handle->prev = NULL;
+	handle->next = NULL;
+	if (region->mapped) {
+		handle->pin.va = low & GPU_PAGE_MASK;
+		handle->pin.mapped_size =
+			((high + GPU_PAGE_OFFSET) & GPU_PAGE_MASK) - handle->pin.va;
+		handle->pin.map = NULL;
+		gdri_events_clear(&handle->pin.events);
+		rc = gdri_handle_map_locked(handle, handle->pin.mapped_size, GDR_MAPPING_TYPE_NONE);
+	}
+	pthread_mutex_unlock(&handle->lock);
+	if (rc)
+		gdri_slots_free(&gdri_handles, &handle->slot);
+	else
+		*h = publish(handle);
+	return rc;
+}
+
+static int put_pin(struct gdri_region *region)
+{
+	int rc = gdri_region_close(region);
+
+	free(region);
+	return rc;
+}
+
+int gdri_handle_pin(struct gdri_ctx *ctx, struct gdri_pin_request *request, gdr_mh_t *h)
+{
+	struct gdri_region *region = malloc(sizeof(*region));
+	int rc;
+
+	if (!region)
+		return gdri_fail(ENOMEM, "no memory for a pin");
+	rc = gdri_region_open(region, ctx, request, 0);
+	if (rc) {
+		free(region);
+		return rc;
+	}
+	region->use = GDRI_USE_PIN;
+	region->put = put_pin;
+	rc = gdri_handle_new(ctx, region, region->low, region->high, h);
+	if (rc)
+		put_pin(region);
+	return rc;
 }
 
 int gdri_handle_lock(struct gdri_ctx *ctx, gdr_mh_t h, struct gdri_handle **out)
@@ -146,8 +193,13 @@ int gdri_handle_set_copy_options_locked(struct gdri_handle *handle,
 					const barcopy_copy_options_t *options)
 {
 	struct gdri_offload *assist, *former = handle->assist;
-	int rc = gdri_offload_new(&handle->pin, options, &assist);
+	int rc;
 
+	/* A dma-buf that came without an address: what CUDA has at its offsets is something else. */
+	if (!handle->pin.va && (options->engine_read_min || options->engine_write_min))
+		return gdri_fail(ENOTSUP, "an imported dma-buf has no device address, which the "
+					  "copy engine needs");
+	rc = gdri_offload_new(&handle->pin, options, &assist);
 	if (rc)
 		return rc;
 	handle->assist = assist;
@@ -169,12 +221,9 @@ int gdri_handle_map_locked(struct gdri_handle *handle, size_t size, gdr_mapping_
 		return gdri_fail(EINVAL, "size %zu is not in 1 .. %zu, the pinned range", size,
 				 pin->mapped_size);
 	pin->map_length = map_length(pin, size);
-	pin->map_type = pin->type;
-	rc = gdri_backends_map(pin, wish);
-	if (rc) {
-		pin->map = NULL;
+	rc = gdri_region_map(handle->region, pin, handle->low, handle->high, wish);
+	if (rc)
 		return rc;
-	}
 	atomic_store_explicit(&handle->copy_start, pin->copy_start, memory_order_relaxed);
 	atomic_store_explicit(&handle->copy_end, pin->copy_end, memory_order_relaxed);
 	pthread_once(&env_looked_at, log_env_problem);
@@ -188,15 +237,10 @@ int gdri_handle_map_locked(struct gdri_handle *handle, size_t size, gdr_mapping_
 
 int gdri_handle_unmap_locked(struct gdri_handle *handle)
 {
-	int rc;
-
 	atomic_store_explicit(&handle->plan, NULL, memory_order_relaxed);
 	atomic_store_explicit(&handle->copy_end, 0, memory_order_relaxed);
 	atomic_store_explicit(&handle->copy_start, 0, memory_order_relaxed);
-	rc = gdri_backends_unmap(&handle->pin);
-	handle->pin.map = NULL;
-	handle->pin.map_length = 0;
-	return rc;
+	return gdri_region_unmap(handle->region, &handle->pin);
 }
 
 bool gdri_handle_length_matches(const struct gdri_handle *handle, size_t size)
@@ -214,7 +258,7 @@ int gdri_handle_release_locked(struct gdri_handle *handle)
 		rc = gdri_handle_unmap_locked(handle);
 	gdri_offload_free(handle->assist);
 	handle->assist = NULL;
-	rc2 = gdri_backends_unpin(&handle->pin);
+	rc2 = handle->region->put(handle->region);
 	gdri_ctx_unlink(handle->ctx, handle);
 	pthread_mutex_unlock(&handle->lock);
 	gdri_slots_free(&gdri_handles, &handle->slot);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Handles: one object per pinned range. The first cache line is all that a copy reads, without a
+ * Handles: each holds a region, and shows it or a part of it. The first cache line is all that a copy reads, without a
  * lock; the rest is under the handle's lock.
  *
- * Lock order: handle->lock, then ctx->lock, then the locks of slots, backends and log.
+ * Lock order: handle->lock, then ctx->lock, then the locks of slots, backends and log. The lock of a
+ * cache comes before the locks of its own handles, and behind those of handles of ranges.
  */
 #ifndef GDRI_HANDLE_H
 #define GDRI_HANDLE_H
@@ -16,12 +17,20 @@
 
 #include "barcopy.h"
 #include "core/offload.h"
+#include "core/region.h"
 #include "base/process.h"
 #include "base/slots.h"
 #include "backend/backend.h"
 #include "copy/copy.h"
 
 struct gdri_ctx;
+
+/* What barcopy_next_revoked() has to do with a handle. */
+enum gdri_notice {
+	GDRI_NOTICE_NONE, /* not seen revoked yet */
+	GDRI_NOTICE_PENDING, /* seen revoked, the caller has not been told */
+	GDRI_NOTICE_TOLD
+};
 
 struct gdri_handle {
 	struct gdri_slot slot;
@@ -37,7 +46,10 @@ struct gdri_handle {
 
 	pthread_mutex_t lock;
 	struct gdri_ctx *ctx; /* set before publication, constant after */
-	struct gdri_pin pin; /* under lock */
+	struct gdri_region *region; /* likewise; given back when the handle ends */
+	uint64_t low, high; /* likewise: the bytes that it stands for */
+	struct gdri_pin pin; /* under lock: the region's, as this handle shows it */
+	enum gdri_notice notice; /* under lock; barcopy_next_revoked()'s */
 	struct gdri_offload *assist; /* under lock; NULL: none */
 	bool assist_set; /* under lock: by a call, so that the environment is not asked */
 	struct gdri_handle *prev, *next; /* the context's list; under ctx->lock */
@@ -100,11 +112,15 @@ static inline bool gdri_window_has(const struct gdri_window *w, const void *ptr,
 	return p >= w->start && p <= w->end && size <= w->end - p;
 }
 
-/* A new handle of ctx for that pin, not yet published; NULL without memory. */
-struct gdri_handle *gdri_handle_new(struct gdri_ctx *ctx, const struct gdri_pin *pin);
+/*
+ * A published handle of ctx for [low, high) of an open region, which it holds from now on; mapped where
+ * the region is. 0 or -errno, and nothing is held.
+ */
+int gdri_handle_new(struct gdri_ctx *ctx, struct gdri_region *region, uint64_t low, uint64_t high,
+		    gdr_mh_t *h);
 
-/* Publishes it and puts it on the context's list. */
-gdr_mh_t gdri_handle_publish(struct gdri_handle *handle);
+/* A plain pin: a region of its own and a handle of it. */
+int gdri_handle_pin(struct gdri_ctx *ctx, struct gdri_pin_request *request, gdr_mh_t *h);
 
 /* The handle h of ctx with its lock held: 0, -EINVAL, or -EACCES for the parent process's. */
 int gdri_handle_lock(struct gdri_ctx *ctx, gdr_mh_t h, struct gdri_handle **out);
@@ -121,8 +137,8 @@ int gdri_handle_set_copy_options_locked(struct gdri_handle *handle,
 bool gdri_handle_length_matches(const struct gdri_handle *handle, size_t size);
 
 /*
- * Called with the lock held, which it releases: unmaps, unpins and frees the handle, whatever
- * fails on the way; returns the first failure.
+ * Called with the lock held, which it releases: unmaps, gives the region back and frees the handle,
+ * whatever fails on the way; returns the first failure.
  */
 int gdri_handle_release_locked(struct gdri_handle *handle);
 

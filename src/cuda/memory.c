@@ -143,6 +143,7 @@ int gdri_cuda_describe(uint64_t addr, size_t size, struct gdri_memory *m)
 		return 0;
 	}
 	m->managed = a.managed;
+	m->buffer_id = a.buffer_id;
 	m->context = a.context;
 	if (a.managed)
 		return 0;
@@ -150,7 +151,6 @@ int gdri_cuda_describe(uint64_t addr, size_t size, struct gdri_memory *m)
 	case CU_MEMORYTYPE_DEVICE:
 		m->kind = GDRI_MEMORY_DEVICE;
 		m->device = a.device;
-		m->buffer_id = a.buffer_id;
 		if (!gdri_cuda_address_range(&base, &m->size, m->known, m->context, m->device))
 			m->base = base;
 		else

@@ -32,6 +32,7 @@
 	X(cuDevicePrimaryCtxRetain, true)                \
 	X(cuDevicePrimaryCtxRelease_v2, true)            \
 	X(cuDeviceGetPCIBusId, false)                    \
+	X(cuDeviceTotalMem_v2, false)                    \
 	X(cuCtxGetFlags, false)                          \
 	X(cuCtxSetFlags, false)                          \
 	X(cuThreadExchangeStreamCaptureMode, false)      \

@@ -86,6 +86,7 @@ for kernel in 6.1-arm64 6.12-arm64-16k 6.1-arm64-64k '6.1 arm64, IOMMU off'; do
 	asked "^boot ${kernel//./\\.}:"
 done
 asked '^boot debug: extra= gcov=1 variant= limit=7200 qemu=$'
+asked '^boot debug-6.12: extra= gcov= variant= limit=7200 qemu=$'
 asked '^boot debug, IOMMU off: extra= gcov=1 '
 asked '^boot measure 6\.12: extra= gcov= variant= limit=3600 qemu=$'
 for patch in "$root"/tests/kernel/planted/*.patch; do

@@ -6,7 +6,9 @@
 # SOURCE: UCX's source tree with its configure (./autogen.sh has run); PREFIX: where `make install
 # prefix=PREFIX` put this library; ROUNDS: runs of each (5). CUDA_HOME: /usr/local/cuda. GPUS: two
 # ordinals, for server and client ("0 0"). Exits not 0 where a run fails or gdr_copy was not used.
-# Measured with master of 2026-08 (9466d10).
+# Measured with 1.22.0 and master of 2026-08 (9466d10). UCX_WORK: a folder for the build, used again if it is there.
+# With UCX_GTEST=1 also those of UCX's own unit tests that have gdr_copy in their name.
+# shellcheck disable=SC2317 # table calls them
 set -eu
 source=$(realpath "${1:?UCX source tree}")
 prefix=$(realpath "${2:?prefix of the installed library}")
@@ -17,6 +19,9 @@ work=${UCX_WORK:-$(mktemp -d)}
 lib=$(dirname "$(find "$prefix" -name libgdrapi.so.2 | head -n 1)")
 export LD_LIBRARY_PATH=$lib:$work/ucx/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 failed=0
+port=13337
+# shellcheck source=tests/clients/middle.bash
+. "$(dirname "$(realpath "$0")")/middle.bash"
 
 build() {
 	[ -x "$work/ucx/bin/ucx_perftest" ] && return
@@ -27,61 +32,41 @@ build() {
 		>"$work/build.log" 2>&1 || { tail -n 20 "$work/build.log"; exit 1; }
 }
 
-# lat TLS SIZE: one run; its latency in us on standard output.
-port=13337
-lat() {
-	local tls=$1 size=$2 n=10000 try
-	[ "$size" -ge 262144 ] && n=1000
+# run TEST TLS SIZE: the client's latency in us on standard output.
+run() {
+	local n=10000
+	[ "$3" -lt 262144 ] || n=1000
 	port=$((port + 1))
-	local args=(-t tag_lat -m cuda -s "$size" -n "$n" -w 500 -f -p "$port")
-	CUDA_VISIBLE_DEVICES=$server_gpu UCX_TLS=$tls "$work/ucx/bin/ucx_perftest" "${args[@]}" \
+	local args=(-t "$1" -m cuda -s "$3" -n "$n" -w 500 -f -p "$port")
+	CUDA_VISIBLE_DEVICES=$server_gpu UCX_TLS=$2 timeout 60 "$ucx/bin/ucx_perftest" "${args[@]}" \
 		>"$work/server" 2>&1 &
-	for try in 1 2 3 4 5 6 7 8 9 10; do
+	for _ in 1 2 3 4 5 6 7 8 9 10; do
 		sleep 0.2
-		if CUDA_VISIBLE_DEVICES=$client_gpu UCX_TLS=$tls GDRCOPY_STATS=1 \
-			"$work/ucx/bin/ucx_perftest" 127.0.0.1 "${args[@]}" >"$work/client" 2>"$work/stats"; then
+		if CUDA_VISIBLE_DEVICES=$client_gpu UCX_TLS=$2 GDRCOPY_STATS=1 \
+			timeout 60 "$ucx/bin/ucx_perftest" 127.0.0.1 "${args[@]}" >"$work/out" 2>"$work/stats"; then
 			break
 		fi
 	done
 	wait || true
-	awk '/Final:/ { v = $5 } NF >= 4 && $1 ~ /^[0-9]+$/ { v = $4 } END { print v }' "$work/client"
+	awk '/Final:/ { v = $5 } NF >= 4 && $1 ~ /^[0-9]+$/ { v = $4 } END { if (v) print v }' "$work/out"
 }
 
-used() { grep -q '^  pins [1-9]' "$work/stats"; }
-
-# median and spread of the lines of a file
-middle() { sort -n "$1" | awk '{ v[NR] = $1 } END { printf "%8.2f (%.2f-%.2f)", v[int((NR + 1) / 2)], v[1], v[NR] }'; }
-
-# table TITLE WITH WITHOUT SIZES...
-table() {
-	local title=$1 with=$2 without=$3 size i
-	shift 3
-	echo "$title"
-	printf '%10s  %-24s %-24s %s\n' bytes 'with gdr_copy, us' 'without, us' ratio
-	for size in "$@"; do
-		: >"$work/with"
-		: >"$work/without"
-		for ((i = 0; i < rounds; i++)); do
-			lat "$with" "$size" >>"$work/with"
-			used || { echo "not used: $with, $size bytes"; head -n 3 "$work/stats" "$work/client"; failed=1; }
-			lat "$without" "$size" >>"$work/without"
-		done
-		if [ "$(grep -c . "$work/with")" != "$rounds" ] || [ "$(grep -c . "$work/without")" != "$rounds" ]; then
-			echo "a run failed at $size bytes"
-			tail -n 5 "$work/client" "$work/server"
-			failed=1
-			continue
-		fi
-		printf '%10s  %-24s %-24s %.2f\n' "$size" "$(middle "$work/with")" "$(middle "$work/without")" \
-			"$(paste <(sort -n "$work/without") <(sort -n "$work/with") | awk '{ a[NR] = $1; b[NR] = $2 } END { m = int((NR + 1) / 2); print a[m] / b[m] }')"
-	done
-}
+all() { if [ "$1" = 1 ]; then run "$test" all "$2"; else run "$test" ^gdr_copy "$2"; fi; }
+no_ipc() { run "$test" "sm,self,cuda_copy$([ "$1" = 0 ] || echo ,gdr_copy)" "$2"; }
 
 build
-"$work/ucx/bin/ucx_info" -d | grep -q 'Transport: gdr_copy' || { echo "ucx_info lists no gdr_copy"; exit 1; }
-echo "UCX $("$work/ucx/bin/ucx_info" -v | sed -n 's/^# Library version: //p'), tag_lat -m cuda, GPUs $server_gpu and $client_gpu, $rounds runs each, median (least-most)"
-# shellcheck disable=SC2086
-table "its defaults" all ^gdr_copy ${SIZES-8 1024 4096 16384 262144 4194304}
-# shellcheck disable=SC2086
-table "without CUDA IPC" sm,self,cuda_copy,gdr_copy sm,self,cuda_copy ${SIZES_NO_IPC-8 1024 8192}
+ucx=$work/ucx
+"$ucx/bin/ucx_info" -d | grep -q 'Transport: gdr_copy' || { echo "ucx_info lists no gdr_copy"; exit 1; }
+echo "UCX $("$ucx/bin/ucx_info" -v | sed -n 's/^# Library version: //p'), -m cuda, GPUs $server_gpu and $client_gpu, $rounds runs each, median (least-most)"
+for test in ${TESTS-tag_lat ucp_put_lat}; do
+	# shellcheck disable=SC2086
+	table "$test, its defaults" all ${SIZES-8 1024 4096 16384 65536}
+	# shellcheck disable=SC2086
+	table "$test, without CUDA IPC" no_ipc ${SIZES_NO_IPC-8 1024 8192}
+done
+if [ -n "${UCX_GTEST:-}" ]; then
+	GTEST_FILTER='*gdr_copy*' timeout 300 "${UCX_GTEST_PROGRAM:-$work/build/test/gtest/gtest}" >"$work/gtest.log" 2>&1 ||
+		{ echo "UCX's unit tests: failed"; failed=1; }
+	grep -aE '^\[ +(PASSED|FAILED|SKIPPED) +\]' "$work/gtest.log" | tail -n 20
+fi
 exit $failed

@@ -17,104 +17,41 @@ The description, one thing a line; '#' begins a comment line:
     cpus NODES              NUMA nodes and their CPUs: '0=0-7@0 1=8-15@1', the socket behind '@'
     group NUMBER TYPE       an IOMMU group
     pci ADDR BELOW KEY=VALUE...   a PCI function at /sys/devices/BELOW/ADDR; keys:
-        id=VVVV:DDDD class=CCCCCC numa=N driver=NAME group=N config=BYTES (what could be read: 64
-        without privileges, 256, 4096) label=infiniband/mlx5_0 (a directory inside) physfn=ADDR
-      and on indented lines behind it, its configuration space:
-        bar I SIZE ADDRESS [64] [p]   region I: 64-bit, prefetchable
-        cap OFFSET ID [HEX...]        a capability; next pointers are made in this order
-        ecap OFFSET ID [HEX...]       an extended one; HEX is what stands behind its 4 header bytes
-        poke OFFSET HEX...            bytes, last of all: what a broken one has
+        id=VVVV:DDDD class=CCCCCC numa=N driver=NAME group=N gone=1 (its header reads as ones)
+        label=infiniband/mlx5_0 (a directory inside) physfn=ADDR
 
-Layout of the configuration space: PCI Express Base Specification, 7.5.1.1 and 7.5.1.2.
+What is no file (trials, answers of libraries, nodes) stands in MACHINE.probes, whose entries are the
+members of struct probes (perf/doctor/probe.h) in the form of perf/doctor/probe_form.c. For a machine that
+exists, `gdrcopy_doctor --json` there names most of them; copy the files that matter by hand, and leave out
+what names the machine or its owner.
 """
 import os
 import re
 import struct
 import sys
 
-UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-
-
-def size_of(text):
-    return int(text[:-1], 0) * UNITS[text[-1]] if text[-1] in UNITS else int(text, 0)
-
 
 class Function:
-    """One PCI function: its configuration space and the files of its directory."""
+    """One PCI function: the files of its directory."""
 
     def __init__(self, words):
         self.addr, self.below = words[0], words[1]
         self.keys = dict(w.split("=", 1) for w in words[2:])
-        unknown = set(self.keys) - {"id", "class", "numa", "driver", "group", "config", "label",
+        unknown = set(self.keys) - {"id", "class", "numa", "driver", "group", "label", "gone",
                                     "physfn"}
         if unknown:
             raise ValueError(f"unknown key {unknown}")
         self.vendor, self.device = (int(v, 16) for v in self.keys["id"].split(":"))
         self.cls = int(self.keys["class"], 16)
-        self.bridge = self.cls >> 8 == 0x0604
-        self.space = bytearray(4096)
-        self.regions = [(0, 0, 0)] * 6
-        self.last_cap = None  # offset of the byte that points to the next capability
-        self.last_ecap = None
-        header = struct.pack("<HHHHBBBBBBBB", self.vendor, self.device, 0x0406, 0x0010, 0xa1,
-                             self.cls & 255, self.cls >> 8 & 255, self.cls >> 16, 0x10, 0,
-                             1 if self.bridge else 0, 0)
-        self.space[:len(header)] = header
-        self.pokes = []
-        self.caps = False
-
-    def line(self, words):
-        kind, args = words[0], words[1:]
-        if kind == "bar":
-            self.bar(int(args[0]), size_of(args[1]), int(args[2], 16), args[3:])
-        elif kind == "cap":
-            self.cap(int(args[0], 16), int(args[1], 16), bytes.fromhex("".join(args[2:])))
-        elif kind == "ecap":
-            self.ecap(int(args[0], 16), int(args[1], 16), bytes.fromhex("".join(args[2:])))
-        elif kind == "poke":
-            self.pokes.append((int(args[0], 16), bytes.fromhex("".join(args[1:]))))
-        else:
-            raise ValueError(f"unknown word {kind}")
-
-    def bar(self, index, size, address, flags):
-        low = (4 if "64" in flags else 0) | (8 if "p" in flags else 0)
-        # IORESOURCE_MEM, _SIZEALIGN, _MEM_64, _PREFETCH, as the file "resource" has them
-        kernel = 0x40200 | low | (0x100000 if "64" in flags else 0) | (0x2000 if "p" in flags else 0)
-        self.regions[index] = (address, address + size - 1, kernel)
-        struct.pack_into("<I", self.space, 0x10 + 4 * index, address & 0xffffffff | low)
-        if "64" in flags:
-            struct.pack_into("<I", self.space, 0x14 + 4 * index, address >> 32)
-
-    def cap(self, offset, ident, body):
-        self.space[self.last_cap if self.caps else 0x34] = offset
-        self.caps = True
-        self.space[offset:offset + 2] = bytes([ident, 0])
-        self.space[offset + 2:offset + 2 + len(body)] = body
-        self.last_cap = offset + 1
-
-    def ecap(self, offset, ident, body):
-        if self.last_ecap is None:
-            assert offset == 0x100, "the first extended capability is at 100h"
-        else:
-            head, = struct.unpack_from("<I", self.space, self.last_ecap)
-            struct.pack_into("<I", self.space, self.last_ecap, head | offset << 20)
-        struct.pack_into("<I", self.space, offset, ident | 1 << 16)
-        self.space[offset + 4:offset + 4 + len(body)] = body
-        self.last_ecap = offset
 
     def write(self, tree):
         base = f"/sys/devices/{self.below}/{self.addr}"
-        if not self.caps:
-            self.space[6] &= ~0x10 & 255  # no capability list
-        for offset, body in self.pokes:
-            self.space[offset:offset + len(body)] = body
-        tree.put(base + "/config", bytes(self.space[:int(self.keys.get("config", "4096"))]))
+        header = struct.pack("<HHHHI", self.vendor, self.device, 0x0406, 0, self.cls << 8)
+        tree.put(base + "/config", b"\xff" * 64 if "gone" in self.keys else header.ljust(64, b"\0"))
         tree.text(base + "/vendor", f"0x{self.vendor:04x}")
         tree.text(base + "/device", f"0x{self.device:04x}")
         tree.text(base + "/class", f"0x{self.cls:06x}")
         tree.text(base + "/numa_node", self.keys.get("numa", "-1"))
-        tree.text(base + "/resource",
-                  "\n".join(f"0x{a:016x} 0x{b:016x} 0x{c:016x}" for a, b, c in self.regions))
         up = "../" * len(base.strip("/").split("/"))
         if "driver" in self.keys:
             name = self.keys["driver"]
@@ -153,7 +90,6 @@ class Tree:
         os.symlink(target, self.path(name))
 
     def cpus(self, words):
-        self.text("/sys/devices/system/node/online", ",".join(w.split("=")[0] for w in words))
         for word in words:
             node, cpus, socket = re.fullmatch(r"(\d+)=([\d,-]*)@(\d+)", word).groups()
             self.text(f"/sys/devices/system/node/node{node}/cpulist", cpus)
@@ -203,9 +139,6 @@ def expand(name_of_lines, lines, tree):
                 content.append(line[2:] if line[1:2] == " " else "\n")
                 continue
             if not words or words[0].startswith("#"):
-                continue
-            if line[0].isspace():
-                function.line(words)
                 continue
             finish()
             function, name, content = None, None, []

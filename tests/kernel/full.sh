@@ -5,7 +5,7 @@
 #
 #	matrix		every kernel x way of pinning x nv-p2p generation, both flavours on each kernel
 #	static		W=1, sparse, checkpatch --strict
-#	debug		KASAN, lockdep, kmemleak, failslab; line coverage
+#	debug		6.1 and 6.12 with KASAN, lockdep, kmemleak, failslab; on 6.1 line coverage
 #	planted		faults put into the driver on purpose: each must be caught, the races in every boot
 #	measure		faults, entries and times for 64 KiB, 64 MiB and 1 GiB; of a revocation; handles
 
@@ -115,6 +115,11 @@ full_static_one() {
 }
 
 full_debug() {
+	full_debug_6.1
+	full_debug_6.12
+}
+
+full_debug_6.1() {
 	kernel_prepare debug || { fail "debug kernel: build"; return; }
 	local RIG_GCOV=1 RIG_MEM=1024M RIG_LIMIT=7200
 	if ! rig_build 580 515 470; then
@@ -126,6 +131,19 @@ full_debug() {
 	rig_boot debug rig.setups=580:persistent,580:callback,580:fallback,515:persistent,470:callback \
 		rig.rounds=200 rig.random=30 rig.fuzz=20000 rig.seed=$seed rig.debug=1
 	coverage "line coverage" 90
+}
+
+# The kernels from 6.12 on walk mappings by other ways: they know huge entries of what has no pages.
+full_debug_6.12() {
+	kernel_prepare debug-6.12 || { fail "debug kernel, 6.12: build"; return; }
+	local RIG_MEM=1024M RIG_LIMIT=7200
+	if ! rig_build 580; then
+		fail "debug, 6.12: build"
+		return
+	fi
+	pass "debug ($K_REL): build"
+	rig_boot debug-6.12 rig.setups=580:persistent,580:callback rig.rounds=50 rig.random=10 \
+		rig.fuzz=5000 rig.seed=$seed rig.debug=1
 }
 
 # gcov_list BUILD...: where the guest finds the counters of each object that they have.
@@ -242,6 +260,8 @@ full_planted() {
 	planted_one owner-by-number 6.1 't_owner\.c:[0-9]+: pin\(.* is 0, not' "rig.setups=580:callback rig.only=reused-number $fast"
 	planted_one key-reuse 6.1 'took the pin of' "rig.setups=580:callback rig.only=window-put-reused $race" $boots
 	planted_one tokens 6.1 't_basic\.c:[0-9]+: pin_tokens' "rig.setups=580:persistent rig.only=tokens $fast"
+	planted_none 6.12 "rig.setups=580:callback rig.only=walk-numa $fast"
+	planted_one huge-entries 6.12 'RIP: .*queue_folios_pte_range' "rig.setups=580:callback rig.only=walk-numa $fast"
 	planted_one foreign-put 6.1 'refcount_t: ' "rig.setups=580:callback rig.only=child $fast"
 }
 

@@ -220,9 +220,23 @@ completion() {
 	[ "$(complete_with gdrcopy_copybw --mapping '' | paste -sd' ')" = "default wc cache device" ] ||
 		{ complete_with gdrcopy_copybw --mapping ''; return 1; }
 	[ "$(complete_with gdrcopy_copybw -a cuMemC)" = cuMemCreate ] || { echo "-a"; return 1; }
+	[ "$(complete_with gdrcopy_copylat -M c)" = cache ] || { echo "-M c"; return 1; }
+	[ "$(complete_with gdrcopy_litmus -k s | paste -sd' ')" = seqlock ] || { complete_with gdrcopy_litmus -k ''; return 1; }
+	[ "$(complete_with gdrcopy_sanity -t offs)" = offsets ] || { echo "-t offs"; return 1; }
+	[ "$(complete_with gdrcopy_sanity --test leakage)" = leakage_pin_pages_fork ] || { echo "--test"; return 1; }
+	[ "$(complete_with gdrcopy_sanity -a cuMemC)" = cuMemCreate ] || { echo "sanity -a"; return 1; }
+	[ "$(complete_with gdrcopy_doctor --root packag)" = "" ] || { echo "--root"; return 1; }
 	[ "$(complete_with gdrcopy_copybw --size '')" = "" ] || { echo "--size"; return 1; }
 	[ "$(complete_with gdrcopy_copybw --sim packag)" = packaging ] || { echo "--sim"; return 1; }
 }
+plain_names() { # whose links are ours
+	local bin=$tmp/plain
+	mkdir -p "$bin" && ln -sf "$PWD/$out/gdrcopy_copybw" "$out/gdrcopy_copylat" "$bin/" &&
+		ln -sf gdrcopy_copybw "$bin/copybw" && cp /bin/true "$bin/copylat" &&
+		PATH="$bin:/usr/bin:/bin" bash --norc -c '. packaging/bash-completion/gdrcopy
+			complete -p copybw && ! complete -p copylat 2>/dev/null'
+}
+t "bash completion of plain names: of our links alone" plain_names
 t "bash completion: options, words, directories" completion
 
 # ---- scripts and files ----

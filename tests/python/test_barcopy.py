@@ -383,6 +383,7 @@ class Objects(Case):
             self.assertEqual((stats.hits, stats.misses, stats.regions_in_use), (1, 1, 1))
             cache.invalidate()
             self.assertEqual(bytes(view[:6]), b"cached")
+            cache.trim()
             del view
             self.assertEqual(cache.stats().regions, 0)
         with self.assertRaises(barcopy.Closed):

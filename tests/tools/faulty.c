@@ -3,7 +3,8 @@
  * Preloaded under gdrcopy_sanity, it plants one fault of a library or system: a test must find it.
  * FAULT says which: write, read (a wrong byte), dontfork (a child inherits the mapping), leak (a
  * close that closes nothing), unmap (an unmap that leaves the mapping), info (va not rounded), flag
- * (revocation is hidden), child (a child's copies are served), crash, hang.
+ * (revocation is hidden), child (a child's copies are served), open (a process gets one context),
+ * crash, hang.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -50,6 +51,18 @@ int gdr_copy_from_mapping(gdr_mh_t handle, void *h_ptr, const void *map_d_ptr, s
 	if (!rc && size > 5 && fault_is("read"))
 		((unsigned char *)h_ptr)[5] ^= 1;
 	return rc == EACCES && fault_is("child") ? 0 : rc;
+}
+
+gdr_t barcopy_open(unsigned int flags)
+{
+	static int opened;
+	REAL(barcopy_open)
+
+	if (fault_is("open") && opened++) {
+		errno = ENODEV;
+		return NULL;
+	}
+	return real(flags);
 }
 
 int gdr_close(gdr_t g)

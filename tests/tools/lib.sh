@@ -77,6 +77,22 @@ check() {
 	fi
 }
 
+# documented TOOL: its --help has the table of exit statuses and examples, and the examples run
+documented() {
+	run "$build/$1" --help
+	for status in 0 1 2; do
+		expect "$1: --help has exit status $status" 0 "^  $status  [a-z]"
+	done
+	sed -n '/^Examples:$/,/^$/s/^  \(gdrcopy_.*\)/\1/p' "$out" >"$tmp/examples"
+	check "$1: --help has examples" [ -s "$tmp/examples" ]
+	while read -r example; do
+		env LD_LIBRARY_PATH="$sim" GDRSIM_DRIVER_VERSION=13030 PATH="$build:$PATH" \
+			sh -c "$example" >"$out" 2>"$err" </dev/null
+		rc=$?
+		expect "$1: example: $example" 0
+	done <"$tmp/examples"
+}
+
 # The closing line, and the exit status.
 finish() {
 	echo "$passed passed, $failed failed, $skipped skipped"

@@ -28,7 +28,7 @@ good() {
 	if ! grep -q "^mapping: .*backend $backend," "$out"; then
 		fail "$name" "not served by $backend"
 	else
-		expect "$name" 0 "^[0-9]+ passed, 0 failed, $waived waived\$"
+		expect "$name" 0 "^Total: [0-9]+, Passed: [0-9]+, Failed: 0, Waived: $waived\$"
 	fi
 }
 
@@ -40,13 +40,13 @@ good 'rm: SYNC_MEMOPS is not there from the start, late copies' rm 3 GDRSIM_SYNC
 	GDRSIM_ASYNC_DELAY_US=200 --
 good 'rm: memory of many objects' rm 3 GDRSIM_RM_OBJECT_MIB=2 --
 good 'rm: exportable memory alone' rm 4 GDRSIM_DMABUF=0 --
-good 'rm: cached memory' rm 3 GDRSIM_COHERENT=1 --
+good 'rm: cached memory' rm 4 GDRSIM_COHERENT=1 --
 good 'dmabuf' dmabuf 3 GDRSIM_DRIVER_VERSION=13030 --
 good 'dmabuf: cuMemCreate' dmabuf 4 GDRSIM_DRIVER_VERSION=13030 -- -a cuMemCreate
 good 'dmabuf: SYNC_MEMOPS is not there from the start, late copies' dmabuf 3 \
 	GDRSIM_DRIVER_VERSION=13030 GDRSIM_SYNC_MEMOPS=0 GDRSIM_ASYNC_DELAY_US=200 --
 good 'dmabuf: force-PCIe pins' dmabuf 3 GDRSIM_DRIVER_VERSION=13030 GDRSIM_DMABUF_PCIE=1 --
-good 'host' host 12 -- -a cuMemHostAlloc
+good 'host' host 15 -- -a cuMemHostAlloc
 good 'second device' rm 3 GDRSIM_DEVICES=2 -- -d 1
 for level in 2.0 2.3 2.4 2.5 2.6; do
 	for persistent in 0 1; do
@@ -69,12 +69,62 @@ run "$tool" -l
 expect '-l lists' 0 '^access_after_free +'
 run "$tool" --help
 expect '--help' 0 '^Usage: gdrcopy_sanity'
+documented gdrcopy_sanity
 run "$tool" --version
 expect '--version' 0 '^gdrcopy_sanity [0-9.]+ \(libgdrapi 2\.6\)$'
 run "$tool" --sim "$sim" -t basic -t offsets
-expect '-t twice' 0 '^2 passed, 0 failed, 0 waived$'
+expect '-t twice' 0 '^Total: 2, Passed: 2, Failed: 0, Waived: 0$'
 run "$tool" --sim "$sim" -t fd_calls
-expect 'all waived: exit 2' 2 '^0 passed, 0 failed, 1 waived$'
+expect 'all waived: exit 2' 2 '^Total: 1, Passed: 0, Failed: 0, Waived: 1$'
+check 'the summary is the last line' sh -c "tail -n 1 '$out' | grep -q '^Total: 1, '"
+run "$tool" --sim "$sim" -t basic -s
+expect '-s: no summary' 0 '^ok  *basic$'
+check '-s: no summary: none' sh -c "! grep -q Total '$out'"
+run "$tool" --sim "$sim" -t basic -e
+expect '-e is taken' 0 '^Total: 1, Passed: 1, Failed: 0, Waived: 0$'
+
+# ---- GDRCopy's names -----------------------------------------------------------------------------
+run "$tool" --sim "$sim" -t basic_v2_cumemalloc -t basic_vmmalloc
+expect 'names with a kind of memory: cuMemAlloc' 0 '^ok  *basic \(cuMemAlloc\)$'
+expect 'names with a kind of memory: cuMemCreate' 0 '^ok  *basic \(cuMemCreate\)$'
+expect 'names with a kind of memory: two runs' 0 '^Total: 2, Passed: 2, '
+run "$tool" --sim "$sim" -t basic_v2_cumemalloc -t basic -a cuMemCreate
+expect '-a is stronger than a name' 0 '^memory: +cuMemCreate: '
+expect '-a is stronger than a name: one run' 0 '^Total: 1, Passed: 1, '
+run "$tool" --sim "$sim" -t data_validation_cumemalloc
+expect 'a name that stands for several' 0 '^Total: 3, Passed: 3, '
+for name in basic_unaligned_mapping_ basic_x _cumemalloc basic_cumemalloc_vmmalloc; do
+	run "$tool" --sim "$sim" -t "$name"
+	expect "no such name: $name" 1 '' "$name: there is no such test"
+done
+# Every name of tests/sanity.cpp of GDRCopy 2.6: each with a test behind it.
+names=
+for stem in basic basic_v2 basic_v2_forcepci invalidation_access_after_gdr_close \
+	invalidation_access_after_free invalidation_two_mappings invalidation_fork_access_after_free \
+	invalidation_fork_after_gdr_map invalidation_fork_child_gdr_map_parent \
+	invalidation_fork_map_and_free invalidation_unix_sock_shared_fd_gdr_pin_buffer \
+	invalidation_unix_sock_shared_fd_gdr_map basic_child_thread_pins_buffer; do
+	names="$names -t ${stem}_cumemalloc -t ${stem}_vmmalloc"
+done
+for name in basic_with_tokens basic_unaligned_mapping basic_small_buffers_mapping attributes_sanity \
+	data_validation_cumemalloc data_validation_v2_cumemalloc data_validation_vmmalloc \
+	data_validation_v2_forcepci_cumemalloc data_validation_mix_mappings_cumemalloc \
+	invalidation_fork_child_gdr_pin_parent_with_tokens leakage_pin_pages_fork_cumemalloc; do
+	names="$names -t $name"
+done
+# shellcheck disable=SC2086 # several words
+run "$tool" --sim "$sim" $names
+expect "all of GDRCopy's names" 0 '^Total: [0-9]+, Passed: [0-9]+, Failed: 0, '
+run "$tool" -l
+for name in $names; do
+	[ "$name" = -t ] && continue
+	name=${name%_cumemalloc}
+	name=${name%_vmmalloc}
+	grep -Eq "^$name(:| )" "$out" || fail "-l has $name"
+done
+pass "-l has all of GDRCopy's names"
+
+# ---- what is printed -----------------------------------------------------------------------------
 run "$tool" --sim "$sim" -t mapping_type -v
 expect '-v tells what was found out' 0 'the default mapping is Write Combining'
 run "$tool" --sim "$sim" -t basic -t fd_calls --json
@@ -85,9 +135,41 @@ if command -v python3 >/dev/null; then
 	else
 		fail '--json is a document' 'it cannot be parsed'
 	fi
+	run "$tool" -l --json
+	check '-l --json: a document' python3 -c '
+import json, sys
+d = json.load(open(sys.argv[1]))
+names = [t["name"] for t in d["tests"]]
+assert len(names) == len(set(names)) > 40 and "free_in_child" in names
+assert all(t["what"] for t in d["tests"])
+assert all(set(n["tests"]) <= set(names) for n in d["names_of_gdrcopy"])
+' "$out"
+	# is_error STATUS TEXT: stdout is the document of a run without a result
+	is_error() {
+		python3 -c '
+import json, sys
+d = json.load(open(sys.argv[1]))
+assert d["tool"] == "gdrcopy_sanity" and d["exit_status"] == int(sys.argv[2]), d
+assert sys.argv[3] in d["error"], d
+' "$out" "$@"
+	}
+	run GDRSIM_DEVICES=0 "$tool" --sim "$sim" --json
+	expect '--json without a GPU: exit 2' 2 '' 'cannot run here: cuInit'
+	check '--json without a GPU: a document' is_error 2 CUDA_ERROR_NO_DEVICE
+	run GDRCOPY_BACKEND=host "$tool" --sim "$sim" --json
+	check '--json, no GPU memory is reached: a document' is_error 2 'no GPU memory can be reached'
+	run "$tool" --sim "$sim" --json -t nonsense
+	check '--json, no such test: a document' is_error 1 'nonsense: there is no such test'
 else
 	skip '--json is a document' 'no python3'
 fi
+for args in "-t basic" "-t basic --json" -l "-l --json" --help; do
+	# shellcheck disable=SC2086 # several words
+	env "$tool" --sim "$sim" $args >/dev/full 2>"$err"
+	rc=$?
+	: >"$out"
+	expect "a full disk: $args" 1 '' 'gdrcopy_sanity: .*(No space|JSON|written)'
+done
 run "$tool" -t nonsense
 expect 'an unknown test' 1 '' 'nonsense: there is no such test'
 for bad in -Z stray '-a malloc' '-d x' '--timeout 0' --sim=/nonexistent; do
@@ -101,6 +183,13 @@ run GDRSIM_DEVICES=0 "$tool" --sim "$sim"
 expect 'no device at all: exit 2' 2 '' 'cannot run here: cuInit'
 run GDRCOPY_BACKEND=gdrdrv "$tool" --sim "$sim"
 expect 'no backend: exit 2' 2 '' 'cannot run here: barcopy_open'
+run GDRCOPY_BACKEND=host "$tool" --sim "$sim"
+expect 'no GPU memory is reached: exit 2' 2 '' 'cannot run here: no GPU memory can be reached'
+check 'no GPU memory is reached: no result' sh -c "! grep -Eq 'Failed: 0|^ok' '$out'"
+run GDRSIM_RM=absent GDRSIM_INTEGRATED=1 "$tool" --sim "$sim" -t basic
+expect 'an integrated GPU: its host memory' 0 '^memory: +cuMemHostAlloc: memory that CPU and GPU share$'
+run "$tool" --sim "$sim" -t basic -a cuMemHostAlloc
+expect 'host memory on request, and says so' 0 '^memory: +cuMemHostAlloc: host memory$'
 run GDRSIM_RM=absent "$tool" --sim "$sim" -a cuMemAlloc
 expect 'a kind that cannot be pinned: exit 2' 2 '' 'cannot run here: .*cuMemAlloc'
 
@@ -122,12 +211,16 @@ if ${CC:-cc} -shared -fPIC -D_GNU_SOURCE= -I"$root/include" -o "$tmp/faulty.so" 
 	-ldl 2>"$err"; then
 	for pair in write:basic write:offsets read:basic read:unaligned info:unaligned \
 		unmap:access_after_unmap flag:access_after_free child:fork_calls crash:words \
-		hang:pointer; do
+		hang:pointer write:two_types write:force_pcie read:free_in_parent \
+		write:free_in_child; do
 		planted "${pair%:*}" "${pair#*:}" FAULT="${pair%:*}" LD_PRELOAD="$tmp/faulty.so"
 	done
 	planted 'leak' leaks FAULT=leak LD_PRELOAD="$tmp/faulty.so $node"
 	planted 'leak' access_after_close FAULT=leak LD_PRELOAD="$tmp/faulty.so"
 	planted 'dontfork' fork_access FAULT=dontfork LD_PRELOAD="$tmp/faulty.so"
+	run FAULT=open LD_PRELOAD="$tmp/faulty.so" "$tool" --sim "$sim" -t close_after_free
+	expect 'a waiver has the whole reason' 2 \
+		'^waived  close_after_free: barcopy_open\(BARCOPY_OPEN_ANY\): .*; load gdrdrv'
 	run FAULT=hang LD_PRELOAD="$tmp/faulty.so" "$tool" --sim "$sim" -t pointer --timeout 1
 	expect 'a hang says so' 1 'not finished after 1 s'
 	run FAULT=crash LD_PRELOAD="$tmp/faulty.so" "$tool" --sim "$sim" -t words

@@ -21,7 +21,7 @@ quick() {
 export GDRSIM_DRIVER_VERSION=13030
 
 for t in copybw copylat pplat apiperf; do
-	few="-t 3"
+	few="-n 3"
 	case $t in
 	copy*) few="-w 3 -r 3" ;;
 	pplat) few="-t 3 -u 60" ;; # a busy machine is no fault
@@ -31,6 +31,7 @@ for t in copybw copylat pplat apiperf; do
 	for o in -s ${few%% *} -d -a -M -v --json --sim --no-numa --help --version; do
 		check "$t: --help names $o" grep -q -- "  *$o" "$out"
 	done
+	documented gdrcopy_$t
 	run gdrcopy_$t -h
 	expect "$t: -h" 0 '^Exit status'
 	run gdrcopy_$t --version
@@ -54,7 +55,10 @@ for t in copybw copylat pplat apiperf; do
 		-s -1
 		-s 1Q
 		-s 1KB
-		-s 0x10
+		-s 0x
+		-s 0xg
+		-s x10
+		-s 010x
 		-s 99999999999999999999
 		-s 18446744073709551615G
 		${few%% *} -1
@@ -83,6 +87,9 @@ for t in copybw copylat pplat apiperf; do
 	expect "$t: --sim with a relative folder" 0 'all data verified'
 	quick LD_LIBRARY_PATH="$sim" gdrcopy_$t -s 64
 	expect "$t: the stand-in by library path says so" 0 'running on the stand-in'
+
+	quick gdrcopy_$t --sim "$sim" -s 0x1000 -d 0x0
+	expect "$t: hexadecimal numbers" 0 'all data verified'
 
 	# -- facts
 	quick gdrcopy_$t --sim "$sim" -s 4K
@@ -120,8 +127,22 @@ for t in copybw copylat pplat apiperf; do
 	expect "$t: chooses what can be served, and says so" 0 \
 		'^mapping: .*backend rm' \
 		'cuMemCreate is used instead of cuMemAlloc, which cannot be served here \(.+\)'
+	# -- where the memory lies: host memory only when it is asked for, or is all that the GPU has
+	quick gdrcopy_$t --sim "$sim" -s 4K
+	expect "$t: says GPU memory" 0 '^buffer: .*cuMemAlloc memory: GPU memory$'
+	quick gdrcopy_$t --sim "$sim" -s 4K -a cuMemHostAlloc
+	expect "$t: says host memory" 0 '^buffer: .*cuMemHostAlloc memory: host memory$'
+	check "$t: host memory: no word of GPU memory" sh -c "! grep -q 'GPU memory' '$out'"
+	expect "$t: host memory: not through the BAR" 0 'backend host \(not through the BAR\)'
 	quick GDRCOPY_BACKEND=host gdrcopy_$t --sim "$sim" -s 4K
-	expect "$t: falls back to host memory, and says so" 0 'memory of the CPU' \
+	expect "$t: no GPU memory is reached: exit 2" 2 '' \
+		'cannot run here: no GPU memory can be reached: cuMemAlloc memory: pin: .*; .+'
+	check "$t: no GPU memory is reached: nothing measured" sh -c "! grep -Eq '^(GPU|buffer):|verified' '$out'"
+	quick GDRSIM_DMABUF_MMAP=0 GDRSIM_RM=absent gdrcopy_$t --sim "$sim" -s 4K
+	expect "$t: no backend for GPU memory: exit 2" 2 '' 'cannot run here: no GPU memory can be reached'
+	quick GDRSIM_INTEGRATED=1 GDRSIM_RM=absent gdrcopy_$t --sim "$sim" -s 4K
+	expect "$t: an integrated GPU: its host memory" 0 \
+		'^buffer: .*cuMemHostAlloc memory: memory that CPU and GPU share$' \
 		'cuMemHostAlloc is used instead of cuMemAlloc'
 
 	# -- JSON
@@ -136,6 +157,40 @@ for t in copybw copylat pplat apiperf; do
 	else
 		skip "$t: --json" "no python3 to judge it"
 	fi
+
+	if command -v python3 >/dev/null 2>&1; then
+		# is_error STATUS TEXT: stdout is the document of a run without a result
+		is_error() {
+			python3 -c '
+import json, sys
+d = json.load(open(sys.argv[1]))
+assert d["tool"] == sys.argv[2] and d["version"], d
+assert d["exit_status"] == int(sys.argv[3]) and sys.argv[4] in d["error"], d
+' "$out" "gdrcopy_$t" "$@"
+		}
+		quick GDRSIM_DEVICES=0 gdrcopy_$t --sim "$sim" --json
+		expect "$t: --json without a GPU: exit 2" 2 '"exit_status": 2' 'cannot run here: cuInit'
+		check "$t: --json without a GPU: a document" is_error 2 'CUDA_ERROR_NO_DEVICE'
+		quick GDRCOPY_BACKEND=host gdrcopy_$t --sim "$sim" --json
+		check "$t: --json, no GPU memory is reached: a document" is_error 2 'no GPU memory'
+		quick GDRSIM_FAIL='cuMemcpyHtoD:*=700' gdrcopy_$t --sim "$sim" --json
+		check "$t: --json, a failing call: a document" is_error 1 'CUDA_ERROR_ILLEGAL_ADDRESS'
+	else
+		skip "$t: --json without a result" "no python3 to judge it"
+	fi
+
+	# -- half a report is no success
+	for args in "" "--json" "--help" "--version"; do
+		# shellcheck disable=SC2086 # several words
+		env gdrcopy_$t --sim "$sim" -s 64 $few $args >/dev/full 2>"$err"
+		rc=$?
+		: >"$out"
+		expect "$t: $args: a full disk" 1 '' "gdrcopy_$t: .*(No space|JSON|written)"
+		check "$t: $args: a full disk: said once" [ "$(grep -c "^gdrcopy_$t: " "$err")" -eq 1 ]
+	done
+	env GDRSIM_DEVICES=0 gdrcopy_$t --sim "$sim" >/dev/full 2>"$err"
+	rc=$?
+	expect "$t: no GPU and a full disk: still exit 2" 2 '' 'cannot run here'
 
 	# -- every way a GPU can be missing: exit 2, one line that says what is missing and what to do
 	missing() {
@@ -185,7 +240,7 @@ for t in copybw copylat pplat apiperf; do
 	missing "$t: no cuMemHostAlloc" 'cuMemHostAlloc: CUDA_ERROR_NOT_SUPPORTED'
 	quick GDRCOPY_BACKEND=host gdrcopy_$t --sim "$sim" -a cuMemAlloc
 	missing "$t: memory that cannot be pinned" 'cuMemAlloc memory: pin:'
-	quick GDRCOPY_BACKEND=host GDRSIM_FAIL='cuMemHostAlloc:*=801' gdrcopy_$t --sim "$sim"
+	quick GDRSIM_INTEGRATED=1 GDRSIM_RM=absent GDRSIM_FAIL='cuMemHostAlloc:*=801' gdrcopy_$t --sim "$sim"
 	missing "$t: no kind can be served" 'cuMemHostAlloc: CUDA_ERROR_NOT_SUPPORTED'
 done
 
@@ -198,14 +253,22 @@ for t in copybw copylat; do
 	expect "$t: -w 0" 0 'all data verified'
 	run gdrcopy_$t --sim "$sim" -s 4K -w 3 -r 0
 	expect "$t: -r 0" 0 'all data verified'
+	run gdrcopy_$t --sim "$sim" -s 4K -w 0 -r 0
+	expect "$t: -w 0 -r 0" 0 '^nothing was copied'
+	check "$t: -w 0 -r 0: not called verified" sh -c "! grep -q 'all data verified' '$out'"
 	for args in "-w 0 -r 3" "-w 3 -r 0" "-w 0 -r 0"; do
+		verified=true
+		[ "$args" = "-w 0 -r 0" ] && verified=null
 		# shellcheck disable=SC2086 # several words
 		run gdrcopy_$t --sim "$sim" -s 4K --json $args
-		expect "$t: --json $args" 0 '"verified": true'
+		expect "$t: --json $args" 0 "\"verified\": $verified"
 		if command -v python3 >/dev/null 2>&1; then
 			check "$t: --json $args: valid" python3 -m json.tool "$out" "$tmp/json"
 		fi
 	done
+	# the whole command line that GDRCopy's own takes
+	run gdrcopy_$t --sim "$sim" -s 0x2000 -d 0 -w 20 -r 10 -a cuMemAlloc -M default
+	expect "$t: GDRCopy's options" 0 'all data verified'
 done
 
 # ---- copybw alone ---------------------------------------------------------------------------------
@@ -221,6 +284,32 @@ expect "copybw: -l ends with the size itself" 0 '^ +5000 '
 check "copybw: -l: 1 to 4096 and 5000" [ "$(grep -Ec '^ +[0-9]+ +[0-9.]+ ' "$out")" -eq 14 ]
 quick gdrcopy_copybw --sim "$sim" -l -s 1
 expect "copybw: -l of one byte" 0 '^ +1 '
+# GDRCopy's lines, which scripts take apart
+run gdrcopy_copybw --sim "$sim" -s 0x20000 -o 4 -c 64K -w 40 -r 20
+expect "copybw: GDRCopy's line of a write" 0 '^write BW: [0-9.e+]+MB/s$'
+expect "copybw: GDRCopy's line of a read" 0 '^read BW: [0-9.e+]+MB/s$'
+expect "copybw: GDRCopy's line before a write" 0 '^writing test, size=65536 offset=4 num_iters=40$'
+expect "copybw: GDRCopy's line before a read" 0 '^reading test, size=65536 offset=4 num_iters=20$'
+expect "copybw: the table names its unit" 0 '^ +bytes +write MiB/s +copies +read MiB/s +copies$'
+check "copybw: the table and the line agree" awk '
+	/^ +65536 / { write = $2; read = $4 }
+	/ BW: / { split($3, v, "MB"); w = $1 == "write" ? write : read
+		  if (v[1] - w > 0.01 * w || w - v[1] > 0.01 * w) exit 1; n++ }
+	END { exit n != 2 }' "$out"
+run gdrcopy_copybw --sim "$sim" -s 0x40 -l -w 3 -r 0
+check "copybw: -l: GDRCopy's lines, a write a size" [ "$(grep -c '^write BW: ' "$out")" -eq 7 ]
+check "copybw: -r 0: no line of a read" sh -c "! grep -q '^read' '$out'"
+if command -v python3 >/dev/null 2>&1; then
+	run gdrcopy_copybw --sim "$sim" -s 1M -w 10 -r 10 --json
+	check "copybw: --json: bytes, seconds and MiB/s agree" python3 -c '
+import json, sys
+d = json.load(open(sys.argv[1]))
+assert d["unit"] == "2^20 bytes/s"
+for w in ("write", "read"):
+    r = d["results"][0][w]
+    assert abs(r["mib_per_s"] - 10 / r["seconds"]) < 1e-6 * r["mib_per_s"], r
+' "$out"
+fi
 for bad in "-s 4K -c 4097" "-s 4K -o 4K" "-s 4K -c 4K -o 1" "-c 0"; do
 	# shellcheck disable=SC2086
 	run gdrcopy_copybw --sim "$sim" $bad
@@ -263,6 +352,10 @@ for ping in gpu cpu; do
 		done
 	done
 done
+quick gdrcopy_pplat --sim "$sim" -s 64
+expect "pplat: says where flags and data lie" 0 '^data: +64 bytes each way in GPU memory$'
+quick gdrcopy_pplat --sim "$sim" -s 64 -a cuMemHostAlloc
+check "pplat: in host memory: no word of GPU memory" sh -c "! grep -q 'GPU memory' '$out'"
 quick gdrcopy_pplat --sim "$sim"
 expect "pplat: flags alone" 0 '^ +3( +[0-9.]+){5}$'
 for bad in "-s 5" "-s 17M" "-t 0" "-u 0" "-p host" "-q host" "-D host"; do
@@ -314,10 +407,24 @@ for r in d["results"]:
 else
 	skip "apiperf: --json: every sample is in one bin" "no python3 to judge it"
 fi
-for bad in "-f 2K -s 1K" "-f 0" "-s 0" "-b 0" "-b 101" "-t 0"; do
+for option in "-n 7" "-t 7" "-n 9 -w 0 -t 7" "-n 7 -w 3"; do
+	# shellcheck disable=SC2086 # several words
+	run gdrcopy_apiperf --sim "$sim" -s 64K --json $option
+	expect "apiperf: $option" 0 '"iterations": 7'
+done
+# each round is a pin: those of the set-up and of the check after them stay the same
+pins() {
+	# shellcheck disable=SC2086 # several words
+	GDRCOPY_STATS=1 gdrcopy_apiperf --sim "$sim" -s 64K $1 2>&1 >/dev/null |
+		sed -nE 's/^ +pins ([0-9]+),.*/\1/p'
+}
+: >"$out"
+check "apiperf: -w: rounds that are not timed" \
+	[ "$(($(pins "-n 5 -w 20") - $(pins "-n 5 -w 0")))" -eq 20 ]
+for bad in "-f 2K -s 1K" "-f 0" "-s 0" "-b 0" "-b 101" "-t 0" "-n 0" "-w -1"; do
 	# shellcheck disable=SC2086 # several words
 	run gdrcopy_apiperf --sim "$sim" $bad
-	expect "apiperf: bad: $bad" 1 '' "gdrcopy_apiperf: -[fsbt] [0-9]+: "
+	expect "apiperf: bad: $bad" 1 '' "gdrcopy_apiperf: -[fsbtnw] -?[0-9]+: "
 done
 
 # ---- wrong bytes ----------------------------------------------------------------------------------
@@ -404,6 +511,8 @@ cat >"$tmp/fake/gdrcopy_copybw" <<'END'
 case "$*" in
 "-s 64K -w 1 -r 1")
 	[ "$TRIAL" -eq 0 ] || echo "gdrcopy_copybw: cannot run here: the reason; the advice" >&2
+	echo "buffer:   65536 bytes of cuMemAlloc memory: GPU memory"
+	echo "mapping:  Write Combining, backend rm"
 	exit "$TRIAL"
 	;;
 esac
@@ -414,23 +523,30 @@ chmod +x "$tmp/fake/gdrcopy_copybw"
 cp "$tmp/fake/gdrcopy_copybw" "$tmp/fake/gdrcopy_copylat"
 run TRIAL=0 RUN=0 "$demo" "$tmp/fake" "$sim"
 expect "demo: on a GPU" 0 'gdrcopy_copylat '
-check "demo: on a GPU: the first line" first_line '^demo: a GPU is usable'
+check "demo: on a GPU: the first line" first_line '^demo: the CPU reaches GPU memory \(backend rm\): running on it$'
 check "demo: on a GPU: no --sim" sh -c "! grep -q -e --sim '$out'"
 run TRIAL=2 RUN=0 "$demo" "$tmp/fake" "$sim"
 expect "demo: on the stand-in" 0 "ran .*gdrcopy_copylat .*--sim $sim"
 check "demo: on the stand-in: the first line has the reason alone" \
-	first_line '^demo: no usable GPU \(the reason\): running on the stand-in$'
+	first_line '^demo: no GPU memory is reached \(the reason\): running on the stand-in$'
 run TRIAL=1 RUN=0 "$demo" "$tmp/fake" "$sim"
 expect "demo: the trial fails" 1 'the trial copy failed'
 run TRIAL=2 RUN=1 "$demo" "$tmp/fake" "$sim"
 expect "demo: a failing tool's exit status is passed on" 1
 run TRIAL=0 RUN=2 "$demo" "$tmp/fake" "$sim"
 expect "demo: exit 2 is passed on" 2
+run LD_LIBRARY_PATH="$sim" GDRCOPY_BACKEND=host "$demo" "$build" "$sim"
+check "demo: a GPU whose memory is not reached: the first line" first_line \
+	'^demo: no GPU memory is reached \(no GPU memory can be reached: .*\): running on the stand-in$'
+run LD_LIBRARY_PATH="$sim" "$demo" "$build" "$sim"
+expect "demo: a GPU whose memory is reached" 0 'all data verified'
+check "demo: a GPU whose memory is reached: the first line" first_line \
+	'^demo: the CPU reaches GPU memory \(backend dmabuf\): running on it$'
 run "$demo"
 expect "demo: without arguments" 1 '' '^usage: '
 run LD_LIBRARY_PATH="$tmp/bad" "$demo" "$build" "$sim"
 expect "demo: the real tools" 0 'all data verified'
 check "demo: the real tools: the first line" first_line \
-	'^demo: no usable GPU \(libcuda.so.1 cannot be loaded \(.*\)\): running on the stand-in$'
+	'^demo: no GPU memory is reached \(libcuda.so.1 cannot be loaded \(.*\)\): running on the stand-in$'
 
 finish

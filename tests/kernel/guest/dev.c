@@ -10,12 +10,24 @@
 
 #include "rig.h"
 
-int drv_open(void)
+int drv_try_open(const char *node)
 {
-	int fd = open("/dev/gdrdrv", O_RDWR | O_CLOEXEC);
+	int fd = open(node, O_RDWR | O_CLOEXEC);
+
+	return fd < 0 ? -errno : fd;
+}
+
+int drv_open_at(const char *node)
+{
+	int fd = drv_try_open(node);
 
 	CHECK(fd >= 0);
 	return fd;
+}
+
+int drv_open(void)
+{
+	return drv_open_at("/dev/gdrdrv");
 }
 
 int prov_open(void)

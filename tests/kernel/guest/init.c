@@ -22,7 +22,7 @@ static const struct test *const groups[] = { tests_basic,  tests_observe, tests_
 					     tests_revoke, tests_owner,	  tests_fault,
 					     tests_window, tests_race,	  tests_fuzz,
 					     tests_dmabuf, tests_hostile, tests_measure,
-					     tests_walk };
+					     tests_walk,   tests_node };
 static unsigned int nr_passed, nr_failed, nr_skipped;
 static char setup_name[64];
 
@@ -302,15 +302,18 @@ static void unload(const char *name)
 }
 
 /* The driver that is built without a header of the GPU driver serves every generation of it. */
-static void driver_path(char *path, size_t len, const char *gen)
+int load_driver(void)
 {
+	char path[64];
+
 	if (rig.mode == DMABUF)
-		snprintf(path, len, "/mod/gdrdrv-dmabuf.ko");
+		snprintf(path, sizeof(path), "/mod/gdrdrv-dmabuf.ko");
 	else
-		snprintf(path, len, "/mod/gdrdrv-%s%s.ko", gen,
+		snprintf(path, sizeof(path), "/mod/gdrdrv-%d%s.ko", rig.gen,
 			 rig.mode == BOTH ? "-both"
 			 : rig.gpl	  ? ""
 					  : "-prop");
+	return insmod(path, rig.mode == CALLBACK ? "use_persistent_mapping=0" : "");
 }
 
 static void run_setup(const char *gen, const char *mode)
@@ -327,11 +330,10 @@ static void run_setup(const char *gen, const char *mode)
 	rig.mode = mode_of(mode);
 	snprintf(path, sizeof(path), "/mod/provider-%s.ko", gen);
 	ret = insmod(path, rig.mode == FALLBACK ? "fail_persistent=524" : "");
-	driver_path(path, sizeof(path), gen);
 	if (!ret)
-		ret = insmod(path, rig.mode == CALLBACK ? "use_persistent_mapping=0" : "");
+		ret = load_driver();
 	if (ret) {
-		printf("# insmod %s: %d\n", path, ret);
+		printf("# insmod: %d\n", ret);
 		log_is_clean();
 		failed("load", 0);
 		return;
@@ -439,7 +441,6 @@ static void run_commands(void)
 
 static void run_command_setup(const char *mode)
 {
-	char path[64];
 	int ret;
 
 	snprintf(setup_name, sizeof(setup_name), "library-580-%s", mode);
@@ -447,9 +448,8 @@ static void run_command_setup(const char *mode)
 	rig.mode = mode_of(mode);
 	rig.gen = 580;
 	ret = insmod("/mod/provider-580.ko", "");
-	driver_path(path, sizeof(path), "580");
 	if (!ret)
-		ret = insmod(path, rig.mode == CALLBACK ? "use_persistent_mapping=0" : "");
+		ret = load_driver();
 	if (ret) {
 		printf("# insmod: %d\n", ret);
 		failed("load", 0);

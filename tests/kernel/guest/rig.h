@@ -61,7 +61,7 @@ struct test {
 
 extern const struct test tests_basic[], tests_map[], tests_revoke[], tests_owner[], tests_window[],
 	tests_walk[], tests_observe[], tests_race[], tests_fuzz[], tests_fault[], tests_measure[],
-	tests_dmabuf[], tests_hostile[];
+	tests_dmabuf[], tests_hostile[], tests_node[];
 
 /* Whether the free takes the pages back in the present set-up. */
 static inline bool by_callback(void)
@@ -98,7 +98,9 @@ static inline bool by_callback(void)
 #define GPU_PAGE (64 * KiB)
 
 /* dev.c; what returns int returns 0 or -errno unless said otherwise. */
-int drv_open(void); /* a descriptor; checks */
+int drv_try_open(const char *node); /* a descriptor or -errno */
+int drv_open_at(const char *node); /* a descriptor; checks */
+int drv_open(void); /* of the usual node; likewise */
 int prov_open(void); /* likewise */
 struct provider_alloc gpu_alloc_flags(int prov, size_t size, unsigned int flags);
 uint64_t gpu_alloc(int prov, size_t size);
@@ -154,5 +156,6 @@ int delete_module_named(const char *name); /* 0 or -errno */
 
 /* init.c */
 bool balanced(char *why, size_t len);
+int load_driver(void); /* of the present set-up; 0 or -errno */
 
 #endif

@@ -376,8 +376,11 @@ static void fail_calls(const char *what,
 				CHECK_EQ(ret, 0);
 		}
 		printf("# %s: %s: %u attempts, %u errors\n", what, call_names[call], n, errors);
-		/* An error for every way of failing, or nearly: some is for the best, as a memory type. */
-		if (call < MAY_FAIL)
+		/*
+		 * An error for every way of failing, or nearly: some is for the best, as a memory
+		 * type. munmap() asks again for what failed once (6.12).
+		 */
+		if (call < MAY_FAIL && (call != UNMAP || fail != fail_one))
 			CHECK(errors > 0);
 	}
 }

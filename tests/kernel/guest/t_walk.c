@@ -2,7 +2,8 @@
 /*
  * Every way by which a user can make the kernel walk a mapping. BAR memory has no struct page: a
  * walk that takes an entry for a page's reads what is not there, and the machine goes down; what
- * wants to hold pages must get EFAULT. After each walk the mapping shows the same bytes.
+ * wants to hold pages must get EFAULT. After each walk the mapping shows the same bytes,
+ * and at a test's end by small entries.
  *
  * The mapping is as large and as aligned as a program's can be: a driver that makes huge entries
  * would have made some.
@@ -37,8 +38,10 @@ static void begin(void)
 
 	drv = drv_open();
 	prov = prov_open();
-	map_at = (uint8_t *)(uintptr_t)must_map(
-		drv, must_pin(drv, gpu_alloc_flags(prov, SIZE, PROVIDER_ALIGN_2M).va, SIZE), SIZE);
+	map_at = map_prot(
+		drv, must_pin(drv, gpu_alloc_flags(prov, SIZE, PROVIDER_ALIGN_2M).va, SIZE), SIZE,
+		PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, reserve(SIZE, 2 * MiB));
+	CHECK(map_at != MAP_FAILED);
 	for (off = 0; off < SIZE; off += STEP)
 		map_at[off] = byte_at(off);
 }
@@ -55,6 +58,15 @@ static void same(const char *after)
 			_exit(1);
 		}
 	}
+}
+
+static void end(void)
+{
+	size_t off;
+
+	same("all of them");
+	for (off = 0; off < SIZE; off += STEP)
+		CHECK_EQ(read_pte(prov, map_at + off).level, 1);
 }
 
 /* As a call in the table: 0 or -errno. */
@@ -113,6 +125,7 @@ static void t_numa(void)
 		CHECK(status[i] < 0);
 	no_pages("get_mempolicy of an address",
 		 syscall(SYS_get_mempolicy, &where, NULL, 0, map_at, MPOL_F_NODE | MPOL_F_ADDR));
+	end();
 }
 
 #ifndef SYS_process_madvise
@@ -146,6 +159,7 @@ static void t_madvise(void)
 		write_text("/sys/kernel/mm/ksm/run", "0");
 	}
 	same("a round of merging");
+	end();
 }
 
 static void t_calls(void)
@@ -175,6 +189,7 @@ static void t_calls(void)
 	same("mremap");
 	syscall(SYS_remap_file_pages, map_at, GPU_PAGE, 0, 0, 0);
 	same("remap_file_pages");
+	end();
 }
 
 struct pm_scan {
@@ -237,6 +252,7 @@ static void t_proc_files(void)
 	CHECK(pwrite(fd, entries, 4096, (off_t)(uintptr_t)map_at) == -1 && errno == EIO);
 	same("/proc/self/mem");
 	close(fd);
+	end();
 }
 
 static void direct_io(void)
@@ -294,6 +310,7 @@ static void t_pages(void)
 	same("private futex");
 	direct_io();
 	ring_buffers();
+	end();
 }
 
 #define UFFD_WP_ASYNC	    (1ULL << 15)
@@ -334,6 +351,7 @@ static void t_userfaultfd(void)
 	CHECK(ioctl(fd, UFFDIO_REGISTER, &reg) == -1);
 	close(fd);
 	same("the close of userfaultfd");
+	end();
 }
 
 static void t_core(void)

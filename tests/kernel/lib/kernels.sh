@@ -4,7 +4,7 @@
 # Kernels and their headers from the distribution's packages, unpacked into a cache, nothing
 # installed. The mirror is the machine's own; versions come from the meta packages.
 #
-# kernel_prepare NAME	NAME: 5.10 6.1 6.12 7 debug 6.1-arm64 6.12-arm64-16k 6.1-arm64-64k
+# kernel_prepare NAME	NAME: 5.10 6.1 6.12 7 debug debug-6.12 6.1-arm64 6.12-arm64-16k 6.1-arm64-64k
 #	sets K_DIR (its cache), K_IMAGE (bootable), K_HEADERS (for KDIR), K_REL (release),
 #	K_ROOT (a root to build in, or empty), K_MAKE (extra arguments of make), K_ARCH
 # Must not know the driver.
@@ -155,14 +155,15 @@ fetch_backports() {
 	echo "$K_DIR/build-root" >"$K_DIR/build-in"
 }
 
-# The distribution's source as $K_DIR/linux-source-6.1, or only the $1... of it.
+# The distribution's source of version $1 as $K_DIR/linux-source-$1, or only the $2... of it.
 unpack_source() {
-	local part parts=()
+	local name=linux-source-$1 part parts=()
+	shift
 	for part; do
-		parts+=("linux-source-6.1/$part")
+		parts+=("$name/$part")
 	done
-	K_ARCH=amd64 unpack bookworm-security linux-source-6.1 || return 1 # for all architectures
-	tar -C "$K_DIR" -xf "$K_DIR"/root/usr/src/linux-source-6.1.tar.xz "${parts[@]}" || return 1
+	K_ARCH=amd64 unpack bookworm-security "$name" || return 1 # for all architectures
+	tar -C "$K_DIR" -xf "$K_DIR/root/usr/src/$name.tar.xz" "${parts[@]}" || return 1
 	rm -rf "$K_DIR/root"
 }
 
@@ -178,15 +179,14 @@ kernel_scripts() {
 		rm -rf "$K_DIR"
 		mkdir -p "$K_DIR"
 		say "fetching the kernel's source for its scripts" >&2
-		unpack_source scripts 9>&- && touch "$K_DIR/ready" && echo "$K_DIR/linux-source-6.1/scripts"
+		unpack_source 6.1 scripts 9>&- && touch "$K_DIR/ready" && echo "$K_DIR/linux-source-6.1/scripts"
 	) 9>"$CACHE/lock"
 }
 
-# The checking kernel, from the distribution's source; about six minutes on two CPUs.
+# The checking kernel of version $1, from the distribution's source; some ten minutes on two CPUs.
 build_debug() {
-	local src config=$1 line
-	unpack_source || return 1
-	src=$K_DIR/linux-source-6.1
+	local src=$K_DIR/linux-source-$1 config=$2 line
+	unpack_source "$1" || return 1
 	make -s -C "$src" O="$K_DIR/build" allnoconfig >&2 || return 1
 	"$src/scripts/kconfig/merge_config.sh" -m -O "$K_DIR/build" "$K_DIR/build/.config" \
 		"$config" >/dev/null 2>&1
@@ -210,7 +210,7 @@ build_debug() {
 # The same for arm64, cross-built; a kernel of another page size than the distribution's.
 build_arm64() {
 	local src config=$1 line cross=(ARCH=arm64 CROSS_COMPILE=aarch64-linux-gnu-)
-	unpack_source || return 1
+	unpack_source 6.1 || return 1
 	src=$K_DIR/linux-source-6.1
 	make -s -C "$src" O="$K_DIR/build" "${cross[@]}" allnoconfig >&2 || return 1
 	"$src/scripts/kconfig/merge_config.sh" -m -O "$K_DIR/build" "$K_DIR/build/.config" \
@@ -246,7 +246,8 @@ kernel_fetch() {
 	6.1-arm64-64k) build_arm64 "$config" ;;
 	6.12) fetch_stock bookworm-security linux-image-6.12-amd64 linux-headers-6.12-amd64 ;;
 	7) fetch_backports trixie ;;
-	debug) build_debug "$config" ;;
+	debug) build_debug 6.1 "$config" ;;
+	debug-6.12) build_debug 6.12 "$config" ;;
 	*) return 1 ;;
 	esac || return 1
 	touch "$K_DIR/ready"
@@ -261,9 +262,9 @@ kernel_prepare() {
 	# A CPU without 16 KiB pages hangs in a kernel that wants them.
 	K_CPU=cortex-a72
 	case $name in *-16k) K_CPU=max,pauth-impdef=on ;; esac
-	if [ "$name" = debug ]; then # keyed by its configuration
-		K_DIR=$CACHE/kernels/debug-$(sha256sum <"$config" | cut -c1-12)
-	fi
+	case $name in debug | debug-*) # keyed by its configuration
+		K_DIR=$CACHE/kernels/$name-$(sha256sum <"$config" | cut -c1-12) ;;
+	esac
 	if [ "$name" = 6.1-arm64-64k ]; then # likewise
 		config=$KERNEL_TESTS/configs/arm64-64k.config
 		K_DIR=$CACHE/kernels/arm64-64k-$(sha256sum <"$config" | cut -c1-12)

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Subject: what the machine is: a container and what it lacks of the GPU driver, a virtual machine,
+ * WSL. It must not know backends.
+ */
+#include <string.h>
+
+#include "doctor/machine.h"
+
+static void find_container(struct machine *m)
+{
+	static const char *const files[] = { "/.dockerenv", "/run/.containerenv",
+					     "/run/systemd/container" };
+	const char *sign = NULL;
+	char lines[4096];
+
+	if (m->probe->env.container[0] || m->probe->env.kubernetes[0])
+		sign = m->probe->env.container[0] ? "environment variable container"
+						  : "environment variable KUBERNETES_SERVICE_HOST";
+	for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
+		if (!sign && root_exists(m->root, files[i]))
+			sign = files[i];
+	root_text(m->root, "/proc/1/cgroup", lines, sizeof(lines));
+	if (!sign && (strstr(lines, "docker") || strstr(lines, "kubepods") || strstr(lines, "lxc")))
+		sign = "/proc/1/cgroup";
+	snprintf(m->container, sizeof(m->container), "%s", sign ? sign : "");
+}
+
+static void collect(struct machine *m)
+{
+	char line[60];
+
+	find_container(m);
+	if (m->probe->hypervisor[0])
+		snprintf(m->vm, sizeof(m->vm), "%s", m->probe->hypervisor);
+	else if (!root_text(m->root, "/sys/hypervisor/type", line, sizeof(line)))
+		strcpy(m->vm, line);
+	else if (!root_text(m->root, "/sys/class/dmi/id/sys_vendor", line, sizeof(line)) &&
+		 (!strcmp(line, "QEMU") || !strncmp(line, "VMware", 6)))
+		strcpy(m->vm, line);
+	/* "5.15.167.4-microsoft-standard-WSL2" */
+	m->wsl = strstr(m->probe->release, "microsoft-standard");
+}
+
+static void check(const struct machine *m, struct report *r)
+{
+	const char *visible = m->probe->env.visible;
+
+	if (m->container[0])
+		report_add(
+			r, SEV_NOTE, NULL, text("this is a container (%s)", m->container),
+			"GPU driver and kernel module belong to the host; which parts of them are "
+			"visible here was chosen when the container was started",
+			NULL);
+	if (m->container[0] && (!strcmp(visible, "void") || !strcmp(visible, "none")))
+		report_add(r, SEV_WARN, NULL, text("NVIDIA_VISIBLE_DEVICES is \"%s\"", visible),
+			   "the container was started without a GPU",
+			   "start the container with NVIDIA_VISIBLE_DEVICES=all");
+	if (m->probe->confidential)
+		report_add(r, SEV_NOTE, NULL, "confidential computing is on",
+			   "the CPU may not map the GPU's memory", NULL);
+	if (m->wsl)
+		report_add(r, SEV_NOTE, NULL, "this is Linux inside Windows (WSL)",
+			   "its GPU driver gives the CPU no access to GPU memory", NULL);
+	else if (m->vm[0] && machine_has_gpu(m))
+		report_add(r, SEV_NOTE, NULL, text("this is a virtual machine (%s)", m->vm),
+			   "the PCI topology below is the one that the hypervisor shows", NULL);
+}
+
+const struct subject subject_host = { "host", "Machine", collect, check };

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: MIT */
+/* The tests by name; see names.h. */
+#include "sanity/names.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/buffer.h"
+#include "common/exit.h"
+
+static const struct sanity_test *const tables[] = {
+	sanity_basic,	     sanity_calls,   sanity_mapping, sanity_arguments, sanity_memory,
+	sanity_invalidation, sanity_process, sanity_pass_fd, sanity_threads,   sanity_leaks,
+};
+
+#define COUNT(a) (sizeof(a) / sizeof((a)[0]))
+
+/* Names of GDRCopy 2.6 (tests/sanity.cpp) without their suffix; one may stand for several tests. */
+static const struct alias {
+	const char *name, *test;
+} aliases[] = {
+	{ "basic_v2", "basic" },
+	{ "basic_v2_forcepci", "force_pcie" },
+	{ "basic_with_tokens", "tokens" },
+	{ "basic_unaligned_mapping", "unaligned" },
+	{ "basic_small_buffers_mapping", "small_buffers" },
+	{ "basic_child_thread_pins_buffer", "threads_pin" },
+	{ "data_validation", "basic" },
+	{ "data_validation", "offsets" },
+	{ "data_validation", "pointer" },
+	{ "data_validation_v2", "basic" },
+	{ "data_validation_v2", "offsets" },
+	{ "data_validation_v2", "pointer" },
+	{ "data_validation_v2_forcepci", "force_pcie" },
+	{ "data_validation_mix_mappings", "two_types" },
+	{ "invalidation_access_after_gdr_close", "access_after_close" },
+	{ "invalidation_access_after_free", "access_after_free" },
+	{ "invalidation_two_mappings", "free_one_of_two" },
+	{ "invalidation_fork_access_after_free", "free_in_parent" },
+	{ "invalidation_fork_after_gdr_map", "fork_access" },
+	{ "invalidation_fork_child_gdr_map_parent", "fork_calls" },
+	{ "invalidation_fork_map_and_free", "free_in_child" },
+	{ "invalidation_fork_child_gdr_pin_parent_with_tokens", "fork_open" },
+	{ "invalidation_unix_sock_shared_fd_gdr_pin_buffer", "fd_calls" },
+	{ "invalidation_unix_sock_shared_fd_gdr_map", "fd_calls" },
+	{ "leakage_pin_pages_fork", "leaks" },
+	{ "leakage_pin_pages_fork", "kernel_pins" },
+	{ "attributes_sanity", "attributes" },
+};
+
+/* What may follow any name, and the memory that it chooses. */
+static const struct {
+	const char *text;
+	enum mem_kind kind;
+} suffixes[] = {
+	{ "_cumemalloc", MEM_ALLOC },
+	{ "_vmmalloc", MEM_CREATE },
+};
+
+/* The length of a name without its suffix, whose kind goes to *kind. */
+static size_t stem_length(const char *name, int *kind)
+{
+	size_t length = strlen(name);
+
+	for (size_t i = 0; i < COUNT(suffixes); i++) {
+		size_t n = strlen(suffixes[i].text);
+
+		if (length > n && !strcmp(name + length - n, suffixes[i].text)) {
+			*kind = (int)suffixes[i].kind;
+			return length - n;
+		}
+	}
+	return length;
+}
+
+static bool is_stem(const char *name, size_t length, const char *of)
+{
+	return strlen(of) == length && !strncmp(name, of, length);
+}
+
+/* Does `name`, without its suffix, stand for a test? */
+static bool means(const char *name, size_t length, const struct sanity_test *test)
+{
+	if (is_stem(name, length, test->name))
+		return true;
+	for (size_t i = 0; i < COUNT(aliases); i++)
+		if (is_stem(name, length, aliases[i].name) && !strcmp(aliases[i].test, test->name))
+			return true;
+	return false;
+}
+
+static bool is_wanted(const struct opt_texts *only, const struct sanity_test *test, int kind,
+		      int usual)
+{
+	if (!only->count)
+		return kind == usual;
+	for (size_t i = 0; i < only->count; i++) {
+		int own = usual;
+		size_t length = stem_length(only->text[i], &own);
+
+		/* -a is stronger than a suffix */
+		if (usual != ALLOC_ANY)
+			own = usual;
+		if (own == kind && means(only->text[i], length, test))
+			return true;
+	}
+	return false;
+}
+
+static void check_name(const char *name)
+{
+	int kind;
+	size_t length = stem_length(name, &kind);
+
+	for (size_t i = 0; i < COUNT(tables); i++)
+		for (const struct sanity_test *t = tables[i]; t->name; t++)
+			if (means(name, length, t))
+				return;
+	tool_fail("-t %s: there is no such test; -l lists them", name);
+}
+
+struct chosen *names_choose(const struct opt_texts *only, int kind)
+{
+	size_t n = 0, most = 1;
+	struct chosen *list;
+
+	for (size_t i = 0; i < only->count; i++)
+		check_name(only->text[i]);
+	for (size_t i = 0; i < COUNT(tables); i++)
+		for (const struct sanity_test *t = tables[i]; t->name; t++)
+			most += MEM_KINDS + 1;
+	list = tool_calloc(most, sizeof(*list));
+	for (int k = ALLOC_ANY; k < MEM_KINDS; k++)
+		for (size_t i = 0; i < COUNT(tables); i++)
+			for (const struct sanity_test *t = tables[i]; t->name; t++)
+				if (is_wanted(only, t, k, kind))
+					list[n++] = (struct chosen){ t, k };
+	return list;
+}
+
+void names_print(void)
+{
+	for (size_t i = 0; i < COUNT(tables); i++)
+		for (const struct sanity_test *t = tables[i]; t->name; t++)
+			printf("%-20s %s\n", t->name, t->what);
+	printf("\nGDRCopy's names; each name may end with _cumemalloc or _vmmalloc\n");
+	for (size_t i = 0; i < COUNT(aliases);) {
+		const char *name = aliases[i].name;
+
+		printf("%s:", name);
+		for (; i < COUNT(aliases) && !strcmp(aliases[i].name, name); i++)
+			printf(" %s", aliases[i].test);
+		printf("\n");
+	}
+}
+
+void names_json(struct json *j)
+{
+	json_array(j, "tests");
+	for (size_t i = 0; i < COUNT(tables); i++) {
+		for (const struct sanity_test *t = tables[i]; t->name; t++) {
+			json_object(j, NULL);
+			json_string(j, "name", t->name);
+			json_string(j, "what", t->what);
+			json_end(j);
+		}
+	}
+	json_end(j);
+	json_array(j, "names_of_gdrcopy");
+	for (size_t i = 0; i < COUNT(aliases);) {
+		const char *name = aliases[i].name;
+
+		json_object(j, NULL);
+		json_string(j, "name", name);
+		json_array(j, "tests");
+		for (; i < COUNT(aliases) && !strcmp(aliases[i].name, name); i++)
+			json_string(j, NULL, aliases[i].test);
+		json_end(j);
+		json_end(j);
+	}
+	json_end(j);
+}

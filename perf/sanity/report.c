@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: MIT */
+/* What the tests say; see report.h. */
+#include "sanity/report.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "common/exit.h"
+
+struct report *report;
+
+void report_make(void)
+{
+	report = mmap(NULL, sizeof(*report), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+		      0);
+	if (report == MAP_FAILED)
+		tool_fail("no memory for a report: %s", strerror(errno));
+}
+
+void report_clear(void)
+{
+	report->said = report->returned = report->noted = 0;
+	memset(report->text, 0, sizeof(report->text));
+	memset(report->notes, 0, sizeof(report->notes));
+}
+
+/* The first one to speak is heard: what follows are consequences. */
+static void say(enum outcome outcome, const char *place, const char *fmt, va_list ap)
+{
+	int n;
+
+	if (atomic_exchange(&report->said, 1))
+		return;
+	report->outcome = outcome;
+	n = snprintf(report->text, sizeof(report->text), "%s", place);
+	vsnprintf(report->text + n, sizeof(report->text) - (size_t)n, fmt, ap);
+}
+
+void sanity_fail(const char *file, int line, const char *fmt, ...)
+{
+	const char *slash = strrchr(file, '/');
+	char place[128];
+	va_list ap;
+
+	snprintf(place, sizeof(place), "%.80s:%d: ", slash ? slash + 1 : file, line);
+	va_start(ap, fmt);
+	say(FAILED, place, fmt, ap);
+	va_end(ap);
+	_exit(TOOL_FAIL);
+}
+
+void sanity_waive(const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	say(WAIVED, "", fmt, ap);
+	va_end(ap);
+	_exit(TOOL_CANNOT);
+}
+
+void report_cannot(const char *text, int status)
+{
+	if (atomic_exchange(&report->said, 1))
+		return;
+	report->outcome = status == TOOL_CANNOT ? WAIVED : FAILED;
+	snprintf(report->text, sizeof(report->text), "%s", text);
+}
+
+bool sanity_has_failed(void)
+{
+	return atomic_load(&report->said);
+}
+
+void sanity_note(const char *fmt, ...)
+{
+	char line[512];
+	va_list ap;
+	size_t n;
+	int at;
+
+	va_start(ap, fmt);
+	vsnprintf(line, sizeof(line), fmt, ap);
+	va_end(ap);
+	n = strlen(line);
+	line[n++] = '\n';
+	/* each writer has its own stretch; the last byte stays 0 */
+	at = atomic_fetch_add(&report->noted, (int)n);
+	if ((size_t)at + n < sizeof(report->notes))
+		memcpy(report->notes + at, line, n);
+}

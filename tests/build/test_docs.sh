@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# What README, docs and the manual pages show works (tests/docs/check.py says how that is looked at);
+# figures of the README are those that were stored; and the look itself can fail.
+#   test_docs.sh BUILD_DIR SIM_DIR
+# shellcheck source=tests/common/build.bash
+. "$(dirname "$0")/../common/build.bash"
+
+sim=${2:?directory of the stand-ins}
+python=
+for p in python3 /usr/bin/python3; do
+	if command -v "$p" >/dev/null && "$p" -c 'import numpy' 2>/dev/null; then
+		python=$p
+		break
+	fi
+done
+if [ -z "$python" ]; then
+	skip "what the documents show" "no python3 with numpy"
+	finish
+fi
+check=("$python" -B tests/docs/check.py "$out" "$sim")
+mapfile -t documents < <(find . -path ./build -prune -o \( -name '*.md' -o -path './docs/*.html' -o \
+	-path './packaging/man/*.[1-8]' \) -print | grep -vE '^\./(build|\.[a-z])' | sed 's,^\./,,' | sort)
+
+"${check[@]}" "${documents[@]}" >"$tmp/log"
+rc=$?
+grep -v '^ok' "$tmp/log"
+passed=$(grep -c '^ok' "$tmp/log") failed=$(grep -c '^not ok' "$tmp/log")
+[ "$rc" = 0 ] && [ "${#documents[@]}" -gt 30 ] && [ "$passed" -gt 50 ] && [ "$failed" = 0 ]
+ok "${#documents[@]} documents: $passed blocks and references"
+grep -q '^ok - README.md:[0-9]*: c$' "$tmp/log" && grep -q '^ok - README.md:[0-9]*: python$' "$tmp/log"
+ok "the first program and the Python of the README are among what was run"
+
+[ "$(wc -l <README.md)" -le 150 ]
+ok "the README has at most 150 lines"
+"$python" -B tests/docs/figures.py README.md docs/results/copybench-rm-h200.json docs/clients.md
+ok "the README's figures are the stored ones"
+sed 's/^| write 8 bytes.*/| write 8 bytes; 4 KiB | 6.2; 7.5 | 0.13; 0.30 |/' README.md >"$tmp/README.md"
+! "$python" -B tests/docs/figures.py "$tmp/README.md" docs/results/copybench-rm-h200.json docs/clients.md >/dev/null
+ok "... and a wrong one is found"
+
+# ---- what is broken is found: in a document of one fault each ----
+
+# found NAME FILE TEXT: the check of a document with this text fails, and says TEXT
+found() {
+	! "${check[@]}" "$2" >"$tmp/log" && grep -q "$3" "$tmp/log"
+	ok "found: $1"
+}
+# fault NAME LANGUAGE LINE TEXT, in a block of that language
+fault() {
+	printf '# One fault\n\n```%s\n%s\n```\n' "$2" "$3" >"$tmp/fault.md"
+	found "$1" "$tmp/fault.md" "$4"
+}
+# The README's own program, changed.
+tail -n +"$(grep -n '^```c$' README.md | cut -d: -f1)" README.md | sed '/^```sh$/,/^```$/{/^```$/q}' >"$tmp/first.md"
+"${check[@]}" "$tmp/first.md" >"$tmp/log"
+ok "the README's program by itself"
+sed 's/sizeof(back), 0, &cpu/sizeof(back), \&cpu/' "$tmp/first.md" >"$tmp/fault.md"
+found "a missing argument in the README's program" "$tmp/fault.md" "too few arguments"
+sed 's/"hello", sizeof/"Hello", sizeof/' "$tmp/first.md" >"$tmp/fault.md"
+found "another output of the README's program" "$tmp/fault.md" "it prints 'Hello"
+sed 's/gpu + 1000, /gpu + (1 << 20), /' "$tmp/first.md" >"$tmp/fault.md"
+found "a README's program that fails" "$tmp/fault.md" "exit status 1"
+fault "a fragment that does not compile" c 'gdr_pin_buffer(g, 0);' "undeclared"
+fault "a struct that the headers declare otherwise" c 'typedef struct barcopy_mem { int x; } barcopy_mem_t;' "declare it otherwise"
+fault "a block of Python that raises" python 'import barcopy; barcopy.open().nonsuch()' "AttributeError"
+fault "no such target" sh 'make nonsuch' "no target nonsuch"
+fault "no such variable of make" sh 'make install PREFIXX=/usr' "knows no PREFIXX="
+fault "no such option" sh 'gdrcopy_copybw -s 1M --nonsuch' "no option --nonsuch"
+fault "no such tool" sh 'build/gdrcopy_nonsuch' "no tool"
+fault "no such command" sh 'mkae demo' "mkae"
+fault "no such script" sh 'scripts/nonsuch.sh --dir x' "no scripts/nonsuch.sh"
+fault "no such variable" sh 'GDRCOPY_NONSUCH=1 gdrcopy_copybw' "GDRCOPY_NONSUCH"
+fault "an open quotation mark" sh 'make "demo' "bash does not take it"
+fault "a block of no language" '' 'make' "no known language"
+for text in '`make nonsuch`' '`src/nonsuch.c`' '`gdr_nonsuch()`' '[link](nonsuch.md)' '[link](#nonsuch)' \
+	'`GDRCOPY_NONSUCH=1`' '    make indented'; do
+	printf '# One fault\n\n%s\n' "$text" >"$tmp/fault.md"
+	found "$text" "$tmp/fault.md" '^not ok'
+done
+printf '.Sh EXAMPLES\n.Dl gdrcopy_sanity --nonsuch\n' >"$tmp/fault.1"
+found "a manual page's option" "$tmp/fault.1" "no option --nonsuch"
+finish

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: MIT
+# For the scripts beside it: medians of runs with and without the library. Source it.
+# shellcheck shell=bash disable=SC2154,SC2034
+
+# The median and the spread of the lines of a file.
+middle() { sort -n "$1" | awk '{ v[NR] = $1 } END { printf "%8.2f (%.2f-%.2f)", v[int((NR + 1) / 2)], v[1], v[NR] }'; }
+
+# How many times the median of the second file is that of the first.
+gain() {
+	paste <(sort -n "$1") <(sort -n "$2") |
+		awk '{ a[NR] = $1; b[NR] = $2 } END { m = int((NR + 1) / 2); printf "%.2f", b[m] / a[m] }'
+}
+
+# Did the library pin memory, by the summary of GDRCOPY_STATS=1 in that file?
+used() { grep -q '^  pins [1-9]' "$1"; }
+
+# table TITLE COMMAND SIZES...: runs `COMMAND 1 SIZE` (with) and `COMMAND 0 SIZE` (without) in turn, $rounds
+# each; COMMAND prints one number and leaves the standard error of a run in $work/stats. Sets failed=1 where
+# a run gives no number or the library was not used.
+table() {
+	local title=$1 command=$2 size i
+	shift 2
+	echo "$title"
+	printf '%10s  %-24s %-24s %s\n' bytes 'with, us' 'without, us' ratio
+	for size in "$@"; do
+		: >"$work/with"
+		: >"$work/without"
+		for ((i = 0; i < rounds; i++)); do
+			"$command" 1 "$size" >>"$work/with"
+			used "$work/stats" || {
+				echo "not used at $size bytes"
+				tail -n 3 "$work/stats"
+				failed=1
+			}
+			"$command" 0 "$size" >>"$work/without"
+		done
+		if [ "$(grep -c . "$work/with")" != "$rounds" ] || [ "$(grep -c . "$work/without")" != "$rounds" ]; then
+			echo "a run failed at $size bytes"
+			tail -n 5 "$work/stats" "$work/out"
+			failed=1
+			continue
+		fi
+		printf '%10s  %-24s %-24s %s\n' "$size" "$(middle "$work/with")" "$(middle "$work/without")" \
+			"$(gain "$work/with" "$work/without")"
+	done
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The node, as the kernel makes it and as scripts in the field do: NVIDIA's insmod.sh, the init scripts
+ * and containers after it. They take the major number from /proc/devices and minor 0.
+ */
+#define _GNU_SOURCE
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#include "rig.h"
+
+#define NODE "/dev/gdrdrv"
+
+/* major=`fgrep gdrdrv /proc/devices | cut -b 1-4`; one line, or mknod would get more. */
+static unsigned int listed_major(void)
+{
+	char *text = read_text("/proc/devices"), *line, *save, word[5] = "", *end;
+	unsigned int n = 0;
+	unsigned long major;
+
+	CHECK(text);
+	for (line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+		if (!strstr(line, "gdrdrv"))
+			continue;
+		snprintf(word, sizeof(word), "%s", line);
+		n++;
+	}
+	free(text);
+	CHECK_EQ(n, 1);
+	major = strtoul(word, &end, 10);
+	CHECK(major > 0 && (*end == ' ' || !*end));
+	return (unsigned int)major;
+}
+
+static struct stat status_of(const char *node)
+{
+	struct stat st;
+
+	CHECK(!lstat(node, &st));
+	CHECK(S_ISCHR(st.st_mode));
+	return st;
+}
+
+/* Pins and maps through @node; the GPU has the bytes, and the driver's own call answers. */
+static void works(const char *node, uint8_t byte)
+{
+	int prov = prov_open(), drv = drv_open_at(node);
+	uint64_t va = gpu_alloc(prov, 2 * GPU_PAGE), h = must_pin(drv, va, 2 * GPU_PAGE);
+	volatile uint8_t *map = must_map(drv, h, 2 * GPU_PAGE);
+	uint8_t seen = 0;
+
+	map[GPU_PAGE + 7] = byte;
+	gpu_peek(prov, va + GPU_PAGE + 7, &seen, 1);
+	CHECK_EQ(seen, byte);
+	CHECK_EQ(munmap((void *)(uintptr_t)map, 2 * GPU_PAGE), 0);
+	CHECK_EQ(unpin(drv, h), 0);
+	CHECK_EQ(gpu_free(prov, va), 0);
+	close(drv);
+	close(prov);
+}
+
+/* The kernel's node: the class's, or where the driver may have none, a misc device's. */
+static void is_the_kernels(void)
+{
+	struct stat st = status_of(NODE);
+	char want[32], *dev;
+
+	CHECK_EQ(st.st_mode & 07777, 0666);
+	CHECK_EQ(st.st_uid, 0);
+	dev = read_text(rig.gpl ? "/sys/class/gdrdrv/gdrdrv/dev" : "/sys/class/misc/gdrdrv/dev");
+	CHECK(dev);
+	snprintf(want, sizeof(want), "%u:%u\n", major(st.st_rdev), minor(st.st_rdev));
+	CHECK(!strcmp(dev, want));
+	free(dev);
+	if (rig.gpl) {
+		CHECK_EQ(major(st.st_rdev), listed_major());
+		CHECK_EQ(minor(st.st_rdev), 0);
+	} else {
+		CHECK_EQ(major(st.st_rdev), 10);
+	}
+	works(NODE, 1);
+}
+
+/* rm /dev/gdrdrv; mknod /dev/gdrdrv c $major 0; chmod a+w+r /dev/gdrdrv */
+static void make_node(const char *node)
+{
+	dev_t dev = makedev(listed_major(), 0);
+	struct stat st;
+
+	if (!access(node, F_OK))
+		CHECK(!unlink(node));
+	CHECK(!mknod(node, S_IFCHR | 0644, dev));
+	st = status_of(node);
+	CHECK(!chmod(node, (st.st_mode & 07777) | 0666));
+}
+
+static void t_node(void)
+{
+	char path[] = "/tmp/other";
+
+	is_the_kernels();
+	/* There is one minor number. */
+	CHECK(!mknod(path, S_IFCHR | 0666, makedev(listed_major(), 1)));
+	CHECK(access(path, F_OK) == 0 && drv_try_open(path) == -ENXIO);
+	CHECK(!unlink(path));
+}
+
+static void t_node_script(void)
+{
+	int i;
+
+	is_the_kernels();
+	/* A container's, where it keeps the driver's files: beside the kernel's. */
+	make_node("/tmp/gdrdrv");
+	works("/tmp/gdrdrv", 2);
+	works(NODE, 3);
+	CHECK(!unlink("/tmp/gdrdrv"));
+
+	/* An init script's, at start-up: in place of the kernel's. */
+	make_node(NODE);
+	works(NODE, 4);
+
+	/* insmod.sh, twice: the second time it finds its own node, which no unloading removes. */
+	for (i = 0; i < 2; i++) {
+		(void)listed_major(); /* grep gdrdrv /proc/devices && rmmod gdrdrv */
+		CHECK_EQ(delete_module_named("gdrdrv"), 0);
+		CHECK_EQ(load_driver(), 0);
+		make_node(NODE);
+		works(NODE, (uint8_t)(5 + i));
+	}
+
+	/* Without the script again: the next load has the kernel's node back. */
+	CHECK_EQ(delete_module_named("gdrdrv"), 0);
+	CHECK(!unlink(NODE));
+	CHECK_EQ(load_driver(), 0);
+	is_the_kernels();
+	/* And an unload takes it away. */
+	CHECK_EQ(delete_module_named("gdrdrv"), 0);
+	CHECK(access(NODE, F_OK) == -1 && errno == ENOENT);
+	CHECK_EQ(load_driver(), 0);
+	is_the_kernels();
+}
+
+const struct test tests_node[] = {
+	{ "node", t_node, ANY_MODE, 0 },
+	{ "node-script", t_node_script, ANY_MODE, 0 },
+	{ NULL, NULL, 0, 0 },
+};
