@@ -173,14 +173,16 @@ typedef struct barcopy_copy_options {
  * aligned bytes, which nobody helps with. The copy engine moves bytes, not words: do not let it
  * write where the GPU polls for a word meanwhile. It uses CUDA on a stream of its own, in the
  * context of the memory (for VMM memory in the device's primary one, which stays retained). Where
- * CUDA cannot be used, in a host function of a stream for one, or the memory has been freed, the
- * copy goes through the mapping as if nothing had been set;
+ * CUDA cannot be used, or the memory is not what was pinned any more (CUDA's buffer ID is compared for
+ * every allocation that a copy touches), the copy goes through the mapping as if nothing had been set.
+ * In a host function of a stream CUDA forbids its own calls, and may or may not refuse them: make no
+ * large copy there;
  * BARCOPY_HANDLE_ATTR_ENGINE_COPIES and _FALLBACKS count.
  *
  * A forked child has none of the threads; it cannot use its parent's handles (EACCES), and makes
  * threads of its own for its own handles.
  *
- * @return 0; EINVAL (handle, size, flags, threads, unknown bytes not 0); ENOTSUP (the copy engine for
+ * @return 0; EINVAL (handle, size, flags, threads, unknown bytes not 0; the memory was freed); ENOTSUP (the copy engine for
  *         memory that is not the GPU's); ENOMEM; EAGAIN (no more threads); ENODEV or EIO (CUDA);
  *         EACCES. After a failure, all is as before.
  */

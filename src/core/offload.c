@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* See assist.h. */
+/* See offload.h. */
 #include "core/offload.h"
 
 #include <errno.h>
@@ -29,7 +29,8 @@ struct gdri_offload {
 	struct pool *pool; /* NULL: none */
 	struct gdri_cuda_engine *engine; /* NULL: none */
 	struct by_size from, to; /* when the copy engine is asked */
-	struct gdri_pin *pin; /* outlives this */
+	const struct gdri_region *region; /* these two outlive this */
+	struct gdri_pin *pin;
 	char *map; /* the mapping, and the device address that it stands for */
 	uint64_t va;
 	_Atomic uint64_t copies, fallbacks;
@@ -138,7 +139,9 @@ static bool by_engine(struct gdri_offload *a, bool to, char *map, void *host, si
 	bool done;
 
 	gdri_flush_word(a->base, (const void *)((uintptr_t)map & ~(uintptr_t)3));
-	done = gdri_cuda_engine_copy(a->engine, to, host, addr, size);
+	/* The engine follows the address, the mapping the memory: they may have parted since the pin. */
+	done = gdri_region_prove(a->region, addr, size) == GDRI_PROVEN &&
+	       gdri_cuda_engine_copy(a->engine, to, host, addr, size);
 	atomic_fetch_add_explicit(done ? &a->copies : &a->fallbacks, 1, memory_order_relaxed);
 	gdri_backends_count(a->pin, done ? GDRI_EVENT_ENGINE_COPY : GDRI_EVENT_ENGINE_FALLBACK);
 	if (!done)
@@ -244,8 +247,20 @@ static struct by_size by_option(size_t asked, struct by_size measured)
 	return asked ? (struct by_size){ asked, asked } : never;
 }
 
-int gdri_offload_new(const struct gdri_pin *pin, const barcopy_copy_options_t *options,
-		     struct gdri_offload **out)
+static int engine_new(const struct gdri_region *region, const struct gdri_pin *pin,
+		      struct gdri_cuda_engine **out)
+{
+	/* For the CPU's own memory there is nothing to gain, and no GPU address to give. */
+	if (pin->backend->id == BARCOPY_BACKEND_HOST || !pin->va)
+		return gdri_fail(ENOTSUP,
+				 "the copy engine serves device memory that has an address");
+	if (region->part_count && !gdri_region_holds(region))
+		return gdri_fail(EINVAL, "the memory has been freed since it was pinned");
+	return gdri_cuda_engine_new(pin->va, pin->mapped_size, out);
+}
+
+int gdri_offload_new(const struct gdri_region *region, const struct gdri_pin *pin,
+		     const barcopy_copy_options_t *options, struct gdri_offload **out)
 {
 	unsigned int threads = options && options->threads ? options->threads : env_threads();
 	struct by_size from = never, to = never;
@@ -269,13 +284,9 @@ int gdri_offload_new(const struct gdri_pin *pin, const barcopy_copy_options_t *o
 		return gdri_fail(ENOMEM, "no memory for copy options");
 	a->from = from;
 	a->to = to;
-	if (engine) {
-		/* For the CPU's own memory there is nothing to gain, and no GPU address to give. */
-		if (pin->backend->id == BARCOPY_BACKEND_HOST)
-			rc = gdri_fail(ENOTSUP, "the copy engine serves device memory only");
-		else
-			rc = gdri_cuda_engine_new(pin->va, pin->mapped_size, &a->engine);
-	}
+	a->region = region;
+	if (engine)
+		rc = engine_new(region, pin, &a->engine);
 	if (!rc && threads >= 2) {
 		rc = pool_get(threads, node_of(pin->device), &a->pool);
 		if (rc && !options) {

@@ -13,8 +13,8 @@ struct gdri_cuda_engine {
 	CUcontext ctx;
 	CUstream stream;
 	CUdevice retained; /* primary context to give back, or -1 */
-	uint64_t known; /* an address of the memory, */
-	uint64_t buffer_id; /* and what it was when the engine was made */
+	/* Where the context is a program's own: an address of its memory, and what it was. */
+	uint64_t known, buffer_id;
 };
 
 static int choose_context(struct gdri_cuda_engine *e, void *context, int device)
@@ -79,10 +79,7 @@ int gdri_cuda_engine_new(uint64_t addr, size_t size, struct gdri_cuda_engine **o
 	return 0;
 }
 
-/*
- * No text of a failure: to the caller's caller nothing has failed. The buffer ID comes first: where
- * the memory has been freed, its context may be gone too, and its address be somebody else's.
- */
+/* No text of a failure: to the caller's caller nothing has failed. */
 bool gdri_cuda_engine_copy(struct gdri_cuda_engine *e, bool to_device, void *host, uint64_t addr,
 			   size_t size)
 {
@@ -91,8 +88,6 @@ bool gdri_cuda_engine_copy(struct gdri_cuda_engine *e, bool to_device, void *hos
 	CUcontext ctx;
 	CUresult r;
 
-	if (!gdri_cuda_tag_holds(e->known, e->buffer_id))
-		return false;
 	if (gdri_cu.cuThreadExchangeStreamCaptureMode)
 		mode_changed = !gdri_cu.cuThreadExchangeStreamCaptureMode(&mode);
 	r = gdri_cu.cuCtxPushCurrent_v2(e->ctx);

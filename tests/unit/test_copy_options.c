@@ -428,6 +428,87 @@ static void read_only_ranges(void)
 	free(now);
 }
 
+/* Another allocation at the address of chunk `at`, full of `fill`; the former chunk is gone. */
+static void replace_chunk(struct mapped *m, unsigned int at, uint8_t fill)
+{
+	CUmemAccessDesc access = { { CU_MEM_LOCATION_TYPE_DEVICE, 0 },
+				   CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+	CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+				     .location = access.location };
+	CUdeviceptr va = m->v.ptr + at * m->v.chunk;
+	uint8_t *bytes = malloc(m->v.chunk);
+
+	ck_assert_ptr_nonnull(bytes);
+	memset(bytes, fill, m->v.chunk);
+	ck_assert_int_eq(cuda.cuMemUnmap(va, m->v.chunk), CUDA_SUCCESS);
+	ck_assert_int_eq(cuda.cuMemRelease(m->v.handles[at]), CUDA_SUCCESS);
+	ck_assert_int_eq(cuda.cuMemCreate(&m->v.handles[at], m->v.chunk, &prop, 0), CUDA_SUCCESS);
+	ck_assert_int_eq(cuda.cuMemMap(va, m->v.chunk, 0, m->v.handles[at], 0), CUDA_SUCCESS);
+	ck_assert_int_eq(cuda.cuMemSetAccess(va, m->v.chunk, &access, 1), CUDA_SUCCESS);
+	ck_assert_int_eq(cuda.cuMemcpyHtoD_v2(va, bytes, m->v.chunk), CUDA_SUCCESS);
+	free(bytes);
+}
+
+/* What is at chunk `at` of CUDA's address is still all `fill`. */
+static void chunk_is(struct mapped *m, unsigned int at, uint8_t fill)
+{
+	uint8_t *bytes = malloc(m->v.chunk);
+
+	ck_assert_ptr_nonnull(bytes);
+	ck_assert_int_eq(cuda.cuMemcpyDtoH_v2(bytes, m->v.ptr + at * m->v.chunk, m->v.chunk),
+			 CUDA_SUCCESS);
+	for (size_t i = 0; i < m->v.chunk; i++)
+		ck_assert_msg(bytes[i] == fill, "byte %zu of somebody else's chunk is %u", i,
+			      bytes[i]);
+	free(bytes);
+}
+
+/* One chunk of a pinned range is another allocation's by now: no copy there goes by the copy engine. */
+static void one_chunk_replaced(void)
+{
+	struct mapped m;
+	uint8_t *third;
+
+	open_mapped(&m);
+	OK(set(&m, 1, 4096, 4096));
+	third = m.p + 2 * STANDIN_GRANULE;
+	memset(third, 0x11, STANDIN_GRANULE);
+	replace_chunk(&m, 2, 0x77);
+	OK(gdr_copy_to_mapping(m.h, third, buf, 65536));
+	chunk_is(&m, 2, 0x77);
+	ck_assert_int_eq(memcmp(third, buf, 65536), 0);
+	OK(gdr_copy_from_mapping(m.h, got, third, 65536));
+	ck_assert_int_eq(memcmp(got, buf, 65536), 0);
+	check_counts(&m, 0, 2);
+	/* Nor one that only ends there, or begins. */
+	OK(gdr_copy_to_mapping(m.h, third - 4096, buf, 8192));
+	OK(gdr_copy_to_mapping(m.h, third + STANDIN_GRANULE - 4096, buf, 8192));
+	chunk_is(&m, 2, 0x77);
+	check_counts(&m, 0, 4);
+	/* The others are what they were. */
+	both_ways(&m, 5, STANDIN_GRANULE);
+	check_counts(&m, 2, 4);
+	close_mapped(&m);
+}
+
+/* All of it freed and its address another's before the copy engine is asked for. */
+static void replaced_before_the_options(void)
+{
+	struct mapped m;
+
+	open_mapped(&m);
+	for (unsigned int i = 0; i < 4; i++)
+		replace_chunk(&m, i, 0x77);
+	ck_assert_int_eq(set(&m, 1, 4096, 4096), EINVAL);
+	ck_assert_ptr_nonnull(strstr(barcopy_last_error(), "freed"));
+	OK(gdr_copy_to_mapping(m.h, m.p, buf, BIG));
+	for (unsigned int i = 0; i < 4; i++)
+		chunk_is(&m, i, 0x77);
+	/* Threads are no matter of whose the memory is. */
+	OK(set(&m, 2, 0, 0));
+	close_mapped(&m);
+}
+
 /* Set and forgotten many times: nothing is left. */
 static void leaves_nothing(void)
 {
@@ -643,6 +724,8 @@ static const struct unit_test tests[] = {
 	{ "freed memory", freed_memory, "" },
 	{ "memory freed before the unpin", freed_before_the_unpin, "" },
 	{ "read-only ranges", read_only_ranges, "" },
+	{ "one chunk is another's", one_chunk_replaced, "" },
+	{ "another's before the options", replaced_before_the_options, "" },
 	{ "nothing is left", leaves_nothing, "" },
 	{ "host memory", host_memory, "" },
 	{ "no threads unless asked for", no_threads_unasked, "" },
