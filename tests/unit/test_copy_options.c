@@ -203,7 +203,7 @@ static void engine_by_size(void)
 	/* Over several chunks, and to the last byte. */
 	both_ways(&m, 1000, SIZE - 1000 - 2);
 	check_counts(&m, 5, 0);
-	/* AUTO: reads from the measured size on, writes never. */
+	/* AUTO with pageable memory: reads from the measured size on, writes never. */
 	OK(set(&m, 1, BARCOPY_COPY_ENGINE_AUTO, BARCOPY_COPY_ENGINE_AUTO));
 	check_counts(&m, 0, 0);
 	both_ways(&m, 9, GDRI_ENGINE_MIN_FROM - 1);
@@ -213,6 +213,63 @@ static void engine_by_size(void)
 	OK(barcopy_set_copy_options(m.h, NULL));
 	both_ways(&m, 9, BIG);
 	check_counts(&m, 0, 0);
+	close_mapped(&m);
+}
+
+/* One copy each way from and to that memory; how many the copy engine did. */
+static uint64_t by_engine(struct mapped *m, uint8_t *host, size_t size)
+{
+	uint64_t before = ask(m, BARCOPY_HANDLE_ATTR_ENGINE_COPIES);
+
+	OK(gdr_copy_to_mapping(m->h, m->p + 7, buf + 3, size));
+	memset(host, 0, size);
+	OK(gdr_copy_from_mapping(m->h, host, m->p + 7, size));
+	ck_assert_int_eq(memcmp(host, buf + 3, size), 0);
+	OK(gdr_copy_to_mapping(m->h, m->p + 7, host, size));
+	return ask(m, BARCOPY_HANDLE_ATTR_ENGINE_COPIES) - before;
+}
+
+/* AUTO knows page-locked memory, allocated or registered, and asks only where the answer decides. */
+static void automatic(void)
+{
+	uint8_t *pageable, *locked, *registered;
+	unsigned long asked;
+	struct mapped m;
+
+	open_mapped(&m);
+	pageable = malloc(BIG);
+	locked = standin_host_alloc(BIG, 0);
+	registered = aligned_alloc(4096, BIG);
+	ck_assert(pageable && registered);
+	ck_assert_int_eq(cuda.cuMemHostRegister_v2(registered, BIG, 0), CUDA_SUCCESS);
+	OK(set(&m, 1, BARCOPY_COPY_ENGINE_AUTO, BARCOPY_COPY_ENGINE_AUTO));
+	asked = cuda_hooks.calls("cuPointerGetAttributes");
+	ck_assert_uint_eq(by_engine(&m, pageable, GDRI_ENGINE_MIN_FROM_LOCKED - 1), 0);
+	ck_assert_uint_eq(by_engine(&m, locked, GDRI_ENGINE_MIN_FROM_LOCKED - 1), 0);
+	ck_assert_uint_eq(cuda_hooks.calls("cuPointerGetAttributes"), asked);
+	ck_assert_uint_eq(by_engine(&m, pageable, GDRI_ENGINE_MIN_FROM_LOCKED), 0);
+	ck_assert_uint_eq(by_engine(&m, locked, GDRI_ENGINE_MIN_FROM_LOCKED), 1);
+	ck_assert_uint_eq(by_engine(&m, registered + 100, GDRI_ENGINE_MIN_FROM_LOCKED), 1);
+	ck_assert_uint_eq(cuda_hooks.calls("cuPointerGetAttributes"), asked + 3);
+	ck_assert_uint_eq(by_engine(&m, pageable, GDRI_ENGINE_MIN_FROM), 1);
+	ck_assert_uint_eq(by_engine(&m, locked, GDRI_ENGINE_MIN_TO_LOCKED - 1), 1);
+	ck_assert_uint_eq(by_engine(&m, locked, GDRI_ENGINE_MIN_TO_LOCKED), 2);
+	ck_assert_uint_eq(by_engine(&m, registered, BIG), 2);
+	ck_assert_uint_eq(by_engine(&m, pageable, BIG), 1);
+	/* A question that fails is as good as pageable memory. */
+	cuda_hooks.set_fail("cuPointerGetAttributes:*=1");
+	ck_assert_uint_eq(by_engine(&m, locked, BIG), 1);
+	cuda_hooks.set_fail(NULL);
+	/* A size that is asked for holds for every kind, and nothing is asked. */
+	OK(set(&m, 1, 4096, 4096));
+	asked = cuda_hooks.calls("cuPointerGetAttributes");
+	ck_assert_uint_eq(by_engine(&m, pageable, 4096), 3);
+	ck_assert_uint_eq(by_engine(&m, locked, 4096), 3);
+	ck_assert_uint_eq(cuda_hooks.calls("cuPointerGetAttributes"), asked);
+	ck_assert_int_eq(cuda.cuMemHostUnregister(registered), CUDA_SUCCESS);
+	ck_assert_int_eq(cuda.cuMemFreeHost(locked), CUDA_SUCCESS);
+	free(registered);
+	free(pageable);
 	close_mapped(&m);
 }
 
@@ -716,6 +773,7 @@ static void several_threads(void)
 static const struct unit_test tests[] = {
 	{ "arguments", arguments, "" },
 	{ "copy engine by size", engine_by_size, "" },
+	{ "AUTO and page-locked memory", automatic, "" },
 	{ "options over several mappings", over_mappings, "" },
 	{ "never for words or vectors", never_words_or_vectors, "" },
 	{ "CUDA fails in a copy", failures_of_cuda, "" },
