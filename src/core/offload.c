@@ -128,9 +128,8 @@ void gdri_offload_after_fork(void)
 
 /*
  * A copy by the copy engine, in the order that the mapping's own copies keep. The GPU must have what
- * this CPU has written through the mapping before the engine reads or overwrites it: a flush, 1 us,
- * since a posted write still on its way is not ordered before work that is submitted by another path
- * inside the GPU. The engine's copy is complete when the call into CUDA returns; the fence then
+ * this CPU has written through the mapping before the engine reads or overwrites it: gdri_drain(). The
+ * engine's copy is complete when the call into CUDA returns; the fence then
  * keeps what follows behind the loads that saw its completion.
  */
 static bool by_engine(struct gdri_offload *a, bool to, char *map, void *host, size_t size)
@@ -138,7 +137,7 @@ static bool by_engine(struct gdri_offload *a, bool to, char *map, void *host, si
 	uint64_t addr = a->va + (uint64_t)(map - a->map);
 	bool done;
 
-	gdri_flush_word(a->base, (const void *)((uintptr_t)map & ~(uintptr_t)3));
+	gdri_drain(a->base, (const void *)((uintptr_t)map & ~(uintptr_t)3));
 	/* The engine follows the address, the mapping the memory: they may have parted since the pin. */
 	done = gdri_region_prove(a->region, addr, size) == GDRI_PROVEN &&
 	       gdri_cuda_engine_copy(a->engine, to, host, addr, size);
@@ -168,7 +167,7 @@ static void large_to(const struct gdri_copy_plan *plan, void *map, const void *h
 	if (is_for_engine(&a->to, host, size) &&
 	    by_engine(a, true, map, (void *)(uintptr_t)host, size))
 		return;
-	if (a->pool && size >= GDRI_POOL_MIN_TO)
+	if (a->pool && size >= GDRI_POOL_MIN_TO_AWAKE)
 		gdri_copy_pool_to(a->pool->workers, a->base, map, host, size);
 	else
 		gdri_copy_alone_to(a->base, map, host, size);
@@ -196,8 +195,8 @@ const struct gdri_copy_plan *gdri_offload_plan(struct gdri_offload *a, struct gd
 	a->map = pin->map;
 	a->va = pin->va;
 	*plan = *a->base;
-	plan->large_to_min =
-		least(least(a->to.any, a->to.page_locked), a->pool ? GDRI_POOL_MIN_TO : SIZE_MAX);
+	plan->large_to_min = least(least(a->to.any, a->to.page_locked),
+				   a->pool ? GDRI_POOL_MIN_TO_AWAKE : SIZE_MAX);
 	plan->large_from_min = least(least(a->from.any, a->from.page_locked),
 				     a->pool ? GDRI_POOL_MIN_FROM : SIZE_MAX);
 	plan->large_to = large_to;
