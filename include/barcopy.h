@@ -6,8 +6,9 @@
  *
  * The conventions are those of gdrapi.h: 0 or a positive errno, outputs on success only, sizes in bytes,
  * any thread at any time. barcopy_last_error() says the cause of this thread's last failure in words, that
- * of a gdr_*() call too. Options are structs that begin with `size_t struct_size`, or a `uint32_t flags`
- * whose unknown bits are EINVAL; device addresses are uint64_t; times are _ns.
+ * of a gdr_*() call too. Options are structs that begin with `size_t struct_size`, the caller's
+ * sizeof: an older program's is smaller, a newer one's larger, whose unknown bytes must be 0 (those of a
+ * result become 0); or a `uint32_t flags` whose unknown bits are EINVAL; device addresses are uint64_t; times are _ns.
  */
 #ifndef BARCOPY_H
 #define BARCOPY_H
@@ -22,17 +23,18 @@ extern "C" {
 #pragma GCC visibility push(default)
 #endif
 
+/** The level of this header. It grows when something is added; nothing is ever taken away. */
 #define BARCOPY_API_VERSION 1
+
+/** The level of the library that the program runs with: BARCOPY_API_VERSION when it was built. */
+uint32_t barcopy_get_api_version(void);
 
 /** Flags of barcopy_open(). */
 typedef enum barcopy_open_flags {
 	BARCOPY_OPEN_DEFAULT = 0, /**< exactly gdr_open() */
 	/** Also where only some memory is served: memory of cudaHostAlloc; exportable VMM memory,
 	 *  where the driver exports no dma-buf. */
-	BARCOPY_OPEN_ANY = 1,
-	/** Set CU_CTX_SYNC_MEMOPS (CUDA 12.1) on the context of each pinned pointer whose allocation
-	 *  refuses SYNC_MEMOPS. It stays set: CUDA has no way to clear it. */
-	BARCOPY_OPEN_CTX_SYNC_MEMOPS = 2
+	BARCOPY_OPEN_ANY = 1
 } barcopy_open_flags_t;
 
 /**
@@ -80,10 +82,6 @@ typedef enum barcopy_handle_attr {
 	BARCOPY_HANDLE_ATTR_PERSISTENT = 3,	  /**< 1: the mapping outlives the free of its memory */
 	BARCOPY_HANDLE_ATTR_SYNC_MEMOPS = 4,  /**< 1: SYNC_MEMOPS is in force; see gdr_pin_buffer() */
 	BARCOPY_HANDLE_ATTR_MAPPING_TYPE = 5, /**< the type a default map has; a gdr_mapping_type_t */
-	/** Copies done by the copy engine, and those that came back to the mapping, since
-	 *  barcopy_set_copy_options(). */
-	BARCOPY_HANDLE_ATTR_ENGINE_COPIES = 6,
-	BARCOPY_HANDLE_ATTR_ENGINE_FALLBACKS = 7,
 	BARCOPY_HANDLE_ATTR_MAX
 } barcopy_handle_attr_t;
 
@@ -96,12 +94,13 @@ int barcopy_get_handle_attribute(gdr_t g, gdr_mh_t handle, barcopy_handle_attr_t
 /**
  * A descriptor that tells when the GPU driver has revoked a pinned range, because its memory was
  * freed: poll it, or add it to an epoll set, for POLLPRI. It stays ready until every revoked range
- * has been unpinned. It is the context's own: do not read, write or close it; it ends with
- * gdr_close().
+ * has been unpinned. Do not read or write it.
  *
  * Known of barcopy's gdrdrv driver alone; revocation happens where its mappings are not persistent.
- * @param fd  the descriptor
- * @return 0; EINVAL (g, NULL); ENOTSUP (no backend of this context gives notice); EACCES.
+ * @param fd  the caller's to close, close-on-exec. It outlives gdr_close(), but then is never ready. A
+ *            forked child that neither execs nor closes it keeps the driver's file open: what its
+ *            parent has pinned when it dies stays pinned until then.
+ * @return 0; EINVAL (g, NULL); ENOTSUP (no backend of this context gives notice); EMFILE; EACCES.
  */
 int barcopy_get_event_fd(gdr_t g, int *fd);
 
@@ -176,8 +175,8 @@ typedef struct barcopy_copy_options {
  * context of the memory (for VMM memory in the device's primary one, which stays retained). Where
  * CUDA cannot be used, or the memory is not what was pinned any more (CUDA's buffer ID is compared for
  * every allocation that a copy touches), the copy goes through the mapping as if nothing had been set;
- * BARCOPY_HANDLE_ATTR_ENGINE_COPIES and _FALLBACKS count. In a host function of a stream CUDA forbids
- * its own calls, and may or may not refuse them: make no large copy there.
+ * barcopy_get_stats() counts both. In a host function of a stream CUDA forbids its own calls, and may or
+ * may not refuse them: make no large copy there.
  *
  * A forked child has none of the threads; it cannot use its parent's handles (EACCES), and makes
  * threads of its own for its own handles.
@@ -306,7 +305,7 @@ int barcopy_mem_free(gdr_t g, barcopy_mem_t *mem);
  * given to barcopy_mem_import() there, together with mem->size. Each side frees its own.
  * @param fd  the caller's to close, close-on-exec; the memory lives while one is open
  * @return 0; EINVAL (g, NULL, not memory of barcopy_mem_alloc()); ENOTSUP (allocated
- *         without BARCOPY_MEM_SHAREABLE, or imported as a dma-buf); EMFILE and the like as EIO; EACCES.
+ *         without BARCOPY_MEM_SHAREABLE, or imported as a dma-buf); EMFILE; EIO; EACCES.
  */
 int barcopy_mem_export(gdr_t g, const barcopy_mem_t *mem, int *fd);
 
@@ -334,8 +333,8 @@ int barcopy_mem_import(gdr_t g, int device, int fd, size_t size, uint32_t flags,
 
 /** Flags of barcopy_map_range(). */
 enum barcopy_map_range_flags {
-	/** A mapping of its own without write permission: a store through the pointer, or a copy to
-	 *  it, is a fault (SIGSEGV). ENOTSUP for memory of cudaHostAlloc. */
+	/** A mapping of its own without write permission: a store through the pointer is a fault
+	 *  (SIGSEGV), a copy to it, or a word, EACCES. ENOTSUP for memory of cudaHostAlloc. */
 	BARCOPY_MAP_RANGE_READ_ONLY = 1
 };
 
@@ -508,60 +507,44 @@ int barcopy_cache_get_stats(barcopy_cache_t cache, barcopy_cache_stats_t *stats)
 
 /* ---- statistics ------------------------------------------------------------------------------ */
 
-/** Flags of barcopy_set_stats(). */
+/** In barcopy_stats_t.flags. */
 enum barcopy_stats_flags {
-	/** Count copies and words. What else barcopy_stats_t has is always counted. */
+	/** Copies and words are counted: GDRCOPY_STATS was set at the first open. */
 	BARCOPY_STATS_COPIES = 1
 };
 
-/**
- * Says what is counted from now on, in the whole process, on handles there are and those to come.
- * At first it is BARCOPY_STATS_COPIES if GDRCOPY_STATS is set, else 0. Where copies are not counted,
- * counting costs them nothing; where they are, 1 to 3 ns each and some memory for each thread. What
- * was counted is kept.
- * @param flags  0 or BARCOPY_STATS_COPIES
- * @return 0; EINVAL (unknown bits).
- */
-int barcopy_set_stats(uint32_t flags);
-
-/** Classes of sizes: up to 4, 16, 64, 256 B, 1, 4, 16, 64, 256 KiB, 1, 4 MiB, and larger ones. */
-#define BARCOPY_STATS_SIZES 12
-
-/** Copies in one direction, by size. Each piece of a vectored copy that is not empty is one. */
-typedef struct barcopy_stats_copies {
-	uint64_t copies[BARCOPY_STATS_SIZES];
-	uint64_t bytes[BARCOPY_STATS_SIZES];
-} barcopy_stats_copies_t;
-
-/** What a handle, a context or the process has done. Calls that failed are not in it. */
+/** What a context or the process has done. Calls that failed are not in it. */
 typedef struct barcopy_stats {
-	size_t struct_size;	/**< in: sizeof(barcopy_stats_t) */
-	uint64_t flags; /**< what is counted now: the flags of barcopy_set_stats() */
+	size_t struct_size; /**< in: sizeof(barcopy_stats_t) */
+	uint64_t flags; /**< BARCOPY_STATS_COPIES or 0 */
 	/** GPU ranges pinned and unpinned, mapped and unmapped. Ranges, memory and regions that share
-	 *  a pin count as the one that they share, which is no handle's own: their handles have 0. */
+	 *  a pin count as the one that they share. */
 	uint64_t pins, unpins, maps, unmaps;
 	/** Ranges found revoked by barcopy_next_revoked() or gdr_get_callback_flag(). */
 	uint64_t revoked;
 	/** Copies done by the copy engine, and those that came back to the mapping. */
 	uint64_t engine_copies, engine_fallbacks;
-	/** Of registration caches; 0 for a handle. */
+	/** Of registration caches. */
 	uint64_t cache_hits, cache_misses, cache_evictions;
-	uint64_t uncounted; /**< copies and words of the process not counted for lack of memory */
-	/** Words: barcopy_put32(), barcopy_get32(), barcopy_wait32() and those of 64 bits. */
+	/** Copies into mappings and out of them, with BARCOPY_STATS_COPIES. Each piece of a vectored
+	 *  copy that is not empty is one. */
+	uint64_t copies_to, bytes_to, copies_from, bytes_from;
+	/** Words, with BARCOPY_STATS_COPIES: barcopy_put32(), barcopy_get32(), barcopy_wait32() and those
+	 *  of 64 bits. */
 	uint64_t puts, gets, waits;
-	barcopy_stats_copies_t to, from; /**< into mappings, out of mappings */
 } barcopy_stats_t;
 
 /**
- * Reads the statistics, by one of three scopes: `handle` and its context; a context, with what its
- * handles did that have ended, for a handle of 0; or, for g NULL and a handle of 0, the process, with
- * what its closed contexts did. A forked child begins at 0. What other threads are doing meanwhile
- * may or may not be in it; what this thread has done is.
+ * Reads the statistics of a context, or with g NULL of the process, with what its closed contexts did.
+ * A forked child begins at 0. What other threads are doing meanwhile may or may not be in it; what
+ * this thread has done is.
  *
- * With GDRCOPY_STATS=1 the process's statistics are written to standard error when it exits.
- * @return 0; EINVAL (g, handle, NULL, stats->struct_size too small); EACCES.
+ * Copies and words cost nothing for being counted unless GDRCOPY_STATS is set in the environment at
+ * the first open; then they are, and the process's statistics are written to standard error when it
+ * exits.
+ * @return 0; EINVAL (g, NULL, stats->struct_size too small); EACCES.
  */
-int barcopy_get_stats(gdr_t g, gdr_mh_t handle, barcopy_stats_t *stats);
+int barcopy_get_stats(gdr_t g, barcopy_stats_t *stats);
 
 #if defined(__GNUC__)
 #pragma GCC visibility pop

@@ -24,12 +24,20 @@ static void init_cache(struct gdri_slot *slot)
 		atomic_store_explicit(&cache->shard[i].hits, 0, memory_order_relaxed);
 }
 
-struct gdri_slots gdri_caches = GDRI_SLOTS_INIT(struct gdri_cache, init_cache);
+struct gdri_slots gdri_caches;
+
+static void end_caches(struct gdri_ctx *ctx)
+{
+	while (ctx->caches)
+		(void)gdri_cache_destroy(ctx->caches, true);
+	ctx->ranges[0] = ctx->ranges[1] = NULL;
+}
 
 int gdri_cache_new(struct gdri_ctx *ctx, gdr_t g, const barcopy_cache_options_t *o, bool ranges,
 		   uint32_t flags, struct gdri_cache **out)
 {
-	struct gdri_cache *cache = (struct gdri_cache *)gdri_slots_new(&gdri_caches);
+	struct gdri_cache *cache =
+		(struct gdri_cache *)gdri_slots_new(&gdri_caches, sizeof(*cache), init_cache);
 	int rc;
 
 	if (!cache)
@@ -60,6 +68,7 @@ int gdri_cache_new(struct gdri_ctx *ctx, gdr_t g, const barcopy_cache_options_t 
 	pthread_mutex_lock(&ctx->lock);
 	cache->next = ctx->caches;
 	ctx->caches = cache;
+	ctx->end_caches = end_caches;
 	pthread_mutex_unlock(&ctx->lock);
 	*out = cache;
 	return 0;
@@ -113,8 +122,7 @@ static void close_region(struct gdri_cache *cache, struct gdri_entry *e)
 		gdri_log(BARCOPY_LOG_ERROR, "unpinning a shared region: %s", gdri_error_text());
 }
 
-/* Unmaps and unpins an entry that is not LIVE and has no users, and gives it back. */
-static void release_locked(struct gdri_cache *cache, struct gdri_entry *e)
+void gdri_cache_release_locked(struct gdri_cache *cache, struct gdri_entry *e)
 {
 	if (!e->kept->closed)
 		close_region(cache, e);
@@ -132,7 +140,7 @@ void gdri_cache_kill_locked(struct gdri_cache *cache, struct gdri_entry *e)
 	    GDRI_CACHE_USERS)
 		cache->detached++;
 	else
-		release_locked(cache, e);
+		gdri_cache_release_locked(cache, e);
 }
 
 /* Releases an entry if nobody uses it. */
@@ -146,40 +154,8 @@ bool gdri_cache_take_idle_locked(struct gdri_cache *cache, struct gdri_entry *e)
 	} while (!atomic_compare_exchange_weak_explicit(&e->state, &s, 0, memory_order_acq_rel,
 							memory_order_relaxed));
 	unlist_locked(cache, e->kept);
-	release_locked(cache, e);
+	gdri_cache_release_locked(cache, e);
 	return true;
-}
-
-/* What a put leaves to do; last: of an entry that is not LIVE any more. */
-static __attribute__((noinline, cold)) void settle(struct gdri_cache *cache, struct gdri_entry *e,
-						   bool last)
-{
-	pthread_mutex_lock(&cache->lock);
-	if (last) {
-		cache->detached -= !e->kept->closed;
-		release_locked(cache, e);
-	} else if (!cache->keeps) {
-		(void)gdri_cache_take_idle_locked(cache, e);
-	}
-	if (atomic_load_explicit(&cache->over, memory_order_relaxed))
-		gdri_cache_make_room_locked(cache, 0, 0);
-	pthread_mutex_unlock(&cache->lock);
-}
-
-int gdri_cache_unuse(struct gdri_cache *cache, struct gdri_entry *e)
-{
-	uint32_t s = atomic_load_explicit(&e->state, memory_order_relaxed);
-
-	do {
-		if (!(s & GDRI_CACHE_USERS))
-			return gdri_fail(EINVAL, "the region has been put already");
-	} while (!atomic_compare_exchange_weak_explicit(&e->state, &s, s - 1, memory_order_acq_rel,
-							memory_order_relaxed));
-	if (__builtin_expect(s == 1 || !cache->keeps ||
-				     atomic_load_explicit(&cache->over, memory_order_relaxed),
-			     0))
-		settle(cache, e, s == 1);
-	return 0;
 }
 
 void gdri_cache_invalidate(struct gdri_cache *cache, uint64_t addr, uint64_t end)
@@ -252,8 +228,8 @@ static void unlink_cache(struct gdri_cache *cache)
 
 	pthread_mutex_lock(&cache->ctx->lock);
 	for (int i = 0; i < GDRI_CACHE_SHARDS; i++)
-		gdri_backends_count_in(
-			cache->ctx, GDRI_EVENT_CACHE_HIT,
+		gdri_count(
+			&cache->ctx->counters, GDRI_COUNT_CACHE_HIT,
 			atomic_exchange_explicit(&cache->shard[i].hits, 0, memory_order_relaxed));
 	for (link = &cache->ctx->caches; *link != cache; link = &(*link)->next)
 		;
@@ -296,14 +272,9 @@ int gdri_cache_destroy(struct gdri_cache *cache, bool force)
 	return 0;
 }
 
-void gdri_cache_destroy_all(struct gdri_ctx *ctx)
-{
-	while (ctx->caches)
-		(void)gdri_cache_destroy(ctx->caches, true);
-	ctx->ranges[0] = ctx->ranges[1] = NULL;
-}
-
-void gdri_cache_after_fork(void)
+static void after_fork(void)
 {
 	gdri_slots_after_fork(&gdri_caches);
 }
+
+GDRI_IN_CHILD(after_fork);

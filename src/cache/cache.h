@@ -111,9 +111,6 @@ barcopy_cache_t gdri_cache_publish(struct gdri_cache *cache);
 /* -EBUSY while a region is in use, unless forced. */
 int gdri_cache_destroy(struct gdri_cache *cache, bool force);
 
-/* Ends every cache of a context that nobody can reach any more. */
-void gdri_cache_destroy_all(struct gdri_ctx *ctx);
-
 /* A used entry for [addr, addr + size), which gdri_cache_hit() did not find. */
 int gdri_cache_miss(struct gdri_cache *cache, uint64_t addr, size_t size, struct gdri_entry **out);
 
@@ -133,12 +130,13 @@ void gdri_cache_stats(struct gdri_cache *cache, barcopy_cache_stats_t *stats);
 /* Hits of one cache, and of all caches there are. Need no lock; in them until a cache ends. */
 uint64_t gdri_cache_hits(const struct gdri_cache *cache);
 uint64_t gdri_cache_hits_of_all(void);
-void gdri_cache_after_fork(void);
 
 /* Internal to src/cache: called with the lock held. */
 void gdri_cache_list_locked(struct gdri_cache *cache, struct gdri_kept *kept);
 void gdri_cache_kill_locked(struct gdri_cache *cache, struct gdri_entry *e);
 void gdri_cache_end_handle(struct gdri_cache *cache, struct gdri_entry *e);
+/* Unmaps and unpins an entry that is not LIVE and has no users, and gives it back. */
+void gdri_cache_release_locked(struct gdri_cache *cache, struct gdri_entry *e);
 bool gdri_cache_take_idle_locked(struct gdri_cache *cache, struct gdri_entry *e);
 bool gdri_cache_evict_locked(struct gdri_cache *cache, int device, uint64_t bytes);
 bool gdri_cache_sweep_locked(struct gdri_cache *cache, size_t looks);

@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* What goes: idle regions, by second chance or because they are stale; and the limits. See cache.h. */
+/*
+ * What goes: idle regions, by second chance or because they are stale; the limits; and what a put leaves
+ * to do. See cache.h.
+ */
 #include "cache/cache.h"
+
+#include <errno.h>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -30,7 +35,7 @@ bool gdri_cache_evict_locked(struct gdri_cache *cache, int device, uint64_t byte
 			freed += size;
 			any = true;
 			cache->evictions++;
-			gdri_backends_count_in(cache->ctx, GDRI_EVENT_CACHE_EVICTION, 1);
+			gdri_count(&cache->ctx->counters, GDRI_COUNT_CACHE_EVICTION, 1);
 		} else if (kept->next) {
 			cache->first = kept->next;
 			kept->next->prev = NULL;
@@ -145,4 +150,36 @@ void gdri_cache_limit_locked(struct gdri_cache *cache, int device)
 		cache->max_bytes = UINT64_MAX;
 		cache->limit_by_gpu = false;
 	}
+}
+
+/* What a put leaves to do; last: of an entry that is not LIVE any more. */
+static __attribute__((noinline, cold)) void settle(struct gdri_cache *cache, struct gdri_entry *e,
+						   bool last)
+{
+	pthread_mutex_lock(&cache->lock);
+	if (last) {
+		cache->detached -= !e->kept->closed;
+		gdri_cache_release_locked(cache, e);
+	} else if (!cache->keeps) {
+		(void)gdri_cache_take_idle_locked(cache, e);
+	}
+	if (atomic_load_explicit(&cache->over, memory_order_relaxed))
+		gdri_cache_make_room_locked(cache, 0, 0);
+	pthread_mutex_unlock(&cache->lock);
+}
+
+int gdri_cache_unuse(struct gdri_cache *cache, struct gdri_entry *e)
+{
+	uint32_t s = atomic_load_explicit(&e->state, memory_order_relaxed);
+
+	do {
+		if (!(s & GDRI_CACHE_USERS))
+			return gdri_fail(EINVAL, "the region has been put already");
+	} while (!atomic_compare_exchange_weak_explicit(&e->state, &s, s - 1, memory_order_acq_rel,
+							memory_order_relaxed));
+	if (__builtin_expect(s == 1 || !cache->keeps ||
+				     atomic_load_explicit(&cache->over, memory_order_relaxed),
+			     0))
+		settle(cache, e, s == 1);
+	return 0;
 }

@@ -76,7 +76,7 @@ static int open_region(struct gdri_cache *cache, struct gdri_kept *kept,
 
 	gdri_cache_make_room_locked(cache, m->kind == GDRI_MEMORY_HOST ? 0 : high - low, 1);
 	do {
-		rc = gdri_region_open(&kept->region, cache->ctx, &request, cache->flags);
+		rc = gdri_region_open(&kept->region, &cache->ctx->backends, &request, cache->flags);
 	} while (rc == -ENOMEM && gdri_cache_evict_locked(cache, m->device, high - low));
 	return rc;
 }
@@ -214,7 +214,7 @@ int gdri_cache_miss(struct gdri_cache *cache, uint64_t addr, size_t size, struct
 	} else {
 		cache->misses++;
 		if (cache->keeps)
-			gdri_backends_count_in(cache->ctx, GDRI_EVENT_CACHE_MISS, 1);
+			gdri_count(&cache->ctx->counters, GDRI_COUNT_CACHE_MISS, 1);
 		rc = insert_locked(cache, addr, size, &e);
 	}
 	pthread_mutex_unlock(&cache->lock);

@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "core/handle.h"
 #include "base/log.h"
-#include "core/stats.h"
+#include "calls/stats.h"
 
 /* The structs are frozen: programs were compiled against these offsets. */
 _Static_assert(sizeof(gdr_mh_t) == 8, "a handle is 8 bytes");
@@ -90,7 +90,7 @@ int gdr_driver_get_version(gdr_t g, int *major, int *minor)
 	rc = gdri_ctx_get(g, &ctx);
 	if (rc)
 		return -rc;
-	rc = gdri_backends_driver_version(ctx, major, minor);
+	rc = gdri_backends_driver_version(&ctx->backends, major, minor);
 	gdri_ctx_put(ctx);
 	return -rc;
 }
@@ -107,7 +107,7 @@ int gdr_get_attribute(gdr_t g, gdr_attr_t attr, int *v)
 	rc = gdri_ctx_get(g, &ctx);
 	if (rc)
 		return -rc;
-	*v = gdri_backends_attribute(ctx, attr);
+	*v = gdri_backends_attribute(&ctx->backends, attr);
 	gdri_ctx_put(ctx);
 	return 0;
 }
@@ -306,19 +306,19 @@ int gdr_unmap(gdr_t g, gdr_mh_t handle, void *va, size_t size)
 
 int gdr_get_mapping_type_string(gdr_mapping_type_t type, const char **pstr)
 {
-	static const char *const names[] = {
-		[GDR_MAPPING_TYPE_NONE] = "None",
-		[GDR_MAPPING_TYPE_WC] = "Write Combining",
-		[GDR_MAPPING_TYPE_CACHING] = "Caching",
-		[GDR_MAPPING_TYPE_DEVICE] = "Device",
-	};
+	const char *name = gdri_mapping_type_name(type);
 
 	if (!pstr)
 		return fail_null("pstr");
-	if ((int)type < GDR_MAPPING_TYPE_NONE || type >= GDR_MAPPING_TYPE_MAX)
+	if (!name)
 		return -gdri_fail(EINVAL, "unknown mapping type %d", (int)type);
-	*pstr = names[type];
+	*pstr = name;
 	return 0;
+}
+
+uint32_t barcopy_get_api_version(void)
+{
+	return BARCOPY_API_VERSION;
 }
 
 const char *barcopy_last_error(void)
@@ -361,12 +361,6 @@ int barcopy_get_handle_attribute(gdr_t g, gdr_mh_t handle, barcopy_handle_attr_t
 		break;
 	case BARCOPY_HANDLE_ATTR_MAPPING_TYPE:
 		*value = hd->pin.type;
-		break;
-	case BARCOPY_HANDLE_ATTR_ENGINE_COPIES:
-		*value = gdri_offload_engine_copies(hd->assist);
-		break;
-	case BARCOPY_HANDLE_ATTR_ENGINE_FALLBACKS:
-		*value = gdri_offload_engine_fallbacks(hd->assist);
 		break;
 	default:
 		rc = gdri_fail(EINVAL, "unknown handle attribute %d", (int)attr);

@@ -4,7 +4,9 @@
  * know no backend, only what every pin's callback_flag() answers.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/ctx.h"
 #include "base/error.h"
@@ -15,14 +17,22 @@
 int barcopy_get_event_fd(gdr_t g, int *fd)
 {
 	struct gdri_ctx *ctx;
-	int rc;
+	int own, rc;
 
 	if (!fd)
 		return -gdri_fail(EINVAL, "fd is NULL");
 	rc = gdri_ctx_get(g, &ctx);
 	if (rc)
 		return -rc;
-	rc = gdri_backends_event_fd(ctx, fd);
+	rc = gdri_backends_event_fd(&ctx->backends, &own);
+	if (!rc) {
+		/* The caller's own, whose end is not that of the context. */
+		own = fcntl(own, F_DUPFD_CLOEXEC, 0);
+		if (own < 0)
+			rc = gdri_fail(errno, "dup of the node: %s", strerror(errno));
+		else
+			*fd = own;
+	}
 	gdri_ctx_put(ctx);
 	return -rc;
 }

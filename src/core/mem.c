@@ -37,8 +37,8 @@ static int choose(struct gdri_ctx *ctx, int device, uint32_t flags, enum gdri_al
 	if (integrated && flags & BARCOPY_MEM_SHAREABLE)
 		return gdri_fail(ENOTSUP, "GPU %d is integrated: its memory cannot be shared",
 				 device);
-	for (size_t i = 0; !integrated && i < ctx->backend_count; i++)
-		if (ctx->backends[i]->caps & GDRI_CAP_DEVICE_MEMORY &&
+	for (size_t i = 0; !integrated && i < ctx->backends.count; i++)
+		if (ctx->backends.of[i]->caps & GDRI_CAP_DEVICE_MEMORY &&
 		    !(flags & BARCOPY_MEM_SHAREABLE))
 			*kind = GDRI_ALLOCATION_PLAIN;
 	return 0;
@@ -72,7 +72,7 @@ static int finish(struct gdri_ctx *ctx, struct block *block, const struct gdri_i
 	barcopy_mem_t result = { .device_ptr = a->addr, .size = a->size };
 	int rc;
 
-	rc = gdri_region_open(&block->region, ctx, &request, GDRI_REGION_MAPPED);
+	rc = gdri_region_open(&block->region, &ctx->backends, &request, GDRI_REGION_MAPPED);
 	if (rc) {
 		if (block->allocated)
 			gdri_cuda_free(&block->allocation);

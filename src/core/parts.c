@@ -75,7 +75,7 @@ void gdri_parts_set_sync_memops(struct gdri_region *region)
 
 		part->sync_memops =
 			describe(part->start > region->low ? part->start : region->low, 1, &m) &&
-			m.buffer_id == part->id && gdri_cuda_sync_memops(&m, region->by_context);
+			m.buffer_id == part->id && gdri_cuda_sync_memops(&m);
 		/* CUDA refuses it for VMM memory; then all chunks are. */
 		if (!part->sync_memops)
 			break;
@@ -202,7 +202,7 @@ static int add_late(struct gdri_region *region, const struct gdri_memory *m)
 	*late = (struct gdri_part){ .start = m->base,
 				    .end = m->base + m->size,
 				    .id = m->buffer_id,
-				    .sync_memops = gdri_cuda_sync_memops(m, region->by_context),
+				    .sync_memops = gdri_cuda_sync_memops(m),
 				    .next = atomic_load_explicit(&region->late,
 								 memory_order_relaxed) };
 	atomic_store_explicit(&region->late, late, memory_order_release);

@@ -6,7 +6,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "core/ctx.h"
 #include "base/error.h"
 #include "base/probes.h"
 
@@ -86,10 +85,10 @@ int gdri_region_close(struct gdri_region *region)
 	return rc;
 }
 
-static int pin_and_map(struct gdri_region *region, struct gdri_ctx *ctx,
+static int pin_and_map(struct gdri_region *region, struct gdri_backends *backends,
 		       struct gdri_pin_request *request, uint32_t flags)
 {
-	int rc = gdri_backends_pin(ctx, request, &region->pin);
+	int rc = gdri_backends_pin(backends, request, &region->pin);
 
 	if (rc)
 		return rc;
@@ -100,7 +99,7 @@ static int pin_and_map(struct gdri_region *region, struct gdri_ctx *ctx,
 	return rc;
 }
 
-int gdri_region_open(struct gdri_region *region, struct gdri_ctx *ctx,
+int gdri_region_open(struct gdri_region *region, struct gdri_backends *backends,
 		     struct gdri_pin_request *request, uint32_t flags)
 {
 	bool dmabuf = request->imported && request->imported->dmabuf;
@@ -111,10 +110,9 @@ int gdri_region_open(struct gdri_region *region, struct gdri_ctx *ctx,
 	for (int attempt = 0; attempt < PIN_ATTEMPTS; attempt++) {
 		*region = (struct gdri_region){ .low = low, .high = high };
 		region->mapped = flags & GDRI_REGION_MAPPED;
-		region->by_context = ctx->ctx_sync_memops;
 		rc = flags & GDRI_REGION_PROVEN ? gdri_parts_take(region, low, high) : 0;
 		if (!rc)
-			rc = pin_and_map(region, ctx, request, flags);
+			rc = pin_and_map(region, backends, request, flags);
 		/* A plain pin is not found by its address: it pays no more than a refused one must. */
 		if (!rc && !(flags & GDRI_REGION_PROVEN) && !dmabuf)
 			(void)gdri_parts_take(region, low, high);
@@ -191,7 +189,7 @@ int gdri_region_is_revoked(struct gdri_region *region, bool *revoked)
 		return rc;
 	*revoked = flag;
 	if (flag && !atomic_exchange_explicit(&region->revoked, true, memory_order_relaxed)) {
-		gdri_backends_count(&region->pin, GDRI_EVENT_REVOKED);
+		gdri_count(region->pin.counters, GDRI_COUNT_REVOKED, 1);
 		GDRI_PROBE2(revoke, region->pin.va, region->pin.mapped_size);
 	}
 	return 0;

@@ -21,7 +21,6 @@
 #include "cuda/cuda.h"
 #include "gdrapi.h"
 
-struct gdri_ctx;
 
 /* An allocation, or VMM chunk, that a region reaches into. Constant once it can be found. */
 struct gdri_part {
@@ -37,7 +36,6 @@ struct gdri_region {
 	struct gdri_pin pin; /* pin.va and pin.mapped_size: whole GPU pages */
 	uint64_t low, high; /* as asked for, not rounded */
 	bool mapped; /* as long as it lives */
-	bool by_context; /* CU_CTX_SYNC_MEMOPS may stand in */
 	bool host; /* the CPU's own memory: one allocation, never shared with another */
 	size_t part_count; /* 0: CUDA does not know the memory */
 	struct gdri_part *parts; /* in order of address; cover [low, high) save for gaps */
@@ -72,7 +70,7 @@ int gdri_region_bounds(uint64_t *low, uint64_t *high, size_t whole_max);
  * Pins what the request names, maps it if flags say so, and sets SYNC_MEMOPS on every allocation of
  * the range; use and put are the owner's to set. 0 or -errno.
  */
-int gdri_region_open(struct gdri_region *region, struct gdri_ctx *ctx,
+int gdri_region_open(struct gdri_region *region, struct gdri_backends *backends,
 		     struct gdri_pin_request *request, uint32_t flags);
 
 /* Unmaps and unpins; no handle may hold it. Returns the first failure, always closes. */

@@ -24,7 +24,8 @@ struct gdri_memory {
 	bool managed;
 	int device; /* ordinal, -1 where not known */
 	void *context; /* CUcontext of the allocation; NULL for VMM and pool memory */
-	uint64_t buffer_id; /* names this allocation for the life of the process (guide, 12.5); or 0 */
+	uint64_t
+		buffer_id; /* names this allocation for the life of the process (guide, 12.5); or 0 */
 	uint64_t known; /* the address asked about: the caller's, or one nearby that is known */
 	uint64_t base; /* start of the allocation, or of the VMM chunk, around `known` */
 	size_t size; /* its size; 0 where not known */
@@ -61,11 +62,12 @@ void gdri_cuda_drop(void);
 int gdri_cuda_describe(uint64_t addr, size_t size, struct gdri_memory *memory);
 
 /*
- * Sets SYNC_MEMOPS on the allocation, once: it synchronises, so it is dear. Where CUDA
- * refuses and by_context is set, sets CU_CTX_SYNC_MEMOPS on the context instead. Returns whether
- * it is in force. Host memory needs none (it is not reached through the BAR): true.
+ * Sets SYNC_MEMOPS on the allocation: 10 us, and it waits for no kernel (H100, driver 580, 2026-11-21).
+ * To read it first would not tell: driver 580 reads 1 for memory that nobody has set it on, and a
+ * program may clear it. Returns whether it is in force; VMM memory refuses it. Host memory needs none
+ * (it is not reached through the BAR): true.
  */
-bool gdri_cuda_sync_memops(const struct gdri_memory *memory, bool by_context);
+bool gdri_cuda_sync_memops(const struct gdri_memory *memory);
 
 /* PCI address of a device. 0 or -errno. */
 int gdri_cuda_pci_address(int device, struct gdri_pci_address *pci);
@@ -153,7 +155,5 @@ bool gdri_cuda_engine_copy(struct gdri_cuda_engine *engine, bool to_device, void
 
 /* Is this byte of host memory page-locked, as CUDA knows it? One call into CUDA; false where it fails. */
 bool gdri_cuda_is_page_locked(const void *host);
-
-void gdri_cuda_after_fork(void);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* libcuda.so.1 at run time, what its results mean, and calls in an allocation's context. */
 #include "cuda/private.h"
-#include "cuda/watch.h"
+#include "base/process.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -103,15 +103,16 @@ static CUresult get_primary(struct gdri_cuda_scope *s, CUdevice dev, bool again,
 	return r;
 }
 
-void gdri_cuda_after_fork(void)
+static void after_fork(void)
 {
-	gdri_cuda_watch_after_fork();
 	pthread_mutex_init(&load_lock, NULL);
 	pthread_mutex_init(&kept_lock, NULL);
 	holds = 0;
 	for (CUdevice dev = 0; dev < KEPT_DEVICES; dev++)
 		kept[dev] = NULL;
 }
+
+GDRI_IN_CHILD(after_fork);
 
 static int result_errno(CUresult r)
 {

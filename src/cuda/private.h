@@ -33,8 +33,6 @@
 	X(cuDevicePrimaryCtxRelease_v2, true)            \
 	X(cuDeviceGetPCIBusId, false)                    \
 	X(cuDeviceTotalMem_v2, false)                    \
-	X(cuCtxGetFlags, false)                          \
-	X(cuCtxSetFlags, false)                          \
 	X(cuThreadExchangeStreamCaptureMode, false)      \
 	X(cuMemGetHandleForAddressRange, false)          \
 	X(cuMemRetainAllocationHandle, false)            \

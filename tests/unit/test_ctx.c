@@ -414,7 +414,7 @@ static void close_waits(void)
 	int major, minor;
 
 	ck_assert_int_eq(gdri_ctx_get(call.g, &ctx), 0);
-	ctx->backends[0] = &fake;
+	ctx->backends.of[0] = &fake;
 	gdri_ctx_put(ctx);
 	fake_pin(call.g);
 	ck_assert_int_eq(pthread_create(&caller, NULL, asks, &call), 0);
