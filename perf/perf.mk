@@ -13,6 +13,9 @@ perf_common := $(patsubst %.c,$(O)/%.o,$(sort $(wildcard perf/common/*.c)))
 $(O)/perf/sanity.o $(O)/perf/sanity/%.o: override CPPFLAGS += -Iperf
 $(O)/gdrcopy_sanity: $(patsubst %.c,$(O)/%.o,$(sort $(wildcard perf/sanity/*.c)))
 
+$(O)/perf/pplat.o $(O)/perf/pplat/%.o: override CPPFLAGS += -Iperf
+$(O)/gdrcopy_pplat: $(patsubst %.c,$(O)/%.o,$(sort $(wildcard perf/pplat/*.c)))
+
 $(O)/perf/doctor.o $(O)/perf/doctor/%.o: override CPPFLAGS += -Iperf
 $(O)/gdrcopy_doctor: $(patsubst %.c,$(O)/%.o,$(sort $(wildcard perf/doctor/*.c)))
 

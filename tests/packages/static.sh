@@ -248,7 +248,7 @@ completion() {
 		{ complete_with gdrcopy_copybw --mapping ''; return 1; }
 	[ "$(complete_with gdrcopy_copybw -a cuMemC)" = cuMemCreate ] || { echo "-a"; return 1; }
 	[ "$(complete_with gdrcopy_copylat -M c)" = cache ] || { echo "-M c"; return 1; }
-	[ "$(complete_with gdrcopy_litmus -k s | paste -sd' ')" = seqlock ] || { complete_with gdrcopy_litmus -k ''; return 1; }
+	[ "$(complete_with gdrcopy_pplat -G h)" = hostmem ] || { echo "-G h"; return 1; }
 	[ "$(complete_with gdrcopy_sanity -t offs)" = offsets ] || { echo "-t offs"; return 1; }
 	[ "$(complete_with gdrcopy_sanity --test leakage)" = leakage_pin_pages_fork ] || { echo "--test"; return 1; }
 	[ "$(complete_with gdrcopy_sanity -a cuMemC)" = cuMemCreate ] || { echo "sanity -a"; return 1; }
