@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* See assist.h. */
+/* See offload.h. */
 #include "core/offload.h"
 
 #include <errno.h>
