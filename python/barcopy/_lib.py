@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 """
 libgdrapi as ctypes sees it: the structs and prototypes of gdrapi.h, and errors as exceptions. It
-knows nothing of lifetimes. The library is libgdrapi.so.2, or what BARCOPY_LIBRARY names.
+knows nothing of lifetimes. The library is what BARCOPY_LIBRARY names, else that of the wheel, which lies
+beside this file, else the system's libgdrapi.so.2.
 """
 import ctypes
 import os
@@ -156,9 +157,21 @@ class _Missing:
                                   "or an older one")
 
 
+def _load():
+    named = os.environ.get("BARCOPY_LIBRARY")
+    inside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libgdrapi.so.2")
+    try:
+        return ctypes.CDLL(named or (inside if os.path.exists(inside) else "libgdrapi.so.2"),
+                           use_errno=True)
+    except OSError as why:
+        raise OSError(f"{why} (" + ("BARCOPY_LIBRARY names it)" if named else
+                      "the library comes with barcopy's wheel for x86_64 and aarch64, with the package "
+                      "libgdrapi2, or with `make install`; BARCOPY_LIBRARY may name the file)")) from None
+
+
 class _Library:
     def __init__(self):
-        lib = ctypes.CDLL(os.environ.get("BARCOPY_LIBRARY") or "libgdrapi.so.2", use_errno=True)
+        lib = _load()
         for name, (restype, *argtypes) in _PROTOTYPES.items():
             try:
                 function = getattr(lib, name)

@@ -28,7 +28,7 @@ class Mapping(Closable):
         self.context = context
         self.address, self.pointer, self.size = where.address, pointer, where.nbytes
         self.read_only = read_only
-        self._where = where
+        self._where = where.without_owner()
         self._handle = handle
         self._begin(release, parents, where.keep)
         context._made(self)

@@ -20,8 +20,8 @@
 /* What a library's dynamic section says. */
 struct dynamic {
 	const char *strings;
-	const ElfW(Sym) * symbols;
-	const ElfW(Rela) * plt, *rela;
+	const ElfW(Sym) *symbols;
+	const ElfW(Rela) *plt, *rela;
 	size_t plt_size, rela_size;
 };
 
@@ -60,11 +60,11 @@ static void read_dynamic(const struct link_map *map, struct dynamic *d)
 	}
 }
 
-static void add_slots(const struct link_map *map, const struct dynamic *d, const ElfW(Rela) * rela,
+static void add_slots(const struct link_map *map, const struct dynamic *d, const ElfW(Rela) *rela,
 		      size_t size, const char *symbol, struct gdri_got *got)
 {
 	for (size_t i = 0; rela && i < size / sizeof(*rela); i++) {
-		const ElfW(Sym) * sym;
+		const ElfW(Sym) *sym;
 
 		if (!IS_IMPORT(ELF64_R_TYPE(rela[i].r_info)))
 			continue;

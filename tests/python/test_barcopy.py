@@ -213,6 +213,25 @@ class Views(Case):
         gc.collect()
         self.assertTrue(gone.is_set())
 
+    def test_closed_keeps_no_owner(self):
+        """What is closed, and has no user left, keeps no tensor, though itself it is still there."""
+        import weakref
+
+        class Tensor(Device):
+            pass
+
+        for make in (self.gdr.map, self.gdr.pin):
+            tensor = Tensor(self.mem.address, (16,), "|u1")
+            gone = threading.Event()
+            weakref.finalize(tensor, gone.set)
+            made = make(tensor)
+            del tensor
+            gc.collect()
+            self.assertFalse(gone.is_set())
+            made.close()
+            gc.collect()
+            self.assertTrue(gone.is_set(), made)
+
     def test_read_only(self):
         m = self.gdr.map(self.mem.address, 100, read_only=True)
         view = m.view()
