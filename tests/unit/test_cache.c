@@ -157,6 +157,9 @@ START_TEST(test_errors)
 	FAILS(EINVAL, barcopy_cache_create(g, &o, &cache));
 	o.struct_size = sizeof(o) - 1; /* no caller ever had that */
 	FAILS(EINVAL, barcopy_cache_create(g, &o, &cache));
+	o.struct_size = sizeof(o);
+	OK(barcopy_cache_create(g, &o, &cache));
+	OK(barcopy_cache_destroy(cache));
 	future.newer = 1;
 	FAILS(EINVAL, barcopy_cache_create(g, &future.o, &cache));
 	future.newer = 0;
