@@ -5,8 +5,8 @@
  * waits and fences, helpers for large copies, a registration cache, statistics.
  *
  * The conventions are those of gdrapi.h: 0 or a positive errno, outputs on success only, sizes in bytes,
- * any thread at any time. barcopy_last_error() says the cause of this thread's last failure in words, that
- * of a gdr_*() call too. Options are structs that begin with `size_t struct_size`, or a `uint32_t flags`
+ * any thread at any time. barcopy_last_error() describes the cause of this thread's last failure,
+ * including that of a gdr_*() call. Options are structs that begin with `size_t struct_size`, or a `uint32_t flags`
  * whose unknown bits are EINVAL; device addresses are uint64_t; times are _ns.
  */
 #ifndef BARCOPY_H
@@ -73,7 +73,7 @@ typedef enum barcopy_backend {
 	BARCOPY_BACKEND_HOST = 4	/**< memory of cudaHostAlloc: the CPU pointer itself */
 } barcopy_backend_t;
 
-/** What barcopy_get_handle_attribute() answers. */
+/** Attributes that barcopy_get_handle_attribute() returns. */
 typedef enum barcopy_handle_attr {
 	BARCOPY_HANDLE_ATTR_BACKEND = 1,	  /**< a barcopy_backend_t */
 	BARCOPY_HANDLE_ATTR_DEVICE = 2,	  /**< CUDA device ordinal; ENOTSUP where not known */
@@ -94,22 +94,22 @@ typedef enum barcopy_handle_attr {
 int barcopy_get_handle_attribute(gdr_t g, gdr_mh_t handle, barcopy_handle_attr_t attr, uint64_t *value);
 
 /**
- * A descriptor that tells when the GPU driver has revoked a pinned range, because its memory was
+ * A descriptor that becomes ready when the GPU driver has revoked a pinned range, because its memory was
  * freed: poll it, or add it to an epoll set, for POLLPRI. It stays ready until every revoked range
  * has been unpinned. It is the context's own: do not read, write or close it; it ends with
  * gdr_close().
  *
- * Known of barcopy's gdrdrv driver alone; revocation happens where its mappings are not persistent.
+ * Only barcopy's gdrdrv driver supports this; revocation happens where its mappings are not persistent.
  * @param fd  the descriptor
  * @return 0; EINVAL (g, NULL); ENOTSUP (no backend of this context gives notice); EACCES.
  */
 int barcopy_get_event_fd(gdr_t g, int *fd);
 
 /**
- * Tells of one revoked range: each once, in no particular order. The handle remains the caller's to
+ * Returns one revoked range: each once, in no particular order. The handle remains the caller's to
  * unpin; a copy on it, or a look through its map pointer, ends in SIGBUS. Works without a
  * descriptor too, wherever gdr_get_callback_flag() does, but then costs a system call per range.
- * A region of a cache is told of too, by the handle that its barcopy_region_t has (or had): it is not to
+ * A region of a cache is reported too, by the handle that its barcopy_region_t has (or had): it is not to
  * be unpinned but given to barcopy_cache_invalidate(), by the address in its gdr_get_info_v2().
  * @param handle  the range
  * @return 0; ENOENT (no further one); EINVAL (g, NULL); ENOMEM; EACCES.
@@ -152,7 +152,7 @@ typedef struct barcopy_copy_options {
 	size_t struct_size; /**< sizeof(barcopy_copy_options_t) */
 	/** Threads of one copy, the caller's among them: 2 to 64; 1: the caller alone; 0: what
 	 *  GDRCOPY_COPY_THREADS says, else the caller alone. The others wait in a pool, on CPUs of
-	 *  the GPU's NUMA node where the system tells which, shared by all handles with the same
+	 *  the GPU's NUMA node if the system reports it, shared by all handles with the same
 	 *  number and node. There are none unless they have been asked for. */
 	uint32_t threads;
 	uint32_t flags; /**< 0 */
@@ -202,7 +202,7 @@ int barcopy_fence(gdr_mh_t handle, barcopy_fence_t use);
 
 /**
  * Returns when this CPU's earlier writes through the mapping have reached GPU memory, so that
- * another device may be told of them: a fence, then a read-back of one word.
+ * another device may be notified: a fence, then a read-back of one word.
  * @return 0; EINVAL (handle, not mapped); EACCES.
  */
 int barcopy_flush(gdr_mh_t handle);
@@ -217,7 +217,7 @@ int barcopy_get32(gdr_mh_t handle, const void *map_ptr, uint32_t *value);
 int barcopy_get64(gdr_mh_t handle, const void *map_ptr, uint64_t *value);
 
 /**
- * A put that nobody waits for: for the last word of a message, whose arrival the other side tells. Where
+ * A put that does not wait: for the last word of a message, whose arrival the other side acknowledges. Where
  * the CPU has a store that is sent at once (MOVDIRI; write-combined mappings), that and no fence: some
  * 10 ns instead of 130. Elsewhere it is barcopy_put32().
  *
@@ -344,7 +344,7 @@ enum barcopy_map_range_flags {
  * in one page, equal and overlapping ranges and parts of a range share a pin, which ends with the
  * last of them. (A range that reaches beyond what is pinned gets a pin that covers both, and later
  * ranges share that one; the first stays as it is for those who have it.) Memory that was freed and
- * allocated anew since is never shared: CUDA's buffer ID is compared.
+ * reallocated since is never shared: CUDA's buffer ID is compared.
  *
  * @param addr     device address, any alignment; for memory of cudaHostAlloc also the host address
  * @param size     bytes, at least 1
@@ -376,8 +376,8 @@ typedef struct barcopy_bar_info {
  * Asks NVML (libnvidia-ml.so.1, loaded at the first call) about a GPU's BAR1. CUDA is initialised
  * if it was not.
  * @param device  CUDA device ordinal
- * @return 0; EINVAL (g, device, NULL, info->struct_size too small); ENOTSUP (no NVML here, or it does not
- *         tell: barcopy_last_error() says which); ENODEV (no CUDA driver); EIO; EACCES.
+ * @return 0; EINVAL (g, device, NULL, info->struct_size too small); ENOTSUP (NVML is missing or does not
+ *         report it: barcopy_last_error() says which); ENODEV (no CUDA driver); EIO; EACCES.
  */
 int barcopy_get_bar_info(gdr_t g, int device, barcopy_bar_info_t *info);
 
@@ -390,7 +390,7 @@ typedef struct barcopy_cache *barcopy_cache_t;
 /** How a region that is found is proven to be still the memory at that address. */
 typedef enum barcopy_cache_validity {
 	/** CUDA's buffer ID is compared at each barcopy_cache_get() (GPUDirect RDMA guide, section
-	 *  12.5): one call into CUDA for each allocation in the range. Needs no help of anybody. */
+	 *  12.5): one call into CUDA for each allocation in the range. Needs no help from the program. */
 	BARCOPY_CACHE_CHECK_TAG = 0,
 	/** The driver's callback flag is looked at. Only where pins are not persistent: elsewhere
 	 *  barcopy_cache_get() gives ENOTSUP. */
@@ -406,7 +406,7 @@ typedef struct barcopy_cache_options {
 	uint32_t validity; /**< a barcopy_cache_validity_t */
 	uint32_t flags;	   /**< 0 */
 	/** Bytes of BAR to keep pinned at most; 0: three quarters of what is free on each GPU when
-	 *  its first region is made, or no limit where NVML cannot tell. Regions in use are never
+	 *  its first region is made, or no limit where NVML does not report it. Regions in use are never
 	 *  given up: while they alone are more than the limit, so is the cache. */
 	uint64_t max_bytes;
 	uint64_t max_regions; /**< the same, as a count; 0: no limit */

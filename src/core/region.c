@@ -209,7 +209,7 @@ int gdri_region_open(struct gdri_region *region, struct gdri_ctx *ctx, uint64_t 
 		unmap_and_unpin(&region->pin);
 		gdri_tags_free(region);
 	}
-	return gdri_fail(EINVAL, "0x%llx is being freed or allocated anew by another thread",
+	return gdri_fail(EINVAL, "0x%llx is being freed or reallocated by another thread",
 			 (unsigned long long)low);
 }
 
