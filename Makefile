@@ -59,15 +59,15 @@ GDRI_COPY_SRCS :=
 include src/copy/copy.mk
 
 LIB_SRCS := $(addprefix src/, \
-	$(addprefix base/, env.c error.c fork.c lent.c log.c process.c slots.c thread.c) \
+	$(addprefix base/, counters.c env.c error.c fork.c log.c process.c sized.c slots.c) \
 	$(addprefix cuda/, load.c memory.c export.c alloc.c engine.c got.c watch.c nvml.c) \
-	$(addprefix backend/, backends.c probe.c gdrdrv.c gdrdrv_node.c gdrdrv_dmabuf.c dmabuf.c rm.c \
+	$(addprefix backend/, backends.c defaults.c pin.c probe.c gdrdrv.c gdrdrv_node.c gdrdrv_dmabuf.c dmabuf.c rm.c \
 		rm_client.c rm_objects.c rm_map.c rm_trial.c host.c) \
-	$(addprefix core/, ctx.c handle.c mem.c offload.c pages.c range.c region.c revoke.c summary.c tags.c tally.c) \
-	$(addprefix cache/, cache.c evict.c lru.c miss.c pool.c) \
-	$(addprefix calls/, cache.c copies.c gdrapi.c memory.c stats.c)) $(GDRI_COPY_SRCS)
+	$(addprefix core/, ctx.c handle.c mem.c offload.c parts.c region.c) \
+	$(addprefix cache/, cache.c evict.c miss.c pages.c pool.c range.c) \
+	$(addprefix calls/, cache.c copies.c gdrapi.c memory.c revoke.c stats.c)) $(GDRI_COPY_SRCS)
 
-PUBLIC_HEADERS := gdrapi.h barcopy.h
+PUBLIC_HEADERS := gdrapi.h barcopy.h gdrconfig.h
 
 LIB := $(O)/$(LIB_REAL)
 LIB_LINKS := $(O)/$(LIB_SONAME) $(O)/libgdrapi.so
@@ -112,7 +112,7 @@ PERF_TOOLS :=
 DEV_TOOLS :=
 SIM_LIBS :=
 include $(wildcard perf/perf.mk tests/sim/sim.mk tests/tests.mk tests/kernel/kernel.mk \
-	examples/examples.mk packaging/packaging.mk docs/page/page.mk)
+	examples/examples.mk packaging/install.mk packaging/packaging.mk docs/page/page.mk)
 
 .PHONY: tools sim
 tools: $(PERF_TOOLS) $(DEV_TOOLS)
@@ -132,48 +132,52 @@ deps:
 	@scripts/deps.sh install demo
 	@tests/run.sh $(O) deps
 
-# ---- installation ------------------------------------------------------------------------------
-
-.PHONY: install uninstall
-install: all
-	$(INSTALL) -d $(DESTDIR)$(libdir) $(DESTDIR)$(includedir) $(DESTDIR)$(bindir)
-	$(INSTALL) -m 755 $(LIB) $(DESTDIR)$(libdir)/$(LIB_REAL)
-	ln -sf $(LIB_REAL) $(DESTDIR)$(libdir)/$(LIB_SONAME)
-	ln -sf $(LIB_SONAME) $(DESTDIR)$(libdir)/libgdrapi.so
-	$(INSTALL) -m 644 $(LIB_STATIC) $(DESTDIR)$(libdir)/libgdrapi.a
-	for h in $(PUBLIC_HEADERS); do \
-		$(INSTALL) -m 644 include/$$h $(DESTDIR)$(includedir)/$$h || exit 1; done
-	for t in $(notdir $(PERF_TOOLS)); do \
-		$(INSTALL) -m 755 $(O)/$$t $(DESTDIR)$(bindir)/$$t || exit 1; done
-
-uninstall:
-	rm -f $(addprefix $(DESTDIR)$(libdir)/,$(LIB_REAL) $(LIB_SONAME) libgdrapi.so libgdrapi.a)
-	rm -f $(addprefix $(DESTDIR)$(includedir)/,$(PUBLIC_HEADERS))
-	rm -f $(addprefix $(DESTDIR)$(bindir)/,$(notdir $(PERF_TOOLS)))
-
 .PHONY: clean help
 clean:
 	rm -rf $(O)
 
+# Every target; tests/build/test_install.sh compares.
 help:
-	@echo 'make              library and tools, into $$(O) (default: build)'
-	@echo 'make demo         copybw and copylat: on the GPU if one is usable, else on the stand-in'
-	@echo "make check        the tests; TESTS='PATTERN...' takes some, by name"
-	@echo 'make check-full   that, what repeats it in another way, and what takes long'
-	@echo 'make check-fresh  demo and check in minimal roots of Debian 12 and 13 (as root)'
-	@echo 'make compare      $$(O)/compare: two builds of the library beside each other'
-	@echo 'make examples     the programs of examples/, into $$(O)/examples'
-	@echo 'make docs         docs/index.html, the page with pictures, from README, results and source'
-	@echo 'make deps         installs what demo and check need (as root), or prints how to'
-	@echo 'make install      DESTDIR= prefix= libdir= bindir= includedir='
-	@echo 'make driver       the kernel driver: KDIR= SOURCE=p2p|dmabuf|both NVIDIA_SRC= FLAVOR=open|proprietary'
-	@echo 'make check-kernel the driver in an emulated machine (check-kernel-full: every kernel)'
-	@echo 'make deb, make rpm  packages into $$(O)/deb and $$(O)/rpm (DEB_ARCH=arm64: cross-built); make dist'
-	@echo 'make check-arm64  the unit tests, cross-built, under user-mode emulation'
-	@echo 'make check-packages builds, installs and removes them in a root of its own (as root)'
-	@echo 'make refresh-abi    after a new symbol; make refresh-pages after a changed --help;'
-	@echo '                    make refresh-reports after a changed report of gdrcopy_doctor'
-	@echo 'make clean'
+	@echo 'Build'
+	@echo '  make              library and tools, into $$(O) (default: build); lib, tools, sim: one of'
+	@echo '                    library, tools, stand-ins'
+	@echo '  make demo         copybw and copylat: on the GPU if one is usable, else on the stand-in'
+	@echo '  make examples     the programs of examples/, into $$(O)/examples'
+	@echo '  make compare      $$(O)/compare: two builds of the library beside each other'
+	@echo '  make driver       the kernel driver: KDIR= SOURCE=p2p|dmabuf|both NVIDIA_SRC='
+	@echo '                    FLAVOR=open|proprietary'
+	@echo '  make deps         installs what demo and check need (as root), or prints how to'
+	@echo '  make clean        removes $$(O)'
+	@echo 'Install'
+	@echo '  make install      library, headers, tools, pkg-config, CMake, manual pages, completion, docs:'
+	@echo '                    DESTDIR= prefix= libdir= bindir= includedir= mandir= docdir='
+	@echo '  make uninstall    removes them (with the same variables)'
+	@echo '  make lib_install exes_install, install-devel install-man install-completion install-docs,'
+	@echo '                    install-parts (these four): parts of make install'
+	@echo '  make drv_install  the kernel driver, for one kernel (variables as for make driver)'
+	@echo '  make install-driver   its source for DKMS, udev rules and modprobe settings'
+	@echo '  make install-python   the Python module where the system looks for it (else: pip)'
+	@echo '  make exes, drv, config   names in recipes for GDRCopy: tools, driver, the CPU architecture'
+	@echo 'Package'
+	@echo '  make deb, make rpm    into $$(O)/deb, $$(O)/rpm; DEB_ARCH=arm64 cross-builds'
+	@echo '  make deb-module   the driver for given kernels, without DKMS (variables of make driver)'
+	@echo '  make wheel        Python wheels with the library inside: WHEEL_ARCH="x86_64 aarch64"'
+	@echo '  make dist         the source tarball and its checksum, of the last commit'
+	@echo 'Test'
+	@echo "  make check        every test; TESTS='PATTERN...' takes some, by name"
+	@echo '  make check-full   that, what repeats it in another way, and what takes long'
+	@echo '  make check-fresh  demo and check in minimal roots of Debian 12 and 13 (as root)'
+	@echo '  make check-kernel the driver in an emulated machine (check-kernel-full: every kernel)'
+	@echo '  make check-arm64  the unit tests, cross-built, under user-mode emulation'
+	@echo '  make check-packages   builds, installs and removes them in a root of its own (as root);'
+	@echo '                    check-packages-static: what needs neither'
+	@echo '  make check-quick  the unit tests of this build alone; build-tests, print-tests: their'
+	@echo '                    programs, and the names of these'
+	@echo 'After a change'
+	@echo '  make docs         docs/index.html, the page with pictures, from README, results and source'
+	@echo '  make refresh-abi      of the public symbols'
+	@echo '  make refresh-pages    of a --help'
+	@echo '  make refresh-reports  of a report of gdrcopy_doctor'
 	@echo
 	@echo 'O=dir  CC=clang  CROSS_COMPILE=aarch64-linux-gnu-  SANITIZE=address,undefined|thread'
 	@echo 'V=1 shows the commands'

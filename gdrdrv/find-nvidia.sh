@@ -87,8 +87,8 @@ else
 	fi
 fi
 
-# Tegra's get takes no address-space token.
-if ! grep -q '\bva_space\b' "$dir/nv-p2p.h"; then
+# Tegra's get takes no address-space token. (A header that includes another tells nothing.)
+if grep -q '\bnvidia_p2p_get_pages\b' "$dir/nv-p2p.h" && ! grep -q '\bva_space\b' "$dir/nv-p2p.h"; then
 	say "$dir/nv-p2p.h is of Tegra's GPU driver: no gdrdrv is needed there, see docs/jetson.md"
 	exit 1
 fi

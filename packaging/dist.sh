@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Makes O/dist/barcopy-VERSION.tar.xz of the last commit: the same bits each time. From an unpacked
-# tarball, which has no history, it packs the tree as it is.
+# Makes O/dist/barcopy-VERSION.tar.xz of the last commit, the same bits each time, and its checksum beside
+# it. From an unpacked tarball, which has no history, it packs the tree as it is.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -24,5 +24,6 @@ else
 		--transform="s|^\.|$name|" -cf "$dir/$name.tar" .
 fi
 xz -T1 -6 -f "$dir/$name.tar"
+(cd "$dir" && sha256sum "$name.tar.xz" >"$name.tar.xz.sha256")
 echo "$epoch" >"$dir/epoch"
 echo "$dir/$name.tar.xz"

@@ -24,12 +24,14 @@ epoch=$(git log -1 --format=%ct 2>/dev/null || stat -c %Y LICENSE)
 pkg=$work/pkg
 unset MAKEFLAGS MFLAGS MAKEOVERRIDES
 
-make -s -f Makefile -f packaging/packaging.mk install-driver install-man prefix=/usr DESTDIR="$work/all"
+make -s install-boot install-man prefix=/usr DESTDIR="$work/all"
 mkdir -p "$pkg/DEBIAN" "$pkg/usr/share/doc/barcopy-module" "$pkg/usr/share/man/man4"
-for d in modules-load.d modprobe.d udev; do
+for d in modprobe.d udev dracut; do
 	mkdir -p "$pkg/usr/lib"
 	cp -R "$work/all/usr/lib/$d" "$pkg/usr/lib/"
 done
+mkdir -p "$pkg/usr/lib/systemd/system"
+ln -s /dev/null "$pkg/usr/lib/systemd/system/gdrdrv.service"
 gzip -9n <"$work/all/usr/share/man/man4/gdrdrv.4" >"$pkg/usr/share/man/man4/gdrdrv.4.gz"
 cp packaging/debian/copyright "$pkg/usr/share/doc/barcopy-module/"
 
@@ -57,7 +59,7 @@ Maintainer: $(sed -n 's/^Maintainer: //p' packaging/debian/control)
 Section: kernel
 Priority: optional
 Depends: kmod
-Provides: gdrdrv-dkms (= ${version%.*})
+Provides: gdrdrv-dkms (= $version)
 Conflicts: barcopy-dkms, gdrdrv-dkms
 Replaces: barcopy-dkms, gdrdrv-dkms
 Description: low-latency CPU access to GPU memory - kernel module
@@ -67,6 +69,7 @@ C
 cat >"$pkg/DEBIAN/postinst" <<C
 #!/bin/sh
 set -e
+$(cat packaging/debian/leftovers.sh)
 for k in$kernels; do
 	[ ! -d "/lib/modules/\$k" ] || depmod "\$k"
 done

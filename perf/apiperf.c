@@ -13,6 +13,7 @@
 #include "common/progress.h"
 #include "common/stats.h"
 #include "common/timing.h"
+#include "common/words.h"
 
 static struct {
 	size_t first, last;
@@ -228,8 +229,8 @@ static void report(struct state *s, size_t size, struct json *j)
 		json_object(j, NULL);
 		json_uint(j, "size", size);
 	} else {
-		printf("\n%zu bytes\n  %-26s %10s %10s %10s %10s %10s\n", size, "call", "P0 us",
-		       "P50 us", "P99 us", "mean us", "max us");
+		printf("\n%zu byte%s\n  %-26s %10s %10s %10s %10s %10s\n", size, plural(size),
+		       "call", "P0 us", "P50 us", "P99 us", "mean us", "max us");
 	}
 	for (call = 0; call < CALLS; call++) {
 		if (!measured((enum call)call, size))
@@ -264,8 +265,8 @@ int main(int argc, char **argv)
 	if (!opt.first)
 		opt.first = opt.last < GPU_PAGE_SIZE ? opt.last : GPU_PAGE_SIZE;
 	if (opt.first > opt.last)
-		tool_fail("-f %zu: must not be more than the largest range of %zu bytes (-s)",
-			  opt.first, opt.last);
+		tool_fail("-f %zu: must not be more than the largest range of %zu byte%s (-s)",
+			  opt.first, opt.last, plural(opt.last));
 	bench_start(&s.b, opt.last);
 	/* from here on the tool pins and maps the memory itself */
 	buffer_unpin(&s.b.buf);

@@ -10,6 +10,7 @@
 #include "common/exit.h"
 #include "common/progress.h"
 #include "common/timing.h"
+#include "common/words.h"
 
 #define MIB	  (1024.0 * 1024.0)
 #define MAX_SIZES (8 * sizeof(size_t) + 1) /* powers of two, and the copy size itself */
@@ -186,13 +187,14 @@ static void settle_options(void)
 	if (!opt.size)
 		opt.size = opt.sweep ? (size_t)16 << 20 : (size_t)128 << 10;
 	if (opt.offset >= opt.size)
-		tool_fail("-o %zu: must be less than the buffer's %zu bytes (-s)", opt.offset,
-			  opt.size);
+		tool_fail("-o %zu: must be less than the buffer's %zu byte%s (-s)", opt.offset,
+			  opt.size, plural(opt.size));
 	if (!opt.copy_size)
 		opt.copy_size = opt.size - opt.offset;
 	if (opt.copy_size > opt.size - opt.offset)
-		tool_fail("-c %zu: with -o %zu at most %zu fit into the buffer's %zu bytes (-s)",
-			  opt.copy_size, opt.offset, opt.size - opt.offset, opt.size);
+		tool_fail("-c %zu: with -o %zu at most %zu fit into the buffer's %zu byte%s (-s)",
+			  opt.copy_size, opt.offset, opt.size - opt.offset, opt.size,
+			  plural(opt.size));
 }
 
 static void print_row(const struct row *row)

@@ -13,6 +13,7 @@
 #include "common/progress.h"
 #include "common/stats.h"
 #include "common/timing.h"
+#include "common/words.h"
 
 static struct {
 	size_t size;
@@ -149,8 +150,9 @@ static int measure(struct state *s, enum direction dir, enum way way, size_t siz
 				    : timed_loop(s, read_cuda, host, size, iters);
 	}
 	if (rc)
-		tool_fail("%s of %zu bytes, %s: a call failed: %s", direction_name[dir], size,
-			  way_name[way], way == MAPPING ? lib_error_text(rc) : "cuMemcpy");
+		tool_fail("%s of %zu byte%s, %s: a call failed: %s", direction_name[dir], size,
+			  plural(size), way_name[way],
+			  way == MAPPING ? lib_error_text(rc) : "cuMemcpy");
 	stats_compute(st, s->sample, (size_t)iters, timing.ns_per_tick / 1000);
 	return dir == WRITE ? copytest_after_write(&s->test)
 			    : copytest_after_read(&s->test, host, 0, size);

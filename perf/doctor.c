@@ -15,12 +15,12 @@
  *
  * Reads only, but for the trials: 64 KiB of GPU memory a backend, in processes of their own.
  */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "barcopy.h"
 #include "common/exit.h"
+#include "common/json_error.h"
 #include "common/opts.h"
 #include "common/sim.h"
 #include "doctor/machine.h"
@@ -60,9 +60,14 @@ static const struct tool tool = {
 
 static const char exit_text[] =
 	"Exit status:\n"
-	"  0  ordinary GPU memory can be mapped on every GPU that CUDA shows here;\n"
-	"  1  it cannot on at least one, or there is no GPU;\n"
-	"  2  that could not be determined, or a bad option, or a file that cannot be read.";
+	"  0  ordinary GPU memory can be mapped on every GPU that CUDA shows here\n"
+	"  1  it cannot on at least one, or there is no GPU\n"
+	"  2  that could not be determined, or a bad option, or a file that cannot be read";
+
+static const char examples[] = "  gdrcopy_doctor\n"
+			       "      the whole report; what to do stands at its end\n"
+			       "  gdrcopy_doctor >/dev/null || echo 'no CPU access to GPU memory'\n"
+			       "      a node check";
 
 static void parse(int argc, char **argv)
 {
@@ -72,11 +77,14 @@ static void parse(int argc, char **argv)
 	gdr_runtime_get_version(&major, &minor);
 	snprintf(version, sizeof(version), "%s (libgdrapi %d.%d)", BARCOPY_VERSION, major, minor);
 	opts_exit_status(ANSWER_UNKNOWN, exit_text);
+	opts_examples(examples);
 	opts_parse(&tool, NULL, 0, version, argc, argv);
 	if (opt.replay && !opt.root)
 		tool_fail("--replay: give the files that belong to it with --root");
 	if (opt.root && opt.sim_dir)
 		tool_fail("--root looks at another machine: --sim has no meaning with it");
+	if (opt.json)
+		json_report_errors();
 	sim_enter(opt.sim_dir, argv);
 }
 
@@ -106,7 +114,5 @@ int main(int argc, char **argv)
 		print_json(&m, &r, &v, stdout);
 	else
 		print_text(&m, &r, &v, stdout);
-	if (fflush(stdout) || ferror(stdout))
-		tool_fail("standard output: %s", strerror(errno));
 	return (int)v.answer;
 }

@@ -13,6 +13,9 @@ perf_common := $(patsubst %.c,$(O)/%.o,$(sort $(wildcard perf/common/*.c)))
 $(O)/perf/sanity.o $(O)/perf/sanity/%.o: override CPPFLAGS += -Iperf
 $(O)/gdrcopy_sanity: $(patsubst %.c,$(O)/%.o,$(sort $(wildcard perf/sanity/*.c)))
 
+$(O)/perf/pplat.o $(O)/perf/pplat/%.o: override CPPFLAGS += -Iperf
+$(O)/gdrcopy_pplat: $(patsubst %.c,$(O)/%.o,$(sort $(wildcard perf/pplat/*.c)))
+
 $(O)/perf/doctor.o $(O)/perf/doctor/%.o: override CPPFLAGS += -Iperf
 $(O)/gdrcopy_doctor: $(patsubst %.c,$(O)/%.o,$(sort $(wildcard perf/doctor/*.c)))
 
@@ -20,9 +23,9 @@ $(O)/gdrcopy_doctor: $(patsubst %.c,$(O)/%.o,$(sort $(wildcard perf/doctor/*.c))
 PERF_TOOLS := $(perf_names:%=$(O)/gdrcopy_%)
 DEV_TOOLS := $(dev_names:%=$(O)/%) $(O)/compare
 
-# Where a tool finds the library: beside itself in the build tree, in ../lib where it is installed;
-# packages set this to nothing.
-PERF_RPATH ?= -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib'
+# Where a tool finds the library: beside itself in the build tree; where it is installed in the prefix's
+# lib, lib64 or what the system's loader has for $LIB (lib/x86_64-linux-gnu). Packages set this to nothing.
+PERF_RPATH ?= -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib:$$ORIGIN/../lib64:$$ORIGIN/../$$LIB'
 
 # Rows of copies beside the library's, for the tools that compare and for the tests.
 PERF_ROWS_SRCS := perf/rows/rows.c

@@ -2,11 +2,16 @@
 """
 Makes the wheel (PEP 517) of barcopy, with nothing but Python itself, the same bits each time. What
 pyproject.toml says of the project is said again here: Python 3.8 cannot read that file.
+
+    backend.py metadata                      prints the METADATA of a distribution
+    backend.py wheel DIRECTORY LIBRARY TAG   a wheel with the library inside, for the platform TAG
+                                             (several are joined by dots); prints its name
 """
 import base64
 import hashlib
 import os
 import re
+import sys
 import tarfile
 import zipfile
 
@@ -26,21 +31,26 @@ def _metadata():
             "Requires-Python: >=3.8\nDescription-Content-Type: text/markdown\n\n" + readme)
 
 
-_WHEEL = "Wheel-Version: 1.0\nGenerator: barcopy\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+def _wheel(platforms, pure):
+    return (f"Wheel-Version: 1.0\nGenerator: barcopy\nRoot-Is-Purelib: {str(pure).lower()}\n" +
+            "".join(f"Tag: py3-none-{platform}\n" for platform in platforms.split(".")))
 
 
-def _write(path, files):
-    """The wheel of these (name, bytes), with their sums."""
+def _write(directory, files, platforms="any", pure=True):
+    """The wheel of these (name, bytes), with their sums; returns its name."""
+    path = f"barcopy-{_version()}-py3-none-{platforms}.whl"
     info = f"barcopy-{_version()}.dist-info"
-    files = files + [(f"{info}/METADATA", _metadata().encode()), (f"{info}/WHEEL", _WHEEL.encode())]
+    files = files + [(f"{info}/METADATA", _metadata().encode()),
+                     (f"{info}/WHEEL", _wheel(platforms, pure).encode())]
     record = ""
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
+    with zipfile.ZipFile(os.path.join(directory, path), "w", zipfile.ZIP_DEFLATED) as wheel:
         for name, data in files:
             digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
             record += f"{name},sha256={digest},{len(data)}\n"
             wheel.writestr(_entry(name), data)
         record += f"{info}/RECORD,,\n"
         wheel.writestr(_entry(f"{info}/RECORD"), record)
+    return path
 
 
 def _entry(name):
@@ -53,21 +63,17 @@ def _entry(name):
 def _sources():
     folder = os.path.join(_HERE, "barcopy")
     for name in sorted(os.listdir(folder)):
-        if name.endswith(".py"):
+        if name.endswith((".py", ".pyi", ".typed")):
             with open(os.path.join(folder, name), "rb") as f:
                 yield f"barcopy/{name}", f.read()
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
-    name = f"barcopy-{_version()}-py3-none-any.whl"
-    _write(os.path.join(wheel_directory, name), list(_sources()))
-    return name
+    return _write(wheel_directory, list(_sources()))
 
 
 def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
-    name = f"barcopy-{_version()}-py3-none-any.whl"
-    _write(os.path.join(wheel_directory, name), [("barcopy.pth", _HERE.encode() + b"\n")])
-    return name
+    return _write(wheel_directory, [("barcopy.pth", _HERE.encode() + b"\n")])
 
 
 def build_sdist(sdist_directory, config_settings=None):
@@ -83,3 +89,16 @@ def build_sdist(sdist_directory, config_settings=None):
         tar.add(pkg_info, f"{base}/PKG-INFO")
         os.unlink(pkg_info)
     return base + ".tar.gz"
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["metadata"]:
+        sys.stdout.write(_metadata())
+    elif len(sys.argv) == 5 and sys.argv[1] == "wheel":
+        with open(sys.argv[3], "rb") as library, \
+                open(os.path.join(_HERE, os.pardir, "LICENSE"), "rb") as licence:
+            inside = [("barcopy/libgdrapi.so.2", library.read()),
+                      (f"barcopy-{_version()}.dist-info/LICENSE", licence.read())]
+        print(_write(sys.argv[2], list(_sources()) + inside, sys.argv[4], pure=False))
+    else:
+        sys.exit(__doc__)

@@ -49,7 +49,7 @@ def rows(out, body):
             words += " " + line.strip()
             continue
         if words:
-            text(out, words.rstrip(".;,") + ".")
+            text(out, words.rstrip(".;") + ".")
         if start.group(1) != "end":
             out.append(f".It {start.group(1)}")
         words = start.group(2)

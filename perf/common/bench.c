@@ -10,6 +10,7 @@
 #include "json_error.h"
 #include "sim.h"
 #include "timing.h"
+#include "words.h"
 
 static const char *const mapping_choice[] = { "default", "wc", "cache", "device", NULL };
 
@@ -125,7 +126,7 @@ static void print_verbose(const struct bench *b)
 	printf("address:  device 0x%llx, pinned from 0x%" PRIx64 ", %" PRIu64
 	       " bytes in pages of %" PRIu32 "\n",
 	       buf->mem.dptr, buf->info.va, buf->info.mapped_size, buf->info.page_size);
-	printf("mapped:   %p, %zu bytes\n", buf->map, buf->map_size);
+	printf("mapped:   %p, %zu byte%s\n", buf->map, buf->map_size, plural(buf->map_size));
 	printf("memops:   %s\n", buf->sync_memops == 1 ? "CUDA copies are synchronous (SYNC_MEMOPS)"
 				 : buf->sync_memops == 0 ? "SYNC_MEMOPS is not in force"
 							 : "not known");
@@ -146,10 +147,10 @@ void bench_facts(const struct bench *b)
 	else
 		printf("not bound to a node (%s)\n", b->numa.why_not);
 	if (b->buf.g)
-		printf("buffer:   %zu bytes of %s memory: %s\n"
+		printf("buffer:   %zu byte%s of %s memory: %s\n"
 		       "mapping:  %s, backend %s%s\n",
-		       b->buf.mem.size, mem_kind_name[b->buf.mem.kind], b->buf.place,
-		       buffer_mapping_name(&b->buf), buffer_backend_name(&b->buf),
+		       b->buf.mem.size, plural(b->buf.mem.size), mem_kind_name[b->buf.mem.kind],
+		       b->buf.place, buffer_mapping_name(&b->buf), buffer_backend_name(&b->buf),
 		       b->buf.backend == BARCOPY_BACKEND_HOST ? " (not through the BAR)" : "");
 	if (b->verbose)
 		print_verbose(b);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "exit.h"
+#include "words.h"
 
 const char *lib_error_text(int error)
 {
@@ -120,8 +121,8 @@ void buffer_open(struct buffer *b, const struct gpu *gpu, int kind, size_t size,
 	if (kind != ALLOC_ANY) {
 		rc = buffer_make(b, g, gpu, (enum mem_kind)kind, size, map_flags, why, sizeof(why));
 		if (rc)
-			tool_cannot("%zu bytes of %s memory: %s; %s", size, mem_kind_name[kind],
-				    why,
+			tool_cannot("%zu byte%s of %s memory: %s; %s", size, plural(size),
+				    mem_kind_name[kind], why,
 				    rc == -ENOMEM ? "take a smaller size"
 						  : "without -a, a kind of GPU memory that "
 						    "can be reached is chosen");
@@ -139,7 +140,8 @@ void buffer_open(struct buffer *b, const struct gpu *gpu, int kind, size_t size,
 			 *note ? "; " : "", mem_kind_name[k], why);
 		/* another kind helps only where this one as such is refused */
 		if (rc == -ENOMEM)
-			tool_cannot("%zu bytes of %s; take a smaller size", size, note);
+			tool_cannot("%zu byte%s of %s; take a smaller size", size, plural(size),
+				    note);
 		if (rc != -ENOTSUP && rc != -ENODEV && rc != -EPERM && rc != -EACCES)
 			break;
 	}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A function in a process of its own, whose end is told in words: what it calls may crash, hang or end
+ * A function in a process of its own, with its end put into words: what it calls may crash, hang or end
  * the process without ending the tool. It must not know what is run.
  */
 #ifndef PERF_ISOLATE_H

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "words.h"
+
 static bool shown;
 
 void progress_show(const char *what, size_t size)
@@ -13,7 +15,7 @@ void progress_show(const char *what, size_t size)
 	if (!isatty(STDERR_FILENO))
 		return;
 	fflush(stdout);
-	fprintf(stderr, "\r\033[K%s: %zu bytes ...", what, size);
+	fprintf(stderr, "\r\033[K%s: %zu byte%s ...", what, size, plural(size));
 	fflush(stderr);
 	shown = true;
 }

@@ -105,7 +105,11 @@ static void check_node(const struct machine *m, struct report *r)
 			   "as root: modprobe -r gdrdrv; modprobe gdrdrv; then see the kernel log");
 		return;
 	}
-	todo = text("as root: rm -f /dev/gdrdrv; mknod -m 666 /dev/gdrdrv c %d 0", m->gdrdrv.major);
+	todo = m->gdrdrv.ours ? "as root: rm -f /dev/gdrdrv; modprobe -r gdrdrv; modprobe gdrdrv, "
+				"which has "
+				"the kernel make the node"
+			      : text("as root: rm -f /dev/gdrdrv; mknod -m 666 /dev/gdrdrv c %d 0",
+				     m->gdrdrv.major);
 	if (!n || !n->exists) {
 		report_add(r, m->container[0] ? SEV_WARN : SEV_FAIL, NULL,
 			   "/dev/gdrdrv is missing, though the module is loaded",

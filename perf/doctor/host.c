@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Subject: what the machine is: a container and what it lacks of the GPU driver, a virtual machine,
- * WSL. It must not know backends.
- */
+/* Subject: what the machine is: a container, a virtual machine, WSL. It must not know backends. */
 #include <string.h>
 
 #include "doctor/machine.h"

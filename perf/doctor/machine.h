@@ -83,7 +83,6 @@ extern const struct subject *const machine_subjects[]; /* ends with NULL */
 void machine_collect(struct machine *m, const struct root *root, const struct probes *probes);
 void machine_check(const struct machine *m, struct report *r);
 
-/* What is known of several subjects. */
 bool machine_has_gpu(const struct machine *m);
 bool trial_works(const struct probe_trial *t);
 /* Their names, in the library's order; ends with NULL. */
@@ -117,10 +116,7 @@ struct verdict {
 };
 void verdict_reach(struct verdict *v, const struct machine *m, const struct report *r);
 
-/*
- * print.c: the two forms of a report. In that for people, bytes that are no printable ASCII come out
- * as "?", so that no file can control a terminal.
- */
+/* print.c: for people, where no byte of a file can control the terminal; as one JSON document. */
 void print_text(const struct machine *m, const struct report *r, const struct verdict *v,
 		FILE *out);
 void print_json(const struct machine *m, const struct report *r, const struct verdict *v,

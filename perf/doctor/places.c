@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Subject: where each GPU is: its NUMA node and CPUs, its IOMMU, the nearest network adapter. Source:
- * GPUDirect RDMA guide 11.4. What the CPU does through BAR1 never passes an IOMMU, which stands between
- * devices and memory. It must not know what the traffic is.
+ * Subject: where each GPU is: its NUMA node and CPUs, its IOMMU, which the CPU's access through BAR1
+ * never passes, the nearest network adapter (GPUDirect RDMA guide 11.4).
  */
 #include <string.h>
 

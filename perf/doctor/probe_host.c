@@ -33,8 +33,6 @@ static void hypervisor(struct probes *p)
 		return;
 	__cpuid(0x40000000, a, word[0], word[1], word[2]);
 	memcpy(p->hypervisor, word, sizeof(word));
-	if (!p->hypervisor[0])
-		strcpy(p->hypervisor, "unnamed");
 #else
 	(void)p;
 #endif

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "common/copytest.h"
+#include "common/words.h"
 #include "sanity/sanity.h"
 #include "sanity/tests.h"
 
@@ -187,7 +188,8 @@ static void offsets(void)
 			OK(gdr_copy_from_mapping(b.mh, out + 1, p, size));
 			SAME("read at an offset", in, out + 1, size);
 			CHECK(out[0] == 0xa5 && out[size + 1] == 0xa5,
-			      "a read of %zu bytes wrote beside its destination", size);
+			      "a read of %zu byte%s wrote beside its destination", size,
+			      plural(size));
 		}
 	}
 	sanity_unmake(&b);

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/words.h"
 #include "sanity/sanity.h"
 #include "sanity/tests.h"
 
@@ -91,9 +92,10 @@ static void leaks(void)
 	count_mappings(&after);
 	sanity_note("descriptors %u, then %u; mappings %u (%u shared), then %u (%u)", fds,
 		    fds_after, before.all, before.shared, after.all, after.shared);
-	CHECK(fds_after <= fds, "%d rounds leave %u descriptors open", ROUNDS, fds_after - fds);
-	CHECK(after.shared <= before.shared, "%d rounds leave %u shared mappings", ROUNDS,
-	      after.shared - before.shared);
+	CHECK(fds_after <= fds, "%d rounds leave %u descriptor%s open", ROUNDS, fds_after - fds,
+	      plural(fds_after - fds));
+	CHECK(after.shared <= before.shared, "%d rounds leave %u shared mapping%s", ROUNDS,
+	      after.shared - before.shared, plural(after.shared - before.shared));
 	/* the allocator's own may come and go: one of ours a round would not be overlooked */
 	CHECK(after.all < before.all + ROUNDS, "%d rounds leave %u mappings", ROUNDS,
 	      after.all - before.all);
@@ -112,9 +114,9 @@ static void kernel_pins(void)
 		now = sanity_kernel_pins();
 	}
 	CHECK(now <= sanity.facts.kernel_pins,
-	      "%ld pins in the driver, %ld before the first test: leaked, unless another process "
+	      "%ld pin%s in the driver, %ld before the first test: leaked, unless another process "
 	      "has pinned meanwhile",
-	      now, sanity.facts.kernel_pins);
+	      now, plural((unsigned long)now), sanity.facts.kernel_pins);
 }
 
 const struct sanity_test sanity_leaks[] = {

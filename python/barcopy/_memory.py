@@ -42,6 +42,10 @@ class Where:
         if nbytes <= 0:
             raise ValueError("there are no bytes to map")
 
+    def without_owner(self):
+        """The same, for an object whose Life keeps the owner: longer than that nobody may keep it."""
+        return Where(self.address, self.nbytes, self.dtype, self.shape)
+
 
 def _refuse_strides(what):
     raise ValueError(f"{what} is not contiguous: its elements are not one run of bytes. "

@@ -28,7 +28,7 @@ class Pin(Closable):
 
         self.context = context
         self.address, self.size = where.address, where.nbytes
-        self._where = where
+        self._where = where.without_owner()
         self._handle = handle
         self._begin(release, parents, where.keep)
         context._made(self)

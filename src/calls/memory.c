@@ -13,7 +13,8 @@
 #include "base/error.h"
 #include "barcopy.h"
 #include "core/mem.h"
-#include "core/range.h"
+#include "cache/cache.h"
+#include "cache/range.h"
 #include "cuda/nvml.h"
 
 static int fail_null(const char *what)
@@ -36,6 +37,9 @@ int barcopy_mem_alloc(gdr_t g, int device, size_t size, uint32_t flags, barcopy_
 	if (rc)
 		return -rc;
 	rc = gdri_mem_alloc(ctx, device, size, flags, mem);
+	/* What caches keep idle may be the memory that is missing. */
+	if (rc == -ENOMEM && gdri_caches_sweep(ctx))
+		rc = gdri_mem_alloc(ctx, device, size, flags, mem);
 	gdri_ctx_put(ctx);
 	return -rc;
 }
@@ -133,7 +137,7 @@ int barcopy_map_range(gdr_t g, uint64_t addr, size_t size, uint32_t flags, void 
 	rc = gdri_ctx_get(g, &ctx);
 	if (rc)
 		return -rc;
-	rc = gdri_range_map(ctx, addr, size, flags, cpu_ptr, handle);
+	rc = gdri_range_map(ctx, g, addr, size, flags, cpu_ptr, handle);
 	gdri_ctx_put(ctx);
 	return -rc;
 }

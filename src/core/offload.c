@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "cuda/cuda.h"
+#include "base/process.h"
 #include "base/env.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -32,7 +33,6 @@ struct gdri_offload {
 	struct gdri_pin *pin; /* outlives this */
 	char *map; /* the mapping, and the device address that it stands for */
 	uint64_t va;
-	_Atomic uint64_t copies, fallbacks;
 };
 
 /* ---- pools: one for all handles that want as many threads on the same node ------------------------- */
@@ -117,11 +117,13 @@ static void pool_put(struct pool *pool)
 	}
 }
 
-void gdri_offload_after_fork(void)
+static void after_fork(void)
 {
 	pthread_mutex_init(&lock, NULL);
 	pools = NULL;
 }
+
+GDRI_IN_CHILD(after_fork);
 
 /* ---- copies ---------------------------------------------------------------------------------------- */
 
@@ -139,8 +141,7 @@ static bool by_engine(struct gdri_offload *a, bool to, char *map, void *host, si
 
 	gdri_flush_word(a->base, (const void *)((uintptr_t)map & ~(uintptr_t)3));
 	done = gdri_cuda_engine_copy(a->engine, to, host, addr, size);
-	atomic_fetch_add_explicit(done ? &a->copies : &a->fallbacks, 1, memory_order_relaxed);
-	gdri_backends_count(a->pin, done ? GDRI_EVENT_ENGINE_COPY : GDRI_EVENT_ENGINE_FALLBACK);
+	gdri_count(a->pin->counters, done ? GDRI_COUNT_ENGINE_COPY : GDRI_COUNT_ENGINE_FALLBACK, 1);
 	if (!done)
 		GDRI_PROBE3(fallback, a->pin->va, size, to);
 	gdri_fence(a->base, BARCOPY_FENCE_FULL);
@@ -200,16 +201,6 @@ const struct gdri_copy_plan *gdri_offload_plan(struct gdri_offload *a, struct gd
 	plan->large_to = large_to;
 	plan->large_from = large_from;
 	return plan;
-}
-
-uint64_t gdri_offload_engine_copies(const struct gdri_offload *a)
-{
-	return a ? atomic_load_explicit(&a->copies, memory_order_relaxed) : 0;
-}
-
-uint64_t gdri_offload_engine_fallbacks(const struct gdri_offload *a)
-{
-	return a ? atomic_load_explicit(&a->fallbacks, memory_order_relaxed) : 0;
 }
 
 static const struct by_size never = { SIZE_MAX, SIZE_MAX };

@@ -26,11 +26,4 @@ void gdri_offload_free(struct gdri_offload *assist);
 /* The plan for the pin's mapping as it is now, counted in the pin; valid until the next call, or the free. */
 const struct gdri_copy_plan *gdri_offload_plan(struct gdri_offload *assist, struct gdri_pin *pin);
 
-/* Copies that the copy engine has done, and those that came back to the mapping. */
-uint64_t gdri_offload_engine_copies(const struct gdri_offload *assist);
-uint64_t gdri_offload_engine_fallbacks(const struct gdri_offload *assist);
-
-/* In a forked child: the parent's workers are not there. */
-void gdri_offload_after_fork(void);
-
 #endif

@@ -41,8 +41,7 @@ from barcopy import _lib
 names = {"Handle": "gdr_mh_t", "Info": "gdr_info_v2_t", "Segment": "barcopy_copy_seg_t",
          "CopyOptions": "barcopy_copy_options_t", "Mem": "barcopy_mem_t", "BarInfo": "barcopy_bar_info_t",
          "CacheOptions": "barcopy_cache_options_t", "CacheRegion": "barcopy_region_t",
-         "CacheStats": "barcopy_cache_stats_t", "StatsCopies": "barcopy_stats_copies_t",
-         "RawStats": "barcopy_stats_t"}
+         "CacheStats": "barcopy_cache_stats_t", "RawStats": "barcopy_stats_t"}
 mine = {n for n, t in vars(_lib).items()
         if n[0] != "_" and isinstance(t, type) and issubclass(t, ctypes.Structure) and t is not ctypes.Structure}
 assert mine == set(names), mine ^ set(names)
@@ -58,6 +57,68 @@ PY
 [ "$(grep -c offsetof "$tmp/layout.c")" -gt 50 ] && gcc -fsyntax-only -Iinclude "$tmp/layout.c"
 ok "structs are those of the headers"
 
+# The types for checkers: every public name and member, with the parameters that it has.
+"$python" - <<'PY'
+import ast, inspect, sys
+import barcopy
+tree = ast.parse(open("python/barcopy/__init__.pyi").read())
+bad = []
+
+def parameters(function):
+    if isinstance(function, ast.FunctionDef):
+        a = function.args
+        return [x.arg for x in a.posonlyargs + a.args + a.kwonlyargs], len(a.defaults)
+    p = [x for x in inspect.signature(function).parameters.values() if x.kind != x.VAR_POSITIONAL]
+    return [x.name for x in p], sum(x.default is not x.empty for x in p)
+
+def compare(where, stub, real):
+    kind = "property" if stub.decorator_list else "function"
+    if isinstance(real, property) != (kind == "property"):
+        bad.append(f"{where} is no {kind}")
+    elif kind == "function" and parameters(stub) != parameters(real):
+        bad.append(f"{where}: {parameters(stub)}, the code has {parameters(real)}")
+
+names = set()
+for node in tree.body:
+    if isinstance(node, ast.FunctionDef):
+        names.add(node.name)
+        compare(node.name, node, getattr(barcopy, node.name))
+    elif isinstance(node, ast.AnnAssign):
+        names.add(node.target.id)
+    elif isinstance(node, ast.ClassDef):
+        if node.name[0] != "_":
+            names.add(node.name)
+        if any(getattr(b, "id", "") == "NamedTuple" for b in node.bases):
+            module = {"_BarInfo": "context", "_PinInfo": "pin", "_CacheStats": "cache"}.get(node.name, "stats")
+            real = getattr(sys.modules["barcopy." + module], node.name.lstrip("_"))
+            fields = tuple(n.target.id for n in node.body)
+            if fields != real._fields:
+                bad.append(f"{node.name}: {fields}, the code has {real._fields}")
+            continue
+        real = {"_Closable": barcopy.Pin.__mro__[1]}.get(node.name) or getattr(barcopy, node.name)
+        functions = {n.name: n for n in node.body if isinstance(n, ast.FunctionDef)}
+        for name, stub in functions.items():
+            compare(f"{node.name}.{name}", stub, vars(real).get(name, getattr(real, name, None)))
+        public = {n for n, v in vars(real).items()
+                  if n[0] != "_" and (inspect.isfunction(v) or isinstance(v, property))}
+        inherited = {"close"} # Context overrides it
+        bad += [f"{node.name}.{n} is not in the stub" for n in public - set(functions) - inherited]
+if names - {"__version__"} != set(barcopy.__all__):
+    bad.append(f"names: {sorted(names ^ set(barcopy.__all__))}")
+print("\n".join("# " + b for b in bad), end="\n" if bad else "")
+sys.exit(bool(bad))
+PY
+ok "the types are those of the code"
+
+# Where the library comes from, if it is not there.
+BARCOPY_LIBRARY=/nowhere.so "$python" -c 'import barcopy; barcopy.open()' 2>"$tmp/text"
+grep -q 'BARCOPY_LIBRARY names it' "$tmp/text" &&
+	! LD_LIBRARY_PATH='' "$python" -c 'import barcopy; barcopy.open()' 2>"$tmp/text" &&
+	grep -q 'libgdrapi.so.2: cannot open.*wheel.*package libgdrapi2.*make install' "$tmp/text" || {
+		ldconfig -p | grep -q 'libgdrapi.so.2 ' # this machine has one of its own
+	}
+ok "an error that says where the library comes from"
+
 # What `pip install ./python` installs, made without pip and without a network.
 cp -R python "$tmp/python" && (cd "$tmp/python" && "$python" - "$tmp" <<'PY'
 import sys, zipfile
@@ -68,7 +129,7 @@ name = sys.argv[1] + "/" + backend.build_wheel(sys.argv[1])
 assert open(name, "rb").read() == first, "two wheels differ"
 zipfile.ZipFile(name).extractall(sys.argv[1] + "/site")
 PY
-) && [ "$(cd "$tmp/site" && find barcopy -type f | sort)" = "$(cd python && find barcopy -name '*.py' | sort)" ] &&
+) && [ "$(cd "$tmp/site" && find barcopy -type f | sort)" = "$(cd python && find barcopy -type f ! -name '*.pyc' | sort)" ] &&
 	(cd / && PYTHONPATH=$tmp/site "$python" -c 'import barcopy; barcopy.open().close()') &&
 	grep -q '^barcopy/_life.py,sha256=' "$tmp"/site/barcopy-*.dist-info/RECORD
 ok "the wheel"

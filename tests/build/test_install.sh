@@ -24,23 +24,46 @@ test "$before" = "$(tree "$src")"
 ok "make O=dir leaves the source tree as it was"
 
 dest=$tmp/dest
-make -C "$src" --no-print-directory O="$tmp/o" DESTDIR="$dest" prefix=/opt/x libdir=/opt/x/lib64 \
-	install >"$tmp/log" 2>&1 || tail -n 20 "$tmp/log"
+into() { # into TARGET... [VARIABLE=...]: by make, from the copy, below $dest
+	make -C "$src" --no-print-directory O="$tmp/o" DESTDIR="$dest" prefix=/opt/x "$@" >"$tmp/log" 2>&1 ||
+		{ tail -n 20 "$tmp/log"; return 1; }
+}
+into install libdir=/opt/x/lib64
 ok "make install DESTDIR= prefix= libdir="
 tools=$(make -C "$src" --no-print-directory -pn O="$tmp/o" 2>/dev/null |
 	sed -nE 's/^PERF_TOOLS :?= *//p' | tr ' ' '\n' | sed '/^$/d; s|.*/||')
 {
-	echo ./opt/x/include/barcopy.h
-	echo ./opt/x/include/gdrapi.h
-	for f in libgdrapi.a libgdrapi.so libgdrapi.so.2 libgdrapi.so.2.6; do
+	for f in barcopy.h gdrapi.h gdrconfig.h; do echo "./opt/x/include/$f"; done
+	for f in libgdrapi.a libgdrapi.so libgdrapi.so.2 libgdrapi.so.2.6 pkgconfig/libgdrapi.pc \
+		cmake/barcopy/barcopy-config.cmake cmake/barcopy/barcopy-config-version.cmake; do
 		echo "./opt/x/lib64/$f"
 	done
-	for t in $tools; do echo "./opt/x/bin/$t"; done
-} | LC_ALL=C sort >"$tmp/expected"
+	# The tools, and those names of GDRCopy's that programs and checks call.
+	for t in $tools apiperf copybw copylat sanity; do
+		echo "./opt/x/bin/$t"
+		echo "./opt/x/share/man/man1/$t.1"
+	done
+	for t in gdrcopy $tools; do echo "./opt/x/share/bash-completion/completions/$t"; done
+	(cd "$src" && for f in packaging/man/*.[1347]; do
+		echo "./opt/x/share/man/man${f##*.}/${f##*/}"
+	done)
+	grep -v '^#' "$src/packaging/man/links" | while read -r name page; do
+		echo "./opt/x/share/man/man${page##*.}/$name"
+	done
+} | LC_ALL=C sort -u >"$tmp/expected"
 tree "$dest" >"$tmp/installed"
-# What packaging adds (a pkg-config file, man pages) is not this test's business.
-grep -vE '/(pkgconfig|share|cmake)/' "$tmp/installed" | diff "$tmp/expected" -
+grep -v '^./opt/x/share/doc/barcopy/' "$tmp/installed" | diff "$tmp/expected" -
 ok "every file is where it should be, and no other"
+test -z "$(cd "$src" && for f in README.md LICENSE docs/install.md examples/ring.c; do
+	cmp "$f" "$dest/opt/x/share/doc/barcopy/$f" 2>&1; done)"
+ok "documents and examples"
+# What the README names is there when it is read where it was installed.
+missing=$(cd "$dest/opt/x/share/doc/barcopy" && grep -rohE '\]\([^)#:]*[.](md|svg|c|html)[)#]' README.md docs/*.md |
+	sed -E 's/^\]\(//; s/[)#]$//' | sort -u | while read -r f; do
+		[ -e "$f" ] || [ -e "docs/$f" ] || case $f in *include/*) ;; *) echo "$f" ;; esac; done)
+echo "$missing" | sed '/^$/d; s/^/# no such document: /'
+test -z "$missing"
+ok "links among the documents"
 test "$(readlink "$dest/opt/x/lib64/libgdrapi.so.2")" = libgdrapi.so.2.6 &&
 	test "$(readlink "$dest/opt/x/lib64/libgdrapi.so")" = libgdrapi.so.2
 ok "links are relative"
@@ -69,10 +92,45 @@ gcc -static-pie -fPIE -I"$dest/opt/x/include" -o "$tmp/user_static" "$tmp/user.c
 "$tmp/user_static"
 ok "a program with the archive"
 
-make -C "$src" --no-print-directory O="$tmp/o" DESTDIR="$dest" prefix=/opt/x libdir=/opt/x/lib64 \
-	uninstall >"$tmp/log" 2>&1 || tail -n 20 "$tmp/log"
+# A program written for GDRCopy that asks which architecture this is.
+printf '#include <gdrconfig.h>\n#include <gdrapi.h>\n#if !defined(GDRAPI_X86) && !defined(GDRAPI_ARM64)\n#error\n#endif\n' |
+	gcc -I"$dest/opt/x/include" -Wall -Werror -fsyntax-only -x c -
+ok "gdrconfig.h"
+
+into uninstall libdir=/opt/x/lib64
 test -z "$(tree "$dest")"
 ok "make uninstall leaves nothing"
+
+# Installed tools find the library by themselves, wherever below the prefix it is usual.
+for libdir in lib lib64 "lib/$(gcc -print-multiarch)"; do
+	case $libdir in lib/) skip "tools find the library in lib/TRIPLET" "no multiarch here" && continue ;; esac
+	rm -rf "$dest" && into install libdir="/opt/x/$libdir" &&
+		"$dest/opt/x/bin/copybw" --version >/dev/null &&
+		ldd "$dest/opt/x/bin/gdrcopy_copybw" | grep -q "=> $dest/opt/x/.*libgdrapi"
+	ok "tools find the library in $libdir"
+done
+
+# Recipes for GDRCopy: distributions' and Dockerfiles call these one by one.
+rm -rf "$dest"
+make -C "$src" -s O="$tmp/o" config | grep -qxE 'GDRAPI_ARCH=(X86|ARM64)' &&
+	into lib exes && into lib_install && test -e "$dest/opt/x/lib/libgdrapi.so" &&
+	test -e "$dest/opt/x/include/gdrapi.h" && test ! -e "$dest/opt/x/bin" &&
+	into exes_install && test -x "$dest/opt/x/bin/sanity" && into install-parts &&
+	test -e "$dest/opt/x/lib/pkgconfig/libgdrapi.pc"
+ok "the targets of recipes for GDRCopy: config lib exes lib_install exes_install"
+make -C "$src" -pn O="$tmp/o" 2>/dev/null | grep -qE '^drv_install: driver' &&
+	make -C "$src" -pn O="$tmp/o" 2>/dev/null | grep -qE '^drv: driver'
+ok "drv and drv_install"
+
+make -C "$src" -s O="$tmp/o" help >"$tmp/help"
+unnamed=$(make -C "$src" -pn O="$tmp/o" 2>/dev/null | sed -n 's/^\.PHONY: //p' | tr ' ' '\n' |
+	grep -vxE 'all|help|install-boot|print-copy-baseline' | sort -u | while read -r t; do
+		grep -qE "(^|[^a-z_-])$t([^a-z_-]|$)" "$tmp/help" || echo "$t"; done)
+echo "$unnamed" | sed '/^$/d; s/^/# make help does not name: /'
+test -z "$unnamed"
+ok "make help names every target"
+awk 'length > 100 { print; bad = 1 } END { exit bad }' "$tmp/help"
+ok "make help fits"
 
 test "$before" = "$(tree "$src")"
 ok "the source tree is still as it was"

@@ -29,7 +29,7 @@ export UCX_MODULE_DIR=$ucx/lib/ucx OPAL_PREFIX=$mpi OMPI_ALLOW_RUN_AS_ROOT=1 OMP
 export PMIX_MCA_gds=hash
 [ ! -d "$mpi/../etc/openmpi" ] || export OPAL_SYSCONFDIR=$mpi/../etc/openmpi
 
-${CC:-cc} -O2 -o "$work/program" "$here/openmpi.c" -I"$(dir_of mpi.h)" -I"$cuda/include" \
+${CC:-cc} -O2 -o "$work/program" "$here/openmpi.c" -I"$(dirname "$(find "$mpi" -path '*include/mpi.h' | head -n 1)")" -I"$cuda/include" \
 	-L"$(dir_of libmpi.so.40)" -l:libmpi.so.40 -L"$cuda/lib64/stubs" -lcuda -Wl,--allow-shlib-undefined
 
 lat() {
@@ -37,7 +37,8 @@ lat() {
 	[ "$1" = 1 ] || tls=^gdr_copy
 	[ -z "${TLS:-}" ] || { tls=$TLS; [ "$1" = 0 ] || tls=$TLS,gdr_copy; }
 	[ "$2" -lt 262144 ] || n=500
-	timeout 120 "$mpi/bin/mpirun" -np 2 --oversubscribe --mca pml ucx --mca osc ucx --mca btl ^openib,ofi -x LD_LIBRARY_PATH \
+	timeout 120 "$mpi/bin/mpirun" -np 2 --oversubscribe --mca pml ucx --mca opal_common_ucx_tls any \
+		--mca opal_common_ucx_devices any --mca btl ^openib,ofi -x LD_LIBRARY_PATH \
 		-x UCX_MODULE_DIR -x UCX_TLS="$tls" -x GDRCOPY_STATS=1 "$work/program" "$2" "$n" \
 		>"$work/out" 2>"$work/stats" || return 0
 	sed -n 's/^LATENCY //p' "$work/out"

@@ -72,7 +72,7 @@ def loaders(torch, barcopy):
                 assert int(item) == 1, "a worker wrote by its parent's mapping"
                 value = write(value + 1)
         except (RuntimeError, ValueError) as why:
-            ended = why
+            ended = repr(why)  # not itself: its frames keep the loader
         assert (ended is None) == (way == "end"), (way, ended)
         assert way != "end" or got == ITEMS, got
         value = write(value + 1)
@@ -89,7 +89,7 @@ def loaders(torch, barcopy):
     m.close()
     gdr.close()
     before = torch.cuda.mem_get_info()[0]
-    del tensor, block
+    del tensor, block  # m is still there, closed
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
     after = torch.cuda.mem_get_info()[0]

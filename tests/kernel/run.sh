@@ -3,10 +3,11 @@
 #
 # The driver in an emulated machine.
 #
-# usage: run.sh quick|library|dmabuf|full|PART
+# usage: run.sh quick|library|gdrcopy SOURCE|dmabuf|full|PART
 #	quick	stock 6.1 and 6.12, three ways of pinning; on 6.1 also libgdrapi, tools and clients; 6.1 on
 #		arm64. quick_6.1, quick_6.12, quick_arm64: one of them; at the same time, if you like
 #	library	only those: libgdrapi, tools and clients through the gdrdrv backend on 6.1
+#	gdrcopy	GDRCopy's own library and tools on this driver: run.sh gdrcopy SOURCE, its source tree
 #	dmabuf	the driver's dma-buf source, with an emulated IOMMU off, passing through, translating
 #	full	see full.sh and full_dmabuf.sh; their parts (full_matrix, ...) can be run alone
 #
@@ -25,6 +26,7 @@ BUILD=$(mkdir -p "${O:-$SRC/build}/kernel" && cd "${O:-$SRC/build}/kernel" && pw
 . "$KERNEL_TESTS/lib/kernels.sh"
 . "$KERNEL_TESTS/lib/rig.sh"
 . "$KERNEL_TESTS/lib/dmabuf.sh"
+. "$KERNEL_TESTS/lib/gdrcopy.sh"
 . "$KERNEL_TESTS/full.sh"
 . "$KERNEL_TESTS/full_dmabuf.sh"
 . "$KERNEL_TESTS/full_arm64.sh"
@@ -139,11 +141,12 @@ dmabuf() {
 
 case ${1:-} in
 library) library ;;
+gdrcopy) gdrcopy "${2:-}" ;;
 quick) quick ;;
 full) full ;;
 dmabuf) dmabuf ;;
 full_*) need kernel-full; "$1" ;;
 quick_6.1 | quick_6.12 | quick_arm64) "$1" ;;
-*) echo "usage: run.sh quick|library|dmabuf|full|full_PART" >&2; exit 2 ;;
+*) echo "usage: run.sh quick|library|gdrcopy SOURCE|dmabuf|full|full_PART" >&2; exit 2 ;;
 esac
 finish

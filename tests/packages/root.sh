@@ -4,7 +4,7 @@
 : "${here:?}" "${out:?}" "${tmp:?}" "${root:?}" "${version:?}" "${level:?}" "${arch:?}"
 
 suite=$(. /etc/os-release && echo "${VERSION_CODENAME:-stable}")
-wanted=dkms,linux-headers-$arch,gcc,libc6-dev,make,cmake,pkgconf,kmod,bash-completion,python3
+wanted=dkms,linux-headers-$arch,gcc,libc6-dev,make,cmake,pkgconf,kmod,bash-completion,python3,systemd
 
 make_root() {
 	local tar=$out/packages/root.tar new=$out/packages/root.new.tar key
@@ -287,11 +287,14 @@ other_package() { # NAME VERSION DEPENDS FILE
 	mkdir -p "$root/repo"
 	dpkg-deb -b "$d" "$root/repo/$1_$2_all.deb" >/dev/null
 }
+# shellcheck source=tests/packages/switch.sh
+. "$here/switch.sh"
+
 takes_place() {
 	other_package libgdrapi 2.5.1-1 "" usr/include/gdrapi.h &&
 		other_package gdrdrv-dkms 2.5.1-1 "" usr/lib/modules-load.d/gdrdrv.conf &&
 		other_package gdrcopy-tests 2.5.1-1 "" usr/bin/gdrcopy_copybw &&
-		other_package program 1 "libgdrapi (>= 2.5), gdrdrv-dkms (>= 2.4), gdrcopy-tests (>= 2.2)" "" || return
+		other_package program 1 "libgdrapi (>= 2.6-1), gdrdrv-dkms (>= 2.4), gdrcopy-tests (>= 2.2)" "" || return
 	sh_root 'dpkg -i /repo/*.deb' || return
 	sh_root 'apt-get -q install -y --no-install-recommends /debs/*.deb' || return
 	sh_root 'apt-get -q check' || return
@@ -313,3 +316,27 @@ never_upgraded() {
 }
 t "takes the place of others' packages; a program that depends on them stays" takes_place
 t "is never upgraded to a newer package of others" never_upgraded
+
+# ---- images ----
+
+# The commands of the Dockerfiles, in this root in place of their base images: what they install is in it.
+commands_of() { # DOCKERFILE
+	sed -n -e ':a' -e '/\\$/{N;s/\\\n//;ba' -e '}' -e 's/^RUN //p' "$1" | grep -v '^apt-get'
+}
+image() {
+	[ -z "$(sed -n 's/^RUN apt-get update.*install -y --no-install-recommends //p' packaging/container/Dockerfile* |
+		sed 's/[&\\].*//' | tr ' ' '\n' | grep -vxE 'gcc|make|libc6-dev|kmod|libelf1|')" ] ||
+		{ echo "a package that this root lacks"; return 1; }
+	mkdir -p "$root/src" && git archive HEAD | tar -x -C "$root/src" || return
+	commands_of packaging/container/Dockerfile >"$tmp/commands" && [ "$(wc -l <"$tmp/commands")" = 2 ] || return
+	sh_root "$(sed -n 1p "$tmp/commands")" && cp -a "$root/out/." "$root/" && sh_root "$(sed -n 2p "$tmp/commands")" &&
+		sh_root 'gdrcopy_doctor --version && ldconfig -p | grep -q libgdrapi.so.2 &&
+			LD_LIBRARY_PATH=/client/sim copybw -s 64K -w 10 -r 10 -a cuMemHostAlloc'
+}
+driver_image() {
+	mkdir -p "$root/opt" && cp -R gdrdrv "$root/opt/gdrdrv" && cp packaging/container/gdrdrv-load "$root/usr/local/bin/" &&
+		sh_root "cd /tmp && KERNEL=$K LOAD=no gdrdrv-load && modinfo /tmp/gdrdrv.ko | grep -q '^vermagic: *$K '" &&
+		! sh_root 'KERNEL=none LOAD=no gdrdrv-load' 2>"$tmp/text" && grep -q "mount the node's /lib/modules" "$tmp/text"
+}
+t "the application image's commands" image
+t "the driver's container builds the module" driver_image

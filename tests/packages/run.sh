@@ -6,6 +6,7 @@
 # upgrades, compiles clients, builds the DKMS module against kernel headers and a stand-in of the GPU
 # driver's source, replaces packages of others, and removes everything. The root is made with
 # mmdebstrap from this machine's own mirror configuration and kept as BUILD_DIR/packages/root.tar.
+# GDRCOPY_SOURCE= a git repository of GDRCopy: also the switch from NVIDIA's packages, built from it.
 # Needs root; says what it skips and why.
 set -u
 export LC_ALL=C
@@ -24,7 +25,7 @@ trap 'rm -rf --one-file-system "$tmp"' EXIT
 version=$(sed -n 's/^VERSION := //p' Makefile)
 level=${version%.*}
 arch=$(dpkg --print-architecture 2>/dev/null || echo none)
-MK=(make -s -f Makefile -f packaging/packaging.mk "O=$out")
+MK=(make -s "O=$out")
 
 # ---- what needs no package --------------------------------------------------------------------------
 
@@ -56,9 +57,13 @@ contents_deb() {
 	for p in libgdrapi2 libgdrapi-dev barcopy-tools python3-barcopy barcopy-dkms; do
 		dpkg-deb --fsys-tarfile "$out/deb/$p"_*.deb | tar -t | sed "s|^\.|$p |" | grep -v '/$'
 	done | sed "s|$(dpkg-architecture -qDEB_HOST_MULTIARCH)|TRIPLET|" |
-		grep -v ' /usr/src/gdrdrv-.*\.[ch]$\| /usr/share/man/man[13]/\| /usr/bin/\|/completions/gdrcopy_' |
+		grep -v ' /usr/src/gdrdrv-.*\.[ch]$\| /usr/share/man/man[13]/\|/bin/gdrcopy_\|/completions/gdrcopy_\|/docs/' |
 		sort >"$tmp/contents"
 	diff -u "$here/contents-deb" "$tmp/contents" || rc=1
+	for p in docs/*.md; do
+		dpkg-deb -c "$out/deb"/barcopy-tools_*.deb | grep -q " ./usr/share/doc/barcopy-tools/$p$" ||
+			{ echo "barcopy-tools lacks $p"; rc=1; }
+	done
 	# What is not listed there follows the sources: every tool, every call.
 	for p in "$out"/gdrcopy_*; do
 		[ -f "$p" ] || continue
@@ -111,7 +116,7 @@ prebuilt() {
 	"${MK[@]}" deb-module KDIR="$k" NVIDIA_SRC="$(dirname "$h")" FLAVOR=open || return
 	dpkg-deb -c "$out"/deb/barcopy-module_*.deb >"$tmp/list"
 	grep -q " ./lib/modules/$(basename "$(dirname "$k")")/updates/gdrdrv.ko$" "$tmp/list" &&
-		dpkg-deb -f "$out"/deb/barcopy-module_*.deb Provides | grep -q "gdrdrv-dkms (= $level)"
+		dpkg-deb -f "$out"/deb/barcopy-module_*.deb Provides | grep -q "gdrdrv-dkms (= $version-1)"
 }
 [ "$arch" = none ] || t "make deb-module: the module without DKMS" prebuilt
 
@@ -141,6 +146,24 @@ dkms_dmabuf() {
 }
 t "DKMS with SOURCE=dmabuf" dkms_dmabuf
 
+# The rules by udev's own reading of them, for a device of this machine in place of a GPU.
+udev_rules() {
+	local d rules=$tmp/udev
+	have udevadm || { echo "no udevadm here"; return 77; }
+	[ "$(id -u)" = 0 ] || { echo "needs root"; return 77; }
+	d=$(find /sys/bus/pci/devices/ -mindepth 1 2>/dev/null | sort | tail -n 1)
+	[ -n "$d" ] || { echo "no PCI device here"; return 77; }
+	mkdir -p "$rules"
+	grep -q 'ATTR{class}=="0x03\[02\]\*"' packaging/udev/70-gdrdrv.rules || return
+	sed "s/0x10de/$(cat "$d/vendor")/; s/0x03\[02\]\*/$(cut -c1-5 "$d/class")*/" \
+		packaging/udev/70-gdrdrv.rules >"$rules/70-gdrdrv.rules"
+	unshare --mount sh -c 'mount --bind "$0" /etc/udev/rules.d && udevadm test -a add "$1" 2>&1' \
+		"$rules" "$(realpath "$d")" >"$tmp/text" || { cat "$tmp/text"; return 1; }
+	grep 70-gdrdrv "$tmp/text"
+	grep -q "70-gdrdrv.rules:.*RUN 'kmod load gdrdrv'" "$tmp/text" && ! grep -i 'gdrdrv.*invalid' "$tmp/text"
+}
+t "udev loads the driver where there is a GPU" udev_rules
+
 cross() {
 	local f
 	have aarch64-linux-gnu-gcc || { echo "no aarch64-linux-gnu-gcc here"; return 77; }
@@ -169,7 +192,7 @@ contents_rpm() {
 	local rc=0 p tool
 	for p in libgdrapi2 libgdrapi-devel barcopy-tools python3-barcopy barcopy-dkms; do
 		rpm -qpl "$out/rpm/$p-$version"-*.rpm | sed "s|^|$p |"
-	done | grep -v ' /usr/src/gdrdrv-.*\.[ch]$\|/usr/share/man/man[13]/\| /usr/bin/\|/completions/gdrcopy_\|\.build-id' |
+	done | grep -v ' /usr/src/gdrdrv-.*\.[ch]$\|/usr/share/man/man[13]/\|/bin/gdrcopy_\|/completions/gdrcopy_\|/docs\|\.build-id' |
 		sort >"$tmp/contents"
 	diff -u "$here/contents-rpm" "$tmp/contents" || rc=1
 	rpm -qpl "$out/rpm/barcopy-tools-$version"-*.rpm >"$tmp/list"

@@ -15,7 +15,7 @@ trap 'rm -rf "$tmp"' EXIT
 version=$(sed -n 's/^VERSION := //p' Makefile)
 level=${version%.*}
 lib=$out/libgdrapi.so.$level
-MK=(make -s -f Makefile -f packaging/packaging.mk "O=$out")
+MK=(make -s "O=$out")
 
 # ---- versions ----
 
@@ -25,14 +25,20 @@ same() {
 }
 
 versions_agree() {
-	local rc=0 l
+	local rc=0
 	same debian/changelog "$(sed -n '1s/.*(\(.*\)-.*).*/\1/p' packaging/debian/changelog)" "$version" || rc=1
 	same barcopy.spec "$(sed -n 's/^Version: *//p' packaging/rpm/barcopy.spec)" "$version" || rc=1
 	same "barcopy.spec's level" "$(sed -n 's/^%global level //p' packaging/rpm/barcopy.spec)" "$level" || rc=1
 	same "barcopy.spec's changelog" "$(sed -n 's/^\* .* - \(.*\)-.*/\1/p' packaging/rpm/barcopy.spec | head -n 1)" "$version" || rc=1
 	same gdrapi.h "$(sed -n 's/^#define GDR_API_M[AI][JN]OR_VERSION //p' include/gdrapi.h | paste -sd.)" "$level" || rc=1
-	l=$(grep -o 'Provides: .*(= [0-9.]*)' packaging/debian/control | sed 's/.*(= \(.*\))/\1/' | sort -u)
-	same debian/control "$l" "$level" || rc=1
+	same "Spack's recipe" "$(sed -n 's/^ *version("\([0-9.]*\)".*/\1/p' packaging/spack/package.py | head -n 1)" "$version" || rc=1
+	same pyproject.toml "$(sed -n 's/^version = "\(.*\)"/\1/p' python/pyproject.toml)" "$version" || rc=1
+	same barcopy/__init__.py "$(sed -n 's/^__version__ = "\(.*\)"/\1/p' python/barcopy/__init__.py)" "$version" || rc=1
+	same "its METADATA" "$(python3 python/backend.py metadata | sed -n 's/^Version: //p')" "$version" || rc=1
+	if grep 'Provides:' packaging/debian/control | grep -v '(= ${source:Version})'; then
+		echo "debian/control: a Provides without this version"
+		rc=1
+	fi
 	if [ -e gdrdrv/gdrdrv_uapi.h ]; then
 		same gdrdrv_uapi.h "$(sed -n 's/^#define GDRDRV_VERSION_M[AI][JN]OR //p' gdrdrv/gdrdrv_uapi.h | paste -sd.)" "$level" || rc=1
 		same MODULE_VERSION "$(sed -n 's/^MODULE_VERSION("\(.*\)").*/\1/p' gdrdrv/main.c)" "$level" || rc=1
@@ -42,7 +48,7 @@ versions_agree() {
 t "version strings agree with the Makefile's $version" versions_agree
 
 installs() {
-	"${MK[@]}" install install-devel install-man install-completion install-driver \
+	"${MK[@]}" install install-driver \
 		prefix=/usr libdir=/usr/lib/test DESTDIR="$tmp/root" || return
 	same dkms.conf "$(sed -n 's/^PACKAGE_VERSION="\(.*\)"/\1/p' "$tmp/root/usr/src/gdrdrv-$version/dkms.conf")" "$version" || return
 	same libgdrapi.pc "$(sed -n 's/^Version: //p' "$tmp/root/usr/lib/test/pkgconfig/libgdrapi.pc")" "$version" || return
@@ -54,12 +60,27 @@ installs() {
 t "make install fills in every file" installs
 
 uninstalls() {
-	"${MK[@]}" install install-parts prefix=/usr libdir=/usr/lib/test DESTDIR="$tmp/un" &&
-		"${MK[@]}" uninstall uninstall-parts prefix=/usr libdir=/usr/lib/test DESTDIR="$tmp/un" ||
+	"${MK[@]}" install prefix=/usr libdir=/usr/lib/test DESTDIR="$tmp/un" &&
+		"${MK[@]}" uninstall prefix=/usr libdir=/usr/lib/test DESTDIR="$tmp/un" ||
 		return
 	if find "$tmp/un" ! -type d | grep .; then return 1; fi
 }
 t "make uninstall leaves no file" uninstalls
+
+# The tarball of the last commit: twice the same, its checksum, one directory in it, and it builds packages'
+# version from itself. Not where uncommitted changes would not be in it.
+dist() {
+	local tar
+	git rev-parse -q --verify HEAD >/dev/null 2>&1 || { echo "no history here"; return 77; }
+	tar=$(O=$tmp/dist VERSION=$version packaging/dist.sh 2>/dev/null) &&
+		(cd "$tmp/dist/dist" && sha256sum -c "barcopy-$version.tar.xz.sha256") &&
+		[ "$(O=$tmp/dist2 VERSION=$version packaging/dist.sh 2>/dev/null)" ] &&
+		cmp "$tar" "$tmp/dist2/dist/${tar##*/}" || return
+	[ "$(tar -tf "$tar" | cut -d/ -f1 | sort -u)" = "barcopy-$version" ] || return
+	tar -tf "$tar" | grep -qx "barcopy-$version/packaging/spack/package.py" &&
+		! tar -tf "$tar" | grep -E '\.(o|ko|pyc)$|checkpatch'
+}
+t "make dist: the same bits, with a checksum" dist
 
 # ---- manual pages ----
 
@@ -221,7 +242,7 @@ completion() {
 		{ complete_with gdrcopy_copybw --mapping ''; return 1; }
 	[ "$(complete_with gdrcopy_copybw -a cuMemC)" = cuMemCreate ] || { echo "-a"; return 1; }
 	[ "$(complete_with gdrcopy_copylat -M c)" = cache ] || { echo "-M c"; return 1; }
-	[ "$(complete_with gdrcopy_litmus -k s | paste -sd' ')" = seqlock ] || { complete_with gdrcopy_litmus -k ''; return 1; }
+	[ "$(complete_with gdrcopy_pplat -G h)" = hostmem ] || { echo "-G h"; return 1; }
 	[ "$(complete_with gdrcopy_sanity -t offs)" = offsets ] || { echo "-t offs"; return 1; }
 	[ "$(complete_with gdrcopy_sanity --test leakage)" = leakage_pin_pages_fork ] || { echo "--test"; return 1; }
 	[ "$(complete_with gdrcopy_sanity -a cuMemC)" = cuMemCreate ] || { echo "sanity -a"; return 1; }
@@ -243,7 +264,7 @@ t "bash completion: options, words, directories" completion
 
 scripts() {
 	local f rc=0
-	for f in packaging/*.sh packaging/dkms/*.sh packaging/debian/barcopy-dkms.p* tests/packages/*.sh \
+	for f in packaging/*.sh packaging/container/gdrdrv-load packaging/dkms/*.sh packaging/debian/barcopy-dkms.p* tests/packages/*.sh \
 		scripts/*.sh tests/run.sh tests/common/*.bash; do
 		shellcheck -x -S warning "$f" || rc=1
 	done
@@ -265,6 +286,13 @@ cdi() {
 		packaging/container/barcopy-cdi.json
 }
 t "the CDI example is JSON of that form" cdi
+daemonset() {
+	sed -n '/^```yaml$/,/^```$/p' docs/kubernetes.md | sed '1d;$d' | diff - packaging/container/gdrdrv-daemonset.yaml &&
+		grep -q "image: barcopy-driver:$version$" packaging/container/gdrdrv-daemonset.yaml
+}
+t "the DaemonSet of docs/kubernetes.md is the file" daemonset
+spack_recipe() { python3 -m py_compile packaging/spack/package.py && rm -rf packaging/spack/__pycache__; }
+t "Spack's recipe is Python" spack_recipe
 
 pc_file() {
 	have pkg-config || { echo "no pkg-config here"; return 77; }

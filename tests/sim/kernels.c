@@ -54,34 +54,83 @@ static void *reach_param(const struct sim_launch *launch, unsigned int n, size_t
 	return sim_kernel_reach(addr, size);
 }
 
+/* The blocks of a launch do their parts one after the other here: what each leaves is the same. */
+struct pplat {
+	_Atomic(uint32_t) *ping, *pong, *status, *data;
+	uint32_t blocks, words, rounds;
+	uint64_t timeout_ns;
+};
+
+static void finish_round(const struct pplat *p, _Atomic(uint32_t) *word, uint32_t round)
+{
+	for (uint32_t i = 0; i < p->blocks; i++)
+		atomic_store(&word[i], round);
+}
+
 /*
- * The kernel of perf/pplat.c: (u64 ping, pong, status, message, answer, u32 words, rounds,
+ * The first kernel of perf/pplat/ptx.h: (u64 ping, pong, status, message, answer, u32 words, rounds,
  * u64 timeout_ns). Each round: wait until ping is the round, answer each word by itself plus the
- * round, then set status and pong.
+ * round, then set every block's status and pong.
  */
 static void pplat(const struct sim_launch *launch)
 {
-	_Atomic(uint32_t) *ping, *pong, *status, *message, *answer;
-	uint32_t words, rounds, round, i;
-	uint64_t timeout_ns;
+	struct pplat p = { .blocks = launch->grid[0] };
+	_Atomic(uint32_t) *answer;
+	uint32_t round, i;
 
-	memcpy(&words, launch->param[5], sizeof(words));
-	memcpy(&rounds, launch->param[6], sizeof(rounds));
-	memcpy(&timeout_ns, launch->param[7], sizeof(timeout_ns));
-	ping = reach_param(launch, 0, sizeof(*ping));
-	pong = reach_param(launch, 1, sizeof(*pong));
-	status = reach_param(launch, 2, sizeof(*status));
-	message = reach_param(launch, 3, words ? words * sizeof(*message) : 1);
-	answer = reach_param(launch, 4, words ? words * sizeof(*answer) : 1);
-	if (!ping || !pong || !status || !message || !answer)
+	memcpy(&p.words, launch->param[5], sizeof(p.words));
+	memcpy(&p.rounds, launch->param[6], sizeof(p.rounds));
+	memcpy(&p.timeout_ns, launch->param[7], sizeof(p.timeout_ns));
+	p.ping = reach_param(launch, 0, sizeof(*p.ping));
+	p.pong = reach_param(launch, 1, p.blocks * sizeof(*p.pong));
+	p.status = reach_param(launch, 2, p.blocks * sizeof(*p.status));
+	p.data = reach_param(launch, 3, p.words ? p.words * sizeof(*p.data) : 1);
+	answer = reach_param(launch, 4, p.words ? p.words * sizeof(*answer) : 1);
+	if (!p.ping || !p.pong || !p.status || !p.data || !answer)
 		return;
-	for (round = 1; round <= rounds; round++) {
-		if (!wait_for(ping, round, timeout_ns))
+	for (round = 1; round <= p.rounds; round++) {
+		if (!wait_for(p.ping, round, p.timeout_ns))
 			return;
-		for (i = 0; i < words; i++)
-			atomic_store(&answer[i], atomic_load(&message[i]) + round);
-		atomic_store(status, round);
-		atomic_store(pong, round);
+		for (i = 0; i < p.words; i++)
+			atomic_store(&answer[i], atomic_load(&p.data[i]) + round);
+		finish_round(&p, p.status, round);
+		finish_round(&p, p.pong, round);
+	}
+}
+
+/*
+ * The second kernel of perf/pplat/ptx.h: (u64 ping, pong, status, data, times, u32 words, rounds,
+ * from, to, u64 timeout_ns). Each round: word i of the data is i plus the round; set every block's
+ * pong, wait until ping is the round, set every status. A block's two times are those after the
+ * rounds `from` and `to`.
+ */
+static void pplat_produce(const struct sim_launch *launch)
+{
+	struct pplat p = { .blocks = launch->grid[0] };
+	_Atomic(uint64_t) *times;
+	uint32_t round, from, to, i;
+
+	memcpy(&p.words, launch->param[5], sizeof(p.words));
+	memcpy(&p.rounds, launch->param[6], sizeof(p.rounds));
+	memcpy(&from, launch->param[7], sizeof(from));
+	memcpy(&to, launch->param[8], sizeof(to));
+	memcpy(&p.timeout_ns, launch->param[9], sizeof(p.timeout_ns));
+	p.ping = reach_param(launch, 0, sizeof(*p.ping));
+	p.pong = reach_param(launch, 1, p.blocks * sizeof(*p.pong));
+	p.status = reach_param(launch, 2, p.blocks * sizeof(*p.status));
+	p.data = reach_param(launch, 3, p.words ? p.words * sizeof(*p.data) : 1);
+	times = reach_param(launch, 4, 2 * p.blocks * sizeof(*times));
+	if (!p.ping || !p.pong || !p.status || !p.data || !times)
+		return;
+	for (round = 1; round <= p.rounds; round++) {
+		for (i = 0; i < p.words; i++)
+			atomic_store(&p.data[i], i + round);
+		finish_round(&p, p.pong, round);
+		if (!wait_for(p.ping, round, p.timeout_ns))
+			return;
+		finish_round(&p, p.status, round);
+		for (i = 0; i < p.blocks && (round == from || round == to); i++)
+			atomic_store(&times[2 * i + (round == to)], now_ns());
 	}
 }
 
@@ -115,6 +164,10 @@ const struct sim_kernel sim_kernels[] = {
 	  .n_params = 8,
 	  .param_size = { 8, 8, 8, 8, 8, 4, 4, 8 },
 	  .run = pplat },
+	{ .name = "gdrcopy_pplat_produce",
+	  .n_params = 10,
+	  .param_size = { 8, 8, 8, 8, 8, 4, 4, 4, 4, 8 },
+	  .run = pplat_produce },
 	{ .name = "gdrsim_store32", .n_params = 2, .param_size = { 8, 4 }, .run = store32 },
 	{ .name = NULL },
 };

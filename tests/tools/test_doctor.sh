@@ -59,6 +59,8 @@ for name in sys.argv[1:]:
 	vary "the module's number in /proc/devices, the node of another that opens: stale" bare-metal \
 		"$no_gdrdrv" "$old_major" 0 'fault /dev/gdrdrv \(236:0, .*\) opens means: the node is stale: the driver.s major number is 511'
 	vary "a stale node: what to do" bare-metal "$no_gdrdrv" "$old_major" 0 \
+		'rm -f /dev/gdrdrv; modprobe -r gdrdrv; modprobe gdrdrv, which has the kernel make the node'
+	vary "a stale node of NVIDIA's module" bare-metal "$no_gdrdrv" "$old_major;/gdrdrv.pins/d" 0 \
 		'rm -f /dev/gdrdrv; mknod -m 666 /dev/gdrdrv c 511 0'
 	vary "a stale node in a container" bare-metal "$no_gdrdrv" "$old_major;1s/^/text \\/.dockerenv x\n/" 0 \
 		'the node is stale.* to do: restart the container'
@@ -252,5 +254,7 @@ END2
 else
 	skip "a libcuda that crashes" "no compiler"
 fi
+
+documented gdrcopy_doctor
 
 finish

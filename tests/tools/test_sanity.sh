@@ -83,6 +83,10 @@ check '-s: no summary: none' sh -c "! grep -q Total '$out'"
 run "$tool" --sim "$sim" -t basic -e
 expect '-e is taken' 0 '^Total: 1, Passed: 1, Failed: 0, Waived: 0$'
 
+ln -s "$tool" "$tmp/sanity"
+run "$tmp/sanity" --sim "$sim" -t basic
+expect 'as a link of its plain name' 0 '^Total: 1, Passed: 1, '
+
 # ---- GDRCopy's names -----------------------------------------------------------------------------
 run "$tool" --sim "$sim" -t basic_v2_cumemalloc -t basic_vmmalloc
 expect 'names with a kind of memory: cuMemAlloc' 0 '^ok  *basic \(cuMemAlloc\)$'

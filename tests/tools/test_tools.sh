@@ -108,6 +108,19 @@ for t in copybw copylat pplat apiperf; do
 	quick GDRSIM_DEVICES=2 gdrcopy_$t --sim "$sim" -s 4K -d 1
 	expect "$t: -d 1" 0 '^GPU: +1: '
 
+	# -- under the plain name, a link as GDRCopy's installation makes it
+	mkdir -p "$tmp/plain"
+	ln -sf "$build/gdrcopy_$t" "$tmp/plain/$t"
+	quick "$tmp/plain/$t" --sim "$sim" -s 4K
+	expect "$t: as a link of its plain name" 0 'all data verified'
+
+	# -- figures and their words
+	if [ "$t" != pplat ]; then
+		quick gdrcopy_$t --sim "$sim" -s 1
+		expect "$t: 1 byte" 0 '^buffer: +1 byte of '
+		check "$t: 1 byte: nowhere 1 bytes" sh -c "! grep -Eq '(^| )1 [a-z]+s( |$)' '$out'"
+	fi
+
 	# -- kinds of memory
 	quick gdrcopy_$t --sim "$sim" -s 100000 -a cuMemAlloc
 	expect "$t: -a cuMemAlloc" 0 '^buffer: .*cuMemAlloc memory'
@@ -342,23 +355,50 @@ fi
 
 # ---- pplat alone ----------------------------------------------------------------------------------
 few="-t 3 -u 60"
-for ping in gpu cpu; do
-	for pong in gpu cpu; do
-		for data in gpu cpu; do
-			where="-p $ping -q $pong -D $data"
-			# shellcheck disable=SC2086 # several words
-			quick gdrcopy_pplat --sim "$sim" -s 5000 $where
-			expect "pplat: $where" 0 'all data verified'
+for ping in gpumem hostmem; do
+	for pong in gpumem hostmem; do
+		for data in gpumem hostmem; do
+			for mode in "" "-m 1" "-m 0 -B 3 -T 64" "-m 1 -B 5 -T 7"; do
+				where="-G $ping -C $pong -D $data $mode"
+				# shellcheck disable=SC2086 # several words
+				quick gdrcopy_pplat --sim "$sim" -s 5000 $where
+				expect "pplat: $where" 0 'all data verified'
+			done
 		done
 	done
 done
+quick gdrcopy_pplat --sim "$sim" -s 64 -B 2 -T 0x20
+expect "pplat: -B and -T are said" 0 '^kernel: +2 blocks of 32 threads$'
+quick gdrcopy_pplat --sim "$sim" -B 8 -T 1024
+expect "pplat: flags alone take one thread" 0 '^kernel: +1 block of 1 thread$'
+quick gdrcopy_pplat --sim "$sim" -s 64 -u 0
+expect "pplat: -u 0" 0 'all data verified'
+quick gdrcopy_pplat --sim "$sim" -s 64
+expect "pplat: GDRCopy's line" 0 \
+	'^Round-trip latency per iteration is \(min\) [0-9.e+]+, \(median\) [0-9.e+]+ us$'
+run gdrcopy_pplat --sim "$sim" -t 50 -m 1 -s 256
+expect "pplat: -m 1: a mean" 0 '^ +50 +[0-9.]+$'
+# the whole command line that GDRCopy's own takes
+run gdrcopy_pplat --sim "$sim" -d 0 -t 3 -u 60 -a cuMemAlloc -s 0x400 -B 8 -T 1024 -m 0 -G gpumem \
+	-C hostmem -D gpumem -M default
+expect "pplat: GDRCopy's options" 0 'all data verified'
+if command -v python3 >/dev/null 2>&1; then
+	run gdrcopy_pplat --sim "$sim" -t 20 -m 1 -s 256 -B 2 --json
+	check "pplat: -m 1 --json" python3 -c '
+import json, sys
+d = json.load(open(sys.argv[1]))
+assert d["begins"] == "gpu" and d["blocks"] == 2 and d["threads"] == 64 and d["verified"] is True
+assert d["round_trip"]["iterations"] == 20 and d["round_trip"]["mean"] > 0
+' "$out"
+fi
 quick gdrcopy_pplat --sim "$sim" -s 64
 expect "pplat: says where flags and data lie" 0 '^data: +64 bytes each way in GPU memory$'
 quick gdrcopy_pplat --sim "$sim" -s 64 -a cuMemHostAlloc
 check "pplat: in host memory: no word of GPU memory" sh -c "! grep -q 'GPU memory' '$out'"
 quick gdrcopy_pplat --sim "$sim"
 expect "pplat: flags alone" 0 '^ +3( +[0-9.]+){5}$'
-for bad in "-s 5" "-s 17M" "-t 0" "-u 0" "-p host" "-q host" "-D host"; do
+for bad in "-s 5" "-s 17M" "-t 0" "-B 0" "-B 1025" "-T 0" "-T 1025" "-m 2" \
+	"-G gpu" "-C host" "-D cpu"; do
 	# shellcheck disable=SC2086 # several words
 	run gdrcopy_pplat --sim "$sim" $bad
 	expect "pplat: bad: $bad" 1 '' "gdrcopy_pplat: $bad: "
@@ -369,20 +409,28 @@ expect "pplat: a kernel that the driver refuses" 2 '' \
 quick GDRSIM_FAIL='cuLaunchKernel:*=700' gdrcopy_pplat --sim "$sim"
 expect "pplat: a launch that fails" 1 '' 'cuLaunchKernel: CUDA_ERROR_ILLEGAL_ADDRESS'
 ptxas=$(command -v ptxas || ls /usr/local/cuda/bin/ptxas 2>/dev/null)
+printf '#include <stdio.h>\n#include "pplat/ptx.h"\nint main(void){fputs(pplat_ptx,stdout);}\n' |
+	${CC:-cc} -x c -I"$root/perf" -o "$tmp/ptx" - >"$out" 2>"$err" && "$tmp/ptx" >"$tmp/ptx.ptx"
 if [ -n "$ptxas" ]; then
-	printf '#include <stdio.h>\n#include "pplat_ptx.h"\nint main(void){fputs(pplat_ptx,stdout);}\n' |
-		${CC:-cc} -x c -I"$root/perf" -o "$tmp/ptx" - >"$out" 2>"$err" && "$tmp/ptx" >"$tmp/ptx.ptx"
-	check "pplat: ptxas takes the kernel" \
+	check "pplat: ptxas takes the kernels" \
 		"$ptxas" -arch=sm_80 -o "$tmp/ptx.cubin" "$tmp/ptx.ptx"
 else
-	skip "pplat: ptxas takes the kernel" "no ptxas: the CUDA toolkit is not in Debian's main archive"
+	skip "pplat: ptxas takes the kernels" "no ptxas: the CUDA toolkit is not in Debian's main archive"
 fi
+check "pplat: the kernels, run instruction by instruction" python3 "$here/ptx.py" "$tmp/ptx.ptx"
+# The test of the test: a block that writes another's flag, and a clock read a round too early.
+sed 's/add.u64 %pong, %pong, %at/add.u64 %now, %pong, %at/' "$tmp/ptx.ptx" >"$tmp/pong.ptx"
+sed 's/%p, %round, %to;/%p, %round, %from;/' "$tmp/ptx.ptx" >"$tmp/times.ptx"
+for mutant in pong times; do
+	check "pplat: a wrong kernel is noticed: $mutant" \
+		sh -c "! python3 '$here/ptx.py' '$tmp/$mutant.ptx' 2>/dev/null"
+done
 
 # ---- apiperf alone --------------------------------------------------------------------------------
 few="-t 3"
 quick gdrcopy_apiperf --sim "$sim" -f 1 -s 10
 expect "apiperf: -f -s" 0 '^10 bytes$'
-check "apiperf: 1, 2, 4, 8, 10" [ "$(grep -Ec '^[0-9]+ bytes$' "$out")" -eq 5 ]
+check "apiperf: 1, 2, 4, 8, 10" [ "$(grep -Ec '^[0-9]+ bytes?$' "$out")" -eq 5 ]
 quick gdrcopy_apiperf --sim "$sim" -s 64K
 for call in barcopy_open gdr_pin_buffer_v2 gdr_get_info_v2 barcopy_get_handle_attribute \
 	gdr_get_callback_flag gdr_map_v2 barcopy_put32 barcopy_get32 gdr_unmap gdr_unpin_buffer gdr_close; do
@@ -464,9 +512,13 @@ if $cc -shared -fPIC -O1 -I"$root/include" -o "$tmp/corrupt.so" "$here/corrupt.c
 	expect "pplat: wrong byte written" 1 '' 'answer: wrong byte at offset 4[0-3] '
 	quick CORRUPT=from CORRUPT_BYTE=40 LD_PRELOAD="$tmp/corrupt.so" gdrcopy_pplat --sim "$sim" -s 64
 	expect "pplat: wrong byte read" 1 '' 'answer: wrong byte at offset 40 '
+	quick CORRUPT=from CORRUPT_BYTE=40 LD_PRELOAD="$tmp/corrupt.so" gdrcopy_pplat --sim "$sim" -s 64 -m 1
+	expect "pplat: -m 1: wrong byte read" 1 '' 'data: wrong byte at offset 40 '
 	quick CORRUPT=from LD_PRELOAD="$tmp/corrupt.so" gdrcopy_pplat --sim "$sim" -s 64 --json
 	expect "pplat: wrong byte, --json" 1 '"verified": false'
 	few="-t 3"
+	quick CORRUPT=drop LD_PRELOAD="$tmp/corrupt.so" gdrcopy_pplat --sim "$sim" -u 1 -m 1 -B 2 -s 64
+	expect "pplat: -m 1: a ping that is lost" 1 '' 'round 2: no answer from the GPU within 1 s'
 	quick CORRUPT=drop LD_PRELOAD="$tmp/corrupt.so" gdrcopy_pplat --sim "$sim" -u 1
 	expect "pplat: a ping that is lost" 1 '' 'round 1: no answer from the GPU within 1 s'
 	quick CORRUPT=to LD_PRELOAD="$tmp/corrupt.so" gdrcopy_apiperf --sim "$sim" -s 64K

@@ -4,6 +4,7 @@
  * freed; barcopy_get_bar_info().
  */
 #include <pthread.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -257,6 +258,7 @@ START_TEST(test_two_processes)
 {
 	uint64_t value = 0x1234, seen = 0;
 	int socket[2], status, fd;
+	struct rlimit limit;
 	barcopy_mem_t mem;
 	pid_t pid;
 	gdr_t g;
@@ -269,6 +271,11 @@ START_TEST(test_two_processes)
 	g = open_any();
 	OK(barcopy_mem_alloc(g, 0, 3 * CHUNK, BARCOPY_MEM_SHAREABLE, &mem));
 	OK(gdr_copy_to_mapping(mem.handle, (char *)mem.cpu_ptr + 4096, &value, 8));
+	/* Without a descriptor left: said so, and nothing is lost. */
+	getrlimit(RLIMIT_NOFILE, &limit);
+	OK(setrlimit(RLIMIT_NOFILE, &(struct rlimit){ 3, limit.rlim_max }));
+	FAILS(EMFILE, barcopy_mem_export(g, &mem, &fd));
+	OK(setrlimit(RLIMIT_NOFILE, &limit));
 	OK(barcopy_mem_export(g, &mem, &fd));
 	ck_assert_int_eq(pass_fd(socket[0], fd, mem.size), 0);
 	close(fd);

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: MIT
+# Installation: `make install`, its parts, and the driver. A package holds the same files, made by the
+# same targets.
+
+mandir ?= $(prefix)/share/man
+docdir ?= $(prefix)/share/doc/barcopy
+examplesdir ?= $(docdir)/examples
+completionsdir ?= $(prefix)/share/bash-completion/completions
+pkgconfigdir ?= $(libdir)/pkgconfig
+cmakedir ?= $(libdir)/cmake/barcopy
+pythondir ?= $(prefix)/lib/python3/dist-packages
+usrsrcdir ?= $(if $(filter /usr,$(prefix)),/usr/src,$(prefix)/src)
+modprobedir ?= /usr/lib/modprobe.d
+dracutdir ?= /usr/lib/dracut/dracut.conf.d
+udevdir ?= /usr/lib/udev
+DRIVER_SRC_DIR = $(usrsrcdir)/gdrdrv-$(VERSION)
+
+# The interface level is the version without its last part.
+PACK_LEVEL := $(basename $(VERSION))
+pack_fill = sed -e 's|@VERSION@|$(VERSION)|g' -e 's|@LEVEL@|$(PACK_LEVEL)|g' \
+	-e 's|@PREFIX@|$(prefix)|g' -e 's|@LIBDIR@|$(libdir)|g' \
+	-e 's|@INCLUDEDIR@|$(includedir)|g' -e 's|@SONAME@|$(LIB_SONAME)|g' \
+	-e 's|@REAL@|$(LIB_REAL)|g'
+
+# ---- make install ---------------------------------------------------------------------------------
+
+# All but the driver, which is built for one kernel or by DKMS, and the Python module, which is pip's.
+INSTALL_PARTS := install-devel install-man install-completion install-docs
+
+.PHONY: install install-parts uninstall lib_install exes_install $(INSTALL_PARTS)
+install: lib_install exes_install $(INSTALL_PARTS)
+install-parts: $(INSTALL_PARTS)
+
+lib_install: lib
+	$(INSTALL) -d $(DESTDIR)$(libdir) $(DESTDIR)$(includedir)
+	$(INSTALL) -m 755 $(LIB) $(DESTDIR)$(libdir)/$(LIB_REAL)
+	ln -sf $(LIB_REAL) $(DESTDIR)$(libdir)/$(LIB_SONAME)
+	ln -sf $(LIB_SONAME) $(DESTDIR)$(libdir)/libgdrapi.so
+	$(INSTALL) -m 644 $(LIB_STATIC) $(DESTDIR)$(libdir)/libgdrapi.a
+	for h in $(PUBLIC_HEADERS); do \
+		$(INSTALL) -m 644 include/$$h $(DESTDIR)$(includedir)/$$h || exit 1; done
+
+# The names that these tools had before "gdrcopy_" came before them, which GDRCopy has kept too.
+PLAIN_NAMES := apiperf copybw copylat sanity
+
+exes_install: tools
+	$(INSTALL) -d $(DESTDIR)$(bindir)
+	for t in $(notdir $(PERF_TOOLS)); do \
+		$(INSTALL) -m 755 $(O)/$$t $(DESTDIR)$(bindir)/$$t || exit 1; done
+	for t in $(PLAIN_NAMES); do ln -sf gdrcopy_$$t $(DESTDIR)$(bindir)/$$t || exit 1; done
+
+# pkg-config and CMake.
+install-devel:
+	$(INSTALL) -d $(DESTDIR)$(pkgconfigdir) $(DESTDIR)$(cmakedir)
+	$(pack_fill) packaging/pkg-config/libgdrapi.pc.in >$(DESTDIR)$(pkgconfigdir)/libgdrapi.pc
+	for f in barcopy-config barcopy-config-version; do \
+		$(pack_fill) packaging/cmake/$$f.cmake.in >$(DESTDIR)$(cmakedir)/$$f.cmake || \
+			exit 1; done
+	chmod 644 $(DESTDIR)$(pkgconfigdir)/libgdrapi.pc $(DESTDIR)$(cmakedir)/*.cmake
+
+# Pages, and the names under which a page is found too (man/links: NAME PAGE).
+install-man:
+	for s in 1 3 4 7; do \
+		$(INSTALL) -d $(DESTDIR)$(mandir)/man$$s || exit 1; \
+		for p in packaging/man/*.$$s; do \
+			[ -e $$p ] || continue; \
+			$(INSTALL) -m 644 $$p $(DESTDIR)$(mandir)/man$$s/ || exit 1; done; done
+	while read -r name page; do \
+		case $$name in ''|'#'*) continue ;; esac; \
+		ln -sf $$page $(DESTDIR)$(mandir)/man$${page##*.}/$$name || exit 1; \
+	done <packaging/man/links
+
+install-completion:
+	$(INSTALL) -d $(DESTDIR)$(completionsdir)
+	$(INSTALL) -m 644 packaging/bash-completion/gdrcopy $(DESTDIR)$(completionsdir)/gdrcopy
+	for t in $(notdir $(PERF_TOOLS)); do \
+		ln -sf gdrcopy $(DESTDIR)$(completionsdir)/$$t || exit 1; done
+
+# The documents as they lie here, so that their links to each other hold; records of runs stay here.
+DOC_TOP ?= README.md CHANGELOG.md SECURITY.md LICENSE
+DOC_FILES := $(DOC_TOP) $(wildcard docs/*.md docs/*.svg docs/*.html docs/results/*.md \
+	packaging/container/*)
+EXAMPLE_FILES := $(wildcard examples/*.[ch] examples/*.py)
+
+install-docs:
+	for f in $(DOC_FILES); do \
+		$(INSTALL) -d $(DESTDIR)$(docdir)/$$(dirname $$f) && \
+		$(INSTALL) -m 644 $$f $(DESTDIR)$(docdir)/$$f || exit 1; done
+	$(INSTALL) -d $(DESTDIR)$(examplesdir)
+	$(INSTALL) -m 644 $(EXAMPLE_FILES) $(DESTDIR)$(examplesdir)/
+
+uninstall:
+	rm -f $(addprefix $(DESTDIR)$(libdir)/,$(LIB_REAL) $(LIB_SONAME) libgdrapi.so libgdrapi.a)
+	rm -f $(addprefix $(DESTDIR)$(includedir)/,$(PUBLIC_HEADERS))
+	rm -f $(addprefix $(DESTDIR)$(bindir)/,$(notdir $(PERF_TOOLS)) $(PLAIN_NAMES))
+	rm -f $(DESTDIR)$(pkgconfigdir)/libgdrapi.pc
+	rm -rf $(DESTDIR)$(cmakedir) $(DESTDIR)$(docdir) $(DESTDIR)$(examplesdir)
+	rm -f $(addprefix $(DESTDIR)$(completionsdir)/,gdrcopy $(notdir $(PERF_TOOLS)))
+	for p in packaging/man/*.[1-9]; do \
+		rm -f $(DESTDIR)$(mandir)/man$${p##*.}/$${p##*/}; done
+	while read -r name page; do \
+		case $$name in ''|'#'*) continue ;; esac; \
+		rm -f $(DESTDIR)$(mandir)/man$${page##*.}/$$name; done <packaging/man/links
+
+# ---- driver and Python module ---------------------------------------------------------------------
+
+.PHONY: install-driver install-boot drv_install install-python
+
+# What loads the module and sets its node's mode.
+install-boot:
+	$(INSTALL) -d $(DESTDIR)$(modprobedir) $(DESTDIR)$(udevdir)/rules.d $(DESTDIR)$(dracutdir)
+	$(INSTALL) -m 644 packaging/modprobe/barcopy.conf $(DESTDIR)$(modprobedir)/
+	$(INSTALL) -m 644 packaging/udev/70-gdrdrv.rules $(DESTDIR)$(udevdir)/rules.d/
+	$(INSTALL) -m 644 packaging/dracut/50-barcopy.conf $(DESTDIR)$(dracutdir)/
+
+# The driver's source for DKMS.
+install-driver: install-boot
+	$(INSTALL) -d $(DESTDIR)$(DRIVER_SRC_DIR)
+	for f in gdrdrv/Kbuild gdrdrv/Makefile gdrdrv/*.[ch] ; do \
+		$(INSTALL) -m 644 $$f $(DESTDIR)$(DRIVER_SRC_DIR)/ || exit 1; done
+	for f in gdrdrv/*.sh packaging/dkms/*.sh; do \
+		$(INSTALL) -m 755 $$f $(DESTDIR)$(DRIVER_SRC_DIR)/ || exit 1; done
+	$(pack_fill) packaging/dkms/dkms.conf.in >$(DESTDIR)$(DRIVER_SRC_DIR)/dkms.conf
+	chmod 644 $(DESTDIR)$(DRIVER_SRC_DIR)/dkms.conf
+
+# The module itself, for the kernel that it was built for.
+drv_install: driver install-boot
+	k=$$(modinfo -F vermagic $(O)/gdrdrv/gdrdrv.ko | cut -d' ' -f1) && \
+		$(INSTALL) -d $(DESTDIR)/lib/modules/$$k/updates && \
+		$(INSTALL) -m 644 $(O)/gdrdrv/gdrdrv.ko $(DESTDIR)/lib/modules/$$k/updates/ && \
+		{ [ -n '$(DESTDIR)' ] || depmod $$k; }
+
+# Where Debian's python3 looks for it; elsewhere pip install ./python knows. Without RECORD pip sees the
+# module and removes nothing of it.
+PYTHON_INSTALLER ?= make
+PYTHON_INFO = $(DESTDIR)$(pythondir)/barcopy-$(VERSION).dist-info
+
+install-python:
+	$(INSTALL) -d $(DESTDIR)$(pythondir)/barcopy $(PYTHON_INFO)
+	$(INSTALL) -m 644 python/barcopy/*.py python/barcopy/*.pyi python/barcopy/py.typed \
+		$(DESTDIR)$(pythondir)/barcopy/
+	$(PYTHON) python/backend.py metadata >$(PYTHON_INFO)/METADATA
+	echo $(PYTHON_INSTALLER) >$(PYTHON_INFO)/INSTALLER
+	chmod 644 $(PYTHON_INFO)/*
+
+# ---- names that recipes for GDRCopy use ----------------------------------------------------------------
+
+.PHONY: exes config drv
+exes: tools
+drv: driver
+config:
+	@echo 'GDRAPI_ARCH=$(if $(filter aarch64,$(GDRI_COPY_MACHINE)),ARM64,X86)'

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: MIT
+# Spack's recipe: copy this directory to REPOSITORY/packages/barcopy. Programs whose recipes say
+# depends_on("gdrcopy") take it with an external or a fork of that recipe: Spack's gdrcopy is a package, not a
+# virtual one. The release's address and its checksum (barcopy-VERSION.tar.xz.sha256) belong to whoever
+# publishes it: until then `spack install barcopy` takes the tree that `spack develop` names.
+
+from spack.package import *
+
+
+class Barcopy(MakefilePackage):
+    """CPU access to GPU memory through the GPU's BAR: a drop-in replacement for GDRCopy's libgdrapi."""
+
+    license("MIT", checked_by="barcopy")
+
+    version("2.6.0")
+
+    variant("probes", default=False, description="USDT probes (needs sys/sdt.h)")
+
+    depends_on("c", type="build")
+    depends_on("gmake", type="build")
+    depends_on("systemtap", type="build", when="+probes")
+
+    requires("platform=linux")
+    requires("target=x86_64:", "target=aarch64:", policy="one_of")
+
+    def _options(self):
+        return [
+            "prefix={0}".format(self.prefix),
+            "libdir={0}".format(self.prefix.lib),
+            "CC={0}".format(spack_cc),
+            "SDT={0}".format(int(self.spec.satisfies("+probes"))),
+            # What a new compiler warns of stops no build.
+            "WARNINGS=-Wall -Wextra",
+        ]
+
+    def build(self, spec, prefix):
+        make("all", *self._options())
+
+    def install(self, spec, prefix):
+        make("install", *self._options())

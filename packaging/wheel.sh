@@ -1,0 +1,47 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# Python wheels with the library inside, into O/wheel; prints their names.
+#   WHEEL_ARCH="x86_64 aarch64"   which; another one than this machine's is cross-built by
+#                                 ARCH-linux-gnu-gcc
+# The tag is read from the library: manylinux_2_N, where 2.N is the highest version of a glibc symbol that
+# it needs, 2.17 at least. Without USDT probes, which need a header of the builder's distribution.
+set -eu
+cd "$(dirname "$0")/.."
+
+python=${PYTHON:-python3}
+here=$(uname -m)
+out=$O/wheel
+mkdir -p "$out"
+# Each is a build of its own: it takes neither options nor variables of this make.
+unset MAKEFLAGS MFLAGS MAKEOVERRIDES MAKELEVEL V CC AR CFLAGS CPPFLAGS LDFLAGS SANITIZE CROSS_COMPILE
+
+# libdl and libpthread are named although this glibc has them in libc: an older one has not. Their stubs
+# are found by name, for -ldl finds an empty archive.
+older="-Wl,--no-as-needed -l:libpthread.so.0 -l:libdl.so.2 -Wl,--as-needed"
+
+for arch in ${WHEEL_ARCH:-x86_64 aarch64}; do
+	cross=
+	if [ "$arch" != "$here" ]; then
+		cross=$arch-linux-gnu-
+		if ! command -v "${cross}gcc" >/dev/null; then
+			echo "wheel: no ${cross}gcc here; WHEEL_ARCH=$here builds for this machine alone" >&2
+			exit 77
+		fi
+	fi
+	build=$O/wheel-$arch
+	mkdir -p "$build"
+	make V=1 O="$build" ${cross:+CROSS_COMPILE=$cross} SDT=0 \
+		CFLAGS="-O2 -fstack-protector-strong -D_FORTIFY_SOURCE=2 -ffile-prefix-map=$PWD=." \
+		CPPFLAGS="-include packaging/wheel/glibc.h" LDFLAGS="$older" \
+		"$build/$LIB_REAL" >"$build/log" 2>&1 || { tail -n 20 "$build/log" >&2; exit 1; }
+	lib=$build/$LIB_REAL
+	"${cross}strip" -o "$build/stripped.so" "$lib"
+
+	minor=$("${cross}objdump" -T "$build/stripped.so" | sed -n 's/.*GLIBC_2\.\([0-9]*\).*/\1/p' |
+		sort -n | tail -n 1)
+	[ "${minor:?no symbol of glibc}" -ge 17 ] || minor=17
+	tag=manylinux_2_${minor}_$arch
+	[ "$minor" != 17 ] || tag=$tag.manylinux2014_$arch
+	rm -f "$out"/barcopy-*"_$arch.whl"
+	echo "$out/$("$python" python/backend.py wheel "$out" "$build/stripped.so" "$tag")"
+done

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Included before each source of a wheel's library: the oldest versions of those functions of glibc
+ * that got a new one when they moved from libpthread and libdl into libc (2.32 and 2.34), with the
+ * same meaning. So the library runs on every glibc from 2.17 on, on whatever machine it is built.
+ * packaging/wheel.sh reads from the result which glibc it needs.
+ */
+#ifdef __x86_64__
+#define OLDEST "GLIBC_2.2.5"
+#define OLDEST_AFFINITY "GLIBC_2.3.4"
+#define OLDEST_DLINFO "GLIBC_2.3.3"
+#else
+#define OLDEST "GLIBC_2.17"
+#define OLDEST_AFFINITY OLDEST
+#define OLDEST_DLINFO OLDEST
+#endif
+#define OLD(function, version) __asm__(".symver " #function ", " #function "@" version)
+
+OLD(dlclose, OLDEST);
+OLD(dlerror, OLDEST);
+OLD(dlinfo, OLDEST_DLINFO);
+OLD(dlopen, OLDEST);
+OLD(dlsym, OLDEST);
+OLD(pthread_attr_setaffinity_np, OLDEST_AFFINITY);
+OLD(pthread_create, OLDEST);
+OLD(pthread_join, OLDEST);
+OLD(pthread_key_create, OLDEST);
+OLD(pthread_key_delete, OLDEST);
+OLD(pthread_mutex_trylock, OLDEST);
+OLD(pthread_once, OLDEST);
+OLD(pthread_rwlock_init, OLDEST);
+OLD(pthread_rwlock_rdlock, OLDEST);
+OLD(pthread_rwlock_unlock, OLDEST);
+OLD(pthread_rwlock_wrlock, OLDEST);
+OLD(pthread_setspecific, OLDEST);
+OLD(pthread_sigmask, OLDEST);
+
+#undef OLD
+#undef OLDEST
+#undef OLDEST_AFFINITY
+#undef OLDEST_DLINFO

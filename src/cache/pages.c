@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: MIT */
+/* See pages.h. Below, addresses are counted in pages. */
+#include "cache/pages.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/error.h"
+
+#define NODE_SLOTS ((uint64_t)1 << GDRI_PAGES_NODE_BITS)
+#define ROOT_SLOTS ((uint64_t)1 << GDRI_PAGES_ROOT_BITS)
+
+int gdri_pages_init(struct gdri_pages *pages)
+{
+	/* Zero pages of the kernel's until they are used. */
+	pages->root = calloc(ROOT_SLOTS, sizeof(*pages->root));
+	if (!pages->root)
+		return gdri_fail(ENOMEM, "no memory for a table of pages");
+	return 0;
+}
+
+static uintptr_t load(const gdri_pages_slot *slot)
+{
+	return atomic_load_explicit(slot, memory_order_relaxed);
+}
+
+static void store(gdri_pages_slot *slot, uintptr_t v)
+{
+	atomic_store_explicit(slot, v, memory_order_release);
+}
+
+static gdri_pages_slot *node_of(uintptr_t v)
+{
+	return v && !(v & 1) ? (gdri_pages_slot *)v : NULL;
+}
+
+/* Writes v for [first, last) into the slots of a node that begins at page `base`. */
+static int fill(gdri_pages_slot *slots, unsigned int shift, uint64_t base, uint64_t first,
+		uint64_t last, uintptr_t v)
+{
+	uint64_t span = (uint64_t)1 << shift;
+
+	for (uint64_t i = (first - base) >> shift; first < last; i++) {
+		uint64_t at = base + (i << shift);
+		uint64_t stop = at + span < last ? at + span : last;
+		gdri_pages_slot *node = node_of(load(&slots[i]));
+
+		if (!node && first == at && stop == at + span) {
+			store(&slots[i], v);
+		} else {
+			if (!node && v) {
+				node = calloc(NODE_SLOTS, sizeof(*node));
+				if (!node)
+					return gdri_fail(ENOMEM, "no memory for a table of pages");
+				store(&slots[i], (uintptr_t)node);
+			}
+			if (node) {
+				int rc = fill(node, shift - GDRI_PAGES_NODE_BITS, at, first, stop,
+					      v);
+				if (rc)
+					return rc;
+			}
+		}
+		first = stop;
+	}
+	return 0;
+}
+
+int gdri_pages_enter(struct gdri_pages *pages, uint64_t start, uint64_t end, void *item)
+{
+	int rc;
+
+	if (end > GDRI_PAGES_LIMIT)
+		return gdri_fail(EINVAL, "0x%llx is beyond any device address",
+				 (unsigned long long)end);
+	rc = fill(pages->root, GDRI_PAGES_ROOT_SHIFT, 0, start >> GPU_PAGE_SHIFT,
+		  end >> GPU_PAGE_SHIFT, (uintptr_t)item + 1);
+	if (rc)
+		gdri_pages_erase(pages, start, end);
+	return rc;
+}
+
+void gdri_pages_erase(struct gdri_pages *pages, uint64_t start, uint64_t end)
+{
+	(void)fill(pages->root, GDRI_PAGES_ROOT_SHIFT, 0, start >> GPU_PAGE_SHIFT,
+		   end >> GPU_PAGE_SHIFT, 0);
+}
+
+static void *next(const gdri_pages_slot *slots, uint64_t count, unsigned int shift, uint64_t base,
+		  uint64_t first, uint64_t last)
+{
+	for (uint64_t i = (first - base) >> shift; i < count && base + (i << shift) < last; i++) {
+		uint64_t at = base + (i << shift);
+		uintptr_t v = load(&slots[i]);
+		void *item;
+
+		if (v & 1)
+			return (void *)(v - 1);
+		if (!v)
+			continue;
+		item = next(node_of(v), NODE_SLOTS, shift - GDRI_PAGES_NODE_BITS, at,
+			    first > at ? first : at, last);
+		if (item)
+			return item;
+	}
+	return NULL;
+}
+
+void *gdri_pages_next(const struct gdri_pages *pages, uint64_t start, uint64_t end)
+{
+	if (end > GDRI_PAGES_LIMIT)
+		end = GDRI_PAGES_LIMIT;
+	if (start >= end)
+		return NULL;
+	return next(pages->root, ROOT_SLOTS, GDRI_PAGES_ROOT_SHIFT, 0, start >> GPU_PAGE_SHIFT,
+		    (end + GPU_PAGE_OFFSET) >> GPU_PAGE_SHIFT);
+}

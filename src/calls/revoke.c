@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The entry points for revoked ranges: where notice of them comes from, and which they are. They
+ * know no backend, only what every pin's callback_flag() answers.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/ctx.h"
+#include "base/error.h"
+#include "barcopy.h"
+#include "core/handle.h"
+#include "cache/cache.h"
+
+int barcopy_get_event_fd(gdr_t g, int *fd)
+{
+	struct gdri_ctx *ctx;
+	int own, rc;
+
+	if (!fd)
+		return -gdri_fail(EINVAL, "fd is NULL");
+	rc = gdri_ctx_get(g, &ctx);
+	if (rc)
+		return -rc;
+	rc = gdri_backends_event_fd(&ctx->backends, &own);
+	if (!rc) {
+		/* The caller's own, whose end is not that of the context. */
+		own = fcntl(own, F_DUPFD_CLOEXEC, 0);
+		if (own < 0)
+			rc = gdri_fail(errno, "dup of the node: %s", strerror(errno));
+		else
+			*fd = own;
+	}
+	gdri_ctx_put(ctx);
+	return -rc;
+}
+
+/*
+ * The names of the context's handles: handle->lock comes before ctx->lock, so they are looked at
+ * one by one afterwards, by name, whatever has become of them.
+ */
+static int list_handles(struct gdri_ctx *ctx, uint64_t **names, size_t *count)
+{
+	struct gdri_handle *handle;
+	size_t n = 0;
+
+	pthread_mutex_lock(&ctx->lock);
+	for (handle = ctx->handles; handle; handle = handle->next)
+		n++;
+	*names = n ? malloc(n * sizeof(**names)) : NULL;
+	*count = 0;
+	for (handle = ctx->handles; handle && *names; handle = handle->next)
+		(*names)[(*count)++] = gdri_slot_name(&handle->slot);
+	pthread_mutex_unlock(&ctx->lock);
+	return *count < n ? gdri_fail(ENOMEM, "no memory for a list of %zu handles", n) : 0;
+}
+
+/* Asks for the flag of a handle that is not known to be revoked. */
+static void look(struct gdri_handle *handle)
+{
+	bool revoked = atomic_load_explicit(&handle->region->revoked, memory_order_relaxed);
+
+	if (handle->notice == GDRI_NOTICE_NONE &&
+	    (revoked || (!gdri_region_is_revoked(handle->region, &revoked) && revoked)))
+		handle->notice = GDRI_NOTICE_PENDING;
+}
+
+/*
+ * Is the revoked handle the caller's to be told of? A cache's is only while somebody uses it; the cache
+ * forgets the region now, which releases it where nobody does. Called with the handle's lock, and
+ * returns with it if the answer is yes: a cache's lock comes before those of its handles.
+ */
+static bool is_callers(struct gdri_ctx *ctx, struct gdri_handle **handle, uint64_t name)
+{
+	const struct gdri_region *region = (*handle)->region;
+	uint64_t start = region->pin.va, end = gdri_region_end(region);
+	struct gdri_cache *cache;
+
+	if (region->use != GDRI_USE_CACHE)
+		return true;
+	cache = ((const struct gdri_kept *)region)->cache;
+	gdri_handle_unlock(*handle);
+	gdri_cache_invalidate(cache, start, end);
+	return !gdri_handle_lock(ctx, (gdr_mh_t){ name }, handle);
+}
+
+/*
+ * The first of the handles that the caller has to be told of. With `ask` every flag is asked for
+ * first, so that many revoked handles cost one round of system calls, not one each.
+ */
+static bool next_of(struct gdri_ctx *ctx, const uint64_t *names, size_t count, bool ask,
+		    gdr_mh_t *out)
+{
+	bool found = false;
+
+	for (size_t i = 0; i < count && !(found && !ask); i++) {
+		struct gdri_handle *handle;
+
+		if (gdri_handle_lock(ctx, (gdr_mh_t){ names[i] }, &handle))
+			continue; /* unpinned meanwhile */
+		if (ask)
+			look(handle);
+		if (handle->notice == GDRI_NOTICE_PENDING) {
+			if (!is_callers(ctx, &handle, names[i]))
+				continue;
+			if (!found) {
+				handle->notice = GDRI_NOTICE_TOLD;
+				out->h = names[i];
+				found = true;
+			}
+		}
+		gdri_handle_unlock(handle);
+	}
+	return found;
+}
+
+int barcopy_next_revoked(gdr_t g, gdr_mh_t *handle)
+{
+	struct gdri_ctx *ctx;
+	uint64_t *names;
+	size_t count;
+	gdr_mh_t h;
+	int rc;
+
+	if (!handle)
+		return -gdri_fail(EINVAL, "handle is NULL");
+	rc = gdri_ctx_get(g, &ctx);
+	if (rc)
+		return -rc;
+	rc = list_handles(ctx, &names, &count);
+	if (rc)
+		goto out;
+	if (next_of(ctx, names, count, false, &h) || next_of(ctx, names, count, true, &h))
+		*handle = h;
+	else
+		rc = gdri_fail(ENOENT, "no range has been revoked that was not told of");
+	free(names);
+out:
+	gdri_ctx_put(ctx);
+	return -rc;
+}

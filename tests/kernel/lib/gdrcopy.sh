@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: MIT
+# shellcheck shell=bash
+#
+# GDRCopy's own library and tools, built from its source and not changed, on this driver in the guest.
+# Sourced by run.sh.
+#
+# gdrcopy SOURCE	SOURCE: GDRCopy's source tree
+
+gdrcopy_build() {
+	local out=$BUILD/gdrcopy cuda=$KERNEL_TESTS/guest/libcuda name
+	rm -rf "$out"
+	mkdir -p "$out"
+	cp -r "$1/." "$out/source"
+	{
+		make -C "$out/source/src" &&
+			gcc -shared -fPIC -O1 -g -std=gnu11 -Wall -Wextra -Wshadow -Wmissing-prototypes \
+				-Werror -fvisibility=hidden -pthread -Wl,-soname,libcuda.so.1 -I "$SRC/src" \
+				-I "$KERNEL_TESTS/provider" "$cuda"/*.c -o "$out/libcuda.so.1" &&
+			ln -s libcuda.so.1 "$out/libcuda.so" &&
+			make -C "$out/source/tests" CUDA=/none CUDA_INC="-I$cuda/include -I$SRC/src" \
+				LDFLAGS="-L$out -L../src" gdrcopy_sanity gdrcopy_copybw gdrcopy_copylat \
+				gdrcopy_apiperf || return 1
+	} >"$out/log" 2>&1
+	RIG_COMMANDS=$KERNEL_TESTS/guest/commands-gdrcopy
+	RIG_EXTRA="$out/libcuda.so.1:/usr/lib/libcuda.so.1 $out/source/src/libgdrapi.so.2:/usr/lib/libgdrapi.so.2"
+	for name in sanity copybw copylat apiperf; do
+		RIG_EXTRA="$RIG_EXTRA $out/source/tests/gdrcopy_$name"
+	done
+}
+
+gdrcopy() {
+	local source
+	source=$(realpath "${1:?the source tree of GDRCopy}") || return
+	need kernel/6.1
+	kernel_or_stop 6.1
+	if ! rig_build 580 || ! gdrcopy_build "$source"; then
+		tail -20 "$BUILD/gdrcopy/log"
+		fail "GDRCopy for the guest: build"
+		return
+	fi
+	pass "GDRCopy $(sed -n 's/^#define GDR_API_M[AI][JN]OR_VERSION *//p' "$source/include/gdrapi.h" | paste -sd.) for the guest: build"
+	RIG_NO_HOSTCHECK=1 RIG_LIMIT=1200 rig_boot "6.1 GDRCopy" rig.library=persistent,callback rig.seed="$seed"
+}
