@@ -164,7 +164,7 @@ help:
 	@echo '  make wheel        Python wheels with the library inside: WHEEL_ARCH="x86_64 aarch64"'
 	@echo '  make dist         the source tarball and its checksum, of the last commit'
 	@echo 'Test'
-	@echo "  make check        every test; TESTS='PATTERN...' takes some, by name"
+	@echo "  make check        the tests; TESTS='PATTERN...' takes some, by name"
 	@echo '  make check-full   that, what repeats it in another way, and what takes long'
 	@echo '  make check-fresh  demo and check in minimal roots of Debian 12 and 13 (as root)'
 	@echo '  make check-kernel the driver in an emulated machine (check-kernel-full: every kernel)'
