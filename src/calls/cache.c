@@ -23,7 +23,7 @@ static __attribute__((cold, noinline)) int fail_cache(barcopy_cache_t c)
 {
 	if (gdri_slots_find(&gdri_caches, (uintptr_t)c))
 		return gdri_fail(EACCES, "the cache belongs to the parent process");
-	return gdri_fail(EINVAL, "%p is no cache", (void *)c);
+	return gdri_fail(EINVAL, "%p is not a cache", (void *)c);
 }
 
 static inline int find_cache(barcopy_cache_t c, struct gdri_cache **out)

@@ -84,10 +84,10 @@ static int check_dmabuf(const struct gdri_imported *imported, size_t size)
 	int rc;
 
 	if (size % GPU_PAGE_SIZE)
-		return gdri_fail(EINVAL, "size 0x%zx of a dma-buf is no multiple of 64 KiB", size);
+		return gdri_fail(EINVAL, "size 0x%zx of a dma-buf is not a multiple of 64 KiB", size);
 	/* Before any backend is asked: one that takes no dma-buf would say ENOTSUP. */
 	if (fcntl(imported->fd, F_GETFD) < 0)
-		return gdri_fail(EINVAL, "%d is no open descriptor", imported->fd);
+		return gdri_fail(EINVAL, "%d is not an open file descriptor", imported->fd);
 	if (imported->device == -1)
 		return 0;
 	rc = gdri_cuda_init();

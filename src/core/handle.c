@@ -36,7 +36,7 @@ int gdri_handle_copy_errno(gdr_mh_t h)
 	struct gdri_handle *handle = (struct gdri_handle *)gdri_slots_find(&gdri_handles, h.h);
 
 	if (!handle)
-		return -gdri_fail(EINVAL, "0x%lx is no handle (never pinned, or unpinned)", h.h);
+		return -gdri_fail(EINVAL, "0x%lx is not a handle (never pinned, or unpinned)", h.h);
 	if (!gdri_handle_is_own(handle))
 		return -gdri_fail(EACCES, "the handle belongs to the parent process");
 	return -gdri_fail(EINVAL, "the handle is not mapped");
@@ -171,7 +171,7 @@ int gdri_handle_lock(struct gdri_ctx *ctx, gdr_mh_t h, struct gdri_handle **out)
 		}
 		pthread_mutex_unlock(&handle->lock);
 	}
-	return gdri_fail(EINVAL, "0x%lx is no handle of this context", h.h);
+	return gdri_fail(EINVAL, "0x%lx is not a handle of this context", h.h);
 }
 
 struct gdri_handle *gdri_handle_lock_any(gdr_mh_t h)
