@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# `make help` tells the targets. Non-recursive; everything that is built lies under $(O).
+# See `make help` for the targets. Non-recursive; everything that is built lies under $(O).
 
 O ?= build
 V ?= 0
@@ -86,7 +86,7 @@ $(O)/%.o: %.c
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(CFLAGS_EXTRA) -MMD -MP -c -o $@ $<
 
-# What includes probes.h is built anew when <sys/sdt.h> has come or gone, as no dependency file tells.
+# What includes probes.h is built anew when <sys/sdt.h> has come or gone, which no dependency file records.
 SDT_SEEN := $(O)/sdt-$(if $(wildcard /usr/include/sys/sdt.h /usr/include/*/sys/sdt.h),yes,no)
 $(SDT_SEEN):
 	$(Q)mkdir -p $(@D) && rm -f $(O)/sdt-* && : >$@
@@ -164,7 +164,7 @@ help:
 	@echo '  make wheel        Python wheels with the library inside: WHEEL_ARCH="x86_64 aarch64"'
 	@echo '  make dist         the source tarball and its checksum, of the last commit'
 	@echo 'Test'
-	@echo "  make check        every test; TESTS='PATTERN...' takes some, by name"
+	@echo "  make check        the tests; TESTS='PATTERN...' takes some, by name"
 	@echo '  make check-full   that, what repeats it in another way, and what takes long'
 	@echo '  make check-fresh  demo and check in minimal roots of Debian 12 and 13 (as root)'
 	@echo '  make check-kernel the driver in an emulated machine (check-kernel-full: every kernel)'

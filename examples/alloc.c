@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory that GPU and CPU both reach, in five lines: open, allocate, write, read, free. It works
- * with the stock driver and no kernel module; CUDA need not be started before.
+ * Memory that GPU and CPU both reach, in five lines: open, allocate, write, read, free. CUDA need not
+ * be initialised before; what the GPU's driver must be is in README, "Requirements".
  *
  *     cc alloc.c -lgdrapi -o alloc && ./alloc
  */

@@ -5,8 +5,8 @@
  * waits and fences, helpers for large copies, a registration cache, statistics.
  *
  * The conventions are those of gdrapi.h: 0 or a positive errno, outputs on success only, sizes in bytes,
- * any thread at any time. barcopy_last_error() says the cause of this thread's last failure in words, that
- * of a gdr_*() call too. Options are structs that begin with `size_t struct_size`, the caller's
+ * any thread at any time. barcopy_last_error() describes the cause of this thread's last failure,
+ * including that of a gdr_*() call. Options are structs that begin with `size_t struct_size`, the caller's
  * sizeof: an older program's is smaller, a newer one's larger, whose unknown bytes must be 0 (those of a
  * result become 0); or a `uint32_t flags` whose unknown bits are EINVAL; device addresses are uint64_t; times are _ns.
  */
@@ -75,7 +75,7 @@ typedef enum barcopy_backend {
 	BARCOPY_BACKEND_HOST = 4	/**< memory of cudaHostAlloc: the CPU pointer itself */
 } barcopy_backend_t;
 
-/** What barcopy_get_handle_attribute() answers. */
+/** Attributes that barcopy_get_handle_attribute() returns. */
 typedef enum barcopy_handle_attr {
 	BARCOPY_HANDLE_ATTR_BACKEND = 1,	  /**< a barcopy_backend_t */
 	BARCOPY_HANDLE_ATTR_DEVICE = 2,	  /**< CUDA device ordinal; ENOTSUP where not known */
@@ -92,11 +92,11 @@ typedef enum barcopy_handle_attr {
 int barcopy_get_handle_attribute(gdr_t g, gdr_mh_t handle, barcopy_handle_attr_t attr, uint64_t *value);
 
 /**
- * A descriptor that tells when the GPU driver has revoked a pinned range, because its memory was
+ * A descriptor that becomes ready when the GPU driver has revoked a pinned range, because its memory was
  * freed: poll it, or add it to an epoll set, for POLLPRI. It stays ready until every revoked range
  * has been unpinned. Do not read or write it.
  *
- * Known of barcopy's gdrdrv driver alone; revocation happens where its mappings are not persistent.
+ * Only barcopy's gdrdrv driver supports this; revocation happens where its mappings are not persistent.
  * @param fd  the caller's to close, close-on-exec. It outlives gdr_close(), but then is never ready. A
  *            forked child that neither execs nor closes it keeps the driver's file open: what its
  *            parent has pinned when it dies stays pinned until then.
@@ -105,11 +105,11 @@ int barcopy_get_handle_attribute(gdr_t g, gdr_mh_t handle, barcopy_handle_attr_t
 int barcopy_get_event_fd(gdr_t g, int *fd);
 
 /**
- * Tells of one revoked range: each once, in no particular order. The handle remains the caller's to
+ * Returns one revoked range: each once, in no particular order. The handle remains the caller's to
  * unpin; a copy on it, or a look through its map pointer, ends in SIGBUS. Works without a
  * descriptor too, wherever gdr_get_callback_flag() does, but then costs a system call per range.
- * Regions of a cache that nobody uses are released by this call and not told of. One in use is, by the
- * handle of its barcopy_region_t: it is found no more, and the last barcopy_cache_put() releases it.
+ * Idle regions of a cache are released by this call and not reported. One in use is reported by the
+ * handle of its barcopy_region_t: it is no longer found, and the last barcopy_cache_put() releases it.
  * @param handle  the range
  * @return 0; ENOENT (no further one); EINVAL (g, NULL); ENOMEM; EACCES.
  */
@@ -151,7 +151,7 @@ typedef struct barcopy_copy_options {
 	size_t struct_size; /**< sizeof(barcopy_copy_options_t) */
 	/** Threads of one copy, the caller's among them: 2 to 64; 1: the caller alone; 0: what
 	 *  GDRCOPY_COPY_THREADS says, else the caller alone. The others wait in a pool, on CPUs of
-	 *  the GPU's NUMA node where the system tells which, shared by all handles with the same
+	 *  the GPU's NUMA node if the system reports it, shared by all handles with the same
 	 *  number and node. There are none unless they have been asked for. */
 	uint32_t threads;
 	uint32_t flags; /**< 0 */
@@ -203,7 +203,7 @@ int barcopy_fence(gdr_mh_t handle, barcopy_fence_t use);
 
 /**
  * Returns when this CPU's earlier writes through the mapping have reached GPU memory, so that
- * another device may be told of them: a fence, then a read-back of one word.
+ * another device may be notified: a fence, then a read-back of one word.
  * @return 0; EINVAL (handle, not mapped); EACCES.
  */
 int barcopy_flush(gdr_mh_t handle);
@@ -218,7 +218,7 @@ int barcopy_get32(gdr_mh_t handle, const void *map_ptr, uint32_t *value);
 int barcopy_get64(gdr_mh_t handle, const void *map_ptr, uint64_t *value);
 
 /**
- * A put that nobody waits for: for the last word of a message, whose arrival the other side tells. Where
+ * A put that does not wait: for the last word of a message, whose arrival the other side acknowledges. Where
  * the CPU has a store that is sent at once (MOVDIRI; write-combined mappings), that and no fence: some
  * 10 ns instead of 130. Elsewhere it is barcopy_put32().
  *
@@ -287,7 +287,7 @@ typedef struct barcopy_mem {
  * @param size    bytes, at least 1
  * @param flags   0, or BARCOPY_MEM_CACHED and BARCOPY_MEM_SHAREABLE or'ed
  * @param mem     owned by the caller until barcopy_mem_free() or gdr_close(), which frees it too;
- *                gdr_unpin_buffer() of the handle is the same as barcopy_mem_free()
+ *                gdr_unpin_buffer() of the handle is EINVAL
  * @return 0; EINVAL (g, device, size 0, unknown flag, NULL); ENOTSUP (this device or driver cannot,
  *         or not with these flags); ENOMEM (device memory, BAR or address space); ENODEV; EACCES; EIO.
  */
@@ -345,7 +345,7 @@ enum barcopy_map_range_flags {
  * in one page, equal and overlapping ranges and parts of a range share a pin, which ends with the
  * last of them. (A range that reaches beyond what is pinned gets a pin that covers both, and later
  * ranges share that one; the first stays as it is for those who have it.) Memory that was freed and
- * allocated anew since is never shared: CUDA's buffer ID is compared. Nor are two allocations of
+ * reallocated since is never shared: CUDA's buffer ID is compared. Nor are two allocations of
  * cudaHostAlloc, of which nothing is pinned. SYNC_MEMOPS is set on the allocations in the range.
  *
  * @param addr     device address, any alignment; for memory of cudaHostAlloc also the host address
@@ -353,7 +353,8 @@ enum barcopy_map_range_flags {
  * @param flags    0 or BARCOPY_MAP_RANGE_READ_ONLY
  * @param cpu_ptr  stands for addr; valid until the handle ends
  * @param handle   for the copies, which reach exactly this range; its gdr_info_v2_t.va is addr
- *                 rounded down to 64 KiB. The caller's until barcopy_unmap_range() or gdr_close()
+ *                 rounded down to 64 KiB. The caller's until barcopy_unmap_range(), the one
+ *                 way to end it, or gdr_close()
  * @return 0; EINVAL (g, NULL, size 0, unknown flag or address); EOVERFLOW; ENOTSUP (memory of a kind
  *         that cannot be mapped here, or not read-only); ENOMEM (also: BAR1 is full); ENODEV; EACCES.
  */
@@ -378,8 +379,8 @@ typedef struct barcopy_bar_info {
  * Asks NVML (libnvidia-ml.so.1, loaded at the first call) about a GPU's BAR1. CUDA is initialised
  * if it was not.
  * @param device  CUDA device ordinal
- * @return 0; EINVAL (g, device, NULL, info->struct_size too small); ENOTSUP (no NVML here, or it does not
- *         tell: barcopy_last_error() says which); ENODEV (no CUDA driver); EIO; EACCES.
+ * @return 0; EINVAL (g, device, NULL, info->struct_size too small); ENOTSUP (NVML is missing or does not
+ *         report it: barcopy_last_error() says which); ENODEV (no CUDA driver); EIO; EACCES.
  */
 int barcopy_get_bar_info(gdr_t g, int device, barcopy_bar_info_t *info);
 
@@ -428,12 +429,12 @@ typedef struct barcopy_region {
  * room is needed, and the next barcopy_cache_get() of those addresses finds it.
  *
  * Freed memory. An idle region is never found for other memory, but where pins are persistent (all but a
- * gdrdrv in callback mode) it holds the GPU's memory although its owner has freed it. Of that, a program
- * that tells nothing has never more than the limit, max_bytes, with what it has allocated itself: each
+ * gdrdrv in callback mode) it holds the GPU's memory although its owner has freed it. In a program that
+ * does not notify the cache, the memory held is never more than what is allocated and the limit: each
  * barcopy_cache_get() that has to pin looks at some idle regions and releases those whose memory was
- * freed, and so does barcopy_mem_alloc() with all of them before it fails. At once, and all of it, the
- * memory comes back only by barcopy_cache_invalidate() before the free; barcopy_cache_trim() is for a
- * program that cannot tell what is freed but knows when memory is short.
+ * freed, and so does barcopy_mem_alloc() with all of them before it fails. Only
+ * barcopy_cache_invalidate() before the free returns all of the memory at once; barcopy_cache_trim() is
+ * for a program that does not know what is freed but knows when memory is short.
  * @param options  NULL: the defaults
  * @param cache    the caller's until barcopy_cache_destroy() or gdr_close()
  * @return 0; EINVAL (g, NULL, an option); ENOMEM; EACCES.

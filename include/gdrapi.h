@@ -166,7 +166,7 @@ int gdr_get_attribute(gdr_t g, gdr_attr_t attr, int *v);
 
 /**
  * Pins [addr, addr + size), so that it can be mapped. The range is widened to 64 KiB pages;
- * gdr_get_info() tells the result.
+ * gdr_get_info() returns the result.
  *
  * CU_POINTER_ATTRIBUTE_SYNC_MEMOPS is set on the allocation where CUDA allows it, so that copies
  * and memsets of the CUDA API are complete, as a mapping sees them, when the call returns
@@ -188,7 +188,7 @@ int gdr_pin_buffer(gdr_t g, unsigned long addr, size_t size, uint64_t p2p_token,
 		   gdr_mh_t *handle);
 
 /**
- * As gdr_pin_buffer() without tokens.
+ * Like gdr_pin_buffer(), without tokens.
  * @param flags  GDR_PIN_FLAG_*; an unknown flag, or one that this driver cannot do, is EINVAL
  */
 int gdr_pin_buffer_v2(gdr_t g, unsigned long addr, size_t size, uint32_t flags, gdr_mh_t *handle);
@@ -200,7 +200,7 @@ int gdr_pin_buffer_v2(gdr_t g, unsigned long addr, size_t size, uint32_t flags, 
 int gdr_unpin_buffer(gdr_t g, gdr_mh_t handle);
 
 /**
- * Tells whether the GPU driver has revoked the range (its memory was freed).
+ * Reports whether the GPU driver has revoked the range (its memory was freed).
  * @param flag  1 if revoked; always 0 where mappings are persistent
  * @return 0; EINVAL; EACCES.
  */
@@ -234,13 +234,13 @@ int gdr_get_info_v2(gdr_t g, gdr_mh_t handle, gdr_info_v2_t *info);
 int gdr_map(gdr_t g, gdr_mh_t handle, void **va, size_t size);
 
 /**
- * As gdr_map(), for a mapping of the type that flags ask for.
+ * Like gdr_map(), but requests a mapping type.
  * @param flags  one gdr_map_flags_t; another value is EINVAL, an impossible type ENOTSUP
  */
 int gdr_map_v2(gdr_t g, gdr_mh_t handle, void **ptr_va, size_t size, int flags);
 
 /**
- * Ends the mapping.
+ * Ends the mapping of a handle of gdr_pin_buffer().
  * @param va    the pointer that gdr_map() gave; an address in the first 64 KiB of the pinned
  *              device range is taken for it as well (DPDK passes that one)
  * @param size  the size given to gdr_map(), or that rounded up to a host page

@@ -27,7 +27,7 @@ static const struct opt options[] = {
 	  MAX_ROUNDS, NULL },
 	{ 'm', "max", OPT_SIZE, &st.max, "SIZE", "largest copy (16M)", 64, 32 << 20, NULL },
 	{ 0, "host", OPT_FLAG, &st.host_only, NULL,
-	  "no GPU: on cached host memory, which tells what the\ninstructions cost and no more", 0,
+	  "no GPU: on cached host memory, which shows what the\ninstructions cost and no more", 0,
 	  0, NULL },
 };
 

@@ -46,7 +46,7 @@ static const struct tool tool = {
 	"gdrcopy_copylat",
 	"Measures the latency of single CPU copies to and from GPU memory, by size.",
 	"  Each call is timed by itself, after 10 untimed ones; the cost of one reading of the\n"
-	"  clock (-v tells it) is contained in each figure. P0, P50 and P99 are values that were\n"
+	"  clock (-v prints it) is part of each figure. P0, P50 and P99 are values that were\n"
 	"  seen (nearest rank), in microseconds. A write is over when the CPU's fence is, not "
 	"when\n"
 	"  the GPU has the data. cuMemcpy is called synchronously and over when it returns.\n"

@@ -73,8 +73,8 @@ static const char exit_text[] =
 
 static const char examples[] =
 	"  gdrcopy_sanity | grep -q 'Failed: 0'\n"
-	"      a node check as scripts have it; the exit status alone says the same, and\n"
-	"      tells a machine without GPU memory from one where a test failed\n"
+	"      a node check as existing scripts do it; the exit status alone says the same,\n"
+	"      and 2 distinguishes a machine without GPU memory from a failed test\n"
 	"  gdrcopy_sanity -t offsets -t basic_vmmalloc -v\n"
 	"      two tests, the second on memory of cuMemCreate, with what they found out";
 

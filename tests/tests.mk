@@ -67,7 +67,7 @@ build-tests: $(UNIT_TESTS) $(MACHINE_TESTS) $(ATTACK_TESTS) $(DOCTOR_TESTS) $(GP
 print-tests:
 	@echo $(notdir $(UNIT_TESTS) $(MACHINE_TESTS) $(ATTACK_TESTS) $(DOCTOR_TESTS) $(GPU_TESTS) $(SIM_TEST))
 
-# Every test that guards a promise; one closing line. TESTS='PATTERN...' takes some of them by name.
+# All tests but those of the full tier; one closing line. TESTS='PATTERN...' takes some of them by name.
 check:
 	@tests/run.sh $(O)
 

@@ -80,7 +80,7 @@ choose() {
 	if [ -n "$running" ] && [ -n "$installed" ] && [ "$running" != "$installed" ]; then
 		if [ -n "${DPKG_MAINTSCRIPT_PACKAGE:-}${GDRDRV_FOR_INSTALLED:-}" ]; then
 			say "GPU driver $running is running; building for $installed, which is installed"
-			say "and will run after the restart: until then gdrdrv is not loaded anew"
+			say "and will run after the restart: until then gdrdrv is not reloaded"
 			running=
 		elif [ -z "$(sources "$running")" ]; then
 			say "GPU driver $running is running, $installed is installed, and the source of"

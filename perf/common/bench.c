@@ -88,7 +88,7 @@ void bench_start_device(struct bench *b)
 	cuda_dl_load();
 	sim_check(b->sim_dir, cuda_dl_path());
 	if (cuda_dl_is_stand_in() && !b->json) {
-		printf("%s: running on the stand-in %s: no GPU is used, the figures tell nothing "
+		printf("%s: running on the stand-in %s: no GPU is used, the figures say nothing "
 		       "about one\n",
 		       tool_name, cuda_dl_path());
 		fflush(stdout);

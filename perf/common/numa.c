@@ -57,7 +57,7 @@ void numa_follow(struct numa *numa, const char *pci, bool bind)
 	if (!bind)
 		numa->why_not = "--no-numa";
 	else if (numa->node < 0)
-		numa->why_not = "the system does not tell the GPU's node";
+		numa->why_not = "the system does not report the GPU's node";
 	else if (!load(&dl))
 		numa->why_not = "libnuma.so.1 is not installed";
 	else if (dl.available() < 0)

@@ -57,7 +57,7 @@ void twin_tie(char *text, size_t room)
 	twin.cpu = sibling >= 0 ? sibling : here ^ 1;
 	tie(here);
 	snprintf(text, room, "CPUs %d and %d, %s", here, twin.cpu,
-		 sibling >= 0 ? "of one core" : "neighbours: the system does not tell siblings");
+		 sibling >= 0 ? "of one core" : "neighbours: the system does not report siblings");
 }
 
 static void look(void)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The ways to reach a mapping besides the two copies, and what the library tells of itself. */
+/* The ways to reach a mapping besides the two copies, and what the library reports about itself. */
 #include <errno.h>
 #include <poll.h>
 #include <string.h>

@@ -64,7 +64,7 @@ static int find_node(void)
 	}
 	if (cuda_dl_is_stand_in())
 		sanity_waive("the stand-in's node with poll is a pipe, which another process "
-			     "cannot tell");
+			     "cannot be determined");
 	FAIL("the node's descriptor is not among this process's");
 }
 

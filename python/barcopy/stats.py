@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Statistics, as barcopy_get_stats(3) tells them."""
+"""Statistics, as barcopy_get_stats(3) returns them."""
 import ctypes
 from typing import NamedTuple
 

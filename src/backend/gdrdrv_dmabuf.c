@@ -105,7 +105,7 @@ int gdri_node_pin_dmabuf(const struct gdri_node *node, const struct gdri_pin_req
 		return gdri_fail(EINVAL, "CUDA does not know this address as device memory%s%s",
 				 request->memory.note[0] ? ": " : "", request->memory.note);
 	if (request->memory.device < 0)
-		return gdri_fail(ENOTSUP, "the driver must be told which GPU the memory is on");
+		return gdri_fail(ENOTSUP, "the driver needs to know which GPU the memory is on");
 	rc = gdri_cuda_pci_address(request->memory.device, &pci);
 	if (rc)
 		return rc;

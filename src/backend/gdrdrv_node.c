@@ -97,7 +97,7 @@ static int check_version(struct gdri_node *node)
 
 	if (err == ENOTTY || err == EINVAL)
 		return gdri_fail(EINVAL,
-				 "the gdrdrv driver is older than 2.0: it tells no version");
+				 "the gdrdrv driver is older than 2.0: it reports no version");
 	if (err)
 		return gdri_node_fail("GET_VERSION", err);
 	node->version = v.gdrdrv_version;

@@ -37,7 +37,7 @@ static int host_pin(void *state, const struct gdri_pin_request *request, struct 
 	if (m->kind != GDRI_MEMORY_HOST)
 		return gdri_fail(ENOTSUP, "not memory of cudaHostAlloc");
 	if (!m->size)
-		return gdri_fail(ENOTSUP, "CUDA does not tell where this allocation lies");
+		return gdri_fail(ENOTSUP, "CUDA does not report where this allocation lies");
 	if (end <= m->base || request->addr >= m->base + m->size)
 		return gdri_fail(EINVAL, "the range lies outside its allocation");
 	/*

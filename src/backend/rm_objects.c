@@ -120,7 +120,7 @@ static int check_seen(const struct seen *seen, size_t size)
 	if (seen->strange)
 		return gdri_fail(ENOTSUP, "this driver's export of a dma-buf has another layout");
 	if (!seen->count)
-		return gdri_fail(ENOTSUP, "libcuda's export of a dma-buf did not pass by");
+		return gdri_fail(ENOTSUP, "libcuda's export of a dma-buf was not seen");
 	for (size_t i = 0; i < seen->count; i++) {
 		const struct source *s = &seen->sources[i];
 

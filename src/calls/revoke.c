@@ -135,7 +135,7 @@ int barcopy_next_revoked(gdr_t g, gdr_mh_t *handle)
 	if (next_of(ctx, names, count, false, &h) || next_of(ctx, names, count, true, &h))
 		*handle = h;
 	else
-		rc = gdri_fail(ENOENT, "no range has been revoked that was not told of");
+		rc = gdri_fail(ENOENT, "no further range has been revoked");
 	free(names);
 out:
 	gdri_ctx_put(ctx);

@@ -71,7 +71,7 @@ static int find_locked(gdr_t g, struct gdri_ctx **out)
 	*out = ctx;
 	return 0;
 stale:
-	return gdri_fail(EINVAL, "%p is no open context", (void *)g);
+	return gdri_fail(EINVAL, "%p is not an open context", (void *)g);
 }
 
 int gdri_ctx_get(gdr_t g, struct gdri_ctx **ctx)

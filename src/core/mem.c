@@ -186,7 +186,7 @@ int gdri_mem_export(struct gdri_ctx *ctx, gdr_mh_t h, int *fd)
 	if (rc)
 		return rc;
 	if (!block->allocated)
-		rc = gdri_fail(ENOTSUP, "this memory came as a dma-buf: hand on that descriptor");
+		rc = gdri_fail(ENOTSUP, "this memory came as a dma-buf: pass on that descriptor");
 	else if (block->allocation.kind != GDRI_ALLOCATION_VMM)
 		rc = gdri_fail(ENOTSUP, "this memory cannot be shared: allocate it with "
 					"BARCOPY_MEM_SHAREABLE");

@@ -126,7 +126,7 @@ int gdri_region_open(struct gdri_region *region, struct gdri_backends *backends,
 			gdri_parts_set_sync_memops(region);
 		return rc;
 	}
-	return gdri_fail(EINVAL, "0x%llx is being freed or allocated anew by another thread",
+	return gdri_fail(EINVAL, "0x%llx is being freed or reallocated by another thread",
 			 (unsigned long long)low);
 }
 

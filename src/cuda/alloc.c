@@ -334,7 +334,7 @@ int gdri_cuda_import(struct gdri_allocation *a, int device, int fd, size_t size)
 	prop = vmm_properties(dev);
 	rc = granularity(&prop, &grain);
 	if (!rc && size % grain)
-		rc = gdri_fail(EINVAL, "size %zu of an import is no multiple of %zu", size, grain);
+		rc = gdri_fail(EINVAL, "size %zu of an import is not a multiple of %zu", size, grain);
 	if (!rc)
 		rc = place_vmm(a, handle, dev, grain);
 	gdri_cu.cuMemRelease(handle);

@@ -11,6 +11,8 @@ import subprocess
 OTHERS = set("""apt apt-get bpftrace cc cd cp curl dkms dmesg dnf docker echo export fuser git grep install kubectl
 ldconfig lspci modinfo modprobe mokutil nvidia-ctk nvidia-smi pip pkg-config podman python3 reboot rmmod
 rpm setcap sha256sum spack sudo sysctl systemctl tar udevadm uname ucx_info ucx_perftest""".split())
+# Variables of others: of NVIDIA's device plugin.
+OTHER_VARIABLES = {"GDRCOPY_ENABLED"}
 PLAIN_NAMES = ("copybw", "copylat", "apiperf", "pplat", "sanity")
 
 
@@ -117,6 +119,9 @@ class Here:
                 self.variable(name)
 
     def variable(self, name):
+        # BARCOPY_1 and the like are versions of symbols.
+        if name in OTHER_VARIABLES or re.fullmatch(r"BARCOPY_\d+", name):
+            return
         if not re.search(rf"\b{name}\b", self.sources):
             raise Unknown(f"nothing here knows {name}")
 
@@ -149,7 +154,11 @@ class Here:
 
 
 def simple_commands(line):
-    """The simple commands of a line, each as its words; comments and redirections are left out."""
+    """The simple commands of a line, each as its words, those of $( ) first; comments and redirections
+    are left out."""
+    for inner in re.findall(r"\$\(([^()]*)\)", line):
+        yield from simple_commands(inner)
+    line = re.sub(r"\$\([^()]*\)", "SUBSTITUTED", line)
     lexer = shlex.shlex(line, posix=True, punctuation_chars="();<>|&")
     lexer.whitespace_split, lexer.commenters = True, "#"
     words, skip = [], False

@@ -534,7 +534,7 @@ fi
 if $cc -shared -fPIC -O1 -o "$tmp/numa_node.so" "$here/numa_node.c" -ldl >"$out" 2>"$err"; then
 	few="-w 3 -r 3"
 	quick NUMA_NODE=-1 LD_PRELOAD="$tmp/numa_node.so" gdrcopy_copybw --sim "$sim" -s 64
-	expect "node: not known" 0 '^CPU: .*the system does not tell'
+	expect "node: not known" 0 '^CPU: .*the system does not report'
 	quick NUMA_NODE=0 LD_PRELOAD="$tmp/numa_node.so" gdrcopy_copybw --sim "$sim" -s 64 --no-numa
 	expect "node: --no-numa" 0 '^CPU: .*not bound to a node \(--no-numa\)'
 	quick NUMA_NODE=0 LD_PRELOAD="$tmp/numa_node.so" gdrcopy_copybw --sim "$sim" -s 64

@@ -233,8 +233,8 @@ START_TEST(test_open_refused)
 		{ NULL, NULL, "OPEN:*=ENFILE", ENFILE, "Too many open files in system" },
 		{ NULL, NULL, "OPEN:*=ENOMEM", ENOMEM, "Cannot allocate" },
 		{ NULL, NULL, "OPEN:*=EIO", ENODEV, "Input/output" },
-		{ NULL, NULL, "GET_VERSION:*=ENOTTY", EINVAL, "tells no version" },
-		{ NULL, NULL, "GET_VERSION:*=EINVAL", EINVAL, "tells no version" },
+		{ NULL, NULL, "GET_VERSION:*=ENOTTY", EINVAL, "reports no version" },
+		{ NULL, NULL, "GET_VERSION:*=EINVAL", EINVAL, "reports no version" },
 		{ NULL, NULL, "GET_VERSION:*=EACCES", EACCES, "GET_VERSION" },
 	};
 
