@@ -49,8 +49,8 @@ void gdri_flush_word(const struct gdri_copy_plan *plan, const void *map)
  * 11.7). On x86 data and doorbell are posted writes of one requester to one device, which PCIe keeps in
  * order, so it is enough that the data has left the line buffers: SFENCE. Without the read-back 6 120 000
  * copies by the GPU's engine, half of them reading and half overwriting what the CPU had just stored, 8
- * bytes to 64 KiB, found it in place (one H200, one H100; litmus dmaread and dmawrite). Other links have other paths for
- * the two, and nothing was measured there: they keep the flush, of a microsecond.
+ * bytes to 64 KiB, found it in place (one H200, one H100; litmus dmaread and dmawrite). Other links have
+ * other paths for the two, and nothing was measured there: they keep the flush, of a microsecond.
  */
 void gdri_drain(const struct gdri_copy_plan *plan, const void *map)
 {
