@@ -236,10 +236,10 @@ int gdri_handle_set_copy_options_locked(struct gdri_handle *handle,
 	int rc;
 
 	/* A dma-buf that came without an address: what CUDA has at its offsets is something else. */
-	if (!handle->pin.va && (options->engine_read_min || options->engine_write_min))
+	if (!handle->pin.va && options && (options->engine_read_min || options->engine_write_min))
 		return gdri_fail(ENOTSUP, "an imported dma-buf has no device address, which the "
 					  "copy engine needs");
-	rc = gdri_offload_new(&handle->pin, options, &offload);
+	rc = gdri_offload_new(handle->region, &handle->pin, options, &offload);
 	if (rc)
 		return rc;
 	handle->offload = offload;
@@ -270,7 +270,7 @@ int gdri_handle_map_locked(struct gdri_handle *handle, size_t size, gdr_mapping_
 			      memory_order_relaxed);
 	pthread_once(&env_looked_at, log_env_problem);
 	if (!handle->offload_set) {
-		(void)gdri_offload_new(pin, NULL, &handle->offload);
+		(void)gdri_offload_new(handle->region, pin, NULL, &handle->offload);
 		handle->offload_set = true;
 	}
 	show_plan(handle, plan_of(handle));
