@@ -156,10 +156,11 @@ typedef struct barcopy_copy_options {
 	uint32_t threads;
 	uint32_t flags; /**< 0 */
 	/** gdr_copy_from_mapping() of this many bytes and more goes through the GPU's copy engine;
-	 *  0: never; BARCOPY_COPY_ENGINE_AUTO: from where it is faster into pageable memory. */
+	 *  0: never; BARCOPY_COPY_ENGINE_AUTO: from where it is faster, which CUDA is asked for: into
+	 *  page-locked memory that is sooner than into pageable memory. */
 	size_t engine_read_min;
-	/** The same for gdr_copy_to_mapping(). AUTO is never: measured from pageable memory, the
-	 *  mapping is faster at every size. From pinned memory the engine is ahead at 1 MiB. */
+	/** The same for gdr_copy_to_mapping(). AUTO: from page-locked memory, where the copy engine is
+	 *  ahead for large copies; from pageable memory never, as the mapping is faster at every size. */
 	size_t engine_write_min;
 } barcopy_copy_options_t;
 
@@ -172,15 +173,17 @@ typedef struct barcopy_copy_options {
  * aligned bytes, which nobody helps with. The copy engine moves bytes, not words: do not let it
  * write where the GPU polls for a word meanwhile. It uses CUDA on a stream of its own, in the
  * context of the memory (for VMM memory in the device's primary one, which stays retained). Where
- * CUDA cannot be used, in a host function of a stream for one, or the memory has been freed, the
- * copy goes through the mapping as if nothing had been set; barcopy_get_stats() counts both.
+ * CUDA cannot be used, or the memory is not what was pinned any more (CUDA's buffer ID is compared for
+ * every allocation that a copy touches), the copy goes through the mapping as if nothing had been set;
+ * barcopy_get_stats() counts both. In a host function of a stream CUDA forbids its own calls, and may or
+ * may not refuse them: make no large copy there.
  *
  * A forked child has none of the threads; it cannot use its parent's handles (EACCES), and makes
  * threads of its own for its own handles.
  *
- * @return 0; EINVAL (handle, size, flags, threads, unknown bytes not 0); ENOTSUP (the copy engine for
- *         memory that is not the GPU's); ENOMEM; EAGAIN (no more threads); ENODEV or EIO (CUDA);
- *         EACCES. After a failure, all is as before.
+ * @return 0; EINVAL (handle, size, flags, threads, unknown bytes not 0; the copy engine for memory
+ *         that was freed); ENOTSUP (the copy engine for memory that is not the GPU's); ENOMEM; EAGAIN
+ *         (no more threads); ENODEV or EIO (CUDA); EACCES. After a failure, all is as before.
  */
 int barcopy_set_copy_options(gdr_mh_t handle, const barcopy_copy_options_t *options);
 
@@ -188,7 +191,7 @@ int barcopy_set_copy_options(gdr_mh_t handle, const barcopy_copy_options_t *opti
 typedef enum barcopy_fence_use {
 	BARCOPY_FENCE_BEFORE_READ = 1, /**< reads that follow return what was observed before, or newer */
 	BARCOPY_FENCE_AFTER_READ = 2,  /**< nothing that follows is performed before the reads */
-	BARCOPY_FENCE_AFTER_WRITE = 3, /**< stores that follow, same device, are behind the writes */
+	BARCOPY_FENCE_AFTER_WRITE = 3, /**< stores that follow, same device and kind of mapping, are behind */
 	BARCOPY_FENCE_FULL = 4	   /**< all of them */
 } barcopy_fence_t;
 

@@ -77,7 +77,7 @@ install-completion:
 		ln -sf gdrcopy $(DESTDIR)$(completionsdir)/$$t || exit 1; done
 
 # The documents as they lie here, so that their links to each other hold; records of runs stay here.
-DOC_TOP ?= README.md CHANGELOG.md SECURITY.md LICENSE
+DOC_TOP ?= README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE
 DOC_FILES := $(DOC_TOP) $(wildcard docs/*.md docs/*.svg docs/*.html docs/results/*.md \
 	packaging/container/*)
 EXAMPLE_FILES := $(wildcard examples/*.[ch] examples/*.py)

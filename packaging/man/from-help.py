@@ -81,7 +81,7 @@ def main():
     # The page's one line: the first sentence, without its full stop.
     one_line = re.split(r"(?<=\.)\s", purpose)[0].rstrip(".")
     out = ['.\\" SPDX-License-Identifier: MIT', '.\\" Made from --help by from-help.py.',
-           f".Dd {DATE}", f".Dt {name.upper()} 1", ".Os", ".Sh NAME", f".Nm {name}",
+           f".Dd {DATE}", f".Dt {name.upper()} 1", ".Os barcopy", ".Sh NAME", f".Nm {name}",
            f".Nd {one_line[0].lower()}{one_line[1:]}", ".Sh SYNOPSIS", ".Nm"]
     for word in synopsis.split():
         out.append(".Op Ar options" if word == "[options]" else f".Ar {word}")

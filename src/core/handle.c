@@ -233,13 +233,8 @@ int gdri_handle_set_copy_options_locked(struct gdri_handle *handle,
 					const barcopy_copy_options_t *options)
 {
 	struct gdri_offload *assist, *former = handle->assist;
-	int rc;
+	int rc = gdri_offload_new(handle->region, &handle->pin, options, &assist);
 
-	/* A dma-buf that came without an address: what CUDA has at its offsets is something else. */
-	if (!handle->pin.va && (options->engine_read_min || options->engine_write_min))
-		return gdri_fail(ENOTSUP, "an imported dma-buf has no device address, which the "
-					  "copy engine needs");
-	rc = gdri_offload_new(&handle->pin, options, &assist);
 	if (rc)
 		return rc;
 	handle->assist = assist;
@@ -270,7 +265,7 @@ int gdri_handle_map_locked(struct gdri_handle *handle, size_t size, gdr_mapping_
 			      memory_order_relaxed);
 	pthread_once(&env_looked_at, log_env_problem);
 	if (!handle->assist_set) {
-		(void)gdri_offload_new(pin, NULL, &handle->assist);
+		(void)gdri_offload_new(handle->region, pin, NULL, &handle->assist);
 		handle->assist_set = true;
 	}
 	show_plan(handle, plan_of(handle));

@@ -2,7 +2,7 @@
 /*
  * What a handle may be given beyond the calling thread's own copies: workers, and the GPU's copy
  * engine. It stands behind a plan of its own around the mapping's common one, so a handle without
- * it has nothing to ask. It knows pins, not handles or contexts; only src/cuda/ knows CUDA.
+ * it has nothing to ask. It knows regions and pins, not handles or contexts; only src/cuda/ knows CUDA.
  */
 #ifndef GDRI_OFFLOAD_H
 #define GDRI_OFFLOAD_H
@@ -10,15 +10,17 @@
 #include "barcopy.h"
 #include "backend/backend.h"
 #include "copy/copy.h"
+#include "core/region.h"
 
 struct gdri_offload;
 
 /*
  * As the options say, for copies through that pin's mappings; *assist is NULL if they ask for
- * nothing. options NULL: what the environment says, and no failure. 0 or -errno with its text.
+ * nothing. options NULL: what the environment says, and no failure. region: whose pin it is, or shows;
+ * outlives this. 0 or -errno with its text.
  */
-int gdri_offload_new(const struct gdri_pin *pin, const barcopy_copy_options_t *options,
-		     struct gdri_offload **assist);
+int gdri_offload_new(const struct gdri_region *region, const struct gdri_pin *pin,
+		     const barcopy_copy_options_t *options, struct gdri_offload **assist);
 
 /* No copy may be under way on its plan. NULL is nothing. */
 void gdri_offload_free(struct gdri_offload *assist);

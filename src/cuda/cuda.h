@@ -140,6 +140,7 @@ int gdri_cuda_free(struct gdri_allocation *allocation);
 /*
  * Copies by the GPU's copy engine, on a private stream that neither waits for the caller's streams
  * nor breaks a capture of theirs. new: -ENOTSUP where [addr, addr + size) is not device memory.
+ * It follows addresses: that they still mean the memory that they did is its caller's to prove.
  */
 struct gdri_cuda_engine;
 int gdri_cuda_engine_new(uint64_t addr, size_t size, struct gdri_cuda_engine **engine);
@@ -147,8 +148,7 @@ void gdri_cuda_engine_free(struct gdri_cuda_engine *engine);
 
 /*
  * Copies and waits until all is there. False, with no text, where CUDA cannot be used in this thread
- * at this time or the memory has been freed: nothing of the copy is under way then, and any part of
- * it may have been done.
+ * at this time: nothing of the copy is under way then, and any part of it may have been done.
  */
 bool gdri_cuda_engine_copy(struct gdri_cuda_engine *engine, bool to_device, void *host,
 			   uint64_t addr, size_t size);

@@ -127,7 +127,9 @@ static void threads_bytes(void)
 /* A store through the pointer, a copy by the engine, a read of the mapping: each sees the last. */
 static void order_with_the_mapping(void)
 {
-	int rounds = getenv("GDRCOPY_TEST_QUICK") ? 200 : 5000;
+	int rounds = getenv("GDRCOPY_TEST_QUICK")  ? 200
+		     : getenv("GDRCOPY_TEST_FULL") ? 1000000
+						   : 5000;
 	uint64_t block[1024], back;
 	struct mapped m;
 

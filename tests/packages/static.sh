@@ -191,6 +191,12 @@ variables() {
 }
 t "gdrapi(7) has every environment variable" variables
 
+# The foot of a page names the project: without a name groff puts its own ("BSD").
+feet() {
+	if grep -L '^\.Os barcopy$' packaging/man/*.[1347] | grep .; then return 1; fi
+}
+t "the foot of every page names the project" feet
+
 # References to our own pages must lead to one; those to the system's are not looked up.
 lint() {
 	local rc=0 ref page
