@@ -3,8 +3,8 @@
  * The interface of /dev/gdrdrv as programs see it: structures, ioctl numbers, attributes.
  *
  * Used by the driver and, unchanged, from user space. The layout is frozen (installed libraries of
- * level 2.0 to 2.6 are compiled against it); tests/kernel/guest/abi.c holds it. Must not know anything
- * of the driver's inside.
+ * level 2.0 to 2.6 are compiled against it); tests/kernel/guest/abi.c holds it. Must not know
+ * anything of the driver's inside.
  */
 #ifndef GDRDRV_UAPI_H
 #define GDRDRV_UAPI_H

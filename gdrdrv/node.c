@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * The node: a major number of the driver's own, under its name in /proc/devices, where scripts look that
- * make the node by mknod (minor 0); and /dev/gdrdrv, which the kernel makes.
+ * The node: a major number of the driver's own, under its name in /proc/devices, where scripts look
+ * that make the node by mknod (minor 0); and /dev/gdrdrv, which the kernel makes.
  *
- * Classes of devices are for GPL modules only. In the build for the proprietary flavour a misc device
- * makes /dev/gdrdrv, which so has another number than the one in /proc/devices; both lead here.
+ * Classes of devices are for GPL modules only. In the build for the proprietary flavour a misc
+ * device makes /dev/gdrdrv, which so has another number than the one in /proc/devices; both lead
+ * here.
  *
  * Must not know what opens do.
  */
