@@ -287,7 +287,7 @@ typedef struct barcopy_mem {
  * @param size    bytes, at least 1
  * @param flags   0, or BARCOPY_MEM_CACHED and BARCOPY_MEM_SHAREABLE or'ed
  * @param mem     owned by the caller until barcopy_mem_free() or gdr_close(), which frees it too;
- *                gdr_unpin_buffer() of the handle is the same as barcopy_mem_free()
+ *                gdr_unpin_buffer() of the handle is EINVAL
  * @return 0; EINVAL (g, device, size 0, unknown flag, NULL); ENOTSUP (this device or driver cannot,
  *         or not with these flags); ENOMEM (device memory, BAR or address space); ENODEV; EACCES; EIO.
  */
@@ -353,7 +353,8 @@ enum barcopy_map_range_flags {
  * @param flags    0 or BARCOPY_MAP_RANGE_READ_ONLY
  * @param cpu_ptr  stands for addr; valid until the handle ends
  * @param handle   for the copies, which reach exactly this range; its gdr_info_v2_t.va is addr
- *                 rounded down to 64 KiB. The caller's until barcopy_unmap_range() or gdr_close()
+ *                 rounded down to 64 KiB. The caller's until barcopy_unmap_range(), the one
+ *                 way to end it, or gdr_close()
  * @return 0; EINVAL (g, NULL, size 0, unknown flag or address); EOVERFLOW; ENOTSUP (memory of a kind
  *         that cannot be mapped here, or not read-only); ENOMEM (also: BAR1 is full); ENODEV; EACCES.
  */

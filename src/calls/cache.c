@@ -9,6 +9,7 @@
 #include "cache/cache.h"
 #include "core/ctx.h"
 #include "base/error.h"
+#include "base/sized.h"
 #include "base/process.h"
 #include "barcopy.h"
 #include "cache/range.h"
@@ -154,23 +155,19 @@ int barcopy_cache_trim(barcopy_cache_t c, uint64_t max_idle_bytes)
 	return 0;
 }
 
+/* Sizes of what was published first. */
+enum { FIRST_OPTIONS = 40, FIRST_STATS = 72 };
+
+_Static_assert(sizeof(barcopy_cache_options_t) >= FIRST_OPTIONS &&
+		       sizeof(barcopy_cache_stats_t) >= FIRST_STATS,
+	       "they only grow");
+
 /* Copies the caller's options: what we do not know must be 0, what he does not know is. */
 static int read_options(const barcopy_cache_options_t *given, barcopy_cache_options_t *o)
 {
-	const char *bytes = (const char *)given;
-
+	if (given)
+		return gdri_sized_in(o, sizeof(*o), FIRST_OPTIONS, given);
 	memset(o, 0, sizeof(*o));
-	if (!given)
-		return 0;
-	if (given->struct_size < sizeof(given->struct_size))
-		return gdri_fail(EINVAL,
-				 "options->struct_size is %zu, not sizeof(barcopy_cache_options_t)",
-				 given->struct_size);
-	for (size_t i = sizeof(*o); i < given->struct_size; i++)
-		if (bytes[i])
-			return gdri_fail(EINVAL, "the options have a field that this library does "
-						 "not know");
-	memcpy(o, given, given->struct_size < sizeof(*o) ? given->struct_size : sizeof(*o));
 	return 0;
 }
 
@@ -215,20 +212,17 @@ int barcopy_cache_destroy(barcopy_cache_t c)
 
 int barcopy_cache_get_stats(barcopy_cache_t c, barcopy_cache_stats_t *stats)
 {
+	barcopy_cache_stats_t now;
 	struct gdri_cache *cache;
 	struct gdri_ctx *ctx;
 	int rc;
 
 	if (!stats)
 		return fail_null("stats");
-	if (stats->struct_size < sizeof(*stats))
-		return -gdri_fail(EINVAL,
-				  "stats->struct_size is %zu, not sizeof(barcopy_cache_stats_t)",
-				  stats->struct_size);
 	rc = enter(c, &cache, &ctx);
 	if (rc)
 		return -rc;
-	gdri_cache_stats(cache, stats);
+	gdri_cache_stats(cache, &now);
 	gdri_ctx_put(ctx);
-	return 0;
+	return -gdri_sized_out(&now, sizeof(now), FIRST_STATS, stats);
 }

@@ -160,17 +160,25 @@ static int enter(gdr_t g, gdr_mh_t h, struct gdri_ctx **ctx, struct gdri_handle 
 	return rc;
 }
 
-/* The same, for what would take a mapping from under the users of a cache. */
-static int enter_own(gdr_t g, gdr_mh_t h, struct gdri_ctx **ctx, struct gdri_handle **handle)
+/* The same for what ends a plain pin or its map. Every other thing ends in its own way. */
+static int enter_pin(gdr_t g, gdr_mh_t h, struct gdri_ctx **ctx, struct gdri_handle **handle)
 {
+	static const char *const ends[] = {
+		[GDRI_USE_MEM] = "barcopy_mem_free",
+		[GDRI_USE_RANGE] = "barcopy_unmap_range",
+		[GDRI_USE_CACHE] = "barcopy_cache_put",
+	};
+	enum gdri_region_use use;
 	int rc = enter(g, h, ctx, handle);
 
-	if (rc || (*handle)->region->use != GDRI_USE_CACHE)
+	if (rc)
 		return rc;
+	use = (*handle)->region->use;
+	if (use == GDRI_USE_PIN)
+		return 0;
 	gdri_handle_unlock(*handle);
 	gdri_ctx_put(*ctx);
-	return gdri_fail(EINVAL, "0x%lx is a cache's handle: barcopy_cache_put() gives it back",
-			 h.h);
+	return gdri_fail(EINVAL, "0x%lx is not of gdr_pin_buffer(): %s() ends it", h.h, ends[use]);
 }
 
 static void leave(struct gdri_ctx *ctx, struct gdri_handle *handle)
@@ -185,7 +193,7 @@ int gdr_unpin_buffer(gdr_t g, gdr_mh_t handle)
 	struct gdri_ctx *ctx;
 	int rc;
 
-	rc = enter_own(g, handle, &ctx, &hd);
+	rc = enter_pin(g, handle, &ctx, &hd);
 	if (rc)
 		return -rc;
 	rc = gdri_handle_release_locked(hd);
@@ -288,7 +296,7 @@ int gdr_unmap(gdr_t g, gdr_mh_t handle, void *va, size_t size)
 	struct gdri_ctx *ctx;
 	int rc;
 
-	rc = enter_own(g, handle, &ctx, &hd);
+	rc = enter_pin(g, handle, &ctx, &hd);
 	if (rc)
 		return -rc;
 	if (!hd->pin.map)

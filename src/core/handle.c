@@ -110,8 +110,8 @@ int gdri_handle_new(struct gdri_ctx *ctx, struct gdri_region *region, uint64_t l
 	handle->high = high;
 	handle->pin = region->pin;
 	handle->notice = GDRI_NOTICE_NONE;
-	handle->assist = NULL;
-	handle->assist_set = false;
+	handle->offload = NULL;
+	handle->offload_set = false;
 	handle->prev = NULL;
 	handle->next = NULL;
 	if (region->mapped) {
@@ -215,8 +215,8 @@ static void log_env_problem(void)
 /* What copies through the pin's mapping go by. */
 static const struct gdri_copy_plan *plan_of(struct gdri_handle *handle)
 {
-	if (handle->assist)
-		return gdri_offload_plan(handle->assist, &handle->pin);
+	if (handle->offload)
+		return gdri_offload_plan(handle->offload, &handle->pin);
 	return gdri_copy_plan(handle->pin.map_type);
 }
 
@@ -232,13 +232,18 @@ static void show_plan(struct gdri_handle *handle, const struct gdri_copy_plan *p
 int gdri_handle_set_copy_options_locked(struct gdri_handle *handle,
 					const barcopy_copy_options_t *options)
 {
-	struct gdri_offload *assist, *former = handle->assist;
-	int rc = gdri_offload_new(handle->region, &handle->pin, options, &assist);
+	struct gdri_offload *offload, *former = handle->offload;
+	int rc;
 
+	/* A dma-buf that came without an address: what CUDA has at its offsets is something else. */
+	if (!handle->pin.va && options && (options->engine_read_min || options->engine_write_min))
+		return gdri_fail(ENOTSUP, "an imported dma-buf has no device address, which the "
+					  "copy engine needs");
+	rc = gdri_offload_new(handle->region, &handle->pin, options, &offload);
 	if (rc)
 		return rc;
-	handle->assist = assist;
-	handle->assist_set = true;
+	handle->offload = offload;
+	handle->offload_set = true;
 	if (handle->pin.map)
 		show_plan(handle, plan_of(handle));
 	gdri_offload_free(former);
@@ -264,9 +269,9 @@ int gdri_handle_map_locked(struct gdri_handle *handle, size_t size, gdr_mapping_
 	atomic_store_explicit(&handle->write_end, pin->read_only ? 0 : pin->copy_end,
 			      memory_order_relaxed);
 	pthread_once(&env_looked_at, log_env_problem);
-	if (!handle->assist_set) {
-		(void)gdri_offload_new(handle->region, pin, NULL, &handle->assist);
-		handle->assist_set = true;
+	if (!handle->offload_set) {
+		(void)gdri_offload_new(handle->region, pin, NULL, &handle->offload);
+		handle->offload_set = true;
 	}
 	show_plan(handle, plan_of(handle));
 	return 0;
@@ -306,8 +311,8 @@ int gdri_handle_release_locked(struct gdri_handle *handle)
 	gdri_slot_retire(&handle->slot);
 	if (handle->pin.map)
 		rc = gdri_handle_unmap_locked(handle);
-	gdri_offload_free(handle->assist);
-	handle->assist = NULL;
+	gdri_offload_free(handle->offload);
+	handle->offload = NULL;
 	rc2 = handle->region->put(handle->region);
 	unlink_handle(handle->ctx, handle);
 	pthread_mutex_unlock(&handle->lock);

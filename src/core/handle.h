@@ -52,8 +52,8 @@ struct gdri_handle {
 	uint64_t low, high; /* likewise: the bytes that it stands for */
 	struct gdri_pin pin; /* under lock: the region's, as this handle shows it */
 	enum gdri_notice notice; /* under lock; barcopy_next_revoked()'s */
-	struct gdri_offload *assist; /* under lock; NULL: none */
-	bool assist_set; /* under lock: by a call, so that the environment is not asked */
+	struct gdri_offload *offload; /* under lock; NULL: none */
+	bool offload_set; /* under lock: by a call, so that the environment is not asked */
 	struct gdri_handle *prev, *next; /* the context's list; under ctx->lock */
 };
 

@@ -155,8 +155,9 @@ START_TEST(test_errors)
 	o.flags = 0;
 	o.struct_size = 4;
 	FAILS(EINVAL, barcopy_cache_create(g, &o, &cache));
-	o.struct_size = offsetof(barcopy_cache_options_t, max_bytes); /* an older caller's */
-	o.max_bytes = 1;
+	o.struct_size = sizeof(o) - 1; /* no caller ever had that */
+	FAILS(EINVAL, barcopy_cache_create(g, &o, &cache));
+	o.struct_size = sizeof(o);
 	OK(barcopy_cache_create(g, &o, &cache));
 	OK(barcopy_cache_destroy(cache));
 	future.newer = 1;

@@ -66,7 +66,11 @@ START_TEST(test_alloc)
 	/* What is left is freed by the close. */
 	OK(barcopy_mem_alloc(g, 0, 100, 0, &mem));
 	OK(barcopy_mem_alloc(g, 0, 100, 0, &mem));
-	OK(gdr_unpin_buffer(g, mem.handle));
+	FAILS(EINVAL, gdr_unpin_buffer(g, mem.handle));
+	ck_assert_ptr_nonnull(strstr(barcopy_last_error(), "barcopy_mem_free"));
+	FAILS(EINVAL, gdr_unmap(g, mem.handle, mem.cpu_ptr, mem.size));
+	use(g, &mem);
+	OK(barcopy_mem_free(g, &mem));
 	ck_assert_uint_ge(sim.device_bytes(0), 100);
 	OK(gdr_close(g));
 	ck_assert_uint_eq(sim.device_bytes(0), 0);
