@@ -5,8 +5,8 @@
     make.py [ROOT] >page
 
 Figures come from docs/results, the first program and what each backend serves from the README, the
-backends' order from src/backend, the floors from docs/design.md and the folders of src/. The page needs nothing from
-elsewhere. A test fails when the committed page is not what this makes.
+backends' order from src/backend, the floors from docs/design.md and the folders of src/. The page
+needs nothing from elsewhere. A test fails when the committed page is not what this makes.
 """
 import glob
 import html
@@ -20,7 +20,8 @@ import plot
 
 RESULTS = "docs/results/copybench-rm-h200.json"
 # Label, column, style, and the least size that is drawn: the copy engine is for large copies.
-WITHOUT = [("cuMemcpy, pageable memory", "cuMemcpy", "cuda", 0), ("cuMemcpy, pinned memory", "cuMem.pin", "cuda thin", 0)]
+WITHOUT = [("cuMemcpy, pageable memory", "cuMemcpy", "cuda", 0),
+           ("cuMemcpy, pinned memory", "cuMem.pin", "cuda thin", 0)]
 WITH = [("barcopy", "library", "ours", 0)]
 ENGINE = [("barcopy, by the copy engine", "engine", "ours thin", 16384)]
 CURVES = {"write": WITHOUT + WITH, "read": WITHOUT + ENGINE + WITH}
