@@ -59,13 +59,13 @@ GDRI_COPY_SRCS :=
 include src/copy/copy.mk
 
 LIB_SRCS := $(addprefix src/, \
-	$(addprefix base/, env.c error.c fork.c lent.c log.c process.c slots.c thread.c) \
+	$(addprefix base/, counters.c env.c error.c fork.c log.c process.c sized.c slots.c) \
 	$(addprefix cuda/, load.c memory.c export.c alloc.c engine.c got.c watch.c nvml.c) \
-	$(addprefix backend/, backends.c probe.c gdrdrv.c gdrdrv_node.c gdrdrv_dmabuf.c dmabuf.c rm.c \
+	$(addprefix backend/, backends.c defaults.c pin.c probe.c gdrdrv.c gdrdrv_node.c gdrdrv_dmabuf.c dmabuf.c rm.c \
 		rm_client.c rm_objects.c rm_map.c rm_trial.c host.c) \
-	$(addprefix core/, ctx.c handle.c mem.c offload.c pages.c range.c region.c revoke.c summary.c tags.c tally.c) \
-	$(addprefix cache/, cache.c evict.c lru.c miss.c pool.c) \
-	$(addprefix calls/, cache.c copies.c gdrapi.c memory.c stats.c)) $(GDRI_COPY_SRCS)
+	$(addprefix core/, ctx.c handle.c mem.c offload.c parts.c region.c) \
+	$(addprefix cache/, cache.c evict.c miss.c pages.c pool.c range.c) \
+	$(addprefix calls/, cache.c copies.c gdrapi.c memory.c revoke.c stats.c)) $(GDRI_COPY_SRCS)
 
 PUBLIC_HEADERS := gdrapi.h barcopy.h gdrconfig.h
 
@@ -112,7 +112,7 @@ PERF_TOOLS :=
 DEV_TOOLS :=
 SIM_LIBS :=
 include $(wildcard perf/perf.mk tests/sim/sim.mk tests/tests.mk tests/kernel/kernel.mk \
-	examples/examples.mk packaging/install.mk packaging/packaging.mk)
+	examples/examples.mk packaging/install.mk packaging/packaging.mk docs/page/page.mk)
 
 .PHONY: tools sim
 tools: $(PERF_TOOLS) $(DEV_TOOLS)
@@ -174,6 +174,7 @@ help:
 	@echo '  make check-quick  the unit tests of this build alone; build-tests, print-tests: their'
 	@echo '                    programs, and the names of these'
 	@echo 'After a change'
+	@echo '  make docs         docs/index.html, the page with pictures, from README, results and source'
 	@echo '  make refresh-abi      of the public symbols'
 	@echo '  make refresh-pages    of a --help'
 	@echo '  make refresh-reports  of a report of gdrcopy_doctor'

@@ -6,8 +6,9 @@
  *
  * The conventions are those of gdrapi.h: 0 or a positive errno, outputs on success only, sizes in bytes,
  * any thread at any time. barcopy_last_error() says the cause of this thread's last failure in words, that
- * of a gdr_*() call too. Options are structs that begin with `size_t struct_size`, or a `uint32_t flags`
- * whose unknown bits are EINVAL; device addresses are uint64_t; times are _ns.
+ * of a gdr_*() call too. Options are structs that begin with `size_t struct_size`, the caller's
+ * sizeof: an older program's is smaller, a newer one's larger, whose unknown bytes must be 0 (those of a
+ * result become 0); or a `uint32_t flags` whose unknown bits are EINVAL; device addresses are uint64_t; times are _ns.
  */
 #ifndef BARCOPY_H
 #define BARCOPY_H
@@ -22,17 +23,18 @@ extern "C" {
 #pragma GCC visibility push(default)
 #endif
 
+/** The level of this header. It grows when something is added; nothing is ever taken away. */
 #define BARCOPY_API_VERSION 1
+
+/** The level of the library that the program runs with: BARCOPY_API_VERSION when it was built. */
+uint32_t barcopy_get_api_version(void);
 
 /** Flags of barcopy_open(). */
 typedef enum barcopy_open_flags {
 	BARCOPY_OPEN_DEFAULT = 0, /**< exactly gdr_open() */
 	/** Also where only some memory is served: memory of cudaHostAlloc; exportable VMM memory,
 	 *  where the driver exports no dma-buf. */
-	BARCOPY_OPEN_ANY = 1,
-	/** Set CU_CTX_SYNC_MEMOPS (CUDA 12.1) on the context of each pinned pointer whose allocation
-	 *  refuses SYNC_MEMOPS. It stays set: CUDA has no way to clear it. */
-	BARCOPY_OPEN_CTX_SYNC_MEMOPS = 2
+	BARCOPY_OPEN_ANY = 1
 } barcopy_open_flags_t;
 
 /**
@@ -80,10 +82,6 @@ typedef enum barcopy_handle_attr {
 	BARCOPY_HANDLE_ATTR_PERSISTENT = 3,	  /**< 1: the mapping outlives the free of its memory */
 	BARCOPY_HANDLE_ATTR_SYNC_MEMOPS = 4,  /**< 1: SYNC_MEMOPS is in force; see gdr_pin_buffer() */
 	BARCOPY_HANDLE_ATTR_MAPPING_TYPE = 5, /**< the type a default map has; a gdr_mapping_type_t */
-	/** Copies done by the copy engine, and those that came back to the mapping, since
-	 *  barcopy_set_copy_options(). */
-	BARCOPY_HANDLE_ATTR_ENGINE_COPIES = 6,
-	BARCOPY_HANDLE_ATTR_ENGINE_FALLBACKS = 7,
 	BARCOPY_HANDLE_ATTR_MAX
 } barcopy_handle_attr_t;
 
@@ -96,12 +94,13 @@ int barcopy_get_handle_attribute(gdr_t g, gdr_mh_t handle, barcopy_handle_attr_t
 /**
  * A descriptor that tells when the GPU driver has revoked a pinned range, because its memory was
  * freed: poll it, or add it to an epoll set, for POLLPRI. It stays ready until every revoked range
- * has been unpinned. It is the context's own: do not read, write or close it; it ends with
- * gdr_close().
+ * has been unpinned. Do not read or write it.
  *
  * Known of barcopy's gdrdrv driver alone; revocation happens where its mappings are not persistent.
- * @param fd  the descriptor
- * @return 0; EINVAL (g, NULL); ENOTSUP (no backend of this context gives notice); EACCES.
+ * @param fd  the caller's to close, close-on-exec. It outlives gdr_close(), but then is never ready. A
+ *            forked child that neither execs nor closes it keeps the driver's file open: what its
+ *            parent has pinned when it dies stays pinned until then.
+ * @return 0; EINVAL (g, NULL); ENOTSUP (no backend of this context gives notice); EMFILE; EACCES.
  */
 int barcopy_get_event_fd(gdr_t g, int *fd);
 
@@ -109,8 +108,8 @@ int barcopy_get_event_fd(gdr_t g, int *fd);
  * Tells of one revoked range: each once, in no particular order. The handle remains the caller's to
  * unpin; a copy on it, or a look through its map pointer, ends in SIGBUS. Works without a
  * descriptor too, wherever gdr_get_callback_flag() does, but then costs a system call per range.
- * A region of a cache is told of too, by the handle that its barcopy_region_t has (or had): it is not to
- * be unpinned but given to barcopy_cache_invalidate(), by the address in its gdr_get_info_v2().
+ * Regions of a cache that nobody uses are released by this call and not told of. One in use is, by the
+ * handle of its barcopy_region_t: it is found no more, and the last barcopy_cache_put() releases it.
  * @param handle  the range
  * @return 0; ENOENT (no further one); EINVAL (g, NULL); ENOMEM; EACCES.
  */
@@ -157,10 +156,11 @@ typedef struct barcopy_copy_options {
 	uint32_t threads;
 	uint32_t flags; /**< 0 */
 	/** gdr_copy_from_mapping() of this many bytes and more goes through the GPU's copy engine;
-	 *  0: never; BARCOPY_COPY_ENGINE_AUTO: from where it is faster into pageable memory. */
+	 *  0: never; BARCOPY_COPY_ENGINE_AUTO: from where it is faster, which CUDA is asked for: into
+	 *  page-locked memory that is sooner than into pageable memory. */
 	size_t engine_read_min;
-	/** The same for gdr_copy_to_mapping(). AUTO is never: measured from pageable memory, the
-	 *  mapping is faster at every size. From pinned memory the engine is ahead at 1 MiB. */
+	/** The same for gdr_copy_to_mapping(). AUTO: from page-locked memory, where the copy engine is
+	 *  ahead for large copies; from pageable memory never, as the mapping is faster at every size. */
 	size_t engine_write_min;
 } barcopy_copy_options_t;
 
@@ -173,16 +173,17 @@ typedef struct barcopy_copy_options {
  * aligned bytes, which nobody helps with. The copy engine moves bytes, not words: do not let it
  * write where the GPU polls for a word meanwhile. It uses CUDA on a stream of its own, in the
  * context of the memory (for VMM memory in the device's primary one, which stays retained). Where
- * CUDA cannot be used, in a host function of a stream for one, or the memory has been freed, the
- * copy goes through the mapping as if nothing had been set;
- * BARCOPY_HANDLE_ATTR_ENGINE_COPIES and _FALLBACKS count.
+ * CUDA cannot be used, or the memory is not what was pinned any more (CUDA's buffer ID is compared for
+ * every allocation that a copy touches), the copy goes through the mapping as if nothing had been set;
+ * barcopy_get_stats() counts both. In a host function of a stream CUDA forbids its own calls, and may or
+ * may not refuse them: make no large copy there.
  *
  * A forked child has none of the threads; it cannot use its parent's handles (EACCES), and makes
  * threads of its own for its own handles.
  *
- * @return 0; EINVAL (handle, size, flags, threads, unknown bytes not 0); ENOTSUP (the copy engine for
- *         memory that is not the GPU's); ENOMEM; EAGAIN (no more threads); ENODEV or EIO (CUDA);
- *         EACCES. After a failure, all is as before.
+ * @return 0; EINVAL (handle, size, flags, threads, unknown bytes not 0; the copy engine for memory
+ *         that was freed); ENOTSUP (the copy engine for memory that is not the GPU's); ENOMEM; EAGAIN
+ *         (no more threads); ENODEV or EIO (CUDA); EACCES. After a failure, all is as before.
  */
 int barcopy_set_copy_options(gdr_mh_t handle, const barcopy_copy_options_t *options);
 
@@ -190,7 +191,7 @@ int barcopy_set_copy_options(gdr_mh_t handle, const barcopy_copy_options_t *opti
 typedef enum barcopy_fence_use {
 	BARCOPY_FENCE_BEFORE_READ = 1, /**< reads that follow return what was observed before, or newer */
 	BARCOPY_FENCE_AFTER_READ = 2,  /**< nothing that follows is performed before the reads */
-	BARCOPY_FENCE_AFTER_WRITE = 3, /**< stores that follow, same device, are behind the writes */
+	BARCOPY_FENCE_AFTER_WRITE = 3, /**< stores that follow, same device and kind of mapping, are behind */
 	BARCOPY_FENCE_FULL = 4	   /**< all of them */
 } barcopy_fence_t;
 
@@ -286,7 +287,7 @@ typedef struct barcopy_mem {
  * @param size    bytes, at least 1
  * @param flags   0, or BARCOPY_MEM_CACHED and BARCOPY_MEM_SHAREABLE or'ed
  * @param mem     owned by the caller until barcopy_mem_free() or gdr_close(), which frees it too;
- *                gdr_unpin_buffer() of the handle is the same as barcopy_mem_free()
+ *                gdr_unpin_buffer() of the handle is EINVAL
  * @return 0; EINVAL (g, device, size 0, unknown flag, NULL); ENOTSUP (this device or driver cannot,
  *         or not with these flags); ENOMEM (device memory, BAR or address space); ENODEV; EACCES; EIO.
  */
@@ -304,7 +305,7 @@ int barcopy_mem_free(gdr_t g, barcopy_mem_t *mem);
  * given to barcopy_mem_import() there, together with mem->size. Each side frees its own.
  * @param fd  the caller's to close, close-on-exec; the memory lives while one is open
  * @return 0; EINVAL (g, NULL, not memory of barcopy_mem_alloc()); ENOTSUP (allocated
- *         without BARCOPY_MEM_SHAREABLE, or imported as a dma-buf); EMFILE and the like as EIO; EACCES.
+ *         without BARCOPY_MEM_SHAREABLE, or imported as a dma-buf); EMFILE; EIO; EACCES.
  */
 int barcopy_mem_export(gdr_t g, const barcopy_mem_t *mem, int *fd);
 
@@ -332,8 +333,8 @@ int barcopy_mem_import(gdr_t g, int device, int fd, size_t size, uint32_t flags,
 
 /** Flags of barcopy_map_range(). */
 enum barcopy_map_range_flags {
-	/** A mapping of its own without write permission: a store through the pointer, or a copy to
-	 *  it, is a fault (SIGSEGV). ENOTSUP for memory of cudaHostAlloc. */
+	/** A mapping of its own without write permission: a store through the pointer is a fault
+	 *  (SIGSEGV), a copy to it, or a word, EACCES. ENOTSUP for memory of cudaHostAlloc. */
 	BARCOPY_MAP_RANGE_READ_ONLY = 1
 };
 
@@ -344,14 +345,16 @@ enum barcopy_map_range_flags {
  * in one page, equal and overlapping ranges and parts of a range share a pin, which ends with the
  * last of them. (A range that reaches beyond what is pinned gets a pin that covers both, and later
  * ranges share that one; the first stays as it is for those who have it.) Memory that was freed and
- * allocated anew since is never shared: CUDA's buffer ID is compared.
+ * allocated anew since is never shared: CUDA's buffer ID is compared. Nor are two allocations of
+ * cudaHostAlloc, of which nothing is pinned. SYNC_MEMOPS is set on the allocations in the range.
  *
  * @param addr     device address, any alignment; for memory of cudaHostAlloc also the host address
  * @param size     bytes, at least 1
  * @param flags    0 or BARCOPY_MAP_RANGE_READ_ONLY
  * @param cpu_ptr  stands for addr; valid until the handle ends
  * @param handle   for the copies, which reach exactly this range; its gdr_info_v2_t.va is addr
- *                 rounded down to 64 KiB. The caller's until barcopy_unmap_range() or gdr_close()
+ *                 rounded down to 64 KiB. The caller's until barcopy_unmap_range(), the one
+ *                 way to end it, or gdr_close()
  * @return 0; EINVAL (g, NULL, size 0, unknown flag or address); EOVERFLOW; ENOTSUP (memory of a kind
  *         that cannot be mapped here, or not read-only); ENOMEM (also: BAR1 is full); ENODEV; EACCES.
  */
@@ -390,14 +393,11 @@ typedef struct barcopy_cache *barcopy_cache_t;
 /** How a region that is found is proven to be still the memory at that address. */
 typedef enum barcopy_cache_validity {
 	/** CUDA's buffer ID is compared at each barcopy_cache_get() (GPUDirect RDMA guide, section
-	 *  12.5): one call into CUDA for each allocation in the range. Needs no help of anybody. */
+	 *  12.5): one call into CUDA for each allocation in the range. */
 	BARCOPY_CACHE_CHECK_TAG = 0,
-	/** The driver's callback flag is looked at. Only where pins are not persistent: elsewhere
-	 *  barcopy_cache_get() gives ENOTSUP. */
-	BARCOPY_CACHE_CHECK_CALLBACK = 1,
-	/** Nothing is looked at: an allocator or its hook calls barcopy_cache_invalidate() before memory
-	 *  is freed or unmapped. The fastest. */
-	BARCOPY_CACHE_NOTIFIED = 2
+	/** Nothing is looked at where an allocation was asked for before: an allocator or its hook calls
+	 *  barcopy_cache_invalidate() before memory is freed or unmapped. The fastest. */
+	BARCOPY_CACHE_NOTIFIED = 1
 } barcopy_cache_validity_t;
 
 /** Options of barcopy_cache_create(). Zeroes are the defaults. */
@@ -405,9 +405,9 @@ typedef struct barcopy_cache_options {
 	size_t struct_size;	   /**< sizeof(barcopy_cache_options_t) */
 	uint32_t validity; /**< a barcopy_cache_validity_t */
 	uint32_t flags;	   /**< 0 */
-	/** Bytes of BAR to keep pinned at most; 0: three quarters of what is free on each GPU when
-	 *  its first region is made, or no limit where NVML cannot tell. Regions in use are never
-	 *  given up: while they alone are more than the limit, so is the cache. */
+	/** Bytes of BAR to keep pinned at most; 0: of each GPU, when its first region is made, three
+	 *  quarters of what is free of its BAR but no more than a quarter of its memory. Regions in use
+	 *  are never given up: while they alone are more than the limit, so is the cache. */
 	uint64_t max_bytes;
 	uint64_t max_regions; /**< the same, as a count; 0: no limit */
 	/** Allocations up to this size are pinned whole; 0: 2 MiB. (Where a map of a part takes the
@@ -420,13 +420,21 @@ typedef struct barcopy_region {
 	void *cpu_ptr;	     /**< stands for device_ptr; valid until barcopy_cache_put() */
 	uint64_t device_ptr; /**< as asked for */
 	size_t size;	     /**< as asked for */
-	gdr_mh_t handle;     /**< for the copies; the cache's: not to be unpinned or unmapped */
+	gdr_mh_t handle;     /**< for the copies; the cache's: to unpin or unmap it is EINVAL */
 	uint64_t entry;	     /**< the cache's */
 } barcopy_region_t;
 
 /**
  * Makes a cache of pinned and mapped regions: what barcopy_cache_put() gives back stays pinned until
  * room is needed, and the next barcopy_cache_get() of those addresses finds it.
+ *
+ * Freed memory. An idle region is never found for other memory, but where pins are persistent (all but a
+ * gdrdrv in callback mode) it holds the GPU's memory although its owner has freed it. Of that, a program
+ * that tells nothing has never more than the limit, max_bytes, with what it has allocated itself: each
+ * barcopy_cache_get() that has to pin looks at some idle regions and releases those whose memory was
+ * freed, and so does barcopy_mem_alloc() with all of them before it fails. At once, and all of it, the
+ * memory comes back only by barcopy_cache_invalidate() before the free; barcopy_cache_trim() is for a
+ * program that cannot tell what is freed but knows when memory is short.
  * @param options  NULL: the defaults
  * @param cache    the caller's until barcopy_cache_destroy() or gdr_close()
  * @return 0; EINVAL (g, NULL, an option); ENOMEM; EACCES.
@@ -444,13 +452,13 @@ int barcopy_cache_destroy(barcopy_cache_t cache);
  * no lock and runs in any number of threads at once. Regions are whole GPU pages (64 KiB) or whole
  * allocations; ranges that overlap come to share one region.
  *
- * Where BAR1 or a limit is exhausted, regions that are not in use are unpinned, the least recently
- * used first. The caller must own the memory: it may not be freed before the barcopy_cache_put() (if it
+ * Where BAR1 or a limit is exhausted, regions that are not in use are unpinned, first those that have
+ * not been used again for long. The caller must own the memory: it may not be freed before the barcopy_cache_put() (if it
  * is, the mapping stays harmless until then and is not found again).
  *
  * @param region  filled in; given back by one barcopy_cache_put()
  * @return 0; ENOMEM (BAR1 is full and no region of that GPU is idle; memory); and as
- *         barcopy_map_range(); ENOTSUP (also: no callback flag).
+ *         barcopy_map_range().
  */
 int barcopy_cache_get(barcopy_cache_t cache, uint64_t addr, size_t size, barcopy_region_t *region);
 
@@ -470,6 +478,14 @@ int barcopy_cache_put(barcopy_cache_t cache, barcopy_region_t *region);
  * @return 0, whether or not anything was there; EINVAL (cache); EACCES.
  */
 int barcopy_cache_invalidate(barcopy_cache_t cache, uint64_t addr, size_t size);
+
+/**
+ * Unpins what is idle: all regions whose memory has been freed, then others until what is left of
+ * them takes at most so many bytes of BAR. What is in use stays.
+ * @param max_idle_bytes  0: everything idle; UINT64_MAX: only what has been freed
+ * @return 0; EINVAL (cache); EACCES.
+ */
+int barcopy_cache_trim(barcopy_cache_t cache, uint64_t max_idle_bytes);
 
 /** Counts since barcopy_cache_create(), and what is there now. */
 typedef struct barcopy_cache_stats {
@@ -492,60 +508,44 @@ int barcopy_cache_get_stats(barcopy_cache_t cache, barcopy_cache_stats_t *stats)
 
 /* ---- statistics ------------------------------------------------------------------------------ */
 
-/** Flags of barcopy_set_stats(). */
+/** In barcopy_stats_t.flags. */
 enum barcopy_stats_flags {
-	/** Count copies and words. What else barcopy_stats_t has is always counted. */
+	/** Copies and words are counted: GDRCOPY_STATS was set at the first open. */
 	BARCOPY_STATS_COPIES = 1
 };
 
-/**
- * Says what is counted from now on, in the whole process, on handles there are and those to come.
- * At first it is BARCOPY_STATS_COPIES if GDRCOPY_STATS is set, else 0. Where copies are not counted,
- * counting costs them nothing; where they are, 1 to 3 ns each and some memory for each thread. What
- * was counted is kept.
- * @param flags  0 or BARCOPY_STATS_COPIES
- * @return 0; EINVAL (unknown bits).
- */
-int barcopy_set_stats(uint32_t flags);
-
-/** Classes of sizes: up to 4, 16, 64, 256 B, 1, 4, 16, 64, 256 KiB, 1, 4 MiB, and larger ones. */
-#define BARCOPY_STATS_SIZES 12
-
-/** Copies in one direction, by size. Each piece of a vectored copy that is not empty is one. */
-typedef struct barcopy_stats_copies {
-	uint64_t copies[BARCOPY_STATS_SIZES];
-	uint64_t bytes[BARCOPY_STATS_SIZES];
-} barcopy_stats_copies_t;
-
-/** What a handle, a context or the process has done. Calls that failed are not in it. */
+/** What a context or the process has done. Calls that failed are not in it. */
 typedef struct barcopy_stats {
-	size_t struct_size;	/**< in: sizeof(barcopy_stats_t) */
-	uint64_t flags; /**< what is counted now: the flags of barcopy_set_stats() */
+	size_t struct_size; /**< in: sizeof(barcopy_stats_t) */
+	uint64_t flags; /**< BARCOPY_STATS_COPIES or 0 */
 	/** GPU ranges pinned and unpinned, mapped and unmapped. Ranges, memory and regions that share
-	 *  a pin count as the one that they share, which is no handle's own: their handles have 0. */
+	 *  a pin count as the one that they share. */
 	uint64_t pins, unpins, maps, unmaps;
 	/** Ranges found revoked by barcopy_next_revoked() or gdr_get_callback_flag(). */
 	uint64_t revoked;
 	/** Copies done by the copy engine, and those that came back to the mapping. */
 	uint64_t engine_copies, engine_fallbacks;
-	/** Of registration caches; 0 for a handle. */
+	/** Of registration caches. */
 	uint64_t cache_hits, cache_misses, cache_evictions;
-	uint64_t uncounted; /**< copies and words of the process not counted for lack of memory */
-	/** Words: barcopy_put32(), barcopy_get32(), barcopy_wait32() and those of 64 bits. */
+	/** Copies into mappings and out of them, with BARCOPY_STATS_COPIES. Each piece of a vectored
+	 *  copy that is not empty is one. */
+	uint64_t copies_to, bytes_to, copies_from, bytes_from;
+	/** Words, with BARCOPY_STATS_COPIES: barcopy_put32(), barcopy_get32(), barcopy_wait32() and those
+	 *  of 64 bits. */
 	uint64_t puts, gets, waits;
-	barcopy_stats_copies_t to, from; /**< into mappings, out of mappings */
 } barcopy_stats_t;
 
 /**
- * Reads the statistics, by one of three scopes: `handle` and its context; a context, with what its
- * handles did that have ended, for a handle of 0; or, for g NULL and a handle of 0, the process, with
- * what its closed contexts did. A forked child begins at 0. What other threads are doing meanwhile
- * may or may not be in it; what this thread has done is.
+ * Reads the statistics of a context, or with g NULL of the process, with what its closed contexts did.
+ * A forked child begins at 0. What other threads are doing meanwhile may or may not be in it; what
+ * this thread has done is.
  *
- * With GDRCOPY_STATS=1 the process's statistics are written to standard error when it exits.
- * @return 0; EINVAL (g, handle, NULL, stats->struct_size too small); EACCES.
+ * Copies and words cost nothing for being counted unless GDRCOPY_STATS is set in the environment at
+ * the first open; then they are, and the process's statistics are written to standard error when it
+ * exits.
+ * @return 0; EINVAL (g, NULL, stats->struct_size too small); EACCES.
  */
-int barcopy_get_stats(gdr_t g, gdr_mh_t handle, barcopy_stats_t *stats);
+int barcopy_get_stats(gdr_t g, barcopy_stats_t *stats);
 
 #if defined(__GNUC__)
 #pragma GCC visibility pop

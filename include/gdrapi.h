@@ -240,7 +240,7 @@ int gdr_map(gdr_t g, gdr_mh_t handle, void **va, size_t size);
 int gdr_map_v2(gdr_t g, gdr_mh_t handle, void **ptr_va, size_t size, int flags);
 
 /**
- * Ends the mapping.
+ * Ends the mapping of a handle of gdr_pin_buffer().
  * @param va    the pointer that gdr_map() gave; an address in the first 64 KiB of the pinned
  *              device range is taken for it as well (DPDK passes that one)
  * @param size  the size given to gdr_map(), or that rounded up to a host page
@@ -260,8 +260,11 @@ int gdr_get_mapping_type_string(gdr_mapping_type_t type, const char **pstr);
  *
  * Ordering. gdr_copy_from_mapping() returns data at least as new as anything that the caller had
  * observed before the call; no load or store of the caller that follows the call is performed
- * before the copy's loads. After gdr_copy_to_mapping(), later stores of this CPU to the same
- * device are ordered behind the data; another device needs barcopy_flush() first. Each byte is stored
+ * before the copy's loads. After gdr_copy_to_mapping(), later stores of this CPU through the same kind of
+ * mapping of the same device are ordered behind the data; another device, and memory pinned with another
+ * GDR_PIN_FLAG_FORCE_PCIE, are reached by another path and need barcopy_flush() first. Stores *before* a
+ * copy are not ordered by it: data in host memory that a copied flag announces wants
+ * barcopy_fence(BARCOPY_FENCE_AFTER_WRITE) before the flag. Each byte is stored
  * exactly once and each naturally aligned word of 4 or 8 bytes in one store; a copy of exactly 4
  * or 8 aligned bytes is one plain store. Not promised: what a GPU kernel that is already running
  * sees (GPUDirect RDMA guide, section 11.7).

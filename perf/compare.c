@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * compare OLD.so NEW.so [--sim DIR]: what a small copy costs in two builds of the library, and in the
- * new one while it is counted (barcopy_set_stats). All in one process and in turns, on memory of
+ * compare OLD.so NEW.so [--sim DIR]: what a small copy costs in two builds of the library, or with
+ * GDRCOPY_STATS=1 while it is counted. All in one process and in turns, on memory of
  * barcopy_mem_alloc(), so that they differ in nothing but the code. For developers: not installed.
  *
  * Each figure is the median of 15 rounds; a round is 20 ms of one call after the other, and each
@@ -16,7 +16,7 @@
 #include "common/timing.h"
 #include "barcopy.h"
 
-enum { ROUNDS = 15, ROUND_NS = 20000000, BUILDS = 3 };
+enum { ROUNDS = 15, ROUND_NS = 20000000, BUILDS = 2 };
 
 struct build {
 	const char *name;
@@ -25,8 +25,6 @@ struct build {
 	__typeof__(&gdr_copy_to_mapping) to;
 	__typeof__(&gdr_copy_from_mapping) from;
 	__typeof__(&barcopy_put64) put;
-	int (*set_stats)(uint32_t flags);
-	bool counted;
 	barcopy_mem_t mem;
 };
 
@@ -69,7 +67,6 @@ static void load(struct build *b, const char *path, const char *name)
 	*(void **)&b->to = find(lib, path, "gdr_copy_to_mapping");
 	*(void **)&b->from = find(lib, path, "gdr_copy_from_mapping");
 	*(void **)&b->put = find(lib, path, "barcopy_put64");
-	*(void **)&b->set_stats = dlsym(lib, "barcopy_set_stats");
 	*(void **)&last_error = find(lib, path, "barcopy_last_error");
 	g = b->open(BARCOPY_OPEN_ANY);
 	if (!g || b->alloc(g, 0, 65536, 0, &b->mem)) {
@@ -105,14 +102,10 @@ static double ns_of(const struct build *b, size_t job, size_t count)
 	uint64_t start;
 	double ns;
 
-	if (b->set_stats && b->set_stats(b->counted))
-		exit(1);
 	calls(b, job, count / 16 + 1);
 	start = timing_ticks();
 	calls(b, job, count);
 	ns = (double)(timing_ticks() - start) * timing.ns_per_tick / (double)count;
-	if (b->set_stats)
-		b->set_stats(0);
 	return ns;
 }
 
@@ -145,7 +138,7 @@ static void measure(const struct build *builds, size_t count, size_t job)
 int main(int argc, char **argv)
 {
 	struct build builds[BUILDS];
-	size_t count = 2;
+	size_t count = BUILDS;
 
 	if (argc != 3 && !(argc == 5 && !strcmp(argv[3], "--sim"))) {
 		fprintf(stderr, "usage: compare OLD.so NEW.so [--sim DIR]\n");
@@ -157,11 +150,6 @@ int main(int argc, char **argv)
 	memset(builds, 0, sizeof(builds));
 	load(&builds[0], argv[1], "old");
 	load(&builds[1], argv[2], "new");
-	if (builds[1].set_stats) {
-		builds[count] = builds[1];
-		builds[count].name = "new, counting";
-		builds[count++].counted = true;
-	}
 	printf("ns per call: median of %d rounds, and the range without the two farthest\n%-12s",
 	       ROUNDS, "");
 	for (size_t i = 0; i < count; i++)

@@ -66,7 +66,7 @@ for kind in message reread mapflag seqlock ring write; do
 done
 if [ -x "$build/tests/gpu_test_copy_options" ]; then
 	say "copy options on the GPU"
-	timeout 120 "$build/tests/gpu_test_copy_options" || [ $? = 77 ] || status=1
+	GDRCOPY_TEST_FULL=1 timeout 120 "$build/tests/gpu_test_copy_options" || [ $? = 77 ] || status=1
 fi
 
 # ---- for information -------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ others=(build-clang) # its warnings; its programs do what gcc's do
 if [ "$mode" = full ] || [ "$mode${3:-}" = listfull ]; then
 	kernels=(kernel-full)
 	variants=(gcc asan arm64-long tsan clang valgrind)
-	scripts+=(tests/packages/run.sh)
+	scripts+=(tests/packages/run.sh tests/docs/browser.sh)
 	others=(coverage fresh/bookworm fresh/trixie)
 fi
 
@@ -143,7 +143,7 @@ run_job() {
 	fresh/*) limited 14400 scripts/check-fresh.sh --dir "$out/fresh" "${1#fresh/}" ;;
 	coverage) limited 3600 tests/coverage.sh "$out/coverage" ;;
 	packages/run) limited 3600 bash tests/packages/run.sh "$out" ;;
-	build/* | tools/* | contract/* | packages/*) limited 1200 bash "tests/$1.sh" "$out" "$out/sim" ;;
+	build/* | tools/* | contract/* | packages/* | docs/*) limited 1200 bash "tests/$1.sh" "$out" "$out/sim" ;;
 	*)
 		[ "$mode" = quick ] || variant "${1%%/*}"
 		program "$1"

@@ -96,7 +96,7 @@ static void run_threads(struct job *job, size_t times)
 /* One large copy, shared out to a pool. */
 static void run_pool(struct job *job, size_t times)
 {
-	gdri_copy_pool_tune(job->pool, job->helpers, job->spin_ns);
+	gdri_copy_pool_tune(job->pool, job->helpers, job->spin_ns, 0);
 	for (size_t n = 0; n < times; n++) {
 		uint8_t *map = place(job);
 

@@ -16,13 +16,13 @@ the tensor that it was made of).
 from ._lib import (AFTER_READ, AFTER_WRITE, BEFORE_READ, ENGINE_AUTO, FULL, Error, Timeout,
                    library_version)
 from ._life import Closed
-from .cache import CHECK_CALLBACK, CHECK_TAG, NOTIFIED, Cache, Region
+from .cache import CHECK_TAG, NOTIFIED, Cache, Region
 from .context import Context, open  # noqa: A004
 from .mapping import Mapping, Memory
 from .pin import Pin
-from .stats import Stats, Way, count_copies, stats
+from .stats import Stats, stats
 
 __version__ = "2.6.0"
-__all__ = ["AFTER_READ", "AFTER_WRITE", "BEFORE_READ", "CHECK_CALLBACK", "CHECK_TAG", "Cache",
+__all__ = ["AFTER_READ", "AFTER_WRITE", "BEFORE_READ", "CHECK_TAG", "Cache",
            "Closed", "Context", "ENGINE_AUTO", "Error", "FULL", "Mapping", "Memory", "NOTIFIED", "Pin",
-           "Region", "Stats", "Timeout", "Way", "count_copies", "library_version", "open", "stats"]
+           "Region", "Stats", "Timeout", "library_version", "open", "stats"]

@@ -10,7 +10,7 @@ import threading
 from ctypes import POINTER, Structure, c_char_p, c_int, c_size_t, c_uint32, c_uint64, c_ulong, c_void_p
 from errno import ETIMEDOUT
 
-OPEN_ANY, OPEN_CTX_SYNC_MEMOPS = 1, 2
+OPEN_ANY = 1
 MAP_RANGE_READ_ONLY = 1
 MEM_CACHED = 1
 MEM_SHAREABLE = 4
@@ -22,7 +22,6 @@ BACKENDS = {1: "gdrdrv", 2: "dmabuf", 3: "rm", 4: "host"}
 MAPPING_TYPES = {0: "none", 1: "write-combining", 2: "caching", 3: "device"}
 (ATTR_BACKEND, ATTR_DEVICE, ATTR_PERSISTENT, ATTR_SYNC_MEMOPS, ATTR_MAPPING_TYPE) = range(1, 6)
 STATS_COPIES = 1
-STATS_SIZES = 12
 
 
 class Error(OSError):
@@ -87,17 +86,12 @@ class CacheStats(Structure):
         "bytes_pinned", "max_bytes")]
 
 
-class StatsCopies(Structure):
-    """barcopy_stats_copies_t"""
-    _fields_ = [("copies", c_uint64 * STATS_SIZES), ("bytes", c_uint64 * STATS_SIZES)]
-
-
 class RawStats(Structure):
     """barcopy_stats_t"""
     _fields_ = [("struct_size", c_size_t)] + [(name, c_uint64) for name in (
         "flags", "pins", "unpins", "maps", "unmaps", "revoked", "engine_copies",
-        "engine_fallbacks", "cache_hits", "cache_misses", "cache_evictions", "uncounted", "puts",
-        "gets", "waits")] + [("to", StatsCopies), ("from_", StatsCopies)]
+        "engine_fallbacks", "cache_hits", "cache_misses", "cache_evictions", "copies_to",
+        "bytes_to", "copies_from", "bytes_from", "puts", "gets", "waits")]
 
 
 _H, _P, _PV = Handle, POINTER, POINTER(c_void_p)
@@ -143,9 +137,9 @@ _PROTOTYPES = {
     "barcopy_cache_get": (c_int, c_void_p, c_uint64, c_size_t, _P(CacheRegion)),
     "barcopy_cache_put": (c_int, c_void_p, _P(CacheRegion)),
     "barcopy_cache_invalidate": (c_int, c_void_p, c_uint64, c_size_t),
+    "barcopy_cache_trim": (c_int, c_void_p, c_uint64),
     "barcopy_cache_get_stats": (c_int, c_void_p, _P(CacheStats)),
-    "barcopy_set_stats": (c_int, c_uint32),
-    "barcopy_get_stats": (c_int, c_void_p, _H, _P(RawStats)),
+    "barcopy_get_stats": (c_int, c_void_p, _P(RawStats)),
 }
 
 _lock = threading.Lock()

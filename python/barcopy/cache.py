@@ -10,7 +10,7 @@ from ._life import Closable, Use
 from ._memory import device_memory
 from .mapping import Mapping
 
-CHECK_TAG, CHECK_CALLBACK, NOTIFIED = 0, 1, 2
+CHECK_TAG, NOTIFIED = 0, 1
 
 
 class CacheStats(NamedTuple):
@@ -66,6 +66,13 @@ class Cache(Closable):
         """Forgets every region that touches these addresses, by default all."""
         with Use(self._life):
             check(library().barcopy_cache_invalidate(self._cache, address, size))
+
+    def trim(self, max_idle_bytes=0):
+        """
+        Unpins what is idle: what has been freed, and the rest until it takes at most so many bytes.
+        """
+        with Use(self._life):
+            check(library().barcopy_cache_trim(self._cache, max_idle_bytes))
 
     def stats(self):
         raw = _lib.CacheStats(struct_size=ctypes.sizeof(_lib.CacheStats))

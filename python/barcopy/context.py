@@ -148,7 +148,7 @@ class Context(Closable):
         return major.value, minor.value
 
     def event_fd(self):
-        """A descriptor to poll for POLLPRI: a mapping has been revoked. The context's own."""
+        """A descriptor to poll for POLLPRI: a mapping has been revoked. The caller's: os.close()."""
         fd = c_int()
         with Use(self._life):
             check(library().barcopy_get_event_fd(self._g, byref(fd)))
@@ -170,14 +170,12 @@ class Context(Closable):
     def stats(self):
         """Stats of this context."""
         with Use(self._life):
-            return of_raw(self._g, _lib.Handle(0))
+            return of_raw(self._g)
 
 
-def open(any_memory=True, sync_memops=False):  # noqa: A001
+def open(any_memory=True):  # noqa: A001
     """
     A Context. any_memory: also where only some memory can be served (memory of cudaHostAlloc; with the
     proprietary kernel modules exportable VMM memory, as of PyTorch's expandable segments).
-    sync_memops: set CU_CTX_SYNC_MEMOPS where memory itself does not take it.
     """
-    return Context((_lib.OPEN_ANY if any_memory else 0) |
-                   (_lib.OPEN_CTX_SYNC_MEMOPS if sync_memops else 0))
+    return Context(_lib.OPEN_ANY if any_memory else 0)

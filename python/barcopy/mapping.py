@@ -9,7 +9,6 @@ from . import _lib
 from ._lib import check, library
 from ._life import Closable, Use
 from ._memory import HostBuffer
-from .stats import of_raw
 
 _FOREVER = 2**64 - 1
 _SLICE_NS = 100_000_000  # of a wait, so that Ctrl-C is noticed
@@ -258,11 +257,6 @@ class Mapping(Closable):
     def sync_memops(self):
         """False (VMM memory, as of expandable segments): synchronise the stream before reading."""
         return bool(self._attribute(_lib.ATTR_SYNC_MEMOPS))
-
-    def stats(self):
-        """Stats of this mapping."""
-        with Use(self._life), Use(self.context._life):
-            return of_raw(self.context._g, self._handle)
 
 
 class Memory(Mapping):

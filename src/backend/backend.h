@@ -14,9 +14,7 @@
 
 #include "cuda/cuda.h"
 #include "barcopy.h"
-#include "core/counters.h"
-
-struct gdri_ctx;
+#include "base/counters.h"
 
 #define GDRI_BACKENDS 4
 
@@ -50,15 +48,8 @@ struct gdri_pin_request {
 	const struct gdri_imported *imported;
 };
 
-/* What barcopy_next_revoked() has to do with a pin. */
-enum gdri_notice {
-	GDRI_NOTICE_NONE, /* not seen revoked yet */
-	GDRI_NOTICE_PENDING, /* seen revoked, the caller has not been told */
-	GDRI_NOTICE_TOLD
-};
-
 /*
- * A pinned range. The caller sets backend, va, mapped_size, page_size, device and sync_memops;
+ * A pinned range. The caller sets backend, va, mapped_size, page_size and device;
  * the backend's pin() the rest of the first part and may change page_size.
  */
 struct gdri_pin {
@@ -68,18 +59,14 @@ struct gdri_pin {
 	uint32_t page_size;
 	int device; /* CUDA ordinal, -1 where not known */
 	bool persistent;
-	bool sync_memops;
 	gdr_mapping_type_t type; /* of a default map */
 	uint64_t tm_cycles;
 	uint32_t cycles_per_ms;
 	void *priv; /* the backend's own */
-	enum gdri_notice notice; /* kept by events.c, from callback_flag() */
 
-	/* Kept by backends.c. */
-	struct gdri_ctx *ctx; /* whose it is; NULL: nobody's, as in a test of a backend alone */
-	bool borrows; /* another pin's mapping: its own pin and map are no events */
-	bool seen_revoked;
-	struct gdri_events events;
+	/* Kept by pin.c. */
+	struct gdri_counters
+		*counters; /* of its context; NULL: none, as in a test of a backend alone */
 
 	/*
 	 * While mapped. The caller sets map_length (a multiple of the host page, at most
@@ -104,7 +91,7 @@ struct gdri_backend {
 	 * it alone, so it must be able to serve ordinary device memory, as far as that is known without
 	 * a context; CUDA may be initialised to ask.
 	 */
-	int (*open)(struct gdri_ctx *ctx, bool decides, void **state);
+	int (*open)(bool decides, void **state);
 	void (*close)(void *state);
 
 	int (*driver_version)(void *state, int *major, int *minor);
@@ -121,9 +108,14 @@ struct gdri_backend {
 
 	/* A descriptor, the backend's, with POLLPRI while a revoked range is pinned; see gdrapi.h. */
 	int (*event_fd)(void *state, int *fd);
+};
 
-	/* In a forked child: forget what belongs to the parent. */
-	void (*after_fork)(void);
+/* Those of a context. Written by gdri_backends_open() and _close(), constant between. */
+struct gdri_backends {
+	size_t count;
+	const struct gdri_backend *of[GDRI_BACKENDS]; /* in order of trial */
+	void *state[GDRI_BACKENDS]; /* by id - 1; owned by that backend */
+	struct gdri_counters *counters; /* what is done with pins is counted there */
 };
 
 extern const struct gdri_backend gdri_backend_gdrdrv;
@@ -138,37 +130,32 @@ void gdri_default_close(void *state);
 int gdri_default_driver_version(void *state, int *major, int *minor);
 int gdri_default_callback_flag(struct gdri_pin *pin, int *flag);
 int gdri_default_event_fd(void *state, int *fd);
-void gdri_default_after_fork(void);
+
+/* NULL for what is none. */
+const char *gdri_mapping_type_name(gdr_mapping_type_t type);
 
 /* -ENOTSUP with a text, unless wish is NONE or what the mapping is. */
 int gdri_check_wish(const struct gdri_pin *pin, gdr_mapping_type_t wish);
 
-/* Chooses and opens the context's backends; any: BARCOPY_OPEN_ANY. Returns 0 or -errno. */
-int gdri_backends_open(struct gdri_ctx *ctx, bool any);
-void gdri_backends_close(struct gdri_ctx *ctx);
+/* Chooses and opens; any: BARCOPY_OPEN_ANY. counters is the caller's to set. Returns 0 or -errno. */
+int gdri_backends_open(struct gdri_backends *set, bool any);
+void gdri_backends_close(struct gdri_backends *set);
 
 /* Pins by the first backend that can; fills request->va, mapped_size, memory, and *pin. */
-int gdri_backends_pin(struct gdri_ctx *ctx, struct gdri_pin_request *request, struct gdri_pin *pin);
+int gdri_backends_pin(struct gdri_backends *set, struct gdri_pin_request *request,
+		      struct gdri_pin *pin);
 
 /* The pin's operations, counted. */
 int gdri_backends_unpin(struct gdri_pin *pin);
 int gdri_backends_map(struct gdri_pin *pin, gdr_mapping_type_t wish);
 int gdri_backends_unmap(struct gdri_pin *pin);
 
-/* Something has happened to the pin, or to the context: it is counted. */
-void gdri_backends_count(struct gdri_pin *pin, enum gdri_event event);
-void gdri_backends_count_in(struct gdri_ctx *ctx, enum gdri_event event, uint64_t n);
-
-/* The pin is seen to have been revoked: counted the first time. Its handle's lock is held. */
-void gdri_backends_revoked(struct gdri_pin *pin);
 
 /* See gdr_get_attribute() and gdr_driver_get_version(). */
-int gdri_backends_attribute(struct gdri_ctx *ctx, gdr_attr_t attr);
-int gdri_backends_driver_version(struct gdri_ctx *ctx, int *major, int *minor);
+int gdri_backends_attribute(struct gdri_backends *set, gdr_attr_t attr);
+int gdri_backends_driver_version(struct gdri_backends *set, int *major, int *minor);
 
 /* The event descriptor of the first backend that has one; -ENOTSUP where none has. */
-int gdri_backends_event_fd(struct gdri_ctx *ctx, int *fd);
-
-void gdri_backends_after_fork(void);
+int gdri_backends_event_fd(struct gdri_backends *set, int *fd);
 
 #endif

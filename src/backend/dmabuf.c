@@ -21,11 +21,10 @@
 
 enum { CUDA_WITH_DMABUF_MMAP = 13030, KERNEL_ENOTSUPP = 524 };
 
-static int dmabuf_open(struct gdri_ctx *ctx, bool decides, void **state)
+static int dmabuf_open(bool decides, void **state)
 {
 	int version, rc;
 
-	(void)ctx;
 	*state = NULL;
 	rc = gdri_cuda_driver_version(&version);
 	if (rc)
@@ -179,5 +178,4 @@ const struct gdri_backend gdri_backend_dmabuf = {
 	.unmap = dmabuf_unmap,
 	.callback_flag = gdri_default_callback_flag,
 	.event_fd = gdri_default_event_fd,
-	.after_fork = gdri_default_after_fork,
 };

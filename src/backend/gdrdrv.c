@@ -39,17 +39,15 @@ static int open_node(void **state, bool dmabuf)
 	return 0;
 }
 
-static int gdrdrv_open(struct gdri_ctx *ctx, bool decides, void **state)
+static int gdrdrv_open(bool decides, void **state)
 {
-	(void)ctx;
 	(void)decides;
 	return open_node(state, false);
 }
 
-static int gdrdrv_dmabuf_open(struct gdri_ctx *ctx, bool decides, void **state)
+static int gdrdrv_dmabuf_open(bool decides, void **state)
 {
 	(void)decides;
-	(void)ctx;
 	return open_node(state, true);
 }
 
@@ -160,7 +158,7 @@ static int refuse_wish(gdr_mapping_type_t wish)
 {
 	const char *name = "";
 
-	gdr_get_mapping_type_string(wish, &name);
+	name = gdri_mapping_type_name(wish);
 	return gdri_fail(ENOTSUP, "this memory cannot be mapped as \"%s\"", name);
 }
 
@@ -288,7 +286,7 @@ static int gdrdrv_event_fd(void *state, int *fd)
 	.close = gdrdrv_close, .driver_version = gdrdrv_driver_version,                   \
 	.attribute = gdrdrv_attribute, .pin = gdrdrv_pin, .unpin = gdrdrv_unpin,          \
 	.map = gdrdrv_map, .unmap = gdrdrv_unmap, .callback_flag = gdrdrv_callback_flag,  \
-	.event_fd = gdrdrv_event_fd, .after_fork = gdri_default_after_fork
+	.event_fd = gdrdrv_event_fd
 
 const struct gdri_backend gdri_backend_gdrdrv = {
 	.name = "gdrdrv",

@@ -14,9 +14,8 @@
 #include "backend/backend.h"
 #include "base/error.h"
 
-static int host_open(struct gdri_ctx *ctx, bool decides, void **state)
+static int host_open(bool decides, void **state)
 {
-	(void)ctx;
 	(void)decides;
 	*state = NULL;
 	return gdri_cuda_load();
@@ -89,5 +88,4 @@ const struct gdri_backend gdri_backend_host = {
 	.unmap = host_unmap,
 	.callback_flag = gdri_default_callback_flag,
 	.event_fd = gdri_default_event_fd,
-	.after_fork = gdri_default_after_fork,
 };

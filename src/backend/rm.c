@@ -11,11 +11,10 @@
 #include "cuda/watch.h"
 #include "backend/rm.h"
 
-static int rm_open(struct gdri_ctx *ctx, bool decides, void **state)
+static int rm_open(bool decides, void **state)
 {
 	int rc = gdri_rm_check();
 
-	(void)ctx;
 	*state = NULL;
 	if (!rc)
 		rc = gdri_cuda_load();
@@ -125,12 +124,6 @@ static int rm_unmap(struct gdri_pin *pin)
 	return gdri_rm_unmap(&rp->range, pin->map, pin->map_length);
 }
 
-static void rm_after_fork(void)
-{
-	gdri_rm_client_after_fork();
-	gdri_rm_trial_after_fork();
-}
-
 const struct gdri_backend gdri_backend_rm = {
 	.name = "rm",
 	.id = BARCOPY_BACKEND_RM,
@@ -145,5 +138,4 @@ const struct gdri_backend gdri_backend_rm = {
 	.unmap = rm_unmap,
 	.callback_flag = gdri_default_callback_flag,
 	.event_fd = gdri_default_event_fd,
-	.after_fork = rm_after_fork,
 };

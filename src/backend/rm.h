@@ -92,7 +92,4 @@ int gdri_rm_unmap(struct gdri_rm_range *range, void *map, size_t length);
 /* Is this way right on this GPU? Tried at the first call, with memory of `context` (or NULL). */
 int gdri_rm_trial(struct gdri_rm_gpu *gpu, int device, void *context);
 
-void gdri_rm_client_after_fork(void);
-void gdri_rm_trial_after_fork(void);
-
 #endif

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/process.h"
 #include "base/error.h"
 #include "base/fork.h"
 #include "backend/rm.h"
@@ -309,10 +310,12 @@ int gdri_rm_gpu_get(int device, struct gdri_rm_gpu **out)
 }
 
 /* The descriptors are closed by fork.c; what is left of the list is the parent's. */
-void gdri_rm_client_after_fork(void)
+static void after_fork(void)
 {
 	pthread_mutex_init(&lock, NULL);
 	ctl = -1;
 	client = 0;
 	gpus = NULL;
 }
+
+GDRI_IN_CHILD(after_fork);

@@ -18,6 +18,7 @@
 #include <time.h>
 
 #include "cuda/cuda.h"
+#include "base/process.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "copy/copy.h"
@@ -230,7 +231,9 @@ int gdri_rm_trial(struct gdri_rm_gpu *gpu, int device, void *context)
 	return rc;
 }
 
-void gdri_rm_trial_after_fork(void)
+static void after_fork(void)
 {
 	pthread_mutex_init(&lock, NULL);
 }
+
+GDRI_IN_CHILD(after_fork);

@@ -1,64 +1,76 @@
 /* SPDX-License-Identifier: MIT */
-/* See error.h. It knows nothing of what fails. */
+/*
+ * See error.h. It knows nothing of what fails.
+ *
+ * A thread has a pointer to its text alone: the library's thread-local storage lies in the static block
+ * (initial-exec, the one kind that costs a copy a single load), of which a program that loads the
+ * library at run time has no more than 1.6 KiB left for everybody (glibc's
+ * rtld.optional_static_tls): dlopen fails when it is used up.
+ */
 #include "base/error.h"
 
+#include <pthread.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/lent.h"
 #include "base/log.h"
-#include "base/thread.h"
 
-struct text {
-	struct gdri_lent lent; /* one that is not taken is empty, or holds what nobody will read */
-	char s[1024];
-};
+enum { ROOM = 1024 };
 
-static struct text first; /* of most programs the only one */
-static gdri_lent_list texts = &first.lent;
-static _Thread_local struct text *mine;
-static _Thread_local bool lost; /* there is no memory for it */
+static char no_memory[] = "no memory for the cause"; /* nobody's own */
+static _Thread_local char *mine; /* NULL: none yet */
 
-static void *make(void)
+static pthread_key_t key; /* constant while have_key; its value is a thread's own text */
+static _Atomic bool have_key;
+
+/* What fails after this, in another destructor, has a new text: they run until no key is set. */
+static void thread_ends(void *text)
 {
-	return malloc(sizeof(struct text));
-}
-
-static struct text *take(void)
-{
-	struct text *t = (struct text *)gdri_lent_take(&texts, make);
-
-	if (t) {
-		t->s[0] = '\0';
-		(void)gdri_thread_watch();
-	}
-	return t;
-}
-
-void gdri_error_thread_ends(void)
-{
-	struct text *t = mine;
-
 	mine = NULL;
-	if (t)
-		gdri_lent_give_back(&t->lent);
+	free(text);
+}
+
+__attribute__((constructor)) static void make_key(void)
+{
+	atomic_store_explicit(&have_key, !pthread_key_create(&key, thread_ends),
+			      memory_order_release);
+}
+
+/*
+ * Where this code is unloaded (a static library inside of a module), threads that live on must not
+ * look for it when they end.
+ */
+__attribute__((destructor)) static void delete_key(void)
+{
+	if (atomic_exchange_explicit(&have_key, false, memory_order_acq_rel))
+		pthread_key_delete(key);
+}
+
+/* A text that ends with its thread (where there is no key, it is lost with it), or no_memory. */
+static char *take(void)
+{
+	char *text = malloc(ROOM);
+
+	if (text && atomic_load_explicit(&have_key, memory_order_acquire))
+		(void)pthread_setspecific(key, text);
+	return text ? text : no_memory;
 }
 
 void gdri_error_say(const char *text)
 {
-	if (!mine)
+	if (!mine || mine == no_memory)
 		mine = take();
-	lost = !mine;
-	if (mine)
-		memcpy(mine->s, text, strlen(text) + 1);
+	if (mine != no_memory)
+		memcpy(mine, text, strlen(text) + 1);
 }
 
 void gdri_error_set(int err, const char *fmt, ...)
 {
-	char text[sizeof(mine->s)];
+	char text[ROOM];
 	va_list ap;
 
 	/* By way of a copy: an argument may be the former text itself. */
@@ -71,14 +83,15 @@ void gdri_error_set(int err, const char *fmt, ...)
 
 const char *gdri_error_text(void)
 {
-	return mine ? mine->s : lost ? "no memory for the cause" : "";
+	return mine ? mine : "";
 }
 
 void gdri_error_clear(void)
 {
-	lost = false;
-	if (mine)
-		mine->s[0] = '\0';
+	if (mine == no_memory)
+		mine = NULL;
+	else if (mine)
+		*mine = '\0';
 }
 
 void gdri_text_add(struct gdri_text *text, const char *fmt, ...)

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The text of this thread's last failure. Internal functions return 0 or -errno; the place that
- * detects a failure first says why with gdri_fail(), the entry points only pass the number on. The
- * texts are lent: a thread has a pointer alone (thread.h).
+ * detects a failure first says why with gdri_fail(), the entry points only pass the number on.
  */
 #ifndef GDRI_ERROR_H
 #define GDRI_ERROR_H
@@ -27,9 +26,6 @@ const char *gdri_error_text(void);
 
 /* Empties the text, so that a callee's reason can be told from an older one. */
 void gdri_error_clear(void);
-
-/* The calling thread ends: its text is the next one's. */
-void gdri_error_thread_ends(void);
 
 /* A growing text of bounded length, for an error that lists several reasons. */
 struct gdri_text {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* See log.h. */
+#include "base/process.h"
 #include "base/log.h"
 
 #include <pthread.h>
@@ -32,7 +33,7 @@ static void read_env(void)
 
 	if (!gdri_env("GDRCOPY_ENABLE_LOGGING"))
 		return;
-	env_threshold = BARCOPY_LOG_WARN;
+	env_threshold = BARCOPY_LOG_ERROR;
 	if (level && level[0] >= '1' && level[0] <= '4' && !level[1])
 		env_threshold = level[0] - '0';
 	atomic_store_explicit(&threshold, env_threshold, memory_order_relaxed);
@@ -75,7 +76,9 @@ void gdri_log_set_fn(barcopy_log_fn fn, void *arg)
 	pthread_rwlock_unlock(&sink_lock);
 }
 
-void gdri_log_after_fork(void)
+static void after_fork(void)
 {
 	pthread_rwlock_init(&sink_lock, NULL);
 }
+
+GDRI_IN_CHILD(after_fork);

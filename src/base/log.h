@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Log messages: to the function set by barcopy_set_log_fn(), else to stderr if GDRCOPY_ENABLE_LOGGING
- * is set, from GDRCOPY_LOG_LEVEL (1 debug .. 4 error, default 3) up. Nothing is logged by copies.
+ * is set, from GDRCOPY_LOG_LEVEL (1 debug .. 4 error, default 4) up. Nothing is logged by copies.
  */
 #ifndef GDRI_LOG_H
 #define GDRI_LOG_H
@@ -17,8 +17,5 @@ void gdri_log_init(void);
 
 /* See barcopy_set_log_fn(). */
 void gdri_log_set_fn(barcopy_log_fn fn, void *arg);
-
-/* In a forked child: the lock may have been held by a thread that is not there any more. */
-void gdri_log_after_fork(void);
 
 #endif

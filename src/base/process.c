@@ -7,16 +7,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "core/ctx.h"
-#include "cuda/cuda.h"
 #include "base/error.h"
 #include "base/fork.h"
-#include "core/handle.h"
-#include "base/log.h"
-#include "cuda/nvml.h"
-#include "backend/backend.h"
-#include "cache/cache.h"
-#include "core/stats.h"
 
 /* Before the first open there is no page: everything reads as "no tag". */
 static const _Atomic uint32_t no_tag;
@@ -26,6 +18,10 @@ _Atomic(const _Atomic uint32_t *) gdri_process_page = &no_tag;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic uint32_t *page;
 static uint32_t last_tag;
+
+/* What GDRI_IN_CHILD() has laid down, between the names that the linker gives to a section's ends. */
+extern void (*const __start_gdri_in_child[])(void) __attribute__((visibility("hidden")));
+extern void (*const __stop_gdri_in_child[])(void) __attribute__((visibility("hidden")));
 
 static void before_fork(void)
 {
@@ -51,14 +47,8 @@ static void in_child(void)
 		atomic_store_explicit(
 			page, 0,
 			memory_order_relaxed); /* where the kernel does not know MADV_WIPEONFORK */
-	gdri_log_after_fork();
-	gdri_stats_after_fork();
-	gdri_cuda_after_fork();
-	gdri_nvml_after_fork();
-	gdri_ctx_after_fork();
-	gdri_handle_after_fork();
-	gdri_cache_after_fork();
-	gdri_backends_after_fork();
+	for (void (*const *fn)(void) = __start_gdri_in_child; fn < __stop_gdri_in_child; fn++)
+		(*fn)();
 }
 
 int gdri_process_enter(void)

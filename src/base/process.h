@@ -3,7 +3,7 @@
  * Which process is this? A tag that differs between a parent and its forked children and costs
  * one load to read: it lies in a page that the kernel empties in a child (MADV_WIPEONFORK, Linux
  * 4.14), with a pthread_atfork handler beside it for what needs more than the tag.
- * It knows nothing of contexts and handles beyond their after_fork calls.
+ * It knows nobody who is told of a fork: they lay down a line of their own.
  */
 #ifndef GDRI_PROCESS_H
 #define GDRI_PROCESS_H
@@ -20,6 +20,16 @@ static inline uint32_t gdri_process_tag(void)
 	return atomic_load_explicit(atomic_load_explicit(&gdri_process_page, memory_order_relaxed),
 				    memory_order_relaxed);
 }
+
+/*
+ * At the top level of a file: fn is called in a forked child, once there has been a
+ * gdri_process_enter(). A table in a section of its own, so that nothing has to run to make it: it is
+ * whole whenever a fork comes, and reading it is async-signal-safe, which fn must be too. In no
+ * particular order.
+ */
+#define GDRI_IN_CHILD(fn)                                                                          \
+	static void (*const fn##_in_child)(void) __attribute__((used, section("gdri_in_child"))) = \
+		(fn)
 
 /* Gives this process a tag if it has none yet. Returns 0 or -ENOMEM. Thread-safe. */
 int gdri_process_enter(void);

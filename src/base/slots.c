@@ -41,11 +41,16 @@ static int add_chunk_locked(struct gdri_slots *table)
 	return 0;
 }
 
-struct gdri_slot *gdri_slots_new(struct gdri_slots *table)
+struct gdri_slot *gdri_slots_new(struct gdri_slots *table, size_t object_size,
+				 void (*init)(struct gdri_slot *slot))
 {
 	struct gdri_slot *slot = NULL;
 
 	pthread_mutex_lock(&table->lock);
+	if (!table->count) {
+		table->object_size = (object_size + 63) & ~(size_t)63;
+		table->init = init;
+	}
 	if (table->first_free || !add_chunk_locked(table)) {
 		slot = slot_at(table, table->first_free - 1);
 		table->first_free = slot->next_free;

@@ -25,24 +25,23 @@ struct gdri_slot {
 	uint32_t next_free; /* index + 1, or 0; under the table's lock */
 };
 
+/* Zeroes are an empty table (PTHREAD_MUTEX_INITIALIZER is zeroes too), so that it lies in .bss. */
 struct gdri_slots {
-	size_t object_size; /* a multiple of 64 */
-	/* Called once for each object when its memory is made, and again in a forked child. */
-	void (*init)(struct gdri_slot *slot);
 	pthread_mutex_t lock; /* guards what follows, but chunk pointers are read without it */
+	size_t object_size; /* a multiple of 64; constant once there is a chunk, and so is init */
+	void (*init)(struct gdri_slot *slot);
 	uint32_t first_free; /* index + 1, or 0 */
 	uint32_t count; /* objects made */
 	_Atomic(char *) chunks[GDRI_SLOTS_CHUNKS];
 };
 
-#define GDRI_SLOTS_INIT(type, init_fn)                                               \
-	{                                                                            \
-		.object_size = (sizeof(type) + 63) & ~(size_t)63, .init = (init_fn), \
-		.lock = PTHREAD_MUTEX_INITIALIZER                                    \
-	}
-
-/* A fresh object, not yet to be found by name; NULL without memory. */
-struct gdri_slot *gdri_slots_new(struct gdri_slots *table);
+/*
+ * A fresh object, not yet to be found by name; NULL without memory. Size and init are the same in every
+ * call for a table: init is called once for each object when its memory is made, and again in a forked
+ * child.
+ */
+struct gdri_slot *gdri_slots_new(struct gdri_slots *table, size_t object_size,
+				 void (*init)(struct gdri_slot *slot));
 
 /* Makes it findable and returns its name. Everything written before is seen by who finds it. */
 uint64_t gdri_slot_publish(struct gdri_slot *slot);

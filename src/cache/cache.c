@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The cache's own state: made and ended, entries killed and released, invalidation, statistics.
- * See cache.h; a miss is in miss.c, eviction in evict.c.
+ * The cache's own state: made and ended, entries listed, killed and released, invalidation,
+ * statistics. See cache.h; a miss is in miss.c, eviction in evict.c.
  */
 #include "cache/cache.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-#include "core/ctx.h"
 #include "base/error.h"
-#include "core/handle.h"
 #include "base/log.h"
-
-enum { WHOLE_MAX = 2 << 20 };
+#include "base/process.h"
+#include "core/ctx.h"
+#include "core/handle.h"
 
 static void init_cache(struct gdri_slot *slot)
 {
@@ -25,43 +24,42 @@ static void init_cache(struct gdri_slot *slot)
 		atomic_store_explicit(&cache->shard[i].hits, 0, memory_order_relaxed);
 }
 
-struct gdri_slots gdri_caches = GDRI_SLOTS_INIT(struct gdri_cache, init_cache);
+struct gdri_slots gdri_caches;
 
-static int check_options(const barcopy_cache_options_t *o)
+static void end_caches(struct gdri_ctx *ctx)
 {
-	if (o->validity > BARCOPY_CACHE_NOTIFIED)
-		return gdri_fail(EINVAL, "unknown validity %u", o->validity);
-	if (o->flags)
-		return gdri_fail(EINVAL, "unknown bits in flags 0x%x of a cache", o->flags);
-	return 0;
+	while (ctx->caches)
+		(void)gdri_cache_destroy(ctx->caches, true);
+	ctx->ranges[0] = ctx->ranges[1] = NULL;
 }
 
-int gdri_cache_create(struct gdri_ctx *ctx, gdr_t g, const barcopy_cache_options_t *o,
-		      barcopy_cache_t *out)
+int gdri_cache_new(struct gdri_ctx *ctx, gdr_t g, const barcopy_cache_options_t *o, bool ranges,
+		   uint32_t flags, struct gdri_cache **out)
 {
-	struct gdri_cache *cache;
-	int rc = check_options(o);
+	struct gdri_cache *cache =
+		(struct gdri_cache *)gdri_slots_new(&gdri_caches, sizeof(*cache), init_cache);
+	int rc;
 
-	if (rc)
-		return rc;
-	cache = (struct gdri_cache *)gdri_slots_new(&gdri_caches);
 	if (!cache)
 		return gdri_fail(ENOMEM, "no memory for a cache");
-	rc = gdri_pages_init(&cache->pages);
+	rc = cache->pages.root ? 0 : gdri_pages_init(&cache->pages);
 	if (rc) {
 		gdri_slots_free(&gdri_caches, &cache->slot);
 		return rc;
 	}
+	pthread_mutex_lock(&cache->lock);
 	cache->ctx = ctx;
 	cache->g = g;
-	cache->validity = o->validity;
-	cache->whole_max = o->whole_max ? o->whole_max : WHOLE_MAX;
+	cache->notified = o->validity == BARCOPY_CACHE_NOTIFIED;
+	cache->keeps = !ranges;
+	cache->flags = flags | GDRI_REGION_MAPPED | GDRI_REGION_PROVEN;
+	cache->whole_max = o->whole_max ? o->whole_max : GDRI_WHOLE_MAX;
 	cache->max_regions = o->max_regions ? o->max_regions : UINT64_MAX;
-	cache->limit_by_bar = !o->max_bytes;
-	pthread_mutex_lock(&cache->lock);
-	cache->detached = 0;
+	cache->limit_by_gpu = !ranges && !o->max_bytes;
+	cache->max_bytes = ranges ? UINT64_MAX : o->max_bytes;
+	cache->first = cache->last = cache->look = NULL;
+	cache->count = cache->detached = 0;
 	cache->bytes = 0;
-	cache->max_bytes = o->max_bytes;
 	cache->devices_seen = 0;
 	cache->misses = cache->evictions = cache->invalidations = 0;
 	atomic_store_explicit(&cache->over, false, memory_order_relaxed);
@@ -70,10 +68,41 @@ int gdri_cache_create(struct gdri_ctx *ctx, gdr_t g, const barcopy_cache_options
 	pthread_mutex_lock(&ctx->lock);
 	cache->next = ctx->caches;
 	ctx->caches = cache;
+	ctx->end_caches = end_caches;
 	pthread_mutex_unlock(&ctx->lock);
-	atomic_store_explicit(&cache->owner, gdri_process_tag(), memory_order_relaxed);
-	*out = (barcopy_cache_t)(uintptr_t)gdri_slot_publish(&cache->slot);
+	*out = cache;
 	return 0;
+}
+
+barcopy_cache_t gdri_cache_publish(struct gdri_cache *cache)
+{
+	atomic_store_explicit(&cache->owner, gdri_process_tag(), memory_order_relaxed);
+	return (barcopy_cache_t)(uintptr_t)gdri_slot_publish(&cache->slot);
+}
+
+/* ---- entries -------------------------------------------------------------------------------- */
+
+/* Makes it the one that is looked at last. */
+void gdri_cache_list_locked(struct gdri_cache *cache, struct gdri_kept *kept)
+{
+	kept->next = NULL;
+	kept->prev = cache->last;
+	*(cache->last ? &cache->last->next : &cache->first) = kept;
+	cache->last = kept;
+	cache->count++;
+	cache->bytes += gdri_kept_bytes(kept);
+}
+
+/* Takes it out of the list and the table: nobody finds it any more. */
+static void unlist_locked(struct gdri_cache *cache, struct gdri_kept *kept)
+{
+	gdri_pages_erase(&cache->pages, kept->region.pin.va, gdri_region_end(&kept->region));
+	if (cache->look == kept)
+		cache->look = kept->next;
+	*(kept->prev ? &kept->prev->next : &cache->first) = kept->next;
+	*(kept->next ? &kept->next->prev : &cache->last) = kept->prev;
+	cache->count--;
+	cache->bytes -= gdri_kept_bytes(kept);
 }
 
 /* Ends the handle that users of an entry copy with. */
@@ -81,46 +110,52 @@ void gdri_cache_end_handle(struct gdri_cache *cache, struct gdri_entry *e)
 {
 	struct gdri_handle *handle;
 
-	/* It is not there if the user has unpinned it, which he must not: nothing is lost. */
-	if (!gdri_handle_lock(cache->ctx, e->handle, &handle))
+	/* It is not there where gdr_close() has ended it, or ranges have handles of their own. */
+	if (cache->keeps && !gdri_handle_lock(cache->ctx, e->handle, &handle))
 		gdri_handle_release_locked(handle);
 }
 
-/* Unmaps and unpins an entry that is not LIVE and has no users, and gives it back. */
-void gdri_cache_release_locked(struct gdri_cache *cache, struct gdri_entry *e)
+static void close_region(struct gdri_cache *cache, struct gdri_entry *e)
 {
 	gdri_cache_end_handle(cache, e);
-	if (gdri_region_close(&e->rest->region))
-		gdri_log(BARCOPY_LOG_ERROR, "unpinning a cached region: %s", gdri_error_text());
-	free(e->rest);
-	e->rest = NULL;
+	if (gdri_region_unpin(&e->kept->region))
+		gdri_log(BARCOPY_LOG_ERROR, "unpinning a shared region: %s", gdri_error_text());
+}
+
+void gdri_cache_release_locked(struct gdri_cache *cache, struct gdri_entry *e)
+{
+	if (!e->kept->closed)
+		close_region(cache, e);
+	gdri_region_free_parts(&e->kept->region);
+	free(e->kept);
+	e->kept = NULL;
 	gdri_slot_retire(&e->slot);
 	gdri_pool_free(&cache->entries, &e->slot);
 }
 
-/* Takes a LIVE entry out of the cache; it is released now, or by its last user. */
 void gdri_cache_kill_locked(struct gdri_cache *cache, struct gdri_entry *e)
 {
-	gdri_pages_erase(&cache->pages, e->start, gdri_entry_end(e));
-	gdri_lru_remove(&cache->lru, &e->rest->lru);
-	cache->bytes -= gdri_entry_bytes(e);
-	if (atomic_fetch_and_explicit(&e->state, ~GDRI_CACHE_LIVE, memory_order_acq_rel) ==
-	    GDRI_CACHE_LIVE)
-		gdri_cache_release_locked(cache, e);
-	else
+	unlist_locked(cache, e->kept);
+	if (atomic_fetch_and_explicit(&e->state, GDRI_CACHE_USERS, memory_order_acq_rel) &
+	    GDRI_CACHE_USERS)
 		cache->detached++;
+	else
+		gdri_cache_release_locked(cache, e);
 }
 
-void gdri_cache_settle(struct gdri_cache *cache, struct gdri_entry *e, bool last)
+/* Releases an entry if nobody uses it. */
+bool gdri_cache_take_idle_locked(struct gdri_cache *cache, struct gdri_entry *e)
 {
-	pthread_mutex_lock(&cache->lock);
-	if (last) {
-		cache->detached--;
-		gdri_cache_release_locked(cache, e);
-	}
-	if (atomic_load_explicit(&cache->over, memory_order_relaxed))
-		gdri_cache_trim_locked(cache, 0, 0);
-	pthread_mutex_unlock(&cache->lock);
+	uint32_t s = atomic_load_explicit(&e->state, memory_order_relaxed);
+
+	do {
+		if (!(s & GDRI_CACHE_LIVE) || s & GDRI_CACHE_USERS)
+			return false;
+	} while (!atomic_compare_exchange_weak_explicit(&e->state, &s, 0, memory_order_acq_rel,
+							memory_order_relaxed));
+	unlist_locked(cache, e->kept);
+	gdri_cache_release_locked(cache, e);
+	return true;
 }
 
 void gdri_cache_invalidate(struct gdri_cache *cache, uint64_t addr, uint64_t end)
@@ -135,16 +170,16 @@ void gdri_cache_invalidate(struct gdri_cache *cache, uint64_t addr, uint64_t end
 	pthread_mutex_unlock(&cache->lock);
 }
 
+/* ---- statistics ----------------------------------------------------------------------------- */
+
 /* Entries that have users. */
 static size_t in_use_locked(const struct gdri_cache *cache)
 {
 	size_t count = cache->detached;
 
-	for (size_t i = 0; i < cache->lru.count; i++) {
-		const struct gdri_entry *e = gdri_entry_of(cache->lru.heap[i]);
-
-		count += atomic_load_explicit(&e->state, memory_order_relaxed) != GDRI_CACHE_LIVE;
-	}
+	for (const struct gdri_kept *k = cache->first; k; k = k->next)
+		count += !!(atomic_load_explicit(&k->entry->state, memory_order_relaxed) &
+			    GDRI_CACHE_USERS);
 	return count;
 }
 
@@ -177,12 +212,14 @@ void gdri_cache_stats(struct gdri_cache *cache, barcopy_cache_stats_t *s)
 	s->misses = cache->misses;
 	s->evictions = cache->evictions;
 	s->invalidations = cache->invalidations;
-	s->regions = cache->lru.count + cache->detached;
+	s->regions = cache->count + cache->detached;
 	s->regions_in_use = in_use_locked(cache);
 	s->bytes_pinned = cache->bytes;
 	s->max_bytes = cache->max_bytes;
 	pthread_mutex_unlock(&cache->lock);
 }
+
+/* ---- the end -------------------------------------------------------------------------------- */
 
 /* Takes it off its context's list, which counts its hits from now on. */
 static void unlink_cache(struct gdri_cache *cache)
@@ -191,8 +228,8 @@ static void unlink_cache(struct gdri_cache *cache)
 
 	pthread_mutex_lock(&cache->ctx->lock);
 	for (int i = 0; i < GDRI_CACHE_SHARDS; i++)
-		gdri_backends_count_in(
-			cache->ctx, GDRI_EVENT_CACHE_HIT,
+		gdri_count(
+			&cache->ctx->counters, GDRI_COUNT_CACHE_HIT,
 			atomic_exchange_explicit(&cache->shard[i].hits, 0, memory_order_relaxed));
 	for (link = &cache->ctx->caches; *link != cache; link = &(*link)->next)
 		;
@@ -200,49 +237,44 @@ static void unlink_cache(struct gdri_cache *cache)
 	pthread_mutex_unlock(&cache->ctx->lock);
 }
 
-/* Releases what users have not given back: their pointers are gone with it. */
-static void release_detached_locked(struct gdri_cache *cache)
+/*
+ * Closes what users have not given back: their pointers are gone with it. The rest of it stays until
+ * their put, which may be under way, or for ever.
+ */
+static void close_detached_locked(struct gdri_cache *cache)
 {
 	for (uint32_t i = 0; cache->detached && i < cache->entries.count; i++) {
 		struct gdri_entry *e = (struct gdri_entry *)gdri_pool_at(&cache->entries, i);
 
-		if (!atomic_load_explicit(&e->state, memory_order_relaxed))
+		if (!e->kept || e->kept->closed)
 			continue;
-		atomic_store_explicit(&e->state, 0, memory_order_relaxed);
+		close_region(cache, e);
+		e->kept->closed = true;
 		cache->detached--;
-		gdri_cache_release_locked(cache, e);
 	}
 }
 
 int gdri_cache_destroy(struct gdri_cache *cache, bool force)
 {
-	struct gdri_lru_node *node;
-
 	pthread_mutex_lock(&cache->lock);
 	if (!force && in_use_locked(cache)) {
 		pthread_mutex_unlock(&cache->lock);
 		return gdri_fail(EBUSY, "a region of the cache is in use");
 	}
-	gdri_slot_retire(&cache->slot);
-	while ((node = gdri_lru_first(&cache->lru)))
-		gdri_cache_kill_locked(cache, gdri_entry_of(node));
-	release_detached_locked(cache);
-	gdri_lru_destroy(&cache->lru);
-	gdri_pages_destroy(&cache->pages);
-	gdri_pool_destroy(&cache->entries);
+	if (cache->keeps)
+		gdri_slot_retire(&cache->slot);
+	while (cache->first)
+		gdri_cache_kill_locked(cache, cache->first->entry);
+	close_detached_locked(cache);
 	pthread_mutex_unlock(&cache->lock);
 	unlink_cache(cache);
 	gdri_slots_free(&gdri_caches, &cache->slot);
 	return 0;
 }
 
-void gdri_cache_destroy_all(struct gdri_ctx *ctx)
-{
-	while (ctx->caches)
-		(void)gdri_cache_destroy(ctx->caches, true);
-}
-
-void gdri_cache_after_fork(void)
+static void after_fork(void)
 {
 	gdri_slots_after_fork(&gdri_caches);
 }
+
+GDRI_IN_CHILD(after_fork);

@@ -1,14 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The registration cache: regions that stay pinned and mapped after their use, found again by
- * address without a lock. It knows regions (memory/region.h) and who uses them; not backends.
+ * Regions that are found again by address, without a lock: what a registration cache keeps after its
+ * use, and what barcopy_map_range() shares while it is used. They are one thing; ranges are a cache that
+ * keeps nothing idle. It knows regions and who uses them; not backends.
  *
  * An entry's state is one atomic word: the number of users, and LIVE while it may be found. A user
  * is added only while LIVE is set, and looks at the rest of the entry only then; so an entry that
- * is not LIVE and has no users is nobody's but the lock holder's, and entries are never given back
- * while the cache exists. Whoever takes the word from "not LIVE, one user" to 0 releases the entry.
+ * is not LIVE and has no users is nobody's but the lock holder's. Whoever takes the word from "not
+ * LIVE, one user" to 0 releases the entry. The memory of entries and of the table belongs to the
+ * cache's slot, which outlives the cache: a hit beside gdr_close() finds nothing, and no freed memory.
  *
- * Lock order: cache->lock, then handle->lock, ctx->lock and the backends' locks.
+ * Who is evicted is found by second chance: a list, oldest first, and a bit that each further use
+ * sets and that keeps the entry once.
+ *
+ * Lock order: cache->lock, then handle->lock, ctx->lock and the backends' locks; handles of ranges,
+ * which end under their own lock, come before the lock of their cache.
  */
 #ifndef GDRI_CACHE_H
 #define GDRI_CACHE_H
@@ -18,45 +24,47 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cache/lru.h"
-#include "cache/pool.h"
 #include "barcopy.h"
-#include "core/pages.h"
-#include "core/region.h"
-#include "base/process.h"
 #include "base/slots.h"
+#include "cache/pages.h"
+#include "cache/pool.h"
+#include "core/region.h"
 
 struct gdri_ctx;
 
-#define GDRI_CACHE_LIVE ((uint64_t)1 << 63)
+#define GDRI_CACHE_LIVE	 ((uint32_t)1 << 31)
+#define GDRI_CACHE_USED	 ((uint32_t)1 << 30) /* again, since the list was last looked through */
+#define GDRI_CACHE_FULL	 ((uint32_t)1 << 29) /* so many users that it takes no more */
+#define GDRI_CACHE_USERS (GDRI_CACHE_USED - 1)
 
-enum { GDRI_CACHE_SHARDS = 16 };
+enum { GDRI_CACHE_SHARDS = 16, GDRI_WHOLE_MAX = 2 << 20 };
 
 struct gdri_cache;
-
-/* What a hit does not look at, save for its tags. */
-struct gdri_entry_rest {
-	struct gdri_region region;
-	struct gdri_entry *entry;
-	struct gdri_lru_node lru; /* while LIVE; under the lock */
-	struct gdri_entry_rest *aside; /* while eviction passes it over; under the lock */
-};
 
 /* One cache line: a hit among many regions costs little more than that line. */
 struct gdri_entry {
 	struct gdri_slot slot;
+	_Atomic uint32_t state;
 
-	/* Set before the entry becomes LIVE, constant until it is released; but state and stamp. */
-	uint32_t pages; /* GPU pages from start on */
-	_Atomic uint64_t state;
-	_Atomic uint64_t stamp; /* gdri_lru_now() of the last put */
-	uint64_t start;
+	/* Set before the entry becomes LIVE, constant until it is released. */
+	uint64_t start; /* what is known to be the pinned memory without asking CUDA: */
+	size_t size; /* the allocations that it was pinned for, in its pages */
 	char *cpu; /* stands for start */
-	gdr_mh_t handle;
-	struct gdri_entry_rest *rest;
+	gdr_mh_t handle; /* a cache's users'; ranges have their own */
+	struct gdri_kept *kept;
+	uint64_t unused;
 };
 
 _Static_assert(sizeof(struct gdri_entry) == GDRI_POOL_OBJECT, "a cache line");
+
+/* The region of an entry. */
+struct gdri_kept {
+	struct gdri_region region;
+	struct gdri_cache *cache;
+	struct gdri_entry *entry;
+	bool closed; /* with the context, under its users' hands; under the lock */
+	struct gdri_kept *prev, *next; /* the list, while LIVE; under the lock */
+};
 
 struct gdri_cache {
 	struct gdri_slot slot;
@@ -65,10 +73,12 @@ struct gdri_cache {
 	/* Set before publication, constant until the cache ends. */
 	struct gdri_ctx *ctx;
 	gdr_t g;
-	uint32_t validity;
+	bool notified; /* BARCOPY_CACHE_NOTIFIED */
+	bool keeps; /* what is idle; false: ranges */
+	bool limit_by_gpu; /* max_bytes follows the GPUs seen */
+	uint32_t flags; /* of its regions */
 	size_t whole_max;
 	uint64_t max_regions; /* UINT64_MAX: no limit */
-	bool limit_by_bar; /* max_bytes follows the BARs of the GPUs seen */
 
 	struct gdri_pages pages; /* read without the lock */
 	struct gdri_pool entries; /* found in without the lock, changed with it */
@@ -78,7 +88,9 @@ struct gdri_cache {
 	} shard[GDRI_CACHE_SHARDS];
 
 	pthread_mutex_t lock; /* guards what follows and every change of pages */
-	struct gdri_lru lru; /* the LIVE entries */
+	struct gdri_kept *first, *last; /* the LIVE ones, in the order of the next eviction */
+	struct gdri_kept *look; /* the next one that a miss looks at */
+	size_t count; /* of the LIVE ones */
 	size_t detached; /* entries not LIVE any more that still have users */
 	uint64_t bytes, max_bytes;
 	uint64_t devices_seen; /* a bit per ordinal, for max_bytes */
@@ -91,95 +103,88 @@ extern struct gdri_slots gdri_caches;
 
 /* Below, all int functions return 0 or -errno with its text. */
 
-int gdri_cache_create(struct gdri_ctx *ctx, gdr_t g, const barcopy_cache_options_t *options,
-		      barcopy_cache_t *cache);
+/* As the options say; ranges: keeps nothing idle, and its regions have these flags. */
+int gdri_cache_new(struct gdri_ctx *ctx, gdr_t g, const barcopy_cache_options_t *options,
+		   bool ranges, uint32_t flags, struct gdri_cache **cache);
+barcopy_cache_t gdri_cache_publish(struct gdri_cache *cache);
 
 /* -EBUSY while a region is in use, unless forced. */
 int gdri_cache_destroy(struct gdri_cache *cache, bool force);
 
-/* Ends every cache of a context that nobody can reach any more. */
-void gdri_cache_destroy_all(struct gdri_ctx *ctx);
-
 /* A used entry for [addr, addr + size), which gdri_cache_hit() did not find. */
 int gdri_cache_miss(struct gdri_cache *cache, uint64_t addr, size_t size, struct gdri_entry **out);
 
-/* After a put: releases what is not LIVE any more, or evicts down to the limits. */
-void gdri_cache_settle(struct gdri_cache *cache, struct gdri_entry *entry, bool last);
+/* Takes a user away: what that leaves to do is done. -EINVAL: there is none. */
+int gdri_cache_unuse(struct gdri_cache *cache, struct gdri_entry *e);
 
 void gdri_cache_invalidate(struct gdri_cache *cache, uint64_t addr, uint64_t end);
+
+/* Releases what is idle and stale, then what is idle until its bytes are at most so many. */
+void gdri_cache_trim(struct gdri_cache *cache, uint64_t max_idle_bytes);
+
+/* Releases what is idle and stale in all caches of a context; false: there was nothing. */
+bool gdri_caches_sweep(struct gdri_ctx *ctx);
+
 void gdri_cache_stats(struct gdri_cache *cache, barcopy_cache_stats_t *stats);
 
 /* Hits of one cache, and of all caches there are. Need no lock; in them until a cache ends. */
 uint64_t gdri_cache_hits(const struct gdri_cache *cache);
 uint64_t gdri_cache_hits_of_all(void);
-void gdri_cache_after_fork(void);
 
 /* Internal to src/cache: called with the lock held. */
-bool gdri_cache_is_valid(const struct gdri_cache *cache, struct gdri_entry *e, uint64_t addr,
-			 size_t size);
+void gdri_cache_list_locked(struct gdri_cache *cache, struct gdri_kept *kept);
 void gdri_cache_kill_locked(struct gdri_cache *cache, struct gdri_entry *e);
 void gdri_cache_end_handle(struct gdri_cache *cache, struct gdri_entry *e);
+/* Unmaps and unpins an entry that is not LIVE and has no users, and gives it back. */
 void gdri_cache_release_locked(struct gdri_cache *cache, struct gdri_entry *e);
+bool gdri_cache_take_idle_locked(struct gdri_cache *cache, struct gdri_entry *e);
 bool gdri_cache_evict_locked(struct gdri_cache *cache, int device, uint64_t bytes);
-void gdri_cache_trim_locked(struct gdri_cache *cache, uint64_t bytes, uint64_t regions);
+bool gdri_cache_sweep_locked(struct gdri_cache *cache, size_t looks);
 void gdri_cache_limit_locked(struct gdri_cache *cache, int device);
+void gdri_cache_make_room_locked(struct gdri_cache *cache, uint64_t bytes, uint64_t regions);
 
-static inline uint64_t gdri_entry_size(const struct gdri_entry *e)
+/* The cost of a region against max_bytes: what it takes of a BAR. */
+static inline uint64_t gdri_kept_bytes(const struct gdri_kept *kept)
 {
-	return (uint64_t)e->pages << GPU_PAGE_SHIFT;
-}
-
-static inline uint64_t gdri_entry_end(const struct gdri_entry *e)
-{
-	return e->start + gdri_entry_size(e);
-}
-
-/* The entry of a node in cache->lru. */
-static inline struct gdri_entry *gdri_entry_of(struct gdri_lru_node *node)
-{
-	return ((struct gdri_entry_rest *)(void *)((char *)node -
-						   offsetof(struct gdri_entry_rest, lru)))
-		->entry;
-}
-
-/* The cost of an entry against max_bytes: what it takes of a BAR. */
-static inline uint64_t gdri_entry_bytes(const struct gdri_entry *e)
-{
-	return e->rest->region.pin.backend->id == BARCOPY_BACKEND_HOST ? 0 : gdri_entry_size(e);
+	return kept->region.host ? 0 : kept->region.pin.mapped_size;
 }
 
 /* Adds a user; false if the entry is not LIVE. */
 static inline bool gdri_entry_use(struct gdri_entry *e)
 {
-	uint64_t s = atomic_load_explicit(&e->state, memory_order_relaxed);
+	uint32_t s = atomic_load_explicit(&e->state, memory_order_relaxed);
 
 	do {
-		if (!(s & GDRI_CACHE_LIVE))
+		if ((s & (GDRI_CACHE_LIVE | GDRI_CACHE_FULL)) != GDRI_CACHE_LIVE)
 			return false;
-	} while (!atomic_compare_exchange_weak_explicit(&e->state, &s, s + 1, memory_order_acquire,
+	} while (!atomic_compare_exchange_weak_explicit(&e->state, &s, (s | GDRI_CACHE_USED) + 1,
+							memory_order_acquire,
 							memory_order_relaxed));
 	return true;
 }
 
-/* Takes a user away; *last: it was the last of an entry that is not LIVE. False if there is none. */
-static inline bool gdri_entry_unuse(struct gdri_entry *e, bool *last)
-{
-	uint64_t s = atomic_load_explicit(&e->state, memory_order_relaxed);
-
-	do {
-		if (!(s & ~GDRI_CACHE_LIVE))
-			return false;
-	} while (!atomic_compare_exchange_weak_explicit(&e->state, &s, s - 1, memory_order_acq_rel,
-							memory_order_relaxed));
-	*last = s == 1;
-	return true;
-}
-
+/* Does [addr, addr + size) lie where nothing has to be asked? The entry is used. */
 static inline bool gdri_entry_has(const struct gdri_entry *e, uint64_t addr, size_t size)
 {
-	uint64_t offset = addr - e->start, length = gdri_entry_size(e);
+	uint64_t offset = addr - e->start;
 
-	return offset < length && size && size <= length - offset;
+	return offset < e->size && size && size <= e->size - offset;
+}
+
+/* The entry of a hit, used; or NULL. Takes no lock. */
+static inline struct gdri_entry *gdri_cache_hit(struct gdri_cache *cache, uint64_t addr,
+						size_t size)
+{
+	struct gdri_entry *e = gdri_pages_find(&cache->pages, addr);
+
+	if (!e || !gdri_entry_use(e))
+		return NULL;
+	/* Looked at only now: until it is used an entry may become another's. */
+	if ((cache->notified && gdri_entry_has(e, addr, size)) ||
+	    (size && gdri_region_prove(&e->kept->region, addr, size) == GDRI_PROVEN))
+		return e;
+	(void)gdri_cache_unuse(cache, e);
+	return NULL;
 }
 
 #endif

@@ -1,96 +1,185 @@
 /* SPDX-License-Identifier: MIT */
-/* Eviction: least recently used first, never what is in use; and the limits. See cache.h. */
+/*
+ * What goes: idle regions, by second chance or because they are stale; the limits; and what a put leaves
+ * to do. See cache.h.
+ */
 #include "cache/cache.h"
 
-#include "core/ctx.h"
-#include "cuda/cuda.h"
+#include <errno.h>
+
 #include "base/error.h"
 #include "base/log.h"
+#include "core/ctx.h"
+#include "cuda/cuda.h"
 #include "cuda/nvml.h"
 
-/* Takes an entry out if nobody uses it: afterwards nobody can. */
-static bool take_idle(struct gdri_entry *e)
-{
-	uint64_t s = GDRI_CACHE_LIVE;
-
-	return atomic_compare_exchange_strong_explicit(&e->state, &s, 0, memory_order_acq_rel,
-						       memory_order_relaxed);
-}
-
 /*
- * Evicts idle regions, the least recently used first: at least one, and until `bytes` of BAR are
- * given back. device: only what takes of that one's BAR; -1: any. False if none was idle.
+ * Evicts idle regions: at least one, and until `bytes` of BAR are given back. device: only what takes
+ * of that one's BAR; -1: any. False if none was idle.
  */
 bool gdri_cache_evict_locked(struct gdri_cache *cache, int device, uint64_t bytes)
 {
-	uint64_t start = gdri_lru_now() + 1, freed = 0; /* behind all that is idle now */
-	struct gdri_entry_rest *aside = NULL;
-	struct gdri_entry *e;
-	struct gdri_lru_node *node;
+	size_t looks = 2 * cache->count; /* the second time round nobody has another chance */
+	uint64_t freed = 0;
 	bool any = false;
 
-	/* What has a later key was in use since we began, or was passed over. */
-	while ((!any || freed < bytes) && (node = gdri_lru_first(&cache->lru)) &&
-	       node->key < start) {
-		uint64_t stamp;
+	while (looks-- && cache->first && (!any || freed < bytes)) {
+		struct gdri_kept *kept = cache->first;
+		uint64_t size = gdri_kept_bytes(kept);
 
-		e = gdri_entry_of(node);
-		stamp = atomic_load_explicit(&e->stamp, memory_order_relaxed);
-		if (stamp > node->key) {
-			gdri_lru_raise(&cache->lru, node, stamp);
-		} else if (device >= 0 &&
-			   (e->rest->region.pin.device != device || !gdri_entry_bytes(e))) {
-			gdri_lru_remove(&cache->lru, node);
-			e->rest->aside = aside;
-			aside = e->rest;
-		} else if (!take_idle(e)) {
-			/* Its put is yet to come, and will stamp it later than this. */
-			gdri_lru_raise(&cache->lru, node, start);
-		} else {
-			gdri_pages_erase(&cache->pages, e->start, gdri_entry_end(e));
-			gdri_lru_remove(&cache->lru, node);
-			cache->bytes -= gdri_entry_bytes(e);
-			freed += gdri_entry_bytes(e);
-			gdri_cache_release_locked(cache, e);
-			cache->evictions++;
-			gdri_backends_count_in(cache->ctx, GDRI_EVENT_CACHE_EVICTION, 1);
+		if ((device < 0 || (kept->region.pin.device == device && size)) &&
+		    !(atomic_fetch_and_explicit(&kept->entry->state, ~GDRI_CACHE_USED,
+						memory_order_relaxed) &
+		      GDRI_CACHE_USED) &&
+		    gdri_cache_take_idle_locked(cache, kept->entry)) {
+			freed += size;
 			any = true;
+			cache->evictions++;
+			gdri_count(&cache->ctx->counters, GDRI_COUNT_CACHE_EVICTION, 1);
+		} else if (kept->next) {
+			cache->first = kept->next;
+			kept->next->prev = NULL;
+			cache->last->next = kept;
+			kept->prev = cache->last;
+			kept->next = NULL;
+			cache->last = kept;
 		}
 	}
-	for (; aside; aside = aside->aside)
-		(void)gdri_lru_add(&cache->lru, &aside->lru, aside->lru.key); /* has room */
 	return any;
 }
 
+/*
+ * Looks at so many regions, each time at the next ones: what is idle and not the memory any more that
+ * was pinned is released. Nobody would ask for it, and a persistent pin holds the memory.
+ */
+bool gdri_cache_sweep_locked(struct gdri_cache *cache, size_t looks)
+{
+	bool any = false;
+
+	for (looks = looks < cache->count ? looks : cache->count; looks; looks--) {
+		struct gdri_kept *kept = cache->look ? cache->look : cache->first;
+
+		cache->look = kept->next;
+		if (!(atomic_load_explicit(&kept->entry->state, memory_order_relaxed) &
+		      GDRI_CACHE_USERS) &&
+		    !gdri_region_holds(&kept->region) &&
+		    gdri_cache_take_idle_locked(cache, kept->entry)) {
+			cache->invalidations++;
+			any = true;
+		}
+	}
+	return any;
+}
+
+void gdri_cache_trim(struct gdri_cache *cache, uint64_t max_idle_bytes)
+{
+	uint64_t idle = 0;
+
+	pthread_mutex_lock(&cache->lock);
+	(void)gdri_cache_sweep_locked(cache, cache->count);
+	for (const struct gdri_kept *k = cache->first; k; k = k->next)
+		if (!(atomic_load_explicit(&k->entry->state, memory_order_relaxed) &
+		      GDRI_CACHE_USERS))
+			idle += gdri_kept_bytes(k);
+	if (idle > max_idle_bytes)
+		(void)gdri_cache_evict_locked(cache, -1, idle - max_idle_bytes);
+	while (!max_idle_bytes && gdri_cache_evict_locked(cache, -1, 0))
+		; /* what takes nothing of a BAR */
+	pthread_mutex_unlock(&cache->lock);
+}
+
+struct sweep {
+	struct gdri_ctx *ctx;
+	bool any;
+};
+
+static void sweep(struct gdri_slot *slot, void *arg)
+{
+	struct gdri_cache *cache = (struct gdri_cache *)slot;
+	struct sweep *s = arg;
+
+	pthread_mutex_lock(&cache->lock);
+	if (cache->ctx == s->ctx)
+		s->any |= gdri_cache_sweep_locked(cache, cache->count);
+	pthread_mutex_unlock(&cache->lock);
+}
+
+bool gdri_caches_sweep(struct gdri_ctx *ctx)
+{
+	struct sweep s = { ctx, false };
+
+	gdri_slots_each(&gdri_caches, sweep, &s);
+	return s.any;
+}
+
 /* Evicts until so many bytes and regions more are within the limits, or all is in use. */
-void gdri_cache_trim_locked(struct gdri_cache *cache, uint64_t bytes, uint64_t regions)
+void gdri_cache_make_room_locked(struct gdri_cache *cache, uint64_t bytes, uint64_t regions)
 {
 	bool over;
 
 	while ((over = cache->bytes + bytes > cache->max_bytes ||
-		       cache->lru.count + regions > cache->max_regions))
+		       cache->count + regions > cache->max_regions))
 		if (!gdri_cache_evict_locked(cache, -1, 0))
 			break;
 	atomic_store_explicit(&cache->over, over, memory_order_relaxed);
 }
 
-/* The default limit: three quarters of what was free of each GPU's BAR when it was first seen. */
+/*
+ * The default limit: of each GPU, when it is first seen, three quarters of what is free of its BAR, but no
+ * more than a quarter of its memory, since what is idle may be memory that its owner has freed.
+ */
 void gdri_cache_limit_locked(struct gdri_cache *cache, int device)
 {
 	uint64_t bit = device >= 0 && device < 64 ? (uint64_t)1 << device : 0;
+	uint64_t limit = UINT64_MAX, memory;
 	struct gdri_pci_address pci;
 	struct gdri_bar bar;
 
-	if (!cache->limit_by_bar || cache->devices_seen & bit)
+	if (!cache->limit_by_gpu || cache->devices_seen & bit)
 		return;
 	cache->devices_seen |= bit;
-	bar.free = UINT64_MAX;
-	if (!bit || gdri_cuda_pci_address(device, &pci) || gdri_nvml_bar(&pci, &bar))
+	if (bit && !gdri_cuda_pci_address(device, &pci) && !gdri_nvml_bar(&pci, &bar))
+		limit = bar.free / 4 * 3;
+	if (bit && !gdri_cuda_total_memory(device, &memory) && memory / 4 < limit)
+		limit = memory / 4;
+	if (limit == UINT64_MAX)
 		gdri_log(BARCOPY_LOG_INFO, "no limit for a cache but what the BAR holds: %s",
 			 bit ? gdri_error_text() : "the device is not known");
-	if (__builtin_add_overflow(cache->max_bytes, bar.free / 4 * 3, &cache->max_bytes) ||
-	    bar.free == UINT64_MAX) {
+	if (__builtin_add_overflow(cache->max_bytes, limit, &cache->max_bytes) ||
+	    limit == UINT64_MAX) {
 		cache->max_bytes = UINT64_MAX;
-		cache->limit_by_bar = false;
+		cache->limit_by_gpu = false;
 	}
+}
+
+/* What a put leaves to do; last: of an entry that is not LIVE any more. */
+static __attribute__((noinline, cold)) void settle(struct gdri_cache *cache, struct gdri_entry *e,
+						   bool last)
+{
+	pthread_mutex_lock(&cache->lock);
+	if (last) {
+		cache->detached -= !e->kept->closed;
+		gdri_cache_release_locked(cache, e);
+	} else if (!cache->keeps) {
+		(void)gdri_cache_take_idle_locked(cache, e);
+	}
+	if (atomic_load_explicit(&cache->over, memory_order_relaxed))
+		gdri_cache_make_room_locked(cache, 0, 0);
+	pthread_mutex_unlock(&cache->lock);
+}
+
+int gdri_cache_unuse(struct gdri_cache *cache, struct gdri_entry *e)
+{
+	uint32_t s = atomic_load_explicit(&e->state, memory_order_relaxed);
+
+	do {
+		if (!(s & GDRI_CACHE_USERS))
+			return gdri_fail(EINVAL, "the region has been put already");
+	} while (!atomic_compare_exchange_weak_explicit(&e->state, &s, s - 1, memory_order_acq_rel,
+							memory_order_relaxed));
+	if (__builtin_expect(s == 1 || !cache->keeps ||
+				     atomic_load_explicit(&cache->over, memory_order_relaxed),
+			     0))
+		settle(cache, e, s == 1);
+	return 0;
 }

@@ -1,137 +1,153 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * A miss: look again under the lock, choose what to pin, make room, pin, enter. Also what makes an
- * entry valid. See cache.h.
- */
+/* A miss: look again under the lock, choose what to pin, make room, pin, enter. See cache.h. */
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/error.h"
 #include "cache/cache.h"
 #include "core/ctx.h"
+#include "core/handle.h"
 #include "cuda/cuda.h"
-#include "base/error.h"
 
-/* Is the entry, which is LIVE, still the memory at these addresses? */
-bool gdri_cache_is_valid(const struct gdri_cache *cache, struct gdri_entry *e, uint64_t addr,
-			 size_t size)
+/* Idle regions that a miss looks at: a stale one holds memory that its owner has freed. */
+enum { LOOKS = 4 };
+
+static void found_stale_locked(struct gdri_cache *cache, struct gdri_entry *e)
 {
-	struct gdri_region *r = &e->rest->region;
-	int flag;
-
-	switch (cache->validity) {
-	case BARCOPY_CACHE_CHECK_TAG:
-		return gdri_region_prove(r, addr, size) == GDRI_PROVEN;
-	case BARCOPY_CACHE_CHECK_CALLBACK:
-		return !r->pin.backend->callback_flag(&r->pin, &flag) && !flag;
-	default:
-		return true;
-	}
+	gdri_cache_kill_locked(cache, e);
+	cache->invalidations++;
 }
 
-/* The same with the lock held, where more can be found out. */
-static bool is_valid_locked(const struct gdri_cache *cache, struct gdri_entry *e, uint64_t addr,
-			    size_t size)
-{
-	if (cache->validity == BARCOPY_CACHE_CHECK_TAG)
-		return gdri_region_prove_late(&e->rest->region, addr, size) == GDRI_PROVEN;
-	return gdri_cache_is_valid(cache, e, addr, size);
-}
-
-/* The entry that all of the range lies in, used; kills it instead if it is not valid any more. */
+/* The entry that all of the range lies in, used; kills it instead if it is stale. */
 static struct gdri_entry *find_locked(struct gdri_cache *cache, uint64_t addr, size_t size)
 {
 	struct gdri_entry *e = gdri_pages_find(&cache->pages, addr);
+	enum gdri_proof proof;
 
-	if (!e || !gdri_entry_has(e, addr, size))
+	if (!e || !gdri_region_has(&e->kept->region, addr, size))
 		return NULL;
-	if (is_valid_locked(cache, e, addr, size) && gdri_entry_use(e))
+	proof = cache->notified && gdri_entry_has(e, addr, size)
+			? GDRI_PROVEN
+			: gdri_region_prove_late(&e->kept->region, addr, size);
+	if (proof == GDRI_PROVEN && gdri_entry_use(e))
 		return e;
-	gdri_cache_kill_locked(cache, e);
-	cache->invalidations++;
+	if (proof == GDRI_STALE)
+		found_stale_locked(cache, e);
 	return NULL;
 }
 
-/* Widens [*low, *high) by valid entries that touch it; kills those that are not valid. */
-static void join_locked(struct gdri_cache *cache, uint64_t *low, uint64_t *high)
+/*
+ * May the region and the memory m lie in one region? Of the CPU's own memory each allocation has its
+ * own: nothing is pinned there, and another one in the page has another place.
+ */
+static bool may_join(const struct gdri_region *r, const struct gdri_memory *m)
+{
+	bool host = m->kind == GDRI_MEMORY_HOST;
+
+	return r->host == host && (!host || r->parts[0].id == m->buffer_id);
+}
+
+/* Widens [*low, *high) by regions that touch it; kills those that are stale. */
+static void join_locked(struct gdri_cache *cache, const struct gdri_memory *m, uint64_t *low,
+			uint64_t *high)
 {
 	uint64_t at = *low & GPU_PAGE_MASK;
 	struct gdri_entry *e;
 
 	while ((e = gdri_pages_next(&cache->pages, at, *high))) {
-		const struct gdri_region *r = &e->rest->region;
+		const struct gdri_region *r = &e->kept->region;
 
-		at = gdri_entry_end(e);
-		if (!is_valid_locked(cache, e, r->low, r->high - r->low)) {
-			gdri_cache_kill_locked(cache, e);
-			cache->invalidations++;
-			continue;
+		at = gdri_region_end(r);
+		if (!gdri_region_holds(r)) {
+			found_stale_locked(cache, e);
+		} else if (may_join(r, m)) {
+			*low = r->low < *low ? r->low : *low;
+			*high = r->high > *high ? r->high : *high;
 		}
-		if (r->low < *low)
-			*low = r->low;
-		if (r->high > *high)
-			*high = r->high;
 	}
 }
 
 /* Pins and maps; while there is no room, evicts what is idle and tries again. */
-static int open_region(struct gdri_cache *cache, struct gdri_entry *e, const struct gdri_memory *m,
-		       uint64_t low, uint64_t high)
+static int open_region(struct gdri_cache *cache, struct gdri_kept *kept,
+		       const struct gdri_memory *m, uint64_t low, uint64_t high)
 {
-	uint32_t flags = cache->validity == BARCOPY_CACHE_CHECK_TAG ? GDRI_REGION_TAGGED : 0;
-	struct gdri_region *r = &e->rest->region;
+	struct gdri_pin_request request = { .addr = low, .size = high - low };
 	int rc;
 
-	gdri_cache_trim_locked(cache, m->kind == GDRI_MEMORY_HOST ? 0 : high - low, 1);
+	gdri_cache_make_room_locked(cache, m->kind == GDRI_MEMORY_HOST ? 0 : high - low, 1);
 	do {
-		rc = gdri_region_open(r, cache->ctx, low, high, flags, NULL);
+		rc = gdri_region_open(&kept->region, &cache->ctx->backends, &request, cache->flags);
 	} while (rc == -ENOMEM && gdri_cache_evict_locked(cache, m->device, high - low));
-	if (rc || cache->validity != BARCOPY_CACHE_CHECK_CALLBACK)
-		return rc;
-	if (r->pin.persistent || r->pin.backend->callback_flag == gdri_default_callback_flag)
-		rc = gdri_fail(ENOTSUP,
-			       "a pin of the %s backend is not revoked when its memory is "
-			       "freed, so that there is no callback flag to look at",
-			       r->pin.backend->name);
-	if (rc)
-		gdri_region_close(r);
 	return rc;
+}
+
+/* The end of a handle that shows a range. */
+static int put_range(struct gdri_region *region)
+{
+	struct gdri_kept *kept = (struct gdri_kept *)region;
+
+	return gdri_cache_unuse(kept->cache, kept->entry);
+}
+
+/* The end of a cache's own handle, which the cache has ended. */
+static int put_nothing(struct gdri_region *region)
+{
+	(void)region;
+	return 0;
+}
+
+/* The allocations that it was pinned for, as far as its pages reach. */
+static void set_known(struct gdri_entry *e, const struct gdri_region *r)
+{
+	uint64_t low = r->low, high = r->high;
+
+	if (r->part_count) {
+		low = r->parts[0].start < low ? r->parts[0].start : low;
+		high = r->parts[r->part_count - 1].end > high ? r->parts[r->part_count - 1].end
+							      : high;
+	}
+	low = low > r->pin.va ? low : r->pin.va;
+	high = high < gdri_region_end(r) ? high : gdri_region_end(r);
+	e->start = low;
+	e->size = high - low;
+	e->cpu = gdri_region_pointer(r, low);
 }
 
 /* Kills what the new entry takes the place of, and makes it LIVE with one user. */
 static int enter_locked(struct gdri_cache *cache, struct gdri_entry *e)
 {
-	struct gdri_region *r = &e->rest->region;
+	struct gdri_region *r = &e->kept->region;
+	uint64_t start = r->pin.va, end = gdri_region_end(r);
 	struct gdri_entry *old;
-	uint64_t now;
 	int rc;
 
-	e->start = r->pin.va;
-	e->pages = (uint32_t)(r->pin.mapped_size >> GPU_PAGE_SHIFT);
-	e->cpu = r->pin.map;
-	rc = gdri_region_lend(r, cache->ctx, e->start, gdri_entry_end(e) - e->start, &e->handle);
-	if (rc)
-		return rc;
-	while ((old = gdri_pages_next(&cache->pages, e->start, gdri_entry_end(e))))
+	set_known(e, r);
+	r->use = cache->keeps ? GDRI_USE_CACHE : GDRI_USE_RANGE;
+	r->put = cache->keeps ? put_nothing : put_range;
+	if (cache->keeps) {
+		rc = gdri_handle_new(cache->ctx, r, start, end, &e->handle);
+		if (rc)
+			return rc;
+	}
+	/* What CUDA does not know could never be proven again: its user has it alone. */
+	if (!r->part_count && !cache->notified) {
+		cache->detached++;
+		(void)gdri_slot_publish(&e->slot);
+		atomic_store_explicit(&e->state, 1, memory_order_release);
+		return 0;
+	}
+	while ((old = gdri_pages_next(&cache->pages, start, end)))
 		gdri_cache_kill_locked(cache, old);
-	now = gdri_lru_now();
-	atomic_store_explicit(&e->stamp, now, memory_order_relaxed);
-	rc = gdri_lru_add(&cache->lru, &e->rest->lru, now);
-	if (rc)
-		goto err_handle;
-	rc = gdri_pages_enter(&cache->pages, e->start, gdri_entry_end(e), e);
-	if (rc)
-		goto err_lru;
-	cache->bytes += gdri_entry_bytes(e);
+	rc = gdri_pages_enter(&cache->pages, start, end, e);
+	if (rc) {
+		gdri_cache_end_handle(cache, e);
+		return rc;
+	}
+	gdri_cache_list_locked(cache, e->kept);
 	(void)gdri_slot_publish(&e->slot);
 	atomic_store_explicit(&e->state, GDRI_CACHE_LIVE | 1, memory_order_release);
-	gdri_cache_trim_locked(cache, 0, 0);
+	gdri_cache_make_room_locked(cache, 0, 0);
 	return 0;
-
-err_lru:
-	gdri_lru_remove(&cache->lru, &e->rest->lru);
-err_handle:
-	gdri_cache_end_handle(cache, e);
-	return rc;
 }
 
 static int insert_locked(struct gdri_cache *cache, uint64_t addr, size_t size,
@@ -142,6 +158,7 @@ static int insert_locked(struct gdri_cache *cache, uint64_t addr, size_t size,
 	struct gdri_entry *e;
 	int rc;
 
+	(void)gdri_cache_sweep_locked(cache, LOOKS);
 	rc = gdri_cuda_describe(addr, size, &m);
 	if (!rc)
 		rc = gdri_region_bounds(&low, &high, cache->whole_max);
@@ -149,37 +166,37 @@ static int insert_locked(struct gdri_cache *cache, uint64_t addr, size_t size,
 		return rc;
 	if (m.kind != GDRI_MEMORY_HOST)
 		gdri_cache_limit_locked(cache, m.device);
-	join_locked(cache, &low, &high);
+	join_locked(cache, &m, &low, &high);
 	if (m.kind != GDRI_MEMORY_HOST && high - low > cache->max_bytes) {
 		low = addr;
 		high = addr + size;
 	}
 	e = (struct gdri_entry *)gdri_pool_new(&cache->entries);
 	if (!e)
-		return gdri_fail(ENOMEM, "no memory for a cache entry");
-	e->rest = calloc(1, sizeof(*e->rest));
-	if (!e->rest) {
-		rc = gdri_fail(ENOMEM, "no memory for a cache entry");
+		return gdri_fail(ENOMEM, "no memory for a region");
+	e->kept = malloc(sizeof(*e->kept));
+	if (!e->kept) {
+		rc = gdri_fail(ENOMEM, "no memory for a region");
 		goto err_free;
 	}
-	e->rest->entry = e;
-	rc = open_region(cache, e, &m, low, high);
+	*e->kept = (struct gdri_kept){ .cache = cache, .entry = e };
+	rc = open_region(cache, e->kept, &m, low, high);
 	/* What is around the range may not be mappable together with it, or be too much. */
 	if (rc && (low < addr || high > addr + size))
-		rc = open_region(cache, e, &m, addr, addr + size);
+		rc = open_region(cache, e->kept, &m, addr, addr + size);
 	if (rc)
 		goto err_free;
 	rc = enter_locked(cache, e);
 	if (rc) {
-		gdri_region_close(&e->rest->region);
+		gdri_region_close(&e->kept->region);
 		goto err_free;
 	}
 	*out = e;
 	return 0;
 
 err_free:
-	free(e->rest);
-	e->rest = NULL;
+	free(e->kept);
+	e->kept = NULL;
 	gdri_pool_free(&cache->entries, &e->slot);
 	return rc;
 }
@@ -192,10 +209,12 @@ int gdri_cache_miss(struct gdri_cache *cache, uint64_t addr, size_t size, struct
 	pthread_mutex_lock(&cache->lock);
 	e = find_locked(cache, addr, size);
 	if (e) {
-		atomic_fetch_add_explicit(&cache->shard[0].hits, 1, memory_order_relaxed);
+		if (cache->keeps)
+			atomic_fetch_add_explicit(&cache->shard[0].hits, 1, memory_order_relaxed);
 	} else {
 		cache->misses++;
-		gdri_backends_count_in(cache->ctx, GDRI_EVENT_CACHE_MISS, 1);
+		if (cache->keeps)
+			gdri_count(&cache->ctx->counters, GDRI_COUNT_CACHE_MISS, 1);
 		rc = insert_locked(cache, addr, size, &e);
 	}
 	pthread_mutex_unlock(&cache->lock);

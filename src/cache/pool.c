@@ -50,12 +50,3 @@ void gdri_pool_free(struct gdri_pool *pool, struct gdri_slot *slot)
 	slot->next_free = pool->first_free;
 	pool->first_free = slot->index + 1;
 }
-
-void gdri_pool_destroy(struct gdri_pool *pool)
-{
-	for (uint32_t i = 0; i < pool->blocks; i++) {
-		free(atomic_load_explicit(&pool->block[i], memory_order_relaxed));
-		atomic_store_explicit(&pool->block[i], NULL, memory_order_relaxed);
-	}
-	pool->blocks = pool->count = pool->first_free = 0;
-}

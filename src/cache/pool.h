@@ -2,7 +2,7 @@
 /*
  * The entries of a cache, named as in slots.h, but in few large blocks, each twice the one before:
  * a hundred thousand of them then lie in a few huge pages, and a hit misses no more than one cache
- * line. Entries are given back to the system with the pool only. Found without a lock; made and
+ * line. Their memory is never given back. Found without a lock; made and
  * freed under the cache's. It knows nothing of what is in an entry but its slot.
  */
 #ifndef GDRI_POOL_H
@@ -25,7 +25,6 @@ struct gdri_pool {
 struct gdri_slot *gdri_pool_new(struct gdri_pool *pool);
 /* Gives a retired or never published object back. */
 void gdri_pool_free(struct gdri_pool *pool, struct gdri_slot *slot);
-void gdri_pool_destroy(struct gdri_pool *pool);
 
 /* The object of an index, which has been made; or NULL. */
 static inline struct gdri_slot *gdri_pool_at(const struct gdri_pool *pool, uint32_t index)

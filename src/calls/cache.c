@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The entry points of the registration cache, and the path of a hit: find the cache, find the
- * entry, add a user, prove it valid. No lock is taken on that path and nothing is logged.
+ * The entry points of the registration cache. On the path of a hit no lock is taken and nothing is
+ * logged.
  */
 #include <errno.h>
 #include <string.h>
@@ -9,8 +9,10 @@
 #include "cache/cache.h"
 #include "core/ctx.h"
 #include "base/error.h"
+#include "base/sized.h"
+#include "base/process.h"
 #include "barcopy.h"
-#include "core/range.h"
+#include "cache/range.h"
 
 static int fail_null(const char *what)
 {
@@ -56,40 +58,6 @@ static inline _Atomic uint64_t *hit_counter(struct gdri_cache *cache)
 	return &cache->shard[mine - 1].hits;
 }
 
-/* Gives back a user of an entry; what that leaves to do takes the lock. */
-static int unuse(struct gdri_cache *cache, struct gdri_entry *e)
-{
-	struct gdri_ctx *ctx;
-	bool last;
-	int rc;
-
-	if (!gdri_entry_unuse(e, &last))
-		return gdri_fail(EINVAL, "the region has been put already");
-	if (__builtin_expect(last || atomic_load_explicit(&cache->over, memory_order_relaxed), 0)) {
-		rc = gdri_ctx_get(cache->g, &ctx);
-		if (rc)
-			return rc;
-		gdri_cache_settle(cache, e, last);
-		gdri_ctx_put(ctx);
-	}
-	return 0;
-}
-
-/* The entry of a hit, used; or NULL. */
-static inline struct gdri_entry *hit(struct gdri_cache *cache, uint64_t addr, size_t size)
-{
-	struct gdri_entry *e = gdri_pages_find(&cache->pages, addr);
-
-	if (!e || !gdri_entry_use(e))
-		return NULL;
-	/* Looked at only now: until it is used an entry may become another's. */
-	if (gdri_entry_has(e, addr, size) && (cache->validity == BARCOPY_CACHE_NOTIFIED ||
-					      gdri_cache_is_valid(cache, e, addr, size)))
-		return e;
-	(void)unuse(cache, e);
-	return NULL;
-}
-
 static int miss(struct gdri_cache *cache, uint64_t addr, size_t size, struct gdri_entry **e)
 {
 	struct gdri_ctx *ctx;
@@ -115,15 +83,20 @@ int barcopy_cache_get(barcopy_cache_t c, uint64_t addr, size_t size, barcopy_reg
 		return -rc;
 	if (!region)
 		return fail_null("region");
-	e = hit(cache, addr, size);
+	e = gdri_cache_hit(cache, addr, size);
 	if (__builtin_expect(!!e, 1)) {
+		/* Beside gdr_close() it may be a later cache's of the same slot. */
+		if (__builtin_expect(!gdri_slot_is(&cache->slot, (uintptr_t)c), 0)) {
+			(void)gdri_cache_unuse(cache, e);
+			return -fail_cache(c);
+		}
 		atomic_fetch_add_explicit(hit_counter(cache), 1, memory_order_relaxed);
 	} else {
 		rc = miss(cache, addr, size, &e);
 		if (rc)
 			return -rc;
 	}
-	region->cpu_ptr = e->cpu + (addr - e->start);
+	region->cpu_ptr = e->cpu + (ptrdiff_t)(addr - e->start);
 	region->device_ptr = addr;
 	region->size = size;
 	region->handle = e->handle;
@@ -146,8 +119,7 @@ int barcopy_cache_put(barcopy_cache_t c, barcopy_region_t *region)
 	e = (struct gdri_entry *)gdri_pool_find(&cache->entries, region->entry);
 	if (!e)
 		return -gdri_fail(EINVAL, "not a region of this cache, or put already");
-	atomic_store_explicit(&e->stamp, gdri_lru_now(), memory_order_relaxed);
-	rc = unuse(cache, e);
+	rc = gdri_cache_unuse(cache, e);
 	if (rc)
 		return -rc;
 	memset(region, 0, sizeof(*region));
@@ -170,29 +142,39 @@ int barcopy_cache_invalidate(barcopy_cache_t c, uint64_t addr, size_t size)
 	return 0;
 }
 
+int barcopy_cache_trim(barcopy_cache_t c, uint64_t max_idle_bytes)
+{
+	struct gdri_cache *cache;
+	struct gdri_ctx *ctx;
+	int rc = enter(c, &cache, &ctx);
+
+	if (rc)
+		return -rc;
+	gdri_cache_trim(cache, max_idle_bytes);
+	gdri_ctx_put(ctx);
+	return 0;
+}
+
+/* Sizes of what was published first. */
+enum { FIRST_OPTIONS = 40, FIRST_STATS = 72 };
+
+_Static_assert(sizeof(barcopy_cache_options_t) >= FIRST_OPTIONS &&
+		       sizeof(barcopy_cache_stats_t) >= FIRST_STATS,
+	       "they only grow");
+
 /* Copies the caller's options: what we do not know must be 0, what he does not know is. */
 static int read_options(const barcopy_cache_options_t *given, barcopy_cache_options_t *o)
 {
-	const char *bytes = (const char *)given;
-
+	if (given)
+		return gdri_sized_in(o, sizeof(*o), FIRST_OPTIONS, given);
 	memset(o, 0, sizeof(*o));
-	if (!given)
-		return 0;
-	if (given->struct_size < sizeof(given->struct_size))
-		return gdri_fail(EINVAL,
-				 "options->struct_size is %zu, not sizeof(barcopy_cache_options_t)",
-				 given->struct_size);
-	for (size_t i = sizeof(*o); i < given->struct_size; i++)
-		if (bytes[i])
-			return gdri_fail(EINVAL, "the options have a field that this library does "
-						 "not know");
-	memcpy(o, given, given->struct_size < sizeof(*o) ? given->struct_size : sizeof(*o));
 	return 0;
 }
 
 int barcopy_cache_create(gdr_t g, const barcopy_cache_options_t *options, barcopy_cache_t *cache)
 {
 	barcopy_cache_options_t o;
+	struct gdri_cache *new;
 	struct gdri_ctx *ctx;
 	int rc;
 
@@ -201,10 +183,16 @@ int barcopy_cache_create(gdr_t g, const barcopy_cache_options_t *options, barcop
 	rc = read_options(options, &o);
 	if (rc)
 		return -rc;
+	if (o.validity > BARCOPY_CACHE_NOTIFIED)
+		return -gdri_fail(EINVAL, "unknown validity %u", o.validity);
+	if (o.flags)
+		return -gdri_fail(EINVAL, "unknown bits in flags 0x%x of a cache", o.flags);
 	rc = gdri_ctx_get(g, &ctx);
 	if (rc)
 		return -rc;
-	rc = gdri_cache_create(ctx, g, &o, cache);
+	rc = gdri_cache_new(ctx, g, &o, false, 0, &new);
+	if (!rc)
+		*cache = gdri_cache_publish(new);
 	gdri_ctx_put(ctx);
 	return -rc;
 }
@@ -224,20 +212,17 @@ int barcopy_cache_destroy(barcopy_cache_t c)
 
 int barcopy_cache_get_stats(barcopy_cache_t c, barcopy_cache_stats_t *stats)
 {
+	barcopy_cache_stats_t now;
 	struct gdri_cache *cache;
 	struct gdri_ctx *ctx;
 	int rc;
 
 	if (!stats)
 		return fail_null("stats");
-	if (stats->struct_size < sizeof(*stats))
-		return -gdri_fail(EINVAL,
-				  "stats->struct_size is %zu, not sizeof(barcopy_cache_stats_t)",
-				  stats->struct_size);
 	rc = enter(c, &cache, &ctx);
 	if (rc)
 		return -rc;
-	gdri_cache_stats(cache, stats);
+	gdri_cache_stats(cache, &now);
 	gdri_ctx_put(ctx);
-	return 0;
+	return -gdri_sized_out(&now, sizeof(now), FIRST_STATS, stats);
 }

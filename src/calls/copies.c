@@ -6,34 +6,40 @@
  * nothing for what is.
  */
 #include <errno.h>
-#include <string.h>
 
 #include "base/error.h"
 #include "barcopy.h"
 #include "core/handle.h"
 #include "base/probes.h"
+#include "base/sized.h"
 #include "copy/pool.h"
-#include "core/tally.h"
 
-/* By value, here and below: a window whose address is taken would not stay in registers. */
-static __attribute__((cold, noinline)) void
-explain_window(struct gdri_window w, const void *map_ptr, const void *host_ptr, size_t size)
+/*
+ * Why not: EINVAL, or EACCES for a write through a read-only map, whose window for writes has no end.
+ * By value, here and below: a window whose address is taken would not stay in registers.
+ */
+static __attribute__((cold, noinline)) int explain_window(struct gdri_window w, const void *map_ptr,
+							  const void *host_ptr, size_t size)
 {
-	if (!host_ptr)
-		gdri_error_set(EINVAL, "the host pointer is NULL");
-	else
-		gdri_error_set(EINVAL, "%p + %zu is not inside the handle's range (%p + %zu)",
-			       map_ptr, size, (void *)w.start, (size_t)(w.end - w.start));
+	int err = EINVAL;
+
+	if (!host_ptr) {
+		gdri_error_set(err, "the host pointer is NULL");
+	} else if (!w.end) {
+		err = EACCES;
+		gdri_error_set(err, "the handle is mapped read-only");
+	} else {
+		gdri_error_set(err, "%p + %zu is not inside the handle's range (%p + %zu)", map_ptr,
+			       size, (void *)w.start, (size_t)(w.end - w.start));
+	}
+	return err;
 }
 
-/* May the copy be? Says why not. */
+/* May the copy be? Where not, the caller returns what explain_window() does, and nothing else. */
 static inline __attribute__((always_inline)) bool
 may_copy(struct gdri_window w, const void *map_ptr, const void *host_ptr, size_t size)
 {
-	if (__builtin_expect(host_ptr && gdri_window_has(&w, map_ptr, size), 1))
-		return true;
-	explain_window(w, map_ptr, host_ptr, size);
-	return false;
+	return __builtin_expect(host_ptr && gdri_window_has(&w, map_ptr, size), 1);
 }
 
 static inline void copy_to(const struct gdri_copy_plan *plan, gdr_mh_t handle, void *map_d_ptr,
@@ -50,40 +56,54 @@ static inline void copy_from(const struct gdri_copy_plan *plan, gdr_mh_t handle,
 	gdri_copy_from(plan, h_ptr, map_d_ptr, size);
 }
 
-/* The copies while they are counted; apart, so that the others do not save a register for it. */
-static __attribute__((noinline)) int counted_to(const struct gdri_copy_plan *plan, gdr_mh_t handle,
-						void *map_d_ptr, const void *h_ptr, size_t size)
+/*
+ * Copies that are counted, and those that are refused: apart, and with the same arguments, so that the
+ * others do not save a register for it.
+ */
+static __attribute__((noinline)) int counted_to(gdr_mh_t handle, void *map_d_ptr, const void *h_ptr,
+						size_t size)
 {
-	copy_to(plan, handle, map_d_ptr, h_ptr, size);
-	gdri_tally_copy(handle, GDRI_TALLY_TO, size);
+	struct gdri_window w;
+	int rc = gdri_handle_for_counted(handle, GDRI_WRITES, &w);
+
+	if (rc < 0)
+		return -rc;
+	if (!size)
+		return 0;
+	if (!may_copy(w, map_d_ptr, h_ptr, size))
+		return explain_window(w, map_d_ptr, h_ptr, size);
+	copy_to(w.plan, handle, map_d_ptr, h_ptr, size);
+	gdri_handle_count(handle, GDRI_COUNT_COPIES_TO, 1, size);
 	return 0;
 }
 
-static __attribute__((noinline)) int counted_from(const struct gdri_copy_plan *plan,
-						  gdr_mh_t handle, void *h_ptr,
+static __attribute__((noinline)) int counted_from(gdr_mh_t handle, void *h_ptr,
 						  const void *map_d_ptr, size_t size)
 {
-	copy_from(plan, handle, h_ptr, map_d_ptr, size);
-	gdri_tally_copy(handle, GDRI_TALLY_FROM, size);
+	struct gdri_window w;
+	int rc = gdri_handle_for_counted(handle, GDRI_READS, &w);
+
+	if (rc < 0)
+		return -rc;
+	if (!size)
+		return 0;
+	if (!may_copy(w, map_d_ptr, h_ptr, size))
+		return explain_window(w, map_d_ptr, h_ptr, size);
+	copy_from(w.plan, handle, h_ptr, map_d_ptr, size);
+	gdri_handle_count(handle, GDRI_COUNT_COPIES_FROM, 1, size);
 	return 0;
 }
 
 int gdr_copy_to_mapping(gdr_mh_t handle, void *map_d_ptr, const void *h_ptr, size_t size)
 {
 	struct gdri_window w;
-	int rc = gdri_handle_for_copy(handle, &w);
 
-	if (__builtin_expect(rc, 0)) {
-		if (rc < 0 || !size)
-			return rc < 0 ? -rc : 0;
-		if (!may_copy(w, map_d_ptr, h_ptr, size))
-			return EINVAL;
-		return counted_to(w.plan, handle, map_d_ptr, h_ptr, size);
-	}
+	if (__builtin_expect(!gdri_handle_for_copy(handle, GDRI_WRITES, &w), 0))
+		return counted_to(handle, map_d_ptr, h_ptr, size);
 	if (!size)
 		return 0;
 	if (!may_copy(w, map_d_ptr, h_ptr, size))
-		return EINVAL;
+		return explain_window(w, map_d_ptr, h_ptr, size);
 	copy_to(w.plan, handle, map_d_ptr, h_ptr, size);
 	return 0;
 }
@@ -91,29 +111,23 @@ int gdr_copy_to_mapping(gdr_mh_t handle, void *map_d_ptr, const void *h_ptr, siz
 int gdr_copy_from_mapping(gdr_mh_t handle, void *h_ptr, const void *map_d_ptr, size_t size)
 {
 	struct gdri_window w;
-	int rc = gdri_handle_for_copy(handle, &w);
 
-	if (__builtin_expect(rc, 0)) {
-		if (rc < 0 || !size)
-			return rc < 0 ? -rc : 0;
-		if (!may_copy(w, map_d_ptr, h_ptr, size))
-			return EINVAL;
-		return counted_from(w.plan, handle, h_ptr, map_d_ptr, size);
-	}
+	if (__builtin_expect(!gdri_handle_for_copy(handle, GDRI_READS, &w), 0))
+		return counted_from(handle, h_ptr, map_d_ptr, size);
 	if (!size)
 		return 0;
 	if (!may_copy(w, map_d_ptr, h_ptr, size))
-		return EINVAL;
+		return explain_window(w, map_d_ptr, h_ptr, size);
 	copy_from(w.plan, handle, h_ptr, map_d_ptr, size);
 	return 0;
 }
 
 /* 0 or GDRI_COUNTED and the handle's plan, if every piece may be copied; -errno otherwise. */
-static int check_segments(gdr_mh_t handle, const barcopy_copy_seg_t *seg, size_t count,
-			  uint32_t flags, const struct gdri_copy_plan **plan)
+static int check_segments(gdr_mh_t handle, enum gdri_access access, const barcopy_copy_seg_t *seg,
+			  size_t count, uint32_t flags, const struct gdri_copy_plan **plan)
 {
 	struct gdri_window w;
-	int rc = gdri_handle_for_copy(handle, &w);
+	int rc = gdri_handle_window(handle, access, &w);
 
 	if (rc < 0)
 		return rc;
@@ -125,29 +139,32 @@ static int check_segments(gdr_mh_t handle, const barcopy_copy_seg_t *seg, size_t
 		if (seg[i].flags & ~(uint32_t)BARCOPY_COPY_ORDERED || seg[i].reserved)
 			return gdri_fail(EINVAL, "segment %zu: unknown flags or reserved not 0", i);
 		if (seg[i].size &&
-		    (!seg[i].host_ptr || !gdri_window_has(&w, seg[i].map_ptr, seg[i].size))) {
-			explain_window(w, seg[i].map_ptr, seg[i].host_ptr, seg[i].size);
-			return -EINVAL;
-		}
+		    (!seg[i].host_ptr || !gdri_window_has(&w, seg[i].map_ptr, seg[i].size)))
+			return -explain_window(w, seg[i].map_ptr, seg[i].host_ptr, seg[i].size);
 	}
 	*plan = w.plan;
 	return rc;
 }
 
-static __attribute__((cold, noinline)) void count_segments(gdr_mh_t handle, enum gdri_tally_way way,
+static __attribute__((cold, noinline)) void count_segments(gdr_mh_t handle,
+							   enum gdri_counter copies,
 							   const barcopy_copy_seg_t *seg,
 							   size_t count)
 {
-	for (size_t i = 0; i < count; i++)
-		if (seg[i].size)
-			gdri_tally_copy(handle, way, seg[i].size);
+	uint64_t n = 0, bytes = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		n += !!seg[i].size;
+		bytes += seg[i].size;
+	}
+	gdri_handle_count(handle, copies, n, bytes);
 }
 
 int barcopy_copyv_to_mapping(gdr_mh_t handle, const barcopy_copy_seg_t *seg, size_t count,
 			     uint32_t flags)
 {
 	const struct gdri_copy_plan *plan;
-	int rc = check_segments(handle, seg, count, flags, &plan);
+	int rc = check_segments(handle, GDRI_WRITES, seg, count, flags, &plan);
 
 	if (rc < 0)
 		return -rc;
@@ -155,7 +172,7 @@ int barcopy_copyv_to_mapping(gdr_mh_t handle, const barcopy_copy_seg_t *seg, siz
 	if (count)
 		gdri_copyv_to(plan, seg, count, flags);
 	if (__builtin_expect(rc == GDRI_COUNTED, 0))
-		count_segments(handle, GDRI_TALLY_TO, seg, count);
+		count_segments(handle, GDRI_COUNT_COPIES_TO, seg, count);
 	return 0;
 }
 
@@ -163,7 +180,7 @@ int barcopy_copyv_from_mapping(gdr_mh_t handle, const barcopy_copy_seg_t *seg, s
 			       uint32_t flags)
 {
 	const struct gdri_copy_plan *plan;
-	int rc = check_segments(handle, seg, count, flags, &plan);
+	int rc = check_segments(handle, GDRI_READS, seg, count, flags, &plan);
 
 	if (rc < 0)
 		return -rc;
@@ -171,21 +188,21 @@ int barcopy_copyv_from_mapping(gdr_mh_t handle, const barcopy_copy_seg_t *seg, s
 	if (count)
 		gdri_copyv_from(plan, seg, count, flags);
 	if (__builtin_expect(rc == GDRI_COUNTED, 0))
-		count_segments(handle, GDRI_TALLY_FROM, seg, count);
+		count_segments(handle, GDRI_COUNT_COPIES_FROM, seg, count);
 	return 0;
 }
 
-/* What this library knows of the options; a caller's later struct may be longer, if with zeroes. */
+enum { FIRST_OPTIONS = 32 }; /* size of the first barcopy_copy_options_t */
+
+_Static_assert(sizeof(barcopy_copy_options_t) >= FIRST_OPTIONS,
+	       "barcopy_copy_options_t only grows");
+
 static int take_options(const barcopy_copy_options_t *from, barcopy_copy_options_t *to)
 {
-	const unsigned char *bytes = (const unsigned char *)from;
+	int rc = gdri_sized_in(to, sizeof(*to), FIRST_OPTIONS, from);
 
-	if (from->struct_size < sizeof(*to))
-		return gdri_fail(EINVAL, "barcopy_copy_options_t: size %zu", from->struct_size);
-	for (size_t i = sizeof(*to); i < from->struct_size; i++)
-		if (bytes[i])
-			return gdri_fail(EINVAL, "barcopy_copy_options_t: unknown bytes are not 0");
-	memcpy(to, from, sizeof(*to));
+	if (rc)
+		return rc;
 	if (to->flags)
 		return gdri_fail(EINVAL, "unknown bits in option flags 0x%x", to->flags);
 	if (to->threads > GDRI_POOL_MAX_THREADS)
@@ -213,7 +230,7 @@ int barcopy_set_copy_options(gdr_mh_t handle, const barcopy_copy_options_t *opti
 int barcopy_fence(gdr_mh_t handle, barcopy_fence_t use)
 {
 	struct gdri_window w;
-	int rc = gdri_handle_for_copy(handle, &w);
+	int rc = gdri_handle_window(handle, GDRI_READS, &w);
 
 	if (rc < 0)
 		return -rc;
@@ -226,7 +243,7 @@ int barcopy_fence(gdr_mh_t handle, barcopy_fence_t use)
 int barcopy_flush(gdr_mh_t handle)
 {
 	struct gdri_window w;
-	int rc = gdri_handle_for_copy(handle, &w);
+	int rc = gdri_handle_window(handle, GDRI_READS, &w);
 
 	if (rc < 0)
 		return -rc;
@@ -243,52 +260,45 @@ int barcopy_flush(gdr_mh_t handle)
 
 static inline bool is_word(struct gdri_window w, const void *ptr, size_t size)
 {
-	return !((uintptr_t)ptr & (size - 1)) && gdri_window_has(&w, ptr, size);
+	return __builtin_expect(!((uintptr_t)ptr & (size - 1)) && gdri_window_has(&w, ptr, size),
+				1);
 }
 
-static __attribute__((cold, noinline)) void explain_word(struct gdri_window w, const void *ptr,
-							 size_t size)
+static __attribute__((cold, noinline)) int explain_word(struct gdri_window w, const void *ptr,
+							size_t size)
 {
 	if ((uintptr_t)ptr & (size - 1))
-		gdri_error_set(EINVAL, "%p is not aligned to %zu bytes", ptr, size);
-	else
-		explain_window(w, ptr, "", size);
+		return -gdri_fail(EINVAL, "%p is not aligned to %zu bytes", ptr, size);
+	return explain_window(w, ptr, "", size);
 }
 
-/* May the word be touched? Says why not. */
-static inline __attribute__((always_inline)) bool may_touch(struct gdri_window w, const void *ptr,
-							    size_t size)
+/* The words that are counted, or refused: apart, as the copies are. */
+static __attribute__((noinline)) int counted_put(gdr_mh_t handle, void *ptr, uint64_t value,
+						 size_t size)
 {
-	if (__builtin_expect(is_word(w, ptr, size), 1))
-		return true;
-	explain_word(w, ptr, size);
-	return false;
-}
+	struct gdri_window w;
+	int rc = gdri_handle_for_counted(handle, GDRI_WRITES, &w);
 
-/* The words while they are counted: apart, as the copies are. */
-static __attribute__((noinline)) int counted_put(const struct gdri_copy_plan *plan, gdr_mh_t handle,
-						 void *ptr, uint64_t value, size_t size)
-{
+	if (rc < 0)
+		return -rc;
+	if (!is_word(w, ptr, size))
+		return explain_word(w, ptr, size);
 	if (size == sizeof(uint32_t))
-		gdri_put32(plan, ptr, (uint32_t)value);
+		gdri_put32(w.plan, ptr, (uint32_t)value);
 	else
-		gdri_put64(plan, ptr, value);
-	gdri_tally_word(handle, GDRI_TALLY_PUT);
+		gdri_put64(w.plan, ptr, value);
+	gdri_handle_count(handle, GDRI_COUNT_PUT, 1, 0);
 	return 0;
 }
 
 int barcopy_put32(gdr_mh_t handle, void *map_ptr, uint32_t value)
 {
 	struct gdri_window w;
-	int rc = gdri_handle_for_copy(handle, &w);
 
-	if (__builtin_expect(rc, 0)) {
-		if (rc < 0 || !may_touch(w, map_ptr, sizeof(value)))
-			return rc < 0 ? -rc : EINVAL;
-		return counted_put(w.plan, handle, map_ptr, value, sizeof(value));
-	}
-	if (!may_touch(w, map_ptr, sizeof(value)))
-		return EINVAL;
+	if (__builtin_expect(!gdri_handle_for_copy(handle, GDRI_WRITES, &w), 0))
+		return counted_put(handle, map_ptr, value, sizeof(value));
+	if (!is_word(w, map_ptr, sizeof(value)))
+		return explain_word(w, map_ptr, sizeof(value));
 	gdri_put32(w.plan, map_ptr, value);
 	return 0;
 }
@@ -296,45 +306,56 @@ int barcopy_put32(gdr_mh_t handle, void *map_ptr, uint32_t value)
 int barcopy_put64(gdr_mh_t handle, void *map_ptr, uint64_t value)
 {
 	struct gdri_window w;
-	int rc = gdri_handle_for_copy(handle, &w);
 
-	if (__builtin_expect(rc, 0)) {
-		if (rc < 0 || !may_touch(w, map_ptr, sizeof(value)))
-			return rc < 0 ? -rc : EINVAL;
-		return counted_put(w.plan, handle, map_ptr, value, sizeof(value));
-	}
-	if (!may_touch(w, map_ptr, sizeof(value)))
-		return EINVAL;
+	if (__builtin_expect(!gdri_handle_for_copy(handle, GDRI_WRITES, &w), 0))
+		return counted_put(handle, map_ptr, value, sizeof(value));
+	if (!is_word(w, map_ptr, sizeof(value)))
+		return explain_word(w, map_ptr, sizeof(value));
 	gdri_put64(w.plan, map_ptr, value);
 	return 0;
 }
 
 /* The words that nobody waits for, counted as puts. */
-static inline __attribute__((always_inline)) int post(gdr_mh_t handle, void *ptr, uint64_t value,
-						      size_t size)
+static __attribute__((noinline)) int counted_post(gdr_mh_t handle, void *ptr, uint64_t value,
+						  size_t size)
 {
 	struct gdri_window w;
-	int rc = gdri_handle_for_copy(handle, &w);
+	int rc = gdri_handle_for_counted(handle, GDRI_WRITES, &w);
 
-	if (rc < 0 || !may_touch(w, ptr, size))
-		return rc < 0 ? -rc : EINVAL;
+	if (rc < 0)
+		return -rc;
+	if (!is_word(w, ptr, size))
+		return explain_word(w, ptr, size);
 	if (size == sizeof(uint32_t))
 		gdri_post32(w.plan, ptr, (uint32_t)value);
 	else
 		gdri_post64(w.plan, ptr, value);
-	if (__builtin_expect(rc == GDRI_COUNTED, 0))
-		gdri_tally_word(handle, GDRI_TALLY_PUT);
+	gdri_handle_count(handle, GDRI_COUNT_PUT, 1, 0);
 	return 0;
 }
 
 int barcopy_post32(gdr_mh_t handle, void *map_ptr, uint32_t value)
 {
-	return post(handle, map_ptr, value, sizeof(value));
+	struct gdri_window w;
+
+	if (__builtin_expect(!gdri_handle_for_copy(handle, GDRI_WRITES, &w), 0))
+		return counted_post(handle, map_ptr, value, sizeof(value));
+	if (!is_word(w, map_ptr, sizeof(value)))
+		return explain_word(w, map_ptr, sizeof(value));
+	gdri_post32(w.plan, map_ptr, value);
+	return 0;
 }
 
 int barcopy_post64(gdr_mh_t handle, void *map_ptr, uint64_t value)
 {
-	return post(handle, map_ptr, value, sizeof(value));
+	struct gdri_window w;
+
+	if (__builtin_expect(!gdri_handle_for_copy(handle, GDRI_WRITES, &w), 0))
+		return counted_post(handle, map_ptr, value, sizeof(value));
+	if (!is_word(w, map_ptr, sizeof(value)))
+		return explain_word(w, map_ptr, sizeof(value));
+	gdri_post64(w.plan, map_ptr, value);
+	return 0;
 }
 
 /* A read waits for the link, so here the counting is in the one path. */
@@ -343,17 +364,17 @@ static inline __attribute__((always_inline)) int find_get(gdr_mh_t handle, const
 							  const struct gdri_copy_plan **plan)
 {
 	struct gdri_window w;
-	int rc = gdri_handle_for_copy(handle, &w);
+	int rc = gdri_handle_window(handle, GDRI_READS, &w);
 
 	if (rc < 0)
 		return -rc;
-	if (!may_touch(w, ptr, size))
-		return EINVAL;
+	*plan = w.plan;
+	if (!is_word(w, ptr, size))
+		return explain_word(w, ptr, size);
 	if (!value)
 		return -gdri_fail(EINVAL, "value is NULL");
 	if (__builtin_expect(rc == GDRI_COUNTED, 0))
-		gdri_tally_word(handle, GDRI_TALLY_GET);
-	*plan = w.plan;
+		gdri_handle_count(handle, GDRI_COUNT_GET, 1, 0);
 	return 0;
 }
 
@@ -382,12 +403,12 @@ static int wait_word(gdr_mh_t handle, const void *ptr, size_t size, barcopy_cmp_
 		     uint64_t value, uint64_t timeout_ns)
 {
 	struct gdri_window w;
-	int counted = gdri_handle_for_copy(handle, &w), rc;
+	int counted = gdri_handle_window(handle, GDRI_READS, &w), rc;
 
 	if (counted < 0)
 		return -counted;
-	if (!may_touch(w, ptr, size))
-		return EINVAL;
+	if (!is_word(w, ptr, size))
+		return explain_word(w, ptr, size);
 	if (size == sizeof(uint32_t))
 		rc = gdri_wait32(w.plan, ptr, cmp, (uint32_t)value, timeout_ns);
 	else
@@ -400,7 +421,7 @@ static int wait_word(gdr_mh_t handle, const void *ptr, size_t size, barcopy_cmp_
 		return ETIMEDOUT;
 	}
 	if (counted)
-		gdri_tally_word(handle, GDRI_TALLY_WAIT);
+		gdri_handle_count(handle, GDRI_COUNT_WAIT, 1, 0);
 	return 0;
 }
 

@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "core/handle.h"
 #include "base/log.h"
-#include "core/stats.h"
+#include "calls/stats.h"
 
 /* The structs are frozen: programs were compiled against these offsets. */
 _Static_assert(sizeof(gdr_mh_t) == 8, "a handle is 8 bytes");
@@ -90,7 +90,7 @@ int gdr_driver_get_version(gdr_t g, int *major, int *minor)
 	rc = gdri_ctx_get(g, &ctx);
 	if (rc)
 		return -rc;
-	rc = gdri_backends_driver_version(ctx, major, minor);
+	rc = gdri_backends_driver_version(&ctx->backends, major, minor);
 	gdri_ctx_put(ctx);
 	return -rc;
 }
@@ -107,27 +107,8 @@ int gdr_get_attribute(gdr_t g, gdr_attr_t attr, int *v)
 	rc = gdri_ctx_get(g, &ctx);
 	if (rc)
 		return -rc;
-	*v = gdri_backends_attribute(ctx, attr);
+	*v = gdri_backends_attribute(&ctx->backends, attr);
 	gdri_ctx_put(ctx);
-	return 0;
-}
-
-/* Pins on a context that is held. */
-static int pin_on(struct gdri_ctx *ctx, struct gdri_pin_request *request, gdr_mh_t *out)
-{
-	struct gdri_handle *handle;
-	struct gdri_pin pin;
-	int rc;
-
-	rc = gdri_backends_pin(ctx, request, &pin);
-	if (rc)
-		return rc;
-	handle = gdri_handle_new(ctx, &pin);
-	if (!handle) {
-		gdri_backends_unpin(&pin);
-		return gdri_fail(ENOMEM, "no memory for a handle");
-	}
-	*out = gdri_handle_publish(handle);
 	return 0;
 }
 
@@ -141,7 +122,7 @@ static int pin(gdr_t g, struct gdri_pin_request *request, gdr_mh_t *out)
 	rc = gdri_ctx_get(g, &ctx);
 	if (rc)
 		return -rc;
-	rc = pin_on(ctx, request, out);
+	rc = gdri_handle_pin(ctx, request, out);
 	gdri_ctx_put(ctx);
 	return -rc;
 }
@@ -179,6 +160,27 @@ static int enter(gdr_t g, gdr_mh_t h, struct gdri_ctx **ctx, struct gdri_handle 
 	return rc;
 }
 
+/* The same for what ends a plain pin or its map. Every other thing ends in its own way. */
+static int enter_pin(gdr_t g, gdr_mh_t h, struct gdri_ctx **ctx, struct gdri_handle **handle)
+{
+	static const char *const ends[] = {
+		[GDRI_USE_MEM] = "barcopy_mem_free",
+		[GDRI_USE_RANGE] = "barcopy_unmap_range",
+		[GDRI_USE_CACHE] = "barcopy_cache_put",
+	};
+	enum gdri_region_use use;
+	int rc = enter(g, h, ctx, handle);
+
+	if (rc)
+		return rc;
+	use = (*handle)->region->use;
+	if (use == GDRI_USE_PIN)
+		return 0;
+	gdri_handle_unlock(*handle);
+	gdri_ctx_put(*ctx);
+	return gdri_fail(EINVAL, "0x%lx is not of gdr_pin_buffer(): %s() ends it", h.h, ends[use]);
+}
+
 static void leave(struct gdri_ctx *ctx, struct gdri_handle *handle)
 {
 	gdri_handle_unlock(handle);
@@ -191,7 +193,7 @@ int gdr_unpin_buffer(gdr_t g, gdr_mh_t handle)
 	struct gdri_ctx *ctx;
 	int rc;
 
-	rc = enter(g, handle, &ctx, &hd);
+	rc = enter_pin(g, handle, &ctx, &hd);
 	if (rc)
 		return -rc;
 	rc = gdri_handle_release_locked(hd);
@@ -203,19 +205,17 @@ int gdr_get_callback_flag(gdr_t g, gdr_mh_t handle, int *flag)
 {
 	struct gdri_handle *hd;
 	struct gdri_ctx *ctx;
-	int rc, value;
+	bool revoked;
+	int rc;
 
 	if (!flag)
 		return fail_null("flag");
 	rc = enter(g, handle, &ctx, &hd);
 	if (rc)
 		return -rc;
-	rc = hd->pin.backend->callback_flag(&hd->pin, &value);
-	if (!rc) {
-		*flag = value;
-		if (value)
-			gdri_backends_revoked(&hd->pin);
-	}
+	rc = gdri_region_is_revoked(hd->region, &revoked);
+	if (!rc)
+		*flag = revoked;
 	leave(ctx, hd);
 	return -rc;
 }
@@ -296,7 +296,7 @@ int gdr_unmap(gdr_t g, gdr_mh_t handle, void *va, size_t size)
 	struct gdri_ctx *ctx;
 	int rc;
 
-	rc = enter(g, handle, &ctx, &hd);
+	rc = enter_pin(g, handle, &ctx, &hd);
 	if (rc)
 		return -rc;
 	if (!hd->pin.map)
@@ -314,19 +314,19 @@ int gdr_unmap(gdr_t g, gdr_mh_t handle, void *va, size_t size)
 
 int gdr_get_mapping_type_string(gdr_mapping_type_t type, const char **pstr)
 {
-	static const char *const names[] = {
-		[GDR_MAPPING_TYPE_NONE] = "None",
-		[GDR_MAPPING_TYPE_WC] = "Write Combining",
-		[GDR_MAPPING_TYPE_CACHING] = "Caching",
-		[GDR_MAPPING_TYPE_DEVICE] = "Device",
-	};
+	const char *name = gdri_mapping_type_name(type);
 
 	if (!pstr)
 		return fail_null("pstr");
-	if ((int)type < GDR_MAPPING_TYPE_NONE || type >= GDR_MAPPING_TYPE_MAX)
+	if (!name)
 		return -gdri_fail(EINVAL, "unknown mapping type %d", (int)type);
-	*pstr = names[type];
+	*pstr = name;
 	return 0;
+}
+
+uint32_t barcopy_get_api_version(void)
+{
+	return BARCOPY_API_VERSION;
 }
 
 const char *barcopy_last_error(void)
@@ -365,16 +365,10 @@ int barcopy_get_handle_attribute(gdr_t g, gdr_mh_t handle, barcopy_handle_attr_t
 		*value = hd->pin.persistent;
 		break;
 	case BARCOPY_HANDLE_ATTR_SYNC_MEMOPS:
-		*value = hd->pin.sync_memops;
+		*value = gdri_region_sync_memops(hd->region, hd->low, hd->high);
 		break;
 	case BARCOPY_HANDLE_ATTR_MAPPING_TYPE:
 		*value = hd->pin.type;
-		break;
-	case BARCOPY_HANDLE_ATTR_ENGINE_COPIES:
-		*value = gdri_offload_engine_copies(hd->assist);
-		break;
-	case BARCOPY_HANDLE_ATTR_ENGINE_FALLBACKS:
-		*value = gdri_offload_engine_fallbacks(hd->assist);
 		break;
 	default:
 		rc = gdri_fail(EINVAL, "unknown handle attribute %d", (int)attr);

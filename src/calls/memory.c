@@ -11,9 +11,11 @@
 #include "core/ctx.h"
 #include "cuda/cuda.h"
 #include "base/error.h"
+#include "base/sized.h"
 #include "barcopy.h"
 #include "core/mem.h"
-#include "core/range.h"
+#include "cache/cache.h"
+#include "cache/range.h"
 #include "cuda/nvml.h"
 
 static int fail_null(const char *what)
@@ -36,6 +38,9 @@ int barcopy_mem_alloc(gdr_t g, int device, size_t size, uint32_t flags, barcopy_
 	if (rc)
 		return -rc;
 	rc = gdri_mem_alloc(ctx, device, size, flags, mem);
+	/* What caches keep idle may be the memory that is missing. */
+	if (rc == -ENOMEM && gdri_caches_sweep(ctx))
+		rc = gdri_mem_alloc(ctx, device, size, flags, mem);
 	gdri_ctx_put(ctx);
 	return -rc;
 }
@@ -133,7 +138,7 @@ int barcopy_map_range(gdr_t g, uint64_t addr, size_t size, uint32_t flags, void 
 	rc = gdri_ctx_get(g, &ctx);
 	if (rc)
 		return -rc;
-	rc = gdri_range_map(ctx, addr, size, flags, cpu_ptr, handle);
+	rc = gdri_range_map(ctx, g, addr, size, flags, cpu_ptr, handle);
 	gdri_ctx_put(ctx);
 	return -rc;
 }
@@ -151,22 +156,23 @@ int barcopy_unmap_range(gdr_t g, gdr_mh_t handle)
 }
 
 /* How much of the caller's struct we may write: what both sides know. */
-_Static_assert(sizeof(barcopy_bar_info_t) == 32, "size of the first barcopy_bar_info_t");
+enum { FIRST_BAR_INFO = 32 }; /* size of the first barcopy_bar_info_t */
+
+_Static_assert(sizeof(barcopy_bar_info_t) >= FIRST_BAR_INFO, "barcopy_bar_info_t only grows");
 
 int barcopy_get_bar_info(gdr_t g, int device, barcopy_bar_info_t *info)
 {
 	struct gdri_pci_address pci;
 	struct gdri_ctx *ctx;
 	struct gdri_bar bar;
+	barcopy_bar_info_t now;
 	int rc;
 
 	if (!info)
 		return fail_null("info");
-	if (info->struct_size < sizeof(*info))
-		return -gdri_fail(EINVAL,
-				  "info->struct_size is %zu, not sizeof(barcopy_bar_info_t)",
-				  info->struct_size);
-	rc = gdri_ctx_get(g, &ctx);
+	rc = gdri_sized_check(info, FIRST_BAR_INFO);
+	if (!rc)
+		rc = gdri_ctx_get(g, &ctx);
 	if (rc)
 		return -rc;
 	rc = gdri_cuda_init();
@@ -177,8 +183,8 @@ int barcopy_get_bar_info(gdr_t g, int device, barcopy_bar_info_t *info)
 	gdri_ctx_put(ctx);
 	if (rc)
 		return -rc;
-	info->total = bar.total;
-	info->used = bar.used;
-	info->free = bar.free;
-	return 0;
+	now.total = bar.total;
+	now.used = bar.used;
+	now.free = bar.free;
+	return -gdri_sized_out(&now, sizeof(now), FIRST_BAR_INFO, info);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * AVX-512: a whole line per load and per store, so a line is never seen, or sent, in parts.
+ * AVX-512: a whole line per load and per store. (Some processors do either in two halves.)
  */
 #include <immintrin.h>
 

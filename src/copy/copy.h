@@ -40,6 +40,12 @@ void gdri_fence(const struct gdri_copy_plan *plan, barcopy_fence_t use);
  */
 void gdri_flush_word(const struct gdri_copy_plan *plan, const void *map);
 
+/*
+ * Before work is submitted to the device that is to find this CPU's earlier writes through the mapping in
+ * place: a fence where the submission itself is behind them then, else gdri_flush_word(). `map` likewise.
+ */
+void gdri_drain(const struct gdri_copy_plan *plan, const void *map);
+
 /* One naturally aligned word, single-copy atomic; the fences are those of the copies. */
 void gdri_put32(const struct gdri_copy_plan *plan, void *map, uint32_t value);
 void gdri_put64(const struct gdri_copy_plan *plan, void *map, uint64_t value);

@@ -42,7 +42,8 @@
  *  - "Memory barriers", "Data Synchronization Barrier": DSB alone makes the CPU wait until the loads
  *    before it have completed; a DMB orders accesses and waits for nothing.
  *  - "Mismatched memory attributes": two mappings of one page by different types lose coherence and
- *    size guarantees. Hence a mapping's type is the allocation's [GUIDE, 13.4.3].
+ *    size guarantees. Hence a mapping's type is the allocation's [GUIDE, 13.4.3], unless a caller asks
+ *    for another; before_read() has such callers in mind.
  *  - "Requirements for single-copy atomicity": aligned words of up to 8 bytes, in every type.
  *
  * Not given by any of these: what a kernel that is already running on the GPU sees. Only work
@@ -76,7 +77,7 @@ static inline int gdri_fence_weak(gdr_mapping_type_t type)
 
 #elif defined(__aarch64__)
 
-#define gdri_asm_before_read()	 __asm__ volatile("dmb oshld" ::: "memory")
+#define gdri_asm_before_read()	 __asm__ volatile("dmb osh" ::: "memory")
 #define gdri_asm_after_read()	 __asm__ volatile("dmb oshld" ::: "memory")
 #define gdri_asm_between_reads() __asm__ volatile("dmb oshld" ::: "memory")
 #define gdri_asm_after_write()	 __asm__ volatile("dmb oshst" ::: "memory")
@@ -103,7 +104,11 @@ static inline int gdri_fence_weak(gdr_mapping_type_t type)
  *   data, with MFENCE none of 20000 [H200]. That MFENCE empties the line buffers filled by
  *   streaming loads is measured on that one Intel CPU; elsewhere it rests on the manual's word.
  * x86, CACHING: nothing. Loads are performed in order and caches are coherent [SDM, APM].
- * arm64: DMB OSHLD. Older loads before younger loads, in the domain that the device is in.
+ * arm64: DMB OSH, in the domain that the device is in. Older loads before younger loads, for which DMB
+ *   OSHLD would do; and older stores: of one mapping a CPU reads its own last store without a barrier, but
+ *   a buffer may be mapped twice, by different types (gdr_map_v2()), and then only a barrier of every access
+ *   lets it read by one what it has stored by the other. Beside a read of a microsecond it is small; it
+ *   has not been measured.
  */
 static inline void gdri_fence_before_read(gdr_mapping_type_t type)
 {

@@ -43,7 +43,9 @@ struct gdri_copy_pool {
 	_Atomic uint64_t number; /* of the job: a worker takes part once; written under the lock */
 	_Atomic unsigned int active; /* workers inside the job; likewise */
 	_Atomic unsigned int looking; /* workers that look for a job without sleeping */
-	unsigned int write_helpers, spin_ns; /* constant after gdri_copy_pool_tune() */
+	/* Constant after gdri_copy_pool_tune(). */
+	unsigned int write_helpers, spin_ns;
+	size_t wake_min; /* bytes of a write that a worker is woken for */
 	struct job job; /* written with active 0 and open false, read by those inside */
 	_Atomic size_t next; /* first byte that nobody has taken, from the page of job.map on */
 	unsigned int workers;
@@ -141,10 +143,11 @@ static void *work(void *arg)
 /* Opens the job to its helpers and wakes as many as are wanted and not awake. */
 static void open_job(struct gdri_copy_pool *pool, const struct job *job)
 {
-	unsigned int helpers = pool->workers, awake;
+	unsigned int helpers = pool->workers, most = helpers, awake;
 
-	if (!job->read && helpers > pool->write_helpers)
-		helpers = pool->write_helpers;
+	if (!job->read)
+		most = job->size < pool->wake_min ? 1 : pool->write_helpers;
+	helpers = helpers < most ? helpers : most;
 	pthread_mutex_lock(&pool->lock);
 	pool->job = *job;
 	atomic_store_explicit(&pool->next, 0, memory_order_relaxed);
@@ -174,11 +177,17 @@ static void close_job(struct gdri_copy_pool *pool)
 	pthread_mutex_unlock(&pool->lock);
 }
 
-/* The job by everybody; false if another thread has the workers. */
+/*
+ * The job by everybody; false if another thread has the workers, or if it is smaller than what waking one
+ * is worth and none is awake.
+ */
 static bool run(struct gdri_copy_pool *pool, const struct job *job)
 {
 	int cancel;
 
+	if (!job->read && job->size < pool->wake_min &&
+	    !atomic_load_explicit(&pool->looking, memory_order_relaxed))
+		return false;
 	if (pthread_mutex_trylock(&pool->user))
 		return false;
 	/* The waits below are no places for the caller's thread to end at: locks are held. */
@@ -256,7 +265,7 @@ int gdri_copy_pool_new(struct gdri_copy_pool **out, unsigned int threads, int no
 		free(pool);
 		return -ENOMEM;
 	}
-	gdri_copy_pool_tune(pool, GDRI_POOL_WRITE_HELPERS, GDRI_POOL_SPIN_NS);
+	gdri_copy_pool_tune(pool, GDRI_POOL_WRITE_HELPERS, GDRI_POOL_SPIN_NS, GDRI_POOL_MIN_TO);
 	pthread_mutex_init(&pool->user, NULL);
 	pthread_mutex_init(&pool->lock, NULL);
 	pthread_cond_init(&pool->wake, NULL);
@@ -286,8 +295,9 @@ int gdri_copy_pool_new(struct gdri_copy_pool **out, unsigned int threads, int no
 }
 
 void gdri_copy_pool_tune(struct gdri_copy_pool *pool, unsigned int write_helpers,
-			 unsigned int spin_ns)
+			 unsigned int spin_ns, size_t wake_min)
 {
+	pool->wake_min = wake_min;
 	pool->write_helpers = write_helpers;
 	pool->spin_ns = spin_ns;
 }

@@ -22,16 +22,18 @@ struct gdri_copy_pool;
  */
 int gdri_copy_pool_new(struct gdri_copy_pool **pool, unsigned int threads, int node);
 /*
- * For measurements: how many workers help with a write (tune.h says how many do), and how long a worker
- * looks for the next job before it sleeps.
+ * For measurements, while no copy is under way: how many workers help with a write, how long a worker
+ * looks for the next job before it sleeps, and from which size on a write wakes one. tune.h has what is
+ * right.
  */
 void gdri_copy_pool_tune(struct gdri_copy_pool *pool, unsigned int write_helpers,
-			 unsigned int spin_ns);
+			 unsigned int spin_ns, size_t wake_min);
 void gdri_copy_pool_free(struct gdri_copy_pool *pool);
 
 /*
  * As gdri_copy_to() and gdri_copy_from(), fences and store discipline included. While
- * another thread's copy has the workers, the caller copies alone.
+ * another thread's copy has the workers, the caller copies alone; a write for which it is not worth to
+ * wake one is shared if one is awake.
  */
 void gdri_copy_pool_to(struct gdri_copy_pool *pool, const struct gdri_copy_plan *plan, void *map,
 		       const void *host, size_t size);

@@ -1,27 +1,24 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Which row on which CPU, and from which size on others help: every choice that rests on a
- * measurement, beside the measurement. perf/copybench measures all rows and prints such tables.
+ * measurement, beside the measurement. perf/copybench prints such tables; docs/performance.md has more of
+ * them, docs/results/ the whole runs.
  *
- * One H200 each (PCIe 5.0 x16, driver 580.159.04), write-combined BAR1, Sapphire-Rapids-class CPU
- * in a virtual machine, 2026-11-20; docs/performance.md has the tables. Rows beside each other, all
- * fenced, medians of 15 rounds:
+ * Run H: one H200 (PCIe 5.0 x16, driver 580.159.04, 2026-11-22), write-combined BAR1 by the rm backend,
+ * Sapphire-Rapids-class CPU in a virtual machine; three passes, medians of 15 rounds. Rows beside each
+ * other, all fenced, the second pass:
  *
- *   run C, reads in us      64 B   1 KiB   4 KiB   64 KiB   256 KiB    1 MiB
- *     avx512                1.03    1.08    4.09     75.2       270     1079
- *     avx2                  1.24    1.60    4.19     78.2       317     1282
- *     sse4.1                1.31    2.12    5.67     89.8       381     1510
- *     sse2                  4.04    64.1     262     4184     16699        -
- *   run C, writes in us     64 B   1 KiB   4 KiB   64 KiB   256 KiB    1 MiB
- *     avx512               0.138   0.182   0.320     3.38      13.2     51.1
- *     avx2                 0.138   0.178   0.320     3.40      13.3     52.0
- *     sse2                 0.141   0.179   0.321     3.44      14.0     54.9
- *     movdir64b            0.139   0.177   0.316     3.77      20.3     79.4
+ *   us                   reads                           writes
+ *                 64 B  1 KiB  4 KiB  256 KiB     64 B   1 KiB   4 KiB  64 KiB  4 MiB
+ *     avx512      1.17   1.34   4.73      348    0.153   0.184   0.339    3.64    262
+ *     avx2        1.21   2.13   7.54      411    0.154   0.186   0.336    3.65    262
+ *     sse4.1      1.13   3.01   10.2      487    0.153   0.184   0.337    3.69    262
+ *     sse2                                       0.155   0.188   0.338    3.70    260
+ *     movdir64b                                  0.153   0.183   0.333    4.18    267
  *
- * Runs D and E say the same. Hence: reads want the widest loads; writes do not care much, and take
- * 64-byte stores only where these are free, since a line that is stored whole can never drain in
- * parts. MOVDIR64B with its fence is some 1.5% faster from 512 B to 4 KiB, within the noise of one
- * machine, and 1.5 times as long without one: not taken.
+ * (Reads: the first pass.) Hence: reads want the widest loads; writes do not care, and take 64-byte stores
+ * only where these are free. MOVDIR64B is 1 to 2% ahead at 1 and 4 KiB, level at 512 B, 2 and 8 KiB, 10 to
+ * 20% behind from 16 KiB on: not taken.
  *
  * A CPU is known by what it can do, not by its model number, which virtual machines invent. One
  * that matches nothing measured gets the last lines of each block: correct everywhere, and within
@@ -55,29 +52,35 @@ static const struct gdri_tune gdri_tune_to[] = {
 };
 
 /*
- * The worker pool: below these sizes the caller copies alone. Run E, alone and with 2, 4 and 8
- * threads, in us: reads of 64 KiB 66, 48, 51, 53 and of 256 KiB 258, 163, 101, 105; writes of
- * 256 KiB 14.2, 14.9, 21, 21, of 512 KiB 30, 21, 25, 37 and of 1 MiB 58, 40, 42, 56.
+ * The worker pool: below these sizes the caller copies alone. Run H, us, alone and by seven helpers: reads
+ * of 64 KiB 73 to 93, 55; of 256 KiB 280 to 395, 71 to 96. Writes, alone and by the best number of helpers:
+ * while they look for work, 256 KiB 13.7 to 14.9, 10.7 to 12.4 (one); 512 KiB 28.5, 18.6 to 20.0 (one);
+ * 1 MiB 57 to 61, 35.2 to 38.4 (two); 16 MiB 1000, 509 to 515 (two). When they have to be woken, 512 KiB
+ * 28.5, 30.4 to 32.6; 1 MiB 57 to 61, 46 to 53. More helpers than that are slower up to 4 MiB: the link is
+ * full with two.
  */
-#define GDRI_POOL_MIN_FROM ((size_t)64 << 10)
-#define GDRI_POOL_MIN_TO   ((size_t)1 << 20)
+#define GDRI_POOL_MIN_FROM	((size_t)64 << 10)
+#define GDRI_POOL_MIN_TO	((size_t)1 << 20)
+#define GDRI_POOL_MIN_TO_AWAKE	((size_t)256 << 10)
+#define GDRI_POOL_WRITE_HELPERS 2 /* one below GDRI_POOL_MIN_TO */
 
 /* What one thread takes at a time: pages of the mapping; 32 us of reading, 6 us of writing. */
 #define GDRI_POOL_PIECE_FROM ((size_t)32 << 10)
 #define GDRI_POOL_PIECE_TO   ((size_t)128 << 10)
 
-/* More helpers than these are no help with writes; and how long a worker looks for the next job. */
-#define GDRI_POOL_WRITE_HELPERS 3
-#define GDRI_POOL_SPIN_NS	0
+/* How long a worker looks for the next job before it sleeps. */
+#define GDRI_POOL_SPIN_NS 50000
 
 /*
- * The copy engine, where the caller lets the library choose: pageable memory, handing over
- * included. Run D: reads of 8 KiB 9.0 us by it and 8.2 us by the mapping, of 16 KiB 9.6 and 16.3;
- * writes are never faster: 1 MiB 82 and 51 us, 16 MiB 1.05 and 0.97 ms.
+ * The copy engine, where the caller lets the library choose, handing over and the question what the
+ * host's memory is included. Run H, where the lines cross: reads into pageable memory at 10 to 12 KiB
+ * (12 KiB: 12.5 to 16.4 us by the mapping, 12.0 to 13.9 by the engine; run D: at 9), into page-locked memory
+ * between 8 and 9 KiB (9 KiB: 9.5 to 12.8, 8.7 to 10.1); writes from page-locked memory at 320 KiB
+ * (17.4 to 19.4, 16.8 to 18.7). From pageable memory the engine never writes faster: 1 MiB 57, 92 us.
  */
-#define GDRI_ENGINE_MIN_FROM	    ((size_t)16 << 10)
-#define GDRI_ENGINE_MIN_FROM_LOCKED ((size_t)8 << 10)
+#define GDRI_ENGINE_MIN_FROM	    ((size_t)12 << 10)
+#define GDRI_ENGINE_MIN_FROM_LOCKED ((size_t)9 << 10)
 #define GDRI_ENGINE_MIN_TO	    SIZE_MAX
-#define GDRI_ENGINE_MIN_TO_LOCKED   ((size_t)512 << 10)
+#define GDRI_ENGINE_MIN_TO_LOCKED   ((size_t)320 << 10)
 
 #endif

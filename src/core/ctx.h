@@ -13,9 +13,7 @@
 #include "barcopy.h"
 #include "base/slots.h"
 #include "backend/backend.h"
-#include "core/range.h"
-#include "core/counters.h"
-#include "core/tally.h"
+#include "base/counters.h"
 
 struct gdri_cache;
 struct gdri_handle;
@@ -24,22 +22,22 @@ struct gdri_ctx {
 	struct gdri_slot slot;
 	_Atomic uint32_t owner; /* gdri_process_tag() of the open */
 
-	/* Written while the context is opened, constant until it is closed. */
-	bool ctx_sync_memops; /* BARCOPY_OPEN_CTX_SYNC_MEMOPS */
-	size_t backend_count;
-	const struct gdri_backend *backends[GDRI_BACKENDS]; /* in order of trial */
-	void *backend_state[GDRI_BACKENDS]; /* by id - 1; owned by that backend */
+	struct gdri_backends backends; /* constant from the open to the close */
 
 	pthread_mutex_t lock; /* guards what follows; after handle->lock */
 	pthread_cond_t idle; /* signalled when calls becomes 0 */
 	unsigned int calls; /* entry points at work on this context */
 	struct gdri_handle *handles;
 	struct gdri_cache *caches;
-	struct gdri_tally_sum past; /* what handles counted that have ended */
+	/* How they end with the context: set by who adds one. Returns the first failure. */
+	int (*end_handles)(struct gdri_ctx *ctx);
+	void (*end_caches)(struct gdri_ctx *ctx);
 
-	struct gdri_events events;
+	struct gdri_counters counters;
 
-	struct gdri_ranges ranges; /* has its own lock */
+	/* What ranges share, and those that are read-only: made when first used, among the caches. */
+	pthread_mutex_t ranges_lock;
+	struct gdri_cache *ranges[2];
 };
 
 /* Opens; see barcopy_open(). Returns 0 or -errno. */
@@ -51,10 +49,5 @@ void gdri_ctx_put(struct gdri_ctx *ctx);
 
 /* Waits for calls in flight, releases every handle, closes the backends. Always finishes. */
 int gdri_ctx_close(gdr_t g);
-
-void gdri_ctx_link(struct gdri_ctx *ctx, struct gdri_handle *handle);
-void gdri_ctx_unlink(struct gdri_ctx *ctx, struct gdri_handle *handle);
-
-void gdri_ctx_after_fork(void);
 
 #endif

@@ -3,37 +3,32 @@
 #include "core/handle.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "core/ctx.h"
+#include "base/process.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "core/stats.h"
-
-static void count_handle(struct gdri_slot *slot, void *count)
-{
-	struct gdri_handle *handle = (struct gdri_handle *)slot;
-
-	if (*(bool *)count)
-		atomic_fetch_or_explicit(&handle->owner, GDRI_HANDLE_COUNTED, memory_order_relaxed);
-	else
-		atomic_fetch_and_explicit(&handle->owner, ~GDRI_HANDLE_COUNTED,
-					  memory_order_relaxed);
-}
 
 static void init_handle(struct gdri_slot *slot)
 {
-	bool count = gdri_stats_on();
-
 	pthread_mutex_init(&((struct gdri_handle *)slot)->lock, NULL);
-	count_handle(slot, &count);
 }
 
-struct gdri_slots gdri_handles = GDRI_SLOTS_INIT(struct gdri_handle, init_handle);
+struct gdri_slots gdri_handles;
 
-void gdri_handles_count(bool count)
+/* A copy reads the first cache line of its handle and no other. */
+_Static_assert(offsetof(struct gdri_handle, lock) <= 64, "what copies read is one cache line");
+
+void gdri_handle_count(gdr_mh_t h, enum gdri_counter what, uint64_t n, uint64_t bytes)
 {
-	gdri_slots_each(&gdri_handles, count_handle, &count);
+	struct gdri_handle *handle = (struct gdri_handle *)gdri_slots_find(&gdri_handles, h.h);
+	struct gdri_counters *counters = handle ? &handle->ctx->counters : NULL;
+
+	gdri_count(counters, what, n);
+	if (bytes)
+		gdri_count(counters, what + 1, bytes);
 }
 
 int gdri_handle_copy_errno(gdr_mh_t h)
@@ -47,36 +42,119 @@ int gdri_handle_copy_errno(gdr_mh_t h)
 	return -gdri_fail(EINVAL, "the handle is not mapped");
 }
 
-struct gdri_handle *gdri_handle_new(struct gdri_ctx *ctx, const struct gdri_pin *pin)
+int gdri_handle_for_counted(gdr_mh_t h, enum gdri_access access, struct gdri_window *w)
 {
-	struct gdri_handle *handle = (struct gdri_handle *)gdri_slots_new(&gdri_handles);
+	struct gdri_handle *handle = (struct gdri_handle *)gdri_slots_find(&gdri_handles, h.h);
+
+	if (!handle || !gdri_handle_is_own(handle))
+		return -gdri_handle_copy_errno(h);
+	w->plan = atomic_load_explicit(&handle->counted, memory_order_acquire);
+	w->start = atomic_load_explicit(&handle->copy_start, memory_order_relaxed);
+	w->end =
+		atomic_load_explicit(access == GDRI_WRITES ? &handle->write_end : &handle->copy_end,
+				     memory_order_relaxed);
+	return w->plan ? GDRI_COUNTED : -gdri_handle_copy_errno(h);
+}
+
+/* The context is nobody else's any more: its list is ours without its lock. */
+static int end_handles(struct gdri_ctx *ctx)
+{
+	struct gdri_handle *handle;
+	int rc, first = 0;
+
+	while ((handle = ctx->handles)) {
+		pthread_mutex_lock(&handle->lock);
+		rc = gdri_handle_release_locked(handle);
+		if (!first)
+			first = rc;
+	}
+	return first;
+}
+
+static void link_handle(struct gdri_ctx *ctx, struct gdri_handle *handle)
+{
+	pthread_mutex_lock(&ctx->lock);
+	handle->prev = NULL;
+	handle->next = ctx->handles;
+	if (handle->next)
+		handle->next->prev = handle;
+	ctx->handles = handle;
+	ctx->end_handles = end_handles;
+	pthread_mutex_unlock(&ctx->lock);
+}
+
+static gdr_mh_t publish(struct gdri_handle *handle)
+{
+	gdr_mh_t h;
+
+	atomic_store_explicit(&handle->owner, gdri_process_tag(), memory_order_relaxed);
+	link_handle(handle->ctx, handle);
+	h.h = gdri_slot_publish(&handle->slot);
+	return h;
+}
+
+int gdri_handle_new(struct gdri_ctx *ctx, struct gdri_region *region, uint64_t low, uint64_t high,
+		    gdr_mh_t *h)
+{
+	struct gdri_handle *handle =
+		(struct gdri_handle *)gdri_slots_new(&gdri_handles, sizeof(*handle), init_handle);
+	int rc = 0;
 
 	if (!handle)
-		return NULL;
+		return gdri_fail(ENOMEM, "no memory for a handle");
 	/* A stale name may still make another thread lock and look: write under the lock. */
 	pthread_mutex_lock(&handle->lock);
 	handle->ctx = ctx;
-	handle->pin = *pin;
-	handle->assist = NULL;
-	handle->assist_set = false;
+	handle->region = region;
+	handle->low = low;
+	handle->high = high;
+	handle->pin = region->pin;
+	handle->notice = GDRI_NOTICE_NONE;
+	handle->offload = NULL;
+	handle->offload_set = false;
 	handle->prev = NULL;
 	handle->next = NULL;
+	if (region->mapped) {
+		handle->pin.va = low & GPU_PAGE_MASK;
+		handle->pin.mapped_size =
+			((high + GPU_PAGE_OFFSET) & GPU_PAGE_MASK) - handle->pin.va;
+		handle->pin.map = NULL;
+		rc = gdri_handle_map_locked(handle, handle->pin.mapped_size, GDR_MAPPING_TYPE_NONE);
+	}
 	pthread_mutex_unlock(&handle->lock);
-	return handle;
+	if (rc)
+		gdri_slots_free(&gdri_handles, &handle->slot);
+	else
+		*h = publish(handle);
+	return rc;
 }
 
-gdr_mh_t gdri_handle_publish(struct gdri_handle *handle)
+static int put_pin(struct gdri_region *region)
 {
-	uint64_t owner = atomic_load_explicit(&handle->owner, memory_order_relaxed);
-	gdr_mh_t h;
+	int rc = gdri_region_close(region);
 
-	while (!atomic_compare_exchange_weak_explicit(
-		&handle->owner, &owner, (owner & GDRI_HANDLE_COUNTED) | gdri_process_tag(),
-		memory_order_relaxed, memory_order_relaxed))
-		;
-	gdri_ctx_link(handle->ctx, handle);
-	h.h = gdri_slot_publish(&handle->slot);
-	return h;
+	free(region);
+	return rc;
+}
+
+int gdri_handle_pin(struct gdri_ctx *ctx, struct gdri_pin_request *request, gdr_mh_t *h)
+{
+	struct gdri_region *region = malloc(sizeof(*region));
+	int rc;
+
+	if (!region)
+		return gdri_fail(ENOMEM, "no memory for a pin");
+	rc = gdri_region_open(region, &ctx->backends, request, 0);
+	if (rc) {
+		free(region);
+		return rc;
+	}
+	region->use = GDRI_USE_PIN;
+	region->put = put_pin;
+	rc = gdri_handle_new(ctx, region, region->low, region->high, h);
+	if (rc)
+		put_pin(region);
+	return rc;
 }
 
 int gdri_handle_lock(struct gdri_ctx *ctx, gdr_mh_t h, struct gdri_handle **out)
@@ -137,23 +215,37 @@ static void log_env_problem(void)
 /* What copies through the pin's mapping go by. */
 static const struct gdri_copy_plan *plan_of(struct gdri_handle *handle)
 {
-	if (handle->assist)
-		return gdri_offload_plan(handle->assist, &handle->pin);
+	if (handle->offload)
+		return gdri_offload_plan(handle->offload, &handle->pin);
 	return gdri_copy_plan(handle->pin.map_type);
+}
+
+/* From now on copies go by that plan; NULL: there are none. */
+static void show_plan(struct gdri_handle *handle, const struct gdri_copy_plan *plan)
+{
+	bool counted = gdri_copies_counted();
+
+	atomic_store_explicit(&handle->counted, counted ? plan : NULL, memory_order_release);
+	atomic_store_explicit(&handle->plan, counted ? NULL : plan, memory_order_release);
 }
 
 int gdri_handle_set_copy_options_locked(struct gdri_handle *handle,
 					const barcopy_copy_options_t *options)
 {
-	struct gdri_offload *assist, *former = handle->assist;
-	int rc = gdri_offload_new(&handle->pin, options, &assist);
+	struct gdri_offload *offload, *former = handle->offload;
+	int rc;
 
+	/* A dma-buf that came without an address: what CUDA has at its offsets is something else. */
+	if (!handle->pin.va && options && (options->engine_read_min || options->engine_write_min))
+		return gdri_fail(ENOTSUP, "an imported dma-buf has no device address, which the "
+					  "copy engine needs");
+	rc = gdri_offload_new(handle->region, &handle->pin, options, &offload);
 	if (rc)
 		return rc;
-	handle->assist = assist;
-	handle->assist_set = true;
+	handle->offload = offload;
+	handle->offload_set = true;
 	if (handle->pin.map)
-		atomic_store_explicit(&handle->plan, plan_of(handle), memory_order_release);
+		show_plan(handle, plan_of(handle));
 	gdri_offload_free(former);
 	return 0;
 }
@@ -169,40 +261,47 @@ int gdri_handle_map_locked(struct gdri_handle *handle, size_t size, gdr_mapping_
 		return gdri_fail(EINVAL, "size %zu is not in 1 .. %zu, the pinned range", size,
 				 pin->mapped_size);
 	pin->map_length = map_length(pin, size);
-	pin->map_type = pin->type;
-	rc = gdri_backends_map(pin, wish);
-	if (rc) {
-		pin->map = NULL;
+	rc = gdri_region_map(handle->region, pin, handle->low, handle->high, wish);
+	if (rc)
 		return rc;
-	}
 	atomic_store_explicit(&handle->copy_start, pin->copy_start, memory_order_relaxed);
 	atomic_store_explicit(&handle->copy_end, pin->copy_end, memory_order_relaxed);
+	atomic_store_explicit(&handle->write_end, pin->read_only ? 0 : pin->copy_end,
+			      memory_order_relaxed);
 	pthread_once(&env_looked_at, log_env_problem);
-	if (!handle->assist_set) {
-		(void)gdri_offload_new(pin, NULL, &handle->assist);
-		handle->assist_set = true;
+	if (!handle->offload_set) {
+		(void)gdri_offload_new(handle->region, pin, NULL, &handle->offload);
+		handle->offload_set = true;
 	}
-	atomic_store_explicit(&handle->plan, plan_of(handle), memory_order_release);
+	show_plan(handle, plan_of(handle));
 	return 0;
 }
 
 int gdri_handle_unmap_locked(struct gdri_handle *handle)
 {
-	int rc;
-
-	atomic_store_explicit(&handle->plan, NULL, memory_order_relaxed);
+	show_plan(handle, NULL);
+	atomic_store_explicit(&handle->write_end, 0, memory_order_relaxed);
 	atomic_store_explicit(&handle->copy_end, 0, memory_order_relaxed);
 	atomic_store_explicit(&handle->copy_start, 0, memory_order_relaxed);
-	rc = gdri_backends_unmap(&handle->pin);
-	handle->pin.map = NULL;
-	handle->pin.map_length = 0;
-	return rc;
+	return gdri_region_unmap(handle->region, &handle->pin);
 }
 
 bool gdri_handle_length_matches(const struct gdri_handle *handle, size_t size)
 {
 	return size && size <= handle->pin.mapped_size &&
 	       map_length(&handle->pin, size) == handle->pin.map_length;
+}
+
+static void unlink_handle(struct gdri_ctx *ctx, struct gdri_handle *handle)
+{
+	pthread_mutex_lock(&ctx->lock);
+	if (handle->prev)
+		handle->prev->next = handle->next;
+	else
+		ctx->handles = handle->next;
+	if (handle->next)
+		handle->next->prev = handle->prev;
+	pthread_mutex_unlock(&ctx->lock);
 }
 
 int gdri_handle_release_locked(struct gdri_handle *handle)
@@ -212,17 +311,18 @@ int gdri_handle_release_locked(struct gdri_handle *handle)
 	gdri_slot_retire(&handle->slot);
 	if (handle->pin.map)
 		rc = gdri_handle_unmap_locked(handle);
-	gdri_offload_free(handle->assist);
-	handle->assist = NULL;
-	rc2 = gdri_backends_unpin(&handle->pin);
-	gdri_ctx_unlink(handle->ctx, handle);
+	gdri_offload_free(handle->offload);
+	handle->offload = NULL;
+	rc2 = handle->region->put(handle->region);
+	unlink_handle(handle->ctx, handle);
 	pthread_mutex_unlock(&handle->lock);
 	gdri_slots_free(&gdri_handles, &handle->slot);
 	return rc ? rc : rc2;
 }
 
-void gdri_handle_after_fork(void)
+static void after_fork(void)
 {
-	gdri_offload_after_fork();
 	gdri_slots_after_fork(&gdri_handles);
 }
+
+GDRI_IN_CHILD(after_fork);

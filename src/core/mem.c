@@ -37,14 +37,14 @@ static int choose(struct gdri_ctx *ctx, int device, uint32_t flags, enum gdri_al
 	if (integrated && flags & BARCOPY_MEM_SHAREABLE)
 		return gdri_fail(ENOTSUP, "GPU %d is integrated: its memory cannot be shared",
 				 device);
-	for (size_t i = 0; !integrated && i < ctx->backend_count; i++)
-		if (ctx->backends[i]->caps & GDRI_CAP_DEVICE_MEMORY &&
+	for (size_t i = 0; !integrated && i < ctx->backends.count; i++)
+		if (ctx->backends.of[i]->caps & GDRI_CAP_DEVICE_MEMORY &&
 		    !(flags & BARCOPY_MEM_SHAREABLE))
 			*kind = GDRI_ALLOCATION_PLAIN;
 	return 0;
 }
 
-static void release(struct gdri_region *region)
+static int release(struct gdri_region *region)
 {
 	struct block *block = (struct block *)region;
 
@@ -55,6 +55,7 @@ static void release(struct gdri_region *region)
 		gdri_log(BARCOPY_LOG_ERROR, "freeing memory of barcopy_mem_alloc: %s",
 			 gdri_error_text());
 	free(block);
+	return 0;
 }
 
 /*
@@ -65,19 +66,23 @@ static int finish(struct gdri_ctx *ctx, struct block *block, const struct gdri_i
 		  barcopy_mem_t *mem)
 {
 	const struct gdri_allocation *a = &block->allocation;
+	struct gdri_pin_request request = { .addr = a->addr,
+					    .size = a->size,
+					    .imported = imported };
 	barcopy_mem_t result = { .device_ptr = a->addr, .size = a->size };
 	int rc;
 
-	rc = gdri_region_open(&block->region, ctx, a->addr, a->addr + a->size, 0, imported);
+	rc = gdri_region_open(&block->region, &ctx->backends, &request, GDRI_REGION_MAPPED);
 	if (rc) {
 		if (block->allocated)
 			gdri_cuda_free(&block->allocation);
 		free(block);
 		return rc;
 	}
-	block->region.returned = release;
+	block->region.use = GDRI_USE_MEM;
+	block->region.put = release;
 	result.cpu_ptr = gdri_region_pointer(&block->region, a->addr);
-	rc = gdri_region_lend(&block->region, ctx, a->addr, a->size, &result.handle);
+	rc = gdri_handle_new(ctx, &block->region, a->addr, a->addr + a->size, &result.handle);
 	if (rc) {
 		release(&block->region);
 		return rc;
@@ -152,9 +157,8 @@ static int lock_block(struct gdri_ctx *ctx, gdr_mh_t h, struct gdri_handle **han
 
 	if (rc)
 		return rc;
-	if (gdri_region_is_lent(&(*handle)->pin) &&
-	    gdri_region_of(&(*handle)->pin)->returned == release) {
-		*block = (struct block *)gdri_region_of(&(*handle)->pin);
+	if ((*handle)->region->use == GDRI_USE_MEM) {
+		*block = (struct block *)(*handle)->region;
 		return 0;
 	}
 	gdri_handle_unlock(*handle);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* See assist.h. */
+/* See offload.h. */
 #include "core/offload.h"
 
 #include <errno.h>
@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "cuda/cuda.h"
+#include "base/process.h"
 #include "base/env.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -29,10 +30,10 @@ struct gdri_offload {
 	struct pool *pool; /* NULL: none */
 	struct gdri_cuda_engine *engine; /* NULL: none */
 	struct by_size from, to; /* when the copy engine is asked */
-	struct gdri_pin *pin; /* outlives this */
+	const struct gdri_region *region; /* these two outlive this */
+	struct gdri_pin *pin;
 	char *map; /* the mapping, and the device address that it stands for */
 	uint64_t va;
-	_Atomic uint64_t copies, fallbacks;
 };
 
 /* ---- pools: one for all handles that want as many threads on the same node ------------------------- */
@@ -117,19 +118,20 @@ static void pool_put(struct pool *pool)
 	}
 }
 
-void gdri_offload_after_fork(void)
+static void after_fork(void)
 {
 	pthread_mutex_init(&lock, NULL);
 	pools = NULL;
 }
 
+GDRI_IN_CHILD(after_fork);
+
 /* ---- copies ---------------------------------------------------------------------------------------- */
 
 /*
  * A copy by the copy engine, in the order that the mapping's own copies keep. The GPU must have what
- * this CPU has written through the mapping before the engine reads or overwrites it: a flush, 1 us,
- * since a posted write still on its way is not ordered before work that is submitted by another path
- * inside the GPU. The engine's copy is complete when the call into CUDA returns; the fence then
+ * this CPU has written through the mapping before the engine reads or overwrites it: gdri_drain(). The
+ * engine's copy is complete when the call into CUDA returns; the fence then
  * keeps what follows behind the loads that saw its completion.
  */
 static bool by_engine(struct gdri_offload *a, bool to, char *map, void *host, size_t size)
@@ -137,10 +139,11 @@ static bool by_engine(struct gdri_offload *a, bool to, char *map, void *host, si
 	uint64_t addr = a->va + (uint64_t)(map - a->map);
 	bool done;
 
-	gdri_flush_word(a->base, (const void *)((uintptr_t)map & ~(uintptr_t)3));
-	done = gdri_cuda_engine_copy(a->engine, to, host, addr, size);
-	atomic_fetch_add_explicit(done ? &a->copies : &a->fallbacks, 1, memory_order_relaxed);
-	gdri_backends_count(a->pin, done ? GDRI_EVENT_ENGINE_COPY : GDRI_EVENT_ENGINE_FALLBACK);
+	gdri_drain(a->base, (const void *)((uintptr_t)map & ~(uintptr_t)3));
+	/* The engine follows the address, the mapping the memory: they may have parted since the pin. */
+	done = gdri_region_prove(a->region, addr, size) == GDRI_PROVEN &&
+	       gdri_cuda_engine_copy(a->engine, to, host, addr, size);
+	gdri_count(a->pin->counters, done ? GDRI_COUNT_ENGINE_COPY : GDRI_COUNT_ENGINE_FALLBACK, 1);
 	if (!done)
 		GDRI_PROBE3(fallback, a->pin->va, size, to);
 	gdri_fence(a->base, BARCOPY_FENCE_FULL);
@@ -165,7 +168,7 @@ static void large_to(const struct gdri_copy_plan *plan, void *map, const void *h
 	if (is_for_engine(&a->to, host, size) &&
 	    by_engine(a, true, map, (void *)(uintptr_t)host, size))
 		return;
-	if (a->pool && size >= GDRI_POOL_MIN_TO)
+	if (a->pool && size >= GDRI_POOL_MIN_TO_AWAKE)
 		gdri_copy_pool_to(a->pool->workers, a->base, map, host, size);
 	else
 		gdri_copy_alone_to(a->base, map, host, size);
@@ -193,23 +196,13 @@ const struct gdri_copy_plan *gdri_offload_plan(struct gdri_offload *a, struct gd
 	a->map = pin->map;
 	a->va = pin->va;
 	*plan = *a->base;
-	plan->large_to_min =
-		least(least(a->to.any, a->to.page_locked), a->pool ? GDRI_POOL_MIN_TO : SIZE_MAX);
+	plan->large_to_min = least(least(a->to.any, a->to.page_locked),
+				   a->pool ? GDRI_POOL_MIN_TO_AWAKE : SIZE_MAX);
 	plan->large_from_min = least(least(a->from.any, a->from.page_locked),
 				     a->pool ? GDRI_POOL_MIN_FROM : SIZE_MAX);
 	plan->large_to = large_to;
 	plan->large_from = large_from;
 	return plan;
-}
-
-uint64_t gdri_offload_engine_copies(const struct gdri_offload *a)
-{
-	return a ? atomic_load_explicit(&a->copies, memory_order_relaxed) : 0;
-}
-
-uint64_t gdri_offload_engine_fallbacks(const struct gdri_offload *a)
-{
-	return a ? atomic_load_explicit(&a->fallbacks, memory_order_relaxed) : 0;
 }
 
 static const struct by_size never = { SIZE_MAX, SIZE_MAX };
@@ -244,8 +237,20 @@ static struct by_size by_option(size_t asked, struct by_size measured)
 	return asked ? (struct by_size){ asked, asked } : never;
 }
 
-int gdri_offload_new(const struct gdri_pin *pin, const barcopy_copy_options_t *options,
-		     struct gdri_offload **out)
+static int engine_new(const struct gdri_region *region, const struct gdri_pin *pin,
+		      struct gdri_cuda_engine **out)
+{
+	/* For the CPU's own memory there is nothing to gain, and no GPU address to give. */
+	if (pin->backend->id == BARCOPY_BACKEND_HOST || !pin->va)
+		return gdri_fail(ENOTSUP,
+				 "the copy engine serves device memory that has an address");
+	if (region->part_count && !gdri_region_holds(region))
+		return gdri_fail(EINVAL, "the memory has been freed since it was pinned");
+	return gdri_cuda_engine_new(pin->va, pin->mapped_size, out);
+}
+
+int gdri_offload_new(const struct gdri_region *region, const struct gdri_pin *pin,
+		     const barcopy_copy_options_t *options, struct gdri_offload **out)
 {
 	unsigned int threads = options && options->threads ? options->threads : env_threads();
 	struct by_size from = never, to = never;
@@ -257,7 +262,9 @@ int gdri_offload_new(const struct gdri_pin *pin, const barcopy_copy_options_t *o
 	*out = NULL;
 	if (options) {
 		from = by_option(options->engine_read_min, measured_from);
-		to = by_option(options->engine_write_min, measured_to);
+		/* The GPU heeds no page protection of ours. */
+		if (!pin->read_only)
+			to = by_option(options->engine_write_min, measured_to);
 	}
 	engine = from.page_locked != SIZE_MAX || to.page_locked != SIZE_MAX;
 	if (threads < 2 && !engine)
@@ -267,13 +274,9 @@ int gdri_offload_new(const struct gdri_pin *pin, const barcopy_copy_options_t *o
 		return gdri_fail(ENOMEM, "no memory for copy options");
 	a->from = from;
 	a->to = to;
-	if (engine) {
-		/* For the CPU's own memory there is nothing to gain, and no GPU address to give. */
-		if (pin->backend->id == BARCOPY_BACKEND_HOST)
-			rc = gdri_fail(ENOTSUP, "the copy engine serves device memory only");
-		else
-			rc = gdri_cuda_engine_new(pin->va, pin->mapped_size, &a->engine);
-	}
+	a->region = region;
+	if (engine)
+		rc = engine_new(region, pin, &a->engine);
 	if (!rc && threads >= 2) {
 		rc = pool_get(threads, node_of(pin->device), &a->pool);
 		if (rc && !options) {

@@ -2,7 +2,7 @@
 /*
  * What a handle may be given beyond the calling thread's own copies: workers, and the GPU's copy
  * engine. It stands behind a plan of its own around the mapping's common one, so a handle without
- * it has nothing to ask. It knows pins, not handles or contexts; only src/cuda/ knows CUDA.
+ * it has nothing to ask. It knows regions and pins, not handles or contexts; only src/cuda/ knows CUDA.
  */
 #ifndef GDRI_OFFLOAD_H
 #define GDRI_OFFLOAD_H
@@ -10,27 +10,22 @@
 #include "barcopy.h"
 #include "backend/backend.h"
 #include "copy/copy.h"
+#include "core/region.h"
 
 struct gdri_offload;
 
 /*
- * As the options say, for copies through that pin's mappings; *assist is NULL if they ask for
- * nothing. options NULL: what the environment says, and no failure. 0 or -errno with its text.
+ * As the options say, for copies through that pin's mappings; *offload is NULL if they ask for
+ * nothing. options NULL: what the environment says, and no failure. region: whose pin it is, or shows;
+ * outlives this. 0 or -errno with its text.
  */
-int gdri_offload_new(const struct gdri_pin *pin, const barcopy_copy_options_t *options,
-		     struct gdri_offload **assist);
+int gdri_offload_new(const struct gdri_region *region, const struct gdri_pin *pin,
+		     const barcopy_copy_options_t *options, struct gdri_offload **offload);
 
 /* No copy may be under way on its plan. NULL is nothing. */
-void gdri_offload_free(struct gdri_offload *assist);
+void gdri_offload_free(struct gdri_offload *offload);
 
 /* The plan for the pin's mapping as it is now, counted in the pin; valid until the next call, or the free. */
-const struct gdri_copy_plan *gdri_offload_plan(struct gdri_offload *assist, struct gdri_pin *pin);
-
-/* Copies that the copy engine has done, and those that came back to the mapping. */
-uint64_t gdri_offload_engine_copies(const struct gdri_offload *assist);
-uint64_t gdri_offload_engine_fallbacks(const struct gdri_offload *assist);
-
-/* In a forked child: the parent's workers are not there. */
-void gdri_offload_after_fork(void);
+const struct gdri_copy_plan *gdri_offload_plan(struct gdri_offload *offload, struct gdri_pin *pin);
 
 #endif

@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* See region.h. Tags are in tags.c. */
+/* Regions: pin, map, and what handles see of them. See region.h; their allocations are in parts.c. */
 #include "core/region.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#include "core/ctx.h"
 #include "base/error.h"
-#include "core/handle.h"
-#include "core/tags.h"
+#include "base/probes.h"
 
 enum { PIN_ATTEMPTS = 3 };
 
@@ -37,103 +34,6 @@ int gdri_region_bounds(uint64_t *low, uint64_t *high, size_t whole_max)
 	return 0;
 }
 
-/* ---- handles that borrow ------------------------------------------------------------------ */
-
-struct loan {
-	struct gdri_region *region;
-	uint64_t addr;
-	size_t size;
-};
-
-static int lent_map(struct gdri_pin *pin, gdr_mapping_type_t wish)
-{
-	struct loan *loan = pin->priv;
-	const struct gdri_pin *whole = &loan->region->pin;
-	uintptr_t start = (uintptr_t)gdri_region_pointer(loan->region, loan->addr);
-	int rc = gdri_check_wish(pin, wish);
-
-	if (rc)
-		return rc;
-	pin->map = gdri_region_pointer(loan->region, pin->va);
-	pin->copy_start = start > whole->copy_start ? start : whole->copy_start;
-	pin->copy_end = start + loan->size < whole->copy_end ? start + loan->size : whole->copy_end;
-	if (pin->copy_end < pin->copy_start)
-		pin->copy_end = pin->copy_start;
-	return 0;
-}
-
-static int lent_unmap(struct gdri_pin *pin)
-{
-	(void)pin;
-	return 0;
-}
-
-static int lent_unpin(struct gdri_pin *pin)
-{
-	struct loan *loan = pin->priv;
-	struct gdri_region *region = loan->region;
-
-	free(loan);
-	if (region->returned)
-		region->returned(region);
-	return 0;
-}
-
-static int lent_callback_flag(struct gdri_pin *pin, int *flag)
-{
-	struct gdri_pin *whole = &((struct loan *)pin->priv)->region->pin;
-
-	return whole->backend->callback_flag(whole, flag);
-}
-
-bool gdri_region_is_lent(const struct gdri_pin *pin)
-{
-	return pin->backend->unpin == lent_unpin;
-}
-
-struct gdri_region *gdri_region_of(const struct gdri_pin *pin)
-{
-	return ((struct loan *)pin->priv)->region;
-}
-
-int gdri_region_lend(struct gdri_region *region, struct gdri_ctx *ctx, uint64_t addr, size_t size,
-		     gdr_mh_t *out)
-{
-	struct gdri_pin pin = region->pin;
-	struct loan *loan = malloc(sizeof(*loan));
-	struct gdri_handle *handle;
-	int rc;
-
-	if (!loan)
-		return gdri_fail(ENOMEM, "no memory for a handle");
-	*loan = (struct loan){ region, addr, size };
-	pin.backend = &region->lent;
-	pin.priv = loan;
-	pin.va = addr & GPU_PAGE_MASK;
-	pin.mapped_size = ((addr + size + GPU_PAGE_OFFSET) & GPU_PAGE_MASK) - pin.va;
-	pin.map = NULL;
-	pin.map_length = 0;
-	pin.borrows = true;
-	gdri_events_clear(&pin.events);
-	handle = gdri_handle_new(ctx, &pin);
-	if (!handle) {
-		free(loan);
-		return gdri_fail(ENOMEM, "no memory for a handle");
-	}
-	pthread_mutex_lock(&handle->lock);
-	rc = gdri_handle_map_locked(handle, pin.mapped_size, GDR_MAPPING_TYPE_NONE);
-	pthread_mutex_unlock(&handle->lock);
-	if (rc) {
-		free(loan);
-		gdri_slots_free(&gdri_handles, &handle->slot);
-		return rc;
-	}
-	*out = gdri_handle_publish(handle);
-	return 0;
-}
-
-/* ---- pin and map -------------------------------------------------------------------------- */
-
 static int protect(struct gdri_pin *pin)
 {
 	if (pin->backend->id == BARCOPY_BACKEND_HOST)
@@ -146,77 +46,151 @@ static int protect(struct gdri_pin *pin)
 	return 0;
 }
 
-static int pin_and_map(struct gdri_region *region, struct gdri_ctx *ctx,
-		       const struct gdri_imported *imported)
+static int map_whole(struct gdri_pin *pin, bool read_only)
 {
-	struct gdri_pin_request request = { .addr = region->low,
-					    .size = region->high - region->low,
-					    .imported = imported };
-	struct gdri_pin *pin = &region->pin;
-	int rc = gdri_backends_pin(ctx, &request, pin);
+	int rc;
 
-	if (rc)
-		return rc;
 	pin->map_length = pin->mapped_size;
 	pin->map_type = pin->type;
-	pin->read_only = region->read_only;
+	pin->read_only = read_only;
 	rc = gdri_backends_map(pin, GDR_MAPPING_TYPE_NONE);
-	if (rc)
-		goto err_unpin;
-	if (region->read_only)
-		rc = protect(pin);
-	if (!rc)
-		return 0;
-	gdri_backends_unmap(pin);
-err_unpin:
-	gdri_backends_unpin(pin);
+	if (rc) {
+		pin->map = NULL;
+		return rc;
+	}
+	rc = read_only ? protect(pin) : 0;
+	if (rc) {
+		gdri_backends_unmap(pin);
+		pin->map = NULL;
+	}
 	return rc;
 }
 
-static int unmap_and_unpin(struct gdri_pin *pin)
+int gdri_region_unpin(struct gdri_region *region)
 {
-	int rc = gdri_backends_unmap(pin), rc2;
+	int rc = 0, rc2;
 
-	rc2 = gdri_backends_unpin(pin);
+	if (region->pin.map)
+		rc = gdri_backends_unmap(&region->pin);
+	region->pin.map = NULL;
+	rc2 = gdri_backends_unpin(&region->pin);
 	return rc ? rc : rc2;
 }
 
-int gdri_region_open(struct gdri_region *region, struct gdri_ctx *ctx, uint64_t low, uint64_t high,
-		     uint32_t flags, const struct gdri_imported *imported)
+int gdri_region_close(struct gdri_region *region)
 {
-	int rc = 0;
+	int rc = gdri_region_unpin(region);
 
-	*region = (struct gdri_region){ .low = low, .high = high };
-	region->read_only = flags & GDRI_REGION_READ_ONLY;
-	/* Tags are taken before the pin and must hold after it: then it is what they name. */
+	gdri_region_free_parts(region);
+	return rc;
+}
+
+static int pin_and_map(struct gdri_region *region, struct gdri_backends *backends,
+		       struct gdri_pin_request *request, uint32_t flags)
+{
+	int rc = gdri_backends_pin(backends, request, &region->pin);
+
+	if (rc)
+		return rc;
+	if (flags & GDRI_REGION_MAPPED)
+		rc = map_whole(&region->pin, flags & GDRI_REGION_READ_ONLY);
+	if (rc)
+		gdri_backends_unpin(&region->pin);
+	return rc;
+}
+
+int gdri_region_open(struct gdri_region *region, struct gdri_backends *backends,
+		     struct gdri_pin_request *request, uint32_t flags)
+{
+	bool dmabuf = request->imported && request->imported->dmabuf;
+	uint64_t low = request->addr, high = low + request->size;
+	int rc;
+
+	/* Parts are noted before the pin and must hold after it: then it is what they name. */
 	for (int attempt = 0; attempt < PIN_ATTEMPTS; attempt++) {
-		if (flags & GDRI_REGION_TAGGED)
-			rc = gdri_tags_take(region);
+		*region = (struct gdri_region){ .low = low, .high = high };
+		region->mapped = flags & GDRI_REGION_MAPPED;
+		rc = flags & GDRI_REGION_PROVEN ? gdri_parts_take(region, low, high) : 0;
 		if (!rc)
-			rc = pin_and_map(region, ctx, imported);
-		if (rc) {
-			gdri_tags_free(region);
-			return rc;
+			rc = pin_and_map(region, backends, request, flags);
+		/* A plain pin is not found by its address: it pays no more than a refused one must. */
+		if (!rc && !(flags & GDRI_REGION_PROVEN) && !dmabuf)
+			(void)gdri_parts_take(region, low, high);
+		else if (!rc && !gdri_region_holds(region)) {
+			gdri_region_close(region);
+			continue;
 		}
-		if (gdri_tags_hold(region)) {
-			region->lent = *region->pin.backend;
-			region->lent.map = lent_map;
-			region->lent.unmap = lent_unmap;
-			region->lent.unpin = lent_unpin;
-			region->lent.callback_flag = lent_callback_flag;
-			return 0;
-		}
-		unmap_and_unpin(&region->pin);
-		gdri_tags_free(region);
+		if (rc)
+			gdri_region_free_parts(region);
+		else
+			gdri_parts_set_sync_memops(region);
+		return rc;
 	}
 	return gdri_fail(EINVAL, "0x%llx is being freed or allocated anew by another thread",
 			 (unsigned long long)low);
 }
 
-int gdri_region_close(struct gdri_region *region)
-{
-	int rc = unmap_and_unpin(&region->pin);
+/* ---- what handles see ----------------------------------------------------------------------- */
 
-	gdri_tags_free(region);
+static int map_plain(struct gdri_pin *pin, struct gdri_pin *view, gdr_mapping_type_t wish)
+{
+	int rc;
+
+	pin->map_length = view->map_length;
+	pin->map_type = pin->type;
+	rc = gdri_backends_map(pin, wish);
+	if (rc)
+		pin->map = NULL;
+	else
+		*view = *pin;
 	return rc;
+}
+
+int gdri_region_map(struct gdri_region *region, struct gdri_pin *view, uint64_t low, uint64_t high,
+		    gdr_mapping_type_t wish)
+{
+	const struct gdri_pin *pin = &region->pin;
+	uintptr_t start, end;
+	int rc;
+
+	if (!region->mapped)
+		return map_plain(&region->pin, view, wish);
+	rc = gdri_check_wish(pin, wish);
+	if (rc)
+		return rc;
+	start = (uintptr_t)gdri_region_pointer(region, low);
+	end = start + (high - low);
+	view->map = gdri_region_pointer(region, view->va);
+	view->map_type = pin->map_type;
+	view->copy_start = start > pin->copy_start ? start : pin->copy_start;
+	view->copy_end = end < pin->copy_end ? end : pin->copy_end;
+	if (view->copy_end < view->copy_start)
+		view->copy_end = view->copy_start;
+	return 0;
+}
+
+int gdri_region_unmap(struct gdri_region *region, struct gdri_pin *view)
+{
+	int rc = region->mapped ? 0 : gdri_backends_unmap(&region->pin);
+
+	if (!region->mapped)
+		region->pin.map = NULL;
+	view->map = NULL;
+	view->map_length = 0;
+	return rc;
+}
+
+int gdri_region_is_revoked(struct gdri_region *region, bool *revoked)
+{
+	int flag = 0, rc;
+
+	rc = region->pin.backend->callback_flag(&region->pin, &flag);
+	if (rc)
+		return rc;
+	*revoked = flag;
+	if (flag && !atomic_exchange_explicit(&region->revoked, true, memory_order_relaxed)) {
+		gdri_count(region->pin.counters, GDRI_COUNT_REVOKED, 1);
+		GDRI_PROBE2(revoke, region->pin.va, region->pin.mapped_size);
+	}
+	return 0;
 }

@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A region: device memory that is pinned and mapped, with the tags that tell later whether the
- * addresses still mean the memory that was pinned; and handles that borrow its mapping. It knows
- * nothing of who keeps regions, or why; its owner's lock guards all that is not said to need none.
+ * A region: GPU pages that are pinned, and for each allocation in them what belongs to that
+ * allocation alone. Every handle holds a region. One of a plain pin has one handle, which maps it;
+ * the others are mapped as long as they live, and handles show parts of them. It knows nothing of
+ * handles, nor of who keeps regions or why.
+ *
+ * Are these addresses still the memory that was pinned? CUDA gives each allocation an ID that is
+ * never used again (GPUDirect RDMA guide, section 12.5); a region notes the IDs in its range before
+ * it is pinned, and whoever finds it by an address compares.
  */
 #ifndef GDRI_REGION_H
 #define GDRI_REGION_H
@@ -16,37 +21,42 @@
 #include "cuda/cuda.h"
 #include "gdrapi.h"
 
-struct gdri_ctx;
 
-/* A tag found after the region was opened. */
-struct gdri_late_tag {
-	struct gdri_late_tag *next;
-	struct gdri_cuda_tag tag;
+/* An allocation, or VMM chunk, that a region reaches into. Constant once it can be found. */
+struct gdri_part {
+	uint64_t start, end, id;
+	bool sync_memops; /* SYNC_MEMOPS is in force */
+	struct gdri_part *next; /* of those found later */
 };
 
+enum gdri_region_use { GDRI_USE_PIN, GDRI_USE_MEM, GDRI_USE_RANGE, GDRI_USE_CACHE };
+
 struct gdri_region {
-	/* Set by gdri_region_open(), constant until gdri_region_close(). */
-	struct gdri_pin pin; /* mapped; pin.va and pin.mapped_size: whole GPU pages */
+	/* Set by gdri_region_open(), constant until gdri_region_close(), but the map of a plain pin. */
+	struct gdri_pin pin; /* pin.va and pin.mapped_size: whole GPU pages */
 	uint64_t low, high; /* as asked for, not rounded */
-	bool read_only;
-	size_t tag_count; /* 0: not tagged */
-	struct gdri_cuda_tag *tags; /* in order of address; cover [low, high) save for gaps */
-	struct gdri_backend lent; /* the operations of handles that borrow the mapping */
+	bool mapped; /* as long as it lives */
+	bool host; /* the CPU's own memory: one allocation, never shared with another */
+	size_t part_count; /* 0: CUDA does not know the memory */
+	struct gdri_part *parts; /* in order of address; cover [low, high) save for gaps */
 
-	_Atomic(struct gdri_late_tag *) late; /* only ever added to */
+	_Atomic(struct gdri_part *) late; /* found later in its pages; only ever added to */
+	_Atomic bool revoked; /* seen so */
 
-	/* Called without a lock of ours when a borrowing handle has ended; may be NULL. */
-	void (*returned)(struct gdri_region *region);
+	/* The owner's: what it is, and what the end of a handle that held it does. 0 or -errno. */
+	enum gdri_region_use use;
+	int (*put)(struct gdri_region *region);
 };
 
 enum gdri_region_flags {
-	GDRI_REGION_READ_ONLY = 1, /* enforced by page protection */
-	GDRI_REGION_TAGGED = 2 /* keep tags; without them the region is never proven */
+	GDRI_REGION_MAPPED = 1, /* as long as it lives */
+	GDRI_REGION_READ_ONLY = 2, /* enforced by page protection */
+	GDRI_REGION_PROVEN = 4 /* its parts hold after the pin: they are what is pinned */
 };
 
 enum gdri_proof {
 	GDRI_PROVEN, /* every byte is the memory that was pinned */
-	GDRI_UNKNOWN, /* some byte belongs to an allocation without a tag */
+	GDRI_UNKNOWN, /* some byte belongs to an allocation that is not noted, or lies outside */
 	GDRI_STALE /* some byte is another allocation's by now, or nobody's */
 };
 
@@ -57,14 +67,18 @@ enum gdri_proof {
 int gdri_region_bounds(uint64_t *low, uint64_t *high, size_t whole_max);
 
 /*
- * Pins and maps the GPU pages of [low, high); region->returned is the owner's to set. imported: how
- * it came, if it is another process's memory; else NULL. A dma-buf's addresses begin at 0.
+ * Pins what the request names, maps it if flags say so, and sets SYNC_MEMOPS on every allocation of
+ * the range; use and put are the owner's to set. 0 or -errno.
  */
-int gdri_region_open(struct gdri_region *region, struct gdri_ctx *ctx, uint64_t low, uint64_t high,
-		     uint32_t flags, const struct gdri_imported *imported);
+int gdri_region_open(struct gdri_region *region, struct gdri_backends *backends,
+		     struct gdri_pin_request *request, uint32_t flags);
 
-/* Unmaps and unpins; borrowing handles must have ended. Returns the first failure, always closes. */
+/* Unmaps and unpins; no handle may hold it. Returns the first failure, always closes. */
 int gdri_region_close(struct gdri_region *region);
+
+/* The latter without giving back the parts, which another thread may be looking at. */
+int gdri_region_unpin(struct gdri_region *region);
+void gdri_region_free_parts(struct gdri_region *region);
 
 static inline uint64_t gdri_region_end(const struct gdri_region *region)
 {
@@ -77,28 +91,40 @@ static inline bool gdri_region_has(const struct gdri_region *region, uint64_t ad
 	       size <= region->pin.mapped_size - (addr - region->pin.va);
 }
 
-/* The CPU's pointer to a device address of the region. */
+/* The CPU's pointer to a device address of a mapped region. */
 static inline void *gdri_region_pointer(const struct gdri_region *region, uint64_t addr)
 {
 	return (char *)region->pin.map + (addr - region->pin.va);
 }
 
-/* Asks CUDA about [addr, addr + size) of the region. Needs no lock while the region is open. */
+/*
+ * Maps for a handle, by its view of the region's pin (va, mapped_size, map_length): a plain pin
+ * itself, else what lies in [low, high). Unmaps likewise.
+ */
+int gdri_region_map(struct gdri_region *region, struct gdri_pin *view, uint64_t low, uint64_t high,
+		    gdr_mapping_type_t wish);
+int gdri_region_unmap(struct gdri_region *region, struct gdri_pin *view);
+
+/* Asks the driver, and counts the first time that it says so. 0 or -errno. */
+int gdri_region_is_revoked(struct gdri_region *region, bool *revoked);
+
+/* Is SYNC_MEMOPS in force for every allocation in [low, high)? Needs no lock. */
+bool gdri_region_sync_memops(const struct gdri_region *region, uint64_t low, uint64_t high);
+
+/* Asks CUDA about [addr, addr + size). Needs no lock while the region is open. */
 enum gdri_proof gdri_region_prove(const struct gdri_region *region, uint64_t addr, size_t size);
+
+/* Are all the allocations that it was opened for still there? Likewise. */
+bool gdri_region_holds(const struct gdri_region *region);
 
 /*
  * Tries to turn GDRI_UNKNOWN into a proof: an allocation that lies in one GPU page together with a
- * tagged one that is still there is backed by that very page. Adds the tag it has found.
+ * noted one that is still there is backed by that very page. Notes it. Under the owner's lock.
  */
 enum gdri_proof gdri_region_prove_late(struct gdri_region *region, uint64_t addr, size_t size);
 
-/* A published, mapped handle that borrows [addr, addr + size) of the region. */
-int gdri_region_lend(struct gdri_region *region, struct gdri_ctx *ctx, uint64_t addr, size_t size,
-		     gdr_mh_t *handle);
-
-/* Is it a handle's pin that gdri_region_lend() made? */
-bool gdri_region_is_lent(const struct gdri_pin *pin);
-/* The region it borrows. */
-struct gdri_region *gdri_region_of(const struct gdri_pin *pin);
+/* Of region.c alone: notes every allocation in [low, high). 0 or -errno; none is no failure. */
+int gdri_parts_take(struct gdri_region *region, uint64_t low, uint64_t high);
+void gdri_parts_set_sync_memops(struct gdri_region *region);
 
 #endif

@@ -50,6 +50,24 @@ int gdri_cuda_is_integrated(int device, bool *integrated)
 	return rc;
 }
 
+int gdri_cuda_total_memory(int device, uint64_t *bytes)
+{
+	size_t total;
+	CUdevice dev;
+	CUresult r;
+	int rc = find_device(device, &dev);
+
+	if (rc)
+		return rc;
+	if (!gdri_cu.cuDeviceTotalMem_v2)
+		return gdri_cuda_missing("cuDeviceTotalMem");
+	r = gdri_cu.cuDeviceTotalMem_v2(&total, dev);
+	if (r)
+		return gdri_cuda_fail(r, "cuDeviceTotalMem");
+	*bytes = total;
+	return 0;
+}
+
 static bool coherent(CUdevice dev)
 {
 	return device_has(dev, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES);
@@ -93,31 +111,10 @@ int gdri_cuda_exports_dmabuf(bool init)
 		if (!gdri_cu.cuDeviceGet(&dev, i) &&
 		    device_has(dev, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED))
 			return 0;
-	return gdri_fail(ENODEV, "none of %d GPUs exports its memory as a dma-buf, as the open flavour "
-				 "of the kernel driver does",
+	return gdri_fail(ENODEV,
+			 "none of %d GPUs exports its memory as a dma-buf, as the open flavour "
+			 "of the kernel driver does",
 			 count);
-}
-
-int gdri_cuda_tag(uint64_t addr, struct gdri_cuda_tag *tag)
-{
-	unsigned long long id = 0;
-	struct gdri_memory m;
-	CUresult r;
-	int rc;
-
-	rc = gdri_cuda_load();
-	if (!rc)
-		rc = gdri_cuda_describe(addr, 1, &m);
-	if (rc)
-		return rc;
-	if (m.kind == GDRI_MEMORY_UNKNOWN || !m.size)
-		return gdri_fail(EINVAL, "CUDA knows no allocation at 0x%llx%s%s",
-				 (unsigned long long)addr, m.note[0] ? ": " : "", m.note);
-	r = gdri_cu.cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, addr);
-	if (r)
-		return gdri_cuda_fail(r, "cuPointerGetAttribute(BUFFER_ID)");
-	*tag = (struct gdri_cuda_tag){ .start = m.base, .end = m.base + m.size, .id = id };
-	return 0;
 }
 
 bool gdri_cuda_tag_holds(uint64_t addr, uint64_t id)
@@ -358,9 +355,8 @@ static CUresult free_plain(CUdeviceptr addr)
 	CUstream stream;
 	CUresult r;
 
-	if (!gdri_cu.cuMemFreeAsync || !gdri_cu.cuStreamCreate ||
-	    !gdri_cu.cuStreamDestroy_v2 || !gdri_cu.cuStreamSynchronize ||
-	    gdri_cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING))
+	if (!gdri_cu.cuMemFreeAsync || !gdri_cu.cuStreamCreate || !gdri_cu.cuStreamDestroy_v2 ||
+	    !gdri_cu.cuStreamSynchronize || gdri_cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING))
 		return gdri_cu.cuMemFree_v2(addr);
 	r = gdri_cu.cuMemFreeAsync(addr, stream);
 	if (r)

@@ -24,7 +24,8 @@ struct gdri_memory {
 	bool managed;
 	int device; /* ordinal, -1 where not known */
 	void *context; /* CUcontext of the allocation; NULL for VMM and pool memory */
-	uint64_t buffer_id; /* DEVICE: names this allocation for the life of the process; or 0 */
+	uint64_t
+		buffer_id; /* names this allocation for the life of the process (guide, 12.5); or 0 */
 	uint64_t known; /* the address asked about: the caller's, or one nearby that is known */
 	uint64_t base; /* start of the allocation, or of the VMM chunk, around `known` */
 	size_t size; /* its size; 0 where not known */
@@ -46,6 +47,14 @@ int gdri_cuda_load(void);
 int gdri_cuda_driver_version(int *version);
 
 /*
+ * Calls that need a context where the allocation has none take the device's primary one. Between these
+ * two, which may be nested, it is kept once it was needed, so that a program which does not use it
+ * does not see one made and destroyed at each pin.
+ */
+void gdri_cuda_hold(void);
+void gdri_cuda_drop(void);
+
+/*
  * Describes [addr, addr + size). Where addr itself is unknown (a range widened to 64 KiB begins
  * before its allocation) an address further on that is known is described instead. Unknown memory
  * is no failure.
@@ -53,11 +62,12 @@ int gdri_cuda_driver_version(int *version);
 int gdri_cuda_describe(uint64_t addr, size_t size, struct gdri_memory *memory);
 
 /*
- * Sets SYNC_MEMOPS on the allocation, once: it synchronises, so it is dear. Where CUDA
- * refuses and by_context is set, sets CU_CTX_SYNC_MEMOPS on the context instead. Returns whether
- * it is in force. Host memory needs none (it is not reached through the BAR): true.
+ * Sets SYNC_MEMOPS on the allocation: 10 us, and it waits for no kernel (H100, driver 580, 2026-11-21).
+ * To read it first would not tell: driver 580 reads 1 for memory that nobody has set it on, and a
+ * program may clear it. Returns whether it is in force; VMM memory refuses it. Host memory needs none
+ * (it is not reached through the BAR): true.
  */
-bool gdri_cuda_sync_memops(const struct gdri_memory *memory, bool by_context);
+bool gdri_cuda_sync_memops(const struct gdri_memory *memory);
 
 /* PCI address of a device. 0 or -errno. */
 int gdri_cuda_pci_address(int device, struct gdri_pci_address *pci);
@@ -78,6 +88,9 @@ int gdri_cuda_init(void);
 /* A GPU without a memory of its own (CUDA initialised if need be). */
 int gdri_cuda_is_integrated(int device, bool *integrated);
 
+/* Bytes of memory of a GPU (likewise). */
+int gdri_cuda_total_memory(int device, uint64_t *bytes);
+
 /* A GPU whose memory the CPU reaches over a coherent link, cached (likewise). */
 int gdri_cuda_is_coherent(int device, bool *coherent);
 
@@ -90,16 +103,7 @@ bool gdri_cuda_any_coherent(void);
  */
 int gdri_cuda_exports_dmabuf(bool init);
 
-/* One allocation or VMM chunk as it is now: CUDA gives no ID a second time (guide, 12.5). */
-struct gdri_cuda_tag {
-	uint64_t start, end;
-	uint64_t id;
-};
-
-/* The tag of the allocation around addr: 0; -EINVAL where there is none; -errno. */
-int gdri_cuda_tag(uint64_t addr, struct gdri_cuda_tag *tag);
-
-/* Does addr still lie in the allocation that gdri_cuda_tag() found? One call into CUDA. */
+/* Does addr still lie in the allocation of that buffer ID? One call into CUDA. */
 bool gdri_cuda_tag_holds(uint64_t addr, uint64_t id);
 
 enum gdri_allocation_kind {
@@ -136,6 +140,7 @@ int gdri_cuda_free(struct gdri_allocation *allocation);
 /*
  * Copies by the GPU's copy engine, on a private stream that neither waits for the caller's streams
  * nor breaks a capture of theirs. new: -ENOTSUP where [addr, addr + size) is not device memory.
+ * It follows addresses: that they still mean the memory that they did is its caller's to prove.
  */
 struct gdri_cuda_engine;
 int gdri_cuda_engine_new(uint64_t addr, size_t size, struct gdri_cuda_engine **engine);
@@ -143,15 +148,12 @@ void gdri_cuda_engine_free(struct gdri_cuda_engine *engine);
 
 /*
  * Copies and waits until all is there. False, with no text, where CUDA cannot be used in this thread
- * at this time or the memory has been freed: nothing of the copy is under way then, and any part of
- * it may have been done.
+ * at this time: nothing of the copy is under way then, and any part of it may have been done.
  */
 bool gdri_cuda_engine_copy(struct gdri_cuda_engine *engine, bool to_device, void *host,
 			   uint64_t addr, size_t size);
 
 /* Is this byte of host memory page-locked, as CUDA knows it? One call into CUDA; false where it fails. */
 bool gdri_cuda_is_page_locked(const void *host);
-
-void gdri_cuda_after_fork(void);
 
 #endif

@@ -5,15 +5,16 @@
 #include <stdlib.h>
 
 /*
- * The context is the allocation's own; for VMM memory, which has none, the device's primary one,
- * retained as long as the engine lives: one that was merely current could be destroyed meanwhile.
+ * The context is the allocation's own; for VMM memory, which has none, the device's primary one. That one,
+ * whichever way it was come by, is retained as long as the engine lives: one that was merely current
+ * could be destroyed meanwhile, and memory may be freed long before its handle ends.
  */
 struct gdri_cuda_engine {
 	CUcontext ctx;
 	CUstream stream;
 	CUdevice retained; /* primary context to give back, or -1 */
-	uint64_t known; /* an address of the memory, */
-	uint64_t buffer_id; /* and what it was when the engine was made */
+	/* Where the context is a program's own: an address of its memory, and what it was. */
+	uint64_t known, buffer_id;
 };
 
 static int choose_context(struct gdri_cuda_engine *e, void *context, int device)
@@ -21,15 +22,18 @@ static int choose_context(struct gdri_cuda_engine *e, void *context, int device)
 	CUdevice dev;
 	CUresult r;
 
-	e->ctx = context;
-	if (context)
-		return 0;
 	r = gdri_cu.cuDeviceGet(&dev, device);
 	if (r)
 		return gdri_cuda_fail(r, "cuDeviceGet");
 	r = gdri_cu.cuDevicePrimaryCtxRetain(&e->ctx, dev);
 	if (r)
 		return gdri_cuda_fail(r, "cuDevicePrimaryCtxRetain");
+	if (context && context != e->ctx) {
+		/* One that a program made for itself: its end is not ours to put off. */
+		gdri_cu.cuDevicePrimaryCtxRelease_v2(dev);
+		e->ctx = context;
+		return 0;
+	}
 	e->retained = dev;
 	return 0;
 }
@@ -75,10 +79,7 @@ int gdri_cuda_engine_new(uint64_t addr, size_t size, struct gdri_cuda_engine **o
 	return 0;
 }
 
-/*
- * No text of a failure: to the caller's caller nothing has failed. The buffer ID comes first: where
- * the memory has been freed, its context may be gone too, and its address be somebody else's.
- */
+/* No text of a failure: to the caller's caller nothing has failed. */
 bool gdri_cuda_engine_copy(struct gdri_cuda_engine *e, bool to_device, void *host, uint64_t addr,
 			   size_t size)
 {
@@ -87,8 +88,6 @@ bool gdri_cuda_engine_copy(struct gdri_cuda_engine *e, bool to_device, void *hos
 	CUcontext ctx;
 	CUresult r;
 
-	if (!gdri_cuda_tag_holds(e->known, e->buffer_id))
-		return false;
 	if (gdri_cu.cuThreadExchangeStreamCaptureMode)
 		mode_changed = !gdri_cu.cuThreadExchangeStreamCaptureMode(&mode);
 	r = gdri_cu.cuCtxPushCurrent_v2(e->ctx);
@@ -125,7 +124,7 @@ void gdri_cuda_engine_free(struct gdri_cuda_engine *e)
 
 	if (!e)
 		return;
-	/* A context that went with its memory took the stream along. */
+	/* A context of a program's own that went with its memory took the stream along. */
 	if ((e->retained >= 0 || gdri_cuda_tag_holds(e->known, e->buffer_id)) &&
 	    !gdri_cu.cuCtxPushCurrent_v2(e->ctx)) {
 		gdri_cu.cuStreamDestroy_v2(e->stream);

@@ -2,13 +2,27 @@
 /* Memory as a file descriptor: a dma-buf of a range, or an exported VMM chunk. See cuda.h. */
 #include "cuda/private.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <string.h>
 #include <unistd.h>
 
 /* An fd of the driver's that a program started later must not inherit. */
 static void set_cloexec(int fd)
 {
 	(void)fcntl(fd, F_SETFD, FD_CLOEXEC);
+}
+
+/* CUDA does not tell a lack of descriptors from other failures of the system. */
+static int fail_export(CUresult r, const char *what)
+{
+	int fd = open("/", O_PATH | O_CLOEXEC), err = errno;
+
+	if (fd < 0 && (err == EMFILE || err == ENFILE))
+		return gdri_fail(err, "%s: %s", what, strerror(err));
+	if (fd >= 0)
+		close(fd);
+	return gdri_cuda_fail(r, what);
 }
 
 int gdri_cuda_dmabuf(const struct gdri_memory *m, uint64_t addr, size_t size, bool pcie, int *fd)
@@ -83,7 +97,7 @@ int gdri_cuda_export_chunk(uint64_t addr, uint64_t *base, size_t *size, int *fd)
 	r = gdri_cu.cuMemExportToShareableHandle(&new_fd, handle,
 						 CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
 	if (r) {
-		rc = gdri_cuda_fail(r, "cuMemExportToShareableHandle");
+		rc = fail_export(r, "cuMemExportToShareableHandle");
 		goto out_release;
 	}
 	set_cloexec(new_fd);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* libcuda.so.1 at run time, what its results mean, and calls in an allocation's context. */
 #include "cuda/private.h"
-#include "cuda/watch.h"
+#include "base/process.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -49,11 +49,70 @@ int gdri_cuda_load(void)
 	return rc;
 }
 
-void gdri_cuda_after_fork(void)
+/* ---- primary contexts that are kept -------------------------------------------------------- */
+
+enum { KEPT_DEVICES = 64 }; /* of devices behind these none is kept */
+
+static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER; /* guards what follows */
+static unsigned int holds;
+static CUcontext kept[KEPT_DEVICES]; /* by CUdevice, each retained once */
+
+void gdri_cuda_hold(void)
 {
-	gdri_cuda_watch_after_fork();
-	pthread_mutex_init(&load_lock, NULL);
+	pthread_mutex_lock(&kept_lock);
+	holds++;
+	pthread_mutex_unlock(&kept_lock);
 }
+
+/* Gives back the one of a device; called with the lock held. */
+static void forget_locked(CUdevice dev)
+{
+	if (!kept[dev])
+		return;
+	gdri_cu.cuDevicePrimaryCtxRelease_v2(dev);
+	kept[dev] = NULL;
+}
+
+void gdri_cuda_drop(void)
+{
+	pthread_mutex_lock(&kept_lock);
+	if (!--holds)
+		for (CUdevice dev = 0; dev < KEPT_DEVICES; dev++)
+			forget_locked(dev);
+	pthread_mutex_unlock(&kept_lock);
+}
+
+/* again: the one that is kept has turned out to be none any more, as after a reset of the device. */
+static CUresult get_primary(struct gdri_cuda_scope *s, CUdevice dev, bool again, CUcontext *ctx)
+{
+	CUresult r = CUDA_SUCCESS;
+
+	pthread_mutex_lock(&kept_lock);
+	if (!holds || dev < 0 || dev >= KEPT_DEVICES) {
+		r = gdri_cu.cuDevicePrimaryCtxRetain(ctx, dev);
+		if (!r)
+			s->retained = dev;
+	} else {
+		if (again)
+			forget_locked(dev);
+		if (!kept[dev])
+			r = gdri_cu.cuDevicePrimaryCtxRetain(&kept[dev], dev);
+		*ctx = kept[dev];
+	}
+	pthread_mutex_unlock(&kept_lock);
+	return r;
+}
+
+static void after_fork(void)
+{
+	pthread_mutex_init(&load_lock, NULL);
+	pthread_mutex_init(&kept_lock, NULL);
+	holds = 0;
+	for (CUdevice dev = 0; dev < KEPT_DEVICES; dev++)
+		kept[dev] = NULL;
+}
+
+GDRI_IN_CHILD(after_fork);
 
 static int result_errno(CUresult r)
 {
@@ -116,7 +175,8 @@ void gdri_cuda_leave(struct gdri_cuda_scope *s)
 int gdri_cuda_enter(struct gdri_cuda_scope *s, void *context, int device)
 {
 	CUcontext ctx = context, current = NULL;
-	CUdevice dev, at = -1;
+	CUdevice dev = -1, at = -1;
+	bool primary = false;
 	CUresult r;
 	int rc;
 
@@ -133,15 +193,18 @@ int gdri_cuda_enter(struct gdri_cuda_scope *s, void *context, int device)
 		if (!gdri_cu.cuCtxGetCurrent(&current) && current && !gdri_cu.cuCtxGetDevice(&at) &&
 		    at == dev)
 			return 0;
-		r = gdri_cu.cuDevicePrimaryCtxRetain(&ctx, dev);
+		r = get_primary(s, dev, false, &ctx);
 		if (r) {
 			rc = gdri_cuda_fail(r, "cuDevicePrimaryCtxRetain");
 			goto err_leave;
 		}
-		s->retained = dev;
+		primary = s->retained < 0;
 	}
 	if (ctx) {
 		r = gdri_cu.cuCtxPushCurrent_v2(ctx);
+		if ((r == CUDA_ERROR_INVALID_CONTEXT || r == CUDA_ERROR_CONTEXT_IS_DESTROYED) &&
+		    primary && !get_primary(s, dev, true, &ctx))
+			r = gdri_cu.cuCtxPushCurrent_v2(ctx);
 		if (r) {
 			rc = gdri_cuda_fail(r, "cuCtxPushCurrent");
 			goto err_leave;

@@ -143,6 +143,7 @@ int gdri_cuda_describe(uint64_t addr, size_t size, struct gdri_memory *m)
 		return 0;
 	}
 	m->managed = a.managed;
+	m->buffer_id = a.buffer_id;
 	m->context = a.context;
 	if (a.managed)
 		return 0;
@@ -150,7 +151,6 @@ int gdri_cuda_describe(uint64_t addr, size_t size, struct gdri_memory *m)
 	case CU_MEMORYTYPE_DEVICE:
 		m->kind = GDRI_MEMORY_DEVICE;
 		m->device = a.device;
-		m->buffer_id = a.buffer_id;
 		if (!gdri_cuda_address_range(&base, &m->size, m->known, m->context, m->device))
 			m->base = base;
 		else
@@ -170,50 +170,19 @@ int gdri_cuda_describe(uint64_t addr, size_t size, struct gdri_memory *m)
 	return 0;
 }
 
-/*
- * Allocations that SYNC_MEMOPS has been set on, by buffer ID (one names one allocation for the life
- * of the process). Reading the attribute does not tell: driver 580 reads 1 for memory that nobody
- * has set it on. A table that forgets costs another set, no more.
- */
-static _Atomic unsigned long long synced[256];
-
-static _Atomic unsigned long long *synced_slot(uint64_t buffer_id)
-{
-	return &synced[buffer_id % (sizeof(synced) / sizeof(synced[0]))];
-}
-
-static bool set_sync_memops(const struct gdri_memory *m, bool by_context)
-{
-	unsigned int on = 1, flags;
-
-	if (!gdri_cu.cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, m->known)) {
-		atomic_store_explicit(synced_slot(m->buffer_id), m->buffer_id,
-				      memory_order_relaxed);
-		return true;
-	}
-	if (!by_context || !gdri_cu.cuCtxSetFlags || !gdri_cu.cuCtxGetFlags ||
-	    gdri_cu.cuCtxGetFlags(&flags))
-		return false;
-	return flags & CU_CTX_SYNC_MEMOPS || !gdri_cu.cuCtxSetFlags(flags | CU_CTX_SYNC_MEMOPS);
-}
-
-bool gdri_cuda_sync_memops(const struct gdri_memory *m, bool by_context)
+bool gdri_cuda_sync_memops(const struct gdri_memory *m)
 {
 	struct gdri_cuda_scope s;
-	bool in_force;
+	unsigned int on = 1;
+	CUresult r;
 
 	if (m->kind == GDRI_MEMORY_HOST)
 		return true;
-	if (m->kind != GDRI_MEMORY_DEVICE)
+	if (m->kind != GDRI_MEMORY_DEVICE || gdri_cuda_enter(&s, m->context, m->device))
 		return false;
-	if (m->buffer_id &&
-	    atomic_load_explicit(synced_slot(m->buffer_id), memory_order_relaxed) == m->buffer_id)
-		return true;
-	if (gdri_cuda_enter(&s, m->context, m->device))
-		return false;
-	in_force = set_sync_memops(m, by_context);
+	r = gdri_cu.cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, m->known);
 	gdri_cuda_leave(&s);
-	return in_force;
+	return !r;
 }
 
 int gdri_cuda_pci_address(int device, struct gdri_pci_address *pci)

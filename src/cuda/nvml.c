@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "abi/nvml.h"
+#include "base/process.h"
 #include "base/error.h"
 
 #define NVML_CALLS(X)                       \
@@ -89,7 +90,9 @@ int gdri_nvml_bar(const struct gdri_pci_address *pci, struct gdri_bar *bar)
 	return 0;
 }
 
-void gdri_nvml_after_fork(void)
+static void after_fork(void)
 {
 	pthread_mutex_init(&lock, NULL);
 }
+
+GDRI_IN_CHILD(after_fork);

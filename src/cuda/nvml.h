@@ -17,6 +17,4 @@ struct gdri_bar {
 /* BAR1 of that PCI function: 0; -ENOTSUP (no NVML, or it does not know); -EIO. Thread-safe. */
 int gdri_nvml_bar(const struct gdri_pci_address *pci, struct gdri_bar *bar);
 
-void gdri_nvml_after_fork(void);
-
 #endif

@@ -32,8 +32,7 @@
 	X(cuDevicePrimaryCtxRetain, true)                \
 	X(cuDevicePrimaryCtxRelease_v2, true)            \
 	X(cuDeviceGetPCIBusId, false)                    \
-	X(cuCtxGetFlags, false)                          \
-	X(cuCtxSetFlags, false)                          \
+	X(cuDeviceTotalMem_v2, false)                    \
 	X(cuThreadExchangeStreamCaptureMode, false)      \
 	X(cuMemGetHandleForAddressRange, false)          \
 	X(cuMemRetainAllocationHandle, false)            \

@@ -12,6 +12,7 @@
 
 #include "cuda/got.h"
 #include "cuda/private.h"
+#include "base/process.h"
 #include "base/error.h"
 #include "base/fork.h"
 
@@ -192,7 +193,7 @@ void gdri_cuda_watch_end(void)
 }
 
 /* Alone in the child: if another thread of the parent was between begin and end, this ends it. */
-void gdri_cuda_watch_after_fork(void)
+static void after_fork(void)
 {
 	atomic_store_explicit(&watched, 0, memory_order_relaxed);
 	inside = false;
@@ -204,3 +205,5 @@ void gdri_cuda_watch_after_fork(void)
 	}
 	pthread_mutex_init(&lock, NULL);
 }
+
+GDRI_IN_CHILD(after_fork);

@@ -7,7 +7,7 @@
  *
  * Everything that others may meet meanwhile: another thread's ioctl of libcuda is passed on unseen;
  * a signal handler has its own import; a hook put on top of ours is left there, and ours passes on
- * below it for good; a child forked meanwhile puts the slot back (gdri_cuda_watch_after_fork()).
+ * below it for good; a child forked meanwhile puts the slot back.
  */
 #ifndef GDRI_WATCH_H
 #define GDRI_WATCH_H
@@ -26,7 +26,5 @@ int gdri_cuda_watch_possible(void);
  */
 int gdri_cuda_watch_begin(gdri_watch_fn fn, void *arg);
 void gdri_cuda_watch_end(void);
-
-void gdri_cuda_watch_after_fork(void);
 
 #endif

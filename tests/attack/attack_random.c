@@ -172,7 +172,7 @@ static void open_one(struct model *m)
 		return;
 	errno = 0;
 	g = barcopy_open(flag);
-	MUST(m, g ? 0 : errno, flag > 3 ? EINVAL : 0, "barcopy_open");
+	MUST(m, g ? 0 : errno, flag > 1 ? EINVAL : 0, "barcopy_open");
 	if (!g)
 		return;
 	for (int i = 0; i < CONTEXTS; i++)

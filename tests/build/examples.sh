@@ -24,6 +24,7 @@ export LD_LIBRARY_PATH="$sim:$out" LD_PRELOAD="$(realpath "$sim")/libnvidia_node
 check build make -s --no-print-directory O="$out" examples
 check alloc "$out/examples/alloc"
 check ring timeout 60 "$out/examples/ring"
+check results timeout 60 "$out/examples/results"
 check python python3 - <<'PYTHON'
 import sys
 sys.dont_write_bytecode = True

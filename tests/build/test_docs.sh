@@ -39,6 +39,20 @@ sed 's/^| write 8 bytes.*/| write 8 bytes; 4 KiB | 6.2; 7.5 | 0.13; 0.30 |/' REA
 ! "$python" -B tests/docs/figures.py "$tmp/README.md" docs/results/copybench-rm-h200.json docs/clients.md >/dev/null
 ok "... and a wrong one is found"
 
+# ---- docs/index.html ----
+
+"$python" -B docs/page/make.py >"$tmp/index.html" && cmp "$tmp/index.html" docs/index.html
+ok "docs/index.html is what \`make docs\` makes"
+[ "$(grep -c '<svg' docs/index.html)" = 7 ] && ! grep -nE '@[A-Z]|<(script|img|link|iframe)|[a-z]+://|url\([^#]' docs/index.html
+ok "... with seven pictures, and needs nothing from elsewhere"
+mkdir -p "$tmp/tree/docs" && cp -r README.md src "$tmp/tree" && cp -r docs/page docs/results "$tmp/tree/docs" &&
+	sed -i 's/"hello", sizeof/"Hello", sizeof/' "$tmp/tree/README.md" &&
+	"$python" -B docs/page/make.py "$tmp/tree" >"$tmp/index.html" && ! cmp -s "$tmp/index.html" docs/index.html
+ok "... from the README's own program"
+mkdir "$tmp/tree/src/cellar" && ! "$python" -B docs/page/make.py "$tmp/tree" >/dev/null 2>"$tmp/err" &&
+	grep -q cellar "$tmp/err"
+ok "... and a folder that no floor of the page stands for stops it"
+
 # ---- what is broken is found: in a document of one fault each ----
 
 # found NAME FILE TEXT: the check of a document with this text fails, and says TEXT
@@ -74,7 +88,7 @@ fault "no such variable" sh 'GDRCOPY_NONSUCH=1 gdrcopy_copybw' "GDRCOPY_NONSUCH"
 fault "an open quotation mark" sh 'make "demo' "bash does not take it"
 fault "a block of no language" '' 'make' "no known language"
 for text in '`make nonsuch`' '`src/nonsuch.c`' '`gdr_nonsuch()`' '[link](nonsuch.md)' '[link](#nonsuch)' \
-	'`GDRCOPY_NONSUCH=1`' '    make indented'; do
+	'`GDRCOPY_NONSUCH=1`' 'Run gdrcopy_nonsuch.' '    make indented'; do
 	printf '# One fault\n\n%s\n' "$text" >"$tmp/fault.md"
 	found "$text" "$tmp/fault.md" '^not ok'
 done

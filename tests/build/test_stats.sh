@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # Statistics beyond one library call: the summary of a tool, a broken standard error, code that is
-# unloaded while a thread that has counted lives on; and the probes.
+# unloaded while a thread that has failed lives on; and the probes.
 # shellcheck source=tests/common/build.bash
 . "$(dirname "$0")/../common/build.bash"
 
@@ -17,7 +17,8 @@ GDRCOPY_STATS=1 tool >"$tmp/text" 2>"$tmp/err" && ! grep -q STATS "$tmp/text" &&
 	[ "$(grep -c '^GDRCOPY STATS: process [0-9]* (gdrcopy_copybw)$' "$tmp/err")" = 1 ]
 ok "one summary, on standard error"
 # 10 timed copies each way at least, of 64 KiB each, and as many ends as beginnings
-read -r _ _ to to_bytes from from_bytes < <(grep '^  64 KiB ' "$tmp/err")
+read -r to to_bytes from from_bytes < <(sed -n 's/^  copies .* the GPU: \([0-9]*\), bytes \([0-9]*\)$/\1 \2/p' "$tmp/err" |
+	tr '\n' ' ')
 [ "${to:-0}" -ge 10 ] && [ "${from:-0}" -ge 10 ] && [ $((to * 65536)) = "$to_bytes" ] &&
 	[ $((from * 65536)) = "$from_bytes" ] && grep -q '^  pins \([1-9][0-9]*\), unpinned \1;' "$tmp/err"
 ok "what it says is what the tool did"
@@ -38,7 +39,7 @@ int use(void)
 
 	if (!g && (!(g = barcopy_open(BARCOPY_OPEN_ANY)) || barcopy_mem_alloc(g, 0, 4096, 0, &mem)))
 		return 1;
-	/* a count, and a text lent by a failure */
+	/* a count, and a text of a failure */
 	return gdr_copy_to_mapping(mem.handle, mem.cpu_ptr, "12345678", 8) ||
 	       !gdr_copy_to_mapping(mem.handle, mem.cpu_ptr, 0, 8) || !*barcopy_last_error();
 }
@@ -87,9 +88,15 @@ gcc -shared -fPIC -Iinclude -o "$tmp/module.so" "$tmp/module.c" \
 	GDRCOPY_STATS=1 timeout 60 "$tmp/host" "$tmp/module.so" 2>"$tmp/err"
 rc=$?
 [ $rc = 0 ] || { echo "exit $rc"; cat "$tmp/err"; }
-[ $rc = 0 ] && grep -q '^  16 B  *2  *16 ' "$tmp/err" && [ "$(tail -n 1 "$tmp/err")" = unloaded ] &&
+[ $rc = 0 ] && grep -q '^  copies to the GPU: 2, bytes 16$' "$tmp/err" && [ "$(tail -n 1 "$tmp/err")" = unloaded ] &&
 	[ "$(grep -c STATS "$tmp/err")" = 1 ]
-ok "unloaded with a module, before a thread that has counted ends"
+ok "unloaded with a module, before a thread that has failed ends"
+
+# From the archive a linker takes only what is asked for: the summary is.
+printf '#include "barcopy.h"\nint main(void) { return !barcopy_open(BARCOPY_OPEN_ANY); }\n' >"$tmp/static.c" &&
+	gcc -Iinclude -o "$tmp/static" "$tmp/static.c" "$out/libgdrapi.a" -pthread -ldl &&
+	GDRCOPY_STATS=1 "$tmp/static" 2>&1 | grep -q '^GDRCOPY STATS: process [0-9]* (static)$'
+ok "a summary in a program that is linked statically"
 
 # The tool that measured it still builds, and finds both libraries (two copies in one process).
 cp "$out/libgdrapi.so.2.6" "$tmp/other.so" && make -s --no-print-directory O="$out" compare >/dev/null &&
@@ -106,7 +113,7 @@ if echo '#include <sys/sdt.h>' | gcc -E - >/dev/null 2>&1; then
 	[ "$(probes "$out/libgdrapi.so.2.6")" = "$documented" ]
 	ok "the probes are those of gdrapi(7), where there is <sys/sdt.h>"
 	[ "$(make -n --no-print-directory -W "$out/sdt-yes" O="$out" V=1 lib |
-		grep -cE -- '-o [^ ]*/src/(calls/copies|core/offload|backend/backends)(\.pic)?\.o ')" = 6 ]
+		grep -cE -- '-o [^ ]*/src/(calls/copies|core/offload|backend/pin)(\.pic)?\.o ')" = 6 ]
 	ok "what has probes is built anew when <sys/sdt.h> has come"
 	gcc -Iinclude -Isrc -D_GNU_SOURCE -O2 -DGDRI_SDT=1 -c -o "$tmp/with.o" src/calls/copies.c &&
 		[ "$(probes "$tmp/with.o" | wc -l)" = 4 ]

@@ -82,7 +82,9 @@ def of_html(path, text):
         code = re.fullmatch(r'<code class="language-(\w+)">(.*)</code>', found[1], re.S)
         if not code or code[1] not in CODE + DATA:
             raise Unclear(f"{path}:{line}: a block of no known language")
-        yield Block(path, line, code[1], html.unescape(re.sub(r"<[^>]+>", "", code[2])) + "\n")
+        printed = re.match(r"\s*<p>prints <code>([^<]*)</code>", text[found.end():])
+        yield Block(path, line, code[1], html.unescape(code[2]) + "\n",
+                    prints=html.unescape(printed[1]) + "\n" if printed else None)
 
 
 def of_mdoc(path, lines):

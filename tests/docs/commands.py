@@ -108,6 +108,8 @@ class Here:
             for code in re.findall(r"`([^`\n]+)`", prose):
                 self.inline(code)
         if not history:
+            for name in sorted(set(re.findall(r"\bgdrcopy_[a-z0-9]+\b(?![*/]|\.[ch0-9])", text))):
+                self.tool(name, [])
             for name in sorted(set(re.findall(r"\b((?:gdr|barcopy)_[a-z0-9_]+)\(\)", text))):
                 if not re.search(rf"\b{name}\b", self.public):
                     raise Unknown(f"the headers declare no {name}()")

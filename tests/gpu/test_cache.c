@@ -158,23 +158,25 @@ static void limit(void)
 	OK(barcopy_cache_destroy(cache));
 }
 
-static void callback_flag(void)
+static void trim(void)
 {
-	barcopy_cache_t cache = new_cache(BARCOPY_CACHE_CHECK_CALLBACK, 0);
-	barcopy_region_t r;
+	barcopy_cache_t cache = new_cache(BARCOPY_CACHE_CHECK_TAG, 64 << 20);
+	barcopy_cache_stats_t s = { .struct_size = sizeof(s) };
 	struct vmm v;
-	int rc;
 
 	EXPECT(cache, "no cache");
-	if (vmm_alloc(&v, 2 << 20, 1, true))
+	if (vmm_alloc(&v, 16 << 20, 8, true))
 		return;
-	rc = barcopy_cache_get(cache, v.ptr, 8, &r);
-	EXPECT(!rc || rc == ENOTSUP, "errno %d: %s", rc, barcopy_last_error());
-	if (!rc)
-		OK(barcopy_cache_put(cache, &r));
-	else
-		printf("# %s\n", barcopy_last_error());
+	for (unsigned int i = 0; i < 8; i++)
+		EXPECT(!check_word(cache, v.ptr + (i * 2 << 20), i), "word %u", i);
+	OK(barcopy_cache_trim(cache, 6 << 20));
+	OK(barcopy_cache_get_stats(cache, &s));
+	EXPECT(s.regions == 3, "%llu regions", (unsigned long long)s.regions);
+	/* Freed and not told: what is idle of it goes, whatever may stay. */
 	vmm_free(&v);
+	OK(barcopy_cache_trim(cache, UINT64_MAX));
+	OK(barcopy_cache_get_stats(cache, &s));
+	EXPECT(!s.regions, "%llu regions", (unsigned long long)s.regions);
 	OK(barcopy_cache_destroy(cache));
 }
 
@@ -183,7 +185,7 @@ static const struct gpu_test tests[] = {
 	{ "freed and reallocated with threads, tag check", reallocated_tag },
 	{ "freed and reallocated with threads, notified", reallocated_notified },
 	{ "a limit by bytes", limit },
-	{ "the callback flag, where pins are revoked", callback_flag },
+	{ "trim", trim },
 };
 
 int main(void)

@@ -16,23 +16,27 @@ struct mapped {
 	struct vmm v;
 	gdr_mh_t h;
 	uint8_t *p;
+	uint64_t copies, fallbacks; /* of the context, before */
 };
 
-static uint64_t count(const struct mapped *m, barcopy_handle_attr_t attr)
+static barcopy_stats_t stats(void)
 {
-	uint64_t value = ~0ULL;
+	barcopy_stats_t s = { .struct_size = sizeof(s) };
 
-	return barcopy_get_handle_attribute(test_g, m->h, attr, &value) ? ~0ULL : value;
+	if (barcopy_get_stats(test_g, &s))
+		s.engine_copies = s.engine_fallbacks = ~0ULL;
+	return s;
 }
 
+/* Since the mapping was opened. */
 static uint64_t copies(const struct mapped *m)
 {
-	return count(m, BARCOPY_HANDLE_ATTR_ENGINE_COPIES);
+	return stats().engine_copies - m->copies;
 }
 
 static uint64_t fallbacks(const struct mapped *m)
 {
-	return count(m, BARCOPY_HANDLE_ATTR_ENGINE_FALLBACKS);
+	return stats().engine_fallbacks - m->fallbacks;
 }
 
 static int mapped_open(struct mapped *m, uint32_t threads, size_t engine_min)
@@ -44,6 +48,8 @@ static int mapped_open(struct mapped *m, uint32_t threads, size_t engine_min)
 	void *va;
 	int rc;
 
+	m->copies = stats().engine_copies;
+	m->fallbacks = stats().engine_fallbacks;
 	if (vmm_alloc(&m->v, SIZE, 2, true))
 		return -1;
 	rc = gdr_pin_buffer_v2(test_g, m->v.ptr, m->v.size, 0, &m->h);
@@ -121,7 +127,9 @@ static void threads_bytes(void)
 /* A store through the pointer, a copy by the engine, a read of the mapping: each sees the last. */
 static void order_with_the_mapping(void)
 {
-	int rounds = getenv("GDRCOPY_TEST_QUICK") ? 200 : 5000;
+	int rounds = getenv("GDRCOPY_TEST_QUICK")  ? 200
+		     : getenv("GDRCOPY_TEST_FULL") ? 1000000
+						   : 5000;
 	uint64_t block[1024], back;
 	struct mapped m;
 

@@ -130,16 +130,18 @@ static void engines(void)
 		goto out;
 	for (int i = 0; i < device_count; i++) {
 		const barcopy_mem_t *m = &devices[i].mem;
-		uint64_t copies = 0;
+		barcopy_stats_t before = { .struct_size = sizeof(before) }, after = before;
+		uint64_t copies;
 
+		OK(barcopy_get_stats(test_g, &before));
 		CU(cu.CtxSetCurrent(devices[(i + 1) % device_count].gpu.ctx));
 		OK(barcopy_set_copy_options(m->handle, &o));
 		pattern(a, SIZE, (unsigned int)i + 100);
 		OK(gdr_copy_to_mapping(m->handle, m->cpu_ptr, a, SIZE));
 		OK(gdr_copy_from_mapping(m->handle, b, m->cpu_ptr, SIZE));
 		EXPECT(!memcmp(a, b, SIZE), "device %d", i);
-		OK(barcopy_get_handle_attribute(test_g, m->handle,
-						BARCOPY_HANDLE_ATTR_ENGINE_COPIES, &copies));
+		OK(barcopy_get_stats(test_g, &after));
+		copies = after.engine_copies - before.engine_copies;
 		EXPECT(copies == 1, "device %d: %llu copies by its engine", i,
 		       (unsigned long long)copies);
 		OK(barcopy_set_copy_options(m->handle, NULL));

@@ -155,11 +155,38 @@ static void example_ring(const struct sim_launch *launch)
 	atomic_store(&((_Atomic(uint64_t) *)ring)[SUM_AT], sum);
 }
 
+/* The kernel of examples/results.c: (u64 request, u64 result, u32 requests). */
+static void example_results(const struct sim_launch *launch)
+{
+	enum { WORDS = 16, WORD_AT = 32, SUM_AT = 8 };
+	_Atomic(uint32_t) *request = reach_param(launch, 0, (WORD_AT + WORDS) * sizeof(*request));
+	_Atomic(uint32_t) *result = reach_param(launch, 1, (SUM_AT + 1) * sizeof(uint64_t));
+	uint32_t requests;
+
+	memcpy(&requests, launch->param[2], sizeof(requests));
+	if (!request || !result)
+		return;
+	for (uint32_t n = 1; n <= requests; n++) {
+		uint64_t sum = 0;
+
+		while (atomic_load(request) != n)
+			sched_yield();
+		for (uint32_t i = 0; i < WORDS; i++)
+			sum += atomic_load(&request[WORD_AT + i]);
+		atomic_store(&((_Atomic(uint64_t) *)result)[SUM_AT], sum);
+		atomic_store(result, n);
+	}
+}
+
 const struct sim_kernel sim_kernels[] = {
 	{ .name = "gdrapi_example_ring",
 	  .n_params = 2,
 	  .param_size = { 8, 4 },
 	  .run = example_ring },
+	{ .name = "gdrapi_example_results",
+	  .n_params = 3,
+	  .param_size = { 8, 8, 4 },
+	  .run = example_results },
 	{ .name = "gdrcopy_pplat",
 	  .n_params = 8,
 	  .param_size = { 8, 8, 8, 8, 8, 4, 4, 8 },

@@ -137,6 +137,12 @@ static void copy_fences_words(const struct fence_watch *w, const struct gdri_cop
 	FENCES_ARE(plan, gdri_wait64(plan, map, BARCOPY_CMP_GE, 1, UINT64_MAX), 0, 8,
 		   BEFORE_READ "r" AFTER_READ, "r");
 	FENCES_ARE(plan, gdri_flush_word(plan, map), 0, 4, flush, flush);
+#if defined(__x86_64__)
+	if (plan->type == GDR_MAPPING_TYPE_WC)
+		FENCES_ARE(plan, gdri_drain(plan, map), 0, 4, AFTER_WRITE, "");
+	else
+#endif
+		FENCES_ARE(plan, gdri_drain(plan, map), 0, 4, flush, flush);
 	FENCES_ARE(plan, gdri_fence(plan, BARCOPY_FENCE_BEFORE_READ), 0, 0, BEFORE_READ, "");
 	FENCES_ARE(plan, gdri_fence(plan, BARCOPY_FENCE_AFTER_READ), 0, 0, AFTER_READ, "");
 	FENCES_ARE(plan, gdri_fence(plan, BARCOPY_FENCE_AFTER_WRITE), 0, 0, AFTER_WRITE, "");

@@ -59,6 +59,7 @@ static void versions(void)
 	ck_assert_int_eq(gdr_driver_get_version(g, &major, NULL), EINVAL);
 	says("NULL");
 	ck_assert_int_eq(gdr_driver_get_version(g, &major, &minor), 0);
+	ck_assert_uint_eq(barcopy_get_api_version(), BARCOPY_API_VERSION);
 }
 
 static void attributes(void)
@@ -376,32 +377,6 @@ static void pointer_arithmetic(void)
 	ck_assert_uint_eq(got, 0xc0ffee);
 }
 
-/* BARCOPY_OPEN_CTX_SYNC_MEMOPS: asked for, and only then, the context's flag is set. */
-static void context_sync_memops(void)
-{
-	struct standin_vmm v;
-	unsigned int flags;
-	uint64_t on;
-	gdr_t plain, with;
-
-	start();
-	standin_vmm_alloc(&v, 0, 1, STANDIN_GRANULE, true);
-	plain = barcopy_open(BARCOPY_OPEN_ANY);
-	with = barcopy_open(BARCOPY_OPEN_ANY | BARCOPY_OPEN_CTX_SYNC_MEMOPS);
-	ck_assert_int_eq(gdr_pin_buffer_v2(plain, v.ptr, 4096, 0, &h), 0);
-	ck_assert_int_eq(
-		barcopy_get_handle_attribute(plain, h, BARCOPY_HANDLE_ATTR_SYNC_MEMOPS, &on), 0);
-	ck_assert_uint_eq(on, 0);
-	ck_assert_int_eq(cuda.cuCtxGetFlags(&flags), 0);
-	ck_assert_uint_eq(flags & CU_CTX_SYNC_MEMOPS, 0);
-	ck_assert_int_eq(gdr_pin_buffer_v2(with, v.ptr, 4096, 0, &h), 0);
-	ck_assert_int_eq(
-		barcopy_get_handle_attribute(with, h, BARCOPY_HANDLE_ATTR_SYNC_MEMOPS, &on), 0);
-	ck_assert_uint_eq(on, 1);
-	ck_assert_int_eq(cuda.cuCtxGetFlags(&flags), 0);
-	ck_assert_uint_ne(flags & CU_CTX_SYNC_MEMOPS, 0);
-}
-
 #define ON_DMABUF "GDRSIM_DRIVER_VERSION=13030"
 
 static const struct unit_test tests[] = {
@@ -419,7 +394,6 @@ static const struct unit_test tests[] = {
 	{ "one error domain (L5)", one_error_domain, ON_DMABUF " GDRCOPY_BACKEND=dmabuf" },
 	{ "the last error lasts", last_error_lasts, ON_DMABUF },
 	{ "pointer arithmetic (L9)", pointer_arithmetic, ON_DMABUF },
-	{ "SYNC_MEMOPS by context", context_sync_memops, ON_DMABUF },
 };
 
 int main(int argc, char **argv)

@@ -8,14 +8,13 @@
 
 #include "mem_sim.h"
 
-enum { UNITS = 48, HELD = 8, MAX_LENGTH = 5 };
+enum { UNITS = 48, HELD = 8, MAX_LENGTH = 5, LOOKS = 4 };
 
 struct model_region {
 	struct model_region *next;
 	int first, last; /* units [first, last) */
 	unsigned int refs;
-	bool live;
-	uint64_t stamp; /* of the last put, or of the insertion */
+	bool live, used; /* used: found again since eviction last looked at it */
 	unsigned int generation[UNITS]; /* of the memory when it was pinned */
 };
 
@@ -33,12 +32,14 @@ struct world {
 	bool host, tags;
 
 	/* the model */
-	struct model_region *regions;
+	struct model_region
+		*regions; /* those that live, in the order of the next eviction, among the rest */
+	struct model_region *look; /* the next one that a miss looks at; NULL: the first */
 	unsigned int generation[UNITS]; /* one more with each reallocation */
 	unsigned int bar; /* units; 0: no end */
 	unsigned int max_units, max_regions;
 	bool over;
-	uint64_t clock, hits, misses, evictions, invalidations;
+	uint64_t hits, misses, evictions, invalidations;
 
 	struct held held[HELD];
 	unsigned int held_count;
@@ -75,18 +76,45 @@ static unsigned int model_units(const struct world *w, bool all)
 	return w->host ? 0 : n;
 }
 
-static void model_free(struct world *w, struct model_region *r)
+static void model_unlink(struct world *w, struct model_region *r)
 {
 	struct model_region **link = &w->regions;
 
 	while (*link != r)
 		link = &(*link)->next;
 	*link = r->next;
+}
+
+static void model_append(struct world *w, struct model_region *r)
+{
+	struct model_region **link = &w->regions;
+
+	while (*link)
+		link = &(*link)->next;
+	*link = r;
+	r->next = NULL;
+}
+
+/* The first one that lives, from this one on. */
+static struct model_region *living(struct model_region *r)
+{
+	while (r && !r->live)
+		r = r->next;
+	return r;
+}
+
+static void model_free(struct world *w, struct model_region *r)
+{
+	if (w->look == r)
+		w->look = living(r->next);
+	model_unlink(w, r);
 	free(r);
 }
 
 static void model_kill(struct world *w, struct model_region *r)
 {
+	if (w->look == r)
+		w->look = living(r->next);
 	r->live = false;
 	if (!r->refs)
 		model_free(w, r);
@@ -94,21 +122,24 @@ static void model_kill(struct world *w, struct model_region *r)
 
 static bool model_evict(struct world *w, unsigned int units)
 {
-	unsigned int freed = 0;
+	unsigned int freed = 0, looks = 2 * model_count(w, false);
 	bool any = false;
 
-	while (!any || freed < units) {
-		struct model_region *oldest = NULL;
+	while (looks-- && (!any || freed < units)) {
+		struct model_region *r = living(w->regions);
 
-		for (struct model_region *r = w->regions; r; r = r->next)
-			if (r->live && !r->refs && (!oldest || r->stamp < oldest->stamp))
-				oldest = r;
-		if (!oldest)
+		if (!r)
 			break;
-		freed += w->host ? 0 : (unsigned int)(oldest->last - oldest->first);
-		model_free(w, oldest);
-		w->evictions++;
-		any = true;
+		if (!r->used && !r->refs) {
+			freed += w->host ? 0 : (unsigned int)(r->last - r->first);
+			model_free(w, r);
+			w->evictions++;
+			any = true;
+		} else {
+			r->used = false;
+			model_unlink(w, r);
+			model_append(w, r);
+		}
 	}
 	return any;
 }
@@ -134,6 +165,22 @@ static bool overlaps(const struct model_region *r, int first, int last)
 	return r->live && r->first < last && r->last > first;
 }
 
+/* Each miss looks at some regions; the next one at the next ones. */
+static void model_sweep(struct world *w)
+{
+	unsigned int count = model_count(w, false);
+
+	for (unsigned int i = 0; i < LOOKS && i < count; i++) {
+		struct model_region *r = w->look ? w->look : living(w->regions);
+
+		w->look = living(r->next);
+		if (!r->refs && !model_valid(w, r, r->first, r->last)) {
+			model_free(w, r);
+			w->invalidations++;
+		}
+	}
+}
+
 /* Pins: makes room for the limits, then in the BAR. */
 static bool model_open(struct world *w, int first, int last)
 {
@@ -153,6 +200,8 @@ static struct model_region *model_get(struct world *w, int first, int last)
 
 	for (r = w->regions; r; r = next) {
 		next = r->next;
+		/* Looked at, it was used, even if that was in vain. */
+		r->used |= r->live && r->first <= first && r->last > first;
 		if (!r->live || r->first > first || r->last < last)
 			continue;
 		if (model_valid(w, r, first, last)) {
@@ -164,6 +213,7 @@ static struct model_region *model_get(struct world *w, int first, int last)
 		model_kill(w, r);
 	}
 	w->misses++;
+	model_sweep(w);
 	for (r = w->regions; r; r = next) {
 		next = r->next;
 		if (!overlaps(r, first, last))
@@ -194,19 +244,15 @@ static struct model_region *model_get(struct world *w, int first, int last)
 			model_kill(w, r);
 	}
 	r = calloc(1, sizeof(*r));
-	*r = (struct model_region){
-		.first = low, .last = high, .refs = 1, .live = true, .stamp = ++w->clock
-	};
+	*r = (struct model_region){ .first = low, .last = high, .refs = 1, .live = true };
 	memcpy(r->generation, w->generation, sizeof(r->generation));
-	r->next = w->regions;
-	w->regions = r;
+	model_append(w, r);
 	model_trim(w, 0, 0);
 	return r;
 }
 
 static void model_put(struct world *w, struct model_region *r)
 {
-	r->stamp = ++w->clock;
 	if (!--r->refs && !r->live)
 		model_free(w, r);
 	if (w->over)

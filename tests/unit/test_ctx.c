@@ -95,22 +95,29 @@ static gdr_t opened(void)
 	return g;
 }
 
+static int fake_put(struct gdri_region *region)
+{
+	int rc = gdri_region_close(region);
+
+	free(region);
+	return rc;
+}
+
 static gdr_mh_t fake_pin(gdr_t g)
 {
-	struct gdri_pin pin = { .backend = &fake,
-				.va = 0x70000,
-				.mapped_size = 65536,
-				.page_size = 65536,
-				.device = -1,
-				.type = GDR_MAPPING_TYPE_WC };
-	struct gdri_handle *handle;
+	struct gdri_region *region = calloc(1, sizeof(*region));
 	struct gdri_ctx *ctx;
 	gdr_mh_t h;
 
+	region->pin = (struct gdri_pin){ .backend = &fake,
+					 .va = 0x70000,
+					 .mapped_size = 65536,
+					 .page_size = 65536,
+					 .device = -1,
+					 .type = GDR_MAPPING_TYPE_WC };
+	region->put = fake_put;
 	ck_assert_int_eq(gdri_ctx_get(g, &ctx), 0);
-	handle = gdri_handle_new(ctx, &pin);
-	ck_assert_ptr_nonnull(handle);
-	h = gdri_handle_publish(handle);
+	ck_assert_int_eq(gdri_handle_new(ctx, region, 0x70000, 0x80000, &h), 0);
 	gdri_ctx_put(ctx);
 	return h;
 }
@@ -407,7 +414,7 @@ static void close_waits(void)
 	int major, minor;
 
 	ck_assert_int_eq(gdri_ctx_get(call.g, &ctx), 0);
-	ctx->backends[0] = &fake;
+	ctx->backends.of[0] = &fake;
 	gdri_ctx_put(ctx);
 	fake_pin(call.g);
 	ck_assert_int_eq(pthread_create(&caller, NULL, asks, &call), 0);

@@ -197,7 +197,7 @@ static void not_initialised(void)
 	ck_assert_int_eq(m.kind, GDRI_MEMORY_UNKNOWN);
 	ck_assert_str_eq(m.note, "CUDA_ERROR_NOT_INITIALIZED");
 	ck_assert_uint_eq(cuda_hooks.calls("cuInit"), 0);
-	ck_assert(!gdri_cuda_sync_memops(&m, true));
+	ck_assert(!gdri_cuda_sync_memops(&m));
 }
 
 static void no_libcuda(void)
@@ -301,18 +301,7 @@ static void without_capture_mode(void)
 
 	older_driver("cuThreadExchangeStreamCaptureMode");
 	m = describe(standin_alloc(4096), 4096);
-	ck_assert(gdri_cuda_sync_memops(&m, false));
-}
-
-static void without_context_flags(void)
-{
-	struct standin_vmm v;
-	struct gdri_memory m;
-
-	older_driver("cuCtxSetFlags");
-	standin_vmm_alloc(&v, 0, 1, STANDIN_GRANULE, true);
-	m = describe(v.ptr, 4096);
-	ck_assert(!gdri_cuda_sync_memops(&m, true));
+	ck_assert(gdri_cuda_sync_memops(&m));
 }
 
 static void pci_addresses(void)
@@ -366,29 +355,24 @@ static unsigned int has_sync(CUdeviceptr p)
 	return on;
 }
 
-/* Set once for an allocation, however many ranges of it are pinned. */
-static void sync_memops_once(void)
+/* Set at each pin: nothing that this library remembers is stale, and a program may have cleared it. */
+static void sync_memops_is_set(void)
 {
+	unsigned int off = 0;
 	CUdeviceptr p, q;
 	struct gdri_memory m;
-	unsigned long calls;
 
 	standin_start();
 	p = standin_alloc(1 << 20);
 	q = standin_alloc(1 << 20);
 	m = describe(p, 65536);
-	ck_assert(gdri_cuda_sync_memops(&m, false));
+	ck_assert(gdri_cuda_sync_memops(&m));
 	ck_assert_uint_eq(has_sync(p), 1);
 	ck_assert_uint_eq(has_sync(q), 0);
-	calls = cuda_hooks.calls("cuPointerSetAttribute");
+	ck_assert_int_eq(cuda.cuPointerSetAttribute(&off, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, p), 0);
+	ck_assert_uint_eq(has_sync(p), 0);
 	m = describe(p + 65536, 65536);
-	ck_assert(gdri_cuda_sync_memops(&m, false));
-	ck_assert_uint_eq(cuda_hooks.calls("cuPointerSetAttribute"), calls);
-	/* The same address allocated again is another allocation. */
-	cuda.cuMemFree_v2(p);
-	ck_assert_uint_eq(standin_alloc(1 << 20), p);
-	m = describe(p, 65536);
-	ck_assert(gdri_cuda_sync_memops(&m, false));
+	ck_assert(gdri_cuda_sync_memops(&m));
 	ck_assert_uint_eq(has_sync(p), 1);
 }
 
@@ -406,35 +390,25 @@ static void sync_memops_reads_one(void)
 	ck_assert_uint_eq(has_sync(p), 1);
 	calls = cuda_hooks.calls("cuPointerSetAttribute");
 	m = describe(p, 65536);
-	ck_assert(gdri_cuda_sync_memops(&m, false));
+	ck_assert(gdri_cuda_sync_memops(&m));
 	ck_assert_uint_eq(cuda_hooks.calls("cuPointerSetAttribute"), calls + 1);
 	standin_vmm_alloc(&v, 0, 1, STANDIN_GRANULE, true);
 	m = describe(v.ptr, 65536);
-	ck_assert(!gdri_cuda_sync_memops(&m, false));
+	ck_assert(!gdri_cuda_sync_memops(&m));
 }
 
 static void sync_memops_of_vmm(void)
 {
 	struct standin_vmm v;
 	struct gdri_memory m;
-	unsigned int flags;
 
 	standin_start();
 	standin_vmm_alloc(&v, 0, 1, STANDIN_GRANULE, true);
 	m = describe(v.ptr, 65536);
-	ck_assert(!gdri_cuda_sync_memops(&m, false));
-	ck_assert_int_eq(cuda.cuCtxGetFlags(&flags), 0);
-	ck_assert_uint_eq(flags & CU_CTX_SYNC_MEMOPS, 0);
-	ck_assert(gdri_cuda_sync_memops(&m, true));
-	ck_assert_int_eq(cuda.cuCtxGetFlags(&flags), 0);
-	ck_assert_uint_ne(flags & CU_CTX_SYNC_MEMOPS, 0);
-	/* Set already: nothing to set. */
-	cuda_hooks.set_fail("cuCtxSetFlags:*=999");
-	ck_assert(gdri_cuda_sync_memops(&m, true));
-	cuda_hooks.set_fail(NULL);
+	ck_assert(!gdri_cuda_sync_memops(&m));
 	/* A driver that takes it. */
 	setenv("GDRSIM_VMM_SYNC_MEMOPS", "1", 1);
-	ck_assert(gdri_cuda_sync_memops(&m, false));
+	ck_assert(gdri_cuda_sync_memops(&m));
 	ck_assert_uint_eq(has_sync(v.ptr), 1);
 	unsetenv("GDRSIM_VMM_SYNC_MEMOPS");
 }
@@ -447,16 +421,11 @@ static void sync_memops_refused(void)
 	standin_start();
 	standin_vmm_alloc(&v, 0, 1, STANDIN_GRANULE, true);
 	m = describe(v.ptr, 65536);
-	setenv("GDRSIM_DRIVER_VERSION", "12000", 1); /* no cuCtxSetFlags */
-	ck_assert(!gdri_cuda_sync_memops(&m, true));
-	unsetenv("GDRSIM_DRIVER_VERSION");
-	cuda_hooks.set_fail("cuCtxGetFlags:*=999");
-	ck_assert(!gdri_cuda_sync_memops(&m, true));
 	cuda_hooks.set_fail("cuDeviceGet:*=999");
-	ck_assert(!gdri_cuda_sync_memops(&m, true));
+	ck_assert(!gdri_cuda_sync_memops(&m));
 	cuda_hooks.set_fail(NULL);
 	m.kind = GDRI_MEMORY_HOST;
-	ck_assert(gdri_cuda_sync_memops(&m, false));
+	ck_assert(gdri_cuda_sync_memops(&m));
 }
 
 /* The whole of what the library does in CUDA contexts, once. */
@@ -467,8 +436,8 @@ static int everything(const struct standin_vmm *v, CUdeviceptr p, bool *in_force
 	size_t size;
 	int fd, rc;
 
-	*in_force = gdri_cuda_sync_memops(&m, false);
-	gdri_cuda_sync_memops(&mv, true);
+	*in_force = gdri_cuda_sync_memops(&m);
+	gdri_cuda_sync_memops(&mv);
 	rc = gdri_cuda_dmabuf(&m, p & ~0xffffULL, 65536, false, &fd);
 	if (rc)
 		return rc;
@@ -668,10 +637,9 @@ static const struct unit_test tests[] = {
 	{ "driver without dma-buf export", without_dmabuf, "" },
 	{ "driver without VMM export", without_vmm, "" },
 	{ "driver without capture modes", without_capture_mode, "" },
-	{ "driver without context flags", without_context_flags, "" },
 	{ "PCI addresses", pci_addresses, "GDRSIM_DEVICES=2" },
 	{ "results as errno", results_as_errno, "" },
-	{ "SYNC_MEMOPS once an allocation", sync_memops_once, "" },
+	{ "SYNC_MEMOPS is set", sync_memops_is_set, "" },
 	{ "SYNC_MEMOPS read as 1 without a set", sync_memops_reads_one, "" },
 	{ "SYNC_MEMOPS of VMM memory", sync_memops_of_vmm, "" },
 	{ "SYNC_MEMOPS refused", sync_memops_refused, "" },

@@ -12,6 +12,8 @@
 #include "common/unit.h"
 #include "base/env.h"
 #include "base/error.h"
+#include "base/process.h"
+#include "base/sized.h"
 #include "barcopy.h"
 #include "base/log.h"
 
@@ -52,7 +54,7 @@ static void silent_by_default(void)
 	ck_assert_str_eq(stderr_of(one_of_each), "");
 }
 
-static void warnings_when_enabled(void)
+static void warnings_at_level_3(void)
 {
 	ck_assert_str_eq(stderr_of(one_of_each), "GDRCOPY WARN: w3\nGDRCOPY ERR: e4\n");
 }
@@ -63,7 +65,8 @@ static void everything_at_level_1(void)
 			 "GDRCOPY DBG: d1\nGDRCOPY INFO: i2\nGDRCOPY WARN: w3\nGDRCOPY ERR: e4\n");
 }
 
-static void errors_at_level_4(void)
+/* Level 4, and where no level is named, as in the library that this one stands in for. */
+static void errors_alone(void)
 {
 	ck_assert_str_eq(stderr_of(one_of_each), "GDRCOPY ERR: e4\n");
 }
@@ -178,12 +181,31 @@ static void changing_functions(void)
 	ck_assert_uint_eq(atomic_load(&late), 0);
 }
 
+/* Forked while a message is on its way: the child's lock is another one. */
+static int log_in_child(void *arg)
+{
+	(void)arg;
+	alarm(20);
+	barcopy_set_log_fn(hear, "");
+	gdri_log(BARCOPY_LOG_INFO, "still");
+	return strcmp(heard, "2:still;") != 0;
+}
+
+static void fork_within(void *arg, barcopy_log_level_t level, const char *message)
+{
+	(void)level;
+	(void)message;
+	*(int *)arg = unit_in_child(log_in_child, NULL);
+}
+
 static void after_fork_unlocks(void)
 {
-	barcopy_set_log_fn(hear, "");
-	gdri_log_after_fork();
-	gdri_log(BARCOPY_LOG_INFO, "still");
-	ck_assert_str_eq(heard, "2:still;");
+	int status = -1;
+
+	ck_assert_int_eq(gdri_process_enter(), 0);
+	barcopy_set_log_fn(fork_within, &status);
+	gdri_log(BARCOPY_LOG_INFO, "fork");
+	ck_assert_int_eq(status, 0);
 }
 
 static void error_text(void)
@@ -242,6 +264,62 @@ static void bounded_texts(void)
 	ck_assert_uint_eq(strlen(barcopy_last_error()), 1023);
 }
 
+/* A struct that has grown twice: from a, to b, to c. */
+struct grown {
+	size_t struct_size;
+	uint64_t a, b, c;
+};
+
+enum { FIRST = offsetof(struct grown, b), SECOND = offsetof(struct grown, c) };
+
+static void sized_in(void)
+{
+	struct grown in = { SECOND, 1, 2, 3 }, ours;
+	struct {
+		struct grown known;
+		uint64_t later;
+	} newer = { { sizeof(newer), 1, 2, 3 }, 0 };
+
+	/* An older caller's: what it does not have is 0, whatever lies behind it. */
+	ck_assert_int_eq(gdri_sized_in(&ours, sizeof(ours), FIRST, &in), 0);
+	ck_assert(ours.a == 1 && ours.b == 2 && ours.c == 0);
+	in.struct_size = FIRST;
+	ck_assert_int_eq(gdri_sized_in(&ours, sizeof(ours), FIRST, &in), 0);
+	ck_assert(ours.a == 1 && ours.b == 0 && ours.c == 0);
+	in.struct_size = sizeof(in);
+	ck_assert_int_eq(gdri_sized_in(&ours, sizeof(ours), FIRST, &in), 0);
+	ck_assert(ours.a == 1 && ours.b == 2 && ours.c == 3);
+	/* None was ever smaller than the first. */
+	in.struct_size = FIRST - 1;
+	ck_assert_int_eq(gdri_sized_in(&ours, sizeof(ours), FIRST, &in), -EINVAL);
+	in.struct_size = 0;
+	ck_assert_int_eq(gdri_sized_in(&ours, sizeof(ours), FIRST, &in), -EINVAL);
+	/* A newer one's: what is not known must not ask for anything. */
+	ck_assert_int_eq(gdri_sized_in(&ours, sizeof(ours), FIRST, &newer), 0);
+	ck_assert(ours.a == 1 && ours.c == 3);
+	newer.later = 1ULL << 63;
+	ck_assert_int_eq(gdri_sized_in(&ours, sizeof(ours), FIRST, &newer), -EINVAL);
+}
+
+static void sized_out(void)
+{
+	struct grown out = { SECOND, 9, 9, 9 }, ours = { 77, 1, 2, 3 };
+	struct {
+		struct grown known;
+		uint64_t later;
+	} newer = { { sizeof(newer), 9, 9, 9 }, 9 };
+
+	ck_assert_int_eq(gdri_sized_out(&ours, sizeof(ours), FIRST, &out), 0);
+	ck_assert(out.struct_size == SECOND && out.a == 1 && out.b == 2 && out.c == 9);
+	out.struct_size = FIRST - 1;
+	out.a = 9;
+	ck_assert_int_eq(gdri_sized_out(&ours, sizeof(ours), FIRST, &out), -EINVAL);
+	ck_assert_int_eq(gdri_sized_check(&out, FIRST), -EINVAL);
+	ck_assert(out.a == 9);
+	ck_assert_int_eq(gdri_sized_out(&ours, sizeof(ours), FIRST, &newer), 0);
+	ck_assert(newer.known.struct_size == sizeof(newer) && newer.known.c == 3 && !newer.later);
+}
+
 static void true_values(void)
 {
 	unsetenv("GDRCOPY_X");
@@ -260,17 +338,16 @@ static void true_values(void)
 static const struct unit_test tests[] = {
 	{ "silent by default", silent_by_default, "" },
 	{ "a level alone enables nothing", silent_by_default, "GDRCOPY_LOG_LEVEL=1" },
-	{ "warnings when enabled", warnings_when_enabled, "GDRCOPY_ENABLE_LOGGING=1" },
+	{ "errors when enabled", errors_alone, "GDRCOPY_ENABLE_LOGGING=1" },
+	{ "a struct of another size comes in", sized_in, "" },
+	{ "a struct of another size goes out", sized_out, "" },
+	{ "level 3", warnings_at_level_3, "GDRCOPY_ENABLE_LOGGING=1 GDRCOPY_LOG_LEVEL=3" },
 	{ "level 1", everything_at_level_1, "GDRCOPY_ENABLE_LOGGING=1 GDRCOPY_LOG_LEVEL=1" },
-	{ "level 4", errors_at_level_4, "GDRCOPY_ENABLE_LOGGING=1 GDRCOPY_LOG_LEVEL=4" },
-	{ "level 0 is none", warnings_when_enabled,
-	  "GDRCOPY_ENABLE_LOGGING=1 GDRCOPY_LOG_LEVEL=0" },
-	{ "level 5 is none", warnings_when_enabled,
-	  "GDRCOPY_ENABLE_LOGGING=1 GDRCOPY_LOG_LEVEL=5" },
-	{ "level 12 is none", warnings_when_enabled,
-	  "GDRCOPY_ENABLE_LOGGING=1 GDRCOPY_LOG_LEVEL=12" },
-	{ "level -1 is none", warnings_when_enabled,
-	  "GDRCOPY_ENABLE_LOGGING=1 GDRCOPY_LOG_LEVEL=-1" },
+	{ "level 4", errors_alone, "GDRCOPY_ENABLE_LOGGING=1 GDRCOPY_LOG_LEVEL=4" },
+	{ "level 0 is none", errors_alone, "GDRCOPY_ENABLE_LOGGING=1 GDRCOPY_LOG_LEVEL=0" },
+	{ "level 5 is none", errors_alone, "GDRCOPY_ENABLE_LOGGING=1 GDRCOPY_LOG_LEVEL=5" },
+	{ "level 12 is none", errors_alone, "GDRCOPY_ENABLE_LOGGING=1 GDRCOPY_LOG_LEVEL=12" },
+	{ "level -1 is none", errors_alone, "GDRCOPY_ENABLE_LOGGING=1 GDRCOPY_LOG_LEVEL=-1" },
 	{ "a function hears every level", function_hears_all, "" },
 	{ "the default comes back", default_comes_back,
 	  "GDRCOPY_ENABLE_LOGGING=1 GDRCOPY_LOG_LEVEL=4" },

@@ -4,6 +4,7 @@
  * freed; barcopy_get_bar_info().
  */
 #include <pthread.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -65,7 +66,11 @@ START_TEST(test_alloc)
 	/* What is left is freed by the close. */
 	OK(barcopy_mem_alloc(g, 0, 100, 0, &mem));
 	OK(barcopy_mem_alloc(g, 0, 100, 0, &mem));
-	OK(gdr_unpin_buffer(g, mem.handle));
+	FAILS(EINVAL, gdr_unpin_buffer(g, mem.handle));
+	ck_assert_ptr_nonnull(strstr(barcopy_last_error(), "barcopy_mem_free"));
+	FAILS(EINVAL, gdr_unmap(g, mem.handle, mem.cpu_ptr, mem.size));
+	use(g, &mem);
+	OK(barcopy_mem_free(g, &mem));
 	ck_assert_uint_ge(sim.device_bytes(0), 100);
 	OK(gdr_close(g));
 	ck_assert_uint_eq(sim.device_bytes(0), 0);
@@ -257,6 +262,7 @@ START_TEST(test_two_processes)
 {
 	uint64_t value = 0x1234, seen = 0;
 	int socket[2], status, fd;
+	struct rlimit limit;
 	barcopy_mem_t mem;
 	pid_t pid;
 	gdr_t g;
@@ -269,6 +275,11 @@ START_TEST(test_two_processes)
 	g = open_any();
 	OK(barcopy_mem_alloc(g, 0, 3 * CHUNK, BARCOPY_MEM_SHAREABLE, &mem));
 	OK(gdr_copy_to_mapping(mem.handle, (char *)mem.cpu_ptr + 4096, &value, 8));
+	/* Without a descriptor left: said so, and nothing is lost. */
+	getrlimit(RLIMIT_NOFILE, &limit);
+	OK(setrlimit(RLIMIT_NOFILE, &(struct rlimit){ 3, limit.rlim_max }));
+	FAILS(EMFILE, barcopy_mem_export(g, &mem, &fd));
+	OK(setrlimit(RLIMIT_NOFILE, &limit));
 	OK(barcopy_mem_export(g, &mem, &fd));
 	ck_assert_int_eq(pass_fd(socket[0], fd, mem.size), 0);
 	close(fd);

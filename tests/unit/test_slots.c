@@ -20,11 +20,16 @@ static void init_object(struct gdri_slot *slot)
 	((struct object *)slot)->inits++;
 }
 
-static struct gdri_slots table = GDRI_SLOTS_INIT(struct object, init_object);
+static struct gdri_slots table;
+
+static struct gdri_slot *new_in(struct gdri_slots *in)
+{
+	return gdri_slots_new(in, sizeof(struct object), init_object);
+}
 
 static void names_and_generations(void)
 {
-	struct gdri_slot *a = gdri_slots_new(&table), *b = gdri_slots_new(&table), *again;
+	struct gdri_slot *a = new_in(&table), *b = new_in(&table), *again;
 	uint64_t name, next;
 
 	ck_assert_ptr_nonnull(a);
@@ -45,7 +50,7 @@ static void names_and_generations(void)
 	ck_assert_ptr_null(gdri_slots_find(&table, name + (1ULL << 32)));
 
 	/* The index is used again, the name is not. */
-	again = gdri_slots_new(&table);
+	again = new_in(&table);
 	ck_assert_ptr_eq(again, a);
 	next = gdri_slot_publish(again);
 	ck_assert_uint_eq((uint32_t)next, (uint32_t)name);
@@ -57,7 +62,7 @@ static void names_and_generations(void)
 
 static void invented_names(void)
 {
-	struct gdri_slot *a = gdri_slots_new(&table);
+	struct gdri_slot *a = new_in(&table);
 	uint64_t name = gdri_slot_publish(a);
 	unsigned long long state = 7;
 	uint64_t wrong[] = { 0,
@@ -92,7 +97,7 @@ static void many(void)
 	uint32_t count;
 
 	for (int i = 0; i < N; i++) {
-		slot[i] = gdri_slots_new(&table);
+		slot[i] = new_in(&table);
 		ck_assert_ptr_nonnull(slot[i]);
 		name[i] = gdri_slot_publish(slot[i]);
 	}
@@ -106,41 +111,41 @@ static void many(void)
 	for (int i = 0; i < N; i++)
 		ck_assert_ptr_null(gdri_slots_find(&table, name[i]));
 	for (int i = 0; i < N; i++)
-		ck_assert_ptr_nonnull(gdri_slots_new(&table));
+		ck_assert_ptr_nonnull(new_in(&table));
 	ck_assert_uint_eq(table.count, count);
 }
 
 static void no_memory(void)
 {
-	static struct gdri_slots small = GDRI_SLOTS_INIT(struct object, init_object);
+	static struct gdri_slots small;
 
 	wrap_reset();
 	wrap_fail("aligned_alloc", 1, 12);
-	ck_assert_ptr_null(gdri_slots_new(&small));
+	ck_assert_ptr_null(new_in(&small));
 	ck_assert_uint_eq(small.count, 0);
-	ck_assert_ptr_nonnull(gdri_slots_new(&small));
+	ck_assert_ptr_nonnull(new_in(&small));
 }
 
 static void full_table(void)
 {
-	static struct gdri_slots full = GDRI_SLOTS_INIT(struct object, init_object);
+	static struct gdri_slots full;
 
 	full.count = GDRI_SLOTS_PER_CHUNK * GDRI_SLOTS_CHUNKS;
-	ck_assert_ptr_null(gdri_slots_new(&full));
+	ck_assert_ptr_null(new_in(&full));
 }
 
 /* Objects taken at the fork stay taken, all are made anew for the child's single thread. */
 static void after_fork(void)
 {
-	static struct gdri_slots forked = GDRI_SLOTS_INIT(struct object, init_object);
-	struct gdri_slot *a = gdri_slots_new(&forked);
+	static struct gdri_slots forked;
+	struct gdri_slot *a = new_in(&forked);
 	uint64_t name = gdri_slot_publish(a);
 
 	pthread_mutex_lock(&forked.lock); /* as another thread of the parent may have held it */
 	gdri_slots_after_fork(&forked);
 	ck_assert_int_eq(((struct object *)a)->inits, 2);
 	ck_assert_ptr_eq(gdri_slots_find(&forked, name), a);
-	ck_assert_ptr_ne(gdri_slots_new(&forked), a);
+	ck_assert_ptr_ne(new_in(&forked), a);
 }
 
 /* Finders run while others publish, retire and free: what is found has had that name. */
@@ -171,7 +176,7 @@ static void *maker(void *arg)
 
 	(void)arg;
 	for (long i = 0; i < rounds; i++) {
-		struct object *o = (struct object *)gdri_slots_new(&table);
+		struct object *o = (struct object *)new_in(&table);
 		uint64_t name = (uint64_t)(atomic_load(&o->slot.generation) + 1) << 32 |
 				(o->slot.index + 1);
 

@@ -32,6 +32,7 @@ static struct {
 	int (*ioctl)(int, unsigned long, ...);
 	int (*access)(const char *, int);
 	int (*stat)(const char *, struct stat *);
+	int (*fcntl)(int, int, ...);
 	int (*dup2)(int, int);
 	int (*dup3)(int, int, int);
 	FILE *(*fopen)(const char *, const char *);
@@ -60,6 +61,7 @@ static void find_all(void)
 	find(&next.calls.madvise, "madvise");
 	find(&next.calls.fstat, "fstat");
 	find(&next.stat, "stat");
+	find(&next.fcntl, "fcntl");
 	find(&next.dup2, "dup2");
 	find(&next.dup3, "dup3");
 	find(&next.fopen, "fopen");
@@ -301,6 +303,37 @@ EXPORT int close(int fd)
 	if (file)
 		return rm_close(file, fd);
 	return node_is(fd) ? node_close(fd) : next.calls.close(fd);
+}
+
+/* A node has as many descriptors as were made of it so. */
+EXPORT int fcntl(int fd, int what, ...)
+{
+	va_list ap;
+	void *arg;
+	int rc;
+
+	va_start(ap, what);
+	arg = va_arg(ap, void *);
+	va_end(ap);
+	libc_calls();
+	rc = next.fcntl(fd, what, arg);
+	if (rc >= 0 && (what == F_DUPFD || what == F_DUPFD_CLOEXEC) && node_dup(fd, rc)) {
+		next.calls.close(rc);
+		errno = EMFILE;
+		rc = -1;
+	}
+	return rc;
+}
+
+EXPORT int fcntl64(int fd, int what, ...)
+{
+	va_list ap;
+	void *arg;
+
+	va_start(ap, what);
+	arg = va_arg(ap, void *);
+	va_end(ap);
+	return fcntl(fd, what, arg);
 }
 
 /* What newfd was is closed. */

@@ -44,7 +44,8 @@ struct region {
 struct node {
 	struct node_config config;
 	pid_t owner;
-	int fd; /* what the program has */
+	int fd; /* what the program has, */
+	unsigned int users; /* and how many descriptors of it, less one; under lock */
 	int kept; /* the other end of the pipe that fd is, or -1 */
 	uint64_t next_handle;
 	unsigned int n_revoked;
@@ -601,6 +602,13 @@ int node_close(int fd)
 	node = node_at(fd);
 	if (node)
 		atomic_store(&nodes[fd], NULL);
+	if (node && node->users) {
+		node->users--;
+		for (int i = 0; node->fd == fd && i < MAX_FD; i++)
+			if (node_at(i) == node)
+				node->fd = i;
+		node = NULL;
+	}
 	pthread_mutex_unlock(&lock);
 	/* In a child the regions are the parent's: its own copy of them is just forgotten. */
 	if (node && node->owner == getpid()) {
@@ -613,6 +621,20 @@ int node_close(int fd)
 		libc_calls()->close(node->kept);
 	free(node);
 	return libc_calls()->close(fd);
+}
+
+int node_dup(int fd, int newfd)
+{
+	struct node *node;
+
+	pthread_mutex_lock(&lock);
+	node = node_at(fd);
+	if (node && newfd < MAX_FD) {
+		node->users++;
+		atomic_store(&nodes[newfd], node);
+	}
+	pthread_mutex_unlock(&lock);
+	return node && newfd >= MAX_FD ? -1 : 0;
 }
 
 unsigned int gdrsim_node_pins(void)

@@ -59,12 +59,24 @@ static uint64_t *base_at(ucontext_t *uc, uint32_t insn)
 	return r == 31 ? (uint64_t *)&uc->uc_mcontext.sp : (uint64_t *)&uc->uc_mcontext.regs[r];
 }
 
+static void note(char c)
+{
+	bool access = c == 'r' || c == 'w';
+
+	/* Of a run of accesses one letter; of barriers each. */
+	if (access && watch->length && watch->text[watch->length - 1] == c)
+		return;
+	if (watch->length < sizeof(watch->text) - 1)
+		watch->text[watch->length++] = c;
+}
+
 /* One element between a register and the memory. */
 static void transfer(void *reg, bool vector, size_t at, unsigned int size, bool store, bool pair)
 {
 	static const uint8_t zeros[16];
 	uint8_t *memory = watch->plain + at;
 
+	note(store ? 'w' : 'r');
 	if (watch->count < WATCH_MAX)
 		watch->access[watch->count++] = (struct watch_access){ at, size, store, pair };
 	if (store) {
@@ -128,6 +140,71 @@ static bool do_ls64(ucontext_t *uc, uint32_t insn, size_t at)
 		return false;
 	transfer(&uc->uc_mcontext.regs[rt], false, at, 64, bits(insn, 14, 14) == 0, false);
 	return true;
+}
+
+/* ---- barriers --------------------------------------------------------------------------------------- */
+
+/* "Barriers" in "System instructions": DMB and DSB by their domain and the accesses they speak of. */
+static const struct {
+	uint32_t word;
+	char letter;
+} barriers[] = {
+	{ 0xd50333bf, 'f' }, /* DMB OSH */
+	{ 0xd50331bf, 'd' }, /* DMB OSHLD */
+	{ 0xd50332bf, 's' }, /* DMB OSHST */
+	{ 0xd503319f, 'D' }, /* DSB OSHLD */
+};
+#define BARRIERS (sizeof(barriers) / sizeof(barriers[0]))
+
+/* BRK with a number of ours, and which of the barriers it stands for. */
+#define BRK	  0xd4200000u
+#define OUR_BRK	  0x5a00u
+#define BRK_OF(i) (BRK | (OUR_BRK + (uint32_t)(i)) << 5)
+
+extern uint32_t __executable_start[], etext[];
+
+static void on_barrier(int sig, siginfo_t *info, void *context)
+{
+	ucontext_t *uc = context;
+	uint32_t insn = *(const uint32_t *)uc->uc_mcontext.pc;
+
+	(void)sig, (void)info;
+	for (size_t i = 0; i < BARRIERS; i++)
+		if (insn == BRK_OF(i)) {
+			note(barriers[i].letter);
+			__asm__ volatile("dsb sy" ::: "memory");
+			uc->uc_mcontext.pc += 4;
+			return;
+		}
+	give_up("a breakpoint of somebody else's", uc->uc_mcontext.pc, insn, 0);
+}
+
+void watch_barriers(void)
+{
+	struct sigaction action = { .sa_sigaction = on_barrier, .sa_flags = SA_SIGINFO };
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	uintptr_t from = (uintptr_t)__executable_start & ~(page - 1);
+	uintptr_t to = ((uintptr_t)etext + page - 1) & ~(page - 1);
+
+	if (sigaction(SIGTRAP, &action, NULL) ||
+	    mprotect((void *)from, to - from, PROT_READ | PROT_WRITE | PROT_EXEC))
+		abort();
+	for (uint32_t *at = __executable_start; at < etext; at++)
+		for (size_t i = 0; i < BARRIERS; i++)
+			if (*at == barriers[i].word)
+				*at = BRK_OF(i);
+	__builtin___clear_cache((char *)__executable_start, (char *)etext);
+}
+
+void watch_begin(void)
+{
+	watch->length = 0;
+	memset(watch->text, 0, sizeof(watch->text));
+}
+
+const char *watch_end(void)
+{
+	return watch->text;
 }
 
 static void on_signal(int sig, siginfo_t *info, void *context)

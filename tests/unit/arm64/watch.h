@@ -28,7 +28,20 @@ struct watch {
 	size_t size;
 	size_t count; /* accesses noted; set it to 0 to begin anew */
 	struct watch_access access[WATCH_MAX];
+	/* What happened since watch_begin(), barriers too, as copy_fences.h writes it. */
+	char text[64];
+	size_t length;
 };
+
+/*
+ * From here on every barrier of the program is noted too: its DMB and DSB words are replaced by
+ * breakpoints, whose handler does in their place what is stronger than any of them.
+ */
+void watch_barriers(void);
+
+/* The text begins anew; the text. */
+void watch_begin(void);
+const char *watch_end(void);
 
 /* One per process. Any other fault, and an instruction that is not known, ends the process. */
 struct watch *watch_new(size_t size);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* See pages.h. Below, addresses are counted in pages. */
-#include "core/pages.h"
+#include "cache/pages.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -32,21 +32,6 @@ static void store(gdri_pages_slot *slot, uintptr_t v)
 static gdri_pages_slot *node_of(uintptr_t v)
 {
 	return v && !(v & 1) ? (gdri_pages_slot *)v : NULL;
-}
-
-static void destroy(gdri_pages_slot *slots, uint64_t count)
-{
-	for (uint64_t i = 0; i < count; i++)
-		if (node_of(load(&slots[i])))
-			destroy(node_of(load(&slots[i])), NODE_SLOTS);
-	free(slots);
-}
-
-void gdri_pages_destroy(struct gdri_pages *pages)
-{
-	if (pages->root)
-		destroy(pages->root, ROOT_SLOTS);
-	pages->root = NULL;
 }
 
 /* Writes v for [first, last) into the slots of a node that begins at page `base`. */

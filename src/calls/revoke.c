@@ -4,24 +4,35 @@
  * know no backend, only what every pin's callback_flag() answers.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/ctx.h"
 #include "base/error.h"
 #include "barcopy.h"
 #include "core/handle.h"
+#include "cache/cache.h"
 
 int barcopy_get_event_fd(gdr_t g, int *fd)
 {
 	struct gdri_ctx *ctx;
-	int rc;
+	int own, rc;
 
 	if (!fd)
 		return -gdri_fail(EINVAL, "fd is NULL");
 	rc = gdri_ctx_get(g, &ctx);
 	if (rc)
 		return -rc;
-	rc = gdri_backends_event_fd(ctx, fd);
+	rc = gdri_backends_event_fd(&ctx->backends, &own);
+	if (!rc) {
+		/* The caller's own, whose end is not that of the context. */
+		own = fcntl(own, F_DUPFD_CLOEXEC, 0);
+		if (own < 0)
+			rc = gdri_fail(errno, "dup of the node: %s", strerror(errno));
+		else
+			*fd = own;
+	}
 	gdri_ctx_put(ctx);
 	return -rc;
 }
@@ -47,14 +58,32 @@ static int list_handles(struct gdri_ctx *ctx, uint64_t **names, size_t *count)
 }
 
 /* Asks for the flag of a handle that is not known to be revoked. */
-static void look(struct gdri_pin *pin)
+static void look(struct gdri_handle *handle)
 {
-	int flag = 0;
+	bool revoked = atomic_load_explicit(&handle->region->revoked, memory_order_relaxed);
 
-	if (pin->notice == GDRI_NOTICE_NONE && !pin->backend->callback_flag(pin, &flag) && flag) {
-		pin->notice = GDRI_NOTICE_PENDING;
-		gdri_backends_revoked(pin);
-	}
+	if (handle->notice == GDRI_NOTICE_NONE &&
+	    (revoked || (!gdri_region_is_revoked(handle->region, &revoked) && revoked)))
+		handle->notice = GDRI_NOTICE_PENDING;
+}
+
+/*
+ * Is the revoked handle the caller's to be told of? A cache's is only while somebody uses it; the cache
+ * forgets the region now, which releases it where nobody does. Called with the handle's lock, and
+ * returns with it if the answer is yes: a cache's lock comes before those of its handles.
+ */
+static bool is_callers(struct gdri_ctx *ctx, struct gdri_handle **handle, uint64_t name)
+{
+	const struct gdri_region *region = (*handle)->region;
+	uint64_t start = region->pin.va, end = gdri_region_end(region);
+	struct gdri_cache *cache;
+
+	if (region->use != GDRI_USE_CACHE)
+		return true;
+	cache = ((const struct gdri_kept *)region)->cache;
+	gdri_handle_unlock(*handle);
+	gdri_cache_invalidate(cache, start, end);
+	return !gdri_handle_lock(ctx, (gdr_mh_t){ name }, handle);
 }
 
 /*
@@ -72,11 +101,15 @@ static bool next_of(struct gdri_ctx *ctx, const uint64_t *names, size_t count, b
 		if (gdri_handle_lock(ctx, (gdr_mh_t){ names[i] }, &handle))
 			continue; /* unpinned meanwhile */
 		if (ask)
-			look(&handle->pin);
-		if (!found && handle->pin.notice == GDRI_NOTICE_PENDING) {
-			handle->pin.notice = GDRI_NOTICE_TOLD;
-			out->h = names[i];
-			found = true;
+			look(handle);
+		if (handle->notice == GDRI_NOTICE_PENDING) {
+			if (!is_callers(ctx, &handle, names[i]))
+				continue;
+			if (!found) {
+				handle->notice = GDRI_NOTICE_TOLD;
+				out->h = names[i];
+				found = true;
+			}
 		}
 		gdri_handle_unlock(handle);
 	}

@@ -2,7 +2,7 @@
 /*
  * A table from GPU pages (64 KiB) to items: a radix tree in which an item that fills a whole node
  * takes one slot, as a huge page does. Looking up takes no lock and at most four loads, however
- * many items there are; nodes live until the table ends, so a reader never meets freed memory.
+ * many items there are; nodes are never given back, so a reader never meets freed memory.
  * Changes are made under the caller's lock. It knows nothing of what the items are.
  */
 #ifndef GDRI_PAGES_H
@@ -31,7 +31,6 @@ struct gdri_pages {
 
 /* 0 or -ENOMEM. */
 int gdri_pages_init(struct gdri_pages *pages);
-void gdri_pages_destroy(struct gdri_pages *pages);
 
 /*
  * Enters or erases an item for the pages [start, end), both multiples of the page size. What is

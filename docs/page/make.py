@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Makes docs/index.html, the page that a newcomer looks at first: `make docs`.
+
+    make.py [ROOT] >page
+
+Figures come from docs/results, the first program and what each backend serves from the README, the
+backends' order from src/backend, the floors from the folders of src/. The page needs nothing from
+elsewhere. A test fails when the committed page is not what this makes.
+"""
+import glob
+import html
+import json
+import os
+import re
+import sys
+
+import diagrams
+import plot
+
+RESULTS = "docs/results/copybench-rm-h200.json"
+# Label, column, style, and the least size that is drawn: the copy engine is for large copies.
+WITHOUT = [("cuMemcpy, pageable memory", "cuMemcpy", "cuda", 0), ("cuMemcpy, pinned memory", "cuMem.pin", "cuda thin", 0)]
+WITH = [("barcopy", "library", "ours", 0)]
+ENGINE = [("barcopy, by the copy engine", "engine", "ours thin", 16384)]
+CURVES = {"write": WITHOUT + WITH, "read": WITHOUT + ENGINE + WITH}
+
+# From the top down. `outside`: what a floor reaches beyond the library.
+FLOORS = [("calls", "the public calls: check, find, call, turn the error"),
+          ("cache", "mappings kept for the next time"),
+          ("core", "contexts, handles, regions, large copies"),
+          ("copy", "loads and stores with the fences that a mapping needs"),
+          ("backend", "a file for each way to a mapping, and their order"),
+          ("cuda", "libcuda, loaded at run time; what it knows of an address"),
+          ("base", "errors, log, environment, fork, threads")]
+OUTSIDE = {"copy": "GPU memory, through the mapping", "backend": "gdrdrv, dma-buf, NVIDIA's driver",
+           "cuda": "libcuda.so.1, NVML"}
+BESIDE = {"abi"}  # declarations alone: no floor
+
+
+def read(root, path):
+    with open(os.path.join(root, path), encoding="utf-8") as file:
+        return file.read()
+
+
+def size_of(name):
+    return int(name.rstrip("KM")) * {"K": 1 << 10, "M": 1 << 20}.get(name[-1], 1)
+
+
+def curves_of(table, value):
+    out = []
+    for label, column, style, least in CURVES[table["table"]]:
+        at = table["columns"].index(column)
+        out.append((label, style, [(size_of(name), value(size_of(name), cells[at]))
+                                   for name, cells in table["lines"].items()
+                                   if cells[at] and size_of(name) >= least]))
+    return out
+
+
+def plots(tables):
+    out = []
+    for name, title in (("write", "Writes"), ("read", "Reads")):
+        out.append(plot.draw(f"{title}: time of one copy", "µs",
+                             curves_of(tables[name], lambda size, ns: ns / 1000)))
+        out.append(plot.draw(f"{title}: bandwidth", "GB/s", curves_of(tables[name], lambda size, ns: size / ns)))
+    return "\n".join(f"<figure>{svg}</figure>" for svg in (out[0], out[2], out[1], out[3]))
+
+
+def microseconds(ns):
+    return f"{ns / 1000:.1f}" if ns >= 2000 else f"{ns / 1000:.2f}"
+
+
+def backends(root, readme):
+    """{name: (uses, serves)} of the README's table, in the order of the source; host is asked first."""
+    plain = re.sub(r"\[([^]]*)\]\([^)]*\)|`", r"\1", readme)
+    rows = dict((cells[0], cells[1:]) for cells in
+                (re.split(r" *\| *", line.strip("| ")) for line in plain.splitlines() if line.count("|") == 4))
+    for path in sorted(glob.glob(os.path.join(root, "src/backend/*.c"))):
+        found = re.search(r"\ball_backends\[\] = \{(.*?)\}", read(root, path), re.S)
+        if found:
+            order = re.findall(r"gdri_backend_(\w+)", found[1])
+            break
+    named = [(name, *rows[name]) for name in order]
+    return [row for row in named if row[0] == "host"][0], [row for row in named if row[0] != "host"]
+
+
+def short(words):
+    """As much of a cell as fits into a box."""
+    return re.split(r"[;,(]| as CUDA", words)[0].strip()
+
+
+def make(root):
+    readme = read(root, "README.md")
+    document = json.loads(read(root, RESULTS))
+    tables = {table["table"]: table for table in document["tables"]}
+
+    def figure(table, size, column):
+        return microseconds(tables[table]["lines"][size][tables[table]["columns"].index(column)])
+
+    folders = {name for name in os.listdir(os.path.join(root, "src"))
+               if os.path.isdir(os.path.join(root, "src", name))}
+    if folders != {name for name, _ in FLOORS} | BESIDE:
+        sys.exit(f"src/ has other folders than the page's floors: {sorted(folders)}")
+    host, others = backends(root, readme)
+    tagline = re.search(r"\*\*(.*?)\*\*\n(.*?)\n\n", readme, re.S)
+    values = {
+        "TAGLINE": html.escape(tagline[1]), "WHAT": html.escape(" ".join(tagline[2].split())),
+        "GPU": html.escape(document["gpu"]["name"]), "DRIVER": html.escape(document["gpu"]["kernel_driver"]),
+        "ROUNDS": str(document["rounds"]), "RESULTS": os.path.relpath(RESULTS, "docs"),
+        "PLOTS": plots(tables),
+        "WAYS": diagrams.ways(figure("write", "8", "cuMemcpy"), figure("write", "8", "library")),
+        "FLOW": diagrams.flow((host[0], short(host[1]), short(host[2])),
+                              [(name, short(uses), short(serves)) for name, uses, serves in others]),
+        "FLOORS": diagrams.floors(FLOORS, OUTSIDE),
+        "PROGRAM": html.escape(re.search(r"```c\n(.*?)```", readme, re.S)[1].rstrip(), quote=False),
+        "COMMAND": html.escape(re.search(r"^cc .*", readme, re.M)[0]),
+        "PRINTS": html.escape(re.search(r"^prints `([^`]*)`", readme, re.M)[1]),
+    }
+    for table in ("write", "read"):
+        for size in ("8", "1K", "4K"):
+            for column, name in (("library", "OURS"), ("cuMemcpy", "CUDA")):
+                values[f"{table.upper()}_{size}_{name}"] = figure(table, size, column)
+    template = read(root, "docs/page/index.html.in")
+    page = re.sub(r"@([A-Z0-9_]+K?_?[A-Z]*)@", lambda found: values[found[1]], template)
+    if unused := [name for name in values if f"@{name}@" not in template and "_" not in name]:
+        sys.exit(f"the template does not use {unused}")
+    return page
+
+
+if __name__ == "__main__":
+    sys.stdout.reconfigure(encoding="utf-8")
+    sys.stdout.write(make(sys.argv[1] if len(sys.argv) > 1 else
+                          os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))))

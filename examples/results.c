@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The fastest read of GPU memory is none. A kernel that runs on answers requests: the CPU writes each
+ * request across the BAR and posts a flag behind it; the kernel writes its result into host memory and a
+ * flag behind that, and the CPU polls its own cache, where they arrive by themselves. A read of the
+ * result in GPU memory would take a round trip of the link for every look.
+ *
+ *     cc results.c -lgdrapi -lcuda -o results && ./results
+ *
+ * Order. gdr_copy_to_mapping() has its fence behind the request, so the posted flag arrives after it; and
+ * the next request's copy is behind this one's answer, since the CPU has seen it. The kernel's flag is
+ * a release for the whole system, the CPU's look at it an acquire.
+ */
+#include <cuda.h>
+#include <barcopy.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { WORDS = 16, REQUESTS = 10000 };
+
+/* In GPU memory, written by the CPU. */
+struct request {
+	uint32_t number;
+	char pad[124];
+	uint32_t word[WORDS];
+};
+
+/* In host memory, written by the kernel. */
+struct result {
+	uint32_t number;
+	char pad[60];
+	uint64_t sum;
+};
+
+/*
+ * One thread: for each request wait for its number, add up the words, store the sum, then the number.
+ * Parameters: the request, the result, how many.
+ */
+static const char kernel[] =
+	".version 6.0\n"
+	".target sm_70\n"
+	".address_size 64\n"
+	".visible .entry gdrapi_example_results(.param .u64 request, .param .u64 result,\n"
+	"	.param .u32 requests)\n"
+	"{\n"
+	"	.reg .pred p;\n"
+	"	.reg .u32 n, last, seen, k, word;\n"
+	"	.reg .u64 from, to, at, wide, sum;\n"
+	"	ld.param.u64 from, [request];\n"
+	"	ld.param.u64 to, [result];\n"
+	"	ld.param.u32 last, [requests];\n"
+	"	cvta.to.global.u64 from, from;\n"
+	"	cvta.to.global.u64 to, to;\n"
+	"	mov.u32 n, 0;\n"
+	"NEXT:\n"
+	"	setp.eq.u32 p, n, last;\n"
+	"	@p bra DONE;\n"
+	"	add.u32 n, n, 1;\n"
+	"WAIT:\n"
+	"	ld.acquire.sys.global.u32 seen, [from];\n"
+	"	setp.ne.u32 p, seen, n;\n"
+	"	@p bra WAIT;\n"
+	"	mov.u64 sum, 0;\n"
+	"	mov.u64 at, from;\n"
+	"	mov.u32 k, 0;\n"
+	"WORD:\n"
+	"	ld.relaxed.sys.global.u32 word, [at+128];\n"
+	"	cvt.u64.u32 wide, word;\n"
+	"	add.u64 sum, sum, wide;\n"
+	"	add.u64 at, at, 4;\n"
+	"	add.u32 k, k, 1;\n"
+	"	setp.lt.u32 p, k, 16;\n"
+	"	@p bra WORD;\n"
+	"	st.relaxed.sys.global.u64 [to+64], sum;\n"
+	"	st.release.sys.global.u32 [to], n;\n"
+	"	bra NEXT;\n"
+	"DONE:\n"
+	"	ret;\n"
+	"}\n";
+
+static void must(int failed, const char *what, const char *why)
+{
+	if (!failed)
+		return;
+	fprintf(stderr, "%s: %s\n", what, why);
+	exit(1);
+}
+
+static void cuda(CUresult r, const char *call)
+{
+	const char *name = "unknown error";
+
+	if (r)
+		cuGetErrorName(r, &name);
+	must(r != CUDA_SUCCESS, call, name);
+}
+
+static CUfunction load_kernel(void)
+{
+	CUfunction function;
+	CUmodule module;
+	CUcontext ctx;
+	CUdevice dev;
+
+	cuda(cuInit(0), "cuInit");
+	cuda(cuDeviceGet(&dev, 0), "cuDeviceGet");
+	cuda(cuDevicePrimaryCtxRetain(&ctx, dev), "cuDevicePrimaryCtxRetain");
+	cuda(cuCtxSetCurrent(ctx), "cuCtxSetCurrent");
+	cuda(cuModuleLoadData(&module, kernel), "cuModuleLoadData");
+	cuda(cuModuleGetFunction(&function, module, "gdrapi_example_results"),
+	     "cuModuleGetFunction");
+	return function;
+}
+
+/* Sends request number n (from 1) and waits for its result. */
+static void ask(gdr_mh_t mh, struct request *request, struct result *result, uint32_t n)
+{
+	uint32_t word[WORDS];
+	uint64_t sum = 0;
+
+	for (uint32_t i = 0; i < WORDS; i++) {
+		word[i] = n * WORDS + i;
+		sum += word[i];
+	}
+	must(gdr_copy_to_mapping(mh, request->word, word, sizeof(word)), "gdr_copy_to_mapping",
+	     barcopy_last_error());
+	must(barcopy_post32(mh, &request->number, n), "barcopy_post32", barcopy_last_error());
+	while (__atomic_load_n(&result->number, __ATOMIC_ACQUIRE) != n)
+		;
+	must(result->sum != sum, "the sums differ", "a result was not there yet");
+}
+
+int main(void)
+{
+	CUfunction function = load_kernel();
+	struct request empty = { 0 };
+	uint32_t requests = REQUESTS;
+	CUdeviceptr result_device;
+	struct result *result;
+	barcopy_mem_t mem;
+	void *host;
+	gdr_t g = barcopy_open(BARCOPY_OPEN_ANY);
+
+	must(!g, "barcopy_open", barcopy_last_error());
+	must(barcopy_mem_alloc(g, 0, sizeof(struct request), 0, &mem), "barcopy_mem_alloc",
+	     barcopy_last_error());
+	must(gdr_copy_to_mapping(mem.handle, mem.cpu_ptr, &empty, sizeof(empty)) ||
+		     barcopy_flush(mem.handle),
+	     "clearing the request", barcopy_last_error());
+	cuda(cuMemHostAlloc(&host, sizeof(*result),
+			    CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
+	     "cuMemHostAlloc");
+	result_device =
+		(CUdeviceptr)(uintptr_t)host; /* one address for both, CUDA's unified addressing */
+	result = host;
+	result->number = 0;
+
+	void *params[] = { &mem.device_ptr, &result_device, &requests };
+
+	cuda(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL), "cuLaunchKernel");
+	for (uint32_t n = 1; n <= REQUESTS; n++)
+		ask(mem.handle, mem.cpu_ptr, result, n);
+	cuda(cuCtxSynchronize(), "cuCtxSynchronize");
+	printf("%d requests answered, and no read of GPU memory\n", REQUESTS);
+	cuda(cuMemFreeHost(host), "cuMemFreeHost");
+	barcopy_mem_free(g, &mem);
+	gdr_close(g);
+	return 0;
+}

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A pin: by whichever of a context's backends can serve that memory, or why none can. Its operations,
+ * counted. It knows no backend's workings.
+ */
+#include "backend/backend.h"
+
+#include <errno.h>
+#include <stdint.h>
+
+#include "base/counters.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/probes.h"
+
+static bool is_dmabuf(const struct gdri_pin_request *request)
+{
+	return request->imported && request->imported->dmabuf;
+}
+
+/* Rounds the range to GPU pages: 0 or -errno. */
+static int round_range(struct gdri_pin_request *request)
+{
+	uint64_t end;
+
+	if (!request->size)
+		return gdri_fail(EINVAL, "size is 0");
+	if (!request->addr)
+		return gdri_fail(EINVAL, "the address is 0");
+	if (__builtin_add_overflow(request->addr, request->size, &end) ||
+	    end > UINT64_MAX - GPU_PAGE_OFFSET)
+		return gdri_fail(EOVERFLOW, "address 0x%llx + size 0x%zx wraps",
+				 (unsigned long long)request->addr, request->size);
+	request->va = request->addr & GPU_PAGE_MASK;
+	request->mapped_size = ((end + GPU_PAGE_OFFSET) & GPU_PAGE_MASK) - request->va;
+	return 0;
+}
+
+/* A dma-buf of another process is known by its descriptor alone. */
+static void describe_dmabuf(struct gdri_pin_request *request)
+{
+	request->va = 0;
+	request->mapped_size = request->size;
+	request->memory = (struct gdri_memory){ .kind = GDRI_MEMORY_DEVICE,
+						.device = request->imported->device };
+}
+
+/* Completes the request; refuses at once what no backend can serve. */
+static int describe(struct gdri_pin_request *request)
+{
+	const struct gdri_memory *m = &request->memory;
+	int rc = round_range(request);
+
+	if (!rc)
+		rc = gdri_cuda_describe(request->addr, request->size, &request->memory);
+	if (rc)
+		return rc;
+	if (m->managed)
+		return gdri_fail(EINVAL,
+				 "0x%llx is managed (unified) memory, which migrates and cannot be "
+				 "pinned: allocate with cudaMalloc, cuMemCreate or cudaHostAlloc",
+				 (unsigned long long)request->addr);
+	return 0;
+}
+
+/* Why this backend is not asked at all: 0, or -errno with its text. */
+static int check_caps(const struct gdri_backend *b, void *state,
+		      const struct gdri_pin_request *request)
+{
+	if (is_dmabuf(request) && !(b->caps & GDRI_CAP_TAKES_DMABUF))
+		return gdri_fail(ENOTSUP, "cannot map a dma-buf");
+	if (request->memory.kind == GDRI_MEMORY_UNKNOWN && !(b->caps & GDRI_CAP_UNKNOWN_MEMORY))
+		return gdri_fail(EINVAL, "CUDA does not know this address%s%s",
+				 request->memory.note[0] ? ": " : "", request->memory.note);
+	if (request->flags & GDR_PIN_FLAG_FORCE_PCIE &&
+	    !b->attribute(state, GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE))
+		return gdri_fail(EINVAL, "GDR_PIN_FLAG_FORCE_PCIE is not supported");
+	return 0;
+}
+
+/*
+ * Which of several errors is the caller's: lack of room, then what the hardware or memory cannot
+ * do, then a bad argument; anything else last. With a pin flag a bad argument comes before what
+ * the memory cannot do: whoever sees EINVAL tries again without the flag.
+ */
+static int error_rank(int err, uint32_t flags)
+{
+	switch (err) {
+	case ENOMEM:
+		return 5;
+	case EACCES:
+		return 4;
+	case ENOTSUP:
+		return 3;
+	case EINVAL:
+		return flags ? 4 : 2;
+	default:
+		return 1;
+	}
+}
+
+/*
+ * What to allocate instead, where that is known: an integrated GPU has no BAR, and there the way is
+ * memory of cudaHostAlloc (GPUDirect RDMA guide, section 13.4.1). Said, not decided: a later driver
+ * may map a dma-buf of its other memory.
+ */
+static void add_advice(struct gdri_text *text, const struct gdri_memory *m)
+{
+	bool integrated = false;
+
+	if (m->kind != GDRI_MEMORY_DEVICE || m->device < 0 ||
+	    gdri_cuda_is_integrated(m->device, &integrated) || !integrated)
+		return;
+	gdri_text_add(text,
+		      "GPU %d is integrated and its device memory has no mapping for the CPU: "
+		      "allocate with cudaHostAlloc, cuMemHostAlloc or barcopy_mem_alloc; ",
+		      m->device);
+}
+
+/*
+ * The nth backend to ask. Host memory goes to the host backend first, if the context has it: the
+ * CPU pointer needs no driver's help, and a driver's mapping of it would be a second one.
+ */
+static size_t nth_backend(const struct gdri_backends *set, const struct gdri_memory *m, size_t n)
+{
+	size_t host = 0;
+
+	if (m->kind != GDRI_MEMORY_HOST)
+		return n;
+	while (host < set->count && set->of[host]->id != BARCOPY_BACKEND_HOST)
+		host++;
+	if (host == set->count || n > host)
+		return n;
+	return n ? n - 1 : host;
+}
+
+int gdri_backends_pin(struct gdri_backends *set, struct gdri_pin_request *request, struct gdri_pin *pin)
+{
+	struct gdri_text why = { .len = 0 }, advice = { .len = 0 };
+	int rc, err = 0;
+
+	if (is_dmabuf(request)) {
+		describe_dmabuf(request);
+	} else {
+		rc = describe(request);
+		if (rc)
+			return rc;
+	}
+
+	for (size_t i = 0; i < set->count; i++) {
+		const struct gdri_backend *b = set->of[nth_backend(set, &request->memory, i)];
+		void *state = set->state[b->id - 1];
+
+		*pin = (struct gdri_pin){
+			.backend = b,
+			.va = request->va,
+			.mapped_size = request->mapped_size,
+			.page_size = GPU_PAGE_SIZE,
+			.device = request->memory.device,
+		};
+		gdri_error_clear();
+		rc = check_caps(b, state, request);
+		if (!rc)
+			rc = b->pin(state, request, pin);
+		if (!rc) {
+			pin->counters = set->counters;
+			gdri_count(pin->counters, GDRI_COUNT_PIN, 1);
+			GDRI_PROBE3(pin, pin->va, pin->mapped_size, b->id);
+			gdri_log(BARCOPY_LOG_DEBUG, "%s pins 0x%llx + 0x%zx", b->name,
+				 (unsigned long long)pin->va, pin->mapped_size);
+			return 0;
+		}
+		gdri_text_add(&why, "%s%s: %s", why.len ? "; " : "", b->name, gdri_error_text());
+		if (!err || error_rank(-rc, request->flags) > error_rank(err, request->flags))
+			err = -rc;
+		/* What is short here is short for those that come later too. */
+		if (rc == -ENOMEM)
+			break;
+	}
+	if (is_dmabuf(request))
+		return gdri_fail(err, "no backend can map this dma-buf of 0x%zx bytes: %s",
+				 request->size, why.s);
+	add_advice(&advice, &request->memory);
+	return gdri_fail(err, "no backend can pin 0x%llx + 0x%zx: %s%s",
+			 (unsigned long long)request->addr, request->size, advice.s, why.s);
+}
+
+int gdri_backends_unpin(struct gdri_pin *pin)
+{
+	gdri_count(pin->counters, GDRI_COUNT_UNPIN, 1);
+	GDRI_PROBE2(unpin, pin->va, pin->mapped_size);
+	return pin->backend->unpin(pin);
+}
+
+int gdri_backends_map(struct gdri_pin *pin, gdr_mapping_type_t wish)
+{
+	int rc = pin->backend->map(pin, wish);
+
+	if (!rc) {
+		gdri_count(pin->counters, GDRI_COUNT_MAP, 1);
+		GDRI_PROBE3(map, pin->va, pin->map, pin->map_length);
+	}
+	return rc;
+}
+
+int gdri_backends_unmap(struct gdri_pin *pin)
+{
+	gdri_count(pin->counters, GDRI_COUNT_UNMAP, 1);
+	GDRI_PROBE3(unmap, pin->va, pin->map, pin->map_length);
+	return pin->backend->unmap(pin);
+}

@@ -1,0 +1,134 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# The floors of src/ (docs/design.md): each folder needs those below it alone, and no two files need each
+# other, there, in perf/ and in gdrdrv/. Shown by what files include, and by the symbols that objects
+# define and use; and that it would be noticed if it were not so.
+# shellcheck source=tests/common/build.bash
+. "$(dirname "$0")/../common/build.bash"
+
+floors="base copy cuda backend core cache calls" # from the lowest; abi stands beside base
+
+# Who includes whom below a folder: two names relative to it.
+includes() { # includes FOLDER
+	(cd "$1" && find . -name '*.[ch]' -printf '%P\n' | while read -r f; do
+		sed -n 's/^#[ \t]*include "\([^"]*\)".*/\1/p' "$f" | while read -r to; do
+			if [ -f "$to" ]; then
+				echo "$f $to"
+			elif [ -f "$(dirname "$f")/$to" ]; then
+				echo "$f $(realpath --relative-to=. "$(dirname "$f")/$to")"
+			fi
+		done
+	done)
+}
+
+# Whose objects use a symbol that another's define: by their sources' names, for sources that are there.
+symbols() { # symbols OBJECTS SOURCES
+	(cd "$1" && find . -name '*.o' ! -name '*.pic.o' -printf '%P\n' | while read -r o; do
+		[ -f "$2/${o%.o}.c" ] && nm "$o" | sed "s|^|${o%.o}.c |"
+	done) | awk '
+		$(NF - 1) ~ /^[TDBRCVWGS]$/ { by[$NF] = $1; times[$NF]++ }
+		$(NF - 1) == "U" { n++; from[n] = $1; uses[n] = $NF }
+		END {
+			# What several define, main() of each tool for one, leads nowhere.
+			for (i = 1; i <= n; i++)
+				if (times[uses[i]] == 1)
+					print from[i], by[uses[i]]
+		}'
+}
+
+# The same by the text, for the driver: its functions carry its name and begin in the first column.
+calls() { # calls FOLDER
+	(cd "$1" && awk '
+		/^[a-z].*[ *]gdrdrv_[a-z0-9_]*\(/ && !/^static/ && !/;$/ {
+			name = $0; sub(/\(.*/, "", name); sub(/.*[ *]/, "", name); by[name] = FILENAME
+		}
+		{
+			line = $0
+			while (match(line, /gdrdrv_[a-z0-9_]+/)) {
+				n++; from[n] = FILENAME; uses[n] = substr(line, RSTART, RLENGTH)
+				line = substr(line, RSTART + RLENGTH)
+			}
+		}
+		END { for (i = 1; i <= n; i++) if (by[uses[i]]) print from[i], by[uses[i]] }' ./*.c |
+		sed 's|\./||g')
+}
+
+# From lines "A B": those where A lies below B.
+upwards() {
+	awk -v floors="$floors" '
+		BEGIN { n = split(floors, name, " "); for (i = 1; i <= n; i++) level[name[i]] = i }
+		function floor_of(file) { sub(/\/.*/, "", file); return file }
+		{ a = floor_of($1); b = floor_of($2) }
+		a == b { next }
+		a == "abi" || (b != "abi" && !(a in level && b in level && level[a] > level[b])) {
+			print $1 " needs " $2
+		}' | sort -u
+}
+
+# Files that lie on a circle.
+circles() {
+	awk '$1 != $2' | sort -u | tsort 2>&1 >/dev/null | sed -n 's/^tsort: \([^-].*\.[ch]\)$/\1/p'
+}
+
+none() { # none NAME TEXT [KNOWN]: KNOWN are files whose circle is on record
+	local found
+	found=$(tr ' ' '\n' <<<"${3:-}" | grep -vxFf - <(printf '%s' "$2") | sort -u)
+	[ -z "$found" ] || printf '# %s\n' "$found"
+	[ -z "$found" ]
+	ok "$1"
+}
+
+some() { # some NAME LINE TEXT
+	grep -qx "$2" <<<"$3"
+	ok "$1"
+}
+
+includes src >"$tmp/includes"
+symbols "$out/src" "$PWD/src" >"$tmp/symbols"
+[ "$(wc -l <"$tmp/includes")" -gt 200 ] && [ "$(sort -u "$tmp/symbols" | wc -l)" -gt 100 ]
+ok "there is something to be seen"
+unknown=$(find src -mindepth 1 -maxdepth 1 -type d -printf '%f\n' | grep -vxF "$(tr ' ' '\n' <<<"$floors abi")")
+[ -z "$unknown" ]
+ok "every folder of src/ is a floor"
+none "no file includes one of a floor above" "$(upwards <"$tmp/includes")"
+none "no object needs one of a floor above" "$(upwards <"$tmp/symbols")"
+none "no two files of src/ need each other" "$(cat "$tmp/includes" "$tmp/symbols" | circles)"
+# The report's tables call the checks, which call what stands beside the tables; the driver's file
+# object stands beside its table of operations.
+known_perf="doctor/machine.c doctor/backends.c doctor/bar1.c doctor/driver.c doctor/gdrdrv.c doctor/gpus.c doctor/host.c"
+known_gdrdrv="main.c ioctl.c mmap.c mr.c"
+none "nor of perf/" "$({
+	includes perf
+	symbols "$out/perf" "$PWD/perf"
+} | circles)" "$known_perf"
+none "nor of gdrdrv/" "$({
+	includes gdrdrv
+	calls gdrdrv
+} | circles)" "$known_gdrdrv"
+some "calls of the driver are seen" 'main.c [a-z]*\.c' "$(calls gdrdrv)"
+
+# ---- it is noticed: planted in a copy ----
+
+plant() { rm -rf "$tmp/p" && mkdir -p "$tmp/p/o" && cp -R src "$tmp/p/src"; }
+plant
+echo '#include "core/ctx.h"' >>"$tmp/p/src/base/env.h"
+some "an include that goes up" 'base/env.h needs core/ctx.h' "$(includes "$tmp/p/src" | upwards)"
+plant
+echo '#include "sized.h"' >>"$tmp/p/src/base/slots.h"
+echo '#include "base/slots.h"' >>"$tmp/p/src/base/sized.h"
+some "two headers that include each other" base/slots.h "$(includes "$tmp/p/src" | circles)"
+plant
+cp -R "$out/src/." "$tmp/p/o"
+printf 'void gdri_ctx_put(void); void planted(void); void planted(void) { gdri_ctx_put(); }\n' |
+	gcc -x c -c -o "$tmp/p/up.o" - && ld -r -o "$tmp/p/both.o" "$tmp/p/o/base/env.o" "$tmp/p/up.o" &&
+	mv "$tmp/p/both.o" "$tmp/p/o/base/env.o"
+some "a symbol from above" 'base/env.c needs core/ctx.c' "$(symbols "$tmp/p/o" "$PWD/src" | upwards)"
+printf 'void gdri_error_set(void); void planted(void); void planted(void) { gdri_error_set(); }\n' |
+	gcc -x c -c -o "$tmp/p/up.o" - && ld -r -o "$tmp/p/both.o" "$out/src/base/log.o" "$tmp/p/up.o" &&
+	mv "$tmp/p/both.o" "$tmp/p/o/base/log.o"
+some "two objects that need each other" base/log.c "$(symbols "$tmp/p/o" "$PWD/src" | circles)"
+mkdir "$tmp/p/driver"
+printf 'int gdrdrv_a(void)\n{\n\treturn gdrdrv_b();\n}\n' >"$tmp/p/driver/a.c"
+printf 'int gdrdrv_b(void)\n{\n\treturn gdrdrv_a();\n}\n' >"$tmp/p/driver/b.c"
+some "two files of a driver" a.c "$(calls "$tmp/p/driver" | circles)"
+finish

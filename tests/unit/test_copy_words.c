@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Words, waits and flushes through the public calls on the stand-ins: a flush of the smallest ranges reads
+ * back, a wait does not miss a word that came while its thread was away, and asking once costs no
+ * message; posted words arrive, are counted and are checked like puts.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "barcopy.h"
+#include "common/standin.h"
+#include "common/unit.h"
+
+#define SIZE ((size_t)2 << 20)
+
+#define OK(call) ck_assert_msg(!(call), "%s: %s", #call, barcopy_last_error())
+
+static struct standin_vmm v;
+static gdr_t g;
+static gdr_mh_t h;
+static uint8_t *p;
+
+static void open_mapped(void)
+{
+	void *va;
+
+	standin_start();
+	standin_vmm_alloc(&v, 0, 1, SIZE, true);
+	g = barcopy_open(BARCOPY_OPEN_ANY);
+	ck_assert_ptr_nonnull(g);
+	OK(gdr_pin_buffer_v2(g, v.ptr, SIZE, 0, &h));
+	OK(gdr_map(g, h, &va, SIZE));
+	p = va;
+}
+
+static void close_mapped(void)
+{
+	OK(gdr_close(g));
+	standin_vmm_free(&v);
+}
+
+/* ---- a flush reads ---------------------------------------------------------------------------------- */
+
+static uint8_t *guarded;
+static volatile int reads;
+
+static void on_read(int sig, siginfo_t *info, void *context)
+{
+	uint8_t *at = info->si_addr;
+
+	(void)context;
+	if (at < guarded || at >= guarded + 4096) {
+		signal(sig, SIG_DFL);
+		return;
+	}
+	reads++;
+	mprotect(guarded, 4096, PROT_READ | PROT_WRITE);
+}
+
+static void flush_of_small_ranges(void)
+{
+	struct sigaction action = { .sa_sigaction = on_read, .sa_flags = SA_SIGINFO };
+
+	open_mapped();
+	ck_assert_int_eq(sigaction(SIGSEGV, &action, NULL), 0);
+	for (size_t size = 1; size <= 8; size++) {
+		for (size_t at = 0; at < 8; at++) {
+			gdr_mh_t range;
+			void *cpu;
+
+			OK(barcopy_map_range(g, v.ptr + at, size, 0, &cpu, &range));
+			guarded = (uint8_t *)((uintptr_t)cpu & ~(uintptr_t)4095);
+			reads = 0;
+			ck_assert_int_eq(mprotect(guarded, 4096, PROT_NONE), 0);
+			OK(barcopy_flush(range));
+			ck_assert_msg(reads == 1, "a flush of %zu bytes at %zu read %d times", size,
+				      at, reads);
+			OK(barcopy_unmap_range(g, range));
+		}
+	}
+	close_mapped();
+}
+
+/* ---- a wait and the clock ---------------------------------------------------------------------------- */
+
+static uint32_t *late_word; /* not NULL: comes when the clock is looked at for the second time */
+static int clock_looks;
+
+/* The library's clock, and everybody's: the thread is away for a second, and meanwhile the word comes. */
+int clock_gettime(clockid_t id, struct timespec *t)
+{
+	int rc = (int)syscall(SYS_clock_gettime, id, t);
+
+	if (late_word && ++clock_looks >= 2) {
+		__atomic_store_n(late_word, 7, __ATOMIC_RELEASE);
+		t->tv_sec += 1;
+	}
+	return rc;
+}
+
+static void wait_for_a_late_word(void)
+{
+	uint32_t *word;
+
+	open_mapped();
+	word = (uint32_t *)(void *)(p + 64);
+	for (int wide = 0; wide < 2; wide++) {
+		*(uint64_t *)(void *)word = 0;
+		clock_looks = 0;
+		late_word = word;
+		if (wide)
+			OK(barcopy_wait64(h, word, BARCOPY_CMP_EQ, 7, 1000000));
+		else
+			OK(barcopy_wait32(h, word, BARCOPY_CMP_EQ, 7, 1000000));
+		late_word = NULL;
+		ck_assert_int_ge(clock_looks, 2);
+	}
+	/* A word that does not come is waited for until the clock says so. */
+	*word = 0;
+	ck_assert_int_eq(barcopy_wait32(h, word, BARCOPY_CMP_EQ, 7, 1000000), ETIMEDOUT);
+	close_mapped();
+}
+
+static int messages;
+
+static void count(void *arg, barcopy_log_level_t level, const char *message)
+{
+	(void)arg, (void)level, (void)message;
+	messages++;
+}
+
+static void asking_is_quiet(void)
+{
+	open_mapped();
+	barcopy_set_log_fn(count, NULL);
+	messages = 0;
+	for (int i = 0; i < 100; i++) {
+		ck_assert_int_eq(barcopy_wait32(h, p, BARCOPY_CMP_EQ, 0x12345678, 0), ETIMEDOUT);
+		ck_assert_int_eq(barcopy_wait64(h, p, BARCOPY_CMP_EQ, 0x12345678, 0), ETIMEDOUT);
+	}
+	ck_assert_int_eq(messages, 0);
+	ck_assert_ptr_nonnull(strstr(barcopy_last_error(), "in time"));
+	/* Another failure speaks. */
+	ck_assert_int_eq(barcopy_wait32(h, p + 1, BARCOPY_CMP_EQ, 0, 0), EINVAL);
+	ck_assert_int_eq(messages, 1);
+	ck_assert_ptr_nonnull(strstr(barcopy_last_error(), "aligned"));
+	barcopy_set_log_fn(NULL, NULL);
+	close_mapped();
+}
+
+/* ---- posted words --------------------------------------------------------------------------------------- */
+
+static void posted(void)
+{
+	uint64_t word = 0;
+
+	open_mapped();
+	memset(p, 0, 64);
+	OK(barcopy_post32(h, p + 4, 0x89abcdefu));
+	OK(barcopy_post64(h, p + 16, 0x0123456789abcdefu));
+	OK(barcopy_fence(h, BARCOPY_FENCE_AFTER_WRITE));
+	ck_assert_int_eq(cuda.cuMemcpyDtoH_v2(&word, v.ptr, 8), CUDA_SUCCESS);
+	ck_assert_uint_eq(word, 0x89abcdef00000000u);
+	ck_assert_int_eq(cuda.cuMemcpyDtoH_v2(&word, v.ptr + 16, 8), CUDA_SUCCESS);
+	ck_assert_uint_eq(word, 0x0123456789abcdefu);
+	ck_assert_int_eq(barcopy_post32(h, p + 2, 1), EINVAL);
+	ck_assert_int_eq(barcopy_post64(h, p + 4, 1), EINVAL);
+	ck_assert_int_eq(barcopy_post32(h, p + SIZE, 1), EINVAL);
+	ck_assert_int_eq(barcopy_post64(h, p - 8, 1), EINVAL);
+	ck_assert_int_eq(barcopy_post32((gdr_mh_t){ 0 }, p, 1), EINVAL);
+	OK(gdr_unmap(g, h, p, SIZE));
+	ck_assert_int_eq(barcopy_post32(h, p, 1), EINVAL);
+	close_mapped();
+}
+
+static const struct unit_test tests[] = {
+	{ "a flush of the smallest ranges reads", flush_of_small_ranges, "" },
+	{ "a word that comes late is not missed", wait_for_a_late_word, "" },
+	{ "asking once is quiet", asking_is_quiet, "" },
+	{ "posted words", posted, "" },
+};
+
+int main(int argc, char **argv)
+{
+	(void)argc;
+	return unit_main(argv, "words", tests, sizeof(tests) / sizeof(tests[0]));
+}

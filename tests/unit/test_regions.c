@@ -1,0 +1,605 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Several allocations in one GPU page: what belongs to one of them is never taken for another's, in
+ * ranges and in caches, on each backend, in every order of free, at the same addresses again, in two
+ * threads. What a cache holds of freed memory, and what it gives back. Contexts of CUDA that are not
+ * made anew at each pin; closing beside hits.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "barcopy.h"
+#include "common/preload.h"
+#include "common/standin.h"
+#include "common/unit.h"
+
+#define MIB ((size_t)1 << 20)
+
+static gdr_t g;
+
+#define OK(call)                                                                             \
+	do {                                                                                 \
+		int err_ = (call);                                                           \
+		ck_assert_msg(!err_, "%s: errno %d: %s", #call, err_, barcopy_last_error()); \
+	} while (0)
+#define CU(call) ck_assert_int_eq((call), CUDA_SUCCESS)
+
+static void start(void)
+{
+	standin_start();
+	g = barcopy_open(BARCOPY_OPEN_ANY);
+	ck_assert_msg(g != NULL, "%s", barcopy_last_error());
+}
+
+/* ---- buffers that share a page -------------------------------------------------------------- */
+
+enum way { BY_RANGE, BY_TAG, BY_NOTICE, WAYS };
+
+struct buffer {
+	uint64_t addr;
+	size_t size;
+	bool host;
+	void *cpu;
+	gdr_mh_t handle;
+	barcopy_region_t region;
+};
+
+static void make(struct buffer *b, size_t size, bool host)
+{
+	b->size = size;
+	b->host = host;
+	b->addr = host ? (uintptr_t)standin_host_alloc(size, 0) : standin_alloc(size);
+}
+
+static void destroy(struct buffer *b)
+{
+	if (b->host)
+		CU(cuda.cuMemFreeHost((void *)(uintptr_t)b->addr));
+	else
+		CU(cuda.cuMemFree_v2(b->addr));
+}
+
+static void take(struct buffer *b, enum way way, barcopy_cache_t cache)
+{
+	if (way == BY_RANGE) {
+		OK(barcopy_map_range(g, b->addr, b->size, 0, &b->cpu, &b->handle));
+		return;
+	}
+	OK(barcopy_cache_get(cache, b->addr, b->size, &b->region));
+	b->cpu = b->region.cpu_ptr;
+	b->handle = b->region.handle;
+}
+
+static void give(struct buffer *b, enum way way, barcopy_cache_t cache)
+{
+	if (way == BY_RANGE)
+		OK(barcopy_unmap_range(g, b->handle));
+	else
+		OK(barcopy_cache_put(cache, &b->region));
+	if (way == BY_NOTICE)
+		OK(barcopy_cache_invalidate(cache, b->addr, b->size));
+}
+
+static void load_word(const struct buffer *b, size_t at, uint64_t *value)
+{
+	if (b->host)
+		memcpy(value, (const char *)(uintptr_t)b->addr + at, 8);
+	else
+		CU(cuda.cuMemcpyDtoH_v2(value, b->addr + at, 8));
+}
+
+/* The first and the last word are the buffer's, and what is said of SYNC_MEMOPS is so. */
+static void check(const struct buffer *b, enum way way)
+{
+	static _Atomic uint64_t next = 0x1234567800000000;
+	uint64_t told = 9;
+
+	for (int i = 0; i < 2; i++) {
+		size_t at = i ? b->size - 8 : 0;
+		uint64_t value = ++next, seen = 0, back = 0;
+
+		OK(gdr_copy_to_mapping(b->handle, (char *)b->cpu + at, &value, 8));
+		load_word(b, at, &seen);
+		ck_assert_uint_eq(seen, value);
+		OK(gdr_copy_from_mapping(b->handle, &back, (char *)b->cpu + at, 8));
+		ck_assert_uint_eq(back, value);
+	}
+	if (way == BY_RANGE)
+		ck_assert_int_eq(
+			gdr_copy_from_mapping(b->handle, &told, (char *)b->cpu + b->size, 1),
+			EINVAL);
+	OK(barcopy_get_handle_attribute(g, b->handle, BARCOPY_HANDLE_ATTR_SYNC_MEMOPS, &told));
+	ck_assert_uint_eq(told, 1);
+	if (!b->host) {
+		unsigned int real = 9;
+
+		CU(cuda.cuPointerGetAttribute(&real, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, b->addr));
+		ck_assert_uint_eq(real, 1);
+	}
+}
+
+static barcopy_cache_t cache_for(enum way way, uint64_t max_bytes)
+{
+	barcopy_cache_options_t o = { .struct_size = sizeof(o),
+				      .validity = way == BY_NOTICE ? BARCOPY_CACHE_NOTIFIED
+								   : BARCOPY_CACHE_CHECK_TAG,
+				      .max_bytes = max_bytes };
+	barcopy_cache_t cache = NULL;
+
+	if (way != BY_RANGE)
+		OK(barcopy_cache_create(g, &o, &cache));
+	return cache;
+}
+
+/* The buffers are freed in this order, and each made anew at once, where it was. */
+static void one_order(enum way way, size_t size, bool host, const int *order, int n)
+{
+	barcopy_cache_t cache = cache_for(way, 0);
+	struct buffer b[3];
+
+	for (int i = 0; i < n; i++)
+		make(&b[i], size, host);
+	ck_assert_uint_eq(b[0].addr & GPU_PAGE_MASK, b[1].addr & GPU_PAGE_MASK);
+	for (int i = 0; i < n; i++)
+		take(&b[i], way, cache);
+	for (int i = 0; i < n; i++)
+		check(&b[i], way);
+	for (int i = 0; i < n; i++) {
+		struct buffer *f = &b[order[i]];
+		uint64_t before = f->addr;
+
+		give(f, way, cache);
+		destroy(f);
+		make(f, size, host);
+		ck_assert_uint_eq(f->addr, before);
+		take(f, way, cache);
+		for (int k = 0; k < n; k++)
+			check(&b[k], way);
+	}
+	/* Freed for good, the others in use. */
+	for (int i = 0; i < n; i++) {
+		give(&b[order[i]], way, cache);
+		destroy(&b[order[i]]);
+		for (int k = i + 1; k < n; k++)
+			check(&b[order[k]], way);
+	}
+	if (cache)
+		OK(barcopy_cache_destroy(cache));
+}
+
+static void all_orders(size_t size, bool host)
+{
+	static const int orders[][3] = { { 0, 1 },    { 1, 0 },	   { 0, 1, 2 }, { 0, 2, 1 },
+					 { 1, 0, 2 }, { 1, 2, 0 }, { 2, 0, 1 }, { 2, 1, 0 } };
+
+	for (enum way way = 0; way < WAYS; way++)
+		for (size_t i = 0; i < COUNT(orders); i++)
+			one_order(way, size, host, orders[i], i < 2 ? 2 : 3);
+}
+
+static void device_buffers(void)
+{
+	start();
+	all_orders(4096, false);
+	all_orders(30000, false); /* the third reaches into the next page */
+	OK(gdr_close(g));
+	ck_assert_uint_eq(standin_device_bytes(0), 0);
+}
+
+static void host_buffers(void)
+{
+	start();
+	all_orders(4096, true);
+	all_orders(30000, true);
+	OK(gdr_close(g));
+}
+
+/* A range that begins before the buffer, as of a client that rounds down: SYNC_MEMOPS of both. */
+static void plain_pin_of_two(void)
+{
+	uint64_t a, b, told = 9;
+	unsigned int real = 9;
+	gdr_mh_t h;
+
+	start();
+	a = standin_alloc(4096);
+	b = standin_alloc(4096);
+	OK(gdr_pin_buffer_v2(g, a, b + 4096 - a, 0, &h));
+	OK(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_SYNC_MEMOPS, &told));
+	CU(cuda.cuPointerGetAttribute(&real, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, b));
+	ck_assert_uint_eq(told, 1);
+	ck_assert_uint_eq(real, 1);
+	OK(gdr_close(g));
+}
+
+struct worker {
+	enum way way;
+	barcopy_cache_t cache;
+	bool host;
+};
+
+static void *allocate_and_use(void *arg)
+{
+	const struct worker *w = arg;
+
+	cuda.cuCtxSetCurrent(standin_primary(0));
+	for (int i = 0; i < (unit_quick() ? 40 : 400); i++) {
+		struct buffer b[2];
+
+		make(&b[0], 4096, w->host);
+		make(&b[1], 12000, w->host);
+		take(&b[0], w->way, w->cache);
+		take(&b[1], w->way, w->cache);
+		check(&b[0], w->way);
+		check(&b[1], w->way);
+		give(&b[i & 1], w->way, w->cache);
+		destroy(&b[i & 1]);
+		check(&b[!(i & 1)], w->way);
+		give(&b[!(i & 1)], w->way, w->cache);
+		destroy(&b[!(i & 1)]);
+	}
+	return NULL;
+}
+
+static void two_threads_of(bool host)
+{
+	start();
+	for (enum way way = 0; way < WAYS; way++) {
+		struct worker w = { way, cache_for(way, 0), host };
+		pthread_t t[2];
+
+		for (int i = 0; i < 2; i++)
+			ck_assert_int_eq(pthread_create(&t[i], NULL, allocate_and_use, &w), 0);
+		for (int i = 0; i < 2; i++)
+			pthread_join(t[i], NULL);
+		if (w.cache)
+			OK(barcopy_cache_destroy(w.cache));
+	}
+	OK(gdr_close(g));
+}
+
+static void two_threads(void)
+{
+	two_threads_of(false);
+}
+
+static void two_threads_host(void)
+{
+	two_threads_of(true);
+}
+
+/* ---- freed memory --------------------------------------------------------------------------- */
+
+enum { MEMORY_MIB = 128, LIMIT_MIB = MEMORY_MIB / 4 }; /* the default limit there */
+
+/*
+ * All of it but the first GPU page: the stand-in's dma-buf of a whole allocation is a plain memfd, which
+ * does not hold the memory.
+ */
+static void get_most(barcopy_cache_t cache, uint64_t addr, size_t size, barcopy_region_t *r)
+{
+	OK(barcopy_cache_get(cache, addr + GPU_PAGE_SIZE, size - GPU_PAGE_SIZE, r));
+}
+
+/* What is not live, nor within the limit, can be allocated. */
+static void check_held(size_t live)
+{
+	CUdeviceptr probe;
+	CUresult r = cuda.cuMemAlloc_v2(&probe, (MEMORY_MIB - LIMIT_MIB) * MIB - live);
+
+	ck_assert_msg(!r, "more than the limit is held besides %zu MiB: CUresult %d", live / MIB,
+		      (int)r);
+	CU(cuda.cuMemFree_v2(probe));
+}
+
+static void churn(barcopy_cache_t cache, bool moves)
+{
+	unsigned long long seed = 99;
+
+	for (int i = 0; i < (unit_quick() ? 300 : 10000); i++) {
+		size_t size = (1 + unit_random(&seed) % 12) * 2 * MIB;
+		CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+					     .requestedHandleTypes =
+						     CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+					     .location = { CU_MEM_LOCATION_TYPE_DEVICE, 0 },
+					     .allocFlags.gpuDirectRDMACapable = 1 };
+		CUmemAccessDesc access = { prop.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+		CUmemGenericAllocationHandle handle;
+		barcopy_region_t r;
+		CUdeviceptr addr;
+
+		if (moves) { /* the reservation is kept, so that the next address is another one */
+			CU(cuda.cuMemCreate(&handle, size, &prop, 0));
+			CU(cuda.cuMemAddressReserve(&addr, size, 0, 0, 0));
+			CU(cuda.cuMemMap(addr, size, 0, handle, 0));
+			CU(cuda.cuMemRelease(handle));
+			CU(cuda.cuMemSetAccess(addr, size, &access, 1));
+		} else {
+			CU(cuda.cuMemAlloc_v2(&addr, size));
+		}
+		get_most(cache, addr, size, &r);
+		if (i % 16 == 0)
+			check_held(size);
+		OK(barcopy_cache_put(cache, &r));
+		if (moves)
+			CU(cuda.cuMemUnmap(addr, size));
+		else
+			CU(cuda.cuMemFree_v2(addr));
+		if (i % 16 == 0)
+			check_held(0);
+	}
+}
+
+static void never_more_than_the_limit(void)
+{
+	barcopy_cache_t cache;
+
+	start();
+	OK(barcopy_cache_create(g, NULL, &cache));
+	churn(cache, false);
+	churn(cache, true);
+	OK(barcopy_cache_destroy(cache));
+	OK(gdr_close(g));
+}
+
+/* One allocation that is larger than the limit is not kept. */
+static void larger_than_the_limit(void)
+{
+	barcopy_cache_t cache;
+	barcopy_region_t r;
+	uint64_t addr;
+
+	start();
+	OK(barcopy_cache_create(g, NULL, &cache));
+	addr = standin_alloc(96 * MIB);
+	get_most(cache, addr, 96 * MIB, &r);
+	OK(barcopy_cache_put(cache, &r));
+	CU(cuda.cuMemFree_v2(addr));
+	check_held(0);
+	OK(gdr_close(g));
+}
+
+static uint64_t regions(barcopy_cache_t cache)
+{
+	barcopy_cache_stats_t s = { .struct_size = sizeof(s) };
+
+	OK(barcopy_cache_get_stats(cache, &s));
+	return s.regions;
+}
+
+static void use(barcopy_cache_t cache, uint64_t addr)
+{
+	barcopy_region_t r;
+
+	OK(barcopy_cache_get(cache, addr, 8, &r));
+	OK(barcopy_cache_put(cache, &r));
+}
+
+static void trim(void)
+{
+	barcopy_cache_t cache;
+	barcopy_region_t held;
+	uint64_t addr[6];
+
+	start();
+	cache = cache_for(BY_NOTICE, UINT64_MAX);
+	for (int i = 0; i < 6; i++) {
+		addr[i] = standin_alloc(2 * MIB);
+		use(cache, addr[i]);
+	}
+	OK(barcopy_cache_get(cache, addr[5], 8, &held));
+	CU(cuda.cuMemFree_v2(addr[1]));
+	CU(cuda.cuMemFree_v2(addr[3]));
+	ck_assert_uint_eq(regions(cache), 6);
+	OK(barcopy_cache_trim(cache, UINT64_MAX)); /* what is freed */
+	ck_assert_uint_eq(regions(cache), 4);
+	OK(barcopy_cache_trim(cache, 4 * MIB)); /* one of three idle ones */
+	ck_assert_uint_eq(regions(cache), 3);
+	OK(barcopy_cache_trim(cache, 4 * MIB));
+	ck_assert_uint_eq(regions(cache), 3);
+	OK(barcopy_cache_trim(cache, 0));
+	ck_assert_uint_eq(regions(cache), 1);
+	OK(gdr_copy_to_mapping(held.handle, held.cpu_ptr, "x", 1));
+	OK(barcopy_cache_put(cache, &held));
+	/* What takes no BAR goes too. */
+	use(cache, (uintptr_t)standin_host_alloc(4096, 0));
+	ck_assert_uint_eq(regions(cache), 2);
+	OK(barcopy_cache_trim(cache, 0));
+	ck_assert_uint_eq(regions(cache), 0);
+	OK(barcopy_cache_destroy(cache));
+	ck_assert_int_eq(barcopy_cache_trim(cache, 0), EINVAL);
+	ck_assert_int_eq(barcopy_cache_trim(NULL, 0), EINVAL);
+	OK(gdr_close(g));
+}
+
+/* Our own allocation takes the memory that caches hold of what was freed. */
+static void allocation_finds_freed_memory(void)
+{
+	barcopy_cache_t cache;
+	barcopy_region_t r;
+	barcopy_mem_t mem;
+	uint64_t addr;
+
+	start();
+	cache = cache_for(BY_TAG, UINT64_MAX);
+	addr = standin_alloc(96 * MIB);
+	get_most(cache, addr, 96 * MIB, &r);
+	OK(barcopy_cache_put(cache, &r));
+	CU(cuda.cuMemFree_v2(addr));
+	OK(barcopy_mem_alloc(g, 0, 80 * MIB, 0, &mem));
+	OK(barcopy_mem_free(g, &mem));
+	OK(gdr_close(g));
+}
+
+/* ---- what CUDA does not know; contexts; the end --------------------------------------------- */
+
+/* A range of nobody's is given up after some questions, not after as many as it is long. */
+static void pageable_memory(void)
+{
+	size_t size = 256 * MIB;
+	char *memory = malloc(size);
+	barcopy_cache_t cache;
+	barcopy_region_t r;
+	unsigned long before;
+	gdr_mh_t h;
+	void *cpu;
+
+	start();
+	cache = cache_for(BY_TAG, 0);
+	before = cuda_hooks.calls("cuPointerGetAttributes");
+	ck_assert_int_eq(barcopy_map_range(g, (uintptr_t)memory, size, 0, &cpu, &h), EINVAL);
+	ck_assert_int_eq(barcopy_cache_get(cache, (uintptr_t)memory, size, &r), EINVAL);
+	ck_assert_uint_lt(cuda_hooks.calls("cuPointerGetAttributes") - before, 3000);
+	OK(gdr_close(g));
+	free(memory);
+}
+
+static void *pin_without_context(void *arg)
+{
+	const struct standin_vmm *v = arg;
+	barcopy_cache_t cache = cache_for(BY_TAG, 0);
+	barcopy_region_t r;
+	gdr_mh_t h;
+	void *cpu;
+
+	for (int i = 0; i < 3; i++) {
+		OK(gdr_pin_buffer_v2(g, v->ptr, v->size, 0, &h));
+		OK(gdr_map(g, h, &cpu, v->size));
+		OK(gdr_unpin_buffer(g, h));
+		OK(barcopy_map_range(g, v->ptr, v->size, 0, &cpu, &h));
+		OK(barcopy_unmap_range(g, h));
+		OK(barcopy_cache_get(cache, v->ptr, v->size, &r));
+		OK(barcopy_cache_put(cache, &r));
+		OK(barcopy_cache_invalidate(cache, v->ptr, v->size));
+	}
+	return NULL;
+}
+
+/*
+ * A program with contexts of its own, and a thread without one: the device's primary context is taken
+ * once, and given back with the last context of ours.
+ */
+static void primary_context_once(void)
+{
+	struct standin_vmm v;
+	CUcontext ctx;
+	unsigned long before;
+	pthread_t t;
+	gdr_t other;
+	gdr_mh_t h;
+
+	standin_load();
+	CU(cuda.cuInit(0));
+	CU(cuda.cuCtxCreate_v2(&ctx, 0, 0));
+	g = barcopy_open(BARCOPY_OPEN_ANY);
+	other = barcopy_open(BARCOPY_OPEN_ANY);
+	standin_vmm_alloc(&v, 0, 2, 2 * MIB, true);
+	OK(gdr_pin_buffer_v2(g, v.ptr, v.size, 0, &h)); /* with rm's trial */
+	OK(gdr_unpin_buffer(g, h));
+	before = cuda_hooks.calls("cuDevicePrimaryCtxRetain");
+	ck_assert_int_eq(pthread_create(&t, NULL, pin_without_context, &v), 0);
+	pthread_join(t, NULL);
+	ck_assert_uint_le(cuda_hooks.calls("cuDevicePrimaryCtxRetain") - before, 1);
+	OK(gdr_close(g));
+	g = other;
+	ck_assert_int_eq(pthread_create(&t, NULL, pin_without_context, &v), 0);
+	pthread_join(t, NULL);
+	ck_assert_uint_le(cuda_hooks.calls("cuDevicePrimaryCtxRetain") - before, 1);
+	OK(gdr_close(other));
+	ck_assert_uint_eq(cuda_hooks.calls("cuDevicePrimaryCtxRetain"),
+			  cuda_hooks.calls("cuDevicePrimaryCtxRelease"));
+}
+
+static _Atomic(barcopy_cache_t) hit_cache;
+static uint64_t hit_memory;
+static atomic_bool stop;
+
+static void *hit(void *arg)
+{
+	static _Thread_local uint64_t wrong;
+
+	cuda.cuCtxSetCurrent(standin_primary(0));
+	while (!atomic_load(&stop)) {
+		barcopy_cache_t cache = atomic_load(&hit_cache);
+		uint64_t offset = (uint64_t)(uintptr_t)arg * 4096;
+		barcopy_region_t r;
+		int err = barcopy_cache_get(cache, hit_memory + offset, 64, &r);
+
+		wrong += err && err != EINVAL;
+		if (!err)
+			err = barcopy_cache_put(cache, &r);
+		wrong += err && err != EINVAL;
+	}
+	return (void *)(uintptr_t)wrong;
+}
+
+/* gdr_close() beside hits and puts: they find what was there or nothing, never freed memory. */
+static void close_beside_hits(void)
+{
+	pthread_t t[3];
+
+	start();
+	hit_memory = standin_alloc(MIB);
+	for (int i = 0; i < (unit_quick() ? 60 : 400); i++) {
+		if (i)
+			g = barcopy_open(BARCOPY_OPEN_ANY);
+		atomic_store(&hit_cache, cache_for(i & 1 ? BY_TAG : BY_NOTICE, 0));
+		if (!i)
+			for (uintptr_t k = 0; k < 3; k++)
+				ck_assert_int_eq(pthread_create(&t[k], NULL, hit, (void *)k), 0);
+		usleep(1000);
+		OK(gdr_close(g));
+	}
+	atomic_store(&stop, true);
+	for (int k = 0; k < 3; k++) {
+		void *wrong;
+
+		pthread_join(t[k], &wrong);
+		ck_assert_ptr_null(wrong);
+	}
+	CU(cuda.cuMemFree_v2(hit_memory));
+}
+
+#define ON_DMABUF   "GDRSIM_NODE=absent GDRSIM_RM=absent GDRSIM_DRIVER_VERSION=13030"
+#define ON_RM	    "GDRSIM_NODE=absent"
+#define ON_NODE	    "GDRSIM_RM=absent"
+#define ON_CALLBACK "GDRSIM_RM=absent GDRSIM_NODE_PERSISTENT=0"
+#define SMALL	    " GDRSIM_MEM_MIB=128"
+
+#define ON_EACH(text, fn, more)                                                   \
+	{ text ", dmabuf", fn, ON_DMABUF more }, { text ", rm", fn, ON_RM more }, \
+		{ text ", gdrdrv", fn, ON_NODE more },                            \
+	{                                                                         \
+		text ", gdrdrv with callbacks", fn, ON_CALLBACK more              \
+	}
+
+static const struct unit_test tests[] = {
+	ON_EACH("buffers in one page", device_buffers, ""),
+	ON_EACH("two threads", two_threads, ""),
+	ON_EACH("a pin of two buffers", plain_pin_of_two, ""),
+	{ "host buffers in one page", host_buffers, "" },
+	{ "host buffers in one page, integrated GPU", host_buffers, "GDRSIM_INTEGRATED=1" },
+	{ "host buffers, two threads", two_threads_host, "" },
+	ON_EACH("freed memory", never_more_than_the_limit, SMALL),
+	ON_EACH("a large allocation", larger_than_the_limit, SMALL),
+	ON_EACH("trim", trim, ""),
+	ON_EACH("an allocation finds freed memory", allocation_finds_freed_memory, SMALL),
+	ON_EACH("pageable memory", pageable_memory, ""),
+	{ "the primary context, dmabuf", primary_context_once, ON_DMABUF },
+	{ "the primary context, rm", primary_context_once, ON_RM },
+	{ "closed beside hits, dmabuf", close_beside_hits, ON_DMABUF },
+	{ "closed beside hits, gdrdrv", close_beside_hits, ON_NODE },
+};
+
+int main(int argc, char **argv)
+{
+	(void)argc;
+	test_preload(argv, "libgdrdrv_node.so");
+	return unit_main(argv, "regions", tests, COUNT(tests));
+}
