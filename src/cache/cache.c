@@ -24,7 +24,7 @@ static void init_cache(struct gdri_slot *slot)
 		atomic_store_explicit(&cache->shard[i].hits, 0, memory_order_relaxed);
 }
 
-struct gdri_slots gdri_caches;
+struct gdri_slots gdri_caches, gdri_entries;
 
 static void end_caches(struct gdri_ctx *ctx)
 {
@@ -49,16 +49,17 @@ int gdri_cache_new(struct gdri_ctx *ctx, gdr_t g, const barcopy_cache_options_t 
 	}
 	pthread_mutex_lock(&cache->lock);
 	cache->ctx = ctx;
-	cache->g = g;
-	cache->notified = o->validity == BARCOPY_CACHE_NOTIFIED;
-	cache->keeps = !ranges;
+	atomic_store_explicit(&cache->g, g, memory_order_release);
+	atomic_store_explicit(&cache->notified, o->validity == BARCOPY_CACHE_NOTIFIED,
+			      memory_order_relaxed);
+	atomic_store_explicit(&cache->keeps, !ranges, memory_order_relaxed);
 	cache->flags = flags | GDRI_REGION_MAPPED | GDRI_REGION_PROVEN;
 	cache->whole_max = o->whole_max ? o->whole_max : GDRI_WHOLE_MAX;
 	cache->max_regions = o->max_regions ? o->max_regions : UINT64_MAX;
 	cache->limit_by_gpu = !ranges && !o->max_bytes;
 	cache->max_bytes = ranges ? UINT64_MAX : o->max_bytes;
-	cache->first = cache->last = cache->look = NULL;
-	cache->count = cache->detached = 0;
+	cache->first = cache->last = cache->look = cache->detached = NULL;
+	cache->count = 0;
 	cache->bytes = 0;
 	cache->devices_seen = 0;
 	cache->misses = cache->evictions = cache->invalidations = 0;
@@ -105,13 +106,23 @@ static void unlist_locked(struct gdri_cache *cache, struct gdri_kept *kept)
 	cache->bytes -= gdri_kept_bytes(kept);
 }
 
+/* Whose last user is to release it. */
+void gdri_cache_detach_locked(struct gdri_cache *cache, struct gdri_kept *kept)
+{
+	kept->prev = NULL;
+	kept->next = cache->detached;
+	if (kept->next)
+		kept->next->prev = kept;
+	cache->detached = kept;
+}
+
 /* Ends the handle that users of an entry copy with. */
 void gdri_cache_end_handle(struct gdri_cache *cache, struct gdri_entry *e)
 {
 	struct gdri_handle *handle;
 
 	/* It is not there where gdr_close() has ended it, or ranges have handles of their own. */
-	if (cache->keeps && !gdri_handle_lock(cache->ctx, e->handle, &handle))
+	if (gdri_cache_keeps(cache) && !gdri_handle_lock(cache->ctx, e->handle, &handle))
 		gdri_handle_release_locked(handle);
 }
 
@@ -130,7 +141,7 @@ void gdri_cache_release_locked(struct gdri_cache *cache, struct gdri_entry *e)
 	free(e->kept);
 	e->kept = NULL;
 	gdri_slot_retire(&e->slot);
-	gdri_pool_free(&cache->entries, &e->slot);
+	gdri_slots_free(&gdri_entries, &e->slot);
 }
 
 void gdri_cache_kill_locked(struct gdri_cache *cache, struct gdri_entry *e)
@@ -138,7 +149,7 @@ void gdri_cache_kill_locked(struct gdri_cache *cache, struct gdri_entry *e)
 	unlist_locked(cache, e->kept);
 	if (atomic_fetch_and_explicit(&e->state, GDRI_CACHE_USERS, memory_order_acq_rel) &
 	    GDRI_CACHE_USERS)
-		cache->detached++;
+		gdri_cache_detach_locked(cache, e->kept);
 	else
 		gdri_cache_release_locked(cache, e);
 }
@@ -172,15 +183,18 @@ void gdri_cache_invalidate(struct gdri_cache *cache, uint64_t addr, uint64_t end
 
 /* ---- statistics ----------------------------------------------------------------------------- */
 
-/* Entries that have users. */
-static size_t in_use_locked(const struct gdri_cache *cache)
+/* Entries that have users; not_live: how many of them are not LIVE any more. */
+static size_t in_use_locked(const struct gdri_cache *cache, size_t *not_live)
 {
-	size_t count = cache->detached;
+	size_t count = 0;
 
+	*not_live = 0;
+	for (const struct gdri_kept *k = cache->detached; k; k = k->next)
+		++*not_live;
 	for (const struct gdri_kept *k = cache->first; k; k = k->next)
 		count += !!(atomic_load_explicit(&k->entry->state, memory_order_relaxed) &
 			    GDRI_CACHE_USERS);
-	return count;
+	return count + *not_live;
 }
 
 uint64_t gdri_cache_hits(const struct gdri_cache *cache)
@@ -207,13 +221,15 @@ uint64_t gdri_cache_hits_of_all(void)
 
 void gdri_cache_stats(struct gdri_cache *cache, barcopy_cache_stats_t *s)
 {
+	size_t not_live;
+
 	s->hits = gdri_cache_hits(cache);
 	pthread_mutex_lock(&cache->lock);
 	s->misses = cache->misses;
 	s->evictions = cache->evictions;
 	s->invalidations = cache->invalidations;
-	s->regions = cache->count + cache->detached;
-	s->regions_in_use = in_use_locked(cache);
+	s->regions_in_use = in_use_locked(cache, &not_live);
+	s->regions = cache->count + not_live;
 	s->bytes_pinned = cache->bytes;
 	s->max_bytes = cache->max_bytes;
 	pthread_mutex_unlock(&cache->lock);
@@ -243,25 +259,23 @@ static void unlink_cache(struct gdri_cache *cache)
  */
 static void close_detached_locked(struct gdri_cache *cache)
 {
-	for (uint32_t i = 0; cache->detached && i < cache->entries.count; i++) {
-		struct gdri_entry *e = (struct gdri_entry *)gdri_pool_at(&cache->entries, i);
-
-		if (!e->kept || e->kept->closed)
-			continue;
-		close_region(cache, e);
-		e->kept->closed = true;
-		cache->detached--;
+	for (struct gdri_kept *k = cache->detached; k; k = k->next) {
+		close_region(cache, k->entry);
+		k->closed = true;
 	}
+	cache->detached = NULL;
 }
 
 int gdri_cache_destroy(struct gdri_cache *cache, bool force)
 {
+	size_t not_live;
+
 	pthread_mutex_lock(&cache->lock);
-	if (!force && in_use_locked(cache)) {
+	if (!force && in_use_locked(cache, &not_live)) {
 		pthread_mutex_unlock(&cache->lock);
 		return gdri_fail(EBUSY, "a region of the cache is in use");
 	}
-	if (cache->keeps)
+	if (gdri_cache_keeps(cache))
 		gdri_slot_retire(&cache->slot);
 	while (cache->first)
 		gdri_cache_kill_locked(cache, cache->first->entry);
@@ -275,6 +289,7 @@ int gdri_cache_destroy(struct gdri_cache *cache, bool force)
 static void after_fork(void)
 {
 	gdri_slots_after_fork(&gdri_caches);
+	gdri_slots_after_fork(&gdri_entries);
 }
 
 GDRI_IN_CHILD(after_fork);

@@ -7,8 +7,8 @@
  * An entry's state is one atomic word: the number of users, and LIVE while it may be found. A user
  * is added only while LIVE is set, and looks at the rest of the entry only then; so an entry that
  * is not LIVE and has no users is nobody's but the lock holder's. Whoever takes the word from "not
- * LIVE, one user" to 0 releases the entry. The memory of entries and of the table belongs to the
- * cache's slot, which outlives the cache: a hit beside gdr_close() finds nothing, and no freed memory.
+ * LIVE, one user" to 0 releases the entry. The memory of entries and of a cache's table is never given
+ * back: a hit beside gdr_close() finds nothing, and no freed memory.
  *
  * Who is evicted is found by second chance: a list, oldest first, and a bit that each further use
  * sets and that keeps the entry once.
@@ -27,7 +27,6 @@
 #include "barcopy.h"
 #include "base/slots.h"
 #include "cache/pages.h"
-#include "cache/pool.h"
 #include "core/region.h"
 
 struct gdri_ctx;
@@ -52,18 +51,17 @@ struct gdri_entry {
 	char *cpu; /* stands for start */
 	gdr_mh_t handle; /* a cache's users'; ranges have their own */
 	struct gdri_kept *kept;
-	uint64_t unused;
+	struct gdri_cache *cache;
 };
 
-_Static_assert(sizeof(struct gdri_entry) == GDRI_POOL_OBJECT, "a cache line");
+_Static_assert(sizeof(struct gdri_entry) == 64, "a cache line");
 
 /* The region of an entry. */
 struct gdri_kept {
 	struct gdri_region region;
-	struct gdri_cache *cache;
 	struct gdri_entry *entry;
 	bool closed; /* with the context, under its users' hands; under the lock */
-	struct gdri_kept *prev, *next; /* the list, while LIVE; under the lock */
+	struct gdri_kept *prev, *next; /* a list: of those that live, or not; under the lock */
 };
 
 struct gdri_cache {
@@ -72,16 +70,16 @@ struct gdri_cache {
 
 	/* Set before publication, constant until the cache ends. */
 	struct gdri_ctx *ctx;
-	gdr_t g;
-	bool notified; /* BARCOPY_CACHE_NOTIFIED */
-	bool keeps; /* what is idle; false: ranges */
+	/* Atomic for a call that comes too late, and meets the next cache in this slot. */
+	_Atomic(gdr_t) g;
+	_Atomic bool notified; /* BARCOPY_CACHE_NOTIFIED */
+	_Atomic bool keeps; /* what is idle; false: ranges */
 	bool limit_by_gpu; /* max_bytes follows the GPUs seen */
 	uint32_t flags; /* of its regions */
 	size_t whole_max;
 	uint64_t max_regions; /* UINT64_MAX: no limit */
 
 	struct gdri_pages pages; /* read without the lock */
-	struct gdri_pool entries; /* found in without the lock, changed with it */
 
 	struct {
 		_Alignas(64) _Atomic uint64_t hits;
@@ -91,7 +89,7 @@ struct gdri_cache {
 	struct gdri_kept *first, *last; /* the LIVE ones, in the order of the next eviction */
 	struct gdri_kept *look; /* the next one that a miss looks at */
 	size_t count; /* of the LIVE ones */
-	size_t detached; /* entries not LIVE any more that still have users */
+	struct gdri_kept *detached; /* those not LIVE any more that still have users */
 	uint64_t bytes, max_bytes;
 	uint64_t devices_seen; /* a bit per ordinal, for max_bytes */
 	uint64_t misses, evictions, invalidations;
@@ -99,7 +97,7 @@ struct gdri_cache {
 	struct gdri_cache *next; /* of the context; under ctx->lock */
 };
 
-extern struct gdri_slots gdri_caches;
+extern struct gdri_slots gdri_caches, gdri_entries;
 
 /* Below, all int functions return 0 or -errno with its text. */
 
@@ -133,6 +131,7 @@ uint64_t gdri_cache_hits_of_all(void);
 
 /* Internal to src/cache: called with the lock held. */
 void gdri_cache_list_locked(struct gdri_cache *cache, struct gdri_kept *kept);
+void gdri_cache_detach_locked(struct gdri_cache *cache, struct gdri_kept *kept);
 void gdri_cache_kill_locked(struct gdri_cache *cache, struct gdri_entry *e);
 void gdri_cache_end_handle(struct gdri_cache *cache, struct gdri_entry *e);
 /* Unmaps and unpins an entry that is not LIVE and has no users, and gives it back. */
@@ -142,6 +141,16 @@ bool gdri_cache_evict_locked(struct gdri_cache *cache, int device, uint64_t byte
 bool gdri_cache_sweep_locked(struct gdri_cache *cache, size_t looks);
 void gdri_cache_limit_locked(struct gdri_cache *cache, int device);
 void gdri_cache_make_room_locked(struct gdri_cache *cache, uint64_t bytes, uint64_t regions);
+
+static inline bool gdri_cache_keeps(const struct gdri_cache *cache)
+{
+	return atomic_load_explicit(&cache->keeps, memory_order_relaxed);
+}
+
+static inline bool gdri_cache_is_notified(const struct gdri_cache *cache)
+{
+	return atomic_load_explicit(&cache->notified, memory_order_relaxed);
+}
 
 /* The cost of a region against max_bytes: what it takes of a BAR. */
 static inline uint64_t gdri_kept_bytes(const struct gdri_kept *kept)
@@ -180,7 +189,7 @@ static inline struct gdri_entry *gdri_cache_hit(struct gdri_cache *cache, uint64
 	if (!e || !gdri_entry_use(e))
 		return NULL;
 	/* Looked at only now: until it is used an entry may become another's. */
-	if ((cache->notified && gdri_entry_has(e, addr, size)) ||
+	if ((gdri_cache_is_notified(cache) && gdri_entry_has(e, addr, size)) ||
 	    (size && gdri_region_prove(&e->kept->region, addr, size) == GDRI_PROVEN))
 		return e;
 	(void)gdri_cache_unuse(cache, e);

@@ -158,9 +158,13 @@ static __attribute__((noinline, cold)) void settle(struct gdri_cache *cache, str
 {
 	pthread_mutex_lock(&cache->lock);
 	if (last) {
-		cache->detached -= !e->kept->closed;
+		if (!e->kept->closed) {
+			*(e->kept->prev ? &e->kept->prev->next : &cache->detached) = e->kept->next;
+			if (e->kept->next)
+				e->kept->next->prev = e->kept->prev;
+		}
 		gdri_cache_release_locked(cache, e);
-	} else if (!cache->keeps) {
+	} else if (!gdri_cache_keeps(cache)) {
 		(void)gdri_cache_take_idle_locked(cache, e);
 	}
 	if (atomic_load_explicit(&cache->over, memory_order_relaxed))
@@ -177,7 +181,7 @@ int gdri_cache_unuse(struct gdri_cache *cache, struct gdri_entry *e)
 			return gdri_fail(EINVAL, "the region has been put already");
 	} while (!atomic_compare_exchange_weak_explicit(&e->state, &s, s - 1, memory_order_acq_rel,
 							memory_order_relaxed));
-	if (__builtin_expect(s == 1 || !cache->keeps ||
+	if (__builtin_expect(s == 1 || !gdri_cache_keeps(cache) ||
 				     atomic_load_explicit(&cache->over, memory_order_relaxed),
 			     0))
 		settle(cache, e, s == 1);

@@ -26,7 +26,7 @@ static struct gdri_entry *find_locked(struct gdri_cache *cache, uint64_t addr, s
 
 	if (!e || !gdri_region_has(&e->kept->region, addr, size))
 		return NULL;
-	proof = cache->notified && gdri_entry_has(e, addr, size)
+	proof = gdri_cache_is_notified(cache) && gdri_entry_has(e, addr, size)
 			? GDRI_PROVEN
 			: gdri_region_prove_late(&e->kept->region, addr, size);
 	if (proof == GDRI_PROVEN && gdri_entry_use(e))
@@ -84,9 +84,9 @@ static int open_region(struct gdri_cache *cache, struct gdri_kept *kept,
 /* The end of a handle that shows a range. */
 static int put_range(struct gdri_region *region)
 {
-	struct gdri_kept *kept = (struct gdri_kept *)region;
+	struct gdri_entry *e = ((struct gdri_kept *)region)->entry;
 
-	return gdri_cache_unuse(kept->cache, kept->entry);
+	return gdri_cache_unuse(e->cache, e);
 }
 
 /* The end of a cache's own handle, which the cache has ended. */
@@ -122,16 +122,16 @@ static int enter_locked(struct gdri_cache *cache, struct gdri_entry *e)
 	int rc;
 
 	set_known(e, r);
-	r->use = cache->keeps ? GDRI_USE_CACHE : GDRI_USE_RANGE;
-	r->put = cache->keeps ? put_nothing : put_range;
-	if (cache->keeps) {
+	r->use = gdri_cache_keeps(cache) ? GDRI_USE_CACHE : GDRI_USE_RANGE;
+	r->put = gdri_cache_keeps(cache) ? put_nothing : put_range;
+	if (gdri_cache_keeps(cache)) {
 		rc = gdri_handle_new(cache->ctx, r, start, end, &e->handle);
 		if (rc)
 			return rc;
 	}
 	/* What CUDA does not know could never be proven again: its user has it alone. */
-	if (!r->part_count && !cache->notified) {
-		cache->detached++;
+	if (!r->part_count && !gdri_cache_is_notified(cache)) {
+		gdri_cache_detach_locked(cache, e->kept);
 		(void)gdri_slot_publish(&e->slot);
 		atomic_store_explicit(&e->state, 1, memory_order_release);
 		return 0;
@@ -148,6 +148,11 @@ static int enter_locked(struct gdri_cache *cache, struct gdri_entry *e)
 	atomic_store_explicit(&e->state, GDRI_CACHE_LIVE | 1, memory_order_release);
 	gdri_cache_make_room_locked(cache, 0, 0);
 	return 0;
+}
+
+static void init_entry(struct gdri_slot *slot)
+{
+	(void)slot;
 }
 
 static int insert_locked(struct gdri_cache *cache, uint64_t addr, size_t size,
@@ -171,7 +176,7 @@ static int insert_locked(struct gdri_cache *cache, uint64_t addr, size_t size,
 		low = addr;
 		high = addr + size;
 	}
-	e = (struct gdri_entry *)gdri_pool_new(&cache->entries);
+	e = (struct gdri_entry *)gdri_slots_new(&gdri_entries, sizeof(*e), init_entry);
 	if (!e)
 		return gdri_fail(ENOMEM, "no memory for a region");
 	e->kept = malloc(sizeof(*e->kept));
@@ -179,7 +184,8 @@ static int insert_locked(struct gdri_cache *cache, uint64_t addr, size_t size,
 		rc = gdri_fail(ENOMEM, "no memory for a region");
 		goto err_free;
 	}
-	*e->kept = (struct gdri_kept){ .cache = cache, .entry = e };
+	*e->kept = (struct gdri_kept){ .entry = e };
+	e->cache = cache;
 	rc = open_region(cache, e->kept, &m, low, high);
 	/* What is around the range may not be mappable together with it, or be too much. */
 	if (rc && (low < addr || high > addr + size))
@@ -197,7 +203,7 @@ static int insert_locked(struct gdri_cache *cache, uint64_t addr, size_t size,
 err_free:
 	free(e->kept);
 	e->kept = NULL;
-	gdri_pool_free(&cache->entries, &e->slot);
+	gdri_slots_free(&gdri_entries, &e->slot);
 	return rc;
 }
 
@@ -209,11 +215,11 @@ int gdri_cache_miss(struct gdri_cache *cache, uint64_t addr, size_t size, struct
 	pthread_mutex_lock(&cache->lock);
 	e = find_locked(cache, addr, size);
 	if (e) {
-		if (cache->keeps)
+		if (gdri_cache_keeps(cache))
 			atomic_fetch_add_explicit(&cache->shard[0].hits, 1, memory_order_relaxed);
 	} else {
 		cache->misses++;
-		if (cache->keeps)
+		if (gdri_cache_keeps(cache))
 			gdri_count(&cache->ctx->counters, GDRI_COUNT_CACHE_MISS, 1);
 		rc = insert_locked(cache, addr, size, &e);
 	}

@@ -38,12 +38,23 @@ static inline int find_cache(barcopy_cache_t c, struct gdri_cache **out)
 	return 0;
 }
 
+/* Holds the context of a cache that was found, unless it has ended since. */
+static int hold(barcopy_cache_t c, struct gdri_cache *cache, struct gdri_ctx **ctx)
+{
+	int rc = gdri_ctx_get(atomic_load_explicit(&cache->g, memory_order_acquire), ctx);
+
+	if (rc || gdri_slot_is(&cache->slot, (uintptr_t)c))
+		return rc;
+	gdri_ctx_put(*ctx);
+	return fail_cache(c);
+}
+
 /* Finds the cache and holds its context, for what is not a hit. */
 static int enter(barcopy_cache_t c, struct gdri_cache **cache, struct gdri_ctx **ctx)
 {
 	int rc = find_cache(c, cache);
 
-	return rc ? rc : gdri_ctx_get((*cache)->g, ctx);
+	return rc ? rc : hold(c, *cache, ctx);
 }
 
 /* Threads are dealt out over the counters, so that hits do not share a cache line. */
@@ -58,14 +69,15 @@ static inline _Atomic uint64_t *hit_counter(struct gdri_cache *cache)
 	return &cache->shard[mine - 1].hits;
 }
 
-static int miss(struct gdri_cache *cache, uint64_t addr, size_t size, struct gdri_entry **e)
+static int miss(barcopy_cache_t c, struct gdri_cache *cache, uint64_t addr, size_t size,
+		struct gdri_entry **e)
 {
 	struct gdri_ctx *ctx;
 	int rc = gdri_range_check(addr, size);
 
 	if (rc)
 		return rc;
-	rc = gdri_ctx_get(cache->g, &ctx);
+	rc = hold(c, cache, &ctx);
 	if (rc)
 		return rc;
 	rc = gdri_cache_miss(cache, addr, size, e);
@@ -92,7 +104,7 @@ int barcopy_cache_get(barcopy_cache_t c, uint64_t addr, size_t size, barcopy_reg
 		}
 		atomic_fetch_add_explicit(hit_counter(cache), 1, memory_order_relaxed);
 	} else {
-		rc = miss(cache, addr, size, &e);
+		rc = miss(c, cache, addr, size, &e);
 		if (rc)
 			return -rc;
 	}
@@ -116,8 +128,8 @@ int barcopy_cache_put(barcopy_cache_t c, barcopy_region_t *region)
 		return -rc;
 	if (!region)
 		return fail_null("region");
-	e = (struct gdri_entry *)gdri_pool_find(&cache->entries, region->entry);
-	if (!e)
+	e = (struct gdri_entry *)gdri_slots_find(&gdri_entries, region->entry);
+	if (!e || e->cache != cache)
 		return -gdri_fail(EINVAL, "not a region of this cache, or put already");
 	rc = gdri_cache_unuse(cache, e);
 	if (rc)

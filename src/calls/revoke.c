@@ -80,7 +80,7 @@ static bool is_callers(struct gdri_ctx *ctx, struct gdri_handle **handle, uint64
 
 	if (region->use != GDRI_USE_CACHE)
 		return true;
-	cache = ((const struct gdri_kept *)region)->cache;
+	cache = ((const struct gdri_kept *)region)->entry->cache;
 	gdri_handle_unlock(*handle);
 	gdri_cache_invalidate(cache, start, end);
 	return !gdri_handle_lock(ctx, (gdr_mh_t){ name }, handle);

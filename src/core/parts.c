@@ -140,37 +140,18 @@ static const struct gdri_part *find(const struct gdri_region *region, uint64_t a
 
 bool gdri_region_sync_memops(const struct gdri_region *region, uint64_t low, uint64_t high)
 {
-	const struct gdri_part *late = atomic_load_explicit(&region->late, memory_order_acquire);
-	size_t count = 0;
+	const struct gdri_part *part = atomic_load_explicit(&region->late, memory_order_acquire);
+	bool any = false, all = true;
 
-	for (size_t i = 0; i < region->part_count; i++) {
-		const struct gdri_part *part = &region->parts[i];
+	for (size_t i = 0; part || i < region->part_count; part = part ? part->next : NULL) {
+		const struct gdri_part *p = part ? part : &region->parts[i++];
 
-		if (part->start < high && part->end > low && ++count && !part->sync_memops)
-			return false;
+		if (p->start < high && p->end > low) {
+			any = true;
+			all &= p->sync_memops;
+		}
 	}
-	for (; late; late = late->next)
-		if (late->start < high && late->end > low && ++count && !late->sync_memops)
-			return false;
-	return count;
-}
-
-enum gdri_proof gdri_region_prove(const struct gdri_region *region, uint64_t addr, size_t size)
-{
-	uint64_t end = addr + size;
-
-	if (!gdri_region_has(region, addr, size))
-		return GDRI_UNKNOWN;
-	while (addr < end) {
-		const struct gdri_part *part = find(region, addr);
-
-		if (!part)
-			return GDRI_UNKNOWN;
-		if (!gdri_cuda_tag_holds(addr, part->id))
-			return GDRI_STALE;
-		addr = part->end;
-	}
-	return GDRI_PROVEN;
+	return any && all;
 }
 
 /* Does a noted allocation that is still there touch this GPU page? */
@@ -209,13 +190,14 @@ static int add_late(struct gdri_region *region, const struct gdri_memory *m)
 	return 0;
 }
 
-enum gdri_proof gdri_region_prove_late(struct gdri_region *region, uint64_t addr, size_t size)
+/* note: what is not noted yet is, where it can be proven; NULL: it is unknown. */
+static enum gdri_proof prove(const struct gdri_region *region, struct gdri_region *note,
+			     uint64_t addr, size_t size)
 {
-	enum gdri_proof proof = gdri_region_prove(region, addr, size);
 	uint64_t end = addr + size, hole = addr;
 
-	if (proof != GDRI_UNKNOWN || !region->part_count || !gdri_region_has(region, addr, size))
-		return proof;
+	if (!gdri_region_has(region, addr, size))
+		return GDRI_UNKNOWN;
 	while (addr < end) {
 		const struct gdri_part *part = find(region, addr);
 		struct gdri_memory m;
@@ -224,16 +206,28 @@ enum gdri_proof gdri_region_prove_late(struct gdri_region *region, uint64_t addr
 			if (!gdri_cuda_tag_holds(addr, part->id))
 				return GDRI_STALE;
 			addr = hole = part->end;
-		} else if (!describe(addr, 1, &m)) {
-			/* nobody's: of a range whose GPU page holds nothing nothing is proven */
+		} else if (!note) {
+			return GDRI_UNKNOWN;
+		} else if (describe(addr, 1, &m)) {
+			if (add_late(note, &m))
+				return GDRI_UNKNOWN;
+			addr = hole = m.base + m.size;
+		} else {
+			/* Nobody's: where a whole GPU page holds nothing, nothing is proven. */
 			if (addr - hole >= GPU_PAGE_SIZE)
 				return GDRI_UNKNOWN;
 			addr = (addr | (ALLOCATION_ALIGN - 1)) + 1;
-		} else if (add_late(region, &m)) {
-			return GDRI_UNKNOWN;
-		} else {
-			addr = hole = m.base + m.size;
 		}
 	}
 	return GDRI_PROVEN;
+}
+
+enum gdri_proof gdri_region_prove(const struct gdri_region *region, uint64_t addr, size_t size)
+{
+	return prove(region, NULL, addr, size);
+}
+
+enum gdri_proof gdri_region_prove_late(struct gdri_region *region, uint64_t addr, size_t size)
+{
+	return prove(region, region->part_count ? region : NULL, addr, size);
 }
