@@ -40,8 +40,8 @@ lib_install: lib
 	for h in $(PUBLIC_HEADERS); do \
 		$(INSTALL) -m 644 include/$$h $(DESTDIR)$(includedir)/$$h || exit 1; done
 
-# The names that these tools had before "gdrcopy_" came before them, which GDRCopy has kept too.
-PLAIN_NAMES := apiperf copybw copylat sanity
+# The names that these tools had before "gdrcopy_" came before them: GDRCopy has kept all but pplat's.
+PLAIN_NAMES := apiperf copybw copylat pplat sanity
 
 exes_install: tools
 	$(INSTALL) -d $(DESTDIR)$(bindir)

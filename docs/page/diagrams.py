@@ -66,7 +66,8 @@ def floors(levels, outside):
 def flow(first, backends):
     """first: (name, uses, serves) of what is asked before the order; backends: the others in order."""
     parts, x, width, step = [], 290, 350, 86
-    parts += [box(x, 6, width, 44, "box memory"), text(x + width / 2, 33, "gdr_pin_buffer(address, size)", "label mono"),
+    parts += [box(x, 6, width, 44, "box memory"),
+              text(x + width / 2, 33, "gdr_pin_buffer(address, size)", "label mono"),
               arrow((x + width / 2, 50), (x + width / 2, 71))]
     rows = [(f"{first[0]}: memory of the CPU?", first[1], first[2])]
     rows += [(f"{number}.  {name}", uses, serves) for number, (name, uses, serves) in enumerate(backends, 1)]
@@ -79,8 +80,8 @@ def flow(first, backends):
                   box(x + width + 60, y + 6, 220, 46, "box memory"),
                   text(x + width + 170, y + 34, serves, "note strong"),
                   arrow((x + width / 2, y + 58), (x + width / 2, y + step - 3)),
-                  text(x + width / 2 + 12, y + 77, "no" + (", and its reason is kept" if number else ""), "note left",
-                       "start")]
+                  text(x + width / 2 + 12, y + 77, "no" + (", and its reason is kept" if number else ""),
+                       "note left", "start")]
     y = 74 + len(rows) * step
     parts += [box(x, y, width, 58, "box refused"), text(x + width / 2, y + 24, "an error", "label strong"),
               text(x + width / 2, y + 45, "barcopy_last_error() lists each backend's reason", "note"),

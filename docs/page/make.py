@@ -5,8 +5,8 @@
     make.py [ROOT] >page
 
 Figures come from docs/results, the first program and what each backend serves from the README, the
-backends' order from src/backend, the floors from the folders of src/. The page needs nothing from
-elsewhere. A test fails when the committed page is not what this makes.
+backends' order from src/backend, the floors from docs/design.md and the folders of src/. The page
+needs nothing from elsewhere. A test fails when the committed page is not what this makes.
 """
 import glob
 import html
@@ -20,19 +20,20 @@ import plot
 
 RESULTS = "docs/results/copybench-rm-h200.json"
 # Label, column, style, and the least size that is drawn: the copy engine is for large copies.
-WITHOUT = [("cuMemcpy, pageable memory", "cuMemcpy", "cuda", 0), ("cuMemcpy, pinned memory", "cuMem.pin", "cuda thin", 0)]
+WITHOUT = [("cuMemcpy, pageable memory", "cuMemcpy", "cuda", 0),
+           ("cuMemcpy, pinned memory", "cuMem.pin", "cuda thin", 0)]
 WITH = [("barcopy", "library", "ours", 0)]
 ENGINE = [("barcopy, by the copy engine", "engine", "ours thin", 16384)]
 CURVES = {"write": WITHOUT + WITH, "read": WITHOUT + ENGINE + WITH}
 
-# From the top down. `outside`: what a floor reaches beyond the library.
-FLOORS = [("calls", "the public calls: check, find, call, turn the error"),
-          ("cache", "mappings kept for the next time"),
-          ("core", "contexts, handles, regions, large copies"),
-          ("copy", "loads and stores with the fences that a mapping needs"),
-          ("backend", "a file for each way to a mapping, and their order"),
-          ("cuda", "libcuda, loaded at run time; what it knows of an address"),
-          ("base", "errors, log, environment, fork, threads")]
+# What each floor of docs/design.md is, in a few words. `OUTSIDE`: what it reaches beyond the library.
+FLOORS = {"calls": "entry points: check, find, call, turn the error",
+          "cache": "mappings that are shared and kept for the next time",
+          "core": "contexts, handles, regions, large copies",
+          "backend": "a file for each way to a mapping, and their order",
+          "cuda": "libcuda, loaded at run time; what it knows of an address",
+          "copy": "loads and stores with the fences that a mapping needs",
+          "base": "errors, log, environment, fork, tables"}
 OUTSIDE = {"copy": "GPU memory, through the mapping", "backend": "gdrdrv, dma-buf, NVIDIA's driver",
            "cuda": "libcuda.so.1, NVML"}
 BESIDE = {"abi"}  # declarations alone: no floor
@@ -99,8 +100,10 @@ def make(root):
 
     folders = {name for name in os.listdir(os.path.join(root, "src"))
                if os.path.isdir(os.path.join(root, "src", name))}
-    if folders != {name for name, _ in FLOORS} | BESIDE:
-        sys.exit(f"src/ has other folders than the page's floors: {sorted(folders)}")
+    picture = re.search(r"```text\n(.*?)```", read(root, "docs/design.md"), re.S)[1]
+    floors = re.findall(r"^ (\w+) {2,}\S", picture, re.M)
+    if folders != set(FLOORS) | BESIDE or set(floors) != set(FLOORS):
+        sys.exit(f"src/ or docs/design.md has other floors than the page: {sorted(folders)}, {floors}")
     host, others = backends(root, readme)
     tagline = re.search(r"\*\*(.*?)\*\*\n(.*?)\n\n", readme, re.S)
     values = {
@@ -111,7 +114,7 @@ def make(root):
         "WAYS": diagrams.ways(figure("write", "8", "cuMemcpy"), figure("write", "8", "library")),
         "FLOW": diagrams.flow((host[0], short(host[1]), short(host[2])),
                               [(name, short(uses), short(serves)) for name, uses, serves in others]),
-        "FLOORS": diagrams.floors(FLOORS, OUTSIDE),
+        "FLOORS": diagrams.floors([(name, FLOORS[name]) for name in floors], OUTSIDE),
         "PROGRAM": html.escape(re.search(r"```c\n(.*?)```", readme, re.S)[1].rstrip(), quote=False),
         "COMMAND": html.escape(re.search(r"^cc .*", readme, re.M)[0]),
         "PRINTS": html.escape(re.search(r"^prints `([^`]*)`", readme, re.M)[1]),

@@ -47,10 +47,10 @@ void gdri_flush_word(const struct gdri_copy_plan *plan, const void *map)
 /*
  * Work submission orders the GPU's view of what was written through the BAR before it ("GPUDirect RDMA",
  * 11.7). On x86 data and doorbell are posted writes of one requester to one device, which PCIe keeps in
- * order, so it is enough that the data has left the line buffers: SFENCE. Without the read-back 3 060 000
+ * order, so it is enough that the data has left the line buffers: SFENCE. Without the read-back 6 120 000
  * copies by the GPU's engine, half of them reading and half overwriting what the CPU had just stored, 8
- * bytes to 64 KiB, found it in place (run H, litmus dmaread and dmawrite). Other links have other paths for
- * the two, and nothing was measured there: they keep the flush, of a microsecond.
+ * bytes to 64 KiB, found it in place (one H200, one H100; litmus dmaread and dmawrite). Other links have
+ * other paths for the two, and nothing was measured there: they keep the flush, of a microsecond.
  */
 void gdri_drain(const struct gdri_copy_plan *plan, const void *map)
 {
@@ -81,14 +81,13 @@ void gdri_put64(const struct gdri_copy_plan *plan, void *map, uint64_t value)
  * MOVDIRI is a store of a word that is not gathered in a line buffer but sent ("eligible for immediate
  * eviction" [SDM]), so no fence has to drive it out. It is weakly ordered: behind an older SFENCE, not
  * before any younger store. A plain store without a fence may wait in its line buffer for as long as
- * the CPU likes; hence the put elsewhere. The registers are named for whoever carries it out where the
- * CPU does not know it (tests/unit/x86/step.c).
+ * the CPU likes; hence the put elsewhere.
  */
 void gdri_post32(const struct gdri_copy_plan *plan, void *map, uint32_t value)
 {
 #if defined(__x86_64__)
 	if (plan->posts) {
-		__asm__ volatile("movdiri %%eax, (%%rdx)" : : "a"(value), "d"(map) : "memory");
+		__asm__ volatile("movdiri %0, (%1)" : : "r"(value), "r"(map) : "memory");
 		return;
 	}
 #endif
@@ -99,7 +98,7 @@ void gdri_post64(const struct gdri_copy_plan *plan, void *map, uint64_t value)
 {
 #if defined(__x86_64__)
 	if (plan->posts) {
-		__asm__ volatile("movdiri %%rax, (%%rdx)" : : "a"(value), "d"(map) : "memory");
+		__asm__ volatile("movdiri %0, (%1)" : : "r"(value), "r"(map) : "memory");
 		return;
 	}
 #endif

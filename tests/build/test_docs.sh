@@ -45,7 +45,7 @@ ok "... and a wrong one is found"
 ok "docs/index.html is what \`make docs\` makes"
 [ "$(grep -c '<svg' docs/index.html)" = 7 ] && ! grep -nE '@[A-Z]|<(script|img|link|iframe)|[a-z]+://|url\([^#]' docs/index.html
 ok "... with seven pictures, and needs nothing from elsewhere"
-mkdir -p "$tmp/tree/docs" && cp -r README.md src "$tmp/tree" && cp -r docs/page docs/results "$tmp/tree/docs" &&
+mkdir -p "$tmp/tree/docs" && cp -r README.md src "$tmp/tree" && cp -r docs/page docs/results docs/design.md "$tmp/tree/docs" &&
 	sed -i 's/"hello", sizeof/"Hello", sizeof/' "$tmp/tree/README.md" &&
 	"$python" -B docs/page/make.py "$tmp/tree" >"$tmp/index.html" && ! cmp -s "$tmp/index.html" docs/index.html
 ok "... from the README's own program"

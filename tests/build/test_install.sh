@@ -39,7 +39,7 @@ tools=$(make -C "$src" --no-print-directory -pn O="$tmp/o" 2>/dev/null |
 		echo "./opt/x/lib64/$f"
 	done
 	# The tools, and those names of GDRCopy's that programs and checks call.
-	for t in $tools apiperf copybw copylat sanity; do
+	for t in $tools apiperf copybw copylat pplat sanity; do
 		echo "./opt/x/bin/$t"
 		echo "./opt/x/share/man/man1/$t.1"
 	done

@@ -54,11 +54,8 @@ for arch in $arches; do
 	ok "$arch: files"
 done
 
-# Opens, maps memory of cudaHostAlloc and copies, on the stand-ins; and it is the library of the wheel.
-# (Device memory would need the stand-in of the GPU driver's nodes, which this hardened build's __open_2
-# passes by.)
+# Opens, allocates and copies, on the stand-ins; and it is the library of the wheel.
 cat >"$tmp/use.py" <<'PY'
-import ctypes
 import sys
 import barcopy
 assert barcopy.library_version() == (2, 6)
@@ -66,20 +63,14 @@ with open("/proc/self/maps") as maps:
     libraries = {line.split()[-1] for line in maps if "libgdrapi" in line}
 assert libraries == {barcopy.__file__.replace("__init__.py", "libgdrapi.so.2")}, libraries
 if sys.argv[1:] == ["sim"]:
-    cuda = ctypes.CDLL("libcuda.so.1")
-    device, context, memory = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_void_p()
-    assert cuda.cuInit(0) == 0 and cuda.cuDeviceGet(ctypes.byref(device), 0) == 0
-    assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device) == 0
-    assert cuda.cuCtxSetCurrent(context) == 0
-    assert cuda.cuMemHostAlloc(ctypes.byref(memory), ctypes.c_size_t(1 << 20), 2) == 0
-    with barcopy.open() as gdr, gdr.map(memory.value, 4096) as m:
-        m.write(b"hello")
-        assert m.read(5) == b"hello" and ctypes.string_at(memory, 5) == b"hello"
+    with barcopy.open() as gdr, gdr.alloc(4096) as mem:
+        mem.write(b"hello")
+        assert mem.read(5) == b"hello" and mem.backend == "rm"
 PY
 whl=$(grep "_$here.whl" "$tmp/names")
 if python3 -m venv "$tmp/venv" >/dev/null 2>&1 && "$tmp/venv/bin/python" -m pip --version >/dev/null 2>&1; then
 	"$tmp/venv/bin/python" -m pip install -q --no-index --disable-pip-version-check "$whl" &&
-		(cd / && LD_LIBRARY_PATH=$sim "$tmp/venv/bin/python" "$tmp/use.py" sim) &&
+		(cd / && LD_LIBRARY_PATH=$sim LD_PRELOAD=$sim/libnvidia_node.so "$tmp/venv/bin/python" "$tmp/use.py" sim) &&
 		[ "$("$tmp/venv/bin/python" -c 'import importlib.metadata as m; print(m.version("barcopy"))')" = \
 			"$(sed -n 's/^VERSION := //p' Makefile)" ]
 	ok "pip installs it into an empty environment without a network, and it works on the stand-ins"

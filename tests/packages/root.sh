@@ -127,10 +127,12 @@ tool_on_sim() { sh_root 'gdrcopy_copybw --sim /client/sim -s 64K -w 10 -r 10'; }
 t "an installed tool on the stand-ins" tool_on_sim
 
 python_module() {
-	sh_root "cd / && LD_LIBRARY_PATH=/client/sim python3 -c '
+	sh_root "cd / && LD_LIBRARY_PATH=/client/sim LD_PRELOAD=/client/sim/libnvidia_node.so python3 -c '
 import barcopy
 with barcopy.open() as gdr, gdr.alloc(4096) as mem:
     mem.write(b\"hello\")
+    import importlib.metadata
+    assert importlib.metadata.version(\"barcopy\") == \"$version\"
     assert bytes(mem.view()[:5]) == b\"hello\" and barcopy.__file__.startswith(\"/usr/lib/python3\")'"
 }
 t "the Python module on the stand-ins" python_module
@@ -291,9 +293,9 @@ other_package() { # NAME VERSION DEPENDS FILE
 . "$here/switch.sh"
 
 takes_place() {
-	other_package libgdrapi 2.5.1-1 "" usr/include/gdrapi.h &&
-		other_package gdrdrv-dkms 2.5.1-1 "" usr/lib/modules-load.d/gdrdrv.conf &&
-		other_package gdrcopy-tests 2.5.1-1 "" usr/bin/gdrcopy_copybw &&
+	other_package libgdrapi 2.6-1 "" usr/include/gdrapi.h &&
+		other_package gdrdrv-dkms 2.6-1 "" usr/lib/modules-load.d/gdrdrv.conf &&
+		other_package gdrcopy-tests 2.6-1 "" usr/bin/gdrcopy_copybw &&
 		other_package program 1 "libgdrapi (>= 2.6-1), gdrdrv-dkms (>= 2.4), gdrcopy-tests (>= 2.2)" "" || return
 	sh_root 'dpkg -i /repo/*.deb' || return
 	sh_root 'apt-get -q install -y --no-install-recommends /debs/*.deb' || return

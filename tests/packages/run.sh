@@ -57,12 +57,14 @@ contents_deb() {
 	for p in libgdrapi2 libgdrapi-dev barcopy-tools python3-barcopy barcopy-dkms; do
 		dpkg-deb --fsys-tarfile "$out/deb/$p"_*.deb | tar -t | sed "s|^\.|$p |" | grep -v '/$'
 	done | sed "s|$(dpkg-architecture -qDEB_HOST_MULTIARCH)|TRIPLET|" |
-		grep -v ' /usr/src/gdrdrv-.*\.[ch]$\| /usr/share/man/man[13]/\|/bin/gdrcopy_\|/completions/gdrcopy_\|/docs/' |
+		grep -v ' /usr/src/gdrdrv-.*\.[ch]$\| /usr/share/man/man[13]/\|/bin/gdrcopy_\|/completions/gdrcopy_\|/docs/\|/examples/' |
 		sort >"$tmp/contents"
 	diff -u "$here/contents-deb" "$tmp/contents" || rc=1
-	for p in docs/*.md; do
-		dpkg-deb -c "$out/deb"/barcopy-tools_*.deb | grep -q " ./usr/share/doc/barcopy-tools/$p$" ||
-			{ echo "barcopy-tools lacks $p"; rc=1; }
+	dpkg-deb -c "$out/deb"/barcopy-tools_*.deb >"$tmp/list"
+	dpkg-deb -c "$out/deb"/libgdrapi-dev_*.deb >>"$tmp/list"
+	for p in docs/*.md examples/*.c; do
+		grep -qE " ./usr/share/doc/(barcopy-tools|libgdrapi-dev)/$p$" "$tmp/list" ||
+			{ echo "no package has $p"; rc=1; }
 	done
 	# What is not listed there follows the sources: every tool, every call.
 	for p in "$out"/gdrcopy_*; do
@@ -192,7 +194,7 @@ contents_rpm() {
 	local rc=0 p tool
 	for p in libgdrapi2 libgdrapi-devel barcopy-tools python3-barcopy barcopy-dkms; do
 		rpm -qpl "$out/rpm/$p-$version"-*.rpm | sed "s|^|$p |"
-	done | grep -v ' /usr/src/gdrdrv-.*\.[ch]$\|/usr/share/man/man[13]/\|/bin/gdrcopy_\|/completions/gdrcopy_\|/docs\|\.build-id' |
+	done | grep -v ' /usr/src/gdrdrv-.*\.[ch]$\|/usr/share/man/man[13]/\|/bin/gdrcopy_\|/completions/gdrcopy_\|/docs\|/examples/\|\.build-id' |
 		sort >"$tmp/contents"
 	diff -u "$here/contents-rpm" "$tmp/contents" || rc=1
 	rpm -qpl "$out/rpm/barcopy-tools-$version"-*.rpm >"$tmp/list"

@@ -6,7 +6,7 @@
 set -u
 export LC_ALL=C
 cd "$(dirname "$0")/../.." || exit 1
-out=$1
+out=$(realpath "$1")
 # shellcheck source=tests/packages/lib.sh
 . tests/packages/lib.sh
 tmp=$(mktemp -d)
@@ -258,7 +258,7 @@ completion() {
 }
 plain_names() { # whose links are ours
 	local bin=$tmp/plain
-	mkdir -p "$bin" && ln -sf "$PWD/$out/gdrcopy_copybw" "$out/gdrcopy_copylat" "$bin/" &&
+	mkdir -p "$bin" && ln -sf "$out/gdrcopy_copybw" "$out/gdrcopy_copylat" "$bin/" &&
 		ln -sf gdrcopy_copybw "$bin/copybw" && cp /bin/true "$bin/copylat" &&
 		PATH="$bin:/usr/bin:/bin" bash --norc -c '. packaging/bash-completion/gdrcopy
 			complete -p copybw && ! complete -p copylat 2>/dev/null'

@@ -181,7 +181,9 @@ static void changing_functions(void)
 	ck_assert_uint_eq(atomic_load(&late), 0);
 }
 
-/* Forked while a message is on its way: the child's lock is another one. */
+/* Forked while another thread's message is on its way: the child's lock is another one. */
+static pthread_barrier_t on_its_way;
+
 static int log_in_child(void *arg)
 {
 	(void)arg;
@@ -191,20 +193,34 @@ static int log_in_child(void *arg)
 	return strcmp(heard, "2:still;") != 0;
 }
 
-static void fork_within(void *arg, barcopy_log_level_t level, const char *message)
+static void hold(void *arg, barcopy_log_level_t level, const char *message)
 {
+	(void)arg;
 	(void)level;
 	(void)message;
-	*(int *)arg = unit_in_child(log_in_child, NULL);
+	pthread_barrier_wait(&on_its_way);
+	pthread_barrier_wait(&on_its_way); /* forked */
+}
+
+static void *log_and_hold(void *arg)
+{
+	gdri_log(BARCOPY_LOG_INFO, "long");
+	return arg;
 }
 
 static void after_fork_unlocks(void)
 {
-	int status = -1;
+	pthread_t t;
+	int status;
 
 	ck_assert_int_eq(gdri_process_enter(), 0);
-	barcopy_set_log_fn(fork_within, &status);
-	gdri_log(BARCOPY_LOG_INFO, "fork");
+	pthread_barrier_init(&on_its_way, NULL, 2);
+	barcopy_set_log_fn(hold, NULL);
+	ck_assert_int_eq(pthread_create(&t, NULL, log_and_hold, NULL), 0);
+	pthread_barrier_wait(&on_its_way);
+	status = unit_in_child(log_in_child, NULL);
+	pthread_barrier_wait(&on_its_way);
+	pthread_join(t, NULL);
 	ck_assert_int_eq(status, 0);
 }
 

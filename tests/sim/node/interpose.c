@@ -136,6 +136,20 @@ EXPORT int open64(const char *path, int flags, ...)
 	return open(path, flags, mode);
 }
 
+/* What open() is in a program of -D_FORTIFY_SOURCE, as packages are built. */
+int __open_2(const char *path, int flags);
+int __open64_2(const char *path, int flags);
+
+EXPORT int __open_2(const char *path, int flags)
+{
+	return open(path, flags);
+}
+
+EXPORT int __open64_2(const char *path, int flags)
+{
+	return open(path, flags);
+}
+
 EXPORT int openat(int dir, const char *path, int flags, ...)
 {
 	mode_t mode;
