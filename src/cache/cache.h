@@ -188,11 +188,12 @@ static inline struct gdri_entry *gdri_cache_hit(struct gdri_cache *cache, uint64
 
 	if (!e || !gdri_entry_use(e))
 		return NULL;
-	/* Looked at only now: until it is used an entry may become another's. */
-	if ((gdri_cache_is_notified(cache) && gdri_entry_has(e, addr, size)) ||
-	    (size && gdri_region_prove(&e->kept->region, addr, size) == GDRI_PROVEN))
+	/* Looked at only now: until it is used an entry may become another's, another cache's too. */
+	if (e->cache == cache &&
+	    ((gdri_cache_is_notified(cache) && gdri_entry_has(e, addr, size)) ||
+	     (size && gdri_region_prove(&e->kept->region, addr, size) == GDRI_PROVEN)))
 		return e;
-	(void)gdri_cache_unuse(cache, e);
+	(void)gdri_cache_unuse(e->cache, e);
 	return NULL;
 }
 

@@ -152,38 +152,69 @@ void gdri_cache_limit_locked(struct gdri_cache *cache, int device)
 	}
 }
 
-/* What a put leaves to do; last: of an entry that is not LIVE any more. */
-static __attribute__((noinline, cold)) void settle(struct gdri_cache *cache, struct gdri_entry *e,
-						   bool last)
-{
-	pthread_mutex_lock(&cache->lock);
-	if (last) {
-		if (!e->kept->closed) {
-			*(e->kept->prev ? &e->kept->prev->next : &cache->detached) = e->kept->next;
-			if (e->kept->next)
-				e->kept->next->prev = e->kept->prev;
-		}
-		gdri_cache_release_locked(cache, e);
-	} else if (!gdri_cache_keeps(cache)) {
-		(void)gdri_cache_take_idle_locked(cache, e);
-	}
-	if (atomic_load_explicit(&cache->over, memory_order_relaxed))
-		gdri_cache_make_room_locked(cache, 0, 0);
-	pthread_mutex_unlock(&cache->lock);
-}
-
-int gdri_cache_unuse(struct gdri_cache *cache, struct gdri_entry *e)
+/* Takes a user away; what the word was before, or 0 if there is none. */
+static inline uint32_t drop_user(struct gdri_entry *e)
 {
 	uint32_t s = atomic_load_explicit(&e->state, memory_order_relaxed);
 
 	do {
 		if (!(s & GDRI_CACHE_USERS))
-			return gdri_fail(EINVAL, "the region has been put already");
+			return 0;
 	} while (!atomic_compare_exchange_weak_explicit(&e->state, &s, s - 1, memory_order_acq_rel,
 							memory_order_relaxed));
-	if (__builtin_expect(s == 1 || !gdri_cache_keeps(cache) ||
-				     atomic_load_explicit(&cache->over, memory_order_relaxed),
-			     0))
+	return s;
+}
+
+/* The last user of an entry that is not LIVE any more has gone. */
+static void end_locked(struct gdri_cache *cache, struct gdri_entry *e)
+{
+	struct gdri_kept *kept = e->kept;
+
+	if (!kept->closed) {
+		*(kept->prev ? &kept->prev->next : &cache->detached) = kept->next;
+		if (kept->next)
+			kept->next->prev = kept->prev;
+	}
+	gdri_cache_release_locked(cache, e);
+}
+
+/* Of a cache the entry is not looked at without a user unless he was the last: it may be another's. */
+static __attribute__((noinline, cold)) void settle(struct gdri_cache *cache, struct gdri_entry *e,
+						   bool last)
+{
+	pthread_mutex_lock(&cache->lock);
+	if (last)
+		end_locked(cache, e);
+	if (atomic_load_explicit(&cache->over, memory_order_relaxed))
+		gdri_cache_make_room_locked(cache, 0, 0);
+	pthread_mutex_unlock(&cache->lock);
+}
+
+/* Ranges end with their last user, so he goes under the lock. */
+static uint32_t drop_range(struct gdri_cache *cache, struct gdri_entry *e)
+{
+	uint32_t s;
+
+	pthread_mutex_lock(&cache->lock);
+	s = drop_user(e);
+	if (s == 1)
+		end_locked(cache, e);
+	else if (s)
+		(void)gdri_cache_take_idle_locked(cache, e);
+	pthread_mutex_unlock(&cache->lock);
+	return s;
+}
+
+int gdri_cache_unuse(struct gdri_cache *cache, struct gdri_entry *e)
+{
+	bool keeps = gdri_cache_keeps(cache);
+	uint32_t s = __builtin_expect(keeps, 1) ? drop_user(e) : drop_range(cache, e);
+
+	if (__builtin_expect(!s, 0))
+		return gdri_fail(EINVAL, "the region has been put already");
+	if (__builtin_expect(
+		    keeps && (s == 1 || atomic_load_explicit(&cache->over, memory_order_relaxed)),
+		    0))
 		settle(cache, e, s == 1);
 	return 0;
 }
