@@ -422,7 +422,7 @@ static void close_waits(void)
 		sched_yield();
 	ck_assert_int_eq(pthread_create(&closer, NULL, closes, &end), 0);
 	while (gdr_unmap(end.g, (gdr_mh_t){ 0 }, NULL, 0) != EINVAL ||
-	       !strstr(barcopy_last_error(), "no open context"))
+	       !strstr(barcopy_last_error(), "not an open context"))
 		sched_yield();
 	for (int i = 0; i < 1000; i++) /* room for a close that would not wait */
 		sched_yield();
