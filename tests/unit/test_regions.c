@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "barcopy.h"
+#include "cache/cache.h"
 #include "common/preload.h"
 #include "common/standin.h"
 #include "common/unit.h"
@@ -566,6 +567,35 @@ static void close_beside_hits(void)
 	CU(cuda.cuMemFree_v2(hit_memory));
 }
 
+/*
+ * A hit that has found an entry and only then gets to add its user, when the entry is another cache's by
+ * now: here the table of the one still leads to it. It is not a hit, and the other one's has no user more.
+ */
+static void entry_of_another_cache(void)
+{
+	struct gdri_cache *one, *other;
+	barcopy_cache_t c[2];
+	struct gdri_entry *e;
+	uint64_t addr;
+
+	start();
+	addr = standin_alloc(2 * MIB);
+	for (int i = 0; i < 2; i++)
+		c[i] = cache_for(BY_NOTICE, 0);
+	use(c[1], addr);
+	one = (struct gdri_cache *)gdri_slots_find(&gdri_caches, (uintptr_t)c[0]);
+	other = (struct gdri_cache *)gdri_slots_find(&gdri_caches, (uintptr_t)c[1]);
+	e = gdri_cache_hit(other, addr, 64);
+	ck_assert_ptr_nonnull(e);
+	ck_assert_int_eq(gdri_cache_unuse(other, e), 0);
+	ck_assert_int_eq(gdri_pages_enter(&one->pages, addr, addr + 2 * MIB, e), 0);
+	ck_assert_ptr_null(gdri_cache_hit(one, addr, 64));
+	gdri_pages_erase(&one->pages, addr, addr + 2 * MIB);
+	ck_assert_uint_eq(regions(c[1]), 1);
+	OK(barcopy_cache_destroy(c[1])); /* not in use */
+	OK(gdr_close(g));
+}
+
 #define ON_DMABUF   "GDRSIM_NODE=absent GDRSIM_RM=absent GDRSIM_DRIVER_VERSION=13030"
 #define ON_RM	    "GDRSIM_NODE=absent"
 #define ON_NODE	    "GDRSIM_RM=absent"
@@ -593,6 +623,7 @@ static const struct unit_test tests[] = {
 	ON_EACH("pageable memory", pageable_memory, ""),
 	{ "the primary context, dmabuf", primary_context_once, ON_DMABUF },
 	{ "the primary context, rm", primary_context_once, ON_RM },
+	{ "an entry of another cache", entry_of_another_cache, ON_DMABUF },
 	{ "closed beside hits, dmabuf", close_beside_hits, ON_DMABUF },
 	{ "closed beside hits, gdrdrv", close_beside_hits, ON_NODE },
 };
