@@ -8,6 +8,7 @@
 #include "../copy_fences.h"
 
 #include "copy/tune.h"
+#include "copy/word.h"
 #include "step.h"
 
 static struct fence_watch watch = { .begin = step_begin, .end = step_end };
