@@ -78,7 +78,7 @@ install-completion:
 
 # The documents as they lie here, so that their links to each other hold; records of runs stay here.
 DOC_TOP ?= README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE
-DOC_FILES := $(DOC_TOP) $(wildcard docs/*.md docs/*.svg docs/*.html docs/results/*.md \
+DOC_FILES := $(DOC_TOP) $(wildcard docs/*.md docs/*.svg docs/*.html docs/results/*.md docs/results/*.svg docs/results/*.json \
 	packaging/container/*)
 EXAMPLE_FILES := $(wildcard examples/*.[ch] examples/*.py)
 

@@ -272,9 +272,11 @@ static __attribute__((cold, noinline)) int explain_word(struct gdri_window w, co
 	return explain_window(w, ptr, "", size);
 }
 
-/* The words that are counted, or refused: apart, as the copies are. */
-static __attribute__((noinline)) int counted_put(gdr_mh_t handle, void *ptr, uint64_t value,
-						 size_t size)
+/* The words that are counted, or refused: apart, as the copies are. A post is counted as a put. */
+enum word_way { PUT_WORD, POST_WORD };
+
+static __attribute__((noinline)) int counted_word(gdr_mh_t handle, void *ptr, uint64_t value,
+						  size_t size, enum word_way way)
 {
 	struct gdri_window w;
 	int rc = gdri_handle_for_counted(handle, GDRI_WRITES, &w);
@@ -284,9 +286,9 @@ static __attribute__((noinline)) int counted_put(gdr_mh_t handle, void *ptr, uin
 	if (!is_word(w, ptr, size))
 		return explain_word(w, ptr, size);
 	if (size == sizeof(uint32_t))
-		gdri_put32(w.plan, ptr, (uint32_t)value);
+		(way == POST_WORD ? gdri_post32 : gdri_put32)(w.plan, ptr, (uint32_t)value);
 	else
-		gdri_put64(w.plan, ptr, value);
+		(way == POST_WORD ? gdri_post64 : gdri_put64)(w.plan, ptr, value);
 	gdri_handle_count(handle, GDRI_COUNT_PUT, 1, 0);
 	return 0;
 }
@@ -296,7 +298,7 @@ int barcopy_put32(gdr_mh_t handle, void *map_ptr, uint32_t value)
 	struct gdri_window w;
 
 	if (__builtin_expect(!gdri_handle_for_copy(handle, GDRI_WRITES, &w), 0))
-		return counted_put(handle, map_ptr, value, sizeof(value));
+		return counted_word(handle, map_ptr, value, sizeof(value), PUT_WORD);
 	if (!is_word(w, map_ptr, sizeof(value)))
 		return explain_word(w, map_ptr, sizeof(value));
 	gdri_put32(w.plan, map_ptr, value);
@@ -308,29 +310,10 @@ int barcopy_put64(gdr_mh_t handle, void *map_ptr, uint64_t value)
 	struct gdri_window w;
 
 	if (__builtin_expect(!gdri_handle_for_copy(handle, GDRI_WRITES, &w), 0))
-		return counted_put(handle, map_ptr, value, sizeof(value));
+		return counted_word(handle, map_ptr, value, sizeof(value), PUT_WORD);
 	if (!is_word(w, map_ptr, sizeof(value)))
 		return explain_word(w, map_ptr, sizeof(value));
 	gdri_put64(w.plan, map_ptr, value);
-	return 0;
-}
-
-/* The words that nobody waits for, counted as puts. */
-static __attribute__((noinline)) int counted_post(gdr_mh_t handle, void *ptr, uint64_t value,
-						  size_t size)
-{
-	struct gdri_window w;
-	int rc = gdri_handle_for_counted(handle, GDRI_WRITES, &w);
-
-	if (rc < 0)
-		return -rc;
-	if (!is_word(w, ptr, size))
-		return explain_word(w, ptr, size);
-	if (size == sizeof(uint32_t))
-		gdri_post32(w.plan, ptr, (uint32_t)value);
-	else
-		gdri_post64(w.plan, ptr, value);
-	gdri_handle_count(handle, GDRI_COUNT_PUT, 1, 0);
 	return 0;
 }
 
@@ -339,7 +322,7 @@ int barcopy_post32(gdr_mh_t handle, void *map_ptr, uint32_t value)
 	struct gdri_window w;
 
 	if (__builtin_expect(!gdri_handle_for_copy(handle, GDRI_WRITES, &w), 0))
-		return counted_post(handle, map_ptr, value, sizeof(value));
+		return counted_word(handle, map_ptr, value, sizeof(value), POST_WORD);
 	if (!is_word(w, map_ptr, sizeof(value)))
 		return explain_word(w, map_ptr, sizeof(value));
 	gdri_post32(w.plan, map_ptr, value);
@@ -351,7 +334,7 @@ int barcopy_post64(gdr_mh_t handle, void *map_ptr, uint64_t value)
 	struct gdri_window w;
 
 	if (__builtin_expect(!gdri_handle_for_copy(handle, GDRI_WRITES, &w), 0))
-		return counted_post(handle, map_ptr, value, sizeof(value));
+		return counted_word(handle, map_ptr, value, sizeof(value), POST_WORD);
 	if (!is_word(w, map_ptr, sizeof(value)))
 		return explain_word(w, map_ptr, sizeof(value));
 	gdri_post64(w.plan, map_ptr, value);

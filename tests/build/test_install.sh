@@ -58,7 +58,7 @@ test -z "$(cd "$src" && for f in README.md LICENSE docs/install.md examples/ring
 	cmp "$f" "$dest/opt/x/share/doc/barcopy/$f" 2>&1; done)"
 ok "documents and examples"
 # What the README names is there when it is read where it was installed.
-missing=$(cd "$dest/opt/x/share/doc/barcopy" && grep -rohE '\]\([^)#:]*[.](md|svg|c|html)[)#]' README.md docs/*.md |
+missing=$(cd "$dest/opt/x/share/doc/barcopy" && grep -rohE '\]\([^)#:]*[.](md|svg|c|html|json)[)#]' README.md docs/*.md |
 	sed -E 's/^\]\(//; s/[)#]$//' | sort -u | while read -r f; do
 		[ -e "$f" ] || [ -e "docs/$f" ] || case $f in *include/*) ;; *) echo "$f" ;; esac; done)
 echo "$missing" | sed '/^$/d; s/^/# no such document: /'
