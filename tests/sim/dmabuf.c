@@ -227,8 +227,10 @@ bool sim_dmabuf_map(void *addr, size_t len, int prot, int flags, int fd, int64_t
 	buf = dmabuf_of(&st);
 	if (buf && !buf->mappable)
 		buf = NULL;
+	sim_rm_own(true);
 	if (buf)
 		*out = map_dmabuf(buf, addr, len, prot, flags, off);
+	sim_rm_own(false);
 	pthread_mutex_unlock(&sim.lock);
 	return buf != NULL;
 }

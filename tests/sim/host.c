@@ -32,6 +32,17 @@ static size_t round_up(size_t size, size_t to)
 	return (size + to - 1) / to * to;
 }
 
+/* Pages of no file over a range of the arena. */
+static bool place(void *at, size_t size, int prot, int flags)
+{
+	void *map;
+
+	sim_rm_own(true);
+	map = mmap(at, size, prot, flags | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+	sim_rm_own(false);
+	return map == MAP_FAILED;
+}
+
 static struct host_block *block_new(size_t size, bool shared, bool wc)
 {
 	struct host_block *block = calloc(1, sizeof(*block));
@@ -43,8 +54,7 @@ static struct host_block *block_new(size_t size, bool shared, bool wc)
 	if (!base)
 		goto err_free;
 	block->base = (char *)(uintptr_t)base;
-	if (mmap(block->base, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED,
-		 -1, 0) == MAP_FAILED)
+	if (place(block->base, size, PROT_READ | PROT_WRITE, MAP_SHARED))
 		goto err_va;
 	block->size = size;
 	block->shared = shared;
@@ -69,8 +79,7 @@ static void block_put(struct host_block *block)
 		link = &(*link)->next;
 	*link = block->next;
 	/* back to being part of the arena */
-	if (mmap(block->base, block->size, PROT_NONE,
-		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
+	if (place(block->base, block->size, PROT_NONE, MAP_PRIVATE | MAP_NORESERVE))
 		abort();
 	sim_va_free((sim_addr)(uintptr_t)block->base);
 	free(block);

@@ -111,7 +111,9 @@ void sim_obj_destroy(struct sim_obj *obj)
 	*link = obj->next;
 	if (obj->counted)
 		sim.used_bytes[obj->dev] -= obj->size;
+	sim_rm_own(true);
 	munmap(obj->cpu, obj->size);
+	sim_rm_own(false);
 	close(obj->fd);
 	free(obj->rm_handles);
 	free(obj);

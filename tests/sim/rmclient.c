@@ -149,6 +149,12 @@ void sim_rm_sweep(void)
 		hooks.sweep();
 }
 
+void sim_rm_own(bool on)
+{
+	if (hooks.driver)
+		hooks.driver(on);
+}
+
 /* By the resource manager, once nobody uses what the program has freed long since. */
 static void release(void *arg)
 {

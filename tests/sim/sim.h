@@ -211,6 +211,11 @@ bool sim_dmabuf_map(void *addr, size_t len, int prot, int flags, int fd, int64_t
 void sim_rm_start(void);
 bool sim_rm_running(void);
 void sim_rm_sweep(void); /* not under the lock */
+/*
+ * Around calls under the lock that take a mapping away: they are libcuda's own. After a program's the
+ * resource manager gives back what nobody uses any more, for which it takes the lock.
+ */
+void sim_rm_own(bool on);
 bool sim_rm_memory_end(
 	struct sim_obj *obj); /* false: others use it; sim_obj_destroy() comes later */
 /*
