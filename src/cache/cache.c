@@ -26,18 +26,13 @@ static void init_cache(struct gdri_slot *slot)
 
 struct gdri_slots gdri_caches, gdri_entries;
 
-static void end_caches(struct gdri_ctx *ctx)
+int gdri_cache_new(struct gdri_ctx *ctx, const barcopy_cache_options_t *options, uint32_t flags,
+		   struct gdri_cache **out)
 {
-	while (ctx->caches)
-		(void)gdri_cache_destroy(ctx->caches, true);
-	ctx->ranges[0] = ctx->ranges[1] = NULL;
-}
-
-int gdri_cache_new(struct gdri_ctx *ctx, gdr_t g, const barcopy_cache_options_t *o, bool ranges,
-		   uint32_t flags, struct gdri_cache **out)
-{
+	const barcopy_cache_options_t o = options ? *options : (barcopy_cache_options_t){ 0 };
 	struct gdri_cache *cache =
 		(struct gdri_cache *)gdri_slots_new(&gdri_caches, sizeof(*cache), init_cache);
+	gdr_t g = (gdr_t)(uintptr_t)gdri_slot_name(&ctx->slot);
 	int rc;
 
 	if (!cache)
@@ -50,15 +45,17 @@ int gdri_cache_new(struct gdri_ctx *ctx, gdr_t g, const barcopy_cache_options_t 
 	pthread_mutex_lock(&cache->lock);
 	cache->ctx = ctx;
 	atomic_store_explicit(&cache->g, g, memory_order_release);
-	atomic_store_explicit(&cache->notified, o->validity == BARCOPY_CACHE_NOTIFIED,
+	atomic_store_explicit(&cache->notified, o.validity == BARCOPY_CACHE_NOTIFIED,
 			      memory_order_relaxed);
-	atomic_store_explicit(&cache->keeps, !ranges, memory_order_relaxed);
+	atomic_store_explicit(&cache->keeps, options != NULL, memory_order_relaxed);
 	cache->flags = flags | GDRI_REGION_MAPPED | GDRI_REGION_PROVEN;
-	cache->whole_max = o->whole_max ? o->whole_max : GDRI_WHOLE_MAX;
-	cache->max_regions = o->max_regions ? o->max_regions : UINT64_MAX;
-	cache->limit_by_gpu = !ranges && !o->max_bytes;
-	cache->max_bytes = ranges ? UINT64_MAX : o->max_bytes;
-	cache->first = cache->last = cache->look = cache->detached = NULL;
+	cache->whole_max = o.whole_max ? o.whole_max : GDRI_WHOLE_MAX;
+	cache->max_regions = o.max_regions ? o.max_regions : UINT64_MAX;
+	cache->limit_by_gpu = options && !o.max_bytes;
+	cache->max_bytes = options ? o.max_bytes : UINT64_MAX;
+	TAILQ_INIT(&cache->live);
+	TAILQ_INIT(&cache->detached);
+	cache->look = NULL;
 	cache->count = 0;
 	cache->bytes = 0;
 	cache->devices_seen = 0;
@@ -67,53 +64,36 @@ int gdri_cache_new(struct gdri_ctx *ctx, gdr_t g, const barcopy_cache_options_t 
 	pthread_mutex_unlock(&cache->lock);
 
 	pthread_mutex_lock(&ctx->lock);
-	cache->next = ctx->caches;
-	ctx->caches = cache;
-	ctx->end_caches = end_caches;
+	LIST_INSERT_HEAD(&ctx->caches, cache, link);
 	pthread_mutex_unlock(&ctx->lock);
 	*out = cache;
 	return 0;
 }
 
-barcopy_cache_t gdri_cache_publish(struct gdri_cache *cache)
+int gdri_cache_create(struct gdri_ctx *ctx, const barcopy_cache_options_t *options,
+		      barcopy_cache_t *out)
 {
+	struct gdri_cache *cache;
+	int rc = gdri_cache_new(ctx, options, 0, &cache);
+
+	if (rc)
+		return rc;
 	atomic_store_explicit(&cache->owner, gdri_process_tag(), memory_order_relaxed);
-	return (barcopy_cache_t)(uintptr_t)gdri_slot_publish(&cache->slot);
+	*out = (barcopy_cache_t)(uintptr_t)gdri_slot_publish(&cache->slot);
+	return 0;
 }
 
 /* ---- entries -------------------------------------------------------------------------------- */
-
-/* Makes it the one that is looked at last. */
-void gdri_cache_list_locked(struct gdri_cache *cache, struct gdri_kept *kept)
-{
-	kept->next = NULL;
-	kept->prev = cache->last;
-	*(cache->last ? &cache->last->next : &cache->first) = kept;
-	cache->last = kept;
-	cache->count++;
-	cache->bytes += gdri_kept_bytes(kept);
-}
 
 /* Takes it out of the list and the table: nobody finds it any more. */
 static void unlist_locked(struct gdri_cache *cache, struct gdri_kept *kept)
 {
 	gdri_pages_erase(&cache->pages, kept->region.pin.va, gdri_region_end(&kept->region));
 	if (cache->look == kept)
-		cache->look = kept->next;
-	*(kept->prev ? &kept->prev->next : &cache->first) = kept->next;
-	*(kept->next ? &kept->next->prev : &cache->last) = kept->prev;
+		cache->look = TAILQ_NEXT(kept, link);
+	TAILQ_REMOVE(&cache->live, kept, link);
 	cache->count--;
 	cache->bytes -= gdri_kept_bytes(kept);
-}
-
-/* Whose last user is to release it. */
-void gdri_cache_detach_locked(struct gdri_cache *cache, struct gdri_kept *kept)
-{
-	kept->prev = NULL;
-	kept->next = cache->detached;
-	if (kept->next)
-		kept->next->prev = kept;
-	cache->detached = kept;
 }
 
 /* Ends the handle that users of an entry copy with. */
@@ -149,7 +129,7 @@ void gdri_cache_kill_locked(struct gdri_cache *cache, struct gdri_entry *e)
 	unlist_locked(cache, e->kept);
 	if (atomic_fetch_and_explicit(&e->state, GDRI_CACHE_USERS, memory_order_acq_rel) &
 	    GDRI_CACHE_USERS)
-		gdri_cache_detach_locked(cache, e->kept);
+		TAILQ_INSERT_HEAD(&cache->detached, e->kept, link);
 	else
 		gdri_cache_release_locked(cache, e);
 }
@@ -186,12 +166,13 @@ void gdri_cache_invalidate(struct gdri_cache *cache, uint64_t addr, uint64_t end
 /* Entries that have users; not_live: how many of them are not LIVE any more. */
 static size_t in_use_locked(const struct gdri_cache *cache, size_t *not_live)
 {
+	const struct gdri_kept *k;
 	size_t count = 0;
 
 	*not_live = 0;
-	for (const struct gdri_kept *k = cache->detached; k; k = k->next)
+	TAILQ_FOREACH(k, &cache->detached, link)
 		++*not_live;
-	for (const struct gdri_kept *k = cache->first; k; k = k->next)
+	TAILQ_FOREACH(k, &cache->live, link)
 		count += !!(atomic_load_explicit(&k->entry->state, memory_order_relaxed) &
 			    GDRI_CACHE_USERS);
 	return count + *not_live;
@@ -240,34 +221,18 @@ void gdri_cache_stats(struct gdri_cache *cache, barcopy_cache_stats_t *s)
 /* Takes it off its context's list, which counts its hits from now on. */
 static void unlink_cache(struct gdri_cache *cache)
 {
-	struct gdri_cache **link;
-
 	pthread_mutex_lock(&cache->ctx->lock);
 	for (int i = 0; i < GDRI_CACHE_SHARDS; i++)
 		gdri_count(
 			&cache->ctx->counters, GDRI_COUNT_CACHE_HIT,
 			atomic_exchange_explicit(&cache->shard[i].hits, 0, memory_order_relaxed));
-	for (link = &cache->ctx->caches; *link != cache; link = &(*link)->next)
-		;
-	*link = cache->next;
+	LIST_REMOVE(cache, link);
 	pthread_mutex_unlock(&cache->ctx->lock);
-}
-
-/*
- * Closes what users have not given back: their pointers are gone with it. The rest of it stays until
- * their put, which may be under way, or for ever.
- */
-static void close_detached_locked(struct gdri_cache *cache)
-{
-	for (struct gdri_kept *k = cache->detached; k; k = k->next) {
-		close_region(cache, k->entry);
-		k->closed = true;
-	}
-	cache->detached = NULL;
 }
 
 int gdri_cache_destroy(struct gdri_cache *cache, bool force)
 {
+	struct gdri_kept *kept;
 	size_t not_live;
 
 	pthread_mutex_lock(&cache->lock);
@@ -277,13 +242,26 @@ int gdri_cache_destroy(struct gdri_cache *cache, bool force)
 	}
 	if (gdri_cache_keeps(cache))
 		gdri_slot_retire(&cache->slot);
-	while (cache->first)
-		gdri_cache_kill_locked(cache, cache->first->entry);
-	close_detached_locked(cache);
+	while ((kept = TAILQ_FIRST(&cache->live)))
+		gdri_cache_kill_locked(cache, kept->entry);
+	/*
+	 * What users have not given back is closed: their pointers are gone with it. The rest of it
+	 * stays until their put, which may be under way, or for ever.
+	 */
+	TAILQ_FOREACH(kept, &cache->detached, link) {
+		close_region(cache, kept->entry);
+		kept->closed = true;
+	}
 	pthread_mutex_unlock(&cache->lock);
 	unlink_cache(cache);
 	gdri_slots_free(&gdri_caches, &cache->slot);
 	return 0;
+}
+
+void gdri_caches_end(struct gdri_ctx *ctx)
+{
+	while (!LIST_EMPTY(&ctx->caches))
+		(void)gdri_cache_destroy(LIST_FIRST(&ctx->caches), true);
 }
 
 static void after_fork(void)

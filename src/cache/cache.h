@@ -23,6 +23,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "barcopy.h"
 #include "base/slots.h"
@@ -61,7 +62,7 @@ struct gdri_kept {
 	struct gdri_region region;
 	struct gdri_entry *entry;
 	bool closed; /* with the context, under its users' hands; under the lock */
-	struct gdri_kept *prev, *next; /* a list: of those that live, or not; under the lock */
+	TAILQ_ENTRY(gdri_kept) link; /* of those that live, or not; under the lock */
 };
 
 struct gdri_cache {
@@ -86,28 +87,42 @@ struct gdri_cache {
 	} shard[GDRI_CACHE_SHARDS];
 
 	pthread_mutex_t lock; /* guards what follows and every change of pages */
-	struct gdri_kept *first, *last; /* the LIVE ones, in the order of the next eviction */
+	TAILQ_HEAD(gdri_kept_list, gdri_kept) live; /* in the order of the next eviction */
 	struct gdri_kept *look; /* the next one that a miss looks at */
 	size_t count; /* of the LIVE ones */
-	struct gdri_kept *detached; /* those not LIVE any more that still have users */
+	struct gdri_kept_list detached; /* those not LIVE any more that still have users */
 	uint64_t bytes, max_bytes;
 	uint64_t devices_seen; /* a bit per ordinal, for max_bytes */
 	uint64_t misses, evictions, invalidations;
 	_Atomic bool over; /* beyond a limit because all was in use; read without the lock */
-	struct gdri_cache *next; /* of the context; under ctx->lock */
+	LIST_ENTRY(gdri_cache) link; /* of the context's; under ctx->lock */
 };
 
 extern struct gdri_slots gdri_caches, gdri_entries;
+extern const struct gdri_region_kind gdri_kind_range, gdri_kind_cached;
 
 /* Below, all int functions return 0 or -errno with its text. */
 
-/* As the options say; ranges: keeps nothing idle, and its regions have these flags. */
-int gdri_cache_new(struct gdri_ctx *ctx, gdr_t g, const barcopy_cache_options_t *options,
-		   bool ranges, uint32_t flags, struct gdri_cache **cache);
-barcopy_cache_t gdri_cache_publish(struct gdri_cache *cache);
+/* See barcopy_map_range(); the range has been checked. */
+int gdri_range_map(struct gdri_ctx *ctx, uint64_t addr, size_t size, uint32_t flags, void **cpu_ptr,
+		   gdr_mh_t *handle);
+
+/* Checks [addr, addr + size): 0, -EINVAL or -EOVERFLOW. */
+int gdri_range_check(uint64_t addr, size_t size);
+
+/* As the options say; NULL: for ranges, whose regions have these flags. Not to be found by name. */
+int gdri_cache_new(struct gdri_ctx *ctx, const barcopy_cache_options_t *options, uint32_t flags,
+		   struct gdri_cache **cache);
+
+/* The same with a name, for a caller. */
+int gdri_cache_create(struct gdri_ctx *ctx, const barcopy_cache_options_t *options,
+		      barcopy_cache_t *cache);
 
 /* -EBUSY while a region is in use, unless forced. */
 int gdri_cache_destroy(struct gdri_cache *cache, bool force);
+
+/* Ends the caches, and what the ranges share, of a context that is nobody else's any more. */
+void gdri_caches_end(struct gdri_ctx *ctx);
 
 /* A used entry for [addr, addr + size), which gdri_cache_hit() did not find. */
 int gdri_cache_miss(struct gdri_cache *cache, uint64_t addr, size_t size, struct gdri_entry **out);
@@ -130,8 +145,6 @@ uint64_t gdri_cache_hits(const struct gdri_cache *cache);
 uint64_t gdri_cache_hits_of_all(void);
 
 /* Internal to src/cache: called with the lock held. */
-void gdri_cache_list_locked(struct gdri_cache *cache, struct gdri_kept *kept);
-void gdri_cache_detach_locked(struct gdri_cache *cache, struct gdri_kept *kept);
 void gdri_cache_kill_locked(struct gdri_cache *cache, struct gdri_entry *e);
 void gdri_cache_end_handle(struct gdri_cache *cache, struct gdri_entry *e);
 /* Unmaps and unpins an entry that is not LIVE and has no users, and gives it back. */

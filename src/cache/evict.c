@@ -23,8 +23,8 @@ bool gdri_cache_evict_locked(struct gdri_cache *cache, int device, uint64_t byte
 	uint64_t freed = 0;
 	bool any = false;
 
-	while (looks-- && cache->first && (!any || freed < bytes)) {
-		struct gdri_kept *kept = cache->first;
+	while (looks-- && !TAILQ_EMPTY(&cache->live) && (!any || freed < bytes)) {
+		struct gdri_kept *kept = TAILQ_FIRST(&cache->live);
 		uint64_t size = gdri_kept_bytes(kept);
 
 		if ((device < 0 || (kept->region.pin.device == device && size)) &&
@@ -36,13 +36,9 @@ bool gdri_cache_evict_locked(struct gdri_cache *cache, int device, uint64_t byte
 			any = true;
 			cache->evictions++;
 			gdri_count(&cache->ctx->counters, GDRI_COUNT_CACHE_EVICTION, 1);
-		} else if (kept->next) {
-			cache->first = kept->next;
-			kept->next->prev = NULL;
-			cache->last->next = kept;
-			kept->prev = cache->last;
-			kept->next = NULL;
-			cache->last = kept;
+		} else {
+			TAILQ_REMOVE(&cache->live, kept, link);
+			TAILQ_INSERT_TAIL(&cache->live, kept, link);
 		}
 	}
 	return any;
@@ -57,9 +53,9 @@ bool gdri_cache_sweep_locked(struct gdri_cache *cache, size_t looks)
 	bool any = false;
 
 	for (looks = looks < cache->count ? looks : cache->count; looks; looks--) {
-		struct gdri_kept *kept = cache->look ? cache->look : cache->first;
+		struct gdri_kept *kept = cache->look ? cache->look : TAILQ_FIRST(&cache->live);
 
-		cache->look = kept->next;
+		cache->look = TAILQ_NEXT(kept, link);
 		if (!(atomic_load_explicit(&kept->entry->state, memory_order_relaxed) &
 		      GDRI_CACHE_USERS) &&
 		    !gdri_region_holds(&kept->region) &&
@@ -73,11 +69,12 @@ bool gdri_cache_sweep_locked(struct gdri_cache *cache, size_t looks)
 
 void gdri_cache_trim(struct gdri_cache *cache, uint64_t max_idle_bytes)
 {
+	const struct gdri_kept *k;
 	uint64_t idle = 0;
 
 	pthread_mutex_lock(&cache->lock);
 	(void)gdri_cache_sweep_locked(cache, cache->count);
-	for (const struct gdri_kept *k = cache->first; k; k = k->next)
+	TAILQ_FOREACH(k, &cache->live, link)
 		if (!(atomic_load_explicit(&k->entry->state, memory_order_relaxed) &
 		      GDRI_CACHE_USERS))
 			idle += gdri_kept_bytes(k);
@@ -168,13 +165,9 @@ static inline uint32_t drop_user(struct gdri_entry *e)
 /* The last user of an entry that is not LIVE any more has gone. */
 static void end_locked(struct gdri_cache *cache, struct gdri_entry *e)
 {
-	struct gdri_kept *kept = e->kept;
-
-	if (!kept->closed) {
-		*(kept->prev ? &kept->prev->next : &cache->detached) = kept->next;
-		if (kept->next)
-			kept->next->prev = kept->prev;
-	}
+	/* The list of what is closed has gone with its cache. */
+	if (!e->kept->closed)
+		TAILQ_REMOVE(&cache->detached, e->kept, link);
 	gdri_cache_release_locked(cache, e);
 }
 

@@ -89,12 +89,18 @@ static int put_range(struct gdri_region *region)
 	return gdri_cache_unuse(e->cache, e);
 }
 
+const struct gdri_region_kind gdri_kind_range = { "barcopy_map_range", "barcopy_unmap_range",
+						  put_range };
+
 /* The end of a cache's own handle, which the cache has ended. */
 static int put_nothing(struct gdri_region *region)
 {
 	(void)region;
 	return 0;
 }
+
+const struct gdri_region_kind gdri_kind_cached = { "barcopy_cache_get", "barcopy_cache_put",
+						   put_nothing };
 
 /* The allocations that it was pinned for, as far as its pages reach. */
 static void set_known(struct gdri_entry *e, const struct gdri_region *r)
@@ -122,8 +128,7 @@ static int enter_locked(struct gdri_cache *cache, struct gdri_entry *e)
 	int rc;
 
 	set_known(e, r);
-	r->use = gdri_cache_keeps(cache) ? GDRI_USE_CACHE : GDRI_USE_RANGE;
-	r->put = gdri_cache_keeps(cache) ? put_nothing : put_range;
+	r->kind = gdri_cache_keeps(cache) ? &gdri_kind_cached : &gdri_kind_range;
 	if (gdri_cache_keeps(cache)) {
 		rc = gdri_handle_new(cache->ctx, r, start, end, &e->handle);
 		if (rc)
@@ -131,7 +136,7 @@ static int enter_locked(struct gdri_cache *cache, struct gdri_entry *e)
 	}
 	/* What CUDA does not know could never be proven again: its user has it alone. */
 	if (!r->part_count && !gdri_cache_is_notified(cache)) {
-		gdri_cache_detach_locked(cache, e->kept);
+		TAILQ_INSERT_HEAD(&cache->detached, e->kept, link);
 		(void)gdri_slot_publish(&e->slot);
 		atomic_store_explicit(&e->state, 1, memory_order_release);
 		return 0;
@@ -143,7 +148,9 @@ static int enter_locked(struct gdri_cache *cache, struct gdri_entry *e)
 		gdri_cache_end_handle(cache, e);
 		return rc;
 	}
-	gdri_cache_list_locked(cache, e->kept);
+	TAILQ_INSERT_TAIL(&cache->live, e->kept, link);
+	cache->count++;
+	cache->bytes += gdri_kept_bytes(e->kept);
 	(void)gdri_slot_publish(&e->slot);
 	atomic_store_explicit(&e->state, GDRI_CACHE_LIVE | 1, memory_order_release);
 	gdri_cache_make_room_locked(cache, 0, 0);

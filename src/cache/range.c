@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* See range.h. */
-#include "cache/range.h"
+/* barcopy_map_range(): handles of parts of regions, which all ranges of a context share. */
+#include "cache/cache.h"
 
 #include <errno.h>
 
 #include "base/error.h"
-#include "cache/cache.h"
 #include "core/ctx.h"
 #include "core/handle.h"
 
@@ -27,27 +26,26 @@ int gdri_range_check(uint64_t addr, size_t size)
 }
 
 /* What the ranges of a context share: made by the first one, ended with the context. */
-static int ranges_of(struct gdri_ctx *ctx, gdr_t g, bool read_only, struct gdri_cache **out)
+static int ranges_of(struct gdri_ctx *ctx, bool read_only, struct gdri_cache **out)
 {
-	static const barcopy_cache_options_t defaults;
 	int rc = 0;
 
 	pthread_mutex_lock(&ctx->ranges_lock);
 	if (!ctx->ranges[read_only])
-		rc = gdri_cache_new(ctx, g, &defaults, true, read_only ? GDRI_REGION_READ_ONLY : 0,
+		rc = gdri_cache_new(ctx, NULL, read_only ? GDRI_REGION_READ_ONLY : 0,
 				    &ctx->ranges[read_only]);
 	*out = ctx->ranges[read_only];
 	pthread_mutex_unlock(&ctx->ranges_lock);
 	return rc;
 }
 
-int gdri_range_map(struct gdri_ctx *ctx, gdr_t g, uint64_t addr, size_t size, uint32_t flags,
-		   void **cpu_ptr, gdr_mh_t *handle)
+int gdri_range_map(struct gdri_ctx *ctx, uint64_t addr, size_t size, uint32_t flags, void **cpu_ptr,
+		   gdr_mh_t *handle)
 {
 	struct gdri_cache *ranges;
 	struct gdri_entry *e;
 	void *cpu;
-	int rc = ranges_of(ctx, g, flags & BARCOPY_MAP_RANGE_READ_ONLY, &ranges);
+	int rc = ranges_of(ctx, flags & BARCOPY_MAP_RANGE_READ_ONLY, &ranges);
 
 	if (rc)
 		return rc;
@@ -63,17 +61,4 @@ int gdri_range_map(struct gdri_ctx *ctx, gdr_t g, uint64_t addr, size_t size, ui
 	else
 		*cpu_ptr = cpu;
 	return rc;
-}
-
-int gdri_range_unmap(struct gdri_ctx *ctx, gdr_mh_t h)
-{
-	struct gdri_handle *handle;
-	int rc = gdri_handle_lock(ctx, h, &handle);
-
-	if (rc)
-		return rc;
-	if (handle->region->use == GDRI_USE_RANGE)
-		return gdri_handle_release_locked(handle);
-	gdri_handle_unlock(handle);
-	return gdri_fail(EINVAL, "0x%lx is not a handle of barcopy_map_range", h.h);
 }

@@ -3,21 +3,12 @@
  * The entry points of the registration cache. On the path of a hit no lock is taken and nothing is
  * logged.
  */
-#include <errno.h>
 #include <string.h>
 
-#include "cache/cache.h"
-#include "core/ctx.h"
-#include "base/error.h"
-#include "base/sized.h"
 #include "base/process.h"
-#include "barcopy.h"
-#include "cache/range.h"
-
-static int fail_null(const char *what)
-{
-	return -gdri_fail(EINVAL, "%s is NULL", what);
-}
+#include "base/sized.h"
+#include "cache/cache.h"
+#include "calls/calls.h"
 
 static __attribute__((cold, noinline)) int fail_cache(barcopy_cache_t c)
 {
@@ -94,7 +85,7 @@ int barcopy_cache_get(barcopy_cache_t c, uint64_t addr, size_t size, barcopy_reg
 	if (rc)
 		return -rc;
 	if (!region)
-		return fail_null("region");
+		return gdri_null("region");
 	e = gdri_cache_hit(cache, addr, size);
 	if (__builtin_expect(!!e, 1)) {
 		/* Beside gdr_close() it may be a later cache's of the same slot. */
@@ -112,9 +103,7 @@ int barcopy_cache_get(barcopy_cache_t c, uint64_t addr, size_t size, barcopy_reg
 	region->device_ptr = addr;
 	region->size = size;
 	region->handle = e->handle;
-	region->entry = (uint64_t)atomic_load_explicit(&e->slot.generation, memory_order_relaxed)
-				<< 32 |
-			(e->slot.index + 1);
+	region->entry = gdri_slot_name(&e->slot);
 	return 0;
 }
 
@@ -127,7 +116,7 @@ int barcopy_cache_put(barcopy_cache_t c, barcopy_region_t *region)
 	if (rc)
 		return -rc;
 	if (!region)
-		return fail_null("region");
+		return gdri_null("region");
 	e = (struct gdri_entry *)gdri_slots_find(&gdri_entries, region->entry);
 	if (!e || e->cache != cache)
 		return -gdri_fail(EINVAL, "not a region of this cache, or put already");
@@ -167,46 +156,21 @@ int barcopy_cache_trim(barcopy_cache_t c, uint64_t max_idle_bytes)
 	return 0;
 }
 
-/* Sizes of what was published first. */
-enum { FIRST_OPTIONS = 40, FIRST_STATS = 72 };
-
-_Static_assert(sizeof(barcopy_cache_options_t) >= FIRST_OPTIONS &&
-		       sizeof(barcopy_cache_stats_t) >= FIRST_STATS,
-	       "they only grow");
-
-/* Copies the caller's options: what we do not know must be 0, what he does not know is. */
-static int read_options(const barcopy_cache_options_t *given, barcopy_cache_options_t *o)
-{
-	if (given)
-		return gdri_sized_in(o, sizeof(*o), FIRST_OPTIONS, given);
-	memset(o, 0, sizeof(*o));
-	return 0;
-}
-
 int barcopy_cache_create(gdr_t g, const barcopy_cache_options_t *options, barcopy_cache_t *cache)
 {
-	barcopy_cache_options_t o;
-	struct gdri_cache *new;
-	struct gdri_ctx *ctx;
+	barcopy_cache_options_t o = { 0 };
 	int rc;
 
 	if (!cache)
-		return fail_null("cache");
-	rc = read_options(options, &o);
+		return gdri_null("cache");
+	rc = options ? gdri_sized_in(&o, sizeof(o), FIRST_CACHE_OPTIONS, options) : 0;
 	if (rc)
 		return -rc;
 	if (o.validity > BARCOPY_CACHE_NOTIFIED)
 		return -gdri_fail(EINVAL, "unknown validity %u", o.validity);
 	if (o.flags)
 		return -gdri_fail(EINVAL, "unknown bits in flags 0x%x of a cache", o.flags);
-	rc = gdri_ctx_get(g, &ctx);
-	if (rc)
-		return -rc;
-	rc = gdri_cache_new(ctx, g, &o, false, 0, &new);
-	if (!rc)
-		*cache = gdri_cache_publish(new);
-	gdri_ctx_put(ctx);
-	return -rc;
+	return GDRI_WITH(g, ctx, gdri_cache_create(ctx, &o, cache));
 }
 
 int barcopy_cache_destroy(barcopy_cache_t c)
@@ -230,11 +194,11 @@ int barcopy_cache_get_stats(barcopy_cache_t c, barcopy_cache_stats_t *stats)
 	int rc;
 
 	if (!stats)
-		return fail_null("stats");
+		return gdri_null("stats");
 	rc = enter(c, &cache, &ctx);
 	if (rc)
 		return -rc;
 	gdri_cache_stats(cache, &now);
 	gdri_ctx_put(ctx);
-	return -gdri_sized_out(&now, sizeof(now), FIRST_STATS, stats);
+	return -gdri_sized_out(&now, sizeof(now), FIRST_CACHE_STATS, stats);
 }

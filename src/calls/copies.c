@@ -5,14 +5,11 @@
  * that must stay short: nothing is logged or allocated here, and what is not to be counted pays
  * nothing for what is.
  */
-#include <errno.h>
-
-#include "base/error.h"
-#include "barcopy.h"
-#include "core/handle.h"
 #include "base/probes.h"
 #include "base/sized.h"
+#include "calls/calls.h"
 #include "copy/pool.h"
+#include "core/handle.h"
 
 /*
  * Why not: EINVAL, or EACCES for a write through a read-only map, whose window for writes has no end.
@@ -192,14 +189,9 @@ int barcopy_copyv_from_mapping(gdr_mh_t handle, const barcopy_copy_seg_t *seg, s
 	return 0;
 }
 
-enum { FIRST_OPTIONS = 32 }; /* size of the first barcopy_copy_options_t */
-
-_Static_assert(sizeof(barcopy_copy_options_t) >= FIRST_OPTIONS,
-	       "barcopy_copy_options_t only grows");
-
 static int take_options(const barcopy_copy_options_t *from, barcopy_copy_options_t *to)
 {
-	int rc = gdri_sized_in(to, sizeof(*to), FIRST_OPTIONS, from);
+	int rc = gdri_sized_in(to, sizeof(*to), FIRST_COPY_OPTIONS, from);
 
 	if (rc)
 		return rc;
@@ -213,17 +205,17 @@ static int take_options(const barcopy_copy_options_t *from, barcopy_copy_options
 
 int barcopy_set_copy_options(gdr_mh_t handle, const barcopy_copy_options_t *options)
 {
-	struct gdri_handle *hd = gdri_handle_lock_any(handle);
 	barcopy_copy_options_t known;
-	int rc = 0;
+	struct gdri_handle *hd;
+	int rc = gdri_handle_lock(NULL, handle, &hd);
 
-	if (!hd)
-		return gdri_handle_copy_errno(handle);
+	if (rc)
+		return -rc;
 	if (options)
 		rc = take_options(options, &known);
 	if (!rc)
 		rc = gdri_handle_set_copy_options_locked(hd, options ? &known : NULL);
-	gdri_handle_unlock(hd);
+	pthread_mutex_unlock(&hd->lock);
 	return -rc;
 }
 

@@ -1,19 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * The entry points for contexts, pins and maps: check the arguments, find the object, call, and
- * turn -errno into the positive errno of the interface (nothing else does that). The entry points
- * for copies are in copies.c.
- */
-#include "barcopy.h"
-
-#include <errno.h>
+/* The entry points for contexts, pins and maps. Those for copies are in copies.c. */
 #include <string.h>
 
-#include "core/ctx.h"
-#include "base/error.h"
-#include "core/handle.h"
 #include "base/log.h"
-#include "calls/stats.h"
+#include "cache/cache.h"
+#include "calls/calls.h"
+#include "core/handle.h"
 
 /* The structs are frozen: programs were compiled against these offsets. */
 _Static_assert(sizeof(gdr_mh_t) == 8, "a handle is 8 bytes");
@@ -64,7 +56,15 @@ gdr_t gdr_open(void)
 
 int gdr_close(gdr_t g)
 {
-	return -gdri_ctx_close(g);
+	struct gdri_ctx *ctx;
+	int rc = gdri_ctx_retire(g, &ctx);
+
+	if (rc)
+		return -rc;
+	rc = gdri_handles_end(ctx);
+	gdri_caches_end(ctx);
+	gdri_ctx_free(ctx);
+	return -rc;
 }
 
 void gdr_runtime_get_version(int *major, int *minor)
@@ -75,24 +75,11 @@ void gdr_runtime_get_version(int *major, int *minor)
 		*minor = GDR_API_MINOR_VERSION;
 }
 
-static int fail_null(const char *what)
-{
-	return -gdri_fail(EINVAL, "%s is NULL", what);
-}
-
 int gdr_driver_get_version(gdr_t g, int *major, int *minor)
 {
-	struct gdri_ctx *ctx;
-	int rc;
-
 	if (!major || !minor)
-		return fail_null("major or minor");
-	rc = gdri_ctx_get(g, &ctx);
-	if (rc)
-		return -rc;
-	rc = gdri_backends_driver_version(&ctx->backends, major, minor);
-	gdri_ctx_put(ctx);
-	return -rc;
+		return gdri_null("major or minor");
+	return GDRI_WITH(g, ctx, gdri_backends_driver_version(&ctx->backends, major, minor));
 }
 
 int gdr_get_attribute(gdr_t g, gdr_attr_t attr, int *v)
@@ -101,7 +88,7 @@ int gdr_get_attribute(gdr_t g, gdr_attr_t attr, int *v)
 	int rc;
 
 	if (!v)
-		return fail_null("v");
+		return gdri_null("v");
 	if ((int)attr < GDR_ATTR_USE_PERSISTENT_MAPPING || attr >= GDR_ATTR_MAX)
 		return -gdri_fail(EINVAL, "unknown attribute %d", (int)attr);
 	rc = gdri_ctx_get(g, &ctx);
@@ -114,17 +101,9 @@ int gdr_get_attribute(gdr_t g, gdr_attr_t attr, int *v)
 
 static int pin(gdr_t g, struct gdri_pin_request *request, gdr_mh_t *out)
 {
-	struct gdri_ctx *ctx;
-	int rc;
-
 	if (!out)
-		return fail_null("handle");
-	rc = gdri_ctx_get(g, &ctx);
-	if (rc)
-		return -rc;
-	rc = gdri_handle_pin(ctx, request, out);
-	gdri_ctx_put(ctx);
-	return -rc;
+		return gdri_null("handle");
+	return GDRI_WITH(g, ctx, gdri_handle_pin(ctx, request, out));
 }
 
 int gdr_pin_buffer(gdr_t g, unsigned long addr, size_t size, uint64_t p2p_token, uint32_t va_space,
@@ -147,88 +126,37 @@ int gdr_pin_buffer_v2(gdr_t g, unsigned long addr, size_t size, uint32_t flags, 
 	return pin(g, &request, handle);
 }
 
-/* Finds context and handle: both are held when it returns 0. */
-static int enter(gdr_t g, gdr_mh_t h, struct gdri_ctx **ctx, struct gdri_handle **handle)
-{
-	int rc = gdri_ctx_get(g, ctx);
-
-	if (rc)
-		return rc;
-	rc = gdri_handle_lock(*ctx, h, handle);
-	if (rc)
-		gdri_ctx_put(*ctx);
-	return rc;
-}
-
-/* The same for what ends a plain pin or its map. Every other thing ends in its own way. */
-static int enter_pin(gdr_t g, gdr_mh_t h, struct gdri_ctx **ctx, struct gdri_handle **handle)
-{
-	static const char *const ends[] = {
-		[GDRI_USE_MEM] = "barcopy_mem_free",
-		[GDRI_USE_RANGE] = "barcopy_unmap_range",
-		[GDRI_USE_CACHE] = "barcopy_cache_put",
-	};
-	enum gdri_region_use use;
-	int rc = enter(g, h, ctx, handle);
-
-	if (rc)
-		return rc;
-	use = (*handle)->region->use;
-	if (use == GDRI_USE_PIN)
-		return 0;
-	gdri_handle_unlock(*handle);
-	gdri_ctx_put(*ctx);
-	return gdri_fail(EINVAL, "0x%lx is not of gdr_pin_buffer(): %s() ends it", h.h, ends[use]);
-}
-
-static void leave(struct gdri_ctx *ctx, struct gdri_handle *handle)
-{
-	gdri_handle_unlock(handle);
-	gdri_ctx_put(ctx);
-}
-
 int gdr_unpin_buffer(gdr_t g, gdr_mh_t handle)
 {
-	struct gdri_handle *hd;
-	struct gdri_ctx *ctx;
-	int rc;
-
-	rc = enter_pin(g, handle, &ctx, &hd);
-	if (rc)
-		return -rc;
-	rc = gdri_handle_release_locked(hd);
-	gdri_ctx_put(ctx);
-	return -rc;
+	return -gdri_handle_end(g, handle, &gdri_kind_pin);
 }
 
 int gdr_get_callback_flag(gdr_t g, gdr_mh_t handle, int *flag)
 {
 	struct gdri_handle *hd;
-	struct gdri_ctx *ctx;
 	bool revoked;
 	int rc;
 
 	if (!flag)
-		return fail_null("flag");
-	rc = enter(g, handle, &ctx, &hd);
+		return gdri_null("flag");
+	rc = gdri_handle_enter(g, handle, NULL, &hd);
 	if (rc)
 		return -rc;
 	rc = gdri_region_is_revoked(hd->region, &revoked);
 	if (!rc)
 		*flag = revoked;
-	leave(ctx, hd);
+	gdri_handle_leave(hd);
 	return -rc;
 }
 
 int gdr_get_info_v2(gdr_t g, gdr_mh_t handle, gdr_info_v2_t *info)
 {
 	struct gdri_handle *hd;
-	struct gdri_ctx *ctx;
 	int rc;
 
 	if (!info)
-		return fail_null("info");
-	rc = enter(g, handle, &ctx, &hd);
+		return gdri_null("info");
+	rc = gdri_handle_enter(g, handle, NULL, &hd);
 	if (rc)
 		return -rc;
 	memset(info, 0, sizeof(*info));
@@ -240,7 +168,7 @@ int gdr_get_info_v2(gdr_t g, gdr_mh_t handle, gdr_info_v2_t *info)
 	info->mapped = hd->pin.map != NULL;
 	info->mapping_type = hd->pin.map ? hd->pin.map_type : GDR_MAPPING_TYPE_NONE;
 	info->wc_mapping = info->mapping_type == GDR_MAPPING_TYPE_WC;
-	leave(ctx, hd);
+	gdri_handle_leave(hd);
 	return 0;
 }
 
@@ -250,7 +178,7 @@ int gdr_get_info(gdr_t g, gdr_mh_t handle, struct info_v1 *info)
 	int rc;
 
 	if (!info)
-		return fail_null("info");
+		return gdri_null("info");
 	rc = gdr_get_info_v2(g, handle, &v2);
 	if (rc)
 		return rc;
@@ -268,20 +196,19 @@ int gdr_map_v2(gdr_t g, gdr_mh_t handle, void **ptr_va, size_t size, int flags)
 		[GDR_MAP_FLAG_REQ_DEVICE_MAPPING] = GDR_MAPPING_TYPE_DEVICE,
 	};
 	struct gdri_handle *hd;
-	struct gdri_ctx *ctx;
 	int rc;
 
 	if (!ptr_va)
-		return fail_null("va");
+		return gdri_null("va");
 	if (flags < GDR_MAP_FLAG_DEFAULT || flags > GDR_MAP_FLAG_REQ_DEVICE_MAPPING)
 		return -gdri_fail(EINVAL, "unknown map flags 0x%x", (unsigned int)flags);
-	rc = enter(g, handle, &ctx, &hd);
+	rc = gdri_handle_enter(g, handle, NULL, &hd);
 	if (rc)
 		return -rc;
 	rc = gdri_handle_map_locked(hd, size, wishes[flags]);
 	if (!rc)
 		*ptr_va = hd->pin.map;
-	leave(ctx, hd);
+	gdri_handle_leave(hd);
 	return -rc;
 }
 
@@ -293,10 +220,8 @@ int gdr_map(gdr_t g, gdr_mh_t handle, void **va, size_t size)
 int gdr_unmap(gdr_t g, gdr_mh_t handle, void *va, size_t size)
 {
 	struct gdri_handle *hd;
-	struct gdri_ctx *ctx;
-	int rc;
+	int rc = gdri_handle_enter(g, handle, &gdri_kind_pin, &hd);
 
-	rc = enter_pin(g, handle, &ctx, &hd);
 	if (rc)
 		return -rc;
 	if (!hd->pin.map)
@@ -308,7 +233,7 @@ int gdr_unmap(gdr_t g, gdr_mh_t handle, void *va, size_t size)
 			       hd->pin.map_length);
 	else
 		rc = gdri_handle_unmap_locked(hd);
-	leave(ctx, hd);
+	gdri_handle_leave(hd);
 	return -rc;
 }
 
@@ -317,7 +242,7 @@ int gdr_get_mapping_type_string(gdr_mapping_type_t type, const char **pstr)
 	const char *name = gdri_mapping_type_name(type);
 
 	if (!pstr)
-		return fail_null("pstr");
+		return gdri_null("pstr");
 	if (!name)
 		return -gdri_fail(EINVAL, "unknown mapping type %d", (int)type);
 	*pstr = name;
@@ -343,12 +268,11 @@ int barcopy_get_handle_attribute(gdr_t g, gdr_mh_t handle, barcopy_handle_attr_t
 				 uint64_t *value)
 {
 	struct gdri_handle *hd;
-	struct gdri_ctx *ctx;
 	int rc;
 
 	if (!value)
-		return fail_null("value");
-	rc = enter(g, handle, &ctx, &hd);
+		return gdri_null("value");
+	rc = gdri_handle_enter(g, handle, NULL, &hd);
 	if (rc)
 		return -rc;
 	switch (attr) {
@@ -374,6 +298,6 @@ int barcopy_get_handle_attribute(gdr_t g, gdr_mh_t handle, barcopy_handle_attr_t
 		rc = gdri_fail(EINVAL, "unknown handle attribute %d", (int)attr);
 		break;
 	}
-	leave(ctx, hd);
+	gdri_handle_leave(hd);
 	return -rc;
 }

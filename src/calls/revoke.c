@@ -3,16 +3,13 @@
  * The entry points for revoked ranges: where notice of them comes from, and which they are. They
  * know no backend, only what every pin's callback_flag() answers.
  */
-#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/ctx.h"
-#include "base/error.h"
-#include "barcopy.h"
-#include "core/handle.h"
 #include "cache/cache.h"
+#include "calls/calls.h"
+#include "core/handle.h"
 
 int barcopy_get_event_fd(gdr_t g, int *fd)
 {
@@ -20,7 +17,7 @@ int barcopy_get_event_fd(gdr_t g, int *fd)
 	int own, rc;
 
 	if (!fd)
-		return -gdri_fail(EINVAL, "fd is NULL");
+		return gdri_null("fd");
 	rc = gdri_ctx_get(g, &ctx);
 	if (rc)
 		return -rc;
@@ -47,12 +44,13 @@ static int list_handles(struct gdri_ctx *ctx, uint64_t **names, size_t *count)
 	size_t n = 0;
 
 	pthread_mutex_lock(&ctx->lock);
-	for (handle = ctx->handles; handle; handle = handle->next)
+	LIST_FOREACH(handle, &ctx->handles, link)
 		n++;
 	*names = n ? malloc(n * sizeof(**names)) : NULL;
 	*count = 0;
-	for (handle = ctx->handles; handle && *names; handle = handle->next)
-		(*names)[(*count)++] = gdri_slot_name(&handle->slot);
+	if (*names)
+		LIST_FOREACH(handle, &ctx->handles, link)
+			(*names)[(*count)++] = gdri_slot_name(&handle->slot);
 	pthread_mutex_unlock(&ctx->lock);
 	return *count < n ? gdri_fail(ENOMEM, "no memory for a list of %zu handles", n) : 0;
 }
@@ -78,10 +76,10 @@ static bool is_callers(struct gdri_ctx *ctx, struct gdri_handle **handle, uint64
 	uint64_t start = region->pin.va, end = gdri_region_end(region);
 	struct gdri_cache *cache;
 
-	if (region->use != GDRI_USE_CACHE)
+	if (region->kind != &gdri_kind_cached)
 		return true;
 	cache = ((const struct gdri_kept *)region)->entry->cache;
-	gdri_handle_unlock(*handle);
+	pthread_mutex_unlock(&(*handle)->lock);
 	gdri_cache_invalidate(cache, start, end);
 	return !gdri_handle_lock(ctx, (gdr_mh_t){ name }, handle);
 }
@@ -111,7 +109,7 @@ static bool next_of(struct gdri_ctx *ctx, const uint64_t *names, size_t count, b
 				found = true;
 			}
 		}
-		gdri_handle_unlock(handle);
+		pthread_mutex_unlock(&handle->lock);
 	}
 	return found;
 }
@@ -125,7 +123,7 @@ int barcopy_next_revoked(gdr_t g, gdr_mh_t *handle)
 	int rc;
 
 	if (!handle)
-		return -gdri_fail(EINVAL, "handle is NULL");
+		return gdri_null("handle");
 	rc = gdri_ctx_get(g, &ctx);
 	if (rc)
 		return -rc;

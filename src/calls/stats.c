@@ -6,9 +6,8 @@
  * unloaded; a static one in a module is with its module), once, and only in a process that has opened
  * a context itself: a forked child that has not has no tag (process.h).
  */
-#include "calls/stats.h"
+#include "calls/calls.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
@@ -17,15 +16,9 @@
 #include <unistd.h>
 
 #include "base/counters.h"
-#include "base/error.h"
 #include "base/process.h"
 #include "base/sized.h"
 #include "cache/cache.h"
-#include "core/ctx.h"
-
-enum { FIRST_SIZE = 152 }; /* of the first barcopy_stats_t */
-
-_Static_assert(sizeof(barcopy_stats_t) >= FIRST_SIZE, "barcopy_stats_t only grows");
 
 void gdri_stats_init(void)
 {
@@ -62,9 +55,11 @@ static void of_process(barcopy_stats_t *stats)
 
 static void of_context(struct gdri_ctx *ctx, barcopy_stats_t *stats)
 {
+	const struct gdri_cache *cache;
+
 	pthread_mutex_lock(&ctx->lock);
 	fill(stats, &ctx->counters);
-	for (struct gdri_cache *cache = ctx->caches; cache; cache = cache->next)
+	LIST_FOREACH(cache, &ctx->caches, link)
 		stats->cache_hits += gdri_cache_hits(cache);
 	pthread_mutex_unlock(&ctx->lock);
 }
@@ -76,7 +71,7 @@ int barcopy_get_stats(gdr_t g, barcopy_stats_t *stats)
 	int rc;
 
 	if (!stats)
-		return -gdri_fail(EINVAL, "stats is NULL");
+		return gdri_null("stats");
 	if (g) {
 		rc = gdri_ctx_get(g, &ctx);
 		if (rc)
@@ -86,7 +81,7 @@ int barcopy_get_stats(gdr_t g, barcopy_stats_t *stats)
 	} else {
 		of_process(&now);
 	}
-	return -gdri_sized_out(&now, sizeof(now), FIRST_SIZE, stats);
+	return -gdri_sized_out(&now, sizeof(now), FIRST_STATS, stats);
 }
 
 void gdri_stats_summary(const barcopy_stats_t *s, struct gdri_text *text)

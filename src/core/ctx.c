@@ -34,10 +34,8 @@ int gdri_ctx_open(uint32_t flags, gdr_t *g)
 
 	pthread_mutex_lock(&ctx->lock);
 	ctx->calls = 0;
-	ctx->handles = NULL;
-	ctx->caches = NULL;
-	ctx->end_handles = NULL;
-	ctx->end_caches = NULL;
+	LIST_INIT(&ctx->handles);
+	LIST_INIT(&ctx->caches);
 	ctx->ranges[0] = ctx->ranges[1] = NULL;
 	gdri_counters_clear(&ctx->counters);
 	ctx->backends.counters = &ctx->counters;
@@ -93,28 +91,24 @@ void gdri_ctx_put(struct gdri_ctx *ctx)
 	pthread_mutex_unlock(&ctx->lock);
 }
 
-int gdri_ctx_close(gdr_t g)
+int gdri_ctx_retire(gdr_t g, struct gdri_ctx **ctx)
 {
-	struct gdri_ctx *ctx;
-	int first;
+	int rc = find_locked(g, ctx);
 
-	first = find_locked(g, &ctx);
-	if (first)
-		return first;
-	gdri_slot_retire(&ctx->slot);
-	while (ctx->calls)
-		pthread_cond_wait(&ctx->idle, &ctx->lock);
-	pthread_mutex_unlock(&ctx->lock);
+	if (rc)
+		return rc;
+	gdri_slot_retire(&(*ctx)->slot);
+	while ((*ctx)->calls)
+		pthread_cond_wait(&(*ctx)->idle, &(*ctx)->lock);
+	pthread_mutex_unlock(&(*ctx)->lock);
+	return 0;
+}
 
-	/* Nobody else can reach the context now: the list is ours without its lock. */
-	if (ctx->end_handles)
-		first = ctx->end_handles(ctx);
-	if (ctx->end_caches)
-		ctx->end_caches(ctx);
+void gdri_ctx_free(struct gdri_ctx *ctx)
+{
 	gdri_backends_close(&ctx->backends);
 	gdri_cuda_drop();
 	gdri_slots_free(&contexts, &ctx->slot);
-	return first;
 }
 
 static void after_fork(void)

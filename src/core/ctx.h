@@ -7,8 +7,8 @@
 #define GDRI_CTX_H
 
 #include <pthread.h>
-#include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "barcopy.h"
 #include "base/slots.h"
@@ -27,11 +27,8 @@ struct gdri_ctx {
 	pthread_mutex_t lock; /* guards what follows; after handle->lock */
 	pthread_cond_t idle; /* signalled when calls becomes 0 */
 	unsigned int calls; /* entry points at work on this context */
-	struct gdri_handle *handles;
-	struct gdri_cache *caches;
-	/* How they end with the context: set by who adds one. Returns the first failure. */
-	int (*end_handles)(struct gdri_ctx *ctx);
-	void (*end_caches)(struct gdri_ctx *ctx);
+	LIST_HEAD(, gdri_handle) handles;
+	LIST_HEAD(, gdri_cache) caches;
 
 	struct gdri_counters counters;
 
@@ -47,7 +44,11 @@ int gdri_ctx_open(uint32_t flags, gdr_t *g);
 int gdri_ctx_get(gdr_t g, struct gdri_ctx **ctx);
 void gdri_ctx_put(struct gdri_ctx *ctx);
 
-/* Waits for calls in flight, releases every handle, closes the backends. Always finishes. */
-int gdri_ctx_close(gdr_t g);
+/*
+ * The two halves of a close, between which its handles and caches are to be ended: makes it unfindable
+ * and waits for calls in flight (fails as gdri_ctx_get() does); closes the backends.
+ */
+int gdri_ctx_retire(gdr_t g, struct gdri_ctx **ctx);
+void gdri_ctx_free(struct gdri_ctx *ctx);
 
 #endif

@@ -18,12 +18,17 @@ static void init_handle(struct gdri_slot *slot)
 
 struct gdri_slots gdri_handles;
 
+static struct gdri_handle *find(gdr_mh_t h)
+{
+	return (struct gdri_handle *)gdri_slots_find(&gdri_handles, h.h);
+}
+
 /* A copy reads the first cache line of its handle and no other. */
 _Static_assert(offsetof(struct gdri_handle, lock) <= 64, "what copies read is one cache line");
 
 void gdri_handle_count(gdr_mh_t h, enum gdri_counter what, uint64_t n, uint64_t bytes)
 {
-	struct gdri_handle *handle = (struct gdri_handle *)gdri_slots_find(&gdri_handles, h.h);
+	struct gdri_handle *handle = find(h);
 	struct gdri_counters *counters = handle ? &handle->ctx->counters : NULL;
 
 	gdri_count(counters, what, n);
@@ -31,66 +36,28 @@ void gdri_handle_count(gdr_mh_t h, enum gdri_counter what, uint64_t n, uint64_t 
 		gdri_count(counters, what + 1, bytes);
 }
 
-int gdri_handle_copy_errno(gdr_mh_t h)
+/* Why h cannot be had: -EINVAL or -EACCES, with its text. */
+static int fail_handle(gdr_mh_t h)
 {
-	struct gdri_handle *handle = (struct gdri_handle *)gdri_slots_find(&gdri_handles, h.h);
+	struct gdri_handle *handle = find(h);
 
-	if (!handle)
-		return -gdri_fail(EINVAL, "0x%lx is not a handle (never pinned, or unpinned)", h.h);
-	if (!gdri_handle_is_own(handle))
-		return -gdri_fail(EACCES, "the handle belongs to the parent process");
-	return -gdri_fail(EINVAL, "the handle is not mapped");
+	if (handle && !gdri_handle_is_own(handle))
+		return gdri_fail(EACCES, "the handle belongs to the parent process");
+	return gdri_fail(EINVAL, "0x%lx is not a handle (never pinned, unpinned, another's)", h.h);
 }
 
 int gdri_handle_for_counted(gdr_mh_t h, enum gdri_access access, struct gdri_window *w)
 {
-	struct gdri_handle *handle = (struct gdri_handle *)gdri_slots_find(&gdri_handles, h.h);
+	struct gdri_handle *handle = find(h);
 
 	if (!handle || !gdri_handle_is_own(handle))
-		return -gdri_handle_copy_errno(h);
+		return fail_handle(h);
 	w->plan = atomic_load_explicit(&handle->counted, memory_order_acquire);
 	w->start = atomic_load_explicit(&handle->copy_start, memory_order_relaxed);
 	w->end =
 		atomic_load_explicit(access == GDRI_WRITES ? &handle->write_end : &handle->copy_end,
 				     memory_order_relaxed);
-	return w->plan ? GDRI_COUNTED : -gdri_handle_copy_errno(h);
-}
-
-/* The context is nobody else's any more: its list is ours without its lock. */
-static int end_handles(struct gdri_ctx *ctx)
-{
-	struct gdri_handle *handle;
-	int rc, first = 0;
-
-	while ((handle = ctx->handles)) {
-		pthread_mutex_lock(&handle->lock);
-		rc = gdri_handle_release_locked(handle);
-		if (!first)
-			first = rc;
-	}
-	return first;
-}
-
-static void link_handle(struct gdri_ctx *ctx, struct gdri_handle *handle)
-{
-	pthread_mutex_lock(&ctx->lock);
-	handle->prev = NULL;
-	handle->next = ctx->handles;
-	if (handle->next)
-		handle->next->prev = handle;
-	ctx->handles = handle;
-	ctx->end_handles = end_handles;
-	pthread_mutex_unlock(&ctx->lock);
-}
-
-static gdr_mh_t publish(struct gdri_handle *handle)
-{
-	gdr_mh_t h;
-
-	atomic_store_explicit(&handle->owner, gdri_process_tag(), memory_order_relaxed);
-	link_handle(handle->ctx, handle);
-	h.h = gdri_slot_publish(&handle->slot);
-	return h;
+	return w->plan ? GDRI_COUNTED : gdri_fail(EINVAL, "the handle is not mapped");
 }
 
 int gdri_handle_new(struct gdri_ctx *ctx, struct gdri_region *region, uint64_t low, uint64_t high,
@@ -112,8 +79,6 @@ int gdri_handle_new(struct gdri_ctx *ctx, struct gdri_region *region, uint64_t l
 	handle->notice = GDRI_NOTICE_NONE;
 	handle->offload = NULL;
 	handle->offload_set = false;
-	handle->prev = NULL;
-	handle->next = NULL;
 	if (region->mapped) {
 		handle->pin.va = low & GPU_PAGE_MASK;
 		handle->pin.mapped_size =
@@ -122,11 +87,16 @@ int gdri_handle_new(struct gdri_ctx *ctx, struct gdri_region *region, uint64_t l
 		rc = gdri_handle_map_locked(handle, handle->pin.mapped_size, GDR_MAPPING_TYPE_NONE);
 	}
 	pthread_mutex_unlock(&handle->lock);
-	if (rc)
+	if (rc) {
 		gdri_slots_free(&gdri_handles, &handle->slot);
-	else
-		*h = publish(handle);
-	return rc;
+		return rc;
+	}
+	atomic_store_explicit(&handle->owner, gdri_process_tag(), memory_order_relaxed);
+	pthread_mutex_lock(&ctx->lock);
+	LIST_INSERT_HEAD(&ctx->handles, handle, link);
+	pthread_mutex_unlock(&ctx->lock);
+	h->h = gdri_slot_publish(&handle->slot);
+	return 0;
 }
 
 static int put_pin(struct gdri_region *region)
@@ -136,6 +106,8 @@ static int put_pin(struct gdri_region *region)
 	free(region);
 	return rc;
 }
+
+const struct gdri_region_kind gdri_kind_pin = { "gdr_pin_buffer", "gdr_unpin_buffer", put_pin };
 
 int gdri_handle_pin(struct gdri_ctx *ctx, struct gdri_pin_request *request, gdr_mh_t *h)
 {
@@ -149,8 +121,7 @@ int gdri_handle_pin(struct gdri_ctx *ctx, struct gdri_pin_request *request, gdr_
 		free(region);
 		return rc;
 	}
-	region->use = GDRI_USE_PIN;
-	region->put = put_pin;
+	region->kind = &gdri_kind_pin;
 	rc = gdri_handle_new(ctx, region, region->low, region->high, h);
 	if (rc)
 		put_pin(region);
@@ -159,38 +130,48 @@ int gdri_handle_pin(struct gdri_ctx *ctx, struct gdri_pin_request *request, gdr_
 
 int gdri_handle_lock(struct gdri_ctx *ctx, gdr_mh_t h, struct gdri_handle **out)
 {
-	struct gdri_handle *handle = (struct gdri_handle *)gdri_slots_find(&gdri_handles, h.h);
-
-	if (handle) {
-		if (!gdri_handle_is_own(handle))
-			return gdri_fail(EACCES, "the handle belongs to the parent process");
-		pthread_mutex_lock(&handle->lock);
-		if (gdri_slot_is(&handle->slot, h.h) && handle->ctx == ctx) {
-			*out = handle;
-			return 0;
-		}
-		pthread_mutex_unlock(&handle->lock);
-	}
-	return gdri_fail(EINVAL, "0x%lx is not a handle of this context", h.h);
-}
-
-struct gdri_handle *gdri_handle_lock_any(gdr_mh_t h)
-{
-	struct gdri_handle *handle = (struct gdri_handle *)gdri_slots_find(&gdri_handles, h.h);
+	struct gdri_handle *handle = find(h);
 
 	/* A parent's lock may be held for ever: look whose the handle is first. */
 	if (!handle || !gdri_handle_is_own(handle))
-		return NULL;
+		return fail_handle(h);
 	pthread_mutex_lock(&handle->lock);
-	if (gdri_slot_is(&handle->slot, h.h))
-		return handle;
+	if (gdri_slot_is(&handle->slot, h.h) && (!ctx || handle->ctx == ctx)) {
+		*out = handle;
+		return 0;
+	}
 	pthread_mutex_unlock(&handle->lock);
-	return NULL;
+	return fail_handle(h);
 }
 
-void gdri_handle_unlock(struct gdri_handle *handle)
+int gdri_handle_enter(gdr_t g, gdr_mh_t h, const struct gdri_region_kind *kind,
+		      struct gdri_handle **out)
 {
+	const struct gdri_region_kind *is;
+	struct gdri_ctx *ctx;
+	int rc = gdri_ctx_get(g, &ctx);
+
+	if (rc)
+		return rc;
+	rc = gdri_handle_lock(ctx, h, out);
+	if (rc) {
+		gdri_ctx_put(ctx);
+		return rc;
+	}
+	is = (*out)->region->kind;
+	if (!kind || is == kind)
+		return 0;
+	gdri_handle_leave(*out);
+	return gdri_fail(EINVAL, "0x%lx is not of %s(): %s() ends it", h.h, kind->made_by,
+			 is->ended_by);
+}
+
+void gdri_handle_leave(struct gdri_handle *handle)
+{
+	struct gdri_ctx *ctx = handle->ctx;
+
 	pthread_mutex_unlock(&handle->lock);
+	gdri_ctx_put(ctx);
 }
 
 /* The length that a map of `size` bytes takes: whole host pages. */
@@ -292,18 +273,6 @@ bool gdri_handle_length_matches(const struct gdri_handle *handle, size_t size)
 	       map_length(&handle->pin, size) == handle->pin.map_length;
 }
 
-static void unlink_handle(struct gdri_ctx *ctx, struct gdri_handle *handle)
-{
-	pthread_mutex_lock(&ctx->lock);
-	if (handle->prev)
-		handle->prev->next = handle->next;
-	else
-		ctx->handles = handle->next;
-	if (handle->next)
-		handle->next->prev = handle->prev;
-	pthread_mutex_unlock(&ctx->lock);
-}
-
 int gdri_handle_release_locked(struct gdri_handle *handle)
 {
 	int rc = 0, rc2;
@@ -313,11 +282,41 @@ int gdri_handle_release_locked(struct gdri_handle *handle)
 		rc = gdri_handle_unmap_locked(handle);
 	gdri_offload_free(handle->offload);
 	handle->offload = NULL;
-	rc2 = handle->region->put(handle->region);
-	unlink_handle(handle->ctx, handle);
+	rc2 = handle->region->kind->put(handle->region);
+	pthread_mutex_lock(&handle->ctx->lock);
+	LIST_REMOVE(handle, link);
+	pthread_mutex_unlock(&handle->ctx->lock);
 	pthread_mutex_unlock(&handle->lock);
 	gdri_slots_free(&gdri_handles, &handle->slot);
 	return rc ? rc : rc2;
+}
+
+int gdri_handle_end(gdr_t g, gdr_mh_t h, const struct gdri_region_kind *kind)
+{
+	struct gdri_handle *handle;
+	struct gdri_ctx *ctx;
+	int rc = gdri_handle_enter(g, h, kind, &handle);
+
+	if (rc)
+		return rc;
+	ctx = handle->ctx;
+	rc = gdri_handle_release_locked(handle);
+	gdri_ctx_put(ctx);
+	return rc;
+}
+
+int gdri_handles_end(struct gdri_ctx *ctx)
+{
+	struct gdri_handle *handle;
+	int rc, first = 0;
+
+	while ((handle = LIST_FIRST(&ctx->handles))) {
+		pthread_mutex_lock(&handle->lock);
+		rc = gdri_handle_release_locked(handle);
+		if (!first)
+			first = rc;
+	}
+	return first;
 }
 
 static void after_fork(void)

@@ -9,11 +9,11 @@
 #ifndef GDRI_HANDLE_H
 #define GDRI_HANDLE_H
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "barcopy.h"
 #include "core/offload.h"
@@ -54,10 +54,11 @@ struct gdri_handle {
 	enum gdri_notice notice; /* under lock; barcopy_next_revoked()'s */
 	struct gdri_offload *offload; /* under lock; NULL: none */
 	bool offload_set; /* under lock: by a call, so that the environment is not asked */
-	struct gdri_handle *prev, *next; /* the context's list; under ctx->lock */
+	LIST_ENTRY(gdri_handle) link; /* the context's list; under ctx->lock */
 };
 
 extern struct gdri_slots gdri_handles;
+extern const struct gdri_region_kind gdri_kind_pin, gdri_kind_mem;
 
 /* Is it this process's? */
 static inline bool gdri_handle_is_own(const struct gdri_handle *handle)
@@ -70,9 +71,6 @@ struct gdri_window {
 	const struct gdri_copy_plan *plan;
 	uintptr_t start, end;
 };
-
-/* Why a copy on h cannot be: EINVAL or EACCES, with its text. */
-int gdri_handle_copy_errno(gdr_mh_t h);
 
 enum gdri_access { GDRI_READS, GDRI_WRITES };
 
@@ -127,12 +125,32 @@ int gdri_handle_new(struct gdri_ctx *ctx, struct gdri_region *region, uint64_t l
 /* A plain pin: a region of its own and a handle of it. */
 int gdri_handle_pin(struct gdri_ctx *ctx, struct gdri_pin_request *request, gdr_mh_t *h);
 
-/* The handle h of ctx with its lock held: 0, -EINVAL, or -EACCES for the parent process's. */
-int gdri_handle_lock(struct gdri_ctx *ctx, gdr_mh_t h, struct gdri_handle **out);
-void gdri_handle_unlock(struct gdri_handle *handle);
+/* Memory of our own (mem.c), mapped: see barcopy_mem_alloc() and the others; flags have been checked. */
+int gdri_mem_alloc(struct gdri_ctx *ctx, int device, size_t size, uint32_t flags,
+		   barcopy_mem_t *mem);
+int gdri_mem_import(struct gdri_ctx *ctx, const struct gdri_imported *imported, size_t size,
+		    barcopy_mem_t *mem);
+int gdri_mem_export(gdr_t g, gdr_mh_t h, int *fd);
 
-/* The same without a context: NULL for what is no handle, or not of this process; see copy_errno. */
-struct gdri_handle *gdri_handle_lock_any(gdr_mh_t h);
+/*
+ * The handle h of ctx (NULL: of any context) with its lock held, which the caller releases: 0,
+ * -EINVAL, or -EACCES for the parent process's.
+ */
+int gdri_handle_lock(struct gdri_ctx *ctx, gdr_mh_t h, struct gdri_handle **out);
+
+/*
+ * The handle h of g, both held until the leave. kind: -EINVAL and a text that names the right call for a
+ * handle of any other; NULL: it may be of each. Otherwise as gdri_ctx_get() and gdri_handle_lock().
+ */
+int gdri_handle_enter(gdr_t g, gdr_mh_t h, const struct gdri_region_kind *kind,
+		      struct gdri_handle **out);
+void gdri_handle_leave(struct gdri_handle *handle);
+
+/* Enters, releases and leaves. */
+int gdri_handle_end(gdr_t g, gdr_mh_t h, const struct gdri_region_kind *kind);
+
+/* Releases all handles of a context that is nobody else's any more; returns the first failure. */
+int gdri_handles_end(struct gdri_ctx *ctx);
 
 /* Called with the lock held. Returns 0 or -errno. */
 int gdri_handle_map_locked(struct gdri_handle *handle, size_t size, gdr_mapping_type_t wish);

@@ -1,18 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* See mem.h. */
-#include "core/mem.h"
+/*
+ * barcopy_mem_alloc(): memory that is allocated so that it can be mapped here, and mapped. It knows
+ * nothing of other ranges or of the cache.
+ */
+#include "core/handle.h"
 
 #include <errno.h>
-#include <stdbool.h>
 #include <stdlib.h>
-#include <unistd.h>
 
-#include "core/ctx.h"
-#include "cuda/cuda.h"
 #include "base/error.h"
-#include "core/handle.h"
 #include "base/log.h"
-#include "core/region.h"
+#include "core/ctx.h"
 
 /* Ends with its handle. */
 struct block {
@@ -44,7 +42,7 @@ static int choose(struct gdri_ctx *ctx, int device, uint32_t flags, enum gdri_al
 	return 0;
 }
 
-static int release(struct gdri_region *region)
+static int put_block(struct gdri_region *region)
 {
 	struct block *block = (struct block *)region;
 
@@ -57,6 +55,9 @@ static int release(struct gdri_region *region)
 	free(block);
 	return 0;
 }
+
+const struct gdri_region_kind gdri_kind_mem = { "barcopy_mem_alloc", "barcopy_mem_free",
+						put_block };
 
 /*
  * Pins and maps what block->allocation holds (address 0 and the size alone for a dma-buf), or frees
@@ -79,12 +80,11 @@ static int finish(struct gdri_ctx *ctx, struct block *block, const struct gdri_i
 		free(block);
 		return rc;
 	}
-	block->region.use = GDRI_USE_MEM;
-	block->region.put = release;
+	block->region.kind = &gdri_kind_mem;
 	result.cpu_ptr = gdri_region_pointer(&block->region, a->addr);
 	rc = gdri_handle_new(ctx, &block->region, a->addr, a->addr + a->size, &result.handle);
 	if (rc) {
-		release(&block->region);
+		put_block(&block->region);
 		return rc;
 	}
 	*mem = result;
@@ -149,42 +149,17 @@ int gdri_mem_import(struct gdri_ctx *ctx, const struct gdri_imported *imported, 
 	return finish(ctx, block, imported, mem);
 }
 
-/* The block of a handle, whose lock is held then. */
-static int lock_block(struct gdri_ctx *ctx, gdr_mh_t h, struct gdri_handle **handle,
-		      struct block **block)
-{
-	int rc = gdri_handle_lock(ctx, h, handle);
-
-	if (rc)
-		return rc;
-	if ((*handle)->region->use == GDRI_USE_MEM) {
-		*block = (struct block *)(*handle)->region;
-		return 0;
-	}
-	gdri_handle_unlock(*handle);
-	return gdri_fail(EINVAL, "0x%lx is not a handle of barcopy_mem_alloc or barcopy_mem_import",
-			 h.h);
-}
-
-int gdri_mem_free(struct gdri_ctx *ctx, gdr_mh_t h)
-{
-	struct gdri_handle *handle;
-	struct block *block;
-	int rc = lock_block(ctx, h, &handle, &block);
-
-	return rc ? rc : gdri_handle_release_locked(handle);
-}
-
-int gdri_mem_export(struct gdri_ctx *ctx, gdr_mh_t h, int *fd)
+int gdri_mem_export(gdr_t g, gdr_mh_t h, int *fd)
 {
 	struct gdri_handle *handle;
 	struct block *block;
 	uint64_t base;
 	size_t size;
-	int rc = lock_block(ctx, h, &handle, &block);
+	int rc = gdri_handle_enter(g, h, &gdri_kind_mem, &handle);
 
 	if (rc)
 		return rc;
+	block = (struct block *)handle->region;
 	if (!block->allocated)
 		rc = gdri_fail(ENOTSUP, "this memory came as a dma-buf: pass on that descriptor");
 	else if (block->allocation.kind != GDRI_ALLOCATION_VMM)
@@ -192,6 +167,6 @@ int gdri_mem_export(struct gdri_ctx *ctx, gdr_mh_t h, int *fd)
 					"BARCOPY_MEM_SHAREABLE");
 	else
 		rc = gdri_cuda_export_chunk(block->allocation.addr, &base, &size, fd);
-	gdri_handle_unlock(handle);
+	gdri_handle_leave(handle);
 	return rc;
 }

@@ -21,6 +21,7 @@
 #include "cuda/cuda.h"
 #include "gdrapi.h"
 
+struct gdri_region;
 
 /* An allocation, or VMM chunk, that a region reaches into. Constant once it can be found. */
 struct gdri_part {
@@ -29,7 +30,11 @@ struct gdri_part {
 	struct gdri_part *next; /* of those found later */
 };
 
-enum gdri_region_use { GDRI_USE_PIN, GDRI_USE_MEM, GDRI_USE_RANGE, GDRI_USE_CACHE };
+/* Whose a region is: by which calls a handle of it comes and goes, and what the end of one does. */
+struct gdri_region_kind {
+	const char *made_by, *ended_by;
+	int (*put)(struct gdri_region *region); /* 0 or -errno */
+};
 
 struct gdri_region {
 	/* Set by gdri_region_open(), constant until gdri_region_close(), but the map of a plain pin. */
@@ -43,9 +48,7 @@ struct gdri_region {
 	_Atomic(struct gdri_part *) late; /* found later in its pages; only ever added to */
 	_Atomic bool revoked; /* seen so */
 
-	/* The owner's: what it is, and what the end of a handle that held it does. 0 or -errno. */
-	enum gdri_region_use use;
-	int (*put)(struct gdri_region *region);
+	const struct gdri_region_kind *kind; /* the owner's to set */
 };
 
 enum gdri_region_flags {
@@ -68,7 +71,7 @@ int gdri_region_bounds(uint64_t *low, uint64_t *high, size_t whole_max);
 
 /*
  * Pins what the request names, maps it if flags say so, and sets SYNC_MEMOPS on every allocation of
- * the range; use and put are the owner's to set. 0 or -errno.
+ * the range. 0 or -errno.
  */
 int gdri_region_open(struct gdri_region *region, struct gdri_backends *backends,
 		     struct gdri_pin_request *request, uint32_t flags);

@@ -95,14 +95,6 @@ static gdr_t opened(void)
 	return g;
 }
 
-static int fake_put(struct gdri_region *region)
-{
-	int rc = gdri_region_close(region);
-
-	free(region);
-	return rc;
-}
-
 static gdr_mh_t fake_pin(gdr_t g)
 {
 	struct gdri_region *region = calloc(1, sizeof(*region));
@@ -115,7 +107,7 @@ static gdr_mh_t fake_pin(gdr_t g)
 					 .page_size = 65536,
 					 .device = -1,
 					 .type = GDR_MAPPING_TYPE_WC };
-	region->put = fake_put;
+	region->kind = &gdri_kind_pin;
 	ck_assert_int_eq(gdri_ctx_get(g, &ctx), 0);
 	ck_assert_int_eq(gdri_handle_new(ctx, region, 0x70000, 0x80000, &h), 0);
 	gdri_ctx_put(ctx);

@@ -15,7 +15,7 @@
 #include "common/standin.h"
 #include "common/unit.h"
 #include "barcopy.h"
-#include "calls/stats.h"
+#include "calls/calls.h"
 
 #define OK(call) ck_assert_msg(!(call), "%s: %s", #call, barcopy_last_error())
 #define SIZE	 STANDIN_GRANULE

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the entry points share. Each checks its arguments, finds the object, calls, and turns -errno into
+ * the positive errno of the interface; nothing else does that.
+ */
+#ifndef GDRI_CALLS_H
+#define GDRI_CALLS_H
+
+#include <errno.h>
+
+#include "barcopy.h"
+#include "base/error.h"
+#include "core/ctx.h"
+
+/* The errno of `call` with the context g held as ctx, or why g cannot be. */
+#define GDRI_WITH(g, ctx, call)                  \
+	__extension__({                          \
+		struct gdri_ctx *ctx;            \
+		int rc_ = gdri_ctx_get(g, &ctx); \
+		if (!rc_) {                      \
+			rc_ = (call);            \
+			gdri_ctx_put(ctx);       \
+		}                                \
+		-rc_;                            \
+	})
+
+static inline int gdri_null(const char *what)
+{
+	return -gdri_fail(EINVAL, "%s is NULL", what);
+}
+
+/* The structs that grow at their end (base/sized.h): their sizes when they were first published. */
+enum {
+	FIRST_COPY_OPTIONS = 32,
+	FIRST_BAR_INFO = 32,
+	FIRST_CACHE_OPTIONS = 40,
+	FIRST_CACHE_STATS = 72,
+	FIRST_STATS = 152
+};
+
+_Static_assert(sizeof(barcopy_copy_options_t) >= FIRST_COPY_OPTIONS &&
+		       sizeof(barcopy_bar_info_t) >= FIRST_BAR_INFO &&
+		       sizeof(barcopy_cache_options_t) >= FIRST_CACHE_OPTIONS &&
+		       sizeof(barcopy_cache_stats_t) >= FIRST_CACHE_STATS &&
+		       sizeof(barcopy_stats_t) >= FIRST_STATS,
+	       "they only grow");
+
+/* Whoever opens a context calls it, so that a static library brings the summary at exit too. */
+void gdri_stats_init(void);
+
+void gdri_stats_summary(const barcopy_stats_t *stats, struct gdri_text *text);
+
+#endif
