@@ -32,63 +32,49 @@ static __attribute__((cold, noinline)) int explain_window(struct gdri_window w, 
 	return err;
 }
 
-/* May the copy be? Where not, the caller returns what explain_window() does, and nothing else. */
-static inline __attribute__((always_inline)) bool
-may_copy(struct gdri_window w, const void *map_ptr, const void *host_ptr, size_t size)
+/* The copy, if it may be. Its ends are its access's: writes go to the mapping, reads come from there. */
+static inline __attribute__((always_inline)) int copy(gdr_mh_t handle, struct gdri_window w,
+						      enum gdri_access access, void *dst,
+						      const void *src, size_t size)
 {
-	return __builtin_expect(host_ptr && gdri_window_has(&w, map_ptr, size), 1);
+	const void *map = access == GDRI_WRITES ? dst : src;
+	const void *host = access == GDRI_WRITES ? src : dst;
+
+	if (!size)
+		return 0;
+	if (__builtin_expect(!host || !gdri_window_has(&w, map, size), 0))
+		return explain_window(w, map, host, size);
+	if (access == GDRI_WRITES) {
+		GDRI_PROBE4(copy_to, handle.h, dst, src, size);
+		gdri_copy_to(w.plan, dst, src, size);
+	} else {
+		GDRI_PROBE4(copy_from, handle.h, dst, src, size);
+		gdri_copy_from(w.plan, dst, src, size);
+	}
+	return 0;
 }
 
-static inline void copy_to(const struct gdri_copy_plan *plan, gdr_mh_t handle, void *map_d_ptr,
-			   const void *h_ptr, size_t size)
+static enum gdri_counter copies_of(enum gdri_access access)
 {
-	GDRI_PROBE4(copy_to, handle.h, map_d_ptr, h_ptr, size);
-	gdri_copy_to(plan, map_d_ptr, h_ptr, size);
-}
-
-static inline void copy_from(const struct gdri_copy_plan *plan, gdr_mh_t handle, void *h_ptr,
-			     const void *map_d_ptr, size_t size)
-{
-	GDRI_PROBE4(copy_from, handle.h, map_d_ptr, h_ptr, size);
-	gdri_copy_from(plan, h_ptr, map_d_ptr, size);
+	return access == GDRI_WRITES ? GDRI_COUNT_COPIES_TO : GDRI_COUNT_COPIES_FROM;
 }
 
 /*
- * Copies that are counted, and those that are refused: apart, and with the same arguments, so that the
- * others do not save a register for it.
+ * Copies that are counted, and those that are refused: apart, and with the same arguments first, so that
+ * the others do not save a register for it.
  */
-static __attribute__((noinline)) int counted_to(gdr_mh_t handle, void *map_d_ptr, const void *h_ptr,
-						size_t size)
+static __attribute__((noinline)) int counted_copy(gdr_mh_t handle, void *dst, const void *src,
+						  size_t size, enum gdri_access access)
 {
 	struct gdri_window w;
-	int rc = gdri_handle_for_counted(handle, GDRI_WRITES, &w);
+	int rc = gdri_handle_for_counted(handle, access, &w);
 
 	if (rc < 0)
 		return -rc;
-	if (!size)
-		return 0;
-	if (!may_copy(w, map_d_ptr, h_ptr, size))
-		return explain_window(w, map_d_ptr, h_ptr, size);
-	copy_to(w.plan, handle, map_d_ptr, h_ptr, size);
-	gdri_handle_count(handle, GDRI_COUNT_COPIES_TO, 1, size);
-	return 0;
-}
-
-static __attribute__((noinline)) int counted_from(gdr_mh_t handle, void *h_ptr,
-						  const void *map_d_ptr, size_t size)
-{
-	struct gdri_window w;
-	int rc = gdri_handle_for_counted(handle, GDRI_READS, &w);
-
-	if (rc < 0)
-		return -rc;
-	if (!size)
-		return 0;
-	if (!may_copy(w, map_d_ptr, h_ptr, size))
-		return explain_window(w, map_d_ptr, h_ptr, size);
-	copy_from(w.plan, handle, h_ptr, map_d_ptr, size);
-	gdri_handle_count(handle, GDRI_COUNT_COPIES_FROM, 1, size);
-	return 0;
+	rc = copy(handle, w, access, dst, src, size);
+	if (!rc && size)
+		gdri_handle_count(handle, copies_of(access), 1, size);
+	return rc;
 }
 
 int gdr_copy_to_mapping(gdr_mh_t handle, void *map_d_ptr, const void *h_ptr, size_t size)
@@ -96,13 +82,8 @@ int gdr_copy_to_mapping(gdr_mh_t handle, void *map_d_ptr, const void *h_ptr, siz
 	struct gdri_window w;
 
 	if (__builtin_expect(!gdri_handle_for_copy(handle, GDRI_WRITES, &w), 0))
-		return counted_to(handle, map_d_ptr, h_ptr, size);
-	if (!size)
-		return 0;
-	if (!may_copy(w, map_d_ptr, h_ptr, size))
-		return explain_window(w, map_d_ptr, h_ptr, size);
-	copy_to(w.plan, handle, map_d_ptr, h_ptr, size);
-	return 0;
+		return counted_copy(handle, map_d_ptr, h_ptr, size, GDRI_WRITES);
+	return copy(handle, w, GDRI_WRITES, map_d_ptr, h_ptr, size);
 }
 
 int gdr_copy_from_mapping(gdr_mh_t handle, void *h_ptr, const void *map_d_ptr, size_t size)
@@ -110,24 +91,14 @@ int gdr_copy_from_mapping(gdr_mh_t handle, void *h_ptr, const void *map_d_ptr, s
 	struct gdri_window w;
 
 	if (__builtin_expect(!gdri_handle_for_copy(handle, GDRI_READS, &w), 0))
-		return counted_from(handle, h_ptr, map_d_ptr, size);
-	if (!size)
-		return 0;
-	if (!may_copy(w, map_d_ptr, h_ptr, size))
-		return explain_window(w, map_d_ptr, h_ptr, size);
-	copy_from(w.plan, handle, h_ptr, map_d_ptr, size);
-	return 0;
+		return counted_copy(handle, h_ptr, map_d_ptr, size, GDRI_READS);
+	return copy(handle, w, GDRI_READS, h_ptr, map_d_ptr, size);
 }
 
-/* 0 or GDRI_COUNTED and the handle's plan, if every piece may be copied; -errno otherwise. */
-static int check_segments(gdr_mh_t handle, enum gdri_access access, const barcopy_copy_seg_t *seg,
-			  size_t count, uint32_t flags, const struct gdri_copy_plan **plan)
+/* May every piece be copied? 0 or -errno. */
+static int check_segments(struct gdri_window w, const barcopy_copy_seg_t *seg, size_t count,
+			  uint32_t flags)
 {
-	struct gdri_window w;
-	int rc = gdri_handle_window(handle, access, &w);
-
-	if (rc < 0)
-		return rc;
 	if (flags & ~(uint32_t)BARCOPY_COPY_NO_FENCE)
 		return gdri_fail(EINVAL, "unknown bits in copy flags 0x%x", flags);
 	if (count && !seg)
@@ -139,12 +110,10 @@ static int check_segments(gdr_mh_t handle, enum gdri_access access, const barcop
 		    (!seg[i].host_ptr || !gdri_window_has(&w, seg[i].map_ptr, seg[i].size)))
 			return -explain_window(w, seg[i].map_ptr, seg[i].host_ptr, seg[i].size);
 	}
-	*plan = w.plan;
-	return rc;
+	return 0;
 }
 
-static __attribute__((cold, noinline)) void count_segments(gdr_mh_t handle,
-							   enum gdri_counter copies,
+static __attribute__((cold, noinline)) void count_segments(gdr_mh_t handle, enum gdri_access access,
 							   const barcopy_copy_seg_t *seg,
 							   size_t count)
 {
@@ -154,39 +123,44 @@ static __attribute__((cold, noinline)) void count_segments(gdr_mh_t handle,
 		n += !!seg[i].size;
 		bytes += seg[i].size;
 	}
-	gdri_handle_count(handle, copies, n, bytes);
+	gdri_handle_count(handle, copies_of(access), n, bytes);
+}
+
+static int copyv(gdr_mh_t handle, enum gdri_access access, const barcopy_copy_seg_t *seg,
+		 size_t count, uint32_t flags)
+{
+	struct gdri_window w;
+	int counted = gdri_handle_window(handle, access, &w), rc;
+
+	if (counted < 0)
+		return -counted;
+	rc = check_segments(w, seg, count, flags);
+	if (rc)
+		return -rc;
+	if (access == GDRI_WRITES) {
+		GDRI_PROBE3(copyv_to, handle.h, seg, count);
+		if (count)
+			gdri_copyv_to(w.plan, seg, count, flags);
+	} else {
+		GDRI_PROBE3(copyv_from, handle.h, seg, count);
+		if (count)
+			gdri_copyv_from(w.plan, seg, count, flags);
+	}
+	if (__builtin_expect(counted == GDRI_COUNTED, 0))
+		count_segments(handle, access, seg, count);
+	return 0;
 }
 
 int barcopy_copyv_to_mapping(gdr_mh_t handle, const barcopy_copy_seg_t *seg, size_t count,
 			     uint32_t flags)
 {
-	const struct gdri_copy_plan *plan;
-	int rc = check_segments(handle, GDRI_WRITES, seg, count, flags, &plan);
-
-	if (rc < 0)
-		return -rc;
-	GDRI_PROBE3(copyv_to, handle.h, seg, count);
-	if (count)
-		gdri_copyv_to(plan, seg, count, flags);
-	if (__builtin_expect(rc == GDRI_COUNTED, 0))
-		count_segments(handle, GDRI_COUNT_COPIES_TO, seg, count);
-	return 0;
+	return copyv(handle, GDRI_WRITES, seg, count, flags);
 }
 
 int barcopy_copyv_from_mapping(gdr_mh_t handle, const barcopy_copy_seg_t *seg, size_t count,
 			       uint32_t flags)
 {
-	const struct gdri_copy_plan *plan;
-	int rc = check_segments(handle, GDRI_READS, seg, count, flags, &plan);
-
-	if (rc < 0)
-		return -rc;
-	GDRI_PROBE3(copyv_from, handle.h, seg, count);
-	if (count)
-		gdri_copyv_from(plan, seg, count, flags);
-	if (__builtin_expect(rc == GDRI_COUNTED, 0))
-		count_segments(handle, GDRI_COUNT_COPIES_FROM, seg, count);
-	return 0;
+	return copyv(handle, GDRI_READS, seg, count, flags);
 }
 
 static int take_options(const barcopy_copy_options_t *from, barcopy_copy_options_t *to)
@@ -264,9 +238,22 @@ static __attribute__((cold, noinline)) int explain_word(struct gdri_window w, co
 	return explain_window(w, ptr, "", size);
 }
 
-/* The words that are counted, or refused: apart, as the copies are. A post is counted as a put. */
+/* A post is counted as a put. */
 enum word_way { PUT_WORD, POST_WORD };
 
+static inline __attribute__((always_inline)) int
+store_word(struct gdri_window w, void *ptr, uint64_t value, size_t size, enum word_way way)
+{
+	if (!is_word(w, ptr, size))
+		return explain_word(w, ptr, size);
+	if (size == sizeof(uint32_t))
+		(way == POST_WORD ? gdri_post32 : gdri_put32)(w.plan, ptr, (uint32_t)value);
+	else
+		(way == POST_WORD ? gdri_post64 : gdri_put64)(w.plan, ptr, value);
+	return 0;
+}
+
+/* The words that are counted, or refused: apart, as the copies are. */
 static __attribute__((noinline)) int counted_word(gdr_mh_t handle, void *ptr, uint64_t value,
 						  size_t size, enum word_way way)
 {
@@ -275,62 +262,40 @@ static __attribute__((noinline)) int counted_word(gdr_mh_t handle, void *ptr, ui
 
 	if (rc < 0)
 		return -rc;
-	if (!is_word(w, ptr, size))
-		return explain_word(w, ptr, size);
-	if (size == sizeof(uint32_t))
-		(way == POST_WORD ? gdri_post32 : gdri_put32)(w.plan, ptr, (uint32_t)value);
-	else
-		(way == POST_WORD ? gdri_post64 : gdri_put64)(w.plan, ptr, value);
-	gdri_handle_count(handle, GDRI_COUNT_PUT, 1, 0);
-	return 0;
+	rc = store_word(w, ptr, value, size, way);
+	if (!rc)
+		gdri_handle_count(handle, GDRI_COUNT_PUT, 1, 0);
+	return rc;
+}
+
+static inline __attribute__((always_inline)) int
+put_word(gdr_mh_t handle, void *ptr, uint64_t value, size_t size, enum word_way way)
+{
+	struct gdri_window w;
+
+	if (__builtin_expect(!gdri_handle_for_copy(handle, GDRI_WRITES, &w), 0))
+		return counted_word(handle, ptr, value, size, way);
+	return store_word(w, ptr, value, size, way);
 }
 
 int barcopy_put32(gdr_mh_t handle, void *map_ptr, uint32_t value)
 {
-	struct gdri_window w;
-
-	if (__builtin_expect(!gdri_handle_for_copy(handle, GDRI_WRITES, &w), 0))
-		return counted_word(handle, map_ptr, value, sizeof(value), PUT_WORD);
-	if (!is_word(w, map_ptr, sizeof(value)))
-		return explain_word(w, map_ptr, sizeof(value));
-	gdri_put32(w.plan, map_ptr, value);
-	return 0;
+	return put_word(handle, map_ptr, value, sizeof(value), PUT_WORD);
 }
 
 int barcopy_put64(gdr_mh_t handle, void *map_ptr, uint64_t value)
 {
-	struct gdri_window w;
-
-	if (__builtin_expect(!gdri_handle_for_copy(handle, GDRI_WRITES, &w), 0))
-		return counted_word(handle, map_ptr, value, sizeof(value), PUT_WORD);
-	if (!is_word(w, map_ptr, sizeof(value)))
-		return explain_word(w, map_ptr, sizeof(value));
-	gdri_put64(w.plan, map_ptr, value);
-	return 0;
+	return put_word(handle, map_ptr, value, sizeof(value), PUT_WORD);
 }
 
 int barcopy_post32(gdr_mh_t handle, void *map_ptr, uint32_t value)
 {
-	struct gdri_window w;
-
-	if (__builtin_expect(!gdri_handle_for_copy(handle, GDRI_WRITES, &w), 0))
-		return counted_word(handle, map_ptr, value, sizeof(value), POST_WORD);
-	if (!is_word(w, map_ptr, sizeof(value)))
-		return explain_word(w, map_ptr, sizeof(value));
-	gdri_post32(w.plan, map_ptr, value);
-	return 0;
+	return put_word(handle, map_ptr, value, sizeof(value), POST_WORD);
 }
 
 int barcopy_post64(gdr_mh_t handle, void *map_ptr, uint64_t value)
 {
-	struct gdri_window w;
-
-	if (__builtin_expect(!gdri_handle_for_copy(handle, GDRI_WRITES, &w), 0))
-		return counted_word(handle, map_ptr, value, sizeof(value), POST_WORD);
-	if (!is_word(w, map_ptr, sizeof(value)))
-		return explain_word(w, map_ptr, sizeof(value));
-	gdri_post64(w.plan, map_ptr, value);
-	return 0;
+	return put_word(handle, map_ptr, value, sizeof(value), POST_WORD);
 }
 
 /* A read waits for the link, so here the counting is in the one path. */

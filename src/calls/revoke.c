@@ -11,27 +11,25 @@
 #include "calls/calls.h"
 #include "core/handle.h"
 
+static int event_fd(struct gdri_ctx *ctx, int *fd)
+{
+	int own, rc = gdri_backends_event_fd(&ctx->backends, &own);
+
+	if (rc)
+		return rc;
+	/* The caller's own, whose end is not that of the context. */
+	own = fcntl(own, F_DUPFD_CLOEXEC, 0);
+	if (own < 0)
+		return gdri_fail(errno, "dup of the node: %s", strerror(errno));
+	*fd = own;
+	return 0;
+}
+
 int barcopy_get_event_fd(gdr_t g, int *fd)
 {
-	struct gdri_ctx *ctx;
-	int own, rc;
-
 	if (!fd)
 		return gdri_null("fd");
-	rc = gdri_ctx_get(g, &ctx);
-	if (rc)
-		return -rc;
-	rc = gdri_backends_event_fd(&ctx->backends, &own);
-	if (!rc) {
-		/* The caller's own, whose end is not that of the context. */
-		own = fcntl(own, F_DUPFD_CLOEXEC, 0);
-		if (own < 0)
-			rc = gdri_fail(errno, "dup of the node: %s", strerror(errno));
-		else
-			*fd = own;
-	}
-	gdri_ctx_put(ctx);
-	return -rc;
+	return GDRI_WITH(g, ctx, event_fd(ctx, fd));
 }
 
 /*
@@ -53,16 +51,6 @@ static int list_handles(struct gdri_ctx *ctx, uint64_t **names, size_t *count)
 			(*names)[(*count)++] = gdri_slot_name(&handle->slot);
 	pthread_mutex_unlock(&ctx->lock);
 	return *count < n ? gdri_fail(ENOMEM, "no memory for a list of %zu handles", n) : 0;
-}
-
-/* Asks for the flag of a handle that is not known to be revoked. */
-static void look(struct gdri_handle *handle)
-{
-	bool revoked = atomic_load_explicit(&handle->region->revoked, memory_order_relaxed);
-
-	if (handle->notice == GDRI_NOTICE_NONE &&
-	    (revoked || (!gdri_region_is_revoked(handle->region, &revoked) && revoked)))
-		handle->notice = GDRI_NOTICE_PENDING;
 }
 
 /*
@@ -95,16 +83,18 @@ static bool next_of(struct gdri_ctx *ctx, const uint64_t *names, size_t count, b
 
 	for (size_t i = 0; i < count && !(found && !ask); i++) {
 		struct gdri_handle *handle;
+		bool revoked;
 
 		if (gdri_handle_lock(ctx, (gdr_mh_t){ names[i] }, &handle))
 			continue; /* unpinned meanwhile */
-		if (ask)
-			look(handle);
-		if (handle->notice == GDRI_NOTICE_PENDING) {
+		revoked = atomic_load_explicit(&handle->region->revoked, memory_order_relaxed);
+		if (ask && !revoked)
+			(void)gdri_region_is_revoked(handle->region, &revoked);
+		if (revoked && !handle->told) {
 			if (!is_callers(ctx, &handle, names[i]))
 				continue;
 			if (!found) {
-				handle->notice = GDRI_NOTICE_TOLD;
+				handle->told = true;
 				out->h = names[i];
 				found = true;
 			}
@@ -114,28 +104,23 @@ static bool next_of(struct gdri_ctx *ctx, const uint64_t *names, size_t count, b
 	return found;
 }
 
-int barcopy_next_revoked(gdr_t g, gdr_mh_t *handle)
+static int next_revoked(struct gdri_ctx *ctx, gdr_mh_t *out)
 {
-	struct gdri_ctx *ctx;
 	uint64_t *names;
 	size_t count;
-	gdr_mh_t h;
-	int rc;
+	int rc = list_handles(ctx, &names, &count);
 
-	if (!handle)
-		return gdri_null("handle");
-	rc = gdri_ctx_get(g, &ctx);
 	if (rc)
-		return -rc;
-	rc = list_handles(ctx, &names, &count);
-	if (rc)
-		goto out;
-	if (next_of(ctx, names, count, false, &h) || next_of(ctx, names, count, true, &h))
-		*handle = h;
-	else
+		return rc;
+	if (!next_of(ctx, names, count, false, out) && !next_of(ctx, names, count, true, out))
 		rc = gdri_fail(ENOENT, "no further range has been revoked");
 	free(names);
-out:
-	gdri_ctx_put(ctx);
-	return -rc;
+	return rc;
+}
+
+int barcopy_next_revoked(gdr_t g, gdr_mh_t *handle)
+{
+	if (!handle)
+		return gdri_null("handle");
+	return GDRI_WITH(g, ctx, next_revoked(ctx, handle));
 }

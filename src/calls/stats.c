@@ -25,26 +25,21 @@ void gdri_stats_init(void)
 	(void)gdri_copies_counted();
 }
 
+/* The counters are in the order of the fields from pins on. */
+_Static_assert(offsetof(barcopy_stats_t, waits) - offsetof(barcopy_stats_t, pins) ==
+		       GDRI_COUNT_WAIT * sizeof(uint64_t),
+	       "a field for each counter");
+_Static_assert(offsetof(barcopy_stats_t, copies_to) - offsetof(barcopy_stats_t, pins) ==
+		       GDRI_COUNT_COPIES_TO * sizeof(uint64_t),
+	       "in the same order");
+
 static void fill(barcopy_stats_t *s, const struct gdri_counters *c)
 {
+	uint64_t *field = &s->pins;
+
 	s->flags = gdri_copies_counted() ? BARCOPY_STATS_COPIES : 0;
-	s->pins = gdri_counted(c, GDRI_COUNT_PIN);
-	s->unpins = gdri_counted(c, GDRI_COUNT_UNPIN);
-	s->maps = gdri_counted(c, GDRI_COUNT_MAP);
-	s->unmaps = gdri_counted(c, GDRI_COUNT_UNMAP);
-	s->revoked = gdri_counted(c, GDRI_COUNT_REVOKED);
-	s->engine_copies = gdri_counted(c, GDRI_COUNT_ENGINE_COPY);
-	s->engine_fallbacks = gdri_counted(c, GDRI_COUNT_ENGINE_FALLBACK);
-	s->cache_hits = gdri_counted(c, GDRI_COUNT_CACHE_HIT);
-	s->cache_misses = gdri_counted(c, GDRI_COUNT_CACHE_MISS);
-	s->cache_evictions = gdri_counted(c, GDRI_COUNT_CACHE_EVICTION);
-	s->copies_to = gdri_counted(c, GDRI_COUNT_COPIES_TO);
-	s->bytes_to = gdri_counted(c, GDRI_COUNT_BYTES_TO);
-	s->copies_from = gdri_counted(c, GDRI_COUNT_COPIES_FROM);
-	s->bytes_from = gdri_counted(c, GDRI_COUNT_BYTES_FROM);
-	s->puts = gdri_counted(c, GDRI_COUNT_PUT);
-	s->gets = gdri_counted(c, GDRI_COUNT_GET);
-	s->waits = gdri_counted(c, GDRI_COUNT_WAIT);
+	for (int i = 0; i < GDRI_COUNTERS; i++)
+		field[i] = gdri_counted(c, i);
 }
 
 static void of_process(barcopy_stats_t *stats)

@@ -76,7 +76,7 @@ int gdri_handle_new(struct gdri_ctx *ctx, struct gdri_region *region, uint64_t l
 	handle->low = low;
 	handle->high = high;
 	handle->pin = region->pin;
-	handle->notice = GDRI_NOTICE_NONE;
+	handle->told = false;
 	handle->offload = NULL;
 	handle->offload_set = false;
 	if (region->mapped) {

@@ -25,13 +25,6 @@
 
 struct gdri_ctx;
 
-/* What barcopy_next_revoked() has to do with a handle. */
-enum gdri_notice {
-	GDRI_NOTICE_NONE, /* not seen revoked yet */
-	GDRI_NOTICE_PENDING, /* seen revoked, the caller has not been told */
-	GDRI_NOTICE_TOLD
-};
-
 struct gdri_handle {
 	struct gdri_slot slot;
 
@@ -51,7 +44,7 @@ struct gdri_handle {
 	struct gdri_region *region; /* likewise; given back when the handle ends */
 	uint64_t low, high; /* likewise: the bytes that it stands for */
 	struct gdri_pin pin; /* under lock: the region's, as this handle shows it */
-	enum gdri_notice notice; /* under lock; barcopy_next_revoked()'s */
+	bool told; /* under lock: by barcopy_next_revoked() that it is revoked */
 	struct gdri_offload *offload; /* under lock; NULL: none */
 	bool offload_set; /* under lock: by a call, so that the environment is not asked */
 	LIST_ENTRY(gdri_handle) link; /* the context's list; under ctx->lock */
