@@ -197,7 +197,7 @@ static void log_env_problem(void)
 static const struct gdri_copy_plan *plan_of(struct gdri_handle *handle)
 {
 	if (handle->offload)
-		return gdri_offload_plan(handle->offload, &handle->pin);
+		return gdri_offload_plan(handle->offload);
 	return gdri_copy_plan(handle->pin.map_type);
 }
 

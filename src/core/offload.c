@@ -31,9 +31,7 @@ struct gdri_offload {
 	struct gdri_cuda_engine *engine; /* NULL: none */
 	struct by_size from, to; /* when the copy engine is asked */
 	const struct gdri_region *region; /* these two outlive this */
-	struct gdri_pin *pin;
-	char *map; /* the mapping, and the device address that it stands for */
-	uint64_t va;
+	const struct gdri_pin *pin;
 };
 
 /* ---- pools: one for all handles that want as many threads on the same node ------------------------- */
@@ -131,12 +129,12 @@ GDRI_IN_CHILD(after_fork);
 /*
  * A copy by the copy engine, in the order that the mapping's own copies keep. The GPU must have what
  * this CPU has written through the mapping before the engine reads or overwrites it: gdri_drain(). The
- * engine's copy is complete when the call into CUDA returns; the fence then
- * keeps what follows behind the loads that saw its completion.
+ * engine's copy is complete when the call into CUDA returns; the fence then keeps what follows behind
+ * the loads that saw its completion.
  */
 static bool by_engine(struct gdri_offload *a, bool to, char *map, void *host, size_t size)
 {
-	uint64_t addr = a->va + (uint64_t)(map - a->map);
+	uint64_t addr = a->pin->va + (uint64_t)(map - (char *)a->pin->map);
 	bool done;
 
 	gdri_drain(a->base, (const void *)((uintptr_t)map & ~(uintptr_t)3));
@@ -187,14 +185,11 @@ static void large_from(const struct gdri_copy_plan *plan, void *host, const void
 		gdri_copy_alone_from(a->base, host, map, size);
 }
 
-const struct gdri_copy_plan *gdri_offload_plan(struct gdri_offload *a, struct gdri_pin *pin)
+const struct gdri_copy_plan *gdri_offload_plan(struct gdri_offload *a)
 {
 	struct gdri_copy_plan *plan = &a->plan;
 
-	a->base = gdri_copy_plan(pin->map_type);
-	a->pin = pin;
-	a->map = pin->map;
-	a->va = pin->va;
+	a->base = gdri_copy_plan(a->pin->map_type);
 	*plan = *a->base;
 	plan->large_to_min = least(least(a->to.any, a->to.page_locked),
 				   a->pool ? GDRI_POOL_MIN_TO_AWAKE : SIZE_MAX);
@@ -255,9 +250,8 @@ int gdri_offload_new(const struct gdri_region *region, const struct gdri_pin *pi
 	unsigned int threads = options && options->threads ? options->threads : env_threads();
 	struct by_size from = never, to = never;
 	struct gdri_offload *a;
-	int rc = 0;
-
 	bool engine;
+	int rc = 0;
 
 	*out = NULL;
 	if (options) {
@@ -275,6 +269,7 @@ int gdri_offload_new(const struct gdri_region *region, const struct gdri_pin *pi
 	a->from = from;
 	a->to = to;
 	a->region = region;
+	a->pin = pin;
 	if (engine)
 		rc = engine_new(region, pin, &a->engine);
 	if (!rc && threads >= 2) {

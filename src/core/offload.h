@@ -17,7 +17,7 @@ struct gdri_offload;
 /*
  * As the options say, for copies through that pin's mappings; *offload is NULL if they ask for
  * nothing. options NULL: what the environment says, and no failure. region: whose pin it is, or shows;
- * outlives this. 0 or -errno with its text.
+ * both outlive this. 0 or -errno with its text.
  */
 int gdri_offload_new(const struct gdri_region *region, const struct gdri_pin *pin,
 		     const barcopy_copy_options_t *options, struct gdri_offload **offload);
@@ -25,7 +25,7 @@ int gdri_offload_new(const struct gdri_region *region, const struct gdri_pin *pi
 /* No copy may be under way on its plan. NULL is nothing. */
 void gdri_offload_free(struct gdri_offload *offload);
 
-/* The plan for the pin's mapping as it is now, counted in the pin; valid until the next call, or the free. */
-const struct gdri_copy_plan *gdri_offload_plan(struct gdri_offload *offload, struct gdri_pin *pin);
+/* The plan for the pin's mapping as it is now; valid until the next call, or the free. */
+const struct gdri_copy_plan *gdri_offload_plan(struct gdri_offload *offload);
 
 #endif

@@ -16,20 +16,16 @@ static bool describe(uint64_t addr, size_t size, struct gdri_memory *m)
 	return !gdri_cuda_describe(addr, size, m) && m->kind != GDRI_MEMORY_UNKNOWN && m->size;
 }
 
-static int add(struct gdri_region *region, size_t *room, const struct gdri_memory *m)
+static int add(struct gdri_region *region, const struct gdri_memory *m)
 {
-	if (region->part_count == *room) {
-		size_t more = *room ? 2 * *room : 1;
-		struct gdri_part *parts = realloc(region->parts, more * sizeof(*parts));
+	struct gdri_part *parts = realloc(region->parts, (region->part_count + 1) * sizeof(*parts));
 
-		if (!parts)
-			return gdri_fail(ENOMEM, "no memory for the allocations of a region");
-		region->parts = parts;
-		*room = more;
-	}
-	region->parts[region->part_count++] = (struct gdri_part){ .start = m->base,
-								  .end = m->base + m->size,
-								  .id = m->buffer_id };
+	if (!parts)
+		return gdri_fail(ENOMEM, "no memory for the allocations of a region");
+	parts[region->part_count++] = (struct gdri_part){ .start = m->base,
+							  .end = m->base + m->size,
+							  .id = m->buffer_id };
+	region->parts = parts;
 	return 0;
 }
 
@@ -42,15 +38,14 @@ int gdri_parts_take(struct gdri_region *region, uint64_t low, uint64_t high)
 {
 	uint64_t at = low, hole = low;
 	struct gdri_memory m;
-	size_t room = 0;
 	bool any = describe(low, high - low, &m);
 
 	region->host = any && m.kind == GDRI_MEMORY_HOST;
 	if (region->host)
-		return add(region, &room, &m);
+		return add(region, &m);
 	while (any && at < high) {
 		if ((at == low && m.known == low) || (at != low && describe(at, 1, &m))) {
-			int rc = add(region, &room, &m);
+			int rc = add(region, &m);
 
 			if (rc)
 				return rc;
@@ -67,31 +62,30 @@ int gdri_parts_take(struct gdri_region *region, uint64_t low, uint64_t high)
 	return 0;
 }
 
+/* The byte of [low, high) that a part is asked about at. */
+static uint64_t first_of(const struct gdri_region *region, const struct gdri_part *part)
+{
+	return part->start > region->low ? part->start : region->low;
+}
+
 void gdri_parts_set_sync_memops(struct gdri_region *region)
 {
 	for (size_t i = 0; i < region->part_count; i++) {
 		struct gdri_part *part = &region->parts[i];
 		struct gdri_memory m;
 
-		part->sync_memops =
-			describe(part->start > region->low ? part->start : region->low, 1, &m) &&
-			m.buffer_id == part->id && gdri_cuda_sync_memops(&m);
+		part->sync_memops = describe(first_of(region, part), 1, &m) &&
+				    m.buffer_id == part->id && gdri_cuda_sync_memops(&m);
 		/* CUDA refuses it for VMM memory; then all chunks are. */
 		if (!part->sync_memops)
 			break;
 	}
 }
 
-/* The byte of [low, high) that a part is checked at. */
-static bool part_holds(const struct gdri_region *region, const struct gdri_part *part)
-{
-	return gdri_cuda_tag_holds(part->start > region->low ? part->start : region->low, part->id);
-}
-
 bool gdri_region_holds(const struct gdri_region *region)
 {
 	for (size_t i = 0; i < region->part_count; i++)
-		if (!part_holds(region, &region->parts[i]))
+		if (!gdri_cuda_tag_holds(first_of(region, &region->parts[i]), region->parts[i].id))
 			return false;
 	return true;
 }

@@ -46,34 +46,45 @@ static int protect(struct gdri_pin *pin)
 	return 0;
 }
 
+static int map_pin(struct gdri_pin *pin, size_t length, gdr_mapping_type_t wish)
+{
+	int rc;
+
+	pin->map_length = length;
+	pin->map_type = pin->type;
+	rc = gdri_backends_map(pin, wish);
+	if (rc)
+		pin->map = NULL;
+	return rc;
+}
+
+static int unmap_pin(struct gdri_pin *pin)
+{
+	int rc = gdri_backends_unmap(pin);
+
+	pin->map = NULL;
+	return rc;
+}
+
 static int map_whole(struct gdri_pin *pin, bool read_only)
 {
 	int rc;
 
-	pin->map_length = pin->mapped_size;
-	pin->map_type = pin->type;
 	pin->read_only = read_only;
-	rc = gdri_backends_map(pin, GDR_MAPPING_TYPE_NONE);
-	if (rc) {
-		pin->map = NULL;
+	rc = map_pin(pin, pin->mapped_size, GDR_MAPPING_TYPE_NONE);
+	if (rc || !read_only)
 		return rc;
-	}
-	rc = read_only ? protect(pin) : 0;
-	if (rc) {
-		gdri_backends_unmap(pin);
-		pin->map = NULL;
-	}
+	rc = protect(pin);
+	if (rc)
+		unmap_pin(pin);
 	return rc;
 }
 
 int gdri_region_unpin(struct gdri_region *region)
 {
-	int rc = 0, rc2;
+	int rc = region->pin.map ? unmap_pin(&region->pin) : 0;
+	int rc2 = gdri_backends_unpin(&region->pin);
 
-	if (region->pin.map)
-		rc = gdri_backends_unmap(&region->pin);
-	region->pin.map = NULL;
-	rc2 = gdri_backends_unpin(&region->pin);
 	return rc ? rc : rc2;
 }
 
@@ -132,20 +143,6 @@ int gdri_region_open(struct gdri_region *region, struct gdri_backends *backends,
 
 /* ---- what handles see ----------------------------------------------------------------------- */
 
-static int map_plain(struct gdri_pin *pin, struct gdri_pin *view, gdr_mapping_type_t wish)
-{
-	int rc;
-
-	pin->map_length = view->map_length;
-	pin->map_type = pin->type;
-	rc = gdri_backends_map(pin, wish);
-	if (rc)
-		pin->map = NULL;
-	else
-		*view = *pin;
-	return rc;
-}
-
 int gdri_region_map(struct gdri_region *region, struct gdri_pin *view, uint64_t low, uint64_t high,
 		    gdr_mapping_type_t wish)
 {
@@ -153,8 +150,12 @@ int gdri_region_map(struct gdri_region *region, struct gdri_pin *view, uint64_t 
 	uintptr_t start, end;
 	int rc;
 
-	if (!region->mapped)
-		return map_plain(&region->pin, view, wish);
+	if (!region->mapped) {
+		rc = map_pin(&region->pin, view->map_length, wish);
+		if (!rc)
+			*view = region->pin;
+		return rc;
+	}
 	rc = gdri_check_wish(pin, wish);
 	if (rc)
 		return rc;
@@ -171,10 +172,8 @@ int gdri_region_map(struct gdri_region *region, struct gdri_pin *view, uint64_t 
 
 int gdri_region_unmap(struct gdri_region *region, struct gdri_pin *view)
 {
-	int rc = region->mapped ? 0 : gdri_backends_unmap(&region->pin);
+	int rc = region->mapped ? 0 : unmap_pin(&region->pin);
 
-	if (!region->mapped)
-		region->pin.map = NULL;
 	view->map = NULL;
 	view->map_length = 0;
 	return rc;
