@@ -6,7 +6,6 @@
 #include "cache/cache.h"
 
 #include <errno.h>
-#include <stdlib.h>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -86,14 +85,14 @@ int gdri_cache_create(struct gdri_ctx *ctx, const barcopy_cache_options_t *optio
 /* ---- entries -------------------------------------------------------------------------------- */
 
 /* Takes it out of the list and the table: nobody finds it any more. */
-static void unlist_locked(struct gdri_cache *cache, struct gdri_kept *kept)
+static void unlist_locked(struct gdri_cache *cache, struct gdri_entry *e)
 {
-	gdri_pages_erase(&cache->pages, kept->region.pin.va, gdri_region_end(&kept->region));
-	if (cache->look == kept)
-		cache->look = TAILQ_NEXT(kept, link);
-	TAILQ_REMOVE(&cache->live, kept, link);
+	gdri_pages_erase(&cache->pages, e->region.pin.va, gdri_region_end(&e->region));
+	if (cache->look == e)
+		cache->look = TAILQ_NEXT(e, link);
+	TAILQ_REMOVE(&cache->live, e, link);
 	cache->count--;
-	cache->bytes -= gdri_kept_bytes(kept);
+	cache->bytes -= gdri_entry_bytes(e);
 }
 
 /* Ends the handle that users of an entry copy with. */
@@ -109,27 +108,25 @@ void gdri_cache_end_handle(struct gdri_cache *cache, struct gdri_entry *e)
 static void close_region(struct gdri_cache *cache, struct gdri_entry *e)
 {
 	gdri_cache_end_handle(cache, e);
-	if (gdri_region_unpin(&e->kept->region))
+	if (gdri_region_unpin(&e->region))
 		gdri_log(BARCOPY_LOG_ERROR, "unpinning a shared region: %s", gdri_error_text());
 }
 
 void gdri_cache_release_locked(struct gdri_cache *cache, struct gdri_entry *e)
 {
-	if (!e->kept->closed)
+	if (!e->closed)
 		close_region(cache, e);
-	gdri_region_free_parts(&e->kept->region);
-	free(e->kept);
-	e->kept = NULL;
+	gdri_region_free_parts(&e->region);
 	gdri_slot_retire(&e->slot);
 	gdri_slots_free(&gdri_entries, &e->slot);
 }
 
 void gdri_cache_kill_locked(struct gdri_cache *cache, struct gdri_entry *e)
 {
-	unlist_locked(cache, e->kept);
+	unlist_locked(cache, e);
 	if (atomic_fetch_and_explicit(&e->state, GDRI_CACHE_USERS, memory_order_acq_rel) &
 	    GDRI_CACHE_USERS)
-		TAILQ_INSERT_HEAD(&cache->detached, e->kept, link);
+		TAILQ_INSERT_HEAD(&cache->detached, e, link);
 	else
 		gdri_cache_release_locked(cache, e);
 }
@@ -144,7 +141,7 @@ bool gdri_cache_take_idle_locked(struct gdri_cache *cache, struct gdri_entry *e)
 			return false;
 	} while (!atomic_compare_exchange_weak_explicit(&e->state, &s, 0, memory_order_acq_rel,
 							memory_order_relaxed));
-	unlist_locked(cache, e->kept);
+	unlist_locked(cache, e);
 	gdri_cache_release_locked(cache, e);
 	return true;
 }
@@ -166,15 +163,14 @@ void gdri_cache_invalidate(struct gdri_cache *cache, uint64_t addr, uint64_t end
 /* Entries that have users; not_live: how many of them are not LIVE any more. */
 static size_t in_use_locked(const struct gdri_cache *cache, size_t *not_live)
 {
-	const struct gdri_kept *k;
+	const struct gdri_entry *e;
 	size_t count = 0;
 
 	*not_live = 0;
-	TAILQ_FOREACH(k, &cache->detached, link)
+	TAILQ_FOREACH(e, &cache->detached, link)
 		++*not_live;
-	TAILQ_FOREACH(k, &cache->live, link)
-		count += !!(atomic_load_explicit(&k->entry->state, memory_order_relaxed) &
-			    GDRI_CACHE_USERS);
+	TAILQ_FOREACH(e, &cache->live, link)
+		count += gdri_entry_has_users(e);
 	return count + *not_live;
 }
 
@@ -232,7 +228,7 @@ static void unlink_cache(struct gdri_cache *cache)
 
 int gdri_cache_destroy(struct gdri_cache *cache, bool force)
 {
-	struct gdri_kept *kept;
+	struct gdri_entry *e;
 	size_t not_live;
 
 	pthread_mutex_lock(&cache->lock);
@@ -242,15 +238,15 @@ int gdri_cache_destroy(struct gdri_cache *cache, bool force)
 	}
 	if (gdri_cache_keeps(cache))
 		gdri_slot_retire(&cache->slot);
-	while ((kept = TAILQ_FIRST(&cache->live)))
-		gdri_cache_kill_locked(cache, kept->entry);
+	while ((e = TAILQ_FIRST(&cache->live)))
+		gdri_cache_kill_locked(cache, e);
 	/*
 	 * What users have not given back is closed: their pointers are gone with it. The rest of it
 	 * stays until their put, which may be under way, or for ever.
 	 */
-	TAILQ_FOREACH(kept, &cache->detached, link) {
-		close_region(cache, kept->entry);
-		kept->closed = true;
+	TAILQ_FOREACH(e, &cache->detached, link) {
+		close_region(cache, e);
+		e->closed = true;
 	}
 	pthread_mutex_unlock(&cache->lock);
 	unlink_cache(cache);

@@ -22,6 +22,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/queue.h>
 
@@ -41,7 +42,7 @@ enum { GDRI_CACHE_SHARDS = 16, GDRI_WHOLE_MAX = 2 << 20 };
 
 struct gdri_cache;
 
-/* One cache line: a hit among many regions costs little more than that line. */
+/* The first cache line is all that a hit reads where it has nothing to ask. */
 struct gdri_entry {
 	struct gdri_slot slot;
 	_Atomic uint32_t state;
@@ -51,19 +52,14 @@ struct gdri_entry {
 	size_t size; /* the allocations that it was pinned for, in its pages */
 	char *cpu; /* stands for start */
 	gdr_mh_t handle; /* a cache's users'; ranges have their own */
-	struct gdri_kept *kept;
 	struct gdri_cache *cache;
-};
 
-_Static_assert(sizeof(struct gdri_entry) == 64, "a cache line");
-
-/* The region of an entry. */
-struct gdri_kept {
-	struct gdri_region region;
-	struct gdri_entry *entry;
+	_Alignas(64) struct gdri_region region;
 	bool closed; /* with the context, under its users' hands; under the lock */
-	TAILQ_ENTRY(gdri_kept) link; /* of those that live, or not; under the lock */
+	TAILQ_ENTRY(gdri_entry) link; /* of those that live, or not; under the lock */
 };
+
+_Static_assert(offsetof(struct gdri_entry, region) == 64, "what a hit reads is one cache line");
 
 struct gdri_cache {
 	struct gdri_slot slot;
@@ -87,10 +83,10 @@ struct gdri_cache {
 	} shard[GDRI_CACHE_SHARDS];
 
 	pthread_mutex_t lock; /* guards what follows and every change of pages */
-	TAILQ_HEAD(gdri_kept_list, gdri_kept) live; /* in the order of the next eviction */
-	struct gdri_kept *look; /* the next one that a miss looks at */
+	TAILQ_HEAD(gdri_entries, gdri_entry) live; /* in the order of the next eviction */
+	struct gdri_entry *look; /* the next one that a miss looks at */
 	size_t count; /* of the LIVE ones */
-	struct gdri_kept_list detached; /* those not LIVE any more that still have users */
+	struct gdri_entries detached; /* those not LIVE any more that still have users */
 	uint64_t bytes, max_bytes;
 	uint64_t devices_seen; /* a bit per ordinal, for max_bytes */
 	uint64_t misses, evictions, invalidations;
@@ -166,9 +162,20 @@ static inline bool gdri_cache_is_notified(const struct gdri_cache *cache)
 }
 
 /* The cost of a region against max_bytes: what it takes of a BAR. */
-static inline uint64_t gdri_kept_bytes(const struct gdri_kept *kept)
+static inline uint64_t gdri_entry_bytes(const struct gdri_entry *e)
 {
-	return kept->region.host ? 0 : kept->region.pin.mapped_size;
+	return e->region.host ? 0 : e->region.pin.mapped_size;
+}
+
+/* The entry of a region of gdri_kind_range or gdri_kind_cached. */
+static inline struct gdri_entry *gdri_entry_of(struct gdri_region *region)
+{
+	return (struct gdri_entry *)((char *)region - offsetof(struct gdri_entry, region));
+}
+
+static inline bool gdri_entry_has_users(const struct gdri_entry *e)
+{
+	return atomic_load_explicit(&e->state, memory_order_relaxed) & GDRI_CACHE_USERS;
 }
 
 /* Adds a user; false if the entry is not LIVE. */
@@ -204,7 +211,7 @@ static inline struct gdri_entry *gdri_cache_hit(struct gdri_cache *cache, uint64
 	/* Looked at only now: until it is used an entry may become another's, another cache's too. */
 	if (e->cache == cache &&
 	    ((gdri_cache_is_notified(cache) && gdri_entry_has(e, addr, size)) ||
-	     (size && gdri_region_prove(&e->kept->region, addr, size) == GDRI_PROVEN)))
+	     (size && gdri_region_prove(&e->region, addr, size) == GDRI_PROVEN)))
 		return e;
 	(void)gdri_cache_unuse(e->cache, e);
 	return NULL;

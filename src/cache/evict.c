@@ -24,21 +24,20 @@ bool gdri_cache_evict_locked(struct gdri_cache *cache, int device, uint64_t byte
 	bool any = false;
 
 	while (looks-- && !TAILQ_EMPTY(&cache->live) && (!any || freed < bytes)) {
-		struct gdri_kept *kept = TAILQ_FIRST(&cache->live);
-		uint64_t size = gdri_kept_bytes(kept);
+		struct gdri_entry *e = TAILQ_FIRST(&cache->live);
+		uint64_t size = gdri_entry_bytes(e);
 
-		if ((device < 0 || (kept->region.pin.device == device && size)) &&
-		    !(atomic_fetch_and_explicit(&kept->entry->state, ~GDRI_CACHE_USED,
-						memory_order_relaxed) &
+		if ((device < 0 || (e->region.pin.device == device && size)) &&
+		    !(atomic_fetch_and_explicit(&e->state, ~GDRI_CACHE_USED, memory_order_relaxed) &
 		      GDRI_CACHE_USED) &&
-		    gdri_cache_take_idle_locked(cache, kept->entry)) {
+		    gdri_cache_take_idle_locked(cache, e)) {
 			freed += size;
 			any = true;
 			cache->evictions++;
 			gdri_count(&cache->ctx->counters, GDRI_COUNT_CACHE_EVICTION, 1);
 		} else {
-			TAILQ_REMOVE(&cache->live, kept, link);
-			TAILQ_INSERT_TAIL(&cache->live, kept, link);
+			TAILQ_REMOVE(&cache->live, e, link);
+			TAILQ_INSERT_TAIL(&cache->live, e, link);
 		}
 	}
 	return any;
@@ -53,13 +52,11 @@ bool gdri_cache_sweep_locked(struct gdri_cache *cache, size_t looks)
 	bool any = false;
 
 	for (looks = looks < cache->count ? looks : cache->count; looks; looks--) {
-		struct gdri_kept *kept = cache->look ? cache->look : TAILQ_FIRST(&cache->live);
+		struct gdri_entry *e = cache->look ? cache->look : TAILQ_FIRST(&cache->live);
 
-		cache->look = TAILQ_NEXT(kept, link);
-		if (!(atomic_load_explicit(&kept->entry->state, memory_order_relaxed) &
-		      GDRI_CACHE_USERS) &&
-		    !gdri_region_holds(&kept->region) &&
-		    gdri_cache_take_idle_locked(cache, kept->entry)) {
+		cache->look = TAILQ_NEXT(e, link);
+		if (!gdri_entry_has_users(e) && !gdri_region_holds(&e->region) &&
+		    gdri_cache_take_idle_locked(cache, e)) {
 			cache->invalidations++;
 			any = true;
 		}
@@ -69,15 +66,14 @@ bool gdri_cache_sweep_locked(struct gdri_cache *cache, size_t looks)
 
 void gdri_cache_trim(struct gdri_cache *cache, uint64_t max_idle_bytes)
 {
-	const struct gdri_kept *k;
+	const struct gdri_entry *e;
 	uint64_t idle = 0;
 
 	pthread_mutex_lock(&cache->lock);
 	(void)gdri_cache_sweep_locked(cache, cache->count);
-	TAILQ_FOREACH(k, &cache->live, link)
-		if (!(atomic_load_explicit(&k->entry->state, memory_order_relaxed) &
-		      GDRI_CACHE_USERS))
-			idle += gdri_kept_bytes(k);
+	TAILQ_FOREACH(e, &cache->live, link)
+		if (!gdri_entry_has_users(e))
+			idle += gdri_entry_bytes(e);
 	if (idle > max_idle_bytes)
 		(void)gdri_cache_evict_locked(cache, -1, idle - max_idle_bytes);
 	while (!max_idle_bytes && gdri_cache_evict_locked(cache, -1, 0))
@@ -166,8 +162,8 @@ static inline uint32_t drop_user(struct gdri_entry *e)
 static void end_locked(struct gdri_cache *cache, struct gdri_entry *e)
 {
 	/* The list of what is closed has gone with its cache. */
-	if (!e->kept->closed)
-		TAILQ_REMOVE(&cache->detached, e->kept, link);
+	if (!e->closed)
+		TAILQ_REMOVE(&cache->detached, e, link);
 	gdri_cache_release_locked(cache, e);
 }
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* A miss: look again under the lock, choose what to pin, make room, pin, enter. See cache.h. */
 #include <errno.h>
-#include <stdlib.h>
 
 #include "base/error.h"
 #include "cache/cache.h"
@@ -24,11 +23,11 @@ static struct gdri_entry *find_locked(struct gdri_cache *cache, uint64_t addr, s
 	struct gdri_entry *e = gdri_pages_find(&cache->pages, addr);
 	enum gdri_proof proof;
 
-	if (!e || !gdri_region_has(&e->kept->region, addr, size))
+	if (!e || !gdri_region_has(&e->region, addr, size))
 		return NULL;
 	proof = gdri_cache_is_notified(cache) && gdri_entry_has(e, addr, size)
 			? GDRI_PROVEN
-			: gdri_region_prove_late(&e->kept->region, addr, size);
+			: gdri_region_prove_late(&e->region, addr, size);
 	if (proof == GDRI_PROVEN && gdri_entry_use(e))
 		return e;
 	if (proof == GDRI_STALE)
@@ -55,7 +54,7 @@ static void join_locked(struct gdri_cache *cache, const struct gdri_memory *m, u
 	struct gdri_entry *e;
 
 	while ((e = gdri_pages_next(&cache->pages, at, *high))) {
-		const struct gdri_region *r = &e->kept->region;
+		const struct gdri_region *r = &e->region;
 
 		at = gdri_region_end(r);
 		if (!gdri_region_holds(r)) {
@@ -68,15 +67,15 @@ static void join_locked(struct gdri_cache *cache, const struct gdri_memory *m, u
 }
 
 /* Pins and maps; while there is no room, evicts what is idle and tries again. */
-static int open_region(struct gdri_cache *cache, struct gdri_kept *kept,
-		       const struct gdri_memory *m, uint64_t low, uint64_t high)
+static int open_region(struct gdri_cache *cache, struct gdri_entry *e, const struct gdri_memory *m,
+		       uint64_t low, uint64_t high)
 {
 	struct gdri_pin_request request = { .addr = low, .size = high - low };
 	int rc;
 
 	gdri_cache_make_room_locked(cache, m->kind == GDRI_MEMORY_HOST ? 0 : high - low, 1);
 	do {
-		rc = gdri_region_open(&kept->region, &cache->ctx->backends, &request, cache->flags);
+		rc = gdri_region_open(&e->region, &cache->ctx->backends, &request, cache->flags);
 	} while (rc == -ENOMEM && gdri_cache_evict_locked(cache, m->device, high - low));
 	return rc;
 }
@@ -84,7 +83,7 @@ static int open_region(struct gdri_cache *cache, struct gdri_kept *kept,
 /* The end of a handle that shows a range. */
 static int put_range(struct gdri_region *region)
 {
-	struct gdri_entry *e = ((struct gdri_kept *)region)->entry;
+	struct gdri_entry *e = gdri_entry_of(region);
 
 	return gdri_cache_unuse(e->cache, e);
 }
@@ -122,7 +121,7 @@ static void set_known(struct gdri_entry *e, const struct gdri_region *r)
 /* Kills what the new entry takes the place of, and makes it LIVE with one user. */
 static int enter_locked(struct gdri_cache *cache, struct gdri_entry *e)
 {
-	struct gdri_region *r = &e->kept->region;
+	struct gdri_region *r = &e->region;
 	uint64_t start = r->pin.va, end = gdri_region_end(r);
 	struct gdri_entry *old;
 	int rc;
@@ -136,7 +135,7 @@ static int enter_locked(struct gdri_cache *cache, struct gdri_entry *e)
 	}
 	/* What CUDA does not know could never be proven again: its user has it alone. */
 	if (!r->part_count && !gdri_cache_is_notified(cache)) {
-		TAILQ_INSERT_HEAD(&cache->detached, e->kept, link);
+		TAILQ_INSERT_HEAD(&cache->detached, e, link);
 		(void)gdri_slot_publish(&e->slot);
 		atomic_store_explicit(&e->state, 1, memory_order_release);
 		return 0;
@@ -148,9 +147,9 @@ static int enter_locked(struct gdri_cache *cache, struct gdri_entry *e)
 		gdri_cache_end_handle(cache, e);
 		return rc;
 	}
-	TAILQ_INSERT_TAIL(&cache->live, e->kept, link);
+	TAILQ_INSERT_TAIL(&cache->live, e, link);
 	cache->count++;
-	cache->bytes += gdri_kept_bytes(e->kept);
+	cache->bytes += gdri_entry_bytes(e);
 	(void)gdri_slot_publish(&e->slot);
 	atomic_store_explicit(&e->state, GDRI_CACHE_LIVE | 1, memory_order_release);
 	gdri_cache_make_room_locked(cache, 0, 0);
@@ -186,31 +185,21 @@ static int insert_locked(struct gdri_cache *cache, uint64_t addr, size_t size,
 	e = (struct gdri_entry *)gdri_slots_new(&gdri_entries, sizeof(*e), init_entry);
 	if (!e)
 		return gdri_fail(ENOMEM, "no memory for a region");
-	e->kept = malloc(sizeof(*e->kept));
-	if (!e->kept) {
-		rc = gdri_fail(ENOMEM, "no memory for a region");
-		goto err_free;
-	}
-	*e->kept = (struct gdri_kept){ .entry = e };
 	e->cache = cache;
-	rc = open_region(cache, e->kept, &m, low, high);
+	e->closed = false;
+	rc = open_region(cache, e, &m, low, high);
 	/* What is around the range may not be mappable together with it, or be too much. */
 	if (rc && (low < addr || high > addr + size))
-		rc = open_region(cache, e->kept, &m, addr, addr + size);
-	if (rc)
-		goto err_free;
-	rc = enter_locked(cache, e);
-	if (rc) {
-		gdri_region_close(&e->kept->region);
-		goto err_free;
+		rc = open_region(cache, e, &m, addr, addr + size);
+	if (!rc) {
+		rc = enter_locked(cache, e);
+		if (rc)
+			gdri_region_close(&e->region);
 	}
-	*out = e;
-	return 0;
-
-err_free:
-	free(e->kept);
-	e->kept = NULL;
-	gdri_slots_free(&gdri_entries, &e->slot);
+	if (rc)
+		gdri_slots_free(&gdri_entries, &e->slot);
+	else
+		*out = e;
 	return rc;
 }
 

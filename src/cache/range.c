@@ -54,8 +54,8 @@ int gdri_range_map(struct gdri_ctx *ctx, uint64_t addr, size_t size, uint32_t fl
 		rc = gdri_cache_miss(ranges, addr, size, &e);
 	if (rc)
 		return rc;
-	cpu = gdri_region_pointer(&e->kept->region, addr);
-	rc = gdri_handle_new(ctx, &e->kept->region, addr, addr + size, handle);
+	cpu = gdri_region_pointer(&e->region, addr);
+	rc = gdri_handle_new(ctx, &e->region, addr, addr + size, handle);
 	if (rc)
 		(void)gdri_cache_unuse(ranges, e);
 	else

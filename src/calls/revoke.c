@@ -60,13 +60,13 @@ static int list_handles(struct gdri_ctx *ctx, uint64_t **names, size_t *count)
  */
 static bool is_callers(struct gdri_ctx *ctx, struct gdri_handle **handle, uint64_t name)
 {
-	const struct gdri_region *region = (*handle)->region;
+	struct gdri_region *region = (*handle)->region;
 	uint64_t start = region->pin.va, end = gdri_region_end(region);
 	struct gdri_cache *cache;
 
 	if (region->kind != &gdri_kind_cached)
 		return true;
-	cache = ((const struct gdri_kept *)region)->entry->cache;
+	cache = gdri_entry_of(region)->cache;
 	pthread_mutex_unlock(&(*handle)->lock);
 	gdri_cache_invalidate(cache, start, end);
 	return !gdri_handle_lock(ctx, (gdr_mh_t){ name }, handle);
