@@ -19,11 +19,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "rows.h"
 #include "fence.h"
 #include "tune.h"
+#include "word.h"
 
 struct job {
 	const struct gdri_copy_plan *plan;
@@ -82,32 +82,15 @@ static void share(struct gdri_copy_pool *pool)
 		gdri_fence_after_write(job->plan->fences);
 }
 
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-static void relax(void)
-{
-#if defined(__x86_64__)
-	__asm__ volatile("pause" ::: "memory");
-#else
-	__asm__ volatile("yield" ::: "memory");
-#endif
-}
-
 /* Looks for a job after the one `seen` for a moment: a program that copies once copies again. */
 static void look(struct gdri_copy_pool *pool, uint64_t seen)
 {
-	uint64_t until = now_ns() + pool->spin_ns;
+	uint64_t until = gdri_now_ns() + pool->spin_ns;
 
 	atomic_fetch_add_explicit(&pool->looking, 1, memory_order_relaxed);
 	while (atomic_load_explicit(&pool->number, memory_order_relaxed) == seen &&
-	       now_ns() < until)
-		relax();
+	       gdri_now_ns() < until)
+		gdri_relax();
 	atomic_fetch_sub_explicit(&pool->looking, 1, memory_order_relaxed);
 }
 
@@ -169,8 +152,8 @@ static void close_job(struct gdri_copy_pool *pool)
 	pool->open = false;
 	pthread_mutex_unlock(&pool->lock);
 	if (pool->spin_ns)
-		for (until = now_ns() + pool->spin_ns; pool->active && now_ns() < until;)
-			relax();
+		for (until = gdri_now_ns() + pool->spin_ns; pool->active && gdri_now_ns() < until;)
+			gdri_relax();
 	pthread_mutex_lock(&pool->lock);
 	while (pool->active)
 		pthread_cond_wait(&pool->done, &pool->lock);

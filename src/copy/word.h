@@ -14,6 +14,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "bytes are picked out of words in little-endian order"
@@ -64,6 +65,24 @@
 #define gdri_load16(p)	   __atomic_load_n((const volatile uint16_t *)(p), GDRI_LOAD_ORDER)
 #define gdri_load32(p)	   __atomic_load_n((const volatile uint32_t *)(p), GDRI_LOAD_ORDER)
 #define gdri_load64(p)	   __atomic_load_n((const volatile uint64_t *)(p), GDRI_LOAD_ORDER)
+
+/* Between two looks at a word, and how long that takes. */
+static inline void gdri_relax(void)
+{
+#if defined(__x86_64__)
+	__asm__ volatile("pause" ::: "memory");
+#else
+	__asm__ volatile("yield" ::: "memory");
+#endif
+}
+
+static inline uint64_t gdri_now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
 
 /* Loads of ordinary memory at any alignment; the compiler may do them as it likes. */
 static inline uint16_t gdri_any16(const uint8_t *p)

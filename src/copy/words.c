@@ -5,7 +5,6 @@
 #include "copy.h"
 
 #include <errno.h>
-#include <time.h>
 
 #include "rows.h"
 #include "fence.h"
@@ -125,23 +124,6 @@ uint64_t gdri_get64(const struct gdri_copy_plan *plan, const void *map)
 	return value;
 }
 
-static inline void relax(void)
-{
-#if defined(__x86_64__)
-	__asm__ volatile("pause" ::: "memory");
-#else
-	__asm__ volatile("yield" ::: "memory");
-#endif
-}
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 static bool holds(barcopy_cmp_t cmp, uint64_t a, uint64_t b)
 {
 	switch (cmp) {
@@ -186,14 +168,14 @@ static inline __attribute__((always_inline)) int wait_word(const struct gdri_cop
 			}
 			if (last)
 				return -ETIMEDOUT;
-			relax();
+			gdri_relax();
 		}
 		if (timeout_ns == UINT64_MAX)
 			continue;
 		if (first)
-			start = now_ns();
+			start = gdri_now_ns();
 		else
-			last = now_ns() - start >= timeout_ns;
+			last = gdri_now_ns() - start >= timeout_ns;
 	}
 }
 

@@ -53,10 +53,7 @@ int gdri_handle_for_counted(gdr_mh_t h, enum gdri_access access, struct gdri_win
 	if (!handle || !gdri_handle_is_own(handle))
 		return fail_handle(h);
 	w->plan = atomic_load_explicit(&handle->counted, memory_order_acquire);
-	w->start = atomic_load_explicit(&handle->copy_start, memory_order_relaxed);
-	w->end =
-		atomic_load_explicit(access == GDRI_WRITES ? &handle->write_end : &handle->copy_end,
-				     memory_order_relaxed);
+	gdri_window_bounds(w, handle, access);
 	return w->plan ? GDRI_COUNTED : gdri_fail(EINVAL, "the handle is not mapped");
 }
 
@@ -112,11 +109,9 @@ const struct gdri_region_kind gdri_kind_pin = { "gdr_pin_buffer", "gdr_unpin_buf
 int gdri_handle_pin(struct gdri_ctx *ctx, struct gdri_pin_request *request, gdr_mh_t *h)
 {
 	struct gdri_region *region = malloc(sizeof(*region));
-	int rc;
+	int rc = region ? gdri_region_open(region, &ctx->backends, request, 0)
+			: gdri_fail(ENOMEM, "no memory for a pin");
 
-	if (!region)
-		return gdri_fail(ENOMEM, "no memory for a pin");
-	rc = gdri_region_open(region, &ctx->backends, request, 0);
 	if (rc) {
 		free(region);
 		return rc;

@@ -67,6 +67,16 @@ struct gdri_window {
 
 enum gdri_access { GDRI_READS, GDRI_WRITES };
 
+/* Behind the load of the plan. */
+static inline __attribute__((always_inline)) void
+gdri_window_bounds(struct gdri_window *w, const struct gdri_handle *handle, enum gdri_access access)
+{
+	w->start = atomic_load_explicit(&handle->copy_start, memory_order_relaxed);
+	w->end =
+		atomic_load_explicit(access == GDRI_WRITES ? &handle->write_end : &handle->copy_end,
+				     memory_order_relaxed);
+}
+
 /*
  * True and the window of a handle that copies may go through and that are not counted. No lock, no
  * system call; and nothing more to be compared for the counting, or for maps that are read-only.
@@ -80,10 +90,7 @@ gdri_handle_for_copy(gdr_mh_t h, enum gdri_access access, struct gdri_window *w)
 	if (__builtin_expect(!handle, 0))
 		return false;
 	w->plan = atomic_load_explicit(&handle->plan, memory_order_acquire);
-	w->start = atomic_load_explicit(&handle->copy_start, memory_order_relaxed);
-	w->end =
-		atomic_load_explicit(access == GDRI_WRITES ? &handle->write_end : &handle->copy_end,
-				     memory_order_relaxed);
+	gdri_window_bounds(w, handle, access);
 	return __builtin_expect(w->plan && gdri_handle_is_own(handle), 1);
 }
 

@@ -15,8 +15,8 @@
 /* Ends with its handle. */
 struct block {
 	struct gdri_region region;
-	bool allocated; /* else it is a dma-buf, with no allocation of CUDA's in this process */
-	struct gdri_allocation allocation;
+	struct gdri_allocation
+		allocation; /* addr 0: a dma-buf, with none of CUDA's in this process */
 };
 
 /*
@@ -49,7 +49,7 @@ static int put_block(struct gdri_region *region)
 	if (gdri_region_close(region))
 		gdri_log(BARCOPY_LOG_ERROR, "unmapping memory of barcopy_mem_alloc: %s",
 			 gdri_error_text());
-	if (block->allocated && gdri_cuda_free(&block->allocation))
+	if (block->allocation.addr && gdri_cuda_free(&block->allocation))
 		gdri_log(BARCOPY_LOG_ERROR, "freeing memory of barcopy_mem_alloc: %s",
 			 gdri_error_text());
 	free(block);
@@ -60,26 +60,23 @@ const struct gdri_region_kind gdri_kind_mem = { "barcopy_mem_alloc", "barcopy_me
 						put_block };
 
 /*
- * Pins and maps what block->allocation holds (address 0 and the size alone for a dma-buf), or frees
- * it. Takes the block. imported: how it came, or NULL.
+ * Pins and maps what block->allocation holds (address 0 and the size alone for a dma-buf), or frees it.
+ * Takes the block. rc: what came of the allocation; imported: how it came, or NULL.
  */
-static int finish(struct gdri_ctx *ctx, struct block *block, const struct gdri_imported *imported,
-		  barcopy_mem_t *mem)
+static int finish(struct gdri_ctx *ctx, struct block *block, int rc,
+		  const struct gdri_imported *imported, barcopy_mem_t *mem)
 {
 	const struct gdri_allocation *a = &block->allocation;
 	struct gdri_pin_request request = { .addr = a->addr,
 					    .size = a->size,
 					    .imported = imported };
 	barcopy_mem_t result = { .device_ptr = a->addr, .size = a->size };
-	int rc;
 
+	if (rc)
+		goto err_free;
 	rc = gdri_region_open(&block->region, &ctx->backends, &request, GDRI_REGION_MAPPED);
-	if (rc) {
-		if (block->allocated)
-			gdri_cuda_free(&block->allocation);
-		free(block);
-		return rc;
-	}
+	if (rc)
+		goto err_free_memory;
 	block->region.kind = &gdri_kind_mem;
 	result.cpu_ptr = gdri_region_pointer(&block->region, a->addr);
 	rc = gdri_handle_new(ctx, &block->region, a->addr, a->addr + a->size, &result.handle);
@@ -89,6 +86,13 @@ static int finish(struct gdri_ctx *ctx, struct block *block, const struct gdri_i
 	}
 	*mem = result;
 	return 0;
+
+err_free_memory:
+	if (a->addr)
+		gdri_cuda_free(&block->allocation);
+err_free:
+	free(block);
+	return rc;
 }
 
 static int alloc_kind(struct gdri_ctx *ctx, enum gdri_allocation_kind kind, int device, size_t size,
@@ -100,12 +104,7 @@ static int alloc_kind(struct gdri_ctx *ctx, enum gdri_allocation_kind kind, int 
 	if (!block)
 		return gdri_fail(ENOMEM, "no memory for an allocation");
 	rc = gdri_cuda_alloc(&block->allocation, kind, device, NULL, size, cached);
-	if (rc) {
-		free(block);
-		return rc;
-	}
-	block->allocated = true;
-	return finish(ctx, block, NULL, mem);
+	return finish(ctx, block, rc, NULL, mem);
 }
 
 int gdri_mem_alloc(struct gdri_ctx *ctx, int device, size_t size, uint32_t flags,
@@ -136,17 +135,11 @@ int gdri_mem_import(struct gdri_ctx *ctx, const struct gdri_imported *imported, 
 
 	if (!block)
 		return gdri_fail(ENOMEM, "no memory for an allocation");
-	if (imported->dmabuf) {
+	if (imported->dmabuf)
 		block->allocation.size = size;
-	} else {
+	else
 		rc = gdri_cuda_import(&block->allocation, imported->device, imported->fd, size);
-		block->allocated = true;
-	}
-	if (rc) {
-		free(block);
-		return rc;
-	}
-	return finish(ctx, block, imported, mem);
+	return finish(ctx, block, rc, imported, mem);
 }
 
 int gdri_mem_export(gdr_t g, gdr_mh_t h, int *fd)
@@ -160,7 +153,7 @@ int gdri_mem_export(gdr_t g, gdr_mh_t h, int *fd)
 	if (rc)
 		return rc;
 	block = (struct block *)handle->region;
-	if (!block->allocated)
+	if (!block->allocation.addr)
 		rc = gdri_fail(ENOTSUP, "this memory came as a dma-buf: pass on that descriptor");
 	else if (block->allocation.kind != GDRI_ALLOCATION_VMM)
 		rc = gdri_fail(ENOTSUP, "this memory cannot be shared: allocate it with "

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 
 #include "cuda/cuda.h"
 #include "base/process.h"
@@ -37,14 +38,14 @@ struct gdri_offload {
 /* ---- pools: one for all handles that want as many threads on the same node ------------------------- */
 
 struct pool {
-	struct pool *next;
+	LIST_ENTRY(pool) link;
 	struct gdri_copy_pool *workers;
 	unsigned int threads, refs;
 	int node;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* innermost; guards what follows */
-static struct pool *pools;
+static LIST_HEAD(, pool) pools = LIST_HEAD_INITIALIZER(pools);
 
 /* The NUMA node of a GPU; -1 where the system does not tell. */
 static int node_of(int device)
@@ -73,7 +74,7 @@ static int pool_get(unsigned int threads, int node, struct pool **out)
 	int rc = 0;
 
 	pthread_mutex_lock(&lock);
-	for (pool = pools; pool; pool = pool->next)
+	LIST_FOREACH(pool, &pools, link)
 		if (pool->threads == threads && pool->node == node)
 			break;
 	if (!pool) {
@@ -85,8 +86,7 @@ static int pool_get(unsigned int threads, int node, struct pool **out)
 		}
 		pool->threads = threads;
 		pool->node = node;
-		pool->next = pools;
-		pools = pool;
+		LIST_INSERT_HEAD(&pools, pool, link);
 	}
 	pool->refs++;
 	*out = pool;
@@ -97,20 +97,16 @@ out:
 
 static void pool_put(struct pool *pool)
 {
-	struct pool **link;
+	bool last;
 
 	if (!pool)
 		return;
 	pthread_mutex_lock(&lock);
-	if (--pool->refs) {
-		pool = NULL;
-	} else {
-		for (link = &pools; *link != pool; link = &(*link)->next)
-			;
-		*link = pool->next;
-	}
+	last = !--pool->refs;
+	if (last)
+		LIST_REMOVE(pool, link);
 	pthread_mutex_unlock(&lock);
-	if (pool) {
+	if (last) {
 		gdri_copy_pool_free(pool->workers);
 		free(pool);
 	}
@@ -119,7 +115,7 @@ static void pool_put(struct pool *pool)
 static void after_fork(void)
 {
 	pthread_mutex_init(&lock, NULL);
-	pools = NULL;
+	LIST_INIT(&pools);
 }
 
 GDRI_IN_CHILD(after_fork);
