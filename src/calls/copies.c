@@ -54,9 +54,13 @@ static inline __attribute__((always_inline)) int copy(gdr_mh_t handle, struct gd
 	return 0;
 }
 
-static enum gdri_counter copies_of(enum gdri_access access)
+static void count_copies(struct gdri_counters *counters, enum gdri_access access, uint64_t n,
+			 uint64_t bytes)
 {
-	return access == GDRI_WRITES ? GDRI_COUNT_COPIES_TO : GDRI_COUNT_COPIES_FROM;
+	bool to = access == GDRI_WRITES;
+
+	gdri_count(counters, to ? GDRI_COUNT_COPIES_TO : GDRI_COUNT_COPIES_FROM, n);
+	gdri_count(counters, to ? GDRI_COUNT_BYTES_TO : GDRI_COUNT_BYTES_FROM, bytes);
 }
 
 /*
@@ -69,11 +73,11 @@ static __attribute__((noinline)) int counted_copy(gdr_mh_t handle, void *dst, co
 	struct gdri_window w;
 	int rc = gdri_handle_for_counted(handle, access, &w);
 
-	if (rc < 0)
+	if (rc)
 		return -rc;
 	rc = copy(handle, w, access, dst, src, size);
 	if (!rc && size)
-		gdri_handle_count(handle, copies_of(access), 1, size);
+		count_copies(w.counters, access, 1, size);
 	return rc;
 }
 
@@ -113,7 +117,8 @@ static int check_segments(struct gdri_window w, const barcopy_copy_seg_t *seg, s
 	return 0;
 }
 
-static __attribute__((cold, noinline)) void count_segments(gdr_mh_t handle, enum gdri_access access,
+static __attribute__((cold, noinline)) void count_segments(struct gdri_counters *counters,
+							   enum gdri_access access,
 							   const barcopy_copy_seg_t *seg,
 							   size_t count)
 {
@@ -123,18 +128,17 @@ static __attribute__((cold, noinline)) void count_segments(gdr_mh_t handle, enum
 		n += !!seg[i].size;
 		bytes += seg[i].size;
 	}
-	gdri_handle_count(handle, copies_of(access), n, bytes);
+	count_copies(counters, access, n, bytes);
 }
 
 static int copyv(gdr_mh_t handle, enum gdri_access access, const barcopy_copy_seg_t *seg,
 		 size_t count, uint32_t flags)
 {
 	struct gdri_window w;
-	int counted = gdri_handle_window(handle, access, &w), rc;
+	int rc = gdri_handle_window(handle, access, &w);
 
-	if (counted < 0)
-		return -counted;
-	rc = check_segments(w, seg, count, flags);
+	if (!rc)
+		rc = check_segments(w, seg, count, flags);
 	if (rc)
 		return -rc;
 	if (access == GDRI_WRITES) {
@@ -146,8 +150,8 @@ static int copyv(gdr_mh_t handle, enum gdri_access access, const barcopy_copy_se
 		if (count)
 			gdri_copyv_from(w.plan, seg, count, flags);
 	}
-	if (__builtin_expect(counted == GDRI_COUNTED, 0))
-		count_segments(handle, access, seg, count);
+	if (__builtin_expect(!!w.counters, 0))
+		count_segments(w.counters, access, seg, count);
 	return 0;
 }
 
@@ -198,7 +202,7 @@ int barcopy_fence(gdr_mh_t handle, barcopy_fence_t use)
 	struct gdri_window w;
 	int rc = gdri_handle_window(handle, GDRI_READS, &w);
 
-	if (rc < 0)
+	if (rc)
 		return -rc;
 	if ((int)use < BARCOPY_FENCE_BEFORE_READ || use > BARCOPY_FENCE_FULL)
 		return -gdri_fail(EINVAL, "unknown fence %d", (int)use);
@@ -211,7 +215,7 @@ int barcopy_flush(gdr_mh_t handle)
 	struct gdri_window w;
 	int rc = gdri_handle_window(handle, GDRI_READS, &w);
 
-	if (rc < 0)
+	if (rc)
 		return -rc;
 	/*
 	 * The word around the first byte. A range may begin anywhere and be a byte long, but what is
@@ -260,11 +264,11 @@ static __attribute__((noinline)) int counted_word(gdr_mh_t handle, void *ptr, ui
 	struct gdri_window w;
 	int rc = gdri_handle_for_counted(handle, GDRI_WRITES, &w);
 
-	if (rc < 0)
+	if (rc)
 		return -rc;
 	rc = store_word(w, ptr, value, size, way);
 	if (!rc)
-		gdri_handle_count(handle, GDRI_COUNT_PUT, 1, 0);
+		gdri_count(w.counters, GDRI_COUNT_PUT, 1);
 	return rc;
 }
 
@@ -306,15 +310,15 @@ static inline __attribute__((always_inline)) int find_get(gdr_mh_t handle, const
 	struct gdri_window w;
 	int rc = gdri_handle_window(handle, GDRI_READS, &w);
 
-	if (rc < 0)
+	if (rc)
 		return -rc;
 	*plan = w.plan;
 	if (!is_word(w, ptr, size))
 		return explain_word(w, ptr, size);
 	if (!value)
 		return -gdri_fail(EINVAL, "value is NULL");
-	if (__builtin_expect(rc == GDRI_COUNTED, 0))
-		gdri_handle_count(handle, GDRI_COUNT_GET, 1, 0);
+	if (__builtin_expect(!!w.counters, 0))
+		gdri_count(w.counters, GDRI_COUNT_GET, 1);
 	return 0;
 }
 
@@ -343,10 +347,10 @@ static int wait_word(gdr_mh_t handle, const void *ptr, size_t size, barcopy_cmp_
 		     uint64_t value, uint64_t timeout_ns)
 {
 	struct gdri_window w;
-	int counted = gdri_handle_window(handle, GDRI_READS, &w), rc;
+	int rc = gdri_handle_window(handle, GDRI_READS, &w);
 
-	if (counted < 0)
-		return -counted;
+	if (rc)
+		return -rc;
 	if (!is_word(w, ptr, size))
 		return explain_word(w, ptr, size);
 	if (size == sizeof(uint32_t))
@@ -360,8 +364,8 @@ static int wait_word(gdr_mh_t handle, const void *ptr, size_t size, barcopy_cmp_
 		gdri_error_say("the word did not compare as asked in time");
 		return ETIMEDOUT;
 	}
-	if (counted)
-		gdri_handle_count(handle, GDRI_COUNT_WAIT, 1, 0);
+	if (w.counters)
+		gdri_count(w.counters, GDRI_COUNT_WAIT, 1);
 	return 0;
 }
 

@@ -26,16 +26,6 @@ static struct gdri_handle *find(gdr_mh_t h)
 /* A copy reads the first cache line of its handle and no other. */
 _Static_assert(offsetof(struct gdri_handle, lock) <= 64, "what copies read is one cache line");
 
-void gdri_handle_count(gdr_mh_t h, enum gdri_counter what, uint64_t n, uint64_t bytes)
-{
-	struct gdri_handle *handle = find(h);
-	struct gdri_counters *counters = handle ? &handle->ctx->counters : NULL;
-
-	gdri_count(counters, what, n);
-	if (bytes)
-		gdri_count(counters, what + 1, bytes);
-}
-
 /* Why h cannot be had: -EINVAL or -EACCES, with its text. */
 static int fail_handle(gdr_mh_t h)
 {
@@ -54,7 +44,8 @@ int gdri_handle_for_counted(gdr_mh_t h, enum gdri_access access, struct gdri_win
 		return fail_handle(h);
 	w->plan = atomic_load_explicit(&handle->counted, memory_order_acquire);
 	gdri_window_bounds(w, handle, access);
-	return w->plan ? GDRI_COUNTED : gdri_fail(EINVAL, "the handle is not mapped");
+	w->counters = &handle->ctx->counters;
+	return w->plan ? 0 : gdri_fail(EINVAL, "the handle is not mapped");
 }
 
 int gdri_handle_new(struct gdri_ctx *ctx, struct gdri_region *region, uint64_t low, uint64_t high,
@@ -188,14 +179,6 @@ static void log_env_problem(void)
 		gdri_log(BARCOPY_LOG_WARN, "%s", problem);
 }
 
-/* What copies through the pin's mapping go by. */
-static const struct gdri_copy_plan *plan_of(struct gdri_handle *handle)
-{
-	if (handle->offload)
-		return gdri_offload_plan(handle->offload);
-	return gdri_copy_plan(handle->pin.map_type);
-}
-
 /* From now on copies go by that plan; NULL: there are none. */
 static void show_plan(struct gdri_handle *handle, const struct gdri_copy_plan *plan)
 {
@@ -205,23 +188,25 @@ static void show_plan(struct gdri_handle *handle, const struct gdri_copy_plan *p
 	atomic_store_explicit(&handle->plan, counted ? NULL : plan, memory_order_release);
 }
 
+/* They go by what the pin's mapping, and the handle's options, say. */
+static void show_own_plan(struct gdri_handle *handle)
+{
+	show_plan(handle, handle->offload ? gdri_offload_plan(handle->offload)
+					  : gdri_copy_plan(handle->pin.map_type));
+}
+
 int gdri_handle_set_copy_options_locked(struct gdri_handle *handle,
 					const barcopy_copy_options_t *options)
 {
 	struct gdri_offload *offload, *former = handle->offload;
-	int rc;
+	int rc = gdri_offload_new(handle->region, &handle->pin, options, &offload);
 
-	/* A dma-buf that came without an address: what CUDA has at its offsets is something else. */
-	if (!handle->pin.va && options && (options->engine_read_min || options->engine_write_min))
-		return gdri_fail(ENOTSUP, "an imported dma-buf has no device address, which the "
-					  "copy engine needs");
-	rc = gdri_offload_new(handle->region, &handle->pin, options, &offload);
 	if (rc)
 		return rc;
 	handle->offload = offload;
 	handle->offload_set = true;
 	if (handle->pin.map)
-		show_plan(handle, plan_of(handle));
+		show_own_plan(handle);
 	gdri_offload_free(former);
 	return 0;
 }
@@ -249,7 +234,7 @@ int gdri_handle_map_locked(struct gdri_handle *handle, size_t size, gdr_mapping_
 		(void)gdri_offload_new(handle->region, pin, NULL, &handle->offload);
 		handle->offload_set = true;
 	}
-	show_plan(handle, plan_of(handle));
+	show_own_plan(handle);
 	return 0;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Handles: each holds a region, and shows it or a part of it. The first cache line is all that a copy reads, without a
- * lock; the rest is under the handle's lock.
+ * Handles: each holds a region, and shows it or a part of it. The first cache line is all that a copy
+ * reads, without a lock; the rest is under the handle's lock.
  *
  * Lock order: handle->lock, then ctx->lock, then the locks of slots, backends and log. The lock of a
  * cache comes before the locks of its own handles, and behind those of handles of ranges.
@@ -59,10 +59,11 @@ static inline bool gdri_handle_is_own(const struct gdri_handle *handle)
 	return atomic_load_explicit(&handle->owner, memory_order_relaxed) == gdri_process_tag();
 }
 
-/* Where a copy may go; filled by gdri_handle_for_copy(). */
+/* Where a copy may go, and where it is counted if it is. */
 struct gdri_window {
 	const struct gdri_copy_plan *plan;
 	uintptr_t start, end;
+	struct gdri_counters *counters; /* of the handle's context; NULL: not counted */
 };
 
 enum gdri_access { GDRI_READS, GDRI_WRITES };
@@ -91,18 +92,14 @@ gdri_handle_for_copy(gdr_mh_t h, enum gdri_access access, struct gdri_window *w)
 		return false;
 	w->plan = atomic_load_explicit(&handle->plan, memory_order_acquire);
 	gdri_window_bounds(w, handle, access);
+	w->counters = NULL;
 	return __builtin_expect(w->plan && gdri_handle_is_own(handle), 1);
 }
 
-enum { GDRI_COUNTED = 1 };
-
-/* Every other one: GDRI_COUNTED and the window where copies are counted; -errno with its text. */
+/* Every other one: 0 and the window where copies are counted; -errno with its text. */
 int gdri_handle_for_counted(gdr_mh_t h, enum gdri_access access, struct gdri_window *w);
 
-/* Counts n, and so many bytes of the counter behind it, in the handle's context. */
-void gdri_handle_count(gdr_mh_t h, enum gdri_counter what, uint64_t n, uint64_t bytes);
-
-/* Both, for calls that take longer than a small copy: 0, GDRI_COUNTED or -errno. */
+/* Both, for calls that take longer than a small copy: 0 or -errno. */
 static inline int gdri_handle_window(gdr_mh_t h, enum gdri_access access, struct gdri_window *w)
 {
 	return gdri_handle_for_copy(h, access, w) ? 0 : gdri_handle_for_counted(h, access, w);

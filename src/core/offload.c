@@ -231,7 +231,10 @@ static struct by_size by_option(size_t asked, struct by_size measured)
 static int engine_new(const struct gdri_region *region, const struct gdri_pin *pin,
 		      struct gdri_cuda_engine **out)
 {
-	/* For the CPU's own memory there is nothing to gain, and no GPU address to give. */
+	/*
+	 * For the CPU's own memory there is nothing to gain, and no GPU address to give. A dma-buf came
+	 * without one: what CUDA has at its offsets is something else.
+	 */
 	if (pin->backend->id == BARCOPY_BACKEND_HOST || !pin->va)
 		return gdri_fail(ENOTSUP,
 				 "the copy engine serves device memory that has an address");
