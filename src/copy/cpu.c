@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: MIT
-/*
- * CPU features: the mask from the environment and the answer kept for later calls. What the CPU
- * has is asked in cpu_x86.c and cpu_arm64.c.
- */
+/* CPU features: the mask from the environment. What the CPU has is asked in cpu_x86.c and cpu_arm64.c. */
 #include "cpu.h"
 
 #include <errno.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,19 +81,11 @@ int gdri_cpu_parse_mask(const char *text, uint32_t *mask)
 
 uint32_t gdri_cpu_features(void)
 {
-	/* Two threads may both get here first; they store the same value. */
-	static _Atomic uint64_t known; /* bit 32: the rest is valid */
-	uint64_t value = atomic_load_explicit(&known, memory_order_relaxed);
+	const char *text = secure_getenv("GDRCOPY_CPU_MASK");
+	uint32_t mask = GDRI_CPU_ALL;
 
-	if (!value) {
-		const char *text = secure_getenv("GDRCOPY_CPU_MASK");
-		uint32_t mask = GDRI_CPU_ALL;
-
-		/* A value that means nothing is as good as none; plan.c reports it. */
-		if (text)
-			(void)gdri_cpu_parse_mask(text, &mask);
-		value = ((uint64_t)1 << 32) | (gdri_cpu_detect() & mask);
-		atomic_store_explicit(&known, value, memory_order_relaxed);
-	}
-	return (uint32_t)value;
+	/* A value that means nothing is as good as none; plan.c reports it. */
+	if (text)
+		(void)gdri_cpu_parse_mask(text, &mask);
+	return gdri_cpu_detect() & mask;
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What this CPU can do, as far as copies care. Found out once, from the CPU itself
- * (CPUID and XGETBV, or the auxiliary vector), then cut down by GDRCOPY_CPU_MASK. It knows nothing
- * of copies.
+ * What this CPU can do, as far as copies care: asked of the CPU itself (CPUID and XGETBV, or the
+ * auxiliary vector), then cut down by GDRCOPY_CPU_MASK. It knows nothing of copies.
  */
 #ifndef GDRI_COPY_CPU_H
 #define GDRI_COPY_CPU_H

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * Which row a plan uses: tune.h's choice, or the one that the environment names. Once per process;
- * the copies themselves are in copy.c.
+ * Every way of moving bytes that the library uses, as one table, and which of them a plan uses: tune.h's
+ * choice, or the one that the environment names, once per process. A new instruction set is a row here,
+ * two names in rows.h, a short file, and its flags in copy.mk. The copies themselves are in copy.c.
  */
 #include "rows.h"
 
@@ -11,6 +12,30 @@
 #include <string.h>
 
 #include "tune.h"
+#include "word.h"
+
+const struct gdri_copy_row gdri_copy_rows[] = {
+/* name, needs, block, flags, to, from */
+#if defined(__x86_64__)
+	{ "avx512", GDRI_CPU_AVX512, GDRI_LINE, 0, gdri_avx512_to, gdri_avx512_from },
+	{ "avx2", GDRI_CPU_AVX2, GDRI_LINE, 0, gdri_avx2_to, gdri_avx2_from },
+	{ "sse4.1", GDRI_CPU_SSE41, GDRI_LINE, 0, gdri_sse41_to, gdri_sse41_from },
+	{ "sse2", GDRI_CPU_SSE2, GDRI_LINE, 0, gdri_sse2_to, NULL },
+#elif defined(__aarch64__)
+	{ "neon", GDRI_CPU_NEON, GDRI_LINE, 0, gdri_neon_to, gdri_neon_from },
+#endif
+	{ "ref", 0, 1, GDRI_ROW_ANY_MEMORY, gdri_ref_to, gdri_ref_from },
+};
+
+const size_t gdri_copy_row_count = sizeof(gdri_copy_rows) / sizeof(gdri_copy_rows[0]);
+
+const struct gdri_copy_row *gdri_copy_row_find(const char *name)
+{
+	for (size_t i = 0; i < gdri_copy_row_count; i++)
+		if (strcmp(gdri_copy_rows[i].name, name) == 0)
+			return &gdri_copy_rows[i];
+	return NULL;
+}
 
 static bool can(const struct gdri_copy_row *row, uint32_t features)
 {
@@ -18,26 +43,24 @@ static bool can(const struct gdri_copy_row *row, uint32_t features)
 }
 
 /* The row for one direction: `stores` tells whether it is the rows' `to` functions that are used. */
-static const struct gdri_copy_row *choose(const struct gdri_tune *tune, size_t lines, bool stores,
+static const struct gdri_copy_row *choose(const struct gdri_tune *tune, bool stores,
 					  uint32_t features)
 {
-	for (size_t i = 0; i < lines; i++) {
-		const struct gdri_copy_row *row = gdri_copy_row_find(tune[i].row);
+	for (;; tune++) {
+		const struct gdri_copy_row *row = gdri_copy_row_find(tune->row);
 
 		/* A row of the other architecture is not in the table. */
 		if (row && (stores ? row->to : row->from) && can(row, features) &&
-		    !(tune[i].when & ~features))
+		    !(tune->when & ~features))
 			return row;
 	}
-	return gdri_copy_row_find("ref");
 }
-
-#define LINES(table) (table), sizeof(table) / sizeof((table)[0])
 
 int gdri_copy_plan_init(struct gdri_copy_plan *plan, gdr_mapping_type_t type, uint32_t features,
 			const struct gdri_copy_row *row)
 {
-	/* DEVICE, and anything that we have not heard of. */
+	/* DEVICE, and anything that we have not heard of, keep the portable row. */
+	const struct gdri_copy_row *ref = gdri_copy_row_find("ref");
 	bool device = type != GDR_MAPPING_TYPE_WC && type != GDR_MAPPING_TYPE_CACHING;
 
 	*plan = (struct gdri_copy_plan){
@@ -45,17 +68,16 @@ int gdri_copy_plan_init(struct gdri_copy_plan *plan, gdr_mapping_type_t type, ui
 		.fences = type,
 		.posts = type == GDR_MAPPING_TYPE_WC && (features & GDRI_CPU_MOVDIRI),
 		.exact_reads = type == GDR_MAPPING_TYPE_CACHING,
+		.to = ref,
+		.from = ref,
 		.large_to_min = SIZE_MAX,
 		.large_from_min = SIZE_MAX,
 	};
-	if (device)
-		plan->to = plan->from = gdri_copy_row_find("ref");
-	else
-		plan->to = choose(LINES(gdri_tune_to), true, features);
-	if (plan->exact_reads)
-		plan->from = plan->to;
-	else if (!device)
-		plan->from = choose(LINES(gdri_tune_from_wc), false, features);
+	if (!device) {
+		plan->to = choose(gdri_tune_to, true, features);
+		plan->from =
+			plan->exact_reads ? plan->to : choose(gdri_tune_from_wc, false, features);
+	}
 	if (!row)
 		return 0;
 	if (!can(row, features))

@@ -43,7 +43,7 @@ struct gdri_copy_row {
 	gdri_move_fn *from;
 };
 
-/* The table, in rows.c; the last row serves every CPU. */
+/* The table, in plan.c; the last row serves every CPU. */
 extern const struct gdri_copy_row gdri_copy_rows[];
 extern const size_t gdri_copy_row_count;
 

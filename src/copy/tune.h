@@ -24,7 +24,7 @@
  * that matches nothing measured gets the last lines of each block: correct everywhere, and within
  * some 20% of the best for reads.
  *
- * The first line of a block whose needs the CPU has is taken; "ref" where there is none.
+ * The first line of a block whose needs the CPU has is taken; "ref" has none.
  */
 #ifndef GDRI_COPY_TUNE_H
 #define GDRI_COPY_TUNE_H
@@ -42,6 +42,7 @@ static const struct gdri_tune gdri_tune_from_wc[] = {
 	{ 0, "avx2" },
 	{ 0, "sse4.1" },
 	{ 0, "neon" },
+	{ 0, "ref" },
 };
 
 /* Into WC mappings, and both ways for cached ones: stores decide. */
@@ -49,6 +50,7 @@ static const struct gdri_tune gdri_tune_to[] = {
 	{ GDRI_CPU_AVX512_WIDE, "avx512" }, /* runs C, D, E */
 	{ 0, "sse2" },
 	{ 0, "neon" },
+	{ 0, "ref" },
 };
 
 /*
