@@ -99,12 +99,9 @@ extern const struct gdri_region_kind gdri_kind_range, gdri_kind_cached;
 
 /* Below, all int functions return 0 or -errno with its text. */
 
-/* See barcopy_map_range(); the range has been checked. */
+/* See barcopy_map_range(). */
 int gdri_range_map(struct gdri_ctx *ctx, uint64_t addr, size_t size, uint32_t flags, void **cpu_ptr,
 		   gdr_mh_t *handle);
-
-/* Checks [addr, addr + size): 0, -EINVAL or -EOVERFLOW. */
-int gdri_range_check(uint64_t addr, size_t size);
 
 /* As the options say; NULL: for ranges, whose regions have these flags. Not to be found by name. */
 int gdri_cache_new(struct gdri_ctx *ctx, const barcopy_cache_options_t *options, uint32_t flags,
@@ -120,7 +117,7 @@ int gdri_cache_destroy(struct gdri_cache *cache, bool force);
 /* Ends the caches, and what the ranges share, of a context that is nobody else's any more. */
 void gdri_caches_end(struct gdri_ctx *ctx);
 
-/* A used entry for [addr, addr + size), which gdri_cache_hit() did not find. */
+/* A used entry for [addr, addr + size), which gdri_cache_hit() did not find; -EOVERFLOW: it wraps. */
 int gdri_cache_miss(struct gdri_cache *cache, uint64_t addr, size_t size, struct gdri_entry **out);
 
 /* Takes a user away: what that leaves to do is done. -EINVAL: there is none. */

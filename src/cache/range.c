@@ -2,28 +2,8 @@
 /* barcopy_map_range(): handles of parts of regions, which all ranges of a context share. */
 #include "cache/cache.h"
 
-#include <errno.h>
-
-#include "base/error.h"
 #include "core/ctx.h"
 #include "core/handle.h"
-
-int gdri_range_check(uint64_t addr, size_t size)
-{
-	uint64_t end;
-
-	if (!size)
-		return gdri_fail(EINVAL, "size is 0");
-	if (!addr)
-		return gdri_fail(EINVAL, "the address is 0");
-	if (__builtin_add_overflow(addr, size, &end) || end > UINT64_MAX - GPU_PAGE_OFFSET)
-		return gdri_fail(EOVERFLOW, "address 0x%llx + size 0x%zx wraps",
-				 (unsigned long long)addr, size);
-	if (end > GDRI_PAGES_LIMIT)
-		return gdri_fail(EINVAL, "0x%llx is beyond any device address",
-				 (unsigned long long)addr);
-	return 0;
-}
 
 /* What the ranges of a context share: made by the first one, ended with the context. */
 static int ranges_of(struct gdri_ctx *ctx, bool read_only, struct gdri_cache **out)

@@ -64,11 +64,8 @@ static int miss(barcopy_cache_t c, struct gdri_cache *cache, uint64_t addr, size
 		struct gdri_entry **e)
 {
 	struct gdri_ctx *ctx;
-	int rc = gdri_range_check(addr, size);
+	int rc = hold(c, cache, &ctx);
 
-	if (rc)
-		return rc;
-	rc = hold(c, cache, &ctx);
 	if (rc)
 		return rc;
 	rc = gdri_cache_miss(cache, addr, size, e);

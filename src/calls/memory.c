@@ -91,15 +91,10 @@ int barcopy_mem_import(gdr_t g, int device, int fd, size_t size, uint32_t flags,
 int barcopy_map_range(gdr_t g, uint64_t addr, size_t size, uint32_t flags, void **cpu_ptr,
 		      gdr_mh_t *handle)
 {
-	int rc;
-
 	if (!cpu_ptr || !handle)
 		return gdri_null("cpu_ptr or handle");
 	if (flags & ~(uint32_t)BARCOPY_MAP_RANGE_READ_ONLY)
 		return -gdri_fail(EINVAL, "unknown bits in flags 0x%x of barcopy_map_range", flags);
-	rc = gdri_range_check(addr, size);
-	if (rc)
-		return -rc;
 	return GDRI_WITH(g, ctx, gdri_range_map(ctx, addr, size, flags, cpu_ptr, handle));
 }
 

@@ -48,7 +48,7 @@ static void of_process(barcopy_stats_t *stats)
 	stats->cache_hits += gdri_cache_hits_of_all();
 }
 
-static void of_context(struct gdri_ctx *ctx, barcopy_stats_t *stats)
+static int of_context(struct gdri_ctx *ctx, barcopy_stats_t *stats)
 {
 	const struct gdri_cache *cache;
 
@@ -57,25 +57,22 @@ static void of_context(struct gdri_ctx *ctx, barcopy_stats_t *stats)
 	LIST_FOREACH(cache, &ctx->caches, link)
 		stats->cache_hits += gdri_cache_hits(cache);
 	pthread_mutex_unlock(&ctx->lock);
+	return 0;
 }
 
 int barcopy_get_stats(gdr_t g, barcopy_stats_t *stats)
 {
-	struct gdri_ctx *ctx;
 	barcopy_stats_t now;
-	int rc;
+	int rc = 0;
 
 	if (!stats)
 		return gdri_null("stats");
-	if (g) {
-		rc = gdri_ctx_get(g, &ctx);
-		if (rc)
-			return -rc;
-		of_context(ctx, &now);
-		gdri_ctx_put(ctx);
-	} else {
+	if (g)
+		rc = GDRI_WITH(g, ctx, of_context(ctx, &now));
+	else
 		of_process(&now);
-	}
+	if (rc)
+		return rc;
 	return -gdri_sized_out(&now, sizeof(now), FIRST_STATS, stats);
 }
 

@@ -36,21 +36,17 @@ static int parse_names(const char *text, uint32_t *mask)
 	bool minus = text[0] == '-';
 	uint32_t set = 0;
 
-	for (;;) {
+	do {
 		size_t len = strcspn(text, ",");
-		uint32_t bit;
+		uint32_t bit = 0;
 
-		if ((text[0] == '-') != minus)
-			return -EINVAL;
-		bit = bit_of(text + minus, len - (len ? minus : 0));
+		if (len && (text[0] == '-') == minus)
+			bit = bit_of(text + minus, len - minus);
 		if (!bit)
 			return -EINVAL;
 		set |= bit;
 		text += len;
-		if (!*text)
-			break;
-		text++;
-	}
+	} while (*text++);
 	*mask = minus ? GDRI_CPU_ALL & ~set : set;
 	return 0;
 }
