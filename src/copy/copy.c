@@ -139,21 +139,6 @@ void gdri_move_from(const struct gdri_copy_plan *plan, void *host, const void *m
 		any_from(plan, host, map, size);
 }
 
-void gdri_copy_alone_to(const struct gdri_copy_plan *plan, void *map, const void *host, size_t size)
-{
-	gdri_compiler_barrier();
-	gdri_move_to(plan, map, host, size);
-	gdri_fence_after_write(plan->fences);
-}
-
-void gdri_copy_alone_from(const struct gdri_copy_plan *plan, void *host, const void *map,
-			  size_t size)
-{
-	gdri_fence_before_read(plan->fences);
-	gdri_move_from(plan, host, map, size);
-	gdri_fence_after_read(plan->fences);
-}
-
 /* Words come first: nobody helps with them, and a plan that hands nothing over pays one comparison. */
 void gdri_copy_to(const struct gdri_copy_plan *plan, void *map, const void *host, size_t size)
 {

@@ -189,7 +189,7 @@ void gdri_copy_pool_to(struct gdri_copy_pool *pool, const struct gdri_copy_plan 
 	struct job job = { plan, map, (uint8_t *)(uintptr_t)host, size, false };
 
 	if (!run(pool, &job))
-		gdri_copy_alone_to(plan, map, host, size);
+		gdri_copy_to(plan, map, host, size);
 }
 
 void gdri_copy_pool_from(struct gdri_copy_pool *pool, const struct gdri_copy_plan *plan, void *host,
@@ -198,7 +198,7 @@ void gdri_copy_pool_from(struct gdri_copy_pool *pool, const struct gdri_copy_pla
 	struct job job = { plan, (uint8_t *)(uintptr_t)map, host, size, true };
 
 	if (!run(pool, &job))
-		gdri_copy_alone_from(plan, host, map, size);
+		gdri_copy_from(plan, host, map, size);
 }
 
 /* The CPUs of a node that this thread may run on; false if there is no telling. */

@@ -31,9 +31,9 @@ void gdri_copy_pool_tune(struct gdri_copy_pool *pool, unsigned int write_helpers
 void gdri_copy_pool_free(struct gdri_copy_pool *pool);
 
 /*
- * As gdri_copy_to() and gdri_copy_from(), fences and store discipline included. While
- * another thread's copy has the workers, the caller copies alone; a write for which it is not worth to
- * wake one is shared if one is awake.
+ * As gdri_copy_to() and gdri_copy_from() by a plan that hands nothing over. While another thread's copy
+ * has the workers, the caller copies alone; a write for which it is not worth to wake one is shared if
+ * one is awake.
  */
 void gdri_copy_pool_to(struct gdri_copy_pool *pool, const struct gdri_copy_plan *plan, void *map,
 		       const void *host, size_t size);

@@ -78,12 +78,6 @@ struct gdri_copy_plan {
 int gdri_copy_plan_init(struct gdri_copy_plan *plan, gdr_mapping_type_t type, uint32_t features,
 			const struct gdri_copy_row *row);
 
-/* The copies of any size by the calling thread alone, fences included. */
-void gdri_copy_alone_to(const struct gdri_copy_plan *plan, void *map, const void *host,
-			size_t size);
-void gdri_copy_alone_from(const struct gdri_copy_plan *plan, void *host, const void *map,
-			  size_t size);
-
 /* The copies without their fences: what copy.h's calls and the vectored ones are made of. */
 void gdri_move_to(const struct gdri_copy_plan *plan, void *map, const void *host, size_t size);
 void gdri_move_from(const struct gdri_copy_plan *plan, void *host, const void *map, size_t size);

@@ -165,7 +165,7 @@ static void large_to(const struct gdri_copy_plan *plan, void *map, const void *h
 	if (a->pool && size >= GDRI_POOL_MIN_TO_AWAKE)
 		gdri_copy_pool_to(a->pool->workers, a->base, map, host, size);
 	else
-		gdri_copy_alone_to(a->base, map, host, size);
+		gdri_copy_to(a->base, map, host, size);
 }
 
 static void large_from(const struct gdri_copy_plan *plan, void *host, const void *map, size_t size)
@@ -178,7 +178,7 @@ static void large_from(const struct gdri_copy_plan *plan, void *host, const void
 	if (a->pool && size >= GDRI_POOL_MIN_FROM)
 		gdri_copy_pool_from(a->pool->workers, a->base, host, map, size);
 	else
-		gdri_copy_alone_from(a->base, host, map, size);
+		gdri_copy_from(a->base, host, map, size);
 }
 
 const struct gdri_copy_plan *gdri_offload_plan(struct gdri_offload *a)

@@ -98,10 +98,6 @@ static void copy_fences_copies(const struct fence_watch *w, const struct gdri_co
 		FENCES_ARE(plan, gdri_copy_to(plan, map, host, n), at, n, "w" AFTER_WRITE, "w");
 		FENCES_ARE(plan, gdri_copy_from(plan, host, map, n), at, n,
 			   BEFORE_READ "r" AFTER_READ, "r");
-		FENCES_ARE(plan, gdri_copy_alone_to(plan, map, host, n), at, n, "w" AFTER_WRITE,
-			   "w");
-		FENCES_ARE(plan, gdri_copy_alone_from(plan, host, map, n), at, n,
-			   BEFORE_READ "r" AFTER_READ, "r");
 		FENCES_ARE(plan, gdri_copyv_to(plan, seg, 4, 0), at, n,
 			   "w" AFTER_WRITE "w" AFTER_WRITE, "w");
 		FENCES_ARE(plan, gdri_copyv_to(plan, seg, 4, BARCOPY_COPY_NO_FENCE), at, n,
