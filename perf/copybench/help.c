@@ -101,9 +101,10 @@ static void run_pool(struct job *job, size_t times)
 		uint8_t *map = place(job);
 
 		if (job->read)
-			gdri_copy_pool_from(job->pool, &job->plan, job->host, map, job->size);
+			gdri_copy_pool_copy(job->pool, &job->plan, job->host, map, job->size,
+					    false);
 		else
-			gdri_copy_pool_to(job->pool, &job->plan, map, job->host, job->size);
+			gdri_copy_pool_copy(job->pool, &job->plan, map, job->host, job->size, true);
 	}
 }
 

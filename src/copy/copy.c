@@ -145,7 +145,7 @@ void gdri_copy_to(const struct gdri_copy_plan *plan, void *map, const void *host
 	gdri_compiler_barrier();
 	if (!word_copied_to(map, host, size)) {
 		if (__builtin_expect(size >= plan->large_to_min, 0)) {
-			plan->large_to(plan, map, host, size);
+			plan->large(plan, map, host, size, true);
 			return;
 		}
 		if (size)
@@ -159,7 +159,7 @@ void gdri_copy_from(const struct gdri_copy_plan *plan, void *host, const void *m
 	gdri_fence_before_read(plan->fences);
 	if (!word_copied_from(host, map, size)) {
 		if (__builtin_expect(size >= plan->large_from_min, 0)) {
-			plan->large_from(plan, host, map, size);
+			plan->large(plan, host, map, size, false);
 			return;
 		}
 		if (size)

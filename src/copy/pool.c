@@ -27,9 +27,10 @@
 
 struct job {
 	const struct gdri_copy_plan *plan;
-	uint8_t *map, *host;
+	uint8_t *dst;
+	const uint8_t *src;
 	size_t size;
-	bool read;
+	bool to; /* the mapping */
 };
 
 struct gdri_copy_pool {
@@ -47,7 +48,8 @@ struct gdri_copy_pool {
 	unsigned int write_helpers, spin_ns;
 	size_t wake_min; /* bytes of a write that a worker is woken for */
 	struct job job; /* written with active 0 and open false, read by those inside */
-	_Atomic size_t next; /* first byte that nobody has taken, from the page of job.map on */
+	_Atomic size_t
+		next; /* first byte that nobody has taken, from the page of the mapping's side on */
 	unsigned int workers;
 	pthread_t thread[GDRI_POOL_MAX_THREADS - 1];
 };
@@ -56,8 +58,8 @@ struct gdri_copy_pool {
 static void share(struct gdri_copy_pool *pool)
 {
 	const struct job *job = &pool->job;
-	size_t piece = job->read ? GDRI_POOL_PIECE_FROM : GDRI_POOL_PIECE_TO;
-	size_t skip = (uintptr_t)job->map % piece;
+	size_t piece = job->to ? GDRI_POOL_PIECE_TO : GDRI_POOL_PIECE_FROM;
+	size_t skip = (uintptr_t)(job->to ? job->dst : job->src) % piece;
 	bool any = false;
 
 	for (;;) {
@@ -68,18 +70,18 @@ static void share(struct gdri_copy_pool *pool)
 		if (from >= job->size)
 			break;
 		to = to < job->size ? to : job->size;
-		if (!any && job->read)
+		if (!any && !job->to)
 			gdri_fence_before_read(job->plan->fences);
 		any = true;
-		if (job->read)
-			gdri_move_from(job->plan, job->host + from, job->map + from, to - from);
+		if (job->to)
+			gdri_move_to(job->plan, job->dst + from, job->src + from, to - from);
 		else
-			gdri_move_to(job->plan, job->map + from, job->host + from, to - from);
+			gdri_move_from(job->plan, job->dst + from, job->src + from, to - from);
 	}
-	if (any && job->read)
-		gdri_fence_after_read(job->plan->fences);
-	else if (any)
+	if (any && job->to)
 		gdri_fence_after_write(job->plan->fences);
+	else if (any)
+		gdri_fence_after_read(job->plan->fences);
 }
 
 /* Looks for a job after the one `seen` for a moment: a program that copies once copies again. */
@@ -128,7 +130,7 @@ static void open_job(struct gdri_copy_pool *pool, const struct job *job)
 {
 	unsigned int helpers = pool->workers, most = helpers, awake;
 
-	if (!job->read)
+	if (job->to)
 		most = job->size < pool->wake_min ? 1 : pool->write_helpers;
 	helpers = helpers < most ? helpers : most;
 	pthread_mutex_lock(&pool->lock);
@@ -168,7 +170,7 @@ static bool run(struct gdri_copy_pool *pool, const struct job *job)
 {
 	int cancel;
 
-	if (!job->read && job->size < pool->wake_min &&
+	if (job->to && job->size < pool->wake_min &&
 	    !atomic_load_explicit(&pool->looking, memory_order_relaxed))
 		return false;
 	if (pthread_mutex_trylock(&pool->user))
@@ -183,22 +185,17 @@ static bool run(struct gdri_copy_pool *pool, const struct job *job)
 	return true;
 }
 
-void gdri_copy_pool_to(struct gdri_copy_pool *pool, const struct gdri_copy_plan *plan, void *map,
-		       const void *host, size_t size)
+void gdri_copy_pool_copy(struct gdri_copy_pool *pool, const struct gdri_copy_plan *plan, void *dst,
+			 const void *src, size_t size, bool to)
 {
-	struct job job = { plan, map, (uint8_t *)(uintptr_t)host, size, false };
+	struct job job = { plan, dst, src, size, to };
 
-	if (!run(pool, &job))
-		gdri_copy_to(plan, map, host, size);
-}
-
-void gdri_copy_pool_from(struct gdri_copy_pool *pool, const struct gdri_copy_plan *plan, void *host,
-			 const void *map, size_t size)
-{
-	struct job job = { plan, (uint8_t *)(uintptr_t)map, host, size, true };
-
-	if (!run(pool, &job))
-		gdri_copy_from(plan, host, map, size);
+	if (run(pool, &job))
+		return;
+	if (to)
+		gdri_copy_to(plan, dst, src, size);
+	else
+		gdri_copy_from(plan, dst, src, size);
 }
 
 /* The CPUs of a node that this thread may run on; false if there is no telling. */

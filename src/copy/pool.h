@@ -9,6 +9,8 @@
 #ifndef GDRI_COPY_POOL_H
 #define GDRI_COPY_POOL_H
 
+#include <stdbool.h>
+
 #include "copy.h"
 
 #define GDRI_POOL_MAX_THREADS 64
@@ -31,13 +33,11 @@ void gdri_copy_pool_tune(struct gdri_copy_pool *pool, unsigned int write_helpers
 void gdri_copy_pool_free(struct gdri_copy_pool *pool);
 
 /*
- * As gdri_copy_to() and gdri_copy_from() by a plan that hands nothing over. While another thread's copy
- * has the workers, the caller copies alone; a write for which it is not worth to wake one is shared if
- * one is awake.
+ * As gdri_copy_to() (to: the mapping is dst) or gdri_copy_from(), by a plan that hands nothing over. While
+ * another thread's copy has the workers, the caller copies alone; a write for which it is not worth to
+ * wake one is shared if one is awake.
  */
-void gdri_copy_pool_to(struct gdri_copy_pool *pool, const struct gdri_copy_plan *plan, void *map,
-		       const void *host, size_t size);
-void gdri_copy_pool_from(struct gdri_copy_pool *pool, const struct gdri_copy_plan *plan, void *host,
-			 const void *map, size_t size);
+void gdri_copy_pool_copy(struct gdri_copy_pool *pool, const struct gdri_copy_plan *plan, void *dst,
+			 const void *src, size_t size, bool to);
 
 #endif

@@ -64,10 +64,8 @@ struct gdri_copy_plan {
 	 * A common plan hands nothing over: SIZE_MAX.
 	 */
 	size_t large_to_min, large_from_min;
-	void (*large_to)(const struct gdri_copy_plan *plan, void *map, const void *host,
-			 size_t size);
-	void (*large_from)(const struct gdri_copy_plan *plan, void *host, const void *map,
-			   size_t size);
+	void (*large)(const struct gdri_copy_plan *plan, void *dst, const void *src, size_t size,
+		      bool to);
 };
 
 /*

@@ -128,12 +128,14 @@ GDRI_IN_CHILD(after_fork);
  * engine's copy is complete when the call into CUDA returns; the fence then keeps what follows behind
  * the loads that saw its completion.
  */
-static bool by_engine(struct gdri_offload *a, bool to, char *map, void *host, size_t size)
+static bool by_engine(struct gdri_offload *a, void *dst, const void *src, size_t size, bool to)
 {
-	uint64_t addr = a->pin->va + (uint64_t)(map - (char *)a->pin->map);
+	uintptr_t map = to ? (uintptr_t)dst : (uintptr_t)src;
+	uint64_t addr = a->pin->va + (map - (uintptr_t)a->pin->map);
+	void *host = to ? (void *)(uintptr_t)src : dst;
 	bool done;
 
-	gdri_drain(a->base, (const void *)((uintptr_t)map & ~(uintptr_t)3));
+	gdri_drain(a->base, (const void *)(map & ~(uintptr_t)3));
 	/* The engine follows the address, the mapping the memory: they may have parted since the pin. */
 	done = gdri_region_prove(a->region, addr, size) == GDRI_PROVEN &&
 	       gdri_cuda_engine_copy(a->engine, to, host, addr, size);
@@ -155,30 +157,22 @@ static bool is_for_engine(const struct by_size *min, const void *host, size_t si
 	return size >= min->any || (size >= min->page_locked && gdri_cuda_is_page_locked(host));
 }
 
-static void large_to(const struct gdri_copy_plan *plan, void *map, const void *host, size_t size)
+/* The plan's, for copies of so many bytes that somebody may help. */
+static void large(const struct gdri_copy_plan *plan, void *dst, const void *src, size_t size,
+		  bool to)
 {
 	struct gdri_offload *a = (struct gdri_offload *)(uintptr_t)plan;
+	size_t pool_min = to ? GDRI_POOL_MIN_TO_AWAKE : GDRI_POOL_MIN_FROM;
 
-	if (is_for_engine(&a->to, host, size) &&
-	    by_engine(a, true, map, (void *)(uintptr_t)host, size))
+	if (is_for_engine(to ? &a->to : &a->from, to ? src : dst, size) &&
+	    by_engine(a, dst, src, size, to))
 		return;
-	if (a->pool && size >= GDRI_POOL_MIN_TO_AWAKE)
-		gdri_copy_pool_to(a->pool->workers, a->base, map, host, size);
+	if (a->pool && size >= pool_min)
+		gdri_copy_pool_copy(a->pool->workers, a->base, dst, src, size, to);
+	else if (to)
+		gdri_copy_to(a->base, dst, src, size);
 	else
-		gdri_copy_to(a->base, map, host, size);
-}
-
-static void large_from(const struct gdri_copy_plan *plan, void *host, const void *map, size_t size)
-{
-	struct gdri_offload *a = (struct gdri_offload *)(uintptr_t)plan;
-
-	if (is_for_engine(&a->from, host, size) &&
-	    by_engine(a, false, (char *)(uintptr_t)map, host, size))
-		return;
-	if (a->pool && size >= GDRI_POOL_MIN_FROM)
-		gdri_copy_pool_from(a->pool->workers, a->base, host, map, size);
-	else
-		gdri_copy_from(a->base, host, map, size);
+		gdri_copy_from(a->base, dst, src, size);
 }
 
 const struct gdri_copy_plan *gdri_offload_plan(struct gdri_offload *a)
@@ -191,8 +185,7 @@ const struct gdri_copy_plan *gdri_offload_plan(struct gdri_offload *a)
 				   a->pool ? GDRI_POOL_MIN_TO_AWAKE : SIZE_MAX);
 	plan->large_from_min = least(least(a->from.any, a->from.page_locked),
 				     a->pool ? GDRI_POOL_MIN_FROM : SIZE_MAX);
-	plan->large_to = large_to;
-	plan->large_from = large_from;
+	plan->large = large;
 	return plan;
 }
 

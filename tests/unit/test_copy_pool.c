@@ -38,14 +38,14 @@ static void both_ways(struct gdri_copy_pool *pool, const struct area *map, const
 
 			area_fill(host);
 			memset(map->base, CANARY, map->size);
-			gdri_copy_pool_to(pool, plan, m, h, n);
+			gdri_copy_pool_copy(pool, plan, m, h, n, true);
 			ck_assert_int_eq(memcmp(m, h, n), 0);
 			ck_assert_uint_eq(m[-1], CANARY);
 			ck_assert_uint_eq(m[n], CANARY);
 
 			area_fill(map);
 			memset(host->base, CANARY, host->size);
-			gdri_copy_pool_from(pool, plan, h, m, n);
+			gdri_copy_pool_copy(pool, plan, h, m, n, false);
 			ck_assert_int_eq(memcmp(m, h, n), 0);
 			ck_assert_uint_eq(h[-1], CANARY);
 			ck_assert_uint_eq(h[n], CANARY);
@@ -82,9 +82,9 @@ static void *use(void *arg)
 
 	for (int round = 0; round < (test_quick() ? 5 : 30); round++) {
 		memset(u->host.base, u->value + round, u->host.size);
-		gdri_copy_pool_to(u->pool, plan, u->map.base, u->host.base, u->map.size);
+		gdri_copy_pool_copy(u->pool, plan, u->map.base, u->host.base, u->map.size, true);
 		memset(u->host.base, 0, u->host.size);
-		gdri_copy_pool_from(u->pool, plan, u->host.base, u->map.base, u->map.size);
+		gdri_copy_pool_copy(u->pool, plan, u->host.base, u->map.base, u->map.size, false);
 		for (size_t i = 0; i < u->host.size; i += 999)
 			u->wrong += u->host.base[i] != (uint8_t)(u->value + round);
 	}
@@ -171,7 +171,7 @@ START_TEST(test_faults)
 	ck_assert_int_eq(gdri_copy_pool_new(&pool, 4, -1), 0);
 	for (int i = 0; i < 1000 && !worker_faults; i++) {
 		ck_assert_int_eq(mprotect(faulty.base, faulty.size, PROT_NONE), 0);
-		gdri_copy_pool_to(pool, plan, faulty.base, host.base, host.size);
+		gdri_copy_pool_copy(pool, plan, faulty.base, host.base, host.size, true);
 		ck_assert_int_eq(memcmp(faulty.base, host.base, host.size), 0);
 	}
 	ck_assert_int_gt(worker_faults, 0);
@@ -193,7 +193,7 @@ static void *cancelled(void *arg)
 	/* No assertion within: Check writes, where a thread can be cancelled too. */
 	while (!worker_faults && u->wrong < 1000 &&
 	       !mprotect(faulty.base, faulty.size, PROT_NONE)) {
-		gdri_copy_pool_to(u->pool, plan, faulty.base, u->host.base, u->host.size);
+		gdri_copy_pool_copy(u->pool, plan, faulty.base, u->host.base, u->host.size, true);
 		u->wrong++;
 	}
 	u->value = 1;

@@ -69,9 +69,9 @@ static void shared_out(bool read, const char *want)
 		step_others_begin();
 		step_begin();
 		if (read)
-			gdri_copy_pool_from(pool, plan, host, watch.map, size);
+			gdri_copy_pool_copy(pool, plan, host, watch.map, size, false);
 		else
-			gdri_copy_pool_to(pool, plan, watch.map, host, size);
+			gdri_copy_pool_copy(pool, plan, watch.map, host, size, true);
 		step_end();
 		for (size_t i = 0; step_other(i); i++) {
 			const char *got = step_other(i);
