@@ -19,7 +19,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 
+#include "base/process.h"
 #include "rows.h"
 #include "fence.h"
 #include "tune.h"
@@ -52,7 +54,14 @@ struct gdri_copy_pool {
 		next; /* first byte that nobody has taken, from the page of the mapping's side on */
 	unsigned int workers;
 	pthread_t thread[GDRI_POOL_MAX_THREADS - 1];
+	/* Of shared ones, under pools_lock. */
+	LIST_ENTRY(gdri_copy_pool) link;
+	unsigned int refs;
+	int node;
 };
+
+static pthread_mutex_t pools_lock = PTHREAD_MUTEX_INITIALIZER; /* the innermost */
+static LIST_HEAD(, gdri_copy_pool) pools = LIST_HEAD_INITIALIZER(pools);
 
 /* Takes piece after piece until there is none. */
 static void share(struct gdri_copy_pool *pool)
@@ -245,6 +254,7 @@ int gdri_copy_pool_new(struct gdri_copy_pool **out, unsigned int threads, int no
 		free(pool);
 		return -ENOMEM;
 	}
+	pool->node = node;
 	gdri_copy_pool_tune(pool, GDRI_POOL_WRITE_HELPERS, GDRI_POOL_SPIN_NS, GDRI_POOL_MIN_TO);
 	pthread_mutex_init(&pool->user, NULL);
 	pthread_mutex_init(&pool->lock, NULL);
@@ -302,3 +312,48 @@ void gdri_copy_pool_free(struct gdri_copy_pool *pool)
 	free(pool);
 	pthread_setcancelstate(cancel, NULL);
 }
+
+int gdri_copy_pool_get(struct gdri_copy_pool **out, unsigned int threads, int node)
+{
+	struct gdri_copy_pool *pool;
+	int rc = 0;
+
+	pthread_mutex_lock(&pools_lock);
+	LIST_FOREACH(pool, &pools, link)
+		if (pool->workers == threads - 1 && pool->node == node)
+			break;
+	if (!pool) {
+		rc = gdri_copy_pool_new(&pool, threads, node);
+		if (!rc)
+			LIST_INSERT_HEAD(&pools, pool, link);
+	}
+	if (!rc) {
+		pool->refs++;
+		*out = pool;
+	}
+	pthread_mutex_unlock(&pools_lock);
+	return rc;
+}
+
+void gdri_copy_pool_put(struct gdri_copy_pool *pool)
+{
+	bool last;
+
+	if (!pool)
+		return;
+	pthread_mutex_lock(&pools_lock);
+	last = !--pool->refs;
+	if (last)
+		LIST_REMOVE(pool, link);
+	pthread_mutex_unlock(&pools_lock);
+	if (last)
+		gdri_copy_pool_free(pool);
+}
+
+static void after_fork(void)
+{
+	pthread_mutex_init(&pools_lock, NULL);
+	LIST_INIT(&pools);
+}
+
+GDRI_IN_CHILD(after_fork);

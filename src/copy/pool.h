@@ -20,9 +20,15 @@ struct gdri_copy_pool;
 /*
  * Makes a pool of `threads` - 1 workers (2 to 64 threads, the caller's is one of them), kept to the
  * CPUs of NUMA node `node` that this process may use, where that is known; -1: anywhere. Returns 0
- * or -EINVAL, -ENOMEM, -EAGAIN. Free with gdri_copy_pool_free(); no copy may be under way then.
+ * or -EINVAL, -ENOMEM, -EAGAIN. No copy may be under way when it is freed.
  */
 int gdri_copy_pool_new(struct gdri_copy_pool **pool, unsigned int threads, int node);
+void gdri_copy_pool_free(struct gdri_copy_pool *pool);
+
+/* One for all who want as many threads on the same node, until the last has put it. Likewise. */
+int gdri_copy_pool_get(struct gdri_copy_pool **pool, unsigned int threads, int node);
+void gdri_copy_pool_put(struct gdri_copy_pool *pool);
+
 /*
  * For measurements, while no copy is under way: how many workers help with a write, how long a worker
  * looks for the next job before it sleeps, and from which size on a write wakes one. tune.h has what is
@@ -30,7 +36,6 @@ int gdri_copy_pool_new(struct gdri_copy_pool **pool, unsigned int threads, int n
  */
 void gdri_copy_pool_tune(struct gdri_copy_pool *pool, unsigned int write_helpers,
 			 unsigned int spin_ns, size_t wake_min);
-void gdri_copy_pool_free(struct gdri_copy_pool *pool);
 
 /*
  * As gdri_copy_to() (to: the mapping is dst) or gdri_copy_from(), by a plan that hands nothing over. While

@@ -3,15 +3,11 @@
 #include "core/offload.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/queue.h>
 
 #include "cuda/cuda.h"
-#include "base/process.h"
 #include "base/env.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -28,97 +24,12 @@ struct by_size {
 struct gdri_offload {
 	struct gdri_copy_plan plan; /* first: the plan's copies find the rest through it */
 	const struct gdri_copy_plan *base;
-	struct pool *pool; /* NULL: none */
+	struct gdri_copy_pool *pool; /* NULL: none */
 	struct gdri_cuda_engine *engine; /* NULL: none */
 	struct by_size from, to; /* when the copy engine is asked */
 	const struct gdri_region *region; /* these two outlive this */
 	const struct gdri_pin *pin;
 };
-
-/* ---- pools: one for all handles that want as many threads on the same node ------------------------- */
-
-struct pool {
-	LIST_ENTRY(pool) link;
-	struct gdri_copy_pool *workers;
-	unsigned int threads, refs;
-	int node;
-};
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* innermost; guards what follows */
-static LIST_HEAD(, pool) pools = LIST_HEAD_INITIALIZER(pools);
-
-/* The NUMA node of a GPU; -1 where the system does not tell. */
-static int node_of(int device)
-{
-	struct gdri_pci_address pci;
-	char path[96];
-	int node = -1;
-	FILE *file;
-
-	if (device < 0 || gdri_cuda_pci_address(device, &pci))
-		return -1;
-	snprintf(path, sizeof(path), "/sys/bus/pci/devices/%04x:%02x:%02x.%u/numa_node", pci.domain,
-		 pci.bus, pci.device, pci.function);
-	file = fopen(path, "re");
-	if (!file)
-		return -1;
-	if (fscanf(file, "%d", &node) != 1)
-		node = -1;
-	fclose(file);
-	return node;
-}
-
-static int pool_get(unsigned int threads, int node, struct pool **out)
-{
-	struct pool *pool;
-	int rc = 0;
-
-	pthread_mutex_lock(&lock);
-	LIST_FOREACH(pool, &pools, link)
-		if (pool->threads == threads && pool->node == node)
-			break;
-	if (!pool) {
-		pool = calloc(1, sizeof(*pool));
-		rc = pool ? gdri_copy_pool_new(&pool->workers, threads, node) : -ENOMEM;
-		if (rc) {
-			free(pool);
-			goto out;
-		}
-		pool->threads = threads;
-		pool->node = node;
-		LIST_INSERT_HEAD(&pools, pool, link);
-	}
-	pool->refs++;
-	*out = pool;
-out:
-	pthread_mutex_unlock(&lock);
-	return rc ? gdri_fail(-rc, "%u threads for copies: %s", threads, strerror(-rc)) : 0;
-}
-
-static void pool_put(struct pool *pool)
-{
-	bool last;
-
-	if (!pool)
-		return;
-	pthread_mutex_lock(&lock);
-	last = !--pool->refs;
-	if (last)
-		LIST_REMOVE(pool, link);
-	pthread_mutex_unlock(&lock);
-	if (last) {
-		gdri_copy_pool_free(pool->workers);
-		free(pool);
-	}
-}
-
-static void after_fork(void)
-{
-	pthread_mutex_init(&lock, NULL);
-	LIST_INIT(&pools);
-}
-
-GDRI_IN_CHILD(after_fork);
 
 /* ---- copies ---------------------------------------------------------------------------------------- */
 
@@ -168,7 +79,7 @@ static void large(const struct gdri_copy_plan *plan, void *dst, const void *src,
 	    by_engine(a, dst, src, size, to))
 		return;
 	if (a->pool && size >= pool_min)
-		gdri_copy_pool_copy(a->pool->workers, a->base, dst, src, size, to);
+		gdri_copy_pool_copy(a->pool, a->base, dst, src, size, to);
 	else if (to)
 		gdri_copy_to(a->base, dst, src, size);
 	else
@@ -211,6 +122,27 @@ static unsigned int env_threads(void)
 		return 1;
 	}
 	return (unsigned int)n;
+}
+
+/* The NUMA node of a GPU; -1 where the system does not tell. */
+static int node_of(int device)
+{
+	struct gdri_pci_address pci;
+	char path[96];
+	int node = -1;
+	FILE *file;
+
+	if (device < 0 || gdri_cuda_pci_address(device, &pci))
+		return -1;
+	snprintf(path, sizeof(path), "/sys/bus/pci/devices/%04x:%02x:%02x.%u/numa_node", pci.domain,
+		 pci.bus, pci.device, pci.function);
+	file = fopen(path, "re");
+	if (!file)
+		return -1;
+	if (fscanf(file, "%d", &node) != 1)
+		node = -1;
+	fclose(file);
+	return node;
 }
 
 /* A size that is asked for holds for every kind of memory. */
@@ -265,7 +197,9 @@ int gdri_offload_new(const struct gdri_region *region, const struct gdri_pin *pi
 	if (engine)
 		rc = engine_new(region, pin, &a->engine);
 	if (!rc && threads >= 2) {
-		rc = pool_get(threads, node_of(pin->device), &a->pool);
+		rc = gdri_copy_pool_get(&a->pool, threads, node_of(pin->device));
+		if (rc)
+			rc = gdri_fail(-rc, "%u threads for copies: %s", threads, strerror(-rc));
 		if (rc && !options) {
 			gdri_log(BARCOPY_LOG_WARN, "GDRCOPY_COPY_THREADS: %s", gdri_error_text());
 			gdri_offload_free(a);
@@ -284,7 +218,7 @@ void gdri_offload_free(struct gdri_offload *a)
 {
 	if (!a)
 		return;
-	pool_put(a->pool);
+	gdri_copy_pool_put(a->pool);
 	gdri_cuda_engine_free(a->engine);
 	free(a);
 }
