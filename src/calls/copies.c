@@ -353,10 +353,7 @@ static int wait_word(gdr_mh_t handle, const void *ptr, size_t size, barcopy_cmp_
 		return -rc;
 	if (!is_word(w, ptr, size))
 		return explain_word(w, ptr, size);
-	if (size == sizeof(uint32_t))
-		rc = gdri_wait32(w.plan, ptr, cmp, (uint32_t)value, timeout_ns);
-	else
-		rc = gdri_wait64(w.plan, ptr, cmp, value, timeout_ns);
+	rc = gdri_wait(w.plan, ptr, size, cmp, value, timeout_ns);
 	if (rc == -EINVAL)
 		return -gdri_fail(EINVAL, "unknown comparison %d", (int)cmp);
 	if (rc) {

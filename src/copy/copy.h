@@ -60,13 +60,11 @@ uint32_t gdri_get32(const struct gdri_copy_plan *plan, const void *map);
 uint64_t gdri_get64(const struct gdri_copy_plan *plan, const void *map);
 
 /*
- * Polls one naturally aligned word until it compares as asked; what is loaded afterwards is at
- * least as new as the word. Returns 0 or -ETIMEDOUT; -EINVAL for an unknown `cmp`.
+ * Polls one naturally aligned word of 4 or 8 bytes until it compares as asked; what is loaded afterwards
+ * is at least as new as the word. Returns 0 or -ETIMEDOUT; -EINVAL for an unknown `cmp`.
  */
-int gdri_wait32(const struct gdri_copy_plan *plan, const void *map, barcopy_cmp_t cmp,
-		uint32_t value, uint64_t timeout_ns);
-int gdri_wait64(const struct gdri_copy_plan *plan, const void *map, barcopy_cmp_t cmp,
-		uint64_t value, uint64_t timeout_ns);
+int gdri_wait(const struct gdri_copy_plan *plan, const void *map, size_t size, barcopy_cmp_t cmp,
+	      uint64_t value, uint64_t timeout_ns);
 
 /*
  * What was wrong with GDRCOPY_COPY_IMPL or GDRCOPY_CPU_MASK, for a log; NULL if nothing was. A

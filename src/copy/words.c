@@ -179,14 +179,9 @@ static inline __attribute__((always_inline)) int wait_word(const struct gdri_cop
 	}
 }
 
-int gdri_wait32(const struct gdri_copy_plan *plan, const void *map, barcopy_cmp_t cmp,
-		uint32_t value, uint64_t timeout_ns)
+int gdri_wait(const struct gdri_copy_plan *plan, const void *map, size_t size, barcopy_cmp_t cmp,
+	      uint64_t value, uint64_t timeout_ns)
 {
-	return wait_word(plan, map, false, cmp, value, timeout_ns);
-}
-
-int gdri_wait64(const struct gdri_copy_plan *plan, const void *map, barcopy_cmp_t cmp,
-		uint64_t value, uint64_t timeout_ns)
-{
-	return wait_word(plan, map, true, cmp, value, timeout_ns);
+	return size == sizeof(uint32_t) ? wait_word(plan, map, false, cmp, value, timeout_ns)
+					: wait_word(plan, map, true, cmp, value, timeout_ns);
 }

@@ -128,9 +128,9 @@ static void copy_fences_words(const struct fence_watch *w, const struct gdri_cop
 	FENCES_ARE(plan, gdri_put64(plan, map, 1), 0, 8, "w" AFTER_WRITE, "w");
 	FENCES_ARE(plan, gdri_get32(plan, map), 0, 4, BEFORE_READ "r" AFTER_READ, "r");
 	FENCES_ARE(plan, gdri_get64(plan, map), 0, 8, BEFORE_READ "r" AFTER_READ, "r");
-	FENCES_ARE(plan, gdri_wait32(plan, map, BARCOPY_CMP_EQ, 1, 0), 0, 4,
+	FENCES_ARE(plan, gdri_wait(plan, map, 4, BARCOPY_CMP_EQ, 1, 0), 0, 4,
 		   BEFORE_READ "r" AFTER_READ, "r");
-	FENCES_ARE(plan, gdri_wait64(plan, map, BARCOPY_CMP_GE, 1, UINT64_MAX), 0, 8,
+	FENCES_ARE(plan, gdri_wait(plan, map, 8, BARCOPY_CMP_GE, 1, UINT64_MAX), 0, 8,
 		   BEFORE_READ "r" AFTER_READ, "r");
 	FENCES_ARE(plan, gdri_flush_word(plan, map), 0, 4, flush, flush);
 #if defined(__x86_64__)
