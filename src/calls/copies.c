@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The entry points for copies, fences and words: look the handle up without a lock, check that the
- * range lies inside what the handle may touch, and hand over to the copy engine. This is the path
+ * range lies inside what the handle may touch, and hand over to src/copy. This is the path
  * that must stay short: nothing is logged or allocated here, and what is not to be counted pays
  * nothing for what is.
  */
@@ -18,18 +18,12 @@
 static __attribute__((cold, noinline)) int explain_window(struct gdri_window w, const void *map_ptr,
 							  const void *host_ptr, size_t size)
 {
-	int err = EINVAL;
-
-	if (!host_ptr) {
-		gdri_error_set(err, "the host pointer is NULL");
-	} else if (!w.end) {
-		err = EACCES;
-		gdri_error_set(err, "the handle is mapped read-only");
-	} else {
-		gdri_error_set(err, "%p + %zu is not inside the handle's range (%p + %zu)", map_ptr,
-			       size, (void *)w.start, (size_t)(w.end - w.start));
-	}
-	return err;
+	if (!host_ptr)
+		return -gdri_fail(EINVAL, "the host pointer is NULL");
+	if (!w.end)
+		return -gdri_fail(EACCES, "the handle is mapped read-only");
+	return -gdri_fail(EINVAL, "%p + %zu is not inside the handle's range (%p + %zu)", map_ptr,
+			  size, (void *)w.start, (size_t)(w.end - w.start));
 }
 
 /* The copy, if it may be. Its ends are its access's: writes go to the mapping, reads come from there. */

@@ -35,7 +35,7 @@ _Static_assert(offsetof(barcopy_stats_t, copies_to) - offsetof(barcopy_stats_t, 
 
 static void fill(barcopy_stats_t *s, const struct gdri_counters *c)
 {
-	uint64_t *field = &s->pins;
+	uint64_t *field = (uint64_t *)((char *)s + offsetof(barcopy_stats_t, pins));
 
 	s->flags = gdri_copies_counted() ? BARCOPY_STATS_COPIES : 0;
 	for (int i = 0; i < GDRI_COUNTERS; i++)
