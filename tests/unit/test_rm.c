@@ -43,8 +43,8 @@ static void vmm(void)
 {
 	rm_begin();
 	for (int exportable = 0; exportable < 2; exportable++) {
-		CUdeviceptr one = rm_chunks(0, 1, 4 * MIB, exportable);
-		CUdeviceptr some = rm_chunks(0, 5, 2 * MIB, exportable);
+		CUdeviceptr one = standin_chunks(0, 0, 1, 4 * MIB, exportable);
+		CUdeviceptr some = standin_chunks(0, 0, 5, 2 * MIB, exportable);
 
 		rm_whole_life("VMM", one, 4 * MIB);
 		rm_whole_life("VMM, a part", one + MIB + 77, 70000);
@@ -60,7 +60,7 @@ static void several_calls(void)
 	CUdeviceptr p;
 
 	rm_begin();
-	p = rm_chunks(0, 140, 2 * MIB, false);
+	p = standin_chunks(0, 0, 140, 2 * MIB, false);
 	rm_whole_life("VMM, 140 chunks", p, 280 * MIB);
 	rm_sim.faults(NULL);
 	rm_whole_life("VMM, the middle of 140 chunks", p + MIB, 278 * MIB);
@@ -176,7 +176,7 @@ static void parts_of_a_pin(void)
 	void *map;
 
 	rm_begin();
-	p = rm_chunks(0, 3, 2 * MIB, false);
+	p = standin_chunks(0, 0, 3, 2 * MIB, false);
 	OK(gdr_pin_buffer_v2(rm_g, p, 6 * MIB, 0, &h));
 	for (size_t i = 0; i < COUNT(lengths); i++) {
 		struct gdrsim_rm_counts c;
@@ -283,7 +283,7 @@ static void closed_as_it_is(void)
 
 	rm_begin();
 	p = standin_alloc(4 * MIB);
-	v = rm_chunks(0, 4, 2 * MIB, true);
+	v = standin_chunks(0, 0, 4, 2 * MIB, true);
 	OK(rm_use_open(&u[0], p, 4 * MIB, 0));
 	OK(rm_use_open(&u[1], v, 8 * MIB, 0));
 	OK(rm_use_open(&u[2], v + MIB, MIB + 1, 0));

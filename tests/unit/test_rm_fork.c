@@ -122,7 +122,7 @@ static void ends(void)
 		return;
 	rm_begin();
 	p = standin_alloc(MIB);
-	v = rm_chunks(0, 3, 2 * MIB, false);
+	v = standin_chunks(0, 0, 3, 2 * MIB, false);
 	note_fds();
 	OK(rm_use_open(&u[0], p, MIB, 0));
 	OK(rm_use_open(&u[1], v, 6 * MIB, 0));
@@ -168,7 +168,7 @@ static void parent(int ready, int go_on)
 	pid_t pid;
 
 	rm_begin();
-	OK(rm_use_open(&u, rm_chunks(0, 3, 2 * MIB, false), 6 * MIB, 0));
+	OK(rm_use_open(&u, standin_chunks(0, 0, 3, 2 * MIB, false), 6 * MIB, 0));
 	pid = fork();
 	if (!pid) {
 		char c;
@@ -295,7 +295,7 @@ static void forks_meanwhile(void)
 
 	rm_begin();
 	p[0] = standin_alloc(MIB);
-	p[1] = rm_chunks(0, 3, 2 * MIB, true);
+	p[1] = standin_chunks(0, 0, 3, 2 * MIB, true);
 	note_fds();
 	ck_assert_int_eq(pthread_create(&t, NULL, pin_on, p), 0);
 	for (int i = 0; i < children; i++) {
@@ -337,7 +337,7 @@ static void forks_in_every_call(void)
 
 	rm_begin();
 	p = standin_alloc(4 * MIB);
-	v = rm_chunks(0, 3, 2 * MIB, true);
+	v = standin_chunks(0, 0, 3, 2 * MIB, true);
 	ck_assert(gdri_got_find(dlopen(NULL, RTLD_NOW), "ioctl", &got));
 	held = atomic_load(got.slots[0]);
 	*(void **)&below = dlsym(RTLD_DEFAULT, "ioctl"); /* the slot may not be bound yet */
