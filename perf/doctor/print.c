@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/exit.h"
 #include "common/json.h"
+#include "common/json_error.h"
 #include "doctor/subjects.h"
 #include "doctor/verdict.h"
 
@@ -203,9 +203,7 @@ void print_json(const struct machine *m, const struct report *r, const struct ve
 {
 	struct json j;
 
-	json_start(&j);
-	json_string(&j, "tool", tool_name);
-	json_string(&j, "version", BARCOPY_VERSION);
+	json_head(&j);
 	json_bool(&j, "probed", m->probed);
 	json_bool(&j, "simulated", m->probe->stand_in);
 	json_string(&j, "date", m->probed ? m->probe->date : NULL);
