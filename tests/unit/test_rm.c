@@ -6,6 +6,7 @@
  */
 #include <sys/mman.h>
 
+#include "common/maps.h"
 #include "rm_sim.h"
 
 /* ---- kinds ------------------------------------------------------------------------------------------- */
@@ -195,22 +196,6 @@ static void parts_of_a_pin(void)
 	rm_end(1);
 }
 
-static const char *permissions(const void *at)
-{
-	FILE *maps = fopen("/proc/self/maps", "re");
-	static char perms[5];
-	uintptr_t low, high;
-	char line[512];
-
-	ck_assert_ptr_nonnull(maps);
-	while (fgets(line, sizeof(line), maps))
-		if (sscanf(line, "%lx-%lx %4s", &low, &high, perms) == 3 && (uintptr_t)at >= low &&
-		    (uintptr_t)at < high)
-			break;
-	fclose(maps);
-	return perms;
-}
-
 static void read_only(void)
 {
 	uint8_t a[RM_LOOK], b[RM_LOOK];
@@ -225,14 +210,14 @@ static void read_only(void)
 	OK(barcopy_map_range(rm_g, p + 70000, RM_LOOK, BARCOPY_MAP_RANGE_READ_ONLY, &map, &h));
 	OK(gdr_copy_from_mapping(h, b, map, RM_LOOK));
 	ck_assert_int_eq(memcmp(a, b, RM_LOOK), 0);
-	ck_assert_str_eq(permissions(map), "r--s");
+	ck_assert(!strncmp(maps_at(map), "r--s", 4));
 	/* RM was asked for a read-only one too: the kernel lets nobody make this one writable. */
 	page = (void *)((uintptr_t)map & ~4095ul);
 	ck_assert_int_eq(mprotect(page, 4096, PROT_READ | PROT_WRITE), -1);
 	ck_assert_int_eq(errno, EACCES);
 	OK(barcopy_unmap_range(rm_g, h));
 	OK(barcopy_map_range(rm_g, p + 70000, RM_LOOK, 0, &map, &h));
-	ck_assert_str_eq(permissions(map), "rw-s");
+	ck_assert(!strncmp(maps_at(map), "rw-s", 4));
 	OK(barcopy_unmap_range(rm_g, h));
 	rm_end(1);
 }

@@ -19,6 +19,7 @@
 #include "common/again.h"
 #include "common/pass_fd.h"
 #include "cuda/got.h"
+#include "common/maps.h"
 #include "rm_sim.h"
 
 typedef int (*ioctl_fn)(int, unsigned long, ...);
@@ -69,17 +70,7 @@ enum end { BY_EXIT, BY__EXIT, BY_EXEC, BY_KILL, ENDS };
 /* GPU memory, not something else that a sanitizer's run time may have put there in the child. */
 static bool is_mapped(const void *at)
 {
-	FILE *maps = fopen("/proc/self/maps", "re");
-	uintptr_t low, high;
-	char line[512];
-	bool found = false;
-
-	while (maps && fgets(line, sizeof(line), maps))
-		found |= sscanf(line, "%lx-%lx", &low, &high) == 2 && (uintptr_t)at >= low &&
-			 (uintptr_t)at < high && strstr(line, "gdrsim-vmm");
-	if (maps)
-		fclose(maps);
-	return found;
+	return strstr(maps_at(at), "gdrsim-vmm");
 }
 
 static void child(enum end how, struct rm_use *u)
