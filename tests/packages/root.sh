@@ -340,5 +340,15 @@ driver_image() {
 		sh_root "cd /tmp && KERNEL=$K LOAD=no gdrdrv-load && modinfo /tmp/gdrdrv.ko | grep -q '^vermagic: *$K '" &&
 		! sh_root 'KERNEL=none LOAD=no gdrdrv-load' 2>"$tmp/text" && grep -q "mount the node's /lib/modules" "$tmp/text"
 }
+# Of a Debian node, whose headers have a part in /usr/lib: seen at /host/usr/lib, or said to be missing.
+driver_image_debian() {
+	mkdir -p "$root/host/usr/lib" && mv "$root"/usr/lib/linux-kbuild-* "$root/host/usr/lib/" || return
+	! sh_root "KERNEL=$K LOAD=no NODE_LIB=/none gdrdrv-load" 2>"$tmp/text" &&
+		grep -q "mount the node's /usr/lib at /host/usr/lib" "$tmp/text" &&
+		sh_root "cd /tmp && rm -f gdrdrv.ko && KERNEL=$K LOAD=no gdrdrv-load && test -s gdrdrv.ko"
+	local rc=$?
+	rm -f "$root"/usr/lib/linux-kbuild-* && mv "$root"/host/usr/lib/linux-kbuild-* "$root/usr/lib/" && return $rc
+}
 t "the application image's commands" image
 t "the driver's container builds the module" driver_image
+t "and finds the rest of a Debian node's headers" driver_image_debian
