@@ -322,7 +322,9 @@ static int dmabuf_importer(int socket)
 	if (barcopy_set_copy_options(
 		    mem.handle,
 		    &(barcopy_copy_options_t){ .struct_size = sizeof(barcopy_copy_options_t),
-					       .engine_write_min = 1 }) != ENOTSUP)
+					       .engine_write_min = 1 }) != ENOTSUP ||
+	    !strstr(barcopy_last_error(),
+		    "no device address")) /* not asked of CUDA, for address 0 */
 		return 8;
 	/* Half of it a second time, after the descriptor is gone here. */
 	if (barcopy_mem_import(g, 0, fd, size / 2, BARCOPY_MEM_DMABUF, &again) || close(fd))
