@@ -156,13 +156,13 @@ static struct by_size by_option(size_t asked, struct by_size measured)
 static int engine_new(const struct gdri_region *region, const struct gdri_pin *pin,
 		      struct gdri_cuda_engine **out)
 {
-	/*
-	 * For the CPU's own memory there is nothing to gain, and no GPU address to give. A dma-buf came
-	 * without one: what CUDA has at its offsets is something else.
-	 */
-	if (pin->backend->id == BARCOPY_BACKEND_HOST || !pin->va)
-		return gdri_fail(ENOTSUP,
-				 "the copy engine serves device memory that has an address");
+	/* A dma-buf that came without an address: what CUDA has at its offsets is something else. */
+	if (!pin->va)
+		return gdri_fail(ENOTSUP, "an imported dma-buf has no device address, which the "
+					  "copy engine needs");
+	/* For the CPU's own memory there is nothing to gain, and no GPU address to give. */
+	if (pin->backend->id == BARCOPY_BACKEND_HOST)
+		return gdri_fail(ENOTSUP, "the copy engine serves device memory only");
 	if (region->part_count && !gdri_region_holds(region))
 		return gdri_fail(EINVAL, "the memory has been freed since it was pinned");
 	return gdri_cuda_engine_new(pin->va, pin->mapped_size, out);
