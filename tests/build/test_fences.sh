@@ -25,7 +25,7 @@ read -ra more <<<"${CHECK_FLAGS:-}"
 read -ra libs <<<"${CHECK_LIBS:-$(pkg-config --libs check 2>/dev/null || echo -lcheck -lsubunit -lrt -lm)}"
 read -ra emulator <<<"${EMULATOR:-}"
 flags+=("${more[@]}")
-helpers=()
+helpers=("$out/tests/common/unit.o" "$out/tests/common/again.o") # what runs its suites
 for f in tests/unit/$machine/*.c; do
 	case $f in */test_*) ;; *) helpers+=("$out/${f%.c}.o") ;; esac
 done
