@@ -20,14 +20,12 @@ struct gdri_cuda_engine {
 static int choose_context(struct gdri_cuda_engine *e, void *context, int device)
 {
 	CUdevice dev;
-	CUresult r;
+	int rc = GDRI_CU(cuDeviceGet, &dev, device);
 
-	r = gdri_cu.cuDeviceGet(&dev, device);
-	if (r)
-		return gdri_cuda_fail(r, "cuDeviceGet");
-	r = gdri_cu.cuDevicePrimaryCtxRetain(&e->ctx, dev);
-	if (r)
-		return gdri_cuda_fail(r, "cuDevicePrimaryCtxRetain");
+	if (!rc)
+		rc = GDRI_CU(cuDevicePrimaryCtxRetain, &e->ctx, dev);
+	if (rc)
+		return rc;
 	if (context && context != e->ctx) {
 		/* One that a program made for itself: its end is not ours to put off. */
 		gdri_cu.cuDevicePrimaryCtxRelease_v2(dev);
@@ -38,22 +36,27 @@ static int choose_context(struct gdri_cuda_engine *e, void *context, int device)
 	return 0;
 }
 
+static void discard(struct gdri_cuda_engine *e)
+{
+	if (e->retained >= 0)
+		gdri_cu.cuDevicePrimaryCtxRelease_v2(e->retained);
+	free(e);
+}
+
 int gdri_cuda_engine_new(uint64_t addr, size_t size, struct gdri_cuda_engine **out)
 {
 	struct gdri_cuda_engine *e;
-	struct gdri_memory m;
 	struct gdri_cuda_scope s;
-	CUresult r;
+	struct gdri_memory m;
 	int rc;
 
 	gdri_cuda_describe(addr, size, &m);
 	if (m.kind != GDRI_MEMORY_DEVICE)
 		return gdri_fail(ENOTSUP, "the copy engine serves device memory only%s%s",
 				 *m.note ? ": " : "", m.note);
-	if (!gdri_cu.cuStreamCreate || !gdri_cu.cuStreamDestroy_v2 ||
-	    !gdri_cu.cuStreamSynchronize || !gdri_cu.cuMemcpyHtoDAsync_v2 ||
-	    !gdri_cu.cuMemcpyDtoHAsync_v2)
-		return gdri_cuda_missing("streams");
+	rc = gdri_cuda_need(GDRI_CUDA_STREAMS);
+	if (rc)
+		return rc;
 	e = calloc(1, sizeof(*e));
 	if (!e)
 		return gdri_fail(ENOMEM, "no memory for a copy engine");
@@ -63,35 +66,31 @@ int gdri_cuda_engine_new(uint64_t addr, size_t size, struct gdri_cuda_engine **o
 	rc = choose_context(e, m.context, m.device);
 	if (!rc)
 		rc = gdri_cuda_enter(&s, e->ctx, -1);
-	if (!rc) {
-		r = gdri_cu.cuStreamCreate(&e->stream, CU_STREAM_NON_BLOCKING);
-		gdri_cuda_leave(&s);
-		if (r)
-			rc = gdri_cuda_fail(r, "cuStreamCreate");
-	}
-	if (rc) {
-		if (e->retained >= 0)
-			gdri_cu.cuDevicePrimaryCtxRelease_v2(e->retained);
-		free(e);
-		return rc;
-	}
+	if (rc)
+		goto err_discard;
+	rc = GDRI_CU(cuStreamCreate, &e->stream, CU_STREAM_NON_BLOCKING);
+	gdri_cuda_leave(&s);
+	if (rc)
+		goto err_discard;
 	*out = e;
 	return 0;
+
+err_discard:
+	discard(e);
+	return rc;
 }
 
 /* No text of a failure: to the caller's caller nothing has failed. */
 bool gdri_cuda_engine_copy(struct gdri_cuda_engine *e, bool to_device, void *host, uint64_t addr,
 			   size_t size)
 {
-	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-	bool mode_changed = false;
-	CUcontext ctx;
+	struct gdri_cuda_scope s;
 	CUresult r;
 
-	if (gdri_cu.cuThreadExchangeStreamCaptureMode)
-		mode_changed = !gdri_cu.cuThreadExchangeStreamCaptureMode(&mode);
+	gdri_cuda_relax(&s);
 	r = gdri_cu.cuCtxPushCurrent_v2(e->ctx);
 	if (!r) {
+		s.pushed = true;
 		if (to_device)
 			r = gdri_cu.cuMemcpyHtoDAsync_v2(addr, host, size, e->stream);
 		else
@@ -99,10 +98,8 @@ bool gdri_cuda_engine_copy(struct gdri_cuda_engine *e, bool to_device, void *hos
 		/* After a failure too: nothing of the copy may come later. */
 		if (gdri_cu.cuStreamSynchronize(e->stream))
 			r = CUDA_ERROR_UNKNOWN;
-		gdri_cu.cuCtxPopCurrent_v2(&ctx);
 	}
-	if (mode_changed)
-		gdri_cu.cuThreadExchangeStreamCaptureMode(&mode);
+	gdri_cuda_leave(&s);
 	return r == CUDA_SUCCESS;
 }
 
@@ -130,7 +127,5 @@ void gdri_cuda_engine_free(struct gdri_cuda_engine *e)
 		gdri_cu.cuStreamDestroy_v2(e->stream);
 		gdri_cu.cuCtxPopCurrent_v2(&ctx);
 	}
-	if (e->retained >= 0)
-		gdri_cu.cuDevicePrimaryCtxRelease_v2(e->retained);
-	free(e);
+	discard(e);
 }

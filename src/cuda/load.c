@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <string.h>
 
 /*
  * Filled under load_lock, then loaded is set with release order: whoever has seen it may read the
@@ -16,6 +17,7 @@ void *gdri_cuda_library;
 
 static pthread_mutex_t load_lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_bool loaded;
+static unsigned int absent; /* 1 << group of every call that is missing */
 
 static int load_locked(void)
 {
@@ -23,12 +25,14 @@ static int load_locked(void)
 
 	if (!lib)
 		return gdri_fail(ENODEV, "no CUDA driver: %s", dlerror());
-#define X(name, needed)                                                 \
+	absent = 0;
+#define X(name, group)                                                  \
 	gdri_cu.name = (__typeof__(gdri_cu.name))dlsym(lib, #name);     \
-	if ((needed) && !gdri_cu.name) {                                \
+	if (GDRI_CUDA_##group == GDRI_CUDA_NEEDED && !gdri_cu.name) {   \
 		dlclose(lib);                                           \
 		return gdri_fail(ENODEV, "libcuda.so.1 has no " #name); \
-	}
+	}                                                               \
+	absent |= !gdri_cu.name << GDRI_CUDA_##group;
 	CUDA_CALLS(X)
 #undef X
 	gdri_cuda_library = lib;
@@ -150,14 +154,27 @@ const char *gdri_cuda_result_name(CUresult r)
 	return name;
 }
 
-int gdri_cuda_fail(CUresult r, const char *call)
+int gdri_cuda_result(CUresult r, const char *call)
 {
-	return gdri_fail(result_errno(r), "%s: %s (%d)", call, gdri_cuda_result_name(r), (int)r);
+	if (!r)
+		return 0;
+	return gdri_fail(result_errno(r), "%.*s: %s (%d)", (int)strcspn(call, "_"), call,
+			 gdri_cuda_result_name(r), (int)r);
 }
 
-int gdri_cuda_missing(const char *call)
+int gdri_cuda_need(enum gdri_cuda_group group)
 {
-	return gdri_fail(ENOTSUP, "this CUDA driver has no %s", call);
+	if (!(absent & 1u << group))
+		return 0;
+	return gdri_fail(ENOTSUP, "this CUDA driver has no %s",
+			 group == GDRI_CUDA_VMM ? "virtual memory management" : "streams");
+}
+
+void gdri_cuda_relax(struct gdri_cuda_scope *s)
+{
+	*s = (struct gdri_cuda_scope){ .mode = CU_STREAM_CAPTURE_MODE_RELAXED, .retained = -1 };
+	if (gdri_cu.cuThreadExchangeStreamCaptureMode)
+		s->mode_changed = !gdri_cu.cuThreadExchangeStreamCaptureMode(&s->mode);
 }
 
 void gdri_cuda_leave(struct gdri_cuda_scope *s)
@@ -176,42 +193,33 @@ int gdri_cuda_enter(struct gdri_cuda_scope *s, void *context, int device)
 {
 	CUcontext ctx = context, current = NULL;
 	CUdevice dev = -1, at = -1;
-	bool primary = false;
+	bool kept_one = false;
 	CUresult r;
 	int rc;
 
-	*s = (struct gdri_cuda_scope){ .mode = CU_STREAM_CAPTURE_MODE_RELAXED, .retained = -1 };
-	if (gdri_cu.cuThreadExchangeStreamCaptureMode)
-		s->mode_changed =
-			gdri_cu.cuThreadExchangeStreamCaptureMode(&s->mode) == CUDA_SUCCESS;
+	gdri_cuda_relax(s);
 	if (!ctx && device >= 0) {
-		r = gdri_cu.cuDeviceGet(&dev, device);
-		if (r) {
-			rc = gdri_cuda_fail(r, "cuDeviceGet");
+		rc = GDRI_CU(cuDeviceGet, &dev, device);
+		if (rc)
 			goto err_leave;
-		}
 		if (!gdri_cu.cuCtxGetCurrent(&current) && current && !gdri_cu.cuCtxGetDevice(&at) &&
 		    at == dev)
 			return 0;
-		r = get_primary(s, dev, false, &ctx);
-		if (r) {
-			rc = gdri_cuda_fail(r, "cuDevicePrimaryCtxRetain");
+		rc = gdri_cuda_result(get_primary(s, dev, false, &ctx), "cuDevicePrimaryCtxRetain");
+		if (rc)
 			goto err_leave;
-		}
-		primary = s->retained < 0;
+		kept_one = s->retained < 0;
 	}
-	if (ctx) {
+	if (!ctx)
+		return 0;
+	r = gdri_cu.cuCtxPushCurrent_v2(ctx);
+	if ((r == CUDA_ERROR_INVALID_CONTEXT || r == CUDA_ERROR_CONTEXT_IS_DESTROYED) && kept_one &&
+	    !get_primary(s, dev, true, &ctx))
 		r = gdri_cu.cuCtxPushCurrent_v2(ctx);
-		if ((r == CUDA_ERROR_INVALID_CONTEXT || r == CUDA_ERROR_CONTEXT_IS_DESTROYED) &&
-		    primary && !get_primary(s, dev, true, &ctx))
-			r = gdri_cu.cuCtxPushCurrent_v2(ctx);
-		if (r) {
-			rc = gdri_cuda_fail(r, "cuCtxPushCurrent");
-			goto err_leave;
-		}
-		s->pushed = true;
-	}
-	return 0;
+	rc = gdri_cuda_result(r, "cuCtxPushCurrent");
+	s->pushed = !rc;
+	if (!rc)
+		return 0;
 
 err_leave:
 	gdri_cuda_leave(s);
