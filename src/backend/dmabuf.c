@@ -17,7 +17,7 @@
 #include "backend/probe.h"
 #include "cuda/cuda.h"
 #include "base/error.h"
-#include "base/fork.h"
+#include "base/process.h"
 
 enum { CUDA_WITH_DMABUF_MMAP = 13030, KERNEL_ENOTSUPP = 524 };
 

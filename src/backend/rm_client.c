@@ -2,7 +2,6 @@
 /* The resource manager's nodes, this process's client, and the GPUs below it. See rm.h. */
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,11 +9,10 @@
 
 #include "base/process.h"
 #include "base/error.h"
-#include "base/fork.h"
 #include "backend/rm.h"
 
 /* Under lock while it is made; constant once client is not 0. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+GDRI_MUTEX(lock);
 static int ctl = -1;
 static rm_handle client;
 static struct gdri_rm_gpu *gpus;
@@ -312,7 +310,6 @@ int gdri_rm_gpu_get(int device, struct gdri_rm_gpu **out)
 /* The descriptors are closed by fork.c; what is left of the list is the parent's. */
 static void after_fork(void)
 {
-	pthread_mutex_init(&lock, NULL);
 	ctl = -1;
 	client = 0;
 	gpus = NULL;

@@ -19,7 +19,7 @@
 
 #include "cuda/cuda.h"
 #include "base/error.h"
-#include "base/fork.h"
+#include "base/process.h"
 #include "cuda/watch.h"
 #include "backend/rm.h"
 

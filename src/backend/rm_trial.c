@@ -12,7 +12,6 @@
  * The pattern differs from trial to trial: an old one still in memory proves nothing.
  */
 #include <errno.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -37,7 +36,7 @@ struct buffer {
 	unsigned char pattern[LOOK];
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+GDRI_MUTEX(lock);
 
 static void make_pattern(struct buffer *b, unsigned int nth)
 {
@@ -230,10 +229,3 @@ int gdri_rm_trial(struct gdri_rm_gpu *gpu, int device, void *context)
 	pthread_mutex_unlock(&lock);
 	return rc;
 }
-
-static void after_fork(void)
-{
-	pthread_mutex_init(&lock, NULL);
-}
-
-GDRI_IN_CHILD(after_fork);

@@ -16,7 +16,6 @@
 #include "core/mem.h"
 #include "cache/cache.h"
 #include "cache/range.h"
-#include "cuda/nvml.h"
 
 static int fail_null(const char *what)
 {

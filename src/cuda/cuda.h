@@ -156,4 +156,13 @@ bool gdri_cuda_engine_copy(struct gdri_cuda_engine *engine, bool to_device, void
 /* Is this byte of host memory page-locked, as CUDA knows it? One call into CUDA; false where it fails. */
 bool gdri_cuda_is_page_locked(const void *host);
 
+/* ---- NVML, which is loaded at run time too; an nvmlReturn_t never leaves nvml.c -------------- */
+
+struct gdri_bar {
+	uint64_t total, used, free;
+};
+
+/* BAR1 of that PCI function: 0; -ENOTSUP (no NVML, or it does not know); -EIO. */
+int gdri_nvml_bar(const struct gdri_pci_address *pci, struct gdri_bar *bar);
+
 #endif

@@ -4,7 +4,6 @@
 #include "base/process.h"
 
 #include <dlfcn.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -15,7 +14,7 @@
 struct gdri_cuda_calls gdri_cu;
 void *gdri_cuda_library;
 
-static pthread_mutex_t load_lock = PTHREAD_MUTEX_INITIALIZER;
+GDRI_MUTEX(load_lock);
 static atomic_bool loaded;
 static unsigned int absent; /* 1 << group of every call that is missing */
 
@@ -57,7 +56,7 @@ int gdri_cuda_load(void)
 
 enum { KEPT_DEVICES = 64 }; /* of devices behind these none is kept */
 
-static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER; /* guards what follows */
+GDRI_MUTEX(kept_lock); /* guards what follows */
 static unsigned int holds;
 static CUcontext kept[KEPT_DEVICES]; /* by CUdevice, each retained once */
 
@@ -109,8 +108,6 @@ static CUresult get_primary(struct gdri_cuda_scope *s, CUdevice dev, bool again,
 
 static void after_fork(void)
 {
-	pthread_mutex_init(&load_lock, NULL);
-	pthread_mutex_init(&kept_lock, NULL);
 	holds = 0;
 	for (CUdevice dev = 0; dev < KEPT_DEVICES; dev++)
 		kept[dev] = NULL;
