@@ -86,7 +86,7 @@ static int fail_pin(const struct gdri_pin_request *request, const struct gdri_pc
 				 "PIN_DMABUF: the buffer does not lie in the BAR of the GPU (a "
 				 "coherent system?), or another driver's exporter made it");
 	default:
-		return gdri_node_fail("PIN_DMABUF", err);
+		return gdri_node_result("PIN_DMABUF", err);
 	}
 }
 
@@ -97,7 +97,7 @@ int gdri_node_pin_dmabuf(const struct gdri_node *node, const struct gdri_pin_req
 		.addr = request->va,
 		.size = request->mapped_size,
 	};
-	bool handed_over = request->imported && request->imported->dmabuf;
+	bool handed_over = gdri_is_dmabuf(request);
 	struct gdri_pci_address pci;
 	int rc, err;
 

@@ -20,15 +20,14 @@
 #include "backend/rm.h"
 
 static int rm_map(const struct gdri_rm_range *range, struct gdri_rm_object *o, size_t size,
-		  unsigned int flags, int fd)
+		  bool read_only, int fd)
 {
 	struct rm_map arg = { .client = gdri_rm_client(),
 			      .device = range->gpu->device,
 			      .object = o->object,
 			      .offset = o->offset,
 			      .length = size,
-			      .flags = (flags & GDRI_RM_READ_ONLY ? RM_MAP_READ_ONLY : 0) |
-				       (flags & GDRI_RM_PCIE ? RM_MAP_BUS_PCIE : 0),
+			      .flags = range->map_flags | (read_only ? RM_MAP_READ_ONLY : 0),
 			      .fd = fd };
 	int rc = gdri_rm_call(RM_IOC_MAP, &arg, &arg.status, "RM_MAP_MEMORY");
 
@@ -53,13 +52,11 @@ static int rm_unmap(const struct gdri_rm_range *range, const struct gdri_rm_obje
  * Maps the next object's part at `at`, or where the kernel likes (NULL); a child does not inherit it.
  * Counted in range->mapped from the moment on that its pages may be there.
  */
-static int map_next(struct gdri_rm_range *range, size_t size, unsigned int flags, void *at,
-		    void **map)
+static int map_next(struct gdri_rm_range *range, size_t size, bool read_only, void *at, void **map)
 {
 	struct gdri_rm_object *o = &range->objects[range->mapped];
-	int prot = flags & GDRI_RM_READ_ONLY ? PROT_READ : PROT_READ | PROT_WRITE;
 	char path[32];
-	int fd, rc, err = 0;
+	int fd, rc;
 
 	snprintf(path, sizeof(path), RM_GPU_NODE, range->gpu->minor);
 	fd = gdri_fork_open(path, O_RDWR);
@@ -67,24 +64,17 @@ static int map_next(struct gdri_rm_range *range, size_t size, unsigned int flags
 		return gdri_fail(errno == EMFILE || errno == ENFILE || errno == ENOMEM ? ENOMEM
 										       : EIO,
 				 "%s: %s", path, strerror(errno));
-	rc = rm_map(range, o, size, flags, fd);
+	rc = rm_map(range, o, size, read_only, fd);
 	if (rc)
 		goto out_close;
-	gdri_fork_hold();
-	*map = mmap(at, size, prot, MAP_SHARED | (at ? MAP_FIXED : 0), fd, 0);
+	rc = gdri_pages_map(fd, 0, at, size, read_only ? PROT_READ : PROT_READ | PROT_WRITE, map);
 	if (*map == MAP_FAILED)
-		err = errno;
-	else if (madvise(*map, size, MADV_DONTFORK))
-		err = -errno;
-	gdri_fork_release();
-	if (err > 0)
 		rm_unmap(range, o);
 	else
 		range->mapped++;
-	if (err)
-		rc = gdri_fail(abs(err) == ENOMEM || err == EAGAIN ? ENOMEM : ENOTSUP,
-			       "%s of 0x%zx bytes of %s: %s", err > 0 ? "mmap" : "madvise", size,
-			       path, strerror(abs(err)));
+	if (rc > 0)
+		rc = gdri_fail(rc == EAGAIN ? ENOMEM : ENOTSUP, "mmap of 0x%zx bytes of %s: %s",
+			       size, path, strerror(rc));
 out_close:
 	gdri_fork_close(fd);
 	return rc;
@@ -101,7 +91,7 @@ static int reserve(size_t length, char **area)
 	return 0;
 }
 
-int gdri_rm_map(struct gdri_rm_range *range, size_t length, unsigned int flags, void **map)
+int gdri_rm_map(struct gdri_rm_range *range, size_t length, bool read_only, void **map)
 {
 	struct gdri_text why = { .len = 0 };
 	void *at_all = MAP_FAILED, *piece;
@@ -111,7 +101,7 @@ int gdri_rm_map(struct gdri_rm_range *range, size_t length, unsigned int flags, 
 	if (range->mapped) /* pages that could not be removed must not be lost sight of */
 		return gdri_fail(EIO, "an earlier map of this range is still there");
 	if (length <= range->objects[0].size) {
-		rc = map_next(range, length, flags, NULL, &at_all);
+		rc = map_next(range, length, read_only, NULL, &at_all);
 	} else {
 		rc = reserve(length, &area);
 		if (rc)
@@ -121,7 +111,7 @@ int gdri_rm_map(struct gdri_rm_range *range, size_t length, unsigned int flags, 
 			size_t rest = length - at, size = range->objects[range->mapped].size;
 
 			size = size < rest ? size : rest;
-			rc = map_next(range, size, flags, area + at, &piece);
+			rc = map_next(range, size, read_only, area + at, &piece);
 			at += size;
 		}
 	}

@@ -13,6 +13,7 @@
  */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -41,35 +42,26 @@ GDRI_MUTEX(lock);
 static void make_pattern(struct buffer *b, unsigned int nth)
 {
 	struct timespec now;
-	uint64_t x;
+	unsigned int seed;
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
-	x = ((uint64_t)now.tv_nsec << 32 | (uint64_t)now.tv_sec) ^ b->memory.addr ^
-	    ((uint64_t)nth << 56);
-	x |= 1;
-	for (size_t i = 0; i < LOOK; i++) { /* xorshift64 */
-		x ^= x << 13;
-		x ^= x >> 7;
-		x ^= x << 17;
-		b->pattern[i] = (unsigned char)(x >> 32);
-	}
+	seed = (unsigned int)(now.tv_nsec ^ now.tv_sec << 20) ^
+	       (unsigned int)(b->memory.addr >> 9) ^ nth << 28;
+	for (size_t i = 0; i < LOOK; i++)
+		b->pattern[i] = (unsigned char)(rand_r(&seed) >> 8);
 }
 
 static int open_buffer(struct buffer *b, const struct gdri_rm_gpu *gpu, const char *no_look)
 {
 	struct gdri_pin_request request = { .addr = b->memory.addr, .size = b->memory.size };
-	uint64_t end = request.addr + request.size;
-	int rc;
+	int rc = gdri_pin_describe(&request);
 
-	request.va = request.addr & GPU_PAGE_MASK;
-	request.mapped_size = ((end + GPU_PAGE_OFFSET) & GPU_PAGE_MASK) - request.va;
-	rc = gdri_cuda_describe(request.addr, request.size, &request.memory);
 	if (!rc)
 		rc = gdri_cuda_engine_new(request.addr, request.size, &b->engine);
 	if (!rc)
 		rc = gdri_rm_range_open(&b->range, gpu, &request, no_look);
 	if (!rc)
-		rc = gdri_rm_map(&b->range, request.mapped_size, 0, &b->map);
+		rc = gdri_rm_map(&b->range, request.mapped_size, false, &b->map);
 	if (rc)
 		return rc;
 	b->mapped = request.mapped_size;

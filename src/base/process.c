@@ -121,7 +121,10 @@ int gdri_fork_own(int fd)
 	pthread_mutex_lock(&lock);
 	rc = own_locked(fd);
 	pthread_mutex_unlock(&lock);
-	return rc ? gdri_fail(ENOMEM, "no memory to keep a descriptor from child processes") : 0;
+	if (!rc)
+		return 0;
+	close(fd);
+	return gdri_fail(ENOMEM, "no memory to keep a descriptor from child processes");
 }
 
 void gdri_fork_close(int fd)

@@ -61,7 +61,7 @@ void gdri_fork_release(void);
 /* open() of a descriptor that a child closes: it, or -1 with errno. O_CLOEXEC is added. */
 int gdri_fork_open(const char *path, int flags);
 
-/* From now on a child closes fd: 0, or -ENOMEM with its text, and fd is as it was. */
+/* From now on a child closes fd: 0, or -ENOMEM with its text, and fd is closed. */
 int gdri_fork_own(int fd);
 
 /* close() of a descriptor of the two calls above. */
