@@ -31,7 +31,7 @@ static int dmabuf_open(bool decides, void **state)
 		return gdri_fail(ENODEV, "CUDA driver %d.%d cannot map a dma-buf (13.3 can)",
 				 version / 1000, version % 1000 / 10);
 	/* A dma-buf of another process can be mapped all the same. */
-	return decides ? gdri_cuda_exports_dmabuf(true) : 0;
+	return decides ? gdri_cuda_exports_dmabuf() : 0;
 }
 
 static int dmabuf_attribute(void *state, gdr_attr_t attr)

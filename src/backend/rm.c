@@ -23,7 +23,7 @@ static int rm_open(bool decides, void **state)
 	rc = gdri_cuda_watch_possible();
 	if (rc)
 		return gdri_fail(ENODEV, "%s", gdri_error_text());
-	return gdri_cuda_exports_dmabuf(true);
+	return gdri_cuda_exports_dmabuf();
 }
 
 static int rm_attribute(void *state, gdr_attr_t attr)
@@ -67,7 +67,7 @@ static int rm_pin(void *state, const struct gdri_pin_request *request, struct gd
 		return gdri_fail(ENOTSUP, "not device memory");
 	rc = gdri_rm_gpu_get(m->device, &gpu);
 	if (!rc)
-		rc = gdri_rm_trial(gpu, m->device, m->context);
+		rc = gdri_rm_trial(gpu, m->context);
 	if (!rc)
 		rc = pcie_flags(gpu, request->flags, &flags);
 	if (rc)

@@ -70,6 +70,9 @@ unsigned int gdri_rm_driver_major(void);
 /* The GPU of a CUDA ordinal; client and device object are made if need be. */
 int gdri_rm_gpu_get(int device, struct gdri_rm_gpu **gpu);
 
+/* A descriptor of the GPU's node, to be closed by gdri_fork_close(). */
+int gdri_rm_open_node(const struct gdri_rm_gpu *gpu, int *fd);
+
 /* One call on the client; status is the field of arg that RM answers in. */
 int gdri_rm_call(unsigned long request, void *arg, const uint32_t *status, const char *what);
 int gdri_rm_control(uint32_t command, void *params, size_t size, const char *what);
@@ -90,6 +93,6 @@ int gdri_rm_map(struct gdri_rm_range *range, size_t length, bool read_only, void
 int gdri_rm_unmap(struct gdri_rm_range *range, void *map, size_t length);
 
 /* Is this way right on this GPU? Tried at the first call, with memory of `context` (or NULL). */
-int gdri_rm_trial(struct gdri_rm_gpu *gpu, int device, void *context);
+int gdri_rm_trial(struct gdri_rm_gpu *gpu, void *context);
 
 #endif

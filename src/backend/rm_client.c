@@ -215,16 +215,22 @@ static int find_card(const struct gdri_pci_address *pci, struct rm_card_info *ca
 			 pci->bus, pci->device);
 }
 
-static int open_node(struct gdri_rm_gpu *gpu)
+int gdri_rm_open_node(const struct gdri_rm_gpu *gpu, int *fd)
 {
-	struct rm_register_fd reg = { .ctl_fd = ctl };
 	char path[32];
-	int rc;
 
 	snprintf(path, sizeof(path), RM_GPU_NODE, gpu->minor);
-	gpu->node = gdri_fork_open(path, O_RDWR);
-	if (gpu->node < 0)
-		return fail_open(path, errno);
+	*fd = gdri_fork_open(path, O_RDWR);
+	return *fd < 0 ? fail_open(path, errno) : 0;
+}
+
+static int register_node(struct gdri_rm_gpu *gpu)
+{
+	struct rm_register_fd reg = { .ctl_fd = ctl };
+	int rc = gdri_rm_open_node(gpu, &gpu->node);
+
+	if (rc)
+		return rc;
 	rc = call(gpu->node, RM_IOC_REGISTER_FD, &reg, NULL, "REGISTER_FD");
 	if (rc)
 		gdri_fork_close(gpu->node);
@@ -263,7 +269,7 @@ static int make_gpu_locked(int device, struct gdri_rm_gpu **out)
 	if (rc)
 		goto err_free;
 	gpu->minor = card.minor;
-	rc = open_node(gpu);
+	rc = register_node(gpu);
 	if (rc)
 		goto err_free;
 	rc = alloc_device(gpu, card.gpu_id);

@@ -2,7 +2,8 @@
 /* Memory of our own: allocated, imported, freed; and the tags that tell it from later memory. See cuda.h. */
 #include "cuda/private.h"
 
-#include <string.h>
+/* The CPU reaches the GPU's memory over a coherent link, and caches it. */
+#define COHERENT CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES
 
 int gdri_cuda_init(void)
 {
@@ -54,49 +55,47 @@ int gdri_cuda_total_memory(int device, uint64_t *bytes)
 	return rc;
 }
 
-static bool coherent(CUdevice dev)
+/* Has any of the GPUs this attribute? And how many there are. */
+static bool any_has(CUdevice_attribute attribute, int *count)
 {
-	return device_has(dev, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES);
+	CUdevice dev;
+
+	*count = 0;
+	if (gdri_cu.cuDeviceGetCount(count))
+		return false;
+	for (int i = 0; i < *count; i++)
+		if (!gdri_cu.cuDeviceGet(&dev, i) && device_has(dev, attribute))
+			return true;
+	return false;
 }
 
-int gdri_cuda_is_coherent(int device, bool *is)
+int gdri_cuda_is_coherent(int device, bool *coherent)
 {
 	CUdevice dev;
 	int rc = find_device(device, &dev);
 
 	if (!rc)
-		*is = coherent(dev);
+		*coherent = device_has(dev, COHERENT);
 	return rc;
 }
 
 bool gdri_cuda_any_coherent(void)
 {
-	int count = 0;
-	CUdevice dev;
+	int count;
 
-	if (gdri_cuda_load() || gdri_cu.cuDeviceGetCount(&count))
-		return false;
-	for (int i = 0; i < count; i++)
-		if (!gdri_cu.cuDeviceGet(&dev, i) && coherent(dev))
-			return true;
-	return false;
+	return !gdri_cuda_load() && any_has(COHERENT, &count);
 }
 
-int gdri_cuda_exports_dmabuf(bool init)
+int gdri_cuda_exports_dmabuf(void)
 {
-	int rc = init ? gdri_cuda_init() : gdri_cuda_load(), count = 0;
-	CUdevice dev;
+	int rc = gdri_cuda_init(), count;
 
 	if (rc)
 		return rc;
 	if (!gdri_cu.cuMemGetHandleForAddressRange)
 		return gdri_fail(ENODEV, "this CUDA driver has no cuMemGetHandleForAddressRange");
-	if (gdri_cu.cuDeviceGetCount(&count) && !init)
+	if (any_has(CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, &count))
 		return 0;
-	for (int i = 0; i < count; i++)
-		if (!gdri_cu.cuDeviceGet(&dev, i) &&
-		    device_has(dev, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED))
-			return 0;
 	return gdri_fail(ENODEV,
 			 "none of %d GPUs exports its memory as a dma-buf, as the open flavour "
 			 "of the kernel driver does",

@@ -97,11 +97,8 @@ int gdri_cuda_is_coherent(int device, bool *coherent);
 /* Is any GPU like that? False where CUDA is not initialised. */
 bool gdri_cuda_any_coherent(void);
 
-/*
- * Does any GPU here export its memory as a dma-buf? 0, or -ENODEV with its text; init: CUDA is
- * initialised for the question if need be, else what is not known passes.
- */
-int gdri_cuda_exports_dmabuf(bool init);
+/* Does any GPU here export its memory as a dma-buf (likewise)? 0, or -ENODEV with its text. */
+int gdri_cuda_exports_dmabuf(void);
 
 /* Does addr still lie in the allocation of that buffer ID? One call into CUDA. */
 bool gdri_cuda_tag_holds(uint64_t addr, uint64_t id);

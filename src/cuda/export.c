@@ -7,12 +7,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* An fd of the driver's that a program started later must not inherit. */
-static void set_cloexec(int fd)
-{
-	(void)fcntl(fd, F_SETFD, FD_CLOEXEC);
-}
-
 /* CUDA does not tell a lack of descriptors from other failures of the system. */
 static int fail_export(CUresult r, const char *what)
 {
@@ -39,7 +33,7 @@ int gdri_cuda_dmabuf(const struct gdri_memory *m, uint64_t addr, size_t size, bo
 	gdri_cuda_leave(&s);
 	if (rc)
 		return rc;
-	set_cloexec(new_fd);
+	(void)fcntl(new_fd, F_SETFD, FD_CLOEXEC);
 	*fd = new_fd;
 	return 0;
 }
@@ -94,7 +88,7 @@ int gdri_cuda_export_chunk(uint64_t addr, uint64_t *base, size_t *size, int *fd)
 	gdri_cu.cuMemRelease(handle);
 	if (rc)
 		return rc;
-	set_cloexec(new_fd);
+	(void)fcntl(new_fd, F_SETFD, FD_CLOEXEC);
 	*base = chunk;
 	*size = chunk_size;
 	*fd = new_fd;

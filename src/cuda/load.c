@@ -109,8 +109,7 @@ static CUresult get_primary(struct gdri_cuda_scope *s, CUdevice dev, bool again,
 static void after_fork(void)
 {
 	holds = 0;
-	for (CUdevice dev = 0; dev < KEPT_DEVICES; dev++)
-		kept[dev] = NULL;
+	memset(kept, 0, sizeof(kept));
 }
 
 GDRI_IN_CHILD(after_fork);
