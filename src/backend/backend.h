@@ -178,6 +178,9 @@ int gdri_pages_unmap(struct gdri_pin *pin);
  */
 bool gdri_pages_readable(const void *map, size_t length);
 
+/* The first line of a small file of the kernel; "" when it cannot be read. */
+void gdri_read_line(const char *path, char *text, size_t size);
+
 /* NULL for what is none. */
 const char *gdri_mapping_type_name(gdr_mapping_type_t type);
 

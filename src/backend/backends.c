@@ -14,8 +14,12 @@
 
 /* In order of trial; those behind the first GDRI_BACKENDS are brought in by their name alone. */
 static const struct gdri_backend *const all_backends[] = {
-	&gdri_backend_gdrdrv, &gdri_backend_dmabuf,	   &gdri_backend_rm,
-	&gdri_backend_host,   &gdri_backend_gdrdrv_dmabuf, /* a way of gdrdrv, whose id and room it shares */
+	&gdri_backend_gdrdrv,
+	&gdri_backend_dmabuf,
+	&gdri_backend_rm,
+	&gdri_backend_host,
+	/* A way of gdrdrv, whose id and room it shares. */
+	&gdri_backend_gdrdrv_dmabuf,
 };
 
 static const struct gdri_backend *backend_named(const char *name, size_t length)

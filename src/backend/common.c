@@ -4,6 +4,7 @@
  * names of their types. It knows none of them.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -96,6 +97,17 @@ bool gdri_pages_readable(const void *map, size_t length)
 		if (!can_load(p + at))
 			return false;
 	return can_load(p + length - 1);
+}
+
+void gdri_read_line(const char *path, char *text, size_t size)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, text, size - 1);
+
+	if (fd >= 0)
+		close(fd);
+	text[n < 0 ? 0 : n] = '\0';
+	text[strcspn(text, "\n")] = '\0';
 }
 
 const char *gdri_mapping_type_name(gdr_mapping_type_t type)

@@ -41,7 +41,6 @@ static int host_pin(void *state, const struct gdri_pin_request *request, struct 
 	pin->copy_end = pin->copy_start + m->size;
 	pin->priv = (void *)((uintptr_t)m->host_ptr - (m->base - pin->va));
 	pin->type = m->write_combined ? GDR_MAPPING_TYPE_WC : GDR_MAPPING_TYPE_CACHING;
-	pin->persistent = false;
 	return 0;
 }
 

@@ -26,6 +26,10 @@ static int rm_open(bool decides, void **state)
 	return gdri_cuda_exports_dmabuf();
 }
 
+/*
+ * GDR_PIN_FLAG_FORCE_PCIE: with a coherent link the driver must be told, and those that do not document
+ * the bit would ignore it.
+ */
 static int rm_attribute(void *state, gdr_attr_t attr)
 {
 	(void)state;
@@ -39,27 +43,11 @@ static int rm_attribute(void *state, gdr_attr_t attr)
 	}
 }
 
-/*
- * GDR_PIN_FLAG_FORCE_PCIE: without a coherent link every mapping goes over PCIe; with one the driver
- * must be told, and those that do not document the bit would ignore it.
- */
-static int pcie_flags(const struct gdri_rm_gpu *gpu, uint32_t pin_flags, unsigned int *map_flags)
-{
-	*map_flags = 0;
-	if (!(pin_flags & GDR_PIN_FLAG_FORCE_PCIE) || !gpu->coherent)
-		return 0;
-	if (gdri_rm_driver_major() < RM_FIRST_WITH_BUS)
-		return gdri_fail(EINVAL, "GDR_PIN_FLAG_FORCE_PCIE is not supported by this driver");
-	*map_flags = RM_MAP_BUS_PCIE;
-	return 0;
-}
-
 static int rm_pin(void *state, const struct gdri_pin_request *request, struct gdri_pin *pin)
 {
 	const struct gdri_memory *m = &request->memory;
 	struct gdri_rm_range *range;
 	struct gdri_rm_gpu *gpu;
-	unsigned int flags;
 	int rc;
 
 	(void)state;
@@ -68,8 +56,6 @@ static int rm_pin(void *state, const struct gdri_pin_request *request, struct gd
 	rc = gdri_rm_gpu_get(m->device, &gpu);
 	if (!rc)
 		rc = gdri_rm_trial(gpu, m->context);
-	if (!rc)
-		rc = pcie_flags(gpu, request->flags, &flags);
 	if (rc)
 		return rc;
 	range = malloc(sizeof(*range));
@@ -81,10 +67,14 @@ static int rm_pin(void *state, const struct gdri_pin_request *request, struct gd
 		free(range);
 		return rc;
 	}
-	range->map_flags = flags;
 	pin->priv = range;
 	pin->persistent = true;
-	pin->type = gpu->coherent && !flags ? GDR_MAPPING_TYPE_CACHING : GDR_MAPPING_TYPE_WC;
+	pin->type = GDR_MAPPING_TYPE_WC;
+	/* Without a coherent link every mapping goes over PCIe. */
+	if (gpu->coherent && request->flags & GDR_PIN_FLAG_FORCE_PCIE)
+		range->map_flags = RM_MAP_BUS_PCIE;
+	else if (gpu->coherent)
+		pin->type = GDR_MAPPING_TYPE_CACHING;
 	return 0;
 }
 

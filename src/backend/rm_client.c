@@ -105,22 +105,12 @@ static int fail_open(const char *path, int err)
 unsigned int gdri_rm_driver_major(void)
 {
 	char text[256], *word, *rest = text;
-	int fd = open(RM_VERSION_FILE, O_RDONLY | O_CLOEXEC);
-	ssize_t n;
+	unsigned int major, minor;
 
-	if (fd < 0)
-		return 0;
-	n = read(fd, text, sizeof(text) - 1);
-	close(fd);
-	if (n <= 0)
-		return 0;
-	text[n] = '\0';
-	while ((word = strsep(&rest, " \t\n"))) {
-		unsigned int major, minor;
-
+	gdri_read_line(RM_VERSION_FILE, text, sizeof(text));
+	while ((word = strsep(&rest, " \t")))
 		if (sscanf(word, "%u.%u", &major, &minor) == 2)
 			return major;
-	}
 	return 0;
 }
 
@@ -304,7 +294,7 @@ int gdri_rm_gpu_get(int device, struct gdri_rm_gpu **out)
 	return rc;
 }
 
-/* The descriptors are closed by fork.c; what is left of the list is the parent's. */
+/* The descriptors are closed by process.c; what is left of the list is the parent's. */
 static void after_fork(void)
 {
 	ctl = -1;
