@@ -217,29 +217,17 @@ static int alloc_host(struct gdri_allocation *a, size_t size, bool cached)
 	return 0;
 }
 
-static void release_context(const struct gdri_allocation *a)
+static int enter_allocation(struct gdri_allocation *a, CUdevice *dev, struct gdri_cuda_scope *s)
 {
-	if (a->retained)
-		gdri_cu.cuDevicePrimaryCtxRelease_v2(a->retained_of);
-}
+	CUcontext primary;
+	int rc = find_device(a->device, dev);
 
-/* A primary context is kept while the allocation lives, in case nobody else keeps one. */
-static int enter_allocation(struct gdri_allocation *a, int device, void *context,
-			    struct gdri_cuda_scope *s)
-{
-	CUcontext ctx = context;
-	int rc;
-
-	*a = (struct gdri_allocation){ .device = device, .retained = !context };
-	rc = find_device(device, &a->retained_of);
-	if (!rc && !context)
-		rc = GDRI_CU(cuDevicePrimaryCtxRetain, &ctx, a->retained_of);
 	if (rc)
 		return rc;
-	a->context = ctx;
-	rc = gdri_cuda_enter(s, ctx, device);
-	if (rc)
-		release_context(a);
+	if (a->context)
+		return gdri_cuda_enter(s, a->context, -1);
+	rc = gdri_cuda_enter_primary(s, *dev, &primary);
+	a->context = primary;
 	return rc;
 }
 
@@ -247,14 +235,16 @@ int gdri_cuda_alloc(struct gdri_allocation *a, enum gdri_allocation_kind kind, i
 		    void *context, size_t size, bool cached)
 {
 	struct gdri_cuda_scope s;
-	int rc = enter_allocation(a, device, context, &s);
+	CUdevice dev;
+	int rc;
 
+	*a = (struct gdri_allocation){ .kind = kind, .device = device, .context = context };
+	rc = enter_allocation(a, &dev, &s);
 	if (rc)
 		return rc;
-	a->kind = kind;
 	switch (kind) {
 	case GDRI_ALLOCATION_VMM:
-		rc = alloc_vmm(a, size, a->retained_of, -1);
+		rc = alloc_vmm(a, size, dev, -1);
 		break;
 	case GDRI_ALLOCATION_PLAIN:
 		rc = alloc_plain(a, size);
@@ -264,23 +254,21 @@ int gdri_cuda_alloc(struct gdri_allocation *a, enum gdri_allocation_kind kind, i
 		break;
 	}
 	gdri_cuda_leave(&s);
-	if (rc)
-		release_context(a);
 	return rc;
 }
 
 int gdri_cuda_import(struct gdri_allocation *a, int device, int fd, size_t size)
 {
 	struct gdri_cuda_scope s;
-	int rc = enter_allocation(a, device, NULL, &s);
+	CUdevice dev;
+	int rc;
 
+	*a = (struct gdri_allocation){ .kind = GDRI_ALLOCATION_VMM, .device = device };
+	rc = enter_allocation(a, &dev, &s);
 	if (rc)
 		return rc;
-	a->kind = GDRI_ALLOCATION_VMM;
-	rc = alloc_vmm(a, size, a->retained_of, fd);
+	rc = alloc_vmm(a, size, dev, fd);
 	gdri_cuda_leave(&s);
-	if (rc)
-		release_context(a);
 	return rc;
 }
 
@@ -313,7 +301,7 @@ int gdri_cuda_free(struct gdri_allocation *a)
 	int rc = gdri_cuda_enter(&s, a->context, a->device);
 
 	if (rc)
-		goto out_release; /* a context of ours alone takes the memory along */
+		return rc;
 	switch (a->kind) {
 	case GDRI_ALLOCATION_VMM:
 		r = gdri_cu.cuMemUnmap(a->addr, a->size);
@@ -329,7 +317,5 @@ int gdri_cuda_free(struct gdri_allocation *a)
 	}
 	rc = gdri_cuda_result(r, "freeing device memory");
 	gdri_cuda_leave(&s);
-out_release:
-	release_context(a);
 	return rc;
 }

@@ -47,9 +47,10 @@ int gdri_cuda_load(void);
 int gdri_cuda_driver_version(int *version);
 
 /*
- * Calls that need a context where the allocation has none take the device's primary one. Between these
- * two, which may be nested, it is kept once it was needed, so that a program which does not use it
- * does not see one made and destroyed at each pin.
+ * Calls that need a context where the allocation has none take the device's primary one, and so do
+ * memory and copy engines of ours: it is retained when it is first needed, and given back by the last
+ * drop, which ends a hold. A program that does not use it does not see one made and destroyed at each
+ * pin, and what is ours does not depend on others who keep it.
  */
 void gdri_cuda_hold(void);
 void gdri_cuda_drop(void);
@@ -117,8 +118,6 @@ struct gdri_allocation {
 	size_t size; /* VMM: rounded up to the granularity */
 	void *host; /* HOST: its CPU address */
 	void *context;
-	bool retained; /* it is the device's primary context, kept for this allocation, */
-	int retained_of; /* a CUdevice */
 };
 
 /*

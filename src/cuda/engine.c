@@ -4,49 +4,42 @@
 
 #include <stdlib.h>
 
-/*
- * The context is the allocation's own; for VMM memory, which has none, the device's primary one. That one,
- * whichever way it was come by, is retained as long as the engine lives: one that was merely current
- * could be destroyed meanwhile, and memory may be freed long before its handle ends.
- */
+/* The context is the allocation's own; for VMM memory, which has none, the device's primary one. */
 struct gdri_cuda_engine {
 	CUcontext ctx;
 	CUstream stream;
-	CUdevice retained; /* primary context to give back, or -1 */
-	/* Where the context is a program's own: an address of its memory, and what it was. */
+	/* A context of a program's own, which may end: an address of its memory, and what it was. */
+	bool foreign;
 	uint64_t known, buffer_id;
 };
 
-static int choose_context(struct gdri_cuda_engine *e, void *context, int device)
+static int make_stream(struct gdri_cuda_engine *e, const struct gdri_memory *m)
 {
+	struct gdri_cuda_scope s;
 	CUdevice dev;
-	int rc = GDRI_CU(cuDeviceGet, &dev, device);
+	int rc = GDRI_CU(cuDeviceGet, &dev, m->device);
 
 	if (!rc)
-		rc = GDRI_CU(cuDevicePrimaryCtxRetain, &e->ctx, dev);
+		rc = gdri_cuda_enter_primary(&s, dev, &e->ctx);
 	if (rc)
 		return rc;
-	if (context && context != e->ctx) {
+	if (m->context && m->context != e->ctx) {
 		/* One that a program made for itself: its end is not ours to put off. */
-		gdri_cu.cuDevicePrimaryCtxRelease_v2(dev);
-		e->ctx = context;
-		return 0;
+		gdri_cuda_leave(&s);
+		e->ctx = m->context;
+		e->foreign = true;
+		rc = gdri_cuda_enter(&s, e->ctx, -1);
+		if (rc)
+			return rc;
 	}
-	e->retained = dev;
-	return 0;
-}
-
-static void discard(struct gdri_cuda_engine *e)
-{
-	if (e->retained >= 0)
-		gdri_cu.cuDevicePrimaryCtxRelease_v2(e->retained);
-	free(e);
+	rc = GDRI_CU(cuStreamCreate, &e->stream, CU_STREAM_NON_BLOCKING);
+	gdri_cuda_leave(&s);
+	return rc;
 }
 
 int gdri_cuda_engine_new(uint64_t addr, size_t size, struct gdri_cuda_engine **out)
 {
 	struct gdri_cuda_engine *e;
-	struct gdri_cuda_scope s;
 	struct gdri_memory m;
 	int rc;
 
@@ -60,23 +53,13 @@ int gdri_cuda_engine_new(uint64_t addr, size_t size, struct gdri_cuda_engine **o
 	e = calloc(1, sizeof(*e));
 	if (!e)
 		return gdri_fail(ENOMEM, "no memory for a copy engine");
-	e->retained = -1;
 	e->known = m.known;
 	e->buffer_id = m.buffer_id;
-	rc = choose_context(e, m.context, m.device);
-	if (!rc)
-		rc = gdri_cuda_enter(&s, e->ctx, -1);
+	rc = make_stream(e, &m);
 	if (rc)
-		goto err_discard;
-	rc = GDRI_CU(cuStreamCreate, &e->stream, CU_STREAM_NON_BLOCKING);
-	gdri_cuda_leave(&s);
-	if (rc)
-		goto err_discard;
-	*out = e;
-	return 0;
-
-err_discard:
-	discard(e);
+		free(e);
+	else
+		*out = e;
 	return rc;
 }
 
@@ -122,10 +105,10 @@ void gdri_cuda_engine_free(struct gdri_cuda_engine *e)
 	if (!e)
 		return;
 	/* A context of a program's own that went with its memory took the stream along. */
-	if ((e->retained >= 0 || gdri_cuda_tag_holds(e->known, e->buffer_id)) &&
+	if ((!e->foreign || gdri_cuda_tag_holds(e->known, e->buffer_id)) &&
 	    !gdri_cu.cuCtxPushCurrent_v2(e->ctx)) {
 		gdri_cu.cuStreamDestroy_v2(e->stream);
 		gdri_cu.cuCtxPopCurrent_v2(&ctx);
 	}
-	discard(e);
+	free(e);
 }

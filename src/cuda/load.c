@@ -54,7 +54,7 @@ int gdri_cuda_load(void)
 
 /* ---- primary contexts that are kept -------------------------------------------------------- */
 
-enum { KEPT_DEVICES = 64 }; /* of devices behind these none is kept */
+enum { KEPT_DEVICES = 64 }; /* twice as many as the kernel driver serves (NV_MAX_DEVICES) */
 
 GDRI_MUTEX(kept_lock); /* guards what follows */
 static unsigned int holds;
@@ -67,41 +67,33 @@ void gdri_cuda_hold(void)
 	pthread_mutex_unlock(&kept_lock);
 }
 
-/* Gives back the one of a device; called with the lock held. */
-static void forget_locked(CUdevice dev)
-{
-	if (!kept[dev])
-		return;
-	gdri_cu.cuDevicePrimaryCtxRelease_v2(dev);
-	kept[dev] = NULL;
-}
-
 void gdri_cuda_drop(void)
 {
 	pthread_mutex_lock(&kept_lock);
 	if (!--holds)
 		for (CUdevice dev = 0; dev < KEPT_DEVICES; dev++)
-			forget_locked(dev);
+			if (kept[dev]) {
+				gdri_cu.cuDevicePrimaryCtxRelease_v2(dev);
+				kept[dev] = NULL;
+			}
 	pthread_mutex_unlock(&kept_lock);
 }
 
-/* again: the one that is kept has turned out to be none any more, as after a reset of the device. */
-static CUresult get_primary(struct gdri_cuda_scope *s, CUdevice dev, bool again, CUcontext *ctx)
+/* anew: the one that is kept has turned out to be none any more, as after a reset of the device. */
+static CUresult keep(CUdevice dev, bool anew, CUcontext *ctx)
 {
 	CUresult r = CUDA_SUCCESS;
 
+	if (dev < 0 || dev >= KEPT_DEVICES)
+		return CUDA_ERROR_INVALID_DEVICE;
 	pthread_mutex_lock(&kept_lock);
-	if (!holds || dev < 0 || dev >= KEPT_DEVICES) {
-		r = gdri_cu.cuDevicePrimaryCtxRetain(ctx, dev);
-		if (!r)
-			s->retained = dev;
-	} else {
-		if (again)
-			forget_locked(dev);
-		if (!kept[dev])
-			r = gdri_cu.cuDevicePrimaryCtxRetain(&kept[dev], dev);
-		*ctx = kept[dev];
+	if (anew && kept[dev]) {
+		gdri_cu.cuDevicePrimaryCtxRelease_v2(dev);
+		kept[dev] = NULL;
 	}
+	if (!kept[dev])
+		r = gdri_cu.cuDevicePrimaryCtxRetain(&kept[dev], dev);
+	*ctx = kept[dev];
 	pthread_mutex_unlock(&kept_lock);
 	return r;
 }
@@ -168,7 +160,7 @@ int gdri_cuda_need(enum gdri_cuda_group group)
 
 void gdri_cuda_relax(struct gdri_cuda_scope *s)
 {
-	*s = (struct gdri_cuda_scope){ .mode = CU_STREAM_CAPTURE_MODE_RELAXED, .retained = -1 };
+	*s = (struct gdri_cuda_scope){ .mode = CU_STREAM_CAPTURE_MODE_RELAXED };
 	if (gdri_cu.cuThreadExchangeStreamCaptureMode)
 		s->mode_changed = !gdri_cu.cuThreadExchangeStreamCaptureMode(&s->mode);
 }
@@ -179,45 +171,53 @@ void gdri_cuda_leave(struct gdri_cuda_scope *s)
 
 	if (s->pushed)
 		gdri_cu.cuCtxPopCurrent_v2(&ctx);
-	if (s->retained >= 0)
-		gdri_cu.cuDevicePrimaryCtxRelease_v2(s->retained);
 	if (s->mode_changed)
 		gdri_cu.cuThreadExchangeStreamCaptureMode(&s->mode);
 }
 
-int gdri_cuda_enter(struct gdri_cuda_scope *s, void *context, int device)
+static int push_primary(struct gdri_cuda_scope *s, CUdevice dev, CUcontext *ctx)
 {
-	CUcontext ctx = context, current = NULL;
-	CUdevice dev = -1, at = -1;
-	bool kept_one = false;
+	int rc = gdri_cuda_result(keep(dev, false, ctx), "cuDevicePrimaryCtxRetain");
 	CUresult r;
+
+	if (rc)
+		return rc;
+	r = gdri_cu.cuCtxPushCurrent_v2(*ctx);
+	if ((r == CUDA_ERROR_INVALID_CONTEXT || r == CUDA_ERROR_CONTEXT_IS_DESTROYED) &&
+	    !keep(dev, true, ctx))
+		r = gdri_cu.cuCtxPushCurrent_v2(*ctx);
+	s->pushed = !r;
+	return gdri_cuda_result(r, "cuCtxPushCurrent");
+}
+
+int gdri_cuda_enter_primary(struct gdri_cuda_scope *s, CUdevice dev, CUcontext *ctx)
+{
 	int rc;
 
 	gdri_cuda_relax(s);
-	if (!ctx && device >= 0) {
-		rc = GDRI_CU(cuDeviceGet, &dev, device);
-		if (rc)
-			goto err_leave;
-		if (!gdri_cu.cuCtxGetCurrent(&current) && current && !gdri_cu.cuCtxGetDevice(&at) &&
-		    at == dev)
-			return 0;
-		rc = gdri_cuda_result(get_primary(s, dev, false, &ctx), "cuDevicePrimaryCtxRetain");
-		if (rc)
-			goto err_leave;
-		kept_one = s->retained < 0;
-	}
-	if (!ctx)
-		return 0;
-	r = gdri_cu.cuCtxPushCurrent_v2(ctx);
-	if ((r == CUDA_ERROR_INVALID_CONTEXT || r == CUDA_ERROR_CONTEXT_IS_DESTROYED) && kept_one &&
-	    !get_primary(s, dev, true, &ctx))
-		r = gdri_cu.cuCtxPushCurrent_v2(ctx);
-	rc = gdri_cuda_result(r, "cuCtxPushCurrent");
-	s->pushed = !rc;
-	if (!rc)
-		return 0;
+	rc = push_primary(s, dev, ctx);
+	if (rc)
+		gdri_cuda_leave(s);
+	return rc;
+}
 
-err_leave:
-	gdri_cuda_leave(s);
+int gdri_cuda_enter(struct gdri_cuda_scope *s, void *context, int device)
+{
+	CUcontext ctx, current = NULL;
+	CUdevice dev, at;
+	int rc = 0;
+
+	gdri_cuda_relax(s);
+	if (context) {
+		rc = GDRI_CU(cuCtxPushCurrent_v2, context);
+		s->pushed = !rc;
+	} else if (device >= 0) {
+		rc = GDRI_CU(cuDeviceGet, &dev, device);
+		if (!rc && (gdri_cu.cuCtxGetCurrent(&current) || !current ||
+			    gdri_cu.cuCtxGetDevice(&at) || at != dev))
+			rc = push_primary(s, dev, &ctx);
+	}
+	if (rc)
+		gdri_cuda_leave(s);
 	return rc;
 }

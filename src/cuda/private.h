@@ -103,7 +103,6 @@ struct gdri_cuda_scope {
 	CUstreamCaptureMode mode;
 	bool mode_changed;
 	bool pushed;
-	CUdevice retained; /* primary context to give back, or -1 */
 };
 
 /* Relaxes the mode, and nothing else so far; nothing to be undone but by gdri_cuda_leave(). */
@@ -111,6 +110,8 @@ void gdri_cuda_relax(struct gdri_cuda_scope *s);
 
 /* context: of the allocation; NULL: the current one if it is on that device, else its primary. */
 int gdri_cuda_enter(struct gdri_cuda_scope *s, void *context, int device);
+/* The device's primary one, whichever is current; see gdri_cuda_hold(). */
+int gdri_cuda_enter_primary(struct gdri_cuda_scope *s, CUdevice dev, CUcontext *ctx);
 void gdri_cuda_leave(struct gdri_cuda_scope *s);
 
 /*
