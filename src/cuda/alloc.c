@@ -217,10 +217,11 @@ static int alloc_host(struct gdri_allocation *a, size_t size, bool cached)
 	return 0;
 }
 
-static int enter_allocation(struct gdri_allocation *a, CUdevice *dev, struct gdri_cuda_scope *s)
+static int enter_allocation(struct gdri_allocation *a, int device, CUdevice *dev,
+			    struct gdri_cuda_scope *s)
 {
 	CUcontext primary;
-	int rc = find_device(a->device, dev);
+	int rc = find_device(device, dev);
 
 	if (rc)
 		return rc;
@@ -238,8 +239,8 @@ int gdri_cuda_alloc(struct gdri_allocation *a, enum gdri_allocation_kind kind, i
 	CUdevice dev;
 	int rc;
 
-	*a = (struct gdri_allocation){ .kind = kind, .device = device, .context = context };
-	rc = enter_allocation(a, &dev, &s);
+	*a = (struct gdri_allocation){ .kind = kind, .context = context };
+	rc = enter_allocation(a, device, &dev, &s);
 	if (rc)
 		return rc;
 	switch (kind) {
@@ -263,8 +264,8 @@ int gdri_cuda_import(struct gdri_allocation *a, int device, int fd, size_t size)
 	CUdevice dev;
 	int rc;
 
-	*a = (struct gdri_allocation){ .kind = GDRI_ALLOCATION_VMM, .device = device };
-	rc = enter_allocation(a, &dev, &s);
+	*a = (struct gdri_allocation){ .kind = GDRI_ALLOCATION_VMM };
+	rc = enter_allocation(a, device, &dev, &s);
 	if (rc)
 		return rc;
 	rc = alloc_vmm(a, size, dev, fd);
@@ -298,7 +299,7 @@ int gdri_cuda_free(struct gdri_allocation *a)
 {
 	struct gdri_cuda_scope s;
 	CUresult r = CUDA_SUCCESS;
-	int rc = gdri_cuda_enter(&s, a->context, a->device);
+	int rc = gdri_cuda_enter(&s, a->context, -1);
 
 	if (rc)
 		return rc;

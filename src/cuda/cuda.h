@@ -113,7 +113,6 @@ enum gdri_allocation_kind {
 /* Memory that is ours. */
 struct gdri_allocation {
 	enum gdri_allocation_kind kind;
-	int device;
 	uint64_t addr;
 	size_t size; /* VMM: rounded up to the granularity */
 	void *host; /* HOST: its CPU address */
