@@ -41,19 +41,14 @@ struct dmabuf_pin {
 	int nr_runs; /* of the region; 0 until they have been counted */
 };
 
-/* Names that the GPU driver's branches export under: 535 to 570, 580 and later. */
-static const char *const dmabuf_exporters[] = { "nvidia", "nv_dmabuf" };
-
 static int dmabuf_check_exporter(const struct dma_buf *buf, const struct gdrdrv_gpu *gpu)
 {
-	size_t i;
-
 	if (!buf->owner || buf->owner != gpu->driver)
 		return -EINVAL;
-	for (i = 0; i < ARRAY_SIZE(dmabuf_exporters); i++)
-		if (!strcmp(buf->exp_name, dmabuf_exporters[i]))
-			return 0;
-	return -EINVAL;
+	/* Names that the GPU driver's branches export under: 535 to 570, 580 and later. */
+	if (strcmp(buf->exp_name, "nvidia") && strcmp(buf->exp_name, "nv_dmabuf"))
+		return -EINVAL;
+	return 0;
 }
 
 /* Adds @len bytes at @phys, which are at @off in the buffer, as far as the region reaches there. */
@@ -238,8 +233,6 @@ static int dmabuf_pin(struct gdrdrv_mr *mr, const struct gdrdrv_pin_req *req)
 	ret = dmabuf_import(pin, req);
 	if (ret) {
 		atomic_dec(&gdrdrv_source_pins);
-		mr->src_data = NULL;
-		kfree(pin);
 		return ret;
 	}
 	mr->any_context = true;
@@ -259,11 +252,6 @@ static void dmabuf_release(struct gdrdrv_mr *mr)
 	atomic_dec(&gdrdrv_source_pins);
 }
 
-static void dmabuf_free(struct gdrdrv_mr *mr)
-{
-	kfree(mr->src_data);
-}
-
 const struct gdrdrv_source_ops gdrdrv_dmabuf = {
 	.name = "dma-buf",
 	.by = GDRDRV_BY_DMABUF,
@@ -272,7 +260,6 @@ const struct gdrdrv_source_ops gdrdrv_dmabuf = {
 	.pin = dmabuf_pin,
 	.ranges = dmabuf_ranges,
 	.release = dmabuf_release,
-	.free = dmabuf_free,
 };
 
 GDRDRV_IMPORT_NS("DMA_BUF");

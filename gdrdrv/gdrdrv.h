@@ -78,6 +78,7 @@ enum gdrdrv_by {
 /* What a caller asks to have pinned; for a source, va and size are multiples of its unit. */
 struct gdrdrv_pin_req {
 	enum gdrdrv_by by;
+	bool persistent; /* where the source can */
 	u64 va;
 	u64 size;
 	/* GDRDRV_BY_ADDRESS */
@@ -94,11 +95,9 @@ struct gdrdrv_pin_req {
  * Where pages come from. The rest of the driver knows a source by this table alone, and which are
  * built in by source.c alone.
  *
- * Context: all but ->free may sleep and are called without any lock of ours. ->release: with
+ * Context: all may sleep and are called without any lock of ours. ->release: with
  * mr->any_context exactly once per successful ->pin, in any process, revoked or not; without it at
  * most once, in the owner's process only, possibly after gdrdrv_mr_revoke() or beside it.
- * ->free is called by the last reference, possibly inside the free callback: it frees memory and
- * calls nobody.
  */
 struct gdrdrv_source_ops {
 	const char *name;
@@ -107,9 +106,7 @@ struct gdrdrv_source_ops {
 	bool has_persistent; /* can pin so that the memory outlives its free until the release */
 	bool has_callback; /* can pin so that the free takes the pages back */
 	bool has_force_pcie; /* knows GDRDRV_PIN_FLAG_FORCE_PCIE */
-	/*
-	 * Pins; sets mr->src_data and mr->any_context. A source that may revoke holds a reference.
-	 */
+	/* Pins; sets mr->any_context. A source that may revoke holds a reference. */
 	int (*pin)(struct gdrdrv_mr *mr, const struct gdrdrv_pin_req *req);
 	/*
 	 * Writes up to @max runs that cover the region; returns how many there are. Also sets
@@ -117,7 +114,6 @@ struct gdrdrv_source_ops {
 	 */
 	int (*ranges)(struct gdrdrv_mr *mr, struct gdrdrv_range *out, u32 max);
 	void (*release)(struct gdrdrv_mr *mr);
-	void (*free)(struct gdrdrv_mr *mr);
 };
 
 /* A pinned region. References: the table, each VMA, a source that may still call back. */
@@ -147,7 +143,7 @@ struct gdrdrv_mr {
 	bool read_only; /* no writable mapping */
 	bool any_context; /* ->release may run in any process */
 	const struct gdrdrv_source_ops *src; /* set before ->pin */
-	void *src_data;
+	void *src_data; /* the source's; whatever ->pin returns, freed with the region */
 
 	/* Of the thread that pins; once published: lock. */
 	u32 nr_memtypes; /* leading runs whose memory type is reserved */
@@ -167,15 +163,19 @@ struct gdrdrv_stats {
 	atomic64_t memtype_failures;
 };
 
-/* main.c */
-extern struct mutex gdrdrv_files_lock;
-extern struct list_head gdrdrv_files; /* gdrdrv_files_lock */
+/* counters.c */
 extern struct gdrdrv_stats gdrdrv_stats;
 extern atomic_t gdrdrv_source_pins; /* what /proc shows as nv_get_pages_refcount */
 extern atomic_t gdrdrv_callbacks; /* free callbacks running now; module exit waits for none */
 extern int gdrdrv_dbg_enabled;
 extern int gdrdrv_info_enabled;
+
+/* file.c */
+extern struct mutex gdrdrv_files_lock;
+extern struct list_head gdrdrv_files; /* gdrdrv_files_lock */
 bool gdrdrv_file_is_owner(const struct gdrdrv_file *file);
+struct gdrdrv_file *gdrdrv_file_new(struct inode *inode, const struct file *filp);
+void gdrdrv_file_unlist(struct gdrdrv_file *file);
 void gdrdrv_file_put(struct gdrdrv_file *file);
 
 /* node.c */
@@ -192,7 +192,8 @@ const char *gdrdrv_source_names(void);
 long gdrdrv_ioctl(struct file *filp, unsigned int cmd, unsigned long arg);
 
 /* mr.c */
-int gdrdrv_mr_pin(struct gdrdrv_file *file, const struct gdrdrv_pin_req *req, u64 *handle);
+int gdrdrv_mr_pin(struct gdrdrv_file *file, const struct gdrdrv_source_ops *src,
+		  const struct gdrdrv_pin_req *user_req, u64 *handle);
 int gdrdrv_mr_unpin(struct gdrdrv_file *file, u64 handle);
 void gdrdrv_mr_close_all(struct gdrdrv_file *file);
 struct gdrdrv_mr *gdrdrv_mr_get(struct gdrdrv_file *file, u64 handle);

@@ -22,6 +22,19 @@ union gdrdrv_ioc_arg {
 	struct gdrdrv_ioc_get_version version;
 };
 
+/* -EOPNOTSUPP: built without a source for memory so named. */
+static int gdrdrv_ioc_pin_by(struct gdrdrv_file *file, struct gdrdrv_pin_req *req, u64 *handle)
+{
+	const struct gdrdrv_source_ops *src = gdrdrv_source_for(req->by);
+
+	if (!src)
+		return -EOPNOTSUPP;
+	if (req->flags && !src->has_force_pcie)
+		return -EINVAL;
+	req->persistent = gdrdrv_source_is_persistent(src);
+	return gdrdrv_mr_pin(file, src, req, handle);
+}
+
 /*
  * P2P tokens name a context in any process, and are numbers counted from 1: with one the GPU driver
  * gives the memory of whoever it is to whoever asks. None is passed on.
@@ -36,12 +49,11 @@ static int gdrdrv_ioc_pin(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg)
 
 	if (arg->pin.p2p_token || arg->pin.va_space)
 		return -EINVAL;
-	return gdrdrv_mr_pin(file, &req, &arg->pin.handle);
+	return gdrdrv_ioc_pin_by(file, &req, &arg->pin.handle);
 }
 
 static int gdrdrv_ioc_pin_v2(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg)
 {
-	const struct gdrdrv_source_ops *src = gdrdrv_source_for(GDRDRV_BY_ADDRESS);
 	struct gdrdrv_pin_req req = {
 		.by = GDRDRV_BY_ADDRESS,
 		.va = arg->pin_v2.addr,
@@ -51,9 +63,7 @@ static int gdrdrv_ioc_pin_v2(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg
 
 	if (req.flags & ~GDRDRV_PIN_FLAG_FORCE_PCIE)
 		return -EINVAL;
-	if (req.flags && src && !src->has_force_pcie)
-		return -EINVAL;
-	return gdrdrv_mr_pin(file, &req, &arg->pin_v2.handle);
+	return gdrdrv_ioc_pin_by(file, &req, &arg->pin_v2.handle);
 }
 
 static int gdrdrv_ioc_pin_dmabuf(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg)
@@ -75,7 +85,7 @@ static int gdrdrv_ioc_pin_dmabuf(struct gdrdrv_file *file, union gdrdrv_ioc_arg 
 	if (want->flags || want->pad || want->pci_device > 31 || want->pci_function > 7 ||
 	    !PAGE_ALIGNED(want->addr | want->offset | want->size))
 		return -EINVAL;
-	return gdrdrv_mr_pin(file, &req, &want->handle);
+	return gdrdrv_ioc_pin_by(file, &req, &want->handle);
 }
 
 static int gdrdrv_ioc_unpin(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg)
@@ -199,29 +209,26 @@ struct gdrdrv_ioc {
 	int (*call)(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg);
 };
 
-#define GDRDRV_IOC(_cmd, _member, _call)                                                        \
-	{                                                                                       \
-		.cmd = _cmd, .size = sizeof_field(union gdrdrv_ioc_arg, _member), .call = _call \
-	}
-
-#define GDRDRV_IOC_PIN(_cmd, _member, _call)                                                     \
+#define GDRDRV_IOC(_cmd, _member, _call, _handle)                                                \
 	{                                                                                        \
 		.cmd = _cmd, .size = sizeof_field(union gdrdrv_ioc_arg, _member), .call = _call, \
-		.handle = offsetof(union gdrdrv_ioc_arg, _member.handle)                         \
+		.handle = _handle                                                                \
 	}
+#define GDRDRV_IOC_PIN(_cmd, _member, _call) \
+	GDRDRV_IOC(_cmd, _member, _call, offsetof(union gdrdrv_ioc_arg, _member.handle))
 
 static const struct gdrdrv_ioc gdrdrv_iocs[] = {
 	GDRDRV_IOC_PIN(GDRDRV_IOC_PIN_BUFFER, pin, gdrdrv_ioc_pin),
-	GDRDRV_IOC(GDRDRV_IOC_UNPIN_BUFFER, unpin, gdrdrv_ioc_unpin),
-	GDRDRV_IOC(GDRDRV_IOC_GET_CB_FLAG, cb_flag, gdrdrv_ioc_get_cb_flag),
-	GDRDRV_IOC(GDRDRV_IOC_GET_INFO, info, gdrdrv_ioc_get_info),
-	GDRDRV_IOC(GDRDRV_IOC_GET_INFO_V2, info_v2, gdrdrv_ioc_get_info_v2),
-	GDRDRV_IOC(GDRDRV_IOC_GET_ATTR, attr, gdrdrv_ioc_get_attr),
+	GDRDRV_IOC(GDRDRV_IOC_UNPIN_BUFFER, unpin, gdrdrv_ioc_unpin, 0),
+	GDRDRV_IOC(GDRDRV_IOC_GET_CB_FLAG, cb_flag, gdrdrv_ioc_get_cb_flag, 0),
+	GDRDRV_IOC(GDRDRV_IOC_GET_INFO, info, gdrdrv_ioc_get_info, 0),
+	GDRDRV_IOC(GDRDRV_IOC_GET_INFO_V2, info_v2, gdrdrv_ioc_get_info_v2, 0),
+	GDRDRV_IOC(GDRDRV_IOC_GET_ATTR, attr, gdrdrv_ioc_get_attr, 0),
 	GDRDRV_IOC_PIN(GDRDRV_IOC_PIN_BUFFER_V2, pin_v2, gdrdrv_ioc_pin_v2),
-	GDRDRV_IOC(GDRDRV_IOC_REQ_MAPPING_TYPE, req_type, gdrdrv_ioc_req_mapping_type),
+	GDRDRV_IOC(GDRDRV_IOC_REQ_MAPPING_TYPE, req_type, gdrdrv_ioc_req_mapping_type, 0),
 	GDRDRV_IOC_PIN(GDRDRV_IOC_PIN_DMABUF, pin_dmabuf, gdrdrv_ioc_pin_dmabuf),
-	GDRDRV_IOC(GDRDRV_IOC_POPULATE, populate, gdrdrv_ioc_populate),
-	GDRDRV_IOC(GDRDRV_IOC_GET_VERSION, version, gdrdrv_ioc_get_version),
+	GDRDRV_IOC(GDRDRV_IOC_POPULATE, populate, gdrdrv_ioc_populate, 0),
+	GDRDRV_IOC(GDRDRV_IOC_GET_VERSION, version, gdrdrv_ioc_get_version, 0),
 };
 
 /**

@@ -8,73 +8,17 @@
 
 #include <linux/delay.h>
 #include <linux/poll.h>
-#include <linux/sched.h>
-#include <linux/slab.h>
 
 #include "gdrdrv.h"
 
-DEFINE_MUTEX(gdrdrv_files_lock); /* gdrdrv_files */
-LIST_HEAD(gdrdrv_files);
-struct gdrdrv_stats gdrdrv_stats;
-atomic_t gdrdrv_source_pins;
-atomic_t gdrdrv_callbacks;
-static atomic64_t gdrdrv_file_ids;
-
-int gdrdrv_dbg_enabled;
-module_param_named(dbg_enabled, gdrdrv_dbg_enabled, int, 0644);
-MODULE_PARM_DESC(dbg_enabled, "log debugging messages (default 0)");
-
-int gdrdrv_info_enabled;
-module_param_named(info_enabled, gdrdrv_info_enabled, int, 0644);
-MODULE_PARM_DESC(info_enabled, "log informational messages (default 0)");
-
-/* The process, not the thread; a reused process number is another process. */
-bool gdrdrv_file_is_owner(const struct gdrdrv_file *file)
-{
-	return file->owner.tgid == current->tgid &&
-	       file->owner.start_time == current->group_leader->start_time;
-}
-
-/* Possibly inside the free callback: memory only. */
-static void gdrdrv_file_free(struct kref *ref)
-{
-	struct gdrdrv_file *file = container_of(ref, struct gdrdrv_file, ref);
-
-	mutex_destroy(&file->lock);
-	kfree(file);
-}
-
-void gdrdrv_file_put(struct gdrdrv_file *file)
-{
-	kref_put(&file->ref, gdrdrv_file_free);
-}
-
 static int gdrdrv_open(struct inode *inode, struct file *filp)
 {
-	struct gdrdrv_file *file = kzalloc(sizeof(*file), GFP_KERNEL_ACCOUNT);
+	struct gdrdrv_file *file = gdrdrv_file_new(inode, filp);
 
 	if (!file)
 		return -ENOMEM;
-	kref_init(&file->ref);
-	file->id = atomic64_inc_return(&gdrdrv_file_ids);
-	file->owner.tgid = current->tgid;
-	file->owner.start_time = current->group_leader->start_time;
-	file->uid = filp->f_cred->uid;
-	mutex_init(&file->lock);
-	xa_init(&file->mrs);
-	file->next_handle = 1;
-	init_waitqueue_head(&file->wait);
-
-	/* All openers share the inode; offsets here are handles of this descriptor alone. */
-	address_space_init_once(&file->mapping);
-	file->mapping.host = inode;
-	file->mapping.a_ops = inode->i_mapping->a_ops;
 	filp->f_mapping = &file->mapping;
 	filp->private_data = file;
-
-	mutex_lock(&gdrdrv_files_lock);
-	list_add_tail(&file->node, &gdrdrv_files);
-	mutex_unlock(&gdrdrv_files_lock);
 	return stream_open(inode, filp);
 }
 
@@ -83,9 +27,7 @@ static int gdrdrv_release(struct inode *inode, struct file *filp)
 {
 	struct gdrdrv_file *file = filp->private_data;
 
-	mutex_lock(&gdrdrv_files_lock);
-	list_del(&file->node);
-	mutex_unlock(&gdrdrv_files_lock);
+	gdrdrv_file_unlist(file);
 	gdrdrv_mr_close_all(file);
 	gdrdrv_file_put(file);
 	return 0;

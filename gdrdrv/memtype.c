@@ -36,13 +36,10 @@ u32 gdrdrv_memtype_default(const struct gdrdrv_mr *mr)
 	return GDRDRV_MAPPING_TYPE_WC;
 }
 
-int gdrdrv_memtype_check(const struct gdrdrv_mr *mr, u32 type)
+/* Beside the default. */
+static bool gdrdrv_memtype_can(const struct gdrdrv_mr *mr, u32 type)
 {
-	if (type > GDRDRV_MAPPING_TYPE_DEVICE)
-		return -EINVAL;
-	if (type == GDRDRV_MAPPING_TYPE_NONE || type == gdrdrv_memtype_default(mr))
-		return 0;
-	return -EOPNOTSUPP;
+	return false;
 }
 
 pgprot_t gdrdrv_memtype_prot(u32 type, pgprot_t prot)
@@ -114,17 +111,11 @@ u32 gdrdrv_memtype_default(const struct gdrdrv_mr *mr)
 	return gdrdrv_memtype_is_bluefield3 ? GDRDRV_MAPPING_TYPE_DEVICE : GDRDRV_MAPPING_TYPE_WC;
 }
 
-int gdrdrv_memtype_check(const struct gdrdrv_mr *mr, u32 type)
+/* Coherent memory keeps its one type; of a BAR one can have both uncached types. */
+static bool gdrdrv_memtype_can(const struct gdrdrv_mr *mr, u32 type)
 {
-	if (type > GDRDRV_MAPPING_TYPE_DEVICE)
-		return -EINVAL;
-	if (type == GDRDRV_MAPPING_TYPE_NONE || type == gdrdrv_memtype_default(mr))
-		return 0;
-	/* Coherent memory keeps its one type; of a BAR one can have both uncached types. */
-	if (mr->cpu_cacheable || gdrdrv_memtype_is_bluefield3 ||
-	    type == GDRDRV_MAPPING_TYPE_CACHING)
-		return -EOPNOTSUPP;
-	return 0;
+	return !mr->cpu_cacheable && !gdrdrv_memtype_is_bluefield3 &&
+	       type != GDRDRV_MAPPING_TYPE_CACHING;
 }
 
 pgprot_t gdrdrv_memtype_prot(u32 type, pgprot_t prot)
@@ -140,6 +131,17 @@ pgprot_t gdrdrv_memtype_prot(u32 type, pgprot_t prot)
 }
 
 #endif
+
+/* -EINVAL: no such type. -EOPNOTSUPP: not of this region, or on this machine. */
+int gdrdrv_memtype_check(const struct gdrdrv_mr *mr, u32 type)
+{
+	if (type > GDRDRV_MAPPING_TYPE_DEVICE)
+		return -EINVAL;
+	if (type == GDRDRV_MAPPING_TYPE_NONE || type == gdrdrv_memtype_default(mr) ||
+	    gdrdrv_memtype_can(mr, type))
+		return 0;
+	return -EOPNOTSUPP;
+}
 
 void gdrdrv_memtype_free(struct gdrdrv_mr *mr)
 {

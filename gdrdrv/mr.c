@@ -26,7 +26,7 @@ static void gdrdrv_mr_free(struct kref *ref)
 	struct gdrdrv_mr *mr = container_of(ref, struct gdrdrv_mr, ref);
 
 	/* Possibly inside the free callback: memory only. */
-	mr->src->free(mr);
+	kfree(mr->src_data);
 	if (mr->file)
 		gdrdrv_file_put(mr->file);
 	kvfree(mr->ranges);
@@ -273,23 +273,21 @@ static int gdrdrv_pin_req_round(const struct gdrdrv_pin_req *req, u64 unit,
 /**
  * gdrdrv_mr_pin() - pin a range of GPU memory
  * @file: the owner's descriptor
+ * @src: what serves memory so named
  * @user_req: what was asked for; any address, any size but 0
  * @handle: set on success
  *
  * Return: 0; -EINVAL (size 0, or not memory of this process), -EOVERFLOW (the range wraps), -ENOMEM
- * (memory, BAR space), -EOPNOTSUPP (built without a source for memory so named),
- * or what the GPU driver said.
+ * (memory, BAR space), or what the GPU driver said.
  */
-int gdrdrv_mr_pin(struct gdrdrv_file *file, const struct gdrdrv_pin_req *user_req, u64 *handle)
+int gdrdrv_mr_pin(struct gdrdrv_file *file, const struct gdrdrv_source_ops *src,
+		  const struct gdrdrv_pin_req *user_req, u64 *handle)
 {
-	const struct gdrdrv_source_ops *src = gdrdrv_source_for(user_req->by);
 	struct gdrdrv_pin_req req;
 	struct gdrdrv_mr *mr;
 	u64 cycles;
 	int ret;
 
-	if (!src)
-		return -EOPNOTSUPP;
 	ret = gdrdrv_pin_req_round(user_req, src->unit, &req);
 	if (ret)
 		return ret;

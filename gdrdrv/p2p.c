@@ -156,7 +156,7 @@ static int p2p_pin(struct gdrdrv_mr *mr, const struct gdrdrv_pin_req *req)
 	/* Counted before the get: the callback may come before the get has returned. */
 	atomic_inc(&gdrdrv_source_pins);
 	mutex_lock(&p2p_key_lock);
-	if (P2P_HAS_PERSISTENT && (force || gdrdrv_source_is_persistent(mr->src)))
+	if (P2P_HAS_PERSISTENT && (force || req->persistent))
 		ret = p2p_get_persistent(pin, req);
 	/* Neither room nor memory is there for the other way where there was none for this. */
 	if (ret && ret != -ENOMEM && ret != -EINVAL && !force) {
@@ -165,10 +165,7 @@ static int p2p_pin(struct gdrdrv_mr *mr, const struct gdrdrv_pin_req *req)
 	}
 	mutex_unlock(&p2p_key_lock);
 	if (ret) {
-		/* ->free does not come: the region was not pinned. */
 		atomic_dec(&gdrdrv_source_pins);
-		mr->src_data = NULL;
-		kfree(pin);
 		return ret;
 	}
 
@@ -328,11 +325,6 @@ static void p2p_release(struct gdrdrv_mr *mr)
 		pr_err_ratelimited("GPU driver did not take the pages back: %d\n", ret);
 }
 
-static void p2p_free(struct gdrdrv_mr *mr)
-{
-	kfree(mr->src_data);
-}
-
 const struct gdrdrv_source_ops gdrdrv_p2p = {
 	.name = "nvidia-p2p",
 	.by = GDRDRV_BY_ADDRESS,
@@ -343,5 +335,4 @@ const struct gdrdrv_source_ops gdrdrv_p2p = {
 	.pin = p2p_pin,
 	.ranges = p2p_ranges,
 	.release = p2p_release,
-	.free = p2p_free,
 };

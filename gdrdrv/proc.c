@@ -75,7 +75,6 @@ static int gdrdrv_proc_stats(struct seq_file *seq, void *unused)
 	GDRDRV_STAT(ptes);
 	GDRDRV_STAT(memtypes);
 	GDRDRV_STAT(memtype_failures);
-#undef GDRDRV_STAT
 	return 0;
 }
 

@@ -2,19 +2,22 @@
 /*
  * Included before each source of a wheel's library: the oldest versions of those functions of glibc
  * that got a new one when they moved from libpthread and libdl into libc (2.32 and 2.34), with the
- * same meaning. So the library runs on every glibc from 2.17 on, on whatever machine it is built.
+ * same meaning; and of those that read numbers, whose new names (2.38) know C23's 0b too. So the library runs on every glibc from 2.17 on, on whatever machine it is built.
  * packaging/wheel.sh reads from the result which glibc it needs.
  */
 #ifdef __x86_64__
 #define OLDEST "GLIBC_2.2.5"
 #define OLDEST_AFFINITY "GLIBC_2.3.4"
 #define OLDEST_DLINFO "GLIBC_2.3.3"
+#define OLDEST_C99 "GLIBC_2.7"
 #else
 #define OLDEST "GLIBC_2.17"
 #define OLDEST_AFFINITY OLDEST
 #define OLDEST_DLINFO OLDEST
+#define OLDEST_C99 OLDEST
 #endif
-#define OLD(function, version) __asm__(".symver " #function ", " #function "@" version)
+#define OLD(function, version) RENAMED(function, function, version)
+#define RENAMED(function, old, version) __asm__(".symver " #function ", " #old "@" version)
 
 OLD(dlclose, OLDEST);
 OLD(dlerror, OLDEST);
@@ -34,8 +37,15 @@ OLD(pthread_rwlock_unlock, OLDEST);
 OLD(pthread_rwlock_wrlock, OLDEST);
 OLD(pthread_setspecific, OLDEST);
 OLD(pthread_sigmask, OLDEST);
+RENAMED(__isoc23_fscanf, __isoc99_fscanf, OLDEST_C99);
+RENAMED(__isoc23_sscanf, __isoc99_sscanf, OLDEST_C99);
+RENAMED(__isoc23_strtol, strtol, OLDEST);
+RENAMED(__isoc23_strtoul, strtoul, OLDEST);
+RENAMED(__isoc23_strtoull, strtoull, OLDEST);
 
 #undef OLD
+#undef RENAMED
 #undef OLDEST
 #undef OLDEST_AFFINITY
 #undef OLDEST_DLINFO
+#undef OLDEST_C99

@@ -275,6 +275,46 @@ purge() {
 }
 t "removal leaves nothing behind" purge
 
+# ---- RPM scriptlets ----
+
+# In this root: its dkms is Debian's, its shell and kernel too. What an RPM distribution's own files do
+# around the scriptlets is not seen.
+rpm_root() {
+	# shellcheck disable=SC2016
+	unshare --mount --pid --fork --kill-child sh -c '
+		root=$0
+		mount -t proc proc "$root/proc" && mount --rbind /dev "$root/dev" || exit 99
+		PATH=/usr/sbin:/usr/bin:/sbin:/bin rpm --root "$root" --dbpath /var/lib/barcopy-rpm --nodeps --ignoreos "$@"
+	' "$root" "$@"
+}
+rpm_comes() {
+	standin_driver 580.3.3 && sh_root 'dpkg -i /tmp/nvidia-580.3.3.deb' || return
+	rpm_root --initdb && rpm_root -iv "$out/rpm/libgdrapi2-$version"-*.x86_64.rpm \
+		"$out/rpm/barcopy-dkms-$version"-*.rpm || return
+	sh_root "dkms status gdrdrv/$version -k $K" | grep -q installed || { echo "the module was not built"; return 1; }
+	[ "$(module_of version)" = "$level" ]
+}
+# The same version again, as an upgrade to the next release is to the scriptlets: built anew, not removed.
+rpm_again() {
+	rpm_root -Uv --force "$out/rpm/barcopy-dkms-$version"-*.rpm &&
+		sh_root "dkms status gdrdrv/$version -k $K" | grep -q installed && [ "$(module_of version)" = "$level" ]
+}
+rpm_goes() {
+	rpm_root -ev barcopy-dkms libgdrapi2 || return
+	! sh_root 'dkms status gdrdrv' | grep . || return
+	sh_root 'dpkg -P nvidia-standin' && rm -rf "${root:?}"/tmp/* "$root/var/lib/barcopy-rpm" && in_root ldconfig || return
+	files_root >"$tmp/after"
+	diff "$tmp/before" "$tmp/after"
+}
+if [ -e "$(find "$out/rpm" -name "barcopy-dkms-$version-*.rpm" 2>/dev/null | head -n 1)" ] && [ "$arch" = amd64 ] &&
+   [ -n "$(find tests/kernel/include -name nv-p2p.h 2>/dev/null)" ]; then
+	t "RPM scriptlets: the module is built for the GPU driver" rpm_comes
+	t "RPM scriptlets: an upgrade builds it anew" rpm_again
+	t "RPM scriptlets: removal leaves nothing behind" rpm_goes
+else
+	skip "RPM scriptlets" "needs rpmbuild, x86-64 and the stand-in of the GPU driver's headers"
+fi
+
 # ---- in place of others ----
 
 # Packages of others with the same files, a program's package that depends on them, and a newer
@@ -340,5 +380,15 @@ driver_image() {
 		sh_root "cd /tmp && KERNEL=$K LOAD=no gdrdrv-load && modinfo /tmp/gdrdrv.ko | grep -q '^vermagic: *$K '" &&
 		! sh_root 'KERNEL=none LOAD=no gdrdrv-load' 2>"$tmp/text" && grep -q "mount the node's /lib/modules" "$tmp/text"
 }
+# Of a Debian node, whose headers have a part in /usr/lib: seen at /host/usr/lib, or said to be missing.
+driver_image_debian() {
+	mkdir -p "$root/host/usr/lib" && mv "$root"/usr/lib/linux-kbuild-* "$root/host/usr/lib/" || return
+	! sh_root "KERNEL=$K LOAD=no NODE_LIB=/none gdrdrv-load" 2>"$tmp/text" &&
+		grep -q "mount the node's /usr/lib at /host/usr/lib" "$tmp/text" &&
+		sh_root "cd /tmp && rm -f gdrdrv.ko && KERNEL=$K LOAD=no gdrdrv-load && test -s gdrdrv.ko"
+	local rc=$?
+	rm -f "$root"/usr/lib/linux-kbuild-* && mv "$root"/host/usr/lib/linux-kbuild-* "$root/usr/lib/" && return $rc
+}
 t "the application image's commands" image
 t "the driver's container builds the module" driver_image
+t "and finds the rest of a Debian node's headers" driver_image_debian
