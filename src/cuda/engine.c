@@ -4,7 +4,11 @@
 
 #include <stdlib.h>
 
-/* The context is the allocation's own; for VMM memory, which has none, the device's primary one. */
+/*
+ * The context is the allocation's own; for VMM memory, which has none, the device's primary one, which
+ * is kept: one that was merely current could be destroyed meanwhile, and memory may be freed long before
+ * its handle ends.
+ */
 struct gdri_cuda_engine {
 	CUcontext ctx;
 	CUstream stream;
