@@ -12,24 +12,30 @@
 #include "base/env.h"
 #include "base/error.h"
 
-/* In order of trial; those behind the first GDRI_BACKENDS are brought in by their name alone. */
+/* In order of trial. */
 static const struct gdri_backend *const all_backends[] = {
 	&gdri_backend_gdrdrv,
 	&gdri_backend_dmabuf,
 	&gdri_backend_rm,
 	&gdri_backend_host,
-	/* A way of gdrdrv, whose id and room it shares. */
-	&gdri_backend_gdrdrv_dmabuf,
 };
+
+_Static_assert(sizeof(all_backends) / sizeof(all_backends[0]) == GDRI_BACKENDS,
+	       "room for every backend in a context");
+
+static bool has_name(const struct gdri_backend *b, const char *name, size_t length)
+{
+	return strlen(b->name) == length && !strncmp(b->name, name, length);
+}
 
 static const struct gdri_backend *backend_named(const char *name, size_t length)
 {
-	for (size_t i = 0; i < sizeof(all_backends) / sizeof(all_backends[0]); i++) {
-		const struct gdri_backend *b = all_backends[i];
-
-		if (strlen(b->name) == length && !strncmp(b->name, name, length))
-			return b;
-	}
+	/* One that only its name brings in: a way of gdrdrv, whose id (and room) it shares. */
+	if (has_name(&gdri_backend_gdrdrv_dmabuf, name, length))
+		return &gdri_backend_gdrdrv_dmabuf;
+	for (size_t i = 0; i < GDRI_BACKENDS; i++)
+		if (has_name(all_backends[i], name, length))
+			return all_backends[i];
 	return NULL;
 }
 
