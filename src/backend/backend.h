@@ -128,8 +128,8 @@ struct gdri_backend {
 	int (*callback_flag)(struct gdri_pin *pin, int *flag); /* NULL: never revoked */
 
 	/*
-	 * A descriptor, the backend's, with POLLPRI while a revoked range is pinned; see gdrapi.h. NULL
-	 * like callback_flag.
+	 * A descriptor, the backend's, with POLLPRI while a revoked range is pinned; see gdrapi.h.
+	 * NULL like callback_flag.
 	 */
 	int (*event_fd)(void *state, int *fd);
 };
@@ -156,15 +156,16 @@ extern const struct gdri_backend gdri_backend_dmabuf;
 extern const struct gdri_backend gdri_backend_rm;
 extern const struct gdri_backend gdri_backend_host;
 
-/* ---- what backends share: common.c -------------------------------------------------------------- */
+/* ---- what backends share: common.c ----------------------------------------------------------- */
 
 /* Completes a request for an address; refuses at once what no backend can serve. */
 int gdri_pin_describe(struct gdri_pin_request *request);
 
 /*
- * Maps length bytes of fd from offset on, which no child inherits; at: in place of what is there, or
- * NULL. 0; -errno with its text; or mmap's positive errno, for its caller to say what it means. No page
- * is there only where *map is MAP_FAILED; at `at` they stay, as a hole could be somebody else's next.
+ * Maps length bytes of fd from offset on, which no child inherits; at: in place of what is there,
+ * or NULL. 0; -errno with its text; or mmap's positive errno, for its caller to say what it means.
+ * No page is there only where *map is MAP_FAILED; at `at` they stay, as a hole could be somebody
+ * else's next.
  */
 int gdri_pages_map(int fd, off_t offset, void *at, size_t length, int prot, void **map);
 
@@ -173,8 +174,8 @@ int gdri_pages_unmap(struct gdri_pin *pin);
 
 /*
  * Whether one word in every 2 MiB of [map, map + length), and its last one, can be loaded, asked
- * without the risk of a signal. A driver that makes its page-table entries on fault, 2 MiB at a time,
- * has made them all then.
+ * without the risk of a signal. A driver that makes its page-table entries on fault, 2 MiB at a
+ * time, has made them all then.
  */
 bool gdri_pages_readable(const void *map, size_t length);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What backends share: what a request is for, mappings of descriptors, whether they can be read, and the
- * names of their types. It knows none of them.
+ * What backends share: what a request is for, mappings of descriptors, whether they can be read,
+ * and the names of their types. It knows none of them.
  */
 #include <errno.h>
 #include <fcntl.h>

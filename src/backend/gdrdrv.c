@@ -98,9 +98,9 @@ static int check_region(const struct gdrdrv_get_info_v2 *info,
 }
 
 /*
- * By address, of whole GPU pages: what every level pins, and some tell only if it was asked for. P2P
- * tokens are dropped: memory of the caller's own process needs none, and that of another's is none of
- * his. Drivers of level 2.5 and later refuse them.
+ * By address, of whole GPU pages: what every level pins, and some tell only if it was asked for.
+ * P2P tokens are dropped: memory of the caller's own process needs none, and that of another's is
+ * none of his. Drivers of level 2.5 and later refuse them.
  */
 static int pin_address(const struct gdri_node *node, const struct gdri_pin_request *request,
 		       uint64_t *handle)
@@ -181,8 +181,9 @@ static int refuse_wish(gdr_mapping_type_t wish)
 }
 
 /*
- * The type of the next mapping; NONE: the default. Always told, that too: an earlier wish would still
- * be in force. A driver that cannot be asked is no failure: the type of the mapping itself decides.
+ * The type of the next mapping; NONE: the default. Always told, that too: an earlier wish would
+ * still be in force. A driver that cannot be asked is no failure: the type of the mapping itself
+ * decides.
  */
 static int request_type(const struct gdri_pin *pin, gdr_mapping_type_t wish)
 {
@@ -199,7 +200,7 @@ static int request_type(const struct gdri_pin *pin, gdr_mapping_type_t wish)
 	return rc == -ENOTSUP && wish != GDR_MAPPING_TYPE_NONE ? refuse_wish(wish) : rc;
 }
 
-/* The driver refuses a child's faults too; that it inherits nothing keeps the mapping out of it at all. */
+/* The driver refuses a child's faults too; so the mapping is kept out of it at all. */
 static int map_region(const struct gdri_pin *pin, void **map)
 {
 	int shift = __builtin_ctzl((unsigned long)sysconf(_SC_PAGESIZE));
@@ -218,8 +219,8 @@ static int map_region(const struct gdri_pin *pin, void **map)
 	if (rc)
 		return rc < 0 ? rc : gdri_node_result("mmap of " GDRDRV_NODE, rc);
 	/*
-	 * Page-table entries are made on fault: now, not in the first copy; by loads where the driver
-	 * cannot, or the region is revoked.
+	 * Page-table entries are made on fault: now, not in the first copy; by loads where the
+	 * driver cannot, or the region is revoked.
 	 */
 	if (gdri_node_call(node, GDRDRV_IOC_POPULATE, &populate) &&
 	    !gdri_pages_readable(*map, pin->map_length)) {

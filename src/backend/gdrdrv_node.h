@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The node /dev/gdrdrv: what the driver behind it can do, and what its errors mean. It knows nothing
- * of the library's handles, nor of mappings.
+ * The node /dev/gdrdrv: what the driver behind it can do, and what its errors mean. It knows
+ * nothing of the library's handles, nor of mappings.
  *
- * A node does not change after its open and may be used by all threads: the driver locks for itself.
+ * A node does not change after its open and may be used by all threads: the driver locks for
+ * itself.
  */
 #ifndef GDRI_GDRDRV_NODE_H
 #define GDRI_GDRDRV_NODE_H

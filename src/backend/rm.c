@@ -27,8 +27,8 @@ static int rm_open(bool decides, void **state)
 }
 
 /*
- * GDR_PIN_FLAG_FORCE_PCIE: with a coherent link the driver must be told, and those that do not document
- * the bit would ignore it.
+ * GDR_PIN_FLAG_FORCE_PCIE: with a coherent link the driver must be told, and those that do not
+ * document the bit would ignore it.
  */
 static int rm_attribute(void *state, gdr_attr_t attr)
 {

@@ -2,18 +2,18 @@
 /*
  * Which process is this, and what does a forked child not inherit?
  *
- * A tag that differs between a parent and its forked children and costs one load to read: it lies in
- * a page that the kernel empties in a child (MADV_WIPEONFORK, Linux 4.14), with a pthread_atfork
- * handler beside it for what needs more than the tag.
+ * A tag that differs between a parent and its forked children and costs one load to read: it lies
+ * in a page that the kernel empties in a child (MADV_WIPEONFORK, Linux 4.14), with a
+ * pthread_atfork handler beside it for what needs more than the tag.
  *
  * Stretches of the parent in which no fork happens, and descriptors that the child closes. A
  * descriptor of a GPU, or of a dma-buf, that a child keeps would hold the parent's pins after the
  * parent has given them up, or has died. O_CLOEXEC covers a child that execs; this covers one that
  * does not.
  *
- * It knows nobody who is told of a fork: they lay down a line of their own; nor what descriptors are.
- * Effective from the first gdri_process_enter() on. Thread-safe. Its lock is the innermost one: while
- * it is held nothing is called but the kernel and the C library.
+ * It knows nobody who is told of a fork: they lay down a line of their own; nor what descriptors
+ * are. Effective from the first gdri_process_enter() on. Thread-safe. Its lock is the innermost
+ * one: while it is held nothing is called but the kernel and the C library.
  */
 #ifndef GDRI_PROCESS_H
 #define GDRI_PROCESS_H

@@ -5,14 +5,14 @@
 #include <stdlib.h>
 
 /*
- * The context is the allocation's own; for VMM memory, which has none, the device's primary one, which
- * is kept: one that was merely current could be destroyed meanwhile, and memory may be freed long before
- * its handle ends.
+ * The context is the allocation's own; for VMM memory, which has none, the device's primary one,
+ * which is kept: one that was merely current could be destroyed meanwhile, and memory may be freed
+ * long before its handle ends.
  */
 struct gdri_cuda_engine {
 	CUcontext ctx;
 	CUstream stream;
-	/* A context of a program's own, which may end: an address of its memory, and what it was. */
+	/* A program's own context, which may end: an address of its memory, and what it was. */
 	bool foreign;
 	uint64_t known, buffer_id;
 };
