@@ -6,9 +6,9 @@
  *   probes    what is not in a file (doctor/probe.h): made here, or read from a file
  *   facts     what files below a root contain (doctor/root.h), put together with the probes
  *             (doctor/machine.h); the root is "/" or a described machine's
- *   findings  what the checks conclude from the facts, one subject a file: what was found, what it
- *             means, what to do
- *   verdict   what that comes to, and a report for people or as JSON
+ *   findings  what the checks conclude from the facts, one subject a file (doctor/subjects.h): what was
+ *             found, what it means, what to do
+ *   verdict   what that comes to, and a report for people or as JSON (doctor/verdict.h)
  *
  * So a machine is data, and tests use made-up ones. A check that lacks a fact reports "unknown"; it
  * never guesses.
@@ -23,7 +23,8 @@
 #include "common/json_error.h"
 #include "common/opts.h"
 #include "common/sim.h"
-#include "doctor/machine.h"
+#include "doctor/subjects.h"
+#include "doctor/verdict.h"
 
 static struct {
 	bool json;
@@ -107,12 +108,10 @@ int main(int argc, char **argv)
 		       : probes_make();
 	if (!p)
 		tool_fail("--replay %s: %s", opt.replay, why);
-	machine_collect(&m, &root, p);
-	machine_check(&m, &r);
+	machine_start(&m, &root, p);
+	subjects_collect(&m);
+	subjects_check(&m, &r);
 	verdict_reach(&v, &m, &r);
-	if (opt.json)
-		print_json(&m, &r, &v, stdout);
-	else
-		print_text(&m, &r, &v, stdout);
+	(opt.json ? print_json : print_text)(&m, &r, &v, stdout);
 	return (int)v.answer;
 }

@@ -168,25 +168,12 @@ static void probe_all(const struct chosen *list)
 	}
 }
 
-static void json_versions(struct json *j)
-{
-	int major = 0, minor = 0;
-	char text[64];
-
-	gdr_runtime_get_version(&major, &minor);
-	json_start(j);
-	json_string(j, "tool", tool_name);
-	json_string(j, "version", BARCOPY_VERSION);
-	snprintf(text, sizeof(text), "%d.%d", major, minor);
-	json_string(j, "library_version", text);
-}
-
 /* Of the first kind of memory; each test names its own. */
 static void json_facts(struct json *j, const struct probe *p)
 {
 	const struct sanity_facts *facts = &p->facts;
 
-	json_versions(j);
+	json_head_library(j);
 	json_bool(j, "simulated", p->simulated);
 	json_object(j, "gpu");
 	json_int(j, "device", p->gpu.ordinal);
@@ -279,7 +266,7 @@ static void list_tests(void)
 		names_print();
 		return;
 	}
-	json_versions(&j);
+	json_head_library(&j);
 	names_json(&j);
 	json_finish(&j, stdout);
 }

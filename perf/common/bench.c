@@ -160,15 +160,9 @@ void bench_facts(const struct bench *b)
 void bench_json(const struct bench *b, struct json *j)
 {
 	const struct buffer *buf = &b->buf;
-	int major = 0, minor = 0;
 	char text[64];
 
-	gdr_runtime_get_version(&major, &minor);
-	json_start(j);
-	json_string(j, "tool", tool_name);
-	json_string(j, "version", BARCOPY_VERSION);
-	snprintf(text, sizeof(text), "%d.%d", major, minor);
-	json_string(j, "library_version", text);
+	json_head_library(j);
 	json_bool(j, "simulated", cuda_dl_is_stand_in());
 
 	json_object(j, "gpu");

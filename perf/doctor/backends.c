@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "doctor/machine.h"
+#include "doctor/subjects.h"
 
 enum { DMABUF_CUDA = 13030 }; /* the first CUDA driver that lets a dma-buf be mapped */
 enum { RM_DRIVER = 515 }; /* the first with the ioctl that names the objects behind a range */
@@ -37,11 +37,9 @@ const struct obstacle *rm_obstacle(const struct machine *m, const struct unit *u
 		nodes = { "it needs /dev/nvidiactl and the GPU's own node, as CUDA does",
 			  "make the nodes open for this user: see \"GPU driver\"", false },
 		proprietary = { "the proprietary kernel modules do not export dma-bufs, which rm "
-				"needs "
-				"for cudaMalloc memory",
+				"needs for cudaMalloc memory",
 				"install the open kernel modules (Turing and later GPUs), or load "
-				"the "
-				"kernel module gdrdrv",
+				"the kernel module gdrdrv",
 				true },
 		confidential = { "with confidential computing the CPU may not map GPU memory",
 				 "copy through CUDA, or turn confidential computing off", true },
@@ -162,16 +160,15 @@ static void check_unit(const struct machine *m, struct report *r, const struct u
 	else
 		report_add(r, SEV_FAIL, u->id,
 			   unit_works(u, "rm", NULL)
-				   ? "only exportable memory (cuMemCreate) is served, by "
-				     "rm; cudaMalloc memory is not"
+				   ? "only exportable memory (cuMemCreate) is served, by rm; "
+				     "cudaMalloc memory is not"
 			   : unit_works(u, "host", NULL)
 				   ? "the CPU cannot reach GPU memory; only cudaHostAlloc "
 				     "memory is served"
 				   : "no backend works",
 			   unit_works(u, "rm", NULL)
 				   ? "only barcopy_open(BARCOPY_OPEN_ANY) uses it; with "
-				     "gdr_open() programs fall back to another way of "
-				     "copying"
+				     "gdr_open() programs fall back to another way of copying"
 				   : NULL,
 			   todo(m, u));
 }
@@ -196,9 +193,7 @@ static void check(const struct machine *m, struct report *r)
 			   m->probed ? "no backend could be tried: CUDA shows no GPU"
 				     : "the backends were not tried",
 			   NULL, NULL);
-	for (int i = 0; i < m->units; i++) {
-		const struct unit *u = &m->unit[i];
-
+	for (const struct unit *u = m->unit; u < m->unit + m->units; u++) {
 		for (int k = 0; u->probe && k < u->probe->trials; k++)
 			check_trial(m, r, u, &u->probe->trial[k]);
 		if (u->probe)

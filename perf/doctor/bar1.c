@@ -5,9 +5,16 @@
  */
 #include <string.h>
 
-#include "doctor/machine.h"
+#include "doctor/subjects.h"
 
 enum { LITTLE = 16 << 20 }; /* below this, pins fail one after the other */
+
+/* "32.0 MiB" */
+static const char *bytes_text(long long bytes)
+{
+	return bytes < 1LL << 30 ? text("%.1f MiB", (double)bytes / (1 << 20))
+				 : text("%.1f GiB", (double)bytes / (1 << 30));
+}
 
 static void check_size(const struct machine *m, struct report *r, const struct unit *u)
 {
@@ -50,9 +57,9 @@ static void check_size(const struct machine *m, struct report *r, const struct u
 
 static void check(const struct machine *m, struct report *r)
 {
-	for (int i = 0; i < m->units; i++)
-		if (m->unit[i].probe && !m->unit[i].probe->integrated)
-			check_size(m, r, &m->unit[i]);
+	for (const struct unit *u = m->unit; u < m->unit + m->units; u++)
+		if (u->probe && !u->probe->integrated)
+			check_size(m, r, u);
 }
 
 const struct subject subject_bar1 = { "bar1", "BAR1", NULL, check };

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Subject: the kernel's GPU driver, its nodes, libcuda. It must not know libgdrapi. */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "abi/cuda.h"
-#include "doctor/machine.h"
+#include "doctor/subjects.h"
 
 /*
  * "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar ..." or
@@ -25,11 +24,11 @@ static void parse_version(struct machine *m, const char *line)
 /* The number of a GPU's node: "Device Minor: 	 0" */
 static int find_minor(struct machine *m, const char *pci)
 {
-	char path[128], lines[4096], *at;
+	char lines[4096], *at;
 	int minor = -1;
 
-	snprintf(path, sizeof(path), "/proc/driver/nvidia/gpus/%s/information", pci);
-	root_text(m->root, path, lines, sizeof(lines));
+	root_text(m->root, text("/proc/driver/nvidia/gpus/%s/information", pci), lines,
+		  sizeof(lines));
 	at = strstr(lines, "Device Minor:");
 	return at && sscanf(at, "Device Minor: %d", &minor) == 1 ? minor : -1;
 }
@@ -46,9 +45,9 @@ static void collect(struct machine *m)
 	else
 		m->driver.loaded = root_exists(m->root, "/sys/module/nvidia");
 	m->driver.major = atoi(m->driver.version);
-	for (int i = 0; i < m->units; i++)
-		if (m->unit[i].pci)
-			m->unit[i].minor = find_minor(m, m->unit[i].id);
+	for (struct unit *u = m->unit; u < m->unit + m->units; u++)
+		if (u->pci)
+			u->minor = find_minor(m, u->id);
 }
 
 static void check_module(const struct machine *m, struct report *r)
@@ -70,35 +69,6 @@ static void check_module(const struct machine *m, struct report *r)
 				   : "modprobe nvidia; if there is no such module, install "
 				     "NVIDIA's driver. With Secure Boot its modules must be "
 				     "signed");
-}
-
-bool node_refused(const struct machine *m, const struct probe_node *n, const char **means,
-		  const char **todo)
-{
-	if (n->error == EPERM) {
-		*means = "a device cgroup forbids it, not the mode";
-		*todo = text(m->container[0]
-				     ? "start the container with --device %s"
-				     : "allow it to this service (systemd: DeviceAllow=%s rw)",
-			     n->path);
-	} else if (n->error == EACCES) {
-		*means = text("this user (%d) may not use it", m->probe->euid);
-		*todo = text("join the group %d (%s), or change the node's mode: see gdrdrv(4) for "
-			     "/dev/gdrdrv, NVreg_DeviceFileMode of the GPU driver for its nodes",
-			     n->gid, n->path);
-	} else if (n->error == ENXIO || n->error == ENODEV || n->error == ENOTTY) {
-		*means = n->error == ENOTTY
-				 ? "it is not a device node"
-				 : text("the number %d:%d belongs to no driver: the node is "
-					"a leftover",
-					n->major, n->minor);
-		*todo = text("as root: rm %s, then nvidia-modprobe -u -c 0 and nvidia-smi",
-			     n->path);
-	} else {
-		*means = "the driver refuses";
-		*todo = "look for NVRM, Xid and gdrdrv in the kernel log";
-	}
-	return n->error;
 }
 
 /* One node that CUDA needs; `gpu` is the one it belongs to, NULL: all. */
@@ -131,9 +101,7 @@ static void check_nodes(const struct machine *m, struct report *r)
 		return;
 	check_node(m, r, "/dev/nvidiactl", NULL);
 	check_node(m, r, "/dev/nvidia-uvm", NULL);
-	for (int i = 0; i < m->units; i++) {
-		const struct unit *u = &m->unit[i];
-
+	for (const struct unit *u = m->unit; u < m->unit + m->units; u++) {
 		/* A container has the nodes of its own GPUs only: what CUDA does not show, it
 		 * may lack. */
 		if (u->minor >= 0 && (u->probe || !m->probe->gpus))

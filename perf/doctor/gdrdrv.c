@@ -6,7 +6,7 @@
  */
 #include <string.h>
 
-#include "doctor/machine.h"
+#include "doctor/subjects.h"
 
 #define PROC "/proc/driver/gdrdrv/"
 
@@ -106,8 +106,7 @@ static void check_node(const struct machine *m, struct report *r)
 		return;
 	}
 	todo = m->gdrdrv.ours ? "as root: rm -f /dev/gdrdrv; modprobe -r gdrdrv; modprobe gdrdrv, "
-				"which has "
-				"the kernel make the node"
+				"which has the kernel make the node"
 			      : text("as root: rm -f /dev/gdrdrv; mknod -m 666 /dev/gdrdrv c %d 0",
 				     m->gdrdrv.major);
 	if (!n || !n->exists) {
@@ -144,8 +143,8 @@ static void check(const struct machine *m, struct report *r)
 	const struct probe_node *n = probes_node(m->probe, "/dev/gdrdrv");
 	bool works = false;
 
-	for (int i = 0; i < m->units; i++)
-		works |= unit_works(&m->unit[i], "gdrdrv", NULL);
+	for (const struct unit *u = m->unit; u < m->unit + m->units; u++)
+		works |= unit_works(u, "gdrdrv", NULL);
 	if (m->gdrdrv.loaded)
 		check_module(m, r);
 	else if (m->units && !m->tegra[0] && !m->wsl && !works)

@@ -2,7 +2,7 @@
 /* Subject: the GPUs, and which driver has them; Tegra. It must not know what the driver reports. */
 #include <string.h>
 
-#include "doctor/machine.h"
+#include "doctor/subjects.h"
 
 /* Source of what it means: GPUDirect RDMA guide 13.4 "Porting to Tegra". */
 static void collect(struct machine *m)
@@ -83,9 +83,7 @@ static void check(const struct machine *m, struct report *r)
 
 	if (!machine_has_gpu(m))
 		no_gpu(m, r);
-	for (int i = 0; i < m->units; i++) {
-		const struct unit *u = &m->unit[i];
-
+	for (const struct unit *u = m->unit; u < m->unit + m->units; u++) {
 		if (u->pci) {
 			check_bound(m, r, u);
 			check_seen(m, r, u);

@@ -2,7 +2,7 @@
 /* Subject: what the machine is: a container, a virtual machine, WSL. It must not know backends. */
 #include <string.h>
 
-#include "doctor/machine.h"
+#include "doctor/subjects.h"
 
 static void find_container(struct machine *m)
 {

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The facts: everything that was found out about a machine, by subject, and the checks that turn them
- * into findings. A subject is one file: what it reads from files becomes a struct here. Facts are
- * filled in before the first check runs, so that a check may use those of other subjects; a check
- * reads no file.
+ * The facts: everything that was found out about a machine, and what they say about a GPU. What a
+ * subject (subjects.h) reads from files becomes a struct here. It must not know what is reported.
  */
 #ifndef DOCTOR_MACHINE_H
 #define DOCTOR_MACHINE_H
@@ -12,7 +10,6 @@
 
 #include "doctor/pci.h"
 #include "doctor/probe.h"
-#include "doctor/report.h"
 #include "doctor/root.h"
 
 enum flavour { FLAVOUR_UNKNOWN, FLAVOUR_OPEN, FLAVOUR_PROPRIETARY };
@@ -32,8 +29,8 @@ struct place {
 
 /* One GPU, as the PCI bus and CUDA know it: one of the two may be missing. */
 struct unit {
-	char id[16]; /* PCI address, else "device N" of CUDA */
-	char name[128]; /* "NVIDIA H200 (0000:17:00.0)" */
+	const char *id; /* PCI address, else "device N" of CUDA */
+	const char *name; /* "NVIDIA H200 (0000:17:00.0)" */
 	const struct pci_dev *pci;
 	const struct probe_gpu *probe;
 	int minor; /* of /dev/nvidiaN; -1: not known */
@@ -70,18 +67,8 @@ struct machine {
 	char tegra[128]; /* the model; "": it is none */
 };
 
-struct subject {
-	const char *name, *title;
-	void (*collect)(struct machine *m); /* NULL: other subjects' facts are enough */
-	void (*check)(const struct machine *m, struct report *r);
-};
-extern const struct subject subject_gpus, subject_driver, subject_host, subject_backends,
-	subject_gdrdrv, subject_bar1, subject_places;
-extern const struct subject *const machine_subjects[]; /* ends with NULL */
-
-/* machine.c: everything, in the order of its table; the root stays the caller's. */
-void machine_collect(struct machine *m, const struct root *root, const struct probes *probes);
-void machine_check(const struct machine *m, struct report *r);
+/* The PCI bus and the GPUs, before the subjects fill in the rest; the root stays the caller's. */
+void machine_start(struct machine *m, const struct root *root, const struct probes *probes);
 
 bool machine_has_gpu(const struct machine *m);
 bool trial_works(const struct probe_trial *t);
@@ -92,34 +79,5 @@ bool unit_works(const struct unit *u, const char *backend, const char *memory);
 /* The backend that will serve ordinary memory; NULL: none. */
 const char *unit_server(const struct unit *u);
 enum answer unit_answer(const struct unit *u);
-/* backends.c: what is known to keep rm from memory of cudaMalloc there; NULL: nothing. */
-struct obstacle {
-	const char *means, *todo;
-	bool on_host; /* in a container: nothing to be done inside */
-};
-const struct obstacle *rm_obstacle(const struct machine *m, const struct unit *u);
-/* driver.c: why a node that exists cannot be opened, and what to do about it; false: it opens. */
-bool node_refused(const struct machine *m, const struct probe_node *n, const char **means,
-		  const char **todo);
-/* places.c: how many CPUs two lists ("0-15,32") have in common. */
-long cpus_common(const char *a, const char *b);
-/* "32.0 MiB" */
-const char *bytes_text(long long bytes);
-
-/* verdict.c: what it all comes to, in plain words, and what to do first. */
-enum { VERDICT_NEXT = 6 };
-struct verdict {
-	enum answer answer;
-	const char *words;
-	const char *next[VERDICT_NEXT]; /* the most urgent first */
-	size_t nexts;
-};
-void verdict_reach(struct verdict *v, const struct machine *m, const struct report *r);
-
-/* print.c: for people, where no byte of a file can control the terminal; as one JSON document. */
-void print_text(const struct machine *m, const struct report *r, const struct verdict *v,
-		FILE *out);
-void print_json(const struct machine *m, const struct report *r, const struct verdict *v,
-		FILE *out);
 
 #endif

@@ -69,14 +69,13 @@ static void find_label(struct pci_dev *d, const struct root *root, const char *d
 static int socket_of(const struct root *root, int node)
 {
 	char path[96];
-	long long cpu = 0, socket;
+	long long socket;
 
 	snprintf(path, sizeof(path), "/sys/devices/system/node/node%d/cpulist", node);
 	if (node < 0 || root_text(root, path, path, sizeof(path)))
 		return -1;
-	cpu = atoi(path);
-	snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%lld/topology/physical_package_id",
-		 cpu);
+	snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/topology/physical_package_id",
+		 atoi(path));
 	return root_number(root, path, &socket) ? -1 : (int)socket;
 }
 

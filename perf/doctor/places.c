@@ -5,7 +5,7 @@
  */
 #include <string.h>
 
-#include "doctor/machine.h"
+#include "doctor/subjects.h"
 
 enum { MAX_CPUS = 8192 };
 
@@ -71,9 +71,7 @@ static void find_adapter(const struct machine *m, const struct unit *u, struct p
 
 static void collect(struct machine *m)
 {
-	for (int i = 0; i < m->units; i++) {
-		struct unit *u = &m->unit[i];
-
+	for (struct unit *u = m->unit; u < m->unit + m->units; u++) {
 		if (!u->pci)
 			continue;
 		find_node(m, u, &u->place);
@@ -88,9 +86,7 @@ static void collect(struct machine *m)
 
 static void check(const struct machine *m, struct report *r)
 {
-	for (int i = 0; i < m->units; i++) {
-		const struct unit *u = &m->unit[i];
-
+	for (const struct unit *u = m->unit; u < m->unit + m->units; u++) {
 		if (!u->place.usable)
 			report_add(
 				r, SEV_WARN, u->id,

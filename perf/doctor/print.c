@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* The two forms of a report; see machine.h. They must not know how anything was found out. */
+/* The two forms of a report; see verdict.h. They must not know how anything was found out. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/exit.h"
 #include "common/json.h"
-#include "doctor/machine.h"
+#include "common/json_error.h"
+#include "doctor/subjects.h"
+#include "doctor/verdict.h"
 
 enum { WIDTH = 96, INDENT = 11 };
 
@@ -101,11 +102,11 @@ static void put_places(const struct machine *m, FILE *out)
 {
 	fputs("  GPU           NUMA its CPUs          usable IOMMU    nearest network adapter\n",
 	      out);
-	for (int i = 0; i < m->units; i++) {
-		const struct place *p = &m->unit[i].place;
+	for (const struct unit *u = m->unit; u < m->unit + m->units; u++) {
+		const struct place *p = &u->place;
 		bool none = p->adapter[0] == '-';
 		const char *line =
-			text("  %-13s %4s %-17s %6s %-8s %s%s%s%s", m->unit[i].id, p->numa, p->cpus,
+			text("  %-13s %4s %-17s %6s %-8s %s%s%s%s", u->id, p->numa, p->cpus,
 			     p->usable < 0 ? "?" : text("%ld", p->usable), p->iommu, p->adapter,
 			     none ? "" : " (", none ? "" : path_name[p->path], none ? "" : ")");
 
@@ -141,7 +142,7 @@ void print_text(const struct machine *m, const struct report *r, const struct ve
 		    0, 0, out);
 	if (m->probe->stand_in)
 		fputs("Running on barcopy's stand-in: no GPU is used.\n", out);
-	for (const struct subject *const *s = machine_subjects; *s; s++)
+	for (const struct subject *const *s = subjects; *s; s++)
 		put_subject(m, *s, r, out);
 
 	fprintf(out, "\nIn short\n  ");
@@ -202,9 +203,7 @@ void print_json(const struct machine *m, const struct report *r, const struct ve
 {
 	struct json j;
 
-	json_start(&j);
-	json_string(&j, "tool", tool_name);
-	json_string(&j, "version", BARCOPY_VERSION);
+	json_head(&j);
 	json_bool(&j, "probed", m->probed);
 	json_bool(&j, "simulated", m->probe->stand_in);
 	json_string(&j, "date", m->probed ? m->probe->date : NULL);
@@ -219,8 +218,8 @@ void print_json(const struct machine *m, const struct report *r, const struct ve
 		json_string(&j, NULL, v->next[i]);
 	json_end(&j);
 	json_array(&j, "gpus");
-	for (int i = 0; i < m->units; i++)
-		json_gpu(&j, &m->unit[i]);
+	for (const struct unit *u = m->unit; u < m->unit + m->units; u++)
+		json_gpu(&j, u);
 	json_end(&j);
 	json_array(&j, "findings");
 	for (size_t i = 0; i < r->count; i++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What it all comes to; see machine.h. It must not know how it is printed. */
-#include "doctor/machine.h"
+/* What it all comes to; see verdict.h. It must not know how it is printed. */
+#include "doctor/verdict.h"
 
 #include <string.h>
 
@@ -32,8 +32,7 @@ static void by_gpu(struct verdict *v, const struct machine *m)
 	int count[3] = { 0 }, all = m->probe->gpus;
 	const char *by = NULL;
 
-	for (int i = 0; i < m->units; i++) {
-		const struct unit *u = &m->unit[i];
+	for (const struct unit *u = m->unit; u < m->unit + m->units; u++) {
 		const char *server = unit_server(u);
 
 		if (!u->probe)

@@ -31,6 +31,28 @@
 	"	setp.eq.u32 %is_first, %me, 0;\n"           \
 	"	setp.ne.u32 %has_data, %words, 0;\n"
 
+/* Polls the ping; goes on at SEEN, or behind this if there is none in time, or the stop word. */
+#define PPLAT_POLL                                  \
+	"	mov.u64 %start, %globaltimer;\n"          \
+	"	mov.u32 %i, 0;\n"                         \
+	"POLL:\n"                                   \
+	"	ld.volatile.global.u32 %seen, [%ping];\n" \
+	"	setp.eq.u32 %p, %seen, %round;\n"         \
+	"	@%p bra SEEN;\n"                          \
+	"	add.u32 %i, %i, 1;\n"                     \
+	"	setp.lt.u32 %p, %i, 256;\n"               \
+	"	@%p bra POLL;\n"                          \
+	"	mov.u32 %i, 0;\n"                         \
+	"	setp.eq.u32 %p, %seen, 0xffffffff;\n"     \
+	"	@%p bra STOP;\n"                          \
+	"	mov.u64 %now, %globaltimer;\n"            \
+	"	sub.u64 %now, %now, %start;\n"            \
+	"	setp.lt.u64 %p, %now, %timeout;\n"        \
+	"	@%p bra POLL;\n"                          \
+	"STOP:\n"                                   \
+	"	@!%has_data bra END;\n"                   \
+	"	mov.u32 %go, 0;\n"
+
 static const char pplat_ptx[] =
 	".version 6.0\n"
 	".target sm_50\n"
@@ -65,27 +87,7 @@ static const char pplat_ptx[] =
 	"NEXT:\n"
 	"	setp.gt.u32 %p, %round, %rounds;\n"
 	"	@%p bra END;\n"
-	"	@!%is_first bra JOIN;\n"
-	"	mov.u64 %start, %globaltimer;\n"
-	"	mov.u32 %i, 0;\n"
-	"POLL:\n"
-	"	ld.volatile.global.u32 %seen, [%ping];\n"
-	"	setp.eq.u32 %p, %seen, %round;\n"
-	"	@%p bra SEEN;\n"
-	"	add.u32 %i, %i, 1;\n"
-	"	setp.lt.u32 %p, %i, 256;\n"
-	"	@%p bra POLL;\n"
-	"	mov.u32 %i, 0;\n"
-	"	setp.eq.u32 %p, %seen, 0xffffffff;\n"
-	"	@%p bra STOP;\n"
-	"	mov.u64 %now, %globaltimer;\n"
-	"	sub.u64 %now, %now, %start;\n"
-	"	setp.lt.u64 %p, %now, %timeout;\n"
-	"	@%p bra POLL;\n"
-	"STOP:\n"
-	"	@!%has_data bra END;\n"
-	"	mov.u32 %go, 0;\n"
-	"	st.volatile.shared.u32 [go], %go;\n"
+	"	@!%is_first bra JOIN;\n" PPLAT_POLL "	st.volatile.shared.u32 [go], %go;\n"
 	"	bra JOIN;\n"
 	"SEEN:\n"
 	"	@!%has_data bra REPLY;\n"
@@ -172,26 +174,7 @@ static const char pplat_ptx[] =
 	"	bar.sync 0;\n"
 	"	@!%is_first bra JOIN;\n"
 	"NOTIFY:\n"
-	"	st.volatile.global.u32 [%pong], %round;\n"
-	"	mov.u64 %start, %globaltimer;\n"
-	"	mov.u32 %i, 0;\n"
-	"POLL:\n"
-	"	ld.volatile.global.u32 %seen, [%ping];\n"
-	"	setp.eq.u32 %p, %seen, %round;\n"
-	"	@%p bra SEEN;\n"
-	"	add.u32 %i, %i, 1;\n"
-	"	setp.lt.u32 %p, %i, 256;\n"
-	"	@%p bra POLL;\n"
-	"	mov.u32 %i, 0;\n"
-	"	setp.eq.u32 %p, %seen, 0xffffffff;\n"
-	"	@%p bra STOP;\n"
-	"	mov.u64 %now, %globaltimer;\n"
-	"	sub.u64 %now, %now, %start;\n"
-	"	setp.lt.u64 %p, %now, %timeout;\n"
-	"	@%p bra POLL;\n"
-	"STOP:\n"
-	"	@!%has_data bra END;\n"
-	"	mov.u32 %go, 0;\n"
+	"	st.volatile.global.u32 [%pong], %round;\n" PPLAT_POLL
 	"	st.volatile.shared.u32 [go_on], %go;\n"
 	"	bra JOIN;\n"
 	"SEEN:\n"

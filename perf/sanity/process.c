@@ -14,6 +14,25 @@ struct family {
 	struct gate done; /* and the child its parent */
 };
 
+/* A child from its start to its end, which ends nothing of its parent's. */
+static void with_child(void (*child)(void *))
+{
+	struct family f;
+
+	sanity_make(&f.b, 128 * KIB);
+	sanity_join(sanity_fork(child, &f));
+	sanity_round_trip(&f.b, 1);
+	sanity_unmake(&f.b);
+}
+
+/* One that goes on beside its parent, by the gates. */
+static pid_t start(struct family *f, void (*child)(void *))
+{
+	gate_make(&f->go);
+	gate_make(&f->done);
+	return sanity_fork(child, f);
+}
+
 static void child_loads(void *arg)
 {
 	struct family *f = arg;
@@ -51,14 +70,9 @@ static void child_calls(void *arg)
 
 static void fork_access(void)
 {
-	struct family f;
-
 	if (sanity_is_host())
 		sanity_waive("memory of the CPU: what a child inherits of it is CUDA's affair");
-	sanity_make(&f.b, 128 * KIB);
-	sanity_join(sanity_fork(child_loads, &f));
-	sanity_round_trip(&f.b, 1);
-	sanity_unmake(&f.b);
+	with_child(child_loads);
 }
 
 static void child_and_grandchild(void *arg)
@@ -69,13 +83,7 @@ static void child_and_grandchild(void *arg)
 
 static void fork_calls(void)
 {
-	struct family f;
-
-	sanity_make(&f.b, 128 * KIB);
-	sanity_join(sanity_fork(child_and_grandchild, &f));
-	/* the child's end has ended nothing of ours */
-	sanity_round_trip(&f.b, 1);
-	sanity_unmake(&f.b);
+	with_child(child_and_grandchild);
 }
 
 static void child_waits(void *arg)
@@ -96,10 +104,8 @@ static void fork_then_unpin(void)
 	struct family f;
 	pid_t pid;
 
-	gate_make(&f.go);
-	gate_make(&f.done);
 	sanity_make(&f.b, 128 * KIB);
-	pid = sanity_fork(child_waits, &f);
+	pid = start(&f, child_waits);
 	gate_wait(&f.done);
 	sanity_round_trip(&f.b, 1);
 	OK(gdr_unmap(f.b.g, f.b.mh, f.b.map, f.b.map_size));
@@ -119,10 +125,8 @@ static void fork_then_close(void)
 	struct family f;
 	pid_t pid;
 
-	gate_make(&f.go);
-	gate_make(&f.done);
 	sanity_make(&f.b, 128 * KIB);
-	pid = sanity_fork(child_waits, &f);
+	pid = start(&f, child_waits);
 	gate_wait(&f.done);
 	OK(gdr_close(sanity.g));
 	mem_free(&f.b.mem);
@@ -159,12 +163,7 @@ static void child_opens(void *arg)
 
 static void fork_open(void)
 {
-	struct family f;
-
-	sanity_make(&f.b, 128 * KIB);
-	sanity_join(sanity_fork(child_opens, &f));
-	sanity_round_trip(&f.b, 1);
-	sanity_unmake(&f.b);
+	with_child(child_opens);
 }
 
 static void child_lives(void *arg)
@@ -189,9 +188,7 @@ static void two_processes(void)
 	struct buffer b;
 	pid_t pid;
 
-	gate_make(&f.go);
-	gate_make(&f.done);
-	pid = sanity_fork(child_lives, &f); /* before CUDA is there */
+	pid = start(&f, child_lives); /* before CUDA is there */
 	sanity_open();
 	sanity_make(&b, 128 * KIB);
 	gate_wait(&f.done);
@@ -232,9 +229,7 @@ static void free_in_child(void)
 	pid_t pid;
 
 	no_host_memory();
-	gate_make(&f.go);
-	gate_make(&f.done);
-	pid = sanity_fork(child_frees, &f); /* before CUDA is there */
+	pid = start(&f, child_frees); /* before CUDA is there */
 	sanity_open();
 	sanity_make(&b, 128 * KIB);
 	gate_wait(&f.done);
@@ -273,9 +268,7 @@ static void free_in_parent(void)
 	pid_t pid;
 
 	no_host_memory();
-	gate_make(&f.go);
-	gate_make(&f.done);
-	pid = sanity_fork(child_takes, &f);
+	pid = start(&f, child_takes);
 	sanity_open();
 	sanity_make(&b, 128 * KIB);
 	OK(gdr_copy_to_mapping(b.mh, b.cpu, &token, sizeof(token)));

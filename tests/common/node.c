@@ -2,7 +2,6 @@
 /* See node.h. */
 #include "common/node.h"
 
-#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdbool.h>
@@ -11,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/preload.h"
+#include "common/unit.h"
 
 struct node_hooks node;
 
@@ -56,17 +56,6 @@ gdr_t node_open_alone(const char *level, const char *persistent)
 {
 	node_env("GDRCOPY_BACKEND", "gdrdrv");
 	return node_open(level, persistent);
-}
-
-int node_count_fds(void)
-{
-	DIR *dir = opendir("/proc/self/fd");
-	int n = 0;
-
-	while (readdir(dir))
-		n++;
-	closedir(dir);
-	return n;
 }
 
 static void check_info(gdr_t g, gdr_mh_t h, uint64_t addr, size_t size, bool mapped)
@@ -127,10 +116,8 @@ void node_use_range(gdr_t g, uint64_t base)
 
 int node_main(char **argv, const char *suite_name, void (*add)(TCase *tc))
 {
-	SRunner *runner;
 	Suite *suite;
 	TCase *tc;
-	int failed;
 
 	setenv("GDRSIM_RM", "absent", 0); /* this driver alone, unless the test says otherwise */
 	test_preload(argv, "libgdrdrv_node.so");
@@ -144,11 +131,6 @@ int node_main(char **argv, const char *suite_name, void (*add)(TCase *tc))
 	tcase_add_checked_fixture(tc, setup, NULL);
 	add(tc);
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
 	/* A process per test, whatever CK_FORK says: each needs an environment of its own. */
-	srunner_set_fork_status(runner, CK_FORK);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return unit_suite(suite, CK_FORK);
 }

@@ -42,8 +42,6 @@ gdr_t node_open_alone(const char *level, const char *persistent);
 /* The whole life of an unaligned range of 5000 bytes across the end of a GPU page, from `base`. */
 void node_use_range(gdr_t g, uint64_t base);
 
-int node_count_fds(void);
-
 #define assert_ok(call)                                                                         \
 	do {                                                                                    \
 		int rc_ = (call);                                                               \

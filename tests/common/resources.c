@@ -10,7 +10,7 @@
 #include "standin.h"
 #include "wrap.h"
 
-static int count_fds(void)
+int resources_fds(void)
 {
 	DIR *dir = opendir("/proc/self/fd");
 	int n = 0;
@@ -46,7 +46,7 @@ void resources_look(struct resources *r)
 	/* The stand-in notices only now that a dma-buf of its own was closed. */
 	if (standin_device_bytes)
 		standin_device_bytes(0);
-	r->fds = count_fds();
+	r->fds = resources_fds();
 	r->maps = count_maps();
 	r->mapped = wrap_mapped();
 	if (cuda.cuCtxGetCurrent && !cuda.cuCtxGetCurrent(&ctx))

@@ -17,6 +17,9 @@ struct resources {
 	long retained; /* primary contexts retained and not released, by anybody */
 };
 
+/* Open descriptors, this look at them among them. */
+int resources_fds(void);
+
 void resources_look(struct resources *r);
 
 /* NULL, or what differs, in static storage. */

@@ -80,29 +80,46 @@ void standin_start(void)
 	MUST(cuda.cuCtxSetCurrent(standin_primary(0)));
 }
 
+/* One chunk of what standin_vmm_alloc_mixed() and standin_chunks() give, at its place. */
+static CUmemGenericAllocationHandle map_chunk(CUdeviceptr at, size_t chunk, int device,
+					      bool exportable)
+{
+	CUmemAllocationProp prop = {
+		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+		.requestedHandleTypes = exportable ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+						   : CU_MEM_HANDLE_TYPE_NONE,
+		.location = { CU_MEM_LOCATION_TYPE_DEVICE, device },
+	};
+	CUmemAccessDesc access = { prop.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+	CUmemGenericAllocationHandle handle;
+
+	MUST(cuda.cuMemCreate(&handle, chunk, &prop, 0));
+	MUST(cuda.cuMemMap(at, chunk, 0, handle, 0));
+	MUST(cuda.cuMemSetAccess(at, chunk, &access, 1));
+	return handle;
+}
+
 void standin_vmm_alloc_mixed(struct standin_vmm *v, int device, unsigned int count, size_t chunk,
 			     unsigned int exportable_bits)
 {
-	CUmemAccessDesc access = { { CU_MEM_LOCATION_TYPE_DEVICE, device },
-				   CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
-
 	memset(v, 0, sizeof(*v));
 	v->chunk = chunk;
 	v->size = chunk * count;
 	MUST(cuda.cuMemAddressReserve(&v->ptr, v->size, 0, 0, 0));
-	for (; v->count < count; v->count++) {
-		CUmemAllocationProp prop = {
-			.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-			.requestedHandleTypes = exportable_bits >> v->count & 1
-							? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-							: CU_MEM_HANDLE_TYPE_NONE,
-			.location = access.location,
-		};
+	for (; v->count < count; v->count++)
+		v->handles[v->count] = map_chunk(v->ptr + v->count * chunk, chunk, device,
+						 exportable_bits >> v->count & 1);
+}
 
-		MUST(cuda.cuMemCreate(&v->handles[v->count], chunk, &prop, 0));
-		MUST(cuda.cuMemMap(v->ptr + v->count * chunk, chunk, 0, v->handles[v->count], 0));
-	}
-	MUST(cuda.cuMemSetAccess(v->ptr, v->size, &access, 1));
+CUdeviceptr standin_chunks(CUdeviceptr hint, int device, unsigned int count, size_t chunk,
+			   bool exportable)
+{
+	CUdeviceptr p;
+
+	MUST(cuda.cuMemAddressReserve(&p, count * chunk, 0, hint, 0));
+	for (unsigned int i = 0; i < count; i++)
+		MUST(cuda.cuMemRelease(map_chunk(p + i * chunk, chunk, device, exportable)));
+	return p;
 }
 
 void standin_vmm_alloc(struct standin_vmm *v, int device, unsigned int count, size_t chunk,

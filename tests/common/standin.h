@@ -12,44 +12,47 @@
 
 #include "abi/cuda.h"
 
-#define STANDIN_CALLS(X)                 \
-	X(cuInit)                        \
-	X(cuDriverGetVersion)            \
-	X(cuDeviceGetCount)              \
-	X(cuDeviceGetUuid)               \
-	X(cuDevicePrimaryCtxRetain)      \
-	X(cuDevicePrimaryCtxRelease_v2)  \
-	X(cuCtxCreate_v2)                \
-	X(cuCtxDestroy_v2)               \
-	X(cuCtxSetCurrent)               \
-	X(cuCtxGetCurrent)               \
-	X(cuCtxPushCurrent_v2)           \
-	X(cuCtxPopCurrent_v2)            \
-	X(cuCtxGetFlags)                 \
-	X(cuCtxSynchronize)              \
-	X(cuMemAlloc_v2)                 \
-	X(cuMemFree_v2)                  \
-	X(cuMemAllocAsync)               \
-	X(cuMemFreeAsync)                \
-	X(cuMemAllocManaged)             \
-	X(cuMemHostAlloc)                \
-	X(cuMemFreeHost)                 \
-	X(cuMemHostRegister_v2)          \
-	X(cuMemHostUnregister)           \
-	X(cuMemHostGetDevicePointer_v2)  \
-	X(cuMemcpyHtoD_v2)               \
-	X(cuMemcpyDtoH_v2)               \
-	X(cuPointerGetAttribute)         \
-	X(cuPointerSetAttribute)         \
-	X(cuMemCreate)                   \
-	X(cuMemGetHandleForAddressRange) \
-	X(cuMemExportToShareableHandle)  \
-	X(cuMemRelease)                  \
-	X(cuMemAddressReserve)           \
-	X(cuMemAddressFree)              \
-	X(cuMemMap)                      \
-	X(cuMemUnmap)                    \
-	X(cuMemSetAccess)                \
+#define STANDIN_CALLS(X)                  \
+	X(cuInit)                         \
+	X(cuDriverGetVersion)             \
+	X(cuDeviceGet)                    \
+	X(cuDeviceGetCount)               \
+	X(cuDeviceGetUuid)                \
+	X(cuDevicePrimaryCtxRetain)       \
+	X(cuDevicePrimaryCtxRelease_v2)   \
+	X(cuCtxCreate_v2)                 \
+	X(cuCtxDestroy_v2)                \
+	X(cuCtxSetCurrent)                \
+	X(cuCtxGetCurrent)                \
+	X(cuCtxPushCurrent_v2)            \
+	X(cuCtxPopCurrent_v2)             \
+	X(cuCtxGetFlags)                  \
+	X(cuCtxSynchronize)               \
+	X(cuMemAlloc_v2)                  \
+	X(cuMemFree_v2)                   \
+	X(cuMemAllocAsync)                \
+	X(cuMemFreeAsync)                 \
+	X(cuMemAllocManaged)              \
+	X(cuMemHostAlloc)                 \
+	X(cuMemFreeHost)                  \
+	X(cuMemHostRegister_v2)           \
+	X(cuMemHostUnregister)            \
+	X(cuMemHostGetDevicePointer_v2)   \
+	X(cuMemcpyHtoD_v2)                \
+	X(cuMemcpyDtoH_v2)                \
+	X(cuPointerGetAttribute)          \
+	X(cuPointerSetAttribute)          \
+	X(cuMemCreate)                    \
+	X(cuMemGetHandleForAddressRange)  \
+	X(cuMemExportToShareableHandle)   \
+	X(cuMemGetAddressRange_v2)        \
+	X(cuMemImportFromShareableHandle) \
+	X(cuMemRelease)                   \
+	X(cuMemAddressReserve)            \
+	X(cuMemAddressFree)               \
+	X(cuMemMap)                       \
+	X(cuMemUnmap)                     \
+	X(cuMemSetAccess)                 \
 	X(cuThreadExchangeStreamCaptureMode)
 
 struct standin_cuda {
@@ -93,6 +96,10 @@ void standin_vmm_alloc(struct standin_vmm *v, int device, unsigned int count, si
 void standin_vmm_alloc_mixed(struct standin_vmm *v, int device, unsigned int count, size_t chunk,
 			     unsigned int exportable_bits);
 void standin_vmm_free(struct standin_vmm *v);
+
+/* Any number of chunks, at `hint` if that is not 0 and free; their handles are released already. */
+CUdeviceptr standin_chunks(CUdeviceptr hint, int device, unsigned int count, size_t chunk,
+			   bool exportable);
 
 CUdeviceptr standin_alloc(size_t size);
 void *standin_host_alloc(size_t size, unsigned int flags);

@@ -104,12 +104,22 @@ static int run_one(const char *suite_name, int index)
 	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
+int unit_suite(Suite *suite, enum fork_status forks)
+{
+	SRunner *runner = srunner_create(suite);
+	int failed;
+
+	srunner_set_fork_status(runner, forks);
+	srunner_run_all(runner, CK_ENV);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
 int unit_main(char **argv, const char *suite_name, const struct unit_test *tests, size_t count)
 {
 	const char *one = getenv("UNIT_FRESH");
-	SRunner *runner;
 	Suite *suite;
-	int failed;
 
 	all = tests;
 	if (one && (size_t)atoi(one) < count)
@@ -126,11 +136,7 @@ int unit_main(char **argv, const char *suite_name, const struct unit_test *tests
 		tcase_add_loop_test(tc, run, (int)i, (int)i + 1);
 		suite_add_tcase(suite, tc);
 	}
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return unit_suite(suite, CK_FORK_GETENV);
 }
 
 bool unit_quick(void)

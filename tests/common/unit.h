@@ -24,6 +24,9 @@ struct unit_test {
 /* Runs them all; the value for main to return. */
 int unit_main(char **argv, const char *suite, const struct unit_test *tests, size_t count);
 
+/* Runs a suite of Check's own form; the value for main to return. */
+int unit_suite(Suite *suite, enum fork_status forks);
+
 /* GDRCOPY_TEST_QUICK: under a sanitizer or valgrind, do less of the same. */
 bool unit_quick(void);
 

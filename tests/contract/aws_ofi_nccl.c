@@ -8,20 +8,14 @@
 
 #include "contract.h"
 
+/* clang-format off */
+#define SYMBOLS(X) X(open) X(close) X(pin_buffer) X(unpin_buffer) X(map) X(unmap) \
+	X(copy_to_mapping) X(copy_from_mapping) X(runtime_get_version) X(driver_get_version)
+/* clang-format on */
+
 static struct {
-	gdr_t (*open)(void);
-	int (*close)(gdr_t g);
-	int (*pin_buffer)(gdr_t g, unsigned long addr, size_t size, uint64_t token, uint32_t space,
-			  gdr_mh_t *handle);
-	int (*pin_buffer_v2)(gdr_t g, unsigned long addr, size_t size, uint32_t flags,
-			     gdr_mh_t *handle);
-	int (*unpin_buffer)(gdr_t g, gdr_mh_t handle);
-	int (*map)(gdr_t g, gdr_mh_t handle, void **va, size_t size);
-	int (*unmap)(gdr_t g, gdr_mh_t handle, void *va, size_t size);
-	int (*copy_to_mapping)(gdr_mh_t handle, void *map_ptr, const void *h_ptr, size_t size);
-	int (*copy_from_mapping)(gdr_mh_t handle, void *h_ptr, const void *map_ptr, size_t size);
-	void (*runtime_get_version)(int *major, int *minor);
-	int (*driver_get_version)(gdr_t g, int *major, int *minor);
+	SYMBOLS(SYMBOL)
+	SYMBOL(pin_buffer_v2)
 } f;
 
 static void *load(void)
@@ -30,16 +24,7 @@ static void *load(void)
 
 	if (!lib)
 		FAIL("%s", dlerror());
-	LOAD(lib, f.open, "gdr_open");
-	LOAD(lib, f.close, "gdr_close");
-	LOAD(lib, f.pin_buffer, "gdr_pin_buffer");
-	LOAD(lib, f.unpin_buffer, "gdr_unpin_buffer");
-	LOAD(lib, f.map, "gdr_map");
-	LOAD(lib, f.unmap, "gdr_unmap");
-	LOAD(lib, f.copy_to_mapping, "gdr_copy_to_mapping");
-	LOAD(lib, f.copy_from_mapping, "gdr_copy_from_mapping");
-	LOAD(lib, f.runtime_get_version, "gdr_runtime_get_version");
-	LOAD(lib, f.driver_get_version, "gdr_driver_get_version");
+	SYMBOLS(LOAD_SYMBOL)
 	return lib;
 }
 

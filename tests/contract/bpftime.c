@@ -9,16 +9,13 @@
 
 enum { ELEMENTS = 4096, SIZE = 24 };
 
+/* clang-format off */
+#define SYMBOLS(X) X(open) X(close) X(pin_buffer) X(unpin_buffer) X(get_info_v2) X(map) X(unmap) \
+	X(copy_from_mapping)
+/* clang-format on */
+
 static struct {
-	gdr_t (*open)(void);
-	int (*close)(gdr_t g);
-	int (*pin_buffer)(gdr_t g, unsigned long addr, size_t size, uint64_t token, uint32_t space,
-			  gdr_mh_t *handle);
-	int (*unpin_buffer)(gdr_t g, gdr_mh_t handle);
-	int (*get_info)(gdr_t g, gdr_mh_t handle, gdr_info_t *info);
-	int (*map)(gdr_t g, gdr_mh_t handle, void **va, size_t size);
-	int (*unmap)(gdr_t g, gdr_mh_t handle, void *va, size_t size);
-	int (*copy_from_mapping)(gdr_mh_t handle, void *h_ptr, const void *map_ptr, size_t size);
+	SYMBOLS(SYMBOL)
 } f;
 
 int main(void)
@@ -35,14 +32,7 @@ int main(void)
 		lib = dlopen("libgdrapi.so", RTLD_NOW | RTLD_LOCAL);
 	if (!lib)
 		FAIL("%s", dlerror());
-	LOAD(lib, f.open, "gdr_open");
-	LOAD(lib, f.close, "gdr_close");
-	LOAD(lib, f.pin_buffer, "gdr_pin_buffer");
-	LOAD(lib, f.unpin_buffer, "gdr_unpin_buffer");
-	LOAD(lib, f.get_info, "gdr_get_info_v2");
-	LOAD(lib, f.map, "gdr_map");
-	LOAD(lib, f.unmap, "gdr_unmap");
-	LOAD(lib, f.copy_from_mapping, "gdr_copy_from_mapping");
+	SYMBOLS(LOAD_SYMBOL)
 	g = f.open();
 	if (!g)
 		DISABLED("gdr_open fails: off");
@@ -51,7 +41,7 @@ int main(void)
 		elements[i] = (char)(i * 13 / 7);
 	contract_to_gpu(memory, elements, sizeof(elements));
 	OK(f.pin_buffer(g, memory, sizeof(elements), 0, 0, &mh));
-	OK(f.get_info(g, mh, &info));
+	OK(f.get_info_v2(g, mh, &info));
 	OK(f.map(g, mh, &map, info.mapped_size));
 	for (size_t i = 0; i < ELEMENTS; i++) {
 		OK(f.copy_from_mapping(mh, one, (char *)map + (memory - info.va) + i * SIZE, SIZE));

@@ -71,6 +71,13 @@ void *contract_guarded(size_t size);
 		memcpy(&(slot), &symbol_, sizeof(symbol_)); \
 	} while (0)
 
+/*
+ * For a list of symbols, #define SYMBOLS(X) X(open) X(close) ...: the table's entries, of the types that
+ * the installed header has, and what fills it from `lib`. The names are those that are looked up.
+ */
+#define SYMBOL(name)	  __typeof__(&gdr_##name) name;
+#define LOAD_SYMBOL(name) LOAD(lib, f.name, "gdr_" #name);
+
 #define DISABLED(...)                    \
 	do {                             \
 		printf(__VA_ARGS__);     \

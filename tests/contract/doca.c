@@ -7,14 +7,10 @@
 
 #include "contract.h"
 
+#define SYMBOLS(X) X(open) X(close) X(pin_buffer) X(unpin_buffer) X(map) X(unmap)
+
 static struct {
-	gdr_t (*open)(void);
-	int (*close)(gdr_t g);
-	int (*pin_buffer)(gdr_t g, unsigned long addr, size_t size, uint64_t token, uint32_t space,
-			  gdr_mh_t *handle);
-	int (*unpin_buffer)(gdr_t g, gdr_mh_t handle);
-	int (*map)(gdr_t g, gdr_mh_t handle, void **va, size_t size);
-	int (*unmap)(gdr_t g, gdr_mh_t handle, void *va, size_t size);
+	SYMBOLS(SYMBOL)
 } f;
 
 static void use(gdr_t g, uint64_t address, size_t size)
@@ -38,12 +34,7 @@ int main(void)
 
 	if (!lib)
 		FAIL("%s", dlerror());
-	LOAD(lib, f.open, "gdr_open");
-	LOAD(lib, f.close, "gdr_close");
-	LOAD(lib, f.pin_buffer, "gdr_pin_buffer");
-	LOAD(lib, f.unpin_buffer, "gdr_unpin_buffer");
-	LOAD(lib, f.map, "gdr_map");
-	LOAD(lib, f.unmap, "gdr_unmap");
+	SYMBOLS(LOAD_SYMBOL)
 	g = f.open();
 	if (!g)
 		DISABLED("gdr_open fails: off");

@@ -8,13 +8,10 @@
 
 #include "contract.h"
 
+#define SYMBOLS(X) X(open) X(pin_buffer) X(unpin_buffer) X(map) X(unmap)
+
 static struct {
-	gdr_t (*open)(void);
-	int (*pin_buffer)(gdr_t g, unsigned long addr, size_t size, uint64_t token, uint32_t space,
-			  gdr_mh_t *handle);
-	int (*unpin_buffer)(gdr_t g, gdr_mh_t handle);
-	int (*map)(gdr_t g, gdr_mh_t handle, void **va, size_t size);
-	int (*unmap)(gdr_t g, gdr_mh_t handle, void *va, size_t size);
+	SYMBOLS(SYMBOL)
 } f;
 
 static void load(void)
@@ -27,11 +24,7 @@ static void load(void)
 	lib = dlopen(path, RTLD_LAZY);
 	if (!lib)
 		FAIL("%s", dlerror());
-	LOAD(lib, f.open, "gdr_open");
-	LOAD(lib, f.pin_buffer, "gdr_pin_buffer");
-	LOAD(lib, f.unpin_buffer, "gdr_unpin_buffer");
-	LOAD(lib, f.map, "gdr_map");
-	LOAD(lib, f.unmap, "gdr_unmap");
+	SYMBOLS(LOAD_SYMBOL)
 }
 
 int main(void)

@@ -11,34 +11,26 @@
 
 #include "contract.h"
 
+/* clang-format off */
+#define SYMBOLS(X) X(open) X(close) X(pin_buffer) X(unpin_buffer) X(map) X(unmap) \
+	X(copy_to_mapping) X(copy_from_mapping)
+/* clang-format on */
+
 struct ops {
-	gdr_t (*open)(void);
-	int (*close)(gdr_t g);
-	int (*pin_buffer)(gdr_t g, unsigned long addr, size_t size, uint64_t token, uint32_t space,
-			  gdr_mh_t *handle);
-	int (*unpin_buffer)(gdr_t g, gdr_mh_t handle);
-	int (*map)(gdr_t g, gdr_mh_t handle, void **va, size_t size);
-	int (*unmap)(gdr_t g, gdr_mh_t handle, void *va, size_t size);
-	int (*copy_to_mapping)(gdr_mh_t handle, void *map_ptr, const void *h_ptr, size_t size);
-	int (*copy_from_mapping)(gdr_mh_t handle, void *h_ptr, const void *map_ptr, size_t size);
+	SYMBOLS(SYMBOL)
 };
 
 static pthread_spinlock_t lock;
 
-static void *load(struct ops *f, const char *name)
+static void *load(struct ops *ops, const char *name)
 {
 	void *lib = dlopen(name, RTLD_NOW);
+	struct ops f;
 
 	if (!lib)
 		FAIL("%s", dlerror());
-	LOAD(lib, f->open, "gdr_open");
-	LOAD(lib, f->close, "gdr_close");
-	LOAD(lib, f->pin_buffer, "gdr_pin_buffer");
-	LOAD(lib, f->unpin_buffer, "gdr_unpin_buffer");
-	LOAD(lib, f->map, "gdr_map");
-	LOAD(lib, f->unmap, "gdr_unmap");
-	LOAD(lib, f->copy_to_mapping, "gdr_copy_to_mapping");
-	LOAD(lib, f->copy_from_mapping, "gdr_copy_from_mapping");
+	SYMBOLS(LOAD_SYMBOL)
+	*ops = f;
 	return lib;
 }
 

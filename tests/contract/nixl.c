@@ -12,15 +12,10 @@
 
 enum { THREADS = 8, ROUNDS = 20 };
 
+#define SYMBOLS(X) X(open) X(close) X(pin_buffer) X(unpin_buffer) X(map) X(unmap) X(copy_to_mapping)
+
 static struct {
-	gdr_t (*open)(void);
-	int (*close)(gdr_t g);
-	int (*pin_buffer)(gdr_t g, unsigned long addr, size_t size, uint64_t token, uint32_t space,
-			  gdr_mh_t *handle);
-	int (*unpin_buffer)(gdr_t g, gdr_mh_t handle);
-	int (*map)(gdr_t g, gdr_mh_t handle, void **va, size_t size);
-	int (*unmap)(gdr_t g, gdr_mh_t handle, void *va, size_t size);
-	int (*copy_to_mapping)(gdr_mh_t handle, void *map_ptr, const void *h_ptr, size_t size);
+	SYMBOLS(SYMBOL)
 } f;
 
 static void load(void)
@@ -32,13 +27,7 @@ static void load(void)
 		lib = dlopen("libgdrapi.so", RTLD_NOW | RTLD_LOCAL);
 	if (!lib)
 		FAIL("%s", dlerror());
-	LOAD(lib, f.open, "gdr_open");
-	LOAD(lib, f.close, "gdr_close");
-	LOAD(lib, f.pin_buffer, "gdr_pin_buffer");
-	LOAD(lib, f.unpin_buffer, "gdr_unpin_buffer");
-	LOAD(lib, f.map, "gdr_map");
-	LOAD(lib, f.unmap, "gdr_unmap");
-	LOAD(lib, f.copy_to_mapping, "gdr_copy_to_mapping");
+	SYMBOLS(LOAD_SYMBOL)
 	probe = f.open();
 	if (!probe) {
 		CHECK(!dlclose(lib));

@@ -11,23 +11,15 @@
 
 #define HEAP ((size_t)8 << 20)
 
+/* clang-format off */
+#define SYMBOLS(X) X(driver_get_version) X(open) X(close) X(pin_buffer) X(unpin_buffer) X(map) \
+	X(unmap) X(get_info) X(copy_from_mapping) X(copy_to_mapping) X(pin_buffer_v2) X(map_v2) \
+	X(get_attribute)
+/* clang-format on */
+
 static struct {
-	void (*runtime_get_version)(int *major, int *minor);
-	int (*driver_get_version)(gdr_t g, int *major, int *minor);
-	gdr_t (*open)(void);
-	int (*close)(gdr_t g);
-	int (*pin_buffer)(gdr_t g, unsigned long addr, size_t size, uint64_t token, uint32_t space,
-			  gdr_mh_t *handle);
-	int (*unpin_buffer)(gdr_t g, gdr_mh_t handle);
-	int (*get_info)(gdr_t g, gdr_mh_t handle, gdr_info_t *info);
-	int (*map)(gdr_t g, gdr_mh_t handle, void **va, size_t size);
-	int (*unmap)(gdr_t g, gdr_mh_t handle, void *va, size_t size);
-	int (*copy_from_mapping)(gdr_mh_t handle, void *h_ptr, const void *map_ptr, size_t size);
-	int (*copy_to_mapping)(gdr_mh_t handle, void *map_ptr, const void *h_ptr, size_t size);
-	int (*pin_buffer_v2)(gdr_t g, unsigned long addr, size_t size, uint32_t flags,
-			     gdr_mh_t *handle);
-	int (*map_v2)(gdr_t g, gdr_mh_t handle, void **va, size_t size, int flags);
-	int (*get_attribute)(gdr_t g, int attr, int *value);
+	SYMBOLS(SYMBOL)
+	SYMBOL(runtime_get_version)
 } f;
 
 static void *load(gdr_t *g)
@@ -40,19 +32,7 @@ static void *load(gdr_t *g)
 	LOAD(lib, f.runtime_get_version, "gdr_runtime_get_version");
 	f.runtime_get_version(&major, &minor);
 	CHECK(major == GDR_API_MAJOR_VERSION && minor >= GDR_API_MINOR_VERSION);
-	LOAD(lib, f.driver_get_version, "gdr_driver_get_version");
-	LOAD(lib, f.open, "gdr_open");
-	LOAD(lib, f.close, "gdr_close");
-	LOAD(lib, f.pin_buffer, "gdr_pin_buffer");
-	LOAD(lib, f.unpin_buffer, "gdr_unpin_buffer");
-	LOAD(lib, f.map, "gdr_map");
-	LOAD(lib, f.unmap, "gdr_unmap");
-	LOAD(lib, f.get_info, "gdr_get_info");
-	LOAD(lib, f.copy_from_mapping, "gdr_copy_from_mapping");
-	LOAD(lib, f.copy_to_mapping, "gdr_copy_to_mapping");
-	LOAD(lib, f.pin_buffer_v2, "gdr_pin_buffer_v2");
-	LOAD(lib, f.map_v2, "gdr_map_v2");
-	LOAD(lib, f.get_attribute, "gdr_get_attribute");
+	SYMBOLS(LOAD_SYMBOL)
 	*g = f.open();
 	if (!*g) {
 		CHECK(!dlclose(lib));

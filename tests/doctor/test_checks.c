@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "common/unit.h"
-#include "doctor/machine.h"
+#include "doctor/subjects.h"
 
 static void cpus(void)
 {

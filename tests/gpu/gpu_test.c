@@ -151,6 +151,33 @@ void vmm_free(struct vmm *v)
 	cu.MemAddressFree(v->ptr, v->size);
 }
 
+int mapped_open(struct mapped *m, size_t size, unsigned int chunks)
+{
+	void *va;
+	int rc;
+
+	if (vmm_alloc(&m->v, size, chunks, true))
+		return -1;
+	rc = gdr_pin_buffer_v2(test_g, m->v.ptr, m->v.size, 0, &m->h);
+	if (!rc)
+		rc = gdr_map(test_g, m->h, &va, m->v.size);
+	if (rc) {
+		test_fail(__FILE__, __LINE__, __func__, "errno %d: %s", rc, barcopy_last_error());
+		return -1;
+	}
+	m->p = va;
+	return 0;
+}
+
+int mapped_close(struct mapped *m)
+{
+	int rc = gdr_unmap(test_g, m->h, m->p, m->v.size);
+	int rc2 = gdr_unpin_buffer(test_g, m->h);
+
+	vmm_free(&m->v);
+	return rc ? rc : rc2;
+}
+
 void pattern(void *buf, size_t size, unsigned int seed)
 {
 	uint64_t x = seed * 0x9e3779b97f4a7c15ULL + 1;

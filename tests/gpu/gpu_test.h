@@ -78,6 +78,16 @@ int vmm_alloc(struct vmm *v, size_t size, unsigned int chunks, bool exportable);
 void vmm_unmap(struct vmm *v); /* unmaps and releases, keeps the address range */
 void vmm_free(struct vmm *v);
 
+/* Such memory, pinned and mapped, at most 8 chunks. */
+struct mapped {
+	struct vmm v;
+	gdr_mh_t h;
+	uint8_t *p;
+};
+
+int mapped_open(struct mapped *m, size_t size, unsigned int chunks);
+int mapped_close(struct mapped *m); /* the first error */
+
 /* Bytes that differ from one offset and seed to the next. */
 void pattern(void *buf, size_t size, unsigned int seed);
 

@@ -12,12 +12,7 @@
 
 #define SIZE ((size_t)8 << 20)
 
-struct mapped {
-	struct vmm v;
-	gdr_mh_t h;
-	uint8_t *p;
-	uint64_t copies, fallbacks; /* of the context, before */
-};
+static barcopy_stats_t before; /* when the mapping was opened */
 
 static barcopy_stats_t stats(void)
 {
@@ -28,48 +23,32 @@ static barcopy_stats_t stats(void)
 	return s;
 }
 
-/* Since the mapping was opened. */
-static uint64_t copies(const struct mapped *m)
+static uint64_t copies(void)
 {
-	return stats().engine_copies - m->copies;
+	return stats().engine_copies - before.engine_copies;
 }
 
-static uint64_t fallbacks(const struct mapped *m)
+static uint64_t fallbacks(void)
 {
-	return stats().engine_fallbacks - m->fallbacks;
+	return stats().engine_fallbacks - before.engine_fallbacks;
 }
 
-static int mapped_open(struct mapped *m, uint32_t threads, size_t engine_min)
+static int open_with(struct mapped *m, uint32_t threads, size_t engine_min)
 {
 	barcopy_copy_options_t o = { .struct_size = sizeof(o),
 				     .threads = threads,
 				     .engine_read_min = engine_min,
 				     .engine_write_min = engine_min };
-	void *va;
-	int rc;
+	int rc = mapped_open(m, SIZE, 2);
 
-	m->copies = stats().engine_copies;
-	m->fallbacks = stats().engine_fallbacks;
-	if (vmm_alloc(&m->v, SIZE, 2, true))
-		return -1;
-	rc = gdr_pin_buffer_v2(test_g, m->v.ptr, m->v.size, 0, &m->h);
-	if (!rc)
-		rc = barcopy_set_copy_options(m->h, &o);
-	if (!rc)
-		rc = gdr_map(test_g, m->h, &va, m->v.size);
-	if (rc) {
-		test_fail(__FILE__, __LINE__, "mapped_open", "errno %d: %s", rc,
+	if (rc)
+		return rc;
+	before = stats();
+	rc = barcopy_set_copy_options(m->h, &o);
+	if (rc)
+		test_fail(__FILE__, __LINE__, "set_copy_options", "errno %d: %s", rc,
 			  barcopy_last_error());
-		return -1;
-	}
-	m->p = va;
-	return 0;
-}
-
-static void mapped_close(struct mapped *m)
-{
-	OK(gdr_unpin_buffer(test_g, m->h));
-	vmm_free(&m->v);
+	return rc;
 }
 
 /* Both ways at odd places, against CUDA's own copies. */
@@ -102,26 +81,26 @@ static void engine_bytes(void)
 {
 	struct mapped m;
 
-	if (mapped_open(&m, 1, 1))
+	if (open_with(&m, 1, 1))
 		return;
 	same_bytes(&m);
-	EXPECT(copies(&m) == 10, "%llu copies", (unsigned long long)copies(&m));
-	EXPECT(fallbacks(&m) == 0, "%llu fallbacks", (unsigned long long)fallbacks(&m));
+	EXPECT(copies() == 10, "%llu copies", (unsigned long long)copies());
+	EXPECT(fallbacks() == 0, "%llu fallbacks", (unsigned long long)fallbacks());
 	OK(barcopy_set_copy_options(m.h, NULL));
 	same_bytes(&m);
-	EXPECT(copies(&m) == 10, "the copy engine after the defaults were restored");
-	mapped_close(&m);
+	EXPECT(copies() == 10, "the copy engine after the defaults were restored");
+	OK(mapped_close(&m));
 }
 
 static void threads_bytes(void)
 {
 	struct mapped m;
 
-	if (mapped_open(&m, 4, 0))
+	if (open_with(&m, 4, 0))
 		return;
 	same_bytes(&m);
-	EXPECT(copies(&m) == 0, "the copy engine without being asked for");
-	mapped_close(&m);
+	EXPECT(copies() == 0, "the copy engine without being asked for");
+	OK(mapped_close(&m));
 }
 
 /* A store through the pointer, a copy by the engine, a read of the mapping: each sees the last. */
@@ -133,7 +112,7 @@ static void order_with_the_mapping(void)
 	uint64_t block[1024], back;
 	struct mapped m;
 
-	if (mapped_open(&m, 1, sizeof(block)))
+	if (open_with(&m, 1, sizeof(block)))
 		return;
 	memset(block, 0, sizeof(block));
 	OK(gdr_copy_to_mapping(m.h, m.p, block, sizeof(block)));
@@ -151,8 +130,8 @@ static void order_with_the_mapping(void)
 		EXPECT(back == i, "round %llu: the mapping has 0x%llx", (unsigned long long)i,
 		       (unsigned long long)back);
 	}
-	EXPECT(fallbacks(&m) == 0, "%llu fallbacks", (unsigned long long)fallbacks(&m));
-	mapped_close(&m);
+	EXPECT(fallbacks() == 0, "%llu fallbacks", (unsigned long long)fallbacks());
+	OK(mapped_close(&m));
 }
 
 static void *without_context(void *arg)
@@ -174,7 +153,7 @@ static void several_threads(void)
 	struct mapped m;
 	void *bad;
 
-	if (mapped_open(&m, 2, 65536))
+	if (open_with(&m, 2, 65536))
 		return;
 	for (int i = 0; i < 4; i++)
 		EXPECT(!pthread_create(&thread[i], NULL, without_context, &m), "pthread_create");
@@ -182,8 +161,8 @@ static void several_threads(void)
 		pthread_join(thread[i], &bad);
 		EXPECT(!bad, "%s", (const char *)bad);
 	}
-	EXPECT(copies(&m) == 80, "%llu copies by the engine", (unsigned long long)copies(&m));
-	mapped_close(&m);
+	EXPECT(copies() == 80, "%llu copies by the engine", (unsigned long long)copies());
+	OK(mapped_close(&m));
 }
 
 /* The memory is gone, and its address with it: only the mapping knows the bytes. */
@@ -194,21 +173,21 @@ static void freed_memory(void)
 	struct mapped m;
 
 	EXPECT(a && b, "no memory");
-	if (mapped_open(&m, 1, 65536))
+	if (open_with(&m, 1, 65536))
 		return;
 	OK(barcopy_get_handle_attribute(test_g, m.h, BARCOPY_HANDLE_ATTR_PERSISTENT, &persistent));
 	pattern(a, 1 << 20, 9);
 	OK(gdr_copy_to_mapping(m.h, m.p, a, 1 << 20));
 	if (!persistent) {
-		mapped_close(&m);
+		OK(mapped_close(&m));
 		SKIP("the mapping ends with its memory");
 	}
 	vmm_unmap(&m.v);
 	OK(gdr_copy_from_mapping(m.h, b, m.p, 1 << 20));
 	EXPECT(!memcmp(a, b, 1 << 20), "other bytes than the mapping's");
-	EXPECT(copies(&m) == 1 && fallbacks(&m) == 1, "%llu copies, %llu fallbacks",
-	       (unsigned long long)copies(&m), (unsigned long long)fallbacks(&m));
-	mapped_close(&m);
+	EXPECT(copies() == 1 && fallbacks() == 1, "%llu copies, %llu fallbacks",
+	       (unsigned long long)copies(), (unsigned long long)fallbacks());
+	OK(mapped_close(&m));
 	free(a);
 	free(b);
 }
@@ -244,17 +223,17 @@ static void during_capture(void)
 		free(buf);
 		SKIP("no stream capture here");
 	}
-	if (mapped_open(&m, 1, 65536))
+	if (open_with(&m, 1, 65536))
 		return;
 	CU(cu.StreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	CU(c.begin(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	OK(gdr_copy_from_mapping(m.h, buf, m.p, 1 << 20));
 	OK(gdr_copy_to_mapping(m.h, m.p, buf, 1 << 20));
 	CU(c.end(stream, &graph));
-	EXPECT(copies(&m) == 2 && fallbacks(&m) == 0, "%llu copies, %llu fallbacks",
-	       (unsigned long long)copies(&m), (unsigned long long)fallbacks(&m));
+	EXPECT(copies() == 2 && fallbacks() == 0, "%llu copies, %llu fallbacks",
+	       (unsigned long long)copies(), (unsigned long long)fallbacks());
 	CU(c.destroy(graph));
-	mapped_close(&m);
+	OK(mapped_close(&m));
 	free(buf);
 }
 

@@ -15,41 +15,6 @@
 
 enum { MAX_SIZE = 300, MAX_OFFSET = 130 };
 
-/* One pinned and mapped VMM buffer, at most 8 chunks. */
-struct mapped {
-	struct vmm v;
-	gdr_mh_t h;
-	uint8_t *p;
-};
-
-static int mapped_open(struct mapped *m, size_t size, unsigned int chunks)
-{
-	void *va;
-	int rc;
-
-	if (vmm_alloc(&m->v, size, chunks, true))
-		return -1;
-	rc = gdr_pin_buffer_v2(test_g, m->v.ptr, m->v.size, 0, &m->h);
-	if (!rc)
-		rc = gdr_map(test_g, m->h, &va, m->v.size);
-	if (rc) {
-		test_fail(__FILE__, __LINE__, "mapped_open", "errno %d: %s", rc,
-			  barcopy_last_error());
-		return -1;
-	}
-	m->p = va;
-	return 0;
-}
-
-static int mapped_close(struct mapped *m)
-{
-	int rc = gdr_unmap(test_g, m->h, m->p, m->v.size);
-	int rc2 = gdr_unpin_buffer(test_g, m->h);
-
-	vmm_free(&m->v);
-	return rc ? rc : rc2;
-}
-
 static void every_size_and_offset(void)
 {
 	uint8_t in[MAX_SIZE], expect[512], got[512], out[MAX_SIZE + 2];

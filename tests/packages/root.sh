@@ -284,23 +284,25 @@ rpm_root() {
 	unshare --mount --pid --fork --kill-child sh -c '
 		root=$0
 		mount -t proc proc "$root/proc" && mount --rbind /dev "$root/dev" || exit 99
-		PATH=/usr/sbin:/usr/bin:/sbin:/bin rpm --root "$root" --dbpath /var/lib/barcopy-rpm --nodeps --ignoreos "$@"
+		PATH=/usr/sbin:/usr/bin:/sbin:/bin exec rpm --root "$root" --dbpath /var/lib/barcopy-rpm "$@"
 	' "$root" "$@"
+}
+rpm_built() {
+	sh_root "dkms status gdrdrv/$version -k $K" | grep -q installed && [ "$(module_of version)" = "$level" ] && return
+	cat "$root/var/lib/dkms/gdrdrv/$version/build/make.log"
+	return 1
 }
 rpm_comes() {
 	standin_driver 580.3.3 && sh_root 'dpkg -i /tmp/nvidia-580.3.3.deb' || return
-	rpm_root --initdb && rpm_root -iv "$out/rpm/libgdrapi2-$version"-*.x86_64.rpm \
-		"$out/rpm/barcopy-dkms-$version"-*.rpm || return
-	sh_root "dkms status gdrdrv/$version -k $K" | grep -q installed || { echo "the module was not built"; return 1; }
-	[ "$(module_of version)" = "$level" ]
+	rpm_root --initdb && rpm_root -iv --nodeps --ignoreos "$out/rpm/libgdrapi2-$version"-*.x86_64.rpm \
+		"$out/rpm/barcopy-dkms-$version"-*.rpm && rpm_built
 }
 # The same version again, as an upgrade to the next release is to the scriptlets: built anew, not removed.
 rpm_again() {
-	rpm_root -Uv --force "$out/rpm/barcopy-dkms-$version"-*.rpm &&
-		sh_root "dkms status gdrdrv/$version -k $K" | grep -q installed && [ "$(module_of version)" = "$level" ]
+	rpm_root -Uv --force --nodeps --ignoreos "$out/rpm/barcopy-dkms-$version"-*.rpm && rpm_built
 }
 rpm_goes() {
-	rpm_root -ev barcopy-dkms libgdrapi2 || return
+	rpm_root -ev --nodeps barcopy-dkms libgdrapi2 || return
 	! sh_root 'dkms status gdrdrv' | grep . || return
 	sh_root 'dpkg -P nvidia-standin' && rm -rf "${root:?}"/tmp/* "$root/var/lib/barcopy-rpm" && in_root ldconfig || return
 	files_root >"$tmp/after"

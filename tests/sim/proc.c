@@ -125,13 +125,13 @@ static const struct proc *find(const char *symbol, int version, int *status)
 	return best;
 }
 
-CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int version, uint64_t flags,
-			     int *symbol_status)
+static CUresult get(const char *call, const char *symbol, void **pfn, int version, uint64_t flags,
+		    int *symbol_status)
 {
 	const struct proc *p;
 	int result, status;
 
-	if (sim_fault(__func__, &result))
+	if (sim_fault(call, &result))
 		return (CUresult)result;
 	if (!symbol || !pfn || flags > 2)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -145,21 +145,15 @@ CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int version, uint64
 	return CUDA_SUCCESS;
 }
 
+CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int version, uint64_t flags,
+			     int *symbol_status)
+{
+	return get(__func__, symbol, pfn, version, flags, symbol_status);
+}
+
 CUresult cuGetProcAddress(const char *symbol, void **pfn, int version, uint64_t flags)
 {
-	const struct proc *p;
-	int result, status;
-
-	if (sim_fault(__func__, &result))
-		return (CUresult)result;
-	if (!symbol || !pfn || flags > 2)
-		return CUDA_ERROR_INVALID_VALUE;
-	p = find(symbol, version, &status);
-	*pfn = NULL;
-	if (!p)
-		return CUDA_ERROR_NOT_FOUND;
-	memcpy(pfn, &p->fn, sizeof(*pfn));
-	return CUDA_SUCCESS;
+	return get(__func__, symbol, pfn, version, flags, NULL);
 }
 
 static const char *error_name(CUresult error)

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "../common/maps.h"
 #include "test_sim.h"
 
 void *sim_cuda, *sim_nvml;
@@ -75,18 +76,7 @@ void sim_vmm_end(CUdeviceptr ptr, size_t chunk, unsigned int n,
 /* Told from the kernel's list, so that a memory checker has nothing to complain of. */
 int sim_faults(const void *address)
 {
-	FILE *maps = fopen("/proc/self/maps", "re");
-	unsigned long low, high;
-	int faults = 1;
-	char line[512], r;
-
-	ck_assert_ptr_nonnull(maps);
-	while (faults && fgets(line, sizeof(line), maps))
-		if (sscanf(line, "%lx-%lx %c", &low, &high, &r) == 3 && (uintptr_t)address >= low &&
-		    (uintptr_t)address < high)
-			faults = r != 'r';
-	fclose(maps);
-	return faults;
+	return maps_at(address)[0] != 'r';
 }
 
 int main(int argc, char **argv)

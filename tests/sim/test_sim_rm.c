@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/unit.h"
 #include "test_sim_rm.h"
 
 struct seen rm_seen;
@@ -195,10 +196,8 @@ static int run_one(const char *what)
 
 int main(int argc, char **argv)
 {
-	SRunner *runner;
 	Suite *suite;
 	TCase *tc;
-	int failed;
 
 	rm_start(argv);
 	if (argc == 2)
@@ -213,10 +212,5 @@ int main(int argc, char **argv)
 	rm_tests_slots(tc);
 	rm_tests_threads(tc);
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_set_fork_status(runner, CK_FORK);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return unit_suite(suite, CK_FORK);
 }

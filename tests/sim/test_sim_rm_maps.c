@@ -22,6 +22,15 @@ static handle duplicate_of(const struct rm_user *u, CUdeviceptr at, uint64_t *of
 	return dup;
 }
 
+/* A program that has a duplicate of new memory of libcuda's. */
+static handle start(struct rm_user *u, size_t size, CUdeviceptr *a, uint64_t *offset)
+{
+	standin_start();
+	*a = standin_alloc(size);
+	rm_user_start(u, 0);
+	return duplicate_of(u, *a, offset);
+}
+
 static uint32_t word_of(CUdeviceptr at)
 {
 	uint32_t word;
@@ -40,10 +49,7 @@ START_TEST(way)
 	handle dup;
 	int fd;
 
-	standin_start();
-	a = standin_alloc(100000);
-	rm_user_start(&u, 0);
-	dup = duplicate_of(&u, a, &offset);
+	dup = start(&u, 100000, &a, &offset);
 	fd = rm_node(u.minor);
 	ck_assert_uint_eq(rm_map(&u, dup, offset, 65536, 0, fd, &linear), 0);
 	ck_assert_uint_eq(rm_sim.bar1_used(0), 65536);
@@ -76,10 +82,7 @@ START_TEST(persistent)
 	handle dup;
 	int fd;
 
-	standin_start();
-	a = standin_alloc(8 * MIB);
-	rm_user_start(&u, 0);
-	dup = duplicate_of(&u, a, &offset);
+	dup = start(&u, 8 * MIB, &a, &offset);
 	fd = rm_node(u.minor);
 	ck_assert_uint_eq(rm_map(&u, dup, offset, 65536, 0, fd, &linear), 0);
 	p = mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -167,10 +170,7 @@ START_TEST(mmap_arguments)
 	char *p, *place;
 	int fd;
 
-	standin_start();
-	a = standin_alloc(4 * MIB);
-	rm_user_start(&u, 0);
-	dup = duplicate_of(&u, a, &offset);
+	dup = start(&u, 4 * MIB, &a, &offset);
 	fd = rm_node(u.minor);
 	ck_errno(mmap(NULL, 65536, PROT_READ, MAP_SHARED, fd, 0), EINVAL);
 	ck_errno(mmap(NULL, 65536, PROT_READ, MAP_SHARED, u.ctl, 0), EINVAL);
@@ -206,10 +206,7 @@ START_TEST(read_only)
 	char *p;
 	int fd;
 
-	standin_start();
-	a = standin_alloc(4 * MIB);
-	rm_user_start(&u, 0);
-	dup = duplicate_of(&u, a, &offset);
+	dup = start(&u, 4 * MIB, &a, &offset);
 	fd = rm_node(u.minor);
 	ck_assert_uint_eq(rm_map(&u, dup, 0, 65536, 1, fd, &linear), 0);
 	p = mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -235,10 +232,7 @@ START_TEST(map_holds_file)
 	char *p;
 	int fd;
 
-	standin_start();
-	a = standin_alloc(4 * MIB);
-	rm_user_start(&u, 0);
-	dup = duplicate_of(&u, a, &offset);
+	dup = start(&u, 4 * MIB, &a, &offset);
 	fd = rm_node(u.minor);
 	ck_assert_int_eq(ioctl(fd, ESC_REGISTER, &u.ctl), 0);
 	ck_assert_uint_eq(rm_map(&u, dup, 0, 65536, 0, fd, &linear), 0);
@@ -274,10 +268,7 @@ START_TEST(maps_of_one)
 	int fd[2];
 	char *p;
 
-	standin_start();
-	a = standin_alloc(4 * MIB);
-	rm_user_start(&u, 0);
-	dup = duplicate_of(&u, a, &offset);
+	dup = start(&u, 4 * MIB, &a, &offset);
 	for (unsigned int i = 0; i < 2; i++) {
 		fd[i] = rm_node(u.minor);
 		ck_assert_uint_eq(rm_map(&u, dup, 0, 65536 << i, 0, fd[i], &linear[i]), 0);
@@ -315,10 +306,7 @@ START_TEST(bar1_full)
 	int fd;
 
 	setenv("GDRSIM_BAR1_MIB", "1", 1);
-	standin_start();
-	a = standin_alloc(4 * MIB);
-	rm_user_start(&u, 0);
-	dup = duplicate_of(&u, a, &offset);
+	dup = start(&u, 4 * MIB, &a, &offset);
 	fd = rm_node(u.minor);
 	ck_assert_uint_eq(rm_map(&u, dup, 0, 2 * MIB, 0, fd, &linear), 0x51);
 	ck_assert_uint_eq(rm_map(&u, dup, 0, MIB, 0, fd, &linear), 0);

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/maps.h"
 #include "test_sim_rm.h"
 
 #if defined(__x86_64__)
@@ -53,21 +54,6 @@ static const ElfW(Rela) * find(const struct tables *t, const ElfW(Rela) * rela, 
 	return NULL;
 }
 
-static bool writable(const void *address)
-{
-	FILE *maps = fopen("/proc/self/maps", "re");
-	unsigned long low, high;
-	char line[512], w = '-';
-
-	ck_assert_ptr_nonnull(maps);
-	while (fgets(line, sizeof(line), maps))
-		if (sscanf(line, "%lx-%lx %*c%c", &low, &high, &w) == 3 &&
-		    (uintptr_t)address >= low && (uintptr_t)address < high)
-			break;
-	fclose(maps);
-	return w == 'w';
-}
-
 void **rm_slot(char kind[32])
 {
 	void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
@@ -87,7 +73,7 @@ void **rm_slot(char kind[32])
 	if (kind)
 		snprintf(kind, 32, "%s%s",
 			 ELF64_R_TYPE(rela->r_info) == JUMP_SLOT ? "JUMP_SLOT" : "GLOB_DAT",
-			 writable(slot) ? "" : " sealed");
+			 maps_at(slot)[1] == 'w' ? "" : " sealed");
 	mprotect((void *)((uintptr_t)slot & ~4095ul), 4096, PROT_READ | PROT_WRITE);
 	return slot;
 }

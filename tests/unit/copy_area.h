@@ -14,6 +14,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "common/unit.h"
 #include "copy/cpu.h"
 
 #define LINE   ((size_t)64)
@@ -67,25 +68,6 @@ static inline uint8_t *area_at(const struct area *area, size_t align, size_t n, 
 static inline uint32_t area_features(void)
 {
 	return gdri_cpu_detect() & ~(uint32_t)GDRI_CPU_LS64;
-}
-
-static inline bool test_quick(void)
-{
-	const char *text = getenv("GDRCOPY_TEST_QUICK");
-
-	return text && *text && *text != '0';
-}
-
-/* Runs one suite; the value for main to return. */
-static inline int run_suite(Suite *suite)
-{
-	SRunner *runner = srunner_create(suite);
-	int failed;
-
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
 #endif

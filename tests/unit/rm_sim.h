@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/expect.h"
 #include "common/rm.h"
 #include "common/standin.h"
 #include "common/unit.h"
@@ -19,19 +20,6 @@
 
 #define KIB ((size_t)1024)
 #define MIB (1024 * KIB)
-
-#define OK(call)                                                                             \
-	do {                                                                                 \
-		int err_ = (call);                                                           \
-		ck_assert_msg(!err_, "%s: errno %d: %s", #call, err_, barcopy_last_error()); \
-	} while (0)
-#define FAILS(err, call)                                                                          \
-	do {                                                                                      \
-		int err_ = (call);                                                                \
-		ck_assert_msg(err_ == (err), "%s: errno %d instead of %s: %s", #call, err_, #err, \
-			      barcopy_last_error());                                              \
-	} while (0)
-#define CU(call) ck_assert_int_eq((call), CUDA_SUCCESS)
 
 static gdr_t rm_g;
 
@@ -197,29 +185,6 @@ static inline CUdeviceptr rm_pool_alloc(size_t size)
 	return p;
 }
 
-/* `count` chunks side by side, more than struct standin_vmm has; never given back. */
-static inline CUdeviceptr rm_chunks(int device, unsigned int count, size_t chunk, bool exportable)
-{
-	CUmemAllocationProp prop = {
-		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-		.requestedHandleTypes = exportable ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-						   : CU_MEM_HANDLE_TYPE_NONE,
-		.location = { CU_MEM_LOCATION_TYPE_DEVICE, device },
-	};
-	CUmemAccessDesc access = { prop.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
-	CUmemGenericAllocationHandle handle;
-	CUdeviceptr p;
-
-	CU(cuda.cuMemAddressReserve(&p, count * chunk, 0, 0, 0));
-	for (unsigned int i = 0; i < count; i++) {
-		CU(cuda.cuMemCreate(&handle, chunk, &prop, 0));
-		CU(cuda.cuMemMap(p + i * chunk, chunk, 0, handle, 0));
-		CU(cuda.cuMemRelease(handle));
-	}
-	CU(cuda.cuMemSetAccess(p, count * chunk, &access, 1));
-	return p;
-}
-
 /* ---- refusals -------------------------------------------------------------------------------------------- */
 
 static inline int rm_pin(CUdeviceptr addr, size_t size, uint32_t flags)
@@ -267,8 +232,8 @@ static inline void rm_exportable_alone(const char *reason)
 
 	rm_begin();
 	plain = standin_alloc(MIB);
-	vmm = rm_chunks(0, 3, 2 * MIB, true);
-	other = rm_chunks(0, 1, 2 * MIB, false);
+	vmm = standin_chunks(0, 0, 3, 2 * MIB, true);
+	other = standin_chunks(0, 0, 1, 2 * MIB, false);
 	for (int i = 0; i < 2; i++) {
 		FAILS(ENOTSUP, rm_pin(plain, MIB, 0));
 		rm_has(reason);

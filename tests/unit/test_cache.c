@@ -13,15 +13,14 @@ static gdr_t g;
 
 static void setup(void)
 {
-	sim_start();
-	g = barcopy_open(BARCOPY_OPEN_ANY);
-	ck_assert_msg(g != NULL, "%s", barcopy_last_error());
+	standin_start();
+	g = open_any();
 }
 
 static void teardown(void)
 {
 	OK(gdr_close(g));
-	sim.cuDevicePrimaryCtxRelease_v2(0);
+	cuda.cuDevicePrimaryCtxRelease_v2(0);
 }
 
 static barcopy_cache_t new_cache(barcopy_cache_validity_t validity, uint64_t max_bytes,
@@ -350,8 +349,8 @@ END_TEST
 /* Unmaps the memory at d and maps other memory there. */
 static void reallocate(CUdeviceptr d)
 {
-	CU(sim.cuMemUnmap(d, CHUNK));
-	CU(sim.cuMemAddressFree(d, CHUNK));
+	CU(cuda.cuMemUnmap(d, CHUNK));
+	CU(cuda.cuMemAddressFree(d, CHUNK));
 	ck_assert_uint_eq(vmm_new(d, 1), d);
 }
 
@@ -399,7 +398,7 @@ static void *churn(void *arg)
 {
 	struct churn *c = arg;
 
-	sim.cuCtxSetCurrent(sim.ctx);
+	cuda.cuCtxSetCurrent(standin_primary(0));
 	for (unsigned int i = 0; i < c->rounds; i++) {
 		for (int k = 0; k < 3; k++) {
 			uint64_t at = c->mine + (i * 64 + (unsigned int)k * 8192) % CHUNK;
@@ -414,8 +413,8 @@ static void *churn(void *arg)
 		}
 		if (c->notify)
 			c->bad += barcopy_cache_invalidate(c->cache, c->mine, CHUNK) != 0;
-		c->bad += sim.cuMemUnmap(c->mine, CHUNK) != 0;
-		c->bad += sim.cuMemAddressFree(c->mine, CHUNK) != 0;
+		c->bad += cuda.cuMemUnmap(c->mine, CHUNK) != 0;
+		c->bad += cuda.cuMemAddressFree(c->mine, CHUNK) != 0;
 		c->bad += vmm_new(c->mine, 1) != c->mine;
 	}
 	return NULL;
@@ -465,7 +464,7 @@ static void *hammer(void *arg)
 	unsigned int x = (unsigned int)(uintptr_t)arg * 2654435761u + 12345;
 	uintptr_t bad = 0;
 
-	sim.cuCtxSetCurrent(sim.ctx);
+	cuda.cuCtxSetCurrent(standin_primary(0));
 	for (int i = 0; i < (quick() ? 300 : 20000); i++) {
 		uint64_t addr, value = (uint64_t)(uintptr_t)arg << 32 | (unsigned int)i, seen = 0;
 		barcopy_region_t r;
@@ -527,24 +526,24 @@ START_TEST(test_one_page)
 	setenv("GDRSIM_DRIVER_VERSION", "13030", 1);
 	g = gdr_open();
 	cache = new_cache(BARCOPY_CACHE_CHECK_TAG, 0, 0);
-	CU(sim.cuMemAlloc_v2(&a, 256));
-	CU(sim.cuMemAlloc_v2(&b, 256));
+	CU(cuda.cuMemAlloc_v2(&a, 256));
+	CU(cuda.cuMemAlloc_v2(&b, 256));
 	touch(cache, a);
 	ck_assert(is_cached(cache, b));
-	CU(sim.cuMemAlloc_v2(&c, 256));
+	CU(cuda.cuMemAlloc_v2(&c, 256));
 	ck_assert(is_cached(cache, c));
 	ck_assert_uint_eq(stats_of(cache).bytes_pinned, PAGE);
 	/* c goes and comes: another allocation at that address, but a and b prove the page */
-	CU(sim.cuMemFree_v2(c));
-	CU(sim.cuMemAlloc_v2(&c, 256));
+	CU(cuda.cuMemFree_v2(c));
+	CU(cuda.cuMemAlloc_v2(&c, 256));
 	touch(cache, c);
 	/* all of them go: the page is another one */
-	CU(sim.cuMemFree_v2(a));
-	CU(sim.cuMemFree_v2(b));
-	CU(sim.cuMemFree_v2(c));
-	CU(sim.cuMemAlloc_v2(&b, 256));
+	CU(cuda.cuMemFree_v2(a));
+	CU(cuda.cuMemFree_v2(b));
+	CU(cuda.cuMemFree_v2(c));
+	CU(cuda.cuMemAlloc_v2(&b, 256));
 	touch(cache, b);
-	CU(sim.cuMemFree_v2(b));
+	CU(cuda.cuMemFree_v2(b));
 	OK(barcopy_cache_destroy(cache));
 }
 END_TEST
@@ -633,5 +632,5 @@ int main(void)
 	tcase_add_test(several, test_several_gpus);
 	suite_add_tcase(suite, tc);
 	suite_add_tcase(suite, several);
-	return run_suite(suite);
+	return unit_suite(suite, CK_FORK);
 }

@@ -355,11 +355,11 @@ static void do_reallocate(struct world *w)
 	CUdeviceptr at = w->base + u * w->unit;
 	CUmemGenericAllocationHandle handle;
 
-	CU(sim.cuMemUnmap(at, w->unit));
-	CU(sim.cuMemCreate(&handle, w->unit, &prop, 0));
-	CU(sim.cuMemMap(at, w->unit, 0, handle, 0));
-	CU(sim.cuMemRelease(handle));
-	CU(sim.cuMemSetAccess(at, w->unit, &access, 1));
+	CU(cuda.cuMemUnmap(at, w->unit));
+	CU(cuda.cuMemCreate(&handle, w->unit, &prop, 0));
+	CU(cuda.cuMemMap(at, w->unit, 0, handle, 0));
+	CU(cuda.cuMemRelease(handle));
+	CU(cuda.cuMemSetAccess(at, w->unit, &access, 1));
 	w->generation[u]++;
 }
 
@@ -407,19 +407,11 @@ static unsigned int operations(unsigned int full)
 	return text && *text && *text != '0' ? full / 200 : full;
 }
 
-static gdr_t open_any(void)
-{
-	gdr_t g = barcopy_open(BARCOPY_OPEN_ANY);
-
-	ck_assert_msg(g != NULL, "%s", barcopy_last_error());
-	return g;
-}
-
 static void *host_world(void *arg)
 {
 	struct world *w = arg;
 
-	sim.cuCtxSetCurrent(sim.ctx);
+	cuda.cuCtxSetCurrent(standin_primary(0));
 	run_world(w, w->random % 2 ? BARCOPY_CACHE_NOTIFIED : BARCOPY_CACHE_CHECK_TAG,
 		  operations(200000));
 	return NULL;
@@ -434,10 +426,10 @@ START_TEST(test_by_count)
 	void *memory[4];
 	gdr_t g;
 
-	sim_start();
+	standin_start();
 	g = open_any();
 	for (unsigned int i = 0; i < 4; i++) {
-		CU(sim.cuMemHostAlloc(&memory[i], (UNITS + 1) * PAGE, 0));
+		CU(cuda.cuMemHostAlloc(&memory[i], (UNITS + 1) * PAGE, 0));
 		w[i] = (struct world){ .g = g,
 				       .unit = PAGE,
 				       .host = true,
@@ -449,7 +441,7 @@ START_TEST(test_by_count)
 		ck_assert_int_eq(pthread_create(&thread[i], NULL, host_world, &w[i]), 0);
 	for (int i = 0; i < 4; i++) {
 		pthread_join(thread[i], NULL);
-		CU(sim.cuMemFreeHost(memory[i]));
+		CU(cuda.cuMemFreeHost(memory[i]));
 	}
 	OK(gdr_close(g));
 }
@@ -459,7 +451,7 @@ START_TEST(test_by_bytes_and_tags)
 {
 	struct world w = { .unit = CHUNK, .max_units = 20, .max_regions = 12, .random = 4711 };
 
-	sim_start();
+	standin_start();
 	w.g = open_any();
 	w.base = vmm_new(0, UNITS);
 	run_world(&w, BARCOPY_CACHE_CHECK_TAG, operations(120000));
@@ -473,7 +465,7 @@ START_TEST(test_by_bar)
 	struct world w = { .unit = CHUNK, .bar = 24, .random = 815 };
 
 	setenv("GDRSIM_BAR1_MIB", "48", 1);
-	sim_start();
+	standin_start();
 	w.g = open_any();
 	w.base = vmm_new(0, UNITS);
 	run_world(&w, BARCOPY_CACHE_NOTIFIED, operations(80000));
@@ -492,5 +484,5 @@ int main(void)
 	tcase_add_test(tc, test_by_bytes_and_tags);
 	tcase_add_test(tc, test_by_bar);
 	suite_add_tcase(suite, tc);
-	return run_suite(suite);
+	return unit_suite(suite, CK_FORK);
 }

@@ -15,7 +15,6 @@
 
 static const gdr_mapping_type_t types[] = { GDR_MAPPING_TYPE_WC, GDR_MAPPING_TYPE_CACHING,
 					    GDR_MAPPING_TYPE_DEVICE };
-#define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
 static uint32_t random_state = 1;
 
@@ -80,7 +79,7 @@ START_TEST(test_vectored)
 
 			if (gdri_copy_plan_init(&plan, types[t], area_features(), row))
 				continue;
-			for (int round = 0; round < (test_quick() ? 3 : 30); round++) {
+			for (int round = 0; round < (unit_quick() ? 3 : 30); round++) {
 				size_t count = make_pieces(seg, &map, &host);
 				uint32_t flags = round & 1 ? BARCOPY_COPY_NO_FENCE : 0;
 
@@ -232,7 +231,7 @@ START_TEST(test_passing)
 			.data = area.base + 8,
 			.flag = (uint32_t *)(void *)(area.base + 4096),
 			.answer = (uint32_t *)(void *)(area.base + 8192),
-			.rounds = test_quick() ? 20 : 300,
+			.rounds = unit_quick() ? 20 : 300,
 		};
 		uint8_t data[PASSING_BYTES];
 		pthread_t thread;
@@ -307,5 +306,5 @@ int main(void)
 	tcase_add_test(tc, test_passing);
 	tcase_add_test(tc, test_threads);
 	suite_add_tcase(suite, tc);
-	return run_suite(suite);
+	return unit_suite(suite, CK_FORK_GETENV);
 }

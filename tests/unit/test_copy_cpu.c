@@ -9,8 +9,6 @@
 
 #include "rows/rows.h"
 
-#define COUNT(a) (sizeof(a) / sizeof((a)[0]))
-
 #if defined(__x86_64__)
 
 #define BIT(n) (1u << (n))
@@ -323,5 +321,5 @@ int main(void)
 	tcase_add_test(tc, test_environment);
 	tcase_add_test(tc, test_plan_pointers);
 	suite_add_tcase(suite, tc);
-	return run_suite(suite);
+	return unit_suite(suite, CK_FORK_GETENV);
 }

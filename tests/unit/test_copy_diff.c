@@ -20,7 +20,6 @@
 
 #define SMALL_MAX 1100
 #define LARGE_MAX ((size_t)4 << 20)
-#define COUNT(a)  (sizeof(a) / sizeof((a)[0]))
 
 enum direction { TO, FROM };
 
@@ -127,7 +126,7 @@ static void large_sizes(const struct gdri_copy_plan *plan, enum direction dir, c
 {
 	static const size_t aligns[][2] = { { 0, 0 }, { 1, 0 }, { 0, 1 }, { 5, 63 }, { 40, 8 } };
 	static const int around[] = { -65, -64, -1, 0, 1, 63, 64 };
-	size_t max = test_quick() ? (size_t)1 << 14 : LARGE_MAX;
+	size_t max = unit_quick() ? (size_t)1 << 14 : LARGE_MAX;
 
 	start(&map_large, &host_large, dir, what);
 	for (size_t power = 2048; power <= max; power *= 2) {
@@ -176,7 +175,7 @@ static void each_row(void (*test)(const struct gdri_copy_plan *, enum direction,
 
 static void row_small(const struct gdri_copy_plan *plan, enum direction dir, const char *what)
 {
-	if (test_quick())
+	if (unit_quick())
 		small_sizes(plan, dir, what, 9, 140, 37);
 	else if (getenv("GDRCOPY_TEST_FULL"))
 		small_sizes(plan, dir, what, 1, SMALL_MAX, 1);
@@ -210,7 +209,7 @@ START_TEST(test_masked_plans)
 		{ "-avx512", "plan without avx512" },
 		{ "all", "plan for this CPU" },
 	};
-	bool quick = test_quick();
+	bool quick = unit_quick();
 
 	for (size_t i = 0; i < COUNT(masks); i++) {
 		for (int type = GDR_MAPPING_TYPE_WC; type < GDR_MAPPING_TYPE_MAX; type++) {
@@ -264,5 +263,5 @@ int main(void)
 	tcase_add_test(tc, test_masked_plans);
 	tcase_add_test(tc, test_cached_reads_stay_inside);
 	suite_add_tcase(suite, tc);
-	return run_suite(suite);
+	return unit_suite(suite, CK_FORK_GETENV);
 }

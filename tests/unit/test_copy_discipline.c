@@ -26,7 +26,6 @@
 #define RANGE_MAX ((size_t)448)
 #define TARGET	  (RANGE_MAX + 3 * LINE)
 #define OLD	  0xcc /* what the target holds; no source byte has this value */
-#define COUNT(a)  (sizeof(a) / sizeof((a)[0]))
 
 enum what { COPY_TO, COPY_FROM, PUT32, PUT64, VECTORED };
 
@@ -227,7 +226,7 @@ static void ranges(enum what what, const char *name, bool other_side)
 	bool full = getenv("GDRCOPY_TEST_FULL") != NULL;
 	size_t count = full ? COUNT(aligns) * COUNT(sizes) : COUNT(few);
 
-	for (size_t i = 0; i < count; i += test_quick() ? 4 : 1) {
+	for (size_t i = 0; i < count; i += unit_quick() ? 4 : 1) {
 		size_t at = LINE + (full ? aligns[i / COUNT(sizes)] : few[i][0]);
 		size_t n = full ? sizes[i % COUNT(sizes)] : few[i][1];
 
@@ -263,7 +262,7 @@ START_TEST(test_edges)
 	static const size_t aligns[] = { 0, 1, 2, 3, 4, 5, 6, 7, 9, 31, 48, 57, 62, 63 };
 	static const size_t sizes[] = { 1,  2,	3,  4,	5,  6,	7,  8,	9,  10, 11,
 					12, 13, 14, 15, 16, 17, 23, 33, 63, 71, 127 };
-	size_t skip = test_quick() ? 5 : 1;
+	size_t skip = unit_quick() ? 5 : 1;
 
 	start_child();
 	use_row(NULL, GDR_MAPPING_TYPE_WC);
@@ -349,5 +348,5 @@ int main(void)
 	tcase_add_test(tc, test_types);
 	tcase_add_test(tc, test_single_words);
 	suite_add_tcase(suite, tc);
-	return run_suite(suite);
+	return unit_suite(suite, CK_FORK_GETENV);
 }

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "common/again.h"
+#include "common/expect.h"
 #include "common/resources.h"
 #include "common/standin.h"
 #include "common/unit.h"
@@ -25,8 +26,6 @@
 
 #define SIZE ((size_t)8 << 20)
 #define BIG  ((size_t)3 << 20)
-
-#define OK(call) ck_assert_msg(!(call), "%s: %s", #call, barcopy_last_error())
 
 struct mapped {
 	struct standin_vmm v;

@@ -13,8 +13,7 @@
 #include "copy/rows.h"
 #include "copy/pool.h"
 
-#define BYTES	 ((size_t)4 << 20)
-#define COUNT(a) (sizeof(a) / sizeof((a)[0]))
+#define BYTES ((size_t)4 << 20)
 
 static const size_t sizes[] = { 1,
 				4096,
@@ -80,7 +79,7 @@ static void *use(void *arg)
 	struct user *u = arg;
 	const struct gdri_copy_plan *plan = gdri_copy_plan(GDR_MAPPING_TYPE_WC);
 
-	for (int round = 0; round < (test_quick() ? 5 : 30); round++) {
+	for (int round = 0; round < (unit_quick() ? 5 : 30); round++) {
 		memset(u->host.base, u->value + round, u->host.size);
 		gdri_copy_pool_to(u->pool, plan, u->map.base, u->host.base, u->map.size);
 		memset(u->host.base, 0, u->host.size);
@@ -229,5 +228,5 @@ int main(void)
 	tcase_add_test(tc, test_cancel);
 	tcase_add_test(tc, test_faults);
 	suite_add_tcase(suite, tc);
-	return run_suite(suite);
+	return unit_suite(suite, CK_FORK_GETENV);
 }

@@ -14,12 +14,11 @@
 #include <unistd.h>
 
 #include "barcopy.h"
+#include "common/expect.h"
 #include "common/standin.h"
 #include "common/unit.h"
 
 #define SIZE ((size_t)2 << 20)
-
-#define OK(call) ck_assert_msg(!(call), "%s: %s", #call, barcopy_last_error())
 
 static struct standin_vmm v;
 static gdr_t g;

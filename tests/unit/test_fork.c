@@ -3,7 +3,6 @@
  * What a forked child has of its parent's: no descriptor of the driver's nodes or of a dma-buf, which
  * would hold the parent's pins; and forks among threads that open and close such descriptors.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -11,25 +10,15 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "common/resources.h"
 #include "common/standin.h"
 #include "common/unit.h"
 #include "barcopy.h"
 #include "base/process.h"
 
-static int count_fds(void)
-{
-	DIR *dir = opendir("/proc/self/fd");
-	int n = 0;
-
-	while (readdir(dir))
-		n++;
-	closedir(dir);
-	return n;
-}
-
 static int child_counts(void *expected)
 {
-	int n = count_fds();
+	int n = resources_fds();
 
 	if (n == *(int *)expected)
 		return 0;
@@ -49,14 +38,14 @@ static void dmabufs(void)
 	ck_assert_msg(g != NULL, "%s", barcopy_last_error());
 	for (int i = 0; i < 2; i++)
 		ck_assert_int_eq(gdr_pin_buffer_v2(g, standin_alloc(65536), 65536, 0, &h[i]), 0);
-	in_child = count_fds() - 2;
+	in_child = resources_fds() - 2;
 	ck_assert_int_eq(unit_in_child(child_counts, &in_child), 0);
 	/* What was given back is not closed a second time, which could hit somebody else's. */
 	ck_assert_int_eq(gdr_unpin_buffer(g, h[0]), 0);
-	in_child = count_fds() - 1;
+	in_child = resources_fds() - 1;
 	ck_assert_int_eq(unit_in_child(child_counts, &in_child), 0);
 	ck_assert_int_eq(gdr_close(g), 0);
-	in_child = count_fds();
+	in_child = resources_fds();
 	ck_assert_int_eq(unit_in_child(child_counts, &in_child), 0);
 }
 
@@ -75,11 +64,11 @@ static void owned(void)
 	ck_assert(fcntl(fd, F_GETFD) & FD_CLOEXEC);
 	kept = dup(fd);
 	ck_assert_int_eq(gdri_fork_own(kept), 0);
-	in_child = count_fds() - 2;
+	in_child = resources_fds() - 2;
 	ck_assert_int_eq(unit_in_child(child_counts, &in_child), 0);
 	gdri_fork_close(kept);
 	ck_assert_int_eq(fcntl(kept, F_GETFD), -1);
-	in_child = count_fds() - 1;
+	in_child = resources_fds() - 1;
 	ck_assert_int_eq(unit_in_child(child_counts, &in_child), 0);
 	gdri_fork_close(fd);
 }
@@ -102,7 +91,7 @@ static void *opens_and_closes(void *arg)
 
 static void among_threads(void)
 {
-	int before = count_fds(), rounds = unit_quick() ? 50 : 300;
+	int before = resources_fds(), rounds = unit_quick() ? 50 : 300;
 	pthread_t t[3];
 
 	ck_assert_int_eq(gdri_process_enter(), 0);
@@ -113,7 +102,7 @@ static void among_threads(void)
 	atomic_store(&stop, true);
 	for (int i = 0; i < 3; i++)
 		pthread_join(t[i], NULL);
-	ck_assert_int_eq(count_fds(), before);
+	ck_assert_int_eq(resources_fds(), before);
 }
 
 static const struct unit_test tests[] = {

@@ -8,12 +8,13 @@
 #include <stdio.h>
 
 #include "common/node.h"
+#include "common/resources.h"
 
 START_TEST(test_levels)
 {
 	char level[16], persistent[2] = { (char)('0' + _i % 2), 0 };
 	int minor = _i / 2, major, value;
-	int fds = node_count_fds();
+	int fds = resources_fds();
 	uint64_t base;
 	gdr_t g;
 
@@ -39,7 +40,7 @@ START_TEST(test_levels)
 	ck_assert_int_eq(node.calls("GET_INFO_V2") > 0, minor >= 4);
 	assert_ok(gdr_close(g));
 	ck_assert_int_eq(cuda.cuMemFree_v2(base), 0);
-	ck_assert_int_eq(node_count_fds(), fds);
+	ck_assert_int_eq(resources_fds(), fds);
 }
 END_TEST
 
@@ -206,13 +207,13 @@ END_TEST
 
 static void check_no_open(int err, const char *text)
 {
-	int fds = node_count_fds();
+	int fds = resources_fds();
 
 	errno = 0;
 	ck_assert_ptr_null(gdr_open());
 	ck_assert_int_eq(errno, err);
 	assert_text(text);
-	ck_assert_int_eq(node_count_fds(), fds);
+	ck_assert_int_eq(resources_fds(), fds);
 }
 
 START_TEST(test_open_refused)

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "common/node.h"
+#include "common/resources.h"
 
 #define ADDRESS "1"
 #define DMABUF	"2"
@@ -61,9 +62,9 @@ START_TEST(test_by_dmabuf)
 	base = standin_alloc(MIB);
 	node_use_range(g, base);
 	/* The stand-in lets go of a closed buffer at its next export: one is left, however often. */
-	fds = node_count_fds();
+	fds = resources_fds();
 	node_use_range(g, base);
-	ck_assert_int_eq(node_count_fds(), fds);
+	ck_assert_int_eq(resources_fds(), fds);
 	ck_assert_uint_gt(node.calls("PIN_DMABUF"), 0);
 	ck_assert_uint_eq(node.calls("PIN_BUFFER_V2") + node.calls("PIN_BUFFER"), 0);
 	/* Whatever the driver says of its pins by address. */
@@ -201,12 +202,12 @@ START_TEST(test_open_refused)
 	node_env("GDRSIM_NODE_MIN_API", cases[_i].min_api);
 	node_env("GDRCOPY_BACKEND", cases[_i].backend);
 	node.faults(cases[_i].rules);
-	fds = node_count_fds();
+	fds = resources_fds();
 	errno = 0;
 	ck_assert_ptr_null(gdr_open());
 	ck_assert_int_eq(errno, cases[_i].err);
 	assert_text(cases[_i].text);
-	ck_assert_int_eq(node_count_fds(), fds);
+	ck_assert_int_eq(resources_fds(), fds);
 }
 END_TEST
 
@@ -246,10 +247,10 @@ START_TEST(test_pin_refused)
 	assert_text(cases[_i].text);
 	ck_assert_uint_eq(h.h, 42);
 	ck_assert_uint_eq(node.pins(), 0);
-	fds = node_count_fds();
+	fds = resources_fds();
 	for (int i = 0; i < 3; i++)
 		ck_assert_int_eq(gdr_pin_buffer(g, base, MIB, 0, 0, &h), cases[_i].err);
-	ck_assert_int_eq(node_count_fds(), fds);
+	ck_assert_int_eq(resources_fds(), fds);
 	node.faults(NULL);
 	cuda_hooks.set_fail(NULL);
 	assert_ok(gdr_pin_buffer(g, base, MIB, 0, 0, &h));

@@ -7,6 +7,7 @@
 
 #include "common/again.h"
 #include "common/node.h"
+#include "common/resources.h"
 
 START_TEST(test_pin_errors)
 {
@@ -113,11 +114,11 @@ START_TEST(test_unpin_errors)
 	ck_assert_int_eq(gdr_unpin_buffer(g, h[0]), EINVAL);
 	ck_assert_int_eq(gdr_unpin_buffer(g, h[0]), EINVAL);
 	ck_assert_uint_eq(node.calls("UNPIN_BUFFER"), 1);
-	fds = node_count_fds();
+	fds = resources_fds();
 	ck_assert_int_eq(gdr_close(g), EACCES);
 	ck_assert_uint_eq(node.calls("UNPIN_BUFFER"), 3);
 	ck_assert_uint_eq(node.pins(), 0); /* the node's close took the rest */
-	ck_assert_int_eq(node_count_fds(), fds - 2); /* the node is a pipe here */
+	ck_assert_int_eq(resources_fds(), fds - 2); /* the node is a pipe here */
 	ck_assert_int_eq(gdr_close(g), EINVAL);
 }
 END_TEST

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 /* barcopy_map_range(): any address, shared GPU pages, read-only maps, freed and reallocated memory. */
+#include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
 #include <setjmp.h>
@@ -12,15 +13,14 @@ static gdr_t g;
 
 static void setup(void)
 {
-	sim_start();
-	g = barcopy_open(BARCOPY_OPEN_ANY);
-	ck_assert_msg(g != NULL, "%s", barcopy_last_error());
+	standin_start();
+	g = open_any();
 }
 
 static void teardown(void)
 {
 	OK(gdr_close(g));
-	sim.cuDevicePrimaryCtxRelease_v2(0);
+	cuda.cuDevicePrimaryCtxRelease_v2(0);
 }
 
 /* Mappings made so far, whichever backend's: rm's here. */
@@ -132,17 +132,17 @@ START_TEST(test_one_page)
 	OK(gdr_close(g));
 	g = gdr_open();
 	ck_assert_msg(g != NULL, "%s", barcopy_last_error());
-	CU(sim.cuMemAlloc_v2(&a, 256));
-	CU(sim.cuMemAlloc_v2(&b, 256));
+	CU(cuda.cuMemAlloc_v2(&a, 256));
+	CU(cuda.cuMemAlloc_v2(&b, 256));
 	ck_assert_uint_eq(a & GPU_PAGE_MASK, b & GPU_PAGE_MASK);
 	OK(barcopy_map_range(g, a, 256, 0, &pa, &ma));
 	OK(barcopy_map_range(g, b, 256, 0, &pb, &mb));
-	CU(sim.cuMemAlloc_v2(&c, 256));
+	CU(cuda.cuMemAlloc_v2(&c, 256));
 	ck_assert_uint_eq(a & GPU_PAGE_MASK, c & GPU_PAGE_MASK);
 	OK(barcopy_map_range(g, c, 256, 0, &pc, &mc));
 	ck_assert_ptr_eq((char *)pb - (b - a), pa);
 	ck_assert_ptr_eq((char *)pc - (c - a), pa);
-	ck_assert_uint_eq(sim.calls("cuMemGetHandleForAddressRange"), 1);
+	ck_assert_uint_eq(cuda_hooks.calls("cuMemGetHandleForAddressRange"), 1);
 	ck_assert(same_memory(ma, pa, a));
 	ck_assert(same_memory(mb, pb, b));
 	ck_assert(same_memory(mc, pc, c));
@@ -150,9 +150,9 @@ START_TEST(test_one_page)
 	OK(barcopy_unmap_range(g, mc));
 	ck_assert(same_memory(mb, pb, b));
 	OK(barcopy_unmap_range(g, mb));
-	sim.cuMemFree_v2(a);
-	sim.cuMemFree_v2(b);
-	sim.cuMemFree_v2(c);
+	cuda.cuMemFree_v2(a);
+	cuda.cuMemFree_v2(b);
+	cuda.cuMemFree_v2(c);
 	unsetenv("GDRSIM_DRIVER_VERSION");
 }
 END_TEST
@@ -167,8 +167,8 @@ START_TEST(test_reallocated)
 	for (int i = 0; i < 8; i++) {
 		OK(barcopy_map_range(g, d + 100, 1000, 0, &cpu[i], &mh[i]));
 		ck_assert(same_memory(mh[i], cpu[i], d + 100));
-		CU(sim.cuMemUnmap(d, CHUNK));
-		CU(sim.cuMemAddressFree(d, CHUNK));
+		CU(cuda.cuMemUnmap(d, CHUNK));
+		CU(cuda.cuMemAddressFree(d, CHUNK));
 		ck_assert_uint_eq(vmm_new(d, 1), d);
 		ck_assert(!same_memory(mh[i], cpu[i], d + 100));
 	}
@@ -231,7 +231,7 @@ START_TEST(test_host)
 	gdr_mh_t mh, mh2;
 	void *host, *cpu, *cpu2;
 
-	CU(sim.cuMemHostAlloc(&host, 4096, 0));
+	CU(cuda.cuMemHostAlloc(&host, 4096, 0));
 	OK(barcopy_map_range(g, (uintptr_t)host + 100, 200, 0, &cpu, &mh));
 	OK(barcopy_map_range(g, (uintptr_t)host + 200, 200, 0, &cpu2, &mh2));
 	ck_assert_ptr_eq(cpu, (char *)host + 100);
@@ -245,7 +245,7 @@ START_TEST(test_host)
 	/* beyond the allocation there is nothing to copy to */
 	OK(barcopy_unmap_range(g, mh));
 	OK(barcopy_unmap_range(g, mh2));
-	CU(sim.cuMemFreeHost(host));
+	CU(cuda.cuMemFreeHost(host));
 }
 END_TEST
 
@@ -320,7 +320,7 @@ static void *thread_without_context(void *arg)
 
 	if (!rc)
 		rc = barcopy_unmap_range(g, mh);
-	if (sim.cuCtxGetCurrent(&current) || current)
+	if (cuda.cuCtxGetCurrent(&current) || current)
 		rc = -1;
 	return (void *)(intptr_t)rc;
 }
@@ -345,7 +345,7 @@ static void *map_and_unmap(void *arg)
 	unsigned int x = (unsigned int)(uintptr_t)arg * 7919 + 1;
 	uintptr_t bad = 0;
 
-	sim.cuCtxSetCurrent(sim.ctx);
+	cuda.cuCtxSetCurrent(standin_primary(0));
 	for (int i = 0; i < 300; i++) {
 		uint64_t offset, value = (uintptr_t)arg << 32 | (unsigned int)i, seen = 0;
 		gdr_mh_t mh;
@@ -433,5 +433,5 @@ int main(void)
 	tcase_add_test(tc, test_threads);
 	tcase_add_test(tc, test_fork);
 	suite_add_tcase(suite, tc);
-	return run_suite(suite);
+	return unit_suite(suite, CK_FORK);
 }

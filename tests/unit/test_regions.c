@@ -17,19 +17,13 @@
 #include "barcopy.h"
 #include "cache/cache.h"
 #include "common/preload.h"
+#include "common/expect.h"
 #include "common/standin.h"
 #include "common/unit.h"
 
 #define MIB ((size_t)1 << 20)
 
 static gdr_t g;
-
-#define OK(call)                                                                             \
-	do {                                                                                 \
-		int err_ = (call);                                                           \
-		ck_assert_msg(!err_, "%s: errno %d: %s", #call, err_, barcopy_last_error()); \
-	} while (0)
-#define CU(call) ck_assert_int_eq((call), CUDA_SUCCESS)
 
 static void start(void)
 {

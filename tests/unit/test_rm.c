@@ -6,6 +6,7 @@
  */
 #include <sys/mman.h>
 
+#include "common/maps.h"
 #include "rm_sim.h"
 
 /* ---- kinds ------------------------------------------------------------------------------------------- */
@@ -43,8 +44,8 @@ static void vmm(void)
 {
 	rm_begin();
 	for (int exportable = 0; exportable < 2; exportable++) {
-		CUdeviceptr one = rm_chunks(0, 1, 4 * MIB, exportable);
-		CUdeviceptr some = rm_chunks(0, 5, 2 * MIB, exportable);
+		CUdeviceptr one = standin_chunks(0, 0, 1, 4 * MIB, exportable);
+		CUdeviceptr some = standin_chunks(0, 0, 5, 2 * MIB, exportable);
 
 		rm_whole_life("VMM", one, 4 * MIB);
 		rm_whole_life("VMM, a part", one + MIB + 77, 70000);
@@ -60,7 +61,7 @@ static void several_calls(void)
 	CUdeviceptr p;
 
 	rm_begin();
-	p = rm_chunks(0, 140, 2 * MIB, false);
+	p = standin_chunks(0, 0, 140, 2 * MIB, false);
 	rm_whole_life("VMM, 140 chunks", p, 280 * MIB);
 	rm_sim.faults(NULL);
 	rm_whole_life("VMM, the middle of 140 chunks", p + MIB, 278 * MIB);
@@ -176,7 +177,7 @@ static void parts_of_a_pin(void)
 	void *map;
 
 	rm_begin();
-	p = rm_chunks(0, 3, 2 * MIB, false);
+	p = standin_chunks(0, 0, 3, 2 * MIB, false);
 	OK(gdr_pin_buffer_v2(rm_g, p, 6 * MIB, 0, &h));
 	for (size_t i = 0; i < COUNT(lengths); i++) {
 		struct gdrsim_rm_counts c;
@@ -195,22 +196,6 @@ static void parts_of_a_pin(void)
 	rm_end(1);
 }
 
-static const char *permissions(const void *at)
-{
-	FILE *maps = fopen("/proc/self/maps", "re");
-	static char perms[5];
-	uintptr_t low, high;
-	char line[512];
-
-	ck_assert_ptr_nonnull(maps);
-	while (fgets(line, sizeof(line), maps))
-		if (sscanf(line, "%lx-%lx %4s", &low, &high, perms) == 3 && (uintptr_t)at >= low &&
-		    (uintptr_t)at < high)
-			break;
-	fclose(maps);
-	return perms;
-}
-
 static void read_only(void)
 {
 	uint8_t a[RM_LOOK], b[RM_LOOK];
@@ -225,14 +210,14 @@ static void read_only(void)
 	OK(barcopy_map_range(rm_g, p + 70000, RM_LOOK, BARCOPY_MAP_RANGE_READ_ONLY, &map, &h));
 	OK(gdr_copy_from_mapping(h, b, map, RM_LOOK));
 	ck_assert_int_eq(memcmp(a, b, RM_LOOK), 0);
-	ck_assert_str_eq(permissions(map), "r--s");
+	ck_assert(!strncmp(maps_at(map), "r--s", 4));
 	/* RM was asked for a read-only one too: the kernel lets nobody make this one writable. */
 	page = (void *)((uintptr_t)map & ~4095ul);
 	ck_assert_int_eq(mprotect(page, 4096, PROT_READ | PROT_WRITE), -1);
 	ck_assert_int_eq(errno, EACCES);
 	OK(barcopy_unmap_range(rm_g, h));
 	OK(barcopy_map_range(rm_g, p + 70000, RM_LOOK, 0, &map, &h));
-	ck_assert_str_eq(permissions(map), "rw-s");
+	ck_assert(!strncmp(maps_at(map), "rw-s", 4));
 	OK(barcopy_unmap_range(rm_g, h));
 	rm_end(1);
 }
@@ -283,7 +268,7 @@ static void closed_as_it_is(void)
 
 	rm_begin();
 	p = standin_alloc(4 * MIB);
-	v = rm_chunks(0, 4, 2 * MIB, true);
+	v = standin_chunks(0, 0, 4, 2 * MIB, true);
 	OK(rm_use_open(&u[0], p, 4 * MIB, 0));
 	OK(rm_use_open(&u[1], v, 8 * MIB, 0));
 	OK(rm_use_open(&u[2], v + MIB, MIB + 1, 0));

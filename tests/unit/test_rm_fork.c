@@ -19,6 +19,7 @@
 #include "common/again.h"
 #include "common/pass_fd.h"
 #include "cuda/got.h"
+#include "common/maps.h"
 #include "rm_sim.h"
 
 typedef int (*ioctl_fn)(int, unsigned long, ...);
@@ -69,17 +70,7 @@ enum end { BY_EXIT, BY__EXIT, BY_EXEC, BY_KILL, ENDS };
 /* GPU memory, not something else that a sanitizer's run time may have put there in the child. */
 static bool is_mapped(const void *at)
 {
-	FILE *maps = fopen("/proc/self/maps", "re");
-	uintptr_t low, high;
-	char line[512];
-	bool found = false;
-
-	while (maps && fgets(line, sizeof(line), maps))
-		found |= sscanf(line, "%lx-%lx", &low, &high) == 2 && (uintptr_t)at >= low &&
-			 (uintptr_t)at < high && strstr(line, "gdrsim-vmm");
-	if (maps)
-		fclose(maps);
-	return found;
+	return strstr(maps_at(at), "gdrsim-vmm");
 }
 
 static void child(enum end how, struct rm_use *u)
@@ -122,7 +113,7 @@ static void ends(void)
 		return;
 	rm_begin();
 	p = standin_alloc(MIB);
-	v = rm_chunks(0, 3, 2 * MIB, false);
+	v = standin_chunks(0, 0, 3, 2 * MIB, false);
 	note_fds();
 	OK(rm_use_open(&u[0], p, MIB, 0));
 	OK(rm_use_open(&u[1], v, 6 * MIB, 0));
@@ -168,7 +159,7 @@ static void parent(int ready, int go_on)
 	pid_t pid;
 
 	rm_begin();
-	OK(rm_use_open(&u, rm_chunks(0, 3, 2 * MIB, false), 6 * MIB, 0));
+	OK(rm_use_open(&u, standin_chunks(0, 0, 3, 2 * MIB, false), 6 * MIB, 0));
 	pid = fork();
 	if (!pid) {
 		char c;
@@ -295,7 +286,7 @@ static void forks_meanwhile(void)
 
 	rm_begin();
 	p[0] = standin_alloc(MIB);
-	p[1] = rm_chunks(0, 3, 2 * MIB, true);
+	p[1] = standin_chunks(0, 0, 3, 2 * MIB, true);
 	note_fds();
 	ck_assert_int_eq(pthread_create(&t, NULL, pin_on, p), 0);
 	for (int i = 0; i < children; i++) {
@@ -337,7 +328,7 @@ static void forks_in_every_call(void)
 
 	rm_begin();
 	p = standin_alloc(4 * MIB);
-	v = rm_chunks(0, 3, 2 * MIB, true);
+	v = standin_chunks(0, 0, 3, 2 * MIB, true);
 	ck_assert(gdri_got_find(dlopen(NULL, RTLD_NOW), "ioctl", &got));
 	held = atomic_load(got.slots[0]);
 	*(void **)&below = dlsym(RTLD_DEFAULT, "ioctl"); /* the slot may not be bound yet */

@@ -20,7 +20,7 @@ static void each_serves(int gpus)
 	rm_begin();
 	for (int i = 0; i < gpus; i++) {
 		p[i] = alloc_on(i, 4 * MIB);
-		v[i] = rm_chunks(i, 3, 2 * MIB, i & 1);
+		v[i] = standin_chunks(0, i, 3, 2 * MIB, i & 1);
 	}
 	/* Pinned while the context of the GPU before it is current. */
 	for (int k = 0; k < 2 * gpus; k++) {

@@ -35,7 +35,7 @@ static void nothing_served(const char *text)
 
 	rm_begin();
 	plain = standin_alloc(MIB);
-	vmm = rm_chunks(0, 1, 2 * MIB, true);
+	vmm = standin_chunks(0, 0, 1, 2 * MIB, true);
 	for (int i = 0; i < 2; i++) {
 		FAILS(ENOTSUP, rm_pin(plain, MIB, 0));
 		rm_has(text);
@@ -90,7 +90,7 @@ static void bar1_full_half_way(void)
 	CUdeviceptr p;
 
 	rm_begin();
-	p = rm_chunks(0, 10, 2 * MIB, false);
+	p = standin_chunks(0, 0, 10, 2 * MIB, false);
 	FAILS(ENOMEM, rm_use_open(&u, p, 20 * MIB, 0));
 	rm_has("BAR1 has no room for 0x200000 bytes");
 	ck_assert_uint_eq(rm_sim.bar1_used(0), 0);

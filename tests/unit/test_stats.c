@@ -12,13 +12,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/expect.h"
 #include "common/standin.h"
 #include "common/unit.h"
 #include "barcopy.h"
 #include "calls/stats.h"
 
-#define OK(call) ck_assert_msg(!(call), "%s: %s", #call, barcopy_last_error())
-#define SIZE	 STANDIN_GRANULE
+#define SIZE STANDIN_GRANULE
 
 static gdr_t g;
 

@@ -8,11 +8,12 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <stdio.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "abi/rm.h"
+#include "common/maps.h"
 #include "common/standin.h"
 #include "common/unit.h"
 #include "cuda/got.h"
@@ -47,17 +48,9 @@ static inline watch_ioctl_fn watch_ioctl(void)
 /* The permissions of the slot's page, "rw-" or "r--". */
 static inline const char *watch_page(void)
 {
-	uintptr_t at = (uintptr_t)watch_got.slots[0], low, high;
-	FILE *maps = fopen("/proc/self/maps", "re");
 	static char perms[4];
-	char line[512];
 
-	if (!maps)
-		abort(); /* no check of Check's: its lock may be another thread's, in a child for good */
-	while (fgets(line, sizeof(line), maps))
-		if (sscanf(line, "%lx-%lx %3s", &low, &high, perms) == 3 && at >= low && at < high)
-			break;
-	fclose(maps);
+	memcpy(perms, maps_at((void *)watch_got.slots[0]), 3);
 	return perms;
 }
 

@@ -500,23 +500,17 @@ int node_ioctl(int fd, unsigned long request, void *arg)
 }
 
 /* Over a reservation: each piece at its place. */
-static bool map_pieces(const struct region *r, char *at, size_t len, int prot, size_t off)
+static bool map_pieces(const struct region *r, char *at, size_t len, int prot)
 {
 	for (unsigned int i = 0; i < r->n_pieces && len; i++) {
 		const struct gdrsim_piece *piece = &r->pieces[i];
-		size_t n;
+		size_t n = piece->size < len ? piece->size : len;
 
-		if (off >= piece->size) {
-			off -= piece->size;
-			continue;
-		}
-		n = piece->size - off < len ? piece->size - off : len;
 		if (libc_calls()->mmap(at, n, prot, MAP_SHARED | MAP_FIXED, piece->fd,
-				       (off_t)(piece->offset + off)) == MAP_FAILED)
+				       (off_t)piece->offset) == MAP_FAILED)
 			return false;
 		at += n;
 		len -= n;
-		off = 0;
 	}
 	return true;
 }
@@ -533,7 +527,7 @@ static int map_locked(struct node *node, void *addr, size_t len, int prot, int f
 				MAP_PRIVATE | MAP_ANONYMOUS | (flags & MAP_FIXED), -1, 0);
 	if (at == MAP_FAILED)
 		return errno;
-	if (!map_pieces(r, at, len, prot, 0)) {
+	if (!map_pieces(r, at, len, prot)) {
 		libc_calls()->munmap(at, len);
 		return ENOMEM;
 	}

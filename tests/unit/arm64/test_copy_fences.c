@@ -48,5 +48,5 @@ int main(void)
 	tcase_add_test(tc, test_watch);
 	tcase_add_test(tc, test_calls);
 	suite_add_tcase(suite, tc);
-	return run_suite(suite);
+	return unit_suite(suite, CK_FORK_GETENV);
 }

@@ -127,13 +127,13 @@ static void copy_from(const struct gdri_copy_plan *plan, size_t host_at)
 /* All places in a line, by steps; all small sizes, and others around whole lines. */
 static void ranges(const struct gdri_copy_plan *plan, const char *name, bool to, bool from)
 {
-	size_t step = test_quick() ? 9 : 5;
+	size_t step = unit_quick() ? 9 : 5;
 
 	row_name = name;
 	for (at = FRONT; at < FRONT + LINE; at += step) {
 		for (size = 1; size < RANGE_MAX; size++) {
 			if (size > 24 && (at + size) % LINE > 1 &&
-			    (at + size) % (test_quick() ? 29 : 13))
+			    (at + size) % (unit_quick() ? 29 : 13))
 				continue;
 			if (to)
 				copy_to(plan, LINE + size % 9);
@@ -244,5 +244,5 @@ int main(void)
 	tcase_add_test(tc, test_device);
 	tcase_add_test(tc, test_device_calls);
 	suite_add_tcase(suite, tc);
-	return run_suite(suite);
+	return unit_suite(suite, CK_FORK_GETENV);
 }

@@ -144,5 +144,5 @@ int main(void)
 	tcase_add_test(tc, test_pool_reads);
 	tcase_add_test(tc, test_pool_writes);
 	suite_add_tcase(suite, tc);
-	return run_suite(suite);
+	return unit_suite(suite, CK_FORK_GETENV);
 }
