@@ -277,7 +277,7 @@ typedef struct barcopy_mem {
 
 /**
  * Allocates device memory that is pinned, mapped and ready. CUDA is initialised if it was not, and
- * the device's primary context is kept until the free.
+ * the device's primary context is kept while contexts of this library are open.
  *
  * The allocator is the one that this platform needs: cuMemHostAlloc on integrated GPUs; cuMemAlloc
  * where that memory is served; else, and with BARCOPY_MEM_SHAREABLE, exportable, GPUDirect-capable memory

@@ -230,5 +230,6 @@ _Static_assert(sizeof(struct rm_unmap) == 32, "NVOS34_PARAMETERS");
 _Static_assert(sizeof(struct rm_export_515) == 2600, "nv_ioctl_export_to_dma_buf_fd_t to 565");
 _Static_assert(sizeof(struct rm_export_570) == 2608, "nv_ioctl_export_to_dma_buf_fd_t from 570");
 _Static_assert(offsetof(struct rm_export_570, objects) == 36, "handles behind the two bytes");
+_Static_assert(offsetof(struct rm_export_515, objects) == 32, "one head up to there");
 
 #endif

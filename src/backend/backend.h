@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a backend is: one table of operations, no NULL slot. A backend knows how to get at one kind
+ * What a backend is: one table of operations. A backend knows how to get at one kind
  * of mapping; it knows nothing of handles, of other backends, or of who calls.
  *
  * To add one: a file with its table, a line in backends.c, a barcopy_backend_t.
@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "cuda/cuda.h"
 #include "barcopy.h"
@@ -18,12 +19,11 @@
 
 #define GDRI_BACKENDS 4
 
-/* Capabilities, checked in one place: gdri_backends_pin() and the attribute calls. */
+/* Capabilities, looked at by gdri_backends_pin() and the attribute calls. */
 enum gdri_backend_caps {
 	GDRI_CAP_DEVICE_MEMORY = 1, /* serves ordinary device memory, as gdr_open() promises */
 	GDRI_CAP_UNKNOWN_MEMORY = 2, /* judges addresses itself, so CUDA need not know them */
-	GDRI_CAP_DMABUF_MMAP = 8, /* is the dma-buf way (GDR_ATTR_USING_DMA_BUF_MMAP) */
-	GDRI_CAP_TAKES_DMABUF = 16 /* maps a dma-buf that another process handed over */
+	GDRI_CAP_TAKES_DMABUF = 4 /* maps a dma-buf that another process handed over */
 };
 
 /* Memory that another process handed over as a descriptor, which stays the caller's. */
@@ -48,8 +48,13 @@ struct gdri_pin_request {
 	const struct gdri_imported *imported;
 };
 
+static inline bool gdri_is_dmabuf(const struct gdri_pin_request *request)
+{
+	return request->imported && request->imported->dmabuf;
+}
+
 /*
- * A pinned range. The caller sets backend, va, mapped_size, page_size and device;
+ * A pinned range. The caller sets backend, state, va, mapped_size, page_size and device;
  * the backend's pin() the rest of the first part and may change page_size.
  */
 struct gdri_pin {
@@ -62,7 +67,12 @@ struct gdri_pin {
 	gdr_mapping_type_t type; /* of a default map */
 	uint64_t tm_cycles;
 	uint32_t cycles_per_ms;
-	void *priv; /* the backend's own */
+	void *state; /* of the backend in this context */
+	union { /* the backend's own */
+		void *priv;
+		uint64_t handle;
+		int fd;
+	};
 
 	/* Kept by pin.c. */
 	struct gdri_counters
@@ -80,7 +90,18 @@ struct gdri_pin {
 	uintptr_t copy_start, copy_end; /* bytes that copies may touch */
 };
 
-/* All return 0 or -errno with its text set, unless noted. */
+/* The whole of what is mapped is what copies may touch. */
+static inline void gdri_pin_mapped(struct gdri_pin *pin, void *map)
+{
+	pin->map = map;
+	pin->copy_start = (uintptr_t)map;
+	pin->copy_end = pin->copy_start + pin->map_length;
+}
+
+/*
+ * All return 0 or -errno with its text set, unless noted. NULL, where noted: for a backend that has
+ * nothing of its own there; whoever calls it knows.
+ */
 struct gdri_backend {
 	const char *name; /* as in GDRCOPY_BACKEND */
 	barcopy_backend_t id;
@@ -92,21 +113,24 @@ struct gdri_backend {
 	 * a context; CUDA may be initialised to ask.
 	 */
 	int (*open)(bool decides, void **state);
-	void (*close)(void *state);
+	void (*close)(void *state); /* or NULL */
 
-	int (*driver_version)(void *state, int *major, int *minor);
+	int (*driver_version)(void *state, int *major, int *minor); /* or NULL: the library's */
 
-	/* The value of a gdr_attr_t, never negative; for DEVICE_MEMORY backends. */
+	/* The value of a gdr_attr_t, never negative; NULL: 0 each. */
 	int (*attribute)(void *state, gdr_attr_t attr);
 
 	int (*pin)(void *state, const struct gdri_pin_request *request, struct gdri_pin *pin);
-	int (*unpin)(struct gdri_pin *pin);
+	int (*unpin)(struct gdri_pin *pin); /* or NULL */
 	/* wish: the type asked for, or GDR_MAPPING_TYPE_NONE. */
 	int (*map)(struct gdri_pin *pin, gdr_mapping_type_t wish);
-	int (*unmap)(struct gdri_pin *pin);
-	int (*callback_flag)(struct gdri_pin *pin, int *flag);
+	int (*unmap)(struct gdri_pin *pin); /* or NULL */
+	int (*callback_flag)(struct gdri_pin *pin, int *flag); /* NULL: never revoked */
 
-	/* A descriptor, the backend's, with POLLPRI while a revoked range is pinned; see gdrapi.h. */
+	/*
+	 * A descriptor, the backend's, with POLLPRI while a revoked range is pinned; see gdrapi.h.
+	 * NULL like callback_flag.
+	 */
 	int (*event_fd)(void *state, int *fd);
 };
 
@@ -118,6 +142,13 @@ struct gdri_backends {
 	struct gdri_counters *counters; /* what is done with pins is counted there */
 };
 
+/* What one of them says of an attribute. */
+static inline int gdri_backends_ask(const struct gdri_backends *set, const struct gdri_backend *b,
+				    gdr_attr_t attr)
+{
+	return b->attribute ? b->attribute(set->state[b->id - 1], attr) : 0;
+}
+
 extern const struct gdri_backend gdri_backend_gdrdrv;
 /* The same node, pins by dma-buf alone; for GDRCOPY_BACKEND, never tried unasked. */
 extern const struct gdri_backend gdri_backend_gdrdrv_dmabuf;
@@ -125,11 +156,31 @@ extern const struct gdri_backend gdri_backend_dmabuf;
 extern const struct gdri_backend gdri_backend_rm;
 extern const struct gdri_backend gdri_backend_host;
 
-/* What a backend without anything of its own puts into its table. */
-void gdri_default_close(void *state);
-int gdri_default_driver_version(void *state, int *major, int *minor);
-int gdri_default_callback_flag(struct gdri_pin *pin, int *flag);
-int gdri_default_event_fd(void *state, int *fd);
+/* ---- what backends share: common.c ----------------------------------------------------------- */
+
+/* Completes a request for an address; refuses at once what no backend can serve. */
+int gdri_pin_describe(struct gdri_pin_request *request);
+
+/*
+ * Maps length bytes of fd from offset on, which no child inherits; at: in place of what is there,
+ * or NULL. 0; -errno with its text; or mmap's positive errno, for its caller to say what it means.
+ * No page is there only where *map is MAP_FAILED; at `at` they stay, as a hole could be somebody
+ * else's next.
+ */
+int gdri_pages_map(int fd, off_t offset, void *at, size_t length, int prot, void **map);
+
+/* The unmap() of a pin whose map is nothing but pages. */
+int gdri_pages_unmap(struct gdri_pin *pin);
+
+/*
+ * Whether one word in every 2 MiB of [map, map + length), and its last one, can be loaded, asked
+ * without the risk of a signal. A driver that makes its page-table entries on fault, 2 MiB at a
+ * time, has made them all then.
+ */
+bool gdri_pages_readable(const void *map, size_t length);
+
+/* The first line of a small file of the kernel; "" when it cannot be read. */
+void gdri_read_line(const char *path, char *text, size_t size);
 
 /* NULL for what is none. */
 const char *gdri_mapping_type_name(gdr_mapping_type_t type);
@@ -149,7 +200,8 @@ int gdri_backends_pin(struct gdri_backends *set, struct gdri_pin_request *reques
 int gdri_backends_unpin(struct gdri_pin *pin);
 int gdri_backends_map(struct gdri_pin *pin, gdr_mapping_type_t wish);
 int gdri_backends_unmap(struct gdri_pin *pin);
-
+/* Has it been revoked? */
+int gdri_backends_callback_flag(struct gdri_pin *pin, int *flag);
 
 /* See gdr_get_attribute() and gdr_driver_get_version(). */
 int gdri_backends_attribute(struct gdri_backends *set, gdr_attr_t attr);

@@ -12,6 +12,7 @@
 #include "base/env.h"
 #include "base/error.h"
 
+/* In order of trial. */
 static const struct gdri_backend *const all_backends[] = {
 	&gdri_backend_gdrdrv,
 	&gdri_backend_dmabuf,
@@ -19,25 +20,22 @@ static const struct gdri_backend *const all_backends[] = {
 	&gdri_backend_host,
 };
 
-/* One that only its name brings in: a way of a backend, whose id (and room) it shares. */
-static const struct gdri_backend *const named_backends[] = {
-	&gdri_backend_gdrdrv_dmabuf,
-};
+_Static_assert(sizeof(all_backends) / sizeof(all_backends[0]) == GDRI_BACKENDS,
+	       "room for every backend in a context");
 
-#define NAMED_BACKENDS (sizeof(named_backends) / sizeof(named_backends[0]))
-#define ALL_BACKENDS   (sizeof(all_backends) / sizeof(all_backends[0]))
-
-_Static_assert(ALL_BACKENDS <= GDRI_BACKENDS, "room for every backend in a context");
+static bool has_name(const struct gdri_backend *b, const char *name, size_t length)
+{
+	return strlen(b->name) == length && !strncmp(b->name, name, length);
+}
 
 static const struct gdri_backend *backend_named(const char *name, size_t length)
 {
-	for (size_t i = 0; i < ALL_BACKENDS + NAMED_BACKENDS; i++) {
-		const struct gdri_backend *b =
-			i < ALL_BACKENDS ? all_backends[i] : named_backends[i - ALL_BACKENDS];
-
-		if (strlen(b->name) == length && !strncmp(b->name, name, length))
-			return b;
-	}
+	/* One that only its name brings in: a way of gdrdrv, whose id (and room) it shares. */
+	if (has_name(&gdri_backend_gdrdrv_dmabuf, name, length))
+		return &gdri_backend_gdrdrv_dmabuf;
+	for (size_t i = 0; i < GDRI_BACKENDS; i++)
+		if (has_name(all_backends[i], name, length))
+			return all_backends[i];
 	return NULL;
 }
 
@@ -67,19 +65,12 @@ static int backends_named(const char *list, const struct gdri_backend **out, siz
 	return 0;
 }
 
-/* "1" and nothing else, as in the library that this one stands in for. */
-static bool use_dmabuf_mmap(void)
-{
-	const char *value = gdri_env("GDRCOPY_USE_DMABUF_MMAP");
-
-	return value && !strcmp(value, "1");
-}
-
 int gdri_backends_open(struct gdri_backends *set, bool any)
 {
 	const struct gdri_backend *candidates[GDRI_BACKENDS];
 	struct gdri_text why = { .len = 0 };
 	const char *list = gdri_env("GDRCOPY_BACKEND");
+	const char *dmabuf = gdri_env("GDRCOPY_USE_DMABUF_MMAP");
 	bool by_name = list && *list;
 	bool served = false;
 	size_t count;
@@ -89,12 +80,13 @@ int gdri_backends_open(struct gdri_backends *set, bool any)
 		rc = backends_named(list, candidates, &count);
 		if (rc)
 			return rc;
-	} else if (use_dmabuf_mmap()) {
+	} else if (dmabuf && !strcmp(dmabuf, "1")) {
+		/* "1" and nothing else, as in the library that this one stands in for. */
 		candidates[0] = &gdri_backend_dmabuf;
 		count = 1;
 	} else {
-		for (count = 0; count < ALL_BACKENDS; count++)
-			candidates[count] = all_backends[count];
+		memcpy(candidates, all_backends, sizeof(candidates));
+		count = GDRI_BACKENDS;
 	}
 
 	memset(set->state, 0, sizeof(set->state));
@@ -126,17 +118,9 @@ void gdri_backends_close(struct gdri_backends *set)
 	while (set->count) {
 		const struct gdri_backend *b = set->of[--set->count];
 
-		b->close(set->state[b->id - 1]);
+		if (b->close)
+			b->close(set->state[b->id - 1]);
 	}
-}
-
-/* What a backend answers; being the dma-buf way is told by its capabilities. */
-static bool has_attribute(const struct gdri_backends *set, const struct gdri_backend *b,
-			  gdr_attr_t attr)
-{
-	if (attr == GDR_ATTR_USING_DMA_BUF_MMAP)
-		return b->caps & GDRI_CAP_DMABUF_MMAP;
-	return b->attribute(set->state[b->id - 1], attr);
 }
 
 /* A flag is supported where any backend takes it, since a pin goes on to that one. */
@@ -151,7 +135,7 @@ int gdri_backends_attribute(struct gdri_backends *set, gdr_attr_t attr)
 	for (size_t i = 0; i < set->count; i++) {
 		const struct gdri_backend *b = set->of[i];
 
-		if ((b->caps & needed) == needed && has_attribute(set, b, attr) == any)
+		if ((b->caps & needed) == needed && gdri_backends_ask(set, b, attr) == any)
 			return any;
 	}
 	return !any;
@@ -161,7 +145,11 @@ int gdri_backends_driver_version(struct gdri_backends *set, int *major, int *min
 {
 	const struct gdri_backend *b = set->of[0];
 
-	return b->driver_version(set->state[b->id - 1], major, minor);
+	if (b->driver_version)
+		return b->driver_version(set->state[b->id - 1], major, minor);
+	*major = GDR_API_MAJOR_VERSION;
+	*minor = GDR_API_MINOR_VERSION;
+	return 0;
 }
 
 int gdri_backends_event_fd(struct gdri_backends *set, int *fd)
@@ -171,9 +159,10 @@ int gdri_backends_event_fd(struct gdri_backends *set, int *fd)
 	for (size_t i = 0; i < set->count; i++) {
 		const struct gdri_backend *b = set->of[i];
 
-		if (!b->event_fd(set->state[b->id - 1], fd))
+		if (b->event_fd && !b->event_fd(set->state[b->id - 1], fd))
 			return 0;
-		gdri_text_add(&why, "%s%s: %s", why.len ? "; " : "", b->name, gdri_error_text());
+		gdri_text_add(&why, "%s%s: %s", why.len ? "; " : "", b->name,
+			      b->event_fd ? gdri_error_text() : "no range is ever revoked");
 	}
 	return gdri_fail(ENOTSUP, "no notice of revoked ranges here: %s", why.s);
 }

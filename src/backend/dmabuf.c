@@ -14,10 +14,8 @@
 #include <unistd.h>
 
 #include "backend/backend.h"
-#include "backend/probe.h"
-#include "cuda/cuda.h"
 #include "base/error.h"
-#include "base/fork.h"
+#include "base/process.h"
 
 enum { CUDA_WITH_DMABUF_MMAP = 13030, KERNEL_ENOTSUPP = 524 };
 
@@ -33,7 +31,7 @@ static int dmabuf_open(bool decides, void **state)
 		return gdri_fail(ENODEV, "CUDA driver %d.%d cannot map a dma-buf (13.3 can)",
 				 version / 1000, version % 1000 / 10);
 	/* A dma-buf of another process can be mapped all the same. */
-	return decides ? gdri_cuda_exports_dmabuf(true) : 0;
+	return decides ? gdri_cuda_exports_dmabuf() : 0;
 }
 
 static int dmabuf_attribute(void *state, gdr_attr_t attr)
@@ -41,39 +39,25 @@ static int dmabuf_attribute(void *state, gdr_attr_t attr)
 	(void)state;
 	/* The memory is held by the dma-buf until the unpin; the PCIe flag is tried at each pin. */
 	return attr == GDR_ATTR_USE_PERSISTENT_MAPPING ||
-	       attr == GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE;
+	       attr == GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE || attr == GDR_ATTR_USING_DMA_BUF_MMAP;
 }
 
 /* Maps the buffer and proves that all of it is there: a part may stand for other memory (L16). */
-static int map_checked(int fd, size_t length, void **out)
+static int map_checked(int fd, size_t length, void **map)
 {
-	void *map;
+	int rc = gdri_pages_map(fd, 0, NULL, length, PROT_READ | PROT_WRITE, map);
 	off_t size;
-	int err = 0;
 
-	gdri_fork_hold();
-	map = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	if (map == MAP_FAILED)
-		err = errno;
-	else if (madvise(map, length, MADV_DONTFORK))
-		err = -errno;
-	gdri_fork_release();
-	if (err < 0) {
-		munmap(map, length);
-		return gdri_fail(err == -ENOMEM ? ENOMEM : ENOTSUP, "madvise(MADV_DONTFORK): %s",
-				 strerror(-err));
-	}
-	if (err == ENOMEM)
-		return gdri_fail(ENOMEM, "no address space for %zu bytes", length);
-	if (err)
+	if (rc > 0)
 		return gdri_fail(ENOTSUP, "this driver refuses mmap of its dma-buf (%s)",
-				 err == KERNEL_ENOTSUPP ? "ENOTSUPP" : strerror(err));
+				 rc == KERNEL_ENOTSUPP ? "ENOTSUPP" : strerror(rc));
+	if (rc)
+		return rc;
 	size = lseek(fd, 0, SEEK_END);
-	if ((size >= 0 && (uint64_t)size < length) || !gdri_probe_range(map, length)) {
-		munmap(map, length);
+	if ((size >= 0 && (uint64_t)size < length) || !gdri_pages_readable(*map, length)) {
+		munmap(*map, length);
 		return gdri_fail(ENOTSUP, "the dma-buf does not cover the whole range");
 	}
-	*out = map;
 	return 0;
 }
 
@@ -82,7 +66,7 @@ static int get_dmabuf(const struct gdri_pin_request *request, int *fd)
 {
 	int rc;
 
-	if (request->imported && request->imported->dmabuf) {
+	if (gdri_is_dmabuf(request)) {
 		*fd = fcntl(request->imported->fd, F_DUPFD_CLOEXEC, 0);
 		if (*fd >= 0)
 			return 0;
@@ -121,61 +105,47 @@ static int dmabuf_pin(void *state, const struct gdri_pin_request *request, struc
 	rc = mapping_type(request, &pin->type);
 	if (!rc)
 		rc = get_dmabuf(request, &fd);
+	if (!rc)
+		rc = gdri_fork_own(fd);
 	if (rc)
 		return rc;
 	rc = map_checked(fd, pin->mapped_size, &map);
-	if (!rc) {
-		munmap(map, pin->mapped_size);
-		rc = gdri_fork_own(fd);
-	}
 	if (rc) {
-		close(fd);
+		gdri_fork_close(fd);
 		return rc;
 	}
-	pin->priv = (void *)(intptr_t)fd;
+	munmap(map, pin->mapped_size);
+	pin->fd = fd;
 	pin->persistent = true;
 	return 0;
 }
 
 static int dmabuf_unpin(struct gdri_pin *pin)
 {
-	gdri_fork_close((int)(intptr_t)pin->priv);
+	gdri_fork_close(pin->fd);
 	return 0;
 }
 
 static int dmabuf_map(struct gdri_pin *pin, gdr_mapping_type_t wish)
 {
 	int rc = gdri_check_wish(pin, wish);
+	void *map;
 
-	if (rc)
-		return rc;
-	rc = map_checked((int)(intptr_t)pin->priv, pin->map_length, &pin->map);
-	if (rc)
-		return rc;
-	pin->copy_start = (uintptr_t)pin->map;
-	pin->copy_end = pin->copy_start + pin->map_length;
-	return 0;
-}
-
-static int dmabuf_unmap(struct gdri_pin *pin)
-{
-	if (munmap(pin->map, pin->map_length))
-		return gdri_fail(errno, "munmap: %s", strerror(errno));
-	return 0;
+	if (!rc)
+		rc = map_checked(pin->fd, pin->map_length, &map);
+	if (!rc)
+		gdri_pin_mapped(pin, map);
+	return rc;
 }
 
 const struct gdri_backend gdri_backend_dmabuf = {
 	.name = "dmabuf",
 	.id = BARCOPY_BACKEND_DMABUF,
-	.caps = GDRI_CAP_DEVICE_MEMORY | GDRI_CAP_DMABUF_MMAP | GDRI_CAP_TAKES_DMABUF,
+	.caps = GDRI_CAP_DEVICE_MEMORY | GDRI_CAP_TAKES_DMABUF,
 	.open = dmabuf_open,
-	.close = gdri_default_close,
-	.driver_version = gdri_default_driver_version,
 	.attribute = dmabuf_attribute,
 	.pin = dmabuf_pin,
 	.unpin = dmabuf_unpin,
 	.map = dmabuf_map,
-	.unmap = dmabuf_unmap,
-	.callback_flag = gdri_default_callback_flag,
-	.event_fd = gdri_default_event_fd,
+	.unmap = gdri_pages_unmap,
 };

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The gdrdrv backend: the kernel driver's node pins any device memory and maps it. One descriptor
- * per context. The calls, and what they are at which level of the driver, are gdrdrv_node.c's.
+ * per context. What the driver's level is, and pins by dma-buf, are of the files beside.
  */
 #include <errno.h>
 #include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -14,47 +12,18 @@
 #include "abi/gdrdrv.h"
 #include "backend/backend.h"
 #include "backend/gdrdrv_node.h"
-#include "backend/probe.h"
 #include "base/error.h"
-
-struct gdrdrv_pin {
-	const struct gdri_node *node;
-	uint64_t handle;
-};
-
-static int open_node(void **state, bool dmabuf)
-{
-	struct gdri_node *node;
-	int rc;
-
-	node = malloc(sizeof(*node));
-	if (!node)
-		return gdri_fail(ENOMEM, "no memory for a context");
-	rc = gdri_node_open(node, dmabuf);
-	if (rc) {
-		free(node);
-		return rc;
-	}
-	*state = node;
-	return 0;
-}
 
 static int gdrdrv_open(bool decides, void **state)
 {
 	(void)decides;
-	return open_node(state, false);
+	return gdri_node_open(state, false);
 }
 
 static int gdrdrv_dmabuf_open(bool decides, void **state)
 {
 	(void)decides;
-	return open_node(state, true);
-}
-
-static void gdrdrv_close(void *state)
-{
-	gdri_node_close(state);
-	free(state);
+	return gdri_node_open(state, true);
 }
 
 static int gdrdrv_driver_version(void *state, int *major, int *minor)
@@ -80,8 +49,41 @@ static int gdrdrv_attribute(void *state, gdr_attr_t attr)
 	}
 }
 
+/* What GET_INFO, which knows write-combining alone, says of a mapping. */
+static uint32_t old_type(const struct gdrdrv_get_info *info)
+{
+	if (!info->mapped)
+		return GDR_MAPPING_TYPE_NONE;
+	if (info->wc_mapping)
+		return GDR_MAPPING_TYPE_WC;
+#ifdef __aarch64__
+	/* Cached or device memory: what is right for device memory is right for both. */
+	return GDR_MAPPING_TYPE_DEVICE;
+#else
+	return GDR_MAPPING_TYPE_CACHING;
+#endif
+}
+
+/* By whichever call the driver has: up to the last two words they are one. */
+static int get_info(const struct gdri_node *node, uint64_t handle, struct gdrdrv_get_info_v2 *out)
+{
+	struct gdrdrv_get_info old = { .handle = handle };
+	int err;
+
+	*out = (struct gdrdrv_get_info_v2){ .handle = handle };
+	if (node->version >= GDRDRV_HAS_INFO_V2) {
+		err = gdri_node_call(node, GDRDRV_IOC_GET_INFO_V2, out);
+	} else {
+		err = gdri_node_call(node, GDRDRV_IOC_GET_INFO, &old);
+		memcpy(out, &old, offsetof(struct gdrdrv_get_info, mapped));
+		out->mapping_type = old_type(&old);
+	}
+	return gdri_node_result("GET_INFO", err);
+}
+
 /* The region must hold what was asked for, and begin where a mapping of it can begin. */
-static int check_region(const struct gdri_node_info *info, const struct gdri_pin_request *request)
+static int check_region(const struct gdrdrv_get_info_v2 *info,
+			const struct gdri_pin_request *request)
 {
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
 
@@ -95,39 +97,68 @@ static int check_region(const struct gdri_node_info *info, const struct gdri_pin
 	return 0;
 }
 
-/* Unpins without a word: the failure that led here is the one to be told. */
-static void undo_pin(const struct gdrdrv_pin *gp)
+/*
+ * By address, of whole GPU pages: what every level pins, and some tell only if it was asked for.
+ * P2P tokens are dropped: memory of the caller's own process needs none, and that of another's is
+ * none of his. Drivers of level 2.5 and later refuse them.
+ */
+static int pin_address(const struct gdri_node *node, const struct gdri_pin_request *request,
+		       uint64_t *handle)
 {
-	char text[256];
+	int err;
 
-	snprintf(text, sizeof(text), "%s", gdri_error_text());
-	if (gdri_node_unpin(gp->node, gp->handle))
-		gdri_error_set(EIO, "%s", text);
+	if (node->version >= GDRDRV_HAS_PIN_V2) {
+		struct gdrdrv_pin_buffer_v2 p = {
+			.addr = request->va,
+			.size = request->mapped_size,
+			.flags = request->flags & GDR_PIN_FLAG_FORCE_PCIE
+					 ? GDRDRV_PIN_FLAG_FORCE_PCIE
+					 : 0,
+		};
+
+		err = gdri_node_call(node, GDRDRV_IOC_PIN_BUFFER_V2, &p);
+		*handle = p.handle;
+	} else {
+		struct gdrdrv_pin_buffer p = {
+			.addr = request->va,
+			.size = request->mapped_size,
+		};
+
+		err = gdri_node_call(node, GDRDRV_IOC_PIN_BUFFER, &p);
+		*handle = p.handle;
+	}
+	if (err == ENOMEM || err == ENOSPC)
+		return gdri_fail(ENOMEM, "PIN_BUFFER: no memory, or BAR1 is full");
+	return gdri_node_result("PIN_BUFFER", err);
+}
+
+static int unpin(const struct gdri_node *node, uint64_t handle)
+{
+	struct gdrdrv_unpin_buffer u = { .handle = handle };
+
+	return gdri_node_call(node, GDRDRV_IOC_UNPIN_BUFFER, &u);
 }
 
 static int gdrdrv_pin(void *state, const struct gdri_pin_request *request, struct gdri_pin *pin)
 {
 	const struct gdri_node *node = state;
-	bool handed_over = request->imported && request->imported->dmabuf;
-	struct gdri_node_info info;
-	struct gdrdrv_pin *gp;
+	bool handed_over = gdri_is_dmabuf(request);
+	struct gdrdrv_get_info_v2 info;
 	int rc;
 
 	if (handed_over && !node->takes_dmabuf)
 		return gdri_fail(ENOTSUP, "this gdrdrv driver takes no dma-buf");
-	gp = malloc(sizeof(*gp));
-	if (!gp)
-		return gdri_fail(ENOMEM, "no memory for a pin");
-	gp->node = node;
-	rc = handed_over || node->by_dmabuf ? gdri_node_pin_dmabuf(node, request, &gp->handle)
-					    : gdri_node_pin(node, request, &gp->handle);
+	rc = handed_over || node->by_dmabuf ? gdri_node_pin_dmabuf(node, request, &pin->handle)
+					    : pin_address(node, request, &pin->handle);
 	if (rc)
-		goto err_free;
-	rc = gdri_node_get_info(node, gp->handle, &info);
+		return rc;
+	rc = get_info(node, pin->handle, &info);
 	if (!rc)
 		rc = check_region(&info, request);
-	if (rc)
-		goto err_unpin;
+	if (rc) {
+		unpin(node, pin->handle);
+		return rc;
+	}
 	pin->va = info.va;
 	pin->mapped_size = info.mapped_size;
 	pin->page_size = info.page_size;
@@ -135,125 +166,105 @@ static int gdrdrv_pin(void *state, const struct gdri_pin_request *request, struc
 	pin->cycles_per_ms = info.tsc_khz;
 	pin->persistent = handed_over || node->persistent;
 	pin->type = GDR_MAPPING_TYPE_WC; /* of BAR1; the first map tells if it is another one */
-	pin->priv = gp;
 	return 0;
-
-err_unpin:
-	undo_pin(gp);
-err_free:
-	free(gp);
-	return rc;
 }
 
 static int gdrdrv_unpin(struct gdri_pin *pin)
 {
-	struct gdrdrv_pin *gp = pin->priv;
-	int rc = gdri_node_unpin(gp->node, gp->handle);
-
-	free(gp);
-	return rc;
+	return gdri_node_result("UNPIN_BUFFER", unpin(pin->state, pin->handle));
 }
 
 static int refuse_wish(gdr_mapping_type_t wish)
 {
-	const char *name = "";
-
-	name = gdri_mapping_type_name(wish);
-	return gdri_fail(ENOTSUP, "this memory cannot be mapped as \"%s\"", name);
+	return gdri_fail(ENOTSUP, "this memory cannot be mapped as \"%s\"",
+			 gdri_mapping_type_name(wish));
 }
 
-static int fail_map(int err, size_t length)
+/*
+ * The type of the next mapping; NONE: the default. Always told, that too: an earlier wish would
+ * still be in force. A driver that cannot be asked is no failure: the type of the mapping itself
+ * decides.
+ */
+static int request_type(const struct gdri_pin *pin, gdr_mapping_type_t wish)
 {
-	switch (err) {
-	case ENOMEM:
-		return gdri_fail(ENOMEM, "no address space for %zu bytes", length);
-	case EINVAL:
-		return gdri_fail(EINVAL,
-				 "the driver refuses to map the region (has its memory been "
-				 "freed?)");
-	default:
-		return gdri_node_fail("mmap of " GDRDRV_NODE, err);
-	}
+	struct gdrdrv_req_mapping_type r = { .handle = pin->handle, .mapping_type = wish };
+	const struct gdri_node *node = pin->state;
+	int rc, err;
+
+	if (node->version < GDRDRV_HAS_MAPPING_TYPE)
+		return 0;
+	err = gdri_node_call(node, GDRDRV_IOC_REQ_MAPPING_TYPE, &r);
+	if (err == ENOTTY)
+		return 0;
+	rc = gdri_node_result("REQ_MAPPING_TYPE", err);
+	return rc == -ENOTSUP && wish != GDR_MAPPING_TYPE_NONE ? refuse_wish(wish) : rc;
 }
 
-static int map_region(const struct gdrdrv_pin *gp, size_t length, void **out)
+/* The driver refuses a child's faults too; so the mapping is kept out of it at all. */
+static int map_region(const struct gdri_pin *pin, void **map)
 {
 	int shift = __builtin_ctzl((unsigned long)sysconf(_SC_PAGESIZE));
-	void *map;
+	struct gdrdrv_populate populate = { .handle = pin->handle };
+	const struct gdri_node *node = pin->state;
+	int rc;
 
-	if (gp->handle >> (63 - shift))
+	if (pin->handle >> (63 - shift))
 		return gdri_fail(EOVERFLOW, "handle 0x%llx has no mmap offset",
-				 (unsigned long long)gp->handle);
-	map = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, gp->node->fd,
-		   (off_t)(gp->handle << shift));
-	if (map == MAP_FAILED)
-		return fail_map(errno, length);
-	/* The driver refuses a child's faults too; this keeps the mapping out of it at all. */
-	if (madvise(map, length, MADV_DONTFORK)) {
-		int err = errno;
-
-		munmap(map, length);
-		return gdri_fail(err == ENOMEM ? ENOMEM : ENOTSUP, "madvise(MADV_DONTFORK): %s",
-				 strerror(err));
-	}
-	/* Page-table entries are made on fault: now, not in the first copy. */
-	if (!gdri_node_populate(gp->node, gp->handle) && !gdri_probe_range(map, length)) {
-		munmap(map, length);
+				 (unsigned long long)pin->handle);
+	rc = gdri_pages_map(node->fd, (off_t)(pin->handle << shift), NULL, pin->map_length,
+			    PROT_READ | PROT_WRITE, map);
+	if (rc == EINVAL)
+		return gdri_fail(EINVAL, "the driver refuses to map the region (has its memory "
+					 "been freed?)");
+	if (rc)
+		return rc < 0 ? rc : gdri_node_result("mmap of " GDRDRV_NODE, rc);
+	/*
+	 * Page-table entries are made on fault: now, not in the first copy; by loads where the
+	 * driver cannot, or the region is revoked.
+	 */
+	if (gdri_node_call(node, GDRDRV_IOC_POPULATE, &populate) &&
+	    !gdri_pages_readable(*map, pin->map_length)) {
+		munmap(*map, pin->map_length);
 		return gdri_fail(EINVAL,
 				 "the mapping cannot be read: the GPU driver has revoked it");
 	}
-	*out = map;
 	return 0;
 }
 
 static int gdrdrv_map(struct gdri_pin *pin, gdr_mapping_type_t wish)
 {
-	const struct gdrdrv_pin *gp = pin->priv;
-	struct gdri_node_info info;
-	int rc;
+	struct gdrdrv_get_info_v2 info;
+	void *map;
+	int rc = request_type(pin, wish);
 
-	/* Always told, NONE too: an earlier wish would still be in force. */
-	rc = gdri_node_request_type(gp->node, gp->handle, wish);
-	if (rc == -ENOTSUP && wish != GDR_MAPPING_TYPE_NONE)
-		return refuse_wish(wish);
+	if (!rc)
+		rc = map_region(pin, &map);
 	if (rc)
 		return rc;
-	rc = map_region(gp, pin->map_length, &pin->map);
-	if (rc)
-		return rc;
-	rc = gdri_node_get_info(gp->node, gp->handle, &info);
-	if (rc)
-		goto err_unmap;
-	if (wish != GDR_MAPPING_TYPE_NONE && info.type != wish) {
+	rc = get_info(pin->state, pin->handle, &info);
+	if (!rc && wish != GDR_MAPPING_TYPE_NONE && info.mapping_type != wish)
 		rc = refuse_wish(wish);
-		goto err_unmap;
+	if (rc) {
+		munmap(map, pin->map_length);
+		return rc;
 	}
 	/* NONE: revoked in this very moment; the plan of the pin's type does no harm then. */
-	if (info.type != GDR_MAPPING_TYPE_NONE)
-		pin->map_type = info.type;
+	if (info.mapping_type != GDR_MAPPING_TYPE_NONE)
+		pin->map_type = (gdr_mapping_type_t)info.mapping_type;
 	if (wish == GDR_MAPPING_TYPE_NONE)
 		pin->type = pin->map_type;
-	pin->copy_start = (uintptr_t)pin->map;
-	pin->copy_end = pin->copy_start + pin->map_length;
-	return 0;
-
-err_unmap:
-	munmap(pin->map, pin->map_length);
-	return rc;
-}
-
-static int gdrdrv_unmap(struct gdri_pin *pin)
-{
-	if (munmap(pin->map, pin->map_length))
-		return gdri_fail(errno, "munmap: %s", strerror(errno));
+	gdri_pin_mapped(pin, map);
 	return 0;
 }
 
 static int gdrdrv_callback_flag(struct gdri_pin *pin, int *flag)
 {
-	const struct gdrdrv_pin *gp = pin->priv;
+	struct gdrdrv_get_cb_flag f = { .handle = pin->handle };
+	int err = gdri_node_call(pin->state, GDRDRV_IOC_GET_CB_FLAG, &f);
 
-	return gdri_node_get_flag(gp->node, gp->handle, flag);
+	if (!err)
+		*flag = f.flag != 0;
+	return gdri_node_result("GET_CB_FLAG", err);
 }
 
 /*
@@ -280,12 +291,12 @@ static int gdrdrv_event_fd(void *state, int *fd)
 	return 0;
 }
 
-#define GDRDRV_OPS                                                                        \
-	.id = BARCOPY_BACKEND_GDRDRV,                                                     \
-	.caps = GDRI_CAP_DEVICE_MEMORY | GDRI_CAP_UNKNOWN_MEMORY | GDRI_CAP_TAKES_DMABUF, \
-	.close = gdrdrv_close, .driver_version = gdrdrv_driver_version,                   \
-	.attribute = gdrdrv_attribute, .pin = gdrdrv_pin, .unpin = gdrdrv_unpin,          \
-	.map = gdrdrv_map, .unmap = gdrdrv_unmap, .callback_flag = gdrdrv_callback_flag,  \
+#define GDRDRV_OPS                                                                           \
+	.id = BARCOPY_BACKEND_GDRDRV,                                                        \
+	.caps = GDRI_CAP_DEVICE_MEMORY | GDRI_CAP_UNKNOWN_MEMORY | GDRI_CAP_TAKES_DMABUF,    \
+	.close = gdri_node_close, .driver_version = gdrdrv_driver_version,                   \
+	.attribute = gdrdrv_attribute, .pin = gdrdrv_pin, .unpin = gdrdrv_unpin,             \
+	.map = gdrdrv_map, .unmap = gdri_pages_unmap, .callback_flag = gdrdrv_callback_flag, \
 	.event_fd = gdrdrv_event_fd
 
 const struct gdri_backend gdri_backend_gdrdrv = {

@@ -4,7 +4,6 @@
  * over; the driver imports it with the address of the GPU. It must not know mappings, nor the node's other calls.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,18 +22,6 @@
  */
 enum { PIECE = 65536, FIXED_IN_GPU_DRIVER = 580 };
 
-/* The start of a small file of the kernel; "" when it cannot be read. */
-static void read_line(const char *path, char *text, size_t size)
-{
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd < 0 ? -1 : read(fd, text, size - 1);
-
-	if (fd >= 0)
-		close(fd);
-	text[n < 0 ? 0 : n] = '\0';
-	text[strcspn(text, "\n")] = '\0';
-}
-
 static bool kernel_gives_iovas(const struct gdri_pci_address *pci)
 {
 	unsigned int major, minor;
@@ -43,7 +30,7 @@ static bool kernel_gives_iovas(const struct gdri_pci_address *pci)
 
 	snprintf(path, sizeof(path), "/sys/bus/pci/devices/%04x:%02x:%02x.%x/iommu_group/type",
 		 pci->domain, pci->bus, pci->device, pci->function);
-	read_line(path, type, sizeof(type));
+	gdri_read_line(path, type, sizeof(type));
 	if (strncmp(type, "DMA", 3) != 0 || uname(&u) ||
 	    sscanf(u.release, "%u.%u", &major, &minor) != 2)
 		return false;
@@ -56,7 +43,7 @@ static int fail_enomem(const struct gdri_pin_request *request, const struct gdri
 	char version[32];
 	int branch;
 
-	read_line("/sys/module/nvidia/version", version, sizeof(version));
+	gdri_read_line("/sys/module/nvidia/version", version, sizeof(version));
 	branch = atoi(version);
 	if (request->mapped_size > PIECE && branch > 0 && branch < FIXED_IN_GPU_DRIVER &&
 	    kernel_gives_iovas(pci))
@@ -86,7 +73,7 @@ static int fail_pin(const struct gdri_pin_request *request, const struct gdri_pc
 				 "PIN_DMABUF: the buffer does not lie in the BAR of the GPU (a "
 				 "coherent system?), or another driver's exporter made it");
 	default:
-		return gdri_node_fail("PIN_DMABUF", err);
+		return gdri_node_result("PIN_DMABUF", err);
 	}
 }
 
@@ -97,7 +84,7 @@ int gdri_node_pin_dmabuf(const struct gdri_node *node, const struct gdri_pin_req
 		.addr = request->va,
 		.size = request->mapped_size,
 	};
-	bool handed_over = request->imported && request->imported->dmabuf;
+	bool handed_over = gdri_is_dmabuf(request);
 	struct gdri_pci_address pci;
 	int rc, err;
 

@@ -21,13 +21,6 @@ static int host_open(bool decides, void **state)
 	return gdri_cuda_load();
 }
 
-static int host_attribute(void *state, gdr_attr_t attr)
-{
-	(void)state;
-	(void)attr;
-	return 0;
-}
-
 static int host_pin(void *state, const struct gdri_pin_request *request, struct gdri_pin *pin)
 {
 	const struct gdri_memory *m = &request->memory;
@@ -48,13 +41,6 @@ static int host_pin(void *state, const struct gdri_pin_request *request, struct 
 	pin->copy_end = pin->copy_start + m->size;
 	pin->priv = (void *)((uintptr_t)m->host_ptr - (m->base - pin->va));
 	pin->type = m->write_combined ? GDR_MAPPING_TYPE_WC : GDR_MAPPING_TYPE_CACHING;
-	pin->persistent = false;
-	return 0;
-}
-
-static int host_unpin(struct gdri_pin *pin)
-{
-	(void)pin;
 	return 0;
 }
 
@@ -68,24 +54,10 @@ static int host_map(struct gdri_pin *pin, gdr_mapping_type_t wish)
 	return 0;
 }
 
-static int host_unmap(struct gdri_pin *pin)
-{
-	(void)pin;
-	return 0;
-}
-
 const struct gdri_backend gdri_backend_host = {
 	.name = "host",
 	.id = BARCOPY_BACKEND_HOST,
-	.caps = 0,
 	.open = host_open,
-	.close = gdri_default_close,
-	.driver_version = gdri_default_driver_version,
-	.attribute = host_attribute,
 	.pin = host_pin,
-	.unpin = host_unpin,
 	.map = host_map,
-	.unmap = host_unmap,
-	.callback_flag = gdri_default_callback_flag,
-	.event_fd = gdri_default_event_fd,
 };

@@ -13,29 +13,6 @@
 #include "base/log.h"
 #include "base/probes.h"
 
-static bool is_dmabuf(const struct gdri_pin_request *request)
-{
-	return request->imported && request->imported->dmabuf;
-}
-
-/* Rounds the range to GPU pages: 0 or -errno. */
-static int round_range(struct gdri_pin_request *request)
-{
-	uint64_t end;
-
-	if (!request->size)
-		return gdri_fail(EINVAL, "size is 0");
-	if (!request->addr)
-		return gdri_fail(EINVAL, "the address is 0");
-	if (__builtin_add_overflow(request->addr, request->size, &end) ||
-	    end > UINT64_MAX - GPU_PAGE_OFFSET)
-		return gdri_fail(EOVERFLOW, "address 0x%llx + size 0x%zx wraps",
-				 (unsigned long long)request->addr, request->size);
-	request->va = request->addr & GPU_PAGE_MASK;
-	request->mapped_size = ((end + GPU_PAGE_OFFSET) & GPU_PAGE_MASK) - request->va;
-	return 0;
-}
-
 /* A dma-buf of another process is known by its descriptor alone. */
 static void describe_dmabuf(struct gdri_pin_request *request)
 {
@@ -45,35 +22,17 @@ static void describe_dmabuf(struct gdri_pin_request *request)
 						.device = request->imported->device };
 }
 
-/* Completes the request; refuses at once what no backend can serve. */
-static int describe(struct gdri_pin_request *request)
-{
-	const struct gdri_memory *m = &request->memory;
-	int rc = round_range(request);
-
-	if (!rc)
-		rc = gdri_cuda_describe(request->addr, request->size, &request->memory);
-	if (rc)
-		return rc;
-	if (m->managed)
-		return gdri_fail(EINVAL,
-				 "0x%llx is managed (unified) memory, which migrates and cannot be "
-				 "pinned: allocate with cudaMalloc, cuMemCreate or cudaHostAlloc",
-				 (unsigned long long)request->addr);
-	return 0;
-}
-
 /* Why this backend is not asked at all: 0, or -errno with its text. */
-static int check_caps(const struct gdri_backend *b, void *state,
+static int check_caps(const struct gdri_backends *set, const struct gdri_backend *b,
 		      const struct gdri_pin_request *request)
 {
-	if (is_dmabuf(request) && !(b->caps & GDRI_CAP_TAKES_DMABUF))
+	if (gdri_is_dmabuf(request) && !(b->caps & GDRI_CAP_TAKES_DMABUF))
 		return gdri_fail(ENOTSUP, "cannot map a dma-buf");
 	if (request->memory.kind == GDRI_MEMORY_UNKNOWN && !(b->caps & GDRI_CAP_UNKNOWN_MEMORY))
 		return gdri_fail(EINVAL, "CUDA does not know this address%s%s",
 				 request->memory.note[0] ? ": " : "", request->memory.note);
 	if (request->flags & GDR_PIN_FLAG_FORCE_PCIE &&
-	    !b->attribute(state, GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE))
+	    !gdri_backends_ask(set, b, GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE))
 		return gdri_fail(EINVAL, "GDR_PIN_FLAG_FORCE_PCIE is not supported");
 	return 0;
 }
@@ -134,15 +93,16 @@ static size_t nth_backend(const struct gdri_backends *set, const struct gdri_mem
 	return n ? n - 1 : host;
 }
 
-int gdri_backends_pin(struct gdri_backends *set, struct gdri_pin_request *request, struct gdri_pin *pin)
+int gdri_backends_pin(struct gdri_backends *set, struct gdri_pin_request *request,
+		      struct gdri_pin *pin)
 {
 	struct gdri_text why = { .len = 0 }, advice = { .len = 0 };
 	int rc, err = 0;
 
-	if (is_dmabuf(request)) {
+	if (gdri_is_dmabuf(request)) {
 		describe_dmabuf(request);
 	} else {
-		rc = describe(request);
+		rc = gdri_pin_describe(request);
 		if (rc)
 			return rc;
 	}
@@ -153,13 +113,14 @@ int gdri_backends_pin(struct gdri_backends *set, struct gdri_pin_request *reques
 
 		*pin = (struct gdri_pin){
 			.backend = b,
+			.state = state,
 			.va = request->va,
 			.mapped_size = request->mapped_size,
 			.page_size = GPU_PAGE_SIZE,
 			.device = request->memory.device,
 		};
 		gdri_error_clear();
-		rc = check_caps(b, state, request);
+		rc = check_caps(set, b, request);
 		if (!rc)
 			rc = b->pin(state, request, pin);
 		if (!rc) {
@@ -177,7 +138,7 @@ int gdri_backends_pin(struct gdri_backends *set, struct gdri_pin_request *reques
 		if (rc == -ENOMEM)
 			break;
 	}
-	if (is_dmabuf(request))
+	if (gdri_is_dmabuf(request))
 		return gdri_fail(err, "no backend can map this dma-buf of 0x%zx bytes: %s",
 				 request->size, why.s);
 	add_advice(&advice, &request->memory);
@@ -189,7 +150,7 @@ int gdri_backends_unpin(struct gdri_pin *pin)
 {
 	gdri_count(pin->counters, GDRI_COUNT_UNPIN, 1);
 	GDRI_PROBE2(unpin, pin->va, pin->mapped_size);
-	return pin->backend->unpin(pin);
+	return pin->backend->unpin ? pin->backend->unpin(pin) : 0;
 }
 
 int gdri_backends_map(struct gdri_pin *pin, gdr_mapping_type_t wish)
@@ -207,5 +168,11 @@ int gdri_backends_unmap(struct gdri_pin *pin)
 {
 	gdri_count(pin->counters, GDRI_COUNT_UNMAP, 1);
 	GDRI_PROBE3(unmap, pin->va, pin->map, pin->map_length);
-	return pin->backend->unmap(pin);
+	return pin->backend->unmap ? pin->backend->unmap(pin) : 0;
+}
+
+int gdri_backends_callback_flag(struct gdri_pin *pin, int *flag)
+{
+	*flag = 0;
+	return pin->backend->callback_flag ? pin->backend->callback_flag(pin, flag) : 0;
 }

@@ -23,9 +23,13 @@ static int rm_open(bool decides, void **state)
 	rc = gdri_cuda_watch_possible();
 	if (rc)
 		return gdri_fail(ENODEV, "%s", gdri_error_text());
-	return gdri_cuda_exports_dmabuf(true);
+	return gdri_cuda_exports_dmabuf();
 }
 
+/*
+ * GDR_PIN_FLAG_FORCE_PCIE: with a coherent link the driver must be told, and those that do not
+ * document the bit would ignore it.
+ */
 static int rm_attribute(void *state, gdr_attr_t attr)
 {
 	(void)state;
@@ -39,32 +43,11 @@ static int rm_attribute(void *state, gdr_attr_t attr)
 	}
 }
 
-/* What a pin keeps. */
-struct rm_pin {
-	struct gdri_rm_range range;
-	unsigned int map_flags;
-};
-
-/*
- * GDR_PIN_FLAG_FORCE_PCIE: without a coherent link every mapping goes over PCIe; with one the driver
- * must be told, and those that do not document the bit would ignore it.
- */
-static int pcie_flags(const struct gdri_rm_gpu *gpu, uint32_t pin_flags, unsigned int *map_flags)
-{
-	*map_flags = 0;
-	if (!(pin_flags & GDR_PIN_FLAG_FORCE_PCIE) || !gpu->coherent)
-		return 0;
-	if (gdri_rm_driver_major() < RM_FIRST_WITH_BUS)
-		return gdri_fail(EINVAL, "GDR_PIN_FLAG_FORCE_PCIE is not supported by this driver");
-	*map_flags = GDRI_RM_PCIE;
-	return 0;
-}
-
 static int rm_pin(void *state, const struct gdri_pin_request *request, struct gdri_pin *pin)
 {
 	const struct gdri_memory *m = &request->memory;
+	struct gdri_rm_range *range;
 	struct gdri_rm_gpu *gpu;
-	struct rm_pin *rp;
 	int rc;
 
 	(void)state;
@@ -72,56 +55,52 @@ static int rm_pin(void *state, const struct gdri_pin_request *request, struct gd
 		return gdri_fail(ENOTSUP, "not device memory");
 	rc = gdri_rm_gpu_get(m->device, &gpu);
 	if (!rc)
-		rc = gdri_rm_trial(gpu, m->device, m->context);
+		rc = gdri_rm_trial(gpu, m->context);
 	if (rc)
 		return rc;
-	rp = calloc(1, sizeof(*rp));
-	if (!rp)
+	range = malloc(sizeof(*range));
+	if (!range)
 		return gdri_fail(ENOMEM, "no memory for a pin");
-	rc = pcie_flags(gpu, request->flags, &rp->map_flags);
-	if (!rc)
-		rc = gdri_rm_range_open(&rp->range, gpu, request,
-					gpu->verdict == GDRI_RM_ANY ? NULL : gpu->reason);
+	rc = gdri_rm_range_open(range, gpu, request,
+				gpu->verdict == GDRI_RM_ANY ? NULL : gpu->reason);
 	if (rc) {
-		free(rp);
+		free(range);
 		return rc;
 	}
-	pin->priv = rp;
+	pin->priv = range;
 	pin->persistent = true;
-	pin->type =
-		gpu->coherent && !rp->map_flags ? GDR_MAPPING_TYPE_CACHING : GDR_MAPPING_TYPE_WC;
+	pin->type = GDR_MAPPING_TYPE_WC;
+	/* Without a coherent link every mapping goes over PCIe. */
+	if (gpu->coherent && request->flags & GDR_PIN_FLAG_FORCE_PCIE)
+		range->map_flags = RM_MAP_BUS_PCIE;
+	else if (gpu->coherent)
+		pin->type = GDR_MAPPING_TYPE_CACHING;
 	return 0;
 }
 
 static int rm_unpin(struct gdri_pin *pin)
 {
-	struct rm_pin *rp = pin->priv;
-	int rc = gdri_rm_range_close(&rp->range);
+	int rc = gdri_rm_range_close(pin->priv);
 
-	free(rp);
+	free(pin->priv);
 	return rc;
 }
 
 static int rm_map(struct gdri_pin *pin, gdr_mapping_type_t wish)
 {
-	struct rm_pin *rp = pin->priv;
-	unsigned int flags = rp->map_flags | (pin->read_only ? GDRI_RM_READ_ONLY : 0);
 	int rc = gdri_check_wish(pin, wish);
+	void *map;
 
 	if (!rc)
-		rc = gdri_rm_map(&rp->range, pin->map_length, flags, &pin->map);
-	if (rc)
-		return rc;
-	pin->copy_start = (uintptr_t)pin->map;
-	pin->copy_end = pin->copy_start + pin->map_length;
-	return 0;
+		rc = gdri_rm_map(pin->priv, pin->map_length, pin->read_only, &map);
+	if (!rc)
+		gdri_pin_mapped(pin, map);
+	return rc;
 }
 
 static int rm_unmap(struct gdri_pin *pin)
 {
-	struct rm_pin *rp = pin->priv;
-
-	return gdri_rm_unmap(&rp->range, pin->map, pin->map_length);
+	return gdri_rm_unmap(pin->priv, pin->map, pin->map_length);
 }
 
 const struct gdri_backend gdri_backend_rm = {
@@ -129,13 +108,9 @@ const struct gdri_backend gdri_backend_rm = {
 	.id = BARCOPY_BACKEND_RM,
 	.caps = GDRI_CAP_DEVICE_MEMORY,
 	.open = rm_open,
-	.close = gdri_default_close,
-	.driver_version = gdri_default_driver_version,
 	.attribute = rm_attribute,
 	.pin = rm_pin,
 	.unpin = rm_unpin,
 	.map = rm_map,
 	.unmap = rm_unmap,
-	.callback_flag = gdri_default_callback_flag,
-	.event_fd = gdri_default_event_fd,
 };

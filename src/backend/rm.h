@@ -57,6 +57,7 @@ struct gdri_rm_range {
 	const struct gdri_rm_gpu *gpu;
 	size_t count, room;
 	struct gdri_rm_object *objects; /* side by side they are the range */
+	unsigned int map_flags; /* RM_MAP_*, of every mapping; set by the caller */
 	size_t mapped; /* so many of them, from the first on */
 };
 
@@ -69,8 +70,12 @@ unsigned int gdri_rm_driver_major(void);
 /* The GPU of a CUDA ordinal; client and device object are made if need be. */
 int gdri_rm_gpu_get(int device, struct gdri_rm_gpu **gpu);
 
+/* A descriptor of the GPU's node, to be closed by gdri_fork_close(). */
+int gdri_rm_open_node(const struct gdri_rm_gpu *gpu, int *fd);
+
 /* One call on the client; status is the field of arg that RM answers in. */
 int gdri_rm_call(unsigned long request, void *arg, const uint32_t *status, const char *what);
+int gdri_rm_control(uint32_t command, void *params, size_t size, const char *what);
 rm_handle gdri_rm_client(void);
 int gdri_rm_free_object(const struct gdri_rm_gpu *gpu, rm_handle object);
 
@@ -83,13 +88,11 @@ int gdri_rm_range_open(struct gdri_rm_range *range, const struct gdri_rm_gpu *gp
 /* Gives the duplicates back, all of them whatever fails; the first failure is returned. */
 int gdri_rm_range_close(struct gdri_rm_range *range);
 
-enum gdri_rm_map_flags { GDRI_RM_READ_ONLY = 1, GDRI_RM_PCIE = 2 };
-
 /* Maps the first `length` bytes; not inherited by a child. */
-int gdri_rm_map(struct gdri_rm_range *range, size_t length, unsigned int flags, void **map);
+int gdri_rm_map(struct gdri_rm_range *range, size_t length, bool read_only, void **map);
 int gdri_rm_unmap(struct gdri_rm_range *range, void *map, size_t length);
 
 /* Is this way right on this GPU? Tried at the first call, with memory of `context` (or NULL). */
-int gdri_rm_trial(struct gdri_rm_gpu *gpu, int device, void *context);
+int gdri_rm_trial(struct gdri_rm_gpu *gpu, void *context);
 
 #endif

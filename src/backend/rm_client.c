@@ -2,7 +2,6 @@
 /* The resource manager's nodes, this process's client, and the GPUs below it. See rm.h. */
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,11 +9,10 @@
 
 #include "base/process.h"
 #include "base/error.h"
-#include "base/fork.h"
 #include "backend/rm.h"
 
 /* Under lock while it is made; constant once client is not 0. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+GDRI_MUTEX(lock);
 static int ctl = -1;
 static rm_handle client;
 static struct gdri_rm_gpu *gpus;
@@ -64,6 +62,17 @@ int gdri_rm_call(unsigned long request, void *arg, const uint32_t *status, const
 	return call(ctl, request, arg, status, what);
 }
 
+int gdri_rm_control(uint32_t command, void *params, size_t size, const char *what)
+{
+	struct rm_control arg = { .client = client,
+				  .object = client,
+				  .command = command,
+				  .params = (uintptr_t)params,
+				  .params_size = (uint32_t)size };
+
+	return gdri_rm_call(RM_IOC_CONTROL, &arg, &arg.status, what);
+}
+
 int gdri_rm_free_object(const struct gdri_rm_gpu *gpu, rm_handle object)
 {
 	struct rm_free arg = { .client = client, .parent = gpu->device, .object = object };
@@ -96,42 +105,23 @@ static int fail_open(const char *path, int err)
 unsigned int gdri_rm_driver_major(void)
 {
 	char text[256], *word, *rest = text;
-	int fd = open(RM_VERSION_FILE, O_RDONLY | O_CLOEXEC);
-	ssize_t n;
+	unsigned int major, minor;
 
-	if (fd < 0)
-		return 0;
-	n = read(fd, text, sizeof(text) - 1);
-	close(fd);
-	if (n <= 0)
-		return 0;
-	text[n] = '\0';
-	while ((word = strsep(&rest, " \t\n"))) {
-		unsigned int major, minor;
-
+	gdri_read_line(RM_VERSION_FILE, text, sizeof(text));
+	while ((word = strsep(&rest, " \t")))
 		if (sscanf(word, "%u.%u", &major, &minor) == 2)
 			return major;
-	}
 	return 0;
 }
 
 int gdri_rm_check(void)
 {
-	unsigned int major;
-	int fd;
+	unsigned int major = gdri_rm_driver_major();
+	int fd = open(RM_CTL_NODE, O_RDWR | O_CLOEXEC);
 
-	pthread_mutex_lock(&lock);
-	fd = client ? ctl : open(RM_CTL_NODE, O_RDWR | O_CLOEXEC);
-	if (fd < 0) {
-		int err = errno;
-
-		pthread_mutex_unlock(&lock);
-		return fail_open(RM_CTL_NODE, err);
-	}
-	if (!client)
-		close(fd);
-	pthread_mutex_unlock(&lock);
-	major = gdri_rm_driver_major();
+	if (fd < 0)
+		return fail_open(RM_CTL_NODE, errno);
+	close(fd);
 	if (major && major < RM_FIRST_WITH_EXPORT)
 		return gdri_fail(ENODEV, "driver %u is too old (%d is the first)", major,
 				 RM_FIRST_WITH_EXPORT);
@@ -145,28 +135,25 @@ static int alloc(rm_handle parent, uint32_t class, void *params, size_t size, co
 		 rm_handle *object)
 {
 	unsigned int major = gdri_rm_driver_major();
+	bool old = major && major < RM_FIRST_WITH_LONG_ALLOC;
+	union { /* one to the end of `rights` */
+		struct rm_alloc now;
+		struct rm_alloc_515 old;
+	} arg = { .now = { .client = client,
+			   .parent = parent,
+			   .class = class,
+			   .params = (uintptr_t)params,
+			   .params_size = old ? 0 : (uint32_t)size } };
 	int rc;
 
-	if (major && major < RM_FIRST_WITH_LONG_ALLOC) {
-		struct rm_alloc_515 arg = { .client = client,
-					    .parent = parent,
-					    .class = class,
-					    .params = (uintptr_t)params };
-
-		rc = gdri_rm_call(RM_IOC_ALLOC_515, &arg, &arg.status_515, what);
-		if (!rc && arg.status_525)
-			rc = fail_status(arg.status_525, what);
-		*object = arg.object;
+	if (old) {
+		rc = gdri_rm_call(RM_IOC_ALLOC_515, &arg, &arg.old.status_515, what);
+		if (!rc && arg.old.status_525)
+			rc = fail_status(arg.old.status_525, what);
 	} else {
-		struct rm_alloc arg = { .client = client,
-					.parent = parent,
-					.class = class,
-					.params = (uintptr_t)params,
-					.params_size = (uint32_t)size };
-
-		rc = gdri_rm_call(RM_IOC_ALLOC, &arg, &arg.status, what);
-		*object = arg.object;
+		rc = gdri_rm_call(RM_IOC_ALLOC, &arg, &arg.now.status, what);
 	}
+	*object = arg.now.object;
 	return rc;
 }
 
@@ -218,16 +205,22 @@ static int find_card(const struct gdri_pci_address *pci, struct rm_card_info *ca
 			 pci->bus, pci->device);
 }
 
-static int open_node(struct gdri_rm_gpu *gpu)
+int gdri_rm_open_node(const struct gdri_rm_gpu *gpu, int *fd)
 {
-	struct rm_register_fd reg = { .ctl_fd = ctl };
 	char path[32];
-	int rc;
 
 	snprintf(path, sizeof(path), RM_GPU_NODE, gpu->minor);
-	gpu->node = gdri_fork_open(path, O_RDWR);
-	if (gpu->node < 0)
-		return fail_open(path, errno);
+	*fd = gdri_fork_open(path, O_RDWR);
+	return *fd < 0 ? fail_open(path, errno) : 0;
+}
+
+static int register_node(struct gdri_rm_gpu *gpu)
+{
+	struct rm_register_fd reg = { .ctl_fd = ctl };
+	int rc = gdri_rm_open_node(gpu, &gpu->node);
+
+	if (rc)
+		return rc;
 	rc = call(gpu->node, RM_IOC_REGISTER_FD, &reg, NULL, "REGISTER_FD");
 	if (rc)
 		gdri_fork_close(gpu->node);
@@ -237,13 +230,8 @@ static int open_node(struct gdri_rm_gpu *gpu)
 static int alloc_device(struct gdri_rm_gpu *gpu, uint32_t gpu_id)
 {
 	struct rm_gpu_id_info info = { .gpu_id = gpu_id };
-	struct rm_control arg = { .client = client,
-				  .object = client,
-				  .command = RM_CONTROL_GPU_ID_INFO,
-				  .params = (uintptr_t)&info,
-				  .params_size = sizeof(info) };
 	struct rm_device_params params = { .instance = 0 };
-	int rc = gdri_rm_call(RM_IOC_CONTROL, &arg, &arg.status, "GPU_GET_ID_INFO");
+	int rc = gdri_rm_control(RM_CONTROL_GPU_ID_INFO, &info, sizeof(info), "GPU_GET_ID_INFO");
 
 	if (rc)
 		return rc;
@@ -252,25 +240,26 @@ static int alloc_device(struct gdri_rm_gpu *gpu, uint32_t gpu_id)
 		     &gpu->device);
 }
 
-static int make_gpu_locked(int device, const struct gdri_pci_address *pci, struct gdri_rm_gpu **out)
+static int make_gpu_locked(int device, struct gdri_rm_gpu **out)
 {
 	struct rm_card_info card;
-	struct gdri_rm_gpu *gpu;
-	int rc = make_client_locked();
+	struct gdri_rm_gpu *gpu = calloc(1, sizeof(*gpu));
+	int rc;
 
-	if (!rc)
-		rc = find_card(pci, &card);
-	if (rc)
-		return rc;
-	gpu = calloc(1, sizeof(*gpu));
 	if (!gpu)
 		return gdri_fail(ENOMEM, "no memory for a GPU");
 	gpu->ordinal = device;
-	gpu->pci = *pci;
-	gpu->minor = card.minor;
-	rc = gdri_cuda_is_coherent(device, &gpu->coherent);
+	rc = gdri_cuda_pci_address(device, &gpu->pci);
 	if (!rc)
-		rc = open_node(gpu);
+		rc = gdri_cuda_is_coherent(device, &gpu->coherent);
+	if (!rc)
+		rc = make_client_locked();
+	if (!rc)
+		rc = find_card(&gpu->pci, &card);
+	if (rc)
+		goto err_free;
+	gpu->minor = card.minor;
+	rc = register_node(gpu);
 	if (rc)
 		goto err_free;
 	rc = alloc_device(gpu, card.gpu_id);
@@ -285,34 +274,29 @@ err_node:
 	gdri_fork_close(gpu->node);
 err_free:
 	free(gpu);
+	if (client && !gpus)
+		close_client_locked();
 	return rc;
 }
 
 int gdri_rm_gpu_get(int device, struct gdri_rm_gpu **out)
 {
-	struct gdri_pci_address pci;
 	struct gdri_rm_gpu *gpu;
 	int rc = 0;
 
 	pthread_mutex_lock(&lock);
-	for (gpu = gpus; gpu; gpu = gpu->next)
-		if (gpu->ordinal == device)
-			break;
+	for (gpu = gpus; gpu && gpu->ordinal != device;)
+		gpu = gpu->next;
 	if (!gpu)
-		rc = gdri_cuda_pci_address(device, &pci);
-	if (!gpu && !rc)
-		rc = make_gpu_locked(device, &pci, &gpu);
-	if (rc && client && !gpus)
-		close_client_locked();
+		rc = make_gpu_locked(device, &gpu);
 	pthread_mutex_unlock(&lock);
 	*out = gpu;
 	return rc;
 }
 
-/* The descriptors are closed by fork.c; what is left of the list is the parent's. */
+/* The descriptors are closed by process.c; what is left of the list is the parent's. */
 static void after_fork(void)
 {
-	pthread_mutex_init(&lock, NULL);
 	ctl = -1;
 	client = 0;
 	gpus = NULL;

@@ -9,26 +9,22 @@
  * choice: write-combined in BAR1.
  */
 #include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #include "base/error.h"
-#include "base/fork.h"
+#include "base/process.h"
 #include "backend/rm.h"
 
 static int rm_map(const struct gdri_rm_range *range, struct gdri_rm_object *o, size_t size,
-		  unsigned int flags, int fd)
+		  bool read_only, int fd)
 {
 	struct rm_map arg = { .client = gdri_rm_client(),
 			      .device = range->gpu->device,
 			      .object = o->object,
 			      .offset = o->offset,
 			      .length = size,
-			      .flags = (flags & GDRI_RM_READ_ONLY ? RM_MAP_READ_ONLY : 0) |
-				       (flags & GDRI_RM_PCIE ? RM_MAP_BUS_PCIE : 0),
+			      .flags = range->map_flags | (read_only ? RM_MAP_READ_ONLY : 0),
 			      .fd = fd };
 	int rc = gdri_rm_call(RM_IOC_MAP, &arg, &arg.status, "RM_MAP_MEMORY");
 
@@ -53,85 +49,60 @@ static int rm_unmap(const struct gdri_rm_range *range, const struct gdri_rm_obje
  * Maps the next object's part at `at`, or where the kernel likes (NULL); a child does not inherit it.
  * Counted in range->mapped from the moment on that its pages may be there.
  */
-static int map_next(struct gdri_rm_range *range, size_t size, unsigned int flags, void *at,
-		    void **map)
+static int map_next(struct gdri_rm_range *range, size_t size, bool read_only, void *at, void **map)
 {
 	struct gdri_rm_object *o = &range->objects[range->mapped];
-	int prot = flags & GDRI_RM_READ_ONLY ? PROT_READ : PROT_READ | PROT_WRITE;
-	char path[32];
-	int fd, rc, err = 0;
+	int fd, rc = gdri_rm_open_node(range->gpu, &fd);
 
-	snprintf(path, sizeof(path), RM_GPU_NODE, range->gpu->minor);
-	fd = gdri_fork_open(path, O_RDWR);
-	if (fd < 0)
-		return gdri_fail(errno == EMFILE || errno == ENFILE || errno == ENOMEM ? ENOMEM
-										       : EIO,
-				 "%s: %s", path, strerror(errno));
-	rc = rm_map(range, o, size, flags, fd);
+	if (rc)
+		return rc;
+	rc = rm_map(range, o, size, read_only, fd);
 	if (rc)
 		goto out_close;
-	gdri_fork_hold();
-	*map = mmap(at, size, prot, MAP_SHARED | (at ? MAP_FIXED : 0), fd, 0);
+	rc = gdri_pages_map(fd, 0, at, size, read_only ? PROT_READ : PROT_READ | PROT_WRITE, map);
 	if (*map == MAP_FAILED)
-		err = errno;
-	else if (madvise(*map, size, MADV_DONTFORK))
-		err = -errno;
-	gdri_fork_release();
-	if (err > 0)
 		rm_unmap(range, o);
 	else
 		range->mapped++;
-	if (err)
-		rc = gdri_fail(abs(err) == ENOMEM || err == EAGAIN ? ENOMEM : ENOTSUP,
-			       "%s of 0x%zx bytes of %s: %s", err > 0 ? "mmap" : "madvise", size,
-			       path, strerror(abs(err)));
+	if (rc > 0)
+		rc = gdri_fail(rc == EAGAIN ? ENOMEM : ENOTSUP, "mmap of 0x%zx bytes: %s", size,
+			       strerror(rc));
 out_close:
 	gdri_fork_close(fd);
 	return rc;
 }
 
-/* Address space for several objects side by side. */
-static int reserve(size_t length, char **area)
-{
-	void *p = mmap(NULL, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-
-	if (p == MAP_FAILED)
-		return gdri_fail(ENOMEM, "no address space for 0x%zx bytes", length);
-	*area = p;
-	return 0;
-}
-
-int gdri_rm_map(struct gdri_rm_range *range, size_t length, unsigned int flags, void **map)
+int gdri_rm_map(struct gdri_rm_range *range, size_t length, bool read_only, void **map)
 {
 	struct gdri_text why = { .len = 0 };
-	void *at_all = MAP_FAILED, *piece;
-	char *area;
-	int rc;
+	void *whole = MAP_FAILED, *piece;
+	int rc = 0;
 
 	if (range->mapped) /* pages that could not be removed must not be lost sight of */
 		return gdri_fail(EIO, "an earlier map of this range is still there");
 	if (length <= range->objects[0].size) {
-		rc = map_next(range, length, flags, NULL, &at_all);
+		rc = map_next(range, length, read_only, NULL, &whole);
 	} else {
-		rc = reserve(length, &area);
-		if (rc)
-			return rc;
-		at_all = area;
+		/* Address space for several side by side. */
+		whole = mmap(NULL, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+			     -1, 0);
+		if (whole == MAP_FAILED)
+			return gdri_fail(ENOMEM, "no address space for 0x%zx bytes", length);
 		for (size_t at = 0; !rc && at < length;) {
 			size_t rest = length - at, size = range->objects[range->mapped].size;
 
 			size = size < rest ? size : rest;
-			rc = map_next(range, size, flags, area + at, &piece);
+			rc = map_next(range, size, read_only, (char *)whole + at, &piece);
 			at += size;
 		}
 	}
 	if (!rc) {
-		*map = at_all;
+		*map = whole;
 		return 0;
 	}
 	gdri_text_add(&why, "%s", gdri_error_text());
-	if (at_all != MAP_FAILED)
-		gdri_rm_unmap(range, at_all, length);
+	if (whole != MAP_FAILED)
+		gdri_rm_unmap(range, whole, length);
 	return gdri_fail(-rc, "%s", why.s);
 }
 

@@ -14,44 +14,47 @@
  */
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "cuda/cuda.h"
 #include "base/error.h"
-#include "base/fork.h"
+#include "base/process.h"
 #include "cuda/watch.h"
 #include "backend/rm.h"
 
 enum { HOST_PAGE = 4096 }; /* RM maps multiples of it (mapping_cpu.c), whatever the CPU's pages */
 
-static int add_object(struct gdri_rm_range *range, rm_handle object, uint64_t offset, uint64_t size)
+static bool add_object(struct gdri_rm_range *range, rm_handle object, uint64_t offset,
+		       uint64_t size)
 {
 	if (range->count == range->room) {
 		size_t room = range->room ? 2 * range->room : 1;
 		struct gdri_rm_object *more = realloc(range->objects, room * sizeof(*more));
 
 		if (!more)
-			return gdri_fail(ENOMEM, "no memory for the objects of a pin");
+			return false;
 		range->objects = more;
 		range->room = room;
 	}
 	range->objects[range->count++] = (struct gdri_rm_object){ object, offset, size, 0 };
-	return 0;
+	return true;
+}
+
+/* A duplicate that was made becomes part of the range. */
+static int keep_object(struct gdri_rm_range *range, rm_handle object, uint64_t offset,
+		       uint64_t size)
+{
+	if (add_object(range, object, offset, size))
+		return 0;
+	gdri_rm_free_object(range->gpu, object);
+	return gdri_fail(ENOMEM, "no memory for the objects of a pin");
 }
 
 /* ---- by a look at libcuda's export ------------------------------------------------------------- */
 
-/* An object as libcuda names it. */
-struct source {
-	rm_handle client, object;
-	uint64_t offset, size;
-};
-
 /* What was seen of one export, which may take several calls. */
 struct seen {
-	size_t count, room;
-	struct source *sources;
+	struct gdri_rm_range sources; /* objects as libcuda names them */
+	rm_handle client; /* libcuda's, theirs */
 	uint32_t total; /* objects, as each call says */
 	uint64_t first; /* offset in the first object */
 	bool refused; /* the kernel found an argument wrong */
@@ -59,55 +62,35 @@ struct seen {
 	bool no_memory;
 };
 
-static void add_sources(struct seen *seen, rm_handle client, uint32_t count,
-			const rm_handle *objects, const uint64_t *offsets, const uint64_t *sizes)
-{
-	if (count > RM_EXPORT_MAX) {
-		seen->strange = true;
-		return;
-	}
-	if (seen->room - seen->count < count) {
-		size_t room = seen->room + RM_EXPORT_MAX;
-		struct source *more = realloc(seen->sources, room * sizeof(*more));
-
-		if (!more) {
-			seen->no_memory = true;
-			return;
-		}
-		seen->sources = more;
-		seen->room = room;
-	}
-	for (uint32_t i = 0; i < count; i++)
-		seen->sources[seen->count++] =
-			(struct source){ client, objects[i], offsets[i], sizes[i] };
-}
-
 /* Called with each ioctl of libcuda's that passed. The size of the structure tells its layout. */
 static void see(void *arg, unsigned long request, const void *data)
 {
+	const struct rm_export_515 *old = data; /* its head is that of both */
+	const struct rm_export_570 *now = data;
+	bool is_old = _IOC_SIZE(request) == sizeof(*old);
+	const rm_handle *objects = is_old ? old->objects : now->objects;
+	const uint64_t *offsets = is_old ? old->offsets : now->offsets;
+	const uint64_t *sizes = is_old ? old->sizes : now->sizes;
 	struct seen *seen = arg;
+	uint32_t status;
 
 	if (_IOC_TYPE(request) != RM_IOC_TYPE || _IOC_NR(request) != RM_EXPORT_NUMBER)
 		return;
-	if (_IOC_SIZE(request) == sizeof(struct rm_export_570)) {
-		const struct rm_export_570 *e = data;
-
-		seen->total = e->total;
-		seen->first = e->index ? seen->first : e->offsets[0];
-		seen->refused |= e->status == RM_INVALID_ARGUMENT;
-		if (e->status == RM_OK)
-			add_sources(seen, e->client, e->count, e->objects, e->offsets, e->sizes);
-	} else if (_IOC_SIZE(request) == sizeof(struct rm_export_515)) {
-		const struct rm_export_515 *e = data;
-
-		seen->total = e->total;
-		seen->first = e->index ? seen->first : e->offsets[0];
-		seen->refused |= e->status == RM_INVALID_ARGUMENT;
-		if (e->status == RM_OK)
-			add_sources(seen, e->client, e->count, e->objects, e->offsets, e->sizes);
-	} else {
+	if ((!is_old && _IOC_SIZE(request) != sizeof(*now)) || old->count > RM_EXPORT_MAX) {
 		seen->strange = true;
+		return;
 	}
+	status = is_old ? old->status : now->status;
+	seen->total = old->total;
+	if (!old->index)
+		seen->first = offsets[0];
+	seen->refused |= status == RM_INVALID_ARGUMENT;
+	if (status != RM_OK)
+		return;
+	seen->strange |= seen->sources.count && seen->client != old->client;
+	seen->client = old->client;
+	for (uint32_t i = 0; i < old->count; i++)
+		seen->no_memory |= !add_object(&seen->sources, objects[i], offsets[i], sizes[i]);
 }
 
 /* Is what was seen all of the range, in pieces that RM can map? */
@@ -119,47 +102,21 @@ static int check_seen(const struct seen *seen, size_t size)
 		return gdri_fail(ENOMEM, "no memory for the objects of a pin");
 	if (seen->strange)
 		return gdri_fail(ENOTSUP, "this driver's export of a dma-buf has another layout");
-	if (!seen->count)
+	if (!seen->sources.count)
 		return gdri_fail(ENOTSUP, "libcuda's export of a dma-buf was not seen");
-	for (size_t i = 0; i < seen->count; i++) {
-		const struct source *s = &seen->sources[i];
+	for (size_t i = 0; i < seen->sources.count; i++) {
+		const struct gdri_rm_object *s = &seen->sources.objects[i];
 
 		if (!s->size || s->offset % HOST_PAGE || s->size % HOST_PAGE)
 			return gdri_fail(ENOTSUP, "a memory object ends within a page");
 		if (__builtin_add_overflow(sum, s->size, &sum))
 			sum = UINT64_MAX;
 	}
-	if (seen->count != seen->total || sum != size)
+	if (seen->sources.count != seen->total || sum != size)
 		return gdri_fail(ENOTSUP,
 				 "libcuda exported %zu of %u objects, 0x%llx of 0x%zx bytes",
-				 seen->count, seen->total, (unsigned long long)sum, size);
+				 seen->sources.count, seen->total, (unsigned long long)sum, size);
 	return 0;
-}
-
-static int duplicate(struct gdri_rm_range *range, const struct source *source)
-{
-	struct rm_dup arg = { .client = gdri_rm_client(),
-			      .parent = range->gpu->device,
-			      .source_client = source->client,
-			      .source_object = source->object };
-	int rc = gdri_rm_call(RM_IOC_DUP, &arg, &arg.status, "RM_DUP_OBJECT");
-
-	if (rc)
-		return rc;
-	rc = add_object(range, arg.object, source->offset, source->size);
-	if (rc)
-		gdri_rm_free_object(range->gpu, arg.object);
-	return rc;
-}
-
-/* From now on fd is closed by gdri_fork_close(). A child's copy would hold what it stands for. */
-static int own(int fd)
-{
-	int rc = gdri_fork_own(fd);
-
-	if (rc)
-		close(fd);
-	return rc;
 }
 
 /* One export of [va, va + size), looked at; fd is the caller's, to be closed by gdri_fork_close(). */
@@ -173,7 +130,7 @@ static int look(const struct gdri_pin_request *request, uint64_t va, size_t size
 	rc = gdri_cuda_dmabuf(&request->memory, va, size, false, fd);
 	gdri_cuda_watch_end();
 	if (!rc)
-		rc = own(*fd);
+		rc = gdri_fork_own(*fd);
 	if (rc)
 		return rc;
 	rc = check_seen(seen, size);
@@ -198,31 +155,36 @@ static int look_from_the_start(const struct gdri_pin_request *request, struct se
 	    __builtin_add_overflow(request->mapped_size, front, &size))
 		return gdri_fail(EINVAL, "libcuda's export began at no page of its object");
 	*lead = front;
-	seen->count = 0;
+	seen->sources.count = 0;
 	return look(request, request->va - front, size, seen, fd);
 }
 
 /* Duplicates what was seen, without the first `lead` bytes. */
-static int duplicate_all(struct gdri_rm_range *range, const struct seen *seen, uint64_t lead)
+static int duplicate(struct gdri_rm_range *range, const struct seen *seen, uint64_t lead)
 {
 	int rc = 0;
 
-	for (size_t i = 0; !rc && i < seen->count; i++) {
-		struct source s = seen->sources[i];
-		uint64_t skip = lead < s.size ? lead : s.size;
+	for (size_t i = 0; !rc && i < seen->sources.count; i++) {
+		const struct gdri_rm_object *s = &seen->sources.objects[i];
+		uint64_t skip = lead < s->size ? lead : s->size;
+		struct rm_dup arg = { .client = gdri_rm_client(),
+				      .parent = range->gpu->device,
+				      .source_client = seen->client,
+				      .source_object = s->object };
 
 		lead -= skip;
-		s.offset += skip;
-		s.size -= skip;
-		if (s.size)
-			rc = duplicate(range, &s);
+		if (skip == s->size)
+			continue;
+		rc = gdri_rm_call(RM_IOC_DUP, &arg, &arg.status, "RM_DUP_OBJECT");
+		if (!rc)
+			rc = keep_object(range, arg.object, s->offset + skip, s->size - skip);
 	}
 	return rc;
 }
 
 static int find_by_look(struct gdri_rm_range *range, const struct gdri_pin_request *request)
 {
-	struct seen seen = { .count = 0 };
+	struct seen seen = { .total = 0 };
 	uint64_t lead = 0;
 	int fd, rc;
 
@@ -230,10 +192,10 @@ static int find_by_look(struct gdri_rm_range *range, const struct gdri_pin_reque
 	if (rc == -EINVAL && seen.refused && seen.first)
 		rc = look_from_the_start(request, &seen, &lead, &fd);
 	if (!rc) {
-		rc = duplicate_all(range, &seen, lead);
+		rc = duplicate(range, &seen, lead);
 		gdri_fork_close(fd); /* held the objects until here */
 	}
-	free(seen.sources);
+	free(seen.sources.objects);
 	return rc;
 }
 
@@ -246,21 +208,14 @@ static int import(struct gdri_rm_range *range, int fd, uint64_t base, uint64_t s
 	struct rm_import_fd params = { .fd = fd,
 				       .type = RM_EXPORT_TYPE_RM,
 				       .parent = range->gpu->device };
-	struct rm_control arg = { .client = gdri_rm_client(),
-				  .object = gdri_rm_client(),
-				  .command = RM_CONTROL_IMPORT_FD,
-				  .params = (uintptr_t)&params,
-				  .params_size = sizeof(params) };
-	int rc = gdri_rm_call(RM_IOC_CONTROL, &arg, &arg.status, "IMPORT_OBJECT_FROM_FD");
+	int rc = gdri_rm_control(RM_CONTROL_IMPORT_FD, &params, sizeof(params),
+				 "IMPORT_OBJECT_FROM_FD");
 
 	if (rc)
 		return rc;
 	if (base + size < end)
 		end = base + size;
-	rc = add_object(range, params.object, at - base, end - at);
-	if (rc)
-		gdri_rm_free_object(range->gpu, params.object);
-	return rc;
+	return keep_object(range, params.object, at - base, end - at);
 }
 
 static int find_by_export(struct gdri_rm_range *range, const struct gdri_pin_request *request)
@@ -272,7 +227,7 @@ static int find_by_export(struct gdri_rm_range *range, const struct gdri_pin_req
 	while (at < end) {
 		rc = gdri_cuda_export_chunk(at, &base, &size, &fd);
 		if (!rc)
-			rc = own(fd);
+			rc = gdri_fork_own(fd);
 		if (rc)
 			return rc;
 		rc = import(range, fd, base, size, at, end);

@@ -12,8 +12,8 @@
  * The pattern differs from trial to trial: an old one still in memory proves nothing.
  */
 #include <errno.h>
-#include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -32,49 +32,42 @@ struct buffer {
 	struct gdri_rm_range range;
 	struct gdri_cuda_engine *engine;
 	void *map;
-	char *at; /* its first byte in the mapping */
 	size_t mapped;
+	uint64_t addr; /* its last bytes, to the GPU */
+	char *cpu; /* and through the mapping */
 	unsigned char pattern[LOOK];
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+GDRI_MUTEX(lock);
 
 static void make_pattern(struct buffer *b, unsigned int nth)
 {
 	struct timespec now;
-	uint64_t x;
+	unsigned int seed;
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
-	x = ((uint64_t)now.tv_nsec << 32 | (uint64_t)now.tv_sec) ^ b->memory.addr ^
-	    ((uint64_t)nth << 56);
-	x |= 1;
-	for (size_t i = 0; i < LOOK; i++) { /* xorshift64 */
-		x ^= x << 13;
-		x ^= x >> 7;
-		x ^= x << 17;
-		b->pattern[i] = (unsigned char)(x >> 32);
-	}
+	seed = (unsigned int)(now.tv_nsec ^ now.tv_sec << 20) ^
+	       (unsigned int)(b->memory.addr >> 9) ^ nth << 28;
+	for (size_t i = 0; i < LOOK; i++)
+		b->pattern[i] = (unsigned char)(rand_r(&seed) >> 8);
 }
 
 static int open_buffer(struct buffer *b, const struct gdri_rm_gpu *gpu, const char *no_look)
 {
 	struct gdri_pin_request request = { .addr = b->memory.addr, .size = b->memory.size };
-	uint64_t end = request.addr + request.size;
-	int rc;
+	int rc = gdri_pin_describe(&request);
 
-	request.va = request.addr & GPU_PAGE_MASK;
-	request.mapped_size = ((end + GPU_PAGE_OFFSET) & GPU_PAGE_MASK) - request.va;
-	rc = gdri_cuda_describe(request.addr, request.size, &request.memory);
 	if (!rc)
 		rc = gdri_cuda_engine_new(request.addr, request.size, &b->engine);
 	if (!rc)
 		rc = gdri_rm_range_open(&b->range, gpu, &request, no_look);
 	if (!rc)
-		rc = gdri_rm_map(&b->range, request.mapped_size, 0, &b->map);
+		rc = gdri_rm_map(&b->range, request.mapped_size, false, &b->map);
 	if (rc)
 		return rc;
 	b->mapped = request.mapped_size;
-	b->at = (char *)b->map + (request.addr - request.va);
+	b->addr = request.addr + request.size - LOOK;
+	b->cpu = (char *)b->map + (b->addr - request.va);
 	return 0;
 }
 
@@ -87,20 +80,11 @@ static void close_buffer(struct buffer *b)
 	gdri_cuda_free(&b->memory);
 }
 
-/* The last bytes of an allocation, by the copy engine. */
 static int by_gpu(struct buffer *b, bool to, unsigned char *host)
 {
-	uint64_t addr = b->memory.addr + b->memory.size - LOOK;
-
-	return gdri_cuda_engine_copy(b->engine, to, host, addr, LOOK)
+	return gdri_cuda_engine_copy(b->engine, to, host, b->addr, LOOK)
 		       ? 0
 		       : gdri_fail(EIO, "the copy engine could not reach the trial's memory");
-}
-
-/* The same bytes, through the mapping. */
-static char *by_cpu(const struct buffer *b)
-{
-	return b->at + b->memory.size - LOOK;
 }
 
 /* All are written before any is looked at: two that are mixed up are told apart. */
@@ -114,14 +98,14 @@ static int compare(struct buffer *buffers, size_t count, const struct gdri_copy_
 		rc = by_gpu(&buffers[i], true, buffers[i].pattern);
 	}
 	for (size_t i = 0; !rc && i < count; i++) {
-		gdri_copy_from(plan, seen, by_cpu(&buffers[i]), LOOK);
+		gdri_copy_from(plan, seen, buffers[i].cpu, LOOK);
 		if (memcmp(seen, buffers[i].pattern, LOOK) != 0)
 			rc = gdri_fail(ENOTSUP, "the mapping shows other memory than the GPU's");
 	}
 	for (size_t i = 0; !rc && i < count; i++) {
 		make_pattern(&buffers[i], (unsigned int)(i + BUFFERS));
-		gdri_copy_to(plan, by_cpu(&buffers[i]), buffers[i].pattern, LOOK);
-		gdri_flush_word(plan, by_cpu(&buffers[i]));
+		gdri_copy_to(plan, buffers[i].cpu, buffers[i].pattern, LOOK);
+		gdri_flush_word(plan, buffers[i].cpu);
 	}
 	for (size_t i = 0; !rc && i < count; i++) {
 		rc = by_gpu(&buffers[i], false, seen);
@@ -131,34 +115,26 @@ static int compare(struct buffer *buffers, size_t count, const struct gdri_copy_
 	return rc;
 }
 
-/* One trial's allocations. */
-struct plan {
-	enum gdri_allocation_kind kind;
-	size_t count;
-	size_t sizes[BUFFERS];
-};
+/* Exportable memory is tried with the first of them. */
+static const size_t sizes[BUFFERS] = { SMALL, SMALL, LARGE };
 
-static const struct plan any_memory = { GDRI_ALLOCATION_PLAIN, 3, { SMALL, SMALL, LARGE } };
-static const struct plan exportable = { GDRI_ALLOCATION_VMM, 1, { SMALL } };
-
-static int try_plan(const struct plan *plan, const struct gdri_rm_gpu *gpu, int device,
-		    void *context, const char *no_look)
+static int try(const struct gdri_rm_gpu *gpu, enum gdri_allocation_kind kind, void *context,
+	       const char *no_look)
 {
 	const struct gdri_copy_plan *copies =
 		gdri_copy_plan(gpu->coherent ? GDR_MAPPING_TYPE_CACHING : GDR_MAPPING_TYPE_WC);
 	struct buffer buffers[BUFFERS];
 	struct gdri_text why = { .len = 0 };
-	size_t count = 0;
+	size_t want = kind == GDRI_ALLOCATION_PLAIN ? BUFFERS : 1, count = 0;
 	int rc = 0;
 
 	memset(buffers, 0, sizeof(buffers));
-	while (!rc && count < plan->count) {
+	while (!rc && count < want) {
 		struct buffer *b = &buffers[count];
 
-		rc = gdri_cuda_alloc(&b->memory, plan->kind, device, context, plan->sizes[count],
-				     false);
+		rc = gdri_cuda_alloc(&b->memory, kind, gpu->ordinal, context, sizes[count], false);
 		/* On a GPU that is full to the brim the small ones alone have to do. */
-		if (rc == -ENOMEM && plan->sizes[count] == LARGE) {
+		if (rc == -ENOMEM && sizes[count] == LARGE) {
 			rc = 0;
 			break;
 		}
@@ -182,9 +158,9 @@ static bool says_nothing(int rc)
 	return rc == -ENOMEM || rc == -EIO;
 }
 
-static int try_locked(struct gdri_rm_gpu *gpu, int device, void *context)
+static int try_locked(struct gdri_rm_gpu *gpu, void *context)
 {
-	int rc = try_plan(&any_memory, gpu, device, context, NULL);
+	int rc = try(gpu, GDRI_ALLOCATION_PLAIN, context, NULL);
 
 	if (says_nothing(rc))
 		return rc;
@@ -193,47 +169,34 @@ static int try_locked(struct gdri_rm_gpu *gpu, int device, void *context)
 		return 0;
 	}
 	snprintf(gpu->reason, sizeof(gpu->reason), "%s", gdri_error_text());
-	rc = try_plan(&exportable, gpu, device, context, gpu->reason);
+	rc = try(gpu, GDRI_ALLOCATION_VMM, context, gpu->reason);
 	if (says_nothing(rc))
 		return rc;
 	gpu->verdict = rc ? GDRI_RM_NONE : GDRI_RM_EXPORTABLE;
 	return 0;
 }
 
-static const char *verdict_text(const struct gdri_rm_gpu *gpu)
+int gdri_rm_trial(struct gdri_rm_gpu *gpu, void *context)
 {
-	switch (gpu->verdict) {
-	case GDRI_RM_ANY:
-		return "any device memory is served";
-	case GDRI_RM_EXPORTABLE:
-		return "exportable VMM memory alone is served: ";
-	default:
-		return "not served: ";
-	}
-}
-
-int gdri_rm_trial(struct gdri_rm_gpu *gpu, int device, void *context)
-{
+	static const char *const texts[] = {
+		[GDRI_RM_ANY] = "any device memory is served",
+		[GDRI_RM_EXPORTABLE] = "exportable VMM memory alone is served: ",
+		[GDRI_RM_NONE] = "not served: ",
+	};
 	int rc = 0;
 
 	pthread_mutex_lock(&lock);
 	if (gpu->verdict == GDRI_RM_UNTRIED) {
-		rc = try_locked(gpu, device, context);
+		rc = try_locked(gpu, context);
 		if (!rc)
 			gdri_log(gpu->verdict == GDRI_RM_ANY ? BARCOPY_LOG_DEBUG : BARCOPY_LOG_WARN,
-				 "rm: GPU %d (%04x:%02x:%02x.0, minor %u): %s%s", device,
+				 "rm: GPU %d (%04x:%02x:%02x.0, minor %u): %s%s", gpu->ordinal,
 				 gpu->pci.domain, gpu->pci.bus, gpu->pci.device, gpu->minor,
-				 verdict_text(gpu), gpu->reason);
+				 texts[gpu->verdict], gpu->reason);
 	}
 	if (!rc && gpu->verdict == GDRI_RM_NONE)
-		rc = gdri_fail(ENOTSUP, "the trial on GPU %d failed: %s", device, gpu->reason);
+		rc = gdri_fail(ENOTSUP, "the trial on GPU %d failed: %s", gpu->ordinal,
+			       gpu->reason);
 	pthread_mutex_unlock(&lock);
 	return rc;
 }
-
-static void after_fork(void)
-{
-	pthread_mutex_init(&lock, NULL);
-}
-
-GDRI_IN_CHILD(after_fork);

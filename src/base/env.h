@@ -7,11 +7,21 @@
 #define GDRI_ENV_H
 
 #include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
 
-/* secure_getenv(): NULL when unset or when the process runs with raised privileges. */
-const char *gdri_env(const char *name);
+/* NULL when unset or when the process runs with raised privileges. */
+static inline const char *gdri_env(const char *name)
+{
+	return secure_getenv(name);
+}
 
 /* True for a value that is not empty and not "0". */
-bool gdri_env_true(const char *name);
+static inline bool gdri_env_true(const char *name)
+{
+	const char *v = gdri_env(name);
+
+	return v && *v && strcmp(v, "0");
+}
 
 #endif

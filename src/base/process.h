@@ -1,13 +1,24 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which process is this? A tag that differs between a parent and its forked children and costs
- * one load to read: it lies in a page that the kernel empties in a child (MADV_WIPEONFORK, Linux
- * 4.14), with a pthread_atfork handler beside it for what needs more than the tag.
- * It knows nobody who is told of a fork: they lay down a line of their own.
+ * Which process is this, and what does a forked child not inherit?
+ *
+ * A tag that differs between a parent and its forked children and costs one load to read: it lies
+ * in a page that the kernel empties in a child (MADV_WIPEONFORK, Linux 4.14), with a
+ * pthread_atfork handler beside it for what needs more than the tag.
+ *
+ * Stretches of the parent in which no fork happens, and descriptors that the child closes. A
+ * descriptor of a GPU, or of a dma-buf, that a child keeps would hold the parent's pins after the
+ * parent has given them up, or has died. O_CLOEXEC covers a child that execs; this covers one that
+ * does not.
+ *
+ * It knows nobody who is told of a fork: they lay down a line of their own; nor what descriptors
+ * are. Effective from the first gdri_process_enter() on. Thread-safe. Its lock is the innermost
+ * one: while it is held nothing is called but the kernel and the C library.
  */
 #ifndef GDRI_PROCESS_H
 #define GDRI_PROCESS_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
 
@@ -21,6 +32,9 @@ static inline uint32_t gdri_process_tag(void)
 				    memory_order_relaxed);
 }
 
+/* Gives this process a tag if it has none yet. Returns 0 or -ENOMEM. Thread-safe. */
+int gdri_process_enter(void);
+
 /*
  * At the top level of a file: fn is called in a forked child, once there has been a
  * gdri_process_enter(). A table in a section of its own, so that nothing has to run to make it: it is
@@ -31,7 +45,26 @@ static inline uint32_t gdri_process_tag(void)
 	static void (*const fn##_in_child)(void) __attribute__((used, section("gdri_in_child"))) = \
 		(fn)
 
-/* Gives this process a tag if it has none yet. Returns 0 or -ENOMEM. Thread-safe. */
-int gdri_process_enter(void);
+/* A mutex of a file that is made anew in a child, whoever held it in the parent. */
+#define GDRI_MUTEX(name)                                         \
+	static pthread_mutex_t name = PTHREAD_MUTEX_INITIALIZER; \
+	static void name##_anew(void)                            \
+	{                                                        \
+		pthread_mutex_init(&name, NULL);                 \
+	}                                                        \
+	GDRI_IN_CHILD(name##_anew)
+
+/* Between these two no other thread forks. Not to be nested. */
+void gdri_fork_hold(void);
+void gdri_fork_release(void);
+
+/* open() of a descriptor that a child closes: it, or -1 with errno. O_CLOEXEC is added. */
+int gdri_fork_open(const char *path, int flags);
+
+/* From now on a child closes fd: 0, or -ENOMEM with its text, and fd is closed. */
+int gdri_fork_own(int fd);
+
+/* close() of a descriptor of the two calls above. */
+void gdri_fork_close(int fd);
 
 #endif

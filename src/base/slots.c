@@ -5,15 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct gdri_slot *slot_at(struct gdri_slots *table, uint32_t index)
-{
-	char *chunk = atomic_load_explicit(&table->chunks[index / GDRI_SLOTS_PER_CHUNK],
-					   memory_order_relaxed);
-
-	return (struct gdri_slot *)(void *)(chunk +
-					    index % GDRI_SLOTS_PER_CHUNK * table->object_size);
-}
-
 /* Called with the table's lock held. */
 static int add_chunk_locked(struct gdri_slots *table)
 {
@@ -31,7 +22,7 @@ static int add_chunk_locked(struct gdri_slots *table)
 			      memory_order_release);
 	table->count += GDRI_SLOTS_PER_CHUNK;
 	for (uint32_t i = GDRI_SLOTS_PER_CHUNK; i-- > 0;) {
-		struct gdri_slot *slot = slot_at(table, first + i);
+		struct gdri_slot *slot = gdri_slot_at(table, first + i);
 
 		slot->index = first + i;
 		table->init(slot);
@@ -52,7 +43,7 @@ struct gdri_slot *gdri_slots_new(struct gdri_slots *table, size_t object_size,
 		table->init = init;
 	}
 	if (table->first_free || !add_chunk_locked(table)) {
-		slot = slot_at(table, table->first_free - 1);
+		slot = gdri_slot_at(table, table->first_free - 1);
 		table->first_free = slot->next_free;
 	}
 	pthread_mutex_unlock(&table->lock);
@@ -85,7 +76,7 @@ void gdri_slots_each(struct gdri_slots *table, void (*fn)(struct gdri_slot *slot
 {
 	pthread_mutex_lock(&table->lock);
 	for (uint32_t i = 0; i < table->count; i++)
-		fn(slot_at(table, i), arg);
+		fn(gdri_slot_at(table, i), arg);
 	pthread_mutex_unlock(&table->lock);
 }
 
@@ -93,5 +84,5 @@ void gdri_slots_after_fork(struct gdri_slots *table)
 {
 	pthread_mutex_init(&table->lock, NULL);
 	for (uint32_t i = 0; i < table->count; i++)
-		table->init(slot_at(table, i));
+		table->init(gdri_slot_at(table, i));
 }

@@ -72,22 +72,28 @@ static inline bool gdri_slot_is(struct gdri_slot *slot, uint64_t name)
 	return atomic_load_explicit(&slot->generation, memory_order_acquire) == name >> 32;
 }
 
+/* The object of an index below that of the last chunk; NULL where there is no chunk. */
+static inline struct gdri_slot *gdri_slot_at(struct gdri_slots *table, uint32_t index)
+{
+	char *chunk = atomic_load_explicit(&table->chunks[index / GDRI_SLOTS_PER_CHUNK],
+					   memory_order_acquire);
+
+	if (!chunk)
+		return NULL;
+	return (struct gdri_slot *)(void *)(chunk +
+					    index % GDRI_SLOTS_PER_CHUNK * table->object_size);
+}
+
 /* The object of that name, or NULL. Takes no lock. */
 static inline struct gdri_slot *gdri_slots_find(struct gdri_slots *table, uint64_t name)
 {
 	uint32_t index = (uint32_t)name - 1;
 	struct gdri_slot *slot;
-	char *chunk;
 
 	if (index / GDRI_SLOTS_PER_CHUNK >= GDRI_SLOTS_CHUNKS || !(name >> 32 & 1))
 		return NULL;
-	chunk = atomic_load_explicit(&table->chunks[index / GDRI_SLOTS_PER_CHUNK],
-				     memory_order_acquire);
-	if (!chunk)
-		return NULL;
-	slot = (struct gdri_slot *)(void *)(chunk +
-					    index % GDRI_SLOTS_PER_CHUNK * table->object_size);
-	return gdri_slot_is(slot, name) ? slot : NULL;
+	slot = gdri_slot_at(table, index);
+	return slot && gdri_slot_is(slot, name) ? slot : NULL;
 }
 
 #endif

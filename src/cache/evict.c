@@ -11,7 +11,6 @@
 #include "base/log.h"
 #include "core/ctx.h"
 #include "cuda/cuda.h"
-#include "cuda/nvml.h"
 
 /*
  * Evicts idle regions: at least one, and until `bytes` of BAR are given back. device: only what takes

@@ -7,7 +7,6 @@
 #include "cache/cache.h"
 #include "calls/calls.h"
 #include "core/handle.h"
-#include "cuda/nvml.h"
 
 static int alloc(struct gdri_ctx *ctx, int device, size_t size, uint32_t flags, barcopy_mem_t *mem)
 {

@@ -183,7 +183,7 @@ int gdri_region_is_revoked(struct gdri_region *region, bool *revoked)
 {
 	int flag = 0, rc;
 
-	rc = region->pin.backend->callback_flag(&region->pin, &flag);
+	rc = gdri_backends_callback_flag(&region->pin, &flag);
 	if (rc)
 		return rc;
 	*revoked = flag;

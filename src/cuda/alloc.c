@@ -2,34 +2,26 @@
 /* Memory of our own: allocated, imported, freed; and the tags that tell it from later memory. See cuda.h. */
 #include "cuda/private.h"
 
-#include <string.h>
+/* The CPU reaches the GPU's memory over a coherent link, and caches it. */
+#define COHERENT CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES
 
 int gdri_cuda_init(void)
 {
 	int rc = gdri_cuda_load();
-	CUresult r;
 
-	if (rc)
-		return rc;
-	r = gdri_cu.cuInit(0);
-	return r ? gdri_cuda_fail(r, "cuInit") : 0;
+	return rc ? rc : GDRI_CU(cuInit, 0);
 }
 
 /* The device of an ordinal, CUDA initialised if need be. */
 static int find_device(int ordinal, CUdevice *dev)
 {
 	int rc = gdri_cuda_init(), count;
-	CUresult r;
 
-	if (rc)
-		return rc;
-	r = gdri_cu.cuDeviceGetCount(&count);
-	if (r)
-		return gdri_cuda_fail(r, "cuDeviceGetCount");
-	if (ordinal < 0 || ordinal >= count)
-		return gdri_fail(EINVAL, "no CUDA device %d: there are %d", ordinal, count);
-	r = gdri_cu.cuDeviceGet(dev, ordinal);
-	return r ? gdri_cuda_fail(r, "cuDeviceGet") : 0;
+	if (!rc)
+		rc = GDRI_CU(cuDeviceGetCount, &count);
+	if (!rc && (ordinal < 0 || ordinal >= count))
+		rc = gdri_fail(EINVAL, "no CUDA device %d: there are %d", ordinal, count);
+	return rc ? rc : GDRI_CU(cuDeviceGet, dev, ordinal);
 }
 
 /* A boolean attribute; false where this driver does not know it. */
@@ -54,63 +46,56 @@ int gdri_cuda_total_memory(int device, uint64_t *bytes)
 {
 	size_t total;
 	CUdevice dev;
-	CUresult r;
 	int rc = find_device(device, &dev);
 
-	if (rc)
-		return rc;
-	if (!gdri_cu.cuDeviceTotalMem_v2)
-		return gdri_cuda_missing("cuDeviceTotalMem");
-	r = gdri_cu.cuDeviceTotalMem_v2(&total, dev);
-	if (r)
-		return gdri_cuda_fail(r, "cuDeviceTotalMem");
-	*bytes = total;
-	return 0;
+	if (!rc)
+		rc = GDRI_CU(cuDeviceTotalMem_v2, &total, dev);
+	if (!rc)
+		*bytes = total;
+	return rc;
 }
 
-static bool coherent(CUdevice dev)
+/* Has any of the GPUs this attribute? And how many there are. */
+static bool any_has(CUdevice_attribute attribute, int *count)
 {
-	return device_has(dev, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES);
+	CUdevice dev;
+
+	*count = 0;
+	if (gdri_cu.cuDeviceGetCount(count))
+		return false;
+	for (int i = 0; i < *count; i++)
+		if (!gdri_cu.cuDeviceGet(&dev, i) && device_has(dev, attribute))
+			return true;
+	return false;
 }
 
-int gdri_cuda_is_coherent(int device, bool *is)
+int gdri_cuda_is_coherent(int device, bool *coherent)
 {
 	CUdevice dev;
 	int rc = find_device(device, &dev);
 
 	if (!rc)
-		*is = coherent(dev);
+		*coherent = device_has(dev, COHERENT);
 	return rc;
 }
 
 bool gdri_cuda_any_coherent(void)
 {
-	int count = 0;
-	CUdevice dev;
+	int count;
 
-	if (gdri_cuda_load() || gdri_cu.cuDeviceGetCount(&count))
-		return false;
-	for (int i = 0; i < count; i++)
-		if (!gdri_cu.cuDeviceGet(&dev, i) && coherent(dev))
-			return true;
-	return false;
+	return !gdri_cuda_load() && any_has(COHERENT, &count);
 }
 
-int gdri_cuda_exports_dmabuf(bool init)
+int gdri_cuda_exports_dmabuf(void)
 {
-	int rc = init ? gdri_cuda_init() : gdri_cuda_load(), count = 0;
-	CUdevice dev;
+	int rc = gdri_cuda_init(), count;
 
 	if (rc)
 		return rc;
 	if (!gdri_cu.cuMemGetHandleForAddressRange)
 		return gdri_fail(ENODEV, "this CUDA driver has no cuMemGetHandleForAddressRange");
-	if (gdri_cu.cuDeviceGetCount(&count) && !init)
+	if (any_has(CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, &count))
 		return 0;
-	for (int i = 0; i < count; i++)
-		if (!gdri_cu.cuDeviceGet(&dev, i) &&
-		    device_has(dev, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED))
-			return 0;
 	return gdri_fail(ENODEV,
 			 "none of %d GPUs exports its memory as a dma-buf, as the open flavour "
 			 "of the kernel driver does",
@@ -147,22 +132,17 @@ static int place_vmm(struct gdri_allocation *a, CUmemGenericAllocationHandle han
 	CUmemAccessDesc access = { { CU_MEM_LOCATION_TYPE_DEVICE, dev },
 				   CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
 	CUdeviceptr ptr;
-	CUresult r;
 	int rc;
 
-	r = gdri_cu.cuMemAddressReserve(&ptr, a->size, grain, 0, 0);
-	if (r)
-		return gdri_cuda_fail(r, "cuMemAddressReserve");
-	r = gdri_cu.cuMemMap(ptr, a->size, 0, handle, 0);
-	if (r) {
-		rc = gdri_cuda_fail(r, "cuMemMap");
+	rc = GDRI_CU(cuMemAddressReserve, &ptr, a->size, grain, 0, 0);
+	if (rc)
+		return rc;
+	rc = GDRI_CU(cuMemMap, ptr, a->size, 0, handle, 0);
+	if (rc)
 		goto err_reserved;
-	}
-	r = gdri_cu.cuMemSetAccess(ptr, a->size, &access, 1);
-	if (r) {
-		rc = gdri_cuda_fail(r, "cuMemSetAccess");
+	rc = GDRI_CU(cuMemSetAccess, ptr, a->size, &access, 1);
+	if (rc)
 		goto err_unmap;
-	}
 	a->addr = ptr;
 	return 0;
 
@@ -173,42 +153,32 @@ err_reserved:
 	return rc;
 }
 
-static bool have_vmm(void)
-{
-	return gdri_cu.cuMemGetAllocationGranularity && gdri_cu.cuMemCreate &&
-	       gdri_cu.cuMemAddressReserve && gdri_cu.cuMemAddressFree && gdri_cu.cuMemMap &&
-	       gdri_cu.cuMemUnmap && gdri_cu.cuMemSetAccess && gdri_cu.cuMemRelease &&
-	       gdri_cu.cuMemRetainAllocationHandle &&
-	       gdri_cu.cuMemGetAllocationPropertiesFromHandle;
-}
-
-static int granularity(const CUmemAllocationProp *prop, size_t *grain)
-{
-	CUresult r = gdri_cu.cuMemGetAllocationGranularity(grain, prop,
-							   CU_MEM_ALLOC_GRANULARITY_MINIMUM);
-
-	return r ? gdri_cuda_fail(r, "cuMemGetAllocationGranularity") : 0;
-}
-
-static int alloc_vmm(struct gdri_allocation *a, size_t size, CUdevice dev)
+/* New memory, or with an fd the memory that it exports. */
+static int alloc_vmm(struct gdri_allocation *a, size_t size, CUdevice dev, int fd)
 {
 	CUmemAllocationProp prop = vmm_properties(dev);
 	CUmemGenericAllocationHandle handle;
 	size_t grain;
-	CUresult r;
-	int rc;
+	int rc = gdri_cuda_need(GDRI_CUDA_VMM);
 
-	if (!have_vmm())
-		return gdri_cuda_missing("virtual memory management");
-	rc = granularity(&prop, &grain);
+	if (!rc)
+		rc = GDRI_CU(cuMemGetAllocationGranularity, &grain, &prop,
+			     CU_MEM_ALLOC_GRANULARITY_MINIMUM);
 	if (rc)
 		return rc;
 	if (__builtin_add_overflow(size, grain - 1, &a->size))
 		return gdri_fail(ENOMEM, "size 0x%zx cannot be rounded up to %zu", size, grain);
 	a->size -= a->size % grain;
-	r = gdri_cu.cuMemCreate(&handle, a->size, &prop, 0);
-	if (r)
-		return gdri_cuda_fail(r, "cuMemCreate");
+	if (fd < 0)
+		rc = GDRI_CU(cuMemCreate, &handle, a->size, &prop, 0);
+	else if (a->size != size)
+		rc = gdri_fail(EINVAL, "size %zu of an import is not a multiple of %zu", size,
+			       grain);
+	else
+		rc = GDRI_CU(cuMemImportFromShareableHandle, &handle, (void *)(intptr_t)fd,
+			     CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+	if (rc)
+		return rc;
 	rc = place_vmm(a, handle, dev, grain);
 	gdri_cu.cuMemRelease(handle); /* the map keeps the memory */
 	return rc;
@@ -217,10 +187,10 @@ static int alloc_vmm(struct gdri_allocation *a, size_t size, CUdevice dev)
 static int alloc_plain(struct gdri_allocation *a, size_t size)
 {
 	CUdeviceptr ptr;
-	CUresult r = gdri_cu.cuMemAlloc_v2(&ptr, size);
+	int rc = GDRI_CU(cuMemAlloc_v2, &ptr, size);
 
-	if (r)
-		return gdri_cuda_fail(r, "cuMemAlloc");
+	if (rc)
+		return rc;
 	a->addr = ptr;
 	a->size = size;
 	return 0;
@@ -228,55 +198,38 @@ static int alloc_plain(struct gdri_allocation *a, size_t size)
 
 static int alloc_host(struct gdri_allocation *a, size_t size, bool cached)
 {
+	unsigned int flags = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP;
 	CUdeviceptr ptr;
-	CUresult r = gdri_cu.cuMemHostAlloc(&a->host, size,
-					    CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP |
-						    (cached ? 0 : CU_MEMHOSTALLOC_WRITECOMBINED));
+	int rc;
 
-	if (r)
-		return gdri_cuda_fail(r, "cuMemHostAlloc");
-	r = gdri_cu.cuMemHostGetDevicePointer_v2(&ptr, a->host, 0);
-	if (r) {
+	if (!cached)
+		flags |= CU_MEMHOSTALLOC_WRITECOMBINED;
+	rc = GDRI_CU(cuMemHostAlloc, &a->host, size, flags);
+	if (rc)
+		return rc;
+	rc = GDRI_CU(cuMemHostGetDevicePointer_v2, &ptr, a->host, 0);
+	if (rc) {
 		gdri_cu.cuMemFreeHost(a->host);
-		return gdri_cuda_fail(r, "cuMemHostGetDevicePointer");
+		return rc;
 	}
 	a->addr = ptr;
 	a->size = size;
 	return 0;
 }
 
-/* A primary context is kept while the allocation lives, in case nobody else keeps one. */
-static int enter_allocation(struct gdri_allocation *a, int device, void *context, CUdevice *dev,
+static int enter_allocation(struct gdri_allocation *a, int device, CUdevice *dev,
 			    struct gdri_cuda_scope *s)
 {
-	CUcontext ctx = context;
-	CUresult r;
+	CUcontext primary;
 	int rc = find_device(device, dev);
 
 	if (rc)
 		return rc;
-	if (!context) {
-		r = gdri_cu.cuDevicePrimaryCtxRetain(&ctx, *dev);
-		if (r)
-			return gdri_cuda_fail(r, "cuDevicePrimaryCtxRetain");
-	}
-	rc = gdri_cuda_enter(s, ctx, device);
-	if (rc) {
-		if (!context)
-			gdri_cu.cuDevicePrimaryCtxRelease_v2(*dev);
-		return rc;
-	}
-	a->device = device;
-	a->context = ctx;
-	a->retained = !context;
-	a->retained_of = *dev;
-	return 0;
-}
-
-static void release_context(const struct gdri_allocation *a)
-{
-	if (a->retained)
-		gdri_cu.cuDevicePrimaryCtxRelease_v2(a->retained_of);
+	if (a->context)
+		return gdri_cuda_enter(s, a->context, -1);
+	rc = gdri_cuda_enter_primary(s, *dev, &primary);
+	a->context = primary;
+	return rc;
 }
 
 int gdri_cuda_alloc(struct gdri_allocation *a, enum gdri_allocation_kind kind, int device,
@@ -286,13 +239,13 @@ int gdri_cuda_alloc(struct gdri_allocation *a, enum gdri_allocation_kind kind, i
 	CUdevice dev;
 	int rc;
 
-	*a = (struct gdri_allocation){ .kind = kind };
-	rc = enter_allocation(a, device, context, &dev, &s);
+	*a = (struct gdri_allocation){ .kind = kind, .context = context };
+	rc = enter_allocation(a, device, &dev, &s);
 	if (rc)
 		return rc;
 	switch (kind) {
 	case GDRI_ALLOCATION_VMM:
-		rc = alloc_vmm(a, size, dev);
+		rc = alloc_vmm(a, size, dev, -1);
 		break;
 	case GDRI_ALLOCATION_PLAIN:
 		rc = alloc_plain(a, size);
@@ -302,46 +255,21 @@ int gdri_cuda_alloc(struct gdri_allocation *a, enum gdri_allocation_kind kind, i
 		break;
 	}
 	gdri_cuda_leave(&s);
-	if (rc)
-		release_context(a);
 	return rc;
 }
 
 int gdri_cuda_import(struct gdri_allocation *a, int device, int fd, size_t size)
 {
-	CUmemGenericAllocationHandle handle;
-	CUmemAllocationProp prop;
 	struct gdri_cuda_scope s;
-	size_t grain;
 	CUdevice dev;
-	CUresult r;
 	int rc;
 
-	*a = (struct gdri_allocation){ .kind = GDRI_ALLOCATION_VMM, .size = size };
-	rc = enter_allocation(a, device, NULL, &dev, &s);
+	*a = (struct gdri_allocation){ .kind = GDRI_ALLOCATION_VMM };
+	rc = enter_allocation(a, device, &dev, &s);
 	if (rc)
 		return rc;
-	if (!have_vmm() || !gdri_cu.cuMemImportFromShareableHandle) {
-		rc = gdri_cuda_missing("virtual memory management");
-		goto out_leave;
-	}
-	r = gdri_cu.cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)fd,
-						   CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
-	if (r) {
-		rc = gdri_cuda_fail(r, "cuMemImportFromShareableHandle");
-		goto out_leave;
-	}
-	prop = vmm_properties(dev);
-	rc = granularity(&prop, &grain);
-	if (!rc && size % grain)
-		rc = gdri_fail(EINVAL, "size %zu of an import is not a multiple of %zu", size, grain);
-	if (!rc)
-		rc = place_vmm(a, handle, dev, grain);
-	gdri_cu.cuMemRelease(handle);
-out_leave:
+	rc = alloc_vmm(a, size, dev, fd);
 	gdri_cuda_leave(&s);
-	if (rc)
-		release_context(a);
 	return rc;
 }
 
@@ -355,8 +283,8 @@ static CUresult free_plain(CUdeviceptr addr)
 	CUstream stream;
 	CUresult r;
 
-	if (!gdri_cu.cuMemFreeAsync || !gdri_cu.cuStreamCreate || !gdri_cu.cuStreamDestroy_v2 ||
-	    !gdri_cu.cuStreamSynchronize || gdri_cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING))
+	if (!gdri_cu.cuMemFreeAsync || gdri_cuda_need(GDRI_CUDA_STREAMS) ||
+	    gdri_cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING))
 		return gdri_cu.cuMemFree_v2(addr);
 	r = gdri_cu.cuMemFreeAsync(addr, stream);
 	if (r)
@@ -371,10 +299,10 @@ int gdri_cuda_free(struct gdri_allocation *a)
 {
 	struct gdri_cuda_scope s;
 	CUresult r = CUDA_SUCCESS;
-	int rc = gdri_cuda_enter(&s, a->context, a->device);
+	int rc = gdri_cuda_enter(&s, a->context, -1);
 
 	if (rc)
-		goto out_release; /* a context of ours alone takes the memory along */
+		return rc;
 	switch (a->kind) {
 	case GDRI_ALLOCATION_VMM:
 		r = gdri_cu.cuMemUnmap(a->addr, a->size);
@@ -388,10 +316,7 @@ int gdri_cuda_free(struct gdri_allocation *a)
 		r = gdri_cu.cuMemFreeHost(a->host);
 		break;
 	}
-	if (r)
-		rc = gdri_cuda_fail(r, "freeing device memory");
+	rc = gdri_cuda_result(r, "freeing device memory");
 	gdri_cuda_leave(&s);
-out_release:
-	release_context(a);
 	return rc;
 }

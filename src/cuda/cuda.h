@@ -47,9 +47,10 @@ int gdri_cuda_load(void);
 int gdri_cuda_driver_version(int *version);
 
 /*
- * Calls that need a context where the allocation has none take the device's primary one. Between these
- * two, which may be nested, it is kept once it was needed, so that a program which does not use it
- * does not see one made and destroyed at each pin.
+ * Calls that need a context where the allocation has none take the device's primary one, and so do
+ * memory and copy engines of ours: it is retained when it is first needed, and given back by the
+ * last drop, which ends a hold. A program that does not use it does not see one made and destroyed
+ * at each pin, and what is ours does not depend on others who keep it.
  */
 void gdri_cuda_hold(void);
 void gdri_cuda_drop(void);
@@ -97,11 +98,8 @@ int gdri_cuda_is_coherent(int device, bool *coherent);
 /* Is any GPU like that? False where CUDA is not initialised. */
 bool gdri_cuda_any_coherent(void);
 
-/*
- * Does any GPU here export its memory as a dma-buf? 0, or -ENODEV with its text; init: CUDA is
- * initialised for the question if need be, else what is not known passes.
- */
-int gdri_cuda_exports_dmabuf(bool init);
+/* Does any GPU here export its memory as a dma-buf (likewise)? 0, or -ENODEV with its text. */
+int gdri_cuda_exports_dmabuf(void);
 
 /* Does addr still lie in the allocation of that buffer ID? One call into CUDA. */
 bool gdri_cuda_tag_holds(uint64_t addr, uint64_t id);
@@ -115,13 +113,10 @@ enum gdri_allocation_kind {
 /* Memory that is ours. */
 struct gdri_allocation {
 	enum gdri_allocation_kind kind;
-	int device;
 	uint64_t addr;
 	size_t size; /* VMM: rounded up to the granularity */
 	void *host; /* HOST: its CPU address */
 	void *context;
-	bool retained; /* it is the device's primary context, kept for this allocation, */
-	int retained_of; /* a CUdevice */
 };
 
 /*
@@ -155,5 +150,14 @@ bool gdri_cuda_engine_copy(struct gdri_cuda_engine *engine, bool to_device, void
 
 /* Is this byte of host memory page-locked, as CUDA knows it? One call into CUDA; false where it fails. */
 bool gdri_cuda_is_page_locked(const void *host);
+
+/* ---- NVML, which is loaded at run time too; an nvmlReturn_t never leaves nvml.c -------------- */
+
+struct gdri_bar {
+	uint64_t total, used, free;
+};
+
+/* BAR1 of that PCI function: 0; -ENOTSUP (no NVML, or it does not know); -EIO. */
+int gdri_nvml_bar(const struct gdri_pci_address *pci, struct gdri_bar *bar);
 
 #endif

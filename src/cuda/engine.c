@@ -5,93 +5,79 @@
 #include <stdlib.h>
 
 /*
- * The context is the allocation's own; for VMM memory, which has none, the device's primary one. That one,
- * whichever way it was come by, is retained as long as the engine lives: one that was merely current
- * could be destroyed meanwhile, and memory may be freed long before its handle ends.
+ * The context is the allocation's own; for VMM memory, which has none, the device's primary one,
+ * which is kept: one that was merely current could be destroyed meanwhile, and memory may be freed
+ * long before its handle ends.
  */
 struct gdri_cuda_engine {
 	CUcontext ctx;
 	CUstream stream;
-	CUdevice retained; /* primary context to give back, or -1 */
-	/* Where the context is a program's own: an address of its memory, and what it was. */
+	/* A program's own context, which may end: an address of its memory, and what it was. */
+	bool foreign;
 	uint64_t known, buffer_id;
 };
 
-static int choose_context(struct gdri_cuda_engine *e, void *context, int device)
+static int make_stream(struct gdri_cuda_engine *e, const struct gdri_memory *m)
 {
+	struct gdri_cuda_scope s;
 	CUdevice dev;
-	CUresult r;
+	int rc = GDRI_CU(cuDeviceGet, &dev, m->device);
 
-	r = gdri_cu.cuDeviceGet(&dev, device);
-	if (r)
-		return gdri_cuda_fail(r, "cuDeviceGet");
-	r = gdri_cu.cuDevicePrimaryCtxRetain(&e->ctx, dev);
-	if (r)
-		return gdri_cuda_fail(r, "cuDevicePrimaryCtxRetain");
-	if (context && context != e->ctx) {
+	if (!rc)
+		rc = gdri_cuda_enter_primary(&s, dev, &e->ctx);
+	if (rc)
+		return rc;
+	if (m->context && m->context != e->ctx) {
 		/* One that a program made for itself: its end is not ours to put off. */
-		gdri_cu.cuDevicePrimaryCtxRelease_v2(dev);
-		e->ctx = context;
-		return 0;
+		gdri_cuda_leave(&s);
+		e->ctx = m->context;
+		e->foreign = true;
+		rc = gdri_cuda_enter(&s, e->ctx, -1);
+		if (rc)
+			return rc;
 	}
-	e->retained = dev;
-	return 0;
+	rc = GDRI_CU(cuStreamCreate, &e->stream, CU_STREAM_NON_BLOCKING);
+	gdri_cuda_leave(&s);
+	return rc;
 }
 
 int gdri_cuda_engine_new(uint64_t addr, size_t size, struct gdri_cuda_engine **out)
 {
 	struct gdri_cuda_engine *e;
 	struct gdri_memory m;
-	struct gdri_cuda_scope s;
-	CUresult r;
 	int rc;
 
 	gdri_cuda_describe(addr, size, &m);
 	if (m.kind != GDRI_MEMORY_DEVICE)
 		return gdri_fail(ENOTSUP, "the copy engine serves device memory only%s%s",
 				 *m.note ? ": " : "", m.note);
-	if (!gdri_cu.cuStreamCreate || !gdri_cu.cuStreamDestroy_v2 ||
-	    !gdri_cu.cuStreamSynchronize || !gdri_cu.cuMemcpyHtoDAsync_v2 ||
-	    !gdri_cu.cuMemcpyDtoHAsync_v2)
-		return gdri_cuda_missing("streams");
+	rc = gdri_cuda_need(GDRI_CUDA_STREAMS);
+	if (rc)
+		return rc;
 	e = calloc(1, sizeof(*e));
 	if (!e)
 		return gdri_fail(ENOMEM, "no memory for a copy engine");
-	e->retained = -1;
 	e->known = m.known;
 	e->buffer_id = m.buffer_id;
-	rc = choose_context(e, m.context, m.device);
-	if (!rc)
-		rc = gdri_cuda_enter(&s, e->ctx, -1);
-	if (!rc) {
-		r = gdri_cu.cuStreamCreate(&e->stream, CU_STREAM_NON_BLOCKING);
-		gdri_cuda_leave(&s);
-		if (r)
-			rc = gdri_cuda_fail(r, "cuStreamCreate");
-	}
-	if (rc) {
-		if (e->retained >= 0)
-			gdri_cu.cuDevicePrimaryCtxRelease_v2(e->retained);
+	rc = make_stream(e, &m);
+	if (rc)
 		free(e);
-		return rc;
-	}
-	*out = e;
-	return 0;
+	else
+		*out = e;
+	return rc;
 }
 
 /* No text of a failure: to the caller's caller nothing has failed. */
 bool gdri_cuda_engine_copy(struct gdri_cuda_engine *e, bool to_device, void *host, uint64_t addr,
 			   size_t size)
 {
-	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-	bool mode_changed = false;
-	CUcontext ctx;
+	struct gdri_cuda_scope s;
 	CUresult r;
 
-	if (gdri_cu.cuThreadExchangeStreamCaptureMode)
-		mode_changed = !gdri_cu.cuThreadExchangeStreamCaptureMode(&mode);
+	gdri_cuda_relax(&s);
 	r = gdri_cu.cuCtxPushCurrent_v2(e->ctx);
 	if (!r) {
+		s.pushed = true;
 		if (to_device)
 			r = gdri_cu.cuMemcpyHtoDAsync_v2(addr, host, size, e->stream);
 		else
@@ -99,10 +85,8 @@ bool gdri_cuda_engine_copy(struct gdri_cuda_engine *e, bool to_device, void *hos
 		/* After a failure too: nothing of the copy may come later. */
 		if (gdri_cu.cuStreamSynchronize(e->stream))
 			r = CUDA_ERROR_UNKNOWN;
-		gdri_cu.cuCtxPopCurrent_v2(&ctx);
 	}
-	if (mode_changed)
-		gdri_cu.cuThreadExchangeStreamCaptureMode(&mode);
+	gdri_cuda_leave(&s);
 	return r == CUDA_SUCCESS;
 }
 
@@ -125,12 +109,10 @@ void gdri_cuda_engine_free(struct gdri_cuda_engine *e)
 	if (!e)
 		return;
 	/* A context of a program's own that went with its memory took the stream along. */
-	if ((e->retained >= 0 || gdri_cuda_tag_holds(e->known, e->buffer_id)) &&
+	if ((!e->foreign || gdri_cuda_tag_holds(e->known, e->buffer_id)) &&
 	    !gdri_cu.cuCtxPushCurrent_v2(e->ctx)) {
 		gdri_cu.cuStreamDestroy_v2(e->stream);
 		gdri_cu.cuCtxPopCurrent_v2(&ctx);
 	}
-	if (e->retained >= 0)
-		gdri_cu.cuDevicePrimaryCtxRelease_v2(e->retained);
 	free(e);
 }

@@ -7,12 +7,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* An fd of the driver's that a program started later must not inherit. */
-static void set_cloexec(int fd)
-{
-	(void)fcntl(fd, F_SETFD, FD_CLOEXEC);
-}
-
 /* CUDA does not tell a lack of descriptors from other failures of the system. */
 static int fail_export(CUresult r, const char *what)
 {
@@ -22,89 +16,81 @@ static int fail_export(CUresult r, const char *what)
 		return gdri_fail(err, "%s: %s", what, strerror(err));
 	if (fd >= 0)
 		close(fd);
-	return gdri_cuda_fail(r, what);
+	return gdri_cuda_result(r, what);
 }
 
 int gdri_cuda_dmabuf(const struct gdri_memory *m, uint64_t addr, size_t size, bool pcie, int *fd)
 {
 	struct gdri_cuda_scope s;
 	int new_fd = -1;
-	CUresult r;
-	int rc;
+	int rc = gdri_cuda_enter(&s, m->context, m->device);
 
-	if (!gdri_cu.cuMemGetHandleForAddressRange)
-		return gdri_cuda_missing("cuMemGetHandleForAddressRange");
-	rc = gdri_cuda_enter(&s, m->context, m->device);
 	if (rc)
 		return rc;
-	r = gdri_cu.cuMemGetHandleForAddressRange(
-		&new_fd, addr, size, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD,
-		pcie ? CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE : 0);
+	rc = GDRI_CU(cuMemGetHandleForAddressRange, &new_fd, addr, size,
+		     CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD,
+		     pcie ? CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE : 0);
 	gdri_cuda_leave(&s);
-	if (r)
-		return gdri_cuda_fail(r, "cuMemGetHandleForAddressRange");
-	set_cloexec(new_fd);
+	if (rc)
+		return rc;
+	(void)fcntl(new_fd, F_SETFD, FD_CLOEXEC);
 	*fd = new_fd;
 	return 0;
+}
+
+/* Can the chunk be exported, and where does it lie? */
+static int check_chunk(CUmemGenericAllocationHandle handle, uint64_t addr, CUdeviceptr *base,
+		       size_t *size)
+{
+	CUmemAllocationProp prop;
+	int rc = GDRI_CU(cuMemGetAllocationPropertiesFromHandle, &prop, handle);
+
+	if (rc)
+		return rc;
+	if (prop.location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+		return gdri_fail(ENOTSUP, "memory of cuMemCreate that is not on a device");
+	if (!(prop.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR))
+		return gdri_fail(ENOTSUP,
+				 "cuMemCreate was not asked for an exportable allocation "
+				 "(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR), or it is imported "
+				 "(barcopy_mem_import serves that)");
+	rc = gdri_cuda_result(gdri_cuda_address_range(base, size, addr, NULL, prop.location.id),
+			      "cuMemGetAddressRange");
+	if (!rc && addr - *base >= *size)
+		rc = gdri_fail(EINVAL, "cuMemGetAddressRange answered another range");
+	return rc;
 }
 
 int gdri_cuda_export_chunk(uint64_t addr, uint64_t *base, size_t *size, int *fd)
 {
 	CUmemGenericAllocationHandle handle;
-	CUmemAllocationProp prop;
 	CUdeviceptr chunk;
 	size_t chunk_size;
 	int new_fd = -1;
 	CUresult r;
-	int rc = 0;
+	int rc = gdri_cuda_need(GDRI_CUDA_VMM);
 
-	if (!gdri_cu.cuMemRetainAllocationHandle ||
-	    !gdri_cu.cuMemGetAllocationPropertiesFromHandle ||
-	    !gdri_cu.cuMemExportToShareableHandle || !gdri_cu.cuMemRelease)
-		return gdri_cuda_missing("virtual memory management");
+	if (rc)
+		return rc;
 	r = gdri_cu.cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)addr);
 	if (r == CUDA_ERROR_INVALID_VALUE)
-		return gdri_fail(
-			ENOTSUP,
-			"not memory of cuMemCreate (cudaMalloc memory cannot be imported)");
+		return gdri_fail(ENOTSUP, "not memory of cuMemCreate (cudaMalloc memory cannot be "
+					  "imported)");
 	if (r)
-		return gdri_cuda_fail(r, "cuMemRetainAllocationHandle");
-	r = gdri_cu.cuMemGetAllocationPropertiesFromHandle(&prop, handle);
-	if (r) {
-		rc = gdri_cuda_fail(r, "cuMemGetAllocationPropertiesFromHandle");
-		goto out_release;
+		return gdri_cuda_result(r, "cuMemRetainAllocationHandle");
+	rc = check_chunk(handle, addr, &chunk, &chunk_size);
+	if (!rc) {
+		r = gdri_cu.cuMemExportToShareableHandle(
+			&new_fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+		if (r)
+			rc = fail_export(r, "cuMemExportToShareableHandle");
 	}
-	if (prop.location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
-		rc = gdri_fail(ENOTSUP, "memory of cuMemCreate that is not on a device");
-		goto out_release;
-	}
-	if (!(prop.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)) {
-		rc = gdri_fail(ENOTSUP,
-			       "cuMemCreate was not asked for an exportable allocation "
-			       "(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR), or it is imported "
-			       "(barcopy_mem_import serves that)");
-		goto out_release;
-	}
-	r = gdri_cuda_address_range(&chunk, &chunk_size, addr, NULL, prop.location.id);
-	if (r) {
-		rc = gdri_cuda_fail(r, "cuMemGetAddressRange");
-		goto out_release;
-	}
-	if (addr < chunk || addr - chunk >= chunk_size) {
-		rc = gdri_fail(EINVAL, "cuMemGetAddressRange answered another range");
-		goto out_release;
-	}
-	r = gdri_cu.cuMemExportToShareableHandle(&new_fd, handle,
-						 CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
-	if (r) {
-		rc = fail_export(r, "cuMemExportToShareableHandle");
-		goto out_release;
-	}
-	set_cloexec(new_fd);
+	gdri_cu.cuMemRelease(handle);
+	if (rc)
+		return rc;
+	(void)fcntl(new_fd, F_SETFD, FD_CLOEXEC);
 	*base = chunk;
 	*size = chunk_size;
 	*fd = new_fd;
-out_release:
-	gdri_cu.cuMemRelease(handle);
-	return rc;
+	return 0;
 }

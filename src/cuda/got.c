@@ -17,61 +17,34 @@
 #define IS_IMPORT(type) false
 #endif
 
-/* What a library's dynamic section says. */
+/* A library's dynamic section, by tag; 0 where it has none. */
 struct dynamic {
-	const char *strings;
-	const ElfW(Sym) *symbols;
-	const ElfW(Rela) *plt, *rela;
-	size_t plt_size, rela_size;
+	const struct link_map *map;
+	ElfW(Addr) tags[DT_NUM];
 };
 
 /* The C library has made most of these absolute already. */
-static const void *absolute(const struct link_map *map, ElfW(Addr) value)
+static const void *absolute(const struct dynamic *d, int tag)
 {
-	return (const void *)(value < map->l_addr ? map->l_addr + value : value);
+	const ElfW(Addr) value = d->tags[tag];
+
+	return (const void *)(value && value < d->map->l_addr ? d->map->l_addr + value : value);
 }
 
-static void read_dynamic(const struct link_map *map, struct dynamic *d)
+static void add_slots(const struct dynamic *d, int table, int size, const char *symbol,
+		      struct gdri_got *got)
 {
-	*d = (struct dynamic){ .strings = NULL };
-	for (const ElfW(Dyn) *e = map->l_ld; e->d_tag != DT_NULL; e++) {
-		switch (e->d_tag) {
-		case DT_STRTAB:
-			d->strings = absolute(map, e->d_un.d_ptr);
-			break;
-		case DT_SYMTAB:
-			d->symbols = absolute(map, e->d_un.d_ptr);
-			break;
-		case DT_JMPREL:
-			d->plt = absolute(map, e->d_un.d_ptr);
-			break;
-		case DT_PLTRELSZ:
-			d->plt_size = e->d_un.d_val;
-			break;
-		case DT_RELA:
-			d->rela = absolute(map, e->d_un.d_ptr);
-			break;
-		case DT_RELASZ:
-			d->rela_size = e->d_un.d_val;
-			break;
-		default:
-			break;
-		}
-	}
-}
+	const char *strings = absolute(d, DT_STRTAB);
+	const ElfW(Sym) *symbols = absolute(d, DT_SYMTAB);
+	const ElfW(Rela) *rela = absolute(d, table);
 
-static void add_slots(const struct link_map *map, const struct dynamic *d, const ElfW(Rela) *rela,
-		      size_t size, const char *symbol, struct gdri_got *got)
-{
-	for (size_t i = 0; rela && i < size / sizeof(*rela); i++) {
-		const ElfW(Sym) *sym;
+	for (size_t i = 0; rela && i < d->tags[size] / sizeof(*rela); i++) {
+		const ElfW(Sym) *sym = &symbols[ELF64_R_SYM(rela[i].r_info)];
 
-		if (!IS_IMPORT(ELF64_R_TYPE(rela[i].r_info)))
-			continue;
-		sym = &d->symbols[ELF64_R_SYM(rela[i].r_info)];
-		if (strcmp(d->strings + sym->st_name, symbol) == 0 && got->count < GDRI_GOT_SLOTS)
+		if (IS_IMPORT(ELF64_R_TYPE(rela[i].r_info)) && got->count < GDRI_GOT_SLOTS &&
+		    strcmp(strings + sym->st_name, symbol) == 0)
 			got->slots[got->count++] =
-				(_Atomic(uintptr_t) *)(map->l_addr + rela[i].r_offset);
+				(_Atomic(uintptr_t) *)(d->map->l_addr + rela[i].r_offset);
 	}
 }
 
@@ -111,18 +84,19 @@ static int read_bounds(struct dl_phdr_info *info, size_t size, void *arg)
 bool gdri_got_find(void *library, const char *symbol, struct gdri_got *got)
 {
 	struct bounds_of of = { .got = got };
-	struct link_map *map;
-	struct dynamic d;
+	struct dynamic d = { .map = NULL };
 
 	*got = (struct gdri_got){ .count = 0 };
-	if (dlinfo(library, RTLD_DI_LINKMAP, &map))
+	if (dlinfo(library, RTLD_DI_LINKMAP, &d.map))
 		return false;
-	read_dynamic(map, &d);
-	if (!d.strings || !d.symbols)
+	for (const ElfW(Dyn) *e = d.map->l_ld; e->d_tag != DT_NULL; e++)
+		if (e->d_tag > 0 && e->d_tag < DT_NUM)
+			d.tags[e->d_tag] = e->d_un.d_val;
+	if (!d.tags[DT_STRTAB] || !d.tags[DT_SYMTAB])
 		return false;
-	add_slots(map, &d, d.plt, d.plt_size, symbol, got);
-	add_slots(map, &d, d.rela, d.rela_size, symbol, got);
-	of.map = map;
+	add_slots(&d, DT_JMPREL, DT_PLTRELSZ, symbol, got);
+	add_slots(&d, DT_RELA, DT_RELASZ, symbol, got);
+	of.map = d.map;
 	return got->count && dl_iterate_phdr(read_bounds, &of) == 1;
 }
 

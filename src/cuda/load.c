@@ -4,8 +4,8 @@
 #include "base/process.h"
 
 #include <dlfcn.h>
-#include <pthread.h>
 #include <stdatomic.h>
+#include <string.h>
 
 /*
  * Filled under load_lock, then loaded is set with release order: whoever has seen it may read the
@@ -14,8 +14,9 @@
 struct gdri_cuda_calls gdri_cu;
 void *gdri_cuda_library;
 
-static pthread_mutex_t load_lock = PTHREAD_MUTEX_INITIALIZER;
+GDRI_MUTEX(load_lock);
 static atomic_bool loaded;
+static unsigned int absent; /* 1 << group of every call that is missing */
 
 static int load_locked(void)
 {
@@ -23,12 +24,14 @@ static int load_locked(void)
 
 	if (!lib)
 		return gdri_fail(ENODEV, "no CUDA driver: %s", dlerror());
-#define X(name, needed)                                                 \
+	absent = 0;
+#define X(name, group)                                                  \
 	gdri_cu.name = (__typeof__(gdri_cu.name))dlsym(lib, #name);     \
-	if ((needed) && !gdri_cu.name) {                                \
+	if (GDRI_CUDA_##group == GDRI_CUDA_NEEDED && !gdri_cu.name) {   \
 		dlclose(lib);                                           \
 		return gdri_fail(ENODEV, "libcuda.so.1 has no " #name); \
-	}
+	}                                                               \
+	absent |= !gdri_cu.name << GDRI_CUDA_##group;
 	CUDA_CALLS(X)
 #undef X
 	gdri_cuda_library = lib;
@@ -51,9 +54,9 @@ int gdri_cuda_load(void)
 
 /* ---- primary contexts that are kept -------------------------------------------------------- */
 
-enum { KEPT_DEVICES = 64 }; /* of devices behind these none is kept */
+enum { KEPT_DEVICES = 64 }; /* twice as many as the kernel driver serves (NV_MAX_DEVICES) */
 
-static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER; /* guards what follows */
+GDRI_MUTEX(kept_lock); /* guards what follows */
 static unsigned int holds;
 static CUcontext kept[KEPT_DEVICES]; /* by CUdevice, each retained once */
 
@@ -64,52 +67,41 @@ void gdri_cuda_hold(void)
 	pthread_mutex_unlock(&kept_lock);
 }
 
-/* Gives back the one of a device; called with the lock held. */
-static void forget_locked(CUdevice dev)
-{
-	if (!kept[dev])
-		return;
-	gdri_cu.cuDevicePrimaryCtxRelease_v2(dev);
-	kept[dev] = NULL;
-}
-
 void gdri_cuda_drop(void)
 {
 	pthread_mutex_lock(&kept_lock);
 	if (!--holds)
 		for (CUdevice dev = 0; dev < KEPT_DEVICES; dev++)
-			forget_locked(dev);
+			if (kept[dev]) {
+				gdri_cu.cuDevicePrimaryCtxRelease_v2(dev);
+				kept[dev] = NULL;
+			}
 	pthread_mutex_unlock(&kept_lock);
 }
 
-/* again: the one that is kept has turned out to be none any more, as after a reset of the device. */
-static CUresult get_primary(struct gdri_cuda_scope *s, CUdevice dev, bool again, CUcontext *ctx)
+/* anew: the one that is kept has turned out to be none any more, as after a reset of the device. */
+static CUresult keep(CUdevice dev, bool anew, CUcontext *ctx)
 {
 	CUresult r = CUDA_SUCCESS;
 
+	if (dev < 0 || dev >= KEPT_DEVICES)
+		return CUDA_ERROR_INVALID_DEVICE;
 	pthread_mutex_lock(&kept_lock);
-	if (!holds || dev < 0 || dev >= KEPT_DEVICES) {
-		r = gdri_cu.cuDevicePrimaryCtxRetain(ctx, dev);
-		if (!r)
-			s->retained = dev;
-	} else {
-		if (again)
-			forget_locked(dev);
-		if (!kept[dev])
-			r = gdri_cu.cuDevicePrimaryCtxRetain(&kept[dev], dev);
-		*ctx = kept[dev];
+	if (anew && kept[dev]) {
+		gdri_cu.cuDevicePrimaryCtxRelease_v2(dev);
+		kept[dev] = NULL;
 	}
+	if (!kept[dev])
+		r = gdri_cu.cuDevicePrimaryCtxRetain(&kept[dev], dev);
+	*ctx = kept[dev];
 	pthread_mutex_unlock(&kept_lock);
 	return r;
 }
 
 static void after_fork(void)
 {
-	pthread_mutex_init(&load_lock, NULL);
-	pthread_mutex_init(&kept_lock, NULL);
 	holds = 0;
-	for (CUdevice dev = 0; dev < KEPT_DEVICES; dev++)
-		kept[dev] = NULL;
+	memset(kept, 0, sizeof(kept));
 }
 
 GDRI_IN_CHILD(after_fork);
@@ -150,14 +142,27 @@ const char *gdri_cuda_result_name(CUresult r)
 	return name;
 }
 
-int gdri_cuda_fail(CUresult r, const char *call)
+int gdri_cuda_result(CUresult r, const char *call)
 {
-	return gdri_fail(result_errno(r), "%s: %s (%d)", call, gdri_cuda_result_name(r), (int)r);
+	if (!r)
+		return 0;
+	return gdri_fail(result_errno(r), "%.*s: %s (%d)", (int)strcspn(call, "_"), call,
+			 gdri_cuda_result_name(r), (int)r);
 }
 
-int gdri_cuda_missing(const char *call)
+int gdri_cuda_need(enum gdri_cuda_group group)
 {
-	return gdri_fail(ENOTSUP, "this CUDA driver has no %s", call);
+	if (!(absent & 1u << group))
+		return 0;
+	return gdri_fail(ENOTSUP, "this CUDA driver has no %s",
+			 group == GDRI_CUDA_VMM ? "virtual memory management" : "streams");
+}
+
+void gdri_cuda_relax(struct gdri_cuda_scope *s)
+{
+	*s = (struct gdri_cuda_scope){ .mode = CU_STREAM_CAPTURE_MODE_RELAXED };
+	if (gdri_cu.cuThreadExchangeStreamCaptureMode)
+		s->mode_changed = !gdri_cu.cuThreadExchangeStreamCaptureMode(&s->mode);
 }
 
 void gdri_cuda_leave(struct gdri_cuda_scope *s)
@@ -166,54 +171,53 @@ void gdri_cuda_leave(struct gdri_cuda_scope *s)
 
 	if (s->pushed)
 		gdri_cu.cuCtxPopCurrent_v2(&ctx);
-	if (s->retained >= 0)
-		gdri_cu.cuDevicePrimaryCtxRelease_v2(s->retained);
 	if (s->mode_changed)
 		gdri_cu.cuThreadExchangeStreamCaptureMode(&s->mode);
 }
 
-int gdri_cuda_enter(struct gdri_cuda_scope *s, void *context, int device)
+static int push_primary(struct gdri_cuda_scope *s, CUdevice dev, CUcontext *ctx)
 {
-	CUcontext ctx = context, current = NULL;
-	CUdevice dev = -1, at = -1;
-	bool primary = false;
+	int rc = gdri_cuda_result(keep(dev, false, ctx), "cuDevicePrimaryCtxRetain");
 	CUresult r;
+
+	if (rc)
+		return rc;
+	r = gdri_cu.cuCtxPushCurrent_v2(*ctx);
+	if ((r == CUDA_ERROR_INVALID_CONTEXT || r == CUDA_ERROR_CONTEXT_IS_DESTROYED) &&
+	    !keep(dev, true, ctx))
+		r = gdri_cu.cuCtxPushCurrent_v2(*ctx);
+	s->pushed = !r;
+	return gdri_cuda_result(r, "cuCtxPushCurrent");
+}
+
+int gdri_cuda_enter_primary(struct gdri_cuda_scope *s, CUdevice dev, CUcontext *ctx)
+{
 	int rc;
 
-	*s = (struct gdri_cuda_scope){ .mode = CU_STREAM_CAPTURE_MODE_RELAXED, .retained = -1 };
-	if (gdri_cu.cuThreadExchangeStreamCaptureMode)
-		s->mode_changed =
-			gdri_cu.cuThreadExchangeStreamCaptureMode(&s->mode) == CUDA_SUCCESS;
-	if (!ctx && device >= 0) {
-		r = gdri_cu.cuDeviceGet(&dev, device);
-		if (r) {
-			rc = gdri_cuda_fail(r, "cuDeviceGet");
-			goto err_leave;
-		}
-		if (!gdri_cu.cuCtxGetCurrent(&current) && current && !gdri_cu.cuCtxGetDevice(&at) &&
-		    at == dev)
-			return 0;
-		r = get_primary(s, dev, false, &ctx);
-		if (r) {
-			rc = gdri_cuda_fail(r, "cuDevicePrimaryCtxRetain");
-			goto err_leave;
-		}
-		primary = s->retained < 0;
-	}
-	if (ctx) {
-		r = gdri_cu.cuCtxPushCurrent_v2(ctx);
-		if ((r == CUDA_ERROR_INVALID_CONTEXT || r == CUDA_ERROR_CONTEXT_IS_DESTROYED) &&
-		    primary && !get_primary(s, dev, true, &ctx))
-			r = gdri_cu.cuCtxPushCurrent_v2(ctx);
-		if (r) {
-			rc = gdri_cuda_fail(r, "cuCtxPushCurrent");
-			goto err_leave;
-		}
-		s->pushed = true;
-	}
-	return 0;
+	gdri_cuda_relax(s);
+	rc = push_primary(s, dev, ctx);
+	if (rc)
+		gdri_cuda_leave(s);
+	return rc;
+}
 
-err_leave:
-	gdri_cuda_leave(s);
+int gdri_cuda_enter(struct gdri_cuda_scope *s, void *context, int device)
+{
+	CUcontext ctx, current = NULL;
+	CUdevice dev, at;
+	int rc = 0;
+
+	gdri_cuda_relax(s);
+	if (context) {
+		rc = GDRI_CU(cuCtxPushCurrent_v2, context);
+		s->pushed = !rc;
+	} else if (device >= 0) {
+		rc = GDRI_CU(cuDeviceGet, &dev, device);
+		if (!rc && (gdri_cu.cuCtxGetCurrent(&current) || !current ||
+			    gdri_cu.cuCtxGetDevice(&at) || at != dev))
+			rc = push_primary(s, dev, &ctx);
+	}
+	if (rc)
+		gdri_cuda_leave(s);
 	return rc;
 }

@@ -9,12 +9,8 @@
 int gdri_cuda_driver_version(int *version)
 {
 	int rc = gdri_cuda_load();
-	CUresult r;
 
-	if (rc)
-		return rc;
-	r = gdri_cu.cuDriverGetVersion(version);
-	return r ? gdri_cuda_fail(r, "cuDriverGetVersion") : 0;
+	return rc ? rc : GDRI_CU(cuDriverGetVersion, version);
 }
 
 /* The attributes that one call can ask for; unknown addresses give zeros and no error. */
@@ -190,16 +186,12 @@ int gdri_cuda_pci_address(int device, struct gdri_pci_address *pci)
 	unsigned int domain, bus, slot, function;
 	char text[32] = "";
 	CUdevice dev;
-	CUresult r;
+	int rc = GDRI_CU(cuDeviceGet, &dev, device);
 
-	if (!gdri_cu.cuDeviceGetPCIBusId)
-		return gdri_cuda_missing("cuDeviceGetPCIBusId");
-	r = gdri_cu.cuDeviceGet(&dev, device);
-	if (r)
-		return gdri_cuda_fail(r, "cuDeviceGet");
-	r = gdri_cu.cuDeviceGetPCIBusId(text, sizeof(text), dev);
-	if (r)
-		return gdri_cuda_fail(r, "cuDeviceGetPCIBusId");
+	if (!rc)
+		rc = GDRI_CU(cuDeviceGetPCIBusId, text, sizeof(text), dev);
+	if (rc)
+		return rc;
 	if (sscanf(text, "%x:%x:%x.%x", &domain, &bus, &slot, &function) != 4 || bus > 0xff ||
 	    slot > 31 || function > 7)
 		return gdri_fail(EIO, "cuDeviceGetPCIBusId answered \"%s\"", text);

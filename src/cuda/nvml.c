@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* See nvml.h. */
-#include "cuda/nvml.h"
+/* BAR1, as NVML knows it. See cuda.h. It knows nothing of contexts and handles. */
+#include "cuda/cuda.h"
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <pthread.h>
 #include <stdio.h>
 
 #include "abi/nvml.h"
@@ -18,7 +17,7 @@
 	X(nvmlErrorString)
 
 /* Filled and initialised once, under lock; never closed: NVML may have threads of its own. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+GDRI_MUTEX(lock);
 static int ready;
 static struct {
 #define X(name) __typeof__(&(name)) name;
@@ -89,10 +88,3 @@ int gdri_nvml_bar(const struct gdri_pci_address *pci, struct gdri_bar *bar)
 	bar->free = memory.bar1Free;
 	return 0;
 }
-
-static void after_fork(void)
-{
-	pthread_mutex_init(&lock, NULL);
-}
-
-GDRI_IN_CHILD(after_fork);

@@ -14,56 +14,64 @@
 #include "cuda/cuda.h"
 #include "base/error.h"
 
-/* Every call in use; X(name, needed): libcuda without a needed one is not taken at all. */
-#define CUDA_CALLS(X)                                    \
-	X(cuDriverGetVersion, true)                      \
-	X(cuGetErrorName, true)                          \
-	X(cuPointerGetAttribute, true)                   \
-	X(cuPointerGetAttributes, true)                  \
-	X(cuPointerSetAttribute, true)                   \
-	X(cuMemGetAddressRange_v2, true)                 \
-	X(cuMemHostGetFlags, true)                       \
-	X(cuDeviceGet, true)                             \
-	X(cuDeviceGetAttribute, true)                    \
-	X(cuCtxGetCurrent, true)                         \
-	X(cuCtxGetDevice, true)                          \
-	X(cuCtxPushCurrent_v2, true)                     \
-	X(cuCtxPopCurrent_v2, true)                      \
-	X(cuDevicePrimaryCtxRetain, true)                \
-	X(cuDevicePrimaryCtxRelease_v2, true)            \
-	X(cuDeviceGetPCIBusId, false)                    \
-	X(cuDeviceTotalMem_v2, false)                    \
-	X(cuThreadExchangeStreamCaptureMode, false)      \
-	X(cuMemGetHandleForAddressRange, false)          \
-	X(cuMemRetainAllocationHandle, false)            \
-	X(cuMemGetAllocationPropertiesFromHandle, false) \
-	X(cuMemExportToShareableHandle, false)           \
-	X(cuMemRelease, false)                           \
-	X(cuMemImportFromShareableHandle, false)         \
-	X(cuMemGetAllocationGranularity, false)          \
-	X(cuMemCreate, false)                            \
-	X(cuMemAddressReserve, false)                    \
-	X(cuMemAddressFree, false)                       \
-	X(cuMemMap, false)                               \
-	X(cuMemUnmap, false)                             \
-	X(cuMemSetAccess, false)                         \
-	X(cuInit, true)                                  \
-	X(cuDeviceGetCount, true)                        \
-	X(cuMemAlloc_v2, true)                           \
-	X(cuMemFree_v2, true)                            \
-	X(cuMemHostAlloc, true)                          \
-	X(cuMemFreeHost, true)                           \
-	X(cuMemHostGetDevicePointer_v2, true)            \
-	X(cuStreamCreate, false)                         \
-	X(cuStreamDestroy_v2, false)                     \
-	X(cuStreamSynchronize, false)                    \
-	X(cuMemcpyHtoDAsync_v2, false)                   \
-	X(cuMemcpyDtoHAsync_v2, false)                   \
-	X(cuMemFreeAsync, false)
+/* Which calls came together. */
+enum gdri_cuda_group {
+	GDRI_CUDA_NEEDED, /* libcuda without one of these is not taken at all */
+	GDRI_CUDA_ALONE, /* each may be missing */
+	GDRI_CUDA_VMM, /* CUDA 10.2 */
+	GDRI_CUDA_STREAMS
+};
 
-/* Filled once by gdri_cuda_load(); calls that are not needed may be NULL. */
+/* Every call in use. */
+#define CUDA_CALLS(X)                                  \
+	X(cuDriverGetVersion, NEEDED)                  \
+	X(cuGetErrorName, NEEDED)                      \
+	X(cuPointerGetAttribute, NEEDED)               \
+	X(cuPointerGetAttributes, NEEDED)              \
+	X(cuPointerSetAttribute, NEEDED)               \
+	X(cuMemGetAddressRange_v2, NEEDED)             \
+	X(cuMemHostGetFlags, NEEDED)                   \
+	X(cuDeviceGet, NEEDED)                         \
+	X(cuDeviceGetAttribute, NEEDED)                \
+	X(cuCtxGetCurrent, NEEDED)                     \
+	X(cuCtxGetDevice, NEEDED)                      \
+	X(cuCtxPushCurrent_v2, NEEDED)                 \
+	X(cuCtxPopCurrent_v2, NEEDED)                  \
+	X(cuDevicePrimaryCtxRetain, NEEDED)            \
+	X(cuDevicePrimaryCtxRelease_v2, NEEDED)        \
+	X(cuDeviceGetPCIBusId, ALONE)                  \
+	X(cuDeviceTotalMem_v2, ALONE)                  \
+	X(cuThreadExchangeStreamCaptureMode, ALONE)    \
+	X(cuMemGetHandleForAddressRange, ALONE)        \
+	X(cuMemRetainAllocationHandle, VMM)            \
+	X(cuMemGetAllocationPropertiesFromHandle, VMM) \
+	X(cuMemExportToShareableHandle, VMM)           \
+	X(cuMemRelease, VMM)                           \
+	X(cuMemImportFromShareableHandle, VMM)         \
+	X(cuMemGetAllocationGranularity, VMM)          \
+	X(cuMemCreate, VMM)                            \
+	X(cuMemAddressReserve, VMM)                    \
+	X(cuMemAddressFree, VMM)                       \
+	X(cuMemMap, VMM)                               \
+	X(cuMemUnmap, VMM)                             \
+	X(cuMemSetAccess, VMM)                         \
+	X(cuInit, NEEDED)                              \
+	X(cuDeviceGetCount, NEEDED)                    \
+	X(cuMemAlloc_v2, NEEDED)                       \
+	X(cuMemFree_v2, NEEDED)                        \
+	X(cuMemHostAlloc, NEEDED)                      \
+	X(cuMemFreeHost, NEEDED)                       \
+	X(cuMemHostGetDevicePointer_v2, NEEDED)        \
+	X(cuStreamCreate, STREAMS)                     \
+	X(cuStreamDestroy_v2, STREAMS)                 \
+	X(cuStreamSynchronize, STREAMS)                \
+	X(cuMemcpyHtoDAsync_v2, STREAMS)               \
+	X(cuMemcpyDtoHAsync_v2, STREAMS)               \
+	X(cuMemFreeAsync, ALONE)
+
+/* Filled once by gdri_cuda_load(); calls that are missing are NULL. */
 struct gdri_cuda_calls {
-#define X(name, needed) __typeof__(&(name)) name;
+#define X(name, group) __typeof__(&(name)) name;
 	CUDA_CALLS(X)
 #undef X
 };
@@ -73,14 +81,19 @@ extern struct gdri_cuda_calls gdri_cu;
 /* The handle of libcuda.so.1; constant once gdri_cuda_load() has succeeded. */
 extern void *gdri_cuda_library;
 
-/* -errno for a result, with "call: CUDA_ERROR_NAME (number)" as its text. */
-int gdri_cuda_fail(CUresult r, const char *call);
+/* 0, or -errno with "call: CUDA_ERROR_NAME (number)" as its text, without the call's _v2. */
+int gdri_cuda_result(CUresult r, const char *call);
+
+/* Makes a call: likewise; -ENOTSUP where this driver is too old to have it. */
+#define GDRI_CU(name, ...)                                                 \
+	(gdri_cu.name ? gdri_cuda_result(gdri_cu.name(__VA_ARGS__), #name) \
+		      : gdri_fail(ENOTSUP, "this CUDA driver has no " #name))
+
+/* Are all calls of a group there? 0 or -ENOTSUP. */
+int gdri_cuda_need(enum gdri_cuda_group group);
 
 /* The name of a result; static storage. */
 const char *gdri_cuda_result_name(CUresult r);
-
-/* -ENOTSUP: this driver is too old to have the call. */
-int gdri_cuda_missing(const char *call);
 
 /*
  * A stretch of calls in the context of one allocation. The thread's capture mode is relaxed
@@ -90,11 +103,15 @@ struct gdri_cuda_scope {
 	CUstreamCaptureMode mode;
 	bool mode_changed;
 	bool pushed;
-	CUdevice retained; /* primary context to give back, or -1 */
 };
+
+/* Relaxes the mode, and nothing else so far; nothing to be undone but by gdri_cuda_leave(). */
+void gdri_cuda_relax(struct gdri_cuda_scope *s);
 
 /* context: of the allocation; NULL: the current one if it is on that device, else its primary. */
 int gdri_cuda_enter(struct gdri_cuda_scope *s, void *context, int device);
+/* The device's primary one, whichever is current; see gdri_cuda_hold(). */
+int gdri_cuda_enter_primary(struct gdri_cuda_scope *s, CUdevice dev, CUcontext *ctx);
 void gdri_cuda_leave(struct gdri_cuda_scope *s);
 
 /*

@@ -4,7 +4,6 @@
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -14,12 +13,11 @@
 #include "cuda/private.h"
 #include "base/process.h"
 #include "base/error.h"
-#include "base/fork.h"
 
 typedef int (*ioctl_fn)(int, unsigned long, ...);
 
 /* Held from begin to end; guards what follows, but for what ioctls of other threads read. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+GDRI_MUTEX(lock);
 
 static enum { NOT_LOOKED, FOUND, NOT_FOUND } state;
 static struct gdri_got got;
@@ -203,7 +201,6 @@ static void after_fork(void)
 		if (before[i] && before[i] != held)
 			gdri_got_write(&got, i, &held, before[i]);
 	}
-	pthread_mutex_init(&lock, NULL);
 }
 
 GDRI_IN_CHILD(after_fork);

@@ -119,9 +119,9 @@ some "two headers that include each other" base/slots.h "$(includes "$tmp/p/src"
 plant
 cp -R "$out/src/." "$tmp/p/o"
 printf 'void gdri_ctx_put(void); void planted(void); void planted(void) { gdri_ctx_put(); }\n' |
-	gcc -x c -c -o "$tmp/p/up.o" - && ld -r -o "$tmp/p/both.o" "$tmp/p/o/base/env.o" "$tmp/p/up.o" &&
-	mv "$tmp/p/both.o" "$tmp/p/o/base/env.o"
-some "a symbol from above" 'base/env.c needs core/ctx.c' "$(symbols "$tmp/p/o" "$PWD/src" | upwards)"
+	gcc -x c -c -o "$tmp/p/up.o" - && ld -r -o "$tmp/p/both.o" "$tmp/p/o/base/sized.o" "$tmp/p/up.o" &&
+	mv "$tmp/p/both.o" "$tmp/p/o/base/sized.o"
+some "a symbol from above" 'base/sized.c needs core/ctx.c' "$(symbols "$tmp/p/o" "$PWD/src" | upwards)"
 printf 'void gdri_error_set(void); void planted(void); void planted(void) { gdri_error_set(); }\n' |
 	gcc -x c -c -o "$tmp/p/up.o" - && ld -r -o "$tmp/p/both.o" "$out/src/base/log.o" "$tmp/p/up.o" &&
 	mv "$tmp/p/both.o" "$tmp/p/o/base/log.o"

@@ -466,7 +466,9 @@ static void play(struct scene *s)
 	s->wrong = NULL;
 	cuda.cuThreadExchangeStreamCaptureMode(&mode);
 	resources_look(&before);
+	gdri_cuda_hold();
 	rc = everything(&s->v, s->p, &in_force);
+	gdri_cuda_drop();
 	resources_look(&after);
 	if (rc)
 		s->wrong = gdri_error_text();
@@ -554,7 +556,9 @@ static void context_as_found_on_failure(void)
 			resources_look(&before);
 			snprintf(spec, sizeof(spec), "%s:%d=999", calls[i], n);
 			cuda_hooks.set_fail(spec);
+			gdri_cuda_hold();
 			(void)everything(&s.v, s.p, &in_force);
+			gdri_cuda_drop();
 			cuda_hooks.set_fail(NULL);
 			resources_look(&after);
 			wrong = resources_differ(&before, &after);

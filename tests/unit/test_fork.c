@@ -13,7 +13,6 @@
 #include "common/resources.h"
 #include "common/standin.h"
 #include "common/unit.h"
-#include "base/fork.h"
 #include "barcopy.h"
 #include "base/process.h"
 
