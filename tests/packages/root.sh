@@ -278,13 +278,14 @@ t "removal leaves nothing behind" purge
 # ---- RPM scriptlets ----
 
 # In this root: its dkms is Debian's, its shell and kernel too. What an RPM distribution's own files do
-# around the scriptlets is not seen.
+# around the scriptlets is not seen. Nothing of this make's reaches them: dkms asks make for the kernel's
+# compiler, and takes "Entering directory" for its name.
 rpm_root() {
 	# shellcheck disable=SC2016
 	unshare --mount --pid --fork --kill-child sh -c '
 		root=$0
 		mount -t proc proc "$root/proc" && mount --rbind /dev "$root/dev" || exit 99
-		PATH=/usr/sbin:/usr/bin:/sbin:/bin exec rpm --root "$root" --dbpath /var/lib/barcopy-rpm "$@"
+		exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C rpm --root "$root" --dbpath /var/lib/barcopy-rpm "$@"
 	' "$root" "$@"
 }
 rpm_built() {
@@ -305,8 +306,9 @@ rpm_goes() {
 	rpm_root -ev --nodeps barcopy-dkms libgdrapi2 || return
 	! sh_root 'dkms status gdrdrv' | grep . || return
 	sh_root 'dpkg -P nvidia-standin' && rm -rf "${root:?}"/tmp/* "$root/var/lib/barcopy-rpm" && in_root ldconfig || return
-	files_root >"$tmp/after"
-	diff "$tmp/before" "$tmp/after"
+	# Directories that other packages of an RPM distribution own, and this root lacks, stay.
+	files_root | while read -r f; do [ -d "$root/$f" ] && [ ! -L "$root/$f" ] || echo "$f"; done >"$tmp/after"
+	! grep -vxFf "$tmp/before" "$tmp/after"
 }
 if [ -e "$(find "$out/rpm" -name "barcopy-dkms-$version-*.rpm" 2>/dev/null | head -n 1)" ] && [ "$arch" = amd64 ] &&
    [ -n "$(find tests/kernel/include -name nv-p2p.h 2>/dev/null)" ]; then
