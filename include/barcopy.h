@@ -450,7 +450,9 @@ int barcopy_cache_destroy(barcopy_cache_t cache);
 /**
  * Gives a mapping of [addr, addr + size), from the cache if a valid one is there. Finding one takes
  * no lock and runs in any number of threads at once. Regions are whole GPU pages (64 KiB) or whole
- * allocations; ranges that overlap come to share one region.
+ * allocations; ranges that overlap come to share one region. Of the CPU's own memory each allocation
+ * has a region of its own and only one in a 64 KiB page is kept: allocations that share a page take
+ * turns, each with the cost of a miss.
  *
  * Where BAR1 or a limit is exhausted, regions that are not in use are unpinned, first those that have
  * not been used again for long. The caller must own the memory: it may not be freed before the barcopy_cache_put() (if it
