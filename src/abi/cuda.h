@@ -65,18 +65,18 @@ typedef enum CUmemorytype_enum {
 } CUmemorytype;
 
 typedef enum CUpointer_attribute_enum {
-	CU_POINTER_ATTRIBUTE_CONTEXT = 1,	 /* CUcontext */
-	CU_POINTER_ATTRIBUTE_MEMORY_TYPE = 2,	 /* unsigned int: CUmemorytype */
+	CU_POINTER_ATTRIBUTE_CONTEXT = 1, /* CUcontext */
+	CU_POINTER_ATTRIBUTE_MEMORY_TYPE = 2, /* unsigned int: CUmemorytype */
 	CU_POINTER_ATTRIBUTE_DEVICE_POINTER = 3, /* CUdeviceptr */
-	CU_POINTER_ATTRIBUTE_HOST_POINTER = 4,	 /* void * */
-	CU_POINTER_ATTRIBUTE_P2P_TOKENS = 5,	 /* CUDA_POINTER_ATTRIBUTE_P2P_TOKENS */
-	CU_POINTER_ATTRIBUTE_SYNC_MEMOPS = 6,	 /* unsigned int: boolean */
-	CU_POINTER_ATTRIBUTE_BUFFER_ID = 7,	 /* unsigned long long */
-	CU_POINTER_ATTRIBUTE_IS_MANAGED = 8,	 /* unsigned int: boolean */
+	CU_POINTER_ATTRIBUTE_HOST_POINTER = 4, /* void * */
+	CU_POINTER_ATTRIBUTE_P2P_TOKENS = 5, /* CUDA_POINTER_ATTRIBUTE_P2P_TOKENS */
+	CU_POINTER_ATTRIBUTE_SYNC_MEMOPS = 6, /* unsigned int: boolean */
+	CU_POINTER_ATTRIBUTE_BUFFER_ID = 7, /* unsigned long long */
+	CU_POINTER_ATTRIBUTE_IS_MANAGED = 8, /* unsigned int: boolean */
 	CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9, /* int */
 	CU_POINTER_ATTRIBUTE_RANGE_START_ADDR = 11, /* CUdeviceptr */
-	CU_POINTER_ATTRIBUTE_RANGE_SIZE = 12,	    /* size_t */
-	CU_POINTER_ATTRIBUTE_MAPPED = 13,	    /* unsigned int: boolean */
+	CU_POINTER_ATTRIBUTE_RANGE_SIZE = 12, /* size_t */
+	CU_POINTER_ATTRIBUTE_MAPPED = 13, /* unsigned int: boolean */
 	CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES = 14, /* unsigned long long: bit mask */
 	CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE = 15, /* unsigned int: boolean */
 	CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE = 17 /* CUmemoryPool */
@@ -107,8 +107,8 @@ typedef enum CUdevice_attribute_enum {
 } CUdevice_attribute;
 
 /* cuMemHostAlloc and cuMemHostGetFlags */
-#define CU_MEMHOSTALLOC_PORTABLE 0x01
-#define CU_MEMHOSTALLOC_DEVICEMAP 0x02
+#define CU_MEMHOSTALLOC_PORTABLE      0x01
+#define CU_MEMHOSTALLOC_DEVICEMAP     0x02
 #define CU_MEMHOSTALLOC_WRITECOMBINED 0x04
 
 /* cuMemAllocManaged */
@@ -198,6 +198,7 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice
 CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev);
 CUresult cuDevicePrimaryCtxRetain(CUcontext *ctx, CUdevice dev);
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev);
+CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev);
 CUresult cuCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice dev);
 CUresult cuCtxDestroy_v2(CUcontext ctx);
 CUresult cuCtxPushCurrent_v2(CUcontext ctx);
@@ -268,9 +269,8 @@ CUresult cuStreamQuery(CUstream stream);
 CUresult cuModuleLoadData(CUmodule *module, const void *image);
 CUresult cuModuleUnload(CUmodule module);
 CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name);
-CUresult cuLaunchKernel(CUfunction f, unsigned int grid_x, unsigned int grid_y,
-			unsigned int grid_z, unsigned int block_x, unsigned int block_y,
-			unsigned int block_z, unsigned int shared_bytes, CUstream stream,
-			void **params, void **extra);
+CUresult cuLaunchKernel(CUfunction f, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
+			unsigned int block_x, unsigned int block_y, unsigned int block_z,
+			unsigned int shared_bytes, CUstream stream, void **params, void **extra);
 
 #endif

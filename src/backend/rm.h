@@ -12,7 +12,7 @@
  * Client and GPUs are made at the first pin and live as long as the process, as CUDA's own do. A
  * duplicate keeps the physical memory, whatever becomes of libcuda's object; so pins are persistent
  * (H100, H200, driver 580, 2026-11-21: after cuMemFree, the end of a context and of the primary one).
- * A forked child closes its copies of the descriptors (fork.h): client and objects are the parent's.
+ * A forked child closes its copies of the descriptors (process.h): client and objects are the parent's.
  *
  * All functions return 0 or -errno with its text set, and may be called by several threads.
  */

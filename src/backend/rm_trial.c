@@ -47,7 +47,7 @@ static void make_pattern(struct buffer *b, unsigned int nth)
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	seed = (unsigned int)(now.tv_nsec ^ now.tv_sec << 20) ^
-	       (unsigned int)(b->memory.addr >> 9) ^ nth << 28;
+	       (unsigned int)(b->memory.addr >> 9) ^ nth * 0x9e3779b9u;
 	for (size_t i = 0; i < LOOK; i++)
 		b->pattern[i] = (unsigned char)(rand_r(&seed) >> 8);
 }

@@ -228,7 +228,8 @@ static int enter_allocation(struct gdri_allocation *a, int device, CUdevice *dev
 	if (a->context)
 		return gdri_cuda_enter(s, a->context, -1);
 	rc = gdri_cuda_enter_primary(s, *dev, &primary);
-	a->context = primary;
+	if (!rc)
+		a->context = primary;
 	return rc;
 }
 

@@ -23,19 +23,24 @@ static int make_stream(struct gdri_cuda_engine *e, const struct gdri_memory *m)
 	CUdevice dev;
 	int rc = GDRI_CU(cuDeviceGet, &dev, m->device);
 
-	if (!rc)
-		rc = gdri_cuda_enter_primary(&s, dev, &e->ctx);
-	if (rc)
-		return rc;
-	if (m->context && m->context != e->ctx) {
-		/* One that a program made for itself: its end is not ours to put off. */
-		gdri_cuda_leave(&s);
-		e->ctx = m->context;
-		e->foreign = true;
-		rc = gdri_cuda_enter(&s, e->ctx, -1);
+	/* Is its context the primary one? A primary one made for that question goes at once. */
+	if (!rc && m->context) {
+		rc = GDRI_CU(cuDevicePrimaryCtxRetain, &e->ctx, dev);
 		if (rc)
 			return rc;
+		e->foreign = e->ctx != m->context;
+		gdri_cu.cuDevicePrimaryCtxRelease_v2(dev);
 	}
+	if (rc)
+		return rc;
+	if (e->foreign) { /* a program's own: its end is not ours to put off */
+		e->ctx = m->context;
+		rc = gdri_cuda_enter(&s, e->ctx, -1);
+	} else {
+		rc = gdri_cuda_enter_primary(&s, dev, &e->ctx);
+	}
+	if (rc)
+		return rc;
 	rc = GDRI_CU(cuStreamCreate, &e->stream, CU_STREAM_NON_BLOCKING);
 	gdri_cuda_leave(&s);
 	return rc;

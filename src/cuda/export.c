@@ -22,9 +22,12 @@ static int fail_export(CUresult r, const char *what)
 int gdri_cuda_dmabuf(const struct gdri_memory *m, uint64_t addr, size_t size, bool pcie, int *fd)
 {
 	struct gdri_cuda_scope s;
-	int new_fd = -1;
-	int rc = gdri_cuda_enter(&s, m->context, m->device);
+	int rc, new_fd = -1;
 
+	/* Before a context is entered, and maybe made, for nothing. */
+	if (!gdri_cu.cuMemGetHandleForAddressRange)
+		return gdri_fail(ENOTSUP, "this CUDA driver has no cuMemGetHandleForAddressRange");
+	rc = gdri_cuda_enter(&s, m->context, m->device);
 	if (rc)
 		return rc;
 	rc = GDRI_CU(cuMemGetHandleForAddressRange, &new_fd, addr, size,

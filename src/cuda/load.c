@@ -58,7 +58,7 @@ enum { KEPT_DEVICES = 64 }; /* twice as many as the kernel driver serves (NV_MAX
 
 GDRI_MUTEX(kept_lock); /* guards what follows */
 static unsigned int holds;
-static CUcontext kept[KEPT_DEVICES]; /* by CUdevice, each retained once */
+static bool kept[KEPT_DEVICES]; /* by CUdevice: retained once */
 
 void gdri_cuda_hold(void)
 {
@@ -74,28 +74,9 @@ void gdri_cuda_drop(void)
 		for (CUdevice dev = 0; dev < KEPT_DEVICES; dev++)
 			if (kept[dev]) {
 				gdri_cu.cuDevicePrimaryCtxRelease_v2(dev);
-				kept[dev] = NULL;
+				kept[dev] = false;
 			}
 	pthread_mutex_unlock(&kept_lock);
-}
-
-/* anew: the one that is kept has turned out to be none any more, as after a reset of the device. */
-static CUresult keep(CUdevice dev, bool anew, CUcontext *ctx)
-{
-	CUresult r = CUDA_SUCCESS;
-
-	if (dev < 0 || dev >= KEPT_DEVICES)
-		return CUDA_ERROR_INVALID_DEVICE;
-	pthread_mutex_lock(&kept_lock);
-	if (anew && kept[dev]) {
-		gdri_cu.cuDevicePrimaryCtxRelease_v2(dev);
-		kept[dev] = NULL;
-	}
-	if (!kept[dev])
-		r = gdri_cu.cuDevicePrimaryCtxRetain(&kept[dev], dev);
-	*ctx = kept[dev];
-	pthread_mutex_unlock(&kept_lock);
-	return r;
 }
 
 static void after_fork(void)
@@ -175,19 +156,26 @@ void gdri_cuda_leave(struct gdri_cuda_scope *s)
 		gdri_cu.cuThreadExchangeStreamCaptureMode(&s->mode);
 }
 
+/* Retained each time: after a reset of the device that brings it to life again. One is kept. */
 static int push_primary(struct gdri_cuda_scope *s, CUdevice dev, CUcontext *ctx)
 {
-	int rc = gdri_cuda_result(keep(dev, false, ctx), "cuDevicePrimaryCtxRetain");
-	CUresult r;
+	const char *call = "cuDevicePrimaryCtxRetain";
+	CUresult r = CUDA_ERROR_INVALID_DEVICE;
 
-	if (rc)
-		return rc;
-	r = gdri_cu.cuCtxPushCurrent_v2(*ctx);
-	if ((r == CUDA_ERROR_INVALID_CONTEXT || r == CUDA_ERROR_CONTEXT_IS_DESTROYED) &&
-	    !keep(dev, true, ctx))
+	*ctx = NULL;
+	pthread_mutex_lock(&kept_lock);
+	if (dev >= 0 && dev < KEPT_DEVICES)
+		r = gdri_cu.cuDevicePrimaryCtxRetain(ctx, dev);
+	if (!r) {
+		if (kept[dev])
+			gdri_cu.cuDevicePrimaryCtxRelease_v2(dev);
+		kept[dev] = true;
+		call = "cuCtxPushCurrent";
 		r = gdri_cu.cuCtxPushCurrent_v2(*ctx);
+	}
+	pthread_mutex_unlock(&kept_lock);
 	s->pushed = !r;
-	return gdri_cuda_result(r, "cuCtxPushCurrent");
+	return gdri_cuda_result(r, call);
 }
 
 int gdri_cuda_enter_primary(struct gdri_cuda_scope *s, CUdevice dev, CUcontext *ctx)

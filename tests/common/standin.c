@@ -11,6 +11,7 @@
 struct standin_cuda cuda;
 struct standin_hooks cuda_hooks;
 unsigned long long (*standin_device_bytes)(int device);
+unsigned long (*standin_contexts)(void);
 
 #define DIE(...) (fprintf(stderr, __VA_ARGS__), fputc('\n', stderr), abort())
 #define MUST(call)                                              \
@@ -55,6 +56,7 @@ void standin_load(void)
 
 	cuda_hooks = hooks_of(lib);
 	standin_device_bytes = (__typeof__(standin_device_bytes))symbol(lib, "gdrsim_device_bytes");
+	standin_contexts = (__typeof__(standin_contexts))symbol(lib, "gdrsim_contexts");
 #define X(name) cuda.name = (__typeof__(cuda.name))symbol(lib, #name);
 	STANDIN_CALLS(X)
 #undef X

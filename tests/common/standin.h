@@ -20,6 +20,7 @@
 	X(cuDeviceGetUuid)                \
 	X(cuDevicePrimaryCtxRetain)       \
 	X(cuDevicePrimaryCtxRelease_v2)   \
+	X(cuDevicePrimaryCtxReset_v2)     \
 	X(cuCtxCreate_v2)                 \
 	X(cuCtxDestroy_v2)                \
 	X(cuCtxSetCurrent)                \
@@ -70,6 +71,7 @@ struct standin_hooks {
 };
 extern struct standin_hooks cuda_hooks;
 extern unsigned long long (*standin_device_bytes)(int device);
+extern unsigned long (*standin_contexts)(void);
 
 /* Loads libcuda, which must be the stand-in; the table is filled. Not cuInit. */
 void standin_load(void);

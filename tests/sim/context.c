@@ -4,6 +4,7 @@
  * never freed, so that a stale handle is recognised. It knows nothing of what lives in a context;
  * it only asks the owners to let go.
  */
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "sim.h"
@@ -14,6 +15,7 @@
 static _Thread_local CUcontext stack[STACK_DEPTH];
 static _Thread_local unsigned int depth;
 static CUcontext contexts;
+static atomic_ulong contexts_made;
 static CUcontext primaries[SIM_MAX_GPUS];
 
 void sim_ctx_adopt(CUcontext ctx)
@@ -68,6 +70,7 @@ static CUcontext context_new(CUdevice dev, unsigned int flags, bool primary)
 	ctx->alive = true;
 	ctx->next = contexts;
 	contexts = ctx;
+	contexts_made++;
 	return ctx;
 }
 
@@ -98,6 +101,7 @@ static CUresult primary_retain(CUcontext *out, CUdevice dev)
 		primaries[dev] = context_new(dev, 0, true);
 	if (!primaries[dev])
 		return CUDA_ERROR_OUT_OF_MEMORY;
+	contexts_made += !primaries[dev]->alive;
 	primaries[dev]->alive = true;
 	primaries[dev]->primary_refs++;
 	*out = primaries[dev];
@@ -120,6 +124,25 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev)
 	if (--primaries[dev]->primary_refs == 0)
 		context_end(primaries[dev]);
 	return sim_leave(CUDA_SUCCESS);
+}
+
+/*
+ * "Destroy all allocations and reset all state on the primary context", which stays retained as often as
+ * it was (CUDA driver API, 6.7, Primary Context Management).
+ */
+CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev)
+{
+	SIM_ENTER(SIM_NEED_INIT);
+	if (!sim_device_ok(dev))
+		return sim_leave(CUDA_ERROR_INVALID_DEVICE);
+	if (primaries[dev] && primaries[dev]->alive)
+		context_end(primaries[dev]);
+	return sim_leave(CUDA_SUCCESS);
+}
+
+unsigned long gdrsim_contexts(void)
+{
+	return contexts_made;
 }
 
 CUresult cuCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice dev)

@@ -53,6 +53,8 @@ int gdrsim_fail_nth(unsigned long n, int result);
 /* The function that was made to fail last, by any rule; NULL: none since the last gdrsim_fail_nth. */
 const char *gdrsim_failed(void);
 
+/* libcuda only: how often a context was made, a primary one that came to life again included. */
+unsigned long gdrsim_contexts(void);
 /* libcuda only: bytes of device memory that live allocations of this process hold. */
 unsigned long long gdrsim_device_bytes(int device);
 /*

@@ -43,6 +43,7 @@ static const struct proc procs[] = {
 	PROC(cuDeviceTotalMem_v2, 3020),
 	PROC(cuDevicePrimaryCtxRetain, 7000),
 	PROC(cuDevicePrimaryCtxRelease_v2, 11000),
+	PROC(cuDevicePrimaryCtxReset_v2, 11000),
 	PROC(cuCtxCreate_v2, 3020),
 	PROC(cuCtxDestroy_v2, 4000),
 	PROC(cuCtxPushCurrent_v2, 4000),

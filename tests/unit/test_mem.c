@@ -195,6 +195,23 @@ START_TEST(test_failing_calls)
 }
 END_TEST
 
+/* A program resets its device: what it had is gone, and the next allocation is good. */
+START_TEST(test_reset)
+{
+	gdr_t g = open_any();
+	barcopy_mem_t mem;
+
+	standin_load();
+	for (int i = 0; i < 3; i++) {
+		OK(barcopy_mem_alloc(g, 0, 1, 0, &mem));
+		OK(barcopy_mem_free(g, &mem));
+		CU(cuda.cuDevicePrimaryCtxReset_v2(0));
+	}
+	OK(gdr_close(g));
+	ck_assert_int_eq(cuda.cuDevicePrimaryCtxRelease_v2(0), CUDA_ERROR_INVALID_CONTEXT);
+}
+END_TEST
+
 /* The BAR is smaller than the memory. */
 START_TEST(test_small_bar)
 {
@@ -548,6 +565,7 @@ int main(void)
 	tcase_add_test(tc, test_several_gpus);
 	tcase_add_test(tc, test_errors);
 	tcase_add_test(tc, test_failing_calls);
+	tcase_add_test(tc, test_reset);
 	tcase_add_test(tc, test_small_bar);
 	tcase_add_test(tc, test_two_processes);
 	tcase_add_test(tc, test_import_errors);

@@ -476,8 +476,27 @@ static void *pin_without_context(void *arg)
 	return NULL;
 }
 
+/* A program with a context of its own, and memory in it: pins leave no primary one behind. */
+static void no_primary_context(void)
+{
+	CUdeviceptr p;
+	CUcontext ctx;
+	gdr_mh_t h;
+
+	standin_load();
+	CU(cuda.cuInit(0));
+	CU(cuda.cuCtxCreate_v2(&ctx, 0, 0));
+	CU(cuda.cuMemAlloc_v2(&p, 2 * MIB));
+	g = barcopy_open(BARCOPY_OPEN_ANY);
+	OK(gdr_pin_buffer_v2(g, p, 65536, 0, &h)); /* with rm's trial */
+	FAILS(CUDA_ERROR_INVALID_CONTEXT, cuda.cuDevicePrimaryCtxRelease_v2(0));
+	OK(gdr_unpin_buffer(g, h));
+	OK(gdr_close(g));
+	CU(cuda.cuMemFree_v2(p));
+}
+
 /*
- * A program with contexts of its own, and a thread without one: the device's primary context is taken
+ * A program with contexts of its own, and a thread without one: the device's primary context is made
  * once, and given back with the last context of ours.
  */
 static void primary_context_once(void)
@@ -497,18 +516,17 @@ static void primary_context_once(void)
 	standin_vmm_alloc(&v, 0, 2, 2 * MIB, true);
 	OK(gdr_pin_buffer_v2(g, v.ptr, v.size, 0, &h)); /* with rm's trial */
 	OK(gdr_unpin_buffer(g, h));
-	before = cuda_hooks.calls("cuDevicePrimaryCtxRetain");
+	before = standin_contexts();
 	ck_assert_int_eq(pthread_create(&t, NULL, pin_without_context, &v), 0);
 	pthread_join(t, NULL);
-	ck_assert_uint_le(cuda_hooks.calls("cuDevicePrimaryCtxRetain") - before, 1);
+	ck_assert_uint_le(standin_contexts() - before, 1);
 	OK(gdr_close(g));
 	g = other;
 	ck_assert_int_eq(pthread_create(&t, NULL, pin_without_context, &v), 0);
 	pthread_join(t, NULL);
-	ck_assert_uint_le(cuda_hooks.calls("cuDevicePrimaryCtxRetain") - before, 1);
+	ck_assert_uint_le(standin_contexts() - before, 1);
 	OK(gdr_close(other));
-	ck_assert_uint_eq(cuda_hooks.calls("cuDevicePrimaryCtxRetain"),
-			  cuda_hooks.calls("cuDevicePrimaryCtxRelease"));
+	FAILS(CUDA_ERROR_INVALID_CONTEXT, cuda.cuDevicePrimaryCtxRelease_v2(0));
 }
 
 static _Atomic(barcopy_cache_t) hit_cache;
@@ -617,6 +635,7 @@ static const struct unit_test tests[] = {
 	ON_EACH("pageable memory", pageable_memory, ""),
 	{ "the primary context, dmabuf", primary_context_once, ON_DMABUF },
 	{ "the primary context, rm", primary_context_once, ON_RM },
+	{ "no primary context, rm", no_primary_context, ON_RM },
 	{ "an entry of another cache", entry_of_another_cache, ON_DMABUF },
 	{ "closed beside hits, dmabuf", close_beside_hits, ON_DMABUF },
 	{ "closed beside hits, gdrdrv", close_beside_hits, ON_NODE },
