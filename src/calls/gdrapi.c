@@ -61,8 +61,9 @@ int gdr_close(gdr_t g)
 
 	if (rc)
 		return -rc;
-	rc = gdri_handles_end(ctx);
+	/* First the caches: a last put that is under way ends a handle too, and has the cache's lock. */
 	gdri_caches_end(ctx);
+	rc = gdri_handles_end(ctx);
 	gdri_ctx_free(ctx);
 	return -rc;
 }

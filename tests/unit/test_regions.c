@@ -579,6 +579,52 @@ static void close_beside_hits(void)
 	CU(cuda.cuMemFree_v2(hit_memory));
 }
 
+static barcopy_region_t last_region;
+static pthread_barrier_t both;
+
+static void *last_put(void *arg)
+{
+	pthread_barrier_wait(&both);
+	return (void *)(intptr_t)barcopy_cache_put((barcopy_cache_t)arg, &last_region);
+}
+
+/* gdr_close() beside the last put of an invalidated region, whose handle both would end. */
+static void close_beside_last_put(void)
+{
+	barcopy_copy_options_t o = { .struct_size = sizeof(o), .threads = 16 };
+	uint64_t addr;
+
+	start();
+	addr = standin_alloc(4 * MIB);
+	pthread_barrier_init(&both, NULL, 2);
+	for (int i = 0; i < 200; i++) {
+		barcopy_cache_t cache;
+		gdr_mh_t h[2];
+		void *va;
+		pthread_t t;
+		void *rc;
+
+		if (i)
+			g = barcopy_open(BARCOPY_OPEN_ANY);
+		cache = cache_for(BY_NOTICE, 0);
+		OK(barcopy_cache_get(cache, addr, 64, &last_region));
+		OK(barcopy_set_copy_options(last_region.handle, &o));
+		OK(barcopy_cache_invalidate(cache, addr, 64));
+		ck_assert_int_eq(pthread_create(&t, NULL, last_put, cache), 0);
+		pthread_barrier_wait(&both);
+		usleep(100 + 10 * i);
+		OK(gdr_close(g));
+		pthread_join(t, &rc);
+		g = barcopy_open(BARCOPY_OPEN_ANY);
+		for (int k = 0; k < 2; k++) {
+			OK(gdr_pin_buffer_v2(g, addr + (unsigned)k * 65536, 65536, 0, &h[k]));
+			OK(gdr_map(g, h[k], &va, 65536));
+		}
+		ck_assert_uint_ne(h[0].h & 0xffffffff, h[1].h & 0xffffffff);
+		OK(gdr_close(g));
+	}
+}
+
 /*
  * A hit that has found an entry and only then gets to add its user, when the entry is another cache's by
  * now: here the table of the one still leads to it. It is not a hit, and the other one's has no user more.
@@ -637,6 +683,7 @@ static const struct unit_test tests[] = {
 	{ "the primary context, rm", primary_context_once, ON_RM },
 	{ "no primary context, rm", no_primary_context, ON_RM },
 	{ "an entry of another cache", entry_of_another_cache, ON_DMABUF },
+	{ "closed beside the last put, gdrdrv", close_beside_last_put, ON_NODE },
 	{ "closed beside hits, dmabuf", close_beside_hits, ON_DMABUF },
 	{ "closed beside hits, gdrdrv", close_beside_hits, ON_NODE },
 };
