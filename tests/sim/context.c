@@ -51,6 +51,14 @@ static bool known(CUcontext ctx)
 	return false;
 }
 
+static bool was_reset(CUcontext ctx)
+{
+	for (CUcontext c = contexts; c; c = c->next)
+		if (c == ctx)
+			return c->was_reset;
+	return false;
+}
+
 static CUcontext context_new(CUdevice dev, unsigned int flags, bool primary)
 {
 	CUcontext ctx = calloc(1, sizeof(*ctx));
@@ -90,7 +98,7 @@ static CUresult push(CUcontext ctx)
 	return CUDA_SUCCESS;
 }
 
-/* The primary context's handle stays the same over its lives, as on the real driver. */
+/* The primary context's handle stays the same over its lives, as on the real driver; a reset changes it. */
 static CUresult primary_retain(CUcontext *out, CUdevice dev)
 {
 	if (!out)
@@ -128,15 +136,27 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev)
 
 /*
  * "Destroy all allocations and reset all state on the primary context", which stays retained as often as
- * it was (CUDA driver API, 6.7, Primary Context Management).
+ * it was (CUDA driver API, 6.7, Primary Context Management). Seen on an H200 (580.159.04): the handle can be
+ * pushed after it, calls then give CONTEXT_IS_DESTROYED, and the next retain gives another handle.
  */
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev)
 {
+	CUcontext former;
+
 	SIM_ENTER(SIM_NEED_INIT);
 	if (!sim_device_ok(dev))
 		return sim_leave(CUDA_ERROR_INVALID_DEVICE);
-	if (primaries[dev] && primaries[dev]->alive)
-		context_end(primaries[dev]);
+	former = primaries[dev];
+	if (former && former->alive) {
+		context_end(former);
+		former->was_reset = true;
+		primaries[dev] = context_new(dev, 0, true);
+		if (!primaries[dev])
+			return sim_leave(CUDA_ERROR_OUT_OF_MEMORY);
+		primaries[dev]->primary_refs = former->primary_refs;
+		primaries[dev]->alive = false; /* until it is retained */
+		contexts_made--;
+	}
 	return sim_leave(CUDA_SUCCESS);
 }
 
@@ -178,7 +198,7 @@ CUresult cuCtxDestroy_v2(CUcontext ctx)
 CUresult cuCtxPushCurrent_v2(CUcontext ctx)
 {
 	SIM_ENTER(SIM_NEED_INIT);
-	if (!known(ctx))
+	if (!known(ctx) && !was_reset(ctx))
 		return sim_leave(ctx ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_VALUE);
 	return sim_leave(push(ctx));
 }

@@ -71,6 +71,7 @@ struct CUctx_st {
 	unsigned int primary_refs; /* 0 for a created one */
 	bool primary;
 	bool alive;
+	bool was_reset; /* can be pushed still, and does nothing then */
 	struct CUstream_st *streams; /* the first is the NULL stream */
 };
 
