@@ -49,8 +49,9 @@ int gdri_cuda_driver_version(int *version);
 /*
  * Calls that need a context where the allocation has none take the device's primary one, and so do
  * memory and copy engines of ours: it is retained when it is first needed, and given back by the
- * last drop, which ends a hold. A program that does not use it does not see one made and destroyed
- * at each pin, and what is ours does not depend on others who keep it.
+ * last drop, which ends a hold. So a program that does not use it does not see one made and destroyed
+ * at each pin, and what is ours does not depend on others who keep it. An engine for memory of a
+ * program's own context keeps none; it takes one for a moment, to know that context from it.
  */
 void gdri_cuda_hold(void);
 void gdri_cuda_drop(void);
