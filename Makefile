@@ -18,6 +18,11 @@ DESTDIR ?=
 INSTALL ?= install
 PYTHON ?= python3
 
+# To make a space ends a name: half of such a path would be built, or removed. And without a name O is /.
+one_word = $(foreach v,$(1),$(if $(word 2,$($(v))),$(error $(v)=$($(v)): no path here may have a space)))
+$(call one_word,O DESTDIR prefix bindir libdir includedir)
+$(if $(strip $(O)),,$(error O=: a build needs a directory))
+
 VERSION := 2.6.0
 LIB_REAL := libgdrapi.so.2.6
 LIB_SONAME := libgdrapi.so.2
@@ -133,7 +138,12 @@ deps:
 	@tests/run.sh $(O) deps
 
 .PHONY: clean help
+# Neither the source, nor what it lies in, nor a part of it: O=$PWD is a way to build, and then to lose all.
+SOURCE_DIRS := .ci docs examples gdrdrv include packaging perf python scripts src tests
 clean:
+	@o=$$(realpath -m $(O)) && o=$${o%/}/ here=$$(pwd -P)/ && for d in $(SOURCE_DIRS); do \
+		case $$here:$$o in "$$o"*:* | *:"$$here$$d"/*) \
+			echo 'make: O=$(O) holds more than a build: not removed' >&2; exit 1 ;; esac; done
 	rm -rf $(O)
 
 # Every target; tests/build/test_install.sh compares.

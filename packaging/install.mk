@@ -13,6 +13,8 @@ usrsrcdir ?= $(if $(filter /usr,$(prefix)),/usr/src,$(prefix)/src)
 modprobedir ?= /usr/lib/modprobe.d
 dracutdir ?= /usr/lib/dracut/dracut.conf.d
 udevdir ?= /usr/lib/udev
+$(call one_word,mandir docdir examplesdir completionsdir pkgconfigdir cmakedir pythondir usrsrcdir modprobedir \
+	dracutdir udevdir)
 DRIVER_SRC_DIR = $(usrsrcdir)/gdrdrv-$(VERSION)
 
 # The interface level is the version without its last part.
