@@ -37,7 +37,7 @@ endif
 
 WARNINGS := -Wall -Wextra -Wshadow -Wmissing-prototypes -Wstrict-prototypes -Wpointer-arith -Werror
 CFLAGS ?= -O2 -g
-override CPPFLAGS += -Iinclude -Isrc -D_GNU_SOURCE= -DBARCOPY_VERSION='"$(VERSION)"'
+override CPPFLAGS += -Iinclude -Isrc -U_GNU_SOURCE -D_GNU_SOURCE= -DBARCOPY_VERSION='"$(VERSION)"'
 override CFLAGS += -std=gnu11 $(WARNINGS) -fvisibility=hidden -fno-strict-aliasing -pthread
 # -fno-strict-aliasing: the copies look at callers' memory as words, whatever it was declared as.
 
@@ -57,6 +57,9 @@ LIB_LDFLAGS := -Wl,-z,defs
 endif
 
 all: lib tools
+
+# What a program that failed has left half done is no result.
+.DELETE_ON_ERROR:
 
 # ---- the library -------------------------------------------------------------------------------
 
@@ -81,12 +84,25 @@ LIB_STATIC := $(O)/libgdrapi.a
 .PHONY: all lib
 lib: $(LIB) $(LIB_LINKS) $(LIB_STATIC)
 
-$(O)/%.pic.o: %.c
+# With other flags, another compiler or other sources everything is built anew: a file's name is their sum.
+# `make install` by itself takes what was built, whoever calls it.
+quoted = '$(subst ','\'',$(1))'
+FLAGS_SEEN := $(O)/flags-$(firstword $(shell printf '%s\n' $(call quoted,$(CC) $(sort $(CPPFLAGS)) / $(sort \
+	$(CFLAGS)) / $(sort $(LDFLAGS)) / $(LIB_SRCS)) | cksum))
+ifneq ($(MAKECMDGOALS),)
+ifeq ($(filter-out install install-% %_install uninstall,$(MAKECMDGOALS)),)
+FLAGS_SEEN := $(firstword $(wildcard $(O)/flags-*) $(FLAGS_SEEN))
+endif
+endif
+$(FLAGS_SEEN):
+	$(Q)mkdir -p $(@D) && rm -f $(O)/flags-* && : >$@
+
+$(O)/%.pic.o: %.c $(FLAGS_SEEN)
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(CFLAGS_EXTRA) -fPIC -MMD -MP -c -o $@ $<
 
-$(O)/%.o: %.c
+$(O)/%.o: %.c $(FLAGS_SEEN)
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(CFLAGS_EXTRA) -MMD -MP -c -o $@ $<

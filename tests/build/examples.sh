@@ -21,7 +21,7 @@ check() {
 }
 
 export LD_LIBRARY_PATH="$sim:$out" LD_PRELOAD="$(realpath "$sim")/libnvidia_node.so"
-check build make -s --no-print-directory O="$out" examples
+check build make -s --no-print-directory O="$out" CC=gcc examples
 check alloc "$out/examples/alloc"
 check ring timeout 60 "$out/examples/ring"
 check results timeout 60 "$out/examples/results"

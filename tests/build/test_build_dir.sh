@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# What the build directory and those of the installation may be.
-# Takes no argument.
+# What the build directory and those of the installation may be, and when what was built is built anew.
+# It builds single files, in a copy of the source. Takes no argument.
 # shellcheck source=tests/common/build.bash
 set -- "${1:-build}"
 . "$(dirname "$0")/../common/build.bash"
@@ -36,6 +36,39 @@ ok "make clean removes no source: O= the tree, a part of it, what it lies in"
 mkdir -p "$src/build/x" "$tmp/elsewhere/x" && in_src clean && in_src O="$tmp/elsewhere" clean &&
 	test ! -e "$src/build" && test ! -e "$tmp/elsewhere" && in_src clean && in_src O="$tmp/never" clean
 ok "make clean removes a build, in the tree and elsewhere, and is content without one"
+
+# ---- what is built anew ----
+
+o=$tmp/o
+built=$o/src/base/sized.o
+current() { in_src -q O="$o" "$@" "$built"; } # nothing is to be done
+in_src O="$o" CFLAGS=-O0 "$built" && current CFLAGS=-O0
+ok "a second make does nothing"
+! current CFLAGS=-O1 && ! current CFLAGS=-O0 CPPFLAGS=-DX && ! current CFLAGS=-O0 LDFLAGS=-s &&
+	! current CFLAGS=-O0 SANITIZE=undefined && ! current CFLAGS=-O0 CC='gcc -pipe'
+ok "other flags, or another compiler: built anew"
+current CFLAGS=-O0 V=1 DESTDIR=/x prefix=/y && CFLAGS=-O0 current
+ok "what changes no file: not built anew"
+sed -i.was 's/^VERSION := .*/VERSION := 9.9.9/' "$src/Makefile" && ! current CFLAGS=-O0 &&
+	sed 's/^\tcalls\(.*\) stats\.c)/\tcalls\1)/; s/ stats\.c)/)/' "$src/Makefile.was" >"$src/Makefile" &&
+	! cmp -s "$src/Makefile" "$src/Makefile.was" && ! current CFLAGS=-O0
+ok "another version, or a source less: built anew"
+mv "$src/Makefile.was" "$src/Makefile"
+in_src -n V=1 O="$o" CFLAGS=-O1 install && ! grep -qE -- "-o $built( |$)" "$tmp/log" &&
+	in_src -n V=1 O="$o" CFLAGS=-O1 all install && grep -qE -- "-o $built( |$)" "$tmp/log"
+ok "make install by itself takes what was built, whatever the flags are now"
+in_src O="$o" CFLAGS=-O1 "$built" && current CFLAGS=-O1 && ! current CFLAGS=-O0
+ok "and back again"
+touch "$src/src/base/sized.h" && ! current CFLAGS=-O1
+ok "a header that changed"
+
+# A linker or archiver that was stopped half way leaves nothing that looks finished.
+printf '#!/bin/sh\necho half >"$2"\nexit 1\n' >"$tmp/half-ar" && chmod +x "$tmp/half-ar"
+! in_src O="$o" LIB_SRCS=src/base/sized.c AR="$tmp/half-ar" "$o/libgdrapi.a" && test ! -e "$o/libgdrapi.a"
+ok "an archive half made is removed"
+
+in_src O="$o" CPPFLAGS='-D_GNU_SOURCE -D_FILE_OFFSET_BITS=64' "$built"
+ok "a packager's own -D_GNU_SOURCE"
 
 sources | cmp -s - "$tmp/before"
 ok "the source tree is as it was"

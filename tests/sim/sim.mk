@@ -23,7 +23,7 @@ SIM_LDFLAGS = -shared -pthread -Wl,-z,nodelete $(if $(findstring -fsanitize=,$(L
 
 sim_objs = $(patsubst %.c,$(SIM_OUT)/%.o,$(SIM_SRC_common) $(1))
 
-$(SIM_OUT)/%.o: $(SIM_DIR)%.c
+$(SIM_OUT)/%.o: $(SIM_DIR)%.c $(FLAGS_SEEN)
 	$(call say,CC,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(SIM_CFLAGS) -MMD -MP -c -o $@ $<
@@ -48,7 +48,7 @@ $(SIM_OUT)/noplt/libcuda.so.1 $(SIM_OUT)/direct/libcuda.so.1: $(SIM_OUT)/%/libcu
 	$(call sim_objs,$(filter-out escape.c,$(SIM_SRC_cuda))) $(SIM_OUT)/%/escape.o
 $(SIM_OUT)/noplt/escape.o: override CFLAGS += -fno-plt
 $(SIM_OUT)/direct/escape.o: override CPPFLAGS += -DSIM_ESCAPE_DIRECT
-$(SIM_OUT)/noplt/escape.o $(SIM_OUT)/direct/escape.o: $(SIM_DIR)escape.c
+$(SIM_OUT)/noplt/escape.o $(SIM_OUT)/direct/escape.o: $(SIM_DIR)escape.c $(FLAGS_SEEN)
 	$(call say,CC,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(SIM_CFLAGS) -MMD -MP -c -o $@ $<

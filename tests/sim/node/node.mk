@@ -17,7 +17,7 @@ $(NODE_LIB) $(NODE_OBJ): \
 $(NODE_LIB): override LDFLAGS := $(filter-out -fsanitize=%,$(LDFLAGS))
 
 # Its own: the other libraries' is built for a sanitizer with them.
-$(SIM_OUT)/node/machine.o: $(SIM_DIR)machine.c
+$(SIM_OUT)/node/machine.o: $(SIM_DIR)machine.c $(FLAGS_SEEN)
 	$(call say,CC,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(SIM_CFLAGS) -MMD -MP -c -o $@ $<
