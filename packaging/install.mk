@@ -91,12 +91,19 @@ install-docs:
 	$(INSTALL) -d $(DESTDIR)$(examplesdir)
 	$(INSTALL) -m 644 $(EXAMPLE_FILES) $(DESTDIR)$(examplesdir)/
 
+# What was installed, and directories that are empty then: who says docdir=/usr/share/doc keeps the rest of it.
 uninstall:
 	rm -f $(addprefix $(DESTDIR)$(libdir)/,$(LIB_REAL) $(LIB_SONAME) libgdrapi.so libgdrapi.a)
 	rm -f $(addprefix $(DESTDIR)$(includedir)/,$(PUBLIC_HEADERS))
-	rm -f $(addprefix $(DESTDIR)$(bindir)/,$(notdir $(PERF_TOOLS)) $(PLAIN_NAMES))
+	rm -f $(addprefix $(DESTDIR)$(bindir)/,$(notdir $(PERF_TOOLS)))
+	for t in $(PLAIN_NAMES); do f=$(DESTDIR)$(bindir)/$$t; \
+		[ "$$(readlink $$f)" != gdrcopy_$$t ] || rm -f $$f || exit 1; done
 	rm -f $(DESTDIR)$(pkgconfigdir)/libgdrapi.pc
-	rm -rf $(DESTDIR)$(cmakedir) $(DESTDIR)$(docdir) $(DESTDIR)$(examplesdir)
+	rm -f $(addprefix $(DESTDIR)$(cmakedir)/barcopy-config,.cmake -version.cmake)
+	rm -f $(addprefix $(DESTDIR)$(docdir)/,$(DOC_FILES))
+	rm -f $(addprefix $(DESTDIR)$(examplesdir)/,$(notdir $(EXAMPLE_FILES)))
+	for d in $(cmakedir) $(examplesdir) $(docdir)/docs/results $(docdir)/docs $(docdir)/packaging/container \
+		$(docdir)/packaging $(docdir); do rmdir $(DESTDIR)$$d 2>/dev/null || :; done
 	rm -f $(addprefix $(DESTDIR)$(completionsdir)/,gdrcopy $(notdir $(PERF_TOOLS)))
 	for p in packaging/man/*.[1-9]; do \
 		rm -f $(DESTDIR)$(mandir)/man$${p##*.}/$${p##*/}; done

@@ -100,6 +100,18 @@ ok "gdrconfig.h"
 into uninstall libdir=/opt/x/lib64
 test -z "$(tree "$dest")"
 ok "make uninstall leaves nothing"
+! find "$dest" -name barcopy | grep .
+ok "nor a directory of our name"
+
+# Directories that are not ours alone.
+shared=(docdir=/opt/x/share/doc examplesdir=/opt/x/share/doc cmakedir=/opt/x/lib/cmake)
+printf '%s\n' ./opt/x/bin/sanity ./opt/x/lib/cmake/other.cmake ./opt/x/share/doc/docs/other.md \
+	./opt/x/share/doc/other/README ./opt/x/share/man/man3/other.3 >"$tmp/others"
+rm -rf "$dest" && into install "${shared[@]}" && rm "$dest/opt/x/bin/sanity" &&
+	(cd "$dest" && while read -r f; do mkdir -p "${f%/*}" && echo other >"$f"; done) <"$tmp/others" &&
+	into uninstall "${shared[@]}" && tree "$dest" | diff "$tmp/others" -
+ok "make uninstall leaves what is not ours"
+rm -rf "$dest"
 
 # Installed tools find the library by themselves, wherever below the prefix it is usual.
 for libdir in lib lib64 "lib/$(gcc -print-multiarch)"; do
