@@ -14,13 +14,16 @@ if git rev-parse --verify -q HEAD >/dev/null 2>&1 &&
 		echo "dist: uncommitted changes are not in the tarball" >&2
 	epoch=$(git log -1 --format=%ct)
 	# The hash of the commit, which git would write into the tar's header, is left out: the same
-	# tree gives the same bits.
-	git archive --format=tar --mtime="@$epoch" --prefix="$name/" "HEAD^{tree}" >"$dir/$name.tar" 2>/dev/null ||
-		git archive --format=tar --prefix="$name/" HEAD >"$dir/$name.tar"
+	# tree gives the same bits, whatever this user's git is set to.
+	set -- -c tar.umask=0022 -c core.autocrlf=false -c core.eol=lf archive --format=tar --prefix="$name/"
+	git "$@" --mtime="@$epoch" "HEAD^{tree}" >"$dir/$name.tar" 2>/dev/null ||
+		git "$@" HEAD >"$dir/$name.tar"
 else
 	epoch=$(stat -c %Y LICENSE)
-	tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$epoch" \
-		--exclude="./${O#./}" --exclude=./.git --exclude=./debian \
+	# Unpacked read-only, or by another umask, it is the same source. Builds in it are no source.
+	tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$epoch" --mode=u+rw,go=rX \
+		--exclude="./$(realpath -m --relative-to=. "$O")" --exclude=./build --exclude=./.git \
+		--exclude=./debian --exclude=__pycache__ \
 		--transform="s|^\.|$name|" -cf "$dir/$name.tar" .
 fi
 xz -T1 -6 -f "$dir/$name.tar"

@@ -82,6 +82,34 @@ dist() {
 }
 t "make dist: the same bits, with a checksum" dist
 
+# What git archive heeds of the user's settings is no part of it.
+dist_of_anybody() {
+	local set
+	[ -e "$tmp/dist/dist/barcopy-$version.tar.xz" ] || { echo "no history here"; return 77; }
+	for set in tar.umask=user core.autocrlf=true core.eol=crlf; do
+		(umask 077 && GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=${set%=*} GIT_CONFIG_VALUE_0=${set#*=} \
+			O=$tmp/dist3 VERSION=$version packaging/dist.sh) >/dev/null 2>&1 &&
+			cmp "$tmp/dist/dist/barcopy-$version.tar.xz" "$tmp/dist3/dist/barcopy-$version.tar.xz" ||
+			{ echo "$set: other bits"; return 1; }
+	done
+}
+t "make dist: the same bits with another user's settings of git" dist_of_anybody
+
+# From the tarball unpacked: the same files, whatever their modes are and wherever it was built.
+dist_of_tarball() {
+	local from=$tmp/dist/dist/barcopy-$version.tar.xz a b
+	[ -e "$from" ] || { echo "no history here"; return 77; }
+	mkdir -p "$tmp/unpacked" && tar -xf "$from" -C "$tmp/unpacked" &&
+		cp packaging/dist.sh "$tmp/unpacked/barcopy-$version/packaging/" && # that of this tree, committed or not
+		cd "$tmp/unpacked/barcopy-$version" || return
+	mkdir -p build/x python/__pycache__ && touch build/x/y python/__pycache__/z && chmod -R a-w . && chmod u+w . || return
+	b=$(O=$tmp/there VERSION=$version packaging/dist.sh) && a=$(O=$PWD/here VERSION=$version packaging/dist.sh) || return
+	tar -tvf "$from" | awk '{ print $1, $6 }' | sort >"$tmp/listed"
+	tar -tvf "$a" | awk '{ print $1, $6 }' | sort | diff "$tmp/listed" - && cmp "$a" "$b"
+}
+dist_of_tarball_alone() { (dist_of_tarball); }
+t "make dist from a tarball: its files, and no build's" dist_of_tarball_alone
+
 # ---- manual pages ----
 
 man=$tmp/root/usr/share/man
