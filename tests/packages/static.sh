@@ -96,7 +96,7 @@ dist_of_anybody() {
 t "make dist: the same bits with another user's settings of git" dist_of_anybody
 
 # From the tarball unpacked: the same files, whatever their modes are and wherever it was built.
-dist_of_tarball() {
+dist_of_tarball() (
 	local from=$tmp/dist/dist/barcopy-$version.tar.xz a b
 	[ -e "$from" ] || { echo "no history here"; return 77; }
 	mkdir -p "$tmp/unpacked" && tar -xf "$from" -C "$tmp/unpacked" &&
@@ -106,9 +106,8 @@ dist_of_tarball() {
 	b=$(O=$tmp/there VERSION=$version packaging/dist.sh) && a=$(O=$PWD/here VERSION=$version packaging/dist.sh) || return
 	tar -tvf "$from" | awk '{ print $1, $6 }' | sort >"$tmp/listed"
 	tar -tvf "$a" | awk '{ print $1, $6 }' | sort | diff "$tmp/listed" - && cmp "$a" "$b"
-}
-dist_of_tarball_alone() { (dist_of_tarball); }
-t "make dist from a tarball: its files, and no build's" dist_of_tarball_alone
+)
+t "make dist from a tarball: its files, and no build's" dist_of_tarball
 
 # ---- manual pages ----
 
@@ -334,5 +333,48 @@ pc_file() {
 		[ "$(PKG_CONFIG_PATH=$tmp/root/usr/lib/test/pkgconfig pkg-config --modversion libgdrapi)" = "$version" ]
 }
 t "libgdrapi.pc is valid" pc_file
+
+# Each directory of a project sees what it has found itself, and no other one's: CMake's imported targets.
+cmake_project() { # SUBDIRECTORY's lines...
+	local n=0 lines
+	rm -rf "$tmp/project"
+	mkdir -p "$tmp/project"
+	{
+		echo 'cmake_minimum_required(VERSION 3.16)'
+		echo 'project(directories C)'
+		for lines; do
+			n=$((n + 1))
+			mkdir "$tmp/project/$n"
+			echo "$lines" >"$tmp/project/$n/CMakeLists.txt"
+			echo "add_subdirectory($n)"
+		done
+	} >"$tmp/project/CMakeLists.txt"
+	cmake -S "$tmp/project" -B "$tmp/project/out" -Dbarcopy_DIR="$tmp/root/usr/lib/test/cmake/barcopy"
+}
+cmake_directories() {
+	local use='find_package(barcopy 2.6 REQUIRED)
+		find_package(barcopy REQUIRED)
+		file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/x.c "#include <gdrapi.h>\nint main(void) { return 0; }\n")
+		foreach(which gdrapi gdrapi_static)
+			add_executable(x_${n}_${which} ${CMAKE_CURRENT_BINARY_DIR}/x.c)
+			target_link_libraries(x_${n}_${which} PRIVATE barcopy::${which})
+		endforeach()'
+	have cmake || { echo "no cmake here"; return 77; }
+	cmake_project "set(n 1)
+		$use" "set(n 2)
+		$use"
+}
+t "CMake: two directories that both look for barcopy" cmake_directories
+cmake_ranges() {
+	local range
+	have cmake || { echo "no cmake here"; return 77; }
+	for range in 2.0...2.9 2.6...2.6 2.0...3 2.0...3.0 1.0...2.6; do
+		cmake_project "find_package(barcopy $range REQUIRED)" || { echo "$range was refused"; return 1; }
+	done
+	for range in '2.0...<2.6' 2.0...2.5 2.7...2.9 3...4 1...1.9; do
+		! cmake_project "find_package(barcopy $range REQUIRED)" || { echo "$range was accepted"; return 1; }
+	done
+}
+t "CMake: ranges of versions" cmake_ranges
 
 finish
