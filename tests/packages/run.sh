@@ -103,7 +103,16 @@ run_lintian() {
 		--suppress-tags initial-upload-closes-no-bugs,debian-watch-file-is-missing \
 		"$out/deb"/*_"$arch".changes
 }
+# A second build in the same directory finds what the first one found (Debian's policy, 4.9).
+rules_leave_source() {
+	local d=$tmp/rules
+	mkdir -p "$d/bin" && cp -R packaging/debian "$d/debian" || return
+	printf '#!/bin/sh\necho "$@" >%s/installdeb\n' "$d" >"$d/bin/dh_installdeb" && chmod +x "$d/bin/dh_installdeb" &&
+		(cd "$d" && PATH=$d/bin:$PATH make -s -f debian/rules override_dh_installdeb) &&
+		grep -q "VERSION=$version" "$d/installdeb" && diff -r packaging/debian "$d/debian"
+}
 if [ "$arch" != none ]; then
+	t "debian/rules changes no file of the source" rules_leave_source
 	t "files of the Debian packages" contents_deb
 	t "ELF files of the Debian packages: soname, needed libraries, no path" elf_deb
 	t "lintian" run_lintian

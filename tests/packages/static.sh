@@ -59,6 +59,17 @@ installs() {
 }
 t "make install fills in every file" installs
 
+# What the documents link to is not compressed: a link names the file as it is here.
+uncompressed() {
+	local rc=0 e
+	for e in $(sed -nE 's/.*\]\(([^):]*\.[a-z]+)(#[^)]*)?\).*/\1/p; s/.*href="([^":]*\.[a-z]+)(#[^"]*)?".*/\1/p' README.md docs/*.md docs/results/*.md docs/index.html |
+		sed 's/.*\.//' | sort -u); do
+		[ "$e" = h ] || grep -q -- "dh_compress.* -X\.$e\b" packaging/debian/rules || { echo "links to .$e, which dh_compress takes"; rc=1; }
+	done
+	return $rc
+}
+t "Debian: what the documents link to is not compressed" uncompressed
+
 uninstalls() {
 	"${MK[@]}" install prefix=/usr libdir=/usr/lib/test DESTDIR="$tmp/un" &&
 		"${MK[@]}" uninstall prefix=/usr libdir=/usr/lib/test DESTDIR="$tmp/un" ||
