@@ -128,7 +128,7 @@ build() {
 	if grep -qs '^CONFIG_CC_IS_CLANG=y' "${1#KDIR=}/.config"; then
 		set -- "$@" CC=clang LLVM=1
 	fi
-	make "$@"
+	make clean >/dev/null && make "$@"
 }
 
 refresh() {

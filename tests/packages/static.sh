@@ -59,6 +59,23 @@ installs() {
 }
 t "make install fills in every file" installs
 
+# CLEAN is a directive that DKMS 3.1.8 and newer warn of at each of their commands, unless it does nothing;
+# without one older ones call the kernel's. The others that it warns of never were here.
+dkms_directives() {
+	local conf=$tmp/root/usr/src/gdrdrv-$version/dkms.conf
+	same "dkms.conf's CLEAN" "$(bash -c '. "$1" && echo "$CLEAN"' - "$conf")" true || return
+	! grep -nE '(REMAKE_INITRD|MODULES_CONF[A-Z_]*)(\[.*)?=' "$conf"
+}
+t "dkms.conf: no directive that DKMS has given up" dkms_directives
+dkms_cleans() {
+	mkdir -p "$tmp/dkms/bin" && cp "$tmp/root/usr/src/gdrdrv-$version"/* "$tmp/dkms/" && touch "$tmp/dkms/main.o" &&
+		printf '#!/bin/sh\n[ "$1" = clean ] && exec %s "$@"\necho "$@" >>made\ntest ! -e main.o\n' \
+			"$(command -v make)" >"$tmp/dkms/bin/make" && chmod +x "$tmp/dkms/bin/make" || return
+	PATH=$tmp/dkms/bin:$PATH FLAVOR=open SOURCE=dmabuf sh "$tmp/dkms/gpu-driver.sh" build none /kdir &&
+		[ "$(cat "$tmp/dkms/made")" = "KDIR=/kdir SOURCE=dmabuf" ]
+}
+t "what DKMS calls builds from the source alone" dkms_cleans
+
 # What the documents link to is not compressed: a link names the file as it is here.
 uncompressed() {
 	local rc=0 e
