@@ -9,6 +9,7 @@ import os
 import threading
 from ctypes import POINTER, Structure, c_char_p, c_int, c_size_t, c_uint32, c_uint64, c_ulong, c_void_p
 from errno import ETIMEDOUT
+from operator import index
 
 OPEN_ANY = 1
 MAP_RANGE_READ_ONLY = 1
@@ -92,6 +93,22 @@ class RawStats(Structure):
         "flags", "pins", "unpins", "maps", "unmaps", "revoked", "engine_copies",
         "engine_fallbacks", "cache_hits", "cache_misses", "cache_evictions", "copies_to",
         "bytes_to", "copies_from", "bytes_from", "puts", "gets", "waits")]
+
+
+def unsigned(number, bits=64):
+    """An int that C can take: of any integer, as numpy's; ctypes drops what is above the type's bits."""
+    number = index(number)
+    if not 0 <= number < 1 << bits:
+        raise ValueError(f"{number} is not an unsigned number of {bits} bits")
+    return number
+
+
+def signed(number):
+    """The same for a C int."""
+    number = index(number)
+    if not -1 << 31 <= number < 1 << 31:
+        raise ValueError(f"{number} is not a number of 32 bits")
+    return number
 
 
 _H, _P, _PV = Handle, POINTER, POINTER(c_void_p)

@@ -4,9 +4,11 @@ Where the bytes of an object lie: device memory of tensors and of whatever has
 __cuda_array_interface__ (CuPy, Numba), and host memory of buffers. It knows nothing of the library.
 """
 import ctypes
+import numbers
 import re
 import sys
 from ctypes import c_int, c_ssize_t, c_void_p
+from operator import index
 
 # The types that torch and numpy call by one name.
 _NUMPY_TYPES = {"bool", "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64",
@@ -37,10 +39,12 @@ class Where:
     __slots__ = ("address", "dtype", "keep", "nbytes", "shape")
 
     def __init__(self, address, nbytes, dtype=None, shape=None, keep=None):
-        self.address, self.nbytes, self.dtype, self.shape = address, nbytes, dtype, shape
+        self.address, self.nbytes, self.dtype, self.shape = index(address), index(nbytes), dtype, shape
         self.keep = keep
-        if nbytes <= 0:
+        if self.nbytes <= 0:
             raise ValueError("there are no bytes to map")
+        if not 0 <= self.address <= 2**64 - self.nbytes:
+            raise ValueError(f"{self.nbytes} bytes at {self.address} are beyond any address")
 
     def without_owner(self):
         """The same, for an object whose Life keeps the owner: longer than that nobody may keep it."""
@@ -87,7 +91,7 @@ def device_memory(obj, size=None):
     The Where of what is to be mapped: a tensor, an object with __cuda_array_interface__, an address
     with a size, or host memory of cudaHostAlloc as a tensor or numpy array.
     """
-    if isinstance(obj, int):
+    if isinstance(obj, numbers.Integral):
         if size is None:
             raise TypeError("an address needs a size")
         return Where(obj, size)

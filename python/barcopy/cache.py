@@ -5,7 +5,7 @@ from ctypes import byref
 from typing import NamedTuple
 
 from . import _lib
-from ._lib import check, library
+from ._lib import check, library, unsigned
 from ._life import Closable, Use
 from ._memory import device_memory
 from .mapping import Mapping
@@ -64,6 +64,7 @@ class Cache(Closable):
 
     def invalidate(self, address=0, size=_lib.ENGINE_AUTO):
         """Forgets every region that touches these addresses, by default all."""
+        address, size = unsigned(address), unsigned(size)
         with Use(self._life):
             check(library().barcopy_cache_invalidate(self._cache, address, size))
 
@@ -71,6 +72,7 @@ class Cache(Closable):
         """
         Unpins what is idle: what has been freed, and the rest until it takes at most so many bytes.
         """
+        max_idle_bytes = unsigned(max_idle_bytes)
         with Use(self._life):
             check(library().barcopy_cache_trim(self._cache, max_idle_bytes))
 

@@ -4,9 +4,10 @@ import ctypes
 import errno
 import weakref
 from ctypes import byref, c_ubyte, c_uint32, c_uint64
+from operator import index
 
 from . import _lib
-from ._lib import check, library
+from ._lib import check, library, unsigned
 from ._life import Closable, Use
 from ._memory import HostBuffer
 
@@ -46,6 +47,7 @@ class Mapping(Closable):
         return self._life.busy
 
     def _at(self, offset, size):
+        offset = index(offset)
         if offset < 0 or size < 0 or offset + size > self.size:
             raise ValueError(f"{size} bytes at {offset} are not within the {self.size} bytes mapped")
         return self.pointer + offset
@@ -64,7 +66,7 @@ class Mapping(Closable):
 
     def read(self, size=None, offset=0):
         """`size` bytes, by default all from `offset` on."""
-        size = max(self.size - offset, 0) if size is None else size
+        size = max(self.size - index(offset), 0) if size is None else index(size)
         self._at(offset, size)
         result = bytearray(size)
         self.read_into(result, offset)
@@ -107,8 +109,8 @@ class Mapping(Closable):
 
     def set_copy_options(self, threads=0, engine_read_min=0, engine_write_min=0):
         """Who helps with large copies: barcopy_set_copy_options(3). ENGINE_AUTO: where it is faster."""
-        options = _lib.CopyOptions(ctypes.sizeof(_lib.CopyOptions), threads, 0, engine_read_min,
-                                   engine_write_min)
+        options = _lib.CopyOptions(ctypes.sizeof(_lib.CopyOptions), unsigned(threads, 32), 0,
+                                   unsigned(engine_read_min), unsigned(engine_write_min))
         with Use(self._life):
             check(library().barcopy_set_copy_options(self._handle, byref(options)))
 
@@ -116,6 +118,7 @@ class Mapping(Closable):
 
     def fence(self, use):
         """BEFORE_READ, AFTER_READ, AFTER_WRITE or FULL."""
+        use = unsigned(use, 31)
         with Use(self._life):
             check(library().barcopy_fence(self._handle, use))
 
@@ -126,8 +129,7 @@ class Mapping(Closable):
 
     def _put(self, call, offset, size, value):
         self._refuse_read_only()
-        if not 0 <= value < 1 << 8 * size:
-            raise ValueError(f"{value} is not an unsigned number of {8 * size} bits")
+        value = unsigned(value, 8 * size)
         with Use(self._life):
             check(call(self._handle, self._at(offset, size), value))
 
@@ -161,8 +163,7 @@ class Mapping(Closable):
         number = _lib.COMPARISONS.get(comparison)
         if number is None:
             raise ValueError(f"{comparison!r} is none of {' '.join(_lib.COMPARISONS)}")
-        if not 0 <= value < 1 << 8 * size:
-            raise ValueError(f"{value} is not an unsigned number of {8 * size} bits")
+        value = unsigned(value, 8 * size)
         left = _FOREVER if timeout is None else int(timeout * 1e9)
         if left < 0:
             raise ValueError("a timeout is not negative")

@@ -130,6 +130,93 @@ class Copies(Case):
         self.raises_errno(errno.EINVAL, self.mem.set_copy_options, threads=1000)
 
 
+class Number:
+    """Not an int, but one where one is asked for: as numpy's integers are."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __index__(self):
+        return self.value
+
+
+class Numbers(Case):
+    """ctypes takes integers modulo their size, and refuses what is no int with an error of its own."""
+
+    def test_too_large(self):
+        mem, cache = self.mem, self.gdr.cache()
+        for call in (lambda: self.gdr.alloc(2**64 + 4096),
+                     lambda: self.gdr.alloc(-1),
+                     lambda: self.gdr.alloc(4096, device=2**32),
+                     lambda: self.gdr.map(mem.address, 2**64 + 4096),
+                     lambda: self.gdr.map(mem.address + 2**64, 4096),
+                     lambda: self.gdr.map(-1, 4096),
+                     lambda: self.gdr.map(2**64 - 1, 2),
+                     lambda: self.gdr.map(Device(mem.address, (2**62, 8), "<f4")),
+                     lambda: self.gdr.pin(mem.address, 2**64 + 4096),
+                     lambda: self.gdr.bar_info(2**32),
+                     lambda: self.gdr.import_memory(2**32, 4096),
+                     lambda: self.gdr.import_memory(0, 2**64 + 2**21),
+                     lambda: self.gdr.cache(max_bytes=-1),
+                     lambda: self.gdr.cache(max_regions=2**64),
+                     lambda: self.gdr.cache(validity=2**32),
+                     lambda: cache.get(mem.address, 2**64 + 4096),
+                     lambda: cache.invalidate(-1, 4096),
+                     lambda: cache.invalidate(0, 2**64),
+                     lambda: cache.trim(-1),
+                     lambda: mem.set_copy_options(threads=2**32 + 1),
+                     lambda: mem.set_copy_options(engine_read_min=-1),
+                     lambda: mem.set_copy_options(engine_write_min=2**64),
+                     lambda: mem.fence(2**32 + 1)):
+            with self.assertRaises(ValueError):
+                call()
+        mem.set_copy_options(engine_read_min=barcopy.ENGINE_AUTO)
+        cache.invalidate(0, 2**64 - 1)
+
+    def test_other_integers(self):
+        kinds = [Number] + ([numpy.int64, numpy.uint64] if numpy else [])
+        for kind in kinds:
+            mem = self.gdr.alloc(kind(4096), device=kind(0))
+            mem.write(b"abcdef", kind(3))
+            self.assertEqual(mem.read(kind(4), kind(4)), b"bcde")
+            into = bytearray(2)
+            mem.read_into(into, kind(3))
+            mem.write_pieces([(kind(8), b"piece")])
+            mem.read_pieces([(kind(9), into)])
+            self.assertEqual(into, b"ie")
+            mem.put32(kind(16), kind(7))
+            mem.post64(kind(24), kind(2**40))
+            self.assertEqual((mem.get32(kind(16)), mem.get64(kind(24))), (7, 2**40))
+            mem.wait32(kind(16), "==", kind(7), timeout=30)
+            mem.fence(kind(barcopy.FULL))
+            mem.set_copy_options(threads=kind(1), engine_read_min=kind(0))
+            self.assertEqual(self.gdr.map(mem.address, kind(64)).size, 64)
+            with self.gdr.cache(max_bytes=kind(1 << 20)) as cache:
+                cache.get(mem.address, kind(64)).close()
+                cache.invalidate(kind(0), kind(64))
+                cache.trim(kind(0))
+            self.gdr.bar_info(kind(0))
+        if numpy:
+            m = self.gdr.map(numpy.uint64(self.mem.address), numpy.int64(64))
+            self.assertEqual((m.address, m.size), (self.mem.address, 64))
+            self.assertIs(type(m.address), int)
+            with self.assertRaisesRegex(TypeError, "needs a size"):
+                self.gdr.map(numpy.uint64(self.mem.address))
+
+    def test_not_integers(self):
+        mem = self.mem
+        for no in (1.0, "1", None, b"1"):
+            for call in (lambda: self.gdr.alloc(no), lambda: self.gdr.alloc(4096, no),
+                         lambda: self.gdr.map(mem.address, no), lambda: mem.write(b"x", no),
+                         lambda: mem.read(1, no), lambda: mem.put32(0, no), lambda: mem.put32(no, 0),
+                         lambda: mem.get64(no), lambda: mem.wait32(no, "==", 0),
+                         lambda: mem.wait64(0, "==", no), lambda: mem.write_pieces([(no, b"x")]),
+                         lambda: mem.fence(no), lambda: mem.set_copy_options(threads=no),
+                         lambda: self.gdr.cache(max_bytes=no), lambda: self.gdr.bar_info(no)):
+                with self.assertRaises(TypeError):
+                    call()
+
+
 class Views(Case):
     def test_is_the_memory(self):
         view = self.mem.view()
