@@ -34,13 +34,16 @@ def is_contiguous(shape, strides, itemsize):
 
 
 class Where:
-    """address and nbytes; dtype (a string that numpy knows, or None) and shape; keep: the owner."""
+    """
+    address and nbytes; dtype (a string that numpy knows, or None) and shape; keep: the owner;
+    read_only: it says so itself.
+    """
 
-    __slots__ = ("address", "dtype", "keep", "nbytes", "shape")
+    __slots__ = ("address", "dtype", "keep", "nbytes", "read_only", "shape")
 
-    def __init__(self, address, nbytes, dtype=None, shape=None, keep=None):
+    def __init__(self, address, nbytes, dtype=None, shape=None, keep=None, read_only=False):
         self.address, self.nbytes, self.dtype, self.shape = index(address), index(nbytes), dtype, shape
-        self.keep = keep
+        self.keep, self.read_only = keep, read_only
         if self.nbytes <= 0:
             raise ValueError("there are no bytes to map")
         if not 0 <= self.address <= 2**64 - self.nbytes:
@@ -48,7 +51,7 @@ class Where:
 
     def without_owner(self):
         """The same, for an object whose Life keeps the owner: longer than that nobody may keep it."""
-        return Where(self.address, self.nbytes, self.dtype, self.shape)
+        return Where(self.address, self.nbytes, self.dtype, self.shape, None, self.read_only)
 
 
 def _refuse_strides(what):
@@ -83,7 +86,8 @@ def _of_interface(obj, interface, what):
     count = 1
     for length in shape:
         count *= length
-    return Where(interface["data"][0], count * itemsize, typestr, shape, obj)
+    address, read_only = interface["data"]
+    return Where(address, count * itemsize, typestr, shape, obj, bool(read_only))
 
 
 def device_memory(obj, size=None):

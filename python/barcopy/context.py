@@ -65,8 +65,8 @@ class Context(Closable):
         A Mapping of a tensor, of an object with __cuda_array_interface__, of `size` bytes at a
         device address, or of an array in memory of cudaHostAlloc. It keeps the object alive.
 
-        The elements must be one run of bytes (ValueError). Pages are pinned once, however many
-        mappings of the context lie in them.
+        The elements must be one run of bytes (ValueError), and of a read-only array the mapping is
+        read-only too. Pages are pinned once, however many mappings of the context lie in them.
         """
         where = device_memory(obj, size)
         pointer, handle = c_void_p(), _lib.Handle()

@@ -28,7 +28,7 @@ class Mapping(Closable):
     def __init__(self, context, handle, pointer, where, release, parents, read_only=False):
         self.context = context
         self.address, self.pointer, self.size = where.address, pointer, where.nbytes
-        self.read_only = read_only
+        self.read_only = read_only or where.read_only
         self._where = where.without_owner()
         self._handle = handle
         self._begin(release, parents, where.keep)

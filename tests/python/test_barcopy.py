@@ -28,9 +28,9 @@ with_numpy = unittest.skipIf(numpy is None, "numpy is not installed")
 class Device:
     """What other libraries' arrays look like."""
 
-    def __init__(self, address, shape, typestr, strides=None):
+    def __init__(self, address, shape, typestr, strides=None, read_only=False):
         self.__cuda_array_interface__ = {"shape": shape, "typestr": typestr, "version": 3,
-                                         "data": (address, False), "strides": strides}
+                                         "data": (address, read_only), "strides": strides}
 
 
 class Case(unittest.TestCase):
@@ -333,6 +333,17 @@ class Views(Case):
         self.assertEqual(bytes(view[:4]), b"seen")
         if numpy:
             self.assertFalse(m.array().flags.writeable)
+
+    def test_of_read_only(self):
+        """An array that says of itself that it is read-only is not written to."""
+        array = Device(self.mem.address, (16,), "|u1", read_only=True)
+        with self.gdr.pin(array) as pin, self.gdr.cache() as cache:
+            for m in self.gdr.map(array), pin.map(), cache.get(array):
+                with m:
+                    self.assertTrue(m.read_only and m.view().readonly, m)
+                    with self.assertRaisesRegex(TypeError, "read-only"):
+                        m.write(b"x")
+                    self.assertEqual(len(m.read()), 16)
 
     def test_closed_under_way(self):
         """close() in one thread while others copy: they finish, or find it closed; no crash."""
