@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: MIT
 """
-Makes the wheel (PEP 517) of barcopy, with nothing but Python itself, the same bits each time. What
-pyproject.toml says of the project is said again here: Python 3.8 cannot read that file.
+Makes the wheel and the source distribution (PEP 517) of barcopy, with nothing but Python itself, the same
+bits each time. What pyproject.toml says of the project is said again here: Python 3.8 cannot read that file.
 
     backend.py metadata                      prints the METADATA of a distribution
     backend.py wheel DIRECTORY LIBRARY TAG   a wheel with the library inside, for the platform TAG
                                              (several are joined by dots); prints its name
 """
 import base64
+import gzip
 import hashlib
+import io
 import os
 import re
 import sys
@@ -40,6 +42,7 @@ def _write(directory, files, platforms="any", pure=True):
     """The wheel of these (name, bytes), with their sums; returns its name."""
     path = f"barcopy-{_version()}-py3-none-{platforms}.whl"
     info = f"barcopy-{_version()}.dist-info"
+    files = files + [(f"{info}/LICENSE", text) for text in _licence()]
     files = files + [(f"{info}/METADATA", _metadata().encode()),
                      (f"{info}/WHEEL", _wheel(platforms, pure).encode())]
     record = ""
@@ -68,6 +71,16 @@ def _sources():
                 yield f"barcopy/{name}", f.read()
 
 
+def _licence():
+    """Its text: beside this file in a source distribution, else above it. None in a copy of this directory."""
+    for folder in _HERE, os.path.dirname(_HERE):
+        path = os.path.join(folder, "LICENSE")
+        if os.path.exists(path):
+            with open(path, "rb") as f:
+                return [f.read()]
+    return []
+
+
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     return _write(wheel_directory, list(_sources()))
 
@@ -78,16 +91,19 @@ def build_editable(wheel_directory, config_settings=None, metadata_directory=Non
 
 def build_sdist(sdist_directory, config_settings=None):
     base = f"barcopy-{_version()}"
-    with tarfile.open(os.path.join(sdist_directory, base + ".tar.gz"), "w:gz") as tar:
-        for name in ("pyproject.toml", "backend.py", "README.md"):
-            tar.add(os.path.join(_HERE, name), f"{base}/{name}")
-        for name, _ in _sources():
-            tar.add(os.path.join(_HERE, name), f"{base}/{name}")
-        pkg_info = os.path.join(sdist_directory, "PKG-INFO")
-        with open(pkg_info, "w", encoding="utf-8") as f:
-            f.write(_metadata())
-        tar.add(pkg_info, f"{base}/PKG-INFO")
-        os.unlink(pkg_info)
+    files = [("LICENSE", text) for text in _licence()]
+    for name in ("pyproject.toml", "backend.py", "README.md"):
+        with open(os.path.join(_HERE, name), "rb") as f:
+            files.append((name, f.read()))
+    files += [*_sources(), ("PKG-INFO", _metadata().encode())]
+    # Neither the time nor the builder's name is in it.
+    with open(os.path.join(sdist_directory, base + ".tar.gz"), "wb") as out, \
+            gzip.GzipFile("", "wb", fileobj=out, mtime=0) as packed, \
+            tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for name, data in files:
+            entry = tarfile.TarInfo(f"{base}/{name}")
+            entry.size, entry.mtime = len(data), 315532800  # 1980, as in the wheel
+            tar.addfile(entry, io.BytesIO(data))
     return base + ".tar.gz"
 
 
@@ -95,10 +111,8 @@ if __name__ == "__main__":
     if sys.argv[1:] == ["metadata"]:
         sys.stdout.write(_metadata())
     elif len(sys.argv) == 5 and sys.argv[1] == "wheel":
-        with open(sys.argv[3], "rb") as library, \
-                open(os.path.join(_HERE, os.pardir, "LICENSE"), "rb") as licence:
-            inside = [("barcopy/libgdrapi.so.2", library.read()),
-                      (f"barcopy-{_version()}.dist-info/LICENSE", licence.read())]
+        with open(sys.argv[3], "rb") as library:
+            inside = [("barcopy/libgdrapi.so.2", library.read())]
         print(_write(sys.argv[2], list(_sources()) + inside, sys.argv[4], pure=False))
     else:
         sys.exit(__doc__)

@@ -134,6 +134,24 @@ PY
 	grep -q '^barcopy/_life.py,sha256=' "$tmp"/site/barcopy-*.dist-info/RECORD
 ok "the wheel"
 
+# The source distribution: the same bits whenever and by whomever, nothing of the builder's in it, and the wheel
+# made of it is the one made here. The licence asks to be in every copy.
+mkdir -p "$tmp/sdist" "$tmp/other" && (
+	cp LICENSE "$tmp/"
+	cd "$tmp/python" && "$python" -c 'import backend, sys; backend.build_sdist(sys.argv[1])' "$tmp/sdist" &&
+		find . -exec touch -d 2001-01-01 {} + && chmod -R go-rwx . && cd / && umask 077 &&
+		PYTHONPATH=$tmp/python "$python" -c 'import backend, sys; backend.build_sdist(sys.argv[1])' "$tmp/other"
+) && cmp "$tmp"/sdist/barcopy-*.tar.gz "$tmp"/other/barcopy-*.tar.gz &&
+	[ "$(ls "$tmp/sdist")" = "$(cd "$tmp/other" && ls barcopy-*.tar.gz)" ] &&
+	[ "$(tar -tvf "$tmp"/sdist/barcopy-*.tar.gz | awk '{ print $1, $2 }' | sort -u)" = "-rw-r--r-- 0/0" ] &&
+	tar -xf "$tmp"/sdist/barcopy-*.tar.gz -C "$tmp/other" &&
+	(cd "$tmp"/other/barcopy-*/ && cmp LICENSE "$tmp/LICENSE" &&
+		"$python" -c 'import backend, sys; backend.build_wheel(sys.argv[1])' "$tmp/other") &&
+	(cd "$tmp/python" && "$python" -c 'import backend, sys; backend.build_wheel(sys.argv[1])' "$tmp/sdist") &&
+	cmp "$tmp"/sdist/barcopy-*.whl "$tmp"/other/barcopy-*.whl &&
+	"$python" -m zipfile -l "$tmp"/other/barcopy-*.whl | grep '\.dist-info/LICENSE' >/dev/null
+ok "the source distribution, and the wheel made of it"
+
 if "$python" -m venv --system-site-packages "$tmp/venv" >/dev/null 2>&1 &&
 	"$tmp/venv/bin/python" -m pip --version >/dev/null 2>&1; then
 	"$tmp/venv/bin/python" -m pip install -q --no-index --disable-pip-version-check "$tmp/python" &&
