@@ -31,7 +31,7 @@ proven() {
 	# shellcheck disable=SC2016 # a format of apt-get
 	case $1 in
 	command:*) have "$what" ;;
-	header:*) echo "#include <$what>" | "${CC:-cc}" -E - >/dev/null 2>&1 ;;
+	header:*) echo "#include <$what>" | ${CC:-cc} -E - >/dev/null 2>&1 ;; # CC: several words, perhaps
 	file:*) (set +f && for f in $what; do [ -e "$f" ] && exit; done; exit 1) ;;
 	library:*) PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null | grep -qF "$what " ;;
 	static:*) have "$what" && ! readelf -lW "$(command -v "$what")" | grep -q INTERP ;;

@@ -145,4 +145,10 @@ ok "... and told, if that fails"
 ok "not root: the line to run has them"
 deps 0 works missing alpha beta && [ "$(cut -f1 "$tmp/out" | paste -sd' ')" = "first second" ] && calls 0
 ok "missing: tells and installs nothing"
+
+# A compiler may be several words, as everywhere in make.
+printf 'libc6-dev header:stdio.h demo\nnot-there header:no/such/header.h demo\n' >"$tmp/headers"
+missing_with() { CC=$1 PACKAGES=$tmp/headers scripts/deps.sh missing demo | cut -f1; }
+[ "$(missing_with 'gcc -pipe') $(missing_with 'env gcc') $(missing_with gcc)" = "not-there not-there not-there" ]
+ok "a header is looked for with CC and its options"
 finish
