@@ -97,15 +97,19 @@ endif
 $(FLAGS_SEEN):
 	$(Q)mkdir -p $(@D) && rm -f $(O)/flags-* && : >$@
 
+# Whole or not at all: killed with its make, a compiler leaves an empty object that is newer than its source.
+compile = $(CC) $(CPPFLAGS) $(CFLAGS) $(1) -MMD -MP -MF $@.d.part -MT $@ -c -o $@.part $< && \
+	mv -f $@.d.part $(@:.o=.d) && mv -f $@.part $@
+
 $(O)/%.pic.o: %.c $(FLAGS_SEEN)
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D)
-	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(CFLAGS_EXTRA) -fPIC -MMD -MP -c -o $@ $<
+	$(Q)$(call compile,$(CFLAGS_EXTRA) -fPIC)
 
 $(O)/%.o: %.c $(FLAGS_SEEN)
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D)
-	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(CFLAGS_EXTRA) -MMD -MP -c -o $@ $<
+	$(Q)$(call compile,$(CFLAGS_EXTRA))
 
 # What includes probes.h is built anew when <sys/sdt.h> has come or gone, which no dependency file records.
 SDT_SEEN := $(O)/sdt-$(if $(wildcard /usr/include/sys/sdt.h /usr/include/*/sys/sdt.h),yes,no)
@@ -116,8 +120,8 @@ $(foreach f,$(patsubst %.c,$(O)/%,$(shell grep -l '"base/probes.h"' $(LIB_SRCS))
 $(LIB): $(LIB_SRCS:%.c=$(O)/%.pic.o) src/libgdrapi.map
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) -shared -Wl,-soname,$(LIB_SONAME) -Wl,--version-script=src/libgdrapi.map \
-		-Wl,-z,nodelete -Wl,-z,relro -Wl,-z,now $(LIB_LDFLAGS) $(LDFLAGS) -o $@ \
-		$(filter %.o,$^) -ldl
+		-Wl,-z,nodelete -Wl,-z,relro -Wl,-z,now $(LIB_LDFLAGS) $(LDFLAGS) -o $@.part \
+		$(filter %.o,$^) -ldl && mv -f $@.part $@
 
 $(LIB_LINKS): $(LIB)
 	$(Q)ln -sf $(LIB_REAL) $@

@@ -14,7 +14,7 @@ before=$(tree "$src")
 # No Check, no libnuma, no CUDA, no pkg-config: only the compiler, make and the shell's tools.
 mkdir -p "$tmp/bin"
 for t in gcc cc ld as ar ranlib nm make sh bash mkdir rm ln find sed awk grep cat cp uname dirname \
-	basename tr printf sort install test env true false expr cut head tail cksum; do
+	basename tr printf sort install test env true false expr cut head tail cksum mv; do
 	p=$(type -P "$t") && ln -s "$p" "$tmp/bin/$t"
 done
 PATH=$tmp/bin make -C "$src" --no-print-directory O="$tmp/o" all >"$tmp/log" 2>&1 || tail -n 20 "$tmp/log"

@@ -113,7 +113,7 @@ if echo '#include <sys/sdt.h>' | gcc -E - >/dev/null 2>&1; then
 	[ "$(probes "$out/libgdrapi.so.2.6")" = "$documented" ]
 	ok "the probes are those of gdrapi(7), where there is <sys/sdt.h>"
 	[ "$(make -n --no-print-directory -W "$out/sdt-yes" O="$out" V=1 lib |
-		grep -cE -- '-o [^ ]*/src/(calls/copies|core/offload|backend/pin)(\.pic)?\.o ')" = 6 ]
+		grep -cE -- '-o [^ ]*/src/(calls/copies|core/offload|backend/pin)(\.pic)?\.o\.part ')" = 6 ]
 	ok "what has probes is built anew when <sys/sdt.h> has come"
 	gcc -Iinclude -Isrc -D_GNU_SOURCE -O2 -DGDRI_SDT=1 -c -o "$tmp/with.o" src/calls/copies.c &&
 		[ "$(probes "$tmp/with.o" | wc -l)" = 4 ]

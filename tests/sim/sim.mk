@@ -26,7 +26,7 @@ sim_objs = $(patsubst %.c,$(SIM_OUT)/%.o,$(SIM_SRC_common) $(1))
 $(SIM_OUT)/%.o: $(SIM_DIR)%.c $(FLAGS_SEEN)
 	$(call say,CC,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(SIM_CFLAGS) -MMD -MP -c -o $@ $<
+	$(Q)$(call compile,$(SIM_CFLAGS))
 
 $(SIM_OUT)/libcuda.so.1: $(call sim_objs,$(SIM_SRC_cuda))
 $(SIM_OUT)/libnvidia-ml.so.1: $(call sim_objs,$(SIM_SRC_nvml))
@@ -51,7 +51,7 @@ $(SIM_OUT)/direct/escape.o: override CPPFLAGS += -DSIM_ESCAPE_DIRECT
 $(SIM_OUT)/noplt/escape.o $(SIM_OUT)/direct/escape.o: $(SIM_DIR)escape.c $(FLAGS_SEEN)
 	$(call say,CC,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(SIM_CFLAGS) -MMD -MP -c -o $@ $<
+	$(Q)$(call compile,$(SIM_CFLAGS))
 
 # With the other libraries, so that such a directory can stand for the whole.
 $(SIM_VARIANTS):

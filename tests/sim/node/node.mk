@@ -20,7 +20,7 @@ $(NODE_LIB): override LDFLAGS := $(filter-out -fsanitize=%,$(LDFLAGS))
 $(SIM_OUT)/node/machine.o: $(SIM_DIR)machine.c $(FLAGS_SEEN)
 	$(call say,CC,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(SIM_CFLAGS) -MMD -MP -c -o $@ $<
+	$(Q)$(call compile,$(SIM_CFLAGS))
 
 $(NODE_LIB): $(NODE_OBJ)
 	$(call say,LD,$@)
