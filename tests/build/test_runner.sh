@@ -110,7 +110,7 @@ kill $!
 ok "a run that is stopped has failed"
 ! run no-such-test && grep -q "no test matches TESTS='no-such-test'" "$tmp/out"
 ok "TESTS= that matches nothing is an error"
-run build/test_find_nvidia && grep -q '^30 passed, 0 failed, 0 skipped$' <(tail -n 1 "$tmp/out") &&
+run build/test_find_nvidia && grep -qE '^[1-9][0-9]* passed, 0 failed, 0 skipped$' <(tail -n 1 "$tmp/out") &&
 	! grep -qE '(asan|tsan|gcc)/|kernel' "$tmp/out"
 ok "TESTS= takes what matches, and nothing else"
 # A part that lacks a package, as root and not.
