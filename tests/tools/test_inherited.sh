@@ -1,0 +1,55 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# What a tool inherits from whoever starts it: standard descriptors that are closed, children's ends that
+# are ignored, room for few descriptors. It says what is wrong or works all the same; it never calls half
+# a report a success, and never a machine broken. Usage: test_inherited.sh BUILD_DIR SIM_DIR.
+set -u
+
+# shellcheck source=tests/tools/lib.sh
+. "$(dirname "$0")/lib.sh"
+export GDRSIM_DRIVER_VERSION=13030
+
+# least TOOL: sets $args, little work
+least() {
+	case $1 in
+	copy*) args="-s 4K -w 3 -r 3" ;;
+	pplat) args="-s 64 -t 3 -u 60" ;;
+	apiperf) args="-s 64K -n 3" ;;
+	sanity) args="-t offsets" ;;
+	*) args="" ;;
+	esac
+}
+
+# ---- closed descriptors ---------------------------------------------------------------------------
+# The first file that is opened gets the lowest free number: what is printed must not go there.
+for t in copybw copylat pplat apiperf sanity doctor; do
+	least $t
+	failure=1
+	[ $t != doctor ] || failure=2
+	for form in "" --json; do
+		tool="$build/gdrcopy_$t --sim $sim $args $form"
+		: >"$out"
+		# shellcheck disable=SC2086 # several words
+		timeout 60 $tool >&- 2>"$err"
+		rc=$?
+		expect "$t: $form: no standard output" $failure '' \
+			"^gdrcopy_$t: (standard output: Bad file descriptor|cannot write the JSON text)\$"
+		# shellcheck disable=SC2086 # several words
+		timeout 60 $tool <&- >&- 2>"$err"
+		rc=$?
+		expect "$t: $form: neither input nor output" $failure '' "^gdrcopy_$t: "
+		: >"$err"
+		# shellcheck disable=SC2086 # several words
+		timeout 60 $tool <&- >&- 2>&-
+		rc=$?
+		expect "$t: $form: no standard descriptor at all" $failure
+		# shellcheck disable=SC2086 # several words
+		timeout 60 $tool <&- >"$out" 2>&-
+		rc=$?
+		expect "$t: $form: output alone" 0
+		check "$t: $form: output alone: is whole" grep -Eq 'verified|Passed: 1|passed": 1|In short|verdict' "$out"
+	done
+done
+
+finish
