@@ -52,4 +52,21 @@ for t in copybw copylat pplat apiperf sanity doctor; do
 	done
 done
 
+# ---- SIGCHLD is ignored ---------------------------------------------------------------------------
+# Then the kernel reaps by itself, and nobody can wait for a child.
+ignoring() {
+	run timeout 60 python3 -c '
+import os, signal, sys
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+os.execv(sys.argv[1], sys.argv[1:])' "$@"
+}
+if command -v python3 >/dev/null 2>&1; then
+	ignoring "$build/gdrcopy_sanity" --sim "$sim" -t offsets --timeout 5
+	expect "sanity: SIGCHLD is ignored" 0 'Passed: 1, Failed: 0'
+	ignoring "$build/gdrcopy_doctor" --sim "$sim"
+	expect "doctor: SIGCHLD is ignored" 0 'can be mapped on 1 of 1 GPU'
+else
+	skip "SIGCHLD is ignored" "no python3 to start a tool so"
+fi
+
 finish
