@@ -69,4 +69,28 @@ else
 	skip "SIGCHLD is ignored" "no python3 to start a tool so"
 fi
 
+# ---- room for few descriptors ---------------------------------------------------------------------
+few() {
+	# shellcheck disable=SC3045 # every sh of ours has ulimit -n
+	(ulimit -n 5 && exec timeout 60 "$@") >"$out" 2>"$err"
+	rc=$?
+}
+for t in copybw sanity; do
+	least $t
+	# shellcheck disable=SC2086 # several words
+	few "$build/gdrcopy_$t" --sim "$sim" $args
+	expect "$t: 5 descriptors: exit 2" 2 '' 'cannot run here: .*(Too many open files|Error 24)'
+	check "$t: 5 descriptors: nothing is called missing" sh -c "! grep -q 'not found' '$err'"
+done
+few "$build/gdrcopy_doctor" --sim "$sim"
+expect "doctor: 5 descriptors: cannot be determined" 2 '' \
+	'^gdrcopy_doctor: .* open 5 files .*ulimit -n'
+# a limit that the process itself may raise is no obstacle
+(
+	# shellcheck disable=SC3045
+	ulimit -S -n 5 && exec "$build/gdrcopy_doctor" --sim "$sim"
+) >"$out" 2>"$err"
+rc=$?
+expect "doctor: a limit that can be raised" 0 'can be mapped on 1 of 1 GPU'
+
 finish
