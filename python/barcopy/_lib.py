@@ -199,6 +199,13 @@ def error(number):
     return (Timeout if number == ETIMEDOUT else Error)(number, text)
 
 
+def fitting(ctype, value, what):
+    """The value, where it fits: ctypes would drop what does not, and call with another number."""
+    if ctype(value).value != value:
+        raise ValueError(f"{what} {value} is out of range")
+    return value
+
+
 def check(number):
     """Raises Error unless it is 0."""
     if number:

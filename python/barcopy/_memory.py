@@ -41,6 +41,8 @@ class Where:
         self.keep = keep
         if nbytes <= 0:
             raise ValueError("there are no bytes to map")
+        if not 0 <= address < 1 << 64 or nbytes >= 1 << 64:
+            raise ValueError(f"{nbytes} bytes at {address} are in no address space")
 
     def without_owner(self):
         """The same, for an object whose Life keeps the owner: longer than that nobody may keep it."""

@@ -3,10 +3,10 @@
 import ctypes
 import errno
 import weakref
-from ctypes import byref, c_ubyte, c_uint32, c_uint64
+from ctypes import byref, c_int, c_size_t, c_ubyte, c_uint32, c_uint64
 
 from . import _lib
-from ._lib import check, library
+from ._lib import check, fitting, library
 from ._life import Closable, Use
 from ._memory import HostBuffer
 
@@ -107,8 +107,10 @@ class Mapping(Closable):
 
     def set_copy_options(self, threads=0, engine_read_min=0, engine_write_min=0):
         """Who helps with large copies: barcopy_set_copy_options(3). ENGINE_AUTO: where it is faster."""
-        options = _lib.CopyOptions(ctypes.sizeof(_lib.CopyOptions), threads, 0, engine_read_min,
-                                   engine_write_min)
+        options = _lib.CopyOptions(ctypes.sizeof(_lib.CopyOptions),
+                                   fitting(c_uint32, threads, "threads"), 0,
+                                   fitting(c_size_t, engine_read_min, "engine_read_min"),
+                                   fitting(c_size_t, engine_write_min, "engine_write_min"))
         with Use(self._life):
             check(library().barcopy_set_copy_options(self._handle, byref(options)))
 
@@ -117,7 +119,7 @@ class Mapping(Closable):
     def fence(self, use):
         """BEFORE_READ, AFTER_READ, AFTER_WRITE or FULL."""
         with Use(self._life):
-            check(library().barcopy_fence(self._handle, use))
+            check(library().barcopy_fence(self._handle, fitting(c_int, use, "use")))
 
     def flush(self):
         """Returns when what this CPU has written has reached GPU memory."""
