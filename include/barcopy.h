@@ -23,7 +23,10 @@ extern "C" {
 #pragma GCC visibility push(default)
 #endif
 
-/** The level of this header. It grows when something is added; nothing is ever taken away. */
+/**
+ * The level of this header. It grows when something is added; from the release on that declares these
+ * calls stable, nothing is taken away (docs/versions.md).
+ */
 #define BARCOPY_API_VERSION 1
 
 /** The level of the library that the program runs with: BARCOPY_API_VERSION when it was built. */
