@@ -47,7 +47,7 @@ struct gdrdrv_file *gdrdrv_file_new(struct inode *inode, const struct file *filp
 	file->owner.start_time = current->group_leader->start_time;
 	file->uid = filp->f_cred->uid;
 	mutex_init(&file->lock);
-	xa_init(&file->mrs);
+	xa_init_flags(&file->mrs, XA_FLAGS_ACCOUNT);
 	file->next_handle = 1;
 	init_waitqueue_head(&file->wait);
 

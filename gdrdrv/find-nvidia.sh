@@ -3,6 +3,7 @@
 #
 # Finds the nv-p2p.h of the GPU driver for which to build, and says on stderr which and why.
 # Prints "DIRECTORY FLAVOR SYMVERS|none" on success and nothing otherwise.
+#   find-nvidia.sh sources [VERSION]	only lists where there is one, of that version or of any
 #
 # The running driver decides, the flavour too. With none running, the only installed one; with
 # several, none. NVIDIA_SRC= and FLAVOR= in the environment overrule, but a header of another version
@@ -14,6 +15,32 @@ root=${GDRDRV_ROOT:-}
 say() {
 	echo "gdrdrv: $*" >&2
 }
+
+# named DIRECTORY: where below it nv-p2p.h lies, in any of the trees that the GPU driver comes as
+named() {
+	for d in "$1" "$1/nvidia" "$1/kernel-open/nvidia" "$1/kernel/nvidia" "$1/include/linux"; do
+		[ -r "$d/nv-p2p.h" ] && echo "$d" && return
+	done
+	return 1
+}
+
+# installed VERSION|*: every place of a package's
+installed() {
+	for d in "$root"/usr/src/nvidia*-$1/nvidia \
+		 "$root"/usr/src/nvidia*-$1/kernel-open/nvidia \
+		 "$root"/usr/src/kernel-modules/nvidia*-$1-*/nvidia \
+		 "$root"/usr/src/kernel-modules/nvidia*-$1-*/kernel-open/nvidia \
+		 "$root"/var/lib/dkms/nvidia*/$1/source/nvidia \
+		 "$root"/var/lib/dkms/nvidia*/$1/source/kernel-open/nvidia; do
+		[ -r "$d/nv-p2p.h" ] && echo "$d"
+	done
+}
+
+if [ "${1:-}" = sources ]; then
+	[ -z "${NVIDIA_SRC:-}" ] || named "$NVIDIA_SRC"
+	installed "${2:-*}"
+	exit 0
+fi
 
 running=$(cat "$root/sys/module/nvidia/version" 2>/dev/null)
 
@@ -41,12 +68,8 @@ esac
 
 dir=${NVIDIA_SRC:-}
 if [ -n "$dir" ]; then
-	for d in "$dir" "$dir/nvidia" "$dir/kernel-open/nvidia" "$dir/kernel/nvidia" \
-		 "$dir/include/linux"; do
-		[ -r "$d/nv-p2p.h" ] && dir=$d && break
-	done
-	if [ ! -r "$dir/nv-p2p.h" ]; then
-		say "no nv-p2p.h in $dir"
+	if ! dir=$(named "$dir"); then
+		say "no nv-p2p.h in $NVIDIA_SRC"
 		exit 1
 	fi
 	have=$(version_of "$dir")
@@ -58,25 +81,20 @@ if [ -n "$dir" ]; then
 	fi
 else
 	n=0
-	for d in "$root"/usr/src/nvidia*-"${running:-*}"/nvidia \
-		 "$root"/usr/src/nvidia*-"${running:-*}"/kernel-open/nvidia \
-		 "$root"/usr/src/kernel-modules/nvidia*-"${running:-*}"-*/nvidia \
-		 "$root"/usr/src/kernel-modules/nvidia*-"${running:-*}"-*/kernel-open/nvidia \
-		 "$root"/var/lib/dkms/nvidia*/"${running:-*}"/source/nvidia \
-		 "$root"/var/lib/dkms/nvidia*/"${running:-*}"/source/kernel-open/nvidia; do
-		for e in $d; do
-			[ -r "$e/nv-p2p.h" ] || continue
-			e=$(cd "$e" && pwd -P)
-			[ "$e" != "$dir" ] || continue
-			n=$((n + 1))
-			# Of both flavours of one version, the one that runs: their Module.symvers differ.
-			case $flavor-${dir:+${e#"$root"}} in
-			open-*open* | *-) dir=$e ;;
-			proprietary-*open*) ;;
-			proprietary-*) dir=$e ;;
-			esac
-		done
-	done
+	while read -r e; do
+		[ -n "$e" ] || continue
+		e=$(cd "$e" && pwd -P)
+		[ "$e" != "$dir" ] || continue
+		n=$((n + 1))
+		# Of both flavours of one version, the one that runs: their Module.symvers differ.
+		case $flavor-${dir:+${e#"$root"}} in
+		open-*open* | *-) dir=$e ;;
+		proprietary-*open*) ;;
+		proprietary-*) dir=$e ;;
+		esac
+	done <<-E
+		$(installed "${running:-*}")
+	E
 	if [ -z "$dir" ]; then
 		say "no nv-p2p.h of ${running:-any} GPU driver below /usr/src"
 		exit 1

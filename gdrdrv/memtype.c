@@ -77,7 +77,7 @@ bool gdrdrv_memtype_is_wc(struct mm_struct *mm, unsigned long addr)
 	if (pmd_none(*pmd))
 		return true;
 	bits = pte_val(*pte_offset_kernel(pmd, addr));
-	return (bits & (_PAGE_PWT | _PAGE_PCD)) == _PAGE_PWT;
+	return (bits & _PAGE_CACHE_MASK) == cachemode2protval(_PAGE_CACHE_MODE_WC);
 }
 
 #else /* arm64 */

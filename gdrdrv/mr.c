@@ -366,6 +366,7 @@ void gdrdrv_mr_close_all(struct gdrdrv_file *file)
 	xa_for_each(&file->mrs, handle, mr) {
 		xa_erase(&file->mrs, handle);
 		gdrdrv_mr_retire(mr, is_owner);
+		cond_resched();
 	}
 	xa_destroy(&file->mrs);
 }

@@ -10,8 +10,14 @@
  * callback	the GPU driver takes the pages back when the memory is freed or its process ends.
  *		The put works in the pinning process only: elsewhere it returns 0 and does nothing.
  *
- * Persistent is tried first; where the GPU driver refuses it (MIG, vGPU, an old branch) that pin
- * falls back to the callback way.
+ * Persistent is tried first; where the GPU driver does not support it (MIG, vGPU, an old branch) that
+ * pin falls back to the callback way.
+ *
+ * A put that returned 0 does not mean that no callback will come. The memory may be another process's,
+ * who lent it (NV503C_CTRL_CMD_REGISTER_PID asks nobody's leave); when the borrower's client of the GPU
+ * driver ends, by its process's death or before, its puts find nothing, and the callback comes with the
+ * lender's free, whenever that is. So the GPU driver has a number from us and no pointer: a number is
+ * looked up in p2p_pins, once, by whoever is first.
  *
  * The GPU driver is asked without P2P tokens, always. With one it looks at no process, and a put
  * that comes after the callback frees the page table a second time (third_party_p2p.c there, of all
@@ -36,13 +42,21 @@
  */
 static DEFINE_MUTEX(p2p_key_lock);
 
+/*
+ * Callback pins by number. An entry owns a reference of its region, and one count of
+ * gdrdrv_source_pins; who takes it out has them. No number is used twice.
+ */
+static DEFINE_XARRAY_FLAGS(p2p_pins, XA_FLAGS_ACCOUNT);
+static atomic_long_t p2p_last_number;
+
 enum p2p_mode { P2P_CALLBACK, P2P_PERSISTENT, P2P_NULL_CALLBACK };
 
 /* Constant once pinned, but for what @table points to: see p2p_ranges(). */
 struct p2p_pin {
-	struct gdrdrv_mr *mr; /* in callback mode a reference: the callback's, or the put's */
+	struct gdrdrv_mr *mr;
 	struct nvidia_p2p_page_table *table;
 	enum p2p_mode mode;
+	unsigned long number; /* in callback mode */
 };
 
 #if defined(HAVE_P2P_PERSISTENT_API) || defined(HAVE_P2P_NULL_CALLBACK)
@@ -57,24 +71,41 @@ struct p2p_pin {
 #define P2P_HAS_FORCE_PCIE false
 #endif
 
-/*
- * The GPU driver takes the pages back. Runs inside its locks, in any process, at any time from the
- * get on: also before the get has returned to us, and while a put waits for those locks.
- */
-static void p2p_callback(void *data)
+/* What the entry of a pin owned is given back, unless the callback has it. */
+static void p2p_take_out(const struct p2p_pin *pin)
 {
-	struct p2p_pin *pin = data;
-	struct gdrdrv_mr *mr = pin->mr;
-	bool orphaned;
+	if (!xa_erase(&p2p_pins, pin->number))
+		return;
+	atomic_dec(&gdrdrv_source_pins);
+	gdrdrv_mr_put(pin->mr);
+}
 
-	atomic_inc(&gdrdrv_callbacks);
-	orphaned = gdrdrv_mr_revoke(mr);
+static void p2p_revoke(const struct p2p_pin *pin)
+{
+	struct gdrdrv_mr *mr = pin->mr;
+	bool orphaned = gdrdrv_mr_revoke(mr);
+
 	/* p2p_ranges() reads the table under mr->lock and not once revoked: nobody does now. */
 	nvidia_p2p_free_page_table(pin->table);
 	atomic_dec(&gdrdrv_source_pins);
 	gdrdrv_mr_put(mr);
 	if (orphaned)
 		module_put(THIS_MODULE);
+}
+
+/*
+ * The GPU driver takes the pages back. Runs inside its locks, in any process, at any time from the
+ * get on: also before the get has returned to us, while a put waits for those locks, and long after
+ * one that found nothing.
+ */
+static void p2p_callback(void *number)
+{
+	const struct p2p_pin *pin;
+
+	atomic_inc(&gdrdrv_callbacks);
+	pin = xa_erase(&p2p_pins, (unsigned long)number);
+	if (pin)
+		p2p_revoke(pin);
 	/* What is left to run here is covered by module exit and the grace period after it. */
 	atomic_dec(&gdrdrv_callbacks);
 }
@@ -104,10 +135,17 @@ static int p2p_get_callback(struct p2p_pin *pin, const struct gdrdrv_pin_req *re
 	int ret;
 
 	pin->mode = P2P_CALLBACK;
-	kref_get(&pin->mr->ref);
-	ret = nvidia_p2p_get_pages(0, 0, req->va, req->size, &pin->table, p2p_callback, pin);
+	pin->number = atomic_long_inc_return(&p2p_last_number);
+	ret = xa_insert(&p2p_pins, pin->number, pin, GFP_KERNEL);
 	if (ret)
-		gdrdrv_mr_put(pin->mr);
+		return ret;
+	/* Before the get: the callback may come before that has returned. */
+	kref_get(&pin->mr->ref);
+	atomic_inc(&gdrdrv_source_pins);
+	ret = nvidia_p2p_get_pages(0, 0, req->va, req->size, &pin->table, p2p_callback,
+				   (void *)pin->number);
+	if (ret)
+		p2p_take_out(pin);
 	return ret;
 }
 
@@ -153,25 +191,23 @@ static int p2p_pin(struct gdrdrv_mr *mr, const struct gdrdrv_pin_req *req)
 	pin->mr = mr;
 	mr->src_data = pin;
 
-	/* Counted before the get: the callback may come before the get has returned. */
-	atomic_inc(&gdrdrv_source_pins);
 	mutex_lock(&p2p_key_lock);
 	if (P2P_HAS_PERSISTENT && (force || req->persistent))
 		ret = p2p_get_persistent(pin, req);
-	/* Neither room nor memory is there for the other way where there was none for this. */
-	if (ret && ret != -ENOMEM && ret != -EINVAL && !force) {
-		gdrdrv_dbg("persistent pin refused (%d), trying the callback interface\n", ret);
+	/* By no other error: what a user can bring about must not choose the weaker way. */
+	if ((ret == -ENOTSUPP || ret == -EOPNOTSUPP) && !force) {
+		gdrdrv_dbg("no persistent pin (%d), trying the callback interface\n", ret);
 		ret = p2p_get_callback(pin, req);
 	}
 	mutex_unlock(&p2p_key_lock);
-	if (ret) {
-		atomic_dec(&gdrdrv_source_pins);
+	if (ret)
 		return ret;
-	}
 
 	mr->any_context = pin->mode != P2P_CALLBACK;
-	if (mr->any_context)
+	if (mr->any_context) {
+		atomic_inc(&gdrdrv_source_pins);
 		atomic64_inc(&gdrdrv_stats.pins_persistent);
+	}
 	return 0;
 }
 
@@ -270,14 +306,10 @@ unlock:
 	return ret;
 }
 
-/*
- * After the put: either the callback ran and gave its reference back, or it will never come and we
- * do. A put that failed leaves the pin registered: the callback may still come.
- */
+/* A put that failed leaves the pin registered: the callback may still come, and looks for its number. */
 static int p2p_put_callback(struct gdrdrv_mr *mr)
 {
 	struct p2p_pin *pin = mr->src_data;
-	bool drop;
 	int ret;
 
 	mutex_lock(&p2p_key_lock);
@@ -288,16 +320,14 @@ static int p2p_put_callback(struct gdrdrv_mr *mr)
 	}
 	ret = nvidia_p2p_put_pages(0, 0, mr->va, pin->table);
 	mutex_unlock(&p2p_key_lock);
-
+	if (!ret) {
+		p2p_take_out(pin);
+		return 0;
+	}
 	mutex_lock(&mr->lock);
-	drop = !mr->revoked && !ret;
-	if (!mr->revoked && ret)
+	if (!mr->revoked)
 		gdrdrv_mr_orphan_locked(mr);
 	mutex_unlock(&mr->lock);
-	if (drop) {
-		atomic_dec(&gdrdrv_source_pins);
-		gdrdrv_mr_put(mr);
-	}
 	return ret;
 }
 

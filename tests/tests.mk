@@ -65,7 +65,7 @@ build-tests: $(UNIT_TESTS) $(MACHINE_TESTS) $(ATTACK_TESTS) $(DOCTOR_TESTS) $(GP
 
 # Their names, before they are built.
 print-tests:
-	@echo $(notdir $(UNIT_TESTS) $(MACHINE_TESTS) $(ATTACK_TESTS) $(DOCTOR_TESTS) $(GPU_TESTS) $(SIM_TEST))
+	@echo $(notdir $(UNIT_TESTS) $(MACHINE_TESTS) $(ATTACK_TESTS) $(DOCTOR_TESTS) $(GPU_TESTS) $(SIM_TEST) $(SIM_RM_TEST))
 
 # All tests but those of the full tier; one closing line. TESTS='PATTERN...' takes some of them by name.
 check:

@@ -30,11 +30,7 @@ module_info() {
 
 # sources VERSION: the directory with that version's nv-p2p.h
 sources() {
-	for d in /usr/src/nvidia*-"$1"/nvidia /usr/src/nvidia*-"$1"/kernel-open/nvidia \
-		 /var/lib/dkms/nvidia*/"$1"/source/nvidia \
-		 /var/lib/dkms/nvidia*/"$1"/source/kernel-open/nvidia; do
-		[ -r "$d/nv-p2p.h" ] && echo "$d" && return
-	done
+	/bin/sh ./find-nvidia.sh sources "$1" | head -n 1
 }
 
 advise_install() {

@@ -179,5 +179,26 @@ refuses "a Jetson's, not named" "no nv-p2p.h of any GPU driver"
 refuses "a Jetson's, named" "of Tegra's GPU driver: no gdrdrv is needed there" \
 	NVIDIA_SRC="${l4t%/include/linux}"
 
+# waits NAME yes|no [VARIABLE=VALUE...]: DKMS, by its file, builds nothing for want of a GPU driver's source
+waits() {
+	name=$1 want=$2
+	shift 2
+	sed "s|/usr/src/gdrdrv-@VERSION@|${find%/*}|" "${find%/*}/../packaging/dkms/dkms.conf.in" >"$tmp/dkms.conf"
+	finds_nothing=$(env GDRDRV_ROOT="$tmp/root" "$@" bash -c '. "$0"; echo "${BUILD_EXCLUSIVE_KERNEL:+yes}"' \
+		"$tmp/dkms.conf" 2>"$tmp/err")
+	echo "${finds_nothing:=no}" >"$tmp/out"
+	[ "$finds_nothing" = "$want" ]
+	verdict $? "$name"
+}
+
+new
+waits "DKMS waits where nothing is installed" yes
+source_at "$src/kernel-modules/nvidia-580.95.05-default/nvidia"
+waits "... and builds where this script finds something" no
+new
+source_at "$tmp/elsewhere/kernel-open/nvidia"
+waits "... also below a directory that is named" no NVIDIA_SRC="$tmp/elsewhere"
+waits "... and there alone" yes NVIDIA_SRC="$tmp/bin"
+
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

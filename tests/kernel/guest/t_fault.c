@@ -31,15 +31,17 @@ static void t_fallback_per_pin(void)
 
 	if (rig.gen == 470)
 		SKIP("no persistent interface in this generation");
-	knob("fail_persistent", EIO);
+	knob("fail_persistent", 524);
 	a = must_pin(drv, va, GPU_PAGE);
 	knob("fail_persistent", 0);
 	b = must_pin(drv, va, GPU_PAGE);
 	CHECK_EQ(gpu_free(prov, va), 0);
 	CHECK_EQ(cb_flag(drv, a), 1);
 	CHECK_EQ(cb_flag(drv, b), 0);
-	/* None when memory is short, or is not there. */
+	/* None when memory is short, or is not there, or two contexts have it. */
 	va = gpu_alloc(prov, GPU_PAGE);
+	knob("fail_persistent", EIO);
+	CHECK_EQ(pin(drv, va, GPU_PAGE, &a), -EIO);
 	knob("fail_persistent", ENOMEM);
 	CHECK_EQ(pin(drv, va, GPU_PAGE, &a), -ENOMEM);
 	knob("fail_persistent", EINVAL);

@@ -183,6 +183,19 @@ static void fuzz_mmap(int drv)
 	munmap(p, len);
 }
 
+/* Persistent pins keep freed memory: where no such piece is left, that of an end of the driver's file. */
+static uint64_t fuzz_alloc(int prov, int *drv)
+{
+	struct provider_alloc arg = { .size = 8 * GPU_PAGE, .flags = rnd() % 2 };
+
+	if (!ioctl(prov, PROVIDER_IOC_ALLOC, &arg))
+		return arg.va;
+	CHECK_EQ(errno, ENOMEM);
+	close(*drv);
+	*drv = drv_open();
+	return gpu_alloc_flags(prov, arg.size, arg.flags).va;
+}
+
 static void t_fuzz(void)
 {
 	int drv = drv_open(), prov = prov_open();
@@ -198,13 +211,8 @@ static void t_fuzz(void)
 
 		switch (rnd() % 50) {
 		case 0:
-			/* Persistent pins keep freed memory: let it go before there is none. */
 			(void)!gpu_free(prov, va);
-			if (gpu_info(prov).pages_free < 64) {
-				close(drv);
-				drv = drv_open();
-			}
-			va = gpu_alloc_flags(prov, 8 * GPU_PAGE, rnd() % 2).va;
+			va = fuzz_alloc(prov, &drv);
 			break;
 		case 1:
 			(void)!read(drv, byte, sizeof(byte));

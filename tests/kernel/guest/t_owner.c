@@ -202,6 +202,69 @@ static void t_child_closes_last(void)
 	CHECK_EQ(read_number("/sys/module/gdrdrv/refcnt"), 0);
 }
 
+/*
+ * Pins what another process lent, and goes on as if it had not: its client of the GPU driver ends
+ * first, and the put that comes after it finds nothing and returns 0, while the callback is still to
+ * come. @unpins: it unpins; else it is killed.
+ */
+static void borrow(int from, int to, uint64_t va, bool unpins)
+{
+	int prov = prov_open(), drv = drv_open();
+	struct provider_tokens own;
+	char byte;
+	uint64_t h;
+
+	CHECK_EQ(ioctl(prov, PROVIDER_IOC_TOKENS, &own), 0);
+	CHECK_EQ(pin(drv, va, GPU_PAGE, &h), -EINVAL);
+	CHECK_EQ(write(to, &own.p2p_token, sizeof(own.p2p_token)), sizeof(own.p2p_token));
+	CHECK_EQ(read(from, &byte, 1), 1);
+	h = must_pin(drv, va, GPU_PAGE);
+	must_map(drv, h, GPU_PAGE)[0] = 1;
+	close(prov);
+	if (!unpins)
+		kill(getpid(), SIGKILL);
+	CHECK_EQ(unpin(drv, h), 0);
+	_exit(0);
+}
+
+static void lend(bool unpins)
+{
+	int drv = drv_open(), prov = prov_open(), there[2], back[2];
+	unsigned int puts = gpu_info(prov).foreign_puts, callbacks = gpu_info(prov).callbacks;
+	uint64_t va = gpu_alloc(prov, GPU_PAGE);
+	struct provider_lend to;
+	pid_t pid;
+
+	CHECK(!pipe(there) && !pipe(back));
+	pid = fork();
+	if (!pid)
+		borrow(there[0], back[1], va, unpins);
+	close(drv);
+	CHECK_EQ(read(back[0], &to.client, sizeof(to.client)), sizeof(to.client));
+	CHECK_EQ(ioctl(prov, PROVIDER_IOC_LEND, &to), 0);
+	CHECK_EQ(write(there[1], "x", 1), 1);
+	CHECK_EQ(wait_child(pid), unpins ? 0 : 128 + SIGKILL);
+	CHECK_EQ(gpu_info(prov).foreign_puts - puts, by_callback() ? 1 : 0);
+	CHECK_EQ(gpu_info(prov).pins, by_callback() ? 1 : 0);
+	CHECK_EQ(read_number("/proc/driver/gdrdrv/nv_get_pages_refcount"), 0);
+	CHECK_EQ(gpu_free(prov, va), 0);
+	CHECK_EQ(gpu_info(prov).callbacks - callbacks, by_callback() ? 1 : 0);
+	CHECK_EQ(gpu_info(prov).pins, 0);
+	CHECK_EQ(gpu_info(prov).tables, 0);
+	CHECK_EQ(read_number("/proc/driver/gdrdrv/nv_get_pages_refcount"), 0);
+	CHECK_EQ(read_number("/sys/module/gdrdrv/refcnt"), 0);
+}
+
+static void t_lent_and_unpinned(void)
+{
+	lend(true);
+}
+
+static void t_lent_and_killed(void)
+{
+	lend(false);
+}
+
 /* The number of regions of open descriptors: what the administrator sees has no orphans. */
 static unsigned int nr_listed(void)
 {
@@ -398,6 +461,8 @@ const struct test tests_owner[] = {
 	{ "received-fd", t_received_fd, ANY_MODE, 0 },
 	{ "reused-number", t_reused_number, ANY_MODE, 0 },
 	{ "child-closes-last", t_child_closes_last, ANY_MODE, 0 },
+	{ "lent-unpinned", t_lent_and_unpinned, BY_P2P, 0 },
+	{ "lent-killed", t_lent_and_killed, BY_P2P, 0 },
 	{ "fd-left-in-socket", t_fd_left_in_socket, ANY_MODE, 0 },
 	{ "fd-dropped-from-socket", t_fd_dropped_from_socket, ANY_MODE, 0 },
 	{ "fd-collected", t_fd_collected, ANY_MODE, 0 },

@@ -316,7 +316,7 @@ static void t_pages(void)
 #define UFFD_WP_ASYNC	    (1ULL << 15)
 #define UFFD_WP_UNPOPULATED (1ULL << 13)
 
-/* With asynchronous write protection (6.7 and later) a range of any kind can be registered. */
+/* With asynchronous write protection (6.7) a range of any kind could be registered; 6.12.117 refuses. */
 static void t_userfaultfd(void)
 {
 	struct uffdio_api api = { .api = UFFD_API,

@@ -40,6 +40,8 @@ static int provider_open(struct inode *inode, struct file *filp)
 	file->va_space = PROVIDER_VA_SPACE;
 	mutex_lock(&provider_bar.lock);
 	file->p2p_token = ++provider_bar.last_token;
+	file->clients[0].tgid = file->tgid;
+	file->clients[0].client = file->p2p_token;
 	list_add(&file->node, &provider_bar.files);
 	mutex_unlock(&provider_bar.lock);
 	filp->private_data = file;
@@ -51,6 +53,9 @@ static int provider_release(struct inode *inode, struct file *filp)
 	struct provider_file *file = filp->private_data;
 
 	provider_window_close(file);
+	mutex_lock(&provider_bar.lock);
+	provider_client_ends_locked(file);
+	mutex_unlock(&provider_bar.lock);
 	provider_block_free_all(file);
 	mutex_lock(&provider_bar.lock);
 	list_del(&file->node);
@@ -116,6 +121,7 @@ static long provider_ioctl(struct file *filp, unsigned int cmd, unsigned long ua
 		struct provider_free_on_map free_on_map;
 		struct provider_info info;
 		struct provider_tokens tokens;
+		struct provider_lend lend;
 		struct provider_window window;
 		struct provider_window_arm window_arm;
 		struct provider_window_free window_free;
@@ -151,6 +157,8 @@ static long provider_ioctl(struct file *filp, unsigned int cmd, unsigned long ua
 		arg.tokens.p2p_token = file->p2p_token;
 		arg.tokens.va_space = file->va_space;
 		break;
+	case PROVIDER_IOC_LEND:
+		return provider_lend(file, arg.lend.client);
 	case PROVIDER_IOC_WINDOW:
 		return provider_window_open(file, &arg.window);
 	case PROVIDER_IOC_WINDOW_ARM:

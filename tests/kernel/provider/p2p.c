@@ -10,9 +10,11 @@
  * - before it looks at the address, a get allocates arrays for as many pages as the caller says;
  * - a pin is known by the address of its page table, and by nothing else. That address is the next
  *   pin's at once: tables are kept and handed out again, the last one first;
- * - without a token it is looked for in the calling process alone. A put that finds none there (it
- *   came late, or in another process) returns 0 and does nothing; one that comes late and finds
- *   the pin that has the address now takes that one, and its callback never comes;
+ * - without a token it is looked for in the contexts that the calling process has been let into
+ *   alone: its own, and those of others that lent it theirs (NV503C_CTRL_CMD_REGISTER_PID, which asks
+ *   nobody's leave), until its own client ends. A put that finds none there (it came late, in another
+ *   process, or after that end) returns 0 and does nothing; one that comes late and finds the pin
+ *   that has the address now takes that one, and its callback never comes;
  * - a token is a number of its context, counted from 1, and names it in any process. A put with
  *   one frees the table, whether the pin was there or not;
  * - a callback pin's table dies after the callback; nvidia_p2p_free_page_table() does nothing;
@@ -55,7 +57,7 @@ KNOB(last_flags, "flags of the last persistent get");
 struct mem_info {
 	struct list_head node; /* of infos or spare */
 	struct nvidia_p2p_page_table table;
-	bool released; /* the client has called free_page_table */
+	bool released; /* the client has called free_page_table, or a put of it has returned 0 */
 };
 
 /* What the resource manager knows of it: CLI_THIRD_PARTY_P2P_MAPPING_INFO. */
@@ -232,6 +234,57 @@ static struct provider_file *context_of_token_locked(u64 p2p_token)
 	return NULL;
 }
 
+/* thirdpartyp2pIsValidClientPid(): is the calling process one of those that a context knows? */
+static bool is_let_in_locked(const struct provider_file *context)
+{
+	int i;
+
+	for (i = 0; i < PROVIDER_CLIENTS; i++)
+		if (context->clients[i].client && context->clients[i].tgid == current->tgid)
+			return true;
+	return false;
+}
+
+/* CliAddThirdPartyP2PClientPid() */
+int provider_lend(struct provider_file *file, u64 client)
+{
+	struct provider_file *other;
+	int ret = -EINVAL, i;
+
+	mutex_lock(&provider_bar.lock);
+	other = context_of_token_locked(client);
+	if (!other)
+		goto unlock;
+	for (i = 0; i < PROVIDER_CLIENTS; i++)
+		if (file->clients[i].client && file->clients[i].tgid == other->tgid) {
+			ret = file->clients[i].client == client ? 0 : -EBUSY;
+			goto unlock;
+		}
+	ret = -ENOSPC;
+	for (i = 0; i < PROVIDER_CLIENTS && ret; i++)
+		if (!file->clients[i].client) {
+			file->clients[i].tgid = other->tgid;
+			file->clients[i].client = client;
+			ret = 0;
+		}
+unlock:
+	mutex_unlock(&provider_bar.lock);
+	return ret;
+}
+
+/* CliUnregisterFromThirdPartyP2P(): nobody's context knows it any more, whatever it has pinned there. */
+void provider_client_ends_locked(const struct provider_file *client)
+{
+	struct provider_file *file;
+	int i;
+
+	lockdep_assert_held(&provider_bar.lock);
+	list_for_each_entry(file, &provider_bar.files, node)
+		for (i = 0; i < PROVIDER_CLIENTS; i++)
+			if (file->clients[i].client == client->p2p_token)
+				file->clients[i].client = 0;
+}
+
 /* The memory that a get means, or the errno of its status; the token is all that it asks for. */
 static struct provider_block *block_of_get_locked(u64 p2p_token, u32 va_space, u64 va, u64 len)
 {
@@ -246,7 +299,7 @@ static struct provider_block *block_of_get_locked(u64 p2p_token, u32 va_space, u
 			return ERR_PTR(-EIO); /* NV_ERR_INVALID_STATE */
 		if (!block || block->owner != context)
 			return ERR_PTR(-EINVAL);
-	} else if (!block || block->owner->tgid != current->tgid) {
+	} else if (!block || !is_let_in_locked(block->owner)) {
 		return ERR_PTR(-EINVAL);
 	}
 	return va_space && va_space != block->owner->va_space ? ERR_PTR(-EINVAL) : block;
@@ -263,7 +316,7 @@ static struct pin *pin_of_key_locked(const struct nvidia_p2p_page_table *key, bo
 		if (pin->key != key || persistent != !pin->context)
 			continue;
 		if (persistent || pin->context == context ||
-		    (!context && pin->context->tgid == current->tgid))
+		    (!context && is_let_in_locked(pin->context)))
 			return pin;
 	}
 	return NULL;
@@ -447,6 +500,7 @@ int nvidia_p2p_put_pages(u64 p2p_token, u32 va_space, u64 virtual_address,
 		pin_take_locked(pin, virtual_address);
 	} else if (pin_is_foreign_locked(page_table)) {
 		provider_counts.foreign_puts++;
+		container_of(page_table, struct mem_info, table)->released = true;
 	} else {
 		provider_counts.late_puts++;
 	}

@@ -22,12 +22,19 @@
 
 struct pci_dev;
 
-/* A context of a process. */
+#define PROVIDER_CLIENTS 8
+
+/* A context of a process: its client of the resource manager, and its third-party P2P object. */
 struct provider_file {
 	struct list_head node; /* provider_bar.lock */
 	pid_t tgid;
 	u64 p2p_token;
 	u32 va_space;
+	/* provider_bar.lock: whose gets and puts find it; the first is its own (pidClientList). */
+	struct {
+		pid_t tgid;
+		u64 client; /* a p2p_token; 0: none */
+	} clients[PROVIDER_CLIENTS];
 };
 
 struct provider_block {
@@ -67,6 +74,8 @@ int provider_block_free(struct provider_file *owner, u64 va);
 void provider_block_free_all(struct provider_file *owner);
 long provider_copy(struct provider_copy *arg, bool poke);
 
+int provider_lend(struct provider_file *file, u64 client);
+void provider_client_ends_locked(const struct provider_file *client);
 void provider_p2p_revoke_locked(struct provider_block *block);
 void provider_p2p_count_locked(struct provider_info *info);
 void provider_p2p_exit(void);

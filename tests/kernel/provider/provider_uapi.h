@@ -194,6 +194,14 @@ struct provider_tokens {
 	__u32 pad;
 };
 
+/*
+ * Lets the process of another context find this one's memory, until that context is closed. EINVAL
+ * where there is none; EBUSY where the process has been let in as another; ENOSPC.
+ */
+struct provider_lend {
+	__u64 client; /* that context's p2p_token */
+};
+
 #define PROVIDER_IOC_ALLOC	 _IOWR(0xDB, 1, struct provider_alloc)
 #define PROVIDER_IOC_FREE	 _IOW(0xDB, 2, struct provider_free)
 #define PROVIDER_IOC_PEEK	 _IOW(0xDB, 3, struct provider_copy)
@@ -202,6 +210,7 @@ struct provider_tokens {
 #define PROVIDER_IOC_FREE_ON_MAP _IOW(0xDB, 6, struct provider_free_on_map)
 #define PROVIDER_IOC_INFO	 _IOR(0xDB, 7, struct provider_info)
 #define PROVIDER_IOC_TOKENS	 _IOR(0xDB, 8, struct provider_tokens)
+#define PROVIDER_IOC_LEND	 _IOW(0xDB, 11, struct provider_lend)
 #define PROVIDER_IOC_WINDOW	 _IOW(0xDB, 32, struct provider_window)
 #define PROVIDER_IOC_WINDOW_FREE _IOWR(0xDB, 33, struct provider_window_free)
 #define PROVIDER_IOC_WINDOW_ARM	 _IOW(0xDB, 34, struct provider_window_arm)
