@@ -461,13 +461,14 @@ const struct test tests_owner[] = {
 	{ "received-fd", t_received_fd, ANY_MODE, 0 },
 	{ "reused-number", t_reused_number, ANY_MODE, 0 },
 	{ "child-closes-last", t_child_closes_last, ANY_MODE, 0 },
-	{ "lent-unpinned", t_lent_and_unpinned, BY_P2P, 0 },
-	{ "lent-killed", t_lent_and_killed, BY_P2P, 0 },
 	{ "fd-left-in-socket", t_fd_left_in_socket, ANY_MODE, 0 },
 	{ "fd-dropped-from-socket", t_fd_dropped_from_socket, ANY_MODE, 0 },
 	{ "fd-collected", t_fd_collected, ANY_MODE, 0 },
 	{ "unload-busy", t_unload_busy, ANY_MODE, 0 },
 	{ "other-user", t_other_user, ANY_MODE, 0 },
 	{ "whole-bar", t_whole_bar, ANY_MODE, 0 },
+	/* Last: the others want no put in a process that may not. */
+	{ "lent-unpinned", t_lent_and_unpinned, BY_P2P, 0 },
+	{ "lent-killed", t_lent_and_killed, BY_P2P, 0 },
 	{ NULL, NULL, 0, 0 },
 };
