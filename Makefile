@@ -10,7 +10,8 @@ endif
 ifeq ($(origin AR),default)
 AR := $(CROSS_COMPILE)ar
 endif
-prefix ?= /usr/local
+# In capitals as well, which make would ignore, and install below /usr/local.
+prefix ?= $(if $(filter command,$(origin PREFIX)),$(PREFIX),/usr/local)
 bindir ?= $(prefix)/bin
 libdir ?= $(prefix)/lib
 includedir ?= $(prefix)/include

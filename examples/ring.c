@@ -6,7 +6,7 @@
  *
  *     cc ring.c -lgdrapi -lcuda -o ring && ./ring
  *
- * Order. gdr_copy_to_mapping() puts its fence behind the data, so that the counter in barcopy_post32()
+ * Order. gdr_copy_to_mapping() puts its fence behind the data, so that the counter in barcopy_put32()
  * arrives after the message, and the kernel acquires the counter before it looks at the message.
  * NVIDIA promises no order between the BAR and a running kernel (GPUDirect RDMA guide, section
  * 11.7); on the GPUs that this was tried on the writes of one CPU arrive in order.

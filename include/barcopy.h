@@ -23,7 +23,10 @@ extern "C" {
 #pragma GCC visibility push(default)
 #endif
 
-/** The level of this header. It grows when something is added; nothing is ever taken away. */
+/**
+ * The level of this header. It grows when something is added; from the release on that declares these
+ * calls stable, nothing is taken away (docs/versions.md).
+ */
 #define BARCOPY_API_VERSION 1
 
 /** The level of the library that the program runs with: BARCOPY_API_VERSION when it was built. */
@@ -220,7 +223,7 @@ int barcopy_get64(gdr_mh_t handle, const void *map_ptr, uint64_t *value);
 /**
  * A put that does not wait: for the last word of a message, whose arrival the other side acknowledges. Where
  * the CPU has a store that is sent at once (MOVDIRI; write-combined mappings), that and no fence: some
- * 10 ns instead of 130. Elsewhere it is barcopy_put32().
+ * 10 ns instead of 140. Elsewhere it is barcopy_put32().
  *
  * Promised: the word is stored whole; it is behind every copy and put of this thread before it (not
  * behind vectored ones with BARCOPY_COPY_NO_FENCE, nor other posts); it leaves without a further call.
@@ -285,7 +288,7 @@ typedef struct barcopy_mem {
  *
  * @param device  CUDA device ordinal
  * @param size    bytes, at least 1
- * @param flags   0, or BARCOPY_MEM_CACHED and BARCOPY_MEM_SHAREABLE or'ed
+ * @param flags   0, BARCOPY_MEM_CACHED or BARCOPY_MEM_SHAREABLE; no GPU can do both
  * @param mem     owned by the caller until barcopy_mem_free() or gdr_close(), which frees it too;
  *                gdr_unpin_buffer() of the handle is EINVAL
  * @return 0; EINVAL (g, device, size 0, unknown flag, NULL); ENOTSUP (this device or driver cannot,
@@ -512,7 +515,7 @@ int barcopy_cache_get_stats(barcopy_cache_t cache, barcopy_cache_stats_t *stats)
 
 /** In barcopy_stats_t.flags. */
 enum barcopy_stats_flags {
-	/** Copies and words are counted: GDRCOPY_STATS was set at the first open. */
+	/** Copies and words are counted: GDRCOPY_STATS was set, and not to 0, at the first open. */
 	BARCOPY_STATS_COPIES = 1
 };
 
@@ -542,9 +545,9 @@ typedef struct barcopy_stats {
  * A forked child begins at 0. What other threads are doing meanwhile may or may not be in it; what
  * this thread has done is.
  *
- * Copies and words cost nothing for being counted unless GDRCOPY_STATS is set in the environment at
- * the first open; then they are, and the process's statistics are written to standard error when it
- * exits.
+ * Copies and words cost nothing for being counted unless GDRCOPY_STATS is set, and not to 0, in the
+ * environment at the first open; then they are, and the process's statistics are written to standard
+ * error when it exits.
  * @return 0; EINVAL (g, NULL, stats->struct_size too small); EACCES.
  */
 int barcopy_get_stats(gdr_t g, barcopy_stats_t *stats);

@@ -243,7 +243,7 @@ int gdr_map_v2(gdr_t g, gdr_mh_t handle, void **ptr_va, size_t size, int flags);
  * Ends the mapping of a handle of gdr_pin_buffer().
  * @param va    the pointer that gdr_map() gave; an address in the first 64 KiB of the pinned
  *              device range is taken for it as well (DPDK passes that one)
- * @param size  the size given to gdr_map(), or that rounded up to a host page
+ * @param size  the size given to gdr_map(), or another that rounds up to the same host pages
  * @return 0; EINVAL (not mapped, or not this mapping); EACCES.
  */
 int gdr_unmap(gdr_t g, gdr_mh_t handle, void *va, size_t size);

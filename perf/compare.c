@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/exit.h"
 #include "common/sim.h"
 #include "common/timing.h"
 #include "barcopy.h"
@@ -144,6 +145,8 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: compare OLD.so NEW.so [--sim DIR]\n");
 		return 2;
 	}
+	tool_name = "compare";
+	tool_guard_output();
 	sim_enter(argc == 5 ? argv[4] : NULL, argv);
 	setvbuf(stdout, NULL, _IOLBF, 0); /* each line as soon as it is measured */
 	timing_init();

@@ -63,7 +63,8 @@ static const char exit_text[] =
 	"Exit status:\n"
 	"  0  ordinary GPU memory can be mapped on every GPU that CUDA shows here\n"
 	"  1  it cannot on at least one, or there is no GPU\n"
-	"  2  that could not be determined, or a bad option, or a file that cannot be read";
+	"  2  that could not be determined, or a bad option, a file that cannot be read, or\n"
+	"     output that could not be written";
 
 static const char examples[] = "  gdrcopy_doctor\n"
 			       "      the whole report; what to do stands at its end\n"

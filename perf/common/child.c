@@ -60,6 +60,8 @@ enum child_end child_run(void (*fn)(void *arg), void *arg, unsigned int seconds,
 	sigemptyset(&sigchld);
 	sigaddset(&sigchld, SIGCHLD);
 	sigprocmask(SIG_BLOCK, &sigchld, &before);
+	/* Where it is ignored, which is inherited, no end of a child can be seen. */
+	signal(SIGCHLD, SIG_DFL);
 	fflush(NULL); /* or the child's exit would print it again */
 	pid = fork();
 	if (pid < 0)

@@ -27,7 +27,7 @@ void cuda_dl_load(void)
 		const char *why = dlerror();
 
 		/* where the file is simply not there, the loader's sentence adds nothing */
-		if (!why || strstr(why, "libcuda.so.1: cannot open shared object file"))
+		if (!why || strstr(why, "libcuda.so.1: cannot open shared object file: No such"))
 			tool_cannot("libcuda.so.1 not found; " ADVICE);
 		tool_cannot("libcuda.so.1 cannot be loaded (%s); " ADVICE, why);
 	}

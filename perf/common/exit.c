@@ -3,6 +3,7 @@
 #include "exit.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -91,8 +92,21 @@ static void check_output(void)
 	_exit(tool_fail_status);
 }
 
+/*
+ * Where a standard descriptor is closed, the next file that is opened becomes it, be it a node of the
+ * GPU driver, and is printed to. So something else has to be there first: for reading, so that what
+ * is printed fails and is noticed.
+ */
+static void fill_standard_descriptors(void)
+{
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+		if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDONLY) != fd)
+			tool_fail("/dev/null, for descriptor %d: %s", fd, strerror(errno));
+}
+
 void tool_guard_output(void)
 {
+	fill_standard_descriptors();
 	guarded = getpid();
 	if (atexit(check_output))
 		tool_fail("out of memory");

@@ -25,7 +25,8 @@ extern void (*tool_on_end)(const char *text, int status);
 
 /*
  * From now on the process ends with tool_fail_status, and says so, where it was to end well but its
- * standard output could not all be written: nobody may take half a report for one.
+ * standard output could not all be written: nobody may take half a report for one. Standard descriptors
+ * that are closed are given something that can only fail, so that no other file gets their numbers.
  */
 void tool_guard_output(void);
 

@@ -43,6 +43,12 @@ void sim_enter(const char *dir, char **argv)
 		return;
 	if (!realpath(dir, real))
 		tool_fail("--sim %s: %s", dir, strerror(errno));
+	/* Where it would be taken for two paths, or for something to fill in: ld.so(8). */
+	if (strpbrk(real, ":; \t\n$"))
+		tool_fail(
+			"--sim %s: the loader takes no path with a colon, a semicolon, a blank or "
+			"a dollar sign",
+			dir);
 	snprintf(file, sizeof(file), "%s/libcuda.so.1", real);
 	if (access(file, R_OK))
 		tool_fail("--sim %s: no libcuda.so.1 there", dir);

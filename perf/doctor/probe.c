@@ -9,11 +9,27 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include "common/exit.h"
 #include "common/isolate.h"
 
 enum { LOAD_S = 60, TRIALS_S = 60, NODES_S = 20 };
+enum { DESCRIPTORS = 64 }; /* of libcuda and the library together; the doctor itself needs a few */
+
+/* With too few descriptors everything is refused, as if the machine lacked it. */
+static void make_room_for_descriptors(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= DESCRIPTORS)
+		return;
+	limit.rlim_cur = limit.rlim_max < DESCRIPTORS ? limit.rlim_max : DESCRIPTORS;
+	if (limit.rlim_cur < DESCRIPTORS || setrlimit(RLIMIT_NOFILE, &limit))
+		tool_fail("this process may open %llu files at a time, too few to look at the "
+			  "machine: raise that (ulimit -n)",
+			  (unsigned long long)limit.rlim_cur);
+}
 
 static void load(void *arg)
 {
@@ -81,6 +97,7 @@ struct probes *probes_make(void)
 	struct probes *shared;
 	char why[sizeof(shared->cuda_failure)];
 
+	make_room_for_descriptors();
 	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
 		      0);
 	if (shared == MAP_FAILED)

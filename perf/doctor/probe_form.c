@@ -141,8 +141,8 @@ struct probes *probes_replay(const char *path, char *why, size_t why_size)
 		char *end = strchr(line, '\n');
 
 		number++;
-		if (!end && strlen(line) + 1 == sizeof(line))
-			wrong = "too long";
+		if (!end && !feof(f))
+			wrong = strlen(line) + 1 == sizeof(line) ? "too long" : "has a zero byte";
 		else if (end)
 			*end = '\0';
 		if (!wrong)

@@ -95,22 +95,6 @@ class RawStats(Structure):
         "bytes_to", "copies_from", "bytes_from", "puts", "gets", "waits")]
 
 
-def unsigned(number, bits=64):
-    """An int that C can take: of any integer, as numpy's; ctypes drops what is above the type's bits."""
-    number = index(number)
-    if not 0 <= number < 1 << bits:
-        raise ValueError(f"{number} is not an unsigned number of {bits} bits")
-    return number
-
-
-def signed(number):
-    """The same for a C int."""
-    number = index(number)
-    if not -1 << 31 <= number < 1 << 31:
-        raise ValueError(f"{number} is not a number of 32 bits")
-    return number
-
-
 _H, _P, _PV = Handle, POINTER, POINTER(c_void_p)
 _PROTOTYPES = {
     "barcopy_open": (c_void_p, c_uint32),
@@ -214,6 +198,17 @@ def error(number):
     """The exception for an errno that a call of this thread has just returned."""
     text = library().barcopy_last_error().decode(errors="replace") or os.strerror(number)
     return (Timeout if number == ETIMEDOUT else Error)(number, text)
+
+
+def fitting(ctype, value, what):
+    """
+    The value as an int, of any integer (numpy's too), where it fits: ctypes would drop what does not, and
+    call with another number.
+    """
+    value = index(value)
+    if ctype(value).value != value:
+        raise ValueError(f"{what} {value} is out of range")
+    return value
 
 
 def check(number):

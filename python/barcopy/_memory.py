@@ -47,7 +47,7 @@ class Where:
         if self.nbytes <= 0:
             raise ValueError("there are no bytes to map")
         if not 0 <= self.address <= 2**64 - self.nbytes:
-            raise ValueError(f"{self.nbytes} bytes at {self.address} are beyond any address")
+            raise ValueError(f"{self.nbytes} bytes at {self.address} are in no address space")
 
     def without_owner(self):
         """The same, for an object whose Life keeps the owner: longer than that nobody may keep it."""

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
 """The registration cache: mappings that are found again."""
 import ctypes
-from ctypes import byref
+from ctypes import byref, c_size_t, c_uint64
 from typing import NamedTuple
 
 from . import _lib
-from ._lib import check, library, unsigned
+from ._lib import check, fitting, library
 from ._life import Closable, Use
 from ._memory import device_memory
 from .mapping import Mapping
@@ -64,7 +64,8 @@ class Cache(Closable):
 
     def invalidate(self, address=0, size=_lib.ENGINE_AUTO):
         """Forgets every region that touches these addresses, by default all."""
-        address, size = unsigned(address), unsigned(size)
+        address = fitting(c_uint64, address, "address")
+        size = fitting(c_size_t, size, "size")
         with Use(self._life):
             check(library().barcopy_cache_invalidate(self._cache, address, size))
 
@@ -72,7 +73,7 @@ class Cache(Closable):
         """
         Unpins what is idle: what has been freed, and the rest until it takes at most so many bytes.
         """
-        max_idle_bytes = unsigned(max_idle_bytes)
+        max_idle_bytes = fitting(c_uint64, max_idle_bytes, "max_idle_bytes")
         with Use(self._life):
             check(library().barcopy_cache_trim(self._cache, max_idle_bytes))
 

@@ -3,11 +3,11 @@
 import ctypes
 import errno
 import weakref
-from ctypes import byref, c_int, c_void_p
+from ctypes import byref, c_int, c_size_t, c_uint32, c_uint64, c_void_p
 from typing import NamedTuple
 
 from . import _lib
-from ._lib import check, library, signed, unsigned
+from ._lib import check, fitting, library
 from ._life import Closable, Use
 from ._memory import Where, device_memory
 from .cache import CHECK_TAG, Cache
@@ -107,8 +107,9 @@ class Context(Closable):
     def alloc(self, size, device=0, cached=False, shareable=False):
         """Memory of at least `size` bytes on a GPU, mapped and ready; shareable: export() will be
         asked for."""
+        size = fitting(c_size_t, size, "size")
+        device = fitting(c_int, device, "device")
         flags = (_lib.MEM_CACHED if cached else 0) | (_lib.MEM_SHAREABLE if shareable else 0)
-        size, device = unsigned(size), signed(device)
         mem = _lib.Mem()
         with Use(self._life):
             check(library().barcopy_mem_alloc(self._g, device, size, flags, byref(mem)))
@@ -116,7 +117,9 @@ class Context(Closable):
 
     def import_memory(self, fd, size, device=0):
         """Memory that another process exported. The descriptor stays the caller's."""
-        fd, size, device = signed(fd), unsigned(size), signed(device)
+        fd = fitting(c_int, fd, "fd")
+        size = fitting(c_size_t, size, "size")
+        device = fitting(c_int, device, "device")
         mem = _lib.Mem()
         with Use(self._life):
             check(library().barcopy_mem_import(self._g, device, fd, size, 0, byref(mem)))
@@ -124,8 +127,11 @@ class Context(Closable):
 
     def cache(self, validity=CHECK_TAG, max_bytes=0, max_regions=0, whole_max=0):
         """A registration Cache; see barcopy_cache_create(3)."""
-        options = _lib.CacheOptions(ctypes.sizeof(_lib.CacheOptions), unsigned(validity, 32), 0,
-                                    unsigned(max_bytes), unsigned(max_regions), unsigned(whole_max))
+        options = _lib.CacheOptions(ctypes.sizeof(_lib.CacheOptions),
+                                    fitting(c_uint32, validity, "validity"), 0,
+                                    fitting(c_uint64, max_bytes, "max_bytes"),
+                                    fitting(c_uint64, max_regions, "max_regions"),
+                                    fitting(c_uint64, whole_max, "whole_max"))
         cache = c_void_p()
         with Use(self._life):
             check(library().barcopy_cache_create(self._g, byref(options), byref(cache)))
@@ -137,7 +143,7 @@ class Context(Closable):
 
     def bar_info(self, device=0):
         """Size and use of a GPU's BAR1."""
-        device = signed(device)
+        device = fitting(c_int, device, "device")
         raw = _lib.BarInfo(struct_size=ctypes.sizeof(_lib.BarInfo))
         with Use(self._life):
             check(library().barcopy_get_bar_info(self._g, device, byref(raw)))

@@ -3,15 +3,16 @@
 import ctypes
 import errno
 import weakref
-from ctypes import byref, c_ubyte, c_uint32, c_uint64
+from ctypes import byref, c_int, c_size_t, c_ubyte, c_uint32, c_uint64
 from operator import index
 
 from . import _lib
-from ._lib import check, library, unsigned
+from ._lib import check, fitting, library
 from ._life import Closable, Use
 from ._memory import HostBuffer
 
 _FOREVER = 2**64 - 1
+_WORDS = {4: c_uint32, 8: c_uint64}
 _SLICE_NS = 100_000_000  # of a wait, so that Ctrl-C is noticed
 
 
@@ -109,8 +110,10 @@ class Mapping(Closable):
 
     def set_copy_options(self, threads=0, engine_read_min=0, engine_write_min=0):
         """Who helps with large copies: barcopy_set_copy_options(3). ENGINE_AUTO: where it is faster."""
-        options = _lib.CopyOptions(ctypes.sizeof(_lib.CopyOptions), unsigned(threads, 32), 0,
-                                   unsigned(engine_read_min), unsigned(engine_write_min))
+        options = _lib.CopyOptions(ctypes.sizeof(_lib.CopyOptions),
+                                   fitting(c_uint32, threads, "threads"), 0,
+                                   fitting(c_size_t, engine_read_min, "engine_read_min"),
+                                   fitting(c_size_t, engine_write_min, "engine_write_min"))
         with Use(self._life):
             check(library().barcopy_set_copy_options(self._handle, byref(options)))
 
@@ -118,9 +121,8 @@ class Mapping(Closable):
 
     def fence(self, use):
         """BEFORE_READ, AFTER_READ, AFTER_WRITE or FULL."""
-        use = unsigned(use, 31)
         with Use(self._life):
-            check(library().barcopy_fence(self._handle, use))
+            check(library().barcopy_fence(self._handle, fitting(c_int, use, "use")))
 
     def flush(self):
         """Returns when what this CPU has written has reached GPU memory."""
@@ -129,7 +131,7 @@ class Mapping(Closable):
 
     def _put(self, call, offset, size, value):
         self._refuse_read_only()
-        value = unsigned(value, 8 * size)
+        value = fitting(_WORDS[size], value, "value")
         with Use(self._life):
             check(call(self._handle, self._at(offset, size), value))
 
@@ -163,7 +165,7 @@ class Mapping(Closable):
         number = _lib.COMPARISONS.get(comparison)
         if number is None:
             raise ValueError(f"{comparison!r} is none of {' '.join(_lib.COMPARISONS)}")
-        value = unsigned(value, 8 * size)
+        value = fitting(_WORDS[size], value, "value")
         left = _FOREVER if timeout is None else int(timeout * 1e9)
         if left < 0:
             raise ValueError("a timeout is not negative")

@@ -117,10 +117,13 @@ unsigned int gdri_rm_driver_major(void)
 int gdri_rm_check(void)
 {
 	unsigned int major = gdri_rm_driver_major();
-	int fd = open(RM_CTL_NODE, O_RDWR | O_CLOEXEC);
+	int fd = open(RM_CTL_NODE, O_RDWR | O_CLOEXEC), err = errno;
 
+	/* An open tells them from a lack of memory, as that of gdrdrv's node does; a pin does not. */
+	if (fd < 0 && (err == EMFILE || err == ENFILE))
+		return gdri_fail(err, "%s: %s", RM_CTL_NODE, strerror(err));
 	if (fd < 0)
-		return fail_open(RM_CTL_NODE, errno);
+		return fail_open(RM_CTL_NODE, err);
 	close(fd);
 	if (major && major < RM_FIRST_WITH_EXPORT)
 		return gdri_fail(ENODEV, "driver %u is too old (%d is the first)", major,

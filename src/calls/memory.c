@@ -56,9 +56,6 @@ static int check_dmabuf(const struct gdri_imported *imported, size_t size)
 	if (size % GPU_PAGE_SIZE)
 		return gdri_fail(EINVAL, "size 0x%zx of a dma-buf is not a multiple of 64 KiB",
 				 size);
-	/* Before any backend is asked: one that takes no dma-buf would say ENOTSUP. */
-	if (fcntl(imported->fd, F_GETFD) < 0)
-		return gdri_fail(EINVAL, "%d is not an open file descriptor", imported->fd);
 	if (imported->device == -1) /* the caller does not know, or has no CUDA */
 		return 0;
 	rc = gdri_cuda_init();
@@ -79,6 +76,9 @@ int barcopy_mem_import(gdr_t g, int device, int fd, size_t size, uint32_t flags,
 	if (flags & ~(uint32_t)BARCOPY_MEM_DMABUF)
 		return -gdri_fail(EINVAL, "unknown bits in flags 0x%x of barcopy_mem_import",
 				  flags);
+	/* Before CUDA or any backend is asked: one that takes no dma-buf would say ENOTSUP. */
+	if (fcntl(fd, F_GETFD) < 0)
+		return -gdri_fail(EINVAL, "%d is not an open file descriptor", fd);
 	if (imported.dmabuf) {
 		rc = check_dmabuf(&imported, size);
 		if (rc)

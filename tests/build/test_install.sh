@@ -57,6 +57,11 @@ ok "every file is where it should be, and no other"
 test -z "$(cd "$src" && for f in README.md LICENSE docs/install.md examples/ring.c; do
 	cmp "$f" "$dest/opt/x/share/doc/barcopy/$f" 2>&1; done)"
 ok "documents and examples"
+# Many Makefiles have the variable in capitals; an environment that has it means something else by it.
+where() { env "$1" make -C "$src" --no-print-directory -n O="$tmp/o" "${@:2}" lib_install | grep -c ' /opt/y/lib'; }
+test "$(where X= PREFIX=/opt/y)" -gt 0 && test "$(where X= PREFIX=/opt/z prefix=/opt/y)" -gt 0 &&
+	test "$(where PREFIX=/opt/y)" = 0
+ok "PREFIX= on the command line is prefix="
 # What the README names is there when it is read where it was installed.
 missing=$(cd "$dest/opt/x/share/doc/barcopy" && grep -rohE '\]\([^)#:]*[.](md|svg|c|html|json)[)#]' README.md docs/*.md |
 	sed -E 's/^\]\(//; s/[)#]$//' | sort -u | while read -r f; do

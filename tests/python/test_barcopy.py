@@ -452,9 +452,33 @@ class Objects(Case):
             self.gdr.map(self.mem.address, 0)
         with self.assertRaises(ValueError):
             self.gdr.map(Device(self.mem.address, (0, 5), "<f4"))
+        for address, size in ((-1, 10), (1 << 64, 10), (self.mem.address + (1 << 64), 10),
+                              (self.mem.address, (1 << 64) + 10)):
+            with self.assertRaisesRegex(ValueError, "in no address space"):
+                self.gdr.map(address, size)
         why = self.raises_errno(errno.EINVAL, self.gdr.map, 0x1000, 10)
         self.assertIn("0x1000", why.strerror)
         self.assertTrue(_memory.is_contiguous((), None, 4))
+
+    def test_numbers_that_do_not_fit(self):
+        """ctypes cuts them off, and calls with another number."""
+        gdr, mem = self.gdr, self.mem
+        with gdr.cache() as cache:
+            for call, *arguments in (
+                    (gdr.alloc, -1), (gdr.alloc, (1 << 64) + 4096), (gdr.alloc, 4096, 1 << 32),
+                    (gdr.import_memory, 1 << 32, 1 << 21), (gdr.import_memory, 0, -1),
+                    (gdr.import_memory, 0, 1 << 21, 1 << 32), (gdr.bar_info, 1 << 32),
+                    (gdr.cache, 1 << 32), (gdr.cache, 0, -1), (gdr.cache, 0, 0, -1),
+                    (gdr.cache, 0, 0, 0, 1 << 64), (cache.trim, -1), (cache.invalidate, -1),
+                    (cache.invalidate, 0, -1), (mem.set_copy_options, (1 << 32) + 2),
+                    (mem.set_copy_options, 0, -1), (mem.set_copy_options, 0, 0, 1 << 64),
+                    (mem.fence, (1 << 32) + 1)):
+                with self.subTest(call=call.__name__, arguments=arguments), \
+                        self.assertRaisesRegex(ValueError, "is out of range"):
+                    call(*arguments)
+            with self.assertRaises(TypeError):
+                gdr.alloc("4096")
+        self.raises_errno(errno.EINVAL, gdr.import_memory, -1, 1 << 21)
 
     def test_what_is_known(self):
         self.assertEqual(self.mem.backend, "rm")

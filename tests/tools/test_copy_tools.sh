@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# litmus against a thread and copybench on host memory: they run without a GPU, their
+# litmus against a thread, copybench on host memory and compare on the stand-in: they run without a GPU, their
 # JSON is JSON, and their exit codes mean what they say. Usage: test_copy_tools.sh BUILD_DIR SIM_DIR.
 set -u
 
@@ -32,4 +32,8 @@ exits() {
 	exits "copybench --json" 0 $bench --json
 	check "copybench --json: it is JSON" python3 -m json.tool "$out" /dev/null
 }
+"$build/compare" "$build/libgdrapi.so.2" "$build/libgdrapi.so" --sim "$sim" >/dev/full 2>"$err"
+rc=$?
+: >"$out"
+expect "compare: a full disk" 1 '' '^compare: standard output: '
 finish

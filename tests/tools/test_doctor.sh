@@ -111,9 +111,10 @@ for o in json root replay sim help version; do
 done
 run "$tool" --version
 expect "--version" 0 '^gdrcopy_doctor [0-9.]+ \(libgdrapi 2\.6\)$'
+printf 'format 2\n\0machine x86_64\n' >"$tmp/nul"
 while read -r bad; do
 	# shellcheck disable=SC2086 # several words
-	run "$tool" $bad
+	run timeout 20 "$tool" $bad
 	if [ -s "$out" ]; then
 		fail "bad: $bad" "stdout is not empty"
 	else
@@ -131,6 +132,8 @@ done <<-END
 	--root $tmp --replay $tmp
 	--root $tmp --replay $root/Makefile
 	--root $tmp --replay /dev/null
+	--root $tmp --replay /dev/zero
+	--root $tmp --replay $tmp/nul
 	--root $tmp --sim $sim
 	--sim $tmp
 END

@@ -80,6 +80,11 @@ for t in copybw copylat pplat apiperf; do
 		sh -c "head -n 1 '$out' | grep -q 'running on the stand-in $sim/libcuda.so.1'"
 	quick gdrcopy_$t --sim "$tmp"
 	expect "$t: --sim without a libcuda" 1 '' 'no libcuda.so.1 there'
+	for odd in "a b" a:b 'a$b'; do
+		mkdir -p "$tmp/$odd" && cp "$sim"/lib*.so* "$tmp/$odd"
+		quick gdrcopy_$t --sim "$tmp/$odd"
+		expect "$t: --sim with a path that the loader would take apart: $odd" 1 '' 'the loader takes no path'
+	done
 	quick gdrcopy_$t --sim "$tmp/none"
 	expect "$t: --sim without the folder" 1 '' 'No such file'
 	cd "$sim/.." && quick gdrcopy_$t --sim "$(basename "$sim")" -s 64

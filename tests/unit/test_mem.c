@@ -403,6 +403,9 @@ START_TEST(test_dmabuf_errors)
 	FAILS(ENOTSUP, barcopy_mem_import(g, 0, ends[0], CHUNK, BARCOPY_MEM_DMABUF, &mem));
 	FAILS(EINVAL, barcopy_mem_import(g, 0, -1, CHUNK, BARCOPY_MEM_DMABUF, &mem));
 	FAILS(EINVAL, barcopy_mem_import(g, 0, 99, CHUNK, BARCOPY_MEM_DMABUF, &mem));
+	/* No new memory in the place of another process's, which every backend would serve. */
+	FAILS(EINVAL, barcopy_mem_import(g, 0, -1, CHUNK, 0, &mem));
+	FAILS(EINVAL, barcopy_mem_import(g, 0, -2, CHUNK - 1, 0, &mem));
 	FAILS(EINVAL, barcopy_mem_import(g, 0, fd, 0, BARCOPY_MEM_DMABUF, &mem));
 	FAILS(EINVAL, barcopy_mem_import(g, 0, fd, CHUNK - 4096, BARCOPY_MEM_DMABUF, &mem));
 	FAILS(ENOTSUP, barcopy_mem_import(g, 0, fd, CHUNK + PAGE, BARCOPY_MEM_DMABUF, &mem));
@@ -435,7 +438,8 @@ START_TEST(test_import_errors)
 
 	ck_assert_int_eq(pipe(pipe_fd), 0);
 	ck_assert_int_ne(barcopy_mem_import(g, 0, pipe_fd[0], CHUNK, 0, &mem), 0);
-	ck_assert_int_ne(barcopy_mem_import(g, 0, -1, CHUNK, 0, &mem), 0);
+	FAILS(EINVAL, barcopy_mem_import(g, 0, -1, CHUNK, 0, &mem));
+	FAILS(EINVAL, barcopy_mem_import(g, 0, 99, CHUNK, 0, &mem));
 	OK(barcopy_mem_alloc(g, 0, 1, BARCOPY_MEM_SHAREABLE, &mem));
 	OK(barcopy_map_range(g, mem.device_ptr, 8, 0, &cpu, &mh));
 	FAILS(EINVAL, barcopy_mem_export(g, &(barcopy_mem_t){ .handle = mh }, &fd));

@@ -151,6 +151,31 @@ static void control_node_missing(void)
 		     "rm: no /dev/nvidiactl: the NVIDIA driver's node is not there");
 }
 
+/* Which says more to whoever opens than a lack of memory would. */
+static void control_node_without_descriptors(void)
+{
+	static const struct {
+		const char *rule, *text;
+		int err;
+	} table[] = {
+		{ "OPEN_CTL:1=EMFILE", "rm: /dev/nvidiactl: Too many open files", EMFILE },
+		{ "OPEN_CTL:1=ENFILE", "rm: /dev/nvidiactl: Too many open files in system",
+		  ENFILE },
+	};
+
+	rm_begin();
+	for (size_t i = 0; i < COUNT(table); i++) {
+		rm_sim.faults(table[i].rule);
+		errno = 0;
+		ck_assert_ptr_null(gdr_open());
+		ck_assert_int_eq(errno, table[i].err);
+		rm_has(table[i].text);
+		rm_sim.faults(NULL);
+	}
+	rm_whole_life("with descriptors", standin_alloc(MIB), MIB);
+	rm_end(1);
+}
+
 #define TWO   "GDRSIM_DEVICES=2 "
 #define THREE "GDRSIM_DEVICES=3 "
 
@@ -168,6 +193,7 @@ static const struct unit_test tests[] = {
 	{ "one trial fails", one_trial_fails, TWO },
 	{ "/dev/nvidiactl is denied", control_node_denied, "" },
 	{ "/dev/nvidiactl is missing", control_node_missing, "" },
+	{ "no descriptor for /dev/nvidiactl", control_node_without_descriptors, "" },
 };
 
 int main(int argc, char **argv)

@@ -255,6 +255,7 @@ void *rm_mmap(int file, int fd, void *addr, size_t len, int prot, int flags, uin
 	map = &rm->maps[f->map];
 	o = &rm->objects[map->object];
 	read_only = (map->flags & NV_MAP_ACCESS) == NV_MAP_ACCESS_READ_ONLY;
+	/* BAR1's entries are read-only then. There mprotect() passes all the same; here it is refused. */
 	memory = rm_memory_open(o->memory, read_only ? O_RDONLY : O_RDWR);
 	if (memory < 0)
 		return fail(EIO);
