@@ -7,8 +7,8 @@ TEST_CPPFLAGS := -Itests -Iperf
 CHECK_LIBS ?= $(shell pkg-config --libs check 2>/dev/null || echo -lcheck -lsubunit -lrt -lm)
 
 # The calls of the library that tests/common/wrap.c can count and make fail.
-TEST_WRAPPED := mmap munmap madvise lseek fcntl open ioctl poll close malloc calloc realloc \
-	aligned_alloc pthread_atfork dlopen dlerror dlsym syscall
+TEST_WRAPPED := mmap munmap mprotect madvise lseek fcntl open fopen ioctl poll close malloc calloc \
+	realloc aligned_alloc pthread_atfork dlopen dlerror dlsym syscall
 TEST_WRAP := $(TEST_WRAPPED:%=-Wl,--wrap=%)
 
 UNIT_TESTS := $(patsubst tests/unit/%.c,$(O)/tests/%,$(wildcard tests/unit/test_*.c))

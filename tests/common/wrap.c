@@ -10,6 +10,7 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -32,8 +33,11 @@ static _Thread_local struct {
 		const char *name;
 		unsigned long calls;
 	} counts[MAX_NAMES];
+	const char *before_name;
+	void (*before)(void);
 	const char *failed;
 	const char *deny_library, *deny_symbol;
+	const char *path, *instead;
 	off_t lseek_size;
 } w;
 
@@ -62,6 +66,12 @@ void wrap_fail(const char *name, unsigned long nth, int err)
 	w.n_rules++;
 }
 
+void wrap_before(const char *name, void (*fn)(void))
+{
+	w.before_name = name;
+	w.before = fn;
+}
+
 void wrap_deny_library(const char *part)
 {
 	w.deny_library = part;
@@ -70,6 +80,12 @@ void wrap_deny_library(const char *part)
 void wrap_deny_symbol(const char *part)
 {
 	w.deny_symbol = part;
+}
+
+void wrap_instead(const char *path, const char *file)
+{
+	w.path = path;
+	w.instead = file;
 }
 
 void wrap_lseek_size(off_t size)
@@ -107,6 +123,12 @@ static bool fails(const char *name, int usual)
 			abort();
 	w.counts[i].name = name;
 	w.counts[i].calls++;
+	if (w.before && !strcmp(w.before_name, name)) {
+		void (*before)(void) = w.before;
+
+		w.before = NULL;
+		before();
+	}
 	for (size_t r = 0; r < w.n_rules; r++)
 		if (!strcmp(w.rules[r].name, name) &&
 		    (w.rules[r].every || (w.rules[r].left && !--w.rules[r].left))) {
@@ -148,6 +170,11 @@ WRAP(int, munmap, void *addr, size_t size)
 		return -1;
 	atomic_fetch_sub(&mapped, (long long)size);
 	return 0;
+}
+
+WRAP(int, mprotect, void *addr, size_t size, int prot)
+{
+	return fails("mprotect", ENOMEM) ? -1 : __real_mprotect(addr, size, prot);
 }
 
 WRAP(int, madvise, void *addr, size_t size, int advice)
@@ -197,6 +224,15 @@ int __wrap_open(const char *path, int flags, ...)
 	mode = flags & O_CREAT ? va_arg(ap, int) : 0;
 	va_end(ap);
 	return fails("open", EMFILE) ? -1 : __real_open(path, flags, mode);
+}
+
+WRAP(FILE *, fopen, const char *path, const char *mode)
+{
+	if (fails("fopen", EMFILE))
+		return NULL;
+	if (w.on && w.path && !strncmp(path, w.path, strlen(w.path)))
+		path = w.instead;
+	return __real_fopen(path, mode);
 }
 
 int __real_ioctl(int fd, unsigned long request, ...);

@@ -23,8 +23,14 @@ void wrap_fail(const char *name, unsigned long nth, int err);
 void wrap_deny_library(const char *part);
 void wrap_deny_symbol(const char *part);
 
+/* fopen of a path that begins so opens that file; NULL: none. */
+void wrap_instead(const char *path, const char *file);
+
 /* What lseek answers, -1 for the truth. */
 void wrap_lseek_size(off_t size);
+
+/* Before the next call of that name, once: fn, which may wait for another thread. */
+void wrap_before(const char *name, void (*fn)(void));
 
 /* The name of the last call that was made to fail since wrap_reset(); NULL: none was. */
 const char *wrap_failed(void);
