@@ -4,9 +4,11 @@
 #include <pthread.h>
 #include <signal.h>
 #include <setjmp.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/wrap.h"
 #include "mem_sim.h"
 
 static gdr_t g;
@@ -56,6 +58,30 @@ START_TEST(test_any_byte)
 		OK(barcopy_unmap_range(g, mh));
 		FAILS(EINVAL, barcopy_unmap_range(g, mh));
 		FAILS(EINVAL, gdr_copy_from_mapping(mh, bytes, cpu, 1));
+	}
+	vmm_delete(d, 1);
+}
+END_TEST
+
+/* A flush reads a word of the mapping, whatever byte the range is: nothing lies behind the last one. */
+START_TEST(test_flush)
+{
+	CUdeviceptr d = vmm_new(0, 1);
+	static const size_t offsets[] = { 0, 1, PAGE - 1, CHUNK - 1 };
+
+	for (size_t i = 0; i < sizeof(offsets) / sizeof(offsets[0]); i++) {
+		gdr_mh_t mh;
+		void *cpu, *behind = MAP_FAILED;
+
+		OK(barcopy_map_range(g, d + offsets[i], 1, 0, &cpu, &mh));
+		/* Whatever came to lie behind the map is not to be read. */
+		if (offsets[i] == CHUNK - 1)
+			behind = mmap((char *)cpu + 1, PAGE, PROT_NONE,
+				      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+		OK(barcopy_flush(mh));
+		OK(barcopy_unmap_range(g, mh));
+		if (behind != MAP_FAILED)
+			munmap(behind, PAGE);
 	}
 	vmm_delete(d, 1);
 }
@@ -221,6 +247,37 @@ START_TEST(test_read_only)
 	OK(barcopy_unmap_range(g, ro));
 	OK(barcopy_unmap_range(g, ro2));
 	OK(barcopy_unmap_range(g, rw));
+	vmm_delete(d, 1);
+}
+END_TEST
+
+/* Where the pages cannot be protected there is no range, and nothing is left of it. */
+START_TEST(test_not_protected)
+{
+	static const int errors[][2] = { { ENOMEM, ENOMEM }, { EACCES, ENOTSUP } };
+	barcopy_stats_t s = { .struct_size = sizeof(s) };
+	CUdeviceptr d = vmm_new(0, 1);
+	gdr_mh_t mh = { 77 };
+	void *cpu = NULL;
+
+	for (size_t i = 0; i < COUNT(errors); i++) {
+		long long mapped = wrap_mapped();
+
+		wrap_reset();
+		wrap_fail("mprotect", 0, errors[i][0]);
+		FAILS(errors[i][1],
+		      barcopy_map_range(g, d, 8, BARCOPY_MAP_RANGE_READ_ONLY, &cpu, &mh));
+		wrap_reset();
+		ck_assert_uint_eq(mh.h, 77);
+		ck_assert_ptr_null(cpu);
+		ck_assert_int_eq(wrap_mapped() - mapped, 0);
+		OK(barcopy_get_stats(g, &s));
+		ck_assert_uint_eq(s.maps, s.unmaps);
+		ck_assert_uint_eq(s.pins, s.unpins);
+	}
+	OK(barcopy_map_range(g, d, 8, BARCOPY_MAP_RANGE_READ_ONLY, &cpu, &mh));
+	ck_assert(store_faults(cpu));
+	OK(barcopy_unmap_range(g, mh));
 	vmm_delete(d, 1);
 }
 END_TEST
@@ -421,11 +478,13 @@ int main(void)
 	tcase_set_timeout(tc, 120);
 	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_add_test(tc, test_any_byte);
+	tcase_add_test(tc, test_flush);
 	tcase_add_test(tc, test_pinned_once);
 	tcase_add_test(tc, test_overlap);
 	tcase_add_test(tc, test_one_page);
 	tcase_add_test(tc, test_reallocated);
 	tcase_add_test(tc, test_read_only);
+	tcase_add_test(tc, test_not_protected);
 	tcase_add_test(tc, test_host);
 	tcase_add_test(tc, test_errors);
 	tcase_add_test(tc, test_handle);
