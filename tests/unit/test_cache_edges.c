@@ -1,0 +1,470 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The registration cache where things meet: limits reached exactly, places that are used again, uses that
+ * outlive their cache, a cache that ends while a call is on its way. What a cache does for its callers is
+ * in test_cache.c.
+ */
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "cache/cache.h"
+#include "common/wrap.h"
+#include "core/ctx.h"
+#include "mem_sim.h"
+
+static gdr_t g;
+
+static void start(void)
+{
+	standin_start();
+	g = open_any();
+}
+
+static barcopy_cache_t cache_of(gdr_t ctx, barcopy_cache_validity_t validity, uint64_t max_bytes)
+{
+	barcopy_cache_options_t o = { .struct_size = sizeof(o),
+				      .validity = validity,
+				      .max_bytes = max_bytes };
+	barcopy_cache_t cache;
+
+	OK(barcopy_cache_create(ctx, &o, &cache));
+	return cache;
+}
+
+static barcopy_cache_stats_t stats_of(barcopy_cache_t cache)
+{
+	barcopy_cache_stats_t s = { .struct_size = sizeof(s) };
+
+	OK(barcopy_cache_get_stats(cache, &s));
+	return s;
+}
+
+static void touch(barcopy_cache_t cache, uint64_t addr)
+{
+	barcopy_region_t r;
+
+	OK(barcopy_cache_get(cache, addr, 8, &r));
+	OK(barcopy_cache_put(cache, &r));
+}
+
+static bool is_cached(barcopy_cache_t cache, uint64_t addr)
+{
+	uint64_t hits = stats_of(cache).hits;
+
+	touch(cache, addr);
+	return stats_of(cache).hits == hits + 1;
+}
+
+static struct gdri_cache *found(barcopy_cache_t cache)
+{
+	struct gdri_cache *c = (struct gdri_cache *)gdri_slots_find(&gdri_caches, (uintptr_t)cache);
+
+	ck_assert_ptr_nonnull(c);
+	return c;
+}
+
+/* ---- limits ------------------------------------------------------------------------------------------ */
+
+/* The default limit is of what is free of the BAR, and what comes to the place of a cache has its own. */
+static void default_limit(void)
+{
+	CUdeviceptr d;
+	barcopy_cache_stats_t s;
+	uint32_t place = 0;
+	barcopy_cache_t cache;
+	gdr_mh_t h;
+	void *va;
+
+	start();
+	d = vmm_new(0, 8);
+	OK(gdr_pin_buffer_v2(g, d, 4 * CHUNK, 0, &h));
+	OK(gdr_map(g, h, &va, 4 * CHUNK));
+	for (int i = 0; i < 3; i++) {
+		OK(barcopy_cache_create(g, NULL, &cache));
+		s = stats_of(cache);
+		ck_assert(!s.hits && !s.misses && !s.evictions && !s.invalidations && !s.regions &&
+			  !s.regions_in_use && !s.bytes_pinned && !s.max_bytes);
+		for (unsigned int k = 4; k < 8; k++) {
+			touch(cache, d + k * CHUNK);
+			ck_assert(is_cached(cache, d + k * CHUNK));
+		}
+		OK(barcopy_cache_invalidate(cache, d + 4 * CHUNK, 1));
+		s = stats_of(cache);
+		/* 8 of 32 MiB are another's. */
+		ck_assert_uint_eq(s.max_bytes, 24 / 4 * 3 << 20);
+		ck_assert_uint_eq(s.misses, 4);
+		ck_assert_uint_eq(s.hits, 4);
+		ck_assert_uint_eq(s.invalidations, 1);
+		ck_assert_uint_eq(s.regions, 3);
+		ck_assert(!i || place == (uint32_t)(uintptr_t)cache);
+		place = (uint32_t)(uintptr_t)cache;
+		OK(barcopy_cache_destroy(cache));
+	}
+	OK(gdr_close(g));
+}
+
+/* What is pinned around a range may be more than the limit: then it is the range alone. */
+static void never_joined_beyond_the_limit(void)
+{
+	barcopy_cache_t cache;
+	barcopy_region_t r;
+	CUdeviceptr d;
+
+	start();
+	d = vmm_new(0, 2);
+	cache = cache_of(g, BARCOPY_CACHE_CHECK_TAG, CHUNK);
+	touch(cache, d);
+	ck_assert_uint_eq(stats_of(cache).bytes_pinned, CHUNK);
+	OK(barcopy_cache_get(cache, d + CHUNK - 8, 16, &r));
+	ck_assert(same_memory(r.handle, r.cpu_ptr, d + CHUNK - 8));
+	OK(barcopy_cache_put(cache, &r));
+	ck_assert_uint_eq(stats_of(cache).bytes_pinned, 2 * PAGE);
+	OK(gdr_close(g));
+}
+
+/* What a pin takes is known when it is there: what is beyond the limit then goes at once. */
+static void rounded_beyond_the_limit(void)
+{
+	barcopy_cache_t cache;
+	CUdeviceptr d;
+
+	start();
+	d = standin_alloc(8 * CHUNK);
+	cache = cache_of(g, BARCOPY_CACHE_CHECK_TAG, PAGE + PAGE / 2);
+	touch(cache, d + 8);
+	touch(cache, d + 8 * PAGE);
+	ck_assert_uint_eq(stats_of(cache).bytes_pinned, PAGE);
+	ck_assert_uint_eq(stats_of(cache).evictions, 1);
+	ck_assert(is_cached(cache, d + 8 * PAGE));
+	OK(gdr_close(g));
+}
+
+/* The CPU's own memory takes no BAR: nobody goes for it, nor does it go for want of BAR. */
+static void host_memory(void)
+{
+	barcopy_cache_t cache;
+	uint64_t host;
+	CUdeviceptr d;
+
+	start();
+	d = vmm_new(0, 8);
+	host = (uintptr_t)standin_host_alloc(4 * CHUNK, 0);
+	cache = cache_of(g, BARCOPY_CACHE_NOTIFIED, 2 * CHUNK);
+	touch(cache, d);
+	touch(cache, d + CHUNK);
+	touch(cache, host);
+	ck_assert_uint_eq(stats_of(cache).evictions, 0);
+	ck_assert(is_cached(cache, d) && is_cached(cache, d + CHUNK) && is_cached(cache, host));
+	OK(barcopy_cache_destroy(cache));
+	/* A BAR of four chunks. */
+	cache = cache_of(g, BARCOPY_CACHE_NOTIFIED, UINT64_MAX);
+	touch(cache, host);
+	for (unsigned int i = 0; i < 8; i++)
+		touch(cache, d + i * CHUNK);
+	ck_assert_uint_gt(stats_of(cache).evictions, 0);
+	ck_assert(is_cached(cache, host));
+	OK(gdr_close(g));
+}
+
+static void empty_range(void)
+{
+	barcopy_cache_t cache;
+	barcopy_region_t r;
+	CUdeviceptr d;
+
+	start();
+	d = vmm_new(0, 1);
+	for (int i = 0; i < 2; i++) {
+		cache = cache_of(g, i ? BARCOPY_CACHE_NOTIFIED : BARCOPY_CACHE_CHECK_TAG, 0);
+		touch(cache, d);
+		FAILS(EINVAL, barcopy_cache_get(cache, d, 0, &r));
+		FAILS(EINVAL, barcopy_cache_get(cache, d + 5, 0, &r));
+		OK(barcopy_cache_destroy(cache));
+	}
+	OK(gdr_close(g));
+}
+
+/* An entry takes no more users than can be counted. */
+static void most_users(void)
+{
+	struct gdri_cache *cache;
+	struct gdri_entry *e;
+	barcopy_cache_t c;
+	CUdeviceptr d;
+
+	start();
+	d = vmm_new(0, 1);
+	c = cache_of(g, BARCOPY_CACHE_NOTIFIED, 0);
+	touch(c, d);
+	cache = found(c);
+	e = gdri_cache_hit(cache, d, 8);
+	ck_assert_ptr_nonnull(e);
+	atomic_fetch_add(&e->state, GDRI_CACHE_FULL - 2);
+	ck_assert_ptr_eq(gdri_cache_hit(cache, d, 8), e);
+	ck_assert_ptr_null(gdri_cache_hit(cache, d, 8));
+	ck_assert_int_eq(gdri_cache_unuse(cache, e), 0);
+	ck_assert_ptr_eq(gdri_cache_hit(cache, d, 8), e);
+	atomic_fetch_sub(&e->state, GDRI_CACHE_FULL - 1);
+	ck_assert_int_eq(gdri_cache_unuse(cache, e), 0);
+	OK(barcopy_cache_destroy(c));
+	OK(gdr_close(g));
+}
+
+/* ---- the table of pages ------------------------------------------------------------------------------- */
+
+/* No memory for the second of two nodes that an item reaches into: it is in neither. */
+static void half_entered(void)
+{
+	uint64_t node = (uint64_t)GPU_PAGE_SIZE << GDRI_PAGES_NODE_BITS;
+	uint64_t start = 7 * node - 2 * GPU_PAGE_SIZE, end = 7 * node + GPU_PAGE_SIZE;
+	struct gdri_pages pages;
+	uint64_t item[2];
+
+	ck_assert_int_eq(gdri_pages_init(&pages), 0);
+	/* The first of the nodes is there. */
+	ck_assert_int_eq(gdri_pages_enter(&pages, start - GPU_PAGE_SIZE, start, &item[0]), 0);
+	wrap_reset();
+	wrap_fail("calloc", 1, ENOMEM);
+	ck_assert_int_eq(gdri_pages_enter(&pages, start, end, &item[1]), -ENOMEM);
+	ck_assert_str_eq(wrap_failed(), "calloc");
+	wrap_reset();
+	for (uint64_t at = start; at < end; at += GPU_PAGE_SIZE)
+		ck_assert_ptr_null(gdri_pages_find(&pages, at));
+	ck_assert_ptr_null(gdri_pages_next(&pages, start, UINT64_MAX));
+	ck_assert_ptr_eq(gdri_pages_find(&pages, start - 1), &item[0]);
+	ck_assert_int_eq(gdri_pages_enter(&pages, start, end, &item[1]), 0);
+	ck_assert_ptr_eq(gdri_pages_find(&pages, start), &item[1]);
+	ck_assert_ptr_eq(gdri_pages_find(&pages, end - 1), &item[1]);
+	ck_assert_ptr_null(gdri_pages_find(&pages, end));
+}
+
+/* ---- freed memory ------------------------------------------------------------------------------------ */
+
+static void swept_are_counted(void)
+{
+	barcopy_cache_t cache;
+	CUdeviceptr d;
+
+	start();
+	cache = cache_of(g, BARCOPY_CACHE_CHECK_TAG, 0);
+	for (int i = 0; i < 2; i++) {
+		d = vmm_new(0, 1);
+		touch(cache, d);
+		vmm_delete(d, 1);
+	}
+	OK(barcopy_cache_trim(cache, UINT64_MAX));
+	ck_assert_uint_eq(stats_of(cache).regions, 0);
+	ck_assert_uint_eq(stats_of(cache).invalidations, 2);
+	ck_assert_uint_eq(stats_of(cache).evictions, 0);
+	OK(gdr_close(g));
+}
+
+/* Memory for one context is not looked for in another's caches. */
+static void another_contexts_caches(void)
+{
+	size_t size = (size_t)96 << 20;
+	barcopy_cache_t theirs;
+	barcopy_region_t r;
+	barcopy_mem_t mem;
+	uint64_t addr;
+	gdr_t other;
+
+	start();
+	other = open_any();
+	theirs = cache_of(other, BARCOPY_CACHE_CHECK_TAG, UINT64_MAX);
+	addr = standin_alloc(size);
+	/* Not all of it: the stand-in's dma-buf of a whole allocation does not hold the memory. */
+	OK(barcopy_cache_get(theirs, addr + PAGE, size - PAGE, &r));
+	OK(barcopy_cache_put(theirs, &r));
+	CU(cuda.cuMemFree_v2(addr));
+	FAILS(ENOMEM, barcopy_mem_alloc(g, 0, 80 << 20, 0, &mem));
+	ck_assert_uint_eq(stats_of(theirs).regions, 1);
+	OK(barcopy_mem_alloc(other, 0, 80 << 20, 0, &mem));
+	ck_assert_uint_eq(stats_of(theirs).regions, 0);
+	OK(gdr_close(other));
+	OK(gdr_close(g));
+}
+
+/*
+ * A miss looks at some regions, the next one at those behind them. Where the next one has gone, and another
+ * cache has its place, it is not taken for one of these.
+ */
+static void next_look_has_gone(void)
+{
+	CUdeviceptr d, other_memory;
+	barcopy_cache_t cache, other;
+
+	start();
+	d = vmm_new(0, 8);
+	cache = cache_of(g, BARCOPY_CACHE_NOTIFIED, 0);
+	other = cache_of(g, BARCOPY_CACHE_NOTIFIED, 0);
+	for (unsigned int i = 0; i < 6; i++) /* the sixth one's miss has looked at four */
+		touch(cache, d + i * CHUNK);
+	OK(barcopy_cache_invalidate(cache, d + 4 * CHUNK, CHUNK));
+	other_memory = vmm_new(0, 1);
+	touch(other, other_memory);
+	vmm_delete(other_memory, 1);
+	touch(cache, d + 6 * CHUNK);
+	ck_assert_uint_eq(stats_of(cache).invalidations, 1);
+	ck_assert_uint_eq(stats_of(cache).regions, 6);
+	ck_assert_uint_eq(stats_of(other).regions, 1);
+	OK(barcopy_cache_destroy(cache));
+	OK(barcopy_cache_destroy(other));
+	OK(gdr_close(g));
+}
+
+/* ---- the end ------------------------------------------------------------------------------------------ */
+
+static uint64_t pinned(void)
+{
+	barcopy_stats_t s = { .struct_size = sizeof(s) };
+
+	OK(barcopy_get_stats(NULL, &s));
+	return s.pins - s.unpins;
+}
+
+/*
+ * A put that is under way beside gdr_close() comes when its region is closed and its cache's place another's:
+ * nothing is closed a second time, and the other one's regions are what they were.
+ */
+static void put_after_the_end(void)
+{
+	barcopy_cache_t cache;
+	struct gdri_cache *place;
+	barcopy_region_t r, next;
+	struct gdri_entry *e;
+	CUdeviceptr d;
+
+	start();
+	d = vmm_new(0, 2);
+	cache = cache_of(g, BARCOPY_CACHE_NOTIFIED, 0);
+	place = found(cache);
+	touch(cache, d);
+	e = gdri_cache_hit(place, d, 8);
+	ck_assert_ptr_nonnull(e);
+	OK(gdr_close(g));
+	ck_assert_uint_eq(pinned(), 0);
+	g = open_any();
+	cache = cache_of(g, BARCOPY_CACHE_NOTIFIED, 0);
+	ck_assert_ptr_eq(found(cache), place);
+	OK(barcopy_cache_get(cache, d + CHUNK, 8, &r));
+	OK(barcopy_cache_invalidate(cache, d + CHUNK, 8));
+	ck_assert_uint_eq(stats_of(cache).regions_in_use, 1);
+	ck_assert_int_eq(gdri_cache_unuse(place, e), 0);
+	ck_assert_uint_eq(pinned(), 1);
+	ck_assert_uint_eq(stats_of(cache).regions_in_use, 1);
+	OK(barcopy_cache_put(cache, &r));
+	ck_assert_uint_eq(stats_of(cache).regions_in_use, 0);
+	ck_assert_uint_eq(pinned(), 0);
+	/* Its place too is used again. */
+	OK(barcopy_cache_get(cache, d, 8, &r));
+	OK(barcopy_cache_get(cache, d + CHUNK, 8, &next));
+	ck_assert_uint_eq(pinned(), 2);
+	OK(barcopy_cache_invalidate(cache, d, 2 * CHUNK));
+	OK(barcopy_cache_put(cache, &r));
+	OK(barcopy_cache_put(cache, &next));
+	ck_assert_uint_eq(pinned(), 0);
+	OK(barcopy_cache_destroy(cache));
+	OK(gdr_close(g));
+}
+
+/* A context's shared ranges end with it: the next one in its place makes its own. */
+static void ranges_of_the_next_context(void)
+{
+	start();
+	for (int i = 0; i < 3; i++) {
+		CUdeviceptr d = vmm_new(0, 1);
+		barcopy_cache_t cache[3];
+		gdr_mh_t h;
+		void *cpu;
+
+		/* One in the place of the former one's ranges. */
+		for (int k = 0; k < 3; k++)
+			cache[k] = cache_of(g, BARCOPY_CACHE_NOTIFIED, 0);
+		OK(barcopy_map_range(g, d + 100, 8, 0, &cpu, &h));
+		ck_assert(same_memory(h, cpu, d + 100));
+		for (int k = 0; k < 3; k++) {
+			ck_assert_uint_eq(stats_of(cache[k]).misses, 0);
+			ck_assert_uint_eq(stats_of(cache[k]).regions, 0);
+			if (k)
+				OK(barcopy_cache_destroy(cache[k]));
+		}
+		OK(barcopy_unmap_range(g, h));
+		ck_assert_uint_eq(pinned(), 0);
+		vmm_delete(d, 1);
+		OK(gdr_close(g));
+		g = open_any();
+	}
+	OK(gdr_close(g));
+}
+
+static barcopy_cache_t trimmed;
+static _Atomic int trimmer;
+
+static void *trims(void *arg)
+{
+	(void)arg;
+	atomic_store(&trimmer, (int)syscall(SYS_gettid));
+	return (void *)(intptr_t)barcopy_cache_trim(trimmed, 0);
+}
+
+/* A call that has found its cache waits for the context, and then the cache is none any more. */
+static void ended_meanwhile(void)
+{
+	struct gdri_cache *cache;
+	pthread_t thread;
+	char state = '?';
+	void *rc;
+
+	start();
+	trimmed = cache_of(g, BARCOPY_CACHE_NOTIFIED, 0);
+	cache = found(trimmed);
+	pthread_mutex_lock(&cache->ctx->lock);
+	ck_assert_int_eq(pthread_create(&thread, NULL, trims, NULL), 0);
+	while (state != 'S') { /* most likely there */
+		char path[64];
+		FILE *file;
+
+		sched_yield();
+		if (!atomic_load(&trimmer))
+			continue;
+		snprintf(path, sizeof(path), "/proc/self/task/%d/stat", atomic_load(&trimmer));
+		file = fopen(path, "re");
+		ck_assert_ptr_nonnull(file);
+		ck_assert_int_eq(fscanf(file, "%*d (%*[^)]) %c", &state), 1);
+		fclose(file);
+	}
+	gdri_slot_retire(&cache->slot);
+	pthread_mutex_unlock(&cache->ctx->lock);
+	pthread_join(thread, &rc);
+	ck_assert_int_eq((int)(intptr_t)rc, EINVAL);
+	(void)gdri_slot_publish(&cache->slot);
+	OK(gdr_close(g)); /* nothing holds it */
+}
+
+#define DMABUF "GDRCOPY_BACKEND=dmabuf,host GDRSIM_DRIVER_VERSION=13030"
+
+static const struct unit_test tests[] = {
+	{ "default limit", default_limit, "GDRSIM_BAR1_MIB=32" },
+	{ "never joined beyond the limit", never_joined_beyond_the_limit, DMABUF },
+	{ "rounded beyond the limit", rounded_beyond_the_limit, DMABUF },
+	{ "host memory", host_memory, "GDRSIM_BAR1_MIB=8" },
+	{ "an empty range", empty_range, DMABUF },
+	{ "most users", most_users, DMABUF },
+	{ "half entered", half_entered, "" },
+	{ "what is swept is counted", swept_are_counted, DMABUF },
+	{ "another context's caches", another_contexts_caches, DMABUF " GDRSIM_MEM_MIB=128" },
+	{ "the next look has gone", next_look_has_gone, DMABUF },
+	{ "a put after the end", put_after_the_end, DMABUF },
+	{ "ranges of the next context", ranges_of_the_next_context, DMABUF },
+	{ "ended meanwhile", ended_meanwhile, DMABUF },
+};
+
+int main(int argc, char **argv)
+{
+	(void)argc;
+	return unit_main(argv, "registration cache: edges", tests, COUNT(tests));
+}
