@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The allocations of a region: which are noted, over holes of every length; which are noted later, and only
+ * where they lie in one GPU page with one that is still there; and what a proof is worth at the edges.
+ */
+#include <stdlib.h>
+
+#include "core/region.h"
+#include "mem_sim.h"
+
+/* Side by side from a page's start on: addr[i] of size[i]. */
+static void side_by_side(const size_t *size, uint64_t *addr, int n)
+{
+	standin_start();
+	for (int i = 0; i < n; i++) {
+		addr[i] = standin_alloc(size[i]);
+		ck_assert_uint_eq(addr[i], i ? addr[i - 1] + size[i - 1] : addr[0] & GPU_PAGE_MASK);
+	}
+}
+
+/* A region of whole pages around [low, high), pinned by nobody. */
+static struct gdri_region region_of(uint64_t low, uint64_t high)
+{
+	struct gdri_region r = { .low = low, .high = high };
+
+	r.pin.va = low & GPU_PAGE_MASK;
+	r.pin.mapped_size = ((high + GPU_PAGE_OFFSET) & GPU_PAGE_MASK) - r.pin.va;
+	return r;
+}
+
+/* The allocation behind a hole is found; behind one that is longer than a page where it is at a page. */
+static void holes(void)
+{
+	static const size_t size[] = { 100 << 10, 4096, 8192, 80 << 10, 512, 1024, 4096 };
+	struct gdri_region r;
+	uint64_t addr[7];
+	size_t found = 0;
+
+	side_by_side(size, addr, 7);
+	for (int i = 1; i < 7; i += 2)
+		CU(cuda.cuMemFree_v2(addr[i]));
+	r = region_of(addr[0], addr[6] + size[6]);
+	ck_assert_int_eq(gdri_parts_take(&r, r.low, r.high), 0);
+	ck_assert_uint_eq(r.part_count, 4);
+	for (int i = 0; i < 7; i += 2, found++) {
+		ck_assert_uint_eq(r.parts[found].start, addr[i]);
+		ck_assert_uint_eq(r.parts[found].end, addr[i] + size[i]);
+	}
+	ck_assert(gdri_region_holds(&r));
+	/* Over a hole nothing is proven at once; later it is, if it is not longer than a page. */
+	ck_assert_int_eq(gdri_region_prove(&r, addr[0], addr[2] + 8 - addr[0]), GDRI_UNKNOWN);
+	ck_assert_int_eq(gdri_region_prove_late(&r, addr[0], addr[2] + size[2] - addr[0]),
+			 GDRI_PROVEN);
+	ck_assert_int_eq(gdri_region_prove_late(&r, addr[2], addr[4] + 8 - addr[2]), GDRI_UNKNOWN);
+	ck_assert_int_eq(gdri_region_prove_late(&r, addr[4], addr[6] + size[6] - addr[4]),
+			 GDRI_PROVEN);
+	gdri_region_free_parts(&r);
+}
+
+/* Noted later: what lies in one page with a noted one, up to its last byte. */
+static void late(void)
+{
+	static const size_t size[] = { 4096, GPU_PAGE_SIZE - 4096, 4096, 2 * GPU_PAGE_SIZE };
+	struct gdri_region r;
+	uint64_t addr[4];
+
+	side_by_side(size, addr, 4);
+	r = region_of(addr[0], addr[2] + size[2]);
+	ck_assert_int_eq(gdri_parts_take(&r, addr[0], addr[0] + 1), 0);
+	ck_assert_uint_eq(r.part_count, 1);
+	ck_assert_int_eq(gdri_region_prove(&r, addr[1], size[1]), GDRI_UNKNOWN);
+	ck_assert_int_eq(gdri_region_prove_late(&r, addr[1], size[1]), GDRI_PROVEN);
+	ck_assert_int_eq(gdri_region_prove(&r, addr[1], size[1]), GDRI_PROVEN);
+	/* Its neighbour lies in the next page, with nobody; the last reaches beyond its page. */
+	ck_assert_int_eq(gdri_region_prove_late(&r, addr[2], 8), GDRI_UNKNOWN);
+	ck_assert_int_eq(gdri_region_prove_late(&r, addr[3], 8), GDRI_UNKNOWN);
+	gdri_region_free_parts(&r);
+	/* A noted one that begins where the page ends is in the next one. */
+	r = region_of(addr[0], addr[2] + size[2]);
+	ck_assert_int_eq(gdri_parts_take(&r, addr[2], addr[2] + 1), 0);
+	ck_assert_uint_eq(r.parts[0].start, addr[0] + GPU_PAGE_SIZE);
+	ck_assert_int_eq(gdri_region_prove_late(&r, addr[0], 8), GDRI_UNKNOWN);
+	ck_assert_int_eq(gdri_region_prove_late(&r, addr[2], 8), GDRI_PROVEN);
+	/* Nor is anything held by one that has gone. */
+	CU(cuda.cuMemFree_v2(addr[2]));
+	addr[2] = standin_alloc(2048);
+	ck_assert_uint_eq(addr[2], r.parts[0].start);
+	ck_assert_int_eq(gdri_region_prove_late(&r, addr[2], 8), GDRI_STALE);
+	ck_assert(!gdri_region_holds(&r));
+	gdri_region_free_parts(&r);
+}
+
+/* SYNC_MEMOPS is set for what was noted, not for what has come to its place since. */
+static void sync_memops(void)
+{
+	static const size_t size[] = { 4096, 4096 };
+	struct gdri_region r;
+	unsigned int on = 9;
+	uint64_t addr[2];
+
+	side_by_side(size, addr, 2);
+	r = region_of(addr[0], addr[1] + size[1]);
+	ck_assert(!gdri_region_sync_memops(&r, r.low, r.high)); /* nothing is noted */
+	ck_assert_int_eq(gdri_parts_take(&r, r.low, r.high), 0);
+	ck_assert_uint_eq(r.part_count, 2);
+	CU(cuda.cuMemFree_v2(addr[1]));
+	ck_assert_uint_eq(standin_alloc(size[1]), addr[1]);
+	gdri_parts_set_sync_memops(&r);
+	CU(cuda.cuPointerGetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, addr[0]));
+	ck_assert_uint_eq(on, 1);
+	CU(cuda.cuPointerGetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, addr[1]));
+	ck_assert_uint_eq(on, 0);
+	ck_assert(gdri_region_sync_memops(&r, addr[0], addr[0] + size[0]));
+	ck_assert(!gdri_region_sync_memops(&r, addr[1], addr[1] + size[1]));
+	ck_assert(!gdri_region_sync_memops(&r, r.low, r.high));
+	ck_assert(!gdri_region_sync_memops(&r, r.high, r.high + 1));
+	gdri_region_free_parts(&r);
+}
+
+static const struct unit_test tests[] = {
+	{ "holes", holes, "" },
+	{ "noted later", late, "" },
+	{ "SYNC_MEMOPS", sync_memops, "" },
+};
+
+int main(int argc, char **argv)
+{
+	(void)argc;
+	return unit_main(argv, "allocations of a region", tests, COUNT(tests));
+}
