@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "common/resources.h"
@@ -464,6 +465,90 @@ static void one_close_wins(void)
 	}
 }
 
+/*
+ * Threads that have found an object by its name and wait for its lock while somebody else ends it. The lock
+ * is held until they sleep, most likely there.
+ */
+struct waiter {
+	pthread_t thread;
+	int (*call)(void);
+	_Atomic int tid;
+	int rc;
+};
+
+static void *waits(void *arg)
+{
+	struct waiter *w = arg;
+
+	atomic_store(&w->tid, (int)syscall(SYS_gettid));
+	w->rc = w->call();
+	return NULL;
+}
+
+static bool sleeps(int tid)
+{
+	char path[64], state = '?';
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", tid);
+	file = fopen(path, "re");
+	ck_assert_ptr_nonnull(file);
+	ck_assert_int_eq(fscanf(file, "%*d (%*[^)]) %c", &state), 1);
+	fclose(file);
+	return state == 'S';
+}
+
+/* How many of them succeeded; the others' answer is EINVAL. */
+static int all_at(pthread_mutex_t *held, struct waiter *w, size_t count)
+{
+	int succeeded = 0;
+
+	for (size_t i = 0; i < count; i++)
+		ck_assert_int_eq(pthread_create(&w[i].thread, NULL, waits, &w[i]), 0);
+	for (size_t i = 0; i < count; i++)
+		while (!atomic_load(&w[i].tid) || !sleeps(atomic_load(&w[i].tid)))
+			sched_yield();
+	pthread_mutex_unlock(held);
+	for (size_t i = 0; i < count; i++) {
+		pthread_join(w[i].thread, NULL);
+		ck_assert(w[i].rc == 0 || w[i].rc == EINVAL);
+		succeeded += !w[i].rc;
+	}
+	return succeeded;
+}
+
+static gdr_mh_t contended_handle;
+
+static int close_it(void)
+{
+	return gdr_close(contended);
+}
+
+static int unpin_it(void)
+{
+	return gdr_unpin_buffer(contended, contended_handle);
+}
+
+static void waiting_for_a_lock(void)
+{
+	struct waiter unpinners[2] = { { .call = unpin_it }, { .call = unpin_it } };
+	struct waiter closers[2] = { { .call = close_it }, { .call = close_it } };
+	struct gdri_handle *handle;
+	struct gdri_ctx *ctx;
+
+	contended = opened();
+	contended_handle = fake_pin(contended);
+	ck_assert_int_eq(gdri_handle_lock(NULL, contended_handle, &handle), 0);
+	ck_assert_int_eq(all_at(&handle->lock, unpinners, 2), 1);
+	ck_assert_int_eq(atomic_load(&unpins), 1);
+	fake_pin(contended);
+	ck_assert_int_eq(gdri_ctx_get(contended, &ctx), 0);
+	gdri_ctx_put(ctx);
+	pthread_mutex_lock(&ctx->lock);
+	ck_assert_int_eq(all_at(&ctx->lock, closers, 2), 1);
+	ck_assert_int_eq(atomic_load(&unpins), 2);
+}
+
 /* Pins, stale unpins and closes at the same time on contexts that come and go. */
 static _Atomic(gdr_t) current;
 static _Atomic unsigned long some_handle;
@@ -586,6 +671,7 @@ static const struct unit_test tests[] = {
 	{ "outputs of calls that fail (L6)", failing_flag_leaves_the_output, "" },
 	{ "gdr_close waits for calls", close_waits, "" },
 	{ "one of several closes", one_close_wins, "" },
+	{ "two that wait for one lock", waiting_for_a_lock, "" },
 	{ "contexts come and go (L4)", contexts_come_and_go, "" },
 	{ "forked children (L15)", children, "" },
 };
