@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
 /*
  * What a forked child has of its parent's: no descriptor of the driver's nodes or of a dma-buf, which
- * would hold the parent's pins; and forks among threads that open and close such descriptors.
+ * would hold the parent's pins; forks among threads that open and close such descriptors; and none of the
+ * locks that another thread holds at the fork.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -13,8 +15,13 @@
 #include "common/resources.h"
 #include "common/standin.h"
 #include "common/unit.h"
+#include "common/wrap.h"
 #include "barcopy.h"
 #include "base/process.h"
+#include "cache/cache.h"
+#include "copy/pool.h"
+#include "core/ctx.h"
+#include "core/handle.h"
 
 static int child_counts(void *expected)
 {
@@ -105,10 +112,202 @@ static void among_threads(void)
 	ck_assert_int_eq(resources_fds(), before);
 }
 
+/* ---- forks while another thread holds a lock --------------------------------------------------------- */
+
+static sem_t inside, go_on;
+static atomic_bool stopped;
+
+static void stop_here(void)
+{
+	atomic_store(&stopped, true);
+	sem_post(&inside);
+	sem_wait(&go_on);
+}
+
+struct run {
+	const char *call; /* in which it holds the lock */
+	int (*run)(void *);
+	int rc;
+};
+
+static void *runs_into(void *arg)
+{
+	struct run *s = arg;
+
+	wrap_reset();
+	wrap_before(s->call, stop_here);
+	s->rc = s->run(NULL);
+	sem_post(&inside); /* where it was not made at all */
+	return NULL;
+}
+
+/* A child that waits for ever is ended by a signal. */
+static int with_alarm(void *run)
+{
+	alarm(20);
+	return (*(int (**)(void *))run)(NULL);
+}
+
+static void fork_inside(const char *call, int (*run)(void *))
+{
+	struct run s = { .call = call, .run = run };
+	pthread_t thread;
+
+	ck_assert_int_eq(sem_init(&inside, 0, 0), 0);
+	ck_assert_int_eq(sem_init(&go_on, 0, 0), 0);
+	ck_assert_int_eq(gdri_process_enter(), 0);
+	ck_assert_int_eq(pthread_create(&thread, NULL, runs_into, &s), 0);
+	sem_wait(&inside);
+	ck_assert_int_eq(unit_in_child(with_alarm, &run), 0);
+	sem_post(&go_on);
+	pthread_join(thread, NULL);
+	ck_assert_int_eq(s.rc, 0);
+	ck_assert(atomic_load(&stopped));
+}
+
+static int opens(void *arg)
+{
+	gdr_t g = barcopy_open(BARCOPY_OPEN_ANY);
+
+	(void)arg;
+	return g ? gdr_close(g) : 1;
+}
+
+static void table_of_contexts(void)
+{
+	fork_inside("aligned_alloc", opens);
+}
+
+static void loading_cuda(void)
+{
+	fork_inside("dlopen", opens);
+}
+
+static int makes_a_pool(void *arg)
+{
+	struct gdri_copy_pool *pool;
+
+	(void)arg;
+	if (gdri_copy_pool_get(&pool, 2, -1))
+		return 1;
+	gdri_copy_pool_put(pool);
+	return 0;
+}
+
+static void list_of_pools(void)
+{
+	fork_inside("calloc", makes_a_pool);
+}
+
+/* A region of nobody's, in a handle of its own. */
+static int pins(gdr_t g, gdr_mh_t *h)
+{
+	static const struct gdri_backend none = { .name = "none", .id = BARCOPY_BACKEND_HOST };
+	static struct gdri_region region = { .pin = { .backend = &none, .mapped_size = 65536 },
+					     .kind = &gdri_kind_cached };
+	struct gdri_ctx *ctx;
+	int rc = gdri_ctx_get(g, &ctx);
+
+	if (rc)
+		return 1;
+	rc = gdri_handle_new(ctx, &region, 0, 65536, h);
+	gdri_ctx_put(ctx);
+	return rc != 0;
+}
+
+static int uses_tables(void *arg)
+{
+	gdr_t g = barcopy_open(BARCOPY_OPEN_ANY);
+	barcopy_cache_t cache;
+	gdr_mh_t h;
+
+	(void)arg;
+	if (!g || pins(g, &h) || barcopy_cache_create(g, NULL, &cache) ||
+	    barcopy_cache_trim(cache, 0))
+		return 1;
+	gdri_slots_free(&gdri_entries,
+			gdri_slots_new(&gdri_entries, sizeof(struct gdri_entry), NULL));
+	return gdr_close(g) ? 2 : 0;
+}
+
+static void init_nothing(struct gdri_slot *slot)
+{
+	(void)slot;
+}
+
+/* Of each table: its own lock, and those of objects whose place is free. */
+static void tables(void)
+{
+	struct gdri_slots *const all[] = { &gdri_handles, &gdri_caches, &gdri_entries };
+	int (*run)(void *) = uses_tables;
+	struct gdri_handle *handle;
+	struct gdri_cache *cache;
+	barcopy_cache_t c;
+	gdr_mh_t h;
+	gdr_t g;
+
+	gdri_slots_free(&gdri_entries,
+			gdri_slots_new(&gdri_entries, sizeof(struct gdri_entry), init_nothing));
+	g = barcopy_open(BARCOPY_OPEN_ANY);
+	ck_assert_ptr_nonnull(g);
+	ck_assert_int_eq(pins(g, &h), 0);
+	ck_assert_int_eq(barcopy_cache_create(g, NULL, &c), 0);
+	handle = (struct gdri_handle *)gdri_slots_find(&gdri_handles, h.h);
+	cache = (struct gdri_cache *)gdri_slots_find(&gdri_caches, (uintptr_t)c);
+	ck_assert(handle && cache);
+	ck_assert_int_eq(gdr_close(g), 0);
+	for (size_t i = 0; i < COUNT(all); i++)
+		pthread_mutex_lock(&all[i]->lock);
+	pthread_mutex_lock(&handle->lock);
+	pthread_mutex_lock(&cache->lock);
+	ck_assert_int_eq(unit_in_child(with_alarm, &run), 0);
+	pthread_mutex_unlock(&cache->lock);
+	pthread_mutex_unlock(&handle->lock);
+	for (size_t i = 0; i < COUNT(all); i++)
+		pthread_mutex_unlock(&all[i]->lock);
+	ck_assert_int_eq(uses_tables(NULL), 0);
+}
+
+/* ---- CUDA's contexts --------------------------------------------------------------------------------- */
+
+static int uses_cuda(void *arg)
+{
+	(void)arg;
+	standin_load();
+	for (int i = 0; i < 2; i++) {
+		gdr_t g = barcopy_open(BARCOPY_OPEN_ANY);
+		barcopy_mem_t mem;
+
+		if (!g || barcopy_mem_alloc(g, 0, 4096, 0, &mem) || barcopy_mem_free(g, &mem) ||
+		    gdr_close(g))
+			return 1;
+		if (cuda_hooks.calls("cuDevicePrimaryCtxRetain") !=
+		    cuda_hooks.calls("cuDevicePrimaryCtxRelease"))
+			return 2;
+	}
+	return 0;
+}
+
+/* A child of a process that has contexts and no CUDA yet gives back what it takes, with its own last one. */
+static void primary_contexts(void)
+{
+	gdr_t g = barcopy_open(BARCOPY_OPEN_ANY);
+
+	ck_assert_ptr_nonnull(g);
+	ck_assert_int_eq(unit_in_child(uses_cuda, NULL), 0);
+	ck_assert_int_eq(gdr_close(g), 0);
+	ck_assert_int_eq(uses_cuda(NULL), 0);
+}
+
 static const struct unit_test tests[] = {
 	{ "dma-bufs of pins", dmabufs, "GDRCOPY_BACKEND=dmabuf GDRSIM_DRIVER_VERSION=13030" },
 	{ "owned descriptors", owned, "" },
 	{ "forks among threads", among_threads, "" },
+	{ "inside the table of contexts", table_of_contexts, "GDRCOPY_BACKEND=host" },
+	{ "while libcuda is loaded", loading_cuda, "GDRCOPY_BACKEND=host" },
+	{ "inside the list of pools", list_of_pools, "" },
+	{ "primary contexts", primary_contexts, "" },
+	{ "other tables locked", tables, "GDRCOPY_BACKEND=host" },
 };
 
 int main(int argc, char **argv)
