@@ -223,6 +223,21 @@ START_TEST(test_forced_row)
 }
 END_TEST
 
+/* A word is posted where stores gather and the CPU can send one at once; elsewhere it is a put. */
+START_TEST(test_posts)
+{
+	struct gdri_copy_plan plan;
+
+	for (int type = 0; type < GDR_MAPPING_TYPE_MAX; type++)
+		for (int can = 0; can < 2; can++) {
+			ck_assert_int_eq(gdri_copy_plan_init(&plan, (gdr_mapping_type_t)type,
+							     can ? GDRI_CPU_MOVDIRI : 0, NULL),
+					 0);
+			ck_assert_int_eq(plan.posts, can && type == GDR_MAPPING_TYPE_WC);
+		}
+}
+END_TEST
+
 /* Only the library's own rows are chosen, and each type keeps its own fences. */
 START_TEST(test_all_feature_sets)
 {
@@ -317,6 +332,7 @@ int main(void)
 #endif
 	tcase_add_test(tc, test_mask_text);
 	tcase_add_test(tc, test_forced_row);
+	tcase_add_test(tc, test_posts);
 	tcase_add_test(tc, test_all_feature_sets);
 	tcase_add_test(tc, test_environment);
 	tcase_add_test(tc, test_plan_pointers);

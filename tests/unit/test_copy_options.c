@@ -21,6 +21,7 @@
 #include "common/standin.h"
 #include "common/unit.h"
 #include "common/wrap.h"
+#include "copy/pool.h"
 #include "copy/tune.h"
 #include "barcopy.h"
 
@@ -288,13 +289,14 @@ static void automatic(void)
 	close_mapped(&m);
 }
 
-/* Options last over the handle's mappings, and may be set before the first. */
+/* Options last over the handle's mappings, and may be set before the first, whatever the environment says. */
 static void over_mappings(void)
 {
 	struct mapped m;
 
 	open_mapped(&m);
-	OK(gdr_unmap(m.g, m.h, m.p, SIZE));
+	OK(gdr_unpin_buffer(m.g, m.h));
+	OK(gdr_pin_buffer_v2(m.g, m.v.ptr, SIZE, 0, &m.h));
 	OK(set(&m, 1, 4096, 4096));
 	map_now(&m);
 	both_ways(&m, 3, 5000);
@@ -303,6 +305,31 @@ static void over_mappings(void)
 	map_now(&m);
 	both_ways(&m, 3, 5000);
 	check_counts(&m, 4, 0);
+	close_mapped(&m);
+}
+
+/* A range may begin anywhere in its pages, the engine's address does so too. */
+static void engine_in_a_range(void)
+{
+	static const size_t starts[] = { 1, 4096 + 3, 65536 + 77, STANDIN_GRANULE - 5 };
+	struct mapped m;
+
+	open_mapped(&m);
+	OK(gdr_unpin_buffer(m.g, m.h));
+	for (size_t i = 0; i < COUNT(starts); i++) {
+		CUdeviceptr former = m.v.ptr;
+		void *cpu;
+
+		OK(barcopy_map_range(m.g, former + starts[i], 100000, 0, &cpu, &m.h));
+		m.p = cpu;
+		m.v.ptr += starts[i];
+		OK(set(&m, 1, 4096, 4096));
+		both_ways(&m, 0, 100000);
+		both_ways(&m, 70001, 4096);
+		check_counts(&m, 4 * (i + 1), 0);
+		m.v.ptr = former;
+		OK(barcopy_unmap_range(m.g, m.h));
+	}
 	close_mapped(&m);
 }
 
@@ -342,6 +369,7 @@ static void failures_of_cuda(void)
 	open_mapped(&m);
 	OK(set(&m, 1, 4096, 4096));
 	for (size_t i = 0; i < COUNT(calls); i++) {
+		unsigned long waited = cuda_hooks.calls("cuStreamSynchronize");
 		uint64_t fallbacks = stats_of(&m).engine_fallbacks;
 
 		resources_look(&before);
@@ -355,6 +383,8 @@ static void failures_of_cuda(void)
 		ck_assert_msg(!resources_differ(&before, &after), "%s: %s", calls[i],
 			      resources_differ(&before, &after));
 		ck_assert_uint_eq(stats_of(&m).engine_fallbacks - fallbacks, i < 2 ? 1 : 2);
+		/* A copy that was refused is waited for too: some of it may be under way. */
+		ck_assert_uint_eq(cuda_hooks.calls("cuStreamSynchronize") - waited, i < 3 ? 2 : 0);
 	}
 	/* The capture mode cannot be had: the copy does without. */
 	cuda_hooks.set_fail("cuThreadExchangeStreamCaptureMode:*=801");
@@ -480,6 +510,8 @@ static void write_refused(gdr_mh_t h, void *cpu)
 	ck_assert_int_eq(sigaction(SIGSEGV, &action, &former), 0);
 	if (!sigsetjmp(fault, 1))
 		ck_assert_int_eq(gdr_copy_to_mapping(h, cpu, buf, 65536), EACCES);
+	else
+		ck_abort_msg("tried, and not refused");
 	ck_assert_int_eq(sigaction(SIGSEGV, &former, NULL), 0);
 }
 
@@ -498,7 +530,6 @@ static void read_only_ranges(void)
 	OK(barcopy_map_range(m.g, m.v.ptr, 65536, BARCOPY_MAP_RANGE_READ_ONLY, &cpu, &h));
 	OK(barcopy_set_copy_options(h, &o));
 	ck_assert_int_eq(cuda.cuMemcpyHtoD_v2(m.v.ptr, buf + 5, 65536), CUDA_SUCCESS);
-	/* Refused, or a fault, but never done. */
 	write_refused(h, cpu);
 	ck_assert_int_eq(cuda.cuMemcpyDtoH_v2(now, m.v.ptr, 65536), CUDA_SUCCESS);
 	ck_assert_int_eq(memcmp(now, buf + 5, 65536), 0);
@@ -674,6 +705,57 @@ static void threads_by_environment(void)
 	close_mapped(&m);
 }
 
+/* The GPU's NUMA node is looked up where the system tells it, for a pool of its own; no file stays open. */
+static void near_the_gpu(void)
+{
+	int before = tasks_at_first(), fds;
+	char path[] = "/tmp/numa_node.XXXXXX";
+	FILE *file = fdopen(mkstemp(path), "w");
+	struct gdri_copy_pool *pool;
+	struct mapped m;
+
+	ck_assert_ptr_nonnull(file);
+	fputs("0\n", file);
+	fclose(file);
+	open_mapped(&m);
+	wrap_reset();
+	wrap_instead("/sys/bus/pci/devices/", path);
+	fds = resources_fds();
+	OK(set(&m, 3, 0, 0));
+	ck_assert_int_eq(resources_fds(), fds);
+	wrap_reset();
+	tasks_become(before + 2);
+	OK(gdri_copy_pool_get(&pool, 3, 0));
+	tasks_become(before + 2); /* the same one */
+	gdri_copy_pool_put(pool);
+	OK(set(&m, 1, 0, 0));
+	tasks_become(before);
+	unlink(path);
+	close_mapped(&m);
+}
+
+/* What was set for a handle is nothing to who comes to its place. */
+static void place_used_again(void)
+{
+	int before = tasks_at_first();
+	struct mapped m;
+	gdr_mh_t former;
+
+	open_mapped(&m);
+	for (int i = 0; i < 2; i++) {
+		tasks_become(before + 2);
+		OK(set(&m, 1, 0, 0));
+		tasks_become(before);
+		former = m.h;
+		OK(gdr_unpin_buffer(m.g, m.h));
+		OK(gdr_pin_buffer_v2(m.g, m.v.ptr, SIZE, 0, &m.h));
+		ck_assert_uint_eq((uint32_t)m.h.h, (uint32_t)former.h);
+		map_now(&m);
+	}
+	tasks_become(before + 2);
+	close_mapped(&m);
+}
+
 static char logged[4096];
 
 static void take_log(void *arg, barcopy_log_level_t level, const char *message)
@@ -681,6 +763,37 @@ static void take_log(void *arg, barcopy_log_level_t level, const char *message)
 	(void)arg;
 	if (level >= BARCOPY_LOG_WARN)
 		snprintf(logged + strlen(logged), sizeof(logged) - strlen(logged), "%s\n", message);
+}
+
+/* The most threads that may be asked for, and one more; and none. */
+static void most_threads(void)
+{
+	int before = tasks_at_first();
+	struct mapped m;
+
+	barcopy_set_log_fn(take_log, NULL);
+	open_mapped(&m);
+	ck_assert_str_eq(logged, "");
+	tasks_become(before + 63);
+	OK(set(&m, 1, 0, 0));
+	tasks_become(before);
+	OK(set(&m, 64, 0, 0));
+	tasks_become(before + 63);
+	barcopy_set_log_fn(NULL, NULL);
+	close_mapped(&m);
+}
+
+static void threads_out_of_range(void)
+{
+	int before = tasks_at_first();
+	struct mapped m;
+
+	barcopy_set_log_fn(take_log, NULL);
+	open_mapped(&m);
+	ck_assert_ptr_nonnull(strstr(logged, "GDRCOPY_COPY_THREADS is not in"));
+	tasks_become(before);
+	barcopy_set_log_fn(NULL, NULL);
+	close_mapped(&m);
 }
 
 /* Every variable with nonsense in it: said once, and ignored. */
@@ -800,6 +913,9 @@ static const struct unit_test tests[] = {
 	{ "copy engine by size", engine_by_size, "" },
 	{ "AUTO and page-locked memory", automatic, "" },
 	{ "options over several mappings", over_mappings, "" },
+	{ "options before the first mapping, and an environment", over_mappings,
+	  "GDRCOPY_COPY_THREADS=3" },
+	{ "copy engine in a range", engine_in_a_range, "" },
 	{ "never for words or vectors", never_words_or_vectors, "" },
 	{ "CUDA fails in a copy", failures_of_cuda, "" },
 	{ "no primary context for an engine", no_primary_context,
@@ -815,6 +931,11 @@ static const struct unit_test tests[] = {
 	{ "host memory", host_memory, "" },
 	{ "no threads unless asked for", no_threads_unasked, "" },
 	{ "threads by environment", threads_by_environment, "GDRCOPY_COPY_THREADS=3" },
+	{ "near the GPU", near_the_gpu, "" },
+	{ "a handle's place used again", place_used_again, "GDRCOPY_COPY_THREADS=3" },
+	{ "64 threads", most_threads, "GDRCOPY_COPY_THREADS=64" },
+	{ "65 threads", threads_out_of_range, "GDRCOPY_COPY_THREADS=65" },
+	{ "0 threads", threads_out_of_range, "GDRCOPY_COPY_THREADS=0" },
 	{ "wrong environment", wrong_environment,
 	  "GDRCOPY_COPY_THREADS=lots GDRCOPY_COPY_IMPL=best" },
 	{ "copy engine, then threads", engine_then_threads, "" },

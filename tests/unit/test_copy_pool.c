@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <time.h>
 
+#include "common/resources.h"
 #include "copy/rows.h"
 #include "copy/pool.h"
 
@@ -216,6 +217,65 @@ START_TEST(test_cancel)
 }
 END_TEST
 
+static bool cancel_enabled(void)
+{
+	int state;
+
+	ck_assert_int_eq(pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &state), 0);
+	return state == PTHREAD_CANCEL_ENABLE;
+}
+
+/* The caller is afterwards as he was: his signals, whether he can be cancelled, his descriptors. */
+START_TEST(test_caller)
+{
+	const struct gdri_copy_plan *plan = gdri_copy_plan(GDR_MAPPING_TYPE_WC);
+	struct area map = area_new((size_t)2 << 20, MAP_PRIVATE);
+	struct area host = area_new((size_t)2 << 20, MAP_PRIVATE);
+	struct gdri_copy_pool *pool;
+	int fds = resources_fds();
+	sigset_t some, now;
+
+	sigemptyset(&some);
+	sigaddset(&some, SIGUSR1);
+	sigaddset(&some, SIGSEGV);
+	ck_assert_int_eq(pthread_sigmask(SIG_SETMASK, &some, NULL), 0);
+	for (int i = 0; i < 4; i++) {
+		ck_assert_int_eq(gdri_copy_pool_new(&pool, 3, i % 2 - 1), 0);
+		ck_assert(cancel_enabled());
+		gdri_copy_pool_copy(pool, plan, map.base, host.base, map.size, i < 2);
+		ck_assert(cancel_enabled());
+		gdri_copy_pool_free(pool);
+		ck_assert(cancel_enabled());
+	}
+	ck_assert_int_eq(pthread_sigmask(SIG_SETMASK, NULL, &now), 0);
+	for (int sig = 1; sig < 32; sig++)
+		ck_assert_int_eq(sigismember(&now, sig), sigismember(&some, sig));
+	ck_assert_int_eq(resources_fds(), fds);
+}
+END_TEST
+
+/* One for each number and node, for as long as somebody has it. */
+START_TEST(test_shared)
+{
+	struct gdri_copy_pool *a, *b, *other;
+
+	ck_assert_int_eq(gdri_copy_pool_get(&a, 3, -1), 0);
+	ck_assert_int_eq(gdri_copy_pool_get(&b, 3, -1), 0);
+	ck_assert_ptr_eq(a, b);
+	ck_assert_int_eq(gdri_copy_pool_get(&other, 3, 0), 0);
+	ck_assert_ptr_ne(a, other);
+	gdri_copy_pool_put(other);
+	ck_assert_int_eq(gdri_copy_pool_get(&other, 2, -1), 0);
+	ck_assert_ptr_ne(a, other);
+	gdri_copy_pool_put(other);
+	gdri_copy_pool_put(a);
+	ck_assert_int_eq(gdri_copy_pool_get(&a, 3, -1), 0);
+	ck_assert_ptr_eq(a, b);
+	gdri_copy_pool_put(a);
+	gdri_copy_pool_put(b);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("copy: worker pool");
@@ -225,6 +285,8 @@ int main(void)
 	tcase_add_test(tc, test_same_bytes);
 	tcase_add_test(tc, test_several_callers);
 	tcase_add_test(tc, test_make_and_free);
+	tcase_add_test(tc, test_caller);
+	tcase_add_test(tc, test_shared);
 	tcase_add_test(tc, test_cancel);
 	tcase_add_test(tc, test_faults);
 	suite_add_tcase(suite, tc);
