@@ -132,6 +132,9 @@ static void copy_fences_words(const struct fence_watch *w, const struct gdri_cop
 		   BEFORE_READ "r" AFTER_READ, "r");
 	FENCES_ARE(plan, gdri_wait(plan, map, 8, BARCOPY_CMP_GE, 1, UINT64_MAX), 0, 8,
 		   BEFORE_READ "r" AFTER_READ, "r");
+	/* Once, and nothing follows what did not hold. */
+	FENCES_ARE(plan, gdri_wait(plan, map, 4, BARCOPY_CMP_NE, 1, 0), 0, 4, BEFORE_READ "r", "r");
+	FENCES_ARE(plan, gdri_wait(plan, map, 8, BARCOPY_CMP_NE, 1, 0), 0, 8, BEFORE_READ "r", "r");
 	FENCES_ARE(plan, gdri_flush_word(plan, map), 0, 4, flush, flush);
 #if defined(__x86_64__)
 	if (plan->type == GDR_MAPPING_TYPE_WC)

@@ -23,6 +23,26 @@ struct steps {
 		[2]; /* the pages that the present instruction may touch: of two, if it spans them */
 };
 
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define KEEPS_SIGNALS 1
+#endif
+#elif defined(__SANITIZE_THREAD__)
+#define KEEPS_SIGNALS 1
+#endif
+
+const char *step_impossible(void)
+{
+	const char *preload = getenv("LD_PRELOAD");
+
+#ifdef KEEPS_SIGNALS
+	return "the thread sanitizer keeps signals back";
+#endif
+	if (preload && strstr(preload, "vgpreload"))
+		return "valgrind has no trap flag";
+	return NULL;
+}
+
 static uint8_t *memory;
 static size_t memory_size;
 static struct steps all[THREADS];

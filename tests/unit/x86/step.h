@@ -11,6 +11,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Why nothing can be watched here; NULL if it can. */
+const char *step_impossible(void);
+
 /* Watches memory of that size; one per process. */
 uint8_t *step_watch(size_t size);
 

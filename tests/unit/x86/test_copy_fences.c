@@ -8,7 +8,6 @@
 #include "../copy_fences.h"
 
 #include "copy/tune.h"
-#include "copy/word.h"
 #include "step.h"
 
 static struct fence_watch watch = { .begin = step_begin, .end = step_end };
@@ -108,22 +107,9 @@ static void setup(void)
 	watch.map = step_watch((size_t)1 << 20);
 }
 
-/* Why nothing can be watched here; NULL if it can. */
-static const char *no_stepping(void)
-{
-	const char *preload = getenv("LD_PRELOAD");
-
-#ifdef GDRI_TSAN
-	return "the thread sanitizer keeps signals back";
-#endif
-	if (preload && strstr(preload, "vgpreload"))
-		return "valgrind has no trap flag";
-	return NULL;
-}
-
 int main(void)
 {
-	const char *reason = no_stepping();
+	const char *reason = step_impossible();
 	Suite *suite;
 	TCase *tc;
 
