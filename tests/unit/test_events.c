@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/node.h"
+#include "common/wrap.h"
 
 static bool is_ready(int fd)
 {
@@ -46,9 +47,11 @@ START_TEST(test_events)
 	ck_assert_int_eq(cuda.cuMemFree_v2(base[0]), 0);
 	ck_assert_int_eq(cuda.cuMemFree_v2(base[2]), 0);
 	ck_assert(is_ready(fd));
-	/* A look at the flag takes nothing away. */
-	assert_ok(gdr_get_callback_flag(g, h[0], &flag));
-	ck_assert_int_eq(flag, 1);
+	/* A look at the flag takes nothing away, and a second one is no second revocation. */
+	for (int i = 0; i < 2; i++) {
+		assert_ok(gdr_get_callback_flag(g, h[0], &flag));
+		ck_assert_int_eq(flag, 1);
+	}
 	node.faults(NULL);
 	assert_ok(barcopy_next_revoked(g, &told));
 	assert_ok(barcopy_next_revoked(g, &other));
@@ -66,8 +69,12 @@ START_TEST(test_events)
 	ck_assert(!is_ready(fd));
 	assert_ok(gdr_unpin_buffer(g, h[1]));
 	ck_assert_int_eq(barcopy_next_revoked(g, &other), ENOENT);
-	/* It is the caller's: close-on-exec, another one each time, ended by close() alone. */
+	/* It is the caller's: close-on-exec, another one each time, ended by close() alone. A signal meanwhile. */
+	wrap_reset();
+	wrap_fail("poll", 1, EINTR);
 	assert_ok(barcopy_get_event_fd(g, &second));
+	ck_assert_str_eq(wrap_failed(), "poll");
+	wrap_reset();
 	ck_assert_int_ne(second, fd);
 	ck_assert_int_eq(fcntl(second, F_GETFD), FD_CLOEXEC);
 	ck_assert_int_eq(close(fd), 0);
@@ -80,6 +87,30 @@ START_TEST(test_events)
 	ck_assert_int_eq(close(second), 0);
 	ck_assert_int_eq(barcopy_get_event_fd(g, &fd), EINVAL);
 	ck_assert_int_eq(barcopy_next_revoked(g, &other), EINVAL);
+}
+END_TEST
+
+/* Who comes to the place of a pin that was told of is told of too. */
+START_TEST(test_events_place_used_again)
+{
+	gdr_t g = node_open("2.6", "0");
+	uint32_t place = 0;
+
+	for (int i = 0; i < 3; i++) {
+		uint64_t base = standin_alloc(2 * MIB);
+		gdr_mh_t h, told;
+
+		assert_ok(gdr_pin_buffer(g, base, 2 * MIB, 0, 0, &h));
+		ck_assert(!place || (uint32_t)h.h == place);
+		place = (uint32_t)h.h;
+		ck_assert_int_eq(barcopy_next_revoked(g, &told), ENOENT);
+		ck_assert_int_eq(cuda.cuMemFree_v2(base), 0);
+		assert_ok(barcopy_next_revoked(g, &told));
+		ck_assert_uint_eq(told.h, h.h);
+		assert_ok(gdr_unpin_buffer(g, h));
+	}
+	ck_assert_uint_eq(revoked(g), 3);
+	assert_ok(gdr_close(g));
 }
 END_TEST
 
@@ -142,11 +173,15 @@ START_TEST(test_events_cached)
 	assert_ok(barcopy_cache_create(g, &options, &cache));
 	for (int i = 0; i < 3; i++)
 		base[i] = standin_alloc(2 * MIB);
+	assert_ok(gdr_pin_buffer(g, base[0], 2 * MIB, 0, 0, &own));
 	assert_ok(barcopy_cache_get(cache, base[0] + 100, 8, &region));
 	assert_ok(barcopy_cache_put(cache, &region));
 	ck_assert_int_eq(cuda.cuMemFree_v2(base[0]), 0);
 	ck_assert(is_ready(fd));
+	assert_ok(barcopy_next_revoked(g, &told)); /* behind the idle one */
+	ck_assert_uint_eq(told.h, own.h);
 	ck_assert_int_eq(barcopy_next_revoked(g, &told), ENOENT);
+	assert_ok(gdr_unpin_buffer(g, own));
 	ck_assert(!is_ready(fd));
 	ck_assert_uint_eq(node.pins(), 0);
 
@@ -178,6 +213,7 @@ END_TEST
 static void add_tests(TCase *tc)
 {
 	tcase_add_test(tc, test_events);
+	tcase_add_test(tc, test_events_place_used_again);
 	tcase_add_test(tc, test_events_no_poll);
 	tcase_add_test(tc, test_events_other_backends);
 	tcase_add_test(tc, test_events_cached);

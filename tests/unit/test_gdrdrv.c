@@ -205,6 +205,37 @@ START_TEST(test_unknown_memory)
 }
 END_TEST
 
+/* What the driver knows and CUDA does not: a cache that is told of every free keeps it, no other does. */
+START_TEST(test_unknown_memory_cached)
+{
+	barcopy_cache_options_t o = { .struct_size = sizeof(o) };
+	barcopy_cache_stats_t s = { .struct_size = sizeof(s) };
+	uint64_t base = standin_alloc(MIB);
+	gdr_t g = node_open_alone("2.6", "1");
+	barcopy_cache_t cache;
+	barcopy_region_t r;
+
+	cuda_hooks.set_fail("cuPointerGetAttributes:*=1");
+	for (int notified = 0; notified < 2; notified++) {
+		o.validity = notified ? BARCOPY_CACHE_NOTIFIED : BARCOPY_CACHE_CHECK_TAG;
+		assert_ok(barcopy_cache_create(g, &o, &cache));
+		for (int i = 0; i < 3; i++) {
+			assert_ok(barcopy_cache_get(cache, base + 100, 8, &r));
+			assert_ok(gdr_copy_to_mapping(r.handle, r.cpu_ptr, &i, sizeof(i)));
+			assert_ok(barcopy_cache_put(cache, &r));
+			ck_assert_uint_eq(node.pins(), notified);
+		}
+		assert_ok(barcopy_cache_get_stats(cache, &s));
+		ck_assert_uint_eq(s.misses, notified ? 1 : 3);
+		ck_assert_uint_eq(s.hits, notified ? 2 : 0);
+		assert_ok(barcopy_cache_destroy(cache));
+		ck_assert_uint_eq(node.pins(), 0);
+	}
+	cuda_hooks.set_fail(NULL);
+	assert_ok(gdr_close(g));
+}
+END_TEST
+
 static void check_no_open(int err, const char *text)
 {
 	int fds = resources_fds();
@@ -309,6 +340,7 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, test_pin_flags);
 	tcase_add_test(tc, test_tokens);
 	tcase_add_test(tc, test_unknown_memory);
+	tcase_add_test(tc, test_unknown_memory_cached);
 	tcase_add_loop_test(tc, test_open_refused, 0, 14);
 	tcase_add_test(tc, test_open_next_backend);
 	tcase_add_test(tc, test_host_memory);
