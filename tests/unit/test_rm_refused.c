@@ -3,6 +3,8 @@
  * The rm backend where something is not to be had: what is still served, which errno and which one
  * text the rest gets, and that nothing is left.
  */
+#include "common/resources.h"
+#include "common/wrap.h"
 #include "rm_sim.h"
 
 /* ---- exportable memory alone --------------------------------------------------------------------------- */
@@ -113,6 +115,63 @@ static void bar1_too_small_for_the_trial(void)
 	rm_end(1);
 }
 
+/* No room for the pages: the map of the resource manager goes with them, and the next one is good. */
+static void no_pages(void)
+{
+	static const struct {
+		int err, want;
+	} cases[] = { { ENOMEM, ENOMEM }, { EAGAIN, ENOMEM }, { EPERM, ENOTSUP } };
+	struct gdrsim_rm_counts before, after;
+	struct rm_use u;
+	CUdeviceptr p;
+
+	rm_begin();
+	p = standin_alloc(MIB);
+	OK(rm_pin(p, MIB, 0)); /* with the trial */
+	OK(gdr_pin_buffer_v2(rm_g, p, MIB, 0, &u.h));
+	rm_sim.counts(&before);
+	for (size_t i = 0; i < COUNT(cases); i++) {
+		wrap_reset();
+		wrap_fail("mmap", 1, cases[i].err);
+		ck_assert_int_eq(gdr_map(rm_g, u.h, &u.map, MIB), cases[i].want);
+		wrap_reset();
+		rm_sim.counts(&after);
+		ck_assert_uint_eq(after.maps, before.maps);
+		ck_assert_uint_eq(after.device_files, before.device_files);
+		ck_assert_uint_eq(rm_sim.bar1_used(0), 0);
+	}
+	OK(gdr_map(rm_g, u.h, &u.map, MIB));
+	OK(gdr_unpin_buffer(rm_g, u.h));
+	rm_end(1);
+}
+
+/* ---- the first pin ----------------------------------------------------------------------------------------- */
+
+/* A GPU that cannot be had: no client is kept for it, and no descriptor. Later it may be there. */
+static void no_gpu(void)
+{
+	static const char *const rules[] = { "REGISTER_FD:*=0x1b", "REGISTER_FD:*=EINVAL",
+					     "RM_ALLOC:2=0x1a",	   "RM_ALLOC:1=0x1b",
+					     "CARD_INFO:*=EINVAL", "OPEN_DEVICE:*=EACCES",
+					     "RM_CONTROL:1=0x1f" };
+	CUdeviceptr p;
+
+	rm_begin();
+	p = standin_alloc(MIB);
+	for (size_t i = 0; i < COUNT(rules); i++) {
+		int before = resources_fds();
+
+		rm_sim.faults(rules[i]);
+		ck_assert_msg(rm_pin(p, MIB, 0), "%s", rules[i]);
+		rm_sim.faults(NULL);
+		rm_assert_kept(0);
+		ck_assert_msg(resources_fds() == before, "%s: %d descriptors left", rules[i],
+			      resources_fds() - before);
+	}
+	rm_whole_life("and then", p, MIB);
+	rm_end(1);
+}
+
 /* ---- FORCE_PCIE -------------------------------------------------------------------------------------------- */
 
 /* A driver that knows the bit is asked for it: here that one map is refused, and no other. */
@@ -180,6 +239,8 @@ static const struct unit_test tests[] = {
 	{ "BAR1 is full", bar1_full, "GDRSIM_BAR1_MIB=16" },
 	{ "BAR1 is full half way", bar1_full_half_way, "GDRSIM_BAR1_MIB=16" },
 	{ "BAR1 is too small for the trial", bar1_too_small_for_the_trial, "" },
+	{ "no pages", no_pages, "" },
+	{ "no GPU at the first pin", no_gpu, "" },
 	{ "FORCE_PCIE", force_pcie, "GDRSIM_COHERENT=1 GDRSIM_RM_DRIVER=595.45.04" },
 	{ "FORCE_PCIE is not known", force_pcie_unknown, "GDRSIM_COHERENT=1" },
 	{ "other memory", other_memory, "" },
