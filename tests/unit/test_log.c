@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/unit.h"
+#include "common/wrap.h"
 #include "base/env.h"
 #include "base/error.h"
 #include "base/process.h"
@@ -264,6 +265,51 @@ static void error_per_thread(void)
 	ck_assert_str_eq(barcopy_last_error(), "mine");
 }
 
+/* Without memory for it there is a text that says so; with memory again the next one is the cause. */
+static void no_memory_for_a_text(void)
+{
+	wrap_reset();
+	wrap_fail("malloc", 1, ENOMEM);
+	(void)!gdri_fail(EIO, "first");
+	ck_assert_str_eq(barcopy_last_error(), "no memory for the cause");
+	(void)!gdri_fail(EIO, "second");
+	ck_assert_str_eq(barcopy_last_error(), "second");
+	wrap_reset();
+}
+
+/* What fails in a destructor of the thread's that runs after ours has a text, and no freed one. */
+static pthread_key_t later_key;
+static char later_text[64];
+
+static void fails_later(void *again)
+{
+	if (again == later_text) { /* once more, when all others have run */
+		pthread_setspecific(later_key, "last");
+		return;
+	}
+	ck_assert_str_eq(barcopy_last_error(), "");
+	(void)!gdri_fail(EIO, "at the end");
+	snprintf(later_text, sizeof(later_text), "%s", barcopy_last_error());
+}
+
+static void *has_a_text(void *arg)
+{
+	(void)!gdri_fail(EIO, "its own");
+	pthread_setspecific(later_key, arg);
+	return NULL;
+}
+
+static void fails_in_a_destructor(void)
+{
+	pthread_t t;
+
+	ck_assert_int_eq(pthread_key_create(&later_key, fails_later), 0);
+	ck_assert_int_eq(pthread_create(&t, NULL, has_a_text, later_text), 0);
+	pthread_join(t, NULL);
+	ck_assert_str_eq(later_text, "at the end");
+	pthread_key_delete(later_key);
+}
+
 static void bounded_texts(void)
 {
 	struct gdri_text text = { .len = 0 };
@@ -373,6 +419,8 @@ static const struct unit_test tests[] = {
 	{ "the error's text", error_text, "" },
 	{ "an error is logged at debug level", error_is_logged, "" },
 	{ "the text is the thread's own", error_per_thread, NULL },
+	{ "no memory for a text", no_memory_for_a_text, "" },
+	{ "a failure in a destructor", fails_in_a_destructor, "" },
 	{ "texts are bounded", bounded_texts, NULL },
 	{ "values that are true", true_values, NULL },
 };

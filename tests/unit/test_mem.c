@@ -3,6 +3,7 @@
  * barcopy_mem_alloc(): memory that is ready on each kind of platform, handed to another process, and
  * freed; barcopy_get_bar_info().
  */
+#include <dlfcn.h>
 #include <pthread.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -10,6 +11,7 @@
 #include <unistd.h>
 
 #include "common/pass_fd.h"
+#include "common/wrap.h"
 #include "mem_sim.h"
 
 static void use(gdr_t g, const barcopy_mem_t *mem)
@@ -51,6 +53,7 @@ START_TEST(test_alloc)
 		ck_assert_uint_eq(backend, BARCOPY_BACKEND_RM);
 		copy = mem;
 		OK(barcopy_mem_free(g, &mem));
+		ck_assert(!mem.device_ptr && !mem.cpu_ptr && !mem.size && !mem.handle.h);
 		ck_assert_uint_eq(standin_device_bytes(0), 0);
 		FAILS(EINVAL, barcopy_mem_free(g, &mem));
 		FAILS(EINVAL, barcopy_mem_free(g, &copy));
@@ -191,6 +194,37 @@ START_TEST(test_failing_calls)
 	FAILS(EIO, barcopy_mem_alloc(g, 0, 1, 0, &mem));
 	cuda_hooks.set_fail(NULL);
 	OK(barcopy_mem_alloc(g, 0, 1, 0, &mem));
+	OK(gdr_close(g));
+}
+END_TEST
+
+static char said[1024];
+
+static void hear(void *arg, barcopy_log_level_t level, const char *message)
+{
+	(void)arg;
+	if (level == BARCOPY_LOG_ERROR)
+		snprintf(said + strlen(said), sizeof(said) - strlen(said), "%.*s;",
+			 (int)strcspn(message, " "), message);
+}
+
+/* Pages are removed before the memory behind them is given back; nothing keeps the rest from going. */
+START_TEST(test_freed_last)
+{
+	gdr_t g = open_any();
+	barcopy_mem_t mem;
+
+	standin_load();
+	OK(barcopy_mem_alloc(g, 0, 1, BARCOPY_MEM_SHAREABLE, &mem));
+	barcopy_set_log_fn(hear, NULL);
+	wrap_reset();
+	wrap_fail("munmap", 1, ENOMEM);
+	cuda_hooks.set_fail("cuMemUnmap:1=999");
+	OK(barcopy_mem_free(g, &mem));
+	ck_assert_str_eq(said, "unmapping;freeing;");
+	wrap_reset();
+	cuda_hooks.set_fail(NULL);
+	barcopy_set_log_fn(NULL, NULL);
 	OK(gdr_close(g));
 }
 END_TEST
@@ -459,6 +493,7 @@ START_TEST(test_bar_info)
 {
 	barcopy_bar_info_t info = { .struct_size = sizeof(info) },
 			   later = { .struct_size = sizeof(later) };
+	unsigned long (*nvml_calls)(const char *name);
 	barcopy_mem_t mem;
 	gdr_t g;
 
@@ -470,6 +505,10 @@ START_TEST(test_bar_info)
 	OK(barcopy_mem_alloc(g, 0, 16 << 20, 0, &mem));
 	OK(barcopy_get_bar_info(g, 0, &later));
 	ck_assert_uint_eq(later.used, info.used + (16 << 20));
+	/* NVML is made ready once. */
+	*(void **)&nvml_calls = dlsym(dlopen("libnvidia-ml.so.1", RTLD_NOW), "gdrsim_calls");
+	ck_assert(nvml_calls && nvml_calls("nvmlDeviceGetBAR1MemoryInfo") == 2);
+	ck_assert_uint_eq(nvml_calls("nvmlInit"), 1);
 	OK(barcopy_mem_free(g, &mem));
 	FAILS(EINVAL, barcopy_get_bar_info(g, 1, &info));
 	FAILS(EINVAL, barcopy_get_bar_info(g, 0, NULL));
@@ -569,6 +608,7 @@ int main(void)
 	tcase_add_test(tc, test_several_gpus);
 	tcase_add_test(tc, test_errors);
 	tcase_add_test(tc, test_failing_calls);
+	tcase_add_test(tc, test_freed_last);
 	tcase_add_test(tc, test_reset);
 	tcase_add_test(tc, test_small_bar);
 	tcase_add_test(tc, test_two_processes);
