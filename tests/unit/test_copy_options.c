@@ -494,6 +494,31 @@ static void freed_before_the_unpin(void)
 	close_mapped(&m);
 }
 
+/* A context of the program's own that has gone took the stream along: nobody enters it for that. */
+static void context_gone(void)
+{
+	barcopy_copy_options_t o = { .struct_size = sizeof(o), .engine_read_min = 1 };
+	unsigned long ended, entered;
+	CUdeviceptr memory;
+	struct mapped m;
+	CUcontext own;
+	gdr_mh_t h;
+
+	open_mapped(&m);
+	ck_assert_int_eq(cuda.cuCtxCreate_v2(&own, 0, 0), CUDA_SUCCESS);
+	ck_assert_int_eq(cuda.cuMemAlloc_v2(&memory, 65536), CUDA_SUCCESS);
+	OK(gdr_pin_buffer_v2(m.g, memory, 65536, 0, &h));
+	OK(barcopy_set_copy_options(h, &o));
+	ck_assert_int_eq(cuda.cuCtxDestroy_v2(own), CUDA_SUCCESS);
+	ended = cuda_hooks.calls("cuStreamDestroy");
+	entered = cuda_hooks.calls("cuCtxPushCurrent");
+	OK(barcopy_set_copy_options(h, NULL));
+	ck_assert_uint_eq(cuda_hooks.calls("cuStreamDestroy"), ended);
+	ck_assert_uint_eq(cuda_hooks.calls("cuCtxPushCurrent"), entered);
+	OK(gdr_unpin_buffer(m.g, h));
+	close_mapped(&m);
+}
+
 /* A range that is not to be written is not, whoever would do it. */
 static sigjmp_buf fault;
 
@@ -924,6 +949,7 @@ static const struct unit_test tests[] = {
 	{ "no memory for options", no_memory, "" },
 	{ "freed memory", freed_memory, "" },
 	{ "memory freed before the unpin", freed_before_the_unpin, "" },
+	{ "a context of the program's has gone", context_gone, "" },
 	{ "read-only ranges", read_only_ranges, "" },
 	{ "one chunk is another's", one_chunk_replaced, "" },
 	{ "another's before the options", replaced_before_the_options, "" },

@@ -277,6 +277,18 @@ START_TEST(test_open_refused)
 }
 END_TEST
 
+/* Of several that are there and refuse it is the first one's errno, and every one's text. */
+START_TEST(test_open_refusals)
+{
+	node_env("GDRSIM_RM", "denied");
+	node_env("GDRSIM_NODE_LEVEL", "1.3");
+	check_no_open(EINVAL, "is 1.3; 2.0 is the oldest");
+	assert_text("/dev/nvidiactl may not be opened");
+	node_env("GDRSIM_NODE", "absent");
+	check_no_open(EACCES, "/dev/nvidiactl may not be opened");
+}
+END_TEST
+
 START_TEST(test_open_next_backend)
 {
 	int major, minor, value;
@@ -342,6 +354,7 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, test_unknown_memory);
 	tcase_add_test(tc, test_unknown_memory_cached);
 	tcase_add_loop_test(tc, test_open_refused, 0, 14);
+	tcase_add_test(tc, test_open_refusals);
 	tcase_add_test(tc, test_open_next_backend);
 	tcase_add_test(tc, test_host_memory);
 	tcase_add_test(tc, test_open_attributes);

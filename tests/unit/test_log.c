@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /* Error texts, log levels and functions, and the environment that decides on them. */
 #include <errno.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -9,6 +10,7 @@
 #include <sys/auxv.h>
 #include <unistd.h>
 
+#include "common/again.h"
 #include "common/unit.h"
 #include "common/wrap.h"
 #include "base/env.h"
@@ -397,6 +399,57 @@ static void true_values(void)
 	ck_assert_str_eq(gdri_env("GDRCOPY_X"), "yes");
 }
 
+/* ---- a program with raised privileges ----------------------------------------------------------------- */
+
+enum { IGNORED = 0, FOLLOWED = 1, NOT_RAISED = 2 };
+
+/* This program, started again by raised_privileges(). */
+static int look_at_the_environment(void)
+{
+	if (!getauxval(AT_SECURE))
+		return NOT_RAISED;
+	return gdri_env("GDRCOPY_X") ? FOLLOWED : IGNORED;
+}
+
+static int as_nobody(void *program)
+{
+	char *argv[] = { program, "raised", NULL };
+
+	setenv("GDRCOPY_X", "1", 1);
+	setenv("GDRSIM_RM", "absent", 1); /* nothing is preloaded there */
+	if (setgid(65534) || setuid(65534))
+		return NOT_RAISED;
+	execv(program, argv);
+	return NOT_RAISED;
+}
+
+/* The environment is not followed by a set-uid program. */
+static void raised_privileges(void)
+{
+	char path[] = "/tmp/gdrcopy-raised.XXXXXX", command[PATH_MAX + 256], self[PATH_MAX];
+	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+	int status, fd;
+
+	if (geteuid() || test_emulator_lacks("raised privileges", "AT_SECURE")) {
+		printf("SKIP raised privileges: needs root\n");
+		return;
+	}
+	fd = mkstemp(path);
+	ck_assert_int_ge(fd, 0);
+	close(fd);
+	self[n < 0 ? 0 : n] = '\0';
+	/* For nobody but its one user. */
+	snprintf(command, sizeof(command), "cp '%s' '%s' && chown 0:65534 '%s' && chmod 4710 '%s'",
+		 self, path, path, path);
+	ck_assert_int_eq(system(command), 0);
+	status = unit_in_child(as_nobody, path);
+	unlink(path);
+	if (status == NOT_RAISED)
+		printf("SKIP raised privileges: a set-uid program gets none here\n");
+	else
+		ck_assert_int_eq(status, IGNORED);
+}
+
 static const struct unit_test tests[] = {
 	{ "silent by default", silent_by_default, "" },
 	{ "a level alone enables nothing", silent_by_default, "GDRCOPY_LOG_LEVEL=1" },
@@ -423,10 +476,12 @@ static const struct unit_test tests[] = {
 	{ "a failure in a destructor", fails_in_a_destructor, "" },
 	{ "texts are bounded", bounded_texts, NULL },
 	{ "values that are true", true_values, NULL },
+	{ "raised privileges", raised_privileges, NULL },
 };
 
 int main(int argc, char **argv)
 {
-	(void)argc;
+	if (argc == 2 && !strcmp(argv[1], "raised"))
+		_exit(look_at_the_environment());
 	return unit_main(argv, "error, log, env", tests, COUNT(tests));
 }
