@@ -148,7 +148,7 @@ static int with_alarm(void *run)
 	return (*(int (**)(void *))run)(NULL);
 }
 
-static void fork_inside(const char *call, int (*run)(void *))
+static void fork_inside(const char *call, int (*run)(void *), int (*child)(void *))
 {
 	struct run s = { .call = call, .run = run };
 	pthread_t thread;
@@ -158,7 +158,7 @@ static void fork_inside(const char *call, int (*run)(void *))
 	ck_assert_int_eq(gdri_process_enter(), 0);
 	ck_assert_int_eq(pthread_create(&thread, NULL, runs_into, &s), 0);
 	sem_wait(&inside);
-	ck_assert_int_eq(unit_in_child(with_alarm, &run), 0);
+	ck_assert_int_eq(unit_in_child(with_alarm, &child), 0);
 	sem_post(&go_on);
 	pthread_join(thread, NULL);
 	ck_assert_int_eq(s.rc, 0);
@@ -175,12 +175,12 @@ static int opens(void *arg)
 
 static void table_of_contexts(void)
 {
-	fork_inside("aligned_alloc", opens);
+	fork_inside("aligned_alloc", opens, opens);
 }
 
 static void loading_cuda(void)
 {
-	fork_inside("dlopen", opens);
+	fork_inside("dlopen", opens, opens);
 }
 
 static int makes_a_pool(void *arg)
@@ -194,9 +194,20 @@ static int makes_a_pool(void *arg)
 	return 0;
 }
 
+/* Looks through the list, and makes no threads (which a thread sanitizer does not allow in a child). */
+static int finds_no_pool(void *arg)
+{
+	struct gdri_copy_pool *pool;
+
+	(void)arg;
+	wrap_reset();
+	wrap_fail("calloc", 1, ENOMEM);
+	return gdri_copy_pool_get(&pool, 2, -1) != -ENOMEM;
+}
+
 static void list_of_pools(void)
 {
-	fork_inside("calloc", makes_a_pool);
+	fork_inside("calloc", makes_a_pool, finds_no_pool);
 }
 
 /* A region of nobody's, in a handle of its own. */
