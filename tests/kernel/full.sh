@@ -263,7 +263,7 @@ full_planted() {
 	planted_one tokens 6.1 't_basic\.c:[0-9]+: pin_tokens' "rig.setups=580:persistent rig.only=tokens $fast"
 	planted_none 6.12 "rig.setups=580:callback rig.only=walk-numa $fast"
 	planted_one huge-entries 6.12 'RIP: .*queue_folios_pte_range' "rig.setups=580:callback rig.only=walk-numa $fast"
-	planted_one foreign-put 6.1 'refcount_t: ' "rig.setups=580:callback rig.only=child $fast"
+	planted_one foreign-put 6.1 't_owner\.c:[0-9]+: gpu_info\(prov\)\.foreign_puts' "rig.setups=580:callback rig.only=child $fast"
 }
 
 full_measure() {
