@@ -358,7 +358,7 @@ static void t_populate(void)
 	size_t size = 6 * MiB, off, len = size - GPU_PAGE - 1;
 	int drv = drv_open(), prov = prov_open();
 	uint64_t va = gpu_alloc_flags(prov, size, PROVIDER_SCATTER).va, h = must_pin(drv, va, size);
-	uint8_t *at = (uint8_t *)reserve(size, 2 * MiB) + cpu_page(), *p;
+	uint8_t *at = (uint8_t *)reserve(size + GPU_PAGE, 2 * MiB) + cpu_page(), *p;
 	long faults = stat_of("faults");
 
 	CHECK_EQ(populate(drv, h), -EINVAL); /* not mapped */
