@@ -23,7 +23,7 @@ check() {
 	shift
 	cat >"$dir/t.c"
 	if compile "$@"; then
-		echo "#define HAVE_$name"
+		echo "#define HAVE_$name 1"
 	else
 		echo "/* HAVE_$name is not set */"
 	fi

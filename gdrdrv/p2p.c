@@ -49,48 +49,30 @@ static DEFINE_MUTEX(p2p_key_lock);
 static DEFINE_XARRAY_FLAGS(p2p_pins, XA_FLAGS_ACCOUNT);
 static atomic_long_t p2p_last_number;
 
-enum p2p_mode { P2P_CALLBACK, P2P_PERSISTENT, P2P_NULL_CALLBACK };
-
 /* Constant once pinned, but for what @table points to: see p2p_ranges(). */
 struct p2p_pin {
 	struct gdrdrv_mr *mr;
 	struct nvidia_p2p_page_table *table;
-	enum p2p_mode mode;
-	unsigned long number; /* in callback mode */
+	unsigned long number; /* of a callback pin; 0: persistent */
 };
 
-#if defined(HAVE_P2P_PERSISTENT_API) || defined(HAVE_P2P_NULL_CALLBACK)
-#define P2P_HAS_PERSISTENT true
-#else
-#define P2P_HAS_PERSISTENT false
-#endif
+#define P2P_HAS_PERSISTENT \
+	(__is_defined(HAVE_P2P_PERSISTENT_API) || __is_defined(HAVE_P2P_NULL_CALLBACK))
+#define P2P_HAS_FORCE_PCIE \
+	(__is_defined(HAVE_P2P_PERSISTENT_API) && __is_defined(HAVE_P2P_FORCE_BAR1))
 
-#if defined(HAVE_P2P_PERSISTENT_API) && defined(HAVE_P2P_FORCE_BAR1)
-#define P2P_HAS_FORCE_PCIE true
-#else
-#define P2P_HAS_FORCE_PCIE false
-#endif
-
-/* What the entry of a pin owned is given back, unless the callback has it. */
-static void p2p_take_out(const struct p2p_pin *pin)
+/* What an entry that has been taken out owned. */
+static void p2p_give_back(const struct p2p_pin *pin)
 {
-	if (!xa_erase(&p2p_pins, pin->number))
-		return;
 	atomic_dec(&gdrdrv_source_pins);
 	gdrdrv_mr_put(pin->mr);
 }
 
-static void p2p_revoke(const struct p2p_pin *pin)
+/* Unless the callback has been first. */
+static void p2p_take_out(const struct p2p_pin *pin)
 {
-	struct gdrdrv_mr *mr = pin->mr;
-	bool orphaned = gdrdrv_mr_revoke(mr);
-
-	/* p2p_ranges() reads the table under mr->lock and not once revoked: nobody does now. */
-	nvidia_p2p_free_page_table(pin->table);
-	atomic_dec(&gdrdrv_source_pins);
-	gdrdrv_mr_put(mr);
-	if (orphaned)
-		module_put(THIS_MODULE);
+	if (xa_erase(&p2p_pins, pin->number))
+		p2p_give_back(pin);
 }
 
 /*
@@ -101,11 +83,18 @@ static void p2p_revoke(const struct p2p_pin *pin)
 static void p2p_callback(void *number)
 {
 	const struct p2p_pin *pin;
+	bool orphaned;
 
 	atomic_inc(&gdrdrv_callbacks);
 	pin = xa_erase(&p2p_pins, (unsigned long)number);
-	if (pin)
-		p2p_revoke(pin);
+	if (pin) {
+		orphaned = gdrdrv_mr_revoke(pin->mr);
+		/* p2p_ranges() reads the table under mr->lock and not once revoked. */
+		nvidia_p2p_free_page_table(pin->table);
+		p2p_give_back(pin);
+		if (orphaned)
+			module_put(THIS_MODULE);
+	}
 	/* What is left to run here is covered by module exit and the grace period after it. */
 	atomic_dec(&gdrdrv_callbacks);
 }
@@ -121,10 +110,8 @@ static int p2p_get_persistent(struct p2p_pin *pin, const struct gdrdrv_pin_req *
 	if (req->flags & GDRDRV_PIN_FLAG_FORCE_PCIE)
 		flags |= NVIDIA_P2P_FLAGS_FORCE_BAR1_MAPPING;
 #endif
-	pin->mode = P2P_PERSISTENT;
 	ret = nvidia_p2p_get_pages_persistent(req->va, req->size, &pin->table, flags);
 #elif defined(HAVE_P2P_NULL_CALLBACK)
-	pin->mode = P2P_NULL_CALLBACK;
 	ret = nvidia_p2p_get_pages(0, 0, req->va, req->size, &pin->table, NULL, NULL);
 #endif
 	return ret;
@@ -134,7 +121,6 @@ static int p2p_get_callback(struct p2p_pin *pin, const struct gdrdrv_pin_req *re
 {
 	int ret;
 
-	pin->mode = P2P_CALLBACK;
 	pin->number = atomic_long_inc_return(&p2p_last_number);
 	ret = xa_insert(&p2p_pins, pin->number, pin, GFP_KERNEL);
 	if (ret)
@@ -203,7 +189,7 @@ static int p2p_pin(struct gdrdrv_mr *mr, const struct gdrdrv_pin_req *req)
 	if (ret)
 		return ret;
 
-	mr->any_context = pin->mode != P2P_CALLBACK;
+	mr->any_context = !pin->number;
 	if (mr->any_context) {
 		atomic_inc(&gdrdrv_source_pins);
 		atomic64_inc(&gdrdrv_stats.pins_persistent);
@@ -310,15 +296,12 @@ unlock:
 static int p2p_put_callback(struct gdrdrv_mr *mr)
 {
 	struct p2p_pin *pin = mr->src_data;
-	int ret;
+	int ret = 0;
 
 	mutex_lock(&p2p_key_lock);
 	/* What matters, another get since the callback, held the mutex and so is seen with it. */
-	if (READ_ONCE(mr->revoked)) {
-		mutex_unlock(&p2p_key_lock);
-		return 0;
-	}
-	ret = nvidia_p2p_put_pages(0, 0, mr->va, pin->table);
+	if (!READ_ONCE(mr->revoked))
+		ret = nvidia_p2p_put_pages(0, 0, mr->va, pin->table);
 	mutex_unlock(&p2p_key_lock);
 	if (!ret) {
 		p2p_take_out(pin);
@@ -331,26 +314,22 @@ static int p2p_put_callback(struct gdrdrv_mr *mr)
 	return ret;
 }
 
-static void p2p_release(struct gdrdrv_mr *mr)
+static int p2p_put_persistent(struct gdrdrv_mr *mr)
 {
 	struct p2p_pin *pin = mr->src_data;
-	int ret = 0;
 
-	switch (pin->mode) {
-	case P2P_PERSISTENT:
+	atomic_dec(&gdrdrv_source_pins);
 #ifdef HAVE_P2P_PERSISTENT_API
-		ret = nvidia_p2p_put_pages_persistent(mr->va, pin->table, 0);
+	return nvidia_p2p_put_pages_persistent(mr->va, pin->table, 0);
+#else
+	return nvidia_p2p_put_pages(0, 0, mr->va, pin->table);
 #endif
-		atomic_dec(&gdrdrv_source_pins);
-		break;
-	case P2P_NULL_CALLBACK:
-		ret = nvidia_p2p_put_pages(0, 0, mr->va, pin->table);
-		atomic_dec(&gdrdrv_source_pins);
-		break;
-	case P2P_CALLBACK:
-		ret = p2p_put_callback(mr);
-		break;
-	}
+}
+
+static void p2p_release(struct gdrdrv_mr *mr)
+{
+	int ret = mr->any_context ? p2p_put_persistent(mr) : p2p_put_callback(mr);
+
 	if (ret)
 		pr_err_ratelimited("GPU driver did not take the pages back: %d\n", ret);
 }
