@@ -21,8 +21,8 @@
  * From this follow four rules. The GPU driver is never called with gdrdrv_mr.lock held. Nor is
  * anything zapped with it: a zap tells the MMU notifiers of the mapping's process, and one of them
  * may be the GPU driver's own (nvidia-uvm has one), whose locks are held around our callback too.
- * The free callback takes gdrdrv_mr.lock, that of p2p_pins, and no other lock of ours. Nothing is copied to or from
- * user space with any of our locks held.
+ * The free callback takes gdrdrv_mr.lock and p2p_pins' lock, no other of ours. Nothing is copied to
+ * or from user space with any of our locks held.
  */
 #ifndef GDRDRV_H
 #define GDRDRV_H

@@ -5,19 +5,19 @@
  * One of the files that know nv-p2p.h. Two ways to pin, chosen per pin:
  *
  * persistent	no callback; the memory outlives its free until the put, which any process may do.
- *		Two spellings: nvidia_p2p_get_pages_persistent(), and in the 515 branch
+ *		Two spellings: nvidia_p2p_get_pages_persistent(), and in 515 and 520
  *		nvidia_p2p_get_pages() with a NULL callback.
  * callback	the GPU driver takes the pages back when the memory is freed or its process ends.
  *		The put works in the pinning process only: elsewhere it returns 0 and does nothing.
  *
- * Persistent is tried first; where the GPU driver does not support it (MIG, vGPU, an old branch) that
- * pin falls back to the callback way.
+ * Persistent is tried first; where the GPU driver does not support it (MIG and vGPU up to 550, an
+ * old branch) that pin falls back to the callback way.
  *
- * A put that returned 0 does not mean that no callback will come. The memory may be another process's,
- * who lent it (NV503C_CTRL_CMD_REGISTER_PID asks nobody's leave); when the borrower's client of the GPU
- * driver ends, by its process's death or before, its puts find nothing, and the callback comes with the
- * lender's free, whenever that is. So the GPU driver has a number from us and no pointer: a number is
- * looked up in p2p_pins, once, by whoever is first.
+ * A put that returned 0 does not mean that no callback will come. The memory may be another
+ * process's, who lent it (NV503C_CTRL_CMD_REGISTER_PID asks nobody's leave); when the borrower's
+ * client of the GPU driver ends, by its process's death or before, its puts find nothing, and the
+ * callback comes with the lender's free, whenever that is. So the GPU driver has a number from us
+ * and no pointer: a number is looked up in p2p_pins, once, by whoever is first.
  *
  * The GPU driver is asked without P2P tokens, always. With one it looks at no process, and a put
  * that comes after the callback frees the page table a second time (third_party_p2p.c there, of all
@@ -44,7 +44,7 @@ static DEFINE_MUTEX(p2p_key_lock);
 
 /*
  * Callback pins by number. An entry owns a reference of its region, and one count of
- * gdrdrv_source_pins; who takes it out has them. No number is used twice.
+ * gdrdrv_source_pins; who takes it out has them. No number is used twice until the module goes.
  */
 static DEFINE_XARRAY_FLAGS(p2p_pins, XA_FLAGS_ACCOUNT);
 static atomic_long_t p2p_last_number;
@@ -292,7 +292,7 @@ unlock:
 	return ret;
 }
 
-/* A put that failed leaves the pin registered: the callback may still come, and looks for its number. */
+/* A put that failed leaves the pin registered: the callback may still come, with its number. */
 static int p2p_put_callback(struct gdrdrv_mr *mr)
 {
 	struct p2p_pin *pin = mr->src_data;

@@ -202,14 +202,22 @@ static void t_child_closes_last(void)
 	CHECK_EQ(read_number("/sys/module/gdrdrv/refcnt"), 0);
 }
 
+/* How the pin of a borrower ends. */
+enum loan_end {
+	LOAN_UNPINNED,
+	LOAN_KILLED,
+	LOAN_FREED, /* by the lender, under the borrower's hands */
+};
+
 /*
  * Pins what another process lent, and goes on as if it had not: its client of the GPU driver ends
  * first, and the put that comes after it finds nothing and returns 0, while the callback is still to
- * come. @unpins: it unpins; else it is killed.
+ * come, unless the lender has freed.
  */
-static void borrow(int from, int to, uint64_t va, bool unpins)
+static void borrow(int from, int to, uint64_t va, enum loan_end end)
 {
 	int prov = prov_open(), drv = drv_open();
+	volatile uint8_t *p;
 	struct provider_tokens own;
 	char byte;
 	uint64_t h;
@@ -219,35 +227,50 @@ static void borrow(int from, int to, uint64_t va, bool unpins)
 	CHECK_EQ(write(to, &own.p2p_token, sizeof(own.p2p_token)), sizeof(own.p2p_token));
 	CHECK_EQ(read(from, &byte, 1), 1);
 	h = must_pin(drv, va, GPU_PAGE);
-	must_map(drv, h, GPU_PAGE)[0] = 1;
+	p = must_map(drv, h, GPU_PAGE);
+	p[0] = 1;
 	close(prov);
-	if (!unpins)
+	if (end == LOAN_KILLED)
 		kill(getpid(), SIGKILL);
+	if (end == LOAN_FREED) {
+		CHECK_EQ(write(to, &byte, 1), 1);
+		CHECK_EQ(read(from, &byte, 1), 1);
+		CHECK_EQ(cb_flag(drv, h), by_callback() ? 1 : 0);
+		CHECK_EQ(try_read(p), by_callback() ? SIGBUS : 0);
+	}
 	CHECK_EQ(unpin(drv, h), 0);
 	_exit(0);
 }
 
-static void lend(bool unpins)
+static void lend(enum loan_end end)
 {
 	int drv = drv_open(), prov = prov_open(), there[2], back[2];
 	unsigned int puts = gpu_info(prov).foreign_puts, callbacks = gpu_info(prov).callbacks;
 	uint64_t va = gpu_alloc(prov, GPU_PAGE);
+	unsigned int late = by_callback() && end != LOAN_FREED ? 1 : 0;
 	struct provider_lend to;
 	pid_t pid;
+	char byte;
 
 	CHECK(!pipe(there) && !pipe(back));
 	pid = fork();
 	if (!pid)
-		borrow(there[0], back[1], va, unpins);
+		borrow(there[0], back[1], va, end);
 	close(drv);
 	CHECK_EQ(read(back[0], &to.client, sizeof(to.client)), sizeof(to.client));
 	CHECK_EQ(ioctl(prov, PROVIDER_IOC_LEND, &to), 0);
 	CHECK_EQ(write(there[1], "x", 1), 1);
-	CHECK_EQ(wait_child(pid), unpins ? 0 : 128 + SIGKILL);
-	CHECK_EQ(gpu_info(prov).foreign_puts - puts, by_callback() ? 1 : 0);
-	CHECK_EQ(gpu_info(prov).pins, by_callback() ? 1 : 0);
+	if (end == LOAN_FREED) {
+		CHECK_EQ(read(back[0], &byte, 1), 1);
+		CHECK_EQ(gpu_free(prov, va), 0);
+		CHECK_EQ(write(there[1], "x", 1), 1);
+	}
+	CHECK_EQ(wait_child(pid), end == LOAN_KILLED ? 128 + SIGKILL : 0);
+	CHECK_EQ(gpu_info(prov).foreign_puts - puts, late);
+	CHECK_EQ(gpu_info(prov).pins, late);
 	CHECK_EQ(read_number("/proc/driver/gdrdrv/nv_get_pages_refcount"), 0);
-	CHECK_EQ(gpu_free(prov, va), 0);
+	if (end != LOAN_FREED)
+		CHECK_EQ(gpu_free(prov, va), 0);
 	CHECK_EQ(gpu_info(prov).callbacks - callbacks, by_callback() ? 1 : 0);
 	CHECK_EQ(gpu_info(prov).pins, 0);
 	CHECK_EQ(gpu_info(prov).tables, 0);
@@ -257,12 +280,17 @@ static void lend(bool unpins)
 
 static void t_lent_and_unpinned(void)
 {
-	lend(true);
+	lend(LOAN_UNPINNED);
 }
 
 static void t_lent_and_killed(void)
 {
-	lend(false);
+	lend(LOAN_KILLED);
+}
+
+static void t_lent_and_freed(void)
+{
+	lend(LOAN_FREED);
 }
 
 /* The number of regions of open descriptors: what the administrator sees has no orphans. */
@@ -470,5 +498,6 @@ const struct test tests_owner[] = {
 	/* Last: the others want no put in a process that may not. */
 	{ "lent-unpinned", t_lent_and_unpinned, BY_P2P, 0 },
 	{ "lent-killed", t_lent_and_killed, BY_P2P, 0 },
+	{ "lent-freed", t_lent_and_freed, BY_P2P, 0 },
 	{ NULL, NULL, 0, 0 },
 };

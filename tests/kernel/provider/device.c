@@ -53,11 +53,9 @@ static int provider_release(struct inode *inode, struct file *filp)
 	struct provider_file *file = filp->private_data;
 
 	provider_window_close(file);
-	mutex_lock(&provider_bar.lock);
-	provider_client_ends_locked(file);
-	mutex_unlock(&provider_bar.lock);
 	provider_block_free_all(file);
 	mutex_lock(&provider_bar.lock);
+	provider_client_ends_locked(file);
 	list_del(&file->node);
 	mutex_unlock(&provider_bar.lock);
 	kfree(file);

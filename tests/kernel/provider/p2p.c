@@ -11,10 +11,10 @@
  * - a pin is known by the address of its page table, and by nothing else. That address is the next
  *   pin's at once: tables are kept and handed out again, the last one first;
  * - without a token it is looked for in the contexts that the calling process has been let into
- *   alone: its own, and those of others that lent it theirs (NV503C_CTRL_CMD_REGISTER_PID, which asks
- *   nobody's leave), until its own client ends. A put that finds none there (it came late, in another
- *   process, or after that end) returns 0 and does nothing; one that comes late and finds the pin
- *   that has the address now takes that one, and its callback never comes;
+ *   alone: its own, and those of others that lent it theirs (NV503C_CTRL_CMD_REGISTER_PID, which
+ *   asks nobody's leave), until its own client ends. A put that finds none there (it came late, in
+ *   another process, or after that end) returns 0 and does nothing; one that comes late and finds
+ *   the pin that has the address now takes that one, and its callback never comes;
  * - a token is a number of its context, counted from 1, and names it in any process. A put with
  *   one frees the table, whether the pin was there or not;
  * - a callback pin's table dies after the callback; nvidia_p2p_free_page_table() does nothing;
@@ -272,7 +272,7 @@ unlock:
 	return ret;
 }
 
-/* CliUnregisterFromThirdPartyP2P(): nobody's context knows it any more, whatever it has pinned there. */
+/* CliUnregisterFromThirdPartyP2P(): no context knows it any more, whatever it has pinned there. */
 void provider_client_ends_locked(const struct provider_file *client)
 {
 	struct provider_file *file;
