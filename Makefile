@@ -137,7 +137,7 @@ $(LIB_STATIC): $(LIB_SRCS:%.c=$(O)/%.o)
 PERF_TOOLS :=
 DEV_TOOLS :=
 SIM_LIBS :=
-include $(wildcard perf/perf.mk tests/sim/sim.mk tests/tests.mk tests/kernel/kernel.mk \
+include $(wildcard perf/perf.mk dev/dev.mk sim/sim.mk tests/tests.mk tests/kernel/kernel.mk \
 	examples/examples.mk packaging/install.mk packaging/packaging.mk docs/page/page.mk)
 
 .PHONY: tools sim
@@ -160,7 +160,7 @@ deps:
 
 .PHONY: clean help
 # Neither the source, nor what it lies in, nor a part of it: O=$PWD is a way to build, and then to lose all.
-SOURCE_DIRS := .ci docs examples gdrdrv include packaging perf python scripts src tests
+SOURCE_DIRS := .ci dev docs examples gdrdrv include packaging perf python rig scripts sim src tests
 clean:
 	@o=$$(realpath -m $(O)) && o=$${o%/}/ here=$$(pwd -P)/ && for d in $(SOURCE_DIRS); do \
 		case $$here:$$o in "$$o"*:* | *:"$$here$$d"/*) \
@@ -214,5 +214,5 @@ help:
 	@echo 'V=1 shows the commands'
 
 # Those of this build alone: other builds lie in directories of their own below $(O).
--include $(shell find $(wildcard $(addprefix $(O)/,src tests perf sim examples)) /dev/null \
+-include $(shell find $(wildcard $(addprefix $(O)/,src tests perf dev sim examples)) /dev/null \
 	-type f -name '*.d' 2>/dev/null)

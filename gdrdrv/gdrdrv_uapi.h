@@ -3,7 +3,7 @@
  * The interface of /dev/gdrdrv as programs see it: structures, ioctl numbers, attributes.
  *
  * Used by the driver and, unchanged, from user space. The layout is frozen (installed libraries of
- * level 2.0 to 2.6 are compiled against it); tests/kernel/guest/abi.c holds it. Must not know
+ * level 2.0 to 2.6 are compiled against it); tests/kernel/abi.c holds it. Must not know
  * anything of the driver's inside.
  */
 #ifndef GDRDRV_UAPI_H

@@ -3,7 +3,7 @@
 # library (so that it can look inside), run against the stand-ins. A GPU test is
 # tests/gpu/test_NAME.c: it uses the public interface only and exits 77 without a GPU.
 
-TEST_CPPFLAGS := -Itests -Iperf
+TEST_CPPFLAGS := -I. -Itests -Iperf -Idev -Isim
 CHECK_LIBS ?= $(shell pkg-config --libs check 2>/dev/null || echo -lcheck -lsubunit -lrt -lm)
 
 # The calls of the library that tests/common/wrap.c can count and make fail.
@@ -25,12 +25,12 @@ TEST_COMMON := $(patsubst %.c,$(O)/%.o,$(wildcard tests/common/*.c))
 
 $(O)/tests/unit/%.o $(O)/tests/gpu/%.o $(O)/tests/common/%.o $(O)/tests/attack/%.o: override CPPFLAGS += $(TEST_CPPFLAGS)
 
-$(UNIT_TESTS): $(O)/tests/%: $(O)/tests/unit/%.o $(TEST_COMMON) $(PERF_ROWS_OBJS) $(LIB_STATIC)
+$(UNIT_TESTS): $(O)/tests/%: $(O)/tests/unit/%.o $(TEST_COMMON) $(DEV_ROWS_OBJS) $(LIB_STATIC)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(TEST_WRAP) -o $@ $^ $(CHECK_LIBS) -ldl
 
 $(MACHINE_TESTS): $(O)/tests/%: $(O)/$(MACHINE_DIR)/%.o $(MACHINE_COMMON) $(TEST_COMMON) \
-		$(PERF_ROWS_OBJS) $(LIB_STATIC)
+		$(DEV_ROWS_OBJS) $(LIB_STATIC)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(TEST_WRAP) -o $@ $^ $(CHECK_LIBS) -ldl
 
@@ -60,8 +60,23 @@ $(GPU_TESTS): $(O)/tests/gpu_%: $(O)/tests/gpu/%.o $(GPU_TEST_COMMON) $(LIB) | $
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -ldl -Wl,-rpath,'$$ORIGIN/..'
 
+# The self-tests of the stand-ins, tests/sim: of CUDA and NVML, and of nvidia.ko, which starts itself again
+# with the library preloaded. Neither has the library inside.
+SIM_TEST := $(O)/tests/test_sim
+SIM_RM_TEST := $(O)/tests/test_sim_rm
+
+$(O)/tests/sim/%.o: override CPPFLAGS += $(TEST_CPPFLAGS)
+$(SIM_TEST): $(patsubst %.c,$(O)/%.o,$(filter-out tests/sim/test_sim_rm%,$(wildcard tests/sim/*.c))) | $(SIM_LIBS)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(CHECK_LIBS) -ldl
+$(SIM_RM_TEST): $(patsubst %.c,$(O)/%.o,$(wildcard tests/sim/test_sim_rm*.c)) \
+		$(patsubst %,$(O)/tests/common/%.o,rm preload again standin unit) | $(SIM_LIBS)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(CHECK_LIBS) -ldl
+
 .PHONY: build-tests print-tests check check-full check-fresh check-quick check-arm64
-build-tests: $(UNIT_TESTS) $(MACHINE_TESTS) $(ATTACK_TESTS) $(DOCTOR_TESTS) $(GPU_TESTS) lib tools sim
+build-tests: $(UNIT_TESTS) $(MACHINE_TESTS) $(ATTACK_TESTS) $(DOCTOR_TESTS) $(GPU_TESTS) \
+	$(SIM_TEST) $(SIM_RM_TEST) lib tools sim
 
 # Their names, before they are built.
 print-tests:

@@ -71,7 +71,7 @@ void cuda_dl_load(void);
 /* The file that libcuda.so.1 came from; valid after cuda_dl_load(). */
 const char *cuda_dl_path(void);
 
-/* It is the stand-in of tests/sim, however it was found: its hooks are there. */
+/* It is the stand-in of sim, however it was found: its hooks are there. */
 bool cuda_dl_is_stand_in(void);
 
 /* "CUDA_ERROR_NO_DEVICE (100: no CUDA-capable device is detected)", in static storage. */

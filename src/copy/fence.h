@@ -15,7 +15,7 @@
  *          their titles from memory: not yet compared with an edition
  *  [GUIDE] GPUDirect RDMA guide, section 11.7; 13.4 for Tegra
  *  [H200]  message-passing litmus, 20000 rounds a line, one H200 (PCIe 5.0 x16, driver 580.159.04)
- *          under a Sapphire-Rapids-class CPU, 2026-11-20; perf/litmus repeats it
+ *          under a Sapphire-Rapids-class CPU, 2026-11-20; dev/litmus repeats it
  *
  * What the types mean here:
  *  WC       x86: weakly ordered. Stores gather in line buffers that drain in any order. MOVNTDQA

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The inside of the copies: rows, plans, and how a plan is made. For src/copy, its tests and the
- * benchmarks, which have rows of their own beside these (perf/rows); the rest of the library needs
+ * benchmarks, which have rows of their own beside these (dev/rows); the rest of the library needs
  * copy.h only.
  */
 #ifndef GDRI_COPY_ROWS_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Which row on which CPU, and from which size on others help: every choice that rests on a
- * measurement, beside the measurement. perf/copybench prints such tables; docs/performance.md has more of
+ * measurement, beside the measurement. dev/copybench prints such tables; docs/performance.md has more of
  * them, docs/results/ the whole runs.
  *
  * Run H: one H200 (PCIe 5.0 x16, driver 580.159.04, 2026-11-22), write-combined BAR1 by the rm backend,

@@ -11,7 +11,7 @@
 # Compiler and emulator are the system's (scripts/packages); Check for arm64 is unpacked beside the
 # kernels' cache, nothing of another architecture is installed.
 
-. tests/kernel/lib/kernels.sh
+. rig/kernels.sh
 
 arm64_root=/usr/aarch64-linux-gnu
 arm64_make=()

@@ -20,7 +20,7 @@ aarch64*)
 	finish
 	;;
 esac
-flags=(-std=gnu11 -O2 -g -fno-strict-aliasing -pthread -D_GNU_SOURCE= -Iinclude -Iperf -Itests)
+flags=(-std=gnu11 -O2 -g -fno-strict-aliasing -pthread -D_GNU_SOURCE= -Iinclude -Iperf -Idev -Itests)
 read -ra more <<<"${CHECK_FLAGS:-}"
 read -ra libs <<<"${CHECK_LIBS:-$(pkg-config --libs check 2>/dev/null || echo -lcheck -lsubunit -lrt -lm)}"
 read -ra emulator <<<"${EMULATOR:-}"
@@ -40,7 +40,7 @@ build() {
 		objects+=("$tmp/$f.o")
 	done
 	$cc "${flags[@]}" -o "$tmp/test" "$out/tests/unit/$machine/test_copy_fences.o" "${helpers[@]}" \
-		"${objects[@]}" "$out/perf/rows/"*.o "$out/libgdrapi.a" "${libs[@]}" -ldl
+		"${objects[@]}" "$out/dev/rows/"*.o "$out/libgdrapi.a" "${libs[@]}" -ldl
 }
 
 # taken_out NAME CASE FILE...: the test of what lies in $tmp/src must fail, and by an assertion.

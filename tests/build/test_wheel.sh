@@ -4,7 +4,7 @@
 # environment without a network, and the oldest glibc at hand, on this architecture and emulated on the other.
 # shellcheck source=tests/common/build.bash
 . "$(dirname "$0")/../common/build.bash"
-. tests/kernel/lib/kernels.sh
+. rig/kernels.sh
 
 sim=$(realpath "${2:?directory of the stand-ins}")
 out=$(realpath "$out")

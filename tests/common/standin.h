@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The stand-ins of tests/sim as the unit tests use them: CUDA's calls in one table, the hooks of
+ * The stand-ins of sim as the unit tests use them: CUDA's calls in one table, the hooks of
  * libcuda, buffers of every kind. It knows nothing of libgdrapi.
  */
 #ifndef TEST_COMMON_STANDIN_H

@@ -95,7 +95,7 @@ full_static() {
 		perl "$checkpatch" --strict --no-tree --no-summary --terse --max-line-length=100 \
 			--ignore "FILE_PATH_CHANGES,MACRO_ARG_REUSE,OPEN_ENDED_LINE" -f "$@" >>"$W/checkpatch" 2>&1
 	}
-	if run_checkpatch $(ls "$SRC"/gdrdrv/*.[ch] "$KERNEL_TESTS"/provider/*.[ch] | grep -v provider/compat.h); then
+	if run_checkpatch $(ls "$SRC"/gdrdrv/*.[ch] "$RIG"/provider/*.[ch] | grep -v provider/compat.h); then
 		pass "checkpatch --strict"
 	else
 		cat "$W/checkpatch"
@@ -161,7 +161,7 @@ gcov_list() {
 # they cover.
 coverage() {
 	local name=$1 percent=$2 ret
-	python3 "$KERNEL_TESTS/lib/coverage.py" "$W/gcov.list" "$W/console" "$SRC/gdrdrv" "$percent" \
+	python3 "$RIG/coverage.py" "$W/gcov.list" "$W/console" "$SRC/gdrdrv" "$percent" \
 		>"$W/coverage"
 	ret=$?
 	sed 's/^/# /' "$W/coverage"

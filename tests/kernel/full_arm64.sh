@@ -23,7 +23,7 @@ arm64_cross() {
 	kernel_prepare 6.1-arm64 || { fail "cross build: no headers"; return; }
 	rm -rf "$out"
 	if make -C "$SRC" driver ARCH=arm64 CROSS_COMPILE=aarch64-linux-gnu- KDIR="$K_HEADERS" \
-		NVIDIA_SRC=tests/kernel/include/580 FLAVOR=open O="$out" >"$log" 2>&1 &&
+		NVIDIA_SRC=rig/include/580 FLAVOR=open O="$out" >"$log" 2>&1 &&
 	   LC_ALL=C file "$out/gdrdrv/gdrdrv.ko" | grep -q 'ARM aarch64'; then
 		pass "cross build of the driver"
 	else

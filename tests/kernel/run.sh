@@ -20,13 +20,14 @@ unset MAKEFLAGS MFLAGS MAKEOVERRIDES
 
 KERNEL_TESTS=$(cd "$(dirname "$0")" && pwd)
 SRC=$(cd "$KERNEL_TESTS/../.." && pwd)
+RIG=$SRC/rig
 BUILD=$(mkdir -p "${O:-$SRC/build}/kernel" && cd "${O:-$SRC/build}/kernel" && pwd) || exit 1
 : "${RIG_EXTRA:=}" "${RIG_COMMANDS:=}" "${RIG_KO_CFLAGS:=}" "${RIG_GCOV:=}" "${RIG_NO_HOSTCHECK:=}" "${RIG_VARIANT:=}" "${RIG_PLANT:=}" "${RIG_QEMU:=}"
 
-. "$KERNEL_TESTS/lib/kernels.sh"
-. "$KERNEL_TESTS/lib/rig.sh"
-. "$KERNEL_TESTS/lib/dmabuf.sh"
-. "$KERNEL_TESTS/lib/gdrcopy.sh"
+. "$RIG/kernels.sh"
+. "$RIG/rig.sh"
+. "$RIG/dmabuf.sh"
+. "$RIG/gdrcopy.sh"
 . "$KERNEL_TESTS/full.sh"
 . "$KERNEL_TESTS/full_dmabuf.sh"
 . "$KERNEL_TESTS/full_arm64.sh"

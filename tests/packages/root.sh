@@ -145,8 +145,8 @@ standin_driver() { # VERSION
 	local d=$tmp/nvidia-$1 h
 	rm -rf "$d" && mkdir -p "$d/DEBIAN" "$d/usr/src/nvidia-$1/nvidia" "$d/lib/modules/$K/updates" \
 		"$root/tmp/nv" || return
-	h=$(find tests/kernel/include/[0-9]* -name nv-p2p.h | sort | tail -n 1)
-	cp "$h" "$d/usr/src/nvidia-$1/nvidia/" && cp tests/kernel/include/*.h "$d/usr/src/nvidia-$1/" || return
+	h=$(find rig/include/[0-9]* -name nv-p2p.h | sort | tail -n 1)
+	cp "$h" "$d/usr/src/nvidia-$1/nvidia/" && cp rig/include/*.h "$d/usr/src/nvidia-$1/" || return
 	printf 'PACKAGE_NAME="nvidia"\nPACKAGE_VERSION="%s"\n' "$1" >"$d/usr/src/nvidia-$1/dkms.conf"
 	{
 		echo '#include <linux/module.h>'
@@ -251,7 +251,7 @@ matching() {
 	cat "$tmp/text"
 	[ $rc = 0 ] && grep -q 'running driver 580.2.2' "$tmp/text"
 }
-if [ -n "$(find tests/kernel/include -name nv-p2p.h 2>/dev/null)" ]; then
+if [ -n "$(find rig/include -name nv-p2p.h 2>/dev/null)" ]; then
 	t "the GPU driver's package comes: the module is built for it, and told for which" module_comes
 	t "dkms install by hand, kernel $K" module_by_hand
 	t "modprobe loads the GPU driver first" loads_in_order
@@ -262,7 +262,7 @@ if [ -n "$(find tests/kernel/include -name nv-p2p.h 2>/dev/null)" ]; then
 	t "no GPU driver's source fits: a package upgrade leaves the module for later" nothing_fits
 	t "another GPU driver runs: a package upgrade builds for the next start" mismatch_in_dpkg
 else
-	skip "the module by DKMS" "no stand-in of the GPU driver's headers here (tests/kernel/include)"
+	skip "the module by DKMS" "no stand-in of the GPU driver's headers here (rig/include)"
 fi
 
 # ---- removal ----
@@ -311,7 +311,7 @@ rpm_goes() {
 	! grep -vxFf "$tmp/before" "$tmp/after"
 }
 if [ -e "$(find "$out/rpm" -name "barcopy-dkms-$version-*.rpm" 2>/dev/null | head -n 1)" ] && [ "$arch" = amd64 ] &&
-   [ -n "$(find tests/kernel/include -name nv-p2p.h 2>/dev/null)" ]; then
+   [ -n "$(find rig/include -name nv-p2p.h 2>/dev/null)" ]; then
 	t "RPM scriptlets: the module is built for the GPU driver" rpm_comes
 	t "RPM scriptlets: an upgrade builds it anew" rpm_again
 	t "RPM scriptlets: removal leaves nothing behind" rpm_goes

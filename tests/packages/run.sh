@@ -122,8 +122,8 @@ fi
 prebuilt() {
 	local k h
 	k=$(find /lib/modules -maxdepth 2 -name build 2>/dev/null | sort | tail -n 1)
-	h=$(find tests/kernel/include/[0-9]* -name nv-p2p.h 2>/dev/null | sort | tail -n 1)
-	[ -n "$k" ] && [ -n "$h" ] || { echo "needs kernel headers and tests/kernel/include"; return 77; }
+	h=$(find rig/include/[0-9]* -name nv-p2p.h 2>/dev/null | sort | tail -n 1)
+	[ -n "$k" ] && [ -n "$h" ] || { echo "needs kernel headers and rig/include"; return 77; }
 	"${MK[@]}" deb-module KDIR="$k" NVIDIA_SRC="$(dirname "$h")" FLAVOR=open || return
 	dpkg-deb -c "$out"/deb/barcopy-module_*.deb >"$tmp/list"
 	grep -q " ./lib/modules/$(basename "$(dirname "$k")")/updates/gdrdrv.ko$" "$tmp/list" &&

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "../common/maps.h"
+#include "common/maps.h"
 #include "test_sim.h"
 
 void *sim_cuda, *sim_nvml;

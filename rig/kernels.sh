@@ -255,7 +255,7 @@ kernel_fetch() {
 
 kernel_prepare() {
 	local name=$1 config
-	config=$KERNEL_TESTS/configs/debug.config
+	config=$RIG/configs/debug.config
 	K_DIR=$CACHE/kernels/$name
 	K_ARCH=amd64
 	case $name in *-arm64 | *-arm64-*) K_ARCH=arm64 ;; esac
@@ -266,7 +266,7 @@ kernel_prepare() {
 		K_DIR=$CACHE/kernels/$name-$(sha256sum <"$config" | cut -c1-12) ;;
 	esac
 	if [ "$name" = 6.1-arm64-64k ]; then # likewise
-		config=$KERNEL_TESTS/configs/arm64-64k.config
+		config=$RIG/configs/arm64-64k.config
 		K_DIR=$CACHE/kernels/arm64-64k-$(sha256sum <"$config" | cut -c1-12)
 	fi
 	# Two runs at the same time fetch once.

@@ -2,7 +2,7 @@
 /*
  * What a user of the stand-in for /dev/gdrdrv can set and call. libgdrdrv_node.so is preloaded
  * (LD_PRELOAD) and serves open, ioctl, mmap, poll, access and close of that one path, over the
- * device memory of the stand-in libcuda.so.1 (tests/sim/gdrsim.h). All else passes through.
+ * device memory of the stand-in libcuda.so.1 (sim/gdrsim.h). All else passes through.
  *
  * Environment, read when the node is opened (the fault rules once, at the first use):
  *   GDRSIM_NODE=present|absent|denied  absent, denied: open gives ENOENT or EACCES (there and open

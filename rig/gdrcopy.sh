@@ -7,7 +7,7 @@
 # gdrcopy SOURCE	SOURCE: GDRCopy's source tree
 
 gdrcopy_build() {
-	local out=$BUILD/gdrcopy cuda=$KERNEL_TESTS/guest/libcuda name
+	local out=$BUILD/gdrcopy cuda=$RIG/guest/libcuda name
 	rm -rf "$out"
 	mkdir -p "$out"
 	cp -r "$1/." "$out/source"
@@ -15,13 +15,13 @@ gdrcopy_build() {
 		make -C "$out/source/src" &&
 			gcc -shared -fPIC -O1 -g -std=gnu11 -Wall -Wextra -Wshadow -Wmissing-prototypes \
 				-Werror -fvisibility=hidden -pthread -Wl,-soname,libcuda.so.1 -I "$SRC/src" \
-				-I "$KERNEL_TESTS/provider" "$cuda"/*.c -o "$out/libcuda.so.1" &&
+				-I "$RIG/provider" "$cuda"/*.c -o "$out/libcuda.so.1" &&
 			ln -s libcuda.so.1 "$out/libcuda.so" &&
 			make -C "$out/source/tests" CUDA=/none CUDA_INC="-I$cuda/include -I$SRC/src" \
 				LDFLAGS="-L$out -L../src" gdrcopy_sanity gdrcopy_copybw gdrcopy_copylat \
 				gdrcopy_apiperf || return 1
 	} >"$out/log" 2>&1
-	RIG_COMMANDS=$KERNEL_TESTS/guest/commands-gdrcopy
+	RIG_COMMANDS=$KERNEL_TESTS/commands-gdrcopy
 	RIG_EXTRA="$out/libcuda.so.1:/usr/lib/libcuda.so.1 $out/source/src/libgdrapi.so.2:/usr/lib/libgdrapi.so.2"
 	for name in sanity copybw copylat apiperf; do
 		RIG_EXTRA="$RIG_EXTRA $out/source/tests/gdrcopy_$name"

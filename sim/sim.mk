@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 #
 # The stand-ins: libcuda.so.1 and libnvidia-ml.so.1, and the kernel drivers' nodes (node/), in
-# $(O)/sim. Included by the main Makefile, which sets O, CC, CFLAGS and LDFLAGS; defines SIM_LIBS
-# and SIM_TEST (the self-test, which is run with GDRSIM_DIR=$(O)/sim).
+# $(O)/sim. Included by the main Makefile, which sets O, CC, CFLAGS and LDFLAGS; defines SIM_LIBS.
+# Their self-tests are tests/sim.
 
 SIM_DIR := $(dir $(lastword $(MAKEFILE_LIST)))
 SIM_OUT := $(O)/sim
@@ -16,7 +16,7 @@ SIM_SRC_nvml := nvml.c
 
 SIM_LIBS := $(addprefix $(SIM_OUT)/,libcuda.so.1 libnvidia-ml.so.1)
 
-SIM_CFLAGS := -std=c11 -fPIC -fvisibility=hidden -pthread -I$(SIM_DIR)../../src -I$(SIM_DIR)
+SIM_CFLAGS := -std=c11 -fPIC -fvisibility=hidden -pthread -I$(SIM_DIR)../src -I$(SIM_DIR)
 # They keep threads, hooks and thread-local data: once loaded they stay.
 SIM_LDFLAGS = -shared -pthread -Wl,-z,nodelete $(if $(findstring -fsanitize=,$(LDFLAGS)),,-Wl$(,)-z$(,)defs)
 , := ,
@@ -64,26 +64,5 @@ include $(SIM_DIR)node/node.mk
 
 .PHONY: sim
 sim: $(SIM_LIBS)
-
-# The self-test, named so that tests/run.sh finds it beside the unit tests.
-SIM_TEST := $(O)/tests/test_sim
-SIM_CHECK_LIBS ?= $(shell pkg-config --libs check 2>/dev/null || echo -lcheck -lsubunit -lrt -lm)
-
-build-tests: $(SIM_TEST)
-$(SIM_TEST): $(patsubst %.c,$(SIM_OUT)/%.o,test_sim.c test_sim_base.c test_sim_memory.c \
-		test_sim_vmm.c test_sim_work.c test_sim_nvml.c) | $(SIM_LIBS)
-	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -pthread -o $@ $^ $(SIM_CHECK_LIBS) -ldl
-
-# The same for nvidia.ko's, which starts itself again with the library preloaded.
-SIM_RM_TEST := $(O)/tests/test_sim_rm
-SIM_RM_OBJ := $(addprefix $(SIM_OUT)/,$(addsuffix .o,test_sim_rm test_sim_rm_objects \
-	test_sim_rm_maps test_sim_rm_export test_sim_rm_processes test_sim_rm_slots test_sim_rm_threads))
-
-build-tests: $(SIM_RM_TEST)
-$(SIM_RM_OBJ): override CPPFLAGS += -I$(SIM_DIR)..
-$(SIM_RM_TEST): $(SIM_RM_OBJ) $(patsubst %,$(O)/tests/common/%.o,rm preload again standin unit) | $(SIM_LIBS)
-	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -pthread -o $@ $^ $(SIM_CHECK_LIBS) -ldl
 
 -include $(wildcard $(SIM_OUT)/*.d $(SIM_OUT)/*/*.d)

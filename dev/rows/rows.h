@@ -3,8 +3,8 @@
  * Rows that the library does not have: the way of old, what lost, what no machine at hand can run. For
  * the tools that compare and for the tests; "a row" of these is one of the library's table or of this.
  */
-#ifndef PERF_ROWS_H
-#define PERF_ROWS_H
+#ifndef DEV_ROWS_H
+#define DEV_ROWS_H
 
 #include "copy/rows.h"
 

@@ -57,11 +57,11 @@ build_pair() {
 	shift 3
 	p2p=$out/p2p-$gen prov=$out/provider-$gen drv=$out/gdrdrv-$gen-$flavor
 	mkdir -p "$p2p" "$prov" "$drv"
-	cp "$KERNEL_TESTS/include/nv-p2p-test.h" "$out/"
-	sed 's#\.\./nv-p2p-test#nv-p2p-test#' "$KERNEL_TESTS/include/$gen/nv-p2p.h" >"$p2p/nv-p2p.h"
-	cp "$KERNEL_TESTS/include/nv-p2p-test.h" "$p2p/"
+	cp "$RIG/include/nv-p2p-test.h" "$out/"
+	sed 's#\.\./nv-p2p-test#nv-p2p-test#' "$RIG/include/$gen/nv-p2p.h" >"$p2p/nv-p2p.h"
+	cp "$RIG/include/nv-p2p-test.h" "$p2p/"
 	if [ ! -e "$prov/provider.ko" ]; then
-		cp "$KERNEL_TESTS"/provider/*.[ch] "$KERNEL_TESTS/provider/Kbuild" "$prov/"
+		cp "$RIG"/provider/*.[ch] "$RIG/provider/Kbuild" "$prov/"
 		cp "$p2p"/*.h "$prov/"
 		kbuild "$prov" P2P_DIR='$(src)' W=1 >"$log" 2>&1 || { cat "$log"; return 1; }
 	fi
@@ -101,15 +101,15 @@ guest_build() {
 guest_build_one() {
 	local cc=${CC:-gcc}
 	[ "$K_ARCH" = amd64 ] || cc=aarch64-linux-gnu-gcc
-	[ -e "$GUEST" ] && [ -z "$(find "$KERNEL_TESTS/guest" "$KERNEL_TESTS/provider" \
+	[ -e "$GUEST" ] && [ -z "$(find "$RIG/guest" "$KERNEL_TESTS" "$RIG/provider" \
 		"$SRC/gdrdrv/gdrdrv_uapi.h" -newer "$GUEST" -type f)" ] && return 0
 	$cc -static -O1 -g -Wall -Wextra -Wshadow -Wmissing-prototypes -Werror -pthread \
-		-I "$SRC/gdrdrv" -I "$KERNEL_TESTS/provider" "$KERNEL_TESTS"/guest/*.c -o "$GUEST"
+		-I "$SRC/gdrdrv" -I "$RIG/provider" -I "$RIG/guest" "$RIG"/guest/*.c "$KERNEL_TESTS"/*.c -o "$GUEST"
 }
 
 hostcheck_build() {
 	(flock 9 && { [ -e "$BUILD/hostcheck" ] ||
-		gcc -O1 -Wall -Werror "$KERNEL_TESTS/lib/hostcheck.c" -o "$BUILD/hostcheck"; }) 9>"$BUILD/guest.lock"
+		gcc -O1 -Wall -Werror "$RIG/hostcheck.c" -o "$BUILD/hostcheck"; }) 9>"$BUILD/guest.lock"
 }
 
 # The system's libraries that a program needs, for the initramfs; not those of the project.
@@ -150,14 +150,14 @@ CLIENTS="ucx nccl nvshmem libfabric aws_ofi_nccl mscclpp trtllm nixl doca dpdk b
 rig_library() {
 	local out=$BUILD/library-$K_ARCH log=$BUILD/library.log name cross=
 	[ "$K_ARCH" = amd64 ] || cross=aarch64-linux-gnu-
-	RIG_EXTRA= RIG_COMMANDS=$KERNEL_TESTS/guest/commands
+	RIG_EXTRA= RIG_COMMANDS=$KERNEL_TESTS/commands
 	mkdir -p "$out"
 	{
 		make --no-print-directory -j2 -C "$SRC" O="$out" SANITIZE= CROSS_COMPILE=$cross lib tools &&
 			${cross}gcc -shared -fPIC -O1 -g -std=gnu11 -Wall -Wextra -Wshadow -Wmissing-prototypes \
 				-Werror -fvisibility=hidden -pthread -Wl,-soname,libcuda.so.1 \
-				-I "$SRC/src" -I "$KERNEL_TESTS/provider" \
-				"$KERNEL_TESTS/guest/libcuda/cuda.c" -o "$out/libcuda.so.1" || return 1
+				-I "$SRC/src" -I "$RIG/provider" \
+				"$RIG/guest/libcuda/cuda.c" -o "$out/libcuda.so.1" || return 1
 		for name in $CLIENTS; do
 			${cross}gcc -O1 -g -std=gnu11 -D_GNU_SOURCE -Wall -Wextra -I "$SRC/include" \
 				-I "$SRC/src" "$SRC/tests/contract/$name.c" "$SRC/tests/contract/gpu.c" \
@@ -210,8 +210,8 @@ make_initrd() {
 rig_build() {
 	local gen key
 	W=$BUILD/$K_REL${RIG_VARIANT:+-$RIG_VARIANT}
-	key=$(cat "$SRC"/gdrdrv/* "$KERNEL_TESTS"/provider/* "$KERNEL_TESTS"/include/*/*.h \
-		"$KERNEL_TESTS"/include/*.h "$KERNEL_TESTS"/lib/*.sh \
+	key=$(cat "$SRC"/gdrdrv/* "$RIG"/provider/* "$RIG"/include/*/*.h \
+		"$RIG"/include/*.h "$RIG"/*.sh \
 		"$KERNEL_TESTS"/planted/* 2>/dev/null | sha256sum)
 	key="$key $* $RIG_KO_CFLAGS $RIG_GCOV $RIG_PLANT"
 	guest_build || return 1

@@ -3,7 +3,7 @@
 # What is to be proven and measured of the copies on a machine with a GPU: the litmus counts, the proof
 # that the litmus test can fail, and every way of copying by size. Some four minutes on an H200.
 #
-#   perf/h200.sh [BUILD [OUT]]     on standard output; OUT: where the JSON goes as well
+#   dev/h200.sh [BUILD [OUT]]     on standard output; OUT: where the JSON goes as well
 #
 # Exits 0 if the library's copies showed no wrong block and the unfenced ones showed some.
 # BUILD needs copybench, litmus, libgdrapi.so.2* and, if it is to be run, tests/gpu_test_copy_options.

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: MIT
+# What measures and tries the library's inside, for its developers: $(O)/NAME, without the tools' prefix
+# and not installed, since a user would take its own copies for the library's. One source file dev/NAME.c;
+# others of the same program lie in dev/NAME/. Built on perf/common. Included behind perf/perf.mk.
+
+dev_names := cachebench copybench litmus
+
+# Rows of copies beside the library's, for the tools that compare and for the tests.
+DEV_ROWS_SRCS := dev/rows/rows.c
+ifeq ($(GDRI_COPY_MACHINE),x86_64)
+DEV_ROWS_SRCS += dev/rows/baseline.c dev/rows/movdir64b.c
+$(O)/dev/rows/baseline.o: CFLAGS_EXTRA := -mavx2
+endif
+ifeq ($(GDRI_COPY_MACHINE),aarch64)
+DEV_ROWS_SRCS += dev/rows/ls64.c
+$(O)/dev/rows/ls64.o: CFLAGS_EXTRA := -march=armv8.6-a+ls64
+endif
+DEV_ROWS_OBJS := $(DEV_ROWS_SRCS:%.c=$(O)/%.o)
+
+$(O)/dev/%.o: override CPPFLAGS += -Iperf -Idev
+
+# The tools that measure the copies row by row have them inside, besides the library.
+GDRI_COPY_OBJS := $(GDRI_COPY_SRCS:%.c=$(O)/%.o) $(DEV_ROWS_OBJS)
+$(O)/copybench: $(patsubst %.c,$(O)/%.o,$(sort $(wildcard dev/copybench/*.c))) $(GDRI_COPY_OBJS)
+$(O)/litmus: $(patsubst %.c,$(O)/%.o,$(sort $(wildcard dev/litmus/*.c))) $(GDRI_COPY_OBJS)
+
+DEV_TOOLS := $(dev_names:%=$(O)/%) $(O)/compare
+
+.SECONDARY: $(dev_names:%=$(O)/dev/%.o)
+$(dev_names:%=$(O)/%): $(O)/%: $(O)/dev/%.o $(perf_common) $(LIB) | $(LIB_LINKS)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(PERF_RPATH) -o $@ $^ -ldl
+
+# Two builds of the library beside each other (dev/compare.c).
+.PHONY: compare
+compare: $(O)/compare
+$(O)/compare: $(patsubst %,$(O)/%.o,dev/compare perf/common/sim perf/common/timing perf/common/exit)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -ldl
