@@ -68,9 +68,9 @@ GDRI_COPY_SRCS :=
 include src/copy/copy.mk
 
 LIB_SRCS := $(addprefix src/, \
-	$(addprefix base/, counters.c error.c log.c process.c sized.c slots.c) \
-	$(addprefix cuda/, load.c memory.c export.c alloc.c engine.c got.c watch.c nvml.c) \
-	$(addprefix backend/, backends.c common.c pin.c gdrdrv.c gdrdrv_node.c gdrdrv_dmabuf.c dmabuf.c rm.c \
+	$(addprefix base/, counters.c error.c fork.c log.c process.c sized.c slots.c) \
+	$(addprefix cuda/, load.c device.c memory.c export.c alloc.c engine.c got.c watch.c nvml.c) \
+	$(addprefix backend/, backends.c request.c mmap.c type.c pin.c gdrdrv.c gdrdrv_node.c gdrdrv_dmabuf.c dmabuf.c rm.c \
 		rm_client.c rm_objects.c rm_map.c rm_trial.c host.c) \
 	$(addprefix core/, ctx.c handle.c mem.c offload.c parts.c region.c) \
 	$(addprefix cache/, cache.c evict.c miss.c pages.c range.c) \

@@ -156,7 +156,7 @@ extern const struct gdri_backend gdri_backend_dmabuf;
 extern const struct gdri_backend gdri_backend_rm;
 extern const struct gdri_backend gdri_backend_host;
 
-/* ---- what backends share: common.c ----------------------------------------------------------- */
+/* ---- what backends share: request.c, mmap.c, type.c ------------------------------------------ */
 
 /* Completes a request for an address; refuses at once what no backend can serve. */
 int gdri_pin_describe(struct gdri_pin_request *request);
@@ -178,9 +178,6 @@ int gdri_pages_unmap(struct gdri_pin *pin);
  * time, has made them all then.
  */
 bool gdri_pages_readable(const void *map, size_t length);
-
-/* The first line of a small file of the kernel; "" when it cannot be read. */
-void gdri_read_line(const char *path, char *text, size_t size);
 
 /* NULL for what is none. */
 const char *gdri_mapping_type_name(gdr_mapping_type_t type);

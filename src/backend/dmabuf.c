@@ -15,7 +15,7 @@
 
 #include "backend/backend.h"
 #include "base/error.h"
-#include "base/process.h"
+#include "base/fork.h"
 
 enum { CUDA_WITH_DMABUF_MMAP = 13030, KERNEL_ENOTSUPP = 524 };
 

@@ -14,6 +14,7 @@
 #include "backend/gdrdrv_node.h"
 #include "cuda/cuda.h"
 #include "base/error.h"
+#include "base/line.h"
 
 /*
  * GPU drivers 535 to 570 (kernel-open/nvidia/nv-dmabuf.c, nv_dma_buf_map_pfns()) cut a range into

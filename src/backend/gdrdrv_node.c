@@ -9,7 +9,7 @@
 
 #include "abi/gdrdrv.h"
 #include "base/error.h"
-#include "base/process.h"
+#include "base/fork.h"
 
 int gdri_node_call(const struct gdri_node *node, unsigned long request, void *arg)
 {

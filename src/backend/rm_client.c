@@ -7,8 +7,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fork.h"
 #include "base/process.h"
 #include "base/error.h"
+#include "base/line.h"
 #include "backend/rm.h"
 
 /* Under lock while it is made; constant once client is not 0. */

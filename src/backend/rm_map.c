@@ -13,7 +13,7 @@
 #include <sys/mman.h>
 
 #include "base/error.h"
-#include "base/process.h"
+#include "base/fork.h"
 #include "backend/rm.h"
 
 static int rm_map(const struct gdri_rm_range *range, struct gdri_rm_object *o, size_t size,

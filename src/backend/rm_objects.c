@@ -17,7 +17,7 @@
 
 #include "cuda/cuda.h"
 #include "base/error.h"
-#include "base/process.h"
+#include "base/fork.h"
 #include "cuda/watch.h"
 #include "backend/rm.h"
 

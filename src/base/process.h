@@ -1,19 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which process is this, and what does a forked child not inherit?
+ * Which process is this, and what does a forked child do first?
  *
  * A tag that differs between a parent and its forked children and costs one load to read: it lies
  * in a page that the kernel empties in a child (MADV_WIPEONFORK, Linux 4.14), with a
  * pthread_atfork handler beside it for what needs more than the tag.
  *
- * Stretches of the parent in which no fork happens, and descriptors that the child closes. A
- * descriptor of a GPU, or of a dma-buf, that a child keeps would hold the parent's pins after the
- * parent has given them up, or has died. O_CLOEXEC covers a child that execs; this covers one that
- * does not.
- *
- * It knows nobody who is told of a fork: they lay down a line of their own; nor what descriptors
- * are. Effective from the first gdri_process_enter() on. Thread-safe. Its lock is the innermost
- * one: while it is held nothing is called but the kernel and the C library.
+ * It knows nobody who is told of a fork: they lay down a line of their own. Effective from the first
+ * gdri_process_enter() on. Thread-safe.
  */
 #ifndef GDRI_PROCESS_H
 #define GDRI_PROCESS_H
@@ -53,18 +47,5 @@ int gdri_process_enter(void);
 		pthread_mutex_init(&name, NULL);                 \
 	}                                                        \
 	GDRI_IN_CHILD(name##_anew)
-
-/* Between these two no other thread forks. Not to be nested. */
-void gdri_fork_hold(void);
-void gdri_fork_release(void);
-
-/* open() of a descriptor that a child closes: it, or -1 with errno. O_CLOEXEC is added. */
-int gdri_fork_open(const char *path, int flags);
-
-/* From now on a child closes fd: 0, or -ENOMEM with its text, and fd is closed. */
-int gdri_fork_own(int fd);
-
-/* close() of a descriptor of the two calls above. */
-void gdri_fork_close(int fd);
 
 #endif

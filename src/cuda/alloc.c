@@ -1,114 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory of our own: allocated, imported, freed; and the tags that tell it from later memory. See cuda.h. */
+/* Memory of our own: allocated, imported, freed. See cuda.h. */
 #include "cuda/private.h"
-
-/* The CPU reaches the GPU's memory over a coherent link, and caches it. */
-#define COHERENT CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES
-
-int gdri_cuda_init(void)
-{
-	int rc = gdri_cuda_load();
-
-	return rc ? rc : GDRI_CU(cuInit, 0);
-}
-
-/* The device of an ordinal, CUDA initialised if need be. */
-static int find_device(int ordinal, CUdevice *dev)
-{
-	int rc = gdri_cuda_init(), count;
-
-	if (!rc)
-		rc = GDRI_CU(cuDeviceGetCount, &count);
-	if (!rc && (ordinal < 0 || ordinal >= count))
-		rc = gdri_fail(EINVAL, "no CUDA device %d: there are %d", ordinal, count);
-	return rc ? rc : GDRI_CU(cuDeviceGet, dev, ordinal);
-}
-
-/* A boolean attribute; false where this driver does not know it. */
-static bool device_has(CUdevice dev, CUdevice_attribute attribute)
-{
-	int value = 0;
-
-	return !gdri_cu.cuDeviceGetAttribute(&value, attribute, dev) && value;
-}
-
-int gdri_cuda_is_integrated(int device, bool *integrated)
-{
-	CUdevice dev;
-	int rc = find_device(device, &dev);
-
-	if (!rc)
-		*integrated = device_has(dev, CU_DEVICE_ATTRIBUTE_INTEGRATED);
-	return rc;
-}
-
-int gdri_cuda_total_memory(int device, uint64_t *bytes)
-{
-	size_t total;
-	CUdevice dev;
-	int rc = find_device(device, &dev);
-
-	if (!rc)
-		rc = GDRI_CU(cuDeviceTotalMem_v2, &total, dev);
-	if (!rc)
-		*bytes = total;
-	return rc;
-}
-
-/* Has any of the GPUs this attribute? And how many there are. */
-static bool any_has(CUdevice_attribute attribute, int *count)
-{
-	CUdevice dev;
-
-	*count = 0;
-	if (gdri_cu.cuDeviceGetCount(count))
-		return false;
-	for (int i = 0; i < *count; i++)
-		if (!gdri_cu.cuDeviceGet(&dev, i) && device_has(dev, attribute))
-			return true;
-	return false;
-}
-
-int gdri_cuda_is_coherent(int device, bool *coherent)
-{
-	CUdevice dev;
-	int rc = find_device(device, &dev);
-
-	if (!rc)
-		*coherent = device_has(dev, COHERENT);
-	return rc;
-}
-
-bool gdri_cuda_any_coherent(void)
-{
-	int count;
-
-	return !gdri_cuda_load() && any_has(COHERENT, &count);
-}
-
-int gdri_cuda_exports_dmabuf(void)
-{
-	int rc = gdri_cuda_init(), count;
-
-	if (rc)
-		return rc;
-	if (!gdri_cu.cuMemGetHandleForAddressRange)
-		return gdri_fail(ENODEV, "this CUDA driver has no cuMemGetHandleForAddressRange");
-	if (any_has(CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, &count))
-		return 0;
-	return gdri_fail(ENODEV,
-			 "none of %d GPUs exports its memory as a dma-buf, as the open flavour "
-			 "of the kernel driver does",
-			 count);
-}
-
-bool gdri_cuda_tag_holds(uint64_t addr, uint64_t id)
-{
-	unsigned long long now = 0;
-
-	return !gdri_cu.cuPointerGetAttribute(&now, CU_POINTER_ATTRIBUTE_BUFFER_ID, addr) &&
-	       now == id;
-}
 
 /* What VMM memory of ours is made with: exportable, and reachable by peers where the device can. */
 static CUmemAllocationProp vmm_properties(CUdevice dev)
@@ -118,9 +10,10 @@ static CUmemAllocationProp vmm_properties(CUdevice dev)
 		.location = { CU_MEM_LOCATION_TYPE_DEVICE, dev },
 	};
 
-	if (device_has(dev, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED))
+	if (gdri_cuda_device_has(dev,
+				 CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED))
 		prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-	if (device_has(dev, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED))
+	if (gdri_cuda_device_has(dev, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED))
 		prop.allocFlags.gpuDirectRDMACapable = 1;
 	return prop;
 }
@@ -221,7 +114,7 @@ static int enter_allocation(struct gdri_allocation *a, int device, CUdevice *dev
 			    struct gdri_cuda_scope *s)
 {
 	CUcontext primary;
-	int rc = find_device(device, dev);
+	int rc = gdri_cuda_find_device(device, dev);
 
 	if (rc)
 		return rc;

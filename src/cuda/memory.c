@@ -1,17 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* What CUDA knows of an address, a device, or its own version; and SYNC_MEMOPS. See cuda.h. */
+/* What CUDA knows of an address: its allocation, the tag of it, SYNC_MEMOPS. See cuda.h. */
 #include "cuda/private.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-
-int gdri_cuda_driver_version(int *version)
-{
-	int rc = gdri_cuda_load();
-
-	return rc ? rc : GDRI_CU(cuDriverGetVersion, version);
-}
 
 /* The attributes that one call can ask for; unknown addresses give zeros and no error. */
 struct attributes {
@@ -181,25 +174,10 @@ bool gdri_cuda_sync_memops(const struct gdri_memory *m)
 	return !r;
 }
 
-int gdri_cuda_pci_address(int device, struct gdri_pci_address *pci)
+bool gdri_cuda_tag_holds(uint64_t addr, uint64_t id)
 {
-	unsigned int domain, bus, slot, function;
-	char text[32] = "";
-	CUdevice dev;
-	int rc = GDRI_CU(cuDeviceGet, &dev, device);
+	unsigned long long now = 0;
 
-	if (!rc)
-		rc = GDRI_CU(cuDeviceGetPCIBusId, text, sizeof(text), dev);
-	if (rc)
-		return rc;
-	if (sscanf(text, "%x:%x:%x.%x", &domain, &bus, &slot, &function) != 4 || bus > 0xff ||
-	    slot > 31 || function > 7)
-		return gdri_fail(EIO, "cuDeviceGetPCIBusId answered \"%s\"", text);
-	*pci = (struct gdri_pci_address){
-		.domain = domain,
-		.bus = (uint8_t)bus,
-		.device = (uint8_t)slot,
-		.function = (uint8_t)function,
-	};
-	return 0;
+	return !gdri_cu.cuPointerGetAttribute(&now, CU_POINTER_ATTRIBUTE_BUFFER_ID, addr) &&
+	       now == id;
 }

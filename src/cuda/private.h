@@ -92,6 +92,12 @@ int gdri_cuda_result(CUresult r, const char *call);
 /* Are all calls of a group there? 0 or -ENOTSUP. */
 int gdri_cuda_need(enum gdri_cuda_group group);
 
+/* The device of an ordinal, CUDA initialised if need be: 0 or -errno. */
+int gdri_cuda_find_device(int ordinal, CUdevice *dev);
+
+/* A boolean attribute; false where this driver does not know it. */
+bool gdri_cuda_device_has(CUdevice dev, CUdevice_attribute attribute);
+
 /* The name of a result; static storage. */
 const char *gdri_cuda_result_name(CUresult r);
 

@@ -11,6 +11,7 @@
 
 #include "cuda/got.h"
 #include "cuda/private.h"
+#include "base/fork.h"
 #include "base/process.h"
 #include "base/error.h"
 

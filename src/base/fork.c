@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: MIT */
+/* See fork.h. */
+#include "base/fork.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/error.h"
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static int *owned; /* descriptors that a child closes; under lock */
+static size_t count, room;
+
+void gdri_fork_hold(void)
+{
+	pthread_mutex_lock(&lock);
+}
+
+void gdri_fork_release(void)
+{
+	pthread_mutex_unlock(&lock);
+}
+
+void gdri_fork_in_child(void)
+{
+	/* Locked before the fork, in this very thread: so the table is whole. */
+	while (count)
+		close(owned[--count]);
+	pthread_mutex_unlock(&lock);
+}
+
+static int own_locked(int fd)
+{
+	if (count == room) {
+		size_t more = room ? 2 * room : 16;
+		int *bigger = realloc(owned, more * sizeof(*bigger));
+
+		if (!bigger)
+			return -ENOMEM;
+		owned = bigger;
+		room = more;
+	}
+	owned[count++] = fd;
+	return 0;
+}
+
+int gdri_fork_open(const char *path, int flags)
+{
+	int fd, err;
+
+	pthread_mutex_lock(&lock);
+	fd = open(path, flags | O_CLOEXEC);
+	err = errno;
+	if (fd >= 0 && own_locked(fd)) {
+		close(fd);
+		err = ENOMEM;
+		fd = -1;
+	}
+	pthread_mutex_unlock(&lock);
+	errno = err;
+	return fd;
+}
+
+int gdri_fork_own(int fd)
+{
+	int rc;
+
+	pthread_mutex_lock(&lock);
+	rc = own_locked(fd);
+	pthread_mutex_unlock(&lock);
+	if (!rc)
+		return 0;
+	close(fd);
+	return gdri_fail(ENOMEM, "no memory to keep a descriptor from child processes");
+}
+
+void gdri_fork_close(int fd)
+{
+	pthread_mutex_lock(&lock);
+	for (size_t i = 0; i < count; i++)
+		if (owned[i] == fd) {
+			owned[i] = owned[--count];
+			break;
+		}
+	close(fd);
+	pthread_mutex_unlock(&lock);
+}

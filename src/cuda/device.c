@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: MIT */
+/* What CUDA knows of a device, or its own version. See cuda.h. */
+#include "cuda/private.h"
+
+#include <stdio.h>
+
+/* The CPU reaches the GPU's memory over a coherent link, and caches it. */
+#define COHERENT CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES
+
+int gdri_cuda_driver_version(int *version)
+{
+	int rc = gdri_cuda_load();
+
+	return rc ? rc : GDRI_CU(cuDriverGetVersion, version);
+}
+
+int gdri_cuda_init(void)
+{
+	int rc = gdri_cuda_load();
+
+	return rc ? rc : GDRI_CU(cuInit, 0);
+}
+
+int gdri_cuda_find_device(int ordinal, CUdevice *dev)
+{
+	int rc = gdri_cuda_init(), count;
+
+	if (!rc)
+		rc = GDRI_CU(cuDeviceGetCount, &count);
+	if (!rc && (ordinal < 0 || ordinal >= count))
+		rc = gdri_fail(EINVAL, "no CUDA device %d: there are %d", ordinal, count);
+	return rc ? rc : GDRI_CU(cuDeviceGet, dev, ordinal);
+}
+
+bool gdri_cuda_device_has(CUdevice dev, CUdevice_attribute attribute)
+{
+	int value = 0;
+
+	return !gdri_cu.cuDeviceGetAttribute(&value, attribute, dev) && value;
+}
+
+int gdri_cuda_is_integrated(int device, bool *integrated)
+{
+	CUdevice dev;
+	int rc = gdri_cuda_find_device(device, &dev);
+
+	if (!rc)
+		*integrated = gdri_cuda_device_has(dev, CU_DEVICE_ATTRIBUTE_INTEGRATED);
+	return rc;
+}
+
+int gdri_cuda_total_memory(int device, uint64_t *bytes)
+{
+	size_t total;
+	CUdevice dev;
+	int rc = gdri_cuda_find_device(device, &dev);
+
+	if (!rc)
+		rc = GDRI_CU(cuDeviceTotalMem_v2, &total, dev);
+	if (!rc)
+		*bytes = total;
+	return rc;
+}
+
+/* Has any of the GPUs this attribute? And how many there are. */
+static bool any_has(CUdevice_attribute attribute, int *count)
+{
+	CUdevice dev;
+
+	*count = 0;
+	if (gdri_cu.cuDeviceGetCount(count))
+		return false;
+	for (int i = 0; i < *count; i++)
+		if (!gdri_cu.cuDeviceGet(&dev, i) && gdri_cuda_device_has(dev, attribute))
+			return true;
+	return false;
+}
+
+int gdri_cuda_is_coherent(int device, bool *coherent)
+{
+	CUdevice dev;
+	int rc = gdri_cuda_find_device(device, &dev);
+
+	if (!rc)
+		*coherent = gdri_cuda_device_has(dev, COHERENT);
+	return rc;
+}
+
+bool gdri_cuda_any_coherent(void)
+{
+	int count;
+
+	return !gdri_cuda_load() && any_has(COHERENT, &count);
+}
+
+int gdri_cuda_exports_dmabuf(void)
+{
+	int rc = gdri_cuda_init(), count;
+
+	if (rc)
+		return rc;
+	if (!gdri_cu.cuMemGetHandleForAddressRange)
+		return gdri_fail(ENODEV, "this CUDA driver has no cuMemGetHandleForAddressRange");
+	if (any_has(CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, &count))
+		return 0;
+	return gdri_fail(ENODEV,
+			 "none of %d GPUs exports its memory as a dma-buf, as the open flavour "
+			 "of the kernel driver does",
+			 count);
+}
+
+int gdri_cuda_pci_address(int device, struct gdri_pci_address *pci)
+{
+	unsigned int domain, bus, slot, function;
+	char text[32] = "";
+	CUdevice dev;
+	int rc = GDRI_CU(cuDeviceGet, &dev, device);
+
+	if (!rc)
+		rc = GDRI_CU(cuDeviceGetPCIBusId, text, sizeof(text), dev);
+	if (rc)
+		return rc;
+	if (sscanf(text, "%x:%x:%x.%x", &domain, &bus, &slot, &function) != 4 || bus > 0xff ||
+	    slot > 31 || function > 7)
+		return gdri_fail(EIO, "cuDeviceGetPCIBusId answered \"%s\"", text);
+	*pci = (struct gdri_pci_address){
+		.domain = domain,
+		.bus = (uint8_t)bus,
+		.device = (uint8_t)slot,
+		.function = (uint8_t)function,
+	};
+	return 0;
+}
