@@ -150,7 +150,7 @@ static void address_space_runs_out(void)
 	const char *wrong;
 
 	if (SANITIZED || unit_quick()) {
-		printf("SKIP address space: a sanitizer or valgrind needs it without limit\n");
+		unit_skip("a sanitizer or valgrind needs its address space without limit");
 		return;
 	}
 	if (test_emulator_lacks("address space runs out", "RLIMIT_AS"))

@@ -10,16 +10,6 @@
 #include <string.h>
 #include <unistd.h>
 
-bool test_emulator_lacks(const char *test, const char *what)
-{
-	const char *emulator = getenv("GDRCOPY_TEST_EMULATOR");
-
-	if (!emulator || !*emulator)
-		return false;
-	fprintf(stderr, "not emulated: %s: %s\n", test, what);
-	return true;
-}
-
 void test_again(const char *program, char *const argv[])
 {
 	const char *emulator = getenv("GDRCOPY_TEST_EMULATOR");

@@ -4,6 +4,8 @@
 #define TEST_COMMON_EXPECT_H
 
 #include <check.h>
+#include <errno.h>
+#include <string.h>
 
 #include "abi/cuda.h"
 #include "barcopy.h"
@@ -19,6 +21,17 @@
 		ck_assert_msg(err_ == (err), "%s: errno %d instead of %s: %s", #call, err_, #err, \
 			      barcopy_last_error());                                              \
 	} while (0)
-#define CU(call) ck_assert_int_eq((call), CUDA_SUCCESS)
+/* The same, and barcopy_last_error() contains that text. */
+#define FAILS_WITH(err, text, call) \
+	do {                        \
+		FAILS(err, call);   \
+		SAYS(text);         \
+	} while (0)
+#define SAYS(text)                                                                         \
+	ck_assert_msg(strstr(barcopy_last_error(), text), "\"%s\" is not in \"%s\"", text, \
+		      barcopy_last_error())
+/* For OK() and FAILS(): the errno of a call that returns NULL when it fails, such as gdr_open(). */
+#define ERRNO_OF(pointer) ((pointer) ? 0 : errno)
+#define CU(call)	  ck_assert_int_eq((call), CUDA_SUCCESS)
 
 #endif

@@ -18,16 +18,16 @@ static void find(void *slot, const char *name)
 {
 	void *symbol = dlsym(RTLD_DEFAULT, name);
 
-	ck_assert_msg(symbol != NULL, "no %s", name);
+	if (!symbol) {
+		fprintf(stderr, "no %s: GDRSIM_DIR must name the directory of libgdrdrv_node.so\n",
+			name);
+		exit(1);
+	}
 	memcpy(slot, &symbol, sizeof(symbol));
 }
 
 static void setup(void)
 {
-	find(&node.faults, "gdrsim_node_fail");
-	find(&node.calls, "gdrsim_node_calls");
-	find(&node.pins, "gdrsim_node_pins");
-	find(&node.maps, "gdrsim_node_maps");
 	standin_start();
 	node.faults(NULL);
 }
@@ -62,7 +62,7 @@ static void check_info(gdr_t g, gdr_mh_t h, uint64_t addr, size_t size, bool map
 {
 	gdr_info_t info;
 
-	assert_ok(gdr_get_info(g, h, &info));
+	OK(gdr_get_info(g, h, &info));
 	ck_assert_uint_eq(info.va, addr & GPU_PAGE_MASK);
 	ck_assert_uint_eq(info.mapped_size,
 			  ((addr + size + GPU_PAGE_OFFSET) & GPU_PAGE_MASK) - info.va);
@@ -88,45 +88,49 @@ void node_use_range(gdr_t g, uint64_t base)
 	for (size_t i = 0; i < size; i++)
 		in[i] = (char)(i * 7 + 3);
 	ck_assert_int_eq(cuda.cuMemcpyHtoD_v2(addr, in, size), 0);
-	assert_ok(gdr_pin_buffer(g, addr, size, 0, 0, &h));
+	OK(gdr_pin_buffer(g, addr, size, 0, 0, &h));
 	check_info(g, h, addr, size, false);
-	assert_ok(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_BACKEND, &value));
+	OK(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_BACKEND, &value));
 	ck_assert_uint_eq(value, BARCOPY_BACKEND_GDRDRV);
-	assert_ok(gdr_map(g, h, &map, 2 * GPU_PAGE_SIZE));
+	OK(gdr_map(g, h, &map, 2 * GPU_PAGE_SIZE));
 	check_info(g, h, addr, size, true);
 	p = (char *)map + (addr & GPU_PAGE_OFFSET);
-	assert_ok(gdr_copy_from_mapping(h, out, p, size));
+	OK(gdr_copy_from_mapping(h, out, p, size));
 	ck_assert_mem_eq(in, out, size);
 	memset(in, 0x5a, size);
-	assert_ok(gdr_copy_to_mapping(h, p, in, size));
+	OK(gdr_copy_to_mapping(h, p, in, size));
 	ck_assert_int_eq(cuda.cuMemcpyDtoH_v2(out, addr, size), 0);
 	ck_assert_mem_eq(in, out, size);
 	ck_assert_int_eq(gdr_map(g, h, &map, 1), EAGAIN);
 	ck_assert_int_eq(gdr_unmap(g, h, (char *)map + 4096, 2 * GPU_PAGE_SIZE), EINVAL);
-	assert_ok(gdr_unmap(g, h, map, 2 * GPU_PAGE_SIZE));
-	assert_ok(gdr_map(g, h, &map, 1));
+	OK(gdr_unmap(g, h, map, 2 * GPU_PAGE_SIZE));
+	OK(gdr_map(g, h, &map, 1));
 	/* The device address stands for the mapping; another one does not. */
 	ck_assert_int_eq(gdr_unmap(g, h, (void *)(addr + 2 * GPU_PAGE_SIZE), 1), EINVAL);
-	assert_ok(gdr_unmap(g, h, (void *)addr, 1));
-	assert_ok(gdr_map(g, h, &map, 1));
-	assert_ok(gdr_unpin_buffer(g, h));
+	OK(gdr_unmap(g, h, (void *)addr, 1));
+	OK(gdr_map(g, h, &map, 1));
+	OK(gdr_unpin_buffer(g, h));
 	ck_assert_uint_eq(node.pins(), 0);
 	ck_assert_uint_eq(node.maps(), 0);
 }
 
-int node_main(char **argv, const char *suite_name, void (*add)(TCase *tc))
+void node_start(char **argv)
 {
-	Suite *suite;
-	TCase *tc;
-
 	setenv("GDRSIM_RM", "absent", 0); /* this driver alone, unless the test says otherwise */
 	test_preload(argv, "libgdrdrv_node.so");
-	if (!dlsym(RTLD_DEFAULT, "gdrsim_node_fail")) {
-		fprintf(stderr, "GDRSIM_DIR must name the directory of libgdrdrv_node.so\n");
-		return 1;
-	}
-	suite = suite_create(suite_name);
-	tc = tcase_create(suite_name);
+	find(&node.faults, "gdrsim_node_fail");
+	find(&node.calls, "gdrsim_node_calls");
+	find(&node.pins, "gdrsim_node_pins");
+	find(&node.maps, "gdrsim_node_maps");
+	unit_before = setup;
+}
+
+int node_main(char **argv, const char *suite_name, void (*add)(TCase *tc))
+{
+	Suite *suite = suite_create(suite_name);
+	TCase *tc = tcase_create(suite_name);
+
+	node_start(argv);
 	tcase_set_timeout(tc, 120);
 	tcase_add_checked_fixture(tc, setup, NULL);
 	add(tc);

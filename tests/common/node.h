@@ -12,7 +12,9 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "common/expect.h"
 #include "common/standin.h"
+#include "common/unit.h"
 #include "barcopy.h"
 #include "sim/node/gdrsim_node.h"
 
@@ -28,7 +30,13 @@ struct node_hooks {
 };
 extern struct node_hooks node;
 
-/* For main: runs the case in one process per test, with CUDA started and a node as by default. */
+/*
+ * For main, before unit_main(): this program with the stand-in of the node. Each test then begins with
+ * CUDA started and a node as by default.
+ */
+void node_start(char **argv);
+
+/* The same for tests of Check's own form: runs the case in one process per test. */
 int node_main(char **argv, const char *suite, void (*add)(TCase *tc));
 
 /* Sets a variable; NULL removes it. */
@@ -42,14 +50,7 @@ gdr_t node_open_alone(const char *level, const char *persistent);
 /* The whole life of an unaligned range of 5000 bytes across the end of a GPU page, from `base`. */
 void node_use_range(gdr_t g, uint64_t base);
 
-#define assert_ok(call)                                                                         \
-	do {                                                                                    \
-		int rc_ = (call);                                                               \
-		ck_assert_msg(rc_ == 0, #call ": %s: %s", strerror(rc_), barcopy_last_error()); \
-	} while (0)
-
-#define assert_text(part)                                                               \
-	ck_assert_msg(strstr(barcopy_last_error(), part), "\"%s\" is not in: %s", part, \
-		      barcopy_last_error())
+#define assert_ok   OK
+#define assert_text SAYS
 
 #endif

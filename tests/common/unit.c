@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,8 +15,39 @@
 /* There in a build with --coverage only: a child that leaves by _exit() has counted too. */
 extern void __gcov_dump(void) __attribute__((weak));
 
+enum { SKIPPED = 77 }; /* exit status of a process for a test that was skipped */
+
+void (*unit_before)(void);
+
 static const struct unit_test *all;
+static const char *running = "";
 static char self[PATH_MAX];
+static int *skips; /* shared with the processes that Check forks; NULL in one for a single test */
+static bool skipped;
+
+static void skip(const char *test, const char *emulator, const char *why)
+{
+	printf("SKIP %s: %s%s\n", test, emulator, why);
+	fflush(stdout);
+	skipped = true;
+	if (skips)
+		++*skips;
+}
+
+void unit_skip(const char *why)
+{
+	skip(running, "", why);
+}
+
+bool test_emulator_lacks(const char *test, const char *what)
+{
+	const char *emulator = getenv("GDRCOPY_TEST_EMULATOR");
+
+	if (!emulator || !*emulator)
+		return false;
+	skip(test, "not under user-mode emulation: ", what);
+	return true;
+}
 
 /* "$SIM" at the start of a value is the directory of the stand-ins. */
 static void set_env(const char *name, const char *value)
@@ -53,13 +85,21 @@ static void exec_fresh(int index)
 	_exit(126);
 }
 
+static void run_here(int index)
+{
+	running = all[index].name;
+	if (unit_before)
+		unit_before();
+	all[index].fn();
+}
+
 START_TEST(run)
 {
 	int status = -1;
 	pid_t pid;
 
 	if (!all[_i].env) {
-		all[_i].fn();
+		run_here(_i);
 		return;
 	}
 	pid = fork();
@@ -67,6 +107,10 @@ START_TEST(run)
 		exec_fresh(_i);
 	ck_assert_int_gt(pid, 0);
 	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == SKIPPED) {
+		++*skips;
+		return;
+	}
 	ck_assert_msg(WIFEXITED(status) && !WEXITSTATUS(status), "%s: %s %d (text above)",
 		      all[_i].name, WIFSIGNALED(status) ? "signal" : "exit",
 		      WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
@@ -75,7 +119,7 @@ END_TEST
 
 START_TEST(run_fresh)
 {
-	all[_i].fn();
+	run_here(_i);
 }
 END_TEST
 
@@ -101,19 +145,42 @@ static int run_one(const char *suite_name, int index)
 		free(results);
 	}
 	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return failed ? EXIT_FAILURE : skipped ? SKIPPED : EXIT_SUCCESS;
 }
 
 int unit_suite(Suite *suite, enum fork_status forks)
 {
 	SRunner *runner = srunner_create(suite);
-	int failed;
+	int failed, checks;
 
+	skips = mmap(NULL, sizeof(*skips), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+		     0);
+	if (skips == MAP_FAILED) {
+		perror("mmap");
+		return EXIT_FAILURE;
+	}
 	srunner_set_fork_status(runner, forks);
 	srunner_run_all(runner, CK_ENV);
 	failed = srunner_ntests_failed(runner);
+	checks = srunner_ntests_run(runner);
 	srunner_free(runner);
+	printf("%d passed, %d failed, %d skipped\n", checks - failed - *skips, failed, *skips);
 	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+/* The test of that name, in this process or what exec makes of it. */
+static int run_named(const char *suite_name, const char *name, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		if (!strcmp(name, all[i].name)) {
+			if (all[i].env)
+				exec_fresh((int)i);
+			return run_one(suite_name, (int)i);
+		}
+	fprintf(stderr, "no test \"%s\"; there are:\n", name);
+	for (size_t i = 0; i < count; i++)
+		fprintf(stderr, "  %s\n", all[i].name);
+	return EXIT_FAILURE;
 }
 
 int unit_main(char **argv, const char *suite_name, const struct unit_test *tests, size_t count)
@@ -128,6 +195,8 @@ int unit_main(char **argv, const char *suite_name, const struct unit_test *tests
 		perror(argv[0]);
 		return EXIT_FAILURE;
 	}
+	if (argv[1])
+		return run_named(suite_name, argv[1], count);
 	suite = suite_create(suite_name);
 	for (size_t i = 0; i < count; i++) {
 		TCase *tc = tcase_create(tests[i].name);

@@ -21,11 +21,30 @@ struct unit_test {
 	const char *env;
 };
 
-/* Runs them all; the value for main to return. */
+/*
+ * Runs them all, then prints `N passed, N failed, N skipped`; the value for main to return. With
+ * argv[1], the name of a test: runs that one in this process, for a debugger.
+ */
 int unit_main(char **argv, const char *suite, const struct unit_test *tests, size_t count);
+
+#define UNIT_MAIN(suite, tests)                                     \
+	int main(int argc, char **argv)                             \
+	{                                                           \
+		(void)argc;                                         \
+		return unit_main(argv, suite, tests, COUNT(tests)); \
+	}
+
+/* Called before each test, in its process; set before unit_main(). */
+extern void (*unit_before)(void);
 
 /* Runs a suite of Check's own form; the value for main to return. */
 int unit_suite(Suite *suite, enum fork_status forks);
+
+/* The running test cannot be run here: prints that and counts it; the test returns then. */
+void unit_skip(const char *why);
+
+/* Whether this runs under user-mode emulation, which lacks what the test needs: skips it then. */
+bool test_emulator_lacks(const char *test, const char *what);
 
 /* GDRCOPY_TEST_QUICK: under a sanitizer or valgrind, do less of the same. */
 bool unit_quick(void);

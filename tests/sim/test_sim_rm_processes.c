@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
-#include "common/again.h"
+#include "common/unit.h"
 #include "test_sim_rm.h"
 
 /* Exit status of fn(arg) in a child, 128 + signal. */

@@ -433,7 +433,7 @@ static void raised_privileges(void)
 	if (test_emulator_lacks("raised privileges", "AT_SECURE"))
 		return;
 	if (geteuid()) {
-		printf("SKIP raised privileges: needs root\n");
+		unit_skip("needs root");
 		return;
 	}
 	fd = mkstemp(path);
@@ -447,7 +447,7 @@ static void raised_privileges(void)
 	status = unit_in_child(as_nobody, path);
 	unlink(path);
 	if (status == NOT_RAISED)
-		printf("SKIP raised privileges: a set-uid program gets none here\n");
+		unit_skip("a set-uid program gets none here");
 	else
 		ck_assert_int_eq(status, IGNORED);
 }
