@@ -12,11 +12,10 @@
 
 static const char *const section_choice[] = { "all",	 "read",    "write", "edges",
 					      "vectors", "drain",   "flags", "call",
-					      "engine",	 "threads", "pool",  NULL };
+					      "engine",	 "threads", NULL };
 static void (*const sections[])(void) = { read_section,	   write_section,  edges_section,
 					  vectors_section, drain_section,  flags_section,
-					  call_section,	   engine_section, threads_section,
-					  pool_section };
+					  call_section,	   engine_section, threads_section };
 
 static int section;
 

@@ -57,10 +57,6 @@ right "posted flags" -n 1000000 -k post
 for kind in message mapflag readv; do
 	right "two readers of one core, $kind" -n 150000 -k $kind --twin
 done
-right "4 threads, reads" -n 20000 -k message -s 128K -t 4
-right "4 threads, reads, at an offset" -n 10000 -k mapflag -s 256K -o 24 -t 4
-right "8 threads, writes" -n 5000 -k write -s 2M -t 8
-right "2 threads, writes, at an offset" -n 5000 -k write -s 1080K -o 40 -t 2
 for kind in message reread mapflag seqlock ring write; do
 	right "by the GPU's copy engine, $kind" --engine -n 10000 -k $kind
 done

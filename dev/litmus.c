@@ -69,7 +69,7 @@ enum { MAP_DATA = 0, MAP_FLAG = BLOCK_MAX + 4096, MAP_SIZE = BLOCK_MAX + 65536 }
 
 static struct {
 	int kind, peer;
-	long rounds, threads;
+	long rounds;
 	size_t size, offset;
 	const char *impl;
 	bool no_fence, engine, expect, twin;
@@ -89,9 +89,6 @@ static const struct opt options[] = {
 	{ 0, "engine", OPT_FLAG, &opt.engine, NULL,
 	  "the library's copies by the GPU's copy engine (but for words\nand vectored copies)", 0,
 	  0, NULL },
-	{ 't', "threads", OPT_COUNT, &opt.threads, "N",
-	  "the library's copies by so many threads (reads from 64K,\nwrites from 1M on)", 1, 64,
-	  NULL },
 	{ 0, "twin", OPT_FLAG, &opt.twin, NULL,
 	  "a second reader of the block on the other hyperthread of\nthis core (kinds that read)",
 	  0, 0, NULL },
@@ -416,7 +413,6 @@ static void make_plan(void)
 	gdr_mapping_type_t type = opt.peer ? GDR_MAPPING_TYPE_WC : st.b.buf.info.mapping_type;
 	const struct gdri_copy_row *row = opt.impl ? row_named(opt.impl) : NULL;
 	barcopy_copy_options_t help = { .struct_size = sizeof(help),
-					.threads = (uint32_t)opt.threads,
 					.engine_read_min = opt.engine,
 					.engine_write_min = opt.engine };
 
@@ -429,10 +425,10 @@ static void make_plan(void)
 	/* A thread as the peer is on host memory, which is not pinned: there is no handle. */
 	if (!opt.impl && !opt.no_fence && !opt.peer)
 		st.copies.handle = st.b.buf.mh;
-	if (!opt.engine && !opt.threads)
+	if (!opt.engine)
 		return;
 	if (!st.copies.handle.h)
-		tool_fail("--engine and --threads are for the library's copies of GPU memory");
+		tool_fail("--engine is for the library's copies of GPU memory");
 	copies_must(barcopy_set_copy_options(st.copies.handle, &help), "barcopy_set_copy_options");
 }
 
@@ -490,7 +486,6 @@ int main(int argc, char **argv)
 		json_string(&json, "impl", opt.impl);
 		json_bool(&json, "fences", !opt.no_fence);
 		json_bool(&json, "copy_engine", opt.engine);
-		json_int(&json, "threads", opt.threads ? opt.threads : 1);
 		json_string(&json, "readers", *cpus ? cpus : NULL);
 		json_array(&json, "results");
 	} else {

@@ -149,15 +149,11 @@ int barcopy_copyv_from_mapping(gdr_mh_t handle, const barcopy_copy_seg_t *seg, s
 /** For a threshold of barcopy_copy_options_t: the size that measurements speak for. */
 #define BARCOPY_COPY_ENGINE_AUTO ((size_t)-1)
 
-/** Who helps with large copies on one handle. Zeroes are the defaults: nobody. */
+/** When the GPU's copy engine makes the large copies of one handle. Zeroes are the defaults: never. */
 typedef struct barcopy_copy_options {
 	size_t struct_size; /**< sizeof(barcopy_copy_options_t) */
-	/** Threads of one copy, the caller's among them: 2 to 64; 1: the caller alone; 0: what
-	 *  GDRCOPY_COPY_THREADS says, else the caller alone. The others wait in a pool, on CPUs of
-	 *  the GPU's NUMA node if the system reports it, shared by all handles with the same
-	 *  number and node. There are none unless they have been asked for. */
-	uint32_t threads;
-	uint32_t flags; /**< 0 */
+	uint32_t flags;	    /**< 0 */
+	uint32_t reserved;  /**< 0 */
 	/** gdr_copy_from_mapping() of this many bytes and more goes through the GPU's copy engine;
 	 *  0: never; BARCOPY_COPY_ENGINE_AUTO: from where it is faster, which CUDA is asked for: into
 	 *  page-locked memory that is sooner than into pageable memory. */
@@ -168,12 +164,12 @@ typedef struct barcopy_copy_options {
 } barcopy_copy_options_t;
 
 /**
- * Lets threads or the copy engine help with large copies on this handle, from now on and over its
- * further mappings until the unpin; replaces what was set before. NULL: the defaults. Not while
- * another thread copies on the handle.
+ * Gives large copies on this handle to the copy engine, from now on and over its further mappings
+ * until the unpin; replaces what was set before. NULL: the defaults. Not while another thread copies
+ * on the handle.
  *
  * The order of the copies stays what it is, and so do the vectored copies and those of 4 or 8
- * aligned bytes, which nobody helps with. The copy engine moves bytes, not words: do not let it
+ * aligned bytes, which go through the mapping. The copy engine moves bytes, not words: do not let it
  * write where the GPU polls for a word meanwhile. It uses CUDA on a stream of its own, in the
  * context of the memory (for VMM memory in the device's primary one, which stays retained). Where
  * CUDA cannot be used, or the memory is not what was pinned any more (CUDA's buffer ID is compared for
@@ -181,12 +177,9 @@ typedef struct barcopy_copy_options {
  * barcopy_get_stats() counts both. In a host function of a stream CUDA forbids its own calls, and may or
  * may not refuse them: make no large copy there.
  *
- * A forked child has none of the threads; it cannot use its parent's handles (EACCES), and makes
- * threads of its own for its own handles.
- *
- * @return 0; EINVAL (handle, size, flags, threads, unknown bytes not 0; the copy engine for memory
- *         that was freed); ENOTSUP (the copy engine for memory that is not the GPU's); ENOMEM; EAGAIN
- *         (no more threads); ENODEV or EIO (CUDA); EACCES. After a failure, all is as before.
+ * @return 0; EINVAL (handle, size, flags, unknown bytes not 0; the copy engine for memory
+ *         that was freed); ENOTSUP (the copy engine for memory that is not the GPU's); ENOMEM;
+ *         ENODEV or EIO (CUDA); EACCES. After a failure, all is as before.
  */
 int barcopy_set_copy_options(gdr_mh_t handle, const barcopy_copy_options_t *options);
 

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
-/* Help with large copies: the copy engine, several threads, the pool. See sections.h. */
+/* Large copies by more than one core: the copy engine, threads of the caller's. See sections.h. */
 #include <pthread.h>
 #include <stdio.h>
 #include <unistd.h>
 
 #include "common/exit.h"
-#include "copy/pool.h"
 #include "sections.h"
 #include "setup.h"
 
@@ -93,113 +92,32 @@ static void run_threads(struct job *job, size_t times)
 	}
 }
 
-/* One large copy, shared out to a pool. */
-static void run_pool(struct job *job, size_t times)
-{
-	gdri_copy_pool_tune(job->pool, job->helpers, job->spin_ns, 0);
-	for (size_t n = 0; n < times; n++) {
-		uint8_t *map = place(job);
-
-		if (job->read)
-			gdri_copy_pool_copy(job->pool, &job->plan, job->host, map, job->size,
-					    false);
-		else
-			gdri_copy_pool_copy(job->pool, &job->plan, map, job->host, job->size, true);
-	}
-}
-
-static struct job pool_job(const char *name, struct gdri_copy_pool *pool, bool read,
-			   unsigned int helpers, unsigned int spin_ns)
-{
-	struct job job = row_job(name, NULL);
-
-	if (helpers) {
-		job.run = run_pool;
-		job.pool = pool;
-	}
-	job.read = read;
-	job.helpers = helpers;
-	job.spin_ns = spin_ns;
-	return job;
-}
-
-static struct gdri_copy_pool *pool_of(unsigned int threads)
-{
-	struct gdri_copy_pool *pool;
-
-	if (gdri_copy_pool_new(&pool, threads, st.b.numa.node))
-		tool_fail("no worker pool could be made");
-	return pool;
-}
-
-/* GB/s of 16 copies of 1 MiB by each thread, the threads' beginning included; of one copy of 16 MiB. */
+/* GB/s of 16 copies of 1 MiB by each thread, the threads' beginning included. */
 void threads_section(void)
 {
 	struct table t = { .name = "threads", .first = "threads", .unit = "GB/s" };
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
 
 	for (unsigned int n = 1; n <= 16 && (long)n <= cpus; n *= 2) {
-		struct gdri_copy_pool *pool = n > 1 ? pool_of(n) : NULL;
-		struct job job[4] = { row_job("own read", NULL), row_job("own write", NULL),
-				      pool_job("pool read", pool, true, n - 1, 0),
-				      pool_job("pool write", pool, false, n - 1, 0) };
-		double bytes[4];
+		struct job job[2] = { row_job("read", NULL), row_job("write", NULL) };
+		double bytes = (double)n * OWN_COPIES * (1 << 20);
 		char name[24];
 
-		for (size_t c = 0; c < 4; c++) {
-			job[c].read = !(c & 1);
-			job[c].size = c < 2 ? 1 << 20 : 16 << 20;
-			bytes[c] = c < 2 ? (double)n * OWN_COPIES * (1 << 20) : 16 << 20;
-			job[c].off = c >= 2 && n == 1;
-			if (c < 2)
-				job[c].run = run_threads, job[c].count = n;
+		for (size_t c = 0; c < 2; c++) {
+			job[c].read = !c;
+			job[c].size = 1 << 20;
+			job[c].run = run_threads;
+			job[c].count = n;
 		}
 		snprintf(name, sizeof(name), "%u", n);
-		line(&t, job, 4, name);
-		for (size_t c = 0; c < 4; c++) {
+		line(&t, job, 2, name);
+		for (size_t c = 0; c < 2; c++) {
 			struct figure *f = &t.value[t.lines - 1][c], ns = *f;
 
 			if (ns.median != 0)
-				*f = (struct figure){ bytes[c] / ns.median, bytes[c] / ns.high,
-						      bytes[c] / ns.low };
+				*f = (struct figure){ bytes / ns.median, bytes / ns.high,
+						      bytes / ns.low };
 		}
-		if (pool)
-			gdri_copy_pool_free(pool);
 	}
 	show(&t);
-}
-
-/* The same copy alone and by a pool of eight, by size, with so many helpers and with or without a spin. */
-static void pool_table(const char *name, bool read, const size_t *sizes, size_t n)
-{
-	static const struct {
-		const char *name;
-		unsigned int helpers, spin_ns;
-	} ways[] = { { "alone", 0, 0 },	     { "again", 0, 0 },	     { "1", 1, 0 },
-		     { "2", 2, 0 },	     { "3", 3, 0 },	     { "7", 7, 0 },
-		     { "1 spin", 1, 50000 }, { "2 spin", 2, 50000 }, { "3 spin", 3, 50000 },
-		     { "7 spin", 7, 50000 } };
-	struct table t = { .name = name, .first = "bytes", .unit = "ns" };
-	struct gdri_copy_pool *pool = pool_of(8), *spinning = pool_of(8);
-	struct job job[COUNT(ways)];
-
-	for (size_t c = 0; c < COUNT(ways); c++) {
-		job[c] = pool_job(ways[c].name, ways[c].spin_ns ? spinning : pool, read,
-				  ways[c].helpers, ways[c].spin_ns);
-		job[c].off = read && ways[c].helpers && ways[c].helpers != 7;
-	}
-	for (size_t i = 0; i < n && sizes[i] <= st.max; i++)
-		size_line(&t, job, COUNT(ways), sizes[i]);
-	show(&t);
-	gdri_copy_pool_free(pool);
-	gdri_copy_pool_free(spinning);
-}
-
-void pool_section(void)
-{
-	static const size_t sizes[] = { 64 << 10, 128 << 10, 256 << 10, 384 << 10, 512 << 10,
-					1 << 20,  2 << 20,   4 << 20,	16 << 20 };
-
-	pool_table("pool, reads", true, sizes, COUNT(sizes));
-	pool_table("pool, writes", false, sizes + 2, COUNT(sizes) - 2);
 }

@@ -44,14 +44,12 @@ struct job {
 	void (*run)(struct job *job, size_t times);
 	struct gdri_copy_plan plan;
 	const struct gdri_copy_row *raw; /* not NULL: the row alone, without the plan */
-	struct gdri_copy_pool *pool; /* of a job that has one */
 	gdr_mh_t handle; /* of a job that goes through one, */
 	uint8_t *map; /* and where it is mapped */
 	uint8_t *host;
 	size_t size, offset, count; /* offset: into a line; count: of pieces */
 	size_t next; /* the copy's number, from which its place comes */
 	int how; /* what the job makes of it */
-	unsigned int helpers, spin_ns; /* of a job with a pool */
 	bool read, off; /* off: not on this line */
 };
 

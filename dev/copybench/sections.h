@@ -17,6 +17,5 @@ void call_section(void);
 /* help.c */
 void engine_section(void);
 void threads_section(void);
-void pool_section(void);
 
 #endif

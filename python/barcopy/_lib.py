@@ -53,7 +53,7 @@ class Segment(Structure):
 
 class CopyOptions(Structure):
     """barcopy_copy_options_t"""
-    _fields_ = [("struct_size", c_size_t), ("threads", c_uint32), ("flags", c_uint32),
+    _fields_ = [("struct_size", c_size_t), ("flags", c_uint32), ("reserved", c_uint32),
                 ("engine_read_min", c_size_t), ("engine_write_min", c_size_t)]
 
 

@@ -108,10 +108,10 @@ class Mapping(Closable):
             for host in held:
                 host.__exit__()
 
-    def set_copy_options(self, threads=0, engine_read_min=0, engine_write_min=0):
-        """Who helps with large copies: barcopy_set_copy_options(3). ENGINE_AUTO: where it is faster."""
+    def set_copy_options(self, engine_read_min=0, engine_write_min=0):
+        """The copy engine for large copies: barcopy_set_copy_options(3). ENGINE_AUTO: where it is faster."""
         options = _lib.CopyOptions(ctypes.sizeof(_lib.CopyOptions),
-                                   fitting(c_uint32, threads, "threads"), 0,
+                                   0, 0,
                                    fitting(c_size_t, engine_read_min, "engine_read_min"),
                                    fitting(c_size_t, engine_write_min, "engine_write_min"))
         with Use(self._life):

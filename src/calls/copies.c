@@ -8,7 +8,6 @@
 #include "base/probes.h"
 #include "base/sized.h"
 #include "calls/calls.h"
-#include "copy/pool.h"
 #include "core/handle.h"
 
 /*
@@ -169,9 +168,8 @@ static int take_options(const barcopy_copy_options_t *from, barcopy_copy_options
 		return rc;
 	if (to->flags)
 		return gdri_fail(EINVAL, "unknown bits in option flags 0x%x", to->flags);
-	if (to->threads > GDRI_POOL_MAX_THREADS)
-		return gdri_fail(EINVAL, "%u threads are not in 0 .. %d", to->threads,
-				 GDRI_POOL_MAX_THREADS);
+	if (to->reserved)
+		return gdri_fail(EINVAL, "a reserved member of the options is not 0");
 	return 0;
 }
 

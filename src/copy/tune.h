@@ -54,26 +54,6 @@ static const struct gdri_tune gdri_tune_to[] = {
 };
 
 /*
- * The worker pool: below these sizes the caller copies alone. Run H, us, alone and by seven helpers: reads
- * of 64 KiB 73 to 93, 55; of 256 KiB 280 to 395, 71 to 96. Writes, alone and by the best number of helpers:
- * while they look for work, 256 KiB 13.7 to 14.9, 10.7 to 12.4 (one); 512 KiB 28.5, 18.6 to 20.0 (one);
- * 1 MiB 57 to 61, 35.2 to 38.4 (two); 16 MiB 1000, 509 to 515 (two). When they have to be woken, 512 KiB
- * 28.5, 30.4 to 32.6; 1 MiB 57 to 61, 46 to 53. More helpers than that are slower up to 4 MiB: the link is
- * full with two.
- */
-#define GDRI_POOL_MIN_FROM	((size_t)64 << 10)
-#define GDRI_POOL_MIN_TO	((size_t)1 << 20)
-#define GDRI_POOL_MIN_TO_AWAKE	((size_t)256 << 10)
-#define GDRI_POOL_WRITE_HELPERS 2 /* one below GDRI_POOL_MIN_TO */
-
-/* What one thread takes at a time: pages of the mapping; 32 us of reading, 6 us of writing. */
-#define GDRI_POOL_PIECE_FROM ((size_t)32 << 10)
-#define GDRI_POOL_PIECE_TO   ((size_t)128 << 10)
-
-/* How long a worker looks for the next job before it sleeps. */
-#define GDRI_POOL_SPIN_NS 50000
-
-/*
  * The copy engine, where the caller lets the library choose, handing over and the question what the
  * host's memory is included. Run H, where the lines cross: reads into pageable memory at 10 to 12 KiB
  * (12 KiB: 12.5 to 16.4 us by the mapping, 12.0 to 13.9 by the engine; run D: at 9), into page-locked memory

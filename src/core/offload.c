@@ -3,17 +3,12 @@
 #include "core/offload.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "cuda/cuda.h"
-#include "base/env.h"
 #include "base/error.h"
-#include "base/log.h"
 #include "base/probes.h"
 #include "copy/rows.h"
-#include "copy/pool.h"
 #include "copy/tune.h"
 
 /* The copy engine copies from so many bytes on, by what the host's side is; SIZE_MAX: never. */
@@ -24,8 +19,7 @@ struct by_size {
 struct gdri_offload {
 	struct gdri_copy_plan plan; /* first: the plan's copies find the rest through it */
 	const struct gdri_copy_plan *base;
-	struct gdri_copy_pool *pool; /* NULL: none */
-	struct gdri_cuda_engine *engine; /* NULL: none */
+	struct gdri_cuda_engine *engine;
 	struct by_size from, to; /* when the copy engine is asked */
 	const struct gdri_region *region; /* these two outlive this */
 	const struct gdri_pin *pin;
@@ -68,19 +62,16 @@ static bool is_for_engine(const struct by_size *min, const void *host, size_t si
 	return size >= min->any || (size >= min->page_locked && gdri_cuda_is_page_locked(host));
 }
 
-/* The plan's, for copies of so many bytes that somebody may help. */
+/* The plan's, for copies of so many bytes that the copy engine may be ahead. */
 static void large(const struct gdri_copy_plan *plan, void *dst, const void *src, size_t size,
 		  bool to)
 {
 	struct gdri_offload *a = (struct gdri_offload *)(uintptr_t)plan;
-	size_t pool_min = to ? GDRI_POOL_MIN_TO_AWAKE : GDRI_POOL_MIN_FROM;
 
 	if (is_for_engine(to ? &a->to : &a->from, to ? src : dst, size) &&
 	    by_engine(a, dst, src, size, to))
 		return;
-	if (a->pool && size >= pool_min)
-		gdri_copy_pool_copy(a->pool, a->base, dst, src, size, to);
-	else if (to)
+	if (to)
 		gdri_copy_to(a->base, dst, src, size);
 	else
 		gdri_copy_from(a->base, dst, src, size);
@@ -92,10 +83,8 @@ const struct gdri_copy_plan *gdri_offload_plan(struct gdri_offload *a)
 
 	a->base = gdri_copy_plan(a->pin->map_type);
 	*plan = *a->base;
-	plan->large_to_min = least(least(a->to.any, a->to.page_locked),
-				   a->pool ? GDRI_POOL_MIN_TO_AWAKE : SIZE_MAX);
-	plan->large_from_min = least(least(a->from.any, a->from.page_locked),
-				     a->pool ? GDRI_POOL_MIN_FROM : SIZE_MAX);
+	plan->large_to_min = least(a->to.any, a->to.page_locked);
+	plan->large_from_min = least(a->from.any, a->from.page_locked);
 	plan->large = large;
 	return plan;
 }
@@ -105,45 +94,6 @@ static const struct by_size measured_from = { GDRI_ENGINE_MIN_FROM, GDRI_ENGINE_
 static const struct by_size measured_to = { GDRI_ENGINE_MIN_TO, GDRI_ENGINE_MIN_TO_LOCKED };
 
 /* ---- options --------------------------------------------------------------------------------------- */
-
-/* GDRCOPY_COPY_THREADS: 1 where it says nothing that can be followed. */
-static unsigned int env_threads(void)
-{
-	const char *text = gdri_env("GDRCOPY_COPY_THREADS");
-	char *end;
-	unsigned long n;
-
-	if (!text || !*text)
-		return 1;
-	n = strtoul(text, &end, 10);
-	if (*end || n < 1 || n > GDRI_POOL_MAX_THREADS) {
-		gdri_log(BARCOPY_LOG_WARN, "GDRCOPY_COPY_THREADS is not in 1 .. %d; ignored",
-			 GDRI_POOL_MAX_THREADS);
-		return 1;
-	}
-	return (unsigned int)n;
-}
-
-/* The NUMA node of a GPU; -1 where the system does not tell. */
-static int node_of(int device)
-{
-	struct gdri_pci_address pci;
-	char path[96];
-	int node = -1;
-	FILE *file;
-
-	if (device < 0 || gdri_cuda_pci_address(device, &pci))
-		return -1;
-	snprintf(path, sizeof(path), "/sys/bus/pci/devices/%04x:%02x:%02x.%u/numa_node", pci.domain,
-		 pci.bus, pci.device, pci.function);
-	file = fopen(path, "re");
-	if (!file)
-		return -1;
-	if (fscanf(file, "%d", &node) != 1)
-		node = -1;
-	fclose(file);
-	return node;
-}
 
 /* A size that is asked for holds for every kind of memory. */
 static struct by_size by_option(size_t asked, struct by_size measured)
@@ -171,11 +121,9 @@ static int engine_new(const struct gdri_region *region, const struct gdri_pin *p
 int gdri_offload_new(const struct gdri_region *region, const struct gdri_pin *pin,
 		     const barcopy_copy_options_t *options, struct gdri_offload **out)
 {
-	unsigned int threads = options && options->threads ? options->threads : env_threads();
 	struct by_size from = never, to = never;
 	struct gdri_offload *a;
-	bool engine;
-	int rc = 0;
+	int rc;
 
 	*out = NULL;
 	if (options) {
@@ -184,8 +132,7 @@ int gdri_offload_new(const struct gdri_region *region, const struct gdri_pin *pi
 		if (!pin->read_only)
 			to = by_option(options->engine_write_min, measured_to);
 	}
-	engine = from.page_locked != SIZE_MAX || to.page_locked != SIZE_MAX;
-	if (threads < 2 && !engine)
+	if (from.page_locked == SIZE_MAX && to.page_locked == SIZE_MAX)
 		return 0;
 	a = calloc(1, sizeof(*a));
 	if (!a)
@@ -194,18 +141,7 @@ int gdri_offload_new(const struct gdri_region *region, const struct gdri_pin *pi
 	a->to = to;
 	a->region = region;
 	a->pin = pin;
-	if (engine)
-		rc = engine_new(region, pin, &a->engine);
-	if (!rc && threads >= 2) {
-		rc = gdri_copy_pool_get(&a->pool, threads, node_of(pin->device));
-		if (rc)
-			rc = gdri_fail(-rc, "%u threads for copies: %s", threads, strerror(-rc));
-		if (rc && !options) {
-			gdri_log(BARCOPY_LOG_WARN, "GDRCOPY_COPY_THREADS: %s", gdri_error_text());
-			gdri_offload_free(a);
-			return 0;
-		}
-	}
+	rc = engine_new(region, pin, &a->engine);
 	if (rc) {
 		gdri_offload_free(a);
 		return rc;
@@ -218,7 +154,6 @@ void gdri_offload_free(struct gdri_offload *a)
 {
 	if (!a)
 		return;
-	gdri_copy_pool_put(a->pool);
 	gdri_cuda_engine_free(a->engine);
 	free(a);
 }

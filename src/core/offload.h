@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a handle may be given beyond the calling thread's own copies: workers, and the GPU's copy
- * engine. It stands behind a plan of its own around the mapping's common one, so a handle without
+ * The GPU's copy engine for the large copies of one handle. It stands behind a plan of its own around the mapping's common one, so a handle without
  * it has nothing to ask. It knows regions and pins, not handles or contexts; only src/cuda/ knows CUDA.
  */
 #ifndef GDRI_OFFLOAD_H
@@ -16,8 +15,7 @@ struct gdri_offload;
 
 /*
  * As the options say, for copies through that pin's mappings; *offload is NULL if they ask for
- * nothing. options NULL: what the environment says, and no failure. region: whose pin it is, or shows;
- * both outlive this. 0 or -errno with its text.
+ * nothing, or are NULL. region: whose pin it is, or shows; both outlive this. 0 or -errno with its text.
  */
 int gdri_offload_new(const struct gdri_region *region, const struct gdri_pin *pin,
 		     const barcopy_copy_options_t *options, struct gdri_offload **offload);

@@ -7,13 +7,12 @@
 # shellcheck source=tests/common/build.bash
 . "$(dirname "$0")/../common/build.bash"
 
-sources=(copy copyv words pool)
+sources=(copy copyv words)
 cc=${CC:-gcc}
 case $($cc -dumpmachine) in
 x86_64*) machine=x86 ;;
 aarch64*)
 	machine=arm64
-	sources=(copy copyv words) # the pool's threads are stepped on x86 alone
 	;;
 *)
 	skip "fences" "none are known for this processor"
@@ -43,12 +42,12 @@ build() {
 		"${objects[@]}" "$out/dev/rows/"*.o "$out/libgdrapi.a" "${libs[@]}" -ldl
 }
 
-# taken_out NAME CASE FILE...: the test of what lies in $tmp/src must fail, and by an assertion.
+# taken_out NAME FILE...: the test of what lies in $tmp/src must fail, and by an assertion.
 taken_out() {
-	local name=$1 suite=$2
-	shift 2
+	local name=$1
+	shift
 	build "$tmp/src" "$@" || { false; ok "$name: it builds"; return; }
-	CK_RUN_CASE=$suite timeout 120 "${emulator[@]}" "$tmp/test" >"$tmp/log" 2>&1
+	timeout 120 "${emulator[@]}" "$tmp/test" >"$tmp/log" 2>&1
 	[ $? = 1 ] && grep -q ':F:' "$tmp/log"
 	ok "without $name the test fails"
 }
@@ -57,10 +56,6 @@ fresh() {
 	rm -rf "$tmp/src"
 	mkdir -p "$tmp/src"
 	cp -r src/copy "$tmp/src/copy"
-}
-
-case_of() {
-	case $1 in pool) echo pool ;; *) echo calls ;; esac
 }
 
 # As they are, they pass: what fails below fails for what was taken out.
@@ -77,14 +72,14 @@ while IFS=: read -r number text; do
 	use=$(grep -o 'gdri_asm_[a-z_]*' <<<"$text")
 	fresh
 	sed -i "${number}s/__asm__ volatile(\"[^\"]*\"/__asm__ volatile(\"\"/" "$tmp/src/copy/fence.h"
-	taken_out "the instruction of $use" calls "${sources[@]}"
+	taken_out "the instruction of $use" "${sources[@]}"
 done < <(grep -n '^#define gdri_asm_' src/copy/fence.h | awk -F: -v a="$first" -v b="$last" '$1 > a && $1 < b')
 
 if [ $machine = x86 ]; then
 	fresh
 	sed -i 's/^#define gdri_fence_wanted(type).*gdri_fence_weak.*/#define gdri_fence_wanted(type) 1/' \
 		"$tmp/src/copy/fence.h"
-	taken_out "the rule that cached mappings need none" calls "${sources[@]}"
+	taken_out "the rule that cached mappings need none" "${sources[@]}"
 fi
 
 # The calls.
@@ -93,7 +88,7 @@ for f in "${sources[@]}"; do
 		use=$(grep -oE 'gdri_fence_[a-z_]+' <<<"$text")
 		fresh
 		sed -i -E "${number}s/gdri_fence_[a-z_]+\(/(void)(/" "$tmp/src/copy/$f.c"
-		taken_out "$use at $f.c:$number" "$(case_of "$f")" "$f"
+		taken_out "$use at $f.c:$number" "$f"
 	done < <(grep -nE '^[^*]*\bgdri_fence_(before|after|between|full|read_done)[a-z_]*\(' "src/copy/$f.c")
 done
 finish

@@ -2,7 +2,7 @@
 /*
  * barcopy_set_copy_options() on real memory (or the stand-in's): the copy engine's bytes and their order
  * beside the mapping's, from threads without a context, during a stream capture, after the memory
- * has been freed; and worker threads.
+ * has been freed.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -33,10 +33,9 @@ static uint64_t fallbacks(void)
 	return stats().engine_fallbacks - before.engine_fallbacks;
 }
 
-static int open_with(struct mapped *m, uint32_t threads, size_t engine_min)
+static int open_with(struct mapped *m, size_t engine_min)
 {
 	barcopy_copy_options_t o = { .struct_size = sizeof(o),
-				     .threads = threads,
 				     .engine_read_min = engine_min,
 				     .engine_write_min = engine_min };
 	int rc = mapped_open(m, SIZE, 2);
@@ -81,7 +80,7 @@ static void engine_bytes(void)
 {
 	struct mapped m;
 
-	if (open_with(&m, 1, 1))
+	if (open_with(&m, 1))
 		return;
 	same_bytes(&m);
 	EXPECT(copies() == 10, "%llu copies", (unsigned long long)copies());
@@ -89,17 +88,6 @@ static void engine_bytes(void)
 	OK(barcopy_set_copy_options(m.h, NULL));
 	same_bytes(&m);
 	EXPECT(copies() == 10, "the copy engine after the defaults were restored");
-	OK(mapped_close(&m));
-}
-
-static void threads_bytes(void)
-{
-	struct mapped m;
-
-	if (open_with(&m, 4, 0))
-		return;
-	same_bytes(&m);
-	EXPECT(copies() == 0, "the copy engine without being asked for");
 	OK(mapped_close(&m));
 }
 
@@ -112,7 +100,7 @@ static void order_with_the_mapping(void)
 	uint64_t block[1024], back;
 	struct mapped m;
 
-	if (open_with(&m, 1, sizeof(block)))
+	if (open_with(&m, sizeof(block)))
 		return;
 	memset(block, 0, sizeof(block));
 	OK(gdr_copy_to_mapping(m.h, m.p, block, sizeof(block)));
@@ -153,7 +141,7 @@ static void several_threads(void)
 	struct mapped m;
 	void *bad;
 
-	if (open_with(&m, 2, 65536))
+	if (open_with(&m, 65536))
 		return;
 	for (int i = 0; i < 4; i++)
 		EXPECT(!pthread_create(&thread[i], NULL, without_context, &m), "pthread_create");
@@ -173,7 +161,7 @@ static void freed_memory(void)
 	struct mapped m;
 
 	EXPECT(a && b, "no memory");
-	if (open_with(&m, 1, 65536))
+	if (open_with(&m, 65536))
 		return;
 	OK(barcopy_get_handle_attribute(test_g, m.h, BARCOPY_HANDLE_ATTR_PERSISTENT, &persistent));
 	pattern(a, 1 << 20, 9);
@@ -223,7 +211,7 @@ static void during_capture(void)
 		free(buf);
 		SKIP("no stream capture here");
 	}
-	if (open_with(&m, 1, 65536))
+	if (open_with(&m, 65536))
 		return;
 	CU(cu.StreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	CU(c.begin(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
@@ -243,7 +231,6 @@ static const struct gpu_test tests[] = {
 	{ "copy engine: threads without a context", several_threads },
 	{ "copy engine: freed memory goes by the mapping", freed_memory },
 	{ "copy engine: a stream capture is not broken", during_capture },
-	{ "worker threads: the same bytes both ways", threads_bytes },
 };
 
 int main(void)

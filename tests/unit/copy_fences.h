@@ -17,7 +17,6 @@
 #include <stdio.h>
 
 #include "copy/copy.h"
-#include "copy/pool.h"
 #include "copy/rows.h"
 
 #if defined(__x86_64__)

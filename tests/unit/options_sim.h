@@ -60,11 +60,9 @@ __attribute__((unused)) static void close_mapped(struct mapped *m)
 	free(got);
 }
 
-__attribute__((unused)) static int set(struct mapped *m, uint32_t threads, size_t read_min,
-				       size_t write_min)
+__attribute__((unused)) static int set(struct mapped *m, size_t read_min, size_t write_min)
 {
 	barcopy_copy_options_t o = { .struct_size = sizeof(o),
-				     .threads = threads,
 				     .engine_read_min = read_min,
 				     .engine_write_min = write_min };
 

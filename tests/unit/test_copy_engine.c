@@ -19,7 +19,7 @@ static void engine_by_size(void)
 	open_mapped(&m);
 	both_ways(&m, 5, BIG);
 	check_counts(&m, 0, 0);
-	OK(set(&m, 1, 4096, 65536));
+	OK(set(&m, 4096, 65536));
 	both_ways(&m, 3, 4095);
 	check_counts(&m, 0, 0);
 	both_ways(&m, 3, 4096);
@@ -31,7 +31,7 @@ static void engine_by_size(void)
 	check_counts(&m, 5, 0);
 	start_counts(&m);
 	/* AUTO with pageable memory: reads from the measured size on, writes never. */
-	OK(set(&m, 1, BARCOPY_COPY_ENGINE_AUTO, BARCOPY_COPY_ENGINE_AUTO));
+	OK(set(&m, BARCOPY_COPY_ENGINE_AUTO, BARCOPY_COPY_ENGINE_AUTO));
 	check_counts(&m, 0, 0);
 	both_ways(&m, 9, GDRI_ENGINE_MIN_FROM - 1);
 	check_counts(&m, 0, 0);
@@ -70,7 +70,7 @@ static void automatic(void)
 	registered = aligned_alloc(4096, BIG);
 	ck_assert(pageable && registered);
 	ck_assert_int_eq(cuda.cuMemHostRegister_v2(registered, BIG, 0), CUDA_SUCCESS);
-	OK(set(&m, 1, BARCOPY_COPY_ENGINE_AUTO, BARCOPY_COPY_ENGINE_AUTO));
+	OK(set(&m, BARCOPY_COPY_ENGINE_AUTO, BARCOPY_COPY_ENGINE_AUTO));
 	asked = cuda_hooks.calls("cuPointerGetAttributes");
 	ck_assert_uint_eq(by_engine(&m, pageable, GDRI_ENGINE_MIN_FROM_LOCKED - 1), 0);
 	ck_assert_uint_eq(by_engine(&m, locked, GDRI_ENGINE_MIN_FROM_LOCKED - 1), 0);
@@ -89,7 +89,7 @@ static void automatic(void)
 	ck_assert_uint_eq(by_engine(&m, locked, BIG), 1);
 	cuda_hooks.set_fail(NULL);
 	/* A size that is asked for holds for every kind, and nothing is asked. */
-	OK(set(&m, 1, 4096, 4096));
+	OK(set(&m, 4096, 4096));
 	asked = cuda_hooks.calls("cuPointerGetAttributes");
 	ck_assert_uint_eq(by_engine(&m, pageable, 4096), 3);
 	ck_assert_uint_eq(by_engine(&m, locked, 4096), 3);
@@ -116,7 +116,7 @@ static void engine_in_a_range(void)
 		OK(barcopy_map_range(m.g, former + starts[i], 100000, 0, &cpu, &m.h));
 		m.p = cpu;
 		m.v.ptr += starts[i];
-		OK(set(&m, 1, 4096, 4096));
+		OK(set(&m, 4096, 4096));
 		both_ways(&m, 0, 100000);
 		both_ways(&m, 70001, 4096);
 		check_counts(&m, 4 * (i + 1), 0);
@@ -133,7 +133,7 @@ static void never_words_or_vectors(void)
 	barcopy_copy_seg_t seg = { .size = BIG };
 
 	open_mapped(&m);
-	OK(set(&m, 1, 1, 1));
+	OK(set(&m, 1, 1));
 	OK(gdr_copy_to_mapping(m.h, m.p + 8, &word, 8));
 	OK(gdr_copy_from_mapping(m.h, &back, m.p + 8, 8));
 	ck_assert_uint_eq(back, word);
@@ -160,7 +160,7 @@ static void failures_of_cuda(void)
 	struct mapped m;
 
 	open_mapped(&m);
-	OK(set(&m, 1, 4096, 4096));
+	OK(set(&m, 4096, 4096));
 	for (size_t i = 0; i < COUNT(calls); i++) {
 		unsigned long waited = cuda_hooks.calls("cuStreamSynchronize");
 		uint64_t fallbacks = stats_of(&m).engine_fallbacks;
@@ -194,9 +194,9 @@ static void no_primary_context(void)
 
 	open_mapped(&m);
 	cuda_hooks.set_fail("cuDevicePrimaryCtxRetain:*=2");
-	ck_assert_int_eq(set(&m, 1, 4096, 0), ENOMEM);
+	ck_assert_int_eq(set(&m, 4096, 0), ENOMEM);
 	cuda_hooks.set_fail(NULL);
-	OK(set(&m, 1, 4096, 0));
+	OK(set(&m, 4096, 0));
 	both_ways(&m, 5, 5000);
 	check_counts(&m, 1, 0);
 	close_mapped(&m);
@@ -207,7 +207,7 @@ static void freed_memory(void)
 	struct mapped m;
 
 	open_mapped(&m);
-	OK(set(&m, 1, 4096, 4096));
+	OK(set(&m, 4096, 4096));
 	OK(gdr_copy_to_mapping(m.h, m.p, buf, BIG));
 	standin_vmm_free(&m.v);
 	OK(gdr_copy_from_mapping(m.h, got, m.p, BIG));
@@ -359,7 +359,7 @@ static void one_chunk_replaced(void)
 	uint8_t *third;
 
 	open_mapped(&m);
-	OK(set(&m, 1, 4096, 4096));
+	OK(set(&m, 4096, 4096));
 	third = m.p + 2 * STANDIN_GRANULE;
 	memset(third, 0x11, STANDIN_GRANULE);
 	replace_chunk(&m, 2, 0x77);
@@ -388,13 +388,13 @@ static void replaced_before_the_options(void)
 	open_mapped(&m);
 	for (unsigned int i = 0; i < 4; i++)
 		replace_chunk(&m, i, 0x77);
-	ck_assert_int_eq(set(&m, 1, 4096, 4096), EINVAL);
+	ck_assert_int_eq(set(&m, 4096, 4096), EINVAL);
 	ck_assert_ptr_nonnull(strstr(barcopy_last_error(), "freed"));
 	OK(gdr_copy_to_mapping(m.h, m.p, buf, BIG));
 	for (unsigned int i = 0; i < 4; i++)
 		chunk_is(&m, i, 0x77);
 	/* Threads are no matter of whose the memory is. */
-	OK(set(&m, 2, 0, 0));
+	OK(set(&m, 0, 0));
 	close_mapped(&m);
 }
 

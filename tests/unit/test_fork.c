@@ -20,7 +20,6 @@
 #include "base/fork.h"
 #include "base/process.h"
 #include "cache/cache.h"
-#include "copy/pool.h"
 #include "core/ctx.h"
 #include "core/handle.h"
 
@@ -184,33 +183,6 @@ static void loading_cuda(void)
 	fork_inside("dlopen", opens, opens);
 }
 
-static int makes_a_pool(void *arg)
-{
-	struct gdri_copy_pool *pool;
-
-	(void)arg;
-	if (gdri_copy_pool_get(&pool, 2, -1))
-		return 1;
-	gdri_copy_pool_put(pool);
-	return 0;
-}
-
-/* Looks through the list, and makes no threads (which a thread sanitizer does not allow in a child). */
-static int finds_no_pool(void *arg)
-{
-	struct gdri_copy_pool *pool;
-
-	(void)arg;
-	wrap_reset();
-	wrap_fail("calloc", 1, ENOMEM);
-	return gdri_copy_pool_get(&pool, 2, -1) != -ENOMEM;
-}
-
-static void list_of_pools(void)
-{
-	fork_inside("calloc", makes_a_pool, finds_no_pool);
-}
-
 /* A region of nobody's, in a handle of its own. */
 static int pins(gdr_t g, gdr_mh_t *h)
 {
@@ -317,7 +289,6 @@ static const struct unit_test tests[] = {
 	{ "forks among threads", among_threads, "" },
 	{ "inside the table of contexts", table_of_contexts, "GDRCOPY_BACKEND=host" },
 	{ "while libcuda is loaded", loading_cuda, "GDRCOPY_BACKEND=host" },
-	{ "inside the list of pools", list_of_pools, "" },
 	{ "primary contexts", primary_contexts, "" },
 	{ "other tables locked", tables, "GDRCOPY_BACKEND=host" },
 };

@@ -591,7 +591,7 @@ static void *last_put(void *arg)
 /* gdr_close() beside the last put of an invalidated region, whose handle both would end. */
 static void close_beside_last_put(void)
 {
-	barcopy_copy_options_t o = { .struct_size = sizeof(o), .threads = 16 };
+	barcopy_copy_options_t o = { .struct_size = sizeof(o), .engine_read_min = 4096 };
 	uint64_t addr;
 
 	start();

@@ -13,7 +13,6 @@
 #define TRAP_FLAG   0x100
 #define FAULT_WRITE 2 /* bit of a page fault's error code */
 #define PAGE	    ((size_t)4096)
-#define THREADS	    16
 #define TEXT	    64
 
 struct steps {
@@ -45,26 +44,11 @@ const char *step_impossible(void)
 
 static uint8_t *memory;
 static size_t memory_size;
-static struct steps all[THREADS];
-static _Atomic unsigned int count;
-static volatile bool stopped;
-static __thread struct steps *mine __attribute__((tls_model("initial-exec")));
-
-static struct steps *steps(void)
-{
-	if (!mine) {
-		unsigned int n = count++;
-
-		if (n >= THREADS)
-			abort();
-		mine = &all[n];
-	}
-	return mine;
-}
+static struct steps mine;
 
 static void note(char c)
 {
-	struct steps *s = steps();
+	struct steps *s = &mine;
 	bool access = c == 'r' || c == 'w';
 
 	/* Of a run of accesses one letter; of fences each. */
@@ -90,7 +74,7 @@ static void look_at(const uint8_t *code)
 static void on_trap(int sig, siginfo_t *info, void *context)
 {
 	ucontext_t *uc = context;
-	struct steps *s = steps();
+	struct steps *s = &mine;
 
 	(void)sig, (void)info;
 	for (int i = 0; i < 2; i++) {
@@ -98,17 +82,14 @@ static void on_trap(int sig, siginfo_t *info, void *context)
 			mprotect(s->open[i], PAGE, PROT_NONE);
 		s->open[i] = NULL;
 	}
-	if (stopped)
-		uc->uc_mcontext.gregs[REG_EFL] &= ~TRAP_FLAG;
-	else
-		look_at((const uint8_t *)uc->uc_mcontext.gregs[REG_RIP]);
+	look_at((const uint8_t *)uc->uc_mcontext.gregs[REG_RIP]);
 }
 
 static void on_fault(int sig, siginfo_t *info, void *context)
 {
 	ucontext_t *uc = context;
 	uint8_t *at = info->si_addr;
-	struct steps *t = steps();
+	struct steps *t = &mine;
 	bool second = t->open[0];
 
 	if (at < memory || at >= memory + memory_size || t->open[1]) {
@@ -151,33 +132,13 @@ static inline __attribute__((always_inline)) void trap_flag(bool on)
 
 void step_begin(void)
 {
-	struct steps *s = steps();
-
-	stopped = false;
-	memset(s->text, 0, sizeof(s->text));
-	s->length = 0;
+	memset(mine.text, 0, sizeof(mine.text));
+	mine.length = 0;
 	trap_flag(true);
 }
 
 const char *step_end(void)
 {
 	trap_flag(false);
-	return mine->text;
-}
-
-void step_others_begin(void)
-{
-	stopped = false;
-	for (size_t i = 0; i < THREADS; i++)
-		all[i].length = 0, memset(all[i].text, 0, TEXT);
-}
-
-const char *step_other(size_t n)
-{
-	return n < count ? all[n].text : NULL;
-}
-
-void step_stop(void)
-{
-	stopped = true;
+	return mine.text;
 }

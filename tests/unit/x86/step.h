@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Threads that run a step at a time, and memory whose every access is seen: the processor's trap flag
+ * A thread that runs a step at a time, and memory whose every access is seen: the processor's trap flag
  * ends each instruction in SIGTRAP, whose handler looks at what comes next; the watched pages have no
  * access rights, so a load or a store of them is a fault first, which opens the page for that one
  * instruction. It knows fences and accesses, nothing of copies.
@@ -20,15 +20,5 @@ uint8_t *step_watch(size_t size);
 /* The calling thread's steps from here to step_end(), which gives the text of them (copy_fences.h). */
 void step_begin(void);
 const char *step_end(void);
-
-/*
- * Threads that are not asked: one is stepped from its first access on, as nobody can begin it earlier.
- * Forgets what was noted of all of them; then text by text, NULL after the last.
- */
-void step_others_begin(void);
-const char *step_other(size_t n);
-
-/* All threads run freely again, from their next step on. */
-void step_stop(void);
 
 #endif
