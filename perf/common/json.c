@@ -56,17 +56,27 @@ static void put_string(FILE *out, const char *text)
 	fputc('"', out);
 }
 
-/* Comma, newline, indentation and the key: what stands before every value. */
-static void member(struct json *j, const char *key)
+static void new_line(struct json *j)
 {
-	int i;
+	fputc('\n', j->out);
+	for (int i = 0; i < j->depth; i++)
+		fputs("  ", j->out);
+}
+
+/* Comma, newline, indentation and the key: what stands before every value. Scalars of an array share a line. */
+static void member(struct json *j, const char *key, bool scalar)
+{
+	int at = j->depth - 1;
 
 	if (j->depth) {
-		fputs(j->some[j->depth - 1] ? ",\n" : "\n", j->out);
-		j->some[j->depth - 1] = true;
+		scalar = scalar && j->close[at] == ']';
+		if (j->some[at])
+			fputs(scalar && j->row[at] ? ", " : ",", j->out);
+		if (!(scalar && (j->row[at] || !j->some[at])))
+			new_line(j);
+		j->row[at] = scalar && (j->row[at] || !j->some[at]);
+		j->some[at] = true;
 	}
-	for (i = 0; i < j->depth; i++)
-		fputs("  ", j->out);
 	if (key) {
 		put_string(j->out, key);
 		fputs(": ", j->out);
@@ -77,10 +87,11 @@ static void open_level(struct json *j, const char *key, char open, char close)
 {
 	if (j->depth == JSON_DEPTH)
 		tool_fail("JSON nested deeper than %d", JSON_DEPTH);
-	member(j, key);
+	member(j, key, false);
 	fputc(open, j->out);
 	j->close[j->depth] = close;
 	j->some[j->depth] = false;
+	j->row[j->depth] = false;
 	j->depth++;
 }
 
@@ -118,20 +129,15 @@ void json_array(struct json *j, const char *key)
 
 void json_end(struct json *j)
 {
-	int i;
-
 	j->depth--;
-	if (j->some[j->depth]) {
-		fputc('\n', j->out);
-		for (i = 0; i < j->depth; i++)
-			fputs("  ", j->out);
-	}
+	if (j->some[j->depth] && !j->row[j->depth])
+		new_line(j);
 	fputc(j->close[j->depth], j->out);
 }
 
 void json_string(struct json *j, const char *key, const char *value)
 {
-	member(j, key);
+	member(j, key, true);
 	if (value)
 		put_string(j->out, value);
 	else
@@ -140,19 +146,19 @@ void json_string(struct json *j, const char *key, const char *value)
 
 void json_uint(struct json *j, const char *key, uint64_t value)
 {
-	member(j, key);
+	member(j, key, true);
 	fprintf(j->out, "%" PRIu64, value);
 }
 
 void json_int(struct json *j, const char *key, int64_t value)
 {
-	member(j, key);
+	member(j, key, true);
 	fprintf(j->out, "%" PRId64, value);
 }
 
 void json_number(struct json *j, const char *key, double value)
 {
-	member(j, key);
+	member(j, key, true);
 	if (isfinite(value))
 		fprintf(j->out, "%.9g", value);
 	else
@@ -161,6 +167,6 @@ void json_number(struct json *j, const char *key, double value)
 
 void json_bool(struct json *j, const char *key, bool value)
 {
-	member(j, key);
+	member(j, key, true);
 	fputs(value ? "true" : "false", j->out);
 }

@@ -20,7 +20,8 @@ struct json {
 	size_t size;
 	int depth;
 	char close[JSON_DEPTH]; /* what ends the value of each level */
-	bool some[JSON_DEPTH]; /* a member has been written at this level */
+	bool some[JSON_DEPTH]; /* a member has been written at this level, */
+	bool row[JSON_DEPTH]; /* and all of them are scalars of an array: one line */
 };
 
 /* Opens the outermost object. */

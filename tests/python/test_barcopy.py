@@ -468,8 +468,8 @@ class Objects(Case):
                     (gdr.import_memory, 0, 1 << 21, 1 << 32), (gdr.bar_info, 1 << 32),
                     (gdr.cache, 1 << 32), (gdr.cache, 0, -1), (gdr.cache, 0, 0, -1),
                     (gdr.cache, 0, 0, 0, 1 << 64), (cache.trim, -1), (cache.invalidate, -1),
-                    (cache.invalidate, 0, -1), (mem.set_copy_options, (1 << 32) + 2),
-                    (mem.set_copy_options, 0, -1), (mem.set_copy_options, 0, 0, 1 << 64),
+                    (cache.invalidate, 0, -1), (mem.set_copy_options, -1),
+                    (mem.set_copy_options, 0, -1), (mem.set_copy_options, 0, 1 << 64),
                     (mem.fence, (1 << 32) + 1)):
                 with self.subTest(call=call.__name__, arguments=arguments), \
                         self.assertRaisesRegex(ValueError, "is out of range"):
