@@ -1,314 +1,517 @@
 // SPDX-License-Identifier: MIT
 /*
- * Every CUDA call, every call of the resource manager and every system call of the library failing in
- * turn, by call number, through the life of a buffer of each kind: in a process that has used the library before
- * and in one that has not. After each: no descriptor, mapping or context more than before, a
- * documented errno, and the same life again, which must succeed.
+ * Every CUDA call, every call of the resource manager and every system call of the library fails in turn,
+ * by call number, in all that a program does with a buffer: whole lives of a handle (life.h), and ranges,
+ * caches, memory of the library's own and copy engines in a context that goes on; in a process that has
+ * used the library before and in one that has not. After each failure: a documented errno; no descriptor,
+ * mapping, context, pin, map, slot or object of CUDA's or RM's more than before; and the same succeeds.
  */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "attack/life.h"
+#include "cache/cache.h"
+#include "common/expect.h"
 #include "common/resources.h"
 #include "common/rm.h"
 #include "common/standin.h"
 #include "common/unit.h"
 #include "common/wrap.h"
+#include "core/handle.h"
+
+static struct life lives[LIVES];
+static gdr_t g;
+static CUdeviceptr memory; /* 2 MiB of cudaMalloc */
+static uint8_t bytes[16384];
+
+/* ---- what is done: 0, or the errno of the first failure; what was made is given back ------------------ */
+
+static int first(int a, int b)
+{
+	return a ? a : b;
+}
+
+static int plain_pin(void)
+{
+	gdr_mh_t h;
+	void *va;
+	int rc = gdr_pin_buffer_v2(g, memory + 70000, 100000, 0, &h);
+
+	if (rc)
+		return rc;
+	rc = gdr_map(g, h, &va, 65536);
+	return first(rc, gdr_unpin_buffer(g, h));
+}
+
+static int use_range(uint32_t flags, const barcopy_copy_options_t *options)
+{
+	gdr_mh_t h;
+	void *cpu;
+	int rc = barcopy_map_range(g, memory + 70000, 100000, flags, &cpu, &h);
+
+	if (rc)
+		return rc;
+	if (options) {
+		rc = barcopy_set_copy_options(h, options);
+		rc = first(rc, gdr_copy_to_mapping(h, cpu, bytes, sizeof(bytes)));
+	}
+	rc = first(rc, gdr_copy_from_mapping(h, bytes, cpu, options ? sizeof(bytes) : 100));
+	return first(rc, barcopy_unmap_range(g, h));
+}
+
+static int range(void)
+{
+	return use_range(0, NULL);
+}
+
+static int read_only_range(void)
+{
+	return use_range(BARCOPY_MAP_RANGE_READ_ONLY, NULL);
+}
+
+static int copy_engine(void)
+{
+	barcopy_copy_options_t o = { .struct_size = sizeof(o),
+				     .engine_read_min = 1,
+				     .engine_write_min = 1 };
+
+	return use_range(0, &o);
+}
+
+static int cached(void)
+{
+	barcopy_cache_options_t o = { .struct_size = sizeof(o), .whole_max = 4096 };
+	barcopy_region_t a, b;
+	barcopy_cache_t cache;
+	int rc = barcopy_cache_create(g, &o, &cache);
+
+	if (rc)
+		return rc;
+	rc = barcopy_cache_get(cache, memory + 5, 100, &a);
+	if (!rc) {
+		rc = barcopy_cache_get(cache, memory + 60000, 100000,
+				       &b); /* joined with the first */
+		if (!rc) {
+			rc = gdr_copy_from_mapping(b.handle, bytes, b.cpu_ptr, 100);
+			rc = first(rc, barcopy_cache_put(cache, &b));
+		}
+		rc = first(rc, barcopy_cache_put(cache, &a));
+	}
+	return first(rc, barcopy_cache_destroy(cache));
+}
+
+static int own_memory(void)
+{
+	barcopy_mem_t mem;
+	int rc = barcopy_mem_alloc(g, 0, 5000, 0, &mem);
+
+	return rc ? rc : barcopy_mem_free(g, &mem);
+}
+
+static int shared_memory(void)
+{
+	barcopy_mem_t mem, again;
+	int fd, rc = barcopy_mem_alloc(g, 0, 5000, BARCOPY_MEM_SHAREABLE, &mem);
+
+	if (rc)
+		return rc;
+	rc = barcopy_mem_export(g, &mem, &fd);
+	if (!rc) {
+		rc = barcopy_mem_import(g, 0, fd, mem.size, 0, &again);
+		if (!rc)
+			rc = barcopy_mem_free(g, &again);
+		close(fd);
+	}
+	return first(rc, barcopy_mem_free(g, &mem));
+}
+
+/* Where it is done; and whether at a first use too, of which there is a process for each fault. */
+enum { PLAIN = 1, NODE = 2, INTEGRATED = 4, COLD = 8, COLD_RM = 16 };
+
+static const struct deed {
+	const char *name;
+	int (*run)(void); /* in the context g; NULL: lives[life] */
+	int life;
+	unsigned int where;
+	uint32_t keeps; /* caches: what ranges share, which ends with the context */
+} deeds[] = {
+	{ "cudaMalloc by dma-buf", NULL, 0, PLAIN | COLD, 0 },
+	{ "VMM by dma-buf", NULL, 1, PLAIN, 0 },
+	{ "cudaMalloc by rm", NULL, 2, PLAIN, 0 },
+	{ "VMM by rm", NULL, 3, PLAIN | COLD | COLD_RM, 0 },
+	{ "host memory", NULL, 4, PLAIN | COLD, 0 },
+	{ "cudaMalloc by gdrdrv", NULL, 5, NODE | COLD, 0 },
+	{ "pin", plain_pin, 0, PLAIN | COLD, 0 },
+	{ "range", range, 0, PLAIN | COLD, 1 },
+	{ "read-only range", read_only_range, 0, PLAIN | COLD, 1 },
+	{ "cache", cached, 0, PLAIN | COLD, 0 },
+	{ "memory", own_memory, 0, PLAIN | INTEGRATED | COLD, 0 },
+	{ "shared memory", shared_memory, 0, PLAIN | COLD, 0 },
+	{ "copy engine", copy_engine, 0, PLAIN | COLD, 1 },
+};
+
+static unsigned int this_place(void)
+{
+	return getenv("GDRSIM_INTEGRATED") ? INTEGRATED : standin_gdrdrv() ? NODE : PLAIN;
+}
+
+static void start(void)
+{
+	lives_make(lives);
+	memory = standin_alloc(2 << 20);
+}
+
+/* The context of those that need one; another one's life is alone. */
+static void prepare(const struct deed *deed)
+{
+	if (!deed->run || g)
+		return;
+	setenv("GDRCOPY_BACKEND", this_place() == INTEGRATED ? "host" : "dmabuf", 1);
+	g = barcopy_open(BARCOPY_OPEN_ANY);
+	ck_assert_msg(g != NULL, "%s", barcopy_last_error());
+}
+
+/* NULL, or what is wrong with how it failed. */
+static const char *run(const struct deed *deed, bool *worked)
+{
+	static char text[256];
+	int rc;
+
+	if (!deed->run)
+		return life_run(&lives[deed->life], worked);
+	rc = deed->run();
+	*worked = !rc;
+	if (!rc || errno_documented(rc))
+		return NULL;
+	snprintf(text, sizeof(text), "errno %d (%s)", rc, barcopy_last_error());
+	return text;
+}
+
+/* ---- what there is ----------------------------------------------------------------------------------- */
+
+/* Objects of CUDA's that come by the one and go by the other. */
+static const struct pair {
+	const char *made[3], *ended[2];
+} pairs[] = {
+	{ { "cuMemCreate", "cuMemRetainAllocationHandle", "cuMemImportFromShareableHandle" },
+	  { "cuMemRelease" } },
+	{ { "cuMemAddressReserve" }, { "cuMemAddressFree" } },
+	{ { "cuMemMap" }, { "cuMemUnmap" } },
+	{ { "cuMemAlloc" }, { "cuMemFree", "cuMemFreeAsync" } },
+	{ { "cuMemHostAlloc" }, { "cuMemFreeHost" } },
+	{ { "cuStreamCreate" }, { "cuStreamDestroy" } },
+};
+
+struct left {
+	struct resources resources;
+	struct gdrsim_rm_counts rm;
+	long objects[COUNT(pairs)];
+	uint64_t pins, maps;
+	uint32_t handles, entries, caches;
+};
+
+/* Slots of a table that are taken. */
+static uint32_t taken(struct gdri_slots *table)
+{
+	uint32_t n = table->count;
+
+	for (uint32_t next = table->first_free; next; n--)
+		next = gdri_slot_at(table, next - 1)->next_free;
+	return n;
+}
+
+static void look(struct left *l)
+{
+	barcopy_stats_t s = { .struct_size = sizeof(s) };
+
+	memset(l, 0, sizeof(*l));
+	rm_sim.counts(&l->rm);
+	resources_look(&l->resources);
+	for (size_t i = 0; i < COUNT(pairs); i++) {
+		for (size_t j = 0; j < 3 && pairs[i].made[j]; j++)
+			l->objects[i] += (long)cuda_hooks.calls(pairs[i].made[j]);
+		for (size_t j = 0; j < 2 && pairs[i].ended[j]; j++)
+			l->objects[i] -= (long)cuda_hooks.calls(pairs[i].ended[j]);
+	}
+	if (g)
+		OK(barcopy_get_stats(g, &s));
+	l->pins = s.pins - s.unpins;
+	l->maps = s.maps - s.unmaps;
+	l->handles = taken(&gdri_handles);
+	l->entries = taken(&gdri_entries);
+	l->caches = taken(&gdri_caches);
+}
+
+/* NULL, or what differs. */
+static const char *differ(const struct left *a, const struct left *b)
+{
+	static char text[256];
+
+	if (resources_differ(&a->resources, &b->resources))
+		return resources_differ(&a->resources, &b->resources);
+	for (size_t i = 0; i < COUNT(pairs); i++)
+		if (a->objects[i] != b->objects[i]) {
+			snprintf(text, sizeof(text), "%ld more of %s than of %s",
+				 b->objects[i] - a->objects[i], pairs[i].made[0],
+				 pairs[i].ended[0]);
+			return text;
+		}
+	snprintf(text, sizeof(text),
+		 "pins %+d, maps %+d; slots of handles %+d, entries %+d, caches %+d; "
+		 "RM's memories %+d, maps %+d, mappings %+d, dma-bufs %+d",
+		 (int)(b->pins - a->pins), (int)(b->maps - a->maps), (int)(b->handles - a->handles),
+		 (int)(b->entries - a->entries), (int)(b->caches - a->caches),
+		 (int)(b->rm.memories - a->rm.memories), (int)(b->rm.maps - a->rm.maps),
+		 (int)(b->rm.vmas - a->rm.vmas), (int)(b->rm.dmabufs - a->rm.dmabufs));
+	return strpbrk(text, "123456789") ? text : NULL;
+}
+
+/* A name with or without its version. */
+static bool is_call(const char *call, const char *name)
+{
+	size_t n = strlen(name);
+
+	return !strncmp(call, name, n) && (!call[n] || call[n] == '_');
+}
+
+static bool is_one_of(const char *call, const char *const *names)
+{
+	while (*names && !is_call(call, *names))
+		names++;
+	return *names;
+}
+
+/*
+ * What a failing call leaves by its own nature is as before: what it was to undo has not been undone,
+ * and what it was to make is counted as a call and has not been made.
+ */
+static void forgive(const struct deed *deed, const char *call, const struct left *before,
+		    struct left *after)
+{
+	/* An ioctl that failed as a system call may have been any of RM's. */
+	static const char *const of_rm[] = { "RM_FREE", "RM_UNMAP_MEMORY", "ioctl",
+					     "munmap",	"close",	   NULL };
+	bool ends = is_call(call, "cuCtxPushCurrent"); /* nothing is freed without its context */
+
+	for (size_t i = 0; i < COUNT(pairs); i++) {
+		for (size_t j = 0; j < 3 && pairs[i].made[j]; j++)
+			after->objects[i] -= is_call(call, pairs[i].made[j]);
+		for (size_t j = 0; j < 2 && pairs[i].ended[j]; j++)
+			ends |= is_call(call, pairs[i].ended[j]);
+	}
+	if (ends)
+		memcpy(after->objects, before->objects, sizeof(after->objects));
+	ends &= deed->run != NULL; /* a life frees no memory */
+	if (ends)
+		after->resources.fds = before->resources.fds;
+	if (ends || is_one_of(call, of_rm))
+		after->rm = before->rm;
+	if (ends || is_call(call, "munmap")) {
+		after->resources.mapped = before->resources.mapped;
+		after->resources.maps = before->resources.maps;
+	}
+	if (!strncmp(call, "cuDevicePrimaryCtxRe", 20))
+		after->resources.retained = before->resources.retained;
+}
+
+/* The thread's context and capture mode, where the call that failed was to put them back. */
+static void put_back(const char *call, const struct left *before)
+{
+	CUstreamCaptureMode mode = (CUstreamCaptureMode)before->resources.capture_mode;
+
+	if (is_call(call, "cuCtxPopCurrent"))
+		CU(cuda.cuCtxPopCurrent_v2(&(CUcontext){ NULL }));
+	if (is_call(call, "cuThreadExchangeStreamCaptureMode"))
+		CU(cuda.cuThreadExchangeStreamCaptureMode(&mode));
+}
+
+/*
+ * What a first use makes for good is as before: the page of the process tag, a primary context, the
+ * ranges' cache, client and GPU of rm. Memory of rm's trial that cannot be given back is left, with a
+ * descriptor of it in the stand-in.
+ */
+static void forgive_first(const char *call, const struct left *before, struct left *after)
+{
+	static const char *const frees[] = { "RM_FREE",	  "ioctl",	"munmap",
+					     "cuMemFree", "cuMemUnmap", "cuCtxPushCurrent",
+					     NULL };
+
+	after->resources.mapped = before->resources.mapped;
+	after->resources.retained = before->resources.retained;
+	after->caches = before->caches;
+	after->resources.fds -= (int)(after->rm.ctl_files + after->rm.device_files) -
+				(int)(before->rm.ctl_files + before->rm.device_files);
+	if (is_one_of(call, frees)) {
+		after->resources.fds = before->resources.fds;
+		after->resources.maps = before->resources.maps;
+		memcpy(after->objects, before->objects, sizeof(after->objects));
+	}
+}
+
+/* ---- one failure after the other --------------------------------------------------------------------- */
 
 enum what { CUDA, RM, SYSTEM };
 
 static const char *const what_names[] = { "CUDA", "RM", "system" };
-static struct life lives[LIVES];
-static size_t n_lives;
+static const int results[][6] = {
+	[CUDA] = { 999, 2, 801, 201 },
+	/* NV_STATUS: generic, short of resources, not permitted, an invalid argument, not supported. */
+	[RM] = { 0xffff, 0x1a, 0x1b, 0x1f, 0x56 },
+	[SYSTEM] = { -1 },
+};
 
 /* Makes the nth call fail, or none with 0. */
 static void arm(enum what what, unsigned long n, int result)
 {
-	switch (what) {
-	case CUDA:
+	if (n)
+		wrap_reset();
+	if (what == CUDA)
 		cuda_hooks.fail_nth(n, result);
-		break;
-	case RM:
+	else if (what == RM)
 		rm_sim.fail_nth(n, result);
-		break;
-	case SYSTEM:
-		if (n)
-			wrap_reset();
+	else
 		wrap_fail_nth(n);
-		break;
-	}
 }
 
-static const char *failed_call(enum what what)
+/* Whether there was an nth call to fail. */
+static bool one_fault(const struct deed *deed, enum what what, unsigned long n, int result,
+		      bool first_use)
 {
-	switch (what) {
-	case CUDA:
-		return cuda_hooks.failed();
-	case RM:
-		return rm_sim.failed();
-	default:
-		return wrap_failed();
-	}
-}
-
-/*
- * What a failing call leaves behind by its own nature: the undoing that it is has not been done.
- * (A retain that failed is counted as a call and not given back.)
- */
-static void forgive(const char *call, const struct resources *before, struct resources *after)
-{
-	if (!strncmp(call, "cuCtxPopCurrent", 15)) {
-		cuda.cuCtxSetCurrent(before->context);
-		after->context = before->context;
-	}
-	if (!strcmp(call, "cuThreadExchangeStreamCaptureMode")) {
-		CUstreamCaptureMode mode = (CUstreamCaptureMode)before->capture_mode;
-
-		cuda.cuThreadExchangeStreamCaptureMode(&mode);
-		after->capture_mode = before->capture_mode;
-	}
-	if (!strncmp(call, "cuDevicePrimaryCtxRe", 20))
-		after->retained = before->retained;
-	if (!strcmp(call, "munmap")) {
-		after->mapped = before->mapped;
-		after->maps = before->maps;
-	}
-}
-
-/* What RM holds for the library, and whether that is so by the nature of the call that failed. */
-static const char *rm_differs(const struct gdrsim_rm_counts *before,
-			      const struct gdrsim_rm_counts *after, const char *call)
-{
-	static char text[160];
-
-	/* An ioctl that failed as a system call may have been either of the two. */
-	if (call && (!strcmp(call, "RM_FREE") || !strcmp(call, "RM_UNMAP_MEMORY") ||
-		     !strcmp(call, "ioctl") || !strcmp(call, "munmap") || !strcmp(call, "close")))
-		return NULL;
-	if (before->memories == after->memories && before->maps == after->maps &&
-	    before->vmas == after->vmas && before->dmabufs == after->dmabufs)
-		return NULL;
-	snprintf(text, sizeof(text),
-		 "memories %u, maps %u, mappings %u, dma-bufs %u; before: %u, %u, %u, %u",
-		 after->memories, after->maps, after->vmas, after->dmabufs, before->memories,
-		 before->maps, before->vmas, before->dmabufs);
-	return text;
-}
-
-/* Memory of rm's trial that cannot be given back is left, like a descriptor of it in the stand-in. */
-static bool frees_the_trial(const char *call)
-{
-	return !strcmp(call, "RM_FREE") || !strcmp(call, "ioctl") || !strcmp(call, "munmap") ||
-	       !strncmp(call, "cuMemFree", 9) || !strncmp(call, "cuMemUnmap", 10) ||
-	       !strncmp(call, "cuCtxPushCurrent", 16);
-}
-
-/* Descriptors of NVIDIA's nodes that came to stay. */
-static int kept_files(const struct gdrsim_rm_counts *before, const struct gdrsim_rm_counts *after)
-{
-	return (int)(after->ctl_files + after->device_files) -
-	       (int)(before->ctl_files + before->device_files);
-}
-
-/*
- * The nth call fails in this life. NULL, or what is wrong; *end: there were fewer calls. first_use:
- * what the library makes once and keeps does not count.
- */
-static const char *one_fault(const struct life *life, enum what what, unsigned long n, int result,
-			     bool first_use, bool *end)
-{
-	static char text[1024];
-	struct gdrsim_rm_counts rm_before, rm_after;
-	struct resources before, after, again;
-	static char name[64];
-	const char *wrong, *call;
+	struct left before, after, again;
+	char call[64] = "", about[160];
+	const char *failed, *wrong;
 	bool worked;
 
-	*end = false;
-	rm_sim.counts(&rm_before);
-	resources_look(&before);
+	look(&before);
 	arm(what, n, result);
-	wrong = life_run(life, &worked);
-	call = failed_call(what);
-	if (call) {
-		snprintf(name, sizeof(name), "%s", call); /* disarming forgets it */
-		call = name;
-	}
+	wrong = run(deed, &worked);
+	failed = what == CUDA ? cuda_hooks.failed() : what == RM ? rm_sim.failed() : wrap_failed();
+	if (failed)
+		snprintf(call, sizeof(call), "%s", failed); /* disarming forgets it */
 	arm(what, 0, 0);
-	if (!call) {
-		*end = true;
-		if (!wrong && !worked)
-			wrong = "failed without a fault";
+	snprintf(about, sizeof(about), "%s, %s call %lu (%s) gave %d", deed->name, what_names[what],
+		 n, failed ? call : "none", result);
+	ck_assert_msg(!wrong, "%s: %s", about, wrong);
+	ck_assert_msg(failed || worked, "%s: failed without a fault", about);
+	put_back(call, &before);
+	look(&after);
+	again = after;
+	if (first_use)
+		forgive_first(call, &before, &again);
+	forgive(deed, call, &before, &again);
+	wrong = differ(&before, &again);
+	ck_assert_msg(!wrong, "%s: %s", about, wrong);
+	if (!failed)
+		return false;
+	wrong = run(deed, &worked);
+	ck_assert_msg(!wrong, "%s, and then: %s", about, wrong);
+	/* A call that the driver seemed to lack when it was loaded is lacking for good. */
+	ck_assert_msg(worked || (first_use && !strcmp(call, "dlsym")),
+		      "%s, and then without a fault: %s", about, barcopy_last_error());
+	look(&again);
+	if (first_use) {
+		if (deed->run && worked)
+			ck_assert_msg(again.caches == before.caches + deed->keeps,
+				      "%s: %u caches, not %u", about, again.caches - before.caches,
+				      deed->keeps);
+		forgive_first("", &after, &again);
 	}
-	resources_look(&after);
-	if (call)
-		forgive(call, &before, &after);
-	rm_sim.counts(&rm_after);
-	if (first_use) { /* the page of the process tag; client and GPU of rm */
-		before.mapped = after.mapped;
-		before.fds += kept_files(&rm_before, &rm_after);
-		if (call && frees_the_trial(call)) {
-			before.fds = after.fds;
-			before.maps = after.maps;
-		}
-	}
-	if (!wrong)
-		wrong = resources_differ(&before, &after);
-	if (!wrong)
-		wrong = rm_differs(&rm_before, &rm_after, call);
-	if (!wrong && call) {
-		resources_look(&before);
-		wrong = life_run(life, &worked);
-		/* A call that the driver seemed to lack when it was loaded is lacking for good. */
-		if (!wrong && !worked && strcmp(call, "dlsym"))
-			wrong = "the same life failed afterwards, without a fault";
-		resources_look(&again);
-		rm_sim.counts(&rm_before);
-		if (first_use) {
-			again.mapped = before.mapped;
-			again.fds -= kept_files(&rm_after, &rm_before);
-		}
-		if (!wrong)
-			wrong = resources_differ(&before, &again);
-	}
-	if (!wrong)
-		return NULL;
-	snprintf(text, sizeof(text), "%s, %s call %lu (%s) gave %d: %s", life->name,
-		 what_names[what], n, call ? call : "none", result, wrong);
-	return text;
+	wrong = differ(&after, &again);
+	ck_assert_msg(!wrong, "%s, and then: %s", about, wrong);
+	return true;
 }
 
-static const int cuda_results[] = { 999, 2, 801, 201 };
-/* NV_STATUS: generic, short of resources, not permitted, an invalid argument, not supported. */
-static const int rm_results[] = { 0xffff, 0x1a, 0x1b, 0x1f, 0x56 };
-
-static int result_of(enum what what, size_t i)
-{
-	if (what == CUDA && i < COUNT(cuda_results))
-		return cuda_results[i];
-	if (what == RM && i < COUNT(rm_results))
-		return rm_results[i];
-	return what == SYSTEM && !i ? -1 : 0;
-}
-
+/* In a process that has used it all. */
 static void sweep_used(enum what what)
 {
 	unsigned long faults = 0;
 
-	n_lives = lives_make(lives);
-	for (size_t l = n_lives == LIVES ? LIVES - 1 : 0; l < n_lives; l++) {
+	start();
+	for (const struct deed *deed = deeds; deed < deeds + COUNT(deeds); deed++) {
 		const char *wrong;
-		bool worked, end;
+		bool worked;
 
-		wrong = life_run(&lives[l], &worked); /* what a first use makes is made */
-		ck_assert_msg(!wrong && worked, "%s: %s", lives[l].name, wrong ? wrong : "failed");
-		for (size_t i = 0; result_of(what, i); i++)
-			for (unsigned long n = 1;; n++, faults++) {
-				wrong = one_fault(&lives[l], what, n, result_of(what, i), false,
-						  &end);
-				ck_assert_msg(!wrong, "%s", wrong);
-				if (end)
-					break;
-			}
+		if (!(deed->where & this_place()))
+			continue;
+		prepare(deed);
+		wrong = run(deed, &worked); /* what a first use makes is made */
+		ck_assert_msg(!wrong && worked, "%s: %s", deed->name, wrong ? wrong : "failed");
+		for (const int *result = results[what]; *result; result++)
+			for (unsigned long n = 1; one_fault(deed, what, n, *result, false); n++)
+				faults++;
 	}
-	ck_assert_uint_gt(faults, 3);
+	ck_assert_uint_gt(faults, 1);
 	printf("%lu %s faults in a used process\n", faults, what_names[what]);
+	if (g)
+		OK(gdr_close(g));
 }
 
-static void used_cuda(void)
-{
-	sweep_used(CUDA);
-}
-
-static void used_rm(void)
-{
-	sweep_used(RM);
-}
-
-static void used_system(void)
-{
-	sweep_used(SYSTEM);
-}
-
-/* A process for each fault: nothing has been loaded or made yet. */
 struct cold {
+	const struct deed *deed;
 	enum what what;
-	size_t life;
 	unsigned long n;
-	int result;
 };
 
-enum { COLD_OK = 0, COLD_WRONG = 1, COLD_END = 2 };
+enum { FAILED = 0, END = 2 };
 
 static int cold_child(void *arg)
 {
-	struct cold *c = arg;
-	const char *wrong;
-	bool end;
+	const struct cold *c = arg;
 
-	n_lives = lives_make(lives);
-	wrong = one_fault(&lives[c->life], c->what, c->n, c->result, true, &end);
-	if (wrong) {
-		fprintf(stderr, "first use: %s\n", wrong);
-		return COLD_WRONG;
-	}
-	return end ? COLD_END : COLD_OK;
+	start();
+	prepare(c->deed);
+	return one_fault(c->deed, c->what, c->n, results[c->what][0], true) ? FAILED : END;
 }
 
+/* A process for each fault: nothing has been loaded or made yet. */
 static void sweep_cold(enum what what)
 {
-	size_t some_lives[] = { 0, 3, 4, 5 };
-	bool node = standin_gdrdrv();
+	unsigned int cold = what == RM ? COLD_RM : COLD;
 	unsigned long faults = 0;
 
-	for (size_t l = 0; l < COUNT(some_lives); l++) {
-		struct cold c = { .what = what,
-				  .life = some_lives[l],
-				  .result = result_of(what, 0) };
+	for (const struct deed *deed = deeds; deed < deeds + COUNT(deeds); deed++) {
+		struct cold c = { deed, what, 1 };
 		int status;
 
-		if ((what == RM && c.life != 3) || node != (c.life == 5))
+		if (!(deed->where & this_place()) || !(deed->where & cold))
 			continue;
-		for (c.n = 1;; c.n += unit_quick() ? 3 : 1) {
-			status = unit_in_child(cold_child, &c);
-			ck_assert_msg(status == COLD_OK || status == COLD_END,
-				      "call %lu: status %d", c.n, status);
-			if (status == COLD_END)
-				break;
+		while ((status = unit_in_child(cold_child, &c)) == FAILED) {
+			c.n += unit_quick() ? 3 : 1;
 			faults++;
 		}
+		ck_assert_msg(status == END, "%s, %s call %lu: status %d", deed->name,
+			      what_names[what], c.n, status);
 	}
-	ck_assert_uint_gt(faults, 3);
+	ck_assert_uint_gt(faults, 1);
 	printf("%lu %s faults at a first use\n", faults, what_names[what]);
 }
 
-static void cold_cuda(void)
-{
-	sweep_cold(CUDA);
-}
+#define SWEEP(name, how, what) \
+	static void name(void) \
+	{                      \
+		how(what);     \
+	}
+SWEEP(used_cuda, sweep_used, CUDA)
+SWEEP(used_rm, sweep_used, RM)
+SWEEP(used_system, sweep_used, SYSTEM)
+SWEEP(cold_cuda, sweep_cold, CUDA)
+SWEEP(cold_rm, sweep_cold, RM)
+SWEEP(cold_system, sweep_cold, SYSTEM)
 
-static void cold_rm(void)
-{
-	sweep_cold(RM);
-}
-
-static void cold_system(void)
-{
-	sweep_cold(SYSTEM);
-}
-
-#define NODE "LD_PRELOAD=$SIM/libgdrdrv_node.so"
+#define ON_NODE "LD_PRELOAD=$SIM/libgdrdrv_node.so"
 
 static const struct unit_test tests[] = {
 	{ "CUDA calls, used process", used_cuda, "" },
 	{ "RM calls, used process", used_rm, "" },
 	{ "system calls, used process", used_system, "" },
-	{ "CUDA calls, gdrdrv", used_cuda, NODE },
-	{ "system calls, gdrdrv", used_system, NODE },
-	{ "system calls, gdrdrv, first use", cold_system, NODE },
+	{ "CUDA calls, gdrdrv", used_cuda, ON_NODE },
+	{ "system calls, gdrdrv", used_system, ON_NODE },
+	{ "system calls, gdrdrv, first use", cold_system, ON_NODE },
+	{ "CUDA calls, an integrated GPU", used_cuda, "GDRSIM_INTEGRATED=1" },
+	{ "system calls, an integrated GPU", used_system, "GDRSIM_INTEGRATED=1" },
 	{ "CUDA calls, first use", cold_cuda, "" },
 	{ "RM calls, first use", cold_rm, "" },
 	{ "RM calls, first use, driver 515", cold_rm, "GDRSIM_RM_DRIVER=515.43.04" },
