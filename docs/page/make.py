@@ -18,7 +18,7 @@ import sys
 import diagrams
 import plot
 
-RESULTS = "docs/results/copybench-rm-h200.json"
+RESULTS = "docs/results/copybench-h200.json"
 # Label, column, style, and the least size that is drawn: the copy engine is for large copies.
 WITHOUT = [("cuMemcpy, pageable memory", "cuMemcpy", "cuda", 0),
            ("cuMemcpy, pinned memory", "cuMem.pin", "cuda thin", 0)]

@@ -33,10 +33,10 @@ ok "the first program and the Python of the README are among what was run"
 
 [ "$(wc -l <README.md)" -le 150 ]
 ok "the README has at most 150 lines"
-"$python" -B tests/docs/figures.py README.md docs/results/copybench-rm-h200.json docs/clients.md
+"$python" -B tests/docs/figures.py README.md docs/results/copybench-h200.json docs/clients.md
 ok "the README's figures are the stored ones"
 sed 's/^| write 8 bytes.*/| write 8 bytes; 4 KiB | 6.2; 7.5 | 0.13; 0.30 |/' README.md >"$tmp/README.md"
-! "$python" -B tests/docs/figures.py "$tmp/README.md" docs/results/copybench-rm-h200.json docs/clients.md >/dev/null
+! "$python" -B tests/docs/figures.py "$tmp/README.md" docs/results/copybench-h200.json docs/clients.md >/dev/null
 ok "... and a wrong one is found"
 
 # ---- docs/index.html ----
