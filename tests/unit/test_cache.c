@@ -96,7 +96,7 @@ enum { A, B, C, D, E, HELD };
 #define INVALIDATE(from, bytes)	  STEP(INVALID, .at = from, .size = bytes)
 #define NOW(...)		  STEP(COUNTS, .now = { __VA_ARGS__ })
 
-#define SAYS(condition, what) ck_assert_msg(condition, "line %d: %s", s->line, what)
+#define AT_LINE(condition, what) ck_assert_msg(condition, "line %d: %s", s->line, what)
 
 static void counts_are(const struct step *s, barcopy_cache_stats_t is, uint64_t misses,
 		       uint64_t hits)
@@ -135,26 +135,26 @@ static void play(unsigned int chunks, const barcopy_cache_options_t *o, const st
 		switch (s->op) {
 		case TOUCH:
 			for (uint64_t i = 0; i < s->size; i++)
-				SAYS(touch(cache, d + s->at + i * CHUNK) == s->answer,
+				AT_LINE(touch(cache, d + s->at + i * CHUNK) == s->answer,
 				     "hit or miss?");
 			break;
 		case TAKE:
-			SAYS(take(cache, d + s->at, s->size, mine) == s->answer, "hit or miss?");
+			AT_LINE(take(cache, d + s->at, s->size, mine) == s->answer, "hit or miss?");
 			break;
 		case GIVE:
 			OK(barcopy_cache_put(cache, mine));
 			break;
 		case SAME:
-			SAYS(is_same(mine), "other memory");
+			AT_LINE(is_same(mine), "other memory");
 			break;
 		case SHARED:
-			SAYS(mine->handle.h == other->handle.h, "another handle");
-			SAYS((char *)mine->cpu_ptr - (char *)other->cpu_ptr ==
+			AT_LINE(mine->handle.h == other->handle.h, "another handle");
+			AT_LINE((char *)mine->cpu_ptr - (char *)other->cpu_ptr ==
 				     (long)(mine->device_ptr - other->device_ptr),
 			     "another mapping");
 			break;
 		case REFUSED:
-			SAYS(barcopy_cache_get(cache, d + s->at, s->size, &r) == s->answer,
+			AT_LINE(barcopy_cache_get(cache, d + s->at, s->size, &r) == s->answer,
 			     barcopy_last_error());
 			break;
 		case INVALID:
