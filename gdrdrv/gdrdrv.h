@@ -210,7 +210,7 @@ void gdrdrv_memtype_free(struct gdrdrv_mr *mr);
 int gdrdrv_memtype_check(const struct gdrdrv_mr *mr, u32 type);
 u32 gdrdrv_memtype_default(const struct gdrdrv_mr *mr);
 pgprot_t gdrdrv_memtype_prot(u32 type, pgprot_t prot);
-bool gdrdrv_memtype_is_wc(struct mm_struct *mm, unsigned long addr);
+bool gdrdrv_memtype_is_wc(pte_t entry);
 
 /* mmap.c */
 int gdrdrv_mmap(struct file *filp, struct vm_area_struct *vma);

@@ -53,31 +53,12 @@ pgprot_t gdrdrv_memtype_prot(u32 type, pgprot_t prot)
 }
 
 /*
- * Whether the entry at @addr is write-combining. The caller has just made it and holds what keeps
- * the tables. A reservation succeeds beside an uncached mapping that somebody else holds, with that
- * type: only the entry tells.
+ * A reservation succeeds beside an uncached mapping that another driver holds, with that type: only
+ * the entry shows which.
  */
-bool gdrdrv_memtype_is_wc(struct mm_struct *mm, unsigned long addr)
+bool gdrdrv_memtype_is_wc(pte_t entry)
 {
-	pgd_t *pgd = pgd_offset(mm, addr);
-	p4d_t *p4d;
-	pud_t *pud;
-	pmd_t *pmd;
-	u64 bits;
-
-	if (pgd_none(*pgd))
-		return true;
-	p4d = p4d_offset(pgd, addr);
-	if (p4d_none(*p4d))
-		return true;
-	pud = pud_offset(p4d, addr);
-	if (pud_none(*pud))
-		return true;
-	pmd = pmd_offset(pud, addr);
-	if (pmd_none(*pmd))
-		return true;
-	bits = pte_val(*pte_offset_kernel(pmd, addr));
-	return (bits & _PAGE_CACHE_MASK) == cachemode2protval(_PAGE_CACHE_MODE_WC);
+	return (pte_val(entry) & _PAGE_CACHE_MASK) == cachemode2protval(_PAGE_CACHE_MODE_WC);
 }
 
 #else /* arm64 */
@@ -99,7 +80,7 @@ void gdrdrv_memtype_init(void)
 	gdrdrv_memtype_is_bluefield3 = pci_dev_present(roots);
 }
 
-bool gdrdrv_memtype_is_wc(struct mm_struct *mm, unsigned long addr)
+bool gdrdrv_memtype_is_wc(pte_t entry)
 {
 	return true;
 }

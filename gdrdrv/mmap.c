@@ -89,16 +89,56 @@ static vm_fault_t gdrdrv_insert(struct gdrdrv_mr *mr, struct vm_area_struct *vma
 	return ret;
 }
 
-/* What GET_INFO says is what the entries are. */
-static void gdrdrv_check_type_locked(struct gdrdrv_mr *mr, struct vm_area_struct *vma,
-				     unsigned long addr)
+/*
+ * The entry at @addr, an empty one where there is none. The caller has just made it, and holds what
+ * keeps the tables.
+ */
+static pte_t gdrdrv_entry(struct mm_struct *mm, unsigned long addr)
 {
+	pgd_t *pgd = pgd_offset(mm, addr);
+	p4d_t *p4d;
+	pud_t *pud;
+	pmd_t *pmd;
+
+	if (pgd_none(*pgd))
+		return __pte(0);
+	p4d = p4d_offset(pgd, addr);
+	if (p4d_none(*p4d))
+		return __pte(0);
+	pud = pud_offset(p4d, addr);
+	if (pud_none(*pud))
+		return __pte(0);
+	pmd = pmd_offset(pud, addr);
+	if (pmd_none(*pmd))
+		return __pte(0);
+	return READ_ONCE(*pte_offset_kernel(pmd, addr));
+}
+
+/*
+ * Whether the access at @addr can go on. vmf_insert_pfn() leaves alone what is no entry but a marker
+ * of the kernel (userfaultfd's write protection puts some, from 6.7 to a fix of 2026 in any mapping
+ * and for any user), and says that all is done: the fault would come again for ever, and in the
+ * kernel's own copies no signal would end it. Empty is no marker: the entry is being changed by
+ * another thread.
+ *
+ * What GET_INFO says is what the entries are.
+ */
+static bool gdrdrv_check_entry_locked(struct gdrdrv_mr *mr, struct vm_area_struct *vma,
+				      unsigned long addr)
+{
+	pte_t entry = gdrdrv_entry(vma->vm_mm, addr);
+
 	lockdep_assert_held(&mr->lock);
-	if (mr->map_type != GDRDRV_MAPPING_TYPE_WC || gdrdrv_memtype_is_wc(vma->vm_mm, addr))
-		return;
+	if (pte_none(entry))
+		return true;
+	if (!pte_present(entry))
+		return false;
+	if (mr->map_type != GDRDRV_MAPPING_TYPE_WC || gdrdrv_memtype_is_wc(entry))
+		return true;
 	WRITE_ONCE(mr->map_type, GDRDRV_MAPPING_TYPE_DEVICE);
 	atomic64_inc(&gdrdrv_stats.memtype_failures);
 	pr_warn_ratelimited("mapping is uncached: another one of the same memory is\n");
+	return true;
 }
 
 /* The window around @addr, as far as the mapping reaches. */
@@ -115,7 +155,8 @@ static vm_fault_t gdrdrv_fill(struct gdrdrv_mr *mr, struct vm_area_struct *vma, 
 	ret = gdrdrv_insert(mr, vma, addr, addr + PAGE_SIZE);
 	if (ret != VM_FAULT_NOPAGE)
 		goto unlock;
-	gdrdrv_check_type_locked(mr, vma, addr);
+	if (!gdrdrv_check_entry_locked(mr, vma, addr))
+		ret = VM_FAULT_SIGBUS;
 	gdrdrv_insert(mr, vma, start, addr);
 	gdrdrv_insert(mr, vma, addr + PAGE_SIZE, end);
 unlock:

@@ -4,7 +4,7 @@
 # Kernels and their headers from the distribution's packages, unpacked into a cache, nothing
 # installed. The mirror is the machine's own; versions come from the meta packages.
 #
-# kernel_prepare NAME	NAME: 5.10 6.1 6.12 7 debug debug-6.12 6.1-arm64 6.12-arm64-16k 6.1-arm64-64k
+# kernel_prepare NAME	NAME: 5.10 6.1 6.12 7 6.12.95 debug debug-6.12 6.1-arm64 6.12-arm64-16k 6.1-arm64-64k
 #	sets K_DIR (its cache), K_IMAGE (bootable), K_HEADERS (for KDIR), K_REL (release),
 #	K_ROOT (a root to build in, or empty), K_MAKE (extra arguments of make), K_ARCH
 # Must not know the driver.
@@ -67,13 +67,14 @@ with_new_lists() {
 	"$@"
 }
 
-# Packages of $1 (suite) named $2..., unpacked below $K_DIR/root.
+# Packages of $1 (suite) named $2..., unpacked below $K_DIR/root. K_SUMS: their checksums.
 unpack() {
 	local suite=$1
 	shift
 	rm -rf "$K_DIR/deb"
 	mkdir -p "$K_DIR/deb" "$K_DIR/root"
 	(cd "$K_DIR/deb" && apt_private "$suite" -qq download "$@" >&2) || return 1
+	[ -z "${K_SUMS:-}" ] || (cd "$K_DIR/deb" && sha256sum --quiet -c "$K_SUMS" >&2) || return 1
 	for deb in "$K_DIR"/deb/*.deb; do
 		dpkg-deb -x "$deb" "$K_DIR/root" || return 1
 	done
@@ -97,11 +98,23 @@ extract_vmlinux() {
 	return 1
 }
 
+# By the meta packages of an image and of headers.
 fetch_stock() {
-	local suite=$1 image_meta=$2 headers_meta=$3 image headers common kbuild tree
-	image=$(depends_on "$suite" "$image_meta")
-	headers=$(depends_on "$suite" "$headers_meta")
+	local image headers
+	image=$(depends_on "$1" "$2")
+	headers=$(depends_on "$1" "$3")
 	[ -n "$image" ] && [ -n "$headers" ] || return 1
+	fetch_packages "$1" "$image" "$headers"
+}
+
+# One version for good: a kernel with a fault that is mended elsewhere.
+fetch_pinned() {
+	local K_SUMS=$RIG/configs/$1.sha256
+	fetch_packages "$2" "$3" "$4"
+}
+
+fetch_packages() {
+	local suite=$1 image=$2 headers=$3 common kbuild tree
 	common=$(APT_TOOL=apt-cache apt_private "$suite" depends "$headers" | awk '/Depends:.*-common/ { print $2; exit }')
 	kbuild=$(APT_TOOL=apt-cache apt_private "$suite" depends "$headers" | awk '/Depends:.*kbuild/ { print $2; exit }')
 	say "fetching $image, $headers, $common, $kbuild" >&2
@@ -245,6 +258,8 @@ kernel_fetch() {
 	6.12-arm64-16k) fetch_stock bookworm-security linux-image-6.12-arm64-16k linux-headers-6.12-arm64-16k ;;
 	6.1-arm64-64k) build_arm64 "$config" ;;
 	6.12) fetch_stock bookworm-security linux-image-6.12-amd64 linux-headers-6.12-amd64 ;;
+	6.12.95) fetch_pinned "$name" bookworm-backports linux-image-6.12.95+deb12-amd64 \
+		linux-headers-6.12.95+deb12-amd64 ;;
 	7) fetch_backports trixie ;;
 	debug) build_debug 6.1 "$config" ;;
 	debug-6.12) build_debug 6.12 "$config" ;;

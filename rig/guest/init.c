@@ -124,6 +124,7 @@ static void run_test(const struct test *test)
 
 	if (!(test->modes & rig.mode) || !wanted(test->name))
 		return;
+	rig.test = test->name;
 	fflush(stdout);
 	pid = fork();
 	if (!pid) {

@@ -48,6 +48,7 @@ struct rig {
 	unsigned int fuzz;
 	unsigned int seed;
 	char only[64];
+	const char *test; /* the name of the one that runs */
 };
 
 extern struct rig rig;

@@ -4,6 +4,7 @@
 # The full tier, sourced by run.sh:
 #
 #	matrix		every kernel x way of pinning x nv-p2p generation, both flavours on each kernel
+#	marked		6.12.95, where userfaultfd protects a mapping without pages
 #	static		W=1, sparse, checkpatch --strict
 #	debug		6.1 and 6.12 with KASAN, lockdep, kmemleak, failslab; on 6.1 line coverage
 #	planted		faults put into the driver on purpose: each must be caught, the races in every boot
@@ -33,6 +34,22 @@ full_matrix() {
 		full_library "$kernel"
 		full_proprietary "$kernel"
 	done
+}
+
+# A kernel without the fix of 2026 to userfaultfd.
+full_marked() {
+	if ! kernel_prepare 6.12.95; then
+		unavailable "6.12.95: the archive has it no more, or is out of reach"
+		return
+	fi
+	rig_build 580 || { fail "6.12.95: build"; return; }
+	rig_boot 6.12.95 rig.setups=580:persistent,580:callback,580:fallback rig.rounds=200 \
+		rig.random=5 rig.fuzz=20000 rig.seed=$seed
+	if grep -q 'userfaultfd protects mappings without pages' "$W/console"; then
+		pass "6.12.95: userfaultfd protects a mapping without pages"
+	else
+		fail "6.12.95: userfaultfd refuses a mapping without pages: another kernel is needed"
+	fi
 }
 
 # libgdrapi, tools and clients on this kernel; the modules are built.
@@ -261,8 +278,10 @@ full_planted() {
 	planted_one key-reuse 6.1 'took the pin of' "rig.setups=580:callback rig.only=window-put-reused $race" $boots
 	planted_one late-callback 6.1 't_owner\.c:[0-9]+: read_number' "rig.setups=580:callback rig.only=lent-unpinned $fast"
 	planted_one tokens 6.1 't_basic\.c:[0-9]+: pin_tokens' "rig.setups=580:persistent rig.only=tokens $fast"
-	planted_none 6.12 "rig.setups=580:callback rig.only=walk-numa $fast"
-	planted_one huge-entries 6.12 'RIP: .*queue_folios_pte_range' "rig.setups=580:callback rig.only=walk-numa $fast"
+	planted_none 6.12 "rig.setups=580:callback rig.only=walk-mbind $fast"
+	planted_one huge-entries 6.12 'RIP: .*queue_folios_pte_range' "rig.setups=580:callback rig.only=walk-mbind $fast"
+	planted_none 6.12.95 "rig.setups=580:callback rig.only=walk-uffd-wp $fast"
+	planted_one endless-fault 6.12.95 'not ok .*/walk-uffd-wp ' "rig.setups=580:callback rig.only=walk-uffd-wp $fast"
 	planted_one foreign-put 6.1 't_owner\.c:[0-9]+: gpu_info\(prov\)\.foreign_puts' "rig.setups=580:callback rig.only=child $fast"
 }
 
@@ -278,6 +297,7 @@ full_measure() {
 full() {
 	need kernel-full
 	full_matrix
+	full_marked
 	full_gpl_check_sees
 	full_arm64
 	full_static

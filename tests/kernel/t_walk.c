@@ -1,31 +1,66 @@
 // SPDX-License-Identifier: MIT
 /*
- * Every way by which a user can make the kernel walk a mapping. BAR memory has no struct page: a
- * walk that takes an entry for a page's reads what is not there, and the machine goes down; what
- * wants to hold pages must get EFAULT. After each walk the mapping shows the same bytes,
- * and at a test's end by small entries.
+ * Every way by which a user makes the kernel walk or change the page tables of a mapping without the
+ * driver. One table: a row is a way, tried on a fresh mapping (no entry yet) and on a touched one.
+ *
+ * BAR memory has no struct page: a walk that takes an entry for a page's reads what is not there,
+ * and the machine goes down; what wants to hold pages must get EFAULT. And a way that leaves in the
+ * tables what is no entry must not make the next access one that never ends: in the kernel's own
+ * copies no signal would end it.
+ *
+ * After each way the mapping is used in every way that makes an entry: read, write, read(2) into it,
+ * getdents(2) into it (a directory's lock is held meanwhile), POPULATE, unpin. Each must end, and
+ * the mapping show the same bytes by small entries. A way of MAY_FAULT may cost the access:
+ * SIGBUS, SIGSEGV, EFAULT.
  *
  * The mapping is as large and as aligned as a program's can be: a driver that makes huge entries
  * would have made some.
  */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <linux/io_uring.h>
 #include <linux/mempolicy.h>
 #include <linux/userfaultfd.h>
+#include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 
 #include "rig.h"
 
-#define SIZE (4 * MiB)
-#define STEP GPU_PAGE
+#define WINDOW (2 * MiB) /* filled by one fault: each use has one of its own */
+#define USES   6
+#define SIZE   (USES * WINDOW)
+#define STEP   (4 * GPU_PAGE)
+#define DIR_AT "/tmp/walk"
+
+/* What the test learns of the process that it watches. */
+static struct watched {
+	unsigned int steps;
+	char doing[64];
+	char skipped[96];
+} * watched;
 
 static uint8_t *map_at;
+static uint64_t handle;
 static int drv, prov;
+static bool touched, may_fault;
+
+static void doing(const char *what)
+{
+	snprintf(watched->doing, sizeof(watched->doing), "%s", what);
+	__atomic_add_fetch(&watched->steps, 1, __ATOMIC_RELAXED);
+}
+
+static void not_here(const char *why)
+{
+	snprintf(watched->skipped, sizeof(watched->skipped), "%s", why);
+	_exit(SKIP_CODE);
+}
 
 static uint8_t byte_at(size_t off)
 {
@@ -34,39 +69,44 @@ static uint8_t byte_at(size_t off)
 
 static void begin(void)
 {
+	uint64_t va;
 	size_t off;
 
 	drv = drv_open();
 	prov = prov_open();
-	map_at = map_prot(
-		drv, must_pin(drv, gpu_alloc_flags(prov, SIZE, PROVIDER_ALIGN_2M).va, SIZE), SIZE,
-		PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, reserve(SIZE, 2 * MiB));
+	va = gpu_alloc_flags(prov, SIZE, PROVIDER_ALIGN_2M).va;
+	handle = must_pin(drv, va, SIZE);
+	map_at = map_prot(drv, handle, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+			  reserve(SIZE, WINDOW));
 	CHECK(map_at != MAP_FAILED);
-	for (off = 0; off < SIZE; off += STEP)
-		map_at[off] = byte_at(off);
+	for (off = 0; off < SIZE; off += STEP) {
+		uint8_t byte = byte_at(off);
+
+		if (touched)
+			map_at[off] = byte;
+		else
+			gpu_poke(prov, va + off, &byte, 1);
+	}
 }
 
+static void same_at(size_t off, const char *after)
+{
+	int sig = try_read(map_at + off);
+
+	if (sig ? !may_fault : map_at[off] != byte_at(off)) {
+		printf("# after %s: signal %d at 0x%zx, or other bytes\n", after, sig, off);
+		_exit(1);
+	}
+}
+
+/* A fresh mapping stays fresh while a way goes on. */
 static void same(const char *after)
 {
 	size_t off;
 
-	for (off = 0; off < SIZE; off += STEP) {
-		int sig = try_read(map_at + off);
-
-		if (sig || map_at[off] != byte_at(off)) {
-			printf("# after %s: signal %d at 0x%zx, or other bytes\n", after, sig, off);
-			_exit(1);
-		}
-	}
-}
-
-static void end(void)
-{
-	size_t off;
-
-	same("all of them");
-	for (off = 0; off < SIZE; off += STEP)
-		CHECK_EQ(read_pte(prov, map_at + off).level, 1);
+	doing(after);
+	for (off = 0; touched && off < SIZE; off += STEP)
+		same_at(off, after);
 }
 
 /* As a call in the table: 0 or -errno. */
@@ -88,17 +128,18 @@ static void no_pages(const char *what, long ret)
 	CHECK(err == -EFAULT || err == -ENOSYS);
 }
 
-static void t_numa(void)
+static void way_nothing(void)
 {
-	unsigned long node = 1, old[1] = { 1 };
-	void *pages[SIZE / STEP];
-	int status[SIZE / STEP], nodes[SIZE / STEP] = { 0 }, where;
-	unsigned int mode, flags;
-	size_t i;
+}
 
-	begin();
+static void way_mbind(void)
+{
+	unsigned long node = 1;
+	unsigned int mode, flags;
+	int where;
+
 	if (syscall(SYS_get_mempolicy, &where, NULL, 0, NULL, 0) && errno == ENOSYS)
-		SKIP("this kernel has no memory policies");
+		not_here("no memory policies in this kernel");
 	for (mode = MPOL_DEFAULT; mode < MPOL_MAX; mode++) {
 		for (flags = 0; flags < 16; flags++) {
 			bool any = mode != MPOL_DEFAULT && mode != MPOL_LOCAL;
@@ -108,24 +149,35 @@ static void t_numa(void)
 			same("mbind");
 		}
 	}
-	syscall(SYS_mbind, map_at, SIZE, MPOL_DEFAULT, NULL, 0, 0);
-	syscall(SYS_migrate_pages, 0, 64, old, &node);
+	syscall(SYS_mbind, map_at, SIZE, MPOL_BIND, &node, 64, 0);
+	syscall(450 /* set_mempolicy_home_node */, map_at, SIZE, 0, 0);
+	same("set_mempolicy_home_node");
+	no_pages("get_mempolicy of an address",
+		 syscall(SYS_get_mempolicy, &where, NULL, 0, map_at, MPOL_F_NODE | MPOL_F_ADDR));
+}
+
+static void way_move_pages(void)
+{
+	unsigned long node = 1, old[1] = { 1 };
+	void *pages[SIZE / STEP];
+	int status[SIZE / STEP], nodes[SIZE / STEP] = { 0 };
+	unsigned int flags;
+	size_t i;
+
+	if (syscall(SYS_migrate_pages, 0, 64, old, &node) < 0 && errno == ENOSYS)
+		not_here("no migration in this kernel");
 	same("migrate_pages");
 	for (i = 0; i < SIZE / STEP; i++)
 		pages[i] = map_at + i * STEP;
-	for (flags = MPOL_MF_MOVE; flags <= MPOL_MF_MOVE_ALL; flags <<= 1) {
-		syscall(SYS_move_pages, 0, SIZE / STEP, pages, nodes, status, flags);
+	for (flags = 0; flags <= MPOL_MF_MOVE_ALL; flags += MPOL_MF_MOVE) {
+		memset(status, 0, sizeof(status));
+		if (syscall(SYS_move_pages, 0, SIZE / STEP, pages, flags ? nodes : NULL, status,
+			    flags))
+			continue;
 		same("move_pages");
 		for (i = 0; i < SIZE / STEP; i++)
 			CHECK(status[i] < 0);
 	}
-	syscall(SYS_move_pages, 0, SIZE / STEP, pages, NULL, status, 0);
-	same("move_pages to nowhere");
-	for (i = 0; i < SIZE / STEP; i++)
-		CHECK(status[i] < 0);
-	no_pages("get_mempolicy of an address",
-		 syscall(SYS_get_mempolicy, &where, NULL, 0, map_at, MPOL_F_NODE | MPOL_F_ADDR));
-	end();
 }
 
 #ifndef SYS_process_madvise
@@ -133,83 +185,218 @@ static void t_numa(void)
 #endif
 
 /* All numbers that there are, and those between. */
-static void t_madvise(void)
+static void way_madvise(void)
 {
-	struct iovec iov;
-	int advice, self;
+	int advice;
 
-	begin();
-	iov = (struct iovec){ map_at, SIZE };
 	for (advice = 0; advice < 128; advice++) {
 		madvise(map_at, SIZE, advice);
 		same("madvise");
 	}
-	self = (int)syscall(SYS_pidfd_open, getpid(), 0);
-	CHECK(self >= 0);
-	for (advice = 0; advice < 128; advice++) {
-		syscall(SYS_process_madvise, self, &iov, 1, advice, 0);
-		same("process_madvise");
-	}
-	/* The kernel's own walks, with all that was asked for above. */
-	prctl(67 /* PR_SET_MEMORY_MERGE */, 1, 0, 0, 0);
-	if (!access("/sys/kernel/mm/ksm/run", W_OK)) {
-		write_text("/sys/kernel/mm/ksm/run", "1");
-		usleep(200000);
-		write_text("/sys/kernel/mm/ksm/run", "2");
-		write_text("/sys/kernel/mm/ksm/run", "0");
-	}
-	same("a round of merging");
-	end();
+	CHECK(madvise(map_at, SIZE, MADV_DONTNEED) == -1);
+	CHECK(madvise(map_at, SIZE, MADV_DOFORK) == -1);
 }
 
-static void t_calls(void)
+static void way_process_madvise(void)
 {
-	unsigned char present[SIZE / 4096];
-	static const int prots[] = { PROT_READ, PROT_NONE, PROT_WRITE, PROT_READ | PROT_WRITE };
+	struct iovec iov = { map_at, SIZE };
+	int advice, self = (int)syscall(SYS_pidfd_open, getpid(), 0);
+
+	CHECK(self >= 0);
+	for (advice = 0; advice < 128; advice++) {
+		if (syscall(SYS_process_madvise, self, &iov, 1, advice, 0) < 0 && errno == ENOSYS)
+			not_here("no process_madvise in this kernel");
+		same("process_madvise");
+	}
+}
+
+/* Guard pages (6.13): markers in place of entries. */
+static void way_guard(void)
+{
+	void *own = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (madvise(own, cpu_page(), 102 /* MADV_GUARD_INSTALL */))
+		not_here("no guard pages in this kernel");
+	CHECK(madvise(map_at, SIZE, 102) == -1);
+	madvise(map_at, SIZE, 103 /* MADV_GUARD_REMOVE */);
+	same("guard pages");
+}
+
+static void way_merge(void)
+{
+	prctl(67 /* PR_SET_MEMORY_MERGE */, 1, 0, 0, 0);
+	prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
+	prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0);
+	if (access("/sys/kernel/mm/ksm/run", W_OK))
+		not_here("no merging of pages in this kernel");
+	write_text("/sys/kernel/mm/ksm/run", "1");
+	usleep(200000);
+	write_text("/sys/kernel/mm/ksm/run", "2");
+	write_text("/sys/kernel/mm/ksm/run", "0");
+	same("a round of merging");
+}
+
+/* The administrator's: they go over all that is mapped. */
+static void way_reclaim(void)
+{
+	static const char *const files[] = { "drop_caches", "compact_memory" };
+	char path[64];
+	size_t i;
+	int fd;
+
+	for (i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+		snprintf(path, sizeof(path), "/proc/sys/vm/%s", files[i]);
+		fd = open(path, O_WRONLY);
+		if (fd < 0 || write(fd, "1", 1) != 1)
+			printf("# %s: %d\n", files[i], errno);
+		close(fd);
+		same(files[i]);
+	}
+}
+
+static void way_mseal(void)
+{
+	if (syscall(462 /* mseal */, map_at, SIZE, 0)) {
+		CHECK(errno == ENOSYS);
+		not_here("no mseal in this kernel");
+	}
+	same("mseal");
+	CHECK(munmap(map_at, SIZE) == -1);
+}
+
+static void way_mprotect(void)
+{
+	static const int prots[] = { PROT_NONE, PROT_READ, PROT_NONE, PROT_READ | PROT_WRITE };
 	size_t i;
 
-	begin();
-	CHECK_EQ(mincore(map_at, SIZE, present), 0);
-	same("mincore");
+	for (i = 0; i < sizeof(prots) / sizeof(prots[0]); i++)
+		CHECK_EQ(mprotect(map_at, SIZE, prots[i]), 0);
+	same("mprotect");
+	CHECK(mprotect(map_at + WINDOW, WINDOW, PROT_READ) == -1);
+	CHECK(mprotect(map_at, SIZE, PROT_READ | PROT_EXEC) == -1);
+}
+
+static void way_pkey(void)
+{
+	int key = pkey_alloc(0, PKEY_DISABLE_ACCESS);
+
+	if (key < 0)
+		not_here("no protection keys here");
+	CHECK_EQ(pkey_mprotect(map_at, SIZE, PROT_READ | PROT_WRITE, key), 0);
+	doing("access without the key");
+	CHECK_EQ(try_read(map_at), SIGSEGV);
+	/* The jump out of the handler has left the rights of a handler. */
+	CHECK_EQ(pkey_mprotect(map_at, SIZE, PROT_READ | PROT_WRITE, 0), 0);
+	same("a protection key");
+}
+
+static void way_mremap(void)
+{
+	void *to = reserve(SIZE, WINDOW);
+
+	CHECK(mremap(map_at, SIZE, SIZE, MREMAP_MAYMOVE | MREMAP_FIXED, to) == MAP_FAILED);
+	same("mremap");
+	CHECK(mremap(map_at, SIZE, SIZE, MREMAP_MAYMOVE | 4 /* DONTUNMAP */) == MAP_FAILED);
+	CHECK(mremap(map_at, 0, SIZE, MREMAP_MAYMOVE) == MAP_FAILED);
+	CHECK(mremap(map_at, SIZE, 2 * SIZE, MREMAP_MAYMOVE) == MAP_FAILED);
+	CHECK(mremap(map_at, SIZE, SIZE / 2, 0) == MAP_FAILED);
+	CHECK(mremap(map_at + WINDOW, WINDOW, WINDOW, MREMAP_MAYMOVE | MREMAP_FIXED, to) ==
+	      MAP_FAILED);
+	same("more of mremap");
+	syscall(SYS_remap_file_pages, map_at, GPU_PAGE, 0, 0, 0);
+	same("remap_file_pages");
+}
+
+/* Parts replaced: by nothing, and by a file of memory. */
+static void way_replace(void)
+{
+	int fd = (int)syscall(SYS_memfd_create, "walk", 0);
+	size_t at;
+
+	CHECK(fd >= 0 && !ftruncate(fd, SIZE));
+	for (at = 0; at < SIZE; at += SIZE / 2) {
+		CHECK(munmap(map_at + at, WINDOW) == -1);
+		CHECK(mmap(map_at + at, WINDOW, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0) ==
+		      MAP_FAILED);
+	}
+	CHECK(munmap(map_at + SIZE - WINDOW, WINDOW) == -1);
+	same("replacing parts");
+}
+
+static void way_lock(void)
+{
 	mlock(map_at, SIZE);
 	same("mlock");
 	mlock2(map_at, SIZE, MLOCK_ONFAULT);
 	munlock(map_at, SIZE);
-	mlockall(MCL_CURRENT);
+	mlockall(MCL_CURRENT | MCL_FUTURE);
 	munlockall();
 	same("mlockall");
-	for (i = 0; i < sizeof(prots) / sizeof(prots[0]); i++)
-		CHECK_EQ(mprotect(map_at, SIZE, prots[i]), 0);
-	same("mprotect");
+}
+
+static void way_sync(void)
+{
+	unsigned char present[SIZE / 4096];
+
+	CHECK_EQ(mincore(map_at, SIZE, present), 0);
+	same("mincore");
 	msync(map_at, SIZE, MS_SYNC);
 	msync(map_at, SIZE, MS_ASYNC | MS_INVALIDATE);
 	same("msync");
-	CHECK(mremap(map_at, SIZE, SIZE, MREMAP_MAYMOVE | MREMAP_FIXED, reserve(SIZE, SIZE)) ==
-	      MAP_FAILED);
-	same("mremap");
-	syscall(SYS_remap_file_pages, map_at, GPU_PAGE, 0, 0, 0);
-	same("remap_file_pages");
-	end();
+	/* As restore tools do it. */
+	CHECK(prctl(PR_SET_VMA, PR_SET_VMA_ANON_NAME, map_at, SIZE, "walk") == -1);
+	same("a name");
 }
 
-struct pm_scan {
-	uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages;
-	uint64_t inverted, mask, anyof, mask_return;
-};
+static void way_fork(void)
+{
+	pid_t pid;
 
-#define PAGEMAP_SCAN_ALL _IOWR('f', 16, struct pm_scan)
+	CHECK(madvise(map_at, SIZE, MADV_DOFORK) == -1);
+	pid = fork();
+	if (!pid)
+		_exit(try_read(map_at) == SIGSEGV ? 0 : 1);
+	CHECK_EQ(wait_child(pid), 0);
+	same("fork");
+}
 
-static void t_proc_files(void)
+/* The reaper of memory goes over the mapping of a process that dies. */
+static void way_reap(void)
+{
+	uint8_t *ours = map_at;
+	int fds[2], pidfd, is_there;
+	char byte;
+	pid_t pid;
+
+	CHECK(!pipe(fds));
+	pid = fork();
+	if (!pid) {
+		begin();
+		CHECK(write(fds[1], "1", 1) == 1);
+		pause();
+		_exit(0);
+	}
+	CHECK(read(fds[0], &byte, 1) == 1);
+	pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+	CHECK(pidfd >= 0 && !kill(pid, SIGKILL));
+	is_there = syscall(448 /* process_mrelease */, pidfd, 0) == 0 || errno != ENOSYS;
+	CHECK_EQ(wait_child(pid), 128 + SIGKILL);
+	close(pidfd);
+	map_at = ours;
+	if (!is_there)
+		not_here("no process_mrelease in this kernel");
+	same("process_mrelease of another");
+}
+
+static void way_proc(void)
 {
 	static const char *const files[] = { "maps", "smaps", "smaps_rollup", "numa_maps",
 					     "status" };
-	uint64_t entries[SIZE / 4096], regions[64][3];
-	struct pm_scan scan = { .size = sizeof(scan), .vec = (uintptr_t)regions, .vec_len = 64 };
-	char path[96], text[2];
-	int fd, what;
+	uint64_t entries[SIZE / 4096];
+	char path[96];
+	int fd;
 	size_t i;
 
-	begin();
 	for (i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
 		snprintf(path, sizeof(path), "/proc/self/%s", files[i]);
 		free(read_text(path));
@@ -219,20 +406,26 @@ static void t_proc_files(void)
 	CHECK(fd >= 0);
 	CHECK(pread(fd, entries, SIZE / cpu_page() * 8,
 		    (off_t)((uintptr_t)map_at / cpu_page() * 8)) > 0);
-	same("pagemap");
-	scan.start = (uintptr_t)map_at;
-	scan.end = scan.start + SIZE;
-	for (what = 0; what < 128; what++) {
-		scan.anyof = (uint64_t)what;
-		scan.mask_return = 127;
-		scan.flags = (uint64_t)what & 3;
-		if (ioctl(fd, PAGEMAP_SCAN_ALL, &scan) && errno == ENOTTY) {
-			printf("# PAGEMAP_SCAN: not in this kernel\n");
-			break;
-		}
-		same("PAGEMAP_SCAN");
-	}
 	close(fd);
+	same("pagemap");
+	snprintf(path, sizeof(path), "/proc/self/map_files/%lx-%lx", (unsigned long)map_at,
+		 (unsigned long)map_at + SIZE);
+	if (readlink(path, (char *)entries, sizeof(entries)) < 0)
+		printf("# no map_files: %d\n", errno);
+	/* Somebody else's memory by the debugger's way. */
+	fd = open("/proc/self/mem", O_RDWR);
+	CHECK(fd >= 0);
+	CHECK(pread(fd, entries, 4096, (off_t)(uintptr_t)map_at) == -1 && errno == EIO);
+	CHECK(pwrite(fd, entries, 4096, (off_t)(uintptr_t)map_at) == -1 && errno == EIO);
+	close(fd);
+	same("/proc/self/mem");
+}
+
+static void way_clear_refs(void)
+{
+	char text[2];
+	int what, fd;
+
 	for (what = 1; what <= 5; what++) {
 		snprintf(text, sizeof(text), "%d", what);
 		fd = open("/proc/self/clear_refs", O_WRONLY);
@@ -241,24 +434,40 @@ static void t_proc_files(void)
 		close(fd);
 		same("clear_refs");
 	}
-	snprintf(path, sizeof(path), "/proc/self/map_files/%lx-%lx", (unsigned long)map_at,
-		 (unsigned long)map_at + SIZE);
-	if (readlink(path, (char *)regions, sizeof(regions)) < 0)
-		printf("# no map_files: %d\n", errno);
-	/* Somebody else's memory by the debugger's way. */
-	fd = open("/proc/self/mem", O_RDWR);
+}
+
+struct pm_scan {
+	uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages;
+	uint64_t inverted, mask, anyof, mask_return;
+};
+
+#define PAGEMAP_SCAN_ALL _IOWR('f', 16, struct pm_scan)
+
+/* PAGEMAP_SCAN in every form, also those that protect: with a userfaultfd that allows it, or none. */
+static void scan(void)
+{
+	uint64_t regions[64][3];
+	struct pm_scan arg = { .size = sizeof(arg), .vec = (uintptr_t)regions, .vec_len = 64 };
+	int fd = open("/proc/self/pagemap", O_RDONLY), what;
+
 	CHECK(fd >= 0);
-	CHECK(pread(fd, entries, 4096, (off_t)(uintptr_t)map_at) == -1 && errno == EIO);
-	CHECK(pwrite(fd, entries, 4096, (off_t)(uintptr_t)map_at) == -1 && errno == EIO);
-	same("/proc/self/mem");
+	for (what = 0; what < 128; what++) {
+		arg.start = (uintptr_t)map_at;
+		arg.end = arg.start + SIZE;
+		arg.anyof = (uint64_t)what;
+		arg.mask_return = 127;
+		arg.flags = (uint64_t)what & 3;
+		if (ioctl(fd, PAGEMAP_SCAN_ALL, &arg) && errno == ENOTTY)
+			not_here("no PAGEMAP_SCAN in this kernel");
+		same("PAGEMAP_SCAN");
+	}
 	close(fd);
-	end();
 }
 
 static void direct_io(void)
 {
 	char *buf = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	int fd = open("/tmp/direct", O_RDWR | O_CREAT | O_DIRECT, 0600);
+	int fd = open(DIR_AT "/direct", O_RDWR | O_CREAT | O_DIRECT, 0600);
 
 	if (fd < 0) {
 		printf("# O_DIRECT: not on this kernel's tmpfs\n");
@@ -266,11 +475,11 @@ static void direct_io(void)
 	}
 	/* A file of memory copies, and so may read: but it must not hold pages. */
 	CHECK_EQ(pwrite(fd, buf, 4096, 0), 4096);
-	if (pwrite(fd, map_at, 4096, 4096) < 0)
+	if (touched && pwrite(fd, map_at, 4096, 4096) < 0)
 		CHECK(errno == EFAULT || errno == EINVAL);
-	same("O_DIRECT");
 	close(fd);
-	unlink("/tmp/direct");
+	unlink(DIR_AT "/direct");
+	same("O_DIRECT");
 }
 
 static void ring_buffers(void)
@@ -288,14 +497,12 @@ static void ring_buffers(void)
 	close(ring);
 }
 
-static void t_pages(void)
+static void way_pages(void)
 {
-	struct iovec remote, local;
+	struct iovec remote = { map_at, 4096 }, local;
 	uint8_t buf[4096];
 	int fds[2];
 
-	begin();
-	remote = (struct iovec){ map_at, sizeof(buf) };
 	local = (struct iovec){ buf, sizeof(buf) };
 	no_pages("process_vm_readv", process_vm_readv(getpid(), &local, 1, &remote, 1, 0));
 	no_pages("process_vm_writev", process_vm_writev(getpid(), &local, 1, &remote, 1, 0));
@@ -304,64 +511,146 @@ static void t_pages(void)
 	no_pages("vmsplice of a gift", vmsplice(fds[1], &remote, 1, SPLICE_F_GIFT));
 	no_pages("shared futex, wait", syscall(SYS_futex, map_at, FUTEX_WAIT, 77, NULL, NULL, 0));
 	no_pages("shared futex, wake", syscall(SYS_futex, map_at, FUTEX_WAKE, 1, NULL, NULL, 0));
-	CHECK(syscall(SYS_futex, map_at, FUTEX_WAIT_PRIVATE, 77, NULL, NULL, 0) == -1 &&
-	      errno == EAGAIN);
+	if (touched)
+		CHECK(syscall(SYS_futex, map_at, FUTEX_WAIT_PRIVATE, 77, NULL, NULL, 0) == -1 &&
+		      errno == EAGAIN);
 	CHECK_EQ(syscall(SYS_futex, map_at, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0), 0);
 	same("private futex");
 	direct_io();
 	ring_buffers();
-	end();
 }
 
+#ifndef UFFD_USER_MODE_ONLY
+#define UFFD_USER_MODE_ONLY 1
+#endif
 #define UFFD_WP_ASYNC	    (1ULL << 15)
 #define UFFD_WP_UNPOPULATED (1ULL << 13)
 
-/* With asynchronous write protection (6.7) a range of any kind could be registered; 6.12.117 refuses. */
-static void t_userfaultfd(void)
+static int uffd_open(uint64_t features)
 {
-	struct uffdio_api api = { .api = UFFD_API,
-				  .features = UFFD_WP_ASYNC | UFFD_WP_UNPOPULATED };
-	struct uffdio_register reg = { .mode = UFFDIO_REGISTER_MODE_WP };
-	struct uffdio_writeprotect wp = { .mode = UFFDIO_WRITEPROTECT_MODE_WP };
-	int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
-	size_t off;
+	struct uffdio_api api = { .api = UFFD_API, .features = features };
+	int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
 
-	if (fd < 0)
-		SKIP("this kernel has no userfaultfd");
-	begin();
-	if (ioctl(fd, UFFDIO_API, &api)) {
-		close(fd);
+	if (fd < 0 && errno == EINVAL)
 		fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
-		api = (struct uffdio_api){ .api = UFFD_API };
-		CHECK_EQ(ioctl(fd, UFFDIO_API, &api), 0);
-	}
-	reg.range.start = wp.range.start = (uintptr_t)map_at;
-	reg.range.len = wp.range.len = SIZE;
-	if (ioctl(fd, UFFDIO_REGISTER, &reg)) {
-		printf("# write protection: %d, features 0x%llx\n", errno,
-		       (unsigned long long)api.features);
-	} else {
-		CHECK_EQ(ioctl(fd, UFFDIO_WRITEPROTECT, &wp), 0);
-		same("write protection");
-		for (off = 0; off < SIZE; off += STEP)
-			CHECK_EQ(try_write(map_at + off, byte_at(off)), 0);
-	}
-	same("userfaultfd");
-	reg.mode = UFFDIO_REGISTER_MODE_MISSING;
-	CHECK(ioctl(fd, UFFDIO_REGISTER, &reg) == -1);
-	close(fd);
-	same("the close of userfaultfd");
-	end();
+	if (fd < 0)
+		not_here("no userfaultfd for users in this kernel");
+	if (ioctl(fd, UFFDIO_API, &api))
+		not_here("no asynchronous write protection in this kernel");
+	return fd;
 }
 
-static void t_core(void)
+/*
+ * With asynchronous write protection (6.7) kernels let anybody register a range of any kind, until
+ * one of 2026 refuses those without pages. Returns the descriptor.
+ */
+static int uffd_register(void)
+{
+	struct uffdio_register reg = { .range = { (uintptr_t)map_at, SIZE },
+				       .mode = UFFDIO_REGISTER_MODE_WP };
+	int fd = uffd_open(UFFD_WP_ASYNC | UFFD_WP_UNPOPULATED);
+
+	if (ioctl(fd, UFFDIO_REGISTER, &reg)) {
+		CHECK_EQ(errno, EINVAL);
+		not_here("this kernel's userfaultfd refuses mappings without pages");
+	}
+	printf("# userfaultfd protects mappings without pages in this kernel\n");
+	return fd;
+}
+
+static void uffd_protect(int fd, size_t off, size_t len, uint64_t mode)
+{
+	struct uffdio_writeprotect wp = { .range = { (uintptr_t)map_at + off, len }, .mode = mode };
+
+	CHECK_EQ(ioctl(fd, UFFDIO_WRITEPROTECT, &wp), 0);
+	same("write protection");
+}
+
+static void way_uffd(void)
+{
+	uffd_protect(uffd_register(), 0, SIZE, UFFDIO_WRITEPROTECT_MODE_WP);
+}
+
+/* Every other page: a fault's window has some of each kind. */
+static void way_uffd_some(void)
+{
+	int fd = uffd_register();
+	size_t off;
+
+	for (off = 0; off < SIZE; off += STEP)
+		uffd_protect(fd, off, cpu_page(), UFFDIO_WRITEPROTECT_MODE_WP);
+}
+
+static void way_uffd_lifted(void)
+{
+	int fd = uffd_register();
+
+	uffd_protect(fd, 0, SIZE, UFFDIO_WRITEPROTECT_MODE_WP);
+	uffd_protect(fd, 0, SIZE, 0);
+}
+
+static void way_uffd_unregistered(void)
+{
+	struct uffdio_range range = { (uintptr_t)map_at, SIZE };
+	int fd = uffd_register();
+
+	uffd_protect(fd, 0, SIZE, UFFDIO_WRITEPROTECT_MODE_WP);
+	CHECK_EQ(ioctl(fd, UFFDIO_UNREGISTER, &range), 0);
+}
+
+static void way_uffd_closed(void)
+{
+	int fd = uffd_register();
+
+	uffd_protect(fd, 0, SIZE, UFFDIO_WRITEPROTECT_MODE_WP);
+	close(fd);
+}
+
+static void way_uffd_scan(void)
+{
+	uffd_register();
+	scan();
+}
+
+/* The other modes of registration, and all that puts something where no entry is. */
+static void way_uffd_fill(void)
+{
+	static const unsigned int modes[] = { UFFDIO_REGISTER_MODE_MISSING, UFFDIO_REGISTER_MODE_WP,
+					      1 << 2 /* MINOR */ };
+	uint64_t from = (uintptr_t)mmap(NULL, WINDOW, PROT_READ | PROT_WRITE,
+					MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	uint64_t to = (uintptr_t)map_at;
+	/* Both forms of arguments: to, from, len, mode, out; and range, mode, out. */
+	uint64_t two[5] = { to, from, WINDOW, 0, 0 }, one[4] = { to, WINDOW, 0, 0 };
+	int fd = uffd_open(0);
+	size_t i;
+
+	for (i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
+		struct uffdio_register reg = { .range = { to, SIZE }, .mode = modes[i] };
+
+		CHECK(ioctl(fd, UFFDIO_REGISTER, &reg) == -1);
+		same("registering");
+	}
+	CHECK(ioctl(fd, UFFDIO_COPY, two) == -1);
+	CHECK(ioctl(fd, UFFDIO_ZEROPAGE, one) == -1);
+	CHECK(ioctl(fd, _IOWR(UFFDIO, 7, uint64_t[4]) /* CONTINUE */, one) == -1);
+	CHECK(ioctl(fd, _IOWR(UFFDIO, 8, uint64_t[4]) /* POISON */, one) == -1);
+	CHECK(ioctl(fd, _IOWR(UFFDIO, 5, uint64_t[5]) /* MOVE */, two) == -1);
+	two[0] = from, two[1] = to;
+	CHECK(ioctl(fd, _IOWR(UFFDIO, 5, uint64_t[5]), two) == -1);
+	same("filling by userfaultfd");
+	close(fd);
+}
+
+static void way_core(void)
 {
 	struct rlimit all = { RLIM_INFINITY, RLIM_INFINITY };
 	char *pattern_was = read_text("/proc/sys/kernel/core_pattern");
+	uint8_t *ours = map_at;
 	pid_t pid;
 
 	if (!pattern_was)
-		SKIP("this kernel writes no core files");
+		not_here("this kernel writes no core files");
 	write_text("/proc/sys/kernel/core_pattern", "/tmp/core");
 	pid = fork();
 	if (!pid) {
@@ -374,11 +663,191 @@ static void t_core(void)
 	write_text("/proc/sys/kernel/core_pattern", pattern_was);
 	CHECK(access("/tmp/core", F_OK) == 0);
 	unlink("/tmp/core");
+	map_at = ours;
+	same("a core file of another");
 }
 
-const struct test tests_walk[] = {
-	{ "walk-numa", t_numa, ANY_MODE, 0 },	{ "walk-madvise", t_madvise, ANY_MODE, 30 },
-	{ "walk-calls", t_calls, ANY_MODE, 0 }, { "walk-proc", t_proc_files, ANY_MODE, 0 },
-	{ "walk-pages", t_pages, ANY_MODE, 0 }, { "walk-userfaultfd", t_userfaultfd, ANY_MODE, 0 },
-	{ "walk-core", t_core, ANY_MODE, 0 },	{ NULL, NULL, 0, 0 },
-};
+#define AS_ROOT	  1 /* all others: as a user without privileges */
+#define MAY_FAULT 2
+
+/* docs/driver-design.md has these rows, with what the kernel does. */
+/* clang-format off */
+#define WAYS(way)							\
+	way("nothing", way_nothing, 0)					\
+	way("mbind", way_mbind, AS_ROOT)				\
+	way("move-pages", way_move_pages, AS_ROOT)			\
+	way("madvise", way_madvise, AS_ROOT)				\
+	way("process-madvise", way_process_madvise, 0)			\
+	way("guard", way_guard, 0)					\
+	way("merge", way_merge, AS_ROOT)				\
+	way("reclaim", way_reclaim, AS_ROOT)				\
+	way("mseal", way_mseal, 0)					\
+	way("mprotect", way_mprotect, 0)				\
+	way("pkey", way_pkey, 0)					\
+	way("mremap", way_mremap, 0)					\
+	way("replace", way_replace, 0)					\
+	way("lock", way_lock, AS_ROOT)					\
+	way("sync", way_sync, 0)					\
+	way("fork", way_fork, 0)					\
+	way("reap", way_reap, 0)					\
+	way("proc", way_proc, 0)					\
+	way("clear-refs", way_clear_refs, 0)				\
+	way("scan", scan, 0)						\
+	way("pages", way_pages, 0)					\
+	way("uffd-wp", way_uffd, MAY_FAULT)				\
+	way("uffd-wp-some", way_uffd_some, MAY_FAULT)			\
+	way("uffd-wp-lifted", way_uffd_lifted, 0)			\
+	way("uffd-wp-unregistered", way_uffd_unregistered, 0)		\
+	way("uffd-wp-closed", way_uffd_closed, 0)			\
+	way("uffd-wp-scan", way_uffd_scan, MAY_FAULT)			\
+	way("uffd-fill", way_uffd_fill, 0)				\
+	way("core", way_core, AS_ROOT)
+/* clang-format on */
+
+#define WAY_ROW(name_, go_, flags_)  { "walk-" name_, go_, flags_ },
+#define TEST_ROW(name_, go_, flags_) { "walk-" name_, t_way, ANY_MODE, 60 },
+
+static const struct way {
+	const char *name;
+	void (*go)(void);
+	unsigned int flags;
+} ways[] = { WAYS(WAY_ROW) };
+
+/* The kernel's own copy into the mapping: all of it, or EFAULT. */
+static void kernel_reads(size_t off, bool gone)
+{
+	int fd = (int)syscall(SYS_memfd_create, "bytes", 0);
+	uint8_t bytes[256];
+	ssize_t n;
+
+	memset(bytes, byte_at(off), sizeof(bytes));
+	CHECK(fd >= 0 && write(fd, bytes, sizeof(bytes)) == sizeof(bytes));
+	n = pread(fd, map_at + off, sizeof(bytes), 0);
+	if (n != sizeof(bytes) || gone)
+		CHECK(n == -1 && errno == EFAULT && (gone || may_fault));
+	close(fd);
+}
+
+static void kernel_lists(size_t off)
+{
+	int fd = open(DIR_AT, O_RDONLY | O_DIRECTORY);
+	long n = syscall(SYS_getdents64, fd, map_at + off, 4096);
+
+	CHECK(n > 0 || (n == -1 && errno == EFAULT && may_fault));
+	close(fd);
+	if (n > 0)
+		CHECK_EQ(try_write(map_at + off, byte_at(off)), 0);
+}
+
+/* Each use in a window of its own: what the first touch of a window does is seen six times. */
+static void use(void)
+{
+	size_t off;
+	int sig, ret;
+
+	doing("a read");
+	same_at(0, "the way");
+	doing("a write");
+	sig = try_write(map_at + WINDOW, byte_at(WINDOW));
+	CHECK(!sig || may_fault);
+	doing("read(2) into the mapping");
+	kernel_reads(2 * WINDOW, false);
+	doing("getdents(2) into the mapping");
+	kernel_lists(3 * WINDOW);
+	doing("POPULATE");
+	ret = populate(drv, handle);
+	CHECK(!ret || (ret == -EINVAL && may_fault));
+	for (off = 0; off < SIZE; off += STEP) {
+		struct provider_pte entry;
+
+		same_at(off, "all of it");
+		entry = read_pte(prov, map_at + off);
+		if (!may_fault || entry.pte & 1)
+			CHECK_EQ(entry.level, 1);
+	}
+	doing("unpin");
+	CHECK_EQ(unpin(drv, handle), 0);
+	for (off = 0; off < SIZE; off += STEP) {
+		CHECK(!(read_pte(prov, map_at + off).pte & 1));
+		CHECK_EQ(try_read(map_at + off), SIGBUS);
+	}
+	doing("read(2) after the unpin");
+	kernel_reads(4 * WINDOW, true);
+}
+
+static void try_way(const struct way *way)
+{
+	begin();
+	doing(way->name);
+	if (!(way->flags & AS_ROOT)) {
+		CHECK(!setgid(65534) && !setuid(65534));
+		CHECK(!prctl(PR_SET_DUMPABLE, 1)); /* its own /proc files */
+	}
+	may_fault = way->flags & MAY_FAULT;
+	way->go();
+	use();
+}
+
+/*
+ * Waits for a process that may be one that no signal ends: while it makes progress, and for a time
+ * that is against what hangs. Returns its exit code.
+ */
+static int watch(pid_t pid)
+{
+	unsigned int limit_ms = rig.debug ? 120000 : 20000, quiet = 0, steps = 0, now;
+	int status;
+
+	while (!waitpid(pid, &status, WNOHANG)) {
+		now = __atomic_load_n(&watched->steps, __ATOMIC_RELAXED);
+		quiet = now == steps ? quiet + 1 : 0;
+		steps = now;
+		if (quiet > limit_ms) {
+			kill(pid, SIGKILL);
+			usleep(3000000);
+			printf("# %s mapping: does not end: %s; 3 s after SIGKILL it is %s\n",
+			       touched ? "touched" : "fresh", watched->doing,
+			       waitpid(pid, &status, WNOHANG) ? "gone" : "still there");
+			fflush(stdout);
+			_exit(1);
+		}
+		usleep(1000);
+	}
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static void t_way(void)
+{
+	const struct way *way = ways;
+	int code = 0, i;
+	pid_t pid;
+
+	while (strcmp(way->name, rig.test))
+		way++;
+	watched = mmap(NULL, sizeof(*watched), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+		       -1, 0);
+	CHECK(watched != MAP_FAILED);
+	if (mkdir(DIR_AT, 0777) && errno != EEXIST)
+		CHECK(!"mkdir");
+	CHECK(!chmod(DIR_AT, 0777));
+	for (i = 0; i < 2; i++) {
+		touched = i;
+		fflush(stdout);
+		pid = fork();
+		if (!pid) {
+			try_way(way);
+			fflush(stdout);
+			_exit(0);
+		}
+		code = watch(pid);
+		if (code == SKIP_CODE)
+			SKIP(watched->skipped);
+		if (code)
+			printf("# %s mapping: exit code %d: %s\n", touched ? "touched" : "fresh",
+			       code, watched->doing);
+		CHECK_EQ(code, 0);
+		/* The lock of the directory that the getdents held. */
+		CHECK(!mkdir(DIR_AT "/new", 0777) && !rmdir(DIR_AT "/new"));
+	}
+}
+
+const struct test tests_walk[] = { WAYS(TEST_ROW){ NULL, NULL, 0, 0 } };
