@@ -180,8 +180,7 @@ enum nv_status rm_map_memory(int file, struct nv_map *m)
 
 void rm_map_end(int map)
 {
-	if (rm_vma_of_map(map))
-		rm_vma_stale();
+	rm_vma_lose(map);
 	/* The file keeps its context: it never serves another map. */
 	for (int i = 1; i < rm->n_files.top; i++)
 		if (rm->files[i].kind == RM_DEVICE && rm->files[i].map == map)

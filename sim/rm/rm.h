@@ -195,7 +195,7 @@ bool rm_vma_any(void); /* no lock: whether the two below can matter */
 int rm_vma_add(int file, int fd, int map, void *addr, size_t len); /* errno */
 void rm_vma_cut(void *addr, size_t len);
 void rm_vma_dontfork(void *addr, size_t len);
-bool rm_vma_of_map(int map);
+void rm_vma_lose(int map); /* it ends: whatever of it is mapped still shows other memory now */
 void rm_vma_stale(void); /* counts one of gdrsim_rm_stale() */
 
 /* What the interposer calls, without the lock: as the system calls. */

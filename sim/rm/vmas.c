@@ -7,7 +7,9 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdatomic.h>
+#include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "node/node.h"
 #include "rm/rm.h"
@@ -19,6 +21,7 @@ static struct vma {
 	size_t len;
 	void *hold;
 	int file, map;
+	pid_t pid; /* that mapped it: a fork's child has this table and not the pages */
 	unsigned int pieces; /* of the same hold, this one included: of the first one only */
 	int first;
 } vmas[MAX_VMAS];
@@ -48,7 +51,7 @@ int rm_vma_add(int file, int fd, int map, void *addr, size_t len)
 	hold = libc_calls()->mmap(NULL, RM_PAGE, PROT_NONE, MAP_SHARED, fd, 0);
 	if (hold == MAP_FAILED)
 		return errno;
-	vmas[at] = (struct vma){ addr, len, hold, file, map, 1, at };
+	vmas[at] = (struct vma){ addr, len, hold, file, map, getpid(), 1, at };
 	atomic_fetch_add(&n_vmas, 1);
 	return 0;
 }
@@ -111,12 +114,23 @@ void rm_vma_dontfork(void *addr, size_t len)
 			libc_calls()->madvise(vmas[vmas[i].first].hold, RM_PAGE, MADV_DONTFORK);
 }
 
-bool rm_vma_of_map(int map)
+/*
+ * The real driver leaves the CPU's entries where they are, and gives their place in BAR1, and the
+ * memory, to the next process that asks: so other bytes appear, in memory that is no longer the map's.
+ */
+void rm_vma_lose(int map)
 {
-	for (int i = 0; i < top; i++)
-		if (vmas[i].start && vmas[i].map == map)
-			return true;
-	return false;
+	for (int i = 0; i < top; i++) {
+		void *at = vmas[i].start;
+
+		if (!at || vmas[i].map != map)
+			continue;
+		atomic_fetch_add(&n_stale, 1);
+		if (vmas[i].pid == getpid() &&
+		    libc_calls()->mmap(at, vmas[i].len, PROT_READ | PROT_WRITE,
+				       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == at)
+			memset(at, 0xd5, vmas[i].len);
+	}
 }
 
 void gdrsim_rm_counts(struct gdrsim_rm_counts *c)

@@ -70,7 +70,12 @@ unsigned int gdri_rm_driver_major(void);
 /* The GPU of a CUDA ordinal; client and device object are made if need be. */
 int gdri_rm_gpu_get(int device, struct gdri_rm_gpu **gpu);
 
-/* A descriptor of the GPU's node, to be closed by gdri_fork_close(). */
+/*
+ * A descriptor of the GPU's node, to be closed by gdri_fork_close(). It is registered with the control
+ * node, so that the file, and a mapping that holds the file, keeps our client, and with it the memory
+ * and its place in BAR1, whatever descriptors the process loses (NV_ESC_REGISTER_FD, escape.c; without
+ * it all pages of a mapping showed other memory: H200, driver 580, 2026-11-22).
+ */
 int gdri_rm_open_node(const struct gdri_rm_gpu *gpu, int *fd);
 
 /* One call on the client; status is the field of arg that RM answers in. */

@@ -212,23 +212,17 @@ static int find_card(const struct gdri_pci_address *pci, struct rm_card_info *ca
 
 int gdri_rm_open_node(const struct gdri_rm_gpu *gpu, int *fd)
 {
+	struct rm_register_fd reg = { .ctl_fd = ctl };
 	char path[32];
+	int rc;
 
 	snprintf(path, sizeof(path), RM_GPU_NODE, gpu->minor);
 	*fd = gdri_fork_open(path, O_RDWR);
-	return *fd < 0 ? fail_open(path, errno) : 0;
-}
-
-static int register_node(struct gdri_rm_gpu *gpu)
-{
-	struct rm_register_fd reg = { .ctl_fd = ctl };
-	int rc = gdri_rm_open_node(gpu, &gpu->node);
-
+	if (*fd < 0)
+		return fail_open(path, errno);
+	rc = call(*fd, RM_IOC_REGISTER_FD, &reg, NULL, "REGISTER_FD");
 	if (rc)
-		return rc;
-	rc = call(gpu->node, RM_IOC_REGISTER_FD, &reg, NULL, "REGISTER_FD");
-	if (rc)
-		gdri_fork_close(gpu->node);
+		gdri_fork_close(*fd);
 	return rc;
 }
 
@@ -264,7 +258,7 @@ static int make_gpu_locked(int device, struct gdri_rm_gpu **out)
 	if (rc)
 		goto err_free;
 	gpu->minor = card.minor;
-	rc = register_node(gpu);
+	rc = gdri_rm_open_node(gpu, &gpu->node);
 	if (rc)
 		goto err_free;
 	rc = alloc_device(gpu, card.gpu_id);

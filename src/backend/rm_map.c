@@ -5,8 +5,8 @@
  * Each object takes a descriptor of the GPU's node that RM_MAP_MEMORY gives one mapping to
  * (nv_add_mapping_context_to_file(), kernel-open/nvidia/nv-usermap.c: a second on the same descriptor
  * is refused) and one mmap of it, at offset 0 and of exactly that length (nvidia_mmap_helper(),
- * nv-mmap.c); the mapping then holds the file, the descriptor is closed. The memory type is RM's
- * choice: write-combined in BAR1.
+ * nv-mmap.c); the mapping then holds the file, and by it our client (rm.h); the descriptor is closed.
+ * The memory type is RM's choice: write-combined in BAR1.
  */
 #include <errno.h>
 #include <string.h>

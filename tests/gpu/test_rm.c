@@ -11,6 +11,8 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -30,6 +32,7 @@ static struct {
 	__typeof__(&cuMemAllocManaged) alloc_managed;
 	__typeof__(&cuMemExportToShareableHandle) export;
 	__typeof__(&cuMemImportFromShareableHandle) import;
+	__typeof__(&cuMemsetD8_v2) memset;
 } more;
 
 static void find_more(void)
@@ -41,6 +44,7 @@ static void find_more(void)
 	more.alloc_managed = (__typeof__(more.alloc_managed))dlsym(lib, "cuMemAllocManaged");
 	more.export = (__typeof__(more.export))dlsym(lib, "cuMemExportToShareableHandle");
 	more.import = (__typeof__(more.import))dlsym(lib, "cuMemImportFromShareableHandle");
+	more.memset = (__typeof__(more.memset))dlsym(lib, "cuMemsetD8_v2");
 }
 
 /* ---- one range from pin to unpin ------------------------------------------------------------------- */
@@ -581,6 +585,85 @@ static void children(void)
 	CU(cu.MemFree(p));
 }
 
+/* ---- a program that closes what it did not open ---------------------------------------------------------- */
+
+enum { MAX_FDS = 4096 };
+
+/* Descriptors of the GPU's nodes. */
+static void find_nodes(bool *found)
+{
+	struct stat st;
+
+	for (int fd = 0; fd < MAX_FDS; fd++)
+		found[fd] = !fstat(fd, &st) && S_ISCHR(st.st_mode) && major(st.st_rdev) == 195;
+}
+
+/* Closes the nodes that the library keeps: those that a child of fork() finds closed. Their number. */
+static int close_the_librarys_nodes(void)
+{
+	bool *nodes = mmap(NULL, 2 * MAX_FDS, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+			   -1, 0);
+	bool *left = nodes + MAX_FDS;
+	int closed = 0, status = 1;
+	pid_t pid;
+
+	if (nodes == MAP_FAILED)
+		return -1;
+	find_nodes(nodes);
+	pid = fork();
+	if (!pid) {
+		find_nodes(left);
+		_exit(0);
+	}
+	if (pid < 0 || waitpid(pid, &status, 0) != pid || status)
+		return -1;
+	for (int fd = 0; fd < MAX_FDS; fd++)
+		if (nodes[fd] && !left[fd])
+			closed += !close(fd);
+	munmap(nodes, 2 * MAX_FDS);
+	return closed;
+}
+
+/* Takes and marks all the memory that there is (of the stand-in 64 MiB), and gives it back. */
+static void mark_the_rest(void)
+{
+	size_t max = cuda_dl_is_stand_in() ? 64 : 1024, n = 0;
+	CUdeviceptr *p = calloc(max, sizeof(*p));
+	size_t block = cuda_dl_is_stand_in() ? MIB : 256 * MIB;
+
+	while (p && n < max && !cu.MemAlloc(&p[n], block))
+		more.memset(p[n++], 0x77, block);
+	cu.CtxSynchronize();
+	while (n)
+		cu.MemFree(p[--n]);
+	free(p);
+}
+
+/*
+ * closefrom(3), or a double close elsewhere in the program: what is mapped goes on showing the memory
+ * that was pinned, and no memory of others. Last: afterwards the library has no client any more.
+ */
+static void nodes_closed(void)
+{
+	size_t size = 64 * MIB, others = 0;
+	CUdeviceptr p;
+	struct use u;
+	int closed;
+
+	CU(cu.MemAlloc(&p, size));
+	CU(more.memset(p, 0x11, size));
+	CU(cu.CtxSynchronize());
+	OK(use_open(test_g, &u, p, size));
+	closed = close_the_librarys_nodes();
+	EXPECT(closed >= 2, "%d nodes closed", closed);
+	CU(cu.MemFree(p));
+	mark_the_rest();
+	for (size_t at = 0; at < size; at += 64 * KIB)
+		others += u.p[at] != 0x11;
+	(void)use_close(test_g, &u); /* says that its client is gone */
+	EXPECT(!others, "%zu of %zu pages show other memory", others, size / (64 * KIB));
+}
+
 int main(void)
 {
 	static const struct gpu_test tests[] = {
@@ -598,6 +681,7 @@ int main(void)
 		{ "large", large },
 		{ "threads", threads },
 		{ "children", children },
+		{ "its nodes closed by the program", nodes_closed },
 	};
 
 	setenv("GDRCOPY_BACKEND", "rm", 1);
