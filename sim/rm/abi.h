@@ -209,6 +209,7 @@ enum nv_cmd {
 	/* SDK/ctrl/ctrl0000/ctrl0000unix.h */
 	NV_CMD_UNIX_EXPORT_OBJECT_TO_FD = 0x3d05,
 	NV_CMD_UNIX_IMPORT_OBJECT_FROM_FD = 0x3d06,
+	NV_CMD_UNIX_GET_EXPORT_OBJECT_INFO = 0x3d08,
 };
 
 #define NV_INVALID_GPU_ID 0xffffffffu
@@ -258,5 +259,13 @@ struct nv_import_from_fd {
 	int fd;
 	struct nv_export_object object;
 };
+
+struct nv_export_info { /* from 545 on; before, without gpu_instance */
+	int fd;
+	uint32_t device_instance, gpu_instance;
+	uint16_t max_objects;
+	uint8_t metadata[64];
+};
+static_assert(sizeof(struct nv_export_info) == 80, "GET_EXPORT_OBJECT_INFO_PARAMS");
 
 #endif

@@ -135,7 +135,27 @@ static const struct command {
 	{ NV_CMD_GPU_GET_PCI_INFO, sizeof(struct nv_pci_info), pci_info },
 	{ NV_CMD_UNIX_EXPORT_OBJECT_TO_FD, sizeof(struct nv_export_to_fd), NULL },
 	{ NV_CMD_UNIX_IMPORT_OBJECT_FROM_FD, sizeof(struct nv_import_from_fd), NULL },
+	{ NV_CMD_UNIX_GET_EXPORT_OBJECT_INFO, sizeof(struct nv_export_info), NULL },
 };
+
+static uint32_t size_of(const struct command *command)
+{
+	bool old = command->cmd == NV_CMD_UNIX_GET_EXPORT_OBJECT_INFO && rm_version() < 545;
+
+	return command->size - (old ? sizeof(uint32_t) : 0);
+}
+
+/* The device instance is at one place in both layouts; what is behind it nobody asks for. */
+static enum nv_status export_info(void *arg)
+{
+	struct nv_export_info p;
+	enum nv_status status;
+
+	memcpy(&p, arg, offsetof(struct nv_export_info, gpu_instance));
+	status = rm_export_info(p.fd, &p.device_instance);
+	memcpy(arg, &p, offsetof(struct nv_export_info, gpu_instance));
+	return status;
+}
 
 static const struct command *command_of(uint32_t cmd)
 {
@@ -158,7 +178,7 @@ enum nv_status rm_control(int file, struct nv_control *c)
 		return NV_ERR_INVALID_ARGUMENT;
 	if (!client)
 		return NV_ERR_INVALID_CLIENT;
-	if (!c->params != !c->params_size || (command && c->params_size != command->size))
+	if (!c->params != !c->params_size || (command && c->params_size != size_of(command)))
 		return NV_ERR_INVALID_ARGUMENT;
 	status = rm_client_validate(client, file);
 	if (status != NV_OK)
@@ -171,5 +191,7 @@ enum nv_status rm_control(int file, struct nv_control *c)
 		return command->gpus(arg);
 	if (command->cmd == NV_CMD_UNIX_EXPORT_OBJECT_TO_FD)
 		return rm_export_to_fd(rm_client_index(client), arg);
+	if (command->cmd == NV_CMD_UNIX_GET_EXPORT_OBJECT_INFO)
+		return export_info(arg);
 	return rm_import_from_fd(rm_client_index(client), arg);
 }

@@ -87,7 +87,7 @@ static enum nv_status verify(int gpu, nv_handle client, nv_handle memory, uint64
 	o = &rm->objects[*found];
 	if (!o->memory)
 		return NV_ERR_INVALID_OBJECT;
-	if (o->gpu != gpu)
+	if (o->gpu != gpu || rm->memories[o->memory].gpu != gpu)
 		return NV_ERR_INVALID_OBJECT_PARENT;
 	if (offset % RM_PAGE || size % RM_PAGE)
 		return NV_ERR_INVALID_ARGUMENT;
@@ -203,7 +203,8 @@ enum nv_status rm_export(int gpu, void *arg)
 
 enum nv_status rm_export_to_fd(int client, struct nv_export_to_fd *p)
 {
-	int file, object;
+	int file, object, device = 0;
+	struct rm_gpu gpu;
 
 	if ((p->flags & 1) || p->object.type != NV_EXPORT_OBJECT_TYPE_RM || p->fd == -1)
 		return NV_ERR_INVALID_PARAMETER;
@@ -217,12 +218,36 @@ enum nv_status rm_export_to_fd(int client, struct nv_export_to_fd *p)
 		return NV_ERR_INVALID_PARAMETER;
 	if (rm->files[file].exported)
 		return NV_ERR_STATE_IN_USE;
-	if (p->object.device && !rm_object_find(client, p->object.device))
+	if (p->object.device)
+		device = rm_object_find(client, p->object.device);
+	if (p->object.device && !device)
 		return NV_ERR_OBJECT_NOT_FOUND;
+	rm_gpu(rm->objects[device].gpu, &gpu);
+	rm->files[file].exported_instance = device ? gpu.instance : NV_MAX_DEVICES;
 	rm->files[file].exported = rm->objects[object].memory;
 	rm->files[file].exported_offset = rm->objects[object].offset;
 	rm->files[file].exported_length = rm->objects[object].length;
 	rm_memory_get(rm->objects[object].memory);
+	return NV_OK;
+}
+
+/* What a descriptor holds: an exported object, or what stands for libcuda's (machine.h). */
+enum nv_status rm_export_info(int fd, uint32_t *instance)
+{
+	int file = rm_file_of(fd), foreign;
+	struct rm_gpu gpu;
+	size_t size;
+
+	if (file && rm->files[file].kind == RM_CTL && rm->files[file].exported) {
+		*instance = rm->files[file].exported_instance;
+		return NV_OK;
+	}
+	foreign = file || fd < 0 ? 0 : rm_memory_of_foreign(fd, &size);
+	if (!foreign)
+		return NV_ERR_INVALID_PARAMETER;
+	rm_gpu(rm->memories[foreign].gpu, &gpu);
+	*instance = gpu.instance;
+	rm_memory_put(foreign);
 	return NV_OK;
 }
 

@@ -37,12 +37,13 @@ static uint64_t bar1_of(const struct rm_map *m)
 	return ((m->offset + m->length + BAR1_PAGE - 1) & ~(BAR1_PAGE - 1)) - first;
 }
 
+/* In the BAR1 of the GPU whose device the map was made in the context of. */
 static uint64_t bar1_used(int gpu, bool driver)
 {
 	uint64_t used = 0;
 
 	for (int i = 1; i < rm->n_maps.top; i++) {
-		const struct rm_object *o = &rm->objects[rm->maps[i].object];
+		const struct rm_object *o = &rm->objects[rm->maps[i].device];
 
 		if (rm->maps[i].object && o->gpu == gpu &&
 		    (driver || !rm->clients[o->client].driver))
@@ -159,13 +160,13 @@ enum nv_status rm_map_memory(int file, struct nv_map *m)
 	map->length =
 		((m->offset + m->length + RM_PAGE - 1) & ~(uint64_t)(RM_PAGE - 1)) - map->offset;
 	map->flags = m->flags;
-	rm_gpu(rm->objects[object].gpu, &gpu);
-	if (bar1_used(rm->objects[object].gpu, true) > gpu.sim.bar1_bytes) {
+	rm_gpu(rm->objects[context].gpu, &gpu);
+	if (bar1_used(rm->objects[context].gpu, true) > gpu.sim.bar1_bytes) {
 		map->object = 0;
 		rm_slot_free(&rm->n_maps, at);
 		return NV_ERR_NO_MEMORY;
 	}
-	map->linear = BAR1_BASE + (uint64_t)rm->objects[object].gpu * BAR1_PER_GPU +
+	map->linear = BAR1_BASE + (uint64_t)rm->objects[context].gpu * BAR1_PER_GPU +
 		      rm->next_linear + (m->offset - map->offset);
 	rm->next_linear += map->length;
 	m->linear = map->linear;
@@ -269,5 +270,8 @@ void *rm_mmap(int file, int fd, void *addr, size_t len, int prot, int flags, uin
 		libc_calls()->munmap(at, len);
 		return fail(err);
 	}
+	/* kbusMapFbAperture_GM107(): the place that the memory has on its GPU, of the context's GPU. */
+	if (rm->memories[o->memory].gpu != rm->objects[map->device].gpu)
+		rm_vma_show_other(at, len);
 	return at;
 }

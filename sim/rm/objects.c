@@ -124,14 +124,9 @@ enum nv_status rm_memory_object(int client, int parent, nv_handle *handle, int m
 	/* memCopyConstruct_IMPL(): only children of a device */
 	if (rm->objects[parent].class != NV01_DEVICE_0)
 		return NV_ERR_INVALID_OBJECT_PARENT;
-	/*
-	 * Another GPU's memory: the open part of the driver leaves that to the firmware. Refused, so
-	 * that nobody relies on it.
-	 */
-	if (rm->objects[parent].gpu != rm->memories[memory].gpu)
-		return NV_ERR_OBJECT_NOT_FOUND;
+	/* Whether the memory is that device's is not looked at, nor by vidmemCheckCopyPermissions_IMPL(). */
 	status = rm_object_new(client, parent, handle, NV01_MEMORY_LOCAL_USER,
-			       rm->memories[memory].gpu, &at);
+			       rm->objects[parent].gpu, &at);
 	if (status != NV_OK)
 		return status;
 	rm->objects[at].memory = memory;

@@ -39,6 +39,7 @@ struct rm_file {
 	int map; /* RM_DEVICE: its mmap context, set once */
 	int exported; /* RM_CTL: the memory of an exported object */
 	uint64_t exported_offset, exported_length;
+	uint32_t exported_instance; /* of the device that the exporter named; NV_MAX_DEVICES: none */
 	/* RM_DMABUF */
 	uint32_t total_objects, num_objects;
 	uint64_t total_size, attached_size;
@@ -58,7 +59,7 @@ struct rm_object {
 	nv_handle handle;
 	int parent; /* object, or 0: the client */
 	enum nv_class class;
-	int gpu;
+	int gpu; /* its device's, which need not be its memory's */
 	int memory;
 	uint64_t offset, length; /* of the memory */
 };
@@ -183,6 +184,7 @@ enum nv_status rm_export(int gpu, void *arg);
 void rm_export_drop(int file);
 enum nv_status rm_export_to_fd(int client, struct nv_export_to_fd *p);
 enum nv_status rm_import_from_fd(int client, struct nv_import_from_fd *p);
+enum nv_status rm_export_info(int fd, uint32_t *instance);
 
 /* maps.c */
 enum nv_status rm_map_memory(int file, struct nv_map *m);
@@ -193,6 +195,7 @@ void *rm_mmap(int file, int fd, void *addr, size_t len, int prot, int flags, uin
 /* vmas.c: what of the nodes is mapped into this process */
 bool rm_vma_any(void); /* no lock: whether the two below can matter */
 int rm_vma_add(int file, int fd, int map, void *addr, size_t len); /* errno */
+void rm_vma_show_other(void *addr, size_t len); /* memory that is not the map's */
 void rm_vma_cut(void *addr, size_t len);
 void rm_vma_dontfork(void *addr, size_t len);
 void rm_vma_lose(int map); /* it ends: whatever of it is mapped still shows other memory now */

@@ -114,6 +114,13 @@ void rm_vma_dontfork(void *addr, size_t len)
 			libc_calls()->madvise(vmas[vmas[i].first].hold, RM_PAGE, MADV_DONTFORK);
 }
 
+void rm_vma_show_other(void *addr, size_t len)
+{
+	if (libc_calls()->mmap(addr, len, PROT_READ | PROT_WRITE,
+			       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == addr)
+		memset(addr, 0xd5, len);
+}
+
 /*
  * The real driver leaves the CPU's entries where they are, and gives their place in BAR1, and the
  * memory, to the next process that asks: so other bytes appear, in memory that is no longer the map's.
@@ -126,10 +133,8 @@ void rm_vma_lose(int map)
 		if (!at || vmas[i].map != map)
 			continue;
 		atomic_fetch_add(&n_stale, 1);
-		if (vmas[i].pid == getpid() &&
-		    libc_calls()->mmap(at, vmas[i].len, PROT_READ | PROT_WRITE,
-				       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == at)
-			memset(at, 0xd5, vmas[i].len);
+		if (vmas[i].pid == getpid())
+			rm_vma_show_other(at, vmas[i].len);
 	}
 }
 

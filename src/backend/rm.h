@@ -32,6 +32,7 @@ struct gdri_rm_gpu {
 	int ordinal; /* CUDA's, in this process */
 	struct gdri_pci_address pci;
 	unsigned int minor;
+	uint32_t instance; /* RM's number of the device */
 	int node; /* kept open: without it RM refuses the device object (0x1b) */
 	rm_handle device;
 	bool coherent; /* the CPU reaches its memory over a coherent link */

@@ -234,7 +234,7 @@ static int alloc_device(struct gdri_rm_gpu *gpu, uint32_t gpu_id)
 
 	if (rc)
 		return rc;
-	params.instance = info.device_instance;
+	gpu->instance = params.instance = info.device_instance;
 	return alloc(client, RM_CLASS_DEVICE, &params, sizeof(params), "RM_ALLOC of a device",
 		     &gpu->device);
 }

@@ -14,6 +14,8 @@
  */
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 
 #include "cuda/cuda.h"
 #include "base/error.h"
@@ -53,17 +55,36 @@ static int keep_object(struct gdri_rm_range *range, rm_handle object, uint64_t o
 
 /* What was seen of one export, which may take several calls. */
 struct seen {
+	const struct gdri_rm_gpu *gpu; /* that the range is on */
 	struct gdri_rm_range sources; /* objects as libcuda names them */
 	rm_handle client; /* libcuda's, theirs */
 	uint32_t total; /* objects, as each call says */
 	uint64_t first; /* offset in the first object */
 	bool refused; /* the kernel found an argument wrong */
 	bool strange; /* a layout that is not known */
+	bool elsewhere; /* on a node that is not the GPU's: `minor` */
+	unsigned int minor;
 	bool no_memory;
 };
 
+/*
+ * The kernel compares the objects' GPU with the node's (RmDmabufVerifyMemHandle(), osapi.c); a duplicate
+ * below another GPU's device, and a map of it, it lets pass, and that shows other memory.
+ */
+static void look_at_node(struct seen *seen, int fd)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) || !S_ISCHR(st.st_mode))
+		seen->strange = true;
+	else if (minor(st.st_rdev) != seen->gpu->minor) {
+		seen->elsewhere = true;
+		seen->minor = minor(st.st_rdev);
+	}
+}
+
 /* Called with each ioctl of libcuda's that passed. The size of the structure tells its layout. */
-static void see(void *arg, unsigned long request, const void *data)
+static void see(void *arg, int fd, unsigned long request, const void *data)
 {
 	const struct rm_export_515 *old = data; /* its head is that of both */
 	const struct rm_export_570 *now = data;
@@ -80,6 +101,7 @@ static void see(void *arg, unsigned long request, const void *data)
 		seen->strange = true;
 		return;
 	}
+	look_at_node(seen, fd);
 	status = is_old ? old->status : now->status;
 	seen->total = old->total;
 	if (!old->index)
@@ -102,6 +124,9 @@ static int check_seen(const struct seen *seen, size_t size)
 		return gdri_fail(ENOMEM, "no memory for the objects of a pin");
 	if (seen->strange)
 		return gdri_fail(ENOTSUP, "this driver's export of a dma-buf has another layout");
+	if (seen->elsewhere)
+		return gdri_fail(EINVAL, "libcuda exported it on " RM_GPU_NODE ", which is not GPU %d's",
+				 seen->minor, seen->gpu->ordinal);
 	if (!seen->sources.count)
 		return gdri_fail(ENOTSUP, "libcuda's export of a dma-buf was not seen");
 	for (size_t i = 0; i < seen->sources.count; i++) {
@@ -184,7 +209,7 @@ static int duplicate(struct gdri_rm_range *range, const struct seen *seen, uint6
 
 static int find_by_look(struct gdri_rm_range *range, const struct gdri_pin_request *request)
 {
-	struct seen seen = { .total = 0 };
+	struct seen seen = { .gpu = range->gpu };
 	uint64_t lead = 0;
 	int fd, rc;
 
@@ -201,6 +226,23 @@ static int find_by_look(struct gdri_rm_range *range, const struct gdri_pin_reque
 
 /* ---- by a descriptor ------------------------------------------------------------------------------ */
 
+/* RM imports any GPU's memory below any device, and maps other memory then: see look_at_node(). */
+static int check_import(const struct gdri_rm_gpu *gpu, int fd)
+{
+	unsigned int major = gdri_rm_driver_major();
+	struct rm_export_info info = { .fd = fd };
+	bool old = major && major < RM_FIRST_WITH_GPU_INSTANCE;
+	int rc = gdri_rm_control(RM_CONTROL_EXPORT_INFO, &info,
+				 old ? RM_EXPORT_INFO_515_SIZE : sizeof(info),
+				 "GET_EXPORT_OBJECT_INFO");
+
+	if (!rc && info.device_instance != gpu->instance)
+		rc = gdri_fail(EINVAL,
+			       "the descriptor's memory is on device instance %u, GPU %d is %u",
+			       info.device_instance, gpu->ordinal, gpu->instance);
+	return rc;
+}
+
 /* Adds the part of an exported chunk [base, base + size) from `at` to `end`; fd stays the caller's. */
 static int import(struct gdri_rm_range *range, int fd, uint64_t base, uint64_t size, uint64_t at,
 		  uint64_t end)
@@ -208,9 +250,11 @@ static int import(struct gdri_rm_range *range, int fd, uint64_t base, uint64_t s
 	struct rm_import_fd params = { .fd = fd,
 				       .type = RM_EXPORT_TYPE_RM,
 				       .parent = range->gpu->device };
-	int rc = gdri_rm_control(RM_CONTROL_IMPORT_FD, &params, sizeof(params),
-				 "IMPORT_OBJECT_FROM_FD");
+	int rc = check_import(range->gpu, fd);
 
+	if (!rc)
+		rc = gdri_rm_control(RM_CONTROL_IMPORT_FD, &params, sizeof(params),
+				     "IMPORT_OBJECT_FROM_FD");
 	if (rc)
 		return rc;
 	if (base + size < end)
@@ -225,7 +269,7 @@ static int find_by_export(struct gdri_rm_range *range, const struct gdri_pin_req
 	int fd, rc;
 
 	while (at < end) {
-		rc = gdri_cuda_export_chunk(at, &base, &size, &fd);
+		rc = gdri_cuda_export_chunk(at, range->gpu->ordinal, &base, &size, &fd);
 		if (!rc)
 			rc = gdri_fork_own(fd);
 		if (rc)

@@ -159,7 +159,7 @@ int gdri_mem_export(gdr_t g, gdr_mh_t h, int *fd)
 		rc = gdri_fail(ENOTSUP, "this memory cannot be shared: allocate it with "
 					"BARCOPY_MEM_SHAREABLE");
 	else
-		rc = gdri_cuda_export_chunk(block->allocation.addr, &base, &size, fd);
+		rc = gdri_cuda_export_chunk(block->allocation.addr, -1, &base, &size, fd);
 	gdri_handle_leave(handle);
 	return rc;
 }

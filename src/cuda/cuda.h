@@ -81,8 +81,11 @@ int gdri_cuda_pci_address(int device, struct gdri_pci_address *pci);
 int gdri_cuda_dmabuf(const struct gdri_memory *memory, uint64_t addr, size_t size, bool pcie,
 		     int *fd);
 
-/* The VMM chunk around addr: its range and an exported fd, the caller's, close-on-exec. */
-int gdri_cuda_export_chunk(uint64_t addr, uint64_t *base, size_t *size, int *fd);
+/*
+ * The VMM chunk around addr: its range and an exported fd, the caller's, close-on-exec. -EINVAL where
+ * it is not on that device; -1: on any.
+ */
+int gdri_cuda_export_chunk(uint64_t addr, int device, uint64_t *base, size_t *size, int *fd);
 
 /* Loads libcuda.so.1 and initialises it: 0 or -errno. */
 int gdri_cuda_init(void);

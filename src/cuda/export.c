@@ -41,9 +41,9 @@ int gdri_cuda_dmabuf(const struct gdri_memory *m, uint64_t addr, size_t size, bo
 	return 0;
 }
 
-/* Can the chunk be exported, and where does it lie? */
-static int check_chunk(CUmemGenericAllocationHandle handle, uint64_t addr, CUdeviceptr *base,
-		       size_t *size)
+/* Can the chunk be exported, is it on that device, and where does it lie? */
+static int check_chunk(CUmemGenericAllocationHandle handle, uint64_t addr, int device,
+		       CUdeviceptr *base, size_t *size)
 {
 	CUmemAllocationProp prop;
 	int rc = GDRI_CU(cuMemGetAllocationPropertiesFromHandle, &prop, handle);
@@ -52,6 +52,9 @@ static int check_chunk(CUmemGenericAllocationHandle handle, uint64_t addr, CUdev
 		return rc;
 	if (prop.location.type != CU_MEM_LOCATION_TYPE_DEVICE)
 		return gdri_fail(ENOTSUP, "memory of cuMemCreate that is not on a device");
+	if (device >= 0 && prop.location.id != device)
+		return gdri_fail(EINVAL, "a chunk of GPU %d in a range of GPU %d", prop.location.id,
+				 device);
 	if (!(prop.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR))
 		return gdri_fail(ENOTSUP,
 				 "cuMemCreate was not asked for an exportable allocation "
@@ -64,7 +67,7 @@ static int check_chunk(CUmemGenericAllocationHandle handle, uint64_t addr, CUdev
 	return rc;
 }
 
-int gdri_cuda_export_chunk(uint64_t addr, uint64_t *base, size_t *size, int *fd)
+int gdri_cuda_export_chunk(uint64_t addr, int device, uint64_t *base, size_t *size, int *fd)
 {
 	CUmemGenericAllocationHandle handle;
 	CUdeviceptr chunk;
@@ -81,7 +84,7 @@ int gdri_cuda_export_chunk(uint64_t addr, uint64_t *base, size_t *size, int *fd)
 					  "imported)");
 	if (r)
 		return gdri_cuda_result(r, "cuMemRetainAllocationHandle");
-	rc = check_chunk(handle, addr, &chunk, &chunk_size);
+	rc = check_chunk(handle, addr, device, &chunk, &chunk_size);
 	if (!rc) {
 		r = gdri_cu.cuMemExportToShareableHandle(
 			&new_fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);

@@ -65,7 +65,7 @@ static int passing_ioctl(int fd, unsigned long request, ...)
 	if (!rc && atomic_load_explicit(&watched, memory_order_relaxed) == this_thread()) {
 		int err = errno;
 
-		told(told_arg, request, data);
+		told(told_arg, fd, request, data);
 		errno = err;
 	}
 	return rc;

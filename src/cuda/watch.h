@@ -15,7 +15,7 @@
 #include <stdbool.h>
 
 /* Told of each ioctl that succeeded, on the thread that began; must not call libcuda. */
-typedef void (*gdri_watch_fn)(void *arg, unsigned long request, const void *data);
+typedef void (*gdri_watch_fn)(void *arg, int fd, unsigned long request, const void *data);
 
 /* Is there a slot to be pointed elsewhere? 0, or -ENOTSUP with its text. Loads libcuda. */
 int gdri_cuda_watch_possible(void);

@@ -291,7 +291,7 @@ static void without_vmm(void)
 
 	older_driver("cuMemExportToShareableHandle");
 	standin_vmm_alloc(&v, 0, 1, STANDIN_GRANULE, true);
-	ck_assert_int_eq(gdri_cuda_export_chunk(v.ptr, &base, &size, &fd), -ENOTSUP);
+	ck_assert_int_eq(gdri_cuda_export_chunk(v.ptr, -1, &base, &size, &fd), -ENOTSUP);
 	ck_assert_int_eq(fd, -7);
 }
 
@@ -442,7 +442,7 @@ static int everything(const struct standin_vmm *v, CUdeviceptr p, bool *in_force
 	if (rc)
 		return rc;
 	close(fd);
-	rc = gdri_cuda_export_chunk(v->ptr + 5, &base, &size, &fd);
+	rc = gdri_cuda_export_chunk(v->ptr + 5, -1, &base, &size, &fd);
 	if (rc)
 		return rc;
 	close(fd);
@@ -581,21 +581,21 @@ static void exports(void)
 	bytes = standin_device_bytes(0);
 	standin_vmm_alloc(&v, 0, 3, 2 * STANDIN_GRANULE, true);
 	standin_vmm_alloc(&plain, 0, 1, STANDIN_GRANULE, false);
-	ck_assert_int_eq(gdri_cuda_export_chunk(plain.ptr, &base, &size, &fd), -ENOTSUP);
+	ck_assert_int_eq(gdri_cuda_export_chunk(plain.ptr, -1, &base, &size, &fd), -ENOTSUP);
 	ck_assert_ptr_nonnull(strstr(gdri_error_text(), "exportable"));
-	ck_assert_int_eq(gdri_cuda_export_chunk(standin_alloc(1), &base, &size, &fd), -ENOTSUP);
+	ck_assert_int_eq(gdri_cuda_export_chunk(standin_alloc(1), -1, &base, &size, &fd), -ENOTSUP);
 	ck_assert_ptr_nonnull(strstr(gdri_error_text(), "cuMemCreate"));
 	cuda_hooks.set_fail("cuMemRetainAllocationHandle:*=2");
-	ck_assert_int_eq(gdri_cuda_export_chunk(v.ptr, &base, &size, &fd), -ENOMEM);
+	ck_assert_int_eq(gdri_cuda_export_chunk(v.ptr, -1, &base, &size, &fd), -ENOMEM);
 	cuda_hooks.set_fail("cuMemGetAllocationPropertiesFromHandle:*=999");
-	ck_assert_int_eq(gdri_cuda_export_chunk(v.ptr, &base, &size, &fd), -EIO);
+	ck_assert_int_eq(gdri_cuda_export_chunk(v.ptr, -1, &base, &size, &fd), -EIO);
 	cuda_hooks.set_fail("cuMemExportToShareableHandle:*=999");
-	ck_assert_int_eq(gdri_cuda_export_chunk(v.ptr, &base, &size, &fd), -EIO);
+	ck_assert_int_eq(gdri_cuda_export_chunk(v.ptr, -1, &base, &size, &fd), -EIO);
 	cuda_hooks.set_fail(NULL);
 	ck_assert_uint_eq(base, 7);
 	ck_assert_uint_eq(size, 7);
 	ck_assert_int_eq(fd, -7);
-	ck_assert_int_eq(gdri_cuda_export_chunk(v.ptr + v.chunk + 1, &base, &size, &fd), 0);
+	ck_assert_int_eq(gdri_cuda_export_chunk(v.ptr + v.chunk + 1, -1, &base, &size, &fd), 0);
 	ck_assert_uint_eq(base, v.ptr + v.chunk);
 	ck_assert_uint_eq(size, v.chunk);
 	ck_assert_int_eq(fcntl(fd, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);

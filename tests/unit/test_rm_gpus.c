@@ -69,6 +69,63 @@ static void together(void)
 	rm_end(MAX_GPUS);
 }
 
+/* ---- memory of another GPU than it is taken for: refused by nobody below this library ------------------ */
+
+/* Exportable chunks of both GPUs in one range. */
+static CUdeviceptr mixed(void)
+{
+	CUdeviceptr p = standin_chunks(0, 0, 1, 2 * MIB, true);
+
+	ck_assert_uint_eq(standin_chunks(p + 2 * MIB, 1, 1, 2 * MIB, true), p + 2 * MIB);
+	return p;
+}
+
+static void chunks_of_two_by_the_dmabuf(void)
+{
+	rm_begin();
+	FAILS(EINVAL, rm_pin(mixed(), 4 * MIB, 0));
+	rm_end(1);
+}
+
+static void chunks_of_two_by_their_export(void)
+{
+	CUdeviceptr p;
+
+	rm_begin();
+	p = mixed();
+	FAILS(EINVAL, rm_pin(p, 4 * MIB, 0));
+	rm_has("a chunk of GPU 1 in a range of GPU 0");
+	rm_whole_life("the first chunk", p, 2 * MIB);
+	rm_end(1);
+}
+
+/* Once the GPU is known, its instance or its minor is another's: CUDA and the driver disagree. */
+static void they_disagree(const char *name, const char *value, const char *text)
+{
+	CUdeviceptr p;
+
+	rm_begin();
+	p = standin_chunks(0, 0, 1, 2 * MIB, true);
+	rm_whole_life("while they agree", p, 2 * MIB);
+	setenv(name, value, 1);
+	FAILS(EINVAL, rm_pin(p, 2 * MIB, 0));
+	rm_has(text);
+	rm_assert_kept(1);
+	unsetenv(name);
+	rm_whole_life("when they agree again", p, 2 * MIB);
+	rm_end(1);
+}
+
+static void exported_elsewhere(void)
+{
+	they_disagree("GDRSIM_RM_MINORS", "1,0", "libcuda exported it on /dev/nvidia1");
+}
+
+static void object_elsewhere(void)
+{
+	they_disagree("GDRSIM_RM_INSTANCES", "0,1", "the descriptor's memory is on device instance 0");
+}
+
 /* One GPU's node is not there, or not for us: the other is served, and this one once it is. */
 static void one_node(const char *variable, int err, const char *text)
 {
@@ -188,6 +245,13 @@ static const struct unit_test tests[] = {
 	{ "two of eight", two, TWO "GDRSIM_RM_MINORS=7,3 GDRSIM_RM_INSTANCES=2,5" },
 	{ "three, three orders", three, THREE "GDRSIM_RM_MINORS=2,0,1 GDRSIM_RM_INSTANCES=1,2,0" },
 	{ "three at once", together, THREE },
+	{ "chunks of two GPUs, by the dma-buf", chunks_of_two_by_the_dmabuf, TWO },
+	{ "chunks of two GPUs, by their export", chunks_of_two_by_their_export,
+	  TWO "GDRSIM_DMABUF=0" },
+	{ "the export goes to another GPU's node", exported_elsewhere, TWO },
+	{ "the exported object is another GPU's", object_elsewhere, TWO "GDRSIM_DMABUF=0" },
+	{ "the same, driver 535", object_elsewhere,
+	  TWO "GDRSIM_DMABUF=0 GDRSIM_RM_DRIVER=535.230.02" },
 	{ "a node is missing", node_missing, TWO "GDRSIM_RM_MINORS=0,1 GDRSIM_RM_NO_NODE=1" },
 	{ "a node is denied", node_denied, TWO "GDRSIM_RM_MINORS=0,1 GDRSIM_RM_DENIED=1" },
 	{ "one trial fails", one_trial_fails, TWO },

@@ -75,10 +75,11 @@ struct watch_told {
 	bool spoil_errno;
 };
 
-static inline void watch_tell(void *arg, unsigned long request, const void *data)
+static inline void watch_tell(void *arg, int fd, unsigned long request, const void *data)
 {
 	struct watch_told *told = arg;
 
+	(void)fd;
 	if (!told->calls++)
 		told->by = pthread_self();
 	told->strangers += !pthread_equal(told->by, pthread_self());
