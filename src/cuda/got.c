@@ -100,7 +100,8 @@ bool gdri_got_find(void *library, const char *symbol, struct gdri_got *got)
 	return got->count && dl_iterate_phdr(read_bounds, &of) == 1;
 }
 
-bool gdri_got_write(const struct gdri_got *got, size_t slot, uintptr_t *expected, uintptr_t value)
+bool gdri_got_write_alone(const struct gdri_got *got, size_t slot, uintptr_t *expected,
+			  uintptr_t value)
 {
 	uintptr_t at = (uintptr_t)got->slots[slot], size = (uintptr_t)sysconf(_SC_PAGESIZE);
 	void *page = (void *)(at & ~(size - 1));
@@ -112,4 +113,33 @@ bool gdri_got_write(const struct gdri_got *got, size_t slot, uintptr_t *expected
 	if (sealed)
 		mprotect(page, size, PROT_READ);
 	return done;
+}
+
+struct write {
+	const struct gdri_got *got;
+	size_t slot;
+	uintptr_t *expected, value;
+	bool done;
+};
+
+static int write_locked(struct dl_phdr_info *info, size_t size, void *arg)
+{
+	struct write *w = arg;
+
+	(void)info;
+	(void)size;
+	w->done = gdri_got_write_alone(w->got, w->slot, w->expected, w->value);
+	return 1;
+}
+
+/*
+ * Under the lock that the loader holds while it calls back: it is the one that all copies of this
+ * library in a process share, and none then seals the page under another's write.
+ */
+bool gdri_got_write(const struct gdri_got *got, size_t slot, uintptr_t *expected, uintptr_t value)
+{
+	struct write w = { got, slot, expected, value, false };
+
+	dl_iterate_phdr(write_locked, &w);
+	return w.done;
 }

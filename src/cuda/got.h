@@ -28,8 +28,11 @@ bool gdri_got_find(void *library, const char *symbol, struct gdri_got *got);
 /*
  * Writes a slot if it holds *expected, as a compare and exchange; what it held is left in *expected.
  * A sealed page is writable for the time of the call. False without a write where that is refused,
- * or where it holds something else.
+ * or where it holds something else. Copies of this library in one process take turns; _alone() is for
+ * a child of fork(), which has no other thread, and where the lock that they share may be held.
  */
+bool gdri_got_write_alone(const struct gdri_got *got, size_t slot, uintptr_t *expected,
+			  uintptr_t value);
 bool gdri_got_write(const struct gdri_got *got, size_t slot, uintptr_t *expected, uintptr_t value);
 
 #endif

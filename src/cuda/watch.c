@@ -138,28 +138,43 @@ static bool reached_through(uintptr_t target)
 	return buried && target != unhooked && target != atomic_load(&next);
 }
 
-static int install_locked(void)
+enum { TRIES = 100 }; /* of a slot that others change meanwhile */
+
+static int install_slot_locked(size_t i)
 {
 	const uintptr_t ours = (uintptr_t)passing_ioctl;
 
-	for (size_t i = 0; i < got.count; i++) {
-		uintptr_t held = atomic_load(got.slots[i]);
+	for (int tries = 0; tries < TRIES; tries++) {
+		uintptr_t held = atomic_load(got.slots[i]), was = held;
 		uintptr_t target = target_of(held);
 
 		before[i] = ours;
 		if (held == ours)
-			continue; /* a hook above ours has gone again */
+			return 0; /* a hook above ours has gone again */
+		buried &= target != unhooked;
 		if (reached_through(target))
-			continue;
-		if (i && target != atomic_load(&next)) {
-			put_back_locked(i);
+			return 0;
+		if (i && target != atomic_load(&next))
 			return gdri_fail(ENOTSUP, "libcuda's imports of ioctl() differ");
-		}
 		atomic_store_explicit(&next, target, memory_order_release);
 		before[i] = held;
-		if (!change(i, &held, ours)) {
+		if (change(i, &held, ours))
+			return 0;
+		if (held == was)
+			break; /* the page stays sealed */
+	}
+	before[i] = ours;
+	return gdri_fail(ENOTSUP, "libcuda's import of ioctl() cannot be changed");
+}
+
+static int install_locked(void)
+{
+	for (size_t i = 0; i < got.count; i++) {
+		int rc = install_slot_locked(i);
+
+		if (rc) {
 			put_back_locked(i);
-			return gdri_fail(ENOTSUP, "libcuda's import of ioctl() cannot be changed");
+			return rc;
 		}
 	}
 	return 0;
@@ -200,7 +215,7 @@ static void after_fork(void)
 		uintptr_t held = (uintptr_t)passing_ioctl;
 
 		if (before[i] && before[i] != held)
-			gdri_got_write(&got, i, &held, before[i]);
+			gdri_got_write_alone(&got, i, &held, before[i]);
 	}
 }
 

@@ -3,15 +3,21 @@
  * A look at libcuda's ioctls, and others who are about at that time: a signal handler that uses
  * ioctl, hooks of other software on the same slot, a fork in the middle.
  */
+#include <dlfcn.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 
+#include "barcopy.h"
 #include "base/process.h"
+#include "common/wrap.h"
 #include "watch_sim.h"
 
 /* ---- signals ---------------------------------------------------------------------------------------- */
@@ -413,6 +419,120 @@ static void fork_anywhere(void)
 #define NOW   "LD_LIBRARY_PATH=$SIM/now"
 #define NOPLT "LD_LIBRARY_PATH=$SIM/noplt"
 
+/* ---- a second copy of the library ---------------------------------------------------------------------- */
+
+/* As a wheel's beside the system's: what it needs of libgdrapi.so, which this program does not use. */
+static struct {
+	__typeof__(&gdr_open) open;
+	__typeof__(&gdr_pin_buffer_v2) pin;
+	__typeof__(&gdr_unpin_buffer) unpin;
+	__typeof__(&barcopy_last_error) error;
+} copy;
+
+static sem_t copy_goes, copy_went;
+
+static void load_copy(void)
+{
+	char path[4096];
+	void *lib;
+
+	snprintf(path, sizeof(path), "%s/../libgdrapi.so.2", getenv("GDRSIM_DIR"));
+	lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	ck_assert_msg(lib != NULL, "%s", dlerror());
+	copy.open = (__typeof__(copy.open))dlsym(lib, "gdr_open");
+	copy.pin = (__typeof__(copy.pin))dlsym(lib, "gdr_pin_buffer_v2");
+	copy.unpin = (__typeof__(copy.unpin))dlsym(lib, "gdr_unpin_buffer");
+	copy.error = (__typeof__(copy.error))dlsym(lib, "barcopy_last_error");
+	ck_assert(copy.open != gdr_open);
+}
+
+static void *pin_by_copy(void *arg)
+{
+	gdr_t g = copy.open();
+	gdr_mh_t h;
+
+	cuda.cuCtxSetCurrent(standin_primary(0));
+	while (g && !sem_wait(&copy_goes) && !copy.pin(g, watch_memory, 65536, 0, &h)) {
+		copy.unpin(g, h);
+		sem_post(&copy_went);
+	}
+	return arg;
+}
+
+/*
+ * The copy's whole pin, or, where it has to wait for what called this, so much of it as is done in a
+ * tenth of a second.
+ */
+static void let_the_copy_pin(void)
+{
+	struct timespec until;
+
+	sem_post(&copy_goes);
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_nsec += 100000000;
+	until.tv_sec += until.tv_nsec / 1000000000;
+	until.tv_nsec %= 1000000000;
+	sem_timedwait(&copy_went, &until);
+}
+
+static void (*once_writable)(void); /* called when a page has been made so, once */
+
+/* The library's own calls come here too. */
+int mprotect(void *addr, size_t len, int prot)
+{
+	int rc = (int)syscall(SYS_mprotect, addr, len, prot);
+	void (*fn)(void) = once_writable;
+
+	if (fn && (prot & PROT_WRITE)) {
+		once_writable = NULL;
+		fn();
+	}
+	return rc;
+}
+
+/* Both write the slot, and each seals its page after that. */
+static void second_copy(void)
+{
+	struct watch_told told = { .calls = 0 };
+	pthread_t there;
+
+	setenv("GDRCOPY_BACKEND", "rm", 1);
+	watch_start();
+	load_copy();
+	sem_init(&copy_goes, 0, 0);
+	sem_init(&copy_went, 0, 0);
+	ck_assert_int_eq(pthread_create(&there, NULL, pin_by_copy, NULL), 0);
+	sem_post(&copy_goes); /* with its trial */
+	sem_wait(&copy_went);
+	once_writable = let_the_copy_pin;
+	ck_assert_int_eq(gdri_cuda_watch_begin(watch_tell, &told), 0);
+	ck_assert_ptr_null(once_writable);
+	watch_export();
+	gdri_cuda_watch_end();
+	ck_assert_uint_eq(told.exports, 1);
+}
+
+static void put_another(void)
+{
+	hook_put(0);
+}
+
+/* It comes between the look at the slot and the write: the look is made again. */
+static void hook_in_between(void)
+{
+	struct watch_told told = { .calls = 0 };
+
+	watch_start();
+	wrap_reset();
+	wrap_before("mprotect", put_another);
+	ck_assert_int_eq(gdri_cuda_watch_begin(watch_tell, &told), 0);
+	watch_export();
+	gdri_cuda_watch_end();
+	ck_assert_uint_eq(told.exports, 1);
+	ck_assert_uint_eq(hooks[0].calls, 1);
+	ck_assert_uint_eq(watch_slot(), (uintptr_t)hook_0);
+}
+
 static const struct unit_test tests[] = {
 	{ "a signal handler", signal_handler, "" },
 	{ "a signal handler, sealed", signal_handler, NOW },
@@ -428,6 +548,9 @@ static const struct unit_test tests[] = {
 	{ "fork meanwhile, sealed", fork_meanwhile, NOW },
 	{ "fork anywhere", fork_anywhere, "" },
 	{ "fork anywhere, sealed", fork_anywhere, NOPLT },
+	{ "a second copy of the library", second_copy, NOW },
+	{ "a second copy, no procedure linkage table", second_copy, NOPLT },
+	{ "a hook that comes in between", hook_in_between, NOW },
 };
 
 int main(int argc, char **argv)
