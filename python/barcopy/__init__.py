@@ -25,4 +25,4 @@ from .stats import Stats, stats
 __version__ = "2.6.0"
 __all__ = ["AFTER_READ", "AFTER_WRITE", "BEFORE_READ", "CHECK_TAG", "Cache",
            "Closed", "Context", "ENGINE_AUTO", "Error", "FULL", "Mapping", "Memory", "NOTIFIED", "Pin",
-           "Region", "Stats", "Timeout", "library_version", "open", "stats"]
+           "Region", "Stats", "Timeout", "library_version", "stats"]  # not open: it would hide Python's

@@ -51,6 +51,8 @@ class Life:
     def leave(self, user):
         """Ends a use. An error of the end, for which nobody waits here, goes to stderr."""
         self._users.discard(user)
+        if not self.closed:
+            return
         try:
             self._end_if_due()
         except Exception:  # as for an error in a destructor

@@ -1,22 +1,20 @@
 # SPDX-License-Identifier: MIT
 """
-Where the bytes of an object lie: device memory of tensors and of whatever has
-__cuda_array_interface__ (CuPy, Numba), and host memory of buffers. It knows nothing of the library.
+Where the bytes of an object lie: device memory of tensors and of other libraries' arrays
+(__cuda_array_interface__, DLPack), and host memory of buffers. It knows nothing of the library.
 """
 import ctypes
 import numbers
 import re
 import sys
-from ctypes import c_int, c_ssize_t, c_void_p
+from ctypes import byref, c_char, c_int, c_ssize_t, c_void_p
 from operator import index
 
-# The types that torch and numpy call by one name.
-_NUMPY_TYPES = {"bool", "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64",
-                "float16", "float32", "float64", "complex64", "complex128"}
+from . import _types
 
 
 def _tensor_type():
-    """torch.Tensor, if somebody has imported torch."""
+    """torch.Tensor, where torch has been imported."""
     torch = sys.modules.get("torch")
     return getattr(torch, "Tensor", ())
 
@@ -33,16 +31,23 @@ def is_contiguous(shape, strides, itemsize):
     return True
 
 
+def product(shape):
+    count = 1
+    for length in shape:
+        count *= length
+    return count
+
+
 class Where:
     """
-    address and nbytes; dtype (a string that numpy knows, or None) and shape; keep: the owner;
+    address and nbytes; type (a name of _types, or None for plain bytes) and shape; keep: the owner;
     read_only: it says so itself.
     """
 
-    __slots__ = ("address", "dtype", "keep", "nbytes", "read_only", "shape")
+    __slots__ = ("address", "keep", "nbytes", "read_only", "shape", "type")
 
-    def __init__(self, address, nbytes, dtype=None, shape=None, keep=None, read_only=False):
-        self.address, self.nbytes, self.dtype, self.shape = index(address), index(nbytes), dtype, shape
+    def __init__(self, address, nbytes, type=None, shape=None, keep=None, read_only=False):
+        self.address, self.nbytes, self.type, self.shape = index(address), index(nbytes), type, shape
         self.keep, self.read_only = keep, read_only
         if self.nbytes <= 0:
             raise ValueError("there are no bytes to map")
@@ -51,20 +56,22 @@ class Where:
 
     def without_owner(self):
         """The same, for an object whose Life keeps the owner: longer than that nobody may keep it."""
-        return Where(self.address, self.nbytes, self.dtype, self.shape, None, self.read_only)
+        return Where(self.address, self.nbytes, self.type, self.shape, None, self.read_only)
 
 
-def _refuse_strides(what):
+def refuse_strides(what):
     raise ValueError(f"{what} is not contiguous: its elements are not one run of bytes. "
                      "Map a contiguous copy, or the whole that it is a part of")
 
+
+# ---- what is mapped ---------------------------------------------------------------------------
 
 def _check_tensor(tensor):
     """Its memory must be its elements, in their order."""
     if tensor.layout != sys.modules["torch"].strided:
         raise ValueError(f"a tensor of layout {tensor.layout} is not one run of bytes")
     if not tensor.is_contiguous():
-        _refuse_strides("the tensor")
+        refuse_strides("the tensor")
     if tensor.is_conj() or tensor.is_neg():
         raise ValueError("the tensor's memory holds other numbers than it shows: use resolve_conj() "
                          "and resolve_neg()")
@@ -72,28 +79,27 @@ def _check_tensor(tensor):
 
 def _of_tensor(tensor):
     _check_tensor(tensor)
-    name = str(tensor.dtype)[len("torch."):]
     return Where(tensor.data_ptr(), tensor.numel() * tensor.element_size(),
-                 name if name in _NUMPY_TYPES else None,
-                 tuple(tensor.shape), tensor)
+                 str(tensor.dtype)[len("torch."):], tuple(tensor.shape), tensor)
 
 
 def _of_interface(obj, interface, what):
     shape, typestr = tuple(interface["shape"]), interface["typestr"]
     itemsize = int(re.match(r".[a-zA-Z](\d+)", typestr).group(1))
     if not is_contiguous(shape, interface.get("strides"), itemsize):
-        _refuse_strides(what)
-    count = 1
-    for length in shape:
-        count *= length
+        refuse_strides(what)
     address, read_only = interface["data"]
-    return Where(address, count * itemsize, typestr, shape, obj, bool(read_only))
+    where = Where(address, product(shape) * itemsize, _types.of_typestr(typestr), shape, obj, bool(read_only))
+    if interface.get("stream") is not None:
+        wait_for_stream(interface["stream"], where.address)
+    return where
 
 
 def device_memory(obj, size=None):
     """
-    The Where of what is to be mapped: a tensor, an object with __cuda_array_interface__, an address
-    with a size, or host memory of cudaHostAlloc as a tensor or numpy array.
+    The Where of what is to be mapped: a tensor, an object with __cuda_array_interface__ or
+    __dlpack__, an address with a size, or host memory of cudaHostAlloc as a tensor or numpy array.
+    Waits for the stream that the object names.
     """
     if isinstance(obj, numbers.Integral):
         if size is None:
@@ -107,8 +113,45 @@ def device_memory(obj, size=None):
         interface = getattr(obj, name, None)
         if interface is not None:
             return _of_interface(obj, interface, f"this {type(obj).__name__}")
+    if hasattr(obj, "__dlpack__"):
+        from ._dlpack import memory_of
+
+        return memory_of(obj)
     raise TypeError(f"cannot map a {type(obj).__name__}: not a tensor, not an array, not an address")
 
+
+_DEVICE_ORDINAL = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+
+
+def wait_for_stream(stream, address):
+    """
+    Returns when the work that the stream has now is done. stream: 1, CUDA's legacy default stream, 2, the
+    one of each thread, or a handle; those of the primary context of the address's GPU, as frameworks have.
+    """
+    stream = index(stream)
+    if stream == 0:
+        raise ValueError("stream 0 is ambiguous: 1 is CUDA's legacy default stream, 2 the one of each thread")
+    cuda = ctypes.CDLL("libcuda.so.1")
+    context, device = c_void_p(), c_int()
+
+    def call(name, *args):
+        code = getattr(cuda, name)(*args)
+        if code:
+            raise RuntimeError(f"cannot wait for stream {stream:#x}: {name} fails with CUDA's error {code}")
+
+    call("cuPointerGetAttribute", byref(device), c_int(_DEVICE_ORDINAL), ctypes.c_uint64(address))
+    call("cuDevicePrimaryCtxRetain", byref(context), device)
+    try:
+        call("cuCtxPushCurrent_v2", context)
+        try:
+            call("cuStreamSynchronize", c_void_p(stream))
+        finally:
+            cuda.cuCtxPopCurrent_v2(byref(c_void_p()))
+    finally:
+        cuda.cuDevicePrimaryCtxRelease_v2(device)
+
+
+# ---- the host's side of a copy ----------------------------------------------------------------
 
 class _PyBuffer(ctypes.Structure):
     _fields_ = [("buf", c_void_p), ("obj", ctypes.py_object), ("len", c_ssize_t),
@@ -124,29 +167,60 @@ _release.argtypes = [ctypes.POINTER(_PyBuffer)]
 _release.restype = None
 
 
-class HostBuffer:
-    """with HostBuffer(obj, writable) as (address, bytes): contiguous host memory, held meanwhile."""
+class _Held:
+    """A buffer that from_buffer() refuses (read-only, empty, of a type without a format), held while it lives."""
 
-    def __init__(self, obj, writable=False):
-        self._obj, self._writable = obj, writable
-
-    def __enter__(self):
-        obj = self._obj
+    def __init__(self, obj, writable):
         self._view = None
-        if isinstance(obj, _tensor_type()):
-            if obj.device.type != "cpu":
-                raise TypeError("the host's side of a copy is a tensor of the GPU")
-            _check_tensor(obj)
-            return obj.data_ptr(), obj.numel() * obj.element_size()
         view = _PyBuffer()
         try:
-            _get(obj, ctypes.byref(view), 1 if self._writable else 0)
+            _get(obj, byref(view), 1 if writable else 0)
         except (BufferError, ValueError) as why:
             raise ValueError(f"this {type(obj).__name__} is not one run of "
-                             f"{'writable ' if self._writable else ''}bytes: {why}") from None
+                             f"{'writable ' if writable else ''}bytes: {why}") from None
         self._view = view
-        return view.buf or 0, view.len
+        self._as_parameter_ = c_void_p(view.buf)  # what ctypes passes
+        self.size = view.len
 
-    def __exit__(self, *_):
+    def __del__(self):
         if self._view is not None:
-            _release(ctypes.byref(self._view))
+            _release(byref(self._view))
+
+
+class _HeldTensor:
+    def __init__(self, tensor):
+        if tensor.device.type != "cpu":
+            raise TypeError("the host's side of a copy is a tensor of the GPU")
+        _check_tensor(tensor)
+        self._keep = tensor
+        self._as_parameter_ = c_void_p(tensor.data_ptr())
+        self.size = tensor.numel() * tensor.element_size()
+
+
+def _match(host, device, what):
+    if not _types.is_bytes(host) and not _types.is_bytes(device) and host != device:
+        raise TypeError(f"the {what} holds {host}, the mapping {device}: convert it, or copy bytes as they are "
+                        f"by write_bytes() or memoryview({what}).cast(\"B\")")
+
+
+def host_memory(obj, writable, type_, formats):
+    """
+    (what ctypes passes as its address, bytes) of contiguous host memory, which is held while the first
+    lives. type_, formats: of the mapping's elements, and _types.formats() of them; TypeError for others.
+    """
+    if isinstance(obj, _tensor_type()):
+        held = _HeldTensor(obj)
+        _match(str(obj.dtype)[len("torch."):], type_, "tensor")
+        return held, held.size
+    try:
+        view = memoryview(obj)
+    except ValueError:  # elements that the buffer protocol has no format for
+        view = None
+    if view is None:
+        _match(_types.of_array(obj), type_, "array")
+    elif formats is not None and view.format not in formats:
+        _match(_types.of_view(view), type_, "array" if hasattr(obj, "dtype") else "buffer")
+    if view is not None and not view.readonly and view.nbytes and view.c_contiguous:
+        return byref(c_char.from_buffer(view)), view.nbytes
+    held = _Held(obj, writable)
+    return held, held.size

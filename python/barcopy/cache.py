@@ -56,7 +56,7 @@ class Cache(Closable):
                 check(library().barcopy_cache_put(cache, byref(raw)))
 
             try:
-                return Region(self.context, _lib.Handle(raw.handle.h), raw.cpu_ptr, where, release,
+                return Region(self.context, raw.handle.h, raw.cpu_ptr, where, release,
                               (self._life,))
             except BaseException:
                 release()

@@ -4,12 +4,13 @@ import ctypes
 import errno
 import weakref
 from ctypes import byref, c_int, c_size_t, c_uint32, c_uint64, c_void_p
+from operator import index
 from typing import NamedTuple
 
-from . import _lib
+from . import _lib, _types
 from ._lib import check, fitting, library
 from ._life import Closable, Use
-from ._memory import Where, device_memory
+from ._memory import Where, device_memory, product
 from .cache import CHECK_TAG, Cache
 from .mapping import Mapping, Memory
 from .pin import Pin
@@ -62,8 +63,9 @@ class Context(Closable):
 
     def map(self, obj, size=None, read_only=False):
         """
-        A Mapping of a tensor, of an object with __cuda_array_interface__, of `size` bytes at a
-        device address, or of an array in memory of cudaHostAlloc. It keeps the object alive.
+        A Mapping of a tensor, of an object with __cuda_array_interface__ or __dlpack__, of `size`
+        bytes at a device address, or of an array in memory of cudaHostAlloc. It keeps the object
+        alive. Waits for the stream that the interface names, and of DLPack for the producer's work.
 
         The elements must be one run of bytes (ValueError), and of a read-only array the mapping is
         read-only too. Pages are pinned once, however many mappings of the context lie in them.
@@ -76,10 +78,10 @@ class Context(Closable):
                                           byref(pointer), byref(handle)))
 
             def release(g=self._g):
-                check(library().barcopy_unmap_range(g, handle))
+                check(library().barcopy_unmap_range(g, handle.h))
 
             try:
-                return Mapping(self, handle, pointer.value, where, release, (self._life,), read_only)
+                return Mapping(self, handle.h, pointer.value, where, release, (self._life,), read_only)
             except BaseException:
                 release()
                 raise
@@ -94,26 +96,36 @@ class Context(Closable):
             try:
                 return Pin(self, handle, where, (self._life,))
             except BaseException:
-                check(library().gdr_unpin_buffer(self._g, handle))
+                check(library().gdr_unpin_buffer(self._g, handle.h))
                 raise
 
-    def _memory(self, mem):
+    def _memory(self, mem, type_=None, shape=None):
+        nbytes = product(shape) * _types.itemsize(type_) if shape is not None else mem.size
         try:
-            return Memory(self, mem, Where(mem.device_ptr, mem.size), (self._life,))
+            return Memory(self, mem, Where(mem.device_ptr, nbytes, type_, shape), (self._life,))
         except BaseException:
             check(library().barcopy_mem_free(self._g, byref(mem)))
             raise
 
-    def alloc(self, size, device=0, cached=False, shareable=False):
-        """Memory of at least `size` bytes on a GPU, mapped and ready; shareable: export() will be
-        asked for."""
-        size = fitting(c_size_t, size, "size")
+    def alloc(self, shape, dtype=None, device=0, cached=False, shareable=False):
+        """
+        Memory on a GPU, mapped and ready: of at least `shape` bytes, or with a dtype ("float32", or one
+        of numpy's or PyTorch's) an array of that shape, which may be one number. shareable: export()
+        will be asked for.
+        """
+        type_ = None
+        if dtype is not None:
+            type_ = _types.of_request(dtype)
+            shape = tuple(index(n) for n in shape) if hasattr(shape, "__iter__") else (index(shape),)
+            if not all(n > 0 for n in shape):
+                raise ValueError(f"an array of shape {shape} has no bytes to map")
+        size = fitting(c_size_t, shape if type_ is None else product(shape) * _types.itemsize(type_), "size")
         device = fitting(c_int, device, "device")
         flags = (_lib.MEM_CACHED if cached else 0) | (_lib.MEM_SHAREABLE if shareable else 0)
         mem = _lib.Mem()
         with Use(self._life):
             check(library().barcopy_mem_alloc(self._g, device, size, flags, byref(mem)))
-            return self._memory(mem)
+            return self._memory(mem, type_, None if type_ is None else shape)
 
     def import_memory(self, fd, size, device=0):
         """Memory that another process exported. The descriptor stays the caller's."""
@@ -173,7 +185,7 @@ class Context(Closable):
                 return None
             check(err)
             for child in self._living():
-                if getattr(child, "_handle", _lib.Handle()).h == handle.h and not child.closed:
+                if getattr(child, "_handle", 0) == handle.h and not child.closed:
                     return child
 
     def stats(self):

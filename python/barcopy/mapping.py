@@ -2,14 +2,15 @@
 """A range of GPU memory that is mapped: copies, words, fences, and views of it."""
 import ctypes
 import errno
+import functools
 import weakref
-from ctypes import byref, c_int, c_size_t, c_ubyte, c_uint32, c_uint64
+from ctypes import byref, c_int, c_size_t, c_ubyte, c_uint32, c_uint64, c_void_p
 from operator import index
 
-from . import _lib
-from ._lib import check, fitting, library
+from . import _dlpack, _lib, _types
+from ._lib import check, error, fitting, library
 from ._life import Closable, Use
-from ._memory import HostBuffer
+from ._memory import host_memory, product
 
 _FOREVER = 2**64 - 1
 _WORDS = {4: c_uint32, 8: c_uint64}
@@ -25,12 +26,14 @@ class Mapping(Closable):
     """
 
     _what = "mapping"
+    _given = False  # by DLPack, at some time
 
     def __init__(self, context, handle, pointer, where, release, parents, read_only=False):
         self.context = context
         self.address, self.pointer, self.size = where.address, pointer, where.nbytes
         self.read_only = read_only or where.read_only
         self._where = where.without_owner()
+        self._formats = _types.formats(where.type)
         self._handle = handle
         self._begin(release, parents, where.keep)
         context._made(self)
@@ -45,7 +48,14 @@ class Mapping(Closable):
     @property
     def busy(self):
         """True while views of it, or calls under way, keep it mapped whether closed or not."""
+        _dlpack.sweep()
         return self._life.busy
+
+    def close(self):
+        super().close()
+        _dlpack.sweep()
+
+    close.__doc__ = Closable.close.__doc__
 
     def _at(self, offset, size):
         offset = index(offset)
@@ -59,11 +69,34 @@ class Mapping(Closable):
 
     # ---- copies -----------------------------------------------------------------------------
 
+    # What a small copy and a word take is almost all spent in Python's lines, so these are few.
+    def _use(self, call, *arguments):
+        """A call of the library on the mapping, which does not end meanwhile."""
+        life, use = self._life, object()
+        life.enter(use)
+        try:
+            err = call(self._handle, *arguments)
+        finally:
+            life.leave(use)
+        if err:
+            raise error(err)
+
     def write(self, data, offset=0):
-        """Copies a buffer (bytes, numpy array, CPU tensor ...) into the GPU's memory."""
+        """
+        Copies a buffer (bytes, numpy array, CPU tensor ...) to byte `offset` of the GPU's memory. Elements
+        of another type than the mapping's are refused (TypeError); bytes go with every type.
+        """
+        if self.read_only:
+            self._refuse_read_only()
+        host, size = (data, len(data)) if type(data) is bytes else \
+            host_memory(data, False, self._where.type, self._formats)
+        self._use(library().gdr_copy_to_mapping, self._at(offset, size), host, size)
+
+    def write_bytes(self, data, offset=0):
+        """write() of the buffer's bytes as they are, whatever the types."""
         self._refuse_read_only()
-        with Use(self._life), HostBuffer(data) as (host, size):
-            check(library().gdr_copy_to_mapping(self._handle, self._at(offset, size), host, size))
+        host, size = host_memory(data, False, None, None)
+        self._use(library().gdr_copy_to_mapping, self._at(offset, size), host, size)
 
     def read(self, size=None, offset=0):
         """`size` bytes, by default all from `offset` on."""
@@ -74,14 +107,14 @@ class Mapping(Closable):
         return bytes(result)
 
     def read_into(self, buffer, offset=0):
-        """Fills a writable buffer (bytearray, numpy array, CPU tensor ...)."""
-        with Use(self._life), HostBuffer(buffer, writable=True) as (host, size):
-            check(library().gdr_copy_from_mapping(self._handle, host, self._at(offset, size), size))
+        """Fills a writable buffer (bytearray, numpy array, CPU tensor ...), of the mapping's type or bytes."""
+        host, size = host_memory(buffer, True, self._where.type, self._formats)
+        self._use(library().gdr_copy_from_mapping, host, self._at(offset, size), size)
 
     def write_pieces(self, pieces, fence=True):
         """
-        Copies many pieces with one fence: (offset, buffer) or (offset, buffer, True), which is
-        ordered behind all before it. fence=False: the caller uses fence() himself.
+        Copies many pieces with one fence: (offset, buffer) or (offset, buffer, True), which is ordered
+        behind all before it. Types as for write(). fence=False: the caller uses fence().
         """
         self._refuse_read_only()
         self._pieces(library().barcopy_copyv_to_mapping, pieces, False, fence)
@@ -94,19 +127,14 @@ class Mapping(Closable):
         pieces = list(pieces)
         segments = (_lib.Segment * max(len(pieces), 1))()
         held = []
-        try:
-            with Use(self._life):
-                for segment, (offset, buffer, *ordered) in zip(segments, pieces):
-                    host = HostBuffer(buffer, writable)
-                    segment.host_ptr, segment.size = host.__enter__()
-                    held.append(host)
-                    segment.map_ptr = self._at(offset, segment.size)
-                    segment.flags = _lib.COPY_ORDERED if ordered and ordered[0] else 0
-                check(call(self._handle, segments, len(pieces),
-                           0 if fence else _lib.COPY_NO_FENCE))
-        finally:
-            for host in held:
-                host.__exit__()
+        with Use(self._life):
+            for segment, (offset, buffer, *ordered) in zip(segments, pieces):
+                host, segment.size = host_memory(buffer, writable, self._where.type, self._formats)
+                held.append(host)
+                segment.host_ptr = ctypes.cast(host, c_void_p)
+                segment.map_ptr = self._at(offset, segment.size)
+                segment.flags = _lib.COPY_ORDERED if ordered and ordered[0] else 0
+            check(call(self._handle, segments, len(pieces), 0 if fence else _lib.COPY_NO_FENCE))
 
     def set_copy_options(self, engine_read_min=0, engine_write_min=0):
         """The copy engine for large copies: barcopy_set_copy_options(3). ENGINE_AUTO: where it is faster."""
@@ -121,19 +149,18 @@ class Mapping(Closable):
 
     def fence(self, use):
         """BEFORE_READ, AFTER_READ, AFTER_WRITE or FULL."""
-        with Use(self._life):
-            check(library().barcopy_fence(self._handle, fitting(c_int, use, "use")))
+        self._use(library().barcopy_fence, fitting(c_int, use, "use"))
 
     def flush(self):
         """Returns when what this CPU has written has reached GPU memory."""
-        with Use(self._life):
-            check(library().barcopy_flush(self._handle))
+        self._use(library().barcopy_flush)
 
     def _put(self, call, offset, size, value):
         self._refuse_read_only()
-        value = fitting(_WORDS[size], value, "value")
-        with Use(self._life):
-            check(call(self._handle, self._at(offset, size), value))
+        value = index(value)
+        if not 0 <= value < 1 << 8 * size:
+            raise ValueError(f"value {value} is out of range")
+        self._use(call, self._at(offset, size), value)
 
     def put32(self, offset, value):
         """Stores one aligned word, whole."""
@@ -150,8 +177,7 @@ class Mapping(Closable):
         self._put(library().barcopy_post64, offset, 8, value)
 
     def _get(self, call, offset, value):
-        with Use(self._life):
-            check(call(self._handle, self._at(offset, ctypes.sizeof(value)), byref(value)))
+        self._use(call, self._at(offset, ctypes.sizeof(value)), byref(value))
         return value.value
 
     def get32(self, offset):
@@ -210,21 +236,70 @@ class Mapping(Closable):
 
     def array(self, dtype=None, shape=None):
         """
-        A view as a numpy array, by default with the type and shape of what was mapped, else bytes.
+        A view as a numpy array, by default with the type and shape of what was mapped, else of bytes.
         For types that numpy lacks (bfloat16) say as what: dtype="uint16".
         """
         import numpy
 
         if dtype is None:
-            dtype = self._where.dtype
-            if dtype is None and self._where.shape is not None:
-                raise TypeError("numpy has no type for this tensor's elements: give a dtype")
+            dtype = self._where.type and _types.in_numpy(self._where.type)
+            if dtype is None and self._where.type is not None:
+                raise TypeError(f"numpy has no type {self._where.type}: give a dtype")
             shape = self._where.shape if shape is None else shape
         flat = numpy.frombuffer(self.view(), dtype=dtype or "uint8")
         if shape is None and self._where.shape is not None and \
-                flat.size == _product(self._where.shape):
+                flat.size == product(self._where.shape):
             shape = self._where.shape
         return flat if shape is None else flat.reshape(shape)
+
+    def __buffer__(self, flags):
+        """memoryview(mapping), from Python 3.12 on: view()."""
+        if self.read_only and flags & 1:  # PyBUF_WRITABLE
+            raise BufferError("the mapping is read-only")
+        return self.view()
+
+    # ---- for other libraries ----------------------------------------------------------------
+
+    @property
+    def __cuda_array_interface__(self):
+        """
+        So that CuPy, Numba and torch.as_tensor() take it as an array, by default of bytes. The array
+        must not be used after close(); one by DLPack may. No stream has work in it that must be waited for.
+        """
+        if self.closed:
+            raise ValueError(f"the {self._what} is closed")
+        typestr = _types.typestr(self._where.type)
+        if typestr is None or self.backend == "host":
+            raise AttributeError(f"__cuda_array_interface__ has no type {self._where.type}" if typestr is None
+                                 else "__cuda_array_interface__ is for memory of a GPU")
+        return {"shape": self._where.shape or (self.size,), "typestr": typestr,
+                "data": (self.address, self.read_only), "strides": None, "stream": None, "version": 3}
+
+    def __dlpack_device__(self):
+        """Memory of a GPU of CUDA, or memory of cudaHostAlloc."""
+        return (_dlpack.CUDA_HOST, 0) if self.backend == "host" else (_dlpack.CUDA, self.device)
+
+    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+        """
+        For torch.from_dlpack() and its like: an array of the same memory, which stays mapped and
+        allocated until that array is gone, also after close(). What write() has written needs no stream
+        to be waited for.
+        """
+        device = self.__dlpack_device__()
+        if copy or (dl_device is not None and tuple(dl_device) != device):
+            raise BufferError("only the memory itself is given, not a copy")
+        _dlpack.sweep()
+        use = Use(self._life)
+        self._life.enter(use)
+        try:
+            if not self._given:
+                weakref.finalize(self, _dlpack.sweep).atexit = False
+                self._given = True
+            return _dlpack.capsule_of(self._where, self.address, device, max_version, self.read_only,
+                                      functools.partial(self._life.leave, use))
+        except BaseException:
+            self._life.leave(use)
+            raise
 
     # ---- what is known of it ----------------------------------------------------------------
 
@@ -272,14 +347,7 @@ class Memory(Mapping):
             check(library().barcopy_mem_free(context._g, byref(mem)))
 
         self._mem = mem
-        super().__init__(context, mem.handle, mem.cpu_ptr, where, release, parents)
-
-    @property
-    def __cuda_array_interface__(self):
-        """So that CuPy, Numba and torch.as_tensor() take it as an array of bytes."""
-        if self.closed:
-            raise ValueError("the memory is closed")
-        return {"shape": (self.size,), "typestr": "|u1", "data": (self.address, False), "version": 3}
+        super().__init__(context, mem.handle.h, mem.cpu_ptr, where, release, parents)
 
     def export(self):
         """A descriptor for another process, which gives it to Context.import_memory() together with
@@ -288,10 +356,3 @@ class Memory(Mapping):
         with Use(self._life), Use(self.context._life):
             check(library().barcopy_mem_export(self.context._g, byref(self._mem), byref(fd)))
         return fd.value
-
-
-def _product(shape):
-    count = 1
-    for length in shape:
-        count *= length
-    return count

@@ -24,12 +24,12 @@ class Pin(Closable):
 
     def __init__(self, context, handle, where, parents):
         def release():
-            check(library().gdr_unpin_buffer(context._g, handle))
+            check(library().gdr_unpin_buffer(context._g, handle.h))
 
         self.context = context
         self.address, self.size = where.address, where.nbytes
         self._where = where.without_owner()
-        self._handle = handle
+        self._handle = handle.h
         self._begin(release, parents, where.keep)
         context._made(self)
 

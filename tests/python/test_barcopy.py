@@ -14,7 +14,7 @@ import threading
 import unittest
 
 import barcopy
-from barcopy import _lib, _memory
+from barcopy import _lib, _memory, _types
 
 try:
     import numpy
@@ -31,6 +31,18 @@ class Device:
     def __init__(self, address, shape, typestr, strides=None, read_only=False):
         self.__cuda_array_interface__ = {"shape": shape, "typestr": typestr, "version": 3,
                                          "data": (address, read_only), "strides": strides}
+
+
+@contextlib.contextmanager
+def page_locked(test, size):
+    """Memory of cudaHostAlloc as a numpy array of bytes."""
+    cuda, context, host = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_void_p()
+    test.assertEqual(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0), 0)
+    test.assertEqual(cuda.cuCtxSetCurrent(context), 0)
+    test.assertEqual(cuda.cuMemHostAlloc(ctypes.byref(host), ctypes.c_size_t(size), 0), 0)
+    yield numpy.frombuffer((ctypes.c_char * size).from_address(host.value), "u1")
+    test.assertEqual(cuda.cuMemFreeHost(host), 0)
+    test.assertEqual(cuda.cuDevicePrimaryCtxRelease_v2(0), 0)
 
 
 class Case(unittest.TestCase):
@@ -204,7 +216,7 @@ class Numbers(Case):
     def test_not_integers(self):
         mem = self.mem
         for no in (1.0, "1", None, b"1"):
-            for call in (lambda: self.gdr.alloc(no), lambda: self.gdr.alloc(4096, no),
+            for call in (lambda: self.gdr.alloc(no), lambda: self.gdr.alloc(4096, device=no),
                          lambda: self.gdr.map(mem.address, no), lambda: mem.write(b"x", no),
                          lambda: mem.read(1, no), lambda: mem.put32(0, no), lambda: mem.put32(no, 0),
                          lambda: mem.get64(no), lambda: mem.wait32(no, "==", 0),
@@ -463,7 +475,7 @@ class Objects(Case):
         gdr, mem = self.gdr, self.mem
         with gdr.cache() as cache:
             for call, *arguments in (
-                    (gdr.alloc, -1), (gdr.alloc, (1 << 64) + 4096), (gdr.alloc, 4096, 1 << 32),
+                    (gdr.alloc, -1), (gdr.alloc, (1 << 64) + 4096), (gdr.alloc, 4096, None, 1 << 32),
                     (gdr.import_memory, 1 << 32, 1 << 21), (gdr.import_memory, 0, -1),
                     (gdr.import_memory, 0, 1 << 21, 1 << 32), (gdr.bar_info, 1 << 32),
                     (gdr.cache, 1 << 32), (gdr.cache, 0, -1), (gdr.cache, 0, 0, -1),
@@ -549,19 +561,14 @@ class Objects(Case):
     @with_numpy
     def test_host_memory(self):
         """A numpy array in memory of cudaHostAlloc is mapped as it is; another one is refused."""
-        cuda, context, host = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_void_p()
-        self.assertEqual(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0), 0)
-        self.assertEqual(cuda.cuCtxSetCurrent(context), 0)
-        self.assertEqual(cuda.cuMemHostAlloc(ctypes.byref(host), ctypes.c_size_t(4096), 0), 0)
-        a = numpy.frombuffer((ctypes.c_char * 4096).from_address(host.value), "<i4").reshape(-1, 4)
-        with self.gdr.map(a) as m:
-            self.assertEqual((m.backend, m.array().shape, m.array().dtype), ("host", a.shape, a.dtype))
-            m.array()[5, 2] = 77
-            self.assertEqual(m.get32(4 * 22), 77)
-        self.assertEqual(a[5, 2], 77)
+        with page_locked(self, 4096) as memory:
+            a = memory.view("<i4").reshape(-1, 4)
+            with self.gdr.map(a) as m:
+                self.assertEqual((m.backend, m.array().shape, m.array().dtype), ("host", a.shape, a.dtype))
+                m.array()[5, 2] = 77
+                self.assertEqual(m.get32(4 * 22), 77)
+            self.assertEqual(a[5, 2], 77)
         self.raises_errno(errno.EINVAL, self.gdr.map, numpy.zeros(1000))
-        self.assertEqual(cuda.cuMemFreeHost(host), 0)
-        self.assertEqual(cuda.cuDevicePrimaryCtxRelease_v2(0), 0)
 
     def test_export(self):
         fd = self.mem.export()
@@ -605,6 +612,303 @@ with barcopy.open() as gdr, gdr.alloc(4096) as mem:
     def test_older_library(self):
         with self.assertRaisesRegex(NotImplementedError, "gdr_of_the_future"):
             _lib._Missing("gdr_of_the_future")(1)
+
+
+class Types(Case):
+    """Elements are copied as elements of one type, or as bytes; never as another type's bits."""
+
+    def setUp(self):
+        super().setUp()
+        self.floats = self.gdr.alloc(8, "float32")
+
+    def test_refused(self):
+        """Every call that takes an array, of each kind of host memory; nothing is copied."""
+        m = self.floats
+        m.write(array.array("f", range(8)))
+        before = m.read()
+        others = [array.array("i", range(8)), array.array("d", [1.5]), (ctypes.c_int * 2)(1, 2),
+                  memoryview(array.array("h", [1, 2])), array.array("i", []),
+                  memoryview(bytes(8)).cast("q")]
+        if numpy:
+            others += [numpy.arange(4), numpy.arange(4, dtype=">f4"), numpy.zeros(2, "complex64"),
+                       numpy.zeros(2, "<m8[ns]"), numpy.zeros((2, 2)), numpy.zeros(4, "?")]
+        for other in others:
+            calls = [m.write, m.read_into, lambda o: m.write_pieces([(0, b"x"), (4, o)]),
+                     lambda o: m.read_pieces([(4, o)])]
+            for call in calls:
+                with self.subTest(other=other, call=call), \
+                        self.assertRaisesRegex(TypeError, "holds .*, the mapping float32"):
+                    call(other)
+        self.assertEqual(m.read(), before)
+        self.assertRaisesRegex(TypeError, "buffer holds int32, the mapping float32", m.write, others[0])
+
+    def test_taken(self):
+        m = self.floats
+        m.write(array.array("f", [1, 2, 3, 4]))
+        m.write((ctypes.c_float * 2)(5, 6), 4)
+        m.write(b"\0\0\x80\x3f", 12)  # bytes go with every type
+        m.write(bytearray(4), 16)
+        m.write(memoryview(b"\0\0\0\x40"), 20)
+        m.write((ctypes.c_char * 4)(), 24)
+        into = array.array("f", bytes(28))
+        m.read_into(into)
+        self.assertEqual(list(into), [1, 5, 6, 1, 0, 2, 0])
+        m.write_bytes(array.array("i", [0x40400000]))
+        self.assertEqual(m.read(4), b"\0\0\x40\x40")
+        with self.assertRaisesRegex(ValueError, "not one run of bytes"):
+            m.write_bytes(memoryview(b"0123456789")[::2])
+        self.mem.write(array.array("d", [1.5]))  # memory without a type
+        self.gdr.map(self.floats.address, 32).write(array.array("d", [1.5]))
+        for read_only in (array.array("f", [7]), bytes(4)):
+            m.write(memoryview(read_only).toreadonly())
+        with self.gdr.map(m) as same, self.gdr.pin(m) as pin, pin.map() as pinned, \
+                self.gdr.cache() as cache, cache.get(m) as region:
+            for other in same, pinned, region:
+                with self.assertRaisesRegex(TypeError, "int32.*float32"):
+                    other.write(array.array("i", [1]))
+
+    def test_names(self):
+        """One name for what numpy, the buffer protocol and DLPack each write in another way."""
+        for typestr, name in (("<f4", "float32"), ("|u1", "uint8"), ("|b1", "bool"), ("<c16", "complex128"),
+                              (">f4", ">f4"), (">i1", "int8"), ("<m8[ns]", "<m8[ns]"), ("|V8", "|V8")):
+            self.assertEqual(_types.of_typestr(typestr), name)
+        for letter in "bhilqBHILQfd?":
+            view = memoryview(array.array(letter, [0]) if letter != "?" else bytes(1)).cast("B").cast(letter)
+            name = _types.of_view(view)
+            self.assertEqual((_types.itemsize(name), _types.of_dlpack(*_types.dlpack(name), 1)),
+                             (view.itemsize, name))
+            if name != "uint8":
+                self.assertIn(letter, _types.formats(name))
+            self.assertEqual(_types.of_typestr(_types.typestr(name)), name)
+        self.assertIsNone(_types.of_dlpack(2, 32, 4))
+        self.assertIsNone(_types.in_numpy("bfloat16"))
+
+    def test_bfloat16(self):
+        """A type that numpy lacks is one all the same."""
+        m = self.gdr.alloc((2, 2), "bfloat16")
+        self.assertEqual(m.size, 8)
+        with self.assertRaisesRegex(TypeError, "uint16.*bfloat16"):
+            m.write(array.array("H", [0x3f80]))
+        m.write_bytes(array.array("H", [0x3f80]))
+        self.assertEqual(m.read(2), b"\x80\x3f")
+        with self.assertRaises(AttributeError):
+            m.__cuda_array_interface__
+        if numpy:
+            with self.assertRaisesRegex(TypeError, "bfloat16: give a dtype"):
+                m.array()
+
+    def test_alloc(self):
+        for shape, dtype, size in (((3, 4), "float32", 48), (5, "int64", 40), ([2], "complex128", 32),
+                                   (Number(3), "<i2", 6) if numpy else (3, "int16", 6), ((), "bool", 1)):
+            with self.gdr.alloc(shape, dtype) as m:
+                self.assertEqual(m.size, size)
+                interface = m.__cuda_array_interface__
+                self.assertEqual((interface["data"], interface["stream"]), ((m.address, False), None))
+                if numpy:
+                    self.assertEqual(m.array().nbytes, size)
+        if numpy:
+            for dtype in (numpy.float16, numpy.dtype("<f2"), "f2"):
+                self.assertEqual(self.gdr.alloc((2, 2), dtype).array().dtype, numpy.float16)
+        for shape in (0, (3, 0), -1, (-2, -2)):
+            with self.assertRaises(ValueError):
+                self.gdr.alloc(shape, "float32")
+        with self.assertRaises(ValueError):
+            self.gdr.alloc((2**62, 8), "float32")
+        for dtype in ("float33", 7, object):
+            with self.assertRaises(TypeError):
+                self.gdr.alloc(4, dtype)
+        with self.assertRaises(TypeError):
+            self.gdr.alloc(1.5, "float32")
+
+
+class Foreign:
+    """An array of a library that has DLPack alone."""
+
+    def __init__(self, of):
+        self.of, self.streams = of, []
+
+    def __dlpack_device__(self):
+        return self.of.__dlpack_device__()
+
+    def __dlpack__(self, **named):
+        self.streams.append(named.pop("stream", None))
+        return self.of.__dlpack__(**named)
+
+
+class Old(Foreign):
+    def __dlpack__(self, stream=None):
+        return super().__dlpack__()
+
+
+class Exchange(Case):
+    """With other libraries: DLPack both ways, streams, the buffer protocol."""
+
+    def setUp(self):
+        super().setUp()
+        self.m = self.gdr.alloc((3, 4), "int32")
+        self.m.write(array.array("i", range(12)))
+
+    def test_dlpack_of_a_gpu(self):
+        for kind in Foreign, Old:
+            foreign = kind(self.m)
+            with self.gdr.map(foreign) as m:
+                self.assertEqual((m.address, m.size, m.read()), (self.m.address, 48, self.m.read()))
+                self.assertRaisesRegex(TypeError, "float32.*int32", m.write, array.array("f", [1]))
+                if numpy:
+                    self.assertEqual((m.array().shape, m.array().dtype), ((3, 4), numpy.int32))
+                self.assertTrue(self.m.busy)
+            self.assertFalse(self.m.busy)
+        foreign = Foreign(self.m)
+        self.gdr.map(foreign)
+        self.assertEqual(foreign.streams, [1])  # the legacy stream, which map() waits for
+        self.assertEqual(self.m.__dlpack_device__(), (2, 0))
+
+    def test_dlpack_keeps_the_memory(self):
+        capsule = self.m.__dlpack__()
+        before = barcopy.stats().unpins
+        self.m.close()
+        self.assertEqual(barcopy.stats().unpins, before)
+        del capsule  # unused
+        self.assertFalse(self.m.busy)
+        self.assertEqual(barcopy.stats().unpins, before + 1)
+        with self.assertRaises(barcopy.Closed):
+            self.m.__dlpack__()
+        other = self.gdr.alloc(64, "int8")
+        m = self.gdr.map(Foreign(other))
+        other.close()
+        before = barcopy.stats().unpins
+        m.write(b"still there")
+        view = m.view()
+        m.close()
+        del m
+        gc.collect()
+        self.assertEqual((barcopy.stats().unpins, bytes(view[:5])), (before, b"still"))
+        del view
+        gc.collect()
+        self.assertEqual(barcopy.stats().unpins, before + 2)
+
+    def test_dlpack_read_only(self):
+        m = self.gdr.map(self.m, read_only=True)
+        self.assertTrue(self.gdr.map(Foreign(m)).read_only)
+        with self.assertRaisesRegex(BufferError, "read-only"):
+            m.__dlpack__()
+
+    def test_dlpack_refused(self):
+        class Elsewhere(Foreign):
+            def __dlpack_device__(self):
+                return 10, 0  # ROCm
+
+        class Used(Foreign):
+            def __dlpack__(self, **named):
+                capsule = super().__dlpack__(**named)
+                self.held = self.owner.map(Capsule(capsule))
+                return capsule
+
+        class Capsule(Foreign):
+            def __dlpack_device__(self):
+                return 2, 0
+
+            def __dlpack__(self, **named):
+                return self.of
+
+        with self.assertRaisesRegex(TypeError, "no GPU of CUDA"):
+            self.gdr.map(Elsewhere(self.m))
+        used = Used(self.m)
+        used.owner = self.gdr
+        with self.assertRaisesRegex(TypeError, "a used one"):
+            self.gdr.map(used)
+        for named in {"copy": True}, {"dl_device": (1, 0)}:
+            with self.assertRaises(BufferError):
+                self.m.__dlpack__(**named)
+        with self.assertRaises(BufferError):
+            self.gdr.map(Device(self.m.address, (3,), "<m8[ns]")).__dlpack__()
+
+    @with_numpy
+    def test_dlpack_of_host_memory(self):
+        """numpy takes memory of cudaHostAlloc as it is; of a GPU it says no, and nothing is left over."""
+        with page_locked(self, 4096) as a, self.gdr.map(a.view("<f4")) as m:
+            self.assertEqual(m.__dlpack_device__(), (3, 0))
+            b = numpy.from_dlpack(m)
+            m.array()[5] = 2.5
+            self.assertEqual((b.dtype, b[5]), (numpy.float32, 2.5))
+            with self.gdr.map(Foreign(a.view("<f4"))) as again:
+                self.assertEqual(again.address, m.address)
+            with self.assertRaisesRegex(ValueError, "not contiguous"):
+                self.gdr.map(Foreign(a[::2]))
+            self.assertTrue(m.busy)
+            del b
+            self.assertFalse(m.busy)
+            with self.assertRaises(AttributeError):
+                m.__cuda_array_interface__
+        with self.assertRaises((RuntimeError, BufferError)):
+            numpy.from_dlpack(self.m)
+        self.assertFalse(self.m.busy)
+
+    def test_interface(self):
+        interface = self.gdr.map(self.m, read_only=True).__cuda_array_interface__
+        self.assertEqual((interface["shape"], interface["typestr"], interface["data"]),
+                         ((3, 4), "<i4", (self.m.address, True)))
+        self.assertEqual(self.mem.__cuda_array_interface__["shape"], (self.mem.size,))
+        self.m.close()
+        with self.assertRaisesRegex(ValueError, "closed"):
+            self.m.__cuda_array_interface__
+
+    def test_waits_for_the_stream(self):
+        """Of an array that names one: what it has written there is seen after map()."""
+        delayed = """
+import array, ctypes, barcopy
+from test_barcopy import Device, Foreign
+cuda, stream, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_void_p()
+with barcopy.open() as gdr, gdr.alloc(4096) as mem:
+    assert not cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+    assert not cuda.cuCtxSetCurrent(context)
+    assert not cuda.cuStreamCreate(ctypes.byref(stream), 1)
+    cuda.cuCtxSetCurrent(None)
+    def fill(value, stream):
+        cuda.cuCtxSetCurrent(context)
+        assert not cuda.cuMemsetD8Async(ctypes.c_uint64(mem.address), ctypes.c_ubyte(value),
+                                        ctypes.c_size_t(64), stream)
+        cuda.cuCtxSetCurrent(None)
+    fill(1, stream)
+    assert mem.read(1) == b"\\0"  # so it is late
+    array = Device(mem.address, (64,), "|u1")
+    for late, named in ((stream, stream.value), (ctypes.c_void_p(1), 1)):
+        fill(named & 0xff or 7, late)
+        array.__cuda_array_interface__["stream"] = named
+        assert gdr.map(array).read(1)[0] == (named & 0xff or 7), named
+    fill(9, ctypes.c_void_p(1))
+    assert gdr.map(Foreign(mem)).read(1) == b"\\x09"
+    current = ctypes.c_void_p(1)
+    cuda.cuCtxGetCurrent(ctypes.byref(current))
+    assert not current.value  # the caller's context is left as it was found
+    for wrong, error in ((0, ValueError), (0xdead0, RuntimeError)):
+        array.__cuda_array_interface__["stream"] = wrong
+        try:
+            gdr.map(array)
+            raise SystemExit(f"stream {wrong}: no error")
+        except error:
+            pass
+"""
+        env = dict(os.environ, GDRSIM_ASYNC_DELAY_US="100000",
+                   PYTHONPATH=os.pathsep.join([os.environ.get("PYTHONPATH", ""), os.path.dirname(__file__)]))
+        done = subprocess.run([sys.executable, "-c", delayed], env=env, capture_output=True)
+        self.assertEqual((done.returncode, done.stderr), (0, b""))
+
+    @unittest.skipIf(sys.version_info < (3, 12), "the buffer protocol is Python's own affair before 3.12")
+    def test_buffer(self):
+        with memoryview(self.m) as view:
+            view[0:4] = b"\7\0\0\0"
+            self.assertEqual((self.m.get32(0), view.nbytes), (7, 48))
+            self.m.close()
+            self.assertTrue(self.m.busy)
+        self.assertFalse(self.m.busy)
+        self.assertTrue(memoryview(self.gdr.map(self.mem, read_only=True)).readonly)
+
+    def test_star(self):
+        names = {}
+        exec("from barcopy import *", names)
+        self.assertNotIn("open", names)
+        self.assertIn("Mapping", names)
 
 
 class Words(unittest.TestCase):

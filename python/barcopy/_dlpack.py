@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: MIT
+"""
+DLPack, by which array libraries hand memory to each other without a copy: taken and given, versions 0 and
+1 of its structs. It knows nothing of the library.
+"""
+import ctypes
+import sys
+from ctypes import (CFUNCTYPE, POINTER, PYFUNCTYPE, Structure, addressof, c_char_p, c_int, c_int32, c_int64, c_uint8,
+                    c_uint16, c_uint32, c_uint64, c_void_p, cast, py_object)
+
+from . import _types
+from ._memory import Where, is_contiguous, product, refuse_strides, wait_for_stream
+
+CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
+_READ_ONLY = 1  # DLPACK_FLAG_BITMASK_READ_ONLY
+_LEGACY_STREAM = 1
+_DELETER = CFUNCTYPE(None, c_void_p)
+_OLD, _NEW = b"dltensor", b"dltensor_versioned"  # a capsule keeps the pointer alone
+_USED = {_OLD: b"used_dltensor", _NEW: b"used_dltensor_versioned"}
+
+
+class _Tensor(Structure):
+    """DLTensor"""
+    _fields_ = [("data", c_void_p), ("device_type", c_int32), ("device_id", c_int32), ("ndim", c_int32),
+                ("code", c_uint8), ("bits", c_uint8), ("lanes", c_uint16), ("shape", POINTER(c_int64)),
+                ("strides", POINTER(c_int64)), ("byte_offset", c_uint64)]
+
+
+class _Managed(Structure):
+    """DLManagedTensor"""
+    _fields_ = [("tensor", _Tensor), ("context", c_void_p), ("deleter", c_void_p)]
+
+
+class _Versioned(Structure):
+    """DLManagedTensorVersioned"""
+    _fields_ = [("major", c_uint32), ("minor", c_uint32), ("context", c_void_p), ("deleter", c_void_p),
+                ("flags", c_uint64), ("tensor", _Tensor)]
+
+
+_STRUCTS = {_OLD: _Managed, _NEW: _Versioned}
+
+
+def _api(name, result, *arguments):
+    return PYFUNCTYPE(result, *arguments)((name, ctypes.pythonapi))
+
+
+_new = _api("PyCapsule_New", py_object, c_void_p, c_char_p, c_void_p)
+_is_valid = _api("PyCapsule_IsValid", c_int, py_object, c_char_p)
+_pointer = _api("PyCapsule_GetPointer", c_void_p, py_object, c_char_p)
+_rename = _api("PyCapsule_SetName", c_int, py_object, c_char_p)
+
+
+# ---- taken ------------------------------------------------------------------------------------
+
+class _Taken:
+    """Owns what a capsule held, and gives it back to its producer at its end."""
+
+    def __init__(self, capsule):
+        name = next((n for n in _STRUCTS if _is_valid(capsule, n)), None)
+        if name is None:
+            raise TypeError("__dlpack__() returned no capsule of DLPack, or a used one")
+        self.managed = cast(_pointer(capsule, name), POINTER(_STRUCTS[name])).contents
+        if name == _NEW and self.managed.major > 1:
+            raise BufferError(f"DLPack {self.managed.major} has another form")
+        _rename(capsule, _USED[name])
+        self.read_only = name == _NEW and bool(self.managed.flags & _READ_ONLY)
+        self._deleter = _DELETER(self.managed.deleter) if self.managed.deleter else None
+
+    def __del__(self):
+        deleter, self._deleter = getattr(self, "_deleter", None), None
+        if deleter:
+            deleter(addressof(self.managed))
+
+
+def _capsule(obj, **stream):
+    try:
+        return obj.__dlpack__(max_version=(1, 0), **stream)
+    except TypeError:  # from before versions
+        return obj.__dlpack__(**stream)
+
+
+def memory_of(obj):
+    """The Where of an object with __dlpack__ and __dlpack_device__, whose producer's work is done by then."""
+    device = obj.__dlpack_device__()[0]
+    if device not in (CPU, CUDA, CUDA_HOST, CUDA_MANAGED):
+        raise TypeError(f"cannot map a {type(obj).__name__}: DLPack's device {device} is no GPU of CUDA")
+    on_gpu = device in (CUDA, CUDA_MANAGED)
+    taken = _Taken(_capsule(obj, **({"stream": _LEGACY_STREAM} if on_gpu else {})))
+    tensor = taken.managed.tensor
+    shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
+    itemsize = tensor.bits * tensor.lanes // 8
+    if tensor.strides and not is_contiguous(shape, tuple(tensor.strides[i] for i in range(tensor.ndim)), 1):
+        refuse_strides(f"this {type(obj).__name__}")
+    if not itemsize or tensor.bits % 8:
+        raise TypeError(f"elements of {tensor.bits} bits cannot be mapped")
+    name = _types.of_dlpack(tensor.code, tensor.bits, tensor.lanes) or \
+        f"DLPack type {tensor.code}.{tensor.bits}x{tensor.lanes}"
+    where = Where((tensor.data or 0) + tensor.byte_offset, product(shape) * itemsize, name, shape, taken,
+                  taken.read_only)
+    if on_gpu:
+        wait_for_stream(_LEGACY_STREAM, where.address)
+    return where
+
+
+# ---- given ------------------------------------------------------------------------------------
+
+_given = {}  # by address: (struct, shape, what ends the use, capsule); until the consumer's deleter call
+
+
+@_DELETER
+def _delete(address):
+    entry = _given.pop(address, None)
+    if entry:
+        entry[2]()
+
+
+def sweep():
+    """
+    Ends what was given and not taken. A capsule has a destructor for that, but it may be called with an
+    exception set, which no function of Python survives.
+    """
+    for address, entry in list(_given.items()):
+        if sys.getrefcount(entry[3]) <= 2 and any(_is_valid(entry[3], name) for name in _STRUCTS):
+            _delete(address)
+
+
+def capsule_of(where, address, device, max_version, read_only, done):
+    """The capsule of this memory at that address, on (type, id); done() is called when its consumer has ended."""
+    code = _types.dlpack(where.type)
+    if code is None:
+        raise BufferError(f"DLPack has no type {where.type}")
+    name = _NEW if max_version is not None and max_version[0] >= 1 else _OLD
+    if read_only and name == _OLD:
+        raise BufferError("the mapping is read-only, which DLPack before version 1 cannot say")
+    shape = where.shape if where.shape is not None else (where.nbytes,)
+    array = (c_int64 * (2 * len(shape) or 1))(*shape)
+    step = 1
+    for i in reversed(range(len(shape))):
+        array[len(shape) + i] = step
+        step *= shape[i]
+    managed = _STRUCTS[name]()
+    managed.tensor = _Tensor(address, *device, len(shape), *code, 1, cast(array, POINTER(c_int64)),
+                             cast(addressof(array) + 8 * len(shape), POINTER(c_int64)), 0)
+    managed.deleter = cast(_delete, c_void_p)
+    if name == _NEW:
+        managed.major, managed.minor, managed.flags = 1, 0, _READ_ONLY if read_only else 0
+    capsule = _new(addressof(managed), name, None)
+    _given[addressof(managed)] = (managed, array, done, capsule)
+    return capsule
