@@ -38,9 +38,9 @@ static void run_vector(struct job *job, size_t times)
 		const barcopy_copy_seg_t *seg = vector[job->next++ % SETS];
 
 		if (!job->handle.h && job->read)
-			gdri_copyv_from(&job->plan, seg, job->count, 0);
+			gdri_copyv_from(&job->plan, seg, job->count, sizeof(*seg), 0);
 		else if (!job->handle.h)
-			gdri_copyv_to(&job->plan, seg, job->count, 0);
+			gdri_copyv_to(&job->plan, seg, job->count, sizeof(*seg), 0);
 		else
 			must(job->read ? barcopy_copyv_from_mapping(job->handle, seg, job->count, 0)
 				       : barcopy_copyv_to_mapping(job->handle, seg, job->count, 0));

@@ -35,7 +35,7 @@ void copies_v_from(const struct copies *c, const barcopy_copy_seg_t *seg, size_t
 		copies_must(barcopy_copyv_from_mapping(c->handle, seg, count, 0),
 			    "barcopy_copyv_from_mapping");
 	else
-		gdri_copyv_from(&c->plan, seg, count, 0);
+		gdri_copyv_from(&c->plan, seg, count, sizeof(*seg), 0);
 }
 
 void copies_v_to(const struct copies *c, const barcopy_copy_seg_t *seg, size_t count)
@@ -44,7 +44,7 @@ void copies_v_to(const struct copies *c, const barcopy_copy_seg_t *seg, size_t c
 		copies_must(barcopy_copyv_to_mapping(c->handle, seg, count, 0),
 			    "barcopy_copyv_to_mapping");
 	else
-		gdri_copyv_to(&c->plan, seg, count, 0);
+		gdri_copyv_to(&c->plan, seg, count, sizeof(*seg), 0);
 }
 
 uint32_t copies_get(const struct copies *c, const void *map)

@@ -137,11 +137,11 @@ static int copyv(gdr_mh_t handle, enum gdri_access access, const barcopy_copy_se
 	if (access == GDRI_WRITES) {
 		GDRI_PROBE3(copyv_to, handle.h, seg, count);
 		if (count)
-			gdri_copyv_to(w.plan, seg, count, flags);
+			gdri_copyv_to(w.plan, seg, count, sizeof(*seg), flags);
 	} else {
 		GDRI_PROBE3(copyv_from, handle.h, seg, count);
 		if (count)
-			gdri_copyv_from(w.plan, seg, count, flags);
+			gdri_copyv_from(w.plan, seg, count, sizeof(*seg), flags);
 	}
 	if (__builtin_expect(!!w.counters, 0))
 		count_segments(w.counters, access, seg, count);

@@ -8,6 +8,7 @@
 #define VEC		 __m256i
 #define LOOP_TO		 gdri_avx2_to
 #define LOOP_FROM	 gdri_avx2_from
+#define LOOP_GATHER	 gdri_avx2_lines
 #define LOOP_LINES	 4
 #define LOAD_MAP(v, p)	 __asm__ volatile("vmovntdqa %1, %0" : "=x"(v) : "m"(*(const VEC *)(p)))
 #define STORE_MAP(p, v)	 __asm__ volatile("vmovdqa %1, %0" : "=m"(*(VEC *)(p)) : "x"(v))

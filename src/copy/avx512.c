@@ -7,6 +7,7 @@
 #define VEC		 __m512i
 #define LOOP_TO		 gdri_avx512_to
 #define LOOP_FROM	 gdri_avx512_from
+#define LOOP_GATHER	 gdri_avx512_lines
 #define LOOP_LINES	 8
 #define LOAD_MAP(v, p)	 __asm__ volatile("vmovntdqa %1, %0" : "=v"(v) : "m"(*(const VEC *)(p)))
 #define STORE_MAP(p, v)	 __asm__ volatile("vmovdqa64 %1, %0" : "=m"(*(VEC *)(p)) : "v"(v))

@@ -25,11 +25,13 @@ void gdri_copy_to(const struct gdri_copy_plan *plan, void *map, const void *host
 /* Mapping to CPU; may load the whole aligned 64-byte lines that the range touches. */
 void gdri_copy_from(const struct gdri_copy_plan *plan, void *host, const void *map, size_t size);
 
-/* The vectored forms; flags and segments have been checked by the caller. */
+/*
+ * The vectored forms: segments `step` bytes apart. They and the flags have been checked by the caller.
+ */
 void gdri_copyv_to(const struct gdri_copy_plan *plan, const barcopy_copy_seg_t *seg, size_t count,
-		   uint32_t flags);
+		   size_t step, uint32_t flags);
 void gdri_copyv_from(const struct gdri_copy_plan *plan, const barcopy_copy_seg_t *seg, size_t count,
-		     uint32_t flags);
+		     size_t step, uint32_t flags);
 
 /* The fence that the plan's mapping type needs for that use; `use` has been checked. */
 void gdri_fence(const struct gdri_copy_plan *plan, barcopy_fence_t use);

@@ -3,7 +3,7 @@
  * The loop that every vector row shares; included once by each instruction set's file, which has
  * defined:
  *
- *   LOOP_TO, LOOP_FROM    names of the functions to make; leave one out to make the other only
+ *   LOOP_TO, LOOP_FROM, LOOP_GATHER    names of the functions to make; what is left out is not made
  *   VEC                   a vector type that GCC gives may_alias, as all of <immintrin.h>
  *   LOAD_MAP(v, p)        v = the vector at p, aligned, by the instruction this row is about
  *   STORE_MAP(p, v)       the same, storing
@@ -78,5 +78,34 @@ void LOOP_FROM(void *dst, const void *src, size_t n)
 		for (size_t i = 0; i < LOOP_VECS; i++)
 			STORE_HOST(d + i * sizeof(VEC), v[i]);
 	}
+}
+#endif
+
+#ifdef LOOP_GATHER
+static inline __attribute__((always_inline)) void load_line(uint8_t *line, const uint8_t *at)
+{
+	VEC v[LOOP_VECS];
+
+	GDRI_UNROLL
+	for (size_t i = 0; i < LOOP_VECS; i++)
+		LOAD_MAP(v[i], at + i * sizeof(VEC));
+	GDRI_UNROLL
+	for (size_t i = 0; i < LOOP_VECS; i++)
+		STORE_HOST(line + i * sizeof(VEC), v[i]);
+}
+
+void LOOP_GATHER(uint8_t *low_line, const uint8_t *const *low_at, size_t low, uint8_t *high_line,
+		 const uint8_t *const *high_at, size_t high)
+{
+	for (; low && high; low--, high--) {
+		load_line(low_line, *low_at++);
+		load_line(high_line, *high_at--);
+		low_line += GDRI_LINE;
+		high_line -= GDRI_LINE;
+	}
+	for (; low; low--, low_line += GDRI_LINE)
+		load_line(low_line, *low_at++);
+	for (; high; high--, high_line -= GDRI_LINE)
+		load_line(high_line, *high_at--);
 }
 #endif

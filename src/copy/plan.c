@@ -15,16 +15,18 @@
 #include "word.h"
 
 const struct gdri_copy_row gdri_copy_rows[] = {
-/* name, needs, block, flags, to, from */
+/* name, needs, block, flags, to, from, lines */
 #if defined(__x86_64__)
-	{ "avx512", GDRI_CPU_AVX512, GDRI_LINE, 0, gdri_avx512_to, gdri_avx512_from },
-	{ "avx2", GDRI_CPU_AVX2, GDRI_LINE, 0, gdri_avx2_to, gdri_avx2_from },
-	{ "sse4.1", GDRI_CPU_SSE41, GDRI_LINE, 0, gdri_sse41_to, gdri_sse41_from },
-	{ "sse2", GDRI_CPU_SSE2, GDRI_LINE, 0, gdri_sse2_to, NULL },
+	{ "avx512", GDRI_CPU_AVX512, GDRI_LINE, 0, gdri_avx512_to, gdri_avx512_from,
+	  gdri_avx512_lines },
+	{ "avx2", GDRI_CPU_AVX2, GDRI_LINE, 0, gdri_avx2_to, gdri_avx2_from, gdri_avx2_lines },
+	{ "sse4.1", GDRI_CPU_SSE41, GDRI_LINE, 0, gdri_sse41_to, gdri_sse41_from,
+	  gdri_sse41_lines },
+	{ "sse2", GDRI_CPU_SSE2, GDRI_LINE, 0, gdri_sse2_to, NULL, NULL },
 #elif defined(__aarch64__)
-	{ "neon", GDRI_CPU_NEON, GDRI_LINE, 0, gdri_neon_to, gdri_neon_from },
+	{ "neon", GDRI_CPU_NEON, GDRI_LINE, 0, gdri_neon_to, gdri_neon_from, gdri_neon_lines },
 #endif
-	{ "ref", 0, 1, GDRI_ROW_ANY_MEMORY, gdri_ref_to, gdri_ref_from },
+	{ "ref", 0, 1, GDRI_ROW_ANY_MEMORY, gdri_ref_to, gdri_ref_from, NULL },
 };
 
 const size_t gdri_copy_row_count = sizeof(gdri_copy_rows) / sizeof(gdri_copy_rows[0]);

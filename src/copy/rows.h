@@ -17,6 +17,13 @@
 /* Moves n bytes; what it may assume of dst, src and n is said by its row and its column. */
 typedef void gdri_move_fn(void *dst, const void *src, size_t n);
 
+/*
+ * Loads scattered lines in two groups, one of each in turn: `low` lines from the addresses at low_at[0], [1]
+ * and so on to low_line and above it; `high` lines from high_at[0], [-1] to high_line and below it.
+ */
+typedef void gdri_lines_fn(uint8_t *low_line, const uint8_t *const *low_at, size_t low,
+			   uint8_t *high_line, const uint8_t *const *high_at, size_t high);
+
 enum gdri_row_flags {
 	GDRI_ROW_ANY_MEMORY = 1, /* naturally aligned accesses only: fit for DEVICE mappings */
 	/* For WC mappings only: faults on cacheable memory, or is not ordered as its fences assume. */
@@ -41,6 +48,7 @@ struct gdri_copy_row {
 	uint16_t flags; /* enum gdri_row_flags */
 	gdri_move_fn *to; /* NULL: not in this direction */
 	gdri_move_fn *from;
+	gdri_lines_fn *lines; /* as `from`, for scattered lines; NULL: none */
 };
 
 /* The table, in plan.c; the last row serves every CPU. */
@@ -87,8 +95,10 @@ gdri_move_fn gdri_sse2_to;
 gdri_move_fn gdri_sse41_to, gdri_sse41_from;
 gdri_move_fn gdri_avx2_to, gdri_avx2_from;
 gdri_move_fn gdri_avx512_to, gdri_avx512_from;
+gdri_lines_fn gdri_sse41_lines, gdri_avx2_lines, gdri_avx512_lines;
 #elif defined(__aarch64__)
 gdri_move_fn gdri_neon_to, gdri_neon_from;
+gdri_lines_fn gdri_neon_lines;
 #endif
 
 #endif

@@ -8,6 +8,7 @@
 #define VEC		 __m128i
 #define LOOP_TO		 gdri_sse41_to
 #define LOOP_FROM	 gdri_sse41_from
+#define LOOP_GATHER	 gdri_sse41_lines
 #define LOOP_LINES	 2
 #define LOAD_MAP(v, p)	 __asm__ volatile("movntdqa %1, %0" : "=x"(v) : "m"(*(const VEC *)(p)))
 #define STORE_MAP(p, v)	 __asm__ volatile("movdqa %1, %0" : "=m"(*(VEC *)(p)) : "x"(v))

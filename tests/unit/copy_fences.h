@@ -97,17 +97,17 @@ static void copy_fences_copies(const struct fence_watch *w, const struct gdri_co
 		FENCES_ARE(plan, gdri_copy_to(plan, map, host, n), at, n, "w" AFTER_WRITE, "w");
 		FENCES_ARE(plan, gdri_copy_from(plan, host, map, n), at, n,
 			   BEFORE_READ "r" AFTER_READ, "r");
-		FENCES_ARE(plan, gdri_copyv_to(plan, seg, 4, 0), at, n,
+		FENCES_ARE(plan, gdri_copyv_to(plan, seg, 4, sizeof(*seg), 0), at, n,
 			   "w" AFTER_WRITE "w" AFTER_WRITE, "w");
-		FENCES_ARE(plan, gdri_copyv_to(plan, seg, 4, BARCOPY_COPY_NO_FENCE), at, n,
-			   "w" AFTER_WRITE "w", "w");
-		FENCES_ARE(plan, gdri_copyv_to(plan, seg, 2, BARCOPY_COPY_NO_FENCE), at, n, "w",
-			   "w");
-		FENCES_ARE(plan, gdri_copyv_from(plan, seg, 4, 0), at, n,
+		FENCES_ARE(plan, gdri_copyv_to(plan, seg, 4, sizeof(*seg), BARCOPY_COPY_NO_FENCE),
+			   at, n, "w" AFTER_WRITE "w", "w");
+		FENCES_ARE(plan, gdri_copyv_to(plan, seg, 2, sizeof(*seg), BARCOPY_COPY_NO_FENCE),
+			   at, n, "w", "w");
+		FENCES_ARE(plan, gdri_copyv_from(plan, seg, 4, sizeof(*seg), 0), at, n,
 			   BEFORE_READ "r" BETWEEN_READS "r" AFTER_READ, "r");
-		FENCES_ARE(plan, gdri_copyv_from(plan, seg, 4, BARCOPY_COPY_NO_FENCE), at, n,
-			   "r" BETWEEN_READS "r", "r");
-		FENCES_ARE(plan, gdri_copyv_from(plan, seg + 3, 1, 0), at, n,
+		FENCES_ARE(plan, gdri_copyv_from(plan, seg, 4, sizeof(*seg), BARCOPY_COPY_NO_FENCE),
+			   at, n, "r" BETWEEN_READS "r", "r");
+		FENCES_ARE(plan, gdri_copyv_from(plan, seg + 3, 1, sizeof(*seg), 0), at, n,
 			   BEFORE_READ "r" AFTER_READ, "r");
 	}
 }

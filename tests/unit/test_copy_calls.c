@@ -85,16 +85,16 @@ START_TEST(test_vectored)
 
 				area_fill(&host);
 				memset(map.base, CANARY, map.size);
-				gdri_copyv_to(&plan, seg, count, flags);
+				gdri_copyv_to(&plan, seg, count, sizeof(*seg), flags);
 				check_pieces(seg, count, true, &map);
 
 				area_fill(&map);
 				memset(host.base, CANARY, host.size);
-				gdri_copyv_from(&plan, seg, count, flags);
+				gdri_copyv_from(&plan, seg, count, sizeof(*seg), flags);
 				check_pieces(seg, count, false, &host);
 			}
-			gdri_copyv_to(&plan, seg, 0, 0);
-			gdri_copyv_from(&plan, seg, 0, 0);
+			gdri_copyv_to(&plan, seg, 0, sizeof(*seg), 0);
+			gdri_copyv_from(&plan, seg, 0, sizeof(*seg), 0);
 		}
 	}
 }
@@ -120,10 +120,175 @@ START_TEST(test_vectored_guard)
 
 			if (gdri_copy_plan_init(&plan, types[t], area_features(), row))
 				continue;
-			gdri_copyv_from(&plan, seg, 2, 0);
+			gdri_copyv_from(&plan, seg, 2, sizeof(*seg), 0);
 			ck_assert_mem_eq(out[0], map.base, 48);
 			ck_assert_mem_eq(out[1], map.base + map.size - 48, 48);
 		}
+	}
+}
+END_TEST
+
+/* ---- which lines a vector's reads load, and in which company ---------------------------------------- */
+
+/* Calls of `lines`, and what they were asked for. */
+static struct {
+	const uint8_t *at[1024];
+	unsigned int call[1024];
+	size_t n;
+	unsigned int calls;
+} loads;
+
+static void note_line(uint8_t *line, const uint8_t *at)
+{
+	ck_assert_uint_lt(loads.n, COUNT(loads.at));
+	loads.at[loads.n] = at;
+	loads.call[loads.n++] = loads.calls;
+	memcpy(line, at, 64);
+}
+
+static void noted_lines(uint8_t *low_line, const uint8_t *const *low_at, size_t low,
+			uint8_t *high_line, const uint8_t *const *high_at, size_t high)
+{
+	for (size_t i = 0; i < low; i++) {
+		ck_assert_uint_eq((uintptr_t)low_at[i] & 127, 0);
+		note_line(low_line + 64 * i, low_at[i]);
+	}
+	for (size_t i = 0; i < high; i++) {
+		ck_assert_uint_eq((uintptr_t)high_at[-(ptrdiff_t)i] & 127, 64);
+		note_line(high_line - 64 * i, high_at[-(ptrdiff_t)i]);
+	}
+	loads.calls++;
+}
+
+static void noted_from(void *dst, const void *src, size_t n)
+{
+	for (size_t i = 0; i < n; i += 64)
+		note_line((uint8_t *)dst + i, (const uint8_t *)src + i);
+	loads.calls++;
+}
+
+/* Copies them by a row that notes what it loads; the bytes must be right. */
+static void note_loads(barcopy_copy_seg_t *seg, size_t count)
+{
+	const struct gdri_copy_row row = {
+		.name = "noted", .block = 64, .from = noted_from, .lines = noted_lines
+	};
+	struct gdri_copy_plan plan;
+
+	ck_assert_int_eq(gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_WC, 0, &row), 0);
+	loads.n = loads.calls = 0;
+	gdri_copyv_from(&plan, seg, count, sizeof(*seg), 0);
+	for (size_t i = 0; i < count; i++)
+		ck_assert_mem_eq(seg[i].host_ptr, seg[i].map_ptr, seg[i].size);
+}
+
+static size_t times_loaded(const uint8_t *line)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < loads.n; i++)
+		n += loads.at[i] == line;
+	return n;
+}
+
+/* Words that share lines, in any order; and pieces across lines. */
+START_TEST(test_each_line_once)
+{
+	struct area map = area_new(64 * 1024, MAP_PRIVATE), host = area_new(8192, MAP_PRIVATE);
+	barcopy_copy_seg_t seg[128] = { 0 };
+
+	area_fill(&map);
+	for (size_t step = 1; step < 64; step += 6) {
+		for (size_t i = 0; i < 64; i++)
+			seg[i] = (barcopy_copy_seg_t){ .map_ptr = map.base + i * step % 64 * 8,
+						       .host_ptr = host.base + 8 * i,
+						       .size = 8 };
+		note_loads(seg, 64);
+		ck_assert_uint_eq(loads.n, 8);
+	}
+	for (size_t i = 0; i < 60; i++)
+		seg[i] = (barcopy_copy_seg_t){ .map_ptr = map.base + i * 40 + 3,
+					       .host_ptr = host.base + 48 * i,
+					       .size = 37 };
+	note_loads(seg, 60);
+	ck_assert_uint_eq(loads.n, (59 * 40 + 40 + 63) / 64);
+	/* A page apart, every one asked for twice. */
+	for (size_t i = 0; i < 32; i++)
+		seg[i] = (barcopy_copy_seg_t){ .map_ptr = map.base + i % 16 * 4096 + i,
+					       .host_ptr = host.base + 8 * i,
+					       .size = 8 };
+	note_loads(seg, 32);
+	ck_assert_uint_eq(loads.n, 16);
+	/* More than are loaded together. */
+	for (size_t i = 0; i < 128; i++)
+		seg[i] = (barcopy_copy_seg_t){ .map_ptr = map.base + i * 128,
+					       .host_ptr = host.base + 64 * i,
+					       .size = 64 };
+	note_loads(seg, 128);
+	ck_assert_uint_eq(loads.n, 128);
+	ck_assert_uint_lt(loads.calls, 4);
+}
+END_TEST
+
+/* A line before and behind an ORDERED piece is loaded on both sides, and never with lines of the other. */
+START_TEST(test_ordered_parts)
+{
+	struct area map = area_new(64 * 1024, MAP_PRIVATE), host = area_new(64 * 1024, MAP_PRIVATE);
+	barcopy_copy_seg_t seg[100] = { 0 };
+
+	area_fill(&map);
+	for (size_t i = 0; i < COUNT(seg); i++)
+		seg[i] = (barcopy_copy_seg_t){ .map_ptr = map.base + i / 10 * 4096 + i % 10 * 64,
+					       .host_ptr = host.base + 64 * i,
+					       .size = i % 10 == 4 ? 0 : 64,
+					       .flags = i % 10 ? 0 : BARCOPY_COPY_ORDERED };
+	/* Large, among the others, and ordered. */
+	seg[53].size = seg[60].size = 3000;
+	seg[53].host_ptr = host.base + 20000;
+	seg[60].host_ptr = host.base + 24000;
+	note_loads(seg, COUNT(seg));
+	for (size_t i = 0, next; i < loads.n; i = next) {
+		for (next = i + 1; next < loads.n && loads.call[next] == loads.call[i]; next++)
+			ck_assert_uint_eq((size_t)(loads.at[next] - map.base) / 4096,
+					  (size_t)(loads.at[i] - map.base) / 4096);
+		if (next < loads.n)
+			ck_assert_uint_le((size_t)(loads.at[i] - map.base) / 4096,
+					  (size_t)(loads.at[next] - map.base) / 4096);
+	}
+	for (size_t i = 0; i < 3; i++)
+		seg[i] = (barcopy_copy_seg_t){ .map_ptr = map.base + 8 * i,
+					       .host_ptr = host.base + 8 * i,
+					       .size = 8,
+					       .flags = i == 2 ? BARCOPY_COPY_ORDERED : 0 };
+	note_loads(seg, 3);
+	ck_assert_uint_eq(times_loaded(map.base), 2);
+}
+END_TEST
+
+/* Pieces with one destination: the last one's bytes remain, whatever the sizes. */
+START_TEST(test_one_destination)
+{
+	static const size_t sizes[] = { 8, 64, 200, 900, 3000 };
+	struct area map = area_new(64 * 1024, MAP_PRIVATE), host = area_new(4096, MAP_PRIVATE);
+	const struct gdri_copy_plan *plan = gdri_copy_plan(GDR_MAPPING_TYPE_WC);
+	uint8_t want[4096];
+
+	area_fill(&map);
+	for (int round = 0; round < 200; round++) {
+		barcopy_copy_seg_t seg[40] = { 0 };
+
+		memset(host.base, CANARY, host.size);
+		memset(want, CANARY, sizeof(want));
+		for (size_t i = 0; i < COUNT(seg); i++) {
+			size_t size = sizes[random_below(COUNT(sizes))], at = random_below(1000);
+
+			seg[i] = (barcopy_copy_seg_t){ .map_ptr = map.base + random_below(60000),
+						       .host_ptr = host.base + at,
+						       .size = size };
+			memcpy(want + at, seg[i].map_ptr, size);
+		}
+		gdri_copyv_from(plan, seg, COUNT(seg), sizeof(*seg), 0);
+		ck_assert_mem_eq(host.base, want, sizeof(want));
 	}
 }
 END_TEST
@@ -301,6 +466,9 @@ int main(void)
 	tcase_set_timeout(tc, 300);
 	tcase_add_test(tc, test_vectored);
 	tcase_add_test(tc, test_vectored_guard);
+	tcase_add_test(tc, test_each_line_once);
+	tcase_add_test(tc, test_ordered_parts);
+	tcase_add_test(tc, test_one_destination);
 	tcase_add_test(tc, test_words);
 	tcase_add_test(tc, test_compare);
 	tcase_add_test(tc, test_passing);

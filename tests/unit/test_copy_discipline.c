@@ -81,7 +81,7 @@ static void child_copy(void)
 
 		if (seam > shared->size || shared->size < 16)
 			seg[0].size = shared->size, seg[1].size = seg[2].size = 0;
-		gdri_copyv_to(&shared->plan, seg, 3, 0);
+		gdri_copyv_to(&shared->plan, seg, 3, sizeof(*seg), 0);
 		break;
 	}
 	}

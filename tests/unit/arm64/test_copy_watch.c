@@ -194,8 +194,8 @@ START_TEST(test_device_calls)
 		};
 
 		w->count = 0;
-		gdri_copyv_to(plan, seg, 3, 0);
-		gdri_copyv_from(plan, seg, 3, 0);
+		gdri_copyv_to(plan, seg, 3, sizeof(*seg), 0);
+		gdri_copyv_from(plan, seg, 3, sizeof(*seg), 0);
 		gdri_put32(plan, w->memory + 4 * at, 1);
 		gdri_put64(plan, w->memory + 8 * at, 1);
 		ck_assert_uint_eq(gdri_get64(plan, w->memory + 8 * at), 1);
