@@ -36,10 +36,11 @@ Q :=
 say = @:
 endif
 
-WARNINGS := -Wall -Wextra -Wshadow -Wmissing-prototypes -Wstrict-prototypes -Wpointer-arith -Werror
+WARNINGS := -Wall -Wextra -Wshadow -Wmissing-prototypes -Wstrict-prototypes -Wpointer-arith
+WERROR ?=
 CFLAGS ?= -O2 -g
 override CPPFLAGS += -Iinclude -Isrc -U_GNU_SOURCE -D_GNU_SOURCE= -DBARCOPY_VERSION='"$(VERSION)"'
-override CFLAGS += -std=gnu11 $(WARNINGS) -fvisibility=hidden -fno-strict-aliasing -pthread
+override CFLAGS += -std=gnu11 $(WARNINGS) $(WERROR) -fvisibility=hidden -fno-strict-aliasing -pthread
 # -fno-strict-aliasing: the copies look at callers' memory as words, whatever it was declared as.
 
 # USDT probes: SDT=1 with, SDT=0 without, unset: where the system has <sys/sdt.h> (src/base/probes.h).
@@ -85,18 +86,15 @@ LIB_STATIC := $(O)/libgdrapi.a
 .PHONY: all lib
 lib: $(LIB) $(LIB_LINKS) $(LIB_STATIC)
 
-# With other flags, another compiler or other sources everything is built anew: a file's name is their sum.
-# `make install` by itself takes what was built, whoever calls it.
-quoted = '$(subst ','\'',$(1))'
-FLAGS_SEEN := $(O)/flags-$(firstword $(shell printf '%s\n' $(call quoted,$(CC) $(sort $(CPPFLAGS)) / $(sort \
-	$(CFLAGS)) / $(sort $(LDFLAGS)) / $(LIB_SRCS)) | cksum))
-ifneq ($(MAKECMDGOALS),)
-ifeq ($(filter-out install install-% %_install uninstall,$(MAKECMDGOALS)),)
-FLAGS_SEEN := $(firstword $(wildcard $(O)/flags-*) $(FLAGS_SEEN))
+# Built anew with other flags, another compiler or other sources: $(O)/flags holds them, and changes only when
+# they do. `make install` by itself takes what was built, whoever calls it.
+FLAGS_SEEN := $(O)/flags
+ifneq ($(if $(MAKECMDGOALS),$(filter-out install install-% %_install uninstall,$(MAKECMDGOALS)),all),)
+export FLAGS_NOW = $(CC) $(sort $(CPPFLAGS)) / $(sort $(CFLAGS)) / $(sort $(LDFLAGS)) / $(LIB_SRCS)
+$(FLAGS_SEEN): FORCE
+	$(Q)mkdir -p $(@D) && printf '%s\n' "$$FLAGS_NOW" | cmp -s - $@ || printf '%s\n' "$$FLAGS_NOW" >$@
 endif
-endif
-$(FLAGS_SEEN):
-	$(Q)mkdir -p $(@D) && rm -f $(O)/flags-* && : >$@
+.PHONY: FORCE
 
 # Whole or not at all: killed with its make, a compiler leaves an empty object that is newer than its source.
 compile = $(CC) $(CPPFLAGS) $(CFLAGS) $(1) -MMD -MP -MF $@.d.part -MT $@ -c -o $@.part $< && \
@@ -144,28 +142,23 @@ include $(wildcard perf/perf.mk dev/dev.mk sim/sim.mk tests/tests.mk tests/kerne
 tools: $(PERF_TOOLS) $(DEV_TOOLS)
 sim: $(SIM_LIBS)
 
-# ---- the two commands of the README, and what they need -------------------------------------------
+# ---- the README's first command; tests/check.mk has the second -------------------------------------------
 
-.PHONY: demo deps
+.PHONY: demo
 demo:
-	@scripts/deps.sh install demo || :
+	@scripts/deps.sh demo || :
 	@mkdir -p $(O)
 	@$(MAKE) --no-print-directory V=$(V) O=$(O) all sim >$(O)/demo-build.log 2>&1 || \
 		{ cat $(O)/demo-build.log; exit 1; }
 	@perf/demo.sh $(O) $(O)/sim
 
-deps:
-	@scripts/deps.sh install demo
-	@tests/run.sh $(O) deps
-
-.PHONY: clean help
-# Neither the source, nor what it lies in, nor a part of it: O=$PWD is a way to build, and then to lose all.
+# A directory that this Makefile has built in, and that holds nothing of the source.
 SOURCE_DIRS := .ci dev docs examples gdrdrv include packaging perf python rig scripts sim src tests
+.PHONY: clean help
 clean:
-	@o=$$(realpath -m $(O)) && o=$${o%/}/ here=$$(pwd -P)/ && for d in $(SOURCE_DIRS); do \
-		case $$here:$$o in "$$o"*:* | *:"$$here$$d"/*) \
-			echo 'make: O=$(O) holds more than a build: not removed' >&2; exit 1 ;; esac; done
-	rm -rf $(O)
+	$(if $(filter $(abspath $(O))/%,$(CURDIR)/ $(SOURCE_DIRS:%=$(CURDIR)/%/)),$(error O=$(O) holds source: not removed))
+	@[ ! -e '$(O)' ] || [ -e '$(O)/flags' ] || { echo "make: O=$(O) holds no build: not removed" >&2; exit 1; }
+	rm -rf '$(O)'
 
 # Every target; tests/build/test_install.sh compares.
 help:
@@ -174,10 +167,8 @@ help:
 	@echo '                    library, tools, stand-ins'
 	@echo '  make demo         copybw and copylat: on the GPU if one is usable, else on the stand-in'
 	@echo '  make examples     the programs of examples/, into $$(O)/examples'
-	@echo '  make compare      $$(O)/compare: two builds of the library beside each other'
 	@echo '  make driver       the kernel driver: KDIR= SOURCE=p2p|dmabuf|both NVIDIA_SRC='
 	@echo '                    FLAVOR=open|proprietary'
-	@echo '  make deps         installs what demo and check need (as root), or prints how to'
 	@echo '  make clean        removes $$(O)'
 	@echo 'Install'
 	@echo '  make install      library, headers, tools, pkg-config, CMake, manual pages, completion, docs:'
@@ -195,15 +186,13 @@ help:
 	@echo '  make wheel        Python wheels with the library inside: WHEEL_ARCH="x86_64 aarch64"'
 	@echo '  make dist         the source tarball and its checksum, of the last commit'
 	@echo 'Test'
-	@echo "  make check        the tests; TESTS='PATTERN...' takes some, by name"
-	@echo '  make check-full   that, what repeats it in another way, and what takes long'
+	@echo "  make check        the tests, in three minutes; TESTS='PATTERN...' takes some, by name"
+	@echo '  make check-ci     what a CI run adds: other builds, the driver, packages (25 minutes)'
+	@echo '  make check-full   all the rest (hours)'
+	@echo '  make check-quick  the test programs of this build alone; build-tests builds them'
+	@echo '  make check-kernel the driver in an emulated machine, its quick tier'
 	@echo '  make check-fresh  demo and check in minimal roots of Debian 12 and 13 (as root)'
-	@echo '  make check-kernel the driver in an emulated machine (check-kernel-full: every kernel)'
-	@echo '  make check-arm64  the unit tests, cross-built, under user-mode emulation'
-	@echo '  make check-packages   builds, installs and removes them in a root of its own (as root);'
-	@echo '                    check-packages-static: what needs neither'
-	@echo '  make check-quick  the unit tests of this build alone; build-tests, print-tests: their'
-	@echo '                    programs, and the names of these'
+	@echo '  make check-packages   builds, installs and removes them in a root of its own (as root)'
 	@echo 'After a change'
 	@echo '  make docs         docs/index.html, the page with pictures, from README, results and source'
 	@echo '  make refresh-abi      of the public symbols'
@@ -211,7 +200,7 @@ help:
 	@echo '  make refresh-reports  of a report of gdrcopy_doctor'
 	@echo
 	@echo 'O=dir  CC=clang  CROSS_COMPILE=aarch64-linux-gnu-  SANITIZE=address,undefined|thread'
-	@echo 'V=1 shows the commands'
+	@echo 'WERROR=-Werror  V=1 shows the commands'
 
 # Those of this build alone: other builds lie in directories of their own below $(O).
 -include $(shell find $(wildcard $(addprefix $(O)/,src tests perf dev sim examples)) /dev/null \

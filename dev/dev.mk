@@ -32,7 +32,6 @@ $(dev_names:%=$(O)/%): $(O)/%: $(O)/dev/%.o $(perf_common) $(LIB) | $(LIB_LINKS)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(PERF_RPATH) -o $@ $^ -ldl
 
 # Two builds of the library beside each other (dev/compare.c).
-.PHONY: compare
 compare: $(O)/compare
 $(O)/compare: $(patsubst %,$(O)/%.o,dev/compare perf/common/sim perf/common/timing perf/common/exit)
 	$(call say,LD,$@)

@@ -26,7 +26,7 @@ wheel:
 # A root of its own, every package in it, the clients, the module, removal, upgrade. Needs root.
 # GDRCOPY_SOURCE= a git repository of GDRCopy: also the switch from NVIDIA's packages and back.
 check-packages:
-	@scripts/deps.sh install packages/run || :
+	@scripts/deps.sh full
 	@GDRCOPY_SOURCE='$(GDRCOPY_SOURCE)' tests/packages/run.sh '$(O)'
 
 # What needs no root and no packages built: versions, pages, symbols, lint, completion.

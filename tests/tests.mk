@@ -74,33 +74,11 @@ $(SIM_RM_TEST): $(patsubst %.c,$(O)/%.o,$(wildcard tests/sim/test_sim_rm*.c)) \
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(CHECK_LIBS) -ldl
 
-.PHONY: build-tests print-tests check check-full check-fresh check-quick check-arm64
-build-tests: $(UNIT_TESTS) $(MACHINE_TESTS) $(ATTACK_TESTS) $(DOCTOR_TESTS) $(GPU_TESTS) \
-	$(SIM_TEST) $(SIM_RM_TEST) lib tools sim
+# Every test program of this build.
+TEST_PROGRAMS := $(UNIT_TESTS) $(MACHINE_TESTS) $(ATTACK_TESTS) $(DOCTOR_TESTS) $(GPU_TESTS) $(SIM_TEST) $(SIM_RM_TEST)
+build-tests: $(TEST_PROGRAMS) lib tools sim
 
-# Their names, before they are built.
-print-tests:
-	@echo $(notdir $(UNIT_TESTS) $(MACHINE_TESTS) $(ATTACK_TESTS) $(DOCTOR_TESTS) $(GPU_TESTS) $(SIM_TEST) $(SIM_RM_TEST))
-
-# All tests but those of the full tier; one closing line. TESTS='PATTERN...' takes some of them by name.
-check:
-	@tests/run.sh $(O)
-
-# That, what repeats it in another way, and what takes long: CONTRIBUTING.md says which.
-check-full:
-	@tests/run.sh $(O) full
-
-# Both commands of the README in minimal roots of Debian 12 and 13, from the last commit.
-check-fresh:
-	@scripts/check-fresh.sh --dir $(O)/fresh
-
-# The unit tests of a build for arm64, under user-mode emulation, the long ones too.
-check-arm64:
-	@TESTS=arm64-long/ tests/run.sh $(O) full
-
-# The unit tests of this build alone, for work in progress.
-check-quick: build-tests
-	@tests/run.sh $(O) quick
+include tests/check.mk
 
 # After a change of gdrcopy_doctor's reports: the stored ones of tests/doctor, to be read before they
 # are committed.

@@ -149,7 +149,7 @@ class Here:
             self.path(code)
 
     def path(self, name):
-        # A part of tests/run.sh has the name of its script.
+        # A test of tests/check.mk has the name of its script.
         if not any(glob.glob(os.path.join(self.root, form)) for form in (name, f"tests/{name}.sh")):
             raise Unknown(f"there is no {name} in this tree")
 

@@ -326,7 +326,7 @@ t "bash completion: options, words, directories" completion
 scripts() {
 	local f rc=0
 	for f in packaging/*.sh packaging/container/gdrdrv-load packaging/dkms/*.sh packaging/debian/barcopy-dkms.p* tests/packages/*.sh \
-		scripts/*.sh tests/run.sh tests/common/*.bash; do
+		scripts/*.sh tests/job tests/report tests/common/*.bash; do
 		shellcheck -x -S warning "$f" || rc=1
 	done
 	return $rc

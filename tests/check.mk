@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: MIT
+# The test commands. make is the scheduler: a test is a target that runs tests/job, which keeps its log and
+# result below $(RESULTS); tests/report adds them up.
+#
+#   check        the command of the README: three minutes on two cores
+#   check-ci     what a CI run adds: 25 minutes
+#   check-full   all the rest; check-ci's part is in it
+# TESTS='PATTERN...' runs the tests whose name (below) has one of these.
+
+RESULTS := $(abspath $(O))/results
+JOB := tests/job $(RESULTS)
+JOB_LONG := tests/job -l 14400 $(RESULTS)
+out := $(abspath $(O))
+
+# A test program on the stand-ins: $(call program,NAME,DIRECTORY OF THE BUILD,ENVIRONMENT AND EMULATOR)
+on_standins = env LD_LIBRARY_PATH=$(2)/sim GDRSIM_DIR=$(2)/sim $(3) $(2)/tests/$(1)
+sanitizers := ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 \
+	TSAN_OPTIONS='halt_on_error=1 second_deadlock_stack=1'
+
+# ---- which tests are in which command --------------------------------------------------------------
+
+PROGRAMS := $(notdir $(TEST_PROGRAMS))
+# They step through the compiler's own code, instruction by instruction: no sanitizer's.
+NATIVE_PROGRAMS := $(notdir $(MACHINE_TESTS)) test_copy_discipline gpu_test_alloc
+# Another thread than the first.
+THREAD_PROGRAMS = $(filter $(PROGRAMS),$(notdir $(basename $(shell grep -lw pthread_create tests/unit/*.c))))
+# What differs by architecture: the copies, and a page's size.
+ARM64_PROGRAMS := test_copy_diff test_copy_calls test_copy_cpu test_copy_words test_copy_fences test_copy_watch
+
+CHECK_SCRIPTS := $(addprefix build/,baseline_isa examples test_build_dir test_find_nvidia test_floors test_header \
+	test_library test_stats) build/test_fences tools/test_cachebench tools/test_copy_tools tools/test_doctor \
+	tools/test_inherited tools/test_layers tools/test_sanity tools/test_tools contract/run
+PYTHON_SCRIPTS := build/python build/test_docs
+CI_SCRIPTS := build/test_install build/test_wheel packages/static
+FULL_SCRIPTS := packages/run docs/browser
+
+# ---- check -----------------------------------------------------------------------------------------
+
+.PHONY: check check-ci check-full check-fresh check-kernel check-quick build-tests
+# With the results of what ran before, where ADD is set.
+begin = @$(if $(ADD),,rm -rf $(RESULTS) &&) mkdir -p $(RESULTS)
+parallel = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
+run = +@$(MAKE) --no-print-directory -k $(parallel) $(1) || :
+report = @tests/report $(RESULTS)
+
+check:
+	@scripts/deps.sh check
+	$(begin)
+	$(call run,asan.programs native.programs $(CHECK_SCRIPTS:%=%.script) $(PYTHON_SCRIPTS:%=%.script) clang.syntax)
+	@export O=$(out); tests/kernel/run.sh stamped; case $$? in \
+		1) $(JOB_LONG) kernel/6.1 tests/kernel/run.sh quick_6.1 ;; \
+		2) echo 'The driver was not booted: make check-kernel' ;; esac
+	$(report)
+
+check-ci:
+	@scripts/deps.sh ci
+	$(begin)
+	$(call run,ci)
+	$(report)
+
+check-full:
+	@scripts/deps.sh full
+	$(begin)
+	$(call run,ci full)
+	$(report)
+
+.PHONY: ci full
+ci: kernel/6.1.kernel kernel/6.12.kernel kernel/arm64.kernel tsan.programs arm64.programs long.programs \
+	$(CI_SCRIPTS:%=%.script)
+full: kernel/full.kernel valgrind.programs $(FULL_SCRIPTS:%=%.script) coverage.script fresh.script
+
+# The tests of this build alone, for work in progress.
+check-quick: build-tests
+	$(begin)
+	$(call run,$(PROGRAMS:%=native/%.program))
+	$(report)
+
+# Both commands of the README in minimal roots of Debian 12 and 13, from the last commit. As root.
+check-fresh:
+	@scripts/check-fresh.sh --dir $(out)/fresh
+
+# The driver in an emulated machine, its quick tier; tests/kernel/run.sh has more.
+check-kernel:
+	@O=$(out) tests/kernel/run.sh quick
+
+# ---- programs --------------------------------------------------------------------------------------
+
+.PHONY: native.build asan.build tsan.build native.programs asan.programs tsan.programs long.programs valgrind.programs \
+	arm64.programs clang.syntax
+native.build:
+	+@$(JOB_LONG) native/build $(MAKE) -k V=1 O=$(out) WERROR=-Werror build-tests
+asan.build:
+	+@$(JOB_LONG) asan/build $(MAKE) -k V=1 O=$(out)/asan WERROR=-Werror \
+		SANITIZE=address,undefined CFLAGS='-O1 -g' build-tests
+tsan.build:
+	+@$(JOB_LONG) tsan/build $(MAKE) -k V=1 O=$(out)/tsan WERROR=-Werror \
+		SANITIZE=thread CFLAGS='-O1 -g' sim $(THREAD_PROGRAMS:%=$(out)/tsan/tests/%)
+
+asan.programs: $(patsubst %,asan/%.program,$(filter-out $(filter-out gpu_%,$(NATIVE_PROGRAMS)),$(PROGRAMS)))
+native.programs: $(NATIVE_PROGRAMS:%=native/%.program)
+tsan.programs: $(THREAD_PROGRAMS:%=tsan/%.program)
+long.programs: $(filter-out $(NATIVE_PROGRAMS:%=long/%.program),$(PROGRAMS:%=long/%.program))
+valgrind.programs: $(PROGRAMS:%=valgrind/%.program)
+
+native/%.program: native.build
+	@$(JOB) native/$* $(call on_standins,$*,$(out),GDRCOPY_TEST_QUICK=1)
+long/%.program: native.build
+	@$(JOB) long/$* $(call on_standins,$*,$(out),)
+# One of the builds meets a driver that lets a dma-buf be mapped, which one test needs.
+asan/gpu_test_alloc.program: mappable := GDRSIM_DMABUF_MMAP=1 GDRSIM_DRIVER_VERSION=13030
+asan/%.program: asan.build
+	@$(JOB) asan/$* $(call on_standins,$*,$(out)/asan,$(sanitizers) GDRCOPY_TEST_QUICK=1 $(mappable))
+tsan/%.program: tsan.build
+	@$(JOB) tsan/$* $(call on_standins,$*,$(out)/tsan,$(sanitizers) GDRCOPY_TEST_QUICK=1 setarch -R)
+valgrind/%.program: native.build
+	@tests/job -l 1200 -n valgrind $(RESULTS) valgrind/$* $(call on_standins,$*,$(out),GDRCOPY_TEST_QUICK=1 CK_FORK=no \
+		valgrind -q --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite \
+		--suppressions=tests/valgrind.supp)
+arm64.programs:
+	+@tests/arm64/run.sh $(RESULTS) $(out)/arm64 $(ARM64_PROGRAMS)
+
+# ---- scripts: tests/DIR/NAME.sh BUILD_DIR SIM_DIR -----------------------------------------------------
+
+$(PYTHON_SCRIPTS:%=%.script): job_needs := -n python3
+# A script calls make by itself, with a build directory of its own.
+alone = @unset MAKEFLAGS MFLAGS MAKELEVEL;
+%.script: native.build
+	$(alone) tests/job -l 3600 $(job_needs) $(RESULTS) $* bash tests/$*.sh $(out) $(out)/sim
+coverage.script:
+	$(alone) $(JOB_LONG) coverage tests/coverage.sh $(out)/coverage
+fresh.script:
+	$(alone) $(JOB_LONG) fresh scripts/check-fresh.sh --dir $(out)/fresh
+kernel/full.kernel:
+	$(alone) O=$(out) $(JOB_LONG) kernel/full tests/kernel/run.sh full
+kernel/%.kernel:
+	$(alone) O=$(out) $(JOB_LONG) kernel/$* tests/kernel/run.sh quick_$*
+# Another compiler's warnings, without code.
+CLANG = clang -fsyntax-only -std=gnu11 $(WARNINGS) -Werror $(filter-out -DBARCOPY_VERSION=%,$(CPPFLAGS)) \
+	-DBARCOPY_VERSION='""' -Iperf -Idev $(if $(filter x86_64,$(GDRI_COPY_MACHINE)),-mavx512f)
+CLANG_SRCS := $(LIB_SRCS) $(filter-out %/ls64.c,$(wildcard perf/*.c perf/*/*.c dev/*.c dev/*/*.c))
+clang.syntax: export CLANG_NOW = for f in $(CLANG_SRCS); do $(CLANG) $$f || exit; done; echo "1 passed, 0 failed"
+clang.syntax:
+	@tests/job -n clang $(RESULTS) clang/syntax sh -c "$$CLANG_NOW"
