@@ -43,7 +43,6 @@ refresh-pages: all
 		packaging/man/from-help.py $(O)/$$t $$([ -e $$extra ] && echo $$extra) \
 			>packaging/man/$$t.1 || exit 1; done
 
-# The dump that abidiff compares with, and the Debian symbols file: after an addition, never to hide
-# a change of something published.
+# The Debian symbols file, after an addition.
 refresh-abi: lib
 	@tests/packages/abi.sh refresh '$(O)' '$(VERSION)'

@@ -1,60 +1,46 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# The library's binary interface against the stored one.
-#   abi.sh check BUILD_DIR            0: the same; 1: changed, with the report; 77: cannot tell here
-#   abi.sh refresh BUILD_DIR VERSION  stores the present one; refuses if it is not only additions
-# The dump is of x86-64; it knows public types only by what include/ declares.
+# The library's binary interface against that of the last release (the last tag v*).
+#   abi.sh check BUILD_DIR [OLD]      0: nothing or additions; 1: a break, with the report; 77: cannot tell here
+#   abi.sh refresh BUILD_DIR VERSION  adds new symbols to the Debian symbols file
+# OLD: a library to compare with, instead of the last release's, which is built in BUILD_DIR/release.
 set -eu
 cd "$(dirname "$0")/../.."
-
-stored=${ABI_STORED:-tests/packages/libgdrapi.abi}
 symbols=packaging/debian/libgdrapi2.symbols
 lib=$2/libgdrapi.so.2.6
 
-if ! command -v abidw >/dev/null; then
-	echo "no abidw here (package abigail-tools)"
-	exit 77
-fi
-machine=$(LC_ALL=C readelf -h "$lib" | sed -n 's/.*Machine: *//p')
-case $machine in
-*X86-64*) ;;
-*) echo "the stored dump is of x86-64, this library is of $machine"; exit 77 ;;
-esac
-if ! LC_ALL=C readelf -S "$lib" | grep -q '\.debug_info'; then
-	echo "the library was built without -g"
-	exit 77
-fi
-
-now=$(mktemp)
-trap 'rm -f "$now"' EXIT
-abidw --headers-dir include --drop-private-types --exported-interfaces-only --no-comp-dir-path --no-corpus-path --no-show-locs --out-file "$now" "$lib"
-
-# Exit status of abidiff: 1 and 2 its own errors, 4 a change, 8 one that breaks programs.
-compare() {
-	rc=0
-	abidiff --no-show-locs --headers-dir1 include --headers-dir2 include "$stored" "$now" || rc=$?
+# The last release's library, built once for a tag.
+release() {
+	tag=$(git describe --tags --match 'v[0-9]*' --abbrev=0 HEAD 2>/dev/null) || { echo "no release is tagged yet"; exit 77; }
+	tree=$1/release/$tag
+	if [ ! -e "$tree/done" ]; then
+		rm -rf "$tree" && mkdir -p "$tree/source"
+		git archive "$tag" | tar -x -C "$tree/source"
+		make -s -C "$tree/source" O="$PWD/$tree" CFLAGS='-O2 -g' lib >"$tree/log" 2>&1 || { tail "$tree/log"; exit 1; }
+		: >"$tree/done"
+	fi
+	old=$tree/libgdrapi.so.2.6 old_headers=$tree/source/include
 }
 
 case $1 in
 check)
-	compare
-	if [ $((rc & 8)) != 0 ]; then
+	command -v abidiff >/dev/null || { echo "no abidiff here (package abigail-tools)"; exit 77; }
+	LC_ALL=C readelf -S "$lib" | grep -q '\.debug_info' || { echo "the library was built without -g"; exit 77; }
+	if [ -n "${3:-}" ]; then old=$3 old_headers=include; else release "$2"; fi
+	# A reviewed growth of a structure, until the release that has it: abidiff's suppression rules in abi-growth.
+	growth=tests/packages/abi-growth
+	set -- "$2" --headers-dir1 "$old_headers" --headers-dir2 include "$old" "$lib"
+	[ ! -e $growth ] || set -- "$@" --suppressions $growth
+	report=$1/abi-report
+	shift
+	abidiff --no-show-locs --drop-private-types "$@" >"$report" || :
+	grep -E '^Functions changes summary: 0 Removed, 0 Changed' "$report" || [ ! -s "$report" ] || {
+		sed '/^  \[A\]/d' "$report"
 		echo "a published symbol or type has changed: programs built before would break"
-	elif [ "$rc" != 0 ]; then
-		echo "if these are additions: make refresh-abi, and a CHANGELOG line"
-	fi
-	[ "$rc" = 0 ]
+		exit 1
+	}
 	;;
 refresh)
-	if [ -e "$stored" ]; then
-		compare
-		if [ $((rc & ~4)) != 0 ]; then
-			echo "refused: not only additions. To publish a break on purpose remove $stored first." >&2
-			exit 1
-		fi
-	fi
-	cp "$now" "$stored"
-	[ -e "$symbols" ] || printf 'libgdrapi.so.2 libgdrapi2 #MINVER#\n* Build-Depends-Package: libgdrapi-dev\n' >"$symbols"
 	# A symbol keeps the version that it came with.
 	{
 		grep -v '^ ' "$symbols"
@@ -64,11 +50,12 @@ refresh)
 			while read -r name; do
 			grep "^ $name " "$symbols" || echo " $name $3"
 		done
-	} >"$now"
-	cat "$now" >"$symbols"
+	} >"$2/symbols.new"
+	cat "$2/symbols.new" >"$symbols"
+	rm "$2/symbols.new"
 	;;
 *)
-	echo "usage: abi.sh check|refresh BUILD_DIR [VERSION]" >&2
+	echo "usage: abi.sh check BUILD_DIR [OLD] | refresh BUILD_DIR VERSION" >&2
 	exit 2
 	;;
 esac
