@@ -61,7 +61,8 @@ static const struct tool tool = {
 
 static const char exit_text[] =
 	"Exit status:\n"
-	"  0  ordinary GPU memory can be mapped on every GPU that CUDA shows here\n"
+	"  0  ordinary GPU memory can be mapped on every GPU that CUDA shows here, by a\n"
+	"     program in this environment (GDRCOPY_BACKEND, GDRCOPY_USE_DMABUF_MMAP)\n"
 	"  1  it cannot on at least one, or there is no GPU\n"
 	"  2  that could not be determined, or a bad option, a file that cannot be read, or\n"
 	"     output that could not be written";

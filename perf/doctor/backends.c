@@ -26,40 +26,100 @@ static bool nodes_open(const struct machine *m, const struct unit *u)
 	return true;
 }
 
+static bool in_wsl(const struct machine *m, const struct unit *u)
+{
+	(void)u;
+	return m->wsl;
+}
+
+static bool old_driver(const struct machine *m, const struct unit *u)
+{
+	(void)u;
+	return m->driver.major && m->driver.major < RM_DRIVER;
+}
+
+static bool nodes_closed(const struct machine *m, const struct unit *u)
+{
+	return !nodes_open(m, u);
+}
+
+static bool proprietary(const struct machine *m, const struct unit *u)
+{
+	return !u->probe->dmabuf && m->driver.flavour == FLAVOUR_PROPRIETARY;
+}
+
+static bool confidential(const struct machine *m, const struct unit *u)
+{
+	(void)u;
+	return m->probe->confidential;
+}
+
+static bool is_mig(const struct machine *m, const struct unit *u)
+{
+	(void)m;
+	/* CUDA's name of a part of a GPU: "NVIDIA H100 80GB HBM3 MIG 1g.10gb" */
+	return strstr(u->probe->name, " MIG ");
+}
+
+static bool geforce(const struct machine *m, const struct unit *u)
+{
+	(void)m;
+	return !u->probe->dmabuf && strstr(u->probe->name, "GeForce");
+}
+
+static bool no_export(const struct machine *m, const struct unit *u)
+{
+	(void)m;
+	return !u->probe->dmabuf;
+}
+
 /* The first that applies is the one to remove. */
+static const struct {
+	bool (*applies)(const struct machine *m, const struct unit *u);
+	struct obstacle obstacle;
+} obstacles[] = {
+	{ in_wsl,
+	  { "WSL gives the CPU no access to GPU memory", "use Linux itself instead of WSL",
+	    false } },
+	{ old_driver,
+	  { "a GPU driver older than 515 does not show what is behind an address",
+	    "install a newer GPU driver, or load the kernel module gdrdrv", true } },
+	{ nodes_closed,
+	  { "it needs /dev/nvidiactl and the GPU's own node, as CUDA does",
+	    "make the nodes open for this user: see \"GPU driver\"", false } },
+	{ proprietary,
+	  { "the proprietary kernel modules do not export dma-bufs, which rm needs for cudaMalloc "
+	    "memory",
+	    "install the open kernel modules (Turing and later GPUs), or load the kernel module "
+	    "gdrdrv",
+	    true } },
+	{ confidential,
+	  { "with confidential computing the CPU may not map GPU memory",
+	    "copy through CUDA, or turn confidential computing off", true } },
+	{ is_mig,
+	  { "rm is not tested on a part of a GPU (MIG)",
+	    "load the kernel module gdrdrv, or use the GPU without MIG", true } },
+	{ geforce,
+	  { "this GeForce GPU does not export its memory as dma-buf, which rm needs: NVIDIA "
+	    "supports "
+	    "GPUDirect RDMA on data-center and professional RTX GPUs, and barcopy has not been "
+	    "tried on "
+	    "a GeForce",
+	    "try the kernel module gdrdrv, whose pins the GPU driver may refuse as well; else copy "
+	    "through CUDA",
+	    true } },
+	{ no_export,
+	  { "this GPU's memory is not exported as dma-buf, which rm needs: the kernel may lack "
+	    "dma-bufs, or CUDA be older than 11.7",
+	    "load the kernel module gdrdrv", true } },
+};
+
 const struct obstacle *rm_obstacle(const struct machine *m, const struct unit *u)
 {
-	static const struct obstacle
-		wsl = { "WSL gives the CPU no access to GPU memory",
-			"use Linux itself instead of WSL", false },
-		old = { "a GPU driver older than 515 does not show what is behind an address",
-			"install a newer GPU driver, or load the kernel module gdrdrv", true },
-		nodes = { "it needs /dev/nvidiactl and the GPU's own node, as CUDA does",
-			  "make the nodes open for this user: see \"GPU driver\"", false },
-		proprietary = { "the proprietary kernel modules do not export dma-bufs, which rm "
-				"needs for cudaMalloc memory",
-				"install the open kernel modules (Turing and later GPUs), or load "
-				"the kernel module gdrdrv",
-				true },
-		confidential = { "with confidential computing the CPU may not map GPU memory",
-				 "copy through CUDA, or turn confidential computing off", true },
-		mig = { "rm is not tested on a part of a GPU (MIG)",
-			"load the kernel module gdrdrv, or use the GPU without MIG", true },
-		no_export = { "this GPU's memory is not exported as dma-buf, which rm needs: the "
-			      "kernel may lack dma-bufs, or CUDA be older than 11.7",
-			      "load the kernel module gdrdrv", true };
-	/* CUDA's name of a part of a GPU: "NVIDIA H100 80GB HBM3 MIG 1g.10gb" */
-	bool is_mig = strstr(u->probe->name, " MIG ");
-
-	return m->probe->stand_in					       ? NULL
-	       : m->wsl							       ? &wsl
-	       : m->driver.major && m->driver.major < RM_DRIVER		       ? &old
-	       : !nodes_open(m, u)					       ? &nodes
-	       : !u->probe->dmabuf && m->driver.flavour == FLAVOUR_PROPRIETARY ? &proprietary
-	       : m->probe->confidential					       ? &confidential
-	       : is_mig							       ? &mig
-	       : u->probe->dmabuf					       ? NULL
-									       : &no_export;
+	for (size_t i = 0; i < sizeof(obstacles) / sizeof(obstacles[0]) && !m->probe->stand_in; i++)
+		if (obstacles[i].applies(m, u))
+			return &obstacles[i].obstacle;
+	return NULL;
 }
 
 /* ---- trials ---------------------------------------------------------------------------------- */
@@ -101,8 +161,10 @@ static const char *reason(const struct probe_trial *t)
 static void check_trial(const struct machine *m, struct report *r, const struct unit *u,
 			const struct probe_trial *t)
 {
-	bool served = unit_answer(u) == ANSWER_YES;
+	bool served = unit_server(u) || unit_answer(u) == ANSWER_YES;
 
+	if (!strcmp(t->backend, TRIAL_PROGRAM)) /* check_unit() */
+		return;
 	if (trial_works(t))
 		report_add(r, SEV_OK, u->id,
 			   text("%s works: 64 KiB of %s memory pinned, mapped (%s) and copied both "
@@ -121,6 +183,16 @@ static void check_trial(const struct machine *m, struct report *r, const struct 
 			   served && t->error != EILSEQ ? NULL : meaning(m, u, t), NULL);
 }
 
+/* What restricts programs started here to some backends; NULL: nothing. */
+static const char *restriction(const struct machine *m)
+{
+	const char *backend = m->probe->env.backend, *mmap = m->probe->env.dmabuf_mmap;
+
+	return backend[0]	  ? text("GDRCOPY_BACKEND is \"%s\"", backend)
+	       : !strcmp(mmap, "1") ? text("GDRCOPY_USE_DMABUF_MMAP is \"%s\"", mmap)
+				  : NULL;
+}
+
 /* ---- what that comes to ---------------------------------------------------------------------- */
 
 static const char *todo(const struct machine *m, const struct unit *u)
@@ -131,9 +203,29 @@ static const char *todo(const struct machine *m, const struct unit *u)
 		    (!o || o->on_host) && m->container[0] ? " (on the host)" : "");
 }
 
+/* A backend serves, and yet a program fails: the environment forbids it. */
+static void check_program(const struct machine *m, struct report *r, const struct unit *u)
+{
+	const struct probe_trial *t = unit_program(u);
+	const char *set = restriction(m);
+
+	report_add(r, t->error == ENOMEM ? SEV_UNKNOWN : SEV_FAIL, u->id,
+		   text("a program started here fails (%s): %s", t->step,
+			t->text[0] ? t->text : strerror(t->error)),
+		   set ? text("%s in this environment, which forbids what works: MPI, UCX, NCCL and "
+			      "other programs started here get nothing else from gdr_open()",
+			      set)
+		       : "a backend that serves alone does not serve through gdr_open()",
+		   t->error == ENOMEM ? "free GPU memory or BAR1 (see \"BAR1\") and run this again"
+		   : set	      ? text("unset %.*s, or name a backend that works",
+				     (int)strcspn(set, " "), set)
+				      : "report this with the output of --json");
+}
+
 static void check_unit(const struct machine *m, struct report *r, const struct unit *u)
 {
 	const char *server = unit_server(u);
+	const struct probe_trial *program = unit_program(u);
 
 	if (u->probe->context_error[0])
 		report_add(
@@ -142,6 +234,8 @@ static void check_unit(const struct machine *m, struct report *r, const struct u
 			"no program can use this GPU now",
 			"nvidia-smi -q shows compute mode and free memory, the kernel log (NVRM, "
 			"Xid) a broken GPU");
+	else if (server && program && !trial_works(program))
+		check_program(m, r, u);
 	else if (server)
 		report_add(
 			r, SEV_OK, u->id,
@@ -175,14 +269,14 @@ static void check_unit(const struct machine *m, struct report *r, const struct u
 
 static void check_environment(const struct machine *m, struct report *r)
 {
-	const char *backend = m->probe->env.backend, *mmap = m->probe->env.dmabuf_mmap;
+	const char *set = restriction(m);
 
-	if (backend[0] || (mmap[0] && strcmp(mmap, "0")))
-		report_add(r, SEV_NOTE, NULL,
-			   backend[0] ? text("GDRCOPY_BACKEND is \"%s\"", backend)
-				      : text("GDRCOPY_USE_DMABUF_MMAP is \"%s\"", mmap),
-			   "it restricts programs started here to some backends; the trials above "
-			   "ignore it",
+	for (const struct unit *u = m->unit; u < m->unit + m->units; u++)
+		if (unit_server(u) && unit_program(u) && !trial_works(unit_program(u)))
+			return; /* check_program() has the words */
+	if (set)
+		report_add(r, SEV_NOTE, NULL, set,
+			   "programs started here use no other backend; each was tried alone above",
 			   NULL);
 }
 

@@ -8,6 +8,7 @@
 #include "doctor/subjects.h"
 
 enum { LITTLE = 16 << 20 }; /* below this, pins fail one after the other */
+enum { OLD = 256 << 20 }; /* at most, without Resizable BAR */
 
 /* "32.0 MiB" */
 static const char *bytes_text(long long bytes)
@@ -42,8 +43,12 @@ static void check_size(const struct machine *m, struct report *r, const struct u
 			     bytes_text(g->bar1_used), bytes_text(g->bar1_free)),
 			full	? "hardly anything more can be pinned: pins fail with ENOMEM"
 			: small ? text("smaller than the GPU's memory (%s): only a part of it can "
-				       "be pinned at a time",
-				       bytes_text(g->memory))
+				       "be pinned at a time%s",
+				       bytes_text(g->memory),
+				       g->bar1_total > OLD
+					       ? ""
+					       : "; this is the size of GPUs without Resizable BAR, "
+						 "and of others while it is off")
 			: g->memory ? text("all of the GPU's memory (%s) can be pinned at once",
 					   bytes_text(g->memory))
 				    : NULL,

@@ -60,6 +60,14 @@ bool trial_works(const struct probe_trial *t)
 	return !t->error && !strcmp(t->step, "done");
 }
 
+const struct probe_trial *unit_program(const struct unit *u)
+{
+	for (int i = 0; u->probe && i < u->probe->trials; i++)
+		if (!strcmp(u->probe->trial[i].backend, TRIAL_PROGRAM))
+			return &u->probe->trial[i];
+	return NULL;
+}
+
 bool unit_works(const struct unit *u, const char *backend, const char *memory)
 {
 	for (int i = 0; u->probe && i < u->probe->trials; i++) {
@@ -83,9 +91,13 @@ const char *unit_server(const struct unit *u)
 enum answer unit_answer(const struct unit *u)
 {
 	const struct probe_gpu *g = u->probe;
+	const struct probe_trial *program = unit_program(u);
 
 	if (!g)
 		return ANSWER_UNKNOWN;
+	/* whatever the backends can do: a program must get one of them */
+	if (program && !trial_works(program) && unit_server(u))
+		return program->error == ENOMEM ? ANSWER_UNKNOWN : ANSWER_NO;
 	/* an integrated GPU has no memory of its own: cudaHostAlloc is the way to allocate there */
 	if (unit_server(u) || (g->integrated && unit_works(u, "host", NULL)))
 		return ANSWER_YES;

@@ -72,6 +72,8 @@ void machine_start(struct machine *m, const struct root *root, const struct prob
 
 bool machine_has_gpu(const struct machine *m);
 bool trial_works(const struct probe_trial *t);
+/* What a program gets in this environment; NULL: not tried. */
+const struct probe_trial *unit_program(const struct unit *u);
 /* Their names, in the library's order; ends with NULL. */
 extern const char *const backend_names[];
 /* With memory of that CUDA call; NULL: with any. */

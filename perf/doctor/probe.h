@@ -16,7 +16,7 @@
 
 #define PROBE_GPUS   32
 #define PROBE_NODES  36
-#define PROBE_TRIALS 5
+#define PROBE_TRIALS 6
 #define PROBE_TEXT   1024
 
 /* A device node and whether this process may open it. */
@@ -38,6 +38,7 @@ struct probe_library {
 };
 
 /* One trial of 64 KiB: allocate, pin, map, copy both ways and compare, unmap, unpin. */
+#define TRIAL_PROGRAM "gdr_open" /* in place of a backend: the one that a program gets here */
 struct probe_trial {
 	char backend[16];
 	char memory[16]; /* the CUDA call that allocated it */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Trials: with each backend alone, 64 KiB of the memory that it is for are pinned, mapped, written by
- * the CPU and read by CUDA, written by CUDA and read by the CPU. Where rm refuses ordinary memory, it
- * is tried with exportable memory too, which it may serve alone. Runs in a child process. It must not
- * know what the outcome means.
+ * the CPU and read by CUDA, written by CUDA and read by the CPU; then the same as a program does it, by
+ * gdr_open() in the environment as it is. Where rm refuses ordinary memory, it is tried with exportable
+ * memory too, which it may serve alone. Runs in a child process. It must not know what the outcome means.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 
 enum { TRIAL_BYTES = 65536 };
 
-enum { GDRDRV, DMABUF, RM, HOST, RM_EXPORTABLE };
+enum { GDRDRV, DMABUF, RM, HOST, PROGRAM, RM_EXPORTABLE };
 
 static const struct {
 	const char *backend;
@@ -25,6 +25,7 @@ static const struct {
 	[DMABUF] = { "dmabuf", MEM_ALLOC },
 	[RM] = { "rm", MEM_ALLOC },
 	[HOST] = { "host", MEM_HOST_ALLOC },
+	[PROGRAM] = { TRIAL_PROGRAM, MEM_ALLOC },
 	[RM_EXPORTABLE] = { "rm", MEM_CREATE }, /* the last: not always wanted */
 };
 
@@ -126,16 +127,28 @@ static void pinned(struct trial *t)
 	}
 }
 
-static void one(struct trial *t, const struct gpu *gpu, int index, bool integrated)
+/* The environment is this child's; `own` is GDRCOPY_BACKEND as it was, or NULL. */
+static gdr_t open_library(int index, bool integrated, const char *own)
 {
-	/* what gdrdrv pins there (GPUDirect RDMA guide 13.4.1) */
-	enum mem_kind kind = integrated && index == GDRDRV ? MEM_HOST_ALLOC : plan[index].kind;
+	if (index != PROGRAM)
+		setenv("GDRCOPY_BACKEND", plan[index].backend, 1);
+	else if (own)
+		setenv("GDRCOPY_BACKEND", own, 1);
+	else
+		unsetenv("GDRCOPY_BACKEND");
+	return index == PROGRAM && !integrated ? gdr_open() : barcopy_open(BARCOPY_OPEN_ANY);
+}
+
+static void one(struct trial *t, const struct gpu *gpu, int index, bool integrated, const char *own)
+{
+	/* what gdrdrv pins there (GPUDirect RDMA guide 13.4.1), and what programs allocate */
+	bool host = integrated && (index == GDRDRV || index == PROGRAM);
+	enum mem_kind kind = host ? MEM_HOST_ALLOC : plan[index].kind;
 	struct probe_trial *out = t->out;
 
 	snprintf(out->memory, sizeof(out->memory), "%s", mem_kind_name[kind]);
 	begin(t, "open");
-	setenv("GDRCOPY_BACKEND", plan[index].backend, 1);
-	t->g = barcopy_open(BARCOPY_OPEN_ANY);
+	t->g = open_library(index, integrated, own);
 	if (!t->g) {
 		called(t, errno);
 		return;
@@ -162,11 +175,16 @@ static bool refused(const struct probe_trial *t)
 
 void probe_trials(struct probe_gpu *g, const struct gpu *gpu)
 {
+	char own[64];
+	const char *set = getenv("GDRCOPY_BACKEND");
+
+	if (set)
+		snprintf(own, sizeof(own), "%s", set);
 	while (g->trials < (refused(&g->trial[RM]) ? PROBE_TRIALS : RM_EXPORTABLE)) {
 		int index = g->trials++;
 		struct trial t = { .out = &g->trial[index] };
 
 		snprintf(t.out->backend, sizeof(t.out->backend), "%s", plan[index].backend);
-		one(&t, gpu, index, g->integrated);
+		one(&t, gpu, index, g->integrated, set ? own : NULL);
 	}
 }

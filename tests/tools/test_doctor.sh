@@ -92,6 +92,10 @@ for name in sys.argv[1:]:
 		'1s/^/text \/.dockerenv x\n/' 1 'or use the GPU without MIG \(on the host\)'
 	vary "WSL" bare-metal "$no_gdrdrv;$no_rm;s/^release.*/release 5.15-microsoft-standard-WSL2/" '' 1 \
 		'use Linux itself instead of WSL'
+	vary "a GeForce" bare-metal "$no_gdrdrv;$no_rm;/dmabuf yes/d;s/NVIDIA H100.*/NVIDIA GeForce RTX 3090/" '' 1 \
+		'has not been tried on a GeForce.*whose pins the GPU driver may refuse as well'
+	vary "a BAR1 without Resizable BAR" bare-metal 's/^  bar1_total .*/  bar1_total 268435456/' '' 0 \
+		'BAR1: 256.0 MiB.*only a part of it can be pinned at a time; this is the size of GPUs without Resizable BAR'
 	vary "a GPU of the container that is not this process's" container-compute '1s/^/env.cuda_visible 0\n/' '' 0 \
 		'CUDA_VISIBLE_DEVICES is "0": unset it'
 	vary "no GPU in a container on a virtual machine" no-gpu '1s/^/env.container docker\nhypervisor KVM\n/' '' 1 \
@@ -180,9 +184,18 @@ for g in d["gpus"]:
 ' "$out" "$rm_rc"
 run GDRSIM_DEVICES=0 "$tool" --sim "$sim"
 expect "no device: exit 1" 1 'CUDA does not start: cuInit: CUDA_ERROR_NO_DEVICE'
-run GDRCOPY_BACKEND=host "$tool" --sim "$sim"
-expect "GDRCOPY_BACKEND is reported" $status 'GDRCOPY_BACKEND is "host"'
-expect "and does not hide the others" $status "$rm_says"
+# the environment is that of the programs for which the doctor stands
+run GDRCOPY_BACKEND=rm "$tool" --sim "$sim"
+expect "GDRCOPY_BACKEND is reported" $status 'GDRCOPY_BACKEND is "rm"'
+for set in GDRCOPY_BACKEND=host GDRCOPY_BACKEND=nonsense GDRCOPY_BACKEND=gdrdrv GDRCOPY_USE_DMABUF_MMAP=1; do
+	run LD_PRELOAD="$sim/libnvidia_node.so" $set "$tool" --sim "$sim"
+	tr -s ' \n' '  ' <"$out" >"$tmp/one-line"
+	mv "$tmp/one-line" "$out"
+	expect "$set: what forbids all that works is a fault" 1 "fault a program started here fails .*: unset ${set%%=*}, or "
+	expect "$set: does not hide what works" 1 'ok rm works'
+	run LD_PRELOAD="$sim/libnvidia_node.so" $set "$build/gdrcopy_copybw" --sim "$sim" -a cuMemAlloc -s 64K
+	expect "$set: a program fails" 2 '' '.'
+done
 run GDRSIM_FAIL='cuMemAlloc:*=2,cuMemCreate:*=2,cuMemHostAlloc:*=2' "$tool" --sim "$sim"
 expect "no memory: exit 2" 2 'where memory was short'
 run GDRSIM_FAIL='cuDevicePrimaryCtxRetain:*=46' "$tool" --sim "$sim"
