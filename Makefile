@@ -87,10 +87,10 @@ LIB_STATIC := $(O)/libgdrapi.a
 lib: $(LIB) $(LIB_LINKS) $(LIB_STATIC)
 
 # Built anew with other flags, another compiler or other sources: $(O)/flags holds them, and changes only when
-# they do. `make install` by itself takes what was built, whoever calls it.
+# they do; -Werror makes no other object. `make install` by itself takes what was built, whoever calls it.
 FLAGS_SEEN := $(O)/flags
 ifneq ($(if $(MAKECMDGOALS),$(filter-out install install-% %_install uninstall,$(MAKECMDGOALS)),all),)
-export FLAGS_NOW = $(CC) $(sort $(CPPFLAGS)) / $(sort $(CFLAGS)) / $(sort $(LDFLAGS)) / $(LIB_SRCS)
+export FLAGS_NOW = $(CC) $(sort $(CPPFLAGS)) / $(sort $(filter-out -Werror,$(CFLAGS))) / $(sort $(LDFLAGS)) / $(LIB_SRCS)
 $(FLAGS_SEEN): FORCE
 	$(Q)mkdir -p $(@D) && printf '%s\n' "$$FLAGS_NOW" | cmp -s - $@ || printf '%s\n' "$$FLAGS_NOW" >$@
 endif

@@ -55,19 +55,19 @@ check:
 check-ci:
 	@scripts/deps.sh ci
 	$(begin)
-	$(call run,ci)
+	$(call run,ci.tests)
 	$(report)
 
 check-full:
 	@scripts/deps.sh full
 	$(begin)
-	$(call run,ci full)
+	$(call run,ci.tests full.tests)
 	$(report)
 
-.PHONY: ci full
-ci: kernel/6.1.kernel kernel/6.12.kernel kernel/arm64.kernel tsan.programs arm64.programs long.programs \
+.PHONY: ci.tests full.tests
+ci.tests: kernel/6.1.kernel kernel/6.12.kernel kernel/arm64.kernel tsan.programs arm64.programs long.programs \
 	$(CI_SCRIPTS:%=%.script)
-full: kernel/full.kernel valgrind.programs $(FULL_SCRIPTS:%=%.script) coverage.script fresh.script
+full.tests: kernel/full.kernel valgrind.programs $(FULL_SCRIPTS:%=%.script) coverage.script fresh.script
 
 # The tests of this build alone, for work in progress.
 check-quick: build-tests

@@ -141,7 +141,7 @@ ok "drv and drv_install"
 
 make -C "$src" -s O="$tmp/o" help >"$tmp/help"
 unnamed=$(make -C "$src" -pn O="$tmp/o" 2>/dev/null | sed -n 's/^\.PHONY: //p' | tr ' ' '\n' |
-	grep -vxE 'all|help|install-boot|print-copy-baseline' | sort -u | while read -r t; do
+	grep -vxE 'all|help|install-boot|print-copy-baseline|FORCE|.*\..*' | sort -u | while read -r t; do
 		grep -qE "(^|[^a-z_-])$t([^a-z_-]|$)" "$tmp/help" || echo "$t"; done)
 echo "$unnamed" | sed '/^$/d; s/^/# make help does not name: /'
 test -z "$unnamed"
