@@ -4,7 +4,7 @@
 
 PACK_ENV = VERSION='$(VERSION)' O='$(O)'
 
-.PHONY: dist deb deb-module rpm wheel check-packages check-packages-static
+.PHONY: dist deb deb-module rpm wheel check-packages
 dist:
 	@$(PACK_ENV) packaging/dist.sh
 
@@ -28,10 +28,6 @@ wheel:
 check-packages:
 	@scripts/deps.sh full
 	@GDRCOPY_SOURCE='$(GDRCOPY_SOURCE)' tests/packages/run.sh '$(O)'
-
-# What needs no root and no packages built: versions, pages, symbols, lint, completion.
-check-packages-static: all
-	@tests/packages/static.sh '$(O)'
 
 # ---- what is stored and must follow the code --------------------------------------------------------
 
