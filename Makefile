@@ -75,7 +75,7 @@ LIB_SRCS := $(addprefix src/, \
 		rm_client.c rm_objects.c rm_map.c rm_trial.c host.c) \
 	$(addprefix core/, ctx.c handle.c mem.c offload.c parts.c region.c) \
 	$(addprefix cache/, cache.c evict.c miss.c pages.c range.c) \
-	$(addprefix calls/, cache.c copies.c gdrapi.c memory.c revoke.c stats.c)) $(GDRI_COPY_SRCS)
+	$(addprefix calls/, cache.c copies.c copyv.c gdrapi.c memory.c revoke.c stats.c)) $(GDRI_COPY_SRCS)
 
 PUBLIC_HEADERS := gdrapi.h barcopy.h gdrconfig.h
 

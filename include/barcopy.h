@@ -142,9 +142,37 @@ typedef struct barcopy_copy_seg {
  */
 int barcopy_copyv_to_mapping(gdr_mh_t handle, const barcopy_copy_seg_t *seg, size_t count, uint32_t flags);
 
-/** The same out of the mapping: loads of many pieces are in flight together. */
+/**
+ * The same out of the mapping: loads of many pieces are in flight together. Each line of 64 bytes is
+ * loaded once, however many pieces between two ORDERED ones lie in it; where host destinations overlap,
+ * the later piece's bytes remain.
+ *
+ * An Intel core has as many line buffers for lines with address bit 6 clear as for lines with it set
+ * (measured: 8 and 8), so flags that are read together should lie at odd multiples of 64 bytes from each
+ * other: 16 then take one round trip of the link, and two at even multiples. docs/performance.md has figures.
+ */
 int barcopy_copyv_from_mapping(gdr_mh_t handle, const barcopy_copy_seg_t *seg, size_t count,
 			   uint32_t flags);
+
+/** One piece of a vectored copy through several handles. */
+typedef struct barcopy_handle_seg {
+	gdr_mh_t handle;	/**< whose mapping seg.map_ptr is in */
+	barcopy_copy_seg_t seg; /**< as in a vector of one handle */
+} barcopy_handle_seg_t;
+
+/**
+ * As barcopy_copyv_to_mapping() and barcopy_copyv_from_mapping(), each piece through a handle of its own,
+ * with one fence for all. The handles may be of several contexts and GPUs, and their mappings of several types: the
+ * fences are those of the strictest. Every handle and piece is checked before the first byte is moved. No handle
+ * may be unmapped or unpinned meanwhile.
+ *
+ * A piece with BARCOPY_COPY_ORDERED leaves this CPU behind all before it, also those of other GPUs. A write
+ * to another GPU may still be on its way then: barcopy_flush() on its handle waits for it.
+ * @param flags  0 or BARCOPY_COPY_NO_FENCE
+ * @return 0; EINVAL (a handle, not mapped, a piece outside, unknown flag, reserved not 0); EACCES.
+ */
+int barcopy_copyv_to_mappings(const barcopy_handle_seg_t *seg, size_t count, uint32_t flags);
+int barcopy_copyv_from_mappings(const barcopy_handle_seg_t *seg, size_t count, uint32_t flags);
 
 /** For a threshold of barcopy_copy_options_t: the size that measurements speak for. */
 #define BARCOPY_COPY_ENGINE_AUTO ((size_t)-1)
@@ -218,8 +246,8 @@ int barcopy_get64(gdr_mh_t handle, const void *map_ptr, uint64_t *value);
  * the CPU has a store that is sent at once (MOVDIRI; write-combined mappings), that and no fence: some
  * 10 ns instead of 140. Elsewhere it is barcopy_put32().
  *
- * Promised: the word is stored whole; it is behind every copy and put of this thread before it (not
- * behind vectored ones with BARCOPY_COPY_NO_FENCE, nor other posts); it leaves without a further call.
+ * Promised: the word is stored whole; it is behind every copy and put of this thread before it through
+ * write-combined mappings (not behind vectored ones with BARCOPY_COPY_NO_FENCE, nor other posts); it leaves without a further call.
  * Not promised: that it has left when the call returns; any order with what this thread stores later, to
  * this mapping or anywhere else, a second post included. A later copy, put or
  * barcopy_fence(BARCOPY_FENCE_AFTER_WRITE) brings the order back. Before memory that the other side reads
@@ -228,6 +256,22 @@ int barcopy_get64(gdr_mh_t handle, const void *map_ptr, uint64_t *value);
  */
 int barcopy_post32(gdr_mh_t handle, void *map_ptr, uint32_t value);
 int barcopy_post64(gdr_mh_t handle, void *map_ptr, uint64_t value);
+
+/** Bytes of a posted line, and its alignment. */
+#define BARCOPY_LINE 64
+
+/**
+ * Posts a message of one line: copies BARCOPY_LINE bytes from `line`, of any alignment, to map_ptr, which is
+ * aligned to BARCOPY_LINE.
+ *
+ * Promised: each aligned word of 8 bytes is stored whole, and the last one becomes visible last, so it can
+ * be the flag of the 56 bytes before it. Where the CPU has MOVDIR64B and the mapping is write-combined, the
+ * line is one write of 64 bytes, without a fence: some 7 ns; elsewhere it is a copy of 56 bytes, the
+ * fence of a copy, and barcopy_post64(). The order with what this thread did before and does after is as
+ * for barcopy_post32(). Not promised: any order among the first 56 bytes.
+ * @return 0; EINVAL (handle, not mapped, misaligned, outside, line is NULL); EACCES.
+ */
+int barcopy_post_line(gdr_mh_t handle, void *map_ptr, const void *line);
 
 /** Comparison of a wait; unsigned. */
 typedef enum barcopy_cmp {

@@ -12,7 +12,8 @@ void row_movdir64b_to(void *dst, const void *src, size_t n)
 	const uint8_t *s = src;
 
 	for (; n >= GDRI_LINE; d += GDRI_LINE, s += GDRI_LINE, n -= GDRI_LINE)
-		__asm__ volatile("movdir64b %1, %2"
-				 : "=m"(*(uint8_t(*)[64])d)
-				 : "m"(*(const uint8_t(*)[64])s), "r"(d));
+		__asm__ volatile(".byte 0x66, 0x0f, 0x38, 0xf8, 0x3e" /* MOVDIR64B (%rsi), %rdi */
+				 :
+				 : "S"(s), "D"(d)
+				 : "memory");
 }

@@ -11,6 +11,7 @@
 #include "barcopy.h"
 #include "base/error.h"
 #include "core/ctx.h"
+#include "core/handle.h"
 
 /* The errno of `call` with the context g held as ctx, or why g cannot be. */
 #define GDRI_WITH(g, ctx, call)                  \
@@ -44,6 +45,16 @@ _Static_assert(sizeof(barcopy_copy_options_t) >= FIRST_COPY_OPTIONS &&
 		       sizeof(barcopy_cache_stats_t) >= FIRST_CACHE_STATS &&
 		       sizeof(barcopy_stats_t) >= FIRST_STATS,
 	       "they only grow");
+
+/*
+ * Why a copy through that window is refused: EINVAL, or EACCES for a write through a read-only map, whose
+ * window for writes has no end. By value: a window whose address is taken would not stay in registers.
+ */
+__attribute__((cold)) int gdri_explain_window(struct gdri_window w, const void *map_ptr,
+					      const void *host_ptr, size_t size);
+
+void gdri_count_copies(struct gdri_counters *counters, enum gdri_access access, uint64_t n,
+		       uint64_t bytes);
 
 /* Whoever opens a context calls it, so that a static library brings the summary at exit too. */
 void gdri_stats_init(void);

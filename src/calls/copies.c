@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The entry points for copies, fences and words: look the handle up without a lock, check that the
+ * The entry points for copies, fences and words (vectors: copyv.c): look the handle up without a lock, check that the
  * range lies inside what the handle may touch, and hand over to src/copy. This is the path
  * that must stay short: nothing is logged or allocated here, and what is not to be counted pays
  * nothing for what is.
@@ -10,12 +10,8 @@
 #include "calls/calls.h"
 #include "core/handle.h"
 
-/*
- * Why not: EINVAL, or EACCES for a write through a read-only map, whose window for writes has no end.
- * By value, here and below: a window whose address is taken would not stay in registers.
- */
-static __attribute__((cold, noinline)) int explain_window(struct gdri_window w, const void *map_ptr,
-							  const void *host_ptr, size_t size)
+int gdri_explain_window(struct gdri_window w, const void *map_ptr, const void *host_ptr,
+			size_t size)
 {
 	if (!host_ptr)
 		return -gdri_fail(EINVAL, "the host pointer is NULL");
@@ -36,7 +32,7 @@ static inline __attribute__((always_inline)) int copy(gdr_mh_t handle, struct gd
 	if (!size)
 		return 0;
 	if (__builtin_expect(!host || !gdri_window_has(&w, map, size), 0))
-		return explain_window(w, map, host, size);
+		return gdri_explain_window(w, map, host, size);
 	if (access == GDRI_WRITES) {
 		GDRI_PROBE4(copy_to, handle.h, dst, src, size);
 		gdri_copy_to(w.plan, dst, src, size);
@@ -47,8 +43,8 @@ static inline __attribute__((always_inline)) int copy(gdr_mh_t handle, struct gd
 	return 0;
 }
 
-static void count_copies(struct gdri_counters *counters, enum gdri_access access, uint64_t n,
-			 uint64_t bytes)
+void gdri_count_copies(struct gdri_counters *counters, enum gdri_access access, uint64_t n,
+		       uint64_t bytes)
 {
 	bool to = access == GDRI_WRITES;
 
@@ -70,7 +66,7 @@ static __attribute__((noinline)) int counted_copy(gdr_mh_t handle, void *dst, co
 		return -rc;
 	rc = copy(handle, w, access, dst, src, size);
 	if (!rc && size)
-		count_copies(w.counters, access, 1, size);
+		gdri_count_copies(w.counters, access, 1, size);
 	return rc;
 }
 
@@ -90,74 +86,6 @@ int gdr_copy_from_mapping(gdr_mh_t handle, void *h_ptr, const void *map_d_ptr, s
 	if (__builtin_expect(!gdri_handle_for_copy(handle, GDRI_READS, &w), 0))
 		return counted_copy(handle, h_ptr, map_d_ptr, size, GDRI_READS);
 	return copy(handle, w, GDRI_READS, h_ptr, map_d_ptr, size);
-}
-
-/* May every piece be copied? 0 or -errno. */
-static int check_segments(struct gdri_window w, const barcopy_copy_seg_t *seg, size_t count,
-			  uint32_t flags)
-{
-	if (flags & ~(uint32_t)BARCOPY_COPY_NO_FENCE)
-		return gdri_fail(EINVAL, "unknown bits in copy flags 0x%x", flags);
-	if (count && !seg)
-		return gdri_fail(EINVAL, "seg is NULL");
-	for (size_t i = 0; i < count; i++) {
-		if (seg[i].flags & ~(uint32_t)BARCOPY_COPY_ORDERED || seg[i].reserved)
-			return gdri_fail(EINVAL, "segment %zu: unknown flags or reserved not 0", i);
-		if (seg[i].size &&
-		    (!seg[i].host_ptr || !gdri_window_has(&w, seg[i].map_ptr, seg[i].size)))
-			return -explain_window(w, seg[i].map_ptr, seg[i].host_ptr, seg[i].size);
-	}
-	return 0;
-}
-
-static __attribute__((cold, noinline)) void count_segments(struct gdri_counters *counters,
-							   enum gdri_access access,
-							   const barcopy_copy_seg_t *seg,
-							   size_t count)
-{
-	uint64_t n = 0, bytes = 0;
-
-	for (size_t i = 0; i < count; i++) {
-		n += !!seg[i].size;
-		bytes += seg[i].size;
-	}
-	count_copies(counters, access, n, bytes);
-}
-
-static int copyv(gdr_mh_t handle, enum gdri_access access, const barcopy_copy_seg_t *seg,
-		 size_t count, uint32_t flags)
-{
-	struct gdri_window w;
-	int rc = gdri_handle_window(handle, access, &w);
-
-	if (!rc)
-		rc = check_segments(w, seg, count, flags);
-	if (rc)
-		return -rc;
-	if (access == GDRI_WRITES) {
-		GDRI_PROBE3(copyv_to, handle.h, seg, count);
-		if (count)
-			gdri_copyv_to(w.plan, seg, count, sizeof(*seg), flags);
-	} else {
-		GDRI_PROBE3(copyv_from, handle.h, seg, count);
-		if (count)
-			gdri_copyv_from(w.plan, seg, count, sizeof(*seg), flags);
-	}
-	if (__builtin_expect(!!w.counters, 0))
-		count_segments(w.counters, access, seg, count);
-	return 0;
-}
-
-int barcopy_copyv_to_mapping(gdr_mh_t handle, const barcopy_copy_seg_t *seg, size_t count,
-			     uint32_t flags)
-{
-	return copyv(handle, GDRI_WRITES, seg, count, flags);
-}
-
-int barcopy_copyv_from_mapping(gdr_mh_t handle, const barcopy_copy_seg_t *seg, size_t count,
-			       uint32_t flags)
-{
-	return copyv(handle, GDRI_READS, seg, count, flags);
 }
 
 static int take_options(const barcopy_copy_options_t *from, barcopy_copy_options_t *to)
@@ -231,7 +159,7 @@ static __attribute__((cold, noinline)) int explain_word(struct gdri_window w, co
 {
 	if ((uintptr_t)ptr & (size - 1))
 		return -gdri_fail(EINVAL, "%p is not aligned to %zu bytes", ptr, size);
-	return explain_window(w, ptr, "", size);
+	return gdri_explain_window(w, ptr, "", size);
 }
 
 /* A post is counted as a put. */
@@ -292,6 +220,40 @@ int barcopy_post32(gdr_mh_t handle, void *map_ptr, uint32_t value)
 int barcopy_post64(gdr_mh_t handle, void *map_ptr, uint64_t value)
 {
 	return put_word(handle, map_ptr, value, sizeof(value), POST_WORD);
+}
+
+/* A line is counted as a put. */
+static inline __attribute__((always_inline)) int store_line(struct gdri_window w, void *ptr,
+							    const void *line)
+{
+	if (!is_word(w, ptr, BARCOPY_LINE))
+		return explain_word(w, ptr, BARCOPY_LINE);
+	if (__builtin_expect(!line, 0))
+		return -gdri_fail(EINVAL, "line is NULL");
+	gdri_post_line(w.plan, ptr, line);
+	return 0;
+}
+
+static __attribute__((noinline)) int counted_line(gdr_mh_t handle, void *ptr, const void *line)
+{
+	struct gdri_window w;
+	int rc = gdri_handle_for_counted(handle, GDRI_WRITES, &w);
+
+	if (rc)
+		return -rc;
+	rc = store_line(w, ptr, line);
+	if (!rc)
+		gdri_count(w.counters, GDRI_COUNT_PUT, 1);
+	return rc;
+}
+
+int barcopy_post_line(gdr_mh_t handle, void *map_ptr, const void *line)
+{
+	struct gdri_window w;
+
+	if (__builtin_expect(!gdri_handle_for_copy(handle, GDRI_WRITES, &w), 0))
+		return counted_line(handle, map_ptr, line);
+	return store_line(w, map_ptr, line);
 }
 
 /* A read waits for the link, so here the counting is in the one path. */

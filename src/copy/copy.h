@@ -7,6 +7,7 @@
 #ifndef GDRI_COPY_H
 #define GDRI_COPY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "barcopy.h"
@@ -33,6 +34,11 @@ void gdri_copyv_to(const struct gdri_copy_plan *plan, const barcopy_copy_seg_t *
 void gdri_copyv_from(const struct gdri_copy_plan *plan, const barcopy_copy_seg_t *seg, size_t count,
 		     size_t step, uint32_t flags);
 
+/* Of two mappings' plans the one whose fences serve both; whether vectored copies by either are the same. */
+const struct gdri_copy_plan *gdri_copy_stricter(const struct gdri_copy_plan *a,
+						const struct gdri_copy_plan *b);
+bool gdri_copy_alike(const struct gdri_copy_plan *a, const struct gdri_copy_plan *b);
+
 /* The fence that the plan's mapping type needs for that use; `use` has been checked. */
 void gdri_fence(const struct gdri_copy_plan *plan, barcopy_fence_t use);
 
@@ -57,6 +63,9 @@ void gdri_put64(const struct gdri_copy_plan *plan, void *map, uint64_t value);
  */
 void gdri_post32(const struct gdri_copy_plan *plan, void *map, uint32_t value);
 void gdri_post64(const struct gdri_copy_plan *plan, void *map, uint64_t value);
+
+/* 64 bytes at a line's begin. See barcopy_post_line(). */
+void gdri_post_line(const struct gdri_copy_plan *plan, void *map, const void *line);
 
 uint32_t gdri_get32(const struct gdri_copy_plan *plan, const void *map);
 uint64_t gdri_get64(const struct gdri_copy_plan *plan, const void *map);

@@ -15,11 +15,13 @@ enum gdri_cpu {
 	GDRI_CPU_AVX2 = 1u << 2, /* and the OS saves YMM */
 	GDRI_CPU_AVX512 = 1u << 3, /* AVX512F, and the OS saves ZMM and masks */
 	GDRI_CPU_AVX512_WIDE = 1u << 4, /* 64-byte accesses cost no clock speed: see cpu_x86.c */
-	GDRI_CPU_MOVDIR64B = 1u << 5, /* used by dev/rows only, as LS64 is */
+	GDRI_CPU_MOVDIR64B = 1u << 5, /* a line stored past the line buffers */
 	GDRI_CPU_MOVDIRI = 1u << 6, /* a word stored past the line buffers */
 
 	GDRI_CPU_NEON = 1u << 16,
-	GDRI_CPU_LS64 = 1u << 17, /* LD64B, ST64B: 64-byte single-copy atomic accesses */
+	GDRI_CPU_LS64 =
+		1u
+		<< 17, /* LD64B, ST64B: 64-byte single-copy atomic accesses; used by dev/rows only */
 };
 #define GDRI_CPU_ALL 0xffffffffu
 

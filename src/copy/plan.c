@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fence.h"
 #include "tune.h"
 #include "word.h"
 
@@ -69,6 +70,7 @@ int gdri_copy_plan_init(struct gdri_copy_plan *plan, gdr_mapping_type_t type, ui
 		.type = type,
 		.fences = type,
 		.posts = type == GDR_MAPPING_TYPE_WC && (features & GDRI_CPU_MOVDIRI),
+		.posts_lines = type == GDR_MAPPING_TYPE_WC && (features & GDRI_CPU_MOVDIR64B),
 		.exact_reads = type == GDR_MAPPING_TYPE_CACHING,
 		.to = ref,
 		.from = ref,
@@ -92,6 +94,17 @@ int gdri_copy_plan_init(struct gdri_copy_plan *plan, gdr_mapping_type_t type, ui
 	if (plan->exact_reads ? row->to : row->from)
 		plan->from = row;
 	return 0;
+}
+
+const struct gdri_copy_plan *gdri_copy_stricter(const struct gdri_copy_plan *a,
+						const struct gdri_copy_plan *b)
+{
+	return gdri_fence_weak(b->fences) ? b : a;
+}
+
+bool gdri_copy_alike(const struct gdri_copy_plan *a, const struct gdri_copy_plan *b)
+{
+	return a->type == b->type;
 }
 
 static struct gdri_copy_plan plans[GDR_MAPPING_TYPE_MAX];

@@ -62,7 +62,8 @@ struct gdri_copy_plan {
 	gdr_mapping_type_t type;
 	/* Whose fences: the same type, or NONE in a plan that shows what fences are good for. */
 	gdr_mapping_type_t fences;
-	bool posts; /* a posted word is MOVDIRI's */
+	bool posts; /* a posted word is MOVDIRI's, */
+	bool posts_lines; /* a posted line MOVDIR64B's */
 	/* Reads load nothing outside the range, through the `to` function of their row. */
 	bool exact_reads;
 	const struct gdri_copy_row *to, *from;

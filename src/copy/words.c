@@ -86,7 +86,11 @@ void gdri_post32(const struct gdri_copy_plan *plan, void *map, uint32_t value)
 {
 #if defined(__x86_64__)
 	if (plan->posts) {
-		__asm__ volatile("movdiri %0, (%1)" : : "r"(value), "r"(map) : "memory");
+		/* MOVDIRI %eax, (%rdi), in bytes: binutils before 2.31 do not know it. */
+		__asm__ volatile(".byte 0x0f, 0x38, 0xf9, 0x07"
+				 :
+				 : "a"(value), "D"(map)
+				 : "memory");
 		return;
 	}
 #endif
@@ -97,11 +101,41 @@ void gdri_post64(const struct gdri_copy_plan *plan, void *map, uint64_t value)
 {
 #if defined(__x86_64__)
 	if (plan->posts) {
-		__asm__ volatile("movdiri %0, (%1)" : : "r"(value), "r"(map) : "memory");
+		/* MOVDIRI %rax, (%rdi) */
+		__asm__ volatile(".byte 0x48, 0x0f, 0x38, 0xf9, 0x07"
+				 :
+				 : "a"(value), "D"(map)
+				 : "memory");
 		return;
 	}
 #endif
 	gdri_put64(plan, map, value);
+}
+
+/*
+ * MOVDIR64B writes the 64 bytes in one piece [SDM], and is sent as MOVDIRI is. Elsewhere the last word is
+ * held back until the others have left.
+ */
+void gdri_post_line(const struct gdri_copy_plan *plan, void *map, const void *line)
+{
+	uint8_t *d = map;
+	const uint8_t *s = line;
+
+#if defined(__x86_64__)
+	if (plan->posts_lines) {
+		/* MOVDIR64B (%rsi), %rdi, in bytes likewise. */
+		__asm__ volatile(".byte 0x66, 0x0f, 0x38, 0xf8, 0x3e"
+				 :
+				 : "S"(s), "D"(d)
+				 : "memory");
+		return;
+	}
+#endif
+	gdri_compiler_barrier();
+	gdri_store_exact(d, s, GDRI_LINE - sizeof(uint64_t));
+	gdri_fence_after_write(plan->fences);
+	gdri_post64(plan, d + GDRI_LINE - sizeof(uint64_t),
+		    gdri_any64(s + GDRI_LINE - sizeof(uint64_t)));
 }
 
 uint32_t gdri_get32(const struct gdri_copy_plan *plan, const void *map)

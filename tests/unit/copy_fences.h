@@ -114,6 +114,7 @@ static void copy_fences_copies(const struct fence_watch *w, const struct gdri_co
 
 static void copy_fences_words(const struct fence_watch *w, const struct gdri_copy_plan *plan)
 {
+	static const uint8_t line[64];
 	uint8_t *map = w->map + 128;
 
 	/* A flush's fences, and a full one, are for every type but none at all. */
@@ -125,6 +126,11 @@ static void copy_fences_words(const struct fence_watch *w, const struct gdri_cop
 	FENCES_ARE(plan, gdri_post64(plan, map, 1), 0, 8, plan->posts ? "w" : "w" AFTER_WRITE, "w");
 	FENCES_ARE(plan, gdri_put32(plan, map, 1), 0, 4, "w" AFTER_WRITE, "w");
 	FENCES_ARE(plan, gdri_put64(plan, map, 1), 0, 8, "w" AFTER_WRITE, "w");
+	FENCES_ARE(plan, gdri_post_line(plan, map, line), 0, 64,
+		   plan->posts_lines ? "w"
+		   : plan->posts     ? "w" AFTER_WRITE "w"
+				     : "w" AFTER_WRITE "w" AFTER_WRITE,
+		   "w");
 	FENCES_ARE(plan, gdri_get32(plan, map), 0, 4, BEFORE_READ "r" AFTER_READ, "r");
 	FENCES_ARE(plan, gdri_get64(plan, map), 0, 8, BEFORE_READ "r" AFTER_READ, "r");
 	FENCES_ARE(plan, gdri_wait(plan, map, 4, BARCOPY_CMP_EQ, 1, 0), 0, 4,
@@ -161,7 +167,7 @@ static void copy_fences_all(const struct fence_watch *w)
 			copy_fences_copies(w, &plan, row);
 			if (!row)
 				copy_fences_words(w, &plan);
-			plan.posts = false;
+			plan.posts = plan.posts_lines = false;
 			if (!row)
 				copy_fences_words(w, &plan);
 			plan.fences = GDR_MAPPING_TYPE_NONE;

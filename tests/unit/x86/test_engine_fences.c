@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: MIT
 /*
  * The fences around a copy by the GPU's copy engine, watched (step.h): what core/offload.c adds to those of
- * the copies, which test_copy_fences.c is for.
+ * the copies, which test_copy_fences.c is for; and those of a vector over several handles (calls/copyv.c).
  */
 #include <stdio.h>
 
 #include "common/standin.h"
 #include "common/unit.h"
+#include "cache/cache.h"
 #include "copy/copy.h"
+#include "core/ctx.h"
+#include "core/handle.h"
 #include "core/offload.h"
 #include "step.h"
 
@@ -59,6 +62,86 @@ START_TEST(test_both_ways)
 }
 END_TEST
 
+/* A handle of memory of no GPU, mapped by that type. */
+static gdr_mh_t handle_of(gdr_t g, uint8_t *map, gdr_mapping_type_t type)
+{
+	static const struct gdri_backend none = { .name = "none", .id = BARCOPY_BACKEND_HOST };
+	static struct gdri_region regions[3];
+	static size_t count;
+	struct gdri_region *region = &regions[count++];
+	struct gdri_handle *handle;
+	struct gdri_ctx *ctx;
+	gdr_mh_t h;
+
+	region->pin.backend = &none;
+	region->pin.mapped_size = 65536;
+	region->kind = &gdri_kind_cached;
+	ck_assert_int_eq(gdri_ctx_get(g, &ctx), 0);
+	ck_assert_int_eq(gdri_handle_new(ctx, region, 0, 65536, &h), 0);
+	gdri_ctx_put(ctx);
+	handle = (struct gdri_handle *)gdri_slots_find(&gdri_handles, h.h);
+	handle->copy_start = (uintptr_t)map;
+	handle->copy_end = handle->write_end = (uintptr_t)map + 65536;
+	handle->plan = gdri_copy_plan(type);
+	return h;
+}
+
+/* A vector over several handles: one fence for all, and between two types the stricter one's. */
+START_TEST(test_several_handles)
+{
+	uint8_t *map = step_watch((size_t)1 << 20);
+	gdr_t g = barcopy_open(BARCOPY_OPEN_ANY);
+	uint8_t host[4][64] = { { 0 } };
+	barcopy_handle_seg_t v[4];
+	static const struct {
+		const char *types; /* c: cached, w, x: write-combined; capital: ordered */
+		const char *writes, *reads;
+	} rows[] = {
+		{ "wxwx", "ws", "mrl" },
+		{ "wxWx", "wsws", "mrmrl" },
+		{ "cccc", "w", "r" },
+		{ "ccCC", "w", "r" },
+		{ "wcxc", "ws", "mrl" },
+		{ "wcCx", "wsws", "mrmrl" },
+		{ "cwcC", "wsws", "mrmrl" },
+		{ "CcwW", "wsws", "mrmrl" },
+		{ "WCXC", "wswswsws", "mrmrmrmrl" },
+	};
+	gdr_mh_t h[3];
+
+	ck_assert_ptr_nonnull(g);
+	h[0] = handle_of(g, map, GDR_MAPPING_TYPE_WC);
+	h[1] = handle_of(g, map + 65536, GDR_MAPPING_TYPE_WC);
+	h[2] = handle_of(g, map + 131072, GDR_MAPPING_TYPE_CACHING);
+	for (size_t r = 0; r < COUNT(rows); r++) {
+		for (size_t i = 0; i < 4; i++) {
+			char c = rows[r].types[i];
+			size_t which = c == 'w' || c == 'W' ? 0 : c == 'x' || c == 'X' ? 1 : 2;
+
+			v[i].handle = h[which];
+			v[i].seg = (barcopy_copy_seg_t){
+				.map_ptr = map + which * 65536 + 256 * i,
+				.host_ptr = host[i],
+				.size = 64,
+				.flags = c < 'a' ? BARCOPY_COPY_ORDERED : 0,
+			};
+		}
+		step_begin();
+		ck_assert_int_eq(barcopy_copyv_to_mappings(v, 4, 0), 0);
+		ck_assert_str_eq(step_end(), rows[r].writes);
+		step_begin();
+		ck_assert_int_eq(barcopy_copyv_from_mappings(v, 4, 0), 0);
+		ck_assert_str_eq(step_end(), rows[r].reads);
+	}
+	/* Between fences of the caller's own. */
+	v[0].handle = h[0];
+	v[0].seg.map_ptr = map;
+	step_begin();
+	ck_assert_int_eq(barcopy_copyv_to_mappings(v, 2, BARCOPY_COPY_NO_FENCE), 0);
+	ck_assert_str_eq(step_end(), "wsw");
+}
+END_TEST
+
 int main(void)
 {
 	const char *reason = step_impossible();
@@ -73,6 +156,7 @@ int main(void)
 	tc = tcase_create("copy engine");
 	tcase_set_timeout(tc, 300);
 	tcase_add_test(tc, test_both_ways);
+	tcase_add_test(tc, test_several_handles);
 	suite_add_tcase(suite, tc);
 	return unit_suite(suite, CK_FORK_GETENV);
 }

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Vectors over several handles, and posted lines, on the stand-ins: the bytes, what is refused, and that
+ * nothing is moved then.
+ */
+#include <errno.h>
+
+#include "common/unit.h"
+#include "options_sim.h"
+
+enum { HANDLES = 3, LENGTH = 65536, PIECES = 200 };
+
+/* GPU memory twice, once read-only, and host memory, which is mapped by another type. */
+static struct {
+	gdr_t g;
+	gdr_mh_t h[HANDLES], read_only;
+	uint8_t *map[HANDLES], *read_only_map;
+} st;
+
+static void start(void)
+{
+	void *va;
+
+	standin_start();
+	st.g = barcopy_open(BARCOPY_OPEN_ANY);
+	ck_assert_ptr_nonnull(st.g);
+	for (int i = 0; i < HANDLES; i++) {
+		uint64_t addr =
+			i < 2 ? standin_alloc(LENGTH) : (uintptr_t)standin_host_alloc(LENGTH, 0);
+
+		OK(gdr_pin_buffer_v2(st.g, addr, LENGTH, 0, &st.h[i]));
+		OK(gdr_map(st.g, st.h[i], &va, LENGTH));
+		st.map[i] = va;
+	}
+	OK(barcopy_map_range(st.g, standin_alloc(LENGTH), LENGTH, BARCOPY_MAP_RANGE_READ_ONLY, &va,
+			     &st.read_only));
+	st.read_only_map = va;
+}
+
+static void fill(uint8_t *bytes, size_t size, unsigned int seed)
+{
+	for (size_t i = 0; i < size; i++)
+		bytes[i] = (uint8_t)(i * 31 + i / 256 * 7 + seed);
+}
+
+static void same_bytes(void)
+{
+	static uint8_t host[PIECES * 512], want[HANDLES][LENGTH];
+	barcopy_handle_seg_t v[PIECES] = { 0 };
+	unsigned long long seed = 7;
+
+	start();
+	for (int round = 0; round < 40; round++) {
+		size_t kinds = round % 3 + 1; /* one type of mapping, or several */
+
+		for (int i = 0; i < HANDLES; i++) {
+			fill(want[i], LENGTH, (unsigned int)(round + i));
+			OK(gdr_copy_to_mapping(st.h[i], st.map[i], want[i], LENGTH));
+		}
+		fill(host, sizeof(host), (unsigned int)round + 100);
+		for (size_t i = 0; i < PIECES; i++) {
+			size_t which = unit_random(&seed) % kinds, at = 320 * i;
+
+			v[i].handle = st.h[which];
+			v[i].seg.map_ptr = st.map[which] + at + unit_random(&seed) % 60;
+			v[i].seg.host_ptr = host + 512 * i + unit_random(&seed) % 60;
+			v[i].seg.size = unit_random(&seed) % 4 ? unit_random(&seed) % 250 : 8;
+			v[i].seg.flags = unit_random(&seed) % 9 ? 0 : BARCOPY_COPY_ORDERED;
+			memcpy(want[which] + ((uint8_t *)v[i].seg.map_ptr - st.map[which]),
+			       v[i].seg.host_ptr, v[i].seg.size);
+		}
+		OK(barcopy_copyv_to_mappings(v, PIECES, 0));
+		for (int i = 0; i < HANDLES; i++)
+			ck_assert_mem_eq(st.map[i], want[i], LENGTH);
+		memset(host, 0, sizeof(host));
+		OK(barcopy_copyv_from_mappings(v, PIECES, 0));
+		for (size_t i = 0; i < PIECES; i++)
+			ck_assert_mem_eq(v[i].seg.host_ptr, v[i].seg.map_ptr, v[i].seg.size);
+	}
+	OK(barcopy_copyv_to_mappings(NULL, 0, 0));
+	OK(gdr_close(st.g));
+}
+
+/* One piece of four is refused, and none is copied. */
+static void refused(void)
+{
+	enum { FLAGS, RESERVED, OUTSIDE, BEHIND, NO_HOST, NO_HANDLE, UNPINNED, CASES };
+	uint8_t host[64], before[64];
+	gdr_mh_t gone;
+
+	start();
+	OK(gdr_pin_buffer_v2(st.g, standin_alloc(LENGTH), LENGTH, 0, &gone));
+	for (int wrong = 0; wrong < CASES; wrong++) {
+		barcopy_handle_seg_t v[4];
+
+		for (int i = 0; i < 4; i++) {
+			v[i].handle = st.h[i % HANDLES];
+			v[i].seg = (barcopy_copy_seg_t){ .map_ptr = st.map[i % HANDLES] + 64,
+							 .host_ptr = host,
+							 .size = 64 };
+		}
+		switch (wrong) {
+		case FLAGS:
+			v[3].seg.flags = 2;
+			break;
+		case RESERVED:
+			v[3].seg.reserved = 1;
+			break;
+		case OUTSIDE:
+			v[3].seg.map_ptr = st.map[1];
+			v[3].handle = st.h[0];
+			break;
+		case BEHIND:
+			v[3].seg.map_ptr = st.map[0] + LENGTH - 63;
+			break;
+		case NO_HOST:
+			v[3].seg.host_ptr = NULL;
+			break;
+		case NO_HANDLE:
+			v[3].handle.h = 12345;
+			break;
+		case UNPINNED:
+			v[3].handle = gone;
+			break;
+		}
+		fill(host, 64, 1);
+		memcpy(before, st.map[0] + 64, 64);
+		ck_assert_int_eq(barcopy_copyv_to_mappings(v, 4, 0), EINVAL);
+		ck_assert_mem_eq(st.map[0] + 64, before, 64);
+		ck_assert_int_eq(barcopy_copyv_from_mappings(v, 4, 0), EINVAL);
+		fill(before, 64, 1);
+		ck_assert_mem_eq(host, before, 64);
+		ck_assert_int_eq(barcopy_copyv_from_mappings(v, 3, 4), EINVAL);
+		ck_assert_int_eq(barcopy_copyv_from_mappings(NULL, 1, 0), EINVAL);
+		OK(barcopy_copyv_from_mappings(v, 3, BARCOPY_COPY_NO_FENCE));
+		v[2].handle = st.read_only;
+		v[2].seg.map_ptr = st.read_only_map;
+		OK(barcopy_copyv_from_mappings(v, 3, 0));
+		ck_assert_int_eq(barcopy_copyv_to_mappings(v, 3, 0), EACCES);
+	}
+	OK(gdr_close(st.g));
+}
+
+/* Each mapping's context counts its own pieces. */
+static void counted(void)
+{
+	barcopy_stats_t s = { .struct_size = sizeof(s) };
+	barcopy_handle_seg_t v[3];
+	uint8_t host[64] = { 0 };
+
+	start();
+	for (int i = 0; i < 3; i++) {
+		v[i].handle = st.h[i];
+		v[i].seg = (barcopy_copy_seg_t){ .map_ptr = st.map[i],
+						 .host_ptr = host,
+						 .size = (size_t)(10 * i) };
+	}
+	OK(barcopy_copyv_to_mappings(v, 3, 0));
+	OK(barcopy_get_stats(st.g, &s));
+	ck_assert_uint_eq(s.copies_to, 2);
+	ck_assert_uint_eq(s.bytes_to, 30);
+	OK(barcopy_post_line(st.h[0], st.map[0], host));
+	OK(barcopy_get_stats(st.g, &s));
+	ck_assert_uint_eq(s.puts, 1);
+	OK(gdr_close(st.g));
+}
+
+static void lines(void)
+{
+	uint8_t message[128];
+
+	start();
+	for (unsigned int i = 0; i < 300; i++) {
+		int which = (int)(i % HANDLES);
+		uint8_t *at = st.map[which] + 64 * (i % 50);
+
+		fill(message, sizeof(message), i);
+		OK(barcopy_post_line(st.h[which], at, message + i % 64));
+		OK(barcopy_fence(st.h[which], BARCOPY_FENCE_FULL));
+		ck_assert_mem_eq(at, message + i % 64, 64);
+	}
+	ck_assert_int_eq(barcopy_post_line(st.h[0], st.map[0] + 8, message), EINVAL);
+	ck_assert_int_eq(barcopy_post_line(st.h[0], st.map[0] + LENGTH, message), EINVAL);
+	ck_assert_int_eq(barcopy_post_line(st.h[0], st.map[0], NULL), EINVAL);
+	ck_assert_int_eq(barcopy_post_line(st.read_only, st.read_only_map, message), EACCES);
+	ck_assert_int_eq(barcopy_post_line((gdr_mh_t){ 0 }, st.map[0], message), EINVAL);
+	OK(gdr_close(st.g));
+}
+
+static const struct unit_test tests[] = {
+	{ "several handles: the same bytes", same_bytes, "" },
+	{ "several handles: all or nothing", refused, "" },
+	{ "several handles: counted", counted, "GDRCOPY_STATS=1" },
+	{ "posted lines", lines, "" },
+	{ "posted lines, any CPU", lines, "GDRCOPY_CPU_MASK=sse2" },
+};
+
+UNIT_MAIN("copies: handles and lines", tests)
