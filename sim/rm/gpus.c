@@ -84,6 +84,11 @@ int rm_gpu_by_id(uint32_t id)
 	return find(id, id_of);
 }
 
+uint64_t rm_bar1_base(const struct rm_gpu *gpu)
+{
+	return 0x20000000000ull + gpu->minor * 0x4000000000ull;
+}
+
 /* In the order in which the driver found them, which is that of the minors. */
 int rm_card_info(void *arg, size_t size)
 {
@@ -109,6 +114,7 @@ int rm_card_info(void *arg, size_t size)
 		info.device_id = DEVICE_H100;
 		info.gpu_id = gpu.id;
 		info.minor_number = gpu.minor;
+		info.fb_address = rm_bar1_base(&gpu);
 		info.fb_size = gpu.sim.bar1_bytes;
 		memcpy((char *)arg + n++ * sizeof(info), &info, sizeof(info));
 	}

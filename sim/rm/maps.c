@@ -21,13 +21,27 @@
 #include "node/node.h"
 #include "rm/rm.h"
 
-#define BAR1_BASE    0x20000000000ull
-#define BAR1_PER_GPU 0x4000000000ull
-#define BAR1_PAGE    0x10000ull
+#define BAR1_PAGE 0x10000ull
 
 static bool is_free(int i)
 {
 	return !rm->maps[i].object;
+}
+
+/* Names a map: in BAR1, or over a coherent link (kbusMapCoherentCpuMapping_GH100()). */
+static uint64_t place(const struct rm_map *map, const struct rm_gpu *gpu)
+{
+	bool in_bar1 = rm_flag("GDRSIM_RM_BAR1", !rm_flag("GDRSIM_COHERENT", false));
+	uint64_t base = rm_bar1_base(gpu) << !in_bar1;
+	uint64_t at = rm->next_linear;
+
+	rm->next_linear += map->length;
+	for (int i = 1; i < rm->n_maps.top; i++)
+		if (rm->maps[i].object && rm->maps[i].linear == base + at % gpu->sim.bar1_bytes) {
+			at += RM_PAGE;
+			i = 0;
+		}
+	return base + at % gpu->sim.bar1_bytes;
 }
 
 static uint64_t bar1_of(const struct rm_map *m)
@@ -166,9 +180,7 @@ enum nv_status rm_map_memory(int file, struct nv_map *m)
 		rm_slot_free(&rm->n_maps, at);
 		return NV_ERR_NO_MEMORY;
 	}
-	map->linear = BAR1_BASE + (uint64_t)rm->objects[context].gpu * BAR1_PER_GPU +
-		      rm->next_linear + (m->offset - map->offset);
-	rm->next_linear += map->length;
+	map->linear = place(map, &gpu) + (m->offset - map->offset);
 	m->linear = map->linear;
 	m->flags = (m->flags & ~NV_MAP_MAPPING) | NV_MAP_MAPPING_REFLECTED | NV_MAP_CACHING_WC;
 	/* rm_create_mmap_context(): a fork's child may not */

@@ -142,6 +142,7 @@ void rm_gpu(int gpu, struct rm_gpu *out);
 int rm_gpu_by_minor(unsigned int minor); /* ordinal or -1 */
 int rm_gpu_by_instance(uint32_t instance);
 int rm_gpu_by_id(uint32_t id);
+uint64_t rm_bar1_base(const struct rm_gpu *gpu);
 int rm_card_info(void *arg, size_t size); /* errno */
 
 /* files.c */

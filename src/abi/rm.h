@@ -8,8 +8,8 @@
  * nv-unix-nvos-params-wrappers.h) and kernel-open/common/inc (nv-ioctl.h, nv-ioctl-numbers.h).
  *
  * Compared over the releases 515.43 to 595.45: what stands here is the same in all of them, but for
- * RM_ALLOC before 535 and before 525, the two layouts of EXPORT_TO_DMABUF_FD and of GET_EXPORT_OBJECT_INFO,
- * and NVOS33_FLAGS_BUS, which 530 to 590 do not document. It knows nothing of how the library uses it.
+ * RM_ALLOC before 535 and before 525 and the two layouts of EXPORT_TO_DMABUF_FD and of
+ * GET_EXPORT_OBJECT_INFO. It knows nothing of how the library uses it.
  */
 #ifndef GDRI_ABI_RM_H
 #define GDRI_ABI_RM_H
@@ -30,7 +30,7 @@ enum {
 	RM_FIRST_WITH_EXPORT = 515, /* EXPORT_TO_DMABUF_FD */
 	RM_FIRST_WITH_LONG_ALLOC = 535, /* struct rm_alloc; before it, struct rm_alloc_515 */
 	RM_FIRST_WITH_GPU_INSTANCE = 545, /* in struct rm_export_info */
-	RM_FIRST_WITH_BUS = 595 /* RM_MAP_BUS_PCIE is documented (again) */
+	RM_FIRST_WITH_NORMAL_BAR1 = 590 /* arm64: BAR1 is mapped Normal non-cached, Device before */
 };
 
 typedef uint32_t rm_handle; /* of a client or of an object in it; 0: none */
@@ -42,10 +42,14 @@ enum {
 	RM_INSUFFICIENT_RESOURCES = 0x1a,
 	RM_INSUFFICIENT_PERMISSIONS = 0x1b,
 	RM_INVALID_ARGUMENT = 0x1f,
+	RM_INVALID_CLIENT = 0x23,
 	RM_INVALID_LIMIT = 0x2e,
+	RM_INVALID_OBJECT_PARENT = 0x36,
+	RM_INVALID_STATE = 0x40,
 	RM_NO_MEMORY = 0x51,
 	RM_NOT_SUPPORTED = 0x56,
-	RM_OBJECT_NOT_FOUND = 0x57
+	RM_OBJECT_NOT_FOUND = 0x57,
+	RM_STATE_IN_USE = 0x63
 };
 
 /* ---- what a node itself knows: on /dev/nvidiactl ---------------------------------------------- */
@@ -186,7 +190,7 @@ struct rm_map {
 };
 #define RM_IOC_MAP RM_IOC(0x4e, sizeof(struct rm_map))
 
-enum { RM_MAP_READ_ONLY = 1, RM_MAP_BUS_PCIE = 2 << 20 };
+enum { RM_MAP_READ_ONLY = 1 };
 
 /* NVOS34. */
 struct rm_unmap {

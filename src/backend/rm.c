@@ -27,8 +27,8 @@ static int rm_open(bool decides, void **state)
 }
 
 /*
- * GDR_PIN_FLAG_FORCE_PCIE: with a coherent link the driver must be told, and those that do not
- * document the bit would ignore it.
+ * GDR_PIN_FLAG_FORCE_PCIE: every mapping without a coherent link is one over PCIe. With such a link
+ * no driver makes one: 595 refuses it (mapping_cpu.c, gpuIsSelfHosted()), others ignore the request.
  */
 static int rm_attribute(void *state, gdr_attr_t attr)
 {
@@ -37,7 +37,7 @@ static int rm_attribute(void *state, gdr_attr_t attr)
 	case GDR_ATTR_USE_PERSISTENT_MAPPING:
 		return 1;
 	case GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE:
-		return gdri_rm_driver_major() >= RM_FIRST_WITH_BUS || !gdri_cuda_any_coherent();
+		return !gdri_cuda_any_coherent();
 	default:
 		return 0;
 	}
@@ -46,6 +46,7 @@ static int rm_attribute(void *state, gdr_attr_t attr)
 static int rm_pin(void *state, const struct gdri_pin_request *request, struct gdri_pin *pin)
 {
 	const struct gdri_memory *m = &request->memory;
+	struct gdri_rm_trial trial;
 	struct gdri_rm_range *range;
 	struct gdri_rm_gpu *gpu;
 	int rc;
@@ -55,26 +56,21 @@ static int rm_pin(void *state, const struct gdri_pin_request *request, struct gd
 		return gdri_fail(ENOTSUP, "not device memory");
 	rc = gdri_rm_gpu_get(m->device, &gpu);
 	if (!rc)
-		rc = gdri_rm_trial(gpu, m->context);
+		rc = gdri_rm_trial(gpu, m->context, &trial);
 	if (rc)
 		return rc;
 	range = malloc(sizeof(*range));
 	if (!range)
 		return gdri_fail(ENOMEM, "no memory for a pin");
 	rc = gdri_rm_range_open(range, gpu, request,
-				gpu->verdict == GDRI_RM_ANY ? NULL : gpu->reason);
+				trial.verdict == GDRI_RM_ANY ? NULL : trial.reason);
 	if (rc) {
 		free(range);
 		return rc;
 	}
 	pin->priv = range;
 	pin->persistent = true;
-	pin->type = GDR_MAPPING_TYPE_WC;
-	/* Without a coherent link every mapping goes over PCIe. */
-	if (gpu->coherent && request->flags & GDR_PIN_FLAG_FORCE_PCIE)
-		range->map_flags = RM_MAP_BUS_PCIE;
-	else if (gpu->coherent)
-		pin->type = GDR_MAPPING_TYPE_CACHING;
+	pin->type = trial.type;
 	return 0;
 }
 

@@ -26,7 +26,7 @@
 #include "abi/rm.h"
 #include "backend/backend.h"
 
-/* Constant once made, but for the verdict (rm_trial.c). */
+/* Constant once made, but for its trial. */
 struct gdri_rm_gpu {
 	struct gdri_rm_gpu *next;
 	int ordinal; /* CUDA's, in this process */
@@ -35,16 +35,21 @@ struct gdri_rm_gpu {
 	uint32_t instance; /* RM's number of the device */
 	int node; /* kept open: without it RM refuses the device object (0x1b) */
 	rm_handle device;
-	bool coherent; /* the CPU reaches its memory over a coherent link */
+	uint64_t bar1, bar1_size; /* where it is for the CPU; 0: not known */
+	bool coherent; /* CUDA: the CPU reaches its memory over a coherent link */
 
-	/* Under the lock of rm_trial.c until it is not UNTRIED, constant then. */
-	enum gdri_rm_verdict {
-		GDRI_RM_UNTRIED,
-		GDRI_RM_ANY, /* serves any device memory */
-		GDRI_RM_EXPORTABLE, /* serves VMM memory that was made exportable */
-		GDRI_RM_NONE
-	} verdict;
-	char reason[256]; /* why not ANY */
+	/* Under the lock of rm_trial.c. */
+	struct gdri_rm_trial {
+		enum gdri_rm_verdict {
+			GDRI_RM_UNTRIED,
+			GDRI_RM_ANY, /* serves any device memory */
+			GDRI_RM_EXPORTABLE, /* serves VMM memory that was made exportable */
+			GDRI_RM_NONE
+		} verdict;
+		gdr_mapping_type_t type; /* of the mappings */
+		char reason[256]; /* why not ANY */
+	} trial; /* the final one */
+	unsigned int inconclusive; /* trials before it */
 };
 
 /* A duplicate of one memory object, and the part of it that a range takes. */
@@ -58,7 +63,6 @@ struct gdri_rm_range {
 	const struct gdri_rm_gpu *gpu;
 	size_t count, room;
 	struct gdri_rm_object *objects; /* side by side they are the range */
-	unsigned int map_flags; /* RM_MAP_*, of every mapping; set by the caller */
 	size_t mapped; /* so many of them, from the first on */
 };
 
@@ -98,7 +102,10 @@ int gdri_rm_range_close(struct gdri_rm_range *range);
 int gdri_rm_map(struct gdri_rm_range *range, size_t length, bool read_only, void **map);
 int gdri_rm_unmap(struct gdri_rm_range *range, void *map, size_t length);
 
-/* Is this way right on this GPU? Tried at the first call, with memory of `context` (or NULL). */
-int gdri_rm_trial(struct gdri_rm_gpu *gpu, void *context);
+/*
+ * Is this way right on this GPU? Tried with memory of `context` (or NULL), once where the trial says
+ * so; what was found is copied to *trial.
+ */
+int gdri_rm_trial(struct gdri_rm_gpu *gpu, void *context, struct gdri_rm_trial *trial);
 
 #endif

@@ -35,10 +35,14 @@ static const struct answer {
 	{ RM_INSUFFICIENT_RESOURCES, ENOMEM, "INSUFFICIENT_RESOURCES" },
 	{ RM_INSUFFICIENT_PERMISSIONS, EACCES, "INSUFFICIENT_PERMISSIONS" },
 	{ RM_INVALID_ARGUMENT, EINVAL, "INVALID_ARGUMENT" },
+	{ RM_INVALID_CLIENT, EINVAL, "INVALID_CLIENT" },
 	{ RM_INVALID_LIMIT, EINVAL, "INVALID_LIMIT" },
+	{ RM_INVALID_OBJECT_PARENT, EINVAL, "INVALID_OBJECT_PARENT" },
+	{ RM_INVALID_STATE, ENOTSUP, "INVALID_STATE" },
 	{ RM_NO_MEMORY, ENOMEM, "NO_MEMORY" },
 	{ RM_NOT_SUPPORTED, ENOTSUP, "NOT_SUPPORTED" },
 	{ RM_OBJECT_NOT_FOUND, EINVAL, "OBJECT_NOT_FOUND" },
+	{ RM_STATE_IN_USE, ENOTSUP, "STATE_IN_USE" },
 };
 
 static int fail_status(uint32_t status, const char *what)
@@ -103,6 +107,20 @@ static int fail_open(const char *path, int err)
 	}
 }
 
+/*
+ * A signal ends the wait for a system that suspends (nv_system_pm_lock, nv.c). No fork happens until
+ * it returns, which is soon: CUDA has the GPU open, so that it need not be initialised.
+ */
+static int open_node(const char *path)
+{
+	int fd;
+
+	do
+		fd = gdri_fork_open(path, O_RDWR);
+	while (fd < 0 && errno == EINTR);
+	return fd;
+}
+
 /* "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build ..." */
 unsigned int gdri_rm_driver_major(void)
 {
@@ -119,7 +137,12 @@ unsigned int gdri_rm_driver_major(void)
 int gdri_rm_check(void)
 {
 	unsigned int major = gdri_rm_driver_major();
-	int fd = open(RM_CTL_NODE, O_RDWR | O_CLOEXEC), err = errno;
+	int fd, err;
+
+	do
+		fd = open(RM_CTL_NODE, O_RDWR | O_CLOEXEC);
+	while (fd < 0 && errno == EINTR);
+	err = errno;
 
 	/* An open tells them from a lack of memory, as that of gdrdrv's node does; a pin does not. */
 	if (fd < 0 && (err == EMFILE || err == ENFILE))
@@ -176,7 +199,7 @@ static int make_client_locked(void)
 
 	if (client)
 		return 0;
-	ctl = gdri_fork_open(RM_CTL_NODE, O_RDWR);
+	ctl = open_node(RM_CTL_NODE);
 	if (ctl < 0)
 		return fail_open(RM_CTL_NODE, errno);
 	rc = alloc(0, RM_CLASS_CLIENT, NULL, 0, "RM_ALLOC of a client", &made);
@@ -217,7 +240,7 @@ int gdri_rm_open_node(const struct gdri_rm_gpu *gpu, int *fd)
 	int rc;
 
 	snprintf(path, sizeof(path), RM_GPU_NODE, gpu->minor);
-	*fd = gdri_fork_open(path, O_RDWR);
+	*fd = open_node(path);
 	if (*fd < 0)
 		return fail_open(path, errno);
 	rc = call(*fd, RM_IOC_REGISTER_FD, &reg, NULL, "REGISTER_FD");
@@ -258,6 +281,8 @@ static int make_gpu_locked(int device, struct gdri_rm_gpu **out)
 	if (rc)
 		goto err_free;
 	gpu->minor = card.minor;
+	gpu->bar1 = card.fb_address;
+	gpu->bar1_size = card.fb_size;
 	rc = gdri_rm_open_node(gpu, &gpu->node);
 	if (rc)
 		goto err_free;

@@ -6,7 +6,7 @@
  * (nv_add_mapping_context_to_file(), kernel-open/nvidia/nv-usermap.c: a second on the same descriptor
  * is refused) and one mmap of it, at offset 0 and of exactly that length (nvidia_mmap_helper(),
  * nv-mmap.c); the mapping then holds the file, and by it our client (rm.h); the descriptor is closed.
- * The memory type is RM's choice: write-combined in BAR1.
+ * The memory type is RM's choice; the trial finds out which it is.
  */
 #include <errno.h>
 #include <string.h>
@@ -24,7 +24,7 @@ static int rm_map(const struct gdri_rm_range *range, struct gdri_rm_object *o, s
 			      .object = o->object,
 			      .offset = o->offset,
 			      .length = size,
-			      .flags = range->map_flags | (read_only ? RM_MAP_READ_ONLY : 0),
+			      .flags = read_only ? RM_MAP_READ_ONLY : 0,
 			      .fd = fd };
 	int rc = gdri_rm_call(RM_IOC_MAP, &arg, &arg.status, "RM_MAP_MEMORY");
 

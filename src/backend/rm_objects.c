@@ -61,7 +61,8 @@ struct seen {
 	struct gdri_rm_range sources; /* objects as libcuda names them */
 	rm_handle client; /* libcuda's, theirs */
 	uint32_t total; /* objects, as each call says */
-	uint64_t first; /* offset in the first object */
+	rm_handle object; /* the first, and... */
+	uint64_t first; /* ...the offset in it */
 	bool refused; /* the kernel found an argument wrong */
 	bool strange; /* a layout that is not known */
 	bool elsewhere; /* on a node that is not the GPU's: `minor` */
@@ -107,8 +108,10 @@ static void see(void *arg, int fd, unsigned long request, const void *data)
 	look_at_node(seen, fd);
 	status = is_old ? old->status : now->status;
 	seen->total = old->total;
-	if (!old->index)
+	if (!old->index) {
+		seen->object = objects[0];
 		seen->first = offsets[0];
+	}
 	seen->refused |= status == RM_INVALID_ARGUMENT;
 	if (status != RM_OK)
 		return;
@@ -177,14 +180,20 @@ static int look_from_the_start(const struct gdri_pin_request *request, struct se
 			       uint64_t *lead, int *fd)
 {
 	uint64_t front = seen->first;
+	rm_handle object = seen->object;
 	size_t size;
+	int rc;
 
 	if (front >= request->va || front & GPU_PAGE_OFFSET ||
 	    __builtin_add_overflow(request->mapped_size, front, &size))
 		return gdri_fail(EINVAL, "libcuda's export began at no page of its object");
 	*lead = front;
 	seen->sources.count = 0;
-	return look(request, request->va - front, size, seen, fd);
+	rc = look(request, request->va - front, size, seen, fd);
+	if (rc || (seen->object == object && !seen->first))
+		return rc;
+	gdri_fork_close(*fd);
+	return gdri_fail(EINVAL, "in front of the range is another memory object than behind it");
 }
 
 /* Duplicates what was seen, without the first `lead` bytes. */

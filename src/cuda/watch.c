@@ -158,13 +158,15 @@ static int install_slot_locked(size_t i)
 			return gdri_fail(ENOTSUP, "libcuda's imports of ioctl() differ");
 		atomic_store_explicit(&next, target, memory_order_release);
 		before[i] = held;
+		errno = 0;
 		if (change(i, &held, ours))
 			return 0;
 		if (held == was)
 			break; /* the page stays sealed */
 	}
 	before[i] = ours;
-	return gdri_fail(ENOTSUP, "libcuda's import of ioctl() cannot be changed");
+	return gdri_fail(errno == ENOMEM ? ENOMEM : ENOTSUP,
+			 "libcuda's import of ioctl() cannot be changed");
 }
 
 static int install_locked(void)

@@ -9,6 +9,7 @@
 #include "abi/rm.h"
 #include "cuda/got.h"
 #include "cuda/private.h"
+#include "common/wrap.h"
 #include "rm_sim.h"
 
 typedef int (*ioctl_fn)(int, unsigned long, ...);
@@ -55,9 +56,9 @@ static void tried_again(void)
 		{ "OPEN_CTL:1=EMFILE", ENOMEM, 0 },	 { "RM_ALLOC.41:1=0x1a", ENOMEM, 0 },
 		{ "CARD_INFO:1=ENOMEM", ENOMEM, 0 },	 { "OPEN_DEVICE:1=ENFILE", ENOMEM, 0 },
 		{ "OPEN_DEVICE:1=EIO", EIO, 0 },	 { "RM_ALLOC.80:1=0x51", ENOMEM, 0 },
-		{ "RM_DUP_OBJECT:2=0x51", ENOMEM, 1 },	 { "RM_DUP_OBJECT:1=0xffff", EIO, 1 },
+		{ "RM_DUP_OBJECT:2=0x51", ENOMEM, 1 },	 { "RM_DUP_OBJECT:1=0xffff", ENOTSUP, 1 },
 		{ "OPEN_DEVICE:2=EMFILE", ENOMEM, 1 },	 { "RM_MAP_MEMORY:1=0x1a", ENOMEM, 1 },
-		{ "RM_MAP_MEMORY:3=ENOMEM", ENOMEM, 1 }, { "RM_MAP_MEMORY:2=0x0f", EIO, 1 },
+		{ "RM_MAP_MEMORY:2=ENOMEM", ENOMEM, 1 }, { "RM_MAP_MEMORY:2=0x0f", ENOTSUP, 1 },
 		{ "MMAP:2=EAGAIN", ENOMEM, 1 },
 	};
 	CUdeviceptr p;
@@ -74,7 +75,56 @@ static void tried_again(void)
 		rm_assert_kept(table[i].kept);
 		ck_assert_uint_eq(standin_device_bytes(0), 2 * MIB);
 	}
+	OK(rm_pin(p, MIB, 0));
+	OK(gdr_close(rm_g));
+	rm_sim.faults("OPEN_CTL:1=EINTR,OPEN_DEVICE:1=EINTR"); /* a signal: no reason to fail */
+	rm_open_context();
 	rm_whole_life("after all that", p, MIB);
+	rm_end(1);
+}
+
+/* What nobody knows is no verdict at once, and one in the end; exportable memory is served meanwhile. */
+static void ends(void)
+{
+	unsigned long tried = 0;
+	CUdeviceptr plain, vmm;
+
+	rm_begin();
+	plain = standin_alloc(MIB);
+	vmm = standin_chunks(0, 0, 1, 2 * MIB, true);
+	rm_sim.faults(getenv("RULE"));
+	for (int i = 0; i < 6; i++) {
+		FAILS(ENOTSUP, rm_pin(plain, MIB, 0));
+		rm_assert_clear();
+		OK(rm_pin(vmm, 2 * MIB, 0));
+		if (i == 1)
+			tried = rm_sim.calls("EXPORT_TO_DMABUF_FD");
+	}
+	ck_assert_uint_gt(tried, 0);
+	ck_assert_uint_eq(rm_sim.calls("EXPORT_TO_DMABUF_FD"), tried);
+	rm_end(1);
+}
+
+/* The type of a map is what RM and the kernel say, whatever CUDA does. */
+static void mapping_type(void)
+{
+	const char *want = getenv("TYPE");
+	struct rm_use u;
+	gdr_info_v2_t info;
+	CUdeviceptr p;
+
+	rm_begin();
+	p = standin_alloc(MIB);
+	wrap_reset();
+	if (getenv("UNALIGNED_FAULTS")) /* an unaligned load of the kernel's, as from Device memory */
+		wrap_fail("syscall", 0, EFAULT);
+	OK(rm_pin(p, MIB, 0));
+	wrap_reset();
+	OK(rm_use_open(&u, p, MIB, 0));
+	OK(gdr_get_info_v2(rm_g, u.h, &info));
+	ck_assert_int_eq((int)info.mapping_type, atoi(want));
+	rm_look("a map of that type", &u);
+	rm_use_close(&u);
 	rm_end(1);
 }
 
@@ -175,6 +225,38 @@ static void sizes_that_wrap(struct rm_export_570 *e)
 	e->sizes[1] = e->sizes[2] = UINT64_C(1) << 63;
 }
 
+/* Of the call that the kernel refuses: it began in another object than the one after it. */
+static void another_in_front(struct rm_export_570 *e)
+{
+	if (e->status)
+		e->objects[0]++;
+}
+
+static void spoil_exports(void (*how)(struct rm_export_570 *e))
+{
+	struct gdri_got got;
+
+	standin_start();
+	ck_assert_int_eq(gdri_cuda_load(), 0);
+	ck_assert(gdri_got_find(gdri_cuda_library, "ioctl", &got));
+	spoil = how;
+	below = (ioctl_fn)atomic_load(got.slots[0]);
+	atomic_store(got.slots[0], (uintptr_t)spoiling_ioctl);
+}
+
+static void front_of_a_pool(void)
+{
+	CUdeviceptr p;
+
+	spoil_exports(another_in_front);
+	rm_open_context();
+	p = rm_pool_alloc(8 * MIB);
+	rm_whole_life("from its start on", p, 8 * MIB);
+	FAILS_WITH(EINVAL, "in front of the range is another memory object than behind it",
+		   rm_pin(p + MIB, 64 * KIB, 0));
+	rm_end(1);
+}
+
 static void spoiled(void)
 {
 	static const struct {
@@ -191,16 +273,10 @@ static void spoiled(void)
 	};
 	const char *which = getenv("SPOILED");
 	uint8_t a[MIB / 2], b[MIB / 2];
-	struct gdri_got got;
 	CUdeviceptr p;
 	size_t i = which ? strtoul(which, NULL, 10) : 0;
 
-	standin_start();
-	ck_assert_int_eq(gdri_cuda_load(), 0);
-	ck_assert(gdri_got_find(gdri_cuda_library, "ioctl", &got));
-	spoil = table[i].how;
-	below = (ioctl_fn)atomic_load(got.slots[0]);
-	atomic_store(got.slots[0], (uintptr_t)spoiling_ioctl);
+	spoil_exports(table[i].how);
 	/* Beside this the trial's memory comes to lie. */
 	p = standin_alloc(sizeof(a));
 	rm_pattern(a, sizeof(a), 4711);
@@ -214,6 +290,14 @@ static void spoiled(void)
 static const struct unit_test tests[] = {
 	{ "tried once for each GPU", once_per_gpu, "GDRSIM_DEVICES=2" },
 	{ "tried again", tried_again, "" },
+	{ "an unknown failure of the export ends", ends, "RULE=EXPORT_TO_DMABUF_FD:*=EINVAL" },
+	{ "an unknown status ends", ends, "RULE=RM_DUP_OBJECT:*=0xffff" },
+	{ "INVALID_STATE ends", ends, "RULE=RM_DUP_OBJECT:*=0x40" },
+	{ "in BAR1", mapping_type, "TYPE=1" },
+	{ "over a coherent link", mapping_type, "TYPE=2 GDRSIM_COHERENT=1" },
+	{ "coherent to CUDA, in BAR1", mapping_type, "TYPE=1 GDRSIM_COHERENT=1 GDRSIM_RM_BAR1=1" },
+	{ "outside BAR1, not coherent to CUDA", mapping_type, "TYPE=1 GDRSIM_RM_BAR1=0" },
+	{ "in BAR1, as Device memory", mapping_type, "TYPE=3 UNALIGNED_FAULTS=1" },
 	{ "several first pins at once", first_pins_at_once, "" },
 	{ "another offset", spoiled, "SPOILED=0" },
 	{ "a size within a page", spoiled, "SPOILED=1" },
@@ -222,6 +306,7 @@ static const struct unit_test tests[] = {
 	{ "too many objects", spoiled, "SPOILED=4" },
 	{ "no such object", spoiled, "SPOILED=5" },
 	{ "sizes that wrap", spoiled, "SPOILED=6" },
+	{ "another object in front", front_of_a_pool, "" },
 };
 
 int main(int argc, char **argv)

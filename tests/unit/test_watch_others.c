@@ -533,6 +533,21 @@ static void hook_in_between(void)
 	ck_assert_uint_eq(watch_slot(), (uintptr_t)hook_0);
 }
 
+/* No room for one more mapping at this time (vm.max_map_count). */
+static void no_room_to_unseal(void)
+{
+	struct watch_told told = { .calls = 0 };
+
+	watch_start();
+	wrap_reset();
+	wrap_fail("mprotect", 1, ENOMEM);
+	ck_assert_int_eq(gdri_cuda_watch_begin(watch_tell, &told), -ENOMEM);
+	wrap_fail("mprotect", 1, EACCES);
+	ck_assert_int_eq(gdri_cuda_watch_begin(watch_tell, &told), -ENOTSUP);
+	ck_assert_int_eq(gdri_cuda_watch_begin(watch_tell, &told), 0);
+	gdri_cuda_watch_end();
+}
+
 static const struct unit_test tests[] = {
 	{ "a signal handler", signal_handler, "" },
 	{ "a signal handler, sealed", signal_handler, NOW },
@@ -550,6 +565,7 @@ static const struct unit_test tests[] = {
 	{ "fork anywhere, sealed", fork_anywhere, NOPLT },
 	{ "a second copy of the library", second_copy, NOW },
 	{ "a second copy, no procedure linkage table", second_copy, NOPLT },
+	{ "no room to unseal the page", no_room_to_unseal, NOW },
 	{ "a hook that comes in between", hook_in_between, NOW },
 };
 
