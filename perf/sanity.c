@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "common/exit.h"
 #include "common/json.h"
@@ -18,7 +17,7 @@
 #include "sanity/run.h"
 
 static struct {
-	bool list, verbose, json, no_summary, extended;
+	bool list, quick, verbose, json, no_summary, extended;
 	struct opt_texts only;
 	long device, seconds;
 	int kind;
@@ -32,6 +31,10 @@ static const struct opt options[] = {
 	  "GDRCopy's tests are taken too, and _cumemalloc or\n"
 	  "_vmmalloc behind a name chooses the memory, as -a does",
 	  0, 0, NULL },
+	{ 'q', "quick", OPT_FLAG, &opt.quick, NULL,
+	  "a health check in seconds: the tests that need no process\n"
+	  "of their own, one after the other in one",
+	  0, 0, NULL },
 	{ 's', "no-summary", OPT_FLAG, &opt.no_summary, NULL, "without the last line", 0, 0, NULL },
 	{ 'e', "extended", OPT_FLAG, &opt.extended, NULL,
 	  "changes nothing: every test is always run", 0, 0, NULL },
@@ -41,8 +44,8 @@ static const struct opt options[] = {
 	  "first of them that can be pinned and mapped here, but host\n"
 	  "memory (the last) only on an integrated GPU",
 	  0, 0, mem_kind_name },
-	{ 0, "timeout", OPT_COUNT, &opt.seconds, "N", "seconds that one test may take (60)", 1,
-	  86400, NULL },
+	{ 0, "timeout", OPT_COUNT, &opt.seconds, "N",
+	  "seconds that one test may take, with -q all of them (60)", 1, 86400, NULL },
 	{ 'v', "verbose", OPT_FLAG, &opt.verbose, NULL, "what the tests found out, and their times",
 	  0, 0, NULL },
 	{ 0, "json", OPT_FLAG, &opt.json, NULL, "one JSON document on standard output", 0, 0,
@@ -55,9 +58,9 @@ static const struct tool tool = {
 	"gdrcopy_sanity",
 	"Tests CPU access to GPU memory on this machine.",
 	"  Each test runs in a process of its own, which opens CUDA and the library: a crash or a\n"
-	"  hang fails that test alone. What cannot be tested here is waived, with the reason. "
-	"Data\n"
-	"  that went through the mapping is compared with what CUDA's own copies see.\n"
+	"  hang fails that test alone; with -q the tests share a process as long as they pass.\n"
+	"  What cannot be tested here is waived, with the reason. Data that went through the\n"
+	"  mapping is compared with what CUDA's own copies see.\n"
 	"  The last line is \"Total: N, Passed: N, Failed: N, Waived: N\", as GDRCopy's sanity has "
 	"it.",
 	options,
@@ -75,6 +78,8 @@ static const char examples[] =
 	"  gdrcopy_sanity | grep -q 'Failed: 0'\n"
 	"      a node check as existing scripts do it; the exit status alone says the same,\n"
 	"      and 2 distinguishes a machine without GPU memory from a failed test\n"
+	"  gdrcopy_sanity --quick >/dev/null\n"
+	"      the same in seconds, for a probe that runs often\n"
 	"  gdrcopy_sanity -t offsets -t basic_vmmalloc -v\n"
 	"      two tests, the second on memory of cuMemCreate, with what they found out";
 
@@ -192,15 +197,7 @@ static void json_facts(struct json *j, const struct probe *p)
 
 /* ---- how the tests ended --------------------------------------------------------------------- */
 
-static double now_s(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-static void print_outcome(const struct chosen *c, enum outcome outcome, double seconds)
+static void print_outcome(const struct chosen *c, enum outcome outcome)
 {
 	static const char *const word[OUTCOMES] = { "ok", "FAILED", "waived" };
 
@@ -210,7 +207,7 @@ static void print_outcome(const struct chosen *c, enum outcome outcome, double s
 	if (outcome != PASSED)
 		printf(": %s", report->text);
 	if (opt.verbose) {
-		printf(" (%.2f s)", seconds);
+		printf(" (%.2f s)", report->seconds);
 		for (char *line = strtok(report->notes, "\n"); line; line = strtok(NULL, "\n"))
 			printf("\n        %s", line);
 	}
@@ -218,15 +215,14 @@ static void print_outcome(const struct chosen *c, enum outcome outcome, double s
 	fflush(stdout);
 }
 
-static void json_outcome(struct json *j, const struct chosen *c, enum outcome outcome,
-			 double seconds)
+static void json_outcome(struct json *j, const struct chosen *c, enum outcome outcome)
 {
 	json_object(j, NULL);
 	json_string(j, "name", c->test->name);
 	json_string(j, "alloc", mem_kind_name[sanity.facts.kind]);
 	json_string(j, "result", outcome_name[outcome]);
 	json_string(j, "reason", outcome == PASSED ? NULL : report->text);
-	json_number(j, "seconds", seconds);
+	json_number(j, "seconds", report->seconds);
 	json_array(j, "notes");
 	for (char *line = strtok(report->notes, "\n"); line; line = strtok(NULL, "\n"))
 		json_string(j, NULL, line);
@@ -234,20 +230,35 @@ static void json_outcome(struct json *j, const struct chosen *c, enum outcome ou
 	json_end(j);
 }
 
-static void run_all(const struct chosen *list, struct json *j, unsigned int *count)
+static void tell(struct json *j, const struct chosen *c, enum outcome outcome, unsigned int *count)
+{
+	count[outcome]++;
+	if (opt.json)
+		json_outcome(j, c, outcome);
+	else
+		print_outcome(c, outcome);
+}
+
+static void run_each(const struct chosen *list, struct json *j, unsigned int *count)
 {
 	for (const struct chosen *c = list; c->test; c++) {
-		double start = now_s();
-		enum outcome outcome;
-
 		sanity.facts = memory_of(c)->probe.facts;
-		outcome = run_test(c->test, opt.seconds);
-		count[outcome]++;
-		if (opt.json)
-			json_outcome(j, c, outcome, now_s() - start);
-		else
-			print_outcome(c, outcome, now_s() - start);
+		tell(j, c, run_test(c->test, opt.seconds), count);
 	}
+}
+
+static void run_quick(const struct chosen *list, size_t n, struct json *j, unsigned int *count)
+{
+	struct run *run = tool_calloc(n, sizeof(*run));
+
+	for (size_t i = 0; i < n; i++)
+		run[i] = (struct run){ list[i].test, &memory_of(&list[i])->probe.facts, FAILED };
+	run_in_one(run, n, opt.seconds);
+	for (size_t i = 0; i < n; i++, report++) {
+		sanity.facts = *run[i].facts;
+		tell(j, &list[i], run[i].outcome, count);
+	}
+	free(run);
 }
 
 static void print_summary(const unsigned int *count)
@@ -289,6 +300,7 @@ int main(int argc, char **argv)
 {
 	unsigned int count[OUTCOMES] = { 0 };
 	struct chosen *list;
+	size_t n = 0;
 	struct json j;
 
 	parse(argc, argv);
@@ -296,13 +308,20 @@ int main(int argc, char **argv)
 		list_tests();
 		return TOOL_OK;
 	}
-	list = names_choose(&opt.only, opt.kind);
+	list = names_choose(&opt.only, opt.kind, opt.quick);
+	while (list[n].test)
+		n++;
+	if (!n)
+		tool_fail("-q: a test that was asked for needs a process of its own");
 	sim_enter(opt.sim_dir, argv);
-	report_make();
+	report_make(n);
 	probe_all(list);
 	if (opt.json)
 		json_facts(&j, &memory_of(list)->probe);
-	run_all(list, &j, count);
+	if (opt.quick)
+		run_quick(list, n, &j, count);
+	else
+		run_each(list, &j, count);
 	free(list);
 	if (opt.json) {
 		json_end(&j);

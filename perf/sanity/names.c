@@ -12,6 +12,7 @@ static const struct sanity_test *const tables[] = {
 	sanity_basic,	     sanity_calls,   sanity_mapping, sanity_arguments, sanity_memory,
 	sanity_invalidation, sanity_process, sanity_pass_fd, sanity_threads,   sanity_leaks,
 };
+enum { QUICK_TABLES = 5 }; /* the first of them: these tests can follow each other in one process */
 
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
@@ -119,8 +120,9 @@ static void check_name(const char *name)
 	tool_fail("-t %s: there is no such test; -l lists them", name);
 }
 
-struct chosen *names_choose(const struct opt_texts *only, int kind)
+struct chosen *names_choose(const struct opt_texts *only, int kind, bool quick)
 {
+	size_t used = quick ? QUICK_TABLES : COUNT(tables);
 	size_t n = 0, most = 1;
 	struct chosen *list;
 
@@ -131,7 +133,7 @@ struct chosen *names_choose(const struct opt_texts *only, int kind)
 			most += MEM_KINDS + 1;
 	list = tool_calloc(most, sizeof(*list));
 	for (int k = ALLOC_ANY; k < MEM_KINDS; k++)
-		for (size_t i = 0; i < COUNT(tables); i++)
+		for (size_t i = 0; i < used; i++)
 			for (const struct sanity_test *t = tables[i]; t->name; t++)
 				if (is_wanted(only, t, k, kind))
 					list[n++] = (struct chosen){ t, k };

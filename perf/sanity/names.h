@@ -6,6 +6,7 @@
 #ifndef PERF_SANITY_NAMES_H
 #define PERF_SANITY_NAMES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "common/json.h"
@@ -19,10 +20,11 @@ struct chosen {
 
 /*
  * The tests of these names, all if there are none, in the order of the tables and once for each kind;
- * `kind` is that of names that do not choose. Allocated, ends with a NULL test. A name that is none
+ * `kind` is that of names that do not choose. quick: those that can be run in one process, in little
+ * time. Allocated, ends with a NULL test. A name that is none
  * ends the tool.
  */
-struct chosen *names_choose(const struct opt_texts *only, int kind);
+struct chosen *names_choose(const struct opt_texts *only, int kind, bool quick);
 
 /* Every name, with what it stands for. */
 void names_print(void);

@@ -13,13 +13,15 @@
 #include "common/exit.h"
 
 struct report *report;
+sigjmp_buf *report_waived;
 
-void report_make(void)
+struct report *report_make(size_t count)
 {
-	report = mmap(NULL, sizeof(*report), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
-		      0);
+	report = mmap(NULL, (count + 1) * sizeof(*report), PROT_READ | PROT_WRITE,
+		      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (report == MAP_FAILED)
 		tool_fail("no memory for a report: %s", strerror(errno));
+	return report;
 }
 
 void report_clear(void)
@@ -61,6 +63,8 @@ void sanity_waive(const char *fmt, ...)
 	va_start(ap, fmt);
 	say(WAIVED, "", fmt, ap);
 	va_end(ap);
+	if (report_waived)
+		siglongjmp(*report_waived, 1);
 	_exit(TOOL_CANNOT);
 }
 

@@ -6,7 +6,9 @@
 #ifndef PERF_SANITY_REPORT_H
 #define PERF_SANITY_REPORT_H
 
+#include <setjmp.h>
 #include <stdbool.h>
+#include <stddef.h>
 
 enum outcome { PASSED, FAILED, WAIVED, OUTCOMES };
 
@@ -17,11 +19,12 @@ struct report {
 	char text[2048]; /* why it failed or was waived */
 	_Atomic int noted;
 	char notes[2048]; /* lines */
+	double seconds; /* that the test took */
 };
 
-/* Made before the first test; shared with every process of it. */
-extern struct report *report;
-void report_make(void);
+/* Made before the first test, one for each that is run; shared with every process. */
+extern struct report *report; /* of the test that is run or looked at now */
+struct report *report_make(size_t count);
 
 /* Empty again, for the next test. */
 void report_clear(void);
@@ -33,6 +36,8 @@ void report_cannot(const char *text, int status);
 _Noreturn void sanity_fail(const char *file, int line, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 _Noreturn void sanity_waive(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* Where a waived test goes on in a process that runs several (run.c); NULL: the process ends. */
+extern sigjmp_buf *report_waived;
 /* Somebody of this test's processes has failed. */
 bool sanity_has_failed(void);
 /* Shown with -v and in the JSON document. */

@@ -87,6 +87,20 @@ ln -s "$tool" "$tmp/sanity"
 run "$tmp/sanity" --sim "$sim" -t basic
 expect 'as a link of its plain name' 0 '^Total: 1, Passed: 1, '
 
+# ---- in one process ------------------------------------------------------------------------------
+run LD_PRELOAD="$sim/libnvidia_node.so" "$tool" --sim "$sim" --quick
+expect '--quick: all that needs no process of its own' 0 '^Total: 2[0-9], Passed: 2[0-9], Failed: 0, Waived: 0$'
+run GDRCOPY_STATS=1 "$tool" --sim "$sim" --quick
+check '--quick: one process looks at the memory, one runs the tests' [ "$(grep -c 'copies to the GPU' "$err")" = 2 ]
+run LD_PRELOAD="$sim/libnvidia_node.so" "$tool" --sim "$sim" -q -a cuMemCreate --json
+expect '--quick: a waiver ends no process' 0 '"waived": *1'
+run "$tool" --sim "$sim" -q -t words -t basic_cumemalloc -t basic_vmmalloc
+expect '--quick: chosen tests, of two kinds of memory' 0 '^Total: 3, Passed: 3, '
+run "$tool" --sim "$sim" -q -t two_processes
+expect '--quick: a test that needs processes' 1 '' 'needs a process of its own'
+run GDRSIM_DEVICES=0 "$tool" --sim "$sim" -q
+expect '--quick without a GPU: exit 2' 2 '' 'cannot run here: cuInit'
+
 # ---- GDRCopy's names -----------------------------------------------------------------------------
 run "$tool" --sim "$sim" -t basic_v2_cumemalloc -t basic_vmmalloc
 expect 'names with a kind of memory: cuMemAlloc' 0 '^ok  *basic \(cuMemAlloc\)$'
@@ -225,6 +239,12 @@ if ${CC:-cc} -shared -fPIC -D_GNU_SOURCE= -I"$root/include" -o "$tmp/faulty.so" 
 	run FAULT=open LD_PRELOAD="$tmp/faulty.so" "$tool" --sim "$sim" -t close_after_free
 	expect 'a waiver has the whole reason' 2 \
 		'^waived  close_after_free: barcopy_open\(BARCOPY_OPEN_ANY\): .*; load gdrdrv'
+	for pair in write:basic read:unaligned crash:words hang:pointer; do
+		run FAULT="${pair%:*}" LD_PRELOAD="$tmp/faulty.so" "$tool" --sim "$sim" -q --timeout 1
+		expect "planted: ${pair%:*}, --quick: found" 1 "^FAILED  *${pair#*:}: "
+		expect "planted: ${pair%:*}, --quick: goes on" 1 '^ok  *versions$'
+		expect "planted: ${pair%:*}, --quick: and counts" 1 '^Total: 2[0-9], '
+	done
 	run FAULT=hang LD_PRELOAD="$tmp/faulty.so" "$tool" --sim "$sim" -t pointer --timeout 1
 	expect 'a hang says so' 1 'not finished after 1 s'
 	run FAULT=crash LD_PRELOAD="$tmp/faulty.so" "$tool" --sim "$sim" -t words
