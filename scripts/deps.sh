@@ -42,8 +42,8 @@ apt() { DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300 "$@
 case ${1:-} in
 demo) must=$demo may= ;;
 check) must=$check may=$python ;;
-ci) must= may="$check $python $ci" ;;
-full) must= may="$check $python $ci $full" ;;
+ci) must="" may="$check $python $ci" ;;
+full) must="" may="$check $python $ci $full" ;;
 *) echo "usage: deps.sh demo|check|ci|full" >&2; exit 2 ;;
 esac
 # shellcheck disable=SC2086

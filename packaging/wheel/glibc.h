@@ -2,15 +2,21 @@
 /*
  * Included before each source of a wheel's library: the oldest versions of those functions of glibc
  * that got a new one when they moved from libpthread and libdl into libc (2.32 and 2.34), with the
- * same meaning; and of those that read numbers, whose new names (2.38) know C23's 0b too. So the library runs on every glibc from 2.17 on, on whatever machine it is built.
+ * same meaning; of those that read numbers, whose new names (2.38) know C23's 0b too; and of fstat(), which
+ * was an inline function before 2.33. So the library runs on every glibc from 2.17 on, on whatever machine
+ * it is built.
  * packaging/wheel.sh reads from the result which glibc it needs.
  */
+#include <sys/stat.h>
+
 #ifdef __x86_64__
+#define OLDEST_STAT 1 /* _STAT_VER of bits/stat.h */
 #define OLDEST "GLIBC_2.2.5"
 #define OLDEST_AFFINITY "GLIBC_2.3.4"
 #define OLDEST_DLINFO "GLIBC_2.3.3"
 #define OLDEST_C99 "GLIBC_2.7"
 #else
+#define OLDEST_STAT 0
 #define OLDEST "GLIBC_2.17"
 #define OLDEST_AFFINITY OLDEST
 #define OLDEST_DLINFO OLDEST
@@ -42,6 +48,15 @@ RENAMED(__isoc23_sscanf, __isoc99_sscanf, OLDEST_C99);
 RENAMED(__isoc23_strtol, strtol, OLDEST);
 RENAMED(__isoc23_strtoul, strtoul, OLDEST);
 RENAMED(__isoc23_strtoull, strtoull, OLDEST);
+
+int __fxstat(int version, int fd, struct stat *st);
+OLD(__fxstat, OLDEST);
+
+static inline int oldest_fstat(int fd, struct stat *st)
+{
+	return __fxstat(OLDEST_STAT, fd, st);
+}
+#define fstat oldest_fstat
 
 #undef OLD
 #undef RENAMED

@@ -15,9 +15,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/sysmacros.h>
-#include <unistd.h>
 
 #include "cuda/cuda.h"
 #include "base/error.h"
@@ -78,8 +76,7 @@ static void look_at_node(struct seen *seen, int fd)
 {
 	struct stat st;
 
-	/* By number: glibc's own fstat() is younger (2.33) than what a wheel may ask for. */
-	if (syscall(SYS_fstat, fd, &st) || !S_ISCHR(st.st_mode))
+	if (fstat(fd, &st) || !S_ISCHR(st.st_mode))
 		seen->strange = true;
 	else if (minor(st.st_rdev) != seen->gpu->minor) {
 		seen->elsewhere = true;

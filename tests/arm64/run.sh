@@ -28,7 +28,7 @@ check_library() {
 }
 
 build() {
-	K_DIR=$CACHE/arm64/check K_ARCH=arm64
+	export K_DIR=$CACHE/arm64/check K_ARCH=arm64
 	check_library || return
 	local libs="-L$K_DIR/root/usr/lib/aarch64-linux-gnu -Wl,-Bstatic -lcheck -lsubunit -Wl,-Bdynamic -lrt -lm"
 	make -k V=1 O="$out" CC=aarch64-linux-gnu-gcc AR=aarch64-linux-gnu-ar WERROR=-Werror \
