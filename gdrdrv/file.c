@@ -9,9 +9,9 @@
 
 #include "gdrdrv.h"
 
-DEFINE_MUTEX(gdrdrv_files_lock); /* gdrdrv_files */
-LIST_HEAD(gdrdrv_files);
-static atomic64_t gdrdrv_file_ids;
+static DEFINE_MUTEX(gdrdrv_files_lock); /* the next two */
+static LIST_HEAD(gdrdrv_files);
+static u64 gdrdrv_file_last_id;
 
 /* The process, not the thread; a reused process number is another process. */
 bool gdrdrv_file_is_owner(const struct gdrdrv_file *file)
@@ -42,7 +42,6 @@ struct gdrdrv_file *gdrdrv_file_new(struct inode *inode, const struct file *filp
 	if (!file)
 		return NULL;
 	kref_init(&file->ref);
-	file->id = atomic64_inc_return(&gdrdrv_file_ids);
 	file->owner.tgid = current->tgid;
 	file->owner.start_time = current->group_leader->start_time;
 	file->uid = filp->f_cred->uid;
@@ -57,6 +56,7 @@ struct gdrdrv_file *gdrdrv_file_new(struct inode *inode, const struct file *filp
 	file->mapping.a_ops = inode->i_mapping->a_ops;
 
 	mutex_lock(&gdrdrv_files_lock);
+	file->id = ++gdrdrv_file_last_id;
 	list_add_tail(&file->node, &gdrdrv_files);
 	mutex_unlock(&gdrdrv_files_lock);
 	return file;
@@ -68,4 +68,21 @@ void gdrdrv_file_unlist(struct gdrdrv_file *file)
 	mutex_lock(&gdrdrv_files_lock);
 	list_del(&file->node);
 	mutex_unlock(&gdrdrv_files_lock);
+}
+
+/* The first whose id is above @id, with a reference; or NULL. */
+struct gdrdrv_file *gdrdrv_file_after(u64 id)
+{
+	struct gdrdrv_file *file, *found = NULL;
+
+	mutex_lock(&gdrdrv_files_lock);
+	list_for_each_entry(file, &gdrdrv_files, node) {
+		if (file->id > id) {
+			kref_get(&file->ref);
+			found = file;
+			break;
+		}
+	}
+	mutex_unlock(&gdrdrv_files_lock);
+	return found;
 }

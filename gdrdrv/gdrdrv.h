@@ -6,10 +6,10 @@
  *
  * Lock order, outermost first. What stands on one line is never held together.
  *
- *	gdrdrv_files_lock		list of open descriptors
  *	mmap_lock of a process		taken by the kernel before ->mmap, ->fault, ->close of a VMA
  *	gdrdrv_file.lock		table of regions and handles of one descriptor
- *	p2p_key_lock			p2p.c, around get and put; not in the free callback
+ *	p2p_key_lock			p2p.c, around get and put, nothing is allocated inside it; not
+ *					in the free callback
  *	the GPU driver's own locks	held by it around get, put and the free callback
  *	dma_resv of a buffer		taken by dmabuf.c, held by an exporter around its notice;
  *					inside it the GPU driver's locks of map and unmap
@@ -17,6 +17,7 @@
  *	gdrdrv_mr.lock			one region; never two of them together
  *	page-table locks		the kernel's, inside zap and insert
  *	xa_lock of p2p_pins		p2p.c; inside it nothing
+ *	files_lock			file.c, list of open descriptors; inside it nothing
  *
  * From this follow four rules. The GPU driver is never called with gdrdrv_mr.lock held. Nor is
  * anything zapped with it: a zap tells the MMU notifiers of the mapping's process, and one of them
@@ -48,10 +49,10 @@ struct gdrdrv_owner {
 	u64 start_time;
 };
 
-/* One open descriptor. References: the node, each region that was published. */
+/* One open descriptor. References: the node, each region that was published, a reader of /proc. */
 struct gdrdrv_file {
 	struct kref ref;
-	u64 id; /* constant: for /proc, no two alike */
+	u64 id; /* constant: for /proc, no two alike, rising in the list */
 	struct gdrdrv_owner owner; /* constant */
 	kuid_t uid; /* constant: who opened it */
 	struct address_space mapping; /* its own: offsets are handles of this descriptor */
@@ -60,7 +61,7 @@ struct gdrdrv_file {
 	u64 next_handle; /* lock */
 	wait_queue_head_t wait; /* poll */
 	atomic_t nr_revoked; /* regions revoked and not yet unpinned */
-	struct list_head node; /* gdrdrv_files_lock */
+	struct list_head node; /* files_lock of file.c */
 };
 
 /* A physically contiguous run of a region. Sources hand out nothing else. */
@@ -125,7 +126,6 @@ struct gdrdrv_mr {
 	bool revoked; /* lock to write; the source takes the pages back: no new entries */
 	struct completion zapped; /* and none is left */
 	bool retired; /* lock; unpinned, or its descriptor closed */
-	bool orphaned; /* lock; holds the module until the callback comes */
 	bool counted; /* lock; is in file->nr_revoked */
 	unsigned int nr_vmas; /* lock */
 	u32 req_type; /* lock; GDRDRV_MAPPING_TYPE_*, NONE for the default */
@@ -162,21 +162,20 @@ struct gdrdrv_stats {
 	atomic64_t ptes;
 	atomic64_t memtypes;
 	atomic64_t memtype_failures;
+	atomic64_t kept; /* 1: there were callback pins, and the module stays until the reboot */
 };
 
 /* counters.c */
 extern struct gdrdrv_stats gdrdrv_stats;
 extern atomic_t gdrdrv_source_pins; /* what /proc shows as nv_get_pages_refcount */
-extern atomic_t gdrdrv_callbacks; /* free callbacks running now; module exit waits for none */
 extern int gdrdrv_dbg_enabled;
 extern int gdrdrv_info_enabled;
 
 /* file.c */
-extern struct mutex gdrdrv_files_lock;
-extern struct list_head gdrdrv_files; /* gdrdrv_files_lock */
 bool gdrdrv_file_is_owner(const struct gdrdrv_file *file);
 struct gdrdrv_file *gdrdrv_file_new(struct inode *inode, const struct file *filp);
 void gdrdrv_file_unlist(struct gdrdrv_file *file);
+struct gdrdrv_file *gdrdrv_file_after(u64 id);
 void gdrdrv_file_put(struct gdrdrv_file *file);
 
 /* node.c */
@@ -199,7 +198,7 @@ int gdrdrv_mr_unpin(struct gdrdrv_file *file, u64 handle);
 void gdrdrv_mr_close_all(struct gdrdrv_file *file);
 struct gdrdrv_mr *gdrdrv_mr_get(struct gdrdrv_file *file, u64 handle);
 void gdrdrv_mr_put(struct gdrdrv_mr *mr);
-bool gdrdrv_mr_revoke(struct gdrdrv_mr *mr);
+void gdrdrv_mr_revoke(struct gdrdrv_mr *mr);
 void gdrdrv_mr_orphan_locked(struct gdrdrv_mr *mr);
 const struct gdrdrv_range *gdrdrv_mr_range(const struct gdrdrv_mr *mr, u64 off);
 

@@ -22,6 +22,12 @@ union gdrdrv_ioc_arg {
 	struct gdrdrv_ioc_get_version version;
 };
 
+/* An administrator who switched persistent pins off wants freed memory to go: forced pins are such. */
+static bool gdrdrv_ioc_may_force(const struct gdrdrv_source_ops *src)
+{
+	return src->has_force_pcie && gdrdrv_source_is_persistent(src);
+}
+
 /* -EOPNOTSUPP: built without a source for memory so named. */
 static int gdrdrv_ioc_pin_by(struct gdrdrv_file *file, struct gdrdrv_pin_req *req, u64 *handle)
 {
@@ -29,7 +35,7 @@ static int gdrdrv_ioc_pin_by(struct gdrdrv_file *file, struct gdrdrv_pin_req *re
 
 	if (!src)
 		return -EOPNOTSUPP;
-	if (req->flags && !src->has_force_pcie)
+	if (req->flags && !gdrdrv_ioc_may_force(src))
 		return -EINVAL;
 	req->persistent = gdrdrv_source_is_persistent(src);
 	return gdrdrv_mr_pin(file, src, req, handle);
@@ -147,7 +153,7 @@ static int gdrdrv_ioc_get_attr(struct gdrdrv_file *file, union gdrdrv_ioc_arg *a
 		arg->attr.val = gdrdrv_source_is_persistent(gdrdrv_source_first());
 		return 0;
 	case GDRDRV_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE:
-		arg->attr.val = gdrdrv_source_first()->has_force_pcie;
+		arg->attr.val = gdrdrv_ioc_may_force(gdrdrv_source_first());
 		return 0;
 	case GDRDRV_ATTR_SOURCES:
 		arg->attr.val =

@@ -6,7 +6,6 @@
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
-#include <linux/delay.h>
 #include <linux/poll.h>
 
 #include "gdrdrv.h"
@@ -72,14 +71,11 @@ static int __init gdrdrv_init(void)
 	return 0;
 }
 
-/* No descriptor is open and no orphan waits: each holds the module. */
+/* No descriptor is open, and there was never a callback pin: each holds the module. */
 static void __exit gdrdrv_exit(void)
 {
 	gdrdrv_node_exit();
 	gdrdrv_proc_exit();
-	/* A callback that gave back the last module reference may still be on its way out. */
-	while (atomic_read(&gdrdrv_callbacks))
-		msleep(20);
 	WARN_ON(atomic_read(&gdrdrv_source_pins));
 }
 

@@ -9,7 +9,7 @@
  *
  * Both decide under mr->lock, after which no page-table entry can be made, and both remove those
  * there are before the pages go. A region that may be given back in its owner's process only, and
- * whose descriptor ends elsewhere, is orphaned: it holds the module and waits for the callback.
+ * whose descriptor ends elsewhere, is orphaned: it waits for the callback.
  *
  * Must not know where pages come from, nor VMAs beyond their number.
  */
@@ -103,19 +103,15 @@ static void gdrdrv_mr_free_memtypes(struct gdrdrv_mr *mr)
  * reserved for it: the GPU driver gives the same range of BAR1 to others.
  *
  * Context: the free callback, inside the GPU driver's locks; takes mr->lock only. Once per region.
- * Return: whether the region was an orphan, so that the caller drops the module reference.
  */
-bool gdrdrv_mr_revoke(struct gdrdrv_mr *mr)
+void gdrdrv_mr_revoke(struct gdrdrv_mr *mr)
 {
-	bool orphaned;
-
 	mutex_lock(&mr->lock);
 	WRITE_ONCE(mr->revoked, true);
 	if (mr->file && !mr->retired) {
 		mr->counted = true;
 		atomic_inc(&mr->file->nr_revoked);
 	}
-	orphaned = mr->orphaned;
 	mutex_unlock(&mr->lock);
 	gdrdrv_mr_zap(mr);
 	if (mr->file) /* else they are of the thread that pins */
@@ -124,15 +120,12 @@ bool gdrdrv_mr_revoke(struct gdrdrv_mr *mr)
 	if (mr->file)
 		wake_up_interruptible_poll(&mr->file->wait, EPOLLPRI);
 	atomic64_inc(&gdrdrv_stats.revokes);
-	return orphaned;
 }
 
-/* Leaves the region to the callback, which may come after the last close: keep the module. */
+/* Leaves the region to the callback, which may come after the last close. */
 void gdrdrv_mr_orphan_locked(struct gdrdrv_mr *mr)
 {
 	lockdep_assert_held(&mr->lock);
-	mr->orphaned = true;
-	__module_get(THIS_MODULE); /* the descriptor being closed still holds it */
 	atomic64_inc(&gdrdrv_stats.orphans);
 	pr_warn_ratelimited(
 		"pin of process %d closed by process %d: kept until the GPU driver takes it back\n",
@@ -356,7 +349,7 @@ int gdrdrv_mr_unpin(struct gdrdrv_file *file, u64 handle)
 	return 0;
 }
 
-/* The last close: nobody else can reach the table. In whatever process drops the last reference. */
+/* The last close: only a reader of /proc reaches the table. In any process: the last that closes. */
 void gdrdrv_mr_close_all(struct gdrdrv_file *file)
 {
 	bool is_owner = gdrdrv_file_is_owner(file);
@@ -364,7 +357,9 @@ void gdrdrv_mr_close_all(struct gdrdrv_file *file)
 	struct gdrdrv_mr *mr;
 
 	xa_for_each(&file->mrs, handle, mr) {
+		mutex_lock(&file->lock);
 		xa_erase(&file->mrs, handle);
+		mutex_unlock(&file->lock);
 		gdrdrv_mr_retire(mr, is_owner);
 		cond_resched();
 	}

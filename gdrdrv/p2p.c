@@ -17,7 +17,8 @@
  * process's, who lent it (NV503C_CTRL_CMD_REGISTER_PID asks nobody's leave); when the borrower's
  * client of the GPU driver ends, by its process's death or before, its puts find nothing, and the
  * callback comes with the lender's free, whenever that is. So the GPU driver has a number from us
- * and no pointer: a number is looked up in p2p_pins, once, by whoever is first.
+ * and no pointer: a number is looked up in p2p_pins, once, by the first that comes. And a module
+ * that has pinned by callback is kept for good.
  *
  * The GPU driver is asked without P2P tokens, always. With one it looks at no process, and a put
  * that comes after the callback frees the page table a second time (third_party_p2p.c there, of all
@@ -44,7 +45,7 @@ static DEFINE_MUTEX(p2p_key_lock);
 
 /*
  * Callback pins by number. An entry owns a reference of its region, and one count of
- * gdrdrv_source_pins; who takes it out has them. No number is used twice until the module goes.
+ * gdrdrv_source_pins; the taker has them. No number is used twice: see p2p_keep_module().
  */
 static DEFINE_XARRAY_FLAGS(p2p_pins, XA_FLAGS_ACCOUNT);
 static atomic_long_t p2p_last_number;
@@ -68,11 +69,23 @@ static void p2p_give_back(const struct p2p_pin *pin)
 	gdrdrv_mr_put(pin->mr);
 }
 
-/* Unless the callback has been first. */
-static void p2p_take_out(const struct p2p_pin *pin)
+/* Unless the callback has been first: false. */
+static bool p2p_take_out(const struct p2p_pin *pin)
 {
-	if (xa_erase(&p2p_pins, pin->number))
-		p2p_give_back(pin);
+	if (!xa_erase(&p2p_pins, pin->number))
+		return false;
+	p2p_give_back(pin);
+	return true;
+}
+
+/*
+ * The first callback pin keeps the module until the reboot: nothing that the GPU driver answers
+ * later means that no callback will come. The caller's descriptor holds the module meanwhile.
+ */
+static void p2p_keep_module(void)
+{
+	if (!atomic64_xchg(&gdrdrv_stats.kept, 1))
+		__module_get(THIS_MODULE);
 }
 
 /*
@@ -82,21 +95,14 @@ static void p2p_take_out(const struct p2p_pin *pin)
  */
 static void p2p_callback(void *number)
 {
-	const struct p2p_pin *pin;
-	bool orphaned;
+	const struct p2p_pin *pin = xa_erase(&p2p_pins, (unsigned long)number);
 
-	atomic_inc(&gdrdrv_callbacks);
-	pin = xa_erase(&p2p_pins, (unsigned long)number);
-	if (pin) {
-		orphaned = gdrdrv_mr_revoke(pin->mr);
-		/* p2p_ranges() reads the table under mr->lock and not once revoked. */
-		nvidia_p2p_free_page_table(pin->table);
-		p2p_give_back(pin);
-		if (orphaned)
-			module_put(THIS_MODULE);
-	}
-	/* What is left to run here is covered by module exit and the grace period after it. */
-	atomic_dec(&gdrdrv_callbacks);
+	if (!pin)
+		return;
+	gdrdrv_mr_revoke(pin->mr);
+	/* p2p_ranges() reads the table under mr->lock and not once revoked. */
+	nvidia_p2p_free_page_table(pin->table);
+	p2p_give_back(pin);
 }
 
 static int p2p_get_persistent(struct p2p_pin *pin, const struct gdrdrv_pin_req *req)
@@ -128,10 +134,15 @@ static int p2p_get_callback(struct p2p_pin *pin, const struct gdrdrv_pin_req *re
 	/* Before the get: the callback may come before that has returned. */
 	kref_get(&pin->mr->ref);
 	atomic_inc(&gdrdrv_source_pins);
-	ret = nvidia_p2p_get_pages(0, 0, req->va, req->size, &pin->table, p2p_callback,
-				   (void *)pin->number);
-	if (ret)
-		p2p_take_out(pin);
+	ret = mutex_lock_killable(&p2p_key_lock);
+	if (!ret) {
+		ret = nvidia_p2p_get_pages(0, 0, req->va, req->size, &pin->table, p2p_callback,
+					   (void *)pin->number);
+		mutex_unlock(&p2p_key_lock);
+	}
+	/* Also where it failed while a callback ran, which may not be over. */
+	if (!ret || !p2p_take_out(pin))
+		p2p_keep_module();
 	return ret;
 }
 
@@ -153,13 +164,20 @@ static u64 p2p_largest_pin(void)
 	return largest;
 }
 
-/* A GPU that has come since is looked for; one that has gone does no harm. */
+/*
+ * A GPU that has come since is looked for, once a second at most: any user may ask. One that has gone
+ * does no harm.
+ */
 static bool p2p_is_too_large(u64 size)
 {
+	static unsigned long next_look;
 	static u64 largest;
 
-	if (size > READ_ONCE(largest))
+	if (size > READ_ONCE(largest) &&
+	    (!READ_ONCE(largest) || time_after_eq(jiffies, READ_ONCE(next_look)))) {
 		WRITE_ONCE(largest, p2p_largest_pin());
+		WRITE_ONCE(next_look, jiffies + HZ);
+	}
 	return size > READ_ONCE(largest);
 }
 
@@ -177,15 +195,18 @@ static int p2p_pin(struct gdrdrv_mr *mr, const struct gdrdrv_pin_req *req)
 	pin->mr = mr;
 	mr->src_data = pin;
 
-	mutex_lock(&p2p_key_lock);
-	if (P2P_HAS_PERSISTENT && (force || req->persistent))
+	if (P2P_HAS_PERSISTENT && (force || req->persistent)) {
+		ret = mutex_lock_killable(&p2p_key_lock);
+		if (ret)
+			return ret;
 		ret = p2p_get_persistent(pin, req);
+		mutex_unlock(&p2p_key_lock);
+	}
 	/* By no other error: what a user can bring about must not choose the weaker way. */
 	if ((ret == -ENOTSUPP || ret == -EOPNOTSUPP) && !force) {
 		gdrdrv_dbg("no persistent pin (%d), trying the callback interface\n", ret);
 		ret = p2p_get_callback(pin, req);
 	}
-	mutex_unlock(&p2p_key_lock);
 	if (ret)
 		return ret;
 

@@ -5,6 +5,7 @@
  *
  * Must not change anything it shows.
  */
+#include <linux/capability.h>
 #include <linux/proc_fs.h>
 #include <linux/seq_file.h>
 
@@ -49,18 +50,33 @@ static void gdrdrv_proc_file(struct seq_file *seq, struct gdrdrv_file *file)
 	mutex_unlock(&file->lock);
 }
 
-/* Lock order: gdrdrv_files_lock, file->lock, mr->lock. */
+/* One after the other, without the list's lock: a user holds his file->lock for as long as he likes. */
 static int gdrdrv_proc_pins(struct seq_file *seq, void *unused)
 {
 	struct gdrdrv_file *file;
+	u64 id = 0;
 
 	seq_puts(seq, "# tgid uid handle va bytes page_size ranges mapping state descriptor\n");
-	mutex_lock(&gdrdrv_files_lock);
-	list_for_each_entry(file, &gdrdrv_files, node)
+	while ((file = gdrdrv_file_after(id))) {
 		gdrdrv_proc_file(seq, file);
-	mutex_unlock(&gdrdrv_files_lock);
+		id = file->id;
+		gdrdrv_file_put(file);
+	}
 	return 0;
 }
+
+/* The mode is not enough: it lets a container's root in. */
+static int gdrdrv_proc_pins_open(struct inode *inode, struct file *filp)
+{
+	return capable(CAP_SYS_ADMIN) ? single_open(filp, gdrdrv_proc_pins, NULL) : -EPERM;
+}
+
+static const struct proc_ops gdrdrv_proc_pins_ops = {
+	.proc_open = gdrdrv_proc_pins_open,
+	.proc_read = seq_read,
+	.proc_lseek = seq_lseek,
+	.proc_release = single_release,
+};
 
 /* Since load; memtypes: now. Lines may be added: for people, not for programs. */
 static int gdrdrv_proc_stats(struct seq_file *seq, void *unused)
@@ -75,6 +91,7 @@ static int gdrdrv_proc_stats(struct seq_file *seq, void *unused)
 	GDRDRV_STAT(ptes);
 	GDRDRV_STAT(memtypes);
 	GDRDRV_STAT(memtype_failures);
+	GDRDRV_STAT(kept);
 	return 0;
 }
 
@@ -86,7 +103,7 @@ int gdrdrv_proc_init(void)
 	if (proc_create_single("params", 0444, gdrdrv_proc_dir, gdrdrv_proc_params) &&
 	    proc_create_single("nv_get_pages_refcount", 0440, gdrdrv_proc_dir,
 			       gdrdrv_proc_refcount) &&
-	    proc_create_single("pins", 0400, gdrdrv_proc_dir, gdrdrv_proc_pins) &&
+	    proc_create("pins", 0400, gdrdrv_proc_dir, &gdrdrv_proc_pins_ops) &&
 	    proc_create_single("stats", 0400, gdrdrv_proc_dir, gdrdrv_proc_stats))
 		return 0;
 	gdrdrv_proc_exit();

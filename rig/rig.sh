@@ -4,7 +4,8 @@
 # Builds modules and guest for a prepared kernel (kernels.sh), boots them, judges the run.
 #
 # rig_build GEN... 	both modules for these nv-p2p generations (K_* set), open flavour
-# rig_boot NAME ARGS...	boots with these kernel arguments; lines and verdict go to the totals
+# rig_boot NAME ARGS...	boots with these kernel arguments, as often as rig.setups= and rig.library= need
+#			(rig_groups); lines and verdict go to the totals
 #
 # rig_library		builds libgdrapi, tools and client programs and sets RIG_EXTRA and RIG_COMMANDS
 #
@@ -230,17 +231,28 @@ host_check() {
 	while read -r _ off len seed; do
 		"$BUILD/hostcheck" "$W/bar" "$off" "$len" "$seed" || return 1
 		n=$((n + 1))
-	done < <(grep '^HOSTCHECK' "$W/console")
-	[ "$n" -gt 0 ] && [ "$n" -eq "$(grep -c '^ok .*/host-pattern ' "$W/console")" ]
+	done < <(grep '^HOSTCHECK' "$W/console.one")
+	[ "$n" -gt 0 ] && [ "$n" -eq "$(grep -c '^ok .*/host-pattern ' "$W/console.one")" ]
 }
 
-rig_boot() {
-	local name=$1 limit=${RIG_LIMIT:-900} start end last qemu console
+# Those of LIST, a comma between each two, in groups that one boot can run: a module that has pinned by
+# callback stays loaded, so that such a set-up ends its boot. A line for each group.
+rig_groups() {
+	local item group=
+	for item in ${1//,/ }; do
+		group=${group:+$group,}$item
+		case $item in
+		*callback | *fallback | 470:*) echo "$group"; group= ;;
+		esac
+	done
+	[ -z "$group" ] || echo "$group"
+}
+
+# rig_boot_group NAME ARGS...: one boot; its lines and counts go to the totals. False: it fails.
+rig_boot_group() {
+	local name=$1 limit=${RIG_LIMIT:-900} last qemu console
 	shift
-	hostcheck_build || { fail "$name: hostcheck"; return 1; }
-	make_initrd || { fail "$name: initramfs"; return 1; }
 	rm -f "$W/bar"
-	start=$(date +%s%N)
 	case $K_ARCH in
 	arm64) qemu=(qemu-system-aarch64 -M "virt,gic-version=3" -cpu "$K_CPU") console=ttyAMA0 ;;
 	*) qemu=(qemu-system-x86_64 -M q35,hpet=off,usb=off,vmport=off,smbus=off,sata=off -cpu max)
@@ -252,24 +264,46 @@ rig_boot() {
 		-object memory-backend-file,id=bar,share=on,mem-path="$W/bar",size="${RIG_BAR:-64M}" \
 		-device ivshmem-plain,memdev=bar $RIG_QEMU -kernel "$K_IMAGE" -initrd "$W/initrd" -append \
 		"console=$console quiet loglevel=1 panic=-1 nokaslr mitigations=off random.trust_cpu=on tsc=reliable no_timer_check cryptomgr.notests log_buf_len=2M oops=panic $*" \
-		</dev/null 2>&1 | tr -d '\r' >"$W/console"
-	end=$(date +%s%N)
-	last=$(grep '^EXIT' "$W/console" | tail -1)
-	grep -E '^(not ok|#)' "$W/console" | sed "s/^/# $name: /"
-	read -r guest_ok guest_bad guest_skipped < <(sed -n 's/^TOTAL \([0-9]*\) passed, \([0-9]*\) failed, \([0-9]*\) skipped/\1 \2 \3/p' "$W/console" | tail -1)
-	if [ -z "$last" ]; then
-		tail -40 "$W/console" | sed "s/^/# $name: /"
-	fi
-	say "$name: ${guest_ok:-0} passed, ${guest_bad:-?} failed, ${guest_skipped:-0} skipped in $(((end - start) / 1000000)) ms"
+		</dev/null 2>&1 | tr -d '\r' >"$W/console.one"
+	cat "$W/console.one" >>"$W/console"
+	last=$(grep '^EXIT' "$W/console.one" | tail -1)
+	grep -E '^(not ok|#)' "$W/console.one" | sed "s/^/# $name: /"
+	guest_ok=0 guest_bad=0 guest_skipped=0
+	read -r guest_ok guest_bad guest_skipped < <(sed -n 's/^TOTAL \([0-9]*\) passed, \([0-9]*\) failed, \([0-9]*\) skipped/\1 \2 \3/p' "$W/console.one" | tail -1)
+	[ -n "$last" ] || tail -40 "$W/console.one" | sed "s/^/# $name: /"
 	ok=$((ok + ${guest_ok:-0})) bad=$((bad + ${guest_bad:-0})) skipped=$((skipped + ${guest_skipped:-0}))
 	if [ "$last" != "EXIT 0" ]; then
 		fail "$name: boot (${last:-no EXIT line})"
 		return 1
 	fi
-	if [ -z "$RIG_NO_HOSTCHECK" ] && ! host_check; then
+	if [ -z "$RIG_NO_HOSTCHECK" ] && [ "${1%%=*}" = rig.setups ] && ! host_check; then
 		fail "$name: bytes in the BAR, seen from outside"
 		return 1
 	fi
 	rm -f "$W/bar"
+}
+
+rig_boot() {
+	local name=$1 start arg group groups=() library= setups= rest=() failed= was_ok was_bad was_skipped
+	shift
+	hostcheck_build || { fail "$name: hostcheck"; return 1; }
+	make_initrd || { fail "$name: initramfs"; return 1; }
+	[ -z "$RIG_COMMANDS" ] || library=persistent,callback
+	for arg in $*; do
+		case $arg in
+		rig.library=*) library=${arg#*=} ;;
+		rig.setups=*) setups=${arg#*=} ;;
+		*) rest+=("$arg") ;;
+		esac
+	done
+	while read -r group; do groups+=("rig.library=$group"); done < <(rig_groups "$library")
+	while read -r group; do groups+=("rig.setups=$group"); done < <(rig_groups "$setups")
+	: >"$W/console"
+	start=$(date +%s%N) was_ok=$ok was_bad=$bad was_skipped=$skipped
+	for group in "${groups[@]}"; do
+		rig_boot_group "$name" "$group" "${rest[@]}" || failed=yes
+	done
+	say "$name: $((ok - was_ok)) passed, $((bad - was_bad)) failed, $((skipped - was_skipped)) skipped in ${#groups[@]} boots, $((($(date +%s%N) - start) / 1000000)) ms"
+	[ -z "$failed" ] || return 1
 	pass "$name: boot"
 }

@@ -469,6 +469,16 @@ long stat_of(const char *name)
 	return n;
 }
 
+bool driver_is_kept(void)
+{
+	return stat_of("kept") == 1;
+}
+
+long driver_users(void)
+{
+	return read_number("/sys/module/gdrdrv/refcnt") - driver_is_kept();
+}
+
 long long now_us(void)
 {
 	struct timespec ts;

@@ -148,6 +148,8 @@ void write_text(const char *path, const char *text);
 char *read_text(const char *path); /* malloc; NULL when it cannot be read */
 void knob(const char *name, int value);
 long stat_of(const char *name); /* counter of /proc/driver/gdrdrv/stats; -1 where there is none */
+bool driver_is_kept(void); /* there were callback pins: it is not unloaded any more */
+long driver_users(void); /* references to the module beside that */
 long long now_us(void);
 int wait_child(pid_t pid); /* exit code, or 128 + signal */
 void pattern(uint8_t *buf, size_t len, unsigned int seed);

@@ -262,7 +262,7 @@ full_planted() {
 	local slow="rig.rounds=10 rig.random=2 rig.fuzz=500 rig.debug=1"
 	local race="rig.rounds=50 rig.random=1 rig.fuzz=500" boots=5
 	planted_none debug "rig.setups=580:callback,580:persistent rig.only=free-mapped,info,proc,free-one,window $slow"
-	planted_none 6.1 "rig.setups=580:callback,580:persistent rig.only=window,free-mapped,map-wc,child,reused,lent $race" $boots
+	planted_none 6.1 "rig.setups=580:callback,580:persistent rig.only=window,free-mapped,map-wc,child,reused,lent,unload-after $race" $boots
 	planted_one use-after-free debug 'KASAN: .*use-after-free' "rig.setups=580:callback rig.only=free-mapped $slow"
 	planted_one leak debug 'unreferenced object' "rig.setups=580:persistent rig.only=info $slow"
 	planted_one sleep-under-lock debug 'sleeping function called from invalid context' \
@@ -277,6 +277,7 @@ full_planted() {
 	planted_one owner-by-number 6.1 't_owner\.c:[0-9]+: pin\(.* is 0, not' "rig.setups=580:callback rig.only=reused-number $fast"
 	planted_one key-reuse 6.1 'took the pin of' "rig.setups=580:callback rig.only=window-put-reused $race" $boots
 	planted_one late-callback 6.1 't_owner\.c:[0-9]+: read_number' "rig.setups=580:callback rig.only=lent-unpinned $fast"
+	planted_one not-kept 6.1 't_owner\.c:[0-9]+: delete_module' "rig.setups=580:callback rig.only=unload-after $fast"
 	planted_one tokens 6.1 't_basic\.c:[0-9]+: pin_tokens' "rig.setups=580:persistent rig.only=tokens $fast"
 	planted_none 6.12 "rig.setups=580:callback rig.only=walk-mbind $fast"
 	planted_one huge-entries 6.12 'RIP: .*queue_folios_pte_range' "rig.setups=580:callback rig.only=walk-mbind $fast"

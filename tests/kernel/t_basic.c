@@ -32,7 +32,7 @@ static void t_attr(void)
 	CHECK_EQ(attr(drv, GDRDRV_ATTR_USE_PERSISTENT_MAPPING),
 		 rig.mode == DMABUF || (rig.mode != CALLBACK && rig.gen > 470));
 	CHECK_EQ(attr(drv, GDRDRV_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE),
-		 rig.mode != DMABUF && rig.gen >= 570);
+		 rig.mode != DMABUF && rig.mode != CALLBACK && rig.gen >= 570);
 	CHECK_EQ(attr(drv, GDRDRV_ATTR_SOURCES),
 		 (rig.mode != DMABUF ? GDRDRV_SOURCES_ADDRESS : 0) |
 			 (rig.mode & BY_DMABUF ? GDRDRV_SOURCES_DMABUF : 0));
@@ -385,8 +385,9 @@ static void t_force_pcie(void)
 	uint64_t va = gpu_alloc(prov, GPU_PAGE), h = 0;
 
 	ret = pin_flags(drv, va, GPU_PAGE, GDRDRV_PIN_FLAG_FORCE_PCIE, &h);
-	if (rig.gen < 570) {
-		CHECK_EQ(ret, -EINVAL);
+	if (rig.gen < 570 || rig.mode == CALLBACK) {
+		CHECK_EQ(ret,
+			 -EINVAL); /* persistence is switched off: forced pins are persistent */
 	} else if (rig.mode == FALLBACK) {
 		CHECK_EQ(ret, -EOPNOTSUPP); /* 524 of the provider; nothing to fall back to */
 	} else {
@@ -409,7 +410,24 @@ static void t_mode(void)
 		CHECK_EQ(stat_of("pins_persistent") - before, !by_callback());
 }
 
+/* First of all: a pin that fails leaves no callback, and so does not keep the module. */
+static void t_failed_pin(void)
+{
+	int drv = drv_open();
+	uint64_t h;
+
+	if (driver_is_kept())
+		SKIP("there were callback pins");
+	CHECK_EQ(pin_tokens(drv, PROVIDER_VA_BASE, GPU_PAGE, 0, 0, &h),
+		 rig.mode == DMABUF ? -EOPNOTSUPP : -EINVAL);
+	close(drv);
+	CHECK(!driver_is_kept());
+	CHECK_EQ(delete_module_named("gdrdrv"), 0);
+	CHECK_EQ(load_driver(), 0);
+}
+
 const struct test tests_basic[] = {
+	{ "failed-pin", t_failed_pin, ANY_MODE, 0 },
 	{ "version", t_version, ANY_MODE, 0 },
 	{ "attributes", t_attr, ANY_MODE, 0 },
 	{ "mode", t_mode, ANY_MODE, 0 },

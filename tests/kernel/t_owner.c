@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /* K10 and access: forked children, receivers of the descriptor, whoever closes last; unloading. */
 #define _GNU_SOURCE
+#include <linux/capability.h>
 #include <linux/sched.h>
 #include <poll.h>
 #include <signal.h>
@@ -158,7 +159,7 @@ static void t_reused_number(void)
 
 /*
  * The last close happens in a child. Persistent: released there. Callback: the put would do nothing
- * there, so the region waits for the callback and holds the module until then.
+ * there, so the region waits for the callback.
  */
 static void t_child_closes_last(void)
 {
@@ -188,7 +189,6 @@ static void t_child_closes_last(void)
 	if (by_callback()) {
 		CHECK_EQ(gpu_info(prov).pins, 1);
 		CHECK_EQ(read_number("/proc/driver/gdrdrv/nv_get_pages_refcount"), 1);
-		CHECK_EQ(read_number("/sys/module/gdrdrv/refcnt"), 1);
 		CHECK_EQ(delete_module_named("gdrdrv"), -EAGAIN);
 		if (rig.gpl)
 			CHECK_EQ(stat_of("orphans") - orphans, 1);
@@ -199,7 +199,7 @@ static void t_child_closes_last(void)
 	CHECK_EQ(gpu_info(prov).pins, 0);
 	CHECK_EQ(gpu_info(prov).tables, 0);
 	CHECK_EQ(read_number("/proc/driver/gdrdrv/nv_get_pages_refcount"), 0);
-	CHECK_EQ(read_number("/sys/module/gdrdrv/refcnt"), 0);
+	CHECK_EQ(driver_users(), 0);
 }
 
 /* How the pin of a borrower ends. */
@@ -275,7 +275,7 @@ static void lend(enum loan_end end)
 	CHECK_EQ(gpu_info(prov).pins, 0);
 	CHECK_EQ(gpu_info(prov).tables, 0);
 	CHECK_EQ(read_number("/proc/driver/gdrdrv/nv_get_pages_refcount"), 0);
-	CHECK_EQ(read_number("/sys/module/gdrdrv/refcnt"), 0);
+	CHECK_EQ(driver_users(), 0);
 }
 
 static void t_lent_and_unpinned(void)
@@ -317,7 +317,7 @@ static void closed_elsewhere(int prov, uint64_t va, long orphans)
 	CHECK_EQ(gpu_info(prov).foreign_puts, 0);
 	CHECK_EQ(gpu_info(prov).pins, by_callback() ? 1 : 0);
 	CHECK_EQ(read_number("/proc/driver/gdrdrv/nv_get_pages_refcount"), by_callback() ? 1 : 0);
-	CHECK_EQ(read_number("/sys/module/gdrdrv/refcnt"), by_callback() ? 1 : 0);
+	CHECK_EQ(driver_users(), 0);
 	if (rig.gpl)
 		CHECK_EQ(stat_of("orphans") - orphans, by_callback() ? 1 : 0);
 	CHECK_EQ(gpu_free(prov, va), 0);
@@ -332,7 +332,7 @@ static void t_fd_left_in_socket(void)
 {
 	int drv = drv_open(), prov = prov_open(), sock[2];
 	/* References to the module: the file's, and one of the character device where it has its own. */
-	long per_open = read_number("/sys/module/gdrdrv/refcnt");
+	long per_open = driver_users();
 	pid_t pid;
 
 	CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, sock), 0);
@@ -351,13 +351,13 @@ static void t_fd_left_in_socket(void)
 	/* Its memory went with it: what it pinned by callback is revoked by now. */
 	CHECK_EQ(gpu_info(prov).pins, by_callback() ? 0 : 1);
 	CHECK_EQ(nr_listed(), 1);
-	CHECK_EQ(read_number("/sys/module/gdrdrv/refcnt"), per_open);
+	CHECK_EQ(driver_users(), per_open);
 	close(sock[0]);
 	close(sock[1]); /* drops the queue: the last close, in this process */
 	CHECK_EQ(gpu_info(prov).pins, 0);
 	CHECK_EQ(gpu_info(prov).foreign_puts, 0);
 	CHECK_EQ(nr_listed(), 0);
-	CHECK_EQ(read_number("/sys/module/gdrdrv/refcnt"), 0);
+	CHECK_EQ(driver_users(), 0);
 }
 
 /* The same with the owner alive and its memory too. */
@@ -423,12 +423,29 @@ static void t_fd_collected(void)
 	CHECK_EQ(wait_child(pid), 0);
 	/* It has left the list of descriptors; what it held follows. */
 	for (i = 0; i < 1000; i++) {
-		if (read_number("/sys/module/gdrdrv/refcnt") == by_callback() &&
-		    (!rig.gpl || stat_of("orphans") - orphans == by_callback()))
+		if (!driver_users() && (!rig.gpl || stat_of("orphans") - orphans == by_callback()))
 			break;
 		usleep(10000);
 	}
 	closed_elsewhere(prov, va, orphans);
+}
+
+/*
+ * What has pinned by callback stays until the reboot, whatever is given back: the GPU driver may have
+ * a callback left that no put ended. What has not, goes and comes.
+ */
+static void t_unload_after(void)
+{
+	int drv = drv_open(), prov = prov_open();
+	uint64_t va = gpu_alloc(prov, GPU_PAGE);
+
+	CHECK_EQ(unpin(drv, must_pin(drv, va, GPU_PAGE)), 0);
+	close(drv);
+	CHECK_EQ(stat_of("kept"), by_callback());
+	CHECK_EQ(delete_module_named("gdrdrv"), by_callback() ? -EAGAIN : 0);
+	if (!by_callback())
+		CHECK_EQ(load_driver(), 0);
+	CHECK_EQ(gpu_free(prov, va), 0);
 }
 
 static void t_unload_busy(void)
@@ -444,6 +461,17 @@ static void t_unload_busy(void)
 	CHECK_EQ(delete_module_named("gdrdrv"), -EAGAIN); /* the mapping holds it */
 	p[0] = 2;
 	CHECK_EQ(munmap((void *)(uintptr_t)p, GPU_PAGE), 0);
+}
+
+/* Root of a container: the file's mode lets it in. */
+static void lose_sys_admin(void)
+{
+	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct caps[2];
+
+	CHECK(!syscall(SYS_capget, &head, caps));
+	caps[0].effective &= ~(1U << CAP_SYS_ADMIN);
+	CHECK(!syscall(SYS_capset, &head, caps));
 }
 
 /* An unprivileged user can pin what it owns, and nobody else's. */
@@ -466,6 +494,8 @@ static void t_other_user(void)
 		_exit(0);
 	}
 	CHECK_EQ(wait_child(pid), 0);
+	lose_sys_admin();
+	CHECK(!read_text("/proc/driver/gdrdrv/pins") && errno == EPERM);
 }
 
 /* A user who is not root has all of BAR1, in one pin. */
@@ -493,6 +523,7 @@ const struct test tests_owner[] = {
 	{ "fd-dropped-from-socket", t_fd_dropped_from_socket, ANY_MODE, 0 },
 	{ "fd-collected", t_fd_collected, ANY_MODE, 0 },
 	{ "unload-busy", t_unload_busy, ANY_MODE, 0 },
+	{ "unload-after", t_unload_after, ANY_MODE, 0 },
 	{ "other-user", t_other_user, ANY_MODE, 0 },
 	{ "whole-bar", t_whole_bar, ANY_MODE, 0 },
 	/* Last: the others want no put in a process that may not. */
