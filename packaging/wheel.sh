@@ -3,7 +3,7 @@
 # Python wheels with the library inside, into O/wheel; prints their names.
 #   WHEEL_ARCH="x86_64 aarch64"   which; another one than this machine's is cross-built by
 #                                 ARCH-linux-gnu-gcc
-# The tag is read from the library: manylinux_2_N, where 2.N is the highest version of a glibc symbol that
+# The tag is read from the library and the extension (python/fast.c): manylinux_2_N, where 2.N is the highest version of a glibc symbol that
 # it needs, 2.17 at least. Without USDT probes, which need a header of the builder's distribution.
 set -eu
 cd "$(dirname "$0")/.."
@@ -36,12 +36,14 @@ for arch in ${WHEEL_ARCH:-x86_64 aarch64}; do
 		"$build/$LIB_REAL" >"$build/log" 2>&1 || { tail -n 20 "$build/log" >&2; exit 1; }
 	lib=$build/$LIB_REAL
 	"${cross}strip" -o "$build/stripped.so" "$lib"
+	"${cross}gcc" -std=c11 -O2 -Wall -Wextra -fvisibility=hidden -ffile-prefix-map="$PWD=." -shared -fPIC -s \
+		-o "$build/fast.so" python/fast.c
 
-	minor=$("${cross}objdump" -T "$build/stripped.so" | sed -n 's/.*GLIBC_2\.\([0-9]*\).*/\1/p' |
+	minor=$("${cross}objdump" -T "$build/stripped.so" "$build/fast.so" | sed -n 's/.*GLIBC_2\.\([0-9]*\).*/\1/p' |
 		sort -n | tail -n 1)
 	[ "${minor:?no symbol of glibc}" -ge 17 ] || minor=17
 	tag=manylinux_2_${minor}_$arch
 	[ "$minor" != 17 ] || tag=$tag.manylinux2014_$arch
 	rm -f "$out"/barcopy-*"_$arch.whl"
-	echo "$out/$("$python" python/backend.py wheel "$out" "$build/stripped.so" "$tag")"
+	echo "$out/$("$python" python/backend.py wheel "$out" "$build/stripped.so" "$build/fast.so" "$tag")"
 done

@@ -4,8 +4,11 @@ Makes the wheel and the source distribution (PEP 517) of barcopy, with nothing b
 bits each time. What pyproject.toml says of the project is said again here: Python 3.8 cannot read that file.
 
     backend.py metadata                      prints the METADATA of a distribution
-    backend.py wheel DIRECTORY LIBRARY TAG   a wheel with the library inside, for the platform TAG
-                                             (several are joined by dots); prints its name
+    backend.py wheel DIRECTORY LIBRARY EXTENSION TAG
+                                             a wheel with the library and fast.c's extension inside, for the
+                                             platform TAG (several are joined by dots); prints its name
+
+PROJECT_URL in the environment goes into the METADATA.
 """
 import base64
 import gzip
@@ -28,9 +31,18 @@ def _version():
 def _metadata():
     with open(os.path.join(_HERE, "README.md"), encoding="utf-8") as f:
         readme = f.read()
+    url = os.environ.get("PROJECT_URL")
     return (f"Metadata-Version: 2.1\nName: barcopy\nVersion: {_version()}\n"
-            "Summary: The CPU's direct way to GPU memory, over libgdrapi\nLicense: MIT\n"
+            "Summary: The CPU's direct way to GPU memory, over libgdrapi\n"
+            "Author: The barcopy authors\nLicense: MIT\nLicense-File: LICENSE\n" +
+            "".join(f"Classifier: {c}\n" for c in _classifiers()) +
+            (f"Project-URL: Homepage, {url}\n" if url else "") +
             "Requires-Python: >=3.8\nDescription-Content-Type: text/markdown\n\n" + readme)
+
+
+def _classifiers():
+    with open(os.path.join(_HERE, "pyproject.toml"), encoding="utf-8") as f:
+        return re.findall(r'^ +"(.* :: .*)",$', f.read(), re.M)
 
 
 def _wheel(platforms, pure):
@@ -92,7 +104,7 @@ def build_editable(wheel_directory, config_settings=None, metadata_directory=Non
 def build_sdist(sdist_directory, config_settings=None):
     base = f"barcopy-{_version()}"
     files = [("LICENSE", text) for text in _licence()]
-    for name in ("pyproject.toml", "backend.py", "README.md"):
+    for name in ("pyproject.toml", "backend.py", "README.md", "fast.c"):
         with open(os.path.join(_HERE, name), "rb") as f:
             files.append((name, f.read()))
     files += [*_sources(), ("PKG-INFO", _metadata().encode())]
@@ -110,9 +122,9 @@ def build_sdist(sdist_directory, config_settings=None):
 if __name__ == "__main__":
     if sys.argv[1:] == ["metadata"]:
         sys.stdout.write(_metadata())
-    elif len(sys.argv) == 5 and sys.argv[1] == "wheel":
-        with open(sys.argv[3], "rb") as library:
-            inside = [("barcopy/libgdrapi.so.2", library.read())]
-        print(_write(sys.argv[2], list(_sources()) + inside, sys.argv[4], pure=False))
+    elif len(sys.argv) == 6 and sys.argv[1] == "wheel":
+        with open(sys.argv[3], "rb") as library, open(sys.argv[4], "rb") as extension:
+            inside = [("barcopy/_fast.abi3.so", extension.read()), ("barcopy/libgdrapi.so.2", library.read())]
+        print(_write(sys.argv[2], list(_sources()) + inside, sys.argv[5], pure=False))
     else:
         sys.exit(__doc__)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """
-barcopy: the CPU's direct way to GPU memory, over libgdrapi. Pure ctypes; numpy and PyTorch are used
-where they are there and not needed.
+barcopy: the CPU's direct way to GPU memory, over libgdrapi, by ctypes. numpy and PyTorch are used if
+installed, and not needed.
 
     with barcopy.open() as gdr, gdr.map(tensor) as m:
         m.write(data)           # any buffer, into the tensor

@@ -183,6 +183,9 @@ class _Library:
             function.restype = restype
             function.argtypes = argtypes
             setattr(self, name, function)
+        # for _fast
+        self.copy_to = ctypes.cast(lib.gdr_copy_to_mapping, c_void_p).value
+        self.copy_from = ctypes.cast(lib.gdr_copy_from_mapping, c_void_p).value
 
 
 def library():

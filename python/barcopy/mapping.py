@@ -12,6 +12,11 @@ from ._lib import check, error, fitting, library
 from ._life import Closable, Use
 from ._memory import host_memory, product
 
+try:
+    from ._fast import copy as _fast  # of wheels
+except ImportError:
+    _fast = None
+
 _FOREVER = 2**64 - 1
 _WORDS = {4: c_uint32, 8: c_uint64}
 _SLICE_NS = 100_000_000  # of a wait, so that Ctrl-C is noticed
@@ -34,6 +39,7 @@ class Mapping(Closable):
         self.read_only = read_only or where.read_only
         self._where = where.without_owner()
         self._formats = _types.formats(where.type)
+        self._letters = "".join(self._formats or ()).encode()
         self._handle = handle
         self._begin(release, parents, where.keep)
         context._made(self)
@@ -70,6 +76,18 @@ class Mapping(Closable):
     # ---- copies -----------------------------------------------------------------------------
 
     # What a small copy and a word take is almost all spent in Python's lines, so these are few.
+    def _done(self, function, obj, offset, into):
+        """A copy by the extension: False for what it leaves to ctypes, which finds the words for errors."""
+        life, use = self._life, object()
+        life.enter(use)
+        try:
+            err = _fast(function, self._handle, self.pointer, self.size, self._letters, obj, offset, into)
+        finally:
+            life.leave(use)
+        if err > 0:
+            raise error(err)
+        return not err
+
     def _use(self, call, *arguments):
         """A call of the library on the mapping, which does not end meanwhile."""
         life, use = self._life, object()
@@ -88,6 +106,8 @@ class Mapping(Closable):
         """
         if self.read_only:
             self._refuse_read_only()
+        if _fast and self._done(library().copy_to, data, offset, False):
+            return
         host, size = (data, len(data)) if type(data) is bytes else \
             host_memory(data, False, self._where.type, self._formats)
         self._use(library().gdr_copy_to_mapping, self._at(offset, size), host, size)
@@ -108,6 +128,8 @@ class Mapping(Closable):
 
     def read_into(self, buffer, offset=0):
         """Fills a writable buffer (bytearray, numpy array, CPU tensor ...), of the mapping's type or bytes."""
+        if _fast and self._done(library().copy_from, buffer, offset, True):
+            return
         host, size = host_memory(buffer, True, self._where.type, self._formats)
         self._use(library().gdr_copy_from_mapping, host, self._at(offset, size), size)
 

@@ -34,6 +34,17 @@ else
 	ok "the module's tests on the stand-in"
 fi
 
+# The same with the extension that wheels have.
+cp -R python "$tmp/fast" && gcc -std=c11 -O2 -Wall -Wextra -Wshadow -Wmissing-prototypes -Werror -fvisibility=hidden \
+	-shared -fPIC -o "$tmp/fast/barcopy/_fast.abi3.so" python/fast.c &&
+	PYTHONPATH=$tmp/fast timeout 250 "$python" -X dev -W error -c '
+import sys, unittest
+from barcopy import mapping
+assert mapping._fast
+sys.argv = ["unittest", "tests/python/test_barcopy.py"]
+unittest.main(module=None)' >"$tmp/log" 2>&1 || { cat "$tmp/log"; false; }
+ok "the same with the extension"
+
 # Every struct of _lib.py: its size and the offset of each member, as the C compiler has them.
 "$python" - >"$tmp/layout.c" <<'PY'
 import ctypes

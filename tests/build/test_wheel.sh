@@ -28,6 +28,9 @@ for arch in $arches; do
 	whl=$(grep "_$arch.whl" "$tmp/names")
 	site=$tmp/site-$arch
 	python3 -m zipfile -e "$whl" "$site"
+	grep -q '^Classifier: Typing :: Typed$' "$site"/barcopy-*.dist-info/METADATA &&
+		grep -qx 'License-File: LICENSE' "$site"/barcopy-*.dist-info/METADATA
+	ok "$arch: metadata"
 	lib=$site/barcopy/libgdrapi.so.2
 	highest=$(readelf -VW "$lib" | sed -n 's/.*Name: GLIBC_2\.\([0-9]*\).*/\1/p' | sort -n | tail -n 1)
 	tag=$(sed -n "s/^Tag: py3-none-manylinux_2_\([0-9]*\)_$arch$/\1/p" "$site"/barcopy-*.dist-info/WHEEL)
@@ -49,6 +52,7 @@ for arch in $arches; do
 	diff <(cd "$site" && find . -type f | sed 's|^\./||' | LC_ALL=C sort) <({
 		(cd python && find barcopy -type f ! -name '*.pyc')
 		echo barcopy/libgdrapi.so.2
+		echo barcopy/_fast.abi3.so
 		cd "$site" && for f in LICENSE METADATA RECORD WHEEL; do echo barcopy-*.dist-info/$f; done
 	} | LC_ALL=C sort)
 	ok "$arch: files"
@@ -63,6 +67,8 @@ with open("/proc/self/maps") as maps:
     libraries = {line.split()[-1] for line in maps if "libgdrapi" in line}
 assert libraries == {barcopy.__file__.replace("__init__.py", "libgdrapi.so.2")}, libraries
 if sys.argv[1:] == ["sim"]:
+    from barcopy import _fast, mapping
+    assert mapping._fast is _fast.copy
     with barcopy.open() as gdr, gdr.alloc(4096) as mem:
         mem.write(b"hello")
         assert mem.read(5) == b"hello" and mem.backend == "rm"

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * barcopy._fast: a copy between a mapping and an object with the buffer protocol, without ctypes, which takes
+ * most of a small copy's time. Optional: what it leaves to others, and all where it is not built, mapping.py
+ * does by ctypes. Wheels have it, for every Python from 3.8 on. It knows neither lifetimes nor errors.
+ *
+ * Of Python it uses the stable ABI, and Py_buffer, whose layout is the same in 3.8 and became part of that ABI
+ * in 3.11. What is needed of it is declared here: no header of Python, of whichever architecture, has to be
+ * installed. Source: docs.python.org, "C API Stability" and "Buffer Protocol".
+ */
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+typedef struct object PyObject;
+typedef ptrdiff_t Py_ssize_t;
+
+typedef struct {
+	void *buf;
+	PyObject *obj;
+	Py_ssize_t len, itemsize;
+	int readonly, ndim;
+	char *format;
+	Py_ssize_t *shape, *strides, *suboffsets;
+	void *internal;
+} Py_buffer;
+
+typedef struct {
+	const char *name;
+	PyObject *(*function)(PyObject *self, PyObject *const *args, Py_ssize_t count);
+	int flags;
+	const char *doc;
+} PyMethodDef;
+
+typedef struct {
+	Py_ssize_t refcount;
+	void *type;
+	PyObject *(*init)(void);
+	Py_ssize_t index;
+	PyObject *copy;
+	const char *name, *doc;
+	Py_ssize_t size;
+	PyMethodDef *methods;
+	void *slots, *traverse, *clear, *free;
+} PyModuleDef;
+
+enum { PyBUF_WRITABLE = 1, PyBUF_FORMAT = 4, PyBUF_C_CONTIGUOUS = 0x38 };
+enum { METH_FASTCALL = 0x80 };
+enum { PYTHON_ABI_VERSION = 3 };
+
+extern int PyObject_GetBuffer(PyObject *obj, Py_buffer *view, int flags);
+extern void PyBuffer_Release(Py_buffer *view);
+extern char *PyBytes_AsString(PyObject *obj);
+extern unsigned long long PyLong_AsUnsignedLongLong(PyObject *obj);
+extern Py_ssize_t PyLong_AsSsize_t(PyObject *obj);
+extern PyObject *PyLong_FromLong(long value);
+extern PyObject *PyErr_Occurred(void);
+extern void PyErr_Clear(void);
+extern void *PyEval_SaveThread(void);
+extern void PyEval_RestoreThread(void *state);
+extern PyObject *PyModule_Create2(PyModuleDef *def, int version);
+
+/* gdr_copy_to_mapping() and gdr_copy_from_mapping(); the handle is a struct of one such word. */
+typedef int copy_function(unsigned long handle, void *to, const void *from, size_t size);
+
+enum { FUNCTION, HANDLE, POINTER, SIZE, FORMATS, OBJECT, OFFSET, INTO, ARGUMENTS };
+enum { LEFT_TO_OTHERS = -1 };
+
+/* `formats`: letters of the buffer protocol; none: every format will do. */
+static int is_format(const char *format, const char *formats)
+{
+	format = format ? format : "B";
+	return !*formats || (*format && !format[1] && strchr(formats, *format));
+}
+
+static long copy(PyObject *const *args)
+{
+	copy_function *function =
+		(copy_function *)(uintptr_t)PyLong_AsUnsignedLongLong(args[FUNCTION]);
+	unsigned long handle = (unsigned long)PyLong_AsUnsignedLongLong(args[HANDLE]);
+	char *mapped = (char *)(uintptr_t)PyLong_AsUnsignedLongLong(args[POINTER]);
+	Py_ssize_t size = PyLong_AsSsize_t(args[SIZE]), offset = PyLong_AsSsize_t(args[OFFSET]);
+	const char *formats = PyBytes_AsString(args[FORMATS]);
+	int into = PyLong_AsSsize_t(args[INTO]) != 0;
+	long result = LEFT_TO_OTHERS;
+	Py_buffer view;
+	void *state;
+
+	if (PyErr_Occurred() || offset < 0 || offset > size ||
+	    PyObject_GetBuffer(args[OBJECT], &view,
+			       PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (into ? PyBUF_WRITABLE : 0)))
+		return LEFT_TO_OTHERS;
+	if (view.len <= size - offset && is_format(view.format, formats)) {
+		state = PyEval_SaveThread();
+		result = into ? function(handle, view.buf, mapped + offset, (size_t)view.len)
+			      : function(handle, mapped + offset, view.buf, (size_t)view.len);
+		PyEval_RestoreThread(state);
+	}
+	PyBuffer_Release(&view);
+	return result;
+}
+
+static PyObject *copy_method(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+	long result = count == ARGUMENTS ? copy(args) : LEFT_TO_OTHERS;
+
+	(void)self;
+	if (result == LEFT_TO_OTHERS)
+		PyErr_Clear(); /* they find the same, and have the words */
+	return PyLong_FromLong(result);
+}
+
+static PyMethodDef methods[] = {
+	{ "copy", copy_method, METH_FASTCALL,
+	  "copy(function, handle, pointer, size, formats, object, offset, into)\n\n"
+	  "Between `object` and `offset` in the `size` bytes at `pointer`: an errno, or -1: not "
+	  "done." },
+	{ NULL, NULL, 0, NULL },
+};
+
+static PyModuleDef module = {
+	.refcount = 1, .name = "barcopy._fast", .size = -1, .methods = methods
+};
+
+__attribute__((visibility("default"))) PyObject *PyInit__fast(void);
+PyObject *PyInit__fast(void)
+{
+	return PyModule_Create2(&module, PYTHON_ABI_VERSION);
+}
