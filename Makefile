@@ -89,7 +89,7 @@ lib: $(LIB) $(LIB_LINKS) $(LIB_STATIC)
 # Built anew with other flags, another compiler or other sources: $(O)/flags holds them, and changes only when
 # they do; -Werror makes no other object. `make install` by itself takes what was built, whoever calls it.
 FLAGS_SEEN := $(O)/flags
-ifneq ($(if $(MAKECMDGOALS),$(filter-out install install-% %_install uninstall,$(MAKECMDGOALS)),all),)
+ifneq ($(if $(MAKECMDGOALS),$(filter-out install install-% %_install uninstall uninstall-%,$(MAKECMDGOALS)),all),)
 export FLAGS_NOW = $(CC) $(sort $(CPPFLAGS)) / $(sort $(filter-out -Werror,$(CFLAGS))) / $(sort $(LDFLAGS)) / $(LIB_SRCS)
 $(FLAGS_SEEN): FORCE
 	$(Q)mkdir -p $(@D) && printf '%s\n' "$$FLAGS_NOW" | cmp -s - $@ || printf '%s\n' "$$FLAGS_NOW" >$@
@@ -178,6 +178,7 @@ help:
 	@echo '                    install-parts (these four): parts of make install'
 	@echo '  make drv_install  the kernel driver, for one kernel (variables as for make driver)'
 	@echo '  make install-driver   its source for DKMS, udev rules and modprobe settings'
+	@echo '  make uninstall-driver removes what these two installed'
 	@echo '  make install-python   the Python module where the system looks for it (else: pip)'
 	@echo '  make exes, drv, config   names in recipes for GDRCopy: tools, driver, the CPU architecture'
 	@echo 'Package'

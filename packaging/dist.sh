@@ -2,12 +2,19 @@
 # SPDX-License-Identifier: MIT
 # Makes O/dist/barcopy-VERSION.tar.xz of the last commit, the same bits each time, and its checksum beside
 # it. From an unpacked tarball, which has no history, it packs the tree as it is.
+#   PROJECT_URL=https://...   filled into the tree (publish.sh)
+#   RELEASE=1                 for publication: PROJECT_URL is set and the commit has the tag vVERSION
 set -eu
 cd "$(dirname "$0")/.."
 
 dir=$O/dist
 name=barcopy-$VERSION
 mkdir -p "$dir"
+if [ -n "${RELEASE:-}" ]; then
+	[ -n "${PROJECT_URL:-}" ] || { echo "dist: a release has an address: set PROJECT_URL=" >&2; exit 1; }
+	[ "$(git tag --points-at HEAD "v$VERSION" 2>/dev/null)" ] ||
+		{ echo "dist: a release is tagged: this commit has no tag v$VERSION" >&2; exit 1; }
+fi
 if git rev-parse --verify -q HEAD >/dev/null 2>&1 &&
    [ "$(git rev-parse --show-toplevel)" = "$(pwd -P)" ]; then
 	[ -z "$(git status --porcelain --untracked-files=no)" ] ||
@@ -25,6 +32,15 @@ else
 		--exclude="./$(realpath -m --relative-to=. "$O")" --exclude=./build --exclude=./.git \
 		--exclude=./debian --exclude=__pycache__ \
 		--transform="s|^\.|$name|" -cf "$dir/$name.tar" .
+fi
+if [ -n "${PROJECT_URL:-}" ]; then
+	rm -rf "$dir/tree"
+	mkdir "$dir/tree"
+	tar -xf "$dir/$name.tar" -C "$dir/tree"
+	packaging/publish.sh "$dir/tree/$name" "$PROJECT_URL"
+	tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$epoch" --mode=u+rw,go=rX \
+		-cf "$dir/$name.tar" -C "$dir/tree" "$name"
+	rm -rf "$dir/tree"
 fi
 xz -T1 -6 -f "$dir/$name.tar"
 (cd "$dir" && sha256sum "$name.tar.xz" >"$name.tar.xz.sha256")

@@ -112,7 +112,7 @@ uninstall:
 
 # ---- driver and Python module ---------------------------------------------------------------------
 
-.PHONY: install-driver install-boot drv_install install-python
+.PHONY: install-driver install-boot drv_install uninstall-driver install-python
 
 # What loads the module and sets its node's mode.
 install-boot:
@@ -137,6 +137,17 @@ drv_install: driver install-boot
 		$(INSTALL) -d $(DESTDIR)/lib/modules/$$k/updates && \
 		$(INSTALL) -m 644 $(O)/gdrdrv/gdrdrv.ko $(DESTDIR)/lib/modules/$$k/updates/ && \
 		{ [ -n '$(DESTDIR)' ] || depmod $$k; }
+
+# What install-driver and drv_install installed, and what DKMS built from it. A loaded module stays loaded.
+uninstall-driver:
+	[ -n '$(DESTDIR)' ] || ! command -v dkms >/dev/null || ! dkms status gdrdrv/$(VERSION) | grep -q . || \
+		dkms remove gdrdrv/$(VERSION) --all
+	rm -rf $(DESTDIR)$(DRIVER_SRC_DIR)
+	rm -f $(DESTDIR)$(modprobedir)/barcopy.conf $(DESTDIR)$(udevdir)/rules.d/70-gdrdrv.rules \
+		$(DESTDIR)$(dracutdir)/50-barcopy.conf
+	for ko in $(DESTDIR)/lib/modules/*/updates/gdrdrv.ko; do \
+		[ -e $$ko ] || continue; \
+		rm -f $$ko && { [ -n '$(DESTDIR)' ] || { k=$${ko#/lib/modules/} && depmod $${k%%/*}; }; } || exit 1; done
 
 # Where Debian's python3 looks for it; elsewhere pip install ./python knows. Without RECORD pip sees the
 # module and removes nothing of it.

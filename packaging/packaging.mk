@@ -2,7 +2,11 @@
 # Packages: deb, rpm, dist, check-packages, and what is stored and must follow the code. What they
 # hold is install.mk's.
 
-PACK_ENV = VERSION='$(VERSION)' O='$(O)'
+# Where the project is published. make dist fills it into README, SECURITY, packages and recipes; while it is
+# empty nothing has an address, and RELEASE=1 refuses.
+PROJECT_URL ?=
+RELEASE ?=
+PACK_ENV = VERSION='$(VERSION)' O='$(O)' PROJECT_URL='$(PROJECT_URL)' RELEASE='$(RELEASE)'
 
 .PHONY: dist deb deb-module rpm wheel check-packages
 dist:

@@ -31,13 +31,19 @@ def _version():
 def _metadata():
     with open(os.path.join(_HERE, "README.md"), encoding="utf-8") as f:
         readme = f.read()
-    url = os.environ.get("PROJECT_URL")
+    url = os.environ.get("PROJECT_URL") or _homepage()
     return (f"Metadata-Version: 2.1\nName: barcopy\nVersion: {_version()}\n"
             "Summary: The CPU's direct way to GPU memory, over libgdrapi\n"
             "Author: The barcopy authors\nLicense: MIT\nLicense-File: LICENSE\n" +
             "".join(f"Classifier: {c}\n" for c in _classifiers()) +
             (f"Project-URL: Homepage, {url}\n" if url else "") +
             "Requires-Python: >=3.8\nDescription-Content-Type: text/markdown\n\n" + readme)
+
+
+def _homepage():
+    with open(os.path.join(_HERE, "pyproject.toml"), encoding="utf-8") as f:
+        found = re.search(r'^Homepage = "(.*)"$', f.read(), re.M)
+    return found and found.group(1)
 
 
 def _classifiers():

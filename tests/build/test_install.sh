@@ -105,6 +105,13 @@ ok "gdrconfig.h"
 into uninstall libdir=/opt/x/lib64
 test -z "$(tree "$dest")"
 ok "make uninstall leaves nothing"
+before_driver=$(tree "$dest")
+into install-driver && mkdir -p "$dest/lib/modules/6.1/updates" "$dest/lib/modules/6.1/kernel" &&
+	: >"$dest/lib/modules/6.1/updates/gdrdrv.ko" && : >"$dest/lib/modules/6.1/kernel/other.ko" &&
+	[ "$(tree "$dest" | grep -c gdrdrv)" -gt 10 ] && into uninstall-driver &&
+	[ "$(tree "$dest")" = "$(printf '%s\n' "$before_driver" ./lib/modules/6.1/kernel/other.ko | sed '/^$/d' | LC_ALL=C sort)" ]
+ok "make uninstall-driver leaves nothing of the driver, and what is not ours"
+rm -rf "$dest/lib"
 ! find "$dest" -name barcopy | grep .
 ok "nor a directory of our name"
 

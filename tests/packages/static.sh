@@ -31,7 +31,7 @@ versions_agree() {
 	same "barcopy.spec's level" "$(sed -n 's/^%global level //p' packaging/rpm/barcopy.spec)" "$level" || rc=1
 	same "barcopy.spec's changelog" "$(sed -n 's/^\* .* - \(.*\)-.*/\1/p' packaging/rpm/barcopy.spec | head -n 1)" "$version" || rc=1
 	same gdrapi.h "$(sed -n 's/^#define GDR_API_M[AI][JN]OR_VERSION //p' include/gdrapi.h | paste -sd.)" "$level" || rc=1
-	same "Spack's recipe" "$(sed -n 's/^ *version("\([0-9.]*\)".*/\1/p' packaging/spack/package.py | head -n 1)" "$version" || rc=1
+	same "Spack's recipe" "$(sed -n 's/^ *version("\([0-9.]*\)".*/\1/p' packaging/recipes/spack/package.py | head -n 1)" "$version" || rc=1
 	same pyproject.toml "$(sed -n 's/^version = "\(.*\)"/\1/p' python/pyproject.toml)" "$version" || rc=1
 	same barcopy/__init__.py "$(sed -n 's/^__version__ = "\(.*\)"/\1/p' python/barcopy/__init__.py)" "$version" || rc=1
 	same "its METADATA" "$(python3 python/backend.py metadata | sed -n 's/^Version: //p')" "$version" || rc=1
@@ -105,10 +105,27 @@ dist() {
 		[ "$(O=$tmp/dist2 VERSION=$version packaging/dist.sh 2>/dev/null)" ] &&
 		cmp "$tar" "$tmp/dist2/dist/${tar##*/}" || return
 	[ "$(tar -tf "$tar" | cut -d/ -f1 | sort -u)" = "barcopy-$version" ] || return
-	tar -tf "$tar" | grep -qx "barcopy-$version/packaging/spack/package.py" &&
+	tar -tf "$tar" | grep -qx "barcopy-$version/packaging/recipes/spack/package.py" &&
 		! tar -tf "$tar" | grep -E '\.(o|ko|pyc)$|checkpatch'
 }
 t "make dist: the same bits, with a checksum" dist
+
+# The address: none while PROJECT_URL is empty, then in every place; a release without one, or without its tag, is refused.
+address() {
+	local where=https://example.org/barcopy tree=$tmp/published/barcopy-$version
+	[ -e "$tmp/dist/dist/barcopy-$version.tar.xz" ] || { echo "no history here"; return 77; }
+	mkdir -p "$tmp/unpublished" "$tmp/published"
+	tar -xf "$tmp/dist/dist/barcopy-$version.tar.xz" -C "$tmp/unpublished" &&
+		! grep -rnE '^(Homepage|Vcs-[A-Za-z]*|URL): ' "$tmp/unpublished" --include=control --include='*.spec' || return
+	O=$tmp/dist4 VERSION=$version PROJECT_URL=$where packaging/dist.sh >/dev/null 2>&1 &&
+		tar -xf "$tmp/dist4/dist/barcopy-$version.tar.xz" -C "$tmp/published" || return
+	[ "$(grep -rlF "$where" "$tree" | wc -l)" -ge 11 ] || { grep -rlF "$where" "$tree"; return 1; }
+	python3 -c 'import sys, tomllib; print(tomllib.load(open(sys.argv[1], "rb"))["project"]["urls"]["Homepage"])' \
+		"$tree/python/pyproject.toml" | grep -qx "$where" || return
+	! O=$tmp/dist5 VERSION=$version RELEASE=1 packaging/dist.sh 2>"$tmp/text" && grep -q PROJECT_URL "$tmp/text" &&
+		! O=$tmp/dist5 VERSION=$version PROJECT_URL=barcopy packaging/dist.sh 2>"$tmp/text" && grep -q "not an address" "$tmp/text"
+}
+t "make dist: an address where PROJECT_URL gives one, and no release without" address
 
 # What git archive heeds of the user's settings is no part of it.
 dist_of_anybody() {
@@ -354,7 +371,7 @@ daemonset() {
 		grep -q "image: barcopy-driver:$version$" packaging/container/gdrdrv-daemonset.yaml
 }
 t "the DaemonSet of docs/kubernetes.md is the file" daemonset
-spack_recipe() { python3 -m py_compile packaging/spack/package.py && rm -rf packaging/spack/__pycache__; }
+spack_recipe() { python3 -m py_compile packaging/recipes/spack/package.py && rm -rf packaging/recipes/spack/__pycache__; }
 t "Spack's recipe is Python" spack_recipe
 
 pc_file() {

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: MIT
-# Spack's recipe: copy this directory to REPOSITORY/packages/barcopy. Programs whose recipes say
-# depends_on("gdrcopy") take it with an external or a fork of that recipe: Spack's gdrcopy is a package, not a
-# virtual one. The release's address and its checksum (barcopy-VERSION.tar.xz.sha256) belong to whoever
-# publishes it: until then `spack install barcopy` takes the tree that `spack develop` names.
+# Spack's recipe: copy this directory to REPOSITORY/packages/barcopy. packages.yaml, beside it, lets programs whose
+# recipes say depends_on("gdrcopy") take it. make dist PROJECT_URL=... fills in url and sha256; until then
+# `spack install barcopy` takes the tree that `spack develop` names.
 
 from spack.package import *
 

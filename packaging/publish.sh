@@ -1,0 +1,33 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# Fills the project's address into a source tree, where without one nothing has any.
+#   publish.sh DIRECTORY URL
+set -eu
+cd "$1"
+url=${2%/}
+case $url in
+*[!A-Za-z0-9:/._~-]*) url= ;;
+https://?*) ;;
+*) url= ;;
+esac
+[ "$url" ] || { echo "publish: PROJECT_URL=$2 is not an address like https://example.org/barcopy" >&2; exit 1; }
+
+# fill FILE EXPRESSION: a change that must take place.
+fill() {
+	cp -p "$1" "$1.before"
+	sed -i "$2" "$1"
+	! cmp -s "$1" "$1.before" || { echo "publish: nothing to fill in $1" >&2; exit 1; }
+	touch -r "$1.before" "$1"
+	rm "$1.before"
+}
+fill README.md "s|the repository's issue tracker|[the issue tracker]($url/issues)|"
+fill SECURITY.md "s|the security reports of the repository's issue tracker|the security reports of [the issue tracker]($url/security)|"
+fill MAINTAINERS.md "s|the repository's issue tracker|[the issue tracker]($url/issues)|"
+fill CITATION.cff "\$a repository-code: $url"
+fill packaging/debian/control "s|^Rules-Requires-Root:|Homepage: $url\nVcs-Browser: $url\n&|"
+fill packaging/rpm/barcopy.spec "s|^License: .*|&\nURL:            $url|"
+fill python/pyproject.toml "\$s|\$|\n\n[project.urls]\nHomepage = \"$url\"|"
+fill packaging/recipes/easybuild/GDRCopy-2.6-barcopy-2.6.0.eb "s|^homepage = ''|homepage = '$url'|"
+fill packaging/recipes/conda/meta.yaml "s|^  home: \"\"|  home: $url|"
+fill packaging/recipes/nix/default.nix "s|homepage = \"\"|homepage = \"$url\"|"
+fill packaging/recipes/spack/package.py "s|^    license(|    homepage = \"$url\"\n    git = \"$url.git\"\n\n&|; s|^    version(\"\\([0-9.]*\\)\")|    version(\"\\1\", tag=\"v\\1\")|"
