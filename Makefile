@@ -49,6 +49,10 @@ ifneq ($(SDT),)
 override CPPFLAGS += -DGDRI_SDT=$(SDT)
 endif
 
+# The rm backend (SECURITY.md): RM_BACKEND=0 leaves it out. Its tests need it.
+RM_BACKEND ?= 1
+override CPPFLAGS += -DGDRI_RM=$(RM_BACKEND)
+
 ifneq ($(SANITIZE),)
 override CFLAGS += -fsanitize=$(SANITIZE) -fno-omit-frame-pointer -fno-sanitize-recover=all
 override LDFLAGS += -fsanitize=$(SANITIZE)
@@ -70,12 +74,14 @@ include src/copy/copy.mk
 
 LIB_SRCS := $(addprefix src/, \
 	$(addprefix base/, counters.c error.c fork.c log.c process.c sized.c slots.c) \
-	$(addprefix cuda/, load.c device.c memory.c export.c alloc.c engine.c got.c watch.c nvml.c) \
-	$(addprefix backend/, backends.c request.c mmap.c type.c pin.c gdrdrv.c gdrdrv_node.c gdrdrv_dmabuf.c dmabuf.c rm.c \
-		rm_client.c rm_objects.c rm_map.c rm_trial.c host.c) \
+	$(addprefix cuda/, load.c device.c memory.c export.c alloc.c engine.c nvml.c) \
+	$(addprefix backend/, backends.c request.c mmap.c type.c pin.c gdrdrv.c gdrdrv_node.c gdrdrv_dmabuf.c dmabuf.c rm.c host.c) \
 	$(addprefix core/, ctx.c handle.c mem.c offload.c parts.c region.c) \
 	$(addprefix cache/, cache.c evict.c miss.c pages.c range.c) \
 	$(addprefix calls/, cache.c copies.c copyv.c gdrapi.c memory.c revoke.c stats.c)) $(GDRI_COPY_SRCS)
+
+LIB_SRCS += $(if $(filter 1,$(RM_BACKEND)),$(addprefix src/backend/rm_,client.c objects.c map.c trial.c policy.c) \
+	$(addprefix src/cuda/, got.c watch.c))
 
 PUBLIC_HEADERS := gdrapi.h barcopy.h gdrconfig.h
 

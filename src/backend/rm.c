@@ -11,11 +11,18 @@
 #include "cuda/watch.h"
 #include "backend/rm.h"
 
+#ifndef GDRI_RM
+#define GDRI_RM 1
+#endif
+
+#if GDRI_RM
 static int rm_open(bool decides, void **state)
 {
-	int rc = gdri_rm_check();
+	int rc = gdri_rm_allowed();
 
 	*state = NULL;
+	if (!rc)
+		rc = gdri_rm_check();
 	if (!rc)
 		rc = gdri_cuda_load();
 	if (rc || !decides)
@@ -99,14 +106,25 @@ static int rm_unmap(struct gdri_pin *pin)
 	return gdri_rm_unmap(pin->priv, pin->map, pin->map_length);
 }
 
+#else /* make RM_BACKEND=0: nothing of it is in the library */
+static int rm_open(bool decides, void **state)
+{
+	(void)decides;
+	*state = NULL;
+	return gdri_fail(ENODEV, "this library was built without rm");
+}
+#endif
+
 const struct gdri_backend gdri_backend_rm = {
 	.name = "rm",
 	.id = BARCOPY_BACKEND_RM,
 	.caps = GDRI_CAP_DEVICE_MEMORY,
 	.open = rm_open,
+#if GDRI_RM
 	.attribute = rm_attribute,
 	.pin = rm_pin,
 	.unpin = rm_unpin,
 	.map = rm_map,
 	.unmap = rm_unmap,
+#endif
 };

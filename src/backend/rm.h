@@ -7,6 +7,7 @@
  *   rm_objects.c  which of libcuda's memory objects are behind a range, and duplicates of them
  *   rm_map.c      CPU mappings of the duplicates
  *   rm_trial.c    all of it tried on memory of our own, once for each GPU
+ *   rm_policy.c   whether the administrator allows it
  *   rm.c          the backend's table
  *
  * Client and GPUs are made at the first pin and live as long as the process, as CUDA's own do. A
@@ -65,6 +66,13 @@ struct gdri_rm_range {
 	struct gdri_rm_object *objects; /* side by side they are the range */
 	size_t mapped; /* so many of them, from the first on */
 };
+
+/*
+ * 0, or -EACCES with its text where the machine's policy forbids rm. The file is read once, whatever the
+ * environment says.
+ */
+#define RM_POLICY_FILE "/etc/barcopy/policy"
+int gdri_rm_allowed(void);
 
 /* What can be known without a context: the node can be opened, the driver is new enough. */
 int gdri_rm_check(void);

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT
+/*
+ * /etc/barcopy/policy: what it says decides on rm, whatever the environment says, and it is read once.
+ */
+#include <unistd.h>
+
+#include "common/wrap.h"
+#include "rm_sim.h"
+
+enum { CANNOT = 'C' }; /* as the file's text: it cannot be opened */
+
+static const struct {
+	const char *text, *says; /* says NULL: rm is allowed */
+} files[] = {
+	{ NULL, NULL },
+	{ "", NULL },
+	{ "rm=on\n", NULL },
+	{ "# rm=off\n\n  rm=on # as ever\n", NULL },
+	{ "rm=off\n", "/etc/barcopy/policy says rm=off" },
+	{ "rm=off", "/etc/barcopy/policy says rm=off" },
+	{ "\t rm=off \r\n", "/etc/barcopy/policy says rm=off" },
+	{ "rm=on\nrm=off\n", "/etc/barcopy/policy says rm=off" },
+	{ "rm=off\nrm=on\n", "/etc/barcopy/policy says rm=off" },
+	{ "rm=no\n", "rm is off" },
+	{ "rm = on\n", "rm is off" },
+	{ "rm=on\ndmabuf=off\n", "rm is off" },
+	{ "Cannot", "/etc/barcopy/policy cannot be read (Permission denied): rm is off" },
+};
+
+static void write_file(const char *name, const char *text)
+{
+	FILE *f = fopen(name, "w");
+
+	ck_assert(f && fputs(text, f) >= 0 && !fclose(f));
+}
+
+static char path[64];
+
+/* The policy is `text`, for this thread. */
+static void set_policy(const char *text)
+{
+	snprintf(path, sizeof(path), "/tmp/barcopy-policy-%d", (int)getpid());
+	wrap_reset();
+	if (text && *text == CANNOT)
+		wrap_fail("fopen", 1, EACCES);
+	else if (text)
+		write_file(path, text);
+	else
+		unlink(path);
+	wrap_instead("/etc/barcopy/policy", path);
+}
+
+static void file(void)
+{
+	size_t i = strtoul(getenv("POLICY"), NULL, 10);
+	const char *says = files[i].says;
+
+	standin_start();
+	set_policy(files[i].text);
+	setenv("GDRCOPY_BACKEND", "rm", 1); /* does not lift it */
+	for (int twice = 0; twice < 2; twice++) {
+		if (says)
+			FAILS_WITH(EACCES, says, ERRNO_OF(gdr_open()));
+		else
+			OK(ERRNO_OF(gdr_open()));
+		/* Read once: what it becomes decides nothing any more. */
+		set_policy(says ? "rm=on\n" : "rm=off\n");
+	}
+	rm_assert_kept(0);
+	unlink(path);
+}
+
+/* Of no descriptor nothing can be concluded: neither that it is allowed, nor that it is not, for good. */
+static void no_descriptor(void)
+{
+	standin_start();
+	set_policy("rm=on\n");
+	wrap_fail("fopen", 1, EMFILE);
+	setenv("GDRCOPY_BACKEND", "rm", 1);
+	FAILS_WITH(EMFILE, "/etc/barcopy/policy: ", ERRNO_OF(gdr_open()));
+	OK(ERRNO_OF(gdr_open()));
+	unlink(path);
+}
+
+#define FILE_NR(n) { "file " #n, file, "POLICY=" #n }
+
+static const struct unit_test tests[] = {
+	FILE_NR(0), FILE_NR(1), FILE_NR(2),  FILE_NR(3),  FILE_NR(4),
+	FILE_NR(5), FILE_NR(6), FILE_NR(7),  FILE_NR(8),  FILE_NR(9),
+	FILE_NR(10), FILE_NR(11), FILE_NR(12),
+	{ "no descriptor is left", no_descriptor, "" },
+};
+
+int main(int argc, char **argv)
+{
+	(void)argc;
+	rm_start(argv);
+	return unit_main(argv, "rm: policy", tests, COUNT(tests));
+}
