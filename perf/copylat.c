@@ -18,7 +18,7 @@
 static struct {
 	size_t size;
 	long writes, reads; /* -1: by the size */
-	bool compare, cold;
+	bool compare, cold, engine;
 } opt = { .size = (size_t)4 << 20, .writes = -1, .reads = -1 };
 
 static const struct opt options[] = {
@@ -35,6 +35,10 @@ static const struct opt options[] = {
 	{ 'c', "compare", OPT_FLAG, &opt.compare, NULL,
 	  "time cuMemcpy of the same sizes too, with pageable and\n"
 	  "with page-locked host memory",
+	  0, 0, NULL },
+	{ 'E', "engine", OPT_FLAG, &opt.engine, NULL,
+	  "let the GPU's copy engine have what it copies faster\n"
+	  "(BARCOPY_COPY_ENGINE_AUTO), from page-locked host memory",
 	  0, 0, NULL },
 	{ 'C', "cold", OPT_FLAG, &opt.cold, NULL,
 	  "flush the host buffer from the CPU's caches before each\n"
@@ -60,7 +64,9 @@ static const struct tool tool = {
 static const char examples[] = "  gdrcopy_copylat -s 64K\n"
 			       "      single copies of 1 byte to 64 KiB\n"
 			       "  gdrcopy_copylat -s 4K -c\n"
-			       "      and cuMemcpy of the same sizes beside them";
+			       "      and cuMemcpy of the same sizes beside them\n"
+			       "  gdrcopy_copylat -s 1M -E -w 0\n"
+			       "      reads, large ones by the copy engine";
 
 enum direction { WRITE, READ };
 enum way { MAPPING, CUDA_PAGEABLE, CUDA_PINNED, WAYS };
@@ -71,7 +77,7 @@ static const char *const way_name[] = { "mapping", "cuMemcpy_pageable", "cuMemcp
 struct state {
 	struct bench b;
 	struct copytest test;
-	uint8_t *pinned; /* host side of CUDA_PINNED */
+	uint8_t *pinned; /* host side of CUDA_PINNED, and of all with --engine */
 	uint64_t *sample; /* one a call */
 };
 
@@ -131,7 +137,7 @@ static long iterations(long asked, size_t size, size_t total)
 /* Measures and verifies one size one way; *st has count 0 if the user wants no iterations. */
 static int measure(struct state *s, enum direction dir, enum way way, size_t size, struct stats *st)
 {
-	uint8_t *host = way == CUDA_PINNED ? s->pinned : s->test.host;
+	uint8_t *host = way == CUDA_PINNED || opt.engine ? s->pinned : s->test.host;
 	long iters = dir == WRITE ? iterations(opt.writes, size, (size_t)1 << 30)
 				  : iterations(opt.reads, size, (size_t)128 << 20);
 	int rc;
@@ -230,6 +236,17 @@ static int run_direction(struct state *s, enum direction dir, struct json *j)
 	return rc;
 }
 
+static void use_engine(const struct bench *b)
+{
+	const barcopy_copy_options_t wish = { .struct_size = sizeof(wish),
+					      .engine_read_min = BARCOPY_COPY_ENGINE_AUTO,
+					      .engine_write_min = BARCOPY_COPY_ENGINE_AUTO };
+	int rc = barcopy_set_copy_options(b->buf.mh, &wish);
+
+	if (rc)
+		tool_fail("--engine: %s", lib_error_text(rc));
+}
+
 int main(int argc, char **argv)
 {
 	struct state s = { 0 };
@@ -242,7 +259,9 @@ int main(int argc, char **argv)
 	bench_options(&s.b, &tool, argc, argv);
 	bench_start(&s.b, opt.size);
 	copytest_init(&s.test, &s.b.buf.mem, opt.size);
-	if (opt.compare) {
+	if (opt.engine)
+		use_engine(&s.b);
+	if (opt.compare || opt.engine) {
 		cuda_must(cu.MemHostAlloc(&p, copytest_host_size(opt.size), 0), "cuMemHostAlloc");
 		s.pinned = p;
 	}
@@ -251,9 +270,12 @@ int main(int argc, char **argv)
 	if (s.b.json) {
 		bench_json(&s.b, &j);
 		json_bool(&j, "cold", opt.cold);
+		json_bool(&j, "engine", opt.engine);
 		json_string(&j, "unit", "us");
-	} else if (opt.cold) {
-		printf("host:     flushed from the caches before each copy\n");
+	} else if (opt.cold || opt.engine) {
+		printf("host:     %s%s%s\n", opt.engine ? "page-locked, for the copy engine" : "",
+		       opt.cold && opt.engine ? "; " : "",
+		       opt.cold ? "flushed from the caches before each copy" : "");
 	}
 
 	rc = run_direction(&s, WRITE, &j);

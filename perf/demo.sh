@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# make demo: copybw and copylat on the GPU if the CPU reaches memory of one, else on the stand-in.
-# The first line says which, and why. Usage: demo.sh BUILD_DIR SIM_DIR; the exit status is the tools'.
+# make demo: single copies beside CUDA's own, on the GPU if the CPU reaches memory of one, else on the
+# stand-in. The first line says which, and why. Usage: demo.sh BUILD_DIR SIM_DIR; the exit status is the tools'.
 set -u
 
 if [ $# -ne 2 ]; then
@@ -12,6 +12,8 @@ fi
 build=$1
 sim=$2
 set --
+tmp=$(mktemp -d) || exit
+trap 'rm -rf "$tmp"' EXIT
 
 # A trial: the smallest copy. Exit 0 means that memory was reached, and "buffer:" and "mapping:" say
 # which and by what; exit 2 that none was, and the message is "NAME: cannot run here: REASON; ADVICE".
@@ -34,13 +36,52 @@ case $? in
 	;;
 esac
 
-run() {
-	tool=$1
+run() { # NAME OPTION...: shows the command; its output goes to $tmp/NAME
+	name=$1
 	shift
-	echo
-	echo "\$ gdrcopy_$tool $*"
-	"$build/gdrcopy_$tool" "$@" || exit
+	echo "\$ gdrcopy_copylat $*"
+	"$build/gdrcopy_copylat" "$@" >"$tmp/$name" || {
+		rc=$?
+		cat "$tmp/$name"
+		exit $rc
+	}
 }
 
-run copybw -s 1M "$@"
-run copylat -s 64K -w 2000 -r 500 "$@"
+echo
+run compared -s 1M -c -w 500 -r 200 "$@"
+run engine -s 1M -E -w 0 -r 200 "$@"
+grep -E '^(GPU|CPU|buffer|mapping):' "$tmp/compared"
+
+# P50 of each way: "mapping" has the columns 2 to 4, cuMemcpy 5 to 7, from page-locked memory 8 to 10.
+awk '
+FNR == 1 { file++ }
+$1 == "write" || $1 == "read" { direction = $1 }
+$1 ~ /^[0-9]+$/ && file == 1 { cpu[direction, $1] = $3; cuda[direction, $1] = $9 }
+$1 ~ /^[0-9]+$/ && file == 2 { engine[$1] = $3 }
+function times(a, b) { return a > 0 ? sprintf(b < 9.5 * a ? "%.1fx" : "%.0fx", b / a) : "-" }
+END {
+	print "\nmicroseconds a copy (median)"
+	print "             to the GPU                       from the GPU"
+	print "     bytes   barcopy  cuMemcpy                barcopy  with engine  cuMemcpy"
+	count = split("8 64 1024 4096 16384 65536 1048576", size)
+	for (i = 1; i <= count; i++) {
+		n = size[i]
+		best = engine[n] < cpu["read", n] ? engine[n] : cpu["read", n]
+		printf "%10d %9.2f %9.2f %7s     %9.2f %12.2f %9.2f %7s\n", n, cpu["write", n], cuda["write", n],
+			times(cpu["write", n], cuda["write", n]), cpu["read", n], engine[n], cuda["read", n],
+			times(best, cuda["read", n])
+	}
+}' "$tmp/compared" "$tmp/engine"
+
+echo
+echo "cuMemcpy: between page-locked host memory and the GPU, synchronous. barcopy reads and writes pageable memory by"
+echo "the CPU alone; with engine (BARCOPY_COPY_ENGINE_AUTO) page-locked memory, large reads by the GPU's copy engine."
+if [ $# -gt 0 ]; then
+	echo
+	echo "The stand-in is memory of this machine: its figures mean nothing, they show what the tools print. On an H200:"
+	echo "  8 bytes to the GPU     0.15 us, cuMemcpy  7.1      8 bytes from the GPU    1.1 us, cuMemcpy  8.5"
+	echo "  4 KiB to the GPU       0.34 us, cuMemcpy  8.7      64 KiB with engine     10   us, cuMemcpy  9.9"
+	echo "(docs/performance.md)"
+fi
+echo
+tail -n 1 "$tmp/compared"
