@@ -93,8 +93,8 @@ asan.build:
 	+@$(JOB_LONG) asan/build $(MAKE) -k V=1 O=$(out)/asan WERROR=-Werror \
 		SANITIZE=address,undefined CFLAGS='-O1 -g' build-tests
 tsan.build:
-	+@$(JOB_LONG) tsan/build $(MAKE) -k V=1 O=$(out)/tsan WERROR=-Werror \
-		SANITIZE=thread CFLAGS='-O1 -g' sim $(THREAD_PROGRAMS:%=$(out)/tsan/tests/%)
+	+@$(JOB_LONG) tsan/build $(MAKE) -k V=1 O=$(out)/tsan \
+		SANITIZE=thread CFLAGS='-O1 -g' lib sim $(THREAD_PROGRAMS:%=$(out)/tsan/tests/%)
 
 asan.programs: $(patsubst %,asan/%.program,$(filter-out $(filter-out gpu_%,$(NATIVE_PROGRAMS)),$(PROGRAMS)))
 native.programs: $(NATIVE_PROGRAMS:%=native/%.program)
