@@ -23,6 +23,9 @@ ok "make O=dir with a compiler and nothing else"
 test "$before" = "$(tree "$src")"
 ok "make O=dir leaves the source tree as it was"
 
+make -C "$src" --no-print-directory -n O="$tmp/fresh" install >/dev/null
+ok "make install where nothing was built"
+
 dest=$tmp/dest
 into() { # into TARGET... [VARIABLE=...]: by make, from the copy, below $dest
 	make -C "$src" --no-print-directory O="$tmp/o" DESTDIR="$dest" prefix=/opt/x "$@" >"$tmp/log" 2>&1 ||

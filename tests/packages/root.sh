@@ -367,11 +367,11 @@ t "is never upgraded to a newer package of others" never_upgraded
 
 # The commands of the Dockerfiles, in this root in place of their base images: what they install is in it.
 commands_of() { # DOCKERFILE
-	sed -n -e ':a' -e '/\\$/{N;s/\\\n//;ba' -e '}' -e 's/^RUN //p' "$1" | grep -v '^apt-get'
+	sed -n -e ':a' -e '/\\$/{N;s/\\\n//;ba' -e '}' -e 's/^RUN //p' "$1" | grep -vE '^(apt-get|if command)'
 }
 image() {
-	[ -z "$(sed -n 's/^RUN apt-get update.*install -y --no-install-recommends //p' packaging/container/Dockerfile* |
-		sed 's/[&\\].*//' | tr ' ' '\n' | grep -vxE 'gcc|make|libc6-dev|kmod|libelf1|')" ] ||
+	[ -z "$(sed -n 's/.*apt-get install -y --no-install-recommends //p' packaging/container/Dockerfile* |
+		sed 's/[&;\\].*//' | tr ' ' '\n' | grep -vxE 'gcc|make|libc6-dev|kmod|libelf1|')" ] ||
 		{ echo "a package that this root lacks"; return 1; }
 	mkdir -p "$root/src" && git archive HEAD | tar -x -C "$root/src" || return
 	commands_of packaging/container/Dockerfile >"$tmp/commands" && [ "$(wc -l <"$tmp/commands")" = 2 ] || return
