@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #define SIM_MAX_PARAMS	   16
-#define SIM_MAX_PARAM_SIZE 16
+#define SIM_MAX_PARAM_SIZE 40
 
 struct sim_launch {
 	const void *param[SIM_MAX_PARAMS]; /* copied at the launch */

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "kernel.h"
+#include "queue.h"
 
 /* (u64 address, u32 value): one store, visible to the whole system. */
 static void store32(const struct sim_launch *launch)
@@ -195,6 +196,18 @@ const struct sim_kernel sim_kernels[] = {
 	  .n_params = 10,
 	  .param_size = { 8, 8, 8, 8, 8, 4, 4, 4, 4, 8 },
 	  .run = pplat_produce },
+	{ .name = "gdrcopy_queue_echo",
+	  .n_params = 3,
+	  .param_size = { 40, 8, 4 },
+	  .run = sim_queue_echo },
+	{ .name = "gdrcopy_queue_lines",
+	  .n_params = 2,
+	  .param_size = { 40, 4 },
+	  .run = sim_queue_lines },
+	{ .name = "gdrcopy_queue_bulk",
+	  .n_params = 4,
+	  .param_size = { 40, 8, 8, 4 },
+	  .run = sim_queue_bulk },
 	{ .name = "gdrsim_store32", .n_params = 2, .param_size = { 8, 4 }, .run = store32 },
 	{ .name = NULL },
 };

@@ -214,6 +214,7 @@ CUresult cuMemFree_v2(CUdeviceptr ptr)
 	return sim_leave(free_device(ptr));
 }
 
+/* Waits for its stream alone, also where the memory is cuMemAlloc's (H100, driver 580, 2026-11-22). */
 CUresult cuMemFreeAsync(CUdeviceptr ptr, CUstream stream)
 {
 	struct sim_alloc *alloc;
@@ -223,7 +224,7 @@ CUresult cuMemFreeAsync(CUdeviceptr ptr, CUstream stream)
 	r = sim_stream(stream, &stream);
 	if (r != CUDA_SUCCESS)
 		return sim_leave(r);
-	sim_drain_all();
+	sim_drain_stream(stream);
 	alloc = sim_find(ptr);
 	if (!alloc || alloc->base != ptr || (alloc->kind != SIM_POOL && alloc->kind != SIM_DEVICE))
 		return sim_leave(CUDA_ERROR_INVALID_VALUE);

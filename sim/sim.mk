@@ -9,14 +9,15 @@ SIM_OUT := $(O)/sim
 
 SIM_SRC_common := fault.c machine.c
 SIM_SRC_cuda := state.c device.c context.c va.c object.c table.c memory.c host.c vmm.c share.c \
-	dmabuf.c mmap_hook.c pointer.c copy.c stream.c kernel.c kernels.c proc.c \
+	dmabuf.c mmap_hook.c pointer.c copy.c stream.c kernel.c kernels.c warp.c queue.c proc.c \
 	pins.c rmclient.c escape.c
 
 SIM_SRC_nvml := nvml.c
 
 SIM_LIBS := $(addprefix $(SIM_OUT)/,libcuda.so.1 libnvidia-ml.so.1)
 
-SIM_CFLAGS := -std=c11 -fPIC -fvisibility=hidden -pthread -I$(SIM_DIR)../src -I$(SIM_DIR)
+SIM_CFLAGS := -std=c11 -fPIC -fvisibility=hidden -pthread -I$(SIM_DIR)../src -I$(SIM_DIR)../include \
+	-I$(SIM_DIR)../perf -I$(SIM_DIR)
 # They keep threads, hooks and thread-local data: once loaded they stay.
 SIM_LDFLAGS = -shared -pthread -Wl,-z,nodelete $(if $(findstring -fsanitize=,$(LDFLAGS)),,-Wl$(,)-z$(,)defs)
 , := ,

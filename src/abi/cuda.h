@@ -111,6 +111,10 @@ typedef enum CUdevice_attribute_enum {
 #define CU_MEMHOSTALLOC_DEVICEMAP     0x02
 #define CU_MEMHOSTALLOC_WRITECOMBINED 0x04
 
+/* cuMemHostRegister */
+#define CU_MEMHOSTREGISTER_PORTABLE  0x01
+#define CU_MEMHOSTREGISTER_DEVICEMAP 0x02
+
 /* cuMemAllocManaged */
 #define CU_MEM_ATTACH_GLOBAL 0x1
 

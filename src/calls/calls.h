@@ -36,7 +36,8 @@ enum {
 	FIRST_BAR_INFO = 32,
 	FIRST_CACHE_OPTIONS = 40,
 	FIRST_CACHE_STATS = 72,
-	FIRST_STATS = 152
+	FIRST_STATS = 152,
+	FIRST_QUEUE_OPTIONS = 16
 };
 
 _Static_assert(sizeof(barcopy_copy_options_t) >= FIRST_COPY_OPTIONS &&

@@ -6,6 +6,7 @@
 #include "cache/cache.h"
 #include "calls/calls.h"
 #include "core/handle.h"
+#include "queue/queue.h"
 
 /* The structs are frozen: programs were compiled against these offsets. */
 _Static_assert(sizeof(gdr_mh_t) == 8, "a handle is 8 bytes");
@@ -61,6 +62,7 @@ int gdr_close(gdr_t g)
 
 	if (rc)
 		return -rc;
+	gdri_queues_end(ctx); /* whose memory is among the handles */
 	/* First the caches: a last put that is under way ends a handle too, and has the cache's lock. */
 	gdri_caches_end(ctx);
 	rc = gdri_handles_end(ctx);

@@ -71,6 +71,7 @@ static inline int gdri_fence_weak(gdr_mapping_type_t type)
 #define gdri_asm_after_read()	 __asm__ volatile("lfence" ::: "memory")
 #define gdri_asm_between_reads() __asm__ volatile("mfence" ::: "memory")
 #define gdri_asm_after_write()	 __asm__ volatile("sfence" ::: "memory")
+#define gdri_asm_push()		 __asm__ volatile("sfence" ::: "memory")
 #define gdri_asm_full()		 __asm__ volatile("mfence" ::: "memory")
 #define gdri_asm_read_done()	 __asm__ volatile("lfence" ::: "memory")
 #define gdri_fence_wanted(type)	 gdri_fence_weak(type)
@@ -81,6 +82,7 @@ static inline int gdri_fence_weak(gdr_mapping_type_t type)
 #define gdri_asm_after_read()	 __asm__ volatile("dmb oshld" ::: "memory")
 #define gdri_asm_between_reads() __asm__ volatile("dmb oshld" ::: "memory")
 #define gdri_asm_after_write()	 __asm__ volatile("dmb oshst" ::: "memory")
+#define gdri_asm_push()		 __asm__ volatile("dsb oshst" ::: "memory")
 #define gdri_asm_full()		 __asm__ volatile("dmb osh" ::: "memory")
 #define gdri_asm_read_done()	 __asm__ volatile("dsb oshld" ::: "memory")
 #define gdri_fence_wanted(type)	 ((type) != GDR_MAPPING_TYPE_NONE)
@@ -182,6 +184,25 @@ static inline void gdri_fence_after_write(gdr_mapping_type_t type)
 {
 	if (gdri_fence_wanted(type))
 		gdri_asm_after_write();
+	else
+		gdri_compiler_barrier();
+}
+
+/*
+ * Behind a store that is to leave this CPU now, with no later store that would drive it out.
+ *
+ * Order: as after_write; and the stores do not stay in a buffer of this CPU.
+ *
+ * Why: the manuals promise no time after which a line buffer, even a full one, is emptied.
+ *
+ * x86, WC: SFENCE, as after_write: it drains the line buffers.
+ * x86, CACHING: nothing: a store buffer empties by itself, and caches are coherent.
+ * arm64: DSB OSHST, which waits until the stores before it have completed; a DMB would only order them.
+ */
+static inline void gdri_fence_push(gdr_mapping_type_t type)
+{
+	if (gdri_fence_wanted(type))
+		gdri_asm_push();
 	else
 		gdri_compiler_barrier();
 }

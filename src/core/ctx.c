@@ -36,6 +36,7 @@ int gdri_ctx_open(uint32_t flags, gdr_t *g)
 	ctx->calls = 0;
 	LIST_INIT(&ctx->handles);
 	LIST_INIT(&ctx->caches);
+	LIST_INIT(&ctx->queues);
 	ctx->ranges[0] = ctx->ranges[1] = NULL;
 	gdri_counters_clear(&ctx->counters);
 	ctx->backends.counters = &ctx->counters;

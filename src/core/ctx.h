@@ -17,6 +17,7 @@
 
 struct gdri_cache;
 struct gdri_handle;
+struct gdri_queue;
 
 struct gdri_ctx {
 	struct gdri_slot slot;
@@ -29,6 +30,7 @@ struct gdri_ctx {
 	unsigned int calls; /* entry points at work on this context */
 	LIST_HEAD(, gdri_handle) handles;
 	LIST_HEAD(, gdri_cache) caches;
+	LIST_HEAD(, gdri_queue) queues;
 
 	struct gdri_counters counters;
 

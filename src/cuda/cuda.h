@@ -137,6 +137,16 @@ int gdri_cuda_import(struct gdri_allocation *allocation, int device, int fd, siz
 int gdri_cuda_free(struct gdri_allocation *allocation);
 
 /*
+ * Lets kernels on a device reach host memory of ours: whole pages, which stay ours. addr: what kernels call
+ * it; context: the device's primary one, where it is registered until the second call.
+ */
+int gdri_cuda_register(void *host, size_t size, int device, void **context, uint64_t *addr);
+int gdri_cuda_unregister(void *host, void *context);
+
+/* False after an error that ended a context, or a reset of its device: nothing runs in it any more. */
+bool gdri_cuda_context_works(void *context);
+
+/*
  * Copies by the GPU's copy engine, on a private stream that neither waits for the caller's streams
  * nor breaks a capture of theirs. new: -ENOTSUP where [addr, addr + size) is not device memory.
  * It follows addresses: that they still mean the memory that they did is its caller's to prove.

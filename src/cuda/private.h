@@ -65,6 +65,9 @@ enum gdri_cuda_group {
 	X(cuStreamCreate, STREAMS)                     \
 	X(cuStreamDestroy_v2, STREAMS)                 \
 	X(cuStreamSynchronize, STREAMS)                \
+	X(cuStreamQuery, ALONE)                        \
+	X(cuMemHostRegister_v2, ALONE)                 \
+	X(cuMemHostUnregister, ALONE)                  \
 	X(cuMemcpyHtoDAsync_v2, STREAMS)               \
 	X(cuMemcpyDtoHAsync_v2, STREAMS)               \
 	X(cuMemFreeAsync, ALONE)

@@ -5,7 +5,7 @@
 # shellcheck source=tests/common/build.bash
 . "$(dirname "$0")/../common/build.bash"
 
-printf '#include "barcopy.h"\n#include "gdrapi.h"\n#include "barcopy.h"\n' >"$tmp/alone.c"
+printf '#include "barcopy_queue.h"\n#include "barcopy.h"\n#include "gdrapi.h"\n#include "barcopy.h"\n' >"$tmp/alone.c"
 cp "$tmp/alone.c" "$tmp/alone.cc"
 warn="-Wall -Wextra -pedantic -Werror -fsyntax-only -Iinclude"
 for c in gcc:g++ clang:clang++; do
@@ -95,6 +95,6 @@ fi
 # Each doc comment's promise of a name is kept: every public function has a comment before it.
 ! awk '/^ \*\/|^\/\*\*.*\*\/$/ { doc = 1; next }
 	/^(int|void|gdr_t|const char \*)[ *]*(gdr|barcopy)_[a-z0-9_]+\(/ && !doc { print; bad = 1 }
-	/^$/ { doc = 0 } END { exit !bad }' include/gdrapi.h include/barcopy.h
+	/^$/ { doc = 0 } END { exit !bad }' include/gdrapi.h include/barcopy.h include/barcopy_queue.h
 ok "every public function has its doc comment"
 finish

@@ -36,7 +36,7 @@ ok "make install DESTDIR= prefix= libdir="
 tools=$(make -C "$src" --no-print-directory -pn O="$tmp/o" 2>/dev/null |
 	sed -nE 's/^PERF_TOOLS :?= *//p' | tr ' ' '\n' | sed '/^$/d; s|.*/||')
 {
-	for f in barcopy.h gdrapi.h gdrconfig.h; do echo "./opt/x/include/$f"; done
+	for f in barcopy.h barcopy_queue.cuh barcopy_queue.h gdrapi.h gdrconfig.h; do echo "./opt/x/include/$f"; done
 	for f in libgdrapi.a libgdrapi.so libgdrapi.so.2 libgdrapi.so.2.6 pkgconfig/libgdrapi.pc \
 		cmake/barcopy/barcopy-config.cmake cmake/barcopy/barcopy-config-version.cmake; do
 		echo "./opt/x/lib64/$f"

@@ -16,7 +16,7 @@ ok "exported symbols are those of symbols.txt"
 
 # Every function that the header declares, from the preprocessed header; v1 info is behind a macro.
 {
-	gcc -E -P -x c include/barcopy.h | tr '\n' ' ' | grep -oE '\b(gdr|barcopy)_[a-z0-9_]+ *\(' | tr -d ' ('
+	gcc -E -P -x c include/barcopy_queue.h | tr '\n' ' ' | grep -oE '\b(gdr|barcopy)_[a-z0-9_]+ *\(' | tr -d ' ('
 	echo gdr_get_info
 } | LC_ALL=C sort -u >"$tmp/declared"
 diff "$tmp/declared" "$tmp/exported"

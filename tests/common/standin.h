@@ -54,7 +54,12 @@
 	X(cuMemMap)                       \
 	X(cuMemUnmap)                     \
 	X(cuMemSetAccess)                 \
-	X(cuThreadExchangeStreamCaptureMode)
+	X(cuThreadExchangeStreamCaptureMode) \
+	X(cuModuleLoadData)               \
+	X(cuModuleGetFunction)            \
+	X(cuLaunchKernel)                 \
+	X(cuStreamCreate)                 \
+	X(cuStreamSynchronize)
 
 struct standin_cuda {
 #define X(name) __typeof__(&(name)) name;

@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * @file barcopy_queue.cuh
+ * The kernel's side of barcopy_queue.h, for compute capability 7.0 and newer: nvcc, clang or NVRTC, this
+ * header and barcopy_queue.h alone.
+ *
+ * One warp serves a queue. Every function is called by all 32 lanes of it together with the same
+ * arguments, save where a lane's own value is meant:
+ *
+ *     __global__ void serve(barcopy_queue_view_t view)    // <<<1, 32>>>
+ *     {
+ *             __shared__ unsigned long long message[BARCOPY_QUEUE_MESSAGE_MAX / 8];
+ *             barcopy_warp_t q;
+ *             unsigned size;
+ *
+ *             barcopy_warp_begin(&q, view);
+ *             while ((size = barcopy_warp_receive(&q, message, 0)) != 0) {
+ *                     ...
+ *                     barcopy_warp_reply(&q, message, size, 0);
+ *             }
+ *             barcopy_warp_end(&q);
+ *     }
+ *
+ * A message buffer is in shared or global memory, aligned to 8 bytes, and a multiple of 8 bytes long.
+ * Messages of at most 48 bytes can stay in registers: barcopy_warp_take() and barcopy_warp_put().
+ */
+#ifndef BARCOPY_QUEUE_CUH
+#define BARCOPY_QUEUE_CUH
+
+#include "barcopy_queue.h"
+
+/** Flags of receive and take: what the CPU copied before its send is seen afterwards. Of reply and
+ *  put: what this warp has stored before is seen by the CPU after its receive. Costs a fence. */
+#define BARCOPY_WARP_ORDERED 1u
+
+#ifdef BARCOPY_QUEUE_ON_HOST /* the shim of the tests gives what is asked for here */
+#define BARCOPY_WARP_FN static inline __attribute__((unused))
+#else
+#define BARCOPY_WARP_FN static __device__ __forceinline__
+
+/* A word of the queue: one access of 8 bytes, by the whole system seen as such. */
+BARCOPY_WARP_FN unsigned long long barcopy_warp_load(unsigned long long addr)
+{
+	unsigned long long v;
+
+	asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(addr) : "memory");
+	return v;
+}
+
+BARCOPY_WARP_FN void barcopy_warp_store(unsigned long long addr, unsigned long long v)
+{
+	asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(addr), "l"(v) : "memory");
+}
+
+BARCOPY_WARP_FN void barcopy_warp_fence(void)
+{
+	asm volatile("fence.acq_rel.sys;" ::: "memory");
+}
+
+BARCOPY_WARP_FN unsigned barcopy_warp_lane(void)
+{
+	unsigned lane;
+
+	asm("mov.u32 %0, %%laneid;" : "=r"(lane));
+	return lane;
+}
+#endif
+
+#define BARCOPY_WARP_ALL 0xffffffffu
+
+/** One warp's use of a queue, in registers. The fields are this header's. */
+typedef struct barcopy_warp {
+	barcopy_queue_view_t view;
+	unsigned long long rx, freed;  /* request lines taken, and as the CPU was last told */
+	unsigned long long tx, credit; /* reply lines written, and how many of them the CPU has read */
+	unsigned long long begun;      /* the number of this kernel */
+	unsigned long long word;       /* this lane's word of the four lines that the last look has read */
+	unsigned heads;		       /* their headers, a byte each */
+	unsigned at, have;	       /* lines [at, have) of them are here and not taken */
+	unsigned lane, shift;
+} barcopy_warp_t;
+
+/* ---- lines ------------------------------------------------------------------------------------- */
+
+/* The address of this lane's word of line i of a ring, and the lap that line i belongs to. */
+BARCOPY_WARP_FN unsigned long long barcopy_warp_at(const barcopy_warp_t *q, unsigned long long ring,
+						   unsigned long long i)
+{
+	return ring + ((i & (q->view.lines - 1)) * 8 + (q->lane & 7)) * 8;
+}
+
+BARCOPY_WARP_FN unsigned long long barcopy_warp_lap(const barcopy_warp_t *q, unsigned long long i)
+{
+	return ((i >> q->shift) + 1) & BARCOPY_QUEUE_LAP_MASK;
+}
+
+BARCOPY_WARP_FN unsigned barcopy_warp_head(const barcopy_warp_t *q, unsigned line)
+{
+	return q->heads >> 8 * line & 0xff;
+}
+
+/*
+ * One look at the next four lines, a word a lane: how many are whole, from the first on. Each word is
+ * read once: the value that is checked is the value that is used.
+ */
+BARCOPY_WARP_FN unsigned barcopy_warp_look(barcopy_warp_t *q)
+{
+	unsigned long long i = q->rx + (q->lane >> 3);
+	unsigned good;
+
+	q->word = barcopy_warp_load(barcopy_warp_at(q, q->view.requests, i));
+	good = __ballot_sync(BARCOPY_WARP_ALL,
+			     (q->word >> BARCOPY_QUEUE_DATA_BITS & BARCOPY_QUEUE_LAP_MASK) ==
+				     barcopy_warp_lap(q, i));
+	q->heads = __ballot_sync(BARCOPY_WARP_ALL, (int)(q->word >> 63));
+	q->have = good == BARCOPY_WARP_ALL ? 4 : (unsigned)(__ffs((int)~good) - 1) / 8;
+	q->at = 0;
+	return q->have;
+}
+
+/* Takes n lines out of those that are here; the CPU is told once in a quarter of the ring. */
+BARCOPY_WARP_FN void barcopy_warp_free(barcopy_warp_t *q, unsigned n)
+{
+	q->rx += n;
+	q->at += n;
+	if (q->rx - q->freed < q->view.lines / 4)
+		return;
+	q->freed = q->rx;
+	if (q->lane == 0)
+		barcopy_warp_store(q->view.state + BARCOPY_QUEUE_FREED_AT, q->rx);
+}
+
+/* Waits for room for n more reply lines; 0: there is none, and the kernel is to stop. */
+BARCOPY_WARP_FN int barcopy_warp_room(barcopy_warp_t *q, unsigned n)
+{
+	unsigned long long control = q->view.control, stop;
+
+	while (q->tx + n - q->credit > q->view.lines) {
+		stop = barcopy_warp_load(control + BARCOPY_QUEUE_STOP_AT);
+		stop = __shfl_sync(BARCOPY_WARP_ALL, stop, 0);
+		q->credit = barcopy_warp_load(control + BARCOPY_QUEUE_CREDIT_AT);
+		q->credit = __shfl_sync(BARCOPY_WARP_ALL, q->credit, 0);
+		if (stop && q->tx + n - q->credit > q->view.lines)
+			return 0;
+	}
+	return 1;
+}
+
+/* Writes this lane's word of the reply line `ahead` of the next: 48 bits, and a bit of the header. */
+BARCOPY_WARP_FN void barcopy_warp_write(const barcopy_warp_t *q, unsigned ahead, unsigned long long data,
+					unsigned head)
+{
+	unsigned long long i = q->tx + ahead, bit = head >> (q->lane & 7) & 1;
+
+	data &= (1ull << BARCOPY_QUEUE_DATA_BITS) - 1;
+	data |= barcopy_warp_lap(q, i) << BARCOPY_QUEUE_DATA_BITS | bit << 63;
+	barcopy_warp_store(barcopy_warp_at(q, q->view.replies, i), data);
+}
+
+/* ---- begin and end ----------------------------------------------------------------------------- */
+
+/** The first call: begins, or goes on where the last kernel on this queue has ended. */
+BARCOPY_WARP_FN void barcopy_warp_begin(barcopy_warp_t *q, barcopy_queue_view_t view)
+{
+	unsigned long long saved = view.control + BARCOPY_QUEUE_SAVED_AT;
+
+	q->view = view;
+	q->lane = barcopy_warp_lane();
+	for (q->shift = 0; view.lines >> q->shift > 1; q->shift++)
+		;
+	q->rx = q->freed = barcopy_warp_load(saved);
+	q->tx = barcopy_warp_load(saved + 8);
+	q->begun = barcopy_warp_load(saved + 16) + 1;
+	q->credit = q->word = 0;
+	q->heads = q->at = q->have = 0;
+	__syncwarp(BARCOPY_WARP_ALL);
+	if (q->lane == 0) {
+		barcopy_warp_store(saved + 16, q->begun);
+		barcopy_warp_store(view.state + BARCOPY_QUEUE_BEGUN_AT, q->begun);
+	}
+}
+
+/** The last call: from now on the CPU may free the queue, and another kernel may begin. */
+BARCOPY_WARP_FN void barcopy_warp_end(barcopy_warp_t *q)
+{
+	unsigned long long saved = q->view.control + BARCOPY_QUEUE_SAVED_AT;
+
+	__syncwarp(BARCOPY_WARP_ALL);
+	if (q->lane == 0) {
+		barcopy_warp_store(saved, q->rx);
+		barcopy_warp_store(saved + 8, q->tx);
+		barcopy_warp_store(q->view.state + BARCOPY_QUEUE_FREED_AT, q->rx);
+	}
+	barcopy_warp_fence();
+	__syncwarp(BARCOPY_WARP_ALL);
+	if (q->lane == 0)
+		barcopy_warp_store(q->view.state + BARCOPY_QUEUE_ENDED_AT, q->begun);
+}
+
+/* ---- messages of any size, through a buffer ---------------------------------------------------- */
+
+/*
+ * Word `lane & 7` of 8 bytes of this lane's line, put together from two words of 6 bytes that lie in
+ * neighbouring lanes. Lanes 6 and 7 of a line have none.
+ */
+BARCOPY_WARP_FN unsigned long long barcopy_warp_unpack(const barcopy_warp_t *q)
+{
+	unsigned k = q->lane & 7, line = q->lane & 24, from = k < 6 ? k * 8 / 6 : 0;
+	unsigned skip = k * 8 % 6 * 8;
+	unsigned long long data = q->word & ((1ull << BARCOPY_QUEUE_DATA_BITS) - 1), low, high;
+
+	low = __shfl_sync(BARCOPY_WARP_ALL, data, (int)(line + from));
+	high = __shfl_sync(BARCOPY_WARP_ALL, data, (int)(line + from + 1));
+	return low >> skip | high << (BARCOPY_QUEUE_DATA_BITS - skip);
+}
+
+/**
+ * Takes the next message if there is one: its bytes; 0: there is none yet; -1: the kernel is to stop.
+ * The buffer has room for the CPU's largest message, rounded up to 8 bytes.
+ */
+BARCOPY_WARP_FN int barcopy_warp_try_receive(barcopy_warp_t *q, void *buffer, unsigned flags)
+{
+	unsigned line = q->lane >> 3, k = q->lane & 7, size = 0, end, head;
+	unsigned long long *to = (unsigned long long *)buffer, data;
+
+	if (q->at == q->have && !barcopy_warp_look(q))
+		return 0;
+	if (barcopy_warp_head(q, q->at) & BARCOPY_QUEUE_HEAD_STOP)
+		return -1;
+	__syncwarp(BARCOPY_WARP_ALL); /* other lanes have read the last message out of the buffer */
+	for (;;) {
+		end = q->at;
+		do
+			head = barcopy_warp_head(q, end++);
+		while (head & BARCOPY_QUEUE_HEAD_MORE && end < q->have);
+		data = barcopy_warp_unpack(q);
+		if (line >= q->at && line < end &&
+		    k * 8 < (barcopy_warp_head(q, line) & BARCOPY_QUEUE_HEAD_SIZE))
+			to[size / 8 + (line - q->at) * 6 + k] = data;
+		size += (end - 1 - q->at) * BARCOPY_QUEUE_LINE + (head & BARCOPY_QUEUE_HEAD_SIZE);
+		barcopy_warp_free(q, end - q->at);
+		if (!(head & BARCOPY_QUEUE_HEAD_MORE))
+			break;
+		while (!barcopy_warp_look(q)) /* sent with those before it: on its way */
+			;
+	}
+	if (flags & BARCOPY_WARP_ORDERED)
+		barcopy_warp_fence();
+	__syncwarp(BARCOPY_WARP_ALL);
+	return (int)size;
+}
+
+/** Waits for the next message: its bytes; 0: the kernel is to stop. Otherwise as try_receive. */
+BARCOPY_WARP_FN unsigned barcopy_warp_receive(barcopy_warp_t *q, void *buffer, unsigned flags)
+{
+	int size;
+
+	while ((size = barcopy_warp_try_receive(q, buffer, flags)) == 0)
+		;
+	return size < 0 ? 0 : (unsigned)size;
+}
+
+/**
+ * Sends `size` bytes (1 to BARCOPY_QUEUE_MESSAGE_MAX) to the CPU; waits while the ring of replies is
+ * full. Returns 1, or 0 where it is full and the kernel is to stop.
+ */
+BARCOPY_WARP_FN int barcopy_warp_reply(barcopy_warp_t *q, const void *buffer, unsigned size,
+				       unsigned flags)
+{
+	unsigned lines = (size + BARCOPY_QUEUE_LINE - 1) / BARCOPY_QUEUE_LINE, words = (size + 7) / 8;
+	unsigned k = q->lane & 7, skip = k * 6 % 8 * 8, line, at;
+	const unsigned long long *from = (const unsigned long long *)buffer;
+	unsigned long long data;
+
+	__syncwarp(BARCOPY_WARP_ALL);
+	if (flags & BARCOPY_WARP_ORDERED)
+		barcopy_warp_fence();
+	if (!barcopy_warp_room(q, lines))
+		return 0;
+	for (line = q->lane >> 3; line < lines; line += 4) {
+		at = line * 6 + k * 6 / 8;
+		data = at < words ? from[at] >> skip : 0;
+		if (skip > 16 && at + 1 < words)
+			data |= from[at + 1] << (64 - skip);
+		barcopy_warp_write(q, line, data,
+				   line + 1 < lines ? BARCOPY_QUEUE_LINE | BARCOPY_QUEUE_HEAD_MORE
+						    : size - line * BARCOPY_QUEUE_LINE);
+	}
+	q->tx += lines;
+	__syncwarp(BARCOPY_WARP_ALL);
+	return 1;
+}
+
+/* ---- messages of at most 48 bytes, in registers ------------------------------------------------ */
+
+/**
+ * Waits for messages of one line each and takes up to four of them: how many; 0: the kernel is to stop.
+ * Lanes 8 i to 8 i + 7 have message i: *data is 6 bytes of it, those from 6 * (lane & 7) on, and *size
+ * the bytes of it. For queues on which the CPU sends no longer messages.
+ */
+BARCOPY_WARP_FN unsigned barcopy_warp_take(barcopy_warp_t *q, unsigned long long *data, unsigned *size,
+					   unsigned flags)
+{
+	unsigned n, stop, at;
+
+	while (q->at == q->have)
+		barcopy_warp_look(q);
+	at = q->at;
+	stop = q->heads >> 8 * at & (BARCOPY_QUEUE_HEAD_STOP * 0x01010101u);
+	n = stop ? (unsigned)(__ffs((int)stop) - 1) / 8 : 4;
+	n = n < q->have - at ? n : q->have - at;
+	*data = q->word & ((1ull << BARCOPY_QUEUE_DATA_BITS) - 1);
+	if (at)
+		*data = __shfl_sync(BARCOPY_WARP_ALL, *data, (int)((q->lane + 8 * at) & 31));
+	*size = q->heads >> 8 * ((q->lane / 8 + at) & 3) & BARCOPY_QUEUE_HEAD_SIZE;
+	barcopy_warp_free(q, n);
+	if (flags & BARCOPY_WARP_ORDERED)
+		barcopy_warp_fence();
+	return n;
+}
+
+/** Sends `n` such messages, 1 to 4, from the same lanes. Returns as barcopy_warp_reply(). */
+BARCOPY_WARP_FN int barcopy_warp_put(barcopy_warp_t *q, unsigned n, unsigned long long data, unsigned size,
+				     unsigned flags)
+{
+	if (flags & BARCOPY_WARP_ORDERED) {
+		__syncwarp(BARCOPY_WARP_ALL);
+		barcopy_warp_fence();
+	}
+	if (!barcopy_warp_room(q, n))
+		return 0;
+	if (q->lane / 8 < n)
+		barcopy_warp_write(q, q->lane / 8, data, size);
+	q->tx += n;
+	return 1;
+}
+
+#endif

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: MIT */
+/* See warp.h. */
+#define _GNU_SOURCE
+#include "warp.h"
+
+#include <sched.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <ucontext.h>
+
+#include "sim.h"
+
+enum { LANES = 32, STACK = 65536, LOOKS = 64 };
+
+#if defined(__SANITIZE_THREAD__)
+void *__tsan_get_current_fiber(void);
+void *__tsan_create_fiber(unsigned int flags);
+void __tsan_destroy_fiber(void *fiber);
+void __tsan_switch_to_fiber(void *fiber, unsigned int flags);
+#else
+#define __tsan_get_current_fiber()	  NULL
+#define __tsan_create_fiber(flags)	  NULL
+#define __tsan_destroy_fiber(fiber)	  ((void)(fiber))
+#define __tsan_switch_to_fiber(fiber, no) ((void)(fiber))
+#endif
+
+struct lane {
+	ucontext_t at;
+	void *fiber;
+	unsigned int turn; /* collective calls so far */
+};
+
+struct warp {
+	struct lane lane[LANES], caller;
+	unsigned int now, left; /* the lane that runs, and how many have not returned */
+	uint64_t value[2][LANES]; /* a lane may be one collective call ahead of another */
+	void (*fn)(void *arg);
+	void *arg;
+	unsigned long looks, stall;
+	uint64_t random;
+};
+
+static _Thread_local struct warp *warp;
+
+static void go(struct lane *from, struct lane *to)
+{
+	__tsan_switch_to_fiber(to->fiber, 0);
+	swapcontext(&from->at, &to->at);
+}
+
+static void next_lane(void)
+{
+	struct lane *from = &warp->lane[warp->now];
+
+	warp->now = (warp->now + 1) % LANES;
+	go(from, &warp->lane[warp->now]);
+}
+
+static void lane_main(void)
+{
+	struct lane *self = &warp->lane[warp->now];
+
+	warp->fn(warp->arg);
+	if (--warp->left)
+		next_lane();
+	else
+		go(self, &warp->caller);
+}
+
+void sim_warp_run(void (*fn)(void *arg), void *arg)
+{
+	struct warp *w = calloc(1, sizeof(*w));
+	char *stacks = mmap(NULL, (size_t)LANES * STACK, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (!w || stacks == MAP_FAILED)
+		abort();
+	w->fn = fn;
+	w->arg = arg;
+	w->left = LANES;
+	w->stall = (unsigned long)sim_env("GDRSIM_WARP_STALL", 0);
+	w->random = 0x9e3779b97f4a7c15;
+	w->caller.fiber = __tsan_get_current_fiber();
+	for (unsigned int i = 0; i < LANES; i++) {
+		getcontext(&w->lane[i].at);
+		w->lane[i].at.uc_stack.ss_sp = stacks + (size_t)i * STACK;
+		w->lane[i].at.uc_stack.ss_size = STACK;
+		w->lane[i].fiber = __tsan_create_fiber(0);
+		makecontext(&w->lane[i].at, lane_main, 0);
+	}
+	warp = w;
+	go(&w->caller, &w->lane[0]);
+	warp = NULL;
+	for (unsigned int i = 0; i < LANES; i++)
+		__tsan_destroy_fiber(w->lane[i].fiber);
+	munmap(stacks, (size_t)LANES * STACK);
+	free(w);
+}
+
+unsigned int sim_warp_lane(void)
+{
+	return warp->now;
+}
+
+const uint64_t *sim_warp_gather(uint64_t value)
+{
+	uint64_t *all = warp->value[warp->lane[warp->now].turn++ & 1];
+
+	all[warp->now] = value;
+	next_lane();
+	return all;
+}
+
+/* A real GPU polls beside the CPU; here it must let the CPU run. */
+static void stall(void)
+{
+	const struct timespec pause = { .tv_nsec = 1000 };
+
+	if (++warp->looks % LOOKS == 0)
+		sched_yield();
+	if (!warp->stall)
+		return;
+	warp->random = warp->random * 6364136223846793005u + 1442695040888963407u;
+	if ((warp->random >> 33) % warp->stall == 0)
+		nanosleep(&pause, NULL);
+}
+
+uint64_t sim_warp_load(uint64_t addr)
+{
+	stall();
+	return __atomic_load_n((const uint64_t *)(uintptr_t)addr, __ATOMIC_ACQUIRE);
+}
+
+void sim_warp_store(uint64_t addr, uint64_t value)
+{
+	stall();
+	__atomic_store_n((uint64_t *)(uintptr_t)addr, value, __ATOMIC_RELEASE);
+}

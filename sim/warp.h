@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A warp on the CPU: what barcopy_queue.cuh and kernels around it need of CUDA C++, so that the same text
+ * runs in a thread of the stand-in. Its 32 lanes are contexts that take turns, each up to the next
+ * collective call: lanes run one after the other between these, as CUDA allows since compute capability
+ * 7.0 (CUDA C++ Programming Guide, "Independent Thread Scheduling"). It knows nothing of queues.
+ */
+#ifndef SIM_WARP_H
+#define SIM_WARP_H
+
+#include <stdint.h>
+
+#define BARCOPY_QUEUE_ON_HOST
+#define __global__ static
+#define __shared__ static _Thread_local
+
+/* Runs lane(arg) in 32 lanes; returns when all have returned. */
+void sim_warp_run(void (*lane)(void *arg), void *arg);
+
+unsigned int sim_warp_lane(void);
+
+/* Each lane gives a value and gets all: value[32], valid until its next collective call. */
+const uint64_t *sim_warp_gather(uint64_t value);
+
+/* A word of the queue, with a stall before it now and then: GDRSIM_WARP_STALL, one in so many. */
+uint64_t sim_warp_load(uint64_t addr);
+void sim_warp_store(uint64_t addr, uint64_t value);
+
+static inline unsigned int sim_warp_ballot(int yes)
+{
+	const uint64_t *all = sim_warp_gather(yes != 0);
+	unsigned int bits = 0;
+
+	for (unsigned int i = 0; i < 32; i++)
+		bits |= (unsigned int)all[i] << i;
+	return bits;
+}
+
+#define __ballot_sync(mask, yes)      sim_warp_ballot(yes)
+#define __shfl_sync(mask, value, src) ((__typeof__(value))sim_warp_gather((uint64_t)(value))[(src) & 31])
+#define __syncwarp(mask)	      ((void)sim_warp_gather(0))
+#define __ffs			      __builtin_ffs
+#define barcopy_warp_lane()	      sim_warp_lane()
+#define barcopy_warp_load(addr)	      ((unsigned long long)sim_warp_load(addr))
+#define barcopy_warp_store(addr, v)   sim_warp_store(addr, v)
+#define barcopy_warp_fence()	      __sync_synchronize()
+
+#endif

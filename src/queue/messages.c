@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Messages into lines and out of them. Why nothing but the words themselves has to be ordered:
+ * docs/queue.md, "Why it is correct".
+ */
+#include "queue/queue.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "copy/fence.h"
+#include "copy/rows.h"
+
+/* A ring in cached memory takes a nanosecond to look at, the clock 25. */
+enum { LOOKS = 64 };
+
+#define DATA_MASK ((UINT64_C(1) << BARCOPY_QUEUE_DATA_BITS) - 1)
+#define LAP_AT	  BARCOPY_QUEUE_DATA_BITS
+#define LAP_BITS  ((uint64_t)BARCOPY_QUEUE_LAP_MASK << LAP_AT)
+
+/* A limited wait: the clock comes before the last look, so that nothing is missed that came meanwhile. */
+struct patience {
+	uint64_t timeout_ns, start;
+	unsigned int looks;
+	bool last;
+};
+
+static bool is_over(struct patience *p)
+{
+	uint64_t now;
+
+	if (p->last)
+		return true;
+	gdri_relax();
+	if (++p->looks % LOOKS || p->timeout_ns == UINT64_MAX)
+		return false;
+	now = gdri_now_ns();
+	if (p->looks == LOOKS)
+		p->start = now;
+	else
+		p->last = now - p->start >= p->timeout_ns;
+	return false;
+}
+
+static uint64_t lap_of(const struct gdri_queue *q, uint64_t line)
+{
+	return ((line >> q->shift) + 1) << LAP_AT & LAP_BITS;
+}
+
+static char *line_at(const struct gdri_queue *q, char *ring, uint64_t line)
+{
+	return ring + (line & (q->lines - 1)) * GDRI_LINE;
+}
+
+/* ---- to the kernel ------------------------------------------------------------------------------ */
+
+/* The eight words of a line: six bytes of the message, the lap and a bit of the header each. */
+static inline void pack(uint64_t *w, const uint8_t *p, uint64_t lap, unsigned int head)
+{
+	for (unsigned int i = 0; i < GDRI_QUEUE_WORDS; i++) {
+		/* The last word is loaded with two bytes before it, not two behind the message. */
+		uint64_t data = i < 7 ? gdri_any64(p + 6 * i) & DATA_MASK : gdri_any64(p + 40) >> 16;
+
+		w[i] = data | lap | (uint64_t)(head >> i & 1) << 63;
+	}
+}
+
+/*
+ * MOVDIR64B sends its 64 bytes at once, as MOVDIRI does its word (copy/words.c). Eight plain stores gather
+ * in a line buffer, out of which gdri_fence_push() drives them.
+ */
+static inline void post(const struct gdri_queue *q, uint64_t line, const uint64_t *w)
+{
+	char *to = line_at(q, q->requests, line);
+
+#if defined(__x86_64__)
+	if (q->direct) {
+		/* MOVDIR64B (%rsi), %rdi */
+		__asm__ volatile(".byte 0x66, 0x0f, 0x38, 0xf8, 0x3e" : : "S"(w), "D"(to) : "memory");
+		return;
+	}
+#endif
+	for (unsigned int i = 0; i < GDRI_QUEUE_WORDS; i++)
+		gdri_store64(to + 8 * i, w[i]);
+}
+
+static inline void push(const struct gdri_queue *q)
+{
+	if (!q->direct)
+		gdri_fence_push(q->plan->fences);
+}
+
+/* One line is kept for gdri_queue_stop(). */
+static bool has_room(struct gdri_queue *q, unsigned int lines)
+{
+	if (q->sent + lines - q->freed < q->lines)
+		return true;
+	q->freed = gdri_load64(q->state + BARCOPY_QUEUE_FREED_AT);
+	return q->sent + lines - q->freed < q->lines;
+}
+
+static void send_lines(struct gdri_queue *q, const uint8_t *p, size_t size)
+{
+	uint64_t w[GDRI_QUEUE_WORDS];
+	uint8_t tail[BARCOPY_QUEUE_LINE];
+
+	for (; size > BARCOPY_QUEUE_LINE; p += BARCOPY_QUEUE_LINE, size -= BARCOPY_QUEUE_LINE) {
+		pack(w, p, lap_of(q, q->sent), BARCOPY_QUEUE_LINE | BARCOPY_QUEUE_HEAD_MORE);
+		post(q, q->sent++, w);
+	}
+	if (size < BARCOPY_QUEUE_LINE) {
+		memset(tail, 0, sizeof(tail));
+		memcpy(tail, p, size);
+		p = tail;
+	}
+	pack(w, p, lap_of(q, q->sent), (unsigned int)size);
+	post(q, q->sent++, w);
+	push(q);
+}
+
+/* In a build that checks: true if no other thread is in here. */
+static bool enter(_Atomic bool *in_use)
+{
+	return !GDRI_QUEUE_CHECK || !atomic_exchange_explicit(in_use, true, memory_order_relaxed);
+}
+
+static void leave(_Atomic bool *in_use)
+{
+	if (GDRI_QUEUE_CHECK)
+		atomic_store_explicit(in_use, false, memory_order_relaxed);
+}
+
+static __attribute__((cold, noinline)) int refuse(const struct gdri_queue *q, size_t size)
+{
+	if (q->stopped)
+		return gdri_fail(ESHUTDOWN, "the queue was stopped");
+	return gdri_fail(EMSGSIZE, "a message has 1 to %d bytes, not %zu", BARCOPY_QUEUE_MESSAGE_MAX,
+			 size);
+}
+
+static __attribute__((cold, noinline)) int give_up(int err, const char *why)
+{
+	gdri_error_say(why);
+	return -err;
+}
+
+int gdri_queue_send(struct gdri_queue *q, const void *message, size_t size, uint64_t timeout_ns,
+		    int wait_error)
+{
+	unsigned int lines = (unsigned int)((size + BARCOPY_QUEUE_LINE - 1) / BARCOPY_QUEUE_LINE);
+	struct patience p = { .timeout_ns = timeout_ns, .last = !timeout_ns };
+	int rc = 0;
+
+	if (__builtin_expect(!enter(&q->sending), 0))
+		return gdri_fail(EBUSY, "another thread is sending on this queue");
+	if (__builtin_expect(q->stopped || size - 1 >= BARCOPY_QUEUE_MESSAGE_MAX, 0)) {
+		rc = refuse(q, size);
+		goto out;
+	}
+	while (__builtin_expect(!has_room(q, lines), 0)) {
+		if (is_over(&p)) {
+			rc = give_up(wait_error, "the kernel has not taken what was sent before");
+			goto out;
+		}
+	}
+	send_lines(q, message, size);
+out:
+	leave(&q->sending);
+	return rc;
+}
+
+void gdri_queue_stop(struct gdri_queue *q)
+{
+	const uint8_t nothing[BARCOPY_QUEUE_LINE] = { 0 };
+	uint64_t w[GDRI_QUEUE_WORDS];
+
+	if (q->stopped)
+		return;
+	q->stopped = true;
+	pack(w, nothing, lap_of(q, q->sent), BARCOPY_QUEUE_HEAD_STOP);
+	post(q, q->sent++, w);
+	push(q);
+	gdri_put64(q->plan, q->control + BARCOPY_QUEUE_STOP_AT, 1);
+}
+
+/* ---- from the kernel ---------------------------------------------------------------------------- */
+
+/* The header of a line and its 48 bytes, or false: it has not arrived whole. */
+static inline bool unpack(const struct gdri_queue *q, uint64_t line, unsigned int *head, uint8_t *p)
+{
+	const char *from = line_at(q, q->replies, line);
+	uint64_t w[GDRI_QUEUE_WORDS], lap = lap_of(q, line), differs = 0;
+
+	/* The last word first: while nothing comes, it is the only one that is looked at. */
+	for (unsigned int i = GDRI_QUEUE_WORDS; i-- > 0;) {
+		w[i] = gdri_load64(from + 8 * i);
+		if (i == GDRI_QUEUE_WORDS - 1 && (w[i] ^ lap) & LAP_BITS)
+			return false;
+		differs |= w[i] ^ lap;
+	}
+	if (differs & LAP_BITS)
+		return false;
+	*head = 0;
+	for (unsigned int i = 0; i < GDRI_QUEUE_WORDS; i++) {
+		uint64_t data = w[i] & DATA_MASK;
+
+		*head |= (unsigned int)(w[i] >> 63) << i;
+		/* Two bytes too many, which the next word overwrites; p has room for those of the last. */
+		memcpy(p + 6 * i, &data, sizeof(data));
+	}
+	return true;
+}
+
+/* All lines of the next message: how many; 0: not all of them are here. */
+static unsigned int take(const struct gdri_queue *q, uint8_t *p, size_t *size)
+{
+	unsigned int head, lines = 0;
+
+	do {
+		if (!unpack(q, q->received + lines, &head, p + lines * BARCOPY_QUEUE_LINE))
+			return 0;
+	} while (++lines < GDRI_QUEUE_LINES_MAX && head & BARCOPY_QUEUE_HEAD_MORE);
+	*size = (lines - 1) * BARCOPY_QUEUE_LINE + (head & BARCOPY_QUEUE_HEAD_SIZE);
+	return lines;
+}
+
+int gdri_queue_receive(struct gdri_queue *q, void *message, size_t capacity, size_t *size,
+		       uint64_t timeout_ns)
+{
+	struct patience p = { .timeout_ns = timeout_ns, .last = !timeout_ns };
+	uint8_t bytes[BARCOPY_QUEUE_MESSAGE_MAX + 2];
+	unsigned int lines;
+	size_t n;
+	int rc = 0;
+
+	if (__builtin_expect(!enter(&q->receiving), 0))
+		return gdri_fail(EBUSY, "another thread is receiving on this queue");
+	while (!(lines = take(q, bytes, &n))) {
+		if (__builtin_expect(is_over(&p), 0)) {
+			rc = give_up(ETIMEDOUT, "the kernel has not replied in time");
+			goto out;
+		}
+	}
+	if (__builtin_expect(n > capacity, 0)) {
+		rc = gdri_fail(EMSGSIZE, "the next reply has %zu bytes, more than %zu", n, capacity);
+		goto out;
+	}
+	memcpy(message, bytes, n);
+	if (size)
+		*size = n;
+	/* What the kernel stored before an ordered reply is behind us: the lines are in host memory. */
+	gdri_fence_after_read(GDR_MAPPING_TYPE_CACHING);
+	q->received += lines;
+	if (q->received - q->credited >= q->lines / 4) {
+		q->credited = q->received;
+		gdri_post64(q->plan, q->control + BARCOPY_QUEUE_CREDIT_AT, q->received);
+	}
+out:
+	leave(&q->receiving);
+	return rc;
+}

@@ -1,0 +1,546 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Queues between the CPU and kernels that run in the stand-in: every size, every lap, rings that are full
+ * and empty, order against bulk data, and the life of a queue. The protocol by itself, over every
+ * interleaving, is test_queue_model.c.
+ */
+#include <pthread.h>
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "barcopy_queue.h"
+#include "mem_sim.h"
+#include "queue/queue.h"
+
+#define SECOND UINT64_C(1000000000)
+#define WAIT   (60 * SECOND) /* for what comes unless the test fails */
+
+static gdr_t g;
+static CUmodule module;
+static CUstream stream;
+
+static void start(void)
+{
+	static const char ptx[] = ".version 6.4\n.entry gdrcopy_queue_echo()\n"
+				  ".entry gdrcopy_queue_lines()\n.entry gdrcopy_queue_bulk()\n";
+
+	standin_start();
+	g = open_any();
+	CU(cuda.cuModuleLoadData(&module, ptx));
+	CU(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+}
+
+static barcopy_queue_t new_queue(uint32_t lines)
+{
+	barcopy_queue_options_t o = { .struct_size = sizeof(o), .lines = lines };
+	barcopy_queue_t q;
+
+	OK(barcopy_queue_create(g, 0, &o, &q));
+	return q;
+}
+
+static void launch(const char *name, void **params)
+{
+	CUfunction f;
+
+	CU(cuda.cuModuleGetFunction(&f, module, name));
+	CU(cuda.cuLaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, stream, params, NULL));
+}
+
+static void echo(barcopy_queue_t q, unsigned long long count, unsigned int flags)
+{
+	barcopy_queue_view_t view;
+	void *params[] = { &view, &count, &flags };
+
+	OK(barcopy_queue_get_view(q, &view));
+	launch("gdrcopy_queue_echo", params);
+}
+
+static void lines(barcopy_queue_t q)
+{
+	barcopy_queue_view_t view;
+	unsigned int flags = 0;
+	void *params[] = { &view, &flags };
+
+	OK(barcopy_queue_get_view(q, &view));
+	launch("gdrcopy_queue_lines", params);
+}
+
+static void finish(barcopy_queue_t q)
+{
+	OK(barcopy_queue_stop(q));
+	OK(barcopy_queue_destroy(q, WAIT));
+}
+
+/* Message n, and the answer that the kernels give. */
+static void fill(uint8_t *message, size_t size, uint64_t n)
+{
+	for (size_t i = 0; i < size; i++)
+		message[i] = (uint8_t)(n * 131 + i * 7 + (n >> 8));
+}
+
+static void echo_of(uint8_t *message, size_t size)
+{
+	uint64_t words[BARCOPY_QUEUE_MESSAGE_MAX / 8] = { 0 };
+
+	memcpy(words, message, size);
+	for (size_t i = 0; i < COUNT(words); i++)
+		words[i]++;
+	memcpy(message, words, size);
+}
+
+/* The library polls without giving way, which kernels that run on this CPU need. */
+static void receive(barcopy_queue_t q, void *message, size_t capacity, size_t *size)
+{
+	int rc;
+
+	while ((rc = barcopy_queue_receive(q, message, capacity, size, 0)) == ETIMEDOUT)
+		sched_yield();
+	OK(rc);
+}
+
+static void send_to(barcopy_queue_t q, const void *message, size_t size)
+{
+	int rc;
+
+	while ((rc = barcopy_queue_try_send(q, message, size)) == EAGAIN)
+		sched_yield();
+	OK(rc);
+}
+
+static void expect_echo(barcopy_queue_t q, size_t size, uint64_t n)
+{
+	uint8_t want[BARCOPY_QUEUE_MESSAGE_MAX], got[BARCOPY_QUEUE_MESSAGE_MAX + 1];
+	size_t got_size = 0;
+
+	fill(want, size, n);
+	echo_of(want, size);
+	got[size] = 0x5a;
+	receive(q, got, size, &got_size);
+	ck_assert_uint_eq(got_size, size);
+	ck_assert(!memcmp(want, got, size));
+	ck_assert_uint_eq(got[size], 0x5a);
+}
+
+static void send_fill(barcopy_queue_t q, size_t size, uint64_t n)
+{
+	uint8_t message[BARCOPY_QUEUE_MESSAGE_MAX];
+
+	fill(message, size, n);
+	send_to(q, message, size);
+}
+
+static void sizes(void)
+{
+	static const uint32_t ring[] = { 16, 32, 256 };
+
+	start();
+	for (size_t r = 0; r < COUNT(ring); r++) {
+		barcopy_queue_t q = new_queue(ring[r]);
+
+		echo(q, UINT64_MAX, 0);
+		for (size_t size = 1; size <= BARCOPY_QUEUE_MESSAGE_MAX; size++) {
+			send_fill(q, size, size);
+			expect_echo(q, size, size);
+		}
+		/* one does not wait for the other */
+		for (size_t size = 1; size + 100 < BARCOPY_QUEUE_MESSAGE_MAX; size += 101) {
+			send_fill(q, size, size);
+			send_fill(q, 5, 5);
+			expect_echo(q, size, size);
+			expect_echo(q, 5, 5);
+		}
+		finish(q);
+	}
+	OK(gdr_close(g));
+}
+
+/* More laps than there are names for them: the 15 bits wrap. */
+static void laps(void)
+{
+	uint64_t count = unit_quick() ? 20000 : (uint64_t)16 * (BARCOPY_QUEUE_LAP_MASK + 3);
+	uint64_t sent = 0, received = 0, word;
+	barcopy_queue_t q;
+
+	start();
+	q = new_queue(16);
+	lines(q);
+	while (received < count) {
+		if (sent < count && !barcopy_queue_try_send(q, &sent, sizeof(sent)))
+			sent++;
+		word = 0;
+		if (!barcopy_queue_receive(q, &word, sizeof(word), NULL, 0)) {
+			/* 48-bit words, each plus 1 */
+			ck_assert_uint_eq(word, ((received + 1) & 0xffffffffffff) | UINT64_C(1) << 48);
+			received++;
+		} else {
+			sched_yield();
+		}
+	}
+	finish(q);
+	OK(gdr_close(g));
+}
+
+static void full_and_empty(void)
+{
+	uint8_t message[BARCOPY_QUEUE_MESSAGE_MAX + 1] = { 0 };
+	barcopy_queue_t q;
+	unsigned int n = 0;
+
+	start();
+	q = new_queue(16);
+	while (!barcopy_queue_try_send(q, message, 48))
+		n++;
+	ck_assert_uint_eq(n, 15);
+	FAILS(EAGAIN, barcopy_queue_try_send(q, message, 1));
+	FAILS(ETIMEDOUT, barcopy_queue_send(q, message, 1, 0));
+	FAILS(ETIMEDOUT, barcopy_queue_send(q, message, 1, 1000000));
+	FAILS(ETIMEDOUT, barcopy_queue_receive(q, message, 1, NULL, 0));
+	FAILS(ETIMEDOUT, barcopy_queue_receive(q, message, 1, NULL, 1000000));
+	/* it takes them, stops without being told, and the next goes on */
+	echo(q, 7, 0);
+	CU(cuda.cuStreamSynchronize(stream));
+	echo(q, 8, 0);
+	for (n = 0; n < 15; n++)
+		receive(q, message, 48, NULL);
+	CU(cuda.cuStreamSynchronize(stream));
+	OK(barcopy_queue_try_send(q, message, BARCOPY_QUEUE_MESSAGE_MAX));
+	FAILS(EAGAIN, barcopy_queue_try_send(q, message, BARCOPY_QUEUE_MESSAGE_MAX));
+	OK(barcopy_queue_destroy(q, 0)); /* no kernel is on it */
+	OK(gdr_close(g));
+}
+
+/* The kernel waits for room for its replies; then they come in order, and nothing is lost. */
+static void replies_wait(void)
+{
+	barcopy_queue_t q;
+	uint64_t n, i;
+	uint8_t small[1];
+
+	start();
+	q = new_queue(16);
+	echo(q, UINT64_MAX, 0);
+	for (n = 0; n < 6; n++)
+		send_fill(q, 200, n); /* 5 lines: three fit into the replies */
+	for (i = 0; i < 20; i++) {
+		usleep(1000);
+		FAILS(EMSGSIZE, barcopy_queue_receive(q, small, 1, NULL, WAIT));
+	}
+	for (n = 0; n < 6; n++)
+		expect_echo(q, 200, n);
+	FAILS(ETIMEDOUT, barcopy_queue_receive(q, small, 1, NULL, 1000000));
+	/* told to stop while it waits: the reply is given up */
+	for (n = 0; n < 6; n++)
+		send_fill(q, 200, n);
+	finish(q);
+	OK(gdr_close(g));
+}
+
+/* What is copied before a send, and stored before a reply, is there behind the receive. */
+static void bulk_data(void)
+{
+	uint64_t number, answer[2], rounds = unit_quick() ? 200 : 2000, in[64];
+	unsigned int words = COUNT(in);
+	barcopy_queue_view_t view;
+	barcopy_queue_t q;
+	barcopy_mem_t mem;
+	uint64_t out_ptr;
+	void *params[] = { &view, &mem.device_ptr, &out_ptr, &words };
+
+	start();
+	q = new_queue(0);
+	OK(barcopy_mem_alloc(g, 0, 2 * sizeof(in), 0, &mem));
+	out_ptr = mem.device_ptr + sizeof(in);
+	OK(barcopy_queue_get_view(q, &view));
+	launch("gdrcopy_queue_bulk", params);
+	for (number = 1; number <= rounds; number++) {
+		for (unsigned int i = 0; i < words; i++)
+			in[i] = number;
+		OK(gdr_copy_to_mapping(mem.handle, mem.cpu_ptr, in, sizeof(in)));
+		send_to(q, &number, sizeof(number));
+		receive(q, answer, sizeof(answer), NULL);
+		ck_assert_uint_eq(answer[0], number);
+		ck_assert_uint_eq(answer[1], 0);
+		OK(gdr_copy_from_mapping(mem.handle, in, (char *)mem.cpu_ptr + sizeof(in), sizeof(in)));
+		for (unsigned int i = 0; i < words; i++)
+			ck_assert_uint_eq(in[i], number);
+	}
+	finish(q);
+	OK(gdr_close(g));
+}
+
+/* ---- a sending and a receiving thread ---------------------------------------------------------- */
+
+struct both {
+	barcopy_queue_t q;
+	uint64_t count;
+};
+
+static size_t size_of(uint64_t n)
+{
+	return 1 + n * 37 % BARCOPY_QUEUE_MESSAGE_MAX;
+}
+
+static void *sender(void *arg)
+{
+	const struct both *b = arg;
+
+	for (uint64_t n = 0; n < b->count; n++)
+		send_fill(b->q, size_of(n), n);
+	return NULL;
+}
+
+static void two_threads(void)
+{
+	struct both b[2] = { { .count = unit_quick() ? 500 : 1000 } };
+	pthread_t thread[2];
+
+	b[1].count = b[0].count;
+	start();
+	for (int i = 0; i < 2; i++) {
+		CU(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+		b[i].q = new_queue(i ? 32 : 16);
+		echo(b[i].q, UINT64_MAX, 0);
+		ck_assert(!pthread_create(&thread[i], NULL, sender, &b[i]));
+	}
+	for (uint64_t n = 0; n < b[0].count; n++)
+		for (int i = 0; i < 2; i++)
+			expect_echo(b[i].q, size_of(n), n);
+	for (int i = 0; i < 2; i++) {
+		ck_assert(!pthread_join(thread[i], NULL));
+		OK(barcopy_queue_stop(b[i].q)); /* both: the driver's frees may wait for a kernel */
+	}
+	for (int i = 0; i < 2; i++)
+		OK(barcopy_queue_destroy(b[i].q, WAIT));
+	OK(gdr_close(g));
+}
+
+static void *waiting_sender(void *arg)
+{
+	return (void *)(intptr_t)barcopy_queue_send(arg, "x", 1, SECOND / 2);
+}
+
+/* A build with a sanitizer finds a second sender. */
+static void second_sender(void)
+{
+	barcopy_queue_t q;
+	pthread_t thread;
+	void *rc;
+	int second = ETIMEDOUT;
+
+	if (!GDRI_QUEUE_CHECK)
+		return unit_skip("a build without a sanitizer does not look for a second sender");
+	start();
+	q = new_queue(16);
+	while (!barcopy_queue_try_send(q, "x", 1))
+		;
+	ck_assert(!pthread_create(&thread, NULL, waiting_sender, q));
+	for (int i = 0; i < 400 && second != EBUSY; i++) {
+		second = barcopy_queue_send(q, "x", 1, 0);
+		usleep(1000);
+	}
+	ck_assert(!pthread_join(thread, &rc));
+	ck_assert(second == EBUSY || (intptr_t)rc == EBUSY);
+	OK(gdr_close(g));
+}
+
+/* ---- the life of a queue ------------------------------------------------------------------------ */
+
+static void arguments(void)
+{
+	barcopy_queue_options_t o = { .struct_size = sizeof(o) };
+	barcopy_queue_view_t view;
+	barcopy_queue_t q, stale;
+	char byte = 0;
+
+	start();
+	FAILS(EINVAL, barcopy_queue_create(NULL, 0, NULL, &q));
+	FAILS(EINVAL, barcopy_queue_create(g, 0, NULL, NULL));
+	FAILS_WITH(EINVAL, "no CUDA device 99", barcopy_queue_create(g, 99, NULL, &q));
+	for (uint32_t n = 1; n < 200000; n = n * 2 + 1) {
+		o.lines = n;
+		FAILS(EINVAL, barcopy_queue_create(g, 0, &o, &q));
+	}
+	o.lines = 8;
+	FAILS_WITH(EINVAL, "power of two from 16", barcopy_queue_create(g, 0, &o, &q));
+	o.lines = 131072;
+	FAILS(EINVAL, barcopy_queue_create(g, 0, &o, &q));
+	o.lines = 0;
+	o.flags = 1;
+	FAILS(EINVAL, barcopy_queue_create(g, 0, &o, &q));
+	o.flags = 0;
+	o.struct_size = 8;
+	FAILS(EINVAL, barcopy_queue_create(g, 0, &o, &q));
+	ck_assert_uint_eq(standin_device_bytes(0), 0);
+
+	OK(barcopy_queue_create(g, 0, NULL, &q));
+	FAILS(EINVAL, barcopy_queue_get_view(q, NULL));
+	OK(barcopy_queue_get_view(q, &view));
+	ck_assert_uint_eq(view.lines, 256);
+	FAILS(EINVAL, barcopy_queue_send(q, NULL, 1, 0));
+	FAILS(EMSGSIZE, barcopy_queue_send(q, &byte, 0, 0));
+	FAILS_WITH(EMSGSIZE, "not 481", barcopy_queue_try_send(q, &byte, 481));
+	FAILS(EINVAL, barcopy_queue_receive(q, NULL, 1, NULL, 0));
+	OK(barcopy_queue_stop(q));
+	OK(barcopy_queue_stop(q));
+	FAILS(ESHUTDOWN, barcopy_queue_try_send(q, &byte, 1));
+	stale = q;
+	OK(barcopy_queue_destroy(q, 0));
+	ck_assert_uint_eq(standin_device_bytes(0), 0);
+	FAILS(EINVAL, barcopy_queue_destroy(stale, 0));
+	FAILS(EINVAL, barcopy_queue_stop(stale));
+	FAILS(EINVAL, barcopy_queue_try_send(stale, &byte, 1));
+	FAILS(EINVAL, barcopy_queue_receive(stale, &byte, 1, NULL, 0));
+	FAILS(EINVAL, barcopy_queue_get_view(stale, &view));
+	FAILS(EINVAL, barcopy_queue_send(NULL, &byte, 1, 0));
+	/* its slot is used again: the old name stays no name */
+	OK(barcopy_queue_create(g, 0, NULL, &q));
+	FAILS(EINVAL, barcopy_queue_try_send(stale, &byte, 1));
+	OK(gdr_close(g));
+	FAILS(EINVAL, barcopy_queue_try_send(q, &byte, 1));
+	ck_assert_uint_eq(standin_device_bytes(0), 0);
+}
+
+static void busy(void)
+{
+	barcopy_queue_t q;
+
+	start();
+	q = new_queue(16);
+	echo(q, UINT64_MAX, 0);
+	send_fill(q, 10, 1);
+	expect_echo(q, 10, 1);
+	FAILS_WITH(EBUSY, "barcopy_queue_stop", barcopy_queue_destroy(q, 0));
+	/* messages before the stop are served */
+	for (uint64_t n = 0; n < 10; n++)
+		send_fill(q, 48, n);
+	OK(barcopy_queue_stop(q));
+	for (uint64_t n = 0; n < 10; n++)
+		expect_echo(q, 48, n);
+	OK(barcopy_queue_destroy(q, WAIT));
+	/* gdr_close() tells a kernel to stop */
+	q = new_queue(16);
+	echo(q, UINT64_MAX, 0);
+	send_fill(q, 10, 1);
+	expect_echo(q, 10, 1);
+	OK(gdr_close(g));
+	ck_assert_uint_eq(standin_device_bytes(0), 0);
+}
+
+/* A kernel that never ends: as its word says. */
+static void pretend_kernel(barcopy_queue_t name)
+{
+	struct gdri_queue *q = (struct gdri_queue *)gdri_slots_find(&gdri_queues, (uintptr_t)name);
+
+	gdri_store64(q->state + BARCOPY_QUEUE_BEGUN_AT, 1);
+}
+
+static void hangs(void)
+{
+	barcopy_queue_t q;
+
+	start();
+	q = new_queue(16);
+	pretend_kernel(q);
+	FAILS(EBUSY, barcopy_queue_destroy(q, 0));
+	OK(barcopy_queue_stop(q));
+	FAILS_WITH(ETIMEDOUT, "has not ended", barcopy_queue_destroy(q, 1000000));
+	/* what it uses is not freed under it */
+	OK(gdr_close(g));
+	ck_assert_uint_gt(standin_device_bytes(0), 0);
+}
+
+static void context_error(void)
+{
+	barcopy_queue_t q;
+
+	start();
+	q = new_queue(16);
+	pretend_kernel(q);
+	cuda_hooks.set_fail("cuStreamQuery:*=700"); /* CUDA_ERROR_ILLEGAL_ADDRESS */
+	OK(barcopy_queue_destroy(q, 0));
+	cuda_hooks.set_fail("");
+	OK(gdr_close(g));
+}
+
+static void device_reset(void)
+{
+	barcopy_queue_t q;
+	char byte;
+
+	start();
+	q = new_queue(16);
+	pretend_kernel(q);
+	CU(cuda.cuDevicePrimaryCtxReset_v2(0));
+	/* nothing that the CPU reads is gone */
+	FAILS(ETIMEDOUT, barcopy_queue_receive(q, &byte, 1, NULL, 0));
+	while (!barcopy_queue_try_send(q, "x", 1))
+		;
+	OK(barcopy_queue_destroy(q, 0));
+	OK(gdr_close(g));
+}
+
+static int child_uses(void *arg)
+{
+	barcopy_queue_view_t view;
+	char byte;
+
+	return barcopy_queue_try_send(arg, "x", 1) != EACCES ||
+	       barcopy_queue_receive(arg, &byte, 1, NULL, 0) != EACCES ||
+	       barcopy_queue_get_view(arg, &view) != EACCES || barcopy_queue_stop(arg) != EACCES ||
+	       barcopy_queue_destroy(arg, 0) != EACCES;
+}
+
+static void forked(void)
+{
+	barcopy_queue_t q;
+
+	start();
+	q = new_queue(16);
+	echo(q, UINT64_MAX, 0);
+	send_fill(q, 100, 1);
+	ck_assert_int_eq(unit_in_child(child_uses, q), 0);
+	expect_echo(q, 100, 1);
+	finish(q);
+	OK(gdr_close(g));
+}
+
+static void out_of_memory(void)
+{
+	static const char *const fails[] = { "cuMemAlloc:*=2", "cuMemHostRegister:*=2",
+					     "cuMemHostGetDevicePointer:*=2" };
+	barcopy_queue_t q;
+
+	start();
+	for (size_t i = 0; i < COUNT(fails); i++) {
+		cuda_hooks.set_fail(fails[i]);
+		FAILS(ENOMEM, barcopy_queue_create(g, 0, NULL, &q));
+		cuda_hooks.set_fail("");
+		ck_assert_uint_eq(standin_device_bytes(0), 0);
+	}
+	finish(new_queue(0));
+	OK(gdr_close(g));
+}
+
+static const struct unit_test tests[] = {
+	{ "sizes", sizes, NULL },
+	{ "laps", laps, NULL },
+	{ "full and empty", full_and_empty, NULL },
+	{ "replies wait for room", replies_wait, NULL },
+	{ "bulk data", bulk_data, NULL },
+	{ "two threads, two queues", two_threads, NULL },
+	{ "stalls at every access", two_threads, "GDRSIM_WARP_STALL=20" },
+	{ "a second sender", second_sender, NULL },
+	{ "arguments", arguments, NULL },
+	{ "busy", busy, NULL },
+	{ "a kernel that hangs", hangs, NULL },
+	{ "an error of the context", context_error, NULL },
+	{ "a reset of the device", device_reset, NULL },
+	{ "fork", forked, NULL },
+	{ "out of memory", out_of_memory, NULL },
+	{ "host pointers that the GPU cannot take", sizes, "GDRSIM_HOST_POINTER=0" },
+	{ "an integrated GPU", sizes, "GDRSIM_INTEGRATED=1" },
+};
+
+UNIT_MAIN("queue", tests)
