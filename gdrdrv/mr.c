@@ -349,7 +349,7 @@ int gdrdrv_mr_unpin(struct gdrdrv_file *file, u64 handle)
 	return 0;
 }
 
-/* The last close: only a reader of /proc reaches the table. In any process: the last that closes. */
+/* The last close, in any process: only a reader of /proc still reaches the table. */
 void gdrdrv_mr_close_all(struct gdrdrv_file *file)
 {
 	bool is_owner = gdrdrv_file_is_owner(file);

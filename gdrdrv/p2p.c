@@ -165,8 +165,8 @@ static u64 p2p_largest_pin(void)
 }
 
 /*
- * A GPU that has come since is looked for, once a second at most: any user may ask. One that has gone
- * does no harm.
+ * A GPU that has come since is looked for, once a second at most: any user may ask. One that has
+ * gone does no harm.
  */
 static bool p2p_is_too_large(u64 size)
 {

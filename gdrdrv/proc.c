@@ -50,7 +50,7 @@ static void gdrdrv_proc_file(struct seq_file *seq, struct gdrdrv_file *file)
 	mutex_unlock(&file->lock);
 }
 
-/* One after the other, without the list's lock: a user holds his file->lock for as long as he likes. */
+/* One after the other, without the list's lock: a user can hold a file->lock for long. */
 static int gdrdrv_proc_pins(struct seq_file *seq, void *unused)
 {
 	struct gdrdrv_file *file;

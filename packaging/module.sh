@@ -65,6 +65,9 @@ Replaces: barcopy-dkms, gdrdrv-dkms
 Description: low-latency CPU access to GPU memory - kernel module
  The gdrdrv module, built for $for_what and these kernels:
 $(for k in $kernels; do echo "  $k"; done)
+ .
+ It has been tested in emulation only. An installed gdrdrv 2.x of NVIDIA serves
+ libgdrapi as well: keep it until you have tried this one.
 C
 cat >"$pkg/DEBIAN/postinst" <<C
 #!/bin/sh

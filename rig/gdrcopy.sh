@@ -31,7 +31,7 @@ gdrcopy_build() {
 gdrcopy() {
 	local source
 	source=$(realpath "${1:?the source tree of GDRCopy}") || return
-	need kernel/6.1
+	need $NEEDS_AMD64
 	kernel_or_stop 6.1
 	if ! rig_build 580 || ! gdrcopy_build "$source"; then
 		tail -20 "$BUILD/gdrcopy/log"

@@ -193,7 +193,7 @@ kernel_scripts() {
 		mkdir -p "$K_DIR"
 		say "fetching the kernel's source for its scripts" >&2
 		unpack_source 6.1 scripts 9>&- && touch "$K_DIR/ready" && echo "$K_DIR/linux-source-6.1/scripts"
-	) 9>"$CACHE/lock"
+	) 9>"$CACHE/lock-scripts"
 }
 
 # The checking kernel of version $1, from the distribution's source; some ten minutes on two CPUs.
@@ -268,8 +268,9 @@ kernel_fetch() {
 	touch "$K_DIR/ready"
 }
 
-kernel_prepare() {
-	local name=$1 config
+# K_DIR, K_ARCH, K_CPU and config of kernel $1.
+kernel_dir() {
+	local name=$1
 	config=$RIG/configs/debug.config
 	K_DIR=$CACHE/kernels/$name
 	K_ARCH=amd64
@@ -284,9 +285,16 @@ kernel_prepare() {
 		config=$RIG/configs/arm64-64k.config
 		K_DIR=$CACHE/kernels/arm64-64k-$(sha256sum <"$config" | cut -c1-12)
 	fi
+}
+
+kernel_prepare() {
+	local name=$1 config
+	kernel_dir "$name"
 	# Two runs at the same time fetch once.
-	mkdir -p "$CACHE"
-	(flock 9 && with_new_lists kernel_fetch "$name" "$config" 9>&-) 9>"$CACHE/lock" || return 1
+	if [ ! -e "$K_DIR/ready" ]; then
+		mkdir -p "$CACHE"
+		(flock 9 && with_new_lists kernel_fetch "$name" "$config" 9>&-) 9>"$CACHE/lock-$name" || return 1
+	fi
 	K_IMAGE=$K_DIR/vmlinux
 	K_HEADERS=$(cat "$K_DIR/headers")
 	K_REL=$(cat "$K_DIR/release")

@@ -211,18 +211,20 @@ make_initrd() {
 rig_build() {
 	local gen key
 	W=$BUILD/$K_REL${RIG_VARIANT:+-$RIG_VARIANT}
-	key=$(cat "$SRC"/gdrdrv/* "$RIG"/provider/* "$RIG"/include/*/*.h \
-		"$RIG"/include/*.h "$RIG"/*.sh \
-		"$KERNEL_TESTS"/planted/* 2>/dev/null | sha256sum)
-	key="$key $* $RIG_KO_CFLAGS $RIG_GCOV $RIG_PLANT"
+	key=$(cat "$SRC"/gdrdrv/* "$RIG"/provider/* "$RIG"/include/*/*.h "$RIG"/include/*.h "$RIG"/*.sh \
+		${RIG_PLANT:+"$KERNEL_TESTS/planted/$RIG_PLANT.patch"} 2>/dev/null | sha256sum)
+	key="$key $RIG_KO_CFLAGS $RIG_GCOV $RIG_PLANT"
 	guest_build || return 1
-	[ "$key" = "$(cat "$W/key" 2>/dev/null)" ] && return 0
-	rm -rf "$W"
-	mkdir -p "$W/mod"
+	if [ "$key" != "$(cat "$W/key" 2>/dev/null)" ]; then
+		rm -rf "$W"
+		mkdir -p "$W/mod"
+		echo "$key" >"$W/key"
+	fi
 	for gen; do
+		[ -e "$W/built-$gen" ] && continue
 		build_pair "$W" "$gen" "${RIG_FLAVOR:-open}" || return 1
+		touch "$W/built-$gen"
 	done
-	echo "$key" >"$W/key"
 }
 
 # What the guest said it wrote, in each set-up, must be in the BAR's file.
@@ -258,7 +260,7 @@ rig_boot_group() {
 	*) qemu=(qemu-system-x86_64 -M q35,hpet=off,usb=off,vmport=off,smbus=off,sata=off -cpu max)
 	   console=ttyS0 ;;
 	esac
-	timeout "$limit" "${qemu[@]}" -nodefaults -no-user-config -no-reboot \
+	timeout --foreground "$limit" "${qemu[@]}" -nodefaults -no-user-config -no-reboot \
 		-accel tcg,thread=multi,tb-size=256 -smp 2 -m "${RIG_MEM:-512M}" -display none -vga none \
 		-net none -serial stdio -monitor none \
 		-object memory-backend-file,id=bar,share=on,mem-path="$W/bar",size="${RIG_BAR:-64M}" \

@@ -3,20 +3,38 @@
 #
 # The driver in an emulated machine.
 #
-# usage: run.sh quick|library|gdrcopy SOURCE|dmabuf|full|PART
+# usage: run.sh quick|matrix [PATTERN...]|row KERNEL/NAME|results|gdrcopy SOURCE|stamp|stamped
 #	quick	stock 6.1 and 6.12, three ways of pinning; on 6.1 also libgdrapi, tools and clients; 6.1 on
 #		arm64. quick_6.1, quick_6.12, quick_arm64: one of them; at the same time, if you like
-#	library	only those: libgdrapi, tools and clients through the gdrdrv backend on 6.1
+#	matrix	the full tier: the rows of the file matrix, or those whose KERNEL/NAME has a PATTERN. It can be
+#		stopped, and goes on behind what has passed on the present sources (RERUN=1: from the start)
+#	row	one row: "row 6.1/library" is libgdrapi with its tools and clients
+#	results	what ran, as a page
 #	gdrcopy	GDRCopy's own library and tools on this driver: run.sh gdrcopy SOURCE, its source tree
-#	dmabuf	the driver's dma-buf source, with an emulated IOMMU off, passing through, translating
-#	full	see full.sh and full_dmabuf.sh; their parts (full_matrix, ...) can be run alone
+#	stamp	a hash of the driver, its rig, its tests and the kernel; $O/kernel/passed holds that of the last
+#		quick boot of 6.1 that passed
+#	stamped	0: that is the present one; 1: it is not, and a boot needs no download; 2: it would
 #
 # Prints TAP-like lines; the last is "N passed, N failed, N skipped". Exit 0 or 1; 77 when it lacks a
-# package (a failure with CI=true; scripts/deps.sh installs them). A kernel that cannot be fetched is a
-# failure. O= is the build directory, BARCOPY_CACHE= where kernels are kept.
+# package (a failure with CI=true). A kernel that cannot be fetched is a failure in the quick tier and a skip in
+# the matrix. What it has started ends with it, also when it is killed. O= is the build directory,
+# BARCOPY_CACHE= where kernels are kept.
 set -u -o pipefail
 # Inside `make check O=... CC=...` these would reach the kernel's build, where they mean other things.
 unset MAKEFLAGS MFLAGS MAKEOVERRIDES
+
+# The work is done by a child with a process group of its own. Its end, by whatever, is the end of a pipe, and
+# then a process outside both groups ends what is left.
+if [ -z "${RIG_CHILD:-}" ]; then
+	set -m
+	RIG_CHILD=1 "$0" "$@" &
+	child=$!
+	set +m
+	exec 8> >(exec setsid sh -c 'cat >/dev/null; kill -s KILL -- "-$0" 2>/dev/null' $child)
+	trap 'exit 143' TERM INT HUP
+	wait $child
+	exit
+fi
 
 KERNEL_TESTS=$(cd "$(dirname "$0")" && pwd)
 SRC=$(cd "$KERNEL_TESTS/../.." && pwd)
@@ -28,9 +46,7 @@ BUILD=$(mkdir -p "${O:-$SRC/build}/kernel" && cd "${O:-$SRC/build}/kernel" && pw
 . "$RIG/rig.sh"
 . "$RIG/dmabuf.sh"
 . "$RIG/gdrcopy.sh"
-. "$KERNEL_TESTS/full.sh"
-. "$KERNEL_TESTS/full_dmabuf.sh"
-. "$KERNEL_TESTS/full_arm64.sh"
+. "$KERNEL_TESTS/matrix.sh"
 
 finish() {
 	echo "$ok passed, $bad failed, $skipped skipped"
@@ -59,13 +75,25 @@ cannot() {
 	exit 77
 }
 
-# need PART: the programs that it is made with exist.
-need() {
-	local lacks='' program
-	for program in gcc-12 cpio lz4 xz zstd pahole modinfo busybox qemu-system-x86_64; do
-		command -v "$program" >/dev/null || lacks+=" $program"
+# lacking COMMAND:PACKAGE...: the packages of those that do not exist.
+lacking() {
+	local one
+	for one; do
+		command -v "${one%:*}" >/dev/null || printf ' %s' "${one#*:}"
 	done
-	[ -z "$lacks" ] || cannot "missing:$lacks"
+}
+
+NEEDS="gcc-12:gcc-12 cpio:cpio lz4:lz4 xz:xz-utils zstd:zstd pahole:dwarves modinfo:kmod busybox:busybox-static"
+NEEDS_AMD64="$NEEDS qemu-system-x86_64:qemu-system-x86"
+NEEDS_ARM64="$NEEDS qemu-system-aarch64:qemu-system-arm aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu"
+NEEDS_FULL="$NEEDS_AMD64 $NEEDS_ARM64 sparse:sparse patch:patch perl:perl flex:flex bison:bison bc:bc file:file
+	mmdebstrap:mmdebstrap python3:python3"
+
+# need COMMAND:PACKAGE...
+need() {
+	local lacks
+	lacks=$(lacking "$@")
+	[ -z "$lacks" ] || cannot "packages are missing:$lacks"
 }
 
 # Debian's own names, and its archive: elsewhere there are no such kernels.
@@ -76,11 +104,7 @@ kernel_or_stop() {
 	finish
 }
 
-# What builds and boots may be replaced, to test the rest: tests/build/test_kernel_tiers.sh.
-[ -z "${RIG_STUBS:-}" ] || . "$RIG_STUBS"
-
 seed=${RIG_SEED:-$(($(date +%s) % 1000000))}
-say "seed $seed (RIG_SEED= repeats it)"
 
 quick() {
 	quick_6.1
@@ -88,12 +112,18 @@ quick() {
 	quick_arm64
 }
 
-quick_6.1() { quick_amd64 6.1; }
+# Of the sources as they are now, whatever is edited while it runs.
+quick_6.1() {
+	local was
+	was=$(stamp)
+	quick_amd64 6.1
+	[ "$bad" -ne 0 ] || echo "$was" >"$BUILD/passed"
+}
 quick_6.12() { quick_amd64 6.12; }
 
 quick_amd64() {
 	local kernel=$1
-	need "kernel/$kernel"
+	need $NEEDS_AMD64
 	kernel_or_stop "$kernel"
 	rig_build 580 || { fail "$kernel: build"; return; }
 	pass "$kernel ($K_REL): build"
@@ -121,44 +151,47 @@ quick_dmabuf() {
 		rig.fuzz=2000 rig.seed=$seed ${RIG_ARGS:-}
 }
 
-# The library and its users alone, in every way of pinning.
-library() {
-	need kernel/6.1
-	kernel_or_stop 6.1
-	if ! rig_build 580 || ! dmabuf_build 580 || ! rig_library; then
-		cat "$BUILD/library.log"
-		fail "library: build"
-		return
-	fi
-	RIG_NO_HOSTCHECK=1 rig_boot "6.1 library" rig.library=persistent,callback,dmabuf,both rig.seed=$seed
+# Without its tools the rest of the quick tier runs all the same.
+quick_arm64() {
+	local lacks
+	lacks=$(lacking $NEEDS_ARM64)
+	[ -z "$lacks" ] || { unavailable "arm64: packages are missing:$lacks"; return; }
+	kernel_prepare 6.1-arm64 || { fail "6.1-arm64: its packages cannot be fetched"; return; }
+	rig_build 580 || { fail "6.1-arm64: build"; return; }
+	RIG_NO_HOSTCHECK=1 rig_boot 6.1-arm64 rig.setups=580:callback rig.seed="$seed" rig.rounds=50 \
+		rig.random=1 rig.fuzz=2000
 }
 
-# The dma-buf source alone; DMABUF_KERNELS=, IOMMUS= and RIG_ARGS= make it smaller, or larger.
-dmabuf() {
-	local kernel iommu
-	for kernel in ${DMABUF_KERNELS:-6.1 6.12}; do
-		need "kernel/$kernel"
-		kernel_or_stop "$kernel"
-		if ! rig_build 580 535 || ! dmabuf_build 580; then
-			fail "$kernel: build"
-			continue
-		fi
-		dmabuf_symbols "$kernel"
-		for iommu in ${IOMMUS:-off pass-through translating}; do
-			dmabuf_boot "$iommu" "$kernel" rig.setups=$DMABUF_SETUPS \
-				rig.rounds=50 rig.random=2 rig.fuzz=3000 rig.seed=$seed ${RIG_ARGS:-}
-		done
-	done
+stamp() {
+	{ sources; release_of 6.1; } | sha256sum | cut -c1-16
 }
 
-case ${1:-} in
-library) library ;;
-gdrcopy) gdrcopy "${2:-}" ;;
-quick) quick ;;
-full) full ;;
-dmabuf) dmabuf ;;
-full_*) need kernel-full; "$1" ;;
-quick_6.1 | quick_6.12 | quick_arm64) "$1" ;;
-*) echo "usage: run.sh quick|library|gdrcopy SOURCE|dmabuf|full|full_PART" >&2; exit 2 ;;
+stamped() {
+	[ "$(stamp)" != "$(cat "$BUILD/passed" 2>/dev/null)" ] || exit 0
+	[ "$(release_of 6.1)" != none ] && [ -z "$(lacking $NEEDS_AMD64)" ] && exit 1
+	exit 2
+}
+
+one_row() {
+	local row
+	row=$(matrix_rows | grep -F -- "$1|")
+	[ -n "$row" ] || { echo "run.sh: no row $1: see tests/kernel/matrix" >&2; exit 2; }
+	mkdir -p "$ROWS"
+	IFS='|' read -ra fields <<<"$row|"
+	row_run "${fields[@]}"
+}
+
+command=${1:-}
+[ $# -eq 0 ] || shift
+case $command in
+stamp | stamped | results) "$command"; exit ;;
+esac
+say "seed $seed (RIG_SEED= repeats it)"
+case $command in
+row) need $NEEDS_AMD64; one_row "${1:-}" ;;
+gdrcopy) gdrcopy "${1:-}" ;;
+full | matrix) need $NEEDS_FULL; matrix "$@" ;;
+quick | quick_6.1 | quick_6.12 | quick_arm64) "$command" ;;
+*) echo "usage: run.sh quick|matrix [PATTERN...]|row KERNEL/NAME|results|gdrcopy SOURCE|stamp|stamped" >&2; exit 2 ;;
 esac
 finish
