@@ -71,6 +71,32 @@ static void check_module(const struct machine *m, struct report *r)
 				     "signed");
 }
 
+/* The newest release in dev/rm-abi.txt. */
+#define RM_COMPARED "595.45.04"
+
+static bool newer(const char *version, const char *than)
+{
+	unsigned int a[3] = { 0 }, b[3] = { 0 };
+	int i = 0;
+
+	sscanf(version, "%u.%u.%u", &a[0], &a[1], &a[2]);
+	sscanf(than, "%u.%u.%u", &b[0], &b[1], &b[2]);
+	while (i < 2 && a[i] == b[i])
+		i++;
+	return a[i] > b[i];
+}
+
+static void check_compared(const struct machine *m, struct report *r)
+{
+	if (m->driver.loaded && !m->tegra[0] && newer(m->driver.version, RM_COMPARED))
+		report_add(r, SEV_NOTE, NULL,
+			   "the driver is newer than " RM_COMPARED
+			   ", the newest that the rm backend's structures were compared with",
+			   "rm tries them on memory of its own before it serves any, as with every "
+			   "driver",
+			   NULL);
+}
+
 /* One node that CUDA needs; `gpu` is the one it belongs to, NULL: all. */
 static void check_node(const struct machine *m, struct report *r, const char *path, const char *gpu)
 {
@@ -162,6 +188,7 @@ static void check_cuda(const struct machine *m, struct report *r)
 static void check(const struct machine *m, struct report *r)
 {
 	check_module(m, r);
+	check_compared(m, r);
 	check_nodes(m, r);
 	check_cuda(m, r);
 }

@@ -7,7 +7,7 @@
  * ctrl0000unix.h), src/nvidia/arch/nvalloc/unix/include (nv_escape.h,
  * nv-unix-nvos-params-wrappers.h) and kernel-open/common/inc (nv-ioctl.h, nv-ioctl-numbers.h).
  *
- * Compared over the releases 515.43 to 595.45: what stands here is the same in all of them, but for
+ * Compared over the releases 515.43 to 595.45 (dev/rm-abi.sh, dev/rm-abi.txt): what stands here is the same in all of them, but for
  * RM_ALLOC before 535 and before 525 and the two layouts of EXPORT_TO_DMABUF_FD and of
  * GET_EXPORT_OBJECT_INFO. It knows nothing of how the library uses it.
  */
@@ -29,7 +29,7 @@
 enum {
 	RM_FIRST_WITH_EXPORT = 515, /* EXPORT_TO_DMABUF_FD */
 	RM_FIRST_WITH_LONG_ALLOC = 535, /* struct rm_alloc; before it, struct rm_alloc_515 */
-	RM_FIRST_WITH_GPU_INSTANCE = 545, /* in struct rm_export_info */
+	RM_FIRST_WITH_GPU_INSTANCE = 545, /* struct rm_export_info; before it, struct rm_export_info_515 */
 	RM_FIRST_WITH_NORMAL_BAR1 = 590 /* arm64: BAR1 is mapped Normal non-cached, Device before */
 };
 
@@ -168,11 +168,17 @@ struct rm_import_fd {
 struct rm_export_info {
 	int32_t fd;
 	uint32_t device_instance; /* out, as all that follows; RM_MAX_CARDS: below no device */
-	uint32_t gpu_instance; /* of MIG; not there before 545 */
+	uint32_t gpu_instance; /* of MIG */
 	uint16_t max_objects;
 	uint8_t metadata[64];
 };
-#define RM_EXPORT_INFO_515_SIZE 76 /* without gpu_instance */
+
+struct rm_export_info_515 { /* before 545 */
+	int32_t fd;
+	uint32_t device_instance;
+	uint16_t max_objects;
+	uint8_t metadata[64];
+};
 
 /* ---- mappings: on /dev/nvidiactl ------------------------------------------------------------------ */
 
@@ -241,6 +247,7 @@ _Static_assert(sizeof(struct rm_control) == 32, "NVOS54_PARAMETERS");
 _Static_assert(sizeof(struct rm_gpu_id_info) == 32, "NV0000_CTRL_GPU_GET_ID_INFO_V2_PARAMS");
 _Static_assert(sizeof(struct rm_import_fd) == 20, "..._IMPORT_OBJECT_FROM_FD_PARAMS");
 _Static_assert(sizeof(struct rm_export_info) == 80, "..._GET_EXPORT_OBJECT_INFO_PARAMS");
+_Static_assert(sizeof(struct rm_export_info_515) == 76, "..._GET_EXPORT_OBJECT_INFO before 545");
 _Static_assert(sizeof(struct rm_map) == 56, "nv_ioctl_nvos33_parameters_with_fd");
 _Static_assert(offsetof(struct rm_map, fd) == 48, "nv_ioctl_nvos33_parameters_with_fd");
 _Static_assert(sizeof(struct rm_unmap) == 32, "NVOS34_PARAMETERS");

@@ -242,7 +242,7 @@ static int check_import(const struct gdri_rm_gpu *gpu, int fd)
 	struct rm_export_info info = { .fd = fd };
 	bool old = major && major < RM_FIRST_WITH_GPU_INSTANCE;
 	int rc = gdri_rm_control(RM_CONTROL_EXPORT_INFO, &info,
-				 old ? RM_EXPORT_INFO_515_SIZE : sizeof(info),
+				 old ? sizeof(struct rm_export_info_515) : sizeof(info),
 				 "GET_EXPORT_OBJECT_INFO");
 
 	if (!rc && info.device_instance != gpu->instance)

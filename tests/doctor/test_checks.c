@@ -171,11 +171,39 @@ static void answers(void)
 	ck_assert_int_eq(unit_answer(unit), ANSWER_UNKNOWN);
 }
 
+/* Newer than the newest driver that src/abi/rm.h was compared with: a note, and no more. */
+static void newer_than_compared(void)
+{
+	static const struct {
+		const char *version;
+		bool newer;
+	} rows[] = {
+		{ "580.159.04", false }, { "595.45.04", false }, { "595.45", false },
+		{ "595.9.4", false },	 { "595.45.05", true },	 { "595.100.01", true },
+		{ "600.10", true },	 { "", false },
+	};
+
+	for (size_t i = 0; i < COUNT(rows); i++) {
+		struct report r = { .subject = "driver" };
+		unsigned int notes = 0;
+
+		begin();
+		machine.driver.loaded = true;
+		strcpy(machine.driver.version, rows[i].version);
+		subject_driver.check(&machine, &r);
+		for (size_t k = 0; k < r.count; k++)
+			notes += r.finding[k].severity == SEV_NOTE &&
+				 strstr(r.finding[k].found, "newer than") != NULL;
+		ck_assert_msg(notes == rows[i].newer, "%s: %u notes", rows[i].version, notes);
+	}
+}
+
 static const struct unit_test tests[] = {
 	{ "cpus", cpus, NULL },
 	{ "paths", paths, NULL },
 	{ "obstacles", obstacles, NULL },
 	{ "answers", answers, NULL },
+	{ "newer than compared", newer_than_compared, NULL },
 };
 
 int main(int argc, char **argv)
