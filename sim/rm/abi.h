@@ -51,8 +51,6 @@ enum nv_escape {
 	NV_ESC_RM_UNMAP_MEMORY = 0x4f,
 	NV_ESC_CARD_INFO = 200,
 	NV_ESC_REGISTER_FD = 201,
-	NV_ESC_CHECK_VERSION_STR = 210,
-	NV_ESC_SYS_PARAMS = 214,
 	NV_ESC_EXPORT_TO_DMABUF_FD = 217,
 };
 
@@ -72,18 +70,6 @@ static_assert(sizeof(struct nv_card_info) == 72, "nv_ioctl_card_info_t");
 
 struct nv_register_fd {
 	int ctl_fd;
-};
-
-struct nv_rm_api_version {
-	uint32_t cmd, reply;
-	char version[64];
-};
-#define NV_RM_API_VERSION_CMD_RELAXED	   '1'
-#define NV_RM_API_VERSION_CMD_QUERY	   '2'
-#define NV_RM_API_VERSION_REPLY_RECOGNIZED 1
-
-struct nv_sys_params {
-	uint64_t memblock_size;
 };
 
 #define NV_DMABUF_EXPORT_MAX_HANDLES		 128
@@ -162,8 +148,6 @@ static_assert(sizeof(struct nv_map) == 56, "nv_ioctl_nvos33_parameters_with_fd")
 #define NV_MAP_MEM_SPACE_USER	 (1u << 14)
 #define NV_MAP_MAPPING		 (3u << 15)
 #define NV_MAP_MAPPING_REFLECTED (2u << 15)
-#define NV_MAP_BUS		 (3u << 20)
-#define NV_MAP_BUS_PCIE		 (2u << 20)
 #define NV_MAP_OS_DESCRIPTOR	 (1u << 22)
 #define NV_MAP_CACHING		 (7u << 23)
 #define NV_MAP_CACHING_WC	 (2u << 23)
@@ -200,26 +184,10 @@ struct nv_subdevice_alloc { /* NV2080_ALLOC_PARAMETERS */
 
 /* SDK/ctrl/ctrl0000/ctrl0000gpu.h */
 enum nv_cmd {
-	NV_CMD_GPU_GET_ATTACHED_IDS = 0x201,
-	NV_CMD_GPU_GET_ID_INFO = 0x202,
-	NV_CMD_GPU_GET_DEVICE_IDS = 0x204,
 	NV_CMD_GPU_GET_ID_INFO_V2 = 0x205,
-	NV_CMD_GPU_GET_PROBED_IDS = 0x214,
-	NV_CMD_GPU_GET_PCI_INFO = 0x21b,
 	/* SDK/ctrl/ctrl0000/ctrl0000unix.h */
-	NV_CMD_UNIX_EXPORT_OBJECT_TO_FD = 0x3d05,
 	NV_CMD_UNIX_IMPORT_OBJECT_FROM_FD = 0x3d06,
 	NV_CMD_UNIX_GET_EXPORT_OBJECT_INFO = 0x3d08,
-};
-
-#define NV_INVALID_GPU_ID 0xffffffffu
-
-struct nv_attached_ids {
-	uint32_t ids[NV_MAX_DEVICES];
-};
-
-struct nv_probed_ids {
-	uint32_t ids[NV_MAX_DEVICES], excluded[NV_MAX_DEVICES], flags[NV_MAX_DEVICES];
 };
 
 struct nv_id_info_v2 {
@@ -229,31 +197,11 @@ struct nv_id_info_v2 {
 };
 static_assert(sizeof(struct nv_id_info_v2) == 32, "GPU_GET_ID_INFO_V2_PARAMS");
 
-struct nv_id_info {
-	uint32_t gpu_id, flags, device_instance, subdevice_instance;
-	uint64_t name;
-	uint32_t sli_status, board_id, gpu_instance;
-	int32_t numa_id;
-};
-static_assert(sizeof(struct nv_id_info) == 40, "GPU_GET_ID_INFO_PARAMS");
-
-struct nv_pci_info {
-	uint32_t gpu_id, domain;
-	uint16_t bus, slot;
-};
-static_assert(sizeof(struct nv_pci_info) == 12, "GPU_GET_PCI_INFO_PARAMS");
-
 struct nv_export_object {
 	uint32_t type; /* 1: RM */
 	nv_handle device, parent, object;
 };
 #define NV_EXPORT_OBJECT_TYPE_RM 1
-
-struct nv_export_to_fd {
-	struct nv_export_object object;
-	int fd;
-	uint32_t flags; /* bit 0: EMPTY_FD */
-};
 
 struct nv_import_from_fd {
 	int fd;

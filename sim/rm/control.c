@@ -10,58 +10,6 @@
 
 #include "rm/rm.h"
 
-/* By instance, as gpumgrGetAttachedGpuIds() does. */
-static void all_ids(uint32_t *ids)
-{
-	uint32_t n = 0;
-
-	for (uint32_t instance = 0; instance < NV_MAX_DEVICES; instance++) {
-		int at = rm_gpu_by_instance(instance);
-		struct rm_gpu gpu;
-
-		if (at < 0)
-			continue;
-		rm_gpu(at, &gpu);
-		ids[n++] = gpu.id;
-	}
-	while (n < NV_MAX_DEVICES)
-		ids[n++] = NV_INVALID_GPU_ID;
-}
-
-static enum nv_status attached_ids(void *arg)
-{
-	struct nv_attached_ids p;
-
-	all_ids(p.ids);
-	memcpy(arg, &p, sizeof(p));
-	return NV_OK;
-}
-
-static enum nv_status probed_ids(void *arg)
-{
-	struct nv_probed_ids p;
-
-	memset(&p, 0, sizeof(p));
-	memset(p.excluded, 0xff, sizeof(p.excluded));
-	all_ids(p.ids);
-	memcpy(arg, &p, sizeof(p));
-	return NV_OK;
-}
-
-static enum nv_status device_ids(void *arg)
-{
-	uint32_t mask = 0;
-
-	for (int i = 0; i < rm_gpu_count(); i++) {
-		struct rm_gpu gpu;
-
-		rm_gpu(i, &gpu);
-		mask |= 1u << gpu.instance;
-	}
-	memcpy(arg, &mask, sizeof(mask));
-	return NV_OK;
-}
-
 static enum nv_status id_info_v2(void *arg)
 {
 	struct nv_id_info_v2 p;
@@ -82,58 +30,12 @@ static enum nv_status id_info_v2(void *arg)
 	return NV_OK;
 }
 
-static enum nv_status id_info(void *arg)
-{
-	struct nv_id_info_v2 v2 = { 0 };
-	struct nv_id_info p;
-	enum nv_status status;
-
-	memcpy(&p, arg, sizeof(p));
-	v2.gpu_id = p.gpu_id;
-	status = id_info_v2(&v2);
-	if (status != NV_OK)
-		return status;
-	p.flags = v2.flags;
-	p.device_instance = v2.device_instance;
-	p.subdevice_instance = v2.subdevice_instance;
-	p.sli_status = v2.sli_status;
-	p.board_id = v2.board_id;
-	p.gpu_instance = v2.gpu_instance;
-	p.numa_id = v2.numa_id;
-	memcpy(arg, &p, sizeof(p));
-	return NV_OK;
-}
-
-static enum nv_status pci_info(void *arg)
-{
-	struct nv_pci_info p;
-	struct rm_gpu gpu;
-	int at;
-
-	memcpy(&p, arg, sizeof(p));
-	at = rm_gpu_by_id(p.gpu_id);
-	if (at < 0)
-		return NV_ERR_OBJECT_NOT_FOUND;
-	rm_gpu(at, &gpu);
-	p.domain = (uint32_t)gpu.sim.pci_domain;
-	p.bus = (uint16_t)gpu.sim.pci_bus;
-	p.slot = (uint16_t)gpu.sim.pci_device;
-	memcpy(arg, &p, sizeof(p));
-	return NV_OK;
-}
-
 static const struct command {
 	enum nv_cmd cmd;
 	uint32_t size;
 	enum nv_status (*gpus)(void *arg); /* NULL: a command with descriptors */
 } commands[] = {
-	{ NV_CMD_GPU_GET_ATTACHED_IDS, sizeof(struct nv_attached_ids), attached_ids },
-	{ NV_CMD_GPU_GET_ID_INFO, sizeof(struct nv_id_info), id_info },
-	{ NV_CMD_GPU_GET_DEVICE_IDS, sizeof(uint32_t), device_ids },
 	{ NV_CMD_GPU_GET_ID_INFO_V2, sizeof(struct nv_id_info_v2), id_info_v2 },
-	{ NV_CMD_GPU_GET_PROBED_IDS, sizeof(struct nv_probed_ids), probed_ids },
-	{ NV_CMD_GPU_GET_PCI_INFO, sizeof(struct nv_pci_info), pci_info },
-	{ NV_CMD_UNIX_EXPORT_OBJECT_TO_FD, sizeof(struct nv_export_to_fd), NULL },
 	{ NV_CMD_UNIX_IMPORT_OBJECT_FROM_FD, sizeof(struct nv_import_from_fd), NULL },
 	{ NV_CMD_UNIX_GET_EXPORT_OBJECT_INFO, sizeof(struct nv_export_info), NULL },
 };
@@ -189,8 +91,6 @@ enum nv_status rm_control(int file, struct nv_control *c)
 		return NV_ERR_NOT_SUPPORTED; /* not a command of this class */
 	if (command->gpus)
 		return command->gpus(arg);
-	if (command->cmd == NV_CMD_UNIX_EXPORT_OBJECT_TO_FD)
-		return rm_export_to_fd(rm_client_index(client), arg);
 	if (command->cmd == NV_CMD_UNIX_GET_EXPORT_OBJECT_INFO)
 		return export_info(arg);
 	return rm_import_from_fd(rm_client_index(client), arg);

@@ -32,8 +32,6 @@ static const struct escape {
 	{ NV_ESC_RM_UNMAP_MEMORY, "RM_UNMAP_MEMORY", sizeof(struct nv_unmap), CTL },
 	{ NV_ESC_CARD_INFO, "CARD_INFO", 0, CTL },
 	{ NV_ESC_REGISTER_FD, "REGISTER_FD", sizeof(struct nv_register_fd), CTL | DEVICE },
-	{ NV_ESC_CHECK_VERSION_STR, "CHECK_VERSION_STR", sizeof(struct nv_rm_api_version), CTL },
-	{ NV_ESC_SYS_PARAMS, "SYS_PARAMS", sizeof(struct nv_sys_params), CTL },
 	{ NV_ESC_EXPORT_TO_DMABUF_FD, "EXPORT_TO_DMABUF_FD", 0, DEVICE },
 };
 
@@ -99,31 +97,6 @@ static enum nv_status alloc(int file, struct nv_alloc *a)
 	return rm_alloc(file, a);
 }
 
-/* RmPerformVersionCheck(): the relaxed form compares up to the first dot. */
-static int check_version(struct nv_rm_api_version *v)
-{
-	char text[sizeof(v->version)];
-	bool same;
-
-	memset(text, 0, sizeof(text));
-	rm_version_text(text, sizeof(text));
-	same = v->cmd == NV_RM_API_VERSION_CMD_RELAXED
-		       ? !strncmp(text, v->version, strcspn(text, ".") + 1)
-		       : !strncmp(text, v->version, sizeof(text));
-	v->reply = NV_RM_API_VERSION_REPLY_RECOGNIZED;
-	memcpy(v->version, text, sizeof(text));
-	return same || v->cmd == NV_RM_API_VERSION_CMD_QUERY ? 0 : EINVAL;
-}
-
-static int sys_params(const struct nv_sys_params *p)
-{
-	if (!rm->memblock_size) {
-		rm->memblock_size = p->memblock_size;
-		return 0;
-	}
-	return rm->memblock_size == p->memblock_size ? 0 : EBUSY;
-}
-
 /* The errno; *status for the calls that have one. */
 static int call_locked(int file, enum nv_escape nr, size_t size, void *arg, enum nv_status *status)
 {
@@ -153,10 +126,6 @@ static int call_locked(int file, enum nv_escape nr, size_t size, void *arg, enum
 		return rm_card_info(arg, size);
 	case NV_ESC_REGISTER_FD:
 		return rm_register_fd(file, ((const struct nv_register_fd *)arg)->ctl_fd);
-	case NV_ESC_CHECK_VERSION_STR:
-		return check_version(arg);
-	case NV_ESC_SYS_PARAMS:
-		return sys_params(arg);
 	}
 	return EINVAL;
 }

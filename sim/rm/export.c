@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory that leaves a client: as a dma-buf, as an object in a control file, and how it comes in from
- * one. It knows nothing of what a dma-buf is good for: libcuda's stand-in puts its own in the place
+ * Memory that leaves a client as a dma-buf, and how it comes in by a descriptor that libcuda exported.
+ * It knows nothing of what a dma-buf is good for: libcuda's stand-in puts its own in the place
  * of the descriptor made here.
  *
  * kernel-open/nvidia/nv-dmabuf.c (nv_dma_buf_export()); src/nvidia/arch/nvalloc/unix/src/osapi.c
@@ -201,48 +201,12 @@ enum nv_status rm_export(int gpu, void *arg)
 	return status;
 }
 
-enum nv_status rm_export_to_fd(int client, struct nv_export_to_fd *p)
-{
-	int file, object, device = 0;
-	struct rm_gpu gpu;
-
-	if ((p->flags & 1) || p->object.type != NV_EXPORT_OBJECT_TYPE_RM || p->fd == -1)
-		return NV_ERR_INVALID_PARAMETER;
-	object = rm_object_find(client, p->object.object);
-	if (!object)
-		return NV_ERR_OBJECT_NOT_FOUND;
-	if (!rm->objects[object].memory)
-		return NV_ERR_INVALID_ARGUMENT;
-	file = rm_file_of(p->fd);
-	if (!file || rm->files[file].kind != RM_CTL)
-		return NV_ERR_INVALID_PARAMETER;
-	if (rm->files[file].exported)
-		return NV_ERR_STATE_IN_USE;
-	if (p->object.device)
-		device = rm_object_find(client, p->object.device);
-	if (p->object.device && !device)
-		return NV_ERR_OBJECT_NOT_FOUND;
-	rm_gpu(rm->objects[device].gpu, &gpu);
-	rm->files[file].exported_instance = device ? gpu.instance : NV_MAX_DEVICES;
-	rm->files[file].exported = rm->objects[object].memory;
-	rm->files[file].exported_offset = rm->objects[object].offset;
-	rm->files[file].exported_length = rm->objects[object].length;
-	rm_memory_get(rm->objects[object].memory);
-	return NV_OK;
-}
-
-/* What a descriptor holds: an exported object, or what stands for libcuda's (machine.h). */
+/* Of what stands for an exported object of libcuda's (machine.h). */
 enum nv_status rm_export_info(int fd, uint32_t *instance)
 {
-	int file = rm_file_of(fd), foreign;
+	int foreign = fd < 0 || rm_file_of(fd) ? 0 : rm_memory_of_foreign(fd, &(size_t){ 0 });
 	struct rm_gpu gpu;
-	size_t size;
 
-	if (file && rm->files[file].kind == RM_CTL && rm->files[file].exported) {
-		*instance = rm->files[file].exported_instance;
-		return NV_OK;
-	}
-	foreign = file || fd < 0 ? 0 : rm_memory_of_foreign(fd, &size);
 	if (!foreign)
 		return NV_ERR_INVALID_PARAMETER;
 	rm_gpu(rm->memories[foreign].gpu, &gpu);
@@ -254,33 +218,22 @@ enum nv_status rm_export_info(int fd, uint32_t *instance)
 /* By whom the object was made does not matter: the kernel's own client duplicates it. */
 enum nv_status rm_import_from_fd(int client, struct nv_import_from_fd *p)
 {
-	int file, parent, memory = 0, foreign = 0;
-	uint64_t offset = 0, length = 0;
 	enum nv_status status;
+	int parent, memory;
 	size_t size;
 
 	if (p->object.type != NV_EXPORT_OBJECT_TYPE_RM || p->fd == -1)
 		return NV_ERR_INVALID_PARAMETER;
-	file = rm_file_of(p->fd);
-	if (file && rm->files[file].kind == RM_CTL) {
-		memory = rm->files[file].exported;
-		offset = rm->files[file].exported_offset;
-		length = rm->files[file].exported_length;
-	} else if (!file) {
-		memory = foreign = rm_memory_of_foreign(p->fd, &size);
-		length = memory ? size : 0;
-	}
+	memory = rm_file_of(p->fd) ? 0 : rm_memory_of_foreign(p->fd, &size);
 	if (!memory)
 		return NV_ERR_INVALID_PARAMETER;
 	parent = rm_object_find(client, p->object.parent);
 	if (parent)
-		status =
-			rm_memory_object(client, parent, &p->object.object, memory, offset, length);
+		status = rm_memory_object(client, parent, &p->object.object, memory, 0, size);
 	else
 		status = p->object.parent == rm->clients[client].handle
 				 ? NV_ERR_INVALID_OBJECT_PARENT
 				 : NV_ERR_OBJECT_NOT_FOUND;
-	if (foreign)
-		rm_memory_put(foreign);
+	rm_memory_put(memory);
 	return status;
 }

@@ -128,8 +128,6 @@ void rm_file_check(int file)
 	switch (f->kind) {
 	case RM_CTL:
 		rm_free_of_file(file);
-		if (f->exported)
-			rm_memory_put(f->exported);
 		break;
 	case RM_DMABUF:
 		rm_export_drop(file);

@@ -26,12 +26,9 @@
  *   GDRSIM_RM_OBJECT_MIB=n      libcuda's memory of cuMemAlloc and of pools is made of objects of n
  *                               MiB (pools: 32; else one object whatever the size)
  *   GDRSIM_RM_SHARE=0           the share policy of a process's own clients allows nothing
- *   GDRSIM_RM_SELF_HOSTED=1     a GPU behind a coherent link: a map by BUS_PCIE is refused
  *   GDRSIM_RM_BAR1=0|1          maps lie outside of BAR1, or in it; default 1, with GDRSIM_COHERENT=1 0
  *   GDRSIM_RM_PROTECTED=1       confidential computing: maps of device memory are refused
  *   GDRSIM_RM_FAIL=rules        as gdrsim_rm_fail(), read once, at the first use
- *   GDRSIM_RM_MACHINE=path      a file that holds the state, for processes that do not descend from
- *                               each other; read when the library is loaded
  *
  * libcuda's own files and calls are neither counted nor made to fail, but for its exports. It opens
  * its nodes at cuInit, whatever of the above denies them to the program; only where GDRSIM_RM=absent,

@@ -116,8 +116,6 @@ static enum nv_status check_range(const struct rm_object *o, const struct nv_map
 
 	if (!o->memory)
 		return NV_ERR_NOT_SUPPORTED;
-	if ((m->flags & NV_MAP_BUS) == NV_MAP_BUS_PCIE && rm_flag("GDRSIM_RM_SELF_HOSTED", false))
-		return NV_ERR_NOT_SUPPORTED;
 	if (rm_flag("GDRSIM_RM_PROTECTED", false))
 		return NV_ERR_NOT_SUPPORTED;
 	if (m->offset >= o->length)

@@ -37,9 +37,6 @@ struct rm_file {
 	int ctl; /* RM_DEVICE: the file of REGISTER_FD, which this one keeps open */
 	unsigned int registered; /* RM_CTL: by how many */
 	int map; /* RM_DEVICE: its mmap context, set once */
-	int exported; /* RM_CTL: the memory of an exported object */
-	uint64_t exported_offset, exported_length;
-	uint32_t exported_instance; /* of the device that the exporter named; NV_MAX_DEVICES: none */
 	/* RM_DMABUF */
 	uint32_t total_objects, num_objects;
 	uint64_t total_size, attached_size;
@@ -81,7 +78,7 @@ struct rm_memory {
 	ino_t ino;
 	int gpu;
 	size_t size;
-	unsigned int refs; /* objects, exported objects, dma-buf handles */
+	unsigned int refs; /* objects, dma-buf handles */
 	unsigned int life; /* changes each time the slot is used */
 };
 
@@ -102,7 +99,6 @@ struct rm_state {
 	struct rm_table n_files, n_clients, n_objects, n_maps, n_memories, n_exports;
 	uint32_t next_client;
 	uint64_t next_linear;
-	uint64_t memblock_size; /* SYS_PARAMS */
 	unsigned int life;
 	struct rm_file files[RM_FILES];
 	struct rm_client clients[RM_CLIENTS];
@@ -183,7 +179,6 @@ enum nv_status rm_control(int file, struct nv_control *c);
 /* export.c */
 enum nv_status rm_export(int gpu, void *arg);
 void rm_export_drop(int file);
-enum nv_status rm_export_to_fd(int client, struct nv_export_to_fd *p);
 enum nv_status rm_import_from_fd(int client, struct nv_import_from_fd *p);
 enum nv_status rm_export_info(int fd, uint32_t *instance);
 
