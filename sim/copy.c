@@ -171,12 +171,6 @@ CUresult cuMemcpyDtoH_v2(void *dst, CUdeviceptr src, size_t size)
 	return sim_leave(copy(of(dst), true, src, false, size, NULL, false));
 }
 
-CUresult cuMemcpyDtoD_v2(CUdeviceptr dst, CUdeviceptr src, size_t size)
-{
-	SIM_ENTER(SIM_NEED_CONTEXT);
-	return sim_leave(copy(dst, false, src, false, size, NULL, false));
-}
-
 CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr dst, const void *src, size_t size, CUstream stream)
 {
 	SIM_ENTER(SIM_NEED_CONTEXT);

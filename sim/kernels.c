@@ -11,20 +11,6 @@
 #include "kernel.h"
 #include "queue.h"
 
-/* (u64 address, u32 value): one store, visible to the whole system. */
-static void store32(const struct sim_launch *launch)
-{
-	_Atomic(uint32_t) *at;
-	uint64_t addr;
-	uint32_t value;
-
-	memcpy(&addr, launch->param[0], sizeof(addr));
-	memcpy(&value, launch->param[1], sizeof(value));
-	at = sim_kernel_reach(addr, sizeof(value));
-	if (at)
-		atomic_store(at, value);
-}
-
 static uint64_t now_ns(void)
 {
 	struct timespec ts;
@@ -208,6 +194,5 @@ const struct sim_kernel sim_kernels[] = {
 	  .n_params = 4,
 	  .param_size = { 40, 8, 8, 4 },
 	  .run = sim_queue_bulk },
-	{ .name = "gdrsim_store32", .n_params = 2, .param_size = { 8, 4 }, .run = store32 },
 	{ .name = NULL },
 };

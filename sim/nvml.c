@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The stand-in libnvidia-ml.so.1: the simulated GPUs by index, UUID and PCI address, and their
- * BAR1. BAR1 use is what the stand-in nvidia.ko has mapped. Declarations are those of
- * NVML's public ABI. It knows nothing of CUDA.
+ * The stand-in libnvidia-ml.so.1: the simulated GPUs by PCI address, and their BAR1, of which is used
+ * what the stand-in nvidia.ko has mapped. It knows nothing of CUDA.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -14,35 +13,8 @@
 #include "fault.h"
 #include "machine.h"
 
-typedef enum nvmlReturn_enum {
-	NVML_SUCCESS = 0,
-	NVML_ERROR_UNINITIALIZED = 1,
-	NVML_ERROR_INVALID_ARGUMENT = 2,
-	NVML_ERROR_NOT_SUPPORTED = 3,
-	NVML_ERROR_NOT_FOUND = 6,
-	NVML_ERROR_INSUFFICIENT_SIZE = 7,
-	NVML_ERROR_DRIVER_NOT_LOADED = 9,
-	NVML_ERROR_UNKNOWN = 999
-} nvmlReturn_t;
-
-typedef struct nvmlDevice_st *nvmlDevice_t;
-
-typedef struct nvmlBAR1Memory_st {
-	unsigned long long bar1Total;
-	unsigned long long bar1Free;
-	unsigned long long bar1Used;
-} nvmlBAR1Memory_t;
-
 #pragma GCC visibility push(default)
-nvmlReturn_t nvmlInit_v2(void);
-nvmlReturn_t nvmlShutdown(void);
-nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count);
-nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device);
-nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device);
-nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *id, nvmlDevice_t *device);
-nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *info);
-nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned int len);
-const char *nvmlErrorString(nvmlReturn_t result);
+#include "abi/nvml.h"
 #pragma GCC visibility pop
 
 struct nvmlDevice_st {
@@ -83,68 +55,6 @@ nvmlReturn_t nvmlInit_v2(void)
 		devices[i].ordinal = i;
 	pthread_mutex_unlock(&lock);
 	return NVML_SUCCESS;
-}
-
-nvmlReturn_t nvmlShutdown(void)
-{
-	ENTER(true);
-	pthread_mutex_lock(&lock);
-	init_count--;
-	pthread_mutex_unlock(&lock);
-	return NVML_SUCCESS;
-}
-
-nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count)
-{
-	ENTER(true);
-	if (!count)
-		return NVML_ERROR_INVALID_ARGUMENT;
-	*count = (unsigned int)sim_gpu_count();
-	return NVML_SUCCESS;
-}
-
-nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device)
-{
-	ENTER(true);
-	if (!device || index >= (unsigned int)sim_gpu_count())
-		return NVML_ERROR_INVALID_ARGUMENT;
-	*device = &devices[index];
-	return NVML_SUCCESS;
-}
-
-/* "GPU-8-4-4-4-12" */
-static void uuid_text(const uint8_t *uuid, char *text)
-{
-	static const int dash_before[] = { 4, 6, 8, 10 };
-	size_t dashes = 0;
-	char *at = text + sprintf(text, "GPU-");
-
-	for (int i = 0; i < 16; i++) {
-		if (dashes < 4 && dash_before[dashes] == i) {
-			*at++ = '-';
-			dashes++;
-		}
-		at += sprintf(at, "%02x", uuid[i]);
-	}
-}
-
-nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device)
-{
-	struct sim_gpu gpu;
-	char text[64];
-
-	ENTER(true);
-	if (!uuid || !device)
-		return NVML_ERROR_INVALID_ARGUMENT;
-	for (int i = 0; i < sim_gpu_count(); i++) {
-		sim_gpu(i, &gpu);
-		uuid_text(gpu.uuid, text);
-		if (strcmp(text, uuid) != 0)
-			continue;
-		*device = &devices[i];
-		return NVML_SUCCESS;
-	}
-	return NVML_ERROR_NOT_FOUND;
 }
 
 /* Domain with 4 or 8 digits, function optional. */
@@ -193,19 +103,6 @@ nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *
 	return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned int len)
-{
-	static const char text[] = "580.159.04";
-
-	ENTER(true);
-	if (!version)
-		return NVML_ERROR_INVALID_ARGUMENT;
-	if (len < sizeof(text))
-		return NVML_ERROR_INSUFFICIENT_SIZE;
-	memcpy(version, text, sizeof(text));
-	return NVML_SUCCESS;
-}
-
 const char *nvmlErrorString(nvmlReturn_t result)
 {
 	switch (result) {
@@ -219,8 +116,8 @@ const char *nvmlErrorString(nvmlReturn_t result)
 		return "Not supported";
 	case NVML_ERROR_NOT_FOUND:
 		return "Not found";
-	case NVML_ERROR_INSUFFICIENT_SIZE:
-		return "Insufficient size";
+	case NVML_ERROR_NO_PERMISSION:
+		return "Insufficient Permissions";
 	case NVML_ERROR_DRIVER_NOT_LOADED:
 		return "Driver not loaded";
 	case NVML_ERROR_UNKNOWN:

@@ -9,7 +9,7 @@ SIM_OUT := $(O)/sim
 
 SIM_SRC_common := fault.c machine.c
 SIM_SRC_cuda := state.c device.c context.c va.c object.c table.c memory.c host.c vmm.c share.c \
-	dmabuf.c mmap_hook.c pointer.c copy.c stream.c kernel.c kernels.c warp.c queue.c proc.c \
+	dmabuf.c mmap_hook.c pointer.c copy.c stream.c kernel.c kernels.c warp.c queue.c names.c \
 	pins.c rmclient.c escape.c
 
 SIM_SRC_nvml := nvml.c
@@ -54,12 +54,12 @@ $(SIM_OUT)/noplt/escape.o $(SIM_OUT)/direct/escape.o: $(SIM_DIR)escape.c $(FLAGS
 	@mkdir -p $(@D)
 	$(Q)$(call compile,$(SIM_CFLAGS))
 
-# With the other libraries, so that such a directory can stand for the whole.
+# With the other library, so that such a directory can stand for the whole.
 $(SIM_VARIANTS):
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(SIM_LDFLAGS) -Wl,-soname,$(@F) -o $@ $^ -ldl
-	$(Q)for l in libvulkan.so.1 libGLX_nvidia.so.0 libnvidia-ml.so.1; do ln -sf ../$$l $(@D)/; done
+	$(Q)ln -sf ../libnvidia-ml.so.1 $(@D)/
 
 include $(SIM_DIR)node/node.mk
 

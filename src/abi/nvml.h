@@ -36,7 +36,6 @@ nvmlReturn_t nvmlInit_v2(void);
 nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *id, nvmlDevice_t *device);
 nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *info);
 nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *info);
-nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned int size);
 const char *nvmlErrorString(nvmlReturn_t result);
 
 #endif

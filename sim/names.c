@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT */
+/* Names of errors. */
+#include "fault.h"
+#include "sim.h"
+
+static const char *error_name(CUresult error)
+{
+	switch (error) {
+#define NAME(e) \
+	case e: \
+		return #e
+		NAME(CUDA_SUCCESS);
+		NAME(CUDA_ERROR_INVALID_VALUE);
+		NAME(CUDA_ERROR_OUT_OF_MEMORY);
+		NAME(CUDA_ERROR_NOT_INITIALIZED);
+		NAME(CUDA_ERROR_DEINITIALIZED);
+		NAME(CUDA_ERROR_STUB_LIBRARY);
+		NAME(CUDA_ERROR_NO_DEVICE);
+		NAME(CUDA_ERROR_INVALID_DEVICE);
+		NAME(CUDA_ERROR_INVALID_IMAGE);
+		NAME(CUDA_ERROR_INVALID_CONTEXT);
+		NAME(CUDA_ERROR_MAP_FAILED);
+		NAME(CUDA_ERROR_UNMAP_FAILED);
+		NAME(CUDA_ERROR_ALREADY_MAPPED);
+		NAME(CUDA_ERROR_NOT_MAPPED);
+		NAME(CUDA_ERROR_OPERATING_SYSTEM);
+		NAME(CUDA_ERROR_INVALID_HANDLE);
+		NAME(CUDA_ERROR_ILLEGAL_STATE);
+		NAME(CUDA_ERROR_NOT_FOUND);
+		NAME(CUDA_ERROR_NOT_READY);
+		NAME(CUDA_ERROR_ILLEGAL_ADDRESS);
+		NAME(CUDA_ERROR_CONTEXT_IS_DESTROYED);
+		NAME(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+		NAME(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+		NAME(CUDA_ERROR_NOT_PERMITTED);
+		NAME(CUDA_ERROR_NOT_SUPPORTED);
+		NAME(CUDA_ERROR_SYSTEM_NOT_READY);
+		NAME(CUDA_ERROR_SYSTEM_DRIVER_MISMATCH);
+		NAME(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+		NAME(CUDA_ERROR_UNKNOWN);
+#undef NAME
+	}
+	return NULL;
+}
+
+static CUresult error_text(CUresult error, const char **str)
+{
+	if (!str)
+		return CUDA_ERROR_INVALID_VALUE;
+	*str = error_name(error);
+	return *str ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuGetErrorName(CUresult error, const char **str)
+{
+	sim_fault(__func__, NULL);
+	return error_text(error, str);
+}
+
+CUresult cuGetErrorString(CUresult error, const char **str)
+{
+	sim_fault(__func__, NULL);
+	return error_text(error, str);
+}
