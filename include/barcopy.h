@@ -175,7 +175,7 @@ int barcopy_copyv_to_mappings(const barcopy_handle_seg_t *seg, size_t count, uin
 int barcopy_copyv_from_mappings(const barcopy_handle_seg_t *seg, size_t count, uint32_t flags);
 
 /** For a threshold of barcopy_copy_options_t: the size that measurements speak for. */
-#define BARCOPY_COPY_ENGINE_AUTO ((size_t)-1)
+#define BARCOPY_COPY_ENGINE_AUTO SIZE_MAX
 
 /** When the GPU's copy engine makes the large copies of one handle. Zeroes are the defaults: never. */
 typedef struct barcopy_copy_options {

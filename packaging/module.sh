@@ -9,7 +9,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-: "${KDIR:?names the kernels\' build directories}" "${SOURCE:=p2p}"
+: "${KDIR:?is not set: set it to the kernels build directories, /lib/modules/VERSION/build ...}" "${SOURCE:=p2p}"
 if [ "$SOURCE" = dmabuf ]; then
 	for_what="the GPU driver's open flavour, any version,"
 else

@@ -4,6 +4,8 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <unistd.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -11,9 +13,24 @@
 
 struct cuda_dl cu;
 
-#define ADVICE                                                                                    \
-	"install the NVIDIA driver, in a container give it the GPU, or run on the stand-in with " \
-	"--sim DIR"
+const char *cuda_dl_advice(void)
+{
+	static char advice[PATH_MAX + 64];
+	char dir[PATH_MAX], file[PATH_MAX + 32];
+	ssize_t n = readlink("/proc/self/exe", dir, sizeof(dir) - 1);
+
+	if (n <= 0)
+		return "";
+	dir[n] = '\0';
+	*strrchr(dir, '/') = '\0';
+	snprintf(file, sizeof(file), "%s/sim/libcuda.so.1", dir);
+	if (access(file, R_OK))
+		return "";
+	snprintf(advice, sizeof(advice), ", or run on the stand-in with --sim %s/sim", dir);
+	return advice;
+}
+
+static const char advice[] = "install the NVIDIA driver, in a container give it the GPU";
 
 static bool stand_in;
 static char loaded_from[4096] = "libcuda.so.1";
@@ -28,8 +45,9 @@ void cuda_dl_load(void)
 
 		/* where the file is simply not there, the loader's sentence adds nothing */
 		if (!why || strstr(why, "libcuda.so.1: cannot open shared object file: No such"))
-			tool_cannot("libcuda.so.1 not found; " ADVICE);
-		tool_cannot("libcuda.so.1 cannot be loaded (%s); " ADVICE, why);
+			tool_cannot("libcuda.so.1 not found; %s%s", advice, cuda_dl_advice());
+		tool_cannot("libcuda.so.1 cannot be loaded (%s); %s%s", why, advice,
+			    cuda_dl_advice());
 	}
 
 	/* ISO C has no conversion from an object pointer to a function's: copy the bytes */

@@ -71,6 +71,9 @@ void cuda_dl_load(void);
 /* The file that libcuda.so.1 came from; valid after cuda_dl_load(). */
 const char *cuda_dl_path(void);
 
+/* For a user without a GPU: ", or ..." where the build that this program is from has stand-ins; else "". */
+const char *cuda_dl_advice(void);
+
 /* It is the stand-in of sim, however it was found: its hooks are there. */
 bool cuda_dl_is_stand_in(void);
 

@@ -32,16 +32,15 @@ void gpu_find(struct gpu *gpu, int ordinal)
 	rc = cu.Init(0);
 	if (rc != CUDA_SUCCESS)
 		tool_cannot("cuInit: %s; check that nvidia-smi works and that this user may open "
-			    "/dev/nvidia*, or run on the stand-in with --sim DIR",
-			    cuda_error_text(rc));
+			    "/dev/nvidia*%s",
+			    cuda_error_text(rc), cuda_dl_advice());
 	rc = cu.DeviceGetCount(&count);
 	if (rc != CUDA_SUCCESS)
 		tool_cannot("cuDeviceGetCount: %s; check that nvidia-smi works",
 			    cuda_error_text(rc));
 	if (!count)
-		tool_cannot(
-			"CUDA sees no device; check nvidia-smi and CUDA_VISIBLE_DEVICES, or run "
-			"on the stand-in with --sim DIR");
+		tool_cannot("CUDA sees no device; check nvidia-smi and CUDA_VISIBLE_DEVICES%s",
+			    cuda_dl_advice());
 	if (ordinal >= count)
 		tool_cannot("there is no device %d; CUDA sees %d, numbered from 0: choose with -d",
 			    ordinal, count);

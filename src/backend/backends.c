@@ -110,7 +110,8 @@ int gdri_backends_open(struct gdri_backends *set, bool any)
 	if (served || ((any || by_name) && set->count))
 		return 0;
 	gdri_backends_close(set);
-	return gdri_fail(err, "no backend can serve ordinary device memory here: %s", why.s);
+	return gdri_fail(err, "no backend can serve %s here: %s",
+			 any || by_name ? "any memory" : "ordinary device memory", why.s);
 }
 
 void gdri_backends_close(struct gdri_backends *set)

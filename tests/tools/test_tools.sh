@@ -555,6 +555,20 @@ else
 	skip "node" "$cc cannot build the interposer"
 fi
 
+# ---- advice ---------------------------------------------------------------------------------------
+# A user who has installed a tool has no stand-in to be sent to.
+mkdir -p "$tmp/installed"
+cp -L "$build/gdrcopy_copybw" "$tmp/installed"
+for bad in GDRSIM_DEVICES=0 "LD_LIBRARY_PATH=$build:$tmp/bad"; do
+	for from in "$build" "$tmp/installed"; do
+		run LD_LIBRARY_PATH="$build:$sim" "$bad" "$from/gdrcopy_copybw"
+		expect "advice, $bad: the reason" 2 '' 'cannot run here: '
+		[ "$from" = "$build" ] && says=0 || says=1
+		check "advice, $bad: a stand-in only where one is at hand" sh -c \
+			"grep -q 'run on the stand-in with --sim $build/sim' '$err'; [ \$? = $says ]"
+	done
+done
+
 # ---- demo.sh --------------------------------------------------------------------------------------
 demo=$root/perf/demo.sh
 first_line() {

@@ -205,6 +205,8 @@ SCENE(no_promise_without_dmabuf,
 SCENE(named_backends_alone,
 	OPENS(DEFAULT), HAS(PERSISTENT | FORCE_PCIE), PINS(CHUNK, RM),
 	PIN_FAILS(HOST, ENOTSUP, .says = { "rm: not device memory" }, .never = { "host: " }),
+	OPEN_FAILS(ANY, ENODEV, "GDRCOPY_BACKEND=gdrdrv", .says = { "any memory here: gdrdrv: " },
+	  .never = { "ordinary" }),
 	OPENS(DEFAULT, .set = "GDRCOPY_BACKEND=host"), HAS(0), PINS(HOST, ON_HOST),
 	PIN_FAILS(CHUNK, ENOTSUP, .says = { "host: not memory of cudaHostAlloc" }))
 
