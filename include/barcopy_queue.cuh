@@ -47,6 +47,15 @@ BARCOPY_WARP_FN unsigned long long barcopy_warp_load(unsigned long long addr)
 	return v;
 }
 
+/* The same; what is loaded after it is at least as new. */
+BARCOPY_WARP_FN unsigned long long barcopy_warp_acquire(unsigned long long addr)
+{
+	unsigned long long v;
+
+	asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(addr) : "memory");
+	return v;
+}
+
 BARCOPY_WARP_FN void barcopy_warp_store(unsigned long long addr, unsigned long long v)
 {
 	asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(addr), "l"(v) : "memory");
@@ -71,27 +80,32 @@ BARCOPY_WARP_FN unsigned barcopy_warp_lane(void)
 /** One warp's use of a queue, in registers. The fields are this header's. */
 typedef struct barcopy_warp {
 	barcopy_queue_view_t view;
-	unsigned long long rx, freed;  /* request lines taken, and as the CPU was last told */
-	unsigned long long tx, credit; /* reply lines written, and how many of them the CPU has read */
-	unsigned long long begun;      /* the number of this kernel */
-	unsigned long long word;       /* this lane's word of the four lines that the last look has read */
-	unsigned heads;		       /* their headers, a byte each */
-	unsigned at, have;	       /* lines [at, have) of them are here and not taken */
+	unsigned long long rx, freed; /* request lines before the last look, and as the CPU was last told */
+	unsigned long long tx;	      /* reply lines written */
+	unsigned long long tx_at, tx_lap; /* where this lane's word of the next ones goes, and their lap */
+	unsigned long long begun;	  /* the number of this kernel */
+	unsigned long long word;	  /* this lane's word of the four lines of the last look */
+	unsigned long long next, next_at; /* that of the four behind them, which begin with line next_at */
+	unsigned heads;			  /* the headers of the four lines, a byte each */
+	unsigned at, have;		  /* lines [at, have) of them are here and not taken */
+	unsigned room;			  /* reply lines that may be written at once */
+	unsigned ordered;		  /* the flags of the last look */
 	unsigned lane, shift;
 } barcopy_warp_t;
 
 /* ---- lines ------------------------------------------------------------------------------------- */
 
-/* The address of this lane's word of line i of a ring, and the lap that line i belongs to. */
+/* The address of this lane's word of the lines from i on, and the lap that belongs into it, in place. */
 BARCOPY_WARP_FN unsigned long long barcopy_warp_at(const barcopy_warp_t *q, unsigned long long ring,
 						   unsigned long long i)
 {
-	return ring + ((i & (q->view.lines - 1)) * 8 + (q->lane & 7)) * 8;
+	return ring + (((i + q->lane / 8) & (q->view.lines - 1)) * 8 + (q->lane & 7)) * 8;
 }
 
 BARCOPY_WARP_FN unsigned long long barcopy_warp_lap(const barcopy_warp_t *q, unsigned long long i)
 {
-	return ((i >> q->shift) + 1) & BARCOPY_QUEUE_LAP_MASK;
+	return ((((i + q->lane / 8) >> q->shift) + 1) & BARCOPY_QUEUE_LAP_MASK)
+	       << BARCOPY_QUEUE_DATA_BITS;
 }
 
 BARCOPY_WARP_FN unsigned barcopy_warp_head(const barcopy_warp_t *q, unsigned line)
@@ -99,30 +113,15 @@ BARCOPY_WARP_FN unsigned barcopy_warp_head(const barcopy_warp_t *q, unsigned lin
 	return q->heads >> 8 * line & 0xff;
 }
 
-/*
- * One look at the next four lines, a word a lane: how many are whole, from the first on. Each word is
- * read once: the value that is checked is the value that is used.
- */
-BARCOPY_WARP_FN unsigned barcopy_warp_look(barcopy_warp_t *q)
+/* What was taken so far goes back to the CPU: it is told once in a quarter of the ring. */
+BARCOPY_WARP_FN void barcopy_warp_settle(barcopy_warp_t *q)
 {
-	unsigned long long i = q->rx + (q->lane >> 3);
-	unsigned good;
-
-	q->word = barcopy_warp_load(barcopy_warp_at(q, q->view.requests, i));
-	good = __ballot_sync(BARCOPY_WARP_ALL,
-			     (q->word >> BARCOPY_QUEUE_DATA_BITS & BARCOPY_QUEUE_LAP_MASK) ==
-				     barcopy_warp_lap(q, i));
-	q->heads = __ballot_sync(BARCOPY_WARP_ALL, (int)(q->word >> 63));
-	q->have = good == BARCOPY_WARP_ALL ? 4 : (unsigned)(__ffs((int)~good) - 1) / 8;
+	q->rx += q->at;
+	q->have -= q->at;
+	q->heads = q->at < 4 ? q->heads >> 8 * q->at : 0;
+	if (q->have && q->at)
+		q->word = __shfl_sync(BARCOPY_WARP_ALL, q->word, (int)((q->lane + 8 * q->at) & 31));
 	q->at = 0;
-	return q->have;
-}
-
-/* Takes n lines out of those that are here; the CPU is told once in a quarter of the ring. */
-BARCOPY_WARP_FN void barcopy_warp_free(barcopy_warp_t *q, unsigned n)
-{
-	q->rx += n;
-	q->at += n;
 	if (q->rx - q->freed < q->view.lines / 4)
 		return;
 	q->freed = q->rx;
@@ -130,31 +129,76 @@ BARCOPY_WARP_FN void barcopy_warp_free(barcopy_warp_t *q, unsigned n)
 		barcopy_warp_store(q->view.state + BARCOPY_QUEUE_FREED_AT, q->rx);
 }
 
-/* Waits for room for n more reply lines; 0: there is none, and the kernel is to stop. */
-BARCOPY_WARP_FN int barcopy_warp_room(barcopy_warp_t *q, unsigned n)
+/*
+ * One look at the next four lines, a word a lane: how many are whole, from the first on. The four behind
+ * them are loaded with them, and serve the next look if it wants them. A word that counts is read once: the
+ * value that is checked is the value that is used.
+ */
+BARCOPY_WARP_FN unsigned barcopy_warp_look(barcopy_warp_t *q, unsigned flags)
 {
-	unsigned long long control = q->view.control, stop;
+	unsigned long long at, at4, lap;
+	unsigned good;
 
-	while (q->tx + n - q->credit > q->view.lines) {
+	barcopy_warp_settle(q);
+	lap = barcopy_warp_lap(q, q->rx);
+	if (q->next_at == q->rx) {
+		q->word = q->next;
+		q->next_at = ~0ull;
+	} else {
+		at = barcopy_warp_at(q, q->view.requests, q->rx);
+		at4 = barcopy_warp_at(q, q->view.requests, q->rx + 4);
+		q->ordered = flags & BARCOPY_WARP_ORDERED;
+		q->word = q->ordered ? barcopy_warp_acquire(at) : barcopy_warp_load(at);
+		q->next = q->ordered ? barcopy_warp_acquire(at4) : barcopy_warp_load(at4);
+		q->next_at = q->rx + 4;
+	}
+	good = __ballot_sync(BARCOPY_WARP_ALL,
+			     ((q->word ^ lap) >> BARCOPY_QUEUE_DATA_BITS & BARCOPY_QUEUE_LAP_MASK) == 0);
+	q->heads = __ballot_sync(BARCOPY_WARP_ALL, (int)(q->word >> 63));
+	q->have = good == BARCOPY_WARP_ALL ? 4 : (unsigned)(__ffs((int)~good) - 1) / 8;
+	return q->have;
+}
+
+/* Behind the last look of a message: what the CPU copied before it sent is seen by what follows. */
+BARCOPY_WARP_FN void barcopy_warp_ordered(const barcopy_warp_t *q, unsigned flags)
+{
+	if (flags & BARCOPY_WARP_ORDERED && !q->ordered)
+		barcopy_warp_fence();
+}
+
+/* Waits for room for n more reply lines; 0: there is none, and the kernel is to stop. */
+BARCOPY_WARP_FN int barcopy_warp_wait_room(barcopy_warp_t *q, unsigned n)
+{
+	unsigned long long control = q->view.control, stop, read;
+
+	barcopy_warp_settle(q);
+	while (q->room < n) {
 		stop = barcopy_warp_load(control + BARCOPY_QUEUE_STOP_AT);
 		stop = __shfl_sync(BARCOPY_WARP_ALL, stop, 0);
-		q->credit = barcopy_warp_load(control + BARCOPY_QUEUE_CREDIT_AT);
-		q->credit = __shfl_sync(BARCOPY_WARP_ALL, q->credit, 0);
-		if (stop && q->tx + n - q->credit > q->view.lines)
+		read = barcopy_warp_load(control + BARCOPY_QUEUE_CREDIT_AT);
+		read = __shfl_sync(BARCOPY_WARP_ALL, read, 0);
+		q->room = (unsigned)(read + q->view.lines - q->tx);
+		if (stop && q->room < n)
 			return 0;
 	}
 	return 1;
 }
 
-/* Writes this lane's word of the reply line `ahead` of the next: 48 bits, and a bit of the header. */
-BARCOPY_WARP_FN void barcopy_warp_write(const barcopy_warp_t *q, unsigned ahead, unsigned long long data,
-					unsigned head)
+/* n lines were written: where the next go is worked out now, not when the next message waits. */
+BARCOPY_WARP_FN void barcopy_warp_wrote(barcopy_warp_t *q, unsigned n)
 {
-	unsigned long long i = q->tx + ahead, bit = head >> (q->lane & 7) & 1;
+	q->tx += n;
+	q->room -= n;
+	q->tx_at = barcopy_warp_at(q, q->view.replies, q->tx);
+	q->tx_lap = barcopy_warp_lap(q, q->tx);
+}
 
+/* Writes this lane's word of a line: 48 bits, and a bit of the header. */
+BARCOPY_WARP_FN void barcopy_warp_write(const barcopy_warp_t *q, unsigned long long at,
+					unsigned long long lap, unsigned long long data, unsigned head)
+{
 	data &= (1ull << BARCOPY_QUEUE_DATA_BITS) - 1;
-	data |= barcopy_warp_lap(q, i) << BARCOPY_QUEUE_DATA_BITS | bit << 63;
-	barcopy_warp_store(barcopy_warp_at(q, q->view.replies, i), data);
+	barcopy_warp_store(at, data | lap | (unsigned long long)(head >> (q->lane & 7) & 1) << 63);
 }
 
 /* ---- begin and end ----------------------------------------------------------------------------- */
@@ -171,8 +215,11 @@ BARCOPY_WARP_FN void barcopy_warp_begin(barcopy_warp_t *q, barcopy_queue_view_t 
 	q->rx = q->freed = barcopy_warp_load(saved);
 	q->tx = barcopy_warp_load(saved + 8);
 	q->begun = barcopy_warp_load(saved + 16) + 1;
-	q->credit = q->word = 0;
-	q->heads = q->at = q->have = 0;
+	q->word = q->next = 0;
+	q->next_at = ~0ull;
+	q->heads = q->at = q->have = q->ordered = 0;
+	q->room = 0;
+	barcopy_warp_wrote(q, 0);
 	__syncwarp(BARCOPY_WARP_ALL);
 	if (q->lane == 0) {
 		barcopy_warp_store(saved + 16, q->begun);
@@ -185,6 +232,7 @@ BARCOPY_WARP_FN void barcopy_warp_end(barcopy_warp_t *q)
 {
 	unsigned long long saved = q->view.control + BARCOPY_QUEUE_SAVED_AT;
 
+	barcopy_warp_settle(q);
 	__syncwarp(BARCOPY_WARP_ALL);
 	if (q->lane == 0) {
 		barcopy_warp_store(saved, q->rx);
@@ -223,7 +271,7 @@ BARCOPY_WARP_FN int barcopy_warp_try_receive(barcopy_warp_t *q, void *buffer, un
 	unsigned line = q->lane >> 3, k = q->lane & 7, size = 0, end, head;
 	unsigned long long *to = (unsigned long long *)buffer, data;
 
-	if (q->at == q->have && !barcopy_warp_look(q))
+	if (q->at == q->have && !barcopy_warp_look(q, flags))
 		return 0;
 	if (barcopy_warp_head(q, q->at) & BARCOPY_QUEUE_HEAD_STOP)
 		return -1;
@@ -238,14 +286,13 @@ BARCOPY_WARP_FN int barcopy_warp_try_receive(barcopy_warp_t *q, void *buffer, un
 		    k * 8 < (barcopy_warp_head(q, line) & BARCOPY_QUEUE_HEAD_SIZE))
 			to[size / 8 + (line - q->at) * 6 + k] = data;
 		size += (end - 1 - q->at) * BARCOPY_QUEUE_LINE + (head & BARCOPY_QUEUE_HEAD_SIZE);
-		barcopy_warp_free(q, end - q->at);
+		q->at = end;
 		if (!(head & BARCOPY_QUEUE_HEAD_MORE))
 			break;
-		while (!barcopy_warp_look(q)) /* sent with those before it: on its way */
+		while (!barcopy_warp_look(q, flags)) /* sent with those before it: on its way */
 			;
 	}
-	if (flags & BARCOPY_WARP_ORDERED)
-		barcopy_warp_fence();
+	barcopy_warp_ordered(q, flags);
 	__syncwarp(BARCOPY_WARP_ALL);
 	return (int)size;
 }
@@ -268,25 +315,29 @@ BARCOPY_WARP_FN int barcopy_warp_reply(barcopy_warp_t *q, const void *buffer, un
 				       unsigned flags)
 {
 	unsigned lines = (size + BARCOPY_QUEUE_LINE - 1) / BARCOPY_QUEUE_LINE, words = (size + 7) / 8;
-	unsigned k = q->lane & 7, skip = k * 6 % 8 * 8, line, at;
+	unsigned k = q->lane & 7, skip = k * 6 % 8 * 8, line, at, head;
 	const unsigned long long *from = (const unsigned long long *)buffer;
 	unsigned long long data;
 
 	__syncwarp(BARCOPY_WARP_ALL);
 	if (flags & BARCOPY_WARP_ORDERED)
 		barcopy_warp_fence();
-	if (!barcopy_warp_room(q, lines))
+	if (q->room < lines && !barcopy_warp_wait_room(q, lines))
 		return 0;
 	for (line = q->lane >> 3; line < lines; line += 4) {
 		at = line * 6 + k * 6 / 8;
 		data = at < words ? from[at] >> skip : 0;
 		if (skip > 16 && at + 1 < words)
 			data |= from[at + 1] << (64 - skip);
-		barcopy_warp_write(q, line, data,
-				   line + 1 < lines ? BARCOPY_QUEUE_LINE | BARCOPY_QUEUE_HEAD_MORE
-						    : size - line * BARCOPY_QUEUE_LINE);
+		head = line + 1 < lines ? BARCOPY_QUEUE_LINE | BARCOPY_QUEUE_HEAD_MORE
+					: size - line * BARCOPY_QUEUE_LINE;
+		if (line < 4)
+			barcopy_warp_write(q, q->tx_at, q->tx_lap, data, head);
+		else
+			barcopy_warp_write(q, barcopy_warp_at(q, q->view.replies, q->tx + line / 4 * 4),
+					   barcopy_warp_lap(q, q->tx + line / 4 * 4), data, head);
 	}
-	q->tx += lines;
+	barcopy_warp_wrote(q, lines);
 	__syncwarp(BARCOPY_WARP_ALL);
 	return 1;
 }
@@ -304,7 +355,7 @@ BARCOPY_WARP_FN unsigned barcopy_warp_take(barcopy_warp_t *q, unsigned long long
 	unsigned n, stop, at;
 
 	while (q->at == q->have)
-		barcopy_warp_look(q);
+		barcopy_warp_look(q, flags);
 	at = q->at;
 	stop = q->heads >> 8 * at & (BARCOPY_QUEUE_HEAD_STOP * 0x01010101u);
 	n = stop ? (unsigned)(__ffs((int)stop) - 1) / 8 : 4;
@@ -313,9 +364,8 @@ BARCOPY_WARP_FN unsigned barcopy_warp_take(barcopy_warp_t *q, unsigned long long
 	if (at)
 		*data = __shfl_sync(BARCOPY_WARP_ALL, *data, (int)((q->lane + 8 * at) & 31));
 	*size = q->heads >> 8 * ((q->lane / 8 + at) & 3) & BARCOPY_QUEUE_HEAD_SIZE;
-	barcopy_warp_free(q, n);
-	if (flags & BARCOPY_WARP_ORDERED)
-		barcopy_warp_fence();
+	q->at = at + n;
+	barcopy_warp_ordered(q, flags);
 	return n;
 }
 
@@ -327,11 +377,11 @@ BARCOPY_WARP_FN int barcopy_warp_put(barcopy_warp_t *q, unsigned n, unsigned lon
 		__syncwarp(BARCOPY_WARP_ALL);
 		barcopy_warp_fence();
 	}
-	if (!barcopy_warp_room(q, n))
+	if (q->room < n && !barcopy_warp_wait_room(q, n))
 		return 0;
 	if (q->lane / 8 < n)
-		barcopy_warp_write(q, q->lane / 8, data, size);
-	q->tx += n;
+		barcopy_warp_write(q, q->tx_at, q->tx_lap, data, size);
+	barcopy_warp_wrote(q, n);
 	return 1;
 }
 

@@ -42,6 +42,7 @@ static inline unsigned int sim_warp_ballot(int yes)
 #define __ffs			      __builtin_ffs
 #define barcopy_warp_lane()	      sim_warp_lane()
 #define barcopy_warp_load(addr)	      ((unsigned long long)sim_warp_load(addr))
+#define barcopy_warp_acquire(addr)    barcopy_warp_load(addr)
 #define barcopy_warp_store(addr, v)   sim_warp_store(addr, v)
 #define barcopy_warp_fence()	      __sync_synchronize()
 

@@ -114,7 +114,11 @@ static void send_lines(struct gdri_queue *q, const uint8_t *p, size_t size)
 		memcpy(tail, p, size);
 		p = tail;
 	}
-	pack(w, p, lap_of(q, q->sent), (unsigned int)size);
+	/* Twice, so that the header of a whole line is known to the compiler. */
+	if (size == BARCOPY_QUEUE_LINE)
+		pack(w, p, lap_of(q, q->sent), BARCOPY_QUEUE_LINE);
+	else
+		pack(w, p, lap_of(q, q->sent), (unsigned int)size);
 	post(q, q->sent++, w);
 	push(q);
 }
@@ -186,8 +190,18 @@ void gdri_queue_stop(struct gdri_queue *q)
 
 /* ---- from the kernel ---------------------------------------------------------------------------- */
 
+/* Six words of eight bytes, in the order of the message, from the eight words of a line. */
+static inline void join(uint64_t *to, const uint64_t *w)
+{
+	for (unsigned int i = 0; i < 2; i++, to += 3, w += 4) {
+		to[0] = (w[0] & DATA_MASK) | w[1] << 48;
+		to[1] = (w[1] & DATA_MASK) >> 16 | w[2] << 32;
+		to[2] = (w[2] & DATA_MASK) >> 32 | w[3] << 16;
+	}
+}
+
 /* The header of a line and its 48 bytes, or false: it has not arrived whole. */
-static inline bool unpack(const struct gdri_queue *q, uint64_t line, unsigned int *head, uint8_t *p)
+static inline bool unpack(const struct gdri_queue *q, uint64_t line, unsigned int *head, uint64_t *to)
 {
 	const char *from = line_at(q, q->replies, line);
 	uint64_t w[GDRI_QUEUE_WORDS], lap = lap_of(q, line), differs = 0;
@@ -202,23 +216,19 @@ static inline bool unpack(const struct gdri_queue *q, uint64_t line, unsigned in
 	if (differs & LAP_BITS)
 		return false;
 	*head = 0;
-	for (unsigned int i = 0; i < GDRI_QUEUE_WORDS; i++) {
-		uint64_t data = w[i] & DATA_MASK;
-
+	for (unsigned int i = 0; i < GDRI_QUEUE_WORDS; i++)
 		*head |= (unsigned int)(w[i] >> 63) << i;
-		/* Two bytes too many, which the next word overwrites; p has room for those of the last. */
-		memcpy(p + 6 * i, &data, sizeof(data));
-	}
+	join(to, w);
 	return true;
 }
 
 /* All lines of the next message: how many; 0: not all of them are here. */
-static unsigned int take(const struct gdri_queue *q, uint8_t *p, size_t *size)
+static inline unsigned int take(const struct gdri_queue *q, uint64_t *to, size_t *size)
 {
 	unsigned int head, lines = 0;
 
 	do {
-		if (!unpack(q, q->received + lines, &head, p + lines * BARCOPY_QUEUE_LINE))
+		if (!unpack(q, q->received + lines, &head, to + lines * (BARCOPY_QUEUE_LINE / 8)))
 			return 0;
 	} while (++lines < GDRI_QUEUE_LINES_MAX && head & BARCOPY_QUEUE_HEAD_MORE);
 	*size = (lines - 1) * BARCOPY_QUEUE_LINE + (head & BARCOPY_QUEUE_HEAD_SIZE);
@@ -229,14 +239,14 @@ int gdri_queue_receive(struct gdri_queue *q, void *message, size_t capacity, siz
 		       uint64_t timeout_ns)
 {
 	struct patience p = { .timeout_ns = timeout_ns, .last = !timeout_ns };
-	uint8_t bytes[BARCOPY_QUEUE_MESSAGE_MAX + 2];
+	uint64_t words[BARCOPY_QUEUE_MESSAGE_MAX / 8];
 	unsigned int lines;
 	size_t n;
 	int rc = 0;
 
 	if (__builtin_expect(!enter(&q->receiving), 0))
 		return gdri_fail(EBUSY, "another thread is receiving on this queue");
-	while (!(lines = take(q, bytes, &n))) {
+	while (!(lines = take(q, words, &n))) {
 		if (__builtin_expect(is_over(&p), 0)) {
 			rc = give_up(ETIMEDOUT, "the kernel has not replied in time");
 			goto out;
@@ -246,12 +256,18 @@ int gdri_queue_receive(struct gdri_queue *q, void *message, size_t capacity, siz
 		rc = gdri_fail(EMSGSIZE, "the next reply has %zu bytes, more than %zu", n, capacity);
 		goto out;
 	}
-	memcpy(message, bytes, n);
+	if (n == BARCOPY_QUEUE_LINE)
+		memcpy(message, words, BARCOPY_QUEUE_LINE); /* in place */
+	else
+		memcpy(message, words, n);
 	if (size)
 		*size = n;
 	/* What the kernel stored before an ordered reply is behind us: the lines are in host memory. */
 	gdri_fence_after_read(GDR_MAPPING_TYPE_CACHING);
 	q->received += lines;
+#ifdef GDRI_QUEUE_PREFETCH
+	__builtin_prefetch(line_at(q, q->replies, q->received + GDRI_QUEUE_PREFETCH));
+#endif
 	if (q->received - q->credited >= q->lines / 4) {
 		q->credited = q->received;
 		gdri_post64(q->plan, q->control + BARCOPY_QUEUE_CREDIT_AT, q->received);
