@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """The page's diagrams that are no curves, as SVG in the page's colours: the two ways to GPU memory, the
-floors of the library, the order of the backends. They are given names and texts, and draw them."""
+layers of the library, the order of the backends, pairs of bars. They are given names and texts, and draw them."""
 import html
 
 
@@ -44,7 +44,20 @@ def ways(with_cuda, with_barcopy):
     return svg(930, 206, "The way of a small copy, with CUDA alone and with barcopy", parts)
 
 
-def floors(levels, outside):
+def bars(rows):
+    """rows: [(size, us without, us with)]"""
+    parts, scale, step = [], 600 / max(without for _, without, _ in rows), 62
+    for number, (size, without, ours) in enumerate(rows):
+        y = 12 + number * step
+        parts.append(text(110, y + 27, size, "label", "end"))
+        for place, (style, value) in enumerate((("cuda", without), ("ours", ours))):
+            words = f"{value:g} µs" + ("" if number else (" without", " with barcopy")[place])
+            parts += [f'<rect class="bar {style}" x="124" y="{y + place * 22}" width="{value * scale:.1f}" height="19" rx="3"/>',
+                      text(round(132 + value * scale), y + 14 + place * 22, words, "note", "start")]
+    return svg(930, 12 + len(rows) * step, "UCX with and without barcopy, by message size", parts)
+
+
+def layers(levels, outside):
     """levels: [(name, what it does)...] from the top down; outside: {name: what it reaches}."""
     parts, height, step = [], 46, 56
     parts += [box(20, 8, 560, 38, "box memory"),
@@ -58,9 +71,9 @@ def floors(levels, outside):
                       text(770, y + 28, outside[name], "note strong")]
     bottom = 66 + len(levels) * step
     parts += [arrow((8, 66), (8, bottom - 12)),
-              text(20, bottom + 8, "Each floor includes and calls those below it, never one above.", "note left",
+              text(20, bottom + 8, "Each layer includes and calls those below it, never one above.", "note left",
                    "start")]
-    return svg(930, bottom + 20, "The floors of the library", parts)
+    return svg(930, bottom + 20, "The layers of the library", parts)
 
 
 def flow(first, backends):

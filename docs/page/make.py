@@ -5,7 +5,7 @@
     make.py [ROOT] >page
 
 Figures come from docs/results, the first program and what each backend serves from the README, the
-backends' order from src/backend, the floors from docs/design.md and the folders of src/. The page
+backends' order from src/backend, the layers from docs/design.md and the folders of src/. The page
 needs nothing from elsewhere. A test fails when the committed page is not what this makes.
 """
 import glob
@@ -22,12 +22,15 @@ RESULTS = "docs/results/copybench-h200.json"
 # Label, column, style, and the least size that is drawn: the copy engine is for large copies.
 WITHOUT = [("cuMemcpy, pageable memory", "cuMemcpy", "cuda", 0),
            ("cuMemcpy, pinned memory", "cuMem.pin", "cuda thin", 0)]
+GDRCOPY = {"write": [("GDRCopy 2.6's copies", "baseline", "gdr", 0)],
+           "read": [("GDRCopy 2.6's, fenced", "b.fenced", "gdr", 0)]}
 WITH = [("barcopy", "library", "ours", 0)]
 ENGINE = [("barcopy, by the copy engine", "engine", "ours thin", 16384)]
-CURVES = {"write": WITHOUT + WITH, "read": WITHOUT + ENGINE + WITH}
+CURVES = {"write": WITHOUT + GDRCOPY["write"] + WITH, "read": WITHOUT + GDRCOPY["read"] + ENGINE + WITH}
 
-# What each floor of docs/design.md is, in a few words. `OUTSIDE`: what it reaches beyond the library.
-FLOORS = {"calls": "entry points: check, find, call, turn the error",
+# What each layer of docs/design.md is, in a few words. `OUTSIDE`: what it reaches beyond the library.
+LAYERS = {"calls": "entry points: check, find, call, turn the error",
+          "queue": "messages between the CPU and a running kernel",
           "cache": "mappings that are shared and kept for the next time",
           "core": "contexts, handles, regions, large copies",
           "backend": "a file for each way to a mapping, and their order",
@@ -36,7 +39,7 @@ FLOORS = {"calls": "entry points: check, find, call, turn the error",
           "base": "errors, log, environment, fork, tables"}
 OUTSIDE = {"copy": "GPU memory, through the mapping", "backend": "gdrdrv, dma-buf, NVIDIA's driver",
            "cuda": "libcuda.so.1, NVML"}
-BESIDE = {"abi"}  # declarations alone: no floor
+BESIDE = {"abi"}  # declarations alone: no layer
 
 
 def read(root, path):
@@ -85,6 +88,14 @@ def backends(root, readme):
     return [row for row in named if row[0] == "host"][0], [row for row in named if row[0] != "host"]
 
 
+def ucx(clients):
+    """[(bytes, without gdr_copy, with the two lines)] in us, of the first table below "UCX" in docs/clients.md"""
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in clients.splitlines()
+            if re.match(r"\| [\d.]+(?: Ki)? \|(?: [\d.]+ \|){6}$", line)]
+    return [(size.replace("Ki", "KiB") if "Ki" in size else size + " bytes", float(cells[1]), float(cells[2]))
+            for size, *cells in rows if size in ("8", "1 Ki", "2 Ki", "4 Ki")]
+
+
 def short(words):
     """As much of a cell as fits into a box."""
     return re.split(r"[;,(]| as CUDA", words)[0].strip()
@@ -101,9 +112,9 @@ def make(root):
     folders = {name for name in os.listdir(os.path.join(root, "src"))
                if os.path.isdir(os.path.join(root, "src", name))}
     picture = re.search(r"```text\n(.*?)```", read(root, "docs/design.md"), re.S)[1]
-    floors = re.findall(r"^ (\w+) {2,}\S", picture, re.M)
-    if folders != set(FLOORS) | BESIDE or set(floors) != set(FLOORS):
-        sys.exit(f"src/ or docs/design.md has other floors than the page: {sorted(folders)}, {floors}")
+    layers = re.findall(r"^ (\w+) {2,}\S", picture, re.M)
+    if folders != set(LAYERS) | BESIDE or set(layers) != set(LAYERS):
+        sys.exit(f"src/ or docs/design.md has other layers than the page: {sorted(folders)}, {layers}")
     host, others = backends(root, readme)
     tagline = re.search(r"\*\*(.*?)\*\*\n(.*?)\n\n", readme, re.S)
     values = {
@@ -114,7 +125,8 @@ def make(root):
         "WAYS": diagrams.ways(figure("write", "8", "cuMemcpy"), figure("write", "8", "library")),
         "FLOW": diagrams.flow((host[0], short(host[1]), short(host[2])),
                               [(name, short(uses), short(serves)) for name, uses, serves in others]),
-        "FLOORS": diagrams.floors([(name, FLOORS[name]) for name in floors], OUTSIDE),
+        "LAYERS": diagrams.layers([(name, LAYERS[name]) for name in layers], OUTSIDE),
+        "UCX": diagrams.bars(ucx(read(root, "docs/clients.md"))),
         "PROGRAM": html.escape(re.search(r"```c\n(.*?)```", readme, re.S)[1].rstrip(), quote=False),
         "COMMAND": html.escape(re.search(r"^cc .*", readme, re.M)[0]),
         "PRINTS": html.escape(re.search(r"^prints `([^`]*)`", readme, re.M)[1]),

@@ -4,7 +4,7 @@ page's style sheet. Knows nothing of what it draws."""
 import html
 import math
 
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 560, 392, 58, 14, 86, 36
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 560, 414, 58, 14, 108, 36
 LEGEND = 240  # width of one of its two columns
 
 

@@ -43,15 +43,15 @@ ok "... and a wrong one is found"
 
 "$python" -B docs/page/make.py >"$tmp/index.html" && cmp "$tmp/index.html" docs/index.html
 ok "docs/index.html is what \`make docs\` makes"
-[ "$(grep -c '<svg' docs/index.html)" = 7 ] && ! grep -nE '@[A-Z]|<(script|img|link|iframe)|[a-z]+://|url\([^#]' docs/index.html
-ok "... with seven pictures, and needs nothing from elsewhere"
-mkdir -p "$tmp/tree/docs" && cp -r README.md src "$tmp/tree" && cp -r docs/page docs/results docs/design.md "$tmp/tree/docs" &&
+[ "$(grep -c '<svg' docs/index.html)" = 8 ] && ! grep -nE '@[A-Z]|<(script|img|link|iframe)|[a-z]+://|url\([^#]' docs/index.html
+ok "... with eight pictures, and needs nothing from elsewhere"
+mkdir -p "$tmp/tree/docs" && cp -r README.md src "$tmp/tree" && cp -r docs/page docs/results docs/design.md docs/clients.md "$tmp/tree/docs" &&
 	sed -i 's/"hello", sizeof/"Hello", sizeof/' "$tmp/tree/README.md" &&
 	"$python" -B docs/page/make.py "$tmp/tree" >"$tmp/index.html" && ! cmp -s "$tmp/index.html" docs/index.html
 ok "... from the README's own program"
 mkdir "$tmp/tree/src/cellar" && ! "$python" -B docs/page/make.py "$tmp/tree" >/dev/null 2>"$tmp/err" &&
 	grep -q cellar "$tmp/err"
-ok "... and a folder that no floor of the page stands for stops it"
+ok "... and a folder that no layer of the page stands for stops it"
 
 # ---- what is broken is found: in a document of one fault each ----
 

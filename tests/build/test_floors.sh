@@ -6,7 +6,7 @@
 # shellcheck source=tests/common/build.bash
 . "$(dirname "$0")/../common/build.bash"
 
-floors="base copy cuda backend core cache calls" # from the lowest; abi stands beside base
+floors="base copy cuda backend core cache queue calls" # from the lowest; abi stands beside base
 
 # Who includes whom below a folder: two names relative to it.
 includes() { # includes FOLDER

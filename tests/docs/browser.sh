@@ -31,10 +31,10 @@ layout() {
 	browser --window-size="$2,1000" --dump-dom "file://$tmp/page.html" |
 		sed -n '/<section id="layout">/,/<\/section>/p' | sed 's/.*<section id="layout">//; s/<\/section>.*//' >"$tmp/layout"
 	grep -E '^fault' "$tmp/layout"
-	grep -qE '^pictures 7 texts [0-9]{2,} faults [0-9]+$' "$tmp/layout"
+	grep -qE '^pictures 8 texts [0-9]{2,} faults [0-9]+$' "$tmp/layout"
 }
 # width:height of a window that holds the page
-for window in 1200:4900 560:6400; do
+for window in 1200:5400 820:6800 400:9000; do
 	width=${window%:*} height=${window#*:}
 	layout docs/index.html "$width" && grep -q ' faults 0$' "$tmp/layout"
 	ok "$width px wide: no text is cut, lies on another or sticks out of its box"
