@@ -32,6 +32,7 @@ enum kind {
 	TWO_COPIES,
 	ONE_VECTOR,
 	POSTED,
+	LINE,
 	POLL,
 	/* Not among "all": what the hardware does where the library does not rely on it. */
 	DMA_READ,
@@ -53,15 +54,16 @@ static const struct {
 	[TWO_COPIES] = { "write", "CPU to GPU: data, then flag, two copies", CONSUME },
 	[ONE_VECTOR] = { "writev", "CPU to GPU: one vectored copy, the flag ORDERED", CONSUME },
 	[POSTED] = { "post", "CPU to GPU: data copied, flag posted", CONSUME },
+	[LINE] = { "line", "CPU to GPU: posted lines, the last word the flag", CONSUME },
 	[POLL] = { "poll", "tight reading of a block in which the GPU counts", COUNT_UP },
 	[DMA_READ] = { "dmaread", "the CPU writes the block, CUDA copies it out, no flush",
 		       PROTOCOLS },
 	[DMA_WRITE] = { "dmawrite", "the CPU writes the block, CUDA copies over it, no flush",
 			PROTOCOLS },
 };
-static const char *const kind_choice[] = { "all",     "message", "reread",   "mapflag", "readv",
-					   "seqlock", "ring",	 "write",    "writev",	"post",
-					   "poll",    "dmaread", "dmawrite", NULL };
+static const char *const kind_choice[] = { "all",     "message", "reread",  "mapflag",	"readv",
+					   "seqlock", "ring",	 "write",   "writev",	"post",
+					   "line",    "poll",	 "dmaread", "dmawrite", NULL };
 static const char *const peer_choice[] = { "gpu", "thread", NULL };
 
 enum { BLOCK_MAX = 2 << 20 };
@@ -290,7 +292,9 @@ static void write_rounds(struct tally *t, enum kind kind, uint32_t rounds)
 
 		for (size_t i = 0; i < st.size / 8; i++)
 			st.block[i] = (uint64_t)round << 32 | round;
-		if (kind == ONE_VECTOR) {
+		if (kind == LINE) {
+			copies_line(&st.copies, st.data, st.block);
+		} else if (kind == ONE_VECTOR) {
 			copies_v_to(&st.copies, seg, 2);
 		} else {
 			copies_to(&st.copies, st.data, st.block, st.size);
@@ -345,6 +349,8 @@ static struct tally run(enum kind kind, size_t size)
 	st.data = st.map + MAP_DATA + opt.offset;
 	if (kind == MESSAGE || kind == REREAD || kind == RING)
 		work.flag = st.host_device + HOST_FLAG;
+	if (kind == LINE)
+		work.flag = work.data + size - 8;
 	memset(st.host, 0, HOST_SIZE);
 	copies_to(&st.copies, st.map, zeros, MAP_SIZE);
 	(void)copies_get(&st.copies, st.map); /* brings the zeros there before the kernel starts */
@@ -506,6 +512,8 @@ int main(int argc, char **argv)
 			size_t size = opt.size ? opt.size : sizes[i];
 			struct tally t;
 
+			if (kind == LINE && (size != BARCOPY_LINE || opt.offset))
+				continue;
 			progress_show(kinds[kind].name, size);
 			t = run((enum kind)kind, size);
 			progress_clear();

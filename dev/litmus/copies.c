@@ -64,3 +64,11 @@ void copies_post(const struct copies *c, void *map, uint32_t value)
 	else
 		gdri_post32(&c->plan, map, value);
 }
+
+void copies_line(const struct copies *c, void *map, const void *line)
+{
+	if (c->handle.h)
+		copies_must(barcopy_post_line(c->handle, map, line), "barcopy_post_line");
+	else
+		gdri_post_line(&c->plan, map, line);
+}

@@ -21,5 +21,6 @@ void copies_v_from(const struct copies *c, const barcopy_copy_seg_t *seg, size_t
 void copies_v_to(const struct copies *c, const barcopy_copy_seg_t *seg, size_t count);
 uint32_t copies_get(const struct copies *c, const void *map);
 void copies_post(const struct copies *c, void *map, uint32_t value);
+void copies_line(const struct copies *c, void *map, const void *line);
 
 #endif
