@@ -16,14 +16,22 @@ static int check_flags(const void *seg, size_t count, uint32_t flags)
 	return 0;
 }
 
-/* May it be copied? 0 or -errno. n: its number. */
-static int check_segment(struct gdri_window w, const barcopy_copy_seg_t *seg, size_t n)
+static __attribute__((cold, noinline)) int explain_segment(struct gdri_window w,
+							   const barcopy_copy_seg_t *seg, size_t n)
 {
 	if (seg->flags & ~(uint32_t)BARCOPY_COPY_ORDERED || seg->reserved)
 		return gdri_fail(EINVAL, "segment %zu: unknown flags or reserved not 0", n);
-	if (seg->size && (!seg->host_ptr || !gdri_window_has(&w, seg->map_ptr, seg->size)))
-		return -gdri_explain_window(w, seg->map_ptr, seg->host_ptr, seg->size);
-	return 0;
+	return -gdri_explain_window(w, seg->map_ptr, seg->host_ptr, seg->size);
+}
+
+/* May it be copied? A read waits for this: so few instructions a piece. */
+static inline __attribute__((always_inline)) bool good(struct gdri_window w,
+						       const barcopy_copy_seg_t *seg)
+{
+	bool plain = !((seg->flags & ~(uint32_t)BARCOPY_COPY_ORDERED) | seg->reserved);
+
+	return plain &
+	       (!seg->size || (seg->host_ptr && gdri_window_has(&w, seg->map_ptr, seg->size)));
 }
 
 static void move(enum gdri_access access, const struct gdri_copy_plan *plan,
@@ -59,10 +67,11 @@ static int copyv(gdr_mh_t handle, enum gdri_access access, const barcopy_copy_se
 
 	if (!rc)
 		rc = check_flags(seg, count, flags);
-	for (size_t i = 0; !rc && i < count; i++)
-		rc = check_segment(w, &seg[i], i);
 	if (rc)
 		return -rc;
+	for (size_t i = 0; i < count; i++)
+		if (__builtin_expect(!good(w, &seg[i]), 0))
+			return -explain_segment(w, &seg[i], i);
 	if (access == GDRI_WRITES)
 		GDRI_PROBE3(copyv_to, handle.h, seg, count);
 	else
@@ -99,21 +108,21 @@ static int check_several(enum gdri_access access, const barcopy_handle_seg_t *v,
 			 struct several *all)
 {
 	struct gdri_window w = { 0 };
-	int rc = 0;
-
 	*all = (struct several){ .alike = true };
-	for (size_t i = 0; !rc && i < count; i++) {
+	for (size_t i = 0; i < count; i++) {
 		if (!i || v[i].handle.h != v[i - 1].handle.h) {
-			rc = gdri_handle_window(v[i].handle, access, &w);
+			int rc = gdri_handle_window(v[i].handle, access, &w);
+
 			if (rc)
-				break;
+				return rc;
 			all->plan = all->plan ? gdri_copy_stricter(all->plan, w.plan) : w.plan;
 			all->alike = all->alike && gdri_copy_alike(all->plan, w.plan);
 			all->counted = all->counted || w.counters;
 		}
-		rc = check_segment(w, &v[i].seg, i);
+		if (__builtin_expect(!good(w, &v[i].seg), 0))
+			return explain_segment(w, &v[i].seg, i);
 	}
-	return rc;
+	return 0;
 }
 
 /* The pieces from the first on that one call may take: mappings of one type, ORDERED the first at most. */

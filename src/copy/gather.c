@@ -7,6 +7,9 @@
  * instructions there) has not reached is not in flight: so the lines are listed first and then loaded in a
  * loop of five instructions a line. A core has 8 line buffers for lines whose address bit 6 is clear and 8
  * for those where it is set: so lines of the two kinds are loaded alternately.
+ *
+ * A branch of the loop that is predicted wrong would load lines that nobody asked for, which take a line
+ * buffer each for a round trip: so the loop counts, and what it may load beyond its end is host memory.
  */
 #include "gather.h"
 
@@ -19,16 +22,18 @@
 /* Pieces of more lines than that fill the line buffers by themselves. */
 #define PIECE_LINES 16
 
-/* Places of a batch: none is number 0, and the last piece that is let in may need PIECE_LINES. */
-enum { LINES = 64, LAST = LINES + PIECE_LINES, PARTS = 2 * LINES, KNOWN = 64 };
+/* Lines of each kind in a batch, with room for the last piece that is let in; what a wrong guess may load. */
+enum { KIND = 32, KIND_ROOM = KIND + PIECE_LINES / 2, PLACES = 2 * KIND_ROOM, AHEAD = 24 };
+enum { PARTS = 128, KNOWN = 64 };
 
 /*
- * Lines that are loaded together, and the pieces that lie in them. Lines with address bit 6 clear take
- * places from the first on upwards, the others from the last on downwards.
+ * Lines that are loaded together, and the pieces that lie in them. Lines with address bit 6 clear have the
+ * even places, the others the odd ones. Where no line is, `at` has `none`.
  */
 struct batch {
-	_Alignas(GDRI_LINE) uint8_t line[LAST + 1][GDRI_LINE];
-	const uint8_t *at[LAST + 1];
+	_Alignas(GDRI_LINE) uint8_t line[PLACES][GDRI_LINE];
+	_Alignas(GDRI_LINE) uint8_t none[GDRI_LINE];
+	const uint8_t *at[PLACES + AHEAD];
 	size_t next[2]; /* free place of each kind */
 	uint8_t part[PARTS + PIECE_LINES]; /* of each piece, line by line: its place */
 	_Alignas(16) uint8_t known[KNOWN]; /* by a hash of a line's address, its place */
@@ -56,7 +61,7 @@ static inline uint8_t place_of(struct batch *b, const uint8_t *line)
 	if (b->at[place] == line)
 		return (uint8_t)place;
 	place = b->next[kind];
-	b->next[kind] += 1 - 2 * kind;
+	b->next[kind] += 2;
 	b->at[place] = line;
 	*known = (uint8_t)place;
 	return (uint8_t)place;
@@ -70,9 +75,10 @@ static size_t list(struct batch *b, const barcopy_copy_seg_t *seg, size_t count,
 {
 	size_t left = count, parts = 0;
 
-	b->next[0] = 1;
-	b->next[1] = LAST;
-	b->at[0] = NULL;
+	b->next[0] = 0;
+	b->next[1] = 1;
+	for (size_t i = 0; i < PLACES + AHEAD; i++)
+		b->at[i] = b->none;
 	__builtin_memset(b->known, 0, sizeof(b->known));
 	b->seg = seg;
 	for (; left; seg = gdri_seg_after(seg, step), left--) {
@@ -81,7 +87,7 @@ static size_t list(struct batch *b, const barcopy_copy_seg_t *seg, size_t count,
 		if (!seg->size)
 			continue;
 		if (((seg->flags & BARCOPY_COPY_ORDERED) && parts) || lines > PIECE_LINES ||
-		    b->next[1] - b->next[0] < PIECE_LINES || parts > PARTS)
+		    b->next[0] > 2 * KIND || b->next[1] > 2 * KIND || parts > PARTS)
 			break;
 		for (const uint8_t *line = (const uint8_t *)seg->map_ptr - skip_of(seg); lines;
 		     lines--, line += GDRI_LINE)
@@ -93,8 +99,9 @@ static size_t list(struct batch *b, const barcopy_copy_seg_t *seg, size_t count,
 
 static void load(const struct gdri_copy_row *row, struct batch *b)
 {
-	row->lines(b->line[1], b->at + 1, b->next[0] - 1, b->line[LAST], b->at + LAST,
-		   LAST - b->next[1]);
+	size_t even = b->next[0], odd = b->next[1] - 1;
+
+	row->lines(b->line[0], b->at, even > odd ? even : odd);
 }
 
 /* Stores the pieces' bytes, in the pieces' order. */

@@ -94,18 +94,11 @@ static inline __attribute__((always_inline)) void load_line(uint8_t *line, const
 		STORE_HOST(line + i * sizeof(VEC), v[i]);
 }
 
-void LOOP_GATHER(uint8_t *low_line, const uint8_t *const *low_at, size_t low, uint8_t *high_line,
-		 const uint8_t *const *high_at, size_t high)
+void LOOP_GATHER(uint8_t *line, const uint8_t *const *at, size_t n)
 {
-	for (; low && high; low--, high--) {
-		load_line(low_line, *low_at++);
-		load_line(high_line, *high_at--);
-		low_line += GDRI_LINE;
-		high_line -= GDRI_LINE;
+	for (const uint8_t *const *end = at + n; at < end; at += 2, line += 2 * GDRI_LINE) {
+		load_line(line, at[0]);
+		load_line(line + GDRI_LINE, at[1]);
 	}
-	for (; low; low--, low_line += GDRI_LINE)
-		load_line(low_line, *low_at++);
-	for (; high; high--, high_line -= GDRI_LINE)
-		load_line(high_line, *high_at--);
 }
 #endif

@@ -17,12 +17,8 @@
 /* Moves n bytes; what it may assume of dst, src and n is said by its row and its column. */
 typedef void gdri_move_fn(void *dst, const void *src, size_t n);
 
-/*
- * Loads scattered lines in two groups, one of each in turn: `low` lines from the addresses at low_at[0], [1]
- * and so on to low_line and above it; `high` lines from high_at[0], [-1] to high_line and below it.
- */
-typedef void gdri_lines_fn(uint8_t *low_line, const uint8_t *const *low_at, size_t low,
-			   uint8_t *high_line, const uint8_t *const *high_at, size_t high);
+/* Loads n scattered lines, an even number, from the addresses in `at` to `line` and the lines behind it. */
+typedef void gdri_lines_fn(uint8_t *line, const uint8_t *const *at, size_t n);
 
 enum gdri_row_flags {
 	GDRI_ROW_ANY_MEMORY = 1, /* naturally aligned accesses only: fit for DEVICE mappings */

@@ -126,7 +126,7 @@ static void copy_fences_words(const struct fence_watch *w, const struct gdri_cop
 	FENCES_ARE(plan, gdri_post64(plan, map, 1), 0, 8, plan->posts ? "w" : "w" AFTER_WRITE, "w");
 	FENCES_ARE(plan, gdri_put32(plan, map, 1), 0, 4, "w" AFTER_WRITE, "w");
 	FENCES_ARE(plan, gdri_put64(plan, map, 1), 0, 8, "w" AFTER_WRITE, "w");
-	FENCES_ARE(plan, gdri_post_line(plan, map, line), 0, 64,
+	FENCES_ARE(plan, gdri_post_line(plan, map + 64, line), 0, 64,
 		   plan->posts_lines ? "w"
 		   : plan->posts     ? "w" AFTER_WRITE "w"
 				     : "w" AFTER_WRITE "w" AFTER_WRITE,

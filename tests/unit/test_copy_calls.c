@@ -136,6 +136,7 @@ static struct {
 	unsigned int call[1024];
 	size_t n;
 	unsigned int calls;
+	const uint8_t *map, *map_end;
 } loads;
 
 static void note_line(uint8_t *line, const uint8_t *at)
@@ -146,16 +147,15 @@ static void note_line(uint8_t *line, const uint8_t *at)
 	memcpy(line, at, 64);
 }
 
-static void noted_lines(uint8_t *low_line, const uint8_t *const *low_at, size_t low,
-			uint8_t *high_line, const uint8_t *const *high_at, size_t high)
+/* Even places are for lines with address bit 6 clear; where there is none stands a line of no mapping. */
+static void noted_lines(uint8_t *line, const uint8_t *const *at, size_t n)
 {
-	for (size_t i = 0; i < low; i++) {
-		ck_assert_uint_eq((uintptr_t)low_at[i] & 127, 0);
-		note_line(low_line + 64 * i, low_at[i]);
-	}
-	for (size_t i = 0; i < high; i++) {
-		ck_assert_uint_eq((uintptr_t)high_at[-(ptrdiff_t)i] & 127, 64);
-		note_line(high_line - 64 * i, high_at[-(ptrdiff_t)i]);
+	ck_assert_uint_eq(n % 2, 0);
+	for (size_t i = 0; i < n; i++) {
+		if (at[i] < loads.map || at[i] >= loads.map_end)
+			continue;
+		ck_assert_uint_eq((uintptr_t)at[i] & 127, 64 * (i % 2));
+		note_line(line + 64 * i, at[i]);
 	}
 	loads.calls++;
 }
@@ -198,6 +198,8 @@ START_TEST(test_each_line_once)
 	barcopy_copy_seg_t seg[128] = { 0 };
 
 	area_fill(&map);
+	loads.map = map.base;
+	loads.map_end = map.base + map.size;
 	for (size_t step = 1; step < 64; step += 6) {
 		for (size_t i = 0; i < 64; i++)
 			seg[i] = (barcopy_copy_seg_t){ .map_ptr = map.base + i * step % 64 * 8,
@@ -226,7 +228,7 @@ START_TEST(test_each_line_once)
 					       .size = 64 };
 	note_loads(seg, 128);
 	ck_assert_uint_eq(loads.n, 128);
-	ck_assert_uint_lt(loads.calls, 4);
+	ck_assert_uint_le(loads.calls, 4);
 }
 END_TEST
 
@@ -237,6 +239,8 @@ START_TEST(test_ordered_parts)
 	barcopy_copy_seg_t seg[100] = { 0 };
 
 	area_fill(&map);
+	loads.map = map.base;
+	loads.map_end = map.base + map.size;
 	for (size_t i = 0; i < COUNT(seg); i++)
 		seg[i] = (barcopy_copy_seg_t){ .map_ptr = map.base + i / 10 * 4096 + i % 10 * 64,
 					       .host_ptr = host.base + 64 * i,
