@@ -55,6 +55,10 @@ void sim_run_op(const struct sim_op *op)
 {
 	if (op->src)
 		memmove(op->dst, op->src, op->size);
+	else if (op->width == op->size && op->width == 4)
+		/* A word that a CPU polls. */
+		__atomic_store_n((uint32_t *)(void *)op->dst, (uint32_t)op->value,
+				 __ATOMIC_RELEASE);
 	else if (op->width == 1)
 		memset(op->dst, (int)op->value, op->size);
 	else
@@ -243,6 +247,23 @@ CUresult cuStreamQuery(CUstream stream)
 	if (r == CUDA_SUCCESS && !idle(stream))
 		r = CUDA_ERROR_NOT_READY;
 	return sim_leave(r);
+}
+
+/* [CUDA driver API, "Stream Memory Operations"]: flags 0: behind a memory fence; a word of the context's. */
+CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr addr, uint32_t value,
+				 unsigned int flags)
+{
+	struct sim_op op = { .value = value, .width = sizeof(value), .size = sizeof(value) };
+	CUresult r;
+
+	SIM_ENTER(SIM_NEED_CONTEXT);
+	r = sim_stream(stream, &op.stream);
+	if (r != CUDA_SUCCESS)
+		return sim_leave(r);
+	op.dst = sim_reach(addr, sizeof(value));
+	if (!op.dst || addr % sizeof(value) || flags > 1)
+		return sim_leave(CUDA_ERROR_INVALID_VALUE);
+	return sim_leave(sim_submit(&op));
 }
 
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)

@@ -122,7 +122,7 @@ static void close_buffer(struct buffer *b)
 
 static int by_gpu(struct buffer *b, bool to, unsigned char *host)
 {
-	return gdri_cuda_engine_copy(b->engine, to, host, b->addr, LOOK)
+	return gdri_cuda_engine_copy(b->engine, to, host, false, b->addr, LOOK)
 		       ? 0
 		       : gdri_fail(EIO, "the copy engine could not reach the trial's memory");
 }

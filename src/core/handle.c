@@ -66,7 +66,6 @@ int gdri_handle_new(struct gdri_ctx *ctx, struct gdri_region *region, uint64_t l
 	handle->pin = region->pin;
 	handle->told = false;
 	handle->offload = NULL;
-	handle->offload_set = false;
 	if (region->mapped) {
 		handle->pin.va = low & GPU_PAGE_MASK;
 		handle->pin.mapped_size =
@@ -204,7 +203,6 @@ int gdri_handle_set_copy_options_locked(struct gdri_handle *handle,
 	if (rc)
 		return rc;
 	handle->offload = offload;
-	handle->offload_set = true;
 	if (handle->pin.map)
 		show_own_plan(handle);
 	gdri_offload_free(former);
@@ -230,10 +228,6 @@ int gdri_handle_map_locked(struct gdri_handle *handle, size_t size, gdr_mapping_
 	atomic_store_explicit(&handle->write_end, pin->read_only ? 0 : pin->copy_end,
 			      memory_order_relaxed);
 	pthread_once(&env_looked_at, log_env_problem);
-	if (!handle->offload_set) {
-		(void)gdri_offload_new(handle->region, pin, NULL, &handle->offload);
-		handle->offload_set = true;
-	}
 	show_own_plan(handle);
 	return 0;
 }

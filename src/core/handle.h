@@ -46,7 +46,6 @@ struct gdri_handle {
 	struct gdri_pin pin; /* under lock: the region's, as this handle shows it */
 	bool told; /* under lock: by barcopy_next_revoked() that it is revoked */
 	struct gdri_offload *offload; /* under lock; NULL: none */
-	bool offload_set; /* under lock: by a call, so that the environment is not asked */
 	LIST_ENTRY(gdri_handle) link; /* the context's list; under ctx->lock */
 };
 

@@ -23,7 +23,13 @@ int gdri_offload_new(const struct gdri_region *region, const struct gdri_pin *pi
 /* No copy may be under way on its plan. NULL is nothing. */
 void gdri_offload_free(struct gdri_offload *offload);
 
-/* The plan for the pin's mapping as it is now; valid until the next call, or the free. */
+/*
+ * The plan for the pin's mapping as it is now; valid until the next call, or the free. With AUTO the first of
+ * a device measures, unless its sizes are known.
+ */
 const struct gdri_copy_plan *gdri_offload_plan(struct gdri_offload *offload);
+
+/* From how many bytes on the engine is ahead, reading into memory of any kind and into page-locked memory. */
+void gdri_offload_know(int device, size_t any, size_t page_locked);
 
 #endif

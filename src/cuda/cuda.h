@@ -157,10 +157,17 @@ void gdri_cuda_engine_free(struct gdri_cuda_engine *engine);
 
 /*
  * Copies and waits until all is there. False, with no text, where CUDA cannot be used in this thread
- * at this time: nothing of the copy is under way then, and any part of it may have been done.
+ * at this time: nothing of the copy is under way then, and any part of it may have been done. locked: `host`
+ * is page-locked.
  */
 bool gdri_cuda_engine_copy(struct gdri_cuda_engine *engine, bool to_device, void *host,
-			   uint64_t addr, size_t size);
+			   bool locked, uint64_t addr, size_t size);
+
+/* From now on its copies of page-locked memory end by a word that is polled, where this driver can do that. */
+void gdri_cuda_engine_poll(struct gdri_cuda_engine *engine);
+
+/* Page-locked memory of that size, for measurements one at a time; NULL: its copies are not polled. */
+void *gdri_cuda_engine_scratch(struct gdri_cuda_engine *engine, size_t size);
 
 /* Is this byte of host memory page-locked, as CUDA knows it? One call into CUDA; false where it fails. */
 bool gdri_cuda_is_page_locked(const void *host);

@@ -70,6 +70,7 @@ enum gdri_cuda_group {
 	X(cuMemHostUnregister, ALONE)                  \
 	X(cuMemcpyHtoDAsync_v2, STREAMS)               \
 	X(cuMemcpyDtoHAsync_v2, STREAMS)               \
+	X(cuStreamWriteValue32_v2, ALONE)              \
 	X(cuMemFreeAsync, ALONE)
 
 /* Filled once by gdri_cuda_load(); calls that are missing are NULL. */

@@ -10,6 +10,7 @@
 #include "common/resources.h"
 #include "common/unit.h"
 #include "copy/tune.h"
+#include "core/offload.h"
 #include "options_sim.h"
 
 static void engine_by_size(void)
@@ -30,7 +31,8 @@ static void engine_by_size(void)
 	both_ways(&m, 1000, SIZE - 1000 - 2);
 	check_counts(&m, 5, 0);
 	start_counts(&m);
-	/* AUTO with pageable memory: reads from the measured size on, writes never. */
+	/* AUTO with pageable memory: reads from the known size on, writes never. */
+	gdri_offload_know(0, GDRI_ENGINE_MIN_FROM, GDRI_ENGINE_MIN_FROM_LOCKED);
 	OK(set(&m, BARCOPY_COPY_ENGINE_AUTO, BARCOPY_COPY_ENGINE_AUTO));
 	check_counts(&m, 0, 0);
 	both_ways(&m, 9, GDRI_ENGINE_MIN_FROM - 1);
@@ -70,6 +72,7 @@ static void automatic(void)
 	registered = aligned_alloc(4096, BIG);
 	ck_assert(pageable && registered);
 	ck_assert_int_eq(cuda.cuMemHostRegister_v2(registered, BIG, 0), CUDA_SUCCESS);
+	gdri_offload_know(0, GDRI_ENGINE_MIN_FROM, GDRI_ENGINE_MIN_FROM_LOCKED);
 	OK(set(&m, BARCOPY_COPY_ENGINE_AUTO, BARCOPY_COPY_ENGINE_AUTO));
 	asked = cuda_hooks.calls("cuPointerGetAttributes");
 	ck_assert_uint_eq(by_engine(&m, pageable, GDRI_ENGINE_MIN_FROM_LOCKED - 1), 0);
@@ -88,16 +91,53 @@ static void automatic(void)
 	cuda_hooks.set_fail("cuPointerGetAttributes:*=1");
 	ck_assert_uint_eq(by_engine(&m, locked, BIG), 1);
 	cuda_hooks.set_fail(NULL);
-	/* A size that is asked for holds for every kind, and nothing is asked. */
+	/* A size that is asked for holds for every kind; how the end is waited for is another matter. */
 	OK(set(&m, 4096, 4096));
 	asked = cuda_hooks.calls("cuPointerGetAttributes");
 	ck_assert_uint_eq(by_engine(&m, pageable, 4096), 3);
 	ck_assert_uint_eq(by_engine(&m, locked, 4096), 3);
-	ck_assert_uint_eq(cuda_hooks.calls("cuPointerGetAttributes"), asked);
+	ck_assert_uint_eq(cuda_hooks.calls("cuPointerGetAttributes"), asked + 6);
 	ck_assert_int_eq(cuda.cuMemHostUnregister(registered), CUDA_SUCCESS);
 	ck_assert_int_eq(cuda.cuMemFreeHost(locked), CUDA_SUCCESS);
 	free(registered);
 	free(pageable);
+	close_mapped(&m);
+}
+
+/*
+ * AUTO is measured when options meet a mapping, once: not by the next handle, not in a copy. Where the driver
+ * cannot write words, copies end as they did.
+ */
+static void measured(void)
+{
+	unsigned long reads, waits;
+	struct mapped m;
+	uint8_t *locked;
+
+	open_mapped(&m);
+	locked = standin_host_alloc(BIG, 0);
+	reads = cuda_hooks.calls("cuMemcpyDtoHAsync");
+	OK(gdr_unmap(m.g, m.h, m.p, SIZE));
+	OK(set(&m, BARCOPY_COPY_ENGINE_AUTO, 0));
+	ck_assert_uint_eq(cuda_hooks.calls("cuMemcpyDtoHAsync"), reads);
+	map_now(&m);
+	ck_assert_uint_gt(cuda_hooks.calls("cuMemcpyDtoHAsync"), reads);
+	reads = cuda_hooks.calls("cuMemcpyDtoHAsync");
+	OK(set(&m, BARCOPY_COPY_ENGINE_AUTO, BARCOPY_COPY_ENGINE_AUTO));
+	ck_assert_uint_eq(cuda_hooks.calls("cuMemcpyDtoHAsync"), reads);
+	/* Below what a trial can come to nothing is given away, beyond it all. */
+	ck_assert_uint_eq(by_engine(&m, locked, GDRI_ENGINE_LEAST - 1), 0);
+	ck_assert_uint_eq(by_engine(&m, locked, GDRI_ENGINE_MOST), 2);
+	waits = cuda_hooks.calls("cuStreamSynchronize");
+	ck_assert_uint_eq(by_engine(&m, locked, GDRI_ENGINE_MOST), 2);
+	if (cuda_hooks.calls("cuStreamWriteValue32"))
+		ck_assert_uint_eq(cuda_hooks.calls("cuStreamSynchronize"), waits);
+	cuda_hooks.set_fail("cuStreamWriteValue32:*=801");
+	ck_assert_uint_eq(by_engine(&m, locked, GDRI_ENGINE_MOST), 2);
+	cuda_hooks.set_fail(NULL);
+	ck_assert_uint_eq(cuda_hooks.calls("cuStreamSynchronize"), waits + 2);
+	check_counts(&m, 6, 0);
+	ck_assert_int_eq(cuda.cuMemFreeHost(locked), CUDA_SUCCESS);
 	close_mapped(&m);
 }
 
@@ -401,6 +441,7 @@ static void replaced_before_the_options(void)
 static const struct unit_test tests[] = {
 	{ "copy engine by size", engine_by_size, "" },
 	{ "AUTO and page-locked memory", automatic, "" },
+	{ "AUTO is measured", measured, "" },
 	{ "copy engine in a range", engine_in_a_range, "" },
 	{ "never for words or vectors", never_words_or_vectors, "" },
 	{ "CUDA fails in a copy", failures_of_cuda, "" },
