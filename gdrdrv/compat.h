@@ -54,6 +54,20 @@ static inline pgprot_t gdrdrv_pgprot_io(pgprot_t prot)
 #endif
 }
 
+/*
+ * An entry that is writable is made as if it had been written to: on x86 the CPU marks it at the
+ * first write to each page otherwise, which costs more than the write. One that is not must not be
+ * marked (it would be a shadow stack's). arm64 has no such bit: its writable entries are so made.
+ */
+static inline pgprot_t gdrdrv_pgprot_dirty(pgprot_t prot)
+{
+#ifdef CONFIG_X86
+	if (pgprot_val(prot) & _PAGE_RW)
+		return __pgprot(pgprot_val(prot) | _PAGE_DIRTY);
+#endif
+	return prot;
+}
+
 /* Before 5.13. */
 #ifndef lockdep_assert_not_held
 #define lockdep_assert_not_held(lock) ((void)(lock))

@@ -72,6 +72,7 @@ static vm_fault_t gdrdrv_insert(struct gdrdrv_mr *mr, struct vm_area_struct *vma
 {
 	const struct gdrdrv_range *range = NULL;
 	u64 off = gdrdrv_vma_offset(mr, vma, start);
+	pgprot_t prot = gdrdrv_pgprot_dirty(vma->vm_page_prot);
 	vm_fault_t ret = VM_FAULT_NOPAGE;
 	unsigned long addr;
 	u64 n = 0;
@@ -80,7 +81,8 @@ static vm_fault_t gdrdrv_insert(struct gdrdrv_mr *mr, struct vm_area_struct *vma
 	for (addr = start; addr < end; addr += PAGE_SIZE, off += PAGE_SIZE) {
 		if (!range || off - range->off >= range->len)
 			range = gdrdrv_mr_range(mr, off);
-		ret = vmf_insert_pfn(vma, addr, PHYS_PFN(range->start + (off - range->off)));
+		ret = vmf_insert_pfn_prot(vma, addr, PHYS_PFN(range->start + (off - range->off)),
+					  prot);
 		if (ret != VM_FAULT_NOPAGE)
 			break;
 		n++;

@@ -404,6 +404,16 @@ bool pte_is_wc(uint64_t pte)
 #endif
 }
 
+/* x86: accessed and dirty. arm64: accessed, and not read-only. */
+bool pte_is_written(uint64_t pte)
+{
+#if defined(__x86_64__)
+	return (pte & 0x60) == 0x60;
+#else
+	return (pte & 0x480) == 0x400;
+#endif
+}
+
 char *read_text(const char *path)
 {
 	size_t cap = 1 << 16, len = 0;

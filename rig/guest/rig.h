@@ -141,6 +141,7 @@ int try_read(const volatile void *addr); /* 0, or the signal */
 int try_write(volatile void *addr, uint8_t value);
 int try_read32(const volatile void *addr, uint32_t *value); /* likewise */
 bool pte_is_wc(uint64_t pte);
+bool pte_is_written(uint64_t pte); /* as if the page had been */
 
 /* Files of the kernel. */
 long read_number(const char *path);

@@ -126,7 +126,7 @@ static any_fn function_at(u32 at, int fd)
 		}
 		return fn;
 	case PROVIDER_BEFORE_INSERT:
-		return (any_fn)(void *)vmf_insert_pfn;
+		return (any_fn)(void *)vmf_insert_pfn_prot;
 #ifdef CONFIG_X86
 	case PROVIDER_BEFORE_RESERVE:
 		return (any_fn)(void *)arch_io_reserve_memtype_wc;

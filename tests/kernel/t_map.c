@@ -372,6 +372,7 @@ static void t_populate(void)
 
 		CHECK_EQ(pte.level, 1);
 		CHECK(pte_is_wc(pte.pte));
+		CHECK(pte_is_written(pte.pte)); /* the CPU has nothing to mark at the write */
 		p[off] = (uint8_t)(off / 4096);
 	}
 	CHECK_EQ(read_pte(prov, p + size - GPU_PAGE).level, 0); /* the address space behind it */
@@ -389,6 +390,12 @@ static void t_populate(void)
 	CHECK_EQ(try_read(p), by_callback() ? SIGBUS : 0);
 	CHECK_EQ(munmap(p, len), 0);
 	CHECK_EQ(populate(drv, h), -EINVAL);
+	/* What cannot be written is not so marked, also where the mapping could be at first. */
+	h = must_pin(drv, gpu_alloc(prov, GPU_PAGE), GPU_PAGE);
+	p = map(drv, h, GPU_PAGE);
+	CHECK_EQ(mprotect(p, GPU_PAGE, PROT_READ), 0);
+	CHECK_EQ(populate(drv, h), 0);
+	CHECK(!pte_is_written(read_pte(prov, p).pte));
 }
 
 /* Entries are made by faults only: a mapping that nobody touched has none. */
