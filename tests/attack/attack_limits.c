@@ -433,8 +433,4 @@ static const struct unit_test tests[] = {
 	  "GDRCOPY_BACKEND=dmabuf GDRSIM_DRIVER_VERSION=13030" },
 };
 
-int main(int argc, char **argv)
-{
-	(void)argc;
-	return unit_main(argv, "attack: limits", tests, COUNT(tests));
-}
+UNIT_MAIN("attack: limits", tests)

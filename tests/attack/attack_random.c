@@ -743,8 +743,4 @@ static const struct unit_test tests[] = {
 	{ "random calls, rm and host", random_calls, "GDRCOPY_BACKEND=rm,host" },
 };
 
-int main(int argc, char **argv)
-{
-	(void)argc;
-	return unit_main(argv, "attack: random calls", tests, COUNT(tests));
-}
+UNIT_MAIN("attack: random calls", tests)

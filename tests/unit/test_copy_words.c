@@ -185,8 +185,4 @@ static const struct unit_test tests[] = {
 	{ "posted words", posted, "" },
 };
 
-int main(int argc, char **argv)
-{
-	(void)argc;
-	return unit_main(argv, "words", tests, sizeof(tests) / sizeof(tests[0]));
-}
+UNIT_MAIN("words", tests)

@@ -293,8 +293,4 @@ static const struct unit_test tests[] = {
 	{ "other tables locked", tables, "GDRCOPY_BACKEND=host" },
 };
 
-int main(int argc, char **argv)
-{
-	(void)argc;
-	return unit_main(argv, "fork", tests, COUNT(tests));
-}
+UNIT_MAIN("fork", tests)

@@ -52,26 +52,41 @@ static void one_of_each(void)
 	gdri_log(BARCOPY_LOG_ERROR, "e%d", 4);
 }
 
-static void silent_by_default(void)
+/* In a child, which has not looked at the environment yet: what comes of which level. */
+static int level_is(void *row)
 {
-	ck_assert_str_eq(stderr_of(one_of_each), "");
+	const char *const *r = row;
+
+	if (r[0])
+		setenv("GDRCOPY_ENABLE_LOGGING", r[0], 1);
+	if (r[1])
+		setenv("GDRCOPY_LOG_LEVEL", r[1], 1);
+	ck_assert_str_eq(stderr_of(one_of_each), r[2]);
+	return 0;
 }
 
-static void warnings_at_level_3(void)
+static void levels(void)
 {
-	ck_assert_str_eq(stderr_of(one_of_each), "GDRCOPY WARN: w3\nGDRCOPY ERR: e4\n");
-}
+#define ERRORS	 "GDRCOPY ERR: e4\n"
+#define WARNINGS "GDRCOPY WARN: w3\n" ERRORS
+	static const char *rows[][3] = {
+		/* enabled, level, what is written */
+		{ NULL, NULL, "" },
+		{ NULL, "1", "" },
+		/* Where no level is named errors alone, as in the library that this one stands in for. */
+		{ "1", NULL, ERRORS },
+		{ "1", "1", "GDRCOPY DBG: d1\nGDRCOPY INFO: i2\n" WARNINGS },
+		{ "1", "2", "GDRCOPY INFO: i2\n" WARNINGS },
+		{ "1", "3", WARNINGS },
+		{ "1", "4", ERRORS },
+		{ "1", "0", ERRORS },
+		{ "1", "5", ERRORS },
+		{ "1", "12", ERRORS },
+		{ "1", "-1", ERRORS },
+	};
 
-static void everything_at_level_1(void)
-{
-	ck_assert_str_eq(stderr_of(one_of_each),
-			 "GDRCOPY DBG: d1\nGDRCOPY INFO: i2\nGDRCOPY WARN: w3\nGDRCOPY ERR: e4\n");
-}
-
-/* Level 4, and where no level is named, as in the library that this one stands in for. */
-static void errors_alone(void)
-{
-	ck_assert_str_eq(stderr_of(one_of_each), "GDRCOPY ERR: e4\n");
+	for (size_t i = 0; i < COUNT(rows); i++)
+		ck_assert_msg(!unit_in_child(level_is, rows[i]), "level %s", rows[i][1]);
 }
 
 static char heard[2048];
@@ -102,7 +117,7 @@ static void function_hears_all(void)
 /* After the function is taken away, the environment's choice is in force again. */
 static void default_comes_back(void)
 {
-	ck_assert_str_eq(stderr_of(to_a_function), "GDRCOPY ERR: e4\n");
+	ck_assert_str_eq(stderr_of(to_a_function), ERRORS);
 }
 
 static void long_message(void)
@@ -386,17 +401,15 @@ static void sized_out(void)
 
 static void true_values(void)
 {
+	static const char *const values[] = { "", "0", "1", "yes" };
+
 	unsetenv("GDRCOPY_X");
 	ck_assert(!gdri_env_true("GDRCOPY_X"));
-	setenv("GDRCOPY_X", "", 1);
-	ck_assert(!gdri_env_true("GDRCOPY_X"));
-	setenv("GDRCOPY_X", "0", 1);
-	ck_assert(!gdri_env_true("GDRCOPY_X"));
-	setenv("GDRCOPY_X", "1", 1);
-	ck_assert(gdri_env_true("GDRCOPY_X"));
-	setenv("GDRCOPY_X", "yes", 1);
-	ck_assert(gdri_env_true("GDRCOPY_X"));
-	ck_assert_str_eq(gdri_env("GDRCOPY_X"), "yes");
+	for (size_t i = 0; i < COUNT(values); i++) {
+		setenv("GDRCOPY_X", values[i], 1);
+		ck_assert_int_eq(gdri_env_true("GDRCOPY_X"), i > 1);
+		ck_assert_str_eq(gdri_env("GDRCOPY_X"), values[i]);
+	}
 }
 
 /* ---- a program with raised privileges ----------------------------------------------------------------- */
@@ -453,18 +466,9 @@ static void raised_privileges(void)
 }
 
 static const struct unit_test tests[] = {
-	{ "silent by default", silent_by_default, "" },
-	{ "a level alone enables nothing", silent_by_default, "GDRCOPY_LOG_LEVEL=1" },
-	{ "errors when enabled", errors_alone, "GDRCOPY_ENABLE_LOGGING=1" },
+	{ "levels", levels, "" },
 	{ "a struct of another size comes in", sized_in, "" },
 	{ "a struct of another size goes out", sized_out, "" },
-	{ "level 3", warnings_at_level_3, "GDRCOPY_ENABLE_LOGGING=1 GDRCOPY_LOG_LEVEL=3" },
-	{ "level 1", everything_at_level_1, "GDRCOPY_ENABLE_LOGGING=1 GDRCOPY_LOG_LEVEL=1" },
-	{ "level 4", errors_alone, "GDRCOPY_ENABLE_LOGGING=1 GDRCOPY_LOG_LEVEL=4" },
-	{ "level 0 is none", errors_alone, "GDRCOPY_ENABLE_LOGGING=1 GDRCOPY_LOG_LEVEL=0" },
-	{ "level 5 is none", errors_alone, "GDRCOPY_ENABLE_LOGGING=1 GDRCOPY_LOG_LEVEL=5" },
-	{ "level 12 is none", errors_alone, "GDRCOPY_ENABLE_LOGGING=1 GDRCOPY_LOG_LEVEL=12" },
-	{ "level -1 is none", errors_alone, "GDRCOPY_ENABLE_LOGGING=1 GDRCOPY_LOG_LEVEL=-1" },
 	{ "a function hears every level", function_hears_all, "" },
 	{ "the default comes back", default_comes_back,
 	  "GDRCOPY_ENABLE_LOGGING=1 GDRCOPY_LOG_LEVEL=4" },

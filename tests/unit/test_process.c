@@ -146,8 +146,4 @@ static const struct unit_test tests[] = {
 	{ "from many threads", from_many_threads, "" },
 };
 
-int main(int argc, char **argv)
-{
-	(void)argc;
-	return unit_main(argv, "process", tests, COUNT(tests));
-}
+UNIT_MAIN("process", tests)

@@ -215,8 +215,4 @@ static const struct unit_test tests[] = {
 	{ "finding while others free", find_while_freed, NULL },
 };
 
-int main(int argc, char **argv)
-{
-	(void)argc;
-	return unit_main(argv, "slots", tests, COUNT(tests));
-}
+UNIT_MAIN("slots", tests)
