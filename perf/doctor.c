@@ -3,18 +3,19 @@
  * gdrcopy_doctor: whether the CPU can map ordinary GPU memory on this machine, by what, why not, and
  * what to do. Options, and the order of the work:
  *
- *   probes    what is not in a file (doctor/probe.h): made here, or read from a file
+ *   probes    what is not in a file (doctor/probe.h)
  *   facts     what files below a root contain (doctor/root.h), put together with the probes
- *             (doctor/machine.h); the root is "/" or a described machine's
+ *             (doctor/machine.h)
  *   findings  what the checks conclude from the facts, one subject a file (doctor/subjects.h): what was
  *             found, what it means, what to do
  *   verdict   what that comes to, and a report for people or as JSON (doctor/verdict.h)
  *
- * So a machine is data, and tests use made-up ones. A check that lacks a fact reports "unknown"; it
+ * So a machine is data, and tests/doctor has made-up ones. A check that lacks a fact reports "unknown"; it
  * never guesses.
  *
  * Reads only, but for the trials: 64 KiB of GPU memory a backend, in processes of their own.
  */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,20 +29,12 @@
 
 static struct {
 	bool json;
-	const char *root, *replay, *sim_dir;
+	const char *sim_dir;
 } opt;
 
 static const struct opt options[] = {
 	{ 0, "json", OPT_FLAG, &opt.json, NULL, "one JSON document on standard output", 0, 0,
 	  NULL },
-	{ 0, "root", OPT_TEXT, &opt.root, "DIR",
-	  "look at the files below DIR instead of /; nothing is\n"
-	  "tried on this machine",
-	  0, 0, NULL },
-	{ 0, "replay", OPT_TEXT, &opt.replay, "FILE",
-	  "take from FILE what is not in files, such as trials;\n"
-	  "with --root only",
-	  0, 0, NULL },
 	{ 0, "sim", OPT_TEXT, &opt.sim_dir, "DIR",
 	  "run on the stand-in libraries in DIR, without a GPU", 0, 0, NULL },
 };
@@ -82,10 +75,6 @@ static void parse(int argc, char **argv)
 	opts_exit_status(ANSWER_UNKNOWN, exit_text);
 	opts_examples(examples);
 	opts_parse(&tool, NULL, 0, version, argc, argv);
-	if (opt.replay && !opt.root)
-		tool_fail("--replay: give the files that belong to it with --root");
-	if (opt.root && opt.sim_dir)
-		tool_fail("--root looks at another machine: --sim has no meaning with it");
 	if (opt.json)
 		json_report_errors();
 	sim_enter(opt.sim_dir, argv);
@@ -98,18 +87,11 @@ int main(int argc, char **argv)
 	static struct report r;
 	struct verdict v;
 	struct root root;
-	char why[256];
-	int err;
 
 	parse(argc, argv);
-	err = root_open(&root, opt.root ? opt.root : "/");
-	if (err)
-		tool_fail("--root %s: %s", opt.root, strerror(-err));
-	p = opt.replay ? probes_replay(opt.replay, why, sizeof(why))
-	    : opt.root ? tool_calloc(1, sizeof(*p))
-		       : probes_make();
-	if (!p)
-		tool_fail("--replay %s: %s", opt.replay, why);
+	if (root_open(&root, "/"))
+		tool_fail("the root directory: %s", strerror(errno));
+	p = probes_make();
 	machine_start(&m, &root, p);
 	subjects_collect(&m);
 	subjects_check(&m, &r);

@@ -84,5 +84,5 @@ include tests/check.mk
 # After a change of gdrcopy_doctor's reports: the stored ones of tests/doctor, to be read before they
 # are committed.
 .PHONY: refresh-reports
-refresh-reports: $(O)/gdrcopy_doctor
+refresh-reports: $(O)/tests/test_doctor_machines
 	@tests/doctor/reports.sh $(O) refresh

@@ -95,10 +95,7 @@ struct probes {
 /* Asks the machine; takes a second or more where there is a GPU. */
 struct probes *probes_make(void);
 
-/* probe_form.c: from a file of lines; what is missing there is zero. NULL, with the cause in `why`, if
- * it cannot be read or has another form. */
-#define PROBE_FORMAT 2
-struct probes *probes_replay(const char *path, char *why, size_t why_size);
+#define PROBE_FORMAT 2 /* changes with the meaning of struct probes */
 
 /* NULL if there is none of that name. */
 const struct probe_node *probes_node(const struct probes *p, const char *path);

@@ -11,7 +11,7 @@
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
-doctor=$(cd "$1" && pwd)/gdrcopy_doctor
+doctor=$(cd "$1" && pwd)/tests/test_doctor_machines
 work=$(mktemp -d)
 trap 'chmod -R u+rwx "$work"; rm -rf "$work"' EXIT
 out=$2
@@ -22,10 +22,10 @@ python3 "$here/expand.py" "$work" "$here"/machines/*.tree
 for tree in "$here"/machines/*.tree; do
 	name=$(basename "$tree" .tree)
 	rc=0
-	timeout 60 "$doctor" --root "$work/$name" --replay "$here/machines/$name.probes" \
+	timeout 60 "$doctor" "$work/$name" "$here/machines/$name.probes" \
 		>"$out/$name.report" || rc=$?
 	echo "exit status $rc" >>"$out/$name.report"
-	timeout 60 "$doctor" --json --root "$work/$name" --replay "$here/machines/$name.probes" \
+	timeout 60 "$doctor" "$work/$name" "$here/machines/$name.probes" json \
 		>"$out/$name.report.json" || true
 done
 if [ "$2" = refresh ]; then

@@ -48,7 +48,7 @@ for name in sys.argv[1:]:
 		cmp -s "$machines/$2.probes" "$tmp/vary/probes" && cmp -s "$machines/$2.tree" \
 			"$tmp/vary/files.tree" && fail "$1" "the variation changes nothing"
 		python3 "$root/tests/doctor/expand.py" "$tmp/vary" "$tmp/vary/files.tree"
-		run "$tool" --root "$tmp/vary/files" --replay "$tmp/vary/probes"
+		run "$build/tests/test_doctor_machines" "$tmp/vary/files" "$tmp/vary/probes"
 		tr -s ' \n' '  ' <"$out" >"$tmp/vary/one-line"
 		mv "$tmp/vary/one-line" "$out"
 		expect "$1" "$5" "$6"
@@ -110,12 +110,11 @@ fi
 # ---- options and exit codes ------------------------------------------------------------------------
 run "$tool" --help
 expect "--help" 0 '^  0  ordinary GPU memory can be mapped on every GPU'
-for o in json root replay sim help version; do
+for o in json sim help version; do
 	check "--help names --$o" grep -q -- "--$o" "$out"
 done
 run "$tool" --version
 expect "--version" 0 '^gdrcopy_doctor [0-9.]+ \(libgdrapi 2\.6\)$'
-printf 'format 2\n\0machine x86_64\n' >"$tmp/nul"
 while read -r bad; do
 	# shellcheck disable=SC2086 # several words
 	run timeout 20 "$tool" $bad
@@ -128,27 +127,12 @@ done <<-END
 	-Z
 	--no-such-option
 	stray
-	--root
-	--root $tmp/none
-	--root $root/Makefile
-	--replay $machines/no-gpu.probes
-	--root $tmp --replay $tmp/none
-	--root $tmp --replay $tmp
-	--root $tmp --replay $root/Makefile
-	--root $tmp --replay /dev/null
-	--root $tmp --replay /dev/zero
-	--root $tmp --replay $tmp/nul
-	--root $tmp --sim $sim
 	--sim $tmp
 END
-run sh -c "'$tool' --root '$tmp' >/dev/full"
+run sh -c "'$tool' --sim '$sim' >/dev/full"
 expect "a full disk, report" 2 '' 'No space'
-run sh -c "'$tool' --root '$tmp' --json >/dev/full"
+run sh -c "'$tool' --sim '$sim' --json >/dev/full"
 expect "a full disk, JSON" 2 '' '.'
-
-mkdir "$tmp/empty"
-run "$tool" --root "$tmp/empty"
-expect "an empty root: nothing is known" 2 'the PCI bus cannot be seen'
 
 # ---- on the stand-in -------------------------------------------------------------------------------
 # What the library's rm backend does on this stand-in, which may have the nodes that it needs or not,

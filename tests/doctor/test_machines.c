@@ -1,16 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Probes from a file, as tests have them, by one table per struct: a line is a name and its value; an element of a
- * list is a line of its name alone, and its own lines follow, two columns further in. '#' begins a
- * comment line. Reading is strict: an unknown name, a value of another type, a text or list that is
- * too long are refused. It must not know where probes come from.
+ * The doctor on described machines, of which it reads files below a root and takes the rest from a file of
+ * probes: `test_doctor_machines ROOT PROBES [json]` prints its report and ends with its status, for
+ * reports.sh. Without arguments: the test of a machine of which nothing is known.
+ *
+ * A line of such a file is a name of struct probes and its value; an element of a list is a line of its name
+ * alone, and its own lines follow, two columns further in. '#' begins a comment line.
  */
 #include <errno.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/exit.h"
-#include "doctor/probe.h"
+#include "common/unit.h"
+#include "doctor/subjects.h"
+#include "doctor/verdict.h"
 
 enum kind { TEXT, INT, BOOL, LIST };
 
@@ -126,7 +132,7 @@ static const char *read_line(struct level level[], size_t *depth, char *line)
 	return NULL;
 }
 
-struct probes *probes_replay(const char *path, char *why, size_t why_size)
+static struct probes *replay(const char *path)
 {
 	struct probes *p = tool_calloc(1, sizeof(*p));
 	struct level level[4] = { { probes_fields, (char *)p } };
@@ -136,46 +142,57 @@ struct probes *probes_replay(const char *path, char *why, size_t why_size)
 	FILE *f = fopen(path, "re");
 	int number = 0;
 
-	why[0] = '\0';
 	while (f && !wrong && fgets(line, sizeof(line), f)) {
-		char *end = strchr(line, '\n');
-
+		line[strcspn(line, "\n")] = '\0';
 		number++;
-		if (!end && !feof(f))
-			wrong = strlen(line) + 1 == sizeof(line) ? "too long" : "has a zero byte";
-		else if (end)
-			*end = '\0';
-		if (!wrong)
-			wrong = read_line(level, &depth, line);
+		wrong = read_line(level, &depth, line);
 	}
-	if (!f || ferror(f))
-		snprintf(why, why_size, "%s", strerror(errno));
-	else if (wrong)
-		snprintf(why, why_size, "line %d: \"%.40s\": %s", number, line + strspn(line, " "),
-			 wrong);
-	else if (p->format != PROBE_FORMAT)
-		snprintf(why, why_size, "\"format\" is %d, this tool reads %d", p->format,
-			 PROBE_FORMAT);
-	if (f)
-		fclose(f);
-	if (!why[0])
-		return p;
-	free(p);
-	return NULL;
+	if (!f || wrong)
+		tool_fail("%s:%d: %s", path, number, f ? wrong : strerror(errno));
+	fclose(f);
+	p->format = PROBE_FORMAT;
+	return p;
 }
 
-const struct probe_node *probes_node(const struct probes *p, const char *path)
+static enum answer report(const char *dir, const struct probes *p, bool json, FILE *out)
 {
-	for (int i = 0; i < p->nodes; i++)
-		if (!strcmp(p->node[i].path, path))
-			return &p->node[i];
-	return NULL;
+	static struct machine m;
+	struct report r = { 0 };
+	struct verdict v;
+	struct root root;
+
+	if (root_open(&root, dir))
+		tool_fail("%s: no directory", dir);
+	machine_start(&m, &root, p);
+	subjects_collect(&m);
+	subjects_check(&m, &r);
+	verdict_reach(&v, &m, &r);
+	(json ? print_json : print_text)(&m, &r, &v, out);
+	return v.answer;
 }
 
-const struct probe_library *probes_library(const struct probes *p, const char *name)
+/* Files alone, and none of them: it says that it knows nothing. */
+static void nothing(void)
 {
-	for (int i = 0; i < p->libraries; i++)
-		if (!strcmp(p->library[i].name, name))
-			return &p->library[i];
-	return NULL;
+	static const struct probes none;
+	char dir[] = "/tmp/doctor-machines-XXXXXX", *words = NULL;
+	size_t size;
+	FILE *out = open_memstream(&words, &size);
+
+	ck_assert_ptr_nonnull(mkdtemp(dir));
+	ck_assert_int_eq(report(dir, &none, false, out), ANSWER_UNKNOWN);
+	fclose(out);
+	ck_assert_ptr_nonnull(strstr(words, "the PCI bus cannot be seen"));
+	free(words);
+	remove(dir);
+}
+
+int main(int argc, char **argv)
+{
+	static const struct unit_test tests[] = { { "nothing", nothing, NULL } };
+
+	tool_name = "gdrcopy_doctor"; /* in the JSON document */
+	if (argc > 2)
+		return (int)report(argv[1], replay(argv[2]), argc > 3, stdout);
+	return unit_main(argv, "doctor_machines", tests, COUNT(tests));
 }
