@@ -139,6 +139,7 @@ client trtllm
 client nixl
 client doca
 client dpdk
+client pplx_garden link
 client bpftime
 # DPDK's own way to name the directory.
 run "$tmp/dpdk.c" 0 "dpdk by GDRCOPY_PATH_L" "${node[@]}" LD_LIBRARY_PATH="$sim" \
