@@ -25,60 +25,64 @@
 #define PICK(ours, theirs) ours
 #endif
 
-#define S(name, ours, theirs, ...)                           \
-	do {                                                 \
-		typedef PICK(ours, theirs) T;                \
-		printf("%s=%zu", name, sizeof(T));           \
-		__VA_ARGS__ printf("\n");                    \
+#define S(name, ours, theirs, ...)                 \
+	do {                                       \
+		typedef PICK(ours, theirs) T;      \
+		printf("%s=%zu", name, sizeof(T)); \
+		__VA_ARGS__ printf("\n");          \
 	} while (0)
-#define F(ours, theirs)                                                              \
+#define F(ours, theirs)                                                           \
 	printf("%c%zu+%zu", first++ ? ',' : ':', offsetof(T, PICK(ours, theirs)), \
 	       sizeof(((T *)0)->PICK(ours, theirs)));
 #define N(ours, theirs) printf("%s=%#x\n", #theirs, (unsigned int)PICK(ours, theirs))
 
-#define ALLOC(ours, answer)                                                                         \
-	S("NVOS64", ours, NVOS64_PARAMETERS, int first = 0; F(client, hRoot) F(parent, hObjectParent) \
-	  F(object, hObjectNew) F(class, hClass) F(params, pAllocParms)                             \
-	  F(rights, pRightsRequested) F(answer, status))
-#define EXPORT(ours)                                                                           \
-	S("EXPORT_TO_DMABUF_FD", ours, nv_ioctl_export_to_dma_buf_fd_t, int first = 0; F(fd, fd) \
-	  F(client, hClient) F(total, totalObjects) F(count, numObjects) F(index, index)      \
-	  F(size, totalSize) F(objects, handles) F(offsets, offsets) F(sizes, sizes)          \
-	  F(status, status))
-#define EXPORT_INFO(ours)                                                             \
+#define ALLOC(ours, answer)                                                                \
+	S("NVOS64", ours, NVOS64_PARAMETERS, int first = 0;                                \
+	  F(client, hRoot) F(parent, hObjectParent) F(object, hObjectNew) F(class, hClass) \
+		  F(params, pAllocParms) F(rights, pRightsRequested) F(answer, status))
+#define EXPORT(ours)                                                                               \
+	S("EXPORT_TO_DMABUF_FD", ours, nv_ioctl_export_to_dma_buf_fd_t, int first = 0;             \
+	  F(fd, fd) F(client, hClient) F(total, totalObjects) F(count, numObjects) F(index, index) \
+		  F(size, totalSize) F(objects, handles) F(offsets, offsets) F(sizes, sizes)       \
+			  F(status, status))
+#define EXPORT_INFO(ours)                                                                    \
 	S("GET_EXPORT_OBJECT_INFO", ours, NV0000_CTRL_OS_UNIX_GET_EXPORT_OBJECT_INFO_PARAMS, \
-	  int first = 0; F(fd, fd) F(device_instance, deviceInstance))
+	  int first = 0;                                                                     \
+	  F(fd, fd) F(device_instance, deviceInstance))
 
 static void structures(void)
 {
-	S("CARD_INFO", struct rm_card_info, nv_ioctl_card_info_t, int first = 0; F(valid, valid)
-	  F(pci_domain, pci_info.domain) F(pci_bus, pci_info.bus) F(pci_slot, pci_info.slot)
-	  F(gpu_id, gpu_id) F(fb_address, fb_address) F(fb_size, fb_size) F(minor, minor_number));
+	S("CARD_INFO", struct rm_card_info, nv_ioctl_card_info_t, int first = 0;
+	  F(valid, valid) F(pci_domain, pci_info.domain) F(pci_bus, pci_info.bus)
+		  F(pci_slot, pci_info.slot) F(gpu_id, gpu_id) F(fb_address, fb_address)
+			  F(fb_size, fb_size) F(minor, minor_number));
 	S("REGISTER_FD", struct rm_register_fd, nv_ioctl_register_fd_t, int first = 0;
 	  F(ctl_fd, ctl_fd));
 	S("NV0080_ALLOC", struct rm_device_params, NV0080_ALLOC_PARAMETERS, int first = 0;
 	  F(instance, deviceId) F(flags, flags) F(va_mode, vaMode));
-	S("NVOS00", struct rm_free, NVOS00_PARAMETERS, int first = 0; F(client, hRoot)
-	  F(parent, hObjectParent) F(object, hObjectOld) F(status, status));
-	S("NVOS55", struct rm_dup, NVOS55_PARAMETERS, int first = 0; F(client, hClient)
-	  F(parent, hParent) F(object, hObject) F(source_client, hClientSrc)
-	  F(source_object, hObjectSrc) F(flags, flags) F(status, status));
-	S("NVOS54", struct rm_control, NVOS54_PARAMETERS, int first = 0; F(client, hClient)
-	  F(object, hObject) F(command, cmd) F(flags, flags) F(params, params)
-	  F(params_size, paramsSize) F(status, status));
+	S("NVOS00", struct rm_free, NVOS00_PARAMETERS, int first = 0;
+	  F(client, hRoot) F(parent, hObjectParent) F(object, hObjectOld) F(status, status));
+	S("NVOS55", struct rm_dup, NVOS55_PARAMETERS, int first = 0;
+	  F(client, hClient) F(parent, hParent) F(object, hObject) F(source_client, hClientSrc)
+		  F(source_object, hObjectSrc) F(flags, flags) F(status, status));
+	S("NVOS54", struct rm_control, NVOS54_PARAMETERS, int first = 0;
+	  F(client, hClient) F(object, hObject) F(command, cmd) F(flags, flags) F(params, params)
+		  F(params_size, paramsSize) F(status, status));
 	S("GPU_GET_ID_INFO_V2", struct rm_gpu_id_info, NV0000_CTRL_GPU_GET_ID_INFO_V2_PARAMS,
-	  int first = 0; F(gpu_id, gpuId) F(device_instance, deviceInstance));
+	  int first = 0;
+	  F(gpu_id, gpuId) F(device_instance, deviceInstance));
 	S("IMPORT_OBJECT_FROM_FD", struct rm_import_fd,
-	  NV0000_CTRL_OS_UNIX_IMPORT_OBJECT_FROM_FD_PARAMS, int first = 0; F(fd, fd)
-	  F(type, object.type) F(device, object.data.rmObject.hDevice)
-	  F(parent, object.data.rmObject.hParent) F(object, object.data.rmObject.hObject));
+	  NV0000_CTRL_OS_UNIX_IMPORT_OBJECT_FROM_FD_PARAMS, int first = 0;
+	  F(fd, fd) F(type, object.type) F(device, object.data.rmObject.hDevice)
+		  F(parent, object.data.rmObject.hParent) F(object, object.data.rmObject.hObject));
 	S("NVOS33", struct rm_map, nv_ioctl_nvos33_parameters_with_fd, int first = 0;
 	  F(client, params.hClient) F(device, params.hDevice) F(object, params.hMemory)
-	  F(offset, params.offset) F(length, params.length) F(address, params.pLinearAddress)
-	  F(status, params.status) F(flags, params.flags) F(fd, fd));
-	S("NVOS34", struct rm_unmap, NVOS34_PARAMETERS, int first = 0; F(client, hClient)
-	  F(device, hDevice) F(object, hMemory) F(address, pLinearAddress) F(status, status)
-	  F(flags, flags));
+		  F(offset, params.offset) F(length, params.length)
+			  F(address, params.pLinearAddress) F(status, params.status)
+				  F(flags, params.flags) F(fd, fd));
+	S("NVOS34", struct rm_unmap, NVOS34_PARAMETERS, int first = 0;
+	  F(client, hClient) F(device, hDevice) F(object, hMemory) F(address, pLinearAddress)
+		  F(status, status) F(flags, flags));
 #ifdef THEIRS
 	ALLOC(, status);
 	EXPORT();

@@ -128,7 +128,8 @@ static int check_seen(const struct seen *seen, size_t size)
 	if (seen->strange)
 		return gdri_fail(ENOTSUP, "this driver's export of a dma-buf has another layout");
 	if (seen->elsewhere)
-		return gdri_fail(EINVAL, "libcuda exported it on " RM_GPU_NODE ", which is not GPU %d's",
+		return gdri_fail(EINVAL,
+				 "libcuda exported it on " RM_GPU_NODE ", which is not GPU %d's",
 				 seen->minor, seen->gpu->ordinal);
 	if (!seen->sources.count)
 		return gdri_fail(ENOTSUP, "libcuda's export of a dma-buf was not seen");

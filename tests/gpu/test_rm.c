@@ -601,8 +601,8 @@ static void find_nodes(bool *found)
 /* Closes the nodes that the library keeps: those that a child of fork() finds closed. Their number. */
 static int close_the_librarys_nodes(void)
 {
-	bool *nodes = mmap(NULL, 2 * MAX_FDS, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-			   -1, 0);
+	bool *nodes =
+		mmap(NULL, 2 * MAX_FDS, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	bool *left = nodes + MAX_FDS;
 	int closed = 0, status = 1;
 	pid_t pid;

@@ -59,12 +59,6 @@ static inline void rm_end(unsigned int gpus)
 	rm_assert_kept(gpus);
 }
 
-static inline void rm_has(const char *part)
-{
-	ck_assert_msg(strstr(barcopy_last_error(), part), "\"%s\" is not in \"%s\"", part,
-		      barcopy_last_error());
-}
-
 /* ---- one range ------------------------------------------------------------------------------------- */
 
 struct rm_use {
@@ -235,13 +229,11 @@ static inline void rm_exportable_alone(const char *reason)
 	vmm = standin_chunks(0, 0, 3, 2 * MIB, true);
 	other = standin_chunks(0, 0, 1, 2 * MIB, false);
 	for (int i = 0; i < 2; i++) {
-		FAILS(ENOTSUP, rm_pin(plain, MIB, 0));
-		rm_has(reason);
-		rm_has("not memory of cuMemCreate (cudaMalloc memory cannot be imported)");
+		FAILS_WITH(ENOTSUP, reason, rm_pin(plain, MIB, 0));
+		SAYS("not memory of cuMemCreate (cudaMalloc memory cannot be imported)");
 		rm_assert_clear();
-		FAILS(ENOTSUP, rm_pin(other, MIB, 0));
-		rm_has(reason);
-		rm_has("cuMemCreate was not asked for an exportable allocation");
+		FAILS_WITH(ENOTSUP, reason, rm_pin(other, MIB, 0));
+		SAYS("cuMemCreate was not asked for an exportable allocation");
 		rm_assert_clear();
 		rm_whole_life("exportable VMM", vmm, 6 * MIB);
 		rm_whole_life("a part of it", vmm + MIB + 1, 2 * MIB);

@@ -225,44 +225,6 @@ static void read_only(void)
 	rm_end(1);
 }
 
-/* ---- what the pin keeps ------------------------------------------------------------------------------------ */
-
-static void persistent(void)
-{
-	uint8_t a[RM_LOOK], b[RM_LOOK];
-	CUdeviceptr p, q;
-	uint64_t keeps = 0;
-	struct rm_use u;
-	int value = 0;
-
-	rm_begin();
-	OK(gdr_get_attribute(rm_g, GDR_ATTR_USE_PERSISTENT_MAPPING, &value));
-	ck_assert_int_eq(value, 1);
-	p = standin_alloc(4 * MIB);
-	OK(rm_use_open(&u, p, 4 * MIB, 0));
-	OK(barcopy_get_handle_attribute(rm_g, u.h, BARCOPY_HANDLE_ATTR_PERSISTENT, &keeps));
-	ck_assert_uint_eq(keeps, 1);
-	rm_pattern(a, RM_LOOK, 77);
-	CU(cuda.cuMemcpyHtoD_v2(p, a, RM_LOOK));
-	CU(cuda.cuMemFree_v2(p));
-	q = standin_alloc(4 * MIB);
-	ck_assert_uint_eq(q, p); /* the same address, other memory */
-	rm_pattern(b, RM_LOOK, 78);
-	CU(cuda.cuMemcpyHtoD_v2(q, b, RM_LOOK));
-	CU(cuda.cuCtxSynchronize());
-	OK(gdr_copy_from_mapping(u.h, b, u.p, RM_LOOK));
-	ck_assert_int_eq(memcmp(a, b, RM_LOOK), 0);
-	rm_pattern(a, RM_LOOK, 79);
-	OK(gdr_copy_to_mapping(u.h, u.p, a, RM_LOOK));
-	CU(cuda.cuMemcpyDtoH_v2(b, q, RM_LOOK));
-	ck_assert_int_ne(memcmp(a, b, RM_LOOK), 0);
-	rm_whole_life("the new memory", q, 4 * MIB);
-	rm_use_close(&u);
-	CU(cuda.cuMemFree_v2(q));
-	ck_assert_uint_eq(standin_device_bytes(0), 0);
-	rm_end(1);
-}
-
 /* Closed with everything still pinned and mapped. */
 static void closed_as_it_is(void)
 {
@@ -304,7 +266,6 @@ static const struct unit_test tests[] = {
 	{ "BAR1", bar1, "" },
 	{ "parts of a pin", parts_of_a_pin, "" },
 	{ "read-only", read_only, "" },
-	{ "the pin keeps its memory", persistent, "" },
 	{ "closed as it is", closed_as_it_is, "" },
 };
 

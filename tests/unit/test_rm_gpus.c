@@ -93,8 +93,7 @@ static void chunks_of_two_by_their_export(void)
 
 	rm_begin();
 	p = mixed();
-	FAILS(EINVAL, rm_pin(p, 4 * MIB, 0));
-	rm_has("a chunk of GPU 1 in a range of GPU 0");
+	FAILS_WITH(EINVAL, "a chunk of GPU 1 in a range of GPU 0", rm_pin(p, 4 * MIB, 0));
 	rm_whole_life("the first chunk", p, 2 * MIB);
 	rm_end(1);
 }
@@ -108,8 +107,7 @@ static void they_disagree(const char *name, const char *value, const char *text)
 	p = standin_chunks(0, 0, 1, 2 * MIB, true);
 	rm_whole_life("while they agree", p, 2 * MIB);
 	setenv(name, value, 1);
-	FAILS(EINVAL, rm_pin(p, 2 * MIB, 0));
-	rm_has(text);
+	FAILS_WITH(EINVAL, text, rm_pin(p, 2 * MIB, 0));
 	rm_assert_kept(1);
 	unsetenv(name);
 	rm_whole_life("when they agree again", p, 2 * MIB);
@@ -123,7 +121,8 @@ static void exported_elsewhere(void)
 
 static void object_elsewhere(void)
 {
-	they_disagree("GDRSIM_RM_INSTANCES", "0,1", "the descriptor's memory is on device instance 0");
+	they_disagree("GDRSIM_RM_INSTANCES", "0,1",
+		      "the descriptor's memory is on device instance 0");
 }
 
 /* One GPU's node is not there, or not for us: the other is served, and this one once it is. */
@@ -136,8 +135,7 @@ static void one_node(const char *variable, int err, const char *text)
 	for (int i = 0; i < 2; i++)
 		p[i] = alloc_on(i, MIB);
 	for (int i = 0; i < 2; i++) {
-		FAILS(err, gdr_pin_buffer_v2(rm_g, p[1], MIB, 0, &h));
-		rm_has(text);
+		FAILS_WITH(err, text, gdr_pin_buffer_v2(rm_g, p[1], MIB, 0, &h));
 		rm_assert_kept((unsigned int)i);
 		CU(cuda.cuCtxSetCurrent(standin_primary(0)));
 		rm_whole_life("memory of the other GPU", p[0], MIB);
@@ -174,8 +172,9 @@ static void one_trial_fails(void)
 	rm_sim.faults(NULL);
 	CU(cuda.cuCtxSetCurrent(standin_primary(0)));
 	rm_whole_life("memory of the other GPU", p[0], MIB);
-	FAILS(ENOTSUP, gdr_pin_buffer_v2(rm_g, p[1], MIB, 0, &h));
-	rm_has("rm: the trial on GPU 1 failed: RM_MAP_MEMORY: NV_ERR_NOT_SUPPORTED (0x56)");
+	FAILS_WITH(ENOTSUP,
+		   "rm: the trial on GPU 1 failed: RM_MAP_MEMORY: NV_ERR_NOT_SUPPORTED (0x56)",
+		   gdr_pin_buffer_v2(rm_g, p[1], MIB, 0, &h));
 	rm_end(2);
 }
 
@@ -185,10 +184,8 @@ static void control_node(const char *how, int err, const char *text)
 	standin_start();
 	setenv("GDRSIM_RM", how, 1);
 	setenv("GDRCOPY_BACKEND", "rm", 1);
-	errno = 0;
-	ck_assert_ptr_null(gdr_open());
-	ck_assert_int_eq(errno, err);
-	rm_has(text);
+	FAILS(err, ERRNO_OF(gdr_open()));
+	SAYS(text);
 	rm_assert_kept(0);
 	unsetenv("GDRSIM_RM");
 	rm_open_context();
@@ -223,10 +220,8 @@ static void control_node_without_descriptors(void)
 	rm_begin();
 	for (size_t i = 0; i < COUNT(table); i++) {
 		rm_sim.faults(table[i].rule);
-		errno = 0;
-		ck_assert_ptr_null(gdr_open());
-		ck_assert_int_eq(errno, table[i].err);
-		rm_has(table[i].text);
+		FAILS(table[i].err, ERRNO_OF(gdr_open()));
+		SAYS(table[i].text);
 		rm_sim.faults(NULL);
 	}
 	rm_whole_life("with descriptors", standin_alloc(MIB), MIB);

@@ -82,13 +82,19 @@ static void no_descriptor(void)
 	unlink(path);
 }
 
-#define FILE_NR(n) { "file " #n, file, "POLICY=" #n }
+#define FILE_NR(n)                             \
+	{                                      \
+		"file " #n, file, "POLICY=" #n \
+	}
 
 static const struct unit_test tests[] = {
-	FILE_NR(0), FILE_NR(1), FILE_NR(2),  FILE_NR(3),  FILE_NR(4),
-	FILE_NR(5), FILE_NR(6), FILE_NR(7),  FILE_NR(8),  FILE_NR(9),
-	FILE_NR(10), FILE_NR(11), FILE_NR(12),
-	{ "no descriptor is left", no_descriptor, "" },
+	FILE_NR(0),  FILE_NR(1),
+	FILE_NR(2),  FILE_NR(3),
+	FILE_NR(4),  FILE_NR(5),
+	FILE_NR(6),  FILE_NR(7),
+	FILE_NR(8),  FILE_NR(9),
+	FILE_NR(10), FILE_NR(11),
+	FILE_NR(12), { "no descriptor is left", no_descriptor, "" },
 };
 
 int main(int argc, char **argv)

@@ -39,11 +39,9 @@ static void nothing_served(const char *text)
 	plain = standin_alloc(MIB);
 	vmm = standin_chunks(0, 0, 1, 2 * MIB, true);
 	for (int i = 0; i < 2; i++) {
-		FAILS(ENOTSUP, rm_pin(plain, MIB, 0));
-		rm_has(text);
+		FAILS_WITH(ENOTSUP, text, rm_pin(plain, MIB, 0));
 		rm_assert_clear();
-		FAILS(ENOTSUP, rm_pin(vmm, MIB, 0));
-		rm_has(text);
+		FAILS_WITH(ENOTSUP, text, rm_pin(vmm, MIB, 0));
 		rm_assert_clear();
 		if (!i) /* later it stays off, whatever it would find */
 			unsetenv("GDRSIM_RM_PROTECTED");
@@ -72,8 +70,9 @@ static void bar1_full(void)
 	p = standin_alloc(32 * MIB);
 	for (int i = 0; i < 7; i++)
 		OK(rm_use_open(&u[i], p + (size_t)i * 2 * MIB, 2 * MIB, 0));
-	FAILS(ENOMEM, rm_use_open(&more, p, 8 * MIB, 0));
-	rm_has("RM_MAP_MEMORY: NV_ERR_NO_MEMORY (0x51): BAR1 has no room for 0x800000 bytes");
+	FAILS_WITH(ENOMEM,
+		   "RM_MAP_MEMORY: NV_ERR_NO_MEMORY (0x51): BAR1 has no room for 0x800000 bytes",
+		   rm_use_open(&more, p, 8 * MIB, 0));
 	rm_assert_clear();
 	ck_assert_uint_eq(rm_sim.bar1_used(0), 14 * MIB);
 	OK(rm_use_open(&u[7], p + 20 * MIB, 2 * MIB, 0));
@@ -93,8 +92,7 @@ static void bar1_full_half_way(void)
 
 	rm_begin();
 	p = standin_chunks(0, 0, 10, 2 * MIB, false);
-	FAILS(ENOMEM, rm_use_open(&u, p, 20 * MIB, 0));
-	rm_has("BAR1 has no room for 0x200000 bytes");
+	FAILS_WITH(ENOMEM, "BAR1 has no room for 0x200000 bytes", rm_use_open(&u, p, 20 * MIB, 0));
 	ck_assert_uint_eq(rm_sim.bar1_used(0), 0);
 	rm_assert_kept(1);
 	rm_whole_life("what has room", p, 16 * MIB);
@@ -199,13 +197,12 @@ static void other_memory(void)
 
 	rm_begin();
 	CU(cuda.cuMemAllocManaged(&managed, MIB, CU_MEM_ATTACH_GLOBAL));
-	FAILS(EINVAL, rm_pin(managed, MIB, 0));
-	rm_has("managed");
-	FAILS(ENOTSUP, rm_pin((uintptr_t)standin_host_alloc(4096, 0), 4096, 0));
-	rm_has("rm: not device memory");
+	FAILS_WITH(EINVAL, "managed", rm_pin(managed, MIB, 0));
+	FAILS_WITH(ENOTSUP, "rm: not device memory",
+		   rm_pin((uintptr_t)standin_host_alloc(4096, 0), 4096, 0));
 	p = standin_alloc(4 * MIB);
-	FAILS(EINVAL, rm_pin(p, 64 * MIB, 0));
-	rm_has("rm: cuMemGetHandleForAddressRange: CUDA_ERROR_INVALID_VALUE (1)");
+	FAILS_WITH(EINVAL, "rm: cuMemGetHandleForAddressRange: CUDA_ERROR_INVALID_VALUE (1)",
+		   rm_pin(p, 64 * MIB, 0));
 	rm_assert_clear();
 	CU(cuda.cuMemFree_v2(p));
 	FAILS(EINVAL, rm_pin(p, 4 * MIB, 0));
