@@ -43,12 +43,6 @@ override CPPFLAGS += -Iinclude -Isrc -U_GNU_SOURCE -D_GNU_SOURCE= -DBARCOPY_VERS
 override CFLAGS += -std=gnu11 $(WARNINGS) $(WERROR) -fvisibility=hidden -fno-strict-aliasing -pthread
 # -fno-strict-aliasing: the copies look at callers' memory as words, whatever it was declared as.
 
-# USDT probes: SDT=1 with, SDT=0 without, unset: where the system has <sys/sdt.h> (src/base/probes.h).
-SDT ?=
-ifneq ($(SDT),)
-override CPPFLAGS += -DGDRI_SDT=$(SDT)
-endif
-
 # The rm backend (SECURITY.md): RM_BACKEND=0 leaves it out. Its tests need it.
 RM_BACKEND ?= 1
 override CPPFLAGS += -DGDRI_RM=$(RM_BACKEND)
@@ -73,11 +67,11 @@ GDRI_COPY_SRCS :=
 include src/copy/copy.mk
 
 LIB_SRCS := $(addprefix src/, \
-	$(addprefix base/, counters.c error.c fork.c log.c process.c sized.c slots.c) \
+	$(addprefix base/, counters.c error.c fork.c inside.c log.c process.c sized.c slots.c) \
 	$(addprefix cuda/, load.c device.c memory.c export.c alloc.c register.c engine.c nvml.c) \
 	$(addprefix backend/, backends.c request.c mmap.c type.c pin.c gdrdrv.c gdrdrv_node.c gdrdrv_dmabuf.c dmabuf.c rm.c host.c) \
 	$(addprefix core/, ctx.c handle.c mem.c offload.c parts.c region.c) \
-	$(addprefix cache/, cache.c evict.c miss.c pages.c range.c) \
+	$(addprefix cache/, cache.c doom.c entry.c evict.c miss.c pages.c range.c) \
 	$(addprefix calls/, cache.c copies.c copyv.c gdrapi.c memory.c queue.c revoke.c stats.c) \
 	$(addprefix queue/, messages.c queue.c)) $(GDRI_COPY_SRCS)
 
@@ -116,12 +110,6 @@ $(O)/%.o: %.c $(FLAGS_SEEN)
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(call compile,$(CFLAGS_EXTRA))
-
-# What includes probes.h is built anew when <sys/sdt.h> has come or gone, which no dependency file records.
-SDT_SEEN := $(O)/sdt-$(if $(wildcard /usr/include/sys/sdt.h /usr/include/*/sys/sdt.h),yes,no)
-$(SDT_SEEN):
-	$(Q)mkdir -p $(@D) && rm -f $(O)/sdt-* && : >$@
-$(foreach f,$(patsubst %.c,$(O)/%,$(shell grep -l '"base/probes.h"' $(LIB_SRCS))),$(f).o $(f).pic.o): $(SDT_SEEN)
 
 $(LIB): $(LIB_SRCS:%.c=$(O)/%.pic.o) src/libgdrapi.map
 	$(call say,LD,$@)

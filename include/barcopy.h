@@ -52,24 +52,6 @@ gdr_t barcopy_open(uint32_t flags);
  */
 const char *barcopy_last_error(void);
 
-/** Levels of log messages, as in GDRCOPY_LOG_LEVEL. */
-typedef enum barcopy_log_level {
-	BARCOPY_LOG_DEBUG = 1,
-	BARCOPY_LOG_INFO = 2,
-	BARCOPY_LOG_WARN = 3,
-	BARCOPY_LOG_ERROR = 4
-} barcopy_log_level_t;
-
-/** Receives one message without a newline; may be called from any thread; must not call us. */
-typedef void (*barcopy_log_fn)(void *arg, barcopy_log_level_t level, const char *message);
-
-/**
- * Sends this process's log messages, all levels, to `fn` instead of stderr; NULL restores the
- * default (stderr if GDRCOPY_ENABLE_LOGGING, from GDRCOPY_LOG_LEVEL up). When it returns, the
- * former function is not running and will not be called again. Nothing is logged by the copies.
- */
-void barcopy_set_log_fn(barcopy_log_fn fn, void *arg);
-
 /** Backends, as BARCOPY_HANDLE_ATTR_BACKEND names them. */
 typedef enum barcopy_backend {
 	BARCOPY_BACKEND_GDRDRV = 1, /**< kernel driver: any device memory */
@@ -205,8 +187,8 @@ typedef struct barcopy_copy_options {
  * barcopy_get_stats() counts both. In a host function of a stream CUDA forbids its own calls, and may or
  * may not refuse them: make no large copy there.
  *
- * @return 0; EINVAL (handle, size, flags, unknown bytes not 0; the copy engine for memory
- *         that was freed); ENOTSUP (the copy engine for memory that is not the GPU's); ENOMEM;
+ * @return 0; EINVAL (handle, one of a barcopy_region_t: barcopy_cache_options_t has its options; size,
+ *         flags, unknown bytes not 0; the copy engine for memory that was freed); ENOTSUP (the copy engine for memory that is not the GPU's); ENOMEM;
  *         ENODEV or EIO (CUDA); EACCES. After a failure, all is as before.
  */
 int barcopy_set_copy_options(gdr_mh_t handle, const barcopy_copy_options_t *options);
@@ -375,28 +357,40 @@ int barcopy_mem_import(gdr_t g, int device, int fd, size_t size, uint32_t flags,
 enum barcopy_map_range_flags {
 	/** A mapping of its own without write permission: a store through the pointer is a fault
 	 *  (SIGSEGV), a copy to it, or a word, EACCES. ENOTSUP for memory of cudaHostAlloc. */
-	BARCOPY_MAP_RANGE_READ_ONLY = 1
+	BARCOPY_MAP_RANGE_READ_ONLY = 1,
+	/** SYNC_MEMOPS of the allocations is left as it is; see barcopy_map_range(). Such ranges have
+	 *  pins of their own. */
+	BARCOPY_MAP_RANGE_NO_SYNC_MEMOPS = 2
 };
 
 /**
  * Pins and maps any range of device memory, and gives the CPU's pointer to that very byte.
  *
- * GPU pages are pinned and mapped once, however many ranges of the context lie in them: two buffers
- * in one page, equal and overlapping ranges and parts of a range share a pin, which ends with the
- * last of them. (A range that reaches beyond what is pinned gets a pin that covers both, and later
- * ranges share that one; the first stays as it is for those who have it.) Memory that was freed and
+ * A range that lies in the pages of another one with the same flags shares its pin, which ends with the
+ * last of them: equal ranges, parts of a range, buffers in one page. Allocations of up to 2 MiB are pinned
+ * whole. Ranges that do not overlap, such as the buffers of an allocator in its segments, pin at most
+ * twice the GPU pages that they touch, in whatever order they come; ranges that overlap and are no parts
+ * of each other at most four times. (The neighbour of a range that is longer than 2 MiB and more than
+ * twice as long does not share its pin, and so does not keep it.) Memory that was freed and
  * reallocated since is never shared: CUDA's buffer ID is compared. Nor are two allocations of
- * cudaHostAlloc, of which nothing is pinned. SYNC_MEMOPS is set on the allocations in the range.
+ * cudaHostAlloc, of which nothing is pinned.
+ *
+ * SYNC_MEMOPS is set on the allocations in the range, as by gdr_pin_buffer(), which makes all later copies
+ * and memsets of the CUDA API on them synchronous, for good: also those of other buffers in an allocator's
+ * segment. With BARCOPY_MAP_RANGE_NO_SYNC_MEMOPS it is not, and the order is the caller's to make:
+ * cuStreamSynchronize, or an event, behind a copy or memset of the CUDA API before its result is read through
+ * the mapping, and before memory that it reads is written through the mapping.
  *
  * @param addr     device address, any alignment; for memory of cudaHostAlloc also the host address
  * @param size     bytes, at least 1
- * @param flags    0 or BARCOPY_MAP_RANGE_READ_ONLY
+ * @param flags    0 or BARCOPY_MAP_RANGE_* flags
  * @param cpu_ptr  stands for addr; valid until the handle ends
  * @param handle   for the copies, which reach exactly this range; its gdr_info_v2_t.va is addr
  *                 rounded down to 64 KiB. The caller's until barcopy_unmap_range(), the one
  *                 way to end it, or gdr_close()
  * @return 0; EINVAL (g, NULL, size 0, unknown flag or address); EOVERFLOW; ENOTSUP (memory of a kind
- *         that cannot be mapped here, or not read-only); ENOMEM (also: BAR1 is full); ENODEV; EACCES.
+ *         that cannot be mapped here, or not read-only); ENOMEM (also: BAR1 is full and no region of a
+ *         cache of this context is idle); EMFILE; ENODEV; EACCES.
  */
 int barcopy_map_range(gdr_t g, uint64_t addr, size_t size, uint32_t flags, void **cpu_ptr,
 		  gdr_mh_t *handle);
@@ -419,10 +413,10 @@ typedef struct barcopy_bar_info {
  * Asks NVML (libnvidia-ml.so.1, loaded at the first call) about a GPU's BAR1. CUDA is initialised
  * if it was not.
  * @param device  CUDA device ordinal
- * @return 0; EINVAL (g, device, NULL, info->struct_size too small); ENOTSUP (NVML is missing or does not
- *         report it: barcopy_last_error() says which); ENODEV (no CUDA driver); EIO; EACCES.
+ * @return 0; EINVAL (device, NULL, info->struct_size); ENOTSUP (NVML is missing or does not report it:
+ *         barcopy_last_error() says which); ENODEV (no CUDA driver); EIO.
  */
-int barcopy_get_bar_info(gdr_t g, int device, barcopy_bar_info_t *info);
+int barcopy_get_bar_info(int device, barcopy_bar_info_t *info);
 
 /* ---- registration cache ---------------------------------------------------------------------- */
 
@@ -440,19 +434,30 @@ typedef enum barcopy_cache_validity {
 	BARCOPY_CACHE_NOTIFIED = 1
 } barcopy_cache_validity_t;
 
+/** Flags of a cache. */
+enum barcopy_cache_flags {
+	/** As BARCOPY_MAP_RANGE_NO_SYNC_MEMOPS. */
+	BARCOPY_CACHE_NO_SYNC_MEMOPS = 1
+};
+
 /** Options of barcopy_cache_create(). Zeroes are the defaults. */
 typedef struct barcopy_cache_options {
 	size_t struct_size;	   /**< sizeof(barcopy_cache_options_t) */
 	uint32_t validity; /**< a barcopy_cache_validity_t */
-	uint32_t flags;	   /**< 0 */
-	/** Bytes of BAR to keep pinned at most; 0: of each GPU, when its first region is made, three
-	 *  quarters of what is free of its BAR but no more than a quarter of its memory. Regions in use
-	 *  are never given up: while they alone are more than the limit, so is the cache. */
+	uint32_t flags;	   /**< 0 or BARCOPY_CACHE_NO_SYNC_MEMOPS */
+	/** Bytes to keep pinned of the BAR of each GPU at most; 0: when its first region has been made,
+	 *  three quarters of what was free of its BAR but no more than a quarter of its memory. Regions in
+	 *  use are never given up: while they alone are more than the limit, so is the cache, and what a
+	 *  barcopy_cache_put() leaves idle is unpinned by it. */
 	uint64_t max_bytes;
-	uint64_t max_regions; /**< the same, as a count; 0: no limit */
-	/** Allocations up to this size are pinned whole; 0: 2 MiB. (Where a map of a part takes the
-	 *  BAR space of the whole allocation, it is pinned whole in any case.) */
+	/** The same, as a count of all regions; 0: half of the mappings that the system allows a process
+	 *  (vm.max_map_count). */
+	uint64_t max_regions;
+	/** Allocations up to this size are pinned whole; 0: 2 MiB. */
 	uint64_t whole_max;
+	/** As in barcopy_copy_options_t, for all handles of the cache. Where the copy engine cannot be
+	 *  used copies go through the mapping. */
+	size_t engine_read_min, engine_write_min;
 } barcopy_cache_options_t;
 
 /** A use of a cached region. */
@@ -470,9 +475,10 @@ typedef struct barcopy_region {
  *
  * Freed memory. An idle region is never found for other memory, but where pins are persistent (all but a
  * gdrdrv in callback mode) it holds the GPU's memory although its owner has freed it. In a program that
- * does not notify the cache, the memory held is never more than what is allocated and the limit: each
- * barcopy_cache_get() that has to pin looks at some idle regions and releases those whose memory was
- * freed, and so does barcopy_mem_alloc() with all of them before it fails. Only
+ * does not notify the cache, the memory held on a GPU is never more than what is allocated and the limit:
+ * each barcopy_cache_get() that has to pin looks at some idle regions and releases those whose memory was
+ * freed, and so does barcopy_mem_alloc() with all of them before it fails. What is idle also gives way to
+ * pins, maps, ranges and memory of the same context that find BAR1 full. Only
  * barcopy_cache_invalidate() before the free returns all of the memory at once; barcopy_cache_trim() is
  * for a program that does not know what is freed but knows when memory is short.
  * @param options  NULL: the defaults
@@ -490,12 +496,12 @@ int barcopy_cache_destroy(barcopy_cache_t cache);
 /**
  * Gives a mapping of [addr, addr + size), from the cache if a valid one is there. Finding one takes
  * no lock and runs in any number of threads at once. Regions are whole GPU pages (64 KiB) or whole
- * allocations; ranges that overlap come to share one region. Of the CPU's own memory each allocation
+ * allocations, shared and bounded as the pins of barcopy_map_range(). Of the CPU's own memory each allocation
  * has a region of its own and only one in a 64 KiB page is kept: allocations that share a page take
  * turns, each with the cost of a miss.
  *
- * Where BAR1 or a limit is exhausted, regions that are not in use are unpinned, first those that have
- * not been used again for long. The caller must own the memory: it may not be freed before the barcopy_cache_put() (if it
+ * Where BAR1, descriptors or a limit are exhausted, regions that are not in use are unpinned, first those
+ * that have not been used again for long. The caller must own the memory: it may not be freed before the barcopy_cache_put() (if it
  * is, the mapping stays harmless until then and is not found again).
  *
  * @param region  filled in; given back by one barcopy_cache_put()
@@ -512,10 +518,13 @@ int barcopy_cache_get(barcopy_cache_t cache, uint64_t addr, size_t size, barcopy
 int barcopy_cache_put(barcopy_cache_t cache, barcopy_region_t *region);
 
 /**
- * Forgets every region that touches a GPU page of [addr, addr + size): idle ones are unmapped now,
- * those in use by their last put. For any validity. Call it before the memory is freed. Must not be
- * called by a hook of a CUDA call that this library itself makes: hook cuMemFree and cuMemUnmap,
- * not cuMemRelease.
+ * Forgets every region that touches a GPU page of [addr, addr + size). When it returns, no
+ * barcopy_cache_get() of any thread finds them. Idle ones are unmapped now, or, if another thread is in a call
+ * on the cache or this one inside another call of this library, when that call ends; those in use by their
+ * last put. For any validity. Call it before the memory is freed or unmapped.
+ *
+ * It may be called from a hook of any call, such as cuMemFree, cuMemUnmap or munmap, also where this library
+ * itself makes that call: it waits for no lock and allocates nothing. Not from a signal handler.
  * @param size  a range that would wrap ends at the end of the address space: 0 and SIZE_MAX are all
  * @return 0, whether or not anything was there; EINVAL (cache); EACCES.
  */
@@ -536,10 +545,14 @@ typedef struct barcopy_cache_stats {
 	uint64_t misses;	 /**< it had to pin, or failed to */
 	uint64_t evictions;	 /**< unpinned to make room */
 	uint64_t invalidations;	 /**< found not valid any more, or by barcopy_cache_invalidate() */
-	uint64_t regions;	 /**< now, those invalidated and in use among them */
+	uint64_t regions;	 /**< now, those in use that are not found any more among them */
 	uint64_t regions_in_use; /**< now */
-	uint64_t bytes_pinned;	 /**< of BAR, by regions that can be found */
-	uint64_t max_bytes;	 /**< the limit in force */
+	uint64_t bytes_pinned;	 /**< of BAR, by all of them */
+	/** The limit of each GPU, where they differ the smallest; UINT64_MAX: none known yet. */
+	uint64_t max_bytes;
+	/** Of regions and bytes_pinned: those in use that are not found any more, as a larger region has
+	 *  taken their place or they were invalidated. Their last put unpins them. */
+	uint64_t regions_detached, bytes_detached;
 } barcopy_cache_stats_t;
 
 /**

@@ -4,7 +4,7 @@
 #   WHEEL_ARCH="x86_64 aarch64"   which; another one than this machine's is cross-built by
 #                                 ARCH-linux-gnu-gcc; unset: both, as far as there is a compiler
 # The tag is read from the library and the extension (python/fast.c): manylinux_2_N, where 2.N is the highest
-# version of a glibc symbol that they need, 2.17 at least. Without USDT probes, which need a header of the builder's distribution.
+# version of a glibc symbol that they need, 2.17 at least.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -31,7 +31,7 @@ for arch in ${WHEEL_ARCH:-x86_64 aarch64}; do
 	fi
 	build=$O/wheel-$arch
 	mkdir -p "$build"
-	make V=1 O="$build" ${cross:+CROSS_COMPILE=$cross} SDT=0 \
+	make V=1 O="$build" ${cross:+CROSS_COMPILE=$cross} \
 		CFLAGS="-O2 -fstack-protector-strong -D_FORTIFY_SOURCE=2 -ffile-prefix-map=$PWD=." \
 		CPPFLAGS="-include packaging/wheel/glibc.h" LDFLAGS="$older" \
 		"$build/$LIB_REAL" >"$build/log" 2>&1 || { tail -n 20 "$build/log" >&2; exit 1; }

@@ -158,7 +158,7 @@ class Context(Closable):
         device = fitting(c_int, device, "device")
         raw = _lib.BarInfo(struct_size=ctypes.sizeof(_lib.BarInfo))
         with Use(self._life):
-            check(library().barcopy_get_bar_info(self._g, device, byref(raw)))
+            check(library().barcopy_get_bar_info(device, byref(raw)))
         return BarInfo(raw.total, raw.used, raw.free)
 
     def driver_version(self):

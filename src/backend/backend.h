@@ -8,6 +8,7 @@
 #ifndef GDRI_BACKEND_H
 #define GDRI_BACKEND_H
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -38,6 +39,7 @@ struct gdri_pin_request {
 	uint64_t addr; /* as the caller gave it */
 	size_t size;
 	uint32_t flags; /* GDR_PIN_FLAG_* */
+	bool mapped; /* all of it as long as it is pinned */
 	uint64_t va; /* addr rounded down to 64 KiB */
 	size_t mapped_size; /* from va to the end, rounded up to 64 KiB */
 	struct gdri_memory memory; /* what CUDA says of it */
@@ -133,6 +135,12 @@ struct gdri_backend {
 	 */
 	int (*event_fd)(void *state, int *fd);
 };
+
+/* Is the failure one that room would mend: memory, BAR, address space, descriptors? */
+static inline bool gdri_is_short(int rc)
+{
+	return rc == -ENOMEM || rc == -EMFILE || rc == -ENFILE;
+}
 
 /* Those of a context. Written by gdri_backends_open() and _close(), constant between. */
 struct gdri_backends {

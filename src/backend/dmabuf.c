@@ -70,7 +70,8 @@ static int get_dmabuf(const struct gdri_pin_request *request, int *fd)
 		*fd = fcntl(request->imported->fd, F_DUPFD_CLOEXEC, 0);
 		if (*fd >= 0)
 			return 0;
-		return gdri_fail(EIO, "dup of the dma-buf: %s", strerror(errno));
+		return gdri_fail(errno == EMFILE || errno == ENFILE ? errno : EIO,
+				 "dup of the dma-buf: %s", strerror(errno));
 	}
 	rc = gdri_cuda_dmabuf(&request->memory, request->va, request->mapped_size,
 			      request->flags & GDR_PIN_FLAG_FORCE_PCIE, fd);
@@ -94,6 +95,24 @@ static int mapping_type(const struct gdri_pin_request *request, gdr_mapping_type
 	return rc;
 }
 
+/*
+ * A range that is mapped as long as it is pinned needs no descriptor: the mapping holds the buffer. A plain
+ * pin keeps it, for the maps that come and go.
+ */
+static int keep(const struct gdri_pin_request *request, struct gdri_pin *pin, int fd, void *map)
+{
+	if (request->mapped) {
+		gdri_fork_close(fd);
+		pin->fd = -1;
+		pin->copy_start = (uintptr_t)map; /* until it is mapped */
+	} else {
+		munmap(map, pin->mapped_size);
+		pin->fd = fd;
+	}
+	pin->persistent = true;
+	return 0;
+}
+
 static int dmabuf_pin(void *state, const struct gdri_pin_request *request, struct gdri_pin *pin)
 {
 	void *map;
@@ -114,24 +133,22 @@ static int dmabuf_pin(void *state, const struct gdri_pin_request *request, struc
 		gdri_fork_close(fd);
 		return rc;
 	}
-	munmap(map, pin->mapped_size);
-	pin->fd = fd;
-	pin->persistent = true;
-	return 0;
+	return keep(request, pin, fd, map);
 }
 
 static int dmabuf_unpin(struct gdri_pin *pin)
 {
-	gdri_fork_close(pin->fd);
+	if (pin->fd >= 0)
+		gdri_fork_close(pin->fd);
 	return 0;
 }
 
 static int dmabuf_map(struct gdri_pin *pin, gdr_mapping_type_t wish)
 {
 	int rc = gdri_check_wish(pin, wish);
-	void *map;
+	void *map = (void *)pin->copy_start;
 
-	if (!rc)
+	if (!rc && pin->fd >= 0)
 		rc = map_checked(pin->fd, pin->map_length, &map);
 	if (!rc)
 		gdri_pin_mapped(pin, map);

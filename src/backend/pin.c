@@ -11,7 +11,6 @@
 #include "base/counters.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/probes.h"
 
 /* A dma-buf of another process is known by its descriptor alone. */
 static void describe_dmabuf(struct gdri_pin_request *request)
@@ -46,6 +45,8 @@ static int error_rank(int err, uint32_t flags)
 {
 	switch (err) {
 	case ENOMEM:
+	case EMFILE:
+	case ENFILE:
 		return 5;
 	case EACCES:
 		return 4;
@@ -126,8 +127,7 @@ int gdri_backends_pin(struct gdri_backends *set, struct gdri_pin_request *reques
 		if (!rc) {
 			pin->counters = set->counters;
 			gdri_count(pin->counters, GDRI_COUNT_PIN, 1);
-			GDRI_PROBE3(pin, pin->va, pin->mapped_size, b->id);
-			gdri_log(BARCOPY_LOG_DEBUG, "%s pins 0x%llx + 0x%zx", b->name,
+			gdri_log(GDRI_LOG_DEBUG, "%s pins 0x%llx + 0x%zx", b->name,
 				 (unsigned long long)pin->va, pin->mapped_size);
 			return 0;
 		}
@@ -135,7 +135,7 @@ int gdri_backends_pin(struct gdri_backends *set, struct gdri_pin_request *reques
 		if (!err || error_rank(-rc, request->flags) > error_rank(err, request->flags))
 			err = -rc;
 		/* What is short here is short for those that come later too. */
-		if (rc == -ENOMEM)
+		if (gdri_is_short(rc))
 			break;
 	}
 	if (gdri_is_dmabuf(request))
@@ -149,7 +149,6 @@ int gdri_backends_pin(struct gdri_backends *set, struct gdri_pin_request *reques
 int gdri_backends_unpin(struct gdri_pin *pin)
 {
 	gdri_count(pin->counters, GDRI_COUNT_UNPIN, 1);
-	GDRI_PROBE2(unpin, pin->va, pin->mapped_size);
 	return pin->backend->unpin ? pin->backend->unpin(pin) : 0;
 }
 
@@ -157,17 +156,14 @@ int gdri_backends_map(struct gdri_pin *pin, gdr_mapping_type_t wish)
 {
 	int rc = pin->backend->map(pin, wish);
 
-	if (!rc) {
+	if (!rc)
 		gdri_count(pin->counters, GDRI_COUNT_MAP, 1);
-		GDRI_PROBE3(map, pin->va, pin->map, pin->map_length);
-	}
 	return rc;
 }
 
 int gdri_backends_unmap(struct gdri_pin *pin)
 {
 	gdri_count(pin->counters, GDRI_COUNT_UNMAP, 1);
-	GDRI_PROBE3(unmap, pin->va, pin->map, pin->map_length);
 	return pin->backend->unmap ? pin->backend->unmap(pin) : 0;
 }
 

@@ -222,13 +222,13 @@ static int try_locked(struct gdri_rm_gpu *gpu, void *context, struct gdri_rm_tri
 	int rc = try(gpu, GDRI_ALLOCATION_PLAIN, context, NULL, &trial->type, &sure);
 
 	trial->verdict = GDRI_RM_ANY;
-	if (rc == -ENOMEM)
+	if (gdri_is_short(rc))
 		return rc;
 	if (rc) {
 		snprintf(trial->reason, sizeof(trial->reason), "%s", gdri_error_text());
 		rc = try(gpu, GDRI_ALLOCATION_VMM, context, trial->reason, &trial->type,
 			 &sure_of_vmm);
-		if (rc == -ENOMEM)
+		if (gdri_is_short(rc))
 			return rc;
 		trial->verdict = rc ? GDRI_RM_NONE : GDRI_RM_EXPORTABLE;
 		sure &= sure_of_vmm;
@@ -248,7 +248,7 @@ static void say(const struct gdri_rm_gpu *gpu)
 	const struct gdri_rm_trial *t = &gpu->trial;
 
 	if (t->verdict != GDRI_RM_UNTRIED)
-		gdri_log(t->verdict == GDRI_RM_ANY ? BARCOPY_LOG_DEBUG : BARCOPY_LOG_WARN,
+		gdri_log(t->verdict == GDRI_RM_ANY ? GDRI_LOG_DEBUG : GDRI_LOG_WARN,
 			 "rm: GPU %d (%04x:%02x:%02x.0, minor %u): %s%s", gpu->ordinal,
 			 gpu->pci.domain, gpu->pci.bus, gpu->pci.device, gpu->minor,
 			 texts[t->verdict], t->reason);

@@ -78,7 +78,7 @@ void gdri_error_set(int err, const char *fmt, ...)
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
 	gdri_error_say(text);
-	gdri_log(BARCOPY_LOG_DEBUG, "errno %d: %s", err, text);
+	gdri_log(GDRI_LOG_DEBUG, "errno %d: %s", err, text);
 }
 
 const char *gdri_error_text(void)

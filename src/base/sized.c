@@ -15,12 +15,16 @@ static size_t size_of(const void *theirs)
 	return size;
 }
 
+/* Beyond a page it was never set. */
+enum { SIZE_MOST = 4096 };
+
 int gdri_sized_check(const void *theirs, size_t first)
 {
 	size_t size = size_of(theirs);
 
-	return size < first ? gdri_fail(EINVAL, "struct_size is %zu: at least %zu", size, first)
-			    : 0;
+	return size < first || size > SIZE_MOST
+		       ? gdri_fail(EINVAL, "struct_size is %zu: %zu to %d", size, first, SIZE_MOST)
+		       : 0;
 }
 
 int gdri_sized_in(void *ours, size_t size, size_t first, const void *theirs)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Structs of the interface that grow at their end: they begin with their size_t struct_size, which is
- * the caller's sizeof. An older program's is smaller than ours, a newer one's larger. It knows nothing
+ * the caller's sizeof. An older program's is smaller than ours, a newer one's larger, a page at most. It knows nothing
  * of what is in them.
  */
 #ifndef GDRI_SIZED_H

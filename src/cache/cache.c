@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * The cache's own state: made and ended, entries listed, killed and released, invalidation,
- * statistics. See cache.h; a miss is in miss.c, eviction in evict.c.
- */
+/* A cache is made and ended; its statistics. See cache.h. */
 #include "cache/cache.h"
 
 #include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/error.h"
-#include "base/log.h"
+#include "base/line.h"
 #include "base/process.h"
 #include "core/ctx.h"
-#include "core/handle.h"
 
 static void init_cache(struct gdri_slot *slot)
 {
@@ -21,16 +20,55 @@ static void init_cache(struct gdri_slot *slot)
 	/* In a forked child these are the parent's hits. */
 	for (int i = 0; i < GDRI_CACHE_SHARDS; i++)
 		atomic_store_explicit(&cache->shard[i].hits, 0, memory_order_relaxed);
+	atomic_store_explicit(&cache->invalidating, 0, memory_order_relaxed);
+	atomic_store_explicit(&cache->doomed, NULL, memory_order_relaxed);
 }
 
-struct gdri_slots gdri_caches, gdri_entries;
+/* Half of the mappings that a process may have: the rest is the program's. */
+static uint64_t default_max_regions(void)
+{
+	char text[32];
+	uint64_t maps;
+
+	gdri_read_line("/proc/sys/vm/max_map_count", text, sizeof(text));
+	maps = strtoull(text, NULL, 10);
+	return maps ? maps / 2 : 32765;
+}
+
+static struct gdri_slots *table_of(bool keeps)
+{
+	return keeps ? &gdri_caches : &gdri_ranges;
+}
+
+static void set_options(struct gdri_cache *cache, const barcopy_cache_options_t *options,
+			uint32_t flags)
+{
+	const barcopy_cache_options_t o = options ? *options : (barcopy_cache_options_t){ 0 };
+
+	atomic_store_explicit(&cache->notified, o.validity == BARCOPY_CACHE_NOTIFIED,
+			      memory_order_relaxed);
+	atomic_store_explicit(&cache->keeps, options != NULL, memory_order_relaxed);
+	if (o.flags & BARCOPY_CACHE_NO_SYNC_MEMOPS)
+		flags |= GDRI_REGION_NO_SYNC;
+	cache->flags = flags | GDRI_REGION_MAPPED | GDRI_REGION_PROVEN;
+	cache->whole_max = o.whole_max ? o.whole_max : GDRI_WHOLE_MAX;
+	cache->max_regions = options ? o.max_regions : UINT64_MAX;
+	if (!cache->max_regions)
+		cache->max_regions = default_max_regions();
+	cache->max_bytes = options ? o.max_bytes : UINT64_MAX;
+	cache->copy = (barcopy_copy_options_t){ .struct_size = sizeof(cache->copy),
+						.engine_read_min = o.engine_read_min,
+						.engine_write_min = o.engine_write_min };
+}
+
+struct gdri_slots gdri_caches, gdri_ranges, gdri_entries;
 
 int gdri_cache_new(struct gdri_ctx *ctx, const barcopy_cache_options_t *options, uint32_t flags,
 		   struct gdri_cache **out)
 {
-	const barcopy_cache_options_t o = options ? *options : (barcopy_cache_options_t){ 0 };
+	struct gdri_slots *table = table_of(options != NULL);
 	struct gdri_cache *cache =
-		(struct gdri_cache *)gdri_slots_new(&gdri_caches, sizeof(*cache), init_cache);
+		(struct gdri_cache *)gdri_slots_new(table, sizeof(*cache), init_cache);
 	gdr_t g = (gdr_t)(uintptr_t)gdri_slot_name(&ctx->slot);
 	int rc;
 
@@ -38,28 +76,22 @@ int gdri_cache_new(struct gdri_ctx *ctx, const barcopy_cache_options_t *options,
 		return gdri_fail(ENOMEM, "no memory for a cache");
 	rc = cache->pages.root ? 0 : gdri_pages_init(&cache->pages);
 	if (rc) {
-		gdri_slots_free(&gdri_caches, &cache->slot);
+		gdri_slots_free(table, &cache->slot);
 		return rc;
 	}
 	pthread_mutex_lock(&cache->lock);
 	cache->ctx = ctx;
 	atomic_store_explicit(&cache->g, g, memory_order_release);
-	atomic_store_explicit(&cache->notified, o.validity == BARCOPY_CACHE_NOTIFIED,
-			      memory_order_relaxed);
-	atomic_store_explicit(&cache->keeps, options != NULL, memory_order_relaxed);
-	cache->flags = flags | GDRI_REGION_MAPPED | GDRI_REGION_PROVEN;
-	cache->whole_max = o.whole_max ? o.whole_max : GDRI_WHOLE_MAX;
-	cache->max_regions = o.max_regions ? o.max_regions : UINT64_MAX;
-	cache->limit_by_gpu = options && !o.max_bytes;
-	cache->max_bytes = options ? o.max_bytes : UINT64_MAX;
+	set_options(cache, options, flags);
 	TAILQ_INIT(&cache->live);
 	TAILQ_INIT(&cache->detached);
 	cache->look = NULL;
-	cache->count = 0;
-	cache->bytes = 0;
-	cache->devices_seen = 0;
+	cache->look_part = 0;
+	cache->count = cache->detached_count = 0;
+	memset(cache->gpu, 0, sizeof(cache->gpu));
 	cache->misses = cache->evictions = cache->invalidations = 0;
 	atomic_store_explicit(&cache->over, false, memory_order_relaxed);
+	atomic_store_explicit(&cache->reach, 0, memory_order_relaxed);
 	pthread_mutex_unlock(&cache->lock);
 
 	pthread_mutex_lock(&ctx->lock);
@@ -82,96 +114,16 @@ int gdri_cache_create(struct gdri_ctx *ctx, const barcopy_cache_options_t *optio
 	return 0;
 }
 
-/* ---- entries -------------------------------------------------------------------------------- */
-
-/* Takes it out of the list and the table: nobody finds it any more. */
-static void unlist_locked(struct gdri_cache *cache, struct gdri_entry *e)
-{
-	gdri_pages_erase(&cache->pages, e->region.pin.va, gdri_region_end(&e->region));
-	if (cache->look == e)
-		cache->look = TAILQ_NEXT(e, link);
-	TAILQ_REMOVE(&cache->live, e, link);
-	cache->count--;
-	cache->bytes -= gdri_entry_bytes(e);
-}
-
-/* Ends the handle that users of an entry copy with. */
-void gdri_cache_end_handle(struct gdri_cache *cache, struct gdri_entry *e)
-{
-	struct gdri_handle *handle;
-
-	/* It is not there where gdr_close() has ended it, or ranges have handles of their own. */
-	if (gdri_cache_keeps(cache) && !gdri_handle_lock(cache->ctx, e->handle, &handle))
-		gdri_handle_release_locked(handle);
-}
-
-static void close_region(struct gdri_cache *cache, struct gdri_entry *e)
-{
-	gdri_cache_end_handle(cache, e);
-	if (gdri_region_unpin(&e->region))
-		gdri_log(BARCOPY_LOG_ERROR, "unpinning a shared region: %s", gdri_error_text());
-}
-
-void gdri_cache_release_locked(struct gdri_cache *cache, struct gdri_entry *e)
-{
-	if (!e->closed)
-		close_region(cache, e);
-	gdri_region_free_parts(&e->region);
-	gdri_slot_retire(&e->slot);
-	gdri_slots_free(&gdri_entries, &e->slot);
-}
-
-void gdri_cache_kill_locked(struct gdri_cache *cache, struct gdri_entry *e)
-{
-	unlist_locked(cache, e);
-	if (atomic_fetch_and_explicit(&e->state, GDRI_CACHE_USERS, memory_order_acq_rel) &
-	    GDRI_CACHE_USERS)
-		TAILQ_INSERT_HEAD(&cache->detached, e, link);
-	else
-		gdri_cache_release_locked(cache, e);
-}
-
-/* Releases an entry if nobody uses it. */
-bool gdri_cache_take_idle_locked(struct gdri_cache *cache, struct gdri_entry *e)
-{
-	uint32_t s = atomic_load_explicit(&e->state, memory_order_relaxed);
-
-	do {
-		if (!(s & GDRI_CACHE_LIVE) || s & GDRI_CACHE_USERS)
-			return false;
-	} while (!atomic_compare_exchange_weak_explicit(&e->state, &s, 0, memory_order_acq_rel,
-							memory_order_relaxed));
-	unlist_locked(cache, e);
-	gdri_cache_release_locked(cache, e);
-	return true;
-}
-
-void gdri_cache_invalidate(struct gdri_cache *cache, uint64_t addr, uint64_t end)
-{
-	struct gdri_entry *e;
-
-	pthread_mutex_lock(&cache->lock);
-	while ((e = gdri_pages_next(&cache->pages, addr, end))) {
-		gdri_cache_kill_locked(cache, e);
-		cache->invalidations++;
-	}
-	pthread_mutex_unlock(&cache->lock);
-}
-
 /* ---- statistics ----------------------------------------------------------------------------- */
 
-/* Entries that have users; not_live: how many of them are not LIVE any more. */
-static size_t in_use_locked(const struct gdri_cache *cache, size_t *not_live)
+static size_t in_use_locked(const struct gdri_cache *cache)
 {
 	const struct gdri_entry *e;
-	size_t count = 0;
+	size_t count = cache->detached_count;
 
-	*not_live = 0;
-	TAILQ_FOREACH(e, &cache->detached, link)
-		++*not_live;
 	TAILQ_FOREACH(e, &cache->live, link)
 		count += gdri_entry_has_users(e);
-	return count + *not_live;
+	return count;
 }
 
 uint64_t gdri_cache_hits(const struct gdri_cache *cache)
@@ -198,18 +150,28 @@ uint64_t gdri_cache_hits_of_all(void)
 
 void gdri_cache_stats(struct gdri_cache *cache, barcopy_cache_stats_t *s)
 {
-	size_t not_live;
-
 	s->hits = gdri_cache_hits(cache);
-	pthread_mutex_lock(&cache->lock);
+	s->bytes_pinned = 0;
+	s->max_bytes = cache->max_bytes ? cache->max_bytes : UINT64_MAX;
+	gdri_cache_lock(cache);
+	gdri_cache_reap_locked(cache);
 	s->misses = cache->misses;
 	s->evictions = cache->evictions;
 	s->invalidations = cache->invalidations;
-	s->regions_in_use = in_use_locked(cache, &not_live);
-	s->regions = cache->count + not_live;
-	s->bytes_pinned = cache->bytes;
-	s->max_bytes = cache->max_bytes;
-	pthread_mutex_unlock(&cache->lock);
+	s->regions_in_use = in_use_locked(cache);
+	s->regions = cache->count + cache->detached_count;
+	for (int i = 0; i < GDRI_CACHE_GPUS; i++) {
+		const struct gdri_cache_gpu *gpu = &cache->gpu[i];
+
+		s->bytes_pinned += gpu->bytes;
+		if (gpu->max_bytes && gpu->max_bytes < s->max_bytes)
+			s->max_bytes = gpu->max_bytes;
+	}
+	s->regions_detached = cache->detached_count;
+	s->bytes_detached = 0;
+	for (const struct gdri_entry *e = TAILQ_FIRST(&cache->detached); e; e = TAILQ_NEXT(e, link))
+		s->bytes_detached += gdri_entry_bytes(e);
+	gdri_cache_unlock(cache);
 }
 
 /* ---- the end -------------------------------------------------------------------------------- */
@@ -226,43 +188,55 @@ static void unlink_cache(struct gdri_cache *cache)
 	pthread_mutex_unlock(&cache->ctx->lock);
 }
 
-int gdri_cache_destroy(struct gdri_cache *cache, bool force)
+int gdri_cache_destroy(struct gdri_cache *cache, uint64_t name, bool force)
 {
+	bool keeps = gdri_cache_keeps(cache);
 	struct gdri_entry *e;
-	size_t not_live;
 
-	pthread_mutex_lock(&cache->lock);
-	if (!force && in_use_locked(cache, &not_live)) {
-		pthread_mutex_unlock(&cache->lock);
+	gdri_cache_lock(cache);
+	if (!force && !gdri_slot_is(&cache->slot, name)) {
+		gdri_cache_unlock(cache);
+		return gdri_fail(EINVAL, "the cache has ended");
+	}
+	if (!force && in_use_locked(cache)) {
+		gdri_cache_unlock(cache);
 		return gdri_fail(EBUSY, "a region of the cache is in use");
 	}
-	if (gdri_cache_keeps(cache))
+	if (keeps)
 		gdri_slot_retire(&cache->slot);
+	/* An invalidation that has begun waits for nothing; one that begins now finds that it is late. */
+	while (atomic_load(&cache->invalidating))
+		sched_yield();
 	while ((e = TAILQ_FIRST(&cache->live)))
 		gdri_cache_kill_locked(cache, e);
+	gdri_cache_reap_locked(cache);
 	/*
 	 * What users have not given back is closed: their pointers are gone with it. The rest of it
 	 * stays until their put, which may be under way, or for ever.
 	 */
-	TAILQ_FOREACH(e, &cache->detached, link) {
-		close_region(cache, e);
-		e->closed = true;
-	}
-	pthread_mutex_unlock(&cache->lock);
+	TAILQ_FOREACH(e, &cache->detached, link)
+		gdri_cache_close_locked(cache, e);
+	gdri_cache_unlock(cache);
 	unlink_cache(cache);
-	gdri_slots_free(&gdri_caches, &cache->slot);
+	gdri_slots_free(table_of(keeps), &cache->slot);
 	return 0;
 }
 
-void gdri_caches_end(struct gdri_ctx *ctx)
+void gdri_caches_end(struct gdri_ctx *ctx, bool keeps)
 {
-	while (!LIST_EMPTY(&ctx->caches))
-		(void)gdri_cache_destroy(LIST_FIRST(&ctx->caches), true);
+	struct gdri_cache *cache = LIST_FIRST(&ctx->caches), *next;
+
+	for (; cache; cache = next) {
+		next = LIST_NEXT(cache, link);
+		if (gdri_cache_keeps(cache) == keeps)
+			(void)gdri_cache_destroy(cache, 0, true);
+	}
 }
 
 static void after_fork(void)
 {
 	gdri_slots_after_fork(&gdri_caches);
+	gdri_slots_after_fork(&gdri_ranges);
 	gdri_slots_after_fork(&gdri_entries);
 }
 

@@ -6,15 +6,38 @@
  *
  * An entry's state is one atomic word: the number of users, and LIVE while it may be found. A user
  * is added only while LIVE is set, and looks at the rest of the entry only then; so an entry that
- * is not LIVE and has no users is nobody's but the lock holder's. Whoever takes the word from "not
+ * is not LIVE and has no users is the lock holder's alone. The thread that takes the word from "not
  * LIVE, one user" to 0 releases the entry. The memory of entries and of a cache's table is never given
  * back: a hit beside gdr_close() finds nothing, and no freed memory.
  *
- * Who is evicted is found by second chance: a list, oldest first, and a bit that each further use
- * sets and that keeps the entry once.
+ * The victim of an eviction is found by second chance: a list, oldest first, and a bit that each further
+ * use sets and that keeps the entry once.
+ *
+ * What a miss pins. A range that lies in one region shares it. Any other one gets a region of its own GPU
+ * pages, which are not joined with those of its neighbours: a chain of neighbours would pin all of its past
+ * at each link. So that a page is not pinned once more for each buffer in it,
+ *  - an allocation of up to whole_max bytes is pinned whole;
+ *  - a range that begins or ends within a page, beside a page that is pinned, takes that page too: a later
+ *    buffer across the boundary finds a region. So ranges that do not overlap pin at most twice the pages
+ *    that they touch, in whatever order they come (n pages side by side: at most 2n - 1, by induction: m new
+ *    ones cost at most m + 1 beside one neighbour, m + 2 between two);
+ *  - a range that overlaps others by more than that grows by as many pages, so that ranges of which each is
+ *    longer than the last double: at most four times the pages of the longest, which is the best that can be
+ *    had without knowing what comes.
+ * A page belongs, in the table, to the region that had it first, since that one has the boundaries around
+ * it; a region that holds all of another's pages takes its place. A range does not share a region that is
+ * more than twice as long as itself, nor one of whose range it is no part: it would keep its neighbour pinned.
+ *
+ * Invalidation takes no lock, allocates nothing, and may come from a hook inside this very code. It finds the
+ * entries in the table and turns each from LIVE into DOOMED: from then on there is no hit. Doomed entries
+ * form a list, worked off under the lock: by the call itself if the lock is free and the thread is not
+ * inside the library, else by the holder when it unlocks, or by the next thread that leaves the library. A
+ * miss enters its pages before it pins (NEW), so that an invalidation during the pin finds it; one that
+ * came between the miss's first look at the memory and that is noticed by a count, and the region is then
+ * its caller's alone.
  *
  * Lock order: cache->lock, then handle->lock, ctx->lock and the backends' locks; handles of ranges,
- * which end under their own lock, come before the lock of their cache.
+ * which end under their own lock, come before the lock of their cache, which is of another table.
  */
 #ifndef GDRI_CACHE_H
 #define GDRI_CACHE_H
@@ -33,12 +56,19 @@
 
 struct gdri_ctx;
 
-#define GDRI_CACHE_LIVE	 ((uint32_t)1 << 31)
-#define GDRI_CACHE_USED	 ((uint32_t)1 << 30) /* again, since the list was last looked through */
-#define GDRI_CACHE_FULL	 ((uint32_t)1 << 29) /* so many users that it takes no more */
-#define GDRI_CACHE_USERS (GDRI_CACHE_USED - 1)
+#define GDRI_CACHE_LIVE ((uint32_t)1 << 31)
+#define GDRI_CACHE_USED ((uint32_t)1 << 30) /* again, since the list was last looked through */
+#define GDRI_CACHE_NEW	((uint32_t)1 << 29) /* not LIVE yet: its miss is at work */
+#define GDRI_CACHE_DOOMED \
+	((uint32_t)1 << 28) /* not LIVE any more: the lock holder is to see to it */
+#define GDRI_CACHE_FULL	 ((uint32_t)1 << 27) /* so many users that it takes no more */
+#define GDRI_CACHE_USERS (GDRI_CACHE_DOOMED - 1)
 
-enum { GDRI_CACHE_SHARDS = 16, GDRI_WHOLE_MAX = 2 << 20 };
+enum {
+	GDRI_CACHE_SHARDS = 16,
+	GDRI_CACHE_GPUS = 64, /* the last one: of no or another number */
+	GDRI_WHOLE_MAX = 2 << 20
+};
 
 struct gdri_cache;
 
@@ -47,19 +77,36 @@ struct gdri_entry {
 	struct gdri_slot slot;
 	_Atomic uint32_t state;
 
+	/* Its GPU pages. Set before they are entered in the table, where a look without a lock may meet
+	 * them although the entry has become another one. */
+	_Atomic uint64_t start, size;
+
 	/* Set before the entry becomes LIVE, constant until it is released. */
-	uint64_t start; /* what is known to be the pinned memory without asking CUDA: */
-	size_t size; /* the allocations that it was pinned for, in its pages */
+	uint16_t head,
+		tail; /* bytes at the ends that are not known to be the allocations that it was
+			      * pinned for; all others are, without asking CUDA */
 	char *cpu; /* stands for start */
 	gdr_mh_t handle; /* a cache's users'; ranges have their own */
 	struct gdri_cache *cache;
 
 	_Alignas(64) struct gdri_region region;
-	bool closed; /* with the context, under its users' hands; under the lock */
-	TAILQ_ENTRY(gdri_entry) link; /* of those that live, or not; under the lock */
+	uint64_t low, high; /* the range that it was made for */
+
+	/* Under the lock. */
+	uint64_t owned; /* bytes of its pages that are its own in the table */
+	bool listed; /* among those that live, and in the table */
+	bool alone; /* its user's alone: not to be found */
+	bool closed; /* nothing is pinned: with the context, under its users' hands; or it never was */
+	TAILQ_ENTRY(gdri_entry) link; /* of those that live, or not */
+	struct gdri_entry *next_doomed;
 };
 
 _Static_assert(offsetof(struct gdri_entry, region) == 64, "what a hit reads is one cache line");
+
+/* Of one GPU: what is pinned, what is in use and not found any more among it; and the limit. */
+struct gdri_cache_gpu {
+	uint64_t bytes, max_bytes; /* 0: no limit known yet */
+};
 
 struct gdri_cache {
 	struct gdri_slot slot;
@@ -71,12 +118,20 @@ struct gdri_cache {
 	_Atomic(gdr_t) g;
 	_Atomic bool notified; /* BARCOPY_CACHE_NOTIFIED */
 	_Atomic bool keeps; /* what is idle; false: ranges */
-	bool limit_by_gpu; /* max_bytes follows the GPUs seen */
 	uint32_t flags; /* of its regions */
 	size_t whole_max;
-	uint64_t max_regions; /* UINT64_MAX: no limit */
+	uint64_t max_bytes; /* of each GPU; 0: by the GPU */
+	uint64_t max_regions;
+	barcopy_copy_options_t copy; /* of its handles */
 
 	struct gdri_pages pages; /* read without the lock */
+
+	/* Invalidation: calls at work, calls that have begun, what they have left to do. */
+	_Atomic uint32_t invalidating;
+	_Atomic uint64_t begun;
+	_Atomic(struct gdri_entry *) doomed;
+	/* No page of a region is further than this from one that is its own in the table. */
+	_Atomic uint64_t reach;
 
 	struct {
 		_Alignas(64) _Atomic uint64_t hits;
@@ -84,17 +139,19 @@ struct gdri_cache {
 
 	pthread_mutex_t lock; /* guards what follows and every change of pages */
 	TAILQ_HEAD(gdri_entries, gdri_entry) live; /* in the order of the next eviction */
-	struct gdri_entry *look; /* the next one that a miss looks at */
+	struct gdri_entry *look; /* the next one that a miss looks at, and from which part on */
+	size_t look_part;
 	size_t count; /* of the LIVE ones */
 	struct gdri_entries detached; /* those not LIVE any more that still have users */
-	uint64_t bytes, max_bytes;
-	uint64_t devices_seen; /* a bit per ordinal, for max_bytes */
+	size_t detached_count;
+	struct gdri_cache_gpu gpu[GDRI_CACHE_GPUS];
 	uint64_t misses, evictions, invalidations;
 	_Atomic bool over; /* beyond a limit because all was in use; read without the lock */
 	LIST_ENTRY(gdri_cache) link; /* of the context's; under ctx->lock */
 };
 
-extern struct gdri_slots gdri_caches, gdri_entries;
+/* Registration caches, what ranges share, and the entries of both. */
+extern struct gdri_slots gdri_caches, gdri_ranges, gdri_entries;
 extern const struct gdri_region_kind gdri_kind_range, gdri_kind_cached;
 
 /* Below, all int functions return 0 or -errno with its text. */
@@ -111,11 +168,11 @@ int gdri_cache_new(struct gdri_ctx *ctx, const barcopy_cache_options_t *options,
 int gdri_cache_create(struct gdri_ctx *ctx, const barcopy_cache_options_t *options,
 		      barcopy_cache_t *cache);
 
-/* -EBUSY while a region is in use, unless forced. */
-int gdri_cache_destroy(struct gdri_cache *cache, bool force);
+/* -EBUSY while a region is in use, unless forced. name: -EINVAL if it has ended meanwhile. */
+int gdri_cache_destroy(struct gdri_cache *cache, uint64_t name, bool force);
 
-/* Ends the caches, and what the ranges share, of a context that is nobody else's any more. */
-void gdri_caches_end(struct gdri_ctx *ctx);
+/* Ends the caches of a context that is not found any more: those that keep, or what ranges share. */
+void gdri_caches_end(struct gdri_ctx *ctx, bool keeps);
 
 /* A used entry for [addr, addr + size), which gdri_cache_hit() did not find; -EOVERFLOW: it wraps. */
 int gdri_cache_miss(struct gdri_cache *cache, uint64_t addr, size_t size, struct gdri_entry **out);
@@ -123,7 +180,11 @@ int gdri_cache_miss(struct gdri_cache *cache, uint64_t addr, size_t size, struct
 /* Takes a user away: what that leaves to do is done. -EINVAL: there is none. */
 int gdri_cache_unuse(struct gdri_cache *cache, struct gdri_entry *e);
 
-void gdri_cache_invalidate(struct gdri_cache *cache, uint64_t addr, uint64_t end);
+/* See barcopy_cache_invalidate(): of the cache of that name, -EINVAL if it has ended. Takes no lock. */
+int gdri_cache_invalidate(struct gdri_cache *cache, uint64_t name, uint64_t addr, uint64_t end);
+
+/* The same, and waits for the lock, so that what is idle has gone when it returns. */
+void gdri_cache_forget(struct gdri_cache *cache, uint64_t addr, uint64_t end);
 
 /* Releases what is idle and stale, then what is idle until its bytes are at most so many. */
 void gdri_cache_trim(struct gdri_cache *cache, uint64_t max_idle_bytes);
@@ -131,22 +192,50 @@ void gdri_cache_trim(struct gdri_cache *cache, uint64_t max_idle_bytes);
 /* Releases what is idle and stale in all caches of a context; false: there was nothing. */
 bool gdri_caches_sweep(struct gdri_ctx *ctx);
 
+/*
+ * A call of the context ended with rc: should it be made again? If it was short of BAR, descriptors or
+ * memory on the GPU of that number (-1: any), and idle regions of the context's caches have given way.
+ */
+bool gdri_caches_give_way(struct gdri_ctx *ctx, int rc, int device, uint64_t bytes);
+
 void gdri_cache_stats(struct gdri_cache *cache, barcopy_cache_stats_t *stats);
 
 /* Hits of one cache, and of all caches there are. Need no lock; in them until a cache ends. */
 uint64_t gdri_cache_hits(const struct gdri_cache *cache);
 uint64_t gdri_cache_hits_of_all(void);
 
-/* Internal to src/cache: called with the lock held. */
+/* ---- internal to src/cache ------------------------------------------------------------------ */
+
+void gdri_cache_lock(struct gdri_cache *cache);
+/* Works off what is doomed. */
+void gdri_cache_unlock(struct gdri_cache *cache);
+
+/* Called with the lock held. */
+int gdri_cache_place_locked(struct gdri_cache *cache, struct gdri_entry *e, uint64_t low,
+			    uint64_t high);
+void gdri_cache_unplace_locked(struct gdri_cache *cache, struct gdri_entry *e);
+void gdri_cache_list_locked(struct gdri_cache *cache, struct gdri_entry *e);
+void gdri_cache_detach_locked(struct gdri_cache *cache, struct gdri_entry *e);
 void gdri_cache_kill_locked(struct gdri_cache *cache, struct gdri_entry *e);
+void gdri_cache_reap_locked(struct gdri_cache *cache);
+void gdri_cache_close_locked(struct gdri_cache *cache, struct gdri_entry *e);
 void gdri_cache_end_handle(struct gdri_cache *cache, struct gdri_entry *e);
 /* Unmaps and unpins an entry that is not LIVE and has no users, and gives it back. */
 void gdri_cache_release_locked(struct gdri_cache *cache, struct gdri_entry *e);
 bool gdri_cache_take_idle_locked(struct gdri_cache *cache, struct gdri_entry *e);
-bool gdri_cache_evict_locked(struct gdri_cache *cache, int device, uint64_t bytes);
-bool gdri_cache_sweep_locked(struct gdri_cache *cache, size_t looks);
+bool gdri_cache_evict_locked(struct gdri_cache *cache, int device, uint64_t bytes, size_t looks);
+bool gdri_cache_sweep_locked(struct gdri_cache *cache, size_t looks, size_t parts);
 void gdri_cache_limit_locked(struct gdri_cache *cache, int device);
-void gdri_cache_make_room_locked(struct gdri_cache *cache, uint64_t bytes, uint64_t regions);
+void gdri_cache_make_room_locked(struct gdri_cache *cache, int device);
+
+/* May so many bytes fit the BAR of that GPU at all? */
+bool gdri_may_fit(int device, uint64_t bytes);
+
+static inline struct gdri_cache_gpu *gdri_cache_gpu(struct gdri_cache *cache, int device)
+{
+	return &cache->gpu[device >= 0 && device < GDRI_CACHE_GPUS - 1 ? device
+								       : GDRI_CACHE_GPUS - 1];
+}
 
 static inline bool gdri_cache_keeps(const struct gdri_cache *cache)
 {
@@ -161,7 +250,7 @@ static inline bool gdri_cache_is_notified(const struct gdri_cache *cache)
 /* The cost of a region against max_bytes: what it takes of a BAR. */
 static inline uint64_t gdri_entry_bytes(const struct gdri_entry *e)
 {
-	return e->region.host ? 0 : e->region.pin.mapped_size;
+	return e->region.host || e->closed ? 0 : e->region.pin.mapped_size;
 }
 
 /* The entry of a region of gdri_kind_range or gdri_kind_cached. */
@@ -173,6 +262,29 @@ static inline struct gdri_entry *gdri_entry_of(struct gdri_region *region)
 static inline bool gdri_entry_has_users(const struct gdri_entry *e)
 {
 	return atomic_load_explicit(&e->state, memory_order_relaxed) & GDRI_CACHE_USERS;
+}
+
+static inline uint64_t gdri_entry_start(const struct gdri_entry *e)
+{
+	return atomic_load_explicit(&e->start, memory_order_relaxed);
+}
+
+static inline uint64_t gdri_entry_size(const struct gdri_entry *e)
+{
+	return atomic_load_explicit(&e->size, memory_order_relaxed);
+}
+
+/*
+ * Is the region, which the range lies in, too long to be kept pinned for it? A part of the range that it was
+ * made for shares it all the same. Of ranges alone; the entry is used, or the lock is held.
+ */
+static inline bool gdri_range_declines(const struct gdri_entry *e, uint64_t addr, size_t size)
+{
+	uint64_t have = gdri_entry_size(e);
+
+	return !gdri_cache_keeps(e->cache) && have > GDRI_WHOLE_MAX &&
+	       have / 2 > size + 2 * GPU_PAGE_SIZE &&
+	       (addr < e->low || addr + size > e->high);
 }
 
 /* Adds a user; false if the entry is not LIVE. */
@@ -189,29 +301,55 @@ static inline bool gdri_entry_use(struct gdri_entry *e)
 	return true;
 }
 
-/* Does [addr, addr + size) lie where nothing has to be asked? The entry is used. */
-static inline bool gdri_entry_has(const struct gdri_entry *e, uint64_t addr, size_t size)
+/* Do all bytes of [addr, addr + size) lie in its pages? */
+static inline bool gdri_entry_covers(const struct gdri_entry *e, uint64_t addr, size_t size)
 {
-	uint64_t offset = addr - e->start;
+	uint64_t offset = addr - gdri_entry_start(e), have = gdri_entry_size(e);
 
-	return offset < e->size && size && size <= e->size - offset;
+	return offset < have && size && size <= have - offset;
 }
 
-/* The entry of a hit, used; or NULL. Takes no lock. */
-static inline struct gdri_entry *gdri_cache_hit(struct gdri_cache *cache, uint64_t addr,
-						size_t size)
+/* And where nothing has to be asked? The entry is used. */
+static inline bool gdri_entry_has(const struct gdri_entry *e, uint64_t addr, size_t size)
 {
-	struct gdri_entry *e = gdri_pages_find(&cache->pages, addr);
+	uint64_t offset = addr - gdri_entry_start(e) - e->head;
+	uint64_t have = gdri_entry_size(e) - e->head - e->tail;
 
-	if (!e || !gdri_entry_use(e))
+	return (offset < have && size && size <= have - offset) ||
+	       (gdri_entry_covers(e, addr, size) && gdri_region_notes(&e->region, addr, size));
+}
+
+/* The entry of a hit in the page around `at`, used; or NULL. */
+static inline struct gdri_entry *gdri_cache_hit_at(struct gdri_cache *cache, uint64_t at,
+						   uint64_t addr, size_t size)
+{
+	struct gdri_entry *e = gdri_pages_find(&cache->pages, at);
+
+	if (!e || !gdri_entry_covers(e, addr, size) || !gdri_entry_use(e))
 		return NULL;
 	/* Looked at only now: until it is used an entry may become another's, another cache's too. */
-	if (e->cache == cache &&
+	if (e->cache == cache && gdri_entry_covers(e, addr, size) &&
 	    ((gdri_cache_is_notified(cache) && gdri_entry_has(e, addr, size)) ||
-	     (size && gdri_region_prove(&e->region, addr, size) == GDRI_PROVEN)))
+	     gdri_region_prove(&e->region, addr, size) == GDRI_PROVEN))
 		return e;
 	(void)gdri_cache_unuse(e->cache, e);
 	return NULL;
+}
+
+/*
+ * The entry of a hit, used; or NULL. Takes no lock. Neighbours share the pages at the ends of a range, so
+ * the one in its middle is looked up first.
+ */
+static inline struct gdri_entry *gdri_cache_hit(struct gdri_cache *cache, uint64_t addr,
+						size_t size)
+{
+	uint64_t last = addr + size - 1;
+	struct gdri_entry *e = gdri_cache_hit_at(cache, addr + size / 2, addr, size);
+
+	if (__builtin_expect(e || !((addr ^ last) & GPU_PAGE_MASK), 1))
+		return e;
+	e = gdri_cache_hit_at(cache, addr, addr, size);
+	return e ? e : gdri_cache_hit_at(cache, last, addr, size);
 }
 
 #endif

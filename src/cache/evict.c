@@ -12,16 +12,29 @@
 #include "core/ctx.h"
 #include "cuda/cuda.h"
 
-/*
- * Evicts idle regions: at least one, and until `bytes` of BAR are given back. device: only what takes
- * of that one's BAR; -1: any. False if none was idle.
- */
-bool gdri_cache_evict_locked(struct gdri_cache *cache, int device, uint64_t bytes)
+enum { LOOKS_WHEN_OVER = 32 };
+
+bool gdri_may_fit(int device, uint64_t bytes)
 {
-	size_t looks = 2 * cache->count; /* the second time round nobody has another chance */
+	struct gdri_pci_address pci;
+	struct gdri_bar bar;
+
+	return device < 0 || gdri_cuda_pci_address(device, &pci) || gdri_nvml_bar(&pci, &bar) ||
+	       bytes <= bar.total;
+}
+
+/*
+ * Evicts idle regions: at least one, and until `bytes` of BAR are given back, looking at so many at most.
+ * device: only what takes of that one's BAR; -1: any. False if none was idle.
+ */
+bool gdri_cache_evict_locked(struct gdri_cache *cache, int device, uint64_t bytes, size_t looks)
+{
 	uint64_t freed = 0;
 	bool any = false;
 
+	/* The second time round nothing has another chance. */
+	if (looks > 2 * cache->count)
+		looks = 2 * cache->count;
 	while (looks-- && !TAILQ_EMPTY(&cache->live) && (!any || freed < bytes)) {
 		struct gdri_entry *e = TAILQ_FIRST(&cache->live);
 		uint64_t size = gdri_entry_bytes(e);
@@ -43,21 +56,33 @@ bool gdri_cache_evict_locked(struct gdri_cache *cache, int device, uint64_t byte
 }
 
 /*
- * Looks at so many regions, each time at the next ones: what is idle and not the memory any more that
- * was pinned is released. Nobody would ask for it, and a persistent pin holds the memory.
+ * Looks at so many regions, and parts of them, each time at the next ones: what is idle and not the memory
+ * any more that was pinned is released. Nobody would ask for it, and a persistent pin holds the memory.
  */
-bool gdri_cache_sweep_locked(struct gdri_cache *cache, size_t looks)
+bool gdri_cache_sweep_locked(struct gdri_cache *cache, size_t looks, size_t parts)
 {
 	bool any = false;
 
-	for (looks = looks < cache->count ? looks : cache->count; looks; looks--) {
+	for (looks = looks < cache->count ? looks : cache->count; looks && parts; looks--) {
 		struct gdri_entry *e = cache->look ? cache->look : TAILQ_FIRST(&cache->live);
+		bool holds = true;
 
+		if (e != cache->look)
+			cache->look_part = 0;
+		cache->look = e;
+		if (gdri_entry_has_users(e))
+			cache->look_part = 0;
+		else
+			holds = gdri_region_holds_on(&e->region, &cache->look_part, &parts);
+		if (holds && cache->look_part)
+			break; /* there the next one goes on */
 		cache->look = TAILQ_NEXT(e, link);
-		if (!gdri_entry_has_users(e) && !gdri_region_holds(&e->region) &&
-		    gdri_cache_take_idle_locked(cache, e)) {
-			cache->invalidations++;
-			any = true;
+		if (!holds) {
+			cache->look_part = 0;
+			if (gdri_cache_take_idle_locked(cache, e)) {
+				cache->invalidations++;
+				any = true;
+			}
 		}
 	}
 	return any;
@@ -68,81 +93,116 @@ void gdri_cache_trim(struct gdri_cache *cache, uint64_t max_idle_bytes)
 	const struct gdri_entry *e;
 	uint64_t idle = 0;
 
-	pthread_mutex_lock(&cache->lock);
-	(void)gdri_cache_sweep_locked(cache, cache->count);
+	gdri_cache_lock(cache);
+	(void)gdri_cache_sweep_locked(cache, cache->count, SIZE_MAX);
 	TAILQ_FOREACH(e, &cache->live, link)
 		if (!gdri_entry_has_users(e))
 			idle += gdri_entry_bytes(e);
 	if (idle > max_idle_bytes)
-		(void)gdri_cache_evict_locked(cache, -1, idle - max_idle_bytes);
-	while (!max_idle_bytes && gdri_cache_evict_locked(cache, -1, 0))
+		(void)gdri_cache_evict_locked(cache, -1, idle - max_idle_bytes, SIZE_MAX);
+	while (!max_idle_bytes && gdri_cache_evict_locked(cache, -1, 0, SIZE_MAX))
 		; /* what takes nothing of a BAR */
-	pthread_mutex_unlock(&cache->lock);
+	gdri_cache_unlock(cache);
 }
 
-struct sweep {
+/* What each cache of a context is asked for. */
+struct visit {
 	struct gdri_ctx *ctx;
+	int device;
+	uint64_t bytes;
+	bool evict; /* what is idle, else only what is stale */
 	bool any;
 };
 
-static void sweep(struct gdri_slot *slot, void *arg)
+static void visit(struct gdri_slot *slot, void *arg)
 {
 	struct gdri_cache *cache = (struct gdri_cache *)slot;
-	struct sweep *s = arg;
+	struct visit *v = arg;
 
-	pthread_mutex_lock(&cache->lock);
-	if (cache->ctx == s->ctx)
-		s->any |= gdri_cache_sweep_locked(cache, cache->count);
-	pthread_mutex_unlock(&cache->lock);
+	gdri_cache_lock(cache);
+	if (cache->ctx == v->ctx && (!v->evict || !v->any))
+		v->any |= v->evict ? gdri_cache_evict_locked(cache, v->device, v->bytes, SIZE_MAX)
+				   : gdri_cache_sweep_locked(cache, cache->count, SIZE_MAX);
+	gdri_cache_unlock(cache);
 }
 
 bool gdri_caches_sweep(struct gdri_ctx *ctx)
 {
-	struct sweep s = { ctx, false };
+	struct visit v = { .ctx = ctx };
 
-	gdri_slots_each(&gdri_caches, sweep, &s);
-	return s.any;
+	gdri_slots_each(&gdri_caches, visit, &v);
+	return v.any;
 }
 
-/* Evicts until so many bytes and regions more are within the limits, or all is in use. */
-void gdri_cache_make_room_locked(struct gdri_cache *cache, uint64_t bytes, uint64_t regions)
+bool gdri_caches_give_way(struct gdri_ctx *ctx, int rc, int device, uint64_t bytes)
 {
-	bool over;
+	struct visit v = { .ctx = ctx, .device = device, .bytes = bytes, .evict = true };
 
-	while ((over = cache->bytes + bytes > cache->max_bytes ||
-		       cache->count + regions > cache->max_regions))
-		if (!gdri_cache_evict_locked(cache, -1, 0))
+	if (!gdri_is_short(rc) || !gdri_may_fit(device, bytes))
+		return false;
+	gdri_slots_each(&gdri_caches, visit, &v);
+	return v.any;
+}
+
+/* ---- limits --------------------------------------------------------------------------------- */
+
+static bool is_beyond(struct gdri_cache *cache, const struct gdri_cache_gpu *gpu)
+{
+	return gpu->bytes > gpu->max_bytes ||
+	       cache->count + cache->detached_count > cache->max_regions;
+}
+
+/* Evicts until what is on a GPU is within the limits, or all is in use. */
+void gdri_cache_make_room_locked(struct gdri_cache *cache, int device)
+{
+	const struct gdri_cache_gpu *gpu = gdri_cache_gpu(cache, device);
+	bool was = atomic_load_explicit(&cache->over, memory_order_relaxed);
+	bool known = gpu != &cache->gpu[GDRI_CACHE_GPUS - 1];
+
+	/* While all is in use a put takes what it leaves idle: there is little to be found. */
+	for (int round = 0; round < 2; round++) {
+		while (is_beyond(cache, gpu))
+			if (!gdri_cache_evict_locked(
+				    cache, known && gpu->bytes > gpu->max_bytes ? device : -1, 0,
+				    was ? LOOKS_WHEN_OVER : SIZE_MAX))
+				break;
+		if (was || !is_beyond(cache, gpu))
 			break;
-	atomic_store_explicit(&cache->over, over, memory_order_relaxed);
+		/* A put that came before this is seen by a second look. */
+		atomic_store(&cache->over, true);
+	}
+	if (!is_beyond(cache, gpu))
+		atomic_store_explicit(&cache->over, false, memory_order_relaxed);
 }
 
 /*
- * The default limit: of each GPU, when it is first seen, three quarters of what is free of its BAR, but no
- * more than a quarter of its memory, since what is idle may be memory that its owner has freed.
+ * The limit of a GPU, when the first region of it has been pinned: by default three quarters of what was
+ * free of its BAR, but no more than a quarter of its memory, since what is idle may be memory that its owner
+ * has freed.
  */
 void gdri_cache_limit_locked(struct gdri_cache *cache, int device)
 {
-	uint64_t bit = device >= 0 && device < 64 ? (uint64_t)1 << device : 0;
+	struct gdri_cache_gpu *gpu = gdri_cache_gpu(cache, device);
 	uint64_t limit = UINT64_MAX, memory;
 	struct gdri_pci_address pci;
 	struct gdri_bar bar;
 
-	if (!cache->limit_by_gpu || cache->devices_seen & bit)
+	if (gpu->max_bytes)
 		return;
-	cache->devices_seen |= bit;
-	if (bit && !gdri_cuda_pci_address(device, &pci) && !gdri_nvml_bar(&pci, &bar))
-		limit = bar.free / 4 * 3;
-	if (bit && !gdri_cuda_total_memory(device, &memory) && memory / 4 < limit)
+	gpu->max_bytes = cache->max_bytes;
+	if (gpu->max_bytes)
+		return;
+	if (device >= 0 && !gdri_cuda_pci_address(device, &pci) && !gdri_nvml_bar(&pci, &bar))
+		limit = (bar.free + gpu->bytes) / 4 * 3;
+	if (device >= 0 && !gdri_cuda_total_memory(device, &memory) && memory / 4 < limit)
 		limit = memory / 4;
 	if (limit == UINT64_MAX)
-		gdri_log(BARCOPY_LOG_INFO, "no limit for a cache but what the BAR holds: %s",
-			 bit ? gdri_error_text() : "the device is not known");
-	if (__builtin_add_overflow(cache->max_bytes, limit, &cache->max_bytes) ||
-	    limit == UINT64_MAX) {
-		cache->max_bytes = UINT64_MAX;
-		cache->limit_by_gpu = false;
-	}
+		gdri_log(GDRI_LOG_INFO, "no limit for a cache but what the BAR holds: %s",
+			 device >= 0 ? gdri_error_text() : "the device is not known");
+	gpu->max_bytes = limit ? limit : 1;
 }
+
+/* ---- puts ----------------------------------------------------------------------------------- */
 
 /* Takes a user away; what the word was before, or 0 if there is none. */
 static inline uint32_t drop_user(struct gdri_entry *e)
@@ -161,48 +221,70 @@ static inline uint32_t drop_user(struct gdri_entry *e)
 static void end_locked(struct gdri_cache *cache, struct gdri_entry *e)
 {
 	/* The list of what is closed has gone with its cache. */
-	if (!e->closed)
+	if (!e->closed) {
 		TAILQ_REMOVE(&cache->detached, e, link);
+		cache->detached_count--;
+	}
 	gdri_cache_release_locked(cache, e);
 }
 
-/* Of a cache the entry is not looked at without a user unless he was the last: it may be another's. */
-static __attribute__((noinline, cold)) void settle(struct gdri_cache *cache, struct gdri_entry *e,
-						   bool last)
+static __attribute__((noinline, cold)) void settle_last(struct gdri_cache *cache,
+							struct gdri_entry *e)
 {
-	pthread_mutex_lock(&cache->lock);
-	if (last)
-		end_locked(cache, e);
-	if (atomic_load_explicit(&cache->over, memory_order_relaxed))
-		gdri_cache_make_room_locked(cache, 0, 0);
-	pthread_mutex_unlock(&cache->lock);
+	gdri_cache_lock(cache);
+	end_locked(cache, e);
+	gdri_cache_unlock(cache);
 }
 
-/* Ranges end with their last user, so he goes under the lock. */
+/* Beyond a limit the entry that a put leaves idle goes, if it is still that one. */
+static __attribute__((noinline, cold)) void settle_idle(struct gdri_cache *cache,
+							struct gdri_entry *e, uint64_t name)
+{
+	gdri_cache_lock(cache);
+	if (gdri_slot_is(&e->slot, name) && e->cache == cache && !e->closed) {
+		const struct gdri_cache_gpu *gpu = gdri_cache_gpu(cache, e->region.pin.device);
+
+		if (is_beyond(cache, gpu) && gdri_cache_take_idle_locked(cache, e)) {
+			cache->evictions++;
+			gdri_count(&cache->ctx->counters, GDRI_COUNT_CACHE_EVICTION, 1);
+		}
+		/* What other GPUs have beyond theirs is found by the next miss there. */
+		if (!is_beyond(cache, gpu))
+			atomic_store_explicit(&cache->over, false, memory_order_relaxed);
+	}
+	gdri_cache_unlock(cache);
+}
+
+/* Ranges end with their last user, which therefore goes under the lock. */
 static uint32_t drop_range(struct gdri_cache *cache, struct gdri_entry *e)
 {
 	uint32_t s;
 
-	pthread_mutex_lock(&cache->lock);
+	gdri_cache_lock(cache);
 	s = drop_user(e);
 	if (s == 1)
 		end_locked(cache, e);
 	else if (s)
 		(void)gdri_cache_take_idle_locked(cache, e);
-	pthread_mutex_unlock(&cache->lock);
+	gdri_cache_unlock(cache);
 	return s;
 }
 
 int gdri_cache_unuse(struct gdri_cache *cache, struct gdri_entry *e)
 {
 	bool keeps = gdri_cache_keeps(cache);
+	uint64_t name = gdri_slot_name(&e->slot);
 	uint32_t s = __builtin_expect(keeps, 1) ? drop_user(e) : drop_range(cache, e);
 
 	if (__builtin_expect(!s, 0))
 		return gdri_fail(EINVAL, "the region has been put already");
-	if (__builtin_expect(
-		    keeps && (s == 1 || atomic_load_explicit(&cache->over, memory_order_relaxed)),
-		    0))
-		settle(cache, e, s == 1);
+	if (__builtin_expect(keeps && s == 1, 0))
+		settle_last(cache, e);
+	else if (__builtin_expect(
+			 keeps && atomic_load_explicit(&cache->over, memory_order_seq_cst) &&
+				 (s & (GDRI_CACHE_LIVE | GDRI_CACHE_USERS)) ==
+					 (GDRI_CACHE_LIVE | 1),
+			 0))
+		settle_idle(cache, e, name);
 	return 0;
 }

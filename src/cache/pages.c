@@ -21,7 +21,7 @@ int gdri_pages_init(struct gdri_pages *pages)
 
 static uintptr_t load(const gdri_pages_slot *slot)
 {
-	return atomic_load_explicit(slot, memory_order_relaxed);
+	return atomic_load_explicit(slot, memory_order_acquire);
 }
 
 static void store(gdri_pages_slot *slot, uintptr_t v)
@@ -34,6 +34,23 @@ static gdri_pages_slot *node_of(uintptr_t v)
 	return v && !(v & 1) ? (gdri_pages_slot *)v : NULL;
 }
 
+/* The node behind a slot; where there is none, one whose slots all are what this one was. */
+static gdri_pages_slot *make_node(gdri_pages_slot *slot)
+{
+	uintptr_t is = load(slot);
+	gdri_pages_slot *node = node_of(is);
+
+	if (node)
+		return node;
+	node = calloc(NODE_SLOTS, sizeof(*node));
+	if (!node)
+		return NULL;
+	for (uint64_t i = 0; is && i < NODE_SLOTS; i++)
+		store(&node[i], is);
+	store(slot, (uintptr_t)node);
+	return node;
+}
+
 /* Writes v for [first, last) into the slots of a node that begins at page `base`. */
 static int fill(gdri_pages_slot *slots, unsigned int shift, uint64_t base, uint64_t first,
 		uint64_t last, uintptr_t v)
@@ -43,23 +60,16 @@ static int fill(gdri_pages_slot *slots, unsigned int shift, uint64_t base, uint6
 	for (uint64_t i = (first - base) >> shift; first < last; i++) {
 		uint64_t at = base + (i << shift);
 		uint64_t stop = at + span < last ? at + span : last;
-		gdri_pages_slot *node = node_of(load(&slots[i]));
 
-		if (!node && first == at && stop == at + span) {
+		if (!node_of(load(&slots[i])) && first == at && stop == at + span) {
 			store(&slots[i], v);
 		} else {
-			if (!node && v) {
-				node = calloc(NODE_SLOTS, sizeof(*node));
-				if (!node)
-					return gdri_fail(ENOMEM, "no memory for a table of pages");
-				store(&slots[i], (uintptr_t)node);
-			}
-			if (node) {
-				int rc = fill(node, shift - GDRI_PAGES_NODE_BITS, at, first, stop,
-					      v);
-				if (rc)
-					return rc;
-			}
+			gdri_pages_slot *node = make_node(&slots[i]);
+			int rc = node ? fill(node, shift - GDRI_PAGES_NODE_BITS, at, first, stop, v)
+				      : gdri_fail(ENOMEM, "no memory for a table of pages");
+
+			if (rc)
+				return rc;
 		}
 		first = stop;
 	}
@@ -68,50 +78,75 @@ static int fill(gdri_pages_slot *slots, unsigned int shift, uint64_t base, uint6
 
 int gdri_pages_enter(struct gdri_pages *pages, uint64_t start, uint64_t end, void *item)
 {
-	int rc;
-
 	if (end > GDRI_PAGES_LIMIT)
 		return gdri_fail(EINVAL, "0x%llx is beyond any device address",
 				 (unsigned long long)end);
-	rc = fill(pages->root, GDRI_PAGES_ROOT_SHIFT, 0, start >> GPU_PAGE_SHIFT,
-		  end >> GPU_PAGE_SHIFT, (uintptr_t)item + 1);
-	if (rc)
-		gdri_pages_erase(pages, start, end);
-	return rc;
+	return fill(pages->root, GDRI_PAGES_ROOT_SHIFT, 0, start >> GPU_PAGE_SHIFT,
+		    end >> GPU_PAGE_SHIFT, (uintptr_t)item + 1);
 }
 
-void gdri_pages_erase(struct gdri_pages *pages, uint64_t start, uint64_t end)
+static void erase(gdri_pages_slot *slots, unsigned int shift, uint64_t base, uint64_t first,
+		  uint64_t last, uintptr_t v)
 {
-	(void)fill(pages->root, GDRI_PAGES_ROOT_SHIFT, 0, start >> GPU_PAGE_SHIFT,
-		   end >> GPU_PAGE_SHIFT, 0);
+	uint64_t span = (uint64_t)1 << shift;
+
+	for (uint64_t i = (first - base) >> shift; first < last; i++) {
+		uint64_t at = base + (i << shift);
+		uint64_t stop = at + span < last ? at + span : last;
+		uintptr_t is = load(&slots[i]);
+
+		if (is == v)
+			store(&slots[i], 0);
+		else if (node_of(is))
+			erase(node_of(is), shift - GDRI_PAGES_NODE_BITS, at, first, stop, v);
+		first = stop;
+	}
+}
+
+void gdri_pages_erase(struct gdri_pages *pages, uint64_t start, uint64_t end, const void *item)
+{
+	erase(pages->root, GDRI_PAGES_ROOT_SHIFT, 0, start >> GPU_PAGE_SHIFT, end >> GPU_PAGE_SHIFT,
+	      (uintptr_t)item + 1);
 }
 
 static void *next(const gdri_pages_slot *slots, uint64_t count, unsigned int shift, uint64_t base,
-		  uint64_t first, uint64_t last)
+		  uint64_t *first, uint64_t last, uint64_t *stop)
 {
-	for (uint64_t i = (first - base) >> shift; i < count && base + (i << shift) < last; i++) {
+	for (uint64_t i = (*first - base) >> shift; i < count && base + (i << shift) < last; i++) {
 		uint64_t at = base + (i << shift);
 		uintptr_t v = load(&slots[i]);
 		void *item;
 
-		if (v & 1)
-			return (void *)(v - 1);
 		if (!v)
 			continue;
-		item = next(node_of(v), NODE_SLOTS, shift - GDRI_PAGES_NODE_BITS, at,
-			    first > at ? first : at, last);
+		if (at > *first)
+			*first = at;
+		if (v & 1) {
+			*stop = at + ((uint64_t)1 << shift);
+			return (void *)(v - 1);
+		}
+		item = next(node_of(v), NODE_SLOTS, shift - GDRI_PAGES_NODE_BITS, at, first, last,
+			    stop);
 		if (item)
 			return item;
 	}
 	return NULL;
 }
 
-void *gdri_pages_next(const struct gdri_pages *pages, uint64_t start, uint64_t end)
+void *gdri_pages_next(const struct gdri_pages *pages, uint64_t *start, uint64_t end, uint64_t *stop)
 {
+	uint64_t first = *start >> GPU_PAGE_SHIFT, last;
+	void *item;
+
 	if (end > GDRI_PAGES_LIMIT)
 		end = GDRI_PAGES_LIMIT;
-	if (start >= end)
+	if (*start >= end)
 		return NULL;
-	return next(pages->root, ROOT_SLOTS, GDRI_PAGES_ROOT_SHIFT, 0, start >> GPU_PAGE_SHIFT,
-		    (end + GPU_PAGE_OFFSET) >> GPU_PAGE_SHIFT);
+	last = (end + GPU_PAGE_OFFSET) >> GPU_PAGE_SHIFT;
+	item = next(pages->root, ROOT_SLOTS, GDRI_PAGES_ROOT_SHIFT, 0, &first, last, stop);
+	if (!item)
+		return NULL;
+	*start = first << GPU_PAGE_SHIFT;
+	*stop = (*stop < last ? *stop : last) << GPU_PAGE_SHIFT;
+	return item;
 }

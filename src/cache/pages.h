@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A table from GPU pages (64 KiB) to items: a radix tree in which an item that fills a whole node
- * takes one slot, as a huge page does. Looking up takes no lock and at most four loads, however
- * many items there are; nodes are never given back, so a reader never meets freed memory.
+ * takes one slot, as a huge page does. A page has one item, that which was entered last. Looking up takes
+ * no lock and at most four loads, however many items there are; nodes are never given back, so a reader
+ * never meets freed memory: 4 KiB for each 32 MiB of addresses that were ever in use.
  * Changes are made under the caller's lock. It knows nothing of what the items are.
  */
 #ifndef GDRI_PAGES_H
@@ -33,15 +34,20 @@ struct gdri_pages {
 int gdri_pages_init(struct gdri_pages *pages);
 
 /*
- * Enters or erases an item for the pages [start, end), both multiples of the page size. What is
- * erased must be exactly what was entered; a range entered must be empty. Entering fails with
- * -ENOMEM, leaving nothing, or with -EINVAL beyond GDRI_PAGES_LIMIT.
+ * Enters an item for the pages [start, end), both multiples of the page size, in place of what is there.
+ * -ENOMEM: for some of them or none; -EINVAL: beyond GDRI_PAGES_LIMIT, for none.
  */
 int gdri_pages_enter(struct gdri_pages *pages, uint64_t start, uint64_t end, void *item);
-void gdri_pages_erase(struct gdri_pages *pages, uint64_t start, uint64_t end);
 
-/* The first item at or behind `start` that begins before `end`, or NULL. Under the lock. */
-void *gdri_pages_next(const struct gdri_pages *pages, uint64_t start, uint64_t end);
+/* Erases it from those of its pages that it still has. All pages that it was entered for: never fails. */
+void gdri_pages_erase(struct gdri_pages *pages, uint64_t start, uint64_t end, const void *item);
+
+/*
+ * The first item at or behind *start that begins before `end`, or NULL: in the pages from *start, which is
+ * moved there, to *stop, and maybe further ones. No lock.
+ */
+void *gdri_pages_next(const struct gdri_pages *pages, uint64_t *start, uint64_t end,
+		      uint64_t *stop);
 
 /* The item of the page around addr, or NULL. No lock. */
 static inline void *gdri_pages_find(const struct gdri_pages *pages, uint64_t addr)

@@ -5,16 +5,24 @@
 #include "core/ctx.h"
 #include "core/handle.h"
 
+_Static_assert((BARCOPY_MAP_RANGE_READ_ONLY | BARCOPY_MAP_RANGE_NO_SYNC_MEMOPS) < 4,
+	       "ctx->ranges has room for every combination of flags");
+
 /* What the ranges of a context share: made by the first one, ended with the context. */
-static int ranges_of(struct gdri_ctx *ctx, bool read_only, struct gdri_cache **out)
+static int ranges_of(struct gdri_ctx *ctx, uint32_t flags, struct gdri_cache **out)
 {
+	uint32_t of_regions = 0;
 	int rc = 0;
 
+	if (flags & BARCOPY_MAP_RANGE_READ_ONLY)
+		of_regions |= GDRI_REGION_READ_ONLY;
+	if (flags & BARCOPY_MAP_RANGE_NO_SYNC_MEMOPS)
+		of_regions |= GDRI_REGION_NO_SYNC;
+
 	pthread_mutex_lock(&ctx->ranges_lock);
-	if (!ctx->ranges[read_only])
-		rc = gdri_cache_new(ctx, NULL, read_only ? GDRI_REGION_READ_ONLY : 0,
-				    &ctx->ranges[read_only]);
-	*out = ctx->ranges[read_only];
+	if (!ctx->ranges[flags])
+		rc = gdri_cache_new(ctx, NULL, of_regions, &ctx->ranges[flags]);
+	*out = ctx->ranges[flags];
 	pthread_mutex_unlock(&ctx->ranges_lock);
 	return rc;
 }
@@ -25,11 +33,15 @@ int gdri_range_map(struct gdri_ctx *ctx, uint64_t addr, size_t size, uint32_t fl
 	struct gdri_cache *ranges;
 	struct gdri_entry *e;
 	void *cpu;
-	int rc = ranges_of(ctx, flags & BARCOPY_MAP_RANGE_READ_ONLY, &ranges);
+	int rc = ranges_of(ctx, flags, &ranges);
 
 	if (rc)
 		return rc;
 	e = gdri_cache_hit(ranges, addr, size);
+	if (e && gdri_range_declines(e, addr, size)) {
+		(void)gdri_cache_unuse(ranges, e);
+		e = NULL;
+	}
 	if (!e)
 		rc = gdri_cache_miss(ranges, addr, size, &e);
 	if (rc)

@@ -68,7 +68,9 @@ static int miss(barcopy_cache_t c, struct gdri_cache *cache, uint64_t addr, size
 
 	if (rc)
 		return rc;
-	rc = gdri_cache_miss(cache, addr, size, e);
+	do
+		rc = gdri_cache_miss(cache, addr, size, e);
+	while (rc && gdri_caches_give_way(ctx, rc, gdri_cuda_device_of(addr, size), size));
 	gdri_ctx_put(ctx);
 	return rc;
 }
@@ -96,7 +98,7 @@ int barcopy_cache_get(barcopy_cache_t c, uint64_t addr, size_t size, barcopy_reg
 		if (rc)
 			return -rc;
 	}
-	region->cpu_ptr = e->cpu + (ptrdiff_t)(addr - e->start);
+	region->cpu_ptr = e->cpu + (ptrdiff_t)(addr - gdri_entry_start(e));
 	region->device_ptr = addr;
 	region->size = size;
 	region->handle = e->handle;
@@ -127,17 +129,15 @@ int barcopy_cache_put(barcopy_cache_t c, barcopy_region_t *region)
 int barcopy_cache_invalidate(barcopy_cache_t c, uint64_t addr, size_t size)
 {
 	struct gdri_cache *cache;
-	struct gdri_ctx *ctx;
 	uint64_t end;
-	int rc = enter(c, &cache, &ctx);
+	int rc = find_cache(c, &cache);
 
+	/* Nothing is held: a hook may call this inside any other call. */
 	if (rc)
 		return -rc;
 	if (__builtin_add_overflow(addr, size, &end))
 		end = UINT64_MAX;
-	gdri_cache_invalidate(cache, addr, end);
-	gdri_ctx_put(ctx);
-	return 0;
+	return -gdri_cache_invalidate(cache, (uintptr_t)c, addr, end);
 }
 
 int barcopy_cache_trim(barcopy_cache_t c, uint64_t max_idle_bytes)
@@ -165,7 +165,7 @@ int barcopy_cache_create(gdr_t g, const barcopy_cache_options_t *options, barcop
 		return -rc;
 	if (o.validity > BARCOPY_CACHE_NOTIFIED)
 		return -gdri_fail(EINVAL, "unknown validity %u", o.validity);
-	if (o.flags)
+	if (o.flags & ~(uint32_t)BARCOPY_CACHE_NO_SYNC_MEMOPS)
 		return -gdri_fail(EINVAL, "unknown bits in flags 0x%x of a cache", o.flags);
 	return GDRI_WITH(g, ctx, gdri_cache_create(ctx, &o, cache));
 }
@@ -178,7 +178,7 @@ int barcopy_cache_destroy(barcopy_cache_t c)
 
 	if (rc)
 		return -rc;
-	rc = gdri_cache_destroy(cache, false);
+	rc = gdri_cache_destroy(cache, (uintptr_t)c, false);
 	gdri_ctx_put(ctx);
 	return -rc;
 }

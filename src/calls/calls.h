@@ -10,6 +10,7 @@
 
 #include "barcopy.h"
 #include "base/error.h"
+#include "cache/cache.h"
 #include "core/ctx.h"
 #include "core/handle.h"
 
@@ -24,6 +25,16 @@
 		}                                \
 		-rc_;                            \
 	})
+
+/* The same; made again while it is short of room on a GPU and the context's caches give way. */
+#define GDRI_WITH_ROOM(g, ctx, device, size, call)                                               \
+	GDRI_WITH(g, ctx, __extension__({                                                        \
+			  int room_rc_;                                                          \
+			  do                                                                     \
+				  room_rc_ = (call);                                             \
+			  while (room_rc_ && gdri_caches_give_way(ctx, room_rc_, device, size)); \
+			  room_rc_;                                                              \
+		  }))
 
 static inline int gdri_null(const char *what)
 {

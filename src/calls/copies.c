@@ -5,7 +5,7 @@
  * that must stay short: nothing is logged or allocated here, and what is not to be counted pays
  * nothing for what is.
  */
-#include "base/probes.h"
+#include "base/inside.h"
 #include "base/sized.h"
 #include "calls/calls.h"
 #include "core/handle.h"
@@ -22,9 +22,8 @@ int gdri_explain_window(struct gdri_window w, const void *map_ptr, const void *h
 }
 
 /* The copy, if it may be. Its ends are its access's: writes go to the mapping, reads come from there. */
-static inline __attribute__((always_inline)) int copy(gdr_mh_t handle, struct gdri_window w,
-						      enum gdri_access access, void *dst,
-						      const void *src, size_t size)
+static inline __attribute__((always_inline)) int copy(struct gdri_window w, enum gdri_access access,
+						      void *dst, const void *src, size_t size)
 {
 	const void *map = access == GDRI_WRITES ? dst : src;
 	const void *host = access == GDRI_WRITES ? src : dst;
@@ -33,13 +32,10 @@ static inline __attribute__((always_inline)) int copy(gdr_mh_t handle, struct gd
 		return 0;
 	if (__builtin_expect(!host || !gdri_window_has(&w, map, size), 0))
 		return gdri_explain_window(w, map, host, size);
-	if (access == GDRI_WRITES) {
-		GDRI_PROBE4(copy_to, handle.h, dst, src, size);
+	if (access == GDRI_WRITES)
 		gdri_copy_to(w.plan, dst, src, size);
-	} else {
-		GDRI_PROBE4(copy_from, handle.h, dst, src, size);
+	else
 		gdri_copy_from(w.plan, dst, src, size);
-	}
 	return 0;
 }
 
@@ -64,7 +60,7 @@ static __attribute__((noinline)) int counted_copy(gdr_mh_t handle, void *dst, co
 
 	if (rc)
 		return -rc;
-	rc = copy(handle, w, access, dst, src, size);
+	rc = copy(w, access, dst, src, size);
 	if (!rc && size)
 		gdri_count_copies(w.counters, access, 1, size);
 	return rc;
@@ -76,7 +72,7 @@ int gdr_copy_to_mapping(gdr_mh_t handle, void *map_d_ptr, const void *h_ptr, siz
 
 	if (__builtin_expect(!gdri_handle_for_copy(handle, GDRI_WRITES, &w), 0))
 		return counted_copy(handle, map_d_ptr, h_ptr, size, GDRI_WRITES);
-	return copy(handle, w, GDRI_WRITES, map_d_ptr, h_ptr, size);
+	return copy(w, GDRI_WRITES, map_d_ptr, h_ptr, size);
 }
 
 int gdr_copy_from_mapping(gdr_mh_t handle, void *h_ptr, const void *map_d_ptr, size_t size)
@@ -85,7 +81,7 @@ int gdr_copy_from_mapping(gdr_mh_t handle, void *h_ptr, const void *map_d_ptr, s
 
 	if (__builtin_expect(!gdri_handle_for_copy(handle, GDRI_READS, &w), 0))
 		return counted_copy(handle, h_ptr, map_d_ptr, size, GDRI_READS);
-	return copy(handle, w, GDRI_READS, h_ptr, map_d_ptr, size);
+	return copy(w, GDRI_READS, h_ptr, map_d_ptr, size);
 }
 
 static int take_options(const barcopy_copy_options_t *from, barcopy_copy_options_t *to)
@@ -104,16 +100,13 @@ static int take_options(const barcopy_copy_options_t *from, barcopy_copy_options
 int barcopy_set_copy_options(gdr_mh_t handle, const barcopy_copy_options_t *options)
 {
 	barcopy_copy_options_t known;
-	struct gdri_handle *hd;
-	int rc = gdri_handle_lock(NULL, handle, &hd);
+	int rc = options ? take_options(options, &known) : 0;
 
 	if (rc)
 		return -rc;
-	if (options)
-		rc = take_options(options, &known);
-	if (!rc)
-		rc = gdri_handle_set_copy_options_locked(hd, options ? &known : NULL);
-	pthread_mutex_unlock(&hd->lock);
+	gdri_inside_enter();
+	rc = gdri_handle_set_copy_options(NULL, handle, options ? &known : NULL);
+	gdri_inside_leave();
 	return -rc;
 }
 

@@ -3,7 +3,6 @@
  * The entry points for vectored copies: through one handle, and through several. Every piece is checked
  * before the first byte is moved.
  */
-#include "base/probes.h"
 #include "calls/calls.h"
 #include "core/handle.h"
 
@@ -72,10 +71,6 @@ static int copyv(gdr_mh_t handle, enum gdri_access access, const barcopy_copy_se
 	for (size_t i = 0; i < count; i++)
 		if (__builtin_expect(!good(w, &seg[i]), 0))
 			return -explain_segment(w, &seg[i], i);
-	if (access == GDRI_WRITES)
-		GDRI_PROBE3(copyv_to, handle.h, seg, count);
-	else
-		GDRI_PROBE3(copyv_from, handle.h, seg, count);
 	if (count)
 		move(access, w.plan, seg, count, sizeof(*seg), flags);
 	if (__builtin_expect(!!w.counters, 0))

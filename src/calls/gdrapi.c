@@ -2,6 +2,7 @@
 /* The entry points for contexts, pins and maps. Those for copies are in copies.c. */
 #include <string.h>
 
+#include "base/inside.h"
 #include "base/log.h"
 #include "cache/cache.h"
 #include "calls/calls.h"
@@ -35,14 +36,29 @@ _Static_assert(sizeof(struct info_v1) == 40, "size of the first info struct");
 __attribute__((visibility("default"))) int gdr_get_info(gdr_t g, gdr_mh_t handle,
 							struct info_v1 *info);
 
+static pthread_once_t env_looked_at = PTHREAD_ONCE_INIT;
+
+/* All that a program's environment says is read by its first open: later another thread may change it. */
+static void look_at_env(void)
+{
+	const char *problem;
+
+	gdri_log_init();
+	gdri_stats_init();
+	problem = gdri_copy_env_problem();
+	if (problem)
+		gdri_log(GDRI_LOG_WARN, "%s", problem);
+}
+
 gdr_t barcopy_open(uint32_t flags)
 {
 	gdr_t g = NULL;
 	int rc;
 
-	gdri_log_init();
-	gdri_stats_init();
+	gdri_inside_enter();
+	pthread_once(&env_looked_at, look_at_env);
 	rc = gdri_ctx_open(flags, &g);
+	gdri_inside_leave();
 	if (rc) {
 		errno = -rc;
 		return NULL;
@@ -62,11 +78,14 @@ int gdr_close(gdr_t g)
 
 	if (rc)
 		return -rc;
+	gdri_inside_enter();
 	gdri_queues_end(ctx); /* whose memory is among the handles */
 	/* First the caches: a last put that is under way ends a handle too, and has the cache's lock. */
-	gdri_caches_end(ctx);
+	gdri_caches_end(ctx, true);
 	rc = gdri_handles_end(ctx);
+	gdri_caches_end(ctx, false);
 	gdri_ctx_free(ctx);
+	gdri_inside_leave();
 	return -rc;
 }
 
@@ -106,7 +125,8 @@ static int pin(gdr_t g, struct gdri_pin_request *request, gdr_mh_t *out)
 {
 	if (!out)
 		return gdri_null("handle");
-	return GDRI_WITH(g, ctx, gdri_handle_pin(ctx, request, out));
+	return GDRI_WITH_ROOM(g, ctx, request->memory.device, request->size,
+			      gdri_handle_pin(ctx, request, out));
 }
 
 int gdr_pin_buffer(gdr_t g, unsigned long addr, size_t size, uint64_t p2p_token, uint32_t va_space,
@@ -190,6 +210,12 @@ int gdr_get_info(gdr_t g, gdr_mh_t handle, struct info_v1 *info)
 	return 0;
 }
 
+/* 0: the map is to be tried again. */
+static int give_way(struct gdri_ctx *ctx, int rc, int device, size_t size)
+{
+	return gdri_caches_give_way(ctx, rc, device, size) ? 0 : rc;
+}
+
 int gdr_map_v2(gdr_t g, gdr_mh_t handle, void **ptr_va, size_t size, int flags)
 {
 	static const gdr_mapping_type_t wishes[] = {
@@ -199,19 +225,22 @@ int gdr_map_v2(gdr_t g, gdr_mh_t handle, void **ptr_va, size_t size, int flags)
 		[GDR_MAP_FLAG_REQ_DEVICE_MAPPING] = GDR_MAPPING_TYPE_DEVICE,
 	};
 	struct gdri_handle *hd;
-	int rc;
+	int rc, device;
 
 	if (!ptr_va)
 		return gdri_null("va");
 	if (flags < GDR_MAP_FLAG_DEFAULT || flags > GDR_MAP_FLAG_REQ_DEVICE_MAPPING)
 		return -gdri_fail(EINVAL, "unknown map flags 0x%x", (unsigned int)flags);
-	rc = gdri_handle_enter(g, handle, NULL, &hd);
-	if (rc)
-		return -rc;
-	rc = gdri_handle_map_locked(hd, size, wishes[flags]);
-	if (!rc)
-		*ptr_va = hd->pin.map;
-	gdri_handle_leave(hd);
+	do {
+		rc = gdri_handle_enter(g, handle, NULL, &hd);
+		if (rc)
+			return -rc;
+		rc = gdri_handle_map_locked(hd, size, wishes[flags]);
+		if (!rc)
+			*ptr_va = hd->pin.map;
+		device = hd->pin.device;
+		gdri_handle_leave(hd);
+	} while (rc && !GDRI_WITH(g, ctx, give_way(ctx, rc, device, size)));
 	return -rc;
 }
 
@@ -260,11 +289,6 @@ uint32_t barcopy_get_api_version(void)
 const char *barcopy_last_error(void)
 {
 	return gdri_error_text();
-}
-
-void barcopy_set_log_fn(barcopy_log_fn fn, void *arg)
-{
-	gdri_log_set_fn(fn, arg);
 }
 
 int barcopy_get_handle_attribute(gdr_t g, gdr_mh_t handle, barcopy_handle_attr_t attr,

@@ -26,7 +26,7 @@ int barcopy_mem_alloc(gdr_t g, int device, size_t size, uint32_t flags, barcopy_
 		return -gdri_fail(EINVAL, "size is 0");
 	if (flags & ~(uint32_t)(BARCOPY_MEM_CACHED | BARCOPY_MEM_SHAREABLE))
 		return -gdri_fail(EINVAL, "unknown bits in flags 0x%x of barcopy_mem_alloc", flags);
-	return GDRI_WITH(g, ctx, alloc(ctx, device, size, flags, mem));
+	return GDRI_WITH_ROOM(g, ctx, device, size, alloc(ctx, device, size, flags, mem));
 }
 
 int barcopy_mem_free(gdr_t g, barcopy_mem_t *mem)
@@ -84,7 +84,7 @@ int barcopy_mem_import(gdr_t g, int device, int fd, size_t size, uint32_t flags,
 		if (rc)
 			return -rc;
 	}
-	return GDRI_WITH(g, ctx, gdri_mem_import(ctx, &imported, size, mem));
+	return GDRI_WITH_ROOM(g, ctx, device, size, gdri_mem_import(ctx, &imported, size, mem));
 }
 
 int barcopy_map_range(gdr_t g, uint64_t addr, size_t size, uint32_t flags, void **cpu_ptr,
@@ -92,9 +92,10 @@ int barcopy_map_range(gdr_t g, uint64_t addr, size_t size, uint32_t flags, void 
 {
 	if (!cpu_ptr || !handle)
 		return gdri_null("cpu_ptr or handle");
-	if (flags & ~(uint32_t)BARCOPY_MAP_RANGE_READ_ONLY)
+	if (flags & ~(uint32_t)(BARCOPY_MAP_RANGE_READ_ONLY | BARCOPY_MAP_RANGE_NO_SYNC_MEMOPS))
 		return -gdri_fail(EINVAL, "unknown bits in flags 0x%x of barcopy_map_range", flags);
-	return GDRI_WITH(g, ctx, gdri_range_map(ctx, addr, size, flags, cpu_ptr, handle));
+	return GDRI_WITH_ROOM(g, ctx, gdri_cuda_device_of(addr, size), size,
+			      gdri_range_map(ctx, addr, size, flags, cpu_ptr, handle));
 }
 
 int barcopy_unmap_range(gdr_t g, gdr_mh_t handle)
@@ -112,7 +113,7 @@ static int bar_of(int device, struct gdri_bar *bar)
 	return rc ? rc : gdri_nvml_bar(&pci, bar);
 }
 
-int barcopy_get_bar_info(gdr_t g, int device, barcopy_bar_info_t *info)
+int barcopy_get_bar_info(int device, barcopy_bar_info_t *info)
 {
 	barcopy_bar_info_t now;
 	struct gdri_bar bar;
@@ -122,7 +123,7 @@ int barcopy_get_bar_info(gdr_t g, int device, barcopy_bar_info_t *info)
 		return gdri_null("info");
 	rc = -gdri_sized_check(info, FIRST_BAR_INFO);
 	if (!rc)
-		rc = GDRI_WITH(g, ctx, bar_of(device, &bar));
+		rc = -bar_of(device, &bar);
 	if (rc)
 		return rc;
 	now.total = bar.total;

@@ -68,7 +68,7 @@ static bool is_callers(struct gdri_ctx *ctx, struct gdri_handle **handle, uint64
 		return true;
 	cache = gdri_entry_of(region)->cache;
 	pthread_mutex_unlock(&(*handle)->lock);
-	gdri_cache_invalidate(cache, start, end);
+	gdri_cache_forget(cache, start, end);
 	return !gdri_handle_lock(ctx, (gdr_mh_t){ name }, handle);
 }
 

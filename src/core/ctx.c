@@ -3,8 +3,10 @@
 #include "core/ctx.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "base/error.h"
+#include "base/inside.h"
 #include "base/process.h"
 
 static void init_ctx(struct gdri_slot *slot)
@@ -37,7 +39,7 @@ int gdri_ctx_open(uint32_t flags, gdr_t *g)
 	LIST_INIT(&ctx->handles);
 	LIST_INIT(&ctx->caches);
 	LIST_INIT(&ctx->queues);
-	ctx->ranges[0] = ctx->ranges[1] = NULL;
+	memset(ctx->ranges, 0, sizeof(ctx->ranges));
 	gdri_counters_clear(&ctx->counters);
 	ctx->backends.counters = &ctx->counters;
 	pthread_mutex_unlock(&ctx->lock);
@@ -81,6 +83,7 @@ int gdri_ctx_get(gdr_t g, struct gdri_ctx **ctx)
 		return rc;
 	(*ctx)->calls++;
 	pthread_mutex_unlock(&(*ctx)->lock);
+	gdri_inside_enter();
 	return 0;
 }
 
@@ -90,6 +93,7 @@ void gdri_ctx_put(struct gdri_ctx *ctx)
 	if (!--ctx->calls)
 		pthread_cond_signal(&ctx->idle);
 	pthread_mutex_unlock(&ctx->lock);
+	gdri_inside_leave();
 }
 
 int gdri_ctx_retire(gdr_t g, struct gdri_ctx **ctx)

@@ -34,9 +34,9 @@ struct gdri_ctx {
 
 	struct gdri_counters counters;
 
-	/* What ranges share, and those that are read-only: made when first used, among the caches. */
+	/* What ranges of the same flags share: made when first used, among the caches. */
 	pthread_mutex_t ranges_lock;
-	struct gdri_cache *ranges[2];
+	struct gdri_cache *ranges[4];
 };
 
 /* Opens; see barcopy_open(). Returns 0 or -errno. */

@@ -9,7 +9,6 @@
 #include "core/ctx.h"
 #include "base/process.h"
 #include "base/error.h"
-#include "base/log.h"
 
 static void init_handle(struct gdri_slot *slot)
 {
@@ -94,7 +93,8 @@ static int put_pin(struct gdri_region *region)
 	return rc;
 }
 
-const struct gdri_region_kind gdri_kind_pin = { "gdr_pin_buffer", "gdr_unpin_buffer", put_pin };
+const struct gdri_region_kind gdri_kind_pin = { "gdr_pin_buffer", "gdr_unpin_buffer", false,
+						put_pin };
 
 int gdri_handle_pin(struct gdri_ctx *ctx, struct gdri_pin_request *request, gdr_mh_t *h)
 {
@@ -168,16 +168,6 @@ static size_t map_length(const struct gdri_pin *pin, size_t size)
 	return length < pin->mapped_size ? length : pin->mapped_size;
 }
 
-static pthread_once_t env_looked_at = PTHREAD_ONCE_INIT;
-
-static void log_env_problem(void)
-{
-	const char *problem = gdri_copy_env_problem();
-
-	if (problem)
-		gdri_log(BARCOPY_LOG_WARN, "%s", problem);
-}
-
 /* From now on copies go by that plan; NULL: there are none. */
 static void show_plan(struct gdri_handle *handle, const struct gdri_copy_plan *plan)
 {
@@ -194,8 +184,8 @@ static void show_own_plan(struct gdri_handle *handle)
 					  : gdri_copy_plan(handle->pin.map_type));
 }
 
-int gdri_handle_set_copy_options_locked(struct gdri_handle *handle,
-					const barcopy_copy_options_t *options)
+static int set_copy_options_locked(struct gdri_handle *handle,
+				   const barcopy_copy_options_t *options)
 {
 	struct gdri_offload *offload, *former = handle->offload;
 	int rc = gdri_offload_new(handle->region, &handle->pin, options, &offload);
@@ -207,6 +197,24 @@ int gdri_handle_set_copy_options_locked(struct gdri_handle *handle,
 		show_own_plan(handle);
 	gdri_offload_free(former);
 	return 0;
+}
+
+int gdri_handle_set_copy_options(struct gdri_ctx *ctx, gdr_mh_t h,
+				 const barcopy_copy_options_t *options)
+{
+	struct gdri_handle *handle;
+	int rc = gdri_handle_lock(ctx, h, &handle);
+
+	if (rc)
+		return rc;
+	if (!ctx && handle->region->kind->shares_handle)
+		rc = gdri_fail(EINVAL,
+			       "the users of a cached region share its handle: copy options "
+			       "are those of the cache");
+	else
+		rc = set_copy_options_locked(handle, options);
+	pthread_mutex_unlock(&handle->lock);
+	return rc;
 }
 
 int gdri_handle_map_locked(struct gdri_handle *handle, size_t size, gdr_mapping_type_t wish)
@@ -227,7 +235,6 @@ int gdri_handle_map_locked(struct gdri_handle *handle, size_t size, gdr_mapping_
 	atomic_store_explicit(&handle->copy_end, pin->copy_end, memory_order_relaxed);
 	atomic_store_explicit(&handle->write_end, pin->read_only ? 0 : pin->copy_end,
 			      memory_order_relaxed);
-	pthread_once(&env_looked_at, log_env_problem);
 	show_own_plan(handle);
 	return 0;
 }

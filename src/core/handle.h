@@ -148,11 +148,16 @@ int gdri_handle_end(gdr_t g, gdr_mh_t h, const struct gdri_region_kind *kind);
 /* Releases all handles of a context that is nobody else's any more; returns the first failure. */
 int gdri_handles_end(struct gdri_ctx *ctx);
 
+/*
+ * See barcopy_set_copy_options(): of a handle of ctx, or of any context (NULL) but not of a cache, whose
+ * users share the handle.
+ */
+int gdri_handle_set_copy_options(struct gdri_ctx *ctx, gdr_mh_t h,
+				 const barcopy_copy_options_t *options);
+
 /* Called with the lock held. Returns 0 or -errno. */
 int gdri_handle_map_locked(struct gdri_handle *handle, size_t size, gdr_mapping_type_t wish);
 int gdri_handle_unmap_locked(struct gdri_handle *handle);
-int gdri_handle_set_copy_options_locked(struct gdri_handle *handle,
-					const barcopy_copy_options_t *options);
 bool gdri_handle_length_matches(const struct gdri_handle *handle, size_t size);
 
 /*

@@ -47,16 +47,16 @@ static int put_block(struct gdri_region *region)
 	struct block *block = (struct block *)region;
 
 	if (gdri_region_close(region))
-		gdri_log(BARCOPY_LOG_ERROR, "unmapping memory of barcopy_mem_alloc: %s",
+		gdri_log(GDRI_LOG_ERROR, "unmapping memory of barcopy_mem_alloc: %s",
 			 gdri_error_text());
 	if (block->allocation.addr && gdri_cuda_free(&block->allocation))
-		gdri_log(BARCOPY_LOG_ERROR, "freeing memory of barcopy_mem_alloc: %s",
+		gdri_log(GDRI_LOG_ERROR, "freeing memory of barcopy_mem_alloc: %s",
 			 gdri_error_text());
 	free(block);
 	return 0;
 }
 
-const struct gdri_region_kind gdri_kind_mem = { "barcopy_mem_alloc", "barcopy_mem_free",
+const struct gdri_region_kind gdri_kind_mem = { "barcopy_mem_alloc", "barcopy_mem_free", false,
 						put_block };
 
 /*

@@ -8,7 +8,6 @@
 
 #include "cuda/cuda.h"
 #include "base/error.h"
-#include "base/probes.h"
 #include "base/process.h"
 #include "copy/rows.h"
 #include "copy/tune.h"
@@ -53,8 +52,6 @@ static bool by_engine(struct gdri_offload *a, void *dst, const void *src, size_t
 	done = gdri_region_prove(a->region, addr, size) == GDRI_PROVEN &&
 	       gdri_cuda_engine_copy(a->engine, to, host, locked, addr, size);
 	gdri_count(a->pin->counters, done ? GDRI_COUNT_ENGINE_COPY : GDRI_COUNT_ENGINE_FALLBACK, 1);
-	if (!done)
-		GDRI_PROBE3(fallback, a->pin->va, size, to);
 	gdri_fence(a->base, BARCOPY_FENCE_FULL);
 	return done;
 }

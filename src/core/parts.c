@@ -31,8 +31,8 @@ static int add(struct gdri_region *region, const struct gdri_memory *m)
 
 /*
  * The first question answers for the whole range: where neither its first GPU page nor its last byte
- * is known none is asked after it. Holes are crossed by what an allocation is aligned to, and by GPU
- * pages when they are longer than one.
+ * is known none is asked after it. Holes are crossed by what an allocation is aligned to; one with a whole
+ * GPU page in it, at the latest after 512 steps, is the end: nobody can pin that.
  */
 int gdri_parts_take(struct gdri_region *region, uint64_t low, uint64_t high)
 {
@@ -51,10 +51,11 @@ int gdri_parts_take(struct gdri_region *region, uint64_t low, uint64_t high)
 				return rc;
 			at = hole = m.base + m.size;
 		} else {
-			uint64_t step =
-				at - hole < GPU_PAGE_SIZE ? ALLOCATION_ALIGN : GPU_PAGE_SIZE;
-
-			at = (at | (step - 1)) + 1;
+			/* Who could pin a GPU page with nothing in it? */
+			if (((hole + GPU_PAGE_OFFSET) & GPU_PAGE_MASK) + GPU_PAGE_SIZE <= at)
+				return gdri_fail(EINVAL, "0x%llx is no memory of the GPU",
+						 (unsigned long long)hole);
+			at = (at | (ALLOCATION_ALIGN - 1)) + 1;
 		}
 		if (!at)
 			break;
@@ -74,20 +75,32 @@ void gdri_parts_set_sync_memops(struct gdri_region *region)
 		struct gdri_part *part = &region->parts[i];
 		struct gdri_memory m;
 
-		part->sync_memops = describe(first_of(region, part), 1, &m) &&
-				    m.buffer_id == part->id && gdri_cuda_sync_memops(&m);
+		/* An allocation that was freed meanwhile says nothing of the others. */
+		if (!describe(first_of(region, part), 1, &m) || m.buffer_id != part->id)
+			continue;
+		part->sync_memops = gdri_cuda_sync_memops(&m);
 		/* CUDA refuses it for VMM memory; then all chunks are. */
 		if (!part->sync_memops)
 			break;
 	}
 }
 
+bool gdri_region_holds_on(const struct gdri_region *region, size_t *part, size_t *budget)
+{
+	for (; *part < region->part_count && *budget; ++*part, --*budget)
+		if (!gdri_cuda_tag_holds(first_of(region, &region->parts[*part]),
+					 region->parts[*part].id))
+			return false;
+	if (*part >= region->part_count)
+		*part = 0;
+	return true;
+}
+
 bool gdri_region_holds(const struct gdri_region *region)
 {
-	for (size_t i = 0; i < region->part_count; i++)
-		if (!gdri_cuda_tag_holds(first_of(region, &region->parts[i]), region->parts[i].id))
-			return false;
-	return true;
+	size_t part = 0, budget = SIZE_MAX;
+
+	return gdri_region_holds_on(region, &part, &budget);
 }
 
 void gdri_region_free_parts(struct gdri_region *region)
@@ -130,6 +143,13 @@ static const struct gdri_part *find(const struct gdri_region *region, uint64_t a
 	while (late && !has(late, addr))
 		late = late->next;
 	return late;
+}
+
+bool gdri_region_notes(const struct gdri_region *region, uint64_t addr, size_t size)
+{
+	const struct gdri_part *part = find(region, addr);
+
+	return part && size <= part->end - addr;
 }
 
 bool gdri_region_sync_memops(const struct gdri_region *region, uint64_t low, uint64_t high)
@@ -177,7 +197,7 @@ static int add_late(struct gdri_region *region, const struct gdri_memory *m)
 	*late = (struct gdri_part){ .start = m->base,
 				    .end = m->base + m->size,
 				    .id = m->buffer_id,
-				    .sync_memops = gdri_cuda_sync_memops(m),
+				    .sync_memops = region->sync && gdri_cuda_sync_memops(m),
 				    .next = atomic_load_explicit(&region->late,
 								 memory_order_relaxed) };
 	atomic_store_explicit(&region->late, late, memory_order_release);

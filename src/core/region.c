@@ -7,24 +7,31 @@
 #include <sys/mman.h>
 
 #include "base/error.h"
-#include "base/probes.h"
 
 enum { PIN_ATTEMPTS = 3 };
 
-int gdri_region_bounds(uint64_t *low, uint64_t *high, size_t whole_max)
+int gdri_region_bounds(uint64_t *low, uint64_t *high, size_t whole_max, uint64_t *first,
+		       uint64_t *last)
 {
 	uint64_t ends[2] = { *low, *high - 1 };
 	struct gdri_memory m = { .size = 0 };
 
+	*first = *low;
+	*last = *high;
 	for (int i = 0; i < 2; i++) {
-		int rc;
+		int rc = 0;
 
-		if (i && m.size && ends[i] - m.base < m.size)
-			break;
-		rc = gdri_cuda_describe(ends[i], 1, &m);
+		if (!i || !m.size || ends[i] - m.base >= m.size)
+			rc = gdri_cuda_describe(ends[i], 1, &m);
 		if (rc)
 			return rc;
-		if (!m.size || m.size > whole_max || m.base + m.size < m.base)
+		if (!m.size || m.base + m.size < m.base)
+			continue;
+		if (m.base < *first)
+			*first = m.base;
+		if (m.base + m.size > *last)
+			*last = m.base + m.size;
+		if (m.size > whole_max)
 			continue;
 		if (m.base < *low)
 			*low = m.base;
@@ -121,6 +128,8 @@ int gdri_region_open(struct gdri_region *region, struct gdri_backends *backends,
 	for (int attempt = 0; attempt < PIN_ATTEMPTS; attempt++) {
 		*region = (struct gdri_region){ .low = low, .high = high };
 		region->mapped = flags & GDRI_REGION_MAPPED;
+		region->sync = !(flags & GDRI_REGION_NO_SYNC);
+		request->mapped = region->mapped;
 		rc = flags & GDRI_REGION_PROVEN ? gdri_parts_take(region, low, high) : 0;
 		if (!rc)
 			rc = pin_and_map(region, backends, request, flags);
@@ -133,7 +142,7 @@ int gdri_region_open(struct gdri_region *region, struct gdri_backends *backends,
 		}
 		if (rc)
 			gdri_region_free_parts(region);
-		else
+		else if (region->sync)
 			gdri_parts_set_sync_memops(region);
 		return rc;
 	}
@@ -189,7 +198,6 @@ int gdri_region_is_revoked(struct gdri_region *region, bool *revoked)
 	*revoked = flag;
 	if (flag && !atomic_exchange_explicit(&region->revoked, true, memory_order_relaxed)) {
 		gdri_count(region->pin.counters, GDRI_COUNT_REVOKED, 1);
-		GDRI_PROBE2(revoke, region->pin.va, region->pin.mapped_size);
 	}
 	return 0;
 }

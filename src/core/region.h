@@ -33,6 +33,7 @@ struct gdri_part {
 /* Whose a region is: by which calls a handle of it comes and goes, and what the end of one does. */
 struct gdri_region_kind {
 	const char *made_by, *ended_by;
+	bool shares_handle; /* among its users */
 	int (*put)(struct gdri_region *region); /* 0 or -errno */
 };
 
@@ -41,6 +42,7 @@ struct gdri_region {
 	struct gdri_pin pin; /* pin.va and pin.mapped_size: whole GPU pages */
 	uint64_t low, high; /* as asked for, not rounded */
 	bool mapped; /* as long as it lives */
+	bool sync; /* SYNC_MEMOPS is set on its allocations */
 	bool host; /* the CPU's own memory: one allocation, never shared with another */
 	size_t part_count; /* 0: CUDA does not know the memory */
 	struct gdri_part *parts; /* in order of address; cover [low, high) save for gaps */
@@ -54,7 +56,8 @@ struct gdri_region {
 enum gdri_region_flags {
 	GDRI_REGION_MAPPED = 1, /* as long as it lives */
 	GDRI_REGION_READ_ONLY = 2, /* enforced by page protection */
-	GDRI_REGION_PROVEN = 4 /* its parts hold after the pin: they are what is pinned */
+	GDRI_REGION_PROVEN = 4, /* its parts hold after the pin: they are what is pinned */
+	GDRI_REGION_NO_SYNC = 8 /* SYNC_MEMOPS of its allocations is left as it is */
 };
 
 enum gdri_proof {
@@ -64,10 +67,11 @@ enum gdri_proof {
 };
 
 /*
- * Widens [*low, *high) to the whole allocations at its ends where that costs no more: up to
- * whole_max bytes.
+ * The allocations at the ends of [*low, *high) reach from *first to *last, which are its own ends where CUDA
+ * does not say; the range is widened to those of up to whole_max bytes.
  */
-int gdri_region_bounds(uint64_t *low, uint64_t *high, size_t whole_max);
+int gdri_region_bounds(uint64_t *low, uint64_t *high, size_t whole_max, uint64_t *first,
+		       uint64_t *last);
 
 /*
  * Pins what the request names, maps it if flags say so, and sets SYNC_MEMOPS on every allocation of
@@ -117,8 +121,14 @@ bool gdri_region_sync_memops(const struct gdri_region *region, uint64_t low, uin
 /* Asks CUDA about [addr, addr + size). Needs no lock while the region is open. */
 enum gdri_proof gdri_region_prove(const struct gdri_region *region, uint64_t addr, size_t size);
 
+/* Is all of [addr, addr + size) of one noted allocation? Asks nothing. Likewise. */
+bool gdri_region_notes(const struct gdri_region *region, uint64_t addr, size_t size);
+
 /* Are all the allocations that it was opened for still there? Likewise. */
 bool gdri_region_holds(const struct gdri_region *region);
+
+/* The same from part *part on, for *budget of them, of which it takes: *part is 0 where it came to the end. */
+bool gdri_region_holds_on(const struct gdri_region *region, size_t *part, size_t *budget);
 
 /*
  * Tries to turn GDRI_UNKNOWN into a proof: an allocation that lies in one GPU page together with a

@@ -63,6 +63,9 @@ void gdri_cuda_drop(void);
  */
 int gdri_cuda_describe(uint64_t addr, size_t size, struct gdri_memory *memory);
 
+/* The ordinal of the device that the range is on, or -1. */
+int gdri_cuda_device_of(uint64_t addr, size_t size);
+
 /*
  * Sets SYNC_MEMOPS on the allocation: 10 us, and it waits for no kernel (H100, driver 580, 2026-11-21).
  * To read it first would not tell: driver 580 reads 1 for memory that nobody has set it on, and a

@@ -23,6 +23,7 @@ int gdri_cuda_dmabuf(const struct gdri_memory *m, uint64_t addr, size_t size, bo
 {
 	struct gdri_cuda_scope s;
 	int rc, new_fd = -1;
+	CUresult r;
 
 	/* Before a context is entered, and maybe made, for nothing. */
 	if (!gdri_cu.cuMemGetHandleForAddressRange)
@@ -30,12 +31,12 @@ int gdri_cuda_dmabuf(const struct gdri_memory *m, uint64_t addr, size_t size, bo
 	rc = gdri_cuda_enter(&s, m->context, m->device);
 	if (rc)
 		return rc;
-	rc = GDRI_CU(cuMemGetHandleForAddressRange, &new_fd, addr, size,
-		     CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD,
-		     pcie ? CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE : 0);
+	r = gdri_cu.cuMemGetHandleForAddressRange(
+		&new_fd, addr, size, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD,
+		pcie ? CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE : 0);
 	gdri_cuda_leave(&s);
-	if (rc)
-		return rc;
+	if (r)
+		return fail_export(r, "cuMemGetHandleForAddressRange");
 	(void)fcntl(new_fd, F_SETFD, FD_CLOEXEC);
 	*fd = new_fd;
 	return 0;

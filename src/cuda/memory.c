@@ -159,6 +159,13 @@ int gdri_cuda_describe(uint64_t addr, size_t size, struct gdri_memory *m)
 	return 0;
 }
 
+int gdri_cuda_device_of(uint64_t addr, size_t size)
+{
+	struct gdri_memory m;
+
+	return gdri_cuda_describe(addr, size, &m) ? -1 : m.device;
+}
+
 bool gdri_cuda_sync_memops(const struct gdri_memory *m)
 {
 	struct gdri_cuda_scope s;

@@ -51,7 +51,7 @@ static int map_host(struct gdri_queue *q, int device, uint64_t *addr)
 static void unmap_host(struct gdri_queue *q)
 {
 	if (gdri_cuda_unregister(q->state, q->context))
-		gdri_log(BARCOPY_LOG_WARN, "unregistering the replies of a queue: %s",
+		gdri_log(GDRI_LOG_WARN, "unregistering the replies of a queue: %s",
 			 gdri_error_text());
 	munmap(q->state, q->host_size);
 }
@@ -187,7 +187,7 @@ static void abandon(struct gdri_queue *q)
 {
 	struct gdri_handle *handle;
 
-	gdri_log(BARCOPY_LOG_ERROR, "the memory of a queue stays allocated: %s", gdri_error_text());
+	gdri_log(GDRI_LOG_ERROR, "the memory of a queue stays allocated: %s", gdri_error_text());
 	gdri_slot_retire(&q->slot);
 	unlist(q);
 	if (gdri_handle_lock(q->ctx, q->mem.handle, &handle))

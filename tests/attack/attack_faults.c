@@ -242,7 +242,7 @@ static void look(struct left *l)
 	l->maps = s.maps - s.unmaps;
 	l->handles = taken(&gdri_handles);
 	l->entries = taken(&gdri_entries);
-	l->caches = taken(&gdri_caches);
+	l->caches = taken(&gdri_caches) + taken(&gdri_ranges);
 }
 
 /* NULL, or what differs. */

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # Statistics beyond one library call: the summary of a tool, a broken standard error, code that is
-# unloaded while a thread that has failed lives on; and the probes.
+# unloaded while a thread that has failed lives on.
 # shellcheck source=tests/common/build.bash
 . "$(dirname "$0")/../common/build.bash"
 
@@ -104,25 +104,4 @@ cp "$out/libgdrapi.so.2.6" "$tmp/other.so" && make -s --no-print-directory O="$o
 	head -n 3 | grep -q '^write 8 B  *[0-9]'
 ok "two copies of the library in one process: compare"
 
-# ---- probes ----
-
-documented=$(sed -n '/^\.Ss Probes/,/^\.Sh /s/^\.It Sy \(.*\) Pq .*/\1/p' packaging/man/gdrapi.7 |
-	tr -d ' ' | tr ',' '\n' | sort)
-probes() { readelf -n "$1" | sed -n 's/^ *Name: //p' | sort -u; }
-if echo '#include <sys/sdt.h>' | gcc -E - >/dev/null 2>&1; then
-	[ "$(probes "$out/libgdrapi.so.2.6")" = "$documented" ]
-	ok "the probes are those of gdrapi(7), where there is <sys/sdt.h>"
-	[ "$(make -n --no-print-directory -W "$out/sdt-yes" O="$out" V=1 lib |
-		grep -cE -- '-o [^ ]*/src/(calls/copies|core/offload|backend/pin)(\.pic)?\.o\.part ')" = 6 ]
-	ok "what has probes is built anew when <sys/sdt.h> has come"
-	gcc -Iinclude -Isrc -D_GNU_SOURCE -O2 -DGDRI_SDT=1 -c -o "$tmp/with.o" src/calls/copies.c &&
-		[ "$(probes "$tmp/with.o" | wc -l)" = 4 ]
-	ok "SDT=1: with probes"
-else
-	skip "the probes are those of gdrapi(7)" "no <sys/sdt.h> here"
-	skip "SDT=1: with probes" "no <sys/sdt.h> here"
-fi
-gcc -Iinclude -Isrc -D_GNU_SOURCE -O2 -DGDRI_SDT=0 -c -o "$tmp/without.o" src/calls/copies.c &&
-	[ -z "$(probes "$tmp/without.o")" ] && [ -n "$documented" ]
-ok "SDT=0: without"
 finish

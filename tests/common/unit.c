@@ -215,6 +215,27 @@ bool unit_quick(void)
 	return text && *text && *text != '0';
 }
 
+const char *unit_stderr_of(void (*fn)(void))
+{
+	static char caught[4096];
+	FILE *f = tmpfile();
+	int saved = dup(2);
+	size_t n;
+
+	ck_assert_ptr_nonnull(f);
+	fflush(stderr);
+	dup2(fileno(f), 2);
+	fn();
+	fflush(stderr);
+	dup2(saved, 2);
+	close(saved);
+	rewind(f);
+	n = fread(caught, 1, sizeof(caught) - 1, f);
+	caught[n] = '\0';
+	fclose(f);
+	return caught;
+}
+
 int unit_in_child(int (*fn)(void *), void *arg)
 {
 	int status;

@@ -49,6 +49,9 @@ bool test_emulator_lacks(const char *test, const char *what);
 /* GDRCOPY_TEST_QUICK: under a sanitizer or valgrind, do less of the same. */
 bool unit_quick(void);
 
+/* What fn() writes to stderr, at most 4 KiB of it; valid until the next call. */
+const char *unit_stderr_of(void (*fn)(void));
+
 /* Exit status of a forked child that runs fn(arg) and exits with its value; 128 + signal. */
 int unit_in_child(int (*fn)(void *), void *arg);
 

@@ -157,13 +157,13 @@ static void bar_info(void)
 	barcopy_bar_info_t info = { .struct_size = sizeof(info) },
 			   later = { .struct_size = sizeof(later) };
 	barcopy_mem_t mem;
-	int rc = barcopy_get_bar_info(test_g, test_gpu.ordinal, &info);
+	int rc = barcopy_get_bar_info(test_gpu.ordinal, &info);
 
 	if (rc == ENOTSUP)
 		SKIP("%s", barcopy_last_error());
 	OK(rc);
 	OK(barcopy_mem_alloc(test_g, test_gpu.ordinal, 64 << 20, 0, &mem));
-	OK(barcopy_get_bar_info(test_g, test_gpu.ordinal, &later));
+	OK(barcopy_get_bar_info(test_gpu.ordinal, &later));
 	printf("# BAR1 %llu MiB, used %llu, with 64 MiB more %llu\n",
 	       (unsigned long long)info.total >> 20, (unsigned long long)info.used >> 20,
 	       (unsigned long long)later.used >> 20);

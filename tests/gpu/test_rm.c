@@ -401,7 +401,7 @@ static uint64_t bar1_used(void)
 {
 	barcopy_bar_info_t info = { .struct_size = sizeof(info) };
 
-	return barcopy_get_bar_info(test_g, test_gpu.ordinal, &info) ? 0 : info.used;
+	return barcopy_get_bar_info(test_gpu.ordinal, &info) ? 0 : info.used;
 }
 
 static void many_pins(void)

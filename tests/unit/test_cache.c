@@ -181,7 +181,7 @@ static void sharing(void)
 		NOW(.regions = 1, .regions_in_use = 1, .bytes_pinned = CHUNK),
 		/* overlapping: one region for both from now on, the old one stays for its users */
 		TAKE(C, 0, CHUNK - 100, 200), SAME(A),
-		NOW(.regions = 2, .regions_in_use = 2, .bytes_pinned = 2 * CHUNK),
+		NOW(.regions = 2, .regions_in_use = 2, .bytes_pinned = 3 * CHUNK),
 		GIVE(A), SAME(B), GIVE(B),
 		NOW(.regions = 1, .regions_in_use = 1, .bytes_pinned = 2 * CHUNK),
 		HIT(10), HIT(CHUNK + 10), GIVE(C), { END } });
@@ -252,7 +252,7 @@ static void invalidate(void)
 		HIT(CHUNK - 8), HIT(2 * CHUNK),
 		/* in use: good until the last put, never found again */
 		TAKE(A, 1, 0, 8), TAKE(B, 1, 0, 8), INVALIDATE(0, CHUNK),
-		NOW(.invalidations = 2, .regions = 2, .regions_in_use = 1, .bytes_pinned = CHUNK),
+		NOW(.invalidations = 2, .regions = 2, .regions_in_use = 1, .bytes_pinned = 2 * CHUNK),
 		SAME(A), MISS(0), GIVE(A), SAME(B), GIVE(B),
 		INVALIDATE(0, SIZE_MAX), NOW(.invalidations = 4), { END } });
 }
@@ -301,9 +301,9 @@ static void errors(void)
 		uint64_t newer;
 	} options[] = {
 		{ { .struct_size = sizeof(options[0].o), .validity = 2 }, 0 },
-		{ { .struct_size = sizeof(options[0].o), .flags = 1 }, 0 },
+		{ { .struct_size = sizeof(options[0].o), .flags = 2 }, 0 },
 		{ { .struct_size = 4 }, 0 },
-		{ { .struct_size = sizeof(options[0].o) - 1 }, 0 }, /* no caller ever had that */
+		{ { .struct_size = 39 }, 0 }, /* no caller ever had that */
 		{ { .struct_size = sizeof(options[0]) }, 1 },
 	}, longer = { { .struct_size = sizeof(longer) }, 0 };
 	barcopy_cache_t cache, nobody = (barcopy_cache_t)(uintptr_t)0x100000001;

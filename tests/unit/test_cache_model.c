@@ -1,349 +1,181 @@
 // SPDX-License-Identifier: MIT
 /*
- * The registration cache against a model: a plain list of regions with the same rules, a million
- * random calls, and after each the same result and the same statistics. Memory is counted in units:
- * GPU pages of one host allocation, or whole VMM chunks.
+ * The registration cache under random calls, against what holds whatever it does: the right memory, no hit
+ * after an invalidation, limits of each GPU, what BAR1 holds, descriptors. And buffers packed into one
+ * segment, as an allocator packs them, in several orders.
  */
 #include <pthread.h>
 
+#include "common/preload.h"
+#include "common/resources.h"
+#include "common/wrap.h"
 #include "mem_sim.h"
 
-enum { UNITS = 48, HELD = 8, MAX_LENGTH = 5, LOOKS = 4 };
+enum { GPUS = 2, SEGMENT_PAGES = 96, CHUNKS = 12, HELD = 12, WHOLE_PAGES = CHUNK / PAGE };
 
-struct model_region {
-	struct model_region *next;
-	int first, last; /* units [first, last) */
-	unsigned int refs;
-	bool live, used; /* used: found again since eviction last looked at it */
-	unsigned int generation[UNITS]; /* of the memory when it was pinned */
+/* Memory of a GPU: a segment, larger than what is pinned whole; or chunks that come and go. */
+struct memory {
+	CUdeviceptr base;
+	unsigned int pages, whole; /* whole: pages that are pinned together */
+	int device;
+	bool forgotten[SEGMENT_PAGES > CHUNKS *WHOLE_PAGES ? SEGMENT_PAGES : CHUNKS *WHOLE_PAGES];
 };
 
 struct held {
-	struct model_region *model;
+	struct memory *memory;
+	unsigned int first, pages;
 	barcopy_region_t real;
 };
 
-struct world {
-	/* what is tested */
-	gdr_t g;
-	barcopy_cache_t cache;
-	CUdeviceptr base;
-	size_t unit;
-	bool host, tags;
-
-	/* the model */
-	struct model_region
-		*regions; /* those that live, in the order of the next eviction, among the rest */
-	struct model_region *look; /* the next one that a miss looks at; NULL: the first */
-	unsigned int generation[UNITS]; /* one more with each reallocation */
-	unsigned int bar; /* units; 0: no end */
-	unsigned int max_units, max_regions;
-	bool over;
-	uint64_t hits, misses, evictions, invalidations;
-
-	struct held held[HELD];
-	unsigned int held_count;
-	uint64_t random;
-	unsigned int rounds;
+struct rules {
+	barcopy_cache_validity_t validity;
+	uint64_t max_pages; /* of a GPU; 0: none */
+	uint64_t max_regions;
 };
 
-static unsigned int below(struct world *w, unsigned int n)
+static struct {
+	gdr_t g;
+	barcopy_cache_t cache;
+	const struct rules *rules;
+	struct memory memory[2 * GPUS];
+	struct held held[HELD];
+	unsigned int count;
+	uint64_t gets, bar_before[GPUS];
+	unsigned long long random;
+	unsigned int gpus;
+} w;
+
+static unsigned int below(unsigned int n)
 {
-	w->random ^= w->random << 13;
-	w->random ^= w->random >> 7;
-	w->random ^= w->random << 17;
-	return (unsigned int)(w->random >> 20) % n;
+	return (unsigned int)(unit_random(&w.random) >> 20) % n;
 }
 
-/* ---- the model ---------------------------------------------------------------------------- */
-
-static unsigned int model_count(const struct world *w, bool all)
+static uint64_t bar_used(int device)
 {
-	unsigned int n = 0;
+	barcopy_bar_info_t info = { .struct_size = sizeof(info) };
 
-	for (struct model_region *r = w->regions; r; r = r->next)
-		n += all || r->live;
-	return n;
+	OK(barcopy_get_bar_info(device, &info));
+	return info.used;
 }
 
-/* Units of BAR: of what can be found, or of all. */
-static unsigned int model_units(const struct world *w, bool all)
-{
-	unsigned int n = 0;
-
-	for (struct model_region *r = w->regions; r; r = r->next)
-		n += all || r->live ? (unsigned int)(r->last - r->first) : 0;
-	return w->host ? 0 : n;
-}
-
-static void model_unlink(struct world *w, struct model_region *r)
-{
-	struct model_region **link = &w->regions;
-
-	while (*link != r)
-		link = &(*link)->next;
-	*link = r->next;
-}
-
-static void model_append(struct world *w, struct model_region *r)
-{
-	struct model_region **link = &w->regions;
-
-	while (*link)
-		link = &(*link)->next;
-	*link = r;
-	r->next = NULL;
-}
-
-/* The first one that lives, from this one on. */
-static struct model_region *living(struct model_region *r)
-{
-	while (r && !r->live)
-		r = r->next;
-	return r;
-}
-
-static void model_free(struct world *w, struct model_region *r)
-{
-	if (w->look == r)
-		w->look = living(r->next);
-	model_unlink(w, r);
-	free(r);
-}
-
-static void model_kill(struct world *w, struct model_region *r)
-{
-	if (w->look == r)
-		w->look = living(r->next);
-	r->live = false;
-	if (!r->refs)
-		model_free(w, r);
-}
-
-static bool model_evict(struct world *w, unsigned int units)
-{
-	unsigned int freed = 0, looks = 2 * model_count(w, false);
-	bool any = false;
-
-	while (looks-- && (!any || freed < units)) {
-		struct model_region *r = living(w->regions);
-
-		if (!r)
-			break;
-		if (!r->used && !r->refs) {
-			freed += w->host ? 0 : (unsigned int)(r->last - r->first);
-			model_free(w, r);
-			w->evictions++;
-			any = true;
-		} else {
-			r->used = false;
-			model_unlink(w, r);
-			model_append(w, r);
-		}
-	}
-	return any;
-}
-
-static void model_trim(struct world *w, unsigned int units, unsigned int regions)
-{
-	while ((w->over = (w->max_units && model_units(w, false) + units > w->max_units) ||
-			  (w->max_regions && model_count(w, false) + regions > w->max_regions)))
-		if (!model_evict(w, 0))
-			break;
-}
-
-static bool model_valid(const struct world *w, const struct model_region *r, int first, int last)
-{
-	for (int u = first; w->tags && u < last; u++)
-		if (r->generation[u] != w->generation[u])
-			return false;
-	return true;
-}
-
-static bool overlaps(const struct model_region *r, int first, int last)
-{
-	return r->live && r->first < last && r->last > first;
-}
-
-/* Each miss looks at some regions; the next one at the next ones. */
-static void model_sweep(struct world *w)
-{
-	unsigned int count = model_count(w, false);
-
-	for (unsigned int i = 0; i < LOOKS && i < count; i++) {
-		struct model_region *r = w->look ? w->look : living(w->regions);
-
-		w->look = living(r->next);
-		if (!r->refs && !model_valid(w, r, r->first, r->last)) {
-			model_free(w, r);
-			w->invalidations++;
-		}
-	}
-}
-
-/* Pins: makes room for the limits, then in the BAR. */
-static bool model_open(struct world *w, int first, int last)
-{
-	unsigned int units = w->host ? 0 : (unsigned int)(last - first);
-
-	model_trim(w, units, 1);
-	while (w->bar && model_units(w, true) + units > w->bar)
-		if (!model_evict(w, units))
-			return false;
-	return true;
-}
-
-static struct model_region *model_get(struct world *w, int first, int last)
-{
-	int low = first, high = last;
-	struct model_region *r, *next;
-
-	for (r = w->regions; r; r = next) {
-		next = r->next;
-		/* Looked at, it was used, even if that was in vain. */
-		r->used |= r->live && r->first <= first && r->last > first;
-		if (!r->live || r->first > first || r->last < last)
-			continue;
-		if (model_valid(w, r, first, last)) {
-			w->hits++;
-			r->refs++;
-			return r;
-		}
-		w->invalidations++;
-		model_kill(w, r);
-	}
-	w->misses++;
-	model_sweep(w);
-	for (r = w->regions; r; r = next) {
-		next = r->next;
-		if (!overlaps(r, first, last))
-			continue;
-		if (model_valid(w, r, r->first, r->last)) {
-			low = r->first < low ? r->first : low;
-			high = r->last > high ? r->last : high;
-		} else {
-			w->invalidations++;
-			model_kill(w, r);
-		}
-	}
-	if (w->max_units && !w->host && (unsigned int)(high - low) > w->max_units) {
-		low = first;
-		high = last;
-	}
-	if (!model_open(w, low, high)) {
-		if (low == first && high == last)
-			return NULL;
-		low = first;
-		high = last;
-		if (!model_open(w, low, high))
-			return NULL;
-	}
-	for (r = w->regions; r; r = next) {
-		next = r->next;
-		if (overlaps(r, low, high))
-			model_kill(w, r);
-	}
-	r = calloc(1, sizeof(*r));
-	*r = (struct model_region){ .first = low, .last = high, .refs = 1, .live = true };
-	memcpy(r->generation, w->generation, sizeof(r->generation));
-	model_append(w, r);
-	model_trim(w, 0, 0);
-	return r;
-}
-
-static void model_put(struct world *w, struct model_region *r)
-{
-	if (!--r->refs && !r->live)
-		model_free(w, r);
-	if (w->over)
-		model_trim(w, 0, 0);
-}
-
-static void model_invalidate(struct world *w, int first, int last)
-{
-	struct model_region *r, *next;
-
-	for (r = w->regions; r; r = next) {
-		next = r->next;
-		if (overlaps(r, first, last)) {
-			w->invalidations++;
-			model_kill(w, r);
-		}
-	}
-}
-
-/* ---- the comparison ----------------------------------------------------------------------- */
-
-static void check(const struct world *w, int op)
+static barcopy_cache_stats_t stats_of(barcopy_cache_t cache)
 {
 	barcopy_cache_stats_t s = { .struct_size = sizeof(s) };
-	uint64_t used = 0;
 
-	for (struct model_region *r = w->regions; r; r = r->next)
-		used += r->refs != 0;
-	OK(barcopy_cache_get_stats(w->cache, &s));
-	ck_assert_msg(s.hits == w->hits && s.misses == w->misses && s.evictions == w->evictions &&
-			      s.invalidations == w->invalidations &&
-			      s.regions == model_count(w, true) && s.regions_in_use == used &&
-			      s.bytes_pinned == (uint64_t)model_units(w, false) * w->unit,
-		      "operation %d, round %u: hits %lu %lu, misses %lu %lu, evictions %lu %lu, "
-		      "invalidations %lu %lu, regions %lu %u, in use %lu %lu, bytes %lu %lu",
-		      op, w->rounds, s.hits, w->hits, s.misses, w->misses, s.evictions,
-		      w->evictions, s.invalidations, w->invalidations, s.regions,
-		      model_count(w, true), s.regions_in_use, used, s.bytes_pinned,
-		      (uint64_t)model_units(w, false) * w->unit);
+	OK(barcopy_cache_get_stats(cache, &s));
+	return s;
 }
 
-static void do_get(struct world *w)
+/* What is found again: a region lies at most so many pages around a range. */
+static void remember(struct memory *m, unsigned int first, unsigned int pages)
 {
-	struct held *h = &w->held[w->held_count];
-	int first = (int)below(w, UNITS), last = first + 1 + (int)below(w, MAX_LENGTH);
-	uint64_t low, high;
+	unsigned int around = pages > m->whole ? pages : m->whole;
+	unsigned int low = first > around ? first - around : 0;
+
+	for (unsigned int p = low; p < m->pages && p < first + pages + around; p++)
+		m->forgotten[p] = false;
+}
+
+static bool is_forgotten(const struct memory *m, unsigned int first, unsigned int pages)
+{
+	for (unsigned int p = first; p < first + pages; p++)
+		if (!m->forgotten[p])
+			return false;
+	return true;
+}
+
+static struct memory *any_range(unsigned int *first, unsigned int *pages)
+{
+	struct memory *m = &w.memory[below(2 * w.gpus)];
+
+	*first = below(m->pages);
+	*pages = 1 + below(below(4) ? 3 : 20);
+	if (*pages > m->pages - *first)
+		*pages = m->pages - *first;
+	return m;
+}
+
+static void check(void)
+{
+	barcopy_cache_stats_t s = stats_of(w.cache);
+	uint64_t used = 0, most = 0;
+
+	ck_assert_uint_eq(s.hits + s.misses, w.gets);
+	ck_assert_uint_le(s.regions_in_use, w.count);
+	ck_assert_uint_le(s.regions_detached, s.regions_in_use);
+	for (unsigned int d = 0; d < w.gpus; d++) {
+		uint64_t here = bar_used((int)d) - w.bar_before[d];
+
+		used += here;
+		/* What is in use may be more than the limit, and nothing else. */
+		if (w.rules->max_pages && !w.count)
+			ck_assert_uint_le(here, w.rules->max_pages * PAGE);
+	}
+	/* The stand-in's dma-bufs take nothing of a BAR. */
+	if (used)
+		ck_assert_uint_eq(s.bytes_pinned, used);
+	if (w.rules->max_regions && !w.count)
+		ck_assert_uint_le(s.regions, w.rules->max_regions);
+	for (unsigned int i = 0; i < w.count; i++)
+		most += 2 * (w.held[i].pages + 1 + WHOLE_PAGES);
+	if (below(50) || !w.count)
+		return;
+	OK(barcopy_cache_trim(w.cache, 0));
+	ck_assert_uint_le(stats_of(w.cache).bytes_pinned, most * PAGE);
+}
+
+static void get(void)
+{
+	struct held *h = &w.held[w.count];
+	uint64_t misses = stats_of(w.cache).misses, low, high;
 	int rc;
 
-	if (last > UNITS)
-		last = UNITS;
-	/* some bytes of the first unit and of the last one */
-	low = w->base + (size_t)first * w->unit + below(w, 4000);
-	high = w->base + (size_t)last * w->unit - below(w, 4000);
-	h->model = model_get(w, first, last);
-	rc = barcopy_cache_get(w->cache, low, high - low, &h->real);
-	ck_assert_msg(rc == (h->model ? 0 : ENOMEM), "errno %d: %s", rc, barcopy_last_error());
-	if (rc)
+	h->memory = any_range(&h->first, &h->pages);
+	low = h->memory->base + (uint64_t)h->first * PAGE + below(500) * 8;
+	high = h->memory->base + (uint64_t)(h->first + h->pages) * PAGE - below(500) * 8;
+	CU(cuda.cuCtxSetCurrent(standin_primary(h->memory->device)));
+	rc = barcopy_cache_get(w.cache, low, high - low, &h->real);
+	w.gets++;
+	if (rc) {
+		/* Room for what nobody uses is found. */
+		ck_assert_msg(rc == ENOMEM && w.count, "errno %d: %s", rc, barcopy_last_error());
+		w.gets = stats_of(w.cache).hits + stats_of(w.cache).misses;
 		return;
-	w->held_count++;
-	ck_assert_uint_eq(h->real.device_ptr, low);
-	if (w->host)
-		ck_assert_uint_eq((uintptr_t)h->real.cpu_ptr, low);
-	else if (!below(w, 8)) {
-		uint64_t at = (high - low - 8) / 8 * below(w, 8);
-
-		ck_assert(same_memory(h->real.handle, (char *)h->real.cpu_ptr + at, low + at));
 	}
+	w.count++;
+	ck_assert_uint_eq(h->real.device_ptr, low);
+	if (is_forgotten(h->memory, h->first, h->pages))
+		ck_assert_uint_gt(stats_of(w.cache).misses, misses);
+	remember(h->memory, h->first, h->pages);
+	if (!below(4))
+		ck_assert(same_memory(h->real.handle, (char *)h->real.cpu_ptr + (high - low - 8),
+				      high - 8));
 }
 
-static void do_put(struct world *w)
+static void put(unsigned int i)
 {
-	unsigned int i = below(w, w->held_count);
-
-	model_put(w, w->held[i].model);
-	OK(barcopy_cache_put(w->cache, &w->held[i].real));
-	w->held[i] = w->held[--w->held_count];
+	OK(barcopy_cache_put(w.cache, &w.held[i].real));
+	w.held[i] = w.held[--w.count];
 }
 
-static void do_invalidate(struct world *w)
+static void invalidate(struct memory *m, unsigned int first, unsigned int pages)
 {
-	int first = (int)below(w, UNITS), last = first + 1 + (int)below(w, MAX_LENGTH);
-
-	if (last > UNITS)
-		last = UNITS;
-	model_invalidate(w, first, last);
-	OK(barcopy_cache_invalidate(w->cache, w->base + (size_t)first * w->unit,
-				    (size_t)(last - first) * w->unit));
+	OK(barcopy_cache_invalidate(w.cache, m->base + (uint64_t)first * PAGE + below(PAGE),
+				    (uint64_t)(pages - 1) * PAGE + 1));
+	for (unsigned int p = first; p < first + pages; p++)
+		m->forgotten[p] = true;
 }
 
-/* Other memory at the address of a unit; nobody is told. */
-static void do_reallocate(struct world *w)
+static void invalidate_any(void)
+{
+	unsigned int first, pages;
+	struct memory *m = any_range(&first, &pages);
+
+	invalidate(m, first, pages);
+}
+
+/* Other memory at the address of a chunk that nobody uses. */
+static void reallocate(void)
 {
 	CUmemAllocationProp prop = {
 		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -351,138 +183,290 @@ static void do_reallocate(struct world *w)
 		.location = { CU_MEM_LOCATION_TYPE_DEVICE, 0 },
 	};
 	CUmemAccessDesc access = { prop.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
-	unsigned int u = below(w, UNITS);
-	CUdeviceptr at = w->base + u * w->unit;
+	struct memory *m = &w.memory[2 * below(w.gpus) + 1];
 	CUmemGenericAllocationHandle handle;
+	unsigned int chunk = below(CHUNKS);
+	CUdeviceptr at = m->base + (uint64_t)chunk * CHUNK;
 
-	CU(cuda.cuMemUnmap(at, w->unit));
-	CU(cuda.cuMemCreate(&handle, w->unit, &prop, 0));
-	CU(cuda.cuMemMap(at, w->unit, 0, handle, 0));
+	for (unsigned int i = 0; i < w.count; i++)
+		if (w.held[i].memory == m && w.held[i].first / WHOLE_PAGES <= chunk &&
+		    (w.held[i].first + w.held[i].pages - 1) / WHOLE_PAGES >= chunk)
+			return;
+	if (w.rules->validity == BARCOPY_CACHE_NOTIFIED)
+		OK(barcopy_cache_invalidate(w.cache, at, CHUNK));
+	access.location.id = prop.location.id = m->device;
+	CU(cuda.cuMemUnmap(at, CHUNK));
+	CU(cuda.cuMemCreate(&handle, CHUNK, &prop, 0));
+	CU(cuda.cuMemMap(at, CHUNK, 0, handle, 0));
 	CU(cuda.cuMemRelease(handle));
-	CU(cuda.cuMemSetAccess(at, w->unit, &access, 1));
-	w->generation[u]++;
+	CU(cuda.cuMemSetAccess(at, CHUNK, &access, 1));
+	for (unsigned int p = 0; p < WHOLE_PAGES; p++)
+		m->forgotten[chunk * WHOLE_PAGES + p] = true;
 }
 
-static void run_world(struct world *w, barcopy_cache_validity_t validity, unsigned int count)
+static void one_operation(void)
+{
+	unsigned int x = below(100);
+
+	/* A hook in one of the library's own calls. */
+	if (!below(10))
+		wrap_before(below(2) ? "munmap" : "mmap", invalidate_any);
+	if (w.count == HELD || (w.count && x < 45))
+		put(below(w.count));
+	else if (x < 90)
+		get();
+	else if (x < 95)
+		reallocate();
+	else if (x < 99)
+		invalidate_any();
+	else
+		OK(barcopy_cache_trim(w.cache, below(2) ? 0 : (uint64_t)below(100) * PAGE));
+	wrap_reset();
+	check();
+}
+
+static void play(const struct rules *rules)
 {
 	barcopy_cache_options_t o = { .struct_size = sizeof(o),
-				      .validity = validity,
-				      .max_bytes =
-					      w->max_units ? w->max_units * w->unit : UINT64_MAX,
-				      .max_regions = w->max_regions,
-				      .whole_max = 1 };
+				      .validity = rules->validity,
+				      .max_bytes = rules->max_pages ? rules->max_pages * PAGE
+								    : UINT64_MAX,
+				      .max_regions = rules->max_regions };
+	int fds;
 
-	w->tags = validity == BARCOPY_CACHE_CHECK_TAG;
-	OK(barcopy_cache_create(w->g, &o, &w->cache));
-	for (w->rounds = 0; w->rounds < count; w->rounds++) {
-		unsigned int x = below(w, 100);
+	standin_start();
+	w.g = open_any();
+	w.rules = rules;
+	w.random = 0x9e3779b97f4a7c15 + rules->max_pages;
+	w.gpus = getenv("GDRSIM_DEVICES") ? GPUS : 1;
+	for (unsigned int d = 0; d < w.gpus; d++) {
+		struct memory *m = &w.memory[2 * d];
 
-		/* few uses are long */
-		if (w->held_count == HELD || (w->held_count && x < 45))
-			do_put(w);
-		else if (x < 96)
-			do_get(w);
-		else if (w->tags && x < 98)
-			do_reallocate(w);
-		else
-			do_invalidate(w);
-		check(w, (int)x);
+		CU(cuda.cuCtxSetCurrent(standin_primary((int)d)));
+		m[0] = (struct memory){ .base = standin_alloc(SEGMENT_PAGES * PAGE),
+					.pages = SEGMENT_PAGES,
+					.device = (int)d };
+		m[1] = (struct memory){ .base = standin_chunks(0, (int)d, CHUNKS, CHUNK, true),
+					.pages = CHUNKS * WHOLE_PAGES,
+					.whole = 2 * WHOLE_PAGES,
+					.device = (int)d };
+		w.bar_before[d] = bar_used((int)d);
 	}
-	while (w->held_count)
-		do_put(w);
-	check(w, -1);
-	OK(barcopy_cache_invalidate(w->cache, 0, SIZE_MAX));
-	model_invalidate(w, 0, UNITS);
-	check(w, -2);
-	ck_assert_ptr_null(w->regions);
-	OK(barcopy_cache_destroy(w->cache));
+	OK(barcopy_cache_create(w.g, &o, &w.cache));
+	for (int i = 0; i < 40 && w.count < 8; i++)
+		get();
+	while (w.count)
+		put(0);
+	fds = resources_fds();
+	for (int i = 0; i < (unit_quick() ? 600 : 20000); i++)
+		one_operation();
+	/* However many regions there are, they need no descriptors. */
+	ck_assert_int_le(resources_fds(), fds);
+	while (w.count)
+		put(0);
+	check();
+	OK(barcopy_cache_destroy(w.cache));
+	for (unsigned int d = 0; d < w.gpus; d++)
+		ck_assert_uint_eq(bar_used((int)d), w.bar_before[d]);
+	OK(gdr_close(w.g));
 }
 
-/* ---- the tests ---------------------------------------------------------------------------- */
-
-static unsigned int operations(unsigned int full)
+static void by_tag(void)
 {
-	const char *text = getenv("GDRCOPY_TEST_QUICK");
-
-	return text && *text && *text != '0' ? full / 200 : full;
+	play(&(struct rules){ BARCOPY_CACHE_CHECK_TAG, 0, 0 });
 }
 
-static void *host_world(void *arg)
+static void by_notice(void)
 {
-	struct world *w = arg;
-
-	cuda.cuCtxSetCurrent(standin_primary(0));
-	run_world(w, w->random % 2 ? BARCOPY_CACHE_NOTIFIED : BARCOPY_CACHE_CHECK_TAG,
-		  operations(200000));
-	return NULL;
+	play(&(struct rules){ BARCOPY_CACHE_NOTIFIED, 0, 0 });
 }
 
-/* Four threads, each with a cache and a model of its own, on one context. Host memory is never
- * allocated anew here, so that the validity makes no difference but in the path. */
-START_TEST(test_by_count)
+static void by_bytes(void)
 {
-	struct world w[4];
-	pthread_t thread[4];
-	void *memory[4];
+	play(&(struct rules){ BARCOPY_CACHE_CHECK_TAG, 150, 0 });
+}
+
+static void by_count(void)
+{
+	play(&(struct rules){ BARCOPY_CACHE_NOTIFIED, 0, 7 });
+}
+
+/* ---- packed into a segment ---------------------------------------------------------------------------- */
+
+enum { SEGMENT = 64 << 20, MOST = 10000 };
+
+static struct buffer {
+	uint64_t at;
+	size_t size;
+	gdr_mh_t h;
+	barcopy_region_t r;
+	void *cpu;
+} buffer[MOST];
+static unsigned int buffers;
+static unsigned short touched[SEGMENT / PAGE];
+static uint64_t segment, pages_in_use;
+
+static void touch_pages(const struct buffer *b, int more)
+{
+	for (uint64_t p = (b->at - segment) / PAGE; p <= (b->at + b->size - 1 - segment) / PAGE;
+	     p++) {
+		pages_in_use += more > 0 && !touched[p];
+		touched[p] = (unsigned short)(touched[p] + more);
+		pages_in_use -= more < 0 && !touched[p];
+	}
+}
+
+/* Odd sizes, side by side at what an allocator aligns to; some larger than what is pinned whole. */
+static void pack(size_t typical)
+{
+	uint64_t at = segment;
+
+	for (buffers = 0; buffers < MOST; buffers++) {
+		size_t size = 1 + below((unsigned int)(2 * typical));
+
+		if (!below(300))
+			size += 3 << 20;
+		if (at + size > segment + SEGMENT)
+			break;
+		buffer[buffers].at = at;
+		buffer[buffers].size = size;
+		at = (at + size + 511) & ~(uint64_t)511;
+	}
+}
+
+static void shuffle(bool random, bool reverse)
+{
+	for (unsigned int i = 0; random && i + 1 < buffers; i++) {
+		unsigned int k = i + below(buffers - i);
+		struct buffer b = buffer[i];
+
+		buffer[i] = buffer[k];
+		buffer[k] = b;
+	}
+	for (unsigned int i = 0; reverse && i < buffers / 2; i++) {
+		struct buffer b = buffer[i];
+
+		buffer[i] = buffer[buffers - 1 - i];
+		buffer[buffers - 1 - i] = b;
+	}
+}
+
+static void take(gdr_t g, barcopy_cache_t cache, struct buffer *b)
+{
+	if (cache)
+		OK(barcopy_cache_get(cache, b->at, b->size, &b->r));
+	else
+		OK(barcopy_map_range(g, b->at, b->size, 0, &b->cpu, &b->h));
+	touch_pages(b, 1);
+}
+
+static void give(gdr_t g, barcopy_cache_t cache, struct buffer *b)
+{
+	if (cache)
+		OK(barcopy_cache_put(cache, &b->r));
+	else
+		OK(barcopy_unmap_range(g, b->h));
+	touch_pages(b, -1);
+}
+
+/* All at once; then released in this order or the other one. */
+static void packed_once(gdr_t g, barcopy_cache_t cache, bool random, bool reverse, bool backwards)
+{
+	uint64_t before = bar_used(0), used;
+
+	shuffle(random, reverse);
+	for (unsigned int i = 0; i < buffers; i++) {
+		take(g, cache, &buffer[i]);
+		used = i % 64 && i + 1 < buffers ? 0 : bar_used(0) - before;
+		ck_assert_msg(used <= 2 * pages_in_use * PAGE, "buffer %u: %lu KiB for %lu pages",
+			      i, used >> 10, pages_in_use);
+	}
+	for (unsigned int i = 0; i < buffers; i += 1 + buffers / 50) {
+		struct buffer *b = &buffer[i];
+
+		if (b->size >= 16)
+			ck_assert(same_memory(cache ? b->r.handle : b->h,
+					      cache ? b->r.cpu_ptr : b->cpu, b->at));
+	}
+	for (unsigned int i = 0; i < buffers; i++) {
+		give(g, cache, &buffer[backwards ? buffers - 1 - i : i]);
+		if (cache)
+			OK(barcopy_cache_trim(cache, i % 256 ? UINT64_MAX : 0));
+		used = i % 256 || random ? 0 : bar_used(0) - before;
+		/* In order, one region may be kept by a part of itself. */
+		ck_assert_msg(used <= 2 * pages_in_use * PAGE + 2 * CHUNK,
+			      "%u gone: %lu KiB for %lu", i, used >> 10, pages_in_use);
+	}
+	if (cache)
+		OK(barcopy_cache_trim(cache, 0));
+	ck_assert_uint_eq(bar_used(0), before);
+}
+
+static void packed(void)
+{
+	static const size_t typical[] = { 6000, 40000, 100000, 600000 };
+	barcopy_cache_options_t o = { .struct_size = sizeof(o), .max_bytes = UINT64_MAX };
+	barcopy_cache_t cache;
 	gdr_t g;
 
 	standin_start();
 	g = open_any();
-	for (unsigned int i = 0; i < 4; i++) {
-		CU(cuda.cuMemHostAlloc(&memory[i], (UNITS + 1) * PAGE, 0));
-		w[i] = (struct world){ .g = g,
-				       .unit = PAGE,
-				       .host = true,
-				       .max_regions = 6 + i * 4,
-				       .random = 0x9e3779b97f4a7c15 * (i + 1) + i % 2 };
-		w[i].base = ((uintptr_t)memory[i] + PAGE - 1) & ~(uint64_t)(PAGE - 1);
-	}
-	for (int i = 0; i < 4; i++)
-		ck_assert_int_eq(pthread_create(&thread[i], NULL, host_world, &w[i]), 0);
-	for (int i = 0; i < 4; i++) {
-		pthread_join(thread[i], NULL);
-		CU(cuda.cuMemFreeHost(memory[i]));
+	w.random = 4711;
+	segment = standin_alloc(SEGMENT);
+	OK(barcopy_cache_create(g, &o, &cache));
+	for (int i = 0; i < (unit_quick() ? 4 : 24); i++) {
+		pack(typical[(i / 2 + i) % 4]);
+		packed_once(g, i % 2 ? cache : NULL, i % 3 == 2, i % 3 == 1, i / 3 % 2);
 	}
 	OK(gdr_close(g));
 }
-END_TEST
 
-START_TEST(test_by_bytes_and_tags)
+/* Ranges of which each is longer than the last: no more than four times the longest, and linear work. */
+static void growing(void)
 {
-	struct world w = { .unit = CHUNK, .max_units = 20, .max_regions = 12, .random = 4711 };
+	barcopy_stats_t s = { .struct_size = sizeof(s) };
+	gdr_mh_t h[500];
+	uint64_t before;
+	void *cpu;
+	gdr_t g;
 
 	standin_start();
-	w.g = open_any();
-	w.base = vmm_new(0, UNITS);
-	run_world(&w, BARCOPY_CACHE_CHECK_TAG, operations(120000));
-	vmm_delete(w.base, UNITS);
-	OK(gdr_close(w.g));
+	g = open_any();
+	segment = standin_alloc(SEGMENT);
+	OK(barcopy_map_range(g, segment, 1, 0, &cpu, &h[0]));
+	before = bar_used(0);
+	for (unsigned int i = 1; i < COUNT(h); i++)
+		OK(barcopy_map_range(g, segment + 100, (size_t)i * 100000, 0, &cpu, &h[i]));
+	ck_assert_uint_le(bar_used(0) - before, 4ull * COUNT(h) * 100000);
+	OK(barcopy_get_stats(g, &s));
+	ck_assert_uint_le(s.pins, 20);
+	/* What slides along, too. */
+	for (unsigned int i = 1; i < COUNT(h); i++)
+		OK(barcopy_unmap_range(g, h[i]));
+	for (unsigned int i = 1; i < COUNT(h); i++)
+		OK(barcopy_map_range(g, segment + i * 100000, 5000000, 0, &cpu, &h[i]));
+	ck_assert_uint_le(bar_used(0) - before, 4ull * (COUNT(h) * 100000 + 5000000));
+	OK(gdr_close(g));
 }
-END_TEST
 
-START_TEST(test_by_bar)
+#define ON_DMABUF "GDRSIM_NODE=absent GDRSIM_RM=absent GDRSIM_DRIVER_VERSION=13030 "
+#define ON_RM	  "GDRSIM_NODE=absent "
+#define ON_NODE	  "GDRSIM_RM=absent "
+
+static const struct unit_test tests[] = {
+	{ "by tag, dmabuf", by_tag, ON_DMABUF },
+	{ "by notice, rm", by_notice, ON_RM },
+	{ "by tag, two GPUs", by_tag, ON_RM "GDRSIM_DEVICES=2" },
+	{ "bytes of each GPU", by_bytes, ON_RM "GDRSIM_DEVICES=2" },
+	{ "count", by_count, ON_DMABUF "GDRSIM_DEVICES=2" },
+	{ "a small BAR", by_notice, ON_RM "GDRSIM_BAR1_MIB=16" },
+	{ "packed", packed, ON_RM "GDRSIM_BAR1_MIB=256" },
+	{ "growing", growing, ON_RM "GDRSIM_BAR1_MIB=256" },
+};
+
+int main(int argc, char **argv)
 {
-	struct world w = { .unit = CHUNK, .bar = 24, .random = 815 };
-
-	setenv("GDRSIM_BAR1_MIB", "48", 1);
-	standin_start();
-	w.g = open_any();
-	w.base = vmm_new(0, UNITS);
-	run_world(&w, BARCOPY_CACHE_NOTIFIED, operations(80000));
-	vmm_delete(w.base, UNITS);
-	OK(gdr_close(w.g));
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("barcopy_cache against a model");
-	TCase *tc = tcase_create("model");
-
-	tcase_set_timeout(tc, 300);
-	tcase_add_test(tc, test_by_count);
-	tcase_add_test(tc, test_by_bytes_and_tags);
-	tcase_add_test(tc, test_by_bar);
-	suite_add_tcase(suite, tc);
-	return unit_suite(suite, CK_FORK);
+	(void)argc;
+	test_preload(argv, "libgdrdrv_node.so");
+	return unit_main(argv, "the cache against what holds", tests, COUNT(tests));
 }

@@ -162,32 +162,25 @@ static void place_used_again(void)
 	close_mapped(&m);
 }
 
-static char logged[4096];
+static struct mapped wrong;
 
-static void take_log(void *arg, barcopy_log_level_t level, const char *message)
+static void map_twice(void)
 {
-	(void)arg;
-	if (level >= BARCOPY_LOG_WARN)
-		snprintf(logged + strlen(logged), sizeof(logged) - strlen(logged), "%s\n", message);
+	open_mapped(&wrong);
+	OK(gdr_unmap(wrong.g, wrong.h, wrong.p, SIZE));
+	map_now(&wrong);
 }
 
 /* A variable with nonsense in it: logged once, and ignored. One that has no meaning is not read. */
 static void wrong_environment(void)
 {
-	struct mapped m;
-	const char *first;
+	const char *text = "GDRCOPY_COPY_IMPL names no implementation";
+	const char *first = strstr(unit_stderr_of(map_twice), text);
 
-	barcopy_set_log_fn(take_log, NULL);
-	open_mapped(&m);
-	first = strstr(logged, "GDRCOPY_COPY_IMPL names no implementation");
 	ck_assert_ptr_nonnull(first);
 	ck_assert_ptr_null(strstr(first + 1, "GDRCOPY_COPY_IMPL"));
-	OK(gdr_unmap(m.g, m.h, m.p, SIZE));
-	map_now(&m);
-	ck_assert_ptr_null(strstr(first + 1, "GDRCOPY_COPY_IMPL"));
-	both_ways(&m, 1, BIG);
-	barcopy_set_log_fn(NULL, NULL);
-	close_mapped(&m);
+	both_ways(&wrong, 1, BIG);
+	close_mapped(&wrong);
 }
 
 static int in_child(void *arg)
@@ -261,7 +254,7 @@ static const struct unit_test tests[] = {
 	{ "host memory", host_memory, "" },
 	{ "a handle's place used again", place_used_again, "" },
 	{ "wrong environment", wrong_environment,
-	  "GDRCOPY_COPY_THREADS=lots GDRCOPY_COPY_IMPL=best" },
+	  "GDRCOPY_ENABLE_LOGGING=1 GDRCOPY_LOG_LEVEL=3 GDRCOPY_COPY_THREADS=lots GDRCOPY_COPY_IMPL=best" },
 	{ "a forked child", forked_child, "" },
 	{ "several threads", several_threads, "GDRSIM_ASYNC_DELAY_US=20" },
 };

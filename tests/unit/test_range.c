@@ -316,7 +316,7 @@ START_TEST(test_errors)
 
 	FAILS(EINVAL, barcopy_map_range(g, d, 0, 0, &cpu, &mh));
 	FAILS(EINVAL, barcopy_map_range(g, 0, 8, 0, &cpu, &mh));
-	FAILS(EINVAL, barcopy_map_range(g, d, 8, 2, &cpu, &mh));
+	FAILS(EINVAL, barcopy_map_range(g, d, 8, 4, &cpu, &mh));
 	FAILS(EINVAL, barcopy_map_range(g, d, 8, 0, NULL, &mh));
 	FAILS(EINVAL, barcopy_map_range(g, d, 8, 0, &cpu, NULL));
 	FAILS(EINVAL, barcopy_map_range(NULL, d, 8, 0, &cpu, &mh));

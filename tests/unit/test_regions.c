@@ -608,7 +608,6 @@ static void close_beside_last_put(void)
 			g = barcopy_open(BARCOPY_OPEN_ANY);
 		cache = cache_for(BY_NOTICE, 0);
 		OK(barcopy_cache_get(cache, addr, 64, &last_region));
-		OK(barcopy_set_copy_options(last_region.handle, &o));
 		OK(barcopy_cache_invalidate(cache, addr, 64));
 		ck_assert_int_eq(pthread_create(&t, NULL, last_put, cache), 0);
 		pthread_barrier_wait(&both);
@@ -648,7 +647,7 @@ static void entry_of_another_cache(void)
 	ck_assert_int_eq(gdri_cache_unuse(other, e), 0);
 	ck_assert_int_eq(gdri_pages_enter(&one->pages, addr, addr + 2 * MIB, e), 0);
 	ck_assert_ptr_null(gdri_cache_hit(one, addr, 64));
-	gdri_pages_erase(&one->pages, addr, addr + 2 * MIB);
+	gdri_pages_erase(&one->pages, addr, addr + 2 * MIB, e);
 	ck_assert_uint_eq(regions(c[1]), 1);
 	OK(barcopy_cache_destroy(c[1])); /* not in use */
 	OK(gdr_close(g));

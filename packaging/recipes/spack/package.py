@@ -13,7 +13,6 @@ class Barcopy(MakefilePackage):
 
     version("2.6.0")
 
-    variant("probes", default=False, description="USDT probes (needs sys/sdt.h)")
 
     depends_on("c", type="build")
     depends_on("gmake", type="build")
@@ -27,7 +26,6 @@ class Barcopy(MakefilePackage):
             "prefix={0}".format(self.prefix),
             "libdir={0}".format(self.prefix.lib),
             "CC={0}".format(spack_cc),
-            "SDT={0}".format(int(self.spec.satisfies("+probes"))),
             # What a new compiler warns of stops no build.
             "WARNINGS=-Wall -Wextra",
         ]

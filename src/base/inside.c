@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT */
+/* See inside.h. */
+#include "base/inside.h"
+
+#include <stdatomic.h>
+#include <stddef.h>
+
+static _Thread_local unsigned int depth __attribute__((tls_model("initial-exec")));
+static _Atomic(void (*)(void)) deferred;
+
+void gdri_inside_enter(void)
+{
+	depth++;
+}
+
+void gdri_inside_leave(void)
+{
+	void (*fn)(void);
+
+	/* Still inside meanwhile: what comes up in it is deferred once more. */
+	while (depth == 1 && atomic_load_explicit(&deferred, memory_order_relaxed) &&
+	       (fn = atomic_exchange(&deferred, NULL)))
+		fn();
+	depth--;
+}
+
+bool gdri_is_inside(void)
+{
+	return depth != 0;
+}
+
+void gdri_inside_defer(void (*fn)(void))
+{
+	atomic_store(&deferred, fn);
+}

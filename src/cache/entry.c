@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * An entry's life under the lock: its pages in the table, the lists, its end; and what the lock does when it
+ * is released. See cache.h.
+ */
+#include "cache/cache.h"
+
+#include "base/error.h"
+#include "base/inside.h"
+#include "base/log.h"
+#include "core/ctx.h"
+#include "core/handle.h"
+
+void gdri_cache_lock(struct gdri_cache *cache)
+{
+	gdri_inside_enter();
+	pthread_mutex_lock(&cache->lock);
+}
+
+void gdri_cache_unlock(struct gdri_cache *cache)
+{
+	do {
+		gdri_cache_reap_locked(cache);
+		pthread_mutex_unlock(&cache->lock);
+		/* Doomed since, by a thread that found the lock taken. */
+	} while (atomic_load(&cache->doomed) && !pthread_mutex_trylock(&cache->lock));
+	gdri_inside_leave();
+}
+
+/* ---- pages in the table --------------------------------------------------------------------- */
+
+static uint64_t entry_end(const struct gdri_entry *e)
+{
+	return gdri_entry_start(e) + gdri_entry_size(e);
+}
+
+/* So many of its pages are others' in the table: invalidations look as far. */
+static void set_reach(struct gdri_cache *cache, uint64_t others)
+{
+	if (others > atomic_load_explicit(&cache->reach, memory_order_relaxed))
+		atomic_store(&cache->reach, others);
+}
+
+/* Enters those of its pages that are in the table for no other. */
+static int enter_free_locked(struct gdri_cache *cache, struct gdri_entry *e)
+{
+	uint64_t at = gdri_entry_start(e), end = entry_end(e);
+
+	while (at < end) {
+		uint64_t next = at, stop = end;
+		bool taken = gdri_pages_next(&cache->pages, &next, end, &stop);
+
+		if (!taken)
+			next = end;
+		if (next > at) {
+			int rc = gdri_pages_enter(&cache->pages, at, next, e);
+
+			if (rc)
+				return rc;
+			e->owned += next - at;
+		}
+		at = taken ? stop : end;
+	}
+	return 0;
+}
+
+int gdri_cache_place_locked(struct gdri_cache *cache, struct gdri_entry *e, uint64_t low,
+			    uint64_t high)
+{
+	uint64_t start = low & GPU_PAGE_MASK;
+	int rc;
+
+	atomic_store_explicit(&e->start, start, memory_order_relaxed);
+	atomic_store_explicit(&e->size, ((high + GPU_PAGE_OFFSET) & GPU_PAGE_MASK) - start,
+			      memory_order_relaxed);
+	e->owned = 0;
+	rc = enter_free_locked(cache, e);
+	if (rc)
+		gdri_cache_unplace_locked(cache, e);
+	else
+		set_reach(cache, gdri_entry_size(e) - e->owned);
+	return rc;
+}
+
+void gdri_cache_unplace_locked(struct gdri_cache *cache, struct gdri_entry *e)
+{
+	gdri_pages_erase(&cache->pages, gdri_entry_start(e), entry_end(e), e);
+	e->owned = 0;
+}
+
+/* One page of another entry becomes e's; the one that loses its last cannot be found any more. */
+static void take_page_locked(struct gdri_cache *cache, struct gdri_entry *e,
+			     struct gdri_entry *former, uint64_t at)
+{
+	set_reach(cache, gdri_entry_size(former) - former->owned + GPU_PAGE_SIZE);
+	if (gdri_pages_enter(&cache->pages, at, at + GPU_PAGE_SIZE, e))
+		return;
+	e->owned += GPU_PAGE_SIZE;
+	former->owned -= GPU_PAGE_SIZE;
+	if (!former->owned)
+		gdri_cache_kill_locked(cache, former);
+}
+
+/* Of a former entry that has the page `at` of e's: is it to go, or to give the page? */
+static void settle_with_locked(struct gdri_cache *cache, struct gdri_entry *e,
+			       struct gdri_entry *former, uint64_t at)
+{
+	uint64_t start = gdri_entry_start(e), end = entry_end(e);
+	uint64_t from = gdri_entry_start(former), to = entry_end(former);
+	uint64_t common = (to < end ? to : end) - (from > start ? from : start);
+	uint64_t middle = (e->low + (e->high - e->low) / 2) & GPU_PAGE_MASK;
+
+	if (from >= start && to <= end)
+		gdri_cache_kill_locked(cache, former);
+	else if (common > gdri_entry_size(former) / 2 && gdri_cache_take_idle_locked(cache, former))
+		return;
+	/* The page by which e is found; that of a region which e does not share, being too long. */
+	else if (at == middle || (!gdri_cache_keeps(cache) && to - from > 2 * (end - start)))
+		take_page_locked(cache, e, former, at);
+}
+
+void gdri_cache_list_locked(struct gdri_cache *cache, struct gdri_entry *e)
+{
+	uint64_t at = gdri_entry_start(e), end = entry_end(e), stop;
+	struct gdri_entry *former;
+
+	for (; (former = gdri_pages_next(&cache->pages, &at, end, &stop)); at = stop) {
+		if (former == e)
+			continue;
+		stop = at + GPU_PAGE_SIZE;
+		settle_with_locked(cache, e, former, at);
+	}
+	/* Without memory for the table it is found by fewer of its pages. */
+	(void)enter_free_locked(cache, e);
+	TAILQ_INSERT_TAIL(&cache->live, e, link);
+	cache->count++;
+	e->listed = true;
+}
+
+/* Nobody finds it any more. */
+static void unlist_locked(struct gdri_cache *cache, struct gdri_entry *e)
+{
+	if (!e->listed)
+		return;
+	gdri_cache_unplace_locked(cache, e);
+	if (cache->look == e) {
+		cache->look = TAILQ_NEXT(e, link);
+		cache->look_part = 0;
+	}
+	TAILQ_REMOVE(&cache->live, e, link);
+	cache->count--;
+	e->listed = false;
+}
+
+/* ---- its end -------------------------------------------------------------------------------- */
+
+void gdri_cache_detach_locked(struct gdri_cache *cache, struct gdri_entry *e)
+{
+	TAILQ_INSERT_HEAD(&cache->detached, e, link);
+	cache->detached_count++;
+}
+
+/* Ends the handle that users of an entry copy with. */
+void gdri_cache_end_handle(struct gdri_cache *cache, struct gdri_entry *e)
+{
+	struct gdri_handle *handle;
+
+	/* It is not there where gdr_close() has ended it, or ranges have handles of their own. */
+	if (gdri_cache_keeps(cache) && !gdri_handle_lock(cache->ctx, e->handle, &handle))
+		gdri_handle_release_locked(handle);
+}
+
+void gdri_cache_close_locked(struct gdri_cache *cache, struct gdri_entry *e)
+{
+	gdri_cache_gpu(cache, e->region.pin.device)->bytes -= gdri_entry_bytes(e);
+	gdri_cache_end_handle(cache, e);
+	if (gdri_region_unpin(&e->region))
+		gdri_log(GDRI_LOG_ERROR, "unpinning a shared region: %s", gdri_error_text());
+	e->closed = true;
+}
+
+void gdri_cache_release_locked(struct gdri_cache *cache, struct gdri_entry *e)
+{
+	if (!e->closed)
+		gdri_cache_close_locked(cache, e);
+	gdri_region_free_parts(&e->region);
+	gdri_slot_retire(&e->slot);
+	gdri_slots_free(&gdri_entries, &e->slot);
+}
+
+/* It is neither LIVE nor DOOMED any more. */
+static void end_locked(struct gdri_cache *cache, struct gdri_entry *e, uint32_t state)
+{
+	if (state & GDRI_CACHE_USERS)
+		gdri_cache_detach_locked(cache, e);
+	else
+		gdri_cache_release_locked(cache, e);
+}
+
+void gdri_cache_kill_locked(struct gdri_cache *cache, struct gdri_entry *e)
+{
+	uint32_t s = atomic_load_explicit(&e->state, memory_order_relaxed);
+
+	unlist_locked(cache, e);
+	do {
+		/* An invalidation was first: it is, or will be, among the doomed. */
+		if (!(s & GDRI_CACHE_LIVE))
+			return;
+	} while (!atomic_compare_exchange_weak_explicit(
+		&e->state, &s, s & GDRI_CACHE_USERS, memory_order_acq_rel, memory_order_relaxed));
+	end_locked(cache, e, s);
+}
+
+/* Releases an entry if nobody uses it. */
+bool gdri_cache_take_idle_locked(struct gdri_cache *cache, struct gdri_entry *e)
+{
+	uint32_t s = atomic_load_explicit(&e->state, memory_order_relaxed);
+
+	do {
+		if (!(s & GDRI_CACHE_LIVE) || s & GDRI_CACHE_USERS)
+			return false;
+	} while (!atomic_compare_exchange_weak_explicit(&e->state, &s, 0, memory_order_acq_rel,
+							memory_order_relaxed));
+	unlist_locked(cache, e);
+	gdri_cache_release_locked(cache, e);
+	return true;
+}
+
+void gdri_cache_reap_locked(struct gdri_cache *cache)
+{
+	struct gdri_entry *e = atomic_exchange(&cache->doomed, NULL), *next;
+
+	for (; e; e = next) {
+		next = e->next_doomed;
+		unlist_locked(cache, e);
+		cache->invalidations += !e->closed;
+		end_locked(cache, e,
+			   atomic_fetch_and_explicit(&e->state, GDRI_CACHE_USERS,
+						     memory_order_acq_rel));
+	}
+}
