@@ -8,8 +8,8 @@
  *
  *	mmap_lock of a process		taken by the kernel before ->mmap, ->fault, ->close of a VMA
  *	gdrdrv_file.lock		table of regions and handles of one descriptor
- *	p2p_key_lock			p2p.c, around get and put, nothing is allocated inside it; not
- *					in the free callback
+ *	p2p_key_lock			p2p.c, around get and put; not in the free callback, and
+ *					nothing is allocated inside it
  *	the GPU driver's own locks	held by it around get, put and the free callback
  *	dma_resv of a buffer		taken by dmabuf.c, held by an exporter around its notice;
  *					inside it the GPU driver's locks of map and unmap

@@ -22,7 +22,7 @@ union gdrdrv_ioc_arg {
 	struct gdrdrv_ioc_get_version version;
 };
 
-/* An administrator who switched persistent pins off wants freed memory to go: forced pins are such. */
+/* Forced pins are persistent: an administrator who switched those off wants freed memory to go. */
 static bool gdrdrv_ioc_may_force(const struct gdrdrv_source_ops *src)
 {
 	return src->has_force_pcie && gdrdrv_source_is_persistent(src);

@@ -117,10 +117,10 @@ static pte_t gdrdrv_entry(struct mm_struct *mm, unsigned long addr)
 }
 
 /*
- * Whether the access at @addr can go on. vmf_insert_pfn() leaves alone what is no entry but a marker
- * of the kernel (userfaultfd's write protection puts some, from 6.7 to a fix of 2026 in any mapping
- * and for any user), and says that all is done: the fault would come again for ever, and in the
- * kernel's own copies no signal would end it. Empty is no marker: the entry is being changed by
+ * Whether the access at @addr can go on. vmf_insert_pfn_prot() leaves alone what is no entry but a
+ * marker of the kernel (userfaultfd's write protection puts some, from 6.7 to a fix of 2026 in any
+ * mapping and for any user), and says that all is done: the fault would come again for ever, and in
+ * the kernel's own copies no signal would end it. Empty is no marker: the entry is being changed by
  * another thread.
  *
  * What GET_INFO says is what the entries are.
