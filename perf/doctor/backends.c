@@ -188,9 +188,9 @@ static const char *restriction(const struct machine *m)
 {
 	const char *backend = m->probe->env.backend, *mmap = m->probe->env.dmabuf_mmap;
 
-	return backend[0]	  ? text("GDRCOPY_BACKEND is \"%s\"", backend)
+	return backend[0]	    ? text("GDRCOPY_BACKEND is \"%s\"", backend)
 	       : !strcmp(mmap, "1") ? text("GDRCOPY_USE_DMABUF_MMAP is \"%s\"", mmap)
-				  : NULL;
+				    : NULL;
 }
 
 /* ---- what that comes to ---------------------------------------------------------------------- */
@@ -209,17 +209,18 @@ static void check_program(const struct machine *m, struct report *r, const struc
 	const struct probe_trial *t = unit_program(u);
 	const char *set = restriction(m);
 
-	report_add(r, t->error == ENOMEM ? SEV_UNKNOWN : SEV_FAIL, u->id,
-		   text("a program started here fails (%s): %s", t->step,
-			t->text[0] ? t->text : strerror(t->error)),
-		   set ? text("%s in this environment, which forbids what works: MPI, UCX, NCCL and "
-			      "other programs started here get nothing else from gdr_open()",
-			      set)
-		       : "a backend that serves alone does not serve through gdr_open()",
-		   t->error == ENOMEM ? "free GPU memory or BAR1 (see \"BAR1\") and run this again"
-		   : set	      ? text("unset %.*s, or name a backend that works",
-				     (int)strcspn(set, " "), set)
-				      : "report this with the output of --json");
+	report_add(
+		r, t->error == ENOMEM ? SEV_UNKNOWN : SEV_FAIL, u->id,
+		text("a program started here fails (%s): %s", t->step,
+		     t->text[0] ? t->text : strerror(t->error)),
+		set ? text("%s in this environment, which forbids what works: MPI, UCX, NCCL and "
+			   "other programs started here get nothing else from gdr_open()",
+			   set)
+		    : "a backend that serves alone does not serve through gdr_open()",
+		t->error == ENOMEM ? "free GPU memory or BAR1 (see \"BAR1\") and run this again"
+		: set ? text("unset %.*s, or name a backend that works", (int)strcspn(set, " "),
+			     set)
+		      : "report this with the output of --json");
 }
 
 static void check_unit(const struct machine *m, struct report *r, const struct unit *u)

@@ -45,10 +45,10 @@ static void check_size(const struct machine *m, struct report *r, const struct u
 			: small ? text("smaller than the GPU's memory (%s): only a part of it can "
 				       "be pinned at a time%s",
 				       bytes_text(g->memory),
-				       g->bar1_total > OLD
-					       ? ""
-					       : "; this is the size of GPUs without Resizable BAR, "
-						 "and of others while it is off")
+				       g->bar1_total > OLD ? ""
+							   : "; this is the size of GPUs without "
+							     "Resizable BAR, "
+							     "and of others while it is off")
 			: g->memory ? text("all of the GPU's memory (%s) can be pinned at once",
 					   bytes_text(g->memory))
 				    : NULL,
