@@ -81,7 +81,7 @@ install-completion:
 # The documents as they lie here, so that their links to each other hold, and what they link to.
 DOC_TOP ?= README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE
 DOC_FILES := $(DOC_TOP) $(wildcard docs/*.md docs/*.html docs/results/*.md packaging/container/*) docs/results/copybench-h200.json
-EXAMPLE_FILES := $(wildcard examples/*.[ch] examples/*.py)
+EXAMPLE_FILES := $(wildcard examples/*.[ch] examples/*.cu examples/*.py)
 
 install-docs:
 	for f in $(DOC_FILES); do \

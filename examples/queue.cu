@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Calls into a kernel that stays on the GPU: a small matrix times the vector in a message, the product in the
+ * reply; checked, and timed beside a launch for each product.
+ *
+ *     nvcc -arch=sm_70 queue.cu -lgdrapi -o queue && ./queue        (with CUDA 13: -arch=sm_75)
+ */
+#include <barcopy_queue.cuh>
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+enum { N = 12, CALLS = 20000 }; /* 12 floats are 48 bytes: one line each way */
+
+static const uint64_t WAIT = 5000000000; /* ns */
+
+/* Row i of the product, by lane i. */
+static __device__ float row(const float *matrix, const float *x, unsigned i)
+{
+	float sum = 0;
+
+	for (unsigned k = 0; k < N; k++)
+		sum += matrix[i * N + k] * x[k];
+	return sum;
+}
+
+__global__ void serve(barcopy_queue_view_t view, const float *matrix)
+{
+	__shared__ unsigned long long message[N / 2], product[N / 2];
+	barcopy_warp_t q;
+
+	barcopy_warp_begin(&q, view);
+	while (barcopy_warp_receive(&q, message, 0)) {
+		if (q.lane < N)
+			((float *)product)[q.lane] = row(matrix, (const float *)message, q.lane);
+		if (!barcopy_warp_reply(&q, product, sizeof(product), 0))
+			break;
+	}
+	barcopy_warp_end(&q);
+}
+
+__global__ void once(const float *matrix, const float *x, float *y)
+{
+	if (threadIdx.x < N)
+		y[threadIdx.x] = row(matrix, x, threadIdx.x);
+}
+
+static void must(int failed, const char *what, const char *why)
+{
+	if (!failed)
+		return;
+	fprintf(stderr, "%s: %s\n", what, why);
+	exit(1);
+}
+
+#define CUDA(call) must((call) != cudaSuccess, #call, cudaGetErrorString(cudaGetLastError()))
+#define GDR(call) must((call) != 0, #call, barcopy_last_error())
+
+static void fill(float *x, int call)
+{
+	for (int k = 0; k < N; k++)
+		x[k] = (float)((call + k) % 64);
+}
+
+/* How many of the product's elements are wrong; the numbers are small, so that sums are exact. */
+static int wrong(const float *matrix, const float *x, const float *y)
+{
+	int bad = 0;
+
+	for (int i = 0; i < N; i++) {
+		float sum = 0;
+
+		for (int k = 0; k < N; k++)
+			sum += matrix[i * N + k] * x[k];
+		bad += y[i] != sum;
+	}
+	return bad;
+}
+
+/* The median of CALLS products that call(x, y) makes, in us; counts wrong elements. */
+template <class Call> static double measure(const float *matrix, float *x, float *y, int *bad, Call call)
+{
+	std::vector<double> us;
+
+	for (int n = 0; n < CALLS; n++) {
+		fill(x, n);
+		auto start = std::chrono::steady_clock::now();
+		call();
+		us.push_back(std::chrono::duration<double, std::micro>(
+				     std::chrono::steady_clock::now() - start)
+				     .count());
+		*bad += wrong(matrix, x, y);
+	}
+	std::nth_element(us.begin(), us.begin() + CALLS / 2, us.end());
+	return us[CALLS / 2];
+}
+
+int main()
+{
+	float matrix[N * N], *on_gpu, *x, *y;
+	barcopy_queue_view_t view;
+	barcopy_queue_t queue;
+	cudaStream_t stream;
+	double resident, launched;
+	int bad = 0;
+	gdr_t g;
+
+	for (int i = 0; i < N * N; i++)
+		matrix[i] = (float)(i % 7);
+	CUDA(cudaMalloc(&on_gpu, sizeof(matrix)));
+	CUDA(cudaMemcpy(on_gpu, matrix, sizeof(matrix), cudaMemcpyHostToDevice));
+	CUDA(cudaHostAlloc(&x, 4096, cudaHostAllocMapped)); /* the launched kernel's, read over the link */
+	CUDA(cudaHostAlloc(&y, 4096, cudaHostAllocMapped));
+	CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+	g = barcopy_open(BARCOPY_OPEN_DEFAULT);
+	must(!g, "barcopy_open", barcopy_last_error());
+
+	launched = measure(matrix, x, y, &bad, [&] {
+		once<<<1, 32, 0, stream>>>(on_gpu, x, y);
+		CUDA(cudaStreamSynchronize(stream));
+	});
+
+	GDR(barcopy_queue_create(g, 0, nullptr, &queue));
+	GDR(barcopy_queue_get_view(queue, &view));
+	serve<<<1, 32, 0, stream>>>(view, on_gpu);
+	CUDA(cudaGetLastError());
+	resident = measure(matrix, x, y, &bad, [&] {
+		GDR(barcopy_queue_send(queue, x, N * sizeof(*x), WAIT));
+		GDR(barcopy_queue_receive(queue, y, N * sizeof(*y), nullptr, WAIT));
+	});
+	GDR(barcopy_queue_stop(queue));
+	GDR(barcopy_queue_destroy(queue, WAIT));
+	gdr_close(g);
+	printf("%d products of %d by %d: a call into the resident kernel %.2f us, a launch and its end %.2f us, "
+	       "%d wrong\n",
+	       CALLS, N, N, resident, launched, bad);
+	return bad != 0;
+}
