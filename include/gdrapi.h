@@ -23,6 +23,12 @@
 #ifndef GDRAPI_H
 #define GDRAPI_H
 
+/* The other library's guard and include, for sources that lean on them. */
+#ifndef __GDRAPI_H__
+#define __GDRAPI_H__
+#endif
+#include <stdarg.h>
+
 #include <stddef.h>
 #include <stdint.h>
 

@@ -35,9 +35,15 @@ int gdri_process_enter(void);
  * whole whenever a fork comes, and reading it is async-signal-safe, which fn must be too. In no
  * particular order.
  */
-#define GDRI_IN_CHILD(fn)                                                                          \
-	static void (*const fn##_in_child)(void) __attribute__((used, section("gdri_in_child"))) = \
-		(fn)
+#if defined(__has_attribute) && __has_attribute(retain)
+#define GDRI_RETAINED \
+	used, retain /* by a linker that drops sections, as lld does with --gc-sections */
+#else
+#define GDRI_RETAINED used
+#endif
+#define GDRI_IN_CHILD(fn)                        \
+	static void (*const fn##_in_child)(void) \
+		__attribute__((GDRI_RETAINED, section("gdri_in_child"))) = (fn)
 
 /* A mutex of a file that is made anew in a child, whoever held it in the parent. */
 #define GDRI_MUTEX(name)                                         \
