@@ -120,6 +120,7 @@ START_TEST(test_vectored_guard)
 
 			if (gdri_copy_plan_init(&plan, types[t], area_features(), row))
 				continue;
+			ck_assert(plan.exact_reads == (types[t] == GDR_MAPPING_TYPE_CACHING));
 			gdri_copyv_from(&plan, seg, 2, sizeof(*seg), 0);
 			ck_assert_mem_eq(out[0], map.base, 48);
 			ck_assert_mem_eq(out[1], map.base + map.size - 48, 48);

@@ -15,6 +15,7 @@
 
 static void engine_by_size(void)
 {
+	unsigned long modes;
 	struct mapped m;
 
 	open_mapped(&m);
@@ -23,8 +24,11 @@ static void engine_by_size(void)
 	OK(set(&m, 4096, 65536));
 	both_ways(&m, 3, 4095);
 	check_counts(&m, 0, 0);
+	modes = cuda_hooks.calls("cuThreadExchangeStreamCaptureMode");
 	both_ways(&m, 3, 4096);
 	check_counts(&m, 1, 0);
+	/* Relaxed for the copy, and as it was after it; the address is looked at likewise. */
+	ck_assert_uint_ge(cuda_hooks.calls("cuThreadExchangeStreamCaptureMode"), modes + 2);
 	both_ways(&m, 77, 65536);
 	check_counts(&m, 3, 0);
 	/* Over several chunks, and to the last byte. */
@@ -63,6 +67,7 @@ static uint64_t by_engine(struct mapped *m, uint8_t *host, size_t size)
 static void automatic(void)
 {
 	uint8_t *pageable, *locked, *registered;
+	CUdeviceptr managed;
 	unsigned long asked;
 	struct mapped m;
 
@@ -81,6 +86,10 @@ static void automatic(void)
 	ck_assert_uint_eq(by_engine(&m, pageable, GDRI_ENGINE_MIN_FROM_LOCKED), 0);
 	ck_assert_uint_eq(by_engine(&m, locked, GDRI_ENGINE_MIN_FROM_LOCKED), 1);
 	ck_assert_uint_eq(by_engine(&m, registered + 100, GDRI_ENGINE_MIN_FROM_LOCKED), 1);
+	ck_assert_int_eq(cuda.cuMemAllocManaged(&managed, 65536, 1), CUDA_SUCCESS);
+	ck_assert_uint_eq(by_engine(&m, (uint8_t *)(uintptr_t)managed, GDRI_ENGINE_MIN_FROM_LOCKED),
+			  0);
+	asked++;
 	ck_assert_uint_eq(cuda_hooks.calls("cuPointerGetAttributes"), asked + 3);
 	ck_assert_uint_eq(by_engine(&m, pageable, GDRI_ENGINE_MIN_FROM), 1);
 	ck_assert_uint_eq(by_engine(&m, locked, GDRI_ENGINE_MIN_TO_LOCKED - 1), 1);

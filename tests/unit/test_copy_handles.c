@@ -137,6 +137,7 @@ static void refused(void)
 		v[2].seg.map_ptr = st.read_only_map;
 		OK(barcopy_copyv_from_mappings(v, 3, 0));
 		ck_assert_int_eq(barcopy_copyv_to_mappings(v, 3, 0), EACCES);
+		OK(barcopy_flush(st.read_only));
 	}
 	OK(gdr_close(st.g));
 }

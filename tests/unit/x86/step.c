@@ -46,6 +46,11 @@ static uint8_t *memory;
 static size_t memory_size;
 static struct steps mine;
 
+static struct {
+	unsigned int left;
+	uint32_t *word, value;
+} change;
+
 static void note(char c)
 {
 	struct steps *s = &mine;
@@ -99,6 +104,8 @@ static void on_fault(int sig, siginfo_t *info, void *context)
 	note(uc->uc_mcontext.gregs[REG_ERR] & FAULT_WRITE ? 'w' : 'r');
 	t->open[second] = (uint8_t *)((uintptr_t)at & ~(PAGE - 1));
 	mprotect(t->open[second], PAGE, PROT_READ | PROT_WRITE);
+	if (change.left && !--change.left)
+		*change.word = change.value;
 	uc->uc_mcontext.gregs[REG_EFL] |= TRAP_FLAG;
 }
 
@@ -141,4 +148,11 @@ const char *step_end(void)
 {
 	trap_flag(false);
 	return mine.text;
+}
+
+void step_set_before(unsigned int nth, uint32_t *word, uint32_t value)
+{
+	change.left = nth;
+	change.word = word;
+	change.value = value;
 }

@@ -21,4 +21,7 @@ uint8_t *step_watch(size_t size);
 void step_begin(void);
 const char *step_end(void);
 
+/* The nth access from here on finds that value in the word. */
+void step_set_before(unsigned int nth, uint32_t *word, uint32_t value);
+
 #endif

@@ -3,13 +3,15 @@
  * The fences, watched: every copy, word, wait and flush executes the barriers that its mapping's type
  * needs, where it needs them, and no other. copy_fences.h has the demands, step.h the watch.
  *
- * tests/build/test_fences.sh takes one fence after another out of the sources and wants this to fail.
+ * dev/mutants.sh takes one fence after another out of the sources and wants this to fail.
  */
 #include "../copy_fences.h"
 
 #include "step.h"
 
-static struct fence_watch watch = { .begin = step_begin, .end = step_end };
+static struct fence_watch watch = { .begin = step_begin,
+				    .end = step_end,
+				    .set_before = step_set_before };
 
 START_TEST(test_watch)
 {

@@ -56,6 +56,10 @@ START_TEST(test_both_ways)
 		gdri_copy_from(plan, host, map + 5, sizeof(own));
 		got = step_end();
 		ck_assert_str_eq(got, known ? "mswm" : "msmmrl");
+		region.pin.map_type = GDR_MAPPING_TYPE_CACHING;
+		ck_assert(gdri_copy_alike(gdri_offload_plan(offload),
+					  gdri_copy_plan(GDR_MAPPING_TYPE_CACHING)));
+		region.pin.map_type = GDR_MAPPING_TYPE_WC;
 		gdri_offload_free(offload);
 		gdri_region_free_parts(&region); /* then nothing is proven */
 	}
