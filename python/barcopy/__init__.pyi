@@ -92,6 +92,8 @@ class _CacheStats(NamedTuple):
     regions_in_use: int
     bytes_pinned: int
     max_bytes: int
+    regions_detached: int
+    bytes_detached: int
 
 class Mapping(_Closable):
     context: Context
@@ -187,7 +189,13 @@ class Context(_Closable):
     ) -> Memory: ...
     def import_memory(self, fd: int, size: int, device: int = ...) -> Memory: ...
     def cache(
-        self, validity: int = ..., max_bytes: int = ..., max_regions: int = ..., whole_max: int = ...
+        self,
+        validity: int = ...,
+        max_bytes: int = ...,
+        max_regions: int = ...,
+        whole_max: int = ...,
+        engine_read_min: int = ...,
+        engine_write_min: int = ...,
     ) -> Cache: ...
     def bar_info(self, device: int = ...) -> _BarInfo: ...
     def driver_version(self) -> Tuple[int, int]: ...

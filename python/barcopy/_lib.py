@@ -71,7 +71,8 @@ class BarInfo(Structure):
 class CacheOptions(Structure):
     """barcopy_cache_options_t"""
     _fields_ = [("struct_size", c_size_t), ("validity", c_uint32), ("flags", c_uint32),
-                ("max_bytes", c_uint64), ("max_regions", c_uint64), ("whole_max", c_uint64)]
+                ("max_bytes", c_uint64), ("max_regions", c_uint64), ("whole_max", c_uint64),
+                ("engine_read_min", c_size_t), ("engine_write_min", c_size_t)]
 
 
 class CacheRegion(Structure):
@@ -84,7 +85,7 @@ class CacheStats(Structure):
     """barcopy_cache_stats_t"""
     _fields_ = [("struct_size", c_size_t)] + [(name, c_uint64) for name in (
         "hits", "misses", "evictions", "invalidations", "regions", "regions_in_use",
-        "bytes_pinned", "max_bytes")]
+        "bytes_pinned", "max_bytes", "regions_detached", "bytes_detached")]
 
 
 class RawStats(Structure):
