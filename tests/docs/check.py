@@ -108,7 +108,7 @@ class Checker:
         def bare(text):
             return " ".join(re.sub(r"/\*.*?\*/", " ", text, flags=re.S).split())
         headers = ""
-        for name in ("gdrapi.h", "barcopy.h"):
+        for name in ("gdrapi.h", "barcopy.h", "barcopy_queue.h"):
             with open(os.path.join(ROOT, "include", name), encoding="utf-8") as file:
                 headers += bare(file.read()) + " "
         if bare(block.text) not in headers:

@@ -36,7 +36,7 @@ class Here:
                     with open(path, encoding="utf-8") as file:
                         self.sources += file.read() + "\n"
         self.public = ""
-        for name in ("gdrapi.h", "barcopy.h"):
+        for name in ("gdrapi.h", "barcopy.h", "barcopy_queue.h", "barcopy_queue.cuh"):
             with open(os.path.join(root, "include", name), encoding="utf-8") as file:
                 self.public += file.read()
         self.top = set(os.listdir(root)) - {"build"}
