@@ -131,7 +131,9 @@ int barcopy_queue_stop(barcopy_queue_t queue);
 /**
  * Ends a queue. No other thread may be in a call on it. A kernel that was told to stop is waited for; a
  * kernel that was launched and has not begun is not known, so synchronise first, or receive a reply.
- * After an error of the context, or a reset of the device, it succeeds without touching the device.
+ * After an error of the context that CUDA reports, or a reset of the device, it succeeds without touching
+ * the device. CUDA may report an error of another stream only when this queue's kernel has ended: until
+ * then the call gives EBUSY, or ETIMEDOUT after barcopy_queue_stop().
  * @param timeout_ns  how long to wait for the kernel's end
  * @return 0; EBUSY (a kernel is on it and was not told to stop); ETIMEDOUT (it does not end): nothing was
  *         done; EINVAL (queue); EACCES.
