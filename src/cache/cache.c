@@ -61,7 +61,7 @@ static void set_options(struct gdri_cache *cache, const barcopy_cache_options_t 
 						.engine_write_min = o.engine_write_min };
 }
 
-struct gdri_slots gdri_caches, gdri_ranges, gdri_entries;
+struct gdri_slots gdri_caches, gdri_ranges;
 
 int gdri_cache_new(struct gdri_ctx *ctx, const barcopy_cache_options_t *options, uint32_t flags,
 		   struct gdri_cache **out)

@@ -11,6 +11,8 @@
 #include "core/ctx.h"
 #include "core/handle.h"
 
+struct gdri_slots gdri_entries;
+
 void gdri_cache_lock(struct gdri_cache *cache)
 {
 	gdri_inside_enter();
