@@ -40,6 +40,12 @@ void report_add(struct report *r, enum severity severity, const char *gpu, const
 	r->finding[r->count++] = (struct finding){ r->subject, gpu, severity, found, means, todo };
 }
 
+void report_end(struct report *r)
+{
+	free(r->finding);
+	*r = (struct report){ 0 };
+}
+
 size_t report_count(const struct report *r, enum severity severity)
 {
 	size_t n = 0;

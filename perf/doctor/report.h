@@ -35,6 +35,9 @@ struct report {
 	const char *subject; /* of the findings that are added now */
 };
 
+/* Frees the list; its texts are the process's, to its end. */
+void report_end(struct report *r);
+
 void report_add(struct report *r, enum severity severity, const char *gpu, const char *found,
 		const char *means, const char *todo);
 size_t report_count(const struct report *r, enum severity severity);

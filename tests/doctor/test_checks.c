@@ -194,6 +194,7 @@ static void newer_than_compared(void)
 		for (size_t k = 0; k < r.count; k++)
 			notes += r.finding[k].severity == SEV_NOTE &&
 				 strstr(r.finding[k].found, "newer than") != NULL;
+		report_end(&r);
 		ck_assert_msg(notes == rows[i].newer, "%s: %u notes", rows[i].version, notes);
 	}
 }

@@ -168,6 +168,7 @@ static enum answer report(const char *dir, const struct probes *p, bool json, FI
 	subjects_check(&m, &r);
 	verdict_reach(&v, &m, &r);
 	(json ? print_json : print_text)(&m, &r, &v, out);
+	report_end(&r);
 	return v.answer;
 }
 
