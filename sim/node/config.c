@@ -10,114 +10,34 @@
 #include <string.h>
 
 #include "node/node.h"
-
-enum { MAX_RULES = 32, MAX_NAMES = 32, NAME_SIZE = 24 };
-
-struct rule {
-	char name[NAME_SIZE];
-	unsigned long number; /* 0: every call */
-	int err;
-};
+#include "rules.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct rule rules[MAX_RULES];
-static unsigned int n_rules;
-static struct {
-	const char *name; /* a literal */
-	unsigned long calls;
-} counters[MAX_NAMES];
-static bool env_read;
-
-static const struct {
-	const char *name;
-	int err;
-} errno_names[] = {
-	{ "EPERM", EPERM },   { "ENOENT", ENOENT },	  { "EINTR", EINTR },
-	{ "EIO", EIO },	      { "ENXIO", ENXIO },	  { "EAGAIN", EAGAIN },
-	{ "ENOMEM", ENOMEM }, { "EACCES", EACCES },	  { "EFAULT", EFAULT },
-	{ "EBUSY", EBUSY },   { "ENODEV", ENODEV },	  { "EINVAL", EINVAL },
-	{ "ENFILE", ENFILE }, { "EMFILE", EMFILE },	  { "ENOTTY", ENOTTY },
-	{ "ENOSPC", ENOSPC }, { "EOVERFLOW", EOVERFLOW }, { "EOPNOTSUPP", EOPNOTSUPP },
-	{ "EBADF", EBADF },   { "ENOTSUPP", 524 },	  { "REVOKE", NODE_REVOKE },
-};
-
-static int errno_of(const char *text, size_t len)
-{
-	for (size_t i = 0; i < sizeof(errno_names) / sizeof(errno_names[0]); i++)
-		if (strlen(errno_names[i].name) == len && !strncmp(errno_names[i].name, text, len))
-			return errno_names[i].err;
-	return atoi(text);
-}
-
-static void add_rule(const char *text, size_t len)
-{
-	const char *colon = memchr(text, ':', len), *equal = memchr(text, '=', len);
-	struct rule *rule = &rules[n_rules];
-	size_t name_len;
-
-	if (n_rules == MAX_RULES || !colon || !equal || equal < colon)
-		abort(); /* a rule that is not one would make a test that cannot fail */
-	name_len = (size_t)(colon - text);
-	if (!name_len || name_len >= NAME_SIZE)
-		abort();
-	memcpy(rule->name, text, name_len);
-	rule->name[name_len] = '\0';
-	rule->number = colon[1] == '*' ? 0 : strtoul(colon + 1, NULL, 10);
-	rule->err = errno_of(equal + 1, len - (size_t)(equal + 1 - text));
-	n_rules++;
-}
-
-static void set_rules_locked(const char *spec)
-{
-	env_read = true;
-	n_rules = 0;
-	memset(counters, 0, sizeof(counters));
-	while (spec && *spec) {
-		size_t len = strcspn(spec, ",");
-
-		add_rule(spec, len);
-		spec += len;
-		spec += *spec == ',';
-	}
-}
+static struct rules rules;
 
 void gdrsim_node_fail(const char *spec)
 {
 	pthread_mutex_lock(&lock);
-	set_rules_locked(spec);
+	rules_set(&rules, spec);
 	pthread_mutex_unlock(&lock);
 }
 
 unsigned long gdrsim_node_calls(const char *name)
 {
-	unsigned long calls = 0;
+	unsigned long calls;
 
 	pthread_mutex_lock(&lock);
-	for (unsigned int i = 0; i < MAX_NAMES && counters[i].name; i++)
-		if (!strcmp(counters[i].name, name))
-			calls = counters[i].calls;
+	calls = rules_calls(&rules, name).since;
 	pthread_mutex_unlock(&lock);
 	return calls;
 }
 
 int node_fault(const char *name)
 {
-	unsigned int i = 0;
-	int err = 0;
+	int err;
 
 	pthread_mutex_lock(&lock);
-	if (!env_read)
-		set_rules_locked(getenv("GDRSIM_NODE_FAIL"));
-	while (i < MAX_NAMES && counters[i].name && strcmp(counters[i].name, name) != 0)
-		i++;
-	if (i == MAX_NAMES)
-		abort();
-	counters[i].name = name;
-	counters[i].calls++;
-	for (unsigned int r = 0; r < n_rules && !err; r++)
-		if (!strcmp(rules[r].name, name) &&
-		    (!rules[r].number || rules[r].number == counters[i].calls))
-			err = rules[r].err;
+	err = rules_call(&rules, name, NULL);
 	pthread_mutex_unlock(&lock);
 	return err;
 }

@@ -20,7 +20,6 @@
  *                               not know that attribute, nor PIN_DMABUF (0)
  *   GDRSIM_NODE_HANDLE=n        the first handle, also above 2^32 (1)
  *   GDRSIM_NODE_SKEW=n          bytes by which GET_INFO misstates the address
- *   GDRSIM_NODE_FAIL=rules      as gdrsim_node_fail()
  *   GDRSIM_SYS=dir              stands for /sys in the program's open()
  *   GDRSIM_KERNEL=release       what uname() says; unset: the truth
  *

@@ -22,6 +22,7 @@
 #include "abi/gdrdrv.h"
 #include "gdrsim.h"
 #include "node/node.h"
+#include "rules.h"
 
 enum { MAX_FD = 4096, MAX_PIECES = 1024, TSC_KHZ = 2000000 };
 
@@ -534,7 +535,7 @@ static int map_locked(struct node *node, void *addr, size_t len, int prot, int f
 	r->map = at;
 	r->map_len = len;
 	atomic_fetch_add(&n_maps, 1);
-	if (fault == NODE_REVOKE)
+	if (fault == RULES_REVOKE)
 		revoke_locked(r);
 	*out = at;
 	return 0;

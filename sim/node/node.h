@@ -26,11 +26,9 @@ struct node_config {
 	int64_t skew;
 };
 
-#define NODE_REVOKE (-1) /* a rule's REVOKE */
-
 int node_presence(void); /* 0, or the errno of an open */
 void node_config_read(struct node_config *config);
-/* Counts a call; the errno that it must fail with (NODE_REVOKE: see gdrsim_node_fail), or 0. */
+/* Counts a call; the errno that it must fail with (RULES_REVOKE: see gdrsim_node_fail), or 0. */
 int node_fault(const char *name);
 
 /* node.c: the driver. All return -1 with errno set where the system call would. */

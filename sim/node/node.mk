@@ -7,7 +7,7 @@
 NODE_SRC := $(addprefix node/,node.c config.c interpose.c) \
 	$(addprefix rm/,state.c config.c faults.c gpus.c files.c memory.c objects.c maps.c vmas.c \
 		control.c export.c escape.c paths.c calls.c)
-NODE_OBJ := $(NODE_SRC:%.c=$(SIM_OUT)/%.o) $(SIM_OUT)/node/machine.o
+NODE_OBJ := $(NODE_SRC:%.c=$(SIM_OUT)/%.o) $(addprefix $(SIM_OUT)/node/,machine.o rules.o)
 NODE_LIB := $(SIM_OUT)/libgdrdrv_node.so
 NODE_LINK := $(SIM_OUT)/libnvidia_node.so
 SIM_LIBS += $(NODE_LIB)
@@ -16,8 +16,8 @@ $(NODE_LIB) $(NODE_OBJ): \
 	override CFLAGS := $(filter-out -fsanitize=% -fno-sanitize-recover=%,$(CFLAGS))
 $(NODE_LIB): override LDFLAGS := $(filter-out -fsanitize=%,$(LDFLAGS))
 
-# Its own: the other libraries' is built for a sanitizer with them.
-$(SIM_OUT)/node/machine.o: $(SIM_DIR)machine.c $(FLAGS_SEEN)
+# Its own: the other libraries' are built for a sanitizer with them.
+$(SIM_OUT)/node/machine.o $(SIM_OUT)/node/rules.o: $(SIM_OUT)/node/%.o: $(SIM_DIR)%.c $(FLAGS_SEEN)
 	$(call say,CC,$@)
 	@mkdir -p $(@D)
 	$(Q)$(call compile,$(SIM_CFLAGS))

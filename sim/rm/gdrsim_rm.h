@@ -28,7 +28,6 @@
  *   GDRSIM_RM_SHARE=0           the share policy of a process's own clients allows nothing
  *   GDRSIM_RM_BAR1=0|1          maps lie outside of BAR1, or in it; default 1, with GDRSIM_COHERENT=1 0
  *   GDRSIM_RM_PROTECTED=1       confidential computing: maps of device memory are refused
- *   GDRSIM_RM_FAIL=rules        as gdrsim_rm_fail(), read once, at the first use
  *
  * libcuda's own files and calls are neither counted nor made to fail, but for its exports. It opens
  * its nodes at cuInit, whatever of the above denies them to the program; only where GDRSIM_RM=absent,
