@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 # The examples, built as a user would, but against this tree: <cuda.h> is our own declarations and
-# -lcuda the stand-in, so that no CUDA toolkit is needed.
+# -lcuda the stand-in, so that no CUDA toolkit is needed. The toolkit's <cuda.h> gives these two names too.
+EXAMPLE_NAMES := -DcuMemAlloc=cuMemAlloc_v2 -DcuMemFree=cuMemFree_v2
 
 EXAMPLES := $(patsubst examples/%.c,$(O)/examples/%,$(wildcard examples/*.c))
 
@@ -10,5 +11,5 @@ examples: $(EXAMPLES)
 $(EXAMPLES): $(O)/examples/%: examples/%.c include/barcopy.h $(LIB) $(SIM_LIBS) | $(LIB_LINKS)
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) -Iinclude -Isrc/abi $(LDFLAGS) -o $@ $< $(LIB) \
+	$(Q)$(CC) $(CFLAGS) $(EXAMPLE_NAMES) -Iinclude -Isrc/abi $(LDFLAGS) -o $@ $< $(LIB) \
 		-Wl,--as-needed $(O)/sim/libcuda.so.1 -Wl,-rpath,'$$ORIGIN/..'

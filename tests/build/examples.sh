@@ -25,6 +25,9 @@ check build make -s --no-print-directory O="$out" CC=gcc examples
 check alloc "$out/examples/alloc"
 check ring timeout 60 "$out/examples/ring"
 check results timeout 60 "$out/examples/results"
+for name in cache large_copies ranges share vectors; do
+	check "$name" timeout 60 "$out/examples/$name"
+done
 check python python3 - <<'PYTHON'
 import sys
 sys.dont_write_bytecode = True
