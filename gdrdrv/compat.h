@@ -55,15 +55,18 @@ static inline pgprot_t gdrdrv_pgprot_io(pgprot_t prot)
 }
 
 /*
- * An entry that is writable is made as if it had been written to: on x86 the CPU marks it at the
- * first write to each page otherwise, which costs more than the write. One that is not must not be
- * marked (it would be a shadow stack's). arm64 has no such bit: its writable entries are so made.
+ * An entry that is writable is made as if it had been written to. Otherwise the first write to each page
+ * costs more than the write: x86 marks the entry, arm64 does too or takes a fault. An entry that is not
+ * writable must not be marked: on x86 it would be a shadow stack's.
  */
 static inline pgprot_t gdrdrv_pgprot_dirty(pgprot_t prot)
 {
-#ifdef CONFIG_X86
+#if defined(CONFIG_X86)
 	if (pgprot_val(prot) & _PAGE_RW)
 		return __pgprot(pgprot_val(prot) | _PAGE_DIRTY);
+#elif defined(CONFIG_ARM64)
+	if (pgprot_val(prot) & PTE_WRITE)
+		return __pgprot((pgprot_val(prot) & ~PTE_RDONLY) | PTE_DIRTY);
 #endif
 	return prot;
 }
