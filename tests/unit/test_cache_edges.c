@@ -4,6 +4,7 @@
  * outlive their cache, a cache that ends while a call is on its way. What a cache does for its callers is
  * in test_cache.c.
  */
+#include <dlfcn.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -66,6 +67,16 @@ static struct gdri_cache *found(barcopy_cache_t cache)
 	return c;
 }
 
+static unsigned long cuda_calls(void)
+{
+	unsigned long (*calls)(const char *);
+	void *lib = dlopen("libcuda.so.1", RTLD_NOW);
+
+	*(void **)&calls = dlsym(lib, "gdrsim_calls");
+	ck_assert_ptr_nonnull(calls);
+	return calls(NULL);
+}
+
 /* ---- limits ------------------------------------------------------------------------------------------ */
 
 /* The default limit is of what is free of the BAR, and what comes to the place of a cache has its own. */
@@ -103,6 +114,92 @@ static void default_limit(void)
 		place = (uint32_t)(uintptr_t)cache;
 		OK(barcopy_cache_destroy(cache));
 	}
+	OK(gdr_close(g));
+}
+
+/* What is idle makes room for a pin of the same context; what is in use does not. */
+static void room_for_plain_pins(void)
+{
+	barcopy_cache_t cache;
+	barcopy_region_t used;
+	CUdeviceptr d;
+	gdr_mh_t h;
+	void *va;
+
+	start();
+	d = vmm_new(0, 16);
+	cache = cache_of(g, BARCOPY_CACHE_CHECK_TAG, 14 * CHUNK);
+	OK(barcopy_cache_get(cache, d, 8, &used));
+	for (unsigned int k = 1; k < 10; k++)
+		touch(cache, d + k * CHUNK);
+	ck_assert_uint_eq(stats_of(cache).evictions, 0);
+	OK(gdr_pin_buffer_v2(g, d + 10 * CHUNK, 6 * CHUNK, 0, &h));
+	OK(gdr_map(g, h, &va, 6 * CHUNK));
+	ck_assert(same_memory(h, va, d + 10 * CHUNK));
+	ck_assert_uint_gt(stats_of(cache).evictions, 0);
+	ck_assert(same_memory(used.handle, used.cpu_ptr, d));
+	OK(barcopy_cache_put(cache, &used));
+	OK(gdr_close(g));
+}
+
+/* A hole with a whole GPU page in it ends a range, however long; and nothing is evicted for it. */
+static void huge_ranges(void)
+{
+	static const size_t sizes[] = { (size_t)1 << 34, (size_t)1 << 40, (size_t)1 << 56 };
+	barcopy_cache_t cache;
+	barcopy_region_t r;
+	CUdeviceptr d;
+	gdr_mh_t h;
+	void *cpu;
+
+	start();
+	d = standin_alloc(CHUNK);
+	cache = cache_of(g, BARCOPY_CACHE_CHECK_TAG, 0);
+	touch(cache, d);
+	for (size_t i = 0; i < COUNT(sizes); i++) {
+		unsigned long before = cuda_calls();
+
+		ck_assert_int_ne(barcopy_map_range(g, d, sizes[i], 0, &cpu, &h), 0);
+		ck_assert_int_ne(barcopy_cache_get(cache, d, sizes[i], &r), 0);
+		ck_assert_uint_le(cuda_calls() - before, 4096);
+	}
+	ck_assert_uint_eq(stats_of(cache).evictions, 0);
+	ck_assert(is_cached(cache, d));
+	OK(gdr_close(g));
+}
+
+static int sync_memops(CUdeviceptr d)
+{
+	int on = -1;
+
+	CU(cuda.cuPointerGetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, d));
+	return on;
+}
+
+/* With the flag the allocation's attribute stays as it is; without it, and beside it, it is set. */
+static void sync_memops_is_a_choice(void)
+{
+	barcopy_cache_options_t o = { .struct_size = sizeof(o),
+				      .flags = BARCOPY_CACHE_NO_SYNC_MEMOPS };
+	CUdeviceptr d, e;
+	barcopy_cache_t cache;
+	gdr_mh_t h[2];
+	void *cpu;
+
+	start();
+	d = standin_alloc(CHUNK);
+	e = standin_alloc(CHUNK);
+	OK(barcopy_cache_create(g, &o, &cache));
+	touch(cache, d);
+	OK(barcopy_map_range(g, d, 8, BARCOPY_MAP_RANGE_NO_SYNC_MEMOPS, &cpu, &h[0]));
+	ck_assert_int_eq(sync_memops(d), 0);
+	OK(barcopy_map_range(g, d, 8, 0, &cpu, &h[1]));
+	ck_assert_int_eq(sync_memops(d), 1);
+	touch(cache_of(g, BARCOPY_CACHE_CHECK_TAG, 0), e);
+	ck_assert_int_eq(sync_memops(e), 1);
+	o.flags = 2;
+	FAILS(EINVAL, barcopy_cache_create(g, &o, &cache));
+	FAILS(EINVAL, barcopy_map_range(g, d, 8, 4, &cpu, &h[1]));
 	OK(gdr_close(g));
 }
 
@@ -450,6 +547,9 @@ static void ended_meanwhile(void)
 
 static const struct unit_test tests[] = {
 	{ "default limit", default_limit, "GDRSIM_BAR1_MIB=32" },
+	{ "room for plain pins", room_for_plain_pins, "GDRSIM_BAR1_MIB=24" },
+	{ "huge ranges", huge_ranges, "" },
+	{ "SYNC_MEMOPS is a choice", sync_memops_is_a_choice, "" },
 	{ "never joined beyond the limit", never_joined_beyond_the_limit, DMABUF },
 	{ "rounded beyond the limit", rounded_beyond_the_limit, DMABUF },
 	{ "host memory", host_memory, "GDRSIM_BAR1_MIB=8" },
