@@ -152,6 +152,17 @@ static bool is_beyond(struct gdri_cache *cache, const struct gdri_cache_gpu *gpu
 	       cache->count + cache->detached_count > cache->max_regions;
 }
 
+/* Puts need not look any more once every GPU is within its limit. */
+static void look_if_over_locked(struct gdri_cache *cache)
+{
+	bool over = cache->count + cache->detached_count > cache->max_regions;
+
+	for (int i = 0; i < GDRI_CACHE_GPUS; i++)
+		over |= cache->gpu[i].bytes > cache->gpu[i].max_bytes;
+	if (!over)
+		atomic_store_explicit(&cache->over, false, memory_order_relaxed);
+}
+
 /* Evicts until what is on a GPU is within the limits, or all is in use. */
 void gdri_cache_make_room_locked(struct gdri_cache *cache, int device)
 {
@@ -171,8 +182,7 @@ void gdri_cache_make_room_locked(struct gdri_cache *cache, int device)
 		/* A put that came before this is seen by a second look. */
 		atomic_store(&cache->over, true);
 	}
-	if (!is_beyond(cache, gpu))
-		atomic_store_explicit(&cache->over, false, memory_order_relaxed);
+	look_if_over_locked(cache);
 }
 
 /*
@@ -248,9 +258,7 @@ static __attribute__((noinline, cold)) void settle_idle(struct gdri_cache *cache
 			cache->evictions++;
 			gdri_count(&cache->ctx->counters, GDRI_COUNT_CACHE_EVICTION, 1);
 		}
-		/* What other GPUs have beyond theirs is found by the next miss there. */
-		if (!is_beyond(cache, gpu))
-			atomic_store_explicit(&cache->over, false, memory_order_relaxed);
+		look_if_over_locked(cache);
 	}
 	gdri_cache_unlock(cache);
 }
