@@ -20,9 +20,10 @@ from .cache import CHECK_TAG, NOTIFIED, Cache, Region
 from .context import Context, open  # noqa: A004
 from .mapping import Mapping, Memory
 from .pin import Pin
+from .queue import Queue
 from .stats import Stats, stats
 
 __version__ = "2.6.0"
 __all__ = ["AFTER_READ", "AFTER_WRITE", "BEFORE_READ", "CHECK_TAG", "Cache",
-           "Closed", "Context", "ENGINE_AUTO", "Error", "FULL", "Mapping", "Memory", "NOTIFIED", "Pin",
+           "Closed", "Context", "ENGINE_AUTO", "Error", "FULL", "Mapping", "Memory", "NOTIFIED", "Pin", "Queue",
            "Region", "Stats", "Timeout", "library_version", "stats"]  # not open: it would hide Python's

@@ -23,6 +23,8 @@ BACKENDS = {1: "gdrdrv", 2: "dmabuf", 3: "rm", 4: "host"}
 MAPPING_TYPES = {0: "none", 1: "write-combining", 2: "caching", 3: "device"}
 (ATTR_BACKEND, ATTR_DEVICE, ATTR_PERSISTENT, ATTR_SYNC_MEMOPS, ATTR_MAPPING_TYPE) = range(1, 6)
 STATS_COPIES = 1
+FOREVER = 2**64 - 1
+_SLICE_NS = 100_000_000  # of a wait, so that Ctrl-C is noticed
 
 
 class Error(OSError):
@@ -96,6 +98,17 @@ class RawStats(Structure):
         "bytes_to", "copies_from", "bytes_from", "puts", "gets", "waits")]
 
 
+class QueueOptions(Structure):
+    """barcopy_queue_options_t"""
+    _fields_ = [("struct_size", c_size_t), ("lines", c_uint32), ("flags", c_uint32)]
+
+
+class QueueView(Structure):
+    """barcopy_queue_view_t"""
+    _fields_ = [(name, c_uint64) for name in ("requests", "replies", "control", "state")] + [
+        ("lines", c_uint32), ("reserved", c_uint32)]
+
+
 # gdr_mh_t by value is passed as the one word that it is: to ctypes a struct is twice as slow.
 _H, _HP, _P, _PV = c_ulong, POINTER(Handle), POINTER, POINTER(c_void_p)
 _PROTOTYPES = {
@@ -143,6 +156,13 @@ _PROTOTYPES = {
     "barcopy_cache_trim": (c_int, c_void_p, c_uint64),
     "barcopy_cache_get_stats": (c_int, c_void_p, _P(CacheStats)),
     "barcopy_get_stats": (c_int, c_void_p, _P(RawStats)),
+    "barcopy_queue_create": (c_int, c_void_p, c_int, _P(QueueOptions), _PV),
+    "barcopy_queue_get_view": (c_int, c_void_p, _P(QueueView)),
+    "barcopy_queue_send": (c_int, c_void_p, c_void_p, c_size_t, c_uint64),
+    "barcopy_queue_try_send": (c_int, c_void_p, c_void_p, c_size_t),
+    "barcopy_queue_receive": (c_int, c_void_p, c_void_p, c_size_t, _P(c_size_t), c_uint64),
+    "barcopy_queue_stop": (c_int, c_void_p),
+    "barcopy_queue_destroy": (c_int, c_void_p, c_uint64),
 }
 
 _lock = threading.Lock()
@@ -220,6 +240,20 @@ def check(number):
     """Raises Error unless it is 0."""
     if number:
         raise error(number)
+
+
+def wait(timeout, call):
+    """call(nanoseconds) until it returns something else than ETIMEDOUT; Timeout after so many seconds."""
+    left = FOREVER if timeout is None else int(timeout * 1e9)
+    if left < 0:
+        raise ValueError("a timeout is not negative")
+    while True:
+        now = min(left, _SLICE_NS)
+        err = call(now)
+        if timeout is not None:
+            left -= now
+        if err != ETIMEDOUT or not left:
+            return check(err)
 
 
 def library_version():

@@ -14,6 +14,7 @@ from ._memory import Where, device_memory, product
 from .cache import CHECK_TAG, Cache
 from .mapping import Mapping, Memory
 from .pin import Pin
+from .queue import Queue
 from .stats import of_raw
 
 
@@ -52,7 +53,8 @@ class Context(Closable):
     def close(self):
         """Closes it and all that was made of it: now, or what is in use with its last user."""
         first = None
-        for child in self._living():
+        # Queues first: to free memory waits for every kernel, and theirs only end when told to.
+        for child in sorted(self._living(), key=lambda child: not isinstance(child, Queue)):
             try:
                 child.close()
             except Exception as why:  # the rest is closed all the same
@@ -154,6 +156,22 @@ class Context(Closable):
                 return Cache(self, cache.value, (self._life,))
             except BaseException:
                 check(library().barcopy_cache_destroy(cache.value))
+                raise
+
+    def queue(self, device=0, lines=0):
+        """
+        A Queue to kernels of a GPU. lines: of each ring, a power of two, 16 to 65536; 0: 256. A line has
+        48 bytes of a message.
+        """
+        device = fitting(c_int, device, "device")
+        options = _lib.QueueOptions(ctypes.sizeof(_lib.QueueOptions), fitting(c_uint32, lines, "lines"), 0)
+        queue = c_void_p()
+        with Use(self._life):
+            check(library().barcopy_queue_create(self._g, device, byref(options), byref(queue)))
+            try:
+                return Queue(self, queue.value, (self._life,))
+            except BaseException:
+                check(library().barcopy_queue_destroy(queue.value, 0))
                 raise
 
     def bar_info(self, device=0):

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MIT
 """A range of GPU memory that is mapped: copies, words, fences, and views of it."""
 import ctypes
-import errno
 import functools
 import weakref
 from ctypes import byref, c_int, c_size_t, c_ubyte, c_uint32, c_uint64, c_void_p
@@ -17,9 +16,7 @@ try:
 except ImportError:
     _fast = None
 
-_FOREVER = 2**64 - 1
 _WORDS = {4: c_uint32, 8: c_uint64}
-_SLICE_NS = 100_000_000  # of a wait, so that Ctrl-C is noticed
 
 
 class Mapping(Closable):
@@ -214,18 +211,9 @@ class Mapping(Closable):
         if number is None:
             raise ValueError(f"{comparison!r} is none of {' '.join(_lib.COMPARISONS)}")
         value = fitting(_WORDS[size], value, "value")
-        left = _FOREVER if timeout is None else int(timeout * 1e9)
-        if left < 0:
-            raise ValueError("a timeout is not negative")
         with Use(self._life):
             pointer = self._at(offset, size)
-            while True:
-                now = min(left, _SLICE_NS)
-                err = call(self._handle, pointer, number, value, now)
-                if timeout is not None:
-                    left -= now
-                if err != errno.ETIMEDOUT or not left:
-                    return check(err)
+            _lib.wait(timeout, lambda ns: call(self._handle, pointer, number, value, ns))
 
     def wait32(self, offset, comparison, value, timeout=None):
         """Polls one aligned word until `word comparison value` ("==", "<" ...; unsigned); Timeout

@@ -175,6 +175,8 @@ class Numbers(Case):
                      lambda: cache.invalidate(-1, 4096),
                      lambda: cache.invalidate(0, 2**64),
                      lambda: cache.trim(-1),
+                     lambda: self.gdr.queue(lines=2**32),
+                     lambda: self.gdr.queue(device=2**32),
                      lambda: mem.set_copy_options(engine_read_min=-1),
                      lambda: mem.set_copy_options(engine_write_min=2**64),
                      lambda: mem.fence(2**32 + 1)):
@@ -225,6 +227,66 @@ class Numbers(Case):
                          lambda: self.gdr.cache(max_bytes=no), lambda: self.gdr.bar_info(no)):
                 with self.assertRaises(TypeError):
                     call()
+
+
+class Queues(Case):
+    """With the stand-in's kernel, which answers each 8-byte word by that word plus 1."""
+
+    def setUp(self):
+        super().setUp()
+        self.queue = self.gdr.queue(lines=16)
+
+    def launch(self, queue):
+        cuda, module, kernel = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_void_p()
+        context, stream = ctypes.c_void_p(), ctypes.c_void_p()
+        view, count, flags = queue.view, ctypes.c_uint64(2**64 - 1), ctypes.c_uint32(0)
+        self.assertEqual(len(bytes(view)), 40)
+        params = (ctypes.c_void_p * 3)(*(ctypes.addressof(p) for p in (view, count, flags)))
+        for done in (cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0), cuda.cuCtxSetCurrent(context),
+                     cuda.cuStreamCreate(ctypes.byref(stream), 1),
+                     cuda.cuModuleLoadData(ctypes.byref(module), b".version 6.4\n.entry gdrcopy_queue_echo()\n"),
+                     cuda.cuModuleGetFunction(ctypes.byref(kernel), module, b"gdrcopy_queue_echo"),
+                     cuda.cuLaunchKernel(kernel, 1, 1, 1, 32, 1, 1, 0, stream, params, None)):
+            self.assertEqual(done, 0)
+        self.addCleanup(cuda.cuDevicePrimaryCtxRelease_v2, 0)
+
+    def test_messages(self):
+        with self.queue as queue:
+            self.launch(queue)
+            for message in (array.array("Q", range(6)), array.array("Q", range(60))):
+                queue.send(message)
+                self.assertEqual(array.array("Q", queue.receive(60)).tolist(), [n + 1 for n in message])
+            self.assertTrue(queue.try_send(b"abc"))
+            self.assertEqual(queue.receive(60), b"bbc")
+            queue.send(b"last")
+            queue.stop()
+            self.assertEqual(queue.receive(60), b"mast")
+            self.raises_errno(errno.ESHUTDOWN, queue.send, b"x")
+        with self.assertRaises(barcopy.Closed):
+            queue.receive()
+
+    def test_no_kernel(self):
+        sent = 0
+        while self.queue.try_send(b"x" * 48):
+            sent += 1
+        self.assertEqual(sent, 15)
+        for call in (lambda: self.queue.send(b"x", 0.001), lambda: self.queue.receive(0)):
+            with self.assertRaises(barcopy.Timeout):
+                call()
+        for size in 0, 481:
+            self.raises_errno(errno.EMSGSIZE, self.queue.send, bytes(size))
+        self.raises_errno(errno.EINVAL, self.gdr.queue, lines=17)
+        with self.assertRaises(ValueError):
+            self.queue.receive(-1)
+
+    def test_context_ends_it(self):
+        self.launch(self.queue)
+        self.queue.send(b"begun")
+        self.queue.receive(60)
+        self.gdr.close()
+        self.assertTrue(self.queue.closed)
+        with self.assertRaises(barcopy.Closed):
+            self.queue.try_send(b"x")
 
 
 class Views(Case):
@@ -916,7 +978,7 @@ class Words(unittest.TestCase):
 
     def test_prototypes(self):
         header = ""
-        for name in "gdrapi.h", "barcopy.h":
+        for name in "gdrapi.h", "barcopy.h", "barcopy_queue.h":
             with open(os.path.join(ROOT, "include", name), encoding="utf-8") as f:
                 header += re.sub(r"/\*.*?\*/", " ", f.read(), flags=re.S)
         for name, (_, *argtypes) in _lib._PROTOTYPES.items():
