@@ -124,17 +124,3 @@ void node_start(char **argv)
 	find(&node.maps, "gdrsim_node_maps");
 	unit_before = setup;
 }
-
-int node_main(char **argv, const char *suite_name, void (*add)(TCase *tc))
-{
-	Suite *suite = suite_create(suite_name);
-	TCase *tc = tcase_create(suite_name);
-
-	node_start(argv);
-	tcase_set_timeout(tc, 120);
-	tcase_add_checked_fixture(tc, setup, NULL);
-	add(tc);
-	suite_add_tcase(suite, tc);
-	/* A process per test, whatever CK_FORK says: each needs an environment of its own. */
-	return unit_suite(suite, CK_FORK);
-}

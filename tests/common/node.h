@@ -36,9 +36,6 @@ extern struct node_hooks node;
  */
 void node_start(char **argv);
 
-/* The same for tests of Check's own form: runs the case in one process per test. */
-int node_main(char **argv, const char *suite, void (*add)(TCase *tc));
-
 /* Sets a variable; NULL removes it. */
 void node_env(const char *name, const char *value);
 
@@ -49,8 +46,5 @@ gdr_t node_open_alone(const char *level, const char *persistent);
 
 /* The whole life of an unaligned range of 5000 bytes across the end of a GPU page, from `base`. */
 void node_use_range(gdr_t g, uint64_t base);
-
-#define assert_ok   OK
-#define assert_text SAYS
 
 #endif

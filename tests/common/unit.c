@@ -16,8 +16,10 @@
 extern void __gcov_dump(void) __attribute__((weak));
 
 enum { SKIPPED = 77 }; /* exit status of a process for a test that was skipped */
+enum { ROWS = 1000 }; /* Check's index of a row: that of the test * ROWS + the row */
 
 void (*unit_before)(void);
+int unit_row;
 
 static const struct unit_test *all;
 static const char *running = "";
@@ -72,7 +74,7 @@ static void exec_fresh(int index)
 {
 	char words[1024], number[16], *word, *save = NULL;
 
-	snprintf(words, sizeof(words), "%s", all[index].env);
+	snprintf(words, sizeof(words), "%s", all[index / ROWS].env);
 	for (word = strtok_r(words, " ", &save); word; word = strtok_r(NULL, " ", &save)) {
 		char *value = strchr(word, '=');
 
@@ -87,10 +89,11 @@ static void exec_fresh(int index)
 
 static void run_here(int index)
 {
-	running = all[index].name;
+	running = all[index / ROWS].name;
+	unit_row = index % ROWS;
 	if (unit_before)
 		unit_before();
-	all[index].fn();
+	all[index / ROWS].fn();
 }
 
 START_TEST(run)
@@ -98,7 +101,7 @@ START_TEST(run)
 	int status = -1;
 	pid_t pid;
 
-	if (!all[_i].env) {
+	if (!all[_i / ROWS].env) {
 		run_here(_i);
 		return;
 	}
@@ -112,7 +115,7 @@ START_TEST(run)
 		return;
 	}
 	ck_assert_msg(WIFEXITED(status) && !WEXITSTATUS(status), "%s: %s %d (text above)",
-		      all[_i].name, WIFSIGNALED(status) ? "signal" : "exit",
+		      all[_i / ROWS].name, WIFSIGNALED(status) ? "signal" : "exit",
 		      WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
 }
 END_TEST
@@ -126,7 +129,7 @@ END_TEST
 static int run_one(const char *suite_name, int index)
 {
 	Suite *suite = suite_create(suite_name);
-	TCase *tc = tcase_create(all[index].name);
+	TCase *tc = tcase_create(all[index / ROWS].name);
 	SRunner *runner;
 	int failed;
 
@@ -140,7 +143,7 @@ static int run_one(const char *suite_name, int index)
 	if (failed) {
 		TestResult **results = srunner_failures(runner);
 
-		fprintf(stderr, "%s: %s:%d: %s\n", all[index].name, tr_lfile(results[0]),
+		fprintf(stderr, "%s: %s:%d: %s\n", all[index / ROWS].name, tr_lfile(results[0]),
 			tr_lno(results[0]), tr_msg(results[0]));
 		free(results);
 	}
@@ -169,15 +172,17 @@ int unit_suite(Suite *suite, enum fork_status forks)
 }
 
 /* The test of that name, in this process or what exec makes of it. */
-static int run_named(const char *suite_name, const char *name, size_t count)
+static int run_named(const char *suite_name, char **argv, size_t count)
 {
 	for (size_t i = 0; i < count; i++)
-		if (!strcmp(name, all[i].name)) {
+		if (!strcmp(argv[1], all[i].name)) {
+			int index = (int)i * ROWS + (argv[2] ? atoi(argv[2]) : 0);
+
 			if (all[i].env)
-				exec_fresh((int)i);
-			return run_one(suite_name, (int)i);
+				exec_fresh(index);
+			return run_one(suite_name, index);
 		}
-	fprintf(stderr, "no test \"%s\"; there are:\n", name);
+	fprintf(stderr, "no test \"%s\"; there are:\n", argv[1]);
 	for (size_t i = 0; i < count; i++)
 		fprintf(stderr, "  %s\n", all[i].name);
 	return EXIT_FAILURE;
@@ -189,20 +194,21 @@ int unit_main(char **argv, const char *suite_name, const struct unit_test *tests
 	Suite *suite;
 
 	all = tests;
-	if (one && (size_t)atoi(one) < count)
+	if (one && (size_t)atoi(one) / ROWS < count)
 		return run_one(suite_name, atoi(one));
 	if (!realpath(argv[0], self)) {
 		perror(argv[0]);
 		return EXIT_FAILURE;
 	}
 	if (argv[1])
-		return run_named(suite_name, argv[1], count);
+		return run_named(suite_name, argv, count);
 	suite = suite_create(suite_name);
 	for (size_t i = 0; i < count; i++) {
 		TCase *tc = tcase_create(tests[i].name);
 
 		tcase_set_timeout(tc, 300);
-		tcase_add_loop_test(tc, run, (int)i, (int)i + 1);
+		tcase_add_loop_test(tc, run, (int)i * ROWS,
+				    (int)i * ROWS + (tests[i].rows ? tests[i].rows : 1));
 		suite_add_tcase(suite, tc);
 	}
 	return unit_suite(suite, CK_FORK_GETENV);

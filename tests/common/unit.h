@@ -11,6 +11,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* A table's entry leaves out what it has not: 0. */
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
+
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
 struct unit_test {
@@ -19,11 +22,14 @@ struct unit_test {
 	/* NULL: this process (Check's fork of it). Else a fresh one with these "NAME=value" words,
 	 * separated by blanks; may be "". A value may begin with $SIM, the stand-ins' directory. */
 	const char *env;
+	int rows; /* run as often, each in a process of its own, with unit_row from 0 on; 0: once */
 };
+
+extern int unit_row;
 
 /*
  * Runs them all, then prints `N passed, N failed, N skipped`; the value for main to return. With
- * argv[1], the name of a test: runs that one in this process, for a debugger.
+ * argv[1], the name of a test: runs that one in this process, for a debugger; argv[2]: its row.
  */
 int unit_main(char **argv, const char *suite, const struct unit_test *tests, size_t count);
 

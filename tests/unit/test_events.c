@@ -22,11 +22,11 @@ static uint64_t revoked(gdr_t g)
 {
 	barcopy_stats_t s = { .struct_size = sizeof(s) };
 
-	assert_ok(barcopy_get_stats(g, &s));
+	OK(barcopy_get_stats(g, &s));
 	return s.revoked;
 }
 
-START_TEST(test_events)
+static void test_events(void)
 {
 	gdr_t g = node_open("2.6", "0");
 	uint64_t base[3];
@@ -36,12 +36,12 @@ START_TEST(test_events)
 
 	for (int i = 0; i < 3; i++) {
 		base[i] = standin_alloc(2 * MIB);
-		assert_ok(gdr_pin_buffer(g, base[i], 2 * MIB, 0, 0, &h[i]));
+		OK(gdr_pin_buffer(g, base[i], 2 * MIB, 0, 0, &h[i]));
 	}
-	assert_ok(barcopy_get_event_fd(g, &fd));
+	OK(barcopy_get_event_fd(g, &fd));
 	ck_assert(!is_ready(fd));
 	told.h = 42;
-	ck_assert_int_eq(barcopy_next_revoked(g, &told), ENOENT);
+	FAILS(ENOENT, barcopy_next_revoked(g, &told));
 	ck_assert_uint_eq(told.h, 42);
 
 	ck_assert_int_eq(cuda.cuMemFree_v2(base[0]), 0);
@@ -49,49 +49,48 @@ START_TEST(test_events)
 	ck_assert(is_ready(fd));
 	/* A look at the flag takes nothing away, and a second one is no second revocation. */
 	for (int i = 0; i < 2; i++) {
-		assert_ok(gdr_get_callback_flag(g, h[0], &flag));
+		OK(gdr_get_callback_flag(g, h[0], &flag));
 		ck_assert_int_eq(flag, 1);
 	}
 	node.faults(NULL);
-	assert_ok(barcopy_next_revoked(g, &told));
-	assert_ok(barcopy_next_revoked(g, &other));
+	OK(barcopy_next_revoked(g, &told));
+	OK(barcopy_next_revoked(g, &other));
 	/* One round, not one each, and what was seen to be revoked is not asked again. */
 	ck_assert_uint_eq(node.calls("GET_CB_FLAG"), 2);
-	ck_assert_int_eq(barcopy_next_revoked(g, &other), ENOENT);
+	FAILS(ENOENT, barcopy_next_revoked(g, &other));
 	for (int i = 0; i < 3; i++)
 		seen |= (unsigned int)(told.h == h[i].h || other.h == h[i].h) << i;
 	ck_assert_uint_eq(seen, 5);
 	ck_assert_uint_eq(revoked(g), 2); /* each once, however it was seen */
 
-	assert_ok(gdr_unpin_buffer(g, h[0]));
+	OK(gdr_unpin_buffer(g, h[0]));
 	ck_assert(is_ready(fd));
-	assert_ok(gdr_unpin_buffer(g, h[2]));
+	OK(gdr_unpin_buffer(g, h[2]));
 	ck_assert(!is_ready(fd));
-	assert_ok(gdr_unpin_buffer(g, h[1]));
-	ck_assert_int_eq(barcopy_next_revoked(g, &other), ENOENT);
+	OK(gdr_unpin_buffer(g, h[1]));
+	FAILS(ENOENT, barcopy_next_revoked(g, &other));
 	/* It is the caller's: close-on-exec, another one each time, ended by close() alone. A signal meanwhile. */
 	wrap_reset();
 	wrap_fail("poll", 1, EINTR);
-	assert_ok(barcopy_get_event_fd(g, &second));
+	OK(barcopy_get_event_fd(g, &second));
 	ck_assert_str_eq(wrap_failed(), "poll");
 	wrap_reset();
 	ck_assert_int_ne(second, fd);
 	ck_assert_int_eq(fcntl(second, F_GETFD), FD_CLOEXEC);
 	ck_assert_int_eq(close(fd), 0);
-	assert_ok(gdr_pin_buffer(g, base[1], 2 * MIB, 0, 0, &h[1]));
+	OK(gdr_pin_buffer(g, base[1], 2 * MIB, 0, 0, &h[1]));
 	ck_assert_int_eq(cuda.cuMemFree_v2(base[1]), 0);
 	ck_assert(is_ready(second));
-	assert_ok(gdr_close(g));
+	OK(gdr_close(g));
 	ck_assert_int_ne(fcntl(second, F_GETFD), -1);
 	ck_assert(!is_ready(second));
 	ck_assert_int_eq(close(second), 0);
-	ck_assert_int_eq(barcopy_get_event_fd(g, &fd), EINVAL);
-	ck_assert_int_eq(barcopy_next_revoked(g, &other), EINVAL);
+	FAILS(EINVAL, barcopy_get_event_fd(g, &fd));
+	FAILS(EINVAL, barcopy_next_revoked(g, &other));
 }
-END_TEST
 
 /* Who comes to the place of a pin that was told of is told of too. */
-START_TEST(test_events_place_used_again)
+static void test_events_place_used_again(void)
 {
 	gdr_t g = node_open("2.6", "0");
 	uint32_t place = 0;
@@ -100,22 +99,21 @@ START_TEST(test_events_place_used_again)
 		uint64_t base = standin_alloc(2 * MIB);
 		gdr_mh_t h, told;
 
-		assert_ok(gdr_pin_buffer(g, base, 2 * MIB, 0, 0, &h));
+		OK(gdr_pin_buffer(g, base, 2 * MIB, 0, 0, &h));
 		ck_assert(!place || (uint32_t)h.h == place);
 		place = (uint32_t)h.h;
-		ck_assert_int_eq(barcopy_next_revoked(g, &told), ENOENT);
+		FAILS(ENOENT, barcopy_next_revoked(g, &told));
 		ck_assert_int_eq(cuda.cuMemFree_v2(base), 0);
-		assert_ok(barcopy_next_revoked(g, &told));
+		OK(barcopy_next_revoked(g, &told));
 		ck_assert_uint_eq(told.h, h.h);
-		assert_ok(gdr_unpin_buffer(g, h));
+		OK(gdr_unpin_buffer(g, h));
 	}
 	ck_assert_uint_eq(revoked(g), 3);
-	assert_ok(gdr_close(g));
+	OK(gdr_close(g));
 }
-END_TEST
 
 /* Without poll in the driver there is no descriptor, but the ranges can be asked for. */
-START_TEST(test_events_no_poll)
+static void test_events_no_poll(void)
 {
 	uint64_t base = standin_alloc(2 * MIB);
 	gdr_mh_t h, told;
@@ -124,21 +122,19 @@ START_TEST(test_events_no_poll)
 
 	node_env("GDRSIM_NODE_POLL", "0");
 	g = node_open("2.5", "0");
-	ck_assert_int_eq(barcopy_get_event_fd(g, &fd), ENOTSUP);
-	assert_text("gives no notice");
+	FAILS_WITH(ENOTSUP, "gives no notice", barcopy_get_event_fd(g, &fd));
 	ck_assert_int_eq(fd, 42);
-	assert_ok(gdr_pin_buffer(g, base, 2 * MIB, 0, 0, &h));
+	OK(gdr_pin_buffer(g, base, 2 * MIB, 0, 0, &h));
 	ck_assert_int_eq(cuda.cuMemFree_v2(base), 0);
-	assert_ok(barcopy_next_revoked(g, &told));
+	OK(barcopy_next_revoked(g, &told));
 	ck_assert_uint_eq(told.h, h.h);
-	ck_assert_int_eq(barcopy_next_revoked(g, &told), ENOENT);
-	ck_assert_int_eq(barcopy_get_event_fd(g, NULL), EINVAL);
-	ck_assert_int_eq(barcopy_next_revoked(g, NULL), EINVAL);
-	assert_ok(gdr_close(g));
+	FAILS(ENOENT, barcopy_next_revoked(g, &told));
+	FAILS(EINVAL, barcopy_get_event_fd(g, NULL));
+	FAILS(EINVAL, barcopy_next_revoked(g, NULL));
+	OK(gdr_close(g));
 }
-END_TEST
 
-START_TEST(test_events_other_backends)
+static void test_events_other_backends(void)
 {
 	gdr_mh_t told;
 	int fd;
@@ -147,18 +143,16 @@ START_TEST(test_events_other_backends)
 	node_env("GDRSIM_NODE", "absent");
 	g = barcopy_open(BARCOPY_OPEN_ANY);
 	ck_assert_ptr_nonnull(g);
-	ck_assert_int_eq(barcopy_get_event_fd(g, &fd), ENOTSUP);
-	assert_text("no range is ever revoked");
-	ck_assert_int_eq(barcopy_next_revoked(g, &told), ENOENT);
-	assert_ok(gdr_close(g));
+	FAILS_WITH(ENOTSUP, "no range is ever revoked", barcopy_get_event_fd(g, &fd));
+	FAILS(ENOENT, barcopy_next_revoked(g, &told));
+	OK(gdr_close(g));
 }
-END_TEST
 
 /*
  * Regions that a cache keeps: idle ones are released and not told of; one in use is, once, and the last
  * put releases it. A cache's handle is nobody's to unpin.
  */
-START_TEST(test_events_cached)
+static void test_events_cached(void)
 {
 	barcopy_cache_options_t options = { .struct_size = sizeof(options),
 					    .validity = BARCOPY_CACHE_NOTIFIED };
@@ -169,58 +163,57 @@ START_TEST(test_events_cached)
 	gdr_mh_t told, own;
 	int fd;
 
-	assert_ok(barcopy_get_event_fd(g, &fd));
-	assert_ok(barcopy_cache_create(g, &options, &cache));
+	OK(barcopy_get_event_fd(g, &fd));
+	OK(barcopy_cache_create(g, &options, &cache));
 	for (int i = 0; i < 3; i++)
 		base[i] = standin_alloc(2 * MIB);
-	assert_ok(gdr_pin_buffer(g, base[0], 2 * MIB, 0, 0, &own));
-	assert_ok(barcopy_cache_get(cache, base[0] + 100, 8, &region));
-	assert_ok(barcopy_cache_put(cache, &region));
+	OK(gdr_pin_buffer(g, base[0], 2 * MIB, 0, 0, &own));
+	OK(barcopy_cache_get(cache, base[0] + 100, 8, &region));
+	OK(barcopy_cache_put(cache, &region));
 	ck_assert_int_eq(cuda.cuMemFree_v2(base[0]), 0);
 	ck_assert(is_ready(fd));
-	assert_ok(barcopy_next_revoked(g, &told)); /* behind the idle one */
+	OK(barcopy_next_revoked(g, &told)); /* behind the idle one */
 	ck_assert_uint_eq(told.h, own.h);
-	ck_assert_int_eq(barcopy_next_revoked(g, &told), ENOENT);
-	assert_ok(gdr_unpin_buffer(g, own));
+	FAILS(ENOENT, barcopy_next_revoked(g, &told));
+	OK(gdr_unpin_buffer(g, own));
 	ck_assert(!is_ready(fd));
 	ck_assert_uint_eq(node.pins(), 0);
 
-	assert_ok(gdr_pin_buffer(g, base[1], 2 * MIB, 0, 0, &own));
-	assert_ok(barcopy_cache_get(cache, base[1], 8, &region));
-	assert_ok(barcopy_cache_get(cache, base[1], 8, &other));
-	ck_assert_int_eq(gdr_unpin_buffer(g, region.handle), EINVAL);
-	ck_assert_int_eq(gdr_unmap(g, region.handle, region.cpu_ptr, 2 * MIB), EINVAL);
-	assert_text("barcopy_cache_put");
-	assert_ok(gdr_copy_from_mapping(region.handle, &seen, region.cpu_ptr, 8));
-	assert_ok(barcopy_cache_get(cache, base[2], 8, &(barcopy_region_t){ .size = 0 }));
+	OK(gdr_pin_buffer(g, base[1], 2 * MIB, 0, 0, &own));
+	OK(barcopy_cache_get(cache, base[1], 8, &region));
+	OK(barcopy_cache_get(cache, base[1], 8, &other));
+	FAILS(EINVAL, gdr_unpin_buffer(g, region.handle));
+	FAILS_WITH(EINVAL, "barcopy_cache_put",
+		   gdr_unmap(g, region.handle, region.cpu_ptr, 2 * MIB));
+	OK(gdr_copy_from_mapping(region.handle, &seen, region.cpu_ptr, 8));
+	OK(barcopy_cache_get(cache, base[2], 8, &(barcopy_region_t){ .size = 0 }));
 	ck_assert_int_eq(cuda.cuMemFree_v2(base[1]), 0);
-	assert_ok(barcopy_next_revoked(g, &told));
+	OK(barcopy_next_revoked(g, &told));
 	ck_assert(told.h == own.h || told.h == region.handle.h);
-	assert_ok(barcopy_next_revoked(g, &told));
+	OK(barcopy_next_revoked(g, &told));
 	ck_assert(told.h == own.h || told.h == region.handle.h);
-	ck_assert_int_eq(barcopy_next_revoked(g, &told), ENOENT);
-	assert_ok(gdr_unpin_buffer(g, own));
-	assert_ok(barcopy_cache_put(cache, &region));
+	FAILS(ENOENT, barcopy_next_revoked(g, &told));
+	OK(gdr_unpin_buffer(g, own));
+	OK(barcopy_cache_put(cache, &region));
 	ck_assert(is_ready(fd));
-	assert_ok(barcopy_cache_put(cache, &other));
+	OK(barcopy_cache_put(cache, &other));
 	ck_assert(!is_ready(fd));
 	ck_assert_uint_eq(node.pins(), 1); /* of base[2], which was not freed */
-	ck_assert_int_eq(barcopy_next_revoked(g, &told), ENOENT);
-	assert_ok(gdr_close(g));
+	FAILS(ENOENT, barcopy_next_revoked(g, &told));
+	OK(gdr_close(g));
 }
-END_TEST
 
-static void add_tests(TCase *tc)
-{
-	tcase_add_test(tc, test_events);
-	tcase_add_test(tc, test_events_place_used_again);
-	tcase_add_test(tc, test_events_no_poll);
-	tcase_add_test(tc, test_events_other_backends);
-	tcase_add_test(tc, test_events_cached);
-}
+static const struct unit_test tests[] = {
+	{ "events", test_events },
+	{ "events place used again", test_events_place_used_again },
+	{ "events no poll", test_events_no_poll },
+	{ "events other backends", test_events_other_backends },
+	{ "events cached", test_events_cached },
+};
 
 int main(int argc, char **argv)
 {
 	(void)argc;
-	return node_main(argv, "events", add_tests);
+	node_start(argv);
+	return unit_main(argv, "events", tests, COUNT(tests));
 }

@@ -10,10 +10,10 @@
 #include "common/node.h"
 #include "common/resources.h"
 
-START_TEST(test_levels)
+static void test_levels(void)
 {
-	char level[16], persistent[2] = { (char)('0' + _i % 2), 0 };
-	int minor = _i / 2, major, value;
+	char level[16], persistent[2] = { (char)('0' + unit_row % 2), 0 };
+	int minor = unit_row / 2, major, value;
 	int fds = resources_fds();
 	uint64_t base;
 	gdr_t g;
@@ -22,12 +22,12 @@ START_TEST(test_levels)
 	node.faults(NULL);
 	g = node_open(level, persistent);
 	base = standin_alloc(MIB);
-	assert_ok(gdr_driver_get_version(g, &major, &value));
+	OK(gdr_driver_get_version(g, &major, &value));
 	ck_assert_int_eq(major, 2);
 	ck_assert_int_eq(value, minor);
-	assert_ok(gdr_get_attribute(g, GDR_ATTR_USE_PERSISTENT_MAPPING, &value));
-	ck_assert_int_eq(value, minor >= 5 && _i % 2);
-	assert_ok(gdr_get_attribute(g, GDR_ATTR_USING_DMA_BUF_MMAP, &value));
+	OK(gdr_get_attribute(g, GDR_ATTR_USE_PERSISTENT_MAPPING, &value));
+	ck_assert_int_eq(value, minor >= 5 && unit_row % 2);
+	OK(gdr_get_attribute(g, GDR_ATTR_USING_DMA_BUF_MMAP, &value));
 	ck_assert_int_eq(value, 0);
 	node_use_range(g, base);
 
@@ -38,17 +38,16 @@ START_TEST(test_levels)
 	ck_assert_int_eq(node.calls("REQ_MAPPING_TYPE") > 0, minor >= 5);
 	ck_assert_int_eq(node.calls("GET_INFO") > 0, minor < 4);
 	ck_assert_int_eq(node.calls("GET_INFO_V2") > 0, minor >= 4);
-	assert_ok(gdr_close(g));
+	OK(gdr_close(g));
 	ck_assert_int_eq(cuda.cuMemFree_v2(base), 0);
 	ck_assert_int_eq(resources_fds(), fds);
 }
-END_TEST
 
 /* A wish that is the memory's own type is granted at any level, another one at none. */
-START_TEST(test_mapping_types)
+static void test_mapping_types(void)
 {
 	static const char *const levels[] = { "2.0", "2.4", "2.6" };
-	bool cached = _i % 2;
+	bool cached = unit_row % 2;
 	int own = cached ? GDR_MAP_FLAG_REQ_CACHE_MAPPING : GDR_MAP_FLAG_REQ_WC_MAPPING;
 	int other = cached ? GDR_MAP_FLAG_REQ_WC_MAPPING : GDR_MAP_FLAG_REQ_CACHE_MAPPING;
 	int type = cached ? GDR_MAPPING_TYPE_CACHING : GDR_MAPPING_TYPE_WC;
@@ -61,36 +60,34 @@ START_TEST(test_mapping_types)
 
 #if defined(__aarch64__)
 	/* Before level 2.4 a node tells write-combining alone: for the rest, what is right for both. */
-	if (cached && _i / 2 == 0) {
+	if (cached && unit_row / 2 == 0) {
 		third = own;
 		own = GDR_MAP_FLAG_REQ_DEVICE_MAPPING;
 		type = GDR_MAPPING_TYPE_DEVICE;
 	}
 #endif
 	node_env("GDRSIM_NODE_TYPE", cached ? "2" : "1");
-	g = node_open(levels[_i / 2], "1");
-	assert_ok(gdr_pin_buffer(g, base, MIB, 0, 0, &h));
-	ck_assert_int_eq(gdr_map_v2(g, h, &map, MIB, other), ENOTSUP);
-	assert_text("cannot be mapped as");
-	ck_assert_int_eq(gdr_map_v2(g, h, &map, MIB, third), ENOTSUP);
+	g = node_open(levels[unit_row / 2], "1");
+	OK(gdr_pin_buffer(g, base, MIB, 0, 0, &h));
+	FAILS_WITH(ENOTSUP, "cannot be mapped as", gdr_map_v2(g, h, &map, MIB, other));
+	FAILS(ENOTSUP, gdr_map_v2(g, h, &map, MIB, third));
 	ck_assert_uint_eq(node.maps(), 0);
-	assert_ok(gdr_map_v2(g, h, &map, MIB, own));
-	assert_ok(gdr_get_info(g, h, &info));
+	OK(gdr_map_v2(g, h, &map, MIB, own));
+	OK(gdr_get_info(g, h, &info));
 	ck_assert_int_eq(info.mapping_type, type);
-	assert_ok(gdr_unmap(g, h, map, MIB));
-	assert_ok(gdr_map(g, h, &map, MIB));
-	assert_ok(gdr_get_info(g, h, &info));
+	OK(gdr_unmap(g, h, map, MIB));
+	OK(gdr_map(g, h, &map, MIB));
+	OK(gdr_get_info(g, h, &info));
 	ck_assert_int_eq(info.mapping_type, type);
 	ck_assert_uint_eq(info.wc_mapping, !cached);
-	assert_ok(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_MAPPING_TYPE, &value));
+	OK(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_MAPPING_TYPE, &value));
 	ck_assert_uint_eq(value, (unsigned int)type);
-	assert_ok(gdr_close(g));
+	OK(gdr_close(g));
 	ck_assert_uint_eq(node.pins(), 0);
 }
-END_TEST
 
 /* A wish holds for its own map: the next one has the default again. */
-START_TEST(test_wish_ends)
+static void test_wish_ends(void)
 {
 	uint64_t base = standin_alloc(MIB), value;
 	gdr_info_t info;
@@ -100,39 +97,37 @@ START_TEST(test_wish_ends)
 
 	node_env("GDRSIM_NODE_DEVICE", "1");
 	g = node_open("2.6", "1");
-	assert_ok(gdr_pin_buffer(g, base, MIB, 0, 0, &h));
-	assert_ok(gdr_map_v2(g, h, &map, MIB, GDR_MAP_FLAG_REQ_DEVICE_MAPPING));
-	assert_ok(gdr_get_info(g, h, &info));
+	OK(gdr_pin_buffer(g, base, MIB, 0, 0, &h));
+	OK(gdr_map_v2(g, h, &map, MIB, GDR_MAP_FLAG_REQ_DEVICE_MAPPING));
+	OK(gdr_get_info(g, h, &info));
 	ck_assert_int_eq(info.mapping_type, GDR_MAPPING_TYPE_DEVICE);
-	assert_ok(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_MAPPING_TYPE, &value));
+	OK(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_MAPPING_TYPE, &value));
 	ck_assert_uint_eq(value, GDR_MAPPING_TYPE_WC);
-	assert_ok(gdr_unmap(g, h, map, MIB));
-	assert_ok(gdr_map(g, h, &map, MIB));
-	assert_ok(gdr_get_info(g, h, &info));
+	OK(gdr_unmap(g, h, map, MIB));
+	OK(gdr_map(g, h, &map, MIB));
+	OK(gdr_get_info(g, h, &info));
 	ck_assert_int_eq(info.mapping_type, GDR_MAPPING_TYPE_WC);
-	assert_ok(gdr_close(g));
+	OK(gdr_close(g));
 }
-END_TEST
 
 /* A driver that claims the level but lacks the call: the type of the mapping decides. */
-START_TEST(test_no_type_call)
+static void test_no_type_call(void)
 {
 	uint64_t base = standin_alloc(MIB);
 	gdr_t g = node_open("2.5", "1");
 	gdr_mh_t h;
 	void *map;
 
-	assert_ok(gdr_pin_buffer(g, base, MIB, 0, 0, &h));
+	OK(gdr_pin_buffer(g, base, MIB, 0, 0, &h));
 	node.faults("REQ_MAPPING_TYPE:*=ENOTTY");
-	assert_ok(gdr_map_v2(g, h, &map, MIB, GDR_MAP_FLAG_REQ_WC_MAPPING));
-	assert_ok(gdr_unmap(g, h, map, MIB));
-	ck_assert_int_eq(gdr_map_v2(g, h, &map, MIB, GDR_MAP_FLAG_REQ_CACHE_MAPPING), ENOTSUP);
+	OK(gdr_map_v2(g, h, &map, MIB, GDR_MAP_FLAG_REQ_WC_MAPPING));
+	OK(gdr_unmap(g, h, map, MIB));
+	FAILS(ENOTSUP, gdr_map_v2(g, h, &map, MIB, GDR_MAP_FLAG_REQ_CACHE_MAPPING));
 	ck_assert_uint_eq(node.maps(), 0);
-	assert_ok(gdr_close(g));
+	OK(gdr_close(g));
 }
-END_TEST
 
-START_TEST(test_pin_flags)
+static void test_pin_flags(void)
 {
 	uint64_t base = standin_alloc(MIB);
 	gdr_mh_t h;
@@ -140,32 +135,31 @@ START_TEST(test_pin_flags)
 	gdr_t g;
 
 	g = node_open("2.4", "1");
-	assert_ok(gdr_pin_buffer_v2(g, base, MIB, GDR_PIN_FLAG_DEFAULT, &h));
-	ck_assert_int_eq(gdr_pin_buffer_v2(g, base, MIB, GDR_PIN_FLAG_FORCE_PCIE, &h), EINVAL);
-	assert_ok(gdr_close(g));
+	OK(gdr_pin_buffer_v2(g, base, MIB, GDR_PIN_FLAG_DEFAULT, &h));
+	FAILS(EINVAL, gdr_pin_buffer_v2(g, base, MIB, GDR_PIN_FLAG_FORCE_PCIE, &h));
+	OK(gdr_close(g));
 
 	g = node_open("2.6", "1");
-	assert_ok(gdr_get_attribute(g, GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE, &value));
+	OK(gdr_get_attribute(g, GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE, &value));
 	ck_assert_int_eq(value, 0);
-	ck_assert_int_eq(gdr_pin_buffer_v2(g, base, MIB, GDR_PIN_FLAG_FORCE_PCIE, &h), EINVAL);
-	assert_ok(gdr_close(g));
+	FAILS(EINVAL, gdr_pin_buffer_v2(g, base, MIB, GDR_PIN_FLAG_FORCE_PCIE, &h));
+	OK(gdr_close(g));
 
 	node_env("GDRSIM_NODE_PCIE", "1");
 	g = node_open("2.6", "1");
-	assert_ok(gdr_get_attribute(g, GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE, &value));
+	OK(gdr_get_attribute(g, GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE, &value));
 	ck_assert_int_eq(value, 1);
-	assert_ok(gdr_pin_buffer_v2(g, base, MIB, GDR_PIN_FLAG_FORCE_PCIE, &h));
-	ck_assert_int_eq(gdr_pin_buffer_v2(g, base, MIB, 2, &h), EINVAL);
-	assert_ok(gdr_close(g));
+	OK(gdr_pin_buffer_v2(g, base, MIB, GDR_PIN_FLAG_FORCE_PCIE, &h));
+	FAILS(EINVAL, gdr_pin_buffer_v2(g, base, MIB, 2, &h));
+	OK(gdr_close(g));
 	/* Supported by the build, refused in this mode. */
 	g = node_open("2.6", "0");
-	ck_assert_int_eq(gdr_pin_buffer_v2(g, base, MIB, GDR_PIN_FLAG_FORCE_PCIE, &h), EINVAL);
-	assert_ok(gdr_close(g));
+	FAILS(EINVAL, gdr_pin_buffer_v2(g, base, MIB, GDR_PIN_FLAG_FORCE_PCIE, &h));
+	OK(gdr_close(g));
 }
-END_TEST
 
 /* Programs that still give tokens pin their own memory: no driver gets to see them. */
-START_TEST(test_tokens)
+static void test_tokens(void)
 {
 	uint64_t base = standin_alloc(MIB);
 	gdr_mh_t h;
@@ -173,40 +167,38 @@ START_TEST(test_tokens)
 
 	g = node_open("2.6", "1");
 	node.faults(NULL);
-	assert_ok(gdr_pin_buffer(g, base, MIB, 77, 1, &h));
+	OK(gdr_pin_buffer(g, base, MIB, 77, 1, &h));
 	ck_assert_uint_eq(node.calls("PIN_BUFFER"), 0);
 	ck_assert_uint_eq(node.calls("PIN_BUFFER_V2"), 1);
-	assert_ok(gdr_close(g));
+	OK(gdr_close(g));
 	g = node_open("2.6", "0");
-	assert_ok(gdr_pin_buffer(g, base, MIB, 0, 0xfe00, &h));
-	assert_ok(gdr_close(g));
+	OK(gdr_pin_buffer(g, base, MIB, 0, 0xfe00, &h));
+	OK(gdr_close(g));
 	g = node_open("2.4", "0");
 	node.faults(NULL);
-	assert_ok(gdr_pin_buffer(g, base, MIB, 77, 1, &h));
+	OK(gdr_pin_buffer(g, base, MIB, 77, 1, &h));
 	ck_assert_uint_eq(node.calls("PIN_BUFFER"), 1);
-	assert_ok(gdr_close(g));
+	OK(gdr_close(g));
 }
-END_TEST
 
 /* The driver decides what memory is: CUDA need not know it. */
-START_TEST(test_unknown_memory)
+static void test_unknown_memory(void)
 {
 	static char host[4096];
 	uint64_t base = standin_alloc(MIB);
 	gdr_t g = node_open_alone("2.6", "1");
 	gdr_mh_t h = { 42 };
 
-	ck_assert_int_eq(gdr_pin_buffer(g, (uintptr_t)host, sizeof(host), 0, 0, &h), EINVAL);
-	assert_text("gdrdrv: PIN_BUFFER: Invalid argument");
-	ck_assert_int_eq(gdr_pin_buffer(g, base + 64 * MIB, 4, 0, 0, &h), EINVAL);
-	ck_assert_int_eq(gdr_pin_buffer(g, base, 64 * MIB, 0, 0, &h), EINVAL);
+	FAILS_WITH(EINVAL, "gdrdrv: PIN_BUFFER: Invalid argument",
+		   gdr_pin_buffer(g, (uintptr_t)host, sizeof(host), 0, 0, &h));
+	FAILS(EINVAL, gdr_pin_buffer(g, base + 64 * MIB, 4, 0, 0, &h));
+	FAILS(EINVAL, gdr_pin_buffer(g, base, 64 * MIB, 0, 0, &h));
 	ck_assert_uint_eq(h.h, 42);
-	assert_ok(gdr_close(g));
+	OK(gdr_close(g));
 }
-END_TEST
 
 /* What the driver knows and CUDA does not: a cache that is told of every free keeps it, no other does. */
-START_TEST(test_unknown_memory_cached)
+static void test_unknown_memory_cached(void)
 {
 	barcopy_cache_options_t o = { .struct_size = sizeof(o) };
 	barcopy_cache_stats_t s = { .struct_size = sizeof(s) };
@@ -218,23 +210,22 @@ START_TEST(test_unknown_memory_cached)
 	cuda_hooks.set_fail("cuPointerGetAttributes:*=1");
 	for (int notified = 0; notified < 2; notified++) {
 		o.validity = notified ? BARCOPY_CACHE_NOTIFIED : BARCOPY_CACHE_CHECK_TAG;
-		assert_ok(barcopy_cache_create(g, &o, &cache));
+		OK(barcopy_cache_create(g, &o, &cache));
 		for (int i = 0; i < 3; i++) {
-			assert_ok(barcopy_cache_get(cache, base + 100, 8, &r));
-			assert_ok(gdr_copy_to_mapping(r.handle, r.cpu_ptr, &i, sizeof(i)));
-			assert_ok(barcopy_cache_put(cache, &r));
+			OK(barcopy_cache_get(cache, base + 100, 8, &r));
+			OK(gdr_copy_to_mapping(r.handle, r.cpu_ptr, &i, sizeof(i)));
+			OK(barcopy_cache_put(cache, &r));
 			ck_assert_uint_eq(node.pins(), notified);
 		}
-		assert_ok(barcopy_cache_get_stats(cache, &s));
+		OK(barcopy_cache_get_stats(cache, &s));
 		ck_assert_uint_eq(s.misses, notified ? 1 : 3);
 		ck_assert_uint_eq(s.hits, notified ? 2 : 0);
-		assert_ok(barcopy_cache_destroy(cache));
+		OK(barcopy_cache_destroy(cache));
 		ck_assert_uint_eq(node.pins(), 0);
 	}
 	cuda_hooks.set_fail(NULL);
-	assert_ok(gdr_close(g));
+	OK(gdr_close(g));
 }
-END_TEST
 
 static void check_no_open(int err, const char *text)
 {
@@ -243,11 +234,11 @@ static void check_no_open(int err, const char *text)
 	errno = 0;
 	ck_assert_ptr_null(gdr_open());
 	ck_assert_int_eq(errno, err);
-	assert_text(text);
+	SAYS(text);
 	ck_assert_int_eq(resources_fds(), fds);
 }
 
-START_TEST(test_open_refused)
+static void test_open_refused(void)
 {
 	static const struct {
 		const char *name, *value, *rules;
@@ -270,26 +261,24 @@ START_TEST(test_open_refused)
 		{ NULL, NULL, "GET_VERSION:*=EACCES", EACCES, "GET_VERSION" },
 	};
 
-	if (cases[_i].name)
-		node_env(cases[_i].name, cases[_i].value);
-	node.faults(cases[_i].rules);
-	check_no_open(cases[_i].err, cases[_i].text);
+	if (cases[unit_row].name)
+		node_env(cases[unit_row].name, cases[unit_row].value);
+	node.faults(cases[unit_row].rules);
+	check_no_open(cases[unit_row].err, cases[unit_row].text);
 }
-END_TEST
 
 /* Of several that are there and refuse it is the first one's errno, and every one's text. */
-START_TEST(test_open_refusals)
+static void test_open_refusals(void)
 {
 	node_env("GDRSIM_RM", "denied");
 	node_env("GDRSIM_NODE_LEVEL", "1.3");
 	check_no_open(EINVAL, "is 1.3; 2.0 is the oldest");
-	assert_text("/dev/nvidiactl may not be opened");
+	SAYS("/dev/nvidiactl may not be opened");
 	node_env("GDRSIM_NODE", "absent");
 	check_no_open(EACCES, "/dev/nvidiactl may not be opened");
 }
-END_TEST
 
-START_TEST(test_open_next_backend)
+static void test_open_next_backend(void)
 {
 	int major, minor, value;
 	gdr_t g;
@@ -298,16 +287,15 @@ START_TEST(test_open_next_backend)
 	node_env("GDRSIM_DRIVER_VERSION", "13030");
 	g = gdr_open();
 	ck_assert_ptr_nonnull(g);
-	assert_ok(gdr_driver_get_version(g, &major, &minor));
+	OK(gdr_driver_get_version(g, &major, &minor));
 	ck_assert_int_eq(minor, 6);
-	assert_ok(gdr_get_attribute(g, GDR_ATTR_USING_DMA_BUF_MMAP, &value));
+	OK(gdr_get_attribute(g, GDR_ATTR_USING_DMA_BUF_MMAP, &value));
 	ck_assert_int_eq(value, 1);
-	assert_ok(gdr_close(g));
+	OK(gdr_close(g));
 }
-END_TEST
 
 /* Memory of cudaHostAlloc has its CPU pointer: the driver is asked only where CUDA keeps that back. */
-START_TEST(test_host_memory)
+static void test_host_memory(void)
 {
 	uint64_t backend = 0;
 	gdr_t g = node_open("2.6", "1");
@@ -315,53 +303,51 @@ START_TEST(test_host_memory)
 	void *a = standin_host_alloc(4096, 0);
 	gdr_mh_t h;
 
-	assert_ok(gdr_pin_buffer_v2(g, (uintptr_t)a, 4096, 0, &h));
-	assert_ok(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_BACKEND, &backend));
+	OK(gdr_pin_buffer_v2(g, (uintptr_t)a, 4096, 0, &h));
+	OK(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_BACKEND, &backend));
 	ck_assert_uint_eq(backend, BARCOPY_BACKEND_HOST);
 	ck_assert_uint_eq(node.calls("PIN_BUFFER_V2"), before);
-	assert_ok(gdr_unpin_buffer(g, h));
+	OK(gdr_unpin_buffer(g, h));
 	cuda_hooks.set_fail("cuMemHostGetFlags:*=999");
-	ck_assert_int_eq(gdr_pin_buffer_v2(g, (uintptr_t)a, 4096, 0, &h), ENOTSUP);
+	FAILS(ENOTSUP, gdr_pin_buffer_v2(g, (uintptr_t)a, 4096, 0, &h));
 	ck_assert_uint_eq(node.calls("PIN_BUFFER_V2"), before + 1);
-	assert_text("gdrdrv: ");
-	assert_text("host: ");
-	assert_ok(gdr_close(g));
+	SAYS("gdrdrv: ");
+	SAYS("host: ");
+	OK(gdr_close(g));
 }
-END_TEST
 
 /* An attribute that cannot be had reads 0, and the open succeeds. */
-START_TEST(test_open_attributes)
+static void test_open_attributes(void)
 {
 	int value;
 	gdr_t g;
 
 	node.faults("GET_ATTR:*=EINVAL");
 	g = node_open("2.5", "1");
-	assert_ok(gdr_get_attribute(g, GDR_ATTR_USE_PERSISTENT_MAPPING, &value));
+	OK(gdr_get_attribute(g, GDR_ATTR_USE_PERSISTENT_MAPPING, &value));
 	ck_assert_int_eq(value, 0);
-	assert_ok(gdr_close(g));
+	OK(gdr_close(g));
 }
-END_TEST
 
-static void add_tests(TCase *tc)
-{
-	tcase_add_loop_test(tc, test_levels, 0, 14);
-	tcase_add_loop_test(tc, test_mapping_types, 0, 6);
-	tcase_add_test(tc, test_wish_ends);
-	tcase_add_test(tc, test_no_type_call);
-	tcase_add_test(tc, test_pin_flags);
-	tcase_add_test(tc, test_tokens);
-	tcase_add_test(tc, test_unknown_memory);
-	tcase_add_test(tc, test_unknown_memory_cached);
-	tcase_add_loop_test(tc, test_open_refused, 0, 14);
-	tcase_add_test(tc, test_open_refusals);
-	tcase_add_test(tc, test_open_next_backend);
-	tcase_add_test(tc, test_host_memory);
-	tcase_add_test(tc, test_open_attributes);
-}
+static const struct unit_test tests[] = {
+	{ "levels", test_levels, .rows = 14 },
+	{ "mapping types", test_mapping_types, .rows = 6 },
+	{ "wish ends", test_wish_ends },
+	{ "no type call", test_no_type_call },
+	{ "pin flags", test_pin_flags },
+	{ "tokens", test_tokens },
+	{ "unknown memory", test_unknown_memory },
+	{ "unknown memory cached", test_unknown_memory_cached },
+	{ "open refused", test_open_refused, .rows = 14 },
+	{ "open refusals", test_open_refusals },
+	{ "open next backend", test_open_next_backend },
+	{ "host memory", test_host_memory },
+	{ "open attributes", test_open_attributes },
+};
 
 int main(int argc, char **argv)
 {
 	(void)argc;
-	return node_main(argv, "gdrdrv", add_tests);
+	node_start(argv);
+	return unit_main(argv, "gdrdrv", tests, COUNT(tests));
 }

@@ -26,23 +26,22 @@ static gdr_t open_with(const char *sources, const char *persistent)
 }
 
 /* By address where the driver can, also where it can both. */
-START_TEST(test_address_first)
+static void test_address_first(void)
 {
 	static const char *const sources[] = { "0", ADDRESS, BOTH };
 	uint64_t base;
 	gdr_t g;
 
-	g = open_with(sources[_i], "1");
+	g = open_with(sources[unit_row], "1");
 	base = standin_alloc(MIB);
 	node_use_range(g, base);
 	ck_assert_uint_gt(node.calls("PIN_BUFFER_V2"), 0);
 	ck_assert_uint_eq(node.calls("PIN_DMABUF"), 0);
-	assert_ok(gdr_close(g));
+	OK(gdr_close(g));
 }
-END_TEST
 
 /* A driver that has nothing else, or GDRCOPY_BACKEND: the same life of a range, no descriptor left. */
-START_TEST(test_by_dmabuf)
+static void test_by_dmabuf(void)
 {
 	static const struct {
 		const char *sources, *backend, *persistent;
@@ -57,8 +56,8 @@ START_TEST(test_by_dmabuf)
 	int fds, value;
 	gdr_t g;
 
-	node_env("GDRCOPY_BACKEND", cases[_i].backend);
-	g = open_with(cases[_i].sources, cases[_i].persistent);
+	node_env("GDRCOPY_BACKEND", cases[unit_row].backend);
+	g = open_with(cases[unit_row].sources, cases[unit_row].persistent);
 	base = standin_alloc(MIB);
 	node_use_range(g, base);
 	/* The stand-in lets go of a closed buffer at its next export: one is left, however often. */
@@ -68,16 +67,15 @@ START_TEST(test_by_dmabuf)
 	ck_assert_uint_gt(node.calls("PIN_DMABUF"), 0);
 	ck_assert_uint_eq(node.calls("PIN_BUFFER_V2") + node.calls("PIN_BUFFER"), 0);
 	/* Whatever the driver says of its pins by address. */
-	assert_ok(gdr_get_attribute(g, GDR_ATTR_USE_PERSISTENT_MAPPING, &value));
+	OK(gdr_get_attribute(g, GDR_ATTR_USE_PERSISTENT_MAPPING, &value));
 	ck_assert_int_eq(value, 1);
-	assert_ok(gdr_get_attribute(g, GDR_ATTR_USING_DMA_BUF_MMAP, &value));
+	OK(gdr_get_attribute(g, GDR_ATTR_USING_DMA_BUF_MMAP, &value));
 	ck_assert_int_eq(value, 0);
-	assert_ok(gdr_close(g));
+	OK(gdr_close(g));
 }
-END_TEST
 
 /* A buffer that somebody hands over, whatever this driver's own pins go by. */
-START_TEST(test_handed_over)
+static void test_handed_over(void)
 {
 	static const struct {
 		const char *sources;
@@ -96,36 +94,35 @@ START_TEST(test_handed_over)
 	gdr_t g;
 
 	node_env("GDRCOPY_BACKEND", "gdrdrv");
-	g = open_with(cases[_i].sources, "0");
+	g = open_with(cases[unit_row].sources, "0");
 	base = standin_alloc(MIB);
 	ck_assert_int_eq(cuda.cuMemGetHandleForAddressRange(&fd, base, MIB,
 							    CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0),
 			 0);
-	if (cases[_i].err) {
-		ck_assert_int_eq(
-			barcopy_mem_import(g, cases[_i].device, fd, MIB, BARCOPY_MEM_DMABUF, &mem),
-			cases[_i].err);
-		assert_text(cases[_i].text);
+	if (cases[unit_row].err) {
+		ck_assert_int_eq(barcopy_mem_import(g, cases[unit_row].device, fd, MIB,
+						    BARCOPY_MEM_DMABUF, &mem),
+				 cases[unit_row].err);
+		SAYS(cases[unit_row].text);
 	} else {
-		assert_ok(barcopy_mem_import(g, 0, fd, MIB, BARCOPY_MEM_DMABUF, &mem));
+		OK(barcopy_mem_import(g, 0, fd, MIB, BARCOPY_MEM_DMABUF, &mem));
 		ck_assert_uint_eq(mem.device_ptr, 0);
-		assert_ok(gdr_copy_to_mapping(mem.handle, (char *)mem.cpu_ptr + MIB - 8, &word, 8));
+		OK(gdr_copy_to_mapping(mem.handle, (char *)mem.cpu_ptr + MIB - 8, &word, 8));
 		ck_assert_int_eq(cuda.cuMemcpyDtoH_v2(&seen, base + MIB - 8, 8), 0);
 		ck_assert_uint_eq(seen, word);
-		assert_ok(barcopy_get_handle_attribute(
-			g, mem.handle, BARCOPY_HANDLE_ATTR_PERSISTENT, &persistent));
+		OK(barcopy_get_handle_attribute(g, mem.handle, BARCOPY_HANDLE_ATTR_PERSISTENT,
+						&persistent));
 		ck_assert_uint_eq(persistent, 1);
-		assert_ok(barcopy_mem_free(g, &mem));
+		OK(barcopy_mem_free(g, &mem));
 	}
 	ck_assert_uint_eq(node.pins(), 0);
 	ck_assert_int_eq(fcntl(fd, F_GETFD), FD_CLOEXEC); /* still the caller's */
 	close(fd);
-	assert_ok(gdr_close(g));
+	OK(gdr_close(g));
 }
-END_TEST
 
 /* Freed memory stays until the unpin. */
-START_TEST(test_persistent)
+static void test_persistent(void)
 {
 	uint64_t base;
 	gdr_mh_t h;
@@ -135,22 +132,21 @@ START_TEST(test_persistent)
 
 	g = open_with(DMABUF, "1");
 	base = standin_alloc(MIB);
-	assert_ok(gdr_pin_buffer(g, base, MIB, 0, 0, &h));
-	assert_ok(gdr_map(g, h, &map, MIB));
+	OK(gdr_pin_buffer(g, base, MIB, 0, 0, &h));
+	OK(gdr_map(g, h, &map, MIB));
 	((volatile char *)map)[MIB - 1] = 0x35;
 	ck_assert_int_eq(cuda.cuMemFree_v2(base), 0);
 	ck_assert_int_eq(((volatile char *)map)[MIB - 1], 0x35);
-	assert_ok(gdr_get_callback_flag(g, h, &flag));
+	OK(gdr_get_callback_flag(g, h, &flag));
 	ck_assert_int_eq(flag, 0);
-	assert_ok(gdr_unmap(g, h, map, MIB));
-	assert_ok(gdr_unpin_buffer(g, h));
+	OK(gdr_unmap(g, h, map, MIB));
+	OK(gdr_unpin_buffer(g, h));
 	ck_assert_uint_eq(node.pins(), 0);
-	assert_ok(gdr_close(g));
+	OK(gdr_close(g));
 }
-END_TEST
 
 /* A driver that makes all entries of a mapping in one call is asked to; what fails is done by touch. */
-START_TEST(test_populate)
+static void test_populate(void)
 {
 	static const struct {
 		const char *sources, *rules;
@@ -164,20 +160,19 @@ START_TEST(test_populate)
 	void *p;
 	gdr_t g;
 
-	g = open_with(cases[_i].sources, "1");
+	g = open_with(cases[unit_row].sources, "1");
 	base = standin_alloc(MIB);
-	node.faults(cases[_i].rules);
-	assert_ok(gdr_pin_buffer(g, base, MIB, 0, 0, &h));
+	node.faults(cases[unit_row].rules);
+	OK(gdr_pin_buffer(g, base, MIB, 0, 0, &h));
 	ck_assert_uint_eq(node.calls("POPULATE"), 0);
-	assert_ok(gdr_map(g, h, &p, MIB));
+	OK(gdr_map(g, h, &p, MIB));
 	ck_assert_uint_eq(node.calls("POPULATE"), 1);
 	((volatile char *)p)[MIB - 1] = 1;
 	node.faults(NULL);
-	assert_ok(gdr_close(g));
+	OK(gdr_close(g));
 }
-END_TEST
 
-START_TEST(test_open_refused)
+static void test_open_refused(void)
 {
 	static const struct {
 		const char *sources, *min_api, *backend, *rules;
@@ -198,20 +193,19 @@ START_TEST(test_open_refused)
 	};
 	int fds;
 
-	node_env("GDRSIM_NODE_SOURCES", cases[_i].sources);
-	node_env("GDRSIM_NODE_MIN_API", cases[_i].min_api);
-	node_env("GDRCOPY_BACKEND", cases[_i].backend);
-	node.faults(cases[_i].rules);
+	node_env("GDRSIM_NODE_SOURCES", cases[unit_row].sources);
+	node_env("GDRSIM_NODE_MIN_API", cases[unit_row].min_api);
+	node_env("GDRCOPY_BACKEND", cases[unit_row].backend);
+	node.faults(cases[unit_row].rules);
 	fds = resources_fds();
 	errno = 0;
 	ck_assert_ptr_null(gdr_open());
-	ck_assert_int_eq(errno, cases[_i].err);
-	assert_text(cases[_i].text);
+	ck_assert_int_eq(errno, cases[unit_row].err);
+	SAYS(cases[unit_row].text);
 	ck_assert_int_eq(resources_fds(), fds);
 }
-END_TEST
 
-START_TEST(test_pin_refused)
+static void test_pin_refused(void)
 {
 	static const struct {
 		const char *node, *cuda;
@@ -241,26 +235,25 @@ START_TEST(test_pin_refused)
 	node_env("GDRCOPY_BACKEND", "gdrdrv-dmabuf");
 	g = open_with(BOTH, "1");
 	base = standin_alloc(MIB);
-	node.faults(cases[_i].node);
-	cuda_hooks.set_fail(cases[_i].cuda);
-	ck_assert_int_eq(gdr_pin_buffer(g, base, MIB, 0, 0, &h), cases[_i].err);
-	assert_text(cases[_i].text);
+	node.faults(cases[unit_row].node);
+	cuda_hooks.set_fail(cases[unit_row].cuda);
+	ck_assert_int_eq(gdr_pin_buffer(g, base, MIB, 0, 0, &h), cases[unit_row].err);
+	SAYS(cases[unit_row].text);
 	ck_assert_uint_eq(h.h, 42);
 	ck_assert_uint_eq(node.pins(), 0);
 	fds = resources_fds();
 	for (int i = 0; i < 3; i++)
-		ck_assert_int_eq(gdr_pin_buffer(g, base, MIB, 0, 0, &h), cases[_i].err);
+		ck_assert_int_eq(gdr_pin_buffer(g, base, MIB, 0, 0, &h), cases[unit_row].err);
 	ck_assert_int_eq(resources_fds(), fds);
 	node.faults(NULL);
 	cuda_hooks.set_fail(NULL);
-	assert_ok(gdr_pin_buffer(g, base, MIB, 0, 0, &h));
-	assert_ok(gdr_close(g));
+	OK(gdr_pin_buffer(g, base, MIB, 0, 0, &h));
+	OK(gdr_close(g));
 	ck_assert_uint_eq(node.pins(), 0);
 }
-END_TEST
 
 /* What a driver by address would judge for itself is refused before it is asked. */
-START_TEST(test_memory_refused)
+static void test_memory_refused(void)
 {
 	static char host[4096];
 	gdr_mh_t h = { 42 };
@@ -270,15 +263,14 @@ START_TEST(test_memory_refused)
 	node_env("GDRCOPY_BACKEND", "gdrdrv-dmabuf");
 	g = open_with(BOTH, "1");
 	base = standin_alloc(MIB);
-	ck_assert_int_eq(gdr_pin_buffer(g, (uintptr_t)host, sizeof(host), 0, 0, &h), EINVAL);
-	assert_text("does not know this address");
-	ck_assert_int_eq(gdr_pin_buffer_v2(g, base, MIB, GDR_PIN_FLAG_FORCE_PCIE, &h), EINVAL);
+	FAILS_WITH(EINVAL, "does not know this address",
+		   gdr_pin_buffer(g, (uintptr_t)host, sizeof(host), 0, 0, &h));
+	FAILS(EINVAL, gdr_pin_buffer_v2(g, base, MIB, GDR_PIN_FLAG_FORCE_PCIE, &h));
 	ck_assert_uint_eq(node.calls("PIN_DMABUF"), 0);
 	ck_assert_uint_eq(h.h, 42);
-	assert_ok(gdr_pin_buffer(g, base, MIB, 77, 1, &h)); /* tokens are dropped */
-	assert_ok(gdr_close(g));
+	OK(gdr_pin_buffer(g, base, MIB, 77, 1, &h)); /* tokens are dropped */
+	OK(gdr_close(g));
 }
-END_TEST
 
 static void write_file(const char *dir, const char *name, const char *text)
 {
@@ -301,7 +293,7 @@ static void write_file(const char *dir, const char *name, const char *text)
 }
 
 /* The fault of GPU drivers before 580 behind a translating IOMMU has a text of its own. */
-START_TEST(test_iommu_text)
+static void test_iommu_text(void)
 {
 	static const struct {
 		const char *version, *type, *kernel;
@@ -325,37 +317,37 @@ START_TEST(test_iommu_text)
 	gdr_t g;
 
 	ck_assert_ptr_nonnull(mkdtemp(dir));
-	write_file(dir, "module/nvidia/version", cases[_i].version);
-	write_file(dir, "bus/pci/devices/0000:21:00.0/iommu_group/type", cases[_i].type);
+	write_file(dir, "module/nvidia/version", cases[unit_row].version);
+	write_file(dir, "bus/pci/devices/0000:21:00.0/iommu_group/type", cases[unit_row].type);
 	node_env("GDRSIM_SYS", dir);
-	node_env("GDRSIM_KERNEL", cases[_i].kernel);
+	node_env("GDRSIM_KERNEL", cases[unit_row].kernel);
 	g = open_with(DMABUF, "1");
 	base = standin_alloc(2 * MIB);
 	node.faults("PIN_DMABUF:*=ENOMEM");
 	node_env("GDRCOPY_BACKEND", NULL);
-	ck_assert_int_eq(gdr_pin_buffer(g, base, cases[_i].size, 0, 0, &h), cases[_i].err);
-	assert_text(cases[_i].err == ENOTSUP ? "behind a translating IOMMU" : "BAR1 is full");
-	assert_ok(gdr_close(g));
+	ck_assert_int_eq(gdr_pin_buffer(g, base, cases[unit_row].size, 0, 0, &h),
+			 cases[unit_row].err);
+	SAYS(cases[unit_row].err == ENOTSUP ? "behind a translating IOMMU" : "BAR1 is full");
+	OK(gdr_close(g));
 	snprintf(command, sizeof(command), "rm -rf %s", dir);
 	ck_assert_int_eq(system(command), 0);
 }
-END_TEST
 
-static void add_tests(TCase *tc)
-{
-	tcase_add_loop_test(tc, test_address_first, 0, 3);
-	tcase_add_loop_test(tc, test_by_dmabuf, 0, 5);
-	tcase_add_loop_test(tc, test_handed_over, 0, 4);
-	tcase_add_loop_test(tc, test_populate, 0, 3);
-	tcase_add_test(tc, test_persistent);
-	tcase_add_loop_test(tc, test_open_refused, 0, 9);
-	tcase_add_loop_test(tc, test_pin_refused, 0, 12);
-	tcase_add_test(tc, test_memory_refused);
-	tcase_add_loop_test(tc, test_iommu_text, 0, 10);
-}
+static const struct unit_test tests[] = {
+	{ "address first", test_address_first, .rows = 3 },
+	{ "by dmabuf", test_by_dmabuf, .rows = 5 },
+	{ "handed over", test_handed_over, .rows = 4 },
+	{ "populate", test_populate, .rows = 3 },
+	{ "persistent", test_persistent },
+	{ "open refused", test_open_refused, .rows = 9 },
+	{ "pin refused", test_pin_refused, .rows = 12 },
+	{ "memory refused", test_memory_refused },
+	{ "iommu text", test_iommu_text, .rows = 10 },
+};
 
 int main(int argc, char **argv)
 {
 	(void)argc;
-	return node_main(argv, "gdrdrv by dma-buf", add_tests);
+	node_start(argv);
+	return unit_main(argv, "gdrdrv by dma-buf", tests, COUNT(tests));
 }

@@ -9,7 +9,7 @@
 #include "common/node.h"
 #include "common/resources.h"
 
-START_TEST(test_pin_errors)
+static void test_pin_errors(void)
 {
 	static const struct {
 		const char *rule;
@@ -28,34 +28,31 @@ START_TEST(test_pin_errors)
 	gdr_t g;
 
 	g = node_open_alone("2.6", "1");
-	node.faults(cases[_i].rule);
-	ck_assert_int_eq(gdr_pin_buffer(g, base, MIB, 0, 0, &h), cases[_i].err);
+	node.faults(cases[unit_row].rule);
+	ck_assert_int_eq(gdr_pin_buffer(g, base, MIB, 0, 0, &h), cases[unit_row].err);
 	ck_assert_uint_eq(h.h, 42);
 	ck_assert_uint_eq(node.pins(), 0);
 	node.faults(NULL);
-	assert_ok(gdr_pin_buffer(g, base, MIB, 0, 0, &h));
-	assert_ok(gdr_close(g));
+	OK(gdr_pin_buffer(g, base, MIB, 0, 0, &h));
+	OK(gdr_close(g));
 }
-END_TEST
 
 /* A driver that says it pinned something else than it was asked for. */
-START_TEST(test_pin_elsewhere)
+static void test_pin_elsewhere(void)
 {
 	static const char *const skews[] = { "65536", "-65536", "512", "-4194304" };
 	uint64_t base = standin_alloc(MIB);
 	gdr_mh_t h;
 	gdr_t g;
 
-	node_env("GDRSIM_NODE_SKEW", skews[_i]);
+	node_env("GDRSIM_NODE_SKEW", skews[unit_row]);
 	g = node_open_alone("2.6", "1");
-	ck_assert_int_eq(gdr_pin_buffer(g, base + 65536, MIB - 65536, 0, 0, &h), EIO);
-	assert_text("instead of");
+	FAILS_WITH(EIO, "instead of", gdr_pin_buffer(g, base + 65536, MIB - 65536, 0, 0, &h));
 	ck_assert_uint_eq(node.pins(), 0);
-	assert_ok(gdr_close(g));
+	OK(gdr_close(g));
 }
-END_TEST
 
-START_TEST(test_map_errors)
+static void test_map_errors(void)
 {
 	static const struct {
 		const char *rule;
@@ -79,25 +76,24 @@ START_TEST(test_map_errors)
 	void *map = &g;
 	gdr_mh_t h;
 
-	if (strstr(cases[_i].rule, "REVOKE") &&
+	if (strstr(cases[unit_row].rule, "REVOKE") &&
 	    test_emulator_lacks("test_map_errors, REVOKE",
 				"a system call's read of a page beyond the end of its file"))
 		return;
-	assert_ok(gdr_pin_buffer(g, base, 4 * MIB, 0, 0, &h));
-	node.faults(cases[_i].rule);
-	ck_assert_int_eq(gdr_map(g, h, &map, 4 * MIB), cases[_i].err);
+	OK(gdr_pin_buffer(g, base, 4 * MIB, 0, 0, &h));
+	node.faults(cases[unit_row].rule);
+	ck_assert_int_eq(gdr_map(g, h, &map, 4 * MIB), cases[unit_row].err);
 	ck_assert_ptr_eq(map, &g);
 	ck_assert_uint_eq(node.maps(), 0);
 	node.faults(NULL);
-	if (!strstr(cases[_i].rule, "REVOKE"))
-		assert_ok(gdr_map(g, h, &map, 4 * MIB));
-	assert_ok(gdr_close(g));
+	if (!strstr(cases[unit_row].rule, "REVOKE"))
+		OK(gdr_map(g, h, &map, 4 * MIB));
+	OK(gdr_close(g));
 	ck_assert_uint_eq(node.pins(), 0);
 }
-END_TEST
 
 /* A failing unpin is told, and the handle is gone all the same; close goes on to the end. */
-START_TEST(test_unpin_errors)
+static void test_unpin_errors(void)
 {
 	uint64_t base = standin_alloc(MIB);
 	gdr_t g = node_open("2.6", "1");
@@ -106,25 +102,24 @@ START_TEST(test_unpin_errors)
 	void *map;
 
 	for (int i = 0; i < 3; i++)
-		assert_ok(gdr_pin_buffer(g, base, MIB, 0, 0, &h[i]));
-	assert_ok(gdr_map(g, h[2], &map, MIB));
+		OK(gdr_pin_buffer(g, base, MIB, 0, 0, &h[i]));
+	OK(gdr_map(g, h[2], &map, MIB));
 	node.faults("GET_CB_FLAG:1=EINVAL,UNPIN_BUFFER:1=EINVAL,UNPIN_BUFFER:3=EACCES");
-	ck_assert_int_eq(gdr_get_callback_flag(g, h[0], &flag), EINVAL);
+	FAILS(EINVAL, gdr_get_callback_flag(g, h[0], &flag));
 	ck_assert_int_eq(flag, 42);
-	ck_assert_int_eq(gdr_unpin_buffer(g, h[0]), EINVAL);
-	ck_assert_int_eq(gdr_unpin_buffer(g, h[0]), EINVAL);
+	FAILS(EINVAL, gdr_unpin_buffer(g, h[0]));
+	FAILS(EINVAL, gdr_unpin_buffer(g, h[0]));
 	ck_assert_uint_eq(node.calls("UNPIN_BUFFER"), 1);
 	fds = resources_fds();
-	ck_assert_int_eq(gdr_close(g), EACCES);
+	FAILS(EACCES, gdr_close(g));
 	ck_assert_uint_eq(node.calls("UNPIN_BUFFER"), 3);
 	ck_assert_uint_eq(node.pins(), 0); /* the node's close took the rest */
 	ck_assert_int_eq(resources_fds(), fds - 2); /* the node is a pipe here */
-	ck_assert_int_eq(gdr_close(g), EINVAL);
+	FAILS(EINVAL, gdr_close(g));
 }
-END_TEST
 
 /* Every call is made again after a signal. */
-START_TEST(test_interrupted)
+static void test_interrupted(void)
 {
 	gdr_t g;
 	uint64_t base = standin_alloc(MIB);
@@ -136,32 +131,30 @@ START_TEST(test_interrupted)
 		    "GET_INFO_V2:1=EINTR,REQ_MAPPING_TYPE:1=EINTR,GET_CB_FLAG:1=EINTR,"
 		    "UNPIN_BUFFER:1=EINTR");
 	g = node_open("2.6", "1");
-	assert_ok(gdr_get_attribute(g, GDR_ATTR_USE_PERSISTENT_MAPPING, &flag));
+	OK(gdr_get_attribute(g, GDR_ATTR_USE_PERSISTENT_MAPPING, &flag));
 	ck_assert_int_eq(flag, 1);
-	assert_ok(gdr_pin_buffer(g, base, MIB, 0, 0, &h));
-	assert_ok(gdr_map(g, h, &map, MIB));
-	assert_ok(gdr_get_callback_flag(g, h, &flag));
-	assert_ok(gdr_unpin_buffer(g, h));
-	assert_ok(gdr_close(g));
+	OK(gdr_pin_buffer(g, base, MIB, 0, 0, &h));
+	OK(gdr_map(g, h, &map, MIB));
+	OK(gdr_get_callback_flag(g, h, &flag));
+	OK(gdr_unpin_buffer(g, h));
+	OK(gdr_close(g));
 }
-END_TEST
 
 /* Handles are the driver's business: 0, and more than 32 bits. */
-START_TEST(test_handles)
+static void test_handles(void)
 {
 	static const char *const firsts[] = { "0", "0xfffffff8", "0x7fffffff00000" };
 	uint64_t base = standin_alloc(MIB);
 	gdr_t g;
 
-	node_env("GDRSIM_NODE_HANDLE", firsts[_i]);
+	node_env("GDRSIM_NODE_HANDLE", firsts[unit_row]);
 	g = node_open("2.6", "1");
 	for (int i = 0; i < 3; i++)
 		node_use_range(g, base);
-	assert_ok(gdr_close(g));
+	OK(gdr_close(g));
 }
-END_TEST
 
-START_TEST(test_handle_without_offset)
+static void test_handle_without_offset(void)
 {
 	uint64_t base = standin_alloc(MIB);
 	gdr_mh_t h;
@@ -170,25 +163,24 @@ START_TEST(test_handle_without_offset)
 
 	node_env("GDRSIM_NODE_HANDLE", "0x8000000000000");
 	g = node_open("2.6", "1");
-	assert_ok(gdr_pin_buffer(g, base, MIB, 0, 0, &h));
-	ck_assert_int_eq(gdr_map(g, h, &map, MIB), EOVERFLOW);
-	assert_ok(gdr_close(g));
+	OK(gdr_pin_buffer(g, base, MIB, 0, 0, &h));
+	FAILS(EOVERFLOW, gdr_map(g, h, &map, MIB));
+	OK(gdr_close(g));
 }
-END_TEST
 
-static void add_tests(TCase *tc)
-{
-	tcase_add_loop_test(tc, test_pin_errors, 0, 13);
-	tcase_add_loop_test(tc, test_pin_elsewhere, 0, 4);
-	tcase_add_loop_test(tc, test_map_errors, 0, 12);
-	tcase_add_test(tc, test_unpin_errors);
-	tcase_add_test(tc, test_interrupted);
-	tcase_add_loop_test(tc, test_handles, 0, 3);
-	tcase_add_test(tc, test_handle_without_offset);
-}
+static const struct unit_test tests[] = {
+	{ "pin errors", test_pin_errors, .rows = 13 },
+	{ "pin elsewhere", test_pin_elsewhere, .rows = 4 },
+	{ "map errors", test_map_errors, .rows = 12 },
+	{ "unpin errors", test_unpin_errors },
+	{ "interrupted", test_interrupted },
+	{ "handles", test_handles, .rows = 3 },
+	{ "handle without offset", test_handle_without_offset },
+};
 
 int main(int argc, char **argv)
 {
 	(void)argc;
-	return node_main(argv, "gdrdrv: errors", add_tests);
+	node_start(argv);
+	return unit_main(argv, "gdrdrv: errors", tests, COUNT(tests));
 }

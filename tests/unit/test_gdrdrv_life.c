@@ -44,7 +44,7 @@ static int load(const volatile char *p)
 	return sig;
 }
 
-START_TEST(test_free_persistent)
+static void test_free_persistent(void)
 {
 	gdr_t g = node_open("2.6", "1");
 	uint64_t base = standin_alloc(MIB), word = 0x1122334455667788, out, value;
@@ -52,22 +52,21 @@ START_TEST(test_free_persistent)
 	int flag;
 	void *map;
 
-	assert_ok(gdr_pin_buffer(g, base, MIB, 0, 0, &h));
-	assert_ok(gdr_map(g, h, &map, MIB));
-	assert_ok(gdr_copy_to_mapping(h, map, &word, sizeof(word)));
+	OK(gdr_pin_buffer(g, base, MIB, 0, 0, &h));
+	OK(gdr_map(g, h, &map, MIB));
+	OK(gdr_copy_to_mapping(h, map, &word, sizeof(word)));
 	ck_assert_int_eq(cuda.cuMemFree_v2(base), 0);
-	assert_ok(gdr_copy_from_mapping(h, &out, map, sizeof(out)));
+	OK(gdr_copy_from_mapping(h, &out, map, sizeof(out)));
 	ck_assert_uint_eq(out, word);
-	assert_ok(gdr_get_callback_flag(g, h, &flag));
+	OK(gdr_get_callback_flag(g, h, &flag));
 	ck_assert_int_eq(flag, 0);
-	assert_ok(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_PERSISTENT, &value));
+	OK(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_PERSISTENT, &value));
 	ck_assert_uint_eq(value, 1);
-	assert_ok(gdr_unpin_buffer(g, h));
-	assert_ok(gdr_close(g));
+	OK(gdr_unpin_buffer(g, h));
+	OK(gdr_close(g));
 }
-END_TEST
 
-START_TEST(test_free_callback)
+static void test_free_callback(void)
 {
 	gdr_t g = node_open("2.6", "0");
 	uint64_t base = standin_alloc(4 * MIB), value;
@@ -75,28 +74,26 @@ START_TEST(test_free_callback)
 	int flag;
 	void *map;
 
-	assert_ok(gdr_pin_buffer(g, base, 4 * MIB, 0, 0, &h));
-	assert_ok(gdr_pin_buffer(g, base, 4 * MIB, 0, 0, &unmapped));
-	assert_ok(gdr_map(g, h, &map, 4 * MIB));
-	assert_ok(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_PERSISTENT, &value));
+	OK(gdr_pin_buffer(g, base, 4 * MIB, 0, 0, &h));
+	OK(gdr_pin_buffer(g, base, 4 * MIB, 0, 0, &unmapped));
+	OK(gdr_map(g, h, &map, 4 * MIB));
+	OK(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_PERSISTENT, &value));
 	ck_assert_uint_eq(value, 0);
-	assert_ok(gdr_get_callback_flag(g, h, &flag));
+	OK(gdr_get_callback_flag(g, h, &flag));
 	ck_assert_int_eq(flag, 0);
 	ck_assert_int_eq(load(map), 0);
 	ck_assert_int_eq(cuda.cuMemFree_v2(base), 0);
-	assert_ok(gdr_get_callback_flag(g, h, &flag));
+	OK(gdr_get_callback_flag(g, h, &flag));
 	ck_assert_int_eq(flag, 1);
 	ck_assert_int_eq(load(map), SIGBUS);
 	ck_assert_int_eq(load((char *)map + 4 * MIB - 1), SIGBUS);
-	assert_ok(gdr_unmap(g, h, map, 4 * MIB));
-	ck_assert_int_eq(gdr_map(g, h, &map, MIB), EINVAL);
-	ck_assert_int_eq(gdr_map(g, unmapped, &map, MIB), EINVAL);
-	assert_text("freed");
-	assert_ok(gdr_unpin_buffer(g, h));
-	assert_ok(gdr_close(g));
+	OK(gdr_unmap(g, h, map, 4 * MIB));
+	FAILS(EINVAL, gdr_map(g, h, &map, MIB));
+	FAILS_WITH(EINVAL, "freed", gdr_map(g, unmapped, &map, MIB));
+	OK(gdr_unpin_buffer(g, h));
+	OK(gdr_close(g));
 	ck_assert_uint_eq(node.pins(), 0);
 }
-END_TEST
 
 /* What the child may do is told by its exit status: 0, or the line that went wrong. */
 #define child_check(cond)                          \
@@ -119,9 +116,9 @@ static int descriptors_like(int fd)
 	return count;
 }
 
-START_TEST(test_fork)
+static void test_fork(void)
 {
-	gdr_t g = node_open("2.6", _i ? "1" : "0");
+	gdr_t g = node_open("2.6", unit_row ? "1" : "0");
 	uint64_t base = standin_alloc(MIB);
 	int fd, status, word = 1;
 	gdr_mh_t h, other;
@@ -131,9 +128,9 @@ START_TEST(test_fork)
 	if (test_emulator_lacks("test_fork", "MADV_DONTFORK"))
 		return;
 	node_env("GDRSIM_NODE_POLL", "1");
-	assert_ok(gdr_pin_buffer(g, base, MIB, 0, 0, &h));
-	assert_ok(gdr_map(g, h, &map, MIB));
-	assert_ok(barcopy_get_event_fd(g, &fd));
+	OK(gdr_pin_buffer(g, base, MIB, 0, 0, &h));
+	OK(gdr_map(g, h, &map, MIB));
+	OK(barcopy_get_event_fd(g, &fd));
 	ck_assert_int_eq(descriptors_like(fd), 2);
 	pid = fork();
 	if (!pid) {
@@ -152,14 +149,13 @@ START_TEST(test_fork)
 	}
 	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
 	ck_assert_msg(status == 0, "the child ended with 0x%x", (unsigned int)status);
-	assert_ok(gdr_copy_to_mapping(h, map, &word, 4));
-	assert_ok(gdr_unpin_buffer(g, h));
-	assert_ok(gdr_close(g));
+	OK(gdr_copy_to_mapping(h, map, &word, 4));
+	OK(gdr_unpin_buffer(g, h));
+	OK(gdr_close(g));
 }
-END_TEST
 
 /* A process that was handed the node can do nothing with it, and its close disturbs nobody. */
-START_TEST(test_handed_over)
+static void test_handed_over(void)
 {
 	uint64_t base = standin_alloc(MIB);
 	int ends[2], status, word = 1;
@@ -186,8 +182,8 @@ START_TEST(test_handed_over)
 		_exit(0);
 	}
 	g = node_open("2.6", "1");
-	assert_ok(gdr_pin_buffer(g, base, MIB, 0, 0, &h));
-	assert_ok(gdr_map(g, h, &map, MIB));
+	OK(gdr_pin_buffer(g, base, MIB, 0, 0, &h));
+	OK(gdr_map(g, h, &map, MIB));
 	/* The library gives its descriptor away to nobody: found by its name. */
 	for (int fd = 0; fd < 64; fd++) {
 		char path[64], name[64] = "";
@@ -198,11 +194,10 @@ START_TEST(test_handed_over)
 	}
 	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
 	ck_assert_msg(status == 0, "the child ended with 0x%x", (unsigned int)status);
-	assert_ok(gdr_copy_to_mapping(h, map, &word, 4));
-	assert_ok(gdr_unpin_buffer(g, h));
-	assert_ok(gdr_close(g));
+	OK(gdr_copy_to_mapping(h, map, &word, 4));
+	OK(gdr_unpin_buffer(g, h));
+	OK(gdr_close(g));
 }
-END_TEST
 
 static uint64_t vmm_memory(size_t size, bool rdma)
 {
@@ -228,7 +223,7 @@ static uint64_t vmm_memory(size_t size, bool rdma)
 }
 
 /* One context serves through the node what the node can, and the rest by another way. */
-START_TEST(test_fall_through)
+static void test_fall_through(void)
 {
 	uint64_t plain, capable, incapable, value;
 	gdr_mh_t h[3];
@@ -239,30 +234,28 @@ START_TEST(test_fall_through)
 	plain = standin_alloc(MIB);
 	capable = vmm_memory(4 * MIB, true);
 	incapable = vmm_memory(4 * MIB, false);
-	assert_ok(gdr_pin_buffer(g, plain, MIB, 0, 0, &h[0]));
-	assert_ok(gdr_pin_buffer(g, capable, 4 * MIB, 0, 0, &h[1]));
-	assert_ok(gdr_pin_buffer(g, incapable, 2 * MIB, 0, 0, &h[2]));
+	OK(gdr_pin_buffer(g, plain, MIB, 0, 0, &h[0]));
+	OK(gdr_pin_buffer(g, capable, 4 * MIB, 0, 0, &h[1]));
+	OK(gdr_pin_buffer(g, incapable, 2 * MIB, 0, 0, &h[2]));
 	for (int i = 0; i < 3; i++) {
 		char in[64], out[64];
 		void *map;
 
-		assert_ok(
-			barcopy_get_handle_attribute(g, h[i], BARCOPY_HANDLE_ATTR_BACKEND, &value));
+		OK(barcopy_get_handle_attribute(g, h[i], BARCOPY_HANDLE_ATTR_BACKEND, &value));
 		ck_assert_uint_eq(value, i < 2 ? BARCOPY_BACKEND_GDRDRV : BARCOPY_BACKEND_DMABUF);
-		assert_ok(gdr_map(g, h[i], &map, MIB));
+		OK(gdr_map(g, h[i], &map, MIB));
 		memset(in, i + 1, sizeof(in));
-		assert_ok(gdr_copy_to_mapping(h[i], map, in, sizeof(in)));
+		OK(gdr_copy_to_mapping(h[i], map, in, sizeof(in)));
 		ck_assert_int_eq(
 			cuda.cuMemcpyDtoH_v2(out, i ? (i == 1 ? capable : incapable) : plain, 64),
 			0);
 		ck_assert_mem_eq(in, out, 64);
 	}
-	assert_ok(gdr_close(g));
+	OK(gdr_close(g));
 }
-END_TEST
 
 /* Memory in several pieces behind one mapping: the second one is where it belongs. */
-START_TEST(test_several_chunks)
+static void test_several_chunks(void)
 {
 	uint64_t base = vmm_memory(6 * MIB, true);
 	gdr_t g = node_open("2.6", "1");
@@ -270,16 +263,15 @@ START_TEST(test_several_chunks)
 	gdr_mh_t h;
 	void *map;
 
-	assert_ok(gdr_pin_buffer(g, base, 6 * MIB, 0, 0, &h));
-	assert_ok(gdr_map(g, h, &map, 6 * MIB));
+	OK(gdr_pin_buffer(g, base, 6 * MIB, 0, 0, &h));
+	OK(gdr_map(g, h, &map, 6 * MIB));
 	for (size_t i = 0; i < sizeof(in); i++)
 		in[i] = (char)(i * 5);
-	assert_ok(gdr_copy_to_mapping(h, (char *)map + 2 * MIB - 4096, in, sizeof(in)));
+	OK(gdr_copy_to_mapping(h, (char *)map + 2 * MIB - 4096, in, sizeof(in)));
 	ck_assert_int_eq(cuda.cuMemcpyDtoH_v2(out, base + 2 * MIB - 4096, sizeof(out)), 0);
 	ck_assert_mem_eq(in, out, sizeof(in));
-	assert_ok(gdr_close(g));
+	OK(gdr_close(g));
 }
-END_TEST
 
 enum { THREADS = 8, ROUNDS = 50 };
 
@@ -295,20 +287,20 @@ static void *work(void *arg)
 
 	for (int i = 0; i < ROUNDS; i++) {
 		memset(in, i, sizeof(in));
-		assert_ok(gdr_pin_buffer(shared, base, 65536, 0, 0, &h));
-		assert_ok(gdr_map(shared, h, &map, 65536));
-		assert_ok(gdr_copy_to_mapping(h, map, in, sizeof(in)));
-		assert_ok(gdr_copy_from_mapping(h, out, map, sizeof(out)));
+		OK(gdr_pin_buffer(shared, base, 65536, 0, 0, &h));
+		OK(gdr_map(shared, h, &map, 65536));
+		OK(gdr_copy_to_mapping(h, map, in, sizeof(in)));
+		OK(gdr_copy_from_mapping(h, out, map, sizeof(out)));
 		ck_assert_mem_eq(in, out, sizeof(in));
-		assert_ok(gdr_get_callback_flag(shared, h, &flag));
+		OK(gdr_get_callback_flag(shared, h, &flag));
 		ck_assert_int_eq(flag, 0);
-		ck_assert_int_eq(barcopy_next_revoked(shared, &told), ENOENT);
-		assert_ok(gdr_unpin_buffer(shared, h));
+		FAILS(ENOENT, barcopy_next_revoked(shared, &told));
+		OK(gdr_unpin_buffer(shared, h));
 	}
 	return NULL;
 }
 
-START_TEST(test_threads)
+static void test_threads(void)
 {
 	pthread_t threads[THREADS];
 	uint64_t base[THREADS];
@@ -320,24 +312,23 @@ START_TEST(test_threads)
 	}
 	for (int i = 0; i < THREADS; i++)
 		pthread_join(threads[i], NULL);
-	assert_ok(gdr_close(shared));
+	OK(gdr_close(shared));
 	ck_assert_uint_eq(node.pins(), 0);
 }
-END_TEST
 
-static void add_tests(TCase *tc)
-{
-	tcase_add_test(tc, test_free_persistent);
-	tcase_add_test(tc, test_free_callback);
-	tcase_add_loop_test(tc, test_fork, 0, 2);
-	tcase_add_test(tc, test_handed_over);
-	tcase_add_test(tc, test_fall_through);
-	tcase_add_test(tc, test_several_chunks);
-	tcase_add_test(tc, test_threads);
-}
+static const struct unit_test tests[] = {
+	{ "free persistent", test_free_persistent },
+	{ "free callback", test_free_callback },
+	{ "fork", test_fork, .rows = 2 },
+	{ "handed over", test_handed_over },
+	{ "fall through", test_fall_through },
+	{ "several chunks", test_several_chunks },
+	{ "threads", test_threads },
+};
 
 int main(int argc, char **argv)
 {
 	(void)argc;
-	return node_main(argv, "gdrdrv: life times", add_tests);
+	node_start(argv);
+	return unit_main(argv, "gdrdrv: life times", tests, COUNT(tests));
 }

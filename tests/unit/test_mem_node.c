@@ -11,12 +11,12 @@ static void use(gdr_mh_t mh, void *cpu, uint64_t dptr)
 {
 	uint64_t value = dptr ^ 0x5555, seen = 0;
 
-	assert_ok(gdr_copy_to_mapping(mh, cpu, &value, 8));
+	OK(gdr_copy_to_mapping(mh, cpu, &value, 8));
 	ck_assert_int_eq(cuda.cuMemcpyDtoH_v2(&seen, dptr, 8), CUDA_SUCCESS);
 	ck_assert_uint_eq(seen, value);
 }
 
-START_TEST(test_alloc)
+static void test_alloc(void)
 {
 	unsigned long before = cuda_hooks.calls("cuMemAlloc");
 	uint64_t backend = 0;
@@ -25,22 +25,20 @@ START_TEST(test_alloc)
 	int fd;
 
 	g = node_open("2.6", "1");
-	assert_ok(barcopy_mem_alloc(g, 0, 5000, 0, &mem));
+	OK(barcopy_mem_alloc(g, 0, 5000, 0, &mem));
 	ck_assert_uint_eq(cuda_hooks.calls("cuMemAlloc"), before + 1);
 	ck_assert_uint_eq(mem.size, 5000);
-	assert_ok(
-		barcopy_get_handle_attribute(g, mem.handle, BARCOPY_HANDLE_ATTR_BACKEND, &backend));
+	OK(barcopy_get_handle_attribute(g, mem.handle, BARCOPY_HANDLE_ATTR_BACKEND, &backend));
 	ck_assert_uint_eq(backend, BARCOPY_BACKEND_GDRDRV);
 	use(mem.handle, mem.cpu_ptr, mem.device_ptr);
-	ck_assert_int_eq(barcopy_mem_export(g, &mem, &fd), ENOTSUP);
-	assert_ok(barcopy_mem_free(g, &mem));
+	FAILS(ENOTSUP, barcopy_mem_export(g, &mem, &fd));
+	OK(barcopy_mem_free(g, &mem));
 	ck_assert_uint_eq(standin_device_bytes(0), 0);
 	ck_assert_uint_eq(node.pins(), 0);
-	assert_ok(gdr_close(g));
+	OK(gdr_close(g));
 }
-END_TEST
 
-START_TEST(test_ranges)
+static void test_ranges(void)
 {
 	uint64_t base, late;
 	gdr_mh_t a, b, c;
@@ -49,26 +47,25 @@ START_TEST(test_ranges)
 
 	g = node_open("2.6", "1");
 	base = standin_alloc(300);
-	assert_ok(barcopy_map_range(g, base + 1, 100, 0, &pa, &a));
+	OK(barcopy_map_range(g, base + 1, 100, 0, &pa, &a));
 	late = standin_alloc(300);
 	ck_assert_uint_eq(base & GPU_PAGE_MASK, late & GPU_PAGE_MASK);
-	assert_ok(barcopy_map_range(g, late, 300, 0, &pb, &b));
-	assert_ok(barcopy_map_range(g, base, 300, BARCOPY_MAP_RANGE_READ_ONLY, &pc, &c));
+	OK(barcopy_map_range(g, late, 300, 0, &pb, &b));
+	OK(barcopy_map_range(g, base, 300, BARCOPY_MAP_RANGE_READ_ONLY, &pc, &c));
 	ck_assert_uint_eq(node.pins(), 2);
 	use(a, (char *)pa + 7, base + 8);
 	use(b, pb, late);
-	assert_ok(barcopy_unmap_range(g, a));
+	OK(barcopy_unmap_range(g, a));
 	use(b, pb, late);
-	assert_ok(barcopy_unmap_range(g, b));
-	assert_ok(barcopy_unmap_range(g, c));
+	OK(barcopy_unmap_range(g, b));
+	OK(barcopy_unmap_range(g, c));
 	ck_assert_uint_eq(node.pins(), 0);
 	ck_assert_uint_eq(node.maps(), 0);
-	assert_ok(gdr_close(g));
+	OK(gdr_close(g));
 }
-END_TEST
 
 /* The driver revokes a pin when its memory is freed; the cache does not find it again. */
-START_TEST(test_revoked)
+static void test_revoked(void)
 {
 	barcopy_cache_options_t o = { .struct_size = sizeof(o) };
 	barcopy_cache_stats_t s = { .struct_size = sizeof(s) };
@@ -79,38 +76,37 @@ START_TEST(test_revoked)
 
 	g = node_open("2.6", "0");
 	base = standin_alloc(MIB);
-	assert_ok(barcopy_cache_create(g, &o, &cache));
+	OK(barcopy_cache_create(g, &o, &cache));
 	for (int i = 0; i < 10; i++) {
 		uint64_t again;
 
 		for (int k = 0; k < 3; k++) {
-			assert_ok(barcopy_cache_get(cache, base + 4096, 8, &r));
+			OK(barcopy_cache_get(cache, base + 4096, 8, &r));
 			use(r.handle, r.cpu_ptr, base + 4096);
-			assert_ok(barcopy_cache_put(cache, &r));
+			OK(barcopy_cache_put(cache, &r));
 		}
 		ck_assert_int_eq(cuda.cuMemFree_v2(base), CUDA_SUCCESS);
 		again = standin_alloc(MIB);
 		ck_assert_uint_eq(again, base);
 	}
-	assert_ok(barcopy_cache_get_stats(cache, &s));
+	OK(barcopy_cache_get_stats(cache, &s));
 	ck_assert_uint_eq(s.misses, 10);
 	ck_assert_uint_eq(s.hits, 20);
 	ck_assert_uint_eq(s.invalidations, 9);
-	assert_ok(barcopy_cache_destroy(cache));
+	OK(barcopy_cache_destroy(cache));
 	ck_assert_uint_eq(node.pins(), 0);
-	assert_ok(gdr_close(g));
+	OK(gdr_close(g));
 }
-END_TEST
 
-static void add(TCase *tc)
-{
-	tcase_add_test(tc, test_alloc);
-	tcase_add_test(tc, test_ranges);
-	tcase_add_test(tc, test_revoked);
-}
+static const struct unit_test tests[] = {
+	{ "alloc", test_alloc },
+	{ "ranges", test_ranges },
+	{ "revoked", test_revoked },
+};
 
 int main(int argc, char **argv)
 {
 	(void)argc;
-	return node_main(argv, "memory on the gdrdrv node", add);
+	node_start(argv);
+	return unit_main(argv, "memory on the gdrdrv node", tests, COUNT(tests));
 }
