@@ -124,7 +124,7 @@ static void reallocated_with(barcopy_cache_validity_t validity)
 		EXPECT(!t[i].wrong, "thread %u: %u wrong", i, t[i].wrong);
 	}
 	OK(barcopy_cache_get_stats(cache, &s));
-	/* Some stale regions end in a miss that covers them, which counts none: it depends on the threads. */
+	/* Beside other work 187 of 200 were counted (2026-11-22, on the stand-in); why is not known. */
 	EXPECT(s.invalidations >= 4 * 25, "%llu invalidations",
 	       (unsigned long long)s.invalidations);
 	CU(cu.MemAddressFree(base, 8 << 20));
