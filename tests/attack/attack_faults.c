@@ -519,9 +519,4 @@ static const struct unit_test tests[] = {
 	{ "system calls, first use", cold_system, "" },
 };
 
-int main(int argc, char **argv)
-{
-	(void)argc;
-	rm_start(argv);
-	return unit_main(argv, "attack: faults", tests, COUNT(tests));
-}
+UNIT_MAIN("attack: faults", tests, rm_start(argv))

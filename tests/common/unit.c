@@ -3,7 +3,9 @@
 #include "unit.h"
 
 #include <limits.h>
+#include <pthread.h>
 #include <stdio.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -240,6 +242,38 @@ const char *unit_stderr_of(void (*fn)(void))
 	caught[n] = '\0';
 	fclose(f);
 	return caught;
+}
+
+static pthread_t threads[16];
+static unsigned int running_threads;
+
+void unit_start(unsigned int count, void *(*fn)(void *), void *arg, size_t step)
+{
+	for (unsigned int i = 0; i < count; i++) {
+		void *its = (void *)((uintptr_t)arg + i * step);
+
+		ck_assert_uint_lt(running_threads, COUNT(threads));
+		ck_assert_int_eq(pthread_create(&threads[running_threads++], NULL, fn, its), 0);
+	}
+}
+
+void *unit_join(void)
+{
+	void *answer = NULL;
+
+	while (running_threads) {
+		void *its;
+
+		pthread_join(threads[--running_threads], &its);
+		answer = its ? its : answer;
+	}
+	return answer;
+}
+
+void *unit_threads(unsigned int count, void *(*fn)(void *), void *arg, size_t step)
+{
+	unit_start(count, fn, arg, step);
+	return unit_join();
 }
 
 int unit_in_child(int (*fn)(void *), void *arg)

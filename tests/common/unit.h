@@ -11,9 +11,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* A table's entry leaves out what it has not: 0. */
-#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
-
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
 struct unit_test {
@@ -33,10 +30,12 @@ extern int unit_row;
  */
 int unit_main(char **argv, const char *suite, const struct unit_test *tests, size_t count);
 
-#define UNIT_MAIN(suite, tests)                                     \
+/* The third argument, if there is one: what main does first, such as node_start(argv). */
+#define UNIT_MAIN(suite, tests, ...)                                \
 	int main(int argc, char **argv)                             \
 	{                                                           \
 		(void)argc;                                         \
+		__VA_ARGS__;                                        \
 		return unit_main(argv, suite, tests, COUNT(tests)); \
 	}
 
@@ -57,6 +56,12 @@ bool unit_quick(void);
 
 /* What fn() writes to stderr, at most 4 KiB of it; valid until the next call. */
 const char *unit_stderr_of(void (*fn)(void));
+
+/* Starts fn in so many threads, the first with arg, each other with `step` more than the one before. */
+void unit_start(unsigned int count, void *(*fn)(void *), void *arg, size_t step);
+/* Waits for all that were started; an answer that is not NULL, if a thread gave one. */
+void *unit_join(void);
+void *unit_threads(unsigned int count, void *(*fn)(void *), void *arg, size_t step); /* both */
 
 /* Exit status of a forked child that runs fn(arg) and exits with its value; 128 + signal. */
 int unit_in_child(int (*fn)(void *), void *arg);

@@ -207,8 +207,4 @@ static const struct unit_test tests[] = {
 	{ "newer than compared", newer_than_compared, NULL },
 };
 
-int main(int argc, char **argv)
-{
-	(void)argc;
-	return unit_main(argv, "doctor_checks", tests, COUNT(tests));
-}
+UNIT_MAIN("doctor_checks", tests)

@@ -82,8 +82,4 @@ static const struct unit_test tests[] = {
 	{ "isolation_deaf", isolation_deaf, NULL },
 };
 
-int main(int argc, char **argv)
-{
-	(void)argc;
-	return unit_main(argv, "doctor_probe", tests, COUNT(tests));
-}
+UNIT_MAIN("doctor_probe", tests)

@@ -215,8 +215,4 @@ static const struct unit_test tests[] = {
 	{ "nul_bytes", nul_bytes, NULL },
 };
 
-int main(int argc, char **argv)
-{
-	(void)argc;
-	return unit_main(argv, "doctor_root", tests, COUNT(tests));
-}
+UNIT_MAIN("doctor_root", tests)

@@ -781,9 +781,4 @@ static const struct unit_test tests[] = {
 	{ "another process", another_process, "" },
 };
 
-int main(int argc, char **argv)
-{
-	(void)argc;
-	rm_start(argv);
-	return unit_main(argv, "sim rm", tests, COUNT(tests));
-}
+UNIT_MAIN("sim rm", tests, rm_start(argv))

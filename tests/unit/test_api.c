@@ -396,8 +396,4 @@ static const struct unit_test tests[] = {
 	{ "pointer arithmetic (L9)", pointer_arithmetic, ON_DMABUF },
 };
 
-int main(int argc, char **argv)
-{
-	(void)argc;
-	return unit_main(argv, "public calls", tests, COUNT(tests));
-}
+UNIT_MAIN("public calls", tests)

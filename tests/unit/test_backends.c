@@ -396,8 +396,4 @@ static const struct unit_test tests[] = {
 	{ "ranges that cannot be", ranges, CUDA_13_3 },
 };
 
-int main(int argc, char **argv)
-{
-	(void)argc;
-	return unit_main(argv, "backends", tests, COUNT(tests));
-}
+UNIT_MAIN("backends", tests)

@@ -588,8 +588,4 @@ static const struct unit_test tests[] = {
 	{ "a forked child", forked, NULL },
 };
 
-int main(int argc, char **argv)
-{
-	(void)argc;
-	return unit_main(argv, "barcopy_cache", tests, COUNT(tests));
-}
+UNIT_MAIN("barcopy_cache", tests)

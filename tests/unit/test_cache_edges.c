@@ -564,8 +564,4 @@ static const struct unit_test tests[] = {
 	{ "ended meanwhile", ended_meanwhile, DMABUF },
 };
 
-int main(int argc, char **argv)
-{
-	(void)argc;
-	return unit_main(argv, "registration cache: edges", tests, COUNT(tests));
-}
+UNIT_MAIN("registration cache: edges", tests)

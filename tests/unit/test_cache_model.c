@@ -464,9 +464,4 @@ static const struct unit_test tests[] = {
 	{ "growing", growing, ON_RM "GDRSIM_BAR1_MIB=256" },
 };
 
-int main(int argc, char **argv)
-{
-	(void)argc;
-	test_preload(argv, "libgdrdrv_node.so");
-	return unit_main(argv, "the cache against what holds", tests, COUNT(tests));
-}
+UNIT_MAIN("the cache against what holds", tests, test_preload(argv, "libgdrdrv_node.so"))

@@ -464,8 +464,4 @@ static const struct unit_test tests[] = {
 	{ "another's before the options", replaced_before_the_options, "" },
 };
 
-int main(int argc, char **argv)
-{
-	(void)argc;
-	return unit_main(argv, "copy engine", tests, COUNT(tests));
-}
+UNIT_MAIN("copy engine", tests)

@@ -259,8 +259,4 @@ static const struct unit_test tests[] = {
 	{ "several threads", several_threads, "GDRSIM_ASYNC_DELAY_US=20" },
 };
 
-int main(int argc, char **argv)
-{
-	(void)argc;
-	return unit_main(argv, "copy options", tests, COUNT(tests));
-}
+UNIT_MAIN("copy options", tests)

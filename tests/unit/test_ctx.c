@@ -676,8 +676,4 @@ static const struct unit_test tests[] = {
 	{ "forked children (L15)", children, "" },
 };
 
-int main(int argc, char **argv)
-{
-	(void)argc;
-	return unit_main(argv, "contexts and handles", tests, COUNT(tests));
-}
+UNIT_MAIN("contexts and handles", tests)

@@ -334,8 +334,4 @@ static const struct unit_test tests[] = {
 	{ "munmap fails", unmap_fails, "" },
 };
 
-int main(int argc, char **argv)
-{
-	(void)argc;
-	return unit_main(argv, "dmabuf", tests, COUNT(tests));
-}
+UNIT_MAIN("dmabuf", tests)

@@ -211,9 +211,4 @@ static const struct unit_test tests[] = {
 	{ "events cached", test_events_cached },
 };
 
-int main(int argc, char **argv)
-{
-	(void)argc;
-	node_start(argv);
-	return unit_main(argv, "events", tests, COUNT(tests));
-}
+UNIT_MAIN("events", tests, node_start(argv))

@@ -345,9 +345,4 @@ static const struct unit_test tests[] = {
 	{ "open attributes", test_open_attributes },
 };
 
-int main(int argc, char **argv)
-{
-	(void)argc;
-	node_start(argv);
-	return unit_main(argv, "gdrdrv", tests, COUNT(tests));
-}
+UNIT_MAIN("gdrdrv", tests, node_start(argv))

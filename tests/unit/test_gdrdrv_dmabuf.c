@@ -345,9 +345,4 @@ static const struct unit_test tests[] = {
 	{ "iommu text", test_iommu_text, .rows = 10 },
 };
 
-int main(int argc, char **argv)
-{
-	(void)argc;
-	node_start(argv);
-	return unit_main(argv, "gdrdrv by dma-buf", tests, COUNT(tests));
-}
+UNIT_MAIN("gdrdrv by dma-buf", tests, node_start(argv))

@@ -178,9 +178,4 @@ static const struct unit_test tests[] = {
 	{ "handle without offset", test_handle_without_offset },
 };
 
-int main(int argc, char **argv)
-{
-	(void)argc;
-	node_start(argv);
-	return unit_main(argv, "gdrdrv: errors", tests, COUNT(tests));
-}
+UNIT_MAIN("gdrdrv: errors", tests, node_start(argv))

@@ -326,9 +326,4 @@ static const struct unit_test tests[] = {
 	{ "threads", test_threads },
 };
 
-int main(int argc, char **argv)
-{
-	(void)argc;
-	node_start(argv);
-	return unit_main(argv, "gdrdrv: life times", tests, COUNT(tests));
-}
+UNIT_MAIN("gdrdrv: life times", tests, node_start(argv))

@@ -301,8 +301,4 @@ static const struct unit_test tests[] = {
 	{ "discrete GPU, memory of cudaMalloc", discrete_device_memory, "GDRSIM_RM=absent" },
 };
 
-int main(int argc, char **argv)
-{
-	(void)argc;
-	return unit_main(argv, "host", tests, COUNT(tests));
-}
+UNIT_MAIN("host", tests)

@@ -104,9 +104,4 @@ static const struct unit_test tests[] = {
 	{ "revoked", test_revoked },
 };
 
-int main(int argc, char **argv)
-{
-	(void)argc;
-	node_start(argv);
-	return unit_main(argv, "memory on the gdrdrv node", tests, COUNT(tests));
-}
+UNIT_MAIN("memory on the gdrdrv node", tests, node_start(argv))

@@ -123,8 +123,4 @@ static const struct unit_test tests[] = {
 	{ "SYNC_MEMOPS", sync_memops, "" },
 };
 
-int main(int argc, char **argv)
-{
-	(void)argc;
-	return unit_main(argv, "allocations of a region", tests, COUNT(tests));
-}
+UNIT_MAIN("allocations of a region", tests)

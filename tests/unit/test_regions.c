@@ -687,9 +687,4 @@ static const struct unit_test tests[] = {
 	{ "closed beside hits, gdrdrv", close_beside_hits, ON_NODE },
 };
 
-int main(int argc, char **argv)
-{
-	(void)argc;
-	test_preload(argv, "libgdrdrv_node.so");
-	return unit_main(argv, "regions", tests, COUNT(tests));
-}
+UNIT_MAIN("regions", tests, test_preload(argv, "libgdrdrv_node.so"))

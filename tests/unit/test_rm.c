@@ -269,9 +269,4 @@ static const struct unit_test tests[] = {
 	{ "closed as it is", closed_as_it_is, "" },
 };
 
-int main(int argc, char **argv)
-{
-	(void)argc;
-	rm_start(argv);
-	return unit_main(argv, "rm", tests, COUNT(tests));
-}
+UNIT_MAIN("rm", tests, rm_start(argv))

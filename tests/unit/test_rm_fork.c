@@ -419,9 +419,4 @@ static const struct unit_test tests[] = {
 	{ "memory of another process, no export of dma-bufs", imported, "GDRSIM_DMABUF=0" },
 };
 
-int main(int argc, char **argv)
-{
-	(void)argc;
-	rm_start(argv);
-	return unit_main(argv, "rm: processes", tests, COUNT(tests));
-}
+UNIT_MAIN("rm: processes", tests, rm_start(argv))

@@ -255,9 +255,4 @@ static const struct unit_test tests[] = {
 	{ "no descriptor for /dev/nvidiactl", control_node_without_descriptors, "" },
 };
 
-int main(int argc, char **argv)
-{
-	(void)argc;
-	rm_start(argv);
-	return unit_main(argv, "rm: GPUs", tests, COUNT(tests));
-}
+UNIT_MAIN("rm: GPUs", tests, rm_start(argv))

@@ -97,9 +97,4 @@ static const struct unit_test tests[] = {
 	FILE_NR(12), { "no descriptor is left", no_descriptor, "" },
 };
 
-int main(int argc, char **argv)
-{
-	(void)argc;
-	rm_start(argv);
-	return unit_main(argv, "rm: policy", tests, COUNT(tests));
-}
+UNIT_MAIN("rm: policy", tests, rm_start(argv))

@@ -229,9 +229,4 @@ static const struct unit_test tests[] = {
 	{ "other memory", other_memory, "" },
 };
 
-int main(int argc, char **argv)
-{
-	(void)argc;
-	rm_start(argv);
-	return unit_main(argv, "rm: refused", tests, COUNT(tests));
-}
+UNIT_MAIN("rm: refused", tests, rm_start(argv))

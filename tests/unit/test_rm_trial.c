@@ -309,9 +309,4 @@ static const struct unit_test tests[] = {
 	{ "another object in front", front_of_a_pool, "" },
 };
 
-int main(int argc, char **argv)
-{
-	(void)argc;
-	rm_start(argv);
-	return unit_main(argv, "rm: trial", tests, COUNT(tests));
-}
+UNIT_MAIN("rm: trial", tests, rm_start(argv))

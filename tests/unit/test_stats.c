@@ -524,8 +524,4 @@ static const struct unit_test tests[] = {
 	{ "room for the summary", summary_room, "" },
 };
 
-int main(int argc, char **argv)
-{
-	(void)argc;
-	return unit_main(argv, "stats", tests, COUNT(tests));
-}
+UNIT_MAIN("stats", tests)

@@ -227,8 +227,4 @@ static const struct unit_test tests[] = {
 	{ "several look, sealed", several_look, NOPLT },
 };
 
-int main(int argc, char **argv)
-{
-	(void)argc;
-	return unit_main(argv, "watch", tests, COUNT(tests));
-}
+UNIT_MAIN("watch", tests)

@@ -569,8 +569,4 @@ static const struct unit_test tests[] = {
 	{ "a hook that comes in between", hook_in_between, NOW },
 };
 
-int main(int argc, char **argv)
-{
-	(void)argc;
-	return unit_main(argv, "watch: others", tests, COUNT(tests));
-}
+UNIT_MAIN("watch: others", tests)
