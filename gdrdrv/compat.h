@@ -2,8 +2,7 @@
 /*
  * Differences between kernels, and between the two flavours of the GPU driver.
  *
- * The only file with a test for a kernel's version or feature (HAVE_* comes from conftest.sh).
- * Must not know the driver's objects.
+ * Only this file tests for features of the kernel (HAVE_* comes from conftest.sh).
  */
 #ifndef GDRDRV_COMPAT_H
 #define GDRDRV_COMPAT_H
@@ -21,8 +20,8 @@
 #include "gdrdrv_conftest.h"
 
 /*
- * GDRDRV_GPL: built for the open flavour of the GPU driver. The other build uses no symbol that is
- * exported to GPL modules only.
+ * GDRDRV_GPL: built for the open flavour of the GPU driver. A build for the proprietary flavour
+ * uses no GPL-only symbol.
  */
 #ifdef GDRDRV_GPL
 #define GDRDRV_LICENSE "Dual MIT/GPL"
@@ -32,7 +31,9 @@
 #define GDRDRV_FLAVOR  "proprietary"
 #endif
 
-/* Coherent GPU memory (Grace) is a part of the host's. Such systems have the open flavour alone. */
+/*
+ * Coherent GPU memory (Grace) is part of the host's memory. Such systems run the open flavour only.
+ */
 static inline bool gdrdrv_is_coherent(phys_addr_t phys)
 {
 #if defined(CONFIG_ARM64) && defined(GDRDRV_GPL)
@@ -42,7 +43,7 @@ static inline bool gdrdrv_is_coherent(phys_addr_t phys)
 #endif
 }
 
-/* A BAR is not encrypted memory, also where all of the host's is. The kernel's own is GPL-only. */
+/* Clears the encryption bit, which a BAR must not have. pgprot_decrypted() is GPL-only on x86. */
 static inline pgprot_t gdrdrv_pgprot_io(pgprot_t prot)
 {
 #if defined(GDRDRV_GPL)
@@ -55,9 +56,9 @@ static inline pgprot_t gdrdrv_pgprot_io(pgprot_t prot)
 }
 
 /*
- * An entry that is writable is made as if it had been written to. Otherwise the first write to each page
- * costs more than the write: x86 marks the entry, arm64 does too or takes a fault. An entry that is not
- * writable must not be marked: on x86 it would be a shadow stack's.
+ * Marks writable entries dirty from the start. Otherwise the first write to each page is slow: x86
+ * updates the entry, and arm64 updates it too or takes a fault. A read-only entry must not be
+ * dirty: on x86 that means a shadow stack.
  */
 static inline pgprot_t gdrdrv_pgprot_dirty(pgprot_t prot)
 {
@@ -76,19 +77,19 @@ static inline pgprot_t gdrdrv_pgprot_dirty(pgprot_t prot)
 #define lockdep_assert_not_held(lock) ((void)(lock))
 #endif
 
-/* Adding flags to a VMA inside ->mmap, where nobody else can see it yet. */
+/* Changes the flags of a VMA inside ->mmap, where no other thread can see the VMA yet. */
 static inline void gdrdrv_vma_flags_mod(struct vm_area_struct *vma, unsigned long set,
 					unsigned long clear)
 {
 #ifdef HAVE_VM_FLAGS_INIT
-	/* Not vm_flags_set(): that needs a GPL-only symbol from 7.x on, and locks for nobody. */
+	/* Not vm_flags_set(): it needs a GPL-only symbol from 7.x on, and takes a lock in vain. */
 	vm_flags_init(vma, (vma->vm_flags | set) & ~clear);
 #else
 	vma->vm_flags = (vma->vm_flags | set) & ~clear;
 #endif
 }
 
-/* What a class's devnode() gets became constant in 6.2. */
+/* The argument of a class's devnode() is const from 6.2 on. */
 #ifdef HAVE_CLASS_DEVNODE_CONST
 #define GDRDRV_DEVNODE_CONST const
 #else
@@ -109,7 +110,7 @@ static inline void gdrdrv_vma_flags_mod(struct vm_area_struct *vma, unsigned lon
 #error "this kernel is built without CONFIG_DMA_SHARED_BUFFER: SOURCE=dmabuf and both need it"
 #endif
 
-/* The notice that a buffer moves: renamed, and from then on also "it is gone". */
+/* The exporter's notice. Under its newer name it also means that the buffer is withdrawn. */
 #ifdef HAVE_DMABUF_INVALIDATE_MAPPINGS
 #define GDRDRV_DMABUF_NOTIFY invalidate_mappings
 #else
@@ -117,12 +118,12 @@ static inline void gdrdrv_vma_flags_mod(struct vm_area_struct *vma, unsigned lon
 #endif
 
 /*
- * What MODULE_IMPORT_NS() comes to in every kernel; its argument got quotes in 6.13. Where the
- * symbols are in no namespace yet it does no harm.
+ * The expansion of MODULE_IMPORT_NS(), whose argument is a string only from 6.13 on. Harmless where
+ * the symbols are in no namespace yet.
  */
 #define GDRDRV_IMPORT_NS(name) MODULE_INFO(import_ns, name)
 
-/* 0: not an IOVA of the device's domain, or there is no translation. */
+/* Returns 0 if @iova is no IOVA of the device's domain, or the domain does not translate. */
 static inline phys_addr_t gdrdrv_iova_to_phys(struct device *dev, dma_addr_t iova)
 {
 #ifdef CONFIG_IOMMU_API
@@ -135,7 +136,7 @@ static inline phys_addr_t gdrdrv_iova_to_phys(struct device *dev, dma_addr_t iov
 }
 #endif
 
-/* Cycles per millisecond of get_cycles(), 0 where not known. */
+/* Cycles of get_cycles() per millisecond; 0 if unknown. */
 static inline u32 gdrdrv_cycles_khz(void)
 {
 #if defined(CONFIG_X86)

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * What the driver counts, and whether it logs: for the administrator, and for the module's end.
- *
- * Must not know who counts.
+ * Counters and log switches.
  */
 #include "gdrdrv.h"
 

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * Pages by importing a dma-buf of the GPU driver: kernel headers alone, no symbol of nvidia.ko.
+ * Pages from a dma-buf that the GPU driver exported. Needs kernel headers only and no symbol of
+ * nvidia.ko.
  *
- * The buffer is attached with the GPU's own device, so that its driver gives out the pages of the
- * frame-buffer BAR as it would to any peer. Today's exporter never takes them back, and keeps the
- * memory allocated until the last importer lets go: pins are persistent, and released in any
- * process. Should an exporter ever move a buffer, dmabuf_notify() treats it like a free callback.
+ * The GPU's own device is attached to the buffer, so the exporter returns addresses in the
+ * frame-buffer BAR, as it does for any peer. Exporters up to today never move a buffer, and keep
+ * its memory allocated until the last importer detaches: pins are persistent, and any process may
+ * release them. If an exporter does move a buffer, dmabuf_notify() acts as a free callback.
  *
- * The caller names a descriptor and a PCI function; what makes it safe to map what comes back is,
- * in this order:
+ * The caller passes a descriptor and a PCI function. Three checks make the result safe to map:
  *
  *	the function is a GPU, bound to the GPU driver		gdrdrv_gpu_get()
- *	the buffer was exported by that very module		dmabuf_check_exporter()
- *	every entry of it lies in that GPU's frame-buffer BAR	dmabuf_walk(), gdrdrv_gpu_to_cpu()
+ *	the same module exported the buffer			dmabuf_check_exporter()
+ *	every entry lies in that GPU's frame-buffer BAR		dmabuf_walk(), gdrdrv_gpu_to_cpu()
  *
- * The third alone decides; the others keep us from calling into an exporter we do not know, and
- * from a buffer of the same BAR that somebody else exports (vfio-pci can).
+ * The third check is the one that protects memory. The first two avoid calls into unknown
+ * exporters, and refuse a buffer of the same BAR from another exporter (vfio-pci can be one).
  *
- * Locks: dma_resv of the buffer is taken around pin, map, walk, unmap, and is held by the exporter
- * around dmabuf_notify(), which takes mr->lock inside it. Never with mr->lock or mmap_lock held;
- * never across attach, detach, get or put.
+ * Locks: pin, map, walk and unmap run under the buffer's dma_resv, and the exporter holds it around
+ * dmabuf_notify(), which takes mr->lock. dma_resv is never taken with mr->lock or mmap_lock held,
+ * and never held across attach, detach, get or put.
  *
- * Must not know mappings, handles or files of ours.
+ * Knows neither mappings, handles nor the driver's own files.
  */
 #include <linux/dma-buf.h>
 #include <linux/dma-resv.h>
@@ -32,26 +32,26 @@
 #include "gpu.h"
 
 struct dmabuf_pin {
-	struct gdrdrv_mr *mr; /* lives longer: it is put after ->release */
-	struct dma_buf *buf; /* a reference; so it stays allocated, its exporter loaded */
+	struct gdrdrv_mr *mr; /* no reference: the region outlives ->release */
+	struct dma_buf *buf; /* a reference: keeps the memory allocated and the exporter loaded */
 	struct dma_buf_attachment *attach;
 	struct gdrdrv_gpu gpu;
 	u64 offset; /* of the region in the buffer */
-	struct sg_table *sgt; /* dma_resv; NULL: not mapped, or taken back */
-	int nr_runs; /* of the region; 0 until they have been counted */
+	struct sg_table *sgt; /* dma_resv; NULL: not mapped, or revoked */
+	int nr_runs; /* number of runs of the region; 0 until counted */
 };
 
 static int dmabuf_check_exporter(const struct dma_buf *buf, const struct gdrdrv_gpu *gpu)
 {
 	if (!buf->owner || buf->owner != gpu->driver)
 		return -EINVAL;
-	/* Names that the GPU driver's branches export under: 535 to 570, 580 and later. */
+	/* Exporter names of the GPU driver: 535 to 570, and 580 or later. */
 	if (strcmp(buf->exp_name, "nvidia") && strcmp(buf->exp_name, "nv_dmabuf"))
 		return -EINVAL;
 	return 0;
 }
 
-/* Adds @len bytes at @phys, which are at @off in the buffer, as far as the region reaches there. */
+/* Adds to the runs the part of [off, off + len) of the buffer, at @phys, that the region covers. */
 static void dmabuf_add_run(const struct dmabuf_pin *pin, u64 off, phys_addr_t phys, u64 len,
 			   struct gdrdrv_range *run, u32 *n)
 {
@@ -73,8 +73,8 @@ static void dmabuf_add_run(const struct dmabuf_pin *pin, u64 off, phys_addr_t ph
 }
 
 /*
- * Checks every entry, also those outside the region, and merges those inside into runs. PCI's
- * default segment size cuts a buffer into pieces of 64 KiB.
+ * Checks every entry of the buffer and merges the entries inside the region into runs. The entries
+ * are 64 KiB long, the default segment size of PCI devices.
  */
 static int dmabuf_walk(struct dmabuf_pin *pin, struct gdrdrv_range *out, u32 max)
 {
@@ -105,7 +105,7 @@ static int dmabuf_walk(struct dmabuf_pin *pin, struct gdrdrv_range *out, u32 max
 	return off == pin->buf->size ? n : -EINVAL;
 }
 
-/* The exporter moves the buffer or takes it away. Called with dma_resv held. */
+/* The exporter is about to move the buffer or to withdraw it. Called with dma_resv held. */
 static void dmabuf_notify(struct dma_buf_attachment *attach)
 {
 	struct dmabuf_pin *pin = attach->importer_priv;
@@ -114,7 +114,7 @@ static void dmabuf_notify(struct dma_buf_attachment *attach)
 	if (!pin->sgt)
 		return;
 	gdrdrv_mr_revoke(pin->mr);
-	/* The attachment stays until the unpin: it cannot be given up from in here. */
+	/* Detaching is not possible here: the attachment stays until the unpin. */
 	dma_buf_unmap_attachment(attach, pin->sgt, DMA_BIDIRECTIONAL);
 	pin->sgt = NULL;
 }
@@ -134,7 +134,7 @@ static void dmabuf_unmap(struct dmabuf_pin *pin)
 	dma_resv_unlock(pin->buf->resv);
 }
 
-/* Maps for as long as the pin lives: with a dynamic BAR1 the unmapping gives the window back. */
+/* The attachment stays mapped while the pin lives: unmapping gives up a dynamic BAR1 window. */
 static int dmabuf_map(struct dmabuf_pin *pin)
 {
 	struct sg_table *sgt;
@@ -161,7 +161,7 @@ static int dmabuf_ranges(struct gdrdrv_mr *mr, struct gdrdrv_range *out, u32 max
 	struct dmabuf_pin *pin = mr->src_data;
 	int ret = -EINVAL;
 
-	/* Looking at every entry of a large buffer takes long. */
+	/* Do not walk a large buffer again just to count. */
 	if (!max && pin->nr_runs)
 		return pin->nr_runs;
 	dma_resv_lock(pin->buf->resv, NULL);
@@ -202,7 +202,7 @@ static int dmabuf_import(struct dmabuf_pin *pin, const struct gdrdrv_pin_req *re
 	ret = dmabuf_map(pin);
 	if (ret)
 		goto err_detach;
-	/* The whole buffer is looked at here: what follows may count on it. */
+	/* Checks the whole buffer before the pin counts as made. */
 	ret = dmabuf_ranges(pin->mr, NULL, 0);
 	if (ret < 0)
 		goto err_unmap;

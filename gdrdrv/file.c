@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * An open descriptor: whose it is, its own space of offsets, the list of all.
+ * Open descriptors: owner, address space, list of all.
  *
- * Must not know regions beyond the empty table that it makes for them.
+ * Knows of regions only the table, which it creates empty.
  */
 #include <linux/sched.h>
 #include <linux/slab.h>
 
 #include "gdrdrv.h"
 
-static DEFINE_MUTEX(gdrdrv_files_lock); /* the next two */
+static DEFINE_MUTEX(gdrdrv_files_lock); /* gdrdrv_files, gdrdrv_file_last_id */
 static LIST_HEAD(gdrdrv_files);
 static u64 gdrdrv_file_last_id;
 
-/* The process, not the thread; a reused process number is another process. */
+/* Compares processes, not threads; the start time tells a reused process number apart. */
 bool gdrdrv_file_is_owner(const struct gdrdrv_file *file)
 {
 	return file->owner.tgid == current->tgid &&
 	       file->owner.start_time == current->group_leader->start_time;
 }
 
-/* Possibly inside the free callback: memory only. */
+/* May run inside the free callback: only frees memory. */
 static void gdrdrv_file_free(struct kref *ref)
 {
 	struct gdrdrv_file *file = container_of(ref, struct gdrdrv_file, ref);
@@ -34,7 +34,7 @@ void gdrdrv_file_put(struct gdrdrv_file *file)
 	kref_put(&file->ref, gdrdrv_file_free);
 }
 
-/* The calling process's, in the list; @filp is to hold the reference. NULL: no memory. */
+/* Creates a descriptor of the calling process. @filp gets the reference. NULL: out of memory. */
 struct gdrdrv_file *gdrdrv_file_new(struct inode *inode, const struct file *filp)
 {
 	struct gdrdrv_file *file = kzalloc(sizeof(*file), GFP_KERNEL_ACCOUNT);
@@ -50,7 +50,7 @@ struct gdrdrv_file *gdrdrv_file_new(struct inode *inode, const struct file *filp
 	file->next_handle = 1;
 	init_waitqueue_head(&file->wait);
 
-	/* All openers share the inode; offsets here are handles of this descriptor alone. */
+	/* All descriptors share the inode's mapping; here offsets are handles of one descriptor. */
 	address_space_init_once(&file->mapping);
 	file->mapping.host = inode;
 	file->mapping.a_ops = inode->i_mapping->a_ops;
@@ -62,7 +62,7 @@ struct gdrdrv_file *gdrdrv_file_new(struct inode *inode, const struct file *filp
 	return file;
 }
 
-/* Out of the list: /proc does not find it any more. */
+/* Hides the descriptor from /proc. */
 void gdrdrv_file_unlist(struct gdrdrv_file *file)
 {
 	mutex_lock(&gdrdrv_files_lock);
@@ -70,7 +70,7 @@ void gdrdrv_file_unlist(struct gdrdrv_file *file)
 	mutex_unlock(&gdrdrv_files_lock);
 }
 
-/* The first whose id is above @id, with a reference; or NULL. */
+/* Returns the first descriptor with an id above @id, with a reference; or NULL. */
 struct gdrdrv_file *gdrdrv_file_after(u64 id)
 {
 	struct gdrdrv_file *file, *found = NULL;

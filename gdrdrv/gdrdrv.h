@@ -1,29 +1,33 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * The driver's inside: objects, the lock that guards each field, the table of a page source.
+ * Internal interfaces: the objects, the lock that guards each field, the operations of a page
+ * source.
  *
- * Must not know nv-p2p.h (p2p.c alone does) nor the kernel's version (compat.h alone does).
+ * Only p2p.c includes nv-p2p.h, and only compat.h tests the kernel's version.
  *
- * Lock order, outermost first. What stands on one line is never held together.
+ * Lock order, outermost first:
  *
  *	mmap_lock of a process		taken by the kernel before ->mmap, ->fault, ->close of a VMA
  *	gdrdrv_file.lock		table of regions and handles of one descriptor
- *	p2p_key_lock			p2p.c, around get and put; not in the free callback, and
- *					nothing is allocated inside it
- *	the GPU driver's own locks	held by it around get, put and the free callback
+ *	p2p_key_lock			p2p.c, around get and put; the free callback does not take it,
+ *					and nothing of gdrdrv is allocated under it
+ *	the GPU driver's own locks	held by the GPU driver around get, put and the free callback
  *	dma_resv of a buffer		taken by dmabuf.c, held by an exporter around its notice;
- *					inside it the GPU driver's locks of map and unmap
- *	i_mmap_rwsem			the kernel's, inside zap
- *	gdrdrv_mr.lock			one region; never two of them together
- *	page-table locks		the kernel's, inside zap and insert
- *	xa_lock of p2p_pins		p2p.c; inside it nothing
- *	files_lock			file.c, list of open descriptors; inside it nothing
+ *					the GPU driver's locks of map and unmap nest inside
+ *	i_mmap_rwsem			taken by the kernel inside a zap
+ *	gdrdrv_mr.lock			one region; two are never held together
+ *	page-table locks		taken by the kernel inside zap and insert
+ *	xa_lock of p2p_pins		p2p.c; innermost
+ *	gdrdrv_files_lock		file.c, list of open descriptors; innermost
  *
- * From this follow four rules. The GPU driver is never called with gdrdrv_mr.lock held. Nor is
- * anything zapped with it: a zap tells the MMU notifiers of the mapping's process, and one of them
- * may be the GPU driver's own (nvidia-uvm has one), whose locks are held around our callback too.
- * The free callback takes gdrdrv_mr.lock and p2p_pins' lock, no other of ours. Nothing is copied to
- * or from user space with any of our locks held.
+ * Four rules follow:
+ *
+ * - The GPU driver is never called with gdrdrv_mr.lock held.
+ * - No mapping is zapped with gdrdrv_mr.lock held. A zap runs the MMU notifiers of the mapping's
+ *   process; nvidia-uvm registers one, and it may take locks that the GPU driver holds around the
+ *   free callback.
+ * - The free callback takes gdrdrv_mr.lock and the lock of p2p_pins, and no other lock of gdrdrv.
+ * - copy_to_user() and copy_from_user() run without any lock of gdrdrv.
  */
 #ifndef GDRDRV_H
 #define GDRDRV_H
@@ -43,49 +47,49 @@
 
 struct gdrdrv_mr;
 
-/* The process that opened the descriptor. Constant from open to release. */
+/* Identifies the process that opened a descriptor. Constant from open to release. */
 struct gdrdrv_owner {
 	pid_t tgid;
 	u64 start_time;
 };
 
-/* One open descriptor. References: the node, each region that was published, a reader of /proc. */
+/* One open descriptor. References: the open file, each published region, a reader of /proc. */
 struct gdrdrv_file {
 	struct kref ref;
-	u64 id; /* constant: for /proc, no two alike, rising in the list */
+	u64 id; /* constant; unique, ascending in the list, shown in /proc */
 	struct gdrdrv_owner owner; /* constant */
-	kuid_t uid; /* constant: who opened it */
-	struct address_space mapping; /* its own: offsets are handles of this descriptor */
+	kuid_t uid; /* constant; of the opener */
+	struct address_space mapping; /* not shared: offsets are handles of this descriptor */
 	struct mutex lock; /* mrs and next_handle */
 	struct xarray mrs; /* lock; handle -> region, each entry holds a reference */
 	u64 next_handle; /* lock */
 	wait_queue_head_t wait; /* poll */
 	atomic_t nr_revoked; /* regions revoked and not yet unpinned */
-	struct list_head node; /* files_lock of file.c */
+	struct list_head node; /* gdrdrv_files_lock */
 };
 
-/* A physically contiguous run of a region. Sources hand out nothing else. */
+/* A physically contiguous run of a region; sources describe regions in these alone. */
 struct gdrdrv_range {
 	u64 off; /* bytes from the start of the region */
 	u64 len;
 	phys_addr_t start;
 };
 
-/* By what a caller names memory. One source serves each; gdrdrv_source_for() finds it. */
+/* How a caller names memory. One source serves each kind; gdrdrv_source_for() returns it. */
 enum gdrdrv_by {
-	GDRDRV_BY_ADDRESS, /* of the calling process's GPU context */
-	GDRDRV_BY_DMABUF, /* a file descriptor that the GPU driver exported */
+	GDRDRV_BY_ADDRESS, /* an address in a GPU context of the calling process */
+	GDRDRV_BY_DMABUF, /* a dma-buf that the GPU driver exported */
 };
 
-/* What a caller asks to have pinned; for a source, va and size are multiples of its unit. */
+/* A caller's request. gdrdrv_mr_pin() rounds va and size to the source's unit before ->pin. */
 struct gdrdrv_pin_req {
 	enum gdrdrv_by by;
-	bool persistent; /* where the source can */
+	bool persistent; /* preferred; the source may fall back to a callback pin */
 	u64 va;
 	u64 size;
 	/* GDRDRV_BY_ADDRESS */
 	u32 flags; /* GDRDRV_PIN_FLAG_* */
-	/* GDRDRV_BY_DMABUF; va is a name that the caller gave, and nothing else */
+	/* GDRDRV_BY_DMABUF; va is only a label for GET_INFO and is never dereferenced */
 	int fd;
 	u64 offset; /* in the buffer, a multiple of the page size */
 	u32 pci_domain;
@@ -94,43 +98,44 @@ struct gdrdrv_pin_req {
 };
 
 /*
- * Where pages come from. The rest of the driver knows a source by this table alone, and which are
- * built in by source.c alone.
+ * A source of pages. The rest of the driver uses a source through this table only; source.c lists
+ * the sources that are built in.
  *
- * Context: all may sleep and are called without any lock of ours. ->release: with
- * mr->any_context exactly once per successful ->pin, in any process, revoked or not; without it at
- * most once, in the owner's process only, possibly after gdrdrv_mr_revoke() or beside it.
+ * Context: every operation may sleep and is called without any lock of gdrdrv. If mr->any_context
+ * is set, ->release runs exactly once per successful ->pin, in any process, whether or not the
+ * region was revoked. Otherwise ->release runs at most once, in the owner's process, possibly
+ * during or after gdrdrv_mr_revoke().
  */
 struct gdrdrv_source_ops {
 	const char *name;
 	enum gdrdrv_by by;
-	u32 unit; /* bytes, a power of two, at least a page: what it pins is rounded out to this */
-	bool has_persistent; /* can pin so that the memory outlives its free until the release */
-	bool has_callback; /* can pin so that the free takes the pages back */
-	bool has_force_pcie; /* knows GDRDRV_PIN_FLAG_FORCE_PCIE */
-	/* Pins; sets mr->any_context. A source that may revoke holds a reference. */
+	u32 unit; /* bytes, a power of two, at least a page; requests are rounded out to it */
+	bool has_persistent; /* can keep freed memory allocated until ->release */
+	bool has_callback; /* can have the free of the memory revoke the region */
+	bool has_force_pcie; /* supports GDRDRV_PIN_FLAG_FORCE_PCIE */
+	/* Pins and sets mr->any_context. A source that may revoke the region takes a reference. */
 	int (*pin)(struct gdrdrv_mr *mr, const struct gdrdrv_pin_req *req);
 	/*
-	 * Writes up to @max runs that cover the region; returns how many there are. Also sets
-	 * mr->page_size and mr->cpu_cacheable. -EINVAL once revoked.
+	 * Writes up to @max of the runs that cover the region, and returns the number of all runs.
+	 * Also sets mr->page_size and mr->cpu_cacheable. -EINVAL once revoked.
 	 */
 	int (*ranges)(struct gdrdrv_mr *mr, struct gdrdrv_range *out, u32 max);
 	void (*release)(struct gdrdrv_mr *mr);
 };
 
-/* A pinned region. References: the table, each VMA, a source that may still call back. */
+/* A pinned region. References: the table, each VMA, a source that may still revoke the region. */
 struct gdrdrv_mr {
 	struct kref ref;
-	struct mutex lock; /* what says so below, and that no entry is made once revoked */
+	struct mutex lock; /* the fields that say "lock"; also held to make page-table entries */
 	struct gdrdrv_file *file; /* a reference, written once under lock; NULL: not published */
 	bool revoked; /* lock to write; the source takes the pages back: no new entries */
-	struct completion zapped; /* and none is left */
-	bool retired; /* lock; unpinned, or its descriptor closed */
-	bool counted; /* lock; is in file->nr_revoked */
+	struct completion zapped; /* revoked, and all entries are removed */
+	bool retired; /* lock; unpinned, or its descriptor is closed */
+	bool in_nr_revoked; /* lock; counted in file->nr_revoked */
 	unsigned int nr_vmas; /* lock */
 	u32 req_type; /* lock; GDRDRV_MAPPING_TYPE_*, NONE for the default */
-	u32 map_type; /* lock to write; of the present mapping */
-	unsigned long map_addr; /* lock to write; where the present or last mapping begins */
+	u32 map_type; /* lock to write; of the current mapping */
+	unsigned long map_addr; /* lock to write; start of the current or last mapping */
 	u64 handle; /* written once, under file->lock and lock */
 
 	/* Constant once pinned. */
@@ -141,17 +146,17 @@ struct gdrdrv_mr {
 	u32 nr_ranges;
 	struct gdrdrv_range *ranges;
 	bool cpu_cacheable;
-	bool read_only; /* no writable mapping */
+	bool read_only; /* writable mappings are refused */
 	bool any_context; /* ->release may run in any process */
 	const struct gdrdrv_source_ops *src; /* set before ->pin */
-	void *src_data; /* the source's; whatever ->pin returns, freed with the region */
+	void *src_data; /* the source's; freed with the region, also if ->pin fails */
 
-	/* Of the thread that pins; once published: lock. */
-	u32 nr_memtypes; /* leading runs whose memory type is reserved */
-	bool wc_reserved; /* all of them were; constant once published */
+	/* Private to the pinning thread until published; then guarded by lock. */
+	u32 nr_memtypes; /* memory types are reserved for this many leading runs */
+	bool wc_reserved; /* every run was reserved; constant once published */
 };
 
-/* Counters for the administrator and the tests; no program depends on them. */
+/* Counters for the administrator and the tests; not a stable interface. */
 struct gdrdrv_stats {
 	atomic64_t pins;
 	atomic64_t pins_persistent;
@@ -162,12 +167,12 @@ struct gdrdrv_stats {
 	atomic64_t ptes;
 	atomic64_t memtypes;
 	atomic64_t memtype_failures;
-	atomic64_t kept; /* 1: there were callback pins, and the module stays until the reboot */
+	atomic64_t kept; /* 1: a callback pin was made, so the module stays until the reboot */
 };
 
 /* counters.c */
 extern struct gdrdrv_stats gdrdrv_stats;
-extern atomic_t gdrdrv_source_pins; /* what /proc shows as nv_get_pages_refcount */
+extern atomic_t gdrdrv_source_pins; /* nv_get_pages_refcount in /proc */
 extern int gdrdrv_dbg_enabled;
 extern int gdrdrv_info_enabled;
 

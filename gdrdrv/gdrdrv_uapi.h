@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The interface of /dev/gdrdrv as programs see it: structures, ioctl numbers, attributes.
+ * The interface of /dev/gdrdrv: structures, ioctl numbers, attributes.
  *
- * Used by the driver and, unchanged, from user space. The layout is frozen (installed libraries of
- * level 2.0 to 2.6 are compiled against it); tests/kernel/abi.c holds it. Must not know
- * anything of the driver's inside.
+ * The driver and user space include the same file. The layout is frozen: installed libraries of
+ * level 2.0 to 2.6 are compiled against it, and tests/kernel/abi.c verifies it.
  */
 #ifndef GDRDRV_UAPI_H
 #define GDRDRV_UAPI_H
@@ -18,10 +17,10 @@
 #define GDRDRV_VERSION	     ((GDRDRV_VERSION_MAJOR << 16) | GDRDRV_VERSION_MINOR)
 
 /*
- * The oldest library level that this driver serves. A driver that pins by dma-buf alone serves no
- * library that knows only PIN_BUFFER and PIN_BUFFER_V2, and tells it so in GET_VERSION: its
- * gdr_open() then fails, and its program does without, instead of failing at every pin. A library
- * that knows GDRDRV_ATTR_SOURCES asks for that and does not look at this level.
+ * The oldest library level that this driver serves. A driver that pins by dma-buf alone cannot
+ * serve a library that uses only PIN_BUFFER and PIN_BUFFER_V2. GET_VERSION therefore reports a
+ * higher level, so that gdr_open() of such a library fails once, instead of every pin. A library
+ * that supports GDRDRV_ATTR_SOURCES queries that and ignores this level.
  */
 #define GDRDRV_MINIMUM_API_VERSION (2 << 16)
 #define GDRDRV_DMABUF_API_VERSION  ((2 << 16) | 7)
@@ -40,7 +39,7 @@
 #define GDRDRV_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE 2
 #define GDRDRV_ATTR_SOURCES			16 /* GDRDRV_SOURCES_*; earlier drivers: EINVAL */
 
-/* Bits of GDRDRV_ATTR_SOURCES: how memory can be named. */
+/* Bits of GDRDRV_ATTR_SOURCES: the pin calls that work. */
 #define GDRDRV_SOURCES_ADDRESS 1U /* PIN_BUFFER, PIN_BUFFER_V2 */
 #define GDRDRV_SOURCES_DMABUF  2U /* PIN_DMABUF */
 
@@ -53,8 +52,8 @@
 struct gdrdrv_ioc_pin_buffer {
 	__u64 addr;
 	__u64 size;
-	__u64 p2p_token; /* 0, or EINVAL */
-	__u32 va_space; /* likewise */
+	__u64 p2p_token; /* 0, else EINVAL */
+	__u32 va_space; /* 0, else EINVAL */
 	__u32 pad;
 	__u64 handle; /* out */
 };
@@ -72,10 +71,10 @@ struct gdrdrv_ioc_get_cb_flag {
 struct gdrdrv_ioc_get_info {
 	__u64 handle;
 	__u64 va; /* out: the pinned address, a multiple of GDRDRV_PIN_SIZE */
-	__u64 mapped_size; /* out: bytes pinned, likewise */
-	__u32 page_size; /* out: bytes in a page of the GPU driver's table */
+	__u64 mapped_size; /* out: bytes pinned, a multiple of GDRDRV_PIN_SIZE */
+	__u32 page_size; /* out: bytes per page of the GPU driver's table */
 	__u32 tsc_khz; /* out: cycles per millisecond of tm_cycles */
-	__u64 tm_cycles; /* out: what the pinning took */
+	__u64 tm_cycles; /* out: duration of the pin in cycles */
 	__u32 mapped; /* out */
 	__u32 wc_mapping; /* out */
 };
@@ -112,14 +111,15 @@ struct gdrdrv_ioc_req_mapping_type {
 
 /*
  * Pins part of a dma-buf that the GPU driver exported, until UNPIN_BUFFER. The memory stays
- * allocated that long, also when it is freed before. Each number is a multiple of the host's page.
+ * allocated until then, also after its free. Offset, size and addr are multiples of the host's page
+ * size.
  */
 struct gdrdrv_ioc_pin_dmabuf {
-	__s32 fd; /* may be closed after the call; opened for reading only: so are the mappings */
+	__s32 fd; /* may be closed after the call; if it is read-only, so are mappings */
 	__u32 flags; /* 0 */
 	__u64 offset; /* in the buffer, of the first byte pinned */
 	__u64 size; /* not 0 */
-	__u64 addr; /* what GET_INFO shall give as va: a name, never followed */
+	__u64 addr; /* GET_INFO returns it as va; a label, never dereferenced */
 	__u32 pci_domain; /* of the GPU that holds the memory */
 	__u8 pci_bus;
 	__u8 pci_device; /* 0 to 31 */
@@ -129,8 +129,8 @@ struct gdrdrv_ioc_pin_dmabuf {
 };
 
 /*
- * Makes all page-table entries of the region's mapping, which the first touches of it would make,
- * one fault for each 2 MiB. EINVAL when it is not mapped, or revoked.
+ * Makes all page-table entries of the region's mapping. Without the call first accesses make them,
+ * by one fault per 2 MiB. EINVAL if the region is not mapped, or is revoked.
  */
 struct gdrdrv_ioc_populate {
 	__u64 handle;
@@ -142,9 +142,10 @@ struct gdrdrv_ioc_get_version {
 };
 
 /*
- * Several numbers carry the size of a pointer where the size of the structure belongs; that is the
- * interface, so they are written with a 64-bit integer in its place. No 32-bit programs. Numbers
- * from 16 on are this driver's own: earlier ones, and builds without what they need, say ENOTTY.
+ * Several numbers encode the size of a pointer instead of that of the structure. The interface is
+ * frozen so, and they are written with a 64-bit integer in its place; 32-bit programs are not
+ * served. Numbers from 16 to 254 are extensions of this driver. Earlier drivers, and builds without
+ * the source that a number needs, return ENOTTY.
  */
 #define GDRDRV_IOC_MAGIC	    0xDA
 #define GDRDRV_IOC_PIN_BUFFER	    _IOWR(GDRDRV_IOC_MAGIC, 1, struct gdrdrv_ioc_pin_buffer)

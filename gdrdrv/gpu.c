@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * A PCI function that a caller names, and what may be believed of it: see gpu.h.
+ * Checks of a PCI function that a caller names, and of addresses in its BAR: see gpu.h.
  *
- * Nothing here trusts the caller. The function must be a display or 3D controller of the vendor
- * and bound to the GPU's driver; an address is accepted only if all of it lies in the frame-buffer
- * BAR of that function.
+ * The caller is not trusted. The function must be a display or 3D controller of the vendor and
+ * bound to the GPU driver. An address range is accepted only if it lies in the frame-buffer BAR of
+ * that function.
  */
 #include <linux/overflow.h>
 #include <linux/pci.h>
@@ -14,7 +14,7 @@
 #include "compat.h"
 #include "gpu.h"
 
-/* The name under which the GPU driver registers with PCI. vfio-pci and others are refused. */
+/* The GPU driver's name on the PCI bus. Functions of vfio-pci and other drivers are refused. */
 #define GDRDRV_GPU_DRIVER "nvidia"
 
 static bool gdrdrv_gpu_is_gpu(const struct pci_dev *pdev)
@@ -26,9 +26,9 @@ static bool gdrdrv_gpu_is_gpu(const struct pci_dev *pdev)
 }
 
 /*
- * The module that drives the function: -ENODEV when it is not the GPU driver, or none. The GPU
- * driver is unbound with this lock held, and waits there until no buffer of it is left: whoever
- * waits for the lock must be able to die, because the buffers may be its own.
+ * Sets gpu->driver, or returns -ENODEV if the function is not bound to the GPU driver. The wait for
+ * the device lock can be interrupted: an unbind of the GPU driver holds that lock until all of its
+ * buffers are gone, and the caller may own one of them.
  */
 static int gdrdrv_gpu_find_driver(struct gdrdrv_gpu *gpu, struct pci_dev *pdev)
 {
@@ -45,31 +45,33 @@ static int gdrdrv_gpu_find_driver(struct gdrdrv_gpu *gpu, struct pci_dev *pdev)
 }
 
 /*
- * The frame buffer is the GPU's second BAR: resource 1, or 2 where the first BAR is a 64-bit one
- * and takes two registers (as the GPU driver itself counts: nv_bar_index_to_os_bar_index() of
- * open-gpu-kernel-modules 580). Not "the prefetchable one": instance memory is prefetchable too.
+ * Returns the resource of the frame buffer, the GPU's second BAR: 2 if the first BAR is a 64-bit
+ * one and takes two registers, else 1 (as nv_bar_index_to_os_bar_index() of open-gpu-kernel-modules
+ * 580). The prefetchable flag does not identify it, because the BAR of instance memory has that
+ * flag too.
  */
 static int gdrdrv_gpu_bar(const struct pci_dev *pdev)
 {
 	return pci_resource_flags(pdev, 0) & IORESOURCE_MEM_64 ? 2 : 1;
 }
 
-/* Whether all of [addr, addr + len) lies in [start, start + size). Wraps nowhere. */
+/* Whether [addr, addr + len) lies in [start, start + size). No sum is formed that could wrap. */
 static bool gdrdrv_gpu_within(u64 addr, u64 len, u64 start, u64 size)
 {
 	return addr >= start && len <= size && addr - start <= size - len;
 }
 
 /**
- * gdrdrv_gpu_get() - the GPU at a PCI address
- * @gpu: filled in
- * @domain: of the address
- * @bus: likewise
- * @devfn: likewise
+ * gdrdrv_gpu_get() - look up the GPU at a PCI address
+ * @gpu: filled in on success
+ * @domain: PCI domain
+ * @bus: bus in the domain
+ * @devfn: device and function on the bus
  *
- * The function is held, its binding is not: that is the business of what the GPU driver exported.
+ * Takes a reference to the PCI function. Does not keep the GPU driver bound: an exported buffer
+ * does.
  *
- * Context: may sleep; takes the device's lock for a moment.
+ * Context: may sleep; takes the device lock briefly.
  * Return: 0; -ENODEV (no such function, not a GPU, not bound to the GPU driver, no frame-buffer
  * BAR), -ERESTARTSYS.
  */
@@ -108,12 +110,12 @@ void gdrdrv_gpu_put(struct gdrdrv_gpu *gpu)
 	pci_dev_put(gpu->pdev);
 }
 
-/* An IOVA's bytes: @phys is where the first lies; all of it must be in one piece. */
+/* Checks that [addr, addr + len), an IOVA range, is contiguous from @phys on. */
 static int gdrdrv_gpu_check_iova(const struct gdrdrv_gpu *gpu, u64 addr, u64 len, phys_addr_t phys)
 {
 	u64 off;
 
-	/* In steps of the smallest IOMMU page, which may be smaller than ours. */
+	/* In steps of the smallest IOMMU page, which may be smaller than PAGE_SIZE. */
 	for (off = SZ_4K; off < len; off += SZ_4K) {
 		if (gdrdrv_iova_to_phys(&gpu->pdev->dev, addr + off) != phys + off)
 			return -EINVAL;
@@ -124,18 +126,18 @@ static int gdrdrv_gpu_check_iova(const struct gdrdrv_gpu *gpu, u64 addr, u64 len
 }
 
 /**
- * gdrdrv_gpu_to_cpu() - where the CPU finds what a peer of the GPU was told
+ * gdrdrv_gpu_to_cpu() - translate a DMA address in the frame-buffer BAR to a CPU physical address
  * @gpu: the GPU
- * @addr: what its driver handed out: an IOVA of the GPU's own domain, or an address on its bus
+ * @addr: from the GPU driver: an IOVA of the GPU's IOMMU domain, or a bus address
  * @len: bytes
  * @phys: set on success
  *
- * The two cannot be mixed up: the IOMMU core keeps the windows of PCI bridges out of the IOVA
- * space (iova_reserve_pci_windows()), so an address that the domain translates is none of the
- * bus. With the mapping type FORCE_PCIE the GPU driver hands out addresses of the CPU. Where those
- * are the same as the bus's nothing is to be told apart; where they are not, they are refused.
+ * An address that the domain translates is an IOVA and not a bus address, because the IOMMU core
+ * keeps the windows of PCI bridges out of the IOVA space (iova_reserve_pci_windows()). For the
+ * mapping type FORCE_PCIE the GPU driver returns CPU addresses. They are accepted where they equal
+ * bus addresses and refused where the two differ.
  *
- * Return: 0, or -EINVAL when any byte of it is outside the frame-buffer BAR.
+ * Return: 0, or -EINVAL if any byte lies outside the frame-buffer BAR.
  */
 int gdrdrv_gpu_to_cpu(const struct gdrdrv_gpu *gpu, u64 addr, u64 len, phys_addr_t *phys)
 {

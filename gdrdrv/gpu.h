@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * One GPU as a PCI function: who drives it, where its frame-buffer BAR lies, and how an address
- * that its driver hands to peers becomes one of the CPU's.
+ * A GPU as a PCI function: its driver, its frame-buffer BAR, and the translation of DMA addresses
+ * in that BAR to CPU addresses.
  *
- * Must not know dma-buf, regions or users.
+ * Knows neither dma-buf, regions nor user space.
  */
 #ifndef GDRDRV_GPU_H
 #define GDRDRV_GPU_H
@@ -16,9 +16,9 @@ struct pci_dev;
 /* Constant from get to put. */
 struct gdrdrv_gpu {
 	struct pci_dev *pdev; /* a reference */
-	struct module *driver; /* for comparing only; no reference */
-	phys_addr_t start; /* the frame-buffer BAR as the CPU sees it */
-	u64 bus; /* and as its bus does */
+	struct module *driver; /* only compared; no reference */
+	phys_addr_t start; /* CPU address of the frame-buffer BAR */
+	u64 bus; /* its bus address */
 	u64 len;
 };
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * The ioctl table: one copy in, the call, one copy out.
+ * The ioctl table. gdrdrv_ioctl() copies the argument in once, runs the call, and copies it out
+ * once.
  *
- * Must not know locks, sources or mappings.
+ * Knows neither sources nor mappings.
  */
 #include <linux/uaccess.h>
 
@@ -22,13 +23,13 @@ union gdrdrv_ioc_arg {
 	struct gdrdrv_ioc_get_version version;
 };
 
-/* Forced pins are persistent: an administrator who switched those off wants freed memory to go. */
+/* A forced pin is persistent, so it needs persistent pins to be enabled by the administrator. */
 static bool gdrdrv_ioc_may_force(const struct gdrdrv_source_ops *src)
 {
 	return src->has_force_pcie && gdrdrv_source_is_persistent(src);
 }
 
-/* -EOPNOTSUPP: built without a source for memory so named. */
+/* -EOPNOTSUPP: no source for this kind of name is built in. */
 static int gdrdrv_ioc_pin_by(struct gdrdrv_file *file, struct gdrdrv_pin_req *req, u64 *handle)
 {
 	const struct gdrdrv_source_ops *src = gdrdrv_source_for(req->by);
@@ -42,8 +43,8 @@ static int gdrdrv_ioc_pin_by(struct gdrdrv_file *file, struct gdrdrv_pin_req *re
 }
 
 /*
- * P2P tokens name a context in any process, and are numbers counted from 1: with one the GPU driver
- * gives the memory of whoever it is to whoever asks. None is passed on.
+ * P2P tokens are refused. A token names a context of any process and is a small number that can be
+ * guessed: the GPU driver would give any process's memory to any caller.
  */
 static int gdrdrv_ioc_pin(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg)
 {
@@ -100,8 +101,8 @@ static int gdrdrv_ioc_unpin(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg)
 }
 
 /*
- * 1: the memory is not there any more, and whoever touches it gets SIGBUS. Who has got a SIGBUS of
- * a revocation that is not over reads 1 too, when it is: a few ms.
+ * The flag is 1 once the memory is revoked; then accesses raise SIGBUS. During a revocation the
+ * call waits for its end, a few ms, so that a caller that received SIGBUS never reads 0.
  */
 static int gdrdrv_ioc_get_cb_flag(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg)
 {
@@ -133,7 +134,7 @@ static int gdrdrv_ioc_get_info_v2(struct gdrdrv_file *file, union gdrdrv_ioc_arg
 	return 0;
 }
 
-/* The same up to its last two fields. */
+/* GET_INFO has the layout of GET_INFO_V2 up to its last two fields. */
 static int gdrdrv_ioc_get_info(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg)
 {
 	int ret = gdrdrv_ioc_get_info_v2(file, arg);
@@ -165,7 +166,7 @@ static int gdrdrv_ioc_get_attr(struct gdrdrv_file *file, union gdrdrv_ioc_arg *a
 	}
 }
 
-/* Of the next mapping; 0 asks for the default again. -EAGAIN while mapped. */
+/* Sets the type of the next mapping; 0 restores the default. -EAGAIN while mapped. */
 static int gdrdrv_ioc_req_mapping_type(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg)
 {
 	struct gdrdrv_mr *mr = gdrdrv_mr_get(file, arg->req_type.handle);
@@ -207,7 +208,10 @@ static int gdrdrv_ioc_get_version(struct gdrdrv_file *file, union gdrdrv_ioc_arg
 	return 0;
 }
 
-/* @handle: where a pin's is, which is taken back when it cannot be delivered; 0: no pin. */
+/*
+ * @handle: offset of the new handle in the argument of a pin call, 0 for other calls. If the copy
+ * out fails, the region with that handle is unpinned.
+ */
 struct gdrdrv_ioc {
 	unsigned int cmd;
 	size_t size;
@@ -238,12 +242,13 @@ static const struct gdrdrv_ioc gdrdrv_iocs[] = {
 };
 
 /**
- * gdrdrv_ioctl() - every call on the node
+ * gdrdrv_ioctl() - run one ioctl
  * @filp: the node
- * @cmd: compared whole: several numbers carry another size than their structure's
- * @uarg: the structure
+ * @cmd: compared as a whole, because the size in several numbers is not that of their structure
+ * @uarg: user address of the structure
  *
- * Return: 0; -EACCES (not the process that opened it), -ENOTTY (unknown), -EFAULT, or the call's.
+ * Return: 0; -EACCES (not the process that opened the node), -ENOTTY (unknown number), -EFAULT, or
+ * the error of the call.
  */
 long gdrdrv_ioctl(struct file *filp, unsigned int cmd, unsigned long uarg)
 {

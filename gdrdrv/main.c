@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * The module: load, and open, poll and close of its node.
+ * Module init and exit; open, poll and release of the node.
  *
- * Must not know regions beyond "close them all", nor where pages come from.
+ * Knows neither regions, beyond closing them all, nor where pages come from.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -21,7 +21,7 @@ static int gdrdrv_open(struct inode *inode, struct file *filp)
 	return stream_open(inode, filp);
 }
 
-/* Runs where the last reference is dropped: any process, or a kernel thread. No VMA is left. */
+/* Runs in whichever process or kernel thread drops the last reference. No VMA is left by then. */
 static int gdrdrv_release(struct inode *inode, struct file *filp)
 {
 	struct gdrdrv_file *file = filp->private_data;
@@ -32,7 +32,9 @@ static int gdrdrv_release(struct inode *inode, struct file *filp)
 	return 0;
 }
 
-/* EPOLLPRI while a revoked region is not unpinned yet. A process that may not use it: EPOLLERR. */
+/*
+ * EPOLLPRI while a revoked region waits to be unpinned; EPOLLERR in a process other than the owner.
+ */
 static __poll_t gdrdrv_poll(struct file *filp, poll_table *table)
 {
 	struct gdrdrv_file *file = filp->private_data;
@@ -71,7 +73,7 @@ static int __init gdrdrv_init(void)
 	return 0;
 }
 
-/* No descriptor is open, and there was never a callback pin: each holds the module. */
+/* No descriptor is open and no callback pin was ever made: either would hold the module. */
 static void __exit gdrdrv_exit(void)
 {
 	gdrdrv_node_exit();

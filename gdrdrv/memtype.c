@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * How the CPU's page-table entries cache a region, and the reservation that makes it so.
+ * Memory types of CPU mappings, and the reservations that x86 needs for them.
  *
- * On x86 the memory type of an entry that vmf_insert_pfn() makes is looked up by physical address:
- * with nothing reserved there it silently becomes UC-, whatever vm_page_prot says. So each run is
- * reserved as write-combining when it is pinned. BAR1 is uncached by the MTRRs, so write-combining
- * is also the best that x86 can have of it: no cached and no plain device type there.
+ * On x86 vmf_insert_pfn_prot() looks the memory type up by physical address: without a reservation
+ * the entry silently becomes UC-, whatever vm_page_prot says. So each run is reserved as
+ * write-combining when it is pinned. The MTRRs make BAR1 uncached, so x86 offers no cached type for
+ * it; write-combining is the fastest.
  *
- * On arm64 the entry says it all: Normal non-cacheable, Normal cacheable or Device.
+ * On arm64 the entry alone decides: Normal non-cacheable, Normal cacheable or Device.
  *
- * Must not know sources, VMAs or locks.
+ * Knows neither sources, VMAs nor locks.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -27,8 +27,8 @@ void gdrdrv_memtype_init(void)
 u32 gdrdrv_memtype_default(const struct gdrdrv_mr *mr)
 {
 	/*
-	 * Another type is reserved there, or none can be: entries are uncached. pat_enabled() is
-	 * GPL-only; without PAT the kernel gives both types the same bits.
+	 * Entries are uncached if write-combining could not be reserved or the CPU runs without
+	 * PAT. pat_enabled() is GPL-only; without PAT both types have the same bits in an entry.
 	 */
 	if (!mr->wc_reserved ||
 	    cachemode2protval(_PAGE_CACHE_MODE_WC) == cachemode2protval(_PAGE_CACHE_MODE_UC_MINUS))
@@ -36,7 +36,7 @@ u32 gdrdrv_memtype_default(const struct gdrdrv_mr *mr)
 	return GDRDRV_MAPPING_TYPE_WC;
 }
 
-/* Beside the default. */
+/* Whether the region can have a type other than its default. */
 static bool gdrdrv_memtype_can(const struct gdrdrv_mr *mr, u32 type)
 {
 	return false;
@@ -53,8 +53,8 @@ pgprot_t gdrdrv_memtype_prot(u32 type, pgprot_t prot)
 }
 
 /*
- * A reservation succeeds beside an uncached mapping that another driver holds, with that type: only
- * the entry shows which.
+ * If another driver holds an uncached mapping, a reservation of write-combining succeeds but yields
+ * the uncached type. Only the entry shows it.
  */
 bool gdrdrv_memtype_is_wc(pte_t entry)
 {
@@ -64,8 +64,8 @@ bool gdrdrv_memtype_is_wc(pte_t entry)
 #else /* arm64 */
 
 /*
- * A host that is a BlueField-3, by its root ports. NVIDIA's driver maps a GPU there as device
- * memory and refuses write-combining, without saying why; so does this one.
+ * Whether the host is a BlueField-3, recognized by its root ports. NVIDIA's driver maps a GPU there
+ * as Device memory and refuses write-combining, without giving a reason; this driver does the same.
  */
 static bool gdrdrv_memtype_is_bluefield3;
 
@@ -92,7 +92,7 @@ u32 gdrdrv_memtype_default(const struct gdrdrv_mr *mr)
 	return gdrdrv_memtype_is_bluefield3 ? GDRDRV_MAPPING_TYPE_DEVICE : GDRDRV_MAPPING_TYPE_WC;
 }
 
-/* Coherent memory keeps its one type; of a BAR one can have both uncached types. */
+/* Coherent memory has one type only; a BAR can be write-combining or Device. */
 static bool gdrdrv_memtype_can(const struct gdrdrv_mr *mr, u32 type)
 {
 	return !mr->cpu_cacheable && !gdrdrv_memtype_is_bluefield3 &&
@@ -113,7 +113,7 @@ pgprot_t gdrdrv_memtype_prot(u32 type, pgprot_t prot)
 
 #endif
 
-/* -EINVAL: no such type. -EOPNOTSUPP: not of this region, or on this machine. */
+/* -EINVAL: unknown type. -EOPNOTSUPP: this region or this machine does not support it. */
 int gdrdrv_memtype_check(const struct gdrdrv_mr *mr, u32 type)
 {
 	if (type > GDRDRV_MAPPING_TYPE_DEVICE)
@@ -135,8 +135,8 @@ void gdrdrv_memtype_free(struct gdrdrv_mr *mr)
 }
 
 /*
- * Never fails the pin: a region that cannot have the type in all of its runs has it in none, and is
- * mapped and reported so.
+ * Reserves write-combining for all runs or for none. A failure does not fail the pin: the region is
+ * then mapped, and reported, as uncached.
  */
 void gdrdrv_memtype_reserve(struct gdrdrv_mr *mr)
 {

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * Mappings of a region: flags of the VMA, entries on fault.
+ * Mappings of a region: VMA flags, and page-table entries on fault.
  *
- * Entries are made in the fault handler only, under mr->lock and after a look at what that lock
- * guards: an entry made in ->mmap would exist before the VMA can be found for zapping, and a free
- * callback in that window would leave a live mapping of freed memory. A fault fills the 2 MiB
- * around it, so that a mapping costs one fault per 2 MiB and a callback never waits for more.
+ * Only faults (and gdrdrv_populate(), which acts as one) make entries, under mr->lock and after a
+ * check of mr->revoked and mr->retired. An entry made in ->mmap would exist before a zap can find
+ * the VMA: a free callback in that window would leave a mapping of freed memory. A fault fills the
+ * 2 MiB around its address, so that a mapping costs one fault per 2 MiB and a callback waits for at
+ * most that much.
  *
- * All entries are small. A huge one is taken for a page's by mbind(MPOL_MF_STRICT) (the kernel's
- * queue_folios_pmd(), 6.12 to 7.3.3), which any user may call and which reads a struct page that a
- * BAR does not have.
+ * All entries are of page size. mbind(MPOL_MF_STRICT), which any user may call, takes a huge entry
+ * for that of a normal page (queue_folios_pmd() of 6.12 to 7.3.3) and reads its struct page; a BAR
+ * has none.
  *
- * Must not know where pages come from, nor the table of regions beyond looking one up.
+ * Knows neither where pages come from, nor the table of regions beyond looking one up.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -22,14 +23,16 @@
 
 #include "gdrdrv.h"
 
-/* Filled around a fault; a page where that is larger. */
+/*
+ * A fault fills the aligned window around its address: 2 MiB, or one page where pages are larger.
+ */
 #define GDRDRV_WINDOW max(2UL << 20, PAGE_SIZE)
 
 static void gdrdrv_vma_open(struct vm_area_struct *vma)
 {
 	struct gdrdrv_mr *mr = vma->vm_private_data;
 
-	/* Only mremap() comes here, for the copy that gdrdrv_vma_mremap() then refuses. */
+	/* Only mremap() calls this, for the copy that gdrdrv_vma_mremap() then refuses. */
 	kref_get(&mr->ref);
 	mutex_lock(&mr->lock);
 	mr->nr_vmas++;
@@ -59,14 +62,14 @@ static int gdrdrv_vma_mremap(struct vm_area_struct *vma)
 	return -EINVAL;
 }
 
-/* Offset of @addr in the region. */
+/* Returns the offset of @addr in the region. */
 static u64 gdrdrv_vma_offset(const struct gdrdrv_mr *mr, const struct vm_area_struct *vma,
 			     unsigned long addr)
 {
 	return ((u64)(vma->vm_pgoff - mr->handle) << PAGE_SHIFT) + (addr - vma->vm_start);
 }
 
-/* Entries for [start, end) as far as they can be made; an existing entry is left alone. */
+/* Makes entries for [start, end) until one fails; existing entries stay as they are. */
 static vm_fault_t gdrdrv_insert(struct gdrdrv_mr *mr, struct vm_area_struct *vma,
 				unsigned long start, unsigned long end)
 {
@@ -92,8 +95,8 @@ static vm_fault_t gdrdrv_insert(struct gdrdrv_mr *mr, struct vm_area_struct *vma
 }
 
 /*
- * The entry at @addr, an empty one where there is none. The caller has just made it, and holds what
- * keeps the tables.
+ * Returns the entry at @addr, or an empty one. The caller has just made the entry, and the
+ * mmap_lock or VMA lock that it holds keeps the page tables.
  */
 static pte_t gdrdrv_entry(struct mm_struct *mm, unsigned long addr)
 {
@@ -117,13 +120,14 @@ static pte_t gdrdrv_entry(struct mm_struct *mm, unsigned long addr)
 }
 
 /*
- * Whether the access at @addr can go on. vmf_insert_pfn_prot() leaves alone what is no entry but a
- * marker of the kernel (userfaultfd's write protection puts some, from 6.7 to a fix of 2026 in any
- * mapping and for any user), and says that all is done: the fault would come again for ever, and in
- * the kernel's own copies no signal would end it. Empty is no marker: the entry is being changed by
- * another thread.
+ * Returns whether the access at @addr can be retried, after vmf_insert_pfn_prot() returned
+ * VM_FAULT_NOPAGE. That function leaves a PTE marker in place and reports success: the fault would
+ * repeat for ever, and in a copy to user space no signal would end it. From 6.7 to a fix of 2026
+ * any user can have userfaultfd put markers into any mapping (UFFDIO_WRITEPROTECT). An empty entry
+ * is no marker: another thread is changing it, and the retry makes it again.
  *
- * What GET_INFO says is what the entries are.
+ * Also corrects mr->map_type if the entry is not write-combining, so that GET_INFO reports the type
+ * that the entries have.
  */
 static bool gdrdrv_check_entry_locked(struct gdrdrv_mr *mr, struct vm_area_struct *vma,
 				      unsigned long addr)
@@ -143,7 +147,7 @@ static bool gdrdrv_check_entry_locked(struct gdrdrv_mr *mr, struct vm_area_struc
 	return true;
 }
 
-/* The window around @addr, as far as the mapping reaches. */
+/* Fills the window around @addr, within the mapping. */
 static vm_fault_t gdrdrv_fill(struct gdrdrv_mr *mr, struct vm_area_struct *vma, unsigned long addr)
 {
 	unsigned long start = max(vma->vm_start, round_down(addr, GDRDRV_WINDOW));
@@ -153,7 +157,9 @@ static vm_fault_t gdrdrv_fill(struct gdrdrv_mr *mr, struct vm_area_struct *vma, 
 	mutex_lock(&mr->lock);
 	if (mr->revoked || mr->retired)
 		goto unlock;
-	/* The one that is needed first; the others are a favour and may fail. */
+	/*
+	 * The faulting page first; the others only save later faults, so their failure is ignored.
+	 */
 	ret = gdrdrv_insert(mr, vma, addr, addr + PAGE_SIZE);
 	if (ret != VM_FAULT_NOPAGE)
 		goto unlock;
@@ -181,11 +187,11 @@ static const struct vm_operations_struct gdrdrv_vm_ops = {
 };
 
 /**
- * gdrdrv_populate() - make all entries of the present mapping, as its first touches would
+ * gdrdrv_populate() - make all entries of the current mapping, as first accesses would
  * @mr: the region, mapped by this process
  *
- * Window by window, so that a free callback waits for no more than one. A VMA that is being made or
- * torn down is not found, and the lock of the process keeps one that is.
+ * Takes mr->lock for one window at a time, so that a free callback waits for at most one. mmap_lock
+ * keeps the VMA; one that is being set up or torn down is not found.
  *
  * Return: 0; -EINVAL (not mapped, or revoked), -ENOMEM, -EINTR (killed).
  */
@@ -216,7 +222,7 @@ unlock:
 	return fault & VM_FAULT_OOM ? -ENOMEM : -EINVAL;
 }
 
-/* Ties the region to the VMA: one mapping at a time, none of what is gone. */
+/* Ties the region to the VMA. A region has one mapping at a time, and none once revoked. */
 static int gdrdrv_mmap_attach(struct gdrdrv_mr *mr, struct vm_area_struct *vma)
 {
 	int ret = 0;
@@ -236,7 +242,7 @@ static int gdrdrv_mmap_attach(struct gdrdrv_mr *mr, struct vm_area_struct *vma)
 	return ret;
 }
 
-/* The region to map, with a reference and tied to @vma; or an error. */
+/* Returns the region that @vma names, with a reference and tied to @vma; or an error pointer. */
 static struct gdrdrv_mr *gdrdrv_mmap_find(struct gdrdrv_file *file, struct vm_area_struct *vma)
 {
 	struct gdrdrv_mr *mr;
@@ -268,9 +274,9 @@ static struct gdrdrv_mr *gdrdrv_mmap_find(struct gdrdrv_file *file, struct vm_ar
  * @filp: the node
  * @vma: its page offset is the region's handle
  *
- * Return: 0; -EACCES (not the process that opened the node; or writable, of a buffer that its
- * descriptor opens for reading only), -EPERM (executable), -EINVAL (private,
- * no such handle, longer than the region, or revoked), -EAGAIN (mapped already).
+ * Return: 0; -EACCES (not the process that opened the node; or a writable mapping of a dma-buf
+ * whose descriptor is read-only), -EPERM (executable), -EINVAL (private, no such handle, longer
+ * than the region, or revoked), -EAGAIN (mapped already).
  */
 int gdrdrv_mmap(struct file *filp, struct vm_area_struct *vma)
 {
@@ -283,6 +289,6 @@ int gdrdrv_mmap(struct file *filp, struct vm_area_struct *vma)
 	gdrdrv_vma_flags_mod(vma, VM_PFNMAP | VM_IO | VM_DONTEXPAND | VM_DONTDUMP | VM_DONTCOPY,
 			     VM_MAYEXEC | no_write);
 	vma->vm_ops = &gdrdrv_vm_ops;
-	vma->vm_private_data = mr; /* with the reference of the look-up */
+	vma->vm_private_data = mr; /* the look-up's reference is now the VMA's */
 	return 0;
 }

@@ -2,16 +2,16 @@
 /*
  * Region objects: pin, look up, revoke, retire.
  *
- * A region is taken back exactly once, by whichever comes first of
+ * The pages of a region go back exactly once, through whichever comes first:
  *
- *	the source's free callback	gdrdrv_mr_revoke()
- *	unpin, or the descriptor's end	gdrdrv_mr_retire()
+ *	the source's free callback		gdrdrv_mr_revoke()
+ *	unpin, or release of the descriptor	gdrdrv_mr_retire()
  *
- * Both decide under mr->lock, after which no page-table entry can be made, and both remove those
- * there are before the pages go. A region that may be given back in its owner's process only, and
- * whose descriptor ends elsewhere, is orphaned: it waits for the callback.
+ * Both set a flag under mr->lock, after which no page-table entry can be made, and then remove the
+ * existing entries before the pages go back. A region that only its owner's process may release is
+ * orphaned when its descriptor is released in another process: it waits for the callback.
  *
- * Must not know where pages come from, nor VMAs beyond their number.
+ * Knows neither where pages come from, nor VMAs beyond their number.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -25,7 +25,7 @@ static void gdrdrv_mr_free(struct kref *ref)
 {
 	struct gdrdrv_mr *mr = container_of(ref, struct gdrdrv_mr, ref);
 
-	/* Possibly inside the free callback: memory only. */
+	/* May run inside the free callback: only frees memory. */
 	kfree(mr->src_data);
 	if (mr->file)
 		gdrdrv_file_put(mr->file);
@@ -42,9 +42,9 @@ void gdrdrv_mr_put(struct gdrdrv_mr *mr)
 /**
  * gdrdrv_mr_get() - look a region up
  * @file: the descriptor
- * @handle: what the caller gave
+ * @handle: any number, exactly as the caller gave it
  *
- * Return: the region with a reference, or NULL: a miss is a miss.
+ * Return: the region with a reference, or NULL.
  */
 struct gdrdrv_mr *gdrdrv_mr_get(struct gdrdrv_file *file, u64 handle)
 {
@@ -60,7 +60,7 @@ struct gdrdrv_mr *gdrdrv_mr_get(struct gdrdrv_file *file, u64 handle)
 	return mr;
 }
 
-/* The run that holds byte @off of the region. */
+/* Returns the run that contains byte @off of the region. */
 const struct gdrdrv_range *gdrdrv_mr_range(const struct gdrdrv_mr *mr, u64 off)
 {
 	u32 low = 0, high = mr->nr_ranges - 1;
@@ -77,8 +77,9 @@ const struct gdrdrv_range *gdrdrv_mr_range(const struct gdrdrv_mr *mr, u64 off)
 }
 
 /*
- * The whole range of offsets, whatever the bookkeeping of VMAs says. After mr->lock was held to
- * forbid new entries, and without it: see the lock order. mr->file does not change any more.
+ * Removes all entries of the region's range of offsets, whether or not nr_vmas counts a mapping.
+ * The caller has set revoked or retired under mr->lock, so that no entry is added and mr->file is
+ * final, and has dropped the lock: see the lock order.
  */
 static void gdrdrv_mr_zap(struct gdrdrv_mr *mr)
 {
@@ -96,25 +97,26 @@ static void gdrdrv_mr_free_memtypes(struct gdrdrv_mr *mr)
 }
 
 /**
- * gdrdrv_mr_revoke() - the source takes the pages back
+ * gdrdrv_mr_revoke() - end the use of a region whose pages the source takes back
  * @mr: the region; the caller holds the source's reference
  *
- * On return no page-table entry of the region exists, none can be made, and no memory type is
- * reserved for it: the GPU driver gives the same range of BAR1 to others.
+ * On return the region has no page-table entry, none can be made, and no memory type is reserved
+ * for it. The GPU driver may reuse its range of BAR1 at once.
  *
- * Context: the free callback, inside the GPU driver's locks; takes mr->lock only. Once per region.
+ * Context: the free callback, with the GPU driver's locks held; takes mr->lock only. Once per
+ * region.
  */
 void gdrdrv_mr_revoke(struct gdrdrv_mr *mr)
 {
 	mutex_lock(&mr->lock);
 	WRITE_ONCE(mr->revoked, true);
 	if (mr->file && !mr->retired) {
-		mr->counted = true;
+		mr->in_nr_revoked = true;
 		atomic_inc(&mr->file->nr_revoked);
 	}
 	mutex_unlock(&mr->lock);
 	gdrdrv_mr_zap(mr);
-	if (mr->file) /* else they are of the thread that pins */
+	if (mr->file) /* else the pinning thread still owns them */
 		gdrdrv_mr_free_memtypes(mr);
 	complete_all(&mr->zapped);
 	if (mr->file)
@@ -122,7 +124,7 @@ void gdrdrv_mr_revoke(struct gdrdrv_mr *mr)
 	atomic64_inc(&gdrdrv_stats.revokes);
 }
 
-/* Leaves the region to the callback, which may come after the last close. */
+/* Leaves the release to the callback, which may come long after the descriptor's release. */
 void gdrdrv_mr_orphan_locked(struct gdrdrv_mr *mr)
 {
 	lockdep_assert_held(&mr->lock);
@@ -133,11 +135,11 @@ void gdrdrv_mr_orphan_locked(struct gdrdrv_mr *mr)
 }
 
 /**
- * gdrdrv_mr_retire() - end a region that nobody can find in the table (any more)
- * @mr: the region; the caller's (the table's) reference is consumed
+ * gdrdrv_mr_retire() - end a region that is not, or no longer, in the table
+ * @mr: the region; the reference of the table, or of the pinning thread, is consumed
  * @is_owner: whether this runs in the owner's process
  *
- * Context: process context, no lock of ours held. Once per region.
+ * Context: process context, without any lock of gdrdrv. Once per region.
  */
 static void gdrdrv_mr_retire(struct gdrdrv_mr *mr, bool is_owner)
 {
@@ -148,9 +150,9 @@ static void gdrdrv_mr_retire(struct gdrdrv_mr *mr, bool is_owner)
 	may_release = mr->any_context || is_owner;
 	if (!mr->revoked && !may_release)
 		gdrdrv_mr_orphan_locked(mr);
-	if (mr->counted)
+	if (mr->in_nr_revoked)
 		atomic_dec(&mr->file->nr_revoked);
-	mr->counted = false;
+	mr->in_nr_revoked = false;
 	mutex_unlock(&mr->lock);
 
 	gdrdrv_mr_zap(mr);
@@ -160,7 +162,7 @@ static void gdrdrv_mr_retire(struct gdrdrv_mr *mr, bool is_owner)
 	gdrdrv_mr_put(mr);
 }
 
-/* Fetches the physical runs; the table may be revoked between the two looks. */
+/* Counts the physical runs, then reads them; the region may be revoked in between. */
 static int gdrdrv_mr_fill_ranges(struct gdrdrv_mr *mr)
 {
 	int n, again;
@@ -181,8 +183,9 @@ static int gdrdrv_mr_fill_ranges(struct gdrdrv_mr *mr)
 }
 
 /*
- * A gap of @npages handles: after the last one given out, and from 1 again at the end. Live regions
- * never overlap, so that zapping one leaves the others alone.
+ * Finds @npages unused consecutive handles, starting after the last region and wrapping to 1.
+ * Handles are page offsets of the mapping: since live regions never overlap, zapping one spares the
+ * others. Returns the first handle, or 0.
  */
 static u64 gdrdrv_file_find_handle_locked(struct gdrdrv_file *file, u64 npages)
 {
@@ -199,7 +202,9 @@ again:
 		wrapped = true;
 		handle = 1;
 	}
-	/* @handle is 1 or the end of some region, so that none reaches over it from before. */
+	/*
+	 * @handle is 1 or follows a region's end: no region that starts below it reaches over it.
+	 */
 	xa_for_each_start(&file->mrs, index, mr, handle) {
 		if (index >= handle + npages)
 			break;
@@ -210,7 +215,7 @@ again:
 	return handle;
 }
 
-/* Makes the region visible: from here on it can be mapped, inspected and unpinned. */
+/* Enters the region into the table: from here on it can be mapped, queried and unpinned. */
 static int gdrdrv_mr_publish(struct gdrdrv_file *file, struct gdrdrv_mr *mr)
 {
 	u64 npages = mr->size >> PAGE_SHIFT;
@@ -245,7 +250,7 @@ unlock:
 	return ret;
 }
 
-/* Outwards, to whole units of the source; @unit is a power of two. */
+/* Rounds the request out to whole units of the source; @unit is a power of two. */
 static int gdrdrv_pin_req_round(const struct gdrdrv_pin_req *req, u64 unit,
 				struct gdrdrv_pin_req *out)
 {
@@ -266,12 +271,12 @@ static int gdrdrv_pin_req_round(const struct gdrdrv_pin_req *req, u64 unit,
 /**
  * gdrdrv_mr_pin() - pin a range of GPU memory
  * @file: the owner's descriptor
- * @src: what serves memory so named
- * @user_req: what was asked for; any address, any size but 0
+ * @src: the source that serves @user_req->by
+ * @user_req: the request; any address and size
  * @handle: set on success
  *
  * Return: 0; -EINVAL (size 0, or not memory of this process), -EOVERFLOW (the range wraps), -ENOMEM
- * (memory, BAR space), or what the GPU driver said.
+ * (out of memory or BAR space), -EINTR (killed), or the GPU driver's error.
  */
 int gdrdrv_mr_pin(struct gdrdrv_file *file, const struct gdrdrv_source_ops *src,
 		  const struct gdrdrv_pin_req *user_req, u64 *handle)
@@ -297,10 +302,10 @@ int gdrdrv_mr_pin(struct gdrdrv_file *file, const struct gdrdrv_source_ops *src,
 	cycles = get_cycles();
 	ret = src->pin(mr, &req);
 	if (ret) {
-		/* 524 is the kernel's own and means nothing to a program. */
+		/* ENOTSUPP (524) is internal to the kernel; programs do not know it. */
 		if (ret == -ENOTSUPP)
 			ret = -EOPNOTSUPP;
-		/* Other errors are a program's own arguments, or want of room. */
+		/* Other errors come from a program's arguments or from lack of space. */
 		if (ret == -EIO || ret == -EBUSY)
 			pr_err_ratelimited("%s refused %llu bytes to process %d: %d\n", src->name,
 					   req.size, current->tgid, ret);
@@ -313,7 +318,7 @@ int gdrdrv_mr_pin(struct gdrdrv_file *file, const struct gdrdrv_source_ops *src,
 	if (ret)
 		goto err_retire;
 	gdrdrv_memtype_reserve(mr);
-	/* Once published, the region may be gone by the next line: take what is needed before. */
+	/* Once published, another thread can unpin the region: hold a reference until the end. */
 	kref_get(&mr->ref);
 	ret = gdrdrv_mr_publish(file, mr);
 	if (ret) {
@@ -333,7 +338,7 @@ out:
 	return ret;
 }
 
-/* -EINVAL for a handle that is not, or no longer, in the table. */
+/* Returns -EINVAL if the handle is not in the table. */
 int gdrdrv_mr_unpin(struct gdrdrv_file *file, u64 handle)
 {
 	struct gdrdrv_mr *mr;
@@ -349,7 +354,7 @@ int gdrdrv_mr_unpin(struct gdrdrv_file *file, u64 handle)
 	return 0;
 }
 
-/* The last close, in any process: only a reader of /proc still reaches the table. */
+/* Release of the descriptor, in any process. Only a reader of /proc can still reach the table. */
 void gdrdrv_mr_close_all(struct gdrdrv_file *file)
 {
 	bool is_owner = gdrdrv_file_is_owner(file);

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * The node: a major number of the driver's own, under its name in /proc/devices, where scripts look
- * that make the node by mknod (minor 0); and /dev/gdrdrv, which the kernel makes.
+ * The device numbers and /dev/gdrdrv.
  *
- * Classes of devices are for GPL modules only. In the build for the proprietary flavour a misc
- * device makes /dev/gdrdrv, which so has another number than the one in /proc/devices; both lead
- * here.
+ * The driver has a major number, listed under its name in /proc/devices for scripts that run mknod
+ * (minor 0). The kernel makes /dev/gdrdrv.
  *
- * Must not know what opens do.
+ * Device classes are GPL-only. In the build for the proprietary flavour /dev/gdrdrv is therefore a
+ * misc device, with another number than the one in /proc/devices; both have the same operations.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -16,7 +15,10 @@
 
 #include "gdrdrv.h"
 
-/* A process can pin only what it owns; SECURITY.md. A udev rule changes it. */
+/*
+ * For all users, since a process can pin only its own memory (SECURITY.md). A udev rule can change
+ * it.
+ */
 #define GDRDRV_NODE_MODE 0666
 
 static int gdrdrv_major;

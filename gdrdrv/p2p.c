@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * Pages from the GPU driver of desktop and server machines (nvidia_p2p_*).
+ * Pages from nvidia_p2p_*(), the interface of the GPU driver of desktop and server machines.
  *
- * One of the files that know nv-p2p.h. Two ways to pin, chosen per pin:
+ * The only file that includes nv-p2p.h. It knows two kinds of pin and chooses one per pin:
  *
- * persistent	no callback; the memory outlives its free until the put, which any process may do.
- *		Two spellings: nvidia_p2p_get_pages_persistent(), and in 515 and 520
- *		nvidia_p2p_get_pages() with a NULL callback.
- * callback	the GPU driver takes the pages back when the memory is freed or its process ends.
- *		The put works in the pinning process only: elsewhere it returns 0 and does nothing.
+ * persistent	There is no callback. The memory stays allocated until the put, also after its free,
+ *		and any process may put. The call is nvidia_p2p_get_pages_persistent(), or in 515
+ *		and 520 nvidia_p2p_get_pages() with a NULL callback.
+ * callback	The GPU driver takes the pages back when the memory is freed or its process ends.
+ *		The put works in the pinning process only; elsewhere it returns 0 and does nothing.
  *
- * Persistent is tried first; where the GPU driver does not support it (MIG and vGPU up to 550, an
- * old branch) that pin falls back to the callback way.
+ * A persistent pin is tried first. Where the GPU driver does not support one (MIG and vGPU up to
+ * 550, old branches), the pin falls back to a callback pin.
  *
- * A put that returned 0 does not mean that no callback will come. The memory may be another
- * process's, who lent it (NV503C_CTRL_CMD_REGISTER_PID asks nobody's leave); when the borrower's
- * client of the GPU driver ends, by its process's death or before, its puts find nothing, and the
- * callback comes with the lender's free, whenever that is. So the GPU driver has a number from us
- * and no pointer: a number is looked up in p2p_pins, once, by the first that comes. And a module
- * that has pinned by callback is kept for good.
+ * A callback may still come after a put that returned 0. A process can lend its memory to another
+ * (NV503C_CTRL_CMD_REGISTER_PID needs no privilege). When the borrower's client of the GPU driver
+ * ends, with its process or earlier, later puts of the borrower find nothing and return 0; the
+ * callback comes when the lender frees the memory. The GPU driver therefore gets a number instead
+ * of a pointer. The put and the callback both look the number up in p2p_pins, and the first one
+ * removes it. For the same reason the first callback pin keeps the module loaded until the reboot.
  *
- * The GPU driver is asked without P2P tokens, always. With one it looks at no process, and a put
- * that comes after the callback frees the page table a second time (third_party_p2p.c there, of all
- * branches: thirdpartyp2pDelMappingInfoByKey() has no error for a key that is gone).
+ * gdrdrv never passes a P2P token. With a token the GPU driver does not compare processes, and a
+ * put after the callback frees the page table a second time (third_party_p2p.c of all branches:
+ * thirdpartyp2pDelMappingInfoByKey() reports no error for a missing key).
  *
- * Must not know mappings, handles or files.
+ * Knows neither mappings, handles nor files.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -35,26 +35,29 @@
 #include "nv-p2p.h"
 
 /*
- * The GPU driver knows a callback pin by the address of its page table, and by nothing else. That
- * memory is free when the callback has run, and the next get may have it: a put that comes late
- * then takes that other pin, whose callback never comes and whose mapping stays. So no get may come
- * between the last look at mr->revoked and the put. Held around both, outside the GPU driver's
- * locks; the callback does not take it. (Of other clients of the GPU driver it knows nothing.)
+ * Serializes gets with the check of mr->revoked before a put.
+ *
+ * The GPU driver identifies a callback pin by the address of its page table only. The callback
+ * frees that memory, and the next get may reuse it: a late put would then release that other pin,
+ * whose callback would never come and whose mapping would stay. So no get may run between the last
+ * check of mr->revoked and the put. The lock is taken outside the GPU driver's locks; the callback
+ * does not take it. Gets of other clients of the GPU driver are not covered.
  */
 static DEFINE_MUTEX(p2p_key_lock);
 
 /*
- * Callback pins by number. An entry owns a reference of its region, and one count of
- * gdrdrv_source_pins; the taker has them. No number is used twice: see p2p_keep_module().
+ * Callback pins by number. An entry owns a reference to its region and one count of
+ * gdrdrv_source_pins; removing the entry passes both to the remover. Numbers are not reused: the
+ * module is never reloaded after a callback pin, see p2p_keep_module().
  */
 static DEFINE_XARRAY_FLAGS(p2p_pins, XA_FLAGS_ACCOUNT);
 static atomic_long_t p2p_last_number;
 
-/* Constant once pinned, but for what @table points to: see p2p_ranges(). */
+/* Constant once pinned, except what @table points to: see p2p_ranges(). */
 struct p2p_pin {
 	struct gdrdrv_mr *mr;
 	struct nvidia_p2p_page_table *table;
-	unsigned long number; /* of a callback pin; 0: persistent */
+	unsigned long number; /* key in p2p_pins; 0: persistent */
 };
 
 #define P2P_HAS_PERSISTENT \
@@ -62,25 +65,25 @@ struct p2p_pin {
 #define P2P_HAS_FORCE_PCIE \
 	(__is_defined(HAVE_P2P_PERSISTENT_API) && __is_defined(HAVE_P2P_FORCE_BAR1))
 
-/* What an entry that has been taken out owned. */
-static void p2p_give_back(const struct p2p_pin *pin)
+/* Drops what a removed entry owned. */
+static void p2p_drop(const struct p2p_pin *pin)
 {
 	atomic_dec(&gdrdrv_source_pins);
 	gdrdrv_mr_put(pin->mr);
 }
 
-/* Unless the callback has been first: false. */
-static bool p2p_take_out(const struct p2p_pin *pin)
+/* Removes the entry. False: the callback has removed it already. */
+static bool p2p_remove(const struct p2p_pin *pin)
 {
 	if (!xa_erase(&p2p_pins, pin->number))
 		return false;
-	p2p_give_back(pin);
+	p2p_drop(pin);
 	return true;
 }
 
 /*
- * The first callback pin keeps the module until the reboot: nothing that the GPU driver answers
- * later means that no callback will come. The caller's descriptor holds the module meanwhile.
+ * Keeps the module until the reboot from the first callback pin on, because no later answer of the
+ * GPU driver excludes another callback. The caller's descriptor holds the module during this call.
  */
 static void p2p_keep_module(void)
 {
@@ -89,9 +92,9 @@ static void p2p_keep_module(void)
 }
 
 /*
- * The GPU driver takes the pages back. Runs inside its locks, in any process, at any time from the
- * get on: also before the get has returned to us, while a put waits for those locks, and long after
- * one that found nothing.
+ * The free callback: the GPU driver takes the pages back. Runs with the GPU driver's locks held, in
+ * any process, at any time after the get has begun: before the get returns, while a put waits for
+ * those locks, or long after a put that found nothing.
  */
 static void p2p_callback(void *number)
 {
@@ -100,9 +103,9 @@ static void p2p_callback(void *number)
 	if (!pin)
 		return;
 	gdrdrv_mr_revoke(pin->mr);
-	/* p2p_ranges() reads the table under mr->lock and not once revoked. */
+	/* p2p_ranges() reads the table only under mr->lock and only before the revocation. */
 	nvidia_p2p_free_page_table(pin->table);
-	p2p_give_back(pin);
+	p2p_drop(pin);
 }
 
 static int p2p_get_persistent(struct p2p_pin *pin, const struct gdrdrv_pin_req *req)
@@ -131,7 +134,7 @@ static int p2p_get_callback(struct p2p_pin *pin, const struct gdrdrv_pin_req *re
 	ret = xa_insert(&p2p_pins, pin->number, pin, GFP_KERNEL);
 	if (ret)
 		return ret;
-	/* Before the get: the callback may come before that has returned. */
+	/* Before the get: the callback may come before the get returns. */
 	kref_get(&pin->mr->ref);
 	atomic_inc(&gdrdrv_source_pins);
 	ret = mutex_lock_killable(&p2p_key_lock);
@@ -140,15 +143,16 @@ static int p2p_get_callback(struct p2p_pin *pin, const struct gdrdrv_pin_req *re
 					   (void *)pin->number);
 		mutex_unlock(&p2p_key_lock);
 	}
-	/* Also where it failed while a callback ran, which may not be over. */
-	if (!ret || !p2p_take_out(pin))
+	/* Also when the get failed while a callback ran: that callback may still be running. */
+	if (!ret || !p2p_remove(pin))
 		p2p_keep_module();
 	return ret;
 }
 
 /*
- * The most that can lie in one BAR1, or be coherent memory, which is a part of the host's. The GPU
- * driver allocates 16 bytes for each 64 KiB that it is asked for, before it looks at the address.
+ * The largest size that can be pinned: that of the largest BAR of any GPU, or all of the host's
+ * memory where GPU memory may be coherent and so be part of it. Larger requests are refused here
+ * because the GPU driver allocates 16 bytes per 64 KiB of a request before it checks the address.
  */
 static u64 p2p_largest_pin(void)
 {
@@ -165,8 +169,8 @@ static u64 p2p_largest_pin(void)
 }
 
 /*
- * A GPU that has come since is looked for, once a second at most: any user may ask. One that has
- * gone does no harm.
+ * Looks for GPUs that were added since the last call, at most once a second because any user can
+ * bring this about. A GPU that was removed only leaves the limit too high.
  */
 static bool p2p_is_too_large(u64 size)
 {
@@ -202,7 +206,9 @@ static int p2p_pin(struct gdrdrv_mr *mr, const struct gdrdrv_pin_req *req)
 		ret = p2p_get_persistent(pin, req);
 		mutex_unlock(&p2p_key_lock);
 	}
-	/* By no other error: what a user can bring about must not choose the weaker way. */
+	/*
+	 * No other error falls back: a user who can cause one must not get the weaker kind of pin.
+	 */
 	if ((ret == -ENOTSUPP || ret == -EOPNOTSUPP) && !force) {
 		gdrdrv_dbg("no persistent pin (%d), trying the callback interface\n", ret);
 		ret = p2p_get_callback(pin, req);
@@ -249,8 +255,8 @@ static int p2p_table_check(const struct gdrdrv_mr *mr, const struct nvidia_p2p_p
 }
 
 /*
- * Merges the table's pages into runs. A table of 128 KB pages is taken to start at the page that
- * holds the region's first byte (no GPU driver is known to hand one out).
+ * Merges the table's pages into runs. A table of 128 KiB pages is assumed to start with the page
+ * that holds the region's first byte; no GPU driver is known to return one.
  */
 static int p2p_table_runs(const struct gdrdrv_mr *mr, const struct nvidia_p2p_page_table *table,
 			  struct gdrdrv_range *out, u32 max)
@@ -280,8 +286,8 @@ static int p2p_table_runs(const struct gdrdrv_mr *mr, const struct nvidia_p2p_pa
 }
 
 /*
- * The table of a callback pin dies with the callback, which first takes mr->lock to revoke the
- * region: so it is read under that lock, and only while the region is not revoked.
+ * The callback frees the table of its pin, after it has revoked the region under mr->lock. So the
+ * table is read under that lock, and only while the region is not revoked.
  */
 static int p2p_ranges(struct gdrdrv_mr *mr, struct gdrdrv_range *out, u32 max)
 {
@@ -305,7 +311,7 @@ static int p2p_ranges(struct gdrdrv_mr *mr, struct gdrdrv_range *out, u32 max)
 #ifdef HAVE_P2P_TABLE_FLAGS
 	mr->cpu_cacheable = pin->table->flags & NVIDIA_P2P_PAGE_TABLE_FLAGS_CPU_CACHEABLE;
 #endif
-	/* GPU drivers before 580 do not say so. */
+	/* GPU drivers before 580 do not set the flag. */
 	mr->cpu_cacheable |= gdrdrv_is_coherent(pin->table->pages[0]->physical_address);
 	ret = p2p_table_runs(mr, pin->table, out, max);
 unlock:
@@ -313,19 +319,22 @@ unlock:
 	return ret;
 }
 
-/* A put that failed leaves the pin registered: the callback may still come, with its number. */
+/* A failed put leaves the entry in p2p_pins: the callback may still come with its number. */
 static int p2p_put_callback(struct gdrdrv_mr *mr)
 {
 	struct p2p_pin *pin = mr->src_data;
 	int ret = 0;
 
 	mutex_lock(&p2p_key_lock);
-	/* What matters, another get since the callback, held the mutex and so is seen with it. */
+	/*
+	 * A get that reused the table ran after the callback and under this mutex: revoked is
+	 * visible.
+	 */
 	if (!READ_ONCE(mr->revoked))
 		ret = nvidia_p2p_put_pages(0, 0, mr->va, pin->table);
 	mutex_unlock(&p2p_key_lock);
 	if (!ret) {
-		p2p_take_out(pin);
+		p2p_remove(pin);
 		return 0;
 	}
 	mutex_lock(&mr->lock);

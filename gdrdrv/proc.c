@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * /proc/driver/gdrdrv: params (for everybody, installed libraries read it), nv_get_pages_refcount,
- * pins and stats (for the administrator).
- *
- * Must not change anything it shows.
+ * /proc/driver/gdrdrv: params (world-readable, installed libraries parse it);
+ * nv_get_pages_refcount, pins and stats (for the administrator). All read-only.
  */
 #include <linux/capability.h>
 #include <linux/proc_fs.h>
@@ -50,7 +48,9 @@ static void gdrdrv_proc_file(struct seq_file *seq, struct gdrdrv_file *file)
 	mutex_unlock(&file->lock);
 }
 
-/* One after the other, without the list's lock: a user can hold a file->lock for long. */
+/*
+ * Takes one descriptor at a time, without the list's lock: a user can hold a file->lock for long.
+ */
 static int gdrdrv_proc_pins(struct seq_file *seq, void *unused)
 {
 	struct gdrdrv_file *file;
@@ -65,7 +65,7 @@ static int gdrdrv_proc_pins(struct seq_file *seq, void *unused)
 	return 0;
 }
 
-/* The mode is not enough: it lets a container's root in. */
+/* The file's mode alone would admit root of a container. */
 static int gdrdrv_proc_pins_open(struct inode *inode, struct file *filp)
 {
 	return capable(CAP_SYS_ADMIN) ? single_open(filp, gdrdrv_proc_pins, NULL) : -EPERM;
@@ -78,7 +78,7 @@ static const struct proc_ops gdrdrv_proc_pins_ops = {
 	.proc_release = single_release,
 };
 
-/* Since load; memtypes: now. Lines may be added: for people, not for programs. */
+/* Counts since the module was loaded; memtypes is a current number. Not a stable interface. */
 static int gdrdrv_proc_stats(struct seq_file *seq, void *unused)
 {
 #define GDRDRV_STAT(name) seq_printf(seq, #name " %lld\n", atomic64_read(&gdrdrv_stats.name))

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * Which sources of pages are built in, and which serves a request.
- *
- * Must not know what a source does.
+ * The sources of pages that are built in, and the parameter that chooses the kind of pin.
  */
 #include "gdrdrv.h"
 
-/* The one that GET_ATTR and /proc speak of comes first. */
+/* GET_ATTR and /proc report on the first one. */
 static const struct gdrdrv_source_ops *const gdrdrv_sources[] = {
 #ifdef GDRDRV_SOURCE_P2P
 	&gdrdrv_p2p,
@@ -21,7 +19,7 @@ module_param_named(use_persistent_mapping, gdrdrv_use_persistent_mapping, int, 0
 MODULE_PARM_DESC(use_persistent_mapping,
 		 "pin persistently where the GPU driver can (default 1); 0: free callbacks");
 
-/* NULL: not built in. */
+/* Returns the source for this kind of name, or NULL if none is built in. */
 const struct gdrdrv_source_ops *gdrdrv_source_for(enum gdrdrv_by by)
 {
 	size_t i;
@@ -37,13 +35,13 @@ const struct gdrdrv_source_ops *gdrdrv_source_first(void)
 	return gdrdrv_sources[0];
 }
 
-/* Whether it is to pin persistently where it can. One that has no callbacks always does. */
+/* Whether the source shall make persistent pins. A source without callbacks has no other kind. */
 bool gdrdrv_source_is_persistent(const struct gdrdrv_source_ops *src)
 {
 	return src->has_persistent && (gdrdrv_use_persistent_mapping || !src->has_callback);
 }
 
-/* For the log. */
+/* Names of all sources, for the log. */
 const char *gdrdrv_source_names(void)
 {
 	return ARRAY_SIZE(gdrdrv_sources) > 1 ? "nvidia-p2p and dma-buf" : gdrdrv_sources[0]->name;
