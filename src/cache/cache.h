@@ -216,7 +216,8 @@ int gdri_cache_place_locked(struct gdri_cache *cache, struct gdri_entry *e, uint
 void gdri_cache_unplace_locked(struct gdri_cache *cache, struct gdri_entry *e);
 void gdri_cache_list_locked(struct gdri_cache *cache, struct gdri_entry *e);
 void gdri_cache_detach_locked(struct gdri_cache *cache, struct gdri_entry *e);
-void gdri_cache_kill_locked(struct gdri_cache *cache, struct gdri_entry *e);
+/* Takes it out of the cache; false: an invalidation did, and counts it. */
+bool gdri_cache_kill_locked(struct gdri_cache *cache, struct gdri_entry *e);
 void gdri_cache_reap_locked(struct gdri_cache *cache);
 void gdri_cache_close_locked(struct gdri_cache *cache, struct gdri_entry *e);
 void gdri_cache_end_handle(struct gdri_cache *cache, struct gdri_entry *e);

@@ -199,7 +199,7 @@ static void end_locked(struct gdri_cache *cache, struct gdri_entry *e, uint32_t 
 		gdri_cache_release_locked(cache, e);
 }
 
-void gdri_cache_kill_locked(struct gdri_cache *cache, struct gdri_entry *e)
+bool gdri_cache_kill_locked(struct gdri_cache *cache, struct gdri_entry *e)
 {
 	uint32_t s = atomic_load_explicit(&e->state, memory_order_relaxed);
 
@@ -207,10 +207,11 @@ void gdri_cache_kill_locked(struct gdri_cache *cache, struct gdri_entry *e)
 	do {
 		/* An invalidation was first: it is, or will be, among the doomed. */
 		if (!(s & GDRI_CACHE_LIVE))
-			return;
+			return false;
 	} while (!atomic_compare_exchange_weak_explicit(
 		&e->state, &s, s & GDRI_CACHE_USERS, memory_order_acq_rel, memory_order_relaxed));
 	end_locked(cache, e, s);
+	return true;
 }
 
 /* Releases an entry if nobody uses it. */

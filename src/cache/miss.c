@@ -14,8 +14,7 @@ enum { LOOKS = 4, LOOK_PARTS = 16 };
 
 static void found_stale_locked(struct gdri_cache *cache, struct gdri_entry *e)
 {
-	gdri_cache_kill_locked(cache, e);
-	cache->invalidations++;
+	cache->invalidations += gdri_cache_kill_locked(cache, e);
 }
 
 /* ---- what is there already ------------------------------------------------------------------ */
@@ -232,8 +231,10 @@ static int enter_locked(struct gdri_cache *cache, struct gdri_entry *e)
 	(void)gdri_slot_publish(&e->slot);
 	if (alone) {
 		gdri_cache_unplace_locked(cache, e);
-		if (atomic_compare_exchange_strong(&e->state, &s, 1))
+		if (atomic_compare_exchange_strong(&e->state, &s, 1)) {
 			gdri_cache_detach_locked(cache, e);
+			cache->invalidations += e->alone;
+		}
 	} else {
 		gdri_cache_list_locked(cache, e);
 		/* If it fails the lock's release sees to it. */

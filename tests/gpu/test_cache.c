@@ -126,9 +126,9 @@ static void reallocated_with(barcopy_cache_validity_t validity)
 	OK(barcopy_cache_get_stats(cache, &s));
 	EXPECT(s.misses >= 4 * 50, "%llu misses: memory that is new was found",
 	       (unsigned long long)s.misses);
-	/* Beside other work 187 of 200 were counted (2026-11-22, on the stand-in); why is not known. */
-	EXPECT(s.invalidations >= 4 * 25, "%llu invalidations",
-	       (unsigned long long)s.invalidations);
+	/* By tag the last region of each thread may be there still. */
+	EXPECT(s.invalidations >= 4 * (validity == BARCOPY_CACHE_NOTIFIED ? 50 : 49),
+	       "%llu invalidations", (unsigned long long)s.invalidations);
 	CU(cu.MemAddressFree(base, 8 << 20));
 	OK(barcopy_cache_destroy(cache));
 }

@@ -341,6 +341,34 @@ static void half_entered(void)
 
 /* ---- freed memory ------------------------------------------------------------------------------------ */
 
+/*
+ * While an invalidation is at work on another thread it may have passed the pages of a miss already: the
+ * region is its caller's alone and counts as invalidated.
+ */
+static void pinned_beside_an_invalidation(void)
+{
+	barcopy_cache_t cache;
+	CUdeviceptr d;
+
+	start();
+	cache = cache_of(g, BARCOPY_CACHE_NOTIFIED, 0);
+	d = vmm_new(0, 1);
+	atomic_fetch_add(&found(cache)->invalidating, 1);
+	touch(cache, d);
+	atomic_fetch_sub(&found(cache)->invalidating, 1);
+	ck_assert_uint_eq(stats_of(cache).invalidations, 1);
+	ck_assert_uint_eq(stats_of(cache).regions, 0);
+	ck_assert(!is_cached(cache, d) && is_cached(cache, d));
+	/* Doomed, and found stale before it is worked off: that is one. */
+	vmm_delete(d, 1);
+	pthread_mutex_lock(&found(cache)->lock);
+	OK(barcopy_cache_invalidate(cache, d, 1));
+	pthread_mutex_unlock(&found(cache)->lock);
+	FAILS(EINVAL, barcopy_cache_get(cache, d, 8, &(barcopy_region_t){ 0 }));
+	ck_assert_uint_eq(stats_of(cache).invalidations, 2);
+	OK(gdr_close(g));
+}
+
 static void swept_are_counted(void)
 {
 	barcopy_cache_t cache;
@@ -556,6 +584,7 @@ static const struct unit_test tests[] = {
 	{ "an empty range", empty_range, DMABUF },
 	{ "most users", most_users, DMABUF },
 	{ "half entered", half_entered, "" },
+	{ "pinned beside an invalidation", pinned_beside_an_invalidation, DMABUF },
 	{ "what is swept is counted", swept_are_counted, DMABUF },
 	{ "another context's caches", another_contexts_caches, "GDRSIM_NODE=absent GDRSIM_MEM_MIB=128" },
 	{ "the next look has gone", next_look_has_gone, DMABUF },
