@@ -37,23 +37,25 @@ static int check_caps(const struct gdri_backends *set, const struct gdri_backend
 }
 
 /*
- * Which of several errors is the caller's: lack of room, then what the hardware or memory cannot
- * do, then a bad argument; anything else last. With a pin flag a bad argument comes before what
- * the memory cannot do: whoever sees EINVAL tries again without the flag.
+ * Which of several errors the caller sees: lack of room first, then what the hardware or the memory
+ * cannot do, then a bad argument; anything else last. With a pin flag a bad argument comes before what
+ * the memory cannot do: a caller that sees EINVAL tries again without the flag. The host backend's
+ * ENOTSUP for device memory, which it never serves, comes behind another backend's EINVAL.
  */
-static int error_rank(int err, uint32_t flags)
+static int error_rank(const struct gdri_backend *b, int err, const struct gdri_pin_request *request)
 {
 	switch (err) {
 	case ENOMEM:
 	case EMFILE:
 	case ENFILE:
-		return 5;
+		return 6;
 	case EACCES:
-		return 4;
+		return 5;
 	case ENOTSUP:
-		return 3;
+		return b->id == BARCOPY_BACKEND_HOST && request->memory.kind != GDRI_MEMORY_HOST ? 2
+												 : 4;
 	case EINVAL:
-		return flags ? 4 : 2;
+		return request->flags ? 5 : 3;
 	default:
 		return 1;
 	}
@@ -98,7 +100,7 @@ int gdri_backends_pin(struct gdri_backends *set, struct gdri_pin_request *reques
 		      struct gdri_pin *pin)
 {
 	struct gdri_text why = { .len = 0 }, advice = { .len = 0 };
-	int rc, err = 0;
+	int rc, rank, err = 0, highest = 0;
 
 	if (gdri_is_dmabuf(request)) {
 		describe_dmabuf(request);
@@ -132,8 +134,11 @@ int gdri_backends_pin(struct gdri_backends *set, struct gdri_pin_request *reques
 			return 0;
 		}
 		gdri_text_add(&why, "%s%s: %s", why.len ? "; " : "", b->name, gdri_error_text());
-		if (!err || error_rank(-rc, request->flags) > error_rank(err, request->flags))
+		rank = error_rank(b, -rc, request);
+		if (rank > highest) {
+			highest = rank;
 			err = -rc;
+		}
 		/* What is short here is short for those that come later too. */
 		if (gdri_is_short(rc))
 			break;

@@ -10,7 +10,8 @@
 
 #include "base/error.h"
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+/* Recursive: a thread that forks holds it while the application's own handlers run, which may map. */
+static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static int *owned; /* descriptors that a child closes; under lock */
 static size_t count, room;
 
@@ -26,10 +27,10 @@ void gdri_fork_release(void)
 
 void gdri_fork_in_child(void)
 {
-	/* Locked before the fork, in this very thread: so the table is whole. */
+	/* The forking thread held the lock, so the table is whole. The lock's owner is the parent's thread. */
 	while (count)
 		close(owned[--count]);
-	pthread_mutex_unlock(&lock);
+	lock = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 }
 
 static int own_locked(int fd)

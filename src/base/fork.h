@@ -11,7 +11,7 @@
 #ifndef GDRI_FORK_H
 #define GDRI_FORK_H
 
-/* Between these two no other thread forks. Not to be nested. */
+/* Between these two no other thread forks. They nest. */
 void gdri_fork_hold(void);
 void gdri_fork_release(void);
 

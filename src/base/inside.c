@@ -2,15 +2,18 @@
 /* See inside.h. */
 #include "base/inside.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
 
 static _Thread_local unsigned int depth __attribute__((tls_model("initial-exec")));
+static _Thread_local int cancel_state __attribute__((tls_model("initial-exec")));
 static _Atomic(void (*)(void)) deferred;
 
 void gdri_inside_enter(void)
 {
-	depth++;
+	if (!depth++)
+		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
 }
 
 void gdri_inside_leave(void)
@@ -21,7 +24,8 @@ void gdri_inside_leave(void)
 	while (depth == 1 && atomic_load_explicit(&deferred, memory_order_relaxed) &&
 	       (fn = atomic_exchange(&deferred, NULL)))
 		fn();
-	depth--;
+	if (!--depth)
+		pthread_setcancelstate(cancel_state, NULL);
 }
 
 bool gdri_is_inside(void)

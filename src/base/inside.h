@@ -9,7 +9,10 @@
 
 #include <stdbool.h>
 
-/* Entry points that take a lock or call CUDA or the kernel lie between these two, which nest. */
+/*
+ * Entry points that take a lock or call CUDA or the kernel lie between these two, which nest. A thread that
+ * is cancelled meanwhile ends behind the outermost leave: nothing stays locked.
+ */
 void gdri_inside_enter(void);
 void gdri_inside_leave(void);
 

@@ -74,11 +74,14 @@ gdr_t gdr_open(void)
 int gdr_close(gdr_t g)
 {
 	struct gdri_ctx *ctx;
-	int rc = gdri_ctx_retire(g, &ctx);
+	int rc;
 
-	if (rc)
-		return -rc;
 	gdri_inside_enter();
+	rc = gdri_ctx_retire(g, &ctx);
+	if (rc) {
+		gdri_inside_leave();
+		return -rc;
+	}
 	gdri_queues_end(ctx); /* whose memory is among the handles */
 	/* First the caches: a last put that is under way ends a handle too, and has the cache's lock. */
 	gdri_caches_end(ctx, true);

@@ -112,6 +112,75 @@ static void among_threads(void)
 	ck_assert_int_eq(resources_fds(), before);
 }
 
+/* ---- an application's own handlers, and cancellation ------------------------------------------------- */
+
+static uint64_t addr;
+
+static int maps(void)
+{
+	gdr_t g = gdr_open();
+	gdr_mh_t h;
+	void *map;
+
+	if (!g || gdr_pin_buffer_v2(g, addr, 65536, 0, &h) || gdr_map(g, h, &map, 65536) ||
+	    gdr_unmap(g, h, map, 65536) || gdr_unpin_buffer(g, h))
+		return 1;
+	return gdr_close(g);
+}
+
+static int mapped;
+
+static void map_now(void)
+{
+	mapped += maps() ? 100 : 1;
+}
+
+/* Registered before the library's, it runs when no other thread can fork any more; in the parent before. */
+static void handlers_that_map(void)
+{
+	int in_child;
+
+	standin_start();
+	addr = standin_alloc(65536);
+	ck_assert_int_eq(pthread_atfork(map_now, map_now, NULL), 0);
+	ck_assert_int_eq(maps(), 0);
+	in_child = resources_fds();
+	alarm(20);
+	for (int i = 1; i <= 3; i++) {
+		ck_assert_int_eq(unit_in_child(child_counts, &in_child), 0);
+		ck_assert_int_eq(mapped, 2 * i);
+	}
+	alarm(0);
+}
+
+static _Atomic int reached;
+
+static void *cancelled(void *arg)
+{
+	(void)arg;
+	pthread_cancel(pthread_self());
+	atomic_store(&reached, maps() ? 100 : 1);
+	pthread_testcancel();
+	atomic_store(&reached, 1000);
+	return NULL;
+}
+
+/* A thread that is to end does so behind the call, with nothing of the library's held. */
+static void cancellation(void)
+{
+	pthread_t thread;
+	void *result;
+
+	standin_start();
+	addr = standin_alloc(65536);
+	ck_assert_int_eq(maps(), 0);
+	ck_assert_int_eq(pthread_create(&thread, NULL, cancelled, NULL), 0);
+	pthread_join(thread, &result);
+	ck_assert_int_eq(atomic_load(&reached), 1);
+	ck_assert_ptr_eq(result, PTHREAD_CANCELED);
+	ck_assert_int_eq(maps(), 0);
+}
+
 /* ---- forks while another thread holds a lock --------------------------------------------------------- */
 
 static sem_t inside, go_on;
@@ -286,6 +355,9 @@ static void primary_contexts(void)
 static const struct unit_test tests[] = {
 	{ "dma-bufs of pins", dmabufs, "GDRCOPY_BACKEND=dmabuf GDRSIM_DRIVER_VERSION=13030" },
 	{ "owned descriptors", owned, "" },
+	{ "handlers that map", handlers_that_map,
+	  "GDRCOPY_BACKEND=dmabuf GDRSIM_DRIVER_VERSION=13030" },
+	{ "cancellation", cancellation, "GDRCOPY_BACKEND=dmabuf GDRSIM_DRIVER_VERSION=13030" },
 	{ "forks among threads", among_threads, "" },
 	{ "inside the table of contexts", table_of_contexts, "GDRCOPY_BACKEND=host" },
 	{ "while libcuda is loaded", loading_cuda, "GDRCOPY_BACKEND=host" },
