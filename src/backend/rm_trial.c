@@ -130,7 +130,7 @@ static int by_gpu(struct buffer *b, bool to, unsigned char *host)
 /* All are written before any is looked at: two that are mixed up are told apart. */
 static int compare(struct buffer *buffers, size_t count, const struct gdri_copy_plan *plan)
 {
-	unsigned char seen[LOOK];
+	static unsigned char seen[LOOK]; /* and try()'s buffers: under lock, off the stack of a caller */
 	int rc = 0;
 
 	for (size_t i = 0; !rc && i < count; i++) {
@@ -189,7 +189,7 @@ static int open_buffers(struct buffer *buffers, size_t want, size_t *count,
 static int try(const struct gdri_rm_gpu *gpu, enum gdri_allocation_kind kind, void *context,
 	       const char *no_look, gdr_mapping_type_t *type, bool *sure)
 {
-	struct buffer buffers[BUFFERS];
+	static struct buffer buffers[BUFFERS];
 	struct gdri_text why = { .len = 0 };
 	size_t want = kind == GDRI_ALLOCATION_PLAIN ? BUFFERS : 1, count;
 	bool ours;

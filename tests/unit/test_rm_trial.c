@@ -45,6 +45,31 @@ static void once_per_gpu(void)
 	rm_end(2);
 }
 
+static void *pins_first(void *p)
+{
+	return (void *)(intptr_t)rm_pin(*(CUdeviceptr *)p, MIB, 0);
+}
+
+/* The trial's buffers are not on the stack of whoever pins first. */
+static void small_stack(void)
+{
+	pthread_attr_t attr;
+	pthread_t thread;
+	CUdeviceptr p;
+	void *rc;
+
+	rm_begin();
+	p = standin_alloc(MIB);
+	OK(pthread_attr_init(&attr));
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+	OK(pthread_attr_setstacksize(&attr, 24 << 10));
+#endif
+	OK(pthread_create(&thread, &attr, pins_first, &p));
+	OK(pthread_join(thread, &rc));
+	ck_assert_ptr_null(rc);
+	rm_end(1);
+}
+
 /* Short of anything, or a failure that nobody knows: the next pin tries again. */
 static void tried_again(void)
 {
@@ -289,6 +314,7 @@ static void spoiled(void)
 
 static const struct unit_test tests[] = {
 	{ "tried once for each GPU", once_per_gpu, "GDRSIM_DEVICES=2" },
+	{ "on a small stack", small_stack, "" },
 	{ "tried again", tried_again, "" },
 	{ "an unknown failure of the export ends", ends, "RULE=EXPORT_TO_DMABUF_FD:*=EINVAL" },
 	{ "an unknown status ends", ends, "RULE=RM_DUP_OBJECT:*=0xffff" },
