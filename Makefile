@@ -68,15 +68,15 @@ include src/copy/copy.mk
 
 LIB_SRCS := $(addprefix src/, \
 	$(addprefix base/, counters.c error.c fork.c inside.c log.c process.c sized.c slots.c) \
-	$(addprefix cuda/, load.c device.c memory.c export.c alloc.c register.c engine.c nvml.c) \
-	$(addprefix backend/, backends.c request.c mmap.c type.c pin.c gdrdrv.c gdrdrv_node.c gdrdrv_dmabuf.c dmabuf.c rm.c host.c) \
+	$(addprefix cuda/, load.c device.c memory.c export.c alloc.c engine.c nvml.c) \
+	$(addprefix backend/, backends.c mapping.c pin.c gdrdrv.c gdrdrv_node.c gdrdrv_dmabuf.c dmabuf.c rm.c host.c) \
 	$(addprefix core/, ctx.c handle.c mem.c offload.c parts.c region.c) \
 	$(addprefix cache/, cache.c doom.c entry.c evict.c miss.c pages.c range.c) \
 	$(addprefix calls/, cache.c copies.c copyv.c gdrapi.c memory.c queue.c revoke.c stats.c) \
 	$(addprefix queue/, messages.c queue.c)) $(GDRI_COPY_SRCS)
 
 LIB_SRCS += $(if $(filter 1,$(RM_BACKEND)),$(addprefix src/backend/rm_,client.c objects.c map.c trial.c policy.c) \
-	$(addprefix src/cuda/, got.c watch.c))
+	$(addprefix src/cuda/, import_slots.c watch.c))
 
 PUBLIC_HEADERS := gdrapi.h barcopy.h barcopy_queue.h barcopy_queue.cuh gdrconfig.h
 

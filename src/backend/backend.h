@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a backend is: one table of operations. A backend knows how to get at one kind
- * of mapping; it knows nothing of handles, of other backends, or of who calls.
- *
- * To add one: a file with its table, a line in backends.c, a barcopy_backend_t.
+ * A backend is one table of operations that gets at one kind of mapping. It knows nothing of handles, of
+ * other backends, or of its callers. To add one: a file with its table, a line in backends.c, a
+ * barcopy_backend_t.
  */
 #ifndef GDRI_BACKEND_H
 #define GDRI_BACKEND_H
@@ -17,35 +16,34 @@
 #include "cuda/cuda.h"
 #include "barcopy.h"
 #include "base/counters.h"
+#include "base/error.h"
 
 #define GDRI_BACKENDS 4
 
-/* Capabilities, looked at by gdri_backends_pin() and the attribute calls. */
 enum gdri_backend_caps {
 	GDRI_CAP_DEVICE_MEMORY = 1, /* serves ordinary device memory, as gdr_open() promises */
-	GDRI_CAP_UNKNOWN_MEMORY = 2, /* judges addresses itself, so CUDA need not know them */
-	GDRI_CAP_TAKES_DMABUF = 4 /* maps a dma-buf that another process handed over */
+	GDRI_CAP_UNKNOWN_MEMORY = 2, /* checks addresses itself: CUDA need not know them */
+	GDRI_CAP_TAKES_DMABUF = 4 /* maps a dma-buf that another process passed on */
 };
 
-/* Memory that another process handed over as a descriptor, which stays the caller's. */
+/* Memory of another process, by a descriptor, which remains the caller's. */
 struct gdri_imported {
 	int fd;
-	bool dmabuf; /* a dma-buf: no device address stands for it here, addr and va are 0 */
-	int device; /* ordinal of the GPU that the memory is on; -1 where not known */
+	bool dmabuf; /* a dma-buf without a device address: addr and va are 0 */
+	int device; /* ordinal of the memory's GPU; -1: unknown */
 };
 
-/* What is to be pinned. */
 struct gdri_pin_request {
 	uint64_t addr; /* as the caller gave it */
 	size_t size;
 	uint32_t flags; /* GDR_PIN_FLAG_* */
-	bool mapped; /* all of it as long as it is pinned */
+	bool mapped; /* the whole range is mapped for as long as it is pinned */
 	uint64_t va; /* addr rounded down to 64 KiB */
-	size_t mapped_size; /* from va to the end, rounded up to 64 KiB */
-	struct gdri_memory memory; /* what CUDA says of it */
+	size_t mapped_size; /* from va to the end rounded up to 64 KiB */
+	struct gdri_memory memory; /* CUDA's description */
 	/*
-	 * The descriptor of all of this memory, if it is another process's; else NULL. CUDA does not
-	 * export imported memory again (H200, driver 580, 2026-11-20): whoever imported it still has it.
+	 * The descriptor by which all of this memory was imported, or NULL. CUDA does not export imported
+	 * memory again (H200, driver 580, 2026-11-20), so the importer's descriptor is the only one.
 	 */
 	const struct gdri_imported *imported;
 };
@@ -56,43 +54,39 @@ static inline bool gdri_is_dmabuf(const struct gdri_pin_request *request)
 }
 
 /*
- * A pinned range. The caller sets backend, state, va, mapped_size, page_size and device;
- * the backend's pin() the rest of the first part and may change page_size.
+ * A pinned range. pin.c sets backend, state, va, mapped_size, page_size, device and counters; the backend's
+ * pin() sets the rest of the first part and may change va, mapped_size and page_size.
  */
 struct gdri_pin {
 	const struct gdri_backend *backend;
 	uint64_t va;
 	size_t mapped_size;
 	uint32_t page_size;
-	int device; /* CUDA ordinal, -1 where not known */
+	int device; /* CUDA ordinal; -1: unknown */
 	bool persistent;
 	gdr_mapping_type_t type; /* of a default map */
 	uint64_t tm_cycles;
 	uint32_t cycles_per_ms;
-	void *state; /* of the backend in this context */
+	void *state; /* the backend's, in this context */
 	union { /* the backend's own */
 		void *priv;
 		uint64_t handle;
 		int fd;
 	};
-
-	/* Kept by pin.c. */
-	struct gdri_counters
-		*counters; /* of its context; NULL: none, as in a test of a backend alone */
+	struct gdri_counters *counters; /* the context's; NULL: none */
 
 	/*
-	 * While mapped. The caller sets map_length (a multiple of the host page, at most
-	 * mapped_size) and map_type = type; map() sets map, copy_start and copy_end and may
-	 * change map_type.
+	 * While mapped. The caller sets map_length (a multiple of the host page, at most mapped_size),
+	 * read_only and map_type = type; map() sets map, copy_start and copy_end, and may change map_type.
 	 */
 	void *map;
 	size_t map_length;
-	bool read_only; /* set by the caller: the map is not to be written */
+	bool read_only;
 	gdr_mapping_type_t map_type;
 	uintptr_t copy_start, copy_end; /* bytes that copies may touch */
 };
 
-/* The whole of what is mapped is what copies may touch. */
+/* Copies may touch all that is mapped. */
 static inline void gdri_pin_mapped(struct gdri_pin *pin, void *map)
 {
 	pin->map = map;
@@ -100,104 +94,105 @@ static inline void gdri_pin_mapped(struct gdri_pin *pin, void *map)
 	pin->copy_end = pin->copy_start + pin->map_length;
 }
 
-/*
- * All return 0 or -errno with its text set, unless noted. NULL, where noted: for a backend that has
- * nothing of its own there; whoever calls it knows.
- */
+/* All operations return 0 or -errno with its text, unless noted. */
 struct gdri_backend {
 	const char *name; /* as in GDRCOPY_BACKEND */
 	barcopy_backend_t id;
 	uint32_t caps;
 
 	/*
-	 * Can it serve anything here? Cheap: no trial. decides: whether gdr_open() succeeds rests on
-	 * it alone, so it must be able to serve ordinary device memory, as far as that is known without
-	 * a context; CUDA may be initialised to ask.
+	 * Can it serve anything here? Cheap, without a trial map. decides: gdr_open() succeeds or fails by this
+	 * answer alone, so it must be able to serve ordinary device memory, as far as that is known without a
+	 * context; it may initialise CUDA to find out.
 	 */
 	int (*open)(bool decides, void **state);
 	void (*close)(void *state); /* or NULL */
 
-	int (*driver_version)(void *state, int *major, int *minor); /* or NULL: the library's */
-
-	/* The value of a gdr_attr_t, never negative; NULL: 0 each. */
-	int (*attribute)(void *state, gdr_attr_t attr);
+	int (*driver_version)(void *state, int *major,
+			      int *minor); /* NULL: the library's version */
+	int (*attribute)(void *state, gdr_attr_t attr); /* the value, not negative; NULL: 0 each */
 
 	int (*pin)(void *state, const struct gdri_pin_request *request, struct gdri_pin *pin);
 	int (*unpin)(struct gdri_pin *pin); /* or NULL */
-	/* wish: the type asked for, or GDR_MAPPING_TYPE_NONE. */
+	/* wish: the type that the caller asks for, or GDR_MAPPING_TYPE_NONE. */
 	int (*map)(struct gdri_pin *pin, gdr_mapping_type_t wish);
 	int (*unmap)(struct gdri_pin *pin); /* or NULL */
 	int (*callback_flag)(struct gdri_pin *pin, int *flag); /* NULL: never revoked */
 
-	/*
-	 * A descriptor, the backend's, with POLLPRI while a revoked range is pinned; see gdrapi.h.
-	 * NULL like callback_flag.
-	 */
+	/* The backend's descriptor, with POLLPRI while a revoked range is pinned (gdrapi.h); or NULL. */
 	int (*event_fd)(void *state, int *fd);
 };
 
-/* Is the failure one that room would mend: memory, BAR, address space, descriptors? */
+/* Is the failure a lack of memory, BAR, address space or descriptors, which an eviction may cure? */
 static inline bool gdri_is_short(int rc)
 {
 	return rc == -ENOMEM || rc == -EMFILE || rc == -ENFILE;
 }
 
-/* Those of a context. Written by gdri_backends_open() and _close(), constant between. */
+/* A context's. Written by gdri_backends_open() and _close(), constant between. */
 struct gdri_backends {
 	size_t count;
-	const struct gdri_backend *of[GDRI_BACKENDS]; /* in order of trial */
+	const struct gdri_backend *of[GDRI_BACKENDS]; /* in the order in which they are asked */
 	void *state[GDRI_BACKENDS]; /* by id - 1; owned by that backend */
-	struct gdri_counters *counters; /* what is done with pins is counted there */
+	struct gdri_counters *counters; /* of their pins; set by the context */
 };
 
-/* What one of them says of an attribute. */
 static inline int gdri_backends_ask(const struct gdri_backends *set, const struct gdri_backend *b,
 				    gdr_attr_t attr)
 {
 	return b->attribute ? b->attribute(set->state[b->id - 1], attr) : 0;
 }
 
+/* Adds one backend's reason to a list of them. */
+static inline void gdri_why_add(struct gdri_text *why, const struct gdri_backend *b,
+				const char *reason)
+{
+	gdri_text_add(why, "%s%s: %s", why->len ? "; " : "", b->name, reason);
+}
+
 extern const struct gdri_backend gdri_backend_gdrdrv;
-/* The same node, pins by dma-buf alone; for GDRCOPY_BACKEND, never tried unasked. */
-extern const struct gdri_backend gdri_backend_gdrdrv_dmabuf;
+extern const struct gdri_backend gdri_backend_gdrdrv_dmabuf; /* the same node, by dma-buf only */
 extern const struct gdri_backend gdri_backend_dmabuf;
 extern const struct gdri_backend gdri_backend_rm;
 extern const struct gdri_backend gdri_backend_host;
 
-/* ---- what backends share: request.c, mmap.c, type.c ------------------------------------------ */
-
-/* Completes a request for an address; refuses at once what no backend can serve. */
-int gdri_pin_describe(struct gdri_pin_request *request);
+/* ---- what backends share: mapping.c -------------------------------------------------------------- */
 
 /*
- * Maps length bytes of fd from offset on, which no child inherits; at: in place of what is there,
- * or NULL. 0; -errno with its text; or mmap's positive errno, for its caller to say what it means.
- * No page is there only where *map is MAP_FAILED; at `at` they stay, as a hole could be somebody
- * else's next.
+ * Maps length bytes of fd from offset on, in no child; at: replaces the pages there, or NULL. Returns 0,
+ * -errno with its text, or mmap's positive errno, which the caller explains. If *map is not MAP_FAILED, pages
+ * remain: at `at` they always do, since a hole there could become another thread's.
  */
 int gdri_pages_map(int fd, off_t offset, void *at, size_t length, int prot, void **map);
 
-/* The unmap() of a pin whose map is nothing but pages. */
+/* The unmap() of a pin whose mapping consists of pages only. */
 int gdri_pages_unmap(struct gdri_pin *pin);
 
 /*
- * Whether one word in every 2 MiB of [map, map + length), and its last one, can be loaded, asked
- * without the risk of a signal. A driver that makes its page-table entries on fault, 2 MiB at a
- * time, has made them all then.
+ * Can one word in every 2 MiB of [map, map + length), and its last word, be loaded? Raises no signal. A driver
+ * that makes page-table entries on fault, 2 MiB at a time, has then made all of them.
  */
 bool gdri_pages_readable(const void *map, size_t length);
 
-/* NULL for what is none. */
+/* Lets the kernel load the 8 bytes at p: EINVAL if it can, EFAULT if not. Raises no signal. */
+int gdri_load_errno(const void *p);
+
+/* NULL for a value that is no type. */
 const char *gdri_mapping_type_name(gdr_mapping_type_t type);
 
-/* -ENOTSUP with a text, unless wish is NONE or what the mapping is. */
+/* -ENOTSUP, unless wish is NONE or the mapping's type. */
 int gdri_check_wish(const struct gdri_pin *pin, gdr_mapping_type_t wish);
 
-/* Chooses and opens; any: BARCOPY_OPEN_ANY. counters is the caller's to set. Returns 0 or -errno. */
+/* ---- a context's: backends.c, pin.c ---------------------------------------------------------------- */
+
+/* Chooses and opens; any: BARCOPY_OPEN_ANY. 0 or -errno. */
 int gdri_backends_open(struct gdri_backends *set, bool any);
 void gdri_backends_close(struct gdri_backends *set);
 
-/* Pins by the first backend that can; fills request->va, mapped_size, memory, and *pin. */
+/* Completes a request; -errno for what no backend can serve. */
+int gdri_pin_describe(struct gdri_pin_request *request);
+
+/* Pins by the first backend that can; completes the request, and fills *pin. */
 int gdri_backends_pin(struct gdri_backends *set, struct gdri_pin_request *request,
 		      struct gdri_pin *pin);
 
@@ -205,14 +200,13 @@ int gdri_backends_pin(struct gdri_backends *set, struct gdri_pin_request *reques
 int gdri_backends_unpin(struct gdri_pin *pin);
 int gdri_backends_map(struct gdri_pin *pin, gdr_mapping_type_t wish);
 int gdri_backends_unmap(struct gdri_pin *pin);
-/* Has it been revoked? */
-int gdri_backends_callback_flag(struct gdri_pin *pin, int *flag);
+int gdri_backends_callback_flag(struct gdri_pin *pin, int *flag); /* *flag: has it been revoked? */
 
 /* See gdr_get_attribute() and gdr_driver_get_version(). */
 int gdri_backends_attribute(struct gdri_backends *set, gdr_attr_t attr);
 int gdri_backends_driver_version(struct gdri_backends *set, int *major, int *minor);
 
-/* The event descriptor of the first backend that has one; -ENOTSUP where none has. */
+/* The event descriptor of the first backend that has one; -ENOTSUP if none has. */
 int gdri_backends_event_fd(struct gdri_backends *set, int *fd);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The backends of a context: which there are and in which order, chosen at open by what can be here at
- * all, and what all of them answer. It knows no backend's workings; who serves a pin is in pin.c.
+ * The backends of a context: which of them open and in which order, and what they answer together. Who serves
+ * a pin is decided in pin.c.
  */
 #include "backend/backend.h"
 
@@ -12,34 +12,25 @@
 #include "base/env.h"
 #include "base/error.h"
 
-/* In order of trial. */
+/* In the order in which they are asked; the last one only if GDRCOPY_BACKEND names it. */
 static const struct gdri_backend *const all_backends[] = {
-	&gdri_backend_gdrdrv,
-	&gdri_backend_dmabuf,
-	&gdri_backend_rm,
-	&gdri_backend_host,
+	&gdri_backend_gdrdrv, &gdri_backend_dmabuf,	   &gdri_backend_rm,
+	&gdri_backend_host,   &gdri_backend_gdrdrv_dmabuf,
 };
 
-_Static_assert(sizeof(all_backends) / sizeof(all_backends[0]) == GDRI_BACKENDS,
+_Static_assert(sizeof(all_backends) / sizeof(all_backends[0]) == GDRI_BACKENDS + 1,
 	       "room for every backend in a context");
-
-static bool has_name(const struct gdri_backend *b, const char *name, size_t length)
-{
-	return strlen(b->name) == length && !strncmp(b->name, name, length);
-}
 
 static const struct gdri_backend *backend_named(const char *name, size_t length)
 {
-	/* One that only its name brings in: a way of gdrdrv, whose id (and room) it shares. */
-	if (has_name(&gdri_backend_gdrdrv_dmabuf, name, length))
-		return &gdri_backend_gdrdrv_dmabuf;
-	for (size_t i = 0; i < GDRI_BACKENDS; i++)
-		if (has_name(all_backends[i], name, length))
+	for (size_t i = 0; i <= GDRI_BACKENDS; i++)
+		if (strlen(all_backends[i]->name) == length &&
+		    !strncmp(all_backends[i]->name, name, length))
 			return all_backends[i];
 	return NULL;
 }
 
-/* The names in GDRCOPY_BACKEND, in their order; -EINVAL for one that does not exist. */
+/* The names in GDRCOPY_BACKEND, in their order: 0 or -EINVAL. */
 static int backends_named(const char *list, const struct gdri_backend **out, size_t *count)
 {
 	*count = 0;
@@ -48,11 +39,8 @@ static int backends_named(const char *list, const struct gdri_backend **out, siz
 		const struct gdri_backend *found = backend_named(list, length);
 
 		if (!found)
-			return gdri_fail(EINVAL, "GDRCOPY_BACKEND names no backend: \"%.*s\"%s",
-					 (int)length, list,
-					 length == 6 && !strncmp(list, "vulkan", 6)
-						 ? " (rm serves what it served, and more)"
-						 : "");
+			return gdri_fail(EINVAL, "GDRCOPY_BACKEND names no backend: \"%.*s\"",
+					 (int)length, list);
 		for (size_t i = 0; i < *count; i++)
 			if (out[i]->id == found->id)
 				return gdri_fail(EINVAL, "GDRCOPY_BACKEND names %s twice",
@@ -73,20 +61,17 @@ int gdri_backends_open(struct gdri_backends *set, bool any)
 	const char *dmabuf = gdri_env("GDRCOPY_USE_DMABUF_MMAP");
 	bool by_name = list && *list;
 	bool served = false;
-	size_t count;
+	size_t count = GDRI_BACKENDS;
 	int rc, err = ENODEV;
 
+	memcpy(candidates, all_backends, sizeof(candidates));
 	if (by_name) {
 		rc = backends_named(list, candidates, &count);
 		if (rc)
 			return rc;
-	} else if (dmabuf && !strcmp(dmabuf, "1")) {
-		/* "1" and nothing else, as in the library that this one stands in for. */
+	} else if (dmabuf && !strcmp(dmabuf, "1")) { /* GDRCopy takes no other value either */
 		candidates[0] = &gdri_backend_dmabuf;
 		count = 1;
-	} else {
-		memcpy(candidates, all_backends, sizeof(candidates));
-		count = GDRI_BACKENDS;
 	}
 
 	memset(set->state, 0, sizeof(set->state));
@@ -97,9 +82,8 @@ int gdri_backends_open(struct gdri_backends *set, bool any)
 		gdri_error_clear();
 		rc = b->open(!any && !by_name && !served, &set->state[b->id - 1]);
 		if (rc) {
-			gdri_text_add(&why, "%s%s: %s", why.len ? "; " : "", b->name,
-				      gdri_error_text());
-			/* A node that is there but refuses says more than one that is not. */
+			gdri_why_add(&why, b, gdri_error_text());
+			/* A node that exists but refuses says more than one that does not exist. */
 			if (rc != -ENODEV && err == ENODEV)
 				err = -rc;
 			continue;
@@ -124,13 +108,13 @@ void gdri_backends_close(struct gdri_backends *set)
 	}
 }
 
-/* A flag is supported where any backend takes it, since a pin goes on to that one. */
+/* A flag is supported if any backend takes it, since a pin goes on to that one. */
 int gdri_backends_attribute(struct gdri_backends *set, gdr_attr_t attr)
 {
 	bool any = attr == GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE;
 	uint32_t needed = 0;
 
-	/* Ordinary device memory decides where any backend serves it (gdrapi.h). */
+	/* If any backend serves ordinary device memory, only those that do are asked (gdrapi.h). */
 	for (size_t i = 0; i < set->count; i++)
 		needed |= set->of[i]->caps & GDRI_CAP_DEVICE_MEMORY;
 	for (size_t i = 0; i < set->count; i++) {
@@ -162,8 +146,7 @@ int gdri_backends_event_fd(struct gdri_backends *set, int *fd)
 
 		if (b->event_fd && !b->event_fd(set->state[b->id - 1], fd))
 			return 0;
-		gdri_text_add(&why, "%s%s: %s", why.len ? "; " : "", b->name,
-			      b->event_fd ? gdri_error_text() : "no range is ever revoked");
+		gdri_why_add(&why, b, b->event_fd ? gdri_error_text() : "no range is ever revoked");
 	}
 	return gdri_fail(ENOTSUP, "no notice of revoked ranges here: %s", why.s);
 }

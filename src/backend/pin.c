@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A pin: by whichever of a context's backends can serve that memory, or why none can. Its operations,
- * counted. It knows no backend's workings.
+ * Pins: what a request is for, which of a context's backends serves it, or why none can; and the counted
+ * operations of a pin.
  */
 #include "backend/backend.h"
 
@@ -12,16 +12,47 @@
 #include "base/error.h"
 #include "base/log.h"
 
-/* A dma-buf of another process is known by its descriptor alone. */
-static void describe_dmabuf(struct gdri_pin_request *request)
+static int round_range(struct gdri_pin_request *request)
 {
-	request->va = 0;
-	request->mapped_size = request->size;
-	request->memory = (struct gdri_memory){ .kind = GDRI_MEMORY_DEVICE,
-						.device = request->imported->device };
+	uint64_t end;
+
+	if (!request->size)
+		return gdri_fail(EINVAL, "size is 0");
+	if (!request->addr)
+		return gdri_fail(EINVAL, "the address is 0");
+	if (__builtin_add_overflow(request->addr, request->size, &end) ||
+	    end > UINT64_MAX - GPU_PAGE_OFFSET)
+		return gdri_fail(EOVERFLOW, "address 0x%llx + size 0x%zx wraps",
+				 (unsigned long long)request->addr, request->size);
+	request->va = request->addr & GPU_PAGE_MASK;
+	request->mapped_size = ((end + GPU_PAGE_OFFSET) & GPU_PAGE_MASK) - request->va;
+	return 0;
 }
 
-/* Why this backend is not asked at all: 0, or -errno with its text. */
+int gdri_pin_describe(struct gdri_pin_request *request)
+{
+	int rc;
+
+	if (gdri_is_dmabuf(request)) { /* only the descriptor is known */
+		request->va = 0;
+		request->mapped_size = request->size;
+		request->memory = (struct gdri_memory){ .kind = GDRI_MEMORY_DEVICE,
+							.device = request->imported->device };
+		return 0;
+	}
+	rc = round_range(request);
+	if (rc)
+		return rc;
+	gdri_cuda_describe(request->addr, request->size, &request->memory);
+	if (request->memory.managed)
+		return gdri_fail(EINVAL,
+				 "0x%llx is managed (unified) memory, which migrates and cannot be "
+				 "pinned: allocate with cudaMalloc, cuMemCreate or cudaHostAlloc",
+				 (unsigned long long)request->addr);
+	return 0;
+}
+
+/* Fails where the backend need not be asked: 0 or -errno. */
 static int check_caps(const struct gdri_backends *set, const struct gdri_backend *b,
 		      const struct gdri_pin_request *request)
 {
@@ -37,10 +68,9 @@ static int check_caps(const struct gdri_backends *set, const struct gdri_backend
 }
 
 /*
- * Which of several errors the caller sees: lack of room first, then what the hardware or the memory
- * cannot do, then a bad argument; anything else last. With a pin flag a bad argument comes before what
- * the memory cannot do: a caller that sees EINVAL tries again without the flag. The host backend's
- * ENOTSUP for device memory, which it never serves, comes behind another backend's EINVAL.
+ * The caller gets the errno of the highest rank. With a pin flag, EINVAL outranks ENOTSUP: callers that see
+ * EINVAL try again without the flag. The host backend's ENOTSUP for device memory, which it never serves,
+ * ranks behind another backend's EINVAL.
  */
 static int error_rank(const struct gdri_backend *b, int err, const struct gdri_pin_request *request)
 {
@@ -62,26 +92,25 @@ static int error_rank(const struct gdri_backend *b, int err, const struct gdri_p
 }
 
 /*
- * What to allocate instead, where that is known: an integrated GPU has no BAR, and there the way is
- * memory of cudaHostAlloc (GPUDirect RDMA guide, section 13.4.1). Said, not decided: a later driver
- * may map a dma-buf of its other memory.
+ * An integrated GPU has no BAR; memory of cudaHostAlloc is what the CPU can reach there (GPUDirect RDMA guide,
+ * section 13.4.1). This only adds to the error's text: a later driver may map a dma-buf of device memory.
  */
 static void add_advice(struct gdri_text *text, const struct gdri_memory *m)
 {
 	bool integrated = false;
 
-	if (m->kind != GDRI_MEMORY_DEVICE || m->device < 0 ||
-	    gdri_cuda_is_integrated(m->device, &integrated) || !integrated)
-		return;
-	gdri_text_add(text,
-		      "GPU %d is integrated and its device memory has no mapping for the CPU: "
-		      "allocate with cudaHostAlloc, cuMemHostAlloc or barcopy_mem_alloc; ",
-		      m->device);
+	if (m->kind == GDRI_MEMORY_DEVICE && m->device >= 0 &&
+	    !gdri_cuda_is_integrated(m->device, &integrated) && integrated)
+		gdri_text_add(
+			text,
+			"GPU %d is integrated and its device memory has no mapping for the CPU: "
+			"allocate with cudaHostAlloc, cuMemHostAlloc or barcopy_mem_alloc; ",
+			m->device);
 }
 
 /*
- * The nth backend to ask. Host memory goes to the host backend first, if the context has it: the
- * CPU pointer needs no driver's help, and a driver's mapping of it would be a second one.
+ * The nth backend to ask: of host memory the host backend first, if the context has it, since the CPU pointer
+ * needs no driver and a driver's mapping would be a second one.
  */
 static size_t nth_backend(const struct gdri_backends *set, const struct gdri_memory *m, size_t n)
 {
@@ -96,50 +125,53 @@ static size_t nth_backend(const struct gdri_backends *set, const struct gdri_mem
 	return n ? n - 1 : host;
 }
 
+static int pin_by(const struct gdri_backends *set, const struct gdri_backend *b,
+		  const struct gdri_pin_request *request, struct gdri_pin *pin)
+{
+	int rc;
+
+	*pin = (struct gdri_pin){
+		.backend = b,
+		.state = set->state[b->id - 1],
+		.va = request->va,
+		.mapped_size = request->mapped_size,
+		.page_size = GPU_PAGE_SIZE,
+		.device = request->memory.device,
+		.counters = set->counters,
+	};
+	gdri_error_clear();
+	rc = check_caps(set, b, request);
+	if (!rc)
+		rc = b->pin(pin->state, request, pin);
+	if (!rc) {
+		gdri_count(pin->counters, GDRI_COUNT_PIN, 1);
+		gdri_log(GDRI_LOG_DEBUG, "%s pins 0x%llx + 0x%zx", b->name,
+			 (unsigned long long)pin->va, pin->mapped_size);
+	}
+	return rc;
+}
+
 int gdri_backends_pin(struct gdri_backends *set, struct gdri_pin_request *request,
 		      struct gdri_pin *pin)
 {
 	struct gdri_text why = { .len = 0 }, advice = { .len = 0 };
-	int rc, rank, err = 0, highest = 0;
+	int rc = gdri_pin_describe(request), rank, err = 0, highest = 0;
 
-	if (gdri_is_dmabuf(request)) {
-		describe_dmabuf(request);
-	} else {
-		rc = gdri_pin_describe(request);
-		if (rc)
-			return rc;
-	}
-
+	if (rc)
+		return rc;
 	for (size_t i = 0; i < set->count; i++) {
 		const struct gdri_backend *b = set->of[nth_backend(set, &request->memory, i)];
-		void *state = set->state[b->id - 1];
 
-		*pin = (struct gdri_pin){
-			.backend = b,
-			.state = state,
-			.va = request->va,
-			.mapped_size = request->mapped_size,
-			.page_size = GPU_PAGE_SIZE,
-			.device = request->memory.device,
-		};
-		gdri_error_clear();
-		rc = check_caps(set, b, request);
+		rc = pin_by(set, b, request, pin);
 		if (!rc)
-			rc = b->pin(state, request, pin);
-		if (!rc) {
-			pin->counters = set->counters;
-			gdri_count(pin->counters, GDRI_COUNT_PIN, 1);
-			gdri_log(GDRI_LOG_DEBUG, "%s pins 0x%llx + 0x%zx", b->name,
-				 (unsigned long long)pin->va, pin->mapped_size);
 			return 0;
-		}
-		gdri_text_add(&why, "%s%s: %s", why.len ? "; " : "", b->name, gdri_error_text());
+		gdri_why_add(&why, b, gdri_error_text());
 		rank = error_rank(b, -rc, request);
 		if (rank > highest) {
 			highest = rank;
 			err = -rc;
 		}
-		/* What is short here is short for those that come later too. */
+		/* What is short for one backend is short for the next as well. */
 		if (gdri_is_short(rc))
 			break;
 	}

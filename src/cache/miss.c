@@ -100,16 +100,14 @@ static void widen_locked(struct gdri_cache *cache, uint64_t first, uint64_t last
 	*high = end > *high ? end : *high;
 }
 
-/* What is to be pinned for [*low, *high) of the memory m; see cache.h. 0 or -errno. */
-static int choose_locked(struct gdri_cache *cache, const struct gdri_memory *m, uint64_t *low,
-			 uint64_t *high)
+/* What is to be pinned for [*low, *high) of the memory m; see cache.h. */
+static void choose_locked(struct gdri_cache *cache, const struct gdri_memory *m, uint64_t *low,
+			  uint64_t *high)
 {
 	uint64_t limit = gdri_cache_gpu(cache, m->device)->max_bytes;
 	uint64_t first, last, wide_low = *low, wide_high = *high;
-	int rc = gdri_region_bounds(&wide_low, &wide_high, cache->whole_max, &first, &last);
 
-	if (rc)
-		return rc;
+	gdri_region_bounds(&wide_low, &wide_high, cache->whole_max, &first, &last);
 	/* Of the CPU's own memory each allocation is alone: nothing is pinned there. */
 	if (m->kind != GDRI_MEMORY_HOST)
 		widen_locked(cache, first, last, &wide_low, &wide_high);
@@ -119,7 +117,6 @@ static int choose_locked(struct gdri_cache *cache, const struct gdri_memory *m, 
 		*low = wide_low;
 		*high = wide_high;
 	}
-	return 0;
 }
 
 /* ---- pin and enter -------------------------------------------------------------------------- */
@@ -305,11 +302,8 @@ static int insert_locked(struct gdri_cache *cache, uint64_t addr, size_t size,
 	int rc;
 
 	(void)gdri_cache_sweep_locked(cache, LOOKS, LOOK_PARTS);
-	rc = gdri_cuda_describe(addr, size, &m);
-	if (!rc)
-		rc = choose_locked(cache, &m, &low, &high);
-	if (rc)
-		return rc;
+	gdri_cuda_describe(addr, size, &m);
+	choose_locked(cache, &m, &low, &high);
 	e = new_entry(cache, addr, size);
 	if (!e)
 		return gdri_fail(ENOMEM, "no memory for a region");

@@ -13,7 +13,8 @@ enum { ALLOCATION_ALIGN = 256 };
 /* The allocation around addr; size: and failing that, whether one lies behind it. */
 static bool describe(uint64_t addr, size_t size, struct gdri_memory *m)
 {
-	return !gdri_cuda_describe(addr, size, m) && m->kind != GDRI_MEMORY_UNKNOWN && m->size;
+	gdri_cuda_describe(addr, size, m);
+	return m->kind != GDRI_MEMORY_UNKNOWN && m->size;
 }
 
 static int add(struct gdri_region *region, const struct gdri_memory *m)
@@ -88,7 +89,7 @@ void gdri_parts_set_sync_memops(struct gdri_region *region)
 bool gdri_region_holds_on(const struct gdri_region *region, size_t *part, size_t *budget)
 {
 	for (; *part < region->part_count && *budget; ++*part, --*budget)
-		if (!gdri_cuda_tag_holds(first_of(region, &region->parts[*part]),
+		if (!gdri_cuda_has_buffer_id(first_of(region, &region->parts[*part]),
 					 region->parts[*part].id))
 			return false;
 	if (*part >= region->part_count)
@@ -176,7 +177,7 @@ static bool page_is_held(const struct gdri_region *region, uint64_t page)
 		uint64_t at = part->start > page ? part->start : page;
 
 		if (at < part->end && at - page < GPU_PAGE_SIZE &&
-		    gdri_cuda_tag_holds(at, part->id))
+		    gdri_cuda_has_buffer_id(at, part->id))
 			return true;
 	}
 	return false;
@@ -217,7 +218,7 @@ static enum gdri_proof prove(const struct gdri_region *region, struct gdri_regio
 		struct gdri_memory m;
 
 		if (part) {
-			if (!gdri_cuda_tag_holds(addr, part->id))
+			if (!gdri_cuda_has_buffer_id(addr, part->id))
 				return GDRI_STALE;
 			addr = hole = part->end;
 		} else if (!note) {

@@ -10,8 +10,8 @@
 
 enum { PIN_ATTEMPTS = 3 };
 
-int gdri_region_bounds(uint64_t *low, uint64_t *high, size_t whole_max, uint64_t *first,
-		       uint64_t *last)
+void gdri_region_bounds(uint64_t *low, uint64_t *high, size_t whole_max, uint64_t *first,
+			uint64_t *last)
 {
 	uint64_t ends[2] = { *low, *high - 1 };
 	struct gdri_memory m = { .size = 0 };
@@ -19,12 +19,8 @@ int gdri_region_bounds(uint64_t *low, uint64_t *high, size_t whole_max, uint64_t
 	*first = *low;
 	*last = *high;
 	for (int i = 0; i < 2; i++) {
-		int rc = 0;
-
 		if (!i || !m.size || ends[i] - m.base >= m.size)
-			rc = gdri_cuda_describe(ends[i], 1, &m);
-		if (rc)
-			return rc;
+			gdri_cuda_describe(ends[i], 1, &m);
 		if (!m.size || m.base + m.size < m.base)
 			continue;
 		if (m.base < *first)
@@ -38,7 +34,6 @@ int gdri_region_bounds(uint64_t *low, uint64_t *high, size_t whole_max, uint64_t
 		if (m.base + m.size > *high)
 			*high = m.base + m.size;
 	}
-	return 0;
 }
 
 static int protect(struct gdri_pin *pin)

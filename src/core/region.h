@@ -70,8 +70,8 @@ enum gdri_proof {
  * The allocations at the ends of [*low, *high) reach from *first to *last, which are its own ends where CUDA
  * does not say; the range is widened to those of up to whole_max bytes.
  */
-int gdri_region_bounds(uint64_t *low, uint64_t *high, size_t whole_max, uint64_t *first,
-		       uint64_t *last);
+void gdri_region_bounds(uint64_t *low, uint64_t *high, size_t whole_max, uint64_t *first,
+			uint64_t *last);
 
 /*
  * Pins what the request names, maps it if flags say so, and sets SYNC_MEMOPS on every allocation of

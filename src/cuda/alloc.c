@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory of our own: allocated, imported, freed. See cuda.h. */
+/* The library's own memory: allocated, imported, registered, freed. See cuda.h. */
 #include "cuda/private.h"
 
-/* What VMM memory of ours is made with: exportable, and reachable by peers where the device can. */
+/* Exportable, and reachable by peers, if the device can do that. */
 static CUmemAllocationProp vmm_properties(CUdevice dev)
 {
 	CUmemAllocationProp prop = {
@@ -18,16 +18,13 @@ static CUmemAllocationProp vmm_properties(CUdevice dev)
 	return prop;
 }
 
-/* Gives VMM memory an address, and its device the right to use it. */
 static int place_vmm(struct gdri_allocation *a, CUmemGenericAllocationHandle handle, CUdevice dev,
 		     size_t grain)
 {
 	CUmemAccessDesc access = { { CU_MEM_LOCATION_TYPE_DEVICE, dev },
 				   CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
 	CUdeviceptr ptr;
-	int rc;
-
-	rc = GDRI_CU(cuMemAddressReserve, &ptr, a->size, grain, 0, 0);
+	int rc = GDRI_CU(cuMemAddressReserve, &ptr, a->size, grain, 0, 0);
 	if (rc)
 		return rc;
 	rc = GDRI_CU(cuMemMap, ptr, a->size, 0, handle, 0);
@@ -46,7 +43,7 @@ err_reserved:
 	return rc;
 }
 
-/* New memory, or with an fd the memory that it exports. */
+/* fd: of memory to import, or -1. */
 static int alloc_vmm(struct gdri_allocation *a, size_t size, CUdevice dev, int fd)
 {
 	CUmemAllocationProp prop = vmm_properties(dev);
@@ -91,13 +88,11 @@ static int alloc_plain(struct gdri_allocation *a, size_t size)
 
 static int alloc_host(struct gdri_allocation *a, size_t size, bool cached)
 {
-	unsigned int flags = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP;
+	unsigned int flags = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP |
+			     (cached ? 0 : CU_MEMHOSTALLOC_WRITECOMBINED);
 	CUdeviceptr ptr;
-	int rc;
+	int rc = GDRI_CU(cuMemHostAlloc, &a->host, size, flags);
 
-	if (!cached)
-		flags |= CU_MEMHOSTALLOC_WRITECOMBINED;
-	rc = GDRI_CU(cuMemHostAlloc, &a->host, size, flags);
 	if (rc)
 		return rc;
 	rc = GDRI_CU(cuMemHostGetDevicePointer_v2, &ptr, a->host, 0);
@@ -110,36 +105,25 @@ static int alloc_host(struct gdri_allocation *a, size_t size, bool cached)
 	return 0;
 }
 
-static int enter_allocation(struct gdri_allocation *a, int device, CUdevice *dev,
-			    struct gdri_cuda_scope *s)
-{
-	CUcontext primary;
-	int rc = gdri_cuda_find_device(device, dev);
-
-	if (rc)
-		return rc;
-	if (a->context)
-		return gdri_cuda_enter(s, a->context, -1);
-	rc = gdri_cuda_enter_primary(s, *dev, &primary);
-	if (!rc)
-		a->context = primary;
-	return rc;
-}
-
-int gdri_cuda_alloc(struct gdri_allocation *a, enum gdri_allocation_kind kind, int device,
-		    void *context, size_t size, bool cached)
+/* fd: of VMM memory to import, or -1. */
+static int allocate(struct gdri_allocation *a, int device, size_t size, bool cached, int fd)
 {
 	struct gdri_cuda_scope s;
+	CUcontext primary;
 	CUdevice dev;
-	int rc;
+	int rc = gdri_cuda_find_device(device, &dev);
 
-	*a = (struct gdri_allocation){ .kind = kind, .context = context };
-	rc = enter_allocation(a, device, &dev, &s);
 	if (rc)
 		return rc;
-	switch (kind) {
+	rc = a->context ? gdri_cuda_enter(&s, a->context, -1)
+			: gdri_cuda_enter_primary(&s, dev, &primary);
+	if (rc)
+		return rc;
+	if (!a->context)
+		a->context = primary;
+	switch (a->kind) {
 	case GDRI_ALLOCATION_VMM:
-		rc = alloc_vmm(a, size, dev, -1);
+		rc = alloc_vmm(a, size, dev, fd);
 		break;
 	case GDRI_ALLOCATION_PLAIN:
 		rc = alloc_plain(a, size);
@@ -152,25 +136,23 @@ int gdri_cuda_alloc(struct gdri_allocation *a, enum gdri_allocation_kind kind, i
 	return rc;
 }
 
+int gdri_cuda_alloc(struct gdri_allocation *a, enum gdri_allocation_kind kind, int device,
+		    void *context, size_t size, bool cached)
+{
+	*a = (struct gdri_allocation){ .kind = kind, .context = context };
+	return allocate(a, device, size, cached, -1);
+}
+
 int gdri_cuda_import(struct gdri_allocation *a, int device, int fd, size_t size)
 {
-	struct gdri_cuda_scope s;
-	CUdevice dev;
-	int rc;
-
 	*a = (struct gdri_allocation){ .kind = GDRI_ALLOCATION_VMM };
-	rc = enter_allocation(a, device, &dev, &s);
-	if (rc)
-		return rc;
-	rc = alloc_vmm(a, size, dev, fd);
-	gdri_cuda_leave(&s);
-	return rc;
+	return allocate(a, device, size, false, fd);
 }
 
 /*
- * cuMemFree() waits for all work on the device: a kernel that waits for the CPU would never end
- * (H100, driver 580, 2026-11-22: 1 s beside one that spun for 1 s). The stream-ordered call takes plain
- * memory too and waits for its stream alone (0.15 ms there, the memory back at once).
+ * cuMemFree() waits for all work on the device, so it never returns beside a kernel that waits for the CPU
+ * (H100, driver 580, 2026-11-22: 1 s beside a kernel that spun for 1 s). The stream-ordered call also takes
+ * memory of cuMemAlloc() and waits for its own stream only (0.15 ms there, the memory free at once).
  */
 static CUresult free_plain(CUdeviceptr addr)
 {
@@ -211,6 +193,45 @@ int gdri_cuda_free(struct gdri_allocation *a)
 		break;
 	}
 	rc = gdri_cuda_result(r, "freeing device memory");
+	gdri_cuda_leave(&s);
+	return rc;
+}
+
+int gdri_cuda_register(void *host, size_t size, int device, void **context, uint64_t *addr)
+{
+	const unsigned int flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
+	struct gdri_cuda_scope s;
+	CUcontext primary;
+	CUdeviceptr ptr;
+	CUdevice dev;
+	int rc = gdri_cuda_find_device(device, &dev);
+
+	if (!rc)
+		rc = gdri_cuda_enter_primary(&s, dev, &primary);
+	if (rc)
+		return rc;
+	rc = GDRI_CU(cuMemHostRegister_v2, host, size, flags);
+	if (!rc) {
+		rc = GDRI_CU(cuMemHostGetDevicePointer_v2, &ptr, host, 0);
+		if (rc)
+			gdri_cu.cuMemHostUnregister(host);
+	}
+	gdri_cuda_leave(&s);
+	if (rc)
+		return rc;
+	*context = primary;
+	*addr = ptr;
+	return 0;
+}
+
+int gdri_cuda_unregister(void *host, void *context)
+{
+	struct gdri_cuda_scope s;
+	int rc = gdri_cuda_enter(&s, context, -1);
+
+	if (rc)
+		return rc;
+	rc = GDRI_CU(cuMemHostUnregister, host);
 	gdri_cuda_leave(&s);
 	return rc;
 }

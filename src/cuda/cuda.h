@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the library asks of CUDA's driver API, in the library's own terms. libcuda.so.1 is loaded
- * at run time. It is initialised by gdri_cuda_init() alone: whoever has a device address has done
- * that, whoever wants us to allocate may not have. A CUresult never leaves src/cuda/; the calling
- * thread's current context is left as it was found.
+ * What the library asks of CUDA's driver API and of NVML, in the library's own terms. Both are loaded at run
+ * time. Only gdri_cuda_init() and the calls that say so initialise CUDA: a caller with a device address has
+ * done that. A CUresult never leaves src/cuda/. Every call leaves the thread's current context as it was, and
+ * may be made by several threads. Unless noted, a call returns 0 or -errno with its text.
  */
 #ifndef GDRI_CUDA_H
 #define GDRI_CUDA_H
@@ -22,102 +22,97 @@ enum gdri_memory_kind {
 struct gdri_memory {
 	enum gdri_memory_kind kind;
 	bool managed;
-	int device; /* ordinal, -1 where not known */
+	int device; /* ordinal; -1: unknown */
 	void *context; /* CUcontext of the allocation; NULL for VMM and pool memory */
-	uint64_t
-		buffer_id; /* names this allocation for the life of the process (guide, 12.5); or 0 */
-	uint64_t known; /* the address asked about: the caller's, or one nearby that is known */
+	uint64_t buffer_id; /* unique to the allocation in this process (guide, 12.5); or 0 */
+	uint64_t known; /* the described address: addr, or one behind it */
 	uint64_t base; /* start of the allocation, or of the VMM chunk, around `known` */
-	size_t size; /* its size; 0 where not known */
+	size_t size; /* its size; 0: unknown */
 	void *host_ptr; /* HOST: CPU address of base */
 	bool write_combined; /* HOST: allocated CU_MEMHOSTALLOC_WRITECOMBINED */
 	char note[96]; /* UNKNOWN: why, or "" */
 };
 
-/* A PCI function. */
 struct gdri_pci_address {
 	uint32_t domain;
 	uint8_t bus, device, function;
 };
 
-/* Loads libcuda.so.1 once: 0, or -ENODEV with its text. Thread-safe, like all of these. */
+/* Loads libcuda.so.1 once; -ENODEV. */
 int gdri_cuda_load(void);
 
-/* CUDA version that the driver serves, as 1000 * major + 10 * minor. 0 or -ENODEV. */
+/* Loads libcuda.so.1 and initialises it. */
+int gdri_cuda_init(void);
+
+/* The CUDA version that the driver serves, as 1000 * major + 10 * minor; -ENODEV. */
 int gdri_cuda_driver_version(int *version);
 
 /*
- * Calls that need a context where the allocation has none take the device's primary one, and so do
- * memory and copy engines of ours: it is retained when it is first needed, and given back by the
- * last drop, which ends a hold. So a program that does not use it does not see one made and destroyed
- * at each pin, and what is ours does not depend on others who keep it. An engine for memory of a
- * program's own context keeps none; it takes one for a moment, to know that context from it.
+ * While held, a primary context that the library has once used stays retained; the last drop releases all of
+ * them. The library uses a device's primary context for its own memory and copy engines, and for memory that
+ * belongs to no context. Without a hold, each pin would create and destroy a context in a program that does
+ * not use the primary one.
  */
 void gdri_cuda_hold(void);
 void gdri_cuda_drop(void);
 
-/*
- * Describes [addr, addr + size). Where addr itself is unknown (a range widened to 64 KiB begins
- * before its allocation) an address further on that is known is described instead. Unknown memory
- * is no failure.
- */
-int gdri_cuda_describe(uint64_t addr, size_t size, struct gdri_memory *memory);
+/* ---- addresses ------------------------------------------------------------------------------- */
 
-/* The ordinal of the device that the range is on, or -1. */
+/*
+ * Describes [addr, addr + size). If addr itself is unknown, describes a known address behind it: a range that
+ * the caller widened to 64 KiB begins before its allocation.
+ */
+void gdri_cuda_describe(uint64_t addr, size_t size, struct gdri_memory *memory);
+
+/* The ordinal of the range's device, or -1. */
 int gdri_cuda_device_of(uint64_t addr, size_t size);
 
+/* Does addr still lie in the allocation of that buffer ID? One call into CUDA. */
+bool gdri_cuda_has_buffer_id(uint64_t addr, uint64_t id);
+
+/* Is this byte of host memory page-locked, as far as CUDA knows? One call into CUDA. */
+bool gdri_cuda_is_page_locked(const void *host);
+
 /*
- * Sets SYNC_MEMOPS on the allocation: 10 us, and it waits for no kernel (H100, driver 580, 2026-11-21).
- * To read it first would not tell: driver 580 reads 1 for memory that nobody has set it on, and a
- * program may clear it. Returns whether it is in force; VMM memory refuses it. Host memory needs none
- * (it is not reached through the BAR): true.
+ * Sets SYNC_MEMOPS on the allocation, in 10 us and without waiting for a kernel (H100, driver 580, 2026-11-21).
+ * It is always set anew: driver 580 reads 1 for memory on which no program has set it, and a program may clear
+ * it. Returns whether it is in force: VMM memory refuses it; host memory, not reached through the BAR, needs
+ * none and gives true.
  */
 bool gdri_cuda_sync_memops(const struct gdri_memory *memory);
 
-/* PCI address of a device. 0 or -errno. */
-int gdri_cuda_pci_address(int device, struct gdri_pci_address *pci);
-
-/*
- * A dma-buf of the range, which must be page-aligned; pcie: asks for the PCIe mapping type. The fd
- * is the caller's, close-on-exec.
- */
+/* A dma-buf of a page-aligned range; pcie: of the PCIe mapping type. *fd is the caller's, close-on-exec. */
 int gdri_cuda_dmabuf(const struct gdri_memory *memory, uint64_t addr, size_t size, bool pcie,
 		     int *fd);
 
 /*
- * The VMM chunk around addr: its range and an exported fd, the caller's, close-on-exec. -EINVAL where
- * it is not on that device; -1: on any.
+ * Exports the VMM chunk around addr: its range, and a descriptor, the caller's, close-on-exec. -EINVAL if it is
+ * on another device than `device`, which may be -1: any.
  */
 int gdri_cuda_export_chunk(uint64_t addr, int device, uint64_t *base, size_t *size, int *fd);
 
-/* Loads libcuda.so.1 and initialises it: 0 or -errno. */
-int gdri_cuda_init(void);
+/* ---- devices --------------------------------------------------------------------------------- */
 
-/* A GPU without a memory of its own (CUDA initialised if need be). */
+int gdri_cuda_pci_address(int device, struct gdri_pci_address *pci);
+
+/* These initialise CUDA. Integrated: without memory of its own. Coherent: the CPU caches its memory. */
 int gdri_cuda_is_integrated(int device, bool *integrated);
-
-/* Bytes of memory of a GPU (likewise). */
-int gdri_cuda_total_memory(int device, uint64_t *bytes);
-
-/* A GPU whose memory the CPU reaches over a coherent link, cached (likewise). */
 int gdri_cuda_is_coherent(int device, bool *coherent);
-
-/* Is any GPU like that? False where CUDA is not initialised. */
-bool gdri_cuda_any_coherent(void);
-
-/* Does any GPU here export its memory as a dma-buf (likewise)? 0, or -ENODEV with its text. */
+int gdri_cuda_total_memory(int device, uint64_t *bytes);
+/* 0 if any GPU exports its memory as a dma-buf; else -ENODEV. */
 int gdri_cuda_exports_dmabuf(void);
 
-/* Does addr still lie in the allocation of that buffer ID? One call into CUDA. */
-bool gdri_cuda_tag_holds(uint64_t addr, uint64_t id);
+/* False if CUDA is not initialised. */
+bool gdri_cuda_any_coherent(void);
+
+/* ---- memory of the library's own --------------------------------------------------------------- */
 
 enum gdri_allocation_kind {
-	GDRI_ALLOCATION_VMM, /* cuMemCreate: exportable, GPUDirect-capable where the device is */
+	GDRI_ALLOCATION_VMM, /* cuMemCreate: exportable, GPUDirect-capable if the device is */
 	GDRI_ALLOCATION_PLAIN, /* cuMemAlloc */
 	GDRI_ALLOCATION_HOST /* cuMemHostAlloc */
 };
 
-/* Memory that is ours. */
 struct gdri_allocation {
 	enum gdri_allocation_kind kind;
 	uint64_t addr;
@@ -127,61 +122,59 @@ struct gdri_allocation {
 };
 
 /*
- * Allocates; initialises CUDA if need be. context: to allocate in, which must outlive the memory;
- * NULL: the device's primary one. cached: HOST memory not write-combined.
+ * Initialises CUDA and allocates. context: must outlive the memory; NULL: the device's primary one. cached:
+ * HOST memory is not write-combined.
  */
 int gdri_cuda_alloc(struct gdri_allocation *allocation, enum gdri_allocation_kind kind, int device,
 		    void *context, size_t size, bool cached);
 
-/* VMM memory that fd exports, of another process or ours; fd stays the caller's. */
+/* VMM memory that fd exports; fd stays the caller's. */
 int gdri_cuda_import(struct gdri_allocation *allocation, int device, int fd, size_t size);
 
-/* No work may be on the memory any more: none is waited for. */
+/* Waits for no work: none may use the memory any more. */
 int gdri_cuda_free(struct gdri_allocation *allocation);
 
 /*
- * Lets kernels on a device reach host memory of ours: whole pages, which stay ours. addr: what kernels call
- * it; context: the device's primary one, where it is registered until the second call.
+ * Makes whole pages of host memory, which remain the caller's, accessible to the kernels of a device, at
+ * *addr, until unregistered. *context: the device's primary one.
  */
 int gdri_cuda_register(void *host, size_t size, int device, void **context, uint64_t *addr);
 int gdri_cuda_unregister(void *host, void *context);
 
-/* False after an error that ended a context, or a reset of its device: nothing runs in it any more. */
+/* False after an error that ended the context, or a reset of its device: no work runs in it any more. */
 bool gdri_cuda_context_works(void *context);
 
+/* ---- the GPU's copy engine --------------------------------------------------------------------- */
+
 /*
- * Copies by the GPU's copy engine, on a private stream that neither waits for the caller's streams
- * nor breaks a capture of theirs. new: -ENOTSUP where [addr, addr + size) is not device memory.
- * It follows addresses: that they still mean the memory that they did is its caller's to prove.
+ * Copies on a private stream, which neither waits for the caller's streams nor breaks their capture. -ENOTSUP
+ * if [addr, addr + size) is not device memory. Copies go to addresses: the caller verifies that these still
+ * belong to the same allocation.
  */
 struct gdri_cuda_engine;
 int gdri_cuda_engine_new(uint64_t addr, size_t size, struct gdri_cuda_engine **engine);
 void gdri_cuda_engine_free(struct gdri_cuda_engine *engine);
 
 /*
- * Copies and waits until all is there. False, with no text, where CUDA cannot be used in this thread
- * at this time: nothing of the copy is under way then, and any part of it may have been done. locked: `host`
- * is page-locked.
+ * Copies and waits for the end. Returns false, without a text, if CUDA cannot be used in this thread now: any
+ * part of the copy may then have been done, and none is under way. locked: `host` is page-locked.
  */
-bool gdri_cuda_engine_copy(struct gdri_cuda_engine *engine, bool to_device, void *host,
-			   bool locked, uint64_t addr, size_t size);
+bool gdri_cuda_engine_copy(struct gdri_cuda_engine *engine, bool to_device, void *host, bool locked,
+			   uint64_t addr, size_t size);
 
-/* From now on its copies of page-locked memory end by a word that is polled, where this driver can do that. */
+/* Polls a word for the end of copies of page-locked memory from now on, if this driver can write one. */
 void gdri_cuda_engine_poll(struct gdri_cuda_engine *engine);
 
-/* Page-locked memory of that size, for measurements one at a time; NULL: its copies are not polled. */
+/* Page-locked memory for one measurement at a time; NULL if the engine does not poll. */
 void *gdri_cuda_engine_scratch(struct gdri_cuda_engine *engine, size_t size);
 
-/* Is this byte of host memory page-locked, as CUDA knows it? One call into CUDA; false where it fails. */
-bool gdri_cuda_is_page_locked(const void *host);
-
-/* ---- NVML, which is loaded at run time too; an nvmlReturn_t never leaves nvml.c -------------- */
+/* ---- NVML ---------------------------------------------------------------------------------------- */
 
 struct gdri_bar {
 	uint64_t total, used, free;
 };
 
-/* BAR1 of that PCI function: 0; -ENOTSUP (no NVML, or it does not know); -EIO. */
+/* BAR1 of a PCI function; -ENOTSUP (no NVML, or it does not know), -EIO. */
 int gdri_nvml_bar(const struct gdri_pci_address *pci, struct gdri_bar *bar);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What CUDA knows of a device, or its own version. See cuda.h. */
+/* Properties of devices, and CUDA's version. See cuda.h. */
 #include "cuda/private.h"
 
 #include <stdio.h>
@@ -39,30 +39,27 @@ bool gdri_cuda_device_has(CUdevice dev, CUdevice_attribute attribute)
 	return !gdri_cu.cuDeviceGetAttribute(&value, attribute, dev) && value;
 }
 
+static int ask_device(int ordinal, CUdevice_attribute attribute, bool *has)
+{
+	CUdevice dev;
+	int rc = gdri_cuda_find_device(ordinal, &dev);
+
+	if (!rc)
+		*has = gdri_cuda_device_has(dev, attribute);
+	return rc;
+}
+
 int gdri_cuda_is_integrated(int device, bool *integrated)
 {
-	CUdevice dev;
-	int rc = gdri_cuda_find_device(device, &dev);
-
-	if (!rc)
-		*integrated = gdri_cuda_device_has(dev, CU_DEVICE_ATTRIBUTE_INTEGRATED);
-	return rc;
+	return ask_device(device, CU_DEVICE_ATTRIBUTE_INTEGRATED, integrated);
 }
 
-int gdri_cuda_total_memory(int device, uint64_t *bytes)
+int gdri_cuda_is_coherent(int device, bool *coherent)
 {
-	size_t total;
-	CUdevice dev;
-	int rc = gdri_cuda_find_device(device, &dev);
-
-	if (!rc)
-		rc = GDRI_CU(cuDeviceTotalMem_v2, &total, dev);
-	if (!rc)
-		*bytes = total;
-	return rc;
+	return ask_device(device, COHERENT, coherent);
 }
 
-/* Has any of the GPUs this attribute? And how many there are. */
+/* Does any GPU have this attribute? *count: the number of GPUs. */
 static bool any_has(CUdevice_attribute attribute, int *count)
 {
 	CUdevice dev;
@@ -74,16 +71,6 @@ static bool any_has(CUdevice_attribute attribute, int *count)
 		if (!gdri_cu.cuDeviceGet(&dev, i) && gdri_cuda_device_has(dev, attribute))
 			return true;
 	return false;
-}
-
-int gdri_cuda_is_coherent(int device, bool *coherent)
-{
-	CUdevice dev;
-	int rc = gdri_cuda_find_device(device, &dev);
-
-	if (!rc)
-		*coherent = gdri_cuda_device_has(dev, COHERENT);
-	return rc;
 }
 
 bool gdri_cuda_any_coherent(void)
@@ -107,6 +94,19 @@ int gdri_cuda_exports_dmabuf(void)
 			 "none of %d GPUs exports its memory as a dma-buf, as the open flavour "
 			 "of the kernel driver does",
 			 count);
+}
+
+int gdri_cuda_total_memory(int device, uint64_t *bytes)
+{
+	size_t total;
+	CUdevice dev;
+	int rc = gdri_cuda_find_device(device, &dev);
+
+	if (!rc)
+		rc = GDRI_CU(cuDeviceTotalMem_v2, &total, dev);
+	if (!rc)
+		*bytes = total;
+	return rc;
 }
 
 int gdri_cuda_pci_address(int device, struct gdri_pci_address *pci)

@@ -2,7 +2,6 @@
 /* The GPU's copy engine for the copies of one pinned range. See cuda.h. */
 #include "cuda/private.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,49 +11,46 @@
 #include "copy/word.h"
 
 /*
- * The end of a copy, as a word in host memory that the stream writes behind it. To poll that takes 5.5 us for
- * 512 B to 8 KiB where cuStreamSynchronize takes 6.6, and 16.5 in a program that chose blocking synchronisation
+ * The stream writes a word in host memory behind each copy, and the copying thread polls it. That takes 5.5 us
+ * for 512 B to 8 KiB; cuStreamSynchronize takes 6.6, and 16.5 in a program that chose blocking synchronisation
  * (H200, driver 580, 2026-11-22).
  *
- * A page for each device, registered with its primary context, which other contexts do without. It is
- * neither unregistered nor freed: both may wait for every kernel that runs. With a context that is reset the
- * registration goes, and the next engine makes another.
+ * Each device has a few pages of words, registered with its primary context; engines in other contexts
+ * synchronise. They are neither unregistered nor freed, as both may wait for every running kernel. A reset of
+ * the context ends the registration, and the next engine makes another.
  */
 enum {
 	DEVICES = 16,
-	WORDS = 64, /* copies at the same time; more of them synchronise */
+	WORDS = 64, /* concurrent copies; more of them synchronise */
 	WORD_STEP = 64, /* bytes from one word to the next */
 	NOTICE_BYTES = 16 << 10,
 	SCRATCH_AT = WORDS * WORD_STEP
 };
 
-/* A copy that takes longer is waited for as the program's other work is. */
+/* A thread polls no longer than this, then synchronises. */
 #define POLL_NS 100000
 
 struct notice {
-	uint8_t *page; /* under the lock; NULL: not yet */
-	_Atomic uint64_t taken; /* a bit for each word that somebody waits for */
-	uint32_t number[WORDS]; /* the last value of each, its taker's */
+	uint8_t *page; /* under the lock; NULL: not allocated yet */
+	_Atomic uint64_t taken; /* a bit for each word that a thread polls */
+	uint32_t number[WORDS]; /* the last value of each; its thread's */
 };
 
 static struct notice notices[DEVICES];
-static pthread_mutex_t notices_lock = PTHREAD_MUTEX_INITIALIZER;
+GDRI_MUTEX(notices_lock);
 
-/*
- * The context is the allocation's own; for VMM memory, which has none, the device's primary one,
- * which is kept: one that was merely current could be destroyed meanwhile, and memory may be freed
- * long before its handle ends.
- */
 struct gdri_cuda_engine {
+	/*
+	 * The allocation's own; for VMM memory, which has none, the device's primary one, which the library
+	 * retains: the memory may be freed, and a current context destroyed, long before the handle ends.
+	 */
 	CUcontext ctx;
-	CUstream stream;
-	/* Both NULL and 0: copies are waited for by cuStreamSynchronize. */
-	struct notice *notice;
-	CUdeviceptr words;
-	int device;
-	/* A program's own context, which may end: an address of its memory, and what it was. */
-	bool foreign;
+	bool foreign; /* ctx is the program's own and may end: an address in it, and its buffer ID */
 	uint64_t known, buffer_id;
+	CUstream stream;
+	int device;
+	struct notice *notice; /* NULL: copies synchronise */
+	CUdeviceptr words;
 };
 
 static int make_stream(struct gdri_cuda_engine *e, const struct gdri_memory *m)
@@ -63,7 +59,7 @@ static int make_stream(struct gdri_cuda_engine *e, const struct gdri_memory *m)
 	CUdevice dev;
 	int rc = GDRI_CU(cuDeviceGet, &dev, m->device);
 
-	/* Is its context the primary one? A primary one made for that question goes at once. */
+	/* A retain tells whether the context is the primary one. If that makes one, the release ends it. */
 	if (!rc && m->context) {
 		rc = GDRI_CU(cuDevicePrimaryCtxRetain, &e->ctx, dev);
 		if (rc)
@@ -73,7 +69,7 @@ static int make_stream(struct gdri_cuda_engine *e, const struct gdri_memory *m)
 	}
 	if (rc)
 		return rc;
-	if (e->foreign) { /* a program's own: its end is not ours to put off */
+	if (e->foreign) { /* not retained: the program decides when it ends */
 		e->ctx = m->context;
 		rc = gdri_cuda_enter(&s, e->ctx, -1);
 	} else {
@@ -135,7 +131,7 @@ void gdri_cuda_engine_poll(struct gdri_cuda_engine *e)
 	pthread_mutex_unlock(&notices_lock);
 	if (!n->page || gdri_cuda_enter(&s, e->ctx, e->device))
 		return;
-	/* Registered already: no failure, as the address says. */
+	/* Fails if registered already; the address tells. */
 	gdri_cu.cuMemHostRegister_v2(n->page, NOTICE_BYTES, CU_MEMHOSTREGISTER_DEVICEMAP);
 	if (!gdri_cu.cuMemHostGetDevicePointer_v2(&e->words, n->page, 0))
 		e->notice = n;
@@ -147,7 +143,7 @@ void *gdri_cuda_engine_scratch(struct gdri_cuda_engine *e, size_t size)
 	return e->notice && size <= NOTICE_BYTES - SCRATCH_AT ? e->notice->page + SCRATCH_AT : NULL;
 }
 
-/* The number of a word that no other thread waits for; -1: there is none. */
+/* The number of a word that no other thread polls; -1: none is free. */
 static int take_word(struct notice *n)
 {
 	uint64_t taken = atomic_load_explicit(&n->taken, memory_order_relaxed);
@@ -164,11 +160,10 @@ static int take_word(struct notice *n)
 }
 
 /*
- * Waits for what has been queued; false where that is not known, of which cuStreamSynchronize then
- * decides. A word that nobody waited for to its end is written before that returns, or never: each use
- * has a value of its own.
+ * Polls for the end of what has been queued; false if it is not reached in time, and cuStreamSynchronize
+ * decides. A late write is harmless, as each use of a word has a value of its own.
  */
-static bool see_end(struct gdri_cuda_engine *e)
+static bool poll_end(struct gdri_cuda_engine *e)
 {
 	struct notice *n = e->notice;
 	const volatile uint32_t *at;
@@ -196,7 +191,7 @@ static bool see_end(struct gdri_cuda_engine *e)
 	return seen;
 }
 
-/* No text of a failure: to the caller's caller nothing has failed. */
+/* Records no text of a failure: the public call goes on without the engine. */
 bool gdri_cuda_engine_copy(struct gdri_cuda_engine *e, bool to_device, void *host, bool locked,
 			   uint64_t addr, size_t size)
 {
@@ -211,11 +206,8 @@ bool gdri_cuda_engine_copy(struct gdri_cuda_engine *e, bool to_device, void *hos
 			r = gdri_cu.cuMemcpyHtoDAsync_v2(addr, host, size, e->stream);
 		else
 			r = gdri_cu.cuMemcpyDtoHAsync_v2(host, addr, size, e->stream);
-		/*
-		 * After a failure too: nothing of the copy may come later. Out of the GPU into pageable
-		 * memory it has ended already.
-		 */
-		if ((r || !locked || !e->notice || !see_end(e)) &&
+		/* After a failure too: no part of the copy may come later. */
+		if ((r || !locked || !e->notice || !poll_end(e)) &&
 		    gdri_cu.cuStreamSynchronize(e->stream))
 			r = CUDA_ERROR_UNKNOWN;
 	}
@@ -223,7 +215,7 @@ bool gdri_cuda_engine_copy(struct gdri_cuda_engine *e, bool to_device, void *hos
 	return r == CUDA_SUCCESS;
 }
 
-/* Managed memory answers too, with a type of its own choosing; it is not what is asked for. */
+/* Managed memory has either type, and is not page-locked. */
 bool gdri_cuda_is_page_locked(const void *host)
 {
 	unsigned int type = 0, managed = 0;
@@ -241,8 +233,8 @@ void gdri_cuda_engine_free(struct gdri_cuda_engine *e)
 
 	if (!e)
 		return;
-	/* A context of a program's own that went with its memory took the stream along. */
-	if ((!e->foreign || gdri_cuda_tag_holds(e->known, e->buffer_id)) &&
+	/* If the program's context has ended, so has the stream in it. */
+	if ((!e->foreign || gdri_cuda_has_buffer_id(e->known, e->buffer_id)) &&
 	    !gdri_cu.cuCtxPushCurrent_v2(e->ctx)) {
 		gdri_cu.cuStreamDestroy_v2(e->stream);
 		gdri_cu.cuCtxPopCurrent_v2(&ctx);
@@ -252,7 +244,6 @@ void gdri_cuda_engine_free(struct gdri_cuda_engine *e)
 
 static void after_fork(void)
 {
-	pthread_mutex_init(&notices_lock, NULL);
 	memset(notices, 0, sizeof(notices));
 }
 

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* CUDA does not tell a lack of descriptors from other failures of the system. */
+/* CUDA has one result for a lack of descriptors and other failures of the system. */
 static int fail_export(CUresult r, const char *what)
 {
 	int fd = open("/", O_PATH | O_CLOEXEC), err = errno;
@@ -25,7 +25,7 @@ int gdri_cuda_dmabuf(const struct gdri_memory *m, uint64_t addr, size_t size, bo
 	int rc, new_fd = -1;
 	CUresult r;
 
-	/* Before a context is entered, and maybe made, for nothing. */
+	/* Checked first: to enter a context may create one. */
 	if (!gdri_cu.cuMemGetHandleForAddressRange)
 		return gdri_fail(ENOTSUP, "this CUDA driver has no cuMemGetHandleForAddressRange");
 	rc = gdri_cuda_enter(&s, m->context, m->device);
@@ -42,7 +42,7 @@ int gdri_cuda_dmabuf(const struct gdri_memory *m, uint64_t addr, size_t size, bo
 	return 0;
 }
 
-/* Can the chunk be exported, is it on that device, and where does it lie? */
+/* Fails if the chunk is on another device or cannot be exported; finds its bounds. */
 static int check_chunk(CUmemGenericAllocationHandle handle, uint64_t addr, int device,
 		       CUdeviceptr *base, size_t *size)
 {
@@ -89,8 +89,7 @@ int gdri_cuda_export_chunk(uint64_t addr, int device, uint64_t *base, size_t *si
 	if (!rc) {
 		r = gdri_cu.cuMemExportToShareableHandle(
 			&new_fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
-		if (r)
-			rc = fail_export(r, "cuMemExportToShareableHandle");
+		rc = r ? fail_export(r, "cuMemExportToShareableHandle") : 0;
 	}
 	gdri_cu.cuMemRelease(handle);
 	if (rc)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* libcuda.so.1 at run time, what its results mean, and calls in an allocation's context. */
+/* libcuda.so.1 at run time, the meaning of its results, and calls in an allocation's context. */
 #include "cuda/private.h"
 #include "base/process.h"
 
@@ -8,8 +8,8 @@
 #include <string.h>
 
 /*
- * Filled under load_lock, then loaded is set with release order: whoever has seen it may read the
- * table. The library is never closed: its own threads may be running.
+ * Filled under load_lock; `loaded` is set with release order, after which the table may be read. The library
+ * stays loaded, as its own threads may be running.
  */
 struct gdri_cuda_calls gdri_cu;
 void *gdri_cuda_library;
@@ -52,40 +52,15 @@ int gdri_cuda_load(void)
 	return rc;
 }
 
-/* ---- primary contexts that are kept -------------------------------------------------------- */
-
-enum { KEPT_DEVICES = 64 }; /* twice as many as the kernel driver serves (NV_MAX_DEVICES) */
-
-GDRI_MUTEX(kept_lock); /* guards what follows */
-static unsigned int holds;
-static bool kept[KEPT_DEVICES]; /* by CUdevice: retained once */
-
-void gdri_cuda_hold(void)
+int gdri_cuda_need(enum gdri_cuda_group group)
 {
-	pthread_mutex_lock(&kept_lock);
-	holds++;
-	pthread_mutex_unlock(&kept_lock);
+	if (!(absent & 1u << group))
+		return 0;
+	return gdri_fail(ENOTSUP, "this CUDA driver has no %s",
+			 group == GDRI_CUDA_VMM ? "virtual memory management" : "streams");
 }
 
-void gdri_cuda_drop(void)
-{
-	pthread_mutex_lock(&kept_lock);
-	if (!--holds)
-		for (CUdevice dev = 0; dev < KEPT_DEVICES; dev++)
-			if (kept[dev]) {
-				gdri_cu.cuDevicePrimaryCtxRelease_v2(dev);
-				kept[dev] = false;
-			}
-	pthread_mutex_unlock(&kept_lock);
-}
-
-static void after_fork(void)
-{
-	holds = 0;
-	memset(kept, 0, sizeof(kept));
-}
-
-GDRI_IN_CHILD(after_fork);
+/* ---- results --------------------------------------------------------------------------------- */
 
 static int result_errno(CUresult r)
 {
@@ -118,9 +93,7 @@ const char *gdri_cuda_result_name(CUresult r)
 {
 	const char *name = NULL;
 
-	if (gdri_cu.cuGetErrorName(r, &name) != CUDA_SUCCESS || !name)
-		return "unknown error";
-	return name;
+	return !gdri_cu.cuGetErrorName(r, &name) && name ? name : "unknown error";
 }
 
 int gdri_cuda_result(CUresult r, const char *call)
@@ -131,13 +104,40 @@ int gdri_cuda_result(CUresult r, const char *call)
 			 gdri_cuda_result_name(r), (int)r);
 }
 
-int gdri_cuda_need(enum gdri_cuda_group group)
+/* ---- contexts -------------------------------------------------------------------------------- */
+
+enum { KEPT_DEVICES = 64 }; /* twice as many as the kernel driver serves (NV_MAX_DEVICES) */
+
+GDRI_MUTEX(kept_lock); /* guards what follows */
+static unsigned int holds;
+static bool kept[KEPT_DEVICES]; /* by CUdevice: its primary context is retained, once */
+
+void gdri_cuda_hold(void)
 {
-	if (!(absent & 1u << group))
-		return 0;
-	return gdri_fail(ENOTSUP, "this CUDA driver has no %s",
-			 group == GDRI_CUDA_VMM ? "virtual memory management" : "streams");
+	pthread_mutex_lock(&kept_lock);
+	holds++;
+	pthread_mutex_unlock(&kept_lock);
 }
+
+void gdri_cuda_drop(void)
+{
+	pthread_mutex_lock(&kept_lock);
+	holds--;
+	for (CUdevice dev = 0; !holds && dev < KEPT_DEVICES; dev++) {
+		if (kept[dev])
+			gdri_cu.cuDevicePrimaryCtxRelease_v2(dev);
+		kept[dev] = false;
+	}
+	pthread_mutex_unlock(&kept_lock);
+}
+
+static void after_fork(void)
+{
+	holds = 0;
+	memset(kept, 0, sizeof(kept));
+}
+
+GDRI_IN_CHILD(after_fork);
 
 void gdri_cuda_relax(struct gdri_cuda_scope *s)
 {
@@ -156,7 +156,7 @@ void gdri_cuda_leave(struct gdri_cuda_scope *s)
 		gdri_cu.cuThreadExchangeStreamCaptureMode(&s->mode);
 }
 
-/* Retained each time: after a reset of the device that brings it to life again. One is kept. */
+/* Retains each time, which revives the context after a reset of the device, and keeps one reference. */
 static int push_primary(struct gdri_cuda_scope *s, CUdevice dev, CUcontext *ctx)
 {
 	const char *call = "cuDevicePrimaryCtxRetain";
@@ -208,4 +208,20 @@ int gdri_cuda_enter(struct gdri_cuda_scope *s, void *context, int device)
 	if (rc)
 		gdri_cuda_leave(s);
 	return rc;
+}
+
+/* This thread's own stream: a query of the legacy one would break a capture in another thread. */
+#define PER_THREAD_STREAM ((CUstream)(uintptr_t)2)
+
+bool gdri_cuda_context_works(void *context)
+{
+	struct gdri_cuda_scope s;
+	CUresult r = CUDA_SUCCESS;
+
+	if (gdri_cuda_enter(&s, context, -1))
+		return false;
+	if (gdri_cu.cuStreamQuery)
+		r = gdri_cu.cuStreamQuery(PER_THREAD_STREAM);
+	gdri_cuda_leave(&s);
+	return r == CUDA_SUCCESS || r == CUDA_ERROR_NOT_READY;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* BAR1, as NVML knows it. See cuda.h. It knows nothing of contexts and handles. */
+/* BAR1 as NVML reports it. See cuda.h. */
 #include "cuda/cuda.h"
 
 #include <dlfcn.h>
@@ -16,9 +16,9 @@
 	X(nvmlDeviceGetBAR1MemoryInfo)      \
 	X(nvmlErrorString)
 
-/* Filled and initialised once, under lock; never closed: NVML may have threads of its own. */
+/* Filled and initialised once, under lock. NVML stays loaded: it may have threads of its own. */
 GDRI_MUTEX(lock);
-static int ready;
+static bool ready;
 static struct {
 #define X(name) __typeof__(&(name)) name;
 	NVML_CALLS(X)
@@ -27,10 +27,10 @@ static struct {
 
 static int fail_call(nvmlReturn_t r, const char *call)
 {
-	int err = r == NVML_ERROR_UNKNOWN ? EIO : ENOTSUP;
 	const char *text = nvml.nvmlErrorString(r);
 
-	return gdri_fail(err, "%s: %s (%d)", call, text ? text : "unknown error", (int)r);
+	return gdri_fail(r == NVML_ERROR_UNKNOWN ? EIO : ENOTSUP, "%s: %s (%d)", call,
+			 text ? text : "unknown error", (int)r);
 }
 
 static int load_locked(void)
@@ -58,7 +58,7 @@ static int load_locked(void)
 		dlclose(lib);
 		return rc;
 	}
-	ready = 1;
+	ready = true;
 	return 0;
 }
 

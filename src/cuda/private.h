@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the files of src/cuda/ share: the private table of the driver API's calls, and the stretch
- * of calls in an allocation's context. Nothing outside this folder includes it: a CUresult never
- * leaves it.
+ * What the files of src/cuda/ share: the table of the driver API's calls, and scopes in an allocation's
+ * context. Nothing outside this folder includes it.
  */
 #ifndef GDRI_CUDA_PRIVATE_H
 #define GDRI_CUDA_PRIVATE_H
@@ -14,15 +13,14 @@
 #include "cuda/cuda.h"
 #include "base/error.h"
 
-/* Which calls came together. */
+/* Calls that exist or are missing together. */
 enum gdri_cuda_group {
-	GDRI_CUDA_NEEDED, /* libcuda without one of these is not taken at all */
-	GDRI_CUDA_ALONE, /* each may be missing */
+	GDRI_CUDA_NEEDED, /* a libcuda without one of these is refused */
+	GDRI_CUDA_ALONE, /* each may be missing by itself */
 	GDRI_CUDA_VMM, /* CUDA 10.2 */
 	GDRI_CUDA_STREAMS
 };
 
-/* Every call in use. */
 #define CUDA_CALLS(X)                                  \
 	X(cuDriverGetVersion, NEEDED)                  \
 	X(cuGetErrorName, NEEDED)                      \
@@ -73,7 +71,7 @@ enum gdri_cuda_group {
 	X(cuStreamWriteValue32_v2, ALONE)              \
 	X(cuMemFreeAsync, ALONE)
 
-/* Filled once by gdri_cuda_load(); calls that are missing are NULL. */
+/* Filled once by gdri_cuda_load(); missing calls are NULL. */
 struct gdri_cuda_calls {
 #define X(name, group) __typeof__(&(name)) name;
 	CUDA_CALLS(X)
@@ -88,26 +86,26 @@ extern void *gdri_cuda_library;
 /* 0, or -errno with "call: CUDA_ERROR_NAME (number)" as its text, without the call's _v2. */
 int gdri_cuda_result(CUresult r, const char *call);
 
-/* Makes a call: likewise; -ENOTSUP where this driver is too old to have it. */
+/* Makes a call, likewise; -ENOTSUP if this driver lacks it. */
 #define GDRI_CU(name, ...)                                                 \
 	(gdri_cu.name ? gdri_cuda_result(gdri_cu.name(__VA_ARGS__), #name) \
 		      : gdri_fail(ENOTSUP, "this CUDA driver has no " #name))
 
-/* Are all calls of a group there? 0 or -ENOTSUP. */
+/* 0, or -ENOTSUP if a call of the group is missing. */
 int gdri_cuda_need(enum gdri_cuda_group group);
 
-/* The device of an ordinal, CUDA initialised if need be: 0 or -errno. */
+/* The device of an ordinal; initialises CUDA. 0 or -errno. */
 int gdri_cuda_find_device(int ordinal, CUdevice *dev);
 
-/* A boolean attribute; false where this driver does not know it. */
+/* A boolean attribute; false if this driver does not know it. */
 bool gdri_cuda_device_has(CUdevice dev, CUdevice_attribute attribute);
 
 /* The name of a result; static storage. */
 const char *gdri_cuda_result_name(CUresult r);
 
 /*
- * A stretch of calls in the context of one allocation. The thread's capture mode is relaxed
- * meanwhile, so that a stream capture of the user's is not broken by calls that synchronise.
+ * A scope of calls in an allocation's context. The thread's capture mode is relaxed in it, so that calls that
+ * synchronise do not break a stream capture of the caller's.
  */
 struct gdri_cuda_scope {
 	CUstreamCaptureMode mode;
@@ -115,19 +113,13 @@ struct gdri_cuda_scope {
 	bool pushed;
 };
 
-/* Relaxes the mode, and nothing else so far; nothing to be undone but by gdri_cuda_leave(). */
-void gdri_cuda_relax(struct gdri_cuda_scope *s);
-
-/* context: of the allocation; NULL: the current one if it is on that device, else its primary. */
+void gdri_cuda_relax(struct gdri_cuda_scope *s); /* begins one without a context */
+/* context: the allocation's; NULL: the current one if it is on that device, else its primary one. */
 int gdri_cuda_enter(struct gdri_cuda_scope *s, void *context, int device);
-/* The device's primary one, whichever is current; see gdri_cuda_hold(). */
 int gdri_cuda_enter_primary(struct gdri_cuda_scope *s, CUdevice dev, CUcontext *ctx);
 void gdri_cuda_leave(struct gdri_cuda_scope *s);
 
-/*
- * cuMemGetAddressRange in whatever context there is, else in the allocation's own: it wants one,
- * and a thread that has never used CUDA has none.
- */
+/* cuMemGetAddressRange, which needs a context: the thread's current one, else the allocation's own. */
 CUresult gdri_cuda_address_range(CUdeviceptr *base, size_t *size, uint64_t addr, void *context,
 				 int device);
 

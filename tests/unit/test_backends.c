@@ -315,15 +315,11 @@ static void no_memory_for_a_context(void)
 
 static void bad_backend_list(void)
 {
-	/* The last one is what it was once, for whoever has it in a script. */
 	static const char *const lists[] = {
 		"cuda",	   "RM",	 "rmx",		 "r", "rm,", ",rm",	    "rm,,host",
 		"rm host", "rm,rm",	 "host,rm,host", ",", " ",   "dmabuf;host", "nothere,rm",
-		"vulkan",  "vulkan,host"
 	};
-	static const char *const says[COUNT(lists)] = {
-		[13] = "\"nothere\"", [15] = "\"vulkan\" (rm serves what it served"
-	};
+	static const char *const says[COUNT(lists)] = { [13] = "\"nothere\"" };
 
 	for (size_t i = 0; i < COUNT(lists); i++) {
 		struct line line = { .result = EINVAL, .says = { "GDRCOPY_BACKEND", says[i] } };

@@ -18,7 +18,7 @@
 
 #include "common/again.h"
 #include "common/pass_fd.h"
-#include "cuda/got.h"
+#include "cuda/import_slots.h"
 #include "common/maps.h"
 #include "rm_sim.h"
 
@@ -322,18 +322,18 @@ static int forking_ioctl(int fd, unsigned long request, ...)
 
 static void forks_in_every_call(void)
 {
-	struct gdri_got got;
+	struct gdri_import_slots slots;
 	uintptr_t held;
 	CUdeviceptr p, v;
 
 	rm_begin();
 	p = standin_alloc(4 * MIB);
 	v = standin_chunks(0, 0, 3, 2 * MIB, true);
-	ck_assert(gdri_got_find(dlopen(NULL, RTLD_NOW), "ioctl", &got));
-	held = atomic_load(got.slots[0]);
+	ck_assert(gdri_import_slots_find(dlopen(NULL, RTLD_NOW), "ioctl", &slots));
+	held = atomic_load(slots.at[0]);
 	*(void **)&below = dlsym(RTLD_DEFAULT, "ioctl"); /* the slot may not be bound yet */
 	note_fds();
-	ck_assert(gdri_got_write(&got, 0, &held, (uintptr_t)forking_ioctl));
+	ck_assert(gdri_import_slot_write(&slots, 0, &held, (uintptr_t)forking_ioctl));
 	rm_whole_life("with children in every call", p + 70000, MIB);
 	rm_whole_life("with children in every call", v + MIB, 4 * MIB);
 	ck_assert_uint_gt(forked, 30);

@@ -7,7 +7,7 @@
 #include <stdarg.h>
 
 #include "abi/rm.h"
-#include "cuda/got.h"
+#include "cuda/import_slots.h"
 #include "cuda/private.h"
 #include "common/wrap.h"
 #include "rm_sim.h"
@@ -259,14 +259,14 @@ static void another_in_front(struct rm_export_570 *e)
 
 static void spoil_exports(void (*how)(struct rm_export_570 *e))
 {
-	struct gdri_got got;
+	struct gdri_import_slots slots;
 
 	standin_start();
 	ck_assert_int_eq(gdri_cuda_load(), 0);
-	ck_assert(gdri_got_find(gdri_cuda_library, "ioctl", &got));
+	ck_assert(gdri_import_slots_find(gdri_cuda_library, "ioctl", &slots));
 	spoil = how;
-	below = (ioctl_fn)atomic_load(got.slots[0]);
-	atomic_store(got.slots[0], (uintptr_t)spoiling_ioctl);
+	below = (ioctl_fn)atomic_load(slots.at[0]);
+	atomic_store(slots.at[0], (uintptr_t)spoiling_ioctl);
 }
 
 static void front_of_a_pool(void)

@@ -25,7 +25,7 @@ static void one_look(bool sealed)
 	uintptr_t held;
 
 	watch_start();
-	ck_assert_uint_eq(watch_got.count, 1);
+	ck_assert_uint_eq(watch_slots.count, 1);
 	ck_assert_int_eq(gdri_cuda_watch_possible(), 0);
 	held = watch_slot();
 	/* Bound: what every program gets who looks the name up. */
@@ -73,7 +73,7 @@ static void unbound_slot(void)
 
 	ck_assert_ptr_nonnull(lib);
 	ck_assert_int_eq(gdri_cuda_load(), 0);
-	ck_assert(gdri_got_find(gdri_cuda_library, "ioctl", &watch_got));
+	ck_assert(gdri_import_slots_find(gdri_cuda_library, "ioctl", &watch_slots));
 	stub = watch_slot();
 	ck_assert_int_ne(dladdr((void *)stub, &of), 0);
 	ck_assert_int_ne(dladdr(dlsym(lib, "cuInit"), &own), 0);
@@ -101,7 +101,7 @@ static void no_import(void)
 	struct watch_told told = { .calls = 0 };
 
 	ck_assert_int_eq(gdri_cuda_load(), 0);
-	ck_assert(!gdri_got_find(gdri_cuda_library, "ioctl", &watch_got));
+	ck_assert(!gdri_import_slots_find(gdri_cuda_library, "ioctl", &watch_slots));
 	for (int i = 0; i < 2; i++) {
 		gdri_error_clear();
 		ck_assert_int_eq(gdri_cuda_watch_possible(), -ENOTSUP);

@@ -113,12 +113,12 @@ static const watch_ioctl_fn functions[] = { hook_0, hook_1 };
 
 static void set_slot(uintptr_t value)
 {
-	void *page = (void *)((uintptr_t)watch_got.slots[0] & ~4095ul);
+	void *page = (void *)((uintptr_t)watch_slots.at[0] & ~4095ul);
 	bool sealed = !strcmp(watch_page(), "r--");
 
 	if (sealed)
 		ck_assert_int_eq(mprotect(page, 4096, PROT_READ | PROT_WRITE), 0);
-	atomic_store(watch_got.slots[0], value);
+	atomic_store(watch_slots.at[0], value);
 	if (sealed)
 		ck_assert_int_eq(mprotect(page, 4096, PROT_READ), 0);
 }

@@ -16,11 +16,11 @@
 #include "common/maps.h"
 #include "common/standin.h"
 #include "common/unit.h"
-#include "cuda/got.h"
+#include "cuda/import_slots.h"
 #include "cuda/private.h"
 #include "cuda/watch.h"
 
-static struct gdri_got watch_got;
+static struct gdri_import_slots watch_slots;
 static CUdeviceptr watch_memory;
 
 /* CUDA in this thread, memory to export, the slot found. */
@@ -29,12 +29,12 @@ static inline void watch_start(void)
 	standin_start();
 	watch_memory = standin_alloc((size_t)8 << 20);
 	ck_assert_int_eq(gdri_cuda_load(), 0);
-	ck_assert(gdri_got_find(gdri_cuda_library, "ioctl", &watch_got));
+	ck_assert(gdri_import_slots_find(gdri_cuda_library, "ioctl", &watch_slots));
 }
 
 static inline uintptr_t watch_slot(void)
 {
-	return atomic_load(watch_got.slots[0]);
+	return atomic_load(watch_slots.at[0]);
 }
 
 typedef int (*watch_ioctl_fn)(int, unsigned long, ...);
@@ -50,7 +50,7 @@ static inline const char *watch_page(void)
 {
 	static char perms[4];
 
-	memcpy(perms, maps_at((void *)watch_got.slots[0]), 3);
+	memcpy(perms, maps_at((void *)watch_slots.at[0]), 3);
 	return perms;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Mappings of descriptors, which no child inherits, and whether they can be read. It knows no backend. */
+/* What backends share of mappings: their types, and maps of descriptors that no child inherits. */
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -11,6 +11,28 @@
 #include "base/fork.h"
 
 enum { PROBE_STEP = 2 << 20 };
+
+const char *gdri_mapping_type_name(gdr_mapping_type_t type)
+{
+	static const char *const names[] = {
+		[GDR_MAPPING_TYPE_NONE] = "None",
+		[GDR_MAPPING_TYPE_WC] = "Write Combining",
+		[GDR_MAPPING_TYPE_CACHING] = "Caching",
+		[GDR_MAPPING_TYPE_DEVICE] = "Device",
+	};
+
+	return (unsigned int)type < GDR_MAPPING_TYPE_MAX ? names[type] : NULL;
+}
+
+int gdri_check_wish(const struct gdri_pin *pin, gdr_mapping_type_t wish)
+{
+	if (wish == GDR_MAPPING_TYPE_NONE || wish == pin->type)
+		return 0;
+	return gdri_fail(ENOTSUP,
+			 "a mapping of type \"%s\" was asked for, the %s backend has \"%s\"",
+			 gdri_mapping_type_name(wish), pin->backend->name,
+			 gdri_mapping_type_name(pin->type));
+}
 
 int gdri_pages_map(int fd, off_t offset, void *at, size_t length, int prot, void **map)
 {
@@ -39,15 +61,15 @@ int gdri_pages_unmap(struct gdri_pin *pin)
 	return 0;
 }
 
-/*
- * Can this byte be loaded? A kernel copy from the address answers without a signal: the call fails
- * with EFAULT if not, and with EINVAL for its nonsense `how` if it can.
- * Under valgrind, which answers in the kernel's place without a look, every byte can.
- */
+/* rt_sigprocmask() copies the bytes, then refuses its invalid `how` with EINVAL. valgrind copies nothing. */
+int gdri_load_errno(const void *p)
+{
+	return syscall(SYS_rt_sigprocmask, -1, p, NULL, 8) == -1 ? errno : 0;
+}
+
 static bool can_load(const char *p)
 {
-	return syscall(SYS_rt_sigprocmask, -1, (uintptr_t)p & ~(uintptr_t)7, NULL, 8) == -1 &&
-	       errno == EINVAL;
+	return gdri_load_errno((const void *)((uintptr_t)p & ~(uintptr_t)7)) == EINVAL;
 }
 
 bool gdri_pages_readable(const void *map, size_t length)
