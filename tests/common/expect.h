@@ -32,6 +32,13 @@
 		      barcopy_last_error())
 /* For OK() and FAILS(): the errno of a call that returns NULL when it fails, such as gdr_open(). */
 #define ERRNO_OF(pointer) ((pointer) ? 0 : errno)
-#define CU(call)	  ck_assert_int_eq((call), CUDA_SUCCESS)
+/* A handle's attribute: HANDLE_HAS(g, h, BACKEND, BARCOPY_BACKEND_RM). */
+#define HANDLE_HAS(g, h, attribute, expected)                                                     \
+	do {                                                                                      \
+		uint64_t value_ = 77;                                                             \
+		OK(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_##attribute, &value_)); \
+		ck_assert_uint_eq(value_, expected);                                              \
+	} while (0)
+#define CU(call) ck_assert_int_eq((call), CUDA_SUCCESS)
 
 #endif

@@ -21,6 +21,7 @@ enum { SKIPPED = 77 }; /* exit status of a process for a test that was skipped *
 enum { ROWS = 1000 }; /* Check's index of a row: that of the test * ROWS + the row */
 
 void (*unit_before)(void);
+void (*unit_after)(void);
 int unit_row;
 
 static const struct unit_test *all;
@@ -96,6 +97,8 @@ static void run_here(int index)
 	if (unit_before)
 		unit_before();
 	all[index / ROWS].fn();
+	if (unit_after)
+		unit_after();
 }
 
 START_TEST(run)

@@ -30,7 +30,7 @@ extern int unit_row;
  */
 int unit_main(char **argv, const char *suite, const struct unit_test *tests, size_t count);
 
-/* The third argument, if there is one: what main does first, such as node_start(argv). */
+/* Further arguments: what main does first, such as node_start(argv) or unit_before = start. */
 #define UNIT_MAIN(suite, tests, ...)                                \
 	int main(int argc, char **argv)                             \
 	{                                                           \
@@ -39,8 +39,9 @@ int unit_main(char **argv, const char *suite, const struct unit_test *tests, siz
 		return unit_main(argv, suite, tests, COUNT(tests)); \
 	}
 
-/* Called before each test, in its process; set before unit_main(). */
+/* Called before and after each test, in its process; set before unit_main(). */
 extern void (*unit_before)(void);
+extern void (*unit_after)(void);
 
 /* Runs a suite of Check's own form; the value for main to return. */
 int unit_suite(Suite *suite, enum fork_status forks);

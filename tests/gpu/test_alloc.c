@@ -176,6 +176,37 @@ static const char *program; /* main()'s argv[0] */
 
 enum { CANNOT = 77 };
 
+static int attribute(gdr_t g, gdr_mh_t h, barcopy_handle_attr_t which, uint64_t *value)
+{
+	*value = 7;
+	return barcopy_get_handle_attribute(g, h, which, value);
+}
+
+/* An imported dma-buf is memory without a device address or a device. 0, or what was wrong. */
+static int dmabuf_is_plain(gdr_t g, const barcopy_mem_t *mem, size_t size)
+{
+	barcopy_copy_options_t engine = { .struct_size = sizeof(engine), .engine_write_min = 1 };
+	gdr_info_t info;
+	uint64_t value;
+	int fd;
+
+	if (mem->device_ptr || mem->size != size || gdr_get_info(g, mem->handle, &info) ||
+	    info.va || info.mapped_size != size)
+		return 10;
+	if (attribute(g, mem->handle, BARCOPY_HANDLE_ATTR_BACKEND, &value) ||
+	    value != BARCOPY_BACKEND_DMABUF ||
+	    attribute(g, mem->handle, BARCOPY_HANDLE_ATTR_DEVICE, &value) != ENOTSUP ||
+	    attribute(g, mem->handle, BARCOPY_HANDLE_ATTR_SYNC_MEMOPS, &value) || value)
+		return 11;
+	if (barcopy_mem_export(g, mem, &fd) != ENOTSUP)
+		return 12;
+	/* CUDA is not asked about address 0. */
+	if (barcopy_set_copy_options(mem->handle, &engine) != ENOTSUP ||
+	    !strstr(barcopy_last_error(), "no device address"))
+		return 13;
+	return 0;
+}
+
 /*
  * The other process, started anew: CUDA does not survive a fork. flags: of barcopy_mem_import(). CANNOT:
  * this driver cannot do that.
@@ -183,12 +214,13 @@ enum { CANNOT = 77 };
 static int importer(int socket, uint32_t flags)
 {
 	uint64_t value = 0, answer = 0x5678;
-	barcopy_mem_t mem;
+	barcopy_mem_t mem, half;
 	size_t size;
 	gdr_t g = barcopy_open(BARCOPY_OPEN_ANY);
 	int fd = take_fd(socket, &size), rc;
 
-	rc = g && fd >= 0 ? barcopy_mem_import(g, 0, fd, size, flags, &mem) : ENODEV;
+	/* Of a dma-buf a process without CUDA does not know the device. */
+	rc = g && fd >= 0 ? barcopy_mem_import(g, flags ? -1 : 0, fd, size, flags, &mem) : ENODEV;
 	if (rc) {
 		printf("# import: %s\n", barcopy_last_error());
 		return rc == ENOTSUP ? CANNOT : 1;
@@ -198,7 +230,19 @@ static int importer(int socket, uint32_t flags)
 	if (gdr_copy_to_mapping(mem.handle, (char *)mem.cpu_ptr + 8192, &answer, 8) ||
 	    barcopy_flush(mem.handle))
 		return 3;
-	return barcopy_mem_free(g, &mem) || gdr_close(g) ? 4 : 0;
+	if (gdr_copy_to_mapping(mem.handle, (char *)mem.cpu_ptr + size, &answer, 1) != EINVAL)
+		return 4;
+	rc = flags ? dmabuf_is_plain(g, &mem, size) : 0;
+	if (rc)
+		return rc;
+	/* A second import needs neither the first nor, later, the descriptor. */
+	size = flags ? size / 2 : size;
+	if (barcopy_mem_import(g, 0, fd, size, flags, &half) || close(fd) ||
+	    barcopy_mem_free(g, &mem))
+		return 5;
+	if (gdr_copy_from_mapping(half.handle, &value, half.cpu_ptr, 8) || value != 0x1234)
+		return 6;
+	return gdr_close(g) ? 7 : 0; /* and frees the second */
 }
 
 /* Hands fd, of mem, to another process; its answer. */
