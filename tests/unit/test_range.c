@@ -1,28 +1,24 @@
 // SPDX-License-Identifier: MIT
 /* barcopy_map_range(): any address, shared GPU pages, read-only maps, freed and reallocated memory. */
 #include <dlfcn.h>
-#include <pthread.h>
-#include <signal.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "common/wrap.h"
 #include "mem_sim.h"
 
 static gdr_t g;
 
-static void setup(void)
+static void begin(void)
 {
 	standin_start();
 	g = open_any();
 }
 
-static void teardown(void)
+static void end(void)
 {
 	OK(gdr_close(g));
-	cuda.cuDevicePrimaryCtxRelease_v2(0);
 }
 
 /* Mappings made so far, whichever backend's: rm's here. */
@@ -35,12 +31,12 @@ static unsigned long maps_made(void)
 	return calls("RM_MAP_MEMORY");
 }
 
-START_TEST(test_any_byte)
+static void any_byte(void)
 {
 	CUdeviceptr d = vmm_new(0, 1);
 	static const size_t offsets[] = { 0, 1, 7, 65535, 65536, 100001, CHUNK - 8 };
 
-	for (size_t i = 0; i < sizeof(offsets) / sizeof(offsets[0]); i++) {
+	for (size_t i = 0; i < COUNT(offsets); i++) {
 		uint64_t addr = d + offsets[i];
 		gdr_info_t info;
 		gdr_mh_t mh;
@@ -61,10 +57,9 @@ START_TEST(test_any_byte)
 	}
 	vmm_delete(d, 1);
 }
-END_TEST
 
 /* A flush reads the word around the first byte, whichever that is: behind the last page lies nothing. */
-START_TEST(test_flush)
+static void flush(void)
 {
 	static const size_t offsets[] = { 0, 1, PAGE - 1 };
 	char *host = mmap(NULL, 3 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -86,9 +81,8 @@ START_TEST(test_flush)
 	CU(cuda.cuMemHostUnregister(host));
 	vmm_delete(d, 1);
 }
-END_TEST
 
-START_TEST(test_pinned_once)
+static void pinned_once(void)
 {
 	CUdeviceptr d = vmm_new(0, 2);
 	gdr_mh_t mh[40];
@@ -118,9 +112,8 @@ START_TEST(test_pinned_once)
 	OK(barcopy_unmap_range(g, mh[0]));
 	vmm_delete(d, 2);
 }
-END_TEST
 
-START_TEST(test_overlap)
+static void overlap(void)
 {
 	CUdeviceptr d = vmm_new(0, 4);
 	gdr_mh_t first, second, wide, again;
@@ -146,25 +139,20 @@ START_TEST(test_overlap)
 	OK(barcopy_unmap_range(g, again));
 	vmm_delete(d, 4);
 }
-END_TEST
 
 /* Two allocations in one GPU page, one made after the page was pinned. */
-START_TEST(test_one_page)
+static void one_page(void)
 {
 	CUdeviceptr a, b, c;
 	gdr_mh_t ma, mb, mc;
 	void *pa, *pb, *pc;
 
-	setenv("GDRSIM_DRIVER_VERSION", "13030", 1);
-	OK(gdr_close(g));
-	g = gdr_open();
-	ck_assert_msg(g != NULL, "%s", barcopy_last_error());
-	CU(cuda.cuMemAlloc_v2(&a, 256));
-	CU(cuda.cuMemAlloc_v2(&b, 256));
+	a = standin_alloc(256);
+	b = standin_alloc(256);
 	ck_assert_uint_eq(a & GPU_PAGE_MASK, b & GPU_PAGE_MASK);
 	OK(barcopy_map_range(g, a, 256, 0, &pa, &ma));
 	OK(barcopy_map_range(g, b, 256, 0, &pb, &mb));
-	CU(cuda.cuMemAlloc_v2(&c, 256));
+	c = standin_alloc(256);
 	ck_assert_uint_eq(a & GPU_PAGE_MASK, c & GPU_PAGE_MASK);
 	OK(barcopy_map_range(g, c, 256, 0, &pc, &mc));
 	ck_assert_ptr_eq((char *)pb - (b - a), pa);
@@ -177,15 +165,10 @@ START_TEST(test_one_page)
 	OK(barcopy_unmap_range(g, mc));
 	ck_assert(same_memory(mb, pb, b));
 	OK(barcopy_unmap_range(g, mb));
-	cuda.cuMemFree_v2(a);
-	cuda.cuMemFree_v2(b);
-	cuda.cuMemFree_v2(c);
-	unsetenv("GDRSIM_DRIVER_VERSION");
 }
-END_TEST
 
 /* An old range that was never unmapped must not serve new memory at its address. */
-START_TEST(test_reallocated)
+static void reallocated(void)
 {
 	CUdeviceptr d = vmm_new(0, 1);
 	gdr_mh_t mh[8];
@@ -203,7 +186,6 @@ START_TEST(test_reallocated)
 		OK(barcopy_unmap_range(g, mh[i]));
 	vmm_delete(d, 1);
 }
-END_TEST
 
 static sigjmp_buf fault;
 
@@ -227,7 +209,7 @@ static bool store_faults(volatile uint32_t *p)
 	return faulted;
 }
 
-START_TEST(test_read_only)
+static void read_only(void)
 {
 	CUdeviceptr d = vmm_new(0, 1);
 	uint32_t value = 0xabcd, seen = 0;
@@ -250,10 +232,9 @@ START_TEST(test_read_only)
 	OK(barcopy_unmap_range(g, rw));
 	vmm_delete(d, 1);
 }
-END_TEST
 
 /* Where the pages cannot be protected there is no range, and nothing is left of it. */
-START_TEST(test_not_protected)
+static void not_protected(void)
 {
 	static const int errors[][2] = { { ENOMEM, ENOMEM }, { EACCES, ENOTSUP } };
 	barcopy_stats_t s = { .struct_size = sizeof(s) };
@@ -281,9 +262,8 @@ START_TEST(test_not_protected)
 	OK(barcopy_unmap_range(g, mh));
 	vmm_delete(d, 1);
 }
-END_TEST
 
-START_TEST(test_host)
+static void host(void)
 {
 	uint64_t value = 77, seen = 0;
 	gdr_mh_t mh, mh2;
@@ -297,17 +277,15 @@ START_TEST(test_host)
 	OK(gdr_copy_to_mapping(mh, cpu, &value, 8));
 	OK(gdr_copy_from_mapping(mh, &seen, cpu, 8));
 	ck_assert_uint_eq(seen, 77);
-	FAILS(ENOTSUP,
-	      barcopy_map_range(g, (uintptr_t)host, 8, BARCOPY_MAP_RANGE_READ_ONLY, &cpu, &mh));
-	ck_assert_ptr_nonnull(strstr(barcopy_last_error(), "read-only"));
-	/* beyond the allocation there is nothing to copy to */
+	FAILS_WITH(
+		ENOTSUP, "read-only",
+		barcopy_map_range(g, (uintptr_t)host, 8, BARCOPY_MAP_RANGE_READ_ONLY, &cpu, &mh));
 	OK(barcopy_unmap_range(g, mh));
 	OK(barcopy_unmap_range(g, mh2));
 	CU(cuda.cuMemFreeHost(host));
 }
-END_TEST
 
-START_TEST(test_errors)
+static void errors(void)
 {
 	CUdeviceptr d = vmm_new(0, 1);
 	void *cpu = &d;
@@ -339,34 +317,29 @@ START_TEST(test_errors)
 	OK(gdr_unpin_buffer(g, pinned));
 	vmm_delete(d, 1);
 }
-END_TEST
 
 /* The handle is like any other: unmapped and mapped again, unpinned, closed over. */
-START_TEST(test_handle)
+static void handle(void)
 {
 	CUdeviceptr d = vmm_new(0, 1);
 	gdr_mh_t mh, other;
-	uint64_t backend = 0;
 	void *cpu, *cpu2, *map;
 	int flag = 1;
 
 	OK(barcopy_map_range(g, d + PAGE + 10, 100, 0, &cpu, &mh));
 	OK(barcopy_map_range(g, d, 100, 0, &cpu2, &other));
-	OK(barcopy_get_handle_attribute(g, mh, BARCOPY_HANDLE_ATTR_BACKEND, &backend));
-	ck_assert_uint_eq(backend, BARCOPY_BACKEND_RM);
+	HANDLE_HAS(g, mh, BACKEND, BARCOPY_BACKEND_RM);
 	OK(gdr_get_callback_flag(g, mh, &flag));
 	ck_assert_int_eq(flag, 0);
 	FAILS(EAGAIN, gdr_map(g, mh, &map, PAGE));
 	FAILS(EINVAL, gdr_unmap(g, mh, (char *)cpu - 10, PAGE));
-	FAILS(EINVAL, gdr_unpin_buffer(g, mh));
-	ck_assert_ptr_nonnull(strstr(barcopy_last_error(), "barcopy_unmap_range"));
+	FAILS_WITH(EINVAL, "barcopy_unmap_range", gdr_unpin_buffer(g, mh));
 	ck_assert(same_memory(mh, cpu, d + PAGE + 10));
 	OK(barcopy_unmap_range(g, mh));
 	ck_assert(same_memory(other, cpu2, d));
-	/* the rest is the teardown's gdr_close() to release */
+	/* gdr_close() releases `other`. */
 	vmm_delete(d, 1);
 }
-END_TEST
 
 static void *thread_without_context(void *arg)
 {
@@ -383,18 +356,13 @@ static void *thread_without_context(void *arg)
 	return (void *)(intptr_t)rc;
 }
 
-START_TEST(test_without_context)
+static void without_context(void)
 {
 	CUdeviceptr d = vmm_new(0, 1);
-	pthread_t thread;
-	void *rc;
 
-	ck_assert_int_eq(pthread_create(&thread, NULL, thread_without_context, &d), 0);
-	pthread_join(thread, &rc);
-	ck_assert_int_eq((int)(intptr_t)rc, 0);
+	ck_assert_ptr_null(unit_threads(1, thread_without_context, &d, 0));
 	vmm_delete(d, 1);
 }
-END_TEST
 
 static CUdeviceptr shared_memory;
 
@@ -428,70 +396,55 @@ static void *map_and_unmap(void *arg)
 	return (void *)bad;
 }
 
-START_TEST(test_threads)
+static void threads(void)
 {
-	pthread_t thread[4];
-
 	shared_memory = vmm_new(0, 4);
-	for (uintptr_t i = 0; i < 4; i++)
-		ck_assert_int_eq(pthread_create(&thread[i], NULL, map_and_unmap, (void *)i), 0);
-	for (int i = 0; i < 4; i++) {
-		void *bad;
-
-		pthread_join(thread[i], &bad);
-		ck_assert_uint_eq((uintptr_t)bad, 0);
-	}
+	ck_assert_ptr_null(unit_threads(4, map_and_unmap, NULL, 1));
 	vmm_delete(shared_memory, 4);
 }
-END_TEST
 
-START_TEST(test_fork)
-{
-	CUdeviceptr d = vmm_new(0, 1);
-	gdr_mh_t mh, mine;
+struct ranged {
+	CUdeviceptr d;
+	gdr_mh_t mh;
 	void *cpu;
-	int status;
-	pid_t pid;
+};
 
-	OK(barcopy_map_range(g, d, 100, 0, &cpu, &mh));
-	pid = fork();
-	if (!pid) {
-		int bad = barcopy_map_range(g, d, 100, 0, &cpu, &mine) != EACCES;
-
-		bad |= (barcopy_unmap_range(g, mh) != EACCES) << 1;
-		bad |= (gdr_copy_to_mapping(mh, cpu, "x", 1) != EACCES) << 2;
-		_exit(bad);
-	}
-	waitpid(pid, &status, 0);
-	ck_assert(WIFEXITED(status));
-	ck_assert_int_eq(WEXITSTATUS(status), 0);
-	ck_assert(same_memory(mh, cpu, d));
-	OK(barcopy_unmap_range(g, mh));
-	vmm_delete(d, 1);
-}
-END_TEST
-
-int main(void)
+static int child_is_refused(void *arg)
 {
-	Suite *suite = suite_create("barcopy_map_range");
-	TCase *tc = tcase_create("ranges");
+	struct ranged *r = arg;
+	gdr_mh_t mine;
 
-	tcase_set_timeout(tc, 120);
-	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_add_test(tc, test_any_byte);
-	tcase_add_test(tc, test_flush);
-	tcase_add_test(tc, test_pinned_once);
-	tcase_add_test(tc, test_overlap);
-	tcase_add_test(tc, test_one_page);
-	tcase_add_test(tc, test_reallocated);
-	tcase_add_test(tc, test_read_only);
-	tcase_add_test(tc, test_not_protected);
-	tcase_add_test(tc, test_host);
-	tcase_add_test(tc, test_errors);
-	tcase_add_test(tc, test_handle);
-	tcase_add_test(tc, test_without_context);
-	tcase_add_test(tc, test_threads);
-	tcase_add_test(tc, test_fork);
-	suite_add_tcase(suite, tc);
-	return unit_suite(suite, CK_FORK);
+	return (barcopy_map_range(g, r->d, 100, 0, &r->cpu, &mine) != EACCES) |
+	       (barcopy_unmap_range(g, r->mh) != EACCES) << 1 |
+	       (gdr_copy_to_mapping(r->mh, r->cpu, "x", 1) != EACCES) << 2;
 }
+
+static void forked(void)
+{
+	struct ranged r = { .d = vmm_new(0, 1) };
+
+	OK(barcopy_map_range(g, r.d, 100, 0, &r.cpu, &r.mh));
+	ck_assert_int_eq(unit_in_child(child_is_refused, &r), 0);
+	ck_assert(same_memory(r.mh, r.cpu, r.d));
+	OK(barcopy_unmap_range(g, r.mh));
+	vmm_delete(r.d, 1);
+}
+
+static const struct unit_test tests[] = {
+	{ "any byte", any_byte },
+	{ "flush", flush },
+	{ "pinned once", pinned_once },
+	{ "overlap", overlap },
+	{ "one page", one_page, "GDRSIM_DRIVER_VERSION=13030 GDRCOPY_BACKEND=dmabuf" },
+	{ "reallocated", reallocated },
+	{ "read-only", read_only },
+	{ "pages that cannot be protected", not_protected },
+	{ "host memory", host },
+	{ "errors", errors },
+	{ "handle", handle },
+	{ "a thread without a context", without_context },
+	{ "threads", threads },
+	{ "forked", forked },
+};
+
+UNIT_MAIN("barcopy_map_range", tests, unit_before = begin, unit_after = end)
