@@ -17,6 +17,7 @@
 
 #include "attack/life.h"
 #include "common/again.h"
+#include "common/expect.h"
 #include "common/resources.h"
 #include "common/standin.h"
 #include "common/unit.h"
@@ -328,7 +329,7 @@ static void arena_open(unsigned int count)
 	ck_assert_msg(shared != NULL, "%s", barcopy_last_error());
 	rc = gdr_pin_buffer_v2(shared, arena.ptr, arena.size, 0, &shared_handle);
 	ck_assert_msg(!rc, "%d: %s", rc, barcopy_last_error());
-	ck_assert_int_eq(gdr_map(shared, shared_handle, &va, arena.size), 0);
+	OK(gdr_map(shared, shared_handle, &va, arena.size));
 	shared_map = va;
 }
 
@@ -363,7 +364,7 @@ static void many_threads(void)
 	after.retained = before.retained; /* one for each thread */
 	ck_assert_ptr_null(resources_differ(&before, &after));
 	printf("%ld laps in %d threads\n", atomic_load(&laps), MANY);
-	ck_assert_int_eq(gdr_close(shared), 0);
+	OK(gdr_close(shared));
 }
 
 /* In the child every lock must be usable, whoever held it in the parent. */
@@ -412,7 +413,7 @@ static void forks_in_the_middle(void)
 	atomic_store(&stop, true);
 	end_workers(w, t, WORKERS);
 	ck_assert_int_gt(atomic_load(&laps), WORKERS);
-	ck_assert_int_eq(gdr_close(shared), 0);
+	OK(gdr_close(shared));
 }
 
 static const struct unit_test tests[] = {

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "common/expect.h"
 #include "common/resources.h"
 #include "common/standin.h"
 #include "common/unit.h"
@@ -694,8 +695,8 @@ static void use_once(const struct model *m)
 
 	for (int b = 0; b < BUFFERS; b++)
 		if (m->buffer[b].kind == DEVICE)
-			ck_assert_int_eq(gdr_pin_buffer_v2(g, m->buffer[b].base, 1, 0, &h), 0);
-	ck_assert_int_eq(gdr_close(g), 0);
+			OK(gdr_pin_buffer_v2(g, m->buffer[b].base, 1, 0, &h));
+	OK(gdr_close(g));
 }
 
 static void random_calls(void)

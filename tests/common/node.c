@@ -87,11 +87,10 @@ void node_use_range(gdr_t g, uint64_t base)
 
 	for (size_t i = 0; i < size; i++)
 		in[i] = (char)(i * 7 + 3);
-	ck_assert_int_eq(cuda.cuMemcpyHtoD_v2(addr, in, size), 0);
+	CU(cuda.cuMemcpyHtoD_v2(addr, in, size));
 	OK(gdr_pin_buffer(g, addr, size, 0, 0, &h));
 	check_info(g, h, addr, size, false);
-	OK(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_BACKEND, &value));
-	ck_assert_uint_eq(value, BARCOPY_BACKEND_GDRDRV);
+	HANDLE_HAS(g, h, BACKEND, BARCOPY_BACKEND_GDRDRV);
 	OK(gdr_map(g, h, &map, 2 * GPU_PAGE_SIZE));
 	check_info(g, h, addr, size, true);
 	p = (char *)map + (addr & GPU_PAGE_OFFSET);
@@ -99,14 +98,14 @@ void node_use_range(gdr_t g, uint64_t base)
 	ck_assert_mem_eq(in, out, size);
 	memset(in, 0x5a, size);
 	OK(gdr_copy_to_mapping(h, p, in, size));
-	ck_assert_int_eq(cuda.cuMemcpyDtoH_v2(out, addr, size), 0);
+	CU(cuda.cuMemcpyDtoH_v2(out, addr, size));
 	ck_assert_mem_eq(in, out, size);
-	ck_assert_int_eq(gdr_map(g, h, &map, 1), EAGAIN);
-	ck_assert_int_eq(gdr_unmap(g, h, (char *)map + 4096, 2 * GPU_PAGE_SIZE), EINVAL);
+	FAILS(EAGAIN, gdr_map(g, h, &map, 1));
+	FAILS(EINVAL, gdr_unmap(g, h, (char *)map + 4096, 2 * GPU_PAGE_SIZE));
 	OK(gdr_unmap(g, h, map, 2 * GPU_PAGE_SIZE));
 	OK(gdr_map(g, h, &map, 1));
 	/* The device address stands for the mapping; another one does not. */
-	ck_assert_int_eq(gdr_unmap(g, h, (void *)(addr + 2 * GPU_PAGE_SIZE), 1), EINVAL);
+	FAILS(EINVAL, gdr_unmap(g, h, (void *)(addr + 2 * GPU_PAGE_SIZE), 1));
 	OK(gdr_unmap(g, h, (void *)addr, 1));
 	OK(gdr_map(g, h, &map, 1));
 	OK(gdr_unpin_buffer(g, h));

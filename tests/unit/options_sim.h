@@ -101,9 +101,9 @@ __attribute__((unused)) static void both_ways(struct mapped *m, size_t at, size_
 {
 	memset(got, 0, size);
 	OK(gdr_copy_to_mapping(m->h, m->p + at, buf + 1, size));
-	ck_assert_int_eq(cuda.cuMemcpyDtoH_v2(got, m->v.ptr + at, size), CUDA_SUCCESS);
+	CU(cuda.cuMemcpyDtoH_v2(got, m->v.ptr + at, size));
 	ck_assert_int_eq(memcmp(got, buf + 1, size), 0);
-	ck_assert_int_eq(cuda.cuMemcpyHtoD_v2(m->v.ptr + at, buf + 2, size), CUDA_SUCCESS);
+	CU(cuda.cuMemcpyHtoD_v2(m->v.ptr + at, buf + 2, size));
 	OK(gdr_copy_from_mapping(m->h, got, m->p + at, size));
 	ck_assert_int_eq(memcmp(got, buf + 2, size), 0);
 }

@@ -151,8 +151,7 @@ static inline void rm_whole_life(const char *what, CUdeviceptr addr, size_t size
 		rm_sim.counts(&before);
 		rc = rm_use_open(&u, addr, size, 0);
 		ck_assert_msg(!rc, "%s: errno %d: %s", what, rc, barcopy_last_error());
-		OK(barcopy_get_handle_attribute(rm_g, u.h, BARCOPY_HANDLE_ATTR_BACKEND, &backend));
-		ck_assert_uint_eq(backend, BARCOPY_BACKEND_RM);
+		HANDLE_HAS(rm_g, u.h, BACKEND, BARCOPY_BACKEND_RM);
 		ck_assert_uint_eq(u.info.wc_mapping, 1);
 		ck_assert_uint_eq(u.info.va, addr & ~0xffffull);
 		ck_assert_uint_lt(u.info.va + u.info.mapped_size - (addr + size), 65536);

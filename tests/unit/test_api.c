@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/expect.h"
 #include "common/standin.h"
 #include "common/unit.h"
 #include "barcopy.h"
@@ -33,8 +34,8 @@ static void start(void)
 	g = gdr_open();
 	ck_assert_msg(g != NULL, "%s", barcopy_last_error());
 	buffer = standin_alloc(2 << 20);
-	ck_assert_int_eq(gdr_pin_buffer_v2(g, buffer, SIZE, 0, &h), 0);
-	ck_assert_int_eq(gdr_map(g, h, &va, MAPPED), 0);
+	OK(gdr_pin_buffer_v2(g, buffer, SIZE, 0, &h));
+	OK(gdr_map(g, h, &va, MAPPED));
 	map = va;
 }
 
@@ -55,10 +56,10 @@ static void versions(void)
 	gdr_runtime_get_version(&major, NULL);
 	gdr_runtime_get_version(NULL, &minor);
 	start();
-	ck_assert_int_eq(gdr_driver_get_version(g, NULL, &minor), EINVAL);
-	ck_assert_int_eq(gdr_driver_get_version(g, &major, NULL), EINVAL);
+	FAILS(EINVAL, gdr_driver_get_version(g, NULL, &minor));
+	FAILS(EINVAL, gdr_driver_get_version(g, &major, NULL));
 	says("NULL");
-	ck_assert_int_eq(gdr_driver_get_version(g, &major, &minor), 0);
+	OK(gdr_driver_get_version(g, &major, &minor));
 	ck_assert_uint_eq(barcopy_get_api_version(), BARCOPY_API_VERSION);
 }
 
@@ -70,20 +71,18 @@ static void attributes(void)
 
 	start();
 	for (size_t i = 0; i < COUNT(bad); i++) {
-		ck_assert_int_eq(gdr_get_attribute(g, (gdr_attr_t)bad[i], &v), EINVAL);
+		FAILS(EINVAL, gdr_get_attribute(g, (gdr_attr_t)bad[i], &v));
 		says("unknown attribute");
-		ck_assert_int_eq(barcopy_get_handle_attribute(
-					 g, h,
-					 (barcopy_handle_attr_t)(bad[i] == GDR_ATTR_MAX
-									 ? BARCOPY_HANDLE_ATTR_MAX
-									 : bad[i]),
-					 &value),
-				 EINVAL);
+		FAILS(EINVAL, barcopy_get_handle_attribute(
+				      g, h,
+				      (barcopy_handle_attr_t)(bad[i] == GDR_ATTR_MAX
+								      ? BARCOPY_HANDLE_ATTR_MAX
+								      : bad[i]),
+				      &value));
 		says("unknown handle attribute");
 	}
-	ck_assert_int_eq(gdr_get_attribute(g, GDR_ATTR_USE_PERSISTENT_MAPPING, NULL), EINVAL);
-	ck_assert_int_eq(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_BACKEND, NULL),
-			 EINVAL);
+	FAILS(EINVAL, gdr_get_attribute(g, GDR_ATTR_USE_PERSISTENT_MAPPING, NULL));
+	FAILS(EINVAL, barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_BACKEND, NULL));
 	ck_assert_int_eq(v, 7);
 	ck_assert_uint_eq(value, 7);
 }
@@ -94,13 +93,13 @@ static void type_names(void)
 	const char *text = "before";
 
 	for (int i = 0; i < GDR_MAPPING_TYPE_MAX; i++) {
-		ck_assert_int_eq(gdr_get_mapping_type_string((gdr_mapping_type_t)i, &text), 0);
+		OK(gdr_get_mapping_type_string((gdr_mapping_type_t)i, &text));
 		ck_assert_str_eq(text, names[i]);
 	}
 	text = "before";
-	ck_assert_int_eq(gdr_get_mapping_type_string(GDR_MAPPING_TYPE_MAX, &text), EINVAL);
-	ck_assert_int_eq(gdr_get_mapping_type_string((gdr_mapping_type_t)-1, &text), EINVAL);
-	ck_assert_int_eq(gdr_get_mapping_type_string(GDR_MAPPING_TYPE_WC, NULL), EINVAL);
+	FAILS(EINVAL, gdr_get_mapping_type_string(GDR_MAPPING_TYPE_MAX, &text));
+	FAILS(EINVAL, gdr_get_mapping_type_string((gdr_mapping_type_t)-1, &text));
+	FAILS(EINVAL, gdr_get_mapping_type_string(GDR_MAPPING_TYPE_WC, NULL));
 	ck_assert_str_eq(text, "before");
 }
 
@@ -109,14 +108,14 @@ static void pins(void)
 	gdr_mh_t out = { 77 };
 
 	start();
-	ck_assert_int_eq(gdr_pin_buffer(g, buffer, 4096, 0, 0, NULL), EINVAL);
-	ck_assert_int_eq(gdr_pin_buffer_v2(g, buffer, 4096, 0, NULL), EINVAL);
+	FAILS(EINVAL, gdr_pin_buffer(g, buffer, 4096, 0, 0, NULL));
+	FAILS(EINVAL, gdr_pin_buffer_v2(g, buffer, 4096, 0, NULL));
 	for (uint32_t flag = 2; flag; flag <<= 1) {
-		ck_assert_int_eq(gdr_pin_buffer_v2(g, buffer, 4096, flag, &out), EINVAL);
-		ck_assert_int_eq(gdr_pin_buffer_v2(g, buffer, 4096, flag | 1, &out), EINVAL);
+		FAILS(EINVAL, gdr_pin_buffer_v2(g, buffer, 4096, flag, &out));
+		FAILS(EINVAL, gdr_pin_buffer_v2(g, buffer, 4096, flag | 1, &out));
 	}
 	says("flags");
-	ck_assert_int_eq(gdr_pin_buffer_v2(g, buffer, 0, 0, &out), EINVAL);
+	FAILS(EINVAL, gdr_pin_buffer_v2(g, buffer, 0, 0, &out));
 	says("size is 0");
 	ck_assert_uint_eq(out.h, 77);
 }
@@ -128,21 +127,21 @@ static void maps(void)
 	void *va = &va;
 
 	start();
-	ck_assert_int_eq(gdr_map(g, h, &va, 4096), EAGAIN);
+	FAILS(EAGAIN, gdr_map(g, h, &va, 4096));
 	says("mapped already");
-	ck_assert_int_eq(gdr_pin_buffer_v2(g, buffer, SIZE, 0, &fresh), 0);
-	ck_assert_int_eq(gdr_map(g, fresh, NULL, 4096), EINVAL);
+	OK(gdr_pin_buffer_v2(g, buffer, SIZE, 0, &fresh));
+	FAILS(EINVAL, gdr_map(g, fresh, NULL, 4096));
 	for (size_t i = 0; i < COUNT(bad_flags); i++)
-		ck_assert_int_eq(gdr_map_v2(g, fresh, &va, 4096, bad_flags[i]), EINVAL);
-	ck_assert_int_eq(gdr_map(g, fresh, &va, 0), EINVAL);
-	ck_assert_int_eq(gdr_map(g, fresh, &va, SIZE + 1), EINVAL);
-	ck_assert_int_eq(gdr_map(g, fresh, &va, ~0UL), EINVAL);
-	ck_assert_int_eq(gdr_map(g, fresh, &va, ~0UL - 4094), EINVAL);
+		FAILS(EINVAL, gdr_map_v2(g, fresh, &va, 4096, bad_flags[i]));
+	FAILS(EINVAL, gdr_map(g, fresh, &va, 0));
+	FAILS(EINVAL, gdr_map(g, fresh, &va, SIZE + 1));
+	FAILS(EINVAL, gdr_map(g, fresh, &va, ~0UL));
+	FAILS(EINVAL, gdr_map(g, fresh, &va, ~0UL - 4094));
 	ck_assert_ptr_eq(va, &va);
-	ck_assert_int_eq(gdr_map(g, fresh, &va, 1), 0);
-	ck_assert_int_eq(gdr_unmap(g, fresh, va, 1), 0);
-	ck_assert_int_eq(gdr_map(g, fresh, &va, SIZE), 0);
-	ck_assert_int_eq(gdr_close(g), 0);
+	OK(gdr_map(g, fresh, &va, 1));
+	OK(gdr_unmap(g, fresh, va, 1));
+	OK(gdr_map(g, fresh, &va, SIZE));
+	OK(gdr_close(g));
 }
 
 /* L2: the first info struct is 40 bytes; not one more is written. */
@@ -153,19 +152,19 @@ static void first_info(void)
 
 	start();
 	memset(room, 0x5a, sizeof(room));
-	ck_assert_int_eq(gdr_get_info(g, h, room), 0);
-	ck_assert_int_eq(gdr_get_info_v2(g, h, &v2), 0);
+	OK(gdr_get_info(g, h, room));
+	OK(gdr_get_info_v2(g, h, &v2));
 	ck_assert_int_eq(memcmp(room, &v2, 36), 0);
 	ck_assert_uint_eq(room[36] & 3, 3); /* mapped, write-combining */
 	for (int i = 40; i < 64; i++)
 		ck_assert_uint_eq(room[i], 0x5a);
-	ck_assert_int_eq(gdr_get_info(g, h, NULL), EINVAL);
-	ck_assert_int_eq(gdr_get_info_v2(g, h, NULL), EINVAL);
+	FAILS(EINVAL, gdr_get_info(g, h, NULL));
+	FAILS(EINVAL, gdr_get_info_v2(g, h, NULL));
 	memset(room, 0x5a, sizeof(room));
-	ck_assert_int_eq(gdr_get_info(g, (gdr_mh_t){ 5 }, room), EINVAL);
+	FAILS(EINVAL, gdr_get_info(g, (gdr_mh_t){ 5 }, room));
 	for (int i = 0; i < 64; i++)
 		ck_assert_uint_eq(room[i], 0x5a);
-	ck_assert_int_eq(gdr_get_callback_flag(g, h, NULL), EINVAL);
+	FAILS(EINVAL, gdr_get_callback_flag(g, h, NULL));
 }
 
 static void info_of_states(void)
@@ -173,12 +172,12 @@ static void info_of_states(void)
 	gdr_info_v2_t info;
 
 	start();
-	ck_assert_int_eq(gdr_get_info_v2(g, h, &info), 0);
+	OK(gdr_get_info_v2(g, h, &info));
 	ck_assert_uint_eq(info.va, buffer);
 	ck_assert_uint_eq(info.mapped_size, SIZE);
 	ck_assert_uint_eq(info.mapped, 1);
-	ck_assert_int_eq(gdr_unmap(g, h, map, MAPPED), 0);
-	ck_assert_int_eq(gdr_get_info_v2(g, h, &info), 0);
+	OK(gdr_unmap(g, h, map, MAPPED));
+	OK(gdr_get_info_v2(g, h, &info));
 	ck_assert_uint_eq(info.mapped, 0);
 	ck_assert_uint_eq(info.wc_mapping, 0);
 	ck_assert_int_eq(info.mapping_type, GDR_MAPPING_TYPE_NONE);
@@ -218,12 +217,12 @@ static void copy_bounds(void)
 		ck_assert_int_eq(gdr_copy_to_mapping(h, at, host, table[i].size), table[i].err);
 		ck_assert_int_eq(gdr_copy_from_mapping(h, host, at, table[i].size), table[i].err);
 	}
-	ck_assert_int_eq(gdr_copy_to_mapping(h, NULL, host, 1), EINVAL);
+	FAILS(EINVAL, gdr_copy_to_mapping(h, NULL, host, 1));
 	says("not inside");
-	ck_assert_int_eq(gdr_copy_to_mapping(h, map, NULL, 1), EINVAL);
+	FAILS(EINVAL, gdr_copy_to_mapping(h, map, NULL, 1));
 	says("host pointer is NULL");
-	ck_assert_int_eq(gdr_copy_from_mapping(h, NULL, map, 1), EINVAL);
-	ck_assert_int_eq(gdr_copy_from_mapping(h, NULL, NULL, 0), 0);
+	FAILS(EINVAL, gdr_copy_from_mapping(h, NULL, map, 1));
+	OK(gdr_copy_from_mapping(h, NULL, NULL, 0));
 }
 
 /* Every piece is checked before the first byte moves. */
@@ -235,7 +234,7 @@ static void vectored(void)
 
 	start();
 	good.map_ptr = map;
-	ck_assert_int_eq(gdr_copy_to_mapping(h, map, zero, 16), 0);
+	OK(gdr_copy_to_mapping(h, map, zero, 16));
 	for (size_t i = 0; i < COUNT(bad); i++)
 		bad[i] = good;
 	bad[0].map_ptr = map + MAPPED - 15;
@@ -246,41 +245,41 @@ static void vectored(void)
 	for (size_t i = 0; i < COUNT(bad); i++) {
 		barcopy_copy_seg_t seg[2] = { good, bad[i] };
 
-		ck_assert_int_eq(barcopy_copyv_to_mapping(h, seg, 2, 0), EINVAL);
-		ck_assert_int_eq(gdr_copy_from_mapping(h, back, map, 16), 0);
+		FAILS(EINVAL, barcopy_copyv_to_mapping(h, seg, 2, 0));
+		OK(gdr_copy_from_mapping(h, back, map, 16));
 		ck_assert_int_eq(memcmp(back, zero, 16), 0);
-		ck_assert_int_eq(barcopy_copyv_from_mapping(h, seg, 2, 0), EINVAL);
+		FAILS(EINVAL, barcopy_copyv_from_mapping(h, seg, 2, 0));
 		ck_assert_uint_eq(host[0], 1);
 	}
 	says("inside");
-	ck_assert_int_eq(barcopy_copyv_to_mapping(h, NULL, 1, 0), EINVAL);
-	ck_assert_int_eq(barcopy_copyv_from_mapping(h, NULL, 1, 0), EINVAL);
-	ck_assert_int_eq(barcopy_copyv_to_mapping(h, NULL, 0, 0), 0);
-	ck_assert_int_eq(barcopy_copyv_to_mapping(h, &good, 1, 1), EINVAL); /* a segment's flag */
-	ck_assert_int_eq(barcopy_copyv_to_mapping(h, &good, 1, 4), EINVAL);
+	FAILS(EINVAL, barcopy_copyv_to_mapping(h, NULL, 1, 0));
+	FAILS(EINVAL, barcopy_copyv_from_mapping(h, NULL, 1, 0));
+	OK(barcopy_copyv_to_mapping(h, NULL, 0, 0));
+	FAILS(EINVAL, barcopy_copyv_to_mapping(h, &good, 1, 1)); /* a segment's flag */
+	FAILS(EINVAL, barcopy_copyv_to_mapping(h, &good, 1, 4));
 	good.flags = BARCOPY_COPY_ORDERED;
-	ck_assert_int_eq(barcopy_copyv_to_mapping(h, &good, 1, BARCOPY_COPY_NO_FENCE), 0);
-	ck_assert_int_eq(barcopy_fence(h, BARCOPY_FENCE_AFTER_WRITE), 0);
-	ck_assert_int_eq(gdr_copy_from_mapping(h, back, map, 16), 0);
+	OK(barcopy_copyv_to_mapping(h, &good, 1, BARCOPY_COPY_NO_FENCE));
+	OK(barcopy_fence(h, BARCOPY_FENCE_AFTER_WRITE));
+	OK(gdr_copy_from_mapping(h, back, map, 16));
 	ck_assert_int_eq(memcmp(back, host, 16), 0);
 	memset(host, 0, sizeof(host));
-	ck_assert_int_eq(barcopy_copyv_from_mapping(h, &good, 1, 0), 0);
+	OK(barcopy_copyv_from_mapping(h, &good, 1, 0));
 	ck_assert_uint_eq(host[0], 1);
 	good.size = 0; /* an empty piece may be anywhere */
 	good.map_ptr = good.host_ptr = NULL;
-	ck_assert_int_eq(barcopy_copyv_to_mapping(h, &good, 1, 0), 0);
+	OK(barcopy_copyv_to_mapping(h, &good, 1, 0));
 }
 
 static void fences(void)
 {
 	start();
 	for (int use = BARCOPY_FENCE_BEFORE_READ; use <= BARCOPY_FENCE_FULL; use++)
-		ck_assert_int_eq(barcopy_fence(h, (barcopy_fence_t)use), 0);
-	ck_assert_int_eq(barcopy_fence(h, (barcopy_fence_t)0), EINVAL);
-	ck_assert_int_eq(barcopy_fence(h, (barcopy_fence_t)5), EINVAL);
-	ck_assert_int_eq(barcopy_fence(h, (barcopy_fence_t)-1), EINVAL);
+		OK(barcopy_fence(h, (barcopy_fence_t)use));
+	FAILS(EINVAL, barcopy_fence(h, (barcopy_fence_t)0));
+	FAILS(EINVAL, barcopy_fence(h, (barcopy_fence_t)5));
+	FAILS(EINVAL, barcopy_fence(h, (barcopy_fence_t)-1));
 	says("unknown fence");
-	ck_assert_int_eq(barcopy_flush(h), 0);
+	OK(barcopy_flush(h));
 }
 
 static void words(void)
@@ -290,34 +289,34 @@ static void words(void)
 
 	start();
 	for (int off = 1; off < 8; off++) {
-		ck_assert_int_eq(barcopy_put64(h, map + off, 1), EINVAL);
+		FAILS(EINVAL, barcopy_put64(h, map + off, 1));
 		says("aligned");
-		ck_assert_int_eq(barcopy_get64(h, map + off, &v64), EINVAL);
-		ck_assert_int_eq(barcopy_wait64(h, map + off, BARCOPY_CMP_EQ, 0, 0), EINVAL);
+		FAILS(EINVAL, barcopy_get64(h, map + off, &v64));
+		FAILS(EINVAL, barcopy_wait64(h, map + off, BARCOPY_CMP_EQ, 0, 0));
 		ck_assert_int_eq(barcopy_put32(h, map + off, 1), off == 4 ? 0 : EINVAL);
 		ck_assert_int_eq(barcopy_wait32(h, map + off, BARCOPY_CMP_GE, 0, 0),
 				 off == 4 ? 0 : EINVAL);
 	}
-	ck_assert_int_eq(barcopy_put32(h, map + MAPPED, 1), EINVAL);
-	ck_assert_int_eq(barcopy_put64(h, map + MAPPED, 1), EINVAL);
-	ck_assert_int_eq(barcopy_put64(h, map - 8, 1), EINVAL);
-	ck_assert_int_eq(barcopy_put64(h, NULL, 1), EINVAL);
-	ck_assert_int_eq(barcopy_get32(h, map, NULL), EINVAL);
-	ck_assert_int_eq(barcopy_get64(h, map, NULL), EINVAL);
-	ck_assert_int_eq(barcopy_get32(h, map + MAPPED, &v32), EINVAL);
+	FAILS(EINVAL, barcopy_put32(h, map + MAPPED, 1));
+	FAILS(EINVAL, barcopy_put64(h, map + MAPPED, 1));
+	FAILS(EINVAL, barcopy_put64(h, map - 8, 1));
+	FAILS(EINVAL, barcopy_put64(h, NULL, 1));
+	FAILS(EINVAL, barcopy_get32(h, map, NULL));
+	FAILS(EINVAL, barcopy_get64(h, map, NULL));
+	FAILS(EINVAL, barcopy_get32(h, map + MAPPED, &v32));
 	ck_assert_uint_eq(v32, 7);
 	ck_assert_uint_eq(v64, 7);
-	ck_assert_int_eq(barcopy_put64(h, map + MAPPED - 8, 0x123456789abcdef0), 0);
-	ck_assert_int_eq(barcopy_get64(h, map + MAPPED - 8, &v64), 0);
+	OK(barcopy_put64(h, map + MAPPED - 8, 0x123456789abcdef0));
+	OK(barcopy_get64(h, map + MAPPED - 8, &v64));
 	ck_assert_uint_eq(v64, 0x123456789abcdef0);
-	ck_assert_int_eq(barcopy_get32(h, map + MAPPED - 8, &v32), 0);
+	OK(barcopy_get32(h, map + MAPPED - 8, &v32));
 	ck_assert_uint_eq(v32, 0x9abcdef0);
-	ck_assert_int_eq(barcopy_wait64(h, map + MAPPED - 8, BARCOPY_CMP_EQ, v64, 0), 0);
-	ck_assert_int_eq(barcopy_wait64(h, map + MAPPED - 8, BARCOPY_CMP_NE, v64, 0), ETIMEDOUT);
+	OK(barcopy_wait64(h, map + MAPPED - 8, BARCOPY_CMP_EQ, v64, 0));
+	FAILS(ETIMEDOUT, barcopy_wait64(h, map + MAPPED - 8, BARCOPY_CMP_NE, v64, 0));
 	says("in time");
-	ck_assert_int_eq(barcopy_wait32(h, map + MAPPED - 8, BARCOPY_CMP_LT, v32, 1000), ETIMEDOUT);
-	ck_assert_int_eq(barcopy_wait32(h, map, (barcopy_cmp_t)0, 0, 0), EINVAL);
-	ck_assert_int_eq(barcopy_wait64(h, map, (barcopy_cmp_t)7, 0, 0), EINVAL);
+	FAILS(ETIMEDOUT, barcopy_wait32(h, map + MAPPED - 8, BARCOPY_CMP_LT, v32, 1000));
+	FAILS(EINVAL, barcopy_wait32(h, map, (barcopy_cmp_t)0, 0, 0));
+	FAILS(EINVAL, barcopy_wait64(h, map, (barcopy_cmp_t)7, 0, 0));
 	says("unknown comparison");
 }
 
@@ -353,10 +352,10 @@ static void last_error_lasts(void)
 	int v;
 
 	start();
-	ck_assert_int_eq(gdr_unpin_buffer(g, (gdr_mh_t){ 9 }), EINVAL);
+	FAILS(EINVAL, gdr_unpin_buffer(g, (gdr_mh_t){ 9 }));
 	snprintf(text, sizeof(text), "%s", barcopy_last_error());
 	ck_assert_ptr_nonnull(strstr(text, "0x9"));
-	ck_assert_int_eq(gdr_get_attribute(g, GDR_ATTR_USE_PERSISTENT_MAPPING, &v), 0);
+	OK(gdr_get_attribute(g, GDR_ATTR_USE_PERSISTENT_MAPPING, &v));
 	ck_assert_str_eq(barcopy_last_error(), text);
 }
 
@@ -370,10 +369,10 @@ static void pointer_arithmetic(void)
 
 	start();
 	p = buffer + 65536 + 1234 * 4;
-	ck_assert_int_eq(gdr_pin_buffer_v2(g, p, 4, 0, &mine), 0);
-	ck_assert_int_eq(gdr_map(g, mine, &va, 65536), 0);
-	ck_assert_int_eq(barcopy_put32(mine, (char *)va + (p & GPU_PAGE_OFFSET), 0xc0ffee), 0);
-	ck_assert_int_eq(cuda.cuMemcpyDtoH_v2(&got, p, 4), 0);
+	OK(gdr_pin_buffer_v2(g, p, 4, 0, &mine));
+	OK(gdr_map(g, mine, &va, 65536));
+	OK(barcopy_put32(mine, (char *)va + (p & GPU_PAGE_OFFSET), 0xc0ffee));
+	CU(cuda.cuMemcpyDtoH_v2(&got, p, 4));
 	ck_assert_uint_eq(got, 0xc0ffee);
 }
 

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/expect.h"
 #include "common/standin.h"
 #include "common/unit.h"
 #include "common/wrap.h"
@@ -75,7 +76,7 @@ static gdr_t opened(int flags)
 	int major = -1, minor = -1;
 
 	ck_assert_msg(g != NULL, "%s", barcopy_last_error());
-	ck_assert_int_eq(gdr_driver_get_version(g, &major, &minor), 0);
+	OK(gdr_driver_get_version(g, &major, &minor));
 	ck_assert_int_eq(major, 2);
 	ck_assert_int_eq(minor, 6);
 	return g;
@@ -95,7 +96,7 @@ static uint64_t memory_of(enum memory kind)
 	at[CHUNK] = v.ptr;
 	at[HOST] = (uintptr_t)standin_host_alloc(4096, 0);
 	at[HEAP] = (uintptr_t)malloc(4096);
-	ck_assert_int_eq(cuda.cuMemAllocManaged(&p, 4096, CU_MEM_ATTACH_GLOBAL), 0);
+	CU(cuda.cuMemAllocManaged(&p, 4096, CU_MEM_ATTACH_GLOBAL));
 	at[MANAGED] = p;
 	return at[kind];
 }
@@ -107,12 +108,11 @@ static void pins(gdr_t g, const struct line *line, uint64_t addr)
 	int rc = gdr_pin_buffer_v2(g, addr, 4096, line->pin_flags, &h);
 
 	ck_assert_msg(!rc, "%d: %s", rc, barcopy_last_error());
-	ck_assert_int_eq(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_BACKEND, &id), 0);
-	ck_assert_int_eq(
-		barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_MAPPING_TYPE, &type), 0);
+	OK(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_BACKEND, &id));
+	OK(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_MAPPING_TYPE, &type));
 	ck_assert_uint_eq(id, (uint64_t)line->result);
 	ck_assert(!line->type || type == (uint64_t)line->type);
-	ck_assert_int_eq(gdr_unpin_buffer(g, h), 0);
+	OK(gdr_unpin_buffer(g, h));
 	/* P2P tokens: accepted and never used. Whoever gives them pins memory of its own process. */
 	ck_assert_int_eq(gdr_pin_buffer(g, addr, 4096, 77, 0, &h) |
 				 gdr_pin_buffer(g, addr, 64, 0, 7, &h),
@@ -136,7 +136,7 @@ static int attributes(gdr_t g)
 	int bits = 0, v;
 
 	for (size_t i = 0; i < COUNT(attr); i++) {
-		ck_assert_int_eq(gdr_get_attribute(g, attr[i], &v), 0);
+		OK(gdr_get_attribute(g, attr[i], &v));
 		ck_assert(v == 0 || v == 1);
 		bits |= v << i;
 	}
@@ -288,11 +288,11 @@ SCENE(coherent_link,
 static void open_is_cheap(void)
 {
 	standin_load();
-	ck_assert_int_eq(gdr_close(barcopy_open(ANY)), 0);
+	OK(gdr_close(barcopy_open(ANY)));
 	ck_assert_uint_eq(cuda_hooks.calls("cuInit"), 0);
 	ck_assert_uint_eq(cuda_hooks.calls(NULL), cuda_hooks.calls("cuDriverGetVersion"));
 	/* Where a promise rests on what the GPUs can do, they are asked. */
-	ck_assert_int_eq(gdr_close(opened(DEFAULT)), 0);
+	OK(gdr_close(opened(DEFAULT)));
 	ck_assert_uint_eq(cuda_hooks.calls("cuInit"), 1);
 }
 
@@ -310,7 +310,7 @@ static void no_memory_for_a_context(void)
 	wrap_fail("aligned_alloc", 1, ENOMEM);
 	open_fails(&(struct line)OPEN_FAILS(ANY, ENOMEM));
 	ck_assert_str_eq(wrap_failed(), "aligned_alloc");
-	ck_assert_int_eq(gdr_close(opened(ANY)), 0);
+	OK(gdr_close(opened(ANY)));
 }
 
 static void bad_backend_list(void)
@@ -363,7 +363,7 @@ static void ranges(void)
 		ck_assert_msg(rc == table[i].err, "%zu: %d, %s", i, rc, barcopy_last_error());
 	}
 	ck_assert_uint_eq(h.h, 77);
-	ck_assert_int_eq(gdr_close(g), 0);
+	OK(gdr_close(g));
 }
 
 #define CUDA_13_3 "GDRSIM_DRIVER_VERSION=13030"

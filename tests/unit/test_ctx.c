@@ -15,6 +15,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "common/expect.h"
 #include "common/resources.h"
 #include "common/standin.h"
 #include "common/unit.h"
@@ -128,19 +129,18 @@ static void all_refuse(gdr_t g, gdr_mh_t h, int err)
 
 	memset(&info, 0x5a, sizeof(info));
 	before = info;
-	ck_assert_int_eq(gdr_driver_get_version(g, &major, &minor), err);
-	ck_assert_int_eq(gdr_get_attribute(g, GDR_ATTR_USE_PERSISTENT_MAPPING, &v), err);
-	ck_assert_int_eq(gdr_pin_buffer(g, 0x10000, 4096, 0, 0, &out), err);
-	ck_assert_int_eq(gdr_pin_buffer_v2(g, 0x10000, 4096, 0, &out), err);
-	ck_assert_int_eq(gdr_unpin_buffer(g, h), err);
-	ck_assert_int_eq(gdr_get_callback_flag(g, h, &v), err);
-	ck_assert_int_eq(gdr_get_info(g, h, &info), err);
-	ck_assert_int_eq(gdr_map(g, h, &va, 4096), err);
-	ck_assert_int_eq(gdr_map_v2(g, h, &va, 4096, 0), err);
-	ck_assert_int_eq(gdr_unmap(g, h, va, 4096), err);
-	ck_assert_int_eq(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_BACKEND, &value),
-			 err);
-	ck_assert_int_eq(gdr_close(g), err);
+	FAILS(err, gdr_driver_get_version(g, &major, &minor));
+	FAILS(err, gdr_get_attribute(g, GDR_ATTR_USE_PERSISTENT_MAPPING, &v));
+	FAILS(err, gdr_pin_buffer(g, 0x10000, 4096, 0, 0, &out));
+	FAILS(err, gdr_pin_buffer_v2(g, 0x10000, 4096, 0, &out));
+	FAILS(err, gdr_unpin_buffer(g, h));
+	FAILS(err, gdr_get_callback_flag(g, h, &v));
+	FAILS(err, gdr_get_info(g, h, &info));
+	FAILS(err, gdr_map(g, h, &va, 4096));
+	FAILS(err, gdr_map_v2(g, h, &va, 4096, 0));
+	FAILS(err, gdr_unmap(g, h, va, 4096));
+	FAILS(err, barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_BACKEND, &value));
+	FAILS(err, gdr_close(g));
 	ck_assert_int_eq(major, 7);
 	ck_assert_int_eq(minor, 7);
 	ck_assert_int_eq(v, 7);
@@ -158,13 +158,12 @@ static void handle_refused(gdr_t g, gdr_mh_t h, int err)
 	void *va = &va;
 	int v = 7;
 
-	ck_assert_int_eq(gdr_get_callback_flag(g, h, &v), err);
-	ck_assert_int_eq(gdr_get_info(g, h, &info), err);
-	ck_assert_int_eq(gdr_map(g, h, &va, 4096), err);
-	ck_assert_int_eq(gdr_unmap(g, h, va, 4096), err);
-	ck_assert_int_eq(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_BACKEND, &value),
-			 err);
-	ck_assert_int_eq(gdr_unpin_buffer(g, h), err);
+	FAILS(err, gdr_get_callback_flag(g, h, &v));
+	FAILS(err, gdr_get_info(g, h, &info));
+	FAILS(err, gdr_map(g, h, &va, 4096));
+	FAILS(err, gdr_unmap(g, h, va, 4096));
+	FAILS(err, barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_BACKEND, &value));
+	FAILS(err, gdr_unpin_buffer(g, h));
 	ck_assert_int_eq(v, 7);
 	ck_assert_uint_eq(value, 7);
 	ck_assert_ptr_eq(va, &va);
@@ -176,20 +175,20 @@ static void copies_refused(gdr_mh_t h, void *map, int err)
 	uint64_t value = 7;
 	uint32_t word = 7;
 
-	ck_assert_int_eq(gdr_copy_to_mapping(h, map, &value, 8), err);
-	ck_assert_int_eq(gdr_copy_from_mapping(h, &value, map, 8), err);
-	ck_assert_int_eq(gdr_copy_to_mapping(h, map, &value, 0), err);
-	ck_assert_int_eq(barcopy_copyv_to_mapping(h, &seg, 1, 0), err);
-	ck_assert_int_eq(barcopy_copyv_from_mapping(h, &seg, 1, 0), err);
-	ck_assert_int_eq(barcopy_copyv_to_mapping(h, NULL, 0, 0), err);
-	ck_assert_int_eq(barcopy_fence(h, BARCOPY_FENCE_FULL), err);
-	ck_assert_int_eq(barcopy_flush(h), err);
-	ck_assert_int_eq(barcopy_put32(h, map, 1), err);
-	ck_assert_int_eq(barcopy_put64(h, map, 1), err);
-	ck_assert_int_eq(barcopy_get32(h, map, &word), err);
-	ck_assert_int_eq(barcopy_get64(h, map, &value), err);
-	ck_assert_int_eq(barcopy_wait32(h, map, BARCOPY_CMP_EQ, 0, 0), err);
-	ck_assert_int_eq(barcopy_wait64(h, map, BARCOPY_CMP_EQ, 0, 0), err);
+	FAILS(err, gdr_copy_to_mapping(h, map, &value, 8));
+	FAILS(err, gdr_copy_from_mapping(h, &value, map, 8));
+	FAILS(err, gdr_copy_to_mapping(h, map, &value, 0));
+	FAILS(err, barcopy_copyv_to_mapping(h, &seg, 1, 0));
+	FAILS(err, barcopy_copyv_from_mapping(h, &seg, 1, 0));
+	FAILS(err, barcopy_copyv_to_mapping(h, NULL, 0, 0));
+	FAILS(err, barcopy_fence(h, BARCOPY_FENCE_FULL));
+	FAILS(err, barcopy_flush(h));
+	FAILS(err, barcopy_put32(h, map, 1));
+	FAILS(err, barcopy_put64(h, map, 1));
+	FAILS(err, barcopy_get32(h, map, &word));
+	FAILS(err, barcopy_get64(h, map, &value));
+	FAILS(err, barcopy_wait32(h, map, BARCOPY_CMP_EQ, 0, 0));
+	FAILS(err, barcopy_wait64(h, map, BARCOPY_CMP_EQ, 0, 0));
 	ck_assert_uint_eq(value, 7);
 	ck_assert_uint_eq(word, 7);
 }
@@ -213,7 +212,7 @@ static void invented_contexts(void)
 	for (size_t i = 0; i < COUNT(wrong); i++)
 		all_refuse((gdr_t)wrong[i], h, EINVAL);
 	ck_assert_int_eq(atomic_load(&unpins), 0);
-	ck_assert_int_eq(gdr_close(g), 0);
+	OK(gdr_close(g));
 	ck_assert_int_eq(atomic_load(&unpins), 1);
 	all_refuse(g, h, EINVAL);
 }
@@ -245,7 +244,7 @@ static void invented_handles(void)
 	}
 	ck_assert_int_eq(atomic_load(&unpins), 0);
 	copies_refused(h, (void *)(uintptr_t)0x10000, EINVAL); /* not mapped */
-	ck_assert_int_eq(gdr_close(g), 0);
+	OK(gdr_close(g));
 }
 
 static void stale_and_doubled(void)
@@ -254,22 +253,22 @@ static void stale_and_doubled(void)
 	gdr_mh_t h = fake_pin(g), next;
 	void *map;
 
-	ck_assert_int_eq(gdr_map(g, h, &map, 65536), 0);
-	ck_assert_int_eq(gdr_unpin_buffer(g, h), 0);
+	OK(gdr_map(g, h, &map, 65536));
+	OK(gdr_unpin_buffer(g, h));
 	ck_assert_int_eq(atomic_load(&unmaps), 1);
-	ck_assert_int_eq(gdr_unpin_buffer(g, h), EINVAL); /* doubled */
+	FAILS(EINVAL, gdr_unpin_buffer(g, h)); /* doubled */
 	ck_assert_int_eq(atomic_load(&unpins), 1);
 	handle_refused(g, h, EINVAL);
 	copies_refused(h, map, EINVAL);
 	/* Its place is used again: the old name does not reach the new pin. */
 	next = fake_pin(g);
 	ck_assert_uint_eq((uint32_t)next.h, (uint32_t)h.h);
-	ck_assert_int_eq(gdr_map(g, next, &map, 65536), 0);
+	OK(gdr_map(g, next, &map, 65536));
 	handle_refused(g, h, EINVAL);
 	copies_refused(h, map, EINVAL);
 	ck_assert_int_eq(atomic_load(&unpins), 1);
-	ck_assert_int_eq(gdr_close(g), 0);
-	ck_assert_int_eq(gdr_close(g), EINVAL);
+	OK(gdr_close(g));
+	FAILS(EINVAL, gdr_close(g));
 	copies_refused(next, map, EINVAL);
 }
 
@@ -281,10 +280,10 @@ static void foreign_context(void)
 	ck_assert_ptr_ne(a, b);
 	handle_refused(b, h, EINVAL);
 	ck_assert_int_eq(atomic_load(&unpins), 0);
-	ck_assert_int_eq(gdr_close(b), 0);
+	OK(gdr_close(b));
 	ck_assert_int_eq(atomic_load(&unpins), 0);
-	ck_assert_int_eq(gdr_unpin_buffer(a, h), 0);
-	ck_assert_int_eq(gdr_close(a), 0);
+	OK(gdr_unpin_buffer(a, h));
+	OK(gdr_close(a));
 }
 
 /* L7: only what belongs to the handle is unmapped. */
@@ -294,28 +293,28 @@ static void unmap_checks(void)
 	gdr_mh_t h = fake_pin(g), other = fake_pin(g);
 	void *map;
 
-	ck_assert_int_eq(gdr_unmap(g, h, NULL, 0), EINVAL);
-	ck_assert_int_eq(gdr_unmap(g, h, (void *)(uintptr_t)0x10000, 4096), EINVAL);
-	ck_assert_int_eq(gdr_map(g, h, &map, 5000), 0);
-	ck_assert_int_eq(gdr_unmap(g, h, NULL, 5000), EINVAL);
-	ck_assert_int_eq(gdr_unmap(g, h, (char *)map + 1, 5000), EINVAL);
-	ck_assert_int_eq(gdr_unmap(g, h, (char *)map + 4096, 5000), EINVAL);
-	ck_assert_int_eq(gdr_unmap(g, h, &map, 5000), EINVAL);
-	ck_assert_int_eq(gdr_unmap(g, h, map, 0), EINVAL);
-	ck_assert_int_eq(gdr_unmap(g, h, map, 4096), EINVAL);
-	ck_assert_int_eq(gdr_unmap(g, h, map, 8193), EINVAL);
-	ck_assert_int_eq(gdr_unmap(g, h, map, 65536), EINVAL);
-	ck_assert_int_eq(gdr_unmap(g, h, map, ~0UL), EINVAL);
-	ck_assert_int_eq(gdr_unmap(g, other, map, 5000), EINVAL);
-	ck_assert_int_eq(gdr_unmap(g, h, (void *)(uintptr_t)0x80000, 5000), EINVAL);
+	FAILS(EINVAL, gdr_unmap(g, h, NULL, 0));
+	FAILS(EINVAL, gdr_unmap(g, h, (void *)(uintptr_t)0x10000, 4096));
+	OK(gdr_map(g, h, &map, 5000));
+	FAILS(EINVAL, gdr_unmap(g, h, NULL, 5000));
+	FAILS(EINVAL, gdr_unmap(g, h, (char *)map + 1, 5000));
+	FAILS(EINVAL, gdr_unmap(g, h, (char *)map + 4096, 5000));
+	FAILS(EINVAL, gdr_unmap(g, h, &map, 5000));
+	FAILS(EINVAL, gdr_unmap(g, h, map, 0));
+	FAILS(EINVAL, gdr_unmap(g, h, map, 4096));
+	FAILS(EINVAL, gdr_unmap(g, h, map, 8193));
+	FAILS(EINVAL, gdr_unmap(g, h, map, 65536));
+	FAILS(EINVAL, gdr_unmap(g, h, map, ~0UL));
+	FAILS(EINVAL, gdr_unmap(g, other, map, 5000));
+	FAILS(EINVAL, gdr_unmap(g, h, (void *)(uintptr_t)0x80000, 5000));
 	ck_assert_int_eq(atomic_load(&unmaps), 0);
-	ck_assert_int_eq(gdr_unmap(g, h, map, 8192), 0); /* rounded up to a host page */
+	OK(gdr_unmap(g, h, map, 8192)); /* rounded up to a host page */
 	ck_assert_int_eq(atomic_load(&unmaps), 1);
-	ck_assert_int_eq(gdr_unmap(g, h, map, 8192), EINVAL);
-	ck_assert_int_eq(gdr_map(g, h, &map, 1), 0);
+	FAILS(EINVAL, gdr_unmap(g, h, map, 8192));
+	OK(gdr_map(g, h, &map, 1));
 	/* An address in the first page of what is pinned stands for the mapping. */
-	ck_assert_int_eq(gdr_unmap(g, h, (void *)(uintptr_t)0x70010, 1), 0);
-	ck_assert_int_eq(gdr_close(g), 0);
+	OK(gdr_unmap(g, h, (void *)(uintptr_t)0x70010, 1));
+	OK(gdr_close(g));
 	ck_assert_int_eq(atomic_load(&unmaps), 2);
 }
 
@@ -331,11 +330,11 @@ static void close_always_finishes(void)
 	for (size_t i = 0; i < COUNT(h); i++) {
 		h[i] = fake_pin(g);
 		if (i % 2)
-			ck_assert_int_eq(gdr_map(g, h[i], &map, 4096), 0);
+			OK(gdr_map(g, h[i], &map, 4096));
 	}
 	unpin_result = EIO;
 	unmap_result = ENOMEM;
-	ck_assert_int_eq(gdr_close(g), ENOMEM); /* the last pinned goes first: mapped */
+	FAILS(ENOMEM, gdr_close(g)); /* the last pinned goes first: mapped */
 	ck_assert_int_eq(atomic_load(&unpins), 10);
 	ck_assert_int_eq(atomic_load(&unmaps), 5);
 	all_refuse(g, h[0], EINVAL);
@@ -344,7 +343,7 @@ static void close_always_finishes(void)
 	unpin_result = unmap_result = 0;
 	g = opened();
 	h[0] = fake_pin(g);
-	ck_assert_int_eq(gdr_close(g), 0);
+	OK(gdr_close(g));
 }
 
 static void failing_unpin(void)
@@ -353,13 +352,13 @@ static void failing_unpin(void)
 	gdr_mh_t h = fake_pin(g);
 	void *map;
 
-	ck_assert_int_eq(gdr_map(g, h, &map, 4096), 0);
+	OK(gdr_map(g, h, &map, 4096));
 	unpin_result = EIO;
-	ck_assert_int_eq(gdr_unpin_buffer(g, h), EIO);
+	FAILS(EIO, gdr_unpin_buffer(g, h));
 	ck_assert_str_eq(barcopy_last_error(), "unpin was told to fail");
-	ck_assert_int_eq(gdr_unpin_buffer(g, h), EINVAL); /* gone all the same */
+	FAILS(EINVAL, gdr_unpin_buffer(g, h)); /* gone all the same */
 	ck_assert_int_eq(atomic_load(&unpins), 1);
-	ck_assert_int_eq(gdr_close(g), 0);
+	OK(gdr_close(g));
 }
 
 static void failing_flag_leaves_the_output(void)
@@ -369,12 +368,11 @@ static void failing_flag_leaves_the_output(void)
 	uint64_t device = 7;
 	int flag = 7;
 
-	ck_assert_int_eq(gdr_get_callback_flag(g, h, &flag), EIO);
+	FAILS(EIO, gdr_get_callback_flag(g, h, &flag));
 	ck_assert_int_eq(flag, 7);
-	ck_assert_int_eq(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_DEVICE, &device),
-			 ENOTSUP);
+	FAILS(ENOTSUP, barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_DEVICE, &device));
 	ck_assert_uint_eq(device, 7);
-	ck_assert_int_eq(gdr_close(g), 0);
+	OK(gdr_close(g));
 }
 
 struct job {
@@ -421,8 +419,8 @@ static void close_waits(void)
 		sched_yield();
 	ck_assert_int_eq(atomic_load(&unpins), 0);
 	ck_assert_int_eq(atomic_load(&backend_closed), 0);
-	ck_assert_int_eq(gdr_driver_get_version(end.g, &major, &minor), EINVAL);
-	ck_assert_int_eq(gdr_close(end.g), EINVAL); /* a second one does not wait with it */
+	FAILS(EINVAL, gdr_driver_get_version(end.g, &major, &minor));
+	FAILS(EINVAL, gdr_close(end.g)); /* a second one does not wait with it */
 	atomic_store(&go, 1);
 	pthread_join(caller, NULL);
 	pthread_join(closer, NULL);
@@ -587,13 +585,13 @@ static void contexts_come_and_go(void)
 
 		for (int j = 0; j < 3; j++, pins++)
 			atomic_store(&some_handle, fake_pin(g).h);
-		ck_assert_int_eq(gdr_close(g), 0);
+		OK(gdr_close(g));
 		atomic_store(&current, opened());
 	}
 	atomic_store(&stop, true);
 	for (size_t i = 0; i < COUNT(t); i++)
 		pthread_join(t[i], NULL);
-	ck_assert_int_eq(gdr_close(atomic_load(&current)), 0);
+	OK(gdr_close(atomic_load(&current)));
 	ck_assert_int_eq(atomic_load(&wrong), 0);
 	ck_assert_int_eq(atomic_load(&unpins), pins); /* each exactly once */
 }
@@ -652,12 +650,12 @@ static void children(void)
 	struct family f = { .g = opened() };
 
 	f.h = fake_pin(f.g);
-	ck_assert_int_eq(gdr_map(f.g, f.h, &f.map, 4096), 0);
+	OK(gdr_map(f.g, f.h, &f.map, 4096));
 	ck_assert_int_eq(unit_in_child(child_of_it, &f), 0);
 	ck_assert_int_eq(unit_in_child(child_of_it, &f), 0);
 	ck_assert_int_eq(atomic_load(&unpins), 0);
-	ck_assert_int_eq(gdr_unmap(f.g, f.h, f.map, 4096), 0);
-	ck_assert_int_eq(gdr_close(f.g), 0);
+	OK(gdr_unmap(f.g, f.h, f.map, 4096));
+	OK(gdr_close(f.g));
 }
 
 static const struct unit_test tests[] = {

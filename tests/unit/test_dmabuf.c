@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/expect.h"
 #include "common/resources.h"
 #include "common/standin.h"
 #include "common/unit.h"
@@ -50,7 +51,7 @@ static void version_gate(void)
 		c = gdr_open();
 		ck_assert_int_eq(c != NULL, table[i].there);
 		if (c)
-			ck_assert_int_eq(gdr_close(c), 0);
+			OK(gdr_close(c));
 		else
 			ck_assert_int_eq(errno, ENODEV);
 	}
@@ -63,14 +64,14 @@ static void check_bytes(gdr_mh_t h, void *map, CUdeviceptr stands_for, CUdevicep
 
 	for (size_t i = 0; i < size; i++)
 		a[i] = (uint8_t)(i * 7 + 3);
-	ck_assert_int_eq(gdr_copy_to_mapping(h, p, a, size), 0);
-	ck_assert_int_eq(cuda.cuMemcpyDtoH_v2(b, at, size), 0);
+	OK(gdr_copy_to_mapping(h, p, a, size));
+	CU(cuda.cuMemcpyDtoH_v2(b, at, size));
 	ck_assert_int_eq(memcmp(a, b, size), 0);
 	for (size_t i = 0; i < size; i++)
 		a[i] = (uint8_t)(i * 5 + 1);
-	ck_assert_int_eq(cuda.cuMemcpyHtoD_v2(at, a, size), 0);
-	ck_assert_int_eq(cuda.cuCtxSynchronize(), 0);
-	ck_assert_int_eq(gdr_copy_from_mapping(h, b, p, size), 0);
+	CU(cuda.cuMemcpyHtoD_v2(at, a, size));
+	CU(cuda.cuCtxSynchronize());
+	OK(gdr_copy_from_mapping(h, b, p, size));
 	ck_assert_int_eq(memcmp(a, b, size), 0);
 	free(a);
 	free(b);
@@ -83,21 +84,21 @@ static void unaligned(CUdeviceptr addr, size_t size)
 	gdr_mh_t h;
 	void *map;
 
-	ck_assert_int_eq(gdr_pin_buffer_v2(g, addr, size, 0, &h), 0);
-	ck_assert_int_eq(gdr_get_info(g, h, &info), 0);
+	OK(gdr_pin_buffer_v2(g, addr, size, 0, &h));
+	OK(gdr_get_info(g, h, &info));
 	ck_assert_uint_eq(info.va, addr & ~0xffffULL);
 	ck_assert_uint_eq(info.mapped_size % 65536, 0);
 	ck_assert_uint_ge(info.va + info.mapped_size, addr + size);
 	ck_assert_uint_lt(info.va + info.mapped_size, addr + size + 65536);
 	ck_assert_uint_eq(info.page_size, 65536);
-	ck_assert_int_eq(gdr_map(g, h, &map, info.mapped_size), 0);
+	OK(gdr_map(g, h, &map, info.mapped_size));
 	check_bytes(h, map, info.va, addr, size);
-	ck_assert_int_eq(gdr_get_info(g, h, &info), 0);
+	OK(gdr_get_info(g, h, &info));
 	ck_assert_uint_eq(info.mapped, 1);
 	ck_assert_uint_eq(info.wc_mapping, 1);
 	ck_assert_int_eq(info.mapping_type, GDR_MAPPING_TYPE_WC);
-	ck_assert_int_eq(gdr_unmap(g, h, map, info.mapped_size), 0);
-	ck_assert_int_eq(gdr_unpin_buffer(g, h), 0);
+	OK(gdr_unmap(g, h, map, info.mapped_size));
+	OK(gdr_unpin_buffer(g, h));
 }
 
 static void any_address(void)
@@ -115,7 +116,7 @@ static void any_address(void)
 	unaligned(v.ptr + 12345, 1);
 	/* L16: over three chunks. */
 	unaligned(v.ptr + v.chunk - 300, v.chunk + 70000);
-	ck_assert_int_eq(gdr_close(g), 0);
+	OK(gdr_close(g));
 }
 
 static void map_types(void)
@@ -124,13 +125,13 @@ static void map_types(void)
 	void *map = &map;
 
 	start();
-	ck_assert_int_eq(gdr_pin_buffer_v2(g, v.ptr, 65536, 0, &h), 0);
-	ck_assert_int_eq(gdr_map_v2(g, h, &map, 65536, GDR_MAP_FLAG_REQ_CACHE_MAPPING), ENOTSUP);
+	OK(gdr_pin_buffer_v2(g, v.ptr, 65536, 0, &h));
+	FAILS(ENOTSUP, gdr_map_v2(g, h, &map, 65536, GDR_MAP_FLAG_REQ_CACHE_MAPPING));
 	has("Caching");
-	ck_assert_int_eq(gdr_map_v2(g, h, &map, 65536, GDR_MAP_FLAG_REQ_DEVICE_MAPPING), ENOTSUP);
+	FAILS(ENOTSUP, gdr_map_v2(g, h, &map, 65536, GDR_MAP_FLAG_REQ_DEVICE_MAPPING));
 	ck_assert_ptr_eq(map, &map);
-	ck_assert_int_eq(gdr_map_v2(g, h, &map, 65536, GDR_MAP_FLAG_REQ_WC_MAPPING), 0);
-	ck_assert_int_eq(gdr_close(g), 0);
+	OK(gdr_map_v2(g, h, &map, 65536, GDR_MAP_FLAG_REQ_WC_MAPPING));
+	OK(gdr_close(g));
 }
 
 static void handle_attributes(void)
@@ -140,24 +141,15 @@ static void handle_attributes(void)
 	int flag = 7;
 
 	start();
-	ck_assert_int_eq(gdr_pin_buffer_v2(g, standin_alloc(100), 100, 0, &h), 0);
-	ck_assert_int_eq(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_BACKEND, &value),
-			 0);
-	ck_assert_uint_eq(value, BARCOPY_BACKEND_DMABUF);
-	ck_assert_int_eq(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_DEVICE, &value), 0);
-	ck_assert_uint_eq(value, 0);
-	ck_assert_int_eq(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_PERSISTENT, &value),
-			 0);
-	ck_assert_uint_eq(value, 1);
-	ck_assert_int_eq(
-		barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_SYNC_MEMOPS, &value), 0);
-	ck_assert_uint_eq(value, 1);
-	ck_assert_int_eq(
-		barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_MAPPING_TYPE, &value), 0);
-	ck_assert_uint_eq(value, GDR_MAPPING_TYPE_WC);
-	ck_assert_int_eq(gdr_get_callback_flag(g, h, &flag), 0);
+	OK(gdr_pin_buffer_v2(g, standin_alloc(100), 100, 0, &h));
+	HANDLE_HAS(g, h, BACKEND, BARCOPY_BACKEND_DMABUF);
+	HANDLE_HAS(g, h, DEVICE, 0);
+	HANDLE_HAS(g, h, PERSISTENT, 1);
+	HANDLE_HAS(g, h, SYNC_MEMOPS, 1);
+	HANDLE_HAS(g, h, MAPPING_TYPE, GDR_MAPPING_TYPE_WC);
+	OK(gdr_get_callback_flag(g, h, &flag));
 	ck_assert_int_eq(flag, 0);
-	ck_assert_int_eq(gdr_close(g), 0);
+	OK(gdr_close(g));
 }
 
 /* What a failing system call at the pin leaves behind: nothing, and no handle. */
@@ -195,8 +187,8 @@ static void pin_error_paths(void)
 	/* L16: a page of the range that is not there. */
 	pin_fails("syscall", 1, EFAULT, ENOTSUP, "whole range");
 	pin_fails("syscall", 2, EFAULT, ENOTSUP, "whole range");
-	ck_assert_int_eq(gdr_pin_buffer_v2(g, v.ptr, v.chunk, 0, &h), 0);
-	ck_assert_int_eq(gdr_close(g), 0);
+	OK(gdr_pin_buffer_v2(g, v.ptr, v.chunk, 0, &h));
+	OK(gdr_close(g));
 }
 
 /* L16: the buffer is smaller than the range: only its first part would be mapped. */
@@ -209,18 +201,18 @@ static void short_buffer(void)
 	resources_look(&before);
 	wrap_reset();
 	wrap_lseek_size(v.chunk - 4096);
-	ck_assert_int_eq(gdr_pin_buffer_v2(g, v.ptr, v.chunk, 0, &h), ENOTSUP);
+	FAILS(ENOTSUP, gdr_pin_buffer_v2(g, v.ptr, v.chunk, 0, &h));
 	has("whole range");
 	ck_assert_uint_eq(h.h, 77);
 	resources_look(&after);
 	ck_assert_ptr_null(resources_differ(&before, &after));
 	wrap_lseek_size(v.chunk);
-	ck_assert_int_eq(gdr_pin_buffer_v2(g, v.ptr, v.chunk, 0, &h), 0);
+	OK(gdr_pin_buffer_v2(g, v.ptr, v.chunk, 0, &h));
 	wrap_reset();
 	wrap_fail("lseek", 0, ESPIPE); /* a buffer that cannot tell */
-	ck_assert_int_eq(gdr_pin_buffer_v2(g, v.ptr, v.chunk, 0, &h), 0);
+	OK(gdr_pin_buffer_v2(g, v.ptr, v.chunk, 0, &h));
 	wrap_reset();
-	ck_assert_int_eq(gdr_close(g), 0);
+	OK(gdr_close(g));
 }
 
 static void cuda_refuses(void)
@@ -246,12 +238,12 @@ static void cuda_refuses(void)
 	}
 	cuda_hooks.set_fail(NULL);
 	setenv("GDRSIM_DMABUF", "0", 1);
-	ck_assert_int_eq(gdr_pin_buffer_v2(g, v.ptr, 4096, 0, &h), ENOTSUP);
+	FAILS(ENOTSUP, gdr_pin_buffer_v2(g, v.ptr, 4096, 0, &h));
 	unsetenv("GDRSIM_DMABUF");
 	ck_assert_uint_eq(h.h, 77);
 	resources_look(&after);
 	ck_assert_ptr_null(resources_differ(&before, &after));
-	ck_assert_int_eq(gdr_close(g), 0);
+	OK(gdr_close(g));
 }
 
 static void map_error_paths(void)
@@ -261,24 +253,24 @@ static void map_error_paths(void)
 	gdr_mh_t h;
 
 	start();
-	ck_assert_int_eq(gdr_pin_buffer_v2(g, v.ptr, v.size, 0, &h), 0);
+	OK(gdr_pin_buffer_v2(g, v.ptr, v.size, 0, &h));
 	resources_look(&before);
 	wrap_reset();
 	wrap_fail("mmap", 1, ENOMEM);
-	ck_assert_int_eq(gdr_map(g, h, &map, v.size), ENOMEM);
+	FAILS(ENOMEM, gdr_map(g, h, &map, v.size));
 	wrap_reset();
 	wrap_fail("madvise", 1, EINVAL);
-	ck_assert_int_eq(gdr_map(g, h, &map, v.size), ENOTSUP);
+	FAILS(ENOTSUP, gdr_map(g, h, &map, v.size));
 	wrap_reset();
 	ck_assert_ptr_eq(map, &map); /* L6 */
 	resources_look(&after);
 	ck_assert_ptr_null(resources_differ(&before, &after));
-	ck_assert_int_eq(gdr_map(g, h, &map, v.size), 0);
+	OK(gdr_map(g, h, &map, v.size));
 	check_bytes(h, map, v.ptr, v.ptr + v.chunk - 100, 200);
-	ck_assert_int_eq(gdr_unmap(g, h, map, v.size), 0);
+	OK(gdr_unmap(g, h, map, v.size));
 	resources_look(&after);
 	ck_assert_ptr_null(resources_differ(&before, &after));
-	ck_assert_int_eq(gdr_close(g), 0);
+	OK(gdr_close(g));
 }
 
 /* L6: nothing is unmapped that was never mapped. */
@@ -290,17 +282,17 @@ static void no_unmap_of_nothing(void)
 	start();
 	wrap_reset();
 	wrap_fail("mmap", 0, ENOMEM);
-	ck_assert_int_eq(gdr_pin_buffer_v2(g, v.ptr, 4096, 0, &h), ENOMEM);
+	FAILS(ENOMEM, gdr_pin_buffer_v2(g, v.ptr, 4096, 0, &h));
 	ck_assert_uint_eq(wrap_calls("munmap"), 0);
 	wrap_reset();
-	ck_assert_int_eq(gdr_pin_buffer_v2(g, v.ptr, 4096, 0, &h), 0);
+	OK(gdr_pin_buffer_v2(g, v.ptr, 4096, 0, &h));
 	wrap_reset();
 	wrap_fail("mmap", 0, ENOMEM);
-	ck_assert_int_eq(gdr_map(g, h, &map, 4096), ENOMEM);
-	ck_assert_int_eq(gdr_unpin_buffer(g, h), 0);
+	FAILS(ENOMEM, gdr_map(g, h, &map, 4096));
+	OK(gdr_unpin_buffer(g, h));
 	ck_assert_uint_eq(wrap_calls("munmap"), 0);
 	wrap_reset();
-	ck_assert_int_eq(gdr_close(g), 0);
+	OK(gdr_close(g));
 }
 
 static void unmap_fails(void)
@@ -309,16 +301,16 @@ static void unmap_fails(void)
 	void *map;
 
 	start();
-	ck_assert_int_eq(gdr_pin_buffer_v2(g, v.ptr, 4096, 0, &h), 0);
-	ck_assert_int_eq(gdr_map(g, h, &map, 4096), 0);
+	OK(gdr_pin_buffer_v2(g, v.ptr, 4096, 0, &h));
+	OK(gdr_map(g, h, &map, 4096));
 	wrap_reset();
 	wrap_fail("munmap", 1, ENOMEM);
-	ck_assert_int_eq(gdr_unmap(g, h, map, 4096), ENOMEM);
+	FAILS(ENOMEM, gdr_unmap(g, h, map, 4096));
 	has("munmap");
 	wrap_reset();
 	/* The handle is still there to be unpinned. */
-	ck_assert_int_eq(gdr_unpin_buffer(g, h), 0);
-	ck_assert_int_eq(gdr_close(g), 0);
+	OK(gdr_unpin_buffer(g, h));
+	OK(gdr_close(g));
 }
 
 static const struct unit_test tests[] = {

@@ -44,8 +44,8 @@ static void test_events(void)
 	FAILS(ENOENT, barcopy_next_revoked(g, &told));
 	ck_assert_uint_eq(told.h, 42);
 
-	ck_assert_int_eq(cuda.cuMemFree_v2(base[0]), 0);
-	ck_assert_int_eq(cuda.cuMemFree_v2(base[2]), 0);
+	CU(cuda.cuMemFree_v2(base[0]));
+	CU(cuda.cuMemFree_v2(base[2]));
 	ck_assert(is_ready(fd));
 	/* A look at the flag takes nothing away, and a second one is no second revocation. */
 	for (int i = 0; i < 2; i++) {
@@ -79,7 +79,7 @@ static void test_events(void)
 	ck_assert_int_eq(fcntl(second, F_GETFD), FD_CLOEXEC);
 	ck_assert_int_eq(close(fd), 0);
 	OK(gdr_pin_buffer(g, base[1], 2 * MIB, 0, 0, &h[1]));
-	ck_assert_int_eq(cuda.cuMemFree_v2(base[1]), 0);
+	CU(cuda.cuMemFree_v2(base[1]));
 	ck_assert(is_ready(second));
 	OK(gdr_close(g));
 	ck_assert_int_ne(fcntl(second, F_GETFD), -1);
@@ -103,7 +103,7 @@ static void test_events_place_used_again(void)
 		ck_assert(!place || (uint32_t)h.h == place);
 		place = (uint32_t)h.h;
 		FAILS(ENOENT, barcopy_next_revoked(g, &told));
-		ck_assert_int_eq(cuda.cuMemFree_v2(base), 0);
+		CU(cuda.cuMemFree_v2(base));
 		OK(barcopy_next_revoked(g, &told));
 		ck_assert_uint_eq(told.h, h.h);
 		OK(gdr_unpin_buffer(g, h));
@@ -125,7 +125,7 @@ static void test_events_no_poll(void)
 	FAILS_WITH(ENOTSUP, "gives no notice", barcopy_get_event_fd(g, &fd));
 	ck_assert_int_eq(fd, 42);
 	OK(gdr_pin_buffer(g, base, 2 * MIB, 0, 0, &h));
-	ck_assert_int_eq(cuda.cuMemFree_v2(base), 0);
+	CU(cuda.cuMemFree_v2(base));
 	OK(barcopy_next_revoked(g, &told));
 	ck_assert_uint_eq(told.h, h.h);
 	FAILS(ENOENT, barcopy_next_revoked(g, &told));
@@ -170,7 +170,7 @@ static void test_events_cached(void)
 	OK(gdr_pin_buffer(g, base[0], 2 * MIB, 0, 0, &own));
 	OK(barcopy_cache_get(cache, base[0] + 100, 8, &region));
 	OK(barcopy_cache_put(cache, &region));
-	ck_assert_int_eq(cuda.cuMemFree_v2(base[0]), 0);
+	CU(cuda.cuMemFree_v2(base[0]));
 	ck_assert(is_ready(fd));
 	OK(barcopy_next_revoked(g, &told)); /* behind the idle one */
 	ck_assert_uint_eq(told.h, own.h);
@@ -187,7 +187,7 @@ static void test_events_cached(void)
 		   gdr_unmap(g, region.handle, region.cpu_ptr, 2 * MIB));
 	OK(gdr_copy_from_mapping(region.handle, &seen, region.cpu_ptr, 8));
 	OK(barcopy_cache_get(cache, base[2], 8, &(barcopy_region_t){ .size = 0 }));
-	ck_assert_int_eq(cuda.cuMemFree_v2(base[1]), 0);
+	CU(cuda.cuMemFree_v2(base[1]));
 	OK(barcopy_next_revoked(g, &told));
 	ck_assert(told.h == own.h || told.h == region.handle.h);
 	OK(barcopy_next_revoked(g, &told));

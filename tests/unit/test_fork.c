@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "common/expect.h"
 #include "common/resources.h"
 #include "common/standin.h"
 #include "common/unit.h"
@@ -44,14 +45,14 @@ static void dmabufs(void)
 	g = gdr_open();
 	ck_assert_msg(g != NULL, "%s", barcopy_last_error());
 	for (int i = 0; i < 2; i++)
-		ck_assert_int_eq(gdr_pin_buffer_v2(g, standin_alloc(65536), 65536, 0, &h[i]), 0);
+		OK(gdr_pin_buffer_v2(g, standin_alloc(65536), 65536, 0, &h[i]));
 	in_child = resources_fds() - 2;
 	ck_assert_int_eq(unit_in_child(child_counts, &in_child), 0);
 	/* What was given back is not closed a second time, which could hit somebody else's. */
-	ck_assert_int_eq(gdr_unpin_buffer(g, h[0]), 0);
+	OK(gdr_unpin_buffer(g, h[0]));
 	in_child = resources_fds() - 1;
 	ck_assert_int_eq(unit_in_child(child_counts, &in_child), 0);
-	ck_assert_int_eq(gdr_close(g), 0);
+	OK(gdr_close(g));
 	in_child = resources_fds();
 	ck_assert_int_eq(unit_in_child(child_counts, &in_child), 0);
 }
@@ -304,11 +305,11 @@ static void tables(void)
 	g = barcopy_open(BARCOPY_OPEN_ANY);
 	ck_assert_ptr_nonnull(g);
 	ck_assert_int_eq(pins(g, &h), 0);
-	ck_assert_int_eq(barcopy_cache_create(g, NULL, &c), 0);
+	OK(barcopy_cache_create(g, NULL, &c));
 	handle = (struct gdri_handle *)gdri_slots_find(&gdri_handles, h.h);
 	cache = (struct gdri_cache *)gdri_slots_find(&gdri_caches, (uintptr_t)c);
 	ck_assert(handle && cache);
-	ck_assert_int_eq(gdr_close(g), 0);
+	OK(gdr_close(g));
 	for (size_t i = 0; i < COUNT(all); i++)
 		pthread_mutex_lock(&all[i]->lock);
 	pthread_mutex_lock(&handle->lock);
@@ -348,7 +349,7 @@ static void primary_contexts(void)
 
 	ck_assert_ptr_nonnull(g);
 	ck_assert_int_eq(unit_in_child(uses_cuda, NULL), 0);
-	ck_assert_int_eq(gdr_close(g), 0);
+	OK(gdr_close(g));
 	ck_assert_int_eq(uses_cuda(NULL), 0);
 }
 

@@ -39,7 +39,7 @@ static void test_levels(void)
 	ck_assert_int_eq(node.calls("GET_INFO") > 0, minor < 4);
 	ck_assert_int_eq(node.calls("GET_INFO_V2") > 0, minor >= 4);
 	OK(gdr_close(g));
-	ck_assert_int_eq(cuda.cuMemFree_v2(base), 0);
+	CU(cuda.cuMemFree_v2(base));
 	ck_assert_int_eq(resources_fds(), fds);
 }
 
@@ -80,8 +80,7 @@ static void test_mapping_types(void)
 	OK(gdr_get_info(g, h, &info));
 	ck_assert_int_eq(info.mapping_type, type);
 	ck_assert_uint_eq(info.wc_mapping, !cached);
-	OK(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_MAPPING_TYPE, &value));
-	ck_assert_uint_eq(value, (unsigned int)type);
+	HANDLE_HAS(g, h, MAPPING_TYPE, (unsigned int)type);
 	OK(gdr_close(g));
 	ck_assert_uint_eq(node.pins(), 0);
 }
@@ -101,8 +100,7 @@ static void test_wish_ends(void)
 	OK(gdr_map_v2(g, h, &map, MIB, GDR_MAP_FLAG_REQ_DEVICE_MAPPING));
 	OK(gdr_get_info(g, h, &info));
 	ck_assert_int_eq(info.mapping_type, GDR_MAPPING_TYPE_DEVICE);
-	OK(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_MAPPING_TYPE, &value));
-	ck_assert_uint_eq(value, GDR_MAPPING_TYPE_WC);
+	HANDLE_HAS(g, h, MAPPING_TYPE, GDR_MAPPING_TYPE_WC);
 	OK(gdr_unmap(g, h, map, MIB));
 	OK(gdr_map(g, h, &map, MIB));
 	OK(gdr_get_info(g, h, &info));
@@ -304,8 +302,7 @@ static void test_host_memory(void)
 	gdr_mh_t h;
 
 	OK(gdr_pin_buffer_v2(g, (uintptr_t)a, 4096, 0, &h));
-	OK(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_BACKEND, &backend));
-	ck_assert_uint_eq(backend, BARCOPY_BACKEND_HOST);
+	HANDLE_HAS(g, h, BACKEND, BARCOPY_BACKEND_HOST);
 	ck_assert_uint_eq(node.calls("PIN_BUFFER_V2"), before);
 	OK(gdr_unpin_buffer(g, h));
 	cuda_hooks.set_fail("cuMemHostGetFlags:*=999");

@@ -96,9 +96,8 @@ static void test_handed_over(void)
 	node_env("GDRCOPY_BACKEND", "gdrdrv");
 	g = open_with(cases[unit_row].sources, "0");
 	base = standin_alloc(MIB);
-	ck_assert_int_eq(cuda.cuMemGetHandleForAddressRange(&fd, base, MIB,
-							    CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0),
-			 0);
+	CU(cuda.cuMemGetHandleForAddressRange(&fd, base, MIB, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD,
+					      0));
 	if (cases[unit_row].err) {
 		ck_assert_int_eq(barcopy_mem_import(g, cases[unit_row].device, fd, MIB,
 						    BARCOPY_MEM_DMABUF, &mem),
@@ -108,11 +107,9 @@ static void test_handed_over(void)
 		OK(barcopy_mem_import(g, 0, fd, MIB, BARCOPY_MEM_DMABUF, &mem));
 		ck_assert_uint_eq(mem.device_ptr, 0);
 		OK(gdr_copy_to_mapping(mem.handle, (char *)mem.cpu_ptr + MIB - 8, &word, 8));
-		ck_assert_int_eq(cuda.cuMemcpyDtoH_v2(&seen, base + MIB - 8, 8), 0);
+		CU(cuda.cuMemcpyDtoH_v2(&seen, base + MIB - 8, 8));
 		ck_assert_uint_eq(seen, word);
-		OK(barcopy_get_handle_attribute(g, mem.handle, BARCOPY_HANDLE_ATTR_PERSISTENT,
-						&persistent));
-		ck_assert_uint_eq(persistent, 1);
+		HANDLE_HAS(g, mem.handle, PERSISTENT, 1);
 		OK(barcopy_mem_free(g, &mem));
 	}
 	ck_assert_uint_eq(node.pins(), 0);
@@ -135,7 +132,7 @@ static void test_persistent(void)
 	OK(gdr_pin_buffer(g, base, MIB, 0, 0, &h));
 	OK(gdr_map(g, h, &map, MIB));
 	((volatile char *)map)[MIB - 1] = 0x35;
-	ck_assert_int_eq(cuda.cuMemFree_v2(base), 0);
+	CU(cuda.cuMemFree_v2(base));
 	ck_assert_int_eq(((volatile char *)map)[MIB - 1], 0x35);
 	OK(gdr_get_callback_flag(g, h, &flag));
 	ck_assert_int_eq(flag, 0);

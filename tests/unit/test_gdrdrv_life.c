@@ -55,13 +55,12 @@ static void test_free_persistent(void)
 	OK(gdr_pin_buffer(g, base, MIB, 0, 0, &h));
 	OK(gdr_map(g, h, &map, MIB));
 	OK(gdr_copy_to_mapping(h, map, &word, sizeof(word)));
-	ck_assert_int_eq(cuda.cuMemFree_v2(base), 0);
+	CU(cuda.cuMemFree_v2(base));
 	OK(gdr_copy_from_mapping(h, &out, map, sizeof(out)));
 	ck_assert_uint_eq(out, word);
 	OK(gdr_get_callback_flag(g, h, &flag));
 	ck_assert_int_eq(flag, 0);
-	OK(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_PERSISTENT, &value));
-	ck_assert_uint_eq(value, 1);
+	HANDLE_HAS(g, h, PERSISTENT, 1);
 	OK(gdr_unpin_buffer(g, h));
 	OK(gdr_close(g));
 }
@@ -77,12 +76,11 @@ static void test_free_callback(void)
 	OK(gdr_pin_buffer(g, base, 4 * MIB, 0, 0, &h));
 	OK(gdr_pin_buffer(g, base, 4 * MIB, 0, 0, &unmapped));
 	OK(gdr_map(g, h, &map, 4 * MIB));
-	OK(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_PERSISTENT, &value));
-	ck_assert_uint_eq(value, 0);
+	HANDLE_HAS(g, h, PERSISTENT, 0);
 	OK(gdr_get_callback_flag(g, h, &flag));
 	ck_assert_int_eq(flag, 0);
 	ck_assert_int_eq(load(map), 0);
-	ck_assert_int_eq(cuda.cuMemFree_v2(base), 0);
+	CU(cuda.cuMemFree_v2(base));
 	OK(gdr_get_callback_flag(g, h, &flag));
 	ck_assert_int_eq(flag, 1);
 	ck_assert_int_eq(load(map), SIGBUS);
@@ -212,13 +210,13 @@ static uint64_t vmm_memory(size_t size, bool rdma)
 	CUdeviceptr ptr;
 
 	prop.allocFlags.gpuDirectRDMACapable = rdma;
-	ck_assert_int_eq(cuda.cuMemAddressReserve(&ptr, size, 0, 0, 0), 0);
+	CU(cuda.cuMemAddressReserve(&ptr, size, 0, 0, 0));
 	for (size_t at = 0; at < size; at += 2 * MIB) {
-		ck_assert_int_eq(cuda.cuMemCreate(&handle, 2 * MIB, &prop, 0), 0);
-		ck_assert_int_eq(cuda.cuMemMap(ptr + at, 2 * MIB, 0, handle, 0), 0);
-		ck_assert_int_eq(cuda.cuMemRelease(handle), 0);
+		CU(cuda.cuMemCreate(&handle, 2 * MIB, &prop, 0));
+		CU(cuda.cuMemMap(ptr + at, 2 * MIB, 0, handle, 0));
+		CU(cuda.cuMemRelease(handle));
 	}
-	ck_assert_int_eq(cuda.cuMemSetAccess(ptr, size, &desc, 1), 0);
+	CU(cuda.cuMemSetAccess(ptr, size, &desc, 1));
 	return ptr;
 }
 
@@ -241,14 +239,12 @@ static void test_fall_through(void)
 		char in[64], out[64];
 		void *map;
 
-		OK(barcopy_get_handle_attribute(g, h[i], BARCOPY_HANDLE_ATTR_BACKEND, &value));
-		ck_assert_uint_eq(value, i < 2 ? BARCOPY_BACKEND_GDRDRV : BARCOPY_BACKEND_DMABUF);
+		HANDLE_HAS(g, h[i], BACKEND,
+			   i < 2 ? BARCOPY_BACKEND_GDRDRV : BARCOPY_BACKEND_DMABUF);
 		OK(gdr_map(g, h[i], &map, MIB));
 		memset(in, i + 1, sizeof(in));
 		OK(gdr_copy_to_mapping(h[i], map, in, sizeof(in)));
-		ck_assert_int_eq(
-			cuda.cuMemcpyDtoH_v2(out, i ? (i == 1 ? capable : incapable) : plain, 64),
-			0);
+		CU(cuda.cuMemcpyDtoH_v2(out, i ? (i == 1 ? capable : incapable) : plain, 64));
 		ck_assert_mem_eq(in, out, 64);
 	}
 	OK(gdr_close(g));
@@ -268,7 +264,7 @@ static void test_several_chunks(void)
 	for (size_t i = 0; i < sizeof(in); i++)
 		in[i] = (char)(i * 5);
 	OK(gdr_copy_to_mapping(h, (char *)map + 2 * MIB - 4096, in, sizeof(in)));
-	ck_assert_int_eq(cuda.cuMemcpyDtoH_v2(out, base + 2 * MIB - 4096, sizeof(out)), 0);
+	CU(cuda.cuMemcpyDtoH_v2(out, base + 2 * MIB - 4096, sizeof(out)));
 	ck_assert_mem_eq(in, out, sizeof(in));
 	OK(gdr_close(g));
 }

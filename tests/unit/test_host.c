@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/expect.h"
 #include "common/resources.h"
 #include "common/standin.h"
 #include "common/unit.h"
@@ -41,46 +42,38 @@ static void check_bounds(uint64_t base, char *host, size_t size, gdr_mapping_typ
 	char *map, *at;
 	void *va;
 
-	ck_assert_int_eq(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_BACKEND, &value),
-			 0);
-	ck_assert_uint_eq(value, BARCOPY_BACKEND_HOST);
-	ck_assert_int_eq(
-		barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_MAPPING_TYPE, &value), 0);
-	ck_assert_uint_eq(value, type);
-	ck_assert_int_eq(
-		barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_SYNC_MEMOPS, &value), 0);
-	ck_assert_uint_eq(value, 1);
-	ck_assert_int_eq(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_PERSISTENT, &value),
-			 0);
-	ck_assert_uint_eq(value, 0);
-	ck_assert_int_eq(gdr_get_info(g, h, &info), 0);
+	HANDLE_HAS(g, h, BACKEND, BARCOPY_BACKEND_HOST);
+	HANDLE_HAS(g, h, MAPPING_TYPE, type);
+	HANDLE_HAS(g, h, SYNC_MEMOPS, 1);
+	HANDLE_HAS(g, h, PERSISTENT, 0);
+	OK(gdr_get_info(g, h, &info));
 	ck_assert_uint_eq(info.va, (base + size / 2) & ~0xffffULL);
 	ck_assert_int_eq(info.mapping_type, GDR_MAPPING_TYPE_NONE);
-	ck_assert_int_eq(gdr_map(g, h, &va, info.mapped_size), 0);
-	ck_assert_int_eq(gdr_get_info(g, h, &info), 0);
+	OK(gdr_map(g, h, &va, info.mapped_size));
+	OK(gdr_get_info(g, h, &info));
 	ck_assert_int_eq(info.mapping_type, type);
 	ck_assert_int_eq(info.wc_mapping, type == GDR_MAPPING_TYPE_WC);
 	map = va;
 	at = map + (base - info.va); /* the arithmetic of every client */
 	ck_assert_ptr_eq(at, host);
 
-	ck_assert_int_eq(gdr_copy_to_mapping(h, at, bytes, size), 0);
+	OK(gdr_copy_to_mapping(h, at, bytes, size));
 	ck_assert_int_eq(memcmp(host, bytes, size), 0);
 	memset(back, 0xa5, sizeof(back));
-	ck_assert_int_eq(gdr_copy_from_mapping(h, back, at, size), 0);
+	OK(gdr_copy_from_mapping(h, back, at, size));
 	ck_assert_int_eq(memcmp(back, bytes, size), 0);
 	ck_assert_int_eq(back[size], (char)0xa5);
-	ck_assert_int_eq(gdr_copy_to_mapping(h, at - 1, bytes, 1), EINVAL);
-	ck_assert_int_eq(gdr_copy_to_mapping(h, at - 1, bytes, 2), EINVAL);
-	ck_assert_int_eq(gdr_copy_to_mapping(h, at + size, bytes, 1), EINVAL);
-	ck_assert_int_eq(gdr_copy_to_mapping(h, at + size - 1, bytes, 2), EINVAL);
-	ck_assert_int_eq(gdr_copy_from_mapping(h, back, at, size + 1), EINVAL);
+	FAILS(EINVAL, gdr_copy_to_mapping(h, at - 1, bytes, 1));
+	FAILS(EINVAL, gdr_copy_to_mapping(h, at - 1, bytes, 2));
+	FAILS(EINVAL, gdr_copy_to_mapping(h, at + size, bytes, 1));
+	FAILS(EINVAL, gdr_copy_to_mapping(h, at + size - 1, bytes, 2));
+	FAILS(EINVAL, gdr_copy_from_mapping(h, back, at, size + 1));
 	ck_assert_int_eq(gdr_copy_from_mapping(h, back, map, 1), at == map ? 0 : EINVAL);
-	ck_assert_int_eq(barcopy_flush(h), 0);
-	ck_assert_int_eq(barcopy_fence(h, BARCOPY_FENCE_FULL), 0);
-	ck_assert_int_eq(gdr_unmap(g, h, va, info.mapped_size), 0);
-	ck_assert_int_eq(gdr_copy_to_mapping(h, at, bytes, 1), EINVAL);
-	ck_assert_int_eq(gdr_unpin_buffer(g, h), 0);
+	OK(barcopy_flush(h));
+	OK(barcopy_fence(h, BARCOPY_FENCE_FULL));
+	OK(gdr_unmap(g, h, va, info.mapped_size));
+	FAILS(EINVAL, gdr_copy_to_mapping(h, at, bytes, 1));
+	OK(gdr_unpin_buffer(g, h));
 }
 
 static void bounds(void)
@@ -97,10 +90,10 @@ static void bounds(void)
 	check_bounds((uintptr_t)b, b, 700, GDR_MAPPING_TYPE_CACHING);
 	check_bounds((uintptr_t)c, c, 3, GDR_MAPPING_TYPE_CACHING);
 	wc = standin_host_alloc(900, CU_MEMHOSTALLOC_WRITECOMBINED);
-	ck_assert_int_eq(cuda.cuMemHostGetDevicePointer_v2(&d, wc, 0), 0);
+	CU(cuda.cuMemHostGetDevicePointer_v2(&d, wc, 0));
 	check_bounds((uintptr_t)wc, wc, 900, GDR_MAPPING_TYPE_WC);
 	check_bounds(d, wc, 900, GDR_MAPPING_TYPE_WC);
-	ck_assert_int_eq(gdr_close(g), 0);
+	OK(gdr_close(g));
 }
 
 static void registered(void)
@@ -108,10 +101,10 @@ static void registered(void)
 	char *mine = malloc(9000);
 
 	start();
-	ck_assert_int_eq(cuda.cuMemHostRegister_v2(mine + 8, 3000, 0), 0);
+	CU(cuda.cuMemHostRegister_v2(mine + 8, 3000, 0));
 	check_bounds((uintptr_t)mine + 8, mine + 8, 3000, GDR_MAPPING_TYPE_CACHING);
 	cuda.cuMemHostUnregister(mine + 8);
-	ck_assert_int_eq(gdr_close(g), 0);
+	OK(gdr_close(g));
 	free(mine);
 }
 
@@ -122,11 +115,11 @@ static void types(void)
 
 	start();
 	h = pinned((uintptr_t)standin_host_alloc(64, 0), 64);
-	ck_assert_int_eq(gdr_map_v2(g, h, &map, 64, GDR_MAP_FLAG_REQ_WC_MAPPING), ENOTSUP);
+	FAILS(ENOTSUP, gdr_map_v2(g, h, &map, 64, GDR_MAP_FLAG_REQ_WC_MAPPING));
 	ck_assert_ptr_eq(map, &map);
-	ck_assert_int_eq(gdr_map_v2(g, h, &map, 64, GDR_MAP_FLAG_REQ_CACHE_MAPPING), 0);
-	ck_assert_int_eq(gdr_map(g, h, &map, 64), EAGAIN);
-	ck_assert_int_eq(gdr_close(g), 0);
+	OK(gdr_map_v2(g, h, &map, 64, GDR_MAP_FLAG_REQ_CACHE_MAPPING));
+	FAILS(EAGAIN, gdr_map(g, h, &map, 64));
+	OK(gdr_close(g));
 }
 
 /* A range that only begins, or only ends, in the allocation is served; copies stay inside. */
@@ -140,12 +133,12 @@ static void overlapping_ranges(void)
 	start();
 	a = standin_host_alloc(40000, 0);
 	h = pinned((uintptr_t)a + 39999, 30000);
-	ck_assert_int_eq(gdr_get_info(g, h, &info), 0);
-	ck_assert_int_eq(gdr_map(g, h, &map, info.mapped_size), 0);
+	OK(gdr_get_info(g, h, &info));
+	OK(gdr_map(g, h, &map, info.mapped_size));
 	a = (char *)map + ((uintptr_t)a - info.va);
-	ck_assert_int_eq(gdr_copy_to_mapping(h, a + 39999, &byte, 1), 0);
-	ck_assert_int_eq(gdr_copy_to_mapping(h, a + 40000, &byte, 1), EINVAL);
-	ck_assert_int_eq(gdr_close(g), 0);
+	OK(gdr_copy_to_mapping(h, a + 39999, &byte, 1));
+	FAILS(EINVAL, gdr_copy_to_mapping(h, a + 40000, &byte, 1));
+	OK(gdr_close(g));
 }
 
 /* CUDA does not tell the allocation's place: it is not guessed. */
@@ -157,14 +150,14 @@ static void place_unknown(void)
 	start();
 	a = standin_host_alloc(64, 0);
 	cuda_hooks.set_fail("cuPointerGetAttribute:*=1,cuMemGetAddressRange:*=1");
-	ck_assert_int_eq(gdr_pin_buffer_v2(g, (uintptr_t)a, 64, 0, &h), ENOTSUP);
-	ck_assert_ptr_nonnull(strstr(barcopy_last_error(), "where this allocation lies"));
+	FAILS_WITH(ENOTSUP, "where this allocation lies",
+		   gdr_pin_buffer_v2(g, (uintptr_t)a, 64, 0, &h));
 	cuda_hooks.set_fail("cuMemHostGetFlags:*=999");
-	ck_assert_int_eq(gdr_pin_buffer_v2(g, (uintptr_t)a, 64, 0, &h), ENOTSUP);
+	FAILS(ENOTSUP, gdr_pin_buffer_v2(g, (uintptr_t)a, 64, 0, &h));
 	cuda_hooks.set_fail("cuPointerGetAttribute:1=1"); /* before CUDA 10.2 */
-	ck_assert_int_eq(gdr_pin_buffer_v2(g, (uintptr_t)a, 64, 0, &h), 0);
+	OK(gdr_pin_buffer_v2(g, (uintptr_t)a, 64, 0, &h));
 	cuda_hooks.set_fail(NULL);
-	ck_assert_int_eq(gdr_close(g), 0);
+	OK(gdr_close(g));
 }
 
 struct family {
@@ -203,13 +196,13 @@ static void forked_child(void)
 	start();
 	a = standin_host_alloc(4096, 0);
 	f.h = pinned((uintptr_t)a, 4096);
-	ck_assert_int_eq(gdr_map(g, f.h, &map, 4096), 0);
+	OK(gdr_map(g, f.h, &map, 4096));
 	f.map = a;
 	*(uint64_t *)(void *)a = 42;
 	ck_assert_int_eq(unit_in_child(child_copies, &f), 0);
-	ck_assert_int_eq(gdr_copy_from_mapping(f.h, &value, a, 8), 0);
+	OK(gdr_copy_from_mapping(f.h, &value, a, 8));
 	ck_assert_uint_eq(value, 42);
-	ck_assert_int_eq(gdr_close(g), 0);
+	OK(gdr_close(g));
 }
 
 /*
@@ -236,17 +229,17 @@ static void check_integrated(bool own_address)
 	for (size_t i = 0; i < COUNT(kinds); i++) {
 		char *a = standin_host_alloc(kinds[i].size, kinds[i].flags);
 
-		ck_assert_int_eq(cuda.cuMemHostGetDevicePointer_v2(&d, a, 0), 0);
+		CU(cuda.cuMemHostGetDevicePointer_v2(&d, a, 0));
 		ck_assert_int_eq(d != (uintptr_t)a, own_address);
 		check_bounds((uintptr_t)a, a, kinds[i].size, kinds[i].type);
 		check_bounds(d, a, kinds[i].size, kinds[i].type);
 	}
-	ck_assert_int_eq(cuda.cuMemHostRegister_v2(mine + 8, 3000, 0), 0);
-	ck_assert_int_eq(cuda.cuMemHostGetDevicePointer_v2(&d, mine + 8, 0), 0);
+	CU(cuda.cuMemHostRegister_v2(mine + 8, 3000, 0));
+	CU(cuda.cuMemHostGetDevicePointer_v2(&d, mine + 8, 0));
 	check_bounds((uintptr_t)mine + 8, mine + 8, 3000, GDR_MAPPING_TYPE_CACHING);
 	check_bounds(d, mine + 8, 3000, GDR_MAPPING_TYPE_CACHING);
 	cuda.cuMemHostUnregister(mine + 8);
-	ck_assert_int_eq(gdr_close(g), 0);
+	OK(gdr_close(g));
 	free(mine);
 }
 
@@ -266,14 +259,14 @@ static void integrated_device_memory(void)
 	gdr_mh_t h = { 77 };
 
 	start();
-	ck_assert_int_eq(gdr_pin_buffer_v2(g, standin_alloc(65536), 65536, 0, &h), ENOTSUP);
-	ck_assert_ptr_nonnull(strstr(barcopy_last_error(), "GPU 0 is integrated"));
-	ck_assert_ptr_nonnull(strstr(barcopy_last_error(), "cudaHostAlloc"));
-	ck_assert_ptr_nonnull(strstr(barcopy_last_error(), "barcopy_mem_alloc"));
+	FAILS_WITH(ENOTSUP, "GPU 0 is integrated",
+		   gdr_pin_buffer_v2(g, standin_alloc(65536), 65536, 0, &h));
+	SAYS("cudaHostAlloc");
+	SAYS("barcopy_mem_alloc");
 	ck_assert_uint_eq(h.h, 77);
 	/* Programs that may have cudaMalloc memory only switch themselves off. */
 	ck_assert_ptr_null(gdr_open());
-	ck_assert_int_eq(gdr_close(g), 0);
+	OK(gdr_close(g));
 }
 
 /* On a GPU with memory of its own the advice would be wrong. */
@@ -282,9 +275,9 @@ static void discrete_device_memory(void)
 	gdr_mh_t h;
 
 	start();
-	ck_assert_int_eq(gdr_pin_buffer_v2(g, standin_alloc(65536), 65536, 0, &h), ENOTSUP);
+	FAILS(ENOTSUP, gdr_pin_buffer_v2(g, standin_alloc(65536), 65536, 0, &h));
 	ck_assert_ptr_null(strstr(barcopy_last_error(), "integrated"));
-	ck_assert_int_eq(gdr_close(g), 0);
+	OK(gdr_close(g));
 }
 
 static const struct unit_test tests[] = {

@@ -12,7 +12,7 @@ static void use(gdr_mh_t mh, void *cpu, uint64_t dptr)
 	uint64_t value = dptr ^ 0x5555, seen = 0;
 
 	OK(gdr_copy_to_mapping(mh, cpu, &value, 8));
-	ck_assert_int_eq(cuda.cuMemcpyDtoH_v2(&seen, dptr, 8), CUDA_SUCCESS);
+	CU(cuda.cuMemcpyDtoH_v2(&seen, dptr, 8));
 	ck_assert_uint_eq(seen, value);
 }
 
@@ -28,8 +28,7 @@ static void test_alloc(void)
 	OK(barcopy_mem_alloc(g, 0, 5000, 0, &mem));
 	ck_assert_uint_eq(cuda_hooks.calls("cuMemAlloc"), before + 1);
 	ck_assert_uint_eq(mem.size, 5000);
-	OK(barcopy_get_handle_attribute(g, mem.handle, BARCOPY_HANDLE_ATTR_BACKEND, &backend));
-	ck_assert_uint_eq(backend, BARCOPY_BACKEND_GDRDRV);
+	HANDLE_HAS(g, mem.handle, BACKEND, BARCOPY_BACKEND_GDRDRV);
 	use(mem.handle, mem.cpu_ptr, mem.device_ptr);
 	FAILS(ENOTSUP, barcopy_mem_export(g, &mem, &fd));
 	OK(barcopy_mem_free(g, &mem));
@@ -85,7 +84,7 @@ static void test_revoked(void)
 			use(r.handle, r.cpu_ptr, base + 4096);
 			OK(barcopy_cache_put(cache, &r));
 		}
-		ck_assert_int_eq(cuda.cuMemFree_v2(base), CUDA_SUCCESS);
+		CU(cuda.cuMemFree_v2(base));
 		again = standin_alloc(MIB);
 		ck_assert_uint_eq(again, base);
 	}

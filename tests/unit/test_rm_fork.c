@@ -388,8 +388,7 @@ static void imported(void)
 	rm_begin();
 	OK(barcopy_mem_import(rm_g, 0, fd, size, 0, &mem));
 	close(fd);
-	OK(barcopy_get_handle_attribute(rm_g, mem.handle, BARCOPY_HANDLE_ATTR_BACKEND, &backend));
-	ck_assert_uint_eq(backend, BARCOPY_BACKEND_RM);
+	HANDLE_HAS(rm_g, mem.handle, BACKEND, BARCOPY_BACKEND_RM);
 	rm_sim.counts(&c);
 	ck_assert_uint_eq(c.memories, 1);
 	OK(gdr_copy_from_mapping(mem.handle, b, (char *)mem.cpu_ptr + 3 * MIB, RM_LOOK));

@@ -29,8 +29,7 @@ static void each_serves(int gpus)
 		struct rm_use u;
 
 		OK(rm_use_open(&u, p[i], 4 * MIB, 0));
-		OK(barcopy_get_handle_attribute(rm_g, u.h, BARCOPY_HANDLE_ATTR_DEVICE, &device));
-		ck_assert_uint_eq(device, (uint64_t)i);
+		HANDLE_HAS(rm_g, u.h, DEVICE, (uint64_t)i);
 		for (int other = 0; other < gpus; other++)
 			ck_assert_uint_eq(rm_sim.bar1_used(other), other == i ? 4 * MIB : 0);
 		CU(cuda.cuCtxSetCurrent(standin_primary(i)));

@@ -80,7 +80,7 @@ static void unbound_slot(void)
 	ck_assert_msg(of.dli_fbase == own.dli_fbase, "bound already: LD_BIND_NOW?");
 	ck_assert_int_eq(gdri_cuda_watch_begin(watch_tell, &told), 0);
 	standin_load();
-	ck_assert_int_eq(cuda.cuInit(0), 0);
+	CU(cuda.cuInit(0));
 	ck_assert_uint_gt(told.calls, 0);
 	gdri_cuda_watch_end();
 	ck_assert_uint_eq(watch_slot(), stub);

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "abi/rm.h"
+#include "common/expect.h"
 #include "common/maps.h"
 #include "common/standin.h"
 #include "common/unit.h"
@@ -59,9 +60,8 @@ static inline void watch_export(void)
 {
 	int fd = -1;
 
-	ck_assert_int_eq(cuda.cuMemGetHandleForAddressRange(&fd, watch_memory, 65536,
-							    CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0),
-			 0);
+	CU(cuda.cuMemGetHandleForAddressRange(&fd, watch_memory, 65536,
+					      CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0));
 	close(fd);
 }
 
