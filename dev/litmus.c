@@ -16,7 +16,6 @@
 
 #include "common/bench.h"
 #include "common/exit.h"
-#include "common/progress.h"
 #include "common/timing.h"
 #include "litmus/copies.h"
 #include "litmus/peer.h"

@@ -10,10 +10,8 @@
 #include "common/bench.h"
 #include "common/copytest.h"
 #include "common/exit.h"
-#include "common/progress.h"
 #include "common/stats.h"
 #include "common/timing.h"
-#include "common/words.h"
 
 static struct {
 	size_t first, last;
@@ -22,38 +20,31 @@ static struct {
 } opt = { .last = (size_t)16 << 20, .iters = 100, .warm_up = 1, .bins = 10 };
 
 static const struct opt options[] = {
-	{ 's', "size", OPT_SIZE, &opt.last, "SIZE", "largest range, and the buffer (16M)", 1, 0,
-	  NULL },
-	{ 'f', "first", OPT_SIZE, &opt.first, "SIZE",
-	  "smallest range; then its doubles up to the largest (64K)", 1, 0, NULL },
-	{ 'n', "iters", OPT_COUNT, &opt.iters, "N", "times each call is made a size (100)", 1,
-	  10000000, NULL },
-	{ 't', "times", OPT_COUNT, &opt.iters, "N", "the same as -n", 1, 10000000, NULL },
-	{ 'w', "warm-up", OPT_COUNT, &opt.warm_up, "N", "untimed rounds before them (1)", 0,
-	  10000000, NULL },
-	{ 'H', "histogram", OPT_FLAG, &opt.histogram, NULL, "print each call's histogram", 0, 0,
-	  NULL },
-	{ 'b', "bins", OPT_COUNT, &opt.bins, "N",
-	  "bins of a histogram between P0 and P99; what is above\n"
-	  "P99 has one of its own (10)",
-	  1, 100, NULL },
+	OPTION_SIZE('s', "size", &opt.last, "largest range, and the buffer (16M)", 1, 0),
+	OPTION_SIZE('f', "first", &opt.first,
+		    "smallest range; then its doubles up to the largest (64K)", 1, 0),
+	OPTION_COUNT('n', "iters", &opt.iters, "times each call is made a size (100)", 1, 10000000),
+	OPTION_COUNT('t', "times", &opt.iters, "the same as -n", 1, 10000000),
+	OPTION_COUNT('w', "warm-up", &opt.warm_up, "untimed rounds before them (1)", 0, 10000000),
+	OPTION_FLAG('H', "histogram", &opt.histogram, "print each call's histogram"),
+	OPTION_COUNT('b', "bins", &opt.bins,
+		     "bins of a histogram between P0 and P99; what is above\n"
+		     "P99 has one of its own (10)",
+		     1, 100),
 };
 
 static const struct tool tool = {
 	"gdrcopy_apiperf",
 	"Measures the cost of each call of libgdrapi, by size.",
-	"  One round: pin, attributes, map, one store and one load of the first word, unmap, "
-	"unpin,\n"
-	"  on the same memory each time; then open and close of a context of its own. Each call "
-	"is\n"
-	"  timed by itself, after the untimed rounds: what the library does once in a process "
-	"(the\n"
-	"  rm backend's trial) is not contained unless they are none (-w 0), the cost of one\n"
-	"  reading of the clock (-v has it) is. Percentiles are values that were seen (nearest "
-	"rank), in microseconds. After the\n"
+	"  One round: pin, attributes, map, one store and one load of the first word, unmap,\n"
+	"  unpin, on the same memory each time; then open and close of a context of its own.\n"
+	"  Each call is timed by itself, after the untimed rounds. Work that the library does\n"
+	"  once in a process (the rm backend's trial) falls into these rounds, unless there are\n"
+	"  none (-w 0). The cost of one reading of the clock (-v prints it) is part of each\n"
+	"  figure. Percentiles are measured values (nearest rank), in microseconds. After the\n"
 	"  rounds of a size the whole range is written through a mapping, and compared.",
 	options,
-	sizeof(options) / sizeof(options[0]),
+	ARRAY_SIZE(options),
 };
 
 static const char examples[] = "  gdrcopy_apiperf -s 64K -n 1000\n"
@@ -101,7 +92,7 @@ static int open_context(gdr_t *g)
 	return !*g;
 }
 
-/* One pin of the buffer's first `size` bytes, all calls on it, unpin; samples at `round`. */
+/* All calls on one pin of the buffer's first `size` bytes; samples at `round`. */
 static void one_round(struct state *s, size_t size, long round)
 {
 	unsigned long addr = (unsigned long)s->b.buf.mem.dptr;
@@ -124,7 +115,7 @@ static void one_round(struct state *s, size_t size, long round)
 	TIMED(s, MAP, round, gdr_map_v2(g, mh, &map, whole, s->b.mapping));
 	at = (uint8_t *)map + (addr - info.va);
 	if (size >= sizeof(word)) {
-		/* A read right behind a write would be charged with the write's way to memory. */
+		/* The read first: behind a write it would wait for the write to reach memory. */
 		TIMED(s, GET, round, barcopy_get32(mh, at, &word));
 		TIMED(s, PUT, round, barcopy_put32(mh, at, (uint32_t)round + 1));
 		if (barcopy_get32(mh, at, &word))
@@ -139,35 +130,30 @@ static void one_round(struct state *s, size_t size, long round)
 	TIMED(s, CLOSE, round, gdr_close(other));
 }
 
+static void must(int rc, const char *call)
+{
+	if (rc)
+		tool_fail("%s: %s", call, lib_error_text(rc));
+}
+
 /* Writes the whole range through a new mapping and compares. 0, or not. */
 static int verify(struct state *s, size_t size)
 {
 	unsigned long addr = (unsigned long)s->b.buf.mem.dptr;
+	uint8_t *host = s->test.host;
 	gdr_t g = s->b.buf.g;
 	gdr_info_t info;
 	gdr_mh_t mh;
-	size_t whole;
 	void *map;
-	int rc;
 
-	rc = gdr_pin_buffer_v2(g, addr, size, GDR_PIN_FLAG_DEFAULT, &mh);
-	if (rc)
-		tool_fail("gdr_pin_buffer_v2: %s", lib_error_text(rc));
-	rc = gdr_get_info_v2(g, mh, &info);
-	if (rc)
-		tool_fail("gdr_get_info_v2: %s", lib_error_text(rc));
-	whole = (size_t)(addr - info.va) + size;
-	rc = gdr_map_v2(g, mh, &map, whole, s->b.mapping);
-	if (rc)
-		tool_fail("gdr_map_v2: %s", lib_error_text(rc));
-	copytest_before_write(&s->test, s->test.host, 0, size);
-	rc = gdr_copy_to_mapping(mh, (uint8_t *)map + (addr - info.va), s->test.host, size);
-	if (rc)
-		tool_fail("gdr_copy_to_mapping: %s", lib_error_text(rc));
-	rc = gdr_unpin_buffer(g, mh); /* unmaps too */
-	if (rc)
-		tool_fail("gdr_unpin_buffer: %s", lib_error_text(rc));
-	return copytest_after_write(&s->test);
+	must(gdr_pin_buffer_v2(g, addr, size, GDR_PIN_FLAG_DEFAULT, &mh), "gdr_pin_buffer_v2");
+	must(gdr_get_info_v2(g, mh, &info), "gdr_get_info_v2");
+	must(gdr_map_v2(g, mh, &map, addr - info.va + size, s->b.mapping), "gdr_map_v2");
+	copytest_before(&s->test, WRITE, host, 0, size);
+	must(gdr_copy_to_mapping(mh, (uint8_t *)map + (addr - info.va), host, size),
+	     "gdr_copy_to_mapping");
+	must(gdr_unpin_buffer(g, mh), "gdr_unpin_buffer"); /* unmaps too */
+	return copytest_after(&s->test, WRITE, host, 0, size);
 }
 
 /* The calls of a size in which no word fits have no samples. */
@@ -178,36 +164,24 @@ static bool measured(enum call call, size_t size)
 
 static void print_histogram(const struct stats_bin *bin, long count)
 {
+	static const char bar[] = "########################################";
 	size_t most = 1;
-	long i;
-	int n;
 
-	for (i = 0; i < count; i++)
+	for (long i = 0; i < count; i++)
 		if (bin[i].count > most)
 			most = bin[i].count;
-	for (i = 0; i < count; i++) {
-		printf("    %10.3f to %10.3f us %8zu%s", bin[i].from, bin[i].to, bin[i].count,
-		       bin[i].count ? " " : "");
-		for (n = (int)((bin[i].count * 40 + most - 1) / most); n; n--)
-			putchar('#');
-		putchar('\n');
-	}
+	for (long i = 0; i < count; i++)
+		printf("    %10.3f to %10.3f us %8zu%s%.*s\n", bin[i].from, bin[i].to, bin[i].count,
+		       bin[i].count ? " " : "", (int)((bin[i].count * 40 + most - 1) / most), bar);
 }
 
 static void json_call(struct json *j, const char *name, const struct stats *st,
 		      const struct stats_bin *bin, long bins)
 {
-	long i;
-
 	json_object(j, name);
-	json_uint(j, "iterations", st->count);
-	json_number(j, "p0", st->p0);
-	json_number(j, "p50", st->p50);
-	json_number(j, "p99", st->p99);
-	json_number(j, "mean", st->mean);
-	json_number(j, "max", st->max);
+	bench_json_stats(j, st);
 	json_array(j, "histogram");
-	for (i = 0; i < bins; i++) {
+	for (long i = 0; i < bins; i++) {
 		json_object(j, NULL);
 		json_number(j, "from", bin[i].from);
 		json_number(j, "to", bin[i].to);

@@ -8,9 +8,7 @@
 #include "common/bench.h"
 #include "common/copytest.h"
 #include "common/exit.h"
-#include "common/progress.h"
 #include "common/timing.h"
-#include "common/words.h"
 
 #define MIB	  (1024.0 * 1024.0)
 #define MAX_SIZES (8 * sizeof(size_t) + 1) /* powers of two, and the copy size itself */
@@ -22,22 +20,21 @@ static struct {
 } opt = { .writes = -1, .reads = -1 };
 
 static const struct opt options[] = {
-	{ 's', "size", OPT_SIZE, &opt.size, "SIZE", "bytes of the buffer (128K; 16M with -l)", 1, 0,
-	  NULL },
-	{ 'c', "copy-size", OPT_SIZE, &opt.copy_size, "SIZE",
-	  "bytes of one copy (the buffer from the offset on);\n"
-	  "with -l of the last and largest",
-	  1, 0, NULL },
-	{ 'o', "offset", OPT_SIZE, &opt.offset, "SIZE",
-	  "first byte of the copies in the buffer (0)", 0, 0, NULL },
-	{ 'l', "sweep", OPT_FLAG, &opt.sweep, NULL, "all powers of two from 1 to the copy size", 0,
-	  0, NULL },
-	{ 'w', "write-iters", OPT_COUNT, &opt.writes, "N",
-	  "copies to the GPU (4 GiB in all, 10 to 10000); 0: none", 0, 1000000000, NULL },
-	{ 'r', "read-iters", OPT_COUNT, &opt.reads, "N",
-	  "copies from the GPU (256 MiB in all, 10 to 10000);\n"
-	  "0: none",
-	  0, 1000000000, NULL },
+	OPTION_SIZE('s', "size", &opt.size, "bytes of the buffer (128K; 16M with -l)", 1, 0),
+	OPTION_SIZE('c', "copy-size", &opt.copy_size,
+		    "bytes of one copy (the buffer from the offset on);\n"
+		    "with -l of the last and largest",
+		    1, 0),
+	OPTION_SIZE('o', "offset", &opt.offset, "first byte of the copies in the buffer (0)", 0, 0),
+	OPTION_FLAG('l', "sweep", &opt.sweep,
+		    "all powers of two from 1 to the copy size; from 64K on the\n"
+		    "two variables that give UCX the measured figures too"),
+	OPTION_COUNT('w', "write-iters", &opt.writes,
+		     "copies to the GPU (4 GiB in all, 10 to 10000); 0: none", 0, 1000000000),
+	OPTION_COUNT('r', "read-iters", &opt.reads,
+		     "copies from the GPU (256 MiB in all, 10 to 10000);\n"
+		     "0: none",
+		     0, 1000000000),
 };
 
 static const struct tool tool = {
@@ -47,16 +44,17 @@ static const struct tool tool = {
 	"  copies); the clock is read once before and once after the whole loop. MiB/s are 2^20\n"
 	"  bytes a second; the lines at the end, in the form of GDRCopy's copybw, call them MB/s.\n"
 	"  Host memory is pageable and, where it fits, stays in the CPU's caches.\n"
-	"  Before each loop both sides get random bytes, through cuMemcpy on the GPU's side; "
-	"after\n"
-	"  it every byte of the buffer is compared.",
+	"  Before each loop both sides get random bytes, through cuMemcpy on the GPU's side;\n"
+	"  after it every byte of the buffer is compared.",
 	options,
-	sizeof(options) / sizeof(options[0]),
+	ARRAY_SIZE(options),
 };
 
 static const char examples[] =
 	"  gdrcopy_copybw -s 16M -l -c 1M\n"
 	"      every power of two up to 1 MiB, in a buffer of 16 MiB\n"
+	"  gdrcopy_copybw -s 64K -l | grep '^export UCX_'\n"
+	"      the variables that give UCX the figures of this machine\n"
 	"  gdrcopy_copybw -s 64K -w 100 -r 100 --json\n"
 	"      a health check: status 0 only if GPU memory was reached and all data were right\n"
 	"  gdrcopy_copybw -a cuMemHostAlloc\n"
@@ -69,77 +67,48 @@ struct result {
 
 static struct row {
 	size_t size;
-	struct result write, read;
+	struct result result[DIRECTIONS];
 } rows[MAX_SIZES];
 
-/* Iterations for a size: the user's, or those that move `total` bytes, from 10 to 10000. */
-static long iterations(long asked, size_t size, size_t total)
+static inline __attribute__((always_inline)) int copies(const struct bench *b, enum direction dir,
+							uint8_t *host, size_t size, long count)
 {
-	size_t n = total / size;
+	uint8_t *gpu = b->buf.cpu + opt.offset;
+	gdr_mh_t mh = b->buf.mh;
+	int rc = 0;
 
-	if (asked >= 0)
-		return asked;
-	return n < 10 ? 10 : n > 10000 ? 10000 : (long)n;
+	for (long i = 0; i < count; i++)
+		rc |= dir == WRITE ? gdr_copy_to_mapping(mh, gpu, host, size)
+				   : gdr_copy_from_mapping(mh, host, gpu, size);
+	return rc;
 }
 
-static long warm_up(long iters)
+/* 0, or not if the data were wrong; ends the tool if a copy failed. */
+static int measure(struct bench *b, struct copytest *t, enum direction dir, size_t size,
+		   struct result *res)
 {
-	return iters > 100 ? 10 : (iters + 9) / 10;
-}
+	uint64_t t0, t1;
+	long warm_up;
+	int rc;
 
-/* Ends the tool if a copy failed. */
-static void check(int rc, const char *call)
-{
+	res->iters = dir == WRITE ? bench_iterations(opt.writes, size, (size_t)4 << 30, 10)
+				  : bench_iterations(opt.reads, size, (size_t)256 << 20, 10);
+	if (!res->iters)
+		return 0;
+	warm_up = res->iters > 100 ? 10 : (res->iters + 9) / 10;
+	progress_show(direction_name[dir], size);
+	copytest_before(t, dir, t->host, opt.offset, size);
+	rc = copies(b, dir, t->host, size, warm_up);
+	t0 = timing_ticks();
+	/* with a constant direction: no branch is timed */
+	rc |= dir == WRITE ? copies(b, WRITE, t->host, size, res->iters)
+			   : copies(b, READ, t->host, size, res->iters);
+	t1 = timing_ticks();
 	if (rc)
-		tool_fail("%s: %s", call, lib_error_text(rc));
-}
-
-static int run_write(struct bench *b, struct copytest *t, size_t size, struct result *res)
-{
-	uint8_t *dst = b->buf.cpu + opt.offset;
-	gdr_mh_t mh = b->buf.mh;
-	uint64_t t0, t1;
-	int rc = 0;
-	long i;
-
-	res->iters = iterations(opt.writes, size, (size_t)4 << 30);
-	if (!res->iters)
-		return 0;
-	progress_show("write", size);
-	copytest_before_write(t, t->host, opt.offset, size);
-	for (i = 0; i < warm_up(res->iters); i++)
-		rc |= gdr_copy_to_mapping(mh, dst, t->host, size);
-	t0 = timing_ticks();
-	for (i = 0; i < res->iters; i++)
-		rc |= gdr_copy_to_mapping(mh, dst, t->host, size);
-	t1 = timing_ticks();
-	check(rc, "gdr_copy_to_mapping");
+		tool_fail("gdr_copy_%s_mapping: %s", dir == WRITE ? "to" : "from",
+			  lib_error_text(rc));
 	res->seconds = (double)(t1 - t0) * timing.ns_per_tick * 1e-9;
-	return copytest_after_write(t);
-}
-
-static int run_read(struct bench *b, struct copytest *t, size_t size, struct result *res)
-{
-	const uint8_t *src = b->buf.cpu + opt.offset;
-	gdr_mh_t mh = b->buf.mh;
-	uint64_t t0, t1;
-	int rc = 0;
-	long i;
-
-	res->iters = iterations(opt.reads, size, (size_t)256 << 20);
-	if (!res->iters)
-		return 0;
-	progress_show("read", size);
-	copytest_before_read(t, t->host, opt.offset, size);
-	for (i = 0; i < warm_up(res->iters); i++)
-		rc |= gdr_copy_from_mapping(mh, t->host, src, size);
-	t0 = timing_ticks();
-	for (i = 0; i < res->iters; i++)
-		rc |= gdr_copy_from_mapping(mh, t->host, src, size);
-	t1 = timing_ticks();
-	check(rc, "gdr_copy_from_mapping");
-	res->seconds = (double)(t1 - t0) * timing.ns_per_tick * 1e-9;
-	return copytest_after_read(t, t->host, opt.offset, size);
+	return copytest_after(t, dir, t->host, opt.offset, size);
 }
 
 static double mib_per_s(const struct result *res, size_t size)
@@ -167,19 +136,40 @@ static void json_result(struct json *j, const char *key, const struct result *re
 }
 
 /* One direction of one size as tests/copybw.cpp of GDRCopy 2.6 prints it: its MB are 2^20 bytes. */
-static void print_as_gdrcopy(const char *doing, const char *name, const struct result *res,
-			     size_t size)
+static void print_as_gdrcopy(const struct row *row, enum direction dir)
 {
-	if (!res->iters)
-		return;
-	printf("%s test, size=%zu offset=%zu num_iters=%ld\n%s BW: %gMB/s\n", doing, size,
-	       opt.offset, res->iters, name, mib_per_s(res, size));
+	const struct result *res = &row->result[dir];
+
+	if (res->iters)
+		printf("%s test, size=%zu offset=%zu num_iters=%ld\n%s BW: %gMB/s\n",
+		       dir == WRITE ? "writing" : "reading", row->size, opt.offset, res->iters,
+		       direction_name[dir], mib_per_s(res, row->size));
 }
 
-/* Any copy at all was asked for. */
-static bool copies(void)
+/*
+ * UCX takes a copy of n bytes for latency + n / bandwidth and chooses its protocols by that. The line
+ * through the copies of 8 bytes and of 64 KiB gives the two; UCX's MB are 2^20 bytes too.
+ */
+static void print_for_ucx(size_t count)
 {
-	return opt.writes || opt.reads;
+	enum { SHORT = 3, LONG = 16 }; /* rows of a sweep are powers of two */
+	double us[DIRECTIONS], mib_s[DIRECTIONS];
+
+	if (!opt.sweep || count <= LONG || !opt.writes || !opt.reads)
+		return;
+	for (int dir = 0; dir < DIRECTIONS; dir++) {
+		const struct result *a = &rows[SHORT].result[dir], *b = &rows[LONG].result[dir];
+		double first = a->seconds / (double)a->iters, last = b->seconds / (double)b->iters;
+
+		if (last <= first)
+			return;
+		us[dir] = first * 1e6;
+		mib_s[dir] = (double)(rows[LONG].size - rows[SHORT].size) / MIB / (last - first);
+	}
+	printf("\nfor UCX (docs/clients.md), from copies of 8 bytes and 64 KiB:\n"
+	       "export UCX_GDR_COPY_BW=0MBs,get_dedicated:%.0fMBs,put_shared:%.0fMBs\n"
+	       "export UCX_GDR_COPY_LAT=get:%.2fus,put:%.2fus\n",
+	       mib_s[READ], mib_s[WRITE], us[READ], us[WRITE]);
 }
 
 static void settle_options(void)
@@ -200,8 +190,8 @@ static void settle_options(void)
 static void print_row(const struct row *row)
 {
 	printf("%12zu", row->size);
-	print_column(&row->write, row->size);
-	print_column(&row->read, row->size);
+	for (int dir = 0; dir < DIRECTIONS; dir++)
+		print_column(&row->result[dir], row->size);
 	printf("\n");
 	fflush(stdout);
 }
@@ -210,27 +200,26 @@ static void json_row(struct json *j, const struct row *row)
 {
 	json_object(j, NULL);
 	json_uint(j, "size", row->size);
-	json_result(j, "write", &row->write, row->size);
-	json_result(j, "read", &row->read, row->size);
+	for (int dir = 0; dir < DIRECTIONS; dir++)
+		json_result(j, direction_name[dir], &row->result[dir], row->size);
 	json_end(j);
 }
 
-/* All sizes, each printed when it is measured; *count those of them that were. 0, or not. */
-static int measure(struct bench *b, struct copytest *t, struct json *j, size_t *count)
+/* All sizes, each printed when it is measured; *count of them were right. 0, or not. */
+static int run(struct bench *b, struct copytest *t, struct json *j, size_t *count)
 {
-	size_t size;
-	int rc;
+	size_t size = opt.sweep ? 1 : opt.copy_size;
 
-	for (size = opt.sweep ? 1 : opt.copy_size; size;
-	     size = bench_next_size(size, opt.copy_size)) {
+	for (; size; size = bench_next_size(size, opt.copy_size)) {
 		struct row *row = &rows[*count];
 
 		row->size = size;
-		rc = run_write(b, t, size, &row->write);
-		if (!rc)
-			rc = run_read(b, t, size, &row->read);
-		if (rc)
-			return rc;
+		for (int dir = 0; dir < DIRECTIONS; dir++) {
+			int rc = measure(b, t, (enum direction)dir, size, &row->result[dir]);
+
+			if (rc)
+				return rc;
+		}
 		progress_clear();
 		if (b->json)
 			json_row(j, row);
@@ -241,10 +230,20 @@ static int measure(struct bench *b, struct copytest *t, struct json *j, size_t *
 	return 0;
 }
 
+static void print_end(size_t count)
+{
+	printf("\n");
+	for (size_t i = 0; i < count; i++)
+		for (int dir = 0; dir < DIRECTIONS; dir++)
+			print_as_gdrcopy(&rows[i], (enum direction)dir);
+	print_for_ucx(count);
+	bench_print_verified(opt.writes || opt.reads);
+}
+
 int main(int argc, char **argv)
 {
-	size_t count = 0, i;
 	struct copytest t;
+	size_t count = 0;
 	struct bench b;
 	struct json j;
 	int rc;
@@ -263,18 +262,13 @@ int main(int argc, char **argv)
 		printf("offset:   %zu\n\n%12s %14s %10s %14s %10s\n", opt.offset, "bytes",
 		       "write MiB/s", "copies", "read MiB/s", "copies");
 	}
-	rc = measure(&b, &t, &j, &count);
+	rc = run(&b, &t, &j, &count);
 	if (b.json) {
 		json_end(&j);
-		bench_json_verified(&j, rc, copies());
+		bench_json_verified(&j, rc, opt.writes || opt.reads);
 		json_finish(&j, stdout);
 	} else if (!rc) {
-		printf("\n");
-		for (i = 0; i < count; i++) {
-			print_as_gdrcopy("writing", "write", &rows[i].write, rows[i].size);
-			print_as_gdrcopy("reading", "read", &rows[i].read, rows[i].size);
-		}
-		bench_print_verified(copies());
+		print_end(count);
 	}
 	copytest_free(&t);
 	bench_stop(&b);

@@ -5,15 +5,12 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/bench.h"
-#include "common/cache.h"
 #include "common/copytest.h"
 #include "common/exit.h"
-#include "common/progress.h"
-#include "common/stats.h"
 #include "common/timing.h"
-#include "common/words.h"
 
 static struct {
 	size_t size;
@@ -22,43 +19,37 @@ static struct {
 } opt = { .size = (size_t)4 << 20, .writes = -1, .reads = -1 };
 
 static const struct opt options[] = {
-	{ 's', "size", OPT_SIZE, &opt.size, "SIZE", "largest copy, and the buffer (4M)", 1, 0,
-	  NULL },
-	{ 'w', "write-iters", OPT_COUNT, &opt.writes, "N",
-	  "copies to the GPU a size (1 GiB in all, 100 to 10000);\n"
-	  "0: none",
-	  0, 100000000, NULL },
-	{ 'r', "read-iters", OPT_COUNT, &opt.reads, "N",
-	  "copies from the GPU a size (128 MiB in all, 100 to\n"
-	  "10000); 0: none",
-	  0, 100000000, NULL },
-	{ 'c', "compare", OPT_FLAG, &opt.compare, NULL,
-	  "time cuMemcpy of the same sizes too, with pageable and\n"
-	  "with page-locked host memory",
-	  0, 0, NULL },
-	{ 'E', "engine", OPT_FLAG, &opt.engine, NULL,
-	  "let the GPU's copy engine have what it copies faster\n"
-	  "(BARCOPY_COPY_ENGINE_AUTO), from page-locked host memory",
-	  0, 0, NULL },
-	{ 'C', "cold", OPT_FLAG, &opt.cold, NULL,
-	  "flush the host buffer from the CPU's caches before each\n"
-	  "copy",
-	  0, 0, NULL },
+	OPTION_SIZE('s', "size", &opt.size, "largest copy, and the buffer (4M)", 1, 0),
+	OPTION_COUNT('w', "write-iters", &opt.writes,
+		     "copies to the GPU a size (1 GiB in all, 100 to 10000);\n"
+		     "0: none",
+		     0, 100000000),
+	OPTION_COUNT('r', "read-iters", &opt.reads,
+		     "copies from the GPU a size (128 MiB in all, 100 to\n"
+		     "10000); 0: none",
+		     0, 100000000),
+	OPTION_FLAG('c', "compare", &opt.compare,
+		    "time cuMemcpy of the same sizes too, with pageable and\n"
+		    "with page-locked host memory"),
+	OPTION_FLAG('E', "engine", &opt.engine,
+		    "let the GPU's copy engine do the copies that it does faster\n"
+		    "(BARCOPY_COPY_ENGINE_AUTO), from page-locked host memory"),
+	OPTION_FLAG('C', "cold", &opt.cold,
+		    "let CUDA overwrite the range before each copy, so that the\n"
+		    "CPU's caches have none of it; for cached mappings only"),
 };
 
 static const struct tool tool = {
 	"gdrcopy_copylat",
 	"Measures the latency of single CPU copies to and from GPU memory, by size.",
 	"  Each call is timed by itself, after 10 untimed ones; the cost of one reading of the\n"
-	"  clock (-v prints it) is part of each figure. P0, P50 and P99 are values that were\n"
-	"  seen (nearest rank), in microseconds. A write is over when the CPU's fence is, not "
-	"when\n"
-	"  the GPU has the data. cuMemcpy is called synchronously and over when it returns.\n"
-	"  Before each loop both sides get random bytes, through cuMemcpy on the GPU's side; "
-	"after\n"
-	"  it every byte of the buffer is compared.",
+	"  clock (-v prints it) is part of each figure. P0, P50 and P99 are measured values\n"
+	"  (nearest rank), in microseconds. A write ends with the CPU's fence, not when the GPU\n"
+	"  has the data. cuMemcpy is called synchronously and ends when it returns.\n"
+	"  Before each loop both sides get random bytes, through cuMemcpy on the GPU's side;\n"
+	"  after it every byte of the buffer is compared.",
 	options,
-	sizeof(options) / sizeof(options[0]),
+	ARRAY_SIZE(options),
 };
 
 static const char examples[] = "  gdrcopy_copylat -s 64K\n"
@@ -68,11 +59,11 @@ static const char examples[] = "  gdrcopy_copylat -s 64K\n"
 			       "  gdrcopy_copylat -s 1M -E -w 0\n"
 			       "      reads, large ones by the copy engine";
 
-enum direction { WRITE, READ };
-enum way { MAPPING, CUDA_PAGEABLE, CUDA_PINNED, WAYS };
+enum method { MAPPING, CUDA_PAGEABLE, CUDA_PINNED, METHODS };
 
-static const char *const direction_name[] = { "write", "read" };
-static const char *const way_name[] = { "mapping", "cuMemcpy_pageable", "cuMemcpy_pinned" };
+static const char *const method_name[] = { "mapping", "cuMemcpy_pageable", "cuMemcpy_pinned" };
+
+enum { COLD_BYTE = 0x5a }; /* what CUDA writes with -C */
 
 struct state {
 	struct bench b;
@@ -81,130 +72,114 @@ struct state {
 	uint64_t *sample; /* one a call */
 };
 
-/* One copy of each kind; `host` and the start of the buffer. 0, or not. */
-static inline int write_mapping(struct state *s, uint8_t *host, size_t size)
+static int methods(void)
 {
-	return gdr_copy_to_mapping(s->b.buf.mh, s->b.buf.cpu, host, size);
+	return opt.compare ? METHODS : 1;
 }
 
-static inline int read_mapping(struct state *s, uint8_t *host, size_t size)
+/* One copy between `host` and the start of the buffer. 0, or not. */
+static inline __attribute__((always_inline)) int copy(struct state *s, enum direction dir,
+						      bool mapping, uint8_t *host, size_t size)
 {
-	return gdr_copy_from_mapping(s->b.buf.mh, host, s->b.buf.cpu, size);
+	const struct buffer *buf = &s->b.buf;
+
+	if (mapping)
+		return dir == WRITE ? gdr_copy_to_mapping(buf->mh, buf->cpu, host, size)
+				    : gdr_copy_from_mapping(buf->mh, host, buf->cpu, size);
+	return (dir == WRITE ? cu.MemcpyHtoD(buf->mem.dptr, host, size)
+			     : cu.MemcpyDtoH(host, buf->mem.dptr, size)) != CUDA_SUCCESS;
 }
 
-static inline int write_cuda(struct state *s, uint8_t *host, size_t size)
+/* The GPU writes the range, which takes its lines out of the CPU's caches. */
+static void make_cold(struct state *s, size_t size)
 {
-	return cu.MemcpyHtoD(s->b.buf.mem.dptr, host, size) != CUDA_SUCCESS;
+	cuda_must(cu.MemsetD8(s->b.buf.mem.dptr, COLD_BYTE, size), "cuMemsetD8");
+	cuda_must(cu.CtxSynchronize(), "cuCtxSynchronize");
 }
 
-static inline int read_cuda(struct state *s, uint8_t *host, size_t size)
+/* Inlined into each caller, where `dir` and `mapping` are constant: no branch is timed. */
+static inline __attribute__((always_inline)) int timed_loop(struct state *s, enum direction dir,
+							    bool mapping, uint8_t *host,
+							    size_t size, long iters)
 {
-	return cu.MemcpyDtoH(host, s->b.buf.mem.dptr, size) != CUDA_SUCCESS;
-}
-
-/* Inlined into each caller, where `copy` is a constant: no indirect call is timed. */
-static inline __attribute__((always_inline)) int
-timed_loop(struct state *s, int (*copy)(struct state *, uint8_t *, size_t), uint8_t *host,
-	   size_t size, long iters)
-{
-	uint64_t t0, t1;
 	int rc = 0;
-	long i;
 
-	for (i = 0; i < 10; i++)
-		rc |= copy(s, host, size);
-	for (i = 0; i < iters; i++) {
-		if (opt.cold)
-			cache_flush(host, size);
+	for (int i = 0; i < 10; i++)
+		rc |= copy(s, dir, mapping, host, size);
+	for (long i = 0; i < iters; i++) {
+		uint64_t t0;
+
+		if (opt.cold && mapping)
+			make_cold(s, size);
 		t0 = timing_ticks();
-		rc |= copy(s, host, size);
-		t1 = timing_ticks();
-		s->sample[i] = t1 - t0;
+		rc |= copy(s, dir, mapping, host, size);
+		s->sample[i] = timing_ticks() - t0;
 	}
 	return rc;
 }
 
-/* Iterations for a size: the user's, or those that move `total` bytes, from 100 to 10000. */
-static long iterations(long asked, size_t size, size_t total)
+/* Measures and verifies one size by one method; st->count is 0 if the user wants no iterations. */
+static int measure(struct state *s, enum direction dir, enum method method, size_t size,
+		   struct stats *st)
 {
-	size_t n = total / size;
-
-	if (asked >= 0)
-		return asked;
-	return n < 100 ? 100 : n > 10000 ? 10000 : (long)n;
-}
-
-/* Measures and verifies one size one way; *st has count 0 if the user wants no iterations. */
-static int measure(struct state *s, enum direction dir, enum way way, size_t size, struct stats *st)
-{
-	uint8_t *host = way == CUDA_PINNED || opt.engine ? s->pinned : s->test.host;
-	long iters = dir == WRITE ? iterations(opt.writes, size, (size_t)1 << 30)
-				  : iterations(opt.reads, size, (size_t)128 << 20);
+	uint8_t *host = method == CUDA_PINNED || opt.engine ? s->pinned : s->test.host;
+	bool mapping = method == MAPPING;
+	long iters = dir == WRITE ? bench_iterations(opt.writes, size, (size_t)1 << 30, 100)
+				  : bench_iterations(opt.reads, size, (size_t)128 << 20, 100);
 	int rc;
 
 	*st = (struct stats){ 0 };
 	if (!iters)
 		return 0;
 	progress_show(direction_name[dir], size);
-	if (dir == WRITE) {
-		copytest_before_write(&s->test, host, 0, size);
-		rc = way == MAPPING ? timed_loop(s, write_mapping, host, size, iters)
-				    : timed_loop(s, write_cuda, host, size, iters);
-	} else {
-		copytest_before_read(&s->test, host, 0, size);
-		rc = way == MAPPING ? timed_loop(s, read_mapping, host, size, iters)
-				    : timed_loop(s, read_cuda, host, size, iters);
+	copytest_before(&s->test, dir, host, 0, size);
+	if (dir == READ && mapping && opt.cold) { /* what the GPU writes is what has to arrive */
+		memset(s->test.expect, COLD_BYTE, size);
+		memset(host, ~COLD_BYTE, size);
 	}
+	if (dir == WRITE)
+		rc = mapping ? timed_loop(s, WRITE, true, host, size, iters)
+			     : timed_loop(s, WRITE, false, host, size, iters);
+	else
+		rc = mapping ? timed_loop(s, READ, true, host, size, iters)
+			     : timed_loop(s, READ, false, host, size, iters);
 	if (rc)
 		tool_fail("%s of %zu byte%s, %s: a call failed: %s", direction_name[dir], size,
-			  plural(size), way_name[way],
-			  way == MAPPING ? lib_error_text(rc) : "cuMemcpy");
+			  plural(size), method_name[method],
+			  mapping ? lib_error_text(rc) : "cuMemcpy");
 	stats_compute(st, s->sample, (size_t)iters, timing.ns_per_tick / 1000);
-	return dir == WRITE ? copytest_after_write(&s->test)
-			    : copytest_after_read(&s->test, host, 0, size);
+	return copytest_after(&s->test, dir, host, 0, size);
 }
 
 static void print_header(enum direction dir)
 {
-	int way;
-
 	if (opt.compare)
 		printf("\n%-12s %29s   %29s   %29s", direction_name[dir], "mapping",
 		       "cuMemcpy, pageable", "cuMemcpy, page-locked");
 	else
 		printf("\n%s", direction_name[dir]);
 	printf("\n%12s", "bytes");
-	for (way = 0; way < (opt.compare ? WAYS : 1); way++)
-		printf("%s %9s %9s %9s", way ? "  " : "", "P0 us", "P50 us", "P99 us");
+	for (int i = 0; i < methods(); i++)
+		printf("%s %9s %9s %9s", i ? "  " : "", "P0 us", "P50 us", "P99 us");
 	printf("\n");
 }
 
 static void print_row(size_t size, const struct stats *st)
 {
-	int way;
-
 	printf("%12zu", size);
-	for (way = 0; way < (opt.compare ? WAYS : 1); way++)
-		printf("%s %9.3f %9.3f %9.3f", way ? "  " : "", st[way].p0, st[way].p50,
-		       st[way].p99);
+	for (int i = 0; i < methods(); i++)
+		printf("%s %9.3f %9.3f %9.3f", i ? "  " : "", st[i].p0, st[i].p50, st[i].p99);
 	printf("\n");
 	fflush(stdout);
 }
 
 static void json_row(struct json *j, size_t size, const struct stats *st)
 {
-	int way;
-
 	json_object(j, NULL);
 	json_uint(j, "size", size);
-	for (way = 0; way < (opt.compare ? WAYS : 1); way++) {
-		json_object(j, way_name[way]);
-		json_uint(j, "iterations", st[way].count);
-		json_number(j, "p0", st[way].p0);
-		json_number(j, "p50", st[way].p50);
-		json_number(j, "p99", st[way].p99);
-		json_number(j, "mean", st[way].mean);
-		json_number(j, "max", st[way].max);
+	for (int i = 0; i < methods(); i++) {
+		json_object(j, method_name[i]);
+		bench_json_stats(j, &st[i]);
 		json_end(j);
 	}
 	json_end(j);
@@ -212,17 +187,16 @@ static void json_row(struct json *j, size_t size, const struct stats *st)
 
 static int run_direction(struct state *s, enum direction dir, struct json *j)
 {
-	struct stats st[WAYS];
-	int rc = 0, way;
-	size_t size;
+	struct stats st[METHODS];
+	int rc = 0;
 
 	if (s->b.json)
 		json_array(j, direction_name[dir]);
 	else if (dir == WRITE ? opt.writes : opt.reads)
 		print_header(dir);
-	for (size = 1; size; size = bench_next_size(size, opt.size)) {
-		for (way = 0; way < (opt.compare ? WAYS : 1) && !rc; way++)
-			rc = measure(s, dir, (enum way)way, size, &st[way]);
+	for (size_t size = 1; size; size = bench_next_size(size, opt.size)) {
+		for (int i = 0; i < methods() && !rc; i++)
+			rc = measure(s, dir, (enum method)i, size, &st[i]);
 		progress_clear();
 		if (rc || !st[0].count)
 			break;
@@ -236,46 +210,53 @@ static int run_direction(struct state *s, enum direction dir, struct json *j)
 	return rc;
 }
 
-static void use_engine(const struct bench *b)
+static void set_up(struct state *s)
 {
-	const barcopy_copy_options_t wish = { .struct_size = sizeof(wish),
-					      .engine_read_min = BARCOPY_COPY_ENGINE_AUTO,
-					      .engine_write_min = BARCOPY_COPY_ENGINE_AUTO };
-	int rc = barcopy_set_copy_options(b->buf.mh, &wish);
+	const barcopy_copy_options_t engine = { .struct_size = sizeof(engine),
+						.engine_read_min = BARCOPY_COPY_ENGINE_AUTO,
+						.engine_write_min = BARCOPY_COPY_ENGINE_AUTO };
+	long most = opt.writes > opt.reads ? opt.writes : opt.reads;
+	int rc = 0;
+	void *p;
 
+	bench_start(&s->b, opt.size);
+	if (opt.cold && s->b.buf.info.mapping_type != GDR_MAPPING_TYPE_CACHING)
+		tool_cannot("-C needs a cached mapping, this one is %s; ask for one with -M cache, "
+			    "where the hardware has it",
+			    buffer_mapping_name(&s->b.buf));
+	if (opt.cold && !cu.MemsetD8)
+		tool_cannot("-C: libcuda has no cuMemsetD8; a newer NVIDIA driver is needed");
+	copytest_init(&s->test, &s->b.buf.mem, opt.size);
+	if (opt.engine)
+		rc = barcopy_set_copy_options(s->b.buf.mh, &engine);
 	if (rc)
 		tool_fail("--engine: %s", lib_error_text(rc));
+	if (opt.compare || opt.engine) {
+		cuda_must(cu.MemHostAlloc(&p, copytest_host_size(opt.size), 0), "cuMemHostAlloc");
+		s->pinned = p;
+	}
+	s->sample = tool_calloc((size_t)(most > 10000 ? most : 10000), sizeof(*s->sample));
 }
 
 int main(int argc, char **argv)
 {
 	struct state s = { 0 };
-	long most;
 	struct json j;
-	void *p;
 	int rc;
 
 	opts_examples(examples);
 	bench_options(&s.b, &tool, argc, argv);
-	bench_start(&s.b, opt.size);
-	copytest_init(&s.test, &s.b.buf.mem, opt.size);
-	if (opt.engine)
-		use_engine(&s.b);
-	if (opt.compare || opt.engine) {
-		cuda_must(cu.MemHostAlloc(&p, copytest_host_size(opt.size), 0), "cuMemHostAlloc");
-		s.pinned = p;
-	}
-	most = opt.writes > opt.reads ? opt.writes : opt.reads;
-	s.sample = tool_calloc((size_t)(most > 10000 ? most : 10000), sizeof(*s.sample));
+	set_up(&s);
 	if (s.b.json) {
 		bench_json(&s.b, &j);
 		json_bool(&j, "cold", opt.cold);
 		json_bool(&j, "engine", opt.engine);
 		json_string(&j, "unit", "us");
-	} else if (opt.cold || opt.engine) {
-		printf("host:     %s%s%s\n", opt.engine ? "page-locked, for the copy engine" : "",
-		       opt.cold && opt.engine ? "; " : "",
-		       opt.cold ? "flushed from the caches before each copy" : "");
+	} else {
+		if (opt.engine)
+			printf("host:     page-locked, for the copy engine\n");
+		if (opt.cold)
+			printf("cache:    cold: CUDA overwrites the range before each copy\n");
 	}
 
 	rc = run_direction(&s, WRITE, &j);

@@ -21,7 +21,7 @@
 
 #include "barcopy.h"
 #include "common/exit.h"
-#include "common/json_error.h"
+#include "common/json.h"
 #include "common/opts.h"
 #include "common/sim.h"
 #include "doctor/subjects.h"
@@ -32,12 +32,7 @@ static struct {
 	const char *sim_dir;
 } opt;
 
-static const struct opt options[] = {
-	{ 0, "json", OPT_FLAG, &opt.json, NULL, "one JSON document on standard output", 0, 0,
-	  NULL },
-	{ 0, "sim", OPT_TEXT, &opt.sim_dir, "DIR",
-	  "run on the stand-in libraries in DIR, without a GPU", 0, 0, NULL },
-};
+static const struct opt options[] = { OPTION_JSON(&opt.json), OPTION_SIM(&opt.sim_dir) };
 
 static const struct tool tool = {
 	"gdrcopy_doctor",
@@ -49,7 +44,7 @@ static const struct tool tool = {
 	"  check. Ordinary GPU memory is that of cudaMalloc, on an integrated GPU that of\n"
 	"  cudaHostAlloc.",
 	options,
-	sizeof(options) / sizeof(options[0]),
+	ARRAY_SIZE(options),
 };
 
 static const char exit_text[] =
@@ -67,14 +62,9 @@ static const char examples[] = "  gdrcopy_doctor\n"
 
 static void parse(int argc, char **argv)
 {
-	int major = 0, minor = 0;
-	char version[64];
-
-	gdr_runtime_get_version(&major, &minor);
-	snprintf(version, sizeof(version), "%s (libgdrapi %d.%d)", BARCOPY_VERSION, major, minor);
 	opts_exit_status(ANSWER_UNKNOWN, exit_text);
 	opts_examples(examples);
-	opts_parse(&tool, NULL, 0, version, argc, argv);
+	opts_parse(&tool, NULL, 0, argc, argv);
 	if (opt.json)
 		json_report_errors();
 	sim_enter(opt.sim_dir, argv);

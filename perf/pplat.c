@@ -8,10 +8,8 @@
 #include <stdlib.h>
 
 #include "common/exit.h"
-#include "common/progress.h"
 #include "common/stats.h"
 #include "common/timing.h"
-#include "common/words.h"
 #include "pplat/rounds.h"
 
 enum mode { CPU_FIRST, GPU_FIRST };

@@ -9,7 +9,6 @@
 
 #include "common/exit.h"
 #include "common/json.h"
-#include "common/json_error.h"
 #include "common/opts.h"
 #include "common/sim.h"
 #include "sanity/names.h"
@@ -38,20 +37,13 @@ static const struct opt options[] = {
 	{ 's', "no-summary", OPT_FLAG, &opt.no_summary, NULL, "without the last line", 0, 0, NULL },
 	{ 'e', "extended", OPT_FLAG, &opt.extended, NULL,
 	  "changes nothing: every test is always run", 0, 0, NULL },
-	{ 'd', "device", OPT_COUNT, &opt.device, "N", "CUDA device (0)", 0, 1 << 20, NULL },
-	{ 'a', "alloc", OPT_CHOICE, &opt.kind, "KIND",
-	  "cuMemAlloc, cuMemCreate or cuMemHostAlloc; without it the\n"
-	  "first of them that can be pinned and mapped here, but host\n"
-	  "memory (the last) only on an integrated GPU",
-	  0, 0, mem_kind_name },
+	OPTION_DEVICE(&opt.device),
+	OPTION_ALLOC(&opt.kind),
 	{ 0, "timeout", OPT_COUNT, &opt.seconds, "N",
 	  "seconds that one test may take, with -q all of them (60)", 1, 86400, NULL },
-	{ 'v', "verbose", OPT_FLAG, &opt.verbose, NULL, "what the tests found out, and their times",
-	  0, 0, NULL },
-	{ 0, "json", OPT_FLAG, &opt.json, NULL, "one JSON document on standard output", 0, 0,
-	  NULL },
-	{ 0, "sim", OPT_TEXT, &opt.sim_dir, "DIR",
-	  "run on the stand-in libraries in DIR, without a GPU", 0, 0, NULL },
+	OPTION_FLAG('v', "verbose", &opt.verbose, "what the tests found out, and their times"),
+	OPTION_JSON(&opt.json),
+	OPTION_SIM(&opt.sim_dir),
 };
 
 static const struct tool tool = {
@@ -64,7 +56,7 @@ static const struct tool tool = {
 	"  The last line is \"Total: N, Passed: N, Failed: N, Waived: N\", as GDRCopy's sanity has "
 	"it.",
 	options,
-	sizeof(options) / sizeof(options[0]),
+	ARRAY_SIZE(options),
 };
 
 static const char exit_text[] =
@@ -118,11 +110,9 @@ static void print_gpu(const struct probe *p)
 
 	if (p->simulated)
 		printf("%s: running on the stand-in %s: no GPU is used\n", tool_name, p->libcuda);
-	printf("GPU:      %d: %s, CUDA driver %d.%d", gpu->ordinal, gpu->name,
-	       gpu->driver_version / 1000, gpu->driver_version % 1000 / 10);
-	if (gpu->kernel_driver[0] && !p->simulated)
-		printf(" (%s)", gpu->kernel_driver);
-	printf("\n");
+	printf("GPU:      %d: %s, CUDA driver %s%s%s%s\n", gpu->ordinal, gpu->name,
+	       gpu->cuda_version, gpu->kernel_driver[0] ? " (" : "", gpu->kernel_driver,
+	       gpu->kernel_driver[0] ? ")" : "");
 }
 
 static void print_memory(const struct probe *p)
@@ -284,14 +274,9 @@ static void list_tests(void)
 
 static void parse(int argc, char **argv)
 {
-	int major = 0, minor = 0;
-	char version[64];
-
-	gdr_runtime_get_version(&major, &minor);
-	snprintf(version, sizeof(version), "%s (libgdrapi %d.%d)", BARCOPY_VERSION, major, minor);
 	opts_exit_status(TOOL_FAIL, exit_text);
 	opts_examples(examples);
-	opts_parse(&tool, NULL, 0, version, argc, argv);
+	opts_parse(&tool, NULL, 0, argc, argv);
 	if (opt.json)
 		json_report_errors();
 }

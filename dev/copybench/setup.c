@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "common/exit.h"
-#include "common/progress.h"
 #include "common/timing.h"
 #include "copy/fence.h"
 

@@ -7,54 +7,33 @@
 #include <string.h>
 
 #include "exit.h"
-#include "json_error.h"
+#include "json.h"
 #include "sim.h"
 #include "timing.h"
-#include "words.h"
 
 static const char *const mapping_choice[] = { "default", "wc", "cache", "device", NULL };
-
-/* The release that the tools were built from, and the level of the library in use. */
-static void versions(char *text, size_t size)
-{
-	int major = 0, minor = 0;
-
-	gdr_runtime_get_version(&major, &minor);
-	snprintf(text, size, "%s (libgdrapi %d.%d)", BARCOPY_VERSION, major, minor);
-}
 
 void bench_options(struct bench *b, const struct tool *tool, int argc, char **argv)
 {
 	const struct opt common[] = {
-		{ 'd', "device", OPT_COUNT, &b->device, "N", "CUDA device (0)", 0, 1 << 20, NULL },
-		{ 'a', "alloc", OPT_CHOICE, &b->alloc, "KIND",
-		  "cuMemAlloc, cuMemCreate or cuMemHostAlloc; without it the\n"
-		  "first of them that can be pinned and mapped here, but host\n"
-		  "memory (the last) only on an integrated GPU",
-		  0, 0, mem_kind_name },
-		{ 'M', "mapping", OPT_CHOICE, &b->mapping, "TYPE",
-		  "default, wc, cache or device (default)", 0, 0, mapping_choice },
-		{ 'v', "verbose", OPT_FLAG, &b->verbose, NULL, "addresses, files and the clock too",
-		  0, 0, NULL },
-		{ 0, "json", OPT_FLAG, &b->json, NULL, "one JSON document on standard output", 0, 0,
-		  NULL },
-		{ 0, "sim", OPT_TEXT, &b->sim_dir, "DIR",
-		  "run on the stand-in libraries in DIR, without a GPU", 0, 0, NULL },
-		{ 0, "no-numa", OPT_FLAG, &b->no_numa, NULL, "do not move to the GPU's NUMA node",
-		  0, 0, NULL },
+		OPTION_DEVICE(&b->device),
+		OPTION_ALLOC(&b->alloc),
+		OPTION_CHOICE('M', "mapping", &b->mapping, "TYPE",
+			      "default, wc, cache or device (default)", mapping_choice),
+		OPTION_FLAG('v', "verbose", &b->verbose, "addresses, files and the clock too"),
+		OPTION_JSON(&b->json),
+		OPTION_SIM(&b->sim_dir),
+		OPTION_FLAG(0, "no-numa", &b->no_numa, "do not move to the GPU's NUMA node"),
 	};
-	char version[64];
 
-	memset(b, 0, sizeof(*b));
-	b->alloc = ALLOC_ANY;
-	versions(version, sizeof(version));
-	opts_parse(tool, common, sizeof(common) / sizeof(common[0]), version, argc, argv);
+	*b = (struct bench){ .alloc = ALLOC_ANY };
+	opts_parse(tool, common, ARRAY_SIZE(common), argc, argv);
 	if (b->json)
 		json_report_errors();
 	sim_enter(b->sim_dir, argv);
 }
 
-/* x86 kernels name the model; arm64 kernels give the numbers of its identification register. */
+/* x86 kernels print the model's name, arm64 kernels the numbers of its identification register. */
 static void read_cpu_model(char *text, size_t size)
 {
 	FILE *f = fopen("/proc/cpuinfo", "re");
@@ -114,10 +93,8 @@ void bench_start(struct bench *b, size_t size)
 static void print_verbose(const struct bench *b)
 {
 	const struct buffer *buf = &b->buf;
-	char version[64];
 
-	versions(version, sizeof(version));
-	printf("version:  %s\n", version);
+	printf("version:  %s\n", opts_version());
 	printf("libcuda:  %s\n", cuda_dl_path());
 	printf("clock:    %s, %.3f ns a tick, %.1f ns a reading\n", timing_name(),
 	       timing.ns_per_tick, timing.overhead_ns);
@@ -137,9 +114,8 @@ void bench_facts(const struct bench *b)
 	printf("GPU:      %d: %s", b->gpu.ordinal, b->gpu.name);
 	if (b->gpu.pci[0])
 		printf(", PCI %s", b->gpu.pci);
-	printf(", CUDA driver %d.%d", b->gpu.driver_version / 1000,
-	       b->gpu.driver_version % 1000 / 10);
-	if (b->gpu.kernel_driver[0] && !cuda_dl_is_stand_in())
+	printf(", CUDA driver %s", b->gpu.cuda_version);
+	if (b->gpu.kernel_driver[0])
 		printf(" (%s)", b->gpu.kernel_driver);
 	printf("\nCPU:      %s, ", b->cpu_model);
 	if (b->numa.bound)
@@ -160,7 +136,6 @@ void bench_facts(const struct bench *b)
 void bench_json(const struct bench *b, struct json *j)
 {
 	const struct buffer *buf = &b->buf;
-	char text[64];
 
 	json_head_library(j);
 	json_bool(j, "simulated", cuda_dl_is_stand_in());
@@ -169,12 +144,8 @@ void bench_json(const struct bench *b, struct json *j)
 	json_int(j, "device", b->gpu.ordinal);
 	json_string(j, "name", b->gpu.name);
 	json_string(j, "pci", b->gpu.pci[0] ? b->gpu.pci : NULL);
-	snprintf(text, sizeof(text), "%d.%d", b->gpu.driver_version / 1000,
-		 b->gpu.driver_version % 1000 / 10);
-	json_string(j, "cuda_driver", text);
-	json_string(j, "kernel_driver",
-		    b->gpu.kernel_driver[0] && !cuda_dl_is_stand_in() ? b->gpu.kernel_driver
-								      : NULL);
+	json_string(j, "cuda_driver", b->gpu.cuda_version);
+	json_string(j, "kernel_driver", b->gpu.kernel_driver[0] ? b->gpu.kernel_driver : NULL);
 	json_string(j, "libcuda", cuda_dl_path());
 	json_end(j);
 
@@ -225,6 +196,25 @@ void bench_stop(struct bench *b)
 	if (b->buf.g)
 		buffer_close(&b->buf);
 	gpu_stop(&b->gpu);
+}
+
+long bench_iterations(long asked, size_t size, size_t total, long least)
+{
+	size_t n = total / size;
+
+	if (asked >= 0)
+		return asked;
+	return n < (size_t)least ? least : n > 10000 ? 10000 : (long)n;
+}
+
+void bench_json_stats(struct json *j, const struct stats *st)
+{
+	json_uint(j, "iterations", st->count);
+	json_number(j, "p0", st->p0);
+	json_number(j, "p50", st->p50);
+	json_number(j, "p99", st->p99);
+	json_number(j, "mean", st->mean);
+	json_number(j, "max", st->max);
 }
 
 size_t bench_next_size(size_t size, size_t last)

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What every tool does before and beside its measurement: the common options, the device, the
- * node, one mapped buffer, and the facts that belong to every figure. It must not know what is
- * measured.
+ * The frame of every measurement: the common options, the device, its NUMA node, one mapped buffer,
+ * and the facts that belong to every figure. It must not know what is measured.
  */
 #ifndef PERF_BENCH_H
 #define PERF_BENCH_H
@@ -12,6 +11,7 @@
 #include "json.h"
 #include "numa.h"
 #include "opts.h"
+#include "stats.h"
 
 struct bench {
 	/* options */
@@ -29,7 +29,7 @@ struct bench {
 
 /*
  * Parses the tool's options and the common ones; enters --sim. The first call of main(). With --json
- * a failure from here on is a document too.
+ * every later failure prints a document too.
  */
 void bench_options(struct bench *b, const struct tool *tool, int argc, char **argv);
 
@@ -44,13 +44,19 @@ void bench_facts(const struct bench *b);
 void bench_json(const struct bench *b, struct json *j);
 
 /*
- * How the comparison of the data ended: rc of copytest.h, and whether there was any copy to compare.
- * Data that nobody copied is not called verified: null in the document, other words in print.
+ * Reports the comparison of the data: `rc` is that of copytest.h. Without `copied` there was no data
+ * to compare: null in the document, other words in print.
  */
 void bench_json_verified(struct json *j, int rc, bool copied);
 void bench_print_verified(bool copied);
 
 void bench_stop(struct bench *b);
+
+/* `asked` if that is not negative, else what moves `total` bytes: from `least` to 10000. */
+long bench_iterations(long asked, size_t size, size_t total, long least);
+
+/* Members of the open object. */
+void bench_json_stats(struct json *j, const struct stats *st);
 
 /* The next size of a sweep by powers of two that ends at `last`; 0 after that. Begins with 1. */
 size_t bench_next_size(size_t size, size_t last);

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "exit.h"
-#include "words.h"
 
 const char *lib_error_text(int error)
 {

@@ -3,8 +3,8 @@
 #include "child.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -14,12 +14,12 @@
 
 #include "exit.h"
 
-#define GRACE_S 4 /* how much later than its alarm a child is killed, and then given up */
+#define GRACE_S 4 /* from a child's alarm to its kill, and from that to giving it up */
 
 static _Noreturn void in_child(void (*fn)(void *), void *arg, unsigned int seconds, pid_t parent,
 			       const sigset_t *mask)
 {
-	setpgid(0, 0); /* so that its own children can be ended with it */
+	setpgid(0, 0); /* its own children are killed with it */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != parent)
 		_exit(1);
@@ -60,7 +60,7 @@ enum child_end child_run(void (*fn)(void *arg), void *arg, unsigned int seconds,
 	sigemptyset(&sigchld);
 	sigaddset(&sigchld, SIGCHLD);
 	sigprocmask(SIG_BLOCK, &sigchld, &before);
-	/* Where it is ignored, which is inherited, no end of a child can be seen. */
+	/* A caller may have left SIGCHLD ignored; then the kernel reaps, and waitid() sees no end. */
 	signal(SIGCHLD, SIG_DFL);
 	fflush(NULL); /* or the child's exit would print it again */
 	pid = fork();
@@ -68,14 +68,48 @@ enum child_end child_run(void (*fn)(void *arg), void *arg, unsigned int seconds,
 		tool_fail("fork: %s", strerror(errno));
 	if (!pid)
 		in_child(fn, arg, seconds, parent, &before);
-	setpgid(pid, pid); /* whoever comes first */
+	setpgid(pid, pid); /* here and in the child: no matter which runs first */
 	if (!ends_within(pid, &sigchld, seconds + GRACE_S))
 		end = CHILD_KILLED;
-	kill(-pid, SIGKILL); /* not reaped yet: the number is still this group's */
+	kill(-pid, SIGKILL); /* before the child is reaped: the number is still this group's */
 	if (end == CHILD_KILLED && !ends_within(pid, &sigchld, GRACE_S))
 		end = CHILD_STUCK;
 	else
 		waitpid(pid, status, 0);
 	sigprocmask(SIG_SETMASK, &before, NULL);
 	return end;
+}
+
+struct job {
+	void (*fn)(void *arg);
+	void *arg;
+};
+
+static void silent(void *p)
+{
+	const struct job *job = p;
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	for (int fd = 0; fd < 3; fd++)
+		dup2(null, fd);
+	job->fn(job->arg); /* ends by _exit(): no driver's exit handler runs */
+}
+
+bool child_isolate(void (*fn)(void *arg), void *arg, unsigned int seconds, char *why, size_t size)
+{
+	struct job job = { fn, arg };
+	int status = 0;
+	enum child_end how = child_run(silent, &job, seconds, &status);
+
+	why[0] = '\0';
+	if (how == CHILD_STUCK)
+		snprintf(why, size, "not finished after %u s and cannot be ended", seconds);
+	else if (how == CHILD_KILLED || (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM))
+		snprintf(why, size, "not finished after %u s", seconds);
+	else if (WIFSIGNALED(status))
+		snprintf(why, size, "ended by signal %d (%s)", WTERMSIG(status),
+			 strsignal(WTERMSIG(status)));
+	else if (WEXITSTATUS(status) != CHILD_RETURNED)
+		snprintf(why, size, "ended with exit status %d", WEXITSTATUS(status));
+	return !why[0];
 }

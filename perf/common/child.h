@@ -6,19 +6,28 @@
 #ifndef PERF_CHILD_H
 #define PERF_CHILD_H
 
+#include <stdbool.h>
+#include <stddef.h>
+
 enum child_end {
-	CHILD_ENDED, /* by itself, or by a signal: SIGALRM if its time was up */
-	CHILD_KILLED, /* it had to be, some seconds after that */
-	CHILD_STUCK /* in the kernel: it is left behind */
+	CHILD_ENDED, /* by itself, or by a signal: SIGALRM after its time limit */
+	CHILD_KILLED, /* by this process, some seconds after the limit */
+	CHILD_STUCK /* in the kernel; it is left behind */
 };
 
 /*
- * Runs fn(arg) in a child that leads a process group, with the default SIGALRM after `seconds`, and
- * that is killed with this process. Whatever is left of the group when the child has ended is killed.
+ * Runs fn(arg) in a child that leads a process group, gets SIGALRM (default action) after `seconds`,
+ * and is killed with this process. When the child has ended, the rest of its group is killed.
  * fn ends the process; if it returns, the exit status is CHILD_RETURNED. *status is as of waitpid(),
- * unless the child is stuck. One at a time; the tool ends if there is no process to be had.
+ * unless the child is stuck. One call at a time; the tool ends if fork() fails.
  */
 #define CHILD_RETURNED 93
 enum child_end child_run(void (*fn)(void *arg), void *arg, unsigned int seconds, int *status);
+
+/*
+ * The same for a function that returns, with its output discarded. True if it returned; otherwise
+ * `why` gets the signal, the time-out or the exit status in words.
+ */
+bool child_isolate(void (*fn)(void *arg), void *arg, unsigned int seconds, char *why, size_t size);
 
 #endif

@@ -7,9 +7,10 @@
 #include <string.h>
 
 #include "exit.h"
-#include "progress.h"
 
-#define GUARD 64 /* bytes behind the host side: a copy that overruns shows there */
+#define GUARD 64 /* bytes behind the host side, which a copy that overruns changes */
+
+const char *const direction_name[DIRECTIONS] = { "write", "read" };
 
 /* The SplitMix64 generator: every seed gives a full-period stream of its own. */
 static uint64_t next_random(uint64_t *state)
@@ -50,7 +51,6 @@ int copytest_compare(const char *what, size_t base, const uint8_t *expect, const
 		if (!wrong++)
 			first = i;
 	}
-	progress_clear();
 	tool_note("%s: wrong byte at offset %zu (0x%zx): expected 0x%02x, found 0x%02x; %zu of %zu "
 		  "bytes differ",
 		  what, base + first, base + first, expect[first], seen[first], wrong, n);
@@ -66,7 +66,7 @@ void copytest_init(struct copytest *t, const struct gpu_mem *mem, size_t max)
 {
 	size_t n = copytest_host_size(mem->size);
 
-	*t = (struct copytest){ .mem = mem, .max = max };
+	*t = (struct copytest){ .mem = mem };
 	t->host = tool_alloc_pages(copytest_host_size(max));
 	t->expect = tool_alloc_pages(n);
 	t->seen = tool_alloc_pages(n);
@@ -79,52 +79,36 @@ void copytest_free(struct copytest *t)
 	free(t->seen);
 }
 
-/* Fills the GPU buffer from `expect`; complete when it returns, with or without SYNC_MEMOPS. */
-static void load_gpu(struct copytest *t)
+void copytest_before(struct copytest *t, enum direction dir, uint8_t *host, size_t offset,
+		     size_t size)
 {
 	copytest_random(t->expect, t->mem->size, ++t->sequence);
 	cuda_must(cu.MemcpyHtoD(t->mem->dptr, t->expect, t->mem->size), "cuMemcpyHtoD");
+	/* without SYNC_MEMOPS the copy may still be under way */
 	cuda_must(cu.CtxSynchronize(), "cuCtxSynchronize");
-}
-
-/* Every byte of `host` differs from what was at its place on the other side. */
-static void fill_host(struct copytest *t, uint8_t *host, size_t offset, size_t size)
-{
-	size_t i;
-
+	/* every byte differs from the one that the copy replaces */
 	copytest_random(host, copytest_host_size(size), ++t->sequence);
-	for (i = 0; i < size; i++)
+	for (size_t i = 0; i < size; i++)
 		if (host[i] == t->expect[offset + i])
 			host[i] ^= 0xff;
+	if (dir == WRITE)
+		memcpy(t->expect + offset, host, size);
+	else
+		memcpy(t->seen, host + size, GUARD);
 }
 
-void copytest_before_write(struct copytest *t, uint8_t *host, size_t offset, size_t size)
-{
-	load_gpu(t);
-	fill_host(t, host, offset, size);
-	memcpy(t->expect + offset, host, size);
-}
-
-int copytest_after_write(struct copytest *t)
-{
-	memset(t->seen, 0, t->mem->size);
-	cuda_must(cu.MemcpyDtoH(t->seen, t->mem->dptr, t->mem->size), "cuMemcpyDtoH");
-	cuda_must(cu.CtxSynchronize(), "cuCtxSynchronize");
-	return copytest_compare("write, GPU buffer", 0, t->expect, t->seen, t->mem->size);
-}
-
-void copytest_before_read(struct copytest *t, uint8_t *host, size_t offset, size_t size)
-{
-	load_gpu(t);
-	fill_host(t, host, offset, size);
-	memcpy(t->seen, host + size, GUARD);
-}
-
-int copytest_after_read(struct copytest *t, const uint8_t *host, size_t offset, size_t size)
+int copytest_after(struct copytest *t, enum direction dir, const uint8_t *host, size_t offset,
+		   size_t size)
 {
 	int rc;
 
-	/* the offset told is that in the GPU buffer */
+	if (dir == WRITE) {
+		memset(t->seen, 0, t->mem->size);
+		cuda_must(cu.MemcpyDtoH(t->seen, t->mem->dptr, t->mem->size), "cuMemcpyDtoH");
+		cuda_must(cu.CtxSynchronize(), "cuCtxSynchronize");
+		return copytest_compare("write, GPU buffer", 0, t->expect, t->seen, t->mem->size);
+	}
+	/* the message names the offset in the GPU buffer */
 	rc = copytest_compare("read, host buffer", offset, t->expect + offset, host, size);
 	if (!rc)
 		rc = copytest_compare("read, behind the host buffer", size, t->seen, host + size,

@@ -11,15 +11,18 @@
 
 #include "alloc.h"
 
+enum direction { WRITE, READ, DIRECTIONS }; /* host to GPU, GPU to host */
+extern const char *const direction_name[DIRECTIONS];
+
 struct copytest {
 	const struct gpu_mem *mem;
 	uint8_t *host; /* the copies' host side: max bytes and a guard behind them */
 	uint8_t *expect; /* what the GPU buffer, or the host side, must hold afterwards */
 	uint8_t *seen; /* what it holds */
-	size_t max; /* largest copy */
 	uint64_t sequence; /* of the random bytes */
 };
 
+/* `max` is the size of the largest copy. */
 void copytest_init(struct copytest *t, const struct gpu_mem *mem, size_t max);
 void copytest_free(struct copytest *t);
 
@@ -27,19 +30,19 @@ void copytest_free(struct copytest *t);
 size_t copytest_host_size(size_t max);
 
 /*
- * Around a loop that copies host[0, size) to byte `offset` of the GPU buffer, or the reverse. The
- * checks look at the whole GPU buffer, or at the guard too: a byte outside the range counts. They
- * return 0, or -EIO with the first wrong byte told on stderr.
+ * Around a loop that copies host[0, size) to byte `offset` of the GPU buffer (WRITE), or the reverse.
+ * The second compares the whole GPU buffer, or the guard too: a byte outside the range counts.
+ * It returns 0, or -EIO after a message with the first wrong byte.
  */
-void copytest_before_write(struct copytest *t, uint8_t *host, size_t offset, size_t size);
-int copytest_after_write(struct copytest *t);
-void copytest_before_read(struct copytest *t, uint8_t *host, size_t offset, size_t size);
-int copytest_after_read(struct copytest *t, const uint8_t *host, size_t offset, size_t size);
+void copytest_before(struct copytest *t, enum direction dir, uint8_t *host, size_t offset,
+		     size_t size);
+int copytest_after(struct copytest *t, enum direction dir, const uint8_t *host, size_t offset,
+		   size_t size);
 
 /* n random bytes, the same for the same sequence number. */
 void copytest_random(void *p, size_t n, uint64_t sequence);
 
-/* 0, or -EIO with the first difference told: `what`, its offset from `base`, both values. */
+/* 0, or -EIO after a message with the first difference: `what`, its offset from `base`, both values. */
 int copytest_compare(const char *what, size_t base, const uint8_t *expect, const uint8_t *seen,
 		     size_t n);
 

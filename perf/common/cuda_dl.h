@@ -37,6 +37,7 @@
 /* newer than some drivers, or absent from a stand-in: NULL where missing, check before use */
 #define CUDA_DL_OPTIONAL(X)                                           \
 	X(PointerGetAttribute, cuPointerGetAttribute)                 \
+	X(MemsetD8, cuMemsetD8_v2)                                    \
 	X(MemGetAllocationGranularity, cuMemGetAllocationGranularity) \
 	X(MemCreate, cuMemCreate)                                     \
 	X(MemRelease, cuMemRelease)                                   \

@@ -17,47 +17,51 @@ void (*tool_on_end)(const char *text, int status);
 
 #define TEXT_SIZE 4096
 
-static bool ended; /* by one of the two below: its status stands */
+static bool ended; /* by tool_end(): its status stands */
+static bool progress_shown;
+
+void progress_show(const char *what, size_t size)
+{
+	if (!isatty(STDERR_FILENO))
+		return;
+	fflush(stdout);
+	fprintf(stderr, "\r\033[K%s: %zu byte%s ...", what, size, plural(size));
+	fflush(stderr);
+	progress_shown = true;
+}
+
+void progress_clear(void)
+{
+	if (!progress_shown)
+		return;
+	fputs("\r\033[K", stderr);
+	fflush(stderr);
+	progress_shown = false;
+}
 
 static void say(char *text, const char *lead, const char *fmt, va_list ap)
 {
-	/* one write, so that the lines of several processes do not mix */
+	progress_clear();
 	vsnprintf(text, TEXT_SIZE, fmt, ap);
 	fflush(stdout);
+	/* one write, so that the lines of several processes do not mix */
 	fprintf(stderr, "%s: %s%s\n", tool_name, lead, text);
 }
 
-static _Noreturn void end(const char *text, int status)
+void tool_end(const char *lead, int status, const char *fmt, ...)
 {
 	void (*fn)(const char *, int) = tool_on_end;
+	char text[TEXT_SIZE];
+	va_list ap;
 
+	va_start(ap, fmt);
+	say(text, lead, fmt, ap);
+	va_end(ap);
 	ended = true;
-	tool_on_end = NULL; /* it may fail itself */
+	tool_on_end = NULL; /* fn may fail too */
 	if (fn)
 		fn(text, status);
 	exit(status);
-}
-
-void tool_cannot(const char *fmt, ...)
-{
-	char text[TEXT_SIZE];
-	va_list ap;
-
-	va_start(ap, fmt);
-	say(text, "cannot run here: ", fmt, ap);
-	va_end(ap);
-	end(text, TOOL_CANNOT);
-}
-
-void tool_fail(const char *fmt, ...)
-{
-	char text[TEXT_SIZE];
-	va_list ap;
-
-	va_start(ap, fmt);
-	say(text, "", fmt, ap);
-	va_end(ap);
-	end(text, tool_fail_status);
 }
 
 void tool_note(const char *fmt, ...)
@@ -70,7 +74,7 @@ void tool_note(const char *fmt, ...)
 	va_end(ap);
 }
 
-static pid_t guarded; /* its children have nothing to say about its output */
+static pid_t guarded; /* a child that exits does not judge its parent's output */
 
 static void check_output(void)
 {
@@ -82,7 +86,7 @@ static void check_output(void)
 	if (fflush(stdout)) {
 		why = strerror(errno);
 	} else if (!ferror(stdout)) {
-		/* some file systems tell of a full disk at the close only */
+		/* some file systems report a full disk only at close() */
 		fd = dup(STDOUT_FILENO);
 		if (fd < 0 || !close(fd))
 			return;
@@ -93,9 +97,8 @@ static void check_output(void)
 }
 
 /*
- * Where a standard descriptor is closed, the next file that is opened becomes it, be it a node of the
- * GPU driver, and is printed to. So something else has to be there first: for reading, so that what
- * is printed fails and is noticed.
+ * The next open() takes the lowest free number: without this, printf() would write into a node of the
+ * GPU driver. /dev/null is opened for reading, so that what is printed fails and is noticed.
  */
 static void fill_standard_descriptors(void)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How a tool ends and where it says so: three exit codes, and the only functions that may end the
- * process. It must not know what the tools measure.
+ * What a tool prints on standard error, and how it ends: three exit codes, and the only functions that
+ * end the process. It must not know what the tools measure.
  */
 #ifndef PERF_EXIT_H
 #define PERF_EXIT_H
@@ -11,22 +11,22 @@
 enum tool_exit {
 	TOOL_OK = 0,
 	TOOL_FAIL = 1, /* wrong byte, failed call, bad option */
-	TOOL_CANNOT = 2 /* this machine lacks what the tool needs; the message says what */
+	TOOL_CANNOT = 2 /* this machine lacks what the tool needs; the message names it */
 };
 
-/* What a failure and a bad option end the tool with: TOOL_FAIL, unless opts_exit_status() was called. */
+/* The status of a failure and of a bad option: TOOL_FAIL, unless opts_exit_status() was called. */
 extern int tool_fail_status;
 
 /*
- * Called once by tool_cannot() or tool_fail(), with their text and the exit status, after the message
- * is on stderr: for a tool that owes somebody a document. NULL: nobody.
+ * tool_cannot() and tool_fail() call it once, with their text and the exit status, after the message is
+ * on stderr: for a tool that must print a document in every case. May be NULL.
  */
 extern void (*tool_on_end)(const char *text, int status);
 
 /*
- * From now on the process ends with tool_fail_status, and says so, where it was to end well but its
- * standard output could not all be written: nobody may take half a report for one. Standard descriptors
- * that are closed are given something that can only fail, so that no other file gets their numbers.
+ * From now on the process ends with tool_fail_status and a message if its standard output could not be
+ * written completely. A standard descriptor that is closed becomes one on which writes fail, so that no
+ * file opened later gets its number.
  */
 void tool_guard_output(void);
 
@@ -34,16 +34,30 @@ void tool_guard_output(void);
 extern const char *tool_name;
 
 /* "NAME: cannot run here: TEXT" on stderr, exit 2. TEXT is "what is missing; what to do". */
-_Noreturn void tool_cannot(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-
+#define tool_cannot(...) tool_end("cannot run here: ", TOOL_CANNOT, __VA_ARGS__)
 /* "NAME: TEXT" on stderr, exit tool_fail_status. */
-_Noreturn void tool_fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+#define tool_fail(...)	 tool_end("", tool_fail_status, __VA_ARGS__)
+_Noreturn void tool_end(const char *lead, int status, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
 
 /* "NAME: TEXT" on stderr; the tool goes on. */
 void tool_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
-/* calloc and page-aligned memory that end the tool where there is none. */
+/* A line "WHAT: SIZE bytes ..." that the next one replaces; nothing unless stderr is a terminal. */
+void progress_show(const char *what, size_t size);
+/* Wipes the line, before output on stdout; messages do so themselves. */
+void progress_clear(void);
+
+/* calloc() and page-aligned memory; the tool ends if there is none. */
 void *tool_calloc(size_t count, size_t size);
 void *tool_alloc_pages(size_t size);
+
+#define ARRAY_SIZE(array) (sizeof(array) / sizeof((array)[0]))
+
+/* The ending of a noun behind its number: "1 byte", "2 bytes". */
+static inline const char *plural(unsigned long long count)
+{
+	return count == 1 ? "" : "s";
+}
 
 #endif

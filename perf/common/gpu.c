@@ -8,16 +8,19 @@
 
 #include "exit.h"
 
-/* The release of the NVIDIA kernel driver: the file that it writes itself. */
-static void read_kernel_driver(char *text, size_t size)
+static void read_versions(struct gpu *gpu)
 {
-	FILE *f = fopen("/sys/module/nvidia/version", "re");
+	FILE *f = cuda_dl_is_stand_in() ? NULL : fopen("/sys/module/nvidia/version", "re");
+	int version = 0;
 
-	text[0] = '\0';
+	if (cu.DriverGetVersion(&version) != CUDA_SUCCESS)
+		version = 0;
+	snprintf(gpu->cuda_version, sizeof(gpu->cuda_version), "%d.%d", version / 1000,
+		 version % 1000 / 10);
 	if (!f)
 		return;
-	if (fgets(text, (int)size, f))
-		text[strcspn(text, "\n")] = '\0';
+	if (fgets(gpu->kernel_driver, sizeof(gpu->kernel_driver), f))
+		gpu->kernel_driver[strcspn(gpu->kernel_driver, "\n")] = '\0';
 	fclose(f);
 }
 
@@ -25,10 +28,8 @@ void gpu_find(struct gpu *gpu, int ordinal)
 {
 	CUresult rc;
 	int count = 0;
-	char *c;
 
-	memset(gpu, 0, sizeof(*gpu));
-	gpu->ordinal = ordinal;
+	*gpu = (struct gpu){ .ordinal = ordinal };
 	rc = cu.Init(0);
 	if (rc != CUDA_SUCCESS)
 		tool_cannot("cuInit: %s; check that nvidia-smi works and that this user may open "
@@ -53,11 +54,9 @@ void gpu_find(struct gpu *gpu, int ordinal)
 		snprintf(gpu->name, sizeof(gpu->name), "unnamed GPU");
 	if (cu.DeviceGetPCIBusId(gpu->pci, sizeof(gpu->pci), gpu->dev) != CUDA_SUCCESS)
 		gpu->pci[0] = '\0';
-	for (c = gpu->pci; *c; c++)
+	for (char *c = gpu->pci; *c; c++)
 		*c = (char)tolower((unsigned char)*c);
-	if (cu.DriverGetVersion(&gpu->driver_version) != CUDA_SUCCESS)
-		gpu->driver_version = 0;
-	read_kernel_driver(gpu->kernel_driver, sizeof(gpu->kernel_driver));
+	read_versions(gpu);
 }
 
 void gpu_start(struct gpu *gpu)

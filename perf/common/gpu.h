@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One CUDA device: initialisation, identity, primary context. Whatever is missing ends the tool
+ * One CUDA device: initialisation, identity, primary context. If one of them fails, the tool ends
  * with exit 2 and the reason. It must not know libgdrapi.
  */
 #ifndef PERF_GPU_H
@@ -16,11 +16,11 @@ struct gpu {
 	CUcontext ctx;
 	char name[128];
 	char pci[32]; /* "0000:17:00.0", lower case as sysfs has it; "" if not known */
-	int driver_version; /* 1000 * major + 10 * minor of CUDA */
-	char kernel_driver[64]; /* "580.159.04" from /proc; "" if not known */
+	char cuda_version[16]; /* of the driver: "13.0" */
+	char kernel_driver[64]; /* "580.159.04"; "" if not known, and on the stand-in */
 };
 
-/* Finds the device; makes no context yet, so that the caller can bind itself to a node first. */
+/* Finds the device; makes no context, so that the caller can first move to its NUMA node. */
 void gpu_find(struct gpu *gpu, int ordinal);
 
 /* Retains the primary context and makes it current in this thread. */

@@ -6,24 +6,19 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "barcopy.h"
 #include "exit.h"
 
-/* Bytes of the well-formed UTF-8 sequence at s, 0 if there is none. */
+/* The length of the well-formed UTF-8 sequence at s; 0 if it is not well-formed. */
 static int utf8_length(const unsigned char *s)
 {
-	int n, i;
+	int n = s[0] < 0x80		       ? 1
+		: s[0] >= 0xc2 && s[0] <= 0xdf ? 2
+		: (s[0] & 0xf0) == 0xe0	       ? 3
+		: s[0] >= 0xf0 && s[0] <= 0xf4 ? 4
+					       : 0;
 
-	if (s[0] < 0x80)
-		return 1;
-	if (s[0] >= 0xc2 && s[0] <= 0xdf)
-		n = 2;
-	else if ((s[0] & 0xf0) == 0xe0)
-		n = 3;
-	else if (s[0] >= 0xf0 && s[0] <= 0xf4)
-		n = 4;
-	else
-		return 0;
-	for (i = 1; i < n; i++)
+	for (int i = 1; i < n; i++)
 		if ((s[i] & 0xc0) != 0x80)
 			return 0;
 	/* overlong forms, surrogates, above U+10FFFF */
@@ -63,7 +58,7 @@ static void new_line(struct json *j)
 		fputs("  ", j->out);
 }
 
-/* Comma, newline, indentation and the key: what stands before every value. Scalars of an array share a line. */
+/* Writes what precedes a value: comma, new line, indentation, key. Scalars of an array share a line. */
 static void member(struct json *j, const char *key, bool scalar)
 {
 	int at = j->depth - 1;
@@ -104,17 +99,50 @@ void json_start(struct json *j)
 	open_level(j, NULL, '{', '}');
 }
 
+void json_head(struct json *j)
+{
+	json_start(j);
+	json_string(j, "tool", tool_name);
+	json_string(j, "version", BARCOPY_VERSION);
+}
+
+void json_head_library(struct json *j)
+{
+	int major = 0, minor = 0;
+	char text[64];
+
+	gdr_runtime_get_version(&major, &minor);
+	snprintf(text, sizeof(text), "%d.%d", major, minor);
+	json_head(j);
+	json_string(j, "library_version", text);
+}
+
 void json_finish(struct json *j, FILE *to)
 {
 	while (j->depth)
 		json_end(j);
-	tool_on_end = NULL; /* here is the document: what fails from now on gets no second one */
+	tool_on_end = NULL;
 	fputc('\n', j->out);
 	if (fclose(j->out))
 		tool_fail("out of memory");
 	if (fwrite(j->text, 1, j->size, to) != j->size || fflush(to))
 		tool_fail("cannot write the JSON text");
 	free(j->text);
+}
+
+void json_error(const char *text, int status)
+{
+	struct json j;
+
+	json_head(&j);
+	json_string(&j, "error", text);
+	json_int(&j, "exit_status", status);
+	json_finish(&j, stdout);
+}
+
+void json_report_errors(void)
+{
+	tool_on_end = json_error;
 }
 
 void json_object(struct json *j, const char *key)

@@ -24,10 +24,17 @@ struct json {
 	bool row[JSON_DEPTH]; /* and all of them are scalars of an array: one line */
 };
 
-/* Opens the outermost object. */
+/* Opens the outermost object; json_head() adds the tool and its version, the last the library's too. */
 void json_start(struct json *j);
-/* Closes it, prints everything on `to`, frees. tool_on_end is over with it. */
+void json_head(struct json *j);
+void json_head_library(struct json *j);
+/* Closes every level, prints the document on `to`, frees it. Later failures print no second one. */
 void json_finish(struct json *j, FILE *to);
+
+/* Prints a document of a run without a result. `text` is that of tool_cannot() or tool_fail(). */
+void json_error(const char *text, int status);
+/* From now on tool_cannot() and tool_fail() print such a document. */
+void json_report_errors(void);
 
 /* `key` is NULL inside an array. */
 void json_object(struct json *j, const char *key);

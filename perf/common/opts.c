@@ -5,53 +5,58 @@
 #include <ctype.h>
 #include <errno.h>
 #include <getopt.h>
+#include <limits.h>
+#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "barcopy.h"
 #include "exit.h"
 
-#define MAX_OPTS  40
-#define LONG_BASE 256 /* getopt's value for an option is this plus its index: never a letter */
+#define MAX_OPTS    40
+#define LONG_BASE   256 /* getopt's value for an option is this plus its index: never a letter */
+#define HELP_COLUMN 30
 
-/* Decimal, or hexadecimal with 0x. */
-static int base_of(const char *text)
+const char *opts_version(void)
 {
-	return text[0] == '0' && (text[1] == 'x' || text[1] == 'X') ? 16 : 10;
+	static char text[64];
+	int major = 0, minor = 0;
+
+	gdr_runtime_get_version(&major, &minor);
+	snprintf(text, sizeof(text), "%s (libgdrapi %d.%d)", BARCOPY_VERSION, major, minor);
+	return text;
 }
 
-int opts_parse_size(const char *text, size_t *size)
+/* Decimal, or hexadecimal with 0x. 0, or -EINVAL, or -ERANGE; *end is behind the digits. */
+static int parse_number(const char *text, unsigned long long *value, char **end)
 {
-	unsigned long long v;
-	unsigned int shift = 0;
-	char *end;
+	int base = text[0] == '0' && (text[1] == 'x' || text[1] == 'X') ? 16 : 10;
 
-	if (!isdigit((unsigned char)*text)) /* strtoull would take blanks and signs */
+	if (!isdigit((unsigned char)*text)) /* strtoull() accepts blanks and signs */
 		return -EINVAL;
 	errno = 0;
-	v = strtoull(text, &end, base_of(text));
-	if (errno)
-		return -ERANGE;
-	switch (*end) {
-	case 'k':
-	case 'K':
-		shift = 10;
-		break;
-	case 'm':
-	case 'M':
-		shift = 20;
-		break;
-	case 'g':
-	case 'G':
-		shift = 30;
-		break;
-	case '\0':
-		break;
-	default:
-		return -EINVAL;
-	}
-	if (*end && end[1])
+	*value = strtoull(text, end, base);
+	return -errno;
+}
+
+/* "64K" is 65536. 0, or -EINVAL, or -ERANGE. */
+static int parse_size(const char *text, size_t *size)
+{
+	static const char units[] = "kKmMgG";
+	unsigned int shift = 0;
+	unsigned long long v;
+	const char *unit;
+	char *end;
+	int rc = parse_number(text, &v, &end);
+
+	if (rc)
+		return rc;
+	unit = *end ? strchr(units, *end) : NULL;
+	if (unit)
+		shift = 10 * ((unsigned int)(unit - units) / 2 + 1);
+	if (end[unit != NULL])
 		return -EINVAL;
 	if (v > (SIZE_MAX >> shift))
 		return -ERANGE;
@@ -65,66 +70,60 @@ static _Noreturn void usage_error(void)
 	exit(tool_fail_status);
 }
 
-/* "-s" or "--json": as the user would name it. */
-static const char *display_name(const struct opt *o)
+/* "-s SIZE: REASON" or "--json: REASON", and the end. */
+static _Noreturn __attribute__((format(printf, 3, 4))) void
+bad_value(const struct opt *o, const char *value, const char *fmt, ...)
 {
-	static char text[64];
+	char reason[320], letter[2] = { o->letter, '\0' };
+	va_list ap;
 
-	if (o->letter)
-		snprintf(text, sizeof(text), "-%c", o->letter);
-	else
-		snprintf(text, sizeof(text), "--%s", o->name);
-	return text;
+	va_start(ap, fmt);
+	vsnprintf(reason, sizeof(reason), fmt, ap);
+	va_end(ap);
+	tool_note("%s%s %s: %s", o->letter ? "-" : "--", o->letter ? letter : o->name, value,
+		  reason);
+	usage_error();
 }
 
 static void check_range(const struct opt *o, const char *text, unsigned long long v)
 {
-	if (v < o->min || (o->max && v > o->max)) {
-		if (o->max)
-			tool_note("%s %s: must be %llu to %llu", display_name(o), text, o->min,
-				  o->max);
-		else
-			tool_note("%s %s: must be at least %llu", display_name(o), text, o->min);
-		usage_error();
-	}
+	if (o->max && (v < o->min || v > o->max))
+		bad_value(o, text, "must be %llu to %llu", o->min, o->max);
+	if (v < o->min)
+		bad_value(o, text, "must be at least %llu", o->min);
 }
 
 static void set_size(const struct opt *o, const char *text)
 {
 	size_t v;
-	int rc = opts_parse_size(text, &v);
+	int rc = parse_size(text, &v);
 
-	if (rc) {
-		tool_note("%s %s: %s", display_name(o), text,
+	if (rc)
+		bad_value(o, text, "%s",
 			  rc == -ERANGE ? "too large" : "not a size (a number, then K, M or G)");
-		usage_error();
-	}
 	check_range(o, text, v);
 	*(size_t *)o->value = v;
 }
 
 static void set_count(const struct opt *o, const char *text)
 {
+	unsigned long long v = 0;
 	char *end = NULL;
-	long v = 0;
+	int rc = parse_number(text, &v, &end);
 
-	errno = 0;
-	if (isdigit((unsigned char)*text))
-		v = strtol(text, &end, base_of(text));
-	if (!end || *end || errno) {
-		tool_note("%s %s: %s", display_name(o), text, errno ? "too large" : "not a number");
-		usage_error();
-	}
-	check_range(o, text, (unsigned long long)v);
-	*(long *)o->value = v;
+	if (rc == -ERANGE || v > LONG_MAX)
+		bad_value(o, text, "too large");
+	if (rc || *end)
+		bad_value(o, text, "not a number");
+	check_range(o, text, v);
+	*(long *)o->value = (long)v;
 }
 
 static void set_choice(const struct opt *o, const char *text)
 {
 	char list[256] = "";
-	int i;
 
-	for (i = 0; o->choice[i]; i++) {
+	for (int i = 0; o->choice[i]; i++) {
 		if (!strcmp(text, o->choice[i])) {
 			*(int *)o->value = i;
 			return;
@@ -132,18 +131,15 @@ static void set_choice(const struct opt *o, const char *text)
 		snprintf(list + strlen(list), sizeof(list) - strlen(list), "%s%s", i ? ", " : "",
 			 o->choice[i]);
 	}
-	tool_note("%s %s: must be one of %s", display_name(o), text, list);
-	usage_error();
+	bad_value(o, text, "must be one of %s", list);
 }
 
 static void add_text(const struct opt *o, const char *text)
 {
 	struct opt_texts *list = o->value;
 
-	if (list->count == sizeof(list->text) / sizeof(list->text[0])) {
-		tool_note("%s %s: given too often", display_name(o), text);
-		usage_error();
-	}
+	if (list->count == ARRAY_SIZE(list->text))
+		bad_value(o, text, "given too often");
 	list->text[list->count++] = text;
 }
 
@@ -171,34 +167,23 @@ static void set_value(const struct opt *o, const char *text)
 	}
 }
 
-#define HELP_COLUMN 30
-
-/* Prints `text` with every line after the first indented to the help column. */
-static void print_indented(const char *text)
+/* One option of --help; every line of its text begins at the help column. */
+static void print_opt(char letter, const char *name, const char *arg, const char *help)
 {
-	for (; *text; text++) {
-		putchar(*text);
-		if (*text == '\n')
+	char left[80], first[8] = "    ";
+
+	if (letter)
+		snprintf(first, sizeof(first), "-%c, ", letter);
+	snprintf(left, sizeof(left), "  %s--%s%s%s", first, name, arg ? " " : "", arg ? arg : "");
+	printf("%-*s", HELP_COLUMN, left);
+	if (strlen(left) > HELP_COLUMN - 2)
+		printf("\n%*s", HELP_COLUMN, "");
+	for (; *help; help++) {
+		putchar(*help);
+		if (*help == '\n')
 			printf("%*s", HELP_COLUMN, "");
 	}
 	putchar('\n');
-}
-
-static void print_opt(char letter, const char *name, const char *arg, const char *help)
-{
-	char left[80];
-
-	if (letter)
-		snprintf(left, sizeof(left), "  -%c, --%s%s%s", letter, name, arg ? " " : "",
-			 arg ? arg : "");
-	else
-		snprintf(left, sizeof(left), "      --%s%s%s", name, arg ? " " : "",
-			 arg ? arg : "");
-	if (strlen(left) > HELP_COLUMN - 2)
-		printf("%s\n%*s", left, HELP_COLUMN, "");
-	else
-		printf("%-*s", HELP_COLUMN, left);
-	print_indented(help);
 }
 
 static const char *exit_text =
@@ -221,27 +206,20 @@ void opts_examples(const char *text)
 	examples_text = text;
 }
 
-static bool takes_size(const struct opt *const *all, size_t count)
-{
-	for (size_t i = 0; i < count; i++)
-		if (all[i]->kind == OPT_SIZE)
-			return true;
-	return false;
-}
-
 static void print_help(const struct tool *tool, const struct opt *const *all, size_t count)
 {
-	size_t i;
+	bool sizes = false;
 
 	printf("Usage: %s [options]\n%s\n\nOptions:\n", tool->name, tool->purpose);
-	for (i = 0; i < count; i++)
+	for (size_t i = 0; i < count; i++) {
 		print_opt(all[i]->letter, all[i]->name, all[i]->arg, all[i]->help);
+		sizes |= all[i]->kind == OPT_SIZE;
+	}
 	print_opt('h', "help", NULL, "this text");
 	print_opt(0, "version", NULL, "versions of the tool and of the library");
-	if (takes_size(all, count))
+	if (sizes)
 		printf("\nSizes are in bytes and take K, M or G (1024, 1024^2, 1024^3); numbers "
-		       "may be\n"
-		       "hexadecimal (0x20000).\n");
+		       "may be\nhexadecimal (0x20000).\n");
 	if (tool->method)
 		printf("\nMethod:\n%s\n", tool->method);
 	printf("\n%s\n", exit_text);
@@ -249,31 +227,28 @@ static void print_help(const struct tool *tool, const struct opt *const *all, si
 		printf("\nExamples:\n%s\n", examples_text);
 }
 
-void opts_parse(const struct tool *tool, const struct opt *common, size_t common_count,
-		const char *version, int argc, char **argv)
+void opts_parse(const struct tool *tool, const struct opt *common, size_t common_count, int argc,
+		char **argv)
 {
 	const struct opt *all[MAX_OPTS];
 	struct option longs[MAX_OPTS + 3] = { { 0 } };
 	char shorts[2 * MAX_OPTS + 2];
-	size_t count = 0, used = 0, i;
+	size_t count = tool->count + common_count, used = 0, i;
 	int c;
 
 	tool_name = tool->name;
 	tool_guard_output();
-	if (tool->count + common_count > MAX_OPTS)
+	if (count > MAX_OPTS)
 		tool_fail("more than %d options", MAX_OPTS);
-	for (i = 0; i < tool->count; i++)
-		all[count++] = &tool->opt[i];
-	for (i = 0; i < common_count; i++)
-		all[count++] = &common[i];
-
 	for (i = 0; i < count; i++) {
-		bool has_arg = all[i]->kind != OPT_FLAG;
+		const struct opt *o = i < tool->count ? &tool->opt[i] : &common[i - tool->count];
+		bool has_arg = o->kind != OPT_FLAG;
 
-		longs[i] = (struct option){ all[i]->name, has_arg, NULL, LONG_BASE + (int)i };
-		if (all[i]->letter)
-			shorts[used++] = all[i]->letter;
-		if (all[i]->letter && has_arg)
+		all[i] = o;
+		longs[i] = (struct option){ o->name, has_arg, NULL, LONG_BASE + (int)i };
+		if (o->letter)
+			shorts[used++] = o->letter;
+		if (o->letter && has_arg)
 			shorts[used++] = ':';
 	}
 	longs[count] = (struct option){ "help", 0, NULL, 'h' };
@@ -282,19 +257,18 @@ void opts_parse(const struct tool *tool, const struct opt *common, size_t common
 	shorts[used] = '\0';
 
 	while ((c = getopt_long(argc, argv, shorts, longs, NULL)) != -1) {
-		if (c == 'h') {
+		switch (c) {
+		case 'h':
 			print_help(tool, all, count);
 			exit(TOOL_OK);
-		}
-		if (c == 'V') {
-			printf("%s %s\n", tool->name, version);
+		case 'V':
+			printf("%s %s\n", tool->name, opts_version());
 			exit(TOOL_OK);
-		}
-		if (c == '?')
+		case '?':
 			usage_error();
-		for (i = 0; i < count; i++)
-			if (c == LONG_BASE + (int)i || (c == all[i]->letter && c))
-				break;
+		}
+		for (i = 0; c != LONG_BASE + (int)i && c != all[i]->letter;)
+			i++;
 		set_value(all[i], optarg);
 	}
 	if (optind < argc) {

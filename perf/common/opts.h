@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Options by table: the tables give the parsing, its checks and the text of --help. A bad option
- * ends the tool with exit 1. It must not know what the options do.
+ * Command-line options as a table, from which come the parser, its checks and the text of --help. A
+ * bad option ends the tool. It must not know what the options do.
  */
 #ifndef PERF_OPTS_H
 #define PERF_OPTS_H
@@ -15,7 +15,7 @@ enum opt_kind {
 	OPT_COUNT, /* long, also 0x... */
 	OPT_CHOICE, /* int, index into the `choice` list */
 	OPT_TEXT, /* const char * */
-	OPT_TEXTS /* struct opt_texts: may be given again and again */
+	OPT_TEXTS /* struct opt_texts: one text for each time it is given */
 };
 
 struct opt_texts {
@@ -34,6 +34,28 @@ struct opt {
 	const char *const *choice; /* OPT_CHOICE: ends with NULL */
 };
 
+/* clang-format off */
+#define OPTION_FLAG(letter, name, value, help) \
+	{ letter, name, OPT_FLAG, value, NULL, help, 0, 0, NULL }
+#define OPTION_SIZE(letter, name, value, help, min, max) \
+	{ letter, name, OPT_SIZE, value, "SIZE", help, min, max, NULL }
+#define OPTION_COUNT(letter, name, value, help, min, max) \
+	{ letter, name, OPT_COUNT, value, "N", help, min, max, NULL }
+#define OPTION_CHOICE(letter, name, value, arg, help, choice) \
+	{ letter, name, OPT_CHOICE, value, arg, help, 0, 0, choice }
+/* Options that several tools have. */
+#define OPTION_DEVICE(value) OPTION_COUNT('d', "device", value, "CUDA device (0)", 0, 1 << 20)
+#define OPTION_ALLOC(value) \
+	OPTION_CHOICE('a', "alloc", value, "KIND", \
+		      "cuMemAlloc, cuMemCreate or cuMemHostAlloc; without it the\n" \
+		      "first of them that can be pinned and mapped here, but host\n" \
+		      "memory (the last) only on an integrated GPU", mem_kind_name)
+#define OPTION_JSON(value) OPTION_FLAG(0, "json", value, "one JSON document on standard output")
+#define OPTION_SIM(value) \
+	{ 0, "sim", OPT_TEXT, value, "DIR", \
+	  "run on the stand-in libraries in DIR, without a GPU", 0, 0, NULL }
+/* clang-format on */
+
 struct tool {
 	const char *name;
 	const char *purpose; /* one line */
@@ -44,15 +66,18 @@ struct tool {
 
 /*
  * Parses the options of `tool`, then those of `common`, and answers --help and --version.
- * Sets tool_name, and tool_guard_output(). `version` is printed by --version.
+ * Sets tool_name and calls tool_guard_output().
  */
-void opts_parse(const struct tool *tool, const struct opt *common, size_t common_count,
-		const char *version, int argc, char **argv);
+void opts_parse(const struct tool *tool, const struct opt *common, size_t common_count, int argc,
+		char **argv);
+
+/* The release of the tools and the level of the loaded library: "2.6.0 (libgdrapi 2.6)". */
+const char *opts_version(void);
 
 /*
- * For a tool whose exit status means something else than enum tool_exit; before opts_parse().
- * `failure` is that of a bad option and of tool_fail(), `text` the paragraph of --help: "Exit status:",
- * then a line "  N  meaning" for each.
+ * For a tool whose exit statuses are not enum tool_exit; before opts_parse(). A bad option and
+ * tool_fail() end it with `failure`. `text` is the paragraph of --help: "Exit status:", then a line
+ * "  N  meaning" for each.
  */
 void opts_exit_status(int failure, const char *text);
 
@@ -61,8 +86,5 @@ void opts_exit_status(int failure, const char *text);
  * below it; a test runs the commands.
  */
 void opts_examples(const char *text);
-
-/* "64K", "0x10000" -> 65536. 0, or -EINVAL, or -ERANGE. */
-int opts_parse_size(const char *text, size_t *size);
 
 #endif

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "common/json.h"
-#include "common/json_error.h"
 #include "doctor/subjects.h"
 #include "doctor/verdict.h"
 

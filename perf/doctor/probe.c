@@ -12,7 +12,7 @@
 #include <sys/resource.h>
 
 #include "common/exit.h"
-#include "common/isolate.h"
+#include "common/child.h"
 
 enum { LOAD_S = 60, TRIALS_S = 60, NODES_S = 20 };
 enum { DESCRIPTORS = 64 }; /* of libcuda and the library together; the doctor itself needs a few */
@@ -80,7 +80,7 @@ static void try_all(struct probe_gpu *g)
 
 	do {
 		before = g->trials;
-		if (isolate(try_gpu, g, TRIALS_S, why, sizeof(why)))
+		if (child_isolate(try_gpu, g, TRIALS_S, why, sizeof(why)))
 			return;
 		if (g->trials == before) {
 			snprintf(g->context_error, sizeof(g->context_error), "%.*s",
@@ -103,15 +103,15 @@ struct probes *probes_make(void)
 	if (shared == MAP_FAILED)
 		tool_fail("out of memory: %zu bytes", sizeof(*shared));
 	probe_process(shared);
-	if (!isolate(load, shared, LOAD_S, why, sizeof(why)))
+	if (!child_isolate(load, shared, LOAD_S, why, sizeof(why)))
 		memcpy(shared->cuda_failure, why, sizeof(why));
-	if (!isolate(ask_nvml, shared, LOAD_S, why, sizeof(why)))
+	if (!child_isolate(ask_nvml, shared, LOAD_S, why, sizeof(why)))
 		snprintf(shared->nvml_error, sizeof(shared->nvml_error), "asking it: %.200s", why);
 	for (int i = 0; i < shared->gpus; i++)
 		try_all(&shared->gpu[i]);
 	/* last: libcuda makes missing nodes by nvidia-modprobe where it may; once more for those
 	 * behind one that never opens */
-	for (int i = 0; i < 2 && !isolate(probe_nodes, shared, NODES_S, why, sizeof(why)); i++)
+	for (int i = 0; i < 2 && !child_isolate(probe_nodes, shared, NODES_S, why, sizeof(why)); i++)
 		;
 	return shared;
 }

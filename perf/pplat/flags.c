@@ -7,9 +7,7 @@
 #include <string.h>
 
 #include "common/exit.h"
-#include "common/progress.h"
 #include "common/timing.h"
-#include "common/words.h"
 #include "pplat/ptx.h"
 
 /* Ends the tool if a call of libgdrapi failed. */

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "common/copytest.h"
-#include "common/words.h"
+#include "common/exit.h"
 #include "sanity/sanity.h"
 #include "sanity/tests.h"
 

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/words.h"
+#include "common/exit.h"
 #include "sanity/sanity.h"
 #include "sanity/tests.h"
 

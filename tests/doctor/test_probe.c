@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "common/isolate.h"
+#include "common/child.h"
 #include "common/unit.h"
 #include "doctor/probe.h"
 
@@ -55,16 +55,16 @@ static void isolation(void)
 			   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	char why[128];
 
-	ck_assert(isolate(returns, shared, 10, why, sizeof(why)));
+	ck_assert(child_isolate(returns, shared, 10, why, sizeof(why)));
 	ck_assert_str_eq(why, "");
 	ck_assert_int_eq(*shared, 7);
-	ck_assert(!isolate(dies, shared, 10, why, sizeof(why)));
+	ck_assert(!child_isolate(dies, shared, 10, why, sizeof(why)));
 	ck_assert_str_eq(why, "ended by signal 6 (Aborted)");
-	ck_assert(!isolate(leaves, shared, 10, why, sizeof(why)));
+	ck_assert(!child_isolate(leaves, shared, 10, why, sizeof(why)));
 	ck_assert_str_eq(why, "ended with exit status 9");
-	ck_assert(!isolate(hangs, shared, 1, why, sizeof(why)));
+	ck_assert(!child_isolate(hangs, shared, 1, why, sizeof(why)));
 	ck_assert_str_eq(why, "not finished after 1 s");
-	ck_assert(!isolate(dies, shared, 10, why, 12)); /* cut, and ended */
+	ck_assert(!child_isolate(dies, shared, 10, why, 12)); /* cut, and ended */
 	ck_assert_str_eq(why, "ended by si");
 	munmap(shared, sizeof(*shared));
 }
@@ -73,7 +73,7 @@ static void isolation_deaf(void)
 {
 	char why[128];
 
-	ck_assert(!isolate(hangs_deaf, NULL, 1, why, sizeof(why)));
+	ck_assert(!child_isolate(hangs_deaf, NULL, 1, why, sizeof(why)));
 	ck_assert_str_eq(why, "not finished after 1 s");
 }
 

@@ -71,7 +71,7 @@ int gpu_test_main(const struct gpu_test *tests, size_t count)
 	cuda_dl_load();
 	gpu_find(&test_gpu, 0);
 	gpu_start(&test_gpu);
-	printf("# %s, CUDA %d, libcuda from %s\n", test_gpu.name, test_gpu.driver_version,
+	printf("# %s, CUDA %s, libcuda from %s\n", test_gpu.name, test_gpu.cuda_version,
 	       cuda_dl_path());
 	test_g = barcopy_open(BARCOPY_OPEN_ANY);
 	if (!test_g) {

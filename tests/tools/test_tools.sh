@@ -317,6 +317,22 @@ check "copybw: the table and the line agree" awk '
 run gdrcopy_copybw --sim "$sim" -s 0x40 -l -w 3 -r 0
 check "copybw: -l: GDRCopy's lines, a write a size" [ "$(grep -c '^write BW: ' "$out")" -eq 7 ]
 check "copybw: -r 0: no line of a read" sh -c "! grep -q '^read' '$out'"
+# The two variables of docs/clients.md, from the rows of 8 bytes and 64 KiB.
+quick gdrcopy_copybw --sim "$sim" -s 128K -l
+check "copybw: -l: UCX's variables are the table's figures" awk '
+	$1 == 8 || $1 == 65536 { us[$1, "put"] = $1 / $2 / 1.048576; us[$1, "get"] = $1 / $4 / 1.048576 }
+	function near(a, b) { return a - b <= 0.02 * b + 0.02 && b - a <= 0.02 * b + 0.02 }
+	function bw(way) { return 65528 / 1.048576 / (us[65536, way] - us[8, way]) }
+	/^export UCX_GDR_COPY_BW=0MBs,get_dedicated:[0-9]+MBs,put_shared:[0-9]+MBs$/ {
+		split($2, v, ":"); good += near(v[2] + 0, bw("get")) && near(v[3] + 0, bw("put")) }
+	/^export UCX_GDR_COPY_LAT=get:[0-9.]+us,put:[0-9.]+us$/ {
+		split($2, v, ":"); good += near(v[2] + 0, us[8, "get"]) && near(v[3] + 0, us[8, "put"]) }
+	END { exit good != 2 }' "$out"
+for args in "-s 32K -l" "-s 64K" "-s 64K -l -r 0" "-s 64K -l -w 0"; do
+	# shellcheck disable=SC2086 # several words
+	run gdrcopy_copybw --sim "$sim" -w 3 -r 3 $args
+	check "copybw: $args: nothing for UCX" sh -c "! grep -q UCX '$out'"
+done
 if command -v python3 >/dev/null 2>&1; then
 	run gdrcopy_copybw --sim "$sim" -s 1M -w 10 -r 10 --json
 	check "copybw: --json: bytes, seconds and MiB/s agree" python3 -c '
@@ -340,9 +356,20 @@ check "copylat: 14 sizes both ways" [ "$(grep -Ec '^ +[0-9]+( +[0-9.]+){3}$' "$o
 quick gdrcopy_copylat --sim "$sim" -s 64 -c
 expect "copylat: -c" 0 'cuMemcpy, pageable +cuMemcpy, page-locked'
 check "copylat: -c: nine figures a row" [ "$(grep -Ec '^ +[0-9]+( +[0-9.]+){9}$' "$out")" -eq 14 ]
+# -C as GDRCopy has it: CUDA writes the range before each timed copy; for cached mappings alone
 quick gdrcopy_copylat --sim "$sim" -s 64 -C
-expect "copylat: -C" 0 'flushed from the caches'
-quick gdrcopy_copylat --sim "$sim" -s 64 -c -C --json
+expect "copylat: -C without a cached mapping" 2 '' 'cannot run here: -C needs a cached mapping, this one is Write Combining; '
+quick GDRSIM_COHERENT=1 gdrcopy_copylat --sim "$sim" -s 64 -C
+expect "copylat: -C" 0 '^cache: +cold: CUDA overwrites'
+expect "copylat: -C: every byte is compared" 0 'all data verified'
+for dir in w r; do
+	[ $dir = w ] && none=-r || none=-w
+	run GDRSIM_COHERENT=1 GDRSIM_FAIL='cuMemsetD8:4=700' gdrcopy_copylat --sim "$sim" -s 2 -$dir 3 $none 0 -C
+	expect "copylat: -C: CUDA writes before each timed copy, -$dir" 1 '^ +1 +[0-9]' 'cuMemsetD8: CUDA_ERROR_ILLEGAL_ADDRESS'
+done
+run GDRSIM_COHERENT=1 GDRSIM_FAIL='cuMemsetD8:*=700' gdrcopy_copylat --sim "$sim" -s 2
+expect "copylat: without -C CUDA writes nothing" 0 'all data verified'
+quick gdrcopy_copylat --sim "$sim" -s 64 -c -C -a cuMemHostAlloc --json
 expect "copylat: -c -C --json" 0 '"cuMemcpy_pinned": \{'
 if command -v python3 >/dev/null 2>&1; then
 	check "copylat: -c -C --json: valid" python3 -m json.tool "$out" "$tmp/json"
