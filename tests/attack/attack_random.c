@@ -7,7 +7,6 @@
  * GDRCOPY_TEST_SEED=n repeats a run (one thread's calls depend on its seed alone).
  */
 #include <errno.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -156,6 +155,11 @@ static gdr_t context_for(struct model *m, int handle, int *context)
 	return any_context(m, context);
 }
 
+static bool is_mapped(const struct model *m, int handle)
+{
+	return handle >= 0 && m->handle[handle].pinned && m->handle[handle].mapped;
+}
+
 static bool reaches(const struct model *m, int context, int handle)
 {
 	return is_open(m, context) && handle >= 0 && m->handle[handle].pinned &&
@@ -220,7 +224,7 @@ static int expect_pin(struct model *m, uint64_t addr, size_t size, uint32_t flag
 	/* Device memory is a whole number of GPU pages here: widening stays inside. */
 	if (m->buffer[*buffer].kind != HOST &&
 	    size > m->buffer[*buffer].base + m->buffer[*buffer].size - addr)
-		return flags ? EINVAL : ENOTSUP; /* with a flag, who asks tries without */
+		return EINVAL;
 	return 0;
 }
 
@@ -347,7 +351,7 @@ static uint8_t *any_place(struct model *m, int i, size_t size, bool *inside)
 	uintptr_t at; /* not a pointer: most of them may not even be computed as one */
 
 	*inside = false;
-	if (!mh || !mh->pinned || !mh->mapped)
+	if (!is_mapped(m, i))
 		return one_in(m, 2) ? NULL : (uint8_t *)(uintptr_t)any(m);
 	switch (below(m, 6)) {
 	case 0:
@@ -394,9 +398,7 @@ static void copy(struct model *m, bool to)
 
 	if (size <= HOST_BYTES && host)
 		host += below(m, HOST_BYTES - size + 1);
-	if (i < 0 || !m->handle[i].pinned || !m->handle[i].mapped)
-		want = EINVAL;
-	else if (size && (!host || !inside))
+	if (!is_mapped(m, i) || (size && (!host || !inside)))
 		want = EINVAL;
 	if (to) {
 		for (size_t k = 0; host && size <= HOST_BYTES && k < size; k += 5)
@@ -418,7 +420,7 @@ static void copyv(struct model *m, bool to)
 	size_t count = below(m, 5);
 	uint32_t flags = one_in(m, 10) ? (uint32_t)below(m, 8) : 2 * (uint32_t)below(m, 2);
 	barcopy_copy_seg_t seg[5], *list = one_in(m, 30) ? NULL : seg;
-	bool mapped = i >= 0 && m->handle[i].pinned && m->handle[i].mapped;
+	bool mapped = is_mapped(m, i);
 
 	want = !mapped || flags & ~2u || (count && !list) ? EINVAL : 0;
 	memset(seg, 0, sizeof(seg));
@@ -468,13 +470,12 @@ static void word(struct model *m)
 
 	if (!one_in(m, 4)) {
 		at = (uint8_t *)((uintptr_t)at & ~(uintptr_t)(width - 1));
-		if (i >= 0 && m->handle[i].pinned && m->handle[i].mapped)
+		if (is_mapped(m, i))
 			inside = (uintptr_t)at >= (uintptr_t)m->handle[i].start &&
 				 (uintptr_t)at <= (uintptr_t)m->handle[i].end &&
 				 (uintptr_t)m->handle[i].end - (uintptr_t)at >= (size_t)width;
 	}
-	if (i < 0 || !m->handle[i].pinned || !m->handle[i].mapped || !inside ||
-	    (uintptr_t)at % (unsigned int)width)
+	if (!is_mapped(m, i) || !inside || (uintptr_t)at % (unsigned int)width)
 		want = EINVAL;
 	shadow = want ? NULL : shadow_at(m, i, at);
 	switch (below(m, 3)) {
@@ -523,7 +524,7 @@ static void fence(struct model *m)
 {
 	int i, use = (int)below(m, 7) - 1;
 	gdr_mh_t h = any_handle(m, &i);
-	bool mapped = i >= 0 && m->handle[i].pinned && m->handle[i].mapped;
+	bool mapped = is_mapped(m, i);
 
 	if (one_in(m, 3))
 		MUST(m, barcopy_flush(h), mapped ? 0 : EINVAL, "barcopy_flush");
@@ -595,38 +596,45 @@ static void ask_context(struct model *m)
 	}
 }
 
+static void copy_to(struct model *m)
+{
+	copy(m, true);
+}
+
+static void copy_from(struct model *m)
+{
+	copy(m, false);
+}
+
+static void copyv_to(struct model *m)
+{
+	copyv(m, true);
+}
+
+static void copyv_from(struct model *m)
+{
+	copyv(m, false);
+}
+
+/* In 300 calls so many of each. */
+static const struct {
+	uint64_t share;
+	void (*fn)(struct model *m);
+} kinds[] = {
+	{ 9, open_one },    { 1, close_one },	 { 44, pin },	  { 18, unpin },
+	{ 36, map },	    { 15, unmap },	 { 39, copy_to }, { 39, copy_from },
+	{ 18, copyv_to },   { 18, copyv_from },	 { 24, word },	  { 9, fence },
+	{ 18, ask_handle }, { 12, ask_context },
+};
+
 static void one_call(struct model *m)
 {
-	uint64_t what = below(m, 100);
+	uint64_t what = below(m, 300);
+	size_t i = 0;
 
-	if (what < 3)
-		open_one(m);
-	else if (what < 4 && one_in(m, 3))
-		close_one(m);
-	else if (what < 18)
-		pin(m);
-	else if (what < 24)
-		unpin(m);
-	else if (what < 36)
-		map(m);
-	else if (what < 41)
-		unmap(m);
-	else if (what < 54)
-		copy(m, true);
-	else if (what < 67)
-		copy(m, false);
-	else if (what < 73)
-		copyv(m, true);
-	else if (what < 79)
-		copyv(m, false);
-	else if (what < 87)
-		word(m);
-	else if (what < 90)
-		fence(m);
-	else if (what < 96)
-		ask_handle(m);
-	else
-		ask_context(m);
+	while (what >= kinds[i].share)
+		what -= kinds[i++].share;
+	kinds[i].fn(m);
 }
 
 /* At the end the GPU itself is asked: every byte is where the model has it. */
@@ -706,7 +714,6 @@ static void random_calls(void)
 	static struct model models[THREADS];
 	struct resources before, after;
 	long calls = 0, good = 0;
-	pthread_t t[THREADS];
 	const char *wrong;
 
 	by_rm = getenv("GDRCOPY_BACKEND") != NULL;
@@ -717,10 +724,7 @@ static void random_calls(void)
 		fill(&models[i], seed + (unsigned int)i);
 	use_once(&models[0]); /* what is made once is made */
 	resources_look(&before);
-	for (int i = 0; i < THREADS; i++)
-		ck_assert_int_eq(pthread_create(&t[i], NULL, play, &models[i]), 0);
-	for (int i = 0; i < THREADS; i++)
-		pthread_join(t[i], NULL);
+	unit_threads(THREADS, play, models, sizeof(models[0]));
 	for (int i = 0; i < THREADS; i++) {
 		ck_assert_msg(!*models[i].wrong, "%s", models[i].wrong);
 		calls += models[i].calls;

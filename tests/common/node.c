@@ -80,7 +80,6 @@ void node_use_range(gdr_t g, uint64_t base)
 	static char in[5000], out[5000];
 	uint64_t addr = base + GPU_PAGE_SIZE - 100;
 	size_t size = sizeof(in);
-	uint64_t value;
 	gdr_mh_t h;
 	void *map;
 	char *p;

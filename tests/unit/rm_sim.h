@@ -144,7 +144,6 @@ static inline void rm_whole_life(const char *what, CUdeviceptr addr, size_t size
 {
 	for (int i = 0; i < 2; i++) {
 		struct gdrsim_rm_counts before, after;
-		uint64_t backend = 0;
 		struct rm_use u;
 		int rc;
 

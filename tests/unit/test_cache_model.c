@@ -4,7 +4,6 @@
  * after an invalidation, limits of each GPU, what BAR1 holds, descriptors. And buffers packed into one
  * segment, as an allocator packs them, in several orders.
  */
-#include <pthread.h>
 
 #include "common/preload.h"
 #include "common/resources.h"

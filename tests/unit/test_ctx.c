@@ -433,32 +433,26 @@ static void close_waits(void)
 
 /* Many close one context: one succeeds. */
 static gdr_t contended;
+static atomic_int won;
 
 static void *races_to_close(void *arg)
 {
+	int rc = gdr_close(contended);
+
 	(void)arg;
-	return (void *)(intptr_t)gdr_close(contended);
+	atomic_fetch_add(&won, !rc);
+	return rc && rc != EINVAL ? (void *)(intptr_t)rc : NULL;
 }
 
 static void one_close_wins(void)
 {
 	for (int round = 0; round < (unit_quick() ? 20 : 200); round++) {
-		pthread_t t[4];
-		int won = 0;
-
 		contended = opened();
 		fake_pin(contended);
 		atomic_store(&unpins, 0);
-		for (size_t i = 0; i < COUNT(t); i++)
-			pthread_create(&t[i], NULL, races_to_close, NULL);
-		for (size_t i = 0; i < COUNT(t); i++) {
-			void *rc;
-
-			pthread_join(t[i], &rc);
-			ck_assert((intptr_t)rc == 0 || (intptr_t)rc == EINVAL);
-			won += !rc;
-		}
-		ck_assert_int_eq(won, 1);
+		atomic_store(&won, 0);
+		ck_assert_ptr_null(unit_threads(4, races_to_close, NULL, 0));
+		ck_assert_int_eq(atomic_load(&won), 1);
 		ck_assert_int_eq(atomic_load(&unpins), 1);
 	}
 }
@@ -574,12 +568,10 @@ static void *meddles(void *arg)
 
 static void contexts_come_and_go(void)
 {
-	pthread_t t[3];
 	int pins = 0;
 
 	atomic_store(&current, opened());
-	for (size_t i = 0; i < COUNT(t); i++)
-		ck_assert_int_eq(pthread_create(&t[i], NULL, meddles, NULL), 0);
+	unit_start(3, meddles, NULL, 0);
 	for (int i = 0; i < (unit_quick() ? 200 : 5000); i++) {
 		gdr_t g = atomic_load(&current);
 
@@ -589,8 +581,7 @@ static void contexts_come_and_go(void)
 		atomic_store(&current, opened());
 	}
 	atomic_store(&stop, true);
-	for (size_t i = 0; i < COUNT(t); i++)
-		pthread_join(t[i], NULL);
+	unit_join();
 	OK(gdr_close(atomic_load(&current)));
 	ck_assert_int_eq(atomic_load(&wrong), 0);
 	ck_assert_int_eq(atomic_load(&unpins), pins); /* each exactly once */

@@ -5,7 +5,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -139,14 +138,11 @@ static void *write_combined_here(void *arg)
 /* The type of a mapping follows from this: a thread without a context must learn it as well. */
 static void host_memory_without_a_context(void)
 {
-	void *wc, *wrong;
-	pthread_t t;
+	void *wc;
 
 	standin_start();
 	wc = standin_host_alloc(1000, CU_MEMHOSTALLOC_WRITECOMBINED);
-	ck_assert_int_eq(pthread_create(&t, NULL, write_combined_here, wc), 0);
-	pthread_join(t, &wrong);
-	ck_assert_ptr_null(wrong);
+	ck_assert_ptr_null(unit_threads(1, write_combined_here, wc, 0));
 }
 
 static void memory_that_is_none(void)
@@ -431,8 +427,6 @@ static void context_as_found(void)
 {
 	CUcontext created, primary[2];
 	struct scene s;
-	void *wrong;
-	pthread_t t;
 
 	standin_start();
 	standin_vmm_alloc(&s.v, 0, 2, STANDIN_GRANULE, true);
@@ -442,9 +436,7 @@ static void context_as_found(void)
 	ck_assert_ptr_null(play(&s));
 	cuda.cuCtxSetCurrent(primary[1]);
 	ck_assert_ptr_null(play(&s));
-	ck_assert_int_eq(pthread_create(&t, NULL, play, &s), 0);
-	pthread_join(t, &wrong);
-	ck_assert_ptr_null(wrong);
+	ck_assert_ptr_null(unit_threads(1, play, &s, 0));
 	CU(cuda.cuCtxCreate_v2(&created, 0, 0));
 	s.p = standin_alloc(2 << 20);
 	cuda.cuCtxSetCurrent(primary[0]);
@@ -545,16 +537,7 @@ static void *loads(void *arg)
 
 static void load_from_many_threads(void)
 {
-	pthread_t t[16];
-
-	for (size_t i = 0; i < COUNT(t); i++)
-		ck_assert_int_eq(pthread_create(&t[i], NULL, loads, NULL), 0);
-	for (size_t i = 0; i < COUNT(t); i++) {
-		void *wrong;
-
-		pthread_join(t[i], &wrong);
-		ck_assert_ptr_null(wrong);
-	}
+	ck_assert_ptr_null(unit_threads(16, loads, NULL, 0));
 }
 
 static const struct unit_test tests[] = {

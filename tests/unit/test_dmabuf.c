@@ -136,7 +136,6 @@ static void map_types(void)
 
 static void handle_attributes(void)
 {
-	uint64_t value;
 	gdr_mh_t h;
 	int flag = 7;
 

@@ -100,16 +100,13 @@ static void *opens_and_closes(void *arg)
 static void among_threads(void)
 {
 	int before = resources_fds(), rounds = unit_quick() ? 50 : 300;
-	pthread_t t[3];
 
 	ck_assert_int_eq(gdri_process_enter(), 0);
-	for (int i = 0; i < 3; i++)
-		ck_assert_int_eq(pthread_create(&t[i], NULL, opens_and_closes, NULL), 0);
+	unit_start(3, opens_and_closes, NULL, 0);
 	for (int i = 0; i < rounds; i++)
 		ck_assert_int_eq(unit_in_child(child_counts, &before), 0);
 	atomic_store(&stop, true);
-	for (int i = 0; i < 3; i++)
-		pthread_join(t[i], NULL);
+	unit_join();
 	ck_assert_int_eq(resources_fds(), before);
 }
 

@@ -52,7 +52,7 @@ static void test_mapping_types(void)
 	int other = cached ? GDR_MAP_FLAG_REQ_WC_MAPPING : GDR_MAP_FLAG_REQ_CACHE_MAPPING;
 	int type = cached ? GDR_MAPPING_TYPE_CACHING : GDR_MAPPING_TYPE_WC;
 	int third = GDR_MAP_FLAG_REQ_DEVICE_MAPPING;
-	uint64_t base = standin_alloc(MIB), value;
+	uint64_t base = standin_alloc(MIB);
 	gdr_info_t info;
 	gdr_mh_t h;
 	void *map;
@@ -88,7 +88,7 @@ static void test_mapping_types(void)
 /* A wish holds for its own map: the next one has the default again. */
 static void test_wish_ends(void)
 {
-	uint64_t base = standin_alloc(MIB), value;
+	uint64_t base = standin_alloc(MIB);
 	gdr_info_t info;
 	gdr_mh_t h;
 	void *map;
@@ -295,7 +295,6 @@ static void test_open_next_backend(void)
 /* Memory of cudaHostAlloc has its CPU pointer: the driver is asked only where CUDA keeps that back. */
 static void test_host_memory(void)
 {
-	uint64_t backend = 0;
 	gdr_t g = node_open("2.6", "1");
 	unsigned long before = node.calls("PIN_BUFFER_V2");
 	void *a = standin_host_alloc(4096, 0);

@@ -89,7 +89,7 @@ static void test_handed_over(void)
 	};
 	barcopy_mem_t mem;
 	CUdeviceptr base;
-	uint64_t word = 0x1122334455667788, seen = 0, persistent = 0;
+	uint64_t word = 0x1122334455667788, seen = 0;
 	int fd;
 	gdr_t g;
 

@@ -5,7 +5,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -47,7 +46,7 @@ static int load(const volatile char *p)
 static void test_free_persistent(void)
 {
 	gdr_t g = node_open("2.6", "1");
-	uint64_t base = standin_alloc(MIB), word = 0x1122334455667788, out, value;
+	uint64_t base = standin_alloc(MIB), word = 0x1122334455667788, out;
 	gdr_mh_t h;
 	int flag;
 	void *map;
@@ -68,7 +67,7 @@ static void test_free_persistent(void)
 static void test_free_callback(void)
 {
 	gdr_t g = node_open("2.6", "0");
-	uint64_t base = standin_alloc(4 * MIB), value;
+	uint64_t base = standin_alloc(4 * MIB);
 	gdr_mh_t h, unmapped;
 	int flag;
 	void *map;
@@ -223,7 +222,7 @@ static uint64_t vmm_memory(size_t size, bool rdma)
 /* One context serves through the node what the node can, and the rest by another way. */
 static void test_fall_through(void)
 {
-	uint64_t plain, capable, incapable, value;
+	uint64_t plain, capable, incapable;
 	gdr_mh_t h[3];
 	gdr_t g;
 
@@ -298,16 +297,12 @@ static void *work(void *arg)
 
 static void test_threads(void)
 {
-	pthread_t threads[THREADS];
 	uint64_t base[THREADS];
 
 	shared = node_open("2.6", "0");
-	for (int i = 0; i < THREADS; i++) {
-		base[i] = standin_alloc(2 * MIB);
-		ck_assert_int_eq(pthread_create(&threads[i], NULL, work, &base[i]), 0);
-	}
 	for (int i = 0; i < THREADS; i++)
-		pthread_join(threads[i], NULL);
+		base[i] = standin_alloc(2 * MIB);
+	unit_threads(THREADS, work, base, sizeof(base[0]));
 	OK(gdr_close(shared));
 	ck_assert_uint_eq(node.pins(), 0);
 }

@@ -38,7 +38,6 @@ static void check_bounds(uint64_t base, char *host, size_t size, gdr_mapping_typ
 	char bytes[4096] = { 1, 2, 3 }, back[4096];
 	gdr_info_t info;
 	gdr_mh_t h = pinned(base + size / 2, 1);
-	uint64_t value;
 	char *map, *at;
 	void *va;
 

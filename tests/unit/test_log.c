@@ -116,13 +116,8 @@ static void *other_thread(void *arg)
 
 static void error_per_thread(void)
 {
-	void *wrong = NULL;
-	pthread_t t;
-
 	(void)!gdri_fail(EIO, "mine");
-	ck_assert_int_eq(pthread_create(&t, NULL, other_thread, NULL), 0);
-	pthread_join(t, &wrong);
-	ck_assert_ptr_null(wrong);
+	ck_assert_ptr_null(unit_threads(1, other_thread, NULL, 0));
 	ck_assert_str_eq(barcopy_last_error(), "mine");
 }
 
@@ -162,11 +157,8 @@ static void *has_a_text(void *arg)
 
 static void fails_in_a_destructor(void)
 {
-	pthread_t t;
-
 	ck_assert_int_eq(pthread_key_create(&later_key, fails_later), 0);
-	ck_assert_int_eq(pthread_create(&t, NULL, has_a_text, later_text), 0);
-	pthread_join(t, NULL);
+	unit_threads(1, has_a_text, later_text, 0);
 	ck_assert_str_eq(later_text, "at the end");
 	pthread_key_delete(later_key);
 }

@@ -19,7 +19,6 @@ static void use(gdr_mh_t mh, void *cpu, uint64_t dptr)
 static void test_alloc(void)
 {
 	unsigned long before = cuda_hooks.calls("cuMemAlloc");
-	uint64_t backend = 0;
 	barcopy_mem_t mem;
 	gdr_t g;
 	int fd;

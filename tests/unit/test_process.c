@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 /* The process tag: which page it lies in, what a fork does to it, and the locks after a fork. */
 #include <errno.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -125,16 +124,7 @@ static void *enter(void *arg)
 
 static void from_many_threads(void)
 {
-	pthread_t t[16];
-
-	for (size_t i = 0; i < COUNT(t); i++)
-		ck_assert_int_eq(pthread_create(&t[i], NULL, enter, NULL), 0);
-	for (size_t i = 0; i < COUNT(t); i++) {
-		void *wrong;
-
-		pthread_join(t[i], &wrong);
-		ck_assert_ptr_null(wrong);
-	}
+	ck_assert_ptr_null(unit_threads(16, enter, NULL, 0));
 	ck_assert_uint_eq(gdri_process_tag(), 1);
 }
 

@@ -244,12 +244,8 @@ static void two_threads_of(bool host)
 	start();
 	for (enum way way = 0; way < WAYS; way++) {
 		struct worker w = { way, cache_for(way, 0), host };
-		pthread_t t[2];
 
-		for (int i = 0; i < 2; i++)
-			ck_assert_int_eq(pthread_create(&t[i], NULL, allocate_and_use, &w), 0);
-		for (int i = 0; i < 2; i++)
-			pthread_join(t[i], NULL);
+		unit_threads(2, allocate_and_use, &w, 0);
 		if (w.cache)
 			OK(barcopy_cache_destroy(w.cache));
 	}
@@ -501,7 +497,6 @@ static void primary_context_once(void)
 	struct standin_vmm v;
 	CUcontext ctx;
 	unsigned long before;
-	pthread_t t;
 	gdr_t other;
 	gdr_mh_t h;
 
@@ -514,13 +509,11 @@ static void primary_context_once(void)
 	OK(gdr_pin_buffer_v2(g, v.ptr, v.size, 0, &h)); /* with rm's trial */
 	OK(gdr_unpin_buffer(g, h));
 	before = standin_contexts();
-	ck_assert_int_eq(pthread_create(&t, NULL, pin_without_context, &v), 0);
-	pthread_join(t, NULL);
+	unit_threads(1, pin_without_context, &v, 0);
 	ck_assert_uint_le(standin_contexts() - before, 1);
 	OK(gdr_close(g));
 	g = other;
-	ck_assert_int_eq(pthread_create(&t, NULL, pin_without_context, &v), 0);
-	pthread_join(t, NULL);
+	unit_threads(1, pin_without_context, &v, 0);
 	ck_assert_uint_le(standin_contexts() - before, 1);
 	OK(gdr_close(other));
 	FAILS(CUDA_ERROR_INVALID_CONTEXT, cuda.cuDevicePrimaryCtxRelease_v2(0));
@@ -552,8 +545,6 @@ static void *hit(void *arg)
 /* gdr_close() beside hits and puts: they find what was there or nothing, never freed memory. */
 static void close_beside_hits(void)
 {
-	pthread_t t[3];
-
 	start();
 	hit_memory = standin_alloc(MIB);
 	for (int i = 0; i < (unit_quick() ? 60 : 400); i++) {
@@ -561,18 +552,12 @@ static void close_beside_hits(void)
 			g = barcopy_open(BARCOPY_OPEN_ANY);
 		atomic_store(&hit_cache, cache_for(i & 1 ? BY_TAG : BY_NOTICE, 0));
 		if (!i)
-			for (uintptr_t k = 0; k < 3; k++)
-				ck_assert_int_eq(pthread_create(&t[k], NULL, hit, (void *)k), 0);
+			unit_start(3, hit, NULL, 1);
 		usleep(1000);
 		OK(gdr_close(g));
 	}
 	atomic_store(&stop, true);
-	for (int k = 0; k < 3; k++) {
-		void *wrong;
-
-		pthread_join(t[k], &wrong);
-		ck_assert_ptr_null(wrong);
-	}
+	ck_assert_ptr_null(unit_join());
 	CU(cuda.cuMemFree_v2(hit_memory));
 }
 
@@ -598,19 +583,17 @@ static void close_beside_last_put(void)
 		barcopy_cache_t cache;
 		gdr_mh_t h[2];
 		void *va;
-		pthread_t t;
-		void *rc;
 
 		if (i)
 			g = barcopy_open(BARCOPY_OPEN_ANY);
 		cache = cache_for(BY_NOTICE, 0);
 		OK(barcopy_cache_get(cache, addr, 64, &last_region));
 		OK(barcopy_cache_invalidate(cache, addr, 64));
-		ck_assert_int_eq(pthread_create(&t, NULL, last_put, cache), 0);
+		unit_start(1, last_put, cache, 0);
 		pthread_barrier_wait(&both);
 		usleep(100 + 10 * i);
 		OK(gdr_close(g));
-		pthread_join(t, &rc);
+		unit_join();
 		g = barcopy_open(BARCOPY_OPEN_ANY);
 		for (int k = 0; k < 2; k++) {
 			OK(gdr_pin_buffer_v2(g, addr + (unsigned)k * 65536, 65536, 0, &h[k]));

@@ -5,7 +5,6 @@
  */
 #include <dlfcn.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -282,20 +281,19 @@ static void forks_meanwhile(void)
 {
 	int children = unit_quick() ? 20 : 200;
 	CUdeviceptr p[2];
-	pthread_t t;
 
 	rm_begin();
 	p[0] = standin_alloc(MIB);
 	p[1] = standin_chunks(0, 0, 3, 2 * MIB, true);
 	note_fds();
-	ck_assert_int_eq(pthread_create(&t, NULL, pin_on, p), 0);
+	unit_start(1, pin_on, p, 0);
 	for (int i = 0; i < children; i++) {
 		int status = unit_in_child(has_no_node, NULL);
 
 		ck_assert_msg(!status, "child %d: status %d", i, status);
 	}
 	atomic_store(&stop, true);
-	pthread_join(t, NULL);
+	unit_join();
 	rm_whole_life("after the children", p[0], MIB);
 	rm_end(1);
 }
@@ -373,7 +371,6 @@ static void imported(void)
 	uint8_t a[RM_LOOK], b[RM_LOOK];
 	int socket[2], status, fd;
 	struct gdrsim_rm_counts c;
-	uint64_t backend = 0;
 	barcopy_mem_t mem;
 	size_t size;
 	pid_t pid;

@@ -25,7 +25,6 @@ static void each_serves(int gpus)
 	/* Pinned while the context of the GPU before it is current. */
 	for (int k = 0; k < 2 * gpus; k++) {
 		int i = k % gpus;
-		uint64_t device = 77;
 		struct rm_use u;
 
 		OK(rm_use_open(&u, p[i], 4 * MIB, 0));

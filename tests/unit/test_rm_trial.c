@@ -174,17 +174,13 @@ static void *first_pin(void *arg)
 static void first_pins_at_once(void)
 {
 	CUdeviceptr p[4];
-	pthread_t t[4];
 
 	rm_begin();
 	pthread_barrier_init(&barrier, NULL, 4);
 	for (int i = 0; i < 4; i++)
 		p[i] = standin_alloc(MIB);
 	rm_sim.faults(NULL);
-	for (int i = 0; i < 4; i++)
-		ck_assert_int_eq(pthread_create(&t[i], NULL, first_pin, &p[i]), 0);
-	for (int i = 0; i < 4; i++)
-		pthread_join(t[i], NULL);
+	unit_threads(4, first_pin, p, sizeof(p[0]));
 	ck_assert_uint_eq(rm_sim.calls("RM_ALLOC.41"), 1);
 	ck_assert_uint_eq(rm_sim.calls("RM_ALLOC.80"), 1);
 	ck_assert_uint_eq(rm_sim.calls("RM_MAP_MEMORY"), 3 + 4 * 2);

@@ -358,14 +358,12 @@ static void *copy_much(void *arg)
 static void many_threads(void)
 {
 	uint64_t turns = unit_quick() ? TURNS / 20 : TURNS, last = 0;
-	pthread_t t[THREADS];
 	barcopy_stats_t s;
 
 	shared[0] = open_memory();
 	shared[1] = open_memory();
 	pthread_barrier_init(&start, NULL, THREADS + 1);
-	for (uintptr_t i = 0; i < THREADS; i++)
-		ck_assert_int_eq(pthread_create(&t[i], NULL, copy_much, (void *)i), 0);
+	unit_start(THREADS, copy_much, NULL, 1);
 	pthread_barrier_wait(&start);
 	for (int i = 0; i < 50; i++) {
 		uint64_t now = stats_of(NULL).copies_to;
@@ -373,8 +371,7 @@ static void many_threads(void)
 		ck_assert_uint_ge(now, last);
 		last = now;
 	}
-	for (int i = 0; i < THREADS; i++)
-		pthread_join(t[i], NULL);
+	unit_join();
 	s = stats_of(g);
 	ck_assert_uint_eq(s.copies_to, THREADS * turns);
 	ck_assert_uint_eq(s.bytes_to, THREADS * turns * 8);

@@ -6,7 +6,6 @@
  */
 #include <dlfcn.h>
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -158,14 +157,10 @@ static void *export_some(void *arg)
 static void other_threads_pass(void)
 {
 	struct watch_told told = { .calls = 0 };
-	pthread_t t[2];
 
 	watch_start();
 	ck_assert_int_eq(gdri_cuda_watch_begin(watch_tell, &told), 0);
-	for (int i = 0; i < 2; i++)
-		ck_assert_int_eq(pthread_create(&t[i], NULL, export_some, standin_primary(0)), 0);
-	for (int i = 0; i < 2; i++)
-		pthread_join(t[i], NULL);
+	unit_threads(2, export_some, standin_primary(0), 0);
 	ck_assert_uint_eq(told.calls, 0);
 	watch_export();
 	ck_assert_uint_eq(told.calls, 1);
@@ -191,18 +186,14 @@ static void *look_often(void *arg)
 static void several_look(void)
 {
 	struct watch_told told[4] = { { .calls = 0 } };
+	const char *wrong;
 	uintptr_t held;
-	pthread_t t[4];
 
 	watch_start();
 	held = watch_slot();
-	for (int i = 0; i < 4; i++)
-		ck_assert_int_eq(pthread_create(&t[i], NULL, look_often, &told[i]), 0);
+	wrong = unit_threads(4, look_often, told, sizeof(told[0]));
+	ck_assert_msg(!wrong, "%s", wrong);
 	for (int i = 0; i < 4; i++) {
-		void *wrong;
-
-		pthread_join(t[i], &wrong);
-		ck_assert_msg(!wrong, "%s", (char *)wrong);
 		ck_assert_uint_eq(told[i].exports, EXPORTS);
 		ck_assert_uint_eq(told[i].calls, EXPORTS);
 		ck_assert_uint_eq(told[i].strangers, 0);

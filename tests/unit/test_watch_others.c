@@ -361,12 +361,10 @@ static void fork_meanwhile(void)
 {
 	struct watch_told told = { .calls = 0 };
 	int status = -1;
-	pthread_t t;
 
 	start_to_fork();
 	ck_assert_int_eq(gdri_cuda_watch_begin(watch_tell, &told), 0);
-	ck_assert_int_eq(pthread_create(&t, NULL, fork_one, &status), 0);
-	pthread_join(t, NULL);
+	unit_threads(1, fork_one, &status, 0);
 	ck_assert_int_eq(status, 0);
 	ck_assert_uint_eq(told.calls, 0);
 	watch_export();
@@ -400,19 +398,16 @@ static void *look_on(void *arg)
 static void fork_anywhere(void)
 {
 	int children = unit_quick() ? 20 : 150;
-	void *failed;
-	pthread_t t;
 
 	start_to_fork();
-	ck_assert_int_eq(pthread_create(&t, NULL, look_on, ends), 0);
+	unit_start(1, look_on, ends, 0);
 	for (int i = 0; i < children; i++) {
 		int status = unit_in_child(look_in_child, NULL);
 
 		ck_assert_msg(!status, "child %d: step %d", i, status);
 	}
 	atomic_store(&stop, true);
-	pthread_join(t, &failed);
-	ck_assert_ptr_null(failed);
+	ck_assert_ptr_null(unit_join());
 	ck_assert_uint_eq(watch_slot(), held_before);
 }
 
