@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A backend is one table of operations that gets at one kind of mapping. It knows nothing of handles, of
- * other backends, or of its callers. To add one: a file with its table, a line in backends.c, a
- * barcopy_backend_t.
+ * A backend is one table of operations that gets at one kind of mapping. It knows nothing of
+ * handles, of other backends, or of its callers. To add one: a file with its table, a line in
+ * backends.c, a barcopy_backend_t.
  */
 #ifndef GDRI_BACKEND_H
 #define GDRI_BACKEND_H
@@ -42,8 +42,9 @@ struct gdri_pin_request {
 	size_t mapped_size; /* from va to the end rounded up to 64 KiB */
 	struct gdri_memory memory; /* CUDA's description */
 	/*
-	 * The descriptor by which all of this memory was imported, or NULL. CUDA does not export imported
-	 * memory again (H200, driver 580, 2026-11-20), so the importer's descriptor is the only one.
+	 * The descriptor by which all of this memory was imported, or NULL. CUDA does not export
+	 * imported memory again (H200, driver 580, 2026-11-20), so the importer's descriptor is the
+	 * only one.
 	 */
 	const struct gdri_imported *imported;
 };
@@ -54,8 +55,8 @@ static inline bool gdri_is_dmabuf(const struct gdri_pin_request *request)
 }
 
 /*
- * A pinned range. pin.c sets backend, state, va, mapped_size, page_size, device and counters; the backend's
- * pin() sets the rest of the first part and may change va, mapped_size and page_size.
+ * A pinned range. pin.c sets backend, state, va, mapped_size, page_size, device and counters; the
+ * backend's pin() sets the rest of the first part and may change va, mapped_size and page_size.
  */
 struct gdri_pin {
 	const struct gdri_backend *backend;
@@ -76,8 +77,9 @@ struct gdri_pin {
 	struct gdri_counters *counters; /* the context's; NULL: none */
 
 	/*
-	 * While mapped. The caller sets map_length (a multiple of the host page, at most mapped_size),
-	 * read_only and map_type = type; map() sets map, copy_start and copy_end, and may change map_type.
+	 * While mapped. The caller sets map_length (a multiple of the host page, at most
+	 * mapped_size), read_only and map_type = type; map() sets map, copy_start and copy_end, and
+	 * may change map_type.
 	 */
 	void *map;
 	size_t map_length;
@@ -101,9 +103,9 @@ struct gdri_backend {
 	uint32_t caps;
 
 	/*
-	 * Can it serve anything here? Cheap, without a trial map. decides: gdr_open() succeeds or fails by this
-	 * answer alone, so it must be able to serve ordinary device memory, as far as that is known without a
-	 * context; it may initialise CUDA to find out.
+	 * Can it serve anything here? Cheap, without a trial map. decides: gdr_open() succeeds or
+	 * fails by this answer alone, so it must be able to serve ordinary device memory, as far as
+	 * that is known without a context; it may initialise CUDA to find out.
 	 */
 	int (*open)(bool decides, void **state);
 	void (*close)(void *state); /* or NULL */
@@ -119,11 +121,16 @@ struct gdri_backend {
 	int (*unmap)(struct gdri_pin *pin); /* or NULL */
 	int (*callback_flag)(struct gdri_pin *pin, int *flag); /* NULL: never revoked */
 
-	/* The backend's descriptor, with POLLPRI while a revoked range is pinned (gdrapi.h); or NULL. */
+	/*
+	 * The backend's descriptor, with POLLPRI while a revoked range is pinned (gdrapi.h); or
+	 * NULL.
+	 */
 	int (*event_fd)(void *state, int *fd);
 };
 
-/* Is the failure a lack of memory, BAR, address space or descriptors, which an eviction may cure? */
+/*
+ * Is the failure a lack of memory, BAR, address space or descriptors, which an eviction may cure?
+ */
 static inline bool gdri_is_short(int rc)
 {
 	return rc == -ENOMEM || rc == -EMFILE || rc == -ENFILE;
@@ -156,12 +163,16 @@ extern const struct gdri_backend gdri_backend_dmabuf;
 extern const struct gdri_backend gdri_backend_rm;
 extern const struct gdri_backend gdri_backend_host;
 
-/* ---- what backends share: mapping.c -------------------------------------------------------------- */
+/*
+ * ---- what backends share: mapping.c
+ * --------------------------------------------------------------
+ */
 
 /*
- * Maps length bytes of fd from offset on, in no child; at: replaces the pages there, or NULL. Returns 0,
- * -errno with its text, or mmap's positive errno, which the caller explains. If *map is not MAP_FAILED, pages
- * remain: at `at` they always do, since a hole there could become another thread's.
+ * Maps length bytes of fd from offset on, in no child; at: replaces the pages there, or NULL.
+ * Returns 0, -errno with its text, or mmap's positive errno, which the caller explains. If *map is
+ * not MAP_FAILED, pages remain: at `at` they always do, since a hole there could become another
+ * thread's.
  */
 int gdri_pages_map(int fd, off_t offset, void *at, size_t length, int prot, void **map);
 
@@ -169,8 +180,9 @@ int gdri_pages_map(int fd, off_t offset, void *at, size_t length, int prot, void
 int gdri_pages_unmap(struct gdri_pin *pin);
 
 /*
- * Can one word in every 2 MiB of [map, map + length), and its last word, be loaded? Raises no signal. A driver
- * that makes page-table entries on fault, 2 MiB at a time, has then made all of them.
+ * Can one word in every 2 MiB of [map, map + length), and its last word, be loaded? Raises no
+ * signal. A driver that makes page-table entries on fault, 2 MiB at a time, has then made all of
+ * them.
  */
 bool gdri_pages_readable(const void *map, size_t length);
 
@@ -183,7 +195,10 @@ const char *gdri_mapping_type_name(gdr_mapping_type_t type);
 /* -ENOTSUP, unless wish is NONE or the mapping's type. */
 int gdri_check_wish(const struct gdri_pin *pin, gdr_mapping_type_t wish);
 
-/* ---- a context's: backends.c, pin.c ---------------------------------------------------------------- */
+/*
+ * ---- a context's: backends.c, pin.c
+ * ----------------------------------------------------------------
+ */
 
 /* Chooses and opens; any: BARCOPY_OPEN_ANY. 0 or -errno. */
 int gdri_backends_open(struct gdri_backends *set, bool any);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The backends of a context: which of them open and in which order, and what they answer together. Who serves
- * a pin is decided in pin.c.
+ * The backends of a context: which of them open and in which order, and what they answer together.
+ * Who serves a pin is decided in pin.c.
  */
 #include "backend/backend.h"
 

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The dma-buf backend: CUDA exports the range as a dma-buf, or another process hands one over, and
- * its fd is mapped. No kernel module.
- * Needs a CUDA driver that lets such a buffer be mapped: 13.3 or newer, or a GPU without frame
- * buffer of its own; driver 580 (CUDA 13.0) on an H200 exports the buffer and refuses the mmap
- * with errno 524 (measured 2026-11-20). So a trial map at the pin decides, not the version.
+ * The dmabuf backend, without a kernel module: CUDA exports the range as a dma-buf, or another
+ * process has passed one on, and its descriptor is mapped. The CUDA driver must allow that mmap:
+ * 13.3 and newer do, or a GPU without a frame buffer of its own; driver 580 (CUDA 13.0) on an H200
+ * exports the buffer and refuses the mmap with errno 524 (measured 2026-11-20). A trial map at the
+ * pin decides.
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -30,19 +29,21 @@ static int dmabuf_open(bool decides, void **state)
 	if (version < CUDA_WITH_DMABUF_MMAP)
 		return gdri_fail(ENODEV, "CUDA driver %d.%d cannot map a dma-buf (13.3 can)",
 				 version / 1000, version % 1000 / 10);
-	/* A dma-buf of another process can be mapped all the same. */
+	/* If this GPU exports none, a dma-buf of another process can still be mapped. */
 	return decides ? gdri_cuda_exports_dmabuf() : 0;
 }
 
 static int dmabuf_attribute(void *state, gdr_attr_t attr)
 {
 	(void)state;
-	/* The memory is held by the dma-buf until the unpin; the PCIe flag is tried at each pin. */
+	/* The dma-buf holds the memory until the unpin; each pin tries the PCIe flag. */
 	return attr == GDR_ATTR_USE_PERSISTENT_MAPPING ||
 	       attr == GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE || attr == GDR_ATTR_USING_DMA_BUF_MMAP;
 }
 
-/* Maps the buffer and proves that all of it is there: a part may stand for other memory (L16). */
+/*
+ * Maps the buffer and verifies that it covers the range, of which a part may be other memory (L16).
+ */
 static int map_checked(int fd, size_t length, void **map)
 {
 	int rc = gdri_pages_map(fd, 0, NULL, length, PROT_READ | PROT_WRITE, map);
@@ -61,28 +62,30 @@ static int map_checked(int fd, size_t length, void **map)
 	return 0;
 }
 
-/* A descriptor of our own: CUDA's for an address, or another process's. */
 static int get_dmabuf(const struct gdri_pin_request *request, int *fd)
 {
+	bool pcie = request->flags & GDR_PIN_FLAG_FORCE_PCIE;
 	int rc;
 
 	if (gdri_is_dmabuf(request)) {
 		*fd = fcntl(request->imported->fd, F_DUPFD_CLOEXEC, 0);
-		if (*fd >= 0)
-			return 0;
-		return gdri_fail(errno == EMFILE || errno == ENFILE ? errno : EIO,
-				 "dup of the dma-buf: %s", strerror(errno));
+		if (*fd < 0)
+			return gdri_fail(gdri_is_short(-errno) ? errno : EIO,
+					 "dup of the dma-buf: %s", strerror(errno));
+	} else {
+		rc = gdri_cuda_dmabuf(&request->memory, request->va, request->mapped_size, pcie,
+				      fd);
+		if (rc == -ENOTSUP && pcie)
+			return gdri_fail(EINVAL, "GDR_PIN_FLAG_FORCE_PCIE is not supported");
+		if (rc)
+			return rc;
 	}
-	rc = gdri_cuda_dmabuf(&request->memory, request->va, request->mapped_size,
-			      request->flags & GDR_PIN_FLAG_FORCE_PCIE, fd);
-	if (rc == -ENOTSUP && request->flags & GDR_PIN_FLAG_FORCE_PCIE)
-		return gdri_fail(EINVAL, "GDR_PIN_FLAG_FORCE_PCIE is not supported");
-	return rc;
+	return gdri_fork_own(*fd);
 }
 
 /*
- * Over a coherent link the mapping is cached, unless it was forced onto PCIe: as the dma-buf's own
- * mmap does it (nv_dma_buf_mmap(), kernel-open/nvidia/nv-dmabuf.c).
+ * Over a coherent link the dma-buf's own mmap makes a cached mapping, unless it is forced onto PCIe
+ * (nv_dma_buf_mmap(), kernel-open/nvidia/nv-dmabuf.c).
  */
 static int mapping_type(const struct gdri_pin_request *request, gdr_mapping_type_t *type)
 {
@@ -93,24 +96,6 @@ static int mapping_type(const struct gdri_pin_request *request, gdr_mapping_type
 		rc = gdri_cuda_is_coherent(request->memory.device, &coherent);
 	*type = coherent ? GDR_MAPPING_TYPE_CACHING : GDR_MAPPING_TYPE_WC;
 	return rc;
-}
-
-/*
- * A range that is mapped as long as it is pinned needs no descriptor: the mapping holds the buffer. A plain
- * pin keeps it, for the maps that come and go.
- */
-static int keep(const struct gdri_pin_request *request, struct gdri_pin *pin, int fd, void *map)
-{
-	if (request->mapped) {
-		gdri_fork_close(fd);
-		pin->fd = -1;
-		pin->copy_start = (uintptr_t)map; /* until it is mapped */
-	} else {
-		munmap(map, pin->mapped_size);
-		pin->fd = fd;
-	}
-	pin->persistent = true;
-	return 0;
 }
 
 static int dmabuf_pin(void *state, const struct gdri_pin_request *request, struct gdri_pin *pin)
@@ -124,8 +109,6 @@ static int dmabuf_pin(void *state, const struct gdri_pin_request *request, struc
 	rc = mapping_type(request, &pin->type);
 	if (!rc)
 		rc = get_dmabuf(request, &fd);
-	if (!rc)
-		rc = gdri_fork_own(fd);
 	if (rc)
 		return rc;
 	rc = map_checked(fd, pin->mapped_size, &map);
@@ -133,7 +116,17 @@ static int dmabuf_pin(void *state, const struct gdri_pin_request *request, struc
 		gdri_fork_close(fd);
 		return rc;
 	}
-	return keep(request, pin, fd, map);
+	pin->persistent = true;
+	pin->fd = fd;
+	if (!request->mapped) { /* mappings come and go */
+		munmap(map, pin->mapped_size);
+		return 0;
+	}
+	/* The mapping, which exists as long as the pin, holds the buffer. */
+	gdri_fork_close(fd);
+	pin->fd = -1;
+	pin->copy_start = (uintptr_t)map; /* for dmabuf_map() */
+	return 0;
 }
 
 static int dmabuf_unpin(struct gdri_pin *pin)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The gdrdrv backend: the kernel driver's node pins any device memory and maps it. One descriptor
- * per context. What the driver's level is, and pins by dma-buf, are of the files beside.
+ * per context.
  */
 #include <errno.h>
 #include <poll.h>
@@ -49,7 +49,7 @@ static int gdrdrv_attribute(void *state, gdr_attr_t attr)
 	}
 }
 
-/* What GET_INFO, which knows write-combining alone, says of a mapping. */
+/* The type of a mapping by GET_INFO, which only knows whether it is write-combined. */
 static uint32_t old_type(const struct gdrdrv_get_info *info)
 {
 	if (!info->mapped)
@@ -57,14 +57,14 @@ static uint32_t old_type(const struct gdrdrv_get_info *info)
 	if (info->wc_mapping)
 		return GDR_MAPPING_TYPE_WC;
 #ifdef __aarch64__
-	/* Cached or device memory: what is right for device memory is right for both. */
+	/* Cached or Device memory: copies for Device memory are right for both. */
 	return GDR_MAPPING_TYPE_DEVICE;
 #else
 	return GDR_MAPPING_TYPE_CACHING;
 #endif
 }
 
-/* By whichever call the driver has: up to the last two words they are one. */
+/* By the call that the driver has; the two structures differ in the last two words only. */
 static int get_info(const struct gdri_node *node, uint64_t handle, struct gdrdrv_get_info_v2 *out)
 {
 	struct gdrdrv_get_info old = { .handle = handle };
@@ -81,7 +81,7 @@ static int get_info(const struct gdri_node *node, uint64_t handle, struct gdrdrv
 	return gdri_node_result("GET_INFO", err);
 }
 
-/* The region must hold what was asked for, and begin where a mapping of it can begin. */
+/* Fails unless the region holds the request's range and can be mapped from its start. */
 static int check_region(const struct gdrdrv_get_info_v2 *info,
 			const struct gdri_pin_request *request)
 {
@@ -98,37 +98,25 @@ static int check_region(const struct gdrdrv_get_info_v2 *info,
 }
 
 /*
- * By address, of whole GPU pages: what every level pins, and some tell only if it was asked for.
- * P2P tokens are dropped: memory of the caller's own process needs none, and that of another's is
- * none of his. Drivers of level 2.5 and later refuse them.
+ * Pins whole GPU pages by address: some driver levels pin only those. P2P tokens are not passed on:
+ * memory of the process itself needs none, memory of another process is not served, and drivers
+ * from level 2.5 on refuse them.
  */
 static int pin_address(const struct gdri_node *node, const struct gdri_pin_request *request,
 		       uint64_t *handle)
 {
+	struct gdrdrv_pin_buffer_v2 p = { .addr = request->va, .size = request->mapped_size };
+	struct gdrdrv_pin_buffer old = { .addr = request->va, .size = request->mapped_size };
+	bool v2 = node->version >= GDRDRV_HAS_PIN_V2;
 	int err;
 
-	if (node->version >= GDRDRV_HAS_PIN_V2) {
-		struct gdrdrv_pin_buffer_v2 p = {
-			.addr = request->va,
-			.size = request->mapped_size,
-			.flags = request->flags & GDR_PIN_FLAG_FORCE_PCIE
-					 ? GDRDRV_PIN_FLAG_FORCE_PCIE
-					 : 0,
-		};
-
-		err = gdri_node_call(node, GDRDRV_IOC_PIN_BUFFER_V2, &p);
-		*handle = p.handle;
-	} else {
-		struct gdrdrv_pin_buffer p = {
-			.addr = request->va,
-			.size = request->mapped_size,
-		};
-
-		err = gdri_node_call(node, GDRDRV_IOC_PIN_BUFFER, &p);
-		*handle = p.handle;
-	}
+	if (request->flags & GDR_PIN_FLAG_FORCE_PCIE)
+		p.flags = GDRDRV_PIN_FLAG_FORCE_PCIE;
+	err = v2 ? gdri_node_call(node, GDRDRV_IOC_PIN_BUFFER_V2, &p)
+		 : gdri_node_call(node, GDRDRV_IOC_PIN_BUFFER, &old);
 	if (err == ENOMEM || err == ENOSPC)
 		return gdri_fail(ENOMEM, "PIN_BUFFER: no memory, or BAR1 is full");
+	*handle = v2 ? p.handle : old.handle;
 	return gdri_node_result("PIN_BUFFER", err);
 }
 
@@ -165,7 +153,7 @@ static int gdrdrv_pin(void *state, const struct gdri_pin_request *request, struc
 	pin->tm_cycles = info.tm_cycles;
 	pin->cycles_per_ms = info.tsc_khz;
 	pin->persistent = handed_over || node->persistent;
-	pin->type = GDR_MAPPING_TYPE_WC; /* of BAR1; the first map tells if it is another one */
+	pin->type = GDR_MAPPING_TYPE_WC; /* BAR1's; the first map corrects it */
 	return 0;
 }
 
@@ -181,8 +169,8 @@ static int refuse_wish(gdr_mapping_type_t wish)
 }
 
 /*
- * The type of the next mapping; NONE: the default. Always told, that too: an earlier wish would
- * still be in force. A driver that cannot be asked is no failure: the type of the mapping itself
+ * Requests the type of the next mapping; NONE, the default, as well, since an earlier request would
+ * still be in force. A driver without this call is no failure: the type of the mapping itself
  * decides.
  */
 static int request_type(const struct gdri_pin *pin, gdr_mapping_type_t wish)
@@ -200,7 +188,6 @@ static int request_type(const struct gdri_pin *pin, gdr_mapping_type_t wish)
 	return rc == -ENOTSUP && wish != GDR_MAPPING_TYPE_NONE ? refuse_wish(wish) : rc;
 }
 
-/* The driver refuses a child's faults too; so the mapping is kept out of it at all. */
 static int map_region(const struct gdri_pin *pin, void **map)
 {
 	int shift = __builtin_ctzl((unsigned long)sysconf(_SC_PAGESIZE));
@@ -219,8 +206,8 @@ static int map_region(const struct gdri_pin *pin, void **map)
 	if (rc)
 		return rc < 0 ? rc : gdri_node_result("mmap of " GDRDRV_NODE, rc);
 	/*
-	 * Page-table entries are made on fault: now, not in the first copy; by loads where the
-	 * driver cannot, or the region is revoked.
+	 * Makes the page-table entries now, not by faults of the first copy; by loads if the driver
+	 * lacks POPULATE, or the region is revoked.
 	 */
 	if (gdri_node_call(node, GDRDRV_IOC_POPULATE, &populate) &&
 	    !gdri_pages_readable(*map, pin->map_length)) {
@@ -248,7 +235,7 @@ static int gdrdrv_map(struct gdri_pin *pin, gdr_mapping_type_t wish)
 		munmap(map, pin->map_length);
 		return rc;
 	}
-	/* NONE: revoked in this very moment; the plan of the pin's type does no harm then. */
+	/* NONE: revoked just now; copies as for the pin's type do no harm then. */
 	if (info.mapping_type != GDR_MAPPING_TYPE_NONE)
 		pin->map_type = (gdr_mapping_type_t)info.mapping_type;
 	if (wish == GDR_MAPPING_TYPE_NONE)
@@ -268,9 +255,9 @@ static int gdrdrv_callback_flag(struct gdri_pin *pin, int *flag)
 }
 
 /*
- * The node itself. A driver without poll of its own leaves the answer to the kernel, which then
- * says that writing would not block; ours never says that. In persistent mode too: a pin for which
- * the GPU driver has no persistent pages can be revoked.
+ * The node itself. For a driver without poll the kernel answers that a write would not block, which
+ * barcopy's driver never answers. In persistent mode too: a pin whose pages the GPU driver does not
+ * keep can be revoked.
  */
 static int gdrdrv_event_fd(void *state, int *fd)
 {
@@ -285,8 +272,7 @@ static int gdrdrv_event_fd(void *state, int *fd)
 		return gdri_fail(ENOTSUP, "poll of " GDRDRV_NODE ": %s", strerror(errno));
 	if (p.revents & ~POLLPRI)
 		return gdri_fail(ENOTSUP, "this gdrdrv driver (%u.%u) gives no notice",
-				 node->version >> MAJOR_VERSION_SHIFT,
-				 node->version & MINOR_VERSION_MASK);
+				 GDRI_VERSION(node->version));
 	*fd = node->fd;
 	return 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Pins of the gdrdrv node by dma-buf: CUDA exports the range, or another process hands a buffer
- * over; the driver imports it with the address of the GPU. It must not know mappings, nor the node's other calls.
+ * Pins of the gdrdrv node by dma-buf: CUDA exports the range, or another process has passed a
+ * buffer on; the driver imports it with the PCI address of the GPU.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -18,8 +18,9 @@
 
 /*
  * GPU drivers 535 to 570 (kernel-open/nvidia/nv-dmabuf.c, nv_dma_buf_map_pfns()) cut a range into
- * pieces of the device's segment size, 64 KiB for PCI, and where the kernel gives IOVAs (a
- * translating IOMMU; before 6.12) look for each next piece behind the last IOVA instead of in BAR1.
+ * pieces of the device's segment size, 64 KiB for PCI. If the kernel gives IOVAs (a translating
+ * IOMMU, kernel before 6.12), they look for each next piece behind the last IOVA instead of in
+ * BAR1, and fail with ENOMEM.
  */
 enum { PIECE = 65536, FIXED_IN_GPU_DRIVER = 580 };
 
@@ -32,13 +33,12 @@ static bool kernel_gives_iovas(const struct gdri_pci_address *pci)
 	snprintf(path, sizeof(path), "/sys/bus/pci/devices/%04x:%02x:%02x.%x/iommu_group/type",
 		 pci->domain, pci->bus, pci->device, pci->function);
 	gdri_read_line(path, type, sizeof(type));
-	if (strncmp(type, "DMA", 3) != 0 || uname(&u) ||
-	    sscanf(u.release, "%u.%u", &major, &minor) != 2)
-		return false;
-	return major < 6 || (major == 6 && minor < 12);
+	return strncmp(type, "DMA", 3) == 0 && !uname(&u) &&
+	       sscanf(u.release, "%u.%u", &major, &minor) == 2 &&
+	       (major < 6 || (major == 6 && minor < 12));
 }
 
-/* Out of memory, of BAR1, or of luck with this GPU driver. */
+/* ENOMEM: host memory, BAR1, or a GPU driver that has this errno for its fault above. */
 static int fail_enomem(const struct gdri_pin_request *request, const struct gdri_pci_address *pci)
 {
 	char version[32];
@@ -81,35 +81,31 @@ static int fail_pin(const struct gdri_pin_request *request, const struct gdri_pc
 int gdri_node_pin_dmabuf(const struct gdri_node *node, const struct gdri_pin_request *request,
 			 uint64_t *handle)
 {
-	struct gdrdrv_pin_dmabuf p = {
-		.addr = request->va,
-		.size = request->mapped_size,
-	};
-	bool handed_over = gdri_is_dmabuf(request);
+	const struct gdri_memory *m = &request->memory;
+	struct gdrdrv_pin_dmabuf p = { .addr = request->va, .size = request->mapped_size };
 	struct gdri_pci_address pci;
 	int rc, err;
 
-	if (request->memory.kind != GDRI_MEMORY_DEVICE)
+	if (m->kind != GDRI_MEMORY_DEVICE)
 		return gdri_fail(EINVAL, "CUDA does not know this address as device memory%s%s",
-				 request->memory.note[0] ? ": " : "", request->memory.note);
-	if (request->memory.device < 0)
+				 m->note[0] ? ": " : "", m->note);
+	if (m->device < 0)
 		return gdri_fail(ENOTSUP, "the driver needs to know which GPU the memory is on");
-	rc = gdri_cuda_pci_address(request->memory.device, &pci);
-	if (rc)
-		return rc;
-	if (handed_over)
-		p.fd = request->imported->fd;
-	else
-		rc = gdri_cuda_dmabuf(&request->memory, request->va, request->mapped_size, false,
-				      &p.fd);
+	rc = gdri_cuda_pci_address(m->device, &pci);
 	if (rc)
 		return rc;
 	p.pci_domain = pci.domain;
 	p.pci_bus = pci.bus;
 	p.pci_device = pci.device;
 	p.pci_function = pci.function;
+	if (gdri_is_dmabuf(request))
+		p.fd = request->imported->fd;
+	else
+		rc = gdri_cuda_dmabuf(m, request->va, request->mapped_size, false, &p.fd);
+	if (rc)
+		return rc;
 	err = gdri_node_call(node, GDRDRV_IOC_PIN_DMABUF, &p);
-	if (!handed_over)
+	if (!gdri_is_dmabuf(request))
 		close(p.fd);
 	if (err)
 		return fail_pin(request, &pci, err);

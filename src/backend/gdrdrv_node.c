@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* See gdrdrv_node.h. It must not know how any of the drivers is made inside. */
+/* See gdrdrv_node.h. */
 #include "backend/gdrdrv_node.h"
 
 #include <errno.h>
@@ -19,7 +19,7 @@ int gdri_node_call(const struct gdri_node *node, unsigned long request, void *ar
 	return 0;
 }
 
-/* The errno of the interface for one of the node's. */
+/* The interface's errno for the node's. */
 static int public_errno(int err)
 {
 	switch (err) {
@@ -72,7 +72,7 @@ static int fail_open(int err)
 	}
 }
 
-/* What a driver says of an attribute; `absent` where it does not know it, or cannot be asked. */
+/* An attribute's value; `absent` if the driver does not know it, or cannot be asked. */
 static uint32_t ask_attribute(const struct gdri_node *node, uint32_t attr, uint32_t absent)
 {
 	struct gdrdrv_get_attr a = { .attr = attr };
@@ -82,7 +82,7 @@ static uint32_t ask_attribute(const struct gdri_node *node, uint32_t attr, uint3
 	return a.val;
 }
 
-/* What it is and what it can do, for a node that is open. */
+/* Fills in what the driver of an open node is and can do. */
 static int ask(struct gdri_node *node, bool dmabuf)
 {
 	struct gdrdrv_get_version v = { 0 };
@@ -95,27 +95,23 @@ static int ask(struct gdri_node *node, bool dmabuf)
 	if (err)
 		return gdri_node_result("GET_VERSION", err);
 	node->version = v.gdrdrv_version;
-	if (v.gdrdrv_version < MINIMUM_GDRDRV_VERSION)
+	if (node->version < MINIMUM_GDRDRV_VERSION)
 		return gdri_fail(EINVAL,
 				 "the gdrdrv driver is %u.%u; %d.%d is the oldest that works",
-				 v.gdrdrv_version >> MAJOR_VERSION_SHIFT,
-				 v.gdrdrv_version & MINOR_VERSION_MASK,
-				 MINIMUM_GDRDRV_MAJOR_VERSION, MINIMUM_GDRDRV_MINOR_VERSION);
+				 GDRI_VERSION(node->version), MINIMUM_GDRDRV_MAJOR_VERSION,
+				 MINIMUM_GDRDRV_MINOR_VERSION);
 	sources = ask_attribute(node, GDRDRV_ATTR_SOURCES, GDRDRV_SOURCES_ADDRESS);
-	/* A driver without pins by address says so by a level that is for older libraries. */
+	/* A driver without pins by address has a minimum level that keeps GDRCopy's library out. */
 	if (v.minimum_gdr_api_version > GDR_API_VERSION && sources != GDRDRV_SOURCES_DMABUF)
 		return gdri_fail(EINVAL,
 				 "the gdrdrv driver (%u.%u) wants a libgdrapi of %u.%u or newer; "
 				 "this one is %d.%d",
-				 v.gdrdrv_version >> MAJOR_VERSION_SHIFT,
-				 v.gdrdrv_version & MINOR_VERSION_MASK,
-				 v.minimum_gdr_api_version >> MAJOR_VERSION_SHIFT,
-				 v.minimum_gdr_api_version & MINOR_VERSION_MASK,
-				 GDR_API_MAJOR_VERSION, GDR_API_MINOR_VERSION);
+				 GDRI_VERSION(node->version),
+				 GDRI_VERSION(v.minimum_gdr_api_version), GDR_API_MAJOR_VERSION,
+				 GDR_API_MINOR_VERSION);
 	if (dmabuf && !(sources & GDRDRV_SOURCES_DMABUF))
 		return gdri_fail(ENODEV, "this gdrdrv driver (%u.%u) cannot pin by dma-buf",
-				 node->version >> MAJOR_VERSION_SHIFT,
-				 node->version & MINOR_VERSION_MASK);
+				 GDRI_VERSION(node->version));
 	node->takes_dmabuf = sources & GDRDRV_SOURCES_DMABUF;
 	node->by_dmabuf = dmabuf || sources == GDRDRV_SOURCES_DMABUF;
 	node->persistent =
@@ -132,9 +128,7 @@ int gdri_node_open(void **out, bool dmabuf)
 
 	if (!node)
 		return gdri_fail(ENOMEM, "no memory for a context");
-	do
-		node->fd = gdri_fork_open(GDRDRV_NODE, O_RDWR);
-	while (node->fd < 0 && errno == EINTR);
+	node->fd = gdri_fork_open(GDRDRV_NODE, O_RDWR);
 	rc = node->fd < 0 ? fail_open(errno) : ask(node, dmabuf);
 	if (rc)
 		gdri_node_close(node);

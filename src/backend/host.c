@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The host backend: memory of cudaHostAlloc, which the CPU can reach as it is. This is the way on
- * Tegra (GPUDirect RDMA guide, section 13.4.1) and on coherent systems. Nothing is pinned or
- * mapped here: the map pointer is arithmetic on the allocation's CPU address.
+ * The host backend: memory of cudaHostAlloc, which the CPU reaches without a mapping. It is the
+ * backend for Tegra (GPUDirect RDMA guide, section 13.4.1) and serves coherent systems. The map
+ * pointer is arithmetic on the allocation's CPU address.
  *
- * Small allocations share pages (512 bytes apart was seen), so the pointer stands for the address
- * rounded down to 64 KiB like every map pointer, but only bytes of the allocation may be touched:
- * copies outside it are refused. The mapping's type is the allocation's (section 13.4.3:
- * another one would be undefined behaviour).
+ * Small allocations share pages (512 bytes apart was seen). The map pointer stands for the address
+ * rounded down to 64 KiB, like every map pointer, but copies may touch bytes of the allocation
+ * only. The mapping's type is the allocation's, as another type would be undefined behaviour
+ * (section 13.4.3).
  */
 #include <errno.h>
 
@@ -33,25 +33,17 @@ static int host_pin(void *state, const struct gdri_pin_request *request, struct 
 		return gdri_fail(ENOTSUP, "CUDA does not report where this allocation lies");
 	if (end <= m->base || request->addr >= m->base + m->size)
 		return gdri_fail(EINVAL, "the range lies outside its allocation");
-	/*
-	 * Nothing but arithmetic from here on: what copies may touch is kept in copy_start and
-	 * copy_end, which map() leaves as they are; map() needs the CPU address of pin->va.
-	 */
-	pin->copy_start = (uintptr_t)m->host_ptr;
+	pin->copy_start = (uintptr_t)m->host_ptr; /* these two are final; map() leaves them */
 	pin->copy_end = pin->copy_start + m->size;
-	pin->priv = (void *)((uintptr_t)m->host_ptr - (m->base - pin->va));
+	pin->priv = (void *)((uintptr_t)m->host_ptr - (m->base - pin->va)); /* pin->va to the CPU */
 	pin->type = m->write_combined ? GDR_MAPPING_TYPE_WC : GDR_MAPPING_TYPE_CACHING;
 	return 0;
 }
 
 static int host_map(struct gdri_pin *pin, gdr_mapping_type_t wish)
 {
-	int rc = gdri_check_wish(pin, wish);
-
-	if (rc)
-		return rc;
 	pin->map = pin->priv;
-	return 0;
+	return gdri_check_wish(pin, wish);
 }
 
 const struct gdri_backend gdri_backend_host = {

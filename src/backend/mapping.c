@@ -61,7 +61,10 @@ int gdri_pages_unmap(struct gdri_pin *pin)
 	return 0;
 }
 
-/* rt_sigprocmask() copies the bytes, then refuses its invalid `how` with EINVAL. valgrind copies nothing. */
+/*
+ * rt_sigprocmask() copies the bytes, then refuses its invalid `how` with EINVAL. valgrind copies
+ * nothing.
+ */
 int gdri_load_errno(const void *p)
 {
 	return syscall(SYS_rt_sigprocmask, -1, p, NULL, 8) == -1 ? errno : 0;

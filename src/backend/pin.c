@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Pins: what a request is for, which of a context's backends serves it, or why none can; and the counted
- * operations of a pin.
+ * Pins: what a request is for, which of a context's backends serves it, or why none can; and the
+ * counted operations of a pin.
  */
 #include "backend/backend.h"
 
@@ -68,9 +68,9 @@ static int check_caps(const struct gdri_backends *set, const struct gdri_backend
 }
 
 /*
- * The caller gets the errno of the highest rank. With a pin flag, EINVAL outranks ENOTSUP: callers that see
- * EINVAL try again without the flag. The host backend's ENOTSUP for device memory, which it never serves,
- * ranks behind another backend's EINVAL.
+ * The caller gets the errno of the highest rank. With a pin flag, EINVAL outranks ENOTSUP: callers
+ * that see EINVAL try again without the flag. The host backend's ENOTSUP for device memory, which
+ * it never serves, ranks behind another backend's EINVAL.
  */
 static int error_rank(const struct gdri_backend *b, int err, const struct gdri_pin_request *request)
 {
@@ -92,8 +92,9 @@ static int error_rank(const struct gdri_backend *b, int err, const struct gdri_p
 }
 
 /*
- * An integrated GPU has no BAR; memory of cudaHostAlloc is what the CPU can reach there (GPUDirect RDMA guide,
- * section 13.4.1). This only adds to the error's text: a later driver may map a dma-buf of device memory.
+ * An integrated GPU has no BAR; memory of cudaHostAlloc is what the CPU can reach there (GPUDirect
+ * RDMA guide, section 13.4.1). This only adds to the error's text: a later driver may map a dma-buf
+ * of device memory.
  */
 static void add_advice(struct gdri_text *text, const struct gdri_memory *m)
 {
@@ -109,8 +110,8 @@ static void add_advice(struct gdri_text *text, const struct gdri_memory *m)
 }
 
 /*
- * The nth backend to ask: of host memory the host backend first, if the context has it, since the CPU pointer
- * needs no driver and a driver's mapping would be a second one.
+ * The nth backend to ask: of host memory the host backend first, if the context has it, since the
+ * CPU pointer needs no driver and a driver's mapping would be a second one.
  */
 static size_t nth_backend(const struct gdri_backends *set, const struct gdri_memory *m, size_t n)
 {

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * The rm backend: any device memory, on the GPU driver as it is installed, with no kernel module of
- * ours. See rm.h for its parts and what it rests on.
- */
+/* The rm backend: any device memory, by the installed GPU driver alone. See rm.h. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -34,20 +31,14 @@ static int rm_open(bool decides, void **state)
 }
 
 /*
- * GDR_PIN_FLAG_FORCE_PCIE: every mapping without a coherent link is one over PCIe. With such a link
- * no driver makes one: 595 refuses it (mapping_cpu.c, gpuIsSelfHosted()), others ignore the request.
+ * GDR_PIN_FLAG_FORCE_PCIE: without a coherent link every mapping is over PCIe. With such a link no
+ * driver makes one: 595 refuses it (mapping_cpu.c, gpuIsSelfHosted()), others ignore the request.
  */
 static int rm_attribute(void *state, gdr_attr_t attr)
 {
 	(void)state;
-	switch (attr) {
-	case GDR_ATTR_USE_PERSISTENT_MAPPING:
-		return 1;
-	case GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE:
-		return !gdri_cuda_any_coherent();
-	default:
-		return 0;
-	}
+	return attr == GDR_ATTR_USE_PERSISTENT_MAPPING ||
+	       (attr == GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE && !gdri_cuda_any_coherent());
 }
 
 static int rm_pin(void *state, const struct gdri_pin_request *request, struct gdri_pin *pin)
@@ -106,7 +97,7 @@ static int rm_unmap(struct gdri_pin *pin)
 	return gdri_rm_unmap(pin->priv, pin->map, pin->map_length);
 }
 
-#else /* make RM_BACKEND=0: nothing of it is in the library */
+#else /* make RM_BACKEND=0 */
 static int rm_open(bool decides, void **state)
 {
 	(void)decides;

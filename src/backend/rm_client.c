@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* The resource manager's nodes, this process's client, and the GPUs below it. See rm.h. */
+/* The resource manager's nodes, this process's client, and its GPUs. See rm.h. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/fork.h"
 #include "base/process.h"
@@ -13,8 +12,7 @@
 #include "base/line.h"
 #include "backend/rm.h"
 
-/* Under lock while it is made; constant once client is not 0. */
-GDRI_MUTEX(lock);
+GDRI_MUTEX(lock); /* guards what follows, which is constant once client is not 0 */
 static int ctl = -1;
 static rm_handle client;
 static struct gdri_rm_gpu *gpus;
@@ -24,9 +22,12 @@ rm_handle gdri_rm_client(void)
 	return client;
 }
 
-/* ---- what RM answers ---------------------------------------------------------------------------- */
+/*
+ * ---- calls
+ * ------------------------------------------------------------------------------------------
+ */
 
-static const struct answer {
+static const struct {
 	uint32_t status;
 	int err;
 	const char *name;
@@ -86,7 +87,10 @@ int gdri_rm_free_object(const struct gdri_rm_gpu *gpu, rm_handle object)
 	return gdri_rm_call(RM_IOC_FREE, &arg, &arg.status, "RM_FREE");
 }
 
-/* ---- nodes ---------------------------------------------------------------------------------------- */
+/*
+ * ---- nodes
+ * ----------------------------------------------------------------------------------------
+ */
 
 static int fail_open(const char *path, int err)
 {
@@ -107,20 +111,6 @@ static int fail_open(const char *path, int err)
 	}
 }
 
-/*
- * A signal ends the wait for a system that suspends (nv_system_pm_lock, nv.c). No fork happens until
- * it returns, which is soon: CUDA has the GPU open, so that it need not be initialised.
- */
-static int open_node(const char *path)
-{
-	int fd;
-
-	do
-		fd = gdri_fork_open(path, O_RDWR);
-	while (fd < 0 && errno == EINTR);
-	return fd;
-}
-
 /* "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build ..." */
 unsigned int gdri_rm_driver_major(void)
 {
@@ -137,34 +127,32 @@ unsigned int gdri_rm_driver_major(void)
 int gdri_rm_check(void)
 {
 	unsigned int major = gdri_rm_driver_major();
-	int fd, err;
+	int fd = gdri_fork_open(RM_CTL_NODE, O_RDWR), err = errno;
 
-	do
-		fd = open(RM_CTL_NODE, O_RDWR | O_CLOEXEC);
-	while (fd < 0 && errno == EINTR);
-	err = errno;
-
-	/* An open tells them from a lack of memory, as that of gdrdrv's node does; a pin does not. */
+	/* gdr_open() reports a lack of descriptors as such; a pin reports ENOMEM. */
 	if (fd < 0 && (err == EMFILE || err == ENFILE))
 		return gdri_fail(err, "%s: %s", RM_CTL_NODE, strerror(err));
 	if (fd < 0)
 		return fail_open(RM_CTL_NODE, err);
-	close(fd);
+	gdri_fork_close(fd);
 	if (major && major < RM_FIRST_WITH_EXPORT)
 		return gdri_fail(ENODEV, "driver %u is too old (%d is the first)", major,
 				 RM_FIRST_WITH_EXPORT);
 	return 0;
 }
 
-/* ---- client --------------------------------------------------------------------------------------- */
+/*
+ * ---- client
+ * ---------------------------------------------------------------------------------------
+ */
 
-/* A new object below parent; a driver whose version is not told is taken for a newer one. */
+/* Makes an object below parent. A driver of unknown version is taken for a new one. */
 static int alloc(rm_handle parent, uint32_t class, void *params, size_t size, const char *what,
 		 rm_handle *object)
 {
 	unsigned int major = gdri_rm_driver_major();
 	bool old = major && major < RM_FIRST_WITH_LONG_ALLOC;
-	union { /* one to the end of `rights` */
+	union { /* the same up to the end of `rights` */
 		struct rm_alloc now;
 		struct rm_alloc_515 old;
 	} arg = { .now = { .client = client,
@@ -187,7 +175,7 @@ static int alloc(rm_handle parent, uint32_t class, void *params, size_t size, co
 
 static void close_client_locked(void)
 {
-	gdri_fork_close(ctl); /* and with it go the client and all below it */
+	gdri_fork_close(ctl); /* which ends the client and all below it */
 	ctl = -1;
 	client = 0;
 }
@@ -199,7 +187,7 @@ static int make_client_locked(void)
 
 	if (client)
 		return 0;
-	ctl = open_node(RM_CTL_NODE);
+	ctl = gdri_fork_open(RM_CTL_NODE, O_RDWR);
 	if (ctl < 0)
 		return fail_open(RM_CTL_NODE, errno);
 	rc = alloc(0, RM_CLASS_CLIENT, NULL, 0, "RM_ALLOC of a client", &made);
@@ -210,24 +198,26 @@ static int make_client_locked(void)
 	return rc;
 }
 
-/* ---- GPUs ----------------------------------------------------------------------------------------- */
+/*
+ * ---- GPUs
+ * -----------------------------------------------------------------------------------------
+ */
 
-/* CUDA's ordinals, RM's instances and the minor numbers are three orders: the PCI address ties them. */
+/*
+ * CUDA's ordinals, RM's instances and the nodes' minors differ: the PCI address identifies a GPU.
+ */
 static int find_card(const struct gdri_pci_address *pci, struct rm_card_info *card)
 {
-	struct rm_card_info cards[RM_MAX_CARDS];
-	int rc;
+	struct rm_card_info cards[RM_MAX_CARDS] = { { .valid = 0 } };
+	int rc = gdri_rm_call(RM_IOC_CARD_INFO, cards, NULL, "CARD_INFO");
 
-	memset(cards, 0, sizeof(cards));
-	rc = gdri_rm_call(RM_IOC_CARD_INFO, cards, NULL, "CARD_INFO");
 	if (rc)
 		return rc;
 	for (int i = 0; i < RM_MAX_CARDS; i++) {
-		if (!cards[i].valid || cards[i].pci_domain != pci->domain ||
-		    cards[i].pci_bus != pci->bus || cards[i].pci_slot != pci->device)
-			continue;
 		*card = cards[i];
-		return 0;
+		if (card->valid && card->pci_domain == pci->domain && card->pci_bus == pci->bus &&
+		    card->pci_slot == pci->device)
+			return 0;
 	}
 	return gdri_fail(ENODEV, "the driver knows no GPU at %04x:%02x:%02x.0", pci->domain,
 			 pci->bus, pci->device);
@@ -240,7 +230,7 @@ int gdri_rm_open_node(const struct gdri_rm_gpu *gpu, int *fd)
 	int rc;
 
 	snprintf(path, sizeof(path), RM_GPU_NODE, gpu->minor);
-	*fd = open_node(path);
+	*fd = gdri_fork_open(path, O_RDWR);
 	if (*fd < 0)
 		return fail_open(path, errno);
 	rc = call(*fd, RM_IOC_REGISTER_FD, &reg, NULL, "REGISTER_FD");
@@ -318,7 +308,7 @@ int gdri_rm_gpu_get(int device, struct gdri_rm_gpu **out)
 	return rc;
 }
 
-/* The descriptors are closed by process.c; what is left of the list is the parent's. */
+/* fork.c closes the descriptors; client and objects are the parent's. */
 static void after_fork(void)
 {
 	ctl = -1;

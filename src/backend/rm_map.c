@@ -2,11 +2,11 @@
 /*
  * CPU mappings of duplicated memory objects. See rm.h.
  *
- * Each object takes a descriptor of the GPU's node that RM_MAP_MEMORY gives one mapping to
- * (nv_add_mapping_context_to_file(), kernel-open/nvidia/nv-usermap.c: a second on the same descriptor
- * is refused) and one mmap of it, at offset 0 and of exactly that length (nvidia_mmap_helper(),
- * nv-mmap.c); the mapping then holds the file, and by it our client (rm.h); the descriptor is closed.
- * The memory type is RM's choice; the trial finds out which it is.
+ * RM_MAP_MEMORY gives one mapping to a descriptor of the GPU's node: a second one is refused
+ * (nv_add_mapping_context_to_file(), kernel-open/nvidia/nv-usermap.c). One mmap of the descriptor,
+ * at offset 0 and of exactly that length (nvidia_mmap_helper(), nv-mmap.c), maps it. The descriptor
+ * can then be closed: the mapping holds the file, and by it the client (rm.h). RM chooses the
+ * memory type, which the trial determines.
  */
 #include <errno.h>
 #include <string.h>
@@ -46,8 +46,8 @@ static int rm_unmap(const struct gdri_rm_range *range, const struct gdri_rm_obje
 }
 
 /*
- * Maps the next object's part at `at`, or where the kernel likes (NULL); a child does not inherit it.
- * Counted in range->mapped from the moment on that its pages may be there.
+ * Maps the part of the next object at `at`, or anywhere (NULL); no child inherits it. range->mapped
+ * counts it as soon as pages may exist.
  */
 static int map_next(struct gdri_rm_range *range, size_t size, bool read_only, void *at, void **map)
 {
@@ -57,45 +57,52 @@ static int map_next(struct gdri_rm_range *range, size_t size, bool read_only, vo
 	if (rc)
 		return rc;
 	rc = rm_map(range, o, size, read_only, fd);
-	if (rc)
-		goto out_close;
-	rc = gdri_pages_map(fd, 0, at, size, read_only ? PROT_READ : PROT_READ | PROT_WRITE, map);
-	if (*map == MAP_FAILED)
-		rm_unmap(range, o);
-	else
-		range->mapped++;
-	if (rc > 0)
-		rc = gdri_fail(rc == EAGAIN ? ENOMEM : ENOTSUP, "mmap of 0x%zx bytes: %s", size,
-			       strerror(rc));
-out_close:
+	if (!rc) {
+		rc = gdri_pages_map(fd, 0, at, size, read_only ? PROT_READ : PROT_READ | PROT_WRITE,
+				    map);
+		if (*map == MAP_FAILED)
+			rm_unmap(range, o);
+		else
+			range->mapped++;
+		if (rc > 0)
+			rc = gdri_fail(rc == EAGAIN ? ENOMEM : ENOTSUP, "mmap of 0x%zx bytes: %s",
+				       size, strerror(rc));
+	}
 	gdri_fork_close(fd);
+	return rc;
+}
+
+/* Maps several objects side by side. */
+static int map_all(struct gdri_rm_range *range, size_t length, bool read_only, void **whole)
+{
+	void *piece;
+	int rc = 0;
+
+	*whole = mmap(NULL, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (*whole == MAP_FAILED)
+		return gdri_fail(ENOMEM, "no address space for 0x%zx bytes", length);
+	for (size_t at = 0; !rc && at < length;) {
+		size_t rest = length - at, size = range->objects[range->mapped].size;
+
+		size = size < rest ? size : rest;
+		rc = map_next(range, size, read_only, (char *)*whole + at, &piece);
+		at += size;
+	}
 	return rc;
 }
 
 int gdri_rm_map(struct gdri_rm_range *range, size_t length, bool read_only, void **map)
 {
 	struct gdri_text why = { .len = 0 };
-	void *whole = MAP_FAILED, *piece;
-	int rc = 0;
+	void *whole = MAP_FAILED;
+	int rc;
 
-	if (range->mapped) /* pages that could not be removed must not be lost sight of */
+	if (range->mapped) /* pages that could not be removed */
 		return gdri_fail(EIO, "an earlier map of this range is still there");
-	if (length <= range->objects[0].size) {
+	if (length <= range->objects[0].size)
 		rc = map_next(range, length, read_only, NULL, &whole);
-	} else {
-		/* Address space for several side by side. */
-		whole = mmap(NULL, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-			     -1, 0);
-		if (whole == MAP_FAILED)
-			return gdri_fail(ENOMEM, "no address space for 0x%zx bytes", length);
-		for (size_t at = 0; !rc && at < length;) {
-			size_t rest = length - at, size = range->objects[range->mapped].size;
-
-			size = size < rest ? size : rest;
-			rc = map_next(range, size, read_only, (char *)whole + at, &piece);
-			at += size;
-		}
-	}
+	else
+		rc = map_all(range, length, read_only, &whole);
 	if (!rc) {
 		*map = whole;
 		return 0;
@@ -107,8 +114,8 @@ int gdri_rm_map(struct gdri_rm_range *range, size_t length, bool read_only, void
 }
 
 /*
- * The pages first: RM gives their BAR1 to the next who asks. Where they cannot be removed nothing is
- * given back, by gdri_rm_range_close() neither.
+ * Removes the pages first, since RM gives their BAR1 to the next caller. If they cannot be removed,
+ * nothing is given back, not by gdri_rm_range_close() either.
  */
 int gdri_rm_unmap(struct gdri_rm_range *range, void *map, size_t length)
 {

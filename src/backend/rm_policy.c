@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Whether the administrator lets the library use rm on this machine: RM_POLICY_FILE, lines of
- * "rm=on" or "rm=off", blank ones, and comments from '#' on. Without the file it is allowed; a file
- * that cannot be read, or that says anything else, forbids. See rm.h.
+ * Does the administrator allow rm on this machine? RM_POLICY_FILE has lines of "rm=on" or "rm=off",
+ * blank ones, and comments from '#' on. Without the file rm is allowed; a file that cannot be read,
+ * or has any other line, forbids it. See rm.h.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -16,28 +16,27 @@ GDRI_MUTEX(lock);
 static enum { UNREAD, ALLOWED, FORBIDDEN, MALFORMED, UNREADABLE } policy;
 static int read_errno; /* UNREADABLE */
 
-static int judge(FILE *f)
+static int parse(FILE *f)
 {
-	static const char blank[] = " \t\r\n";
+	char line[256], word[256], more[2];
 	int found = ALLOWED;
-	char line[256];
 
 	while (fgets(line, sizeof(line), f)) {
-		char *word = line + strspn(line, blank);
 		bool whole = strchr(line, '\n') || feof(f);
+		int words;
 
-		word[strcspn(word, "#")] = '\0';
-		for (size_t n = strlen(word); n && strchr(blank, word[n - 1]);)
-			word[--n] = '\0';
-		if (!whole || (*word && strcmp(word, "rm=on") != 0 && strcmp(word, "rm=off") != 0))
+		line[strcspn(line, "#")] = '\0';
+		words = sscanf(line, "%255s %1s", word, more);
+		if (!whole || words == 2 ||
+		    (words == 1 && strcmp(word, "rm=on") != 0 && strcmp(word, "rm=off") != 0))
 			return MALFORMED;
-		if (strcmp(word, "rm=off") == 0)
+		if (words == 1 && strcmp(word, "rm=off") == 0)
 			found = FORBIDDEN;
 	}
 	return ferror(f) ? UNREADABLE : found;
 }
 
-/* Short of something it is not known: 0, or the errno of that. */
+/* 0, or the errno of a shortage: then the policy remains UNREAD. */
 static int read_locked(void)
 {
 	FILE *f = fopen(RM_POLICY_FILE, "re");
@@ -45,10 +44,10 @@ static int read_locked(void)
 	read_errno = errno;
 	if (f) {
 		errno = 0;
-		policy = judge(f);
+		policy = parse(f);
 		read_errno = errno;
 		fclose(f);
-	} else if (read_errno == EMFILE || read_errno == ENFILE || read_errno == ENOMEM) {
+	} else if (gdri_is_short(-read_errno)) {
 		return read_errno;
 	} else {
 		policy = read_errno == ENOENT ? ALLOWED : UNREADABLE;

@@ -1,23 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The whole way tried once for each GPU, before the first pin of anybody's memory. See rm.h.
+ * A trial of rm on each GPU, before the first pin of a caller's memory. See rm.h.
  *
- * The structures of the resource manager are not documented as an interface, and a mapping of the
- * wrong pages would be somebody else's memory. So the first ranges that are pinned are our own: two
- * small allocations, which share one object on every driver seen, so that offsets count, and a larger
- * one. The GPU's copy engine writes a pattern that is looked for through the mapping; only when it
- * is there does the CPU write another, which the copy engine reads back. If anything differs the GPU is
- * not served, and the reason is kept. About 1 ms.
+ * RM's structures are not documented as an interface, and a mapping of the wrong pages would show
+ * another process's memory. So the library first pins memory of its own: two small allocations,
+ * which share one object on every driver seen, so that offsets matter, and a larger one. The copy
+ * engine writes a pattern, which is compared through the mapping; only then does the CPU write
+ * another pattern, which the copy engine reads back. If any byte differs, rm does not serve that
+ * GPU, and the reason is kept. The trial takes about 1 ms.
  *
- * The pattern differs from trial to trial: an old one still in memory proves nothing.
+ * Each trial has patterns of its own: those of an earlier one may still be in memory.
  */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "cuda/cuda.h"
 #include "base/process.h"
@@ -26,24 +24,26 @@
 #include "copy/copy.h"
 #include "backend/rm.h"
 
-enum { SMALL = 4096, LARGE = 4 << 20, LOOK = 4096, BUFFERS = 3 };
+enum { SMALL = 4096, LARGE = 4 << 20, COMPARED = 4096, BUFFERS = 3 };
 
-enum { TRIALS = 3 }; /* so many that say nothing are enough */
+/* Exportable memory is tried with the first one only. */
+static const size_t sizes[BUFFERS] = { SMALL, SMALL, LARGE };
 
-/* One allocation of ours, and what the CPU sees of it. */
+enum { TRIALS = 3 }; /* after so many inconclusive ones the last result is the verdict */
+
 struct buffer {
 	struct gdri_allocation memory;
 	struct gdri_rm_range range;
 	struct gdri_cuda_engine *engine;
 	void *map;
 	size_t mapped;
-	gdr_mapping_type_t type; /* of that */
-	uint64_t addr; /* its last bytes, to the GPU */
-	char *cpu; /* and through the mapping */
-	unsigned char pattern[LOOK];
+	gdr_mapping_type_t type; /* of the mapping */
+	uint64_t addr; /* of the last bytes, which are compared, for the GPU */
+	char *cpu; /* and in the mapping */
+	unsigned char pattern[COMPARED];
 };
 
-GDRI_MUTEX(lock);
+GDRI_MUTEX(lock); /* guards each GPU's verdict, and the static buffers below */
 
 static void make_pattern(struct buffer *b, unsigned int nth)
 {
@@ -53,25 +53,16 @@ static void make_pattern(struct buffer *b, unsigned int nth)
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	seed = (unsigned int)(now.tv_nsec ^ now.tv_sec << 20) ^
 	       (unsigned int)(b->memory.addr >> 9) ^ nth * 0x9e3779b9u;
-	for (size_t i = 0; i < LOOK; i++)
+	for (size_t i = 0; i < COMPARED; i++)
 		b->pattern[i] = (unsigned char)(rand_r(&seed) >> 8);
 }
 
 /*
- * Is it Device memory, where an unaligned load faults? The kernel's own load of the call's argument
- * answers without a signal: EFAULT, or EINVAL for its nonsense `how`.
- */
-static bool refuses_unaligned(const void *map)
-{
-	return syscall(SYS_rt_sigprocmask, -1, (const char *)map + 1, NULL, 8) == -1 &&
-	       errno == EFAULT;
-}
-
-/*
- * RM says where it has put a map: in BAR1, or where a coherent link has the memory, cached. To be called
- * cached, which needs fewer fences, both RM and CUDA must say so. On arm64 nvidia_mmap_helper() made
- * BAR1 Device memory before 590 (NV_PGPROT_WRITE_COMBINED_DEVICE, nv-pgprot.h), and does on some
- * machines still (rm_disable_iomap_wc()).
+ * RM reports where it has put a map: in BAR1, or where a coherent link has the memory. A mapping
+ * counts as cached, which needs fewer fences, if both RM and CUDA say so. On arm64,
+ * nvidia_mmap_helper() mapped BAR1 as Device memory before 590 (NV_PGPROT_WRITE_COMBINED_DEVICE,
+ * nv-pgprot.h), and still does on some machines (rm_disable_iomap_wc()); an unaligned load from
+ * Device memory faults.
  */
 static gdr_mapping_type_t type_of(const struct gdri_rm_gpu *gpu, uint64_t address, const void *map)
 {
@@ -85,28 +76,29 @@ static gdr_mapping_type_t type_of(const struct gdri_rm_gpu *gpu, uint64_t addres
 	if (major && major < RM_FIRST_WITH_NORMAL_BAR1)
 		return GDR_MAPPING_TYPE_DEVICE;
 #endif
-	return refuses_unaligned(map) ? GDR_MAPPING_TYPE_DEVICE : GDR_MAPPING_TYPE_WC;
+	return gdri_load_errno((const char *)map + 1) == EFAULT ? GDR_MAPPING_TYPE_DEVICE
+								: GDR_MAPPING_TYPE_WC;
 }
 
-/* *ours: what fails is not how rm gets at memory, but memory and copies of CUDA's for the trial. */
-static int open_buffer(struct buffer *b, const struct gdri_rm_gpu *gpu, const char *no_look,
-		       bool *ours)
+/* *setup: the failure lies in the trial's own memory or copy engine, and says nothing about rm. */
+static int open_buffer(struct buffer *b, const struct gdri_rm_gpu *gpu, const char *only_exportable,
+		       bool *setup)
 {
 	struct gdri_pin_request request = { .addr = b->memory.addr, .size = b->memory.size };
 	int rc = gdri_pin_describe(&request);
 
 	if (!rc)
 		rc = gdri_cuda_engine_new(request.addr, request.size, &b->engine);
-	*ours = rc;
+	*setup = rc;
 	if (!rc)
-		rc = gdri_rm_range_open(&b->range, gpu, &request, no_look);
+		rc = gdri_rm_range_open(&b->range, gpu, &request, only_exportable);
 	if (!rc)
 		rc = gdri_rm_map(&b->range, request.mapped_size, false, &b->map);
 	if (rc)
 		return rc;
 	b->mapped = request.mapped_size;
 	b->type = type_of(gpu, b->range.objects[0].address, b->map);
-	b->addr = request.addr + request.size - LOOK;
+	b->addr = request.addr + request.size - COMPARED;
 	b->cpu = (char *)b->map + (b->addr - request.va);
 	return 0;
 }
@@ -122,15 +114,18 @@ static void close_buffer(struct buffer *b)
 
 static int by_gpu(struct buffer *b, bool to, unsigned char *host)
 {
-	return gdri_cuda_engine_copy(b->engine, to, host, false, b->addr, LOOK)
+	return gdri_cuda_engine_copy(b->engine, to, host, false, b->addr, COMPARED)
 		       ? 0
 		       : gdri_fail(EIO, "the copy engine could not reach the trial's memory");
 }
 
-/* All are written before any is looked at: two that are mixed up are told apart. */
+/*
+ * Writes all patterns before it compares any, so that two buffers in each other's place are found.
+ */
 static int compare(struct buffer *buffers, size_t count, const struct gdri_copy_plan *plan)
 {
-	static unsigned char seen[LOOK]; /* and try()'s buffers: under lock, off the stack of a caller */
+	static unsigned char
+		seen[COMPARED]; /* and try()'s buffers: under lock, off the stack of a caller */
 	int rc = 0;
 
 	for (size_t i = 0; !rc && i < count; i++) {
@@ -138,65 +133,62 @@ static int compare(struct buffer *buffers, size_t count, const struct gdri_copy_
 		rc = by_gpu(&buffers[i], true, buffers[i].pattern);
 	}
 	for (size_t i = 0; !rc && i < count; i++) {
-		gdri_copy_from(plan, seen, buffers[i].cpu, LOOK);
-		if (memcmp(seen, buffers[i].pattern, LOOK) != 0)
+		gdri_copy_from(plan, seen, buffers[i].cpu, COMPARED);
+		if (memcmp(seen, buffers[i].pattern, COMPARED) != 0)
 			rc = gdri_fail(ENOTSUP, "the mapping shows other memory than the GPU's");
 	}
 	for (size_t i = 0; !rc && i < count; i++) {
 		make_pattern(&buffers[i], (unsigned int)(i + BUFFERS));
-		gdri_copy_to(plan, buffers[i].cpu, buffers[i].pattern, LOOK);
+		gdri_copy_to(plan, buffers[i].cpu, buffers[i].pattern, COMPARED);
 		gdri_flush_word(plan, buffers[i].cpu);
 	}
 	for (size_t i = 0; !rc && i < count; i++) {
 		rc = by_gpu(&buffers[i], false, seen);
-		if (!rc && memcmp(seen, buffers[i].pattern, LOOK) != 0)
+		if (!rc && memcmp(seen, buffers[i].pattern, COMPARED) != 0)
 			rc = gdri_fail(ENOTSUP, "the GPU does not see what the CPU has written");
 	}
 	return rc;
 }
 
-/* Exportable memory is tried with the first of them. */
-static const size_t sizes[BUFFERS] = { SMALL, SMALL, LARGE };
-
 static int open_buffers(struct buffer *buffers, size_t want, size_t *count,
 			const struct gdri_rm_gpu *gpu, enum gdri_allocation_kind kind,
-			void *context, const char *no_look, bool *ours)
+			void *context, const char *only_exportable, bool *setup)
 {
-	for (*count = 0; *count < want;) {
-		struct buffer *b = &buffers[*count];
-		int rc = gdri_cuda_alloc(&b->memory, kind, gpu->ordinal, context, sizes[*count],
-					 false);
+	size_t i;
+	int rc = 0;
 
-		*ours = rc;
+	*count = 0;
+	for (i = 0; !rc && i < want; i++) {
+		struct buffer *b = &buffers[i];
+
+		rc = gdri_cuda_alloc(&b->memory, kind, gpu->ordinal, context, sizes[i], false);
+		*setup = rc;
 		if (!rc) {
 			++*count;
-			rc = open_buffer(b, gpu, no_look, ours);
+			rc = open_buffer(b, gpu, only_exportable, setup);
 		}
-		if (!rc)
-			continue;
-		/* On a GPU that is full to the brim, or whose BAR1 is, the small ones have to do. */
-		if (rc != -ENOMEM || sizes[b - buffers] != LARGE)
-			return rc;
-		if (*count == want)
-			close_buffer(&buffers[--*count]);
-		break;
 	}
-	*ours = false;
+	/* If the GPU, or its BAR1, has no room for the large one, the small ones have to do. */
+	if (rc != -ENOMEM || sizes[i - 1] != LARGE)
+		return rc;
+	if (*count == i)
+		close_buffer(&buffers[--*count]);
+	*setup = false;
 	return 0;
 }
 
-/* 0, or -errno with its text; *sure: a failure that says something of the way. */
+/* 0 or -errno; *sure: the failure says something about rm. */
 static int try(const struct gdri_rm_gpu *gpu, enum gdri_allocation_kind kind, void *context,
-	       const char *no_look, gdr_mapping_type_t *type, bool *sure)
+	       const char *only_exportable, gdr_mapping_type_t *type, bool *sure)
 {
 	static struct buffer buffers[BUFFERS];
 	struct gdri_text why = { .len = 0 };
 	size_t want = kind == GDRI_ALLOCATION_PLAIN ? BUFFERS : 1, count;
-	bool ours;
+	bool setup;
 	int rc;
 
 	memset(buffers, 0, sizeof(buffers));
-	rc = open_buffers(buffers, want, &count, gpu, kind, context, no_look, &ours);
+	rc = open_buffers(buffers, want, &count, gpu, kind, context, only_exportable, &setup);
 	for (size_t i = 1; !rc && i < count; i++)
 		if (buffers[i].type != buffers[0].type)
 			rc = gdri_fail(ENOTSUP, "two mappings are of different types");
@@ -208,17 +200,17 @@ static int try(const struct gdri_rm_gpu *gpu, enum gdri_allocation_kind kind, vo
 		gdri_text_add(&why, "%s", gdri_error_text());
 	while (count)
 		close_buffer(&buffers[--count]);
-	*sure = rc != -EIO && !ours;
+	*sure = rc != -EIO && !setup;
 	return rc ? gdri_fail(-rc, "%s", why.s) : 0;
 }
 
 /*
- * Short of something the trial says nothing: -ENOMEM, and it is made again. A failure that nobody knows
- * may pass: *trial is what serves the one pin, and some such trials are a verdict.
+ * -ENOMEM and its like, where the trial says nothing, leave no verdict. Neither does another
+ * inconclusive failure, which may pass, up to TRIALS of them: *trial then serves this one pin.
  */
 static int try_locked(struct gdri_rm_gpu *gpu, void *context, struct gdri_rm_trial *trial)
 {
-	bool sure, sure_of_vmm = true;
+	bool sure, sure_too = true;
 	int rc = try(gpu, GDRI_ALLOCATION_PLAIN, context, NULL, &trial->type, &sure);
 
 	trial->verdict = GDRI_RM_ANY;
@@ -226,12 +218,11 @@ static int try_locked(struct gdri_rm_gpu *gpu, void *context, struct gdri_rm_tri
 		return rc;
 	if (rc) {
 		snprintf(trial->reason, sizeof(trial->reason), "%s", gdri_error_text());
-		rc = try(gpu, GDRI_ALLOCATION_VMM, context, trial->reason, &trial->type,
-			 &sure_of_vmm);
+		rc = try(gpu, GDRI_ALLOCATION_VMM, context, trial->reason, &trial->type, &sure_too);
 		if (gdri_is_short(rc))
 			return rc;
 		trial->verdict = rc ? GDRI_RM_NONE : GDRI_RM_EXPORTABLE;
-		sure &= sure_of_vmm;
+		sure &= sure_too;
 	}
 	if (trial->verdict == GDRI_RM_ANY || sure || ++gpu->inconclusive == TRIALS)
 		gpu->trial = *trial;

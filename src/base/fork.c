@@ -53,7 +53,9 @@ int gdri_fork_open(const char *path, int flags)
 	int fd, err;
 
 	pthread_mutex_lock(&lock);
-	fd = open(path, flags | O_CLOEXEC);
+	do
+		fd = open(path, flags | O_CLOEXEC);
+	while (fd < 0 && errno == EINTR);
 	err = errno;
 	if (fd >= 0 && own_locked(fd)) {
 		close(fd);

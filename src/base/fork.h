@@ -15,7 +15,7 @@
 void gdri_fork_hold(void);
 void gdri_fork_release(void);
 
-/* open() of a descriptor that a child closes: it, or -1 with errno. O_CLOEXEC is added. */
+/* open() of a descriptor that a child closes: it, or -1 with errno. O_CLOEXEC is added, EINTR is retried. */
 int gdri_fork_open(const char *path, int flags);
 
 /* From now on a child closes fd: 0, or -ENOMEM with its text, and fd is closed. */

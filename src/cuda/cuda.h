@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the library asks of CUDA's driver API and of NVML, in the library's own terms. Both are loaded at run
- * time. Only gdri_cuda_init() and the calls that say so initialise CUDA: a caller with a device address has
- * done that. A CUresult never leaves src/cuda/. Every call leaves the thread's current context as it was, and
- * may be made by several threads. Unless noted, a call returns 0 or -errno with its text.
+ * What the library asks of CUDA's driver API and of NVML, in the library's own terms. Both are
+ * loaded at run time. Only gdri_cuda_init() and the calls that say so initialise CUDA: a caller
+ * with a device address has done that. A CUresult never leaves src/cuda/. Every call leaves the
+ * thread's current context as it was, and may be made by several threads. Unless noted, a call
+ * returns 0 or -errno with its text.
  */
 #ifndef GDRI_CUDA_H
 #define GDRI_CUDA_H
@@ -48,10 +49,10 @@ int gdri_cuda_init(void);
 int gdri_cuda_driver_version(int *version);
 
 /*
- * While held, a primary context that the library has once used stays retained; the last drop releases all of
- * them. The library uses a device's primary context for its own memory and copy engines, and for memory that
- * belongs to no context. Without a hold, each pin would create and destroy a context in a program that does
- * not use the primary one.
+ * While held, a primary context that the library has once used stays retained; the last drop
+ * releases all of them. The library uses a device's primary context for its own memory and copy
+ * engines, and for memory that belongs to no context. Without a hold, each pin would create and
+ * destroy a context in a program that does not use the primary one.
  */
 void gdri_cuda_hold(void);
 void gdri_cuda_drop(void);
@@ -59,8 +60,8 @@ void gdri_cuda_drop(void);
 /* ---- addresses ------------------------------------------------------------------------------- */
 
 /*
- * Describes [addr, addr + size). If addr itself is unknown, describes a known address behind it: a range that
- * the caller widened to 64 KiB begins before its allocation.
+ * Describes [addr, addr + size). If addr itself is unknown, describes a known address behind it: a
+ * range that the caller widened to 64 KiB begins before its allocation.
  */
 void gdri_cuda_describe(uint64_t addr, size_t size, struct gdri_memory *memory);
 
@@ -74,20 +75,23 @@ bool gdri_cuda_has_buffer_id(uint64_t addr, uint64_t id);
 bool gdri_cuda_is_page_locked(const void *host);
 
 /*
- * Sets SYNC_MEMOPS on the allocation, in 10 us and without waiting for a kernel (H100, driver 580, 2026-11-21).
- * It is always set anew: driver 580 reads 1 for memory on which no program has set it, and a program may clear
- * it. Returns whether it is in force: VMM memory refuses it; host memory, not reached through the BAR, needs
- * none and gives true.
+ * Sets SYNC_MEMOPS on the allocation, in 10 us and without waiting for a kernel (H100, driver 580,
+ * 2026-11-21). It is always set anew: driver 580 reads 1 for memory on which no program has set it,
+ * and a program may clear it. Returns whether it is in force: VMM memory refuses it; host memory,
+ * not reached through the BAR, needs none and gives true.
  */
 bool gdri_cuda_sync_memops(const struct gdri_memory *memory);
 
-/* A dma-buf of a page-aligned range; pcie: of the PCIe mapping type. *fd is the caller's, close-on-exec. */
+/*
+ * A dma-buf of a page-aligned range; pcie: of the PCIe mapping type. *fd is the caller's,
+ * close-on-exec.
+ */
 int gdri_cuda_dmabuf(const struct gdri_memory *memory, uint64_t addr, size_t size, bool pcie,
 		     int *fd);
 
 /*
- * Exports the VMM chunk around addr: its range, and a descriptor, the caller's, close-on-exec. -EINVAL if it is
- * on another device than `device`, which may be -1: any.
+ * Exports the VMM chunk around addr: its range, and a descriptor, the caller's, close-on-exec.
+ * -EINVAL if it is on another device than `device`, which may be -1: any.
  */
 int gdri_cuda_export_chunk(uint64_t addr, int device, uint64_t *base, size_t *size, int *fd);
 
@@ -95,7 +99,10 @@ int gdri_cuda_export_chunk(uint64_t addr, int device, uint64_t *base, size_t *si
 
 int gdri_cuda_pci_address(int device, struct gdri_pci_address *pci);
 
-/* These initialise CUDA. Integrated: without memory of its own. Coherent: the CPU caches its memory. */
+/*
+ * These initialise CUDA. Integrated: without memory of its own. Coherent: the CPU caches its
+ * memory.
+ */
 int gdri_cuda_is_integrated(int device, bool *integrated);
 int gdri_cuda_is_coherent(int device, bool *coherent);
 int gdri_cuda_total_memory(int device, uint64_t *bytes);
@@ -105,7 +112,9 @@ int gdri_cuda_exports_dmabuf(void);
 /* False if CUDA is not initialised. */
 bool gdri_cuda_any_coherent(void);
 
-/* ---- memory of the library's own --------------------------------------------------------------- */
+/*
+ * ---- memory of the library's own ---------------------------------------------------------------
+ */
 
 enum gdri_allocation_kind {
 	GDRI_ALLOCATION_VMM, /* cuMemCreate: exportable, GPUDirect-capable if the device is */
@@ -122,8 +131,8 @@ struct gdri_allocation {
 };
 
 /*
- * Initialises CUDA and allocates. context: must outlive the memory; NULL: the device's primary one. cached:
- * HOST memory is not write-combined.
+ * Initialises CUDA and allocates. context: must outlive the memory; NULL: the device's primary one.
+ * cached: HOST memory is not write-combined.
  */
 int gdri_cuda_alloc(struct gdri_allocation *allocation, enum gdri_allocation_kind kind, int device,
 		    void *context, size_t size, bool cached);
@@ -135,40 +144,52 @@ int gdri_cuda_import(struct gdri_allocation *allocation, int device, int fd, siz
 int gdri_cuda_free(struct gdri_allocation *allocation);
 
 /*
- * Makes whole pages of host memory, which remain the caller's, accessible to the kernels of a device, at
- * *addr, until unregistered. *context: the device's primary one.
+ * Makes whole pages of host memory, which remain the caller's, accessible to the kernels of a
+ * device, at *addr, until unregistered. *context: the device's primary one.
  */
 int gdri_cuda_register(void *host, size_t size, int device, void **context, uint64_t *addr);
 int gdri_cuda_unregister(void *host, void *context);
 
-/* False after an error that ended the context, or a reset of its device: no work runs in it any more. */
+/*
+ * False after an error that ended the context, or a reset of its device: no work runs in it any
+ * more.
+ */
 bool gdri_cuda_context_works(void *context);
 
-/* ---- the GPU's copy engine --------------------------------------------------------------------- */
+/*
+ * ---- the GPU's copy engine ---------------------------------------------------------------------
+ */
 
 /*
- * Copies on a private stream, which neither waits for the caller's streams nor breaks their capture. -ENOTSUP
- * if [addr, addr + size) is not device memory. Copies go to addresses: the caller verifies that these still
- * belong to the same allocation.
+ * Copies on a private stream, which neither waits for the caller's streams nor breaks their
+ * capture. -ENOTSUP if [addr, addr + size) is not device memory. Copies go to addresses: the caller
+ * verifies that these still belong to the same allocation.
  */
 struct gdri_cuda_engine;
 int gdri_cuda_engine_new(uint64_t addr, size_t size, struct gdri_cuda_engine **engine);
 void gdri_cuda_engine_free(struct gdri_cuda_engine *engine);
 
 /*
- * Copies and waits for the end. Returns false, without a text, if CUDA cannot be used in this thread now: any
- * part of the copy may then have been done, and none is under way. locked: `host` is page-locked.
+ * Copies and waits for the end. Returns false, without a text, if CUDA cannot be used in this
+ * thread now: any part of the copy may then have been done, and none is under way. locked: `host`
+ * is page-locked.
  */
 bool gdri_cuda_engine_copy(struct gdri_cuda_engine *engine, bool to_device, void *host, bool locked,
 			   uint64_t addr, size_t size);
 
-/* Polls a word for the end of copies of page-locked memory from now on, if this driver can write one. */
+/*
+ * Polls a word for the end of copies of page-locked memory from now on, if this driver can write
+ * one.
+ */
 void gdri_cuda_engine_poll(struct gdri_cuda_engine *engine);
 
 /* Page-locked memory for one measurement at a time; NULL if the engine does not poll. */
 void *gdri_cuda_engine_scratch(struct gdri_cuda_engine *engine, size_t size);
 
-/* ---- NVML ---------------------------------------------------------------------------------------- */
+/*
+ * ---- NVML
+ * ----------------------------------------------------------------------------------------
+ */
 
 struct gdri_bar {
 	uint64_t total, used, free;

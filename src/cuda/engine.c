@@ -11,13 +11,13 @@
 #include "copy/word.h"
 
 /*
- * The stream writes a word in host memory behind each copy, and the copying thread polls it. That takes 5.5 us
- * for 512 B to 8 KiB; cuStreamSynchronize takes 6.6, and 16.5 in a program that chose blocking synchronisation
- * (H200, driver 580, 2026-11-22).
+ * The stream writes a word in host memory behind each copy, and the copying thread polls it. That
+ * takes 5.5 us for 512 B to 8 KiB; cuStreamSynchronize takes 6.6, and 16.5 in a program that chose
+ * blocking synchronisation (H200, driver 580, 2026-11-22).
  *
- * Each device has a few pages of words, registered with its primary context; engines in other contexts
- * synchronise. They are neither unregistered nor freed, as both may wait for every running kernel. A reset of
- * the context ends the registration, and the next engine makes another.
+ * Each device has a few pages of words, registered with its primary context; engines in other
+ * contexts synchronise. They are neither unregistered nor freed, as both may wait for every running
+ * kernel. A reset of the context ends the registration, and the next engine makes another.
  */
 enum {
 	DEVICES = 16,
@@ -41,8 +41,9 @@ GDRI_MUTEX(notices_lock);
 
 struct gdri_cuda_engine {
 	/*
-	 * The allocation's own; for VMM memory, which has none, the device's primary one, which the library
-	 * retains: the memory may be freed, and a current context destroyed, long before the handle ends.
+	 * The allocation's own; for VMM memory, which has none, the device's primary one, which the
+	 * library retains: the memory may be freed, and a current context destroyed, long before
+	 * the handle ends.
 	 */
 	CUcontext ctx;
 	bool foreign; /* ctx is the program's own and may end: an address in it, and its buffer ID */
@@ -59,7 +60,10 @@ static int make_stream(struct gdri_cuda_engine *e, const struct gdri_memory *m)
 	CUdevice dev;
 	int rc = GDRI_CU(cuDeviceGet, &dev, m->device);
 
-	/* A retain tells whether the context is the primary one. If that makes one, the release ends it. */
+	/*
+	 * A retain tells whether the context is the primary one. If that makes one, the release
+	 * ends it.
+	 */
 	if (!rc && m->context) {
 		rc = GDRI_CU(cuDevicePrimaryCtxRetain, &e->ctx, dev);
 		if (rc)
@@ -160,8 +164,9 @@ static int take_word(struct notice *n)
 }
 
 /*
- * Polls for the end of what has been queued; false if it is not reached in time, and cuStreamSynchronize
- * decides. A late write is harmless, as each use of a word has a value of its own.
+ * Polls for the end of what has been queued; false if it is not reached in time, and
+ * cuStreamSynchronize decides. A late write is harmless, as each use of a word has a value of its
+ * own.
  */
 static bool poll_end(struct gdri_cuda_engine *e)
 {

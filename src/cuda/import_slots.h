@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The slots in which a loaded library keeps the address of a function that it imports: entries of its
- * global offset table, found by its relocations (ELF gABI, chapter 5, "Relocation"; System V psABI of
- * x86-64, table 4.9; ELF for the Arm 64-bit architecture, "Dynamic relocations").
+ * The slots in which a loaded library keeps the address of a function that it imports: entries of
+ * its global offset table, found by its relocations (ELF gABI, chapter 5, "Relocation"; System V
+ * psABI of x86-64, table 4.9; ELF for the Arm 64-bit architecture, "Dynamic relocations").
  */
 #ifndef GDRI_IMPORT_SLOTS_H
 #define GDRI_IMPORT_SLOTS_H
@@ -26,10 +26,10 @@ struct gdri_import_slots {
 bool gdri_import_slots_find(void *library, const char *symbol, struct gdri_import_slots *slots);
 
 /*
- * Compares and exchanges a slot: *expected receives the value found. A read-only page is made writable for
- * the duration of the call. Returns false if that fails or the slot holds another value. The loader's lock
- * serializes all copies of this library in a process. A forked child may not be able to take that lock, and
- * has no other thread: it calls _in_child().
+ * Compares and exchanges a slot: *expected receives the value found. A read-only page is made
+ * writable for the duration of the call. Returns false if that fails or the slot holds another
+ * value. The loader's lock serializes all copies of this library in a process. A forked child may
+ * not be able to take that lock, and has no other thread: it calls _in_child().
  */
 bool gdri_import_slot_write(const struct gdri_import_slots *slots, size_t slot, uintptr_t *expected,
 			    uintptr_t value);

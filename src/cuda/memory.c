@@ -28,8 +28,8 @@ static CUresult ask(uint64_t addr, struct attributes *a)
 }
 
 /*
- * Finds an address of [addr, addr + size) that CUDA knows: the first, the last, then every start that an
- * allocation can have in the first GPU page (cudaMalloc aligns to 256 bytes at least).
+ * Finds an address of [addr, addr + size) that CUDA knows: the first, the last, then every start
+ * that an allocation can have in the first GPU page (cudaMalloc aligns to 256 bytes at least).
  */
 static CUresult ask_range(uint64_t addr, size_t size, uint64_t *known, struct attributes *a)
 {
@@ -50,8 +50,9 @@ static CUresult ask_range(uint64_t addr, size_t size, uint64_t *known, struct at
 }
 
 /*
- * The calling thread's context is tried first, as it is mostly the right one. If it is another device's, CUDA
- * answers NOT_FOUND, except for VMM memory to which this device has access (two H200, driver 580, 2026-11-21).
+ * The calling thread's context is tried first, as it is mostly the right one. If it is another
+ * device's, CUDA answers NOT_FOUND, except for VMM memory to which this device has access (two
+ * H200, driver 580, 2026-11-21).
  */
 CUresult gdri_cuda_address_range(CUdeviceptr *base, size_t *size, uint64_t addr, void *context,
 				 int device)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the files of src/cuda/ share: the table of the driver API's calls, and scopes in an allocation's
- * context. Nothing outside this folder includes it.
+ * What the files of src/cuda/ share: the table of the driver API's calls, and scopes in an
+ * allocation's context. Nothing outside this folder includes it.
  */
 #ifndef GDRI_CUDA_PRIVATE_H
 #define GDRI_CUDA_PRIVATE_H
@@ -104,8 +104,8 @@ bool gdri_cuda_device_has(CUdevice dev, CUdevice_attribute attribute);
 const char *gdri_cuda_result_name(CUresult r);
 
 /*
- * A scope of calls in an allocation's context. The thread's capture mode is relaxed in it, so that calls that
- * synchronise do not break a stream capture of the caller's.
+ * A scope of calls in an allocation's context. The thread's capture mode is relaxed in it, so that
+ * calls that synchronise do not break a stream capture of the caller's.
  */
 struct gdri_cuda_scope {
 	CUstreamCaptureMode mode;
@@ -114,12 +114,16 @@ struct gdri_cuda_scope {
 };
 
 void gdri_cuda_relax(struct gdri_cuda_scope *s); /* begins one without a context */
-/* context: the allocation's; NULL: the current one if it is on that device, else its primary one. */
+/*
+ * context: the allocation's; NULL: the current one if it is on that device, else its primary one.
+ */
 int gdri_cuda_enter(struct gdri_cuda_scope *s, void *context, int device);
 int gdri_cuda_enter_primary(struct gdri_cuda_scope *s, CUdevice dev, CUcontext *ctx);
 void gdri_cuda_leave(struct gdri_cuda_scope *s);
 
-/* cuMemGetAddressRange, which needs a context: the thread's current one, else the allocation's own. */
+/*
+ * cuMemGetAddressRange, which needs a context: the thread's current one, else the allocation's own.
+ */
 CUresult gdri_cuda_address_range(CUdeviceptr *base, size_t *size, uint64_t addr, void *context,
 				 int device);
 
