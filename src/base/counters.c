@@ -3,14 +3,11 @@
 #include "base/process.h"
 #include "base/counters.h"
 
-#include <pthread.h>
-
 #include "base/env.h"
 
 struct gdri_counters gdri_of_process;
 
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-static bool copies;
+static _Atomic bool copies;
 
 void gdri_count(struct gdri_counters *counters, enum gdri_counter what, uint64_t n)
 {
@@ -25,15 +22,14 @@ void gdri_counters_clear(struct gdri_counters *counters)
 		atomic_store_explicit(&counters->n[i], 0, memory_order_relaxed);
 }
 
-static void read_env(void)
+void gdri_counters_init(void)
 {
-	copies = gdri_env_true("GDRCOPY_STATS");
+	atomic_store_explicit(&copies, gdri_env_true("GDRCOPY_STATS"), memory_order_relaxed);
 }
 
 bool gdri_copies_counted(void)
 {
-	pthread_once(&once, read_env);
-	return copies;
+	return atomic_load_explicit(&copies, memory_order_relaxed);
 }
 
 static void after_fork(void)

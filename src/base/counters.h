@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Counters: what has happened in a context, and in the process. Relaxed atomics, each event added to
- * both. It knows nothing of contexts or of who reads.
+ * Counters of a context and of the process: relaxed atomics. Each event is added to both.
  *
- * What takes microseconds and more is counted always. Copies and words are counted where GDRCOPY_STATS
- * is set, which is looked at once; elsewhere nothing asks on their way whether they are (core/handle.h).
+ * Events that take microseconds or more are always counted. Copies and words are counted where GDRCOPY_STATS
+ * was set at the first open; otherwise their path does not ask (core/handle.h).
  */
 #ifndef GDRI_COUNTERS_H
 #define GDRI_COUNTERS_H
@@ -21,7 +20,7 @@ enum gdri_counter {
 	GDRI_COUNT_REVOKED,
 	GDRI_COUNT_ENGINE_COPY,
 	GDRI_COUNT_ENGINE_FALLBACK,
-	GDRI_COUNT_CACHE_HIT, /* of caches that have ended; the others have their own counters */
+	GDRI_COUNT_CACHE_HIT, /* of caches that have ended; a live cache counts its own */
 	GDRI_COUNT_CACHE_MISS,
 	GDRI_COUNT_CACHE_EVICTION,
 	/* copies and words */
@@ -41,7 +40,7 @@ struct gdri_counters {
 
 extern struct gdri_counters gdri_of_process;
 
-/* Adds to the process's and, unless NULL, to these too. */
+/* Adds to the process's counters and, unless NULL, to these. */
 void gdri_count(struct gdri_counters *counters, enum gdri_counter what, uint64_t n);
 
 void gdri_counters_clear(struct gdri_counters *counters);
@@ -51,7 +50,10 @@ static inline uint64_t gdri_counted(const struct gdri_counters *counters, enum g
 	return atomic_load_explicit(&counters->n[what], memory_order_relaxed);
 }
 
-/* Does GDRCOPY_STATS ask for copies to be counted? The first call decides. */
+/* Reads GDRCOPY_STATS; called once, by the first open. */
+void gdri_counters_init(void);
+
+/* Are copies and words counted? */
 bool gdri_copies_counted(void);
 
 #endif

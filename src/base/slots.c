@@ -2,8 +2,17 @@
 /* See slots.h. */
 #include "base/slots.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/error.h"
+
+static void init_slot(const struct gdri_slots *table, struct gdri_slot *slot)
+{
+	if (table->init)
+		table->init(slot);
+}
 
 /* Called with the table's lock held. */
 static int add_chunk_locked(struct gdri_slots *table)
@@ -25,7 +34,7 @@ static int add_chunk_locked(struct gdri_slots *table)
 		struct gdri_slot *slot = gdri_slot_at(table, first + i);
 
 		slot->index = first + i;
-		table->init(slot);
+		init_slot(table, slot);
 		slot->next_free = table->first_free;
 		table->first_free = slot->index + 1;
 	}
@@ -52,10 +61,9 @@ struct gdri_slot *gdri_slots_new(struct gdri_slots *table, size_t object_size,
 
 uint64_t gdri_slot_publish(struct gdri_slot *slot)
 {
-	uint32_t generation =
-		atomic_fetch_add_explicit(&slot->generation, 1, memory_order_release) + 1;
-
-	return (uint64_t)generation << 32 | (slot->index + 1);
+	atomic_store_explicit(&slot->owner, gdri_process_tag(), memory_order_relaxed);
+	atomic_fetch_add_explicit(&slot->generation, 1, memory_order_release);
+	return gdri_slot_name(slot);
 }
 
 void gdri_slot_retire(struct gdri_slot *slot)
@@ -84,5 +92,15 @@ void gdri_slots_after_fork(struct gdri_slots *table)
 {
 	pthread_mutex_init(&table->lock, NULL);
 	for (uint32_t i = 0; i < table->count; i++)
-		table->init(gdri_slot_at(table, i));
+		init_slot(table, gdri_slot_at(table, i));
+}
+
+int gdri_slots_fail(struct gdri_slots *table, uint64_t name, const char *what)
+{
+	struct gdri_slot *slot = gdri_slots_find(table, name);
+
+	if (slot && !gdri_slot_is_own(slot))
+		return gdri_fail(EACCES, "0x%llx is %s of the parent process",
+				 (unsigned long long)name, what);
+	return gdri_fail(EINVAL, "0x%llx is not %s", (unsigned long long)name, what);
 }

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Tables of objects that are named by index and generation. An object's memory is never given
- * back, so a stale or invented name can be looked up without a lock and without a crash: the
- * generation differs. It knows nothing of what the objects are.
+ * Tables of objects that are named by index and generation. An object's memory is never given back, so a
+ * stale or invented name is looked up without a lock and without a crash: the generation differs.
  *
- * A name is (generation << 32) | (index + 1); generations of live objects are odd, so 0 is no
- * name. An index is reused after its object was freed; the same name comes back after 2^31 uses.
+ * A name is (generation << 32) | (index + 1). Generations of live objects are odd, so 0 is no name. An
+ * index is reused after its object was freed; the same name comes back after 2^31 uses.
  */
 #ifndef GDRI_SLOTS_H
 #define GDRI_SLOTS_H
@@ -16,6 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/process.h"
+
 enum { GDRI_SLOTS_PER_CHUNK = 64, GDRI_SLOTS_CHUNKS = 16384 };
 
 /* The head of every object; the object begins with it. */
@@ -23,27 +24,27 @@ struct gdri_slot {
 	_Atomic uint32_t generation;
 	uint32_t index; /* set once, before the object is first handed out */
 	uint32_t next_free; /* index + 1, or 0; under the table's lock */
+	_Atomic uint32_t owner; /* gdri_process_tag() of gdri_slot_publish() */
 };
 
-/* Zeroes are an empty table (PTHREAD_MUTEX_INITIALIZER is zeroes too), so that it lies in .bss. */
+/* All zeroes are an empty table (PTHREAD_MUTEX_INITIALIZER is zeroes), so tables lie in .bss. */
 struct gdri_slots {
 	pthread_mutex_t lock; /* guards what follows, but chunk pointers are read without it */
 	size_t object_size; /* a multiple of 64; constant once there is a chunk, and so is init */
-	void (*init)(struct gdri_slot *slot);
+	void (*init)(struct gdri_slot *slot); /* or NULL */
 	uint32_t first_free; /* index + 1, or 0 */
 	uint32_t count; /* objects made */
 	_Atomic(char *) chunks[GDRI_SLOTS_CHUNKS];
 };
 
 /*
- * A fresh object, not yet to be found by name; NULL without memory. Size and init are the same in every
- * call for a table: init is called once for each object when its memory is made, and again in a forked
- * child.
+ * Returns a new object, which has no name yet, or NULL without memory. Size and init are the same in every
+ * call for a table. init runs once for each object, when its memory is made, and again in a forked child.
  */
 struct gdri_slot *gdri_slots_new(struct gdri_slots *table, size_t object_size,
 				 void (*init)(struct gdri_slot *slot));
 
-/* Makes it findable and returns its name. Everything written before is seen by who finds it. */
+/* Makes it findable for this process and returns its name. A thread that finds it sees all written before. */
 uint64_t gdri_slot_publish(struct gdri_slot *slot);
 
 /* Makes it not findable; the memory is not reused before gdri_slots_free(). */
@@ -56,8 +57,24 @@ void gdri_slots_free(struct gdri_slots *table, struct gdri_slot *slot);
 void gdri_slots_each(struct gdri_slots *table, void (*fn)(struct gdri_slot *slot, void *arg),
 		     void *arg);
 
-/* In a forked child: locks are made anew; live objects of the parent stay taken. */
+/* Of GDRI_SLOTS(). */
 void gdri_slots_after_fork(struct gdri_slots *table);
+
+/*
+ * Defines a table, which a forked child makes anew: its locks are free, and the parent's live objects stay
+ * taken. SCOPE is static or empty.
+ */
+#define GDRI_SLOTS(SCOPE, name)                 \
+	SCOPE struct gdri_slots name;           \
+	static void name##_anew(void)           \
+	{                                       \
+		gdri_slots_after_fork(&(name)); \
+	}                                       \
+	GDRI_IN_CHILD(name##_anew)
+
+/* Why gdri_slots_find_own() finds no `what`, such as "a cache": -EACCES (the parent's) or -EINVAL. */
+__attribute__((cold, noinline)) int gdri_slots_fail(struct gdri_slots *table, uint64_t name,
+						    const char *what);
 
 /* The name of a findable object; of another, a name that finds nothing. */
 static inline uint64_t gdri_slot_name(struct gdri_slot *slot)
@@ -94,6 +111,19 @@ static inline struct gdri_slot *gdri_slots_find(struct gdri_slots *table, uint64
 		return NULL;
 	slot = gdri_slot_at(table, index);
 	return slot && gdri_slot_is(slot, name) ? slot : NULL;
+}
+
+static inline bool gdri_slot_is_own(const struct gdri_slot *slot)
+{
+	return atomic_load_explicit(&slot->owner, memory_order_relaxed) == gdri_process_tag();
+}
+
+/* The same, unless the object is of the parent process: its locks may be held for ever. */
+static inline struct gdri_slot *gdri_slots_find_own(struct gdri_slots *table, uint64_t name)
+{
+	struct gdri_slot *slot = gdri_slots_find(table, name);
+
+	return __builtin_expect(slot && gdri_slot_is_own(slot), 1) ? slot : NULL;
 }
 
 #endif

@@ -61,7 +61,8 @@ static void set_options(struct gdri_cache *cache, const barcopy_cache_options_t 
 						.engine_write_min = o.engine_write_min };
 }
 
-struct gdri_slots gdri_caches, gdri_ranges;
+GDRI_SLOTS(, gdri_caches);
+GDRI_SLOTS(, gdri_ranges);
 
 int gdri_cache_new(struct gdri_ctx *ctx, const barcopy_cache_options_t *options, uint32_t flags,
 		   struct gdri_cache **out)
@@ -109,7 +110,6 @@ int gdri_cache_create(struct gdri_ctx *ctx, const barcopy_cache_options_t *optio
 
 	if (rc)
 		return rc;
-	atomic_store_explicit(&cache->owner, gdri_process_tag(), memory_order_relaxed);
 	*out = (barcopy_cache_t)(uintptr_t)gdri_slot_publish(&cache->slot);
 	return 0;
 }
@@ -232,12 +232,3 @@ void gdri_caches_end(struct gdri_ctx *ctx, bool keeps)
 			(void)gdri_cache_destroy(cache, 0, true);
 	}
 }
-
-static void after_fork(void)
-{
-	gdri_slots_after_fork(&gdri_caches);
-	gdri_slots_after_fork(&gdri_ranges);
-	gdri_slots_after_fork(&gdri_entries);
-}
-
-GDRI_IN_CHILD(after_fork);

@@ -77,14 +77,10 @@ struct gdri_entry {
 	struct gdri_slot slot;
 	_Atomic uint32_t state;
 
-	/* Its GPU pages. Set before they are entered in the table, where a look without a lock may meet
-	 * them although the entry has become another one. */
+	/* From here on set before the entry becomes LIVE, constant until it is released. */
+	uint16_t head, tail; /* bytes at its ends that it was not pinned for: CUDA is asked about them */
+	/* Its GPU pages. Atomic: a reader of the table may meet an entry that has become another one. */
 	_Atomic uint64_t start, size;
-
-	/* Set before the entry becomes LIVE, constant until it is released. */
-	uint16_t head,
-		tail; /* bytes at the ends that are not known to be the allocations that it was
-			      * pinned for; all others are, without asking CUDA */
 	char *cpu; /* stands for start */
 	gdr_mh_t handle; /* a cache's users'; ranges have their own */
 	struct gdri_cache *cache;
@@ -110,7 +106,6 @@ struct gdri_cache_gpu {
 
 struct gdri_cache {
 	struct gdri_slot slot;
-	_Atomic uint32_t owner; /* gdri_process_tag() of the create */
 
 	/* Set before publication, constant until the cache ends. */
 	struct gdri_ctx *ctx;

@@ -11,7 +11,7 @@
 #include "core/ctx.h"
 #include "core/handle.h"
 
-struct gdri_slots gdri_entries;
+GDRI_SLOTS(, gdri_entries);
 
 void gdri_cache_lock(struct gdri_cache *cache)
 {

@@ -258,15 +258,9 @@ static int check_range(uint64_t addr, size_t size)
 	return 0;
 }
 
-static void init_entry(struct gdri_slot *slot)
-{
-	(void)slot;
-}
-
 static struct gdri_entry *new_entry(struct gdri_cache *cache, uint64_t addr, size_t size)
 {
-	struct gdri_entry *e =
-		(struct gdri_entry *)gdri_slots_new(&gdri_entries, sizeof(*e), init_entry);
+	struct gdri_entry *e = (struct gdri_entry *)gdri_slots_new(&gdri_entries, sizeof(*e), NULL);
 
 	if (!e)
 		return NULL;

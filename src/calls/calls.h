@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the entry points share. Each checks its arguments, finds the object, calls, and turns -errno into
- * the positive errno of the interface; nothing else does that.
+ * What the entry points share. The functions of src/calls return the interface's positive errno; what they
+ * call below returns -errno and is negated where it is called.
  */
 #ifndef GDRI_CALLS_H
 #define GDRI_CALLS_H
@@ -14,31 +14,19 @@
 #include "core/ctx.h"
 #include "core/handle.h"
 
-/* The errno of `call` with the context g held as ctx, or why g cannot be. */
-#define GDRI_WITH(g, ctx, call)                  \
-	__extension__({                          \
-		struct gdri_ctx *ctx;            \
-		int rc_ = gdri_ctx_get(g, &ctx); \
-		if (!rc_) {                      \
-			rc_ = (call);            \
-			gdri_ctx_put(ctx);       \
-		}                                \
-		-rc_;                            \
-	})
-
-/* The same; made again while it is short of room on a GPU and the context's caches give way. */
-#define GDRI_WITH_ROOM(g, ctx, device, size, call)                                               \
-	GDRI_WITH(g, ctx, __extension__({                                                        \
-			  int room_rc_;                                                          \
-			  do                                                                     \
-				  room_rc_ = (call);                                             \
-			  while (room_rc_ && gdri_caches_give_way(ctx, room_rc_, device, size)); \
-			  room_rc_;                                                              \
-		  }))
+/* Records the text and gives the positive err. */
+#define gdri_refuse(err, ...) (-gdri_fail(err, __VA_ARGS__))
 
 static inline int gdri_null(const char *what)
 {
-	return -gdri_fail(EINVAL, "%s is NULL", what);
+	return gdri_refuse(EINVAL, "%s is NULL", what);
+}
+
+/* Ends a call that gdri_ctx_get() began and that ended with rc. */
+static inline int gdri_ctx_leave(struct gdri_ctx *ctx, int rc)
+{
+	gdri_ctx_put(ctx);
+	return -rc;
 }
 
 /* The structs that grow at their end (base/sized.h): their sizes when they were first published. */
@@ -58,17 +46,14 @@ _Static_assert(sizeof(barcopy_copy_options_t) >= FIRST_COPY_OPTIONS &&
 		       sizeof(barcopy_stats_t) >= FIRST_STATS,
 	       "they only grow");
 
-/*
- * Why a copy through that window is refused: EINVAL, or EACCES for a write through a read-only map, whose
- * window for writes has no end. By value: a window whose address is taken would not stay in registers.
- */
-__attribute__((cold)) int gdri_explain_window(struct gdri_window w, const void *map_ptr,
+/* Why the window [start, end) does not take a copy. Scalars: a struct would not stay in registers. */
+__attribute__((cold)) int gdri_explain_window(uintptr_t start, uintptr_t end, const void *map_ptr,
 					      const void *host_ptr, size_t size);
 
 void gdri_count_copies(struct gdri_counters *counters, enum gdri_access access, uint64_t n,
 		       uint64_t bytes);
 
-/* Whoever opens a context calls it, so that a static library brings the summary at exit too. */
+/* Called by the first open, so that a static library links the summary at exit too. */
 void gdri_stats_init(void);
 
 void gdri_stats_summary(const barcopy_stats_t *stats, struct gdri_text *text);

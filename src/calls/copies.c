@@ -1,27 +1,25 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The entry points for copies, fences and words (vectors: copyv.c): look the handle up without a lock, check that the
- * range lies inside what the handle may touch, and hand over to src/copy. This is the path
- * that must stay short: nothing is logged or allocated here, and what is not to be counted pays
- * nothing for what is.
+ * The entry points for copies, fences and words (vectors: copyv.c). Each finds the handle without a lock,
+ * checks the range against the handle's window, and calls src/copy. This path must stay short: it neither
+ * logs nor allocates, and what is not counted does not ask whether it is.
  */
 #include "base/inside.h"
 #include "base/sized.h"
 #include "calls/calls.h"
 #include "core/handle.h"
 
-int gdri_explain_window(struct gdri_window w, const void *map_ptr, const void *host_ptr,
+int gdri_explain_window(uintptr_t start, uintptr_t end, const void *map_ptr, const void *host_ptr,
 			size_t size)
 {
 	if (!host_ptr)
-		return -gdri_fail(EINVAL, "the host pointer is NULL");
-	if (!w.end)
-		return -gdri_fail(EACCES, "the handle is mapped read-only");
-	return -gdri_fail(EINVAL, "%p + %zu is not inside the handle's range (%p + %zu)", map_ptr,
-			  size, (void *)w.start, (size_t)(w.end - w.start));
+		return gdri_refuse(EINVAL, "the host pointer is NULL");
+	if (!end)
+		return gdri_refuse(EACCES, "the handle is mapped read-only");
+	return gdri_refuse(EINVAL, "%p + %zu is not inside the handle's range (%p + %zu)", map_ptr,
+			   size, (void *)start, (size_t)(end - start));
 }
 
-/* The copy, if it may be. Its ends are its access's: writes go to the mapping, reads come from there. */
 static inline __attribute__((always_inline)) int copy(struct gdri_window w, enum gdri_access access,
 						      void *dst, const void *src, size_t size)
 {
@@ -31,7 +29,7 @@ static inline __attribute__((always_inline)) int copy(struct gdri_window w, enum
 	if (!size)
 		return 0;
 	if (__builtin_expect(!host || !gdri_window_has(&w, map, size), 0))
-		return gdri_explain_window(w, map, host, size);
+		return gdri_explain_window(w.start, w.end, map, host, size);
 	if (access == GDRI_WRITES)
 		gdri_copy_to(w.plan, dst, src, size);
 	else
@@ -49,21 +47,21 @@ void gdri_count_copies(struct gdri_counters *counters, enum gdri_access access, 
 }
 
 /*
- * Copies that are counted, and those that are refused: apart, and with the same arguments first, so that
- * the others do not save a register for it.
+ * Copies that are counted or refused. Not inline, and with the entry points' arguments first: those save no
+ * register for it.
  */
 static __attribute__((noinline)) int counted_copy(gdr_mh_t handle, void *dst, const void *src,
 						  size_t size, enum gdri_access access)
 {
 	struct gdri_window w;
-	int rc = gdri_handle_for_counted(handle, access, &w);
+	int err = -gdri_handle_for_counted(handle, access, &w);
 
-	if (rc)
-		return -rc;
-	rc = copy(w, access, dst, src, size);
-	if (!rc && size)
+	if (err)
+		return err;
+	err = copy(w, access, dst, src, size);
+	if (!err && size)
 		gdri_count_copies(w.counters, access, 1, size);
-	return rc;
+	return err;
 }
 
 int gdr_copy_to_mapping(gdr_mh_t handle, void *map_d_ptr, const void *h_ptr, size_t size)
@@ -86,39 +84,39 @@ int gdr_copy_from_mapping(gdr_mh_t handle, void *h_ptr, const void *map_d_ptr, s
 
 static int take_options(const barcopy_copy_options_t *from, barcopy_copy_options_t *to)
 {
-	int rc = gdri_sized_in(to, sizeof(*to), FIRST_COPY_OPTIONS, from);
+	int err = -gdri_sized_in(to, sizeof(*to), FIRST_COPY_OPTIONS, from);
 
-	if (rc)
-		return rc;
+	if (err)
+		return err;
 	if (to->flags)
-		return gdri_fail(EINVAL, "unknown bits in option flags 0x%x", to->flags);
+		return gdri_refuse(EINVAL, "unknown bits in option flags 0x%x", to->flags);
 	if (to->reserved)
-		return gdri_fail(EINVAL, "a reserved member of the options is not 0");
+		return gdri_refuse(EINVAL, "a reserved member of the options is not 0");
 	return 0;
 }
 
 int barcopy_set_copy_options(gdr_mh_t handle, const barcopy_copy_options_t *options)
 {
 	barcopy_copy_options_t known;
-	int rc = options ? take_options(options, &known) : 0;
+	int err = options ? take_options(options, &known) : 0;
 
-	if (rc)
-		return -rc;
+	if (err)
+		return err;
 	gdri_inside_enter();
-	rc = gdri_handle_set_copy_options(NULL, handle, options ? &known : NULL);
+	err = -gdri_handle_set_copy_options(NULL, handle, options ? &known : NULL);
 	gdri_inside_leave();
-	return -rc;
+	return err;
 }
 
 int barcopy_fence(gdr_mh_t handle, barcopy_fence_t use)
 {
 	struct gdri_window w;
-	int rc = gdri_handle_window(handle, GDRI_READS, &w);
+	int err = -gdri_handle_window(handle, GDRI_READS, &w);
 
-	if (rc)
-		return -rc;
+	if (err)
+		return err;
 	if ((int)use < BARCOPY_FENCE_BEFORE_READ || use > BARCOPY_FENCE_FULL)
-		return -gdri_fail(EINVAL, "unknown fence %d", (int)use);
+		return gdri_refuse(EINVAL, "unknown fence %d", (int)use);
 	gdri_fence(w.plan, use);
 	return 0;
 }
@@ -126,14 +124,11 @@ int barcopy_fence(gdr_mh_t handle, barcopy_fence_t use)
 int barcopy_flush(gdr_mh_t handle)
 {
 	struct gdri_window w;
-	int rc = gdri_handle_window(handle, GDRI_READS, &w);
+	int err = -gdri_handle_window(handle, GDRI_READS, &w);
 
-	if (rc)
-		return -rc;
-	/*
-	 * The word around the first byte. A range may begin anywhere and be a byte long, but what is
-	 * mapped is whole pages.
-	 */
+	if (err)
+		return err;
+	/* Whole pages are mapped, so the word around the first byte is, whatever the range. */
 	if (w.start == w.end)
 		gdri_fence(w.plan, BARCOPY_FENCE_FULL);
 	else
@@ -141,170 +136,144 @@ int barcopy_flush(gdr_mh_t handle)
 	return 0;
 }
 
+/* ---- words and lines ------------------------------------------------------------------------------- */
+
 static inline bool is_word(struct gdri_window w, const void *ptr, size_t size)
 {
 	return __builtin_expect(!((uintptr_t)ptr & (size - 1)) && gdri_window_has(&w, ptr, size),
 				1);
 }
 
-static __attribute__((cold, noinline)) int explain_word(struct gdri_window w, const void *ptr,
-							size_t size)
+static __attribute__((cold, noinline)) int explain_word(uintptr_t start, uintptr_t end,
+							const void *ptr, size_t size)
 {
 	if ((uintptr_t)ptr & (size - 1))
-		return -gdri_fail(EINVAL, "%p is not aligned to %zu bytes", ptr, size);
-	return gdri_explain_window(w, ptr, "", size);
+		return gdri_refuse(EINVAL, "%p is not aligned to %zu bytes", ptr, size);
+	return gdri_explain_window(start, end, ptr, "", size);
 }
 
-/* A post is counted as a put. */
-enum word_way { PUT_WORD, POST_WORD };
+enum word_kind { PUT, POST };
 
+/* value: of a line, its address. */
 static inline __attribute__((always_inline)) int
-store_word(struct gdri_window w, void *ptr, uint64_t value, size_t size, enum word_way way)
+store(struct gdri_window w, void *ptr, uint64_t value, size_t size, enum word_kind kind)
 {
 	if (!is_word(w, ptr, size))
-		return explain_word(w, ptr, size);
-	if (size == sizeof(uint32_t))
-		(way == POST_WORD ? gdri_post32 : gdri_put32)(w.plan, ptr, (uint32_t)value);
+		return explain_word(w.start, w.end, ptr, size);
+	if (size == BARCOPY_LINE && __builtin_expect(!value, 0))
+		return gdri_null("line");
+	if (size == BARCOPY_LINE)
+		gdri_post_line(w.plan, ptr, (const void *)(uintptr_t)value);
+	else if (size == sizeof(uint32_t))
+		(kind == POST ? gdri_post32 : gdri_put32)(w.plan, ptr, (uint32_t)value);
 	else
-		(way == POST_WORD ? gdri_post64 : gdri_put64)(w.plan, ptr, value);
+		(kind == POST ? gdri_post64 : gdri_put64)(w.plan, ptr, value);
 	return 0;
 }
 
-/* The words that are counted, or refused: apart, as the copies are. */
-static __attribute__((noinline)) int counted_word(gdr_mh_t handle, void *ptr, uint64_t value,
-						  size_t size, enum word_way way)
+/* Stores that are counted, each as a put, or refused: apart, as the copies are. */
+static __attribute__((noinline)) int counted_store(gdr_mh_t handle, void *ptr, uint64_t value,
+						   size_t size, enum word_kind kind)
 {
 	struct gdri_window w;
-	int rc = gdri_handle_for_counted(handle, GDRI_WRITES, &w);
+	int err = -gdri_handle_for_counted(handle, GDRI_WRITES, &w);
 
-	if (rc)
-		return -rc;
-	rc = store_word(w, ptr, value, size, way);
-	if (!rc)
+	if (err)
+		return err;
+	err = store(w, ptr, value, size, kind);
+	if (!err)
 		gdri_count(w.counters, GDRI_COUNT_PUT, 1);
-	return rc;
+	return err;
 }
 
 static inline __attribute__((always_inline)) int
-put_word(gdr_mh_t handle, void *ptr, uint64_t value, size_t size, enum word_way way)
+find_and_store(gdr_mh_t handle, void *ptr, uint64_t value, size_t size, enum word_kind kind)
 {
 	struct gdri_window w;
 
 	if (__builtin_expect(!gdri_handle_for_copy(handle, GDRI_WRITES, &w), 0))
-		return counted_word(handle, ptr, value, size, way);
-	return store_word(w, ptr, value, size, way);
+		return counted_store(handle, ptr, value, size, kind);
+	return store(w, ptr, value, size, kind);
 }
 
 int barcopy_put32(gdr_mh_t handle, void *map_ptr, uint32_t value)
 {
-	return put_word(handle, map_ptr, value, sizeof(value), PUT_WORD);
+	return find_and_store(handle, map_ptr, value, sizeof(value), PUT);
 }
 
 int barcopy_put64(gdr_mh_t handle, void *map_ptr, uint64_t value)
 {
-	return put_word(handle, map_ptr, value, sizeof(value), PUT_WORD);
+	return find_and_store(handle, map_ptr, value, sizeof(value), PUT);
 }
 
 int barcopy_post32(gdr_mh_t handle, void *map_ptr, uint32_t value)
 {
-	return put_word(handle, map_ptr, value, sizeof(value), POST_WORD);
+	return find_and_store(handle, map_ptr, value, sizeof(value), POST);
 }
 
 int barcopy_post64(gdr_mh_t handle, void *map_ptr, uint64_t value)
 {
-	return put_word(handle, map_ptr, value, sizeof(value), POST_WORD);
-}
-
-/* A line is counted as a put. */
-static inline __attribute__((always_inline)) int store_line(struct gdri_window w, void *ptr,
-							    const void *line)
-{
-	if (!is_word(w, ptr, BARCOPY_LINE))
-		return explain_word(w, ptr, BARCOPY_LINE);
-	if (__builtin_expect(!line, 0))
-		return -gdri_fail(EINVAL, "line is NULL");
-	gdri_post_line(w.plan, ptr, line);
-	return 0;
-}
-
-static __attribute__((noinline)) int counted_line(gdr_mh_t handle, void *ptr, const void *line)
-{
-	struct gdri_window w;
-	int rc = gdri_handle_for_counted(handle, GDRI_WRITES, &w);
-
-	if (rc)
-		return -rc;
-	rc = store_line(w, ptr, line);
-	if (!rc)
-		gdri_count(w.counters, GDRI_COUNT_PUT, 1);
-	return rc;
+	return find_and_store(handle, map_ptr, value, sizeof(value), POST);
 }
 
 int barcopy_post_line(gdr_mh_t handle, void *map_ptr, const void *line)
 {
-	struct gdri_window w;
-
-	if (__builtin_expect(!gdri_handle_for_copy(handle, GDRI_WRITES, &w), 0))
-		return counted_line(handle, map_ptr, line);
-	return store_line(w, map_ptr, line);
+	return find_and_store(handle, map_ptr, (uintptr_t)line, BARCOPY_LINE, POST);
 }
 
-/* A read waits for the link, so here the counting is in the one path. */
-static inline __attribute__((always_inline)) int find_get(gdr_mh_t handle, const void *ptr,
-							  const void *value, size_t size,
-							  const struct gdri_copy_plan **plan)
+/* The window of a word to be loaded. A load waits for the link, so counted ones take the same path. */
+static inline __attribute__((always_inline)) int find_word(gdr_mh_t handle, const void *ptr,
+							   size_t size, struct gdri_window *w)
+{
+	int err = -gdri_handle_window(handle, GDRI_READS, w);
+
+	if (err)
+		return err;
+	return is_word(*w, ptr, size) ? 0 : explain_word(w->start, w->end, ptr, size);
+}
+
+static inline __attribute__((always_inline)) int load(gdr_mh_t handle, const void *ptr, void *value,
+						      size_t size)
 {
 	struct gdri_window w;
-	int rc = gdri_handle_window(handle, GDRI_READS, &w);
+	int err = find_word(handle, ptr, size, &w);
 
-	if (rc)
-		return -rc;
-	*plan = w.plan;
-	if (!is_word(w, ptr, size))
-		return explain_word(w, ptr, size);
+	if (err)
+		return err;
 	if (!value)
-		return -gdri_fail(EINVAL, "value is NULL");
+		return gdri_null("value");
 	if (__builtin_expect(!!w.counters, 0))
 		gdri_count(w.counters, GDRI_COUNT_GET, 1);
+	if (size == sizeof(uint32_t))
+		*(uint32_t *)value = gdri_get32(w.plan, ptr);
+	else
+		*(uint64_t *)value = gdri_get64(w.plan, ptr);
 	return 0;
 }
 
 int barcopy_get32(gdr_mh_t handle, const void *map_ptr, uint32_t *value)
 {
-	const struct gdri_copy_plan *plan;
-	int err = find_get(handle, map_ptr, value, sizeof(*value), &plan);
-
-	if (!err)
-		*value = gdri_get32(plan, map_ptr);
-	return err;
+	return load(handle, map_ptr, value, sizeof(*value));
 }
 
 int barcopy_get64(gdr_mh_t handle, const void *map_ptr, uint64_t *value)
 {
-	const struct gdri_copy_plan *plan;
-	int err = find_get(handle, map_ptr, value, sizeof(*value), &plan);
-
-	if (!err)
-		*value = gdri_get64(plan, map_ptr);
-	return err;
+	return load(handle, map_ptr, value, sizeof(*value));
 }
 
-/* Whatever its width, a wait is the slow path already. */
 static int wait_word(gdr_mh_t handle, const void *ptr, size_t size, barcopy_cmp_t cmp,
 		     uint64_t value, uint64_t timeout_ns)
 {
 	struct gdri_window w;
-	int rc = gdri_handle_window(handle, GDRI_READS, &w);
+	int rc, err = find_word(handle, ptr, size, &w);
 
-	if (rc)
-		return -rc;
-	if (!is_word(w, ptr, size))
-		return explain_word(w, ptr, size);
+	if (err)
+		return err;
 	rc = gdri_wait(w.plan, ptr, size, cmp, value, timeout_ns);
 	if (rc == -EINVAL)
-		return -gdri_fail(EINVAL, "unknown comparison %d", (int)cmp);
+		return gdri_refuse(EINVAL, "unknown comparison %d", (int)cmp);
 	if (rc) {
-		/* Expected by who polls: a text, no message, and nothing that is formatted. */
+		/* A caller that polls expects it: a constant text, and no log message. */
 		gdri_error_say("the word did not compare as asked in time");
 		return ETIMEDOUT;
 	}

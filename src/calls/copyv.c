@@ -9,23 +9,21 @@
 static int check_flags(const void *seg, size_t count, uint32_t flags)
 {
 	if (flags & ~(uint32_t)BARCOPY_COPY_NO_FENCE)
-		return gdri_fail(EINVAL, "unknown bits in copy flags 0x%x", flags);
-	if (count && !seg)
-		return gdri_fail(EINVAL, "seg is NULL");
-	return 0;
+		return gdri_refuse(EINVAL, "unknown bits in copy flags 0x%x", flags);
+	return count && !seg ? gdri_null("seg") : 0;
 }
 
 static __attribute__((cold, noinline)) int explain_segment(struct gdri_window w,
 							   const barcopy_copy_seg_t *seg, size_t n)
 {
 	if (seg->flags & ~(uint32_t)BARCOPY_COPY_ORDERED || seg->reserved)
-		return gdri_fail(EINVAL, "segment %zu: unknown flags or reserved not 0", n);
-	return -gdri_explain_window(w, seg->map_ptr, seg->host_ptr, seg->size);
+		return gdri_refuse(EINVAL, "segment %zu: unknown flags or reserved not 0", n);
+	return gdri_explain_window(w.start, w.end, seg->map_ptr, seg->host_ptr, seg->size);
 }
 
-/* May it be copied? A read waits for this: so few instructions a piece. */
-static inline __attribute__((always_inline)) bool good(struct gdri_window w,
-						       const barcopy_copy_seg_t *seg)
+/* May the piece be copied? A read waits for this check: few instructions. */
+static inline __attribute__((always_inline)) bool is_good(struct gdri_window w,
+							  const barcopy_copy_seg_t *seg)
 {
 	bool plain = !((seg->flags & ~(uint32_t)BARCOPY_COPY_ORDERED) | seg->reserved);
 
@@ -49,28 +47,24 @@ static __attribute__((cold, noinline)) void count_segments(struct gdri_counters 
 							   const barcopy_copy_seg_t *seg,
 							   size_t count)
 {
-	uint64_t n = 0, bytes = 0;
-
-	for (size_t i = 0; i < count; i++) {
-		n += !!seg[i].size;
-		bytes += seg[i].size;
-	}
-	gdri_count_copies(counters, access, n, bytes);
+	for (; count; seg++, count--)
+		if (seg->size)
+			gdri_count_copies(counters, access, 1, seg->size);
 }
 
 static int copyv(gdr_mh_t handle, enum gdri_access access, const barcopy_copy_seg_t *seg,
 		 size_t count, uint32_t flags)
 {
 	struct gdri_window w;
-	int rc = gdri_handle_window(handle, access, &w);
+	int err = -gdri_handle_window(handle, access, &w);
 
-	if (!rc)
-		rc = check_flags(seg, count, flags);
-	if (rc)
-		return -rc;
+	if (!err)
+		err = check_flags(seg, count, flags);
+	if (err)
+		return err;
 	for (size_t i = 0; i < count; i++)
-		if (__builtin_expect(!good(w, &seg[i]), 0))
-			return -explain_segment(w, &seg[i], i);
+		if (__builtin_expect(!is_good(w, &seg[i]), 0))
+			return explain_segment(w, &seg[i], i);
 	if (count)
 		move(access, w.plan, seg, count, sizeof(*seg), flags);
 	if (__builtin_expect(!!w.counters, 0))
@@ -92,9 +86,9 @@ int barcopy_copyv_from_mapping(gdr_mh_t handle, const barcopy_copy_seg_t *seg, s
 
 /* ---- several handles ------------------------------------------------------------------------------- */
 
-/* What the handles of a vector come to. */
+/* What the handles of a vector have in common. */
 struct several {
-	const struct gdri_copy_plan *plan; /* whose fences serve all */
+	const struct gdri_copy_plan *plan; /* of the mapping whose fences serve all */
 	bool alike; /* all mappings are of one type */
 	bool counted;
 };
@@ -103,24 +97,25 @@ static int check_several(enum gdri_access access, const barcopy_handle_seg_t *v,
 			 struct several *all)
 {
 	struct gdri_window w = { 0 };
+
 	*all = (struct several){ .alike = true };
 	for (size_t i = 0; i < count; i++) {
 		if (!i || v[i].handle.h != v[i - 1].handle.h) {
-			int rc = gdri_handle_window(v[i].handle, access, &w);
+			int err = -gdri_handle_window(v[i].handle, access, &w);
 
-			if (rc)
-				return rc;
+			if (err)
+				return err;
 			all->plan = all->plan ? gdri_copy_stricter(all->plan, w.plan) : w.plan;
 			all->alike = all->alike && gdri_copy_alike(all->plan, w.plan);
 			all->counted = all->counted || w.counters;
 		}
-		if (__builtin_expect(!good(w, &v[i].seg), 0))
+		if (__builtin_expect(!is_good(w, &v[i].seg), 0))
 			return explain_segment(w, &v[i].seg, i);
 	}
 	return 0;
 }
 
-/* The pieces from the first on that one call may take: mappings of one type, ORDERED the first at most. */
+/* How many pieces one call may take: of mappings of one type, and only the first may be ORDERED. */
 static size_t run_length(const barcopy_handle_seg_t *v, size_t count, enum gdri_access access,
 			 const struct gdri_copy_plan *plan)
 {
@@ -135,22 +130,22 @@ static size_t run_length(const barcopy_handle_seg_t *v, size_t count, enum gdri_
 	return n;
 }
 
-/* Mappings of several types: run by run, with the strictest's fences around each. */
+/* Mappings of several types: run by run, with the fences of the strictest type around each. */
 static int move_mixed(enum gdri_access access, const struct gdri_copy_plan *strict,
 		      const barcopy_handle_seg_t *v, size_t count, uint32_t flags)
 {
-	barcopy_fence_t between =
-		access == GDRI_WRITES ? BARCOPY_FENCE_AFTER_WRITE : BARCOPY_FENCE_FULL;
+	bool writes = access == GDRI_WRITES;
+	barcopy_fence_t between = writes ? BARCOPY_FENCE_AFTER_WRITE : BARCOPY_FENCE_FULL;
 	bool any = false, fences = !(flags & BARCOPY_COPY_NO_FENCE);
 
-	if (fences && access == GDRI_READS)
+	if (fences && !writes)
 		gdri_fence(strict, BARCOPY_FENCE_BEFORE_READ);
 	for (size_t n; count; v += n, count -= n) {
 		struct gdri_window w;
-		int rc = gdri_handle_window(v->handle, access, &w);
+		int err = -gdri_handle_window(v->handle, access, &w);
 
-		if (rc) /* ended meanwhile, which the caller must not do */
-			return rc;
+		if (err) /* the caller has ended it meanwhile, which is forbidden */
+			return err;
 		n = run_length(v, count, access, w.plan);
 		if (v->seg.flags & BARCOPY_COPY_ORDERED && v->seg.size && any)
 			gdri_fence(strict, between);
@@ -159,8 +154,7 @@ static int move_mixed(enum gdri_access access, const struct gdri_copy_plan *stri
 		move(access, w.plan, &v->seg, n, sizeof(*v), BARCOPY_COPY_NO_FENCE);
 	}
 	if (fences)
-		gdri_fence(strict, access == GDRI_WRITES ? BARCOPY_FENCE_AFTER_WRITE
-							 : BARCOPY_FENCE_AFTER_READ);
+		gdri_fence(strict, writes ? BARCOPY_FENCE_AFTER_WRITE : BARCOPY_FENCE_AFTER_READ);
 	return 0;
 }
 
@@ -170,27 +164,27 @@ count_several(enum gdri_access access, const barcopy_handle_seg_t *v, size_t cou
 	struct gdri_window w;
 
 	for (; count; v++, count--)
-		if (v->seg.size && !gdri_handle_window(v->handle, access, &w) && w.counters)
-			gdri_count_copies(w.counters, access, 1, v->seg.size);
+		if (!gdri_handle_window(v->handle, access, &w) && w.counters)
+			count_segments(w.counters, access, &v->seg, 1);
 }
 
 static int copy_several(enum gdri_access access, const barcopy_handle_seg_t *v, size_t count,
 			uint32_t flags)
 {
 	struct several all;
-	int rc = check_flags(v, count, flags);
+	int err = check_flags(v, count, flags);
 
-	if (!rc)
-		rc = check_several(access, v, count, &all);
-	if (rc || !count)
-		return -rc;
+	if (!err)
+		err = check_several(access, v, count, &all);
+	if (err || !count)
+		return err;
 	if (all.alike)
 		move(access, all.plan, &v->seg, count, sizeof(*v), flags);
 	else
-		rc = move_mixed(access, all.plan, v, count, flags);
+		err = move_mixed(access, all.plan, v, count, flags);
 	if (__builtin_expect(all.counted, 0))
 		count_several(access, v, count);
-	return -rc;
+	return err;
 }
 
 int barcopy_copyv_to_mappings(const barcopy_handle_seg_t *seg, size_t count, uint32_t flags)

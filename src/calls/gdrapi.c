@@ -38,7 +38,7 @@ __attribute__((visibility("default"))) int gdr_get_info(gdr_t g, gdr_mh_t handle
 
 static pthread_once_t env_looked_at = PTHREAD_ONCE_INIT;
 
-/* All that a program's environment says is read by its first open: later another thread may change it. */
+/* The environment is read by the first open alone: later another thread may change it. */
 static void look_at_env(void)
 {
 	const char *problem;
@@ -78,16 +78,14 @@ int gdr_close(gdr_t g)
 
 	gdri_inside_enter();
 	rc = gdri_ctx_retire(g, &ctx);
-	if (rc) {
-		gdri_inside_leave();
-		return -rc;
+	if (!rc) {
+		gdri_queues_end(ctx); /* their memory is among the handles */
+		/* Before the handles: a last put under way ends a handle under its cache's lock. */
+		gdri_caches_end(ctx, true);
+		rc = gdri_handles_end(ctx);
+		gdri_caches_end(ctx, false);
+		gdri_ctx_free(ctx);
 	}
-	gdri_queues_end(ctx); /* whose memory is among the handles */
-	/* First the caches: a last put that is under way ends a handle too, and has the cache's lock. */
-	gdri_caches_end(ctx, true);
-	rc = gdri_handles_end(ctx);
-	gdri_caches_end(ctx, false);
-	gdri_ctx_free(ctx);
 	gdri_inside_leave();
 	return -rc;
 }
@@ -102,34 +100,45 @@ void gdr_runtime_get_version(int *major, int *minor)
 
 int gdr_driver_get_version(gdr_t g, int *major, int *minor)
 {
+	struct gdri_ctx *ctx;
+
 	if (!major || !minor)
 		return gdri_null("major or minor");
-	return GDRI_WITH(g, ctx, gdri_backends_driver_version(&ctx->backends, major, minor));
+	return -gdri_ctx_get(g, &ctx)
+		       ?: gdri_ctx_leave(
+				  ctx, gdri_backends_driver_version(&ctx->backends, major, minor));
 }
 
 int gdr_get_attribute(gdr_t g, gdr_attr_t attr, int *v)
 {
 	struct gdri_ctx *ctx;
-	int rc;
+	int err;
 
 	if (!v)
 		return gdri_null("v");
 	if ((int)attr < GDR_ATTR_USE_PERSISTENT_MAPPING || attr >= GDR_ATTR_MAX)
-		return -gdri_fail(EINVAL, "unknown attribute %d", (int)attr);
-	rc = gdri_ctx_get(g, &ctx);
-	if (rc)
-		return -rc;
+		return gdri_refuse(EINVAL, "unknown attribute %d", (int)attr);
+	err = -gdri_ctx_get(g, &ctx);
+	if (err)
+		return err;
 	*v = gdri_backends_attribute(&ctx->backends, attr);
-	gdri_ctx_put(ctx);
-	return 0;
+	return gdri_ctx_leave(ctx, 0);
 }
 
 static int pin(gdr_t g, struct gdri_pin_request *request, gdr_mh_t *out)
 {
+	struct gdri_ctx *ctx;
+	int err, rc;
+
 	if (!out)
 		return gdri_null("handle");
-	return GDRI_WITH_ROOM(g, ctx, request->memory.device, request->size,
-			      gdri_handle_pin(ctx, request, out));
+	err = -gdri_ctx_get(g, &ctx);
+	if (err)
+		return err;
+	do
+		rc = gdri_handle_pin(ctx, request, out);
+	while (gdri_caches_give_way(ctx, rc, request->memory.device, request->size));
+	return gdri_ctx_leave(ctx, rc);
 }
 
 int gdr_pin_buffer(gdr_t g, unsigned long addr, size_t size, uint64_t p2p_token, uint32_t va_space,
@@ -148,7 +157,7 @@ int gdr_pin_buffer_v2(gdr_t g, unsigned long addr, size_t size, uint32_t flags, 
 	struct gdri_pin_request request = { .addr = addr, .size = size, .flags = flags };
 
 	if (flags & ~(uint32_t)GDR_PIN_FLAG_FORCE_PCIE)
-		return -gdri_fail(EINVAL, "unknown bits in pin flags 0x%x", flags);
+		return gdri_refuse(EINVAL, "unknown bits in pin flags 0x%x", flags);
 	return pin(g, &request, handle);
 }
 
@@ -213,10 +222,20 @@ int gdr_get_info(gdr_t g, gdr_mh_t handle, struct info_v1 *info)
 	return 0;
 }
 
-/* 0: the map is to be tried again. */
-static int give_way(struct gdri_ctx *ctx, int rc, int device, size_t size)
+static int map(gdr_t g, gdr_mh_t handle, size_t size, gdr_mapping_type_t wish, void **va,
+	       int *device)
 {
-	return gdri_caches_give_way(ctx, rc, device, size) ? 0 : rc;
+	struct gdri_handle *hd;
+	int rc = gdri_handle_enter(g, handle, NULL, &hd);
+
+	if (rc)
+		return rc;
+	rc = gdri_handle_map_locked(hd, size, wish);
+	if (!rc)
+		*va = hd->pin.map;
+	*device = hd->pin.device;
+	gdri_handle_leave(hd);
+	return rc;
 }
 
 int gdr_map_v2(gdr_t g, gdr_mh_t handle, void **ptr_va, size_t size, int flags)
@@ -227,24 +246,20 @@ int gdr_map_v2(gdr_t g, gdr_mh_t handle, void **ptr_va, size_t size, int flags)
 		[GDR_MAP_FLAG_REQ_CACHE_MAPPING] = GDR_MAPPING_TYPE_CACHING,
 		[GDR_MAP_FLAG_REQ_DEVICE_MAPPING] = GDR_MAPPING_TYPE_DEVICE,
 	};
-	struct gdri_handle *hd;
-	int rc, device;
+	struct gdri_ctx *ctx;
+	int err, rc, device = -1;
 
 	if (!ptr_va)
 		return gdri_null("va");
 	if (flags < GDR_MAP_FLAG_DEFAULT || flags > GDR_MAP_FLAG_REQ_DEVICE_MAPPING)
-		return -gdri_fail(EINVAL, "unknown map flags 0x%x", (unsigned int)flags);
-	do {
-		rc = gdri_handle_enter(g, handle, NULL, &hd);
-		if (rc)
-			return -rc;
-		rc = gdri_handle_map_locked(hd, size, wishes[flags]);
-		if (!rc)
-			*ptr_va = hd->pin.map;
-		device = hd->pin.device;
-		gdri_handle_leave(hd);
-	} while (rc && !GDRI_WITH(g, ctx, give_way(ctx, rc, device, size)));
-	return -rc;
+		return gdri_refuse(EINVAL, "unknown map flags 0x%x", (unsigned int)flags);
+	err = -gdri_ctx_get(g, &ctx);
+	if (err)
+		return err;
+	do
+		rc = map(g, handle, size, wishes[flags], ptr_va, &device);
+	while (gdri_caches_give_way(ctx, rc, device, size));
+	return gdri_ctx_leave(ctx, rc);
 }
 
 int gdr_map(gdr_t g, gdr_mh_t handle, void **va, size_t size)
@@ -279,7 +294,7 @@ int gdr_get_mapping_type_string(gdr_mapping_type_t type, const char **pstr)
 	if (!pstr)
 		return gdri_null("pstr");
 	if (!name)
-		return -gdri_fail(EINVAL, "unknown mapping type %d", (int)type);
+		return gdri_refuse(EINVAL, "unknown mapping type %d", (int)type);
 	*pstr = name;
 	return 0;
 }

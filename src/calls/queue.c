@@ -2,56 +2,49 @@
 /* The entry points of queues. Sending and receiving take no lock and log nothing. */
 #include "queue/queue.h"
 
-#include "base/process.h"
 #include "base/sized.h"
 #include "calls/calls.h"
 
-static __attribute__((cold, noinline)) int fail_queue(barcopy_queue_t name)
+static inline __attribute__((always_inline)) struct gdri_queue *find(barcopy_queue_t name)
 {
-	if (gdri_slots_find(&gdri_queues, (uintptr_t)name))
-		return gdri_fail(EACCES, "the queue belongs to the parent process");
-	return gdri_fail(EINVAL, "%p is not a queue", (void *)name);
+	return (struct gdri_queue *)gdri_slots_find_own(&gdri_queues, (uintptr_t)name);
 }
 
-static inline __attribute__((always_inline)) struct gdri_queue *find_queue(barcopy_queue_t name)
+static __attribute__((cold, noinline)) int refuse(barcopy_queue_t name)
 {
-	struct gdri_queue *q =
-		(struct gdri_queue *)gdri_slots_find(&gdri_queues, (uintptr_t)name);
-
-	if (!q ||
-	    atomic_load_explicit(&q->owner, memory_order_relaxed) != gdri_process_tag())
-		return NULL;
-	return q;
+	return -gdri_slots_fail(&gdri_queues, (uintptr_t)name, "a queue");
 }
 
 int barcopy_queue_create(gdr_t g, int device, const barcopy_queue_options_t *options,
 			 barcopy_queue_t *queue)
 {
 	barcopy_queue_options_t o = { 0 };
-	int rc;
+	struct gdri_ctx *ctx;
+	int err;
 
 	if (!queue)
 		return gdri_null("queue");
-	rc = options ? gdri_sized_in(&o, sizeof(o), FIRST_QUEUE_OPTIONS, options) : 0;
-	if (rc)
-		return -rc;
+	err = options ? -gdri_sized_in(&o, sizeof(o), FIRST_QUEUE_OPTIONS, options) : 0;
+	if (err)
+		return err;
 	if (o.flags)
-		return -gdri_fail(EINVAL, "unknown bits in flags 0x%x of a queue", o.flags);
+		return gdri_refuse(EINVAL, "unknown bits in flags 0x%x of a queue", o.flags);
 	if (!o.lines)
 		o.lines = GDRI_QUEUE_RING;
 	if (o.lines < GDRI_QUEUE_RING_MIN || o.lines > GDRI_QUEUE_RING_MAX ||
 	    o.lines & (o.lines - 1))
-		return -gdri_fail(EINVAL, "%u lines of a queue: not a power of two from %d to %d",
-				  o.lines, GDRI_QUEUE_RING_MIN, GDRI_QUEUE_RING_MAX);
-	return GDRI_WITH(g, ctx, gdri_queue_create(ctx, device, o.lines, queue));
+		return gdri_refuse(EINVAL, "%u lines of a queue: not a power of two from %d to %d",
+				   o.lines, GDRI_QUEUE_RING_MIN, GDRI_QUEUE_RING_MAX);
+	return -gdri_ctx_get(g, &ctx)
+		       ?: gdri_ctx_leave(ctx, gdri_queue_create(ctx, device, o.lines, queue));
 }
 
 int barcopy_queue_get_view(barcopy_queue_t queue, barcopy_queue_view_t *view)
 {
-	const struct gdri_queue *q = find_queue(queue);
+	const struct gdri_queue *q = find(queue);
 
 	if (!q)
-		return -fail_queue(queue);
+		return refuse(queue);
 	if (!view)
 		return gdri_null("view");
 	*view = q->view;
@@ -61,10 +54,10 @@ int barcopy_queue_get_view(barcopy_queue_t queue, barcopy_queue_view_t *view)
 static inline __attribute__((always_inline)) int send_as(barcopy_queue_t queue, const void *message,
 							 size_t size, uint64_t timeout_ns, int err)
 {
-	struct gdri_queue *q = find_queue(queue);
+	struct gdri_queue *q = find(queue);
 
 	if (__builtin_expect(!q, 0))
-		return -fail_queue(queue);
+		return refuse(queue);
 	if (__builtin_expect(!message, 0))
 		return gdri_null("message");
 	return -gdri_queue_send(q, message, size, timeout_ns, err);
@@ -83,10 +76,10 @@ int barcopy_queue_try_send(barcopy_queue_t queue, const void *message, size_t si
 int barcopy_queue_receive(barcopy_queue_t queue, void *message, size_t capacity, size_t *size,
 			  uint64_t timeout_ns)
 {
-	struct gdri_queue *q = find_queue(queue);
+	struct gdri_queue *q = find(queue);
 
 	if (__builtin_expect(!q, 0))
-		return -fail_queue(queue);
+		return refuse(queue);
 	if (__builtin_expect(!message, 0))
 		return gdri_null("message");
 	return -gdri_queue_receive(q, message, capacity, size, timeout_ns);
@@ -94,27 +87,27 @@ int barcopy_queue_receive(barcopy_queue_t queue, void *message, size_t capacity,
 
 int barcopy_queue_stop(barcopy_queue_t queue)
 {
-	struct gdri_queue *q = find_queue(queue);
+	struct gdri_queue *q = find(queue);
 
 	if (!q)
-		return -fail_queue(queue);
+		return refuse(queue);
 	gdri_queue_stop(q);
 	return 0;
 }
 
 int barcopy_queue_destroy(barcopy_queue_t queue, uint64_t timeout_ns)
 {
-	struct gdri_queue *q = find_queue(queue);
+	struct gdri_queue *q = find(queue);
 	struct gdri_ctx *ctx;
-	int rc;
+	int err;
 
 	if (!q)
-		return -fail_queue(queue);
-	rc = gdri_ctx_get(atomic_load_explicit(&q->g, memory_order_acquire), &ctx);
-	if (rc)
-		return -rc;
-	rc = gdri_slot_is(&q->slot, (uintptr_t)queue) ? gdri_queue_destroy(q, timeout_ns)
-						      : fail_queue(queue);
+		return refuse(queue);
+	err = -gdri_ctx_get(atomic_load_explicit(&q->g, memory_order_acquire), &ctx);
+	if (err)
+		return err;
+	err = gdri_slot_is(&q->slot, (uintptr_t)queue) ? -gdri_queue_destroy(q, timeout_ns)
+						       : refuse(queue);
 	gdri_ctx_put(ctx);
-	return -rc;
+	return err;
 }

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * The entry points for revoked ranges: where notice of them comes from, and which they are. They
- * know no backend, only what every pin's callback_flag() answers.
- */
+/* The entry points for ranges that the GPU driver has revoked: their notice, and which they are. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,31 +8,29 @@
 #include "calls/calls.h"
 #include "core/handle.h"
 
-static int event_fd(struct gdri_ctx *ctx, int *fd)
-{
-	int own, rc = gdri_backends_event_fd(&ctx->backends, &own);
-
-	if (rc)
-		return rc;
-	/* The caller's own, whose end is not that of the context. */
-	own = fcntl(own, F_DUPFD_CLOEXEC, 0);
-	if (own < 0)
-		return gdri_fail(errno, "dup of the node: %s", strerror(errno));
-	*fd = own;
-	return 0;
-}
-
 int barcopy_get_event_fd(gdr_t g, int *fd)
 {
+	struct gdri_ctx *ctx;
+	int err, rc, copy;
+
 	if (!fd)
 		return gdri_null("fd");
-	return GDRI_WITH(g, ctx, event_fd(ctx, fd));
+	err = -gdri_ctx_get(g, &ctx);
+	if (err)
+		return err;
+	rc = gdri_backends_event_fd(&ctx->backends, &copy);
+	if (!rc) {
+		/* The caller's descriptor outlives the context. */
+		copy = fcntl(copy, F_DUPFD_CLOEXEC, 0);
+		if (copy < 0)
+			rc = gdri_fail(errno, "dup of the node: %s", strerror(errno));
+		else
+			*fd = copy;
+	}
+	return gdri_ctx_leave(ctx, rc);
 }
 
-/*
- * The names of the context's handles: handle->lock comes before ctx->lock, so they are looked at
- * one by one afterwards, by name, whatever has become of them.
- */
+/* The names of the context's handles, for later: handle->lock is not taken under ctx->lock. */
 static int list_handles(struct gdri_ctx *ctx, uint64_t **names, size_t *count)
 {
 	struct gdri_handle *handle;
@@ -54,11 +49,11 @@ static int list_handles(struct gdri_ctx *ctx, uint64_t **names, size_t *count)
 }
 
 /*
- * Is the revoked handle the caller's to be told of? A cache's is only while somebody uses it; the cache
- * forgets the region now, which releases it where nobody does. Called with the handle's lock, and
- * returns with it if the answer is yes: a cache's lock comes before those of its handles.
+ * Is this revoked handle to be reported? A cache's handle is only while its region is in use: the cache
+ * forgets the region now, which releases an idle one. Called with the handle's lock, which is still held
+ * where the answer is yes; a cache's lock comes before those of its handles.
  */
-static bool is_callers(struct gdri_ctx *ctx, struct gdri_handle **handle, uint64_t name)
+static bool is_reported(struct gdri_ctx *ctx, struct gdri_handle **handle, uint64_t name)
 {
 	struct gdri_region *region = (*handle)->region;
 	uint64_t start = region->pin.va, end = gdri_region_end(region);
@@ -73,8 +68,8 @@ static bool is_callers(struct gdri_ctx *ctx, struct gdri_handle **handle, uint64
 }
 
 /*
- * The first of the handles that the caller has to be told of. With `ask` every flag is asked for
- * first, so that many revoked handles cost one round of system calls, not one each.
+ * The first handle to be reported. With `ask` the driver is asked about every handle first, so that many
+ * revoked handles cost one round of system calls, not one each.
  */
 static bool next_of(struct gdri_ctx *ctx, const uint64_t *names, size_t count, bool ask,
 		    gdr_mh_t *out)
@@ -90,11 +85,11 @@ static bool next_of(struct gdri_ctx *ctx, const uint64_t *names, size_t count, b
 		revoked = atomic_load_explicit(&handle->region->revoked, memory_order_relaxed);
 		if (ask && !revoked)
 			(void)gdri_region_is_revoked(handle->region, &revoked);
-		if (revoked && !handle->told) {
-			if (!is_callers(ctx, &handle, names[i]))
+		if (revoked && !handle->reported) {
+			if (!is_reported(ctx, &handle, names[i]))
 				continue;
 			if (!found) {
-				handle->told = true;
+				handle->reported = true;
 				out->h = names[i];
 				found = true;
 			}
@@ -120,7 +115,9 @@ static int next_revoked(struct gdri_ctx *ctx, gdr_mh_t *out)
 
 int barcopy_next_revoked(gdr_t g, gdr_mh_t *handle)
 {
+	struct gdri_ctx *ctx;
+
 	if (!handle)
 		return gdri_null("handle");
-	return GDRI_WITH(g, ctx, next_revoked(ctx, handle));
+	return -gdri_ctx_get(g, &ctx) ?: gdri_ctx_leave(ctx, next_revoked(ctx, handle));
 }

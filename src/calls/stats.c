@@ -2,9 +2,8 @@
 /*
  * Statistics: the entry point that reads the counters, and the summary at exit (GDRCOPY_STATS).
  *
- * The summary is written by a destructor of the library, which runs at exit() (the library is never
- * unloaded; a static one in a module is with its module), once, and only in a process that has opened
- * a context itself: a forked child that has not has no tag (process.h).
+ * A destructor of the library writes the summary at exit(), and only in a process that has opened a context
+ * itself: a forked child that has not has no process tag.
  */
 #include "calls/calls.h"
 
@@ -22,7 +21,7 @@
 
 void gdri_stats_init(void)
 {
-	(void)gdri_copies_counted();
+	gdri_counters_init();
 }
 
 /* The counters are in the order of the fields from pins on. */
@@ -48,7 +47,7 @@ static void of_process(barcopy_stats_t *stats)
 	stats->cache_hits += gdri_cache_hits_of_all();
 }
 
-static int of_context(struct gdri_ctx *ctx, barcopy_stats_t *stats)
+static void of_context(struct gdri_ctx *ctx, barcopy_stats_t *stats)
 {
 	const struct gdri_cache *cache;
 
@@ -57,22 +56,25 @@ static int of_context(struct gdri_ctx *ctx, barcopy_stats_t *stats)
 	LIST_FOREACH(cache, &ctx->caches, link)
 		stats->cache_hits += gdri_cache_hits(cache);
 	pthread_mutex_unlock(&ctx->lock);
-	return 0;
 }
 
 int barcopy_get_stats(gdr_t g, barcopy_stats_t *stats)
 {
+	struct gdri_ctx *ctx;
 	barcopy_stats_t now;
-	int rc = 0;
+	int err;
 
 	if (!stats)
 		return gdri_null("stats");
-	if (g)
-		rc = GDRI_WITH(g, ctx, of_context(ctx, &now));
-	else
+	if (g) {
+		err = -gdri_ctx_get(g, &ctx);
+		if (err)
+			return err;
+		of_context(ctx, &now);
+		gdri_ctx_put(ctx);
+	} else {
 		of_process(&now);
-	if (rc)
-		return rc;
+	}
 	return -gdri_sized_out(&now, sizeof(now), FIRST_STATS, stats);
 }
 
@@ -98,7 +100,7 @@ void gdri_stats_summary(const barcopy_stats_t *s, struct gdri_text *text)
 		      s->puts, s->gets, s->waits);
 }
 
-/* To standard error, whatever it is by now: a reader that went away must not end the program. */
+/* Writes to standard error. A reader that has gone must not end the program: SIGPIPE is blocked. */
 static void put(const char *text, size_t length)
 {
 	struct timespec none = { 0, 0 };

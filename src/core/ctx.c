@@ -18,7 +18,7 @@ static void init_ctx(struct gdri_slot *slot)
 	pthread_mutex_init(&ctx->ranges_lock, NULL);
 }
 
-static struct gdri_slots contexts;
+GDRI_SLOTS(static, contexts);
 
 int gdri_ctx_open(uint32_t flags, gdr_t *g)
 {
@@ -50,7 +50,6 @@ int gdri_ctx_open(uint32_t flags, gdr_t *g)
 		gdri_slots_free(&contexts, &ctx->slot);
 		return rc;
 	}
-	atomic_store_explicit(&ctx->owner, gdri_process_tag(), memory_order_relaxed);
 	*g = (gdr_t)(uintptr_t)gdri_slot_publish(&ctx->slot);
 	return 0;
 }
@@ -58,21 +57,16 @@ int gdri_ctx_open(uint32_t flags, gdr_t *g)
 /* The context with its lock held. */
 static int find_locked(gdr_t g, struct gdri_ctx **out)
 {
-	struct gdri_ctx *ctx = (struct gdri_ctx *)gdri_slots_find(&contexts, (uintptr_t)g);
+	struct gdri_ctx *ctx = (struct gdri_ctx *)gdri_slots_find_own(&contexts, (uintptr_t)g);
 
-	if (!ctx)
-		goto stale;
-	if (atomic_load_explicit(&ctx->owner, memory_order_relaxed) != gdri_process_tag())
-		return gdri_fail(EACCES, "the context belongs to the parent process");
-	pthread_mutex_lock(&ctx->lock);
-	if (!gdri_slot_is(&ctx->slot, (uintptr_t)g)) {
+	if (ctx) {
+		pthread_mutex_lock(&ctx->lock);
+		*out = ctx;
+		if (gdri_slot_is(&ctx->slot, (uintptr_t)g))
+			return 0;
 		pthread_mutex_unlock(&ctx->lock);
-		goto stale;
 	}
-	*out = ctx;
-	return 0;
-stale:
-	return gdri_fail(EINVAL, "%p is not an open context", (void *)g);
+	return gdri_slots_fail(&contexts, (uintptr_t)g, "an open context");
 }
 
 int gdri_ctx_get(gdr_t g, struct gdri_ctx **ctx)
@@ -115,10 +109,3 @@ void gdri_ctx_free(struct gdri_ctx *ctx)
 	gdri_cuda_drop();
 	gdri_slots_free(&contexts, &ctx->slot);
 }
-
-static void after_fork(void)
-{
-	gdri_slots_after_fork(&contexts);
-}
-
-GDRI_IN_CHILD(after_fork);

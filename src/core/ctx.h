@@ -21,7 +21,6 @@ struct gdri_queue;
 
 struct gdri_ctx {
 	struct gdri_slot slot;
-	_Atomic uint32_t owner; /* gdri_process_tag() of the open */
 
 	struct gdri_backends backends; /* constant from the open to the close */
 

@@ -15,31 +15,26 @@ static void init_handle(struct gdri_slot *slot)
 	pthread_mutex_init(&((struct gdri_handle *)slot)->lock, NULL);
 }
 
-struct gdri_slots gdri_handles;
+GDRI_SLOTS(, gdri_handles);
 
 static struct gdri_handle *find(gdr_mh_t h)
 {
-	return (struct gdri_handle *)gdri_slots_find(&gdri_handles, h.h);
+	return (struct gdri_handle *)gdri_slots_find_own(&gdri_handles, h.h);
 }
 
 /* A copy reads the first cache line of its handle and no other. */
 _Static_assert(offsetof(struct gdri_handle, lock) <= 64, "what copies read is one cache line");
 
-/* Why h cannot be had: -EINVAL or -EACCES, with its text. */
 static int fail_handle(gdr_mh_t h)
 {
-	struct gdri_handle *handle = find(h);
-
-	if (handle && !gdri_handle_is_own(handle))
-		return gdri_fail(EACCES, "the handle belongs to the parent process");
-	return gdri_fail(EINVAL, "0x%lx is not a handle (never pinned, unpinned, another's)", h.h);
+	return gdri_slots_fail(&gdri_handles, h.h, "a pinned handle");
 }
 
 int gdri_handle_for_counted(gdr_mh_t h, enum gdri_access access, struct gdri_window *w)
 {
 	struct gdri_handle *handle = find(h);
 
-	if (!handle || !gdri_handle_is_own(handle))
+	if (!handle)
 		return fail_handle(h);
 	w->plan = atomic_load_explicit(&handle->counted, memory_order_acquire);
 	gdri_window_bounds(w, handle, access);
@@ -63,7 +58,7 @@ int gdri_handle_new(struct gdri_ctx *ctx, struct gdri_region *region, uint64_t l
 	handle->low = low;
 	handle->high = high;
 	handle->pin = region->pin;
-	handle->told = false;
+	handle->reported = false;
 	handle->offload = NULL;
 	if (region->mapped) {
 		handle->pin.va = low & GPU_PAGE_MASK;
@@ -77,7 +72,6 @@ int gdri_handle_new(struct gdri_ctx *ctx, struct gdri_region *region, uint64_t l
 		gdri_slots_free(&gdri_handles, &handle->slot);
 		return rc;
 	}
-	atomic_store_explicit(&handle->owner, gdri_process_tag(), memory_order_relaxed);
 	pthread_mutex_lock(&ctx->lock);
 	LIST_INSERT_HEAD(&ctx->handles, handle, link);
 	pthread_mutex_unlock(&ctx->lock);
@@ -117,8 +111,7 @@ int gdri_handle_lock(struct gdri_ctx *ctx, gdr_mh_t h, struct gdri_handle **out)
 {
 	struct gdri_handle *handle = find(h);
 
-	/* A parent's lock may be held for ever: look whose the handle is first. */
-	if (!handle || !gdri_handle_is_own(handle))
+	if (!handle)
 		return fail_handle(h);
 	pthread_mutex_lock(&handle->lock);
 	if (gdri_slot_is(&handle->slot, h.h) && (!ctx || handle->ctx == ctx)) {
@@ -299,10 +292,3 @@ int gdri_handles_end(struct gdri_ctx *ctx)
 	}
 	return first;
 }
-
-static void after_fork(void)
-{
-	gdri_slots_after_fork(&gdri_handles);
-}
-
-GDRI_IN_CHILD(after_fork);

@@ -28,11 +28,7 @@ struct gdri_ctx;
 struct gdri_handle {
 	struct gdri_slot slot;
 
-	/*
-	 * Read by copies: written under lock while the handle is new, mapped or unmapped. The owner
-	 * is the gdri_process_tag() of the pin.
-	 */
-	_Atomic uint32_t owner;
+	/* Read by copies; written under the lock while the handle is new, mapped or unmapped. */
 	_Atomic(const struct gdri_copy_plan *) plan; /* NULL while not mapped, or counted */
 	_Atomic uintptr_t copy_start, copy_end; /* bytes that copies may read */
 	_Atomic uintptr_t write_end; /* the end for copies to: copy_end, or 0 in a read-only map */
@@ -44,19 +40,13 @@ struct gdri_handle {
 	struct gdri_region *region; /* likewise; given back when the handle ends */
 	uint64_t low, high; /* likewise: the bytes that it stands for */
 	struct gdri_pin pin; /* under lock: the region's, as this handle shows it */
-	bool told; /* under lock: by barcopy_next_revoked() that it is revoked */
+	bool reported; /* under lock: by barcopy_next_revoked() */
 	struct gdri_offload *offload; /* under lock; NULL: none */
 	LIST_ENTRY(gdri_handle) link; /* the context's list; under ctx->lock */
 };
 
 extern struct gdri_slots gdri_handles;
 extern const struct gdri_region_kind gdri_kind_pin, gdri_kind_mem;
-
-/* Is it this process's? */
-static inline bool gdri_handle_is_own(const struct gdri_handle *handle)
-{
-	return atomic_load_explicit(&handle->owner, memory_order_relaxed) == gdri_process_tag();
-}
 
 /* Where a copy may go, and where it is counted if it is. */
 struct gdri_window {
@@ -92,7 +82,7 @@ gdri_handle_for_copy(gdr_mh_t h, enum gdri_access access, struct gdri_window *w)
 	w->plan = atomic_load_explicit(&handle->plan, memory_order_acquire);
 	gdri_window_bounds(w, handle, access);
 	w->counters = NULL;
-	return __builtin_expect(w->plan && gdri_handle_is_own(handle), 1);
+	return __builtin_expect(w->plan && gdri_slot_is_own(slot), 1);
 }
 
 /* Every other one: 0 and the window where copies are counted; -errno with its text. */

@@ -93,7 +93,7 @@ static const struct by_size never = { SIZE_MAX, SIZE_MAX };
 /* Reads, by device: where the copy engine gets ahead on this machine. */
 enum { DEVICES = 32, TRIALS = 6 };
 static struct by_size known[DEVICES]; /* 0: not measured */
-static pthread_mutex_t known_lock = PTHREAD_MUTEX_INITIALIZER;
+GDRI_MUTEX(known_lock);
 
 void gdri_offload_know(int device, size_t any, size_t page_locked)
 {
@@ -185,13 +185,6 @@ static struct by_size measured_to(const struct gdri_offload *a)
 		return never;
 	return (struct by_size){ GDRI_ENGINE_MIN_TO, GDRI_ENGINE_MIN_TO_LOCKED };
 }
-
-static void after_fork(void)
-{
-	pthread_mutex_init(&known_lock, NULL);
-}
-
-GDRI_IN_CHILD(after_fork);
 
 /* ---- options --------------------------------------------------------------------------------------- */
 

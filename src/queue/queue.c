@@ -19,12 +19,7 @@
 /* For a kernel that gdr_close() tells to stop. */
 #define CLOSE_TIMEOUT_NS UINT64_C(1000000000)
 
-struct gdri_slots gdri_queues;
-
-static void init_queue(struct gdri_slot *slot)
-{
-	(void)slot;
-}
+GDRI_SLOTS(, gdri_queues);
 
 /* ---- the two blocks ------------------------------------------------------------------------------ */
 
@@ -96,8 +91,7 @@ static void free_device(struct gdri_queue *q)
 
 int gdri_queue_create(struct gdri_ctx *ctx, int device, uint32_t lines, barcopy_queue_t *out)
 {
-	struct gdri_queue *q =
-		(struct gdri_queue *)gdri_slots_new(&gdri_queues, sizeof(*q), init_queue);
+	struct gdri_queue *q = (struct gdri_queue *)gdri_slots_new(&gdri_queues, sizeof(*q), NULL);
 	uint64_t state = 0;
 	int rc;
 
@@ -126,7 +120,6 @@ int gdri_queue_create(struct gdri_ctx *ctx, int device, uint32_t lines, barcopy_
 	};
 	atomic_store_explicit(&q->g, (gdr_t)(uintptr_t)gdri_slot_name(&ctx->slot),
 			      memory_order_release);
-	atomic_store_explicit(&q->owner, gdri_process_tag(), memory_order_relaxed);
 	pthread_mutex_lock(&ctx->lock);
 	LIST_INSERT_HEAD(&ctx->queues, q, link);
 	pthread_mutex_unlock(&ctx->lock);
@@ -209,10 +202,3 @@ void gdri_queues_end(struct gdri_ctx *ctx)
 			abandon(q);
 	}
 }
-
-static void after_fork(void)
-{
-	gdri_slots_after_fork(&gdri_queues);
-}
-
-GDRI_IN_CHILD(after_fork);

@@ -40,7 +40,6 @@ enum {
 
 struct gdri_queue {
 	struct gdri_slot slot;
-	_Atomic uint32_t owner; /* gdri_process_tag() of the create */
 
 	/* Set before publication, constant until the queue ends. */
 	_Atomic(gdr_t) g; /* atomic for a call that comes too late, and meets the next queue in this slot */

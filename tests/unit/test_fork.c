@@ -281,11 +281,6 @@ static int uses_tables(void *arg)
 	return gdr_close(g) ? 2 : 0;
 }
 
-static void init_nothing(struct gdri_slot *slot)
-{
-	(void)slot;
-}
-
 /* Of each table: its own lock, and those of objects whose place is free. */
 static void tables(void)
 {
@@ -298,7 +293,7 @@ static void tables(void)
 	gdr_t g;
 
 	gdri_slots_free(&gdri_entries,
-			gdri_slots_new(&gdri_entries, sizeof(struct gdri_entry), init_nothing));
+			gdri_slots_new(&gdri_entries, sizeof(struct gdri_entry), NULL));
 	g = barcopy_open(BARCOPY_OPEN_ANY);
 	ck_assert_ptr_nonnull(g);
 	ck_assert_int_eq(pins(g, &h), 0);
