@@ -328,7 +328,7 @@ static void errors(void)
 	FAILS(EOVERFLOW, barcopy_cache_get(cache, d, SIZE_MAX, &r));
 	FAILS(EINVAL, barcopy_cache_get(cache, (uint64_t)1 << 60, 1, &r));
 	FAILS(EINVAL, barcopy_cache_get(cache, (uintptr_t)&r, 1, &r));
-	FAILS(ENOTSUP, barcopy_cache_get(cache, d + CHUNK - 1, 2, &r));
+	FAILS(EINVAL, barcopy_cache_get(cache, d + CHUNK - 1, 2, &r));
 	ck_assert_uint_eq(r.size, 42);
 	FAILS(EINVAL, barcopy_cache_get_stats(cache, &s));
 	FAILS(EINVAL, barcopy_cache_get_stats(cache, NULL));
