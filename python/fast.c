@@ -63,7 +63,7 @@ extern PyObject *PyModule_Create2(PyModuleDef *def, int version);
 /* gdr_copy_to_mapping() and gdr_copy_from_mapping(); the handle is a struct of one such word. */
 typedef int copy_function(unsigned long handle, void *to, const void *from, size_t size);
 
-enum { FUNCTION, HANDLE, POINTER, SIZE, FORMATS, OBJECT, OFFSET, INTO, ARGUMENTS };
+enum { FUNCTION, HANDLE, POINTER, SIZE, FORMATS, OBJECT, BYTES, OFFSET, INTO, ARGUMENTS };
 enum { LEFT_TO_OTHERS = -1 };
 
 /* `formats`: letters of the buffer protocol; none: every format will do. */
@@ -73,6 +73,24 @@ static int is_format(const char *format, const char *formats)
 	return !*formats || (*format && !format[1] && strchr(formats, *format));
 }
 
+/* Fills in buf and len of *view. Returns nonzero, maybe with an exception set, if this object has to go by ctypes. */
+static int open_host(PyObject *const *args, int into, Py_buffer *view)
+{
+	view->len = PyLong_AsSsize_t(args[BYTES]);
+	if (view->len >= 0) {
+		view->buf = (void *)(uintptr_t)PyLong_AsUnsignedLongLong(args[OBJECT]);
+		return 0;
+	}
+	if (PyErr_Occurred() ||
+	    PyObject_GetBuffer(args[OBJECT], view,
+			       PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (into ? PyBUF_WRITABLE : 0)))
+		return -1;
+	if (is_format(view->format, PyBytes_AsString(args[FORMATS])))
+		return 0;
+	PyBuffer_Release(view);
+	return -1;
+}
+
 static long copy(PyObject *const *args)
 {
 	copy_function *function =
@@ -80,23 +98,21 @@ static long copy(PyObject *const *args)
 	unsigned long handle = (unsigned long)PyLong_AsUnsignedLongLong(args[HANDLE]);
 	char *mapped = (char *)(uintptr_t)PyLong_AsUnsignedLongLong(args[POINTER]);
 	Py_ssize_t size = PyLong_AsSsize_t(args[SIZE]), offset = PyLong_AsSsize_t(args[OFFSET]);
-	const char *formats = PyBytes_AsString(args[FORMATS]);
 	int into = PyLong_AsSsize_t(args[INTO]) != 0;
 	long result = LEFT_TO_OTHERS;
-	Py_buffer view;
+	Py_buffer view = { .obj = NULL };
 	void *state;
 
-	if (PyErr_Occurred() || offset < 0 || offset > size ||
-	    PyObject_GetBuffer(args[OBJECT], &view,
-			       PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (into ? PyBUF_WRITABLE : 0)))
+	if (PyErr_Occurred() || offset < 0 || offset > size || open_host(args, into, &view))
 		return LEFT_TO_OTHERS;
-	if (view.len <= size - offset && is_format(view.format, formats)) {
+	if (view.len <= size - offset) {
 		state = PyEval_SaveThread();
 		result = into ? function(handle, view.buf, mapped + offset, (size_t)view.len)
 			      : function(handle, mapped + offset, view.buf, (size_t)view.len);
 		PyEval_RestoreThread(state);
 	}
-	PyBuffer_Release(&view);
+	if (view.obj)
+		PyBuffer_Release(&view);
 	return result;
 }
 
@@ -112,9 +128,9 @@ static PyObject *copy_method(PyObject *self, PyObject *const *args, Py_ssize_t c
 
 static PyMethodDef methods[] = {
 	{ "copy", copy_method, METH_FASTCALL,
-	  "copy(function, handle, pointer, size, formats, object, offset, into)\n\n"
-	  "Between `object` and `offset` in the `size` bytes at `pointer`: an errno, or -1: not "
-	  "done." },
+	  "copy(function, handle, pointer, size, formats, object, bytes, offset, into)\n\n"
+	  "Copies between `object`, a buffer if `bytes` is -1, else the address of that many bytes, and "
+	  "`offset` in the `size` bytes at `pointer`. Returns 0, an errno, or -1: nothing was copied." },
 	{ NULL, NULL, 0, NULL },
 };
 

@@ -4,6 +4,7 @@ Where the bytes of an object lie: device memory of tensors and of other librarie
 (__cuda_array_interface__, DLPack), and host memory of buffers. It knows nothing of the library.
 """
 import ctypes
+import functools
 import numbers
 import re
 import sys
@@ -13,10 +14,16 @@ from operator import index
 from . import _types
 
 
-def _tensor_type():
+def tensor_type():
     """torch.Tensor, where torch has been imported."""
     torch = sys.modules.get("torch")
     return getattr(torch, "Tensor", ())
+
+
+@functools.lru_cache(maxsize=None)
+def _dtype_name(dtype):
+    """Of torch.float32: "float32"."""
+    return str(dtype)[len("torch."):]
 
 
 def is_contiguous(shape, strides, itemsize):
@@ -80,7 +87,7 @@ def _check_tensor(tensor):
 def _of_tensor(tensor):
     _check_tensor(tensor)
     return Where(tensor.data_ptr(), tensor.numel() * tensor.element_size(),
-                 str(tensor.dtype)[len("torch."):], tuple(tensor.shape), tensor)
+                 _dtype_name(tensor.dtype), tuple(tensor.shape), tensor)
 
 
 def _of_interface(obj, interface, what):
@@ -107,7 +114,7 @@ def device_memory(obj, size=None):
         return Where(obj, size)
     if size is not None:
         raise TypeError("a size is for an address only")
-    if isinstance(obj, _tensor_type()):
+    if isinstance(obj, tensor_type()):
         return _of_tensor(obj)
     for name in ("__cuda_array_interface__", "__array_interface__"):
         interface = getattr(obj, name, None)
@@ -187,31 +194,30 @@ class _Held:
             _release(byref(self._view))
 
 
-class _HeldTensor:
-    def __init__(self, tensor):
-        if tensor.device.type != "cpu":
-            raise TypeError("the host's side of a copy is a tensor of the GPU")
-        _check_tensor(tensor)
-        self._keep = tensor
-        self._as_parameter_ = c_void_p(tensor.data_ptr())
-        self.size = tensor.numel() * tensor.element_size()
-
-
 def _match(host, device, what):
     if not _types.is_bytes(host) and not _types.is_bytes(device) and host != device:
         raise TypeError(f"the {what} holds {host}, the mapping {device}: convert it, or copy bytes as they are "
                         f"by write_bytes() or memoryview({what}).cast(\"B\")")
 
 
+def tensor_memory(tensor, type_):
+    """(address, bytes) of a contiguous CPU tensor whose elements are of that type. The caller holds the tensor."""
+    if not tensor.is_cpu:
+        raise TypeError("the host's side of a copy is a tensor of the GPU")
+    _check_tensor(tensor)
+    _match(_dtype_name(tensor.dtype), type_, "tensor")
+    return tensor.data_ptr(), tensor.numel() * tensor.element_size()
+
+
 def host_memory(obj, writable, type_, formats):
     """
-    (what ctypes passes as its address, bytes) of contiguous host memory, which is held while the first
-    lives. type_, formats: of the mapping's elements, and _types.formats() of them; TypeError for others.
+    (what ctypes passes as its address, bytes) of contiguous host memory. The caller holds the object; the
+    first of the two holds what was made of it. type_, formats: of the mapping's elements, and
+    _types.formats() of them; TypeError for others.
     """
-    if isinstance(obj, _tensor_type()):
-        held = _HeldTensor(obj)
-        _match(str(obj.dtype)[len("torch."):], type_, "tensor")
-        return held, held.size
+    if isinstance(obj, tensor_type()):
+        address, size = tensor_memory(obj, type_)
+        return c_void_p(address), size
     try:
         view = memoryview(obj)
     except ValueError:  # elements that the buffer protocol has no format for

@@ -9,7 +9,7 @@ from operator import index
 from . import _dlpack, _lib, _types
 from ._lib import check, error, fitting, library
 from ._life import Closable, Use
-from ._memory import host_memory, product
+from ._memory import host_memory, product, tensor_memory, tensor_type
 
 try:
     from ._fast import copy as _fast  # of wheels
@@ -75,10 +75,12 @@ class Mapping(Closable):
     # What a small copy and a word take is almost all spent in Python's lines, so these are few.
     def _done(self, function, obj, offset, into):
         """A copy by the extension: False for what it leaves to ctypes, which finds the words for errors."""
-        life, use = self._life, object()
+        life, use, size = self._life, object(), -1
+        if type(obj).__name__ == "Tensor" and isinstance(obj, tensor_type()):
+            obj, size = tensor_memory(obj, self._where.type)
         life.enter(use)
         try:
-            err = _fast(function, self._handle, self.pointer, self.size, self._letters, obj, offset, into)
+            err = _fast(function, self._handle, self.pointer, self.size, self._letters, obj, size, offset, into)
         finally:
             life.leave(use)
         if err > 0:

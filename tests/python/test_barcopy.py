@@ -11,10 +11,12 @@ import re
 import subprocess
 import sys
 import threading
+import types
 import unittest
+from unittest import mock
 
 import barcopy
-from barcopy import _lib, _memory, _types
+from barcopy import _lib, _memory, _types, mapping
 
 try:
     import numpy
@@ -31,6 +33,29 @@ class Device:
     def __init__(self, address, shape, typestr, strides=None, read_only=False):
         self.__cuda_array_interface__ = {"shape": shape, "typestr": typestr, "version": 3,
                                          "data": (address, read_only), "strides": strides}
+
+
+class Tensor:
+    """A CPU tensor of PyTorch, which implements no buffer protocol: what _memory.py asks of one."""
+
+    layout = "strided"
+
+    def __init__(self, data, dtype, device="cpu", contiguous=True, conj=False):
+        self.data, self.dtype, self.shape = data, "torch." + dtype, (len(data),)
+        self.device, self.is_cpu = types.SimpleNamespace(type=device), device == "cpu"
+        self.is_contiguous, self.is_conj, self.is_neg = lambda: contiguous, lambda: conj, lambda: False
+
+    def numel(self):
+        return len(self.data)
+
+    def element_size(self):
+        return self.data.itemsize
+
+    def data_ptr(self):
+        return self.data.buffer_info()[0]
+
+
+torch = types.SimpleNamespace(strided="strided", Tensor=Tensor)
 
 
 @contextlib.contextmanager
@@ -109,6 +134,33 @@ class Copies(Case):
         with self.assertRaises(ValueError):
             self.mem.write_pieces([(0, b"NEW"), (self.mem.size, b"x")])
         self.assertEqual(self.mem.read(3), b"one")  # none of it was done
+
+    def test_tensors_of_the_cpu(self):
+        """By their address; by the extension where it is there, since ctypes takes most of a small copy's time."""
+        m = self.gdr.map(Device(self.mem.address, (64,), "<f4"))
+        data, into = array.array("f", [1.5, -2, 3]), array.array("f", bytes(12))
+        with mock.patch.dict(sys.modules, torch=torch):
+            with mock.patch("barcopy.mapping.host_memory", wraps=_memory.host_memory) as by_ctypes:
+                m.write(Tensor(data, "float32"), 16)
+                self.assertEqual(m.read(12, 16), data.tobytes())
+                by_ctypes.reset_mock()
+                m.read_into(Tensor(into, "float32"), 16)
+                self.assertEqual(by_ctypes.call_count, 0 if mapping._fast else 1)
+            self.assertEqual(into, data)
+            m.write_pieces([(0, Tensor(data, "float32")), (12, Tensor(data, "float32"))])
+            self.assertEqual(m.read(24), 2 * data.tobytes())
+            m.write_bytes(Tensor(array.array("i", [7]), "int32"))
+            self.assertEqual(m.get32(0), 7)
+            m.write(Tensor(data, "float32"), 256 - 12)
+            for offset in (-4, 256 - 8, 257):
+                self.assertRaisesRegex(ValueError, "not within the 256", m.write, Tensor(data, "float32"), offset)
+            for tensor, error, words in (
+                    (Tensor(array.array("i", [1]), "int32"), TypeError, "tensor holds int32, the mapping float32"),
+                    (Tensor(data, "float32", contiguous=False), ValueError, "not contiguous"),
+                    (Tensor(data, "float32", conj=True), ValueError, "resolve_conj"),
+                    (Tensor(data, "float32", "cuda"), TypeError, "a tensor of the GPU")):
+                self.assertRaisesRegex(error, words, m.write, tensor)
+                self.assertRaisesRegex(error, words, m.read_into, tensor)
 
     def test_words(self):
         self.mem.put32(8, 0xfffffffe)
