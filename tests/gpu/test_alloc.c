@@ -3,6 +3,7 @@
  * Memory of barcopy_mem_alloc() and any range of device memory, on the GPU at hand: which bytes the CPU
  * and the GPU see, read-only maps, shared pages, a second process, BAR1.
  */
+#include <dlfcn.h>
 #include <errno.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -317,6 +318,92 @@ static void dmabuf_handed_over(void)
 	OK(barcopy_mem_free(test_g, &mem));
 }
 
+/* CUDA's own way to share memory, which the stand-in lacks. */
+typedef struct {
+	char bytes[64];
+} ipc_handle;
+
+static struct {
+	CUresult (*get)(ipc_handle *handle, CUdeviceptr ptr);
+	CUresult (*open)(CUdeviceptr *ptr, ipc_handle handle, unsigned int flags);
+	CUresult (*close)(CUdeviceptr ptr);
+} ipc;
+
+static bool ipc_load(void)
+{
+	void *lib = dlopen("libcuda.so.1", RTLD_NOW);
+
+	*(void **)&ipc.get = dlsym(lib, "cuIpcGetMemHandle");
+	*(void **)&ipc.open = dlsym(lib, "cuIpcOpenMemHandle_v2");
+	*(void **)&ipc.close = dlsym(lib, "cuIpcCloseMemHandle");
+	return ipc.get && ipc.open && ipc.close;
+}
+
+/* The other process: sees what the first wrote through its mapping, and writes for it. */
+static int ipc_opener(int socket)
+{
+	enum { LAZY_ENABLE_PEER_ACCESS = 1 };
+	uint64_t value = 0, answer = 0x5678;
+	ipc_handle handle;
+	CUdeviceptr ptr;
+
+	cuda_dl_load();
+	gpu_find(&test_gpu, 0);
+	gpu_start(&test_gpu);
+	if (!ipc_load() || read(socket, &handle, sizeof(handle)) != sizeof(handle) ||
+	    ipc.open(&ptr, handle, LAZY_ENABLE_PEER_ACCESS))
+		return 1;
+	if (cu.MemcpyDtoH(&value, ptr, 8) || value != 0x1234)
+		return 2;
+	if (cu.MemcpyHtoD(ptr + 8192, &answer, 8) || cu.CtxSynchronize())
+		return 3;
+	return ipc.close(ptr) ? 4 : 0;
+}
+
+/* As Aerial's nvIPC does: exported by CUDA IPC first, then pinned, and still pinned when the other one opens it. */
+static void pinned_and_exported_by_ipc(void)
+{
+	uint64_t value = 0x1234, seen = 0;
+	int socket[2], status = 0;
+	gdr_info_t info;
+	ipc_handle handle;
+	CUdeviceptr ptr;
+	char number[16];
+	gdr_mh_t mh;
+	void *map;
+	pid_t pid;
+
+	if (!ipc_load())
+		SKIP("this libcuda has no CUDA IPC");
+	CU(cu.MemAlloc(&ptr, 4 << 20));
+	CU(ipc.get(&handle, ptr));
+	OK(gdr_pin_buffer(test_g, ptr, 4 << 20, 0, 0, &mh));
+	EXPECT(mh.h, "a handle of 0");
+	OK(gdr_map(test_g, mh, &map, 4 << 20));
+	OK(gdr_get_info(test_g, mh, &info));
+	EXPECT(info.va == ptr, "pinned from 0x%llx", (unsigned long long)info.va);
+	OK(gdr_copy_to_mapping(mh, map, &value, 8));
+	OK(barcopy_flush(mh));
+	EXPECT(!socketpair(AF_UNIX, SOCK_STREAM, 0, socket), "no socket");
+	fflush(stdout);
+	pid = fork();
+	if (!pid) {
+		snprintf(number, sizeof(number), "%d", socket[1]);
+		execl(program, program, "ipc-opener", number, (char *)NULL);
+		_exit(9);
+	}
+	EXPECT(write(socket[0], &handle, sizeof(handle)) == sizeof(handle), "the handle is not sent");
+	waitpid(pid, &status, 0);
+	close(socket[0]);
+	close(socket[1]);
+	EXPECT(!status, "the other process: %d", status);
+	OK(gdr_copy_from_mapping(mh, &seen, (char *)map + 8192, 8));
+	EXPECT(seen == 0x5678, "0x%llx", (unsigned long long)seen);
+	OK(gdr_unmap(test_g, mh, map, 4 << 20));
+	OK(gdr_unpin_buffer(test_g, mh));
+	CU(cu.MemFree(ptr));
+}
+
 static const struct gpu_test tests[] = {
 	{ "barcopy_mem_alloc: every byte, both ways", alloc },
 	{ "a cached mapping: integrated GPUs only", cached_on_discrete },
@@ -326,6 +413,7 @@ static const struct gpu_test tests[] = {
 	{ "BAR1", bar_info },
 	{ "one buffer in two processes", two_processes },
 	{ "a dma-buf in another process", dmabuf_handed_over },
+	{ "memory that is pinned, and exported by CUDA IPC", pinned_and_exported_by_ipc },
 };
 
 int main(int argc, char **argv)
@@ -335,5 +423,7 @@ int main(int argc, char **argv)
 		return importer(atoi(argv[2]), 0);
 	if (argc == 3 && !strcmp(argv[1], "dmabuf-importer"))
 		return importer(atoi(argv[2]), BARCOPY_MEM_DMABUF);
+	if (argc == 3 && !strcmp(argv[1], "ipc-opener"))
+		return ipc_opener(atoi(argv[2]));
 	return gpu_test_main(tests, sizeof(tests) / sizeof(tests[0]));
 }

@@ -6,12 +6,14 @@
  */
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "gpu_test.h"
+#include "pplat/ptx.h"
 
 enum { MAX_SIZE = 300, MAX_OFFSET = 130 };
 
@@ -364,6 +366,66 @@ static void atomics_through_the_pointer(void)
 	OK(mapped_close(&m));
 }
 
+enum { KERNEL_WORDS = 100, KERNEL_ROUNDS = 50 };
+
+/* Message, fence and flag of a round by plain stores, until the kernel has answered. The count of wrong words. */
+static unsigned int ask_kernel(struct mapped *m, volatile uint32_t *pong, const volatile uint32_t *answer,
+			       uint32_t round)
+{
+	volatile uint32_t *ping = (uint32_t *)(void *)m->p, *message = ping + 1024;
+	unsigned int wrong = 0;
+
+	for (uint32_t i = 0; i < KERNEL_WORDS; i++)
+		message[i] = i * 77 + round * 1000;
+	barcopy_fence(m->h, BARCOPY_FENCE_AFTER_WRITE);
+	*ping = round;
+	barcopy_fence(m->h, BARCOPY_FENCE_AFTER_WRITE);
+	for (int i = 0; *pong != round && i < 10000000; i++)
+		sched_yield();
+	for (uint32_t i = 0; i < KERNEL_WORDS; i++)
+		wrong += answer[i] != i * 77 + round * 1000 + round;
+	return wrong;
+}
+
+/* As UCCL and MSCCL++ do: the kernel runs already, and polls what the CPU stores. */
+static void running_kernel_polls(void)
+{
+	uint32_t words = KERNEL_WORDS, rounds = KERNEL_ROUNDS, *host;
+	uint64_t timeout = UINT64_C(10000000000);
+	CUdeviceptr at, ping, pong, status, message, answer;
+	void *args[] = { &ping, &pong, &status, &message, &answer, &words, &rounds, &timeout };
+	struct mapped m;
+	CUmodule module;
+	CUfunction f;
+	CUstream stream;
+	void *memory;
+
+	if (mapped_open(&m, 2 << 20, 1))
+		return;
+	CU(cu.MemsetD8(m.v.ptr, 0, 8192));
+	CU(cu.MemHostAlloc(&memory, 4096, CU_MEMHOSTALLOC_DEVICEMAP));
+	memset(memory, 0, 4096);
+	CU(cu.MemHostGetDevicePointer(&at, memory, 0));
+	host = memory;
+	ping = m.v.ptr, message = m.v.ptr + 4096;
+	pong = at, status = at + 64, answer = at + 1024;
+	CU(cu.ModuleLoadData(&module, pplat_ptx));
+	CU(cu.ModuleGetFunction(&f, module, "gdrcopy_pplat"));
+	CU(cu.StreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	CU(cu.CtxSynchronize());
+	CU(cu.LaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, stream, args, NULL));
+	for (uint32_t round = 1; round <= rounds; round++) {
+		unsigned int wrong = ask_kernel(&m, host, host + 256, round);
+
+		EXPECT(!wrong, "round %u: %u wrong words", round, wrong);
+	}
+	CU(cu.StreamSynchronize(stream));
+	CU(cu.StreamDestroy(stream));
+	CU(cu.ModuleUnload(module));
+	CU(cu.MemFreeHost(memory));
+	OK(mapped_close(&m));
+}
+
 static const struct gpu_test tests[] = {
 	{ "every size 1 to 300 at every offset 0 to 130, both ways", every_size_and_offset },
 	{ "64 MiB both ways", large },
@@ -377,6 +439,7 @@ static const struct gpu_test tests[] = {
 	{ "memory freed before its unpin", free_before_unpin },
 	{ "gdr_close cleans up", close_cleans_up },
 	{ "stores through the pointer", atomics_through_the_pointer },
+	{ "a running kernel polls plain stores", running_kernel_polls },
 };
 
 int main(void)
