@@ -442,6 +442,43 @@ static void next_look_has_gone(void)
 	OK(gdr_close(g));
 }
 
+static atomic_uint environment_reads;
+
+/* In place of the C library's: the library reads its environment in no other way. */
+char *secure_getenv(const char *name)
+{
+	atomic_fetch_add(&environment_reads, 1);
+	return getenv(name);
+}
+
+/* M4: beside a setenv() of another thread nothing may read the environment but the first open. */
+static void environment_is_read_by_the_open(void)
+{
+	barcopy_copy_options_t o = { .struct_size = sizeof(o),
+				     .engine_read_min = BARCOPY_COPY_ENGINE_AUTO };
+	barcopy_stats_t s = { .struct_size = sizeof(s) };
+	unsigned int before;
+	barcopy_mem_t mem;
+	CUdeviceptr d;
+	gdr_mh_t h[2];
+	void *va;
+
+	start();
+	d = vmm_new(0, 2);
+	before = atomic_load(&environment_reads);
+	ck_assert_uint_gt(before, 0);
+	OK(gdr_pin_buffer_v2(g, d, CHUNK, 0, &h[0]));
+	OK(gdr_map(g, h[0], &va, CHUNK));
+	OK(barcopy_set_copy_options(h[0], &o));
+	ck_assert(same_memory(h[0], va, d));
+	OK(barcopy_map_range(g, d + 100, CHUNK, 0, &va, &h[1]));
+	OK(barcopy_mem_alloc(g, 0, 4096, 0, &mem));
+	ck_assert(!is_cached(cache_of(g, BARCOPY_CACHE_CHECK_TAG, 0), d));
+	OK(barcopy_get_stats(NULL, &s));
+	OK(gdr_close(g));
+	ck_assert_uint_eq(atomic_load(&environment_reads), before);
+}
+
 /* ---- the end ------------------------------------------------------------------------------------------ */
 
 static uint64_t pinned(void)
@@ -588,6 +625,7 @@ static const struct unit_test tests[] = {
 	{ "what is swept is counted", swept_are_counted, DMABUF },
 	{ "another context's caches", another_contexts_caches, "GDRSIM_NODE=absent GDRSIM_MEM_MIB=128" },
 	{ "the next look has gone", next_look_has_gone, DMABUF },
+	{ "the environment is read by the open", environment_is_read_by_the_open, "" },
 	{ "a put after the end", put_after_the_end, DMABUF },
 	{ "ranges of the next context", ranges_of_the_next_context, DMABUF },
 	{ "ended meanwhile", ended_meanwhile, DMABUF },
