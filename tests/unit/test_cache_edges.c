@@ -132,6 +132,9 @@ static void room_for_plain_pins(void)
 	OK(barcopy_cache_get(cache, d, 8, &used));
 	for (unsigned int k = 1; k < 10; k++)
 		touch(cache, d + k * CHUNK);
+	/* What no empty BAR could hold evicts nothing. */
+	FAILS(ENOMEM, barcopy_map_range(g, d, 16 * CHUNK, 0, &va, &h));
+	FAILS(ENOMEM, barcopy_cache_get(cache, d, 16 * CHUNK, &(barcopy_region_t){ 0 }));
 	ck_assert_uint_eq(stats_of(cache).evictions, 0);
 	OK(gdr_pin_buffer_v2(g, d + 10 * CHUNK, 6 * CHUNK, 0, &h));
 	OK(gdr_map(g, h, &va, 6 * CHUNK));
@@ -200,6 +203,30 @@ static void sync_memops_is_a_choice(void)
 	o.flags = 2;
 	FAILS(EINVAL, barcopy_cache_create(g, &o, &cache));
 	FAILS(EINVAL, barcopy_map_range(g, d, 8, 4, &cpu, &h[1]));
+	OK(gdr_close(g));
+}
+
+/* M2: the users of a region share its handle, so the copy options are the cache's. */
+static void options_are_the_caches(void)
+{
+	barcopy_cache_options_t of_cache = { .struct_size = sizeof(of_cache),
+					     .engine_read_min = 4096 };
+	barcopy_copy_options_t o = { .struct_size = sizeof(o), .engine_write_min = 4096 };
+	barcopy_stats_t s = { .struct_size = sizeof(s) };
+	static char bytes[CHUNK];
+	barcopy_cache_t cache;
+	barcopy_region_t r;
+
+	start();
+	OK(barcopy_cache_create(g, &of_cache, &cache));
+	OK(barcopy_cache_get(cache, vmm_new(0, 1), CHUNK, &r));
+	FAILS_WITH(EINVAL, "of the cache", barcopy_set_copy_options(r.handle, &o));
+	FAILS_WITH(EINVAL, "of the cache", barcopy_set_copy_options(r.handle, NULL));
+	OK(gdr_copy_to_mapping(r.handle, r.cpu_ptr, bytes, CHUNK));
+	OK(gdr_copy_from_mapping(r.handle, bytes, r.cpu_ptr, CHUNK));
+	OK(barcopy_get_stats(g, &s));
+	ck_assert_uint_eq(s.engine_copies, 1);
+	OK(barcopy_cache_put(cache, &r));
 	OK(gdr_close(g));
 }
 
@@ -615,6 +642,7 @@ static const struct unit_test tests[] = {
 	{ "room for plain pins", room_for_plain_pins, "GDRSIM_BAR1_MIB=24" },
 	{ "huge ranges", huge_ranges, "" },
 	{ "SYNC_MEMOPS is a choice", sync_memops_is_a_choice, "" },
+	{ "copy options are the cache's", options_are_the_caches, "" },
 	{ "never joined beyond the limit", never_joined_beyond_the_limit, DMABUF },
 	{ "rounded beyond the limit", rounded_beyond_the_limit, DMABUF },
 	{ "host memory", host_memory, "GDRSIM_BAR1_MIB=8" },
