@@ -80,14 +80,15 @@ BARCOPY_WARP_FN unsigned barcopy_warp_lane(void)
 /** One warp's use of a queue, in registers. The fields are this header's. */
 typedef struct barcopy_warp {
 	barcopy_queue_view_t view;
-	unsigned long long rx, freed; /* request lines before the last look, and as the CPU was last told */
+	unsigned long long rx, freed; /* request lines before the last look, and as the CPU last heard */
 	unsigned long long tx;	      /* reply lines written */
-	unsigned long long tx_at, tx_lap; /* where this lane's word of the next ones goes, and their lap */
+	unsigned long long rx_at, rx_lap; /* this lane's word of the next look, and its lap */
+	unsigned long long tx_at, tx_lap; /* the same of the next reply */
 	unsigned long long begun;	  /* the number of this kernel */
 	unsigned long long word;	  /* this lane's word of the four lines of the last look */
-	unsigned long long next, next_at; /* that of the four behind them, which begin with line next_at */
+	unsigned long long next;	  /* this lane's word of the next look, its load under way */
 	unsigned heads;			  /* the headers of the four lines, a byte each */
-	unsigned at, have;		  /* lines [at, have) of them are here and not taken */
+	unsigned at, have;		  /* lines [at, have) of them have arrived and are not taken */
 	unsigned room;			  /* reply lines that may be written at once */
 	unsigned ordered;		  /* the flags of the last look */
 	unsigned lane, shift;
@@ -113,49 +114,41 @@ BARCOPY_WARP_FN unsigned barcopy_warp_head(const barcopy_warp_t *q, unsigned lin
 	return q->heads >> 8 * line & 0xff;
 }
 
-/* What was taken so far goes back to the CPU: it is told once in a quarter of the ring. */
-BARCOPY_WARP_FN void barcopy_warp_settle(barcopy_warp_t *q)
+/* Frees the lines taken so far: the CPU hears of them once in a quarter of the ring. */
+BARCOPY_WARP_FN void barcopy_warp_free(barcopy_warp_t *q)
 {
-	q->rx += q->at;
-	q->have -= q->at;
-	q->heads = q->at < 4 ? q->heads >> 8 * q->at : 0;
-	if (q->have && q->at)
-		q->word = __shfl_sync(BARCOPY_WARP_ALL, q->word, (int)((q->lane + 8 * q->at) & 31));
-	q->at = 0;
-	if (q->rx - q->freed < q->view.lines / 4)
+	unsigned long long taken = q->rx + q->at;
+
+	if (taken - q->freed < q->view.lines / 4)
 		return;
-	q->freed = q->rx;
+	q->freed = taken;
 	if (q->lane == 0)
-		barcopy_warp_store(q->view.state + BARCOPY_QUEUE_FREED_AT, q->rx);
+		barcopy_warp_store(q->view.state + BARCOPY_QUEUE_FREED_AT, taken);
 }
 
 /*
- * One look at the next four lines, a word a lane: how many are whole, from the first on. The four behind
- * them are loaded with them, and serve the next look if it wants them. A word that counts is read once: the
- * value that is checked is the value that is used.
+ * One look at the next four lines, a word a lane, when all lines of the last one are taken: how many are
+ * whole, from the first on. The load of the look after this one starts here, so that it is under way while
+ * the warp works. A word that counts is read once: the value that is checked is the value that is used.
  */
 BARCOPY_WARP_FN unsigned barcopy_warp_look(barcopy_warp_t *q, unsigned flags)
 {
-	unsigned long long at, at4, lap;
 	unsigned good;
 
-	barcopy_warp_settle(q);
-	lap = barcopy_warp_lap(q, q->rx);
-	if (q->next_at == q->rx) {
-		q->word = q->next;
-		q->next_at = ~0ull;
-	} else {
-		at = barcopy_warp_at(q, q->view.requests, q->rx);
-		at4 = barcopy_warp_at(q, q->view.requests, q->rx + 4);
-		q->ordered = flags & BARCOPY_WARP_ORDERED;
-		q->word = q->ordered ? barcopy_warp_acquire(at) : barcopy_warp_load(at);
-		q->next = q->ordered ? barcopy_warp_acquire(at4) : barcopy_warp_load(at4);
-		q->next_at = q->rx + 4;
-	}
-	good = __ballot_sync(BARCOPY_WARP_ALL,
-			     ((q->word ^ lap) >> BARCOPY_QUEUE_DATA_BITS & BARCOPY_QUEUE_LAP_MASK) == 0);
-	q->heads = __ballot_sync(BARCOPY_WARP_ALL, (int)(q->word >> 63));
+	q->rx += q->have;
+	q->at = 0;
+	barcopy_warp_free(q);
+	q->ordered = flags & BARCOPY_WARP_ORDERED;
+	q->word = q->ordered ? barcopy_warp_acquire(q->rx_at) : q->next;
+	good = __ballot_sync(BARCOPY_WARP_ALL, ((q->word ^ q->rx_lap) >> BARCOPY_QUEUE_DATA_BITS &
+						BARCOPY_QUEUE_LAP_MASK) == 0);
 	q->have = good == BARCOPY_WARP_ALL ? 4 : (unsigned)(__ffs((int)~good) - 1) / 8;
+	if (q->have) {
+		q->heads = __ballot_sync(BARCOPY_WARP_ALL, (int)(q->word >> 63));
+		q->rx_at = barcopy_warp_at(q, q->view.requests, q->rx + q->have);
+		q->rx_lap = barcopy_warp_lap(q, q->rx + q->have);
+	}
+	q->next = barcopy_warp_load(q->rx_at);
 	return q->have;
 }
 
@@ -171,7 +164,7 @@ BARCOPY_WARP_FN int barcopy_warp_wait_room(barcopy_warp_t *q, unsigned n)
 {
 	unsigned long long control = q->view.control, stop, read;
 
-	barcopy_warp_settle(q);
+	barcopy_warp_free(q);
 	while (q->room < n) {
 		stop = barcopy_warp_load(control + BARCOPY_QUEUE_STOP_AT);
 		stop = __shfl_sync(BARCOPY_WARP_ALL, stop, 0);
@@ -215,10 +208,10 @@ BARCOPY_WARP_FN void barcopy_warp_begin(barcopy_warp_t *q, barcopy_queue_view_t 
 	q->rx = q->freed = barcopy_warp_load(saved);
 	q->tx = barcopy_warp_load(saved + 8);
 	q->begun = barcopy_warp_load(saved + 16) + 1;
-	q->word = q->next = 0;
-	q->next_at = ~0ull;
-	q->heads = q->at = q->have = q->ordered = 0;
-	q->room = 0;
+	q->heads = q->at = q->have = q->ordered = q->room = 0;
+	q->rx_at = barcopy_warp_at(q, view.requests, q->rx);
+	q->rx_lap = barcopy_warp_lap(q, q->rx);
+	q->word = q->next = barcopy_warp_load(q->rx_at);
 	barcopy_warp_wrote(q, 0);
 	__syncwarp(BARCOPY_WARP_ALL);
 	if (q->lane == 0) {
@@ -232,12 +225,11 @@ BARCOPY_WARP_FN void barcopy_warp_end(barcopy_warp_t *q)
 {
 	unsigned long long saved = q->view.control + BARCOPY_QUEUE_SAVED_AT;
 
-	barcopy_warp_settle(q);
 	__syncwarp(BARCOPY_WARP_ALL);
 	if (q->lane == 0) {
-		barcopy_warp_store(saved, q->rx);
+		barcopy_warp_store(saved, q->rx + q->at);
 		barcopy_warp_store(saved + 8, q->tx);
-		barcopy_warp_store(q->view.state + BARCOPY_QUEUE_FREED_AT, q->rx);
+		barcopy_warp_store(q->view.state + BARCOPY_QUEUE_FREED_AT, q->rx + q->at);
 	}
 	barcopy_warp_fence();
 	__syncwarp(BARCOPY_WARP_ALL);

@@ -28,7 +28,7 @@ static bool take_view(const struct sim_launch *launch, barcopy_queue_view_t *vie
 
 struct args {
 	barcopy_queue_view_t view;
-	unsigned long long count, *in, *out;
+	unsigned long long count, *bulk, in, out, first, last;
 	unsigned int words, flags;
 };
 
@@ -36,16 +36,20 @@ static void echo_lane(void *arg)
 {
 	const struct args *a = arg;
 
-	gdrcopy_queue_echo(a->view, a->count, a->flags);
+	gdrcopy_queue_echo(a->view, a->count, a->flags, a->bulk, a->words);
 }
 
 void sim_queue_echo(const struct sim_launch *launch)
 {
+	uint64_t bulk;
 	struct args a;
 
 	memcpy(&a.count, launch->param[1], sizeof(a.count));
 	memcpy(&a.flags, launch->param[2], sizeof(a.flags));
-	if (take_view(launch, &a.view))
+	memcpy(&bulk, launch->param[3], sizeof(bulk));
+	memcpy(&a.words, launch->param[4], sizeof(a.words));
+	a.bulk = a.words ? (unsigned long long *)(uintptr_t)reach(bulk, a.words * 16u) : NULL;
+	if (take_view(launch, &a.view) && (a.bulk || !a.words))
 		sim_warp_run(echo_lane, &a);
 }
 
@@ -65,23 +69,24 @@ void sim_queue_lines(const struct sim_launch *launch)
 		sim_warp_run(lines_lane, &a);
 }
 
-static void bulk_lane(void *arg)
+static void slots_lane(void *arg)
 {
 	const struct args *a = arg;
 
-	gdrcopy_queue_bulk(a->view, a->in, a->out, a->words);
+	gdrcopy_queue_slots(a->in, a->out, a->words, a->first, a->last);
 }
 
-void sim_queue_bulk(const struct sim_launch *launch)
+void sim_queue_slots(const struct sim_launch *launch)
 {
-	uint64_t in, out;
 	struct args a;
 
-	memcpy(&in, launch->param[1], sizeof(in));
-	memcpy(&out, launch->param[2], sizeof(out));
-	memcpy(&a.words, launch->param[3], sizeof(a.words));
-	a.in = (unsigned long long *)(uintptr_t)reach(in, a.words * 8u);
-	a.out = (unsigned long long *)(uintptr_t)reach(out, a.words * 8u);
-	if (take_view(launch, &a.view) && a.in && a.out)
-		sim_warp_run(bulk_lane, &a);
+	memcpy(&a.in, launch->param[0], sizeof(a.in));
+	memcpy(&a.out, launch->param[1], sizeof(a.out));
+	memcpy(&a.words, launch->param[2], sizeof(a.words));
+	memcpy(&a.first, launch->param[3], sizeof(a.first));
+	memcpy(&a.last, launch->param[4], sizeof(a.last));
+	a.in = reach(a.in, a.words * 8u);
+	a.out = reach(a.out, a.words * 8u);
+	if (a.in && a.out && a.words)
+		sim_warp_run(slots_lane, &a);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The kernels of gdrcopy_queue and of the tests of queues. perf/queue/ptx.h is what nvcc makes of this
- * file (scripts/queue-ptx.sh); the stand-in runs it as C (sim/warp.h).
+ * The kernels of gdrcopy_pplat -q and of the tests of queues, one warp each. ptx.h has the PTX text of this
+ * file and the command that makes it; the stand-in runs this file as C (sim/warp.h).
  */
 #include "barcopy_queue.cuh"
 
@@ -11,11 +11,20 @@
 #define KERNEL __global__ void
 #endif
 
-/* Answers each message by its 8-byte words plus 1; ends when told to, or after `count` messages. */
-KERNEL gdrcopy_queue_echo(barcopy_queue_view_t view, unsigned long long count, unsigned flags)
+#define DATA_MASK ((1ull << BARCOPY_QUEUE_DATA_BITS) - 1)
+
+/*
+ * Answers each message by its 8-byte words plus 1; ends when told to stop, or after `count` messages.
+ * With `bulk`, 2 * `words` words of 8 bytes, each message is a number: the kernel counts the words of the
+ * first half that differ from the number, stores the number into the second half, and the second word of
+ * the answer is that count.
+ */
+KERNEL gdrcopy_queue_echo(barcopy_queue_view_t view, unsigned long long count, unsigned flags,
+			  volatile unsigned long long *bulk, unsigned words)
 {
 	__shared__ unsigned long long message[BARCOPY_QUEUE_MESSAGE_MAX / 8];
-	unsigned size, i;
+	unsigned long long number;
+	unsigned size, i, wrong;
 	barcopy_warp_t q;
 
 	barcopy_warp_begin(&q, view);
@@ -23,6 +32,19 @@ KERNEL gdrcopy_queue_echo(barcopy_queue_view_t view, unsigned long long count, u
 		size = barcopy_warp_receive(&q, message, flags);
 		if (!size)
 			break;
+		if (words) {
+			number = message[0];
+			wrong = 0;
+			for (i = q.lane; i < words; i += 32) {
+				wrong += bulk[i] != number;
+				bulk[words + i] = number;
+			}
+			for (i = 16; i; i /= 2)
+				wrong += __shfl_sync(BARCOPY_WARP_ALL, wrong, (int)(q.lane ^ i));
+			if (q.lane == 1)
+				message[1] = wrong - 1ull;
+			size = 16;
+		}
 		for (i = q.lane; i < (size + 7) / 8; i += 32)
 			message[i]++;
 		if (!barcopy_warp_reply(&q, message, size, flags))
@@ -46,31 +68,25 @@ KERNEL gdrcopy_queue_lines(barcopy_queue_view_t view, unsigned flags)
 }
 
 /*
- * Bulk data beside the messages, `words` of 8 bytes in and out: a message is a number. Replies the number
- * and how many words of `in` differ from it; writes the number into `out` before.
+ * The alternatives to a queue: at most 64 words of 48 bits at `in`, each below the number of its round, are
+ * answered by the words plus 1 at `out`, in rounds first to last. The kernel polls `in` wherever that lies; a
+ * launch for each message is one round, whose words are there before it.
  */
-KERNEL gdrcopy_queue_bulk(barcopy_queue_view_t view, const unsigned long long *in, unsigned long long *out,
-			  unsigned words)
+KERNEL gdrcopy_queue_slots(unsigned long long in, unsigned long long out, unsigned words,
+			   unsigned long long first, unsigned long long last)
 {
-	__shared__ unsigned long long message[BARCOPY_QUEUE_MESSAGE_MAX / 8];
-	unsigned long long number;
-	unsigned i, wrong;
-	barcopy_warp_t q;
+	unsigned long long low, high, at = 8 * (barcopy_warp_lane() % words), tag;
+	unsigned long long at_high = 8 * ((barcopy_warp_lane() + 32) % words);
 
-	barcopy_warp_begin(&q, view);
-	while (barcopy_warp_receive(&q, message, BARCOPY_WARP_ORDERED)) {
-		number = message[0];
-		wrong = 0;
-		for (i = q.lane; i < words; i += 32)
-			wrong += *(const volatile unsigned long long *)&in[i] != number;
-		for (i = q.lane; i < words; i += 32)
-			*(volatile unsigned long long *)&out[i] = number;
-		for (i = 16; i; i /= 2)
-			wrong += __shfl_sync(BARCOPY_WARP_ALL, wrong, (int)(q.lane ^ i));
-		if (q.lane == 0)
-			message[1] = wrong;
-		if (!barcopy_warp_reply(&q, message, 16, BARCOPY_WARP_ORDERED))
-			break;
+	for (; first <= last; first++) {
+		tag = first << BARCOPY_QUEUE_DATA_BITS;
+		do {
+			low = barcopy_warp_load(in + at) ^ tag;
+			high = barcopy_warp_load(in + at_high) ^ tag;
+		} while (__ballot_sync(BARCOPY_WARP_ALL, ((low | high) & ~DATA_MASK) == 0) !=
+			 BARCOPY_WARP_ALL);
+		barcopy_warp_store(out + at, ((low + 1) & DATA_MASK) | tag);
+		if (words > 32)
+			barcopy_warp_store(out + at_high, ((high + 1) & DATA_MASK) | tag);
 	}
-	barcopy_warp_end(&q);
 }

@@ -12,8 +12,11 @@
 #include "copy/fence.h"
 #include "copy/rows.h"
 
-/* A ring in cached memory takes a nanosecond to look at, the clock 25. */
-enum { LOOKS = 64 };
+/*
+ * A look at a ring in cached memory takes a nanosecond, the clock 25, a pause of the CPU up to 50: the first
+ * microseconds, in which most replies come, do without both.
+ */
+enum { EAGER_LOOKS = 4096, LOOKS = 64 };
 
 #define DATA_MASK ((UINT64_C(1) << BARCOPY_QUEUE_DATA_BITS) - 1)
 #define LAP_AT	  BARCOPY_QUEUE_DATA_BITS
@@ -32,11 +35,13 @@ static bool is_over(struct patience *p)
 
 	if (p->last)
 		return true;
+	if (++p->looks < EAGER_LOOKS)
+		return false;
 	gdri_relax();
-	if (++p->looks % LOOKS || p->timeout_ns == UINT64_MAX)
+	if (p->looks % LOOKS || p->timeout_ns == UINT64_MAX)
 		return false;
 	now = gdri_now_ns();
-	if (p->looks == LOOKS)
+	if (!p->start)
 		p->start = now;
 	else
 		p->last = now - p->start >= p->timeout_ns;
@@ -222,36 +227,26 @@ static inline bool unpack(const struct gdri_queue *q, uint64_t line, unsigned in
 	return true;
 }
 
-/* All lines of the next message: how many; 0: not all of them are here. */
-static inline unsigned int take(const struct gdri_queue *q, uint64_t *to, size_t *size)
-{
-	unsigned int head, lines = 0;
-
-	do {
-		if (!unpack(q, q->received + lines, &head, to + lines * (BARCOPY_QUEUE_LINE / 8)))
-			return 0;
-	} while (++lines < GDRI_QUEUE_LINES_MAX && head & BARCOPY_QUEUE_HEAD_MORE);
-	*size = (lines - 1) * BARCOPY_QUEUE_LINE + (head & BARCOPY_QUEUE_HEAD_SIZE);
-	return lines;
-}
-
 int gdri_queue_receive(struct gdri_queue *q, void *message, size_t capacity, size_t *size,
 		       uint64_t timeout_ns)
 {
 	struct patience p = { .timeout_ns = timeout_ns, .last = !timeout_ns };
 	uint64_t words[BARCOPY_QUEUE_MESSAGE_MAX / 8];
-	unsigned int lines;
+	unsigned int lines = 0, head;
 	size_t n;
 	int rc = 0;
 
 	if (__builtin_expect(!enter(&q->receiving), 0))
 		return gdri_fail(EBUSY, "another thread is receiving on this queue");
-	while (!(lines = take(q, words, &n))) {
-		if (__builtin_expect(is_over(&p), 0)) {
-			rc = give_up(ETIMEDOUT, "the kernel has not replied in time");
-			goto out;
+	do {
+		while (!unpack(q, q->received + lines, &head, words + lines * (BARCOPY_QUEUE_LINE / 8))) {
+			if (__builtin_expect(is_over(&p), 0)) {
+				rc = give_up(ETIMEDOUT, "the kernel has not replied in time");
+				goto out;
+			}
 		}
-	}
+	} while (++lines < GDRI_QUEUE_LINES_MAX && head & BARCOPY_QUEUE_HEAD_MORE);
+	n = (lines - 1) * BARCOPY_QUEUE_LINE + (head & BARCOPY_QUEUE_HEAD_SIZE);
 	if (__builtin_expect(n > capacity, 0)) {
 		rc = gdri_fail(EMSGSIZE, "the next reply has %zu bytes, more than %zu", n, capacity);
 		goto out;
@@ -265,9 +260,6 @@ int gdri_queue_receive(struct gdri_queue *q, void *message, size_t capacity, siz
 	/* What the kernel stored before an ordered reply is behind us: the lines are in host memory. */
 	gdri_fence_after_read(GDR_MAPPING_TYPE_CACHING);
 	q->received += lines;
-#ifdef GDRI_QUEUE_PREFETCH
-	__builtin_prefetch(line_at(q, q->replies, q->received + GDRI_QUEUE_PREFETCH));
-#endif
 	if (q->received - q->credited >= q->lines / 4) {
 		q->credited = q->received;
 		gdri_post64(q->plan, q->control + BARCOPY_QUEUE_CREDIT_AT, q->received);

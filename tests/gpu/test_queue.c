@@ -58,9 +58,9 @@ static int receive(void *message, size_t capacity, size_t *size)
 static void test_sizes(void)
 {
 	uint64_t in[BARCOPY_QUEUE_MESSAGE_MAX / 8], out[BARCOPY_QUEUE_MESSAGE_MAX / 8];
-	unsigned long long count = UINT64_MAX;
-	unsigned int flags = 0;
-	void *params[] = { NULL, &count, &flags };
+	unsigned long long count = UINT64_MAX, bulk = 0;
+	unsigned int flags = 0, words = 0;
+	void *params[] = { NULL, &count, &flags, &bulk, &words };
 	size_t got;
 
 	EXPECT(!open_queue("gdrcopy_queue_echo", 16, params), "%s", barcopy_last_error());
@@ -107,21 +107,21 @@ static void test_laps(void)
 static void test_bulk_data(void)
 {
 	enum { WORDS = 512, ROUNDS = 2000 };
-	uint64_t in[WORDS], answer[2], out_ptr;
-	unsigned int words = WORDS;
+	uint64_t in[WORDS], answer[2];
+	unsigned long long count = UINT64_MAX;
+	unsigned int words = WORDS, flags = 1; /* BARCOPY_WARP_ORDERED */
 	barcopy_mem_t mem;
-	void *params[] = { NULL, &mem.device_ptr, &out_ptr, &words };
+	void *params[] = { NULL, &count, &flags, &mem.device_ptr, &words };
 
 	OK(barcopy_mem_alloc(test_g, 0, 2 * sizeof(in), 0, &mem));
-	out_ptr = mem.device_ptr + sizeof(in);
-	EXPECT(!open_queue("gdrcopy_queue_bulk", 0, params), "%s", barcopy_last_error());
+	EXPECT(!open_queue("gdrcopy_queue_echo", 0, params), "%s", barcopy_last_error());
 	for (uint64_t n = 1; n <= ROUNDS; n++) {
 		for (int i = 0; i < WORDS; i++)
 			in[i] = n;
 		OK(gdr_copy_to_mapping(mem.handle, mem.cpu_ptr, in, sizeof(in)));
 		OK(send(&n, sizeof(n)));
 		OK(receive(answer, sizeof(answer), NULL));
-		EXPECT(answer[0] == n && !answer[1], "%llu words are stale",
+		EXPECT(answer[0] == n + 1 && !answer[1], "%llu words are stale",
 		       (unsigned long long)answer[1]);
 		OK(gdr_copy_from_mapping(mem.handle, in, (char *)mem.cpu_ptr + sizeof(in), sizeof(in)));
 		for (int i = 0; i < WORDS; i++)

@@ -23,7 +23,7 @@ static CUstream stream;
 static void start(void)
 {
 	static const char ptx[] = ".version 6.4\n.entry gdrcopy_queue_echo()\n"
-				  ".entry gdrcopy_queue_lines()\n.entry gdrcopy_queue_bulk()\n";
+				  ".entry gdrcopy_queue_lines()\n";
 
 	standin_start();
 	g = open_any();
@@ -50,8 +50,10 @@ static void launch(const char *name, void **params)
 
 static void echo(barcopy_queue_t q, unsigned long long count, unsigned int flags)
 {
+	unsigned long long bulk = 0;
+	unsigned int words = 0;
 	barcopy_queue_view_t view;
-	void *params[] = { &view, &count, &flags };
+	void *params[] = { &view, &count, &flags, &bulk, &words };
 
 	OK(barcopy_queue_get_view(q, &view));
 	launch("gdrcopy_queue_echo", params);
@@ -241,26 +243,25 @@ static void replies_wait(void)
 static void bulk_data(void)
 {
 	uint64_t number, answer[2], rounds = unit_quick() ? 200 : 2000, in[64];
-	unsigned int words = COUNT(in);
+	unsigned int words = COUNT(in), flags = 1; /* BARCOPY_WARP_ORDERED */
+	unsigned long long count = UINT64_MAX;
 	barcopy_queue_view_t view;
 	barcopy_queue_t q;
 	barcopy_mem_t mem;
-	uint64_t out_ptr;
-	void *params[] = { &view, &mem.device_ptr, &out_ptr, &words };
+	void *params[] = { &view, &count, &flags, &mem.device_ptr, &words };
 
 	start();
 	q = new_queue(0);
 	OK(barcopy_mem_alloc(g, 0, 2 * sizeof(in), 0, &mem));
-	out_ptr = mem.device_ptr + sizeof(in);
 	OK(barcopy_queue_get_view(q, &view));
-	launch("gdrcopy_queue_bulk", params);
+	launch("gdrcopy_queue_echo", params);
 	for (number = 1; number <= rounds; number++) {
 		for (unsigned int i = 0; i < words; i++)
 			in[i] = number;
 		OK(gdr_copy_to_mapping(mem.handle, mem.cpu_ptr, in, sizeof(in)));
 		send_to(q, &number, sizeof(number));
 		receive(q, answer, sizeof(answer), NULL);
-		ck_assert_uint_eq(answer[0], number);
+		ck_assert_uint_eq(answer[0], number + 1);
 		ck_assert_uint_eq(answer[1], 0);
 		OK(gdr_copy_from_mapping(mem.handle, in, (char *)mem.cpu_ptr + sizeof(in), sizeof(in)));
 		for (unsigned int i = 0; i < words; i++)
