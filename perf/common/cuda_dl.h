@@ -54,7 +54,13 @@
 	X(ModuleLoadData, cuModuleLoadData)                           \
 	X(ModuleUnload, cuModuleUnload)                               \
 	X(ModuleGetFunction, cuModuleGetFunction)                     \
-	X(LaunchKernel, cuLaunchKernel)
+	X(LaunchKernel, cuLaunchKernel)                               \
+	X(StreamBeginCapture, cuStreamBeginCapture_v2)                \
+	X(StreamEndCapture, cuStreamEndCapture)                       \
+	X(GraphInstantiate, cuGraphInstantiateWithFlags)              \
+	X(GraphLaunch, cuGraphLaunch)                                 \
+	X(GraphExecDestroy, cuGraphExecDestroy)                       \
+	X(GraphDestroy, cuGraphDestroy)
 
 struct cuda_dl {
 #define CUDA_DL_FIELD(field, symbol) __typeof__(&symbol) field;

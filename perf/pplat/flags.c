@@ -10,11 +10,12 @@
 #include "common/timing.h"
 #include "pplat/ptx.h"
 
-/* Ends the tool if a call of libgdrapi failed. */
-static void check(int rc, const char *call)
+void pplat_check(int rc, const char *call)
 {
-	if (rc)
-		tool_fail("%s: %s", call, lib_error_text(rc));
+	if (!rc)
+		return;
+	progress_clear();
+	tool_fail("%s: %s", call, lib_error_text(rc));
 }
 
 static uint32_t *host_word(const struct pplat *p, size_t at)
@@ -118,13 +119,13 @@ void pplat_write_message(struct pplat *p)
 		memcpy(p->host + MESSAGE_AT, p->message, p->size);
 		/* the mapping may be write-combined, that is weakly ordered against this memory */
 		if (p->ping == GPU)
-			check(barcopy_fence(p->b.buf.mh, BARCOPY_FENCE_FULL), "barcopy_fence");
+			pplat_check(barcopy_fence(p->b.buf.mh, BARCOPY_FENCE_FULL), "barcopy_fence");
 		return;
 	}
-	check(gdr_copy_to_mapping(p->b.buf.mh, p->b.buf.cpu + MESSAGE_AT, p->message, p->size),
+	pplat_check(gdr_copy_to_mapping(p->b.buf.mh, p->b.buf.cpu + MESSAGE_AT, p->message, p->size),
 	      "gdr_copy_to_mapping");
 	if (p->ping == CPU)
-		check(barcopy_flush(p->b.buf.mh), "barcopy_flush");
+		pplat_check(barcopy_flush(p->b.buf.mh), "barcopy_flush");
 }
 
 void pplat_read_answer(struct pplat *p)
@@ -134,7 +135,7 @@ void pplat_read_answer(struct pplat *p)
 	if (p->data == CPU)
 		memcpy(p->answer, p->host + p->answer_at, p->size);
 	else
-		check(gdr_copy_from_mapping(p->b.buf.mh, p->answer, p->b.buf.cpu + p->answer_at,
+		pplat_check(gdr_copy_from_mapping(p->b.buf.mh, p->answer, p->b.buf.cpu + p->answer_at,
 					    p->size),
 		      "gdr_copy_from_mapping");
 }
@@ -143,7 +144,7 @@ void pplat_after_read(struct pplat *p)
 {
 	/* a copy from the mapping has this fence itself, and a ping in host memory is a release */
 	if (p->size && p->data == CPU && p->ping == GPU)
-		check(barcopy_fence(p->b.buf.mh, BARCOPY_FENCE_AFTER_READ), "barcopy_fence");
+		pplat_check(barcopy_fence(p->b.buf.mh, BARCOPY_FENCE_AFTER_READ), "barcopy_fence");
 }
 
 void pplat_set_ping(struct pplat *p, uint32_t value)
@@ -151,7 +152,7 @@ void pplat_set_ping(struct pplat *p, uint32_t value)
 	if (p->ping == CPU)
 		__atomic_store_n(host_word(p, PING_AT), value, __ATOMIC_RELEASE);
 	else
-		check(barcopy_put32(p->b.buf.mh, p->b.buf.cpu + PING_AT, value), "barcopy_put32");
+		pplat_check(barcopy_put32(p->b.buf.mh, p->b.buf.cpu + PING_AT, value), "barcopy_put32");
 }
 
 /* 0, or not if it did not come in time. */
@@ -185,7 +186,7 @@ void pplat_wait_pongs(struct pplat *p, uint32_t round)
 		if (!rc)
 			continue;
 		if (p->pong == GPU && rc != ETIMEDOUT)
-			check(rc, "barcopy_wait32");
+			pplat_check(rc, "barcopy_wait32");
 		progress_clear();
 		pplat_set_ping(p, PPLAT_STOP);
 		cu.StreamSynchronize(p->stream);

@@ -46,6 +46,9 @@ struct pplat {
 void pplat_open(struct pplat *p);
 void pplat_close(struct pplat *p);
 
+/* Ends the tool if a call of the library failed. */
+void pplat_check(int rc, const char *call);
+
 CUdeviceptr pplat_address(const struct pplat *p, int place, size_t at);
 uint64_t pplat_timeout_ns(const struct pplat *p);
 

@@ -440,15 +440,46 @@ expect "pplat: a kernel that the driver refuses" 2 '' \
 	'cannot run here: .*cuModuleLoadData: CUDA_ERROR_INVALID_IMAGE.*; .+'
 quick GDRSIM_FAIL='cuLaunchKernel:*=700' gdrcopy_pplat --sim "$sim"
 expect "pplat: a launch that fails" 1 '' 'cuLaunchKernel: CUDA_ERROR_ILLEGAL_ADDRESS'
-ptxas=$(command -v ptxas || ls /usr/local/cuda/bin/ptxas 2>/dev/null)
-printf '#include <stdio.h>\n#include "pplat/ptx.h"\nint main(void){fputs(pplat_ptx,stdout);}\n' |
-	${CC:-cc} -x c -I"$root/perf" -o "$tmp/ptx" - >"$out" 2>"$err" && "$tmp/ptx" >"$tmp/ptx.ptx"
-if [ -n "$ptxas" ]; then
-	check "pplat: ptxas takes the kernels" \
-		"$ptxas" -arch=sm_80 -o "$tmp/ptx.cubin" "$tmp/ptx.ptx"
-else
-	skip "pplat: ptxas takes the kernels" "no ptxas: the CUDA toolkit is not in Debian's main archive"
+quick gdrcopy_pplat --sim "$sim" -q
+expect "pplat: -q" 0 'all data verified'
+check "pplat: -q: seven round trips and three figures" \
+	[ "$(grep -Ec ' (48|240)( +[0-9.]+){2}$|^(million|a send).* [0-9.]+$' "$out")" -eq 10 ]
+if command -v python3 >/dev/null 2>&1; then
+	quick gdrcopy_pplat --sim "$sim" -q --json
+	check "pplat: -q --json" python3 -c '
+import json, sys
+d = json.load(open(sys.argv[1]))
+assert [r["size"] for r in d["round_trips"]] == [48, 48, 240, 48, 240, 48, 48] and d["verified"] is True
+assert all(0 < r["p50"] <= r["p99"] for r in d["round_trips"])
+assert d["one_warp_million_s"] > 0 and d["four_warps_million_s"] > 0 and d["send_ns"] > 0
+' "$out"
 fi
+quick GDRSIM_FAIL='cuModuleLoadData:2=200' gdrcopy_pplat --sim "$sim" -q
+expect "pplat: -q: kernels that the driver refuses" 1 '' "cuModuleLoadData of the queue's kernels: "
+quick GDRSIM_FAIL='cuMemHostRegister:*=2' gdrcopy_pplat --sim "$sim" -q
+expect "pplat: -q: no queue" 1 '' 'barcopy_queue_create: .*cuMemHostRegister'
+ptxas=$(command -v ptxas || ls /usr/local/cuda/bin/ptxas 2>/dev/null)
+for k in pplat queue; do
+	printf '#include <stdio.h>\n#include "%s/ptx.h"\nint main(void){fputs(%s_ptx,stdout);}\n' $k $k |
+		${CC:-cc} -x c -I"$root/perf" -o "$tmp/ptx" - >"$out" 2>"$err" && "$tmp/ptx" >"$tmp/$k.ptx"
+	if [ -n "$ptxas" ]; then
+		# ptxas 13 takes no sm_70, its compilation for a newer GPU does not differ
+		sed 's/sm_70/sm_75/' "$tmp/$k.ptx" >"$tmp/ptxas.ptx"
+		check "pplat: ptxas takes the kernels: $k" \
+			"$ptxas" -arch=sm_80 -o "$tmp/ptx.cubin" "$tmp/ptxas.ptx"
+	else
+		skip "pplat: ptxas takes the kernels: $k" "no ptxas: the CUDA toolkit is not in Debian's main archive"
+	fi
+done
+if nvcc --version 2>/dev/null | grep -q 'release 13\.0'; then
+	# the command in the header's comment makes the header's lines
+	(cd "$root" && sed -n '/^ \* nvcc/,/^ \*\//{s/^ \*//;/^\//!p}' perf/queue/ptx.h | sh && echo) >"$tmp/made"
+	sed -n '/^\t"/{s/;$//;p}' "$root/perf/queue/ptx.h" >"$tmp/kept"
+	check "pplat: the queue's PTX is that of its source" cmp "$tmp/made" "$tmp/kept"
+else
+	skip "pplat: the queue's PTX is that of its source" "no nvcc 13.0: the CUDA toolkit is not in Debian's main archive"
+fi
+mv "$tmp/pplat.ptx" "$tmp/ptx.ptx"
 check "pplat: the kernels, run instruction by instruction" python3 "$here/ptx.py" "$tmp/ptx.ptx"
 # The test of the test: a block that writes another's flag, and a clock read a round too early.
 sed 's/add.u64 %pong, %pong, %at/add.u64 %now, %pong, %at/' "$tmp/ptx.ptx" >"$tmp/pong.ptx"

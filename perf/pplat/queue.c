@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: MIT */
+/* Queues and their alternatives; see queue.h. */
+#include "pplat/queue.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "barcopy_queue.h"
+#include "common/copytest.h"
+#include "common/exit.h"
+#include "common/stats.h"
+#include "common/timing.h"
+#include "queue/ptx.h"
+
+enum way { SLOTS, LAUNCH, GRAPH };
+
+enum {
+	QUEUES = 4,
+	WARM_UP = 10,
+	BURST = 128, /* half of a queue's lines: sending does not wait */
+	IN_AT = 0, /* of the alternatives, in the buffer or in host memory */
+	OUT_AT = 4096
+};
+
+#define DATA_MASK ((UINT64_C(1) << BARCOPY_QUEUE_DATA_BITS) - 1)
+
+struct run {
+	struct pplat *p;
+	struct json *j;
+	CUmodule module;
+	CUfunction echo, lines, slots;
+	CUstream stream[QUEUES];
+	barcopy_queue_t queue[QUEUES];
+	uint64_t *sample;
+	uint8_t message[BARCOPY_QUEUE_MESSAGE_MAX], answer[BARCOPY_QUEUE_MESSAGE_MAX];
+};
+
+static void launch(CUfunction kernel, CUstream stream, void **params)
+{
+	cuda_must(cu.LaunchKernel(kernel, 1, 1, 1, 32, 1, 1, 0, stream, params, NULL), "cuLaunchKernel");
+}
+
+static void report_times(const struct run *r, const char *name, size_t size)
+{
+	struct stats st;
+
+	stats_compute(&st, r->sample, (size_t)r->p->rounds, timing.ns_per_tick / 1000);
+	if (!r->j) {
+		printf("%-50s %5zu %9.3f %9.3f\n", name, size, st.p50, st.p99);
+		return;
+	}
+	json_object(r->j, NULL);
+	json_string(r->j, "name", name);
+	json_uint(r->j, "size", size);
+	json_number(r->j, "p50", st.p50);
+	json_number(r->j, "p99", st.p99);
+	json_end(r->j);
+}
+
+static void report_figure(const struct run *r, const char *name, const char *key, double value)
+{
+	if (r->j)
+		json_number(r->j, key, value);
+	else
+		printf("%-56s %9.2f\n", name, value);
+}
+
+/* What the kernels make of a message: each word of `width` bytes plus 1. */
+static void add_one(uint8_t *message, size_t size, size_t width)
+{
+	for (size_t at = 0, word; at + width <= size; at += width) {
+		word = 0;
+		memcpy(&word, message + at, width);
+		word++;
+		memcpy(message + at, &word, width);
+	}
+}
+
+static void start_queue(struct run *r, int i, CUfunction kernel)
+{
+	unsigned long long count = UINT64_MAX, bulk = 0;
+	unsigned int flags = 0, words = 0;
+	barcopy_queue_view_t view;
+	void *echo[] = { &view, &count, &flags, &bulk, &words }, *lines[] = { &view, &flags };
+
+	pplat_check(barcopy_queue_create(r->p->b.buf.g, (int)r->p->b.device, NULL, &r->queue[i]),
+	      "barcopy_queue_create");
+	pplat_check(barcopy_queue_get_view(r->queue[i], &view), "barcopy_queue_get_view");
+	launch(kernel, r->stream[i], kernel == r->echo ? echo : lines);
+}
+
+static void stop_queues(struct run *r, int n)
+{
+	for (int i = 0; i < n; i++)
+		pplat_check(barcopy_queue_stop(r->queue[i]), "barcopy_queue_stop");
+	for (int i = 0; i < n; i++)
+		pplat_check(barcopy_queue_destroy(r->queue[i], pplat_timeout_ns(r->p)),
+		      "barcopy_queue_destroy");
+}
+
+static void queue_round_trips(struct run *r, const char *name, CUfunction kernel, size_t size)
+{
+	uint64_t timeout_ns = pplat_timeout_ns(r->p), t0, t1;
+
+	start_queue(r, 0, kernel);
+	for (long i = -WARM_UP; i < r->p->rounds; i++) {
+		copytest_random(r->message, size, (uint64_t)i);
+		t0 = timing_ticks();
+		pplat_check(barcopy_queue_send(r->queue[0], r->message, size, timeout_ns),
+		      "barcopy_queue_send");
+		pplat_check(barcopy_queue_receive(r->queue[0], r->answer, size, NULL, timeout_ns),
+		      "barcopy_queue_receive");
+		t1 = timing_ticks();
+		if (i >= 0)
+			r->sample[i] = t1 - t0;
+		add_one(r->message, size, kernel == r->echo ? 8 : 6);
+		if (copytest_compare("answer", 0, r->message, r->answer, size))
+			tool_fail("a queue's answer is wrong");
+	}
+	stop_queues(r, 1);
+	report_times(r, name, size);
+}
+
+/* One thread keeps `n` queues full; millions of messages in a second, each answer read and compared. */
+static void queue_rate(struct run *r, const char *name, const char *key, int n)
+{
+	uint64_t sent[QUEUES] = { 0 }, received[QUEUES] = { 0 }, total = (uint64_t)r->p->rounds * 100;
+	uint64_t left = total * (uint64_t)n, start, last;
+
+	for (int i = 0; i < n; i++)
+		start_queue(r, i, r->lines);
+	start = last = clock_raw_ns();
+	for (int i = 0; left; i = (i + 1) % n) {
+		uint64_t m[BARCOPY_QUEUE_LINE / 8] = { 0 }, got[BARCOPY_QUEUE_LINE / 8], before = left;
+
+		for (; sent[i] < total; sent[i]++) {
+			m[0] = sent[i];
+			m[5] = sent[i] << 16;
+			if (barcopy_queue_try_send(r->queue[i], m, sizeof(m)))
+				break;
+		}
+		while (!barcopy_queue_receive(r->queue[i], got, sizeof(got), NULL, 0)) {
+			/* the kernel adds 1 to each 6 bytes; words 0 and 5 show the first and the last */
+			if (got[0] << 16 != ++received[i] << 16 || got[5] >> 16 != received[i])
+				tool_fail("answer %" PRIu64 " of queue %d is wrong", received[i], i);
+			left--;
+		}
+		if (left != before)
+			last = clock_raw_ns();
+		else if (clock_raw_ns() - last > pplat_timeout_ns(r->p))
+			pplat_check(ETIMEDOUT, "barcopy_queue_receive");
+	}
+	start = clock_raw_ns() - start;
+	stop_queues(r, n);
+	report_figure(r, name, key, (double)total * n * 1000 / (double)start);
+}
+
+/* What a send costs the CPU while there is room. */
+static void queue_send_cost(struct run *r)
+{
+	struct stats st;
+
+	start_queue(r, 0, r->lines);
+	for (long i = 0; i < r->p->rounds; i++) {
+		uint64_t t0 = timing_ticks();
+
+		for (int k = 0; k < BURST; k++)
+			pplat_check(barcopy_queue_try_send(r->queue[0], r->message, BARCOPY_QUEUE_LINE),
+			      "barcopy_queue_try_send");
+		r->sample[i] = timing_ticks() - t0;
+		for (int k = 0; k < BURST; k++)
+			pplat_check(barcopy_queue_receive(r->queue[0], r->answer, BARCOPY_QUEUE_LINE, NULL,
+						       pplat_timeout_ns(r->p)),
+			      "barcopy_queue_receive");
+	}
+	stop_queues(r, 1);
+	stats_compute(&st, r->sample, (size_t)r->p->rounds, timing.ns_per_tick / BURST);
+	report_figure(r, "a send of 48 bytes costs the CPU, ns", "send_ns", st.p50);
+}
+
+/* The last word first: while nothing comes, it is the only one that is read. */
+static void wait_words(const struct run *r, const uint64_t *words, unsigned int n)
+{
+	const volatile uint64_t *out = (uint64_t *)(void *)(r->p->host + OUT_AT);
+	uint64_t start = clock_raw_ns();
+
+	for (unsigned int looks = 0; n-- > 0;) {
+		uint64_t want = ((words[n] + 1) & DATA_MASK) | (words[n] & ~DATA_MASK);
+
+		while (out[n] != want)
+			if (!(++looks % 4096) && clock_raw_ns() - start > pplat_timeout_ns(r->p))
+				tool_fail("no right answer within %ld s", r->p->timeout_s);
+	}
+}
+
+static CUgraphExec new_graph(const struct run *r, void **params)
+{
+	CUgraphExec exec;
+	CUgraph graph;
+
+	cuda_must(cu.StreamBeginCapture(r->stream[0], CU_STREAM_CAPTURE_MODE_RELAXED),
+		  "cuStreamBeginCapture");
+	launch(r->slots, r->stream[0], params);
+	cuda_must(cu.StreamEndCapture(r->stream[0], &graph), "cuStreamEndCapture");
+	cuda_must(cu.GraphInstantiate(&exec, graph, 0), "cuGraphInstantiateWithFlags");
+	cu.GraphDestroy(graph);
+	return exec;
+}
+
+/* Every launch is round 1 of its kernel; slots have one kernel for all rounds. */
+static void alternative(struct run *r, const char *name, enum way way, unsigned int n, bool sync)
+{
+	CUdeviceptr in = pplat_address(r->p, way == SLOTS ? CPU : GPU, IN_AT);
+	CUdeviceptr out = pplat_address(r->p, CPU, OUT_AT);
+	unsigned long long first = 1, last = way == SLOTS ? (uint64_t)(r->p->rounds + WARM_UP) : 1;
+	void *params[] = { &in, &out, &n, &first, &last };
+	uint64_t words[64], t0;
+	CUgraphExec exec = NULL;
+
+	memset(r->p->host, 0, OUT_AT + sizeof(words));
+	if (way == GRAPH)
+		exec = new_graph(r, params);
+	if (way == SLOTS)
+		launch(r->slots, r->stream[0], params);
+	for (long i = -WARM_UP; i < r->p->rounds; i++) {
+		uint64_t round = way == SLOTS ? (uint64_t)(i + WARM_UP + 1) : 1;
+
+		copytest_random(words, sizeof(words), (uint64_t)i);
+		for (unsigned int k = 0; k < n; k++)
+			words[k] = (words[k] & DATA_MASK) | round << BARCOPY_QUEUE_DATA_BITS;
+		t0 = timing_ticks();
+		for (unsigned int k = 0; way == SLOTS && k < n; k++)
+			((volatile uint64_t *)(void *)(r->p->host + IN_AT))[k] = words[k];
+		if (way != SLOTS)
+			pplat_check(gdr_copy_to_mapping(r->p->b.buf.mh, r->p->b.buf.cpu + IN_AT, words,
+							8 * n),
+				    "gdr_copy_to_mapping");
+		if (way == LAUNCH)
+			launch(r->slots, r->stream[0], params);
+		if (way == GRAPH)
+			cuda_must(cu.GraphLaunch(exec, r->stream[0]), "cuGraphLaunch");
+		if (sync)
+			cuda_must(cu.StreamSynchronize(r->stream[0]), "cuStreamSynchronize");
+		wait_words(r, words, n);
+		if (i >= 0)
+			r->sample[i] = timing_ticks() - t0;
+	}
+	cuda_must(cu.StreamSynchronize(r->stream[0]), "cuStreamSynchronize");
+	if (exec)
+		cu.GraphExecDestroy(exec);
+	report_times(r, name, n * 6);
+}
+
+void pplat_queue(struct pplat *p, struct json *j)
+{
+	struct run r = { .p = p, .j = j };
+
+	cuda_must(cu.ModuleLoadData(&r.module, queue_ptx), "cuModuleLoadData of the queue's kernels");
+	cuda_must(cu.ModuleGetFunction(&r.echo, r.module, "gdrcopy_queue_echo"), "cuModuleGetFunction");
+	cuda_must(cu.ModuleGetFunction(&r.lines, r.module, "gdrcopy_queue_lines"), "cuModuleGetFunction");
+	cuda_must(cu.ModuleGetFunction(&r.slots, r.module, "gdrcopy_queue_slots"), "cuModuleGetFunction");
+	for (int i = 0; i < QUEUES; i++)
+		cuda_must(cu.StreamCreate(&r.stream[i], CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+	r.sample = tool_calloc((size_t)p->rounds, sizeof(*r.sample));
+	if (j)
+		json_array(j, "round_trips");
+	else
+		printf("\n%-50s %5s %9s %9s\n", "round trip", "bytes", "P50 us", "P99 us");
+	queue_round_trips(&r, "queue, message in registers", r.lines, 48);
+	queue_round_trips(&r, "queue, message in a buffer", r.echo, 48);
+	queue_round_trips(&r, "queue, message in a buffer", r.echo, 240);
+	alternative(&r, "words in host memory, which the kernel polls", SLOTS, 8, false);
+	alternative(&r, "words in host memory, which the kernel polls", SLOTS, 40, false);
+	alternative(&r, "launch a kernel, poll its answer", LAUNCH, 8, false);
+	alternative(&r, "launch a kernel, synchronise", LAUNCH, 8, true);
+	if (cu.StreamBeginCapture && cu.StreamEndCapture && cu.GraphInstantiate && cu.GraphLaunch) {
+		alternative(&r, "launch a CUDA graph, poll its answer", GRAPH, 8, false);
+		alternative(&r, "launch a CUDA graph, synchronise", GRAPH, 8, true);
+	}
+	if (j)
+		json_end(j);
+	else
+		printf("\n");
+	queue_rate(&r, "million messages/s of 48 bytes, one warp", "one_warp_million_s", 1);
+	queue_rate(&r, "million messages/s of 48 bytes, four warps", "four_warps_million_s", QUEUES);
+	queue_send_cost(&r);
+	for (int i = 0; i < QUEUES; i++)
+		cu.StreamDestroy(r.stream[i]);
+	cu.ModuleUnload(r.module);
+	free(r.sample);
+}
