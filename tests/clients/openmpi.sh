@@ -4,7 +4,7 @@
 # without, in turn. Needs a GPU (two: one for each rank) and CUDA's headers.
 #   openmpi.sh MPI_PREFIX UCX_PREFIX PREFIX [ROUNDS]
 # MPI_PREFIX: an Open MPI with its UCX components (a distribution's under /usr will do; one that was copied
-# elsewhere too); UCX_PREFIX: UCX built with CUDA and gdr_copy (ucx.sh leaves one in $UCX_WORK/ucx); PREFIX:
+# elsewhere too); UCX_PREFIX: UCX built with CUDA and gdr_copy; PREFIX:
 # where this library is installed. Exits not 0 where bytes are wrong, a run fails or gdr_copy was not used.
 # Measured with Open MPI 4.1.4 (Debian 12) and UCX 1.22.0.
 # shellcheck disable=SC2317 # table calls them

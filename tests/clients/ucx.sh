@@ -1,36 +1,26 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# UCX, unmodified, with this library: built against an installation of it, then ucx_perftest between
-# two processes with CUDA memory, with and without gdr_copy, interleaved. Needs a GPU and CUDA's headers.
-#   ucx.sh SOURCE PREFIX [ROUNDS]
-# SOURCE: UCX's source tree with its configure (./autogen.sh has run); PREFIX: where `make install
-# prefix=PREFIX` put this library; ROUNDS: runs of each (5). CUDA_HOME: /usr/local/cuda. GPUS: two
-# ordinals, for server and client ("0 0"). Exits not 0 where a run fails or gdr_copy was not used.
-# Measured with 1.22.0 and master of 2026-08 (9466d10). UCX_WORK: a folder for the build, used again if it is there.
-# With UCX_GTEST=1 also those of UCX's own unit tests that have gdr_copy in their name.
+# UCX, unmodified, with this library: ucx_perftest between two processes with CUDA memory, with and without
+# gdr_copy, interleaved. Needs a GPU.
+#   ucx.sh UCX_PREFIX PREFIX [ROUNDS]
+# UCX_PREFIX: UCX installed, built --with-cuda --with-gdrcopy=PREFIX; PREFIX: where `make install prefix=PREFIX` put
+# this library; ROUNDS: runs of each (5). GPUS: two ordinals, for server and client ("0 0"). Exits not 0 where a run
+# fails or gdr_copy was not used. Measured with 1.22.0 and master of 2026-08 (9466d10).
+# UCX_GTEST: UCX's program of unit tests; those that have gdr_copy in their name run too.
 # shellcheck disable=SC2317 # table calls them
 set -eu
-source=$(realpath "${1:?UCX source tree}")
+ucx=$(realpath "${1:?prefix of UCX}")
 prefix=$(realpath "${2:?prefix of the installed library}")
 rounds=${3:-5}
-cuda=${CUDA_HOME:-/usr/local/cuda}
 read -r server_gpu client_gpu <<<"${GPUS:-0 0}"
-work=${UCX_WORK:-$(mktemp -d)}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
 lib=$(dirname "$(find "$prefix" -name libgdrapi.so.2 | head -n 1)")
-export LD_LIBRARY_PATH=$lib:$work/ucx/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+export LD_LIBRARY_PATH=$lib:$ucx/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 failed=0
 port=13337
 # shellcheck source=tests/clients/middle.bash
 . "$(dirname "$(realpath "$0")")/middle.bash"
-
-build() {
-	[ -x "$work/ucx/bin/ucx_perftest" ] && return
-	mkdir -p "$work/build"
-	(cd "$work/build" && "$source/contrib/configure-release" --prefix="$work/ucx" \
-		--with-cuda="$cuda" --with-gdrcopy="$prefix" --without-verbs --without-java \
-		--without-go --disable-numa && make -j"$(nproc)" && make install) \
-		>"$work/build.log" 2>&1 || { tail -n 20 "$work/build.log"; exit 1; }
-}
 
 # run TEST TLS SIZE: the client's latency in us on standard output.
 run() {
@@ -54,8 +44,6 @@ run() {
 all() { if [ "$1" = 1 ]; then run "$test" all "$2"; else run "$test" ^gdr_copy "$2"; fi; }
 no_ipc() { run "$test" "sm,self,cuda_copy$([ "$1" = 0 ] || echo ,gdr_copy)" "$2"; }
 
-build
-ucx=$work/ucx
 "$ucx/bin/ucx_info" -d | grep -q 'Transport: gdr_copy' || { echo "ucx_info lists no gdr_copy"; exit 1; }
 echo "UCX $("$ucx/bin/ucx_info" -v | sed -n 's/^# Library version: //p'), -m cuda, GPUs $server_gpu and $client_gpu, $rounds runs each, median (least-most)"
 for test in ${TESTS-tag_lat ucp_put_lat}; do
@@ -65,7 +53,7 @@ for test in ${TESTS-tag_lat ucp_put_lat}; do
 	table "$test, without CUDA IPC" no_ipc ${SIZES_NO_IPC-8 1024 8192}
 done
 if [ -n "${UCX_GTEST:-}" ]; then
-	GTEST_FILTER='*gdr_copy*' timeout 300 "${UCX_GTEST_PROGRAM:-$work/build/test/gtest/gtest}" >"$work/gtest.log" 2>&1 ||
+	GTEST_FILTER='*gdr_copy*' timeout 300 "$UCX_GTEST" >"$work/gtest.log" 2>&1 ||
 		{ echo "UCX's unit tests: failed"; failed=1; }
 	grep -aE '^\[ +(PASSED|FAILED|SKIPPED) +\]' "$work/gtest.log" | tail -n 20
 fi
