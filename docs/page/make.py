@@ -84,13 +84,13 @@ def backends(root, readme):
         if found:
             order = re.findall(r"gdri_backend_(\w+)", found[1])
             break
-    named = [(name, *rows[name]) for name in order]
+    named = [(name, *rows[name]) for name in order if name != "gdrdrv_dmabuf"]  # one node, two sources of pages
     return [row for row in named if row[0] == "host"][0], [row for row in named if row[0] != "host"]
 
 
 def ucx(clients):
-    """[(bytes, without gdr_copy, with the two lines)] in us, of the first table below "UCX" in docs/clients.md"""
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in clients.splitlines()
+    """[(bytes, without gdr_copy, with the two lines)] in us, of the first table of docs/results/clients.md"""
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in clients.split("One H100")[0].splitlines()
             if re.match(r"\| [\d.]+(?: Ki)? \|(?: [\d.]+ \|){6}$", line)]
     return [(size.replace("Ki", "KiB") if "Ki" in size else size + " bytes", float(cells[1]), float(cells[2]))
             for size, *cells in rows if size in ("8", "1 Ki", "2 Ki", "4 Ki")]
@@ -126,7 +126,7 @@ def make(root):
         "FLOW": diagrams.flow((host[0], short(host[1]), short(host[2])),
                               [(name, short(uses), short(serves)) for name, uses, serves in others]),
         "LAYERS": diagrams.layers([(name, LAYERS[name]) for name in layers], OUTSIDE),
-        "UCX": diagrams.bars(ucx(read(root, "docs/clients.md"))),
+        "UCX": diagrams.bars(ucx(read(root, "docs/results/clients.md"))),
         "PROGRAM": html.escape(re.search(r"```c\n(.*?)```", readme, re.S)[1].rstrip(), quote=False),
         "COMMAND": html.escape(re.search(r"^cc .*", readme, re.M)[0]),
         "PRINTS": html.escape(re.search(r"^prints `([^`]*)`", readme, re.M)[1]),

@@ -33,10 +33,10 @@ ok "the first program and the Python of the README are among what was run"
 
 [ "$(wc -l <README.md)" -le 150 ]
 ok "the README has at most 150 lines"
-"$python" -B tests/docs/figures.py README.md docs/results/copybench-h200.json docs/clients.md
+"$python" -B tests/docs/figures.py README.md docs/results/copybench-h200.json docs/results/clients.md
 ok "the README's figures are the stored ones"
 sed 's/^| write 8 bytes.*/| write 8 bytes; 4 KiB | 6.2; 7.5 | 0.13; 0.30 |/' README.md >"$tmp/README.md"
-! "$python" -B tests/docs/figures.py "$tmp/README.md" docs/results/copybench-h200.json docs/clients.md >/dev/null
+! "$python" -B tests/docs/figures.py "$tmp/README.md" docs/results/copybench-h200.json docs/results/clients.md >/dev/null
 ok "... and a wrong one is found"
 
 # ---- docs/index.html ----
@@ -45,7 +45,7 @@ ok "... and a wrong one is found"
 ok "docs/index.html is what \`make docs\` makes"
 [ "$(grep -c '<svg' docs/index.html)" = 8 ] && ! grep -nE '@[A-Z]|<(script|img|link|iframe)|[a-z]+://|url\([^#]' docs/index.html
 ok "... with eight pictures, and needs nothing from elsewhere"
-mkdir -p "$tmp/tree/docs" && cp -r README.md src "$tmp/tree" && cp -r docs/page docs/results docs/design.md docs/clients.md "$tmp/tree/docs" &&
+mkdir -p "$tmp/tree/docs" && cp -r README.md src "$tmp/tree" && cp -r docs/page docs/results docs/design.md "$tmp/tree/docs" &&
 	sed -i 's/"hello", sizeof/"Hello", sizeof/' "$tmp/tree/README.md" &&
 	"$python" -B docs/page/make.py "$tmp/tree" >"$tmp/index.html" && ! cmp -s "$tmp/index.html" docs/index.html
 ok "... from the README's own program"

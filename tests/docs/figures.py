@@ -35,7 +35,7 @@ def benchmark(path):
 
 
 def clients(path):
-    """{(title, size): (without, with)} in us, of docs/clients.md"""
+    """{(title, size): (without, with)} in us, of docs/results/clients.md"""
     out, title = {}, None
     with open(path, encoding="utf-8") as file:
         for line in file:
@@ -54,9 +54,9 @@ def main():
     run = clients(programs)
     wanted = {"write 8 bytes; 4 KiB": [stored["write", "8"], stored["write", "4K"]],
               "read 8 bytes; 1 KiB": [stored["read", "8"], stored["read", "1K"]],
-              "UCX, unmodified, two GPUs": [run["a GPU for each process, its defaults", size]
+              "UCX, unmodified, two GPUs": [run["UCX master, a GPU for each process", size]
                                             for size in ("8", "1Ki")],
-              "UCX, unmodified, two processes": [run["one GPU, under MPS, its defaults", size]
+              "UCX, unmodified, two processes": [run["one GPU, under MPS", size]
                                                  for size in ("8", "1Ki")]}
     bad = 0
     for start, pairs in wanted.items():
