@@ -27,9 +27,12 @@
 		FAILS(err, call);   \
 		SAYS(text);         \
 	} while (0)
-#define SAYS(text)                                                                         \
-	ck_assert_msg(strstr(barcopy_last_error(), text), "\"%s\" is not in \"%s\"", text, \
-		      barcopy_last_error())
+#define SAYS(text)                                                                            \
+	do {                                                                                  \
+		const char *text_ = (text);                                                   \
+		ck_assert_msg(strstr(barcopy_last_error(), text_), "\"%s\" is not in \"%s\"", \
+			      text_, barcopy_last_error());                                   \
+	} while (0)
 /* For OK() and FAILS(): the errno of a call that returns NULL when it fails, such as gdr_open(). */
 #define ERRNO_OF(pointer) ((pointer) ? 0 : errno)
 /* A handle's attribute: HANDLE_HAS(g, h, BACKEND, BARCOPY_BACKEND_RM). */

@@ -23,6 +23,7 @@ enum { ROWS = 1000 }; /* Check's index of a row: that of the test * ROWS + the r
 void (*unit_before)(void);
 void (*unit_after)(void);
 int unit_row;
+const void *unit_arg;
 
 static const struct unit_test *all;
 static const char *running = "";
@@ -94,10 +95,11 @@ static void run_here(int index)
 {
 	running = all[index / ROWS].name;
 	unit_row = index % ROWS;
-	if (unit_before)
+	unit_arg = all[index / ROWS].arg;
+	if (unit_before && !all[index / ROWS].bare)
 		unit_before();
 	all[index / ROWS].fn();
-	if (unit_after)
+	if (unit_after && !all[index / ROWS].bare)
 		unit_after();
 }
 

@@ -19,10 +19,13 @@ struct unit_test {
 	/* NULL: this process (Check's fork of it). Else a fresh one with these "NAME=value" words,
 	 * separated by blanks; may be "". A value may begin with $SIM, the stand-ins' directory. */
 	const char *env;
+	const void *arg; /* unit_arg of the row */
+	bool bare; /* without unit_before() and unit_after() */
 	int rows; /* run as often, each in a process of its own, with unit_row from 0 on; 0: once */
 };
 
 extern int unit_row;
+extern const void *unit_arg;
 
 /*
  * Runs them all, then prints `N passed, N failed, N skipped`; the value for main to return. With

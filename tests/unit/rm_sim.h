@@ -56,7 +56,15 @@ static inline void rm_assert_kept(unsigned int gpus)
 static inline void rm_end(unsigned int gpus)
 {
 	OK(gdr_close(rm_g));
+	rm_g = NULL;
 	rm_assert_kept(gpus);
+}
+
+/* For unit_after: one GPU was used, unless the test has ended its context itself. */
+static inline void rm_end_one(void)
+{
+	if (rm_g)
+		rm_end(1);
 }
 
 /* ---- one range ------------------------------------------------------------------------------------- */
@@ -217,12 +225,12 @@ static inline void rm_assert_clear(void)
 	}
 }
 
-/* All but exportable memory is refused, for `reason`; the trial says so and is not made again. */
-static inline void rm_exportable_alone(const char *reason)
+/* All but exportable memory is refused, for unit_arg; the trial says so and is not made again. */
+static inline void rm_exportable_alone(void)
 {
+	const char *reason = unit_arg;
 	CUdeviceptr plain, vmm, other;
 
-	rm_begin();
 	plain = standin_alloc(MIB);
 	vmm = standin_chunks(0, 0, 3, 2 * MIB, true);
 	other = standin_chunks(0, 0, 1, 2 * MIB, false);
@@ -241,7 +249,6 @@ static inline void rm_exportable_alone(const char *reason)
 	ck_assert_uint_eq(rm_sim.calls("RM_ALLOC"), 0);
 	ck_assert_uint_eq(rm_sim.calls("EXPORT_TO_DMABUF_FD"), 0);
 	ck_assert_uint_eq(rm_sim.calls("RM_DUP_OBJECT"), 0);
-	rm_end(1);
 }
 
 #endif

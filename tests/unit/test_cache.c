@@ -15,6 +15,12 @@ static void start(void)
 	g = open_any();
 }
 
+static void end(void)
+{
+	if (g)
+		OK(gdr_close(g));
+}
+
 static barcopy_cache_t new_cache(const barcopy_cache_options_t *o)
 {
 	barcopy_cache_t cache;
@@ -125,7 +131,6 @@ static void play(unsigned int chunks, const barcopy_cache_options_t *o, const st
 	barcopy_cache_t cache;
 	CUdeviceptr d;
 
-	start();
 	d = vmm_new(0, chunks);
 	for (cache = new_cache(o); s->op != END; s++) {
 		barcopy_region_t *mine = &held[s->mine], *other = &held[s->other];
@@ -136,7 +141,7 @@ static void play(unsigned int chunks, const barcopy_cache_options_t *o, const st
 		case TOUCH:
 			for (uint64_t i = 0; i < s->size; i++)
 				AT_LINE(touch(cache, d + s->at + i * CHUNK) == s->answer,
-				     "hit or miss?");
+					"hit or miss?");
 			break;
 		case TAKE:
 			AT_LINE(take(cache, d + s->at, s->size, mine) == s->answer, "hit or miss?");
@@ -150,12 +155,12 @@ static void play(unsigned int chunks, const barcopy_cache_options_t *o, const st
 		case SHARED:
 			AT_LINE(mine->handle.h == other->handle.h, "another handle");
 			AT_LINE((char *)mine->cpu_ptr - (char *)other->cpu_ptr ==
-				     (long)(mine->device_ptr - other->device_ptr),
-			     "another mapping");
+					(long)(mine->device_ptr - other->device_ptr),
+				"another mapping");
 			break;
 		case REFUSED:
 			AT_LINE(barcopy_cache_get(cache, d + s->at, s->size, &r) == s->answer,
-			     barcopy_last_error());
+				barcopy_last_error());
 			break;
 		case INVALID:
 			OK(barcopy_cache_invalidate(cache, s->size == SIZE_MAX ? 0 : d + s->at,
@@ -168,7 +173,6 @@ static void play(unsigned int chunks, const barcopy_cache_options_t *o, const st
 	OK(barcopy_cache_destroy(cache));
 	FAILS(EINVAL, barcopy_cache_destroy(cache));
 	vmm_delete(d, chunks);
-	OK(gdr_close(g));
 }
 
 /* A line is what belongs together. */
@@ -266,7 +270,6 @@ static void put(void)
 	barcopy_region_t r, copy;
 	CUdeviceptr d;
 
-	start();
 	d = vmm_new(0, 1);
 	cache = new_cache(BY_NOTICE);
 	other = new_cache(BY_NOTICE);
@@ -292,6 +295,7 @@ static void put(void)
 	FAILS(EINVAL, barcopy_cache_put(other, &r));
 	FAILS(EINVAL, barcopy_cache_get(other, d, 1, &r));
 	FAILS(EINVAL, gdr_copy_to_mapping(r.handle, r.cpu_ptr, "x", 1));
+	g = NULL;
 }
 
 static void errors(void)
@@ -311,7 +315,6 @@ static void errors(void)
 	barcopy_region_t r = { .size = 42 };
 	CUdeviceptr d;
 
-	start();
 	d = vmm_new(0, 1);
 	FAILS(EINVAL, barcopy_cache_create(g, NULL, NULL));
 	FAILS(EINVAL, barcopy_cache_create(NULL, NULL, &cache));
@@ -354,7 +357,6 @@ static void reallocated(void)
 	barcopy_region_t r;
 	CUdeviceptr d;
 
-	start();
 	d = vmm_new(0, 1);
 	tag = new_cache(BY_TAG);
 	notified = new_cache(BY_NOTICE);
@@ -387,7 +389,6 @@ static void one_page(void)
 	barcopy_cache_t cache;
 	CUdeviceptr a, b, c;
 
-	start();
 	cache = new_cache(BY_TAG);
 	a = standin_alloc(256);
 	b = standin_alloc(256);
@@ -416,7 +417,6 @@ static void several_gpus(void)
 	barcopy_mem_t mem;
 	CUdeviceptr d;
 
-	start();
 	cache = new_cache(OPTIONS(.max_bytes = UINT64_MAX));
 	OK(barcopy_mem_alloc(g, 1, 8 << 20, 0, &mem));
 	d = vmm_new(0, 1);
@@ -483,7 +483,6 @@ static void reallocated_in_threads(void)
 {
 	const barcopy_cache_options_t *o[] = { BY_TAG, BY_NOTICE, OPTIONS(.max_regions = 2) };
 
-	start();
 	for (size_t i = 0; i < COUNT(o); i++) {
 		barcopy_cache_t cache = new_cache(o[i]);
 
@@ -526,7 +525,6 @@ static void threads(void)
 					       OPTIONS(.validity = BARCOPY_CACHE_NOTIFIED,
 						       .max_regions = 5) };
 
-	start();
 	for (size_t i = 0; i < COUNT(o); i++) {
 		barcopy_cache_t cache = new_cache(o[i]);
 		barcopy_cache_stats_t s;
@@ -560,7 +558,6 @@ static void forked(void)
 {
 	CUdeviceptr d;
 
-	start();
 	d = vmm_new(0, 1);
 	parents = new_cache(BY_NOTICE);
 	OK(barcopy_cache_get(parents, d, 8, &parents_region));
@@ -588,4 +585,4 @@ static const struct unit_test tests[] = {
 	{ "a forked child", forked, NULL },
 };
 
-UNIT_MAIN("barcopy_cache", tests)
+UNIT_MAIN("barcopy_cache", tests, unit_before = start, unit_after = end)

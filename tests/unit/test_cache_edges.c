@@ -24,6 +24,12 @@ static void start(void)
 	g = open_any();
 }
 
+static void end(void)
+{
+	if (g)
+		OK(gdr_close(g));
+}
+
 static barcopy_cache_t cache_of(gdr_t ctx, barcopy_cache_validity_t validity, uint64_t max_bytes)
 {
 	barcopy_cache_options_t o = { .struct_size = sizeof(o),
@@ -89,7 +95,6 @@ static void default_limit(void)
 	gdr_mh_t h;
 	void *va;
 
-	start();
 	d = vmm_new(0, 8);
 	OK(gdr_pin_buffer_v2(g, d, 4 * CHUNK, 0, &h));
 	OK(gdr_map(g, h, &va, 4 * CHUNK));
@@ -114,7 +119,6 @@ static void default_limit(void)
 		place = (uint32_t)(uintptr_t)cache;
 		OK(barcopy_cache_destroy(cache));
 	}
-	OK(gdr_close(g));
 }
 
 /* What is idle makes room for a pin of the same context; what is in use does not. */
@@ -126,7 +130,6 @@ static void room_for_plain_pins(void)
 	gdr_mh_t h;
 	void *va;
 
-	start();
 	d = vmm_new(0, 16);
 	cache = cache_of(g, BARCOPY_CACHE_CHECK_TAG, 14 * CHUNK);
 	OK(barcopy_cache_get(cache, d, 8, &used));
@@ -142,7 +145,6 @@ static void room_for_plain_pins(void)
 	ck_assert_uint_gt(stats_of(cache).evictions, 0);
 	ck_assert(same_memory(used.handle, used.cpu_ptr, d));
 	OK(barcopy_cache_put(cache, &used));
-	OK(gdr_close(g));
 }
 
 /* A hole with a whole GPU page in it ends a range, however long; and nothing is evicted for it. */
@@ -155,7 +157,6 @@ static void huge_ranges(void)
 	gdr_mh_t h;
 	void *cpu;
 
-	start();
 	d = standin_alloc(CHUNK);
 	cache = cache_of(g, BARCOPY_CACHE_CHECK_TAG, 0);
 	touch(cache, d);
@@ -168,7 +169,6 @@ static void huge_ranges(void)
 	}
 	ck_assert_uint_eq(stats_of(cache).evictions, 0);
 	ck_assert(is_cached(cache, d));
-	OK(gdr_close(g));
 }
 
 static int sync_memops(CUdeviceptr d)
@@ -189,7 +189,6 @@ static void sync_memops_is_a_choice(void)
 	gdr_mh_t h[2];
 	void *cpu;
 
-	start();
 	d = standin_alloc(CHUNK);
 	e = standin_alloc(CHUNK);
 	OK(barcopy_cache_create(g, &o, &cache));
@@ -203,7 +202,6 @@ static void sync_memops_is_a_choice(void)
 	o.flags = 2;
 	FAILS(EINVAL, barcopy_cache_create(g, &o, &cache));
 	FAILS(EINVAL, barcopy_map_range(g, d, 8, 4, &cpu, &h[1]));
-	OK(gdr_close(g));
 }
 
 /* M2: the users of a region share its handle, so the copy options are the cache's. */
@@ -237,7 +235,6 @@ static void never_joined_beyond_the_limit(void)
 	barcopy_region_t r;
 	CUdeviceptr d;
 
-	start();
 	d = vmm_new(0, 2);
 	cache = cache_of(g, BARCOPY_CACHE_CHECK_TAG, CHUNK);
 	touch(cache, d);
@@ -246,7 +243,6 @@ static void never_joined_beyond_the_limit(void)
 	ck_assert(same_memory(r.handle, r.cpu_ptr, d + CHUNK - 8));
 	OK(barcopy_cache_put(cache, &r));
 	ck_assert_uint_eq(stats_of(cache).bytes_pinned, 2 * PAGE);
-	OK(gdr_close(g));
 }
 
 /* What a pin takes is known when it is there: what is beyond the limit then goes at once. */
@@ -255,7 +251,6 @@ static void rounded_beyond_the_limit(void)
 	barcopy_cache_t cache;
 	CUdeviceptr d;
 
-	start();
 	d = standin_alloc(8 * CHUNK);
 	cache = cache_of(g, BARCOPY_CACHE_CHECK_TAG, PAGE + PAGE / 2);
 	touch(cache, d + 8);
@@ -263,7 +258,6 @@ static void rounded_beyond_the_limit(void)
 	ck_assert_uint_eq(stats_of(cache).bytes_pinned, PAGE);
 	ck_assert_uint_eq(stats_of(cache).evictions, 1);
 	ck_assert(is_cached(cache, d + 8 * PAGE));
-	OK(gdr_close(g));
 }
 
 /* The CPU's own memory takes no BAR: nobody goes for it, nor does it go for want of BAR. */
@@ -273,7 +267,6 @@ static void host_memory(void)
 	uint64_t host;
 	CUdeviceptr d;
 
-	start();
 	d = vmm_new(0, 8);
 	host = (uintptr_t)standin_host_alloc(4 * CHUNK, 0);
 	cache = cache_of(g, BARCOPY_CACHE_NOTIFIED, 2 * CHUNK);
@@ -290,7 +283,6 @@ static void host_memory(void)
 		touch(cache, d + i * CHUNK);
 	ck_assert_uint_gt(stats_of(cache).evictions, 0);
 	ck_assert(is_cached(cache, host));
-	OK(gdr_close(g));
 }
 
 static void empty_range(void)
@@ -299,7 +291,6 @@ static void empty_range(void)
 	barcopy_region_t r;
 	CUdeviceptr d;
 
-	start();
 	d = vmm_new(0, 1);
 	for (int i = 0; i < 2; i++) {
 		cache = cache_of(g, i ? BARCOPY_CACHE_NOTIFIED : BARCOPY_CACHE_CHECK_TAG, 0);
@@ -308,7 +299,6 @@ static void empty_range(void)
 		FAILS(EINVAL, barcopy_cache_get(cache, d + 5, 0, &r));
 		OK(barcopy_cache_destroy(cache));
 	}
-	OK(gdr_close(g));
 }
 
 /* An entry takes no more users than can be counted. */
@@ -319,7 +309,6 @@ static void most_users(void)
 	barcopy_cache_t c;
 	CUdeviceptr d;
 
-	start();
 	d = vmm_new(0, 1);
 	c = cache_of(g, BARCOPY_CACHE_NOTIFIED, 0);
 	touch(c, d);
@@ -334,7 +323,6 @@ static void most_users(void)
 	atomic_fetch_sub(&e->state, GDRI_CACHE_FULL - 1);
 	ck_assert_int_eq(gdri_cache_unuse(cache, e), 0);
 	OK(barcopy_cache_destroy(c));
-	OK(gdr_close(g));
 }
 
 /* ---- the table of pages ------------------------------------------------------------------------------- */
@@ -377,7 +365,6 @@ static void pinned_beside_an_invalidation(void)
 	barcopy_cache_t cache;
 	CUdeviceptr d;
 
-	start();
 	cache = cache_of(g, BARCOPY_CACHE_NOTIFIED, 0);
 	d = vmm_new(0, 1);
 	atomic_fetch_add(&found(cache)->invalidating, 1);
@@ -393,7 +380,6 @@ static void pinned_beside_an_invalidation(void)
 	pthread_mutex_unlock(&found(cache)->lock);
 	FAILS(EINVAL, barcopy_cache_get(cache, d, 8, &(barcopy_region_t){ 0 }));
 	ck_assert_uint_eq(stats_of(cache).invalidations, 2);
-	OK(gdr_close(g));
 }
 
 static void swept_are_counted(void)
@@ -401,7 +387,6 @@ static void swept_are_counted(void)
 	barcopy_cache_t cache;
 	CUdeviceptr d;
 
-	start();
 	cache = cache_of(g, BARCOPY_CACHE_CHECK_TAG, 0);
 	for (int i = 0; i < 2; i++) {
 		d = vmm_new(0, 1);
@@ -412,7 +397,6 @@ static void swept_are_counted(void)
 	ck_assert_uint_eq(stats_of(cache).regions, 0);
 	ck_assert_uint_eq(stats_of(cache).invalidations, 2);
 	ck_assert_uint_eq(stats_of(cache).evictions, 0);
-	OK(gdr_close(g));
 }
 
 /* Memory for one context is not looked for in another's caches. */
@@ -425,7 +409,6 @@ static void another_contexts_caches(void)
 	uint64_t addr;
 	gdr_t other;
 
-	start();
 	other = open_any();
 	theirs = cache_of(other, BARCOPY_CACHE_CHECK_TAG, UINT64_MAX);
 	addr = standin_alloc(size);
@@ -438,7 +421,6 @@ static void another_contexts_caches(void)
 	OK(barcopy_mem_alloc(other, 0, 80 << 20, 0, &mem));
 	ck_assert_uint_eq(stats_of(theirs).regions, 0);
 	OK(gdr_close(other));
-	OK(gdr_close(g));
 }
 
 /*
@@ -450,7 +432,6 @@ static void next_look_has_gone(void)
 	CUdeviceptr d, other_memory;
 	barcopy_cache_t cache, other;
 
-	start();
 	d = vmm_new(0, 8);
 	cache = cache_of(g, BARCOPY_CACHE_NOTIFIED, 0);
 	other = cache_of(g, BARCOPY_CACHE_NOTIFIED, 0);
@@ -466,7 +447,6 @@ static void next_look_has_gone(void)
 	ck_assert_uint_eq(stats_of(other).regions, 1);
 	OK(barcopy_cache_destroy(cache));
 	OK(barcopy_cache_destroy(other));
-	OK(gdr_close(g));
 }
 
 static atomic_uint environment_reads;
@@ -528,7 +508,6 @@ static void put_after_the_end(void)
 	struct gdri_entry *e;
 	CUdeviceptr d;
 
-	start();
 	d = vmm_new(0, 2);
 	cache = cache_of(g, BARCOPY_CACHE_NOTIFIED, 0);
 	place = found(cache);
@@ -558,13 +537,11 @@ static void put_after_the_end(void)
 	OK(barcopy_cache_put(cache, &next));
 	ck_assert_uint_eq(pinned(), 0);
 	OK(barcopy_cache_destroy(cache));
-	OK(gdr_close(g));
 }
 
 /* A context's shared ranges end with it: the next one in its place makes its own. */
 static void ranges_of_the_next_context(void)
 {
-	start();
 	for (int i = 0; i < 3; i++) {
 		CUdeviceptr d = vmm_new(0, 1);
 		barcopy_cache_t cache[3];
@@ -588,7 +565,6 @@ static void ranges_of_the_next_context(void)
 		OK(gdr_close(g));
 		g = open_any();
 	}
-	OK(gdr_close(g));
 }
 
 static barcopy_cache_t trimmed;
@@ -609,7 +585,6 @@ static void ended_meanwhile(void)
 	char state = '?';
 	void *rc;
 
-	start();
 	trimmed = cache_of(g, BARCOPY_CACHE_NOTIFIED, 0);
 	cache = found(trimmed);
 	pthread_mutex_lock(&cache->ctx->lock);
@@ -633,6 +608,7 @@ static void ended_meanwhile(void)
 	ck_assert_int_eq((int)(intptr_t)rc, EINVAL);
 	(void)gdri_slot_publish(&cache->slot);
 	OK(gdr_close(g)); /* nothing holds it */
+	g = NULL;
 }
 
 #define DMABUF "GDRCOPY_BACKEND=dmabuf,host GDRSIM_DRIVER_VERSION=13030"
@@ -648,10 +624,11 @@ static const struct unit_test tests[] = {
 	{ "host memory", host_memory, "GDRSIM_BAR1_MIB=8" },
 	{ "an empty range", empty_range, DMABUF },
 	{ "most users", most_users, DMABUF },
-	{ "half entered", half_entered, "" },
+	{ "half entered", half_entered, "", .bare = true },
 	{ "pinned beside an invalidation", pinned_beside_an_invalidation, DMABUF },
 	{ "what is swept is counted", swept_are_counted, DMABUF },
-	{ "another context's caches", another_contexts_caches, "GDRSIM_NODE=absent GDRSIM_MEM_MIB=128" },
+	{ "another context's caches", another_contexts_caches,
+	  "GDRSIM_NODE=absent GDRSIM_MEM_MIB=128" },
 	{ "the next look has gone", next_look_has_gone, DMABUF },
 	{ "the environment is read by the open", environment_is_read_by_the_open, "" },
 	{ "a put after the end", put_after_the_end, DMABUF },
@@ -659,4 +636,4 @@ static const struct unit_test tests[] = {
 	{ "ended meanwhile", ended_meanwhile, DMABUF },
 };
 
-UNIT_MAIN("registration cache: edges", tests)
+UNIT_MAIN("registration cache: edges", tests, unit_before = start, unit_after = end)

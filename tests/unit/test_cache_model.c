@@ -224,8 +224,9 @@ static void one_operation(void)
 	check();
 }
 
-static void play(const struct rules *rules)
+static void play(void)
 {
+	const struct rules *rules = unit_arg;
 	barcopy_cache_options_t o = { .struct_size = sizeof(o),
 				      .validity = rules->validity,
 				      .max_bytes = rules->max_pages ? rules->max_pages * PAGE
@@ -268,26 +269,6 @@ static void play(const struct rules *rules)
 	for (unsigned int d = 0; d < w.gpus; d++)
 		ck_assert_uint_eq(bar_used((int)d), w.bar_before[d]);
 	OK(gdr_close(w.g));
-}
-
-static void by_tag(void)
-{
-	play(&(struct rules){ BARCOPY_CACHE_CHECK_TAG, 0, 0 });
-}
-
-static void by_notice(void)
-{
-	play(&(struct rules){ BARCOPY_CACHE_NOTIFIED, 0, 0 });
-}
-
-static void by_bytes(void)
-{
-	play(&(struct rules){ BARCOPY_CACHE_CHECK_TAG, 150, 0 });
-}
-
-static void by_count(void)
-{
-	play(&(struct rules){ BARCOPY_CACHE_NOTIFIED, 0, 7 });
 }
 
 /* ---- packed into a segment ---------------------------------------------------------------------------- */
@@ -452,13 +433,18 @@ static void growing(void)
 #define ON_RM	  "GDRSIM_NODE=absent "
 #define ON_NODE	  "GDRSIM_RM=absent "
 
+static const struct rules by_tag = { BARCOPY_CACHE_CHECK_TAG, 0, 0 },
+			  by_notice = { BARCOPY_CACHE_NOTIFIED, 0, 0 };
+
 static const struct unit_test tests[] = {
-	{ "by tag, dmabuf", by_tag, ON_DMABUF },
-	{ "by notice, rm", by_notice, ON_RM },
-	{ "by tag, two GPUs", by_tag, ON_RM "GDRSIM_DEVICES=2" },
-	{ "bytes of each GPU", by_bytes, ON_RM "GDRSIM_DEVICES=2" },
-	{ "count", by_count, ON_DMABUF "GDRSIM_DEVICES=2" },
-	{ "a small BAR", by_notice, ON_RM "GDRSIM_BAR1_MIB=16" },
+	{ "by tag, dmabuf", play, ON_DMABUF, &by_tag },
+	{ "by notice, rm", play, ON_RM, &by_notice },
+	{ "by tag, two GPUs", play, ON_RM "GDRSIM_DEVICES=2", &by_tag },
+	{ "bytes of each GPU", play, ON_RM "GDRSIM_DEVICES=2",
+	  &(struct rules){ BARCOPY_CACHE_CHECK_TAG, 150, 0 } },
+	{ "count", play, ON_DMABUF "GDRSIM_DEVICES=2",
+	  &(struct rules){ BARCOPY_CACHE_NOTIFIED, 0, 7 } },
+	{ "a small BAR", play, ON_RM "GDRSIM_BAR1_MIB=16", &by_notice },
 	{ "packed", packed, ON_RM "GDRSIM_BAR1_MIB=256" },
 	{ "growing", growing, ON_RM "GDRSIM_BAR1_MIB=256" },
 };

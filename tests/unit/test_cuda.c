@@ -58,7 +58,6 @@ static void device_memory(void)
 	CUdeviceptr p, a, b, pad, big;
 	CUcontext ctx;
 
-	standin_start();
 	ctx = standin_primary(0);
 	p = standin_alloc(100000);
 	for (uint64_t at = p; at < p + 100000; at += 33333)
@@ -92,7 +91,6 @@ static void vmm_and_pool_memory(void)
 	CUdeviceptr p;
 	CUcontext ctx;
 
-	standin_start();
 	standin_vmm_alloc(&v, 0, 3, STANDIN_GRANULE, true);
 	IS(v.ptr + v.chunk + 7, v.chunk, DEVICE, .base = v.ptr + v.chunk, .size = v.chunk);
 	standin_vmm_free(&v);
@@ -108,7 +106,6 @@ static void host_memory(void)
 	uint64_t at;
 	CUdeviceptr d;
 
-	standin_start();
 	cached = standin_host_alloc(1000, 0);
 	at = (uintptr_t)cached;
 	IS(at, 1, HOST, .base = at, .host_ptr = cached, .size = 1000);
@@ -140,7 +137,6 @@ static void host_memory_without_a_context(void)
 {
 	void *wc;
 
-	standin_start();
 	wc = standin_host_alloc(1000, CU_MEMHOSTALLOC_WRITECOMBINED);
 	ck_assert_ptr_null(unit_threads(1, write_combined_here, wc, 0));
 }
@@ -151,7 +147,6 @@ static void memory_that_is_none(void)
 	CUdeviceptr p;
 	int local;
 
-	standin_start();
 	IS((uintptr_t)heap, 64, UNKNOWN);
 	ck_assert_ptr_nonnull(strstr(describe((uintptr_t)heap, 64).note, "pageable"));
 	IS((uintptr_t)&local, 4, UNKNOWN);
@@ -280,7 +275,6 @@ static void pci_addresses(void)
 {
 	struct gdri_pci_address a, b;
 
-	standin_start();
 	OK(gdri_cuda_load());
 	OK(gdri_cuda_pci_address(0, &a));
 	OK(gdri_cuda_pci_address(1, &b));
@@ -342,7 +336,6 @@ static void sync_memops_is_set(void)
 	struct standin_vmm v;
 	CUdeviceptr p, q;
 
-	standin_start();
 	p = standin_alloc(1 << 20);
 	q = standin_alloc(1 << 20);
 	standin_vmm_alloc(&v, 0, 1, STANDIN_GRANULE, true);
@@ -428,7 +421,6 @@ static void context_as_found(void)
 	CUcontext created, primary[2];
 	struct scene s;
 
-	standin_start();
 	standin_vmm_alloc(&s.v, 0, 2, STANDIN_GRANULE, true);
 	for (int i = 0; i < 2; i++)
 		primary[i] = standin_primary(i);
@@ -461,7 +453,6 @@ static void context_as_found_on_failure(void)
 	char spec[128];
 	bool in_force;
 
-	standin_start();
 	standin_vmm_alloc(&s.v, 0, 2, STANDIN_GRANULE, true);
 	for (size_t i = 0; i < COUNT(calls); i++)
 		for (int n = 1; n < 4; n++) {
@@ -501,7 +492,6 @@ static void exports(void)
 	size_t size = 7;
 	int fd = -7;
 
-	standin_start();
 	OK(gdri_cuda_load());
 	bytes = standin_device_bytes(0);
 	standin_vmm_alloc(&v, 0, 3, 2 * STANDIN_GRANULE, true);
@@ -546,20 +536,20 @@ static const struct unit_test tests[] = {
 	{ "host memory by either address", host_memory, "" },
 	{ "host memory, thread without a context", host_memory_without_a_context, "" },
 	{ "memory that is none (L17)", memory_that_is_none, "" },
-	{ "CUDA not initialised", not_initialised, "" },
-	{ "no libcuda", no_libcuda, "" },
-	{ "only libcuda.so.1 (L11)", only_the_run_time_name, "" },
-	{ "calls that a driver must have", needed_calls, "" },
-	{ "driver without dma-buf export", without_dmabuf, "" },
-	{ "driver without VMM export", without_vmm, "" },
-	{ "driver without capture modes", without_capture_mode, "" },
+	{ "CUDA not initialised", not_initialised, "", .bare = true },
+	{ "no libcuda", no_libcuda, "", .bare = true },
+	{ "only libcuda.so.1 (L11)", only_the_run_time_name, "", .bare = true },
+	{ "calls that a driver must have", needed_calls, "", .bare = true },
+	{ "driver without dma-buf export", without_dmabuf, "", .bare = true },
+	{ "driver without VMM export", without_vmm, "", .bare = true },
+	{ "driver without capture modes", without_capture_mode, "", .bare = true },
 	{ "PCI addresses", pci_addresses, "GDRSIM_DEVICES=2" },
-	{ "results as errno", results_as_errno, "" },
+	{ "results as errno", results_as_errno, "", .bare = true },
 	{ "SYNC_MEMOPS", sync_memops_is_set, "" },
 	{ "contexts as found (L10)", context_as_found, "GDRSIM_DEVICES=2" },
 	{ "contexts as found after failures", context_as_found_on_failure, "GDRSIM_DEVICES=2" },
 	{ "exports of chunks", exports, "" },
-	{ "loading from many threads", load_from_many_threads, "" },
+	{ "loading from many threads", load_from_many_threads, "", .bare = true },
 };
 
-UNIT_MAIN("cuda", tests)
+UNIT_MAIN("cuda", tests, unit_before = standin_start)

@@ -28,6 +28,12 @@ static void start(void)
 	standin_vmm_alloc(&v, 0, 3, STANDIN_GRANULE, true);
 }
 
+static void end(void)
+{
+	if (g)
+		OK(gdr_close(g));
+}
+
 static void has(const char *part)
 {
 	ck_assert_msg(strstr(barcopy_last_error(), part), "\"%s\" is not in \"%s\"", part,
@@ -105,7 +111,6 @@ static void any_address(void)
 {
 	CUdeviceptr small[4], big;
 
-	start();
 	for (size_t i = 0; i < COUNT(small); i++)
 		small[i] = standin_alloc(700);
 	for (size_t i = 0; i < COUNT(small); i++)
@@ -116,7 +121,6 @@ static void any_address(void)
 	unaligned(v.ptr + 12345, 1);
 	/* L16: over three chunks. */
 	unaligned(v.ptr + v.chunk - 300, v.chunk + 70000);
-	OK(gdr_close(g));
 }
 
 static void map_types(void)
@@ -124,14 +128,12 @@ static void map_types(void)
 	gdr_mh_t h;
 	void *map = &map;
 
-	start();
 	OK(gdr_pin_buffer_v2(g, v.ptr, 65536, 0, &h));
 	FAILS(ENOTSUP, gdr_map_v2(g, h, &map, 65536, GDR_MAP_FLAG_REQ_CACHE_MAPPING));
 	has("Caching");
 	FAILS(ENOTSUP, gdr_map_v2(g, h, &map, 65536, GDR_MAP_FLAG_REQ_DEVICE_MAPPING));
 	ck_assert_ptr_eq(map, &map);
 	OK(gdr_map_v2(g, h, &map, 65536, GDR_MAP_FLAG_REQ_WC_MAPPING));
-	OK(gdr_close(g));
 }
 
 static void handle_attributes(void)
@@ -139,7 +141,6 @@ static void handle_attributes(void)
 	gdr_mh_t h;
 	int flag = 7;
 
-	start();
 	OK(gdr_pin_buffer_v2(g, standin_alloc(100), 100, 0, &h));
 	HANDLE_HAS(g, h, BACKEND, BARCOPY_BACKEND_DMABUF);
 	HANDLE_HAS(g, h, DEVICE, 0);
@@ -148,7 +149,6 @@ static void handle_attributes(void)
 	HANDLE_HAS(g, h, MAPPING_TYPE, GDR_MAPPING_TYPE_WC);
 	OK(gdr_get_callback_flag(g, h, &flag));
 	ck_assert_int_eq(flag, 0);
-	OK(gdr_close(g));
 }
 
 /* What a failing system call at the pin leaves behind: nothing, and no handle. */
@@ -177,7 +177,6 @@ static void pin_error_paths(void)
 {
 	gdr_mh_t h;
 
-	start();
 	pin_fails("mmap", 1, ENOMEM, ENOMEM, "address space");
 	pin_fails("mmap", 1, ENODEV, ENOTSUP, "refuses mmap");
 	pin_fails("mmap", 1, 524, ENOTSUP, "ENOTSUPP");
@@ -187,7 +186,6 @@ static void pin_error_paths(void)
 	pin_fails("syscall", 1, EFAULT, ENOTSUP, "whole range");
 	pin_fails("syscall", 2, EFAULT, ENOTSUP, "whole range");
 	OK(gdr_pin_buffer_v2(g, v.ptr, v.chunk, 0, &h));
-	OK(gdr_close(g));
 }
 
 /* L16: the buffer is smaller than the range: only its first part would be mapped. */
@@ -196,7 +194,6 @@ static void short_buffer(void)
 	struct resources before, after;
 	gdr_mh_t h = { 77 };
 
-	start();
 	resources_look(&before);
 	wrap_reset();
 	wrap_lseek_size(v.chunk - 4096);
@@ -211,7 +208,6 @@ static void short_buffer(void)
 	wrap_fail("lseek", 0, ESPIPE); /* a buffer that cannot tell */
 	OK(gdr_pin_buffer_v2(g, v.ptr, v.chunk, 0, &h));
 	wrap_reset();
-	OK(gdr_close(g));
 }
 
 static void cuda_refuses(void)
@@ -228,7 +224,6 @@ static void cuda_refuses(void)
 	struct resources before, after;
 	gdr_mh_t h = { 77 };
 
-	start();
 	resources_look(&before);
 	for (size_t i = 0; i < COUNT(table); i++) {
 		cuda_hooks.set_fail(table[i].fail);
@@ -242,7 +237,6 @@ static void cuda_refuses(void)
 	ck_assert_uint_eq(h.h, 77);
 	resources_look(&after);
 	ck_assert_ptr_null(resources_differ(&before, &after));
-	OK(gdr_close(g));
 }
 
 static void map_error_paths(void)
@@ -251,7 +245,6 @@ static void map_error_paths(void)
 	void *map = &map;
 	gdr_mh_t h;
 
-	start();
 	OK(gdr_pin_buffer_v2(g, v.ptr, v.size, 0, &h));
 	resources_look(&before);
 	wrap_reset();
@@ -269,7 +262,6 @@ static void map_error_paths(void)
 	OK(gdr_unmap(g, h, map, v.size));
 	resources_look(&after);
 	ck_assert_ptr_null(resources_differ(&before, &after));
-	OK(gdr_close(g));
 }
 
 /* L6: nothing is unmapped that was never mapped. */
@@ -278,7 +270,6 @@ static void no_unmap_of_nothing(void)
 	gdr_mh_t h;
 	void *map;
 
-	start();
 	wrap_reset();
 	wrap_fail("mmap", 0, ENOMEM);
 	FAILS(ENOMEM, gdr_pin_buffer_v2(g, v.ptr, 4096, 0, &h));
@@ -291,7 +282,6 @@ static void no_unmap_of_nothing(void)
 	OK(gdr_unpin_buffer(g, h));
 	ck_assert_uint_eq(wrap_calls("munmap"), 0);
 	wrap_reset();
-	OK(gdr_close(g));
 }
 
 static void unmap_fails(void)
@@ -299,7 +289,6 @@ static void unmap_fails(void)
 	gdr_mh_t h;
 	void *map;
 
-	start();
 	OK(gdr_pin_buffer_v2(g, v.ptr, 4096, 0, &h));
 	OK(gdr_map(g, h, &map, 4096));
 	wrap_reset();
@@ -309,11 +298,10 @@ static void unmap_fails(void)
 	wrap_reset();
 	/* The handle is still there to be unpinned. */
 	OK(gdr_unpin_buffer(g, h));
-	OK(gdr_close(g));
 }
 
 static const struct unit_test tests[] = {
-	{ "the driver's version decides", version_gate, "" },
+	{ "the driver's version decides", version_gate, "", .bare = true },
 	{ "any address and size (L9, L16)", any_address, "" },
 	{ "types of mapping", map_types, "" },
 	{ "attributes of a handle", handle_attributes, "" },
@@ -325,4 +313,4 @@ static const struct unit_test tests[] = {
 	{ "munmap fails", unmap_fails, "" },
 };
 
-UNIT_MAIN("dmabuf", tests)
+UNIT_MAIN("dmabuf", tests, unit_before = start, unit_after = end)

@@ -23,6 +23,12 @@ static void start(void)
 	ck_assert_msg(g != NULL, "%s", barcopy_last_error());
 }
 
+static void end(void)
+{
+	if (g)
+		OK(gdr_close(g));
+}
+
 static gdr_mh_t pinned(uint64_t addr, size_t size)
 {
 	gdr_mh_t h;
@@ -80,7 +86,6 @@ static void bounds(void)
 	char *a, *b, *c, *wc;
 	CUdeviceptr d;
 
-	start();
 	a = standin_host_alloc(700, 0);
 	b = standin_host_alloc(700, 0);
 	c = standin_host_alloc(3, 0);
@@ -92,19 +97,18 @@ static void bounds(void)
 	CU(cuda.cuMemHostGetDevicePointer_v2(&d, wc, 0));
 	check_bounds((uintptr_t)wc, wc, 900, GDR_MAPPING_TYPE_WC);
 	check_bounds(d, wc, 900, GDR_MAPPING_TYPE_WC);
-	OK(gdr_close(g));
 }
 
 static void registered(void)
 {
 	char *mine = malloc(9000);
 
-	start();
 	CU(cuda.cuMemHostRegister_v2(mine + 8, 3000, 0));
 	check_bounds((uintptr_t)mine + 8, mine + 8, 3000, GDR_MAPPING_TYPE_CACHING);
 	cuda.cuMemHostUnregister(mine + 8);
 	OK(gdr_close(g));
 	free(mine);
+	g = NULL;
 }
 
 static void types(void)
@@ -112,13 +116,11 @@ static void types(void)
 	void *map = &map;
 	gdr_mh_t h;
 
-	start();
 	h = pinned((uintptr_t)standin_host_alloc(64, 0), 64);
 	FAILS(ENOTSUP, gdr_map_v2(g, h, &map, 64, GDR_MAP_FLAG_REQ_WC_MAPPING));
 	ck_assert_ptr_eq(map, &map);
 	OK(gdr_map_v2(g, h, &map, 64, GDR_MAP_FLAG_REQ_CACHE_MAPPING));
 	FAILS(EAGAIN, gdr_map(g, h, &map, 64));
-	OK(gdr_close(g));
 }
 
 /* A range that only begins, or only ends, in the allocation is served; copies stay inside. */
@@ -129,7 +131,6 @@ static void overlapping_ranges(void)
 	gdr_mh_t h;
 	void *map;
 
-	start();
 	a = standin_host_alloc(40000, 0);
 	h = pinned((uintptr_t)a + 39999, 30000);
 	OK(gdr_get_info(g, h, &info));
@@ -137,7 +138,6 @@ static void overlapping_ranges(void)
 	a = (char *)map + ((uintptr_t)a - info.va);
 	OK(gdr_copy_to_mapping(h, a + 39999, &byte, 1));
 	FAILS(EINVAL, gdr_copy_to_mapping(h, a + 40000, &byte, 1));
-	OK(gdr_close(g));
 }
 
 /* CUDA does not tell the allocation's place: it is not guessed. */
@@ -146,7 +146,6 @@ static void place_unknown(void)
 	gdr_mh_t h = { 77 };
 	void *a;
 
-	start();
 	a = standin_host_alloc(64, 0);
 	cuda_hooks.set_fail("cuPointerGetAttribute:*=1,cuMemGetAddressRange:*=1");
 	FAILS_WITH(ENOTSUP, "where this allocation lies",
@@ -156,7 +155,6 @@ static void place_unknown(void)
 	cuda_hooks.set_fail("cuPointerGetAttribute:1=1"); /* before CUDA 10.2 */
 	OK(gdr_pin_buffer_v2(g, (uintptr_t)a, 64, 0, &h));
 	cuda_hooks.set_fail(NULL);
-	OK(gdr_close(g));
 }
 
 struct family {
@@ -192,7 +190,6 @@ static void forked_child(void)
 	void *map;
 	char *a;
 
-	start();
 	a = standin_host_alloc(4096, 0);
 	f.h = pinned((uintptr_t)a, 4096);
 	OK(gdr_map(g, f.h, &map, 4096));
@@ -201,15 +198,15 @@ static void forked_child(void)
 	ck_assert_int_eq(unit_in_child(child_copies, &f), 0);
 	OK(gdr_copy_from_mapping(f.h, &value, a, 8));
 	ck_assert_uint_eq(value, 42);
-	OK(gdr_close(g));
 }
 
 /*
  * An integrated GPU: host memory by host and by device pointer, each as it was allocated (GPUDirect
  * RDMA guide, 13.4.1 and 13.4.3), small ones beside each other in one page.
  */
-static void check_integrated(bool own_address)
+static void integrated(void)
 {
+	bool own_address = getenv("GDRSIM_HOST_POINTER") != NULL;
 	static const struct {
 		size_t size;
 		unsigned int flags;
@@ -224,7 +221,6 @@ static void check_integrated(bool own_address)
 	char *mine = malloc(5000);
 	CUdeviceptr d;
 
-	start();
 	for (size_t i = 0; i < COUNT(kinds); i++) {
 		char *a = standin_host_alloc(kinds[i].size, kinds[i].flags);
 
@@ -238,18 +234,7 @@ static void check_integrated(bool own_address)
 	check_bounds((uintptr_t)mine + 8, mine + 8, 3000, GDR_MAPPING_TYPE_CACHING);
 	check_bounds(d, mine + 8, 3000, GDR_MAPPING_TYPE_CACHING);
 	cuda.cuMemHostUnregister(mine + 8);
-	OK(gdr_close(g));
 	free(mine);
-}
-
-static void integrated_uva(void)
-{
-	check_integrated(false);
-}
-
-static void integrated_own_address(void)
-{
-	check_integrated(true);
 }
 
 /* Memory of cudaMalloc there: the text says what to allocate instead. */
@@ -257,7 +242,6 @@ static void integrated_device_memory(void)
 {
 	gdr_mh_t h = { 77 };
 
-	start();
 	FAILS_WITH(ENOTSUP, "GPU 0 is integrated",
 		   gdr_pin_buffer_v2(g, standin_alloc(65536), 65536, 0, &h));
 	SAYS("cudaHostAlloc");
@@ -265,7 +249,6 @@ static void integrated_device_memory(void)
 	ck_assert_uint_eq(h.h, 77);
 	/* Programs that may have cudaMalloc memory only switch themselves off. */
 	ck_assert_ptr_null(gdr_open());
-	OK(gdr_close(g));
 }
 
 /* On a GPU with memory of its own the advice would be wrong. */
@@ -273,10 +256,8 @@ static void discrete_device_memory(void)
 {
 	gdr_mh_t h;
 
-	start();
 	FAILS(ENOTSUP, gdr_pin_buffer_v2(g, standin_alloc(65536), 65536, 0, &h));
 	ck_assert_ptr_null(strstr(barcopy_last_error(), "integrated"));
-	OK(gdr_close(g));
 }
 
 static const struct unit_test tests[] = {
@@ -286,11 +267,11 @@ static const struct unit_test tests[] = {
 	{ "ranges that overlap the allocation", overlapping_ranges, "" },
 	{ "a place that is not known", place_unknown, "" },
 	{ "a forked child may not copy (L15)", forked_child, "" },
-	{ "integrated GPU, one address", integrated_uva, "GDRSIM_INTEGRATED=1 GDRSIM_WC_SAME=1" },
-	{ "integrated GPU, two addresses", integrated_own_address,
+	{ "integrated GPU, one address", integrated, "GDRSIM_INTEGRATED=1 GDRSIM_WC_SAME=1" },
+	{ "integrated GPU, two addresses", integrated,
 	  "GDRSIM_INTEGRATED=1 GDRSIM_HOST_POINTER=0" },
 	{ "integrated GPU, memory of cudaMalloc", integrated_device_memory, "GDRSIM_INTEGRATED=1" },
 	{ "discrete GPU, memory of cudaMalloc", discrete_device_memory, "GDRSIM_RM=absent" },
 };
 
-UNIT_MAIN("host", tests)
+UNIT_MAIN("host", tests, unit_before = start, unit_after = end)

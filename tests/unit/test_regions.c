@@ -32,6 +32,12 @@ static void start(void)
 	ck_assert_msg(g != NULL, "%s", barcopy_last_error());
 }
 
+static void end(void)
+{
+	if (g)
+		OK(gdr_close(g));
+}
+
 /* ---- buffers that share a page -------------------------------------------------------------- */
 
 enum way { BY_RANGE, BY_TAG, BY_NOTICE, WAYS };
@@ -177,19 +183,17 @@ static void all_orders(size_t size, bool host)
 
 static void device_buffers(void)
 {
-	start();
 	all_orders(4096, false);
 	all_orders(30000, false); /* the third reaches into the next page */
 	OK(gdr_close(g));
 	ck_assert_uint_eq(standin_device_bytes(0), 0);
+	g = NULL;
 }
 
 static void host_buffers(void)
 {
-	start();
 	all_orders(4096, true);
 	all_orders(30000, true);
-	OK(gdr_close(g));
 }
 
 /* A range that begins before the buffer, as of a client that rounds down: SYNC_MEMOPS of both. */
@@ -199,7 +203,6 @@ static void plain_pin_of_two(void)
 	unsigned int real = 9;
 	gdr_mh_t h;
 
-	start();
 	a = standin_alloc(4096);
 	b = standin_alloc(4096);
 	OK(gdr_pin_buffer_v2(g, a, b + 4096 - a, 0, &h));
@@ -207,7 +210,6 @@ static void plain_pin_of_two(void)
 	CU(cuda.cuPointerGetAttribute(&real, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, b));
 	ck_assert_uint_eq(told, 1);
 	ck_assert_uint_eq(real, 1);
-	OK(gdr_close(g));
 }
 
 struct worker {
@@ -239,27 +241,15 @@ static void *allocate_and_use(void *arg)
 	return NULL;
 }
 
-static void two_threads_of(bool host)
+static void two_threads(void)
 {
-	start();
 	for (enum way way = 0; way < WAYS; way++) {
-		struct worker w = { way, cache_for(way, 0), host };
+		struct worker w = { way, cache_for(way, 0), unit_arg != NULL };
 
 		unit_threads(2, allocate_and_use, &w, 0);
 		if (w.cache)
 			OK(barcopy_cache_destroy(w.cache));
 	}
-	OK(gdr_close(g));
-}
-
-static void two_threads(void)
-{
-	two_threads_of(false);
-}
-
-static void two_threads_host(void)
-{
-	two_threads_of(true);
 }
 
 /* ---- freed memory --------------------------------------------------------------------------- */
@@ -328,12 +318,10 @@ static void never_more_than_the_limit(void)
 {
 	barcopy_cache_t cache;
 
-	start();
 	OK(barcopy_cache_create(g, NULL, &cache));
 	churn(cache, false);
 	churn(cache, true);
 	OK(barcopy_cache_destroy(cache));
-	OK(gdr_close(g));
 }
 
 /* One allocation that is larger than the limit is not kept. */
@@ -343,14 +331,12 @@ static void larger_than_the_limit(void)
 	barcopy_region_t r;
 	uint64_t addr;
 
-	start();
 	OK(barcopy_cache_create(g, NULL, &cache));
 	addr = standin_alloc(96 * MIB);
 	get_most(cache, addr, 96 * MIB, &r);
 	OK(barcopy_cache_put(cache, &r));
 	CU(cuda.cuMemFree_v2(addr));
 	check_held(0);
-	OK(gdr_close(g));
 }
 
 static uint64_t regions(barcopy_cache_t cache)
@@ -375,7 +361,6 @@ static void trim(void)
 	barcopy_region_t held;
 	uint64_t addr[6];
 
-	start();
 	cache = cache_for(BY_NOTICE, UINT64_MAX);
 	for (int i = 0; i < 6; i++) {
 		addr[i] = standin_alloc(2 * MIB);
@@ -403,7 +388,6 @@ static void trim(void)
 	OK(barcopy_cache_destroy(cache));
 	FAILS(EINVAL, barcopy_cache_trim(cache, 0));
 	FAILS(EINVAL, barcopy_cache_trim(NULL, 0));
-	OK(gdr_close(g));
 }
 
 /* Our own allocation takes the memory that caches hold of what was freed. */
@@ -414,7 +398,6 @@ static void allocation_finds_freed_memory(void)
 	barcopy_mem_t mem;
 	uint64_t addr;
 
-	start();
 	cache = cache_for(BY_TAG, UINT64_MAX);
 	addr = standin_alloc(96 * MIB);
 	get_most(cache, addr, 96 * MIB, &r);
@@ -422,7 +405,6 @@ static void allocation_finds_freed_memory(void)
 	CU(cuda.cuMemFree_v2(addr));
 	OK(barcopy_mem_alloc(g, 0, 80 * MIB, 0, &mem));
 	OK(barcopy_mem_free(g, &mem));
-	OK(gdr_close(g));
 }
 
 /* ---- what CUDA does not know; contexts; the end --------------------------------------------- */
@@ -438,7 +420,6 @@ static void pageable_memory(void)
 	gdr_mh_t h;
 	void *cpu;
 
-	start();
 	cache = cache_for(BY_TAG, 0);
 	before = cuda_hooks.calls("cuPointerGetAttributes");
 	FAILS(EINVAL, barcopy_map_range(g, (uintptr_t)memory, size, 0, &cpu, &h));
@@ -446,6 +427,7 @@ static void pageable_memory(void)
 	ck_assert_uint_lt(cuda_hooks.calls("cuPointerGetAttributes") - before, 3000);
 	OK(gdr_close(g));
 	free(memory);
+	g = NULL;
 }
 
 static void *pin_without_context(void *arg)
@@ -545,7 +527,6 @@ static void *hit(void *arg)
 /* gdr_close() beside hits and puts: they find what was there or nothing, never freed memory. */
 static void close_beside_hits(void)
 {
-	start();
 	hit_memory = standin_alloc(MIB);
 	for (int i = 0; i < (unit_quick() ? 60 : 400); i++) {
 		if (i)
@@ -559,6 +540,7 @@ static void close_beside_hits(void)
 	atomic_store(&stop, true);
 	ck_assert_ptr_null(unit_join());
 	CU(cuda.cuMemFree_v2(hit_memory));
+	g = NULL;
 }
 
 static barcopy_region_t last_region;
@@ -576,7 +558,6 @@ static void close_beside_last_put(void)
 	barcopy_copy_options_t o = { .struct_size = sizeof(o), .engine_read_min = 4096 };
 	uint64_t addr;
 
-	start();
 	addr = standin_alloc(4 * MIB);
 	pthread_barrier_init(&both, NULL, 2);
 	for (int i = 0; i < 200; i++) {
@@ -602,6 +583,7 @@ static void close_beside_last_put(void)
 		ck_assert_uint_ne(h[0].h & 0xffffffff, h[1].h & 0xffffffff);
 		OK(gdr_close(g));
 	}
+	g = NULL;
 }
 
 /*
@@ -615,7 +597,6 @@ static void entry_of_another_cache(void)
 	struct gdri_entry *e;
 	uint64_t addr;
 
-	start();
 	addr = standin_alloc(2 * MIB);
 	for (int i = 0; i < 2; i++)
 		c[i] = cache_for(BY_NOTICE, 0);
@@ -630,7 +611,6 @@ static void entry_of_another_cache(void)
 	gdri_pages_erase(&one->pages, addr, addr + 2 * MIB, e);
 	ck_assert_uint_eq(regions(c[1]), 1);
 	OK(barcopy_cache_destroy(c[1])); /* not in use */
-	OK(gdr_close(g));
 }
 
 #define ON_DMABUF   "GDRSIM_NODE=absent GDRSIM_RM=absent GDRSIM_DRIVER_VERSION=13030"
@@ -652,19 +632,20 @@ static const struct unit_test tests[] = {
 	ON_EACH("a pin of two buffers", plain_pin_of_two, ""),
 	{ "host buffers in one page", host_buffers, "" },
 	{ "host buffers in one page, integrated GPU", host_buffers, "GDRSIM_INTEGRATED=1" },
-	{ "host buffers, two threads", two_threads_host, "" },
+	{ "host buffers, two threads", two_threads, "", "host" },
 	ON_EACH("freed memory", never_more_than_the_limit, SMALL),
 	ON_EACH("a large allocation", larger_than_the_limit, SMALL),
 	ON_EACH("trim", trim, ""),
 	ON_EACH("an allocation finds freed memory", allocation_finds_freed_memory, SMALL),
 	ON_EACH("pageable memory", pageable_memory, ""),
-	{ "the primary context, dmabuf", primary_context_once, ON_DMABUF },
-	{ "the primary context, rm", primary_context_once, ON_RM },
-	{ "no primary context, rm", no_primary_context, ON_RM },
+	{ "the primary context, dmabuf", primary_context_once, ON_DMABUF, .bare = true },
+	{ "the primary context, rm", primary_context_once, ON_RM, .bare = true },
+	{ "no primary context, rm", no_primary_context, ON_RM, .bare = true },
 	{ "an entry of another cache", entry_of_another_cache, ON_DMABUF },
 	{ "closed beside the last put, gdrdrv", close_beside_last_put, ON_NODE },
 	{ "closed beside hits, dmabuf", close_beside_hits, ON_DMABUF },
 	{ "closed beside hits, gdrdrv", close_beside_hits, ON_NODE },
 };
 
-UNIT_MAIN("regions", tests, test_preload(argv, "libgdrdrv_node.so"))
+UNIT_MAIN("regions", tests, test_preload(argv, "libgdrdrv_node.so"), unit_before = start,
+	  unit_after = end)

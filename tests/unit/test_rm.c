@@ -16,7 +16,6 @@ static void plain(void)
 	static const size_t sizes[] = { 4 * KIB, 100000, 8 * MIB, 4, 64 * KIB };
 	CUdeviceptr p[COUNT(sizes)];
 
-	rm_begin();
 	for (size_t i = 0; i < COUNT(sizes); i++)
 		p[i] = standin_alloc(sizes[i]);
 	for (size_t i = 0; i < COUNT(sizes); i++)
@@ -24,7 +23,6 @@ static void plain(void)
 	rm_whole_life("a part", p[2] + 3 * MIB, 64 * KIB);
 	rm_whole_life("a part at odd places", p[2] + 3 * MIB + 12345, 70001);
 	rm_whole_life("its last byte", p[2] + 8 * MIB - 1, 1);
-	rm_end(1);
 }
 
 static void several_objects(void)
@@ -42,7 +40,6 @@ static void several_objects(void)
 
 static void vmm(void)
 {
-	rm_begin();
 	for (int exportable = 0; exportable < 2; exportable++) {
 		CUdeviceptr one = standin_chunks(0, 0, 1, 4 * MIB, exportable);
 		CUdeviceptr some = standin_chunks(0, 0, 5, 2 * MIB, exportable);
@@ -52,7 +49,6 @@ static void vmm(void)
 		rm_whole_life("VMM, five chunks", some, 10 * MIB);
 		rm_whole_life("VMM, inside to inside", some + 2 * MIB - 5000, 4 * MIB + 9000);
 	}
-	rm_end(1);
 }
 
 /* More objects than one call of libcuda's tells of. */
@@ -60,7 +56,6 @@ static void several_calls(void)
 {
 	CUdeviceptr p;
 
-	rm_begin();
 	p = standin_chunks(0, 0, 140, 2 * MIB, false);
 	rm_whole_life("VMM, 140 chunks", p, 280 * MIB);
 	rm_sim.faults(NULL);
@@ -73,7 +68,6 @@ static void several_calls(void)
 	ck_assert_uint_eq(rm_sim.calls("EXPORT_TO_DMABUF_FD"), 2 * 3);
 	setenv("GDRSIM_RM_EXPORT_MAX", "1", 1);
 	rm_whole_life("VMM, one object a call", p + MIB + 1, 15 * MIB);
-	rm_end(1);
 }
 
 /* ---- pools: where libcuda names wrong sizes ------------------------------------------------------------- */
@@ -101,7 +95,6 @@ static void pools(void)
 {
 	CUdeviceptr small[3], one, two, three;
 
-	rm_begin();
 	for (int i = 0; i < 3; i++)
 		small[i] = rm_pool_alloc(100000);
 	one = rm_pool_alloc(MIB);
@@ -119,7 +112,6 @@ static void pools(void)
 	rm_whole_life("across its three objects", three + 5 * MIB + 1, 70 * MIB);
 	pool_parts(two, 40 * MIB);
 	pool_parts(three, 90 * MIB);
-	rm_end(1);
 }
 
 /* The second look takes no more than the part: neither BAR1 nor objects of the front. */
@@ -129,7 +121,6 @@ static void pool_takes_no_more(void)
 	struct rm_use u;
 	CUdeviceptr p;
 
-	rm_begin();
 	p = rm_pool_alloc(90 * MIB);
 	OK(rm_use_open(&u, p + 70 * MIB, 64 * KIB, 0));
 	rm_sim.counts(&c);
@@ -138,7 +129,6 @@ static void pool_takes_no_more(void)
 	ck_assert_uint_eq(rm_sim.bar1_used(0), 64 * KIB);
 	rm_look("64 KiB of 90 MiB", &u);
 	rm_use_close(&u);
-	rm_end(1);
 }
 
 /* ---- what the map is -------------------------------------------------------------------------------------- */
@@ -148,7 +138,6 @@ static void bar1(void)
 	struct rm_use u[3];
 	CUdeviceptr p;
 
-	rm_begin();
 	p = standin_alloc(8 * MIB);
 	OK(gdr_pin_buffer_v2(rm_g, p, 8 * MIB, 0, &u[0].h));
 	ck_assert_uint_eq(rm_sim.bar1_used(0),
@@ -165,7 +154,6 @@ static void bar1(void)
 	for (int i = 0; i < 3; i++)
 		rm_use_close(&u[i]);
 	ck_assert_uint_eq(rm_sim.bar1_used(0), 0);
-	rm_end(1);
 }
 
 /* Of a pin a part may be mapped, again and again. */
@@ -176,7 +164,6 @@ static void parts_of_a_pin(void)
 	gdr_mh_t h;
 	void *map;
 
-	rm_begin();
 	p = standin_chunks(0, 0, 3, 2 * MIB, false);
 	OK(gdr_pin_buffer_v2(rm_g, p, 6 * MIB, 0, &h));
 	for (size_t i = 0; i < COUNT(lengths); i++) {
@@ -193,7 +180,6 @@ static void parts_of_a_pin(void)
 		OK(gdr_unmap(rm_g, h, map, lengths[i]));
 	}
 	OK(gdr_unpin_buffer(rm_g, h));
-	rm_end(1);
 }
 
 static void read_only(void)
@@ -203,7 +189,6 @@ static void read_only(void)
 	gdr_mh_t h;
 	void *map, *page;
 
-	rm_begin();
 	p = standin_alloc(MIB);
 	rm_pattern(a, RM_LOOK, 5);
 	CU(cuda.cuMemcpyHtoD_v2(p + 70000, a, RM_LOOK));
@@ -222,7 +207,6 @@ static void read_only(void)
 	OK(barcopy_map_range(rm_g, p + 70000, RM_LOOK, 0, &map, &h));
 	ck_assert(!strncmp(maps_at(map), "rw-s", 4));
 	OK(barcopy_unmap_range(rm_g, h));
-	rm_end(1);
 }
 
 /* Closed with everything still pinned and mapped. */
@@ -231,21 +215,19 @@ static void closed_as_it_is(void)
 	struct rm_use u[4];
 	CUdeviceptr p, v;
 
-	rm_begin();
 	p = standin_alloc(4 * MIB);
 	v = standin_chunks(0, 0, 4, 2 * MIB, true);
 	OK(rm_use_open(&u[0], p, 4 * MIB, 0));
 	OK(rm_use_open(&u[1], v, 8 * MIB, 0));
 	OK(rm_use_open(&u[2], v + MIB, MIB + 1, 0));
 	OK(gdr_pin_buffer_v2(rm_g, v, 8 * MIB, 0, &u[3].h));
-	rm_end(1);
 }
 
 #define DRIVER(version) "GDRSIM_RM_DRIVER=" version
 
 static const struct unit_test tests[] = {
 	{ "cuMemAlloc", plain, "" },
-	{ "cuMemAlloc of several objects", several_objects, "" },
+	{ "cuMemAlloc of several objects", several_objects, "", .bare = true },
 	{ "cuMemCreate", vmm, "" },
 	{ "several export calls", several_calls, "" },
 	{ "pools", pools, "" },
@@ -269,4 +251,4 @@ static const struct unit_test tests[] = {
 	{ "closed as it is", closed_as_it_is, "" },
 };
 
-UNIT_MAIN("rm", tests, rm_start(argv))
+UNIT_MAIN("rm", tests, rm_start(argv), unit_before = rm_begin, unit_after = rm_end_one)

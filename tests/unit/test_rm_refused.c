@@ -9,33 +9,14 @@
 
 /* ---- exportable memory alone --------------------------------------------------------------------------- */
 
-static void unknown_layout(void)
-{
-	rm_exportable_alone("this driver's export of a dma-buf has another layout; and ");
-}
-
-static void no_dmabuf(void)
-{
-	rm_exportable_alone("cuMemGetHandleForAddressRange: CUDA_ERROR_NOT_SUPPORTED (801); and ");
-}
-
-static void no_slot(void)
-{
-	rm_exportable_alone("libcuda imports no ioctl() that could be watched; and ");
-}
-
-static void share_policy(void)
-{
-	rm_exportable_alone("RM_DUP_OBJECT: NV_ERR_INSUFFICIENT_PERMISSIONS (0x1b); and ");
-}
-
 /* ---- nothing ------------------------------------------------------------------------------------------------- */
 
-static void nothing_served(const char *text)
+static void confidential(void)
 {
+	const char *text =
+		"rm: the trial on GPU 0 failed: RM_MAP_MEMORY: NV_ERR_NOT_SUPPORTED (0x56)";
 	CUdeviceptr plain, vmm;
 
-	rm_begin();
 	plain = standin_alloc(MIB);
 	vmm = standin_chunks(0, 0, 1, 2 * MIB, true);
 	for (int i = 0; i < 2; i++) {
@@ -51,12 +32,6 @@ static void nothing_served(const char *text)
 	ck_assert_uint_eq(rm_sim.calls("RM_MAP_MEMORY"), 0);
 	ck_assert_uint_eq(rm_sim.calls("RM_ALLOC"), 0);
 	ck_assert_uint_eq(standin_device_bytes(0), 4 * MIB); /* of the trial none */
-	rm_end(1);
-}
-
-static void confidential(void)
-{
-	nothing_served("rm: the trial on GPU 0 failed: RM_MAP_MEMORY: NV_ERR_NOT_SUPPORTED (0x56)");
 }
 
 /* ---- maps ------------------------------------------------------------------------------------------------ */
@@ -66,7 +41,6 @@ static void bar1_full(void)
 	struct rm_use u[8], more;
 	CUdeviceptr p;
 
-	rm_begin();
 	p = standin_alloc(32 * MIB);
 	for (int i = 0; i < 7; i++)
 		OK(rm_use_open(&u[i], p + (size_t)i * 2 * MIB, 2 * MIB, 0));
@@ -81,7 +55,6 @@ static void bar1_full(void)
 		rm_use_close(&u[i]);
 	}
 	rm_whole_life("when there is room again", p, 8 * MIB);
-	rm_end(1);
 }
 
 /* Of several objects the first find room, the last does not. */
@@ -90,24 +63,16 @@ static void bar1_full_half_way(void)
 	struct rm_use u;
 	CUdeviceptr p;
 
-	rm_begin();
 	p = standin_chunks(0, 0, 10, 2 * MIB, false);
 	FAILS_WITH(ENOMEM, "BAR1 has no room for 0x200000 bytes", rm_use_open(&u, p, 20 * MIB, 0));
 	ck_assert_uint_eq(rm_sim.bar1_used(0), 0);
 	rm_assert_kept(1);
 	rm_whole_life("what has room", p, 16 * MIB);
-	rm_end(1);
 }
 
 static void bar1_too_small_for_the_trial(void)
 {
-	CUdeviceptr p;
-
-	setenv("GDRSIM_BAR1_MIB", "1", 1);
-	rm_begin();
-	p = standin_alloc(4096);
-	rm_whole_life("with the small ones alone", p, 4096);
-	rm_end(1);
+	rm_whole_life("with the small ones alone", standin_alloc(4096), 4096);
 }
 
 /* No room for the pages: the map of the resource manager goes with them, and the next one is good. */
@@ -120,7 +85,6 @@ static void no_pages(void)
 	struct rm_use u;
 	CUdeviceptr p;
 
-	rm_begin();
 	p = standin_alloc(MIB);
 	OK(rm_pin(p, MIB, 0)); /* with the trial */
 	OK(gdr_pin_buffer_v2(rm_g, p, MIB, 0, &u.h));
@@ -137,7 +101,6 @@ static void no_pages(void)
 	}
 	OK(gdr_map(rm_g, u.h, &u.map, MIB));
 	OK(gdr_unpin_buffer(rm_g, u.h));
-	rm_end(1);
 }
 
 /* ---- the first pin ----------------------------------------------------------------------------------------- */
@@ -151,7 +114,6 @@ static void no_gpu(void)
 					     "RM_CONTROL:1=0x1f" };
 	CUdeviceptr p;
 
-	rm_begin();
 	p = standin_alloc(MIB);
 	for (size_t i = 0; i < COUNT(rules); i++) {
 		int before = resources_fds();
@@ -164,7 +126,6 @@ static void no_gpu(void)
 			      resources_fds() - before);
 	}
 	rm_whole_life("and then", p, MIB);
-	rm_end(1);
 }
 
 /* ---- FORCE_PCIE -------------------------------------------------------------------------------------------- */
@@ -176,7 +137,6 @@ static void force_pcie(void)
 	CUdeviceptr p;
 	int value = 7;
 
-	rm_begin();
 	p = standin_alloc(MIB);
 	OK(gdr_get_attribute(rm_g, GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE, &value));
 	ck_assert_int_eq(value, !coherent);
@@ -186,7 +146,6 @@ static void force_pcie(void)
 	else
 		OK(rm_pin(p, MIB, GDR_PIN_FLAG_FORCE_PCIE));
 	OK(rm_pin(p, MIB, 0));
-	rm_end(1);
 }
 
 /* ---- memory that is not for this ------------------------------------------------------------------------------ */
@@ -195,7 +154,6 @@ static void other_memory(void)
 {
 	CUdeviceptr managed, p;
 
-	rm_begin();
 	CU(cuda.cuMemAllocManaged(&managed, MIB, CU_MEM_ATTACH_GLOBAL));
 	FAILS_WITH(EINVAL, "managed", rm_pin(managed, MIB, 0));
 	FAILS_WITH(ENOTSUP, "rm: not device memory",
@@ -206,20 +164,24 @@ static void other_memory(void)
 	rm_assert_clear();
 	CU(cuda.cuMemFree_v2(p));
 	FAILS(EINVAL, rm_pin(p, 4 * MIB, 0));
-	rm_end(1);
 }
 
+#define LAYOUT "this driver's export of a dma-buf has another layout; and "
+
 static const struct unit_test tests[] = {
-	{ "an unknown layout", unknown_layout, "GDRSIM_RM_EXPORT_SIZE=2616" },
-	{ "an unknown layout of an old driver", unknown_layout,
-	  "GDRSIM_RM_EXPORT_SIZE=2640 GDRSIM_RM_DRIVER=535.230.02" },
-	{ "no export of dma-bufs", no_dmabuf, "GDRSIM_DMABUF=0" },
-	{ "no import of ioctl in libcuda", no_slot, "LD_LIBRARY_PATH=$SIM/direct" },
-	{ "the share policy", share_policy, "GDRSIM_RM_SHARE=0" },
+	{ "an unknown layout", rm_exportable_alone, "GDRSIM_RM_EXPORT_SIZE=2616", LAYOUT },
+	{ "an unknown layout of an old driver", rm_exportable_alone,
+	  "GDRSIM_RM_EXPORT_SIZE=2640 GDRSIM_RM_DRIVER=535.230.02", LAYOUT },
+	{ "no export of dma-bufs", rm_exportable_alone, "GDRSIM_DMABUF=0",
+	  "cuMemGetHandleForAddressRange: CUDA_ERROR_NOT_SUPPORTED (801); and " },
+	{ "no import of ioctl in libcuda", rm_exportable_alone, "LD_LIBRARY_PATH=$SIM/direct",
+	  "libcuda imports no ioctl() that could be watched; and " },
+	{ "the share policy", rm_exportable_alone, "GDRSIM_RM_SHARE=0",
+	  "RM_DUP_OBJECT: NV_ERR_INSUFFICIENT_PERMISSIONS (0x1b); and " },
 	{ "confidential computing", confidential, "GDRSIM_RM_PROTECTED=1" },
 	{ "BAR1 is full", bar1_full, "GDRSIM_BAR1_MIB=16" },
 	{ "BAR1 is full half way", bar1_full_half_way, "GDRSIM_BAR1_MIB=16" },
-	{ "BAR1 is too small for the trial", bar1_too_small_for_the_trial, "" },
+	{ "BAR1 is too small for the trial", bar1_too_small_for_the_trial, "GDRSIM_BAR1_MIB=1" },
 	{ "no pages", no_pages, "" },
 	{ "no GPU at the first pin", no_gpu, "" },
 	{ "FORCE_PCIE", force_pcie, "" },
@@ -229,4 +191,4 @@ static const struct unit_test tests[] = {
 	{ "other memory", other_memory, "" },
 };
 
-UNIT_MAIN("rm: refused", tests, rm_start(argv))
+UNIT_MAIN("rm: refused", tests, rm_start(argv), unit_before = rm_begin, unit_after = rm_end_one)

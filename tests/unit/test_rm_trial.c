@@ -20,7 +20,6 @@ static void once_per_gpu(void)
 {
 	CUdeviceptr p[2];
 
-	rm_begin();
 	p[0] = standin_alloc(MIB);
 	CU(cuda.cuCtxSetCurrent(standin_primary(1)));
 	p[1] = standin_alloc(MIB);
@@ -58,7 +57,6 @@ static void small_stack(void)
 	CUdeviceptr p;
 	void *rc;
 
-	rm_begin();
 	p = standin_alloc(MIB);
 	OK(pthread_attr_init(&attr));
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
@@ -67,7 +65,6 @@ static void small_stack(void)
 	OK(pthread_create(&thread, &attr, pins_first, &p));
 	OK(pthread_join(thread, &rc));
 	ck_assert_ptr_null(rc);
-	rm_end(1);
 }
 
 /* Short of anything, or a failure that nobody knows: the next pin tries again. */
@@ -88,7 +85,6 @@ static void tried_again(void)
 	};
 	CUdeviceptr p;
 
-	rm_begin();
 	p = standin_alloc(MIB);
 	for (size_t i = 0; i < COUNT(table); i++) {
 		rm_sim.faults(table[i].rule);
@@ -105,7 +101,6 @@ static void tried_again(void)
 	rm_sim.faults("OPEN_CTL:1=EINTR,OPEN_DEVICE:1=EINTR"); /* a signal: no reason to fail */
 	rm_open_context();
 	rm_whole_life("after all that", p, MIB);
-	rm_end(1);
 }
 
 /* What nobody knows is no verdict at once, and one in the end; exportable memory is served meanwhile. */
@@ -114,7 +109,6 @@ static void ends(void)
 	unsigned long tried = 0;
 	CUdeviceptr plain, vmm;
 
-	rm_begin();
 	plain = standin_alloc(MIB);
 	vmm = standin_chunks(0, 0, 1, 2 * MIB, true);
 	rm_sim.faults(getenv("RULE"));
@@ -127,7 +121,6 @@ static void ends(void)
 	}
 	ck_assert_uint_gt(tried, 0);
 	ck_assert_uint_eq(rm_sim.calls("EXPORT_TO_DMABUF_FD"), tried);
-	rm_end(1);
 }
 
 /* The type of a map is what RM and the kernel say, whatever CUDA does. */
@@ -138,7 +131,6 @@ static void mapping_type(void)
 	gdr_info_v2_t info;
 	CUdeviceptr p;
 
-	rm_begin();
 	p = standin_alloc(MIB);
 	wrap_reset();
 	if (getenv("UNALIGNED_FAULTS")) /* an unaligned load of the kernel's, as from Device memory */
@@ -150,7 +142,6 @@ static void mapping_type(void)
 	ck_assert_int_eq((int)info.mapping_type, atoi(want));
 	rm_look("a map of that type", &u);
 	rm_use_close(&u);
-	rm_end(1);
 }
 
 static pthread_barrier_t barrier;
@@ -175,7 +166,6 @@ static void first_pins_at_once(void)
 {
 	CUdeviceptr p[4];
 
-	rm_begin();
 	pthread_barrier_init(&barrier, NULL, 4);
 	for (int i = 0; i < 4; i++)
 		p[i] = standin_alloc(MIB);
@@ -184,7 +174,6 @@ static void first_pins_at_once(void)
 	ck_assert_uint_eq(rm_sim.calls("RM_ALLOC.41"), 1);
 	ck_assert_uint_eq(rm_sim.calls("RM_ALLOC.80"), 1);
 	ck_assert_uint_eq(rm_sim.calls("RM_MAP_MEMORY"), 3 + 4 * 2);
-	rm_end(1);
 }
 
 /* ---- what libcuda tells, spoiled ---------------------------------------------------------------------------- */
@@ -278,35 +267,32 @@ static void front_of_a_pool(void)
 	rm_end(1);
 }
 
+struct spoiled {
+	void (*how)(struct rm_export_570 *e);
+	const char *text;
+};
+
 static void spoiled(void)
 {
-	static const struct {
-		void (*how)(struct rm_export_570 *e);
-		const char *text;
-	} table[] = {
-		{ another_offset, "the mapping shows other memory than the GPU's; and " },
-		{ within_a_page, "a memory object ends within a page; and " },
-		{ too_short, "libcuda exported 1 of 1 objects, 0xf000 of 0x10000 bytes; and " },
-		{ one_more, "libcuda exported 1 of 2 objects, 0x10000 of 0x10000 bytes; and " },
-		{ far_too_many, "this driver's export of a dma-buf has another layout; and " },
-		{ another_object, "RM_DUP_OBJECT: NV_ERR_OBJECT_NOT_FOUND (0x57); and " },
-		{ sizes_that_wrap, "libcuda exported 3 of 3 objects" },
-	};
-	const char *which = getenv("SPOILED");
+	const struct spoiled *spoiled = unit_arg;
 	uint8_t a[MIB / 2], b[MIB / 2];
 	CUdeviceptr p;
-	size_t i = which ? strtoul(which, NULL, 10) : 0;
 
-	spoil_exports(table[i].how);
+	spoil_exports(spoiled->how);
 	/* Beside this the trial's memory comes to lie. */
 	p = standin_alloc(sizeof(a));
 	rm_pattern(a, sizeof(a), 4711);
 	CU(cuda.cuMemcpyHtoD_v2(p, a, sizeof(a)));
 	CU(cuda.cuCtxSynchronize());
-	rm_exportable_alone(table[i].text);
+	rm_open_context();
+	unit_arg = spoiled->text;
+	rm_exportable_alone();
+	rm_end(1);
 	CU(cuda.cuMemcpyDtoH_v2(b, p, sizeof(b)));
 	ck_assert_int_eq(memcmp(a, b, sizeof(a)), 0);
 }
+
+#define SPOILED(how, text) spoiled, "", &(struct spoiled){ how, text }, .bare = true
 
 static const struct unit_test tests[] = {
 	{ "tried once for each GPU", once_per_gpu, "GDRSIM_DEVICES=2" },
@@ -321,14 +307,20 @@ static const struct unit_test tests[] = {
 	{ "outside BAR1, not coherent to CUDA", mapping_type, "TYPE=1 GDRSIM_RM_BAR1=0" },
 	{ "in BAR1, as Device memory", mapping_type, "TYPE=3 UNALIGNED_FAULTS=1" },
 	{ "several first pins at once", first_pins_at_once, "" },
-	{ "another offset", spoiled, "SPOILED=0" },
-	{ "a size within a page", spoiled, "SPOILED=1" },
-	{ "too small a size", spoiled, "SPOILED=2" },
-	{ "one object more", spoiled, "SPOILED=3" },
-	{ "too many objects", spoiled, "SPOILED=4" },
-	{ "no such object", spoiled, "SPOILED=5" },
-	{ "sizes that wrap", spoiled, "SPOILED=6" },
-	{ "another object in front", front_of_a_pool, "" },
+	{ "another offset",
+	  SPOILED(another_offset, "the mapping shows other memory than the GPU's; and ") },
+	{ "a size within a page",
+	  SPOILED(within_a_page, "a memory object ends within a page; and ") },
+	{ "too small a size",
+	  SPOILED(too_short, "libcuda exported 1 of 1 objects, 0xf000 of 0x10000 bytes; and ") },
+	{ "one object more",
+	  SPOILED(one_more, "libcuda exported 1 of 2 objects, 0x10000 of 0x10000 bytes; and ") },
+	{ "too many objects",
+	  SPOILED(far_too_many, "this driver's export of a dma-buf has another layout; and ") },
+	{ "no such object",
+	  SPOILED(another_object, "RM_DUP_OBJECT: NV_ERR_OBJECT_NOT_FOUND (0x57); and ") },
+	{ "sizes that wrap", SPOILED(sizes_that_wrap, "libcuda exported 3 of 3 objects") },
+	{ "another object in front", front_of_a_pool, "", .bare = true },
 };
 
-UNIT_MAIN("rm: trial", tests, rm_start(argv))
+UNIT_MAIN("rm: trial", tests, rm_start(argv), unit_before = rm_begin, unit_after = rm_end_one)

@@ -47,7 +47,6 @@ static void signal_handler(void)
 	struct watch_told told = { .calls = 0 };
 	uintptr_t held;
 
-	watch_start();
 	held = watch_slot();
 	ck_assert_int_eq(pipe(ends), 0);
 	ck_assert_int_eq(write(ends[1], "12345", 5), 5);
@@ -161,7 +160,6 @@ static void hook_before(void)
 {
 	uintptr_t held;
 
-	watch_start();
 	held = watch_slot();
 	hook_put(0);
 	for (int i = 0; i < 3; i++) {
@@ -190,7 +188,6 @@ static void look_and_put(int i, unsigned int hooks_there)
 
 static void hook_meanwhile(void)
 {
-	watch_start();
 	look_and_put(0, 1);
 	look_through(1);
 	look_through(1);
@@ -208,7 +205,6 @@ static void hook_meanwhile(void)
 
 static void hook_below_and_above(void)
 {
-	watch_start();
 	hook_put(0);
 	look_through(1);
 	look_and_put(1, 3);
@@ -226,7 +222,6 @@ static void hook_that_passes(void)
 	struct watch_told told = { .calls = 0 };
 	uintptr_t held;
 
-	watch_start();
 	held = watch_slot();
 	for (int i = 0; i < 2; i++) {
 		ck_assert_int_eq(gdri_cuda_watch_begin(watch_tell, &told), 0);
@@ -249,7 +244,6 @@ static void hook_that_tramples(void)
 	struct watch_told told = { .calls = 0 };
 	uintptr_t held;
 
-	watch_start();
 	held = watch_slot();
 	hook_put(0);
 	ck_assert_int_eq(gdri_cuda_watch_begin(watch_tell, &told), 0);
@@ -295,7 +289,6 @@ static void hook_that_insists(void)
 {
 	int n = -1;
 
-	watch_start();
 	ck_assert_int_eq(pipe(ends), 0);
 	ck_assert_int_eq(write(ends[1], "12345", 5), 5);
 	put_stubborn();
@@ -517,7 +510,6 @@ static void hook_in_between(void)
 {
 	struct watch_told told = { .calls = 0 };
 
-	watch_start();
 	wrap_reset();
 	wrap_before("mprotect", put_another);
 	ck_assert_int_eq(gdri_cuda_watch_begin(watch_tell, &told), 0);
@@ -533,7 +525,6 @@ static void no_room_to_unseal(void)
 {
 	struct watch_told told = { .calls = 0 };
 
-	watch_start();
 	wrap_reset();
 	wrap_fail("mprotect", 1, ENOMEM);
 	ck_assert_int_eq(gdri_cuda_watch_begin(watch_tell, &told), -ENOMEM);
@@ -554,14 +545,14 @@ static const struct unit_test tests[] = {
 	{ "a hook that comes and goes", hook_that_passes, "" },
 	{ "a hook that tramples", hook_that_tramples, "" },
 	{ "a hook that insists", hook_that_insists, "" },
-	{ "fork meanwhile", fork_meanwhile, "" },
-	{ "fork meanwhile, sealed", fork_meanwhile, NOW },
-	{ "fork anywhere", fork_anywhere, "" },
-	{ "fork anywhere, sealed", fork_anywhere, NOPLT },
-	{ "a second copy of the library", second_copy, NOW },
-	{ "a second copy, no procedure linkage table", second_copy, NOPLT },
+	{ "fork meanwhile", fork_meanwhile, "", .bare = true },
+	{ "fork meanwhile, sealed", fork_meanwhile, NOW, .bare = true },
+	{ "fork anywhere", fork_anywhere, "", .bare = true },
+	{ "fork anywhere, sealed", fork_anywhere, NOPLT, .bare = true },
+	{ "a second copy of the library", second_copy, NOW, .bare = true },
+	{ "a second copy, no procedure linkage table", second_copy, NOPLT, .bare = true },
 	{ "no room to unseal the page", no_room_to_unseal, NOW },
 	{ "a hook that comes in between", hook_in_between, NOW },
 };
 
-UNIT_MAIN("watch: others", tests)
+UNIT_MAIN("watch: others", tests, unit_before = watch_start)
