@@ -10,7 +10,6 @@
 #include "sim.h"
 
 #define STACK_DEPTH  64
-#define CTX_MAP_HOST 0x8u /* always said to be set */
 
 static _Thread_local CUcontext stack[STACK_DEPTH];
 static _Thread_local unsigned int depth;
@@ -43,23 +42,16 @@ CUresult sim_ctx_check(void)
 	return stack[depth - 1]->alive ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
-static bool known(CUcontext ctx)
+/* Is it a context, and alive? reset: or one that a reset ended, which can still be pushed. */
+static bool known(CUcontext ctx, bool reset)
 {
 	for (CUcontext c = contexts; c; c = c->next)
 		if (c == ctx)
-			return c->alive;
+			return c->alive || (reset && c->was_reset);
 	return false;
 }
 
-static bool was_reset(CUcontext ctx)
-{
-	for (CUcontext c = contexts; c; c = c->next)
-		if (c == ctx)
-			return c->was_reset;
-	return false;
-}
-
-static CUcontext context_new(CUdevice dev, unsigned int flags, bool primary)
+static CUcontext context_new(CUdevice dev, bool primary)
 {
 	CUcontext ctx = calloc(1, sizeof(*ctx));
 	CUstream stream = calloc(1, sizeof(*stream));
@@ -73,7 +65,6 @@ static CUcontext context_new(CUdevice dev, unsigned int flags, bool primary)
 	stream->alive = true;
 	ctx->streams = stream;
 	ctx->dev = dev;
-	ctx->flags = flags | CTX_MAP_HOST;
 	ctx->primary = primary;
 	ctx->alive = true;
 	ctx->next = contexts;
@@ -106,7 +97,7 @@ static CUresult primary_retain(CUcontext *out, CUdevice dev)
 	if (!sim_device_ok(dev))
 		return CUDA_ERROR_INVALID_DEVICE;
 	if (!primaries[dev])
-		primaries[dev] = context_new(dev, 0, true);
+		primaries[dev] = context_new(dev, true);
 	if (!primaries[dev])
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	contexts_made += !primaries[dev]->alive;
@@ -150,7 +141,7 @@ CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev)
 	if (former && former->alive) {
 		context_end(former);
 		former->was_reset = true;
-		primaries[dev] = context_new(dev, 0, true);
+		primaries[dev] = context_new(dev, true);
 		if (!primaries[dev])
 			return sim_leave(CUDA_ERROR_OUT_OF_MEMORY);
 		primaries[dev]->primary_refs = former->primary_refs;
@@ -170,12 +161,13 @@ CUresult cuCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice dev)
 	CUcontext made;
 	CUresult r;
 
+	(void)flags;
 	SIM_ENTER(SIM_NEED_INIT);
 	if (!ctx)
 		return sim_leave(CUDA_ERROR_INVALID_VALUE);
 	if (!sim_device_ok(dev))
 		return sim_leave(CUDA_ERROR_INVALID_DEVICE);
-	made = context_new(dev, flags, false);
+	made = context_new(dev, false);
 	if (!made)
 		return sim_leave(CUDA_ERROR_OUT_OF_MEMORY);
 	r = push(made);
@@ -187,7 +179,7 @@ CUresult cuCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice dev)
 CUresult cuCtxDestroy_v2(CUcontext ctx)
 {
 	SIM_ENTER(SIM_NEED_INIT);
-	if (!known(ctx) || ctx->primary)
+	if (!known(ctx, false) || ctx->primary)
 		return sim_leave(CUDA_ERROR_INVALID_CONTEXT);
 	context_end(ctx);
 	if (depth && stack[depth - 1] == ctx)
@@ -198,7 +190,7 @@ CUresult cuCtxDestroy_v2(CUcontext ctx)
 CUresult cuCtxPushCurrent_v2(CUcontext ctx)
 {
 	SIM_ENTER(SIM_NEED_INIT);
-	if (!known(ctx) && !was_reset(ctx))
+	if (!known(ctx, true))
 		return sim_leave(ctx ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_VALUE);
 	return sim_leave(push(ctx));
 }
@@ -217,7 +209,7 @@ CUresult cuCtxPopCurrent_v2(CUcontext *ctx)
 CUresult cuCtxSetCurrent(CUcontext ctx)
 {
 	SIM_ENTER(SIM_NEED_INIT);
-	if (ctx && !known(ctx))
+	if (ctx && !known(ctx, false))
 		return sim_leave(CUDA_ERROR_INVALID_CONTEXT);
 	if (depth)
 		depth--;
@@ -242,26 +234,6 @@ CUresult cuCtxGetDevice(CUdevice *dev)
 	if (!depth || !stack[depth - 1])
 		return sim_leave(CUDA_ERROR_INVALID_CONTEXT);
 	*dev = stack[depth - 1]->dev;
-	return sim_leave(CUDA_SUCCESS);
-}
-
-CUresult cuCtxGetFlags(unsigned int *flags)
-{
-	SIM_ENTER(SIM_NEED_CONTEXT);
-	if (!flags)
-		return sim_leave(CUDA_ERROR_INVALID_VALUE);
-	*flags = sim_ctx()->flags;
-	return sim_leave(CUDA_SUCCESS);
-}
-
-CUresult cuCtxSetFlags(unsigned int flags)
-{
-	SIM_ENTER(SIM_NEED_CONTEXT);
-	if (sim_driver_version() < 12010)
-		return sim_leave(CUDA_ERROR_NOT_SUPPORTED);
-	if (flags & ~0xffu)
-		return sim_leave(CUDA_ERROR_INVALID_VALUE);
-	sim_ctx()->flags = flags;
 	return sim_leave(CUDA_SUCCESS);
 }
 

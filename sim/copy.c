@@ -58,8 +58,7 @@ static bool synchronous_memory(sim_addr addr)
 {
 	struct sim_alloc *alloc = sim_find(addr);
 
-	return (sim_ctx()->flags & CU_CTX_SYNC_MEMOPS) || (alloc && alloc->sync_memops) ||
-	       (alloc && alloc->host);
+	return alloc && (alloc->sync_memops || alloc->host);
 }
 
 /* src 0: a memset. wait: run here and now; the caller has drained the stream. */
@@ -97,10 +96,9 @@ static CUresult copy(sim_addr dst, bool dst_host, sim_addr src, bool src_host, s
 		     CUstream stream, bool async)
 {
 	struct sim_op op = { 0 };
+	CUresult r = sim_stream(stream, &op.stream);
 	bool wait;
-	CUresult r;
 
-	r = sim_stream(stream, &op.stream);
 	if (r != CUDA_SUCCESS)
 		return r;
 	if (size == 0)
@@ -124,24 +122,18 @@ static CUresult copy(sim_addr dst, bool dst_host, sim_addr src, bool src_host, s
 	return transfer(dst, src, size, op, wait || !sim_has_delay());
 }
 
-static CUresult set(sim_addr dst, uint32_t value, unsigned int width, size_t count, CUstream stream,
-		    bool async)
+static CUresult set(sim_addr dst, unsigned char value, size_t count, CUstream stream, bool async)
 {
-	struct sim_op op = { .value = value, .width = width };
-	CUresult r;
+	struct sim_op op = { .value = value };
+	CUresult r = sim_stream(stream, &op.stream);
 
-	r = sim_stream(stream, &op.stream);
-	if (r != CUDA_SUCCESS)
+	if (r != CUDA_SUCCESS || count == 0)
 		return r;
-	if (dst % width || count > SIZE_MAX / width)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (count == 0)
-		return CUDA_SUCCESS;
 	if (!async)
 		sim_drain_context(sim_ctx());
-	if (!check(dst, count * width, true, false))
+	if (!check(dst, count, true, false))
 		return CUDA_ERROR_INVALID_VALUE;
-	return transfer(dst, 0, count * width, op,
+	return transfer(dst, 0, count, op,
 			!async && (synchronous_memory(dst) || !sim_has_delay()));
 }
 
@@ -186,17 +178,11 @@ CUresult cuMemcpyDtoHAsync_v2(void *dst, CUdeviceptr src, size_t size, CUstream 
 CUresult cuMemsetD8_v2(CUdeviceptr dst, unsigned char value, size_t count)
 {
 	SIM_ENTER(SIM_NEED_CONTEXT);
-	return sim_leave(set(dst, value, 1, count, NULL, false));
-}
-
-CUresult cuMemsetD32_v2(CUdeviceptr dst, unsigned int value, size_t count)
-{
-	SIM_ENTER(SIM_NEED_CONTEXT);
-	return sim_leave(set(dst, value, 4, count, NULL, false));
+	return sim_leave(set(dst, value, count, NULL, false));
 }
 
 CUresult cuMemsetD8Async(CUdeviceptr dst, unsigned char value, size_t count, CUstream stream)
 {
 	SIM_ENTER(SIM_NEED_CONTEXT);
-	return sim_leave(set(dst, value, 1, count, stream, true));
+	return sim_leave(set(dst, value, count, stream, true));
 }

@@ -39,30 +39,6 @@ CUresult cuDeviceGetName(char *name, int len, CUdevice dev)
 	return sim_leave(CUDA_SUCCESS);
 }
 
-static CUresult device_uuid(CUuuid *uuid, CUdevice dev, unsigned int instance)
-{
-	if (!uuid)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (!sim_device_ok(dev))
-		return CUDA_ERROR_INVALID_DEVICE;
-	memcpy(uuid->bytes, sim.gpu[dev].uuid, sizeof(uuid->bytes));
-	uuid->bytes[14] = (char)(uuid->bytes[14] + (char)instance);
-	return CUDA_SUCCESS;
-}
-
-CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice dev)
-{
-	SIM_ENTER(SIM_NEED_INIT);
-	return sim_leave(device_uuid(uuid, dev, 0));
-}
-
-/* Under MIG this one is the instance's, the other the whole GPU's. */
-CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice dev)
-{
-	SIM_ENTER(SIM_NEED_INIT);
-	return sim_leave(device_uuid(uuid, dev, sim_env("GDRSIM_MIG", 0) ? 1 : 0));
-}
-
 int gdrsim_device_at(unsigned int domain, unsigned int bus, unsigned int device)
 {
 	int found = -1;

@@ -8,7 +8,6 @@
  *   GDRSIM_DEVICES=n           simulated GPUs, 0 to 16 (1); with 0, cuInit gives NO_DEVICE
  *   GDRSIM_MEM_MIB=n           memory of each GPU (8192); sparse, only what is written costs memory
  *   GDRSIM_BAR1_MIB=n          BAR1 of each GPU (16384)
- *   GDRSIM_MIG=1               cuDeviceGetUuid_v2 answers another UUID than cuDeviceGetUuid
  *   GDRSIM_ARENA_GIB=n         address space for device memory (256); an emulator that keeps books of
  *                              every page takes seconds for that
  *

@@ -14,111 +14,6 @@
 
 #include "sim.h"
 
-#define SMALL_ALIGN ((size_t)512)
-
-struct host_block {
-	struct host_block *next;
-	char *base;
-	size_t size;
-	bool shared; /* several small allocations */
-	bool wc; /* write-combined ones have blocks of their own (H200, 2026-11-20) */
-	unsigned int allocs;
-};
-
-static struct host_block *blocks;
-
-static size_t round_up(size_t size, size_t to)
-{
-	return (size + to - 1) / to * to;
-}
-
-/* Pages of no file over a range of the arena. */
-static bool place(void *at, size_t size, int prot, int flags)
-{
-	void *map;
-
-	sim_rm_own(true);
-	map = mmap(at, size, prot, flags | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-	sim_rm_own(false);
-	return map == MAP_FAILED;
-}
-
-static struct host_block *block_new(size_t size, bool shared, bool wc)
-{
-	struct host_block *block = calloc(1, sizeof(*block));
-	sim_addr base;
-
-	if (!block)
-		return NULL;
-	base = sim_va_alloc(size, SIM_GRANULE, 0, false);
-	if (!base)
-		goto err_free;
-	block->base = (char *)(uintptr_t)base;
-	if (place(block->base, size, PROT_READ | PROT_WRITE, MAP_SHARED))
-		goto err_va;
-	block->size = size;
-	block->shared = shared;
-	block->wc = wc;
-	block->next = blocks;
-	blocks = block;
-	return block;
-err_va:
-	sim_va_free(base);
-err_free:
-	free(block);
-	return NULL;
-}
-
-static void block_put(struct host_block *block)
-{
-	struct host_block **link = &blocks;
-
-	if (block->allocs)
-		return;
-	while (*link != block)
-		link = &(*link)->next;
-	*link = block->next;
-	/* back to being part of the arena */
-	if (place(block->base, block->size, PROT_NONE, MAP_PRIVATE | MAP_NORESERVE))
-		abort();
-	sim_va_free((sim_addr)(uintptr_t)block->base);
-	free(block);
-}
-
-static char *place_in(const struct host_block *block, size_t size)
-{
-	sim_addr at = (sim_addr)(uintptr_t)block->base, end = at + block->size;
-
-	while (end - at >= size) {
-		sim_addr base;
-		struct sim_alloc *next = sim_find_next(at, &base);
-
-		if (!next || base >= end || base - at >= size)
-			return (char *)(uintptr_t)at;
-		at = base + round_up(next->size, SMALL_ALIGN);
-	}
-	return NULL;
-}
-
-static char *host_place(size_t size, bool wc, struct host_block **out)
-{
-	bool shared = size < SIM_PAGE * 8;
-	struct host_block *block = NULL;
-	char *at = NULL;
-
-	for (block = shared ? blocks : NULL; block; block = block->next) {
-		at = block->shared && block->wc == wc ? place_in(block, size) : NULL;
-		if (at)
-			break;
-	}
-	if (!block) {
-		block = block_new(shared ? SIM_GRANULE : round_up(size, SIM_PAGE), shared, wc);
-		at = block ? block->base : NULL;
-	}
-	*out = block;
-	return at;
-}
-
 /* Does the device know this memory by an address of its own? */
 static bool other_address(enum sim_kind kind, bool wc)
 {
@@ -134,7 +29,7 @@ static CUresult host_insert(struct sim_alloc *alloc, bool other)
 
 	alloc->base = (sim_addr)(uintptr_t)alloc->host;
 	if (other)
-		alloc->base = sim_va_alloc(round_up(alloc->size, SIM_PAGE), SIM_GRANULE, 0, false);
+		alloc->base = sim_va_alloc(alloc->size, SIM_GRANULE, 0, false);
 	r = alloc->base ? sim_insert(alloc) : CUDA_ERROR_OUT_OF_MEMORY;
 	if (r != CUDA_SUCCESS && alloc->base && other)
 		sim_va_free(alloc->base);
@@ -143,50 +38,44 @@ static CUresult host_insert(struct sim_alloc *alloc, bool other)
 
 static CUresult host_alloc(enum sim_kind kind, size_t size, unsigned int flags, char **out)
 {
-	struct host_block *block;
+	bool wc = kind == SIM_HOST && (flags & CU_MEMHOSTALLOC_WRITECOMBINED);
+	struct sim_block like = { .dev = -1, .wc = wc, .shared = size < SIM_PAGE * 8 }, *block;
 	struct sim_alloc *alloc;
 	CUresult r = sim_alloc_new(kind, &alloc);
-	bool wc = kind == SIM_HOST && (flags & CU_MEMHOSTALLOC_WRITECOMBINED);
-	char *at;
+	sim_addr at;
 
 	if (r != CUDA_SUCCESS)
 		return r;
-	at = host_place(size, wc, &block);
+	at = sim_block_place(&like, size, &block);
 	if (!at) {
 		free(alloc);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	alloc->host = at;
-	alloc->cpu = at;
+	alloc->host = (char *)(uintptr_t)at;
+	alloc->cpu = alloc->host;
 	alloc->size = size;
-	alloc->block = (sim_addr)(uintptr_t)block->base;
+	alloc->block = block->base;
 	alloc->dev = sim_ctx()->dev;
 	alloc->ctx = sim_ctx();
 	alloc->host_flags = flags;
 	r = host_insert(alloc, other_address(kind, wc));
 	if (r != CUDA_SUCCESS) {
 		free(alloc);
-		block_put(block);
+		sim_block_put(block);
 		return r;
 	}
 	block->allocs++;
-	*out = at;
+	*out = alloc->host;
 	return CUDA_SUCCESS;
 }
 
 void sim_free_host(struct sim_alloc *alloc)
 {
-	struct host_block *block = blocks;
-
 	sim_remove(alloc);
 	if (alloc->base != (sim_addr)(uintptr_t)alloc->host)
 		sim_va_free(alloc->base);
-	if (alloc->kind != SIM_REGISTERED) {
-		while ((sim_addr)(uintptr_t)block->base != alloc->block)
-			block = block->next;
-		block->allocs--;
-		block_put(block);
-	}
+	if (alloc->kind != SIM_REGISTERED)
+		sim_block_leave(alloc);
 	free(alloc);
 }
 

@@ -32,13 +32,8 @@ int sim_gpu_count(void)
 
 void sim_gpu(int ordinal, struct sim_gpu *gpu)
 {
-	static const uint8_t uuid[16] = { 'g',	'd',  'r',  's',  'i',	'm',  0x40, 0x01,
-					  0x80, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07 };
-
 	memset(gpu, 0, sizeof(*gpu));
 	snprintf(gpu->name, sizeof(gpu->name), "Simulated GPU");
-	memcpy(gpu->uuid, uuid, sizeof(uuid));
-	gpu->uuid[15] = (uint8_t)(0xa0 + ordinal);
 	gpu->pci_domain = 0;
 	gpu->pci_bus = 0x21 + ordinal;
 	gpu->pci_device = 0;

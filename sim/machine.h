@@ -14,7 +14,6 @@
 
 struct sim_gpu {
 	char name[64];
-	uint8_t uuid[16];
 	int pci_domain;
 	int pci_bus;
 	int pci_device;

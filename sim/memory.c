@@ -8,127 +8,26 @@
 
 #include "sim.h"
 
-#define SMALL	    ((size_t)1 << 20) /* from here on a block of its own */
-#define SMALL_ALIGN ((size_t)512)
-
-struct block {
-	struct block *next;
-	sim_addr base;
-	size_t size;
-	struct sim_obj *obj;
-	enum sim_kind kind;
-	unsigned int allocs;
-};
-
-static struct block *blocks;
-
-static size_t round_up(size_t size, size_t to)
-{
-	return (size + to - 1) / to * to;
-}
-
-static CUresult block_new(enum sim_kind kind, CUdevice dev, size_t size, struct block **out)
-{
-	struct block *block = calloc(1, sizeof(*block));
-	CUresult r;
-
-	if (!block)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	r = sim_obj_create(dev, size, &block->obj);
-	if (r != CUDA_SUCCESS) {
-		free(block);
-		return r;
-	}
-	block->base = sim_va_alloc(size, SIM_GRANULE, 0, false);
-	if (!block->base) {
-		sim_obj_put(block->obj);
-		free(block);
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	}
-	block->size = size;
-	block->kind = kind;
-	block->next = blocks;
-	blocks = block;
-	*out = block;
-	return CUDA_SUCCESS;
-}
-
-static void block_put(struct block *block)
-{
-	struct block **link = &blocks;
-
-	if (block->allocs)
-		return;
-	while (*link != block)
-		link = &(*link)->next;
-	*link = block->next;
-	sim_va_free(block->base);
-	sim_obj_put(block->obj);
-	free(block);
-}
-
-static struct block *block_of(const struct sim_alloc *alloc)
-{
-	struct block *block = blocks;
-
-	while (block->base != alloc->block)
-		block = block->next;
-	return block;
-}
-
-/* The lowest free place for size in the block, 0 when there is none. */
-static sim_addr place_in(const struct block *block, size_t size)
-{
-	sim_addr at = block->base, end = block->base + block->size;
-
-	while (end - at >= size) {
-		sim_addr base;
-		struct sim_alloc *next = sim_find_next(at, &base);
-
-		if (!next || base >= end || base - at >= size)
-			return at;
-		at = base + round_up(next->size, SMALL_ALIGN);
-	}
-	return 0;
-}
-
-static struct block *block_for(enum sim_kind kind, CUdevice dev, size_t size, sim_addr *at)
-{
-	struct block *block;
-
-	for (block = blocks; block; block = block->next) {
-		if (block->kind != kind || block->obj->dev != dev || block->size != SIM_GRANULE)
-			continue;
-		*at = place_in(block, size);
-		if (*at)
-			return block;
-	}
-	return NULL;
-}
+#define SMALL ((size_t)1 << 20) /* from here on a block of its own */
 
 static CUresult device_alloc(enum sim_kind kind, CUdeviceptr *ptr, size_t size)
 {
 	CUcontext ctx = sim_ctx();
-	struct block *block = NULL;
+	struct sim_block like = { .kind = kind, .dev = ctx->dev, .shared = size < SMALL }, *block;
 	struct sim_alloc *alloc;
-	sim_addr at = 0;
+	sim_addr at;
 	CUresult r;
 
 	if (!ptr || size == 0)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (size > sim.gpu[ctx->dev].mem_bytes)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	if (size < SMALL)
-		block = block_for(kind, ctx->dev, size, &at);
-	if (!block) {
-		r = block_new(kind, ctx->dev, round_up(size, SIM_GRANULE), &block);
-		if (r != CUDA_SUCCESS)
-			return r;
-		at = block->base;
-	}
+	at = sim_block_place(&like, size, &block);
+	if (!at)
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	r = sim_alloc_new(kind, &alloc);
 	if (r != CUDA_SUCCESS) {
-		block_put(block);
+		sim_block_put(block);
 		return r;
 	}
 	alloc->base = at;
@@ -144,7 +43,7 @@ static CUresult device_alloc(enum sim_kind kind, CUdeviceptr *ptr, size_t size)
 	r = sim_insert(alloc);
 	if (r != CUDA_SUCCESS) {
 		free(alloc);
-		block_put(block);
+		sim_block_put(block);
 		return r;
 	}
 	block->allocs++;
@@ -172,12 +71,8 @@ CUresult cuMemAllocAsync(CUdeviceptr *ptr, size_t size, CUstream stream)
 /* The caller has drained the streams: nothing is still on its way to the memory. */
 void sim_free(struct sim_alloc *alloc)
 {
-	struct block *block;
-
 	sim_remove(alloc);
-	block = block_of(alloc);
-	block->allocs--;
-	block_put(block);
+	sim_block_leave(alloc);
 	free(alloc);
 }
 

@@ -3,10 +3,42 @@
 #include "rules.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/*
+ * One lock for all rules of a library. No signal handler runs while it is held, since a handler may make calls
+ * itself; nor does a fork happen.
+ */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static _Thread_local sigset_t unblocked;
+
+static void enter(void)
+{
+	sigset_t all, old;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_BLOCK, &all, &old);
+	pthread_mutex_lock(&lock);
+	unblocked = old;
+}
+
+static void leave(void)
+{
+	sigset_t old = unblocked;
+
+	pthread_mutex_unlock(&lock);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+}
+
+__attribute__((constructor)) static void survive_fork(void)
+{
+	pthread_atfork(enter, leave, leave);
+}
 
 static int value_of(const struct rules *r, const char *text)
 {
@@ -61,10 +93,11 @@ static void add(struct rules *r, const char *text, size_t len)
 	r->rules[r->count++].value = value_of(r, value);
 }
 
-void rules_set(struct rules *r, const char *spec)
+static void set_locked(struct rules *r, const char *spec)
 {
 	r->count = 0;
 	r->all.since = 0;
+	r->is_set = true;
 	for (unsigned int i = 0; i < r->names; i++)
 		r->counters[i].since = 0;
 	while (spec && *spec) {
@@ -77,6 +110,22 @@ void rules_set(struct rules *r, const char *spec)
 	}
 }
 
+void rules_set(struct rules *r, const char *spec)
+{
+	enter();
+	set_locked(r, spec);
+	leave();
+}
+
+void rules_fail_nth(struct rules *r, unsigned long n, int value)
+{
+	enter();
+	r->nth = n;
+	r->nth_value = value;
+	r->failed[0] = '\0';
+	leave();
+}
+
 static bool same(const char *name, const char *call)
 {
 	size_t len = strlen(name);
@@ -84,7 +133,7 @@ static bool same(const char *name, const char *call)
 	return !strncmp(name, call, len) && (!call[len] || !strcmp(call + len, "_v2"));
 }
 
-/* Counts a call of a name; what a rule for it makes of this call. */
+/* Counts a call of a name; the value of the rule for this call, or 0. */
 static int count(struct rules *r, const char *name)
 {
 	unsigned int i = 0;
@@ -104,19 +153,27 @@ static int count(struct rules *r, const char *name)
 	return 0;
 }
 
-void rules_pass(struct rules *r, const char *name)
+static void begin(struct rules *r)
 {
+	enter();
+	if (!r->is_set)
+		set_locked(r, r->variable ? getenv(r->variable) : NULL);
 	r->all.calls++;
 	r->all.since++;
+}
+
+void rules_pass(struct rules *r, const char *name)
+{
+	begin(r);
 	count(r, name);
+	leave();
 }
 
 int rules_call(struct rules *r, const char *name, const char *detailed)
 {
 	int value, more;
 
-	r->all.calls++;
-	r->all.since++;
+	begin(r);
 	value = count(r, name);
 	more = detailed ? count(r, detailed) : 0;
 	value = value ? value : more;
@@ -124,6 +181,7 @@ int rules_call(struct rules *r, const char *name, const char *detailed)
 		value = r->nth_value;
 	if (value)
 		snprintf(r->failed, RULES_NAME, "%s", detailed ? detailed : name);
+	leave();
 	return value;
 }
 
@@ -131,12 +189,14 @@ struct rules_counter rules_calls(const struct rules *r, const char *name)
 {
 	struct rules_counter sum = { .calls = 0 };
 
+	enter();
 	if (!name)
-		return r->all;
-	for (unsigned int i = 0; i < r->names; i++)
+		sum = r->all;
+	for (unsigned int i = 0; name && i < r->names; i++)
 		if (same(name, r->counters[i].name)) {
 			sum.calls += r->counters[i].calls;
 			sum.since += r->counters[i].since;
 		}
+	leave();
 	return sum;
 }

@@ -67,7 +67,6 @@ struct CUstream_st {
 struct CUctx_st {
 	struct CUctx_st *next;
 	CUdevice dev;
-	unsigned int flags;
 	unsigned int primary_refs; /* 0 for a created one */
 	bool primary;
 	bool alive;
@@ -157,6 +156,24 @@ CUresult sim_insert(struct sim_alloc *alloc); /* sets buffer_id, takes ownership
 void sim_remove(struct sim_alloc *alloc); /* takes it out; the caller owns it */
 CUresult sim_alloc_new(enum sim_kind kind, struct sim_alloc **alloc);
 
+/* block.c: the address ranges that back allocations */
+struct sim_block {
+	struct sim_block *next;
+	enum sim_kind kind;
+	int dev; /* -1: host memory */
+	bool wc; /* write-combined memory has blocks of its own (H200, 2026-11-20) */
+	bool shared; /* by several small allocations */
+	sim_addr base;
+	size_t size;
+	struct sim_obj *obj; /* of device memory */
+	unsigned int allocs;
+};
+
+/* A place for size in a block like this one, which may be new; 0: no room. */
+sim_addr sim_block_place(const struct sim_block *like, size_t size, struct sim_block **block);
+void sim_block_put(struct sim_block *block); /* frees it unless it has allocations */
+void sim_block_leave(const struct sim_alloc *alloc); /* the block has one allocation less */
+
 /* memory.c, host.c; the caller has drained the streams */
 void sim_free(struct sim_alloc *alloc);
 void sim_free_host(struct sim_alloc *alloc);
@@ -169,10 +186,10 @@ struct sim_op {
 	unsigned long ticket;
 	uint64_t due_ns;
 	char *dst;
-	const char *src; /* NULL: a memset */
+	const char *src; /* NULL: a memset, or a word to be written */
 	size_t size;
 	uint32_t value;
-	unsigned int width;
+	bool word;
 	void *staged; /* freed with the operation */
 };
 

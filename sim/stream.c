@@ -55,15 +55,10 @@ void sim_run_op(const struct sim_op *op)
 {
 	if (op->src)
 		memmove(op->dst, op->src, op->size);
-	else if (op->width == op->size && op->width == 4)
-		/* A word that a CPU polls. */
-		__atomic_store_n((uint32_t *)(void *)op->dst, (uint32_t)op->value,
-				 __ATOMIC_RELEASE);
-	else if (op->width == 1)
-		memset(op->dst, (int)op->value, op->size);
+	else if (op->word) /* a CPU polls it */
+		__atomic_store_n((uint32_t *)(void *)op->dst, op->value, __ATOMIC_RELEASE);
 	else
-		for (size_t i = 0; i < op->size; i += op->width)
-			memcpy(op->dst + i, &op->value, op->width);
+		memset(op->dst, (int)op->value, op->size);
 }
 
 /* Take the first operation that is due and whose turn it is; else say when to look again. */
@@ -253,7 +248,7 @@ CUresult cuStreamQuery(CUstream stream)
 CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr addr, uint32_t value,
 				 unsigned int flags)
 {
-	struct sim_op op = { .value = value, .width = sizeof(value), .size = sizeof(value) };
+	struct sim_op op = { .value = value, .word = true, .size = sizeof(value) };
 	CUresult r;
 
 	SIM_ENTER(SIM_NEED_CONTEXT);

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * What the node's stand-in was told to be: its environment, and the calls that shall fail. It
- * knows nothing of what the calls do.
- */
+/* The configuration of the node's stand-in: its environment, and the calls that fail. */
 #include <errno.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,34 +8,21 @@
 #include "node/node.h"
 #include "rules.h"
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct rules rules;
 
 void gdrsim_node_fail(const char *spec)
 {
-	pthread_mutex_lock(&lock);
 	rules_set(&rules, spec);
-	pthread_mutex_unlock(&lock);
 }
 
 unsigned long gdrsim_node_calls(const char *name)
 {
-	unsigned long calls;
-
-	pthread_mutex_lock(&lock);
-	calls = rules_calls(&rules, name).since;
-	pthread_mutex_unlock(&lock);
-	return calls;
+	return rules_calls(&rules, name).since;
 }
 
 int node_fault(const char *name)
 {
-	int err;
-
-	pthread_mutex_lock(&lock);
-	err = rules_call(&rules, name, NULL);
-	pthread_mutex_unlock(&lock);
-	return err;
+	return rules_call(&rules, name, NULL);
 }
 
 static const char *env(const char *name, const char *absent)
@@ -58,7 +41,7 @@ static uint32_t level_of(const char *name, const char *absent)
 	return major << 16 | minor;
 }
 
-/* Unless told otherwise it is there where it was asked for: preloaded under its own name. */
+/* By default it exists if the library is preloaded under its own name. */
 int node_presence(void)
 {
 	const char *preload = getenv("LD_PRELOAD");

@@ -23,10 +23,6 @@ typedef struct CUevent_st *CUevent;
 typedef unsigned long long CUdeviceptr;
 typedef unsigned long long CUmemGenericAllocationHandle;
 
-typedef struct CUuuid_st {
-	char bytes[16];
-} CUuuid;
-
 typedef enum CUresult_enum {
 	CUDA_SUCCESS = 0,
 	CUDA_ERROR_INVALID_VALUE = 1,
@@ -120,9 +116,6 @@ typedef enum CUdevice_attribute_enum {
 /* cuMemAllocManaged */
 #define CU_MEM_ATTACH_GLOBAL 0x1
 
-/* cuCtxSetFlags, CUDA 12.1 */
-#define CU_CTX_SYNC_MEMOPS 0x80
-
 /* virtual memory management */
 typedef enum CUmemAllocationHandleType_enum {
 	CU_MEM_HANDLE_TYPE_NONE = 0,
@@ -194,8 +187,6 @@ CUresult cuGetErrorString(CUresult error, const char **str);
 CUresult cuDeviceGet(CUdevice *device, int ordinal);
 CUresult cuDeviceGetCount(int *count);
 CUresult cuDeviceGetName(char *name, int len, CUdevice dev);
-CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice dev);
-CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice dev);
 CUresult cuDeviceGetPCIBusId(char *id, int len, CUdevice dev);
 CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice dev);
 CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev);
@@ -209,8 +200,6 @@ CUresult cuCtxPopCurrent_v2(CUcontext *ctx);
 CUresult cuCtxSetCurrent(CUcontext ctx);
 CUresult cuCtxGetCurrent(CUcontext *ctx);
 CUresult cuCtxGetDevice(CUdevice *dev);
-CUresult cuCtxGetFlags(unsigned int *flags);
-CUresult cuCtxSetFlags(unsigned int flags);
 CUresult cuCtxSynchronize(void);
 
 /* memory */
@@ -234,7 +223,6 @@ CUresult cuMemcpyDtoH_v2(void *dst, CUdeviceptr src, size_t size);
 CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr dst, const void *src, size_t size, CUstream stream);
 CUresult cuMemcpyDtoHAsync_v2(void *dst, CUdeviceptr src, size_t size, CUstream stream);
 CUresult cuMemsetD8_v2(CUdeviceptr dst, unsigned char value, size_t count);
-CUresult cuMemsetD32_v2(CUdeviceptr dst, unsigned int value, size_t count);
 CUresult cuMemsetD8Async(CUdeviceptr dst, unsigned char value, size_t count, CUstream stream);
 CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr);
 CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attributes, void **data,

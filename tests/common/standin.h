@@ -17,7 +17,6 @@
 	X(cuDriverGetVersion)             \
 	X(cuDeviceGet)                    \
 	X(cuDeviceGetCount)               \
-	X(cuDeviceGetUuid)                \
 	X(cuDevicePrimaryCtxRetain)       \
 	X(cuDevicePrimaryCtxRelease_v2)   \
 	X(cuDevicePrimaryCtxReset_v2)     \
@@ -27,7 +26,6 @@
 	X(cuCtxGetCurrent)                \
 	X(cuCtxPushCurrent_v2)            \
 	X(cuCtxPopCurrent_v2)             \
-	X(cuCtxGetFlags)                  \
 	X(cuCtxSynchronize)               \
 	X(cuMemAlloc_v2)                  \
 	X(cuMemFree_v2)                   \
