@@ -184,6 +184,7 @@ struct sim_op {
 	struct sim_op *next;
 	CUstream stream;
 	unsigned long ticket;
+	unsigned long behind; /* operations of the legacy stream that come first */
 	uint64_t due_ns;
 	char *dst;
 	const char *src; /* NULL: a memset, or a word to be written */

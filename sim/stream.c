@@ -34,6 +34,16 @@ static bool idle(const struct CUstream_st *stream)
 	return stream->done_ticket == stream->next_ticket;
 }
 
+/*
+ * [CUDA driver API, "Stream synchronization behavior"]: work of a stream made without NON_BLOCKING begins
+ * when what the legacy stream had before it has ended. The other half, that the legacy stream waits for such
+ * streams, is not simulated.
+ */
+static bool waits_for_legacy(const struct CUstream_st *stream)
+{
+	return stream != stream->ctx->streams && !(stream->flags & CU_STREAM_NON_BLOCKING);
+}
+
 CUresult sim_stream(CUstream handle, CUstream *stream)
 {
 	CUcontext ctx = sim_ctx();
@@ -70,7 +80,8 @@ static struct sim_op *next_due(uint64_t *look_again_ns)
 	for (struct sim_op **link = &queue; *link; link = &(*link)->next) {
 		struct sim_op *op = *link;
 
-		if (op->ticket != op->stream->done_ticket)
+		if (op->ticket != op->stream->done_ticket ||
+		    op->stream->ctx->streams->done_ticket < op->behind)
 			continue;
 		if (op->due_ns <= now) {
 			*link = op->next;
@@ -128,9 +139,11 @@ static bool worker_start(void)
 CUresult sim_submit(const struct sim_op *op)
 {
 	uint64_t delay_us = (uint64_t)sim_env("GDRSIM_ASYNC_DELAY_US", 0);
+	const struct CUstream_st *legacy = op->stream->ctx->streams;
+	unsigned long behind = waits_for_legacy(op->stream) ? legacy->next_ticket : 0;
 	struct sim_op **link = &queue, *queued;
 
-	if (!sim_has_delay() && idle(op->stream)) {
+	if (!sim_has_delay() && idle(op->stream) && legacy->done_ticket >= behind) {
 		sim_run_op(op);
 		free(op->staged);
 		return CUDA_SUCCESS;
@@ -144,6 +157,7 @@ CUresult sim_submit(const struct sim_op *op)
 	*queued = *op;
 	queued->next = NULL;
 	queued->ticket = op->stream->next_ticket++;
+	queued->behind = behind;
 	queued->due_ns = now_ns() + (sim_has_delay() ? delay_us * 1000 : 0);
 	while (*link)
 		link = &(*link)->next;

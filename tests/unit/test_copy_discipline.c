@@ -172,6 +172,19 @@ static int watch(uint16_t when[TARGET], const char *name)
 	return stores;
 }
 
+/* Each store lies at a multiple of its size, which DEVICE memory of arm64 demands. */
+static void check_aligned(const uint16_t when[TARGET], const char *name)
+{
+	for (size_t i = 0, next; i < TARGET; i = next) {
+		for (next = i + 1; next < TARGET && when[next] == when[i]; next++)
+			;
+		if (when[i])
+			ck_assert_msg(!(i % (next - i)), "%s: %zu bytes at %zu: %zu at once at %zu",
+				      name, shared->size, shared->target_at, next - i,
+				      i - shared->target_at);
+	}
+}
+
 static void check(enum what what, const char *name, size_t at, size_t from, size_t size)
 {
 	uint16_t when[TARGET];
@@ -188,6 +201,8 @@ static void check(enum what what, const char *name, size_t at, size_t from, size
 			      size, at, (ptrdiff_t)i - (ptrdiff_t)at,
 			      inside ? "not stored" : "is outside and was stored");
 	}
+	if (what != COPY_FROM)
+		check_aligned(when, name);
 	/* A word of the host's side can be whole only if it is a word on the other side too. */
 	if (what == COPY_FROM && (at - from) % 8)
 		return;
@@ -294,6 +309,7 @@ START_TEST(test_single_words)
 		for (size_t at = 0; at < LINE; at += 4) {
 			check(PUT32, "put32", LINE + at, LINE + at, 4);
 			check(COPY_TO, "4 bytes", LINE + at, LINE + 1, 4);
+			check(COPY_TO, "8 bytes at 4", LINE + at, LINE + 1, 8);
 		}
 		for (size_t at = 0; at < LINE; at += 8) {
 			check(PUT64, "put64", LINE + at, LINE + at, 8);

@@ -150,6 +150,42 @@ static void measured(void)
 	close_mapped(&m);
 }
 
+/*
+ * A kernel runs in the legacy stream while the engine copies: neither waits for the other, since the engine's
+ * stream is its own and does not block. A copy that waited would end with the kernel, which by then answers
+ * nobody.
+ */
+static void beside_the_legacy_stream(void)
+{
+	static const char ptx[] = ".version 6.0\n.entry gdrcopy_pplat()";
+	uint32_t *words, count = 0, rounds = 1;
+	uint64_t timeout_ns = 3000000000u;
+	CUdeviceptr ping, pong, status;
+	void *params[] = { &ping, &pong, &status, &status, &status, &count, &rounds, &timeout_ns };
+	struct mapped m;
+	CUmodule module;
+	CUfunction f;
+	uint8_t *locked;
+
+	open_mapped(&m);
+	locked = standin_host_alloc(BIG, 0);
+	words = standin_host_alloc(4096, 0);
+	memset(words, 0, 4096);
+	ping = (uintptr_t)words;
+	pong = ping + 64;
+	status = ping + 128;
+	OK(set(&m, 4096, 4096));
+	ck_assert_int_eq(cuda.cuModuleLoadData(&module, ptx), CUDA_SUCCESS);
+	ck_assert_int_eq(cuda.cuModuleGetFunction(&f, module, "gdrcopy_pplat"), CUDA_SUCCESS);
+	ck_assert_int_eq(cuda.cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL),
+			 CUDA_SUCCESS);
+	ck_assert_uint_eq(by_engine(&m, locked, BIG), 3);
+	__atomic_store_n(words, 1, __ATOMIC_SEQ_CST);
+	ck_assert_int_eq(cuda.cuCtxSynchronize(), CUDA_SUCCESS);
+	ck_assert_uint_eq(__atomic_load_n(&words[16], __ATOMIC_SEQ_CST), 1);
+	close_mapped(&m);
+}
+
 /* A range may begin anywhere in its pages, the engine's address does so too. */
 static void engine_in_a_range(void)
 {
@@ -451,6 +487,7 @@ static const struct unit_test tests[] = {
 	{ "copy engine by size", engine_by_size, "" },
 	{ "AUTO and page-locked memory", automatic, "" },
 	{ "AUTO is measured", measured, "" },
+	{ "beside the legacy stream", beside_the_legacy_stream, "" },
 	{ "copy engine in a range", engine_in_a_range, "" },
 	{ "never for words or vectors", never_words_or_vectors, "" },
 	{ "CUDA fails in a copy", failures_of_cuda, "" },

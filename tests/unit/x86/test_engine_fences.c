@@ -3,6 +3,9 @@
  * The fences around a copy by the GPU's copy engine, watched (step.h): what core/offload.c adds to those of
  * the copies, which test_copy_fences.c is for; and those of a vector over several handles (calls/copyv.c).
  */
+#include <errno.h>
+#include <setjmp.h>
+#include <signal.h>
 #include <stdio.h>
 
 #include "common/standin.h"
@@ -11,7 +14,9 @@
 #include "copy/copy.h"
 #include "core/ctx.h"
 #include "core/handle.h"
+#include "copy/rows.h"
 #include "core/offload.h"
+#include "queue/queue.h"
 #include "step.h"
 
 /* The letters are those of copy_fences.h: m MFENCE, l LFENCE, s SFENCE. */
@@ -146,6 +151,86 @@ START_TEST(test_several_handles)
 }
 END_TEST
 
+/*
+ * The public posts are the CPU's direct stores where the plan has them. A CPU that lacks MOVDIRI refuses the
+ * instruction, which shows as well that it was tried.
+ */
+static sigjmp_buf refused;
+
+static void on_sigill(int sig)
+{
+	siglongjmp(refused, sig);
+}
+
+START_TEST(test_posts)
+{
+	uint8_t *map = step_watch((size_t)1 << 20);
+	gdr_t g = barcopy_open(BARCOPY_OPEN_ANY);
+	bool has = gdri_cpu_features() & GDRI_CPU_MOVDIRI;
+	struct gdri_copy_plan plan;
+	struct gdri_handle *handle;
+	volatile int call;
+	gdr_mh_t h;
+
+	ck_assert_ptr_nonnull(g);
+	h = handle_of(g, map, GDR_MAPPING_TYPE_WC);
+	handle = (struct gdri_handle *)gdri_slots_find(&gdri_handles, h.h);
+	gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_WC, 0, NULL);
+	handle->plan = &plan;
+	for (call = 0; call < 2; call++) {
+		plan.posts = false;
+		step_begin();
+		ck_assert_int_eq(call ? barcopy_post64(h, map, 1) : barcopy_post32(h, map, 1), 0);
+		ck_assert_str_eq(step_end(), "ws");
+		plan.posts = true;
+		if (has) {
+			step_begin();
+			ck_assert_int_eq(call ? barcopy_post64(h, map, 1) : barcopy_post32(h, map, 1), 0);
+			ck_assert_str_eq(step_end(), "w");
+			continue;
+		}
+		signal(SIGILL, on_sigill);
+		if (!sigsetjmp(refused, 1)) {
+			(void)(call ? barcopy_post64(h, map, 1) : barcopy_post32(h, map, 1));
+			ck_abort_msg("a put");
+		}
+	}
+}
+END_TEST
+
+/* A queue's message leaves its line buffer at once: by its own store, or by the fence behind plain ones. */
+START_TEST(test_queue_message)
+{
+	static uint64_t state[64];
+	static const uint8_t message[100];
+	uint8_t *map = step_watch((size_t)1 << 20);
+	struct gdri_queue q = { .requests = (char *)map,
+				.control = (char *)map + 8192,
+				.state = (char *)state,
+				.lines = 16,
+				.shift = 4 };
+
+	q.plan = gdri_copy_plan(GDR_MAPPING_TYPE_WC);
+	for (size_t size = 1; size <= sizeof(message); size += 33) {
+		step_begin();
+		ck_assert_int_eq(gdri_queue_send(&q, message, size, 0, EAGAIN), 0);
+		ck_assert_str_eq(step_end(), "ws");
+	}
+	q.plan = gdri_copy_plan(GDR_MAPPING_TYPE_CACHING);
+	step_begin();
+	ck_assert_int_eq(gdri_queue_send(&q, message, 1, 0, EAGAIN), 0);
+	ck_assert_str_eq(step_end(), "w");
+	step_begin();
+	gdri_queue_stop(&q);
+	ck_assert_str_eq(step_end(), "w");
+	q.plan = gdri_copy_plan(GDR_MAPPING_TYPE_WC);
+	q.stopped = false;
+	step_begin();
+	gdri_queue_stop(&q);
+	ck_assert_str_eq(step_end(), "wsws"); /* the message, then a word */
+}
+END_TEST
+
 int main(void)
 {
 	const char *reason = step_impossible();
@@ -161,6 +246,8 @@ int main(void)
 	tcase_set_timeout(tc, 300);
 	tcase_add_test(tc, test_both_ways);
 	tcase_add_test(tc, test_several_handles);
+	tcase_add_test(tc, test_posts);
+	tcase_add_test(tc, test_queue_message);
 	suite_add_tcase(suite, tc);
 	return unit_suite(suite, CK_FORK_GETENV);
 }
