@@ -81,7 +81,8 @@ C
 cat >"$pkg/DEBIAN/prerm" <<C
 #!/bin/sh
 set -e
-[ ! -d /sys/module/gdrdrv ] || modprobe -q -r gdrdrv || echo "barcopy-module: gdrdrv is in use and stays loaded" >&2
+$(sed -n '/^say()/,/^}/p; /^unload()/,/^}/p' packaging/dkms/gpu-driver.sh)
+unload || true
 C
 cat >"$pkg/DEBIAN/postrm" <<C
 #!/bin/sh

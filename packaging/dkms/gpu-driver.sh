@@ -6,6 +6,8 @@
 #   gpu-driver.sh build KERNEL KDIR  builds (called by DKMS)
 #   gpu-driver.sh refresh            lets DKMS build again what is missing or older than the GPU
 #                                    driver's module, for every kernel that has one
+#   gpu-driver.sh load               with a GPU driver that runs: loads gdrdrv, the new in place of a loaded one
+#   gpu-driver.sh unload             unloads gdrdrv, or says why it stays (exit code 1)
 #
 # For the running kernel it is the running GPU driver; for another kernel the one that is installed
 # there, because that one will run with the module. From the environment: NVIDIA_SRC= and FLAVOR= as
@@ -145,12 +147,32 @@ refresh() {
 	return $rc
 }
 
+# A module that has pinned by free callbacks stays: the GPU driver may still call back into it.
+unload() {
+	if grep -qs '^kept 1$' /proc/driver/gdrdrv/stats; then
+		say "gdrdrv has pinned memory by free callbacks and stays loaded until the next restart"
+	elif [ -d /sys/module/gdrdrv ] && ! modprobe -q -r gdrdrv; then
+		say "gdrdrv is in use and stays loaded until the next restart"
+	else
+		return 0
+	fi
+	return 1
+}
+
+load() {
+	[ -d /sys/module/nvidia ] && unload || return 0
+	# Built for a GPU driver that the next restart brings: it would not load.
+	[ "$(cat /sys/module/nvidia/version)" = "$(module_info "$(uname -r)" version)" ] || return 0
+	modprobe -q gdrdrv || say "gdrdrv could not be loaded; see dmesg"
+}
+
 case ${1:-} in
+load | unload) "$1" ;;
 show) kernel=$2 && show ;;
 build) kernel=$2 && build "$3" ;;
 refresh) GDRDRV_FOR_INSTALLED=1 && export GDRDRV_FOR_INSTALLED && refresh ;;
 *)
-	echo "usage: gpu-driver.sh show KERNEL | build KERNEL KDIR | refresh" >&2
+	echo "usage: gpu-driver.sh show KERNEL | build KERNEL KDIR | refresh | load | unload" >&2
 	exit 2
 	;;
 esac

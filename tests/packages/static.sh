@@ -355,6 +355,90 @@ else
 	skip "shellcheck of the scripts" "no shellcheck here"
 fi
 
+# ---- what the packages' scripts ask of the kernel ----
+
+# The scripts as they are installed: those of DEBIAN/, of rpm, of module.sh and of the container.
+package_scripts() {
+	local d=$1 n pkg=$1/module
+	mkdir -p "$d/usr/src/gdrdrv-$version" "$pkg/DEBIAN"
+	cp packaging/dkms/* gdrdrv/find-nvidia.sh "$d/usr/src/gdrdrv-$version/" && touch "$d/usr/src/gdrdrv-$version/dkms.conf" &&
+		cp packaging/container/gdrdrv-load "$d/container" || return
+	for n in postinst prerm; do
+		sed "s/#VERSION#/$version/" "packaging/debian/barcopy-dkms.$n" >"$d/deb-$n"
+	done
+	for n in posttrans preun; do
+		sed -n "/^%$n dkms/,/^%[a-z]/{/^%[a-z]/d; s/%{_prefix}/\/usr/; s/%{version}/$version/g; p}" \
+			packaging/rpm/barcopy.spec >"$d/rpm-$n"
+	done
+	# shellcheck disable=SC2034
+	local kernels=" none"
+	eval "$(sed -n '/^cat >"$pkg\/DEBIAN\/p/,/^C$/p' packaging/module.sh)"
+	for n in postinst prerm; do mv "$pkg/DEBIAN/$n" "$d/module-$n"; done
+	sed -i -E "s#(^|[ \t=(]\"?)/(sys|proc|usr/src|lib/modules)/#\1$d/\2/#g" \
+		"$d"/deb-* "$d"/rpm-* "$d"/module-p* "$d/container" "$d/usr/src/gdrdrv-$version/gpu-driver.sh"
+}
+# A machine where gdrdrv is loaded and free, busy (it has an open descriptor) or kept (it has pinned by callback).
+# It answers as the kernel does, and notes what it was asked. `other`: another GPU driver runs than is installed.
+machine() { # STATE
+	local d=$1 state=$2 name
+	rm -rf "${d:?}/sys" "$d/proc" "$d/calls" "$d/bin"
+	mkdir -p "$d/bin" "$d/sys/module/gdrdrv" "$d/sys/module/nvidia" "$d/proc/driver/gdrdrv" "$d/kernels/none/build"
+	touch "$d/calls" "$d/kernels/none/build/Makefile"
+	echo 580.1 >"$d/sys/module/nvidia/version"
+	printf 'pins 1\nkept %d\n' "$([ "$state" = kept ] && echo 1 || echo 0)" >"$d/proc/driver/gdrdrv/stats"
+	cat >"$d/bin/kmod" <<-S
+		#!/bin/sh
+		echo "\${0##*/} \$*" | sed 's# /[^ ]*/# #' >>$d/calls
+		case "\${0##*/} \$*" in
+		modprobe*-r* | rmmod*) case $state in free | other) rm -rf $d/sys/module/gdrdrv ;; *) exit 1 ;; esac ;;
+		*) mkdir -p $d/sys/module/gdrdrv ;;
+		esac
+	S
+	printf '#!/bin/sh\necho %s\n' "$([ "$state" = other ] && echo 570.1 || echo 580.1)" >"$d/bin/modinfo"
+	printf '#!/bin/sh\n[ "$1" = -C ] || exit 0\ntouch "${3#O=}/gdrdrv.ko"\n' >"$d/bin/make"
+	printf '#!/bin/sh\nkill -TERM $PPID\n' >"$d/bin/sleep" # the container is stopped
+	printf '#!/bin/sh\n' >"$d/bin/dkms"
+	chmod +x "$d"/bin/*
+	for name in modprobe rmmod insmod; do ln -sf kmod "$d/bin/$name"; done
+	cp "$d/bin/dkms" "$d/bin/depmod"
+}
+scripts_and_kernel() {
+	local d=$tmp/scripts script args state want said rc=0
+	package_scripts "$d" || return
+	while IFS='|' read -r script args state want said; do
+		machine "$d" "$state"
+		# shellcheck disable=SC2086
+		PATH=$d/bin:$PATH KERNEL=none MODULES=$d/kernels NODE_LIB=/none GDRDRV=/none sh "$d/$script" $args >"$d/said" 2>&1 ||
+			{ echo "$script $args, $state: exit code $?"; rc=1; }
+		[ "$(paste -sd';' "$d/calls")" = "$want" ] || { echo "$script $args, $state: asked: $(paste -sd';' "$d/calls")"; rc=1; }
+		grep -q "${said:-}" "$d/said" || [ -z "$said" ] || { echo "$script $args, $state: said: $(cat "$d/said")"; rc=1; }
+	done <<-'TABLE'
+		deb-postinst|configure|free|modprobe -q -r gdrdrv;modprobe -q gdrdrv|
+		deb-postinst|configure|other|modprobe -q -r gdrdrv|
+		deb-postinst|configure|busy|modprobe -q -r gdrdrv|in use.* until the next restart
+		deb-postinst|configure|kept||free callbacks.* until the next restart
+		deb-prerm|remove|free|modprobe -q -r gdrdrv|
+		deb-prerm|remove|busy|modprobe -q -r gdrdrv|in use
+		deb-prerm|remove|kept||free callbacks.* until the next restart
+		deb-prerm|upgrade 2|free||
+		rpm-posttrans|1|free|modprobe -q -r gdrdrv;modprobe -q gdrdrv|
+		rpm-posttrans|1|busy|modprobe -q -r gdrdrv|in use
+		rpm-posttrans|1|kept||free callbacks.* until the next restart
+		rpm-preun|0|free|modprobe -q -r gdrdrv|
+		rpm-preun|0|kept||free callbacks.* until the next restart
+		rpm-preun|1|free||
+		module-postinst|configure|free|modprobe -q gdrdrv|
+		module-prerm|upgrade 2|free|modprobe -q -r gdrdrv|
+		module-prerm|remove|busy|modprobe -q -r gdrdrv|in use
+		module-prerm|remove|kept||free callbacks.* until the next restart
+		container||free|rmmod gdrdrv;insmod gdrdrv.ko;rmmod gdrdrv|
+		container||busy|rmmod gdrdrv;rmmod gdrdrv|in use
+		container||kept||free callbacks.* until the node restarts
+	TABLE
+	return $rc
+}
+t "the packages' scripts unload gdrdrv where it is free, and never once it has pinned by callback" scripts_and_kernel
+
 no_mknod() {
 	if grep -rnE '\b(mknod|chkconfig|/etc/init\.d)\b' packaging --include='*' --exclude-dir=man; then return 1; fi
 }
