@@ -41,6 +41,13 @@ in_root() {
 			HOME=/root LC_ALL=C DEBIAN_FRONTEND=noninteractive "$@"' "$root" "$@"
 }
 sh_root() { in_root bash -c "$1"; }
+# The same with the output, which is shown, in $tmp/text.
+said() {
+	local rc=0
+	sh_root "$1" >"$tmp/text" 2>&1 || rc=$?
+	cat "$tmp/text"
+	return $rc
+}
 
 # Everything in the root but what dpkg and its neighbours write for themselves.
 files_root() {
@@ -76,8 +83,7 @@ t "install the older version" install_older
 
 # With no GPU driver the packages install; the module waits, and the text says for what.
 no_driver_text() {
-	sh_root "/usr/src/gdrdrv-$version/gpu-driver.sh show $K" 2>"$tmp/text" && return 1
-	cat "$tmp/text"
+	said "/usr/src/gdrdrv-$version/gpu-driver.sh show $K" && return 1
 	grep -q 'no nv-p2p.h' "$tmp/text" && grep -q "dkms install gdrdrv/$version -k $K" "$tmp/text"
 }
 t "without a GPU driver: installed, not built, and told what to do" no_driver_text
@@ -169,8 +175,7 @@ standin_driver() { # VERSION
 module_of() { sh_root "modinfo -k $K -F $1 gdrdrv"; }
 
 module_comes() {
-	standin_driver 580.1.1 && sh_root 'dpkg -i /tmp/nvidia-580.1.1.deb' >"$tmp/text" 2>&1 || { cat "$tmp/text"; return 1; }
-	cat "$tmp/text"
+	standin_driver 580.1.1 && said 'dpkg -i /tmp/nvidia-580.1.1.deb' || return
 	grep -q 'kernel .* has GPU driver 580.1.1' "$tmp/text" || { echo "did not say which GPU driver"; return 1; }
 	grep -q 'nv-p2p.h from /usr/src/nvidia-580.1.1/nvidia' "$tmp/text" || { echo "did not say which nv-p2p.h"; return 1; }
 	sh_root "dkms status gdrdrv/$version -k $K" | grep -q installed || return
@@ -189,81 +194,56 @@ driver_upgrade() {
 	local before after
 	# the time of the change too: a file made anew may get the former's inode number
 	before=$(stat -c '%i %z' "$root/$(module_of filename)")
-	standin_driver 580.2.2 && sh_root 'dpkg -i /tmp/nvidia-580.2.2.deb' >"$tmp/text" 2>&1 || { cat "$tmp/text"; return 1; }
-	cat "$tmp/text"
+	standin_driver 580.2.2 && said 'dpkg -i /tmp/nvidia-580.2.2.deb' || return
 	after=$(stat -c '%i %z' "$root/$(module_of filename)")
 	grep -q 'nv-p2p.h from /usr/src/nvidia-580.2.2/nvidia' "$tmp/text" && [ "$before" != "$after" ]
 }
-# The root has no /sys, and a kernel of another name than the one that runs: both are put in its place.
-fake_running() { # VERSION|"" : the GPU driver that "runs" on kernel K
-	rm -rf "$root/sys/module" "$root/usr/local/bin/uname"
-	[ -n "$1" ] || return 0
+# said() while this GPU driver "runs" on kernel K: the root has no /sys, and a kernel of another name than the one
+# that runs; both are put in its place.
+said_beside() { # VERSION COMMAND
+	local rc=0
 	mkdir -p "$root/sys/module/nvidia"
 	echo "$1" >"$root/sys/module/nvidia/version"
 	# shellcheck disable=SC2016
 	printf '#!/bin/sh\n[ "$1" = -r ] && echo %s && exit\nexec /bin/uname "$@"\n' "$K" >"$root/usr/local/bin/uname"
 	chmod +x "$root/usr/local/bin/uname"
+	said "$2" || rc=$?
+	rm -rf "$root/sys/module" "$root/usr/local/bin/uname"
+	return $rc
 }
 mismatch() {
-	fake_running 570.9.9
-	if sh_root "/usr/src/gdrdrv-$version/gpu-driver.sh build $K /lib/modules/$K/build" >"$tmp/text" 2>&1; then
-		echo "built all the same"
-		fake_running ""
-		return 1
-	fi
-	fake_running ""
-	cat "$tmp/text"
+	said_beside 570.9.9 "/usr/src/gdrdrv-$version/gpu-driver.sh build $K /lib/modules/$K/build" && return 1
 	grep -q '570.9.9 is running, 580.2.2 is installed' "$tmp/text" && grep -q 'modprobe -r gdrdrv nvidia_uvm' "$tmp/text" &&
 		grep -q "dkms install gdrdrv/$version -k $K" "$tmp/text"
 }
 mismatch_in_dkms() {
-	fake_running 570.9.9
-	sh_root "dkms remove gdrdrv/$version -k $K; dkms install gdrdrv/$version -k $K" >"$tmp/text" 2>&1
-	local rc=$?
-	fake_running ""
-	cat "$tmp/text"
-	[ $rc != 0 ] && grep -q '570.9.9 is running' "$tmp/text"
+	said_beside 570.9.9 "dkms remove gdrdrv/$version -k $K; dkms install gdrdrv/$version -k $K" && return 1
+	grep -q '570.9.9 is running' "$tmp/text"
 }
 # A package upgrade must not fail because a restart is pending: it builds for what will run then.
 mismatch_in_dpkg() {
-	fake_running 570.9.9
-	sh_root 'dpkg -i /debs/barcopy-dkms_*.deb' >"$tmp/text" 2>&1
-	local rc=$?
-	fake_running ""
-	cat "$tmp/text"
-	[ $rc = 0 ] && grep -q 'will run after the restart' "$tmp/text" && module_of filename
+	said_beside 570.9.9 'dpkg -i /debs/barcopy-dkms_*.deb' &&
+		grep -q 'will run after the restart' "$tmp/text" && module_of filename
 }
 # Nor where nothing fits: then the module waits.
 nothing_fits() {
-	fake_running 570.9.9
-	sh_root "mv /lib/modules/$K/updates/nvidia.ko /tmp && depmod $K && dpkg -i /debs/barcopy-dkms_*.deb; rc=\$?
-		mv /tmp/nvidia.ko /lib/modules/$K/updates/ && depmod $K && exit \$rc" >"$tmp/text" 2>&1
-	local rc=$?
-	fake_running ""
-	cat "$tmp/text"
-	[ $rc = 0 ] && grep -q 'no nv-p2p.h of 570.9.9' "$tmp/text"
+	said_beside 570.9.9 "mv /lib/modules/$K/updates/nvidia.ko /tmp && depmod $K && dpkg -i /debs/barcopy-dkms_*.deb; rc=\$?
+		mv /tmp/nvidia.ko /lib/modules/$K/updates/ && depmod $K && exit \$rc" &&
+		grep -q 'no nv-p2p.h of 570.9.9' "$tmp/text"
 }
 matching() {
-	fake_running 580.2.2
-	sh_root "/usr/src/gdrdrv-$version/gpu-driver.sh show $K" >"$tmp/text" 2>&1
-	local rc=$?
-	fake_running ""
-	cat "$tmp/text"
-	[ $rc = 0 ] && grep -q 'running driver 580.2.2' "$tmp/text"
+	said_beside 580.2.2 "/usr/src/gdrdrv-$version/gpu-driver.sh show $K" &&
+		grep -q 'running driver 580.2.2' "$tmp/text"
 }
-if [ -n "$(find rig/include -name nv-p2p.h 2>/dev/null)" ]; then
-	t "the GPU driver's package comes: the module is built for it, and told for which" module_comes
-	t "dkms install by hand, kernel $K" module_by_hand
-	t "modprobe loads the GPU driver first" loads_in_order
-	t "the GPU driver's upgrade builds the module anew" driver_upgrade
-	t "the running GPU driver's nv-p2p.h is taken" matching
-	t "another GPU driver runs: refused, with what to do" mismatch
-	t "another GPU driver runs: DKMS shows the refusal" mismatch_in_dkms
-	t "no GPU driver's source fits: a package upgrade leaves the module for later" nothing_fits
-	t "another GPU driver runs: a package upgrade builds for the next start" mismatch_in_dpkg
-else
-	skip "the module by DKMS" "no stand-in of the GPU driver's headers here (rig/include)"
-fi
+t "the GPU driver's package comes: the module is built for it, and the text names it" module_comes
+t "dkms install by hand, kernel $K" module_by_hand
+t "modprobe loads the GPU driver first" loads_in_order
+t "the GPU driver's upgrade builds the module anew" driver_upgrade
+t "the running GPU driver's nv-p2p.h is taken" matching
+t "another GPU driver runs: refused, with what to do" mismatch
+t "another GPU driver runs: DKMS shows the refusal" mismatch_in_dkms
+t "no GPU driver's source fits: a package upgrade leaves the module for later" nothing_fits
+t "another GPU driver runs: a package upgrade builds for the next start" mismatch_in_dpkg
 
 # ---- removal ----
 
@@ -310,13 +290,12 @@ rpm_goes() {
 	files_root | while read -r f; do [ -d "$root/$f" ] && [ ! -L "$root/$f" ] || echo "$f"; done >"$tmp/after"
 	! grep -vxFf "$tmp/before" "$tmp/after"
 }
-if [ -e "$(find "$out/rpm" -name "barcopy-dkms-$version-*.rpm" 2>/dev/null | head -n 1)" ] && [ "$arch" = amd64 ] &&
-   [ -n "$(find rig/include -name nv-p2p.h 2>/dev/null)" ]; then
+if [ -e "$(find "$out/rpm" -name "barcopy-dkms-$version-*.rpm" 2>/dev/null | head -n 1)" ] && [ "$arch" = amd64 ]; then
 	t "RPM scriptlets: the module is built for the GPU driver" rpm_comes
 	t "RPM scriptlets: an upgrade builds it anew" rpm_again
 	t "RPM scriptlets: removal leaves nothing behind" rpm_goes
 else
-	skip "RPM scriptlets" "needs rpmbuild, x86-64 and the stand-in of the GPU driver's headers"
+	skip "RPM scriptlets" "needs rpmbuild and x86-64"
 fi
 
 # ---- in place of others ----
@@ -356,8 +335,7 @@ never_upgraded() {
 	mkdir -p "$root/etc/apt/kept" && mv "$root"/etc/apt/sources.list* "$root/etc/apt/kept/" 2>/dev/null
 	mv "$root/repo/Packages" "$root/"
 	echo 'deb [trusted=yes] file:/ ./' >"$root/etc/apt/sources.list"
-	sh_root 'apt-get -q update && apt-cache policy libgdrapi && apt-get -q -s dist-upgrade' >"$tmp/text" 2>&1 || { cat "$tmp/text"; return 1; }
-	cat "$tmp/text"
+	said 'apt-get -q update && apt-cache policy libgdrapi && apt-get -q -s dist-upgrade' || return
 	grep -q 'Candidate: 2.7-1' "$tmp/text" && ! grep -q '^Inst' "$tmp/text" && ! grep -q '^Remv' "$tmp/text"
 }
 t "takes the place of others' packages; a program that depends on them stays" takes_place

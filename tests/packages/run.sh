@@ -35,6 +35,49 @@ grep -v '^[0-9]* passed' "$tmp/static"
 read -r p f s < <(sed -nE 's/^([0-9]+) passed, ([0-9]+) failed, ([0-9]+) skipped$/\1 \2 \3/p' "$tmp/static")
 passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
 
+# ---- the files of the packages ------------------------------------------------------------------------
+
+# Every file of every package, "PACKAGE PATH", without directories.
+files_deb() {
+	local p
+	for p in libgdrapi2 libgdrapi-dev barcopy-tools python3-barcopy barcopy-dkms; do
+		dpkg-deb --fsys-tarfile "$out/deb/$p"_*.deb | tar -t | sed "s|^\.|$p |"
+	done | grep -v '/$' | sed "s|$(dpkg-architecture -qDEB_HOST_MULTIARCH)|TRIPLET|"
+}
+files_rpm() {
+	local p
+	for p in libgdrapi2 libgdrapi-devel barcopy-tools python3-barcopy barcopy-dkms; do
+		rpm -qp --qf "[%{FILEMODES:perms} $p %{FILENAMES}\n]" "$out/rpm/$p-$version"-*.rpm
+	done | sed '/^d/d; s/^[^ ]* //'
+}
+# The file contents has those of both formats by Debian's names, with "-" those of Debian alone, with "+" those
+# of RPM alone. Files that follow the sources are not listed there: each source must have its file.
+follow='/usr/src/gdrdrv-[^/]*/[a-z0-9_]*\.[ch]$|/man/man[13]/|/bin/gdrcopy_|/completions/gdrcopy_|/docs/|/examples/'
+follow+='|/barcopy/[a-z_]*\.pyi?$|\.build-id|/doc/[^/]*/(changelog(\.Debian)?\.gz|copyright)$'
+contents() { # deb|rpm
+	local rc=0 f
+	"files_$1" >"$tmp/all"
+	case $1 in
+	deb) sed '/^+/d; s/^-//' ;;
+	rpm) sed -E '/^-/d; s/^\+//; s/^libgdrapi-dev /libgdrapi-devel /; s#/lib/TRIPLET/#/lib64/#
+		s/dist-packages/site-packages/; s/(\.[47])\.gz$/\1/' ;;
+	esac <"$here/contents" | sort | diff -u - <(grep -vE "$follow" "$tmp/all" | sort) || rc=1
+	has() { grep -qE "^[^ ]* $1$" "$tmp/all" || { echo "no package has $1"; rc=1; }; }
+	for f in docs/*.md examples/*.c; do has "/usr/share/doc/(barcopy-tools|libgdrapi-dev(el)?)/$f"; done
+	for f in gdrdrv/*.[ch]; do has "/usr/src/gdrdrv-$version/${f##*/}"; done
+	for f in python/barcopy/*.py*; do has "/usr/lib/python3/.*-packages/barcopy/${f##*/}"; done
+	for f in "$out"/gdrcopy_*; do
+		[ -f "$f" ] && [ -x "$f" ] || continue
+		has "/usr/bin/${f##*/}"
+		has "/usr/share/man/man1/${f##*/}\.1(\.gz)?"
+		has "/usr/share/bash-completion/completions/${f##*/}"
+	done
+	for f in $(nm -D --defined-only "$out/libgdrapi.so.$level" | awk '$2 != "A" { sub("@.*", "", $3); print $3 }'); do
+		has "/usr/share/man/man3/$f\.3(\.gz)?"
+	done
+	return $rc
+}
+
 # ---- Debian packages --------------------------------------------------------------------------------
 
 deb() { "${MK[@]}" deb; } # the environment tells the rest
@@ -51,34 +94,6 @@ else
 	DEB_OUT=$tmp/older DEB_VERSION=$version-0 t "an older version of the packages" deb
 fi
 
-contents_deb() {
-	local rc=0 p
-	for p in libgdrapi2 libgdrapi-dev barcopy-tools python3-barcopy barcopy-dkms; do
-		dpkg-deb --fsys-tarfile "$out/deb/$p"_*.deb | tar -t | sed "s|^\.|$p |" | grep -v '/$'
-	done | sed "s|$(dpkg-architecture -qDEB_HOST_MULTIARCH)|TRIPLET|" |
-		grep -v ' /usr/src/gdrdrv-.*\.[ch]$\| /usr/share/man/man[13]/\|/bin/gdrcopy_\|/completions/gdrcopy_\|/docs/\|/examples/' |
-		sort >"$tmp/contents"
-	diff -u "$here/contents-deb" "$tmp/contents" || rc=1
-	dpkg-deb -c "$out/deb"/barcopy-tools_*.deb >"$tmp/list"
-	dpkg-deb -c "$out/deb"/libgdrapi-dev_*.deb >>"$tmp/list"
-	for p in docs/*.md examples/*.c; do
-		grep -qE " ./usr/share/doc/(barcopy-tools|libgdrapi-dev)/$p$" "$tmp/list" ||
-			{ echo "no package has $p"; rc=1; }
-	done
-	# What is not listed there follows the sources: every tool, every call.
-	for p in "$out"/gdrcopy_*; do
-		[ -f "$p" ] || continue
-		dpkg-deb -c "$out/deb"/barcopy-tools_*.deb >"$tmp/list"
-		grep -q " ./usr/bin/${p##*/}$" "$tmp/list" && grep -q "/man1/${p##*/}\.1\.gz$" "$tmp/list" &&
-			grep -q "/completions/${p##*/} -> gdrcopy$" "$tmp/list" ||
-			{ echo "barcopy-tools lacks something of ${p##*/}"; rc=1; }
-	done
-	dpkg-deb -c "$out/deb"/libgdrapi-dev_*.deb >"$tmp/list"
-	for p in $(nm -D --defined-only "$out/libgdrapi.so.$level" | awk '$2 != "A" { sub("@.*", "", $3); print $3 }'); do
-		grep -q "/man3/$p\.3\.gz" "$tmp/list" || { echo "libgdrapi-dev lacks the page of $p"; rc=1; }
-	done
-	return $rc
-}
 elf_deb() {
 	local d=$tmp/elf f rc=0
 	mkdir -p "$d"
@@ -112,35 +127,31 @@ rules_leave_source() {
 }
 if [ "$arch" != none ]; then
 	t "debian/rules changes no file of the source" rules_leave_source
-	t "files of the Debian packages" contents_deb
+	t "files of the Debian packages" contents deb
 	t "ELF files of the Debian packages: soname, needed libraries, no path" elf_deb
 	t "lintian" run_lintian
 fi
 
-# The module in a package of its own, for a kernel whose headers are here.
-prebuilt() {
-	local k h
-	k=$(find /lib/modules -maxdepth 2 -name build 2>/dev/null | sort | tail -n 1)
-	h=$(find rig/include/[0-9]* -name nv-p2p.h 2>/dev/null | sort | tail -n 1)
-	[ -n "$k" ] && [ -n "$h" ] || { echo "needs kernel headers and rig/include"; return 77; }
-	"${MK[@]}" deb-module KDIR="$k" NVIDIA_SRC="$(dirname "$h")" FLAVOR=open || return
-	dpkg-deb -c "$out"/deb/barcopy-module_*.deb >"$tmp/list"
-	grep -q " ./lib/modules/$(basename "$(dirname "$k")")/updates/gdrdrv.ko$" "$tmp/list" &&
-		dpkg-deb -f "$out"/deb/barcopy-module_*.deb Provides | grep -q "gdrdrv-dkms (= $version-1)"
-}
-[ "$arch" = none ] || t "make deb-module: the module without DKMS" prebuilt
-
-# From kernel headers alone: no header of the GPU driver is named, and none is needed when loading.
-prebuilt_dmabuf() {
+# The module in a package of its own, for a kernel whose headers are here: by nv-p2p.h, and from kernel headers alone.
+prebuilt() { # ARGUMENT of make...
 	local k
 	k=$(find /lib/modules -maxdepth 2 -name build 2>/dev/null | sort | tail -n 1)
 	[ -n "$k" ] || { echo "needs kernel headers"; return 77; }
-	"${MK[@]}" deb-module KDIR="$k" SOURCE=dmabuf || return
-	rm -rf "$tmp/dmabuf" && dpkg-deb -x "$out"/deb/barcopy-module_*.deb "$tmp/dmabuf" || return
-	[ -z "$(modinfo -F depends "$tmp"/dmabuf/lib/modules/*/updates/gdrdrv.ko)" ] &&
-		! nm -u "$tmp"/dmabuf/lib/modules/*/updates/gdrdrv.ko | grep -i nvidia
+	"${MK[@]}" deb-module KDIR="$k" "$@" || return
+	rm -rf "$tmp/module" && dpkg-deb -x "$out"/deb/barcopy-module_*.deb "$tmp/module" &&
+		test -s "$tmp/module/lib/modules/$(basename "$(dirname "$k")")/updates/gdrdrv.ko" &&
+		dpkg-deb -f "$out"/deb/barcopy-module_*.deb Provides | grep -q "gdrdrv-dkms (= $version-1)"
 }
-[ "$arch" = none ] || t "make deb-module SOURCE=dmabuf: kernel headers alone" prebuilt_dmabuf
+# No header of the GPU driver is named, and none of its symbols is needed when loading.
+prebuilt_dmabuf() {
+	prebuilt SOURCE=dmabuf || return
+	[ -z "$(modinfo -F depends "$tmp"/module/lib/modules/*/updates/gdrdrv.ko)" ] &&
+		! nm -u "$tmp"/module/lib/modules/*/updates/gdrdrv.ko | grep -i nvidia
+}
+if [ "$arch" != none ]; then
+	t "make deb-module: the module without DKMS" prebuilt NVIDIA_SRC=rig/include/580 FLAVOR=open
+	t "make deb-module SOURCE=dmabuf: kernel headers alone" prebuilt_dmabuf
+fi
 
 # What DKMS would run: the choice in the file, the flavour that cannot serve it.
 dkms_dmabuf() {
@@ -198,20 +209,6 @@ rpm_build() { "${MK[@]}" rpm; }
 rpm_same() {
 	diff <(cd "$out/rpm" && sha256sum -- *.rpm) <(cd "$tmp/rpm" && sha256sum -- *.rpm)
 }
-contents_rpm() {
-	local rc=0 p tool
-	for p in libgdrapi2 libgdrapi-devel barcopy-tools python3-barcopy barcopy-dkms; do
-		rpm -qpl "$out/rpm/$p-$version"-*.rpm | sed "s|^|$p |"
-	done | grep -v ' /usr/src/gdrdrv-.*\.[ch]$\|/usr/share/man/man[13]/\|/bin/gdrcopy_\|/completions/gdrcopy_\|/docs\|/examples/\|\.build-id' |
-		sort >"$tmp/contents"
-	diff -u "$here/contents-rpm" "$tmp/contents" || rc=1
-	rpm -qpl "$out/rpm/barcopy-tools-$version"-*.rpm >"$tmp/list"
-	for tool in "$out"/gdrcopy_*; do
-		[ -f "$tool" ] || continue
-		grep -qx "/usr/bin/${tool##*/}" "$tmp/list" || { echo "barcopy-tools lacks ${tool##*/}"; rc=1; }
-	done
-	return $rc
-}
 rpm_relations() {
 	local rc=0
 	q() { rpm -qp --"$1" "$out/rpm/$2-$version"-*.rpm; }
@@ -258,7 +255,7 @@ if have rpmbuild; then
 	t "make rpm" rpm_build
 	RPM_OUT=$tmp/rpm t "make rpm again" rpm_build
 	t "two builds of the RPM packages have the same bits" rpm_same
-	t "files of the RPM packages" contents_rpm
+	t "files of the RPM packages" contents rpm
 	t "RPM packages: provides, requires, conflicts" rpm_relations
 	t "RPM packages: scriptlets" rpm_scripts
 	if [ "$(id -u)" = 0 ] && [ "$(uname -m)" = x86_64 ]; then
