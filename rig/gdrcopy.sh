@@ -7,17 +7,14 @@
 # gdrcopy SOURCE	SOURCE: GDRCopy's source tree
 
 gdrcopy_build() {
-	local out=$BUILD/gdrcopy cuda=$RIG/guest/libcuda name
+	local out=$BUILD/gdrcopy name
 	rm -rf "$out"
 	mkdir -p "$out"
 	cp -r "$1/." "$out/source"
 	{
 		make -C "$out/source/src" &&
-			gcc -shared -fPIC -O1 -g -std=gnu11 -Wall -Wextra -Wshadow -Wmissing-prototypes \
-				-Werror -fvisibility=hidden -pthread -Wl,-soname,libcuda.so.1 -I "$SRC/src" \
-				-I "$RIG/provider" "$cuda"/*.c -o "$out/libcuda.so.1" &&
-			ln -s libcuda.so.1 "$out/libcuda.so" &&
-			make -C "$out/source/tests" CUDA=/none CUDA_INC="-I$cuda/include -I$SRC/src" \
+			libcuda_build "$out" gcc -DFOR_GDRCOPY && ln -s libcuda.so.1 "$out/libcuda.so" &&
+			make -C "$out/source/tests" CUDA=/none CUDA_INC="-I$RIG/guest/libcuda/include -I$SRC/src" \
 				LDFLAGS="-L$out -L../src" gdrcopy_sanity gdrcopy_copybw gdrcopy_copylat \
 				gdrcopy_apiperf || return 1
 	} >"$out/log" 2>&1

@@ -196,39 +196,20 @@ kernel_scripts() {
 	) 9>"$CACHE/lock-scripts"
 }
 
-# The checking kernel of version $1, from the distribution's source; some ten minutes on two CPUs.
-build_debug() {
-	local src=$K_DIR/linux-source-$1 config=$2 line
+# A kernel of $1, the distribution's source, with the configuration $2: the checking kernel, or one for arm64
+# (cross-built) of another page size than the distribution's. Some ten minutes on two CPUs.
+build_kernel() {
+	local src=$K_DIR/linux-source-$1 config=$2 line image=arch/x86/boot/bzImage make=(make -s O="$K_DIR/build")
+	if [ "$K_ARCH" = arm64 ]; then
+		make+=(ARCH=arm64 CROSS_COMPILE=aarch64-linux-gnu-)
+		image=arch/arm64/boot/Image
+	fi
 	unpack_source "$1" || return 1
-	make -s -C "$src" O="$K_DIR/build" allnoconfig >&2 || return 1
+	make+=(-C "$src")
+	"${make[@]}" allnoconfig >&2 || return 1
 	"$src/scripts/kconfig/merge_config.sh" -m -O "$K_DIR/build" "$K_DIR/build/.config" \
 		"$config" >/dev/null 2>&1
-	make -s -C "$src" O="$K_DIR/build" olddefconfig >&2 || return 1
-	while read -r line; do
-		case $line in
-		CONFIG_*) grep -qx "$line" "$K_DIR/build/.config" ||
-			{ say "the debug kernel lacks $line" >&2; return 1; } ;;
-		esac
-	done <"$config"
-	say "building the debug kernel, some minutes" >&2
-	make -s -j"$(nproc)" -C "$src" O="$K_DIR/build" bzImage modules >"$K_DIR/build.log" 2>&1 || return 1
-	[ -e "$K_DIR/build/Module.symvers" ] ||
-		cp "$K_DIR/build/vmlinux.symvers" "$K_DIR/build/Module.symvers"
-	# An LZ4 image: the direct entry of a KASAN kernel dies silently.
-	cp "$K_DIR/build/arch/x86/boot/bzImage" "$K_DIR/vmlinux"
-	echo "$K_DIR/build" >"$K_DIR/headers"
-	cat "$K_DIR/build/include/config/kernel.release" >"$K_DIR/release"
-}
-
-# The same for arm64, cross-built; a kernel of another page size than the distribution's.
-build_arm64() {
-	local src config=$1 line cross=(ARCH=arm64 CROSS_COMPILE=aarch64-linux-gnu-)
-	unpack_source 6.1 || return 1
-	src=$K_DIR/linux-source-6.1
-	make -s -C "$src" O="$K_DIR/build" "${cross[@]}" allnoconfig >&2 || return 1
-	"$src/scripts/kconfig/merge_config.sh" -m -O "$K_DIR/build" "$K_DIR/build/.config" \
-		"$config" >/dev/null 2>&1
-	make -s -C "$src" O="$K_DIR/build" "${cross[@]}" olddefconfig >&2 || return 1
+	"${make[@]}" olddefconfig >&2 || return 1
 	while read -r line; do
 		case $line in
 		CONFIG_*) grep -qx "$line" "$K_DIR/build/.config" ||
@@ -236,11 +217,11 @@ build_arm64() {
 		esac
 	done <"$config"
 	say "building a kernel of $(basename "$config"), some minutes" >&2
-	nice make -s -j"$(nproc)" -C "$src" O="$K_DIR/build" "${cross[@]}" Image modules \
-		>"$K_DIR/build.log" 2>&1 || return 1
+	nice "${make[@]}" -j"$(nproc)" "$(basename "$image")" modules >"$K_DIR/build.log" 2>&1 || return 1
 	[ -e "$K_DIR/build/Module.symvers" ] ||
 		cp "$K_DIR/build/vmlinux.symvers" "$K_DIR/build/Module.symvers"
-	cp "$K_DIR/build/arch/arm64/boot/Image" "$K_DIR/vmlinux"
+	# x86: an LZ4 image, because the direct entry of a KASAN kernel dies silently.
+	cp "$K_DIR/build/$image" "$K_DIR/vmlinux"
 	echo "$K_DIR/build" >"$K_DIR/headers"
 	cat "$K_DIR/build/include/config/kernel.release" >"$K_DIR/release"
 }
@@ -256,13 +237,13 @@ kernel_fetch() {
 	6.1) fetch_stock bookworm-security linux-image-amd64 linux-headers-amd64 ;;
 	6.1-arm64) fetch_stock bookworm-security linux-image-arm64 linux-headers-arm64 ;;
 	6.12-arm64-16k) fetch_stock bookworm-security linux-image-6.12-arm64-16k linux-headers-6.12-arm64-16k ;;
-	6.1-arm64-64k) build_arm64 "$config" ;;
+	6.1-arm64-64k) build_kernel 6.1 "$config" ;;
 	6.12) fetch_stock bookworm-security linux-image-6.12-amd64 linux-headers-6.12-amd64 ;;
 	6.12.95) fetch_pinned "$name" bookworm-backports linux-image-6.12.95+deb12-amd64 \
 		linux-headers-6.12.95+deb12-amd64 ;;
 	7) fetch_backports trixie ;;
-	debug) build_debug 6.1 "$config" ;;
-	debug-6.12) build_debug 6.12 "$config" ;;
+	debug) build_kernel 6.1 "$config" ;;
+	debug-6.12) build_kernel 6.12 "$config" ;;
 	*) return 1 ;;
 	esac || return 1
 	touch "$K_DIR/ready"

@@ -146,8 +146,16 @@ busybox_of() {
 # The clients of tests/contract that run in the guest: all of them.
 CLIENTS="ucx nccl nvshmem libfabric aws_ofi_nccl mscclpp trtllm nixl doca dpdk bpftime"
 
-# The library with its tools as the user builds them, clients of tests/contract, and the libcuda.so.1
-# whose memory is the provider's.
+# libcuda_build DIRECTORY COMPILER...: the libcuda.so.1 whose memory is the provider's
+libcuda_build() {
+	local out=$1
+	shift
+	"$@" -shared -fPIC -O1 -g -std=gnu11 -Wall -Wextra -Wshadow -Wmissing-prototypes -Werror -fvisibility=hidden \
+		-pthread -Wl,-soname,libcuda.so.1 -I "$SRC/src" -I "$RIG/provider" "$RIG/guest/libcuda/cuda.c" \
+		-o "$out/libcuda.so.1"
+}
+
+# The library with its tools as the user builds them, clients of tests/contract, and libcuda.so.1.
 rig_library() {
 	local out=$BUILD/library-$K_ARCH log=$BUILD/library.log name cross=
 	[ "$K_ARCH" = amd64 ] || cross=aarch64-linux-gnu-
@@ -155,10 +163,7 @@ rig_library() {
 	mkdir -p "$out"
 	{
 		make --no-print-directory -j2 -C "$SRC" O="$out" SANITIZE= CROSS_COMPILE=$cross lib tools &&
-			${cross}gcc -shared -fPIC -O1 -g -std=gnu11 -Wall -Wextra -Wshadow -Wmissing-prototypes \
-				-Werror -fvisibility=hidden -pthread -Wl,-soname,libcuda.so.1 \
-				-I "$SRC/src" -I "$RIG/provider" \
-				"$RIG/guest/libcuda/cuda.c" -o "$out/libcuda.so.1" || return 1
+			libcuda_build "$out" ${cross}gcc || return 1
 		for name in $CLIENTS; do
 			${cross}gcc -O1 -g -std=gnu11 -D_GNU_SOURCE -Wall -Wextra -I "$SRC/include" \
 				-I "$SRC/src" "$SRC/tests/contract/$name.c" "$SRC/tests/contract/gpu.c" \

@@ -308,6 +308,11 @@ void *map(int drv, uint64_t handle, size_t len)
 	return map_prot(drv, handle, len, PROT_READ | PROT_WRITE, MAP_SHARED, NULL);
 }
 
+void must_map_at(int drv, uint64_t handle, size_t len, void *at)
+{
+	CHECK(map_prot(drv, handle, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, at) == at);
+}
+
 volatile uint8_t *must_map(int drv, uint64_t handle, size_t len)
 {
 	void *p = map(drv, handle, len);
@@ -345,53 +350,36 @@ static void on_fault(int sig)
 	_exit(128 + sig);
 }
 
-static void catch_faults(void)
-{
-	struct sigaction act = { .sa_handler = on_fault, .sa_flags = SA_NODEFER };
-
-	sigaction(SIGBUS, &act, NULL);
-	sigaction(SIGSEGV, &act, NULL);
-}
-
-static int try_access(volatile uint8_t *addr, bool write, uint8_t value)
-{
-	int sig;
-
-	catch_faults();
-	sig = sigsetjmp(fault_jmp, 1);
-	if (!sig) {
-		fault_armed = true;
-		if (write)
-			*addr = value;
-		else
-			(void)*addr;
-	}
-	fault_armed = false;
-	return sig;
-}
+/* Runs the access after it; the value is that of the signal which ended it, or 0. */
+#define CATCH(access)                                                                       \
+	({                                                                                  \
+		struct sigaction act_ = { .sa_handler = on_fault, .sa_flags = SA_NODEFER }; \
+		int sig_;                                                                   \
+                                                                                            \
+		sigaction(SIGBUS, &act_, NULL);                                             \
+		sigaction(SIGSEGV, &act_, NULL);                                            \
+		sig_ = sigsetjmp(fault_jmp, 1);                                             \
+		if (!sig_) {                                                                \
+			fault_armed = true;                                                 \
+			access;                                                             \
+		}                                                                           \
+		fault_armed = false;                                                        \
+		sig_;                                                                       \
+	})
 
 int try_read(const volatile void *addr)
 {
-	return try_access((volatile uint8_t *)(uintptr_t)addr, false, 0);
+	return CATCH((void)*(const volatile uint8_t *)addr);
 }
 
 int try_write(volatile void *addr, uint8_t value)
 {
-	return try_access(addr, true, value);
+	return CATCH(*(volatile uint8_t *)addr = value);
 }
 
 int try_read32(const volatile void *addr, uint32_t *value)
 {
-	int sig;
-
-	catch_faults();
-	sig = sigsetjmp(fault_jmp, 1);
-	if (!sig) {
-		fault_armed = true;
-		*value = *(const volatile uint32_t *)addr;
-	}
-	fault_armed = false;
-	return sig;
+	return CATCH(*value = *(const volatile uint32_t *)addr);
 }
 
 /* x86: PWT set, PCD and PAT clear. arm64: attribute index 2. */
@@ -463,18 +451,14 @@ void knob(const char *name, int value)
 
 long stat_of(const char *name)
 {
-	char *text = read_text("/proc/driver/gdrdrv/stats");
-	char key[64], *at;
+	char *text = read_text("/proc/driver/gdrdrv/stats"), *line, *save;
+	size_t len = strlen(name);
 	long n = -1;
 
-	if (!text)
-		return -1;
-	snprintf(key, sizeof(key), "\n%s ", name);
-	at = strstr(text, key);
-	if (at)
-		n = strtol(at + strlen(key), NULL, 10);
-	else if (!strncmp(text, key + 1, strlen(key) - 1))
-		n = strtol(text + strlen(key) - 1, NULL, 10);
+	for (line = text ? strtok_r(text, "\n", &save) : NULL; line;
+	     line = strtok_r(NULL, "\n", &save))
+		if (!strncmp(line, name, len) && line[len] == ' ')
+			n = strtol(line + len, NULL, 10);
 	free(text);
 	return n;
 }

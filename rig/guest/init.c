@@ -58,11 +58,11 @@ bool balanced(char *why, size_t len)
 	struct provider_info info = gpu_info(prov);
 
 	close(prov);
-	snprintf(
-		why, len,
-		"driver: %ld pins, %ld users, %ld memory types; provider: %u pins, %u dma-bufs, %u tables, %u of %u pages free, %u errors",
-		pins, users, memtypes, info.pins, info.bufs, info.tables, info.pages_free,
-		info.pages_total, info.errors);
+	snprintf(why, len,
+		 "driver: %ld pins, %ld users, %ld memory types; provider: %u pins, %u dma-bufs, "
+		 "%u tables, %u of %u pages free, %u errors",
+		 pins, users, memtypes, info.pins, info.bufs, info.tables, info.pages_free,
+		 info.pages_total, info.errors);
 	return !pins && !users && !memtypes && !info.pins && !info.bufs && !info.tables &&
 	       !info.errors && info.pages_free == info.pages_total;
 }
@@ -127,6 +127,7 @@ static void run_test(const struct test *test)
 	if (!(test->modes & rig.mode) || !wanted(test->name))
 		return;
 	rig.test = test->name;
+	rig.arg = test->arg;
 	fflush(stdout);
 	pid = fork();
 	if (!pid) {
@@ -167,30 +168,28 @@ static int insmod(const char *path, const char *params)
 	return ret;
 }
 
-static const char *const alarms[] = {
-	"BUG",
-	"WARNING:",
-	"KASAN",
-	"UBSAN",
-	"Oops",
-	"possible circular",
-	"possible recursive",
-	"inconsistent lock",
-	"suspicious RCU",
-	"INFO: task",
-	"general protection",
-	"stack segment",
-	"provider: ERROR",
-	"memory leak",
-	"refcount_t:",
-	"sleeping function",
-	"scheduling while",
-	"Bad page",
-	"bad page",
-	"x86/PAT:",
-	"Modules linked in",
-	"unable to handle",
-};
+static const char *const alarms[] = { "BUG",
+				      "WARNING:",
+				      "KASAN",
+				      "UBSAN",
+				      "Oops",
+				      "possible circular",
+				      "possible recursive",
+				      "inconsistent lock",
+				      "suspicious RCU",
+				      "INFO: task",
+				      "general protection",
+				      "stack segment",
+				      "provider: ERROR",
+				      "memory leak",
+				      "refcount_t:",
+				      "sleeping function",
+				      "scheduling while",
+				      "Bad page",
+				      "bad page",
+				      "x86/PAT:",
+				      "Modules linked in",
+				      "unable to handle" };
 
 /* Prints the lines around what should not be there. */
 static bool log_is_clean(void)

@@ -48,7 +48,8 @@ struct rig {
 	unsigned int fuzz;
 	unsigned int seed;
 	char only[64];
-	const char *test; /* the name of the one that runs */
+	const char *test; /* the name of the test that runs */
+	unsigned int arg; /* and its argument */
 };
 
 extern struct rig rig;
@@ -57,7 +58,8 @@ struct test {
 	const char *name;
 	void (*fn)(void);
 	unsigned int modes;
-	unsigned int seconds;
+	unsigned int seconds; /* limit; 0: the usual one */
+	unsigned int arg; /* rig.arg while the test runs */
 };
 
 extern const struct test tests_basic[], tests_map[], tests_revoke[], tests_owner[], tests_window[],
@@ -133,6 +135,8 @@ int get_info_v2(int drv, uint64_t handle, struct gdrdrv_ioc_get_info_v2 *info);
 int req_type(int drv, uint64_t handle, uint32_t type);
 int populate(int drv, uint64_t handle);
 void *map(int drv, uint64_t handle, size_t len); /* MAP_FAILED and errno */
+/* Writable, at @at exactly, which reserve() gave; checks. */
+void must_map_at(int drv, uint64_t handle, size_t len, void *at);
 void *map_prot(int drv, uint64_t handle, size_t len, int prot, int flags, void *at);
 volatile uint8_t *must_map(int drv, uint64_t handle, size_t len);
 size_t cpu_page(void); /* of the CPU */

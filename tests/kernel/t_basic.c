@@ -273,11 +273,11 @@ static void t_handles(void)
 	CHECK_EQ(cb_flag(drv, gone), -EINVAL);
 }
 
-static void data(unsigned int flags)
+static void t_data(void)
 {
 	size_t size = 5 * GPU_PAGE, i;
 	int drv = drv_open(), prov = prov_open();
-	struct provider_alloc mem = gpu_alloc_flags(prov, size, flags);
+	struct provider_alloc mem = gpu_alloc_flags(prov, size, rig.arg);
 	uint8_t *want = malloc(size), *got = malloc(size);
 	uint64_t h = must_pin(drv, mem.va, size);
 	volatile uint8_t *p = must_map(drv, h, size);
@@ -300,16 +300,6 @@ static void data(unsigned int flags)
 	CHECK_EQ(__atomic_fetch_add((volatile uint64_t *)(p + 8), 1, __ATOMIC_SEQ_CST), 41);
 	gpu_peek(prov, mem.va + 8, got, 8);
 	CHECK_EQ(*(uint64_t *)got, 42);
-}
-
-static void t_data(void)
-{
-	data(0);
-}
-
-static void t_data_scattered(void)
-{
-	data(PROVIDER_SCATTER);
 }
 
 /* The pointer of an unaligned pin stands for the address rounded down to 64 KiB. */
@@ -427,23 +417,23 @@ static void t_failed_pin(void)
 }
 
 const struct test tests_basic[] = {
-	{ "failed-pin", t_failed_pin, ANY_MODE, 0 },
-	{ "version", t_version, ANY_MODE, 0 },
-	{ "attributes", t_attr, ANY_MODE, 0 },
-	{ "mode", t_mode, ANY_MODE, 0 },
-	{ "proc", t_proc, ANY_MODE, 0 },
-	{ "proc-pins", t_proc_pins, ANY_MODE, 0 },
-	{ "unknown-ioctl", t_unknown_ioctl, ANY_MODE, 0 },
-	{ "bad-pointer", t_bad_pointer, BY_P2P | BOTH, 0 },
-	{ "bad-handle", t_bad_handle, ANY_MODE, 0 },
-	{ "pin-wrong", t_pin_wrong, BY_P2P, 0 },
-	{ "info", t_info, ANY_MODE, 0 },
-	{ "handles", t_handles, ANY_MODE, 0 },
-	{ "data", t_data, ANY_MODE, 0 },
-	{ "data-scattered", t_data_scattered, ANY_MODE, 0 },
-	{ "data-unaligned", t_data_unaligned, ANY_MODE, 0 },
-	{ "tokens", t_tokens, ANY_MODE, 0 },
-	{ "too-large", t_too_large, BY_P2P | BOTH, 0 },
-	{ "force-pcie", t_force_pcie, BY_P2P | BOTH, 0 },
-	{ NULL, NULL, 0, 0 },
+	{ "failed-pin", t_failed_pin, ANY_MODE, 0, 0 },
+	{ "version", t_version, ANY_MODE, 0, 0 },
+	{ "attributes", t_attr, ANY_MODE, 0, 0 },
+	{ "mode", t_mode, ANY_MODE, 0, 0 },
+	{ "proc", t_proc, ANY_MODE, 0, 0 },
+	{ "proc-pins", t_proc_pins, ANY_MODE, 0, 0 },
+	{ "unknown-ioctl", t_unknown_ioctl, ANY_MODE, 0, 0 },
+	{ "bad-pointer", t_bad_pointer, BY_P2P | BOTH, 0, 0 },
+	{ "bad-handle", t_bad_handle, ANY_MODE, 0, 0 },
+	{ "pin-wrong", t_pin_wrong, BY_P2P, 0, 0 },
+	{ "info", t_info, ANY_MODE, 0, 0 },
+	{ "handles", t_handles, ANY_MODE, 0, 0 },
+	{ "data", t_data, ANY_MODE, 0, 0 },
+	{ "data-scattered", t_data, ANY_MODE, 0, PROVIDER_SCATTER },
+	{ "data-unaligned", t_data_unaligned, ANY_MODE, 0, 0 },
+	{ "tokens", t_tokens, ANY_MODE, 0, 0 },
+	{ "too-large", t_too_large, BY_P2P | BOTH, 0, 0 },
+	{ "force-pcie", t_force_pcie, BY_P2P | BOTH, 0, 0 },
+	{ NULL, NULL, 0, 0, 0 },
 };

@@ -253,6 +253,6 @@ static void t_fuzz(void)
 }
 
 const struct test tests_fuzz[] = {
-	{ "fuzz", t_fuzz, ANY_MODE, 120 },
-	{ NULL, NULL, 0, 0 },
+	{ "fuzz", t_fuzz, ANY_MODE, 120, 0 },
+	{ NULL, NULL, 0, 0, 0 },
 };

@@ -2,6 +2,8 @@
 /* What a caller of PIN_DMABUF may not get: buffers and PCI functions that are not what they claim. */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <linux/dma-heap.h>
+#include <linux/udmabuf.h>
 
 #include "rig.h"
 
@@ -61,20 +63,6 @@ static void t_exporter(void)
 }
 
 /* Buffers of the kernel's own exporters, where it has them. */
-struct dma_heap_arg {
-	uint64_t len;
-	uint32_t fd;
-	uint32_t fd_flags;
-	uint64_t heap_flags;
-};
-
-struct udmabuf_arg {
-	uint32_t memfd;
-	uint32_t flags;
-	uint64_t offset;
-	uint64_t size;
-};
-
 static void t_other_exporters(void)
 {
 	int drv = drv_open(), prov = prov_open(), heap, udma, seen = 0;
@@ -82,10 +70,11 @@ static void t_other_exporters(void)
 
 	heap = open("/dev/dma_heap/system", O_RDWR);
 	if (heap >= 0) {
-		struct dma_heap_arg arg = { .len = GPU_PAGE, .fd_flags = O_RDWR | O_CLOEXEC };
+		struct dma_heap_allocation_data arg = { .len = GPU_PAGE,
+							.fd_flags = O_RDWR | O_CLOEXEC };
 		struct gdrdrv_ioc_pin_dmabuf want;
 
-		CHECK_EQ(ioctl(heap, _IOWR('H', 0, struct dma_heap_arg), &arg), 0);
+		CHECK_EQ(ioctl(heap, DMA_HEAP_IOCTL_ALLOC, &arg), 0);
 		want = dmabuf_arg(&info, (int)arg.fd, 0, GPU_PAGE);
 		CHECK_EQ(pin_dmabuf(drv, &want), -EINVAL);
 		seen++;
@@ -93,11 +82,11 @@ static void t_other_exporters(void)
 	udma = open("/dev/udmabuf", O_RDWR);
 	if (udma >= 0) {
 		int mem = memfd_create("m", MFD_ALLOW_SEALING), fd;
-		struct udmabuf_arg arg = { .memfd = (uint32_t)mem, .size = GPU_PAGE };
+		struct udmabuf_create arg = { .memfd = (uint32_t)mem, .size = GPU_PAGE };
 		struct gdrdrv_ioc_pin_dmabuf want;
 
 		CHECK(!ftruncate(mem, GPU_PAGE) && !fcntl(mem, F_ADD_SEALS, F_SEAL_SHRINK));
-		fd = ioctl(udma, _IOW('u', 0x42, struct udmabuf_arg), &arg);
+		fd = ioctl(udma, UDMABUF_CREATE, &arg);
 		CHECK(fd >= 0);
 		want = dmabuf_arg(&info, fd, 0, GPU_PAGE);
 		CHECK_EQ(pin_dmabuf(drv, &want), -EINVAL);
@@ -234,12 +223,12 @@ static void t_bridge_offset(void)
 }
 
 const struct test tests_hostile[] = {
-	{ "hostile-addresses", t_addresses, BY_DMABUF, 40 },
-	{ "hostile-small-pieces", t_small_pieces, BY_DMABUF, 0 },
-	{ "hostile-exporter", t_exporter, BY_DMABUF, 0 },
-	{ "hostile-other-exporters", t_other_exporters, BY_DMABUF, 0 },
-	{ "hostile-functions", t_functions, BY_DMABUF, 0 },
-	{ "hostile-other-gpu", t_other_gpu, BY_DMABUF, 0 },
-	{ "hostile-bridge-offset", t_bridge_offset, BY_DMABUF, 0 },
-	{ NULL, NULL, 0, 0 },
+	{ "hostile-addresses", t_addresses, BY_DMABUF, 40, 0 },
+	{ "hostile-small-pieces", t_small_pieces, BY_DMABUF, 0, 0 },
+	{ "hostile-exporter", t_exporter, BY_DMABUF, 0, 0 },
+	{ "hostile-other-exporters", t_other_exporters, BY_DMABUF, 0, 0 },
+	{ "hostile-functions", t_functions, BY_DMABUF, 0, 0 },
+	{ "hostile-other-gpu", t_other_gpu, BY_DMABUF, 0, 0 },
+	{ "hostile-bridge-offset", t_bridge_offset, BY_DMABUF, 0, 0 },
+	{ NULL, NULL, 0, 0, 0 },
 };

@@ -26,8 +26,9 @@ static void t_lengths(void)
 }
 
 /* Write-combining by the entries themselves and by the kernel's list. */
-static void check_wc(unsigned int flags)
+static void t_wc(void)
 {
+	unsigned int flags = rig.arg;
 	size_t size = 4 * GPU_PAGE, off, page = (size_t)sysconf(_SC_PAGESIZE);
 	int drv = drv_open(), prov = prov_open();
 	struct provider_alloc mem = gpu_alloc_flags(prov, size, flags);
@@ -163,32 +164,13 @@ static void refused_from(int nth)
 
 static void t_reserve_refused(void)
 {
-#ifndef __x86_64__
-	SKIP("only x86 reserves memory types");
-#endif
-	refused_from(1);
-}
-
-/* The first runs were reserved. */
-static void t_reserve_refused_later(void)
-{
 	int nth;
 
 #ifndef __x86_64__
 	SKIP("only x86 reserves memory types");
 #endif
-	for (nth = 2; nth <= 4; nth++)
+	for (nth = 1; nth <= 4; nth++)
 		refused_from(nth);
-}
-
-static void t_wc(void)
-{
-	check_wc(0);
-}
-
-static void t_wc_scattered(void)
-{
-	check_wc(PROVIDER_SCATTER);
 }
 
 static void t_read_only(void)
@@ -340,8 +322,8 @@ static void t_fault_around(void)
 	uint8_t *at = reserve(size, 2 * MiB), *p;
 	long faults = stat_of("faults"), ptes = stat_of("ptes");
 
-	p = map_prot(drv, h, size, rw, MAP_SHARED | MAP_FIXED, at);
-	CHECK(p == at);
+	must_map_at(drv, h, size, at);
+	p = at;
 	for (off = 0; off < size; off += cpu_page())
 		p[off] = 1;
 	for (off = 0; off < size; off += cpu_page())
@@ -363,8 +345,8 @@ static void t_populate(void)
 
 	CHECK_EQ(populate(drv, h), -EINVAL); /* not mapped */
 	CHECK_EQ(populate(drv, h + 1), -EINVAL);
-	p = map_prot(drv, h, len, rw, MAP_SHARED | MAP_FIXED, at);
-	CHECK(p == at);
+	must_map_at(drv, h, len, at);
+	p = at;
 	CHECK_EQ(populate(drv, h), 0);
 	CHECK_EQ(populate(drv, h), 0); /* what is there stays */
 	for (off = 0; off < len; off += cpu_page()) {
@@ -405,7 +387,7 @@ static void t_no_entries_in_mmap(void)
 	uint64_t h = must_pin(drv, gpu_alloc(prov, GPU_PAGE), GPU_PAGE);
 	uint8_t *at = reserve(GPU_PAGE, cpu_page());
 
-	CHECK(map_prot(drv, h, GPU_PAGE, rw, MAP_SHARED | MAP_FIXED, at) == at);
+	must_map_at(drv, h, GPU_PAGE, at);
 	CHECK_EQ(read_pte(prov, at).level, 0);
 	at[0] = 1;
 	CHECK_EQ(read_pte(prov, at).level, 1);
@@ -422,8 +404,7 @@ static void t_small(void)
 	uint8_t *at = reserve(4 * MiB, 2 * MiB);
 	size_t off;
 
-	CHECK(map_prot(drv, must_pin(drv, va, 4 * MiB), 4 * MiB, rw, MAP_SHARED | MAP_FIXED, at) ==
-	      at);
+	must_map_at(drv, must_pin(drv, va, 4 * MiB), 4 * MiB, at);
 	for (off = 0; off < 4 * MiB; off += cpu_page()) {
 		at[off] = 1;
 		CHECK_EQ(read_pte(prov, at + off).level, 1);
@@ -431,21 +412,20 @@ static void t_small(void)
 }
 
 const struct test tests_map[] = {
-	{ "map-lengths", t_lengths, ANY_MODE, 0 },
-	{ "map-wc", t_wc, ANY_MODE, 0 },
-	{ "map-wc-scattered", t_wc_scattered, ANY_MODE, 0 },
-	{ "map-uncached-by-other", t_uncached_by_other, ANY_MODE, 0 },
-	{ "map-reserve-refused", t_reserve_refused, ANY_MODE, 0 },
-	{ "map-reserve-refused-later", t_reserve_refused_later, ANY_MODE, 0 },
-	{ "map-read-only", t_read_only, ANY_MODE, 0 },
-	{ "map-vma-flags", t_vma_flags, ANY_MODE, 0 },
-	{ "map-mremap-refs", t_mremap_refs, ANY_MODE, 0 },
-	{ "map-req-type", t_req_type, ANY_MODE, 0 },
-	{ "map-close-first", t_close_first, ANY_MODE, 0 },
-	{ "map-unpin-mapped", t_unpin_mapped, ANY_MODE, 0 },
-	{ "map-fault-around", t_fault_around, ANY_MODE, 0 },
-	{ "map-populate", t_populate, ANY_MODE, 0 },
-	{ "map-no-entries-in-mmap", t_no_entries_in_mmap, ANY_MODE, 0 },
-	{ "map-small", t_small, ANY_MODE, 0 },
-	{ NULL, NULL, 0, 0 },
+	{ "map-lengths", t_lengths, ANY_MODE, 0, 0 },
+	{ "map-wc", t_wc, ANY_MODE, 0, 0 },
+	{ "map-wc-scattered", t_wc, ANY_MODE, 0, PROVIDER_SCATTER },
+	{ "map-uncached-by-other", t_uncached_by_other, ANY_MODE, 0, 0 },
+	{ "map-reserve-refused", t_reserve_refused, ANY_MODE, 0, 0 },
+	{ "map-read-only", t_read_only, ANY_MODE, 0, 0 },
+	{ "map-vma-flags", t_vma_flags, ANY_MODE, 0, 0 },
+	{ "map-mremap-refs", t_mremap_refs, ANY_MODE, 0, 0 },
+	{ "map-req-type", t_req_type, ANY_MODE, 0, 0 },
+	{ "map-close-first", t_close_first, ANY_MODE, 0, 0 },
+	{ "map-unpin-mapped", t_unpin_mapped, ANY_MODE, 0, 0 },
+	{ "map-fault-around", t_fault_around, ANY_MODE, 0, 0 },
+	{ "map-populate", t_populate, ANY_MODE, 0, 0 },
+	{ "map-no-entries-in-mmap", t_no_entries_in_mmap, ANY_MODE, 0, 0 },
+	{ "map-small", t_small, ANY_MODE, 0, 0 },
+	{ NULL, NULL, 0, 0, 0 },
 };

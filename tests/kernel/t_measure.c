@@ -5,8 +5,6 @@
 
 #include "rig.h"
 
-static const int rw = PROT_READ | PROT_WRITE;
-
 static void measure(size_t size, bool aligned)
 {
 	int drv = drv_open(), prov = prov_open();
@@ -20,14 +18,14 @@ static void measure(size_t size, bool aligned)
 	if (!aligned) /* the windows of 2 MiB then begin elsewhere in the memory */
 		at = (uint8_t *)reserve(size + 2 * MiB, 2 * MiB) + GPU_PAGE;
 	/* Once for the emulator, which first has to find a page of the BAR's file for each touch. */
-	CHECK(map_prot(drv, h, size, rw, MAP_SHARED | MAP_FIXED, at) == at);
+	must_map_at(drv, h, size, at);
 	for (off = 0; off < size; off += 2 * MiB)
 		(void)*(volatile uint8_t *)(at + off);
 	CHECK_EQ(munmap(at, size), 0);
 	faults = stat_of("faults");
 	ptes = stat_of("ptes");
 	t0 = now_us();
-	CHECK(map_prot(drv, h, size, rw, MAP_SHARED | MAP_FIXED, at) == at);
+	must_map_at(drv, h, size, at);
 	t1 = now_us();
 	for (off = 0; off < size; off += 2 * MiB)
 		(void)*(volatile uint8_t *)(at + off);
@@ -37,7 +35,7 @@ static void measure(size_t size, bool aligned)
 	ptes = stat_of("ptes") - ptes;
 	CHECK_EQ(munmap(at, size), 0);
 	t3 = now_us();
-	CHECK(map_prot(drv, h, size, rw, MAP_SHARED | MAP_FIXED, at) == at);
+	must_map_at(drv, h, size, at);
 	ptes_populated = stat_of("ptes");
 	t4 = now_us();
 	CHECK_EQ(populate(drv, h), 0);
@@ -68,7 +66,7 @@ static void measure_revoke(size_t size)
 	long long start;
 	size_t off;
 
-	CHECK(map_prot(drv, h, size, rw, MAP_SHARED | MAP_FIXED, at) == at);
+	must_map_at(drv, h, size, at);
 	for (off = 0; off < size; off += cpu_page())
 		(void)*(volatile uint8_t *)(at + off);
 	ptes = stat_of("ptes") - ptes;
@@ -174,9 +172,9 @@ static void t_host_pattern(void)
 }
 
 const struct test tests_measure[] = {
-	{ "measure", t_measure, PERSISTENT, 120 },
-	{ "measure-revoke", t_measure_revoke, CALLBACK, 240 },
-	{ "handle-wrap", t_handle_wrap, PERSISTENT, 400 },
-	{ "host-pattern", t_host_pattern, ANY_MODE, 0 },
-	{ NULL, NULL, 0, 0 },
+	{ "measure", t_measure, PERSISTENT, 120, 0 },
+	{ "measure-revoke", t_measure_revoke, CALLBACK, 240, 0 },
+	{ "handle-wrap", t_handle_wrap, PERSISTENT, 400, 0 },
+	{ "host-pattern", t_host_pattern, ANY_MODE, 0, 0 },
+	{ NULL, NULL, 0, 0, 0 },
 };

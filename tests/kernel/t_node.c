@@ -144,7 +144,7 @@ static void t_node_script(void)
 }
 
 const struct test tests_node[] = {
-	{ "node", t_node, ANY_MODE, 0 },
-	{ "node-script", t_node_script, ANY_MODE, 0 },
-	{ NULL, NULL, 0, 0 },
+	{ "node", t_node, ANY_MODE, 0, 0 },
+	{ "node-script", t_node_script, ANY_MODE, 0, 0 },
+	{ NULL, NULL, 0, 0, 0 },
 };

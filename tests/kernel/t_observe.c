@@ -90,7 +90,7 @@ static void t_log_verbose(void)
 }
 
 const struct test tests_observe[] = {
-	{ "log-error", t_log_error, BY_P2P, 0 },
-	{ "log-verbose", t_log_verbose, ANY_MODE, 0 },
-	{ NULL, NULL, 0, 0 },
+	{ "log-error", t_log_error, BY_P2P, 0, 0 },
+	{ "log-verbose", t_log_verbose, ANY_MODE, 0, 0 },
+	{ NULL, NULL, 0, 0, 0 },
 };

@@ -242,8 +242,9 @@ static void borrow(int from, int to, uint64_t va, enum loan_end end)
 	_exit(0);
 }
 
-static void lend(enum loan_end end)
+static void t_lend(void)
 {
+	enum loan_end end = rig.arg;
 	int drv = drv_open(), prov = prov_open(), there[2], back[2];
 	unsigned int puts = gpu_info(prov).foreign_puts, callbacks = gpu_info(prov).callbacks;
 	uint64_t va = gpu_alloc(prov, GPU_PAGE);
@@ -276,21 +277,6 @@ static void lend(enum loan_end end)
 	CHECK_EQ(gpu_info(prov).tables, 0);
 	CHECK_EQ(read_number("/proc/driver/gdrdrv/nv_get_pages_refcount"), 0);
 	CHECK_EQ(driver_users(), 0);
-}
-
-static void t_lent_and_unpinned(void)
-{
-	lend(LOAN_UNPINNED);
-}
-
-static void t_lent_and_killed(void)
-{
-	lend(LOAN_KILLED);
-}
-
-static void t_lent_and_freed(void)
-{
-	lend(LOAN_FREED);
 }
 
 /* The number of regions of open descriptors: what the administrator sees has no orphans. */
@@ -515,20 +501,20 @@ static void t_whole_bar(void)
 }
 
 const struct test tests_owner[] = {
-	{ "forked-child", t_forked_child, ANY_MODE, 0 },
-	{ "received-fd", t_received_fd, ANY_MODE, 0 },
-	{ "reused-number", t_reused_number, ANY_MODE, 0 },
-	{ "child-closes-last", t_child_closes_last, ANY_MODE, 0 },
-	{ "fd-left-in-socket", t_fd_left_in_socket, ANY_MODE, 0 },
-	{ "fd-dropped-from-socket", t_fd_dropped_from_socket, ANY_MODE, 0 },
-	{ "fd-collected", t_fd_collected, ANY_MODE, 0 },
-	{ "unload-busy", t_unload_busy, ANY_MODE, 0 },
-	{ "unload-after", t_unload_after, ANY_MODE, 0 },
-	{ "other-user", t_other_user, ANY_MODE, 0 },
-	{ "whole-bar", t_whole_bar, ANY_MODE, 0 },
+	{ "forked-child", t_forked_child, ANY_MODE, 0, 0 },
+	{ "received-fd", t_received_fd, ANY_MODE, 0, 0 },
+	{ "reused-number", t_reused_number, ANY_MODE, 0, 0 },
+	{ "child-closes-last", t_child_closes_last, ANY_MODE, 0, 0 },
+	{ "fd-left-in-socket", t_fd_left_in_socket, ANY_MODE, 0, 0 },
+	{ "fd-dropped-from-socket", t_fd_dropped_from_socket, ANY_MODE, 0, 0 },
+	{ "fd-collected", t_fd_collected, ANY_MODE, 0, 0 },
+	{ "unload-busy", t_unload_busy, ANY_MODE, 0, 0 },
+	{ "unload-after", t_unload_after, ANY_MODE, 0, 0 },
+	{ "other-user", t_other_user, ANY_MODE, 0, 0 },
+	{ "whole-bar", t_whole_bar, ANY_MODE, 0, 0 },
 	/* Last: the others want no put in a process that may not. */
-	{ "lent-unpinned", t_lent_and_unpinned, BY_P2P, 0 },
-	{ "lent-killed", t_lent_and_killed, BY_P2P, 0 },
-	{ "lent-freed", t_lent_and_freed, BY_P2P, 0 },
-	{ NULL, NULL, 0, 0 },
+	{ "lent-unpinned", t_lend, BY_P2P, 0, LOAN_UNPINNED },
+	{ "lent-killed", t_lend, BY_P2P, 0, LOAN_KILLED },
+	{ "lent-freed", t_lend, BY_P2P, 0, LOAN_FREED },
+	{ NULL, NULL, 0, 0, 0 },
 };

@@ -46,8 +46,7 @@ static void t_window(void)
 		CHECK(!pthread_create(&thread, NULL, free_when_mapped, &w));
 		while (!w.armed)
 			sched_yield();
-		CHECK(map_prot(drv, h, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, at) ==
-		      at);
+		must_map_at(drv, h, size, at);
 		try_write(w.at, 1);
 		CHECK(!pthread_join(thread, NULL));
 		if (w.ret)
@@ -358,8 +357,8 @@ static void t_random(void)
 }
 
 const struct test tests_race[] = {
-	{ "race-window", t_window, BY_CALLBACK, 120 },
-	{ "race-free-against-unpin", t_free_against_unpin, ANY_MODE, 60 },
-	{ "race-random", t_random, ANY_MODE, 90 },
-	{ NULL, NULL, 0, 0 },
+	{ "race-window", t_window, BY_CALLBACK, 120, 0 },
+	{ "race-free-against-unpin", t_free_against_unpin, ANY_MODE, 60, 0 },
+	{ "race-random", t_random, ANY_MODE, 90, 0 },
+	{ NULL, NULL, 0, 0, 0 },
 };

@@ -272,13 +272,13 @@ static void t_slow_callback_against_unpin(void)
 }
 
 const struct test tests_revoke[] = {
-	{ "free-mapped", t_free_mapped, ANY_MODE, 0 },
-	{ "free-one-of-three", t_free_one_of_three, ANY_MODE, 0 },
-	{ "free-memtype", t_free_memtype, ANY_MODE, 0 },
-	{ "free-pinned-twice", t_free_pinned_twice, ANY_MODE, 0 },
-	{ "poll-wakes", t_poll_wakes, BY_CALLBACK, 0 },
-	{ "gpu-process-first", t_gpu_process_first, ANY_MODE, 0 },
-	{ "all-orders", t_all_orders, ANY_MODE, 120 },
-	{ "slow-callback-against-unpin", t_slow_callback_against_unpin, ANY_MODE, 0 },
-	{ NULL, NULL, 0, 0 },
+	{ "free-mapped", t_free_mapped, ANY_MODE, 0, 0 },
+	{ "free-one-of-three", t_free_one_of_three, ANY_MODE, 0, 0 },
+	{ "free-memtype", t_free_memtype, ANY_MODE, 0, 0 },
+	{ "free-pinned-twice", t_free_pinned_twice, ANY_MODE, 0, 0 },
+	{ "poll-wakes", t_poll_wakes, BY_CALLBACK, 0, 0 },
+	{ "gpu-process-first", t_gpu_process_first, ANY_MODE, 0, 0 },
+	{ "all-orders", t_all_orders, ANY_MODE, 120, 0 },
+	{ "slow-callback-against-unpin", t_slow_callback_against_unpin, ANY_MODE, 0, 0 },
+	{ NULL, NULL, 0, 0, 0 },
 };

@@ -566,50 +566,38 @@ static void uffd_protect(int fd, size_t off, size_t len, uint64_t mode)
 	same("write protection");
 }
 
-static void way_uffd(void)
-{
-	uffd_protect(uffd_register(), 0, SIZE, UFFDIO_WRITEPROTECT_MODE_WP);
-}
-
-/* Every other page: a fault's window has some of each kind. */
-static void way_uffd_some(void)
-{
-	int fd = uffd_register();
-	size_t off;
-
-	for (off = 0; off < SIZE; off += STEP)
-		uffd_protect(fd, off, cpu_page(), UFFDIO_WRITEPROTECT_MODE_WP);
-}
-
-static void way_uffd_lifted(void)
-{
-	int fd = uffd_register();
-
-	uffd_protect(fd, 0, SIZE, UFFDIO_WRITEPROTECT_MODE_WP);
-	uffd_protect(fd, 0, SIZE, 0);
-}
-
-static void way_uffd_unregistered(void)
+/*
+ * Write protection in steps, one letter each: p(rotect), s(ome: every other page, so that a fault's window has
+ * some of each kind), l(ift), u(nregister), c(lose), S(can).
+ */
+static void uffd_steps(const char *step)
 {
 	struct uffdio_range range = { (uintptr_t)map_at, SIZE };
 	int fd = uffd_register();
+	size_t off;
 
-	uffd_protect(fd, 0, SIZE, UFFDIO_WRITEPROTECT_MODE_WP);
-	CHECK_EQ(ioctl(fd, UFFDIO_UNREGISTER, &range), 0);
-}
-
-static void way_uffd_closed(void)
-{
-	int fd = uffd_register();
-
-	uffd_protect(fd, 0, SIZE, UFFDIO_WRITEPROTECT_MODE_WP);
-	close(fd);
-}
-
-static void way_uffd_scan(void)
-{
-	uffd_register();
-	scan();
+	for (; *step; step++) {
+		switch (*step) {
+		case 'p':
+			uffd_protect(fd, 0, SIZE, UFFDIO_WRITEPROTECT_MODE_WP);
+			break;
+		case 's':
+			for (off = 0; off < SIZE; off += STEP)
+				uffd_protect(fd, off, cpu_page(), UFFDIO_WRITEPROTECT_MODE_WP);
+			break;
+		case 'l':
+			uffd_protect(fd, 0, SIZE, 0);
+			break;
+		case 'u':
+			CHECK_EQ(ioctl(fd, UFFDIO_UNREGISTER, &range), 0);
+			break;
+		case 'c':
+			close(fd);
+			break;
+		default:
+			scan();
+		}
+	}
 }
 
 /* The other modes of registration, and all that puts something where no entry is. */
@@ -673,44 +661,45 @@ static void way_core(void)
 /* docs/driver-design.md has these rows, with what the kernel does. */
 /* clang-format off */
 #define WAYS(way)							\
-	way("nothing", way_nothing, 0)					\
-	way("mbind", way_mbind, AS_ROOT)				\
-	way("move-pages", way_move_pages, AS_ROOT)			\
-	way("madvise", way_madvise, AS_ROOT)				\
-	way("process-madvise", way_process_madvise, 0)			\
-	way("guard", way_guard, 0)					\
-	way("merge", way_merge, AS_ROOT)				\
-	way("reclaim", way_reclaim, AS_ROOT)				\
-	way("mseal", way_mseal, 0)					\
-	way("mprotect", way_mprotect, 0)				\
-	way("pkey", way_pkey, 0)					\
-	way("mremap", way_mremap, 0)					\
-	way("replace", way_replace, 0)					\
-	way("lock", way_lock, AS_ROOT)					\
-	way("sync", way_sync, 0)					\
-	way("fork", way_fork, 0)					\
-	way("reap", way_reap, 0)					\
-	way("proc", way_proc, 0)					\
-	way("clear-refs", way_clear_refs, 0)				\
-	way("scan", scan, 0)						\
-	way("pages", way_pages, 0)					\
-	way("uffd-wp", way_uffd, MAY_FAULT)				\
-	way("uffd-wp-some", way_uffd_some, MAY_FAULT)			\
-	way("uffd-wp-lifted", way_uffd_lifted, 0)			\
-	way("uffd-wp-unregistered", way_uffd_unregistered, 0)		\
-	way("uffd-wp-closed", way_uffd_closed, 0)			\
-	way("uffd-wp-scan", way_uffd_scan, MAY_FAULT)			\
-	way("uffd-fill", way_uffd_fill, 0)				\
-	way("core", way_core, AS_ROOT)
+	way("nothing", way_nothing, 0, NULL)				\
+	way("mbind", way_mbind, AS_ROOT, NULL)				\
+	way("move-pages", way_move_pages, AS_ROOT, NULL)		\
+	way("madvise", way_madvise, AS_ROOT, NULL)			\
+	way("process-madvise", way_process_madvise, 0, NULL)		\
+	way("guard", way_guard, 0, NULL)				\
+	way("merge", way_merge, AS_ROOT, NULL)				\
+	way("reclaim", way_reclaim, AS_ROOT, NULL)			\
+	way("mseal", way_mseal, 0, NULL)				\
+	way("mprotect", way_mprotect, 0, NULL)				\
+	way("pkey", way_pkey, 0, NULL)					\
+	way("mremap", way_mremap, 0, NULL)				\
+	way("replace", way_replace, 0, NULL)				\
+	way("lock", way_lock, AS_ROOT, NULL)				\
+	way("sync", way_sync, 0, NULL)					\
+	way("fork", way_fork, 0, NULL)					\
+	way("reap", way_reap, 0, NULL)					\
+	way("proc", way_proc, 0, NULL)					\
+	way("clear-refs", way_clear_refs, 0, NULL)			\
+	way("scan", scan, 0, NULL)					\
+	way("pages", way_pages, 0, NULL)				\
+	way("uffd-wp", NULL, MAY_FAULT, "p")				\
+	way("uffd-wp-some", NULL, MAY_FAULT, "s")			\
+	way("uffd-wp-lifted", NULL, 0, "pl")				\
+	way("uffd-wp-unregistered", NULL, 0, "pu")			\
+	way("uffd-wp-closed", NULL, 0, "pc")				\
+	way("uffd-wp-scan", NULL, MAY_FAULT, "S")			\
+	way("uffd-fill", way_uffd_fill, 0, NULL)			\
+	way("core", way_core, AS_ROOT, NULL)
 /* clang-format on */
 
-#define WAY_ROW(name_, go_, flags_)  { "walk-" name_, go_, flags_ },
-#define TEST_ROW(name_, go_, flags_) { "walk-" name_, t_way, ANY_MODE, 60 },
+#define WAY_ROW(name_, go_, flags_, uffd_)  { "walk-" name_, go_, flags_, uffd_ },
+#define TEST_ROW(name_, go_, flags_, uffd_) { "walk-" name_, t_way, ANY_MODE, 60, 0 },
 
 static const struct way {
 	const char *name;
 	void (*go)(void);
 	unsigned int flags;
+	const char *uffd; /* steps, in place of @go */
 } ways[] = { WAYS(WAY_ROW) };
 
 /* The kernel's own copy into the mapping: all of it, or EFAULT. */
@@ -784,7 +773,10 @@ static void try_way(const struct way *way)
 		CHECK(!prctl(PR_SET_DUMPABLE, 1)); /* its own /proc files */
 	}
 	may_fault = way->flags & MAY_FAULT;
-	way->go();
+	if (way->uffd)
+		uffd_steps(way->uffd);
+	else
+		way->go();
 	use();
 }
 
@@ -850,4 +842,4 @@ static void t_way(void)
 	}
 }
 
-const struct test tests_walk[] = { WAYS(TEST_ROW){ NULL, NULL, 0, 0 } };
+const struct test tests_walk[] = { WAYS(TEST_ROW){ NULL, NULL, 0, 0, 0 } };

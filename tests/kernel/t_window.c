@@ -12,8 +12,6 @@
 
 #include "rig.h"
 
-static const int rw = PROT_READ | PROT_WRITE;
-
 static int drv, prov;
 
 /* What the rounds of one test came to. */
@@ -99,21 +97,25 @@ static void verdict(const char *what, unsigned int want)
 }
 
 /*
- * In the middle of a fault: the callback must wait until the fault has made its entries, and then take
- * all of them away.
+ * Between two entries of a fault, or (rig.arg) of the call that makes all entries: the callback must wait until
+ * they are made, and then take all of them away.
  */
-static void free_in_fault(const char *what, size_t size, unsigned int even, unsigned int odd,
-			  unsigned int places, bool populated)
+static void t_insert(void)
 {
+	bool populated = rig.arg;
+	size_t size = populated ? 4 * MiB : 2 * MiB - GPU_PAGE;
+	unsigned int places = (unsigned int)(size / cpu_page()), i;
 	uint8_t *at = reserve(size, 2 * MiB);
-	unsigned int i;
 
+	open_window(PROVIDER_BEFORE_INSERT);
 	for (i = 0; i < rig.rounds; i++) {
-		struct freer f = { .va = gpu_alloc_flags(prov, size, i & 1 ? odd : even).va };
+		struct freer f = {
+			.va = gpu_alloc_flags(prov, size, i & 1 ? PROVIDER_SCATTER : 0).va
+		};
 		uint64_t h = must_pin(drv, f.va, size);
 		int ret;
 
-		CHECK(map_prot(drv, h, size, rw, MAP_SHARED | MAP_FIXED, at) == at);
+		must_map_at(drv, h, size, at);
 		freer_start(&f, (i * 7919 + rig.seed) % places);
 		/* Before the free or after it. */
 		if (populated) {
@@ -127,27 +129,8 @@ static void free_in_fault(const char *what, size_t size, unsigned int even, unsi
 		count_stale(h, at, size);
 		end_round(h, at, size);
 	}
-	verdict(what, PROVIDER_FREE_WAITED);
-}
-
-/* Somewhere among the entries of one fault. */
-static void t_insert(void)
-{
-	size_t size = 2 * MiB - GPU_PAGE;
-
-	open_window(PROVIDER_BEFORE_INSERT);
-	free_in_fault("free between entries", size, 0, PROVIDER_SCATTER,
-		      (unsigned int)(size / cpu_page()), false);
-}
-
-/* The same in the call that makes all entries, between two windows of 2 MiB too. */
-static void t_populate(void)
-{
-	size_t size = 4 * MiB;
-
-	open_window(PROVIDER_BEFORE_INSERT);
-	free_in_fault("free between populated entries", size, 0, PROVIDER_SCATTER,
-		      (unsigned int)(size / cpu_page()), true);
+	verdict(populated ? "free between populated entries" : "free between entries",
+		PROVIDER_FREE_WAITED);
 }
 
 /*
@@ -168,7 +151,7 @@ static void t_mmap(void)
 		uint64_t h = must_pin(drv, f.va, size);
 
 		freer_start(&f, 0);
-		CHECK(map_prot(drv, h, size, rw, MAP_SHARED | MAP_FIXED, at) == at);
+		must_map_at(drv, h, size, at);
 		freer_join(&f, PROVIDER_FREED_INSIDE);
 		count_stale(h, at, size);
 		end_round(h, at, size);
@@ -176,9 +159,14 @@ static void t_mmap(void)
 	verdict("free before the VMA is linked", PROVIDER_FREED_INSIDE);
 }
 
-/* The pages are taken back while they are being pinned: there is no such pin, and nothing is left. */
-static void free_in_pin(const char *what, unsigned int place, unsigned int places)
+/*
+ * The pages are taken back while they are being pinned: there is no such pin, and nothing is left. Either before
+ * the get that handed them out has returned; or when the driver has read their table and the region cannot be
+ * found yet, before the memory type of one of four runs is reserved.
+ */
+static void t_pin(void)
 {
+	unsigned int place = rig.arg, places = place == PROVIDER_BEFORE_RESERVE ? 4 : 1;
 	bool persistent = rig.mode == PERSISTENT && rig.gen > 470;
 	size_t size = places * GPU_PAGE;
 	unsigned int i, callbacks;
@@ -201,23 +189,10 @@ static void free_in_pin(const char *what, unsigned int place, unsigned int place
 		if (rig.gpl)
 			CHECK_EQ(stat_of("memtypes"), 0);
 	}
-	verdict(what, PROVIDER_FREED_INSIDE);
+	verdict(place == PROVIDER_AFTER_GET ? "free before the get returns"
+					    : "free before the pin is published",
+		PROVIDER_FREED_INSIDE);
 	CHECK_EQ(gpu_info(prov).callbacks - callbacks, persistent ? 0 : rig.rounds);
-}
-
-/* Before the get that handed them out has returned. */
-static void t_get(void)
-{
-	free_in_pin("free before the get returns", PROVIDER_AFTER_GET, 1);
-}
-
-/*
- * When the driver has read the table of the pages, and before the region can be found: before the
- * memory type of one of four runs is reserved.
- */
-static void t_reserve(void)
-{
-	free_in_pin("free before the pin is published", PROVIDER_BEFORE_RESERVE, 4);
 }
 
 /* An unpin has decided to give the pages back, and before it does they are taken: a late put. */
@@ -233,7 +208,7 @@ static void t_put(void)
 		struct freer f = { .va = gpu_alloc(prov, size) };
 		uint64_t h = must_pin(drv, f.va, size);
 
-		CHECK(map_prot(drv, h, size, rw, MAP_SHARED | MAP_FIXED, at) == at);
+		must_map_at(drv, h, size, at);
 		CHECK_EQ(try_write(at, 1), 0);
 		freer_start(&f, 0);
 		CHECK_EQ(unpin(drv, h), 0);
@@ -296,7 +271,7 @@ static void t_put_reused(void)
 		CHECK(!pthread_join(unpinner, NULL));
 		CHECK(!pthread_join(p.thread, NULL));
 		CHECK_EQ(p.ret, 0);
-		CHECK(map_prot(drv, p.handle, size, rw, MAP_SHARED | MAP_FIXED, at) == at);
+		must_map_at(drv, p.handle, size, at);
 		CHECK_EQ(try_write(at, 1), 0);
 		callbacks = gpu_info(prov).callbacks;
 		CHECK_EQ(gpu_free(prov, p.va), 0);
@@ -308,12 +283,12 @@ static void t_put_reused(void)
 }
 
 const struct test tests_window[] = {
-	{ "window-insert", t_insert, BY_CALLBACK, 240 },
-	{ "window-populate", t_populate, BY_CALLBACK, 240 },
-	{ "window-mmap", t_mmap, BY_CALLBACK, 240 },
-	{ "window-get", t_get, BY_P2P, 240 },
-	{ "window-reserve", t_reserve, BY_P2P, 240 },
-	{ "window-put", t_put, BY_CALLBACK, 240 },
-	{ "window-put-reused", t_put_reused, BY_CALLBACK, 240 },
-	{ NULL, NULL, 0, 0 },
+	{ "window-insert", t_insert, BY_CALLBACK, 240, 0 },
+	{ "window-populate", t_insert, BY_CALLBACK, 240, true },
+	{ "window-mmap", t_mmap, BY_CALLBACK, 240, 0 },
+	{ "window-get", t_pin, BY_P2P, 240, PROVIDER_AFTER_GET },
+	{ "window-reserve", t_pin, BY_P2P, 240, PROVIDER_BEFORE_RESERVE },
+	{ "window-put", t_put, BY_CALLBACK, 240, 0 },
+	{ "window-put-reused", t_put_reused, BY_CALLBACK, 240, 0 },
+	{ NULL, NULL, 0, 0, 0 },
 };

@@ -520,51 +520,68 @@ API CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr ptr, size_t
 	return r;
 }
 
-/* ---- what the client programs look up, and do not call with memory of cuMemAlloc ---- */
+/* ---- what programs look up, and do not call with memory of cuMemAlloc ---- */
 
-API CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
-			 const CUmemAllocationProp *prop, unsigned long long flags)
+static CUresult __attribute__((used)) not_supported(void)
 {
-	(void)handle;
-	(void)size;
-	(void)prop;
-	(void)flags;
 	return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-API CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
+/* Under each of these names, whose arguments are not looked at. */
+#define NOT_SUPPORTED(name) __asm__(".globl " #name "\n\t.set " #name ", not_supported")
+
+NOT_SUPPORTED(cuMemCreate);
+NOT_SUPPORTED(cuMemRelease);
+NOT_SUPPORTED(cuMemAddressReserve);
+NOT_SUPPORTED(cuMemMap);
+NOT_SUPPORTED(cuMemSetAccess);
+
+/* ---- what GDRCopy's own tools are linked with besides; ours look for the names to see what there is ---- */
+
+#ifdef FOR_GDRCOPY
+NOT_SUPPORTED(cuMemAddressFree);
+NOT_SUPPORTED(cuMemUnmap);
+NOT_SUPPORTED(cuMemGetAllocationGranularity);
+
+CUresult cuMemAllocHost_v2(void **ptr, size_t size);
+CUresult cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t size);
+
+API CUresult cuMemAllocHost_v2(void **ptr, size_t size)
 {
-	(void)handle;
-	return CUDA_ERROR_NOT_SUPPORTED;
+	return cuMemHostAlloc(ptr, size, 0);
 }
 
-API CUresult cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr,
-				 unsigned long long flags)
+static int is_device(CUdeviceptr ptr)
 {
-	(void)ptr;
-	(void)size;
-	(void)alignment;
-	(void)addr;
-	(void)flags;
-	return CUDA_ERROR_NOT_SUPPORTED;
+	unsigned int type = 0;
+
+	return cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, ptr) ==
+		       CUDA_SUCCESS &&
+	       type == CU_MEMORYTYPE_DEVICE;
 }
 
-API CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
-		      CUmemGenericAllocationHandle handle, unsigned long long flags)
+API CUresult cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t size)
 {
-	(void)ptr;
-	(void)size;
-	(void)offset;
-	(void)handle;
-	(void)flags;
-	return CUDA_ERROR_NOT_SUPPORTED;
+	if (is_device(dst) && is_device(src))
+		return CUDA_ERROR_NOT_SUPPORTED;
+	if (is_device(dst))
+		return cuMemcpyHtoD_v2(dst, (const void *)(uintptr_t)src, size);
+	if (is_device(src))
+		return cuMemcpyDtoH_v2((void *)(uintptr_t)dst, src, size);
+	memcpy((void *)(uintptr_t)dst, (const void *)(uintptr_t)src, size);
+	return CUDA_SUCCESS;
 }
 
-API CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count)
+API CUresult cuMemsetD8_v2(CUdeviceptr dst, unsigned char value, size_t count)
 {
-	(void)ptr;
-	(void)size;
-	(void)desc;
-	(void)count;
-	return CUDA_ERROR_NOT_SUPPORTED;
+	CUresult r = CUDA_ERROR_OUT_OF_MEMORY;
+	void *bytes = malloc(count);
+
+	if (bytes) {
+		memset(bytes, value, count);
+		r = cuMemcpyHtoD_v2(dst, bytes, count);
+	}
+	free(bytes);
+	return r;
 }
+#endif
