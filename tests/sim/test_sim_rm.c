@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Self-test of nvidia.ko's stand-in and of libcuda's as its client, by the nodes alone: requests and their
- * answers, as H100 and H200 with driver 580 gave them or NVIDIA's source has them. What the library and
- * tests/gpu need to work at all (bytes that arrive, maps, pins, threads, children) is theirs.
+ * answers, as H100 and H200 with driver 580 gave them. What the tests of the library and tests/gpu would
+ * miss as well (bytes that arrive, maps, pins, threads, arguments that are refused) is not repeated here.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -22,7 +22,7 @@
 
 #define MIB ((size_t)1 << 20)
 
-enum { SUBDEVICE = 0x2080, NOBODY = 0xc1dfffff, PAGES = 65536 };
+enum { PAGES = 65536 };
 
 #define FAILS(err, call)                                                                         \
 	do {                                                                                     \
@@ -169,19 +169,13 @@ static void user_end(struct user *u)
 	close(u->ctl);
 }
 
-static uint32_t duplicate_to(int ctl, rm_handle client, rm_handle parent, rm_handle object,
-			     rm_handle from, rm_handle source, rm_handle *out)
-{
-	struct rm_dup d = { client, parent, object, from, source, 0, ~0u };
-
-	ck_assert_int_eq(ioctl(ctl, RM_IOC_DUP, &d), 0);
-	*out = d.object;
-	return d.status;
-}
-
 static uint32_t duplicate(const struct user *u, rm_handle from, rm_handle source, rm_handle *out)
 {
-	return duplicate_to(u->ctl, u->client, u->device, 0, from, source, out);
+	struct rm_dup d = { u->client, u->device, 0, from, source, 0, ~0u };
+
+	ck_assert_int_eq(ioctl(u->ctl, RM_IOC_DUP, &d), 0);
+	*out = d.object;
+	return d.status;
 }
 
 /* A duplicate of the object of new memory; libcuda's own is in `seen`. */
@@ -360,30 +354,6 @@ static void libcudas_nodes(void)
 
 /* ---- the calls: what is refused, and how ------------------------------------------------------------------ */
 
-/* A wrong size, number or node is EINVAL, and no status. */
-static void sizes(void)
-{
-	static const struct {
-		unsigned int nr, size;
-	} known[] = { { 0x29, 16 }, { 0x2a, 32 }, { 0x2b, 48 },
-		      { 0x34, 28 }, { 0x4e, 56 }, { 0x4f, 32 } };
-	int ctl = open_ctl(), node = open_node(0);
-	uint8_t arg[4096] = { 0 };
-
-	for (size_t i = 0; i < COUNT(known); i++) {
-		FAILS(EINVAL, ioctl(ctl, RM_IOC(known[i].nr, known[i].size + 4), arg));
-		FAILS(EINVAL, ioctl(ctl, RM_IOC(known[i].nr, known[i].size - 4), arg));
-		FAILS(EINVAL, ioctl(node, RM_IOC(known[i].nr, known[i].size), arg));
-		ck_assert_int_eq(ioctl(ctl, RM_IOC(known[i].nr, known[i].size), arg), 0);
-	}
-	FAILS(EINVAL, ioctl(ctl, RM_IOC(RM_EXPORT_NUMBER, sizeof(struct rm_export_570)), arg));
-	FAILS(EINVAL, ioctl(ctl, RM_IOC(99, 16), arg));
-	FAILS(EFAULT, ioctl(ctl, RM_IOC_FREE, NULL));
-	setenv("GDRSIM_RM_DRIVER", "530.41.03", 1);
-	ck_assert_int_eq(ioctl(ctl, RM_IOC_ALLOC_515, arg), 0);
-	FAILS(EINVAL, ioctl(ctl, RM_IOC_ALLOC, arg));
-}
-
 /* CUDA's order, minors and instances; of two GPUs as on a host with two H200. */
 static void orders(void)
 {
@@ -401,37 +371,10 @@ static void orders(void)
 	}
 }
 
-static void clients(void)
-{
-	int ctl = open_ctl(), other = open_ctl();
-	struct rm_gpu_id_info info = { .gpu_id = 0x2100 };
-	rm_handle a = 0, again = 0;
-
-#define ID_INFO(fd, client, object, size) \
-	control(fd, client, object, RM_CONTROL_GPU_ID_INFO, &info, size)
-	IS(0u, new_object(ctl, 0, 0, &a, RM_CLASS_CLIENT, NULL, 0));
-	IS(0x19u, new_object(ctl, a, 0, &again, RM_CLASS_CLIENT, NULL, 0));
-	IS(0u, ID_INFO(ctl, a, a, sizeof(info)));
-	IS(0x23u, ID_INFO(other, a, a, sizeof(info))); /* another file's */
-	IS(0x23u, ID_INFO(ctl, NOBODY, a, sizeof(info)));
-	IS(0x57u, ID_INFO(ctl, a, 0x77, sizeof(info)));
-	IS(0x1fu, ID_INFO(ctl, a, a, sizeof(info) - 4));
-	IS(0x56u, control(ctl, a, a, 0x3d07, &info, 8));
-	IS(0x23u, end_object(other, a, a));
-	IS(0x33u, end_object(ctl, NOBODY, a));
-	IS(0u, end_object(ctl, a, 0x1234)); /* an object that is not there counts as freed */
-	IS(0u, end_object(ctl, a, a));
-	IS(0x23u, ID_INFO(ctl, a, a, sizeof(info)));
-	close(other);
-	close(ctl);
-	rm_assert_nothing_left();
-}
-
 static void devices(void)
 {
 	int ctl = open_ctl(), node;
-	rm_handle client = 0, dev = 0, none = 0;
-	uint32_t sub = 0;
+	rm_handle client = 0, dev = 0;
 
 	IS(0u, new_object(ctl, 0, 0, &client, RM_CLASS_CLIENT, NULL, 0));
 	/* For a process that has the GPU's node open: of instance 1 that is minor 0 (H200). */
@@ -441,17 +384,6 @@ static void devices(void)
 	close(node);
 	node = open_node(0);
 	IS(0u, new_device(ctl, client, client, 1, &dev));
-	IS(0x1fu, new_object(ctl, client, client, &none, RM_CLASS_DEVICE, NULL, 0));
-	IS(0x40u, new_device(ctl, client, client, 5, &none));
-	IS(0x1fu, new_device(ctl, client, client, RM_MAX_CARDS, &none));
-	IS(0x57u, new_device(ctl, client, 0, 1, &none));
-	IS(0x36u, new_device(ctl, client, dev, 1, &none));
-	IS(0x33u, new_device(ctl, NOBODY, client, 1, &none));
-	IS(0x22u, new_object(ctl, client, client, &none, 0x9999, &sub, sizeof(sub)));
-	IS(0x36u, new_object(ctl, client, client, &none, SUBDEVICE, &sub, sizeof(sub)));
-	IS(0u, new_object(ctl, client, dev, &none, SUBDEVICE, &sub, sizeof(sub)));
-	none = dev;
-	IS(0x19u, new_device(ctl, client, client, 1, &none));
 	close(ctl);
 	close(node);
 	rm_assert_nothing_left();
@@ -460,7 +392,7 @@ static void devices(void)
 /* A process's clients may take from each other, where the share policy has its default. */
 static void duplicates(void)
 {
-	rm_handle dup, dup2, sub = 0, out;
+	rm_handle dup, dup2, out;
 	struct user u, v;
 	CUdeviceptr a;
 
@@ -468,20 +400,10 @@ static void duplicates(void)
 	user_start(&u, 0);
 	user_start(&v, 0);
 	dup = duplicate_of_new(&u, 8 * MIB, &a);
-	IS(0x33u, duplicate(&u, NOBODY, 1, &out));
-	IS(0x57u, duplicate(&u, seen[0].client, 0x999, &out));
-	IS(0x1fu, duplicate(&u, v.client, v.device, &out));
-	IS(0x1fu, duplicate(&u, v.client, v.client, &out));
 	setenv("GDRSIM_RM_SHARE", "0", 1);
 	IS(0x1bu, duplicate(&u, seen[0].client, seen[0].objects[0], &out));
 	unsetenv("GDRSIM_RM_SHARE");
 	IS(0u, duplicate(&v, u.client, dup, &dup2));
-	IS(0u, new_object(u.ctl, u.client, u.device, &sub, SUBDEVICE, NULL, 0));
-	IS(0x36u, duplicate_to(u.ctl, u.client, u.client, 0, v.client, dup2, &out));
-	IS(0x36u, duplicate_to(u.ctl, u.client, sub, 0, v.client, dup2, &out));
-	IS(0x36u, duplicate_to(u.ctl, u.client, dup, 0, v.client, dup2, &out));
-	IS(0x19u, duplicate_to(u.ctl, u.client, u.device, dup, v.client, dup2, &out));
-	IS(0x23u, duplicate_to(v.ctl, u.client, u.device, 0, v.client, dup2, &out));
 	/* A device takes with it what is below. */
 	IS(0u, end_object(v.ctl, v.client, v.device));
 	IS(0x57u, duplicate(&u, v.client, dup2, &out));
@@ -490,7 +412,7 @@ static void duplicates(void)
 	rm_assert_nothing_left();
 }
 
-/* What is wrong with a map's arguments, in the order of the driver's checks. */
+/* Which node a map is of; one map for each descriptor. */
 static void maps(void)
 {
 	rm_handle dup, other_dup;
@@ -509,18 +431,7 @@ static void maps(void)
 		uint32_t status;
 		struct rm_map m;
 	} calls[] = {
-		{ 0x29, { .object = dup, .length = 4096, .flags = 1 << 4, .fd = fd } },
-		{ 0x29, { .object = dup, .length = 4096, .flags = 1 << 14, .fd = fd } },
-		{ 0x29, { .object = dup, .length = 4096, .flags = 1 << 22, .fd = fd } },
-		{ 0x29, { .object = dup, .length = 4096, .flags = 3, .fd = fd } },
-		{ 0x20, { .object = dup, .offset = 4 * MIB, .length = 4096, .fd = fd } },
-		{ 0x2e, { .object = dup, .length = 0, .fd = fd } },
 		{ 0x2e, { .object = dup, .offset = 4096, .length = 4 * MIB, .fd = fd } },
-		{ 0x2e, { .object = dup, .offset = 4096, .length = UINT64_MAX, .fd = fd } },
-		{ 0x1b, { .object = dup, .length = 4096, .flags = 1 << 8, .fd = fd } },
-		{ 0x57, { .object = 0x777, .length = 4096, .fd = fd } },
-		{ 0x36, { .object = u.device, .length = 4096, .fd = fd } },
-		{ 0x36, { .object = dup, .device = u.client, .length = 4096, .fd = fd } },
 		/* A node of another GPU, a control file, nothing: refused, and undone. */
 		{ 0x1f, { .object = dup, .length = 4096, .fd = v.node } },
 		{ 0x1f, { .object = dup, .length = 4096, .fd = u.ctl } },
@@ -559,14 +470,9 @@ static void mmaps(void)
 	user_start(&u, 0);
 	dup = duplicate_of_new(&u, 4 * MIB, &a);
 	fd = open_node(u.minor);
-	FAILS(EINVAL, MMAP(2, 0));
-	FAILS(EINVAL, mmap(NULL, 4096, PROT_READ, MAP_SHARED, u.ctl, 0));
 	/* Not page-aligned: whole pages around it. */
 	IS(0u, map(&u, (struct rm_map){ .object = dup, .offset = 0x2010, .length = 4096, .fd = fd },
 		   &address));
-	FAILS(ENXIO, MMAP(1, 0));
-	FAILS(ENXIO, MMAP(3, 0));
-	FAILS(EINVAL, MMAP(2, 4096));
 	p = MMAP(2, 0);
 	ck_assert_ptr_ne(p, MAP_FAILED);
 	ck_assert_int_eq(cuda.cuMemcpyHtoD_v2(a + 0x2010, "x", 1), 0);
@@ -599,10 +505,7 @@ static void registered(void)
 	user_start(&u, 0);
 	dup = duplicate_of_new(&u, 4 * MIB, &a);
 	fd = open_node(u.minor);
-	FAILS(EINVAL, ioctl(fd, RM_IOC_REGISTER_FD, &u.node));
-	FAILS(EINVAL, ioctl(u.ctl, RM_IOC_REGISTER_FD, &u.ctl));
 	ck_assert_int_eq(ioctl(fd, RM_IOC_REGISTER_FD, &u.ctl), 0);
-	FAILS(EINVAL, ioctl(fd, RM_IOC_REGISTER_FD, &u.ctl));
 	IS(0u, map(&u, (struct rm_map){ .object = dup, .length = PAGES, .fd = fd }, &address));
 	p = mmap(NULL, PAGES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	ck_assert_ptr_ne(p, MAP_FAILED);
@@ -623,7 +526,7 @@ static uint32_t export_direct(int node, struct rm_export_570 *e)
 	return e->status;
 }
 
-/* The export call itself: two objects of this process's own, and what is wrong with them. */
+/* The export call itself, of two objects of this process's own. */
 static void exports(void)
 {
 	struct user u, v;
@@ -645,27 +548,6 @@ static void exports(void)
 	};
 	struct rm_export_570 e;
 
-#define WRONG(expected, change)                          \
-	do {                                             \
-		e = good;                                \
-		change;                                  \
-		IS(expected, export_direct(u.node, &e)); \
-		ck_assert_int_lt(e.fd, 0);               \
-	} while (0)
-	WRONG(0x1fu, e.count = 0);
-	WRONG(0x1fu, e.size = 0);
-	WRONG(0x1fu, e.mapping_type = 2);
-	WRONG(0x56u, e.mapping_type = 1);
-	WRONG(0x1fu, e.fd = -2);
-	WRONG(0x1fu, e.index = 1);
-	WRONG(0x1fu, e.sizes[1]++);
-	WRONG(0x1fu, e.sizes[1] = 4096); /* less than all of it */
-	WRONG(0x1fu, e.sizes[0] = 3 * PAGES);
-	WRONG(0x1fu, e.offsets[1] = 8 * MIB);
-	WRONG(0x1fu, e.offsets[1] = 100);
-	WRONG(0x57u, e.objects[1] = 0x999);
-	WRONG(0x31u, e.objects[1] = u.device);
-	WRONG(0x33u, e.client = NOBODY);
 	e = good;
 	IS(0x36u, export_direct(v.node, &e)); /* another GPU's memory */
 	/* In two steps, of which the second may come once. */
@@ -684,35 +566,27 @@ static void exports(void)
 	ck_assert_uint_eq(standin_device_bytes(0), 0);
 }
 
-/* What cuMemExportToShareableHandle() gives: where it is, and what its import refuses. */
+/* What cuMemExportToShareableHandle() gives may be imported below another GPU's device (two H200). */
 static void imports(void)
 {
 	struct rm_export_info info = { 0 };
-	struct rm_import_fd good, im;
+	struct rm_import_fd im;
 	struct standin_vmm v;
 	struct user u;
 	int fd = -1;
 
-#define IMPORT(change)      \
-	(im = good, change, \
-	 control(u.ctl, u.client, u.client, RM_CONTROL_IMPORT_FD, &im, sizeof(im)))
 	standin_start();
 	user_start(&u, 0);
 	standin_vmm_alloc(&v, 1, 1, 2 * MIB, true);
 	ck_assert_int_eq(cuda.cuMemExportToShareableHandle(
 				 &fd, v.handles[0], CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
 			 0);
-	good = (struct rm_import_fd){ fd, RM_EXPORT_TYPE_RM, 0, u.device, 0 };
-	IS(0u, IMPORT((void)0)); /* of GPU 1, below GPU 0's device: RM does not look... */
+	im = (struct rm_import_fd){ fd, RM_EXPORT_TYPE_RM, 0, u.device, 0 };
+	IS(0u, control(u.ctl, u.client, u.client, RM_CONTROL_IMPORT_FD, &im,
+		       sizeof(im))); /* of GPU 1, below GPU 0's device: RM does not look... */
 	info.fd = fd;
 	IS(0u, control(u.ctl, u.client, u.client, RM_CONTROL_EXPORT_INFO, &info, sizeof(info)));
 	ck_assert_uint_ne(info.device_instance, u.instance); /* ...and says so if it is asked */
-	IS(0x3bu, IMPORT(im.fd = u.ctl));
-	IS(0x3bu, IMPORT(im.fd = u.node));
-	IS(0x3bu, IMPORT(im.fd = -1));
-	IS(0x3bu, IMPORT(im.type = 0));
-	IS(0x36u, IMPORT(im.parent = u.client));
-	IS(0x57u, IMPORT(im.parent = 0x777));
 	close(fd);
 	user_end(&u);
 	standin_vmm_free(&v);
@@ -767,10 +641,8 @@ static const struct unit_test tests[] = {
 	{ "layouts of the export", layouts, "" },
 	{ "nodes denied to the program", libcudas_nodes, "GDRSIM_RM=denied ERRNO=13 CALLS=1" },
 	{ "no nodes", libcudas_nodes, "GDRSIM_RM=absent ERRNO=2 CALLS=0" },
-	{ "sizes", sizes, "" },
 	{ "orders of two GPUs", orders, "GDRSIM_DEVICES=2" },
 	{ "orders of three GPUs", orders, "GDRSIM_DEVICES=3" },
-	{ "clients", clients, "" },
 	{ "devices", devices, "GDRSIM_DEVICES=2" },
 	{ "duplicates", duplicates, "" },
 	{ "maps", maps, "GDRSIM_DEVICES=2" },
