@@ -40,7 +40,7 @@ struct gdri_pin_request {
 	bool mapped; /* the whole range is mapped for as long as it is pinned */
 	uint64_t va; /* addr rounded down to 64 KiB */
 	size_t mapped_size; /* from va to the end rounded up to 64 KiB */
-	struct gdri_memory memory; /* CUDA's description */
+	struct gdri_memory memory; /* CUDA's description of it: not asked for where `known` is set */
 	/*
 	 * The descriptor by which all of this memory was imported, or NULL. CUDA does not export
 	 * imported memory again (H200, driver 580, 2026-11-20), so the importer's descriptor is the

@@ -43,7 +43,8 @@ int gdri_pin_describe(struct gdri_pin_request *request)
 	rc = round_range(request);
 	if (rc)
 		return rc;
-	gdri_cuda_describe(request->addr, request->size, &request->memory);
+	if (!request->memory.known)
+		gdri_cuda_describe(request->addr, request->size, &request->memory);
 	if (request->memory.managed)
 		return gdri_fail(EINVAL,
 				 "0x%llx is managed (unified) memory, which migrates and cannot be "

@@ -50,7 +50,7 @@ static void set_options(struct gdri_cache *cache, const barcopy_cache_options_t 
 	atomic_store_explicit(&cache->keeps, options != NULL, memory_order_relaxed);
 	if (o.flags & BARCOPY_CACHE_NO_SYNC_MEMOPS)
 		flags |= GDRI_REGION_NO_SYNC;
-	cache->flags = flags | GDRI_REGION_MAPPED | GDRI_REGION_PROVEN;
+	cache->flags = flags | GDRI_REGION_MAPPED | GDRI_REGION_VERIFIED;
 	cache->whole_max = o.whole_max ? o.whole_max : GDRI_WHOLE_MAX;
 	cache->max_regions = options ? o.max_regions : UINT64_MAX;
 	if (!cache->max_regions)

@@ -312,7 +312,7 @@ static inline bool gdri_entry_has(const struct gdri_entry *e, uint64_t addr, siz
 	uint64_t have = gdri_entry_size(e) - e->head - e->tail;
 
 	return (offset < have && size && size <= have - offset) ||
-	       (gdri_entry_covers(e, addr, size) && gdri_region_notes(&e->region, addr, size));
+	       (gdri_entry_covers(e, addr, size) && gdri_region_in_one_part(&e->region, addr, size));
 }
 
 /* The entry of a hit in the page around `at`, used; or NULL. */
@@ -326,7 +326,7 @@ static inline struct gdri_entry *gdri_cache_hit_at(struct gdri_cache *cache, uin
 	/* Looked at only now: until it is used an entry may become another's, another cache's too. */
 	if (e->cache == cache && gdri_entry_covers(e, addr, size) &&
 	    ((gdri_cache_is_notified(cache) && gdri_entry_has(e, addr, size)) ||
-	     gdri_region_prove(&e->region, addr, size) == GDRI_PROVEN))
+	     gdri_region_verify(&e->region, addr, size) == GDRI_VALID))
 		return e;
 	(void)gdri_cache_unuse(e->cache, e);
 	return NULL;

@@ -73,7 +73,7 @@ bool gdri_cache_sweep_locked(struct gdri_cache *cache, size_t looks, size_t part
 		if (gdri_entry_has_users(e))
 			cache->look_part = 0;
 		else
-			holds = gdri_region_holds_on(&e->region, &cache->look_part, &parts);
+			holds = gdri_region_is_intact_from(&e->region, &cache->look_part, &parts);
 		if (holds && cache->look_part)
 			break; /* there the next one goes on */
 		cache->look = TAILQ_NEXT(e, link);

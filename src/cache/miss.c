@@ -24,14 +24,14 @@ static struct gdri_entry *find_at_locked(struct gdri_cache *cache, uint64_t at, 
 					 size_t size)
 {
 	struct gdri_entry *e = gdri_pages_find(&cache->pages, at);
-	enum gdri_proof proof;
+	enum gdri_validity proof;
 
 	if (!e || !gdri_entry_covers(e, addr, size) || gdri_range_declines(e, addr, size))
 		return NULL;
 	proof = gdri_cache_is_notified(cache) && gdri_entry_has(e, addr, size)
-			? GDRI_PROVEN
-			: gdri_region_prove_late(&e->region, addr, size);
-	if (proof == GDRI_PROVEN && gdri_entry_use(e))
+			? GDRI_VALID
+			: gdri_region_verify_or_learn(&e->region, addr, size);
+	if (proof == GDRI_VALID && gdri_entry_use(e))
 		return e;
 	if (proof == GDRI_STALE)
 		found_stale_locked(cache, e);
@@ -64,7 +64,7 @@ static uint64_t others_locked(struct gdri_cache *cache, uint64_t low, uint64_t h
 	for (; (e = gdri_pages_next(&cache->pages, &at, high, &stop)); at = stop) {
 		uint64_t from = at > low ? at : low, to = stop < high ? stop : high;
 
-		if (gdri_region_prove(&e->region, from, to - from) == GDRI_STALE)
+		if (gdri_region_verify(&e->region, from, to - from) == GDRI_STALE)
 			found_stale_locked(cache, e);
 		else if (!e->region.host)
 			bytes += stop - at;
@@ -73,9 +73,34 @@ static uint64_t others_locked(struct gdri_cache *cache, uint64_t low, uint64_t h
 }
 
 /*
- * Widens [*low, *high) as far as the allocations around its ends reach, by `first` and `last`: by a page
- * beside a neighbour's, or by as much as it overlaps others.
+ * Widens [*low, *high), whose first byte m describes, to the allocations of up to whole_max bytes at its
+ * ends. The allocations at its ends, of any size, reach from *first to *last.
  */
+static void take_whole(struct gdri_memory m, size_t whole_max, uint64_t *low, uint64_t *high,
+		       uint64_t *first, uint64_t *last)
+{
+	uint64_t ends[2] = { *low, *high - 1 };
+
+	*first = *low;
+	*last = *high;
+	for (int i = 0; i < 2; i++) {
+		uint64_t end;
+
+		if (ends[i] - m.base >= m.size)
+			gdri_cuda_describe(ends[i], 1, &m);
+		end = m.base + m.size;
+		if (end <= m.base)
+			continue;
+		*first = m.base < *first ? m.base : *first;
+		*last = end > *last ? end : *last;
+		if (m.size <= whole_max) {
+			*low = m.base < *low ? m.base : *low;
+			*high = end > *high ? end : *high;
+		}
+	}
+}
+
+/* Widens [*low, *high), within [first, last), by a page beside a neighbour's or by what it overlaps of others. */
 static void widen_locked(struct gdri_cache *cache, uint64_t first, uint64_t last, uint64_t *low,
 			 uint64_t *high)
 {
@@ -107,7 +132,7 @@ static void choose_locked(struct gdri_cache *cache, const struct gdri_memory *m,
 	uint64_t limit = gdri_cache_gpu(cache, m->device)->max_bytes;
 	uint64_t first, last, wide_low = *low, wide_high = *high;
 
-	gdri_region_bounds(&wide_low, &wide_high, cache->whole_max, &first, &last);
+	take_whole(*m, cache->whole_max, &wide_low, &wide_high, &first, &last);
 	/* Of the CPU's own memory each allocation is alone: nothing is pinned there. */
 	if (m->kind != GDRI_MEMORY_HOST)
 		widen_locked(cache, first, last, &wide_low, &wide_high);
@@ -121,9 +146,10 @@ static void choose_locked(struct gdri_cache *cache, const struct gdri_memory *m,
 
 /* ---- pin and enter -------------------------------------------------------------------------- */
 
-static int open_locked(struct gdri_cache *cache, struct gdri_entry *e, uint64_t low, uint64_t high)
+static int open_locked(struct gdri_cache *cache, struct gdri_entry *e, const struct gdri_memory *m,
+		       uint64_t low, uint64_t high)
 {
-	struct gdri_pin_request request = { .addr = low, .size = high - low };
+	struct gdri_pin_request request = { .addr = low, .size = high - low, .memory = *m };
 	uint64_t begun = atomic_load(&cache->begun);
 	int rc = gdri_cache_place_locked(cache, e, low, high);
 
@@ -150,9 +176,9 @@ static int open_any_locked(struct gdri_cache *cache, struct gdri_entry *e,
 	int rc;
 
 	do {
-		rc = open_locked(cache, e, low, high);
+		rc = open_locked(cache, e, m, low, high);
 		if (rc && wide)
-			rc = open_locked(cache, e, e->low, e->high);
+			rc = open_locked(cache, e, m, e->low, e->high);
 	} while (gdri_is_short(rc) && gdri_may_fit(m->device, e->high - e->low) &&
 		 gdri_cache_evict_locked(cache, m->device, e->high - e->low, SIZE_MAX));
 	return rc;

@@ -49,7 +49,7 @@ static bool by_engine(struct gdri_offload *a, void *dst, const void *src, size_t
 
 	gdri_drain(a->base, (const void *)(map & ~(uintptr_t)3));
 	/* The engine follows the address, the mapping the memory: they may have parted since the pin. */
-	done = gdri_region_prove(a->region, addr, size) == GDRI_PROVEN &&
+	done = gdri_region_verify(a->region, addr, size) == GDRI_VALID &&
 	       gdri_cuda_engine_copy(a->engine, to, host, locked, addr, size);
 	gdri_count(a->pin->counters, done ? GDRI_COUNT_ENGINE_COPY : GDRI_COUNT_ENGINE_FALLBACK, 1);
 	gdri_fence(a->base, BARCOPY_FENCE_FULL);
@@ -145,7 +145,7 @@ static bool measure(const struct gdri_offload *a, struct by_size *sizes)
 	uint64_t map_ns;
 
 	if (a->region->high < low + TRIAL_SIZE || pin->map_length < low - pin->va + TRIAL_SIZE ||
-	    gdri_region_prove(a->region, low, TRIAL_SIZE) != GDRI_PROVEN)
+	    gdri_region_verify(a->region, low, TRIAL_SIZE) != GDRI_VALID)
 		return false;
 	map_ns = time_read(a, pageable, map, TRIAL_SIZE, 0, false);
 	sizes->any = crossing(map_ns, time_read(a, pageable, NULL, TRIAL_SIZE, low, false));
@@ -219,7 +219,7 @@ static int engine_new(const struct gdri_region *region, const struct gdri_pin *p
 	/* For the CPU's own memory there is nothing to gain, and no GPU address to give. */
 	if (pin->backend->id == BARCOPY_BACKEND_HOST)
 		return gdri_fail(ENOTSUP, "the copy engine serves device memory only");
-	if (region->part_count && !gdri_region_holds(region))
+	if (region->part_count && !gdri_region_is_intact(region))
 		return gdri_fail(EINVAL, "the memory has been freed since it was pinned");
 	return gdri_cuda_engine_new(pin->va, pin->mapped_size, out);
 }

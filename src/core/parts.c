@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The allocations of a region. See region.h. It knows nothing of pins and maps. */
+/* The parts of a region: the allocations in it. See region.h. */
 #include "core/region.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 /* cudaMalloc aligns to 256 bytes at least. */
 enum { ALLOCATION_ALIGN = 256 };
 
-/* The allocation around addr; size: and failing that, whether one lies behind it. */
+/* Describes the allocation around addr or, failing that, one that reaches into [addr, addr + size). */
 static bool describe(uint64_t addr, size_t size, struct gdri_memory *m)
 {
 	gdri_cuda_describe(addr, size, m);
@@ -31,40 +31,41 @@ static int add(struct gdri_region *region, const struct gdri_memory *m)
 }
 
 /*
- * The first question answers for the whole range: where neither its first GPU page nor its last byte
- * is known none is asked after it. Holes are crossed by what an allocation is aligned to; one with a whole
- * GPU page in it, at the latest after 512 steps, is the end: nobody can pin that.
+ * Where neither the first GPU page of the range nor its last byte is known, nothing more is asked. Holes are
+ * crossed by the alignment of allocations; a hole with a whole GPU page in it, which is seen after at most
+ * 512 steps, is an error: nobody can pin that page.
  */
-int gdri_parts_take(struct gdri_region *region, uint64_t low, uint64_t high)
+int gdri_parts_note(struct gdri_region *region, uint64_t low, uint64_t high, struct gdri_memory *m)
 {
 	uint64_t at = low, hole = low;
-	struct gdri_memory m;
-	bool any = describe(low, high - low, &m);
 
-	region->host = any && m.kind == GDRI_MEMORY_HOST;
+	if (low - m->base >= m->size)
+		(void)describe(low, high - low, m);
+	if (m->kind == GDRI_MEMORY_UNKNOWN || !m->size)
+		return 0;
+	region->host = m->kind == GDRI_MEMORY_HOST;
 	if (region->host)
-		return add(region, &m);
-	while (any && at < high) {
-		if ((at == low && m.known == low) || (at != low && describe(at, 1, &m))) {
-			int rc = add(region, &m);
+		return add(region, m);
+	while (at && at < high) {
+		struct gdri_memory next = *m;
+
+		if (at - m->base < m->size || describe(at, 1, &next)) {
+			int rc = add(region, &next);
 
 			if (rc)
 				return rc;
-			at = hole = m.base + m.size;
+			at = hole = next.base + next.size;
 		} else {
-			/* Who could pin a GPU page with nothing in it? */
 			if (((hole + GPU_PAGE_OFFSET) & GPU_PAGE_MASK) + GPU_PAGE_SIZE <= at)
 				return gdri_fail(EINVAL, "0x%llx is no memory of the GPU",
 						 (unsigned long long)hole);
 			at = (at | (ALLOCATION_ALIGN - 1)) + 1;
 		}
-		if (!at)
-			break;
 	}
 	return 0;
 }
 
-/* The byte of [low, high) that a part is asked about at. */
+/* Where CUDA is asked about a part: its first byte in the range. */
 static uint64_t first_of(const struct gdri_region *region, const struct gdri_part *part)
 {
 	return part->start > region->low ? part->start : region->low;
@@ -76,32 +77,32 @@ void gdri_parts_set_sync_memops(struct gdri_region *region)
 		struct gdri_part *part = &region->parts[i];
 		struct gdri_memory m;
 
-		/* An allocation that was freed meanwhile says nothing of the others. */
+		/* Freed meanwhile; the others may be there. */
 		if (!describe(first_of(region, part), 1, &m) || m.buffer_id != part->id)
 			continue;
 		part->sync_memops = gdri_cuda_sync_memops(&m);
-		/* CUDA refuses it for VMM memory; then all chunks are. */
+		/* CUDA refuses it for VMM memory, and then for all chunks. */
 		if (!part->sync_memops)
 			break;
 	}
 }
 
-bool gdri_region_holds_on(const struct gdri_region *region, size_t *part, size_t *budget)
+bool gdri_region_is_intact_from(const struct gdri_region *region, size_t *part, size_t *budget)
 {
 	for (; *part < region->part_count && *budget; ++*part, --*budget)
 		if (!gdri_cuda_has_buffer_id(first_of(region, &region->parts[*part]),
-					 region->parts[*part].id))
+					     region->parts[*part].id))
 			return false;
 	if (*part >= region->part_count)
 		*part = 0;
 	return true;
 }
 
-bool gdri_region_holds(const struct gdri_region *region)
+bool gdri_region_is_intact(const struct gdri_region *region)
 {
 	size_t part = 0, budget = SIZE_MAX;
 
-	return gdri_region_holds_on(region, &part, &budget);
+	return gdri_region_is_intact_from(region, &part, &budget);
 }
 
 void gdri_region_free_parts(struct gdri_region *region)
@@ -125,7 +126,7 @@ static bool has(const struct gdri_part *part, uint64_t addr)
 	return addr >= part->start && addr < part->end;
 }
 
-/* The allocation around addr, or NULL. */
+/* The part around addr, or NULL. */
 static const struct gdri_part *find(const struct gdri_region *region, uint64_t addr)
 {
 	const struct gdri_part *late = atomic_load_explicit(&region->late, memory_order_acquire);
@@ -146,7 +147,7 @@ static const struct gdri_part *find(const struct gdri_region *region, uint64_t a
 	return late;
 }
 
-bool gdri_region_notes(const struct gdri_region *region, uint64_t addr, size_t size)
+bool gdri_region_in_one_part(const struct gdri_region *region, uint64_t addr, size_t size)
 {
 	const struct gdri_part *part = find(region, addr);
 
@@ -169,7 +170,7 @@ bool gdri_region_sync_memops(const struct gdri_region *region, uint64_t low, uin
 	return any && all;
 }
 
-/* Does a noted allocation that is still there touch this GPU page? */
+/* Does a part that is still there touch this GPU page? */
 static bool page_is_held(const struct gdri_region *region, uint64_t page)
 {
 	for (size_t i = 0; i < region->part_count; i++) {
@@ -183,18 +184,18 @@ static bool page_is_held(const struct gdri_region *region, uint64_t page)
 	return false;
 }
 
-/* Notes an allocation that lies in one GPU page together with a noted one: 0, or not. */
-static int add_late(struct gdri_region *region, const struct gdri_memory *m)
+/* Learns an allocation that lies in one GPU page, which it shares with a part. False: it does not. */
+static bool learn(struct gdri_region *region, const struct gdri_memory *m)
 {
 	uint64_t page = m->base & GPU_PAGE_MASK;
 	struct gdri_part *late;
 
 	if (region->host || m->kind != GDRI_MEMORY_DEVICE ||
 	    m->base + m->size - page > GPU_PAGE_SIZE || !page_is_held(region, page))
-		return -1;
+		return false;
 	late = malloc(sizeof(*late));
 	if (!late)
-		return -1;
+		return false;
 	*late = (struct gdri_part){ .start = m->base,
 				    .end = m->base + m->size,
 				    .id = m->buffer_id,
@@ -202,16 +203,16 @@ static int add_late(struct gdri_region *region, const struct gdri_memory *m)
 				    .next = atomic_load_explicit(&region->late,
 								 memory_order_relaxed) };
 	atomic_store_explicit(&region->late, late, memory_order_release);
-	return 0;
+	return true;
 }
 
-/* note: what is not noted yet is, where it can be proven; NULL: it is unknown. */
-static enum gdri_proof prove(const struct gdri_region *region, struct gdri_region *note,
-			     uint64_t addr, size_t size)
+/* learner: the region, where late parts may be learned; or NULL. */
+static enum gdri_validity verify(const struct gdri_region *region, struct gdri_region *learner,
+				 uint64_t addr, size_t size)
 {
-	uint64_t end = addr + size, hole = addr;
+	uint64_t end = addr + size, hole = addr, offset = addr - region->pin.va;
 
-	if (!gdri_region_has(region, addr, size))
+	if (offset >= region->pin.mapped_size || size > region->pin.mapped_size - offset)
 		return GDRI_UNKNOWN;
 	while (addr < end) {
 		const struct gdri_part *part = find(region, addr);
@@ -221,28 +222,29 @@ static enum gdri_proof prove(const struct gdri_region *region, struct gdri_regio
 			if (!gdri_cuda_has_buffer_id(addr, part->id))
 				return GDRI_STALE;
 			addr = hole = part->end;
-		} else if (!note) {
+		} else if (!learner) {
 			return GDRI_UNKNOWN;
 		} else if (describe(addr, 1, &m)) {
-			if (add_late(note, &m))
+			if (!learn(learner, &m))
 				return GDRI_UNKNOWN;
 			addr = hole = m.base + m.size;
 		} else {
-			/* Nobody's: where a whole GPU page holds nothing, nothing is proven. */
+			/* A GPU page of a hole may belong to anybody. */
 			if (addr - hole >= GPU_PAGE_SIZE)
 				return GDRI_UNKNOWN;
 			addr = (addr | (ALLOCATION_ALIGN - 1)) + 1;
 		}
 	}
-	return GDRI_PROVEN;
+	return GDRI_VALID;
 }
 
-enum gdri_proof gdri_region_prove(const struct gdri_region *region, uint64_t addr, size_t size)
+enum gdri_validity gdri_region_verify(const struct gdri_region *region, uint64_t addr, size_t size)
 {
-	return prove(region, NULL, addr, size);
+	return verify(region, NULL, addr, size);
 }
 
-enum gdri_proof gdri_region_prove_late(struct gdri_region *region, uint64_t addr, size_t size)
+enum gdri_validity gdri_region_verify_or_learn(struct gdri_region *region, uint64_t addr,
+					       size_t size)
 {
-	return prove(region, region->part_count ? region : NULL, addr, size);
+	return verify(region, region->part_count ? region : NULL, addr, size);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Regions: pin, map, and what handles see of them. See region.h; their allocations are in parts.c. */
+/* Regions: pinned, mapped, and as their handles see them. See region.h; their parts are in parts.c. */
 #include "core/region.h"
 
 #include <errno.h>
@@ -9,32 +9,6 @@
 #include "base/error.h"
 
 enum { PIN_ATTEMPTS = 3 };
-
-void gdri_region_bounds(uint64_t *low, uint64_t *high, size_t whole_max, uint64_t *first,
-			uint64_t *last)
-{
-	uint64_t ends[2] = { *low, *high - 1 };
-	struct gdri_memory m = { .size = 0 };
-
-	*first = *low;
-	*last = *high;
-	for (int i = 0; i < 2; i++) {
-		if (!i || !m.size || ends[i] - m.base >= m.size)
-			gdri_cuda_describe(ends[i], 1, &m);
-		if (!m.size || m.base + m.size < m.base)
-			continue;
-		if (m.base < *first)
-			*first = m.base;
-		if (m.base + m.size > *last)
-			*last = m.base + m.size;
-		if (m.size > whole_max)
-			continue;
-		if (m.base < *low)
-			*low = m.base;
-		if (m.base + m.size > *high)
-			*high = m.base + m.size;
-	}
-}
 
 static int protect(struct gdri_pin *pin)
 {
@@ -103,10 +77,9 @@ static int pin_and_map(struct gdri_region *region, struct gdri_backends *backend
 {
 	int rc = gdri_backends_pin(backends, request, &region->pin);
 
-	if (rc)
+	if (rc || !region->mapped)
 		return rc;
-	if (flags & GDRI_REGION_MAPPED)
-		rc = map_whole(&region->pin, flags & GDRI_REGION_READ_ONLY);
+	rc = map_whole(&region->pin, flags & GDRI_REGION_READ_ONLY);
 	if (rc)
 		gdri_backends_unpin(&region->pin);
 	return rc;
@@ -115,31 +88,33 @@ static int pin_and_map(struct gdri_region *region, struct gdri_backends *backend
 int gdri_region_open(struct gdri_region *region, struct gdri_backends *backends,
 		     struct gdri_pin_request *request, uint32_t flags)
 {
-	bool dmabuf = request->imported && request->imported->dmabuf;
 	uint64_t low = request->addr, high = low + request->size;
+	bool verified = flags & GDRI_REGION_VERIFIED;
 	int rc;
 
-	/* Parts are noted before the pin and must hold after it: then it is what they name. */
 	for (int attempt = 0; attempt < PIN_ATTEMPTS; attempt++) {
+		if (!verified || attempt)
+			request->memory = (struct gdri_memory){ .size = 0 };
 		*region = (struct gdri_region){ .low = low, .high = high };
 		region->mapped = flags & GDRI_REGION_MAPPED;
 		region->sync = !(flags & GDRI_REGION_NO_SYNC);
 		request->mapped = region->mapped;
-		rc = flags & GDRI_REGION_PROVEN ? gdri_parts_take(region, low, high) : 0;
+		rc = verified ? gdri_parts_note(region, low, high, &request->memory) : 0;
 		if (!rc)
 			rc = pin_and_map(region, backends, request, flags);
-		/* A plain pin is not found by its address: it pays no more than a refused one must. */
-		if (!rc && !(flags & GDRI_REGION_PROVEN) && !dmabuf)
-			(void)gdri_parts_take(region, low, high);
-		else if (!rc && !gdri_region_holds(region)) {
-			gdri_region_close(region);
-			continue;
-		}
-		if (rc)
+		/* A plain pin is not found by its address, so it need not be verified. */
+		if (!rc && !verified && !gdri_is_dmabuf(request))
+			(void)gdri_parts_note(region, low, high, &request->memory);
+		if (rc) {
 			gdri_region_free_parts(region);
-		else if (region->sync)
-			gdri_parts_set_sync_memops(region);
-		return rc;
+			return rc;
+		}
+		if (!verified || gdri_region_is_intact(region)) {
+			if (region->sync)
+				gdri_parts_set_sync_memops(region);
+			return 0;
+		}
+		gdri_region_close(region);
 	}
 	return gdri_fail(EINVAL, "0x%llx is being freed or reallocated by another thread",
 			 (unsigned long long)low);
@@ -185,14 +160,12 @@ int gdri_region_unmap(struct gdri_region *region, struct gdri_pin *view)
 
 int gdri_region_is_revoked(struct gdri_region *region, bool *revoked)
 {
-	int flag = 0, rc;
+	int flag, rc = gdri_backends_callback_flag(&region->pin, &flag);
 
-	rc = gdri_backends_callback_flag(&region->pin, &flag);
 	if (rc)
 		return rc;
 	*revoked = flag;
-	if (flag && !atomic_exchange_explicit(&region->revoked, true, memory_order_relaxed)) {
+	if (flag && !atomic_exchange_explicit(&region->revoked, true, memory_order_relaxed))
 		gdri_count(region->pin.counters, GDRI_COUNT_REVOKED, 1);
-	}
 	return 0;
 }

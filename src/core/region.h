@@ -1,13 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A region: GPU pages that are pinned, and for each allocation in them what belongs to that
- * allocation alone. Every handle holds a region. One of a plain pin has one handle, which maps it;
- * the others are mapped as long as they live, and handles show parts of them. It knows nothing of
- * handles, nor of who keeps regions or why.
+ * A region: GPU pages that are pinned, and the allocations in them. Every handle holds a region. The region
+ * of a plain pin has one handle, which maps it; other regions are mapped as long as they live, and each of
+ * their handles shows a part of the mapping.
  *
- * Are these addresses still the memory that was pinned? CUDA gives each allocation an ID that is
- * never used again (GPUDirect RDMA guide, section 12.5); a region notes the IDs in its range before
- * it is pinned, and whoever finds it by an address compares.
+ * Validity. An address outlives its memory: a program frees a buffer, allocates another, and CUDA gives it
+ * the same address, while the pin still shows the old pages. So a region notes the allocations behind it as
+ * "parts", each with the buffer ID that CUDA never uses again (GPUDirect RDMA guide, section 12.5), and a
+ * region found by an address is verified: CUDA's ID at that address must be the part's.
+ *
+ *  - Parts are noted before the pin and verified after it, so they are what is pinned.
+ *  - Where an address is in no part, the answer is "unknown". Say that A and B, 4 KiB each, share a GPU
+ *    page, and a region was made for A. While A is intact the page is pinned, so B, asked for next, is
+ *    behind that pin too: the region learns it as a late part.
+ *  - A region of whose parts one has another ID, or none, is stale: nothing may find it any more.
  */
 #ifndef GDRI_REGION_H
 #define GDRI_REGION_H
@@ -27,13 +33,13 @@ struct gdri_region;
 struct gdri_part {
 	uint64_t start, end, id;
 	bool sync_memops; /* SYNC_MEMOPS is in force */
-	struct gdri_part *next; /* of those found later */
+	struct gdri_part *next; /* of the late ones */
 };
 
-/* Whose a region is: by which calls a handle of it comes and goes, and what the end of one does. */
+/* The calls that make and end a region's handles, and what the end of a handle does with the region. */
 struct gdri_region_kind {
 	const char *made_by, *ended_by;
-	bool shares_handle; /* among its users */
+	bool shares_handle; /* among the users of a region */
 	int (*put)(struct gdri_region *region); /* 0 or -errno */
 };
 
@@ -43,39 +49,32 @@ struct gdri_region {
 	uint64_t low, high; /* as asked for, not rounded */
 	bool mapped; /* as long as it lives */
 	bool sync; /* SYNC_MEMOPS is set on its allocations */
-	bool host; /* the CPU's own memory: one allocation, never shared with another */
+	bool host; /* the CPU's own memory: one allocation */
 	size_t part_count; /* 0: CUDA does not know the memory */
 	struct gdri_part *parts; /* in order of address; cover [low, high) save for gaps */
 
-	_Atomic(struct gdri_part *) late; /* found later in its pages; only ever added to */
+	_Atomic(struct gdri_part *) late; /* a list that only grows */
 	_Atomic bool revoked; /* seen so */
 
-	const struct gdri_region_kind *kind; /* the owner's to set */
+	const struct gdri_region_kind *kind; /* set by the caller */
 };
 
 enum gdri_region_flags {
 	GDRI_REGION_MAPPED = 1, /* as long as it lives */
 	GDRI_REGION_READ_ONLY = 2, /* enforced by page protection */
-	GDRI_REGION_PROVEN = 4, /* its parts hold after the pin: they are what is pinned */
+	GDRI_REGION_VERIFIED = 4, /* parts are noted before the pin and verified after it */
 	GDRI_REGION_NO_SYNC = 8 /* SYNC_MEMOPS of its allocations is left as it is */
 };
 
-enum gdri_proof {
-	GDRI_PROVEN, /* every byte is the memory that was pinned */
-	GDRI_UNKNOWN, /* some byte belongs to an allocation that is not noted, or lies outside */
+enum gdri_validity {
+	GDRI_VALID, /* every byte is the memory that was pinned */
+	GDRI_UNKNOWN, /* some byte is in no part, or outside */
 	GDRI_STALE /* some byte is another allocation's by now, or nobody's */
 };
 
 /*
- * The allocations at the ends of [*low, *high) reach from *first to *last, which are its own ends where CUDA
- * does not say; the range is widened to those of up to whole_max bytes.
- */
-void gdri_region_bounds(uint64_t *low, uint64_t *high, size_t whole_max, uint64_t *first,
-			uint64_t *last);
-
-/*
- * Pins what the request names, maps it if flags say so, and sets SYNC_MEMOPS on every allocation of
- * the range. 0 or -errno.
+ * Pins what the request names, maps it if flags say so, and sets SYNC_MEMOPS on its allocations. 0 or
+ * -errno. With GDRI_REGION_VERIFIED, request->memory may already describe an address of the range.
  */
 int gdri_region_open(struct gdri_region *region, struct gdri_backends *backends,
 		     struct gdri_pin_request *request, uint32_t flags);
@@ -83,19 +82,13 @@ int gdri_region_open(struct gdri_region *region, struct gdri_backends *backends,
 /* Unmaps and unpins; no handle may hold it. Returns the first failure, always closes. */
 int gdri_region_close(struct gdri_region *region);
 
-/* The latter without giving back the parts, which another thread may be looking at. */
+/* The two steps of a close: another thread may still be reading the parts. */
 int gdri_region_unpin(struct gdri_region *region);
 void gdri_region_free_parts(struct gdri_region *region);
 
 static inline uint64_t gdri_region_end(const struct gdri_region *region)
 {
 	return region->pin.va + region->pin.mapped_size;
-}
-
-static inline bool gdri_region_has(const struct gdri_region *region, uint64_t addr, size_t size)
-{
-	return addr >= region->pin.va && addr - region->pin.va < region->pin.mapped_size &&
-	       size <= region->pin.mapped_size - (addr - region->pin.va);
 }
 
 /* The CPU's pointer to a device address of a mapped region. */
@@ -105,8 +98,8 @@ static inline void *gdri_region_pointer(const struct gdri_region *region, uint64
 }
 
 /*
- * Maps for a handle, by its view of the region's pin (va, mapped_size, map_length): a plain pin
- * itself, else what lies in [low, high). Unmaps likewise.
+ * Maps for a handle, by its view of the region's pin (va, mapped_size, map_length): a plain pin itself,
+ * else what lies in [low, high). Unmaps likewise.
  */
 int gdri_region_map(struct gdri_region *region, struct gdri_pin *view, uint64_t low, uint64_t high,
 		    gdr_mapping_type_t wish);
@@ -115,29 +108,33 @@ int gdri_region_unmap(struct gdri_region *region, struct gdri_pin *view);
 /* Asks the driver, and counts the first time that it says so. 0 or -errno. */
 int gdri_region_is_revoked(struct gdri_region *region, bool *revoked);
 
-/* Is SYNC_MEMOPS in force for every allocation in [low, high)? Needs no lock. */
+/* Below, no lock is needed while the region is open, unless noted. */
+
+/* Is SYNC_MEMOPS in force for every allocation in [low, high)? */
 bool gdri_region_sync_memops(const struct gdri_region *region, uint64_t low, uint64_t high);
 
-/* Asks CUDA about [addr, addr + size). Needs no lock while the region is open. */
-enum gdri_proof gdri_region_prove(const struct gdri_region *region, uint64_t addr, size_t size);
+/* Asks CUDA about [addr, addr + size): one call for each part. */
+enum gdri_validity gdri_region_verify(const struct gdri_region *region, uint64_t addr, size_t size);
 
-/* Is all of [addr, addr + size) of one noted allocation? Asks nothing. Likewise. */
-bool gdri_region_notes(const struct gdri_region *region, uint64_t addr, size_t size);
+/* The same, and learns late parts. Under the lock of the region's cache. */
+enum gdri_validity gdri_region_verify_or_learn(struct gdri_region *region, uint64_t addr,
+					       size_t size);
 
-/* Are all the allocations that it was opened for still there? Likewise. */
-bool gdri_region_holds(const struct gdri_region *region);
-
-/* The same from part *part on, for *budget of them, of which it takes: *part is 0 where it came to the end. */
-bool gdri_region_holds_on(const struct gdri_region *region, size_t *part, size_t *budget);
+/* Is all of [addr, addr + size) in one part? Asks nothing. */
+bool gdri_region_in_one_part(const struct gdri_region *region, uint64_t addr, size_t size);
 
 /*
- * Tries to turn GDRI_UNKNOWN into a proof: an allocation that lies in one GPU page together with a
- * noted one that is still there is backed by that very page. Notes it. Under the owner's lock.
+ * Are all the parts that it was opened for still there? The second call begins at part *part, verifies at
+ * most *budget parts, which it counts down, and sets *part to 0 at the end.
  */
-enum gdri_proof gdri_region_prove_late(struct gdri_region *region, uint64_t addr, size_t size);
+bool gdri_region_is_intact(const struct gdri_region *region);
+bool gdri_region_is_intact_from(const struct gdri_region *region, size_t *part, size_t *budget);
 
-/* Of region.c alone: notes every allocation in [low, high). 0 or -errno; none is no failure. */
-int gdri_parts_take(struct gdri_region *region, uint64_t low, uint64_t high);
+/*
+ * For region.c alone. Notes every allocation in [low, high): 0 or -errno; none is no failure. *m is what CUDA
+ * says of an address in the range; all zeroes: nobody has asked.
+ */
+int gdri_parts_note(struct gdri_region *region, uint64_t low, uint64_t high, struct gdri_memory *m);
 void gdri_parts_set_sync_memops(struct gdri_region *region);
 
 #endif

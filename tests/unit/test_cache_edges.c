@@ -171,6 +171,25 @@ static void huge_ranges(void)
 	ck_assert(is_cached(cache, d));
 }
 
+/* CUDA describes the allocation of a miss once before the pin, and once for SYNC_MEMOPS. */
+static void one_question(void)
+{
+	unsigned long (*calls)(const char *);
+	unsigned long asked, ranges;
+	barcopy_cache_t cache;
+
+	start();
+	calls = cuda_hooks.calls;
+	cache = cache_of(g, BARCOPY_CACHE_CHECK_TAG, 0);
+	touch(cache, standin_alloc(4 * CHUNK));
+	asked = calls("cuPointerGetAttributes");
+	ranges = calls("cuMemGetAddressRange_v2");
+	touch(cache, standin_alloc(4 * CHUNK));
+	ck_assert_uint_eq(calls("cuPointerGetAttributes") - asked, 2);
+	ck_assert_uint_eq(calls("cuMemGetAddressRange_v2") - ranges, 2);
+	OK(gdr_close(g));
+}
+
 static int sync_memops(CUdeviceptr d)
 {
 	int on = -1;
@@ -617,6 +636,7 @@ static const struct unit_test tests[] = {
 	{ "default limit", default_limit, "GDRSIM_BAR1_MIB=32" },
 	{ "room for plain pins", room_for_plain_pins, "GDRSIM_BAR1_MIB=24" },
 	{ "huge ranges", huge_ranges, "" },
+	{ "one question for a miss", one_question, "" },
 	{ "SYNC_MEMOPS is a choice", sync_memops_is_a_choice, "" },
 	{ "copy options are the cache's", options_are_the_caches, "" },
 	{ "never joined beyond the limit", never_joined_beyond_the_limit, DMABUF },

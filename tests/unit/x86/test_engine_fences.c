@@ -47,7 +47,8 @@ START_TEST(test_both_ways)
 					.map_length = GPU_PAGE_SIZE,
 					.map_type = GDR_MAPPING_TYPE_WC,
 					.map = map };
-	ck_assert_int_eq(gdri_parts_take(&region, region.low, region.high), 0);
+	ck_assert_int_eq(
+		gdri_parts_note(&region, region.low, region.high, &(struct gdri_memory){ 0 }), 0);
 	for (int known = 1; known >= 0; known--) {
 		uint8_t *host = known ? map + ((size_t)512 << 10) : own;
 
