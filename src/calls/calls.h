@@ -29,6 +29,13 @@ static inline int gdri_ctx_leave(struct gdri_ctx *ctx, int rc)
 	return -rc;
 }
 
+/* Likewise of gdri_handle_enter(). */
+static inline int gdri_handle_done(struct gdri_handle *handle, int rc)
+{
+	gdri_handle_leave(handle);
+	return -rc;
+}
+
 /* The structs that grow at their end (base/sized.h): their sizes when they were first published. */
 enum {
 	FIRST_COPY_OPTIONS = 32,

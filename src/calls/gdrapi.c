@@ -128,13 +128,13 @@ int gdr_get_attribute(gdr_t g, gdr_attr_t attr, int *v)
 static int pin(gdr_t g, struct gdri_pin_request *request, gdr_mh_t *out)
 {
 	struct gdri_ctx *ctx;
-	int err, rc;
+	int rc;
 
 	if (!out)
 		return gdri_null("handle");
-	err = -gdri_ctx_get(g, &ctx);
-	if (err)
-		return err;
+	rc = gdri_ctx_get(g, &ctx);
+	if (rc)
+		return -rc;
 	do
 		rc = gdri_handle_pin(ctx, request, out);
 	while (gdri_caches_give_way(ctx, rc, request->memory.device, request->size));
@@ -180,8 +180,7 @@ int gdr_get_callback_flag(gdr_t g, gdr_mh_t handle, int *flag)
 	rc = gdri_region_is_revoked(hd->region, &revoked);
 	if (!rc)
 		*flag = revoked;
-	gdri_handle_leave(hd);
-	return -rc;
+	return gdri_handle_done(hd, rc);
 }
 
 int gdr_get_info_v2(gdr_t g, gdr_mh_t handle, gdr_info_v2_t *info)
@@ -194,7 +193,7 @@ int gdr_get_info_v2(gdr_t g, gdr_mh_t handle, gdr_info_v2_t *info)
 	rc = gdri_handle_enter(g, handle, NULL, &hd);
 	if (rc)
 		return -rc;
-	memset(info, 0, sizeof(*info));
+	memset(info, 0, sizeof(*info)); /* and its padding */
 	info->va = hd->pin.va;
 	info->mapped_size = hd->pin.mapped_size;
 	info->page_size = hd->pin.page_size;
@@ -203,30 +202,25 @@ int gdr_get_info_v2(gdr_t g, gdr_mh_t handle, gdr_info_v2_t *info)
 	info->mapped = hd->pin.map != NULL;
 	info->mapping_type = hd->pin.map ? hd->pin.map_type : GDR_MAPPING_TYPE_NONE;
 	info->wc_mapping = info->mapping_type == GDR_MAPPING_TYPE_WC;
-	gdri_handle_leave(hd);
-	return 0;
+	return gdri_handle_done(hd, 0);
 }
 
 int gdr_get_info(gdr_t g, gdr_mh_t handle, struct info_v1 *info)
 {
 	gdr_info_v2_t v2;
-	int rc;
+	int err = info ? gdr_get_info_v2(g, handle, &v2) : gdri_null("info");
 
-	if (!info)
-		return gdri_null("info");
-	rc = gdr_get_info_v2(g, handle, &v2);
-	if (rc)
-		return rc;
 	/* The caller's struct may be exactly 40 bytes: v1 is the head of v2. */
-	memcpy(info, &v2, sizeof(*info));
-	return 0;
+	if (!err)
+		memcpy(info, &v2, sizeof(*info));
+	return err;
 }
 
-static int map(gdr_t g, gdr_mh_t handle, size_t size, gdr_mapping_type_t wish, void **va,
-	       int *device)
+static int map(struct gdri_ctx *ctx, gdr_mh_t handle, size_t size, gdr_mapping_type_t wish,
+	       void **va, int *device)
 {
 	struct gdri_handle *hd;
-	int rc = gdri_handle_enter(g, handle, NULL, &hd);
+	int rc = gdri_handle_lock(ctx, handle, &hd);
 
 	if (rc)
 		return rc;
@@ -234,7 +228,7 @@ static int map(gdr_t g, gdr_mh_t handle, size_t size, gdr_mapping_type_t wish, v
 	if (!rc)
 		*va = hd->pin.map;
 	*device = hd->pin.device;
-	gdri_handle_leave(hd);
+	pthread_mutex_unlock(&hd->lock);
 	return rc;
 }
 
@@ -247,17 +241,17 @@ int gdr_map_v2(gdr_t g, gdr_mh_t handle, void **ptr_va, size_t size, int flags)
 		[GDR_MAP_FLAG_REQ_DEVICE_MAPPING] = GDR_MAPPING_TYPE_DEVICE,
 	};
 	struct gdri_ctx *ctx;
-	int err, rc, device = -1;
+	int rc, device = -1;
 
 	if (!ptr_va)
 		return gdri_null("va");
 	if (flags < GDR_MAP_FLAG_DEFAULT || flags > GDR_MAP_FLAG_REQ_DEVICE_MAPPING)
 		return gdri_refuse(EINVAL, "unknown map flags 0x%x", (unsigned int)flags);
-	err = -gdri_ctx_get(g, &ctx);
-	if (err)
-		return err;
+	rc = gdri_ctx_get(g, &ctx);
+	if (rc)
+		return -rc;
 	do
-		rc = map(g, handle, size, wishes[flags], ptr_va, &device);
+		rc = map(ctx, handle, size, wishes[flags], ptr_va, &device);
 	while (gdri_caches_give_way(ctx, rc, device, size));
 	return gdri_ctx_leave(ctx, rc);
 }
@@ -283,8 +277,7 @@ int gdr_unmap(gdr_t g, gdr_mh_t handle, void *va, size_t size)
 			       hd->pin.map_length);
 	else
 		rc = gdri_handle_unmap_locked(hd);
-	gdri_handle_leave(hd);
-	return -rc;
+	return gdri_handle_done(hd, rc);
 }
 
 int gdr_get_mapping_type_string(gdr_mapping_type_t type, const char **pstr)
@@ -343,6 +336,5 @@ int barcopy_get_handle_attribute(gdr_t g, gdr_mh_t handle, barcopy_handle_attr_t
 		rc = gdri_fail(EINVAL, "unknown handle attribute %d", (int)attr);
 		break;
 	}
-	gdri_handle_leave(hd);
-	return -rc;
+	return gdri_handle_done(hd, rc);
 }

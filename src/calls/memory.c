@@ -11,7 +11,7 @@
 int barcopy_mem_alloc(gdr_t g, int device, size_t size, uint32_t flags, barcopy_mem_t *mem)
 {
 	struct gdri_ctx *ctx;
-	int err, rc;
+	int rc;
 
 	if (!mem)
 		return gdri_null("mem");
@@ -20,9 +20,9 @@ int barcopy_mem_alloc(gdr_t g, int device, size_t size, uint32_t flags, barcopy_
 	if (flags & ~(uint32_t)(BARCOPY_MEM_CACHED | BARCOPY_MEM_SHAREABLE))
 		return gdri_refuse(EINVAL, "unknown bits in flags 0x%x of barcopy_mem_alloc",
 				   flags);
-	err = -gdri_ctx_get(g, &ctx);
-	if (err)
-		return err;
+	rc = gdri_ctx_get(g, &ctx);
+	if (rc)
+		return -rc;
 	/* Idle regions may hold freed memory, which is then the memory that is missing. */
 	do
 		rc = gdri_mem_alloc(ctx, device, size, flags, mem);
@@ -52,9 +52,7 @@ int barcopy_mem_export(gdr_t g, const barcopy_mem_t *mem, int *fd)
 
 static int init_and_find(int device, struct gdri_pci_address *pci)
 {
-	int err = -gdri_cuda_init();
-
-	return err ? err : -gdri_cuda_pci_address(device, pci);
+	return gdri_cuda_init() ?: gdri_cuda_pci_address(device, pci);
 }
 
 static int check_dmabuf(const struct gdri_imported *imported, size_t size)
@@ -62,8 +60,8 @@ static int check_dmabuf(const struct gdri_imported *imported, size_t size)
 	struct gdri_pci_address pci;
 
 	if (size % GPU_PAGE_SIZE)
-		return gdri_refuse(EINVAL, "size 0x%zx of a dma-buf is not a multiple of 64 KiB",
-				   size);
+		return gdri_fail(EINVAL, "size 0x%zx of a dma-buf is not a multiple of 64 KiB",
+				 size);
 	/* -1: the caller does not know the device, or has no CUDA. */
 	return imported->device == -1 ? 0 : init_and_find(imported->device, &pci);
 }
@@ -74,7 +72,7 @@ int barcopy_mem_import(gdr_t g, int device, int fd, size_t size, uint32_t flags,
 						.dmabuf = flags & BARCOPY_MEM_DMABUF,
 						.device = device };
 	struct gdri_ctx *ctx;
-	int err, rc;
+	int rc;
 
 	if (!mem)
 		return gdri_null("mem");
@@ -86,11 +84,11 @@ int barcopy_mem_import(gdr_t g, int device, int fd, size_t size, uint32_t flags,
 	/* Before CUDA or any backend is asked: one that takes no dma-buf would say ENOTSUP. */
 	if (fcntl(fd, F_GETFD) < 0)
 		return gdri_refuse(EINVAL, "%d is not an open file descriptor", fd);
-	err = imported.dmabuf ? check_dmabuf(&imported, size) : 0;
-	if (!err)
-		err = -gdri_ctx_get(g, &ctx);
-	if (err)
-		return err;
+	rc = imported.dmabuf ? check_dmabuf(&imported, size) : 0;
+	if (!rc)
+		rc = gdri_ctx_get(g, &ctx);
+	if (rc)
+		return -rc;
 	do
 		rc = gdri_mem_import(ctx, &imported, size, mem);
 	while (gdri_caches_give_way(ctx, rc, device, size));
@@ -101,16 +99,16 @@ int barcopy_map_range(gdr_t g, uint64_t addr, size_t size, uint32_t flags, void 
 		      gdr_mh_t *handle)
 {
 	struct gdri_ctx *ctx;
-	int err, rc;
+	int rc;
 
 	if (!cpu_ptr || !handle)
 		return gdri_null("cpu_ptr or handle");
 	if (flags & ~(uint32_t)(BARCOPY_MAP_RANGE_READ_ONLY | BARCOPY_MAP_RANGE_NO_SYNC_MEMOPS))
 		return gdri_refuse(EINVAL, "unknown bits in flags 0x%x of barcopy_map_range",
 				   flags);
-	err = -gdri_ctx_get(g, &ctx);
-	if (err)
-		return err;
+	rc = gdri_ctx_get(g, &ctx);
+	if (rc)
+		return -rc;
 	do
 		rc = gdri_range_map(ctx, addr, size, flags, cpu_ptr, handle);
 	while (gdri_is_short(rc) &&
@@ -128,17 +126,15 @@ int barcopy_get_bar_info(int device, barcopy_bar_info_t *info)
 	struct gdri_pci_address pci;
 	barcopy_bar_info_t now;
 	struct gdri_bar bar;
-	int err;
+	int rc;
 
 	if (!info)
 		return gdri_null("info");
-	err = -gdri_sized_check(info, FIRST_BAR_INFO);
-	if (!err)
-		err = init_and_find(device, &pci);
-	if (!err)
-		err = -gdri_nvml_bar(&pci, &bar);
-	if (err)
-		return err;
+	rc = gdri_sized_check(info, FIRST_BAR_INFO) ?: init_and_find(device, &pci);
+	if (!rc)
+		rc = gdri_nvml_bar(&pci, &bar);
+	if (rc)
+		return -rc;
 	now.total = bar.total;
 	now.used = bar.used;
 	now.free = bar.free;
