@@ -5,7 +5,6 @@
  */
 #include <dirent.h>
 #include <errno.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -333,18 +332,16 @@ static void arena_open(unsigned int count)
 	shared_map = va;
 }
 
-static void start_workers(struct worker *w, pthread_t *t, unsigned int count)
-{
-	for (unsigned int i = 0; i < count; i++) {
-		w[i] = (struct worker){ .id = i };
-		ck_assert_int_eq(pthread_create(&t[i], NULL, work, &w[i]), 0);
-	}
-}
-
-static void end_workers(struct worker *w, pthread_t *t, unsigned int count)
+static void start_workers(struct worker *w, unsigned int count)
 {
 	for (unsigned int i = 0; i < count; i++)
-		pthread_join(t[i], NULL);
+		w[i] = (struct worker){ .id = i };
+	unit_start(count, work, w, sizeof(*w));
+}
+
+static void end_workers(struct worker *w, unsigned int count)
+{
+	unit_join();
 	for (unsigned int i = 0; i < count; i++)
 		ck_assert_msg(!w[i].wrong, "thread %u: %s", i, w[i].wrong);
 }
@@ -353,13 +350,12 @@ static void many_threads(void)
 {
 	struct worker w[MANY];
 	struct resources before, after;
-	pthread_t t[MANY];
 
 	arena_open(MANY);
 	resources_look(&before);
 	atomic_store(&stop, true); /* the least number of laps */
-	start_workers(w, t, MANY);
-	end_workers(w, t, MANY);
+	start_workers(w, MANY);
+	end_workers(w, MANY);
 	resources_look(&after);
 	after.retained = before.retained; /* one for each thread */
 	ck_assert_ptr_null(resources_differ(&before, &after));
@@ -401,17 +397,16 @@ static void forks_in_the_middle(void)
 	enum { WORKERS = 8 };
 	int children = unit_quick() ? 5 : 60;
 	struct worker w[WORKERS];
-	pthread_t t[WORKERS];
 
 	arena_open(WORKERS);
-	start_workers(w, t, WORKERS);
+	start_workers(w, WORKERS);
 	for (int i = 0; i < children; i++) {
 		int status = unit_in_child(child_of_many, NULL);
 
 		ck_assert_msg(!status, "child %d: status %d", i, status);
 	}
 	atomic_store(&stop, true);
-	end_workers(w, t, WORKERS);
+	end_workers(w, WORKERS);
 	ck_assert_int_gt(atomic_load(&laps), WORKERS);
 	OK(gdr_close(shared));
 }

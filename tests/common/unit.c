@@ -249,7 +249,7 @@ const char *unit_stderr_of(void (*fn)(void))
 	return caught;
 }
 
-static pthread_t threads[16];
+static pthread_t threads[64];
 static unsigned int running_threads;
 
 void unit_start(unsigned int count, void *(*fn)(void *), void *arg, size_t step)

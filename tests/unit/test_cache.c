@@ -3,8 +3,6 @@
  * The registration cache: what is shared, kept, evicted and invalidated; never stale; never
  * unmapped in use. The random test against a model is test_cache_model.c.
  */
-#include <pthread.h>
-
 #include "mem_sim.h"
 
 static gdr_t g;
@@ -431,67 +429,11 @@ static void several_gpus(void)
 
 struct thread {
 	barcopy_cache_t cache;
-	bool notify;
 	CUdeviceptr at;
 	uintptr_t number, bad;
 };
 
-/* Four threads on one cache: none of them may see anything that is not its own. */
-static void in_threads(void *(*run)(void *), barcopy_cache_t cache, bool notify, CUdeviceptr common)
-{
-	struct thread t[4];
-	pthread_t id[4];
-
-	/* first fit: with a gap between them nobody else gets an address that is free for a moment */
-	for (uintptr_t i = 0; i < 4; i++)
-		t[i] = (struct thread){ cache, notify, common ? common : vmm_new(0, 1), i, 0 };
-	for (int i = 0; i < 4; i++)
-		ck_assert_int_eq(pthread_create(&id[i], NULL, run, &t[i]), 0);
-	for (int i = 0; i < 4; i++) {
-		pthread_join(id[i], NULL);
-		ck_assert_uint_eq(t[i].bad, 0);
-		if (!common)
-			vmm_delete(t[i].at, 1);
-	}
-}
-
-/* Each thread frees and allocates at addresses of its own, and looks at its neighbours' regions. */
-static void *churn(void *arg)
-{
-	struct thread *c = arg;
-
-	cuda.cuCtxSetCurrent(standin_primary(0));
-	for (unsigned int i = 0; i < (unit_quick() ? 40 : 1000); i++) {
-		for (unsigned int k = 0; k < 3; k++) {
-			uint64_t at = c->at + (i * 64 + k * 8192) % CHUNK;
-			barcopy_region_t r;
-
-			if (barcopy_cache_get(c->cache, at, 8, &r)) {
-				c->bad++;
-				continue;
-			}
-			c->bad += !same_memory(r.handle, r.cpu_ptr, at);
-			c->bad += barcopy_cache_put(c->cache, &r) != 0;
-		}
-		c->bad += c->notify && barcopy_cache_invalidate(c->cache, c->at, CHUNK);
-		c->bad += !reallocate(c->at);
-	}
-	return NULL;
-}
-
-static void reallocated_in_threads(void)
-{
-	const barcopy_cache_options_t *o[] = { BY_TAG, BY_NOTICE, OPTIONS(.max_regions = 2) };
-
-	for (size_t i = 0; i < COUNT(o); i++) {
-		barcopy_cache_t cache = new_cache(o[i]);
-
-		in_threads(churn, cache, o[i]->validity == BARCOPY_CACHE_NOTIFIED, 0);
-		OK(barcopy_cache_destroy(cache));
-	}
-}
-
-/* Hits, misses, evictions and invalidations of the same regions from all threads. */
+/* Hits, misses, evictions and invalidations of the same regions from all threads; freed memory: tests/gpu. */
 static void *hammer(void *arg)
 {
 	struct thread *t = arg;
@@ -524,12 +466,18 @@ static void threads(void)
 	const barcopy_cache_options_t *o[] = { OPTIONS(.max_regions = 5),
 					       OPTIONS(.validity = BARCOPY_CACHE_NOTIFIED,
 						       .max_regions = 5) };
+	CUdeviceptr at = vmm_new(0, 8);
+	struct thread t[4];
 
 	for (size_t i = 0; i < COUNT(o); i++) {
 		barcopy_cache_t cache = new_cache(o[i]);
 		barcopy_cache_stats_t s;
 
-		in_threads(hammer, cache, false, vmm_new(0, 8));
+		for (uintptr_t k = 0; k < COUNT(t); k++)
+			t[k] = (struct thread){ cache, at, k, 0 };
+		unit_threads(COUNT(t), hammer, t, sizeof(t[0]));
+		for (size_t k = 0; k < COUNT(t); k++)
+			ck_assert_uint_eq(t[k].bad, 0);
 		s = stats_of(cache);
 		ck_assert(s.evictions && s.invalidations && s.hits);
 		ck_assert_uint_eq(s.regions_in_use, 0);
@@ -578,7 +526,6 @@ static const struct unit_test tests[] = {
 	{ "no NVML", no_nvml, "GDRSIM_FAIL=nvmlInit:*=9" },
 	{ "invalidate", invalidate, NULL },
 	{ "reallocated", reallocated, NULL },
-	{ "reallocated in threads", reallocated_in_threads, NULL },
 	{ "threads", threads, NULL },
 	{ "one page", one_page, "GDRSIM_DRIVER_VERSION=13030" },
 	{ "several GPUs", several_gpus, "GDRSIM_BAR1_MIB=8 GDRSIM_DEVICES=2" },

@@ -42,6 +42,7 @@ static void use(const barcopy_mem_t *mem)
 static void alloc(void)
 {
 	static const size_t sizes[] = { 8, 4096, CHUNK, CHUNK + 1, 5 * CHUNK };
+	const uint64_t *backend = unit_arg;
 	barcopy_mem_t mem, copy;
 
 	for (size_t i = 0; i < 2 * COUNT(sizes); i++) {
@@ -54,7 +55,9 @@ static void alloc(void)
 		ck_assert_uint_eq(mem.size, size);
 		ck_assert_uint_ge(standin_device_bytes(0), mem.size);
 		use(&mem);
-		HANDLE_HAS(g, mem.handle, BACKEND, BARCOPY_BACKEND_RM);
+		HANDLE_HAS(g, mem.handle, BACKEND, *backend);
+		if (!flags)
+			FAILS(ENOTSUP, barcopy_mem_export(g, &mem, &(int){ 0 }));
 		copy = mem;
 		OK(barcopy_mem_free(g, &mem));
 		ck_assert(!mem.device_ptr && !mem.cpu_ptr && !mem.size && !mem.handle.h);
@@ -331,7 +334,9 @@ static void threads(void)
 }
 
 static const struct unit_test tests[] = {
-	{ "alloc", alloc },
+	{ "alloc", alloc, NULL, &(uint64_t){ BARCOPY_BACKEND_RM } },
+	{ "alloc, gdrdrv", alloc, "LD_PRELOAD=$SIM/libgdrdrv_node.so GDRSIM_RM=absent",
+	  &(uint64_t){ BARCOPY_BACKEND_GDRDRV } },
 	{ "properties", properties },
 	{ "integrated", integrated, "GDRSIM_INTEGRATED=1" },
 	{ "several GPUs", several_gpus, "GDRSIM_DEVICES=3" },

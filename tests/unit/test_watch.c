@@ -85,9 +85,7 @@ static void unbound_slot(void)
 	ck_assert_uint_eq(watch_slot(), stub);
 	watch_start();
 	told.exports = 0;
-	ck_assert_int_eq(gdri_cuda_watch_begin(watch_tell, &told), 0);
-	watch_export();
-	gdri_cuda_watch_end();
+	watch_one_export(&told);
 	ck_assert_uint_eq(told.exports, 1);
 	ck_assert_uint_eq(watch_slot(), stub);
 	watch_export();

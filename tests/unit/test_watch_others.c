@@ -53,9 +53,7 @@ static void signal_handler(void)
 	ck_assert_int_eq(sigaction(SIGALRM, &act, NULL), 0);
 	ck_assert_int_eq(setitimer(ITIMER_REAL, &often, NULL), 0);
 	while (atomic_load(&handled) < want) {
-		ck_assert_int_eq(gdri_cuda_watch_begin(watch_tell, &told), 0);
-		watch_export();
-		gdri_cuda_watch_end();
+		watch_one_export(&told);
 		rounds++;
 	}
 	ck_assert_int_eq(setitimer(ITIMER_REAL, &never, NULL), 0);
@@ -140,9 +138,7 @@ static void look_through(unsigned int hooks_there)
 	struct watch_told told = { .calls = 0 };
 	unsigned int before[2] = { hooks[0].calls, hooks[1].calls };
 
-	ck_assert_int_eq(gdri_cuda_watch_begin(watch_tell, &told), 0);
-	watch_export();
-	gdri_cuda_watch_end();
+	watch_one_export(&told);
 	ck_assert_uint_eq(told.calls, 1);
 	ck_assert_uint_eq(told.exports, 1);
 	for (unsigned int i = 0; i < 2; i++) {
@@ -512,9 +508,7 @@ static void hook_in_between(void)
 
 	wrap_reset();
 	wrap_before("mprotect", put_another);
-	ck_assert_int_eq(gdri_cuda_watch_begin(watch_tell, &told), 0);
-	watch_export();
-	gdri_cuda_watch_end();
+	watch_one_export(&told);
 	ck_assert_uint_eq(told.exports, 1);
 	ck_assert_uint_eq(hooks[0].calls, 1);
 	ck_assert_uint_eq(watch_slot(), (uintptr_t)hook_0);

@@ -89,4 +89,12 @@ static inline void watch_tell(void *arg, int fd, unsigned long request, const vo
 		errno = ENOTEMPTY;
 }
 
+/* An export that is watched. */
+static inline void watch_one_export(struct watch_told *told)
+{
+	ck_assert_int_eq(gdri_cuda_watch_begin(watch_tell, told), 0);
+	watch_export();
+	gdri_cuda_watch_end();
+}
+
 #endif
