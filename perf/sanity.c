@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * gdrcopy_sanity: does CPU access to GPU memory work on this machine? Options, the order of events,
- * and what is printed. It must not know how a test is run or what it does.
+ * gdrcopy_sanity tests whether CPU access to GPU memory works on this machine. Options, the order of
+ * events, and the output. It must not know how a test is run or what it does.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,23 +24,21 @@ static struct {
 } opt = { .kind = ALLOC_ANY, .seconds = 60 };
 
 static const struct opt options[] = {
-	{ 'l', "list", OPT_FLAG, &opt.list, NULL, "the names of the tests", 0, 0, NULL },
+	OPTION_FLAG('l', "list", &opt.list, "the names of the tests"),
 	{ 't', "test", OPT_TEXTS, &opt.only, "NAME",
 	  "this test only; may be given again for another; names of\n"
 	  "GDRCopy's tests are taken too, and _cumemalloc or\n"
 	  "_vmmalloc behind a name chooses the memory, as -a does",
 	  0, 0, NULL },
-	{ 'q', "quick", OPT_FLAG, &opt.quick, NULL,
-	  "a health check in seconds: the tests that need no process\n"
-	  "of their own, one after the other in one",
-	  0, 0, NULL },
-	{ 's', "no-summary", OPT_FLAG, &opt.no_summary, NULL, "without the last line", 0, 0, NULL },
-	{ 'e', "extended", OPT_FLAG, &opt.extended, NULL,
-	  "changes nothing: every test is always run", 0, 0, NULL },
+	OPTION_FLAG('q', "quick", &opt.quick,
+		    "a health check in seconds: the tests that need no process\n"
+		    "of their own, one after the other in one"),
+	OPTION_FLAG('s', "no-summary", &opt.no_summary, "without the last line"),
+	OPTION_FLAG('e', "extended", &opt.extended, "changes nothing: every test is always run"),
 	OPTION_DEVICE(&opt.device),
 	OPTION_ALLOC(&opt.kind),
-	{ 0, "timeout", OPT_COUNT, &opt.seconds, "N",
-	  "seconds that one test may take, with -q all of them (60)", 1, 86400, NULL },
+	OPTION_COUNT(0, "timeout", &opt.seconds,
+		     "seconds that one test may take, with -q all of them (60)", 1, 86400),
 	OPTION_FLAG('v', "verbose", &opt.verbose, "what the tests found out, and their times"),
 	OPTION_JSON(&opt.json),
 	OPTION_SIM(&opt.sim_dir),
@@ -84,11 +82,6 @@ static struct memory {
 	bool known;
 } memories[MEM_KINDS + 1]; /* by the kind asked for, ALLOC_ANY first */
 
-static struct memory *memory_of(const struct chosen *c)
-{
-	return &memories[c->kind - ALLOC_ANY];
-}
-
 static const char *backend_name(const struct sanity_facts *facts)
 {
 	const struct buffer b = { .backend = facts->backend };
@@ -129,14 +122,15 @@ static void print_memory(const struct probe *p)
 	fflush(stdout);
 }
 
-/* Every kind of memory that the chosen tests want, before the first test. */
-static void probe_all(const struct chosen *list)
+/* Every kind of memory that the chosen tests need, before the first test. */
+static void probe_all(struct chosen *list)
 {
 	bool first = true;
 
-	for (const struct chosen *c = list; c->test; c++) {
-		struct memory *m = memory_of(c);
+	for (struct chosen *c = list; c->test; c++) {
+		struct memory *m = &memories[c->kind - ALLOC_ANY];
 
+		c->facts = &m->probe.facts;
 		if (m->known)
 			continue;
 		m->known = true;
@@ -146,7 +140,7 @@ static void probe_all(const struct chosen *list)
 		switch (probe_run(&m->probe, opt.seconds)) {
 		case PASSED:
 			break;
-		case WAIVED: /* stderr has what is missing already */
+		case WAIVED: /* the reason is on stderr already */
 			if (opt.json)
 				json_error(report->text, TOOL_CANNOT);
 			exit(TOOL_CANNOT);
@@ -187,14 +181,14 @@ static void json_facts(struct json *j, const struct probe *p)
 
 /* ---- how the tests ended --------------------------------------------------------------------- */
 
-static void print_outcome(const struct chosen *c, enum outcome outcome)
+static void print_outcome(const struct chosen *c)
 {
 	static const char *const word[OUTCOMES] = { "ok", "FAILED", "waived" };
 
-	printf("%-7s %s", word[outcome], c->test->name);
+	printf("%-7s %s", word[c->outcome], c->test->name);
 	if (c->kind != opt.kind)
-		printf(" (%s)", mem_kind_name[sanity.facts.kind]);
-	if (outcome != PASSED)
+		printf(" (%s)", mem_kind_name[c->facts->kind]);
+	if (c->outcome != PASSED)
 		printf(": %s", report->text);
 	if (opt.verbose) {
 		printf(" (%.2f s)", report->seconds);
@@ -205,13 +199,13 @@ static void print_outcome(const struct chosen *c, enum outcome outcome)
 	fflush(stdout);
 }
 
-static void json_outcome(struct json *j, const struct chosen *c, enum outcome outcome)
+static void json_outcome(struct json *j, const struct chosen *c)
 {
 	json_object(j, NULL);
 	json_string(j, "name", c->test->name);
-	json_string(j, "alloc", mem_kind_name[sanity.facts.kind]);
-	json_string(j, "result", outcome_name[outcome]);
-	json_string(j, "reason", outcome == PASSED ? NULL : report->text);
+	json_string(j, "alloc", mem_kind_name[c->facts->kind]);
+	json_string(j, "result", outcome_name[c->outcome]);
+	json_string(j, "reason", c->outcome == PASSED ? NULL : report->text);
 	json_number(j, "seconds", report->seconds);
 	json_array(j, "notes");
 	for (char *line = strtok(report->notes, "\n"); line; line = strtok(NULL, "\n"))
@@ -220,43 +214,21 @@ static void json_outcome(struct json *j, const struct chosen *c, enum outcome ou
 	json_end(j);
 }
 
-static void tell(struct json *j, const struct chosen *c, enum outcome outcome, unsigned int *count)
+/* Runs all in one process (-q), or each in its own; prints each when its process has ended. */
+static void run(struct chosen *list, size_t n, struct json *j, unsigned int *count)
 {
-	count[outcome]++;
-	if (opt.json)
-		json_outcome(j, c, outcome);
-	else
-		print_outcome(c, outcome);
-}
+	size_t together = opt.quick ? n : 1;
 
-static void run_each(const struct chosen *list, struct json *j, unsigned int *count)
-{
-	for (const struct chosen *c = list; c->test; c++) {
-		sanity.facts = memory_of(c)->probe.facts;
-		tell(j, c, run_test(c->test, opt.seconds), count);
-	}
-}
-
-static void run_quick(const struct chosen *list, size_t n, struct json *j, unsigned int *count)
-{
-	struct run *run = tool_calloc(n, sizeof(*run));
-
-	for (size_t i = 0; i < n; i++)
-		run[i] = (struct run){ list[i].test, &memory_of(&list[i])->probe.facts, FAILED };
-	run_in_one(run, n, opt.seconds);
+	report_clear(); /* the look at the memory used it */
 	for (size_t i = 0; i < n; i++, report++) {
-		sanity.facts = *run[i].facts;
-		tell(j, &list[i], run[i].outcome, count);
+		if (i % together == 0)
+			run_tests(&list[i], together, opt.seconds);
+		count[list[i].outcome]++;
+		if (opt.json)
+			json_outcome(j, &list[i]);
+		else
+			print_outcome(&list[i]);
 	}
-	free(run);
-}
-
-static void print_summary(const unsigned int *count)
-{
-	if (!opt.no_summary)
-		printf("Total: %u, Passed: %u, Failed: %u, Waived: %u\n",
-		       count[PASSED] + count[FAILED] + count[WAIVED], count[PASSED], count[FAILED],
-		       count[WAIVED]);
 }
 
 static void list_tests(void)
@@ -302,19 +274,17 @@ int main(int argc, char **argv)
 	report_make(n);
 	probe_all(list);
 	if (opt.json)
-		json_facts(&j, &memory_of(list)->probe);
-	if (opt.quick)
-		run_quick(list, n, &j, count);
-	else
-		run_each(list, &j, count);
+		json_facts(&j, &memories[list->kind - ALLOC_ANY].probe);
+	run(list, n, &j, count);
 	free(list);
 	if (opt.json) {
 		json_end(&j);
 		for (int i = 0; i < OUTCOMES; i++)
 			json_uint(&j, outcome_name[i], count[i]);
 		json_finish(&j, stdout);
-	} else {
-		print_summary(count);
+	} else if (!opt.no_summary) {
+		printf("Total: %zu, Passed: %u, Failed: %u, Waived: %u\n", n, count[PASSED],
+		       count[FAILED], count[WAIVED]);
 	}
 	return count[FAILED] ? TOOL_FAIL : count[PASSED] ? TOOL_OK : TOOL_CANNOT;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the calls refuse: sizes, addresses, handles, flags, NULL. Nothing of it may crash. */
+/* What the calls refuse: sizes, addresses, handles, flags, NULL. None may crash. */
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -33,7 +33,7 @@ static void pin_arguments(void)
 	BAD_PIN(EINVAL, mem.dptr, 4096, 0x80000000);
 	EXPECT(gdr_pin_buffer_v2(sanity.g, (unsigned long)mem.dptr, 4096, 0, NULL), EINVAL);
 	EXPECT(gdr_pin_buffer_v2(NULL, (unsigned long)mem.dptr, 4096, 0, &h), EINVAL);
-	/* memory that CUDA knows nothing of */
+	/* memory that CUDA does not know */
 	BAD_PIN(EINVAL, (uintptr_t)pageable, sizeof(pageable), 0);
 	sanity_note("malloc memory: %s", barcopy_last_error());
 	mem_free(&mem);
@@ -96,7 +96,7 @@ static void copy_arguments(void)
 	sanity_unmake(&b);
 }
 
-/* Every call on a handle that is none. */
+/* Every call on an invalid handle. */
 static void bad_handle(gdr_mh_t h, const struct buffer *b)
 {
 	uint64_t word = 0;
@@ -121,7 +121,7 @@ static void bad_handle(gdr_mh_t h, const struct buffer *b)
 
 static void handles(void)
 {
-	struct buffer b, other;
+	struct buffer b, other, again;
 	gdr_info_t info;
 	gdr_t g;
 
@@ -131,7 +131,7 @@ static void handles(void)
 	bad_handle((gdr_mh_t){ 1 }, &b);
 	bad_handle((gdr_mh_t){ b.mh.h ^ 1 << 20 }, &b);
 	bad_handle((gdr_mh_t){ ~0UL }, &b);
-	/* another context's */
+	/* a handle of another context */
 	g = barcopy_open(BARCOPY_OPEN_ANY);
 	CHECK(g, "a second context: %s", barcopy_last_error());
 	EXPECT(gdr_get_info(g, b.mh, &info), EINVAL);
@@ -140,17 +140,13 @@ static void handles(void)
 	EXPECT(gdr_close(g), EINVAL);
 	EXPECT(gdr_close(NULL), EINVAL);
 	EXPECT(gdr_get_info(g, b.mh, &info), EINVAL);
-	/* one that has been: also while its place is taken again */
+	/* a stale one, also after a new handle has taken its place in the table */
 	sanity_unmake(&b);
 	bad_handle(b.mh, &b);
-	{
-		struct buffer again;
-
-		sanity_make(&again, 64 * KIB);
-		CHECK(again.mh.h != b.mh.h, "a handle came back at once");
-		bad_handle(b.mh, &again);
-		sanity_unmake(&again);
-	}
+	sanity_make(&again, 64 * KIB);
+	CHECK(again.mh.h != b.mh.h, "a handle came back at once");
+	bad_handle(b.mh, &again);
+	sanity_unmake(&again);
 	sanity_round_trip(&other, 1);
 	sanity_unmake(&other);
 }
@@ -172,10 +168,10 @@ static void open_flags(void)
 }
 
 const struct sanity_test sanity_arguments[] = {
-	{ "pin_arguments", "pins that must be refused", pin_arguments, false },
-	{ "map_arguments", "maps and unmaps that must be refused", map_arguments, false },
-	{ "copy_arguments", "copies that must be refused", copy_arguments, false },
-	{ "handles", "handles that are zero, invented, stale or another's", handles, false },
-	{ "open", "gdr_open() and flags of barcopy_open()", open_flags, false },
-	{ NULL, NULL, NULL, false },
+	TEST(pin_arguments, "pins that must be refused"),
+	TEST(map_arguments, "maps and unmaps that must be refused"),
+	TEST(copy_arguments, "copies that must be refused"),
+	TEST(handles, "handles that are zero, invented, stale or another's"),
+	{ "open", "gdr_open() and flags of barcopy_open()", open_flags, false, NULL, NULL },
+	END_OF_TESTS,
 };

@@ -12,25 +12,25 @@
 #define KIB ((size_t)1024)
 #define MIB ((size_t)1024 * 1024)
 
-static void basic(void)
+static void both_ways(size_t size)
 {
 	struct buffer b;
 
-	sanity_make(&b, 128 * KIB);
-	sanity_round_trip(&b, 1);
+	sanity_make(&b, size);
+	sanity_round_trip(&b, size);
 	sanity_unmake(&b);
+}
+
+static void basic(void)
+{
+	both_ways(128 * KIB);
 }
 
 static void large(void)
 {
-	struct buffer b;
-
-	sanity_make(&b, 8 * MIB);
-	sanity_round_trip(&b, 2);
-	sanity_unmake(&b);
+	both_ways(8 * MIB);
 }
 
-/* Pins with tokens. */
 static int pin_with(const struct gpu_mem *mem, uint64_t p2p_token, uint32_t va_space)
 {
 	gdr_mh_t h = { 0 };
@@ -51,7 +51,7 @@ static void tokens(void)
 
 	sanity_alloc(&mem, 64 * KIB);
 	OK(pin_with(&mem, 0, 0));
-	OK(pin_with(&mem, 1, 1)); /* nobody's: they are not used */
+	OK(pin_with(&mem, 1, 1)); /* tokens of no allocation: the library ignores them */
 	if (!cu.PointerGetAttribute) {
 		sanity_note("this driver has no cuPointerGetAttribute");
 	} else {
@@ -71,31 +71,25 @@ static void unaligned(void)
 	struct gpu_mem mem;
 
 	sanity_alloc(&mem, 256 * KIB);
-	for (size_t i = 0; i < sizeof(offsets) / sizeof(offsets[0]); i++) {
+	for (size_t i = 0; i < ARRAY_SIZE(offsets); i++) {
 		uint64_t addr = mem.dptr + offsets[i];
-		gdr_info_t info;
-		uint8_t *p;
-		gdr_mh_t h;
-		void *map;
+		struct buffer b;
 
-		OK(gdr_pin_buffer_v2(sanity.g, (unsigned long)addr, sizeof(in), 0, &h));
-		OK(gdr_get_info(sanity.g, h, &info));
-		CHECK(info.va == (addr & GPU_PAGE_MASK), "info.va of 0x%llx is 0x%llx",
-		      (unsigned long long)addr, (unsigned long long)info.va);
-		CHECK(info.mapped_size % GPU_PAGE_SIZE == 0 &&
-			      info.va + info.mapped_size >= addr + sizeof(in),
-		      "info.mapped_size of 0x%llx + %zu is %llu", (unsigned long long)addr,
-		      sizeof(in), (unsigned long long)info.mapped_size);
-		OK(gdr_map(sanity.g, h, &map, info.mapped_size));
-		p = (uint8_t *)map + (addr - info.va);
+		OK(sanity_view(&b, addr, sizeof(in), 0));
+		CHECK(b.info.va == (addr & GPU_PAGE_MASK), "info.va of 0x%llx is 0x%llx",
+		      (unsigned long long)addr, (unsigned long long)b.info.va);
+		CHECK(b.map_size % GPU_PAGE_SIZE == 0 &&
+			      b.info.va + b.map_size >= addr + sizeof(in),
+		      "info.mapped_size of 0x%llx + %zu is %zu", (unsigned long long)addr,
+		      sizeof(in), b.map_size);
 		copytest_random(in, sizeof(in), i);
-		OK(gdr_copy_to_mapping(h, p, in, sizeof(in)));
+		OK(gdr_copy_to_mapping(b.mh, b.cpu, in, sizeof(in)));
 		sanity_gpu_read(out, addr, sizeof(out));
 		SAME("written by the CPU, read by CUDA", in, out, sizeof(in));
-		OK(gdr_copy_from_mapping(h, out, p, sizeof(out)));
+		OK(gdr_copy_from_mapping(b.mh, out, b.cpu, sizeof(out)));
 		SAME("read back by the CPU", in, out, sizeof(in));
-		OK(gdr_unmap(sanity.g, h, map, info.mapped_size));
-		OK(gdr_unpin_buffer(sanity.g, h));
+		OK(gdr_unmap(b.g, b.mh, b.map, b.map_size));
+		OK(gdr_unpin_buffer(b.g, b.mh));
 	}
 	mem_free(&mem);
 }
@@ -120,24 +114,18 @@ static void small_addresses(struct gpu_mem *mem, uint64_t *addr)
 /* Several handles in one GPU page: unpinning some leaves the others as they are. */
 static void small_buffers(void)
 {
-	uint8_t in[SMALL][SMALL_SIZE], out[SMALL_SIZE], *p[SMALL];
+	uint8_t in[SMALL][SMALL_SIZE], out[SMALL_SIZE];
 	struct gpu_mem mem[SMALL];
+	struct buffer b[SMALL];
 	uint64_t addr[SMALL];
-	gdr_mh_t h[SMALL];
 	size_t shared = 0;
 
 	small_addresses(mem, addr);
 	for (size_t i = 0; i < SMALL; i++) {
-		gdr_info_t info;
-		void *map;
-
 		shared += i && addr[i] / GPU_PAGE_SIZE == addr[i - 1] / GPU_PAGE_SIZE;
-		OK(gdr_pin_buffer_v2(sanity.g, (unsigned long)addr[i], SMALL_SIZE, 0, &h[i]));
-		OK(gdr_get_info(sanity.g, h[i], &info));
-		OK(gdr_map(sanity.g, h[i], &map, info.mapped_size));
-		p[i] = (uint8_t *)map + (addr[i] - info.va);
+		OK(sanity_view(&b[i], addr[i], SMALL_SIZE, 0));
 		copytest_random(in[i], SMALL_SIZE, i);
-		OK(gdr_copy_to_mapping(h[i], p[i], in[i], SMALL_SIZE));
+		OK(gdr_copy_to_mapping(b[i].mh, b[i].cpu, in[i], SMALL_SIZE));
 	}
 	sanity_note("%zu of %d small buffers share a GPU page with the one before", shared, SMALL);
 	for (size_t i = 0; i < SMALL; i++) {
@@ -145,11 +133,11 @@ static void small_buffers(void)
 		SAME("a small buffer, read by CUDA", in[i], out, SMALL_SIZE);
 	}
 	for (size_t i = 0; i < SMALL; i += 2)
-		OK(gdr_unpin_buffer(sanity.g, h[i])); /* unmaps too */
+		OK(gdr_unpin_buffer(sanity.g, b[i].mh)); /* unmaps too */
 	for (size_t i = 1; i < SMALL; i += 2) {
-		OK(gdr_copy_from_mapping(h[i], out, p[i], SMALL_SIZE));
+		OK(gdr_copy_from_mapping(b[i].mh, out, b[i].cpu, SMALL_SIZE));
 		SAME("after its neighbours' unpin", in[i], out, SMALL_SIZE);
-		OK(gdr_unpin_buffer(sanity.g, h[i]));
+		OK(gdr_unpin_buffer(sanity.g, b[i].mh));
 	}
 }
 
@@ -161,7 +149,7 @@ static void offsets(void)
 	};
 	enum { SMALLEST = 33, OFFSETS = 67, GUARD = 64, ROOM = 4097 + OFFSETS + 2 * GUARD };
 	uint8_t expect[ROOM], seen[ROOM], in[4097], out[4097 + 2];
-	size_t sizes = SMALLEST + sizeof(more) / sizeof(more[0]);
+	size_t sizes = SMALLEST + ARRAY_SIZE(more);
 	size_t at = 4096 - GUARD; /* short copies cross a host page's end too */
 	struct buffer b;
 
@@ -230,44 +218,38 @@ static void map_sizes(void)
 
 static void two_handles(void)
 {
-	uint64_t a = 0x1122334455667788, b = 0, lost = 0;
-	struct buffer first;
-	gdr_info_t info;
-	uint8_t *second;
-	gdr_mh_t h;
+	uint64_t a = 0x1122334455667788, seen = 0, lost = 0;
+	struct buffer first, second;
 	void *map;
 
 	sanity_make(&first, 128 * KIB);
-	OK(gdr_pin_buffer_v2(sanity.g, (unsigned long)first.mem.dptr, 128 * KIB, 0, &h));
-	OK(gdr_get_info(sanity.g, h, &info));
 	EXPECT(gdr_map(sanity.g, first.mh, &map, 4096), EAGAIN);
-	OK(gdr_map(sanity.g, h, &map, info.mapped_size));
-	second = (uint8_t *)map + (first.mem.dptr - info.va);
+	OK(sanity_view(&second, first.mem.dptr, 128 * KIB, 0));
 	OK(gdr_copy_to_mapping(first.mh, first.cpu + 512, &a, sizeof(a)));
-	OK(gdr_copy_from_mapping(h, &b, second + 512, sizeof(b)));
-	SAME("written by one handle, read by the other", &a, &b, sizeof(a));
+	OK(gdr_copy_from_mapping(second.mh, &seen, second.cpu + 512, sizeof(seen)));
+	SAME("written by one handle, read by the other", &a, &seen, sizeof(a));
 	if (!sanity_is_host()) { /* both are the allocation's own address there */
-		CHECK(second != first.cpu, "two mappings at one address");
-		EXPECT(gdr_unmap(sanity.g, first.mh, map, info.mapped_size), EINVAL);
+		CHECK(second.cpu != first.cpu, "two mappings at one address");
+		EXPECT(gdr_unmap(sanity.g, first.mh, second.map, second.map_size), EINVAL);
 	}
 	OK(gdr_unmap(sanity.g, first.mh, first.map, first.map_size));
 	OK(gdr_unpin_buffer(sanity.g, first.mh));
 	EXPECT(gdr_copy_from_mapping(first.mh, &lost, first.cpu, 8), EINVAL);
-	b = 0;
-	OK(gdr_copy_from_mapping(h, &b, second + 512, sizeof(b)));
-	SAME("after the other handle's unpin", &a, &b, sizeof(a));
-	OK(gdr_unpin_buffer(sanity.g, h));
+	seen = 0;
+	OK(gdr_copy_from_mapping(second.mh, &seen, second.cpu + 512, sizeof(seen)));
+	SAME("after the other handle's unpin", &a, &seen, sizeof(a));
+	OK(gdr_unpin_buffer(sanity.g, second.mh));
 	mem_free(&first.mem);
 }
 
 const struct sanity_test sanity_basic[] = {
-	{ "basic", "pin, map, copy both ways, unmap, unpin", basic, false },
-	{ "large", "8 MiB both ways", large, false },
-	{ "tokens", "pins with P2P tokens", tokens, false },
-	{ "unaligned", "pins at addresses that are not aligned", unaligned, false },
-	{ "small_buffers", "several buffers in one GPU page", small_buffers, false },
-	{ "offsets", "copies of many sizes at every offset", offsets, false },
-	{ "map_sizes", "maps of any length", map_sizes, false },
-	{ "two_handles", "two handles of one buffer", two_handles, false },
-	{ NULL, NULL, NULL, false },
+	TEST(basic, "pin, map, copy both ways, unmap, unpin"),
+	TEST(large, "8 MiB both ways"),
+	TEST(tokens, "pins with P2P tokens"),
+	TEST(unaligned, "pins at addresses that are not aligned"),
+	TEST(small_buffers, "several buffers in one GPU page"),
+	TEST(offsets, "copies of many sizes at every offset"),
+	TEST(map_sizes, "maps of any length"),
+	TEST(two_handles, "two handles of one buffer"),
+	END_OF_TESTS,
 };

@@ -210,11 +210,11 @@ static void versions(void)
 }
 
 const struct sanity_test sanity_calls[] = {
-	{ "pointer", "loads and stores through the mapping's pointer", pointer, false },
-	{ "words", "single words, waits, fences", words, false },
-	{ "vectors", "vectored copies", vectors, false },
-	{ "sync_memops", "CUDA's copies are complete when they return", sync_memops, false },
-	{ "attributes", "attributes of the context and of a handle", attributes, false },
-	{ "versions", "versions of the library and of the driver", versions, false },
-	{ NULL, NULL, NULL, false },
+	TEST(pointer, "loads and stores through the mapping's pointer"),
+	TEST(words, "single words, waits, fences"),
+	TEST(vectors, "vectored copies"),
+	TEST(sync_memops, "CUDA's copies are complete when they return"),
+	TEST(attributes, "attributes of the context and of a handle"),
+	TEST(versions, "versions of the library and of the driver"),
+	END_OF_TESTS,
 };

@@ -120,7 +120,7 @@ static void kernel_pins(void)
 }
 
 const struct sanity_test sanity_leaks[] = {
-	{ "leaks", "descriptors and mappings are given back", leaks, false },
-	{ "kernel_pins", "the driver's count of pins is as before the tests", kernel_pins, false },
-	{ NULL, NULL, NULL, false },
+	TEST(leaks, "descriptors and mappings are given back"),
+	TEST(kernel_pins, "the driver's count of pins is as before the tests"),
+	END_OF_TESTS,
 };

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/copytest.h"
+#include "common/exit.h"
 #include "sanity/sanity.h"
 #include "sanity/tests.h"
 
@@ -41,7 +42,7 @@ static void mapping_type(void)
 	CHECK(!info.mapped && !info.wc_mapping && info.mapping_type == GDR_MAPPING_TYPE_NONE,
 	      "after the unmap: mapped %d, wc_mapping %d, type %d", info.mapped, info.wc_mapping,
 	      (int)info.mapping_type);
-	for (size_t i = 0; i < sizeof(wish) / sizeof(wish[0]); i++) {
+	for (size_t i = 0; i < ARRAY_SIZE(wish); i++) {
 		int rc = gdr_map_v2(b.g, b.mh, &map, b.map_size, wish[i].flag);
 
 		OK(gdr_get_mapping_type_string(wish[i].type, &name));
@@ -55,7 +56,7 @@ static void mapping_type(void)
 		      (int)info.mapping_type);
 		OK(gdr_unmap(b.g, b.mh, map, b.map_size));
 	}
-	/* a wish ends with its map */
+	/* the next map has the default type again */
 	OK(gdr_map(b.g, b.mh, &b.map, b.map_size));
 	OK(gdr_get_info(b.g, b.mh, &info));
 	CHECK(info.mapping_type == b.info.mapping_type, "the default type has become %d",
@@ -82,7 +83,7 @@ static void cross(gdr_mh_t one, uint8_t *a, gdr_mh_t other, uint8_t *b, uint64_t
 
 /*
  * A second mapping of the same memory: a type that does not agree with the first one's is refused,
- * and whatever is given shows the same bytes.
+ * and each type that is granted shows the same bytes.
  */
 static void two_types(void)
 {
@@ -117,27 +118,19 @@ static void two_types(void)
 
 static void force_pcie(void)
 {
-	struct buffer b = { .g = sanity.g };
-	int rc;
+	struct gpu_mem mem;
+	struct buffer b;
 
-	sanity_alloc(&b.mem, 128 * KIB);
-	rc = gdr_pin_buffer_v2(sanity.g, (unsigned long)b.mem.dptr, b.mem.size,
-			       GDR_PIN_FLAG_FORCE_PCIE, &b.mh);
-	if (rc == EINVAL || rc == ENOTSUP)
-		sanity_waive("%s", barcopy_last_error());
-	EXPECT(rc, 0);
-	OK(gdr_get_info(b.g, b.mh, &b.info));
-	b.map_size = (size_t)(b.mem.dptr - b.info.va) + b.mem.size;
-	OK(gdr_map(b.g, b.mh, &b.map, b.map_size));
-	b.cpu = (uint8_t *)b.map + (b.mem.dptr - b.info.va);
+	sanity_alloc(&mem, 128 * KIB);
+	sanity_view_or_waive(&b, mem.dptr, mem.size, GDR_PIN_FLAG_FORCE_PCIE);
 	sanity_round_trip(&b, 1);
 	OK(gdr_unpin_buffer(sanity.g, b.mh));
-	mem_free(&b.mem);
+	mem_free(&mem);
 }
 
 const struct sanity_test sanity_mapping[] = {
-	{ "mapping_type", "the mapping's type, and wishes for another", mapping_type, false },
-	{ "two_types", "a second mapping of each type", two_types, false },
-	{ "force_pcie", "a pin over PCIe", force_pcie, false },
-	{ NULL, NULL, NULL, false },
+	TEST(mapping_type, "the mapping's type, and wishes for another"),
+	TEST(two_types, "a second mapping of each type"),
+	TEST(force_pcie, "a pin over PCIe"),
+	END_OF_TESTS,
 };

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Kinds of memory whose layout matters: VMM ranges of several chunks, and the CPU's own memory. */
 #include <errno.h>
-#include <string.h>
 
 #include "common/copytest.h"
 #include "sanity/sanity.h"
@@ -49,32 +48,21 @@ static void chunked_free(struct chunked *c)
 	CU(cu.MemAddressFree(c->ptr, CHUNKS * c->chunk));
 }
 
-/* A range that cannot be served is no fault of the library's: waived with its words. */
-static void pin_or_waive(uint64_t addr, size_t size, gdr_mh_t *h)
-{
-	int rc = gdr_pin_buffer_v2(sanity.g, (unsigned long)addr, size, 0, h);
-
-	if (rc == ENOTSUP || rc == ENODEV)
-		sanity_waive("%s", barcopy_last_error());
-	EXPECT(rc, 0);
-}
-
 /* Across each border, both ways. */
-static void check_borders(const struct chunked *c, gdr_mh_t h, uint8_t *first, size_t from,
-			  size_t to)
+static void check_borders(const struct chunked *c, const struct buffer *b, size_t borders)
 {
-	uint8_t in[8192], out[8192];
+	uint8_t in[8192], out[8192], *first = b->cpu - (b->mem.dptr - c->ptr);
 
-	for (size_t i = from; i < to; i++) {
+	for (size_t i = 0; i < borders; i++) {
 		size_t at = (i + 1) * c->chunk - sizeof(in) / 2 - 3;
 
 		copytest_random(in, sizeof(in), i);
-		OK(gdr_copy_to_mapping(h, first + at, in, sizeof(in)));
+		OK(gdr_copy_to_mapping(b->mh, first + at, in, sizeof(in)));
 		sanity_gpu_read(out, c->ptr + at, sizeof(out));
 		SAME("across a chunk's border, read by CUDA", in, out, sizeof(in));
 		copytest_random(in, sizeof(in), 100 + i);
 		sanity_gpu_write(c->ptr + at, in, sizeof(in));
-		OK(gdr_copy_from_mapping(h, out, first + at, sizeof(out)));
+		OK(gdr_copy_from_mapping(b->mh, out, first + at, sizeof(out)));
 		SAME("across a chunk's border, written by CUDA", in, out, sizeof(in));
 	}
 }
@@ -82,14 +70,12 @@ static void check_borders(const struct chunked *c, gdr_mh_t h, uint8_t *first, s
 static void vmm_chunks(void)
 {
 	struct chunked c;
-	gdr_mh_t h;
-	void *map;
+	struct buffer b;
 
 	chunked_make(&c);
-	pin_or_waive(c.ptr, CHUNKS * c.chunk, &h);
-	OK(gdr_map(sanity.g, h, &map, CHUNKS * c.chunk));
-	check_borders(&c, h, map, 0, CHUNKS - 1);
-	OK(gdr_unpin_buffer(sanity.g, h));
+	sanity_view_or_waive(&b, c.ptr, CHUNKS * c.chunk, 0);
+	check_borders(&c, &b, CHUNKS - 1);
+	OK(gdr_unpin_buffer(sanity.g, b.mh));
 	chunked_free(&c);
 }
 
@@ -97,23 +83,19 @@ static void vmm_chunks(void)
 static void vmm_part(void)
 {
 	struct chunked c;
-	gdr_info_t info;
+	struct buffer b;
 	uint64_t addr;
 	size_t size;
-	gdr_mh_t h;
-	void *map;
 
 	chunked_make(&c);
 	addr = c.ptr + c.chunk - 70001;
 	size = c.chunk + 140002;
-	pin_or_waive(addr, size, &h);
-	OK(gdr_get_info(sanity.g, h, &info));
-	CHECK(info.va == (addr & GPU_PAGE_MASK) && info.va + info.mapped_size >= addr + size,
-	      "pinned 0x%llx + %llu instead of 0x%llx + %zu", (unsigned long long)info.va,
-	      (unsigned long long)info.mapped_size, (unsigned long long)addr, size);
-	OK(gdr_map(sanity.g, h, &map, info.mapped_size));
-	check_borders(&c, h, (uint8_t *)map - (info.va - c.ptr), 0, 2);
-	OK(gdr_unpin_buffer(sanity.g, h));
+	sanity_view_or_waive(&b, addr, size, 0);
+	CHECK(b.info.va == (addr & GPU_PAGE_MASK) && b.info.va + b.map_size >= addr + size,
+	      "pinned 0x%llx + %zu instead of 0x%llx + %zu", (unsigned long long)b.info.va,
+	      b.map_size, (unsigned long long)addr, size);
+	check_borders(&c, &b, 2);
+	OK(gdr_unpin_buffer(sanity.g, b.mh));
 	chunked_free(&c);
 }
 
@@ -122,33 +104,27 @@ static void host_memory(bool write_combined)
 	gdr_mapping_type_t type = write_combined ? GDR_MAPPING_TYPE_WC : GDR_MAPPING_TYPE_CACHING;
 	uint64_t word = 0x55aa, seen = 0, backend = 0;
 	struct gpu_mem mem;
-	gdr_info_t info;
+	struct buffer b;
 	char why[512];
-	uint8_t *p;
-	gdr_mh_t h;
-	void *map;
 
 	if (mem_alloc(&mem, &sanity.gpu, MEM_HOST_ALLOC, 4096, write_combined, why, sizeof(why)))
 		sanity_waive("%s", why);
-	pin_or_waive((uintptr_t)mem.host, mem.size, &h);
-	OK(barcopy_get_handle_attribute(sanity.g, h, BARCOPY_HANDLE_ATTR_BACKEND, &backend));
-	OK(gdr_get_info(sanity.g, h, &info));
-	OK(gdr_map(sanity.g, h, &map, info.mapped_size));
-	p = (uint8_t *)map + ((uintptr_t)mem.host - info.va);
-	OK(gdr_copy_to_mapping(h, p, &word, sizeof(word)));
+	sanity_view_or_waive(&b, (uintptr_t)mem.host, mem.size, 0);
+	OK(barcopy_get_handle_attribute(b.g, b.mh, BARCOPY_HANDLE_ATTR_BACKEND, &backend));
+	OK(gdr_copy_to_mapping(b.mh, b.cpu, &word, sizeof(word)));
 	SAME("through the CPU's own pointer", &word, mem.host, sizeof(word));
-	OK(gdr_copy_from_mapping(h, &seen, p, sizeof(seen)));
+	OK(gdr_copy_from_mapping(b.mh, &seen, b.cpu, sizeof(seen)));
 	SAME("read back", &word, &seen, sizeof(seen));
 	if (backend == BARCOPY_BACKEND_HOST) {
-		OK(gdr_get_info(sanity.g, h, &info));
-		CHECK(p == mem.host, "the pointer is not the allocation's");
-		CHECK(info.mapping_type == type, "the mapping is of type %d",
-		      (int)info.mapping_type);
-		/* the bytes around the allocation are not ours */
-		EXPECT(gdr_copy_to_mapping(h, p - 1, &word, 1), EINVAL);
-		EXPECT(gdr_copy_from_mapping(h, &seen, p + mem.size - 7, 8), EINVAL);
+		OK(gdr_get_info(b.g, b.mh, &b.info));
+		CHECK(b.cpu == mem.host, "the pointer is not the allocation's");
+		CHECK(b.info.mapping_type == type, "the mapping is of type %d",
+		      (int)b.info.mapping_type);
+		/* the bytes around the allocation are refused */
+		EXPECT(gdr_copy_to_mapping(b.mh, b.cpu - 1, &word, 1), EINVAL);
+		EXPECT(gdr_copy_from_mapping(b.mh, &seen, b.cpu + mem.size - 7, 8), EINVAL);
 	}
-	OK(gdr_unpin_buffer(sanity.g, h));
+	OK(gdr_unpin_buffer(b.g, b.mh));
 	mem_free(&mem);
 }
 
@@ -163,9 +139,9 @@ static void host_wc(void)
 }
 
 const struct sanity_test sanity_memory[] = {
-	{ "vmm_chunks", "cuMemCreate memory in several chunks", vmm_chunks, false },
-	{ "vmm_part", "a part of several chunks", vmm_part, false },
-	{ "host_cached", "memory of cudaHostAlloc, cached", host_cached, false },
-	{ "host_wc", "memory of cudaHostAlloc, write-combined", host_wc, false },
-	{ NULL, NULL, NULL, false },
+	TEST(vmm_chunks, "cuMemCreate memory in several chunks"),
+	TEST(vmm_part, "a part of several chunks"),
+	TEST(host_cached, "memory of cudaHostAlloc, cached"),
+	TEST(host_wc, "memory of cudaHostAlloc, write-combined"),
+	END_OF_TESTS,
 };

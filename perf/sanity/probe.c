@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The memory under test; see probe.h. */
+/* Facts of the memory under test; see probe.h. */
 #include "sanity/probe.h"
 
 #include <errno.h>
@@ -11,9 +11,9 @@
 #include "common/sim.h"
 #include "sanity/run.h"
 
-static struct probe *shared; /* with the probing process */
+static struct probe *shared; /* with the process that fills it in */
 
-/* Drivers before level 2.5 cannot be asked whether a pin outlives the free: it is tried. */
+/* A driver before level 2.5 has no attribute for whether a pin outlives the free. */
 static bool try_persistent(struct buffer *b)
 {
 	int revoked = 0;
@@ -58,15 +58,16 @@ static void look(void)
 enum outcome probe_run(struct probe *p, long seconds)
 {
 	static const struct sanity_test test = { .name = "probe", .run = look, .bare = true };
-	enum outcome outcome;
+	struct chosen look_once = { &test, p->kind, &p->facts, FAILED };
 
 	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
 		      0);
 	if (shared == MAP_FAILED)
 		tool_fail("no memory for a probe: %s", strerror(errno));
 	*shared = *p;
-	outcome = run_test(&test, seconds);
+	report_clear();
+	run_tests(&look_once, 1, seconds);
 	*p = *shared;
 	munmap(shared, sizeof(*shared));
-	return outcome;
+	return look_once.outcome;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Finds, before the first test, the memory that the tests run on and what is true of it. It must not
- * know the tests.
+ * Finds the memory that the tests run on, and its facts, before the first test. It must not know the
+ * tests.
  */
 #ifndef PERF_SANITY_PROBE_H
 #define PERF_SANITY_PROBE_H
@@ -14,7 +14,6 @@ struct probe {
 	int kind; /* a mem_kind or ALLOC_ANY */
 	const char *sim_dir; /* NULL: the installed driver */
 
-	/* found */
 	struct sanity_facts facts;
 	struct gpu gpu;
 	bool simulated;
@@ -23,8 +22,8 @@ struct probe {
 };
 
 /*
- * Fills in what is found, in a process of its own as a test. WAIVED: there is no such memory here, and
- * stderr and *report say why.
+ * Fills in the rest, in a process of its own, like a test. WAIVED: no such memory exists here; stderr and
+ * *report have the reason.
  */
 enum outcome probe_run(struct probe *p, long seconds);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the tests say; see report.h. */
+/* Reports of tests; see report.h. */
 #include "sanity/report.h"
 
 #include <errno.h>
@@ -14,14 +14,14 @@
 
 struct report *report;
 sigjmp_buf *report_waived;
+const char *sanity_step;
 
-struct report *report_make(size_t count)
+void report_make(size_t count)
 {
 	report = mmap(NULL, (count + 1) * sizeof(*report), PROT_READ | PROT_WRITE,
 		      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (report == MAP_FAILED)
 		tool_fail("no memory for a report: %s", strerror(errno));
-	return report;
 }
 
 void report_clear(void)
@@ -31,7 +31,7 @@ void report_clear(void)
 	memset(report->notes, 0, sizeof(report->notes));
 }
 
-/* The first one to speak is heard: what follows are consequences. */
+/* The first reason is kept: later ones are consequences. */
 static void say(enum outcome outcome, const char *place, const char *fmt, va_list ap)
 {
 	int n;
@@ -49,7 +49,8 @@ void sanity_fail(const char *file, int line, const char *fmt, ...)
 	char place[128];
 	va_list ap;
 
-	snprintf(place, sizeof(place), "%.80s:%d: ", slash ? slash + 1 : file, line);
+	snprintf(place, sizeof(place), "%.40s:%d: %.40s%s", slash ? slash + 1 : file, line,
+		 sanity_step ? sanity_step : "", sanity_step ? ": " : "");
 	va_start(ap, fmt);
 	say(FAILED, place, fmt, ap);
 	va_end(ap);
@@ -93,7 +94,7 @@ void sanity_note(const char *fmt, ...)
 	va_end(ap);
 	n = strlen(line);
 	line[n++] = '\n';
-	/* each writer has its own stretch; the last byte stays 0 */
+	/* each writer gets a range of its own; the last byte stays 0 */
 	at = atomic_fetch_add(&report->noted, (int)n);
 	if ((size_t)at + n < sizeof(report->notes))
 		memcpy(report->notes + at, line, n);

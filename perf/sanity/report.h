@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a test's process and its children say, in memory that the tool reads: how the test ended, why,
- * and what it noted. The floor of gdrcopy_sanity: it must not know tests, memory or how they are run.
+ * The report of a test, in memory that its processes share with the tool: how the test ended, why, and
+ * its notes. The lowest layer of gdrcopy_sanity: it must not know tests, memory or how they are run.
  */
 #ifndef PERF_SANITY_REPORT_H
 #define PERF_SANITY_REPORT_H
@@ -13,32 +13,34 @@
 enum outcome { PASSED, FAILED, WAIVED, OUTCOMES };
 
 struct report {
-	_Atomic int said; /* 1 once somebody has begun to write `text` */
-	_Atomic int returned; /* the test came to its end */
-	enum outcome outcome; /* of whoever wrote `text` */
+	_Atomic int said; /* 1 once a process has begun to write `text` */
+	_Atomic int returned; /* the test returned */
+	enum outcome outcome; /* that `text` explains */
 	char text[2048]; /* why it failed or was waived */
 	_Atomic int noted;
 	char notes[2048]; /* lines */
 	double seconds; /* that the test took */
 };
 
-/* Made before the first test, one for each that is run; shared with every process. */
-extern struct report *report; /* of the test that is run or looked at now */
-struct report *report_make(size_t count);
+/* That of the current test; report_make() makes one for each test, before the first. */
+extern struct report *report;
+void report_make(size_t count);
 
 /* Empty again, for the next test. */
 void report_clear(void);
 
-/* A reason of somebody else's, as sanity_waive() would write it; the process goes on. */
+/* For tool_on_end: records the tool's message as the reason; the process goes on. */
 void report_cannot(const char *text, int status);
 
-/* The three ways to say something. The first two end the process; the first words count. */
+/* Both record a reason, unless an earlier one was recorded, and end the process. */
 _Noreturn void sanity_fail(const char *file, int line, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 _Noreturn void sanity_waive(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* Where a waived test goes on in a process that runs several (run.c); NULL: the process ends. */
+/* Where a waiver jumps to in a process that runs several tests (run.c); NULL: the process ends. */
 extern sigjmp_buf *report_waived;
-/* Somebody of this test's processes has failed. */
+/* The step of a script that failures name; NULL: none. */
+extern const char *sanity_step;
+/* A process of this test has failed. */
 bool sanity_has_failed(void);
 /* Shown with -v and in the JSON document. */
 void sanity_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));

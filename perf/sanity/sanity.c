@@ -72,6 +72,35 @@ void sanity_unmake(struct buffer *b)
 	mem_free(&b->mem);
 }
 
+void sanity_remap(struct buffer *b)
+{
+	OK(gdr_map(b->g, b->mh, &b->map, b->map_size));
+	b->cpu = (uint8_t *)b->map + (b->mem.dptr - b->info.va);
+}
+
+int sanity_view(struct buffer *b, uint64_t addr, size_t size, uint32_t flags)
+{
+	int rc;
+
+	*b = (struct buffer){ .g = sanity.g, .mem = { .dptr = addr, .size = size } };
+	rc = gdr_pin_buffer_v2(b->g, (unsigned long)addr, size, flags, &b->mh);
+	if (rc)
+		return rc;
+	OK(gdr_get_info(b->g, b->mh, &b->info));
+	b->map_size = b->info.mapped_size;
+	sanity_remap(b);
+	return 0;
+}
+
+void sanity_view_or_waive(struct buffer *b, uint64_t addr, size_t size, uint32_t flags)
+{
+	int rc = sanity_view(b, addr, size, flags);
+
+	if (rc == ENOTSUP || rc == ENODEV || (rc == EINVAL && flags))
+		sanity_waive("%s", barcopy_last_error());
+	EXPECT(rc, 0);
+}
+
 void sanity_gpu_write(CUdeviceptr to, const void *from, size_t size)
 {
 	CU(cu.MemcpyHtoD(to, from, size));
@@ -122,7 +151,7 @@ static void on_fault(int sig)
 	siglongjmp(after_fault, sig);
 }
 
-int sanity_load(const void *p)
+void sanity_must_fault(const void *p, const char *when)
 {
 	struct sigaction action = { .sa_handler = on_fault }, bus, segv;
 	int sig;
@@ -134,13 +163,6 @@ int sanity_load(const void *p)
 		(void)*(const volatile uint8_t *)p;
 	sigaction(SIGBUS, &bus, NULL);
 	sigaction(SIGSEGV, &segv, NULL);
-	return sig;
-}
-
-void sanity_must_fault(const void *p, const char *when)
-{
-	int sig = sanity_load(p);
-
 	CHECK(sig, "a load from the mapping %s gives data instead of a fault", when);
 	sanity_note("a load %s: %s", when, strsignal(sig));
 }
@@ -153,7 +175,8 @@ pid_t sanity_fork(void (*fn)(void *), void *arg)
 	CHECK(pid >= 0, "fork: %s", strerror(errno));
 	if (pid)
 		return pid;
-	prctl(PR_SET_PDEATHSIG, SIGKILL); /* not left behind by a test that fails */
+	report_waived = NULL;
+	prctl(PR_SET_PDEATHSIG, SIGKILL); /* a failing test leaves no child behind */
 	setrlimit(RLIMIT_CORE, &no_core);
 	fn(arg);
 	_exit(TOOL_OK);
@@ -167,7 +190,7 @@ void sanity_join(pid_t pid)
 		CHECK(errno == EINTR, "waitpid: %s", strerror(errno));
 	if (WIFSIGNALED(status))
 		FAIL("a child process ended by a signal: %s", strsignal(WTERMSIG(status)));
-	/* otherwise it has said why itself */
+	/* the child has reported its failure */
 	if (WEXITSTATUS(status))
 		_exit(WEXITSTATUS(status));
 }
@@ -188,7 +211,7 @@ void gate_wait(const struct gate *gate)
 	ssize_t n;
 	char c;
 
-	/* both ends are open here too: who should open the gate may have failed */
+	/* this process holds the write end too, so the reader sees no end of file if the other fails */
 	while (poll(&p, 1, 100) <= 0)
 		if (sanity_has_failed())
 			_exit(TOOL_FAIL);

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the tests of gdrcopy_sanity share. A test is a function that runs in a process of its own,
- * which has opened CUDA and the library: it returns if all is well, and ends the process where
- * something is not, so that nothing has to be undone. It must not know which tests there are or how they
- * are run.
+ * What the tests of gdrcopy_sanity share. A test runs in a process of its own, which has opened CUDA and
+ * the library. It returns if it passes; a failure ends the process, so that nothing has to be undone. It
+ * must not know which tests exist or how they are run.
  */
 #ifndef PERF_SANITY_SANITY_H
 #define PERF_SANITY_SANITY_H
@@ -19,7 +18,7 @@
 #include "barcopy.h"
 #include "sanity/report.h"
 
-/* What the tests run on. The facts are found out once, before the first test. */
+/* The memory under test; the same in every test. */
 struct sanity_facts {
 	int device;
 	enum mem_kind kind; /* of the memory that is pinned */
@@ -38,7 +37,7 @@ struct sanity {
 };
 extern struct sanity sanity;
 
-/* Opens CUDA and the library in this process: done already, except for a bare test. */
+/* Opens CUDA and the library in this process; a bare test calls it, for others it was called. */
 void sanity_open(void);
 void sanity_close(void);
 
@@ -59,11 +58,21 @@ _Noreturn void sanity_unexpected(const char *file, int line, const char *call, i
 		CHECK(res_ == CUDA_SUCCESS, "%s: %s", #call, cuda_error_text(res_)); \
 	} while (0)
 
-/* A buffer of the kind under test, allocated, pinned and mapped; the way back checks each call. */
+/* A buffer of the kind under test, allocated, pinned and mapped; each call must succeed. */
 void sanity_make(struct buffer *b, size_t size);
 void sanity_unmake(struct buffer *b);
-/* Memory of that kind and no more; freed by mem_free(). */
+/* Memory of that kind, without a pin; freed by mem_free(). */
 void sanity_alloc(struct gpu_mem *mem, size_t size);
+
+/*
+ * Pins a range and maps the whole pin, without memory of its own: b->cpu stands for `addr`. The errno
+ * of the pin; what follows must succeed. gdr_unpin_buffer() ends both.
+ */
+int sanity_view(struct buffer *b, uint64_t addr, size_t size, uint32_t flags);
+/* Waives the test, with the library's text, if that range cannot be served here. */
+void sanity_view_or_waive(struct buffer *b, uint64_t addr, size_t size, uint32_t flags);
+/* Maps a buffer again that was unmapped. */
+void sanity_remap(struct buffer *b);
 
 /* CUDA's own copies, complete on return. */
 void sanity_gpu_write(CUdeviceptr to, const void *from, size_t size);
@@ -74,25 +83,23 @@ void sanity_gpu_read(void *to, CUdeviceptr from, size_t size);
 void sanity_same(const char *file, int line, const char *what, const void *expected,
 		 const void *seen, size_t size);
 
-/* The range can be written and read through the mapping, and CUDA sees the same. */
+/* Writes and reads the range through the mapping; CUDA must see the same. */
 void sanity_round_trip(const struct buffer *b, uint64_t sequence);
 
-/* The signal that a load of one byte ends in; 0: none. For a process of one thread. */
-int sanity_load(const void *p);
-/* Fails unless a load faults. */
+/* Fails unless a load of that byte faults. For a process of one thread. */
 void sanity_must_fault(const void *p, const char *when);
 
-/* The mapping is the CPU's own memory: nothing is mapped, revoked or kept from a child. */
+/* The mapping is the CPU's own memory, which is neither mapped, revoked, nor kept from a child. */
 static inline bool sanity_is_host(void)
 {
 	return sanity.facts.backend == BARCOPY_BACKEND_HOST;
 }
 
-/* A child that runs fn(arg): its failure becomes the test's. */
+/* A child that runs fn(arg); its failure is the test's. */
 pid_t sanity_fork(void (*fn)(void *), void *arg);
 void sanity_join(pid_t pid);
 
-/* A pipe by which one process lets another go on. */
+/* A pipe: gate_wait() returns when another process has called gate_open(). */
 struct gate {
 	int fd[2];
 };

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Threads: different handles at the same time, and copies on one handle. */
 #include <pthread.h>
-#include <string.h>
 
 #include "common/copytest.h"
 #include "sanity/sanity.h"
@@ -37,22 +36,16 @@ static void *lives(void *arg)
 
 	CU(cu.CtxSetCurrent(sanity.gpu.ctx));
 	for (uint64_t i = 0; i < ROUNDS; i++) {
-		gdr_info_t info;
-		uint8_t *p;
-		gdr_mh_t h;
-		void *map;
+		struct buffer b;
 
-		OK(gdr_pin_buffer_v2(sanity.g, (unsigned long)addr, SLICE, 0, &h));
-		OK(gdr_get_info(sanity.g, h, &info));
-		OK(gdr_map(sanity.g, h, &map, info.mapped_size));
-		p = (uint8_t *)map + (addr - info.va);
+		OK(sanity_view(&b, addr, SLICE, 0));
 		word = job->id << 32 | i;
-		OK(gdr_copy_to_mapping(h, p, &word, sizeof(word)));
-		OK(gdr_copy_from_mapping(h, &seen, p, sizeof(seen)));
+		OK(gdr_copy_to_mapping(b.mh, b.cpu, &word, sizeof(word)));
+		OK(gdr_copy_from_mapping(b.mh, &seen, b.cpu, sizeof(seen)));
 		SAME("one thread's handle", &word, &seen, sizeof(seen));
 		if (i % 2)
-			OK(gdr_unmap(sanity.g, h, map, info.mapped_size));
-		OK(gdr_unpin_buffer(sanity.g, h));
+			OK(gdr_unmap(b.g, b.mh, b.map, b.map_size));
+		OK(gdr_unpin_buffer(b.g, b.mh));
 	}
 	return NULL;
 }
@@ -97,14 +90,14 @@ static void threads_pin(void)
 	run(lives, lives);
 }
 
-static void threads_mixed(void)
+static void threads_open(void)
 {
 	run(contexts, copies);
 }
 
 const struct sanity_test sanity_threads[] = {
-	{ "threads_copy", "threads copy on one handle", threads_copy, false },
-	{ "threads_pin", "threads pin, map, copy, unpin each their own", threads_pin, false },
-	{ "threads_open", "threads open and close beside others that copy", threads_mixed, false },
-	{ NULL, NULL, NULL, false },
+	TEST(threads_copy, "threads copy on one handle"),
+	TEST(threads_pin, "threads pin, map, copy, unpin each their own"),
+	TEST(threads_open, "threads open and close beside others that copy"),
+	END_OF_TESTS,
 };

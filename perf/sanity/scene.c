@@ -1,0 +1,419 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The steps and their scripts; see scene.h. A persistent mapping keeps its data until the unpin; another
+ * one is revoked when its memory is freed, and then faults.
+ */
+#include "sanity/scene.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "sanity/node.h"
+#include "sanity/sanity.h"
+
+#define BUFFER_SIZE ((size_t)128 * 1024)
+
+struct scene {
+	struct buffer b, other;
+	const char *child_script; /* NULL in the child */
+	struct gate to_child, to_parent;
+	int socket[2]; /* the parent's end, the child's */
+	struct node node; /* in the child: what it received */
+	pid_t child;
+	uint64_t trips;
+	char before[24]; /* the verb of the step before */
+};
+
+static const uint64_t token = 0x0123456789abcdef;
+
+/* ---- steps with a function of their own ------------------------------------------------------------ */
+
+static void waive_on_host(void)
+{
+	if (sanity_is_host())
+		sanity_waive("memory of the CPU: the pointer is the allocation's own, nothing is "
+			     "pinned or mapped");
+}
+
+static void make(struct buffer *b)
+{
+	int flag = -1;
+
+	sanity_make(b, BUFFER_SIZE);
+	OK(gdr_copy_to_mapping(b->mh, b->cpu, &token, sizeof(token)));
+	OK(barcopy_flush(b->mh));
+	OK(gdr_get_callback_flag(b->g, b->mh, &flag));
+	CHECK(flag == 0, "the callback flag is %d before the free", flag);
+}
+
+/* Data goes both ways, `count` times. */
+static void trips(struct scene *s, const struct buffer *b, int count)
+{
+	while (count--)
+		sanity_round_trip(b, ++s->trips + (s->child_script ? 0 : 1000));
+}
+
+static void check_fault(const struct scene *s, const struct buffer *b)
+{
+	char when[64], last[64];
+
+	snprintf(when, sizeof(when), "%s the %s", s->child_script ? "after" : "in a child, after",
+		 s->before);
+	snprintf(last, sizeof(last), "of the last byte %.40s", when);
+	if (!sanity_is_host()) {
+		sanity_must_fault(b->cpu, when);
+		sanity_must_fault(b->cpu + BUFFER_SIZE - 1, last);
+	}
+}
+
+/* Verifies a mapped buffer whose memory is freed. */
+static void check_freed(const struct scene *s, const struct buffer *b)
+{
+	uint64_t seen = 0;
+	int flag = -1;
+
+	OK(gdr_get_callback_flag(b->g, b->mh, &flag));
+	CHECK(flag == !sanity.facts.persistent, "the callback flag is %d after the free", flag);
+	if (!sanity.facts.persistent) {
+		check_fault(s, b);
+		return;
+	}
+	OK(gdr_copy_from_mapping(b->mh, &seen, b->cpu, sizeof(seen)));
+	SAME("after the free of the memory", &token, &seen, sizeof(seen));
+}
+
+static void cuda_reads(const struct buffer *b)
+{
+	uint64_t seen = 0;
+
+	sanity_gpu_read(&seen, b->mem.dptr, sizeof(seen));
+	SAME("read by CUDA", &token, &seen, sizeof(seen));
+}
+
+/* A persistent pin can be mapped after the free, and shows the old data; another one cannot. */
+static void map_freed(const struct buffer *b)
+{
+	uint64_t seen = 0;
+	void *map;
+	int rc = gdr_map(b->g, b->mh, &map, b->map_size);
+
+	if (!sanity.facts.persistent)
+		EXPECT(rc, EINVAL);
+	sanity_note("a map after the free: %s", rc ? barcopy_last_error() : "gives the old data");
+	if (rc)
+		return;
+	OK(gdr_copy_from_mapping(b->mh, &seen, (uint8_t *)map + (b->cpu - (uint8_t *)b->map),
+				 sizeof(seen)));
+	SAME("mapped after the free of the memory", &token, &seen, sizeof(seen));
+}
+
+/* In a child: every call on the parent's handles. */
+static void refuses(void *arg)
+{
+	struct buffer *b = arg;
+	uint64_t word = 0;
+	gdr_info_t info;
+	gdr_mh_t h;
+	void *at;
+	int v, minor;
+
+	EXPECT(gdr_copy_from_mapping(b->mh, &word, b->cpu, 8), EACCES);
+	EXPECT(gdr_copy_to_mapping(b->mh, b->cpu, &word, 8), EACCES);
+	EXPECT(barcopy_get64(b->mh, b->cpu, &word), EACCES);
+	EXPECT(barcopy_put64(b->mh, b->cpu, word), EACCES);
+	EXPECT(barcopy_flush(b->mh), EACCES);
+	EXPECT(gdr_pin_buffer_v2(b->g, (unsigned long)b->mem.dptr, 4096, 0, &h), EACCES);
+	EXPECT(gdr_map(b->g, b->mh, &at, 4096), EACCES);
+	EXPECT(gdr_unmap(b->g, b->mh, b->map, b->map_size), EACCES);
+	EXPECT(gdr_get_info(b->g, b->mh, &info), EACCES);
+	EXPECT(gdr_get_callback_flag(b->g, b->mh, &v), EACCES);
+	EXPECT(gdr_driver_get_version(b->g, &v, &minor), EACCES);
+	EXPECT(gdr_get_attribute(b->g, GDR_ATTR_USE_PERSISTENT_MAPPING, &v), EACCES);
+	EXPECT(barcopy_get_event_fd(b->g, &v), EACCES);
+	EXPECT(barcopy_next_revoked(b->g, &h), EACCES);
+	EXPECT(gdr_unpin_buffer(b->g, b->mh), EACCES);
+	EXPECT(gdr_close(b->g), EACCES);
+}
+
+/* A context that the child opens itself, without CUDA, does not reach the parent's memory. */
+static void own_context(struct buffer *b)
+{
+	gdr_t g = barcopy_open(BARCOPY_OPEN_ANY);
+	int major, minor;
+	gdr_mh_t h;
+
+	if (!g) {
+		sanity_note("a child's own context: %s", barcopy_last_error());
+		return;
+	}
+	OK(gdr_driver_get_version(g, &major, &minor));
+	/* the stand-in's node takes a child for its parent, the GPU driver does not */
+	if (gdr_pin_buffer_v2(g, (unsigned long)b->mem.dptr, 4096, 0, &h))
+		sanity_note("a child's pin of its parent's memory: %s", barcopy_last_error());
+	else
+		CHECK(cuda_dl_is_stand_in(), "a child pins its parent's memory");
+	refuses(b); /* the parent's context is still out of reach */
+	OK(gdr_close(g));
+}
+
+static void play(struct scene *s, const char *script);
+
+static void play_child(void *arg)
+{
+	struct scene *s = arg;
+	const char *script = s->child_script;
+
+	s->child_script = NULL;
+	play(s, script);
+}
+
+static void start(struct scene *s)
+{
+	gate_make(&s->to_child);
+	gate_make(&s->to_parent);
+	CHECK(!socketpair(AF_UNIX, SOCK_STREAM, 0, s->socket), "socketpair: %s", strerror(errno));
+	s->child = sanity_fork(play_child, s);
+}
+
+/* ---- the player ------------------------------------------------------------------------------------ */
+
+enum { NO_SUCH_STEP = -1 };
+
+/* Calls of the library, with their errno. */
+static int call(struct buffer *b, const char *verb)
+{
+	uint64_t seen;
+	int flag;
+
+	if (!strcmp(verb, "read"))
+		return gdr_copy_from_mapping(b->mh, &seen, b->cpu, sizeof(seen));
+	if (!strcmp(verb, "flag"))
+		return gdr_get_callback_flag(b->g, b->mh, &flag);
+	if (!strcmp(verb, "unmap"))
+		return gdr_unmap(b->g, b->mh, b->map, b->map_size);
+	if (!strcmp(verb, "unpin"))
+		return gdr_unpin_buffer(b->g, b->mh);
+	if (!strcmp(verb, "close"))
+		return gdr_close(sanity.g);
+	return NO_SUCH_STEP;
+}
+
+/* Steps of one process; a failure ends it. */
+static int act(struct scene *s, struct buffer *b, const char *verb)
+{
+	if (!strcmp(verb, "device"))
+		waive_on_host();
+	else if (!strcmp(verb, "make"))
+		make(b);
+	else if (!strcmp(verb, "unmake"))
+		sanity_unmake(b);
+	else if (!strcmp(verb, "trip"))
+		trips(s, b, 1);
+	else if (!strcmp(verb, "trips"))
+		trips(s, b, 10);
+	else if (!strcmp(verb, "remap"))
+		sanity_remap(b);
+	else if (!strcmp(verb, "free"))
+		mem_free(&b->mem);
+	else if (!strcmp(verb, "freed"))
+		check_freed(s, b);
+	else if (!strcmp(verb, "fault"))
+		check_fault(s, b);
+	else if (!strcmp(verb, "cuda-reads"))
+		cuda_reads(b);
+	else if (!strcmp(verb, "map-freed"))
+		map_freed(b);
+	else if (!strcmp(verb, "reopen"))
+		sanity.g = buffer_open_library();
+	else if (!strcmp(verb, "open-all"))
+		sanity_open(); /* CUDA too */
+	else if (!strcmp(verb, "close-all"))
+		sanity_close();
+	else
+		return NO_SUCH_STEP;
+	return 0;
+}
+
+/* Steps of a process and its child. */
+static int act_together(struct scene *s, struct buffer *b, const char *verb)
+{
+	bool parent = s->child_script;
+
+	if (!strcmp(verb, "start"))
+		start(s);
+	else if (!strcmp(verb, "join"))
+		sanity_join(s->child);
+	else if (!strcmp(verb, "signal"))
+		gate_open(parent ? &s->to_child : &s->to_parent);
+	else if (!strcmp(verb, "wait"))
+		gate_wait(parent ? &s->to_parent : &s->to_child);
+	else if (!strcmp(verb, "refuses"))
+		refuses(b);
+	else if (!strcmp(verb, "refuses-grandchild"))
+		sanity_join(sanity_fork(refuses, b));
+	else if (!strcmp(verb, "own-context"))
+		own_context(b);
+	else if (!strcmp(verb, "has-node"))
+		node_or_waive();
+	else if (!strcmp(verb, "send-node"))
+		node_send(s->socket[0], b->mem.dptr);
+	else if (!strcmp(verb, "receive-node"))
+		node_receive(s->socket[1], &s->node);
+	else if (!strcmp(verb, "node-refused"))
+		node_check_refused(&s->node, BUFFER_SIZE);
+	else if (!strcmp(verb, "close-node"))
+		CHECK(!close(s->node.fd), "close: %s", strerror(errno));
+	else
+		return NO_SUCH_STEP;
+	return 0;
+}
+
+static void play_step(struct scene *s, const char *step)
+{
+	char verb[24] = "", object[8] = "", wanted[8] = "";
+	struct buffer *b;
+	int err, want;
+
+	sscanf(step, "%23s %7s %7s", verb, object, wanted);
+	b = strcmp(object, "other") ? &s->b : &s->other;
+	want = strcmp(wanted, "EINVAL") ? 0 : EINVAL;
+	sanity_step = step;
+	err = act(s, b, verb);
+	if (err == NO_SUCH_STEP)
+		err = act_together(s, b, verb);
+	if (err == NO_SUCH_STEP)
+		err = call(b, verb);
+	if (err != want)
+		sanity_unexpected(__FILE__, __LINE__, verb, err, want);
+	snprintf(s->before, sizeof(s->before), "%s", verb);
+	sanity_step = NULL;
+}
+
+static void play(struct scene *s, const char *script)
+{
+	char steps[512], *save = NULL;
+
+	snprintf(steps, sizeof(steps), "%s", script);
+	for (char *step = strtok_r(steps, ",", &save); step; step = strtok_r(NULL, ",", &save))
+		play_step(s, step + strspn(step, " "));
+}
+
+void scene_play(const struct sanity_test *test)
+{
+	struct scene s = { .before = "start", .child_script = test->child ? test->child : "" };
+
+	play(&s, test->script);
+}
+
+/* ---- a test that is no script ---------------------------------------------------------------------- */
+
+static bool notice_now(int fd)
+{
+	struct pollfd p = { .fd = fd, .events = POLLPRI };
+
+	CHECK(poll(&p, 1, 0) >= 0, "poll of the event descriptor fails");
+	return p.revents & POLLPRI;
+}
+
+static void notice(void)
+{
+	bool revoked = !sanity.facts.persistent;
+	gdr_mh_t next = { 0 };
+	struct buffer b;
+	int fd = -1, rc;
+
+	waive_on_host();
+	rc = barcopy_get_event_fd(sanity.g, &fd);
+	if (rc)
+		EXPECT(rc, ENOTSUP);
+	sanity_note("an event descriptor: %s", rc ? barcopy_last_error() : "yes");
+	make(&b);
+	EXPECT(barcopy_next_revoked(sanity.g, &next), ENOENT);
+	CHECK(rc || !notice_now(fd), "notice before anything is freed");
+	mem_free(&b.mem);
+	CHECK(rc || notice_now(fd) == revoked, "%s notice after the free", revoked ? "no" : "a");
+	if (revoked) {
+		OK(barcopy_next_revoked(sanity.g, &next));
+		CHECK(next.h == b.mh.h, "the notice names another handle than the one revoked");
+	}
+	EXPECT(barcopy_next_revoked(sanity.g, &next), ENOENT);
+	OK(gdr_unpin_buffer(b.g, b.mh));
+	CHECK(rc || !notice_now(fd), "notice after the unpin");
+	if (!rc)
+		close(fd);
+	EXPECT(barcopy_get_event_fd(sanity.g, NULL), EINVAL);
+	EXPECT(barcopy_next_revoked(sanity.g, NULL), EINVAL);
+}
+
+/* ---- the scripts ----------------------------------------------------------------------------------- */
+
+/* A bare test forks before CUDA and the library are open, so that the child can open its own. */
+const struct sanity_test sanity_scenes[] = {
+	SCENE("access_after_free", "memory freed under its mapping", false,
+	      "device, make b, free b, freed b, make other, trip other, freed b, unmap b, unpin b,"
+	      "trip other, unmake other",
+	      NULL),
+	SCENE("free_one_of_two", "two mappings, the memory of one freed", false,
+	      "device, make b, make other, free b, freed b, trip other, unpin b, trip other,"
+	      "unmake other",
+	      NULL),
+	SCENE("map_after_free", "memory freed between pin and map", false,
+	      "device, make b, unmap b, free b, map-freed b, unpin b", NULL),
+	SCENE("unmap_after_free", "free, then unmap, then unpin", false,
+	      "device, make b, free b, unmap b, unmap b EINVAL, unpin b, unpin b EINVAL", NULL),
+	SCENE("unpin_after_free", "free, then unpin", false,
+	      "device, make b, free b, unpin b, read b EINVAL, make b, unmap b, free b, unpin b",
+	      NULL),
+	SCENE("close_after_free", "free, then close", false,
+	      "device, make b, free b, close, fault b, reopen, make b, unmake b", NULL),
+	SCENE("access_after_unmap", "the pointer after gdr_unmap()", false,
+	      "device, make b, unmap b, fault b, read b EINVAL, unpin b, free b", NULL),
+	/* a close with live pins and mappings ends them; the memory itself keeps its data */
+	SCENE("access_after_close", "pointer and handle after gdr_close()", false,
+	      "make b, close, fault b, read b EINVAL, flag b EINVAL, unpin b EINVAL, cuda-reads b,"
+	      "free b, reopen",
+	      NULL),
+	TEST(notice, "notice of revoked ranges"),
+
+	SCENE("fork_access", "a child's load from its parent's mapping faults", false,
+	      "device, make b, start, join, trip b, unmake b", "fault b"),
+	SCENE("fork_calls", "a child's calls on its parent's handles give EACCES", false,
+	      "make b, start, join, trip b, unmake b", "refuses b, refuses-grandchild b"),
+	SCENE("fork_then_unpin", "the parent unmaps and unpins under a child", false,
+	      "make b, start, wait, trip b, unmap b, remap b, trip b, unmake b, make other, signal,"
+	      "join, trip other, unmake other",
+	      "signal, wait, refuses b, fault b"),
+	/* the child's inherited descriptors are the last ones */
+	SCENE("fork_then_close", "the parent closes before its child ends", false,
+	      "make b, start, wait, close, free b, signal, join, reopen, make b, trip b, unmake b",
+	      "signal, wait, refuses b, fault b"),
+	SCENE("fork_open", "a child opens a context of its own", false,
+	      "make b, start, join, trip b, unmake b", "own-context b"),
+	SCENE("two_processes", "two processes at the same time", true,
+	      "start, open-all, make b, wait, trips b, unmake b, signal, join",
+	      "open-all, make b, signal, trips b, wait, trip b, unmake b, close-all"),
+	SCENE("free_in_child", "a child frees memory beside its parent's", true,
+	      "device, start, open-all, make b, wait, trip b, signal, wait, trip b, signal, join,"
+	      "trip b, unmake b",
+	      "open-all, make b, trip b, signal, wait, free b, signal, wait, unpin b, close-all"),
+	/* a mapping whose memory was freed never shows another process's data */
+	SCENE("free_in_parent", "freed memory is not seen as a child's", true,
+	      "device, start, open-all, make b, free b, signal, wait, freed b, signal, join,"
+	      "unpin b",
+	      "open-all, wait, make b, trip b, signal, wait, unmake b, close-all"),
+
+	/* the child gets the node's descriptor by the socket alone */
+	SCENE("fd_calls", "the node's descriptor in another process", true,
+	      "has-node, start, open-all, make b, send-node b, wait, trip b, signal, join, trip b,"
+	      "unmake b",
+	      "receive-node, node-refused, signal, wait, node-refused, close-node"),
+	SCENE("fd_last_close", "another process closes the node last", true,
+	      "has-node, start, open-all, make b, send-node b, wait, close, fault b, free b,"
+	      "signal, join, reopen, make b, trip b, unmake b",
+	      "receive-node, node-refused, signal, wait, node-refused, close-node"),
+	END_OF_TESTS,
+};
