@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "abi/cuda.h"
+#include "common/exit.h"
 #include "doctor/subjects.h"
 
 /*
@@ -52,23 +53,23 @@ static void collect(struct machine *m)
 
 static void check_module(const struct machine *m, struct report *r)
 {
+	static const char *const flavour[] = { [FLAVOUR_UNKNOWN] = "",
+					       [FLAVOUR_OPEN] = ", open kernel modules",
+					       [FLAVOUR_PROPRIETARY] =
+						       ", proprietary kernel modules" };
+
 	if (m->driver.loaded)
-		report_add(r, SEV_OK, NULL,
-			   text("kernel driver %s%s",
-				m->driver.version[0] ? m->driver.version : "of unknown version",
-				m->driver.flavour == FLAVOUR_OPEN ? ", open kernel modules"
-				: m->driver.flavour == FLAVOUR_PROPRIETARY
-					? ", proprietary kernel modules"
-					: ""),
-			   NULL, NULL);
+		finding(r, SEV_OK, NULL, NULL, NULL, "kernel driver %s%s",
+			m->driver.version[0] ? m->driver.version : "of unknown version",
+			flavour[m->driver.flavour]);
 	else if (m->units && !m->tegra[0] && !m->probe->gpus) /* a Jetson has another */
-		report_add(r, SEV_FAIL, NULL, "the kernel module nvidia is not loaded",
-			   "without it there is no CUDA and no access to GPU memory",
-			   m->container[0]
-				   ? "install and load NVIDIA's driver on the host, not here"
-				   : "modprobe nvidia; if there is no such module, install "
-				     "NVIDIA's driver. With Secure Boot its modules must be "
-				     "signed");
+		finding(r, SEV_FAIL, NULL,
+			"without it there is no CUDA and no access to GPU memory",
+			m->container[0]
+				? "install and load NVIDIA's driver on the host, not here"
+				: "modprobe nvidia; if there is no such module, install NVIDIA's "
+				  "driver. With Secure Boot its modules must be signed",
+			"the kernel module nvidia is not loaded");
 }
 
 /* The newest release in dev/rm-abi.txt. */
@@ -89,12 +90,13 @@ static bool newer(const char *version, const char *than)
 static void check_compared(const struct machine *m, struct report *r)
 {
 	if (m->driver.loaded && !m->tegra[0] && newer(m->driver.version, RM_COMPARED))
-		report_add(r, SEV_NOTE, NULL,
-			   "the driver is newer than " RM_COMPARED
-			   ", the newest that the rm backend's structures were compared with",
-			   "rm tries them on memory of its own before it serves any, as with every "
-			   "driver",
-			   NULL);
+		finding(r, SEV_NOTE, NULL,
+			"rm tries them on memory of its own before it serves any, as with every "
+			"driver",
+			NULL,
+			"the driver is newer than " RM_COMPARED
+			", the newest that the rm backend's "
+			"structures were compared with");
 }
 
 /* One node that CUDA needs; `gpu` is the one it belongs to, NULL: all. */
@@ -102,21 +104,20 @@ static void check_node(const struct machine *m, struct report *r, const char *pa
 {
 	const struct probe_node *n = probes_node(m->probe, path);
 	bool uvm = !strcmp(path, "/dev/nvidia-uvm");
-	const char *means, *todo;
 
 	if (!n || !n->exists)
-		report_add(r, SEV_FAIL, gpu, text("%s is missing", path),
-			   uvm ? "CUDA needs it" : "CUDA needs it, and so does the rm backend",
-			   m->container[0]
-				   ? "start the container with the GPU (docker run --gpus all, "
-				     "podman run --device nvidia.com/gpu=all)"
-			   : uvm ? "as root: nvidia-modprobe -u -c 0"
-				 : "as root: run nvidia-smi once, which makes it");
-	else if (node_refused(m, n, &means, &todo))
-		report_add(r, SEV_FAIL, gpu,
-			   text("%s (mode %04o, owner %d:%d) cannot be opened: %s", path, n->mode,
-				n->uid, n->gid, strerror(n->error)),
-			   means, todo);
+		finding(r, SEV_FAIL, gpu,
+			uvm ? "CUDA needs it" : "CUDA needs it, and so does the rm backend",
+			m->container[0]
+				? "start the container with the GPU (docker run --gpus all, "
+				  "podman run --device nvidia.com/gpu=all)"
+			: uvm ? "as root: nvidia-modprobe -u -c 0"
+			      : "as root: run nvidia-smi once, which makes it",
+			"%s is missing", path);
+	else if (n->error)
+		finding(r, SEV_FAIL, gpu, node_means(m, n), node_todo(m, n),
+			"%s (mode %04o, owner %d:%d) cannot be opened: %s", path, n->mode, n->uid,
+			n->gid, strerror(n->error));
 }
 
 static void check_nodes(const struct machine *m, struct report *r)
@@ -127,14 +128,35 @@ static void check_nodes(const struct machine *m, struct report *r)
 		return;
 	check_node(m, r, "/dev/nvidiactl", NULL);
 	check_node(m, r, "/dev/nvidia-uvm", NULL);
-	for (const struct unit *u = m->unit; u < m->unit + m->units; u++) {
-		/* A container has the nodes of its own GPUs only: what CUDA does not show, it
-		 * may lack. */
+	/* A container has only the nodes of its own GPUs: those of GPUs that CUDA does not show may
+	 * be missing. */
+	for (const struct unit *u = m->unit; u < m->unit + m->units; u++)
 		if (u->minor >= 0 && (u->probe || !m->probe->gpus))
 			check_node(m, r, text("/dev/nvidia%d", u->minor), u->id);
-	}
 	if (r->count == before)
-		report_add(r, SEV_OK, NULL, "its device nodes open", NULL, NULL);
+		finding(r, SEV_OK, NULL, NULL, NULL, "its device nodes open");
+}
+
+/* What to do about an error of cuInit(); NULL: nothing is known. */
+static const char *cuda_todo(const struct machine *m)
+{
+	switch (m->probe->init_code) {
+	case CUDA_ERROR_NO_DEVICE:
+		return m->probe->env.cuda_visible[0]
+			       ? text("CUDA_VISIBLE_DEVICES is \"%s\": unset it",
+				      m->probe->env.cuda_visible)
+			       : NULL;
+	case CUDA_ERROR_SYSTEM_NOT_READY:
+		return "GPUs with NVSwitch need the service nvidia-fabricmanager: systemctl status "
+		       "nvidia-fabricmanager";
+	case CUDA_ERROR_SYSTEM_DRIVER_MISMATCH:
+		return m->container[0] ? "remove the image's own libcuda, or restart the container "
+					 "if the host's driver was upgraded"
+				       : "restart, or reload the driver's modules: libcuda and the "
+					 "kernel driver must be of one release";
+	default:
+		return NULL;
+	}
 }
 
 static void check_cuda(const struct machine *m, struct report *r)
@@ -144,45 +166,28 @@ static void check_cuda(const struct machine *m, struct report *r)
 	const struct probes *p = m->probe;
 
 	if (l && l->found)
-		report_add(r, SEV_OK, NULL,
-			   text("%s, CUDA %d.%d",
-				p->stand_in ? "barcopy's stand-in for libcuda" : l->path,
-				p->cuda_version / 1000, p->cuda_version % 1000 / 10),
-			   NULL, NULL);
+		finding(r, SEV_OK, NULL, NULL, NULL, "%s, CUDA %d.%d",
+			p->stand_in ? "barcopy's stand-in for libcuda" : l->path,
+			p->cuda_version / 1000, p->cuda_version % 1000 / 10);
 	if (p->cuda_failure[0])
-		report_add(
-			r, SEV_FAIL, NULL,
-			text("asking libcuda for its GPUs failed: %s", p->cuda_failure),
-			"the driver is broken or hangs",
-			"look for NVRM and Xid in the kernel log; see whether nvidia-smi answers");
+		finding(r, SEV_FAIL, NULL, "the driver is broken or hangs",
+			"look for NVRM and Xid in the kernel log; see whether nvidia-smi answers",
+			"asking libcuda for its GPUs failed: %s", p->cuda_failure);
 	else if (l && !l->found)
-		report_add(r, severity, NULL, text("cannot load %s", l->error),
-			   "it comes with the GPU driver, not with the CUDA toolkit",
-			   !machine_has_gpu(m) ? NULL
-			   : m->container[0]   ? "start the container through NVIDIA's container "
-						 "toolkit with the capabilities compute,utility"
-					       : "install the driver's user space part (Debian, "
-						 "Ubuntu: libcuda1 or libnvidia-compute-*)");
+		finding(r, severity, NULL,
+			"it comes with the GPU driver, not with the CUDA toolkit",
+			!machine_has_gpu(m) ? NULL
+			: m->container[0]   ? "start the container through NVIDIA's container "
+					      "toolkit with the capabilities compute,utility"
+					    : "install the driver's user space part (Debian, "
+					      "Ubuntu: libcuda1 or libnvidia-compute-*)",
+			"cannot load %s", l->error);
 	else if (l && p->init_code)
-		report_add(
-			r, severity, NULL, text("CUDA does not start: cuInit: %s", p->init_text),
-			"no program here can use a GPU",
-			p->init_code == CUDA_ERROR_NO_DEVICE && p->env.cuda_visible[0]
-				? text("CUDA_VISIBLE_DEVICES is \"%s\": unset it",
-				       p->env.cuda_visible)
-			: p->init_code == CUDA_ERROR_SYSTEM_NOT_READY
-				? "GPUs with NVSwitch need the service nvidia-fabricmanager: "
-				  "systemctl status nvidia-fabricmanager"
-			: p->init_code != CUDA_ERROR_SYSTEM_DRIVER_MISMATCH ? NULL
-			: m->container[0]
-				? "remove the image's own libcuda, or restart the container if "
-				  "the host's driver was upgraded"
-				: "restart, or reload the driver's modules: libcuda and the kernel "
-				  "driver must be of one release");
+		finding(r, severity, NULL, "no program here can use a GPU", cuda_todo(m),
+			"CUDA does not start: cuInit: %s", p->init_text);
 	else if (l)
-		report_add(r, SEV_OK, NULL,
-			   text("CUDA starts and sees %d GPU%s", p->gpus, p->gpus == 1 ? "" : "s"),
-			   NULL, NULL);
+		finding(r, SEV_OK, NULL, NULL, NULL, "CUDA starts and sees %d GPU%s", p->gpus,
+			plural((unsigned int)p->gpus));
 }
 
 static void check(const struct machine *m, struct report *r)

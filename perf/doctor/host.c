@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Subject: what the machine is: a container, a virtual machine, WSL. It must not know backends. */
+/* Subject: the kind of machine: a container, a virtual machine, WSL. It must not know backends. */
 #include <string.h>
 
+#include "common/exit.h"
 #include "doctor/subjects.h"
 
 static void find_container(struct machine *m)
@@ -14,7 +15,7 @@ static void find_container(struct machine *m)
 	if (m->probe->env.container[0] || m->probe->env.kubernetes[0])
 		sign = m->probe->env.container[0] ? "environment variable container"
 						  : "environment variable KUBERNETES_SERVICE_HOST";
-	for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
+	for (size_t i = 0; i < ARRAY_SIZE(files); i++)
 		if (!sign && root_exists(m->root, files[i]))
 			sign = files[i];
 	root_text(m->root, "/proc/1/cgroup", lines, sizeof(lines));
@@ -44,24 +45,24 @@ static void check(const struct machine *m, struct report *r)
 	const char *visible = m->probe->env.visible;
 
 	if (m->container[0])
-		report_add(
-			r, SEV_NOTE, NULL, text("this is a container (%s)", m->container),
+		finding(r, SEV_NOTE, NULL,
 			"GPU driver and kernel module belong to the host; which parts of them are "
 			"visible here was chosen when the container was started",
-			NULL);
+			NULL, "this is a container (%s)", m->container);
 	if (m->container[0] && (!strcmp(visible, "void") || !strcmp(visible, "none")))
-		report_add(r, SEV_WARN, NULL, text("NVIDIA_VISIBLE_DEVICES is \"%s\"", visible),
-			   "the container was started without a GPU",
-			   "start the container with NVIDIA_VISIBLE_DEVICES=all");
+		finding(r, SEV_WARN, NULL, "the container was started without a GPU",
+			"start the container with NVIDIA_VISIBLE_DEVICES=all",
+			"NVIDIA_VISIBLE_DEVICES is \"%s\"", visible);
 	if (m->probe->confidential)
-		report_add(r, SEV_NOTE, NULL, "confidential computing is on",
-			   "the CPU may not map the GPU's memory", NULL);
+		finding(r, SEV_NOTE, NULL, "the CPU may not map the GPU's memory", NULL,
+			"confidential computing is on");
 	if (m->wsl)
-		report_add(r, SEV_NOTE, NULL, "this is Linux inside Windows (WSL)",
-			   "its GPU driver gives the CPU no access to GPU memory", NULL);
+		finding(r, SEV_NOTE, NULL, "its GPU driver gives the CPU no access to GPU memory",
+			NULL, "this is Linux inside Windows (WSL)");
 	else if (m->vm[0] && machine_has_gpu(m))
-		report_add(r, SEV_NOTE, NULL, text("this is a virtual machine (%s)", m->vm),
-			   "the PCI topology below is the one that the hypervisor shows", NULL);
+		finding(r, SEV_NOTE, NULL,
+			"the PCI topology below is the one that the hypervisor shows", NULL,
+			"this is a virtual machine (%s)", m->vm);
 }
 
 const struct subject subject_host = { "host", "Machine", collect, check };

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* The GPUs, and what their trials say; see machine.h. */
-#include "doctor/machine.h"
-
+/* The GPUs, the results of their trials, device nodes; see machine.h and subjects.h. */
 #include <errno.h>
 #include <string.h>
 
-#include "doctor/report.h"
+#include "doctor/subjects.h"
 
 const char *const backend_names[] = { "gdrdrv", "dmabuf", "rm", "host", NULL };
 
@@ -95,14 +93,53 @@ enum answer unit_answer(const struct unit *u)
 
 	if (!g)
 		return ANSWER_UNKNOWN;
-	/* whatever the backends can do: a program must get one of them */
+	/* a backend that works does not count if a program does not get it */
 	if (program && !trial_works(program) && unit_server(u))
 		return program->error == ENOMEM ? ANSWER_UNKNOWN : ANSWER_NO;
-	/* an integrated GPU has no memory of its own: cudaHostAlloc is the way to allocate there */
+	/* an integrated GPU has no memory of its own: programs allocate with cudaHostAlloc */
 	if (unit_server(u) || (g->integrated && unit_works(u, "host", NULL)))
 		return ANSWER_YES;
 	for (int i = 0; i < g->trials; i++)
-		if (g->trial[i].error == ENOMEM) /* memory or BAR1 was short just then */
+		if (g->trial[i].error == ENOMEM) /* memory or BAR1 was short */
 			return ANSWER_UNKNOWN;
 	return ANSWER_NO;
+}
+
+const char *node_means(const struct machine *m, const struct probe_node *n)
+{
+	switch (n->error) {
+	case EPERM:
+		return "a device cgroup forbids it, not the mode";
+	case EACCES:
+		return text("this user (%d) may not use it", m->probe->euid);
+	case ENOTTY:
+		return "it is not a device node";
+	case ENXIO:
+	case ENODEV:
+		return text("the number %d:%d belongs to no driver: the node is a leftover",
+			    n->major, n->minor);
+	default:
+		return "the driver refuses";
+	}
+}
+
+const char *node_todo(const struct machine *m, const struct probe_node *n)
+{
+	switch (n->error) {
+	case EPERM:
+		return text(m->container[0]
+				    ? "start the container with --device %s"
+				    : "allow it to this service (systemd: DeviceAllow=%s rw)",
+			    n->path);
+	case EACCES:
+		return text("join the group %d (%s), or change the node's mode: see gdrdrv(4) for "
+			    "/dev/gdrdrv, NVreg_DeviceFileMode of the GPU driver for its nodes",
+			    n->gid, n->path);
+	case ENOTTY:
+	case ENXIO:
+	case ENODEV:
+		return text("as root: rm %s, then nvidia-modprobe -u -c 0 and nvidia-smi", n->path);
+	default:
+		return "look for NVRM, Xid and gdrdrv in the kernel log";
+	}
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Subject: where each GPU is: its NUMA node and CPUs, its IOMMU, which the CPU's access through BAR1
- * never passes, the nearest network adapter (GPUDirect RDMA guide 11.4).
+ * Subject: the place of each GPU: its NUMA node and CPUs, the nearest network adapter (GPUDirect RDMA
+ * guide 11.4), its IOMMU. The CPU's access through BAR1 never passes the IOMMU.
  */
 #include <string.h>
 
@@ -86,26 +86,30 @@ static void collect(struct machine *m)
 
 static void check(const struct machine *m, struct report *r)
 {
+	bool arm = !strcmp(m->probe->machine, "aarch64");
+
 	for (const struct unit *u = m->unit; u < m->unit + m->units; u++) {
+		const char *numa = u->place.numa;
+
 		if (!u->place.usable)
-			report_add(
-				r, SEV_WARN, u->id,
-				text("this process may run on no CPU of the GPU's NUMA node (%s), "
-				     "but on CPUs %s",
-				     u->place.numa, m->probe->cpus),
+			finding(r, SEV_WARN, u->id,
 				"every access crosses the link between CPUs: each read takes "
 				"longer",
 				text("numactl --cpunodebind=%s, or ask the scheduler of the "
 				     "container or batch system for CPUs of that node",
-				     u->place.numa));
+				     numa),
+				"this process may run on no CPU of the GPU's NUMA node (%s), but "
+				"on "
+				"CPUs %s",
+				numa, m->probe->cpus);
 		if (!strncmp(u->place.iommu, "DMA", 3))
-			report_add(
-				r, SEV_NOTE, u->id, "the IOMMU translates the GPU's addresses",
+			finding(r, SEV_NOTE, u->id,
 				"CPU access to GPU memory is not affected; GPUDirect RDMA may fail "
-				"or be slow",
+				"or "
+				"be slow",
 				text("for GPUDirect RDMA: start the kernel with %s",
-				     !strcmp(m->probe->machine, "aarch64") ? "iommu.passthrough=1"
-									   : "iommu=pt"));
+				     arm ? "iommu.passthrough=1" : "iommu=pt"),
+				"the IOMMU translates the GPU's addresses");
 	}
 }
 

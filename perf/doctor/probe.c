@@ -111,7 +111,8 @@ struct probes *probes_make(void)
 		try_all(&shared->gpu[i]);
 	/* last: libcuda makes missing nodes by nvidia-modprobe where it may; once more for those
 	 * behind one that never opens */
-	for (int i = 0; i < 2 && !child_isolate(probe_nodes, shared, NODES_S, why, sizeof(why)); i++)
+	for (int i = 0; i < 2 && !child_isolate(probe_nodes, shared, NODES_S, why, sizeof(why));
+	     i++)
 		;
 	return shared;
 }

@@ -16,6 +16,22 @@
 
 #include "doctor/probe.h"
 
+const struct probe_node *probes_node(const struct probes *p, const char *path)
+{
+	for (int i = 0; i < p->nodes; i++)
+		if (!strcmp(p->node[i].path, path))
+			return &p->node[i];
+	return NULL;
+}
+
+const struct probe_library *probes_library(const struct probes *p, const char *name)
+{
+	for (int i = 0; i < p->libraries; i++)
+		if (!strcmp(p->library[i].name, name))
+			return &p->library[i];
+	return NULL;
+}
+
 static void copy_env(char *to, size_t size, const char *name)
 {
 	const char *v = getenv(name);
@@ -102,8 +118,8 @@ static void add_node(struct probes *p, const char *path)
 	}
 	n->major = (int)major(st.st_rdev);
 	n->minor = (int)minor(st.st_rdev);
-	n->error = ETIMEDOUT; /* if it never comes back, and this process is ended */
-	/* O_NONBLOCK: the GPU driver then does not wait for a GPU that has to wake up first */
+	n->error = ETIMEDOUT; /* kept if open() hangs and this process is killed */
+	/* O_NONBLOCK: the GPU driver does not wait for a sleeping GPU to wake up */
 	fd = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
 	n->error = fd < 0 ? errno : 0;
 	if (fd >= 0)

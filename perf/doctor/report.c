@@ -10,27 +10,42 @@
 
 const char *const severity_name[SEVERITIES] = { "ok", "note", "unknown", "warning", "fault" };
 
-const char *text(const char *fmt, ...)
+/* Its strings stay reachable until the process ends. */
+static const char *vtext(const char *fmt, va_list ap)
 {
 	static struct kept {
 		struct kept *before;
 		char *string;
 	} * last;
 	struct kept *k = tool_calloc(1, sizeof(*k));
-	va_list ap;
 
-	va_start(ap, fmt);
 	if (vasprintf(&k->string, fmt, ap) < 0)
 		tool_fail("out of memory");
-	va_end(ap);
 	k->before = last;
 	last = k;
 	return k->string;
 }
 
-void report_add(struct report *r, enum severity severity, const char *gpu, const char *found,
-		const char *means, const char *todo)
+const char *text(const char *fmt, ...)
 {
+	const char *string;
+	va_list ap;
+
+	va_start(ap, fmt);
+	string = vtext(fmt, ap);
+	va_end(ap);
+	return string;
+}
+
+void finding(struct report *r, enum severity severity, const char *gpu, const char *means,
+	     const char *todo, const char *fmt, ...)
+{
+	const char *found;
+	va_list ap;
+
+	va_start(ap, fmt);
+	found = vtext(fmt, ap);
+	va_end(ap);
 	if (r->count == r->room) {
 		r->room = r->room ? 2 * r->room : 64;
 		r->finding = realloc(r->finding, r->room * sizeof(*r->finding));

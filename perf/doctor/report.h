@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the doctor reports: findings, in the order in which they were made. A finding is what was
- * found, what that means and what to do about it. It must not know how anything is found out or
- * printed.
+ * The findings of the doctor, in the order in which they were made. It must not know how a fact is
+ * collected or how a finding is printed.
  */
 #ifndef DOCTOR_REPORT_H
 #define DOCTOR_REPORT_H
@@ -35,14 +34,15 @@ struct report {
 	const char *subject; /* of the findings that are added now */
 };
 
-/* Frees the list; its texts are the process's, to its end. */
+/* Frees the list; its texts are kept until the process ends. */
 void report_end(struct report *r);
 
-void report_add(struct report *r, enum severity severity, const char *gpu, const char *found,
-		const char *means, const char *todo);
+/* Adds one. Its first text comes last, formatted. */
+void finding(struct report *r, enum severity severity, const char *gpu, const char *means,
+	     const char *todo, const char *fmt, ...) __attribute__((format(printf, 6, 7)));
 size_t report_count(const struct report *r, enum severity severity);
 
-/* A formatted string, which stays until the tool ends. */
+/* A formatted string, kept until the process ends. */
 const char *text(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 #endif
