@@ -4,10 +4,9 @@
 
 usage: coverage.py LIST CONSOLE SOURCE_DIR MINIMUM_PERCENT
 
-LIST names the counters that the guest was told to print, one for each object of each build. A line
-counts as covered when any set-up ran it, and counts at all when any of the builds has code for it:
-an object whose counters did not arrive counts with all of its lines, none of them covered. Prints a
-line per file, the lines that nothing ran, and the total last.
+LIST has the counters that the guest prints, one per object of each build. A line is covered if any
+set-up ran it, and is counted if any build has code for it: an object whose counters did not arrive
+counts as not covered. Prints a line per file with the lines that never ran, and the total last.
 """
 import gzip
 import json
@@ -72,7 +71,7 @@ def main():
             continue
         for source, line, count in lines_of(base, data):
             name = os.path.basename(source)
-            # Tracepoints expand to the kernel's macros; they are its code.
+            # Tracepoints expand to code of the kernel.
             if name == "trace.h" or not os.path.exists(os.path.join(sources, name)):
                 continue
             key = (name, line)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
 # shellcheck shell=bash
 #
-# The driver's dma-buf source in the guest: its builds, and machines with an IOMMU and a second PCI
-# function. Sourced by run.sh, after rig.sh.
+# The driver's dma-buf source in the guest: builds, and machines with an IOMMU and a second PCI function. Sourced
+# by run.sh, after rig.sh.
 #
-# dmabuf_build GEN...	beside what rig_build made: gdrdrv-dmabuf.ko, which knows no header of the GPU
+# dmabuf_build GEN...	adds to the modules of rig_build: gdrdrv-dmabuf.ko, built without a header of the GPU
 #			driver, and gdrdrv-GEN-both.ko
 # dmabuf_boot IOMMU NAME ARGS...	like rig_boot; IOMMU: off, pass-through or translating
 
@@ -41,7 +41,7 @@ dmabuf_build() {
 	echo "$key" >"$W/dmabuf-key"
 }
 
-# The module without a header of the GPU driver uses nothing of it.
+# The module that is built without a header of the GPU driver uses none of its symbols.
 dmabuf_symbols() {
 	local ko=$W/mod/gdrdrv-dmabuf.ko what
 	what=$(nm -u "$ko" | grep -i nvidia; modinfo -F depends "$ko")

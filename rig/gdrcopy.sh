@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: MIT
 # shellcheck shell=bash
 #
-# GDRCopy's own library and tools, built from its source and not changed, on this driver in the guest.
-# Sourced by run.sh.
+# GDRCopy's own library and tools, built from unchanged source, on this driver in the guest. Sourced by run.sh.
 #
 # gdrcopy SOURCE	SOURCE: GDRCopy's source tree
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * Looks into the BAR's file, outside the machine: is the pattern that the guest says it wrote there?
+ * Checks in the BAR's file, on the host, the pattern that the guest wrote.
  *
  * usage: hostcheck FILE OFFSET LENGTH SEED
  */

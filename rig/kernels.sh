@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: MIT
 # shellcheck shell=bash
 #
-# Kernels and their headers from the distribution's packages, unpacked into a cache, nothing
-# installed. The mirror is the machine's own; versions come from the meta packages.
+# Kernels and their headers, unpacked from the distribution's packages into a cache and not installed. The mirror
+# is the machine's own; versions come from the meta packages.
 #
 # kernel_prepare NAME	NAME: 5.10 6.1 6.12 7 6.12.95 debug debug-6.12 6.1-arm64 6.12-arm64-16k 6.1-arm64-64k
 #	sets K_DIR (its cache), K_IMAGE (bootable), K_HEADERS (for KDIR), K_REL (release),
 #	K_ROOT (a root to build in, or empty), K_MAKE (extra arguments of make), K_ARCH
-# Must not know the driver.
 
 CACHE=${BARCOPY_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/barcopy}
 
@@ -60,7 +59,7 @@ depends_on() {
 		awk '$1 == "Depends:" && $2 ~ /^linux-(image|headers)-[0-9]/ { print $2; exit }'
 }
 
-# A command that fetches; once more with new lists, as old ones name what the archive has no more.
+# Runs a command that fetches; if it fails, again with new lists, because old ones may name removed packages.
 with_new_lists() {
 	"$@" && return
 	rm -f "$CACHE"/apt/*/ready
@@ -107,7 +106,7 @@ fetch_stock() {
 	fetch_packages "$1" "$image" "$headers"
 }
 
-# One version for good: a kernel with a fault that is mended elsewhere.
+# A kernel of one pinned version, which has a fault that later ones do not have.
 fetch_pinned() {
 	local K_SUMS=$RIG/configs/$1.sha256
 	fetch_packages "$2" "$3" "$4"
@@ -124,7 +123,7 @@ fetch_packages() {
 		unpack "$suite" "$image" "$headers" "$common" "$kbuild" || return 1
 	fi
 	tree=$K_DIR/root/usr/src/$headers
-	if [ "$K_ARCH" = arm64 ]; then # its build tools, for this machine
+	if [ "$K_ARCH" = arm64 ]; then # build tools for this machine
 		(K_ARCH=amd64 && unpack "$suite" "$kbuild") || return 1
 	fi
 	# Packaged trees name each other by absolute paths.
@@ -168,7 +167,7 @@ fetch_backports() {
 	echo "$K_DIR/build-root" >"$K_DIR/build-in"
 }
 
-# The distribution's source of version $1 as $K_DIR/linux-source-$1, or only the $2... of it.
+# Unpacks the distribution's source of version $1 to $K_DIR/linux-source-$1, or only its parts $2...
 unpack_source() {
 	local name=linux-source-$1 part parts=()
 	shift
@@ -180,7 +179,7 @@ unpack_source() {
 	rm -rf "$K_DIR/root"
 }
 
-# Prints where the kernel's scripts/ is: in the source of a kernel that was built here, else fetched.
+# Prints the path of the kernel's scripts/: in the source of a kernel that was built here, else fetched
 kernel_scripts() {
 	local K_DIR=$CACHE/kernels/scripts-6.1 dir
 	mkdir -p "$CACHE"
@@ -226,7 +225,7 @@ build_kernel() {
 	cat "$K_DIR/build/include/config/kernel.release" >"$K_DIR/release"
 }
 
-# Fills K_DIR, unless that is done.
+# Fills K_DIR unless it is complete.
 kernel_fetch() {
 	local name=$1 config=$2
 	[ ! -e "$K_DIR/ready" ] || return 0
@@ -259,7 +258,7 @@ kernel_dir() {
 	# A CPU without 16 KiB pages hangs in a kernel that wants them.
 	K_CPU=cortex-a72
 	case $name in *-16k) K_CPU=max,pauth-impdef=on ;; esac
-	case $name in debug | debug-*) # keyed by its configuration
+	case $name in debug | debug-*) # one directory per configuration
 		K_DIR=$CACHE/kernels/$name-$(sha256sum <"$config" | cut -c1-12) ;;
 	esac
 	if [ "$name" = 6.1-arm64-64k ]; then # likewise
@@ -281,9 +280,9 @@ kernel_prepare() {
 	K_REL=$(cat "$K_DIR/release")
 	K_ROOT=$(cat "$K_DIR/build-in" 2>/dev/null)
 	K_MAKE=()
-	# 5.10's tree names a compiler that this distribution does not have.
+	# 5.10's headers name a compiler that this distribution lacks.
 	[ "$name" = 5.10 ] && K_MAKE=(CC=gcc)
-	# Nor this one, which also names it by version.
+	# So do arm64's.
 	[ "$K_ARCH" = arm64 ] && K_MAKE=(ARCH=arm64 CROSS_COMPILE=aarch64-linux-gnu- CC=aarch64-linux-gnu-gcc)
 	return 0
 }

@@ -4,8 +4,8 @@
 # Builds modules and guest for a prepared kernel (kernels.sh), boots them, judges the run.
 #
 # rig_build GEN... 	both modules for these nv-p2p generations (K_* set), open flavour
-# rig_boot NAME ARGS...	boots with these kernel arguments, as often as rig.setups= and rig.library= need
-#			(rig_groups); lines and verdict go to the totals
+# rig_boot NAME ARGS...	boots with these kernel arguments, once per group of rig.setups= and rig.library=
+#			(rig_groups), and adds to the totals
 #
 # rig_library		builds libgdrapi, tools and client programs and sets RIG_EXTRA and RIG_COMMANDS
 #
@@ -51,8 +51,8 @@ kbuild() {
 	fi
 }
 
-# The provider and the driver for one generation into $1, W=1, and no warning passes; extra make
-# arguments of the driver follow.
+# Builds provider and driver of one generation into $1, with W=1; a warning is an error. Extra make arguments of
+# the driver follow.
 build_pair() {
 	local out=$1 gen=$2 flavor=$3 p2p prov drv log=$1/build-$2-$3.log
 	shift 3
@@ -93,7 +93,7 @@ gpl_symbols() {
 	awk 'NR == FNR { want[$1] = 1; next } ($2 in want) && $4 ~ /GPL/ { print $2 }' "$W/undefined" "$symvers"
 }
 
-# Once for runs at the same time, as what follows.
+# Concurrent runs build once, here and below.
 guest_build() {
 	GUEST=$BUILD/guest-init-$K_ARCH
 	(flock 9 && guest_build_one) 9>"$BUILD/guest.lock"
@@ -121,7 +121,7 @@ libraries_of() {
 		grep -v -e libgdrapi -e libcuda
 }
 
-# The same without running anything of the other architecture.
+# The same without running programs of the other architecture.
 cross_libraries_of() {
 	local dir=/usr/aarch64-linux-gnu/lib name
 	echo "$dir/ld-linux-aarch64.so.1"
@@ -232,7 +232,7 @@ rig_build() {
 	done
 }
 
-# What the guest said it wrote, in each set-up, must be in the BAR's file.
+# Checks that the BAR's file has the bytes that the guest wrote in each set-up.
 host_check() {
 	local off len seed n=0
 	while read -r _ off len seed; do
@@ -242,8 +242,8 @@ host_check() {
 	[ "$n" -gt 0 ] && [ "$n" -eq "$(grep -c '^ok .*/host-pattern ' "$W/console.one")" ]
 }
 
-# Those of LIST, a comma between each two, in groups that one boot can run: a module that has pinned by
-# callback stays loaded, so that such a set-up ends its boot. A line for each group.
+# rig_groups LIST: divides the set-ups of a comma-separated list into boots, one line each. A module that has pinned
+# by callback stays loaded, so such a set-up is the last of its boot.
 rig_groups() {
 	local item group=
 	for item in ${1//,/ }; do
@@ -255,7 +255,7 @@ rig_groups() {
 	[ -z "$group" ] || echo "$group"
 }
 
-# rig_boot_group NAME ARGS...: one boot; its lines and counts go to the totals. False: it fails.
+# rig_boot_group NAME ARGS...: boots once and adds to the totals; fails if the boot does
 rig_boot_group() {
 	local name=$1 limit=${RIG_LIMIT:-900} last qemu console
 	shift

@@ -88,7 +88,7 @@ struct provider_info gpu_info(int prov)
 	return info;
 }
 
-/* A bound for what takes a millisecond; a machine under load may stop a processor for long. */
+/* Timeout of steps that take a millisecond; a loaded host may stop a processor for long. */
 #define WINDOW_MS 30000
 
 int window_open(int prov, unsigned int place, int drv)
@@ -196,7 +196,7 @@ int pin_dmabuf(int drv, struct gdrdrv_ioc_pin_dmabuf *arg)
 
 static int exporter = -1;
 
-/* As the library does it: the whole pages of 64 KiB around the range, exported and pinned. */
+/* Exports and pins the whole 64 KiB pages around the range, as the library does. */
 static int pin_by_dmabuf(int drv, uint64_t va, uint64_t size, uint64_t *handle)
 {
 	uint64_t start = va & ~(GPU_PAGE - 1), end = (va + size + GPU_PAGE - 1) & ~(GPU_PAGE - 1);
@@ -218,7 +218,7 @@ static int pin_by_dmabuf(int drv, uint64_t va, uint64_t size, uint64_t *handle)
 	return ret;
 }
 
-/* Whether this pin is to go by dma-buf. */
+/* Whether this pin shall use a dma-buf. */
 static bool dmabuf_turn(void)
 {
 	static unsigned int turn;
@@ -229,7 +229,7 @@ static bool dmabuf_turn(void)
 
 int pin(int drv, uint64_t va, uint64_t size, uint64_t *handle)
 {
-	/* At the first pin of any kind, so that a later one allocates what the driver does. */
+	/* Opened at the first pin of any kind, so that later pins allocate only in the driver. */
 	if (rig.mode & BY_DMABUF && exporter < 0)
 		exporter = prov_open();
 	if (dmabuf_turn())
@@ -350,7 +350,7 @@ static void on_fault(int sig)
 	_exit(128 + sig);
 }
 
-/* Runs the access after it; the value is that of the signal which ended it, or 0. */
+/* Runs an access. The value is the signal that ended it, or 0. */
 #define CATCH(access)                                                                       \
 	({                                                                                  \
 		struct sigaction act_ = { .sa_handler = on_fault, .sa_flags = SA_NODEFER }; \

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
 /*
- * PID 1 of the guest: mounts, and for each set-up loads both modules, runs the tests, looks for
- * what was left behind, unloads, reads the kernel's log. Prints TAP and "EXIT n", then powers off.
+ * PID 1 of the guest. Mounts file systems; for each set-up loads both modules, runs the tests,
+ * checks for leftovers, unloads, and reads the kernel's log. Prints TAP and "EXIT n", then powers
+ * off.
  *
- * Set-ups come from the kernel's command line: rig.setups=GEN:MODE,..., rig.library=MODE,... A module
- * that has pinned by callback stays, so that such a set-up is the last of its boot: rig.sh divides
- * them. Must not know any test.
+ * Set-ups come from the kernel's command line: rig.setups=GEN:MODE,..., rig.library=MODE,... A
+ * module that has pinned by callback stays loaded, so such a set-up is the last of its boot
+ * (rig.sh). Knows no test.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -48,7 +49,7 @@ static void failed(const char *name, long long us)
 	report("fail", name, us);
 }
 
-/* Nothing pinned, nothing reserved, nothing allocated. Asks once. */
+/* Whether nothing is pinned, reserved or allocated at this moment. @why: the counters. */
 bool balanced(char *why, size_t len)
 {
 	long pins = read_number("/proc/driver/gdrdrv/nv_get_pages_refcount");
@@ -81,8 +82,8 @@ static bool settles(char *why, size_t len)
 }
 
 /*
- * GPU drivers before 580, IOVAs: a range of more than 64 KiB cannot be pinned, which most tests do.
- * What can be is shown by these.
+ * GPU drivers before 580 cannot pin more than 64 KiB where addresses are IOVAs, which most tests
+ * need. There only these tests run.
  */
 static bool works_here(const char *name)
 {
@@ -99,7 +100,7 @@ static bool works_here(const char *name)
 	return false;
 }
 
-/* rig.only= names parts of tests' names. */
+/* rig.only= lists parts of test names. */
 static bool wanted(const char *name)
 {
 	char only[sizeof(rig.only)], *part, *save;
@@ -117,7 +118,7 @@ static bool wanted(const char *name)
 
 static void run_test(const struct test *test)
 {
-	/* Only against what hangs: a machine under load may take several times as long as alone. */
+	/* Only catches hangs: a loaded host may take several times as long as an idle one. */
 	unsigned int seconds = (test->seconds ? test->seconds : 20) * (rig.debug ? 20 : 4);
 	long long start = now_us();
 	char why[256];
@@ -191,7 +192,7 @@ static const char *const alarms[] = { "BUG",
 				      "Modules linked in",
 				      "unable to handle" };
 
-/* Prints the lines around what should not be there. */
+/* Prints the log from the first alarm on. */
 static bool log_is_clean(void)
 {
 	int size = klogctl(10, NULL, 0), n, shown = 0;
@@ -234,8 +235,8 @@ static void kmemleak_scan(void)
 }
 
 /*
- * Lockdep turns itself off at its first report, and quietly for other reasons: a run in which it
- * was off proves nothing about locks.
+ * Lockdep turns itself off at its first report, and silently for other reasons: a run in which it
+ * was off did not check any lock.
  */
 static void lockdep_is_live(void)
 {
@@ -303,7 +304,7 @@ static void unload_one(const char *name)
 	}
 }
 
-/* What is left behind the counters show; a module that is kept has to refuse. */
+/* Unloads both modules, or checks that a driver that has pinned by callback refuses. */
 static void unload(void)
 {
 	bool kept = driver_is_kept();
@@ -317,7 +318,7 @@ static void unload(void)
 	}
 }
 
-/* The driver that is built without a header of the GPU driver serves every generation of it. */
+/* gdrdrv-dmabuf.ko is built without a header of the GPU driver and serves every generation. */
 int load_driver(void)
 {
 	char path[64];
@@ -382,7 +383,7 @@ static const char *option(const char *line, const char *name, char *out, size_t 
 	return out;
 }
 
-/* What a program wrote, or its last line alone, as lines that are no verdicts. */
+/* Prints a program's output, or only its last line, as TAP comments. */
 static void show_output(const char *path, bool last_only)
 {
 	char *text = read_text(path), *line, *save, *last = NULL;
@@ -416,13 +417,13 @@ static int run_shell(const char *line)
 		_exit(127);
 	}
 	code = wait_child(pid);
-	kill(-pid, SIGKILL); /* what it started would disturb the next test */
+	kill(-pid, SIGKILL); /* its children would disturb the next test */
 	return code;
 }
 
 /*
- * Programs beyond the tests, one command a line, # for a comment: passes with exit code 0 and
- * nothing left behind.
+ * Runs the commands of /rig.commands, one a line, # for a comment. A command passes if its exit
+ * code is 0 and nothing is left pinned.
  */
 static void run_commands(void)
 {
@@ -514,8 +515,8 @@ int main(void)
 	rig.gpl = !*option(cmdline, "rig.prop=", text, sizeof(text));
 	rig.iommu = *option(cmdline, "rig.iommu=", text, sizeof(text));
 	option(cmdline, "rig.only=", rig.only, sizeof(rig.only));
-	klogctl(5, NULL, 0); /* what came before is not ours to judge */
-	/* First: the tests end with bytes in the BAR that the host looks for. */
+	klogctl(5, NULL, 0); /* earlier messages are not judged */
+	/* Before the tests, which leave bytes in the BAR that the host checks. */
 	if (!access("/rig.commands", R_OK)) {
 		option(cmdline, "rig.library=", text, sizeof(text));
 		for (setup = strtok_r(text, ",", &save); setup; setup = strtok_r(NULL, ",", &save))

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the guest's tests share: checks, the set-up they run in, one-line access to both nodes.
+ * Interfaces of the guest's tests: checks, the current set-up, one-line access to both nodes.
  *
- * A test runs in a process of its own with an alarm. It passes by returning, fails by a CHECK, and
- * must leave nothing pinned: init looks after each.
+ * Each test runs in a process of its own with a time limit. It passes by returning, fails by a
+ * CHECK, and must leave nothing pinned: init checks after each test.
  */
 #ifndef RIG_H
 #define RIG_H
@@ -23,13 +23,13 @@
 #include "gdrdrv_uapi.h"
 #include "provider_uapi.h"
 
-/* How the driver pins in the present set-up. */
+/* How the driver pins in the current set-up. */
 enum mode {
 	PERSISTENT = 1, /* by the persistent interface */
-	CALLBACK = 2, /* told to use free callbacks */
-	FALLBACK = 4, /* persistent refused by the provider, so by callback */
-	DMABUF = 8, /* by importing the provider's dma-buf; the driver knows no other way */
-	BOTH = 16, /* it knows both, and pin() takes them in turn */
+	CALLBACK = 2, /* by callback: use_persistent_mapping=0 */
+	FALLBACK = 4, /* by callback: the provider refuses persistent pins */
+	DMABUF = 8, /* by dma-buf: the only source of the driver */
+	BOTH = 16, /* the driver has both sources, and pin() uses them in turn */
 	BY_P2P = PERSISTENT | CALLBACK | FALLBACK,
 	BY_DMABUF = DMABUF | BOTH,
 	ANY_MODE = BY_P2P | BY_DMABUF,
@@ -38,10 +38,10 @@ enum mode {
 
 struct rig {
 	enum mode mode;
-	unsigned int setup; /* its number in this boot */
+	unsigned int setup; /* number in this boot */
 	int gen; /* branch whose nv-p2p.h both modules are built with */
 	bool gpl; /* open flavour */
-	bool debug; /* the checking kernel: slow */
+	bool debug; /* the checking kernel, which is slow */
 	bool iommu; /* translating */
 	unsigned int rounds; /* of the window race */
 	unsigned int random_s;
@@ -66,7 +66,7 @@ extern const struct test tests_basic[], tests_map[], tests_revoke[], tests_owner
 	tests_walk[], tests_observe[], tests_race[], tests_fuzz[], tests_fault[], tests_measure[],
 	tests_dmabuf[], tests_hostile[], tests_node[];
 
-/* Whether the free takes the pages back in the present set-up. */
+/* Whether the free of memory revokes its pins in the current set-up. */
 static inline bool by_callback(void)
 {
 	return rig.mode & BY_CALLBACK || (rig.mode == PERSISTENT && rig.gen == 470);
@@ -114,9 +114,9 @@ struct provider_info gpu_info(int prov);
 int window_open(int prov, unsigned int place, int drv); /* 0 or -errno */
 void window_arm(int prov, unsigned int passes);
 unsigned int window_free(int prov, uint64_t va); /* outcome */
-void window_free_held(int prov, uint64_t va); /* the thread stays until: */
+void window_free_held(int prov, uint64_t va); /* the thread stays stopped until window_go() */
 unsigned int window_go(int prov); /* outcome */
-bool thread_sleeps(pid_t tid); /* uninterruptibly, and for a while; or it has ended */
+bool thread_sleeps(pid_t tid); /* uninterruptibly for 20 ms; true also if it has ended */
 struct provider_pte read_pte(int prov, const volatile void *addr);
 int pin(int drv, uint64_t va, uint64_t size, uint64_t *handle);
 int pin_tokens(int drv, uint64_t va, uint64_t size, uint64_t token, uint32_t space,
@@ -124,7 +124,7 @@ int pin_tokens(int drv, uint64_t va, uint64_t size, uint64_t token, uint32_t spa
 int pin_flags(int drv, uint64_t va, uint64_t size, uint32_t flags, uint64_t *handle);
 uint64_t must_pin(int drv, uint64_t va, uint64_t size);
 int gpu_export(int prov, uint64_t va, uint64_t size, unsigned int kind, int *fd);
-/* @info: where the GPU is. */
+/* @info: of the GPU. */
 struct gdrdrv_ioc_pin_dmabuf dmabuf_arg(const struct provider_info *info, int fd, uint64_t offset,
 					uint64_t size);
 int pin_dmabuf(int drv, struct gdrdrv_ioc_pin_dmabuf *arg); /* out: arg->handle */
@@ -135,17 +135,17 @@ int get_info_v2(int drv, uint64_t handle, struct gdrdrv_ioc_get_info_v2 *info);
 int req_type(int drv, uint64_t handle, uint32_t type);
 int populate(int drv, uint64_t handle);
 void *map(int drv, uint64_t handle, size_t len); /* MAP_FAILED and errno */
-/* Writable, at @at exactly, which reserve() gave; checks. */
+/* Maps writable at @at, which reserve() returned; checks. */
 void must_map_at(int drv, uint64_t handle, size_t len, void *at);
 void *map_prot(int drv, uint64_t handle, size_t len, int prot, int flags, void *at);
 volatile uint8_t *must_map(int drv, uint64_t handle, size_t len);
-size_t cpu_page(void); /* of the CPU */
+size_t cpu_page(void); /* page size of the CPU */
 void *reserve(size_t len, size_t align); /* address space with a mapped page on either side */
 int try_read(const volatile void *addr); /* 0, or the signal */
 int try_write(volatile void *addr, uint8_t value);
 int try_read32(const volatile void *addr, uint32_t *value); /* likewise */
 bool pte_is_wc(uint64_t pte);
-bool pte_is_written(uint64_t pte); /* as if the page had been */
+bool pte_is_written(uint64_t pte); /* accessed and dirty */
 
 /* Files of the kernel. */
 long read_number(const char *path);
@@ -153,8 +153,8 @@ void write_text(const char *path, const char *text);
 char *read_text(const char *path); /* malloc; NULL when it cannot be read */
 void knob(const char *name, int value);
 long stat_of(const char *name); /* counter of /proc/driver/gdrdrv/stats; -1 where there is none */
-bool driver_is_kept(void); /* there were callback pins: it is not unloaded any more */
-long driver_users(void); /* references to the module beside that */
+bool driver_is_kept(void); /* it has pinned by callback and refuses the unload */
+long driver_users(void); /* references to the module, without the one that keeps it */
 long long now_us(void);
 int wait_child(pid_t pid); /* exit code, or 128 + signal */
 void pattern(uint8_t *buf, size_t len, unsigned int seed);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* Differences between kernels that the stand-in meets. The only file of it with a kernel's version. */
+/* Differences between kernels; the only file of the provider that tests a kernel's version. */
 #ifndef PROVIDER_COMPAT_H
 #define PROVIDER_COMPAT_H
 
@@ -7,7 +7,7 @@
 #include <linux/dma-map-ops.h>
 #include <linux/version.h>
 
-/* Whether the real exporter would get IOVAs for a peer from this kernel, and not bus addresses. */
+/* Whether this kernel gives the real exporter IOVAs for a peer, instead of bus addresses. */
 static inline bool provider_dev_translates(struct device *dev)
 {
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 18, 0)
@@ -19,7 +19,7 @@ static inline bool provider_dev_translates(struct device *dev)
 #endif
 }
 
-/* Tells the importers. Under dma_resv. */
+/* Notifies the importers. Called with dma_resv held. */
 static inline void provider_notify(struct dma_buf *dmabuf)
 {
 #if LINUX_VERSION_CODE < KERNEL_VERSION(7, 0, 0)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * The stand-in GPU: a shared-memory PCI device whose BAR2 plays BAR1, and the node by which
- * programs allocate from it. A second such device, where the machine has one, plays another GPU or
- * one that is passed through to a virtual machine.
+ * The stand-in GPU: a shared-memory PCI device whose BAR2 stands for BAR1, and the node by which
+ * programs allocate from it. If the machine has a second such device, it stands for another GPU, or
+ * for one that is passed through to a virtual machine.
  */
 #define pr_fmt(fmt) "provider: " fmt
 
@@ -24,10 +24,10 @@ module_param(other_is_gpu, int, 0644);
 MODULE_PARM_DESC(other_is_gpu, "the second function, when bound next, is a GPU; 0: passed through");
 static uint other_vendor = PCI_VENDOR_ID_NVIDIA;
 module_param(other_vendor, uint, 0644);
-MODULE_PARM_DESC(other_vendor, "what it passes for, when bound next");
+MODULE_PARM_DESC(other_vendor, "its vendor, when bound next");
 static uint other_class = PCI_CLASS_DISPLAY_3D;
 module_param(other_class, uint, 0644);
-MODULE_PARM_DESC(other_class, "likewise");
+MODULE_PARM_DESC(other_class, "its class, when bound next");
 struct provider_info provider_counts;
 
 static int provider_open(struct inode *inode, struct file *filp)
@@ -256,7 +256,7 @@ static int probe_enabled(struct pci_dev *pdev, int (*probe)(struct pci_dev *pdev
 	return ret;
 }
 
-/* The first function is the GPU; a second one another GPU, if it is to be one. */
+/* The first function is the GPU; the second one another GPU if other_is_gpu is set. */
 static int provider_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 {
 	if (!provider_bar.pdev)
@@ -264,7 +264,7 @@ static int provider_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	return other_is_gpu ? probe_enabled(pdev, probe_other) : -ENODEV;
 }
 
-/* The driver that takes GPUs away for a virtual machine. */
+/* The driver that binds functions for a virtual machine. */
 static int passthrough_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 {
 	return provider_bar.pdev && !other_is_gpu ? probe_enabled(pdev, probe_other) : -ENODEV;

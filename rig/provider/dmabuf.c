@@ -3,8 +3,8 @@
  * dma-bufs of the stand-in GPU's memory, by the rules of the real exporter (kernel-open/nvidia/
  * nv-dmabuf.c of open-gpu-kernel-modules 535 to 580, and its nv_dma_map_peer()):
  *
- * - static: no pin, and it never tells importers to let go; the memory stays allocated from export
- *   to the last reference, whatever happens to the context that made it;
+ * - static: no pin, and it never notifies importers; the memory stays allocated from the export to
+ *   the last reference, also after the end of its context;
  * - dynamic importers must allow peer to peer: refused at the attach (580), at the map (before);
  * - each contiguous range is cut into pieces of the importer's segment size, 64 KiB by default;
  * - a piece is an IOVA of the importer where the kernel's IOMMU code has DMA operations (before
@@ -12,10 +12,10 @@
  * - before 580 the piece that follows an IOVA was looked for behind that IOVA, outside the BAR: the
  *   map of a range of more than one piece failed there.
  *
- * And what a real one would never export, by PROVIDER_BUF_*, for the importer to refuse.
+ * PROVIDER_BUF_* make buffers that a real exporter never makes, for the importer to refuse.
  *
- * Locks: the core's dma_resv, buf->lock, provider_bar.lock, as in the real one dma_resv, the
- * buffer's lock, RM's.
+ * Lock order: the core's dma_resv, buf->lock, provider_bar.lock; in the real exporter dma_resv, the
+ * buffer's lock, RM's lock.
  */
 #define pr_fmt(fmt) "provider: " fmt
 
@@ -43,7 +43,7 @@ static int map_ms;
 module_param(map_ms, int, 0644);
 MODULE_PARM_DESC(map_ms, "delay in each map of a dma-buf");
 
-/* What 580 changed. */
+/* Changes of 580. */
 #ifdef P2P_TEST_TABLE_FLAGS
 #define BUF_580	     1
 #define BUF_EXP_NAME "nv_dmabuf"
@@ -53,7 +53,7 @@ MODULE_PARM_DESC(map_ms, "delay in each map of a dma-buf");
 #endif
 
 struct buf {
-	struct mutex lock; /* of one map or unmap at a time */
+	struct mutex lock; /* serializes map and unmap */
 	struct provider_block *block; /* a reference */
 	u64 first; /* page of the block */
 	u64 size;
@@ -61,14 +61,14 @@ struct buf {
 	struct page *ram; /* of PROVIDER_BUF_RAM and _IOVA_RAM */
 };
 
-/* One piece; what an sg entry will say. */
+/* One piece, which becomes one sg entry. */
 struct piece {
 	dma_addr_t addr;
 	u32 len;
 	enum { ON_BUS, IOVA, IOVA_OF_RAM } how;
 };
 
-/* Of one mapping; kept in the attachment, because what is spoilt must be undone as it was done. */
+/* One mapping; kept in the attachment, because the unmap must undo pieces that were made wrong. */
 struct pieces {
 	int n; /* mapped */
 	struct piece at[];
@@ -106,7 +106,9 @@ static u64 buf_page_phys(const struct buf *buf, u64 page)
 	return provider_bar.phys + (u64)buf->block->pages[buf->first + page] * PROVIDER_PAGE_SIZE;
 }
 
-/* The pieces of the whole buffer into @out; how many, or -errno. All are undone on failure. */
+/*
+ * Maps the pieces of the whole buffer into @out. Returns their number, or -errno with none mapped.
+ */
 static int make_pieces(const struct buf *buf, struct device *dev, struct piece *out, u32 seg)
 {
 	u64 npages = buf->size / PROVIDER_PAGE_SIZE, i, run;
@@ -135,7 +137,7 @@ err_undo:
 	return ret;
 }
 
-/* Turns one piece in the middle into what the importer must refuse. */
+/* Makes one piece in the middle wrong, so that the importer must refuse it. */
 static int spoil(struct buf *buf, struct device *dev, struct piece *p, int *n)
 {
 	struct piece *bad = &p[*n / 2];
@@ -244,7 +246,7 @@ static void pieces_undo(struct device *dev, struct pieces *p)
 	kvfree(p);
 }
 
-/* NULL like the real one, whatever the cause. */
+/* Returns NULL on any error, like the original. */
 static struct sg_table *buf_map(struct dma_buf_attachment *attach, enum dma_data_direction dir)
 {
 	struct buf *buf = attach->dmabuf->priv;
@@ -386,7 +388,7 @@ int provider_export(struct provider_export *arg)
 	return 0;
 }
 
-/* What no exporter of the GPU driver does today: tell the importers that the buffer moves. */
+/* Notifies the importers that the buffer moves, which no exporter of the GPU driver does today. */
 int provider_move(const struct provider_move *arg)
 {
 	struct dma_buf *dmabuf = dma_buf_get(arg->fd);
@@ -400,5 +402,5 @@ int provider_move(const struct provider_move *arg)
 	return 0;
 }
 
-/* What MODULE_IMPORT_NS() comes to in every kernel. */
+/* The expansion of MODULE_IMPORT_NS() in every kernel. */
 MODULE_INFO(import_ns, "DMA_BUF");

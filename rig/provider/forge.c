@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * Makes the emulated machine's PCI functions look like what gdrdrv expects of a GPU, by writing to
- * what the kernel remembers of them: vendor, class, a 64-bit first BAR (so that the frame buffer is
- * resource 2, where shared memory is), a second prefetchable BAR. Taken back before the driver
- * lets go of the function, or its name would no longer match.
+ * Makes PCI functions of the emulated machine look like a GPU, by changing the kernel's record of
+ * them: vendor, class, a 64-bit first BAR (so that the frame buffer is resource 2, the shared
+ * memory), a second prefetchable BAR. The changes are undone before the driver unbinds the
+ * function; its name would no longer match otherwise.
  */
 #define pr_fmt(fmt) "provider: " fmt
 
@@ -22,7 +22,7 @@ struct forged {
 #define OTHER_BAR 4
 
 static struct forged forged[2];
-static resource_size_t bridge_shift; /* in force now */
+static resource_size_t bridge_shift; /* current */
 
 void provider_forge(struct pci_dev *pdev, u16 vendor, u32 class)
 {

@@ -2,7 +2,7 @@
 /*
  * Blocks of the stand-in GPU's memory: which 64 KiB pages of the BAR, at which device address.
  *
- * Must not know the p2p interface beyond "revoke this block".
+ * Knows of the p2p interface only the call that revokes a block.
  */
 #include <linux/bitmap.h>
 #include <linux/mm.h>
@@ -12,7 +12,10 @@
 
 #define ALIGN_2M_PAGES 32
 
-/* Where the block of this number begins, or the end of the BAR when it is not there or is used. */
+/*
+ * Returns the first page of block number @keep, or the end of the BAR if it does not exist or is
+ * used.
+ */
 static u32 kept_start(u64 npages, u32 keep)
 {
 	u32 end = provider_bar.npages + PROVIDER_KEEP_PAGES;

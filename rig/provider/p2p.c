@@ -4,24 +4,25 @@
  * kernel-open/nvidia/nv-p2p.c (page tables), src/nvidia/.../bus/p2p.c and third_party_p2p.c (what
  * the resource manager knows of them). As there:
  *
- * - one lock, the resource manager's API lock, is held over each step that looks at pins, and over
- *   a free with all of its callbacks; a get takes it twice, for the pages and to register the
- *   callback (or, persistent, to find the GPU first), and lets it go between;
- * - before it looks at the address, a get allocates arrays for as many pages as the caller says;
- * - a pin is known by the address of its page table, and by nothing else. That address is the next
- *   pin's at once: tables are kept and handed out again, the last one first;
- * - without a token it is looked for in the contexts that the calling process has been let into
- *   alone: its own, and those of others that lent it theirs (NV503C_CTRL_CMD_REGISTER_PID, which
- *   asks nobody's leave), until its own client ends. A put that finds none there (it came late, in
- *   another process, or after that end) returns 0 and does nothing; one that comes late and finds
- *   the pin that has the address now takes that one, and its callback never comes;
- * - a token is a number of its context, counted from 1, and names it in any process. A put with
- *   one frees the table, whether the pin was there or not;
- * - a callback pin's table dies after the callback; nvidia_p2p_free_page_table() does nothing;
- * - persistent pins keep the pages beyond the free, until the put, which any process may do.
+ * - one lock, the resource manager's API lock, is held over each step that reads pins, and over a
+ *   free with all of its callbacks; a get takes the lock twice, for the pages and to register the
+ *   callback (or, persistent, to find the GPU first), and drops it in between;
+ * - a get allocates arrays for the number of pages that the caller asks for, before it checks the
+ *   address;
+ * - the key of a pin is the address of its page table. Tables are reused at once, the last freed
+ *   first, so the next pin may have the same key;
+ * - without a token the pin is searched only in contexts that admit the calling process: its own,
+ *   and those whose process lent them (NV503C_CTRL_CMD_REGISTER_PID, unprivileged), until its own
+ *   client ends. A put that finds no pin (late, in another process, or after that end)
+ *   returns 0 and does nothing. A late put that finds another pin with the key releases that pin,
+ *   whose callback then never comes;
+ * - a token is a number of its context, counted from 1, and valid in any process. A put with a
+ *   token frees the table even if there is no pin;
+ * - a callback pin's table is freed after the callback; nvidia_p2p_free_page_table() does nothing;
+ * - persistent pins keep the pages after the free, until the put, which any process may do.
  *
- * Which calls exist is decided by the nv-p2p.h that this is built with. Module parameters make it
- * fail or misbehave. Wrong use by the client is an error in the log and in the counters.
+ * The nv-p2p.h of the build decides which calls exist. Module parameters make calls fail or
+ * misbehave. Wrong use by the client is an error in the log and in the counters.
  */
 #define pr_fmt(fmt) "provider: " fmt
 
@@ -53,14 +54,14 @@ KNOB(short_table, "entries left out");
 KNOB(map_uncached, "hold an uncached mapping of the first page of what is pinned next");
 KNOB(last_flags, "flags of the last persistent get");
 
-/* What the GPU driver hands out: nv_p2p_mem_info_t. */
+/* The table that the client gets: nv_p2p_mem_info_t. */
 struct mem_info {
 	struct list_head node; /* of infos or spare */
 	struct nvidia_p2p_page_table table;
 	bool released; /* the client has called free_page_table, or a put of it has returned 0 */
 };
 
-/* What the resource manager knows of it: CLI_THIRD_PARTY_P2P_MAPPING_INFO. */
+/* The resource manager's record of a pin: CLI_THIRD_PARTY_P2P_MAPPING_INFO. */
 struct pin {
 	struct list_head node;
 	struct provider_block *block;
@@ -85,7 +86,7 @@ static u8 uuid[16] = "stand-in GPU";
 		pr_err("ERROR: " fmt "\n", ##__VA_ARGS__); \
 	} while (0)
 
-/* nvidia_status_mappings[]: what a status that is not in it comes to. */
+/* nvidia_status_mappings[]: a status that is not in it becomes EIO. */
 static int status_errno(int err)
 {
 	switch (err) {
@@ -136,7 +137,7 @@ static bool info_is_out(const struct mem_info *info)
 	return out;
 }
 
-/* nv_p2p_free_page_table(). What a table names stays named: a second time reads what is gone. */
+/* nv_p2p_free_page_table(). Pointers in the table stay: a second call reads freed memory. */
 static void table_free(struct nvidia_p2p_page_table *table)
 {
 	struct mem_info *info = container_of(table, struct mem_info, table);
@@ -212,7 +213,7 @@ static int table_fill(struct nvidia_p2p_page_table *table, struct provider_block
 	return 0;
 }
 
-/* As map_uncached says: another mapping of the page at @phys, or none. */
+/* Makes or removes an uncached mapping of the page at @phys, as map_uncached asks. */
 void provider_hold_uncached(phys_addr_t phys)
 {
 	lockdep_assert_held(&provider_bar.lock);
@@ -234,7 +235,7 @@ static struct provider_file *context_of_token_locked(u64 p2p_token)
 	return NULL;
 }
 
-/* thirdpartyp2pIsValidClientPid(): is the calling process one of those that a context knows? */
+/* thirdpartyp2pIsValidClientPid(): whether the context admits the calling process. */
 static bool is_let_in_locked(const struct provider_file *context)
 {
 	int i;
@@ -272,7 +273,9 @@ unlock:
 	return ret;
 }
 
-/* CliUnregisterFromThirdPartyP2P(): no context knows it any more, whatever it has pinned there. */
+/*
+ * CliUnregisterFromThirdPartyP2P(): no context admits the client any more, also where it has pins.
+ */
 void provider_client_ends_locked(const struct provider_file *client)
 {
 	struct provider_file *file;
@@ -285,7 +288,10 @@ void provider_client_ends_locked(const struct provider_file *client)
 				file->clients[i].client = 0;
 }
 
-/* The memory that a get means, or the errno of its status; the token is all that it asks for. */
+/*
+ * Returns the block that a get names, or the errno of its status. With a token nothing else is
+ * checked.
+ */
 static struct provider_block *block_of_get_locked(u64 p2p_token, u32 va_space, u64 va, u64 len)
 {
 	struct provider_block *block = provider_block_find_locked(va, len);
@@ -322,7 +328,7 @@ static struct pin *pin_of_key_locked(const struct nvidia_p2p_page_table *key, bo
 	return NULL;
 }
 
-/* Those that nobody can find from here, for the tests. */
+/* Whether the key has a pin that the calling process cannot find. For the tests. */
 static bool pin_is_foreign_locked(const struct nvidia_p2p_page_table *key)
 {
 	struct pin *pin;
@@ -372,7 +378,7 @@ static int pin_make(u64 p2p_token, u32 va_space, u64 va, u64 len, bool persisten
 	return 0;
 }
 
-/* rm_p2p_register_callback(). The memory may have been freed since the pages were got. */
+/* rm_p2p_register_callback(). The memory may have been freed after the pages were pinned. */
 static int pin_register(u64 p2p_token, struct nvidia_p2p_page_table *table,
 			void (*callback)(void *data), void *data)
 {
@@ -391,7 +397,7 @@ static int pin_register(u64 p2p_token, struct nvidia_p2p_page_table *table,
 	return pin ? 0 : -EINVAL;
 }
 
-/* The three arrays of nv_p2p_get_pages(), of the length that the caller says. */
+/* The three arrays of nv_p2p_get_pages(), for the length that the caller asks for. */
 static int arrays_make(u64 len, void *arrays[3])
 {
 	u64 n = len / PROVIDER_PAGE_SIZE;
@@ -435,7 +441,7 @@ static int get_pages(u64 p2p_token, u32 va_space, u64 va, u64 len,
 	} else if (callback) {
 		ret = pin_register(p2p_token, *table, callback, data);
 		if (ret)
-			table_free(*table); /* there it is lost: nothing finds the pin to put it */
+			table_free(*table); /* the pin leaks: no put can find it */
 	}
 	vfree(arrays[0]);
 	vfree(arrays[1]);
@@ -464,7 +470,7 @@ int nvidia_p2p_get_pages(u64 p2p_token, u32 va_space, u64 virtual_address, u64 l
 }
 EXPORT_SYMBOL(nvidia_p2p_get_pages);
 
-/* Takes the pin that has this key now, whosever it is. */
+/* Releases the pin that has this key now, whichever get made it. */
 static void pin_take_locked(struct pin *pin, u64 va)
 {
 	if (pin->va != va)
@@ -505,14 +511,14 @@ int nvidia_p2p_put_pages(u64 p2p_token, u32 va_space, u64 virtual_address,
 		provider_counts.late_puts++;
 	}
 	mutex_unlock(&provider_bar.lock);
-	/* thirdpartyp2pDelMappingInfoByKey() says NV_OK to a key that is not there. */
+	/* thirdpartyp2pDelMappingInfoByKey() returns NV_OK for a missing key. */
 	if (found || context)
 		table_free(page_table);
 	return 0;
 }
 EXPORT_SYMBOL(nvidia_p2p_put_pages);
 
-/* The documented part of a callback; what frees the table comes after it. */
+/* The documented part of a callback; the table is freed after it. */
 int nvidia_p2p_free_page_table(struct nvidia_p2p_page_table *page_table)
 {
 	struct mem_info *info = container_of(page_table, struct mem_info, table);
@@ -608,7 +614,7 @@ void provider_p2p_count_locked(struct provider_info *out)
 	spin_unlock(&infos_lock);
 }
 
-/* No client is left. What it left behind (a failed put, by knob) goes with us. */
+/* No client is left. Frees the pins that it left behind (puts that failed by a knob). */
 void provider_p2p_exit(void)
 {
 	struct mem_info *info, *next_info;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * The stand-in provider's inside. memory.c knows blocks and pages, p2p.c the nvidia_p2p_* calls,
- * dmabuf.c exported buffers, device.c the PCI functions and the node, forge.c what they pass for,
- * window.c a free at a chosen moment, refuse.c a kernel that reserves no memory type, pte.c the
- * CPU's entries.
+ * Internal interfaces of the stand-in provider. memory.c has blocks and pages, p2p.c the
+ * nvidia_p2p_* calls, dmabuf.c exported buffers, device.c the PCI functions and the node, forge.c
+ * their disguise as GPUs, window.c a free at a chosen moment, refuse.c a kernel that refuses memory
+ * types, pte.c the CPU's entries.
  *
- * One lock, that of provider_bar, is held over the steps of a get, over put and free with their
- * callbacks, as the real GPU driver's API lock: a put blocks while a callback runs, and lockdep
- * sees the client's order.
+ * One lock, that of provider_bar, is held over each step of a get, and over put and free with their
+ * callbacks, like the API lock of the real GPU driver: a put blocks while a callback runs, and
+ * lockdep sees the client's lock order.
  */
 #ifndef PROVIDER_H
 #define PROVIDER_H
@@ -30,7 +30,7 @@ struct provider_file {
 	pid_t tgid;
 	u64 p2p_token;
 	u32 va_space;
-	/* provider_bar.lock: whose gets and puts find it; the first is its own (pidClientList). */
+	/* provider_bar.lock: the clients that it admits; the first is its own (pidClientList). */
 	struct {
 		pid_t tgid;
 		u64 client; /* a p2p_token; 0: none */
@@ -65,7 +65,7 @@ struct provider_bar {
 };
 
 extern struct provider_bar provider_bar;
-extern struct provider_info provider_counts; /* what it counts since load */
+extern struct provider_info provider_counts; /* counters since load */
 
 int provider_block_alloc(struct provider_file *owner, struct provider_alloc *arg);
 struct provider_block *provider_block_find_locked(u64 va, u64 len);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * /dev/p2p-provider: the stand-in GPU of the emulated machine, as programs see it.
+ * The interface of /dev/p2p-provider, the stand-in GPU of the emulated machine.
  *
- * An open descriptor is a GPU process (one CUDA context); closing it is that process going first.
+ * An open descriptor is a GPU context; closing it ends the context like the end of its process.
  * Used by the guest's tests and by a stand-in libcuda: cuMemAlloc is ALLOC, cuMemFree is FREE,
  * cuMemcpy is PEEK and POKE. Addresses are of the device's own space (PROVIDER_VA_BASE upwards) and
  * never those of a CPU mapping. All calls return 0, or -1 with errno.
@@ -23,7 +23,7 @@
 #define PROVIDER_REUSE_VA 4U /* the address of the last freed block, when it fits */
 #define PROVIDER_KEEP	  8U /* behind all other memory: nothing else writes there, see @keep */
 
-#define PROVIDER_KEEP_PAGES 64 /* that are set aside for it, and not counted in INFO */
+#define PROVIDER_KEEP_PAGES 64 /* reserved for PROVIDER_KEEP and not counted in INFO */
 
 /*
  * ENOMEM; size is rounded up to 64 KiB; va is a multiple of 2 MiB. Blocks of KEEP with other
@@ -37,7 +37,7 @@ struct provider_alloc {
 	__u64 phys; /* out: of the first page */
 };
 
-/* EINVAL when @va is not what ALLOC gave. Runs the free callbacks before it returns. */
+/* EINVAL if ALLOC did not return @va. Runs the free callbacks before it returns. */
 struct provider_free {
 	__u64 va;
 };
@@ -57,7 +57,7 @@ struct provider_pte {
 	__u32 pad;
 };
 
-/* FREE of @va at the moment an entry appears at @addr. ETIMEDOUT (and freed all the same). */
+/* FREE of @va as soon as an entry appears at @addr. ETIMEDOUT if none does; @va is freed anyway. */
 struct provider_free_on_map {
 	__u64 va;
 	__u64 addr;
@@ -66,7 +66,7 @@ struct provider_free_on_map {
 };
 
 /* Places where a thread can be stopped. */
-#define PROVIDER_AFTER_MMAP	    1 /* @fd's ->mmap has run, the VMA cannot be found yet */
+#define PROVIDER_AFTER_MMAP	    1 /* of @fd, before a zap can find the VMA */
 #define PROVIDER_BEFORE_INSERT	    2 /* of a page-table entry */
 #define PROVIDER_BEFORE_PUT	    3 /* of any kind, before any lock of the provider */
 #define PROVIDER_AFTER_GET	    4 /* of any kind, before it returns; no lock held */
@@ -81,45 +81,46 @@ struct provider_window {
 	__s32 fd; /* of AFTER_MMAP: the client's node */
 };
 
-/* What became of a free in the window. */
-#define PROVIDER_FREED_INSIDE	1 /* it ended while the thread stood there */
-#define PROVIDER_FREE_WAITED	2 /* its callback slept while the thread stood there */
-#define PROVIDER_WINDOW_TIMEOUT 3 /* neither, in time */
-#define PROVIDER_WINDOW_MISSED	4 /* the thread did not come by in time; freed all the same */
+/* Outcomes of a free in the window. */
+#define PROVIDER_FREED_INSIDE	1 /* it ended while the thread was stopped */
+#define PROVIDER_FREE_WAITED	2 /* its callback slept while the thread was stopped */
+#define PROVIDER_WINDOW_TIMEOUT 3 /* neither, within the timeout */
+#define PROVIDER_WINDOW_MISSED	4 /* no thread stopped within the timeout; freed anyway */
 
 #define PROVIDER_WINDOW_MAX_MS 60000U
 
 /*
- * FREE of @va inside the window: waits until another thread has armed itself and stands there,
- * frees, and returns when that has gone on. EINVAL without a window, or as FREE; EBUSY: one at a
- * time.
+ * FREE of @va inside the window: waits until another thread has armed itself and stopped there,
+ * frees, and returns when that thread has gone on. EINVAL without a window, or as FREE; EBUSY if
+ * another WINDOW_FREE runs.
  */
 struct provider_window_free {
 	__u64 va;
 	__u32 timeout_ms; /* of each wait, at most PROVIDER_WINDOW_MAX_MS */
 	__u32 outcome; /* out; of a held one by WINDOW_GO */
-	__u32 hold; /* 1: returns after the free, with the thread standing there until WINDOW_GO */
+	__u32 hold; /* 1: returns after the free; the thread stays stopped until WINDOW_GO */
 	__u32 pad;
 };
 
-/* Lets a held thread go, and returns when it has. EINVAL where none is held. */
+/* Lets a held thread go on, and returns when it has. EINVAL if none is held. */
 struct provider_window_go {
 	__u32 outcome; /* out */
 	__u32 pad;
 };
 
 /*
- * The calling thread will be stopped when it comes by, once. Waits until a WINDOW_FREE is under
- * way, so that what stops here cannot keep that from coming. EINVAL without a window; ETIMEDOUT.
+ * Arms the calling thread: it stops once, when it next reaches the window. Waits until a
+ * WINDOW_FREE has begun, so that the stopped thread cannot block that call. EINVAL without a
+ * window; ETIMEDOUT.
  */
 struct provider_window_arm {
-	__u32 passes; /* how often it goes by first */
+	__u32 passes; /* how often it passes the window before it stops */
 	__u32 timeout_ms;
 };
 
 /*
- * What an exported buffer is. Up to PROVIDER_BUF_LONG: one piece in the middle is spoilt. From
- * PROVIDER_BUF_EXPORTER on the pieces are good.
+ * Kinds of exported buffers. Up to PROVIDER_BUF_LONG one piece in the middle is wrong; from
+ * PROVIDER_BUF_EXPORTER on all pieces are right.
  */
 enum provider_buf {
 	PROVIDER_BUF_GOOD,
@@ -139,7 +140,7 @@ enum provider_buf {
 	PROVIDER_BUF_LONG,
 	PROVIDER_BUF_EXPORTER, /* another exporter's name */
 	PROVIDER_BUF_OWNER, /* another owner */
-	PROVIDER_BUF_READ_ONLY, /* its descriptor opens it for reading only */
+	PROVIDER_BUF_READ_ONLY, /* its descriptor is read-only */
 	PROVIDER_BUF_KINDS,
 };
 
@@ -151,7 +152,7 @@ struct provider_export {
 	__s32 fd; /* out */
 };
 
-/* Tells the importers of a buffer that it moves; it does not. */
+/* Notifies the importers of a buffer that it moves; the buffer stays. */
 struct provider_move {
 	__s32 fd;
 	__u32 pad;
@@ -168,23 +169,23 @@ struct provider_info {
 	__u32 late_puts; /* puts that found nothing */
 	__u32 foreign_puts; /* puts in another process, which do nothing */
 	__u32 errors; /* wrong use of the interface: double free, lost table, another's pin taken */
-	__u64 callback_ns; /* that the last callback took */
-	__u64 largest_get; /* bytes asked for, since load, whether they were there or not */
+	__u64 callback_ns; /* duration of the last callback */
+	__u64 largest_get; /* bytes of the largest request since load, also if it failed */
 	__u32 gets; /* calls since load */
 	__u32 pad;
 	__u32 bufs; /* dma-bufs now */
 	__u32 maps; /* of dma-bufs, now; pins counts them too */
-	__u32 iovas; /* pieces handed out as IOVAs, since load */
-	__u32 pci_domain; /* where the GPU is */
+	__u32 iovas; /* pieces that were IOVAs, since load */
+	__u32 pci_domain; /* of the GPU */
 	__u8 pci_bus;
 	__u8 pci_devfn;
 	__u8 other_bus; /* the machine's second function, */
-	__u8 other_devfn; /* or as above if there is none */
+	__u8 other_devfn; /* or the GPU's if there is none */
 };
 
 /*
- * Those of this context, as the resource manager makes them: the context's number, and the first
- * of the numbers of its address spaces.
+ * The tokens of this context, as the resource manager makes them: the context's number, and the
+ * first number of an address space.
  */
 #define PROVIDER_VA_SPACE 0xfe00
 
@@ -195,8 +196,9 @@ struct provider_tokens {
 };
 
 /*
- * Lets the process of another context find this one's memory, until that context is closed. EINVAL
- * where there is none; EBUSY where the process has been let in as another; ENOSPC.
+ * Admits the process of another context to this context's memory, until that context is closed.
+ * EINVAL if there is no such context; EBUSY if its process was admitted through another one;
+ * ENOSPC.
  */
 struct provider_lend {
 	__u64 client; /* that context's p2p_token */

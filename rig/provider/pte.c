@@ -6,8 +6,8 @@
 #include "provider.h"
 
 /*
- * Without any lock, because ->mmap holds mmap_lock and its window is what the tests look into. The
- * caller sees to it that the tables of @addr stay: it keeps a neighbouring page mapped.
+ * Takes no lock, because the tests also read entries inside ->mmap, which holds mmap_lock. The
+ * caller keeps the page tables of @addr: it has a neighbouring page mapped.
  */
 int provider_read_pte(struct provider_pte *arg)
 {

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * A kernel that reserves no memory type (x86): arch_io_reserve_memtype_wc() fails from a chosen
- * call on, as it does when memory is short or another type is reserved there. By a kprobe, as in
- * window.c, which sends the caller to a function that says no.
- *
- * Must not know who calls.
+ * A kernel that refuses memory types (x86): arch_io_reserve_memtype_wc() fails from a chosen call
+ * on, as it does when memory is short or another type is reserved. A kprobe, as in window.c, sends
+ * the caller to a function that returns the error.
  */
 #include <linux/atomic.h>
 #include <linux/io.h>
@@ -15,7 +13,7 @@
 static int refuse_reserve; /* under the lock of the parameters */
 
 #if defined(CONFIG_KPROBES) && defined(CONFIG_X86)
-static atomic_t calls_left; /* that succeed */
+static atomic_t calls_left; /* number of calls that still succeed */
 static bool probing;
 
 static noinline int refused(resource_size_t start, resource_size_t size)
@@ -31,7 +29,7 @@ static int on_reserve(struct kprobe *p, struct pt_regs *regs)
 	return 1;
 }
 
-/* There so that the probe does not become a jump, which could not be redirected. */
+/* Keeps the kernel from optimizing the probe into a jump, which could not be redirected. */
 static void suppress_optimisation(struct kprobe *p, struct pt_regs *regs, unsigned long flags)
 {
 }

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * A free inside a window: one thread of a client is stopped at a chosen place of its way through
- * the kernel, memory is freed while it stands there, and it goes on when the free has ended or is
- * seen to wait for it. So a window of a microsecond is met in every round, however the emulated
- * processors are scheduled.
+ * A free inside a window. One thread of a client stops at a chosen place in the kernel, another
+ * thread frees memory meanwhile, and the first goes on when the free has ended or waits for it. So
+ * every round meets a window of a microsecond, however the emulated processors are scheduled.
  *
- * The client is not changed for this: a kprobe at the entry of a function (the kernel's, or the
- * client's own ->mmap, found through its descriptor) sends the thread through detour(), which
- * stands and calls the function in the client's stead, in process context, with the client's locks
- * held. An empty post_handler keeps the kprobe from becoming a jump, which could not be redirected.
+ * The client is not changed: a kprobe at the entry of a function (of the kernel, or the client's
+ * own ->mmap, found through its descriptor) sends the thread through detour(). That function waits
+ * and then calls the original, in process context and with the client's locks held. An empty
+ * post_handler keeps the kernel from optimizing the kprobe into a jump, which could not be
+ * redirected.
  *
- * Must not know the client beyond that, nor pins. One window at a time.
+ * Knows nothing else of the client, nor of pins. One window at a time.
  */
 #define pr_fmt(fmt) "provider: " fmt
 
@@ -24,26 +24,28 @@
 
 #include "provider.h"
 
-/* One use: a thread calls to free, another arms itself, comes by, stands, and goes. */
+/*
+ * States of one use: one thread asks for a free; another arms itself, stops in the window, goes on.
+ */
 enum { IDLE, CALLED, ARMED, TAKEN, STANDING, GONE };
 
-static DEFINE_MUTEX(lock); /* who opens and closes the window; the steps to CALLED and ARMED */
+static DEFINE_MUTEX(lock); /* opening and closing of the window; the steps to CALLED and ARMED */
 static struct provider_file *owner; /* lock; NULL: no window is open */
 static u32 place; /* lock */
 static atomic_t state;
 
-/* Of one use: by the thread that frees, before CALLED. */
+/* Of one use; written by the freeing thread before CALLED. */
 static struct task_struct *freer;
 static unsigned long timeout; /* jiffies */
 static bool in_callback, freed;
-static bool held; /* by the thread that frees */
+static bool held; /* written by the freeing thread */
 
-/* By the thread to be stopped: before ARMED, and after; @outcome before GONE. */
+/* Written by the thread to be stopped: before and after ARMED; @outcome before GONE. */
 static pid_t tid;
-static int passes; /* how often it goes by first */
+static int passes; /* calls that it makes before it stops */
 static u32 outcome;
 
-/* Here the thread stays, until the free has ended or waits (for what this thread holds). */
+/* The thread waits here until the free has ended, or sleeps on a lock that this thread holds. */
 static void stand(void)
 {
 	unsigned long until = jiffies + timeout;
@@ -52,7 +54,9 @@ static void stand(void)
 	for (;;) {
 		bool waits = READ_ONCE(in_callback) && task_state_to_char(freer) == 'D';
 
-		/* In this order: one that has ended, and sleeps until we go, does not wait. */
+		/*
+		 * In this order: a free that has ended sleeps as well, until this thread goes on.
+		 */
 		smp_rmb();
 		if (READ_ONCE(freed)) {
 			outcome = PROVIDER_FREED_INSIDE;
@@ -83,9 +87,9 @@ typedef unsigned long (*any_fn)(unsigned long, unsigned long, unsigned long, uns
 				unsigned long, unsigned long);
 
 static struct kprobe probe;
-static any_fn function; /* what the probe stands before */
+static any_fn function; /* the probed function */
 
-/* Arguments of up to six registers, as all functions in question have. */
+/* Up to six arguments in registers, which covers every probed function. */
 static noinline unsigned long detour(unsigned long a, unsigned long b, unsigned long c,
 				     unsigned long d, unsigned long e, unsigned long f)
 {
@@ -164,13 +168,13 @@ static void probe_close(void)
 }
 #endif
 
-/* Places of ours, which need no probe. */
+/* Places inside the provider, which need no probe. */
 static bool is_ours(u32 at)
 {
 	return at == PROVIDER_BEFORE_PUT || at == PROVIDER_AFTER_GET;
 }
 
-/* The free is over: the thread goes, if it has not yet. */
+/* The free has ended: lets the stopped thread go, if it still waits. */
 static u32 let_go(void)
 {
 	WRITE_ONCE(freed, true);
@@ -256,7 +260,7 @@ int provider_window_arm(struct provider_file *file, const struct provider_window
 	return ret;
 }
 
-/* Calls, and waits until a thread stands in the window. None in time: nobody is armed any more. */
+/* Waits until a thread has stopped in the window. On a timeout no thread is armed any more. */
 static int call_for_a_thread(struct provider_file *file, u32 timeout_ms)
 {
 	unsigned long until;
@@ -281,7 +285,7 @@ static int call_for_a_thread(struct provider_file *file, u32 timeout_ms)
 
 	until = jiffies + timeout;
 	while ((now = atomic_read(&state)) < STANDING) {
-		/* One that was taken is on its way. */
+		/* A thread that has been claimed is about to stop. */
 		if (now != TAKEN && time_after(jiffies, until))
 			atomic_cmpxchg(&state, now, GONE);
 		usleep_range(20, 50);

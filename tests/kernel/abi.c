@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 /*
- * The layout of /dev/gdrdrv's interface, which installed libraries are compiled against: what does not
- * hold does not compile.
+ * The layout of /dev/gdrdrv's interface, which installed libraries are compiled against. A
+ * difference is a compile error.
  */
 #include <assert.h>
 
 #include "gdrdrv_uapi.h"
 
-/* The numbers below hold the size of their structures too, where they carry it. */
+/* Where a number encodes the size of its structure, the checks of numbers below cover the size. */
 #define GDRDRV_ASSERT(cond)		static_assert(cond, #cond)
 #define GDRDRV_ASSERT_SIZE(name, bytes) GDRDRV_ASSERT(sizeof(struct gdrdrv_ioc_##name) == (bytes))
 #define GDRDRV_ASSERT_AT(name, field, off) \

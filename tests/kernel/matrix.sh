@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: MIT
 # shellcheck shell=bash
 #
-# The full tier, sourced by run.sh: the rows of the file matrix. A row's result and log stay in
-# $BUILD/matrix; a run that was stopped goes on behind the last row that passed on these sources.
+# The full tier, sourced by run.sh: the rows of the file matrix. $BUILD/matrix keeps the result and the log of each
+# row; a run skips rows that have passed on the current sources.
 #
 #	matrix [PATTERN...]	all rows, or those whose name has one of the patterns
-#	row KERNEL/NAME		one, whatever ran before
-#	results			what ran on which sources, as a page
+#	row KERNEL/NAME		one row, also if it has passed
+#	results			a page of all results
 
 ROWS=$BUILD/matrix
 
-# The sources of all that runs in the guest, and of the rig.
+# Checksums of the driver, the rig and the tests.
 sources() {
 	(cd "$SRC" && find gdrdrv rig tests/kernel -type f ! -name '*.o' ! -name '*.ko' ! -name '*.mod*' \
 		! -name '.*' ! -path '*/__pycache__/*' -print0 | LC_ALL=C sort -z | xargs -0 sha256sum)
@@ -22,7 +22,7 @@ release_of() {
 	[ -e "$K_DIR/ready" ] && cat "$K_DIR/release" || echo none
 }
 
-# The rows, one a run: KERNEL/NAME | kernel | how | generations | set-ups | arguments | shows
+# Prints the rows, one per run: KERNEL/NAME | kernel | how | generations | set-ups | arguments | shows
 matrix_rows() {
 	local name kernels how gens setups args shows kernel one id
 	while IFS='|' read -r name kernels how gens setups args shows; do
@@ -53,7 +53,7 @@ row_build() {
 		[ "$RIG_PLANT" != none ] || RIG_PLANT= ;;
 	esac
 	[ -z "$iommu" ] || boot=(dmabuf_boot "$iommu")
-	# A fault of the dma-buf source is none of the module that is built beside it.
+	# A fault of the dma-buf source is not planted into the p2p module beside it.
 	if [ -n "$iommu" ] && [[ $how = plant:* ]]; then
 		local plant=$RIG_PLANT
 		RIG_PLANT='' rig_build $gens && RIG_PLANT=$plant dmabuf_build
@@ -65,7 +65,7 @@ row_build() {
 	[ "$how" != library ] || rig_library || { tail -20 "$BUILD/library.log"; fail "$kernel: library: build"; return 1; }
 }
 
-# Boots once, and looks for what must show.
+# Boots one row.
 row_boot() {
 	local kernel=$1 setups=$2 args=$3 arg all=() coverage=
 	local RIG_MEM=${RIG_MEM:-512M} RIG_LIMIT=3600 RIG_BAR=${RIG_BAR:-64M}
@@ -85,7 +85,7 @@ row_boot() {
 	[ -z "$coverage" ] || coverage_of "$kernel" 90
 }
 
-# Every name in only= has a test that passed: else a run without a fault would show nothing.
+# Checks that a test of each name in only= has passed: a run without a fault must have run the tests.
 row_has_run() {
 	local only name
 	only=$(sed -n 's/.*only=\([^ ]*\).*/\1/p' <<<"$1")
@@ -95,7 +95,7 @@ row_has_run() {
 	done
 }
 
-# A fault is caught in every boot, and by what is meant to see it: a machine that does not come up is none.
+# A fault must be caught in every boot, and by the intended check: a machine that does not boot does not count.
 row_planted() {
 	local id=$1 kernel=$2 setups=$3 args=$4 shows=$5 boots n was_bad was_ok was_skipped evidence=
 	boots=$(sed -n 's/.*boots=\([0-9]*\).*/\1/p' <<<"$args")
@@ -104,7 +104,7 @@ row_planted() {
 		RIG_NO_HOSTCHECK=1 row_boot "$kernel" "$setups" "$args" >"$W/planted.log" 2>&1
 		local caught=$((bad > was_bad))
 		ok=$was_ok bad=$was_bad skipped=$was_skipped
-		# A kernel that died of it has written to the console only.
+		# A kernel that crashed has written to the console only.
 		grep -haE 'KASAN|BUG:|WARNING:|RIP:|possible circular|unreferenced' "$W/console" |
 			sed 's/^/# console: /' >>"$W/planted.log"
 		if [ -z "$shows" ]; then
@@ -142,7 +142,7 @@ row_run() {
 	[ -z "$shows" ] || grep -qaE "$shows" "$W/console" || fail "$id: no \"$shows\""
 }
 
-# The check of the proprietary flavour itself: it must see the GPL-only symbols of the open one.
+# Tests the check for GPL-only symbols: it must find those of the open flavour.
 row_gpl() {
 	if [ "$(gpl_symbols "$W/mod/gdrdrv-580.ko" | wc -l)" -gt 3 ]; then
 		pass "the check for GPL-only symbols sees those of the open flavour"
@@ -151,7 +151,7 @@ row_gpl() {
 	fi
 }
 
-# As a user cross-builds: `make driver` against the distribution's headers.
+# Cross-builds like a user: `make driver` against the distribution's headers.
 row_cross() {
 	local out=$BUILD/cross
 	kernel_prepare 6.1-arm64 || { unavailable "6.1-arm64: its packages cannot be had"; return; }
@@ -166,8 +166,8 @@ row_cross() {
 	fi
 }
 
-# W=1, sparse, and checkpatch without what only a patch has; KNOB(), which declares and so names its
-# argument twice; the line break before a long message, where clang-format puts it.
+# W=1, sparse and checkpatch. Ignored: checks that concern patches only; KNOB(), which declares and so names its
+# argument twice; the line break that clang-format puts before a long message.
 row_static() {
 	local flavor checkpatch
 	kernel_prepare 6.1 || { unavailable "6.1: its packages cannot be had"; return; }
@@ -198,7 +198,7 @@ row_static() {
 	fi
 }
 
-# gcov_list BUILD...: where the guest finds the counters of each object that they have.
+# gcov_list BUILD...: lists the guest's paths of the counters of each object
 gcov_list() {
 	local dir f
 	for dir; do
@@ -209,8 +209,7 @@ gcov_list() {
 	done >"$W/gcov.list"
 }
 
-# coverage_of NAME PERCENT: the guest prints counters at the end of each set-up; the files add up what
-# they cover.
+# coverage_of NAME PERCENT: checks the line coverage, from the counters that the guest prints after each set-up
 coverage_of() {
 	local judge=pass
 	python3 "$RIG/coverage.py" "$W/gcov.list" "$W/console" "$SRC/gdrdrv" "$2" >"$W/coverage" || judge=fail
@@ -219,7 +218,7 @@ coverage_of() {
 	rm -f "$W/gcov.list"
 }
 
-# The result of a row: stamp, counts, seconds, when, the kernel's release.
+# A row's result: stamp, passed, failed, skipped, seconds, date, the kernel's release
 row_file() {
 	echo "$ROWS/${1//\//-}"
 }
@@ -228,7 +227,7 @@ row_stamp() {
 	{ sources; release_of "$2"; echo "$*"; } | sha256sum | cut -c1-16
 }
 
-# One row in a process of its own: what it sets is gone behind it.
+# Runs one row in a subshell, so that its settings end with it.
 row_keep() {
 	local file start=$SECONDS stamp
 	file=$(row_file "$1") stamp=$(row_stamp "$@")
@@ -267,7 +266,7 @@ matrix() {
 	done 7< <(matrix_rows)
 }
 
-# The page: what ran on the present sources, what on earlier ones, what did not.
+# Prints the page of results: rows that ran on the current sources, on earlier ones, or not at all.
 results() {
 	local row fields stamp good wrong left seconds when release state
 	echo '| run | kernel | passed/failed/skipped | seconds | when | sources |'

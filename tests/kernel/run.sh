@@ -7,24 +7,24 @@
 #	quick	stock 6.1 and 6.12, three ways of pinning; on 6.1 also libgdrapi, tools and clients; 6.1 on
 #		arm64. quick_6.1, quick_6.12, quick_arm64: one of them; at the same time, if you like
 #	matrix	the full tier: the rows of the file matrix, or those whose KERNEL/NAME has a PATTERN. It can be
-#		stopped, and goes on behind what has passed on the present sources (RERUN=1: from the start)
+#		stopped; the next run skips rows that have passed on the current sources (RERUN=1: runs all)
 #	row	one row: "row 6.1/library" is libgdrapi with its tools and clients
 #	results	what ran, as a page
 #	gdrcopy	GDRCopy's own library and tools on this driver: run.sh gdrcopy SOURCE, its source tree
-#	stamp	a hash of the driver, its rig, its tests and the kernel; $O/kernel/passed holds that of the last
+#	stamp	a hash of the driver, its rig, its tests and the kernel; $O/kernel/passed has the hash of the last
 #		quick boot of 6.1 that passed
-#	stamped	0: that is the present one; 1: it is not, and a boot needs no download; 2: it would
+#	stamped	exit code 0: the two are equal; 1: they differ, and a boot needs no download; 2: it needs one
 #
-# Prints TAP-like lines; the last is "N passed, N failed, N skipped". Exit 0 or 1; 77 when it lacks a
-# package (a failure with CI=true). A kernel that cannot be fetched is a failure in the quick tier and a skip in
-# the matrix. What it has started ends with it, also when it is killed. O= is the build directory,
-# BARCOPY_CACHE= where kernels are kept.
+# Prints TAP-like lines; the last is "N passed, N failed, N skipped". Exit code 0 or 1; 77 if a package is missing
+# (1 with CI=true). A kernel that cannot be fetched is a failure in the quick tier and a skip in the matrix. All
+# processes that it starts end with it, also when it is killed. O= is the build directory, BARCOPY_CACHE= the
+# cache of kernels.
 set -u -o pipefail
 # Inside `make check O=... CC=...` these would reach the kernel's build, where they mean other things.
 unset MAKEFLAGS MFLAGS MAKEOVERRIDES
 
-# The work is done by a child with a process group of its own. Its end, by whatever, is the end of a pipe, and
-# then a process outside both groups ends what is left.
+# A child with a process group of its own does the work. When this process ends, for any reason, a pipe closes,
+# and a process outside both groups kills the child's group.
 if [ -z "${RIG_CHILD:-}" ]; then
 	set -m
 	RIG_CHILD=1 "$0" "$@" &
@@ -54,7 +54,7 @@ finish() {
 	exit 0
 }
 
-# What is not there to be run: a skip, and no excuse with CI=true.
+# A skip, or with CI=true a failure.
 unavailable() {
 	if [ "${CI:-}" = true ]; then
 		fail "$* (CI=true: no skipping)"
@@ -70,12 +70,12 @@ cannot() {
 		finish
 	fi
 	skip "$*"
-	[ "$bad" -eq 0 ] || finish # what has failed before is no skip
+	[ "$bad" -eq 0 ] || finish # earlier failures stay failures
 	echo "$ok passed, $bad failed, $skipped skipped"
 	exit 77
 }
 
-# lacking COMMAND:PACKAGE...: the packages of those that do not exist.
+# lacking COMMAND:PACKAGE...: the packages of the commands that are missing
 lacking() {
 	local one
 	for one; do
@@ -96,7 +96,7 @@ need() {
 	[ -z "$lacks" ] || cannot "packages are missing:$lacks"
 }
 
-# Debian's own names, and its archive: elsewhere there are no such kernels.
+# Kernels come from Debian's archive only.
 kernel_or_stop() {
 	kernel_prepare "$1" && return
 	command -v apt-get >/dev/null || cannot "kernel $1 comes from Debian's archive, and there is no apt-get"
@@ -112,7 +112,7 @@ quick() {
 	quick_arm64
 }
 
-# Of the sources as they are now, whatever is edited while it runs.
+# The stamp is that of the sources at the start, also if they are edited meanwhile.
 quick_6.1() {
 	local was
 	was=$(stamp)
@@ -139,7 +139,7 @@ quick_amd64() {
 	RIG_EXTRA= RIG_COMMANDS=
 }
 
-# Short: where addresses are IOVAs, with the library over it; and where both sources are built in.
+# On 6.1 the dma-buf source alone, with IOVAs, and the library on it; else a driver with both sources.
 quick_dmabuf() {
 	local kernel=$1 iommu=off setup=580:both
 	if [ "$kernel" = 6.1 ]; then
@@ -151,7 +151,7 @@ quick_dmabuf() {
 		rig.fuzz=2000 rig.seed=$seed ${RIG_ARGS:-}
 }
 
-# Without its tools the rest of the quick tier runs all the same.
+# Missing tools for arm64 do not stop the rest of the quick tier.
 quick_arm64() {
 	local lacks
 	lacks=$(lacking $NEEDS_ARM64)

@@ -41,7 +41,9 @@ static void t_attr(void)
 	CHECK(ioctl(drv, GDRDRV_IOC_GET_ATTR, &bad) == -1 && errno == EINVAL);
 }
 
-/* The state and the descriptor's number of this pin, of those that an administrator sees. */
+/*
+ * Reads the state of a pin from /proc and returns its descriptor's number; 0 if it is not listed.
+ */
 static unsigned long long pins_line(uint64_t va, uint64_t h, char state[32])
 {
 	char want[64], *text = read_text("/proc/driver/gdrdrv/pins"), *line;
@@ -56,7 +58,7 @@ static unsigned long long pins_line(uint64_t va, uint64_t h, char state[32])
 	return id;
 }
 
-/* Two descriptors with the same handle are told apart, and what is revoked says so. */
+/* /proc distinguishes two descriptors with the same handle, and marks revoked pins. */
 static void t_proc_pins(void)
 {
 	int prov = prov_open(), one = drv_open(), two = drv_open();
@@ -148,7 +150,10 @@ static void t_bad_pointer(void)
 		CHECK(ioctl(drv, all_cmds[i], NULL) == -1 && errno == EFAULT);
 		CHECK(ioctl(drv, all_cmds[i], -1L) == -1 && errno == EFAULT);
 	}
-	/* Readable, not writable: the pin succeeds, its handle cannot be told: it must be undone. */
+	/*
+	 * Readable, not writable: the pin succeeds, but the copy out of its handle fails: it must
+	 * be undone.
+	 */
 	ro = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	ro->addr = va;
 	ro->size = GPU_PAGE;
@@ -164,7 +169,7 @@ static void t_bad_pointer(void)
 	CHECK_EQ(read_number("/proc/driver/gdrdrv/nv_get_pages_refcount"), 0);
 }
 
-/* K1: a miss is a miss, beside a live region too. */
+/* Unknown handles are refused, also next to a live region. */
 static void t_bad_handle(void)
 {
 	int drv = drv_open(), other = drv_open(), prov = prov_open();
@@ -195,7 +200,6 @@ static void t_bad_handle(void)
 	CHECK_EQ(get_info(drv, live, &info), -EINVAL);
 }
 
-/* K3 */
 static void t_pin_wrong(void)
 {
 	int drv = drv_open(), prov = prov_open();
@@ -225,7 +229,7 @@ static void t_info(void)
 	struct gdrdrv_ioc_get_info info;
 	struct gdrdrv_ioc_get_info_v2 info2;
 
-	/* Unaligned address and size: 64 KiB units around them. */
+	/* Unaligned address and size are rounded out to 64 KiB units. */
 	h = must_pin(drv, va + GPU_PAGE + 5, GPU_PAGE);
 	memset(&info, 0xff, sizeof(info));
 	CHECK_EQ(get_info(drv, h, &info), 0);
@@ -302,7 +306,7 @@ static void t_data(void)
 	CHECK_EQ(*(uint64_t *)got, 42);
 }
 
-/* The pointer of an unaligned pin stands for the address rounded down to 64 KiB. */
+/* The mapping of an unaligned pin begins at the address rounded down to 64 KiB. */
 static void t_data_unaligned(void)
 {
 	int drv = drv_open(), prov = prov_open();
@@ -317,8 +321,9 @@ static void t_data_unaligned(void)
 }
 
 /*
- * With a token the GPU driver looks at no process, and tokens are small numbers: so none is taken,
- * neither of the caller's own context nor of another user's, and the GPU driver is not even asked.
+ * With a token the GPU driver does not compare processes, and tokens are small numbers. So the
+ * driver refuses every token, of the caller's own context and of other users, without a call of the
+ * GPU driver.
  */
 static void t_tokens(void)
 {
@@ -350,8 +355,8 @@ static void t_tokens(void)
 }
 
 /*
- * The GPU driver allocates by the size that it is asked for, before it looks at the address: what no GPU
- * can have in its BAR1 never reaches it. And memory that is not there is looked for once.
+ * The GPU driver allocates in proportion to the requested size before it checks the address, so a
+ * size that exceeds every BAR1 must not reach it. A request for unallocated memory reaches it once.
  */
 static void t_too_large(void)
 {
@@ -389,7 +394,7 @@ static void t_force_pcie(void)
 	CHECK_EQ(unpin(drv, h), 0);
 }
 
-/* The interface that this set-up is meant to use is the one in use. */
+/* Pins have the kind that the set-up is named after. */
 static void t_mode(void)
 {
 	int drv = drv_open(), prov = prov_open();
@@ -400,7 +405,7 @@ static void t_mode(void)
 		CHECK_EQ(stat_of("pins_persistent") - before, !by_callback());
 }
 
-/* First of all: a pin that fails leaves no callback, and so does not keep the module. */
+/* A pin that fails leaves no callback, so it does not keep the module. Runs first. */
 static void t_failed_pin(void)
 {
 	int drv = drv_open();

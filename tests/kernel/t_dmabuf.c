@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* Pins by dma-buf: what the common tests, which know pin() alone, cannot ask. */
+/* Pins by dma-buf: what the common tests, which only call pin(), do not cover. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <poll.h>
@@ -59,7 +59,7 @@ static void t_args(void)
 	EXPECT(arg.pci_domain = 0xffffffff, ENODEV);
 	EXPECT((arg.pci_bus = 0, arg.pci_device = 0, arg.pci_function = 0), ENODEV); /* a bridge */
 
-	/* The handle cannot be told: the pin must be undone. */
+	/* The copy out of the handle fails: the pin must be undone. */
 	ro = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	*ro = good;
 	mprotect(ro, 4096, PROT_READ);
@@ -69,7 +69,7 @@ static void t_args(void)
 	CHECK_EQ(gpu_info(prov).maps, 1);
 }
 
-/* In a driver without pins by address those calls say so, and change nothing. */
+/* A driver without pins by address refuses those calls, and changes nothing. */
 static void t_no_address(void)
 {
 	int drv = drv_open(), prov = prov_open();
@@ -82,7 +82,7 @@ static void t_no_address(void)
 	CHECK(ioctl(drv, GDRDRV_IOC_PIN_BUFFER_V2, &v2) == -1 && errno == EOPNOTSUPP);
 }
 
-/* The number of runs of the only pin, from what the administrator sees. */
+/* The number of runs of the only pin, from /proc. */
 static unsigned int nr_runs(void)
 {
 	char *text = read_text("/proc/driver/gdrdrv/pins"), *line = strchr(text, '\n') + 1;
@@ -93,7 +93,7 @@ static unsigned int nr_runs(void)
 	return runs;
 }
 
-/* A part that begins and ends inside pages of 64 KiB; bytes both ways. */
+/* Pins a part that begins and ends inside 64 KiB pages; transfers bytes in both directions. */
 static void sub_range(unsigned int flags)
 {
 	int drv = drv_open(), prov = prov_open(), fd;
@@ -132,7 +132,7 @@ static void sub_range(unsigned int flags)
 	close(drv);
 }
 
-/* The exporter cuts a range into pieces; they become one again. */
+/* The exporter cuts a range into pieces; the driver merges them again. */
 static void t_sub_range(void)
 {
 	static const int kib[] = { 0, 4, 16, 1024 };
@@ -204,7 +204,7 @@ static void t_two_imports(void)
 	CHECK_EQ(gpu_info(prov).pages_free, gpu_info(prov).pages_total);
 }
 
-/* While a buffer lives its memory does, and is nobody else's. */
+/* While a buffer exists its memory stays allocated and is not given to others. */
 static void t_memory_stays(void)
 {
 	int drv = drv_open(), prov = prov_open(), fd;
@@ -242,7 +242,7 @@ static void t_map_fails(void)
 	CHECK_EQ(pin_dmabuf(drv, &arg), 0);
 }
 
-/* Whoever holds the descriptor may pin: it is the right, as the memory's owner gave it away. */
+/* Any process with the descriptor may pin: the memory's owner granted access by passing it on. */
 static void t_fd_is_the_right(void)
 {
 	int prov = prov_open(), fd;
@@ -272,7 +272,7 @@ static int move(int prov, int fd)
 	return ioctl(prov, PROVIDER_IOC_MOVE, &arg) ? -errno : 0;
 }
 
-/* The exporter takes the buffer back, which none does today: as with a free callback. */
+/* The exporter withdraws the buffer, which none does today: same effect as a free callback. */
 static void t_move(void)
 {
 	int drv = drv_open(), prov = prov_open(), fd, keep;
@@ -294,7 +294,7 @@ static void t_move(void)
 	CHECK_EQ(cb_flag(drv, arg.handle), 1);
 	CHECK_EQ(poll(&pfd, 1, 0), 1);
 	CHECK_EQ(pfd.revents, POLLPRI);
-	CHECK_EQ(move(prov, fd), 0); /* twice is once */
+	CHECK_EQ(move(prov, fd), 0); /* a second notice has no effect */
 	munmap((void *)(uintptr_t)p, 2 * MiB);
 	CHECK(map(drv, arg.handle, GPU_PAGE) == MAP_FAILED && errno == EINVAL);
 	CHECK_EQ(q[0], 0x21);
@@ -322,8 +322,9 @@ static void *mover(void *unused)
 }
 
 /*
- * Against pin, map, touch, unpin: an entry that outlives the notice would be a stale one. Where pins
- * are slow a notice falls into every one of them, so in every second round it waits for the pin.
+ * Notices race with pin, map, touch and unpin; an entry that outlives the notice is stale. Where
+ * pins are slow a notice falls into each of them, so in every second round the notice waits for the
+ * pin.
  */
 static void t_move_race(void)
 {
@@ -340,7 +341,7 @@ static void t_move_race(void)
 		int ret, sig = 0;
 
 		mover_rests = i % 2;
-		do /* one notice may still be under way */
+		do /* one notice may still be running */
 			ret = pin_dmabuf(drv, &arg);
 		while (ret == -EINVAL && mover_rests);
 		mover_rests = false;
@@ -381,7 +382,10 @@ static int load_provider(void)
 	return ret ? -errno : 0;
 }
 
-/* A buffer holds its exporter; without one the GPU driver comes and goes under ours. */
+/*
+ * A buffer keeps its exporter loaded; without one the GPU driver can be reloaded while gdrdrv
+ * stays.
+ */
 static void t_reload(void)
 {
 	int drv = drv_open(), prov, fd, i;
@@ -407,7 +411,7 @@ static void t_reload(void)
 	}
 }
 
-/* 535 to 570, translating IOMMU, kernel before 6.12: more than one piece in a range cannot be had. */
+/* 535 to 570, translating IOMMU, kernel before 6.12: a range of more than one piece fails. */
 static void t_pieces_535(void)
 {
 	int drv = drv_open(), prov = prov_open(), fd;
@@ -420,7 +424,7 @@ static void t_pieces_535(void)
 	CHECK_EQ(pin_dmabuf(drv, &arg), 0);
 }
 
-/* That the set-up is what it is called: else every test of IOVAs proves nothing. */
+/* The set-up has IOVAs exactly where it should: otherwise no other test covers them. */
 static void t_iovas(void)
 {
 	int drv = drv_open(), prov = prov_open(), fd;
@@ -431,7 +435,7 @@ static void t_iovas(void)
 	CHECK_EQ(gpu_info(prov).iovas - before, rig.iommu && kernel_has_iovas());
 }
 
-/* What a pin and an unpin cost, by each source, in the same machine. */
+/* Times a pin and an unpin by each source, in the same machine. */
 static void t_measure_pin(void)
 {
 	static const size_t sizes[] = { GPU_PAGE, MiB, 16 * MiB };

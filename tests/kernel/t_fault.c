@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* A provider that fails or hands out what it should not, and a kernel without memory. */
+/* A provider that fails or returns wrong tables, and a kernel out of memory. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <sys/syscall.h>
@@ -17,13 +17,13 @@ static void t_get_fails(void)
 		knob("fail_get", errs[i]);
 		CHECK_EQ(pin(drv, va, GPU_PAGE, &h), -errs[i]);
 	}
-	knob("fail_get", 524); /* the kernel's ENOTSUPP is not for programs */
+	knob("fail_get", 524); /* ENOTSUPP is internal to the kernel */
 	CHECK_EQ(pin(drv, va, GPU_PAGE, &h), -EOPNOTSUPP);
 	knob("fail_get", 0);
 	CHECK_EQ(read_number("/proc/driver/gdrdrv/nv_get_pages_refcount"), 0);
 }
 
-/* K12: that one pin falls back, the next one does not. */
+/* Each pin falls back by itself: the next one does not have to. */
 static void t_fallback_per_pin(void)
 {
 	int drv = drv_open(), prov = prov_open();
@@ -35,7 +35,7 @@ static void t_fallback_per_pin(void)
 	CHECK_EQ(gpu_free(prov, va), 0);
 	CHECK_EQ(cb_flag(drv, a), 1);
 	CHECK_EQ(cb_flag(drv, b), 0);
-	/* None when memory is short, or is not there, or two contexts have it. */
+	/* No fallback if memory is short or not allocated, or if two contexts have the address. */
 	va = gpu_alloc(prov, GPU_PAGE);
 	knob("fail_persistent", EIO);
 	CHECK_EQ(pin(drv, va, GPU_PAGE, &a), -EIO);
@@ -43,7 +43,7 @@ static void t_fallback_per_pin(void)
 	CHECK_EQ(pin(drv, va, GPU_PAGE, &a), -ENOMEM);
 	knob("fail_persistent", EINVAL);
 	CHECK_EQ(pin(drv, va, GPU_PAGE, &a), -EINVAL);
-	knob("fail_persistent", 524); /* as it is in this set-up */
+	knob("fail_persistent", 524); /* the value of this set-up */
 }
 
 static void t_table_version(void)
@@ -75,7 +75,7 @@ static void t_table_wrong(void)
 	CHECK_EQ(gpu_info(prov).tables, 0);
 }
 
-/* K8 */
+/* Tables of other page sizes. */
 static void page_size(int kib, unsigned int flags)
 {
 	int drv = drv_open(), prov = prov_open();
@@ -127,7 +127,7 @@ static void t_cacheable(void)
 	p[0] = 1;
 	CHECK_EQ(get_info_v2(drv, h, &info), 0);
 #ifdef __x86_64__
-	/* The MTRRs make a BAR uncached: write-combining is the best there is, and is reported. */
+	/* The MTRRs make a BAR uncached, so the driver uses and reports write-combining. */
 	CHECK_EQ(info.mapping_type, GDRDRV_MAPPING_TYPE_WC);
 	CHECK(pte_is_wc(read_pte(prov, p).pte));
 #else
@@ -137,7 +137,7 @@ static void t_cacheable(void)
 #endif
 }
 
-/* Coherent memory is the host's own, which the kernel has cached: also where no flag says so. */
+/* Coherent memory is part of the host's memory and mapped cached, even without the flag. */
 static void t_coherent(void)
 {
 	int drv = drv_open(), prov = prov_open();
@@ -161,7 +161,7 @@ static void t_coherent(void)
 	CHECK_EQ(req_type(drv, h, GDRDRV_MAPPING_TYPE_WC), -EOPNOTSUPP);
 }
 
-/* A put that fails leaves the pin with the GPU driver: its callback must still find us. */
+/* After a failed put the GPU driver still has the pin: its callback must still work. */
 static void t_put_fails(void)
 {
 	int drv = drv_open(), prov = prov_open();
@@ -182,9 +182,9 @@ static void t_put_fails(void)
 }
 
 /*
- * K2: allocations fail in every call: each in turn, alone (fail-nth), and all from each on (failslab),
- * because what is tried twice never fails by one. A call works all the same, or says ENOMEM and has
- * done nothing.
+ * Allocations fail in every call: each one alone (fail-nth), and all from each one on (failslab),
+ * because a retry hides a single failure. A call succeeds all the same, or returns ENOMEM and has
+ * no effect.
  */
 enum call {
 	PIN,
@@ -193,7 +193,7 @@ enum call {
 	MAP,
 	UNMAP,
 	READ_PINS,
-	MAY_FAIL, /* those before: they allocate */
+	MAY_FAIL, /* the calls before it allocate */
 	UNPIN = MAY_FAIL,
 	CB_FLAG,
 	INFO,
@@ -208,7 +208,7 @@ static const char *const call_names[] = { "pin",  "pin v2",   "open",	"map",	"un
 					  "pins", "unpin",    "flag",	"info", "info v2",
 					  "attr", "req type", "version" };
 
-/* One attempt: what is there before the call, and after it. */
+/* One attempt: the objects before the call and after it. */
 struct attempt {
 	int drv, prov, fd;
 	uint64_t va, h;
@@ -238,7 +238,7 @@ static int read_pins(void)
 	return ret;
 }
 
-/* 0 or -errno. Nothing here may allocate for itself, nor print. */
+/* Returns 0 or -errno. Must not allocate or print anything itself. */
 static int do_call(struct attempt *a, enum call call)
 {
 	struct gdrdrv_ioc_get_attr attr = { .attr = GDRDRV_ATTR_USE_PERSISTENT_MAPPING };
@@ -288,7 +288,7 @@ static int do_call(struct attempt *a, enum call call)
 	}
 }
 
-/* @pins: those of others. */
+/* @pins: the number of other pins. */
 static void after_call(struct attempt *a, enum call call, int ret, int prov, unsigned int pins)
 {
 	if (ret && call < MAY_FAIL)
@@ -310,9 +310,9 @@ static void after_call(struct attempt *a, enum call call, int ret, int prov, uns
 		CHECK_EQ(stat_of("memtypes"), 0);
 }
 
-static int nth_fd, filter_fd; /* of this thread; of this process */
+static int nth_fd, filter_fd; /* the knobs of this thread, of this process */
 
-/* The @n-th allocation fails, alone. Whether there was one. */
+/* Only the @n-th allocation fails. Returns whether the call reached it. */
 static bool fail_one(struct attempt *a, enum call call, unsigned int n, int *ret)
 {
 	char text[16];
@@ -331,7 +331,7 @@ static bool fail_one(struct attempt *a, enum call call, unsigned int n, int *ret
 #define FAILSLAB "/sys/kernel/debug/failslab/"
 #define MANY	 "1000000"
 
-/* All allocations fail after the first @n times 64 bytes. Whether there was one. */
+/* All allocations after the first @n * 64 bytes fail. Returns whether any did. */
 static bool fail_rest(struct attempt *a, enum call call, unsigned int n, int *ret)
 {
 	char text[16];
@@ -352,7 +352,7 @@ static void fail_calls(const char *what,
 	int drv = drv_open();
 	enum call call;
 
-	/* The first pin opens what every other one uses. */
+	/* The first pin opens a descriptor that later ones use. */
 	CHECK_EQ(unpin(drv, must_pin(drv, va, GPU_PAGE)), 0);
 	close(drv);
 	for (call = PIN; call < NR_CALLS; call++) {
@@ -372,8 +372,8 @@ static void fail_calls(const char *what,
 		}
 		printf("# %s: %s: %u attempts, %u errors\n", what, call_names[call], n, errors);
 		/*
-		 * An error for every way of failing, or nearly: some is for the best, as a memory
-		 * type. munmap() asks again for what failed once (6.12).
+		 * At least one failure must be visible; some allocations are optional, such as
+		 * that of a memory type. munmap() retries a failed allocation (6.12).
 		 */
 		if (call < MAY_FAIL && (call != UNMAP || fail != fail_one))
 			CHECK(errors > 0);

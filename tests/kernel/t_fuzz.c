@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* Random ioctl, mmap and memory calls. Passes when the kernel survives and nothing is left over. */
+/* Random ioctl, mmap and memory calls. Passes if the kernel survives and nothing is left pinned. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <poll.h>
@@ -51,7 +51,7 @@ static const unsigned int cmds[] = {
 static struct provider_info gpu;
 static int bufs[4] = { -1, -1, -1, -1 };
 
-/* A buffer of the memory, good or spoilt, in place of another one. */
+/* Replaces one of the buffers by a new one, right or wrong. */
 static void fuzz_export(int prov)
 {
 	unsigned int kind = rnd() % 4 ? PROVIDER_BUF_GOOD : rnd() % PROVIDER_BUF_KINDS;
@@ -62,7 +62,7 @@ static void fuzz_export(int prov)
 	(void)gpu_export(prov, va + rnd() % 4 * GPU_PAGE, (1 + rnd() % 4) * GPU_PAGE, kind, slot);
 }
 
-/* One that could succeed, with up to two fields that should not. */
+/* An argument that can succeed, with up to two fields changed at random. */
 static void fuzz_dmabuf(uint64_t *arg)
 {
 	struct gdrdrv_ioc_pin_dmabuf want =
@@ -183,7 +183,10 @@ static void fuzz_mmap(int drv)
 	munmap(p, len);
 }
 
-/* Persistent pins keep freed memory: where no such piece is left, that of an end of the driver's file. */
+/*
+ * Persistent pins keep freed memory: where no such piece is left, that of an end of the driver's
+ * file.
+ */
 static uint64_t fuzz_alloc(int prov, int *drv)
 {
 	struct provider_alloc arg = { .size = 8 * GPU_PAGE, .flags = rnd() % 2 };
@@ -246,7 +249,7 @@ static void t_fuzz(void)
 	}
 	printf("# fuzz: %u rounds, %lu ioctls (%lu succeeded), %lu maps (%lu succeeded)\n",
 	       rig.fuzz, counts[0], counts[1], counts[2], counts[3]);
-	/* Not all in vain; of a short run's maps, of which one in forty succeeds, that is chance. */
+	/* Some calls must succeed. In a short run no map may: one in forty succeeds. */
 	CHECK(counts[1] > counts[0] / 100);
 	CHECK(counts[3] || rig.fuzz < 5000);
 	CHECK_EQ(gpu_info(prov).errors, 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* What a caller of PIN_DMABUF may not get: buffers and PCI functions that are not what they claim. */
+/* Requests that PIN_DMABUF must refuse: false buffers and false PCI functions. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/dma-heap.h>
@@ -15,7 +15,7 @@ static void nothing_left(int prov)
 	CHECK_EQ(read_number("/proc/driver/gdrdrv/nv_get_pages_refcount"), 0);
 }
 
-/* The bad piece is in the middle; a pin of the good ones in front of it is refused as well. */
+/* The wrong piece is in the middle; a pin of the right ones before it is refused as well. */
 static void refused(unsigned int kind)
 {
 	int drv = drv_open(), prov = prov_open(), fd, ret, part;
@@ -111,7 +111,7 @@ static void write_bdf(const char *driver, const char *file, const struct provide
 	close(fd);
 }
 
-/* The machine's second function, bound to @driver (NULL: to none), passing for what is said. */
+/* Binds the machine's second function to @driver (NULL: to none), with this vendor and class. */
 static void other_becomes(const struct provider_info *info, const char *was, const char *driver,
 			  int vendor, int class)
 {
@@ -133,7 +133,7 @@ static void t_functions(void)
 
 	if (info.other_devfn == info.pci_devfn && info.other_bus == info.pci_bus)
 		SKIP("the machine has one function");
-	/* Instance memory, in truth the second function's BAR: not the frame buffer. */
+	/* Instance memory (here the second function's BAR) is not the frame buffer. */
 	refused(PROVIDER_BUF_OTHER_BAR);
 	other = info;
 	other.pci_bus = info.other_bus;
@@ -143,10 +143,10 @@ static void t_functions(void)
 	arg[0] = dmabuf_arg(&other, good, 0, SIZE);
 	arg[1] = dmabuf_arg(&other, bad, 0, SIZE);
 	for (i = 0; i < 2; i++) {
-		/* Passed through to a virtual machine: it is not the GPU driver's. */
+		/* Passed through to a virtual machine: not bound to the GPU driver. */
 		CHECK_EQ(pin_dmabuf(drv, &arg[i]), -ENODEV);
 		other_becomes(&info, "vfio-pci", NULL, 0, 0);
-		CHECK_EQ(pin_dmabuf(drv, &arg[i]), -ENODEV); /* nobody's */
+		CHECK_EQ(pin_dmabuf(drv, &arg[i]), -ENODEV); /* not bound */
 		knob("other_is_gpu", 1);
 		write_bdf("nvidia", "bind", &info);
 		other_becomes(&info, "nvidia", "nvidia", 0x1af4, 0x302);
@@ -181,7 +181,7 @@ static void t_other_gpu(void)
 	nothing_left(prov);
 }
 
-/* Bus addresses that are not the CPU's: the bytes must still be the right ones. */
+/* Bus addresses that differ from CPU addresses: the mapping must still show the right bytes. */
 static void t_bridge_offset(void)
 {
 	static const int shifts[] = { 16, 64, 4096 }; /* MiB; the BAR has 64 */
@@ -201,7 +201,7 @@ static void t_bridge_offset(void)
 		arg = dmabuf_arg(&info, fd, 0, SIZE);
 		ret = pin_dmabuf(drv, &arg);
 		close(fd);
-		/* Where the two overlap an address of both windows is refused, whatever was meant. */
+		/* An address that lies in both windows is ambiguous and refused. */
 		if (shifts[i] >= 64 || !ret) {
 			CHECK_EQ(ret, 0);
 			p = must_map(drv, arg.handle, SIZE);
@@ -214,7 +214,7 @@ static void t_bridge_offset(void)
 		} else {
 			CHECK_EQ(ret, -EINVAL);
 		}
-		/* Addresses of the CPU (mapping type FORCE_PCIE) are told apart, and refused. */
+		/* CPU addresses (mapping type FORCE_PCIE) are recognized and refused. */
 		refused(PROVIDER_BUF_CPU);
 	}
 	knob("bridge_shift_mib", 0);

@@ -25,7 +25,7 @@ static void t_lengths(void)
 	CHECK(map(drv, h, 1UL << 40) == MAP_FAILED);
 }
 
-/* Write-combining by the entries themselves and by the kernel's list. */
+/* Checks write-combining in the entries and in the kernel's list of memory types. */
 static void t_wc(void)
 {
 	unsigned int flags = rig.arg;
@@ -70,7 +70,7 @@ static void t_wc(void)
 #endif
 }
 
-/* Both calls tell that a mapping did not get write-combining. */
+/* Both calls report a mapping that is not write-combining. */
 static void says_device(int drv, uint64_t h)
 {
 	struct gdrdrv_ioc_get_info info;
@@ -83,7 +83,7 @@ static void says_device(int drv, uint64_t h)
 	CHECK_EQ(info2.mapping_type, GDRDRV_MAPPING_TYPE_DEVICE);
 }
 
-/* Somebody else holds the page uncached: so is the mapping, and GET_INFO says so. */
+/* Another driver holds the page uncached: the mapping is uncached too, and GET_INFO reports it. */
 static void t_uncached_by_other(void)
 {
 	int drv = drv_open(), prov = prov_open();
@@ -103,7 +103,7 @@ static void t_uncached_by_other(void)
 	CHECK(!pte_is_wc(read_pte(prov, p).pte));
 	says_device(drv, h);
 	CHECK_EQ(unpin(drv, h), 0);
-	/* This get lets the other mapping go: write-combining again. */
+	/* This get removes the other mapping: write-combining again. */
 	other = must_pin(drv, va, 2 * GPU_PAGE);
 	CHECK_EQ(unpin(drv, other), 0);
 	h = must_pin(drv, va, 2 * GPU_PAGE);
@@ -116,8 +116,8 @@ static void t_uncached_by_other(void)
 }
 
 /*
- * The kernel reserves no memory type for a run, and for none after it: the pin succeeds, and the
- * mapping is of the type that GET_INFO says, in every run.
+ * The kernel refuses the memory type of run @nth and all later ones: the pin succeeds, and every
+ * run of the mapping has the type that GET_INFO reports.
  */
 static void refused_from(int nth)
 {
@@ -149,7 +149,7 @@ static void refused_from(int nth)
 	CHECK_EQ(munmap((void *)(uintptr_t)p, size), 0);
 	if (rig.gpl)
 		CHECK_EQ(stat_of("memtypes"), 0);
-	/* The next pin of the same memory is none the worse for it. */
+	/* The next pin of the same memory is write-combining. */
 	h = must_pin(drv, va, size);
 	p = must_map(drv, h, size);
 	for (off = 0; off < size; off += GPU_PAGE) {
@@ -190,7 +190,7 @@ static void t_read_only(void)
 	CHECK_EQ(byte, 0x42);
 }
 
-/* K13 */
+/* What may not be done to a mapping. */
 static void t_vma_flags(void)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -220,7 +220,7 @@ static void t_vma_flags(void)
 	CHECK(madvise(p, 2 * GPU_PAGE, MADV_DOFORK) == -1);
 	CHECK(madvise(p, 2 * GPU_PAGE, MADV_DONTNEED) == -1);
 	CHECK(madvise(p, 2 * GPU_PAGE, MADV_DODUMP) == -1);
-	/* Unharmed by all that. */
+	/* None of these calls harmed the mapping. */
 	CHECK_EQ(p[0], 1);
 	CHECK_EQ(p[GPU_PAGE], 2);
 	CHECK_EQ(mprotect(p, 2 * GPU_PAGE, PROT_READ), 0);
@@ -232,7 +232,7 @@ static void t_vma_flags(void)
 	must_map(drv, h, GPU_PAGE);
 }
 
-/* A refused move must leave no reference behind: the region is gone after unpin and unmap. */
+/* A refused move must not leak a reference: unpin and unmap free the region. */
 static void t_mremap_refs(void)
 {
 	int drv = drv_open(), prov = prov_open(), i;
@@ -279,7 +279,7 @@ static void t_req_type(void)
 #endif
 }
 
-/* The mapping outlives its descriptor; the pages stay pinned as long. */
+/* A mapping outlives its descriptor and keeps the pages pinned. */
 static void t_close_first(void)
 {
 	int drv = drv_open(), prov = prov_open();
@@ -297,7 +297,7 @@ static void t_close_first(void)
 	CHECK_EQ(gpu_info(prov).pins, 0); /* the unmap was the last close */
 }
 
-/* Unpin under a mapping: entries go, the address stays taken, access gets SIGBUS. */
+/* Unpin of a mapped region: entries are removed, the VMA stays, accesses raise SIGBUS. */
 static void t_unpin_mapped(void)
 {
 	int drv = drv_open(), prov = prov_open();
@@ -313,7 +313,7 @@ static void t_unpin_mapped(void)
 	CHECK_EQ(munmap((void *)(uintptr_t)p, GPU_PAGE), 0);
 }
 
-/* One fault per 2 MiB, and none for what is there already. */
+/* One fault per 2 MiB, and none for existing entries. */
 static void t_fault_around(void)
 {
 	size_t size = 6 * MiB, off;
@@ -334,7 +334,7 @@ static void t_fault_around(void)
 	}
 }
 
-/* All entries in one call, and then no fault. */
+/* One call makes all entries, and no fault follows. */
 static void t_populate(void)
 {
 	size_t size = 6 * MiB, off, len = size - GPU_PAGE - 1;
@@ -348,13 +348,13 @@ static void t_populate(void)
 	must_map_at(drv, h, len, at);
 	p = at;
 	CHECK_EQ(populate(drv, h), 0);
-	CHECK_EQ(populate(drv, h), 0); /* what is there stays */
+	CHECK_EQ(populate(drv, h), 0); /* existing entries stay */
 	for (off = 0; off < len; off += cpu_page()) {
 		struct provider_pte pte = read_pte(prov, p + off);
 
 		CHECK_EQ(pte.level, 1);
 		CHECK(pte_is_wc(pte.pte));
-		CHECK(pte_is_written(pte.pte)); /* the CPU has nothing to mark at the write */
+		CHECK(pte_is_written(pte.pte)); /* the CPU has no bit to set at the write */
 		p[off] = (uint8_t)(off / 4096);
 	}
 	CHECK_EQ(read_pte(prov, p + size - GPU_PAGE).level, 0); /* the address space behind it */
@@ -363,7 +363,7 @@ static void t_populate(void)
 	for (off = 0; off < len; off += cpu_page())
 		CHECK_EQ(p[off], (uint8_t)(off / 4096));
 	CHECK_EQ(mprotect(p, len, PROT_NONE), 0);
-	CHECK_EQ(populate(drv, h), 0); /* entries that may not be used */
+	CHECK_EQ(populate(drv, h), 0); /* entries without access */
 	CHECK_EQ(try_read(p), SIGSEGV);
 	CHECK_EQ(mprotect(p, len, PROT_READ), 0);
 	CHECK_EQ(try_write(p, 1), SIGSEGV);
@@ -372,7 +372,7 @@ static void t_populate(void)
 	CHECK_EQ(try_read(p), by_callback() ? SIGBUS : 0);
 	CHECK_EQ(munmap(p, len), 0);
 	CHECK_EQ(populate(drv, h), -EINVAL);
-	/* What cannot be written is not so marked, also where the mapping could be at first. */
+	/* Entries are not dirty once the mapping is read-only. */
 	h = must_pin(drv, gpu_alloc(prov, GPU_PAGE), GPU_PAGE);
 	p = map(drv, h, GPU_PAGE);
 	CHECK_EQ(mprotect(p, GPU_PAGE, PROT_READ), 0);
@@ -380,7 +380,7 @@ static void t_populate(void)
 	CHECK(!pte_is_written(read_pte(prov, p).pte));
 }
 
-/* Entries are made by faults only: a mapping that nobody touched has none. */
+/* Only faults make entries: an untouched mapping has none. */
 static void t_no_entries_in_mmap(void)
 {
 	int drv = drv_open(), prov = prov_open();
@@ -394,8 +394,8 @@ static void t_no_entries_in_mmap(void)
 }
 
 /*
- * All entries are small, also where the kernel could make huge ones and address and memory agree: it
- * takes a huge one for a page's (t_walk.c).
+ * All entries are small, even if address and memory are aligned for huge ones: the kernel would
+ * take a huge entry for that of a page (t_walk.c).
  */
 static void t_small(void)
 {

@@ -15,9 +15,9 @@ static void measure(size_t size, bool aligned)
 	uint8_t *at = reserve(size, 2 * MiB);
 	size_t off;
 
-	if (!aligned) /* the windows of 2 MiB then begin elsewhere in the memory */
+	if (!aligned) /* shifts the 2 MiB windows against the memory */
 		at = (uint8_t *)reserve(size + 2 * MiB, 2 * MiB) + GPU_PAGE;
-	/* Once for the emulator, which first has to find a page of the BAR's file for each touch. */
+	/* Warms the emulator, which has to find a page of the BAR's file at the first touch. */
 	must_map_at(drv, h, size, at);
 	for (off = 0; off < size; off += 2 * MiB)
 		(void)*(volatile uint8_t *)(at + off);
@@ -55,7 +55,7 @@ static void measure(size_t size, bool aligned)
 	close(prov);
 }
 
-/* How long the GPU driver's locks are held for a mapping whose every page has been touched. */
+/* Times the free callback of a mapping whose pages have all been touched. */
 static void measure_revoke(size_t size)
 {
 	int drv = drv_open(), prov = prov_open();
@@ -116,8 +116,8 @@ static void t_measure(void)
 }
 
 /*
- * The numbers of handles run out after 2^32 pages; then they start again, around what is still in
- * use. Needs a BAR of 4 GiB: smaller regions would take too long to get there.
+ * Handles wrap after 2^32 pages and skip regions that are still in use. Needs a BAR of 4 GiB:
+ * smaller regions would take too long to wrap.
  */
 static void t_handle_wrap(void)
 {
@@ -140,7 +140,7 @@ static void t_handle_wrap(void)
 	}
 	CHECK(h < last);
 	CHECK(last + 2 * pages > GDRDRV_HANDLE_MAX);
-	CHECK_EQ(h, second + MiB / cpu_page()); /* behind the two that live */
+	CHECK_EQ(h, second + MiB / cpu_page()); /* after the two live regions */
 	CHECK_EQ(cb_flag(drv, first), 0);
 	CHECK_EQ(unpin(drv, first), 0);
 	CHECK_EQ(unpin(drv, second), 0);
@@ -148,8 +148,8 @@ static void t_handle_wrap(void)
 }
 
 /*
- * For the host, which looks into the BAR's file after the machine has gone: each set-up's bytes where
- * nothing after it writes.
+ * Writes bytes that the host checks in the BAR's file after the machine has ended: each set-up has
+ * a place of its own.
  */
 static void t_host_pattern(void)
 {

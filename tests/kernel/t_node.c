@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * The node, as the kernel makes it and as scripts in the field do: NVIDIA's insmod.sh, the init scripts
- * and containers after it. They take the major number from /proc/devices and minor 0.
+ * The node, made by the kernel, and made by existing scripts: NVIDIA's insmod.sh, and init scripts
+ * and containers derived from it. They use the major number in /proc/devices and minor 0.
  */
 #define _GNU_SOURCE
 #include <sys/stat.h>

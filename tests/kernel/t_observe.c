@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* What an administrator sees in the log. (/proc: t_basic.c) */
+/* The kernel's log. (/proc: t_basic.c) */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <sys/klog.h>
@@ -29,7 +29,7 @@ static unsigned int count_of(const char *text, const char *what)
 	return n;
 }
 
-/* An error of the GPU driver's is in the log at once, and not once per try. */
+/* An error of the GPU driver is logged at once, and not once per call. */
 static void t_log_error(void)
 {
 	int drv = drv_open(), prov = prov_open(), i;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* K10 and access: forked children, receivers of the descriptor, whoever closes last; unloading. */
+/* Access from other processes, the last close in another process, loans, unloading. */
 #define _GNU_SOURCE
 #include <linux/capability.h>
 #include <linux/sched.h>
@@ -10,7 +10,7 @@
 
 #include "rig.h"
 
-/* Every call and mmap, with EACCES or nothing. */
+/* Every call and mmap fails with EACCES. */
 static void expect_no_access(int drv, int prov, uint64_t va, uint64_t live)
 {
 	struct gdrdrv_ioc_get_attr attr = { .attr = 1 };
@@ -111,8 +111,8 @@ static void t_received_fd(void)
 }
 
 /*
- * K5: the owner is gone and another process has its number. It is not the owner, neither for a call
- * nor for the last close.
+ * The owner has ended and another process has its number. That process is not the owner, neither
+ * for a call nor for the last close.
  */
 static void t_reused_number(void)
 {
@@ -158,8 +158,8 @@ static void t_reused_number(void)
 }
 
 /*
- * The last close happens in a child. Persistent: released there. Callback: the put would do nothing
- * there, so the region waits for the callback.
+ * A child closes the descriptor last. A persistent pin is released there. The put of a callback pin
+ * would do nothing there, so the region waits for the callback.
  */
 static void t_child_closes_last(void)
 {
@@ -206,13 +206,13 @@ static void t_child_closes_last(void)
 enum loan_end {
 	LOAN_UNPINNED,
 	LOAN_KILLED,
-	LOAN_FREED, /* by the lender, under the borrower's hands */
+	LOAN_FREED, /* by the lender, before the borrower unpins */
 };
 
 /*
- * Pins what another process lent, and goes on as if it had not: its client of the GPU driver ends
- * first, and the put that comes after it finds nothing and returns 0, while the callback is still to
- * come, unless the lender has freed.
+ * Pins memory that another process lent, and ends its own client of the GPU driver before the
+ * unpin. The put then finds nothing and returns 0, and the callback comes later, unless the lender
+ * has freed already.
  */
 static void borrow(int from, int to, uint64_t va, enum loan_end end)
 {
@@ -279,7 +279,7 @@ static void t_lend(void)
 	CHECK_EQ(driver_users(), 0);
 }
 
-/* The number of regions of open descriptors: what the administrator sees has no orphans. */
+/* The number of regions of open descriptors; /proc does not list orphans. */
 static unsigned int nr_listed(void)
 {
 	char *text = read_text("/proc/driver/gdrdrv/pins"), *at;
@@ -294,8 +294,8 @@ static unsigned int nr_listed(void)
 }
 
 /*
- * The descriptor has been closed outside its owner's process, with one pin. Nothing was put by a
- * process that may not; what only the callback can end is an orphan until then.
+ * A descriptor with one pin has been closed outside its owner's process. No put ran in a process
+ * that may not; a callback pin is an orphan until its callback.
  */
 static void closed_elsewhere(int prov, uint64_t va, long orphans)
 {
@@ -310,14 +310,14 @@ static void closed_elsewhere(int prov, uint64_t va, long orphans)
 	CHECK_EQ(gpu_info(prov).pins, 0);
 	CHECK_EQ(gpu_info(prov).tables, 0);
 	CHECK_EQ(gpu_info(prov).foreign_puts, 0);
-	/* That nothing holds the module any more, init looks after. */
+	/* init checks that no reference to the module is left. */
 }
 
-/* The descriptor is dropped inside a socket's queue, by nobody's process; then the owner exits. */
+/* The descriptor lies in a socket's queue; the owner exits, and another process drops the queue. */
 static void t_fd_left_in_socket(void)
 {
 	int drv = drv_open(), prov = prov_open(), sock[2];
-	/* References to the module: the file's, and one of the character device where it has its own. */
+	/* References per open: one of the file, and one of the character device if there is one. */
 	long per_open = driver_users();
 	pid_t pid;
 
@@ -334,19 +334,19 @@ static void t_fd_left_in_socket(void)
 	}
 	close(drv);
 	CHECK_EQ(wait_child(pid), 128 + SIGKILL);
-	/* Its memory went with it: what it pinned by callback is revoked by now. */
+	/* Its memory has been freed, so a callback pin is revoked by now. */
 	CHECK_EQ(gpu_info(prov).pins, by_callback() ? 0 : 1);
 	CHECK_EQ(nr_listed(), 1);
 	CHECK_EQ(driver_users(), per_open);
 	close(sock[0]);
-	close(sock[1]); /* drops the queue: the last close, in this process */
+	close(sock[1]); /* drops the queue: the last close happens in this process */
 	CHECK_EQ(gpu_info(prov).pins, 0);
 	CHECK_EQ(gpu_info(prov).foreign_puts, 0);
 	CHECK_EQ(nr_listed(), 0);
 	CHECK_EQ(driver_users(), 0);
 }
 
-/* The same with the owner alive and its memory too. */
+/* The same while the owner and its memory live. */
 static void t_fd_dropped_from_socket(void)
 {
 	int drv = drv_open(), prov = prov_open(), sock[2], go[2];
@@ -371,11 +371,11 @@ static void t_fd_dropped_from_socket(void)
 	close(sock[0]);
 	close(sock[1]);
 	CHECK_EQ(write(go[1], &byte, 1), 1);
-	CHECK_EQ(wait_child(pid), 0); /* its close of the queue was the last */
+	CHECK_EQ(wait_child(pid), 0); /* the child closed the queue last */
 	closed_elsewhere(prov, va, orphans);
 }
 
-/* A cycle of sockets that only the kernel's own collector can free: closed in a worker. */
+/* A cycle of sockets that only the kernel's garbage collector can free: a worker closes it. */
 static void t_fd_collected(void)
 {
 	int drv = drv_open(), prov = prov_open(), sock[2], other[2], i;
@@ -393,9 +393,9 @@ static void t_fd_collected(void)
 	close(sock[1]);
 	CHECK_EQ(nr_listed(), 1);
 	/*
-	 * Closing any unix socket wakes the collector. It runs in the process that closes (5.10) or
-	 * in a worker of the kernel's, so that is another than the owner. The alarm ends it if
-	 * that closes nothing.
+	 * Closing any unix socket wakes the collector. It runs in the closing process (5.10) or in
+	 * a worker, so a child closes sockets here. The test's time limit ends the loop if the
+	 * collector closes nothing.
 	 */
 	pid = fork();
 	while (!pid && nr_listed()) {
@@ -407,7 +407,7 @@ static void t_fd_collected(void)
 	if (!pid)
 		_exit(0);
 	CHECK_EQ(wait_child(pid), 0);
-	/* It has left the list of descriptors; what it held follows. */
+	/* The descriptor has left the list; its references follow. */
 	for (i = 0; i < 1000; i++) {
 		if (!driver_users() && (!rig.gpl || stat_of("orphans") - orphans == by_callback()))
 			break;
@@ -417,8 +417,8 @@ static void t_fd_collected(void)
 }
 
 /*
- * What has pinned by callback stays until the reboot, whatever is given back: the GPU driver may have
- * a callback left that no put ended. What has not, goes and comes.
+ * After a callback pin the module stays until the reboot, even if everything is released: the GPU
+ * driver may have a callback left that no put ended. Otherwise it can be unloaded and loaded again.
  */
 static void t_unload_after(void)
 {
@@ -449,7 +449,7 @@ static void t_unload_busy(void)
 	CHECK_EQ(munmap((void *)(uintptr_t)p, GPU_PAGE), 0);
 }
 
-/* Root of a container: the file's mode lets it in. */
+/* Becomes like root of a container, whom the file's mode admits. */
 static void lose_sys_admin(void)
 {
 	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
@@ -460,7 +460,7 @@ static void lose_sys_admin(void)
 	CHECK(!syscall(SYS_capset, &head, caps));
 }
 
-/* An unprivileged user can pin what it owns, and nobody else's. */
+/* An unprivileged user can pin its own memory, and no other user's. */
 static void t_other_user(void)
 {
 	int prov = prov_open();
@@ -484,7 +484,7 @@ static void t_other_user(void)
 	CHECK(!read_text("/proc/driver/gdrdrv/pins") && errno == EPERM);
 }
 
-/* A user who is not root has all of BAR1, in one pin. */
+/* An unprivileged user can pin all of BAR1 at once. */
 static void t_whole_bar(void)
 {
 	int prov = prov_open(), drv;
@@ -512,7 +512,7 @@ const struct test tests_owner[] = {
 	{ "unload-after", t_unload_after, ANY_MODE, 0, 0 },
 	{ "other-user", t_other_user, ANY_MODE, 0, 0 },
 	{ "whole-bar", t_whole_bar, ANY_MODE, 0, 0 },
-	/* Last: the others want no put in a process that may not. */
+	/* Last: the other tests require that no put runs in a process that may not. */
 	{ "lent-unpinned", t_lend, BY_P2P, 0, LOAN_UNPINNED },
 	{ "lent-killed", t_lend, BY_P2P, 0, LOAN_KILLED },
 	{ "lent-freed", t_lend, BY_P2P, 0, LOAN_FREED },

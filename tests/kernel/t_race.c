@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* The free that comes in the map window; two threads at random. */
+/* A free that meets a window by chance; random calls of two threads. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>
@@ -27,8 +27,8 @@ static void *free_when_mapped(void *arg)
 }
 
 /*
- * The callback starts at the moment the first entry appears. Whatever is inserted after it must be
- * zapped: an entry that is left maps memory that somebody else may have by now.
+ * The callback starts when the first entry appears. It must remove all later entries as well: an
+ * entry that is left maps memory that may belong to another process by now.
  */
 static void t_window(void)
 {
@@ -69,7 +69,7 @@ static void t_window(void)
 	CHECK(late < rig.rounds / 4 + 1);
 }
 
-/* A free against an unpin of the same region, both starting together. */
+/* A free races with an unpin of the same region; both start at the same time. */
 static pthread_barrier_t start;
 
 static void *free_now(void *arg)
@@ -109,17 +109,18 @@ static void t_free_against_unpin(void)
 }
 
 /*
- * Random: slots of memory, each in any state; two threads, one descriptor. Every page of 64 KiB begins
- * with the number of the buffer that it belongs to, so that a mapping which shows another number shows
- * memory that it was not made of.
+ * Random: slots of memory, each in any state; two threads, one descriptor. Every 64 KiB page begins
+ * with the number of its buffer, so a mapping that shows another number maps the wrong memory.
  */
 #define NR_SLOTS 8
 
 struct slot {
-	uint64_t va, h; /* a buffer; a pin, maybe of a buffer that has gone */
+	uint64_t va, h; /* a buffer; a pin, possibly of a freed buffer */
 	size_t size, pinned_size, len; /* len: of the mapping */
 	uint32_t number, pinned_number; /* of a buffer */
-	/* For readers without the lock: odd while there is a mapping, another one after each change. */
+	/*
+	 * For readers without the lock: changes with each change of the mapping, odd while mapped.
+	 */
 	unsigned int seq;
 	volatile uint8_t *p;
 };
@@ -129,12 +130,12 @@ static pthread_mutex_t slot_lock[NR_SLOTS];
 static int rnd_drv, rnd_prov;
 static uint32_t rnd_number;
 
-/* What was done and found as it should be. */
+/* Counts of operations, and of results that were right. */
 static struct {
 	unsigned long ops, numbers, bytes, sigbus, read;
 } rnd;
 
-/* Enough of each; a slow machine takes its time. The last bound makes it fail in its own words. */
+/* A slow machine gets this many seconds more to reach the minimum of each count. */
 #define RANDOM_AT_MOST_S 60
 
 static long long rnd_start;
@@ -174,7 +175,7 @@ static void slot_alloc(struct slot *s, unsigned int *x)
 	size_t off;
 
 	if (ioctl(rnd_prov, PROVIDER_IOC_ALLOC, &arg)) {
-		CHECK_EQ(errno, ENOMEM); /* what is pinned persistently is still in use */
+		CHECK_EQ(errno, ENOMEM); /* persistent pins still use the memory */
 		return;
 	}
 	s->va = arg.va;
@@ -205,7 +206,7 @@ static void slot_unmap(struct slot *s)
 	s->p = NULL;
 }
 
-/* With the lock held nothing but this thread decides what an access must come to. */
+/* With the lock held only this thread decides the result of an access. */
 static void slot_access(struct slot *s, unsigned int *x)
 {
 	bool lives = s->va && s->number == s->pinned_number;
@@ -305,8 +306,8 @@ static void *random_thread(void *arg)
 }
 
 /*
- * Reads through mappings that the others tear down, without any lock. What it read while the mapping
- * stayed is the number of its buffer, also right before it is revoked.
+ * Reads through mappings that other threads tear down, without any lock. A read while the mapping
+ * stayed must return the number of its buffer, also right before a revocation.
  */
 static void *reader_thread(void *arg)
 {

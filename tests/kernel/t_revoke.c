@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* Freed memory: what each mode does, poll, and every order of free, unmap, unpin, close, exit. */
+/* Free of pinned memory in each mode, poll, and every order of free, unmap, unpin, close, exit. */
 #define _GNU_SOURCE
 #include <poll.h>
 #include <signal.h>
@@ -51,7 +51,7 @@ static void t_free_mapped(void)
 	CHECK_EQ(cb_flag(drv, h), -EINVAL);
 }
 
-/* One region's revocation leaves the others alone. */
+/* The revocation of one region does not affect others. */
 static void t_free_one_of_three(void)
 {
 	int drv = drv_open(), prov = prov_open(), i;
@@ -73,14 +73,14 @@ static void t_free_one_of_three(void)
 	CHECK_EQ(p[2][3 * GPU_PAGE], 3);
 	CHECK_EQ(cb_flag(drv, h[0]), 0);
 	CHECK_EQ(cb_flag(drv, h[2]), 0);
-	/* By hand: at exit the provider's descriptor goes first, and its callbacks leave no put. */
+	/* Explicitly: at exit the provider's descriptor closes first, and no put would run. */
 	for (i = 0; i < 3; i++)
 		CHECK_EQ(unpin(drv, h[i]), 0);
 }
 
 /*
- * The range of a revoked region is somebody else's at once: its memory type is not reserved any more,
- * also while the program keeps the dead pin.
+ * The range of a revoked region is somebody else's at once: its memory type is not reserved any
+ * more, also while the program keeps the dead pin.
  */
 static void t_free_memtype(void)
 {
@@ -107,7 +107,7 @@ static void t_free_memtype(void)
 	CHECK_EQ(unpin(drv, h), 0);
 }
 
-/* Two pins of one allocation: both are revoked, both unpinned. */
+/* Two pins of one allocation: both are revoked, and both can be unpinned. */
 static void t_free_pinned_twice(void)
 {
 	int drv = drv_open(), prov = prov_open();
@@ -123,7 +123,7 @@ static void t_free_pinned_twice(void)
 	CHECK_EQ(unpin(drv, b), 0);
 }
 
-/* poll() wakes a sleeper. */
+/* A revocation wakes poll(). */
 static void t_poll_wakes(void)
 {
 	int drv = drv_open(), prov = prov_open();
@@ -137,7 +137,7 @@ static void t_poll_wakes(void)
 		usleep(100000);
 		_exit(gpu_free(prov, va) ? 1 : 0);
 	}
-	CHECK_EQ(poll(&pfd, 1, -1), 1); /* the alarm ends it otherwise */
+	CHECK_EQ(poll(&pfd, 1, -1), 1); /* the time limit ends it otherwise */
 	CHECK_EQ(pfd.revents, POLLPRI);
 	CHECK_EQ(wait_child(child), 0);
 }
@@ -156,7 +156,7 @@ static void t_gpu_process_first(void)
 	CHECK_EQ(gpu_info(other).pages_free, gpu_info(other).pages_total);
 }
 
-/* K11: all orders of four steps, each in its own process, which ends in one of three ways. */
+/* All orders of four steps, each in a process of its own, with three kinds of end. */
 enum step { FREE, UNMAP, UNPIN, CLOSE, NR_STEPS };
 
 static void do_step(enum step step, int drv, int prov, uint64_t va, uint64_t h, void *p)
@@ -176,7 +176,7 @@ static void do_step(enum step step, int drv, int prov, uint64_t va, uint64_t h, 
 	}
 }
 
-/* While the mapping is there, what an access to it comes to. */
+/* Checks the result of an access while the region is mapped. */
 static void check_mapped(const bool *done, const volatile uint8_t *p, int prov)
 {
 	bool gone = done[UNPIN] || (done[FREE] && by_callback());
@@ -199,7 +199,7 @@ static void run_order(const int *order, int steps, int end)
 	p[0] = 1;
 	for (i = 0; i < steps; i++) {
 		do_step((enum step)order[i], drv, prov, va, h, (void *)(uintptr_t)p);
-		/* After the close there is nothing to unpin by. */
+		/* An unpin after the close has no effect. */
 		done[order[i]] = order[i] != UNPIN || !done[CLOSE];
 		check_mapped(done, p, prov);
 	}
@@ -247,7 +247,7 @@ static void t_all_orders(void)
 	CHECK_EQ(runs, 24 * 5 * 3);
 }
 
-/* The free comes while the region is being unpinned. (Before its get is back: t_window.c) */
+/* A free during an unpin. (Before the get returns: t_window.c) */
 static void t_slow_callback_against_unpin(void)
 {
 	int drv = drv_open(), prov = prov_open(), i;
@@ -262,7 +262,7 @@ static void t_slow_callback_against_unpin(void)
 		pid = fork();
 		if (!pid)
 			_exit(gpu_free(prov, va) ? 1 : 0);
-		usleep(10000); /* the provider holds its lock now: the put below waits for it */
+		usleep(10000); /* now the provider holds its lock, and the put below waits for it */
 		CHECK_EQ(unpin(drv, h), 0);
 		CHECK_EQ(wait_child(pid), 0);
 		munmap((void *)(uintptr_t)p, GPU_PAGE);

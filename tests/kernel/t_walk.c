@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: MIT
 /*
- * Every way by which a user makes the kernel walk or change the page tables of a mapping without the
- * driver. One table: a row is a way, tried on a fresh mapping (no entry yet) and on a touched one.
+ * System calls that make the kernel walk or change the page tables of a mapping without the driver.
+ * Each row of the table runs on a fresh mapping (no entry yet) and on a touched one.
  *
- * BAR memory has no struct page: a walk that takes an entry for a page's reads what is not there,
- * and the machine goes down; what wants to hold pages must get EFAULT. And a way that leaves in the
- * tables what is no entry must not make the next access one that never ends: in the kernel's own
- * copies no signal would end it.
+ * BAR memory has no struct page: a walk that takes an entry for that of a page crashes the kernel,
+ * and a call that wants to hold pages must fail with EFAULT. A call that leaves a marker in the
+ * tables must not make the next access fault for ever: in a copy to user space no signal would end
+ * it.
  *
- * After each way the mapping is used in every way that makes an entry: read, write, read(2) into it,
- * getdents(2) into it (a directory's lock is held meanwhile), POPULATE, unpin. Each must end, and
- * the mapping show the same bytes by small entries. A way of MAY_FAULT may cost the access:
- * SIGBUS, SIGSEGV, EFAULT.
+ * After each row the mapping is used in all ways that make entries: read, write, read(2) into it,
+ * getdents(2) into it (which holds the directory's lock), POPULATE, unpin. Each use must end, and
+ * the mapping must show the same bytes through small entries. In rows with MAY_FAULT an access may
+ * fail: SIGBUS, SIGSEGV, EFAULT.
  *
- * The mapping is as large and as aligned as a program's can be: a driver that makes huge entries
- * would have made some.
+ * The mapping is large and aligned enough for huge entries, if the driver made any.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -32,13 +31,13 @@
 
 #include "rig.h"
 
-#define WINDOW (2 * MiB) /* filled by one fault: each use has one of its own */
+#define WINDOW (2 * MiB) /* filled by one fault; each use has its own */
 #define USES   6
 #define SIZE   (USES * WINDOW)
 #define STEP   (4 * GPU_PAGE)
 #define DIR_AT "/tmp/walk"
 
-/* What the test learns of the process that it watches. */
+/* Shared with the process that runs a row. */
 static struct watched {
 	unsigned int steps;
 	char doing[64];
@@ -99,7 +98,7 @@ static void same_at(size_t off, const char *after)
 	}
 }
 
-/* A fresh mapping stays fresh while a way goes on. */
+/* Checks the bytes after a step of a row; a fresh mapping stays untouched. */
 static void same(const char *after)
 {
 	size_t off;
@@ -109,13 +108,13 @@ static void same(const char *after)
 		same_at(off, after);
 }
 
-/* As a call in the table: 0 or -errno. */
+/* Converts the result of a system call: 0 or -errno. */
 static int result(long ret)
 {
 	return ret < 0 ? -errno : 0;
 }
 
-/* What wants to hold pages gets none. A kernel without the call is told of. */
+/* Checks that a call that wants to hold pages fails. Prints that the kernel lacks a call. */
 static void no_pages(const char *what, long ret)
 {
 	int err = result(ret);
@@ -184,7 +183,7 @@ static void way_move_pages(void)
 #define SYS_process_madvise 440
 #endif
 
-/* All numbers that there are, and those between. */
+/* All advice numbers, used and unused. */
 static void way_madvise(void)
 {
 	int advice;
@@ -236,7 +235,7 @@ static void way_merge(void)
 	same("a round of merging");
 }
 
-/* The administrator's: they go over all that is mapped. */
+/* The administrator's knobs that visit all mappings. */
 static void way_reclaim(void)
 {
 	static const char *const files[] = { "drop_caches", "compact_memory" };
@@ -285,7 +284,7 @@ static void way_pkey(void)
 	CHECK_EQ(pkey_mprotect(map_at, SIZE, PROT_READ | PROT_WRITE, key), 0);
 	doing("access without the key");
 	CHECK_EQ(try_read(map_at), SIGSEGV);
-	/* The jump out of the handler has left the rights of a handler. */
+	/* The jump out of the signal handler left the key's rights of a handler in force. */
 	CHECK_EQ(pkey_mprotect(map_at, SIZE, PROT_READ | PROT_WRITE, 0), 0);
 	same("a protection key");
 }
@@ -307,7 +306,7 @@ static void way_mremap(void)
 	same("remap_file_pages");
 }
 
-/* Parts replaced: by nothing, and by a file of memory. */
+/* Parts are replaced: by nothing, and by a memfd. */
 static void way_replace(void)
 {
 	int fd = (int)syscall(SYS_memfd_create, "walk", 0);
@@ -343,7 +342,7 @@ static void way_sync(void)
 	msync(map_at, SIZE, MS_SYNC);
 	msync(map_at, SIZE, MS_ASYNC | MS_INVALIDATE);
 	same("msync");
-	/* As restore tools do it. */
+	/* As checkpoint tools do. */
 	CHECK(prctl(PR_SET_VMA, PR_SET_VMA_ANON_NAME, map_at, SIZE, "walk") == -1);
 	same("a name");
 }
@@ -360,7 +359,7 @@ static void way_fork(void)
 	same("fork");
 }
 
-/* The reaper of memory goes over the mapping of a process that dies. */
+/* process_mrelease() visits the mapping of a dying process. */
 static void way_reap(void)
 {
 	uint8_t *ours = map_at;
@@ -412,7 +411,7 @@ static void way_proc(void)
 		 (unsigned long)map_at + SIZE);
 	if (readlink(path, (char *)entries, sizeof(entries)) < 0)
 		printf("# no map_files: %d\n", errno);
-	/* Somebody else's memory by the debugger's way. */
+	/* Access as a debugger. */
 	fd = open("/proc/self/mem", O_RDWR);
 	CHECK(fd >= 0);
 	CHECK(pread(fd, entries, 4096, (off_t)(uintptr_t)map_at) == -1 && errno == EIO);
@@ -443,7 +442,7 @@ struct pm_scan {
 
 #define PAGEMAP_SCAN_ALL _IOWR('f', 16, struct pm_scan)
 
-/* PAGEMAP_SCAN in every form, also those that protect: with a userfaultfd that allows it, or none. */
+/* PAGEMAP_SCAN with all flags, also those that write-protect; with and without a userfaultfd. */
 static void scan(void)
 {
 	uint64_t regions[64][3];
@@ -473,7 +472,7 @@ static void direct_io(void)
 		printf("# O_DIRECT: not on this kernel's tmpfs\n");
 		return;
 	}
-	/* A file of memory copies, and so may read: but it must not hold pages. */
+	/* tmpfs copies, so a read may succeed; holding pages must not. */
 	CHECK_EQ(pwrite(fd, buf, 4096, 0), 4096);
 	if (touched && pwrite(fd, map_at, 4096, 4096) < 0)
 		CHECK(errno == EFAULT || errno == EINVAL);
@@ -541,8 +540,8 @@ static int uffd_open(uint64_t features)
 }
 
 /*
- * With asynchronous write protection (6.7) kernels let anybody register a range of any kind, until
- * one of 2026 refuses those without pages. Returns the descriptor.
+ * With asynchronous write protection (6.7) kernels let any user register any range, until a fix of
+ * 2026 that refuses ranges without pages. Returns the descriptor.
  */
 static int uffd_register(void)
 {
@@ -567,8 +566,8 @@ static void uffd_protect(int fd, size_t off, size_t len, uint64_t mode)
 }
 
 /*
- * Write protection in steps, one letter each: p(rotect), s(ome: every other page, so that a fault's window has
- * some of each kind), l(ift), u(nregister), c(lose), S(can).
+ * Write protection in steps, one letter each: p(rotect), s(ome: every other page, so that a fault's
+ * window has some of each kind), l(ift), u(nregister), c(lose), S(can).
  */
 static void uffd_steps(const char *step)
 {
@@ -600,7 +599,7 @@ static void uffd_steps(const char *step)
 	}
 }
 
-/* The other modes of registration, and all that puts something where no entry is. */
+/* The other modes of registration, and the calls that fill empty entries. */
 static void way_uffd_fill(void)
 {
 	static const unsigned int modes[] = { UFFDIO_REGISTER_MODE_MISSING, UFFDIO_REGISTER_MODE_WP,
@@ -655,10 +654,10 @@ static void way_core(void)
 	same("a core file of another");
 }
 
-#define AS_ROOT	  1 /* all others: as a user without privileges */
+#define AS_ROOT	  1 /* other rows run as an unprivileged user */
 #define MAY_FAULT 2
 
-/* docs/driver-design.md has these rows, with what the kernel does. */
+/* docs/driver-design.md has these rows with the kernel's behaviour. */
 /* clang-format off */
 #define WAYS(way)							\
 	way("nothing", way_nothing, 0, NULL)				\
@@ -702,7 +701,7 @@ static const struct way {
 	const char *uffd; /* steps, in place of @go */
 } ways[] = { WAYS(WAY_ROW) };
 
-/* The kernel's own copy into the mapping: all of it, or EFAULT. */
+/* A copy of the kernel into the mapping must be complete, or fail with EFAULT. */
 static void kernel_reads(size_t off, bool gone)
 {
 	int fd = (int)syscall(SYS_memfd_create, "bytes", 0);
@@ -728,7 +727,7 @@ static void kernel_lists(size_t off)
 		CHECK_EQ(try_write(map_at + off, byte_at(off)), 0);
 }
 
-/* Each use in a window of its own: what the first touch of a window does is seen six times. */
+/* Each use has a window of its own, so each meets the first touch of a window. */
 static void use(void)
 {
 	size_t off;
@@ -781,8 +780,8 @@ static void try_way(const struct way *way)
 }
 
 /*
- * Waits for a process that may be one that no signal ends: while it makes progress, and for a time
- * that is against what hangs. Returns its exit code.
+ * Waits for a process that may ignore SIGKILL: while it makes progress, and then up to a limit.
+ * Returns its exit code.
  */
 static int watch(pid_t pid)
 {

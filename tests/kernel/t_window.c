@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 /*
- * Frees inside the driver's windows, every one met: the thread under test is stopped in the window,
- * the memory is freed, the thread goes on (provider/window.c). Afterwards no entry may be left: it
- * would map memory that somebody else may have by now.
+ * Frees inside the driver's windows, in every round: the thread under test stops in the window, the
+ * memory is freed, the thread goes on (rig/provider/window.c). Afterwards no entry may be left: it
+ * would map memory that may belong to another process by now.
  *
- * The tests of t_race.c meet such windows by chance, without a kprobe in the way.
+ * The tests of t_race.c meet such windows by chance, without a kprobe.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -14,8 +14,8 @@
 
 static int drv, prov;
 
-/* What the rounds of one test came to. */
-static unsigned int stale, others; /* others: frees that went another way than they should */
+/* Counts over the rounds of one test: stale mappings, and frees with the wrong outcome. */
+static unsigned int stale, others;
 
 static void open_window(unsigned int place)
 {
@@ -51,14 +51,14 @@ static void *free_thread(void *arg)
 	return NULL;
 }
 
-/* From here on the calling thread is stopped at the window, the @passes-th next time. */
+/* Arms the calling thread: it stops at the window after passing it @passes times. */
 static void freer_start(struct freer *f, unsigned int passes)
 {
 	CHECK(!pthread_create(&f->thread, NULL, free_thread, f));
 	window_arm(prov, passes);
 }
 
-/* A thread that never comes by, or a free that neither ends nor waits, costs half a minute: once. */
+/* If no thread stops, or the free neither ends nor waits, the test fails after one timeout. */
 static void freer_join(struct freer *f, unsigned int want)
 {
 	CHECK(!pthread_join(f->thread, NULL));
@@ -67,7 +67,7 @@ static void freer_join(struct freer *f, unsigned int want)
 	others += f->outcome != want;
 }
 
-/* After the free, whatever came before it: no entry, no access, the flag. */
+/* After the free: the flag is set, and there is no entry and no access. */
 static void count_stale(uint64_t h, const uint8_t *at, size_t size)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE), off;
@@ -97,8 +97,8 @@ static void verdict(const char *what, unsigned int want)
 }
 
 /*
- * Between two entries of a fault, or (rig.arg) of the call that makes all entries: the callback must wait until
- * they are made, and then take all of them away.
+ * A free between two entries of a fault, or (rig.arg) of POPULATE: the callback must wait until the
+ * entries are made, and then remove all of them.
  */
 static void t_insert(void)
 {
@@ -117,7 +117,7 @@ static void t_insert(void)
 
 		must_map_at(drv, h, size, at);
 		freer_start(&f, (i * 7919 + rig.seed) % places);
-		/* Before the free or after it. */
+		/* The call or the access may come before the free or after it. */
 		if (populated) {
 			ret = populate(drv, h);
 			CHECK(ret == 0 || ret == -EINVAL);
@@ -134,8 +134,8 @@ static void t_insert(void)
 }
 
 /*
- * Between ->mmap and the moment from which the VMA can be found: the callback finds no mapping, so
- * there must be none, and none may come.
+ * A free after ->mmap and before a zap can find the VMA: the callback finds no mapping, so there
+ * must be no entry, and none may follow.
  */
 static void t_mmap(void)
 {
@@ -160,9 +160,9 @@ static void t_mmap(void)
 }
 
 /*
- * The pages are taken back while they are being pinned: there is no such pin, and nothing is left. Either before
- * the get that handed them out has returned; or when the driver has read their table and the region cannot be
- * found yet, before the memory type of one of four runs is reserved.
+ * A free during a pin: the pin fails and leaves nothing behind. Either before the get returns; or
+ * after the driver has read the table and before the region is published, when the memory type of
+ * one of four runs is reserved.
  */
 static void t_pin(void)
 {
@@ -195,7 +195,7 @@ static void t_pin(void)
 	CHECK_EQ(gpu_info(prov).callbacks - callbacks, persistent ? 0 : rig.rounds);
 }
 
-/* An unpin has decided to give the pages back, and before it does they are taken: a late put. */
+/* A free after an unpin has checked mr->revoked and before its put: a late put. */
 static void t_put(void)
 {
 	size_t size = 2 * GPU_PAGE;
@@ -245,8 +245,8 @@ static void *unpin_thread(void *arg)
 }
 
 /*
- * As before, and in the window another pin is made, which gets what the GPU driver knows the first
- * one by. The late put must not take it: the free of its memory must find it.
+ * The same with another pin made in the window, which gets the key of the first one. The late put
+ * must not release it: the free of its memory must call back.
  */
 static void t_put_reused(void)
 {
@@ -264,7 +264,7 @@ static void t_put_reused(void)
 		CHECK(!pthread_create(&unpinner, NULL, unpin_thread, &h));
 		window_free_held(prov, va);
 		CHECK(!pthread_create(&p.thread, NULL, pin_thread, &p));
-		/* Until it is there, or waits for the one that stands in the window. */
+		/* Until the pin is made, or waits for the stopped thread. */
 		while (!__atomic_load_n(&p.tid, __ATOMIC_ACQUIRE) || !thread_sleeps(p.tid))
 			;
 		CHECK_EQ(window_go(prov), PROVIDER_FREED_INSIDE);
