@@ -34,7 +34,7 @@ static gdri_pages_slot *node_of(uintptr_t v)
 	return v && !(v & 1) ? (gdri_pages_slot *)v : NULL;
 }
 
-/* The node behind a slot; where there is none, one whose slots all are what this one was. */
+/* The node behind a slot. A new node has in all its slots what this slot had. */
 static gdri_pages_slot *make_node(gdri_pages_slot *slot)
 {
 	uintptr_t is = load(slot);
@@ -51,25 +51,30 @@ static gdri_pages_slot *make_node(gdri_pages_slot *slot)
 	return node;
 }
 
-/* Writes v for [first, last) into the slots of a node that begins at page `base`. */
-static int fill(gdri_pages_slot *slots, unsigned int shift, uint64_t base, uint64_t first,
-		uint64_t last, uintptr_t v)
+/*
+ * Sets the slots for [first, last) in a node that begins at page `base` to v; with `only`, just those that
+ * have it, which never need a further node.
+ */
+static int set(gdri_pages_slot *slots, unsigned int shift, uint64_t base, uint64_t first,
+	       uint64_t last, uintptr_t v, uintptr_t only)
 {
 	uint64_t span = (uint64_t)1 << shift;
 
 	for (uint64_t i = (first - base) >> shift; first < last; i++) {
 		uint64_t at = base + (i << shift);
 		uint64_t stop = at + span < last ? at + span : last;
+		uintptr_t is = load(&slots[i]);
 
-		if (!node_of(load(&slots[i])) && first == at && stop == at + span) {
-			store(&slots[i], v);
-		} else {
+		if (node_of(is) || (!only && stop - first < span)) {
 			gdri_pages_slot *node = make_node(&slots[i]);
-			int rc = node ? fill(node, shift - GDRI_PAGES_NODE_BITS, at, first, stop, v)
+			int rc = node ? set(node, shift - GDRI_PAGES_NODE_BITS, at, first, stop, v,
+					    only)
 				      : gdri_fail(ENOMEM, "no memory for a table of pages");
 
 			if (rc)
 				return rc;
+		} else if (!only || is == only) {
+			store(&slots[i], v);
 		}
 		first = stop;
 	}
@@ -81,32 +86,14 @@ int gdri_pages_enter(struct gdri_pages *pages, uint64_t start, uint64_t end, voi
 	if (end > GDRI_PAGES_LIMIT)
 		return gdri_fail(EINVAL, "0x%llx is beyond any device address",
 				 (unsigned long long)end);
-	return fill(pages->root, GDRI_PAGES_ROOT_SHIFT, 0, start >> GPU_PAGE_SHIFT,
-		    end >> GPU_PAGE_SHIFT, (uintptr_t)item + 1);
-}
-
-static void erase(gdri_pages_slot *slots, unsigned int shift, uint64_t base, uint64_t first,
-		  uint64_t last, uintptr_t v)
-{
-	uint64_t span = (uint64_t)1 << shift;
-
-	for (uint64_t i = (first - base) >> shift; first < last; i++) {
-		uint64_t at = base + (i << shift);
-		uint64_t stop = at + span < last ? at + span : last;
-		uintptr_t is = load(&slots[i]);
-
-		if (is == v)
-			store(&slots[i], 0);
-		else if (node_of(is))
-			erase(node_of(is), shift - GDRI_PAGES_NODE_BITS, at, first, stop, v);
-		first = stop;
-	}
+	return set(pages->root, GDRI_PAGES_ROOT_SHIFT, 0, start >> GPU_PAGE_SHIFT,
+		   end >> GPU_PAGE_SHIFT, (uintptr_t)item + 1, 0);
 }
 
 void gdri_pages_erase(struct gdri_pages *pages, uint64_t start, uint64_t end, const void *item)
 {
-	erase(pages->root, GDRI_PAGES_ROOT_SHIFT, 0, start >> GPU_PAGE_SHIFT, end >> GPU_PAGE_SHIFT,
-	      (uintptr_t)item + 1);
+	(void)set(pages->root, GDRI_PAGES_ROOT_SHIFT, 0, start >> GPU_PAGE_SHIFT,
+		  end >> GPU_PAGE_SHIFT, 0, (uintptr_t)item + 1);
 }
 
 static void *next(const gdri_pages_slot *slots, uint64_t count, unsigned int shift, uint64_t base,

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A table from GPU pages (64 KiB) to items: a radix tree in which an item that fills a whole node
- * takes one slot, as a huge page does. A page has one item, that which was entered last. Looking up takes
- * no lock and at most four loads, however many items there are; nodes are never given back, so a reader
- * never meets freed memory: 4 KiB for each 32 MiB of addresses that were ever in use.
- * Changes are made under the caller's lock. It knows nothing of what the items are.
+ * A table from GPU pages (64 KiB) to items: a radix tree in which an item that fills a whole node takes one
+ * slot, as a huge page does. A page has the item that was entered last. A lookup takes no lock and at most
+ * four loads. Nodes are never given back, so a reader never meets freed memory: 4 KiB for each 32 MiB of
+ * addresses that were ever in use. The caller's lock guards changes.
  */
 #ifndef GDRI_PAGES_H
 #define GDRI_PAGES_H
@@ -39,13 +38,10 @@ int gdri_pages_init(struct gdri_pages *pages);
  */
 int gdri_pages_enter(struct gdri_pages *pages, uint64_t start, uint64_t end, void *item);
 
-/* Erases it from those of its pages that it still has. All pages that it was entered for: never fails. */
+/* Erases it where it still is. [start, end) is all that it was entered for, so this never fails. */
 void gdri_pages_erase(struct gdri_pages *pages, uint64_t start, uint64_t end, const void *item);
 
-/*
- * The first item at or behind *start that begins before `end`, or NULL: in the pages from *start, which is
- * moved there, to *stop, and maybe further ones. No lock.
- */
+/* The first item at or behind *start and before `end`, or NULL. It has the pages [*start, *stop). No lock. */
 void *gdri_pages_next(const struct gdri_pages *pages, uint64_t *start, uint64_t end,
 		      uint64_t *stop);
 

@@ -187,7 +187,6 @@ static void one_question(void)
 	touch(cache, standin_alloc(4 * CHUNK));
 	ck_assert_uint_eq(calls("cuPointerGetAttributes") - asked, 2);
 	ck_assert_uint_eq(calls("cuMemGetAddressRange_v2") - ranges, 2);
-	OK(gdr_close(g));
 }
 
 static int sync_memops(CUdeviceptr d)
@@ -244,7 +243,6 @@ static void options_are_the_caches(void)
 	OK(barcopy_get_stats(g, &s));
 	ck_assert_uint_eq(s.engine_copies, 1);
 	OK(barcopy_cache_put(cache, &r));
-	OK(gdr_close(g));
 }
 
 /* What is pinned around a range may be more than the limit: then it is the range alone. */
@@ -501,7 +499,6 @@ static void environment_is_read_by_the_open(void)
 	OK(barcopy_mem_alloc(g, 0, 4096, 0, &mem));
 	ck_assert(!is_cached(cache_of(g, BARCOPY_CACHE_CHECK_TAG, 0), d));
 	OK(barcopy_get_stats(NULL, &s));
-	OK(gdr_close(g));
 	ck_assert_uint_eq(atomic_load(&environment_reads), before);
 }
 
