@@ -1,24 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The descriptor that stands for the dma-buf of an address range. A dma-buf is mapped from its own
- * offset 0, but the memory behind it may start anywhere in a memfd and go on in another one; no
- * ordinary descriptor can express that. So:
+ * The dma-buf of an address range. It is mapped from its own offset 0, but its memory may start anywhere in a memfd
+ * and go on in another one, which no ordinary descriptor expresses. So:
  *
- * - A range that is the beginning of one memfd gets that memfd: any mmap, also in another process
- *   that was handed the descriptor, works.
- * - Any other range gets the read end of a pipe. mmap of a pipe fails (ENODEV); mmap_hook.c makes
- *   the mmap of the loaded objects know it and map the pieces one behind the other. The pipe's
- *   other end, kept here, tells when the last descriptor is closed, and its inode number, which
- *   cannot be used again meanwhile, identifies it.
- * - A range that may not be mapped gets a pipe without the hook: mmap fails. The real driver's
- *   errno is 524, which no ordinary descriptor gives.
+ * - A range that is the beginning of one memfd gets an open of that memfd, which any process can mmap.
+ * - Any other range gets the read end of a pipe. mmap of a pipe fails (ENODEV); mmap_hook.c makes the loaded
+ *   objects' mmap map the pieces one behind the other. The write end, kept here, shows when the last descriptor is
+ *   closed, and the inode number, which is not used again meanwhile, identifies the pipe.
+ * - A range that may not be mapped gets a pipe without the hook. (The real driver's errno is 524; here it is ENODEV.)
  *
- * It knows nothing of CUDA addresses.
+ * As the real one (nv-dmabuf.c), it holds the memory until the last descriptor and the last mapping are gone, in
+ * whatever process: both keep an open file description, whose lock object.c finds. Maps take BAR1 in 64 KiB pages;
+ * what this process has mapped of dma-bufs is found in its list of mappings.
  */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -59,6 +58,7 @@ void sim_dmabuf_sweep(void)
 {
 	struct dmabuf **link = &dmabufs;
 
+	sim_obj_sweep();
 	while (*link) {
 		struct dmabuf *buf = *link;
 
@@ -94,8 +94,10 @@ CUresult sim_dmabuf_create(const struct sim_piece *pieces, unsigned int n, bool 
 	int ends[2];
 
 	sim_dmabuf_sweep();
+	if (mappable)
+		sim_hook_mmap();
 	if (mappable && n == 1 && pieces[0].offset == 0) {
-		*fd = fcntl(pieces[0].obj->fd, F_DUPFD_CLOEXEC, 0);
+		*fd = sim_obj_export(pieces[0].obj, open);
 		return *fd < 0 ? CUDA_ERROR_OPERATING_SYSTEM : CUDA_SUCCESS;
 	}
 	if (pipe2(ends, O_CLOEXEC))
@@ -111,57 +113,8 @@ CUresult sim_dmabuf_create(const struct sim_piece *pieces, unsigned int n, bool 
 	buf->ino = st.st_ino;
 	buf->mappable = mappable;
 	dmabufs = buf;
-	if (mappable)
-		sim_hook_mmap();
 	*fd = ends[0];
 	return CUDA_SUCCESS;
-}
-
-/* Over a reserved range: each piece at its place. */
-static bool map_pieces(const struct dmabuf *buf, char *at, size_t len, int prot, size_t off)
-{
-	for (unsigned int i = 0; i < buf->n_pieces && len; i++) {
-		const struct sim_piece *piece = &buf->pieces[i];
-		size_t n;
-
-		if (off >= piece->size) {
-			off -= piece->size;
-			continue;
-		}
-		n = piece->size - off < len ? piece->size - off : len;
-		if (mmap(at, n, prot, MAP_SHARED | MAP_FIXED, piece->obj->fd,
-			 (off_t)(piece->offset + off)) == MAP_FAILED)
-			return false;
-		at += n;
-		len -= n;
-		off = 0;
-	}
-	return true;
-}
-
-static void *map_dmabuf(const struct dmabuf *buf, void *addr, size_t len, int prot, int flags,
-			int64_t off)
-{
-	void *at;
-
-	len = (len + SIM_PAGE - 1) & ~(SIM_PAGE - 1);
-	if ((flags & MAP_TYPE) == MAP_PRIVATE || len == 0 || off < 0 || off % (int64_t)SIM_PAGE ||
-	    (size_t)off > buf->size || len > buf->size - (size_t)off) {
-		errno = EINVAL;
-		return MAP_FAILED;
-	}
-	at = mmap(addr, len, PROT_NONE,
-		  MAP_PRIVATE | MAP_ANONYMOUS | (flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)), -1, 0);
-	if (at == MAP_FAILED)
-		return MAP_FAILED;
-	if (!map_pieces(buf, at, len, prot, (size_t)off)) {
-		int err = errno;
-
-		munmap(at, len);
-		errno = err;
-		return MAP_FAILED;
-	}
-	return at;
 }
 
 static struct dmabuf *dmabuf_of(const struct stat *st)
@@ -216,21 +169,130 @@ int sim_dmabuf_pieces(int fd, size_t off, size_t size, struct sim_piece *out, un
 	return cut_pieces(&whole, 1, off, size, out, room);
 }
 
+/* ---- maps ---------------------------------------------------------------------------------------- */
+
+#define BAR1_PAGE ((uint64_t)65536)
+
+/* Of maps since the last count, which no unmap is known to have taken back. */
+static uint64_t bar1_at_most[SIM_MAX_GPUS];
+
+static uint64_t bar1_pages(uint64_t from, uint64_t to)
+{
+	return ((to + BAR1_PAGE - 1) & ~(BAR1_PAGE - 1)) - (from & ~(BAR1_PAGE - 1));
+}
+
+/* Every map of an exported object but the stand-in's own. */
+static uint64_t bar1_count(int dev)
+{
+	int fd = sim_open_anyway("/proc/self/maps", O_RDONLY);
+	FILE *maps = fd < 0 ? NULL : fdopen(fd, "r");
+	unsigned long from, to, off, ino;
+	uint64_t used = 0;
+	char line[256];
+
+	if (!maps)
+		abort();
+	while (fgets(line, sizeof(line), maps)) {
+		const struct sim_obj *obj;
+
+		if (!strstr(line, "/memfd:gdrsim-vmm:") ||
+		    sscanf(line, "%lx-%lx %*s %lx %*s %lu", &from, &to, &off, &ino) != 4)
+			continue;
+		obj = sim_obj_exported(ino);
+		if (obj && obj->dev == dev && from != (uintptr_t)obj->cpu)
+			used += bar1_pages(off, off + (to - from));
+	}
+	fclose(maps);
+	bar1_at_most[dev] = used;
+	return used;
+}
+
+unsigned long long gdrsim_dmabuf_bar1(int device)
+{
+	uint64_t used = 0;
+
+	pthread_mutex_lock(&sim.lock);
+	if (sim_device_ok(device))
+		used = bar1_count(device);
+	pthread_mutex_unlock(&sim.lock);
+	return used;
+}
+
+static bool take_bar1(const struct sim_piece *pieces, int n)
+{
+	int dev = pieces[0].obj->dev;
+	uint64_t need = 0;
+
+	for (int i = 0; i < n; i++)
+		need += bar1_pages(pieces[i].offset, pieces[i].offset + pieces[i].size);
+	if (need + bar1_at_most[dev] > sim.gpu[dev].bar1_bytes &&
+	    need + bar1_count(dev) > sim.gpu[dev].bar1_bytes)
+		return false;
+	bar1_at_most[dev] += need;
+	return true;
+}
+
+/* Over a reserved range: each piece at its place, by a description of its own. */
+static bool map_pieces(const struct sim_piece *pieces, int n, char *at, int prot)
+{
+	for (int i = 0; i < n; i++) {
+		int fd = sim_obj_export(pieces[i].obj, sim_open_anyway);
+		void *map = fd < 0 ? MAP_FAILED
+				   : mmap(at, pieces[i].size, prot, MAP_SHARED | MAP_FIXED, fd,
+					  (off_t)pieces[i].offset);
+
+		if (fd >= 0)
+			close(fd);
+		if (map == MAP_FAILED)
+			return false;
+		at += pieces[i].size;
+	}
+	return true;
+}
+
+static void *map_dmabuf(void *addr, size_t len, int prot, int flags, int fd, int64_t off)
+{
+	static struct sim_piece pieces[SIM_MAX_PIECES]; /* under the lock */
+	void *at;
+	int n;
+
+	len = (len + SIM_PAGE - 1) & ~(SIM_PAGE - 1);
+	errno = EINVAL;
+	if ((flags & MAP_TYPE) == MAP_PRIVATE || !len || off < 0 || off % (int64_t)SIM_PAGE)
+		return MAP_FAILED;
+	n = sim_dmabuf_pieces(fd, (size_t)off, len, pieces, SIM_MAX_PIECES);
+	if (n <= 0)
+		return MAP_FAILED;
+	errno = ENOMEM;
+	if (!take_bar1(pieces, n))
+		return MAP_FAILED;
+	at = mmap(addr, len, PROT_NONE,
+		  MAP_PRIVATE | MAP_ANONYMOUS | (flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)), -1, 0);
+	if (at != MAP_FAILED && !map_pieces(pieces, n, at, prot)) {
+		int err = errno;
+
+		munmap(at, len);
+		errno = err;
+		return MAP_FAILED;
+	}
+	return at;
+}
+
 bool sim_dmabuf_map(void *addr, size_t len, int prot, int flags, int fd, int64_t off, void **out)
 {
-	struct dmabuf *buf;
+	const struct dmabuf *buf;
 	struct stat st;
+	bool ours;
 
-	if (fd < 0 || fstat(fd, &st) || !S_ISFIFO(st.st_mode))
+	if (fd < 0 || fstat(fd, &st) || !(S_ISFIFO(st.st_mode) || sim_is_memfd(fd)))
 		return false;
 	pthread_mutex_lock(&sim.lock);
 	buf = dmabuf_of(&st);
-	if (buf && !buf->mappable)
-		buf = NULL;
+	ours = buf ? buf->mappable : sim_obj_by_fd(fd) != NULL;
 	sim_rm_own(true);
-	if (buf)
-		*out = map_dmabuf(buf, addr, len, prot, flags, off);
+	if (ours)
+		*out = map_dmabuf(addr, len, prot, flags, fd, off);
 	sim_rm_own(false);
 	pthread_mutex_unlock(&sim.lock);
-	return buf != NULL;
+	return ours;
 }

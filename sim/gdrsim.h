@@ -76,6 +76,8 @@ void gdrsim_unpin(unsigned long id);
  */
 int gdrsim_pin_dmabuf(int fd, size_t offset, size_t size, struct gdrsim_piece *pieces,
 		      unsigned int room, unsigned long *id);
+/* libcuda only: bytes of a GPU's BAR1 that maps of dma-bufs take in this process. */
+unsigned long long gdrsim_dmabuf_bar1(int device);
 /* libcuda only: the GPU at a PCI address (function 0), or -1. */
 int gdrsim_device_at(unsigned int domain, unsigned int bus, unsigned int device);
 

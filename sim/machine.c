@@ -4,12 +4,15 @@
  * memory. It knows nothing of CUDA or NVML.
  */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "machine.h"
@@ -41,6 +44,21 @@ void sim_gpu(int ordinal, struct sim_gpu *gpu)
 	gpu->bar1_bytes = (uint64_t)sim_env("GDRSIM_BAR1_MIB", 16384) << 20;
 }
 
+int sim_open_anyway(const char *path, int flags, ...)
+{
+	int fd = (int)syscall(SYS_openat, AT_FDCWD, path, flags | O_CLOEXEC, 0);
+	struct rlimit usual, more;
+
+	if (fd >= 0 || errno != EMFILE || getrlimit(RLIMIT_NOFILE, &usual))
+		return fd;
+	more = usual;
+	more.rlim_cur = more.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &more);
+	fd = (int)syscall(SYS_openat, AT_FDCWD, path, flags | O_CLOEXEC, 0);
+	setrlimit(RLIMIT_NOFILE, &usual);
+	return fd;
+}
+
 int sim_memfd_create(const struct sim_memfd *info)
 {
 	char name[64];
@@ -70,29 +88,39 @@ int sim_memfd_handout(int memfd)
 	return reopen(memfd, O_PATH);
 }
 
-int sim_memfd_open(int fd, struct sim_memfd *info)
+/* What the memfd's name says of it. */
+static bool read_name(int fd, struct sim_memfd *info)
 {
 	char path[64], name[128];
-	struct stat st;
 	ssize_t len;
-	int opened;
 
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	len = readlink(path, name, sizeof(name) - 1);
 	if (len < 0)
-		return -1;
+		return false;
 	name[len] = '\0';
-	if (sscanf(name, "/memfd:gdrsim-vmm:%d:%u", &info->device, &info->handle_types) != 2)
-		return -1;
-	if (info->handle_types == 0)
+	return sscanf(name, "/memfd:gdrsim-vmm:%d:%u", &info->device, &info->handle_types) == 2;
+}
+
+bool sim_is_memfd(int fd)
+{
+	struct sim_memfd info;
+
+	return read_name(fd, &info);
+}
+
+int sim_memfd_open(int fd, struct sim_memfd *info)
+{
+	struct stat st;
+	int opened;
+
+	if (!read_name(fd, info) || !info->handle_types)
 		return -1;
 	opened = reopen(fd, O_RDWR);
-	if (opened < 0)
-		return -1;
-	if (fstat(opened, &st)) {
+	if (opened >= 0 && fstat(opened, &st)) {
 		close(opened);
 		return -1;
 	}
-	info->size = (size_t)st.st_size;
+	info->size = opened >= 0 ? (size_t)st.st_size : 0;
 	return opened;
 }

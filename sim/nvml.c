@@ -77,16 +77,28 @@ nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *id, nvmlDevice_t *devi
 	return NVML_ERROR_NOT_FOUND;
 }
 
-/* What the stand-in nvidia.ko has mapped, where it is preloaded. */
-static unsigned long long bar1_used(int ordinal)
+static unsigned long long ask(void *library, const char *name, int ordinal)
 {
-	void *symbol = dlsym(RTLD_DEFAULT, "gdrsim_rm_bar1_used");
+	void *symbol = dlsym(library, name);
 	unsigned long long (*used)(int);
 
 	if (!symbol)
 		return 0;
 	memcpy(&used, &symbol, sizeof(symbol));
 	return used(ordinal);
+}
+
+/* Maps of the stand-in nvidia.ko, if it is preloaded, and of libcuda's dma-bufs. */
+static unsigned long long bar1_used(int ordinal)
+{
+	void *cuda = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+	unsigned long long used = ask(RTLD_DEFAULT, "gdrsim_rm_bar1_used", ordinal);
+
+	if (cuda) {
+		used += ask(cuda, "gdrsim_dmabuf_bar1", ordinal);
+		dlclose(cuda);
+	}
+	return used;
 }
 
 nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *info)

@@ -4,6 +4,9 @@
  * for the stand-in's own use, counted against the GPU's size. It knows nothing of addresses.
  */
 #define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -18,16 +21,21 @@ static CUmemGenericAllocationHandle next_handle = 0x1000;
 static CUresult object_of(int fd, int dev, size_t size, struct sim_obj **out)
 {
 	struct sim_obj *obj = calloc(1, sizeof(*obj));
+	struct stat st;
 	void *cpu;
 
-	if (!obj)
+	if (!obj || fstat(fd, &st)) {
+		free(obj);
 		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
 	cpu = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (cpu == MAP_FAILED) {
 		free(obj);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	obj->fd = fd;
+	obj->inode = st.st_ino;
+	obj->dev_no = st.st_dev;
 	obj->size = size;
 	obj->cpu = cpu;
 	obj->dev = dev;
@@ -102,10 +110,53 @@ void sim_obj_put(struct sim_obj *obj)
 		sim_obj_destroy(obj);
 }
 
+/*
+ * A dma-buf's description of the memfd has a lock, which lives as long as descriptors and maps of it, in whatever
+ * process.
+ */
+static struct flock export_lock(short type)
+{
+	return (struct flock){ .l_type = type, .l_whence = SEEK_SET, .l_len = 1 };
+}
+
+int sim_obj_export(const struct sim_obj *obj, int (*opener)(const char *path, int flags, ...))
+{
+	struct flock lock = export_lock(F_RDLCK);
+	char path[64];
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", obj->fd);
+	fd = opener(path, O_RDWR | O_CLOEXEC);
+	if (fd >= 0 && fcntl(fd, F_OFD_SETLK, &lock))
+		abort();
+	return fd;
+}
+
+static bool is_exported(const struct sim_obj *obj)
+{
+	struct flock lock = export_lock(F_WRLCK);
+
+	return !fcntl(obj->fd, F_OFD_GETLK, &lock) && lock.l_type != F_UNLCK;
+}
+
+const struct sim_obj *sim_obj_exported(unsigned long inode)
+{
+	const struct sim_obj *obj = objects;
+
+	while (obj && obj->inode != inode)
+		obj = obj->next;
+	return obj && is_exported(obj) ? obj : NULL;
+}
+
+/* A dma-buf keeps the memory beyond its last reference, until a sweep. */
 void sim_obj_destroy(struct sim_obj *obj)
 {
 	struct sim_obj **link = &objects;
 
+	obj->rm_id = 0;
+	obj->orphan = is_exported(obj);
+	if (obj->orphan)
+		return;
 	while (*link != obj)
 		link = &(*link)->next;
 	*link = obj->next;
@@ -119,18 +170,26 @@ void sim_obj_destroy(struct sim_obj *obj)
 	free(obj);
 }
 
+void sim_obj_sweep(void)
+{
+	for (struct sim_obj *obj = objects, *next; obj; obj = next) {
+		next = obj->next;
+		if (obj->orphan && !obj->refs)
+			sim_obj_destroy(obj);
+	}
+}
+
 struct sim_obj *sim_obj_by_fd(int fd)
 {
-	struct stat st, own;
-	struct sim_obj *obj;
+	struct sim_obj *obj = objects;
+	struct stat st;
 
 	if (fstat(fd, &st))
 		return NULL;
-	for (obj = objects; obj; obj = obj->next)
-		if (obj->refs && !fstat(obj->fd, &own) && own.st_dev == st.st_dev &&
-		    own.st_ino == st.st_ino)
-			return obj;
-	return NULL;
+	while (obj &&
+	       (obj->inode != st.st_ino || obj->dev_no != st.st_dev || !(obj->refs || obj->orphan)))
+		obj = obj->next;
+	return obj;
 }
 
 struct sim_obj *sim_obj_by_handle(CUmemGenericAllocationHandle handle)

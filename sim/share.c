@@ -8,8 +8,6 @@
 
 #include "sim.h"
 
-#define MAX_PIECES 4096
-
 CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle,
 				      CUmemAllocationHandleType type, unsigned long long flags)
 {
@@ -89,7 +87,7 @@ static CUresult range_pieces(sim_addr ptr, size_t size, struct sim_piece *pieces
 		struct sim_alloc *chunk = sim_find(at);
 		size_t offset, len;
 
-		if (!chunk || chunk->kind != SIM_VMM || *n == MAX_PIECES ||
+		if (!chunk || chunk->kind != SIM_VMM || *n == SIM_MAX_PIECES ||
 		    memcmp(&chunk->obj->prop, &alloc->obj->prop, sizeof(chunk->obj->prop)) != 0)
 			return CUDA_ERROR_INVALID_VALUE;
 		offset = (size_t)(at - chunk->base);
@@ -121,7 +119,7 @@ static size_t object_size(const struct sim_alloc *alloc)
 
 static CUresult export_range(sim_addr ptr, size_t size, bool pcie, int *fd)
 {
-	static struct sim_piece pieces[MAX_PIECES]; /* under the lock */
+	static struct sim_piece pieces[SIM_MAX_PIECES]; /* under the lock */
 	const struct sim_alloc *alloc = sim_find_in(ptr, size);
 	int exported = -1;
 	unsigned int n;

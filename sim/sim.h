@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #pragma GCC visibility push(default)
 #include "abi/cuda.h"
@@ -95,6 +96,9 @@ bool sim_va_inside(sim_addr addr); /* in use or not */
 struct sim_obj {
 	struct sim_obj *next;
 	int fd;
+	ino_t inode;
+	dev_t dev_no;
+	bool orphan; /* a dma-buf alone holds it */
 	size_t size;
 	char *cpu;
 	int dev;
@@ -115,6 +119,10 @@ void sim_obj_get(struct sim_obj *obj);
 void sim_obj_put(
 	struct sim_obj *obj); /* the last one leaves it to whom the resource manager knows */
 void sim_obj_destroy(struct sim_obj *obj);
+void sim_obj_sweep(void); /* destroys those whose last dma-buf has gone */
+/* A descriptor of the memory that keeps it, and so do maps of it; or -1 with errno. */
+int sim_obj_export(const struct sim_obj *obj, int (*opener)(const char *path, int flags, ...));
+const struct sim_obj *sim_obj_exported(unsigned long inode); /* NULL: no such export */
 struct sim_obj *sim_obj_by_fd(int fd); /* any descriptor of its memfd */
 struct sim_obj *sim_obj_by_handle(CUmemGenericAllocationHandle handle);
 
@@ -210,6 +218,8 @@ void *sim_reach(sim_addr addr, size_t size);
 void sim_pins_freed(sim_addr addr, size_t size);
 
 /* dmabuf.c: descriptors that stand for a piece or several of GPU memory */
+#define SIM_MAX_PIECES 4096
+
 struct sim_piece {
 	struct sim_obj *obj;
 	size_t offset;

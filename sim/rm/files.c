@@ -34,22 +34,6 @@ bool rm_is_driver(void)
 	return driver_depth > 0;
 }
 
-/* As the kernel, which needs no descriptor of the process's for its own work. */
-int rm_open_anyway(const char *path, int flags)
-{
-	int fd = (int)syscall(SYS_openat, AT_FDCWD, path, flags | O_CLOEXEC, 0);
-	struct rlimit usual, more;
-
-	if (fd >= 0 || errno != EMFILE || getrlimit(RLIMIT_NOFILE, &usual))
-		return fd;
-	more = usual;
-	more.rlim_cur = more.rlim_max;
-	setrlimit(RLIMIT_NOFILE, &more);
-	fd = (int)syscall(SYS_openat, AT_FDCWD, path, flags | O_CLOEXEC, 0);
-	setrlimit(RLIMIT_NOFILE, &usual);
-	return fd;
-}
-
 int rm_file_of(int fd)
 {
 	int err = errno, file = 0;
@@ -157,7 +141,7 @@ void gdrsim_rm_sweep(void)
 
 bool rm_gpu_is_open(int gpu)
 {
-	int fd = rm_open_anyway("/proc/self/fd", O_RDONLY | O_DIRECTORY);
+	int fd = sim_open_anyway("/proc/self/fd", O_RDONLY | O_DIRECTORY);
 	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
 	const struct dirent *e;
 	bool found = false;

@@ -152,7 +152,7 @@ int rm_memory_open(int memory, int flags)
 	for (int other = 0; other < 2 && fd < 0; other++) {
 		snprintf(path, sizeof(path), "/proc/%d/fd/%d", other ? (int)m->pid : (int)getpid(),
 			 m->fd);
-		fd = rm_open_anyway(path, flags);
+		fd = sim_open_anyway(path, flags);
 		if (fd >= 0 && (libc_calls()->fstat(fd, &st) || st.st_ino != m->ino)) {
 			libc_calls()->close(fd);
 			fd = -1;

@@ -143,7 +143,6 @@ int rm_card_info(void *arg, size_t size); /* errno */
 
 /* files.c */
 int rm_file_of(int fd); /* index, or 0: not one of ours. No lock. */
-int rm_open_anyway(const char *path, int flags); /* where no descriptor is left, too */
 int rm_file_new(enum rm_kind kind, int gpu, int flags, int *fd); /* errno */
 bool rm_gpu_is_open(int gpu); /* by the calling process */
 void rm_file_check(int file); /* dies with its last descriptor */

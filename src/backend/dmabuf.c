@@ -41,25 +41,22 @@ static int dmabuf_attribute(void *state, gdr_attr_t attr)
 	       attr == GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE || attr == GDR_ATTR_USING_DMA_BUF_MMAP;
 }
 
-/*
- * Maps the buffer and verifies that it covers the range, of which a part may be other memory (L16).
- */
+/* Maps the buffer and verifies that all of the range is there, not only a part of it (L16). */
 static int map_checked(int fd, size_t length, void **map)
 {
-	int rc = gdri_pages_map(fd, 0, NULL, length, PROT_READ | PROT_WRITE, map);
-	off_t size;
+	off_t size = lseek(fd, 0, SEEK_END);
 
-	if (rc > 0)
-		return gdri_fail(ENOTSUP, "this driver refuses mmap of its dma-buf (%s)",
-				 rc == KERNEL_ENOTSUPP ? "ENOTSUPP" : strerror(rc));
-	if (rc)
-		return rc;
-	size = lseek(fd, 0, SEEK_END);
-	if ((size >= 0 && (uint64_t)size < length) || !gdri_pages_readable(*map, length)) {
+	if (size < 0 || (uint64_t)size >= length) {
+		int rc = gdri_pages_map(fd, 0, NULL, length, PROT_READ | PROT_WRITE, map);
+
+		if (rc > 0)
+			return gdri_fail(ENOTSUP, "this driver refuses mmap of its dma-buf (%s)",
+					 rc == KERNEL_ENOTSUPP ? "ENOTSUPP" : strerror(rc));
+		if (rc || gdri_pages_readable(*map, length))
+			return rc;
 		munmap(*map, length);
-		return gdri_fail(ENOTSUP, "the dma-buf does not cover the whole range");
 	}
-	return 0;
+	return gdri_fail(ENOTSUP, "the dma-buf does not cover the whole range");
 }
 
 static int get_dmabuf(const struct gdri_pin_request *request, int *fd)

@@ -5,6 +5,7 @@
  * (bytes that arrive, arguments that are refused, streams, kernels, NVML) is not repeated here.
  */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 #include <unistd.h>
 
 #include "abi/cuda.h"
+#include "abi/nvml.h"
 #include "common/maps.h"
 #include "common/unit.h"
 #include "gdrsim.h"
@@ -272,6 +274,61 @@ static void dmabufs(void)
 	close(fd);
 }
 
+static unsigned long long bar1_used(void)
+{
+	nvmlBAR1Memory_t bar1;
+	nvmlDevice_t device;
+	char id[32];
+
+	CU(nvmlInit_v2());
+	CU(cuDeviceGetPCIBusId(id, sizeof(id), 0));
+	CU(nvmlDeviceGetHandleByPciBusId_v2(id, &device));
+	CU(nvmlDeviceGetBAR1MemoryInfo(device, &bar1));
+	return bar1.bar1Used;
+}
+
+/*
+ * A descriptor holds the dma-buf's memory, and so does a mapping, which also holds BAR1. The buffers begin with
+ * their memory's object, and inside it.
+ */
+static void mapped_dmabufs(void)
+{
+	static const size_t starts[] = { 0, MIB };
+	CUdeviceptr ptr;
+	char *map;
+	int fd;
+
+	context_of(0);
+	for (size_t i = 0; i < COUNT(starts); i++) {
+		ptr = allocated(4 * MIB);
+		CU(dmabuf(&fd, ptr + starts[i], 2 * MIB, 0));
+		CU(cuMemsetD8_v2(ptr, 0x5a, 4 * MIB));
+		CU(cuMemFree_v2(ptr));
+		ck_assert_uint_eq(gdrsim_device_bytes(0), 4 * MIB);
+		ck_assert_uint_eq(bar1_used(), 0);
+		map = mmap(NULL, 2 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+		ck_assert_ptr_ne(map, MAP_FAILED);
+		close(fd);
+		ck_assert_uint_eq(gdrsim_device_bytes(0), 4 * MIB);
+		ck_assert_int_eq(map[2 * MIB - 1], 0x5a);
+		/* What else is mapped must fit beside it. */
+		ptr = allocated(8 * MIB);
+		CU(dmabuf(&fd, ptr + starts[i], 7 * MIB, 0));
+		ck_assert_ptr_eq(mmap(NULL, 7 * MIB, PROT_READ, MAP_SHARED, fd, 0), MAP_FAILED);
+		ck_assert_int_eq(errno, ENOMEM);
+		ck_assert_uint_eq(bar1_used(), 2 * MIB);
+		ck_assert_int_eq(munmap(map, 2 * MIB), 0);
+		ck_assert_uint_eq(gdrsim_device_bytes(0), 8 * MIB);
+		map = mmap(NULL, 7 * MIB, PROT_READ, MAP_SHARED, fd, 0);
+		ck_assert_ptr_ne(map, MAP_FAILED);
+		CU(cuMemFree_v2(ptr));
+		close(fd);
+		ck_assert_int_eq(munmap(map, 7 * MIB), 0);
+		ck_assert_uint_eq(gdrsim_device_bytes(0), 0);
+		ck_assert_uint_eq(bar1_used(), 0);
+	}
+}
+
 /* ---- virtual memory management --------------------------------------------------------------------------- */
 
 static CUmemGenericAllocationHandle created(size_t size, int handle_types)
@@ -417,6 +474,7 @@ static const struct unit_test tests[] = {
 	{ "host memory", host_memory, "" },
 	{ "managed memory, pools", managed_and_pool, "" },
 	{ "dma-bufs", dmabufs, "GDRSIM_DEVICES=2" },
+	{ "mapped dma-bufs", mapped_dmabufs, "GDRSIM_DMABUF_MMAP=1 GDRSIM_BAR1_MIB=8" },
 	{ "VMM: map", map, "" },
 	{ "VMM: chunks", chunks, "" },
 	{ "what is asynchronous", delayed, "GDRSIM_ASYNC_DELAY_US=200000" },
