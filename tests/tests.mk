@@ -67,7 +67,7 @@ SIM_TEST := $(O)/tests/test_sim
 SIM_RM_TEST := $(O)/tests/test_sim_rm
 
 $(SIM_TEST): $(addprefix $(O)/tests/,sim/test_sim.o common/unit.o common/again.o) \
-		$(SIM_OUT)/libcuda.so.1
+		$(SIM_OUT)/libcuda.so.1 $(SIM_OUT)/libnvidia-ml.so.1
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(CHECK_LIBS) -Wl,-rpath,'$$ORIGIN/../sim'
 $(SIM_RM_TEST): $(patsubst %.c,$(O)/%.o,$(wildcard tests/sim/test_sim_rm*.c)) \
