@@ -54,6 +54,11 @@ class Tensor:
     def data_ptr(self):
         return self.data.buffer_info()[0]
 
+    def numpy(self):
+        if self.is_conj() or not self.is_cpu or not numpy or self.dtype == "torch.bfloat16":
+            raise TypeError("not as a numpy array")
+        return numpy.asarray(self.data)[::1 if self.is_contiguous() else -1]
+
 
 torch = types.SimpleNamespace(strided="strided", Tensor=Tensor)
 
@@ -151,6 +156,9 @@ class Copies(Case):
             self.assertEqual(m.read(24), 2 * data.tobytes())
             m.write_bytes(Tensor(array.array("i", [7]), "int32"))
             self.assertEqual(m.get32(0), 7)
+            halves = self.gdr.alloc(4, "bfloat16")  # a type that numpy lacks
+            halves.write(Tensor(array.array("H", [1, 2, 3]), "bfloat16"))
+            self.assertEqual(halves.read(6), array.array("H", [1, 2, 3]).tobytes())
             m.write(Tensor(data, "float32"), 256 - 12)
             for offset in (-4, 256 - 8, 257):
                 self.assertRaisesRegex(ValueError, "not within the 256", m.write, Tensor(data, "float32"), offset)
