@@ -60,17 +60,19 @@ install-devel:
 			exit 1; done
 	chmod 644 $(DESTDIR)$(pkgconfigdir)/libgdrapi.pc $(DESTDIR)$(cmakedir)/*.cmake
 
-# Pages, and the names under which a page is found too (man/links: NAME PAGE).
+# NAME.SECTION=PAGE: the names under which a page is found too, which stand in its NAME section.
+MAN_PAGES := $(wildcard packaging/man/*.[1-9])
+MAN_LINKS = $(foreach t,$(PLAIN_NAMES),$(t).1=gdrcopy_$(t).1) $(shell awk ' \
+	FNR == 1 { page = FILENAME; sub(/.*\//, "", page); section = page; sub(/.*\./, "", section) } \
+	$$1 == ".Sh" { named = $$2 == "NAME" } \
+	named && $$1 == ".Nm" && $$2 "." section != page { print $$2 "." section "=" page }' $(MAN_PAGES))
+
 install-man:
-	for s in 1 3 4 7; do \
-		$(INSTALL) -d $(DESTDIR)$(mandir)/man$$s || exit 1; \
-		for p in packaging/man/*.$$s; do \
-			[ -e $$p ] || continue; \
-			$(INSTALL) -m 644 $$p $(DESTDIR)$(mandir)/man$$s/ || exit 1; done; done
-	while read -r name page; do \
-		case $$name in ''|'#'*) continue ;; esac; \
-		ln -sf $$page $(DESTDIR)$(mandir)/man$${page##*.}/$$name || exit 1; \
-	done <packaging/man/links
+	$(INSTALL) -d $(addprefix $(DESTDIR)$(mandir)/man,$(sort $(patsubst .%,%,$(suffix $(MAN_PAGES)))))
+	for p in $(MAN_PAGES); do \
+		$(INSTALL) -m 644 $$p $(DESTDIR)$(mandir)/man$${p##*.}/ || exit 1; done
+	for l in $(MAN_LINKS); do \
+		ln -sf $${l#*=} $(DESTDIR)$(mandir)/man$${l##*.}/$${l%=*} || exit 1; done
 
 install-completion:
 	$(INSTALL) -d $(DESTDIR)$(completionsdir)
@@ -104,11 +106,8 @@ uninstall:
 	for d in $(cmakedir) $(examplesdir) $(docdir)/docs/results $(docdir)/docs $(docdir)/packaging/container \
 		$(docdir)/packaging $(docdir); do rmdir $(DESTDIR)$$d 2>/dev/null || :; done
 	rm -f $(addprefix $(DESTDIR)$(completionsdir)/,gdrcopy $(notdir $(PERF_TOOLS)))
-	for p in packaging/man/*.[1-9]; do \
+	for p in $(MAN_PAGES) $(MAN_LINKS); do p=$${p%=*}; \
 		rm -f $(DESTDIR)$(mandir)/man$${p##*.}/$${p##*/}; done
-	while read -r name page; do \
-		case $$name in ''|'#'*) continue ;; esac; \
-		rm -f $(DESTDIR)$(mandir)/man$${page##*.}/$$name; done <packaging/man/links
 
 # ---- driver and Python module ---------------------------------------------------------------------
 
