@@ -239,9 +239,8 @@ static void check(const struct machine *m, struct report *r)
 	const char *set = restriction(m);
 
 	if (machine_has_gpu(m) && !m->probe->gpus)
-		finding(r, m->probed ? SEV_FAIL : SEV_UNKNOWN, NULL, NULL, NULL, "%s",
-			m->probed ? "no backend could be tried: CUDA shows no GPU"
-				  : "the backends were not tried");
+		finding(r, SEV_FAIL, NULL, NULL, NULL,
+			"no backend could be tried: CUDA shows no GPU");
 	for (const struct unit *u = m->unit; u < m->unit + m->units; u++) {
 		for (int k = 0; u->probe && k < u->probe->trials; k++)
 			check_trial(m, r, u, &u->probe->trial[k]);

@@ -124,7 +124,7 @@ static void check_nodes(const struct machine *m, struct report *r)
 {
 	size_t before = r->count;
 
-	if (!m->driver.loaded || !m->probed || m->probe->stand_in)
+	if (!m->driver.loaded || m->probe->stand_in)
 		return;
 	check_node(m, r, "/dev/nvidiactl", NULL);
 	check_node(m, r, "/dev/nvidia-uvm", NULL);

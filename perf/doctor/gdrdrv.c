@@ -157,7 +157,7 @@ static void check(const struct machine *m, struct report *r)
 	else if (m->units && !m->tegra[0] && !m->wsl && !works)
 		not_loaded(m, r);
 	/* after a successful trial, files that contradict it are only hidden here */
-	if (m->probed && !works && (m->gdrdrv.loaded || (n && n->exists)))
+	if (!works && (m->gdrdrv.loaded || (n && n->exists)))
 		check_node(m, r, n);
 	if (m->gdrdrv.init_script && (m->gdrdrv.ours || !m->gdrdrv.loaded))
 		finding(r, SEV_WARN, NULL,

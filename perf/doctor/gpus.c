@@ -64,7 +64,7 @@ static void check_shown(const struct machine *m, struct report *r, const struct 
 {
 	const char *visible = m->probe->env.cuda_visible;
 
-	if (m->probed && !m->probe->init_code && !m->probe->stand_in && !u->probe &&
+	if (!m->probe->init_code && !m->probe->stand_in && !u->probe &&
 	    !strcmp(u->pci->driver, "nvidia"))
 		finding(r, SEV_NOTE, u->id,
 			"it was not tried, and does not count in the exit status",

@@ -35,7 +35,7 @@ static void add_unit(struct machine *m, const struct pci_dev *d, const struct pr
 /* The GPUs of the PCI bus, then those that only CUDA knows. */
 void machine_start(struct machine *m, const struct root *root, const struct probes *probes)
 {
-	*m = (struct machine){ .root = root, .probe = probes, .probed = probes->format };
+	*m = (struct machine){ .root = root, .probe = probes };
 	pci_collect(&m->pci, root);
 	for (size_t i = 0; i < m->pci.count; i++)
 		if (m->pci.dev[i].gpu)

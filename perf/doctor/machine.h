@@ -39,8 +39,7 @@ struct unit {
 
 struct machine {
 	const struct root *root;
-	const struct probes *probe; /* zeroes where `probed` is false */
-	bool probed;
+	const struct probes *probe;
 	struct pci pci;
 	struct unit unit[PROBE_GPUS];
 	int units;

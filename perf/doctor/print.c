@@ -135,9 +135,8 @@ void print_text(const struct machine *m, const struct report *r, const struct ve
 	const char *lead = "  ";
 
 	fprintf(out, "gdrcopy_doctor " BARCOPY_VERSION);
-	put_wrapped(m->probed ? text(": %s, Linux %s, %s, user %d", m->probe->date,
-				     m->probe->release, m->probe->machine, m->probe->euid)
-			      : ": files only",
+	put_wrapped(text(": %s, Linux %s, %s, user %d", m->probe->date, m->probe->release,
+			 m->probe->machine, m->probe->euid),
 		    0, 0, out);
 	if (m->probe->stand_in)
 		fputs("Running on barcopy's stand-in: no GPU is used.\n", out);
@@ -203,11 +202,11 @@ void print_json(const struct machine *m, const struct report *r, const struct ve
 	struct json j;
 
 	json_head(&j);
-	json_bool(&j, "probed", m->probed);
+	json_bool(&j, "probed", true);
 	json_bool(&j, "simulated", m->probe->stand_in);
-	json_string(&j, "date", m->probed ? m->probe->date : NULL);
-	json_string(&j, "kernel", m->probed ? m->probe->release : NULL);
-	json_string(&j, "machine", m->probed ? m->probe->machine : NULL);
+	json_string(&j, "date", m->probe->date);
+	json_string(&j, "kernel", m->probe->release);
+	json_string(&j, "machine", m->probe->machine);
 	json_bool(&j, "container", m->container[0]);
 	json_bool(&j, "virtual_machine", m->vm[0]);
 	json_string(&j, "ordinary_memory", answer_name[v->answer]);

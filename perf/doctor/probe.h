@@ -63,7 +63,6 @@ struct probe_gpu {
 };
 
 struct probes {
-	int format; /* PROBE_FORMAT; 0: nothing was probed */
 	bool stand_in; /* libcuda is the stand-in of barcopy's tests */
 	char date[32];
 	char machine[16]; /* of uname: "x86_64" */
@@ -94,8 +93,6 @@ struct probes {
 
 /* Asks the machine; takes a second or more where there is a GPU. */
 struct probes *probes_make(void);
-
-#define PROBE_FORMAT 2 /* changes with the meaning of struct probes */
 
 /* NULL if there is none of that name. */
 const struct probe_node *probes_node(const struct probes *p, const char *path);

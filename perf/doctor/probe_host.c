@@ -73,7 +73,6 @@ void probe_process(struct probes *p)
 	struct utsname u;
 	struct tm tm;
 
-	p->format = PROBE_FORMAT;
 	p->init_code = -1;
 	p->euid = (int)geteuid();
 	if (gmtime_r(&now, &tm))

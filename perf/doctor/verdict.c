@@ -57,14 +57,7 @@ void verdict_reach(struct verdict *v, const struct machine *m, const struct repo
 	static const enum severity urgent[] = { SEV_FAIL, SEV_UNKNOWN, SEV_WARN };
 
 	*v = (struct verdict){ .answer = ANSWER_NO };
-	if (!m->probed) {
-		v->answer = ANSWER_UNKNOWN;
-		v->words = "Only files were looked at: whether a backend works is not known.";
-	} else if (machine_has_gpu(m)) {
-		by_gpu(v, m);
-	} else {
-		no_gpu(v, m);
-	}
+	(machine_has_gpu(m) ? by_gpu : no_gpu)(v, m);
 	for (size_t s = 0; s < sizeof(urgent) / sizeof(urgent[0]); s++)
 		for (size_t i = 0; i < r->count; i++)
 			if (r->finding[i].severity == urgent[s] && r->finding[i].todo)

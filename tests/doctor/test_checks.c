@@ -87,13 +87,13 @@ static struct unit *unit;
 /* A machine with a GPU on which nothing is in the way of rm. */
 static void begin(void)
 {
-	probes = (struct probes){ .format = PROBE_FORMAT, .gpus = 1, .nodes = 2 };
+	probes = (struct probes){ .gpus = 1, .nodes = 2 };
 	strcpy(probes.gpu[0].name, "NVIDIA H100");
 	probes.gpu[0].dmabuf = true;
 	strcpy(probes.node[0].path, "/dev/nvidiactl");
 	strcpy(probes.node[1].path, "/dev/nvidia3");
 	probes.node[0].exists = probes.node[1].exists = true;
-	machine = (struct machine){ .probe = &probes, .probed = true, .units = 1 };
+	machine = (struct machine){ .probe = &probes, .units = 1 };
 	machine.driver.major = 580;
 	machine.driver.flavour = FLAVOUR_OPEN;
 	unit = &machine.unit[0];

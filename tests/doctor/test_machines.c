@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The doctor on described machines, of which it reads files below a root and takes the rest from a file of
- * probes: `test_doctor_machines ROOT PROBES [json]` prints its report and ends with its status, for
- * reports.sh. Without arguments: the test of a machine of which nothing is known.
+ * The doctor on described machines: it reads files below a root and takes the rest from a file of probes.
+ * `test_doctor_machines ROOT PROBES [json]` prints its report and ends with its status, for reports.sh.
+ * Without arguments: the test of a machine of which nothing is known.
  *
- * A line of such a file is a name of struct probes and its value; an element of a list is a line of its name
- * alone, and its own lines follow, two columns further in. '#' begins a comment line.
+ * A line of such a file is a name of struct probes and its value. An element of a list is one line: the list's
+ * name, then members and their values, all separated by two spaces; a list inside it is indented by two more.
  */
 #include <errno.h>
 #include <limits.h>
@@ -56,7 +56,7 @@ static const struct field node_fields[] = {
 	F(probe_gpu, bar1_total, INT), F(probe_gpu, bar1_used, INT), F(probe_gpu, bar1_free, INT),
 	F(probe_gpu, memory, INT), ITEMS(probe_gpu, trial, trials, trial_fields), END
 }, probes_fields[] = {
-	F(probes, format, INT), F(probes, date, TEXT), F(probes, machine, TEXT),
+	F(probes, date, TEXT), F(probes, machine, TEXT),
 	F(probes, release, TEXT), F(probes, euid, INT), F(probes, hypervisor, TEXT),
 	F(probes, cpus, TEXT), F(probes, env.backend, TEXT), F(probes, env.dmabuf_mmap, TEXT),
 	F(probes, env.visible, TEXT), F(probes, env.cuda_visible, TEXT),
@@ -68,12 +68,14 @@ static const struct field node_fields[] = {
 };
 /* clang-format on */
 
+enum { DEPTH = 2 };
+
 struct level {
 	const struct field *fields;
 	char *base;
 };
 
-/* NULL, or what is wrong with the value. */
+/* NULL, or the value's fault. */
 static const char *set(const struct field *f, char *p, const char *value)
 {
 	long long v;
@@ -102,55 +104,70 @@ static const char *set(const struct field *f, char *p, const char *value)
 	return NULL;
 }
 
-static const char *read_line(struct level level[], size_t *depth, char *line)
+/* "name value", or the name of a list, whose new element is then *fields and *base. NULL, or the fault. */
+static const char *read_entry(const struct field **fields, char **base, char *entry)
 {
-	size_t indent = strspn(line, " ");
-	char *name = line + indent, *value = name;
+	char *value = entry;
 	const struct field *f;
 	int *count;
 
-	if (!*name || *name == '#')
-		return NULL;
-	if (indent % 2 || indent / 2 > *depth)
-		return "indented wrongly";
-	*depth = indent / 2;
 	strsep(&value, " ");
-	for (f = level[*depth].fields; f->name && strcmp(f->name, name);)
+	for (f = *fields; f->name && strcmp(f->name, entry);)
 		f++;
 	if (!f->name)
 		return "there is no such entry";
 	if (f->kind != LIST)
-		return set(f, level[*depth].base + f->offset, value ? value : "");
-	count = (int *)(void *)(level[*depth].base + f->count_offset);
+		return set(f, *base + f->offset, value ? value : "");
+	count = (int *)(void *)(*base + f->count_offset);
 	if (value)
 		return "takes no value";
 	if (*count == f->max)
 		return "too many";
-	level[*depth + 1].fields = f->fields;
-	level[*depth + 1].base = level[*depth].base + f->offset + (size_t)(*count)++ * f->size;
-	++*depth;
+	*base += f->offset + (size_t)(*count)++ * f->size;
+	*fields = f->fields;
 	return NULL;
+}
+
+/* `level` has what the lines above have opened; the line's indentation says where it belongs. */
+static const char *read_line(struct level *level, char *line)
+{
+	size_t depth = strspn(line, " ") / 2;
+	const char *wrong = NULL;
+	struct level l;
+
+	if (depth >= DEPTH || !level[depth].fields)
+		return "indented wrongly";
+	l = level[depth];
+	for (line += 2 * depth; line && !wrong;) {
+		char *end = strstr(line, "  ");
+
+		if (end)
+			*end = '\0';
+		wrong = read_entry(&l.fields, &l.base, line);
+		line = end ? end + 2 : NULL;
+	}
+	if (depth + 1 < DEPTH)
+		level[depth + 1] = l;
+	return wrong;
 }
 
 static struct probes *replay(const char *path)
 {
 	struct probes *p = tool_calloc(1, sizeof(*p));
-	struct level level[4] = { { probes_fields, (char *)p } };
+	struct level level[DEPTH] = { { probes_fields, (char *)p } };
 	char line[2 * PROBE_TEXT];
 	const char *wrong = NULL;
-	size_t depth = 0;
 	FILE *f = fopen(path, "re");
 	int number = 0;
 
 	while (f && !wrong && fgets(line, sizeof(line), f)) {
 		line[strcspn(line, "\n")] = '\0';
 		number++;
-		wrong = read_line(level, &depth, line);
+		wrong = read_line(level, line);
 	}
 	if (!f || wrong)
 		tool_fail("%s:%d: %s", path, number, f ? wrong : strerror(errno));
 	fclose(f);
-	p->format = PROBE_FORMAT;
 	return p;
 }
 
@@ -172,7 +189,7 @@ static enum answer report(const char *dir, const struct probes *p, bool json, FI
 	return v.answer;
 }
 
-/* Files alone, and none of them: it says that it knows nothing. */
+/* No files, no answers of libraries. */
 static void nothing(void)
 {
 	static const struct probes none;
@@ -181,9 +198,10 @@ static void nothing(void)
 	FILE *out = open_memstream(&words, &size);
 
 	ck_assert_ptr_nonnull(mkdtemp(dir));
-	ck_assert_int_eq(report(dir, &none, false, out), ANSWER_UNKNOWN);
+	ck_assert_int_eq(report(dir, &none, false, out), ANSWER_NO);
 	fclose(out);
-	ck_assert_ptr_nonnull(strstr(words, "the PCI bus cannot be seen"));
+	ck_assert_ptr_nonnull(strstr(words, "unknown  the PCI bus cannot be seen"));
+	ck_assert_ptr_nonnull(strstr(words, "the PCI bus is not visible here."));
 	free(words);
 	remove(dir);
 }
