@@ -40,7 +40,7 @@ struct gdri_pin_request {
 	bool mapped; /* the whole range is mapped for as long as it is pinned */
 	uint64_t va; /* addr rounded down to 64 KiB */
 	size_t mapped_size; /* from va to the end rounded up to 64 KiB */
-	struct gdri_memory memory; /* CUDA's description of it: not asked for where `known` is set */
+	struct gdri_memory memory; /* by CUDA, which is asked unless `known` is set */
 	/*
 	 * The descriptor by which all of this memory was imported, or NULL. CUDA does not export
 	 * imported memory again (H200, driver 580, 2026-11-20), so the importer's descriptor is the
@@ -121,16 +121,11 @@ struct gdri_backend {
 	int (*unmap)(struct gdri_pin *pin); /* or NULL */
 	int (*callback_flag)(struct gdri_pin *pin, int *flag); /* NULL: never revoked */
 
-	/*
-	 * The backend's descriptor, with POLLPRI while a revoked range is pinned (gdrapi.h); or
-	 * NULL.
-	 */
+	/* A descriptor with POLLPRI while a revoked range is pinned (gdrapi.h); or NULL. */
 	int (*event_fd)(void *state, int *fd);
 };
 
-/*
- * Is the failure a lack of memory, BAR, address space or descriptors, which an eviction may cure?
- */
+/* Is it a lack of memory, BAR, address space or descriptors, which an eviction may cure? */
 static inline bool gdri_is_short(int rc)
 {
 	return rc == -ENOMEM || rc == -EMFILE || rc == -ENFILE;
@@ -163,10 +158,7 @@ extern const struct gdri_backend gdri_backend_dmabuf;
 extern const struct gdri_backend gdri_backend_rm;
 extern const struct gdri_backend gdri_backend_host;
 
-/*
- * ---- what backends share: mapping.c
- * --------------------------------------------------------------
- */
+/* ---- what backends share: mapping.c ---------------------------------------------------------- */
 
 /*
  * Maps length bytes of fd from offset on, in no child; at: replaces the pages there, or NULL.
@@ -195,10 +187,7 @@ const char *gdri_mapping_type_name(gdr_mapping_type_t type);
 /* -ENOTSUP, unless wish is NONE or the mapping's type. */
 int gdri_check_wish(const struct gdri_pin *pin, gdr_mapping_type_t wish);
 
-/*
- * ---- a context's: backends.c, pin.c
- * ----------------------------------------------------------------
- */
+/* ---- a context's: backends.c, pin.c ---------------------------------------------------------- */
 
 /* Chooses and opens; any: BARCOPY_OPEN_ANY. 0 or -errno. */
 int gdri_backends_open(struct gdri_backends *set, bool any);

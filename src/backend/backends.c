@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * The backends of a context: which of them open and in which order, and what they answer together.
- * Who serves a pin is decided in pin.c.
- */
+/* The backends of a context: which of them open, in which order, and their common answers. */
 #include "backend/backend.h"
 
 #include <errno.h>

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * The gdrdrv backend: the kernel driver's node pins any device memory and maps it. One descriptor
- * per context.
- */
+/* The gdrdrv backend: the kernel driver pins and maps any device memory. One node per context. */
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
@@ -205,10 +202,7 @@ static int map_region(const struct gdri_pin *pin, void **map)
 					 "been freed?)");
 	if (rc)
 		return rc < 0 ? rc : gdri_node_result("mmap of " GDRDRV_NODE, rc);
-	/*
-	 * Makes the page-table entries now, not by faults of the first copy; by loads if the driver
-	 * lacks POPULATE, or the region is revoked.
-	 */
+	/* Makes the page-table entries now, not in the first copy; without POPULATE by loads. */
 	if (gdri_node_call(node, GDRDRV_IOC_POPULATE, &populate) &&
 	    !gdri_pages_readable(*map, pin->map_length)) {
 		munmap(*map, pin->map_length);

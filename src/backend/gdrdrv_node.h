@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * The node /dev/gdrdrv: what the driver behind it can do, and what its errors mean. A node does not
- * change after its open, and all threads may use it.
- */
+/* The node /dev/gdrdrv: its driver's abilities and errors. Constant once open; for all threads. */
 #ifndef GDRI_GDRDRV_NODE_H
 #define GDRI_GDRDRV_NODE_H
 
@@ -16,7 +13,7 @@ struct gdri_node {
 	uint32_t version; /* (major << 16) | minor */
 	bool takes_dmabuf; /* PIN_DMABUF exists */
 	bool by_dmabuf; /* pins go by PIN_DMABUF, not by address */
-	bool persistent; /* pins outlive the free of their memory, as far as the driver reports it */
+	bool persistent; /* by the driver: pins outlive the free of their memory */
 	bool force_pcie; /* GDR_PIN_FLAG_FORCE_PCIE is known */
 };
 

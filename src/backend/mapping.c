@@ -61,10 +61,7 @@ int gdri_pages_unmap(struct gdri_pin *pin)
 	return 0;
 }
 
-/*
- * rt_sigprocmask() copies the bytes, then refuses its invalid `how` with EINVAL. valgrind copies
- * nothing.
- */
+/* rt_sigprocmask() copies the bytes, then refuses its invalid `how` with EINVAL. */
 int gdri_load_errno(const void *p)
 {
 	return syscall(SYS_rt_sigprocmask, -1, p, NULL, 8) == -1 ? errno : 0;

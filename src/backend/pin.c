@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Pins: what a request is for, which of a context's backends serves it, or why none can; and the
- * counted operations of a pin.
- */
+/* Pins: which of a context's backends serves a request, or why none can; counted operations. */
 #include "backend/backend.h"
 
 #include <errno.h>
@@ -83,8 +80,9 @@ static int error_rank(const struct gdri_backend *b, int err, const struct gdri_p
 	case EACCES:
 		return 5;
 	case ENOTSUP:
-		return b->id == BARCOPY_BACKEND_HOST && request->memory.kind != GDRI_MEMORY_HOST ? 2
-												 : 4;
+		return b->id != BARCOPY_BACKEND_HOST || request->memory.kind == GDRI_MEMORY_HOST
+			       ? 4
+			       : 2;
 	case EINVAL:
 		return request->flags ? 5 : 3;
 	default:

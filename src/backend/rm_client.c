@@ -22,10 +22,7 @@ rm_handle gdri_rm_client(void)
 	return client;
 }
 
-/*
- * ---- calls
- * ------------------------------------------------------------------------------------------
- */
+/* ---- calls ----------------------------------------------------------------------------------- */
 
 static const struct {
 	uint32_t status;
@@ -87,10 +84,7 @@ int gdri_rm_free_object(const struct gdri_rm_gpu *gpu, rm_handle object)
 	return gdri_rm_call(RM_IOC_FREE, &arg, &arg.status, "RM_FREE");
 }
 
-/*
- * ---- nodes
- * ----------------------------------------------------------------------------------------
- */
+/* ---- nodes ----------------------------------------------------------------------------------- */
 
 static int fail_open(const char *path, int err)
 {
@@ -141,10 +135,7 @@ int gdri_rm_check(void)
 	return 0;
 }
 
-/*
- * ---- client
- * ---------------------------------------------------------------------------------------
- */
+/* ---- client ---------------------------------------------------------------------------------- */
 
 /* Makes an object below parent. A driver of unknown version is taken for a new one. */
 static int alloc(rm_handle parent, uint32_t class, void *params, size_t size, const char *what,
@@ -198,14 +189,9 @@ static int make_client_locked(void)
 	return rc;
 }
 
-/*
- * ---- GPUs
- * -----------------------------------------------------------------------------------------
- */
+/* ---- GPUs ------------------------------------------------------------------------------------ */
 
-/*
- * CUDA's ordinals, RM's instances and the nodes' minors differ: the PCI address identifies a GPU.
- */
+/* CUDA's ordinals, RM's instances and the minors differ: the PCI address identifies a GPU. */
 static int find_card(const struct gdri_pci_address *pci, struct rm_card_info *card)
 {
 	struct rm_card_info cards[RM_MAX_CARDS] = { { .valid = 0 } };

@@ -53,10 +53,7 @@ static int add_duplicate(struct gdri_rm_range *range, rm_handle object, uint64_t
 	return gdri_fail(ENOMEM, "no memory for the objects of a pin");
 }
 
-/*
- * ---- by observing libcuda's export
- * ---------------------------------------------------------------
- */
+/* ---- by observing libcuda's export ----------------------------------------------------------- */
 
 /* One export of libcuda's, which may take several ioctls. */
 struct export
@@ -91,9 +88,7 @@ static void check_node(struct export *export, int fd)
 	}
 }
 
-/*
- * Called with each ioctl of libcuda's that succeeded. The structure's size identifies its layout.
- */
+/* Receives each ioctl of libcuda's that succeeded. The structure's size identifies its layout. */
 static void observe(void *arg, int fd, unsigned long request, const void *data)
 {
 	const struct rm_export_515 *old = data; /* both begin alike */
@@ -245,10 +240,7 @@ static int find_by_dmabuf(struct gdri_rm_range *range, const struct gdri_pin_req
 	return rc;
 }
 
-/*
- * ---- by a descriptor
- * ------------------------------------------------------------------------------
- */
+/* ---- by a descriptor ------------------------------------------------------------------------- */
 
 /* RM imports memory of any GPU below any device, and then maps other memory: see check_node(). */
 static int check_import(const struct gdri_rm_gpu *gpu, int fd)
@@ -315,10 +307,7 @@ static int find_imported(struct gdri_rm_range *range, const struct gdri_pin_requ
 		      request->va + request->mapped_size);
 }
 
-/*
- * ---- ranges
- * ---------------------------------------------------------------------------------------
- */
+/* ---- ranges ---------------------------------------------------------------------------------- */
 
 int gdri_rm_range_open(struct gdri_rm_range *range, const struct gdri_rm_gpu *gpu,
 		       const struct gdri_pin_request *request, const char *only_exportable)
@@ -342,10 +331,7 @@ int gdri_rm_range_open(struct gdri_rm_range *range, const struct gdri_rm_gpu *gp
 	return gdri_fail(-rc, "%s", why.s);
 }
 
-/*
- * If pages could not be removed, their objects, and the objects' BAR1, remain until the process
- * ends.
- */
+/* Pages that could not be removed keep their objects, and BAR1, until the process ends. */
 int gdri_rm_range_close(struct gdri_rm_range *range)
 {
 	int first = range->mapped ? gdri_fail(EIO, "the range is still mapped") : 0;

@@ -43,7 +43,7 @@ struct buffer {
 	unsigned char pattern[COMPARED];
 };
 
-GDRI_MUTEX(lock); /* guards each GPU's verdict, and the static buffers below */
+GDRI_MUTEX(lock); /* guards each GPU's verdict */
 
 static void make_pattern(struct buffer *b, unsigned int nth)
 {
@@ -119,13 +119,10 @@ static int by_gpu(struct buffer *b, bool to, unsigned char *host)
 		       : gdri_fail(EIO, "the copy engine could not reach the trial's memory");
 }
 
-/*
- * Writes all patterns before it compares any, so that two buffers in each other's place are found.
- */
+/* Writes all patterns before it compares any, to find two buffers in each other's place. */
 static int compare(struct buffer *buffers, size_t count, const struct gdri_copy_plan *plan)
 {
-	static unsigned char
-		seen[COMPARED]; /* and try()'s buffers: under lock, off the stack of a caller */
+	static unsigned char seen[COMPARED]; /* under lock; too large for a caller's stack */
 	int rc = 0;
 
 	for (size_t i = 0; !rc && i < count; i++) {
@@ -181,7 +178,7 @@ static int open_buffers(struct buffer *buffers, size_t want, size_t *count,
 static int try(const struct gdri_rm_gpu *gpu, enum gdri_allocation_kind kind, void *context,
 	       const char *only_exportable, gdr_mapping_type_t *type, bool *sure)
 {
-	static struct buffer buffers[BUFFERS];
+	static struct buffer buffers[BUFFERS]; /* likewise */
 	struct gdri_text why = { .len = 0 };
 	size_t want = kind == GDRI_ALLOCATION_PLAIN ? BUFFERS : 1, count;
 	bool setup;

@@ -82,10 +82,7 @@ bool gdri_cuda_is_page_locked(const void *host);
  */
 bool gdri_cuda_sync_memops(const struct gdri_memory *memory);
 
-/*
- * A dma-buf of a page-aligned range; pcie: of the PCIe mapping type. *fd is the caller's,
- * close-on-exec.
- */
+/* A dma-buf of a page-aligned range; pcie: of that mapping type. Caller's, close-on-exec. */
 int gdri_cuda_dmabuf(const struct gdri_memory *memory, uint64_t addr, size_t size, bool pcie,
 		     int *fd);
 
@@ -99,10 +96,7 @@ int gdri_cuda_export_chunk(uint64_t addr, int device, uint64_t *base, size_t *si
 
 int gdri_cuda_pci_address(int device, struct gdri_pci_address *pci);
 
-/*
- * These initialise CUDA. Integrated: without memory of its own. Coherent: the CPU caches its
- * memory.
- */
+/* These initialise CUDA. Integrated: no memory of its own. Coherent: the CPU caches its memory. */
 int gdri_cuda_is_integrated(int device, bool *integrated);
 int gdri_cuda_is_coherent(int device, bool *coherent);
 int gdri_cuda_total_memory(int device, uint64_t *bytes);
@@ -112,9 +106,7 @@ int gdri_cuda_exports_dmabuf(void);
 /* False if CUDA is not initialised. */
 bool gdri_cuda_any_coherent(void);
 
-/*
- * ---- memory of the library's own ---------------------------------------------------------------
- */
+/* ---- memory of the library's own ------------------------------------------------------------- */
 
 enum gdri_allocation_kind {
 	GDRI_ALLOCATION_VMM, /* cuMemCreate: exportable, GPUDirect-capable if the device is */
@@ -150,15 +142,10 @@ int gdri_cuda_free(struct gdri_allocation *allocation);
 int gdri_cuda_register(void *host, size_t size, int device, void **context, uint64_t *addr);
 int gdri_cuda_unregister(void *host, void *context);
 
-/*
- * False after an error that ended the context, or a reset of its device: no work runs in it any
- * more.
- */
+/* False after an error that ended the context, or a reset of its device: no work runs in it. */
 bool gdri_cuda_context_works(void *context);
 
-/*
- * ---- the GPU's copy engine ---------------------------------------------------------------------
- */
+/* ---- the GPU's copy engine ------------------------------------------------------------------- */
 
 /*
  * Copies on a private stream, which neither waits for the caller's streams nor breaks their
@@ -177,19 +164,13 @@ void gdri_cuda_engine_free(struct gdri_cuda_engine *engine);
 bool gdri_cuda_engine_copy(struct gdri_cuda_engine *engine, bool to_device, void *host, bool locked,
 			   uint64_t addr, size_t size);
 
-/*
- * Polls a word for the end of copies of page-locked memory from now on, if this driver can write
- * one.
- */
+/* From now on copies of page-locked memory end by a polled word, if this driver can write one. */
 void gdri_cuda_engine_poll(struct gdri_cuda_engine *engine);
 
 /* Page-locked memory for one measurement at a time; NULL if the engine does not poll. */
 void *gdri_cuda_engine_scratch(struct gdri_cuda_engine *engine, size_t size);
 
-/*
- * ---- NVML
- * ----------------------------------------------------------------------------------------
- */
+/* ---- NVML ------------------------------------------------------------------------------------ */
 
 struct gdri_bar {
 	uint64_t total, used, free;

@@ -46,7 +46,7 @@ struct gdri_cuda_engine {
 	 * the handle ends.
 	 */
 	CUcontext ctx;
-	bool foreign; /* ctx is the program's own and may end: an address in it, and its buffer ID */
+	bool foreign; /* ctx is the program's and may end; memory in it: */
 	uint64_t known, buffer_id;
 	CUstream stream;
 	int device;
@@ -60,10 +60,7 @@ static int make_stream(struct gdri_cuda_engine *e, const struct gdri_memory *m)
 	CUdevice dev;
 	int rc = GDRI_CU(cuDeviceGet, &dev, m->device);
 
-	/*
-	 * A retain tells whether the context is the primary one. If that makes one, the release
-	 * ends it.
-	 */
+	/* Is it the primary one? If this retain makes a context, the release ends it. */
 	if (!rc && m->context) {
 		rc = GDRI_CU(cuDevicePrimaryCtxRetain, &e->ctx, dev);
 		if (rc)

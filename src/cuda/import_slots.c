@@ -48,9 +48,7 @@ static void add_slots(const struct library *lib, int table, int size, const char
 	}
 }
 
-/*
- * The loader protects whole pages only: it rounds both ends of RELRO down (glibc, elf/dl-reloc.c).
- */
+/* The loader protects whole pages: it rounds both ends of RELRO down (glibc, elf/dl-reloc.c). */
 static int read_bounds(struct dl_phdr_info *info, size_t size, void *arg)
 {
 	const struct library *lib = arg;
@@ -125,10 +123,7 @@ static int write_locked(struct dl_phdr_info *info, size_t size, void *arg)
 	return 1;
 }
 
-/*
- * The loader holds its lock during the callback, so no other copy of this library protects the
- * page.
- */
+/* The loader's lock, held in the callback, keeps other copies of this library off the page. */
 bool gdri_import_slot_write(const struct gdri_import_slots *slots, size_t slot, uintptr_t *expected,
 			    uintptr_t value)
 {

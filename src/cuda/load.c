@@ -7,10 +7,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-/*
- * Filled under load_lock; `loaded` is set with release order, after which the table may be read.
- * The library stays loaded, as its own threads may be running.
- */
+/* Read once `loaded` is set, in release order. libcuda stays loaded: its threads may be running. */
 struct gdri_cuda_calls gdri_cu;
 void *gdri_cuda_library;
 
@@ -156,10 +153,7 @@ void gdri_cuda_leave(struct gdri_cuda_scope *s)
 		gdri_cu.cuThreadExchangeStreamCaptureMode(&s->mode);
 }
 
-/*
- * Retains each time, which revives the context after a reset of the device, and keeps one
- * reference.
- */
+/* Retains each time, which revives the context after a reset; keeps one reference. */
 static int push_primary(struct gdri_cuda_scope *s, CUdevice dev, CUcontext *ctx)
 {
 	const char *call = "cuDevicePrimaryCtxRetain";

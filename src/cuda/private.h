@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * What the files of src/cuda/ share: the table of the driver API's calls, and scopes in an
- * allocation's context. Nothing outside this folder includes it.
- */
+/* Of src/cuda/ alone: the driver API's calls, and scopes in an allocation's context. */
 #ifndef GDRI_CUDA_PRIVATE_H
 #define GDRI_CUDA_PRIVATE_H
 
@@ -114,16 +111,12 @@ struct gdri_cuda_scope {
 };
 
 void gdri_cuda_relax(struct gdri_cuda_scope *s); /* begins one without a context */
-/*
- * context: the allocation's; NULL: the current one if it is on that device, else its primary one.
- */
+/* context: the allocation's; NULL: the current one if on that device, else the primary one. */
 int gdri_cuda_enter(struct gdri_cuda_scope *s, void *context, int device);
 int gdri_cuda_enter_primary(struct gdri_cuda_scope *s, CUdevice dev, CUcontext *ctx);
 void gdri_cuda_leave(struct gdri_cuda_scope *s);
 
-/*
- * cuMemGetAddressRange, which needs a context: the thread's current one, else the allocation's own.
- */
+/* cuMemGetAddressRange in the thread's current context, else in the allocation's own. */
 CUresult gdri_cuda_address_range(CUdeviceptr *base, size_t *size, uint64_t addr, void *context,
 				 int device);
 

@@ -50,10 +50,7 @@ static int watched_ioctl(int fd, unsigned long request, ...)
 	va_start(ap, request);
 	data = va_arg(ap, void *);
 	va_end(ap);
-	/*
-	 * Re-entered: another hook, both above and below this one, calls back. libcuda made no
-	 * call.
-	 */
+	/* Re-entered: another hook calls back into this one. This is no call of libcuda's. */
 	if (inside)
 		return ((ioctl_fn)libc_ioctl)(fd, request, data);
 	inside = true;
@@ -96,10 +93,7 @@ int gdri_cuda_watch_possible(void)
 	return rc;
 }
 
-/*
- * No fork during the write: a child gets neither a writable page nor a slot that `saved` does not
- * cover.
- */
+/* No fork during the write: a child gets no writable page, and no slot without its `saved`. */
 static bool write_slot(size_t slot, uintptr_t *expected, uintptr_t value)
 {
 	bool done;
@@ -128,17 +122,13 @@ static int install_slot_locked(size_t i)
 
 	for (int tries = 0; tries < TRIES; tries++) {
 		uintptr_t held = atomic_load(slots.at[i]), was = held;
-		/*
-		 * An unbound slot holds a stub that would look up ioctl() and overwrite the slot.
-		 */
+		/* An unbound slot holds a stub, which would look up ioctl() and bind it. */
 		uintptr_t target = held >= slots.start && held < slots.end ? libc_ioctl : held;
 
 		saved[i] = ours;
 		if (held == ours)
 			return 0; /* a hook above ours has been removed */
-		/*
-		 * If the slot is as the loader left it, the other hook is gone, and ours with it.
-		 */
+		/* As the loader left it: the other hook is gone, and ours with it. */
 		overridden &= target != libc_ioctl;
 		if (overridden && target != atomic_load(&next_ioctl))
 			return 0; /* the other hook calls ours */
