@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A cache is made and ended; its statistics. See cache.h. */
+/* The life of caches, and their statistics. See cache.h. */
 #include "cache/cache.h"
 
 #include <errno.h>
@@ -24,7 +24,7 @@ static void init_cache(struct gdri_slot *slot)
 	atomic_store_explicit(&cache->doomed, NULL, memory_order_relaxed);
 }
 
-/* Half of the mappings that a process may have: the rest is the program's. */
+/* Half of the mappings that a process may have. */
 static uint64_t default_max_regions(void)
 {
 	char text[32];
@@ -84,14 +84,10 @@ int gdri_cache_new(struct gdri_ctx *ctx, const barcopy_cache_options_t *options,
 	cache->ctx = ctx;
 	atomic_store_explicit(&cache->g, g, memory_order_release);
 	set_options(cache, options, flags);
+	memset((char *)cache + offsetof(struct gdri_cache, live), 0,
+	       sizeof(*cache) - offsetof(struct gdri_cache, live));
 	TAILQ_INIT(&cache->live);
 	TAILQ_INIT(&cache->detached);
-	cache->look = NULL;
-	cache->look_part = 0;
-	cache->count = cache->detached_count = 0;
-	memset(cache->gpu, 0, sizeof(cache->gpu));
-	cache->misses = cache->evictions = cache->invalidations = 0;
-	atomic_store_explicit(&cache->over, false, memory_order_relaxed);
 	atomic_store_explicit(&cache->reach, 0, memory_order_relaxed);
 	pthread_mutex_unlock(&cache->lock);
 
@@ -150,8 +146,10 @@ uint64_t gdri_cache_hits_of_all(void)
 
 void gdri_cache_stats(struct gdri_cache *cache, barcopy_cache_stats_t *s)
 {
+	const struct gdri_entry *e;
+
 	s->hits = gdri_cache_hits(cache);
-	s->bytes_pinned = 0;
+	s->bytes_pinned = s->bytes_detached = 0;
 	s->max_bytes = cache->max_bytes ? cache->max_bytes : UINT64_MAX;
 	gdri_cache_lock(cache);
 	gdri_cache_reap_locked(cache);
@@ -168,15 +166,14 @@ void gdri_cache_stats(struct gdri_cache *cache, barcopy_cache_stats_t *s)
 			s->max_bytes = gpu->max_bytes;
 	}
 	s->regions_detached = cache->detached_count;
-	s->bytes_detached = 0;
-	for (const struct gdri_entry *e = TAILQ_FIRST(&cache->detached); e; e = TAILQ_NEXT(e, link))
+	TAILQ_FOREACH(e, &cache->detached, link)
 		s->bytes_detached += gdri_entry_bytes(e);
 	gdri_cache_unlock(cache);
 }
 
 /* ---- the end -------------------------------------------------------------------------------- */
 
-/* Takes it off its context's list, which counts its hits from now on. */
+/* Takes it off its context's list and adds its hits to the context's counters. */
 static void unlink_cache(struct gdri_cache *cache)
 {
 	pthread_mutex_lock(&cache->ctx->lock);
@@ -192,28 +189,26 @@ int gdri_cache_destroy(struct gdri_cache *cache, uint64_t name, bool force)
 {
 	bool keeps = gdri_cache_keeps(cache);
 	struct gdri_entry *e;
+	int rc = 0;
 
 	gdri_cache_lock(cache);
-	if (!force && !gdri_slot_is(&cache->slot, name)) {
+	if (!force && !gdri_slot_is(&cache->slot, name))
+		rc = gdri_fail(EINVAL, "the cache has ended");
+	else if (!force && in_use_locked(cache))
+		rc = gdri_fail(EBUSY, "a region of the cache is in use");
+	if (rc) {
 		gdri_cache_unlock(cache);
-		return gdri_fail(EINVAL, "the cache has ended");
-	}
-	if (!force && in_use_locked(cache)) {
-		gdri_cache_unlock(cache);
-		return gdri_fail(EBUSY, "a region of the cache is in use");
+		return rc;
 	}
 	if (keeps)
 		gdri_slot_retire(&cache->slot);
-	/* An invalidation that has begun waits for nothing; one that begins now finds that it is late. */
+	/* An invalidation at work ends by itself; one that begins now finds the name retired. */
 	while (atomic_load(&cache->invalidating))
 		sched_yield();
 	while ((e = TAILQ_FIRST(&cache->live)))
 		gdri_cache_kill_locked(cache, e);
 	gdri_cache_reap_locked(cache);
-	/*
-	 * What users have not given back is closed: their pointers are gone with it. The rest of it
-	 * stays until their put, which may be under way, or for ever.
-	 */
+	/* Entries in use are unpinned, and their pointers end. The entry itself stays until its put. */
 	TAILQ_FOREACH(e, &cache->detached, link)
 		gdri_cache_close_locked(cache, e);
 	gdri_cache_unlock(cache);

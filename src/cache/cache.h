@@ -1,43 +1,41 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Regions that are found again by address, without a lock: what a registration cache keeps after its
- * use, and what barcopy_map_range() shares while it is used. They are one thing; ranges are a cache that
- * keeps nothing idle. It knows regions and who uses them; not backends.
+ * Regions that are found by address without a lock. There are two kinds of cache, which share all of the
+ * code: a registration cache keeps idle regions; ranges (barcopy_map_range()) share a region while it is
+ * used.
  *
- * An entry's state is one atomic word: the number of users, and LIVE while it may be found. A user
- * is added only while LIVE is set, and looks at the rest of the entry only then; so an entry that
- * is not LIVE and has no users is the lock holder's alone. The thread that takes the word from "not
- * LIVE, one user" to 0 releases the entry. The memory of entries and of a cache's table is never given
- * back: a hit beside gdr_close() finds nothing, and no freed memory.
+ * States. An entry has one atomic word: the number of its users, and LIVE while it may be found. A thread
+ * becomes a user only of a LIVE entry and reads the rest of the entry only then. So an entry that is not LIVE
+ * and has no users belongs to the lock holder alone, and the thread that takes the word from "not LIVE, one
+ * user" to 0 releases it. The memory of entries and tables is never given back: a hit beside gdr_close() finds
+ * nothing, never freed memory.
  *
- * The victim of an eviction is found by second chance: a list, oldest first, and a bit that each further
- * use sets and that keeps the entry once.
+ * Eviction takes the first idle entry of a list, oldest first. A second use sets a bit that keeps the entry
+ * once (second chance).
  *
- * What a miss pins. A range that lies in one region shares it. Any other one gets a region of its own GPU
- * pages, which are not joined with those of its neighbours: a chain of neighbours would pin all of its past
- * at each link. So that a page is not pinned once more for each buffer in it,
- *  - an allocation of up to whole_max bytes is pinned whole;
- *  - a range that begins or ends within a page, beside a page that is pinned, takes that page too: a later
- *    buffer across the boundary finds a region. So ranges that do not overlap pin at most twice the pages
- *    that they touch, in whatever order they come (n pages side by side: at most 2n - 1, by induction: m new
- *    ones cost at most m + 1 beside one neighbour, m + 2 between two);
- *  - a range that overlaps others by more than that grows by as many pages, so that ranges of which each is
- *    longer than the last double: at most four times the pages of the longest, which is the best that can be
- *    had without knowing what comes.
- * A page belongs, in the table, to the region that had it first, since that one has the boundaries around
- * it; a region that holds all of another's pages takes its place. A range does not share a region that is
- * more than twice as long as itself, nor one of whose range it is no part: it would keep its neighbour pinned.
+ * What a miss pins. A range that lies in one region shares it. Any other range gets a region of its own GPU
+ * pages. Regions are not joined with their neighbours, since a chain of neighbours would pin all of its past
+ * again at each link. Three rules keep buffers that share a page from pinning it once for each buffer:
+ *  - An allocation of up to whole_max bytes is pinned whole.
+ *  - A range that begins or ends within a page, beside a pinned page, takes that page too, so that a later
+ *    buffer across the boundary finds a region. Ranges that do not overlap therefore pin at most twice the
+ *    pages that they touch, in any order. (n pages side by side: at most 2n - 1, by induction: m new ones
+ *    cost at most m + 1 beside one neighbour, m + 2 between two.)
+ *  - A range that overlaps others by more than that grows by as many pages, so ranges of which each is longer
+ *    than the last pin at most four times the pages of the longest.
+ * In the table a page belongs to the region that had it first; a region that holds all of another's pages
+ * takes its place. A range does not share a region more than twice as long as itself, unless it is part of
+ * the range that the region was made for: it would keep its neighbour pinned.
  *
  * Invalidation takes no lock, allocates nothing, and may come from a hook inside this very code. It finds the
- * entries in the table and turns each from LIVE into DOOMED: from then on there is no hit. Doomed entries
- * form a list, worked off under the lock: by the call itself if the lock is free and the thread is not
- * inside the library, else by the holder when it unlocks, or by the next thread that leaves the library. A
- * miss enters its pages before it pins (NEW), so that an invalidation during the pin finds it; one that
- * came between the miss's first look at the memory and that is noticed by a count, and the region is then
- * its caller's alone.
+ * entries in the table and turns each from LIVE to DOOMED, after which nothing hits it. Doomed entries form
+ * a list. The call itself works the list off if the lock is free and the thread is not inside the library;
+ * otherwise the lock holder does at its unlock, or the next thread that leaves the library. A miss enters its
+ * pages before it pins (NEW), so an invalidation during the pin finds it. An invalidation that may have passed
+ * those pages before is noticed by a count; the region is then its caller's alone.
  *
- * Lock order: cache->lock, then handle->lock, ctx->lock and the backends' locks; handles of ranges,
- * which end under their own lock, come before the lock of their cache, which is of another table.
+ * Lock order: cache->lock, handle->lock, ctx->lock, the backends' locks. Handles of ranges end under their
+ * own lock and take the lock of their cache, which is in another table, after it.
  */
 #ifndef GDRI_CACHE_H
 #define GDRI_CACHE_H
@@ -56,13 +54,12 @@
 
 struct gdri_ctx;
 
-#define GDRI_CACHE_LIVE ((uint32_t)1 << 31)
-#define GDRI_CACHE_USED ((uint32_t)1 << 30) /* again, since the list was last looked through */
-#define GDRI_CACHE_NEW	((uint32_t)1 << 29) /* not LIVE yet: its miss is at work */
-#define GDRI_CACHE_DOOMED \
-	((uint32_t)1 << 28) /* not LIVE any more: the lock holder is to see to it */
-#define GDRI_CACHE_FULL	 ((uint32_t)1 << 27) /* so many users that it takes no more */
-#define GDRI_CACHE_USERS (GDRI_CACHE_DOOMED - 1)
+#define GDRI_CACHE_LIVE	  ((uint32_t)1 << 31)
+#define GDRI_CACHE_USED	  ((uint32_t)1 << 30) /* since an eviction last looked at it */
+#define GDRI_CACHE_NEW	  ((uint32_t)1 << 29) /* not LIVE yet: a miss is pinning it */
+#define GDRI_CACHE_DOOMED ((uint32_t)1 << 28) /* no longer LIVE: on the list of doomed entries */
+#define GDRI_CACHE_FULL	  ((uint32_t)1 << 27) /* so many users that it takes no more */
+#define GDRI_CACHE_USERS  (GDRI_CACHE_DOOMED - 1)
 
 enum {
 	GDRI_CACHE_SHARDS = 16,
@@ -72,7 +69,7 @@ enum {
 
 struct gdri_cache;
 
-/* The first cache line is all that a hit reads where it has nothing to ask. */
+/* A hit that does not ask CUDA reads the first cache line alone. */
 struct gdri_entry {
 	struct gdri_slot slot;
 	_Atomic uint32_t state;
@@ -81,7 +78,7 @@ struct gdri_entry {
 	uint16_t head, tail; /* bytes at its ends that it was not pinned for: CUDA is asked about them */
 	/* Its GPU pages. Atomic: a reader of the table may meet an entry that has become another one. */
 	_Atomic uint64_t start, size;
-	char *cpu; /* stands for start */
+	char *cpu; /* the CPU's pointer to start */
 	gdr_mh_t handle; /* a cache's users'; ranges have their own */
 	struct gdri_cache *cache;
 
@@ -89,19 +86,19 @@ struct gdri_entry {
 	uint64_t low, high; /* the range that it was made for */
 
 	/* Under the lock. */
-	uint64_t owned; /* bytes of its pages that are its own in the table */
-	bool listed; /* among those that live, and in the table */
-	bool alone; /* its user's alone: not to be found */
-	bool closed; /* nothing is pinned: with the context, under its users' hands; or it never was */
-	TAILQ_ENTRY(gdri_entry) link; /* of those that live, or not */
+	uint64_t owned; /* bytes of its pages that belong to it in the table */
+	bool listed; /* in cache->live and in the table */
+	bool alone; /* its caller's alone: nothing else may find it */
+	bool closed; /* unpinned with its cache while in use; or never pinned */
+	TAILQ_ENTRY(gdri_entry) link; /* in cache->live or cache->detached */
 	struct gdri_entry *next_doomed;
 };
 
 _Static_assert(offsetof(struct gdri_entry, region) == 64, "what a hit reads is one cache line");
 
-/* Of one GPU: what is pinned, what is in use and not found any more among it; and the limit. */
 struct gdri_cache_gpu {
-	uint64_t bytes, max_bytes; /* 0: no limit known yet */
+	uint64_t bytes; /* pinned, detached entries included */
+	uint64_t max_bytes; /* 0: not known yet */
 };
 
 struct gdri_cache {
@@ -109,11 +106,11 @@ struct gdri_cache {
 
 	/* Set before publication, constant until the cache ends. */
 	struct gdri_ctx *ctx;
-	/* Atomic for a call that comes too late, and meets the next cache in this slot. */
+	/* Atomic: a call that comes too late may read those of the next cache in this slot. */
 	_Atomic(gdr_t) g;
 	_Atomic bool notified; /* BARCOPY_CACHE_NOTIFIED */
-	_Atomic bool keeps; /* what is idle; false: ranges */
-	uint32_t flags; /* of its regions */
+	_Atomic bool keeps; /* idle regions; false: ranges */
+	uint32_t flags; /* enum gdri_region_flags of its regions */
 	size_t whole_max;
 	uint64_t max_bytes; /* of each GPU; 0: by the GPU */
 	uint64_t max_regions;
@@ -121,27 +118,27 @@ struct gdri_cache {
 
 	struct gdri_pages pages; /* read without the lock */
 
-	/* Invalidation: calls at work, calls that have begun, what they have left to do. */
+	/* Invalidation: calls at work, calls that ever began, entries to be worked off. */
 	_Atomic uint32_t invalidating;
 	_Atomic uint64_t begun;
 	_Atomic(struct gdri_entry *) doomed;
-	/* No page of a region is further than this from one that is its own in the table. */
+	/* No page of a region is further than this from a page that belongs to it in the table. */
 	_Atomic uint64_t reach;
 
 	struct {
 		_Alignas(64) _Atomic uint64_t hits;
 	} shard[GDRI_CACHE_SHARDS];
 
-	pthread_mutex_t lock; /* guards what follows and every change of pages */
-	TAILQ_HEAD(gdri_entries, gdri_entry) live; /* in the order of the next eviction */
-	struct gdri_entry *look; /* the next one that a miss looks at, and from which part on */
+	pthread_mutex_t lock; /* guards what follows, which begins as zeroes, and every change of pages */
+	TAILQ_HEAD(gdri_entries, gdri_entry) live; /* the next to be evicted first */
+	struct gdri_entry *look; /* where the next sweep begins, and at which part */
 	size_t look_part;
-	size_t count; /* of the LIVE ones */
-	struct gdri_entries detached; /* those not LIVE any more that still have users */
+	size_t count; /* of live */
+	struct gdri_entries detached; /* no longer LIVE, with users */
 	size_t detached_count;
 	struct gdri_cache_gpu gpu[GDRI_CACHE_GPUS];
 	uint64_t misses, evictions, invalidations;
-	_Atomic bool over; /* beyond a limit because all was in use; read without the lock */
+	_Atomic bool over; /* beyond a limit as all regions were in use; read without the lock */
 	LIST_ENTRY(gdri_cache) link; /* of the context's; under ctx->lock */
 };
 
@@ -155,11 +152,11 @@ extern const struct gdri_region_kind gdri_kind_range, gdri_kind_cached;
 int gdri_range_map(struct gdri_ctx *ctx, uint64_t addr, size_t size, uint32_t flags, void **cpu_ptr,
 		   gdr_mh_t *handle);
 
-/* As the options say; NULL: for ranges, whose regions have these flags. Not to be found by name. */
+/* A cache that has no name yet. options NULL: for ranges, whose regions have these flags. */
 int gdri_cache_new(struct gdri_ctx *ctx, const barcopy_cache_options_t *options, uint32_t flags,
 		   struct gdri_cache **cache);
 
-/* The same with a name, for a caller. */
+/* A registration cache, which has a name. */
 int gdri_cache_create(struct gdri_ctx *ctx, const barcopy_cache_options_t *options,
 		      barcopy_cache_t *cache);
 
@@ -172,30 +169,30 @@ void gdri_caches_end(struct gdri_ctx *ctx, bool keeps);
 /* A used entry for [addr, addr + size), which gdri_cache_hit() did not find; -EOVERFLOW: it wraps. */
 int gdri_cache_miss(struct gdri_cache *cache, uint64_t addr, size_t size, struct gdri_entry **out);
 
-/* Takes a user away: what that leaves to do is done. -EINVAL: there is none. */
+/* Takes a user away, and releases or evicts what that leaves. -EINVAL: there is no user. */
 int gdri_cache_unuse(struct gdri_cache *cache, struct gdri_entry *e);
 
-/* See barcopy_cache_invalidate(): of the cache of that name, -EINVAL if it has ended. Takes no lock. */
+/* See barcopy_cache_invalidate(). -EINVAL: the cache of that name has ended. Takes no lock. */
 int gdri_cache_invalidate(struct gdri_cache *cache, uint64_t name, uint64_t addr, uint64_t end);
 
-/* The same, and waits for the lock, so that what is idle has gone when it returns. */
+/* The same, but waits for the lock: idle regions are released when it returns. */
 void gdri_cache_forget(struct gdri_cache *cache, uint64_t addr, uint64_t end);
 
-/* Releases what is idle and stale, then what is idle until its bytes are at most so many. */
+/* Releases stale idle regions, then others until idle ones take at most so many bytes. */
 void gdri_cache_trim(struct gdri_cache *cache, uint64_t max_idle_bytes);
 
-/* Releases what is idle and stale in all caches of a context; false: there was nothing. */
+/* Releases stale idle regions in all caches of a context. False: there were none. */
 bool gdri_caches_sweep(struct gdri_ctx *ctx);
 
 /*
- * A call of the context ended with rc: should it be made again? If it was short of BAR, descriptors or
- * memory on the GPU of that number (-1: any), and idle regions of the context's caches have given way.
+ * A call of the context ended with rc. True: it was short of BAR, descriptors or memory on that GPU (-1: any),
+ * and idle regions of the context's caches have given way, so it may be made again.
  */
 bool gdri_caches_give_way(struct gdri_ctx *ctx, int rc, int device, uint64_t bytes);
 
 void gdri_cache_stats(struct gdri_cache *cache, barcopy_cache_stats_t *stats);
 
-/* Hits of one cache, and of all caches there are. Need no lock; in them until a cache ends. */
+/* Hits of one cache, and of all live caches. They need no lock. */
 uint64_t gdri_cache_hits(const struct gdri_cache *cache);
 uint64_t gdri_cache_hits_of_all(void);
 
@@ -243,7 +240,7 @@ static inline bool gdri_cache_is_notified(const struct gdri_cache *cache)
 	return atomic_load_explicit(&cache->notified, memory_order_relaxed);
 }
 
-/* The cost of a region against max_bytes: what it takes of a BAR. */
+/* What the region takes of a BAR, as max_bytes counts it. */
 static inline uint64_t gdri_entry_bytes(const struct gdri_entry *e)
 {
 	return e->region.host || e->closed ? 0 : e->region.pin.mapped_size;
@@ -271,8 +268,8 @@ static inline uint64_t gdri_entry_size(const struct gdri_entry *e)
 }
 
 /*
- * Is the region, which the range lies in, too long to be kept pinned for it? A part of the range that it was
- * made for shares it all the same. Of ranges alone; the entry is used, or the lock is held.
+ * Is the region too long to be kept pinned for a range in it? For ranges alone, and not for a part of the
+ * range that the region was made for. The entry is used, or the lock is held.
  */
 static inline bool gdri_range_declines(const struct gdri_entry *e, uint64_t addr, size_t size)
 {
@@ -305,7 +302,7 @@ static inline bool gdri_entry_covers(const struct gdri_entry *e, uint64_t addr, 
 	return offset < have && size && size <= have - offset;
 }
 
-/* And where nothing has to be asked? The entry is used. */
+/* And does the entry know, without asking CUDA, what it was pinned for there? The entry is used. */
 static inline bool gdri_entry_has(const struct gdri_entry *e, uint64_t addr, size_t size)
 {
 	uint64_t offset = addr - gdri_entry_start(e) - e->head;
@@ -323,7 +320,7 @@ static inline struct gdri_entry *gdri_cache_hit_at(struct gdri_cache *cache, uin
 
 	if (!e || !gdri_entry_covers(e, addr, size) || !gdri_entry_use(e))
 		return NULL;
-	/* Looked at only now: until it is used an entry may become another's, another cache's too. */
+	/* Until it was used the entry could become another one, of another cache too. */
 	if (e->cache == cache && gdri_entry_covers(e, addr, size) &&
 	    ((gdri_cache_is_notified(cache) && gdri_entry_has(e, addr, size)) ||
 	     gdri_region_verify(&e->region, addr, size) == GDRI_VALID))
@@ -333,8 +330,8 @@ static inline struct gdri_entry *gdri_cache_hit_at(struct gdri_cache *cache, uin
 }
 
 /*
- * The entry of a hit, used; or NULL. Takes no lock. Neighbours share the pages at the ends of a range, so
- * the one in its middle is looked up first.
+ * The entry of a hit, used; or NULL. Takes no lock. The page in the middle of the range is looked up first:
+ * neighbours share the pages at its ends.
  */
 static inline struct gdri_entry *gdri_cache_hit(struct gdri_cache *cache, uint64_t addr,
 						size_t size)
