@@ -212,7 +212,6 @@ void gdri_cache_detach_locked(struct gdri_cache *cache, struct gdri_entry *e);
 bool gdri_cache_kill_locked(struct gdri_cache *cache, struct gdri_entry *e);
 void gdri_cache_reap_locked(struct gdri_cache *cache);
 void gdri_cache_close_locked(struct gdri_cache *cache, struct gdri_entry *e);
-void gdri_cache_end_handle(struct gdri_cache *cache, struct gdri_entry *e);
 /* Unmaps and unpins an entry that is not LIVE and has no users, and gives it back. */
 void gdri_cache_release_locked(struct gdri_cache *cache, struct gdri_entry *e);
 bool gdri_cache_take_idle_locked(struct gdri_cache *cache, struct gdri_entry *e);

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* Invalidation, from wherever it is called: takes no lock and allocates nothing. See cache.h. */
+/* Invalidation, which may be called from anywhere: it takes no lock and allocates nothing. See cache.h. */
 #include <errno.h>
 
 #include "base/error.h"
 #include "base/inside.h"
 #include "cache/cache.h"
 
-/* Does it touch [addr, end), and is it this call that dooms it? */
+/* Dooms an entry that touches [addr, end). False: it does not, or another call was first. */
 static bool doom(struct gdri_entry *e, uint64_t addr, uint64_t end)
 {
 	uint32_t s = atomic_load_explicit(&e->state, memory_order_acquire);
 	uint64_t start = gdri_entry_start(e);
 
-	/* In place of a region that has gone meanwhile it may be another one. */
+	/* The entry may have become another one since the table was read. */
 	if (start >= end || start + gdri_entry_size(e) <= addr)
 		return false;
 	do {
@@ -24,7 +24,7 @@ static bool doom(struct gdri_entry *e, uint64_t addr, uint64_t end)
 	return true;
 }
 
-/* From now on until it has been worked off the entry stays this cache's. */
+/* A doomed entry stays this cache's until it is worked off. */
 static void push(struct gdri_entry *e)
 {
 	struct gdri_cache *cache = e->cache;
@@ -39,11 +39,12 @@ static void work_off(struct gdri_slot *slot, void *arg)
 	struct gdri_cache *cache = (struct gdri_cache *)slot;
 
 	(void)arg;
-	/* A holder of the lock works it off when it unlocks. */
-	if (atomic_load(&cache->doomed) && !pthread_mutex_trylock(&cache->lock)) {
-		gdri_inside_enter();
-		gdri_cache_unlock(cache);
-	}
+	gdri_inside_enter();
+	/* A thread that holds the lock works the list off when it unlocks. */
+	if (atomic_load(&cache->doomed) && !pthread_mutex_trylock(&cache->lock))
+		gdri_cache_unlock(cache); /* which leaves */
+	else
+		gdri_inside_leave();
 }
 
 static void work_off_all(void)
@@ -51,7 +52,7 @@ static void work_off_all(void)
 	gdri_slots_each(&gdri_caches, work_off, NULL);
 }
 
-/* Dooms what touches [addr, end): false if there was nothing. */
+/* Dooms the entries that touch [addr, end). False: there were none. */
 static bool doom_range(struct gdri_cache *cache, uint64_t addr, uint64_t end)
 {
 	uint64_t reach, at, to, stop;
@@ -71,33 +72,26 @@ static bool doom_range(struct gdri_cache *cache, uint64_t addr, uint64_t end)
 			}
 			former = e;
 		}
-		/* A page has changed hands meanwhile. */
+		/* A page has meanwhile gone to another entry. */
 	} while (atomic_load(&cache->reach) != reach);
 	return any;
 }
 
 int gdri_cache_invalidate(struct gdri_cache *cache, uint64_t name, uint64_t addr, uint64_t end)
 {
-	bool any;
+	bool any = false, live;
 
-	/* A cache that ends waits for this count; behind it the name says whether it has. */
+	/* The end of a cache waits for this count, and retires the name before. */
 	atomic_fetch_add(&cache->invalidating, 1);
-	if (!gdri_slot_is(&cache->slot, name)) {
-		atomic_fetch_sub(&cache->invalidating, 1);
-		return gdri_fail(EINVAL, "the cache has ended");
-	}
-	any = doom_range(cache, addr, end);
+	live = gdri_slot_is(&cache->slot, name);
+	if (live)
+		any = doom_range(cache, addr, end);
 	atomic_fetch_sub(&cache->invalidating, 1);
-	if (!any)
-		return 0;
-	if (gdri_is_inside()) {
+	if (any && gdri_is_inside())
 		gdri_inside_defer(work_off_all);
-	} else {
-		gdri_inside_enter();
+	else if (any)
 		work_off(&cache->slot, NULL);
-		gdri_inside_leave();
-	}
-	return 0;
+	return live ? 0 : gdri_fail(EINVAL, "the cache has ended");
 }
 
 void gdri_cache_forget(struct gdri_cache *cache, uint64_t addr, uint64_t end)

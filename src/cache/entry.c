@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * An entry's life under the lock: its pages in the table, the lists, its end; and what the lock does when it
- * is released. See cache.h.
- */
+/* The life of an entry under the lock: its pages in the table, the lists, its end. See cache.h. */
 #include "cache/cache.h"
 
 #include "base/error.h"
@@ -24,7 +21,7 @@ void gdri_cache_unlock(struct gdri_cache *cache)
 	do {
 		gdri_cache_reap_locked(cache);
 		pthread_mutex_unlock(&cache->lock);
-		/* Doomed since, by a thread that found the lock taken. */
+		/* A thread that found the lock taken has left more to be worked off. */
 	} while (atomic_load(&cache->doomed) && !pthread_mutex_trylock(&cache->lock));
 	gdri_inside_leave();
 }
@@ -36,14 +33,14 @@ static uint64_t entry_end(const struct gdri_entry *e)
 	return gdri_entry_start(e) + gdri_entry_size(e);
 }
 
-/* So many of its pages are others' in the table: invalidations look as far. */
+/* So many bytes of a region belong to others in the table: invalidations look as far. */
 static void set_reach(struct gdri_cache *cache, uint64_t others)
 {
 	if (others > atomic_load_explicit(&cache->reach, memory_order_relaxed))
 		atomic_store(&cache->reach, others);
 }
 
-/* Enters those of its pages that are in the table for no other. */
+/* Enters those of its pages that belong to nobody. */
 static int enter_free_locked(struct gdri_cache *cache, struct gdri_entry *e)
 {
 	uint64_t at = gdri_entry_start(e), end = entry_end(e);
@@ -90,7 +87,7 @@ void gdri_cache_unplace_locked(struct gdri_cache *cache, struct gdri_entry *e)
 	e->owned = 0;
 }
 
-/* One page of another entry becomes e's; the one that loses its last cannot be found any more. */
+/* Gives e one page of another entry, which is killed when it loses its last page. */
 static void take_page_locked(struct gdri_cache *cache, struct gdri_entry *e,
 			     struct gdri_entry *former, uint64_t at)
 {
@@ -103,7 +100,7 @@ static void take_page_locked(struct gdri_cache *cache, struct gdri_entry *e,
 		gdri_cache_kill_locked(cache, former);
 }
 
-/* Of a former entry that has the page `at` of e's: is it to go, or to give the page? */
+/* The former entry has the page `at` of e: kills it, takes the page, or leaves it. */
 static void settle_with_locked(struct gdri_cache *cache, struct gdri_entry *e,
 			       struct gdri_entry *former, uint64_t at)
 {
@@ -116,7 +113,7 @@ static void settle_with_locked(struct gdri_cache *cache, struct gdri_entry *e,
 		gdri_cache_kill_locked(cache, former);
 	else if (common > gdri_entry_size(former) / 2 && gdri_cache_take_idle_locked(cache, former))
 		return;
-	/* The page by which e is found; that of a region which e does not share, being too long. */
+	/* e needs the page by which it is found, and every page of a region too long to be shared. */
 	else if (at == middle || (!gdri_cache_keeps(cache) && to - from > 2 * (end - start)))
 		take_page_locked(cache, e, former, at);
 }
@@ -132,14 +129,13 @@ void gdri_cache_list_locked(struct gdri_cache *cache, struct gdri_entry *e)
 		stop = at + GPU_PAGE_SIZE;
 		settle_with_locked(cache, e, former, at);
 	}
-	/* Without memory for the table it is found by fewer of its pages. */
+	/* Without memory for the table fewer of its pages find it. */
 	(void)enter_free_locked(cache, e);
 	TAILQ_INSERT_TAIL(&cache->live, e, link);
 	cache->count++;
 	e->listed = true;
 }
 
-/* Nobody finds it any more. */
 static void unlist_locked(struct gdri_cache *cache, struct gdri_entry *e)
 {
 	if (!e->listed)
@@ -154,7 +150,7 @@ static void unlist_locked(struct gdri_cache *cache, struct gdri_entry *e)
 	e->listed = false;
 }
 
-/* ---- its end -------------------------------------------------------------------------------- */
+/* ---- the end -------------------------------------------------------------------------------- */
 
 void gdri_cache_detach_locked(struct gdri_cache *cache, struct gdri_entry *e)
 {
@@ -162,20 +158,14 @@ void gdri_cache_detach_locked(struct gdri_cache *cache, struct gdri_entry *e)
 	cache->detached_count++;
 }
 
-/* Ends the handle that users of an entry copy with. */
-void gdri_cache_end_handle(struct gdri_cache *cache, struct gdri_entry *e)
+void gdri_cache_close_locked(struct gdri_cache *cache, struct gdri_entry *e)
 {
 	struct gdri_handle *handle;
 
-	/* It is not there where gdr_close() has ended it, or ranges have handles of their own. */
+	gdri_cache_gpu(cache, e->region.pin.device)->bytes -= gdri_entry_bytes(e);
+	/* gdr_close() may have ended the handle; ranges have handles of their own. */
 	if (gdri_cache_keeps(cache) && !gdri_handle_lock(cache->ctx, e->handle, &handle))
 		gdri_handle_release_locked(handle);
-}
-
-void gdri_cache_close_locked(struct gdri_cache *cache, struct gdri_entry *e)
-{
-	gdri_cache_gpu(cache, e->region.pin.device)->bytes -= gdri_entry_bytes(e);
-	gdri_cache_end_handle(cache, e);
 	if (gdri_region_unpin(&e->region))
 		gdri_log(GDRI_LOG_ERROR, "unpinning a shared region: %s", gdri_error_text());
 	e->closed = true;
@@ -190,7 +180,7 @@ void gdri_cache_release_locked(struct gdri_cache *cache, struct gdri_entry *e)
 	gdri_slots_free(&gdri_entries, &e->slot);
 }
 
-/* It is neither LIVE nor DOOMED any more. */
+/* Ends an entry that is neither LIVE nor DOOMED any more. */
 static void end_locked(struct gdri_cache *cache, struct gdri_entry *e, uint32_t state)
 {
 	if (state & GDRI_CACHE_USERS)
@@ -205,7 +195,7 @@ bool gdri_cache_kill_locked(struct gdri_cache *cache, struct gdri_entry *e)
 
 	unlist_locked(cache, e);
 	do {
-		/* An invalidation was first: it is, or will be, among the doomed. */
+		/* An invalidation was first: the entry is, or will be, on the list of doomed ones. */
 		if (!(s & GDRI_CACHE_LIVE))
 			return false;
 	} while (!atomic_compare_exchange_weak_explicit(

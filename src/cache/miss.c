@@ -8,8 +8,7 @@
 #include "core/handle.h"
 #include "cuda/cuda.h"
 
-/* Idle regions, and allocations in them, that a miss looks at: a stale one holds memory that its owner
- * has freed. */
+/* How many idle regions a miss verifies, and parts of them: stale ones hold memory that was freed. */
 enum { LOOKS = 4, LOOK_PARTS = 16 };
 
 static void found_stale_locked(struct gdri_cache *cache, struct gdri_entry *e)
@@ -17,23 +16,23 @@ static void found_stale_locked(struct gdri_cache *cache, struct gdri_entry *e)
 	cache->invalidations += gdri_cache_kill_locked(cache, e);
 }
 
-/* ---- what is there already ------------------------------------------------------------------ */
+/* ---- finding under the lock ----------------------------------------------------------------- */
 
-/* The entry in that page if all of the range lies in it, used; kills it instead if it is stale. */
+/* The entry of the page around `at` if the range lies in it, used. A stale one is killed. */
 static struct gdri_entry *find_at_locked(struct gdri_cache *cache, uint64_t at, uint64_t addr,
 					 size_t size)
 {
 	struct gdri_entry *e = gdri_pages_find(&cache->pages, at);
-	enum gdri_validity proof;
+	enum gdri_validity validity;
 
 	if (!e || !gdri_entry_covers(e, addr, size) || gdri_range_declines(e, addr, size))
 		return NULL;
-	proof = gdri_cache_is_notified(cache) && gdri_entry_has(e, addr, size)
-			? GDRI_VALID
-			: gdri_region_verify_or_learn(&e->region, addr, size);
-	if (proof == GDRI_VALID && gdri_entry_use(e))
+	validity = gdri_cache_is_notified(cache) && gdri_entry_has(e, addr, size)
+			   ? GDRI_VALID
+			   : gdri_region_verify_or_learn(&e->region, addr, size);
+	if (validity == GDRI_VALID && gdri_entry_use(e))
 		return e;
-	if (proof == GDRI_STALE)
+	if (validity == GDRI_STALE)
 		found_stale_locked(cache, e);
 	return NULL;
 }
@@ -55,7 +54,7 @@ static bool is_pinned(const struct gdri_cache *cache, uint64_t at)
 	return gdri_pages_find(&cache->pages, at) != NULL;
 }
 
-/* Kills what is stale in the pages of [low, high); bytes of them that are another's otherwise. */
+/* Kills stale entries in the pages of [low, high). Returns the bytes of those pages that others have. */
 static uint64_t others_locked(struct gdri_cache *cache, uint64_t low, uint64_t high)
 {
 	uint64_t at = low & GPU_PAGE_MASK, stop, bytes = 0;
@@ -125,7 +124,7 @@ static void widen_locked(struct gdri_cache *cache, uint64_t first, uint64_t last
 	*high = end > *high ? end : *high;
 }
 
-/* What is to be pinned for [*low, *high) of the memory m; see cache.h. */
+/* Widens [*low, *high) of the memory m to what is to be pinned for it; see cache.h. */
 static void choose_locked(struct gdri_cache *cache, const struct gdri_memory *m, uint64_t *low,
 			  uint64_t *high)
 {
@@ -133,12 +132,14 @@ static void choose_locked(struct gdri_cache *cache, const struct gdri_memory *m,
 	uint64_t first, last, wide_low = *low, wide_high = *high;
 
 	take_whole(*m, cache->whole_max, &wide_low, &wide_high, &first, &last);
-	/* Of the CPU's own memory each allocation is alone: nothing is pinned there. */
-	if (m->kind != GDRI_MEMORY_HOST)
+	if (m->kind == GDRI_MEMORY_HOST) {
+		limit = UINT64_MAX; /* nothing is pinned there */
+	} else {
 		widen_locked(cache, first, last, &wide_low, &wide_high);
-	if (!limit)
-		limit = cache->max_bytes ? cache->max_bytes : UINT64_MAX;
-	if (m->kind == GDRI_MEMORY_HOST || wide_high - wide_low <= limit) {
+		if (!limit)
+			limit = cache->max_bytes ? cache->max_bytes : UINT64_MAX;
+	}
+	if (wide_high - wide_low <= limit) {
 		*low = wide_low;
 		*high = wide_high;
 	}
@@ -155,19 +156,19 @@ static int open_locked(struct gdri_cache *cache, struct gdri_entry *e, const str
 
 	if (rc)
 		return rc;
-	/* An invalidation that has begun before it was entered may have passed by. */
+	/* An invalidation that began before the pages were entered may have passed them. */
 	e->alone = atomic_fetch_add(&cache->begun, 0) != begun || atomic_load(&cache->invalidating);
 	rc = gdri_region_open(&e->region, &cache->ctx->backends, &request, cache->flags);
 	if (rc)
 		gdri_cache_unplace_locked(cache, e);
-	/* Where no page was its own, none has found it during the pin. */
+	/* An entry without a page of its own cannot be found during the pin. */
 	e->alone |= !e->owned && atomic_load(&cache->begun) != begun;
 	return rc;
 }
 
 /*
- * Pins [low, high), or the range alone: what is around it may not be mappable together with it, or be too
- * much. Where both are short of room, what is idle gives way.
+ * Pins [low, high), or else the range alone: the memory around it may be too much, or of another kind. Where
+ * both are short of room, idle regions give way.
  */
 static int open_any_locked(struct gdri_cache *cache, struct gdri_entry *e,
 			   const struct gdri_memory *m, uint64_t low, uint64_t high)
@@ -184,7 +185,6 @@ static int open_any_locked(struct gdri_cache *cache, struct gdri_entry *e,
 	return rc;
 }
 
-/* The end of a handle that shows a range. */
 static int put_range(struct gdri_region *region)
 {
 	struct gdri_entry *e = gdri_entry_of(region);
@@ -195,7 +195,7 @@ static int put_range(struct gdri_region *region)
 const struct gdri_region_kind gdri_kind_range = { "barcopy_map_range", "barcopy_unmap_range", false,
 						  put_range };
 
-/* The end of a cache's own handle, which the cache has ended. */
+/* A cache ends its handles itself. */
 static int put_nothing(struct gdri_region *region)
 {
 	(void)region;
@@ -205,8 +205,8 @@ static int put_nothing(struct gdri_region *region)
 const struct gdri_region_kind gdri_kind_cached = { "barcopy_cache_get", "barcopy_cache_put", true,
 						   put_nothing };
 
-/* The allocations that it was pinned for, as far as its pages reach, are known. */
-static void set_known(struct gdri_entry *e, const struct gdri_region *r)
+/* What a hit reads: the bytes at the ends of the pages that are in no part, and the CPU's pointer. */
+static void set_for_hits(struct gdri_entry *e, const struct gdri_region *r)
 {
 	uint64_t low = r->low, high = r->high, start = r->pin.va, end = gdri_region_end(r);
 
@@ -220,21 +220,21 @@ static void set_known(struct gdri_entry *e, const struct gdri_region *r)
 	e->cpu = gdri_region_pointer(r, start);
 }
 
-/* The handle of a cache's entry, with the cache's copy options. */
+/* Makes the handle of a cache's entry, with the cache's copy options. */
 static int new_handle(struct gdri_cache *cache, struct gdri_entry *e)
 {
 	struct gdri_region *r = &e->region;
 	int rc = gdri_handle_new(cache->ctx, r, r->pin.va, gdri_region_end(r), &e->handle);
 
-	/* Where the copy engine cannot be used the mapping is. */
+	/* Without the copy engine copies go through the mapping. */
 	if (!rc && (cache->copy.engine_read_min || cache->copy.engine_write_min))
 		(void)gdri_handle_set_copy_options(cache->ctx, e->handle, &cache->copy);
 	return rc;
 }
 
 /*
- * Makes it LIVE with one user. Its user's alone: what CUDA does not know, which could never be proven
- * again; and what an invalidation may have missed.
+ * Makes the entry LIVE with one user. Its caller's alone, and not LIVE, is an entry that CUDA gave no buffer
+ * ID for, as a later hit could not be verified, and one that an invalidation may have missed.
  */
 static int enter_locked(struct gdri_cache *cache, struct gdri_entry *e)
 {
@@ -243,7 +243,7 @@ static int enter_locked(struct gdri_cache *cache, struct gdri_entry *e)
 	bool alone = e->alone || (!r->part_count && !gdri_cache_is_notified(cache));
 	int rc = 0;
 
-	set_known(e, r);
+	set_for_hits(e, r);
 	r->kind = gdri_cache_keeps(cache) ? &gdri_kind_cached : &gdri_kind_range;
 	if (gdri_cache_keeps(cache))
 		rc = new_handle(cache, e);
@@ -260,7 +260,7 @@ static int enter_locked(struct gdri_cache *cache, struct gdri_entry *e)
 		}
 	} else {
 		gdri_cache_list_locked(cache, e);
-		/* If it fails the lock's release sees to it. */
+		/* It fails for a doomed entry, which the unlock works off. */
 		(void)atomic_compare_exchange_strong(&e->state, &s, GDRI_CACHE_LIVE | 1);
 	}
 	gdri_cache_make_room_locked(cache, r->pin.device);
@@ -299,7 +299,7 @@ static struct gdri_entry *new_entry(struct gdri_cache *cache, uint64_t addr, siz
 	return e;
 }
 
-/* Nothing is pinned for it. An invalidation may have met it: then the lock's release frees it. */
+/* Gives an entry back for which nothing is pinned. If an invalidation met it, the unlock does. */
 static void drop_entry_locked(struct gdri_entry *e)
 {
 	uint32_t s = GDRI_CACHE_NEW | 1;

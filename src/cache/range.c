@@ -8,7 +8,7 @@
 _Static_assert((BARCOPY_MAP_RANGE_READ_ONLY | BARCOPY_MAP_RANGE_NO_SYNC_MEMOPS) < 4,
 	       "ctx->ranges has room for every combination of flags");
 
-/* What the ranges of a context share: made by the first one, ended with the context. */
+/* The cache of the context's ranges with these flags, which ends with the context. */
 static int ranges_of(struct gdri_ctx *ctx, uint32_t flags, struct gdri_cache **out)
 {
 	uint32_t of_regions = 0;
