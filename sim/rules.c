@@ -12,7 +12,7 @@
 
 /*
  * One lock for all rules of a library. No signal handler runs while it is held, since a handler may make calls
- * itself; nor does a fork happen.
+ * itself; nor does a fork happen. SIGTRAP stays open: a thread that a test steps gets one at each instruction.
  */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static _Thread_local sigset_t unblocked;
@@ -22,6 +22,7 @@ static void enter(void)
 	sigset_t all, old;
 
 	sigfillset(&all);
+	sigdelset(&all, SIGTRAP);
 	pthread_sigmask(SIG_BLOCK, &all, &old);
 	pthread_mutex_lock(&lock);
 	unblocked = old;
