@@ -16,7 +16,7 @@ shift
 . "$(dirname "$0")/../tests/common/build.bash"
 sim=${2:?directory of the stand-ins}
 
-sources=(copy copyv gather words)
+sources=(copy copyv words)
 cc=${CC:-gcc}
 case $($cc -dumpmachine) in
 x86_64*) machine=x86 ;;

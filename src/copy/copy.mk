@@ -11,7 +11,7 @@ $(O)/src/calls/copies.o $(O)/src/calls/copies.pic.o $(O)/src/copy/%.o: override 
 GDRI_COPY_MACHINE := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
 
 GDRI_COPY_SRCS := $(addprefix src/copy/, \
-	copy.c copyv.c gather.c words.c plan.c ref.c cpu.c)
+	copy.c copyv.c words.c plan.c ref.c cpu.c)
 
 # $(call gdri_copy_isa,file without .c,flags): one instruction set's file.
 define gdri_copy_isa

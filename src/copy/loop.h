@@ -82,23 +82,17 @@ void LOOP_FROM(void *dst, const void *src, size_t n)
 #endif
 
 #ifdef LOOP_GATHER
-static inline __attribute__((always_inline)) void load_line(uint8_t *line, const uint8_t *at)
-{
-	VEC v[LOOP_VECS];
-
-	GDRI_UNROLL
-	for (size_t i = 0; i < LOOP_VECS; i++)
-		LOAD_MAP(v[i], at + i * sizeof(VEC));
-	GDRI_UNROLL
-	for (size_t i = 0; i < LOOP_VECS; i++)
-		STORE_HOST(line + i * sizeof(VEC), v[i]);
-}
-
 void LOOP_GATHER(uint8_t *line, const uint8_t *const *at, size_t n)
 {
-	for (const uint8_t *const *end = at + n; at < end; at += 2, line += 2 * GDRI_LINE) {
-		load_line(line, at[0]);
-		load_line(line + GDRI_LINE, at[1]);
+	for (; n; at++, line += GDRI_LINE, n--) {
+		VEC v[LOOP_VECS];
+
+		GDRI_UNROLL
+		for (size_t i = 0; i < LOOP_VECS; i++)
+			LOAD_MAP(v[i], *at + i * sizeof(VEC));
+		GDRI_UNROLL
+		for (size_t i = 0; i < LOOP_VECS; i++)
+			STORE_HOST(line + i * sizeof(VEC), v[i]);
 	}
 }
 #endif

@@ -17,7 +17,7 @@
 /* Moves n bytes; what it may assume of dst, src and n is said by its row and its column. */
 typedef void gdri_move_fn(void *dst, const void *src, size_t n);
 
-/* Loads n scattered lines, an even number, from the addresses in `at` to `line` and the lines behind it. */
+/* Loads n scattered lines from the addresses in `at` to `line` and the lines behind it. */
 typedef void gdri_lines_fn(uint8_t *line, const uint8_t *const *at, size_t n);
 
 enum gdri_row_flags {

@@ -186,7 +186,8 @@ START_TEST(test_posts)
 		plan.posts = true;
 		if (has) {
 			step_begin();
-			ck_assert_int_eq(call ? barcopy_post64(h, map, 1) : barcopy_post32(h, map, 1), 0);
+			ck_assert_int_eq(
+				call ? barcopy_post64(h, map, 1) : barcopy_post32(h, map, 1), 0);
 			ck_assert_str_eq(step_end(), "w");
 			continue;
 		}
