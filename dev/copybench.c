@@ -10,12 +10,11 @@
 #include "copybench/sections.h"
 #include "copybench/setup.h"
 
-static const char *const section_choice[] = { "all",	 "read",    "write", "edges",
-					      "vectors", "drain",   "flags", "call",
-					      "engine",	 "threads", NULL };
+static const char *const section_choice[] = { "all",   "read", "write",	 "edges",   "vectors",
+					      "flags", "call", "engine", "threads", NULL };
 static void (*const sections[])(void) = { read_section,	   write_section,  edges_section,
-					  vectors_section, drain_section,  flags_section,
-					  call_section,	   engine_section, threads_section };
+					  vectors_section, flags_section,  call_section,
+					  engine_section,  threads_section };
 
 static int section;
 

@@ -10,7 +10,6 @@ void edges_section(void);
 
 /* small.c */
 void vectors_section(void);
-void drain_section(void);
 void flags_section(void);
 void call_section(void);
 

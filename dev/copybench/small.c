@@ -17,19 +17,44 @@ static void must(int rc)
 }
 
 /*
- * Scattered pieces of one line, a stride apart. Made beforehand, as many vectors as keep a line from
- * being met again soon: finding the places is not part of a copy.
+ * Pieces of a vector: lines a stride apart or at random, or words side by side. Made beforehand, as many
+ * vectors as keep a line from being met again soon: finding the places is not part of a copy.
  */
-#define SETS 32
-static barcopy_copy_seg_t vector[SETS][64];
+enum { SETS = 32, PIECES = 64 };
 
-static void make_vectors(size_t count, size_t stride)
+static const struct pattern {
+	const char *name;
+	size_t size, stride; /* stride 0: at random */
+} patterns[] = {
+	{ "192 B apart", 64, 192 },
+	{ "128 B apart", 64, 128 },
+	{ "a page and a line apart", 64, 4096 + 64 },
+	{ "in random lines", 64, 0 },
+	{ "words side by side", 8, 8 },
+};
+
+static barcopy_copy_seg_t vector[SETS][PIECES];
+static const uint8_t *lines_of[SETS][PIECES]; /* each line of a vector once */
+static size_t line_count;
+
+static void make_vectors(const struct pattern *p, size_t count)
 {
-	for (size_t n = 0; n < SETS * count; n++)
-		vector[n / count][n % count] =
-			(barcopy_copy_seg_t){ .map_ptr = st.map + n * stride,
-					      .host_ptr = st.host + n % count * 64,
-					      .size = 64 };
+	static uint64_t number = 1;
+
+	for (size_t n = 0; n < SETS * count; n++) {
+		size_t s = n / count, i = n % count, at = n * p->stride;
+
+		number = number * 6364136223846793005u + 1442695040888963407u;
+		if (!p->stride)
+			at = (number >> 33) % (REGION / 64) * 64;
+		else if (p->stride < 64)
+			at = s * 4160 + i * p->stride;
+		vector[s][i] = (barcopy_copy_seg_t){ .map_ptr = st.map + at,
+						     .host_ptr = st.host + i * 64,
+						     .size = p->size };
+		line_count = p->stride && p->stride < 64 ? (i * p->stride) / 64 : i;
+		lines_of[s][line_count++] = st.map + at / 64 * 64;
+	}
 }
 
 static void run_vector(struct job *job, size_t times)
@@ -58,94 +83,126 @@ static void run_pieces(struct job *job, size_t times)
 				copy_once(job, seg[i].map_ptr, seg[i].host_ptr);
 			else
 				must(job->read ? gdr_copy_from_mapping(job->handle, seg[i].host_ptr,
-								       seg[i].map_ptr, 64)
+								       seg[i].map_ptr, seg[i].size)
 					       : gdr_copy_to_mapping(job->handle, seg[i].map_ptr,
-								     seg[i].host_ptr, 64));
+								     seg[i].host_ptr, seg[i].size));
 		}
 	}
 }
 
-static void vectors(const char *name, bool read, size_t stride)
+/* The loads and their fences, and nothing else: what the machine allows. */
+static void run_loads(struct job *job, size_t times)
 {
-	static const size_t pieces[] = { 1, 2, 4, 8, 16, 32, 64 };
-	struct table t = { .name = name, .first = "pieces", .unit = "ns" };
-	struct job job[5] = { library_job("one call"), library_job("again"), library_job("each"),
-			      baseline_job("baseline"), row_job("movdir64b", "movdir64b") };
-	size_t count = read ? 4 : 5;
+	static uint8_t line[PIECES][64] __attribute__((aligned(64)));
 
-	for (size_t c = 0; c < count; c++) {
-		job[c].run = c == 2 || c == 3 ? run_pieces : run_vector;
-		job[c].read = read;
-		job[c].size = 64;
+	for (size_t n = 0; n < times; n++) {
+		gdri_fence_before_read(job->plan.fences);
+		job->plan.from->lines(line[0], lines_of[job->next++ % SETS], line_count);
+		gdri_fence_after_read(job->plan.fences);
 	}
+}
+
+static void vectors(const struct pattern *p, bool read)
+{
+	static const size_t pieces[] = { 1, 2, 4, 8, 12, 16, 24, 32, 64 };
+	struct table t = { .first = "pieces", .unit = "ns" };
+	struct job job[5] = { library_job("one call"), library_job("again"), library_job("each"),
+			      baseline_job("baseline"), row_job("loads alone", NULL) };
+	size_t count = read ? 5 : 4;
+	char name[64];
+
+	snprintf(name, sizeof(name), "%s, %s", read ? "reads" : "writes", p->name);
+	t.name = name;
+	for (size_t c = 0; c < count; c++) {
+		job[c].run = c < 2 ? run_vector : c < 4 ? run_pieces : run_loads;
+		job[c].read = read;
+		job[c].size = p->size;
+	}
+	job[4].off = job[4].off || !job[4].plan.from->lines;
 	for (size_t i = 0; i < COUNT(pieces); i++) {
 		char text[24];
 
 		for (size_t c = 0; c < count; c++)
 			job[c].count = pieces[i];
-		make_vectors(pieces[i], stride);
+		make_vectors(p, pieces[i]);
 		snprintf(text, sizeof(text), "%zu", pieces[i]);
 		line(&t, job, count, text);
 	}
 	show(&t);
 }
 
-void vectors_section(void)
-{
-	vectors("vectors of 64 B, reads", true, 256);
-	vectors("vectors of 64 B, writes", false, 256);
-	vectors("vectors of 64 B, a page each, reads", true, 4096 + 64);
-	vectors("vectors of 64 B, a page each, writes", false, 4096 + 64);
-}
+/* A piece of 64 bytes on each of several handles. */
+enum { HANDLES = 8 };
+static barcopy_handle_seg_t over_handles[SETS][HANDLES];
 
-/* What ends a small write, and what it costs. */
-enum { NOTHING, STORE_FENCE, FULL_FENCE, LOCKED };
-
-static void run_drain(struct job *job, size_t times)
+static void run_handles(struct job *job, size_t times)
 {
 	for (size_t n = 0; n < times; n++) {
-		copy_once(job, place(job), job->host);
-		switch (job->how) {
-		case STORE_FENCE:
-			gdri_fence_after_write(GDR_MAPPING_TYPE_WC);
-			break;
-		case FULL_FENCE:
-			gdri_fence_full(GDR_MAPPING_TYPE_WC);
-			break;
-		case LOCKED: {
-			int word = 0;
+		const barcopy_handle_seg_t *v = over_handles[job->next++ % SETS];
 
-			__atomic_fetch_add(&word, 1, __ATOMIC_SEQ_CST);
-			break;
+		if (job->how) {
+			must(barcopy_copyv_from_mappings(v, job->count, 0));
+			continue;
 		}
-		}
+		for (size_t i = 0; i < job->count; i++)
+			must(gdr_copy_from_mapping(v[i].handle, v[i].seg.host_ptr, v[i].seg.map_ptr,
+						   64));
 	}
 }
 
-void drain_section(void)
+static void handles(void)
 {
-	static const size_t sizes[] = { 4, 8, 16, 64, 128, 256, 1024, 4096 };
-	static const char *const names[] = { "nothing",	  "sfence",    "mfence",    "locked",
-					     "mdir64+no", "mdir64+sf", "mdir64+mf", "mdir64+lk" };
-	struct table t = { .name = "ends of a write", .first = "bytes", .unit = "ns" };
-	struct job job[8];
+	struct table t = { .name = "reads, a piece on each handle",
+			   .first = "handles",
+			   .unit = "ns" };
+	struct job job[3] = { library_job("one call"), library_job("again"), library_job("each") };
+	gdr_mh_t handle[HANDLES];
 
-	for (size_t c = 0; c < 8; c++) {
-		job[c] = row_job(names[c], c < 4 ? NULL : "movdir64b");
-		job[c].plan.fences = GDR_MAPPING_TYPE_NONE;
-		job[c].run = run_drain;
-		job[c].how = (int)(c % 4);
+	for (size_t i = 0; i < HANDLES; i++) {
+		void *map;
+
+		must(gdr_pin_buffer_v2(st.b.buf.g, st.b.buf.mem.dptr, REGION, 0, &handle[i]));
+		must(gdr_map(st.b.buf.g, handle[i], &map, REGION));
+		for (size_t s = 0; s < SETS; s++) {
+			over_handles[s][i].handle = handle[i];
+			over_handles[s][i].seg =
+				(barcopy_copy_seg_t){ .map_ptr = (uint8_t *)map + i * 65536 +
+								 i * 192 + s * 2048,
+						      .host_ptr = st.host + i * 64,
+						      .size = 64 };
+		}
 	}
-	for (size_t i = 0; i < COUNT(sizes); i++)
-		size_line(&t, job, 8, sizes[i]);
+	for (size_t n = 1; n <= HANDLES; n *= 2) {
+		char text[24];
+
+		for (size_t c = 0; c < COUNT(job); c++) {
+			job[c].run = run_handles;
+			job[c].how = c < 2;
+			job[c].count = n;
+		}
+		snprintf(text, sizeof(text), "%zu", n);
+		line(&t, job, COUNT(job), text);
+	}
 	show(&t);
+	for (size_t i = 0; i < HANDLES; i++)
+		must(gdr_unpin_buffer(st.b.buf.g, handle[i]));
+}
+
+void vectors_section(void)
+{
+	for (size_t i = 0; i < COUNT(patterns); i++)
+		vectors(&patterns[i], true);
+	vectors(&patterns[0], false);
+	vectors(&patterns[2], false);
+	if (!st.host_only)
+		handles();
 }
 
 /*
  * Data of a size, then a flag of 8 bytes in a line of its own behind it, in every way. A loop of posts
  * shows what the link takes; one post behind a copy, whose fence waits for the one before, what it costs.
  */
-enum { PUT, POST, COPY_PUT, COPY_POST, ORDERED, SPARED };
+enum { PUT, POST, COPY_PUT, COPY_POST, ORDERED, LINE };
 
 static void run_flag(struct job *job, size_t times)
 {
@@ -161,6 +218,10 @@ static void run_flag(struct job *job, size_t times)
 			  .flags = BARCOPY_COPY_ORDERED },
 		};
 
+		if (job->how == LINE) {
+			must(barcopy_post_line(job->handle, flag, job->host));
+			continue;
+		}
 		if (job->how == COPY_PUT || job->how == COPY_POST)
 			must(gdr_copy_to_mapping(job->handle, map, job->host, job->size));
 		if (job->how == PUT || job->how == COPY_PUT)
@@ -168,9 +229,7 @@ static void run_flag(struct job *job, size_t times)
 		else if (job->how == POST || job->how == COPY_POST)
 			must(barcopy_post64(job->handle, flag, value));
 		else
-			must(barcopy_copyv_to_mapping(job->handle, seg, 2,
-						      job->how == SPARED ? BARCOPY_COPY_NO_FENCE
-									 : 0));
+			must(barcopy_copyv_to_mapping(job->handle, seg, 2, 0));
 	}
 }
 
@@ -180,8 +239,8 @@ void flags_section(void)
 	static const struct {
 		const char *name;
 		int how;
-	} ways[] = { { "copy+put", COPY_PUT }, { "again", COPY_PUT },	{ "copy+post", COPY_POST },
-		     { "ordered", ORDERED },   { "ord.nofen", SPARED }, { "put alone", PUT },
+	} ways[] = { { "copy+put", COPY_PUT }, { "again", COPY_PUT }, { "copy+post", COPY_POST },
+		     { "ordered", ORDERED },   { "post line", LINE }, { "put alone", PUT },
 		     { "post alone", POST } };
 	struct table t = { .name = "flags", .first = "data", .unit = "ns" };
 	struct job job[COUNT(ways)];
