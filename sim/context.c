@@ -89,7 +89,10 @@ static CUresult push(CUcontext ctx)
 	return CUDA_SUCCESS;
 }
 
-/* The primary context's handle stays the same over its lives, as on the real driver; a reset changes it. */
+/*
+ * The primary context's handle stays the same over its lives, as on the real driver; a reset
+ * changes it.
+ */
 static CUresult primary_retain(CUcontext *out, CUdevice dev)
 {
 	if (!out)
@@ -126,9 +129,10 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev)
 }
 
 /*
- * "Destroy all allocations and reset all state on the primary context", which stays retained as often as
- * it was (CUDA driver API, 6.7, Primary Context Management). Seen on an H200 (580.159.04): the handle can be
- * pushed after it, calls then give CONTEXT_IS_DESTROYED, and the next retain gives another handle.
+ * "Destroy all allocations and reset all state on the primary context", which stays retained as
+ * often as it was (CUDA driver API, 6.7, Primary Context Management). Seen on an H200 (580.159.04):
+ * the handle can be pushed after it, calls then give CONTEXT_IS_DESTROYED, and the next retain
+ * gives another handle.
  */
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev)
 {

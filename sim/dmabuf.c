@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The dma-buf of an address range. It is mapped from its own offset 0, but its memory may start anywhere in a memfd
- * and go on in another one, which no ordinary descriptor expresses. So:
+ * The dma-buf of an address range. It is mapped from its own offset 0, but its memory may start
+ * anywhere in a memfd and go on in another one, which no ordinary descriptor expresses. So:
  *
  * - A range that is the beginning of one memfd gets an open of that memfd, which any process can mmap.
  * - Any other range gets the read end of a pipe. mmap of a pipe fails (ENODEV); mmap_hook.c makes the loaded
@@ -9,9 +9,10 @@
  *   closed, and the inode number, which is not used again meanwhile, identifies the pipe.
  * - A range that may not be mapped gets a pipe without the hook. (The real driver's errno is 524; here it is ENODEV.)
  *
- * As the real one (nv-dmabuf.c), it holds the memory until the last descriptor and the last mapping are gone, in
- * whatever process: both keep an open file description, whose lock object.c finds. Maps take BAR1 in 64 KiB pages;
- * what this process has mapped of dma-bufs is found in its list of mappings.
+ * As the real one (nv-dmabuf.c), it holds the memory until the last descriptor and the last mapping
+ * are gone, in whatever process: both keep an open file description, whose lock object.c finds.
+ * Maps take BAR1 in 64 KiB pages; what this process has mapped of dma-bufs is found in its list of
+ * mappings.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -169,7 +170,10 @@ int sim_dmabuf_pieces(int fd, size_t off, size_t size, struct sim_piece *out, un
 	return cut_pieces(&whole, 1, off, size, out, room);
 }
 
-/* ---- maps ---------------------------------------------------------------------------------------- */
+/*
+ * ---- maps
+ * ----------------------------------------------------------------------------------------
+ */
 
 #define BAR1_PAGE ((uint64_t)65536)
 

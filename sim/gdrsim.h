@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What a user of the stand-ins can set and call: every GDRSIM_* environment variable and every
- * gdrsim_* hook. libcuda.so.1 and libnvidia-ml.so.1 each export their own copy of
- * the hooks, which concern the calls of that library only: take them with dlsym from its handle.
+ * gdrsim_* hook. libcuda.so.1 and libnvidia-ml.so.1 each export their own copy of the hooks, which
+ * concern the calls of that library only: take them with dlsym from its handle.
  *
  * Machine. Read at cuInit (libcuda), at each call (NVML).
  *   GDRSIM_DEVICES=n           simulated GPUs, 0 to 16 (1); with 0, cuInit gives NO_DEVICE
@@ -43,13 +43,17 @@
 
 #include <stddef.h>
 
-/* Replace the fault rules by spec (form as GDRSIM_FAIL); call numbers count from now. NULL: none. */
+/*
+ * Replace the fault rules by spec (form as GDRSIM_FAIL); call numbers count from now. NULL: none.
+ */
 void gdrsim_fail(const char *spec);
 /* Calls of that name so far, with or without _v2; NULL: all calls of this library. */
 unsigned long gdrsim_calls(const char *name);
 /* The nth call (from 1) from now on, of any function with a result, gives result. 0: none. */
 int gdrsim_fail_nth(unsigned long n, int result);
-/* The function that was made to fail last, by any rule; NULL: none since the last gdrsim_fail_nth. */
+/*
+ * The function that was made to fail last, by any rule; NULL: none since the last gdrsim_fail_nth.
+ */
 const char *gdrsim_failed(void);
 
 /* libcuda only: how often a context was made, a primary one that came to life again included. */
@@ -57,10 +61,11 @@ unsigned long gdrsim_contexts(void);
 /* libcuda only: bytes of device memory that live allocations of this process hold. */
 unsigned long long gdrsim_device_bytes(int device);
 /*
- * libcuda only, for the stand-in of the gdrdrv node. Pins device memory, any pages of it: the number
- * of pieces, written to `pieces`, or -errno. Each piece is a mappable range of a descriptor that is
- * libcuda's and valid until the unpin. With `revoke`, freeing the last allocation in the range ends
- * the pin: revoke(arg) is called under libcuda's lock, once, and not after gdrsim_unpin().
+ * libcuda only, for the stand-in of the gdrdrv node. Pins device memory, any pages of it: the
+ * number of pieces, written to `pieces`, or -errno. Each piece is a mappable range of a descriptor
+ * that is libcuda's and valid until the unpin. With `revoke`, freeing the last allocation in the
+ * range ends the pin: revoke(arg) is called under libcuda's lock, once, and not after
+ * gdrsim_unpin().
  */
 struct gdrsim_piece {
 	int fd;

@@ -55,9 +55,9 @@ static void finish_round(const struct pplat *p, _Atomic(uint32_t) *word, uint32_
 }
 
 /*
- * The first kernel of perf/pplat/ptx.h: (u64 ping, pong, status, message, answer, u32 words, rounds,
- * u64 timeout_ns). Each round: wait until ping is the round, answer each word by itself plus the
- * round, then set every block's status and pong.
+ * The first kernel of perf/pplat/ptx.h: (u64 ping, pong, status, message, answer, u32 words,
+ * rounds, u64 timeout_ns). Each round: wait until ping is the round, answer each word by itself
+ * plus the round, then set every block's status and pong.
  */
 static void pplat(const struct sim_launch *launch)
 {

@@ -37,7 +37,10 @@ struct sim_memfd {
 	size_t size;
 };
 
-/* open(), O_CLOEXEC, also where the process has no descriptor left: the kernel needs none for its own work. */
+/*
+ * open(), O_CLOEXEC, also where the process has no descriptor left: the kernel needs none for its
+ * own work.
+ */
 int sim_open_anyway(const char *path, int flags, ...);
 bool sim_is_memfd(int fd); /* of GPU memory */
 int sim_memfd_create(const struct sim_memfd *info); /* a descriptor or -1 */

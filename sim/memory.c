@@ -109,7 +109,9 @@ CUresult cuMemFree_v2(CUdeviceptr ptr)
 	return sim_leave(free_device(ptr));
 }
 
-/* Waits for its stream alone, also where the memory is cuMemAlloc's (H100, driver 580, 2026-11-22). */
+/*
+ * Waits for its stream alone, also where the memory is cuMemAlloc's (H100, driver 580, 2026-11-22).
+ */
 CUresult cuMemFreeAsync(CUdeviceptr ptr, CUstream stream)
 {
 	struct sim_alloc *alloc;

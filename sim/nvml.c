@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The stand-in libnvidia-ml.so.1: the simulated GPUs by PCI address, and their BAR1, of which is used
- * what the stand-in nvidia.ko has mapped. It knows nothing of CUDA.
+ * The stand-in libnvidia-ml.so.1: the simulated GPUs by PCI address, and their BAR1, of which is
+ * used what the stand-in nvidia.ko has mapped. It knows nothing of CUDA.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

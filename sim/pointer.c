@@ -25,15 +25,6 @@ static size_t offset_of(const struct sim_alloc *alloc, CUdeviceptr ptr)
 static size_t width_of(CUpointer_attribute attribute)
 {
 	switch (attribute) {
-	case CU_POINTER_ATTRIBUTE_CONTEXT:
-	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-		return 8;
 	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
 	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
 	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
@@ -43,18 +34,17 @@ static size_t width_of(CUpointer_attribute attribute)
 		return 4;
 	case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
 		return sizeof(CUDA_POINTER_ATTRIBUTE_P2P_TOKENS);
+	case CU_POINTER_ATTRIBUTE_CONTEXT:
+	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+		return 8;
 	}
 	return 0;
-}
-
-static void put4(void *data, uint32_t value)
-{
-	memcpy(data, &value, sizeof(value));
-}
-
-static void put8(void *data, uint64_t value)
-{
-	memcpy(data, &value, sizeof(value));
 }
 
 /* Of VMM memory the range is the whole reservation; cuMemGetAddressRange gives the chunk. */
@@ -65,68 +55,74 @@ static struct sim_va range_of(const struct sim_alloc *alloc)
 	return (struct sim_va){ .base = alloc->base, .size = alloc->size };
 }
 
-static CUresult get(void *data, CUpointer_attribute attribute, const struct sim_alloc *alloc,
-		    CUdeviceptr ptr)
+static CUresult value_of(uint64_t *value, CUpointer_attribute attribute,
+			 const struct sim_alloc *alloc, CUdeviceptr ptr)
 {
 	size_t offset = offset_of(alloc, ptr);
 
 	switch (attribute) {
 	case CU_POINTER_ATTRIBUTE_CONTEXT:
-		put8(data, alloc->kind == SIM_POOL ? 0 : (uint64_t)(uintptr_t)alloc->ctx);
-		break;
+		*value = alloc->kind == SIM_POOL ? 0 : (uintptr_t)alloc->ctx;
+		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-		put4(data, is_host(alloc) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE);
-		break;
+		*value = is_host(alloc) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-		if (alloc->kind == SIM_VMM && !alloc->access[alloc->dev])
-			return CUDA_ERROR_INVALID_VALUE;
-		put8(data, alloc->base + offset);
-		break;
+		*value = alloc->base + offset;
+		return alloc->kind == SIM_VMM && !alloc->access[alloc->dev]
+			       ? CUDA_ERROR_INVALID_VALUE
+			       : CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-		if (!alloc->host)
-			return CUDA_ERROR_INVALID_VALUE;
-		put8(data, (uint64_t)(uintptr_t)(alloc->host + offset));
-		break;
-	case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
-		if (is_host(alloc))
-			return CUDA_ERROR_INVALID_VALUE;
-		memset(data, 0, sizeof(CUDA_POINTER_ATTRIBUTE_P2P_TOKENS));
-		break;
+		*value = (uintptr_t)alloc->host + offset;
+		return alloc->host ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	case CU_POINTER_ATTRIBUTE_P2P_TOKENS: /* zeros */
+		return is_host(alloc) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-		put4(data, alloc->sync_memops);
-		break;
+		*value = alloc->sync_memops;
+		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-		put8(data, alloc->buffer_id);
-		break;
+		*value = alloc->buffer_id;
+		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-		put4(data, alloc->kind == SIM_MANAGED);
-		break;
+		*value = alloc->kind == SIM_MANAGED;
+		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-		put4(data, (uint32_t)alloc->dev);
-		break;
+		*value = (uint32_t)alloc->dev;
+		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-		put8(data, range_of(alloc).base);
-		break;
+		*value = range_of(alloc).base;
+		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-		put8(data, range_of(alloc).size);
-		break;
+		*value = range_of(alloc).size;
+		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_MAPPED:
-		put4(data, 1);
-		break;
+		*value = 1;
+		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-		put8(data, alloc->kind == SIM_VMM ? alloc->obj->prop.requestedHandleTypes : 0);
-		break;
+		*value = alloc->kind == SIM_VMM ? alloc->obj->prop.requestedHandleTypes : 0;
+		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-		put4(data, alloc->kind == SIM_DEVICE ||
-				   (alloc->kind == SIM_VMM &&
-				    alloc->obj->prop.allocFlags.gpuDirectRDMACapable));
-		break;
-	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-		/* one pool per GPU: its handle need only differ from NULL and from the others */
-		put8(data, alloc->kind == SIM_POOL ? 0x7001u + (uint64_t)alloc->dev : 0);
-		break;
+		*value = alloc->kind == SIM_DEVICE ||
+			 (alloc->kind == SIM_VMM &&
+			  alloc->obj->prop.allocFlags.gpuDirectRDMACapable);
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: /* one pool per GPU; its handle is not NULL */
+		*value = alloc->kind == SIM_POOL ? 0x7001u + (uint64_t)alloc->dev : 0;
+		return CUDA_SUCCESS;
 	}
-	return CUDA_SUCCESS;
+	return CUDA_ERROR_INVALID_VALUE;
+}
+
+/* *data as wide as the attribute; little-endian. */
+static CUresult get(void *data, CUpointer_attribute attribute, const struct sim_alloc *alloc,
+		    CUdeviceptr ptr)
+{
+	uint64_t value[2] = { 0 };
+	CUresult r = value_of(value, attribute, alloc, ptr);
+
+	if (r == CUDA_SUCCESS)
+		memcpy(data, value, width_of(attribute));
+	return r;
 }
 
 CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
@@ -161,9 +157,9 @@ CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attribu
 		if (alloc)
 			get(data[i], attributes[i], alloc, ptr);
 		else if (attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
-			put4(data[i], (uint32_t)-2);
+			memcpy(data[i], &(int){ -2 }, sizeof(int));
 		else if (attributes[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER)
-			put8(data[i], ptr);
+			memcpy(data[i], &ptr, sizeof(ptr));
 	}
 	return sim_leave(CUDA_SUCCESS);
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Rules of the form "name:2=ENOMEM,other:*=7": which call of a name fails, and with what; and counters of calls.
- * "name=7" means every call; a rule for "name" also covers "name_v2". A text that is no rule aborts, since the
- * test could not fail. Thread-safe, also in signal handlers and forked children.
+ * Rules of the form "name:2=ENOMEM,other:*=7": which call of a name fails, and with what; and
+ * counters of calls. "name=7" means every call; a rule for "name" also covers "name_v2". A text
+ * that is no rule aborts, since the test could not fail. Thread-safe, also in signal handlers and
+ * forked children.
  */
 #ifndef SIM_RULES_H
 #define SIM_RULES_H
@@ -35,7 +36,10 @@ struct rules {
 void rules_set(struct rules *r, const char *spec);
 /* The nth call from now on fails; 0: none. Clears `failed`. */
 void rules_fail_nth(struct rules *r, unsigned long n, int value);
-/* Counts a call of a name, and of a name within it unless that is NULL. The value to fail with, or 0. */
+/*
+ * Counts a call of a name, and of a name within it unless that is NULL. The value to fail with, or
+ * 0.
+ */
 int rules_call(struct rules *r, const char *name, const char *detailed);
 /* Counts a call that cannot fail. */
 void rules_pass(struct rules *r, const char *name);

@@ -40,7 +40,10 @@ static CUresult import_fd(int fd, CUmemGenericAllocationHandle *handle)
 		close(opened);
 		return CUDA_ERROR_INVALID_DEVICE;
 	}
-	/* An imported handle is not exported again, whatever its maker asked for (H200, driver 580). */
+	/*
+	 * An imported handle is not exported again, whatever its maker asked for (H200, driver
+	 * 580).
+	 */
 	prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
 	prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
 	prop.location.id = info.device;

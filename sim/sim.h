@@ -241,8 +241,8 @@ void sim_rm_start(void);
 bool sim_rm_running(void);
 void sim_rm_sweep(void); /* not under the lock */
 /*
- * Around calls under the lock that take a mapping away: they are libcuda's own. After a program's the
- * resource manager gives back what nobody uses any more, for which it takes the lock.
+ * Around calls under the lock that take a mapping away: they are libcuda's own. After a program's
+ * the resource manager gives back what nobody uses any more, for which it takes the lock.
  */
 void sim_rm_own(bool on);
 bool sim_rm_memory_end(

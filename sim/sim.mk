@@ -10,7 +10,7 @@ SIM_OUT := $(O)/sim
 SIM_SRC_common := fault.c machine.c rules.c
 SIM_SRC_cuda := state.c device.c context.c va.c object.c table.c block.c memory.c host.c vmm.c share.c \
 	dmabuf.c mmap_hook.c pointer.c copy.c stream.c kernel.c kernels.c warp.c queue.c names.c \
-	pins.c rmclient.c escape.c
+	pins.c rmclient.c escape.c import_slots.c
 
 SIM_SRC_nvml := nvml.c
 
@@ -25,6 +25,12 @@ SIM_LDFLAGS = -shared -pthread -Wl,-z,nodelete $(if $(findstring -fsanitize=,$(L
 sim_objs = $(patsubst %.c,$(SIM_OUT)/%.o,$(SIM_SRC_common) $(1))
 
 $(SIM_OUT)/%.o: $(SIM_DIR)%.c $(FLAGS_SEEN)
+	$(call say,CC,$@)
+	@mkdir -p $(@D)
+	$(Q)$(call compile,$(SIM_CFLAGS))
+
+# dl_iterate_phdr() and ELF: what the library itself uses.
+$(SIM_OUT)/import_slots.o: $(SIM_DIR)../src/cuda/import_slots.c $(FLAGS_SEEN)
 	$(call say,CC,$@)
 	@mkdir -p $(@D)
 	$(Q)$(call compile,$(SIM_CFLAGS))

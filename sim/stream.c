@@ -35,9 +35,9 @@ static bool idle(const struct CUstream_st *stream)
 }
 
 /*
- * [CUDA driver API, "Stream synchronization behavior"]: work of a stream made without NON_BLOCKING begins
- * when what the legacy stream had before it has ended. The other half, that the legacy stream waits for such
- * streams, is not simulated.
+ * [CUDA driver API, "Stream synchronization behavior"]: work of a stream made without NON_BLOCKING
+ * begins when what the legacy stream had before it has ended. The other half, that the legacy
+ * stream waits for such streams, is not simulated.
  */
 static bool waits_for_legacy(const struct CUstream_st *stream)
 {
@@ -258,7 +258,10 @@ CUresult cuStreamQuery(CUstream stream)
 	return sim_leave(r);
 }
 
-/* [CUDA driver API, "Stream Memory Operations"]: flags 0: behind a memory fence; a word of the context's. */
+/*
+ * [CUDA driver API, "Stream Memory Operations"]: flags 0: behind a memory fence; a word of the
+ * context's.
+ */
 CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr addr, uint32_t value,
 				 unsigned int flags)
 {

@@ -128,13 +128,7 @@ EXPORT int open(const char *path, int flags, ...)
 	return is_node_path(path) ? node_open() : next.open(path, flags, mode);
 }
 
-EXPORT int open64(const char *path, int flags, ...)
-{
-	mode_t mode;
-
-	MODE_OF(flags, mode);
-	return open(path, flags, mode);
-}
+EXPORT int open64(const char *path, int flags, ...) __attribute__((alias("open")));
 
 /* What open() is in a program of -D_FORTIFY_SOURCE, as packages are built. */
 int __open_2(const char *path, int flags);
@@ -161,13 +155,7 @@ EXPORT int openat(int dir, const char *path, int flags, ...)
 	return is_node_path(path) ? node_open() : next.openat(dir, path, flags, mode);
 }
 
-EXPORT int openat64(int dir, const char *path, int flags, ...)
-{
-	mode_t mode;
-
-	MODE_OF(flags, mode);
-	return openat(dir, path, flags, mode);
-}
+EXPORT int openat64(int dir, const char *path, int flags, ...) __attribute__((alias("openat")));
 
 EXPORT int access(const char *path, int how)
 {
@@ -227,10 +215,7 @@ EXPORT FILE *fopen(const char *path, const char *mode)
 	return fd < 0 ? NULL : fdopen(fd, "r");
 }
 
-EXPORT FILE *fopen64(const char *path, const char *mode)
-{
-	return fopen(path, mode);
-}
+EXPORT FILE *fopen64(const char *path, const char *mode) __attribute__((alias("fopen")));
 
 EXPORT int ioctl(int fd, unsigned long request, ...)
 {
@@ -264,9 +249,7 @@ EXPORT void *mmap(void *addr, size_t len, int prot, int flags, int fd, off_t off
 }
 
 EXPORT void *mmap64(void *addr, size_t len, int prot, int flags, int fd, off64_t off)
-{
-	return mmap(addr, len, prot, flags, fd, (off_t)off);
-}
+	__attribute__((alias("mmap")));
 
 EXPORT int munmap(void *addr, size_t len)
 {
@@ -325,16 +308,7 @@ EXPORT int fcntl(int fd, int what, ...)
 	return rc;
 }
 
-EXPORT int fcntl64(int fd, int what, ...)
-{
-	va_list ap;
-	void *arg;
-
-	va_start(ap, what);
-	arg = va_arg(ap, void *);
-	va_end(ap);
-	return fcntl(fd, what, arg);
-}
+EXPORT int fcntl64(int fd, int what, ...) __attribute__((alias("fcntl")));
 
 /* What newfd was is closed. */
 EXPORT int dup3(int fd, int newfd, int flags)

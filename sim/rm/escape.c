@@ -21,18 +21,22 @@ enum { CTL = 1, DEVICE = 2 };
 static const struct escape {
 	enum nv_escape nr;
 	const char *name;
-	size_t size; /* 0: see size_ok() */
 	int nodes;
+	size_t size; /* 0: see size_ok() */
+	size_t status; /* offset; 0: see status_at() */
 } escapes[] = {
-	{ NV_ESC_RM_FREE, "RM_FREE", sizeof(struct nv_free), CTL },
-	{ NV_ESC_RM_CONTROL, "RM_CONTROL", sizeof(struct nv_control), CTL },
-	{ NV_ESC_RM_ALLOC, "RM_ALLOC", 0, CTL },
-	{ NV_ESC_RM_DUP_OBJECT, "RM_DUP_OBJECT", sizeof(struct nv_dup), CTL },
-	{ NV_ESC_RM_MAP_MEMORY, "RM_MAP_MEMORY", sizeof(struct nv_map), CTL },
-	{ NV_ESC_RM_UNMAP_MEMORY, "RM_UNMAP_MEMORY", sizeof(struct nv_unmap), CTL },
-	{ NV_ESC_CARD_INFO, "CARD_INFO", 0, CTL },
-	{ NV_ESC_REGISTER_FD, "REGISTER_FD", sizeof(struct nv_register_fd), CTL | DEVICE },
-	{ NV_ESC_EXPORT_TO_DMABUF_FD, "EXPORT_TO_DMABUF_FD", 0, DEVICE },
+#define ESCAPE(name, type) \
+	NV_ESC_##name, #name, CTL, sizeof(struct type), offsetof(struct type, status)
+	{ ESCAPE(RM_FREE, nv_free) },
+	{ ESCAPE(RM_CONTROL, nv_control) },
+	{ NV_ESC_RM_ALLOC, "RM_ALLOC", CTL, 0, 0 },
+	{ ESCAPE(RM_DUP_OBJECT, nv_dup) },
+	{ ESCAPE(RM_MAP_MEMORY, nv_map) },
+	{ ESCAPE(RM_UNMAP_MEMORY, nv_unmap) },
+	{ NV_ESC_CARD_INFO, "CARD_INFO", CTL, 0, 0 },
+	{ NV_ESC_REGISTER_FD, "REGISTER_FD", CTL | DEVICE, sizeof(struct nv_register_fd), 0 },
+	{ NV_ESC_EXPORT_TO_DMABUF_FD, "EXPORT_TO_DMABUF_FD", DEVICE, 0, 0 },
+#undef ESCAPE
 };
 
 static size_t alloc_64_size(void)
@@ -57,16 +61,12 @@ static bool size_ok(const struct escape *e, size_t size)
 	}
 }
 
-/* Where the structure has its status; 0: it has none. */
-static size_t status_at(enum nv_escape nr, size_t size)
+/* The offset of the structure's status; 0: it has none. */
+static size_t status_at(const struct escape *e, size_t size)
 {
 	struct gdrsim_rm_export_layout layout;
 
-	switch (nr) {
-	case NV_ESC_RM_FREE:
-		return offsetof(struct nv_free, status);
-	case NV_ESC_RM_CONTROL:
-		return offsetof(struct nv_control, status);
+	switch (e->nr) {
 	case NV_ESC_RM_ALLOC:
 		if (size == sizeof(struct nv_alloc_21))
 			return rm_version() >= 535 ? offsetof(struct nv_alloc_21, status)
@@ -75,17 +75,11 @@ static size_t status_at(enum nv_escape nr, size_t size)
 			return offsetof(struct nv_alloc_64, status);
 		return rm_version() >= 525 ? offsetof(struct nv_alloc_64_old, status)
 					   : offsetof(struct nv_alloc_64_old, flags);
-	case NV_ESC_RM_DUP_OBJECT:
-		return offsetof(struct nv_dup, status);
-	case NV_ESC_RM_MAP_MEMORY:
-		return offsetof(struct nv_map, status);
-	case NV_ESC_RM_UNMAP_MEMORY:
-		return offsetof(struct nv_unmap, status);
 	case NV_ESC_EXPORT_TO_DMABUF_FD:
 		gdrsim_rm_export_layout(&layout);
 		return layout.status;
 	default:
-		return 0;
+		return e->status;
 	}
 }
 
@@ -146,7 +140,7 @@ static int serve(int file, const struct escape *e, size_t size, void *arg)
 {
 	bool mine = !rm->files[file].driver || e->nr == NV_ESC_EXPORT_TO_DMABUF_FD;
 	int fault = mine ? rm_fault(e->name, detail_of(e->nr, arg)) : 0, err = 0;
-	size_t at = status_at(e->nr, size);
+	size_t at = status_at(e, size);
 	enum nv_status status = NV_OK;
 
 	if (fault > 0)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Open file descriptions of the nodes. Each is an open of the file that holds the state, and is told
- * from its siblings by its file offset, which dup, fork and SCM_RIGHTS share; it holds a lock on the
- * byte of that number, which the kernel releases with its last descriptor and last map, of whatever
- * process. It knows nothing of what clients and maps are.
+ * Open file descriptions of the nodes. Each is an open of the file that holds the state, and is
+ * told from its siblings by its file offset, which dup, fork and SCM_RIGHTS share; it holds a lock
+ * on the byte of that number, which the kernel releases with its last descriptor and last map, of
+ * whatever process. It knows nothing of what clients and maps are.
  *
  * kernel-open/nvidia/nv.c: nvidia_open(), nvidia_close(), nv_get_file_private(),
  * nv_is_gpu_accessible(); src/nvidia/arch/nvalloc/unix/src/escape.c: NV_ESC_REGISTER_FD.
@@ -157,8 +157,8 @@ bool rm_gpu_is_open(int gpu)
 }
 
 /*
- * Valid for nodes of both kinds. A control file that is registered itself does not serve, nor a file
- * that is registered already; the control file stays open as long as this one.
+ * Valid for nodes of both kinds. A control file that is registered itself does not serve, nor a
+ * file that is registered already; the control file stays open as long as this one.
  */
 int rm_register_fd(int file, int ctl_fd)
 {

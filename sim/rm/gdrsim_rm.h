@@ -30,9 +30,9 @@
  *   GDRSIM_RM_PROTECTED=1       confidential computing: maps of device memory are refused
  *
  * libcuda's own files and calls are neither counted nor made to fail, but for its exports. It opens
- * its nodes at cuInit, whatever of the above denies them to the program; only where GDRSIM_RM=absent,
- * or the library is not loaded, it works without the resource manager: then its dma-bufs come from
- * nowhere, as where there is CUDA but no such node (WSL).
+ * its nodes at cuInit, whatever of the above denies them to the program; only where
+ * GDRSIM_RM=absent, or the library is not loaded, it works without the resource manager: then its
+ * dma-bufs come from nowhere, as where there is CUDA but no such node (WSL).
  */
 #ifndef GDRSIM_RM_H
 #define GDRSIM_RM_H
@@ -42,11 +42,11 @@
 
 /*
  * Replace the fault rules: "RM_ALLOC:2=0x1a,RM_MAP_MEMORY:*=ENOMEM". A number is a status in the
- * structure, beside an ioctl that succeeds; a name is the errno of the call (EINVAL: what a structure
- * of another size gets). Names of calls: those of the escapes (RM_ALLOC, RM_FREE, RM_CONTROL,
- * RM_DUP_OBJECT, RM_MAP_MEMORY, RM_UNMAP_MEMORY, CARD_INFO, REGISTER_FD, EXPORT_TO_DMABUF_FD),
- * OPEN_CTL, OPEN_DEVICE, MMAP; a class or a command may follow: RM_ALLOC.80, RM_CONTROL.205. Numbers
- * of calls count from now. NULL: none.
+ * structure, beside an ioctl that succeeds; a name is the errno of the call (EINVAL: what a
+ * structure of another size gets). Names of calls: those of the escapes (RM_ALLOC, RM_FREE,
+ * RM_CONTROL, RM_DUP_OBJECT, RM_MAP_MEMORY, RM_UNMAP_MEMORY, CARD_INFO, REGISTER_FD,
+ * EXPORT_TO_DMABUF_FD), OPEN_CTL, OPEN_DEVICE, MMAP; a class or a command may follow: RM_ALLOC.80,
+ * RM_CONTROL.205. Numbers of calls count from now. NULL: none.
  */
 void gdrsim_rm_fail(const char *rules);
 /* The nth call from now on, of any name, fails: value > 0 is a status (EIO where there is none). */
@@ -87,9 +87,9 @@ struct gdrsim_rm_export_layout {
 };
 void gdrsim_rm_export_layout(struct gdrsim_rm_export_layout *layout);
 /*
- * Physical memory of the GPU of that ordinal: a descriptor that stays open until `release`, which is
- * called with no lock held, in the process that made it, once gdrsim_rm_memory_end() has been called
- * and nothing refers to the memory any more. An id, or -1.
+ * Physical memory of the GPU of that ordinal: a descriptor that stays open until `release`, which
+ * is called with no lock held, in the process that made it, once gdrsim_rm_memory_end() has been
+ * called and nothing refers to the memory any more. An id, or -1.
  */
 int gdrsim_rm_memory_new(int gpu, int fd, size_t size, void (*release)(void *arg), void *arg);
 /* A memory object over a part of it; its handle, or 0. */

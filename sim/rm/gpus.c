@@ -42,46 +42,32 @@ void rm_gpu(int gpu, struct rm_gpu *out)
 	out->instance = nth_of("GDRSIM_RM_INSTANCES", gpu, n - 1 - gpu);
 }
 
-static int find(uint32_t value, uint32_t (*field)(const struct rm_gpu *))
+/* The ordinal of the GPU with this value of a uint32_t in struct rm_gpu, or -1. */
+static int find(uint32_t value, size_t field)
 {
 	for (int i = 0; i < rm_gpu_count(); i++) {
 		struct rm_gpu gpu;
 
 		rm_gpu(i, &gpu);
-		if (field(&gpu) == value)
+		if (memcmp((const char *)&gpu + field, &value, sizeof(value)) == 0)
 			return i;
 	}
 	return -1;
 }
 
-static uint32_t minor_of(const struct rm_gpu *gpu)
-{
-	return gpu->minor;
-}
-
-static uint32_t instance_of(const struct rm_gpu *gpu)
-{
-	return gpu->instance;
-}
-
-static uint32_t id_of(const struct rm_gpu *gpu)
-{
-	return gpu->id;
-}
-
 int rm_gpu_by_minor(unsigned int minor)
 {
-	return find(minor, minor_of);
+	return find(minor, offsetof(struct rm_gpu, minor));
 }
 
 int rm_gpu_by_instance(uint32_t instance)
 {
-	return find(instance, instance_of);
+	return find(instance, offsetof(struct rm_gpu, instance));
 }
 
 int rm_gpu_by_id(uint32_t id)
 {
-	return find(id, id_of);
+	return find(id, offsetof(struct rm_gpu, id));
 }
 
 uint64_t rm_bar1_base(const struct rm_gpu *gpu)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Physical memory of the GPUs, which libcuda's stand-in brings as descriptors, and who refers to it.
- * It lives until its maker does not need it and nobody refers to it. It knows nothing of objects'
- * handles or of maps.
+ * Physical memory of the GPUs, which libcuda's stand-in brings as descriptors, and who refers to
+ * it. It lives until its maker does not need it and nobody refers to it. It knows nothing of
+ * objects' handles or of maps.
  */
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -141,7 +141,9 @@ void rm_memory_reap(void)
 		;
 }
 
-/* The maker's descriptor is this process's own, or a fork's copy, or another's to be had by /proc. */
+/*
+ * The maker's descriptor is this process's own, or a fork's copy, or another's to be had by /proc.
+ */
 int rm_memory_open(int memory, int flags)
 {
 	const struct rm_memory *m = &rm->memories[memory];

@@ -124,7 +124,10 @@ enum nv_status rm_memory_object(int client, int parent, nv_handle *handle, int m
 	/* memCopyConstruct_IMPL(): only children of a device */
 	if (rm->objects[parent].class != NV01_DEVICE_0)
 		return NV_ERR_INVALID_OBJECT_PARENT;
-	/* Whether the memory is that device's is not looked at, nor by vidmemCheckCopyPermissions_IMPL(). */
+	/*
+	 * Whether the memory is that device's is not looked at, nor by
+	 * vidmemCheckCopyPermissions_IMPL().
+	 */
 	status = rm_object_new(client, parent, handle, NV01_MEMORY_LOCAL_USER,
 			       rm->objects[parent].gpu, &at);
 	if (status != NV_OK)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The memory that holds what the kernel would hold: one file, mapped shared before any fork, so that
- * a child's call meets the parent's objects. Descriptors of the nodes are opens of the same file
- * (files.c). It knows nothing of what the tables mean.
+ * The memory that holds what the kernel would hold: one file, mapped shared before any fork, so
+ * that a child's call meets the parent's objects. Descriptors of the nodes are opens of the same
+ * file (files.c). It knows nothing of what the tables mean.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -35,8 +35,8 @@ static bool wanted;
 static _Thread_local sigset_t unblocked;
 
 /*
- * The C library's own, not a sanitizer's: that would take the lock, which the forking thread has and
- * its child has not, for the child's.
+ * The C library's own, not a sanitizer's: that would take the lock, which the forking thread has
+ * and its child has not, for the child's.
  */
 static int (*mutex_lock)(pthread_mutex_t *), (*mutex_unlock)(pthread_mutex_t *);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What of the nodes is mapped into this process. A page of the description itself is mapped beside
- * each such range, so that the kernel knows that the range keeps the file open, also in a child that
- * inherits it. It knows nothing of what a map is.
+ * each such range, so that the kernel knows that the range keeps the file open, also in a child
+ * that inherits it. It knows nothing of what a map is.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -123,7 +123,8 @@ void rm_vma_show_other(void *addr, size_t len)
 
 /*
  * The real driver leaves the CPU's entries where they are, and gives their place in BAR1, and the
- * memory, to the next process that asks: so other bytes appear, in memory that is no longer the map's.
+ * memory, to the next process that asks: so other bytes appear, in memory that is no longer the
+ * map's.
  */
 void rm_vma_lose(int map)
 {

@@ -74,14 +74,13 @@ static int read_bounds(struct dl_phdr_info *info, size_t size, void *arg)
 	return 1;
 }
 
-bool gdri_import_slots_find(void *library, const char *symbol, struct gdri_import_slots *slots)
+bool gdri_import_slots_in(const struct link_map *map, const char *symbol,
+			  struct gdri_import_slots *slots)
 {
-	struct library lib = { .slots = slots };
+	struct library lib = { .map = map, .slots = slots };
 
 	*slots = (struct gdri_import_slots){ .count = 0 };
-	if (dlinfo(library, RTLD_DI_LINKMAP, &lib.map))
-		return false;
-	for (const ElfW(Dyn) *e = lib.map->l_ld; e->d_tag != DT_NULL; e++)
+	for (const ElfW(Dyn) *e = map->l_ld; e->d_tag != DT_NULL; e++)
 		if (e->d_tag > 0 && e->d_tag < DT_NUM)
 			lib.tags[e->d_tag] = e->d_un.d_val;
 	if (!lib.tags[DT_STRTAB] || !lib.tags[DT_SYMTAB])
@@ -89,6 +88,13 @@ bool gdri_import_slots_find(void *library, const char *symbol, struct gdri_impor
 	add_slots(&lib, DT_JMPREL, DT_PLTRELSZ, symbol);
 	add_slots(&lib, DT_RELA, DT_RELASZ, symbol);
 	return slots->count && dl_iterate_phdr(read_bounds, &lib) == 1;
+}
+
+bool gdri_import_slots_find(void *library, const char *symbol, struct gdri_import_slots *slots)
+{
+	const struct link_map *map;
+
+	return !dlinfo(library, RTLD_DI_LINKMAP, &map) && gdri_import_slots_in(map, symbol, slots);
 }
 
 bool gdri_import_slot_write_in_child(const struct gdri_import_slots *slots, size_t slot,

@@ -22,7 +22,13 @@ struct gdri_import_slots {
 		relro_end; /* pages that the loader has made read-only (PT_GNU_RELRO) */
 };
 
-/* The slots of `symbol` in the library of that dlopen() handle; false if it has none. */
+struct link_map;
+
+/*
+ * The slots of `symbol` in a loaded object, or in that of a dlopen() handle; false if it has none.
+ */
+bool gdri_import_slots_in(const struct link_map *map, const char *symbol,
+			  struct gdri_import_slots *slots);
 bool gdri_import_slots_find(void *library, const char *symbol, struct gdri_import_slots *slots);
 
 /*
