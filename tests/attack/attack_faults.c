@@ -309,6 +309,10 @@ static void forgive(const struct deed *deed, const char *call, const struct left
 		after->resources.fds = before->resources.fds;
 	if (ends || is_one_of(call, of_rm))
 		after->rm = before->rm;
+	/* What is still mapped holds its memory, with a descriptor in the stand-in, two where shared. */
+	if (is_call(call, "munmap") && after->resources.maps > before->resources.maps &&
+	    after->resources.fds <= before->resources.fds + 2)
+		after->resources.fds = before->resources.fds;
 	if (ends || is_call(call, "munmap")) {
 		after->resources.mapped = before->resources.mapped;
 		after->resources.maps = before->resources.maps;
