@@ -6,7 +6,7 @@ stdenv.mkDerivation {
   pname = "barcopy";
   version = "2.6.0";
   inherit src;
-  makeFlags = [ "prefix=$(out)" "WARNINGS=-Wall" ];
+  makeFlags = [ "prefix=${placeholder "out"}" ];
   enableParallelBuilding = true;
   # libcuda.so.1 is looked up at run time, as for every CUDA program: /run/opengl-driver/lib.
   meta = {

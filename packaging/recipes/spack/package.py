@@ -16,7 +16,6 @@ class Barcopy(MakefilePackage):
 
     depends_on("c", type="build")
     depends_on("gmake", type="build")
-    depends_on("systemtap", type="build", when="+probes")
 
     requires("platform=linux")
     requires("target=x86_64:", "target=aarch64:", policy="one_of")
