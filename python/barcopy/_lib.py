@@ -137,6 +137,7 @@ _PROTOTYPES = {
     "barcopy_put64": (c_int, _H, c_void_p, c_uint64),
     "barcopy_post32": (c_int, _H, c_void_p, c_uint32),
     "barcopy_post64": (c_int, _H, c_void_p, c_uint64),
+    "barcopy_post_line": (c_int, _H, c_void_p, c_void_p),
     "barcopy_get32": (c_int, _H, c_void_p, _P(c_uint32)),
     "barcopy_get64": (c_int, _H, c_void_p, _P(c_uint64)),
     "barcopy_wait32": (c_int, _H, c_void_p, c_int, c_uint32, c_uint64),

@@ -17,6 +17,7 @@ except ImportError:
     _fast = None
 
 _WORDS = {4: c_uint32, 8: c_uint64}
+_LINE = 64
 
 
 class Mapping(Closable):
@@ -202,6 +203,17 @@ class Mapping(Closable):
 
     def post64(self, offset, value):
         self._put(library().barcopy_post64, offset, 8, value)
+
+    def post_line(self, offset, line):
+        """
+        Writes the 64 bytes of `line` to a multiple of 64 and waits for nothing: one write where the CPU has
+        MOVDIR64B, else the last 8 bytes become visible last (barcopy_put32(3)).
+        """
+        self._refuse_read_only()
+        host, size = host_memory(line, False, None, None)
+        if size != _LINE:
+            raise ValueError(f"a line has {_LINE} bytes, not {size}")
+        self._use(library().barcopy_post_line, self._at(offset, size), host)
 
     def _get(self, call, offset, value):
         self._use(call, self._at(offset, ctypes.sizeof(value)), byref(value))

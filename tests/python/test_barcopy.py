@@ -196,6 +196,23 @@ class Copies(Case):
         self.raises_errno(errno.EINVAL, self.mem.fence, 77)
         self.mem.flush()
 
+    def test_lines(self):
+        line = bytes(range(64))
+        self.mem.write(b"x" * 256)
+        self.mem.post_line(64, line)
+        self.assertEqual(self.mem.read(192), b"x" * 64 + line + b"x" * 64)
+        self.mem.post_line(128, array.array("Q", range(8)))
+        self.assertEqual(self.mem.get64(128 + 56), 7)
+        self.raises_errno(errno.EINVAL, self.mem.post_line, 8, line)
+        for wrong in (b"", line[:63], line + b"x"):
+            with self.assertRaisesRegex(ValueError, "64 bytes"):
+                self.mem.post_line(0, wrong)
+        with self.assertRaises(ValueError):
+            self.mem.post_line(self.mem.size, line)
+        with self.assertRaises(TypeError):
+            self.mem.post_line(0, "x" * 64)
+        self.assertEqual(self.mem.read(64), b"x" * 64)
+
     def test_options(self):
         self.mem.set_copy_options(engine_read_min=barcopy.ENGINE_AUTO)
         self.mem.set_copy_options()
@@ -458,7 +475,7 @@ class Views(Case):
         with self.assertRaises(TypeError):
             view[0] = 1
         for call in (lambda: m.write(b"x"), lambda: m.put32(0, 1), lambda: m.put64(0, 1),
-                     lambda: m.write_pieces([(0, b"x")])):
+                     lambda: m.post_line(0, bytes(64)), lambda: m.write_pieces([(0, b"x")])):
             with self.assertRaisesRegex(TypeError, "read-only"):
                 call()
         self.mem.write(b"seen")
