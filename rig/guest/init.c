@@ -412,7 +412,7 @@ static int run_shell(const char *line)
 		dup2(out, STDOUT_FILENO);
 		dup2(out, STDERR_FILENO);
 		setpgid(0, 0);
-		alarm(60 * (rig.debug ? 20 : 4));
+		alarm(60 * (rig.debug ? 20 : 10)); /* only catches hangs */
 		execl("/bin/busybox", "sh", "-c", line, (char *)NULL);
 		_exit(127);
 	}

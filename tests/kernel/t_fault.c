@@ -111,18 +111,17 @@ static void t_page_size(void)
 		page_size((int)rig.arg, PROVIDER_SCATTER);
 }
 
-static void t_cacheable(void)
+/* The mapping of a page whose table has the flag CPU_CACHEABLE, or whose memory is the host's own. */
+static void with_knob(const char *name)
 {
 	int drv = drv_open(), prov = prov_open();
 	uint64_t va = gpu_alloc(prov, GPU_PAGE), h;
 	struct gdrdrv_ioc_get_info_v2 info;
 	volatile uint8_t *p;
 
-	if (rig.gen < 580)
-		SKIP("no table flags in this generation");
-	knob("cacheable", 1);
+	knob(name, 1);
 	h = must_pin(drv, va, GPU_PAGE);
-	knob("cacheable", 0);
+	knob(name, 0);
 	p = must_map(drv, h, GPU_PAGE);
 	p[0] = 1;
 	CHECK_EQ(get_info_v2(drv, h, &info), 0);
@@ -137,28 +136,22 @@ static void t_cacheable(void)
 #endif
 }
 
+static void t_cacheable(void)
+{
+	if (rig.gen < 580)
+		SKIP("no table flags in this generation");
+	with_knob("cacheable");
+}
+
 /* Coherent memory is part of the host's memory and mapped cached, even without the flag. */
 static void t_coherent(void)
 {
-	int drv = drv_open(), prov = prov_open();
-	uint64_t va = gpu_alloc(prov, GPU_PAGE), h;
-	struct gdrdrv_ioc_get_info_v2 info;
-	volatile uint8_t *p;
-
 #ifdef __x86_64__
 	SKIP("no coherent GPU memory on x86");
 #endif
 	if (!rig.gpl)
 		SKIP("such systems have the open flavour alone");
-	knob("coherent", 1);
-	h = must_pin(drv, va, GPU_PAGE);
-	knob("coherent", 0);
-	p = must_map(drv, h, GPU_PAGE);
-	p[0] = 1;
-	CHECK_EQ(get_info_v2(drv, h, &info), 0);
-	CHECK_EQ(info.mapping_type, GDRDRV_MAPPING_TYPE_CACHING);
-	CHECK_EQ((read_pte(prov, p).pte >> 2) & 7, 0);
-	CHECK_EQ(req_type(drv, h, GDRDRV_MAPPING_TYPE_WC), -EOPNOTSUPP);
+	with_knob("coherent");
 }
 
 /* After a failed put the GPU driver still has the pin: its callback must still work. */

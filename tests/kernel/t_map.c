@@ -190,13 +190,13 @@ static void t_read_only(void)
 	CHECK_EQ(byte, 0x42);
 }
 
-/* What may not be done to a mapping. */
+/* What may not be done to a mapping. (mremap, madvise: t_walk.c) */
 static void t_vma_flags(void)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	int drv = drv_open(), prov = prov_open();
 	uint64_t h = must_pin(drv, gpu_alloc(prov, 2 * GPU_PAGE), 2 * GPU_PAGE);
-	uint8_t *p, *q;
+	uint8_t *p;
 
 	CHECK(map_prot(drv, h, GPU_PAGE, rw, MAP_PRIVATE, NULL) == MAP_FAILED && errno == EINVAL);
 	CHECK(map_prot(drv, h, GPU_PAGE, PROT_READ, MAP_PRIVATE, NULL) == MAP_FAILED);
@@ -211,14 +211,6 @@ static void t_vma_flags(void)
 	CHECK(munmap(p + page, page) == -1 && errno == EINVAL);
 	CHECK(mprotect(p, page, PROT_READ) == -1 && errno == EINVAL);
 	CHECK(mprotect(p + page, page, PROT_NONE) == -1 && errno == EINVAL);
-	CHECK(mremap(p, 2 * GPU_PAGE, 3 * GPU_PAGE, MREMAP_MAYMOVE) == MAP_FAILED);
-	CHECK(mremap(p, 2 * GPU_PAGE, GPU_PAGE, 0) == MAP_FAILED);
-	CHECK(mremap(p, 0, 2 * GPU_PAGE, MREMAP_MAYMOVE) == MAP_FAILED);
-	q = mmap(NULL, 2 * GPU_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	CHECK(mremap(p, 2 * GPU_PAGE, 2 * GPU_PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, q) ==
-	      MAP_FAILED);
-	CHECK(madvise(p, 2 * GPU_PAGE, MADV_DOFORK) == -1);
-	CHECK(madvise(p, 2 * GPU_PAGE, MADV_DONTNEED) == -1);
 	CHECK(madvise(p, 2 * GPU_PAGE, MADV_DODUMP) == -1);
 	/* None of these calls harmed the mapping. */
 	CHECK_EQ(p[0], 1);

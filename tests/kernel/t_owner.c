@@ -157,51 +157,6 @@ static void t_reused_number(void)
 	close(drv);
 }
 
-/*
- * A child closes the descriptor last. A persistent pin is released there. The put of a callback pin
- * would do nothing there, so the region waits for the callback.
- */
-static void t_child_closes_last(void)
-{
-	int drv = drv_open(), prov = prov_open(), go[2], done[2];
-	uint64_t va = gpu_alloc(prov, GPU_PAGE), h = must_pin(drv, va, GPU_PAGE);
-	volatile uint8_t *p = must_map(drv, h, GPU_PAGE);
-	long orphans = stat_of("orphans");
-	char byte = 0;
-	pid_t pid;
-
-	p[0] = 1;
-	CHECK(!pipe(go) && !pipe(done));
-	pid = fork();
-	if (!pid) {
-		CHECK_EQ(read(go[0], &byte, 1), 1);
-		close(drv);
-		CHECK_EQ(write(done[1], &byte, 1), 1);
-		_exit(0);
-	}
-	munmap((void *)(uintptr_t)p, GPU_PAGE);
-	close(drv);
-	CHECK_EQ(gpu_info(prov).pins, 1);
-	CHECK_EQ(write(go[1], &byte, 1), 1);
-	CHECK_EQ(read(done[0], &byte, 1), 1);
-	CHECK_EQ(wait_child(pid), 0);
-	CHECK_EQ(gpu_info(prov).foreign_puts, 0);
-	if (by_callback()) {
-		CHECK_EQ(gpu_info(prov).pins, 1);
-		CHECK_EQ(read_number("/proc/driver/gdrdrv/nv_get_pages_refcount"), 1);
-		CHECK_EQ(delete_module_named("gdrdrv"), -EAGAIN);
-		if (rig.gpl)
-			CHECK_EQ(stat_of("orphans") - orphans, 1);
-	} else {
-		CHECK_EQ(gpu_info(prov).pins, 0);
-	}
-	CHECK_EQ(gpu_free(prov, va), 0);
-	CHECK_EQ(gpu_info(prov).pins, 0);
-	CHECK_EQ(gpu_info(prov).tables, 0);
-	CHECK_EQ(read_number("/proc/driver/gdrdrv/nv_get_pages_refcount"), 0);
-	CHECK_EQ(driver_users(), 0);
-}
-
 /* How the pin of a borrower ends. */
 enum loan_end {
 	LOAN_UNPINNED,
@@ -311,6 +266,41 @@ static void closed_elsewhere(int prov, uint64_t va, long orphans)
 	CHECK_EQ(gpu_info(prov).tables, 0);
 	CHECK_EQ(gpu_info(prov).foreign_puts, 0);
 	/* init checks that no reference to the module is left. */
+}
+
+/*
+ * A child closes the descriptor last. A persistent pin is released there. The put of a callback pin
+ * would do nothing there, so the region waits for the callback.
+ */
+static void t_child_closes_last(void)
+{
+	int drv = drv_open(), prov = prov_open(), go[2], done[2];
+	uint64_t va = gpu_alloc(prov, GPU_PAGE), h = must_pin(drv, va, GPU_PAGE);
+	volatile uint8_t *p = must_map(drv, h, GPU_PAGE);
+	long orphans = stat_of("orphans");
+	char byte = 0;
+	pid_t pid;
+
+	p[0] = 1;
+	CHECK(!pipe(go) && !pipe(done));
+	pid = fork();
+	if (!pid) {
+		CHECK_EQ(read(go[0], &byte, 1), 1);
+		close(drv);
+		CHECK_EQ(write(done[1], &byte, 1), 1);
+		_exit(0);
+	}
+	munmap((void *)(uintptr_t)p, GPU_PAGE);
+	close(drv);
+	CHECK_EQ(gpu_info(prov).pins, 1);
+	CHECK_EQ(write(go[1], &byte, 1), 1);
+	CHECK_EQ(read(done[0], &byte, 1), 1);
+	CHECK_EQ(wait_child(pid), 0);
+	if (by_callback())
+		CHECK_EQ(delete_module_named("gdrdrv"), -EAGAIN);
+	closed_elsewhere(prov, va, orphans);
+	CHECK_EQ(read_number("/proc/driver/gdrdrv/nv_get_pages_refcount"), 0);
+	CHECK_EQ(driver_users(), 0);
 }
 
 /* The descriptor lies in a socket's queue; the owner exits, and another process drops the queue. */

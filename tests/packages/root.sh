@@ -65,7 +65,7 @@ cp "$out"/deb/*_"$arch".deb "$out"/deb/*_all.deb "$root/debs/"
 rm -f "$root"/debs/*dbgsym* "$root"/debs/barcopy-module*
 cp "$tmp"/older/*_"$arch".deb "$tmp"/older/*_all.deb "$root/older/"
 rm -f "$root"/older/*dbgsym*
-cp "$here/client.c" "$here/CMakeLists.txt" "$root/client/"
+cp "$here/CMakeLists.txt" "$root/client/"
 mkdir "$root/client/sim"
 cp -P "$out"/sim/lib*.so* "$root/client/sim/"
 K=$(basename "$(find "$root/lib/modules" -mindepth 1 -maxdepth 1 | sort | tail -n 1)")
@@ -104,17 +104,22 @@ t "the library is found by all its names, the tools run" run_time_names
 
 # ---- developers ----
 
+# An installed example, built against the installed header and library.
+on_sim='LD_LIBRARY_PATH=/client/sim LD_PRELOAD=/client/sim/libnvidia_node.so'
+works_on_sim() { # PROGRAM
+	sh_root "$on_sim $1" | grep 'hold "hello, GPU"$'
+}
 by_pkg_config() {
-	sh_root 'cd /client && gcc -Wall -Werror -o by_pc client.c $(pkg-config --cflags --libs libgdrapi) -ldl &&
-		LD_LIBRARY_PATH=/client/sim ./by_pc &&
-		gcc -o by_pc_static client.c -Wl,-Bstatic $(pkg-config --static --cflags --libs libgdrapi | sed "s/-pthread//; s/-ldl//") -Wl,-Bdynamic -pthread -ldl &&
-		! ldd by_pc_static | grep libgdrapi && LD_LIBRARY_PATH=/client/sim ./by_pc_static'
+	sh_root 'cd /client && cp /usr/share/doc/libgdrapi-dev/examples/alloc.c . &&
+		gcc -Wall -Werror -o by_pc alloc.c $(pkg-config --cflags --libs libgdrapi) &&
+		gcc -o by_pc_static alloc.c -Wl,-Bstatic $(pkg-config --static --cflags --libs libgdrapi | sed "s/-pthread//; s/-ldl//") -Wl,-Bdynamic -pthread -ldl &&
+		! ldd by_pc_static | grep libgdrapi' && works_on_sim /client/by_pc && works_on_sim /client/by_pc_static
 }
 t "a client by pkg-config, shared and static, on the stand-ins" by_pkg_config
 by_cmake() {
 	sh_root 'cd /client && cmake -S . -B by_cmake >/dev/null && cmake --build by_cmake &&
-		LD_LIBRARY_PATH=/client/sim by_cmake/client && LD_LIBRARY_PATH=/client/sim by_cmake/client_static &&
-		! ldd by_cmake/client_static | grep libgdrapi'
+		! ldd by_cmake/client_static | grep libgdrapi' &&
+		works_on_sim /client/by_cmake/client && works_on_sim /client/by_cmake/client_static
 }
 t "a client by CMake, shared and static, on the stand-ins" by_cmake
 cmake_versions() {
@@ -133,7 +138,7 @@ tool_on_sim() { sh_root 'gdrcopy_copybw --sim /client/sim -s 64K -w 10 -r 10'; }
 t "an installed tool on the stand-ins" tool_on_sim
 
 python_module() {
-	sh_root "cd / && LD_LIBRARY_PATH=/client/sim LD_PRELOAD=/client/sim/libnvidia_node.so python3 -c '
+	sh_root "cd / && $on_sim python3 -c '
 import barcopy
 with barcopy.open() as gdr, gdr.alloc(4096) as mem:
     mem.write(b\"hello\")
