@@ -13,24 +13,23 @@
 #include "common/stats.h"
 #include "common/timing.h"
 
+enum { BINS = 10 };
+
 static struct {
 	size_t first, last;
-	long iters, warm_up, bins;
+	long iters, warm_up;
 	bool histogram;
-} opt = { .last = (size_t)16 << 20, .iters = 100, .warm_up = 1, .bins = 10 };
+} opt = { .last = (size_t)16 << 20, .iters = 100, .warm_up = 1 };
 
 static const struct opt options[] = {
 	OPTION_SIZE('s', "size", &opt.last, "largest range, and the buffer (16M)", 1, 0),
 	OPTION_SIZE('f', "first", &opt.first,
 		    "smallest range; then its doubles up to the largest (64K)", 1, 0),
 	OPTION_COUNT('n', "iters", &opt.iters, "times each call is made a size (100)", 1, 10000000),
-	OPTION_COUNT('t', "times", &opt.iters, "the same as -n", 1, 10000000),
 	OPTION_COUNT('w', "warm-up", &opt.warm_up, "untimed rounds before them (1)", 0, 10000000),
-	OPTION_FLAG('H', "histogram", &opt.histogram, "print each call's histogram"),
-	OPTION_COUNT('b', "bins", &opt.bins,
-		     "bins of a histogram between P0 and P99; what is above\n"
-		     "P99 has one of its own (10)",
-		     1, 100),
+	OPTION_FLAG('H', "histogram", &opt.histogram,
+		    "print each call's histogram: 10 bins from P0 to P99, and one\n"
+		    "for what is above"),
 };
 
 static const struct tool tool = {
@@ -195,7 +194,7 @@ static void json_call(struct json *j, const char *name, const struct stats *st,
 static void report(struct state *s, size_t size, struct json *j)
 {
 	double scale = timing.ns_per_tick / 1000;
-	struct stats_bin bin[101];
+	struct stats_bin bin[BINS + 1];
 	struct stats st;
 	int call;
 
@@ -210,15 +209,15 @@ static void report(struct state *s, size_t size, struct json *j)
 		if (!measured((enum call)call, size))
 			continue;
 		stats_compute(&st, s->sample[call], (size_t)opt.iters, scale);
-		stats_histogram(bin, (size_t)opt.bins, s->sample[call], (size_t)opt.iters, scale);
+		stats_histogram(bin, BINS, s->sample[call], (size_t)opt.iters, scale);
 		if (s->b.json) {
-			json_call(j, call_name[call], &st, bin, opt.bins + 1);
+			json_call(j, call_name[call], &st, bin, BINS + 1);
 			continue;
 		}
 		printf("  %-26s %10.3f %10.3f %10.3f %10.3f %10.3f\n", call_name[call], st.p0,
 		       st.p50, st.p99, st.mean, st.max);
 		if (opt.histogram)
-			print_histogram(bin, opt.bins + 1);
+			print_histogram(bin, BINS + 1);
 	}
 	if (s->b.json)
 		json_end(j);

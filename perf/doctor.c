@@ -8,7 +8,7 @@
  *             (doctor/machine.h)
  *   findings  what the checks conclude from the facts, one subject a file (doctor/subjects.h): what was
  *             found, what it means, what to do
- *   verdict   what that comes to, and a report for people or as JSON (doctor/verdict.h)
+ *   verdict   what that comes to, and a report for people or as JSON (doctor/subjects.h)
  *
  * So a machine is data, and tests/doctor has made-up ones. A check that lacks a fact reports "unknown"; it
  * never guesses.
@@ -25,7 +25,6 @@
 #include "common/opts.h"
 #include "common/sim.h"
 #include "doctor/subjects.h"
-#include "doctor/verdict.h"
 
 static struct {
 	bool json;

@@ -11,9 +11,7 @@
 #include "common/json.h"
 #include "common/opts.h"
 #include "common/sim.h"
-#include "sanity/names.h"
-#include "sanity/probe.h"
-#include "sanity/run.h"
+#include "sanity/tests.h"
 
 static struct {
 	bool list, quick, verbose, json, no_summary, extended;
@@ -231,19 +229,6 @@ static void run(struct chosen *list, size_t n, struct json *j, unsigned int *cou
 	}
 }
 
-static void list_tests(void)
-{
-	struct json j;
-
-	if (!opt.json) {
-		names_print();
-		return;
-	}
-	json_head_library(&j);
-	names_json(&j);
-	json_finish(&j, stdout);
-}
-
 static void parse(int argc, char **argv)
 {
 	opts_exit_status(TOOL_FAIL, exit_text);
@@ -262,7 +247,7 @@ int main(int argc, char **argv)
 
 	parse(argc, argv);
 	if (opt.list) {
-		list_tests();
+		names_print();
 		return TOOL_OK;
 	}
 	list = names_choose(&opt.only, opt.kind, opt.quick);

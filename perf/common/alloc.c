@@ -15,28 +15,34 @@ static int failed(CUresult rc, const char *call, char *why, size_t why_size)
 	return -cuda_errno(rc);
 }
 
-static int alloc_vmm(struct gpu_mem *mem, const struct gpu *gpu, char *why, size_t why_size)
+bool mem_vmm_properties(CUmemAllocationProp *prop, const struct gpu *gpu)
 {
-	CUmemAllocationProp prop = {
+	*prop = (CUmemAllocationProp){
 		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
 		.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
 		.location = { CU_MEM_LOCATION_TYPE_DEVICE, gpu->dev },
 	};
-	CUmemAccessDesc access = { prop.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+	/* cuMemCreate fails if this is set and the device has no GPUDirect RDMA on such memory */
+	prop->allocFlags.gpuDirectRDMACapable =
+		gpu_has(gpu, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
+	return cu.MemGetAllocationGranularity && cu.MemCreate && cu.MemRelease &&
+	       cu.MemAddressReserve && cu.MemAddressFree && cu.MemMap && cu.MemUnmap &&
+	       cu.MemSetAccess;
+}
+
+static int alloc_vmm(struct gpu_mem *mem, const struct gpu *gpu, char *why, size_t why_size)
+{
+	CUmemAllocationProp prop;
+	CUmemAccessDesc access;
 	const char *call;
 	size_t grain = 0;
 	CUresult rc;
 
-	if (!cu.MemGetAllocationGranularity || !cu.MemCreate || !cu.MemRelease ||
-	    !cu.MemAddressReserve || !cu.MemAddressFree || !cu.MemMap || !cu.MemUnmap ||
-	    !cu.MemSetAccess) {
+	if (!mem_vmm_properties(&prop, gpu)) {
 		snprintf(why, why_size, "this driver has no virtual memory management calls");
 		return -ENOTSUP;
 	}
-	/* where the device cannot do GPUDirect RDMA on such memory, asking for it fails */
-	prop.allocFlags.gpuDirectRDMACapable =
-		gpu_has(gpu, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
-
+	access = (CUmemAccessDesc){ prop.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
 	call = "cuMemGetAllocationGranularity";
 	rc = cu.MemGetAllocationGranularity(&grain, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
 	if (rc != CUDA_SUCCESS)

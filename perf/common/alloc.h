@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The three kinds of CUDA memory that the tools measure. It must not know libgdrapi: whether a
- * kind can be pinned is found out by its user.
+ * The three kinds of CUDA memory that the tools measure. It must not know libgdrapi: the caller finds
+ * out whether a kind can be pinned.
  */
 #ifndef PERF_ALLOC_H
 #define PERF_ALLOC_H
@@ -37,5 +37,8 @@ struct gpu_mem {
 int mem_alloc(struct gpu_mem *mem, const struct gpu *gpu, enum mem_kind kind, size_t size,
 	      bool write_combined, char *why, size_t why_size);
 void mem_free(struct gpu_mem *mem);
+
+/* What cuMemCreate takes for exportable memory of that device. False: this driver lacks the calls. */
+bool mem_vmm_properties(CUmemAllocationProp *prop, const struct gpu *gpu);
 
 #endif

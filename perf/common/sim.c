@@ -11,39 +11,38 @@
 
 #include "exit.h"
 
-/* Set for the second process: the directory it was started for. */
+/* Set by the first process for the second: the directory of --sim. */
 #define GUARD "GDRCOPY_TOOL_SIM"
 
-/* NVIDIA's nodes of that machine, where the directory has them; GDRSIM_RM=absent takes them away. */
-static void preload_nodes(const char *dir)
+/* Sets NAME to "FIRST:SECOND", where each of the two may be empty. */
+static void set_path(const char *name, const char *first, const char *second)
 {
-	const char *old = getenv("LD_PRELOAD");
-	char file[PATH_MAX + 32], *text;
-	size_t need;
+	size_t need = strlen(first) + strlen(second) + 2;
+	char *text = tool_calloc(need, 1);
 
-	snprintf(file, sizeof(file), "%s/libnvidia_node.so", dir);
-	if (access(file, R_OK))
-		return;
-	need = strlen(file) + (old ? strlen(old) : 0) + 2;
-	text = tool_calloc(need, 1);
-	snprintf(text, need, "%s%s%s", old ? old : "", old && *old ? ":" : "", file);
-	if (setenv("LD_PRELOAD", text, 1))
+	snprintf(text, need, "%s%s%s", first, *first && *second ? ":" : "", second);
+	if (setenv(name, text, 1))
 		tool_fail("--sim: %s", strerror(errno));
+	free(text);
+}
+
+static const char *old_value(const char *name)
+{
+	const char *value = getenv(name);
+
+	return value ? value : "";
 }
 
 void sim_enter(const char *dir, char **argv)
 {
-	const char *guard = getenv(GUARD), *old = getenv("LD_LIBRARY_PATH");
 	char real[PATH_MAX], file[PATH_MAX + 32], self[PATH_MAX];
-	size_t need;
 	ssize_t n;
-	char *path;
 
 	if (!dir)
 		return;
 	if (!realpath(dir, real))
 		tool_fail("--sim %s: %s", dir, strerror(errno));
-	/* Where it would be taken for two paths, or for something to fill in: ld.so(8). */
+	/* LD_LIBRARY_PATH would split it or expand it: ld.so(8) */
 	if (strpbrk(real, ":; \t\n$"))
 		tool_fail(
 			"--sim %s: the loader takes no path with a colon, a semicolon, a blank or "
@@ -52,20 +51,19 @@ void sim_enter(const char *dir, char **argv)
 	snprintf(file, sizeof(file), "%s/libcuda.so.1", real);
 	if (access(file, R_OK))
 		tool_fail("--sim %s: no libcuda.so.1 there", dir);
-	if (guard && !strcmp(guard, real))
+	if (!strcmp(old_value(GUARD), real))
 		return;
-
-	need = strlen(real) + (old ? strlen(old) : 0) + 2;
-	path = tool_calloc(need, 1);
-	snprintf(path, need, "%s%s%s", real, old && *old ? ":" : "", old ? old : "");
 	/* not "/proc/self/exe" itself: under valgrind that would be valgrind */
 	n = readlink("/proc/self/exe", self, sizeof(self) - 1);
 	if (n <= 0)
 		tool_fail("--sim: /proc/self/exe: %s", strerror(errno));
 	self[n] = '\0';
-	if (setenv("LD_LIBRARY_PATH", path, 1) || setenv(GUARD, real, 1))
-		tool_fail("--sim: %s", strerror(errno));
-	preload_nodes(real);
+	set_path("LD_LIBRARY_PATH", real, old_value("LD_LIBRARY_PATH"));
+	set_path(GUARD, real, "");
+	/* the stand-ins of NVIDIA's nodes, if the directory has them; GDRSIM_RM=absent removes them */
+	snprintf(file, sizeof(file), "%s/libnvidia_node.so", real);
+	if (!access(file, R_OK))
+		set_path("LD_PRELOAD", old_value("LD_PRELOAD"), file);
 	execv(self, argv);
 	tool_fail("--sim: %s: %s", self, strerror(errno));
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* PCI functions; see pci.h. */
-#include "doctor/pci.h"
+/* PCI functions; see machine.h. */
+#include "doctor/machine.h"
 
 #include <errno.h>
 #include <stdio.h>

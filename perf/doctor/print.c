@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* The two forms of a report; see verdict.h. They must not know how anything was found out. */
+/* The two forms of a report; see subjects.h. They must not know how anything was found out. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/json.h"
 #include "doctor/subjects.h"
-#include "doctor/verdict.h"
 
 enum { WIDTH = 96, INDENT = 11 };
 

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Trials: with each backend alone, 64 KiB of the memory that it is for are pinned, mapped, written by
- * the CPU and read by CUDA, written by CUDA and read by the CPU; then the same as a program does it, by
- * gdr_open() in the environment as it is. Where rm refuses ordinary memory, it is tried with exportable
- * memory too, which it may serve alone. Runs in a child process. It must not know what the outcome means.
+ * the CPU and read by CUDA, written by CUDA and read by the CPU. Then the same as a program does it, by
+ * gdr_open() in this environment. rm is tried with exportable memory too if it refuses ordinary memory.
+ * Runs in a child process. It must not know what the outcome means.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/alloc.h"
+#include "common/buffer.h"
+#include "common/copytest.h"
 #include "doctor/probe.h"
-#include "barcopy.h"
 
 enum { TRIAL_BYTES = 65536 };
 
@@ -31,13 +31,8 @@ static const struct {
 
 struct trial {
 	struct probe_trial *out;
-	gdr_t g;
-	gdr_mh_t mh;
-	gdr_info_t info;
-	struct gpu_mem mem;
-	void *map;
-	uint8_t *cpu; /* stands for mem.dptr */
-	uint8_t a[TRIAL_BYTES], b[TRIAL_BYTES];
+	struct buffer b;
+	uint8_t written[TRIAL_BYTES], seen[TRIAL_BYTES];
 };
 
 static void begin(struct trial *t, const char *step)
@@ -45,86 +40,70 @@ static void begin(struct trial *t, const char *step)
 	snprintf(t->out->step, sizeof(t->out->step), "%s", step);
 }
 
-/* A call of the library: false if it failed, with the cause kept. */
+/* True if there is no error, else its text is kept. */
+static bool good(struct trial *t, int error, const char *words)
+{
+	t->out->error = error;
+	if (error)
+		snprintf(t->out->text, sizeof(t->out->text), "%s", words);
+	return !error;
+}
+
 static bool called(struct trial *t, int error)
 {
-	if (!error)
-		return true;
-	t->out->error = error;
-	snprintf(t->out->text, sizeof(t->out->text), "%s", barcopy_last_error());
-	if (!t->out->text[0])
-		snprintf(t->out->text, sizeof(t->out->text), "%s", strerror(error));
-	return false;
+	return good(t, error, lib_error_text(error));
 }
 
 static bool cuda_called(struct trial *t, CUresult rc, const char *call)
 {
-	if (rc == CUDA_SUCCESS)
-		return true;
-	t->out->error = cuda_errno(rc);
-	snprintf(t->out->text, sizeof(t->out->text), "%s: %s", call, cuda_error_text(rc));
-	return false;
+	char words[256];
+
+	snprintf(words, sizeof(words), "%s: %s", call, cuda_error_text(rc));
+	return good(t, cuda_errno(rc), words);
 }
 
-static void pattern(uint8_t *p, uint32_t seed)
+static bool same(struct trial *t, const char *words)
 {
-	for (size_t i = 0; i < TRIAL_BYTES; i++) {
-		seed = seed * 1664525 + 1013904223;
-		p[i] = (uint8_t)(seed >> 24);
-	}
-}
-
-static bool same(struct trial *t, const char *way)
-{
-	if (!memcmp(t->a, t->b, TRIAL_BYTES))
-		return true;
-	t->out->error = EILSEQ;
-	snprintf(t->out->text, sizeof(t->out->text), "%s reads other bytes than were written", way);
-	return false;
+	return good(t, memcmp(t->written, t->seen, TRIAL_BYTES) ? EILSEQ : 0, words);
 }
 
 static bool copies(struct trial *t)
 {
-	pattern(t->a, 1);
-	if (!called(t, gdr_copy_to_mapping(t->mh, t->cpu, t->a, TRIAL_BYTES)) ||
-	    !called(t, barcopy_flush(t->mh)) ||
-	    !cuda_called(t, cu.MemcpyDtoH(t->b, t->mem.dptr, TRIAL_BYTES), "cuMemcpyDtoH") ||
-	    !same(t, "CUDA"))
+	struct buffer *b = &t->b;
+
+	copytest_random(t->written, TRIAL_BYTES, 1);
+	if (!called(t, gdr_copy_to_mapping(b->mh, b->cpu, t->written, TRIAL_BYTES)) ||
+	    !called(t, barcopy_flush(b->mh)) ||
+	    !cuda_called(t, cu.MemcpyDtoH(t->seen, b->mem.dptr, TRIAL_BYTES), "cuMemcpyDtoH") ||
+	    !same(t, "CUDA reads other bytes than were written"))
 		return false;
-	pattern(t->a, 2);
-	return cuda_called(t, cu.MemcpyHtoD(t->mem.dptr, t->a, TRIAL_BYTES), "cuMemcpyHtoD") &&
+	copytest_random(t->written, TRIAL_BYTES, 2);
+	return cuda_called(t, cu.MemcpyHtoD(b->mem.dptr, t->written, TRIAL_BYTES),
+			   "cuMemcpyHtoD") &&
 	       cuda_called(t, cu.CtxSynchronize(), "cuCtxSynchronize") &&
-	       called(t, gdr_copy_from_mapping(t->mh, t->b, t->cpu, TRIAL_BYTES)) &&
-	       same(t, "the CPU");
+	       called(t, gdr_copy_from_mapping(b->mh, t->seen, b->cpu, TRIAL_BYTES)) &&
+	       same(t, "the CPU reads other bytes than were written");
 }
 
-static void mapped(struct trial *t)
-{
-	const char *type = "";
-
-	if (!called(t, gdr_get_info(t->g, t->mh, &t->info)))
-		return;
-	gdr_get_mapping_type_string(t->info.mapping_type, &type);
-	snprintf(t->out->mapping, sizeof(t->out->mapping), "%s", type);
-	t->cpu = (uint8_t *)t->map + (t->mem.dptr - t->info.va);
-	begin(t, "copy");
-	if (copies(t))
-		begin(t, "done");
-}
-
+/* Two pages are mapped where the memory does not begin on one. */
 static void pinned(struct trial *t)
 {
-	/* two pages where CUDA gave memory that does not begin on one */
-	size_t size;
+	struct buffer *b = &t->b;
 
-	if (!called(t, gdr_get_info(t->g, t->mh, &t->info)))
+	if (!called(t, gdr_get_info(b->g, b->mh, &b->info)))
 		return;
-	size = t->info.mapped_size;
+	b->map_size = b->info.mapped_size;
 	begin(t, "map");
-	if (called(t, gdr_map(t->g, t->mh, &t->map, size))) {
-		mapped(t);
-		gdr_unmap(t->g, t->mh, t->map, size);
+	if (!called(t, gdr_map(b->g, b->mh, &b->map, b->map_size)))
+		return;
+	if (called(t, gdr_get_info(b->g, b->mh, &b->info))) {
+		snprintf(t->out->mapping, sizeof(t->out->mapping), "%s", buffer_mapping_name(b));
+		b->cpu = (uint8_t *)b->map + (b->mem.dptr - b->info.va);
+		begin(t, "copy");
+		if (copies(t))
+			begin(t, "done");
 	}
+	gdr_unmap(b->g, b->mh, b->map, b->map_size);
 }
 
 /* The environment is this child's; `own` is GDRCOPY_BACKEND as it was, or NULL. */
@@ -145,29 +124,30 @@ static void one(struct trial *t, const struct gpu *gpu, int index, bool integrat
 	bool host = integrated && (index == GDRDRV || index == PROGRAM);
 	enum mem_kind kind = host ? MEM_HOST_ALLOC : plan[index].kind;
 	struct probe_trial *out = t->out;
+	struct buffer *b = &t->b;
 
 	snprintf(out->memory, sizeof(out->memory), "%s", mem_kind_name[kind]);
 	begin(t, "open");
-	t->g = open_library(index, integrated, own);
-	if (!t->g) {
+	b->g = open_library(index, integrated, own);
+	if (!b->g) {
 		called(t, errno);
 		return;
 	}
 	begin(t, "allocate");
 	out->error =
-		-mem_alloc(&t->mem, gpu, kind, TRIAL_BYTES, false, out->text, sizeof(out->text));
+		-mem_alloc(&b->mem, gpu, kind, TRIAL_BYTES, false, out->text, sizeof(out->text));
 	if (!out->error) {
 		begin(t, "pin");
-		if (called(t, gdr_pin_buffer_v2(t->g, t->mem.dptr, TRIAL_BYTES, 0, &t->mh))) {
+		if (called(t, gdr_pin_buffer_v2(b->g, b->mem.dptr, TRIAL_BYTES, 0, &b->mh))) {
 			pinned(t);
-			gdr_unpin_buffer(t->g, t->mh);
+			gdr_unpin_buffer(b->g, b->mh);
 		}
-		mem_free(&t->mem);
+		mem_free(&b->mem);
 	}
-	gdr_close(t->g);
+	gdr_close(b->g);
 }
 
-/* The backend is there, and says that it cannot serve such memory. */
+/* The backend exists, and refuses such memory. */
 static bool refused(const struct probe_trial *t)
 {
 	return t->error == ENOTSUP && !strcmp(t->step, "pin");

@@ -35,4 +35,20 @@ const struct obstacle *rm_obstacle(const struct machine *m, const struct unit *u
 /* places.c: how many CPUs two lists ("0-15,32") have in common. */
 long cpus_common(const char *a, const char *b);
 
+/* verdict.c: the answer in plain words, and what to do first. */
+enum { VERDICT_NEXT = 6 };
+struct verdict {
+	enum answer answer;
+	const char *words;
+	const char *next[VERDICT_NEXT]; /* the most urgent first */
+	size_t nexts;
+};
+void verdict_reach(struct verdict *v, const struct machine *m, const struct report *r);
+
+/* print.c: for people, where no byte of a file can control the terminal; as one JSON document. */
+void print_text(const struct machine *m, const struct report *r, const struct verdict *v,
+		FILE *out);
+void print_json(const struct machine *m, const struct report *r, const struct verdict *v,
+		FILE *out);
+
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What it all comes to; see verdict.h. It must not know how it is printed. */
-#include "doctor/verdict.h"
+/* What it all comes to; see subjects.h. It must not know how it is printed. */
+#include "doctor/subjects.h"
 
 #include <string.h>
 

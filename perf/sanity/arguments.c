@@ -4,10 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "sanity/sanity.h"
 #include "sanity/tests.h"
-
-#define KIB ((size_t)1024)
 
 /* A pin that must fail: with that errno, without a handle, with a text. */
 #define BAD_PIN(err, addr, size, flags)                                                            \

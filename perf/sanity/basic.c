@@ -6,10 +6,8 @@
 
 #include "common/copytest.h"
 #include "common/exit.h"
-#include "sanity/sanity.h"
 #include "sanity/tests.h"
 
-#define KIB ((size_t)1024)
 #define MIB ((size_t)1024 * 1024)
 
 static void both_ways(size_t size)

@@ -5,10 +5,7 @@
 #include <string.h>
 
 #include "common/copytest.h"
-#include "sanity/sanity.h"
 #include "sanity/tests.h"
-
-#define KIB ((size_t)1024)
 
 /* Direct loads and stores of every size that gdr_map() allows. */
 static void pointer(void)

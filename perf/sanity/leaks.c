@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "common/exit.h"
-#include "sanity/sanity.h"
 #include "sanity/tests.h"
 
 enum { WARM_UP = 3, ROUNDS = 25 };

@@ -5,10 +5,7 @@
 
 #include "common/copytest.h"
 #include "common/exit.h"
-#include "sanity/sanity.h"
 #include "sanity/tests.h"
-
-#define KIB ((size_t)1024)
 
 static void mapping_type(void)
 {

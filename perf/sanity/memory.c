@@ -3,7 +3,6 @@
 #include <errno.h>
 
 #include "common/copytest.h"
-#include "sanity/sanity.h"
 #include "sanity/tests.h"
 
 enum { CHUNKS = 4 };
@@ -17,19 +16,12 @@ struct chunked {
 /* Exportable device memory in CHUNKS allocations side by side. */
 static void chunked_make(struct chunked *c)
 {
-	CUmemAllocationProp prop = {
-		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-		.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-		.location = { CU_MEM_LOCATION_TYPE_DEVICE, sanity.gpu.dev },
-	};
-	CUmemAccessDesc access = { prop.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+	CUmemAllocationProp prop;
+	CUmemAccessDesc access;
 
-	if (!cu.MemGetAllocationGranularity || !cu.MemCreate || !cu.MemRelease ||
-	    !cu.MemAddressReserve || !cu.MemAddressFree || !cu.MemMap || !cu.MemUnmap ||
-	    !cu.MemSetAccess)
+	if (!mem_vmm_properties(&prop, &sanity.gpu))
 		sanity_waive("this driver has no virtual memory management calls");
-	prop.allocFlags.gpuDirectRDMACapable =
-		gpu_has(&sanity.gpu, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
+	access = (CUmemAccessDesc){ prop.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
 	CU(cu.MemGetAllocationGranularity(&c->chunk, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
 	CU(cu.MemAddressReserve(&c->ptr, CHUNKS * c->chunk, 0, 0, 0));
 	for (size_t i = 0; i < CHUNKS; i++) {

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* The tests by name; see names.h. */
-#include "sanity/names.h"
-
+/* The tests by name; see tests.h. */
 #include <stdio.h>
 #include <string.h>
 
 #include "common/buffer.h"
 #include "common/exit.h"
+#include "sanity/tests.h"
 
 static const struct sanity_test *const tables[] = {
 	sanity_basic,  sanity_calls,  sanity_mapping, sanity_arguments,
@@ -152,32 +151,4 @@ void names_print(void)
 	printf("\nGDRCopy's names; each name may end with _cumemalloc or _vmmalloc\n");
 	for (size_t i = 0; i < ARRAY_SIZE(aliases); i++)
 		printf("%s: %s\n", aliases[i].name, aliases[i].tests);
-}
-
-void names_json(struct json *j)
-{
-	json_array(j, "tests");
-	for (size_t i = 0; i < ARRAY_SIZE(tables); i++) {
-		for (const struct sanity_test *t = tables[i]; t->name; t++) {
-			json_object(j, NULL);
-			json_string(j, "name", t->name);
-			json_string(j, "what", t->what);
-			json_end(j);
-		}
-	}
-	json_end(j);
-	json_array(j, "names_of_gdrcopy");
-	for (size_t i = 0; i < ARRAY_SIZE(aliases); i++) {
-		char words[64];
-
-		snprintf(words, sizeof(words), "%s", aliases[i].tests);
-		json_object(j, NULL);
-		json_string(j, "name", aliases[i].name);
-		json_array(j, "tests");
-		for (char *word = strtok(words, " "); word; word = strtok(NULL, " "))
-			json_string(j, NULL, word);
-		json_end(j);
-		json_end(j);
-	}
-	json_end(j);
 }

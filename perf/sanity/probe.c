@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Facts of the memory under test; see probe.h. */
-#include "sanity/probe.h"
-
+/* Facts of the memory under test; see tests.h. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +7,7 @@
 
 #include "common/exit.h"
 #include "common/sim.h"
-#include "sanity/run.h"
+#include "sanity/tests.h"
 
 static struct probe *shared; /* with the process that fills it in */
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Tests in a process of their own; see run.h. It must not know what is tested. */
-#include "sanity/run.h"
-
+/* Tests in a process of their own; see tests.h. It must not know what is tested. */
 #include <errno.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -15,8 +13,7 @@
 
 #include "common/child.h"
 #include "common/exit.h"
-#include "sanity/sanity.h"
-#include "sanity/scene.h"
+#include "sanity/tests.h"
 
 struct series {
 	struct chosen *list;

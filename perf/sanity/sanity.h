@@ -18,6 +18,8 @@
 #include "barcopy.h"
 #include "sanity/report.h"
 
+#define KIB ((size_t)1024)
+
 /* The memory under test; the same in every test. */
 struct sanity_facts {
 	int device;

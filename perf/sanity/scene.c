@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The steps and their scripts; see scene.h. A persistent mapping keeps its data until the unpin; another
+ * The steps and their scripts; see tests.h. A persistent mapping keeps its data until the unpin; another
  * one is revoked when its memory is freed, and then faults.
  */
-#include "sanity/scene.h"
-
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -13,9 +11,9 @@
 #include <unistd.h>
 
 #include "sanity/node.h"
-#include "sanity/sanity.h"
+#include "sanity/tests.h"
 
-#define BUFFER_SIZE ((size_t)128 * 1024)
+#define BUFFER_SIZE (128 * KIB)
 
 struct scene {
 	struct buffer b, other;

@@ -3,7 +3,6 @@
 #include <pthread.h>
 
 #include "common/copytest.h"
-#include "sanity/sanity.h"
 #include "sanity/tests.h"
 
 enum { THREADS = 8, ROUNDS = 30, SLICE = 65536 };

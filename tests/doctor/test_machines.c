@@ -16,7 +16,6 @@
 #include "common/exit.h"
 #include "common/unit.h"
 #include "doctor/subjects.h"
-#include "doctor/verdict.h"
 
 enum kind { TEXT, INT, BOOL, LIST };
 
