@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Contexts: what a gdr_t names. A context knows which backends may serve its pins, in which
- * order, and which handles are its own.
- */
+/* Contexts, which a gdr_t names: the backends that may serve its pins, its handles, caches and queues. */
 #ifndef GDRI_CTX_H
 #define GDRI_CTX_H
 
@@ -24,30 +21,30 @@ struct gdri_ctx {
 
 	struct gdri_backends backends; /* constant from the open to the close */
 
-	pthread_mutex_t lock; /* guards what follows; after handle->lock */
+	pthread_mutex_t lock; /* guards the next five; after handle->lock */
 	pthread_cond_t idle; /* signalled when calls becomes 0 */
-	unsigned int calls; /* entry points at work on this context */
+	unsigned int calls; /* that are at work on this context */
 	LIST_HEAD(, gdri_handle) handles;
 	LIST_HEAD(, gdri_cache) caches;
 	LIST_HEAD(, gdri_queue) queues;
 
 	struct gdri_counters counters;
 
-	/* What ranges of the same flags share: made when first used, among the caches. */
+	/* The caches of ranges, by the flags of barcopy_map_range(): made when first used. */
 	pthread_mutex_t ranges_lock;
 	struct gdri_cache *ranges[4];
 };
 
-/* Opens; see barcopy_open(). Returns 0 or -errno. */
+/* See barcopy_open(). 0 or -errno. */
 int gdri_ctx_open(uint32_t flags, gdr_t *g);
 
-/* Finds a context and counts a call on it: 0, -EINVAL, or -EACCES in a forked child. */
+/* Begins a call on a context, which gdri_ctx_put() ends: 0, -EINVAL, or -EACCES in a forked child. */
 int gdri_ctx_get(gdr_t g, struct gdri_ctx **ctx);
 void gdri_ctx_put(struct gdri_ctx *ctx);
 
 /*
- * The two halves of a close, between which its handles and caches are to be ended: makes it unfindable
- * and waits for calls in flight (fails as gdri_ctx_get() does); closes the backends.
+ * The two halves of a close: the first retires the name and waits for calls at work (it fails as gdri_ctx_get()
+ * does), the second closes the backends. Between them the caller ends the handles, caches and queues.
  */
 int gdri_ctx_retire(gdr_t g, struct gdri_ctx **ctx);
 void gdri_ctx_free(struct gdri_ctx *ctx);

@@ -22,7 +22,6 @@ static struct gdri_handle *find(gdr_mh_t h)
 	return (struct gdri_handle *)gdri_slots_find_own(&gdri_handles, h.h);
 }
 
-/* A copy reads the first cache line of its handle and no other. */
 _Static_assert(offsetof(struct gdri_handle, lock) <= 64, "what copies read is one cache line");
 
 static int fail_handle(gdr_mh_t h)
@@ -36,7 +35,7 @@ int gdri_handle_for_counted(gdr_mh_t h, enum gdri_access access, struct gdri_win
 
 	if (!handle)
 		return fail_handle(h);
-	w->plan = atomic_load_explicit(&handle->counted, memory_order_acquire);
+	w->plan = atomic_load_explicit(&handle->counted_plan, memory_order_acquire);
 	gdri_window_bounds(w, handle, access);
 	w->counters = &handle->ctx->counters;
 	return w->plan ? 0 : gdri_fail(EINVAL, "the handle is not mapped");
@@ -51,7 +50,7 @@ int gdri_handle_new(struct gdri_ctx *ctx, struct gdri_region *region, uint64_t l
 
 	if (!handle)
 		return gdri_fail(ENOMEM, "no memory for a handle");
-	/* A stale name may still make another thread lock and look: write under the lock. */
+	/* A thread with a stale name may lock the handle and read it. */
 	pthread_mutex_lock(&handle->lock);
 	handle->ctx = ctx;
 	handle->region = region;
@@ -152,7 +151,7 @@ void gdri_handle_leave(struct gdri_handle *handle)
 	gdri_ctx_put(ctx);
 }
 
-/* The length that a map of `size` bytes takes: whole host pages. */
+/* What a map of `size` bytes takes: whole host pages. */
 static size_t map_length(const struct gdri_pin *pin, size_t size)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -161,16 +160,16 @@ static size_t map_length(const struct gdri_pin *pin, size_t size)
 	return length < pin->mapped_size ? length : pin->mapped_size;
 }
 
-/* From now on copies go by that plan; NULL: there are none. */
+/* Sets the plan of further copies; NULL: copies are refused. */
 static void show_plan(struct gdri_handle *handle, const struct gdri_copy_plan *plan)
 {
 	bool counted = gdri_copies_counted();
 
-	atomic_store_explicit(&handle->counted, counted ? plan : NULL, memory_order_release);
+	atomic_store_explicit(&handle->counted_plan, counted ? plan : NULL, memory_order_release);
 	atomic_store_explicit(&handle->plan, counted ? NULL : plan, memory_order_release);
 }
 
-/* They go by what the pin's mapping, and the handle's options, say. */
+/* Sets the plan for the pin's mapping and the handle's copy options. */
 static void show_own_plan(struct gdri_handle *handle)
 {
 	show_plan(handle, handle->offload ? gdri_offload_plan(handle->offload)

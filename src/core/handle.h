@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Handles: each holds a region, and shows it or a part of it. The first cache line is all that a copy
- * reads, without a lock; the rest is under the handle's lock.
+ * Handles: each holds a region and shows all or a part of it. A copy reads the first cache line of its
+ * handle, without a lock; the handle's lock guards the rest.
  *
- * Lock order: handle->lock, then ctx->lock, then the locks of slots, backends and log. The lock of a
- * cache comes before the locks of its own handles, and behind those of handles of ranges.
+ * Lock order: handle->lock, ctx->lock, the locks of slots, backends and log. The lock of a cache comes before
+ * the locks of its own handles, and after those of handles of ranges.
  */
 #ifndef GDRI_HANDLE_H
 #define GDRI_HANDLE_H
@@ -29,26 +29,31 @@ struct gdri_handle {
 	struct gdri_slot slot;
 
 	/* Read by copies; written under the lock while the handle is new, mapped or unmapped. */
-	_Atomic(const struct gdri_copy_plan *) plan; /* NULL while not mapped, or counted */
+	_Atomic(const struct gdri_copy_plan *) plan; /* NULL while not mapped */
 	_Atomic uintptr_t copy_start, copy_end; /* bytes that copies may read */
-	_Atomic uintptr_t write_end; /* the end for copies to: copy_end, or 0 in a read-only map */
-	/* Where copies are counted (counters.h) it is here that the plan is. */
-	_Atomic(const struct gdri_copy_plan *) counted;
+	_Atomic uintptr_t write_end; /* copy_end, or 0 for a read-only map: see struct gdri_window */
+	/* Where copies are counted (counters.h) the plan is here, and NULL above. */
+	_Atomic(const struct gdri_copy_plan *) counted_plan;
 
 	pthread_mutex_t lock;
-	struct gdri_ctx *ctx; /* set before publication, constant after */
-	struct gdri_region *region; /* likewise; given back when the handle ends */
-	uint64_t low, high; /* likewise: the bytes that it stands for */
-	struct gdri_pin pin; /* under lock: the region's, as this handle shows it */
-	bool reported; /* under lock: by barcopy_next_revoked() */
-	struct gdri_offload *offload; /* under lock; NULL: none */
+	/* Set before publication, constant after. */
+	struct gdri_ctx *ctx;
+	struct gdri_region *region; /* given back when the handle ends */
+	uint64_t low, high; /* the bytes that the handle stands for */
+	/* Under the lock. */
+	struct gdri_pin pin; /* the region's, as this handle shows it */
+	bool reported; /* by barcopy_next_revoked() */
+	struct gdri_offload *offload; /* NULL: none */
 	LIST_ENTRY(gdri_handle) link; /* the context's list; under ctx->lock */
 };
 
 extern struct gdri_slots gdri_handles;
 extern const struct gdri_region_kind gdri_kind_pin, gdri_kind_mem;
 
-/* Where a copy may go, and where it is counted if it is. */
+/*
+ * The addresses that copies in one direction may touch. For writes through a read-only map end is 0, so no
+ * range fits and the fast path does not ask about the map.
+ */
 struct gdri_window {
 	const struct gdri_copy_plan *plan;
 	uintptr_t start, end;
@@ -57,7 +62,7 @@ struct gdri_window {
 
 enum gdri_access { GDRI_READS, GDRI_WRITES };
 
-/* Behind the load of the plan. */
+/* Called after the load of the plan. */
 static inline __attribute__((always_inline)) void
 gdri_window_bounds(struct gdri_window *w, const struct gdri_handle *handle, enum gdri_access access)
 {
@@ -67,10 +72,7 @@ gdri_window_bounds(struct gdri_window *w, const struct gdri_handle *handle, enum
 				     memory_order_relaxed);
 }
 
-/*
- * True and the window of a handle that copies may go through and that are not counted. No lock, no
- * system call; and nothing more to be compared for the counting, or for maps that are read-only.
- */
+/* Finds the window of a mapped handle whose copies are not counted. No lock and no system call. */
 static inline __attribute__((always_inline)) bool
 gdri_handle_for_copy(gdr_mh_t h, enum gdri_access access, struct gdri_window *w)
 {
@@ -85,10 +87,10 @@ gdri_handle_for_copy(gdr_mh_t h, enum gdri_access access, struct gdri_window *w)
 	return __builtin_expect(w->plan && gdri_slot_is_own(slot), 1);
 }
 
-/* Every other one: 0 and the window where copies are counted; -errno with its text. */
+/* The slow path of the above: 0 and the window where copies are counted, or -errno with its text. */
 int gdri_handle_for_counted(gdr_mh_t h, enum gdri_access access, struct gdri_window *w);
 
-/* Both, for calls that take longer than a small copy: 0 or -errno. */
+/* Both, for calls that take longer than a small copy. */
 static inline int gdri_handle_window(gdr_mh_t h, enum gdri_access access, struct gdri_window *w)
 {
 	return gdri_handle_for_copy(h, access, w) ? 0 : gdri_handle_for_counted(h, access, w);
@@ -102,16 +104,16 @@ static inline bool gdri_window_has(const struct gdri_window *w, const void *ptr,
 }
 
 /*
- * A published handle of ctx for [low, high) of an open region, which it holds from now on; mapped where
- * the region is. 0 or -errno, and nothing is held.
+ * Makes a handle of ctx for [low, high) of an open region, which it holds from now on, mapped where the
+ * region is. 0 or -errno: then the region stays the caller's.
  */
 int gdri_handle_new(struct gdri_ctx *ctx, struct gdri_region *region, uint64_t low, uint64_t high,
 		    gdr_mh_t *h);
 
-/* A plain pin: a region of its own and a handle of it. */
+/* Makes a plain pin: a region and its one handle. */
 int gdri_handle_pin(struct gdri_ctx *ctx, struct gdri_pin_request *request, gdr_mh_t *h);
 
-/* Memory of our own (mem.c), mapped: see barcopy_mem_alloc() and the others; flags have been checked. */
+/* mem.c: see barcopy_mem_alloc() and the others; the caller has checked the flags. */
 int gdri_mem_alloc(struct gdri_ctx *ctx, int device, size_t size, uint32_t flags,
 		   barcopy_mem_t *mem);
 int gdri_mem_import(struct gdri_ctx *ctx, const struct gdri_imported *imported, size_t size,
@@ -119,29 +121,25 @@ int gdri_mem_import(struct gdri_ctx *ctx, const struct gdri_imported *imported, 
 int gdri_mem_export(gdr_t g, gdr_mh_t h, int *fd);
 
 /*
- * The handle h of ctx (NULL: of any context) with its lock held, which the caller releases: 0,
- * -EINVAL, or -EACCES for the parent process's.
+ * Finds the handle h of ctx (NULL: of any context) and takes its lock, which the caller releases: 0, -EINVAL,
+ * or -EACCES for a handle of the parent process.
  */
 int gdri_handle_lock(struct gdri_ctx *ctx, gdr_mh_t h, struct gdri_handle **out);
 
 /*
- * The handle h of g, both held until the leave. kind: -EINVAL and a text that names the right call for a
- * handle of any other; NULL: it may be of each. Otherwise as gdri_ctx_get() and gdri_handle_lock().
+ * Finds the handle h of g and holds both until the leave. A handle of another kind (NULL: all kinds are right)
+ * is -EINVAL, with a text that names the call that ends it.
  */
 int gdri_handle_enter(gdr_t g, gdr_mh_t h, const struct gdri_region_kind *kind,
 		      struct gdri_handle **out);
 void gdri_handle_leave(struct gdri_handle *handle);
 
-/* Enters, releases and leaves. */
 int gdri_handle_end(gdr_t g, gdr_mh_t h, const struct gdri_region_kind *kind);
 
-/* Releases all handles of a context that is nobody else's any more; returns the first failure. */
+/* Releases all handles of a retired context; returns the first failure. */
 int gdri_handles_end(struct gdri_ctx *ctx);
 
-/*
- * See barcopy_set_copy_options(): of a handle of ctx, or of any context (NULL) but not of a cache, whose
- * users share the handle.
- */
+/* See barcopy_set_copy_options(). ctx NULL: a handle of any context, but not of a cache. */
 int gdri_handle_set_copy_options(struct gdri_ctx *ctx, gdr_mh_t h,
 				 const barcopy_copy_options_t *options);
 
@@ -150,10 +148,7 @@ int gdri_handle_map_locked(struct gdri_handle *handle, size_t size, gdr_mapping_
 int gdri_handle_unmap_locked(struct gdri_handle *handle);
 bool gdri_handle_length_matches(const struct gdri_handle *handle, size_t size);
 
-/*
- * Called with the lock held, which it releases: unmaps, gives the region back and frees the handle,
- * whatever fails on the way; returns the first failure.
- */
+/* Unmaps, gives the region back, frees the handle and releases its lock. Returns the first failure. */
 int gdri_handle_release_locked(struct gdri_handle *handle);
 
 #endif

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * barcopy_mem_alloc(): memory that is allocated so that it can be mapped here, and mapped. It knows
- * nothing of other ranges or of the cache.
- */
+/* Memory of barcopy_mem_alloc() and barcopy_mem_import(): allocated so that it can be mapped, and mapped. */
 #include "core/handle.h"
 
 #include <errno.h>
@@ -15,14 +12,13 @@
 /* Ends with its handle. */
 struct block {
 	struct gdri_region region;
-	struct gdri_allocation
-		allocation; /* addr 0: a dma-buf, with none of CUDA's in this process */
+	struct gdri_allocation allocation; /* addr 0: an imported dma-buf */
 };
 
 /*
- * Which allocator suits this platform. An integrated GPU has no BAR, the CPU's own memory is the
- * way there (GPUDirect RDMA guide, section 13.4.1). Elsewhere plain memory is the first choice: it is
- * not rounded up to 2 MiB, and CUDA keeps SYNC_MEMOPS for it. Another process can only have VMM memory.
+ * Chooses an allocator. An integrated GPU has no BAR; the CPU reaches memory of cudaHostAlloc there
+ * (GPUDirect RDMA guide, section 13.4.1). Elsewhere plain memory is the first choice: it is not rounded up to
+ * 2 MiB, and CUDA keeps SYNC_MEMOPS for it. VMM memory alone can be exported.
  */
 static int choose(struct gdri_ctx *ctx, int device, uint32_t flags, enum gdri_allocation_kind *kind)
 {
@@ -31,13 +27,19 @@ static int choose(struct gdri_ctx *ctx, int device, uint32_t flags, enum gdri_al
 
 	if (rc)
 		return rc;
-	*kind = integrated ? GDRI_ALLOCATION_HOST : GDRI_ALLOCATION_VMM;
 	if (integrated && flags & BARCOPY_MEM_SHAREABLE)
 		return gdri_fail(ENOTSUP, "GPU %d is integrated: its memory cannot be shared",
 				 device);
-	for (size_t i = 0; !integrated && i < ctx->backends.count; i++)
-		if (ctx->backends.of[i]->caps & GDRI_CAP_DEVICE_MEMORY &&
-		    !(flags & BARCOPY_MEM_SHAREABLE))
+	if (!integrated && flags & BARCOPY_MEM_CACHED)
+		return gdri_fail(ENOTSUP,
+				 "GPU %d has its own memory, whose mapping is not cached: "
+				 "BARCOPY_MEM_CACHED is for integrated GPUs",
+				 device);
+	*kind = integrated ? GDRI_ALLOCATION_HOST : GDRI_ALLOCATION_VMM;
+	if (integrated || flags & BARCOPY_MEM_SHAREABLE)
+		return 0;
+	for (size_t i = 0; i < ctx->backends.count; i++)
+		if (ctx->backends.of[i]->caps & GDRI_CAP_DEVICE_MEMORY)
 			*kind = GDRI_ALLOCATION_PLAIN;
 	return 0;
 }
@@ -60,8 +62,8 @@ const struct gdri_region_kind gdri_kind_mem = { "barcopy_mem_alloc", "barcopy_me
 						put_block };
 
 /*
- * Pins and maps what block->allocation holds (address 0 and the size alone for a dma-buf), or frees it.
- * Takes the block. rc: what came of the allocation; imported: how it came, or NULL.
+ * Pins and maps what block->allocation holds. rc is what came of the allocation; after a failure, its own
+ * included, it frees the block. imported: the descriptor that the memory came by, or NULL.
  */
 static int finish(struct gdri_ctx *ctx, struct block *block, int rc,
 		  const struct gdri_imported *imported, barcopy_mem_t *mem)
@@ -72,26 +74,22 @@ static int finish(struct gdri_ctx *ctx, struct block *block, int rc,
 					    .imported = imported };
 	barcopy_mem_t result = { .device_ptr = a->addr, .size = a->size };
 
-	if (rc)
-		goto err_free;
-	rc = gdri_region_open(&block->region, &ctx->backends, &request, GDRI_REGION_MAPPED);
-	if (rc)
-		goto err_free_memory;
+	if (!rc) {
+		rc = gdri_region_open(&block->region, &ctx->backends, &request, GDRI_REGION_MAPPED);
+		if (rc && a->addr)
+			gdri_cuda_free(&block->allocation);
+	}
+	if (rc) {
+		free(block);
+		return rc;
+	}
 	block->region.kind = &gdri_kind_mem;
 	result.cpu_ptr = gdri_region_pointer(&block->region, a->addr);
 	rc = gdri_handle_new(ctx, &block->region, a->addr, a->addr + a->size, &result.handle);
-	if (rc) {
+	if (rc)
 		put_block(&block->region);
-		return rc;
-	}
-	*mem = result;
-	return 0;
-
-err_free_memory:
-	if (a->addr)
-		gdri_cuda_free(&block->allocation);
-err_free:
-	free(block);
+	else
+		*mem = result;
 	return rc;
 }
 
@@ -115,13 +113,8 @@ int gdri_mem_alloc(struct gdri_ctx *ctx, int device, size_t size, uint32_t flags
 
 	if (rc)
 		return rc;
-	if (flags & BARCOPY_MEM_CACHED && kind != GDRI_ALLOCATION_HOST)
-		return gdri_fail(ENOTSUP,
-				 "GPU %d has its own memory, whose mapping is not cached: "
-				 "BARCOPY_MEM_CACHED is for integrated GPUs",
-				 device);
 	rc = alloc_kind(ctx, kind, device, size, flags & BARCOPY_MEM_CACHED, mem);
-	/* Where the driver exports no plain memory, exportable memory is served all the same. */
+	/* Where the driver exports no plain memory, exportable memory can be mapped all the same. */
 	if (rc == -ENOTSUP && kind == GDRI_ALLOCATION_PLAIN)
 		rc = alloc_kind(ctx, GDRI_ALLOCATION_VMM, device, size, false, mem);
 	return rc;
