@@ -169,8 +169,7 @@ help:
 	@echo '  make install      library, headers, tools, pkg-config, CMake, manual pages, completion, docs:'
 	@echo '                    DESTDIR= prefix= libdir= bindir= includedir= mandir= docdir='
 	@echo '  make uninstall    removes them (with the same variables)'
-	@echo '  make lib_install exes_install, install-devel install-man install-completion install-docs,'
-	@echo '                    install-parts (these four): parts of make install'
+	@echo '  make lib_install exes_install install-man: parts of make install'
 	@echo '  make drv_install  the kernel driver, for one kernel (variables as for make driver)'
 	@echo '  make install-driver   its source for DKMS, udev rules and modprobe settings'
 	@echo '  make uninstall-driver removes what these two installed'
@@ -185,7 +184,7 @@ help:
 	@echo "  make check        the tests, in three minutes; TESTS='PATTERN...' takes some, by name"
 	@echo '  make check-ci     what a CI run adds: other builds, the driver, packages (25 minutes)'
 	@echo '  make check-full   all the rest (hours)'
-	@echo '  make check-quick  the test programs of this build alone; build-tests builds them'
+	@echo '  make build-tests  the test programs of this build'
 	@echo '  make check-kernel the driver in an emulated machine, its quick tier'
 	@echo '  make check-fresh  demo and check in minimal roots of Debian 12 and 13 (as root)'
 	@echo '  make check-packages   builds, installs and removes them in a root of its own (as root)'

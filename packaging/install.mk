@@ -26,13 +26,7 @@ pack_fill = sed -e 's|@VERSION@|$(VERSION)|g' -e 's|@LEVEL@|$(PACK_LEVEL)|g' \
 
 # ---- make install ---------------------------------------------------------------------------------
 
-# All but the driver, which is built for one kernel or by DKMS, and the Python module, which is pip's.
-INSTALL_PARTS := install-devel install-man install-completion install-docs
-
-.PHONY: install install-parts uninstall lib_install exes_install $(INSTALL_PARTS)
-install: lib_install exes_install $(INSTALL_PARTS)
-install-parts: $(INSTALL_PARTS)
-
+.PHONY: install install-man uninstall lib_install exes_install
 lib_install: lib
 	$(INSTALL) -d $(DESTDIR)$(libdir) $(DESTDIR)$(includedir)
 	$(INSTALL) -m 755 $(LIB) $(DESTDIR)$(libdir)/$(LIB_REAL)
@@ -51,15 +45,6 @@ exes_install: tools
 		$(INSTALL) -m 755 $(O)/$$t $(DESTDIR)$(bindir)/$$t || exit 1; done
 	for t in $(PLAIN_NAMES); do ln -sf gdrcopy_$$t $(DESTDIR)$(bindir)/$$t || exit 1; done
 
-# pkg-config and CMake.
-install-devel:
-	$(INSTALL) -d $(DESTDIR)$(pkgconfigdir) $(DESTDIR)$(cmakedir)
-	$(pack_fill) packaging/pkg-config/libgdrapi.pc.in >$(DESTDIR)$(pkgconfigdir)/libgdrapi.pc
-	for f in barcopy-config barcopy-config-version; do \
-		$(pack_fill) packaging/cmake/$$f.cmake.in >$(DESTDIR)$(cmakedir)/$$f.cmake || \
-			exit 1; done
-	chmod 644 $(DESTDIR)$(pkgconfigdir)/libgdrapi.pc $(DESTDIR)$(cmakedir)/*.cmake
-
 # NAME.SECTION=PAGE: the names under which a page is found too, which stand in its NAME section.
 MAN_PAGES := $(wildcard packaging/man/*.[1-9])
 MAN_LINKS = $(foreach t,$(PLAIN_NAMES),$(t).1=gdrcopy_$(t).1) $(shell awk ' \
@@ -74,18 +59,24 @@ install-man:
 	for l in $(MAN_LINKS); do \
 		ln -sf $${l#*=} $(DESTDIR)$(mandir)/man$${l##*.}/$${l%=*} || exit 1; done
 
-install-completion:
-	$(INSTALL) -d $(DESTDIR)$(completionsdir)
-	$(INSTALL) -m 644 packaging/bash-completion/gdrcopy $(DESTDIR)$(completionsdir)/gdrcopy
-	for t in $(notdir $(PERF_TOOLS)); do \
-		ln -sf gdrcopy $(DESTDIR)$(completionsdir)/$$t || exit 1; done
-
 # The documents as they lie here, so that their links to each other hold, and what they link to.
 DOC_TOP ?= README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE
 DOC_FILES := $(DOC_TOP) $(wildcard docs/*.md docs/*.html docs/results/*.md packaging/container/*) docs/results/copybench-h200.json
 EXAMPLE_FILES := $(wildcard examples/*.[ch] examples/*.cu examples/*.py)
 
-install-docs:
+# All but the driver, which is built for one kernel or by DKMS, and the Python module, which is pip's. Beside
+# library, tools and manual pages: pkg-config, CMake, completion, documents, examples.
+install: lib_install exes_install install-man
+	$(INSTALL) -d $(DESTDIR)$(pkgconfigdir) $(DESTDIR)$(cmakedir)
+	$(pack_fill) packaging/pkg-config/libgdrapi.pc.in >$(DESTDIR)$(pkgconfigdir)/libgdrapi.pc
+	for f in barcopy-config barcopy-config-version; do \
+		$(pack_fill) packaging/cmake/$$f.cmake.in >$(DESTDIR)$(cmakedir)/$$f.cmake || \
+			exit 1; done
+	chmod 644 $(DESTDIR)$(pkgconfigdir)/libgdrapi.pc $(DESTDIR)$(cmakedir)/*.cmake
+	$(INSTALL) -d $(DESTDIR)$(completionsdir)
+	$(INSTALL) -m 644 packaging/bash-completion/gdrcopy $(DESTDIR)$(completionsdir)/gdrcopy
+	for t in $(notdir $(PERF_TOOLS)); do \
+		ln -sf gdrcopy $(DESTDIR)$(completionsdir)/$$t || exit 1; done
 	for f in $(DOC_FILES); do \
 		$(INSTALL) -d $(DESTDIR)$(docdir)/$$(dirname $$f) && \
 		$(INSTALL) -m 644 $$f $(DESTDIR)$(docdir)/$$f || exit 1; done

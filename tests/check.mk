@@ -36,7 +36,7 @@ FULL_SCRIPTS := packages/run docs/browser
 
 # ---- check -----------------------------------------------------------------------------------------
 
-.PHONY: check check-ci check-full check-fresh check-kernel check-quick build-tests
+.PHONY: check check-ci check-full check-fresh check-kernel build-tests
 # With the results of what ran before, where ADD is set.
 begin = @$(if $(ADD),,rm -rf $(RESULTS) &&) mkdir -p $(RESULTS)
 parallel = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
@@ -64,16 +64,10 @@ check-full:
 	$(call run,ci.tests full.tests)
 	$(report)
 
-.PHONY: ci.tests full.tests
+# A name with a dot is a step of these commands, and no file.
 ci.tests: kernel/6.1.kernel kernel/6.12.kernel kernel/arm64.kernel tsan.programs arm64.programs long.programs \
 	$(CI_SCRIPTS:%=%.script)
 full.tests: kernel/full.kernel valgrind.programs $(FULL_SCRIPTS:%=%.script) coverage.script fresh.script
-
-# The tests of this build alone, for work in progress.
-check-quick: build-tests
-	$(begin)
-	$(call run,$(PROGRAMS:%=native/%.program))
-	$(report)
 
 # Both commands of the README in minimal roots of Debian 12 and 13, from the last commit. As root.
 check-fresh:
@@ -85,8 +79,6 @@ check-kernel:
 
 # ---- programs --------------------------------------------------------------------------------------
 
-.PHONY: native.build asan.build tsan.build native.programs asan.programs tsan.programs long.programs valgrind.programs \
-	arm64.programs clang.syntax
 native.build:
 	+@$(JOB_LONG) native/build $(MAKE) -k V=1 O=$(out) WERROR=-Werror build-tests
 asan.build:

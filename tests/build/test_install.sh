@@ -141,8 +141,7 @@ rm -rf "$dest"
 make -C "$src" -s O="$tmp/o" config | grep -qxE 'GDRAPI_ARCH=(X86|ARM64)' &&
 	into lib exes && into lib_install && test -e "$dest/opt/x/lib/libgdrapi.so" &&
 	test -e "$dest/opt/x/include/gdrapi.h" && test ! -e "$dest/opt/x/bin" &&
-	into exes_install && test -x "$dest/opt/x/bin/sanity" && into install-parts &&
-	test -e "$dest/opt/x/lib/pkgconfig/libgdrapi.pc"
+	into exes_install && test -x "$dest/opt/x/bin/sanity"
 ok "the targets of recipes for GDRCopy: config lib exes lib_install exes_install"
 make -C "$src" -pn O="$tmp/o" 2>/dev/null | grep -qE '^drv_install: driver' &&
 	make -C "$src" -pn O="$tmp/o" 2>/dev/null | grep -qE '^drv: driver'
@@ -150,7 +149,7 @@ ok "drv and drv_install"
 
 make -C "$src" -s O="$tmp/o" help >"$tmp/help"
 unnamed=$(make -C "$src" -pn O="$tmp/o" 2>/dev/null | sed -n 's/^\.PHONY: //p' | tr ' ' '\n' |
-	grep -vxE 'all|help|install-boot|print-copy-baseline|FORCE|.*\..*' | sort -u | while read -r t; do
+	grep -vxE 'all|help|install-boot|print-copy-baseline|FORCE' | sort -u | while read -r t; do
 		grep -qE "(^|[^a-z_-])$t([^a-z_-]|$)" "$tmp/help" || echo "$t"; done)
 echo "$unnamed" | sed '/^$/d; s/^/# make help does not name: /'
 test -z "$unnamed"
