@@ -202,10 +202,12 @@ def _match(host, device, what):
 
 def tensor_memory(tensor, type_):
     """(address, bytes) of a contiguous CPU tensor whose elements are of that type. The caller holds the tensor."""
+    name = _dtype_name(tensor.dtype)
+    if name != type_:
+        _match(name, type_, "tensor")
     if not tensor.is_cpu:
         raise TypeError("the host's side of a copy is a tensor of the GPU")
     _check_tensor(tensor)
-    _match(_dtype_name(tensor.dtype), type_, "tensor")
     return tensor.data_ptr(), tensor.numel() * tensor.element_size()
 
 

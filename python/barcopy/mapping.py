@@ -38,7 +38,6 @@ class Mapping(Closable):
         self._where = where.without_owner()
         self._formats = _types.formats(where.type)
         self._letters = "".join(self._formats or ()).encode()
-        self._in_numpy = where.type is None or _types.in_numpy(where.type) is not None
         self._handle = handle
         self._begin(release, parents, where.keep)
         context._made(self)
@@ -75,16 +74,11 @@ class Mapping(Closable):
     # ---- copies -----------------------------------------------------------------------------
 
     # What a small copy and a word take is almost all spent in Python's lines, so these are few.
-    def _done(self, function, data, offset, into):
+    def _done(self, function, obj, offset, into):
         """A copy by the extension: False for what it leaves to ctypes, which finds the words for errors."""
-        life, use, obj, size = self._life, object(), data, -1
+        life, use, size = self._life, object(), -1
         if type(obj).__name__ == "Tensor" and isinstance(obj, tensor_type()):
-            try:  # the cheaper of the two
-                obj = obj.numpy() if self._in_numpy else None
-            except (RuntimeError, TypeError):
-                obj = None
-            if obj is None:
-                obj, size = tensor_memory(data, self._where.type)
+            obj, size = tensor_memory(obj, self._where.type)
         life.enter(use)
         try:
             err = _fast(function, self._handle, self.pointer, self.size, self._letters, obj, size, offset, into)

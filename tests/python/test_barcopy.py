@@ -54,11 +54,6 @@ class Tensor:
     def data_ptr(self):
         return self.data.buffer_info()[0]
 
-    def numpy(self):
-        if self.is_conj() or not self.is_cpu or not numpy or self.dtype == "torch.bfloat16":
-            raise TypeError("not as a numpy array")
-        return numpy.asarray(self.data)[::1 if self.is_contiguous() else -1]
-
 
 torch = types.SimpleNamespace(strided="strided", Tensor=Tensor)
 
