@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * The environment: every variable is read through here, so that a set-uid program ignores it.
- * It knows nothing of what the variables mean.
- */
+/* The environment: a set-uid program ignores all of the library's variables. */
 #ifndef GDRI_ENV_H
 #define GDRI_ENV_H
 

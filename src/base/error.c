@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * See error.h. It knows nothing of what fails.
- *
- * A thread has a pointer to its text alone: the library's thread-local storage lies in the static block
- * (initial-exec, the one kind that costs a copy a single load), of which a program that loads the
- * library at run time has no more than 1.6 KiB left for everybody (glibc's
- * rtld.optional_static_tls): dlopen fails when it is used up.
+ * See error.h. A thread's text is allocated, and thread-local storage has a pointer to it alone: of the static
+ * block, in which that storage lies, a program that loads the library at run time has 1.6 KiB left for all
+ * libraries (glibc's rtld.optional_static_tls), and dlopen() fails when it is used up.
  */
 #include "base/error.h"
 
@@ -21,13 +18,13 @@
 
 enum { ROOM = 1024 };
 
-static char no_memory[] = "no memory for the cause"; /* nobody's own */
+static char no_memory[] = "no memory for the cause"; /* shared by all threads */
 static _Thread_local char *mine; /* NULL: none yet */
 
 static pthread_key_t key; /* constant while have_key; its value is a thread's own text */
 static _Atomic bool have_key;
 
-/* What fails after this, in another destructor, has a new text: they run until no key is set. */
+/* A call that fails later, in another destructor, gets a new text: destructors run until no key is set. */
 static void thread_ends(void *text)
 {
 	mine = NULL;
@@ -40,17 +37,14 @@ __attribute__((constructor)) static void make_key(void)
 			      memory_order_release);
 }
 
-/*
- * Where this code is unloaded (a static library inside of a module), threads that live on must not
- * look for it when they end.
- */
+/* A static library inside a module may be unloaded: threads that end later must not call it. */
 __attribute__((destructor)) static void delete_key(void)
 {
 	if (atomic_exchange_explicit(&have_key, false, memory_order_acq_rel))
 		pthread_key_delete(key);
 }
 
-/* A text that ends with its thread (where there is no key, it is lost with it), or no_memory. */
+/* A new text, which ends with its thread (without a key it leaks then), or no_memory. */
 static char *take(void)
 {
 	char *text = malloc(ROOM);
@@ -73,7 +67,7 @@ void gdri_error_set(int err, const char *fmt, ...)
 	char text[ROOM];
 	va_list ap;
 
-	/* By way of a copy: an argument may be the former text itself. */
+	/* Into a copy first: an argument may be the former text itself. */
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The text of this thread's last failure. Internal functions return 0 or -errno; the place that
- * detects a failure first says why with gdri_fail(), the entry points only pass the number on.
+ * The text of this thread's last failure. Functions inside the library return 0 or -errno. The function that
+ * detects a failure records why by gdri_fail(); its callers pass the number on.
  */
 #ifndef GDRI_ERROR_H
 #define GDRI_ERROR_H
@@ -10,10 +10,10 @@
 
 void gdri_error_set(int err, const char *fmt, ...) __attribute__((format(printf, 2, 3), cold));
 
-/* The same for a text as it is, and without a message: for what a caller polls for. */
+/* Records a constant text, and logs nothing: for failures that a caller polls for. */
 void gdri_error_say(const char *text) __attribute__((cold));
 
-/* Records the text and gives -err; a macro, so that the compiler sees that it is not 0. */
+/* Records the text and gives -err. A macro, so that the compiler sees that the value is not 0. */
 #define gdri_fail(err, ...)                        \
 	__extension__({                            \
 		int err_ = (err);                  \
@@ -21,10 +21,10 @@ void gdri_error_say(const char *text) __attribute__((cold));
 		-err_;                             \
 	})
 
-/* The text recorded last in this thread; "" if none; never NULL. */
+/* The text recorded last in this thread, or "". */
 const char *gdri_error_text(void);
 
-/* Empties the text, so that a callee's reason can be told from an older one. */
+/* Empties the text, so that an older reason is not taken for that of the next call. */
 void gdri_error_clear(void);
 
 /* A growing text of bounded length, for an error that lists several reasons. */

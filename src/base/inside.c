@@ -20,7 +20,7 @@ void gdri_inside_leave(void)
 {
 	void (*fn)(void);
 
-	/* Still inside meanwhile: what comes up in it is deferred once more. */
+	/* The thread is still inside: what fn's own calls defer runs in the next turn. */
 	while (depth == 1 && atomic_load_explicit(&deferred, memory_order_relaxed) &&
 	       (fn = atomic_exchange(&deferred, NULL)))
 		fn();

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Is the calling thread inside the library? A program's hooks of munmap(), cuMemFree() and others are
- * called from the library's own calls too, with its locks held: what such a hook asks for is deferred to
- * the moment at which a thread leaves. It knows nothing of what is deferred.
+ * Is the calling thread inside the library? The library's own calls of munmap(), cuMemFree() and others run
+ * the program's hooks too, while locks are held. What such a hook asks for is deferred until a thread leaves.
  */
 #ifndef GDRI_INSIDE_H
 #define GDRI_INSIDE_H
@@ -18,7 +17,7 @@ void gdri_inside_leave(void);
 
 bool gdri_is_inside(void);
 
-/* fn is called by the next thread that leaves. There is one such function. */
+/* The next thread that leaves calls fn. There is one such function. */
 void gdri_inside_defer(void (*fn)(void));
 
 #endif

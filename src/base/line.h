@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Small files of the kernel. */
+/* One-line files of the kernel. */
 #ifndef GDRI_LINE_H
 #define GDRI_LINE_H
 
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The first line; "" when it cannot be read. */
+/* Reads the first line; "" where it cannot be read. */
 static inline void gdri_read_line(const char *path, char *text, size_t size)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Log messages: to stderr if GDRCOPY_ENABLE_LOGGING is set, from GDRCOPY_LOG_LEVEL (1 debug .. 4 error,
- * default 4) up. Nothing is logged by copies.
+ * Log messages go to stderr if GDRCOPY_ENABLE_LOGGING is set, from the level GDRCOPY_LOG_LEVEL up (1 debug to
+ * 4 error, the default). Copies log nothing.
  */
 #ifndef GDRI_LOG_H
 #define GDRI_LOG_H
@@ -9,7 +9,7 @@
 /* As in GDRCOPY_LOG_LEVEL. */
 enum gdri_log_level { GDRI_LOG_DEBUG = 1, GDRI_LOG_INFO, GDRI_LOG_WARN, GDRI_LOG_ERROR };
 
-/* Cheap where nothing is logged: one relaxed load. */
+/* Costs one relaxed load where nothing is logged. */
 void gdri_log(enum gdri_log_level level, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 

@@ -13,17 +13,17 @@
 static const _Atomic uint32_t no_tag;
 _Atomic(const _Atomic uint32_t *) gdri_process_page = &no_tag;
 
-/* Made while no fork happens; last_tag is inherited by a child, so its own tags are new ones. */
+/* Made while no fork happens. A child inherits last_tag, so its own tags are new ones. */
 static _Atomic uint32_t *page;
 static uint32_t last_tag;
 
-/* What GDRI_IN_CHILD() has laid down, between the names that the linker gives to a section's ends. */
+/* The table of GDRI_IN_CHILD(), between the names that the linker gives to a section's ends. */
 extern void (*const __start_gdri_in_child[])(void) __attribute__((visibility("hidden")));
 extern void (*const __stop_gdri_in_child[])(void) __attribute__((visibility("hidden")));
 
 /*
- * The child has one thread, and locks that other threads held in the parent stay locked for ever:
- * all but ours are made anew. What they guard is only ever reached after a tag check.
+ * The child has one thread, and a lock that another thread held in the parent stays locked for ever. So all
+ * locks are made anew; what they guard is only reached after the tag was checked.
  */
 static void in_child(void)
 {
@@ -46,7 +46,7 @@ static int make_page_held(void)
 		munmap(p, size);
 		return -ENOMEM;
 	}
-	/* Refused by kernels before 4.14: then in_child() alone tells a child. */
+	/* Kernels before 4.14 refuse it: then in_child() empties the page. */
 	(void)madvise(p, size, MADV_WIPEONFORK);
 	page = p;
 	atomic_store_explicit(&gdri_process_page, page, memory_order_release);

@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which process is this, and what does a forked child do first?
- *
- * A tag that differs between a parent and its forked children and costs one load to read: it lies
- * in a page that the kernel empties in a child (MADV_WIPEONFORK, Linux 4.14), with a
- * pthread_atfork handler beside it for what needs more than the tag.
- *
- * It knows nobody who is told of a fork: they lay down a line of their own. Effective from the first
- * gdri_process_enter() on. Thread-safe.
+ * The process's tag, and what a forked child does first. The tag differs between a parent and its forked
+ * children and costs one load to read: it lies in a page that the kernel empties in a child
+ * (MADV_WIPEONFORK, Linux 4.14). A pthread_atfork() handler does the rest. Both take effect with the first
+ * gdri_process_enter(). Thread-safe.
  */
 #ifndef GDRI_PROCESS_H
 #define GDRI_PROCESS_H
@@ -26,14 +22,13 @@ static inline uint32_t gdri_process_tag(void)
 				    memory_order_relaxed);
 }
 
-/* Gives this process a tag if it has none yet. Returns 0 or -ENOMEM. Thread-safe. */
+/* Gives this process a tag if it has none yet. 0 or -ENOMEM. */
 int gdri_process_enter(void);
 
 /*
- * At the top level of a file: fn is called in a forked child, once there has been a
- * gdri_process_enter(). A table in a section of its own, so that nothing has to run to make it: it is
- * whole whenever a fork comes, and reading it is async-signal-safe, which fn must be too. In no
- * particular order.
+ * At the top level of a file: a forked child calls fn, which must be async-signal-safe. The pointers form a
+ * table in a section of their own, so no code has to run to fill it, and a child may read it whenever the
+ * fork came. In no particular order.
  */
 #if defined(__has_attribute) && __has_attribute(retain)
 #define GDRI_RETAINED \
@@ -45,7 +40,7 @@ int gdri_process_enter(void);
 	static void (*const fn##_in_child)(void) \
 		__attribute__((GDRI_RETAINED, section("gdri_in_child"))) = (fn)
 
-/* A mutex of a file that is made anew in a child, whoever held it in the parent. */
+/* Defines a mutex of a file that a child makes anew, as a thread of the parent may have held it. */
 #define GDRI_MUTEX(name)                                         \
 	static pthread_mutex_t name = PTHREAD_MUTEX_INITIALIZER; \
 	static void name##_anew(void)                            \

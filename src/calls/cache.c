@@ -2,7 +2,7 @@
 /* The entry points of the registration cache. A hit takes no lock and logs nothing. */
 #include <string.h>
 
-#include "base/sized.h"
+#include "base/struct_size.h"
 #include "cache/cache.h"
 #include "calls/calls.h"
 
@@ -144,7 +144,7 @@ int barcopy_cache_create(gdr_t g, const barcopy_cache_options_t *options, barcop
 
 	if (!cache)
 		return gdri_null("cache");
-	err = options ? -gdri_sized_in(&o, sizeof(o), FIRST_CACHE_OPTIONS, options) : 0;
+	err = options ? -gdri_struct_in(&o, sizeof(o), FIRST_CACHE_OPTIONS, options) : 0;
 	if (err)
 		return err;
 	if (o.validity > BARCOPY_CACHE_NOTIFIED)
@@ -178,5 +178,5 @@ int barcopy_cache_get_stats(barcopy_cache_t c, barcopy_cache_stats_t *stats)
 	if (err)
 		return err;
 	gdri_cache_stats(cache, &now);
-	return gdri_ctx_leave(ctx, gdri_sized_out(&now, sizeof(now), FIRST_CACHE_STATS, stats));
+	return gdri_ctx_leave(ctx, gdri_struct_out(&now, sizeof(now), FIRST_CACHE_STATS, stats));
 }

@@ -36,7 +36,7 @@ static inline int gdri_handle_done(struct gdri_handle *handle, int rc)
 	return -rc;
 }
 
-/* The structs that grow at their end (base/sized.h): their sizes when they were first published. */
+/* The structs that grow at their end (base/struct_size.h): their sizes when they were first published. */
 enum {
 	FIRST_COPY_OPTIONS = 32,
 	FIRST_BAR_INFO = 32,

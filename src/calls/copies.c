@@ -5,7 +5,7 @@
  * logs nor allocates, and what is not counted does not ask whether it is.
  */
 #include "base/inside.h"
-#include "base/sized.h"
+#include "base/struct_size.h"
 #include "calls/calls.h"
 #include "core/handle.h"
 
@@ -84,7 +84,7 @@ int gdr_copy_from_mapping(gdr_mh_t handle, void *h_ptr, const void *map_d_ptr, s
 
 static int take_options(const barcopy_copy_options_t *from, barcopy_copy_options_t *to)
 {
-	int err = -gdri_sized_in(to, sizeof(*to), FIRST_COPY_OPTIONS, from);
+	int err = -gdri_struct_in(to, sizeof(*to), FIRST_COPY_OPTIONS, from);
 
 	if (err)
 		return err;

@@ -3,7 +3,7 @@
 #include <fcntl.h>
 #include <string.h>
 
-#include "base/sized.h"
+#include "base/struct_size.h"
 #include "cache/cache.h"
 #include "calls/calls.h"
 #include "core/handle.h"
@@ -130,7 +130,7 @@ int barcopy_get_bar_info(int device, barcopy_bar_info_t *info)
 
 	if (!info)
 		return gdri_null("info");
-	rc = gdri_sized_check(info, FIRST_BAR_INFO) ?: init_and_find(device, &pci);
+	rc = gdri_struct_check(info, FIRST_BAR_INFO) ?: init_and_find(device, &pci);
 	if (!rc)
 		rc = gdri_nvml_bar(&pci, &bar);
 	if (rc)
@@ -138,5 +138,5 @@ int barcopy_get_bar_info(int device, barcopy_bar_info_t *info)
 	now.total = bar.total;
 	now.used = bar.used;
 	now.free = bar.free;
-	return -gdri_sized_out(&now, sizeof(now), FIRST_BAR_INFO, info);
+	return -gdri_struct_out(&now, sizeof(now), FIRST_BAR_INFO, info);
 }

@@ -2,7 +2,7 @@
 /* The entry points of queues. Sending and receiving take no lock and log nothing. */
 #include "queue/queue.h"
 
-#include "base/sized.h"
+#include "base/struct_size.h"
 #include "calls/calls.h"
 
 static inline __attribute__((always_inline)) struct gdri_queue *find(barcopy_queue_t name)
@@ -24,7 +24,7 @@ int barcopy_queue_create(gdr_t g, int device, const barcopy_queue_options_t *opt
 
 	if (!queue)
 		return gdri_null("queue");
-	err = options ? -gdri_sized_in(&o, sizeof(o), FIRST_QUEUE_OPTIONS, options) : 0;
+	err = options ? -gdri_struct_in(&o, sizeof(o), FIRST_QUEUE_OPTIONS, options) : 0;
 	if (err)
 		return err;
 	if (o.flags)

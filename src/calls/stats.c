@@ -16,7 +16,7 @@
 
 #include "base/counters.h"
 #include "base/process.h"
-#include "base/sized.h"
+#include "base/struct_size.h"
 #include "cache/cache.h"
 
 void gdri_stats_init(void)
@@ -75,7 +75,7 @@ int barcopy_get_stats(gdr_t g, barcopy_stats_t *stats)
 	} else {
 		of_process(&now);
 	}
-	return -gdri_sized_out(&now, sizeof(now), FIRST_STATS, stats);
+	return -gdri_struct_out(&now, sizeof(now), FIRST_STATS, stats);
 }
 
 void gdri_stats_summary(const barcopy_stats_t *s, struct gdri_text *text)

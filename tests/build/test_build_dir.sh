@@ -37,7 +37,7 @@ ok "make clean removes no source: O= the tree, a part of it, what it lies in"
 # ---- what is built anew ----
 
 o=$tmp/o
-built=$o/src/base/sized.o
+built=$o/src/base/struct_size.o
 # builds|keeps WORDS FOR make...: the object is made anew, or stays
 builds() { rm -f "$tmp/was" && { [ ! -e "$built" ] || ln "$built" "$tmp/was"; } && in_src O="$o" "$@" "$built" && ! [ "$built" -ef "$tmp/was" ]; }
 keeps() { rm -f "$tmp/was" && ln "$built" "$tmp/was" && in_src O="$o" "$@" "$built" && [ "$built" -ef "$tmp/was" ]; }
@@ -47,16 +47,16 @@ builds CFLAGS=-O1 && builds CFLAGS=-O0 CPPFLAGS=-DX && builds CFLAGS=-O0 LDFLAGS
 	builds CFLAGS=-O0 SANITIZE=undefined && builds CFLAGS=-O0 CC='gcc -pipe' && builds CFLAGS=-O0
 ok "other flags, or another compiler: built anew, and back again"
 sed -i.was 's/^VERSION := .*/VERSION := 9.9.9/' "$src/Makefile" && builds CFLAGS=-O0 && mv "$src/Makefile.was" "$src/Makefile" &&
-	builds CFLAGS=-O0 && builds CFLAGS=-O0 LIB_SRCS=src/base/sized.c && builds CFLAGS=-O0
+	builds CFLAGS=-O0 && builds CFLAGS=-O0 LIB_SRCS=src/base/struct_size.c && builds CFLAGS=-O0
 ok "another version, or other sources: built anew"
 in_src -n V=1 O="$o" CFLAGS=-O1 install && ! grep -qE -- "-o $built\.part " "$tmp/log"
 ok "make install by itself takes what was built, whatever the flags are now"
-touch "$src/src/base/sized.h" && builds CFLAGS=-O0
+touch "$src/src/base/struct_size.h" && builds CFLAGS=-O0
 ok "a header that changed"
 
 # A linker or archiver that was stopped half way leaves nothing that looks finished.
 printf '#!/bin/sh\necho half >"$2"\nexit 1\n' >"$tmp/half-ar" && chmod +x "$tmp/half-ar"
-! in_src O="$o" LIB_SRCS=src/base/sized.c AR="$tmp/half-ar" "$o/libgdrapi.a" && test ! -e "$o/libgdrapi.a"
+! in_src O="$o" LIB_SRCS=src/base/struct_size.c AR="$tmp/half-ar" "$o/libgdrapi.a" && test ! -e "$o/libgdrapi.a"
 ok "an archive half made is removed"
 
 # Killed with its make, for want of memory or power, when the assembler has just begun.

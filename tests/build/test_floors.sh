@@ -113,15 +113,15 @@ plant
 echo '#include "core/ctx.h"' >>"$tmp/p/src/base/env.h"
 some "an include that goes up" 'base/env.h needs core/ctx.h' "$(includes "$tmp/p/src" | upwards)"
 plant
-echo '#include "sized.h"' >>"$tmp/p/src/base/slots.h"
-echo '#include "base/slots.h"' >>"$tmp/p/src/base/sized.h"
+echo '#include "struct_size.h"' >>"$tmp/p/src/base/slots.h"
+echo '#include "base/slots.h"' >>"$tmp/p/src/base/struct_size.h"
 some "two headers that include each other" base/slots.h "$(includes "$tmp/p/src" | circles)"
 plant
 cp -R "$out/src/." "$tmp/p/o"
 printf 'void gdri_ctx_put(void); void planted(void); void planted(void) { gdri_ctx_put(); }\n' |
-	gcc -x c -c -o "$tmp/p/up.o" - && ld -r -o "$tmp/p/both.o" "$tmp/p/o/base/sized.o" "$tmp/p/up.o" &&
-	mv "$tmp/p/both.o" "$tmp/p/o/base/sized.o"
-some "a symbol from above" 'base/sized.c needs core/ctx.c' "$(symbols "$tmp/p/o" "$PWD/src" | upwards)"
+	gcc -x c -c -o "$tmp/p/up.o" - && ld -r -o "$tmp/p/both.o" "$tmp/p/o/base/struct_size.o" "$tmp/p/up.o" &&
+	mv "$tmp/p/both.o" "$tmp/p/o/base/struct_size.o"
+some "a symbol from above" 'base/struct_size.c needs core/ctx.c' "$(symbols "$tmp/p/o" "$PWD/src" | upwards)"
 printf 'void gdri_error_set(void); void planted(void); void planted(void) { gdri_error_set(); }\n' |
 	gcc -x c -c -o "$tmp/p/up.o" - && ld -r -o "$tmp/p/both.o" "$out/src/base/log.o" "$tmp/p/up.o" &&
 	mv "$tmp/p/both.o" "$tmp/p/o/base/log.o"

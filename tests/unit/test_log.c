@@ -14,7 +14,7 @@
 #include "common/wrap.h"
 #include "base/env.h"
 #include "base/error.h"
-#include "base/sized.h"
+#include "base/struct_size.h"
 #include "barcopy.h"
 #include "base/log.h"
 
@@ -196,28 +196,28 @@ static void sized_in(void)
 	} newer = { { sizeof(newer), 1, 2, 3 }, 0 };
 
 	/* An older caller's: what it does not have is 0, whatever lies behind it. */
-	ck_assert_int_eq(gdri_sized_in(&ours, sizeof(ours), FIRST, &in), 0);
+	ck_assert_int_eq(gdri_struct_in(&ours, sizeof(ours), FIRST, &in), 0);
 	ck_assert(ours.a == 1 && ours.b == 2 && ours.c == 0);
 	in.struct_size = FIRST;
-	ck_assert_int_eq(gdri_sized_in(&ours, sizeof(ours), FIRST, &in), 0);
+	ck_assert_int_eq(gdri_struct_in(&ours, sizeof(ours), FIRST, &in), 0);
 	ck_assert(ours.a == 1 && ours.b == 0 && ours.c == 0);
 	in.struct_size = sizeof(in);
-	ck_assert_int_eq(gdri_sized_in(&ours, sizeof(ours), FIRST, &in), 0);
+	ck_assert_int_eq(gdri_struct_in(&ours, sizeof(ours), FIRST, &in), 0);
 	ck_assert(ours.a == 1 && ours.b == 2 && ours.c == 3);
 	/* None was ever smaller than the first. */
 	in.struct_size = FIRST - 1;
-	ck_assert_int_eq(gdri_sized_in(&ours, sizeof(ours), FIRST, &in), -EINVAL);
+	ck_assert_int_eq(gdri_struct_in(&ours, sizeof(ours), FIRST, &in), -EINVAL);
 	in.struct_size = 0;
-	ck_assert_int_eq(gdri_sized_in(&ours, sizeof(ours), FIRST, &in), -EINVAL);
+	ck_assert_int_eq(gdri_struct_in(&ours, sizeof(ours), FIRST, &in), -EINVAL);
 	/* Nor is one longer than a page: it was never set. */
 	in.struct_size = 4097;
-	ck_assert_int_eq(gdri_sized_in(&ours, sizeof(ours), FIRST, &in), -EINVAL);
-	ck_assert_int_eq(gdri_sized_out(&ours, sizeof(ours), FIRST, &in), -EINVAL);
+	ck_assert_int_eq(gdri_struct_in(&ours, sizeof(ours), FIRST, &in), -EINVAL);
+	ck_assert_int_eq(gdri_struct_out(&ours, sizeof(ours), FIRST, &in), -EINVAL);
 	/* A newer one's: what is not known must not ask for anything. */
-	ck_assert_int_eq(gdri_sized_in(&ours, sizeof(ours), FIRST, &newer), 0);
+	ck_assert_int_eq(gdri_struct_in(&ours, sizeof(ours), FIRST, &newer), 0);
 	ck_assert(ours.a == 1 && ours.c == 3);
 	newer.later = 1ULL << 63;
-	ck_assert_int_eq(gdri_sized_in(&ours, sizeof(ours), FIRST, &newer), -EINVAL);
+	ck_assert_int_eq(gdri_struct_in(&ours, sizeof(ours), FIRST, &newer), -EINVAL);
 }
 
 static void sized_out(void)
@@ -228,14 +228,14 @@ static void sized_out(void)
 		uint64_t later;
 	} newer = { { sizeof(newer), 9, 9, 9 }, 9 };
 
-	ck_assert_int_eq(gdri_sized_out(&ours, sizeof(ours), FIRST, &out), 0);
+	ck_assert_int_eq(gdri_struct_out(&ours, sizeof(ours), FIRST, &out), 0);
 	ck_assert(out.struct_size == SECOND && out.a == 1 && out.b == 2 && out.c == 9);
 	out.struct_size = FIRST - 1;
 	out.a = 9;
-	ck_assert_int_eq(gdri_sized_out(&ours, sizeof(ours), FIRST, &out), -EINVAL);
-	ck_assert_int_eq(gdri_sized_check(&out, FIRST), -EINVAL);
+	ck_assert_int_eq(gdri_struct_out(&ours, sizeof(ours), FIRST, &out), -EINVAL);
+	ck_assert_int_eq(gdri_struct_check(&out, FIRST), -EINVAL);
 	ck_assert(out.a == 9);
-	ck_assert_int_eq(gdri_sized_out(&ours, sizeof(ours), FIRST, &newer), 0);
+	ck_assert_int_eq(gdri_struct_out(&ours, sizeof(ours), FIRST, &newer), 0);
 	ck_assert(newer.known.struct_size == sizeof(newer) && newer.known.c == 3 && !newer.later);
 }
 

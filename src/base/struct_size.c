@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT */
+/* See struct_size.h. */
+#include "base/struct_size.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/error.h"
+
+enum { SIZE_MOST = 4096 };
+
+static int take_size(const void *theirs, size_t first, size_t *size)
+{
+	memcpy(size, theirs, sizeof(*size));
+	if (*size < first || *size > SIZE_MOST)
+		return gdri_fail(EINVAL, "struct_size is %zu: %zu to %d", *size, first, SIZE_MOST);
+	return 0;
+}
+
+int gdri_struct_check(const void *theirs, size_t first)
+{
+	size_t given;
+
+	return take_size(theirs, first, &given);
+}
+
+int gdri_struct_in(void *ours, size_t size, size_t first, const void *theirs)
+{
+	size_t given;
+	int rc = take_size(theirs, first, &given);
+
+	for (size_t i = size; !rc && i < given; i++)
+		if (((const char *)theirs)[i])
+			rc = gdri_fail(EINVAL, "byte %zu of the struct is not known, and not 0", i);
+	if (rc)
+		return rc;
+	memset(ours, 0, size);
+	memcpy(ours, theirs, given < size ? given : size);
+	return 0;
+}
+
+int gdri_struct_out(const void *ours, size_t size, size_t first, void *theirs)
+{
+	size_t given, head = sizeof(size_t);
+	int rc = take_size(theirs, first, &given);
+
+	if (rc)
+		return rc;
+	memcpy((char *)theirs + head, (const char *)ours + head,
+	       (given < size ? given : size) - head);
+	if (given > size)
+		memset((char *)theirs + size, 0, given - size);
+	return 0;
+}
