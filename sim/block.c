@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Blocks of addresses that several small allocations share, 512 bytes apart, as on the real driver;
- * a larger allocation has a block of its own. Device memory's block has an object behind it, host
- * memory's has pages.
+ * Blocks of addresses, from which several small allocations take places 512 bytes apart, as on the
+ * real driver; a larger allocation has a block to itself. Device memory's block has an object
+ * behind it, host memory's has pages.
  */
 #define _GNU_SOURCE
 #include <stdlib.h>

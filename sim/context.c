@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Contexts: primary and created ones, and each thread's stack of them. A context's structure is
- * never freed, so that a stale handle is recognised. It knows nothing of what lives in a context;
- * it only asks the owners to let go.
+ * never freed, so that a stale handle is recognised.
  */
 #include <stdatomic.h>
 #include <stdlib.h>
 
 #include "sim.h"
 
-#define STACK_DEPTH  64
+#define STACK_DEPTH 64
 
 static _Thread_local CUcontext stack[STACK_DEPTH];
 static _Thread_local unsigned int depth;

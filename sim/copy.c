@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * memcpy and memset. They go through the stand-in's own mapping of the memory, are checked as a
- * whole before the first byte moves, and become operations of a stream where CUDA would let them
- * return early. It knows nothing of how streams run them.
+ * memcpy and memset, through the stand-in's own mapping of the memory. The whole range is checked
+ * before the first byte moves. Where CUDA may return early they become operations of a stream.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -133,8 +132,7 @@ static CUresult set(sim_addr dst, unsigned char value, size_t count, CUstream st
 		sim_drain_context(sim_ctx());
 	if (!check(dst, count, true, false))
 		return CUDA_ERROR_INVALID_VALUE;
-	return transfer(dst, 0, count, op,
-			!async && (synchronous_memory(dst) || !sim_has_delay()));
+	return transfer(dst, 0, count, op, !async && (synchronous_memory(dst) || !sim_has_delay()));
 }
 
 void *sim_reach(sim_addr addr, size_t size)

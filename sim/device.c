@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * The device calls: which simulated GPUs there are and what they say of themselves. It knows
- * nothing of contexts or memory.
- */
+/* The simulated GPUs and their attributes. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The dma-buf of an address range. It is mapped from its own offset 0, but its memory may start
- * anywhere in a memfd and go on in another one, which no ordinary descriptor expresses. So:
+ * anywhere in a memfd and continue in another one, which no ordinary descriptor expresses. So:
  *
- * - A range that is the beginning of one memfd gets an open of that memfd, which any process can mmap.
- * - Any other range gets the read end of a pipe. mmap of a pipe fails (ENODEV); mmap_hook.c makes the loaded
- *   objects' mmap map the pieces one behind the other. The write end, kept here, shows when the last descriptor is
- *   closed, and the inode number, which is not used again meanwhile, identifies the pipe.
- * - A range that may not be mapped gets a pipe without the hook. (The real driver's errno is 524; here it is ENODEV.)
+ * - A range at the beginning of one memfd gets an open of that memfd, which any process can mmap.
+ * - Any other range gets the read end of a pipe. mmap of a pipe fails (ENODEV), but mmap_hook.c makes
+ *   the loaded objects' mmap map the pieces one behind the other. The write end, kept here, shows when
+ *   the last descriptor is closed; the inode number, not used again meanwhile, identifies the pipe.
+ * - A range that may not be mapped gets a pipe without the hook. (The real errno is 524.)
  *
- * As the real one (nv-dmabuf.c), it holds the memory until the last descriptor and the last mapping
- * are gone, in whatever process: both keep an open file description, whose lock object.c finds.
- * Maps take BAR1 in 64 KiB pages; what this process has mapped of dma-bufs is found in its list of
- * mappings.
+ * Like the real one (nv-dmabuf.c), it holds the memory until the last descriptor and the last
+ * mapping are gone, in whatever process: both keep an open file description, whose lock object.c
+ * finds. Maps take BAR1 in 64 KiB pages, counted from this process's list of mappings.
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The one place where libcuda calls ioctl, as the real one imports it: through a slot of this
- * library's own that the loader fills in. Built once more without a procedure linkage table, and
- * once without any such slot (sim.mk). It knows nothing of what is asked for.
+ * The one place where libcuda calls ioctl, like the real one through an import slot that the loader
+ * fills in. It is built once more without a procedure linkage table, and once without any such slot
+ * (sim.mk).
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Counting of calls and injected failures, the same in all three stand-ins. It knows nothing of
- * what the calls do.
- */
+/* Counts calls and makes them fail, in libcuda and NVML. */
 #ifndef SIM_FAULT_H
 #define SIM_FAULT_H
 

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Memory that the CPU reaches at its own address: cuMemHostAlloc, cuMemHostRegister and managed
- * memory. Host allocations lie in 2 MiB blocks, small ones 512 bytes apart in one page, as on the
- * real driver. Write-combined memory has a device address of its own, which the CPU cannot use:
- * CUDA's documentation allows that, though an H200 with driver 580 uses one address for both
- * (GDRSIM_WC_SAME). Where the GPU cannot take host pointers (GDRSIM_HOST_POINTER=0) all of it has.
- * It knows nothing of device memory.
+ * memory. Write-combined memory has another device address, which the CPU cannot use: CUDA's
+ * documentation allows that, though an H200 with driver 580 uses one address for both
+ * (GDRSIM_WC_SAME). If the GPU takes no host pointers (GDRSIM_HOST_POINTER=0), all host memory has.
  */
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -87,7 +85,7 @@ CUresult cuMemHostAlloc(void **ptr, size_t size, unsigned int flags)
 	SIM_ENTER(SIM_NEED_CONTEXT);
 	if (!ptr || size == 0 || (flags & ~0x7u))
 		return sim_leave(CUDA_ERROR_INVALID_VALUE);
-	/* always mapped, and not said to be portable (H200, driver 580, 2026-11-20) */
+	/* always mapped, and not reported as portable (H200, driver 580, 2026-11-20) */
 	flags = (flags & ~(unsigned int)CU_MEMHOSTALLOC_PORTABLE) | CU_MEMHOSTALLOC_DEVICEMAP;
 	r = host_alloc(SIM_HOST, size, flags, &at);
 	if (r == CUDA_SUCCESS)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Modules, functions and launches. A module is PTX text all of whose entries are in the table of
- * kernels.c; anything else is CUDA_ERROR_NOT_SUPPORTED. It knows nothing of what kernels do.
+ * Modules, functions and launches. A module is PTX text whose entries are all in the table of
+ * kernels.c; any other is CUDA_ERROR_NOT_SUPPORTED.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How a kernel is given to the stand-in: a C function under the name of its PTX entry, run in a
- * thread of its own per launch, in stream order. Add one to the table in kernels.c. It knows
- * nothing of PTX.
+ * A kernel of the stand-in: a C function under the name of its PTX entry, run in a thread for each
+ * launch, in stream order. The table in kernels.c lists them.
  */
 #ifndef SIM_KERNEL_H
 #define SIM_KERNEL_H

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * The kernels that the stand-in can run. It knows nothing of modules or launches.
- */
+/* The kernels that the stand-in can run. */
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * The simulated GPUs, as the environment describes them, and the memfd that stands for GPU
- * memory. It knows nothing of CUDA or NVML.
- */
+/* The simulated GPUs, by the environment, and the memfd that stands for GPU memory. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -88,7 +85,7 @@ int sim_memfd_handout(int memfd)
 	return reopen(memfd, O_PATH);
 }
 
-/* What the memfd's name says of it. */
+/* Parses the memfd's name. */
 static bool read_name(int fd, struct sim_memfd *info)
 {
 	char path[64], name[128];

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * What the three stand-ins must agree on: the simulated GPUs and the memfd that stands for a piece
- * of GPU memory. It knows nothing of CUDA or NVML.
- */
+/* What the stand-ins share: the simulated GPUs, and the memfd that stands for GPU memory. */
 #ifndef SIM_MACHINE_H
 #define SIM_MACHINE_H
 
@@ -26,7 +23,7 @@ int sim_gpu_count(void);
 void sim_gpu(int ordinal, struct sim_gpu *gpu);
 
 /*
- * GPU memory that can leave the process is a memfd whose name says what it is
+ * GPU memory that can leave the process is a memfd whose name describes it
  * ("gdrsim-vmm:<device>:<handle types>"), so that another process knows it again.
  * What is handed out is an O_PATH descriptor of it: like the real exported descriptor it cannot be
  * mapped or read, but the stand-ins can open it again through /proc.

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Device memory that is not VMM: cuMemAlloc and the default pool of cuMemAllocAsync. Small
- * allocations share 2 MiB blocks, 512 bytes apart, as on the real driver: two of them lie in one
- * 64 KiB GPU page. Larger ones have a block of their own. It knows nothing of VMM or host memory.
+ * Device memory that is not VMM: cuMemAlloc and the default pool of cuMemAllocAsync. Two small
+ * allocations may lie in one 64 KiB GPU page, as on the real driver (block.c).
  */
 #include <stdlib.h>
 

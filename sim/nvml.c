@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * The stand-in libnvidia-ml.so.1: the simulated GPUs by PCI address, and their BAR1, of which is
- * used what the stand-in nvidia.ko has mapped. It knows nothing of CUDA.
- */
+/* The stand-in libnvidia-ml.so.1: GPUs by PCI address, and how much of their BAR1 is mapped. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Physical memory of the simulated GPUs: reference-counted objects, each a memfd with one mapping
- * for the stand-in's own use, counted against the GPU's size. It knows nothing of addresses.
+ * for the stand-in's own use, counted against the GPU's size.
  */
 #define _GNU_SOURCE
 #include <errno.h>

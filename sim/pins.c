@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Pins of device memory by somebody outside CUDA: what the stand-in of the kernel driver's node
- * needs. A pin holds the memory; one with a revocation is told when the program has freed the last
- * allocation in its range, and holds it no longer. It knows nothing of the node.
+ * Pins of device memory for the stand-in of the kernel driver's node. A pin holds the memory. A pin
+ * with a revocation ends when the program frees the last allocation in its range.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Pointer attributes, one and many at a time; which of them each kind of memory has is as on an
- * H200 with driver 580 (2026-11-20). It knows nothing of how memory is made.
+ * Pointer attributes, one and many at a time. Each kind of memory has those that it has on an H200
+ * with driver 580 (2026-11-20).
  */
 #include <string.h>
 

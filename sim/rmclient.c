@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * libcuda as a client of the resource manager, where its stand-in is loaded (rm/gdrsim_rm.h): its
- * files, a device per GPU, the memory objects behind device memory, and the export call that makes
- * a dma-buf of some of them. Objects are made when first exported: before, nobody can know of them.
- * It knows nothing of addresses.
+ * libcuda as a client of the resource manager, if that stand-in is loaded (rm/gdrsim_rm.h): its
+ * files, a device for each GPU, the memory objects behind device memory, and the export call that
+ * makes a dma-buf of them. Objects are made when first exported, since nothing can see them before.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -157,7 +156,7 @@ void sim_rm_own(bool on)
 		hooks.driver(on);
 }
 
-/* By the resource manager, once nobody uses what the program has freed long since. */
+/* Called by the resource manager when freed memory has no user left. */
 static void release(void *arg)
 {
 	pthread_mutex_lock(&sim.lock);
@@ -192,7 +191,7 @@ bool sim_rm_memory_end(struct sim_obj *obj)
 	return obj->rm_id <= 0 || hooks.memory_end(obj->rm_id, client);
 }
 
-/* What the export call is told: an object, and the part of it. */
+/* An object, and the part of it, for the export call. */
 struct part {
 	nv_handle handle;
 	uint64_t offset, size;

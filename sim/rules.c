@@ -12,8 +12,8 @@
 
 /*
  * One lock for all rules of a library. No signal handler runs while it is held, since a handler may
- * make calls itself; nor does a fork happen. SIGTRAP stays open: a thread that a test steps gets one
- * at each instruction.
+ * make calls itself; nor does a fork happen. SIGTRAP stays open: a thread that a test steps gets
+ * one at each instruction.
  */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static _Thread_local sigset_t unblocked;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * GPU memory as descriptors: VMM memory exported and imported, also between processes, and the
- * dma-buf of an address range. It knows nothing of how a dma-buf's map is made (dmabuf.c).
+ * dma-buf of an address range.
  */
 #include <string.h>
 #include <unistd.h>

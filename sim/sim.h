@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The stand-in libcuda.so.1 inside: its one lock, its objects and who owns them. Everything below
- * is protected by that lock unless said otherwise; an exported function takes it in SIM_ENTER and
- * gives it back in sim_leave.
+ * The stand-in libcuda.so.1 inside: its one lock, its objects and their owners. Unless noted, the
+ * lock protects everything below; an exported function takes it by SIM_ENTER and releases it by
+ * sim_leave.
  */
 #ifndef SIM_H
 #define SIM_H
@@ -40,7 +40,7 @@ struct sim_state {
 };
 extern struct sim_state sim;
 
-/* Count the call and inject faults; then, when what it needs is there, lock and return success. */
+/* Counts the call and injects faults; then locks, if what the call needs exists. */
 CUresult sim_enter(const char *call, enum sim_need need);
 CUresult sim_leave(CUresult result);
 

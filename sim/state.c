@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * The stand-in's state: its lock, cuInit, and what every exported function does first and last.
- * It knows nothing of memory.
- */
+/* The stand-in's lock, cuInit, and what every exported function does first and last. */
 #include <stdatomic.h>
 #include <unistd.h>
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Streams: work in order within each. Without GDRSIM_ASYNC_DELAY_US an operation that has nothing
- * ahead of it runs when it is submitted; otherwise one worker thread runs it when it is due.
- * It knows nothing of what an operation's addresses mean.
+ * Streams: work in order within each. Without GDRSIM_ASYNC_DELAY_US an operation with nothing ahead
+ * of it runs when it is submitted; otherwise one worker thread runs it when it is due.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -71,7 +70,7 @@ void sim_run_op(const struct sim_op *op)
 		memset(op->dst, (int)op->value, op->size);
 }
 
-/* Take the first operation that is due and whose turn it is; else say when to look again. */
+/* Takes the first operation that is due and next in its stream; else sets when to look again. */
 static struct sim_op *next_due(uint64_t *look_again_ns)
 {
 	uint64_t now = now_ns();
@@ -166,7 +165,7 @@ CUresult sim_submit(const struct sim_op *op)
 	return CUDA_SUCCESS;
 }
 
-/* Waits for what is there now, not for what other threads add meanwhile. */
+/* Waits for the work submitted so far, not for what other threads add meanwhile. */
 void sim_drain_stream(CUstream stream)
 {
 	unsigned long last = stream->next_ticket;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a pointer is: a sorted table from address ranges to allocations. An allocation whose CPU
- * address differs from its device address stands in it twice. It knows nothing of how memory is
- * made or freed.
+ * A sorted table from address ranges to allocations. An allocation whose CPU address differs from
+ * its device address has two entries.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The CUDA address space: one arena without access rights, so that the CPU faults on a device
- * address, and the ranges of it that are in use. First fit from the bottom: a freed address comes
- * back soon, which is what finds stale caches. It knows nothing of what lies in a range.
+ * address, and the ranges in use. First fit from the bottom: a freed address is soon used again,
+ * which exposes stale caches.
  */
 #define _GNU_SOURCE
 #include <stdlib.h>

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Virtual memory management: physical memory by handle, reserved addresses, and maps of one onto
- * the other. Memory lives while it has a handle, a map or an export. It knows nothing of
- * descriptors (share.c) or of other memory.
+ * the other. Memory lives while it has a handle, a map or an export.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -2,9 +2,8 @@
 /*
  * A warp on the CPU: what barcopy_queue.cuh and kernels around it need of CUDA C++, so that the
  * same text runs in a thread of the stand-in. Its 32 lanes are contexts that take turns, each up to
- * the next collective call: lanes run one after the other between these, as CUDA allows since
- * compute capability 7.0 (CUDA C++ Programming Guide, "Independent Thread Scheduling"). It knows
- * nothing of queues.
+ * the next collective call: between these, lanes run one after the other, as CUDA allows since
+ * compute capability 7.0 (CUDA C++ Programming Guide, "Independent Thread Scheduling").
  */
 #ifndef SIM_WARP_H
 #define SIM_WARP_H

@@ -12,7 +12,7 @@
  *   GDRSIM_NODE_PERSISTENT=0|1  1: a pin outlives the free of its memory; 0: the free revokes it (1)
  *   GDRSIM_NODE_POLL=0|1        1: poll() as barcopy's driver has it, POLLPRI while a revoked region
  *                               is pinned; 0: as a driver without one, always POLLIN | POLLOUT (1)
- *   GDRSIM_NODE_MIN_API=m.n     the oldest library level that it says it serves (2.0)
+ *   GDRSIM_NODE_MIN_API=m.n     the oldest library level that it reports to serve (2.0)
  *   GDRSIM_NODE_PCIE=1          force-PCIe pins are supported (persistent mode only)
  *   GDRSIM_NODE_TYPE=n          the mapping type of the memory, a gdr_mapping_type_t (1)
  *   GDRSIM_NODE_DEVICE=1        a mapping as device memory can be asked for too, as on arm64
@@ -21,7 +21,7 @@
  *   GDRSIM_NODE_HANDLE=n        the first handle, also above 2^32 (1)
  *   GDRSIM_NODE_SKEW=n          bytes by which GET_INFO misstates the address
  *   GDRSIM_SYS=dir              stands for /sys in the program's open()
- *   GDRSIM_KERNEL=release       what uname() says; unset: the truth
+ *   GDRSIM_KERNEL=release       the release that uname() reports
  *
  * Process: a descriptor serves the process that opened it; any other gets EACCES.
  */
@@ -31,7 +31,7 @@
 /*
  * Replace the fault rules: "PIN_BUFFER:2=ENOMEM,MMAP:*=EAGAIN,GET_INFO:1=524". Names: those of the
  * ioctls, OPEN, MMAP, MADVISE (MADV_DONTFORK alone). Call numbers count from now. MMAP:n=REVOKE
- * maps, and revokes the region before anybody can touch it. NULL: none.
+ * maps, and revokes the region before it can be touched. NULL: none.
  */
 void gdrsim_node_fail(const char *rules);
 

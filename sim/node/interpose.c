@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The system calls that a program makes on /dev/gdrdrv (node.c) and on NVIDIA's nodes (rm/), taken
- * before the C library gets them. Everything that concerns another path or descriptor goes on to
- * whoever would have had it: the C library, or a sanitizer's run time. It knows nothing of what the
- * nodes do.
+ * The system calls that a program makes on /dev/gdrdrv (node.c) and on NVIDIA's nodes (rm/),
+ * interposed before the C library. Every other path and descriptor goes on to the next definition:
+ * the C library's, or a sanitizer's.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -83,7 +82,7 @@ static bool is_node_path(const char *path)
 	return path && !strcmp(path, NODE_PATH);
 }
 
-/* The mode of an open, which is there only if the flags say so. */
+/* The mode of an open, which exists only with some flags. */
 #define MODE_OF(flags, mode)                                                      \
 	do {                                                                      \
 		va_list ap_;                                                      \

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The driver that the node's stand-in plays: regions, their maps, revocation. It knows nothing of
- * how calls get here, nor of device memory beyond what libcuda's hooks tell.
+ * The driver that the node's stand-in plays: regions, their maps, revocation.
  *
  * Lock order: libcuda's lock, then this one: libcuda is never called with this one held.
  */
@@ -119,7 +118,7 @@ static struct node *node_at(int fd)
 
 /*
  * A node's descriptor that another process opened and handed over has no entry here. Those without
- * poll can be told by their name; that suffices to refuse them.
+ * poll are recognised by their name, which suffices to refuse them.
  */
 static bool is_foreign(int fd)
 {

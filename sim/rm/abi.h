@@ -2,7 +2,7 @@
 /*
  * The resource manager's interface as the stand-in needs it, declared anew from the headers of
  * NVIDIA's open-gpu-kernel-modules (MIT), each named below. SDK is src/common/sdk/nvidia/inc. The
- * sizes hold for x86-64 and arm64. It knows nothing of what the stand-in does with it.
+ * sizes hold for x86-64 and arm64.
  */
 #ifndef SIM_RM_ABI_H
 #define SIM_RM_ABI_H

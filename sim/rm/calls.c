@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Maps and closes of the nodes, as the system calls do them. It knows nothing of ioctls. */
+/* mmap, munmap and close of the nodes, as the system calls do them. */
 #include <errno.h>
 #include <sys/mman.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the stand-in was told to be, by its environment. It knows nothing of what the calls do. */
+/* The configuration of the stand-in by its environment. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The commands of the root client: which GPUs there are, and objects by descriptor (export.c). It
- * knows nothing of nodes.
+ * The commands of the root client: GPUs by id, and objects by descriptor (export.c).
  *
  * src/nvidia/src/kernel/rmapi/control.c (_rmapiRmControl()), client_resource.c;
  * src/nvidia/src/kernel/gpu_mgr/gpu_mgr.c; src/nvidia/arch/nvalloc/unix/src/os.c.
@@ -47,7 +46,7 @@ static uint32_t size_of(const struct command *command)
 	return command->size - (old ? sizeof(uint32_t) : 0);
 }
 
-/* The device instance is at one place in both layouts; what is behind it nobody asks for. */
+/* The device instance has one offset in both layouts; what follows is not used. */
 static enum nv_status export_info(void *arg)
 {
 	struct nv_export_info p;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The ioctls of the nodes: which structure each has, which node it is for, and how its result comes
- * back. A status is in the structure; EINVAL is for a call that the driver cannot make sense of. It
- * knows nothing of what the calls do.
+ * The ioctls of the nodes: the structure and the node of each, and how its result comes back. A
+ * status is in the structure; EINVAL is for a call that the driver does not recognise.
  *
  * kernel-open/nvidia/nv.c (nvidia_ioctl(), nv_validate_ioctls());
  * src/nvidia/arch/nvalloc/unix/src/escape.c (RmIoctl()).

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory that leaves a client as a dma-buf, and how it comes in by a descriptor that libcuda
- * exported. It knows nothing of what a dma-buf is good for: libcuda's stand-in puts its own in the
- * place of the descriptor made here.
+ * Memory that leaves a client as a dma-buf, and memory that comes in by a descriptor that libcuda
+ * exported. libcuda's stand-in replaces the descriptor made here by a dma-buf of its own.
  *
  * kernel-open/nvidia/nv-dmabuf.c (nv_dma_buf_export()); src/nvidia/arch/nvalloc/unix/src/osapi.c
  * (RmDmabufVerifyMemHandle()), os.c (cliresCtrlCmdOsUnix*_IMPL()), rmobjexportimport.c.

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Open file descriptions of the nodes. Each is an open of the file that holds the state, and is
- * told from its siblings by its file offset, which dup, fork and SCM_RIGHTS share; it holds a lock
- * on the byte of that number, which the kernel releases with its last descriptor and last map, of
- * whatever process. It knows nothing of what clients and maps are.
+ * Open file descriptions of the nodes. Each is an open of the file that holds the state, and its
+ * file offset identifies it, which dup, fork and SCM_RIGHTS share. It has a lock on the byte of
+ * that number, which the kernel releases with its last descriptor and last map, in whatever
+ * process.
  *
  * kernel-open/nvidia/nv.c: nvidia_open(), nvidia_close(), nv_get_file_private(),
  * nv_is_gpu_accessible(); src/nvidia/arch/nvalloc/unix/src/escape.c: NV_ESC_REGISTER_FD.

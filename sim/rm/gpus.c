@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The simulated GPUs as the driver numbers them: minors, device instances and ids, none of which
- * need be in CUDA's order. It knows nothing of clients.
+ * need be in CUDA's order.
  *
  * kernel-open/nvidia/nv.c: nvidia_read_card_info(); the id is made of the PCI address
  * (src/nvidia/inc/kernel/gpu/gpu.h, gpuGenerate32BitId()).

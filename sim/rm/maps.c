@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Maps for the CPU: made and ended by the resource manager, then mapped through a node's
- * descriptor. It knows nothing of what is mapped into which process (vmas.c).
+ * descriptor.
  *
  * src/nvidia/src/kernel/rmapi/mapping_cpu.c (serverMap_Prologue(), memMap_IMPL(),
  * serverUnmap_Prologue()); src/nvidia/src/libraries/resserv/src/rs_server.c (serverMap());
@@ -10,7 +10,7 @@
  *
  * A read-only map: the driver makes the GPU's page tables of BAR1 read-only and leaves the CPU's
  * writable (RmCreateMmapContextLocked() has NV_PROTECT_READ_WRITE for device memory), so that a
- * store of the CPU goes astray. Here it faults, whatever the mmap asked for.
+ * store by the CPU is lost. Here it faults, whatever the mmap asked for.
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Physical memory of the GPUs, which libcuda's stand-in brings as descriptors, and who refers to
- * it. It lives until its maker does not need it and nobody refers to it. It knows nothing of
- * objects' handles or of maps.
+ * Physical memory of the GPUs, which libcuda's stand-in brings as descriptors, and the references
+ * to it. It lives until its maker has ended it and no reference is left.
  */
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -184,7 +183,7 @@ int rm_memory_of_foreign(int fd, size_t *size)
 		libc_calls()->close(opened);
 		return 0;
 	}
-	rm->memories[at].ended = true; /* nobody but the importer needs it */
+	rm->memories[at].ended = true; /* the importer alone needs it */
 	rm->memories[at].refs = 1;
 	*size = info.size;
 	return at;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Clients and their objects: allocated, found by handle, duplicated, freed with all that is below
- * them. It knows nothing of how calls get here.
+ * them.
  *
  * src/nvidia/src: libraries/resserv/src/rs_server.c (serverAllocResource(), serverCopyResource(),
  * serverFreeResourceTree()), rs_client.c, rs_access_map.c; kernel/rmapi/alloc_free.c, client.c,

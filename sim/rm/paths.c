@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The paths of the driver: its nodes, and what /proc/driver/nvidia says. It knows nothing of what
- * the nodes do once they are open.
+ * The paths of the driver: its nodes, and the files of /proc/driver/nvidia.
  *
  * kernel-open/nvidia/nv-procfs.c: nv_procfs_read_gpu_info(), nv_procfs_read_version().
  */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The stand-in of nvidia.ko inside. Its state lies in memory that all processes of the simulated
- * machine share (state.c); indices stand for pointers. Unless said otherwise, what is declared here
- * wants the lock held. A status is one of abi.h's; an err is an errno.
+ * machine share (state.c); indices stand for pointers. Unless noted, the caller holds the lock. A
+ * status is one of abi.h's; an err is an errno.
  */
 #ifndef SIM_RM_H
 #define SIM_RM_H
@@ -29,7 +29,7 @@ enum {
 	RM_PAGE = 4096,
 };
 
-/* An open file description. Index 0 of every table is nobody. */
+/* An open file description. Index 0 of every table is unused. */
 struct rm_file {
 	enum rm_kind { RM_NONE, RM_CTL, RM_DEVICE, RM_DMABUF } kind;
 	bool driver; /* libcuda's */
@@ -110,7 +110,7 @@ struct rm_state {
 extern struct rm_state *rm;
 
 /* state.c */
-bool rm_present(void); /* LD_PRELOAD or GDRSIM_RM wants the nodes, and the state is there */
+bool rm_present(void); /* LD_PRELOAD or GDRSIM_RM asks for the nodes, and the state exists */
 void rm_lock(void); /* no signal handler runs until rm_unlock() */
 void rm_unlock(void);
 int rm_slot(struct rm_table *table, int max, bool (*is_free)(int index)); /* 0: full */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The memory that holds what the kernel would hold: one file, mapped shared before any fork, so
- * that a child's call meets the parent's objects. Descriptors of the nodes are opens of the same
- * file (files.c). It knows nothing of what the tables mean.
+ * The shared memory that stands for the kernel's: one file, mapped shared before any fork, so that
+ * a child's call finds the parent's objects. Descriptors of the nodes are opens of the same file
+ * (files.c).
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What of the nodes is mapped into this process. A page of the description itself is mapped beside
- * each such range, so that the kernel knows that the range keeps the file open, also in a child
- * that inherits it. It knows nothing of what a map is.
+ * Mappings of the nodes in this process. Beside each, a page of the description itself is mapped,
+ * by which the kernel knows that the mapping keeps the file open, also in a child that inherits it.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -68,7 +67,7 @@ static void end_piece(int at)
 	rm_file_check(first->file);
 }
 
-/* What is behind the hole becomes a piece of its own. */
+/* The part behind the hole becomes another piece. */
 static void split(int at, char *low, char *high)
 {
 	struct vma *v = &vmas[at];

@@ -4,7 +4,7 @@
  * needed to build. Names, values and layouts are those of libcuda.so.1; functions carry the name
  * that the library exports (with its _v2). Nothing links against these: the library and the tools
  * look them up at run time (`__typeof__(&cuInit)` gives the pointer's type), and the stand-in in
- * sim defines them. It knows nothing of barcopy.
+ * sim defines them.
  */
 #ifndef GDRI_ABI_CUDA_H
 #define GDRI_ABI_CUDA_H

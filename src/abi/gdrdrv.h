@@ -2,7 +2,7 @@
 /*
  * The interface of /dev/gdrdrv as this library uses it: our own declaration of the ioctls that
  * installed drivers of level 2.0 to 2.6 serve, and of those that barcopy's driver adds (from number
- * 16 on). It knows nothing of how the driver or the library are made.
+ * 16 on).
  *
  * Several numbers carry the size of a pointer where the size of the struct belongs. That is the
  * interface: they are declared with a 64-bit integer. 32-bit programs are not served.
@@ -23,7 +23,7 @@
 #define GDRDRV_HAS_PIN_V2	   GDRDRV_LEVEL(2, 5)
 #define GDRDRV_HAS_MAPPING_TYPE	   GDRDRV_LEVEL(2, 5)
 
-/* What a kernel says for "not supported" among its own; glibc has no name for it. */
+/* The kernel's internal errno for "not supported", which glibc does not name. */
 #define GDRDRV_ENOTSUPP 524
 
 struct gdrdrv_pin_buffer {

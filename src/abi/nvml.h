@@ -2,7 +2,6 @@
 /*
  * The part of NVML that barcopy uses, declared by us so that nothing of NVIDIA's is needed to
  * build. Names, values and layouts are those of libnvidia-ml.so.1, which is looked up at run time.
- * It knows nothing of barcopy.
  */
 #ifndef GDRI_ABI_NVML_H
 #define GDRI_ABI_NVML_H

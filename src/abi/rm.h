@@ -7,9 +7,9 @@
  * ctrl0000unix.h), src/nvidia/arch/nvalloc/unix/include (nv_escape.h,
  * nv-unix-nvos-params-wrappers.h) and kernel-open/common/inc (nv-ioctl.h, nv-ioctl-numbers.h).
  *
- * Compared over the releases 515.43 to 595.45 (dev/rm-abi.sh, dev/rm-abi.txt): what stands here is the same in all of them, but for
- * RM_ALLOC before 535 and before 525 and the two layouts of EXPORT_TO_DMABUF_FD and of
- * GET_EXPORT_OBJECT_INFO. It knows nothing of how the library uses it.
+ * Compared with the releases 515.43 to 595.45 (dev/rm-abi.sh, dev/rm-abi.txt): all of them have
+ * these declarations, except for RM_ALLOC before 535 and before 525, and two layouts each of
+ * EXPORT_TO_DMABUF_FD and GET_EXPORT_OBJECT_INFO.
  */
 #ifndef GDRI_ABI_RM_H
 #define GDRI_ABI_RM_H
@@ -18,24 +18,25 @@
 #include <stdint.h>
 #include <sys/ioctl.h>
 
-#define RM_CTL_NODE "/dev/nvidiactl"
-#define RM_GPU_NODE "/dev/nvidia%u" /* by minor number */
+#define RM_CTL_NODE	"/dev/nvidiactl"
+#define RM_GPU_NODE	"/dev/nvidia%u" /* by minor number */
 #define RM_VERSION_FILE "/proc/driver/nvidia/version"
 
-#define RM_IOC_TYPE 'F'
+#define RM_IOC_TYPE	     'F'
 #define RM_IOC(number, size) _IOC(_IOC_READ | _IOC_WRITE, RM_IOC_TYPE, number, size)
 
 /* Major versions of the driver from which on something holds. */
 enum {
 	RM_FIRST_WITH_EXPORT = 515, /* EXPORT_TO_DMABUF_FD */
 	RM_FIRST_WITH_LONG_ALLOC = 535, /* struct rm_alloc; before it, struct rm_alloc_515 */
-	RM_FIRST_WITH_GPU_INSTANCE = 545, /* struct rm_export_info; before it, struct rm_export_info_515 */
+	RM_FIRST_WITH_GPU_INSTANCE =
+		545, /* struct rm_export_info; before it, struct rm_export_info_515 */
 	RM_FIRST_WITH_NORMAL_BAR1 = 590 /* arm64: BAR1 is mapped Normal non-cached, Device before */
 };
 
 typedef uint32_t rm_handle; /* of a client or of an object in it; 0: none */
 
-/* NV_STATUS, as far as it is told apart. */
+/* NV_STATUS: the values that the library distinguishes. */
 enum {
 	RM_OK = 0x00,
 	RM_GPU_IS_LOST = 0x0f,
@@ -52,7 +53,9 @@ enum {
 	RM_STATE_IN_USE = 0x63
 };
 
-/* ---- what a node itself knows: on /dev/nvidiactl ---------------------------------------------- */
+/*
+ * ---- what a node itself knows: on /dev/nvidiactl ----------------------------------------------
+ */
 
 struct rm_card_info {
 	uint8_t valid;
@@ -68,7 +71,7 @@ struct rm_card_info {
 	uint8_t dev_name[10];
 };
 
-#define RM_MAX_CARDS 32
+#define RM_MAX_CARDS	 32
 #define RM_IOC_CARD_INFO RM_IOC(200, sizeof(struct rm_card_info) * RM_MAX_CARDS)
 
 /* Ties a descriptor of a GPU's node to one of /dev/nvidiactl: on the GPU's node. */
@@ -77,7 +80,9 @@ struct rm_register_fd {
 };
 #define RM_IOC_REGISTER_FD RM_IOC(201, sizeof(struct rm_register_fd))
 
-/* ---- objects: on /dev/nvidiactl ----------------------------------------------------------------- */
+/*
+ * ---- objects: on /dev/nvidiactl -----------------------------------------------------------------
+ */
 
 enum { RM_CLASS_CLIENT = 0x41, RM_CLASS_DEVICE = 0x80 };
 
@@ -156,7 +161,7 @@ struct rm_gpu_id_info {
 
 /* NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_FROM_FD: what cuMemExportToShareableHandle() gives. */
 #define RM_CONTROL_IMPORT_FD 0x3d06
-#define RM_EXPORT_TYPE_RM 1
+#define RM_EXPORT_TYPE_RM    1
 struct rm_import_fd {
 	int32_t fd;
 	uint32_t type;
@@ -180,7 +185,10 @@ struct rm_export_info_515 { /* before 545 */
 	uint8_t metadata[64];
 };
 
-/* ---- mappings: on /dev/nvidiactl ------------------------------------------------------------------ */
+/*
+ * ---- mappings: on /dev/nvidiactl
+ * ------------------------------------------------------------------
+ */
 
 /*
  * NVOS33 with a descriptor of the GPU's node, which one mmap(), of that length at offset 0, is
@@ -207,10 +215,13 @@ struct rm_unmap {
 };
 #define RM_IOC_UNMAP RM_IOC(0x4f, sizeof(struct rm_unmap))
 
-/* ---- a dma-buf of objects: on the GPU's node, by libcuda ------------------------------------------- */
+/*
+ * ---- a dma-buf of objects: on the GPU's node, by libcuda
+ * -------------------------------------------
+ */
 
 #define RM_EXPORT_NUMBER 217
-#define RM_EXPORT_MAX 128 /* objects of one call */
+#define RM_EXPORT_MAX	 128 /* objects of one call */
 
 /* 515 to 565. */
 struct rm_export_515 {
