@@ -91,7 +91,7 @@ lib: $(LIB) $(LIB_LINKS) $(LIB_STATIC)
 # they do; -Werror makes no other object. `make install` by itself takes what was built, whoever calls it.
 FLAGS_SEEN := $(O)/flags
 ifneq ($(if $(and $(MAKECMDGOALS),$(wildcard $(FLAGS_SEEN))),$(filter-out install install-% %_install uninstall uninstall-%,$(MAKECMDGOALS)),all),)
-export FLAGS_NOW = $(CC) $(sort $(CPPFLAGS)) / $(sort $(filter-out -Werror,$(CFLAGS))) / $(sort $(LDFLAGS)) / $(LIB_SRCS)
+export FLAGS_NOW := $(CC) $(sort $(CPPFLAGS)) / $(sort $(filter-out -Werror,$(CFLAGS))) / $(sort $(LDFLAGS)) / $(LIB_SRCS)
 $(FLAGS_SEEN): FORCE
 	$(Q)mkdir -p $(@D) && printf '%s\n' "$$FLAGS_NOW" | cmp -s - $@ || printf '%s\n' "$$FLAGS_NOW" >$@
 endif
