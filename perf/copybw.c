@@ -26,9 +26,7 @@ static const struct opt options[] = {
 		    "with -l of the last and largest",
 		    1, 0),
 	OPTION_SIZE('o', "offset", &opt.offset, "first byte of the copies in the buffer (0)", 0, 0),
-	OPTION_FLAG('l', "sweep", &opt.sweep,
-		    "all powers of two from 1 to the copy size; from 64K on the\n"
-		    "two variables that give UCX the measured figures too"),
+	OPTION_FLAG('l', "sweep", &opt.sweep, "all powers of two from 1 to the copy size"),
 	OPTION_COUNT('w', "write-iters", &opt.writes,
 		     "copies to the GPU (4 GiB in all, 10 to 10000); 0: none", 0, 1000000000),
 	OPTION_COUNT('r', "read-iters", &opt.reads,
@@ -53,8 +51,6 @@ static const struct tool tool = {
 static const char examples[] =
 	"  gdrcopy_copybw -s 16M -l -c 1M\n"
 	"      every power of two up to 1 MiB, in a buffer of 16 MiB\n"
-	"  gdrcopy_copybw -s 64K -l | grep '^export UCX_'\n"
-	"      the variables that give UCX the figures of this machine\n"
 	"  gdrcopy_copybw -s 64K -w 100 -r 100 --json\n"
 	"      a health check: status 0 only if GPU memory was reached and all data were right\n"
 	"  gdrcopy_copybw -a cuMemHostAlloc\n"
@@ -146,32 +142,6 @@ static void print_as_gdrcopy(const struct row *row, enum direction dir)
 		       direction_name[dir], mib_per_s(res, row->size));
 }
 
-/*
- * UCX takes a copy of n bytes for latency + n / bandwidth and chooses its protocols by that. The line
- * through the copies of 8 bytes and of 64 KiB gives the two; UCX's MB are 2^20 bytes too.
- */
-static void print_for_ucx(size_t count)
-{
-	enum { SHORT = 3, LONG = 16 }; /* rows of a sweep are powers of two */
-	double us[DIRECTIONS], mib_s[DIRECTIONS];
-
-	if (!opt.sweep || count <= LONG || !opt.writes || !opt.reads)
-		return;
-	for (int dir = 0; dir < DIRECTIONS; dir++) {
-		const struct result *a = &rows[SHORT].result[dir], *b = &rows[LONG].result[dir];
-		double first = a->seconds / (double)a->iters, last = b->seconds / (double)b->iters;
-
-		if (last <= first)
-			return;
-		us[dir] = first * 1e6;
-		mib_s[dir] = (double)(rows[LONG].size - rows[SHORT].size) / MIB / (last - first);
-	}
-	printf("\nfor UCX (docs/clients.md), from copies of 8 bytes and 64 KiB:\n"
-	       "export UCX_GDR_COPY_BW=0MBs,get_dedicated:%.0fMBs,put_shared:%.0fMBs\n"
-	       "export UCX_GDR_COPY_LAT=get:%.2fus,put:%.2fus\n",
-	       mib_s[READ], mib_s[WRITE], us[READ], us[WRITE]);
-}
-
 static void settle_options(void)
 {
 	if (!opt.size)
@@ -236,7 +206,6 @@ static void print_end(size_t count)
 	for (size_t i = 0; i < count; i++)
 		for (int dir = 0; dir < DIRECTIONS; dir++)
 			print_as_gdrcopy(&rows[i], (enum direction)dir);
-	print_for_ucx(count);
 	bench_print_verified(opt.writes || opt.reads);
 }
 

@@ -52,24 +52,28 @@ static const struct tool tool = {
 	ARRAY_SIZE(options),
 };
 
-static const char examples[] = "  gdrcopy_copylat -s 64K\n"
-			       "      single copies of 1 byte to 64 KiB\n"
-			       "  gdrcopy_copylat -s 4K -c\n"
-			       "      and cuMemcpy of the same sizes beside them\n"
-			       "  gdrcopy_copylat -s 1M -E -w 0\n"
-			       "      reads, large ones by the copy engine";
+static const char examples[] =
+	"  gdrcopy_copylat -s 64K\n"
+	"      single copies of 1 byte to 64 KiB, and the two variables that\n"
+	"      give UCX the measured figures\n"
+	"  gdrcopy_copylat -s 4K -c\n"
+	"      and cuMemcpy of the same sizes beside them\n"
+	"  gdrcopy_copylat -s 1M -E -w 0\n"
+	"      reads, large ones by the copy engine";
 
 enum method { MAPPING, CUDA_PAGEABLE, CUDA_PINNED, METHODS };
 
 static const char *const method_name[] = { "mapping", "cuMemcpy_pageable", "cuMemcpy_pinned" };
 
 enum { COLD_BYTE = 0x5a }; /* what CUDA writes with -C */
+enum { UCX_SHORT = 8, UCX_LONG = 65536 };
 
 struct state {
 	struct bench b;
 	struct copytest test;
 	uint8_t *pinned; /* host side of CUDA_PINNED, and of all with --engine */
 	uint64_t *sample; /* one a call */
+	double us[DIRECTIONS][2]; /* medians of UCX_SHORT and UCX_LONG bytes; 0: not measured */
 };
 
 static int methods(void)
@@ -200,6 +204,8 @@ static int run_direction(struct state *s, enum direction dir, struct json *j)
 		progress_clear();
 		if (rc || !st[0].count)
 			break;
+		if (size == UCX_SHORT || size == UCX_LONG)
+			s->us[dir][size == UCX_LONG] = st[0].p50;
 		if (s->b.json)
 			json_row(j, size, st);
 		else
@@ -208,6 +214,27 @@ static int run_direction(struct state *s, enum direction dir, struct json *j)
 	if (s->b.json)
 		json_end(j);
 	return rc;
+}
+
+/*
+ * UCX takes a copy of n bytes for latency + n / bandwidth and chooses its protocols by that. The line
+ * through the medians of two sizes gives the two; UCX's MB are 2^20 bytes.
+ */
+static void print_for_ucx(const struct state *s)
+{
+	double mib_s[DIRECTIONS];
+
+	if (opt.cold || opt.engine)
+		return;
+	for (int dir = 0; dir < DIRECTIONS; dir++) {
+		if (s->us[dir][1] <= s->us[dir][0])
+			return;
+		mib_s[dir] = (UCX_LONG - UCX_SHORT) / 1.048576 / (s->us[dir][1] - s->us[dir][0]);
+	}
+	printf("\nfor UCX (docs/clients.md), from the medians of 8 bytes and 64 KiB:\n"
+	       "export UCX_GDR_COPY_BW=0MBs,get_dedicated:%.0fMBs,put_shared:%.0fMBs\n"
+	       "export UCX_GDR_COPY_LAT=get:%.2fus,put:%.2fus\n",
+	       mib_s[READ], mib_s[WRITE], s->us[READ][0], s->us[WRITE][0]);
 }
 
 static void set_up(struct state *s)
@@ -267,6 +294,7 @@ int main(int argc, char **argv)
 		bench_json_verified(&j, rc, opt.writes || opt.reads);
 		json_finish(&j, stdout);
 	} else if (!rc) {
+		print_for_ucx(&s);
 		bench_print_verified(opt.writes || opt.reads);
 	}
 	if (s.pinned)
