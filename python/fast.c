@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * barcopy._fast: a copy between a mapping and an object with the buffer protocol, without ctypes, which takes
- * most of a small copy's time. Optional: what it leaves to others, and all where it is not built, mapping.py
- * does by ctypes. Wheels have it, for every Python from 3.8 on. It knows neither lifetimes nor errors.
+ * barcopy._fast: a copy between a mapping and a buffer or an address, without ctypes, which takes most of a
+ * small copy's time. Optional: mapping.py does by ctypes what this module refuses, and everything where it is
+ * not built. Wheels have it, for every Python from 3.8 on. Lifetimes and errors are mapping.py's.
  *
- * Of Python it uses the stable ABI, and Py_buffer, whose layout is the same in 3.8 and became part of that ABI
- * in 3.11. What is needed of it is declared here: no header of Python, of whichever architecture, has to be
- * installed. Source: docs.python.org, "C API Stability" and "Buffer Protocol".
+ * It uses Python's stable ABI, and Py_buffer, whose layout is the same in 3.8 and became part of that ABI in
+ * 3.11. The declarations are here, so that no Python header of any architecture has to be installed. Source: docs.python.org, "C API Stability" and "Buffer Protocol".
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -64,16 +63,16 @@ extern PyObject *PyModule_Create2(PyModuleDef *def, int version);
 typedef int copy_function(unsigned long handle, void *to, const void *from, size_t size);
 
 enum { FUNCTION, HANDLE, POINTER, SIZE, FORMATS, OBJECT, BYTES, OFFSET, INTO, ARGUMENTS };
-enum { LEFT_TO_OTHERS = -1 };
+enum { REFUSED = -1 };
 
-/* `formats`: letters of the buffer protocol; none: every format will do. */
+/* formats: letters of the buffer protocol; an empty string accepts every format. */
 static int is_format(const char *format, const char *formats)
 {
 	format = format ? format : "B";
 	return !*formats || (*format && !format[1] && strchr(formats, *format));
 }
 
-/* Fills in buf and len of *view. Returns nonzero, maybe with an exception set, if this object has to go by ctypes. */
+/* Fills in buf and len of *view. Nonzero, maybe with an exception set: refused. */
 static int open_host(PyObject *const *args, int into, Py_buffer *view)
 {
 	view->len = PyLong_AsSsize_t(args[BYTES]);
@@ -99,12 +98,12 @@ static long copy(PyObject *const *args)
 	char *mapped = (char *)(uintptr_t)PyLong_AsUnsignedLongLong(args[POINTER]);
 	Py_ssize_t size = PyLong_AsSsize_t(args[SIZE]), offset = PyLong_AsSsize_t(args[OFFSET]);
 	int into = PyLong_AsSsize_t(args[INTO]) != 0;
-	long result = LEFT_TO_OTHERS;
+	long result = REFUSED;
 	Py_buffer view = { .obj = NULL };
 	void *state;
 
 	if (PyErr_Occurred() || offset < 0 || offset > size || open_host(args, into, &view))
-		return LEFT_TO_OTHERS;
+		return REFUSED;
 	if (view.len <= size - offset) {
 		state = PyEval_SaveThread();
 		result = into ? function(handle, view.buf, mapped + offset, (size_t)view.len)
@@ -118,19 +117,21 @@ static long copy(PyObject *const *args)
 
 static PyObject *copy_method(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
-	long result = count == ARGUMENTS ? copy(args) : LEFT_TO_OTHERS;
+	long result = count == ARGUMENTS ? copy(args) : REFUSED;
 
 	(void)self;
-	if (result == LEFT_TO_OTHERS)
-		PyErr_Clear(); /* they find the same, and have the words */
+	if (result == REFUSED)
+		PyErr_Clear(); /* ctypes meets the same error, and mapping.py words it */
 	return PyLong_FromLong(result);
 }
 
 static PyMethodDef methods[] = {
 	{ "copy", copy_method, METH_FASTCALL,
 	  "copy(function, handle, pointer, size, formats, object, bytes, offset, into)\n\n"
-	  "Copies between `object`, a buffer if `bytes` is -1, else the address of that many bytes, and "
-	  "`offset` in the `size` bytes at `pointer`. Returns 0, an errno, or -1: nothing was copied." },
+	  "Copies between `object`, a buffer if `bytes` is -1, else the address of that many "
+	  "bytes, and "
+	  "`offset` in the `size` bytes at `pointer`. Returns 0, an errno, or -1: nothing was "
+	  "copied." },
 	{ NULL, NULL, 0, NULL },
 };
 

@@ -7,11 +7,10 @@ installed, and not needed.
         m.write(data)           # any buffer, into the tensor
         m.array()[0] = 1.5      # the tensor itself, as a numpy array
 
-Everything that can be closed is a context manager. What is closed while somebody still uses it, a
-view or a copy in another thread, ends with the last of these: a view never points at memory that is
-not there. Two exceptions, both the library's: in a forked child the parent's views are not mapped,
-and where mappings are not persistent, memory that is freed takes its mapping along (a Mapping keeps
-the tensor that it was made of).
+Every object with close() is a context manager. An object that is closed while a view or another thread's
+copy uses it lives until they end: a view never points at memory that is gone. Two exceptions, both the
+library's: a forked child does not have the parent's views, and where mappings are not persistent, memory
+that is freed takes its mapping along (a Mapping keeps the tensor that it was made of).
 """
 from ._lib import (AFTER_READ, AFTER_WRITE, BEFORE_READ, ENGINE_AUTO, FULL, Error, Timeout,
                    library_version)

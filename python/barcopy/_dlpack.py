@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """
-DLPack, by which array libraries hand memory to each other without a copy: taken and given, versions 0 and
-1 of its structs. It knows nothing of the library.
+DLPack, by which array libraries pass memory to each other without a copy: taken and given, versions 0 and
+1 of its structs.
 """
 import ctypes
 import sys
@@ -53,7 +53,7 @@ _rename = _api("PyCapsule_SetName", c_int, py_object, c_char_p)
 # ---- taken ------------------------------------------------------------------------------------
 
 class _Taken:
-    """Owns what a capsule held, and gives it back to its producer at its end."""
+    """Owns the memory of a capsule, and returns it to its producer at its end."""
 
     def __init__(self, capsule):
         name = next((n for n in _STRUCTS if _is_valid(capsule, n)), None)

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: MIT
 """
-How long something of the library lives: until it has been closed and nobody uses it any more. Users
-are views, calls under way (ctypes lets other threads run meanwhile), and what was made of it. It
-knows nothing of what it ends.
+Lifetimes: an object of the library ends when it has been closed and has no users left. Users are views,
+calls in progress (ctypes lets other threads run meanwhile), and objects made from it.
 
-There is no lock, because a view may be collected, and so end its use, at any moment in any thread,
-in the midst of these very functions too. Single operations on sets and lists are whole; the order
-makes the rest right: a user is entered before he looks whether it is closed, and it is closed before
-anybody looks whether there are users; whoever pops the only element of a list ends it.
+There is no lock, because a view may be collected, and so leave, at any moment in any thread, also inside
+these functions. Single operations on sets and lists are atomic, and their order does the rest: a user is
+entered before `closed` is read, and `closed` is set before the users are counted; the thread that pops the
+only element of a list releases the object.
 """
 import os
 import sys
@@ -20,9 +19,9 @@ class Closed(ValueError):
 
 class Life:
     """
-    release: called once, to end it; it returns nothing or raises.
-    parents: the Lifes of what this was made of, which it uses as long as it lives.
-    keep: any object, kept as long.
+    release: called once, at the end; returns nothing or raises.
+    parents: the Lifes of the objects that this one was made from; it uses them as long as it lives.
+    keep: any object, referenced as long.
     """
 
     def __init__(self, what, release, parents=(), keep=None):
@@ -42,14 +41,14 @@ class Life:
             raise
 
     def enter(self, user):
-        """Uses it until leave(user); raises Closed."""
+        """Adds a user until leave(user). Raises Closed."""
         self._users.add(user)
         if self.closed:
             self.leave(user)
             raise Closed(f"the {self.what} is closed")
 
     def leave(self, user):
-        """Ends a use. An error of the end, for which nobody waits here, goes to stderr."""
+        """Removes a user. If that releases the object, an error goes to stderr: no caller waits for it."""
         self._users.discard(user)
         if not self.closed:
             return
@@ -63,7 +62,7 @@ class Life:
         return bool(self._users)
 
     def close(self):
-        """Ends it now, or with its last user. Twice is once."""
+        """Releases it now, or with its last user. A second call does nothing."""
         self.closed = True
         self._end_if_due()
 
@@ -75,7 +74,7 @@ class Life:
         except IndexError:
             return
         try:
-            # A forked child has nothing to end: all of it is its parent's.
+            # A forked child releases nothing: the objects are its parent's.
             if os.getpid() == self._pid:
                 release()
         finally:
@@ -89,7 +88,7 @@ class Life:
 
 
 class Use:
-    """with Use(life): it does not end meanwhile."""
+    """`with Use(life)`: the object is not released meanwhile."""
 
     __slots__ = ("_life", "__weakref__")
 
@@ -103,13 +102,29 @@ class Use:
         self._life.leave(self)
 
 
+class OrUndo:
+    """`with OrUndo(function)`: calls it if an exception leaves the block."""
+
+    __slots__ = ("_undo",)
+
+    def __init__(self, undo):
+        self._undo = undo
+
+    def __enter__(self):
+        pass
+
+    def __exit__(self, kind, *_):
+        if kind:
+            self._undo()
+
+
 class Closable:
-    """What has a Life: ended by close(), by `with`, or by its last reference."""
+    """An object with a Life: released by close(), by `with`, or by its last reference."""
 
     _what = None  # its name in an error
 
     def _begin(self, release, parents=(), keep=None):
-        # Memory of our own is freed only after what was made of it has ended.
+        # Our own memory is freed only after the objects made from it.
         if isinstance(keep, Closable):
             parents += (keep._life,)
         self._life = Life(self._what, release, parents, keep)
@@ -126,6 +141,6 @@ class Closable:
         return self._life.closed
 
     def close(self):
-        """Ends it: now, or with its last user, which may be a view, a call under way, or what
-        was made of it. Twice is once."""
+        """Releases it now, or with its last user: a view, a call in progress, or an object made from
+        it. A second call does nothing."""
         self._life.close()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """
 Where the bytes of an object lie: device memory of tensors and of other libraries' arrays
-(__cuda_array_interface__, DLPack), and host memory of buffers. It knows nothing of the library.
+(__cuda_array_interface__, DLPack), and host memory of buffers.
 """
 import ctypes
 import functools
@@ -27,7 +27,7 @@ def _dtype_name(dtype):
 
 
 def is_contiguous(shape, strides, itemsize):
-    """Are these elements one run of bytes, in C's order? strides in bytes; None: yes."""
+    """Whether these elements are one run of bytes, in C's order. strides: in bytes; None: they are."""
     if strides is None:
         return True
     step = itemsize
@@ -48,7 +48,7 @@ def product(shape):
 class Where:
     """
     address and nbytes; type (a name of _types, or None for plain bytes) and shape; keep: the owner;
-    read_only: it says so itself.
+    read_only: the object declares it.
     """
 
     __slots__ = ("address", "keep", "nbytes", "read_only", "shape", "type")
@@ -62,7 +62,7 @@ class Where:
             raise ValueError(f"{self.nbytes} bytes at {self.address} are in no address space")
 
     def without_owner(self):
-        """The same, for an object whose Life keeps the owner: longer than that nobody may keep it."""
+        """The same without the owner, which the Life keeps and drops."""
         return Where(self.address, self.nbytes, self.type, self.shape, None, self.read_only)
 
 
@@ -74,7 +74,7 @@ def refuse_strides(what):
 # ---- what is mapped ---------------------------------------------------------------------------
 
 def _check_tensor(tensor):
-    """Its memory must be its elements, in their order."""
+    """Raises unless its memory is its elements, in their order."""
     if tensor.layout != sys.modules["torch"].strided:
         raise ValueError(f"a tensor of layout {tensor.layout} is not one run of bytes")
     if not tensor.is_contiguous():

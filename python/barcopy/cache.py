@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from . import _lib
 from ._lib import check, fitting, library
-from ._life import Closable, Use
+from ._life import Closable, OrUndo, Use
 from ._memory import device_memory
 from .mapping import Mapping
 
@@ -57,12 +57,9 @@ class Cache(Closable):
             def release():
                 check(library().barcopy_cache_put(cache, byref(raw)))
 
-            try:
+            with OrUndo(release):
                 return Region(self.context, raw.handle.h, raw.cpu_ptr, where, release,
                               (self._life,))
-            except BaseException:
-                release()
-                raise
 
     def invalidate(self, address=0, size=_lib.ENGINE_AUTO):
         """Forgets every region that touches these addresses, by default all."""
@@ -72,9 +69,7 @@ class Cache(Closable):
             check(library().barcopy_cache_invalidate(self._cache, address, size))
 
     def trim(self, max_idle_bytes=0):
-        """
-        Unpins what is idle: what has been freed, and the rest until it takes at most so many bytes.
-        """
+        """Unpins idle regions: all whose memory was freed, and others until the rest takes at most so many bytes."""
         max_idle_bytes = fitting(c_uint64, max_idle_bytes, "max_idle_bytes")
         with Use(self._life):
             check(library().barcopy_cache_trim(self._cache, max_idle_bytes))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A context of the library: what everything else is made of."""
+"""A context of the library, which makes all other objects."""
 import ctypes
 import errno
 import weakref
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from . import _lib, _types
 from ._lib import check, fitting, library
-from ._life import Closable, Use
+from ._life import Closable, OrUndo, Use
 from ._memory import Where, device_memory, product
 from .cache import CHECK_TAG, Cache
 from .mapping import Mapping, Memory
@@ -43,7 +43,7 @@ class Context(Closable):
         self._begin(release)
 
     def _made(self, child):
-        # Not a WeakSet, which other threads must not change while it is looked through.
+        # Not a WeakSet: other threads must not change one during an iteration.
         key, everything = id(child), self._all
         everything[key] = weakref.ref(child, lambda _: everything.pop(key, None))
 
@@ -51,7 +51,7 @@ class Context(Closable):
         return [child for child in (ref() for ref in list(self._all.values())) if child is not None]
 
     def close(self):
-        """Closes it and all that was made of it: now, or what is in use with its last user."""
+        """Closes it and all objects made from it: now, or at the end of their last use."""
         first = None
         # Queues first: to free memory waits for every kernel, and theirs only end when told to.
         for child in sorted(self._living(), key=lambda child: not isinstance(child, Queue)):
@@ -82,11 +82,8 @@ class Context(Closable):
             def release(g=self._g):
                 check(library().barcopy_unmap_range(g, handle.h))
 
-            try:
+            with OrUndo(release):
                 return Mapping(self, handle.h, pointer.value, where, release, (self._life,), read_only)
-            except BaseException:
-                release()
-                raise
 
     def pin(self, obj, size=None):
         """A Pin of the same, which is mapped by its own map()."""
@@ -95,19 +92,13 @@ class Context(Closable):
         with Use(self._life):
             check(library().gdr_pin_buffer_v2(self._g, where.address, where.nbytes, 0,
                                               byref(handle)))
-            try:
+            with OrUndo(lambda: check(library().gdr_unpin_buffer(self._g, handle.h))):
                 return Pin(self, handle, where, (self._life,))
-            except BaseException:
-                check(library().gdr_unpin_buffer(self._g, handle.h))
-                raise
 
     def _memory(self, mem, type_=None, shape=None):
         nbytes = product(shape) * _types.itemsize(type_) if shape is not None else mem.size
-        try:
+        with OrUndo(lambda: check(library().barcopy_mem_free(self._g, byref(mem)))):
             return Memory(self, mem, Where(mem.device_ptr, nbytes, type_, shape), (self._life,))
-        except BaseException:
-            check(library().barcopy_mem_free(self._g, byref(mem)))
-            raise
 
     def alloc(self, shape, dtype=None, device=0, cached=False, shareable=False):
         """
@@ -152,11 +143,8 @@ class Context(Closable):
         cache = c_void_p()
         with Use(self._life):
             check(library().barcopy_cache_create(self._g, byref(options), byref(cache)))
-            try:
+            with OrUndo(lambda: check(library().barcopy_cache_destroy(cache.value))):
                 return Cache(self, cache.value, (self._life,))
-            except BaseException:
-                check(library().barcopy_cache_destroy(cache.value))
-                raise
 
     def queue(self, device=0, lines=0):
         """
@@ -168,11 +156,8 @@ class Context(Closable):
         queue = c_void_p()
         with Use(self._life):
             check(library().barcopy_queue_create(self._g, device, byref(options), byref(queue)))
-            try:
+            with OrUndo(lambda: check(library().barcopy_queue_destroy(queue.value, 0))):
                 return Queue(self, queue.value, (self._life,))
-            except BaseException:
-                check(library().barcopy_queue_destroy(queue.value, 0))
-                raise
 
     def bar_info(self, device=0):
         """Size and use of a GPU's BAR1."""

@@ -8,7 +8,7 @@ from operator import index
 
 from . import _dlpack, _lib, _types
 from ._lib import check, error, fitting, library
-from ._life import Closable, Use
+from ._life import Closable, OrUndo, Use
 from ._memory import host_memory, product, tensor_memory, tensor_type
 
 try:
@@ -73,9 +73,9 @@ class Mapping(Closable):
 
     # ---- copies -----------------------------------------------------------------------------
 
-    # What a small copy and a word take is almost all spent in Python's lines, so these are few.
+    # Python's lines take most of the time of a small copy or a word, so these are few.
     def _done(self, function, obj, offset, into):
-        """A copy by the extension: False for what it leaves to ctypes, which finds the words for errors."""
+        """Copies by the extension; False: the caller copies by ctypes, which also finds the words for errors."""
         life, use, size = self._life, object(), -1
         if type(obj).__name__ == "Tensor" and isinstance(obj, tensor_type()):
             obj, size = tensor_memory(obj, self._where.type)
@@ -89,7 +89,7 @@ class Mapping(Closable):
         return not err
 
     def _use(self, call, *arguments):
-        """A call of the library on the mapping, which does not end meanwhile."""
+        """Calls the library on the handle, which is not released meanwhile."""
         life, use = self._life, object()
         life.enter(use)
         try:
@@ -174,7 +174,7 @@ class Mapping(Closable):
         self._use(library().barcopy_fence, fitting(c_int, use, "use"))
 
     def flush(self):
-        """Returns when what this CPU has written has reached GPU memory."""
+        """Returns when this CPU's writes have reached GPU memory."""
         self._use(library().barcopy_flush)
 
     def _put(self, call, offset, size, value):
@@ -192,7 +192,7 @@ class Mapping(Closable):
         self._put(library().barcopy_put64, offset, 8, value)
 
     def post32(self, offset, value):
-        """put32() that waits for nothing: for a flag behind its data (barcopy_put32(3))."""
+        """put32() without waiting: a flag after its data (barcopy_put32(3))."""
         self._put(library().barcopy_post32, offset, 4, value)
 
     def post64(self, offset, value):
@@ -249,12 +249,9 @@ class Mapping(Closable):
         """
         use = Use(self._life)
         self._life.enter(use)
-        try:
+        with OrUndo(lambda: self._life.leave(use)):
             memory = (c_ubyte * self.size).from_address(self.pointer)
             weakref.finalize(memory, self._life.leave, use).atexit = False
-        except BaseException:
-            self._life.leave(use)
-            raise
         view = memoryview(memory).cast("B")
         return view.toreadonly() if self.read_only else view
 
@@ -315,17 +312,14 @@ class Mapping(Closable):
         _dlpack.sweep()
         use = Use(self._life)
         self._life.enter(use)
-        try:
+        with OrUndo(lambda: self._life.leave(use)):
             if not self._given:
                 weakref.finalize(self, _dlpack.sweep).atexit = False
                 self._given = True
             return _dlpack.capsule_of(self._where, self.address, device, max_version, self.read_only,
                                       functools.partial(self._life.leave, use))
-        except BaseException:
-            self._life.leave(use)
-            raise
 
-    # ---- what is known of it ----------------------------------------------------------------
+    # ---- attributes -------------------------------------------------------------------------
 
     def _attribute(self, number):
         value = c_uint64()
@@ -336,7 +330,7 @@ class Mapping(Closable):
 
     @property
     def backend(self):
-        """Which way it is mapped: gdrdrv, dmabuf, rm or host."""
+        """The backend that maps it: gdrdrv, dmabuf, rm or host."""
         number = self._attribute(_lib.ATTR_BACKEND)
         return _lib.BACKENDS.get(number, str(number))
 

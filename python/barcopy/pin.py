@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from . import _lib
 from ._lib import check, library
-from ._life import Closable, Use
+from ._life import Closable, OrUndo, Use
 from .mapping import Mapping
 
 
@@ -44,12 +44,9 @@ class Pin(Closable):
             def release():
                 check(library().gdr_unmap(context._g, handle, base, size))
 
-            try:
+            with OrUndo(release):
                 return Mapping(context, handle, base + (self.address - info.address),
                                self._where, release, (self._life,))
-            except BaseException:
-                release()
-                raise
 
     def info(self):
         raw = _lib.Info()

@@ -19,7 +19,7 @@ class Queue(Closable):
     replies. At any time at most one thread sends or stops, and one receives; they may be two.
 
     close() tells the kernel to stop and waits up to 5 seconds for its end (Timeout: the queue then ends with
-    the context). A kernel that was launched and has not begun is not known: receive a reply of it, or
+    the context). It does not know of a kernel that was launched and has not begun: receive a reply of it, or
     synchronise, before close().
     """
 
@@ -39,8 +39,8 @@ class Queue(Closable):
     @property
     def view(self):
         """
-        What a kernel takes as its parameter, by value: a ctypes.Structure of 40 bytes. bytes(view), or its
-        address, for what launches the kernel. One kernel at a time.
+        The kernel's parameter, by value: a ctypes.Structure of 40 bytes. Its launcher takes bytes(view) or the
+        address. One kernel at a time.
         """
         view = _lib.QueueView()
         with Use(self._life):
@@ -71,6 +71,6 @@ class Queue(Closable):
             return ctypes.string_at(self._received, self._size.value)
 
     def stop(self):
-        """Tells the kernel to stop, behind all messages sent before. Replies may still be received."""
+        """Tells the kernel to stop after all messages sent before. Replies may still be received."""
         with Use(self._life):
             check(library().barcopy_queue_stop(self._queue))
