@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * copybench: the library's copies beside every row, beside the way of old and beside CUDA's own copies,
- * on one buffer in one process. What src/copy/tune.h and docs/performance.md say rests on its output.
+ * copybench: the library's copies beside every implementation, GDRCopy 2.6's way and CUDA's own copies, on one
+ * buffer in one process. What src/copy/tune.h and docs/performance.md say rests on its output.
  * For developers: not installed.
  */
 #include <stdio.h>
@@ -38,7 +38,7 @@ static const struct tool tool = {
 	"The first\n"
 	"  column is the public call; `again` is the same once more, so what lies within their "
 	"distance is\n"
-	"  level. Columns named for rows are these without the entry point, with the same fences. "
+	"  level. Columns of implementations go without the entry point, with the same fences. "
 	"`baseline`\n"
 	"  has fences of its own, `b.fenced` its reads between the library's. `engine`: the public "
 	"call where\n"

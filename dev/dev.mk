@@ -6,21 +6,21 @@
 dev_names := cachebench copybench litmus
 
 # Rows of copies beside the library's, for the tools that compare and for the tests.
-DEV_ROWS_SRCS := dev/rows/rows.c
+DEV_IMPLS_SRCS := dev/impls/impls.c
 ifeq ($(GDRI_COPY_MACHINE),x86_64)
-DEV_ROWS_SRCS += dev/rows/baseline.c dev/rows/movdir64b.c
-$(O)/dev/rows/baseline.o: CFLAGS_EXTRA := -mavx2
+DEV_IMPLS_SRCS += dev/impls/baseline.c dev/impls/movdir64b.c
+$(O)/dev/impls/baseline.o: CFLAGS_EXTRA := -mavx2
 endif
 ifeq ($(GDRI_COPY_MACHINE),aarch64)
-DEV_ROWS_SRCS += dev/rows/ls64.c
-$(O)/dev/rows/ls64.o: CFLAGS_EXTRA := -march=armv8.6-a+ls64
+DEV_IMPLS_SRCS += dev/impls/ls64.c
+$(O)/dev/impls/ls64.o: CFLAGS_EXTRA := -march=armv8.6-a+ls64
 endif
-DEV_ROWS_OBJS := $(DEV_ROWS_SRCS:%.c=$(O)/%.o)
+DEV_IMPLS_OBJS := $(DEV_IMPLS_SRCS:%.c=$(O)/%.o)
 
 $(O)/dev/%.o: override CPPFLAGS += -Iperf -Idev
 
-# The tools that measure the copies row by row have them inside, besides the library.
-GDRI_COPY_OBJS := $(GDRI_COPY_SRCS:%.c=$(O)/%.o) $(DEV_ROWS_OBJS)
+# The tools that measure the copies impl by impl have them inside, besides the library.
+GDRI_COPY_OBJS := $(GDRI_COPY_SRCS:%.c=$(O)/%.o) $(DEV_IMPLS_OBJS)
 $(O)/copybench: $(patsubst %.c,$(O)/%.o,$(sort $(wildcard dev/copybench/*.c))) $(GDRI_COPY_OBJS)
 $(O)/litmus: $(patsubst %.c,$(O)/%.o,$(sort $(wildcard dev/litmus/*.c))) $(GDRI_COPY_OBJS)
 

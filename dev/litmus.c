@@ -416,7 +416,7 @@ static void start_thread(void)
 static void make_plan(void)
 {
 	gdr_mapping_type_t type = opt.peer ? GDR_MAPPING_TYPE_WC : st.b.buf.info.mapping_type;
-	const struct gdri_copy_row *row = opt.impl ? row_named(opt.impl) : NULL;
+	const struct gdri_copy_impl *row = opt.impl ? impl_named(opt.impl) : NULL;
 	barcopy_copy_options_t help = { .struct_size = sizeof(help),
 					.engine_read_min = opt.engine,
 					.engine_write_min = opt.engine };

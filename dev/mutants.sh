@@ -48,7 +48,7 @@ build() {
 		objects+=("$tmp/$f.o")
 	done
 	$cc "${flags[@]}" -o "$tmp/test" "$out/tests/unit/$machine/test_copy_fences.o" "${helpers[@]}" \
-		"${objects[@]}" "$out/dev/rows/"*.o "$out/libgdrapi.a" "${libs[@]}" -ldl
+		"${objects[@]}" "$out/dev/impls/"*.o "$out/libgdrapi.a" "${libs[@]}" -ldl
 }
 
 # taken_out NAME FILE...: the test of what lies in $tmp/src must fail, and by an assertion.

@@ -27,12 +27,12 @@ $(O)/tests/%.o: override CPPFLAGS += $(TEST_CPPFLAGS)
 # A row of a table leaves out the members that are 0.
 $(O)/tests/%.o: override CFLAGS += -Wno-missing-field-initializers
 
-$(UNIT_TESTS): $(O)/tests/%: $(O)/tests/unit/%.o $(TEST_COMMON) $(DEV_ROWS_OBJS) $(LIB_STATIC)
+$(UNIT_TESTS): $(O)/tests/%: $(O)/tests/unit/%.o $(TEST_COMMON) $(DEV_IMPLS_OBJS) $(LIB_STATIC)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(TEST_WRAP) -o $@ $^ $(CHECK_LIBS) -ldl
 
 $(MACHINE_TESTS): $(O)/tests/%: $(O)/$(MACHINE_DIR)/%.o $(MACHINE_COMMON) $(TEST_COMMON) \
-		$(DEV_ROWS_OBJS) $(LIB_STATIC)
+		$(DEV_IMPLS_OBJS) $(LIB_STATIC)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(TEST_WRAP) -o $@ $^ $(CHECK_LIBS) -ldl
 

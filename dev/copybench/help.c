@@ -99,7 +99,7 @@ void threads_section(void)
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
 
 	for (unsigned int n = 1; n <= 16 && (long)n <= cpus; n *= 2) {
-		struct job job[2] = { row_job("read", NULL), row_job("write", NULL) };
+		struct job job[2] = { impl_job("read", NULL), impl_job("write", NULL) };
 		double bytes = (double)n * OWN_COPIES * (1 << 20);
 		char name[24];
 

@@ -10,7 +10,7 @@
 #include <stddef.h>
 
 #include "common/json.h"
-#include "rows/rows.h"
+#include "impls/impls.h"
 
 #define MAX_COLUMNS 16
 #define MAX_LINES   32
@@ -43,7 +43,7 @@ struct job {
 	const char *name;
 	void (*run)(struct job *job, size_t times);
 	struct gdri_copy_plan plan;
-	const struct gdri_copy_row *raw; /* not NULL: the row alone, without the plan */
+	const struct gdri_copy_impl *raw; /* not NULL: the implementation alone, without the plan */
 	gdr_mh_t handle; /* of a job that goes through one, */
 	uint8_t *map; /* and where it is mapped */
 	uint8_t *host;

@@ -164,19 +164,19 @@ static void run_cuda(struct job *job, size_t times)
 	}
 }
 
-struct job row_job(const char *name, const char *row)
+struct job impl_job(const char *name, const char *impl)
 {
 	struct job job = { .name = name, .run = run_rows, .map = st.map, .host = st.host };
 
 	if (gdri_copy_plan_init(&job.plan, st.type, gdri_cpu_features(),
-				row ? row_named(row) : NULL))
+				impl ? impl_named(impl) : NULL))
 		job.off = true;
 	return job;
 }
 
 struct job library_job(const char *name)
 {
-	struct job job = row_job(name, NULL);
+	struct job job = impl_job(name, NULL);
 
 	/* Without a GPU there is no handle; the copies then go without their entry point. */
 	if (st.host_only)
@@ -198,9 +198,9 @@ struct job helped_job(const char *name, const struct helped *helped, bool pinned
 
 struct job baseline_job(const char *name)
 {
-	struct job job = row_job(name, "baseline");
+	struct job job = impl_job(name, "baseline");
 
-	job.raw = row_named("baseline");
+	job.raw = impl_named("baseline");
 	job.off = job.off || !job.raw;
 	return job;
 }

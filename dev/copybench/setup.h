@@ -43,15 +43,15 @@ void size_line(struct table *t, struct job *job, size_t count, size_t size);
 /* Where the job's next copy goes: through the region, never the same lines twice in a row. */
 uint8_t *place(struct job *job);
 
-/* One copy as the job's plan has it; a raw one is its row alone, with what fences the row has. */
+/* One copy as the job's plan has it; a raw one is the implementation alone. */
 void copy_once(const struct job *job, uint8_t *map, uint8_t *host);
 
 /* The public call, on the buffer's plain handle. */
 struct job library_job(const char *name);
 /* The same on a handle with options; off where there is none. */
 struct job helped_job(const char *name, const struct helped *helped, bool pinned);
-/* The copies without an entry point; row: NULL: the library's choice. */
-struct job row_job(const char *name, const char *row);
+/* The copies without an entry point; impl: NULL: the library's choice. */
+struct job impl_job(const char *name, const char *impl);
 /* The baseline does everything by itself, words and fences too. */
 struct job baseline_job(const char *name);
 /* Its reads between the fences that make them right. */

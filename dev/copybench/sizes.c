@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-/* The library beside the rows, the baseline and CUDA, by size and at odd places. See sections.h. */
+/* The library beside the implementations, the baseline and CUDA, by size and at odd places. See sections.h. */
 #include <stdio.h>
 
 #include "sections.h"
 #include "setup.h"
 
-/* The public call twice, the baseline, then the rows, then CUDA and the copy engine. */
+/* The public call twice, the baseline, then the implementations, then CUDA and the copy engine. */
 static size_t contenders(struct job *job, bool read)
 {
 	size_t count = 0;
@@ -15,11 +15,11 @@ static size_t contenders(struct job *job, bool read)
 	job[count++] = baseline_job("baseline");
 	if (read)
 		job[count++] = fenced_job("b.fenced");
-	for (size_t i = 0; row_at(i); i++) {
-		const struct gdri_copy_row *row = row_at(i);
+	for (size_t i = 0; impl_at(i); i++) {
+		const struct gdri_copy_impl *impl = impl_at(i);
 
-		if ((read ? row->from : row->to) && row != job[2].raw)
-			job[count++] = row_job(row->name, row->name);
+		if ((read ? impl->from : impl->to) && impl != job[2].raw)
+			job[count++] = impl_job(impl->name, impl->name);
 	}
 	if (!st.host_only) {
 		job[count++] = cuda_job("cuMemcpy", false);

@@ -107,7 +107,7 @@ static void vectors(const struct pattern *p, bool read)
 	static const size_t pieces[] = { 1, 2, 4, 8, 12, 16, 24, 32, 64 };
 	struct table t = { .first = "pieces", .unit = "ns" };
 	struct job job[5] = { library_job("one call"), library_job("again"), library_job("each"),
-			      baseline_job("baseline"), row_job("loads alone", NULL) };
+			      baseline_job("baseline"), impl_job("loads alone", NULL) };
 	size_t count = read ? 5 : 4;
 	char name[64];
 

@@ -6,7 +6,7 @@
 #ifndef PERF_LITMUS_COPIES_H
 #define PERF_LITMUS_COPIES_H
 
-#include "rows/rows.h"
+#include "impls/impls.h"
 
 struct copies {
 	gdr_mh_t handle; /* 0: the plan is used */

@@ -1,28 +1,27 @@
 // SPDX-License-Identifier: MIT
 /*
- * The copies: head, body and tail around the plan's row, and the fences. It knows neither how the
- * row was chosen nor whose memory this is.
+ * The copies: head and tail around the implementation's whole lines, and the fences. How the plan was chosen
+ * and whose memory this is does not matter here.
  */
 #include "copy.h"
 
-#include "rows.h"
+#include "impl.h"
 #include "fence.h"
 #include "word.h"
 
 #define LINE_MASK (GDRI_LINE - 1)
 
 /*
- * Into dst by whole lines of dst, with exact edges; loads only [s, s + n). This is the only thing
- * that stores into mappings, and by it the store discipline holds: line boundaries are word
- * boundaries, so head, body and tail never share a word.
+ * Into d by whole lines of d, with exact edges; loads only [s, s + n). Line boundaries are word boundaries, so
+ * head, body and tail never share a word, and the store discipline holds.
  */
-static void lines_to(const struct gdri_copy_row *row, uint8_t *d, const uint8_t *s, size_t n)
+static void lines_to(const struct gdri_copy_impl *impl, uint8_t *d, const uint8_t *s, size_t n)
 {
 	size_t head = -(uintptr_t)d & LINE_MASK;
 	size_t body;
 
-	if (row->block == 1) {
-		row->to(d, s, n);
+	if (impl->block == 1) {
+		impl->to(d, s, n);
 		return;
 	}
 	if (n < head + GDRI_LINE) {
@@ -32,46 +31,44 @@ static void lines_to(const struct gdri_copy_row *row, uint8_t *d, const uint8_t 
 	if (head)
 		gdri_store_exact(d, s, head);
 	body = (n - head) & ~LINE_MASK;
-	row->to(d + head, s + head, body);
+	impl->to(d + head, s + head, body);
 	head += body;
 	if (head != n)
 		gdri_store_exact(d + head, s + head, n - head);
 }
 
 /*
- * Out of s by whole lines of s, also those that the range only touches. A partial line is loaded
- * into a line of the stack and its bytes are picked from there, so every line crosses the link
- * once, whatever the offsets; and all loads that a range of one or two lines needs are issued
- * before the first byte is stored.
+ * Out of s by whole lines of s, also those that the range only touches: every line crosses the link once,
+ * whatever the offsets. A partial line is loaded to the stack and its bytes are picked from there; all loads
+ * of a range of one or two lines are issued before the first byte is stored.
  *
- * Loads outside the range stay in its own lines and hence in its own pages. That is harmless in
- * a GPU mapping and, for the hardware, in write-combined host memory, where the line may hold a
- * neighbouring allocation's bytes: they are loaded and thrown away.
+ * Loads outside the range stay in its lines, hence in its pages: they have no effect in a GPU mapping, and in
+ * write-combined host memory a neighbouring allocation's bytes are loaded and dropped.
  */
 GDRI_WHOLE_LINES
-static void lines_from(const struct gdri_copy_row *row, uint8_t *d, const uint8_t *s, size_t n)
+static void lines_from(const struct gdri_copy_impl *impl, uint8_t *d, const uint8_t *s, size_t n)
 {
 	_Alignas(GDRI_LINE) uint8_t edge[2 * GDRI_LINE];
 	size_t skip = (uintptr_t)s & LINE_MASK;
 	size_t tail = (uintptr_t)(s + n) & LINE_MASK;
 	size_t head;
 
-	if (row->block == 1 || !(skip | tail)) {
-		row->from(d, s, n);
+	if (impl->block == 1 || !(skip | tail)) {
+		impl->from(d, s, n);
 		return;
 	}
 	if (skip + n <= sizeof(edge)) {
-		row->from(edge, s - skip, (skip + n + LINE_MASK) & ~LINE_MASK);
+		impl->from(edge, s - skip, (skip + n + LINE_MASK) & ~LINE_MASK);
 		gdri_store_exact(d, edge + skip, n);
 		return;
 	}
-	/* The lines at both ends first: their loads fly while the body's are issued. */
+	/* The lines at both ends first: they are in flight while the body's are issued. */
 	head = -skip & LINE_MASK;
 	if (head)
-		row->from(edge, s - skip, GDRI_LINE);
+		impl->from(edge, s - skip, GDRI_LINE);
 	if (tail)
-		row->from(edge + GDRI_LINE, s + n - tail, GDRI_LINE);
-	row->from(d + head, s + head, n - head - tail);
+		impl->from(edge + GDRI_LINE, s + n - tail, GDRI_LINE);
+	impl->from(d + head, s + head, n - head - tail);
 	if (head)
 		gdri_store_exact(d, edge + skip, head);
 	if (tail)
@@ -99,7 +96,7 @@ static void any_from(const struct gdri_copy_plan *plan, void *host, const void *
 		lines_from(plan->from, host, map, size);
 }
 
-/* Flags and doorbells: one plain access, and nothing of the rest. */
+/* Flags and doorbells: one plain access. */
 static inline bool word_copied_to(void *map, const void *host, size_t size)
 {
 	if (size == 4 && !((uintptr_t)map & 3))
@@ -139,7 +136,7 @@ void gdri_move_from(const struct gdri_copy_plan *plan, void *host, const void *m
 		any_from(plan, host, map, size);
 }
 
-/* Words come first: nobody helps with them, and a plan that hands nothing over pays one comparison. */
+/* Words come first: they are never handed over, and other copies pay one comparison for that. */
 void gdri_copy_to(const struct gdri_copy_plan *plan, void *map, const void *host, size_t size)
 {
 	gdri_compiler_barrier();

@@ -12,7 +12,7 @@
 #include "copy.h"
 
 #include "fence.h"
-#include "rows.h"
+#include "impl.h"
 #include "word.h"
 
 #define LINE_MASK ((uintptr_t)GDRI_LINE - 1)
@@ -162,8 +162,8 @@ void gdri_copyv_from(const struct gdri_copy_plan *plan, const barcopy_copy_seg_t
 void gdri_copyv_to(const struct gdri_copy_plan *plan, const barcopy_copy_seg_t *seg, size_t count,
 		   size_t step, uint32_t flags)
 {
-	const struct gdri_copy_row *row = plan->to;
-	bool by_lines = row->block == GDRI_LINE;
+	const struct gdri_copy_impl *impl = plan->to;
+	bool by_lines = impl->block == GDRI_LINE;
 	bool any = false;
 
 	gdri_compiler_barrier();
@@ -177,7 +177,7 @@ void gdri_copyv_to(const struct gdri_copy_plan *plan, const barcopy_copy_seg_t *
 		any = true;
 		/* A piece of whole lines needs no edges. */
 		if (by_lines && !(((uintptr_t)seg->map_ptr | size) & LINE_MASK))
-			row->to(seg->map_ptr, seg->host_ptr, size);
+			impl->to(seg->map_ptr, seg->host_ptr, size);
 		else
 			gdri_move_to(plan, seg->map_ptr, seg->host_ptr, size);
 	}

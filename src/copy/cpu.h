@@ -21,7 +21,7 @@ enum gdri_cpu {
 	GDRI_CPU_NEON = 1u << 16,
 	GDRI_CPU_LS64 =
 		1u
-		<< 17, /* LD64B, ST64B: 64-byte single-copy atomic accesses; used by dev/rows only */
+		<< 17, /* LD64B, ST64B: 64-byte single-copy atomic accesses; used by dev/impls only */
 };
 #define GDRI_CPU_ALL 0xffffffffu
 

@@ -1,55 +1,45 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory barriers between a CPU and memory that it maps from a GPU.
- *
- * Each barrier below is a named use: it says which two things must be seen in which order, why
- * the machine would otherwise swap them, and then gives the instruction. A caller picks the use,
- * never the instruction. The mapping's type is an argument of every call, so buffers of different
- * types live side by side and no process-wide state is needed.
+ * Memory barriers between a CPU and memory that it maps from a GPU. Each barrier is named for its use; the
+ * caller names the use and the mapping's type, never an instruction. Mappings of different types may be used
+ * side by side: no state belongs to the process.
  *
  * Sources, by title since section numbers move between editions:
  *  [SDM]   Intel SDM vol. 3A "Memory Ordering" and "Buffering of Write Combining Memory
  *          Locations"; vol. 2 MOVNTDQA, LFENCE, SFENCE, MFENCE, MOVDIR64B
  *  [APM]   AMD APM vol. 2 "Memory Types", "Memory Barrier Interaction with Memory Types"
- *  [ARM]   Arm ARM (DDI 0487), part "The AArch64 Application Level Memory Model"; sections below,
- *          their titles from memory: not yet compared with an edition
+ *  [ARM]   Arm ARM (DDI 0487), part "The AArch64 Application Level Memory Model"; the titles below are
+ *          from memory and not yet compared with an edition
  *  [GUIDE] GPUDirect RDMA guide, section 11.7; 13.4 for Tegra
  *  [H200]  message-passing litmus, 20000 rounds a line, one H200 (PCIe 5.0 x16, driver 580.159.04)
  *          under a Sapphire-Rapids-class CPU, 2026-11-20; dev/litmus repeats it
  *
- * What the types mean here:
+ * The mapping types:
  *  WC       x86: weakly ordered. Stores gather in line buffers that drain in any order. MOVNTDQA
  *           may be served from a line buffer filled earlier, and may pass older loads.
  *           arm64: Normal Non-cacheable, ordinary weak order, stores may gather.
  *  CACHING  x86: write-back, total store order. arm64: Normal cacheable, ordinary weak order.
- *  DEVICE   arm64: Device-nGnRE, in order within the device only. x86: not made by any backend;
- *           it is given what WC is given.
- *  NONE     no instruction at all, only the compiler is held. For BARCOPY_COPY_NO_FENCE and for the
- *           benchmarks and the litmus test, which must be able to show what a fence is good for.
+ *  DEVICE   arm64: Device-nGnRE, in order within the device only. x86: no backend makes it; it is
+ *           treated as WC.
+ *  NONE     no instruction, only the compiler is held: for BARCOPY_COPY_NO_FENCE, and for the benchmarks
+ *           and litmus, which show what a fence is good for.
  *
- * arm64 in full, since nothing of it is measured here [ARM]:
- *  - "Memory types and attributes", "Normal memory": a load may be performed early, repeated or
- *    merged, stores may be gathered; Normal Non-cacheable memory is always Outer Shareable. Hence
- *    the OSH forms: an inner-shareable barrier would not speak of these accesses ("Shareability and
- *    access limitations on the data barrier operations").
- *  - "Definition of the Arm memory model", "Barrier-ordered-before": DMB LD puts earlier loads before
- *    later loads and stores, DMB ST earlier stores before later stores, DMB alone all before all.
- *    Of one location a CPU reads its own last store without a barrier ("Internal visibility
- *    requirement").
- *  - "Device memory": the nR attribute orders accesses to one peripheral among themselves, and not
- *    against Normal memory, where flags and data may lie: so DEVICE gets every fence too. Accesses
- *    must be naturally aligned ("Alignment support"); copy.h's plans see to that.
- *  - "Memory barriers", "Data Synchronization Barrier": DSB alone makes the CPU wait until the loads
- *    before it have completed; a DMB orders accesses and waits for nothing.
- *  - "Mismatched memory attributes": two mappings of one page by different types lose coherence and
- *    size guarantees. Hence a mapping's type is the allocation's [GUIDE, 13.4.3], unless a caller asks
- *    for another; before_read() has such callers in mind.
+ * arm64, where nothing is measured [ARM]:
+ *  - "Normal memory": loads may be early, repeated or merged, stores gathered. Normal Non-cacheable memory
+ *    is always Outer Shareable, so an inner-shareable barrier would not cover it: hence the OSH forms.
+ *  - "Barrier-ordered-before": DMB LD orders earlier loads before later loads and stores, DMB ST earlier
+ *    stores before later stores, DMB everything. A CPU reads its own last store to a location without one.
+ *  - "Device memory": nR orders accesses to one peripheral among themselves, not against Normal memory,
+ *    where flags and data may lie: DEVICE gets every fence too. Accesses are naturally aligned there.
+ *  - "Data Synchronization Barrier": DSB makes the CPU wait until earlier accesses have completed; a DMB
+ *    only orders them.
+ *  - "Mismatched memory attributes": two mappings of a page by different types lose coherence and size
+ *    guarantees. A mapping's type is the allocation's [GUIDE, 13.4.3] unless the caller asks for another,
+ *    which before_read() allows for.
  *  - "Requirements for single-copy atomicity": aligned words of up to 8 bytes, in every type.
  *
- * Not given by any of these: what a kernel that is already running on the GPU sees. Only work
- * submission and synchronisation calls order the GPU's own view [GUIDE].
- *
- * Every barrier is a compiler barrier too.
+ * No barrier here decides what a kernel that already runs on the GPU sees: only work submission and
+ * synchronisation order the GPU's own view [GUIDE]. Every barrier is a compiler barrier too.
  */
 #ifndef GDRI_COPY_FENCE_H
 #define GDRI_COPY_FENCE_H
@@ -91,149 +81,100 @@ static inline int gdri_fence_weak(gdr_mapping_type_t type)
 #error "no barriers are known for this processor"
 #endif
 
+/* The function of a use: its instruction for the types that need it, nothing for the others. */
+#define GDRI_FENCE(fn, instruction, needs)             \
+	static inline void fn(gdr_mapping_type_t type) \
+	{                                              \
+		if (needs(type))                       \
+			instruction();                 \
+		else                                   \
+			gdri_compiler_barrier();       \
+	}
+#define gdri_fence_always(type) ((type) != GDR_MAPPING_TYPE_NONE)
+
 /*
  * Before reading the mapping.
  *
- * Order: whatever the caller has observed (a flag in host memory, a completion, an earlier read
- * of this mapping) came before the loads that follow, so these return data at least as new. Also:
- * this CPU's own stores through the same mapping came before, so it reads what it wrote.
+ * Order: what the caller has observed (a flag in host memory, a completion, an earlier read of this
+ * mapping) and what this CPU has stored through the mapping come before the loads that follow, so these
+ * return data at least as new.
  *
- * Why: a streaming load may take its bytes from a line buffer filled before the flag was seen, or
- * be performed before an older load of the flag; a store may still wait in a line buffer.
+ * Why: a streaming load may take its bytes from a line buffer filled before the flag was seen, or pass an
+ * older load of the flag; a store may still wait in a line buffer.
  *
- * x86, WC: MFENCE. [SDM, MOVNTDQA] names it for "reads of a processor with writes by other
- *   agents"; LFENCE is not enough: with it 10 to 98 of 4000 copies returned the previous round's
- *   data, with MFENCE none of 20000 [H200]. That MFENCE empties the line buffers filled by
- *   streaming loads is measured on that one Intel CPU; elsewhere it rests on the manual's word.
+ * x86, WC: MFENCE, which [SDM, MOVNTDQA] names for "reads of a processor with writes by other agents".
+ *   LFENCE is not enough: with it 10 to 98 of 4000 copies returned the previous round's data, with MFENCE
+ *   none of 20000 [H200]. That MFENCE empties the line buffers filled by streaming loads is measured on
+ *   that one Intel CPU; elsewhere it rests on the manual.
  * x86, CACHING: nothing. Loads are performed in order and caches are coherent [SDM, APM].
- * arm64: DMB OSH, in the domain that the device is in. Older loads before younger loads, for which DMB
- *   OSHLD would do; and older stores: of one mapping a CPU reads its own last store without a barrier, but
- *   a buffer may be mapped twice, by different types (gdr_map_v2()), and then only a barrier of every access
- *   lets it read by one what it has stored by the other. Beside a read of a microsecond it is small; it
- *   has not been measured.
+ * arm64: DMB OSH. DMB OSHLD would order older loads; older stores matter where a buffer is mapped twice by
+ *   different types (gdr_map_v2()), stored to by one and read by the other. Its cost is not measured.
  */
-static inline void gdri_fence_before_read(gdr_mapping_type_t type)
-{
-	if (gdri_fence_wanted(type))
-		gdri_asm_before_read();
-	else
-		gdri_compiler_barrier();
-}
+GDRI_FENCE(gdri_fence_before_read, gdri_asm_before_read, gdri_fence_wanted)
 
 /*
  * After reading the mapping.
  *
- * Order: the loads have been performed before any load or store of the caller that follows. A
- * sequence-lock reader's second look at the counter comes after the data; a ring reader's "slot is
- * free" store cannot overtake the reading of the slot.
+ * Order: the loads have been performed before any later load or store of the caller. A sequence-lock
+ * reader's second look at the counter comes after the data; a ring reader's "slot is free" store cannot
+ * overtake the reading of the slot.
  *
- * Why: loads of WC memory are not ordered against younger loads; an LFENCE holds back all younger
- * instructions, stores too, until every older load is complete.
- *
- * x86, WC: LFENCE. An SFENCE orders no loads and is wrong here.
+ * x86, WC: LFENCE, which holds back all younger instructions until every older load is complete; loads of
+ *   WC memory are not ordered against younger loads. An SFENCE orders no loads.
  * x86, CACHING: nothing. Neither loads nor stores pass an older load [SDM, APM].
- * arm64: DMB OSHLD, loads before loads and stores. A store-only barrier (DMB ST) is wrong here.
+ * arm64: DMB OSHLD, loads before loads and stores; DMB ST would order no loads.
  */
-static inline void gdri_fence_after_read(gdr_mapping_type_t type)
-{
-	if (gdri_fence_wanted(type))
-		gdri_asm_after_read();
-	else
-		gdri_compiler_barrier();
-}
+GDRI_FENCE(gdri_fence_after_read, gdri_asm_after_read, gdri_fence_wanted)
 
 /*
- * Between two groups of reads of one vectored copy: before an ORDERED piece.
- *
- * Order: as after_read followed by before_read. One instruction does both: MFENCE waits for the
- * older loads and empties the line buffers, which may hold the ordered piece's line since it is
- * whole lines that are read; DMB OSHLD is the same barrier either way.
+ * Between two groups of reads of one vectored copy, before an ORDERED piece: after_read and before_read in
+ * one instruction. MFENCE waits for the older loads and empties the line buffers, which may hold the
+ * ordered piece's line since whole lines are read.
  */
-static inline void gdri_fence_between_reads(gdr_mapping_type_t type)
-{
-	if (gdri_fence_wanted(type))
-		gdri_asm_between_reads();
-	else
-		gdri_compiler_barrier();
-}
+GDRI_FENCE(gdri_fence_between_reads, gdri_asm_between_reads, gdri_fence_wanted)
 
 /*
  * After writing the mapping; also between two groups of writes.
  *
- * Order: the stores leave this CPU before any younger store of it to the same device. PCIe keeps
- * posted writes of one requester to one device in order from there. Another device (a NIC that is
- * told by its doorbell to read GPU memory) travels another path: gdri_flush_word() is for that.
+ * Order: the stores leave this CPU before any younger store of it to the same device; PCIe keeps posted
+ * writes of one requester to one device in order from there. Another device (a NIC whose doorbell makes it
+ * read GPU memory) is reached by another path: gdri_flush_word() is for that.
  *
- * Why: line buffers drain in any order, at any time.
- *
- * x86, WC: SFENCE. It waits until the line buffers have drained, about 100 ns [H200].
- * x86, CACHING: nothing. Plain stores are performed in order; no row uses non-temporal
- *   stores on such a mapping.
+ * x86, WC: SFENCE. It waits until the line buffers, which drain in any order, have drained: about 100 ns
+ *   [H200].
+ * x86, CACHING: nothing. Plain stores are performed in order, and no copy uses non-temporal stores there.
  * arm64: DMB OSHST.
  *
- * The stores *before* a copy into a mapping are no business of this barrier, and no other stands
- * before such a copy:
- * x86: earlier stores to WC memory may still be draining: not ordered, unless fenced. Earlier
- *   stores to write-back memory leave the store buffer in program order on the processors that we
- *   know, but the manuals promise that order only for stores to write-back memory: not promised.
+ * No barrier stands before a copy into a mapping, so the caller's older stores are not ordered before it:
+ * x86: stores to WC memory may still be draining. Stores to write-back memory leave the store buffer in
+ *   program order on the processors that we know; the manuals promise that for write-back memory only.
  * arm64: not ordered.
- * A caller that needs it says barcopy_fence(h, BARCOPY_FENCE_AFTER_WRITE) or BARCOPY_FENCE_FULL first: SFENCE
- * and DMB OSHST order older stores of every memory type before younger ones.
+ * A caller that needs the order calls barcopy_fence() with BARCOPY_FENCE_AFTER_WRITE or BARCOPY_FENCE_FULL
+ * first: SFENCE and DMB OSHST order older stores of every memory type before younger ones.
  */
-static inline void gdri_fence_after_write(gdr_mapping_type_t type)
-{
-	if (gdri_fence_wanted(type))
-		gdri_asm_after_write();
-	else
-		gdri_compiler_barrier();
-}
+GDRI_FENCE(gdri_fence_after_write, gdri_asm_after_write, gdri_fence_wanted)
 
 /*
- * Behind a store that is to leave this CPU now, with no later store that would drive it out.
+ * Behind a store that has to leave this CPU now, with no later store that would drive it out. The manuals
+ * promise no time after which a line buffer, even a full one, is emptied.
  *
- * Order: as after_write; and the stores do not stay in a buffer of this CPU.
- *
- * Why: the manuals promise no time after which a line buffer, even a full one, is emptied.
- *
- * x86, WC: SFENCE, as after_write: it drains the line buffers.
- * x86, CACHING: nothing: a store buffer empties by itself, and caches are coherent.
- * arm64: DSB OSHST, which waits until the stores before it have completed; a DMB would only order them.
+ * x86, WC: SFENCE, which drains the line buffers.
+ * x86, CACHING: nothing. A store buffer empties by itself, and caches are coherent.
+ * arm64: DSB OSHST, which waits for the stores; a DMB would only order them.
  */
-static inline void gdri_fence_push(gdr_mapping_type_t type)
-{
-	if (gdri_fence_wanted(type))
-		gdri_asm_push();
-	else
-		gdri_compiler_barrier();
-}
+GDRI_FENCE(gdri_fence_push, gdri_asm_push, gdri_fence_wanted)
 
 /*
- * Everything: every older load and store before every younger one, of any memory type, on every
- * mapping type (also on x86 CACHING, where it adds store-to-load order). MFENCE; DMB OSH.
+ * Everything: every older load and store before every younger one, of any memory type, on every mapping
+ * type (on x86 CACHING it adds store-to-load order).
  */
-static inline void gdri_fence_full(gdr_mapping_type_t type)
-{
-	if (type != GDR_MAPPING_TYPE_NONE)
-		gdri_asm_full();
-	else
-		gdri_compiler_barrier();
-}
+GDRI_FENCE(gdri_fence_full, gdri_asm_full, gdri_fence_always)
 
 /*
- * After the read-back of a flush.
- *
- * Order: the load has returned before the caller goes on. A PCIe read completion does not come
- * back before the posted writes ahead of the read have reached the device, so what was written is
- * in GPU memory by then. DMB would order accesses only; here the CPU itself must wait.
- *
- * x86: LFENCE. arm64: DSB OSHLD.
+ * After the read-back of a flush: the load has returned before the caller goes on. A PCIe read completion
+ * follows the posted writes ahead of the read, so what was written is in GPU memory by then. The CPU itself
+ * must wait for that: LFENCE; DSB OSHLD, since a DMB only orders.
  */
-static inline void gdri_fence_read_done(gdr_mapping_type_t type)
-{
-	if (type != GDR_MAPPING_TYPE_NONE)
-		gdri_asm_read_done();
-	else
-		gdri_compiler_barrier();
-}
+GDRI_FENCE(gdri_fence_read_done, gdri_asm_read_done, gdri_fence_always)
 
 #endif

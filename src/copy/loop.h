@@ -1,27 +1,24 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The loop that every vector row shares; included once by each instruction set's file, which has
- * defined:
+ * The loops of the vector implementations, included once by each instruction set's file, which has defined:
  *
  *   LOOP_TO, LOOP_FROM, LOOP_GATHER    names of the functions to make; what is left out is not made
  *   VEC                   a vector type that GCC gives may_alias, as all of <immintrin.h>
- *   LOAD_MAP(v, p)        v = the vector at p, aligned, by the instruction this row is about
+ *   LOAD_MAP(v, p)        v = the vector at p, aligned, by the instruction set's streaming load
  *   STORE_MAP(p, v)       the same, storing
  *   LOAD_HOST(p)          an unaligned load, any way the compiler likes
  *   STORE_HOST(p, v)      an unaligned store
  *
- * The mapping's side is asm volatile, hence never split, merged, repeated, turned into a call of
- * memcpy or moved across another, and no sanitizer asks whose the rest of the line is. The host's
- * side is C, so that a sanitizer does look at it.
+ * The mapping's side is asm volatile: never split, merged, repeated, turned into a call of memcpy or moved
+ * across another, and no sanitizer objects to the rest of a line. The host's side is C, which sanitizers see.
  *
- * A step is LOOP_LINES lines: every load of a step comes before its first store. The processor
- * runs ahead over several steps anyway; with line reads outstanding it is the number of its line
- * buffers that limits the speed, not this loop.
+ * A step is LOOP_LINES lines, whose loads all come before its first store. Longer steps gain nothing: the
+ * number of line buffers limits the speed.
  */
 #include <stddef.h>
 #include <stdint.h>
 
-#include "rows.h"
+#include "impl.h"
 #include "word.h"
 
 #define LOOP_VECS (GDRI_LINE / sizeof(VEC))

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 /*
- * Every way of moving bytes that the library uses, as one table, and which of them a plan uses: tune.h's
- * choice, or the one that the environment names, once per process. A new instruction set is a row here,
- * two names in rows.h, a short file, and its flags in copy.mk. The copies themselves are in copy.c.
+ * The table of implementations, and which of them a plan uses: tune.h's choice, or the one that the
+ * environment names, once per process. A new instruction set is an entry here, its functions in impl.h, a
+ * short file, and its flags in copy.mk.
  */
-#include "rows.h"
+#include "impl.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -15,7 +15,7 @@
 #include "tune.h"
 #include "word.h"
 
-const struct gdri_copy_row gdri_copy_rows[] = {
+const struct gdri_copy_impl gdri_copy_impls[] = {
 /* name, needs, block, flags, to, from, lines */
 #if defined(__x86_64__)
 	{ "avx512", GDRI_CPU_AVX512, GDRI_LINE, 0, gdri_avx512_to, gdri_avx512_from,
@@ -27,43 +27,42 @@ const struct gdri_copy_row gdri_copy_rows[] = {
 #elif defined(__aarch64__)
 	{ "neon", GDRI_CPU_NEON, GDRI_LINE, 0, gdri_neon_to, gdri_neon_from, gdri_neon_lines },
 #endif
-	{ "ref", 0, 1, GDRI_ROW_ANY_MEMORY, gdri_ref_to, gdri_ref_from, NULL },
+	{ "ref", 0, 1, GDRI_IMPL_ANY_MEMORY, gdri_ref_to, gdri_ref_from, NULL },
 };
 
-const size_t gdri_copy_row_count = sizeof(gdri_copy_rows) / sizeof(gdri_copy_rows[0]);
+const size_t gdri_copy_impl_count = sizeof(gdri_copy_impls) / sizeof(gdri_copy_impls[0]);
 
-const struct gdri_copy_row *gdri_copy_row_find(const char *name)
+const struct gdri_copy_impl *gdri_copy_impl_find(const char *name)
 {
-	for (size_t i = 0; i < gdri_copy_row_count; i++)
-		if (strcmp(gdri_copy_rows[i].name, name) == 0)
-			return &gdri_copy_rows[i];
+	for (size_t i = 0; i < gdri_copy_impl_count; i++)
+		if (strcmp(gdri_copy_impls[i].name, name) == 0)
+			return &gdri_copy_impls[i];
 	return NULL;
 }
 
-static bool can(const struct gdri_copy_row *row, uint32_t features)
+static bool can(const struct gdri_copy_impl *impl, uint32_t features)
 {
-	return (row->needs & ~features) == 0;
+	return (impl->needs & ~features) == 0;
 }
 
-/* The row for one direction: `stores` tells whether it is the rows' `to` functions that are used. */
-static const struct gdri_copy_row *choose(const struct gdri_tune *tune, bool stores,
-					  uint32_t features)
+/* The first choice that the features allow, by its `to` function or by its `from` function. */
+static const struct gdri_copy_impl *choose(const struct gdri_tune *tune, bool to, uint32_t features)
 {
 	for (;; tune++) {
-		const struct gdri_copy_row *row = gdri_copy_row_find(tune->row);
+		const struct gdri_copy_impl *impl = gdri_copy_impl_find(tune->impl);
 
-		/* A row of the other architecture is not in the table. */
-		if (row && (stores ? row->to : row->from) && can(row, features) &&
+		/* The table lacks the other architecture's. */
+		if (impl && (to ? impl->to : impl->from) && can(impl, features) &&
 		    !(tune->when & ~features))
-			return row;
+			return impl;
 	}
 }
 
 int gdri_copy_plan_init(struct gdri_copy_plan *plan, gdr_mapping_type_t type, uint32_t features,
-			const struct gdri_copy_row *row)
+			const struct gdri_copy_impl *impl)
 {
-	/* DEVICE, and anything that we have not heard of, keep the portable row. */
-	const struct gdri_copy_row *ref = gdri_copy_row_find("ref");
+	/* DEVICE and unknown types keep the portable implementation. */
+	const struct gdri_copy_impl *ref = gdri_copy_impl_find("ref");
 	bool device = type != GDR_MAPPING_TYPE_WC && type != GDR_MAPPING_TYPE_CACHING;
 
 	*plan = (struct gdri_copy_plan){
@@ -82,17 +81,17 @@ int gdri_copy_plan_init(struct gdri_copy_plan *plan, gdr_mapping_type_t type, ui
 		plan->from =
 			plan->exact_reads ? plan->to : choose(gdri_tune_from_wc, false, features);
 	}
-	if (!row)
+	if (!impl)
 		return 0;
-	if (!can(row, features))
+	if (!can(impl, features))
 		return -ENOTSUP;
-	if ((device && !(row->flags & GDRI_ROW_ANY_MEMORY)) ||
-	    (type != GDR_MAPPING_TYPE_WC && row->flags & GDRI_ROW_UNCACHED))
+	if ((device && !(impl->flags & GDRI_IMPL_ANY_MEMORY)) ||
+	    (type != GDR_MAPPING_TYPE_WC && impl->flags & GDRI_IMPL_UNCACHED))
 		return 0;
-	if (row->to)
-		plan->to = row;
-	if (plan->exact_reads ? row->to : row->from)
-		plan->from = row;
+	if (impl->to)
+		plan->to = impl;
+	if (plan->exact_reads ? impl->to : impl->from)
+		plan->from = impl;
 	return 0;
 }
 
@@ -115,16 +114,16 @@ static void init_plans(void)
 {
 	const char *name = secure_getenv("GDRCOPY_COPY_IMPL");
 	const char *mask_text = secure_getenv("GDRCOPY_CPU_MASK");
-	const struct gdri_copy_row *row = name && *name ? gdri_copy_row_find(name) : NULL;
+	const struct gdri_copy_impl *impl = name && *name ? gdri_copy_impl_find(name) : NULL;
 	uint32_t features = gdri_cpu_features();
 	uint32_t mask;
 	int err = 0;
 
 	for (int type = 0; type < GDR_MAPPING_TYPE_MAX; type++)
-		err = gdri_copy_plan_init(&plans[type], (gdr_mapping_type_t)type, features, row);
+		err = gdri_copy_plan_init(&plans[type], (gdr_mapping_type_t)type, features, impl);
 	if (mask_text && gdri_cpu_parse_mask(mask_text, &mask))
 		problem = "GDRCOPY_CPU_MASK is neither a number nor a list of features; ignored";
-	else if (name && *name && !row)
+	else if (name && *name && !impl)
 		problem = "GDRCOPY_COPY_IMPL names no implementation; ignored";
 	else if (err)
 		problem = "GDRCOPY_COPY_IMPL names one that this CPU cannot run; ignored";

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
- * The portable row: naturally aligned words of at most 8 bytes in plain C. It serves CPUs without
- * any of the rest, and DEVICE mappings, where nothing else is allowed; and it is what a failing
- * vector row is compared with.
+ * The portable implementation: naturally aligned words of at most 8 bytes in plain C, for CPUs without any
+ * of the others, and for DEVICE mappings, which allow no other accesses.
  */
-#include "rows.h"
+#include "impl.h"
 #include "word.h"
 
 void gdri_ref_to(void *dst, const void *src, size_t n)
@@ -13,8 +12,7 @@ void gdri_ref_to(void *dst, const void *src, size_t n)
 }
 
 /*
- * Reads the aligned 8-byte words around the range, each once: a piece at an odd offset costs one
- * access to the mapping, or two where it crosses into a second word.
+ * Reads the aligned 8-byte words around the range, each once.
  */
 GDRI_WHOLE_LINES
 void gdri_ref_from(void *dst, const void *src, size_t n)

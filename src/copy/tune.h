@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which row on which CPU, and from which size on others help: every choice that rests on a
- * measurement, beside the measurement. dev/copybench prints such tables; docs/performance.md has more of
+ * Which implementation serves which CPU, and from which size on the copy engine does: every choice that rests
+ * on a measurement, beside the measurement. dev/copybench prints such tables; docs/performance.md has more of
  * them, docs/results/ the whole runs.
  *
  * Run H: one H200 (PCIe 5.0 x16, driver 580.159.04, 2026-11-22), write-combined BAR1 by the rm backend,
@@ -32,8 +32,8 @@
 #include "cpu.h"
 
 struct gdri_tune {
-	uint32_t when; /* enum gdri_cpu: all of them, besides the row's own needs */
-	const char *row;
+	uint32_t when; /* enum gdri_cpu: all of them, besides the implementation's own needs */
+	const char *impl;
 };
 
 /* Out of WC mappings: loads decide. */

@@ -6,7 +6,7 @@
 
 #include <errno.h>
 
-#include "rows.h"
+#include "impl.h"
 #include "fence.h"
 #include "word.h"
 

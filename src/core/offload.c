@@ -9,7 +9,7 @@
 #include "cuda/cuda.h"
 #include "base/error.h"
 #include "base/process.h"
-#include "copy/rows.h"
+#include "copy/impl.h"
 #include "copy/tune.h"
 #include "copy/word.h"
 

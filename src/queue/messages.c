@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "copy/fence.h"
-#include "copy/rows.h"
+#include "copy/impl.h"
 
 /*
  * A look at a ring in cached memory takes a nanosecond, the clock 25, a pause of the CPU up to 50: the first

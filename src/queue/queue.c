@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/process.h"
-#include "copy/rows.h"
+#include "copy/impl.h"
 #include "core/ctx.h"
 #include "core/handle.h"
 #include "cuda/cuda.h"

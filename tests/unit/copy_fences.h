@@ -17,7 +17,7 @@
 #include <stdio.h>
 
 #include "copy/copy.h"
-#include "copy/rows.h"
+#include "copy/impl.h"
 
 #if defined(__x86_64__)
 /* m MFENCE, l LFENCE, s SFENCE */
@@ -61,7 +61,7 @@ static void fences_are(const struct fence_watch *w, const struct gdri_copy_plan 
 	const char *want = due ? fenced : bare;
 
 	ck_assert_msg(!strcmp(got, want),
-		      "%s, type %d, fences of %d, row %s, %zu bytes at %zu: %s, not %s", call,
+		      "%s, type %d, fences of %d, impl %s, %zu bytes at %zu: %s, not %s", call,
 		      (int)plan->type, (int)plan->fences, plan->to->name, size, at, got, want);
 }
 
@@ -72,7 +72,7 @@ static void fences_are(const struct fence_watch *w, const struct gdri_copy_plan 
 		fences_are(w, plan, #call, at, size, fenced, bare); \
 	} while (0)
 
-/* A step takes microseconds: few ranges, and of a row that is asked for by name one. */
+/* A step takes microseconds: few ranges, and of an implementation that is asked for by name one. */
 static void copy_fences_copies(const struct fence_watch *w, const struct gdri_copy_plan *plan,
 			       bool one)
 {
@@ -168,26 +168,26 @@ static void copy_fences_words(const struct fence_watch *w, const struct gdri_cop
 	FENCES_ARE(plan, gdri_fence(plan, BARCOPY_FENCE_FULL), 0, 0, full, full);
 }
 
-/* Every type, and every row of the table by name; then a plan that shows what fences are good for. */
+/* Every type, and every implementation of the table by name; then a plan that shows what fences are good for. */
 static void copy_fences_all(const struct fence_watch *w)
 {
 	for (int type = GDR_MAPPING_TYPE_WC; type < GDR_MAPPING_TYPE_MAX; type++) {
-		for (size_t r = 0; r <= gdri_copy_row_count; r++) {
-			const struct gdri_copy_row *row = r ? &gdri_copy_rows[r - 1] : NULL;
+		for (size_t r = 0; r <= gdri_copy_impl_count; r++) {
+			const struct gdri_copy_impl *impl = r ? &gdri_copy_impls[r - 1] : NULL;
 			struct gdri_copy_plan plan;
 
 			if (gdri_copy_plan_init(&plan, (gdr_mapping_type_t)type, area_features(),
-						row))
+						impl))
 				continue;
-			copy_fences_copies(w, &plan, row);
-			if (!row)
+			copy_fences_copies(w, &plan, impl);
+			if (!impl)
 				copy_fences_words(w, &plan);
 			plan.posts = plan.posts_lines = false;
-			if (!row)
+			if (!impl)
 				copy_fences_words(w, &plan);
 			plan.fences = GDR_MAPPING_TYPE_NONE;
-			copy_fences_copies(w, &plan, row);
-			if (!row)
+			copy_fences_copies(w, &plan, impl);
+			if (!impl)
 				copy_fences_words(w, &plan);
 		}
 	}

@@ -9,7 +9,7 @@
 #include <pthread.h>
 #include <stdio.h>
 
-#include "rows/rows.h"
+#include "impls/impls.h"
 
 #define PIECES 100
 
@@ -74,8 +74,8 @@ START_TEST(test_vectored)
 	struct gdri_copy_plan plan;
 
 	for (size_t t = 0; t < COUNT(types); t++) {
-		for (size_t r = 0; !r || row_at(r - 1); r++) {
-			const struct gdri_copy_row *row = r ? row_at(r - 1) : NULL;
+		for (size_t r = 0; !r || impl_at(r - 1); r++) {
+			const struct gdri_copy_impl *row = r ? impl_at(r - 1) : NULL;
 
 			if (gdri_copy_plan_init(&plan, types[t], area_features(), row))
 				continue;
@@ -109,8 +109,8 @@ START_TEST(test_vectored_guard)
 
 	area_fill(&map);
 	for (size_t t = 0; t < COUNT(types); t++) {
-		for (size_t r = 0; !r || row_at(r - 1); r++) {
-			const struct gdri_copy_row *row = r ? row_at(r - 1) : NULL;
+		for (size_t r = 0; !r || impl_at(r - 1); r++) {
+			const struct gdri_copy_impl *row = r ? impl_at(r - 1) : NULL;
 			barcopy_copy_seg_t seg[2] = {
 				{ .map_ptr = map.base, .host_ptr = out[0], .size = 48 },
 				{ .map_ptr = map.base + map.size - 48,
@@ -168,7 +168,7 @@ static void noted_from(void *dst, const void *src, size_t n)
 /* Copies them by a row that notes what it loads; the bytes must be right. */
 static void note_loads(barcopy_copy_seg_t *seg, size_t count)
 {
-	const struct gdri_copy_row row = {
+	const struct gdri_copy_impl row = {
 		.name = "noted", .block = 64, .from = noted_from, .lines = noted_lines
 	};
 	struct gdri_copy_plan plan;

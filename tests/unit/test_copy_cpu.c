@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <sys/wait.h>
 
-#include "rows/rows.h"
+#include "impls/impls.h"
 
 #if defined(__x86_64__)
 
@@ -136,16 +136,16 @@ START_TEST(test_choice)
 	ck_assert_str_eq(plan.from->name, "neon");
 	ck_assert_int_eq(gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_WC, 0, NULL), 0);
 	ck_assert_str_eq(plan.from->name, "ref");
-	ck_assert_int_eq(gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_WC, all, row_named("ls64")),
+	ck_assert_int_eq(gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_WC, all, impl_named("ls64")),
 			 0);
 	ck_assert_str_eq(plan.to->name, "ls64");
 	ck_assert_str_eq(plan.from->name, "ls64");
 	ck_assert_int_eq(
-		gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_CACHING, all, row_named("ls64")), 0);
+		gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_CACHING, all, impl_named("ls64")), 0);
 	ck_assert_str_eq(plan.to->name, "neon");
 	ck_assert_str_eq(plan.from->name, "neon");
 	ck_assert_int_eq(
-		gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_DEVICE, all, row_named("ls64")), 0);
+		gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_DEVICE, all, impl_named("ls64")), 0);
 	ck_assert_str_eq(plan.to->name, "ref");
 	ck_assert_str_eq(plan.from->name, "ref");
 }
@@ -195,16 +195,16 @@ END_TEST
 
 START_TEST(test_forced_row)
 {
-	const struct gdri_copy_row *row;
+	const struct gdri_copy_impl *row;
 	struct gdri_copy_plan plan;
 
-	ck_assert_ptr_null(row_named("nothing"));
+	ck_assert_ptr_null(impl_named("nothing"));
 	ck_assert_int_eq(gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_WC, GDRI_CPU_ALL,
-					     gdri_copy_row_find("ref")),
+					     gdri_copy_impl_find("ref")),
 			 0);
 	ck_assert_str_eq(plan.from->name, "ref");
 	ck_assert_uint_eq(plan.large_from_min, SIZE_MAX);
-	for (size_t i = 0; (row = row_at(i)); i++) {
+	for (size_t i = 0; (row = impl_at(i)); i++) {
 		int err = gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_WC, 0, row);
 
 		ck_assert_int_eq(err, row->needs ? -ENOTSUP : 0);
@@ -213,12 +213,12 @@ START_TEST(test_forced_row)
 		/* Device memory takes no row that is not made for it, cached memory none for WC alone. */
 		ck_assert_int_eq(
 			gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_DEVICE, GDRI_CPU_ALL, row), 0);
-		ck_assert(plan.to->flags & GDRI_ROW_ANY_MEMORY);
-		ck_assert(plan.from->flags & GDRI_ROW_ANY_MEMORY);
+		ck_assert(plan.to->flags & GDRI_IMPL_ANY_MEMORY);
+		ck_assert(plan.from->flags & GDRI_IMPL_ANY_MEMORY);
 		ck_assert_int_eq(
 			gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_CACHING, GDRI_CPU_ALL, row), 0);
-		ck_assert(!(plan.to->flags & GDRI_ROW_UNCACHED));
-		ck_assert(!(plan.from->flags & GDRI_ROW_UNCACHED));
+		ck_assert(!(plan.to->flags & GDRI_IMPL_UNCACHED));
+		ck_assert(!(plan.from->flags & GDRI_IMPL_UNCACHED));
 	}
 }
 END_TEST
@@ -250,8 +250,8 @@ START_TEST(test_all_feature_sets)
 			ck_assert_int_eq(gdri_copy_plan_init(&plan, (gdr_mapping_type_t)type,
 							     features, NULL),
 					 0);
-			ck_assert_ptr_eq(plan.to, gdri_copy_row_find(plan.to->name));
-			ck_assert_ptr_eq(plan.from, gdri_copy_row_find(plan.from->name));
+			ck_assert_ptr_eq(plan.to, gdri_copy_impl_find(plan.to->name));
+			ck_assert_ptr_eq(plan.from, gdri_copy_impl_find(plan.from->name));
 			ck_assert_int_eq(plan.fences, type);
 		}
 		if (!features)

@@ -16,7 +16,7 @@
 #include <signal.h>
 #include <stdio.h>
 
-#include "rows/rows.h"
+#include "impls/impls.h"
 
 #define SMALL_MAX 1100
 #define LARGE_MAX ((size_t)4 << 20)
@@ -143,7 +143,7 @@ static void large_sizes(const struct gdri_copy_plan *plan, enum direction dir, c
 	}
 }
 
-static bool has(const struct gdri_copy_row *row, enum direction dir)
+static bool has(const struct gdri_copy_impl *row, enum direction dir)
 {
 	return dir == TO ? row->to != NULL : row->from != NULL;
 }
@@ -153,12 +153,12 @@ static void each_row(void (*test)(const struct gdri_copy_plan *, enum direction,
 {
 	uint32_t features = area_features();
 
-	for (size_t i = 0; row_at(i); i++) {
-		const struct gdri_copy_row *row = row_at(i);
+	for (size_t i = 0; impl_at(i); i++) {
+		const struct gdri_copy_impl *row = impl_at(i);
 		struct gdri_copy_plan plan;
 
 		if (row->needs & ~features) {
-			fprintf(stderr, "skipped: row %s, not on this CPU\n", row->name);
+			fprintf(stderr, "skipped: %s, not on this CPU\n", row->name);
 			continue;
 		}
 		/* All but the row's own needs masked away: it relies on nothing else. */

@@ -21,7 +21,7 @@
 #include <sys/wait.h>
 
 #include "copy/word.h"
-#include "rows/rows.h"
+#include "impls/impls.h"
 
 #define RANGE_MAX ((size_t)448)
 #define TARGET	  (RANGE_MAX + 3 * LINE)
@@ -219,7 +219,7 @@ static void check(enum what what, const char *name, size_t at, size_t from, size
 	}
 }
 
-static void use_row(const struct gdri_copy_row *row, gdr_mapping_type_t type)
+static void use_row(const struct gdri_copy_impl *row, gdr_mapping_type_t type)
 {
 	ck_assert_int_eq(gdri_copy_plan_init(&shared->plan, type, area_features(), row), 0);
 }
@@ -254,11 +254,11 @@ static void ranges(enum what what, const char *name, bool other_side)
 START_TEST(test_rows)
 {
 	start_child();
-	for (size_t i = 0; row_at(i); i++) {
-		const struct gdri_copy_row *row = row_at(i);
+	for (size_t i = 0; impl_at(i); i++) {
+		const struct gdri_copy_impl *row = impl_at(i);
 
 		if (row->needs & ~area_features()) {
-			fprintf(stderr, "skipped: row %s, not on this CPU\n", row->name);
+			fprintf(stderr, "skipped: %s, not on this CPU\n", row->name);
 			continue;
 		}
 		use_row(row, GDR_MAPPING_TYPE_WC);

@@ -12,7 +12,7 @@
  */
 #include "../copy_area.h"
 
-#include "rows/rows.h"
+#include "impls/impls.h"
 #include "watch.h"
 
 #define RANGE_MAX 320
@@ -146,8 +146,8 @@ static void ranges(const struct gdri_copy_plan *plan, const char *name, bool to,
 /* Each row by name: those that have stores hold the discipline, those with loads stay in lines. */
 static void each_row(gdr_mapping_type_t type)
 {
-	for (size_t i = 0; row_at(i); i++) {
-		const struct gdri_copy_row *row = row_at(i);
+	for (size_t i = 0; impl_at(i); i++) {
+		const struct gdri_copy_impl *row = impl_at(i);
 		struct gdri_copy_plan plan;
 
 		ck_assert_int_eq(gdri_copy_plan_init(&plan, type, row->needs, row), 0);

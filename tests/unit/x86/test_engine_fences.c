@@ -14,7 +14,7 @@
 #include "copy/copy.h"
 #include "core/ctx.h"
 #include "core/handle.h"
-#include "copy/rows.h"
+#include "copy/impl.h"
 #include "core/offload.h"
 #include "queue/queue.h"
 #include "step.h"

@@ -14,11 +14,11 @@
  * between naming them and the instruction: a sanitizer's call would overwrite them.
  */
 #include "copy/word.h"
-#include "rows.h"
+#include "impls.h"
 
 #define REGISTERS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
 
-void row_ls64_to(void *dst, const void *src, size_t n)
+void impl_ls64_to(void *dst, const void *src, size_t n)
 {
 	uint8_t *d = dst;
 	const uint8_t *s = src;
@@ -39,7 +39,7 @@ void row_ls64_to(void *dst, const void *src, size_t n)
 	}
 }
 
-void row_ls64_from(void *dst, const void *src, size_t n)
+void impl_ls64_from(void *dst, const void *src, size_t n)
 {
 	uint8_t *d = dst;
 	const uint8_t *s = src;

@@ -4,9 +4,9 @@
  * ahead and where it is not.
  */
 #include "copy/word.h"
-#include "rows.h"
+#include "impls.h"
 
-void row_movdir64b_to(void *dst, const void *src, size_t n)
+void impl_movdir64b_to(void *dst, const void *src, size_t n)
 {
 	uint8_t *d = dst;
 	const uint8_t *s = src;

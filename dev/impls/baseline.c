@@ -9,7 +9,7 @@
 #include <immintrin.h>
 
 #include "copy/word.h"
-#include "rows.h"
+#include "impls.h"
 
 /* One piece of up to 8 bytes on the mapping's side at `map`; returns its size. */
 static size_t word(uint8_t *d, const uint8_t *s, uintptr_t map, size_t n)
@@ -65,7 +65,7 @@ static inline void sfence(void)
 	__asm__ volatile("sfence" ::: "memory");
 }
 
-void row_baseline_to(void *dst, const void *src, size_t n)
+void impl_baseline_to(void *dst, const void *src, size_t n)
 {
 	uint8_t *d = dst;
 	const uint8_t *s = src;
@@ -75,7 +75,7 @@ void row_baseline_to(void *dst, const void *src, size_t n)
 		size_t step;
 
 		if (!(map & 63) && n >= 64)
-			row_movdir64b_to(d, s, step = n & ~(size_t)63);
+			impl_movdir64b_to(d, s, step = n & ~(size_t)63);
 		else if (!(map & 31) && n >= 32)
 			store32(d, s), step = 32;
 		else if (!(map & 15) && n >= 16)
@@ -87,7 +87,7 @@ void row_baseline_to(void *dst, const void *src, size_t n)
 	sfence();
 }
 
-void row_baseline_from(void *dst, const void *src, size_t n)
+void impl_baseline_from(void *dst, const void *src, size_t n)
 {
 	uint8_t *d = dst;
 	const uint8_t *s = src;
