@@ -5,7 +5,7 @@
 #pragma GCC visibility push(default)
 #include "gdrsim.h"
 #pragma GCC visibility pop
-#include "fault.h"
+#include "machine.h"
 #include "rules.h"
 
 static struct rules rules = { .variable = "GDRSIM_FAIL" };

@@ -46,6 +46,20 @@ struct pplat {
 	uint64_t timeout_ns;
 };
 
+/* The first parameters of both kernels: (u64 ping, pong, status, data, other, u32 words, rounds). */
+static bool take_pplat(const struct sim_launch *launch, struct pplat *p, unsigned int timeout_at)
+{
+	p->blocks = launch->grid[0];
+	memcpy(&p->words, launch->param[5], sizeof(p->words));
+	memcpy(&p->rounds, launch->param[6], sizeof(p->rounds));
+	memcpy(&p->timeout_ns, launch->param[timeout_at], sizeof(p->timeout_ns));
+	p->ping = reach_param(launch, 0, sizeof(*p->ping));
+	p->pong = reach_param(launch, 1, p->blocks * sizeof(*p->pong));
+	p->status = reach_param(launch, 2, p->blocks * sizeof(*p->status));
+	p->data = reach_param(launch, 3, p->words ? p->words * sizeof(*p->data) : 1);
+	return p->ping && p->pong && p->status && p->data;
+}
+
 static void finish_round(const struct pplat *p, _Atomic(uint32_t) *word, uint32_t round)
 {
 	for (uint32_t i = 0; i < p->blocks; i++)
@@ -59,19 +73,14 @@ static void finish_round(const struct pplat *p, _Atomic(uint32_t) *word, uint32_
  */
 static void pplat(const struct sim_launch *launch)
 {
-	struct pplat p = { .blocks = launch->grid[0] };
+	struct pplat p;
 	_Atomic(uint32_t) *answer;
 	uint32_t round, i;
 
-	memcpy(&p.words, launch->param[5], sizeof(p.words));
-	memcpy(&p.rounds, launch->param[6], sizeof(p.rounds));
-	memcpy(&p.timeout_ns, launch->param[7], sizeof(p.timeout_ns));
-	p.ping = reach_param(launch, 0, sizeof(*p.ping));
-	p.pong = reach_param(launch, 1, p.blocks * sizeof(*p.pong));
-	p.status = reach_param(launch, 2, p.blocks * sizeof(*p.status));
-	p.data = reach_param(launch, 3, p.words ? p.words * sizeof(*p.data) : 1);
+	if (!take_pplat(launch, &p, 7))
+		return;
 	answer = reach_param(launch, 4, p.words ? p.words * sizeof(*answer) : 1);
-	if (!p.ping || !p.pong || !p.status || !p.data || !answer)
+	if (!answer)
 		return;
 	for (round = 1; round <= p.rounds; round++) {
 		if (!wait_for(p.ping, round, p.timeout_ns))
@@ -91,21 +100,16 @@ static void pplat(const struct sim_launch *launch)
  */
 static void pplat_produce(const struct sim_launch *launch)
 {
-	struct pplat p = { .blocks = launch->grid[0] };
+	struct pplat p;
 	_Atomic(uint64_t) *times;
 	uint32_t round, from, to, i;
 
-	memcpy(&p.words, launch->param[5], sizeof(p.words));
-	memcpy(&p.rounds, launch->param[6], sizeof(p.rounds));
+	if (!take_pplat(launch, &p, 9))
+		return;
 	memcpy(&from, launch->param[7], sizeof(from));
 	memcpy(&to, launch->param[8], sizeof(to));
-	memcpy(&p.timeout_ns, launch->param[9], sizeof(p.timeout_ns));
-	p.ping = reach_param(launch, 0, sizeof(*p.ping));
-	p.pong = reach_param(launch, 1, p.blocks * sizeof(*p.pong));
-	p.status = reach_param(launch, 2, p.blocks * sizeof(*p.status));
-	p.data = reach_param(launch, 3, p.words ? p.words * sizeof(*p.data) : 1);
 	times = reach_param(launch, 4, 2 * p.blocks * sizeof(*times));
-	if (!p.ping || !p.pong || !p.status || !p.data || !times)
+	if (!times)
 		return;
 	for (round = 1; round <= p.rounds; round++) {
 		for (i = 0; i < p.words; i++)

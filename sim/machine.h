@@ -18,6 +18,9 @@ struct sim_gpu {
 	uint64_t bar1_bytes;
 };
 
+/* fault.c: counts a call; true: it fails with *result. result NULL: it cannot fail. */
+bool sim_fault(const char *name, int *result);
+
 long sim_env(const char *name, long absent);
 int sim_gpu_count(void);
 void sim_gpu(int ordinal, struct sim_gpu *gpu);

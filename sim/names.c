@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* Names of errors. */
-#include "fault.h"
 #include "sim.h"
 
 static const char *error_name(CUresult error)

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "fault.h"
 #include "machine.h"
 
 #pragma GCC visibility push(default)

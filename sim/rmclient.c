@@ -20,14 +20,19 @@
 
 #define ESCAPE(nr, size) _IOC(_IOC_READ | _IOC_WRITE, NV_IOCTL_MAGIC, nr, size)
 
+#define HOOKS(X)          \
+	X(driver)         \
+	X(driver_version) \
+	X(export_layout)  \
+	X(memory_new)     \
+	X(memory_object)  \
+	X(memory_end)     \
+	X(sweep)
+
 static struct {
-	__typeof__(&gdrsim_rm_driver) driver;
-	__typeof__(&gdrsim_rm_driver_version) version;
-	__typeof__(&gdrsim_rm_export_layout) layout;
-	__typeof__(&gdrsim_rm_memory_new) memory_new;
-	__typeof__(&gdrsim_rm_memory_object) memory_object;
-	__typeof__(&gdrsim_rm_memory_end) memory_end;
-	__typeof__(&gdrsim_rm_sweep) sweep;
+#define X(name) __typeof__(&gdrsim_rm_##name) name;
+	HOOKS(X)
+#undef X
 } hooks;
 
 static bool running;
@@ -38,23 +43,15 @@ static struct {
 	nv_handle device;
 } gpus[SIM_MAX_GPUS];
 
-static bool find(void *slot, const char *name)
-{
-	void *symbol = dlsym(RTLD_DEFAULT, name);
-
-	memcpy(slot, &symbol, sizeof(symbol));
-	return symbol;
-}
-
 static bool find_hooks(void)
 {
-	return find(&hooks.driver, "gdrsim_rm_driver") &&
-	       find(&hooks.version, "gdrsim_rm_driver_version") &&
-	       find(&hooks.layout, "gdrsim_rm_export_layout") &&
-	       find(&hooks.memory_new, "gdrsim_rm_memory_new") &&
-	       find(&hooks.memory_object, "gdrsim_rm_memory_object") &&
-	       find(&hooks.memory_end, "gdrsim_rm_memory_end") &&
-	       find(&hooks.sweep, "gdrsim_rm_sweep");
+#define X(name)                                                                       \
+	hooks.name = (__typeof__(hooks.name))dlsym(RTLD_DEFAULT, "gdrsim_rm_" #name); \
+	if (!hooks.name)                                                              \
+		return false;
+	HOOKS(X)
+#undef X
+	return true;
 }
 
 /*
@@ -67,7 +64,7 @@ static bool alloc(nv_handle parent, enum nv_class class, void *params, nv_handle
 	if (sim_escape(ctl, ESCAPE(NV_ESC_RM_ALLOC, sizeof(a)), &a))
 		return false;
 	*handle = a.a.new;
-	return !(hooks.version() >= 535 ? a.status : a.params_size);
+	return !(hooks.driver_version() >= 535 ? a.status : a.params_size);
 }
 
 static bool instance_of(uint32_t gpu_id, uint32_t *instance)
@@ -267,7 +264,7 @@ static CUresult call(int dev, const struct part *parts, struct nv_export_dmabuf 
 	uint32_t status;
 	uint8_t *arg;
 
-	hooks.layout(&l);
+	hooks.export_layout(&l);
 	arg = calloc(1, l.size);
 	if (!arg)
 		return CUDA_ERROR_OUT_OF_MEMORY;

@@ -3,7 +3,6 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-#include "fault.h"
 #include "sim.h"
 
 struct sim_state sim = {

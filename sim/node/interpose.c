@@ -40,31 +40,26 @@ static struct {
 
 static atomic_bool ready;
 
-static void find(void *slot, const char *name)
-{
-	void *symbol = dlsym(RTLD_NEXT, name);
-
-	memcpy(slot, &symbol, sizeof(symbol));
-}
-
 static void find_all(void)
 {
-	find(&next.calls.close, "close");
-	find(&next.calls.mmap, "mmap");
-	find(&next.calls.munmap, "munmap");
-	find(&next.calls.poll, "poll");
-	find(&next.open, "open");
-	find(&next.openat, "openat");
-	find(&next.ioctl, "ioctl");
-	find(&next.access, "access");
-	find(&next.calls.madvise, "madvise");
-	find(&next.calls.fstat, "fstat");
-	find(&next.stat, "stat");
-	find(&next.fcntl, "fcntl");
-	find(&next.dup2, "dup2");
-	find(&next.dup3, "dup3");
-	find(&next.fopen, "fopen");
-	find(&next.uname, "uname");
+#define FIND(at, name) next.at = (__typeof__(next.at))dlsym(RTLD_NEXT, name)
+	FIND(calls.close, "close");
+	FIND(calls.mmap, "mmap");
+	FIND(calls.munmap, "munmap");
+	FIND(calls.poll, "poll");
+	FIND(calls.madvise, "madvise");
+	FIND(calls.fstat, "fstat");
+	FIND(open, "open");
+	FIND(openat, "openat");
+	FIND(ioctl, "ioctl");
+	FIND(access, "access");
+	FIND(stat, "stat");
+	FIND(fcntl, "fcntl");
+	FIND(dup2, "dup2");
+	FIND(dup3, "dup3");
+	FIND(fopen, "fopen");
+	FIND(uname, "uname");
+#undef FIND
 }
 
 const struct libc_calls *libc_calls(void)
@@ -252,14 +247,11 @@ EXPORT void *mmap64(void *addr, size_t len, int prot, int flags, int fd, off64_t
 
 EXPORT int munmap(void *addr, size_t len)
 {
-	int rc;
-
 	libc_calls();
 	/* Before the call: afterwards the range may be another thread's already. */
 	node_unmapped(addr, len);
 	rm_unmapped(addr, len);
-	rc = next.calls.munmap(addr, len);
-	return rc;
+	return next.calls.munmap(addr, len);
 }
 
 EXPORT int madvise(void *addr, size_t len, int advice)
@@ -309,29 +301,27 @@ EXPORT int fcntl(int fd, int what, ...)
 
 EXPORT int fcntl64(int fd, int what, ...) __attribute__((alias("fcntl")));
 
-/* What newfd was is closed. */
-EXPORT int dup3(int fd, int newfd, int flags)
+/* newfd's former file is closed. */
+static int dup_onto(int fd, int newfd, int flags, bool has_flags)
 {
 	int file, rc;
 
 	libc_calls();
 	file = fd == newfd ? 0 : rm_file_of(newfd);
-	rc = next.dup3(fd, newfd, flags);
+	rc = has_flags ? next.dup3(fd, newfd, flags) : next.dup2(fd, newfd);
 	if (rc >= 0 && file)
 		rm_closed(file);
 	return rc;
 }
 
+EXPORT int dup3(int fd, int newfd, int flags)
+{
+	return dup_onto(fd, newfd, flags, true);
+}
+
 EXPORT int dup2(int fd, int newfd)
 {
-	int file, rc;
-
-	libc_calls();
-	file = fd == newfd ? 0 : rm_file_of(newfd);
-	rc = next.dup2(fd, newfd);
-	if (rc >= 0 && file)
-		rm_closed(file);
-	return rc;
+	return dup_onto(fd, newfd, 0, false);
 }
 
 /* The descriptor below is a pipe: what it calls readable is POLLPRI of the node. */

@@ -90,15 +90,13 @@ static bool find_cuda(void)
 	pthread_mutex_lock(&lock);
 	if (!cuda.unpin) {
 		void *lib = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
-		void *pin = lib ? dlsym(lib, "gdrsim_pin") : NULL;
-		void *unpin = lib ? dlsym(lib, "gdrsim_unpin") : NULL;
-		void *pin_dmabuf = lib ? dlsym(lib, "gdrsim_pin_dmabuf") : NULL;
-		void *device_at = lib ? dlsym(lib, "gdrsim_device_at") : NULL;
 
-		memcpy(&cuda.pin_dmabuf, &pin_dmabuf, sizeof(pin_dmabuf));
-		memcpy(&cuda.device_at, &device_at, sizeof(device_at));
-		memcpy(&cuda.pin, &pin, sizeof(pin));
-		memcpy(&cuda.unpin, &unpin, sizeof(unpin));
+#define FIND(name) cuda.name = lib ? (__typeof__(cuda.name))dlsym(lib, "gdrsim_" #name) : NULL
+		FIND(pin);
+		FIND(pin_dmabuf);
+		FIND(device_at);
+		FIND(unpin);
+#undef FIND
 	}
 	found = cuda.unpin;
 	pthread_mutex_unlock(&lock);

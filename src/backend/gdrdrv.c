@@ -36,14 +36,8 @@ static int gdrdrv_attribute(void *state, gdr_attr_t attr)
 {
 	const struct gdri_node *node = state;
 
-	switch (attr) {
-	case GDR_ATTR_USE_PERSISTENT_MAPPING:
-		return node->persistent;
-	case GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE:
-		return node->force_pcie;
-	default:
-		return 0;
-	}
+	return (attr == GDR_ATTR_USE_PERSISTENT_MAPPING && node->persistent) ||
+	       (attr == GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE && node->force_pcie);
 }
 
 /* The type of a mapping by GET_INFO, which only knows whether it is write-combined. */
@@ -127,14 +121,14 @@ static int unpin(const struct gdri_node *node, uint64_t handle)
 static int gdrdrv_pin(void *state, const struct gdri_pin_request *request, struct gdri_pin *pin)
 {
 	const struct gdri_node *node = state;
-	bool handed_over = gdri_is_dmabuf(request);
+	bool imported = gdri_is_dmabuf(request);
 	struct gdrdrv_get_info_v2 info;
 	int rc;
 
-	if (handed_over && !node->takes_dmabuf)
+	if (imported && !node->takes_dmabuf)
 		return gdri_fail(ENOTSUP, "this gdrdrv driver takes no dma-buf");
-	rc = handed_over || node->by_dmabuf ? gdri_node_pin_dmabuf(node, request, &pin->handle)
-					    : pin_address(node, request, &pin->handle);
+	rc = imported || node->by_dmabuf ? gdri_node_pin_dmabuf(node, request, &pin->handle)
+					 : pin_address(node, request, &pin->handle);
 	if (rc)
 		return rc;
 	rc = get_info(node, pin->handle, &info);
@@ -149,7 +143,7 @@ static int gdrdrv_pin(void *state, const struct gdri_pin_request *request, struc
 	pin->page_size = info.page_size;
 	pin->tm_cycles = info.tm_cycles;
 	pin->cycles_per_ms = info.tsc_khz;
-	pin->persistent = handed_over || node->persistent;
+	pin->persistent = imported || node->persistent;
 	pin->type = GDR_MAPPING_TYPE_WC; /* BAR1's; the first map corrects it */
 	return 0;
 }

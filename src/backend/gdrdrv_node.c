@@ -63,12 +63,9 @@ static int fail_open(int err)
 				 GDRDRV_NODE " may not be opened: %s (permissions of the "
 					     "node, or the container's device list)",
 				 strerror(err));
-	case EMFILE:
-	case ENFILE:
-	case ENOMEM:
-		return gdri_fail(err, GDRDRV_NODE ": %s", strerror(err));
 	default:
-		return gdri_fail(ENODEV, GDRDRV_NODE ": %s", strerror(err));
+		return gdri_fail(gdri_is_short(-err) ? err : ENODEV, GDRDRV_NODE ": %s",
+				 strerror(err));
 	}
 }
 

@@ -96,12 +96,8 @@ static int fail_open(const char *path, int err)
 	case EACCES:
 	case EPERM:
 		return gdri_fail(EACCES, "%s may not be opened by this user (or container)", path);
-	case EMFILE:
-	case ENFILE:
-	case ENOMEM:
-		return gdri_fail(ENOMEM, "%s: %s", path, strerror(err));
 	default:
-		return gdri_fail(EIO, "%s: %s", path, strerror(err));
+		return gdri_fail(gdri_is_short(-err) ? ENOMEM : EIO, "%s: %s", path, strerror(err));
 	}
 }
 

@@ -25,6 +25,7 @@ static int place_vmm(struct gdri_allocation *a, CUmemGenericAllocationHandle han
 				   CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
 	CUdeviceptr ptr;
 	int rc = GDRI_CU(cuMemAddressReserve, &ptr, a->size, grain, 0, 0);
+
 	if (rc)
 		return rc;
 	rc = GDRI_CU(cuMemMap, ptr, a->size, 0, handle, 0);

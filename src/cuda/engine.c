@@ -63,10 +63,9 @@ static int make_stream(struct gdri_cuda_engine *e, const struct gdri_memory *m)
 	/* Is it the primary one? If this retain makes a context, the release ends it. */
 	if (!rc && m->context) {
 		rc = GDRI_CU(cuDevicePrimaryCtxRetain, &e->ctx, dev);
-		if (rc)
-			return rc;
 		e->foreign = e->ctx != m->context;
-		gdri_cu.cuDevicePrimaryCtxRelease_v2(dev);
+		if (!rc)
+			gdri_cu.cuDevicePrimaryCtxRelease_v2(dev);
 	}
 	if (rc)
 		return rc;

@@ -35,11 +35,6 @@ static uintptr_t libc_ioctl; /* constant once `state` is FOUND */
 
 static _Thread_local bool inside; /* watched_ioctl() */
 
-static uintptr_t this_thread(void)
-{
-	return (uintptr_t)pthread_self();
-}
-
 static int watched_ioctl(int fd, unsigned long request, ...)
 {
 	ioctl_fn next = (ioctl_fn)atomic_load_explicit(&next_ioctl, memory_order_acquire);
@@ -56,7 +51,8 @@ static int watched_ioctl(int fd, unsigned long request, ...)
 	inside = true;
 	rc = next(fd, request, data);
 	inside = false;
-	if (!rc && atomic_load_explicit(&watching_thread, memory_order_relaxed) == this_thread()) {
+	if (!rc && atomic_load_explicit(&watching_thread, memory_order_relaxed) ==
+			   (uintptr_t)pthread_self()) {
 		int err = errno;
 
 		callback(callback_arg, fd, request, data);
@@ -163,7 +159,8 @@ int gdri_cuda_watch_begin(gdri_watch_fn fn, void *arg)
 	if (rc)
 		pthread_mutex_unlock(&lock);
 	else
-		atomic_store_explicit(&watching_thread, this_thread(), memory_order_relaxed);
+		atomic_store_explicit(&watching_thread, (uintptr_t)pthread_self(),
+				      memory_order_relaxed);
 	return rc;
 }
 
