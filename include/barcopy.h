@@ -1,14 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 /**
  * @file barcopy.h
- * What barcopy adds to gdrapi.h: ranges of any alignment, memory of our own, vectored copies, words,
- * waits and fences, helpers for large copies, a registration cache, statistics.
+ * What barcopy adds to gdrapi.h: ranges of any alignment, memory that GPU and CPU share, vectored copies,
+ * words, waits and fences, the copy engine for large copies, a registration cache, statistics.
  *
- * The conventions are those of gdrapi.h: 0 or a positive errno, outputs on success only, sizes in bytes,
- * any thread at any time. barcopy_last_error() describes the cause of this thread's last failure,
- * including that of a gdr_*() call. Options are structs that begin with `size_t struct_size`, the caller's
- * sizeof: an older program's is smaller, a newer one's larger, whose unknown bytes must be 0 (those of a
- * result become 0); or a `uint32_t flags` whose unknown bits are EINVAL; device addresses are uint64_t; times are _ns.
+ * The conventions are those of gdrapi.h:
+ *  - a call returns 0 or a positive errno and writes outputs on success only; barcopy_last_error() describes
+ *    the cause of this thread's last failure, including that of a gdr_*() call;
+ *  - sizes and offsets are in bytes, times in nanoseconds (_ns), device addresses are uint64_t;
+ *  - any thread may make any call at any time; a thread that ends an object (unmaps, unpins, frees, destroys)
+ *    must not do so while another thread uses it;
+ *  - what a call makes belongs to the caller until the call that is named with it, or until gdr_close();
+ *  - EINVAL is a bad argument or an object that has ended, EACCES an object of the parent process; a call that
+ *    reaches the GPU's driver may give EIO;
+ *  - unknown bits of `uint32_t flags` are EINVAL. A struct that begins with `size_t struct_size` is given with
+ *    its sizeof there. The struct of an older program is smaller than the library's, that of a newer one
+ *    larger: bytes that the library does not know must be 0, and are 0 in a result. A struct_size below that
+ *    of the first release, or above 4096, is EINVAL.
  */
 #ifndef BARCOPY_H
 #define BARCOPY_H
@@ -35,20 +43,23 @@ uint32_t barcopy_get_api_version(void);
 /** Flags of barcopy_open(). */
 typedef enum barcopy_open_flags {
 	BARCOPY_OPEN_DEFAULT = 0, /**< exactly gdr_open() */
-	/** Also where only some memory is served: memory of cudaHostAlloc; exportable VMM memory,
+	/** Also where some memory alone is served: memory of cudaHostAlloc; exportable VMM memory,
 	 *  where the driver exports no dma-buf. */
 	BARCOPY_OPEN_ANY = 1
 } barcopy_open_flags_t;
 
 /**
- * gdr_open() with flags; unknown bits are EINVAL. With BARCOPY_OPEN_ANY it fails (ENODEV) only where
- * there is neither a gdrdrv node nor a libcuda.so.1. Errors as gdr_open().
+ * gdr_open() with flags. With BARCOPY_OPEN_ANY it fails (ENODEV) only where there is neither a gdrdrv node
+ * nor a libcuda.so.1.
+ * @param flags  0 or BARCOPY_OPEN_ANY
+ * @return the context, the caller's until gdr_close(); or NULL with errno set as by gdr_open(), EINVAL also for
+ *         unknown flags
  */
 gdr_t barcopy_open(uint32_t flags);
 
 /**
- * The cause of this thread's last failing call, in words; "" if none failed yet. Never NULL.
- * Owned by the library, valid until this thread's next call.
+ * The cause of this thread's last failing call, in words; "" if none has failed. Never NULL.
+ * @return a text of the library's, valid until this thread's next call or its end
  */
 const char *barcopy_last_error(void);
 
@@ -71,7 +82,8 @@ typedef enum barcopy_handle_attr {
 } barcopy_handle_attr_t;
 
 /**
- * Asks about one pinned range.
+ * Reads an attribute of a pinned range.
+ * @param value  the attribute, in the unit that barcopy_handle_attr_t names
  * @return 0; EINVAL (g, handle, attribute, NULL); ENOTSUP (not known for this handle); EACCES.
  */
 int barcopy_get_handle_attribute(gdr_t g, gdr_mh_t handle, barcopy_handle_attr_t attr, uint64_t *value);
@@ -85,16 +97,17 @@ int barcopy_get_handle_attribute(gdr_t g, gdr_mh_t handle, barcopy_handle_attr_t
  * @param fd  the caller's to close, close-on-exec. It outlives gdr_close(), but then is never ready. A
  *            forked child that neither execs nor closes it keeps the driver's file open: what its
  *            parent has pinned when it dies stays pinned until then.
- * @return 0; EINVAL (g, NULL); ENOTSUP (no backend of this context gives notice); EMFILE; EACCES.
+ * @return 0; EINVAL (g, NULL); ENOTSUP (no backend of this context gives notice); EMFILE (descriptors);
+ *         EACCES.
  */
 int barcopy_get_event_fd(gdr_t g, int *fd);
 
 /**
- * Returns one revoked range: each once, in no particular order. The handle remains the caller's to
- * unpin; a copy on it, or a look through its map pointer, ends in SIGBUS. Works without a
- * descriptor too, wherever gdr_get_callback_flag() does, but then costs a system call per range.
- * Idle regions of a cache are released by this call and not reported. One in use is reported by the
- * handle of its barcopy_region_t: it is no longer found, and the last barcopy_cache_put() releases it.
+ * Reports one revoked range: each once, in no particular order. The handle remains the caller's to
+ * unpin; a copy on it, or an access through its map pointer, ends in SIGBUS. Works without a
+ * descriptor too, wherever gdr_get_callback_flag() does, and then costs a system call for each range.
+ * Idle regions of a cache are released by this call and not reported. A region in use is reported by the
+ * handle of its barcopy_region_t: no get finds it any more, and the last barcopy_cache_put() releases it.
  * @param handle  the range
  * @return 0; ENOENT (no further one); EINVAL (g, NULL); ENOMEM; EACCES.
  */
@@ -120,18 +133,20 @@ typedef struct barcopy_copy_seg {
  * among themselves, save that one with BARCOPY_COPY_ORDERED is ordered behind all before it. Every
  * piece is checked before the first byte is written.
  * @param flags  0 or BARCOPY_COPY_NO_FENCE
- * @return 0; EINVAL (handle, not mapped, a piece outside, unknown flag, reserved not 0); EACCES.
+ * @return 0; EINVAL (handle, not mapped, seg NULL, a piece outside, host_ptr NULL, unknown flag, reserved not
+ *         0); EACCES (also: a read-only range).
  */
 int barcopy_copyv_to_mapping(gdr_mh_t handle, const barcopy_copy_seg_t *seg, size_t count, uint32_t flags);
 
 /**
- * The same out of the mapping: loads of many pieces are in flight together. Each line of 64 bytes is
- * loaded once, however many pieces between two ORDERED ones lie in it; where host destinations overlap,
- * the later piece's bytes remain.
+ * Copies `count` pieces out of the mapping: the loads of many pieces are in flight together. Each line of 64
+ * bytes is loaded once, however many pieces between two ORDERED ones lie in it; where host destinations
+ * overlap, the later piece's bytes remain.
  *
  * An Intel core has as many line buffers for lines with address bit 6 clear as for lines with it set
  * (measured: 8 and 8), so flags that are read together should lie at odd multiples of 64 bytes from each
  * other: 16 then take one round trip of the link, and two at even multiples. docs/performance.md has figures.
+ * @return as barcopy_copyv_to_mapping(), but a read-only range is no error
  */
 int barcopy_copyv_from_mapping(gdr_mh_t handle, const barcopy_copy_seg_t *seg, size_t count,
 			   uint32_t flags);
@@ -144,14 +159,14 @@ typedef struct barcopy_handle_seg {
 
 /**
  * As barcopy_copyv_to_mapping() and barcopy_copyv_from_mapping(), each piece through a handle of its own,
- * with one fence for all. The handles may be of several contexts and GPUs, and their mappings of several types: the
- * fences are those of the strictest. Every handle and piece is checked before the first byte is moved. No handle
- * may be unmapped or unpinned meanwhile.
+ * with one fence for all. The handles may be of several contexts and GPUs, and their mappings of several
+ * types: the fences are those of the strictest. Every handle and piece is checked before the first byte is
+ * moved. No handle may be unmapped or unpinned meanwhile.
  *
  * A piece with BARCOPY_COPY_ORDERED leaves this CPU behind all before it, also those of other GPUs. A write
  * to another GPU may still be on its way then: barcopy_flush() on its handle waits for it.
  * @param flags  0 or BARCOPY_COPY_NO_FENCE
- * @return 0; EINVAL (a handle, not mapped, a piece outside, unknown flag, reserved not 0); EACCES.
+ * @return as barcopy_copyv_to_mapping() and barcopy_copyv_from_mapping()
  */
 int barcopy_copyv_to_mappings(const barcopy_handle_seg_t *seg, size_t count, uint32_t flags);
 int barcopy_copyv_from_mappings(const barcopy_handle_seg_t *seg, size_t count, uint32_t flags);
@@ -175,8 +190,8 @@ typedef struct barcopy_copy_options {
 
 /**
  * Gives large copies on this handle to the copy engine, from now on and over its further mappings
- * until the unpin; replaces what was set before. NULL: the defaults. Not while another thread copies
- * on the handle.
+ * until the unpin; replaces what was set before. NULL: the defaults. No other thread may copy on the handle
+ * meanwhile.
  *
  * The order of the copies stays what it is, and so do the vectored copies and those of 4 or 8
  * aligned bytes, which go through the mapping. The copy engine moves bytes, not words: do not let it
@@ -187,9 +202,9 @@ typedef struct barcopy_copy_options {
  * barcopy_get_stats() counts both. In a host function of a stream CUDA forbids its own calls, and may or
  * may not refuse them: make no large copy there.
  *
- * @return 0; EINVAL (handle, one of a barcopy_region_t: barcopy_cache_options_t has its options; size,
- *         flags, unknown bytes not 0; the copy engine for memory that was freed); ENOTSUP (the copy engine for memory that is not the GPU's); ENOMEM;
- *         ENODEV or EIO (CUDA); EACCES. After a failure, all is as before.
+ * @return 0; EINVAL (handle; the handle of a barcopy_region_t, whose options are in barcopy_cache_options_t;
+ *         struct_size, flags, unknown bytes not 0; memory that was freed); ENOTSUP (memory that is not the
+ *         GPU's, or an imported dma-buf); ENOMEM; ENODEV; EIO; EACCES. After a failure all is as before.
  */
 int barcopy_set_copy_options(gdr_mh_t handle, const barcopy_copy_options_t *options);
 
@@ -202,7 +217,7 @@ typedef enum barcopy_fence_use {
 } barcopy_fence_t;
 
 /**
- * The fence that a mapping of this type needs for that use.
+ * Makes the fence that a mapping of the handle's type needs for that use.
  * @return 0; EINVAL (handle, not mapped, use); EACCES.
  */
 int barcopy_fence(gdr_mh_t handle, barcopy_fence_t use);
@@ -215,8 +230,9 @@ int barcopy_fence(gdr_mh_t handle, barcopy_fence_t use);
 int barcopy_flush(gdr_mh_t handle);
 
 /**
- * Single-copy atomic store or load of one naturally aligned word; the fences are those of the
- * copies. @return 0; EINVAL (handle, not mapped, misaligned, outside, NULL); EACCES.
+ * Stores or loads one naturally aligned word of 4 or 8 bytes as a whole, with the fences of the copies.
+ * @param map_ptr  in the mapping, aligned to the size of the word
+ * @return 0; EINVAL (handle, not mapped, misaligned, outside, NULL); EACCES (a put also: a read-only range).
  */
 int barcopy_put32(gdr_mh_t handle, void *map_ptr, uint32_t value);
 int barcopy_put64(gdr_mh_t handle, void *map_ptr, uint64_t value);
@@ -225,15 +241,16 @@ int barcopy_get64(gdr_mh_t handle, const void *map_ptr, uint64_t *value);
 
 /**
  * A put that does not wait: for the last word of a message, whose arrival the other side acknowledges. Where
- * the CPU has a store that is sent at once (MOVDIRI; write-combined mappings), that and no fence: some
- * 10 ns instead of 140. Elsewhere it is barcopy_put32().
+ * the CPU has a store that is sent at once (MOVDIRI; write-combined mappings), the call is that store without
+ * a fence: some 10 ns instead of 140. Elsewhere it is barcopy_put32().
  *
- * Promised: the word is stored whole; it is behind every copy and put of this thread before it through
- * write-combined mappings (not behind vectored ones with BARCOPY_COPY_NO_FENCE, nor other posts); it leaves without a further call.
- * Not promised: that it has left when the call returns; any order with what this thread stores later, to
+ * Promised: the word is stored whole. It is behind every earlier copy and put of this thread through
+ * write-combined mappings, but not behind vectored copies with BARCOPY_COPY_NO_FENCE or other posts. It leaves
+ * without a further call.
+ * Not promised: that it has left when the call returns; any order with later stores of this thread, to
  * this mapping or anywhere else, a second post included. A later copy, put or
- * barcopy_fence(BARCOPY_FENCE_AFTER_WRITE) brings the order back. Before memory that the other side reads
- * after the word is reused, its answer has to be seen.
+ * barcopy_fence(BARCOPY_FENCE_AFTER_WRITE) brings the order back. The caller must have seen the other side's
+ * answer before it reuses memory that the other side reads after the word.
  * @return as barcopy_put32()
  */
 int barcopy_post32(gdr_mh_t handle, void *map_ptr, uint32_t value);
@@ -251,7 +268,8 @@ int barcopy_post64(gdr_mh_t handle, void *map_ptr, uint64_t value);
  * line is one write of 64 bytes, without a fence: some 7 ns; elsewhere it is a copy of 56 bytes, the
  * fence of a copy, and barcopy_post64(). The order with what this thread did before and does after is as
  * for barcopy_post32(). Not promised: any order among the first 56 bytes.
- * @return 0; EINVAL (handle, not mapped, misaligned, outside, line is NULL); EACCES.
+ * @return 0; EINVAL (handle, not mapped, misaligned, outside, line is NULL); EACCES (also: a read-only
+ *         range).
  */
 int barcopy_post_line(gdr_mh_t handle, void *map_ptr, const void *line);
 
@@ -268,8 +286,8 @@ typedef enum barcopy_cmp {
 /**
  * Polls one naturally aligned word until `word cmp value` holds; what the caller loads afterwards
  * is at least as new as the word.
- * @param timeout_ns  nanoseconds; UINT64_MAX waits for ever; 0 looks once
- * @return 0; ETIMEDOUT; EINVAL (as barcopy_get32(), or cmp); EACCES.
+ * @param timeout_ns  nanoseconds; UINT64_MAX: no limit; 0: loads the word once
+ * @return 0; ETIMEDOUT (the word did not compare so in time); EINVAL (as barcopy_get32(), or cmp); EACCES.
  */
 int barcopy_wait32(gdr_mh_t handle, const void *map_ptr, barcopy_cmp_t cmp, uint32_t value,
 	       uint64_t timeout_ns);
@@ -311,12 +329,13 @@ typedef struct barcopy_mem {
  * @param mem     owned by the caller until barcopy_mem_free() or gdr_close(), which frees it too;
  *                gdr_unpin_buffer() of the handle is EINVAL
  * @return 0; EINVAL (g, device, size 0, unknown flag, NULL); ENOTSUP (this device or driver cannot,
- *         or not with these flags); ENOMEM (device memory, BAR or address space); ENODEV; EACCES; EIO.
+ *         or not with these flags); ENOMEM (device memory, BAR1 or address space); EMFILE; ENFILE; ENODEV;
+ *         EACCES; EIO.
  */
 int barcopy_mem_alloc(gdr_t g, int device, size_t size, uint32_t flags, barcopy_mem_t *mem);
 
 /**
- * Unmaps, unpins and frees. The GPU must have finished with it. *mem is zeroes afterwards, so that
+ * Unmaps, unpins and frees. No work on the GPU may use the memory any more. *mem is zeroes afterwards, so that
  * a second call on it is EINVAL.
  * @return 0; EINVAL (g, NULL, not memory of barcopy_mem_alloc() or barcopy_mem_import()); EACCES.
  */
@@ -349,14 +368,14 @@ int barcopy_mem_export(gdr_t g, const barcopy_mem_t *mem, int *fd);
  * @param flags   0 or BARCOPY_MEM_DMABUF
  * @param mem     as in barcopy_mem_alloc()
  * @return 0; EINVAL (g, device, fd, size, flags, NULL); ENOTSUP (also: no backend here maps this
- *         dma-buf); ENOMEM; ENODEV; EACCES; EIO.
+ *         dma-buf); ENOMEM; EMFILE; ENFILE; ENODEV; EACCES; EIO.
  */
 int barcopy_mem_import(gdr_t g, int device, int fd, size_t size, uint32_t flags, barcopy_mem_t *mem);
 
 /** Flags of barcopy_map_range(). */
 enum barcopy_map_range_flags {
 	/** A mapping of its own without write permission: a store through the pointer is a fault
-	 *  (SIGSEGV), a copy to it, or a word, EACCES. ENOTSUP for memory of cudaHostAlloc. */
+	 *  (SIGSEGV); a copy or a word to it is EACCES. ENOTSUP for memory of cudaHostAlloc. */
 	BARCOPY_MAP_RANGE_READ_ONLY = 1,
 	/** SYNC_MEMOPS of the allocations is left as it is; see barcopy_map_range(). Such ranges have
 	 *  pins of their own. */
@@ -388,9 +407,10 @@ enum barcopy_map_range_flags {
  * @param handle   for the copies, which reach exactly this range; its gdr_info_v2_t.va is addr
  *                 rounded down to 64 KiB. The caller's until barcopy_unmap_range(), the one
  *                 way to end it, or gdr_close()
- * @return 0; EINVAL (g, NULL, size 0, unknown flag or address); EOVERFLOW; ENOTSUP (memory of a kind
- *         that cannot be mapped here, or not read-only); ENOMEM (also: BAR1 is full and no region of a
- *         cache of this context is idle); EMFILE; ENODEV; EACCES.
+ * @return 0; EINVAL (g, NULL, size 0, unknown flag or address, a range beyond its allocation); EOVERFLOW
+ *         (addr + size wraps); ENOTSUP (memory of a kind that cannot be mapped here, or not read-only); ENOMEM
+ *         (also: BAR1 is full and no region of a cache of this context is idle); EMFILE; ENFILE; ENODEV; EACCES;
+ *         EIO.
  */
 int barcopy_map_range(gdr_t g, uint64_t addr, size_t size, uint32_t flags, void **cpu_ptr,
 		  gdr_mh_t *handle);
@@ -424,13 +444,13 @@ int barcopy_get_bar_info(int device, barcopy_bar_info_t *info);
 struct barcopy_cache;
 typedef struct barcopy_cache *barcopy_cache_t;
 
-/** How a region that is found is proven to be still the memory at that address. */
+/** How barcopy_cache_get() verifies that a region is still the memory at its address. */
 typedef enum barcopy_cache_validity {
 	/** CUDA's buffer ID is compared at each barcopy_cache_get() (GPUDirect RDMA guide, section
 	 *  12.5): one call into CUDA for each allocation in the range. */
 	BARCOPY_CACHE_CHECK_TAG = 0,
-	/** Nothing is looked at where an allocation was asked for before: an allocator or its hook calls
-	 *  barcopy_cache_invalidate() before memory is freed or unmapped. The fastest. */
+	/** CUDA is not asked about an allocation that was asked for before. The program, or a hook in its
+	 *  allocator, calls barcopy_cache_invalidate() before memory is freed or unmapped. The fastest. */
 	BARCOPY_CACHE_NOTIFIED = 1
 } barcopy_cache_validity_t;
 
@@ -445,13 +465,11 @@ typedef struct barcopy_cache_options {
 	size_t struct_size;	   /**< sizeof(barcopy_cache_options_t) */
 	uint32_t validity; /**< a barcopy_cache_validity_t */
 	uint32_t flags;	   /**< 0 or BARCOPY_CACHE_NO_SYNC_MEMOPS */
-	/** Bytes to keep pinned of the BAR of each GPU at most; 0: when its first region has been made,
-	 *  three quarters of what was free of its BAR but no more than a quarter of its memory. Regions in
-	 *  use are never given up: while they alone are more than the limit, so is the cache, and what a
-	 *  barcopy_cache_put() leaves idle is unpinned by it. */
+	/** The most bytes of each GPU's BAR to keep pinned; 0: three quarters of what is free of its BAR
+	 *  when its first region is made, but at most a quarter of its memory. Regions in use stay: while
+	 *  they alone are beyond the limit, each barcopy_cache_put() unpins what it leaves idle. */
 	uint64_t max_bytes;
-	/** The same, as a count of all regions; 0: half of the mappings that the system allows a process
-	 *  (vm.max_map_count). */
+	/** The most regions; 0: half of the mappings that the system allows a process (vm.max_map_count). */
 	uint64_t max_regions;
 	/** Allocations up to this size are pinned whole; 0: 2 MiB. */
 	uint64_t whole_max;
@@ -494,19 +512,18 @@ int barcopy_cache_create(gdr_t g, const barcopy_cache_options_t *options, barcop
 int barcopy_cache_destroy(barcopy_cache_t cache);
 
 /**
- * Gives a mapping of [addr, addr + size), from the cache if a valid one is there. Finding one takes
- * no lock and runs in any number of threads at once. Regions are whole GPU pages (64 KiB) or whole
+ * Gives a mapping of [addr, addr + size), from the cache if it has a valid one. A hit takes no lock, in any
+ * number of threads at once. Regions are whole GPU pages (64 KiB) or whole
  * allocations, shared and bounded as the pins of barcopy_map_range(). Of the CPU's own memory each allocation
  * has a region of its own and only one in a 64 KiB page is kept: allocations that share a page take
  * turns, each with the cost of a miss.
  *
- * Where BAR1, descriptors or a limit are exhausted, regions that are not in use are unpinned, first those
- * that have not been used again for long. The caller must own the memory: it may not be freed before the barcopy_cache_put() (if it
- * is, the mapping stays harmless until then and is not found again).
+ * Where BAR1, descriptors or a limit are exhausted, idle regions are unpinned, those first that have not been
+ * used again for long. The caller must not free the memory before the barcopy_cache_put(). (If it does, the
+ * mapping stays harmless until then and is not found again.)
  *
  * @param region  filled in; given back by one barcopy_cache_put()
- * @return 0; ENOMEM (BAR1 is full and no region of that GPU is idle; memory); and as
- *         barcopy_map_range().
+ * @return as barcopy_map_range(); EINVAL also for cache
  */
 int barcopy_cache_get(barcopy_cache_t cache, uint64_t addr, size_t size, barcopy_region_t *region);
 
@@ -544,7 +561,7 @@ typedef struct barcopy_cache_stats {
 	uint64_t hits;		 /**< barcopy_cache_get() found a valid region */
 	uint64_t misses;	 /**< it had to pin, or failed to */
 	uint64_t evictions;	 /**< unpinned to make room */
-	uint64_t invalidations;	 /**< found not valid any more, or by barcopy_cache_invalidate() */
+	uint64_t invalidations;	 /**< stale, invalidated, or pinned beside an invalidation that may have missed it */
 	uint64_t regions;	 /**< now, those in use that are not found any more among them */
 	uint64_t regions_in_use; /**< now */
 	uint64_t bytes_pinned;	 /**< of BAR, by all of them */
@@ -557,7 +574,7 @@ typedef struct barcopy_cache_stats {
 
 /**
  * Reads the statistics.
- * @return 0; EINVAL (cache, NULL, stats->struct_size too small); EACCES.
+ * @return 0; EINVAL (cache, NULL, stats->struct_size); EACCES.
  */
 int barcopy_cache_get_stats(barcopy_cache_t cache, barcopy_cache_stats_t *stats);
 
@@ -598,7 +615,7 @@ typedef struct barcopy_stats {
  * Copies and words cost nothing for being counted unless GDRCOPY_STATS is set, and not to 0, in the
  * environment at the first open; then they are, and the process's statistics are written to standard
  * error when it exits.
- * @return 0; EINVAL (g, NULL, stats->struct_size too small); EACCES.
+ * @return 0; EINVAL (g, NULL, stats->struct_size); EACCES.
  */
 int barcopy_get_stats(gdr_t g, barcopy_stats_t *stats);
 

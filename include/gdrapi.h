@@ -14,11 +14,13 @@
  *    thread still copies on that handle is the caller's error;
  *  - a gdr_t or gdr_mh_t that is NULL, stale or invented gives EINVAL, never a crash;
  *  - in a child made by fork, every call on the parent's gdr_t or handles gives EACCES;
+ *  - a thread that is cancelled (pthread_cancel) in a call other than a copy ends after the call.
  *
  * errno values used throughout: EINVAL bad argument, stale handle, not mapped; EAGAIN already
  * mapped; EACCES another process's object; ENODEV nothing can serve here; ENOTSUP this device or
  * this memory cannot; EOVERFLOW address + size wraps; ENOMEM memory, address space or BAR space;
- * EIO the GPU's driver failed without a reason that fits.
+ * EMFILE, ENFILE descriptors; EIO the GPU's driver failed without a reason that fits, which every call
+ * that reaches the driver may give.
  */
 #ifndef GDRAPI_H
 #define GDRAPI_H
@@ -128,9 +130,9 @@ typedef gdr_info_v2_t gdr_info_t;
  * Opens a context for ordinary device memory (cudaMalloc).
  *
  * Fails where nothing can serve that memory, so that programs fall back to another way of copying
- * before they rely on this one. With the gdrdrv node it is cheap: the node is opened. Without it the
- * GPUs are asked whether they export their memory (CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED), for which
- * CUDA is initialised (cuInit; no context).
+ * before they rely on this one. With the gdrdrv node the call is cheap: it opens the node. Without the node
+ * it asks the GPUs whether they export their memory (CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED), for which
+ * it initialises CUDA (cuInit; no context).
  *
  * @return the context, owned by the caller, or NULL with errno set: ENODEV (no way here), EACCES
  *         (the node may not be opened), EINVAL (GDRCOPY_BACKEND names no backend, or the node's
@@ -139,9 +141,9 @@ typedef gdr_info_v2_t gdr_info_t;
 gdr_t gdr_open(void);
 
 /**
- * Closes a context: unmaps and unpins what is left, waits for calls on it in other threads.
- * Always finishes; a failure of one unpin is reported after the rest has been released.
- * @return 0; EINVAL; EACCES.
+ * Closes a context: waits for calls on it in other threads, then unmaps and unpins what is left.
+ * Always finishes; the first failure of an unpin is returned after the rest has been released.
+ * @return 0; EINVAL; EACCES; ENOMEM (munmap() failed); EIO.
  */
 int gdr_close(gdr_t g);
 
@@ -187,21 +189,24 @@ int gdr_get_attribute(gdr_t g, gdr_attr_t attr, int *v);
  *                   not used: memory of the calling process needs none
  * @param va_space   0, or the VA-space token of the same; likewise
  * @param handle     the pinned range, owned by the caller until gdr_unpin_buffer() or gdr_close()
- * @return 0; EINVAL (NULL, size 0, unknown address, managed memory); EOVERFLOW; ENOTSUP (memory of a
- *         kind that cannot be mapped here: the text lists each backend's reason); ENOMEM (also: BAR1 is full); ENODEV; EACCES.
+ * @return 0; EINVAL (NULL, size 0, an unknown address, a range beyond its allocation, managed memory);
+ *         EOVERFLOW; ENOTSUP (memory of a kind that cannot be mapped here: barcopy_last_error() lists each
+ *         backend's reason); ENOMEM (also: BAR1 is full); EMFILE; ENFILE; ENODEV; EACCES; EIO.
  */
 int gdr_pin_buffer(gdr_t g, unsigned long addr, size_t size, uint64_t p2p_token, uint32_t va_space,
 		   gdr_mh_t *handle);
 
 /**
  * Like gdr_pin_buffer(), without tokens.
- * @param flags  GDR_PIN_FLAG_*; an unknown flag, or one that this driver cannot do, is EINVAL
+ * @param flags  GDR_PIN_FLAG_*
+ * @return as gdr_pin_buffer(); EINVAL also for an unknown flag, or one that this driver cannot do
  */
 int gdr_pin_buffer_v2(gdr_t g, unsigned long addr, size_t size, uint32_t flags, gdr_mh_t *handle);
 
 /**
- * Unpins; a mapping that is left is unmapped first. The handle is invalid afterwards.
- * @return 0; EINVAL; EACCES.
+ * Unpins; a mapping that is left is unmapped first. The handle is invalid afterwards, also where the
+ * driver reports a failure.
+ * @return 0; EINVAL; EACCES; ENOMEM (munmap() failed); EIO.
  */
 int gdr_unpin_buffer(gdr_t g, gdr_mh_t handle);
 
@@ -234,14 +239,15 @@ int gdr_get_info_v2(gdr_t g, gdr_mh_t handle, gdr_info_v2_t *info);
  *
  * @param va    the pointer, valid until gdr_unmap(), gdr_unpin_buffer() or gdr_close()
  * @param size  bytes, 1 to info.mapped_size; rounded up to a host page
- * @return 0; EINVAL (size, NULL, handle); EAGAIN (mapped already); EACCES; ENOMEM (address space;
- *         BAR full); ENOTSUP.
+ * @return 0; EINVAL (size, NULL, handle, or the range was revoked); EAGAIN (mapped already); EACCES; ENOMEM
+ *         (address space; BAR1 is full); ENOTSUP; EIO.
  */
 int gdr_map(gdr_t g, gdr_mh_t handle, void **va, size_t size);
 
 /**
  * Like gdr_map(), but requests a mapping type.
- * @param flags  one gdr_map_flags_t; another value is EINVAL, an impossible type ENOTSUP
+ * @param flags  one gdr_map_flags_t
+ * @return as gdr_map(); EINVAL also for another value, ENOTSUP for a type that the memory cannot have
  */
 int gdr_map_v2(gdr_t g, gdr_mh_t handle, void **ptr_va, size_t size, int flags);
 
@@ -250,7 +256,7 @@ int gdr_map_v2(gdr_t g, gdr_mh_t handle, void **ptr_va, size_t size, int flags);
  * @param va    the pointer that gdr_map() gave; an address in the first 64 KiB of the pinned
  *              device range is taken for it as well (DPDK passes that one)
  * @param size  the size given to gdr_map(), or another that rounds up to the same host pages
- * @return 0; EINVAL (not mapped, or not this mapping); EACCES.
+ * @return 0; EINVAL (not mapped, or not this mapping); EACCES; ENOMEM (munmap() failed).
  */
 int gdr_unmap(gdr_t g, gdr_mh_t handle, void *va, size_t size);
 
@@ -282,7 +288,8 @@ int gdr_get_mapping_type_string(gdr_mapping_type_t type, const char **pstr);
  * @param map_d_ptr  destination: any byte of the mapping
  * @param h_ptr      source, any alignment
  * @param size       bytes; 0 is a no-op
- * @return 0; EINVAL (handle, not mapped, NULL, or not wholly inside the mapping); EACCES.
+ * @return 0; EINVAL (handle, not mapped, NULL, or not wholly inside the mapping); EACCES (also: a handle of
+ *         a read-only range).
  */
 int gdr_copy_to_mapping(gdr_mh_t handle, void *map_d_ptr, const void *h_ptr, size_t size);
 
