@@ -31,12 +31,12 @@ CURVES = {"write": WITHOUT + GDRCOPY["write"] + WITH, "read": WITHOUT + GDRCOPY[
 # What each layer of docs/design.md is, in a few words. `OUTSIDE`: what it reaches beyond the library.
 LAYERS = {"calls": "entry points: check, find, call, turn the error",
           "queue": "messages between the CPU and a running kernel",
-          "cache": "mappings that are shared and kept for the next time",
+          "cache": "regions found again by address: ranges, caches",
           "core": "contexts, handles, regions, large copies",
-          "backend": "a file for each way to a mapping, and their order",
+          "backend": "one file for each way to a mapping; their order",
           "cuda": "libcuda, loaded at run time; what it knows of an address",
           "copy": "loads and stores with the fences that a mapping needs",
-          "base": "errors, log, environment, fork, tables"}
+          "base": "errors, log, environment, forks, tables"}
 OUTSIDE = {"copy": "GPU memory, through the mapping", "backend": "gdrdrv, dma-buf, NVIDIA's driver",
            "cuda": "libcuda.so.1, NVML"}
 BESIDE = {"abi"}  # declarations alone: no layer
