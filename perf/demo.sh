@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# make demo: single copies beside CUDA's own, on the GPU if the CPU reaches memory of one, else on the
-# stand-in. The first line says which, and why. Usage: demo.sh BUILD_DIR SIM_DIR; the exit status is the tools'.
+# make demo: single copies beside CUDA's own, on the GPU if the CPU reaches its memory, else on the
+# stand-in. The first line names the one, and the reason. Usage: demo.sh BUILD_DIR SIM_DIR; the exit status is the tools'.
 set -u
 
 if [ $# -ne 2 ]; then
@@ -31,7 +31,7 @@ case $? in
 	set -- --sim "$sim"
 	;;
 *)
-	echo "demo: a GPU is there, but the trial copy failed: $trial"
+	echo "demo: a GPU exists, but the trial copy failed: $trial"
 	exit 1
 	;;
 esac

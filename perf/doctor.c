@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * gdrcopy_doctor: whether the CPU can map ordinary GPU memory on this machine, by what, why not, and
- * what to do. Options, and the order of the work:
+ * gdrcopy_doctor reports whether the CPU can map ordinary GPU memory on this machine: by which backend, or
+ * why not and what to do. Options, and the order of the work:
  *
- *   probes    what is not in a file (doctor/probe.h)
- *   facts     what files below a root contain (doctor/root.h), put together with the probes
+ *   probes    facts that are in no file (doctor/probe.h)
+ *   facts     the contents of files below a root (doctor/root.h), together with the probes
  *             (doctor/machine.h)
  *   findings  what the checks conclude from the facts, one subject a file (doctor/subjects.h): what was
  *             found, what it means, what to do
- *   verdict   what that comes to, and a report for people or as JSON (doctor/subjects.h)
+ *   verdict   the answer, and a report for people or as JSON (doctor/subjects.h)
  *
  * So a machine is data, and tests/doctor has made-up ones. A check that lacks a fact reports "unknown"; it
- * never guesses.
- *
- * Reads only, but for the trials: 64 KiB of GPU memory a backend, in processes of their own.
+ * never guesses. The doctor only reads, except for the trials: 64 KiB of GPU memory a backend, in processes
+ * of their own.
  */
 #include <errno.h>
 #include <stdlib.h>

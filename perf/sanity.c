@@ -59,12 +59,12 @@ static const char exit_text[] =
 	"Exit status:\n"
 	"  0  no test failed, and at least one passed\n"
 	"  1  a test failed; also a bad option, or output that could not be written\n"
-	"  2  nothing was tested: no GPU memory was reached (the message says why), or every\n"
-	"     test was waived";
+	"  2  nothing was tested: no GPU memory was reached (the message has the reason), or\n"
+	"     every test was waived";
 
 static const char examples[] =
 	"  gdrcopy_sanity | grep -q 'Failed: 0'\n"
-	"      a node check as existing scripts do it; the exit status alone says the same,\n"
+	"      a node check as existing scripts do it; the exit status alone is enough,\n"
 	"      and 2 distinguishes a machine without GPU memory from a failed test\n"
 	"  gdrcopy_sanity --quick >/dev/null\n"
 	"      the same in seconds, for a probe that runs often\n"
@@ -217,7 +217,7 @@ static void run(struct chosen *list, size_t n, struct json *j, unsigned int *cou
 {
 	size_t together = opt.quick ? n : 1;
 
-	report_clear(); /* the look at the memory used it */
+	report_clear(); /* probe_all() has used it */
 	for (size_t i = 0; i < n; i++, report++) {
 		if (i % together == 0)
 			run_tests(&list[i], together, opt.seconds);

@@ -22,7 +22,7 @@ gdr_t buffer_open_library(void)
 
 	if (!g)
 		tool_cannot("barcopy_open(BARCOPY_OPEN_ANY): %s; load gdrdrv or install the NVIDIA "
-			    "driver, and look at GDRCOPY_BACKEND if it is set",
+			    "driver, and check GDRCOPY_BACKEND if it is set",
 			    lib_error_text(error));
 	return g;
 }
@@ -145,7 +145,7 @@ void buffer_open(struct buffer *b, const struct gpu *gpu, int kind, size_t size,
 			break;
 	}
 	tool_cannot("no GPU memory can be reached: %s; load gdrdrv, or install what the backends "
-		    "above lack (gdrcopy_doctor says more; -a cuMemHostAlloc takes host memory)",
+		    "above lack (gdrcopy_doctor reports more; -a cuMemHostAlloc takes host memory)",
 		    note);
 }
 

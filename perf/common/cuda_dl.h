@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * libcuda.so.1 at run time: one table of the driver API calls that the tools use, typed by our
- * own declarations. It must not know libgdrapi.
+ * libcuda.so.1, loaded at run time: a table of the driver API calls that the tools use, with the types
+ * of abi/cuda.h. It must not know libgdrapi.
  */
 #ifndef PERF_CUDA_DL_H
 #define PERF_CUDA_DL_H
@@ -34,7 +34,7 @@
 	X(MemcpyHtoD, cuMemcpyHtoD_v2)                           \
 	X(MemcpyDtoH, cuMemcpyDtoH_v2)
 
-/* newer than some drivers, or absent from a stand-in: NULL where missing, check before use */
+/* NULL in older drivers and in stand-ins that lack them: check before use */
 #define CUDA_DL_OPTIONAL(X)                                           \
 	X(PointerGetAttribute, cuPointerGetAttribute)                 \
 	X(MemsetD8, cuMemsetD8_v2)                                    \
@@ -78,10 +78,10 @@ void cuda_dl_load(void);
 /* The file that libcuda.so.1 came from; valid after cuda_dl_load(). */
 const char *cuda_dl_path(void);
 
-/* For a user without a GPU: ", or ..." where the build that this program is from has stand-ins; else "". */
+/* For messages: ", or run on the stand-in ..." if the program is in a build directory that has one; else "". */
 const char *cuda_dl_advice(void);
 
-/* It is the stand-in of sim, however it was found: its hooks are there. */
+/* libcuda is the stand-in of sim/: it exports the hooks of one. */
 bool cuda_dl_is_stand_in(void);
 
 /* "CUDA_ERROR_NO_DEVICE (100: no CUDA-capable device is detected)", in static storage. */

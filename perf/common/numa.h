@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Runs the tool on the NUMA node of its GPU, by libnuma if that is installed. It must not know
- * CUDA: it is told a PCI address.
+ * CUDA: the caller passes a PCI address.
  */
 #ifndef PERF_NUMA_H
 #define PERF_NUMA_H

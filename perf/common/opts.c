@@ -192,7 +192,7 @@ static const char *exit_text =
 	"  1  a failure: a wrong byte, a call that failed, a bad option, or output that could\n"
 	"     not be written\n"
 	"  2  no GPU memory was reached, or the machine lacks something else that is needed;\n"
-	"     the message says what";
+	"     the message names it";
 static const char *examples_text;
 
 void opts_exit_status(int failure, const char *text)

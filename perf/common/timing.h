@@ -13,7 +13,7 @@
 struct timing {
 	bool tsc;
 	double ns_per_tick;
-	double overhead_ns; /* least cost of one reading: contained in each sample, not taken off */
+	double overhead_ns; /* least cost of one reading, which is part of each sample */
 };
 
 /* Constant after timing_init(). */

@@ -50,7 +50,7 @@ static void collect(struct machine *m)
 		root_exists(m->root, "/sys/module/gdrdrv") || root_exists(m->root, PROC "params");
 	read_params(m);
 	read_major(m);
-	m->gdrdrv.ours = root_exists(m->root, PROC "pins");
+	m->gdrdrv.from_barcopy = root_exists(m->root, PROC "pins");
 	root_number(m->root, PROC "nv_get_pages_refcount", &m->gdrdrv.pins);
 	m->gdrdrv.init_script = root_exists(m->root, "/etc/init.d/gdrdrv");
 	/* Secure Boot puts the kernel into lockdown */
@@ -91,7 +91,8 @@ static void check_module(const struct machine *m, struct report *r)
 			  "raise SIGBUS: see use_persistent_mapping in gdrdrv(4)"
 			: NULL,
 		old ? "install a newer one, such as the package barcopy-dkms" : NULL,
-		"%s gdrdrv is loaded, version %s", m->gdrdrv.ours ? "barcopy's" : "NVIDIA's",
+		"%s gdrdrv is loaded, version %s",
+		m->gdrdrv.from_barcopy ? "barcopy's" : "NVIDIA's",
 		version[0] ? version : "unknown");
 }
 
@@ -120,10 +121,11 @@ static void check_opens(const struct machine *m, struct report *r, const struct 
 static void check_node(const struct machine *m, struct report *r, const struct probe_node *n)
 {
 	const char *remake =
-		m->gdrdrv.ours ? "as root: rm -f /dev/gdrdrv; modprobe -r gdrdrv; modprobe gdrdrv, "
-				 "which has the kernel make the node"
-			       : text("as root: rm -f /dev/gdrdrv; mknod -m 666 /dev/gdrdrv c %d 0",
-				      m->gdrdrv.major);
+		m->gdrdrv.from_barcopy
+			? "as root: rm -f /dev/gdrdrv; modprobe -r gdrdrv; modprobe gdrdrv, "
+			  "which has the kernel make the node"
+			: text("as root: rm -f /dev/gdrdrv; mknod -m 666 /dev/gdrdrv c %d 0",
+			       m->gdrdrv.major);
 
 	if (m->gdrdrv.loaded && m->gdrdrv.devices_known && m->gdrdrv.major < 0)
 		finding(r, SEV_FAIL, NULL, "it has no device that a node could lead to",
@@ -159,7 +161,7 @@ static void check(const struct machine *m, struct report *r)
 	/* after a successful trial, files that contradict it are only hidden here */
 	if (!works && (m->gdrdrv.loaded || (n && n->exists)))
 		check_node(m, r, n);
-	if (m->gdrdrv.init_script && (m->gdrdrv.ours || !m->gdrdrv.loaded))
+	if (m->gdrdrv.init_script && (m->gdrdrv.from_barcopy || !m->gdrdrv.loaded))
 		finding(r, SEV_WARN, NULL,
 			"it makes the node by hand at start-up, where barcopy's module has the "
 			"kernel make it, and can replace it by a stale one",

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The facts: everything that was found out about a machine, and what they say about a GPU. What a
- * subject (subjects.h) reads from files becomes a struct here. It must not know what is reported.
+ * The facts about a machine: what the subjects (subjects.h) read from files, the answers of the probes,
+ * and the conclusions about a GPU from both. It must not know what is reported.
  */
 #ifndef DOCTOR_MACHINE_H
 #define DOCTOR_MACHINE_H
@@ -40,7 +40,7 @@ void pci_collect(struct pci *pci, const struct root *root);
 /* NULL if there is none, or it is none that matters. */
 const struct pci_dev *pci_find(const struct pci *pci, const char *addr);
 
-/* What lies between two functions, in the classes of the GPUDirect RDMA guide, section 11.4. */
+/* The path between two functions, in the classes of the GPUDirect RDMA guide, section 11.4. */
 enum path_class {
 	PATH_SWITCH, /* PCIe switches only, or one slot */
 	PATH_ROOT, /* one CPU's root complex */
@@ -68,7 +68,7 @@ struct place {
 	enum path_class path; /* to it */
 };
 
-/* One GPU, as the PCI bus and CUDA know it: one of the two may be missing. */
+/* One GPU, from the PCI bus and from CUDA; one of the two may be missing. */
 struct unit {
 	const char *id; /* PCI address, else "device N" of CUDA */
 	const char *name; /* "NVIDIA H200 (0000:17:00.0)" */
@@ -92,7 +92,7 @@ struct machine {
 	} driver;
 	struct {
 		bool loaded;
-		bool ours; /* it lists its pins, as NVIDIA's does not */
+		bool from_barcopy; /* it lists its pins, which NVIDIA's does not */
 		char version[16]; /* "" if not known */
 		bool revocable; /* its pins are not persistent */
 		bool devices_known; /* /proc/devices could be read */
@@ -101,22 +101,22 @@ struct machine {
 		bool signed_only; /* the kernel loads signed modules only */
 		bool init_script; /* of NVIDIA's packages: it makes the node by hand */
 	} gdrdrv;
-	char container[64]; /* by what it is known; "": it is none */
+	char container[64]; /* the file or variable that shows it; "": this is none */
 	char vm[64];
 	bool wsl; /* Linux inside Windows: its GPU driver is another */
-	char tegra[128]; /* the model; "": it is none */
+	char tegra[128]; /* the model; "": this is none */
 };
 
-/* The PCI bus and the GPUs, before the subjects fill in the rest; the root stays the caller's. */
+/* Fills in the PCI bus and the GPUs; the subjects do the rest. The caller keeps the root. */
 void machine_start(struct machine *m, const struct root *root, const struct probes *probes);
 
 bool machine_has_gpu(const struct machine *m);
 bool trial_works(const struct probe_trial *t);
-/* What a program gets in this environment; NULL: not tried. */
+/* The trial of gdr_open() in this environment; NULL: not tried. */
 const struct probe_trial *unit_program(const struct unit *u);
-/* Their names, in the library's order; ends with NULL. */
+/* The backends in the library's order; ends with NULL. */
 extern const char *const backend_names[];
-/* With memory of that CUDA call; NULL: with any. */
+/* Its trial with memory of that CUDA call succeeded; NULL: with any. */
 bool unit_works(const struct unit *u, const char *backend, const char *memory);
 /* The backend that will serve ordinary memory; NULL: none. */
 const char *unit_server(const struct unit *u);

@@ -42,7 +42,7 @@ static long long number(const struct root *root, const char *addr, const char *f
 	return root_number(root, in_dir(addr, file), &v) ? otherwise : v;
 }
 
-/* The last component of what a link in the device's directory leads to; "" if there is none. */
+/* The last component of a link's target in the device's directory; "" if the link is missing. */
 static void link_name(const struct root *root, const char *addr, const char *file, char *name,
 		      size_t size)
 {
@@ -53,7 +53,7 @@ static void link_name(const struct root *root, const char *addr, const char *fil
 		snprintf(name, size, "%s", strrchr(real, '/') + 1);
 }
 
-/* "mlx5_0": the first name in that directory of the device, if there is none yet. */
+/* "mlx5_0": the first name in that directory of the device, unless it has a label. */
 static void find_label(struct pci_dev *d, const struct root *root, const char *dir)
 {
 	struct root_names names;
@@ -79,7 +79,7 @@ static int socket_of(const struct root *root, int node)
 	return root_number(root, path, &socket) ? -1 : (int)socket;
 }
 
-/* False if it is none of those that matter. */
+/* False if the function is neither a GPU of NVIDIA's nor a network adapter. */
 static bool look_at(struct pci_dev *d, const struct root *root, const char *addr)
 {
 	static const uint8_t ones[64] = { [0 ... 63] = 0xff };
@@ -136,7 +136,7 @@ const struct pci_dev *pci_find(const struct pci *pci, const char *addr)
 	return NULL;
 }
 
-/* Behind the last host bridge, of which some hang below another: "pci0000:00/0000:00:01.0/..." */
+/* The path from the last host bridge on, as a bridge may be below another: "pci0000:00/0000:00:01.0/..." */
 static const char *place(const struct pci_dev *d)
 {
 	const char *last = NULL;

@@ -9,7 +9,7 @@
 
 enum { MAX_CPUS = 8192 };
 
-/* "0-15,32", as the kernel writes it; ends at what is not that. */
+/* Parses "0-15,32", as the kernel writes it, up to the first error. */
 static void mark(bool set[MAX_CPUS], const char *list)
 {
 	unsigned int first, last;

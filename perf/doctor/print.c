@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The two forms of a report; see subjects.h. They must not know how anything was found out. */
+/* The two forms of a report; see subjects.h. They must not know how a fact was collected. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,10 +21,12 @@ static void put_plain(const char *words, size_t n, FILE *out)
 /* Writes words from column `at` on, with new lines at column `indent`; ends the line. */
 static void put_wrapped(const char *words, size_t at, size_t indent, FILE *out)
 {
+	static const char blanks[] = " \n\t";
 	bool first = true;
-	size_t n;
 
-	while (words += strspn(words, " \n\t"), (n = strcspn(words, " \n\t"))) {
+	for (words += strspn(words, blanks); *words; words += strspn(words, blanks)) {
+		size_t n = strcspn(words, blanks);
+
 		if (!first && at + 1 + n > WIDTH) {
 			fprintf(out, "\n%*s", (int)indent, "");
 			at = indent;
@@ -53,7 +55,7 @@ static bool same_text(const char *a, const char *b)
 	return a && b ? !strcmp(a, b) : a == b;
 }
 
-/* The same of several GPUs: printed once, where the first stands. */
+/* A finding that several GPUs share is printed once, in the place of the first. */
 static bool same_finding(const struct finding *a, const struct finding *b)
 {
 	return a->gpu && b->gpu && a->severity == b->severity && !strcmp(a->subject, b->subject) &&
@@ -69,7 +71,7 @@ static bool printed_before(const struct report *r, size_t index)
 	return false;
 }
 
-/* "0000:17:00.0, 0000:65:00.0: " or "all 8 GPUs: "; nothing where there is one only. */
+/* "0000:17:00.0, 0000:65:00.0: " or "all 8 GPUs: "; "" if the machine has one GPU. */
 static const char *name_gpus(const struct machine *m, const struct report *r, size_t index)
 {
 	const struct finding *f = &r->finding[index];

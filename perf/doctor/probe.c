@@ -17,7 +17,7 @@
 enum { LOAD_S = 60, TRIALS_S = 60, NODES_S = 20 };
 enum { DESCRIPTORS = 64 }; /* of libcuda and the library together; the doctor itself needs a few */
 
-/* With too few descriptors everything is refused, as if the machine lacked it. */
+/* With too few descriptors every open() fails, as if the machine lacked the file. */
 static void make_room_for_descriptors(void)
 {
 	struct rlimit limit;
@@ -51,7 +51,7 @@ static void ask_nvml(void *arg)
 		strcpy(p->nvml_error, "libnvidia-ml.so.1 cannot be loaded");
 }
 
-/* Not gpu_find(), which ends the process in its own words. */
+/* Without gpu_find(), which would end the process. */
 static void try_gpu(void *arg)
 {
 	struct probe_gpu *g = arg;
@@ -72,7 +72,7 @@ static void try_gpu(void *arg)
 		snprintf(g->context_error, sizeof(g->context_error), "%s", cuda_error_text(rc));
 }
 
-/* A trial that ends its process is one that failed; the next child goes on behind it. */
+/* A trial that ends its process has failed; the next child starts with the trial after it. */
 static void try_all(struct probe_gpu *g)
 {
 	char why[PROBE_TEXT - 32];
@@ -109,8 +109,8 @@ struct probes *probes_make(void)
 		snprintf(shared->nvml_error, sizeof(shared->nvml_error), "asking it: %.200s", why);
 	for (int i = 0; i < shared->gpus; i++)
 		try_all(&shared->gpu[i]);
-	/* last: libcuda makes missing nodes by nvidia-modprobe where it may; once more for those
-	 * behind one that never opens */
+	/* last, because libcuda may make missing nodes by nvidia-modprobe; twice, because an open()
+	 * that hangs ends the first child */
 	for (int i = 0; i < 2 && !child_isolate(probe_nodes, shared, NODES_S, why, sizeof(why));
 	     i++)
 		;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What is not in a file: answers of NVML, libcuda and libgdrapi, device nodes, the CPU and this
+ * Facts that are in no file: answers of NVML, libcuda and libgdrapi, device nodes, the CPU and this
  * process. Plain data of fixed size, so that a child process can fill it in shared memory, a file
  * can hold it and a test can make it up. It must not know what the answers mean.
  */
@@ -29,7 +29,7 @@ struct probe_node {
 	int error; /* errno of open(O_RDWR); 0: it opens */
 };
 
-/* A library that the loader finds, or its reason why not. */
+/* A library that the loader finds, or the loader's error. */
 struct probe_library {
 	char name[32];
 	bool found;
@@ -38,7 +38,7 @@ struct probe_library {
 };
 
 /* One trial of 64 KiB: allocate, pin, map, copy both ways and compare, unmap, unpin. */
-#define TRIAL_PROGRAM "gdr_open" /* in place of a backend: the one that a program gets here */
+#define TRIAL_PROGRAM "gdr_open" /* in place of a backend: whichever a program gets here */
 struct probe_trial {
 	char backend[16];
 	char memory[16]; /* the CUDA call that allocated it */
@@ -82,7 +82,8 @@ struct probes {
 	int cuda_version; /* 13000 is 13.0; 0: not known */
 	int init_code; /* CUresult of cuInit; -1: not called */
 	char init_text[256];
-	char cuda_failure[256]; /* how the probe itself ended, if it did: a signal, a time-out */
+	char cuda_failure
+		[256]; /* how the probing process ended, if it did not return: a signal, a time-out */
 	struct probe_gpu gpu[PROBE_GPUS];
 	int gpus;
 	char nvml_error[256]; /* "": NVML works */

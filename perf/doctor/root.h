@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Files below a root: "/", or the directory of a described machine. Links are followed as they
- * stand. It must not know what the files say.
+ * Files below a root: "/", or the directory of a described machine. The target of a link is used as it
+ * stands. It must not know what the files mean.
  */
 #ifndef DOCTOR_ROOT_H
 #define DOCTOR_ROOT_H
@@ -21,14 +21,14 @@ struct root {
 int root_open(struct root *r, const char *dir);
 
 /*
- * Reads up to `size` bytes from the start of a regular file: how many, or -errno (EINVAL: not a
+ * Reads up to `size` bytes from the start of a regular file. Their number, or -errno (EINVAL: not a
  * regular file). Never waits for a FIFO, never opens a device.
  */
 ssize_t root_read(const struct root *r, const char *path, void *buf, size_t size);
 
 /*
- * The same as a string: a NUL is added, NULs inside become newlines, white space at the end is
- * removed. 0 or -errno, and "" in buf.
+ * Reads it as a string: a NUL inside becomes a newline, white space at the end is removed. 0, or -errno
+ * with "" in buf.
  */
 int root_text(const struct root *r, const char *path, char *buf, size_t size);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What it all comes to; see subjects.h. It must not know how it is printed. */
+/* The verdict; see subjects.h. It must not know how it is printed. */
 #include "doctor/subjects.h"
 
 #include <string.h>
@@ -26,7 +26,7 @@ static void no_gpu(struct verdict *v, const struct machine *m)
 			   "then seat, power and the firmware's set-up");
 }
 
-/* A GPU that CUDA does not show is not this process's. */
+/* GPUs that CUDA does not show do not count: this process does not have them. */
 static void by_gpu(struct verdict *v, const struct machine *m)
 {
 	int count[3] = { 0 }, all = m->probe->gpus;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The ways to reach a mapping besides the two copies, and what the library reports about itself. */
+/* Access to a mapping without the two copies, and what the library reports about itself. */
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
@@ -151,7 +151,7 @@ static void attributes(void)
 	EXPECT(barcopy_get_handle_attribute(b.g, b.mh, (barcopy_handle_attr_t)0, &v), EINVAL);
 	EXPECT(barcopy_get_handle_attribute(b.g, b.mh, BARCOPY_HANDLE_ATTR_BACKEND, NULL), EINVAL);
 
-	/* the pin flag does what the attribute says */
+	/* the attribute agrees with the pin flag */
 	{
 		gdr_mh_t h;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Whether everything is given back: descriptors, mappings, and the driver's pins. */
+/* Leaks of descriptors, of mappings, and of the driver's pins. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -43,7 +43,7 @@ static void count_mappings(struct mappings *m)
 	fclose(f);
 }
 
-/* Every way in which a pin can end, and some that do not begin. */
+/* Every way to end a pin, and pins that fail. */
 static void one_round(void)
 {
 	gdr_t g = barcopy_open(BARCOPY_OPEN_ANY), before = sanity.g;
@@ -95,7 +95,7 @@ static void leaks(void)
 	      plural(fds_after - fds));
 	CHECK(after.shared <= before.shared, "%d rounds leave %u shared mapping%s", ROUNDS,
 	      after.shared - before.shared, plural(after.shared - before.shared));
-	/* the allocator's own may come and go: one of ours a round would not be overlooked */
+	/* the allocator may add some; a leak of one mapping a round is more than that */
 	CHECK(after.all < before.all + ROUNDS, "%d rounds leave %u mappings", ROUNDS,
 	      after.all - before.all);
 }
@@ -109,7 +109,7 @@ static void kernel_pins(void)
 		sanity_waive("/proc/driver/gdrdrv/nv_get_pages_refcount cannot be read (gdrdrv is "
 			     "not loaded, or this is not root)");
 	for (int i = 0; now > sanity.facts.kernel_pins && i < 20; i++) {
-		usleep(100000); /* processes that were ended may still be on their way out */
+		usleep(100000); /* killed processes may still be exiting */
 		now = sanity_kernel_pins();
 	}
 	CHECK(now <= sanity.facts.kernel_pins,

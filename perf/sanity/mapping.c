@@ -31,7 +31,8 @@ static void mapping_type(void)
 	CHECK(b.info.mapped && b.info.wc_mapping == (b.info.mapping_type == GDR_MAPPING_TYPE_WC),
 	      "mapped %d, wc_mapping %d, type %s", b.info.mapped, b.info.wc_mapping, name);
 	OK(barcopy_get_handle_attribute(b.g, b.mh, BARCOPY_HANDLE_ATTR_MAPPING_TYPE, &value));
-	CHECK(value == b.info.mapping_type, "the default type is said to be %llu, but is %d",
+	CHECK(value == b.info.mapping_type,
+	      "the default type is %llu by the attribute, %d by the mapping",
 	      (unsigned long long)value, (int)b.info.mapping_type);
 	sanity_note("the default mapping is %s", name);
 	OK(gdr_unmap(b.g, b.mh, b.map, b.map_size));

@@ -55,8 +55,8 @@ void node_check_refused(const struct node *node, size_t size)
 
 	REFUSED("a pin", ioctl(fd, GDRDRV_IOC_PIN_BUFFER, &pin));
 	REFUSED("an unpin", ioctl(fd, GDRDRV_IOC_UNPIN_BUFFER, &unpin));
-	REFUSED("a look at the flag", ioctl(fd, GDRDRV_IOC_GET_CB_FLAG, &flag));
-	REFUSED("a look at the info", ioctl(fd, GDRDRV_IOC_GET_INFO, &info));
+	REFUSED("a query of the flag", ioctl(fd, GDRDRV_IOC_GET_CB_FLAG, &flag));
+	REFUSED("a query of the info", ioctl(fd, GDRDRV_IOC_GET_INFO, &info));
 	errno = 0;
 	CHECK(mmap(NULL, (size_t)page, PROT_READ, MAP_SHARED, fd, page) == MAP_FAILED &&
 		      errno == EACCES,

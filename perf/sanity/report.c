@@ -26,17 +26,17 @@ void report_make(size_t count)
 
 void report_clear(void)
 {
-	report->said = report->returned = report->noted = 0;
+	report->has_reason = report->returned = report->noted = 0;
 	memset(report->text, 0, sizeof(report->text));
 	memset(report->notes, 0, sizeof(report->notes));
 }
 
 /* The first reason is kept: later ones are consequences. */
-static void say(enum outcome outcome, const char *place, const char *fmt, va_list ap)
+static void record(enum outcome outcome, const char *place, const char *fmt, va_list ap)
 {
 	int n;
 
-	if (atomic_exchange(&report->said, 1))
+	if (atomic_exchange(&report->has_reason, 1))
 		return;
 	report->outcome = outcome;
 	n = snprintf(report->text, sizeof(report->text), "%s", place);
@@ -52,7 +52,7 @@ void sanity_fail(const char *file, int line, const char *fmt, ...)
 	snprintf(place, sizeof(place), "%.40s:%d: %.40s%s", slash ? slash + 1 : file, line,
 		 sanity_step ? sanity_step : "", sanity_step ? ": " : "");
 	va_start(ap, fmt);
-	say(FAILED, place, fmt, ap);
+	record(FAILED, place, fmt, ap);
 	va_end(ap);
 	_exit(TOOL_FAIL);
 }
@@ -62,7 +62,7 @@ void sanity_waive(const char *fmt, ...)
 	va_list ap;
 
 	va_start(ap, fmt);
-	say(WAIVED, "", fmt, ap);
+	record(WAIVED, "", fmt, ap);
 	va_end(ap);
 	if (report_waived)
 		siglongjmp(*report_waived, 1);
@@ -71,7 +71,7 @@ void sanity_waive(const char *fmt, ...)
 
 void report_cannot(const char *text, int status)
 {
-	if (atomic_exchange(&report->said, 1))
+	if (atomic_exchange(&report->has_reason, 1))
 		return;
 	report->outcome = status == TOOL_CANNOT ? WAIVED : FAILED;
 	snprintf(report->text, sizeof(report->text), "%s", text);
@@ -79,7 +79,7 @@ void report_cannot(const char *text, int status)
 
 bool sanity_has_failed(void)
 {
-	return atomic_load(&report->said);
+	return atomic_load(&report->has_reason);
 }
 
 void sanity_note(const char *fmt, ...)

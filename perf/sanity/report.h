@@ -13,7 +13,7 @@
 enum outcome { PASSED, FAILED, WAIVED, OUTCOMES };
 
 struct report {
-	_Atomic int said; /* 1 once a process has begun to write `text` */
+	_Atomic int has_reason; /* 1 once a process has begun to write `text` */
 	_Atomic int returned; /* the test returned */
 	enum outcome outcome; /* that `text` explains */
 	char text[2048]; /* why it failed or was waived */

@@ -107,8 +107,9 @@ void run_tests(struct chosen *list, size_t count, long seconds)
 			if (report->returned && (done + 1 < count || good))
 				list[done].outcome = PASSED;
 			else
-				list[done].outcome = report->said ? report->outcome
-								  : failed(end, status, seconds);
+				list[done].outcome = report->has_reason
+							     ? report->outcome
+							     : failed(end, status, seconds);
 			if (!report->seconds)
 				report->seconds = now_s() - start;
 		}

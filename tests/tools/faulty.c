@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Preloaded under gdrcopy_sanity, it plants one fault of a library or system: a test must find it.
- * FAULT says which: write, read (a wrong byte), dontfork (a child inherits the mapping), leak (a
+ * FAULT names it: write, read (a wrong byte), dontfork (a child inherits the mapping), leak (a
  * close that closes nothing), unmap (an unmap that leaves the mapping), info (va not rounded), flag
  * (revocation is hidden), child (a child's copies are served), open (a process gets one context),
  * crash, hang.

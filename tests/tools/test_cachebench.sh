@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# cachebench on the stand-in: its figures are there, in words and as JSON.
+# cachebench on the stand-in prints its figures, in words and as JSON.
 # Usage: test_cachebench.sh BUILD_DIR SIM_DIR.
 set -u
 
@@ -13,7 +13,7 @@ few="-n 2000 -p 5 -r 200 -t 2"
 # shellcheck disable=SC2086 # a list of words
 run "$tool" --sim "$sim" -a cuMemCreate $few
 for text in "hit, notified" "hit, tag check" "pin, map, unmap, unpin" "2 threads at once"; do
-	expect "says \"$text\"" 0 "$text"
+	expect "prints \"$text\"" 0 "$text"
 done
 expect "200 regions" 0 '^ +200 +[0-9.]+ +[0-9.]+ '
 

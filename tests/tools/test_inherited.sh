@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# What a tool inherits from whoever starts it: standard descriptors that are closed, children's ends that
-# are ignored, room for few descriptors. It says what is wrong or works all the same; it never calls half
-# a report a success, and never a machine broken. Usage: test_inherited.sh BUILD_DIR SIM_DIR.
+# What a tool inherits from its parent: closed standard descriptors, SIGCHLD ignored, a low limit of
+# descriptors. It names the cause or works all the same; it never reports half a report as a success, and
+# never a machine as broken. Usage: test_inherited.sh BUILD_DIR SIM_DIR.
 set -u
 
 # shellcheck source=tests/tools/lib.sh
@@ -53,7 +53,7 @@ for t in copybw copylat pplat apiperf sanity doctor; do
 done
 
 # ---- SIGCHLD is ignored ---------------------------------------------------------------------------
-# Then the kernel reaps by itself, and nobody can wait for a child.
+# Then the kernel reaps children by itself, and wait() finds none.
 ignoring() {
 	run timeout 60 python3 -c '
 import os, signal, sys

@@ -1,8 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# The tools' files lie in floors: no two object files of a tool need each other, directly or round a
-# circle. Usage: test_layers.sh BUILD_DIR SIM_DIR.
+# The tools' files are layers: no two object files of a tool need each other, directly or in a circle. Usage: test_layers.sh BUILD_DIR SIM_DIR.
 set -u
 
 # shellcheck source=tests/tools/lib.sh
