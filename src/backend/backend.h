@@ -193,6 +193,9 @@ int gdri_check_wish(const struct gdri_pin *pin, gdr_mapping_type_t wish);
 int gdri_backends_open(struct gdri_backends *set, bool any);
 void gdri_backends_close(struct gdri_backends *set);
 
+/* Are these addresses of a range? 0; -EINVAL (0); -EOVERFLOW. */
+int gdri_check_range(uint64_t addr, size_t size);
+
 /* Completes a request; -errno for what no backend can serve. */
 int gdri_pin_describe(struct gdri_pin_request *request);
 

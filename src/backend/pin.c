@@ -9,20 +9,17 @@
 #include "base/error.h"
 #include "base/log.h"
 
-static int round_range(struct gdri_pin_request *request)
+int gdri_check_range(uint64_t addr, size_t size)
 {
 	uint64_t end;
 
-	if (!request->size)
+	if (!size)
 		return gdri_fail(EINVAL, "size is 0");
-	if (!request->addr)
+	if (!addr)
 		return gdri_fail(EINVAL, "the address is 0");
-	if (__builtin_add_overflow(request->addr, request->size, &end) ||
-	    end > UINT64_MAX - GPU_PAGE_OFFSET)
+	if (__builtin_add_overflow(addr, size, &end) || end > UINT64_MAX - GPU_PAGE_OFFSET)
 		return gdri_fail(EOVERFLOW, "address 0x%llx + size 0x%zx wraps",
-				 (unsigned long long)request->addr, request->size);
-	request->va = request->addr & GPU_PAGE_MASK;
-	request->mapped_size = ((end + GPU_PAGE_OFFSET) & GPU_PAGE_MASK) - request->va;
+				 (unsigned long long)addr, size);
 	return 0;
 }
 
@@ -37,9 +34,12 @@ int gdri_pin_describe(struct gdri_pin_request *request)
 							.device = request->imported->device };
 		return 0;
 	}
-	rc = round_range(request);
+	rc = gdri_check_range(request->addr, request->size);
 	if (rc)
 		return rc;
+	request->va = request->addr & GPU_PAGE_MASK;
+	request->mapped_size =
+		((request->addr + request->size + GPU_PAGE_OFFSET) & GPU_PAGE_MASK) - request->va;
 	if (!request->memory.known)
 		gdri_cuda_describe(request->addr, request->size, &request->memory);
 	if (request->memory.managed)

@@ -45,11 +45,6 @@ void gdri_count(struct gdri_counters *counters, enum gdri_counter what, uint64_t
 
 void gdri_counters_clear(struct gdri_counters *counters);
 
-static inline uint64_t gdri_counted(const struct gdri_counters *counters, enum gdri_counter what)
-{
-	return atomic_load_explicit(&counters->n[what], memory_order_relaxed);
-}
-
 /* Reads GDRCOPY_STATS; called once, by the first open. */
 void gdri_counters_init(void);
 

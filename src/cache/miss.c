@@ -267,23 +267,6 @@ static int enter_locked(struct gdri_cache *cache, struct gdri_entry *e)
 	return 0;
 }
 
-static int check_range(uint64_t addr, size_t size)
-{
-	uint64_t end;
-
-	if (!size)
-		return gdri_fail(EINVAL, "size is 0");
-	if (!addr)
-		return gdri_fail(EINVAL, "the address is 0");
-	if (__builtin_add_overflow(addr, size, &end) || end > UINT64_MAX - GPU_PAGE_OFFSET)
-		return gdri_fail(EOVERFLOW, "address 0x%llx + size 0x%zx wraps",
-				 (unsigned long long)addr, size);
-	if (end > GDRI_PAGES_LIMIT)
-		return gdri_fail(EINVAL, "0x%llx is beyond any device address",
-				 (unsigned long long)addr);
-	return 0;
-}
-
 static struct gdri_entry *new_entry(struct gdri_cache *cache, uint64_t addr, size_t size)
 {
 	struct gdri_entry *e = (struct gdri_entry *)gdri_slots_new(&gdri_entries, sizeof(*e), NULL);
@@ -345,7 +328,7 @@ static int insert_locked(struct gdri_cache *cache, uint64_t addr, size_t size,
 int gdri_cache_miss(struct gdri_cache *cache, uint64_t addr, size_t size, struct gdri_entry **out)
 {
 	struct gdri_entry *e;
-	int rc = check_range(addr, size);
+	int rc = gdri_check_range(addr, size);
 
 	if (rc)
 		return rc;

@@ -38,7 +38,7 @@ static void fill(barcopy_stats_t *s, const struct gdri_counters *c)
 
 	s->flags = gdri_copies_counted() ? BARCOPY_STATS_COPIES : 0;
 	for (int i = 0; i < GDRI_COUNTERS; i++)
-		field[i] = gdri_counted(c, i);
+		field[i] = atomic_load_explicit(&c->n[i], memory_order_relaxed);
 }
 
 static void of_process(barcopy_stats_t *stats)
@@ -80,24 +80,20 @@ int barcopy_get_stats(gdr_t g, barcopy_stats_t *stats)
 
 void gdri_stats_summary(const barcopy_stats_t *s, struct gdri_text *text)
 {
-	gdri_text_add(text, "GDRCOPY STATS: process %ld (%s)\n", (long)getpid(),
-		      program_invocation_short_name);
 	gdri_text_add(text,
+		      "GDRCOPY STATS: process %ld (%s)\n"
 		      "  pins %" PRIu64 ", unpinned %" PRIu64 "; maps %" PRIu64
-		      ", unmapped %" PRIu64 "; revoked %" PRIu64 "\n",
-		      s->pins, s->unpins, s->maps, s->unmaps, s->revoked);
-	gdri_text_add(text,
+		      ", unmapped %" PRIu64 "; revoked %" PRIu64 "\n"
 		      "  registration caches: hits %" PRIu64 ", misses %" PRIu64
-		      ", evictions %" PRIu64 "\n",
-		      s->cache_hits, s->cache_misses, s->cache_evictions);
-	gdri_text_add(text, "  copy engine: copies %" PRIu64 ", fallbacks %" PRIu64 "\n",
-		      s->engine_copies, s->engine_fallbacks);
-	gdri_text_add(text, "  copies to the GPU: %" PRIu64 ", bytes %" PRIu64 "\n", s->copies_to,
-		      s->bytes_to);
-	gdri_text_add(text, "  copies from the GPU: %" PRIu64 ", bytes %" PRIu64 "\n",
-		      s->copies_from, s->bytes_from);
-	gdri_text_add(text, "  words: put %" PRIu64 ", got %" PRIu64 ", waited for %" PRIu64 "\n",
-		      s->puts, s->gets, s->waits);
+		      ", evictions %" PRIu64 "\n"
+		      "  copy engine: copies %" PRIu64 ", fallbacks %" PRIu64 "\n"
+		      "  copies to the GPU: %" PRIu64 ", bytes %" PRIu64 "\n"
+		      "  copies from the GPU: %" PRIu64 ", bytes %" PRIu64 "\n"
+		      "  words: put %" PRIu64 ", got %" PRIu64 ", waited for %" PRIu64 "\n",
+		      (long)getpid(), program_invocation_short_name, s->pins, s->unpins, s->maps,
+		      s->unmaps, s->revoked, s->cache_hits, s->cache_misses, s->cache_evictions,
+		      s->engine_copies, s->engine_fallbacks, s->copies_to, s->bytes_to,
+		      s->copies_from, s->bytes_from, s->puts, s->gets, s->waits);
 }
 
 /* Writes to standard error. A reader that has gone must not end the program: SIGPIPE is blocked. */

@@ -42,20 +42,6 @@ static int unmap_pin(struct gdri_pin *pin)
 	return rc;
 }
 
-static int map_whole(struct gdri_pin *pin, bool read_only)
-{
-	int rc;
-
-	pin->read_only = read_only;
-	rc = map_pin(pin, pin->mapped_size, GDR_MAPPING_TYPE_NONE);
-	if (rc || !read_only)
-		return rc;
-	rc = protect(pin);
-	if (rc)
-		unmap_pin(pin);
-	return rc;
-}
-
 int gdri_region_unpin(struct gdri_region *region)
 {
 	int rc = region->pin.map ? unmap_pin(&region->pin) : 0;
@@ -75,13 +61,20 @@ int gdri_region_close(struct gdri_region *region)
 static int pin_and_map(struct gdri_region *region, struct gdri_backends *backends,
 		       struct gdri_pin_request *request, uint32_t flags)
 {
-	int rc = gdri_backends_pin(backends, request, &region->pin);
+	struct gdri_pin *pin = &region->pin;
+	int rc = gdri_backends_pin(backends, request, pin);
 
 	if (rc || !region->mapped)
 		return rc;
-	rc = map_whole(&region->pin, flags & GDRI_REGION_READ_ONLY);
+	pin->read_only = flags & GDRI_REGION_READ_ONLY;
+	rc = map_pin(pin, pin->mapped_size, GDR_MAPPING_TYPE_NONE);
+	if (!rc && pin->read_only) {
+		rc = protect(pin);
+		if (rc)
+			unmap_pin(pin);
+	}
 	if (rc)
-		gdri_backends_unpin(&region->pin);
+		gdri_backends_unpin(pin);
 	return rc;
 }
 
