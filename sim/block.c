@@ -19,7 +19,7 @@ static size_t round_up(size_t size, size_t to)
 	return (size + to - 1) / to * to;
 }
 
-/* Pages of no file over a range of the arena. */
+/* Maps anonymous pages over a range of the arena. */
 static bool place_pages(const struct sim_block *block, int prot, int flags)
 {
 	void *at = (void *)(uintptr_t)block->base;
@@ -106,7 +106,7 @@ void sim_block_put(struct sim_block *block)
 	while (*link != block)
 		link = &(*link)->next;
 	*link = block->next;
-	/* The arena's again. */
+	/* Gives the range back to the arena. */
 	if (!block->obj && !place_pages(block, PROT_NONE, MAP_PRIVATE | MAP_NORESERVE))
 		abort();
 	sim_va_free(block->base);

@@ -11,7 +11,7 @@
 /* Up to this size a "synchronous" copy of pageable memory may return when it is only staged. */
 #define STAGED_COPY ((size_t)64 << 10)
 
-/* How the current GPU reaches addr: the CPU address and how far it goes; NULL when it cannot. */
+/* The CPU address by which the current GPU reaches addr, and how far; NULL: it cannot. */
 static char *reach(sim_addr addr, bool write, size_t *len, struct sim_alloc **found)
 {
 	struct sim_alloc *alloc = sim_find(addr);
@@ -38,7 +38,7 @@ static char *reach(sim_addr addr, bool write, size_t *len, struct sim_alloc **fo
 	return *len <= alloc->size - offset ? alloc->cpu + offset : NULL;
 }
 
-/* The whole range can be reached; pageable memory only where the call allows it. */
+/* Is the whole range accessible? Pageable memory only if the call allows it. */
 static bool check(sim_addr addr, size_t size, bool write, bool pageable_ok)
 {
 	while (size) {
@@ -102,7 +102,7 @@ static CUresult copy(sim_addr dst, bool dst_host, sim_addr src, bool src_host, s
 		return r;
 	if (size == 0)
 		return CUDA_SUCCESS;
-	/* before the addresses are looked at: draining lets other threads in */
+	/* drains before it checks the addresses, since other threads run meanwhile */
 	wait = async && dst_host && !sim_find(dst); /* into pageable memory: as if synchronous */
 	if (!async)
 		sim_drain_context(sim_ctx());

@@ -126,7 +126,7 @@ static struct dmabuf *dmabuf_of(const struct stat *st)
 	return buf;
 }
 
-/* What of [off, off + size) lies in `all`: a piece each; the number, or -EINVAL. */
+/* Cuts [off, off + size) out of `all`: the number of pieces, or -EINVAL. */
 static int cut_pieces(const struct sim_piece *all, unsigned int n, size_t off, size_t size,
 		      struct sim_piece *out, unsigned int room)
 {
@@ -176,7 +176,7 @@ int sim_dmabuf_pieces(int fd, size_t off, size_t size, struct sim_piece *out, un
 
 #define BAR1_PAGE ((uint64_t)65536)
 
-/* Of maps since the last count, which no unmap is known to have taken back. */
+/* The last count and the maps since: unmaps are not seen. */
 static uint64_t bar1_at_most[SIM_MAX_GPUS];
 
 static uint64_t bar1_pages(uint64_t from, uint64_t to)
@@ -235,7 +235,7 @@ static bool take_bar1(const struct sim_piece *pieces, int n)
 	return true;
 }
 
-/* Over a reserved range: each piece at its place, by a description of its own. */
+/* Maps each piece over a reserved range, by a description that holds its memory. */
 static bool map_pieces(const struct sim_piece *pieces, int n, char *at, int prot)
 {
 	for (int i = 0; i < n; i++) {

@@ -56,7 +56,7 @@ int gdrsim_fail_nth(unsigned long n, int result);
  */
 const char *gdrsim_failed(void);
 
-/* libcuda only: how often a context was made, a primary one that came to life again included. */
+/* libcuda only: contexts made so far, revived primary ones included. */
 unsigned long gdrsim_contexts(void);
 /* libcuda only: bytes of device memory that live allocations of this process hold. */
 unsigned long long gdrsim_device_bytes(int device);
@@ -81,7 +81,7 @@ void gdrsim_unpin(unsigned long id);
  */
 int gdrsim_pin_dmabuf(int fd, size_t offset, size_t size, struct gdrsim_piece *pieces,
 		      unsigned int room, unsigned long *id);
-/* libcuda only: bytes of a GPU's BAR1 that maps of dma-bufs take in this process. */
+/* libcuda only: bytes of a GPU's BAR1 that this process has mapped of dma-bufs. */
 unsigned long long gdrsim_dmabuf_bar1(int device);
 /* libcuda only: the GPU at a PCI address (function 0), or -1. */
 int gdrsim_device_at(unsigned int domain, unsigned int bus, unsigned int device);

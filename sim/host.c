@@ -12,7 +12,7 @@
 
 #include "sim.h"
 
-/* Does the device know this memory by an address of its own? */
+/* Does this memory have a device address that differs from its CPU address? */
 static bool other_address(enum sim_kind kind, bool wc)
 {
 	if (kind != SIM_MANAGED && !sim_env("GDRSIM_HOST_POINTER", 1))
@@ -20,7 +20,7 @@ static bool other_address(enum sim_kind kind, bool wc)
 	return wc && !sim_env("GDRSIM_WC_SAME", 0);
 }
 
-/* Into the table, under its device address; the allocation stays the caller's on failure. */
+/* Enters it under its device address; on failure the allocation remains the caller's. */
 static CUresult host_insert(struct sim_alloc *alloc, bool other)
 {
 	CUresult r;

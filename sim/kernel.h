@@ -27,7 +27,7 @@ struct sim_kernel {
 
 extern const struct sim_kernel sim_kernels[]; /* ends with a NULL name */
 
-/* For run(): the CPU address of [addr, addr + size), NULL: the GPU could not reach it either. */
+/* For run(): the CPU address of [addr, addr + size); NULL: not accessible to the GPU. */
 void *sim_kernel_reach(uint64_t addr, size_t size);
 
 #endif

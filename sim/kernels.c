@@ -39,14 +39,16 @@ static void *reach_param(const struct sim_launch *launch, unsigned int n, size_t
 	return sim_kernel_reach(addr, size);
 }
 
-/* The blocks of a launch do their parts one after the other here: what each leaves is the same. */
+/* The blocks of a launch run one after the other, with the same result. */
 struct pplat {
 	_Atomic(uint32_t) *ping, *pong, *status, *data;
 	uint32_t blocks, words, rounds;
 	uint64_t timeout_ns;
 };
 
-/* The first parameters of both kernels: (u64 ping, pong, status, data, other, u32 words, rounds). */
+/*
+ * The first parameters of both kernels: (u64 ping, pong, status, data, other, u32 words, rounds).
+ */
 static bool take_pplat(const struct sim_launch *launch, struct pplat *p, unsigned int timeout_at)
 {
 	p->blocks = launch->grid[0];

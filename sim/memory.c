@@ -162,7 +162,7 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr pt
 	return sim_leave(CUDA_SUCCESS);
 }
 
-/* A context takes its memory with it; VMM memory belongs to none. */
+/* The end of a context frees its memory; VMM memory belongs to none. */
 void sim_free_of_context(CUcontext ctx)
 {
 	struct sim_alloc *alloc;

@@ -68,7 +68,7 @@ static void patch(const struct link_map *map, const char *symbol)
 	}
 }
 
-/* Called once, for the loader's lock, which it holds meanwhile. */
+/* Called once, under the loader's lock. */
 static int patch_all(struct dl_phdr_info *info, size_t size, void *arg)
 {
 	const struct link_map *const *from = arg;

@@ -22,7 +22,7 @@ struct pin {
 static struct pin *pins;
 static unsigned long next_id = 1;
 
-/* The memory at `at`, as much of it as lies in one piece; false: none that can be pinned. */
+/* The piece of memory at `at`; false: none that can be pinned. */
 static bool piece_at(sim_addr at, sim_addr end, struct sim_piece *piece)
 {
 	struct sim_alloc *alloc = sim_find_in(at, (size_t)(end - at));

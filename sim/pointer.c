@@ -12,7 +12,7 @@ static bool is_host(const struct sim_alloc *alloc)
 	return alloc->kind == SIM_HOST || alloc->kind == SIM_REGISTERED;
 }
 
-/* How far ptr lies in its allocation, by whichever of its two addresses. */
+/* The offset of ptr in its allocation, by either of its two addresses. */
 static size_t offset_of(const struct sim_alloc *alloc, CUdeviceptr ptr)
 {
 	sim_addr host = (sim_addr)(uintptr_t)alloc->host;
@@ -113,7 +113,7 @@ static CUresult value_of(uint64_t *value, CUpointer_attribute attribute,
 	return CUDA_ERROR_INVALID_VALUE;
 }
 
-/* *data as wide as the attribute; little-endian. */
+/* Writes as many bytes as the attribute has; little-endian. */
 static CUresult get(void *data, CUpointer_attribute attribute, const struct sim_alloc *alloc,
 		    CUdeviceptr ptr)
 {

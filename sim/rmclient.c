@@ -161,7 +161,7 @@ static void release(void *arg)
 	pthread_mutex_unlock(&sim.lock);
 }
 
-/* Objects of `window` bytes over all of it. */
+/* Makes objects of `window` bytes that cover the memory. */
 static bool make_objects(struct sim_obj *obj, size_t window)
 {
 	unsigned int n = (unsigned int)((obj->size + window - 1) / window);
@@ -195,7 +195,7 @@ struct part {
 	uint64_t whole; /* size of the object */
 };
 
-/* The parts behind a piece; how many, or 0: no memory. */
+/* The number of parts behind a piece; 0: out of memory. */
 static unsigned int parts_of(const struct sim_piece *piece, size_t window, struct part *out)
 {
 	size_t at = piece->offset, end = piece->offset + piece->size;
@@ -342,7 +342,7 @@ out:
 	return r;
 }
 
-/* The dma-buf that the program gets stands where the resource manager's was. */
+/* Gives the program's dma-buf the number of the resource manager's. */
 void sim_rm_replace(int exported, int *fd)
 {
 	hooks.driver(true);

@@ -103,7 +103,7 @@ static CUresult range_pieces(sim_addr ptr, size_t size, struct sim_piece *pieces
 	return CUDA_SUCCESS;
 }
 
-/* Discrete GPUs let their dma-buf be mapped from CUDA 13.3 on. */
+/* A discrete GPU's dma-buf can be mapped from CUDA 13.3 on. */
 static bool mappable(void)
 {
 	return sim_env("GDRSIM_DMABUF_MMAP", sim_driver_version() >= 13030) != 0;

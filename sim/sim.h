@@ -71,14 +71,14 @@ struct CUctx_st {
 	unsigned int primary_refs; /* 0 for a created one */
 	bool primary;
 	bool alive;
-	bool was_reset; /* can be pushed still, and does nothing then */
+	bool was_reset; /* can still be pushed; calls then fail */
 	struct CUstream_st *streams; /* the first is the NULL stream */
 };
 
 void sim_ctx_adopt(CUcontext ctx); /* becomes the only one of the calling thread */
 CUcontext sim_contexts(void); /* the first of all, dead ones included */
 CUcontext sim_ctx(void); /* the calling thread's current context; NULL: none or destroyed */
-CUresult sim_ctx_check(void); /* why there is none */
+CUresult sim_ctx_check(void); /* why there is no current context */
 
 /* va.c: the CUDA address space: a PROT_NONE arena and the ranges of it in use */
 struct sim_va {
@@ -116,8 +116,7 @@ CUresult sim_obj_create(int dev, size_t size, struct sim_obj **obj); /* one refe
 CUresult sim_obj_create_vmm(size_t size, const CUmemAllocationProp *prop, struct sim_obj **obj);
 CUresult sim_obj_adopt(int fd, size_t size, const CUmemAllocationProp *prop, struct sim_obj **obj);
 void sim_obj_get(struct sim_obj *obj);
-void sim_obj_put(
-	struct sim_obj *obj); /* the last one leaves it to whom the resource manager knows */
+void sim_obj_put(struct sim_obj *obj); /* the last one leaves it to users in the resource manager */
 void sim_obj_destroy(struct sim_obj *obj);
 void sim_obj_sweep(void); /* destroys those whose last dma-buf has gone */
 /* A descriptor of the memory that keeps it, and so do maps of it; or -1 with errno. */
@@ -126,7 +125,7 @@ const struct sim_obj *sim_obj_exported(unsigned long inode); /* NULL: no such ex
 struct sim_obj *sim_obj_by_fd(int fd); /* any descriptor of its memfd */
 struct sim_obj *sim_obj_by_handle(CUmemGenericAllocationHandle handle);
 
-/* table.c: what a pointer is */
+/* table.c: allocations by address */
 enum sim_kind {
 	SIM_DEVICE,
 	SIM_POOL,
@@ -161,7 +160,7 @@ struct sim_alloc *sim_find_next(sim_addr addr, sim_addr *base);
 struct sim_alloc *sim_find_in(sim_addr addr, size_t size); /* the first that touches the range */
 struct sim_alloc *sim_find_of(CUcontext ctx); /* any one of that context */
 CUresult sim_insert(struct sim_alloc *alloc); /* sets buffer_id, takes ownership on success */
-void sim_remove(struct sim_alloc *alloc); /* takes it out; the caller owns it */
+void sim_remove(struct sim_alloc *alloc); /* the caller owns it */
 CUresult sim_alloc_new(enum sim_kind kind, struct sim_alloc **alloc);
 
 /* block.c: the address ranges that back allocations */
@@ -229,14 +228,14 @@ struct sim_piece {
 CUresult sim_dmabuf_create(const struct sim_piece *pieces, unsigned int n, bool mappable, int *fd);
 /* The pieces of a part of the dma-buf of fd: how many, or -EBADF, -EINVAL. */
 int sim_dmabuf_pieces(int fd, size_t off, size_t size, struct sim_piece *out, unsigned int room);
-void sim_dmabuf_sweep(void); /* let go of what closed descriptors held */
+void sim_dmabuf_sweep(void); /* releases what closed descriptors held */
 /*
  * Map len bytes from off of the dma-buf that fd stands for; false: fd is none of ours. Takes the
  * lock itself.
  */
 bool sim_dmabuf_map(void *addr, size_t len, int prot, int flags, int fd, int64_t off, void **out);
 
-/* rmclient.c: this library and the resource manager, if there is one; escape.c: its calls */
+/* rmclient.c: this library as a client of the resource manager; escape.c: its ioctls */
 void sim_rm_start(void);
 bool sim_rm_running(void);
 void sim_rm_sweep(void); /* not under the lock */
@@ -256,7 +255,7 @@ CUresult sim_rm_export(const struct sim_piece *pieces, unsigned int n, size_t wi
 void sim_rm_replace(int exported, int *fd);
 int sim_escape(int fd, unsigned long request, void *arg);
 
-/* mmap_hook.c: let the loaded objects' mmap know these descriptors */
+/* mmap_hook.c: makes the loaded objects' mmap map these descriptors */
 void sim_hook_mmap(void);
 
 #endif

@@ -181,7 +181,7 @@ void sim_drain_context(CUcontext ctx)
 			sim_drain_stream(s);
 }
 
-/* Everything, of every context: what freeing memory waits for. */
+/* Waits for all work of all contexts, as the freeing of memory does. */
 void sim_drain_all(void)
 {
 	for (CUcontext ctx = sim_contexts(); ctx; ctx = ctx->next)

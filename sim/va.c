@@ -36,7 +36,7 @@ static bool arena_make(void)
 		if (addr == -1)
 			continue;
 		arena = ((sim_addr)addr + SIM_GRANULE - 1) & ~(sim_addr)(SIM_GRANULE - 1);
-		/* What lies outside is taken for ever: a range at either end. */
+		/* Two permanent ranges at either end stand for all other addresses. */
 		ranges = malloc(2 * sizeof(*ranges));
 		if (!ranges)
 			abort();

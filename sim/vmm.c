@@ -136,7 +136,7 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAlloc
 	return sim_leave(map_chunk(ptr, size, obj));
 }
 
-/* Whether [ptr, ptr + size) is exactly one or several whole chunks without a gap. */
+/* Is [ptr, ptr + size) exactly one or several whole chunks without a gap? */
 static bool whole_chunks(sim_addr ptr, size_t size)
 {
 	sim_addr at = ptr, end = ptr + size;
@@ -205,7 +205,7 @@ CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *des
 	return sim_leave(r);
 }
 
-/* The same handle as ever, alive again if the program had released it. */
+/* Gives the memory's one handle, alive again if the program had released it. */
 CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr)
 {
 	struct sim_alloc *alloc;

@@ -19,10 +19,10 @@ void sim_warp_run(void (*lane)(void *arg), void *arg);
 
 unsigned int sim_warp_lane(void);
 
-/* Each lane gives a value and gets all: value[32], valid until its next collective call. */
+/* Exchanges a value of each lane: value[32], valid until the lane's next collective call. */
 const uint64_t *sim_warp_gather(uint64_t value);
 
-/* A word of the queue, with a stall before it now and then: GDRSIM_WARP_STALL, one in so many. */
+/* Accesses a word of the queue; one in GDRSIM_WARP_STALL accesses stalls first. */
 uint64_t sim_warp_load(uint64_t addr);
 void sim_warp_store(uint64_t addr, uint64_t value);
 

@@ -23,7 +23,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* Set by the first caller, and again with the same values by one that comes at the same time. */
+/* Set by the first caller; concurrent first callers set the same values. */
 static struct {
 	struct libc_calls calls;
 	int (*open)(const char *, int, ...);
@@ -86,7 +86,7 @@ static bool is_node_path(const char *path)
 		va_end(ap_);                                                      \
 	} while (0)
 
-/* The path below what stands for /sys, or as it is. */
+/* The path below GDRSIM_SYS instead of /sys, or unchanged. */
 static const char *sys_path(const char *path, char *text, size_t size)
 {
 	const char *dir = getenv("GDRSIM_SYS");
@@ -124,7 +124,7 @@ EXPORT int open(const char *path, int flags, ...)
 
 EXPORT int open64(const char *path, int flags, ...) __attribute__((alias("open")));
 
-/* What open() is in a program of -D_FORTIFY_SOURCE, as packages are built. */
+/* open() of a program built with -D_FORTIFY_SOURCE, as packages are. */
 int __open_2(const char *path, int flags);
 int __open64_2(const char *path, int flags);
 
@@ -197,7 +197,7 @@ EXPORT int fstat64(int fd, struct stat64 *st)
 	return fstat(fd, (struct stat *)st);
 }
 
-/* Only what is read this way: the files of /proc/driver/nvidia. */
+/* Interposed for the files of /proc/driver/nvidia. */
 EXPORT FILE *fopen(const char *path, const char *mode)
 {
 	int fd;
@@ -248,7 +248,7 @@ EXPORT void *mmap64(void *addr, size_t len, int prot, int flags, int fd, off64_t
 EXPORT int munmap(void *addr, size_t len)
 {
 	libc_calls();
-	/* Before the call: afterwards the range may be another thread's already. */
+	/* Before the call: after it the range may already be another thread's. */
 	node_unmapped(addr, len);
 	rm_unmapped(addr, len);
 	return next.calls.munmap(addr, len);
@@ -279,7 +279,7 @@ EXPORT int close(int fd)
 	return node_is(fd) ? node_close(fd) : next.calls.close(fd);
 }
 
-/* A node has as many descriptors as were made of it so. */
+/* Counts a node's further descriptors. */
 EXPORT int fcntl(int fd, int what, ...)
 {
 	va_list ap;
@@ -324,7 +324,7 @@ EXPORT int dup2(int fd, int newfd)
 	return dup_onto(fd, newfd, 0, false);
 }
 
-/* The descriptor below is a pipe: what it calls readable is POLLPRI of the node. */
+/* The descriptor is a pipe, and POLLIN of the pipe is POLLPRI of the node. */
 EXPORT int poll(struct pollfd *fds, nfds_t n, int timeout)
 {
 	short asked[16];

@@ -44,8 +44,8 @@ struct region {
 struct node {
 	struct node_config config;
 	pid_t owner;
-	int fd; /* what the program has, */
-	unsigned int users; /* and how many descriptors of it, less one; under lock */
+	int fd; /* the program's descriptor */
+	unsigned int users; /* its further descriptors; under lock */
 	int kept; /* the other end of the pipe that fd is, or -1 */
 	uint64_t next_handle;
 	unsigned int n_revoked;
@@ -141,7 +141,7 @@ bool node_is(int fd)
 
 	if (node_at(fd))
 		return true;
-	/* Cheap for the many descriptors that cannot be one: only an empty file can. */
+	/* Only an empty file can be one: a cheap check for all others. */
 	is = fd >= 0 && !fstat(fd, &st) && S_ISREG(st.st_mode) && !st.st_size && is_foreign(fd);
 	errno = err;
 	return is;
@@ -206,7 +206,7 @@ int node_open(void)
 	return fd;
 }
 
-/* Nothing of the region can be touched any more: SIGBUS. */
+/* Makes every access to the region's mapping a SIGBUS. */
 static void zap_locked(struct region *r)
 {
 	if (!r->map)
@@ -257,7 +257,7 @@ static struct region *region_new(struct node *node, uint64_t va, uint64_t size)
 	return r;
 }
 
-/* @n: what libcuda's pin gave. */
+/* @n: the result of libcuda's pin. */
 static int region_add(struct node *node, struct region *r, int n, uint64_t *handle)
 {
 	if (n < 0) {
@@ -298,7 +298,7 @@ static int pin(struct node *node, uint64_t addr, uint64_t size, uint64_t *handle
 			  handle);
 }
 
-/* As the driver does: the address is a name, the memory is the descriptor's. */
+/* As in the driver, the descriptor decides which memory; the address only names it. */
 static int pin_dmabuf(struct node *node, struct gdrdrv_pin_dmabuf *p)
 {
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
@@ -320,7 +320,7 @@ static int pin_dmabuf(struct node *node, struct gdrdrv_pin_dmabuf *p)
 		&p->handle);
 }
 
-/* Ends a region that is off the list; what is still mapped can be touched no more. */
+/* Ends a region that is off the list; accesses to its mapping then fault. */
 static void region_end(struct region *r)
 {
 	cuda.unpin(r->pin); /* no revocation is under way afterwards */
@@ -408,7 +408,7 @@ static int region_call_locked(struct node *node, unsigned long request, void *ar
 	}
 	case GDRDRV_IOC_REQ_MAPPING_TYPE:
 		return request_type(node, r, ((struct gdrdrv_req_mapping_type *)arg)->mapping_type);
-	case GDRDRV_IOC_POPULATE: /* of barcopy's driver, as the sources are */
+	case GDRDRV_IOC_POPULATE: /* barcopy's driver alone has it, as it has the sources */
 		if (!node->config.sources)
 			return ENOTTY;
 		return r->map && !r->revoked ? 0 : EINVAL;
@@ -480,7 +480,7 @@ int node_ioctl(int fd, unsigned long request, void *arg)
 	struct node *node = node_at(fd);
 	int err;
 
-	/* The number is 32 bits for the kernel. */
+	/* The kernel's request number has 32 bits. */
 	request &= 0xffffffff;
 	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
 		if (calls[i].request != request)
@@ -497,7 +497,7 @@ int node_ioctl(int fd, unsigned long request, void *arg)
 	return fail(node && node->owner != getpid() ? EACCES : ENOTTY);
 }
 
-/* Over a reservation: each piece at its place. */
+/* Maps each piece over a reserved range. */
 static bool map_pieces(const struct region *r, char *at, size_t len, int prot)
 {
 	for (unsigned int i = 0; i < r->n_pieces && len; i++) {
@@ -565,7 +565,7 @@ void *node_mmap(int fd, void *addr, size_t len, int prot, int flags, uint64_t of
 	return map;
 }
 
-/* A map of a region goes as a whole: the library never unmaps a part. */
+/* A region's map ends as a whole: the library never unmaps a part. */
 void node_unmapped(void *addr, size_t len)
 {
 	(void)len;
@@ -602,7 +602,7 @@ int node_close(int fd)
 		node = NULL;
 	}
 	pthread_mutex_unlock(&lock);
-	/* In a child the regions are the parent's: its own copy of them is just forgotten. */
+	/* In a child the regions are the parent's: its copy is dropped. */
 	if (node && node->owner == getpid()) {
 		while ((r = node->regions)) {
 			node->regions = r->next;

@@ -38,7 +38,7 @@ int node_ioctl(int fd, unsigned long request, void *arg);
 void *node_mmap(int fd, void *addr, size_t len, int prot, int flags, uint64_t off);
 void node_unmapped(void *addr, size_t len);
 int node_close(int fd);
-/* fd, if it is a node, has become newfd too: 0, or -1 if there are too many. */
+/* newfd is a duplicate of fd, if fd is a node: 0, or -1: too many. */
 int node_dup(int fd, int newfd);
 bool node_has_poll(int fd);
 

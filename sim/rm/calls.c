@@ -24,7 +24,7 @@ void *rm_node_mmap(int file, int fd, void *addr, size_t len, int prot, int flags
 	return at;
 }
 
-/* Before the range is taken away, or before something else takes its place. */
+/* Before the range is unmapped, or something else is mapped over it. */
 void rm_unmapped(void *addr, size_t len)
 {
 	int err = errno;
@@ -39,7 +39,7 @@ void rm_unmapped(void *addr, size_t len)
 	errno = err;
 }
 
-/* The range is not inherited: nor is what it holds open. */
+/* No child inherits the range, nor the file that it holds open. */
 void rm_dontfork(void *addr, size_t len)
 {
 	if (!rm || !rm_vma_any())

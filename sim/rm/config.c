@@ -49,7 +49,7 @@ int rm_minor_presence(unsigned int minor)
 	return lists("GDRSIM_RM_DENIED", minor) ? EACCES : 0;
 }
 
-/* Which branch of the driver brought a CUDA version (release notes of the CUDA toolkit). */
+/* The driver branch of a CUDA version (release notes of the CUDA toolkit). */
 static int branch_of(long cuda)
 {
 	static const struct {

@@ -82,7 +82,7 @@ static size_t status_at(const struct escape *e, size_t size)
 	}
 }
 
-/* Whatever its class is called, a client of user space is of this one. */
+/* All classes of root are that of a client of user space. */
 static enum nv_status alloc(int file, struct nv_alloc *a)
 {
 	if (a->class == NV01_ROOT || a->class == NV01_ROOT_NON_PRIV)
@@ -90,7 +90,7 @@ static enum nv_status alloc(int file, struct nv_alloc *a)
 	return rm_alloc(file, a);
 }
 
-/* The errno; *status for the calls that have one. */
+/* Returns the errno; sets *status for the calls that have one. */
 static int call_locked(int file, enum nv_escape nr, size_t size, void *arg, enum nv_status *status)
 {
 	switch (nr) {

@@ -12,7 +12,7 @@
 #include "node/node.h"
 #include "rm/rm.h"
 
-/* The call's structure, in whatever layout it has. */
+/* The call's structure, independent of its layout. */
 struct call {
 	struct nv_export_dmabuf head;
 	uint8_t mapping_type, allow_mmap;
@@ -69,7 +69,7 @@ void rm_export_drop(int file)
 			drop(i);
 }
 
-/* Whose client it is does not matter: the kernel's own duplicates it. */
+/* The client need not be the caller's: the kernel's own client duplicates the object. */
 static enum nv_status verify(int gpu, nv_handle client, nv_handle memory, uint64_t offset,
 			     uint64_t size, int *found)
 {
@@ -200,7 +200,7 @@ enum nv_status rm_export(int gpu, void *arg)
 	return status;
 }
 
-/* Of what stands for an exported object of libcuda's (machine.h). */
+/* For a descriptor that libcuda exported (machine.h). */
 enum nv_status rm_export_info(int fd, uint32_t *instance)
 {
 	int foreign = fd < 0 || rm_file_of(fd) ? 0 : rm_memory_of_foreign(fd, &(size_t){ 0 });
@@ -214,7 +214,7 @@ enum nv_status rm_export_info(int fd, uint32_t *instance)
 	return NV_OK;
 }
 
-/* By whom the object was made does not matter: the kernel's own client duplicates it. */
+/* Any process may have made the object: the kernel's own client duplicates it. */
 enum nv_status rm_import_from_fd(int client, struct nv_import_from_fd *p)
 {
 	enum nv_status status;

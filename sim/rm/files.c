@@ -68,7 +68,7 @@ static bool is_open(int file)
 	return fcntl(rm_state_fd(), F_OFD_GETLK, &l) || l.l_type != F_UNLCK;
 }
 
-/* Write-only would leave no way to lock it; nothing is ever read from it. */
+/* A write-only description could not be locked; nothing reads from it. */
 static int open_description(int file, int flags)
 {
 	int mode = (flags & O_ACCMODE) == O_RDONLY ? O_RDONLY : O_RDWR;

@@ -72,7 +72,7 @@ unsigned long long gdrsim_rm_bar1_used(int gpu);
  * freed) while its pages were still mapped into it, or mapped after its end.
  */
 unsigned long gdrsim_rm_stale(void);
-/* Lets go of what died unseen: descriptors replaced by dup2, processes killed. */
+/* Releases what ended unseen: descriptors replaced by dup2, processes killed. */
 void gdrsim_rm_sweep(void);
 
 /* ---- for the stand-in libcuda ------------------------------------------------------------- */
@@ -95,7 +95,7 @@ int gdrsim_rm_memory_new(int gpu, int fd, size_t size, void (*release)(void *arg
 /* A memory object over a part of it; its handle, or 0. */
 unsigned int gdrsim_rm_memory_object(int id, unsigned int client, unsigned int device,
 				     size_t offset, size_t length);
-/* Frees the client's objects over it. true: nothing else refers to it, it is gone, no release. */
+/* Frees the client's objects over it. true: no reference is left, and no release follows. */
 bool gdrsim_rm_memory_end(int id, unsigned int client);
 
 #endif

@@ -75,7 +75,7 @@ uint64_t rm_bar1_base(const struct rm_gpu *gpu)
 	return 0x20000000000ull + gpu->minor * 0x4000000000ull;
 }
 
-/* In the order in which the driver found them, which is that of the minors. */
+/* In the order of the minors, as the driver found them. */
 int rm_card_info(void *arg, size_t size)
 {
 	size_t room = size / sizeof(struct nv_card_info), n = 0;

@@ -28,7 +28,7 @@ static bool is_free(int i)
 	return !rm->maps[i].object;
 }
 
-/* Names a map: in BAR1, or over a coherent link (kbusMapCoherentCpuMapping_GH100()). */
+/* The address that names a map: in BAR1, or coherent (kbusMapCoherentCpuMapping_GH100()). */
 static uint64_t place(const struct rm_map *map, const struct rm_gpu *gpu)
 {
 	bool in_bar1 = rm_flag("GDRSIM_RM_BAR1", !rm_flag("GDRSIM_COHERENT", false));
@@ -51,7 +51,7 @@ static uint64_t bar1_of(const struct rm_map *m)
 	return ((m->offset + m->length + BAR1_PAGE - 1) & ~(BAR1_PAGE - 1)) - first;
 }
 
-/* In the BAR1 of the GPU whose device the map was made in the context of. */
+/* Counts maps in the context of this GPU's device. */
 static uint64_t bar1_used(int gpu, bool driver)
 {
 	uint64_t used = 0;
@@ -77,7 +77,7 @@ unsigned long long gdrsim_rm_bar1_used(int gpu)
 	return used;
 }
 
-/* The device that the map is made in the context of; NV_OK or why there is none. */
+/* The device in whose context the map is made. */
 static enum nv_status context_of(const struct rm_client *c, const struct rm_object *memory,
 				 nv_handle device, int *context)
 {
@@ -129,7 +129,7 @@ static enum nv_status check_range(const struct rm_object *o, const struct nv_map
 	return NV_OK;
 }
 
-/* nv_add_mapping_context_to_file(): it need not be registered; it has room for one map, once. */
+/* nv_add_mapping_context_to_file(): registered or not, a file takes one map, once. */
 static enum nv_status add_context(int map, int fd, int gpu)
 {
 	int file = rm_file_of(fd);
@@ -228,7 +228,7 @@ static void *fail(int err)
 	return MAP_FAILED;
 }
 
-/* What mmap(2) sees to before the driver is asked; nvidia_mmap_helper(). */
+/* The checks of mmap(2) itself, then those of nvidia_mmap_helper(). */
 static int check_mmap(const struct rm_file *f, int fd, size_t len, int prot, int flags,
 		      uint64_t off)
 {

@@ -10,7 +10,7 @@
 #include "node/node.h"
 #include "rm/rm.h"
 
-/* What only the process knows that made it. */
+/* Known to the process that made it alone. */
 static struct local {
 	unsigned int life; /* of the slot */
 	void (*release)(void *arg);

@@ -287,7 +287,7 @@ void rm_free_of_file(int file)
 			rm_client_free(i);
 }
 
-/* An object that is not there counts as freed (RS_COMPATABILITY_MODE). */
+/* An object that does not exist counts as freed (RS_COMPATABILITY_MODE). */
 enum nv_status rm_free(int file, const struct nv_free *f)
 {
 	const struct rm_client *c = rm_client_find(f->root);

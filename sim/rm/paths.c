@@ -61,7 +61,7 @@ static int open_node(int minor, int flags)
 	int gpu = kind == RM_CTL ? -1 : rm_gpu_by_minor((unsigned int)minor), fd = -1, err = 0;
 
 	if (rm_is_driver()) {
-		/* It came before the program lost its rights, or its nodes. */
+		/* libcuda opens its nodes before the program loses its rights, or the nodes. */
 		err = rm_node_presence() == ENOENT || (kind == RM_DEVICE && gpu < 0) ? ENOENT : 0;
 	} else {
 		err = rm_fault(kind == RM_CTL ? "OPEN_CTL" : "OPEN_DEVICE", 0);
@@ -100,7 +100,7 @@ static int gpu_text(const char *path, char *text, size_t size)
 	return 0;
 }
 
-/* What a file of /proc/driver/nvidia holds; its length, 0: there is none. */
+/* The text of a file of /proc/driver/nvidia; its length, 0: no such file. */
 static int proc_text(const char *path, char *text, size_t size)
 {
 	char version[64];

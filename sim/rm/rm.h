@@ -72,7 +72,7 @@ struct rm_map {
 
 struct rm_memory {
 	bool live;
-	bool ended; /* its maker does not need it any more */
+	bool ended; /* by its maker */
 	pid_t pid; /* whose descriptor... */
 	int fd; /* ...this is */
 	ino_t ino;
@@ -116,7 +116,7 @@ void rm_unlock(void);
 int rm_slot(struct rm_table *table, int max, bool (*is_free)(int index)); /* 0: full */
 void rm_slot_free(struct rm_table *table, int index);
 int rm_state_fd(void);
-bool rm_is_state(const struct stat *st); /* the file that all nodes' descriptions are of */
+bool rm_is_state(const struct stat *st); /* the file of which all nodes' descriptions are opens */
 
 /* config.c: the environment. No lock. */
 int rm_node_presence(void); /* 0 or the errno of an open */
@@ -173,7 +173,7 @@ void rm_memory_put(int memory);
 int rm_memory_open(int memory, int flags); /* a descriptor of its own, or -1. */
 int rm_memory_of_foreign(int fd,
 			 size_t *size); /* of an exported descriptor; one reference; 0: not one */
-void rm_memory_reap(void); /* calls what is to be released. Without the lock. */
+void rm_memory_reap(void); /* calls the pending releases. Without the lock. */
 
 /* control.c */
 enum nv_status rm_control(int file, struct nv_control *c);
@@ -189,13 +189,13 @@ enum nv_status rm_unmap_memory(int file, const struct nv_unmap *m);
 void rm_map_end(int map);
 void *rm_mmap(int file, int fd, void *addr, size_t len, int prot, int flags, uint64_t off);
 
-/* vmas.c: what of the nodes is mapped into this process */
-bool rm_vma_any(void); /* no lock: whether the two below can matter */
+/* vmas.c: mappings of the nodes in this process */
+bool rm_vma_any(void); /* can the two below matter? No lock */
 int rm_vma_add(int file, int fd, int map, void *addr, size_t len); /* errno */
 void rm_vma_show_other(void *addr, size_t len); /* memory that is not the map's */
 void rm_vma_cut(void *addr, size_t len);
 void rm_vma_dontfork(void *addr, size_t len);
-void rm_vma_lose(int map); /* it ends: whatever of it is mapped still shows other memory now */
+void rm_vma_lose(int map); /* the map ends: pages still mapped show other memory now */
 void rm_vma_stale(void); /* counts one of gdrsim_rm_stale() */
 
 /* What the interposer calls, without the lock: as the system calls. */

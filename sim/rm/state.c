@@ -69,7 +69,7 @@ static int open_state(void)
 	return (int)syscall(SYS_memfd_create, "nvidia-nodes", 1u /* MFD_CLOEXEC */);
 }
 
-/* A child of a fork has the lock's memory, not the lock: what is its own must be whole. */
+/* A forked child has the lock's memory, not the lock: its own data must be consistent. */
 static void before_fork(void)
 {
 	rm_lock();

@@ -20,7 +20,7 @@ static struct vma {
 	size_t len;
 	void *hold;
 	int file, map;
-	pid_t pid; /* that mapped it: a fork's child has this table and not the pages */
+	pid_t pid; /* that mapped it: a child inherits this table but not the pages */
 	unsigned int pieces; /* of the same hold, this one included: of the first one only */
 	int first;
 } vmas[MAX_VMAS];
