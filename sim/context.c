@@ -89,8 +89,7 @@ static CUresult push(CUcontext ctx)
 }
 
 /*
- * The primary context's handle stays the same over its lives, as on the real driver; a reset
- * changes it.
+ * The primary context keeps its handle over its lives, as on the real driver, except after a reset.
  */
 static CUresult primary_retain(CUcontext *out, CUdevice dev)
 {

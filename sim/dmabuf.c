@@ -169,10 +169,7 @@ int sim_dmabuf_pieces(int fd, size_t off, size_t size, struct sim_piece *out, un
 	return cut_pieces(&whole, 1, off, size, out, room);
 }
 
-/*
- * ---- maps
- * ----------------------------------------------------------------------------------------
- */
+/* ---- maps ------------------------------------------------------------------------------------ */
 
 #define BAR1_PAGE ((uint64_t)65536)
 

@@ -43,17 +43,13 @@
 
 #include <stddef.h>
 
-/*
- * Replace the fault rules by spec (form as GDRSIM_FAIL); call numbers count from now. NULL: none.
- */
+/* Replaces the fault rules (form as GDRSIM_FAIL); call numbers count from now. NULL: none. */
 void gdrsim_fail(const char *spec);
 /* Calls of that name so far, with or without _v2; NULL: all calls of this library. */
 unsigned long gdrsim_calls(const char *name);
 /* The nth call (from 1) from now on, of any function with a result, gives result. 0: none. */
 int gdrsim_fail_nth(unsigned long n, int result);
-/*
- * The function that was made to fail last, by any rule; NULL: none since the last gdrsim_fail_nth.
- */
+/* The function that failed last by a rule; NULL: none since the last gdrsim_fail_nth. */
 const char *gdrsim_failed(void);
 
 /* libcuda only: contexts made so far, revived primary ones included. */
@@ -61,11 +57,10 @@ unsigned long gdrsim_contexts(void);
 /* libcuda only: bytes of device memory that live allocations of this process hold. */
 unsigned long long gdrsim_device_bytes(int device);
 /*
- * libcuda only, for the stand-in of the gdrdrv node. Pins device memory, any pages of it: the
- * number of pieces, written to `pieces`, or -errno. Each piece is a mappable range of a descriptor
- * that is libcuda's and valid until the unpin. With `revoke`, freeing the last allocation in the
- * range ends the pin: revoke(arg) is called under libcuda's lock, once, and not after
- * gdrsim_unpin().
+ * libcuda only, for the stand-in of the gdrdrv node. Pins any pages of device memory: the number of
+ * pieces, written to `pieces`, or -errno. Each piece is a mappable range of a descriptor, which is
+ * libcuda's and valid until the unpin. With `revoke`, freeing the last allocation in the range ends
+ * the pin: revoke(arg) is called once, under libcuda's lock, and not after gdrsim_unpin().
  */
 struct gdrsim_piece {
 	int fd;
@@ -76,8 +71,8 @@ int gdrsim_pin(unsigned long long addr, size_t size, void (*revoke)(void *arg), 
 	       struct gdrsim_piece *pieces, unsigned int room, unsigned long *id);
 void gdrsim_unpin(unsigned long id);
 /*
- * The same for a part of the dma-buf that a descriptor of cuMemGetHandleForAddressRange stands for:
- * it is held until the unpin, whatever is freed or closed. -EBADF, -EINVAL.
+ * The same for a part of the dma-buf of a descriptor of cuMemGetHandleForAddressRange; the pin
+ * holds the memory, whatever is freed or closed. -EBADF, -EINVAL.
  */
 int gdrsim_pin_dmabuf(int fd, size_t offset, size_t size, struct gdrsim_piece *pieces,
 		      unsigned int room, unsigned long *id);

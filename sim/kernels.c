@@ -46,9 +46,7 @@ struct pplat {
 	uint64_t timeout_ns;
 };
 
-/*
- * The first parameters of both kernels: (u64 ping, pong, status, data, other, u32 words, rounds).
- */
+/* The parameters that both kernels have: u64 ping, pong, status, data, other, u32 words, rounds. */
 static bool take_pplat(const struct sim_launch *launch, struct pplat *p, unsigned int timeout_at)
 {
 	p->blocks = launch->grid[0];

@@ -27,9 +27,9 @@ void sim_gpu(int ordinal, struct sim_gpu *gpu);
 
 /*
  * GPU memory that can leave the process is a memfd whose name describes it
- * ("gdrsim-vmm:<device>:<handle types>"), so that another process knows it again.
- * What is handed out is an O_PATH descriptor of it: like the real exported descriptor it cannot be
- * mapped or read, but the stand-ins can open it again through /proc.
+ * ("gdrsim-vmm:<device>:<handle types>"), by which another process recognises it. An export is an
+ * O_PATH descriptor of it: like the real one it cannot be mapped or read, but the stand-ins can
+ * reopen it by /proc.
  */
 struct sim_memfd {
 	int device;
@@ -37,10 +37,7 @@ struct sim_memfd {
 	size_t size;
 };
 
-/*
- * open(), O_CLOEXEC, also where the process has no descriptor left: the kernel needs none for its
- * own work.
- */
+/* open() with O_CLOEXEC, also beyond the limit on descriptors: the kernel itself needs none. */
 int sim_open_anyway(const char *path, int flags, ...);
 bool sim_is_memfd(int fd); /* of GPU memory */
 int sim_memfd_create(const struct sim_memfd *info); /* a descriptor or -1 */

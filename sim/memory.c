@@ -108,9 +108,7 @@ CUresult cuMemFree_v2(CUdeviceptr ptr)
 	return sim_leave(free_device(ptr));
 }
 
-/*
- * Waits for its stream alone, also where the memory is cuMemAlloc's (H100, driver 580, 2026-11-22).
- */
+/* Waits for its stream only, also for memory of cuMemAlloc (H100, driver 580, 2026-11-22). */
 CUresult cuMemFreeAsync(CUdeviceptr ptr, CUstream stream)
 {
 	struct sim_alloc *alloc;
@@ -129,9 +127,8 @@ CUresult cuMemFreeAsync(CUdeviceptr ptr, CUstream stream)
 }
 
 /*
- * Whether the device of the current context is one that cuMemGetAddressRange answers for: of device
- * memory its own, of VMM memory one that has access, of host memory any (two H200, driver 580,
- * 2026-11-21).
+ * Does cuMemGetAddressRange answer in the current context? For device memory on its own device, for
+ * VMM memory on a device with access, for host memory on any (two H200, driver 580, 2026-11-21).
  */
 static bool answers_here(const struct sim_alloc *alloc)
 {

@@ -30,9 +30,9 @@ static void *hooked_mmap(void *addr, size_t len, int prot, int flags, int fd, of
 }
 
 /*
- * Objects that need their own mmap: the C library, the loader and the sanitizers' run time. The
- * name is the loader's memory, under a lock of its that the thread sanitizer does not see: hence
- * neither instrumented nor by calls that it intercepts.
+ * Objects that keep their own mmap: the C library, the loader and the sanitizers' run time. The
+ * name is the loader's memory, under a lock that TSan does not know, so this reads it
+ * uninstrumented and without intercepted calls.
  */
 static __attribute__((no_sanitize("thread"))) bool left_alone(const char *path)
 {

@@ -111,8 +111,8 @@ void sim_obj_put(struct sim_obj *obj)
 }
 
 /*
- * A dma-buf's description of the memfd has a lock, which lives as long as descriptors and maps of
- * it, in whatever process.
+ * The lock of a dma-buf's description, which lives as long as descriptors and maps of it, in any
+ * process.
  */
 static struct flock export_lock(short type)
 {

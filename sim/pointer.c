@@ -137,8 +137,8 @@ CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdevi
 }
 
 /*
- * Unlike the single form: what a pointer does not have is zero, and an unknown pointer is fine.
- * For one the ordinal is -2 and the host pointer the pointer itself.
+ * Unlike the single form, gives zero for an attribute that a pointer does not have, and accepts an
+ * unknown pointer: its ordinal is -2, its host pointer the pointer itself.
  */
 CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attributes, void **data,
 				CUdeviceptr ptr)

@@ -54,9 +54,7 @@ static bool find_hooks(void)
 	return true;
 }
 
-/*
- * By the form that has one size in every version; without it before 535 the status comes earlier.
- */
+/* Uses the form of one size in every version; before 535 its status is at another offset. */
 static bool alloc(nv_handle parent, enum nv_class class, void *params, nv_handle *handle)
 {
 	struct nv_alloc_21 a = { .a = { client, parent, 0, class, (uintptr_t)params } };
@@ -218,12 +216,11 @@ static unsigned int parts_of(const struct sim_piece *piece, size_t window, struc
 }
 
 /*
- * A fault of the real one, in memory of a pool alone: where a range begins inside an object, and
- * does not reach to the end of its last, the offset is taken off the length that is asked for
- * instead of off the object's; and so it goes on, from the place that comes of it (H100, driver
- * 580.159.04, 2026-11-22: 64 KiB at 0x10000 were passed as 0 bytes, at 0x900000 as -0x8f0000; 128
- * KiB from 0x1ff0000 on over two objects of 0x2000000 as -0x1fd0000 bytes and 0x3fd0000 at
- * -0x1fe0000).
+ * A fault of the real libcuda with memory of pools: if a range begins inside an object and does not
+ * reach the end of its last one, the offset is subtracted from the length instead of from the
+ * object's, and the next objects continue from there (H100, driver 580.159.04, 2026-11-22: 64 KiB
+ * at 0x10000 were passed as 0 bytes, at 0x900000 as -0x8f0000; 128 KiB from 0x1ff0000 on over two
+ * objects of 0x2000000 as -0x1fd0000 bytes and 0x3fd0000 at -0x1fe0000).
  */
 static void missize(struct part *parts, uint32_t n, uint64_t size)
 {

@@ -36,10 +36,7 @@ struct rules {
 void rules_set(struct rules *r, const char *spec);
 /* The nth call from now on fails; 0: none. Clears `failed`. */
 void rules_fail_nth(struct rules *r, unsigned long n, int value);
-/*
- * Counts a call of a name, and of a name within it unless that is NULL. The value to fail with, or
- * 0.
- */
+/* Counts a call of a name, and of `detailed` if not NULL: the value to fail with, or 0. */
 int rules_call(struct rules *r, const char *name, const char *detailed);
 /* Counts a call that cannot fail. */
 void rules_pass(struct rules *r, const char *name);

@@ -40,10 +40,7 @@ static CUresult import_fd(int fd, CUmemGenericAllocationHandle *handle)
 		close(opened);
 		return CUDA_ERROR_INVALID_DEVICE;
 	}
-	/*
-	 * An imported handle is not exported again, whatever its maker asked for (H200, driver
-	 * 580).
-	 */
+	/* An imported handle cannot be exported again (H200, driver 580). */
 	prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
 	prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
 	prop.location.id = info.device;
@@ -66,8 +63,8 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, vo
 }
 
 /*
- * The backing of [ptr, ptr + size). Memory of cuMemAlloc counts by its block, whose neighbours and
- * rounding belong to the driver: any page of a block with an allocation in the range will do.
+ * The memory behind [ptr, ptr + size). Of cuMemAlloc's memory any page of a block serves that has
+ * an allocation in the range: neighbours and rounding belong to the driver.
  */
 static CUresult range_pieces(sim_addr ptr, size_t size, struct sim_piece *pieces, unsigned int *n)
 {
@@ -110,8 +107,8 @@ static bool mappable(void)
 }
 
 /*
- * As many objects as the real driver has behind such memory: of a pool one per 32 MiB (40 MiB of
- * cuMemAllocAsync were two objects on an H200, driver 580), of all else one.
+ * The size of the real driver's objects: 32 MiB in a pool (40 MiB of cuMemAllocAsync were two
+ * objects on an H200, driver 580); 0: one object for all.
  */
 static size_t object_size(const struct sim_alloc *alloc)
 {

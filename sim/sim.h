@@ -229,10 +229,7 @@ CUresult sim_dmabuf_create(const struct sim_piece *pieces, unsigned int n, bool 
 /* The pieces of a part of the dma-buf of fd: how many, or -EBADF, -EINVAL. */
 int sim_dmabuf_pieces(int fd, size_t off, size_t size, struct sim_piece *out, unsigned int room);
 void sim_dmabuf_sweep(void); /* releases what closed descriptors held */
-/*
- * Map len bytes from off of the dma-buf that fd stands for; false: fd is none of ours. Takes the
- * lock itself.
- */
+/* Maps len bytes of the dma-buf of fd from off on; false: fd is not ours. Takes the lock itself. */
 bool sim_dmabuf_map(void *addr, size_t len, int prot, int flags, int fd, int64_t off, void **out);
 
 /* rmclient.c: this library as a client of the resource manager; escape.c: its ioctls */
@@ -240,15 +237,15 @@ void sim_rm_start(void);
 bool sim_rm_running(void);
 void sim_rm_sweep(void); /* not under the lock */
 /*
- * Around calls under the lock that take a mapping away: they are libcuda's own. After a program's
- * the resource manager gives back what nobody uses any more, for which it takes the lock.
+ * Marks calls under the lock that unmap as libcuda's own. After a program's calls the resource
+ * manager releases unused memory, for which it takes the lock.
  */
 void sim_rm_own(bool on);
 bool sim_rm_memory_end(
 	struct sim_obj *obj); /* false: others use it; sim_obj_destroy() comes later */
 /*
- * The export call for pieces of one GPU, in objects of `window` bytes (0: one each); its dma-buf.
- * pool: memory of cuMemAllocAsync.
+ * Exports pieces of one GPU as a dma-buf, in objects of `window` bytes (0: one each). pool: memory
+ * of cuMemAllocAsync.
  */
 CUresult sim_rm_export(const struct sim_piece *pieces, unsigned int n, size_t window, bool pool,
 		       bool pcie, int *fd);

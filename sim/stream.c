@@ -258,8 +258,7 @@ CUresult cuStreamQuery(CUstream stream)
 }
 
 /*
- * [CUDA driver API, "Stream Memory Operations"]: flags 0: behind a memory fence; a word of the
- * context's.
+ * Writes a word of the context behind a memory fence (CUDA driver API, "Stream Memory Operations").
  */
 CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr addr, uint32_t value,
 				 unsigned int flags)

@@ -20,8 +20,8 @@ static struct sim_va *ranges; /* sorted by base */
 static size_t n_ranges, room;
 
 /*
- * The system call itself: the sanitizers' mmap would want shadow memory for all of it. A smaller
- * arena is tried where address space is limited.
+ * Calls the kernel directly: a sanitizer's mmap would need shadow memory for all of it. A smaller
+ * arena is tried if address space is limited.
  */
 static bool arena_make(void)
 {

@@ -29,8 +29,8 @@
 #define GDRSIM_NODE_H
 
 /*
- * Replace the fault rules: "PIN_BUFFER:2=ENOMEM,MMAP:*=EAGAIN,GET_INFO:1=524". Names: those of the
- * ioctls, OPEN, MMAP, MADVISE (MADV_DONTFORK alone). Call numbers count from now. MMAP:n=REVOKE
+ * Replaces the fault rules: "PIN_BUFFER:2=ENOMEM,MMAP:*=EAGAIN,GET_INFO:1=524". Names: those of the
+ * ioctls, OPEN, MMAP, MADVISE (MADV_DONTFORK only). Call numbers count from now. MMAP:n=REVOKE
  * maps, and revokes the region before it can be touched. NULL: none.
  */
 void gdrsim_node_fail(const char *rules);

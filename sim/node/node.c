@@ -115,8 +115,8 @@ static struct node *node_at(int fd)
 }
 
 /*
- * A node's descriptor that another process opened and handed over has no entry here. Those without
- * poll are recognised by their name, which suffices to refuse them.
+ * A node that another process opened and passed on has no entry here. Without poll it is recognised
+ * by its name, which suffices to refuse it.
  */
 static bool is_foreign(int fd)
 {

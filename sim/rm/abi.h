@@ -75,9 +75,7 @@ struct nv_register_fd {
 #define NV_DMABUF_EXPORT_MAX_HANDLES		 128
 #define NV_DMABUF_EXPORT_MAPPING_TYPE_FORCE_PCIE 1
 
-/*
- * nv_ioctl_export_to_dma_buf_fd_t: how it begins; what follows is at offsets that differ by version
- */
+/* The head of nv_ioctl_export_to_dma_buf_fd_t; the other offsets differ by version. */
 struct nv_export_dmabuf {
 	int fd;
 	nv_handle client;

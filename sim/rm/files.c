@@ -157,8 +157,8 @@ bool rm_gpu_is_open(int gpu)
 }
 
 /*
- * Valid for nodes of both kinds. A control file that is registered itself does not serve, nor a
- * file that is registered already; the control file stays open as long as this one.
+ * For nodes of both kinds. Refuses a file that is registered already, and a control file that is
+ * itself registered; the control file stays open as long as this one.
  */
 int rm_register_fd(int file, int ctl_fd)
 {

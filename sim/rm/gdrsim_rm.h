@@ -41,12 +41,12 @@
 #include <stddef.h>
 
 /*
- * Replace the fault rules: "RM_ALLOC:2=0x1a,RM_MAP_MEMORY:*=ENOMEM". A number is a status in the
- * structure, beside an ioctl that succeeds; a name is the errno of the call (EINVAL: what a
- * structure of another size gets). Names of calls: those of the escapes (RM_ALLOC, RM_FREE,
- * RM_CONTROL, RM_DUP_OBJECT, RM_MAP_MEMORY, RM_UNMAP_MEMORY, CARD_INFO, REGISTER_FD,
- * EXPORT_TO_DMABUF_FD), OPEN_CTL, OPEN_DEVICE, MMAP; a class or a command may follow: RM_ALLOC.80,
- * RM_CONTROL.205. Numbers of calls count from now. NULL: none.
+ * Replaces the fault rules: "RM_ALLOC:2=0x1a,RM_MAP_MEMORY:*=ENOMEM". A number is a status in the
+ * structure of an ioctl that succeeds; a name is the errno of the call (EINVAL: as for a structure
+ * of another size). Names: those of the escapes (RM_ALLOC, RM_FREE, RM_CONTROL, RM_DUP_OBJECT,
+ * RM_MAP_MEMORY, RM_UNMAP_MEMORY, CARD_INFO, REGISTER_FD, EXPORT_TO_DMABUF_FD), OPEN_CTL,
+ * OPEN_DEVICE, MMAP; a class or a command may follow: RM_ALLOC.80, RM_CONTROL.205. Call numbers
+ * count from now. NULL: none.
  */
 void gdrsim_rm_fail(const char *rules);
 /* The nth call from now on, of any name, fails: value > 0 is a status (EIO where there is none). */
@@ -68,8 +68,8 @@ void gdrsim_rm_counts(struct gdrsim_rm_counts *counts);
 /* BAR1 that maps hold on the GPU of a CUDA ordinal, in 64 KiB pages. */
 unsigned long long gdrsim_rm_bar1_used(int gpu);
 /*
- * How often this process did what the real driver lets pass, at a cost: a map ended (unmapped or
- * freed) while its pages were still mapped into it, or mapped after its end.
+ * How often this process did what the real driver accepts but must not be done: a map ended
+ * (unmapped or freed) while its pages were still mapped, or was mapped after its end.
  */
 unsigned long gdrsim_rm_stale(void);
 /* Releases what ended unseen: descriptors replaced by dup2, processes killed. */
@@ -87,9 +87,9 @@ struct gdrsim_rm_export_layout {
 };
 void gdrsim_rm_export_layout(struct gdrsim_rm_export_layout *layout);
 /*
- * Physical memory of the GPU of that ordinal: a descriptor that stays open until `release`, which
- * is called with no lock held, in the process that made it, once gdrsim_rm_memory_end() has been
- * called and nothing refers to the memory any more. An id, or -1.
+ * Physical memory of a GPU: a descriptor that stays open until `release`, which is called without a
+ * lock, in the process that made the memory, after gdrsim_rm_memory_end() and the last reference.
+ * An id, or -1.
  */
 int gdrsim_rm_memory_new(int gpu, int fd, size_t size, void (*release)(void *arg), void *arg);
 /* A memory object over a part of it; its handle, or 0. */

@@ -265,10 +265,7 @@ void *rm_mmap(int file, int fd, void *addr, size_t len, int prot, int flags, uin
 	map = &rm->maps[f->map];
 	o = &rm->objects[map->object];
 	read_only = (map->flags & NV_MAP_ACCESS) == NV_MAP_ACCESS_READ_ONLY;
-	/*
-	 * BAR1's entries are read-only then. There mprotect() passes all the same; here it is
-	 * refused.
-	 */
+	/* The real mprotect() succeeds, with read-only entries in BAR1; here it fails. */
 	memory = rm_memory_open(o->memory, read_only ? O_RDONLY : O_RDWR);
 	if (memory < 0)
 		return fail(EIO);
@@ -283,10 +280,7 @@ void *rm_mmap(int file, int fd, void *addr, size_t len, int prot, int flags, uin
 		libc_calls()->munmap(at, len);
 		return fail(err);
 	}
-	/*
-	 * kbusMapFbAperture_GM107(): the place that the memory has on its GPU, of the context's
-	 * GPU.
-	 */
+	/* kbusMapFbAperture_GM107(): maps the memory's offset, of the context's GPU. */
 	if (rm->memories[o->memory].gpu != rm->objects[map->device].gpu)
 		rm_vma_show_other(at, len);
 	return at;

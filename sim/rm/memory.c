@@ -111,10 +111,7 @@ void rm_memory_put(int memory)
 	rm->memories[memory].refs--;
 }
 
-/*
- * One at a time: its release may come back here. Those of a process that is no more are just
- * forgotten.
- */
+/* One at a time, since its release may reenter. Memory of a process that has ended is skipped. */
 static bool reap_one(void)
 {
 	struct local todo = { 0 };
@@ -140,9 +137,7 @@ void rm_memory_reap(void)
 		;
 }
 
-/*
- * The maker's descriptor is this process's own, or a fork's copy, or another's to be had by /proc.
- */
+/* The descriptor is this process's own or inherited, or another process's, reached by /proc. */
 int rm_memory_open(int memory, int flags)
 {
 	const struct rm_memory *m = &rm->memories[memory];
@@ -168,8 +163,8 @@ static void close_foreign(void *arg)
 }
 
 /*
- * What cuMemExportToShareableHandle hands out is a descriptor of the memory itself (machine.h); in
- * the real driver it is a control file with the object in it. It is opened for the importer.
+ * cuMemExportToShareableHandle gives a descriptor of the memory itself here (machine.h), and a
+ * control file with the object in the real driver. It is reopened for the importer.
  */
 int rm_memory_of_foreign(int fd, size_t *size)
 {

@@ -37,8 +37,8 @@ int rm_object_find(int client, nv_handle handle)
 }
 
 /*
- * rmclientValidate_IMPL(): a client is used by the file that made it only (client handles are
- * validated strictly by default, g_system_nvoc.c), by whatever process has it open.
+ * rmclientValidate_IMPL(): only the file that made a client may use it, from any process that has
+ * the file open (client handles are validated strictly by default, g_system_nvoc.c).
  */
 enum nv_status rm_client_validate(const struct rm_client *client, int file)
 {
@@ -124,10 +124,7 @@ enum nv_status rm_memory_object(int client, int parent, nv_handle *handle, int m
 	/* memCopyConstruct_IMPL(): only children of a device */
 	if (rm->objects[parent].class != NV01_DEVICE_0)
 		return NV_ERR_INVALID_OBJECT_PARENT;
-	/*
-	 * Whether the memory is that device's is not looked at, nor by
-	 * vidmemCheckCopyPermissions_IMPL().
-	 */
+	/* No check of the device: nor has vidmemCheckCopyPermissions_IMPL() one. */
 	status = rm_object_new(client, parent, handle, NV01_MEMORY_LOCAL_USER,
 			       rm->objects[parent].gpu, &at);
 	if (status != NV_OK)

@@ -125,9 +125,7 @@ int rm_version(void);
 const char *rm_version_text(char *text, size_t size);
 bool rm_flag(const char *name, bool absent);
 
-/*
- * faults.c; takes no lock of rm's. The errno or, negative, the status that the call must fail with.
- */
+/* faults.c; without the lock. The errno or, negative, the status that the call must fail with. */
 int rm_fault(const char *name, unsigned int detail);
 
 /* gpus.c: the simulated GPUs by CUDA's ordinal. No lock. */

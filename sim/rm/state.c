@@ -34,10 +34,7 @@ static struct stat state_stat;
 static bool wanted;
 static _Thread_local sigset_t unblocked;
 
-/*
- * The C library's own, not a sanitizer's: that would take the lock, which the forking thread has
- * and its child has not, for the child's.
- */
+/* The C library's own: a sanitizer's would treat the lock of the forking thread as the child's. */
 static int (*mutex_lock)(pthread_mutex_t *), (*mutex_unlock)(pthread_mutex_t *);
 
 static void find_locks(void)

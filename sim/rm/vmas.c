@@ -121,9 +121,8 @@ void rm_vma_show_other(void *addr, size_t len)
 }
 
 /*
- * The real driver leaves the CPU's entries where they are, and gives their place in BAR1, and the
- * memory, to the next process that asks: so other bytes appear, in memory that is no longer the
- * map's.
+ * The real driver leaves the CPU's entries, and gives their place in BAR1, and the memory, to the
+ * next process that asks: the pages then show other bytes, of memory that is no longer the map's.
  */
 void rm_vma_lose(int map)
 {

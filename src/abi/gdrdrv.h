@@ -134,8 +134,8 @@ struct gdrdrv_get_version {
 
 /*
  * A region is mapped by mmap() of the node at offset handle * host page size. poll() on a node of
- * barcopy's driver gives POLLPRI while a revoked region is pinned, and never POLLOUT; drivers of
- * another origin have no poll of their own, so that the kernel answers POLLIN | POLLOUT for them.
+ * barcopy's driver gives POLLPRI while a revoked region is pinned, and never POLLOUT. Other drivers
+ * have no poll, so the kernel answers POLLIN | POLLOUT.
  */
 
 _Static_assert(sizeof(struct gdrdrv_pin_buffer) == 40, "PIN_BUFFER");

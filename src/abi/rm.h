@@ -53,9 +53,7 @@ enum {
 	RM_STATE_IN_USE = 0x63
 };
 
-/*
- * ---- what a node itself knows: on /dev/nvidiactl ----------------------------------------------
- */
+/* ---- what a node itself knows: on /dev/nvidiactl --------------------------------------------- */
 
 struct rm_card_info {
 	uint8_t valid;
@@ -80,9 +78,7 @@ struct rm_register_fd {
 };
 #define RM_IOC_REGISTER_FD RM_IOC(201, sizeof(struct rm_register_fd))
 
-/*
- * ---- objects: on /dev/nvidiactl -----------------------------------------------------------------
- */
+/* ---- objects: on /dev/nvidiactl -------------------------------------------------------------- */
 
 enum { RM_CLASS_CLIENT = 0x41, RM_CLASS_DEVICE = 0x80 };
 
@@ -99,9 +95,9 @@ struct rm_alloc {
 #define RM_IOC_ALLOC RM_IOC(0x2b, sizeof(struct rm_alloc))
 
 /*
- * NVOS64 before 535, of one size in two layouts: in 515 and 520 the first of the last two words is
- * the status and the second a hole, in 525 and 530 they are flags and the status. With both zero on
- * the way in, whichever is not zero on the way out is the status.
+ * NVOS64 before 535, one size in two layouts: in 515 and 520 the last two words are the status and
+ * a hole, in 525 and 530 flags and the status. If both are zero before the call, the one that is
+ * not zero after it is the status.
  */
 struct rm_alloc_515 {
 	rm_handle client, parent, object;
@@ -185,14 +181,11 @@ struct rm_export_info_515 { /* before 545 */
 	uint8_t metadata[64];
 };
 
-/*
- * ---- mappings: on /dev/nvidiactl
- * ------------------------------------------------------------------
- */
+/* ---- mappings: on /dev/nvidiactl ------------------------------------------------------------- */
 
 /*
- * NVOS33 with a descriptor of the GPU's node, which one mmap(), of that length at offset 0, is
- * allowed on afterwards.
+ * NVOS33 with a descriptor of the GPU's node, which then allows one mmap() of that length at offset
+ * 0.
  */
 struct rm_map {
 	rm_handle client, device, object;
@@ -215,10 +208,7 @@ struct rm_unmap {
 };
 #define RM_IOC_UNMAP RM_IOC(0x4f, sizeof(struct rm_unmap))
 
-/*
- * ---- a dma-buf of objects: on the GPU's node, by libcuda
- * -------------------------------------------
- */
+/* ---- a dma-buf of objects: on the GPU's node, by libcuda ------------------------------------- */
 
 #define RM_EXPORT_NUMBER 217
 #define RM_EXPORT_MAX	 128 /* objects of one call */
