@@ -44,5 +44,29 @@ with pin_tensor.barcopy.open() as gdr, gdr.alloc(4096) as mem:
     assert got == [4.5] + [3.5] * 99, got
     assert mem.read(4, 60) == bytes(4) and mem.read(4, 464) == bytes(4)
 PYTHON
+# The GPU's code of a kernel made at run time. Running it takes a GPU: NVRTC itself crashes on the stand-in's libcuda.
+unset LD_LIBRARY_PATH LD_PRELOAD
+nvrtc() {
+	python3 -B - <<'PYTHON'
+import sys
+sys.path.insert(0, "examples")
+import queue_nvrtc
+
+for capability in ((7, 5), (9, 0)):
+    code = queue_nvrtc.compile_kernel("sqrt(x) + 1", capability)
+    assert code.startswith(b"\x7fELF") and b"serve" in code
+try:
+    queue_nvrtc.compile_kernel("y", (9, 0))
+except SystemExit as error:
+    assert 'identifier "y" is undefined' in str(error), error
+else:
+    sys.exit("a wrong expression was compiled")
+PYTHON
+}
+if PYTHONPATH=examples python3 -Bc 'import queue_nvrtc; queue_nvrtc.load_nvrtc()' 2>/dev/null; then
+	check nvrtc nvrtc
+else
+	echo "ok - nvrtc # SKIP no libnvrtc.so: Debian's main archive has no CUDA"
+fi
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

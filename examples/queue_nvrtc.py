@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""
+Calls into a kernel that is compiled when the program runs and stays on the GPU:
+
+    python3 queue_nvrtc.py [EXPRESSION]
+
+EXPRESSION is CUDA C++ of a double x, 'x * x + 1' by default. NVRTC compiles it with barcopy_queue.cuh; a warp
+of the kernel answers each message, up to 60 doubles, by the expression of each. It uses CUDA's libraries
+through ctypes and the module of python/, installed or beside this file.
+"""
+import array
+import ctypes
+import glob
+import os
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.append(os.path.join(HERE, "..", "python"))
+
+HEADERS = os.environ.get("BARCOPY_INCLUDE", os.path.join(HERE, "..", "include"))
+
+SOURCE = """
+#include "barcopy_queue.cuh"
+
+extern "C" __global__ void serve(barcopy_queue_view_t view)
+{
+	__shared__ double value[BARCOPY_QUEUE_MESSAGE_MAX / 8];
+	unsigned size, i;
+	barcopy_warp_t q;
+
+	barcopy_warp_begin(&q, view);
+	while ((size = barcopy_warp_receive(&q, value, 0)) != 0) {
+		for (i = q.lane; i < size / 8; i += 32) {
+			double x = value[i];
+			value[i] = EXPRESSION;
+		}
+		if (!barcopy_warp_reply(&q, value, size, 0))
+			break;
+	}
+	barcopy_warp_end(&q);
+}
+"""
+
+
+def load_nvrtc():
+    """NVRTC as the system has it, or as the packages of PyTorch bring it."""
+    names = [f"libnvrtc.so.{v}" for v in ("13", "12", "11.2")] + ["libnvrtc.so"]
+    places = [p for d in sys.path for p in glob.glob(os.path.join(d, "nvidia", "*", "lib", "libnvrtc.so.*"))]
+    for name in names + sorted(places) + glob.glob("/usr/local/cuda*/lib*/libnvrtc.so"):
+        try:
+            return ctypes.CDLL(name)
+        except OSError:
+            pass
+    sys.exit("no libnvrtc.so: install CUDA's runtime compiler (the package nvidia-cuda-nvrtc)")
+
+
+def compile_kernel(expression, capability):
+    """The GPU's code for a compute capability such as (9, 0)."""
+    nvrtc, program, size = load_nvrtc(), ctypes.c_void_p(), ctypes.c_size_t()
+    source = SOURCE.replace("EXPRESSION", expression).encode()
+    options = [b"--gpu-architecture=sm_%d%d" % capability, b"--include-path=" + os.fsencode(HEADERS)]
+    if nvrtc.nvrtcCreateProgram(ctypes.byref(program), source, b"serve.cu", 0, None, None):
+        sys.exit("nvrtcCreateProgram failed")
+    if nvrtc.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options)):
+        nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size))
+        log = ctypes.create_string_buffer(size.value)
+        nvrtc.nvrtcGetProgramLog(program, log)
+        sys.exit(log.value.decode())
+    nvrtc.nvrtcGetCUBINSize(program, ctypes.byref(size))
+    code = ctypes.create_string_buffer(size.value)
+    nvrtc.nvrtcGetCUBIN(program, code)
+    return code.raw
+
+
+class Gpu:
+    """What a program needs of CUDA's driver API: the primary context of device 0, and launches."""
+
+    def __init__(self):
+        self.cuda = ctypes.CDLL("libcuda.so.1")
+        device, context = ctypes.c_int(), ctypes.c_void_p()
+        self.stream = ctypes.c_void_p()
+        self.call("cuInit", 0)
+        self.call("cuDeviceGet", ctypes.byref(device), 0)
+        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+        self.call("cuCtxSetCurrent", context)
+        self.call("cuStreamCreate", ctypes.byref(self.stream), 1)
+        self.capability = (self.attribute(75, device), self.attribute(76, device))
+
+    def call(self, name, *arguments):
+        error = getattr(self.cuda, name)(*arguments)
+        if error:
+            sys.exit(f"{name}: CUDA error {error}")
+
+    def attribute(self, number, device):
+        value = ctypes.c_int()
+        self.call("cuDeviceGetAttribute", ctypes.byref(value), number, device)
+        return value.value
+
+    def launch(self, code, name, parameter):
+        module, kernel = ctypes.c_void_p(), ctypes.c_void_p()
+        self.call("cuModuleLoadData", ctypes.byref(module), code)
+        self.call("cuModuleGetFunction", ctypes.byref(kernel), module, name)
+        parameters = (ctypes.c_void_p * 1)(ctypes.addressof(parameter))
+        self.call("cuLaunchKernel", kernel, 1, 1, 1, 32, 1, 1, 0, self.stream, parameters, None)
+
+
+def main():
+    import barcopy
+
+    expression = sys.argv[1] if len(sys.argv) > 1 else "x * x + 1"
+    gpu = Gpu()
+    code = compile_kernel(expression, gpu.capability)
+    with barcopy.open() as gdr, gdr.queue() as queue:
+        gpu.launch(code, b"serve", queue.view)
+        values = array.array("d", range(6))
+        times = []
+        for _ in range(1000):
+            start = time.perf_counter_ns()
+            queue.send(values)
+            answer = queue.receive()
+            times.append(time.perf_counter_ns() - start)
+        for x, y in zip(values, array.array("d", answer)):
+            print(f"x = {x:g}: {expression} = {y:g}")
+        print(f"a call from Python took {sorted(times)[len(times) // 2] / 1000:.1f} us (median of {len(times)})")
+
+
+if __name__ == "__main__":
+    main()
