@@ -226,14 +226,15 @@ int gdri_cuda_register(void *host, size_t size, int device, void **context, uint
 	return 0;
 }
 
-int gdri_cuda_unregister(void *host, void *context)
+bool gdri_cuda_is_registered(void *host, void *context, uint64_t addr)
 {
 	struct gdri_cuda_scope s;
-	int rc = gdri_cuda_enter(&s, context, -1);
+	CUdeviceptr ptr;
+	bool same;
 
-	if (rc)
-		return rc;
-	rc = GDRI_CU(cuMemHostUnregister, host);
+	if (gdri_cuda_enter(&s, context, -1))
+		return false;
+	same = !gdri_cu.cuMemHostGetDevicePointer_v2(&ptr, host, 0) && ptr == addr;
 	gdri_cuda_leave(&s);
-	return rc;
+	return same;
 }

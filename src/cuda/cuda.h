@@ -137,10 +137,12 @@ int gdri_cuda_free(struct gdri_allocation *allocation);
 
 /*
  * Makes whole pages of host memory, which remain the caller's, accessible to the kernels of a
- * device, at *addr, until unregistered. *context: the device's primary one.
+ * device, at *addr, until the context ends. *context: the device's primary one.
  */
 int gdri_cuda_register(void *host, size_t size, int device, void **context, uint64_t *addr);
-int gdri_cuda_unregister(void *host, void *context);
+
+/* False after the end of that context or a reset of its device. */
+bool gdri_cuda_is_registered(void *host, void *context, uint64_t addr);
 
 /* False after an error that ended the context, or a reset of its device: no work runs in it. */
 bool gdri_cuda_context_works(void *context);

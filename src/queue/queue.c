@@ -21,35 +21,77 @@
 
 GDRI_SLOTS(, gdri_queues);
 
-/* ---- the two blocks ------------------------------------------------------------------------------ */
+/* ---- host memory --------------------------------------------------------------------------------- */
+
+/*
+ * CUDA unregisters host memory only when nothing runs in the context (cuMemHostUnregister, 1.4 s beside a
+ * kernel of that length: H200, driver 580, 2026-11-22). So the memory of a queue that ended stays registered,
+ * and serves a later queue of its size and device.
+ */
+static struct gdri_queue_host *idle_hosts;
+static pthread_mutex_t idle_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void unmap_host(struct gdri_queue_host *host)
+{
+	munmap(host->pages, host->size);
+	free(host);
+}
+
+static struct gdri_queue_host *take_idle(int device, size_t size)
+{
+	struct gdri_queue_host **link = &idle_hosts, *host;
+
+	pthread_mutex_lock(&idle_lock);
+	while ((host = *link) && (host->device != device || host->size != size))
+		link = &host->next;
+	if (host)
+		*link = host->next;
+	pthread_mutex_unlock(&idle_lock);
+	return host;
+}
+
+static void put_idle(struct gdri_queue_host *host)
+{
+	pthread_mutex_lock(&idle_lock);
+	host->next = idle_hosts;
+	idle_hosts = host;
+	pthread_mutex_unlock(&idle_lock);
+}
 
 /* Shared, so that a fork copies nothing of what the GPU writes to; a child does not have it. */
-static int map_host(struct gdri_queue *q, int device, uint64_t *addr)
+static int map_host(int device, size_t size, struct gdri_queue_host **out)
 {
-	void *host = mmap(NULL, q->host_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct gdri_queue_host *host;
 	int rc;
 
-	if (host == MAP_FAILED)
-		return gdri_fail(ENOMEM, "no memory for the replies of a queue");
-	madvise(host, q->host_size, MADV_DONTFORK);
-	rc = gdri_cuda_register(host, q->host_size, device, &q->context, addr);
-	if (rc) {
-		munmap(host, q->host_size);
-		return rc;
+	while ((host = take_idle(device, size))) {
+		if (gdri_cuda_is_registered(host->pages, host->context, host->addr)) {
+			memset(host->pages, 0, size);
+			*out = host;
+			return 0;
+		}
+		unmap_host(host); /* the device was reset */
 	}
-	q->state = host;
-	q->replies = q->state + BARCOPY_QUEUE_STATE;
-	return 0;
+	host = calloc(1, sizeof(*host));
+	if (!host)
+		return gdri_fail(ENOMEM, "no memory for a queue");
+	host->device = device;
+	host->size = size;
+	host->pages = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (host->pages == MAP_FAILED) {
+		free(host);
+		return gdri_fail(ENOMEM, "no memory for the replies of a queue");
+	}
+	madvise(host->pages, size, MADV_DONTFORK);
+	rc = gdri_cuda_register(host->pages, size, device, &host->context, &host->addr);
+	if (rc)
+		unmap_host(host);
+	else
+		*out = host;
+	return rc;
 }
 
-/* After an error of its context CUDA unregisters nothing: it keeps the pages until the context ends. */
-static void unmap_host(struct gdri_queue *q)
-{
-	if (gdri_cuda_unregister(q->state, q->context))
-		gdri_log(GDRI_LOG_WARN, "unregistering the replies of a queue: %s",
-			 gdri_error_text());
-	munmap(q->state, q->host_size);
-}
+/* ---- GPU memory ---------------------------------------------------------------------------------- */
 
 /* No lap is 0: lines of zeroes have not arrived. They are in GPU memory before any kernel is launched. */
 static int map_device(struct gdri_queue *q, int device)
@@ -92,7 +134,6 @@ static void free_device(struct gdri_queue *q)
 int gdri_queue_create(struct gdri_ctx *ctx, int device, uint32_t lines, barcopy_queue_t *out)
 {
 	struct gdri_queue *q = (struct gdri_queue *)gdri_slots_new(&gdri_queues, sizeof(*q), NULL);
-	uint64_t state = 0;
 	int rc;
 
 	if (!q)
@@ -102,20 +143,22 @@ int gdri_queue_create(struct gdri_ctx *ctx, int device, uint32_t lines, barcopy_
 	q->ctx = ctx;
 	q->lines = lines;
 	q->shift = (uint32_t)__builtin_ctz(lines);
-	q->host_size = (BARCOPY_QUEUE_STATE + lines * GDRI_LINE + 4095) & ~(size_t)4095;
 	rc = map_device(q, device);
 	if (!rc)
-		rc = map_host(q, device, &state);
+		rc = map_host(device, (BARCOPY_QUEUE_STATE + lines * GDRI_LINE + 4095) & ~(size_t)4095,
+			      &q->host);
 	if (rc) {
 		free_device(q);
 		gdri_slots_free(&gdri_queues, &q->slot);
 		return rc;
 	}
+	q->state = q->host->pages;
+	q->replies = q->state + BARCOPY_QUEUE_STATE;
 	q->view = (barcopy_queue_view_t){
 		.requests = q->mem.device_ptr + BARCOPY_QUEUE_CONTROL,
-		.replies = state + BARCOPY_QUEUE_STATE,
+		.replies = q->host->addr + BARCOPY_QUEUE_STATE,
 		.control = q->mem.device_ptr,
-		.state = state,
+		.state = q->host->addr,
 		.lines = lines,
 	};
 	atomic_store_explicit(&q->g, (gdr_t)(uintptr_t)gdri_slot_name(&ctx->slot),
@@ -141,7 +184,7 @@ static int wait_end(const struct gdri_queue *q, uint64_t timeout_ns)
 	bool last = false;
 
 	while (has_kernel(q)) {
-		if (!gdri_cuda_context_works(q->context))
+		if (!gdri_cuda_context_works(q->host->context))
 			return 0;
 		if (last)
 			return gdri_fail(ETIMEDOUT, "the kernel was told to stop and has not ended");
@@ -162,14 +205,14 @@ int gdri_queue_destroy(struct gdri_queue *q, uint64_t timeout_ns)
 {
 	int rc;
 
-	if (!q->stopped && has_kernel(q) && gdri_cuda_context_works(q->context))
+	if (!q->stopped && has_kernel(q) && gdri_cuda_context_works(q->host->context))
 		return gdri_fail(EBUSY, "a kernel is on the queue: barcopy_queue_stop() tells it to stop");
 	rc = wait_end(q, timeout_ns);
 	if (rc)
 		return rc;
 	gdri_slot_retire(&q->slot);
 	free_device(q);
-	unmap_host(q);
+	put_idle(q->host);
 	unlist(q);
 	gdri_slots_free(&gdri_queues, &q->slot);
 	return 0;

@@ -38,6 +38,16 @@ enum {
 #define GDRI_QUEUE_CHECK 0
 #endif
 
+/* Pages that kernels write, registered with CUDA. */
+struct gdri_queue_host {
+	struct gdri_queue_host *next; /* of those that no queue uses */
+	char *pages;
+	size_t size;
+	int device;
+	void *context; /* CUcontext that they are registered in */
+	uint64_t addr; /* the device's */
+};
+
 struct gdri_queue {
 	struct gdri_slot slot;
 
@@ -63,8 +73,7 @@ struct gdri_queue {
 	/* The owner's. */
 	_Alignas(64) struct gdri_ctx *ctx;
 	barcopy_mem_t mem;
-	size_t host_size;
-	void *context; /* CUcontext that the host memory is registered in */
+	struct gdri_queue_host *host;
 	barcopy_queue_view_t view;
 	LIST_ENTRY(gdri_queue) link; /* of the context's; under ctx->lock */
 };

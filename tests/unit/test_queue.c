@@ -20,11 +20,11 @@ static gdr_t g;
 static CUmodule module;
 static CUstream stream;
 
+static const char ptx[] = ".version 6.4\n.entry gdrcopy_queue_echo()\n"
+			  ".entry gdrcopy_queue_lines()\n";
+
 static void start(void)
 {
-	static const char ptx[] = ".version 6.4\n.entry gdrcopy_queue_echo()\n"
-				  ".entry gdrcopy_queue_lines()\n";
-
 	standin_start();
 	g = open_any();
 	CU(cuda.cuModuleLoadData(&module, ptx));
@@ -465,8 +465,35 @@ static void context_error(void)
 	OK(gdr_close(g));
 }
 
+/* The driver unregisters host memory only when nothing runs: a queue ends beside another's kernel all the same. */
+static void destroy_beside_a_kernel(void)
+{
+	barcopy_queue_t other, q;
+
+	start();
+	other = new_queue(16);
+	echo(other, UINT64_MAX, 0);
+	send_fill(other, 10, 1);
+	expect_echo(other, 10, 1);
+	cuda_hooks.set_fail("cuMemHostRegister:2=2"); /* the memory of the first of these serves the others */
+	for (unsigned int n = 0; n < 3; n++) {
+		CU(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+		q = new_queue(16);
+		echo(q, UINT64_MAX, 0);
+		send_fill(q, 100, n);
+		expect_echo(q, 100, n);
+		finish(q);
+	}
+	FAILS(ENOMEM, barcopy_queue_create(g, 0, NULL, &q)); /* 256 lines: that memory is too small */
+	send_fill(other, 10, 2);
+	expect_echo(other, 10, 2);
+	finish(other);
+	OK(gdr_close(g));
+}
+
 static void device_reset(void)
 {
+	CUcontext primary;
 	barcopy_queue_t q;
 	char byte;
 
@@ -479,6 +506,16 @@ static void device_reset(void)
 	while (!barcopy_queue_try_send(q, "x", 1))
 		;
 	OK(barcopy_queue_destroy(q, 0));
+	/* nor is its memory, which is registered no more, taken for that of a new one */
+	CU(cuda.cuDevicePrimaryCtxRetain(&primary, 0));
+	CU(cuda.cuCtxSetCurrent(primary));
+	CU(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	CU(cuda.cuModuleLoadData(&module, ptx));
+	q = new_queue(16);
+	echo(q, UINT64_MAX, 0);
+	send_fill(q, 100, 1);
+	expect_echo(q, 100, 1);
+	finish(q);
 	OK(gdr_close(g));
 }
 
@@ -537,6 +574,7 @@ static const struct unit_test tests[] = {
 	{ "busy", busy, NULL },
 	{ "a kernel that hangs", hangs, NULL },
 	{ "an error of the context", context_error, NULL },
+	{ "destroy beside a kernel", destroy_beside_a_kernel, NULL },
 	{ "a reset of the device", device_reset, NULL },
 	{ "fork", forked, NULL },
 	{ "out of memory", out_of_memory, NULL },
