@@ -68,7 +68,7 @@ include src/copy/copy.mk
 
 LIB_SRCS := $(addprefix src/, \
 	$(addprefix base/, counters.c error.c fork.c inside.c log.c process.c slots.c struct_size.c) \
-	$(addprefix cuda/, load.c device.c memory.c export.c alloc.c engine.c nvml.c) \
+	$(addprefix cuda/, load.c device.c memory.c export.c alloc.c pages.c engine.c nvml.c) \
 	$(addprefix backend/, backends.c mapping.c pin.c gdrdrv.c gdrdrv_node.c gdrdrv_dmabuf.c dmabuf.c rm.c host.c) \
 	$(addprefix core/, ctx.c handle.c mem.c offload.c parts.c region.c) \
 	$(addprefix cache/, cache.c doom.c entry.c evict.c miss.c pages.c range.c) \

@@ -33,26 +33,18 @@
  *  put: what this warp has stored before is seen by the CPU after its receive. Costs a fence. */
 #define BARCOPY_WARP_ORDERED 1u
 
-#ifdef BARCOPY_QUEUE_ON_HOST /* the shim of the tests gives what is asked for here */
-#define BARCOPY_WARP_FN static inline __attribute__((unused))
-#else
+#ifndef BARCOPY_WARP_FN /* tests without a GPU bring their own of these */
 #define BARCOPY_WARP_FN static __device__ __forceinline__
 
-/* A word of the queue: one access of 8 bytes, by the whole system seen as such. */
-BARCOPY_WARP_FN unsigned long long barcopy_warp_load(unsigned long long addr)
+/* A word of the queue: one access of 8 bytes; with `acquire` what is loaded after it is at least as new. */
+BARCOPY_WARP_FN unsigned long long barcopy_warp_load(unsigned long long addr, unsigned acquire)
 {
 	unsigned long long v;
 
-	asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(addr) : "memory");
-	return v;
-}
-
-/* The same; what is loaded after it is at least as new. */
-BARCOPY_WARP_FN unsigned long long barcopy_warp_acquire(unsigned long long addr)
-{
-	unsigned long long v;
-
-	asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(addr) : "memory");
+	if (acquire)
+		asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(addr) : "memory");
+	else
+		asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(addr) : "memory");
 	return v;
 }
 
@@ -73,6 +65,12 @@ BARCOPY_WARP_FN unsigned barcopy_warp_lane(void)
 	asm("mov.u32 %0, %%laneid;" : "=r"(lane));
 	return lane;
 }
+
+/* The zero bits below the lowest one; 32 of 0. */
+BARCOPY_WARP_FN unsigned barcopy_warp_zeroes(unsigned bits)
+{
+	return (unsigned)__clz((int)__brev(bits));
+}
 #endif
 
 #define BARCOPY_WARP_ALL 0xffffffffu
@@ -81,37 +79,31 @@ BARCOPY_WARP_FN unsigned barcopy_warp_lane(void)
 typedef struct barcopy_warp {
 	barcopy_queue_view_t view;
 	unsigned long long rx, freed; /* request lines before the last look, and as the CPU last heard */
-	unsigned long long tx;	      /* reply lines written */
-	unsigned long long rx_at, rx_lap; /* this lane's word of the next look, and its lap */
-	unsigned long long tx_at, tx_lap; /* the same of the next reply */
-	unsigned long long begun;	  /* the number of this kernel */
-	unsigned long long word;	  /* this lane's word of the four lines of the last look */
-	unsigned long long next;	  /* this lane's word of the next look, its load under way */
-	unsigned heads;			  /* the headers of the four lines, a byte each */
-	unsigned at, have;		  /* lines [at, have) of them have arrived and are not taken */
-	unsigned room;			  /* reply lines that may be written at once */
-	unsigned ordered;		  /* the flags of the last look */
+	unsigned long long tx, tx_at; /* reply lines written, and where this lane's word of the next goes */
+	unsigned tx_lap;	      /* the lap of that word, in place in its upper half */
+	unsigned room;		      /* reply lines that may be written at once */
+	unsigned long long word, next; /* this lane's word of the last look's four lines, and of those behind */
+	unsigned heads;		      /* the headers of the four lines, a byte each */
+	unsigned at, have;	      /* lines [at, have) of them have arrived and are not taken */
+	unsigned has_next, stopped;   /* `next` is to be looked at; behind the lines is the one that stops */
+	unsigned ordered;	      /* the flags of the last look */
 	unsigned lane, shift;
+	unsigned long long begun; /* the number of this kernel */
 } barcopy_warp_t;
 
 /* ---- lines ------------------------------------------------------------------------------------- */
 
-/* The address of this lane's word of the lines from i on, and the lap that belongs into it, in place. */
+/* The address of this lane's word of the lines from i on, and the lap that belongs into its upper half. */
 BARCOPY_WARP_FN unsigned long long barcopy_warp_at(const barcopy_warp_t *q, unsigned long long ring,
 						   unsigned long long i)
 {
-	return ring + (((i + q->lane / 8) & (q->view.lines - 1)) * 8 + (q->lane & 7)) * 8;
+	return ring + ((((unsigned)i + q->lane / 8) & (q->view.lines - 1)) * 8 + (q->lane & 7)) * 8;
 }
 
-BARCOPY_WARP_FN unsigned long long barcopy_warp_lap(const barcopy_warp_t *q, unsigned long long i)
+BARCOPY_WARP_FN unsigned barcopy_warp_lap(const barcopy_warp_t *q, unsigned long long i)
 {
-	return ((((i + q->lane / 8) >> q->shift) + 1) & BARCOPY_QUEUE_LAP_MASK)
-	       << BARCOPY_QUEUE_DATA_BITS;
-}
-
-BARCOPY_WARP_FN unsigned barcopy_warp_head(const barcopy_warp_t *q, unsigned line)
-{
-	return q->heads >> 8 * line & 0xff;
+	return (((unsigned)((i + q->lane / 8) >> q->shift) + 1) & BARCOPY_QUEUE_LAP_MASK)
+	       << (BARCOPY_QUEUE_DATA_BITS - 32);
 }
 
 /* Frees the lines taken so far: the CPU hears of them once in a quarter of the ring. */
@@ -119,7 +111,7 @@ BARCOPY_WARP_FN void barcopy_warp_free(barcopy_warp_t *q)
 {
 	unsigned long long taken = q->rx + q->at;
 
-	if (taken - q->freed < q->view.lines / 4)
+	if ((unsigned)(taken - q->freed) < q->view.lines / 4)
 		return;
 	q->freed = taken;
 	if (q->lane == 0)
@@ -127,28 +119,41 @@ BARCOPY_WARP_FN void barcopy_warp_free(barcopy_warp_t *q)
 }
 
 /*
- * One look at the next four lines, a word a lane, when all lines of the last one are taken: how many are
- * whole, from the first on. The load of the look after this one starts here, so that it is under way while
- * the warp works. A word that counts is read once: the value that is checked is the value that is used.
+ * Looks at the next four lines, a word a lane, when all lines of the last look are taken; with `wait` until
+ * one is whole. Returns how many are, from the first on and before the line that stops. The four lines behind
+ * are loaded too, for the look after this one. A word that counts is read once: the value that is checked is
+ * the value that is used.
  */
-BARCOPY_WARP_FN unsigned barcopy_warp_look(barcopy_warp_t *q, unsigned flags)
+BARCOPY_WARP_FN unsigned barcopy_warp_look(barcopy_warp_t *q, unsigned flags, int wait)
 {
-	unsigned good;
+	unsigned long long at, at_next;
+	unsigned good, lap, stop, fresh;
 
 	q->rx += q->have;
 	q->at = 0;
 	barcopy_warp_free(q);
-	q->ordered = flags & BARCOPY_WARP_ORDERED;
-	q->word = q->ordered ? barcopy_warp_acquire(q->rx_at) : q->next;
-	good = __ballot_sync(BARCOPY_WARP_ALL, ((q->word ^ q->rx_lap) >> BARCOPY_QUEUE_DATA_BITS &
-						BARCOPY_QUEUE_LAP_MASK) == 0);
-	q->have = good == BARCOPY_WARP_ALL ? 4 : (unsigned)(__ffs((int)~good) - 1) / 8;
-	if (q->have) {
-		q->heads = __ballot_sync(BARCOPY_WARP_ALL, (int)(q->word >> 63));
-		q->rx_at = barcopy_warp_at(q, q->view.requests, q->rx + q->have);
-		q->rx_lap = barcopy_warp_lap(q, q->rx + q->have);
-	}
-	q->next = barcopy_warp_load(q->rx_at);
+	at = barcopy_warp_at(q, q->view.requests, q->rx);
+	at_next = barcopy_warp_at(q, q->view.requests, q->rx + 4);
+	lap = barcopy_warp_lap(q, q->rx);
+	do {
+		fresh = !q->has_next;
+		if (fresh) {
+			q->ordered = flags & BARCOPY_WARP_ORDERED;
+			q->word = barcopy_warp_load(at, q->ordered);
+			q->next = barcopy_warp_load(at_next, q->ordered);
+		} else {
+			q->word = q->next;
+		}
+		q->has_next = 0;
+		good = __ballot_sync(BARCOPY_WARP_ALL, (((unsigned)(q->word >> 32) ^ lap) &
+							BARCOPY_QUEUE_LAP_MASK << 16) == 0);
+	} while (wait && (good & 0xff) != 0xff);
+	q->heads = __ballot_sync(BARCOPY_WARP_ALL, (int)(q->word >> 63));
+	q->have = barcopy_warp_zeroes(~good) / 8;
+	q->has_next = fresh && q->have == 4;
+	stop = barcopy_warp_zeroes(q->heads & BARCOPY_QUEUE_HEAD_STOP * 0x01010101u) / 8;
+	q->stopped = stop < q->have;
+	q->have = q->stopped ? stop : q->have;
 	return q->have;
 }
 
@@ -160,15 +165,18 @@ BARCOPY_WARP_FN void barcopy_warp_ordered(const barcopy_warp_t *q, unsigned flag
 }
 
 /* Waits for room for n more reply lines; 0: there is none, and the kernel is to stop. */
-BARCOPY_WARP_FN int barcopy_warp_wait_room(barcopy_warp_t *q, unsigned n)
+BARCOPY_WARP_FN int barcopy_warp_make_room(barcopy_warp_t *q, unsigned n, unsigned flags)
 {
 	unsigned long long control = q->view.control, stop, read;
 
-	barcopy_warp_free(q);
+	__syncwarp(BARCOPY_WARP_ALL);
+	if (flags & BARCOPY_WARP_ORDERED)
+		barcopy_warp_fence();
 	while (q->room < n) {
-		stop = barcopy_warp_load(control + BARCOPY_QUEUE_STOP_AT);
+		barcopy_warp_free(q);
+		stop = barcopy_warp_load(control + BARCOPY_QUEUE_STOP_AT, 0);
 		stop = __shfl_sync(BARCOPY_WARP_ALL, stop, 0);
-		read = barcopy_warp_load(control + BARCOPY_QUEUE_CREDIT_AT);
+		read = barcopy_warp_load(control + BARCOPY_QUEUE_CREDIT_AT, 0);
 		read = __shfl_sync(BARCOPY_WARP_ALL, read, 0);
 		q->room = (unsigned)(read + q->view.lines - q->tx);
 		if (stop && q->room < n)
@@ -186,12 +194,13 @@ BARCOPY_WARP_FN void barcopy_warp_wrote(barcopy_warp_t *q, unsigned n)
 	q->tx_lap = barcopy_warp_lap(q, q->tx);
 }
 
-/* Writes this lane's word of a line: 48 bits, and a bit of the header. */
-BARCOPY_WARP_FN void barcopy_warp_write(const barcopy_warp_t *q, unsigned long long at,
-					unsigned long long lap, unsigned long long data, unsigned head)
+/* Writes this lane's word of the next lines: 48 bits, and a bit of its line's header. */
+BARCOPY_WARP_FN void barcopy_warp_write(const barcopy_warp_t *q, unsigned long long data, unsigned head)
 {
-	data &= (1ull << BARCOPY_QUEUE_DATA_BITS) - 1;
-	barcopy_warp_store(at, data | lap | (unsigned long long)(head >> (q->lane & 7) & 1) << 63);
+	unsigned high = (unsigned)(data >> 32) & 0xffff;
+
+	high |= q->tx_lap | head >> (q->lane & 7) << 31;
+	barcopy_warp_store(q->tx_at, (unsigned long long)high << 32 | (unsigned)data);
 }
 
 /* ---- begin and end ----------------------------------------------------------------------------- */
@@ -203,15 +212,12 @@ BARCOPY_WARP_FN void barcopy_warp_begin(barcopy_warp_t *q, barcopy_queue_view_t 
 
 	q->view = view;
 	q->lane = barcopy_warp_lane();
-	for (q->shift = 0; view.lines >> q->shift > 1; q->shift++)
-		;
-	q->rx = q->freed = barcopy_warp_load(saved);
-	q->tx = barcopy_warp_load(saved + 8);
-	q->begun = barcopy_warp_load(saved + 16) + 1;
-	q->heads = q->at = q->have = q->ordered = q->room = 0;
-	q->rx_at = barcopy_warp_at(q, view.requests, q->rx);
-	q->rx_lap = barcopy_warp_lap(q, q->rx);
-	q->word = q->next = barcopy_warp_load(q->rx_at);
+	q->shift = barcopy_warp_zeroes(view.lines);
+	q->rx = q->freed = barcopy_warp_load(saved, 0);
+	q->tx = barcopy_warp_load(saved + 8, 0);
+	q->begun = barcopy_warp_load(saved + 16, 0) + 1;
+	q->word = q->next = 0;
+	q->has_next = q->heads = q->at = q->have = q->stopped = q->ordered = q->room = 0;
 	barcopy_warp_wrote(q, 0);
 	__syncwarp(BARCOPY_WARP_ALL);
 	if (q->lane == 0) {
@@ -254,48 +260,47 @@ BARCOPY_WARP_FN unsigned long long barcopy_warp_unpack(const barcopy_warp_t *q)
 	return low >> skip | high << (BARCOPY_QUEUE_DATA_BITS - skip);
 }
 
-/**
- * Takes the next message if there is one: its bytes; 0: there is none yet; -1: the kernel is to stop.
- * The buffer has room for the CPU's largest message, rounded up to 8 bytes.
- */
-BARCOPY_WARP_FN int barcopy_warp_try_receive(barcopy_warp_t *q, void *buffer, unsigned flags)
+/* Takes the next message; without `wait` only if there is one. See the two below. */
+BARCOPY_WARP_FN int barcopy_warp_next(barcopy_warp_t *q, void *buffer, unsigned flags, int wait)
 {
-	unsigned line = q->lane >> 3, k = q->lane & 7, size = 0, end, head;
+	unsigned line = q->lane >> 3, k = q->lane & 7, size = 0, head = BARCOPY_QUEUE_HEAD_MORE, first;
 	unsigned long long *to = (unsigned long long *)buffer, data;
 
-	if (q->at == q->have && !barcopy_warp_look(q, flags))
-		return 0;
-	if (barcopy_warp_head(q, q->at) & BARCOPY_QUEUE_HEAD_STOP)
-		return -1;
+	if (q->at == q->have && (q->stopped || !barcopy_warp_look(q, flags, wait)))
+		return -(int)q->stopped;
 	__syncwarp(BARCOPY_WARP_ALL); /* other lanes have read the last message out of the buffer */
-	for (;;) {
-		end = q->at;
+	while (head & BARCOPY_QUEUE_HEAD_MORE) {
+		if (q->at == q->have) /* sent with those before it: on its way */
+			barcopy_warp_look(q, flags, 1);
+		first = q->at;
 		do
-			head = barcopy_warp_head(q, end++);
-		while (head & BARCOPY_QUEUE_HEAD_MORE && end < q->have);
+			head = q->heads >> 8 * q->at++;
+		while (head & BARCOPY_QUEUE_HEAD_MORE && q->at < q->have);
 		data = barcopy_warp_unpack(q);
-		if (line >= q->at && line < end &&
-		    k * 8 < (barcopy_warp_head(q, line) & BARCOPY_QUEUE_HEAD_SIZE))
-			to[size / 8 + (line - q->at) * 6 + k] = data;
-		size += (end - 1 - q->at) * BARCOPY_QUEUE_LINE + (head & BARCOPY_QUEUE_HEAD_SIZE);
-		q->at = end;
-		if (!(head & BARCOPY_QUEUE_HEAD_MORE))
-			break;
-		while (!barcopy_warp_look(q, flags)) /* sent with those before it: on its way */
-			;
+		if (line >= first && line < q->at &&
+		    k * 8 < (q->heads >> 8 * line & BARCOPY_QUEUE_HEAD_SIZE))
+			to[size / 8 + (line - first) * 6 + k] = data;
+		size += (q->at - 1 - first) * BARCOPY_QUEUE_LINE + (head & BARCOPY_QUEUE_HEAD_SIZE);
 	}
 	barcopy_warp_ordered(q, flags);
 	__syncwarp(BARCOPY_WARP_ALL);
 	return (int)size;
 }
 
+/**
+ * Takes the next message if there is one: its bytes; 0: there is none yet; -1: the kernel is to stop.
+ * The buffer has room for the CPU's largest message, rounded up to 8 bytes.
+ */
+BARCOPY_WARP_FN int barcopy_warp_try_receive(barcopy_warp_t *q, void *buffer, unsigned flags)
+{
+	return barcopy_warp_next(q, buffer, flags, 0);
+}
+
 /** Waits for the next message: its bytes; 0: the kernel is to stop. Otherwise as try_receive. */
 BARCOPY_WARP_FN unsigned barcopy_warp_receive(barcopy_warp_t *q, void *buffer, unsigned flags)
 {
-	int size;
+	int size = barcopy_warp_next(q, buffer, flags, 1);
 
-	while ((size = barcopy_warp_try_receive(q, buffer, flags)) == 0)
-		;
 	return size < 0 ? 0 : (unsigned)size;
 }
 
@@ -307,29 +312,24 @@ BARCOPY_WARP_FN int barcopy_warp_reply(barcopy_warp_t *q, const void *buffer, un
 				       unsigned flags)
 {
 	unsigned lines = (size + BARCOPY_QUEUE_LINE - 1) / BARCOPY_QUEUE_LINE, words = (size + 7) / 8;
-	unsigned k = q->lane & 7, skip = k * 6 % 8 * 8, line, at, head;
+	unsigned k = q->lane & 7, skip = k * 6 % 8 * 8, first, line, at, head;
 	const unsigned long long *from = (const unsigned long long *)buffer;
 	unsigned long long data;
 
-	__syncwarp(BARCOPY_WARP_ALL);
-	if (flags & BARCOPY_WARP_ORDERED)
-		barcopy_warp_fence();
-	if (q->room < lines && !barcopy_warp_wait_room(q, lines))
+	if (!barcopy_warp_make_room(q, lines, flags))
 		return 0;
-	for (line = q->lane >> 3; line < lines; line += 4) {
+	for (first = 0; first < lines; first += 4) {
+		line = first + q->lane / 8;
 		at = line * 6 + k * 6 / 8;
 		data = at < words ? from[at] >> skip : 0;
 		if (skip > 16 && at + 1 < words)
 			data |= from[at + 1] << (64 - skip);
 		head = line + 1 < lines ? BARCOPY_QUEUE_LINE | BARCOPY_QUEUE_HEAD_MORE
 					: size - line * BARCOPY_QUEUE_LINE;
-		if (line < 4)
-			barcopy_warp_write(q, q->tx_at, q->tx_lap, data, head);
-		else
-			barcopy_warp_write(q, barcopy_warp_at(q, q->view.replies, q->tx + line / 4 * 4),
-					   barcopy_warp_lap(q, q->tx + line / 4 * 4), data, head);
+		if (line < lines)
+			barcopy_warp_write(q, data, head);
+		barcopy_warp_wrote(q, lines - first < 4 ? lines - first : 4);
 	}
-	barcopy_warp_wrote(q, lines);
 	__syncwarp(BARCOPY_WARP_ALL);
 	return 1;
 }
@@ -344,19 +344,18 @@ BARCOPY_WARP_FN int barcopy_warp_reply(barcopy_warp_t *q, const void *buffer, un
 BARCOPY_WARP_FN unsigned barcopy_warp_take(barcopy_warp_t *q, unsigned long long *data, unsigned *size,
 					   unsigned flags)
 {
-	unsigned n, stop, at;
+	unsigned at, n;
 
-	while (q->at == q->have)
-		barcopy_warp_look(q, flags);
+	if (q->at == q->have && !q->stopped)
+		barcopy_warp_look(q, flags, 1);
 	at = q->at;
-	stop = q->heads >> 8 * at & (BARCOPY_QUEUE_HEAD_STOP * 0x01010101u);
-	n = stop ? (unsigned)(__ffs((int)stop) - 1) / 8 : 4;
-	n = n < q->have - at ? n : q->have - at;
-	*data = q->word & ((1ull << BARCOPY_QUEUE_DATA_BITS) - 1);
+	n = q->have - at;
+	*data = q->word;
 	if (at)
 		*data = __shfl_sync(BARCOPY_WARP_ALL, *data, (int)((q->lane + 8 * at) & 31));
+	*data &= (1ull << BARCOPY_QUEUE_DATA_BITS) - 1;
 	*size = q->heads >> 8 * ((q->lane / 8 + at) & 3) & BARCOPY_QUEUE_HEAD_SIZE;
-	q->at = at + n;
+	q->at = q->have;
 	barcopy_warp_ordered(q, flags);
 	return n;
 }
@@ -365,14 +364,10 @@ BARCOPY_WARP_FN unsigned barcopy_warp_take(barcopy_warp_t *q, unsigned long long
 BARCOPY_WARP_FN int barcopy_warp_put(barcopy_warp_t *q, unsigned n, unsigned long long data, unsigned size,
 				     unsigned flags)
 {
-	if (flags & BARCOPY_WARP_ORDERED) {
-		__syncwarp(BARCOPY_WARP_ALL);
-		barcopy_warp_fence();
-	}
-	if (q->room < n && !barcopy_warp_wait_room(q, n))
+	if (!barcopy_warp_make_room(q, n, flags))
 		return 0;
 	if (q->lane / 8 < n)
-		barcopy_warp_write(q, q->tx_at, q->tx_lap, data, size);
+		barcopy_warp_write(q, data, size);
 	barcopy_warp_wrote(q, n);
 	return 1;
 }

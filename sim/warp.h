@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#define BARCOPY_QUEUE_ON_HOST
+#define BARCOPY_WARP_FN static inline __attribute__((unused))
 #define __global__ static
 #define __shared__ static _Thread_local
 
@@ -39,10 +39,9 @@ static inline unsigned int sim_warp_ballot(int yes)
 #define __ballot_sync(mask, yes)      sim_warp_ballot(yes)
 #define __shfl_sync(mask, value, src) ((__typeof__(value))sim_warp_gather((uint64_t)(value))[(src) & 31])
 #define __syncwarp(mask)	      ((void)sim_warp_gather(0))
-#define __ffs			      __builtin_ffs
 #define barcopy_warp_lane()	      sim_warp_lane()
-#define barcopy_warp_load(addr)	      ((unsigned long long)sim_warp_load(addr))
-#define barcopy_warp_acquire(addr)    barcopy_warp_load(addr)
+#define barcopy_warp_zeroes(bits)     ((bits) ? (unsigned int)__builtin_ctz(bits) : 32)
+#define barcopy_warp_load(addr, acq)  ((void)(acq), (unsigned long long)sim_warp_load(addr))
 #define barcopy_warp_store(addr, v)   sim_warp_store(addr, v)
 #define barcopy_warp_fence()	      __sync_synchronize()
 

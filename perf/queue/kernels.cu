@@ -75,14 +75,15 @@ KERNEL gdrcopy_queue_lines(barcopy_queue_view_t view, unsigned flags)
 KERNEL gdrcopy_queue_slots(unsigned long long in, unsigned long long out, unsigned words,
 			   unsigned long long first, unsigned long long last)
 {
-	unsigned long long low, high, at = 8 * (barcopy_warp_lane() % words), tag;
+	unsigned long long low, high = 0, at = 8 * (barcopy_warp_lane() % words), tag;
 	unsigned long long at_high = 8 * ((barcopy_warp_lane() + 32) % words);
 
 	for (; first <= last; first++) {
 		tag = first << BARCOPY_QUEUE_DATA_BITS;
 		do {
-			low = barcopy_warp_load(in + at) ^ tag;
-			high = barcopy_warp_load(in + at_high) ^ tag;
+			low = barcopy_warp_load(in + at, 0) ^ tag;
+			if (words > 32)
+				high = barcopy_warp_load(in + at_high, 0) ^ tag;
 		} while (__ballot_sync(BARCOPY_WARP_ALL, ((low | high) & ~DATA_MASK) == 0) !=
 			 BARCOPY_WARP_ALL);
 		barcopy_warp_store(out + at, ((low + 1) & DATA_MASK) | tag);

@@ -136,13 +136,22 @@ int gdri_cuda_import(struct gdri_allocation *allocation, int device, int fd, siz
 int gdri_cuda_free(struct gdri_allocation *allocation);
 
 /*
- * Makes whole pages of host memory, which remain the caller's, accessible to the kernels of a
- * device, at *addr, until the context ends. *context: the device's primary one.
+ * Pages of host memory, zeroes, that kernels of a device read and write. They are mapped by the library, so
+ * that a reset of the device, which frees what CUDA has allocated, leaves them readable. CUDA unregisters
+ * memory only when nothing runs in the context (cuMemHostUnregister, 1.4 s beside a kernel of that length:
+ * H200, driver 580, 2026-11-22), so pages that are given back stay registered, and are taken again.
  */
-int gdri_cuda_register(void *host, size_t size, int device, void **context, uint64_t *addr);
+struct gdri_cuda_pages {
+	struct gdri_cuda_pages *next;
+	char *host;
+	size_t size;
+	int device;
+	void *context; /* CUcontext: the device's primary one */
+	uint64_t addr; /* for the device */
+};
 
-/* False after the end of that context or a reset of its device. */
-bool gdri_cuda_is_registered(void *host, void *context, uint64_t addr);
+int gdri_cuda_take_pages(int device, size_t size, struct gdri_cuda_pages **pages);
+void gdri_cuda_give_pages(struct gdri_cuda_pages *pages);
 
 /* False after an error that ended the context, or a reset of its device: no work runs in it. */
 bool gdri_cuda_context_works(void *context);

@@ -12,11 +12,8 @@
 #include "copy/fence.h"
 #include "copy/impl.h"
 
-/*
- * A look at a ring in cached memory takes a nanosecond, the clock 25, a pause of the CPU up to 50: the first
- * microseconds, in which most replies come, do without both.
- */
-enum { EAGER_LOOKS = 4096, LOOKS = 64 };
+/* A look at a ring in cached memory takes a nanosecond, the clock 25. */
+enum { LOOKS = 64 };
 
 #define DATA_MASK ((UINT64_C(1) << BARCOPY_QUEUE_DATA_BITS) - 1)
 #define LAP_AT	  BARCOPY_QUEUE_DATA_BITS
@@ -35,13 +32,11 @@ static bool is_over(struct patience *p)
 
 	if (p->last)
 		return true;
-	if (++p->looks < EAGER_LOOKS)
-		return false;
 	gdri_relax();
-	if (p->looks % LOOKS || p->timeout_ns == UINT64_MAX)
+	if (++p->looks % LOOKS || p->timeout_ns == UINT64_MAX)
 		return false;
 	now = gdri_now_ns();
-	if (!p->start)
+	if (p->looks == LOOKS)
 		p->start = now;
 	else
 		p->last = now - p->start >= p->timeout_ns;
@@ -60,25 +55,23 @@ static char *line_at(const struct gdri_queue *q, char *ring, uint64_t line)
 
 /* ---- to the kernel ------------------------------------------------------------------------------ */
 
-/* The eight words of a line: six bytes of the message, the lap and a bit of the header each. */
-static inline void pack(uint64_t *w, const uint8_t *p, uint64_t lap, unsigned int head)
+/*
+ * The next line: eight words of six bytes of the message, the lap and a bit of the header each. MOVDIR64B sends
+ * its 64 bytes at once, as MOVDIRI does its word (copy/words.c). Eight plain stores gather in a line buffer,
+ * out of which push() drives them. Inline, so that the compiler knows the header of whole lines.
+ */
+static inline __attribute__((always_inline)) void put_line(struct gdri_queue *q, const uint8_t *p,
+							   unsigned int head)
 {
+	char *to = line_at(q, q->requests, q->sent);
+	uint64_t w[GDRI_QUEUE_WORDS], lap = lap_of(q, q->sent++);
+
 	for (unsigned int i = 0; i < GDRI_QUEUE_WORDS; i++) {
 		/* The last word is loaded with two bytes before it, not two behind the message. */
 		uint64_t data = i < 7 ? gdri_any64(p + 6 * i) & DATA_MASK : gdri_any64(p + 40) >> 16;
 
 		w[i] = data | lap | (uint64_t)(head >> i & 1) << 63;
 	}
-}
-
-/*
- * MOVDIR64B sends its 64 bytes at once, as MOVDIRI does its word (copy/words.c). Eight plain stores gather
- * in a line buffer, out of which gdri_fence_push() drives them.
- */
-static inline void post(const struct gdri_queue *q, uint64_t line, const uint64_t *w)
-{
-	char *to = line_at(q, q->requests, line);
-
 #if defined(__x86_64__)
 	if (q->direct) {
 		/* MOVDIR64B (%rsi), %rdi */
@@ -107,24 +100,16 @@ static bool has_room(struct gdri_queue *q, unsigned int lines)
 
 static void send_lines(struct gdri_queue *q, const uint8_t *p, size_t size)
 {
-	uint64_t w[GDRI_QUEUE_WORDS];
-	uint8_t tail[BARCOPY_QUEUE_LINE];
+	uint8_t tail[BARCOPY_QUEUE_LINE] = { 0 };
 
-	for (; size > BARCOPY_QUEUE_LINE; p += BARCOPY_QUEUE_LINE, size -= BARCOPY_QUEUE_LINE) {
-		pack(w, p, lap_of(q, q->sent), BARCOPY_QUEUE_LINE | BARCOPY_QUEUE_HEAD_MORE);
-		post(q, q->sent++, w);
-	}
-	if (size < BARCOPY_QUEUE_LINE) {
-		memset(tail, 0, sizeof(tail));
+	for (; size > BARCOPY_QUEUE_LINE; p += BARCOPY_QUEUE_LINE, size -= BARCOPY_QUEUE_LINE)
+		put_line(q, p, BARCOPY_QUEUE_LINE | BARCOPY_QUEUE_HEAD_MORE);
+	if (size == BARCOPY_QUEUE_LINE) {
+		put_line(q, p, BARCOPY_QUEUE_LINE);
+	} else {
 		memcpy(tail, p, size);
-		p = tail;
+		put_line(q, tail, (unsigned int)size);
 	}
-	/* Twice, so that the header of a whole line is known to the compiler. */
-	if (size == BARCOPY_QUEUE_LINE)
-		pack(w, p, lap_of(q, q->sent), BARCOPY_QUEUE_LINE);
-	else
-		pack(w, p, lap_of(q, q->sent), (unsigned int)size);
-	post(q, q->sent++, w);
 	push(q);
 }
 
@@ -138,14 +123,6 @@ static void leave(_Atomic bool *in_use)
 {
 	if (GDRI_QUEUE_CHECK)
 		atomic_store_explicit(in_use, false, memory_order_relaxed);
-}
-
-static __attribute__((cold, noinline)) int refuse(const struct gdri_queue *q, size_t size)
-{
-	if (q->stopped)
-		return gdri_fail(ESHUTDOWN, "the queue was stopped");
-	return gdri_fail(EMSGSIZE, "a message has 1 to %d bytes, not %zu", BARCOPY_QUEUE_MESSAGE_MAX,
-			 size);
 }
 
 static __attribute__((cold, noinline)) int give_up(int err, const char *why)
@@ -163,18 +140,16 @@ int gdri_queue_send(struct gdri_queue *q, const void *message, size_t size, uint
 
 	if (__builtin_expect(!enter(&q->sending), 0))
 		return gdri_fail(EBUSY, "another thread is sending on this queue");
-	if (__builtin_expect(q->stopped || size - 1 >= BARCOPY_QUEUE_MESSAGE_MAX, 0)) {
-		rc = refuse(q, size);
-		goto out;
-	}
-	while (__builtin_expect(!has_room(q, lines), 0)) {
-		if (is_over(&p)) {
+	if (__builtin_expect(q->stopped, 0))
+		rc = give_up(ESHUTDOWN, "the queue was stopped");
+	else if (__builtin_expect(size - 1 >= BARCOPY_QUEUE_MESSAGE_MAX, 0))
+		rc = gdri_fail(EMSGSIZE, "a message has 1 to %d bytes, not %zu",
+			       BARCOPY_QUEUE_MESSAGE_MAX, size);
+	while (!rc && __builtin_expect(!has_room(q, lines), 0))
+		if (is_over(&p))
 			rc = give_up(wait_error, "the kernel has not taken what was sent before");
-			goto out;
-		}
-	}
-	send_lines(q, message, size);
-out:
+	if (!rc)
+		send_lines(q, message, size);
 	leave(&q->sending);
 	return rc;
 }
@@ -182,13 +157,11 @@ out:
 void gdri_queue_stop(struct gdri_queue *q)
 {
 	const uint8_t nothing[BARCOPY_QUEUE_LINE] = { 0 };
-	uint64_t w[GDRI_QUEUE_WORDS];
 
 	if (q->stopped)
 		return;
 	q->stopped = true;
-	pack(w, nothing, lap_of(q, q->sent), BARCOPY_QUEUE_HEAD_STOP);
-	post(q, q->sent++, w);
+	put_line(q, nothing, BARCOPY_QUEUE_HEAD_STOP);
 	push(q);
 	gdri_put64(q->plan, q->control + BARCOPY_QUEUE_STOP_AT, 1);
 }
@@ -227,25 +200,35 @@ static inline bool unpack(const struct gdri_queue *q, uint64_t line, unsigned in
 	return true;
 }
 
+static inline __attribute__((always_inline)) bool wait_line(const struct gdri_queue *q, unsigned int i,
+							    unsigned int *head, uint64_t *words,
+							    struct patience *p)
+{
+	while (!unpack(q, q->received + i, head, words + i * (BARCOPY_QUEUE_LINE / 8)))
+		if (__builtin_expect(is_over(p), 0))
+			return false;
+	return true;
+}
+
 int gdri_queue_receive(struct gdri_queue *q, void *message, size_t capacity, size_t *size,
 		       uint64_t timeout_ns)
 {
 	struct patience p = { .timeout_ns = timeout_ns, .last = !timeout_ns };
 	uint64_t words[BARCOPY_QUEUE_MESSAGE_MAX / 8];
-	unsigned int lines = 0, head;
+	unsigned int lines, head;
+	bool came;
 	size_t n;
 	int rc = 0;
 
 	if (__builtin_expect(!enter(&q->receiving), 0))
 		return gdri_fail(EBUSY, "another thread is receiving on this queue");
-	do {
-		while (!unpack(q, q->received + lines, &head, words + lines * (BARCOPY_QUEUE_LINE / 8))) {
-			if (__builtin_expect(is_over(&p), 0)) {
-				rc = give_up(ETIMEDOUT, "the kernel has not replied in time");
-				goto out;
-			}
-		}
-	} while (++lines < GDRI_QUEUE_LINES_MAX && head & BARCOPY_QUEUE_HEAD_MORE);
+	came = wait_line(q, 0, &head, words, &p);
+	for (lines = 1; came && head & BARCOPY_QUEUE_HEAD_MORE && lines < GDRI_QUEUE_LINES_MAX; lines++)
+		came = wait_line(q, lines, &head, words, &p);
+	if (__builtin_expect(!came, 0)) {
+		rc = give_up(ETIMEDOUT, "the kernel has not replied in time");
+		goto out;
+	}
 	n = (lines - 1) * BARCOPY_QUEUE_LINE + (head & BARCOPY_QUEUE_HEAD_SIZE);
 	if (__builtin_expect(n > capacity, 0)) {
 		rc = gdri_fail(EMSGSIZE, "the next reply has %zu bytes, more than %zu", n, capacity);

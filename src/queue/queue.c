@@ -3,9 +3,7 @@
 #include "queue/queue.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
 
 #include "base/error.h"
@@ -20,78 +18,6 @@
 #define CLOSE_TIMEOUT_NS UINT64_C(1000000000)
 
 GDRI_SLOTS(, gdri_queues);
-
-/* ---- host memory --------------------------------------------------------------------------------- */
-
-/*
- * CUDA unregisters host memory only when nothing runs in the context (cuMemHostUnregister, 1.4 s beside a
- * kernel of that length: H200, driver 580, 2026-11-22). So the memory of a queue that ended stays registered,
- * and serves a later queue of its size and device.
- */
-static struct gdri_queue_host *idle_hosts;
-static pthread_mutex_t idle_lock = PTHREAD_MUTEX_INITIALIZER;
-
-static void unmap_host(struct gdri_queue_host *host)
-{
-	munmap(host->pages, host->size);
-	free(host);
-}
-
-static struct gdri_queue_host *take_idle(int device, size_t size)
-{
-	struct gdri_queue_host **link = &idle_hosts, *host;
-
-	pthread_mutex_lock(&idle_lock);
-	while ((host = *link) && (host->device != device || host->size != size))
-		link = &host->next;
-	if (host)
-		*link = host->next;
-	pthread_mutex_unlock(&idle_lock);
-	return host;
-}
-
-static void put_idle(struct gdri_queue_host *host)
-{
-	pthread_mutex_lock(&idle_lock);
-	host->next = idle_hosts;
-	idle_hosts = host;
-	pthread_mutex_unlock(&idle_lock);
-}
-
-/* Shared, so that a fork copies nothing of what the GPU writes to; a child does not have it. */
-static int map_host(int device, size_t size, struct gdri_queue_host **out)
-{
-	struct gdri_queue_host *host;
-	int rc;
-
-	while ((host = take_idle(device, size))) {
-		if (gdri_cuda_is_registered(host->pages, host->context, host->addr)) {
-			memset(host->pages, 0, size);
-			*out = host;
-			return 0;
-		}
-		unmap_host(host); /* the device was reset */
-	}
-	host = calloc(1, sizeof(*host));
-	if (!host)
-		return gdri_fail(ENOMEM, "no memory for a queue");
-	host->device = device;
-	host->size = size;
-	host->pages = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (host->pages == MAP_FAILED) {
-		free(host);
-		return gdri_fail(ENOMEM, "no memory for the replies of a queue");
-	}
-	madvise(host->pages, size, MADV_DONTFORK);
-	rc = gdri_cuda_register(host->pages, size, device, &host->context, &host->addr);
-	if (rc)
-		unmap_host(host);
-	else
-		*out = host;
-	return rc;
-}
-
-/* ---- GPU memory ---------------------------------------------------------------------------------- */
 
 /* No lap is 0: lines of zeroes have not arrived. They are in GPU memory before any kernel is launched. */
 static int map_device(struct gdri_queue *q, int device)
@@ -145,20 +71,19 @@ int gdri_queue_create(struct gdri_ctx *ctx, int device, uint32_t lines, barcopy_
 	q->shift = (uint32_t)__builtin_ctz(lines);
 	rc = map_device(q, device);
 	if (!rc)
-		rc = map_host(device, (BARCOPY_QUEUE_STATE + lines * GDRI_LINE + 4095) & ~(size_t)4095,
-			      &q->host);
+		rc = gdri_cuda_take_pages(device, BARCOPY_QUEUE_STATE + lines * GDRI_LINE, &q->pages);
 	if (rc) {
 		free_device(q);
 		gdri_slots_free(&gdri_queues, &q->slot);
 		return rc;
 	}
-	q->state = q->host->pages;
+	q->state = q->pages->host;
 	q->replies = q->state + BARCOPY_QUEUE_STATE;
 	q->view = (barcopy_queue_view_t){
 		.requests = q->mem.device_ptr + BARCOPY_QUEUE_CONTROL,
-		.replies = q->host->addr + BARCOPY_QUEUE_STATE,
+		.replies = q->pages->addr + BARCOPY_QUEUE_STATE,
 		.control = q->mem.device_ptr,
-		.state = q->host->addr,
+		.state = q->pages->addr,
 		.lines = lines,
 	};
 	atomic_store_explicit(&q->g, (gdr_t)(uintptr_t)gdri_slot_name(&ctx->slot),
@@ -184,7 +109,7 @@ static int wait_end(const struct gdri_queue *q, uint64_t timeout_ns)
 	bool last = false;
 
 	while (has_kernel(q)) {
-		if (!gdri_cuda_context_works(q->host->context))
+		if (!gdri_cuda_context_works(q->pages->context))
 			return 0;
 		if (last)
 			return gdri_fail(ETIMEDOUT, "the kernel was told to stop and has not ended");
@@ -205,14 +130,14 @@ int gdri_queue_destroy(struct gdri_queue *q, uint64_t timeout_ns)
 {
 	int rc;
 
-	if (!q->stopped && has_kernel(q) && gdri_cuda_context_works(q->host->context))
+	if (!q->stopped && has_kernel(q) && gdri_cuda_context_works(q->pages->context))
 		return gdri_fail(EBUSY, "a kernel is on the queue: barcopy_queue_stop() tells it to stop");
 	rc = wait_end(q, timeout_ns);
 	if (rc)
 		return rc;
 	gdri_slot_retire(&q->slot);
 	free_device(q);
-	put_idle(q->host);
+	gdri_cuda_give_pages(q->pages);
 	unlist(q);
 	gdri_slots_free(&gdri_queues, &q->slot);
 	return 0;

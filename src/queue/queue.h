@@ -3,9 +3,6 @@
  * The CPU's side of queues (barcopy_queue.h, docs/queue.md). A queue owns a block of GPU memory, mapped,
  * with the ring of requests, and a block of host memory, registered with CUDA, with the ring of replies.
  * It knows the layout of lines; it knows nothing of kernels.
- *
- * The host memory is mapped here and not by CUDA, so that a reset of the device, which frees what CUDA has
- * allocated, leaves it readable.
  */
 #ifndef GDRI_QUEUE_H
 #define GDRI_QUEUE_H
@@ -21,6 +18,7 @@
 #include "copy/word.h"
 
 struct gdri_copy_plan;
+struct gdri_cuda_pages;
 struct gdri_ctx;
 
 enum {
@@ -37,16 +35,6 @@ enum {
 #else
 #define GDRI_QUEUE_CHECK 0
 #endif
-
-/* Pages that kernels write, registered with CUDA. */
-struct gdri_queue_host {
-	struct gdri_queue_host *next; /* of those that no queue uses */
-	char *pages;
-	size_t size;
-	int device;
-	void *context; /* CUcontext that they are registered in */
-	uint64_t addr; /* the device's */
-};
 
 struct gdri_queue {
 	struct gdri_slot slot;
@@ -73,7 +61,7 @@ struct gdri_queue {
 	/* The owner's. */
 	_Alignas(64) struct gdri_ctx *ctx;
 	barcopy_mem_t mem;
-	struct gdri_queue_host *host;
+	struct gdri_cuda_pages *pages; /* of host memory */
 	barcopy_queue_view_t view;
 	LIST_ENTRY(gdri_queue) link; /* of the context's; under ctx->lock */
 };
