@@ -8,14 +8,9 @@ perf_names := apiperf copybw copylat doctor pplat sanity
 perf_common := $(patsubst %.c,$(O)/%.o,$(sort $(wildcard perf/common/*.c)))
 
 # A tool that is more than one file has the others in perf/NAME/.
-$(O)/perf/sanity.o $(O)/perf/sanity/%.o: override CPPFLAGS += -Iperf
-$(O)/gdrcopy_sanity: $(patsubst %.c,$(O)/%.o,$(sort $(wildcard perf/sanity/*.c)))
-
-$(O)/perf/pplat.o $(O)/perf/pplat/%.o: override CPPFLAGS += -Iperf
-$(O)/gdrcopy_pplat: $(patsubst %.c,$(O)/%.o,$(sort $(wildcard perf/pplat/*.c)))
-
-$(O)/perf/doctor.o $(O)/perf/doctor/%.o: override CPPFLAGS += -Iperf
-$(O)/gdrcopy_doctor: $(patsubst %.c,$(O)/%.o,$(sort $(wildcard perf/doctor/*.c)))
+$(O)/perf/%.o: override CPPFLAGS += -Iperf
+$(foreach t,doctor pplat sanity,\
+	$(eval $(O)/gdrcopy_$(t): $(patsubst %.c,$(O)/%.o,$(sort $(wildcard perf/$(t)/*.c)))))
 
 # What `make install` installs; `make` builds these and dev/'s.
 PERF_TOOLS := $(perf_names:%=$(O)/gdrcopy_%)

@@ -15,21 +15,20 @@ struct numa_dl {
 
 static bool load(struct numa_dl *n)
 {
-	static const char *const name[] = { "numa_available", "numa_run_on_node",
-					    "numa_set_preferred" };
-	void *lib = dlopen("libnuma.so.1", RTLD_NOW | RTLD_LOCAL), *p[3];
-	int i;
+	void *lib = dlopen("libnuma.so.1", RTLD_NOW | RTLD_LOCAL), *p;
 
 	if (!lib)
 		return false;
-	for (i = 0; i < 3; i++) {
-		p[i] = dlsym(lib, name[i]);
-		if (!p[i])
-			return false;
-	}
-	memcpy(&n->available, &p[0], sizeof(p[0]));
-	memcpy(&n->run_on_node, &p[1], sizeof(p[1]));
-	memcpy(&n->set_preferred, &p[2], sizeof(p[2]));
+#define LOOK_UP(call)                            \
+	do {                                     \
+		p = dlsym(lib, "numa_" #call);   \
+		if (!p)                          \
+			return false;            \
+		memcpy(&n->call, &p, sizeof(p)); \
+	} while (0)
+	LOOK_UP(available);
+	LOOK_UP(run_on_node);
+	LOOK_UP(set_preferred);
 	return true;
 }
 
