@@ -555,7 +555,7 @@ int barcopy_cache_invalidate(barcopy_cache_t cache, uint64_t addr, size_t size);
  */
 int barcopy_cache_trim(barcopy_cache_t cache, uint64_t max_idle_bytes);
 
-/** Counts since barcopy_cache_create(), and what is there now. */
+/** Counts since barcopy_cache_create(), and the present state. */
 typedef struct barcopy_cache_stats {
 	size_t struct_size;		 /**< in: sizeof(barcopy_cache_stats_t) */
 	uint64_t hits;		 /**< barcopy_cache_get() found a valid region */

@@ -40,7 +40,7 @@ static void set_reach(struct gdri_cache *cache, uint64_t others)
 		atomic_store(&cache->reach, others);
 }
 
-/* Enters those of its pages that belong to nobody. */
+/* Enters those of its pages that belong to no entry. */
 static int enter_free_locked(struct gdri_cache *cache, struct gdri_entry *e)
 {
 	uint64_t at = gdri_entry_start(e), end = entry_end(e);
@@ -204,7 +204,7 @@ bool gdri_cache_kill_locked(struct gdri_cache *cache, struct gdri_entry *e)
 	return true;
 }
 
-/* Releases an entry if nobody uses it. */
+/* Releases an idle entry. False: it is in use, or no longer LIVE. */
 bool gdri_cache_take_idle_locked(struct gdri_cache *cache, struct gdri_entry *e)
 {
 	uint32_t s = atomic_load_explicit(&e->state, memory_order_relaxed);

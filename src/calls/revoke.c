@@ -49,11 +49,11 @@ static int list_handles(struct gdri_ctx *ctx, uint64_t **names, size_t *count)
 }
 
 /*
- * Is this revoked handle to be reported? A cache's handle is only while its region is in use: the cache
+ * Must this revoked handle be reported? A cache's handle must only while its region is in use: the cache
  * forgets the region now, which releases an idle one. Called with the handle's lock, which is still held
  * where the answer is yes; a cache's lock comes before those of its handles.
  */
-static bool is_reported(struct gdri_ctx *ctx, struct gdri_handle **handle, uint64_t name)
+static bool must_report(struct gdri_ctx *ctx, struct gdri_handle **handle, uint64_t name)
 {
 	struct gdri_region *region = (*handle)->region;
 	uint64_t start = region->pin.va, end = gdri_region_end(region);
@@ -86,7 +86,7 @@ static bool next_of(struct gdri_ctx *ctx, const uint64_t *names, size_t count, b
 		if (ask && !revoked)
 			(void)gdri_region_is_revoked(handle->region, &revoked);
 		if (revoked && !handle->reported) {
-			if (!is_reported(ctx, &handle, names[i]))
+			if (!must_report(ctx, &handle, names[i]))
 				continue;
 			if (!found) {
 				handle->reported = true;

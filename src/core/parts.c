@@ -33,7 +33,7 @@ static int add(struct gdri_region *region, const struct gdri_memory *m)
 /*
  * Where neither the first GPU page of the range nor its last byte is known, nothing more is asked. Holes are
  * crossed by the alignment of allocations; a hole with a whole GPU page in it, which is seen after at most
- * 512 steps, is an error: nobody can pin that page.
+ * 512 steps, is an error: no backend can pin that page.
  */
 int gdri_parts_note(struct gdri_region *region, uint64_t low, uint64_t high, struct gdri_memory *m)
 {

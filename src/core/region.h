@@ -69,7 +69,7 @@ enum gdri_region_flags {
 enum gdri_validity {
 	GDRI_VALID, /* every byte is the memory that was pinned */
 	GDRI_UNKNOWN, /* some byte is in no part, or outside */
-	GDRI_STALE /* some byte is another allocation's by now, or nobody's */
+	GDRI_STALE /* some byte belongs to another allocation by now, or to none */
 };
 
 /*
@@ -132,7 +132,7 @@ bool gdri_region_is_intact_from(const struct gdri_region *region, size_t *part, 
 
 /*
  * For region.c alone. Notes every allocation in [low, high): 0 or -errno; none is no failure. *m is what CUDA
- * says of an address in the range; all zeroes: nobody has asked.
+ * says of an address in the range; all zeroes: it has not been asked.
  */
 int gdri_parts_note(struct gdri_region *region, uint64_t low, uint64_t high, struct gdri_memory *m);
 void gdri_parts_set_sync_memops(struct gdri_region *region);
