@@ -30,7 +30,7 @@ class Here:
         for pattern in ("Makefile", "*/*.mk", "*/*/*.mk", "packaging/*.sh", "packaging/rpm/*", "packaging/dkms/*",
                         "gdrdrv/Makefile", "gdrdrv/Kbuild", "scripts/*", "tests/*.sh", "tests/kernel/*.sh", "src/*/*.[ch]",
                         "include/*.h", "perf/*.sh", "perf/*.c", "perf/*/*.c", "dev/*.sh", "dev/*.c", "dev/*/*.c", "rig/*.sh", "python/barcopy/*.py",
-                        "tests/*/*.[ch]", "dev/clients/*", "tests/packages/*.sh"):
+                        "tests/*/*.[ch]", "tests/clients/*", "tests/packages/*.sh"):
             for path in glob.glob(os.path.join(root, pattern)):
                 if os.path.isfile(path):
                     with open(path, encoding="utf-8") as file:

@@ -13,7 +13,7 @@
 # all held; 1: something did not; 77: cannot run here. Please send what it prints in either case.
 set -u
 
-src=$(cd "$(dirname "$0")/.." && pwd)
+src=$(cd "$(dirname "$0")/../.." && pwd)
 out=$(mkdir -p "${1:-$src/build}" && cd "${1:-$src/build}" && pwd) || exit 1
 work=$(mktemp -d) || exit 1
 bad=0 loaded=

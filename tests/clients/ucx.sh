@@ -19,7 +19,7 @@ lib=$(dirname "$(find "$prefix" -name libgdrapi.so.2 | head -n 1)")
 export LD_LIBRARY_PATH=$lib:$ucx/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 failed=0
 port=13337
-# shellcheck source=dev/clients/middle.bash
+# shellcheck source=tests/clients/middle.bash
 . "$(dirname "$(realpath "$0")")/middle.bash"
 
 # run TEST TLS SIZE: the client's latency in us on standard output.

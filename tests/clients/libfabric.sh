@@ -18,7 +18,7 @@ read -r server_gpu client_gpu <<<"${GPUS:-0 0}"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
-# shellcheck source=dev/clients/middle.bash
+# shellcheck source=tests/clients/middle.bash
 . "$here/middle.bash"
 lib=$(dirname "$(find "$prefix" -name libgdrapi.so.2 | head -n 1)")
 export LD_LIBRARY_PATH=$fabric/lib:$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}

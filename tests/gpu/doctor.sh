@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # What gdrcopy_doctor reports on a machine with a GPU.
 #
-#   dev/doctor.sh [BUILD [OUT]]
+#   tests/gpu/doctor.sh [BUILD [OUT]]
 #
 # OUT (doctor-capture) gets report.txt, report.json and, where it may, user.txt: the report of an
 # unprivileged user. Exits 0 if ordinary GPU memory can be mapped, and the reports, the exit status and

@@ -6,7 +6,7 @@ interleaved: sums of 1 to 2**24 elements of two types, and times. libgdrapi.so m
 LD_LIBRARY_PATH. Exit 1 where a sum is wrong or the library was not used; 77 without torch or a second
 GPU.
 
-    LD_LIBRARY_PATH=PREFIX/lib python3 dev/clients/nccl.py [RUNS]
+    LD_LIBRARY_PATH=PREFIX/lib python3 tests/clients/nccl.py [RUNS]
 """
 import os
 import subprocess

@@ -4,7 +4,7 @@
 The Python module on a GPU, with PyTorch: numbers that torch writes are read through the map, and the
 other way round; types and shapes; what is refused. Exit 77 without torch or a GPU.
 
-    LD_LIBRARY_PATH=build PYTHONPATH=python python3 dev/clients/torch_views.py
+    LD_LIBRARY_PATH=build PYTHONPATH=python python3 tests/gpu/torch_views.py
 
 With the stock driver the tensors come from expandable segments, as is asked for below. One line per
 test, a closing line `N passed, N failed, N skipped`.

@@ -18,7 +18,7 @@ cuda=${CUDA_HOME:-/usr/local/cuda}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
-# shellcheck source=dev/clients/middle.bash
+# shellcheck source=tests/clients/middle.bash
 . "$here/middle.bash"
 
 dir_of() { dirname "$(find "$mpi" "$prefix" -name "$1" 2>/dev/null | head -n 1)"; }

@@ -7,7 +7,7 @@ versions and open it before they look for a device; without one they end there, 
 libgdrapi.so.2 must be in LD_LIBRARY_PATH. Exit 1 where a value is wrong or the library was not opened; 77
 without torch, NVSHMEM or a second GPU.
 
-    LD_LIBRARY_PATH=PREFIX/lib python3 dev/clients/nvshmem.py
+    LD_LIBRARY_PATH=PREFIX/lib python3 tests/clients/nvshmem.py
 """
 import os
 import re

@@ -7,7 +7,7 @@ torch's ordinary allocator, expandable segments and backend:cudaMallocAsync. Aft
 is compared with what was written; workers find their parent's mapping refused; what the parent frees is
 free on the GPU while workers are still alive. Exit 77 without torch or a GPU.
 
-    LD_LIBRARY_PATH=PREFIX/lib PYTHONPATH=python python3 dev/clients/torch_workers.py
+    LD_LIBRARY_PATH=PREFIX/lib PYTHONPATH=python python3 tests/clients/torch_workers.py
 """
 import errno
 import os
