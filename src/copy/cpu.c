@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* CPU features: the mask from the environment. What the CPU has is asked in cpu_x86.c and cpu_arm64.c. */
+/* CPU features: the mask from the environment. cpu_x86.c and cpu_arm64.c detect what the CPU has. */
 #include "cpu.h"
 
 #include <errno.h>
@@ -80,7 +80,7 @@ uint32_t gdri_cpu_features(void)
 	const char *text = secure_getenv("GDRCOPY_CPU_MASK");
 	uint32_t mask = GDRI_CPU_ALL;
 
-	/* A value that means nothing is as good as none; plan.c reports it. */
+	/* An invalid value is ignored; plan.c reports it. */
 	if (text)
 		(void)gdri_cpu_parse_mask(text, &mask);
 	return gdri_cpu_detect() & mask;

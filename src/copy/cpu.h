@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What this CPU can do, as far as copies care: asked of the CPU itself (CPUID and XGETBV, or the
- * auxiliary vector), then cut down by GDRCOPY_CPU_MASK. It knows nothing of copies.
+ * The CPU features that copies use: detected by CPUID and XGETBV, or from the auxiliary vector, less those that
+ * GDRCOPY_CPU_MASK takes away.
  */
 #ifndef GDRI_COPY_CPU_H
 #define GDRI_COPY_CPU_H
@@ -19,9 +19,7 @@ enum gdri_cpu {
 	GDRI_CPU_MOVDIRI = 1u << 6, /* a word stored past the line buffers */
 
 	GDRI_CPU_NEON = 1u << 16,
-	GDRI_CPU_LS64 =
-		1u
-		<< 17, /* LD64B, ST64B: 64-byte single-copy atomic accesses; used by dev/impls only */
+	GDRI_CPU_LS64 = 1u << 17, /* LD64B, ST64B; used by dev/impls only */
 };
 #define GDRI_CPU_ALL 0xffffffffu
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * CPU features of arm64: the auxiliary vector only. The ID registers are not asked: they tell what
- * the CPU has, the vector what the kernel lets user space execute (LS64 traps unless the kernel has
- * turned it on). The bits are those of Linux, arch/arm64/include/uapi/asm/hwcap.h.
+ * CPU features of arm64, from the auxiliary vector: it says what the kernel lets user space execute (LS64 traps
+ * unless the kernel enables it). The bits are those of Linux, arch/arm64/include/uapi/asm/hwcap.h.
  */
 #include "cpu.h"
 

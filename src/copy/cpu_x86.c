@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * CPU features of x86-64: CPUID, and XGETBV for what the operating system saves. Decoding is apart
- * from reading, so that tests can decode CPUs that they do not run on.
+ * CPU features of x86-64: CPUID, and XGETBV for what the operating system saves. Decoding is separate from
+ * reading, so that tests decode other CPUs.
  */
 #include "cpu.h"
 
@@ -50,9 +50,8 @@ uint32_t gdri_x86_features(const struct gdri_x86_id *id)
 		return have;
 	have |= GDRI_CPU_AVX512;
 	/*
-	 * The first generations with AVX-512 (Skylake to Cooper Lake) lower the clock, and stop for
-	 * some 10 us while they do, when 64-byte registers are used. VBMI2 came with Ice Lake on
-	 * one side and Zen 4 on the other, which do not: it is the mark that we go by.
+	 * The first generations with AVX-512 (Skylake to Cooper Lake) lower the clock, and stop for some 10 us,
+	 * when 64-byte registers are used. VBMI2 tells later ones apart: Ice Lake and Zen 4 introduced it.
 	 */
 	if (HAS(id->leaf7_ecx, LEAF7_ECX_AVX512_VBMI2))
 		have |= GDRI_CPU_AVX512_WIDE;

@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Accesses of one word, and the store discipline built from them.
+ * Accesses of one word, and the store discipline built from them. No fences: see fence.h.
  *
- * A word access here is one instruction of exactly that width: relaxed and volatile, so that no
- * compiler merges, splits, repeats or drops it, and a thread sanitizer takes it for what it is.
- * On every processor that we serve a naturally aligned one is single-copy atomic for any memory
- * type (Intel SDM vol. 3A "Guaranteed Atomic Operations"; Arm ARM "Single-copy atomicity").
- *
- * No fences: see fence.h. No knowledge of plans.
+ * A word access is one instruction of exactly that width: relaxed and volatile, so that no compiler merges,
+ * splits, repeats or drops it. A naturally aligned one is single-copy atomic for any memory type (Intel SDM
+ * vol. 3A "Guaranteed Atomic Operations"; Arm ARM "Single-copy atomicity").
  */
 #ifndef GDRI_COPY_WORD_H
 #define GDRI_COPY_WORD_H
@@ -24,9 +21,8 @@
 #define GDRI_LINE ((size_t)64)
 
 /*
- * For functions that read the whole aligned word or line around a range: the rest of it is always
- * inside the mapping (mappings are whole pages) and reading it has no side effect, but a sanitizer
- * that knows the caller's range only would object.
+ * For functions that read the whole aligned word or line around a range. The rest of it is inside the mapping,
+ * which is whole pages, and reading it has no side effect; a sanitizer knows the caller's range only.
  */
 #define GDRI_WHOLE_LINES __attribute__((no_sanitize("address", "thread")))
 
@@ -38,9 +34,8 @@
 #endif
 
 /*
- * A thread sanitizer does not see the fences. Told that stores release and loads acquire, which is
- * what the fences around them make of them, it follows flags through a mapping. Both are the same
- * plain instruction on x86.
+ * A thread sanitizer does not see the fences. Stores that release and loads that acquire, which the fences make
+ * of them, let it follow flags through a mapping.
  */
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
@@ -66,7 +61,7 @@
 #define gdri_load32(p)	   __atomic_load_n((const volatile uint32_t *)(p), GDRI_LOAD_ORDER)
 #define gdri_load64(p)	   __atomic_load_n((const volatile uint64_t *)(p), GDRI_LOAD_ORDER)
 
-/* Between two looks at a word, and how long that takes. */
+/* Between two polls of a word; and the clock. */
 static inline void gdri_relax(void)
 {
 #if defined(__x86_64__)
@@ -110,11 +105,9 @@ static inline uint64_t gdri_any64(const uint8_t *p)
 }
 
 /*
- * The store discipline. Copies n bytes to d so that every byte is stored exactly once and every
- * naturally aligned word of 4 or 8 bytes that lies wholly inside goes in one store: an overlapping
- * tail would write again a flag that the other side has just reset. Loads only [s, s + n).
- *
- * Natural pieces up to 8-byte alignment, words, natural pieces. Any n; meant for a few lines.
+ * The store discipline: copies n bytes to d so that every byte is stored exactly once and every naturally
+ * aligned word of 4 or 8 bytes inside goes in one store. An overlapping tail would write again a flag that the
+ * other side has just reset. Loads only [s, s + n). Any n; meant for a few lines.
  */
 static inline void gdri_store_exact(uint8_t *d, const uint8_t *s, size_t n)
 {

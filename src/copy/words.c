@@ -11,8 +11,8 @@
 #include "word.h"
 
 /*
- * A poll of a mapping takes a round trip of 1 us and the clock 25 ns; a poll of cached memory takes
- * a nanosecond, and there the clock is looked at once in so many polls.
+ * A poll of a mapping takes a round trip of 1 us and the clock 25 ns. A poll of cached memory takes a
+ * nanosecond: there the clock is read once in so many polls.
  */
 #define CACHED_POLLS 64
 
@@ -44,12 +44,11 @@ void gdri_flush_word(const struct gdri_copy_plan *plan, const void *map)
 }
 
 /*
- * Work submission orders the GPU's view of what was written through the BAR before it ("GPUDirect RDMA",
- * 11.7). On x86 data and doorbell are posted writes of one requester to one device, which PCIe keeps in
- * order, so it is enough that the data has left the line buffers: SFENCE. Without the read-back 6 120 000
- * copies by the GPU's engine, half of them reading and half overwriting what the CPU had just stored, 8
- * bytes to 64 KiB, found it in place (one H200, one H100; litmus dmaread and dmawrite). Other links have
- * other paths for the two, and nothing was measured there: they keep the flush, of a microsecond.
+ * Work submission orders the GPU's view of what was written through the BAR before it ("GPUDirect RDMA", 11.7).
+ * On x86 data and doorbell are posted writes of one requester to one device, which PCIe keeps in order, so the
+ * data only has to leave the line buffers: SFENCE. Without a read-back 6 120 000 copies by the GPU's engine of
+ * what the CPU had just stored, or over it, 8 bytes to 64 KiB, found it in place (one H200, one H100; litmus
+ * dmaread and dmawrite). On other links the two may take different paths and nothing was measured: they flush.
  */
 void gdri_drain(const struct gdri_copy_plan *plan, const void *map)
 {
@@ -77,10 +76,9 @@ void gdri_put64(const struct gdri_copy_plan *plan, void *map, uint64_t value)
 }
 
 /*
- * MOVDIRI is a store of a word that is not gathered in a line buffer but sent ("eligible for immediate
- * eviction" [SDM]), so no fence has to drive it out. It is weakly ordered: behind an older SFENCE, not
- * before any younger store. A plain store without a fence may wait in its line buffer for as long as
- * the CPU likes; hence the put elsewhere.
+ * MOVDIRI stores a word that does not gather in a line buffer but is sent ("eligible for immediate eviction"
+ * [SDM]), so no fence has to drive it out. It is weakly ordered: behind an older SFENCE, not before any younger
+ * store. A plain store without a fence may wait in its line buffer without limit; hence the put elsewhere.
  */
 void gdri_post32(const struct gdri_copy_plan *plan, void *map, uint32_t value)
 {
@@ -113,8 +111,8 @@ void gdri_post64(const struct gdri_copy_plan *plan, void *map, uint64_t value)
 }
 
 /*
- * MOVDIR64B writes the 64 bytes in one piece [SDM], and is sent as MOVDIRI is. Elsewhere the last word is
- * held back until the others have left.
+ * MOVDIR64B writes the 64 bytes in one piece [SDM] and sends them as MOVDIRI does. Elsewhere the last word waits
+ * until the others have left.
  */
 void gdri_post_line(const struct gdri_copy_plan *plan, void *map, const void *line)
 {
@@ -184,7 +182,7 @@ static inline __attribute__((always_inline)) int wait_word(const struct gdri_cop
 							   uint64_t timeout_ns)
 {
 	unsigned int polls = plan->type == GDR_MAPPING_TYPE_CACHING ? CACHED_POLLS : 1;
-	/* The clock comes before the last look: a word that came while we were away is not missed. */
+	/* The clock is read before the last poll, so that a word that came meanwhile is not missed. */
 	bool last = !timeout_ns;
 	uint64_t start = 0;
 

@@ -66,7 +66,7 @@ static void check_pieces(const barcopy_copy_seg_t *seg, size_t count, bool to,
 	free(want);
 }
 
-START_TEST(test_vectored)
+static void vectored(void)
 {
 	struct area map = area_new(64 * 1024, MAP_PRIVATE);
 	struct area host = area_new(64 * 1024, MAP_PRIVATE);
@@ -98,10 +98,9 @@ START_TEST(test_vectored)
 		}
 	}
 }
-END_TEST
 
 /* A piece in the first and one in the last line: nothing outside their lines is loaded. */
-START_TEST(test_vectored_guard)
+static void vectored_guard(void)
 {
 	struct area map = area_new(4096, MAP_PRIVATE);
 	struct gdri_copy_plan plan;
@@ -127,7 +126,6 @@ START_TEST(test_vectored_guard)
 		}
 	}
 }
-END_TEST
 
 /* ---- which lines a vector's reads load, and in which company ---------------------------------------- */
 
@@ -190,7 +188,7 @@ static size_t times_loaded(const uint8_t *line)
 }
 
 /* Words that share lines, in any order; and pieces across lines. */
-START_TEST(test_each_line_once)
+static void each_line_once(void)
 {
 	struct area map = area_new(64 * 1024, MAP_PRIVATE), host = area_new(8192, MAP_PRIVATE);
 	barcopy_copy_seg_t seg[128] = { 0 };
@@ -228,10 +226,9 @@ START_TEST(test_each_line_once)
 	ck_assert_uint_eq(loads.n, 128);
 	ck_assert_uint_le(loads.calls, 4);
 }
-END_TEST
 
 /* The last piece of a batch has as many lines as a piece of a batch can have, or more; another follows. */
-START_TEST(test_full_batch)
+static void full_batch(void)
 {
 	struct area map = area_new(64 * 1024, MAP_PRIVATE), host = area_new(64 * 1024, MAP_PRIVATE);
 	const struct gdri_copy_plan *plan = gdri_copy_plan(GDR_MAPPING_TYPE_WC);
@@ -253,10 +250,9 @@ START_TEST(test_full_batch)
 		}
 	}
 }
-END_TEST
 
 /* A line before and behind an ORDERED piece is loaded on both sides, and never with lines of the other. */
-START_TEST(test_ordered_parts)
+static void ordered_parts(void)
 {
 	struct area map = area_new(64 * 1024, MAP_PRIVATE), host = area_new(64 * 1024, MAP_PRIVATE);
 	barcopy_copy_seg_t seg[100] = { 0 };
@@ -290,10 +286,9 @@ START_TEST(test_ordered_parts)
 	note_loads(seg, 3);
 	ck_assert_uint_eq(times_loaded(map.base), 2);
 }
-END_TEST
 
 /* Pieces with one destination: the last one's bytes remain, whatever the sizes. */
-START_TEST(test_one_destination)
+static void one_destination(void)
 {
 	static const size_t sizes[] = { 8, 64, 200, 900, 3000 };
 	struct area map = area_new(64 * 1024, MAP_PRIVATE), host = area_new(4096, MAP_PRIVATE);
@@ -318,9 +313,8 @@ START_TEST(test_one_destination)
 		ck_assert_mem_eq(host.base, want, sizeof(want));
 	}
 }
-END_TEST
 
-START_TEST(test_words)
+static void single_words(void)
 {
 	struct area map = area_new(4096, MAP_PRIVATE);
 
@@ -345,9 +339,8 @@ START_TEST(test_words)
 		gdri_fence(plan, BARCOPY_FENCE_FULL);
 	}
 }
-END_TEST
 
-START_TEST(test_compare)
+static void comparisons(void)
 {
 	static const uint64_t values[] = { 0, 1, 0x7fffffffu, 0x80000000u, 0xffffffffu };
 	struct area area = area_new(4096, MAP_PRIVATE);
@@ -384,7 +377,6 @@ START_TEST(test_compare)
 		ck_assert_int_eq(gdri_wait(plan, map, 4, BARCOPY_CMP_EQ, 5, UINT64_MAX - 1), 0);
 	}
 }
-END_TEST
 
 /* One thread copies data and puts a flag, another waits for the flag and copies the data. */
 struct passing {
@@ -413,7 +405,7 @@ static void *passing_reader(void *arg)
 	return (void *)wrong;
 }
 
-START_TEST(test_passing)
+static void passing(void)
 {
 	struct area area = area_new(3 * 4096, MAP_PRIVATE);
 
@@ -443,7 +435,6 @@ START_TEST(test_passing)
 		ck_assert_uint_eq((uintptr_t)wrong, 0);
 	}
 }
-END_TEST
 
 /* Threads that meet in the first call, then copy side by side in one line. */
 static pthread_barrier_t gate;
@@ -467,7 +458,7 @@ static void *first_call(void *arg)
 	return (void *)wrong;
 }
 
-START_TEST(test_threads)
+static void first_call_in_threads(void)
 {
 	pthread_t thread[4];
 
@@ -483,24 +474,18 @@ START_TEST(test_threads)
 		ck_assert_uint_eq((uintptr_t)wrong, 0);
 	}
 }
-END_TEST
 
-int main(void)
-{
-	Suite *suite = suite_create("copy: vectored copies and words");
-	TCase *tc = tcase_create("calls");
+static const struct unit_test tests[] = {
+	{ "vectored", vectored },
+	{ "vectored, at the edges of the mapping", vectored_guard },
+	{ "each line once", each_line_once },
+	{ "a full batch", full_batch },
+	{ "ordered parts", ordered_parts },
+	{ "one destination", one_destination },
+	{ "words", single_words },
+	{ "comparisons", comparisons },
+	{ "data and flag between threads", passing },
+	{ "first call in threads", first_call_in_threads },
+};
 
-	tcase_set_timeout(tc, 300);
-	tcase_add_test(tc, test_vectored);
-	tcase_add_test(tc, test_vectored_guard);
-	tcase_add_test(tc, test_each_line_once);
-	tcase_add_test(tc, test_full_batch);
-	tcase_add_test(tc, test_ordered_parts);
-	tcase_add_test(tc, test_one_destination);
-	tcase_add_test(tc, test_words);
-	tcase_add_test(tc, test_compare);
-	tcase_add_test(tc, test_passing);
-	tcase_add_test(tc, test_threads);
-	suite_add_tcase(suite, tc);
-	return unit_suite(suite, CK_FORK_GETENV);
-}
+UNIT_MAIN("copy: vectored copies and words", tests)

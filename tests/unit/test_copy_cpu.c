@@ -29,7 +29,7 @@ static struct gdri_x86_id everything(void)
 #define SCALAR_FEATURES (GDRI_CPU_SSE2 | GDRI_CPU_SSE41 | GDRI_CPU_MOVDIRI | GDRI_CPU_MOVDIR64B)
 #define AVX512_FEATURES (GDRI_CPU_AVX512 | GDRI_CPU_AVX512_WIDE)
 
-START_TEST(test_xcr0)
+static void xcr0(void)
 {
 	/* Each value of the eight low bits: a state counts only if all its bits are on. */
 	for (uint64_t xcr0 = 0; xcr0 < 256; xcr0++) {
@@ -44,9 +44,8 @@ START_TEST(test_xcr0)
 		ck_assert_uint_eq(gdri_x86_features(&id), want);
 	}
 }
-END_TEST
 
-START_TEST(test_cpuid)
+static void cpuid(void)
 {
 	struct gdri_x86_id id = everything();
 
@@ -80,10 +79,9 @@ START_TEST(test_cpuid)
 	id.max_leaf = 0;
 	ck_assert_uint_eq(gdri_x86_features(&id), 0);
 }
-END_TEST
 
 /* What tune.h says, CPU by CPU. */
-START_TEST(test_choice)
+static void choice(void)
 {
 	static const struct {
 		uint32_t features;
@@ -108,12 +106,11 @@ START_TEST(test_choice)
 		ck_assert_int_eq(plan.fences, GDR_MAPPING_TYPE_WC);
 	}
 }
-END_TEST
 
 #elif defined(__aarch64__)
 
 /* Each bit of both words alone: two of them count. */
-START_TEST(test_hwcap)
+static void hwcap(void)
 {
 	for (int i = 0; i < 64; i++) {
 		unsigned long bit = 1ul << i;
@@ -123,10 +120,9 @@ START_TEST(test_hwcap)
 	}
 	ck_assert_uint_eq(gdri_arm64_features(~0ul, ~0ul), GDRI_CPU_NEON | GDRI_CPU_LS64);
 }
-END_TEST
 
 /* LS64 by name alone, and never where it would fault. */
-START_TEST(test_choice)
+static void choice(void)
 {
 	struct gdri_copy_plan plan;
 	uint32_t all = GDRI_CPU_NEON | GDRI_CPU_LS64;
@@ -149,11 +145,10 @@ START_TEST(test_choice)
 	ck_assert_str_eq(plan.to->name, "ref");
 	ck_assert_str_eq(plan.from->name, "ref");
 }
-END_TEST
 
 #endif
 
-START_TEST(test_mask_text)
+static void mask_text(void)
 {
 	static const struct {
 		const char *text;
@@ -191,9 +186,8 @@ START_TEST(test_mask_text)
 		ck_assert_uint_eq(mask, 12345);
 	}
 }
-END_TEST
 
-START_TEST(test_forced_row)
+static void forced_row(void)
 {
 	const struct gdri_copy_impl *row;
 	struct gdri_copy_plan plan;
@@ -221,10 +215,9 @@ START_TEST(test_forced_row)
 		ck_assert(!(plan.from->flags & GDRI_IMPL_UNCACHED));
 	}
 }
-END_TEST
 
 /* A word is posted where stores gather and the CPU can send one at once; elsewhere it is a put. */
-START_TEST(test_posts)
+static void posted_words(void)
 {
 	struct gdri_copy_plan plan;
 
@@ -236,10 +229,9 @@ START_TEST(test_posts)
 			ck_assert_int_eq(plan.posts, can && type == GDR_MAPPING_TYPE_WC);
 		}
 }
-END_TEST
 
 /* Only the library's own rows are chosen, and each type keeps its own fences. */
-START_TEST(test_all_feature_sets)
+static void all_feature_sets(void)
 {
 	uint32_t all = gdri_cpu_detect();
 
@@ -258,7 +250,6 @@ START_TEST(test_all_feature_sets)
 			break;
 	}
 }
-END_TEST
 
 /* The environment is read once a process, so each case is a process. */
 static void with_env(const char *mask, const char *impl, const char *from, const char *problem)
@@ -285,7 +276,7 @@ static void with_env(const char *mask, const char *impl, const char *from, const
 		      "GDRCOPY_CPU_MASK=%s GDRCOPY_COPY_IMPL=%s: status %#x", mask, impl, status);
 }
 
-START_TEST(test_environment)
+static void environment(void)
 {
 	with_env("", "", NULL, NULL);
 	with_env("none", "", "ref", NULL);
@@ -300,9 +291,8 @@ START_TEST(test_environment)
 	with_env("sse2,sse4.1", "avx2", "sse4.1", "cannot run");
 #endif
 }
-END_TEST
 
-START_TEST(test_plan_pointers)
+static void plan_pointers(void)
 {
 	for (int type = 0; type < GDR_MAPPING_TYPE_MAX; type++) {
 		const struct gdri_copy_plan *plan = gdri_copy_plan((gdr_mapping_type_t)type);
@@ -314,28 +304,21 @@ START_TEST(test_plan_pointers)
 	ck_assert_ptr_eq(gdri_copy_plan(GDR_MAPPING_TYPE_MAX),
 			 gdri_copy_plan(GDR_MAPPING_TYPE_DEVICE));
 }
-END_TEST
 
-int main(void)
-{
-	Suite *suite = suite_create("copy: CPU features and plans");
-	TCase *tc = tcase_create("cpu");
-
-	tcase_set_timeout(tc, 120);
+static const struct unit_test tests[] = {
 #if defined(__x86_64__)
-	tcase_add_test(tc, test_xcr0);
-	tcase_add_test(tc, test_cpuid);
-	tcase_add_test(tc, test_choice);
+	{ "XCR0", xcr0 },
+	{ "CPUID", cpuid },
+	{ "choice by CPU", choice },
 #elif defined(__aarch64__)
-	tcase_add_test(tc, test_hwcap);
-	tcase_add_test(tc, test_choice);
+	{ "auxiliary vector", hwcap },	   { "choice by CPU", choice },
 #endif
-	tcase_add_test(tc, test_mask_text);
-	tcase_add_test(tc, test_forced_row);
-	tcase_add_test(tc, test_posts);
-	tcase_add_test(tc, test_all_feature_sets);
-	tcase_add_test(tc, test_environment);
-	tcase_add_test(tc, test_plan_pointers);
-	suite_add_tcase(suite, tc);
-	return unit_suite(suite, CK_FORK_GETENV);
-}
+	{ "text of the mask", mask_text },
+	{ "a forced implementation", forced_row },
+	{ "posts", posted_words },
+	{ "all feature sets", all_feature_sets },
+	{ "environment", environment },
+	{ "plan pointers", plan_pointers },
+};
+
+UNIT_MAIN("copy: CPU features and plans", tests)

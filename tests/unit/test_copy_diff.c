@@ -183,20 +183,18 @@ static void row_small(const struct gdri_copy_plan *plan, enum direction dir, con
 		small_sizes(plan, dir, what, 1, 192, 16);
 }
 
-START_TEST(test_rows_small)
+static void rows_small(void)
 {
 	each_row(row_small);
 }
-END_TEST
 
-START_TEST(test_rows_large)
+static void rows_large(void)
 {
 	each_row(large_sizes);
 }
-END_TEST
 
 /* The plans that would be chosen on lesser CPUs, for every mapping type. */
-START_TEST(test_masked_plans)
+static void masked_plans(void)
 {
 	static const struct {
 		const char *mask, *what;
@@ -232,10 +230,9 @@ START_TEST(test_masked_plans)
 		}
 	}
 }
-END_TEST
 
 /* A cached mapping is read within the range only: each end of it against a guard page. */
-START_TEST(test_cached_reads_stay_inside)
+static void cached_reads_stay_inside(void)
 {
 	const struct gdri_copy_plan *plan = gdri_copy_plan(GDR_MAPPING_TYPE_CACHING);
 
@@ -249,19 +246,17 @@ START_TEST(test_cached_reads_stay_inside)
 		}
 	}
 }
-END_TEST
 
-int main(void)
+static const struct unit_test tests[] = {
+	{ "small ranges", rows_small },
+	{ "large ranges", rows_large },
+	{ "masked plans", masked_plans },
+	{ "cached reads stay inside", cached_reads_stay_inside },
+};
+
+int main(int argc, char **argv)
 {
-	Suite *suite = suite_create("copy: rows against the reference");
-	TCase *tc = tcase_create("differential");
-
-	tcase_add_checked_fixture(tc, setup, NULL);
-	tcase_set_timeout(tc, 600);
-	tcase_add_test(tc, test_rows_small);
-	tcase_add_test(tc, test_rows_large);
-	tcase_add_test(tc, test_masked_plans);
-	tcase_add_test(tc, test_cached_reads_stay_inside);
-	suite_add_tcase(suite, tc);
-	return unit_suite(suite, CK_FORK_GETENV);
+	(void)argc;
+	unit_before = setup;
+	return unit_main(argv, "copy: implementations against the reference", tests, COUNT(tests));
 }

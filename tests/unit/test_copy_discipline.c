@@ -251,7 +251,7 @@ static void ranges(enum what what, const char *name, bool other_side)
 	}
 }
 
-START_TEST(test_rows)
+static void rows(void)
 {
 	start_child();
 	for (size_t i = 0; impl_at(i); i++) {
@@ -269,10 +269,9 @@ START_TEST(test_rows)
 	}
 	stop_child();
 }
-END_TEST
 
 /* The edges are the same code for all rows: every alignment within a word, every small size. */
-START_TEST(test_edges)
+static void all_edges(void)
 {
 	static const size_t aligns[] = { 0, 1, 2, 3, 4, 5, 6, 7, 9, 31, 48, 57, 62, 63 };
 	static const size_t sizes[] = { 1,  2,	3,  4,	5,  6,	7,  8,	9,  10, 11,
@@ -286,9 +285,8 @@ START_TEST(test_edges)
 			check(COPY_TO, "edges", LINE + aligns[a], LINE + 3, sizes[n]);
 	stop_child();
 }
-END_TEST
 
-START_TEST(test_types)
+static void mapping_types(void)
 {
 	start_child();
 	for (int type = GDR_MAPPING_TYPE_WC; type < GDR_MAPPING_TYPE_MAX; type++) {
@@ -299,9 +297,8 @@ START_TEST(test_types)
 	}
 	stop_child();
 }
-END_TEST
 
-START_TEST(test_single_words)
+static void single_words(void)
 {
 	start_child();
 	for (int type = GDR_MAPPING_TYPE_WC; type < GDR_MAPPING_TYPE_MAX; type++) {
@@ -318,7 +315,6 @@ START_TEST(test_single_words)
 	}
 	stop_child();
 }
-END_TEST
 
 /* Why nothing can be watched here; NULL if it can. */
 static const char *no_tracing(void)
@@ -346,23 +342,21 @@ static const char *no_tracing(void)
 	return NULL;
 }
 
-int main(void)
+static const struct unit_test tests[] = {
+	{ "implementations", rows },
+	{ "edges", all_edges },
+	{ "mapping types", mapping_types },
+	{ "single words", single_words },
+};
+
+int main(int argc, char **argv)
 {
 	const char *reason = no_tracing();
-	Suite *suite;
-	TCase *tc;
 
+	(void)argc;
 	if (reason) {
 		fprintf(stderr, "skipped: %s\n", reason);
 		return 77;
 	}
-	suite = suite_create("copy: store discipline");
-	tc = tcase_create("watched");
-	tcase_set_timeout(tc, 600);
-	tcase_add_test(tc, test_rows);
-	tcase_add_test(tc, test_edges);
-	tcase_add_test(tc, test_types);
-	tcase_add_test(tc, test_single_words);
-	suite_add_tcase(suite, tc);
-	return unit_suite(suite, CK_FORK_GETENV);
+	return unit_main(argv, "copy: store discipline", tests, COUNT(tests));
 }

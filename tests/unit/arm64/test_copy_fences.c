@@ -10,7 +10,7 @@
 static struct fence_watch watched = { .begin = watch_begin, .end = watch_end };
 
 /* The test of the test: each barrier is seen as what it is, between accesses and without. */
-START_TEST(test_watch)
+static void watch_itself(void)
 {
 	volatile uint8_t *map = watched.map;
 
@@ -24,13 +24,11 @@ START_TEST(test_watch)
 	watch_begin();
 	ck_assert_str_eq(watch_end(), "");
 }
-END_TEST
 
-START_TEST(test_calls)
+static void every_call(void)
 {
 	copy_fences_all(&watched);
 }
-END_TEST
 
 static void setup(void)
 {
@@ -38,15 +36,14 @@ static void setup(void)
 	watch_barriers();
 }
 
-int main(void)
-{
-	Suite *suite = suite_create("copy: fences");
-	TCase *tc = tcase_create("calls");
+static const struct unit_test tests[] = {
+	{ "the watch", watch_itself },
+	{ "calls", every_call },
+};
 
-	tcase_add_checked_fixture(tc, setup, NULL);
-	tcase_set_timeout(tc, 300);
-	tcase_add_test(tc, test_watch);
-	tcase_add_test(tc, test_calls);
-	suite_add_tcase(suite, tc);
-	return unit_suite(suite, CK_FORK_GETENV);
+int main(int argc, char **argv)
+{
+	(void)argc;
+	unit_before = setup;
+	return unit_main(argv, "copy: fences", tests, COUNT(tests));
 }

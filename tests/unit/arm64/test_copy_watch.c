@@ -155,27 +155,24 @@ static void each_row(gdr_mapping_type_t type)
 	}
 }
 
-START_TEST(test_write_combined)
+static void write_combined(void)
 {
 	each_row(GDR_MAPPING_TYPE_WC);
 }
-END_TEST
 
-START_TEST(test_cached)
+static void cached_mapping(void)
 {
 	each_row(GDR_MAPPING_TYPE_CACHING);
 }
-END_TEST
 
 /* Whatever row is asked for by name. */
-START_TEST(test_device)
+static void device_mapping(void)
 {
 	each_row(GDR_MAPPING_TYPE_DEVICE);
 }
-END_TEST
 
 /* Words, vectored copies, waits and flushes on device memory. */
-START_TEST(test_device_calls)
+static void device_calls(void)
 {
 	const struct gdri_copy_plan *plan = gdri_copy_plan(GDR_MAPPING_TYPE_DEVICE);
 	uint8_t bytes[3][40];
@@ -206,10 +203,9 @@ START_TEST(test_device_calls)
 		check_shape(true);
 	}
 }
-END_TEST
 
 /* The test of the test: a vector access and one off its alignment are seen as what they are. */
-START_TEST(test_watch)
+static void watch_itself(void)
 {
 	uint64_t word;
 
@@ -224,25 +220,21 @@ START_TEST(test_watch)
 	ck_assert(w->access[3].pair && w->access[3].size == 8 && w->access[3].at == 72);
 	ck_assert(w->access[4].store && w->access[4].size == 2 && w->access[4].at == 5);
 }
-END_TEST
 
 static void setup(void)
 {
 	w = watch_new(4096);
 }
 
-int main(void)
-{
-	Suite *suite = suite_create("copy: every access, watched");
-	TCase *tc = tcase_create("watched");
+static const struct unit_test tests[] = {
+	{ "the watch", watch_itself },	   { "write-combined", write_combined },
+	{ "cached", cached_mapping },	   { "device", device_mapping },
+	{ "device, calls", device_calls },
+};
 
-	tcase_add_checked_fixture(tc, setup, NULL);
-	tcase_set_timeout(tc, 300);
-	tcase_add_test(tc, test_watch);
-	tcase_add_test(tc, test_write_combined);
-	tcase_add_test(tc, test_cached);
-	tcase_add_test(tc, test_device);
-	tcase_add_test(tc, test_device_calls);
-	suite_add_tcase(suite, tc);
-	return unit_suite(suite, CK_FORK_GETENV);
+int main(int argc, char **argv)
+{
+	(void)argc;
+	unit_before = setup;
+	return unit_main(argv, "copy: every access, watched", tests, COUNT(tests));
 }

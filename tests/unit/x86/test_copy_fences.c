@@ -13,7 +13,7 @@ static struct fence_watch watch = { .begin = step_begin,
 				    .end = step_end,
 				    .set_before = step_set_before };
 
-START_TEST(test_watch)
+static void watch_itself(void)
 {
 	volatile uint8_t *map = watch.map;
 	static const char *const want[] = { "r", "w", "msl", "rwr", "sw", "" };
@@ -41,35 +41,31 @@ START_TEST(test_watch)
 	for (size_t i = 0; i < 6; i++)
 		ck_assert_str_eq(got[i], want[i]);
 }
-END_TEST
 
-START_TEST(test_calls)
+static void every_call(void)
 {
 	copy_fences_all(&watch);
 }
-END_TEST
 
 static void setup(void)
 {
 	watch.map = step_watch((size_t)1 << 20);
 }
 
-int main(void)
+static const struct unit_test tests[] = {
+	{ "the watch", watch_itself },
+	{ "calls", every_call },
+};
+
+int main(int argc, char **argv)
 {
 	const char *reason = step_impossible();
-	Suite *suite;
-	TCase *tc;
 
+	(void)argc;
 	if (reason) {
 		fprintf(stderr, "skipped: %s\n", reason);
 		return 77;
 	}
-	suite = suite_create("copy: fences");
-	tc = tcase_create("calls");
-	tcase_add_checked_fixture(tc, setup, NULL);
-	tcase_set_timeout(tc, 300);
-	tcase_add_test(tc, test_watch);
-	tcase_add_test(tc, test_calls);
-	suite_add_tcase(suite, tc);
-	return unit_suite(suite, CK_FORK_GETENV);
+	unit_before = setup;
+	return unit_main(argv, "copy: fences", tests, COUNT(tests));
 }

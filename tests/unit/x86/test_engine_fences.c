@@ -26,7 +26,7 @@
  * The host's memory is watched too, so that the engine's own access is seen between; where the engine is
  * not asked after all, the mapping's own copy is behind both.
  */
-START_TEST(test_both_ways)
+static void both_ways(void)
 {
 	barcopy_copy_options_t o = { .struct_size = sizeof(o),
 				     .engine_read_min = 1,
@@ -70,7 +70,6 @@ START_TEST(test_both_ways)
 		gdri_region_free_parts(&region); /* then nothing is proven */
 	}
 }
-END_TEST
 
 /* A handle of memory of no GPU, mapped by that type. */
 static gdr_mh_t handle_of(gdr_t g, uint8_t *map, gdr_mapping_type_t type)
@@ -97,7 +96,7 @@ static gdr_mh_t handle_of(gdr_t g, uint8_t *map, gdr_mapping_type_t type)
 }
 
 /* A vector over several handles: one fence for all, and between two types the stricter one's. */
-START_TEST(test_several_handles)
+static void several_handles(void)
 {
 	uint8_t *map = step_watch((size_t)1 << 20);
 	gdr_t g = barcopy_open(BARCOPY_OPEN_ANY);
@@ -150,7 +149,6 @@ START_TEST(test_several_handles)
 	ck_assert_int_eq(barcopy_copyv_to_mappings(v, 2, BARCOPY_COPY_NO_FENCE), 0);
 	ck_assert_str_eq(step_end(), "wsw");
 }
-END_TEST
 
 /*
  * The public posts are the CPU's direct stores where the plan has them. A CPU that lacks MOVDIRI refuses the
@@ -163,7 +161,7 @@ static void on_sigill(int sig)
 	siglongjmp(refused, sig);
 }
 
-START_TEST(test_posts)
+static void posted_words(void)
 {
 	uint8_t *map = step_watch((size_t)1 << 20);
 	gdr_t g = barcopy_open(BARCOPY_OPEN_ANY);
@@ -198,10 +196,9 @@ START_TEST(test_posts)
 		}
 	}
 }
-END_TEST
 
 /* A queue's message leaves its line buffer at once: by its own store, or by the fence behind plain ones. */
-START_TEST(test_queue_message)
+static void queue_message(void)
 {
 	static uint64_t state[64];
 	static const uint8_t message[100];
@@ -231,25 +228,22 @@ START_TEST(test_queue_message)
 	gdri_queue_stop(&q);
 	ck_assert_str_eq(step_end(), "wsws"); /* the message, then a word */
 }
-END_TEST
 
-int main(void)
+static const struct unit_test tests[] = {
+	{ "both ways", both_ways },
+	{ "several handles", several_handles },
+	{ "posts", posted_words },
+	{ "a queue's message", queue_message },
+};
+
+int main(int argc, char **argv)
 {
 	const char *reason = step_impossible();
-	Suite *suite;
-	TCase *tc;
 
+	(void)argc;
 	if (reason) {
 		fprintf(stderr, "skipped: %s\n", reason);
 		return 77;
 	}
-	suite = suite_create("copy engine: fences");
-	tc = tcase_create("copy engine");
-	tcase_set_timeout(tc, 300);
-	tcase_add_test(tc, test_both_ways);
-	tcase_add_test(tc, test_several_handles);
-	tcase_add_test(tc, test_posts);
-	tcase_add_test(tc, test_queue_message);
-	suite_add_tcase(suite, tc);
-	return unit_suite(suite, CK_FORK_GETENV);
+	return unit_main(argv, "copy engine: fences", tests, COUNT(tests));
 }
