@@ -340,12 +340,13 @@ check "copylat: 14 sizes both ways" [ "$(grep -Ec '^ +[0-9]+( +[0-9.]+){3}$' "$o
 quick gdrcopy_copylat --sim "$sim" -s 64 -c
 expect "copylat: -c" 0 'cuMemcpy, pageable +cuMemcpy, page-locked'
 check "copylat: -c: nine figures a row" [ "$(grep -Ec '^ +[0-9]+( +[0-9.]+){9}$' "$out")" -eq 14 ]
-# The two variables of docs/clients.md, from the medians of 8 bytes and 64 KiB.
+# The two variables of docs/clients.md, from P50 of 8 bytes and P0 of 64 KiB.
 quick gdrcopy_copylat --sim "$sim" -s 128K
 check "copylat: UCX's variables are the table's figures" awk '
 	$1 == "write" { way = "put" }
 	$1 == "read" { way = "get" }
-	$1 == 8 || $1 == 65536 { us[$1, way] = $3 }
+	$1 == 8 { us[8, way] = $3 }
+	$1 == 65536 { us[65536, way] = $2 }
 	function near(a, b) { return a - b <= 0.1 * b + 0.01 && b - a <= 0.1 * b + 0.01 }
 	function bw(way) { return 65528 / 1.048576 / (us[65536, way] - us[8, way]) }
 	/^export UCX_GDR_COPY_BW=0MBs,get_dedicated:[0-9]+MBs,put_shared:[0-9]+MBs$/ {
