@@ -92,8 +92,9 @@ int gdri_pages_enter(struct gdri_pages *pages, uint64_t start, uint64_t end, voi
 
 void gdri_pages_erase(struct gdri_pages *pages, uint64_t start, uint64_t end, const void *item)
 {
-	(void)set(pages->root, GDRI_PAGES_ROOT_SHIFT, 0, start >> GPU_PAGE_SHIFT,
-		  end >> GPU_PAGE_SHIFT, 0, (uintptr_t)item + 1);
+	if (end <= GDRI_PAGES_LIMIT) /* else nothing was entered */
+		(void)set(pages->root, GDRI_PAGES_ROOT_SHIFT, 0, start >> GPU_PAGE_SHIFT,
+			  end >> GPU_PAGE_SHIFT, 0, (uintptr_t)item + 1);
 }
 
 static void *next(const gdri_pages_slot *slots, uint64_t count, unsigned int shift, uint64_t base,
