@@ -58,7 +58,7 @@ static char *line_at(const struct gdri_queue *q, char *ring, uint64_t line)
 /*
  * The next line: eight words of six bytes of the message, the lap and a bit of the header each. MOVDIR64B sends
  * its 64 bytes at once, as MOVDIRI does its word (copy/words.c). Eight plain stores gather in a line buffer,
- * out of which push() drives them. Inline, so that the compiler knows the header of whole lines.
+ * out of which gdri_fence_push() drives them. Inline, so that the compiler knows the header of whole lines.
  */
 static inline __attribute__((always_inline)) void put_line(struct gdri_queue *q, const uint8_t *p,
 							   unsigned int head)
@@ -83,12 +83,6 @@ static inline __attribute__((always_inline)) void put_line(struct gdri_queue *q,
 		gdri_store64(to + 8 * i, w[i]);
 }
 
-static inline void push(const struct gdri_queue *q)
-{
-	if (!q->direct)
-		gdri_fence_push(q->plan->fences);
-}
-
 /* One line is kept for gdri_queue_stop(). */
 static bool has_room(struct gdri_queue *q, unsigned int lines)
 {
@@ -110,7 +104,8 @@ static void send_lines(struct gdri_queue *q, const uint8_t *p, size_t size)
 		memcpy(tail, p, size);
 		put_line(q, tail, (unsigned int)size);
 	}
-	push(q);
+	if (!q->direct)
+		gdri_fence_push(q->plan->fences);
 }
 
 /* In a build that checks: true if no other thread is in here. */
@@ -162,7 +157,8 @@ void gdri_queue_stop(struct gdri_queue *q)
 		return;
 	q->stopped = true;
 	put_line(q, nothing, BARCOPY_QUEUE_HEAD_STOP);
-	push(q);
+	if (!q->direct)
+		gdri_fence_push(q->plan->fences);
 	gdri_put64(q->plan, q->control + BARCOPY_QUEUE_STOP_AT, 1);
 }
 
@@ -223,6 +219,9 @@ int gdri_queue_receive(struct gdri_queue *q, void *message, size_t capacity, siz
 	if (__builtin_expect(!enter(&q->receiving), 0))
 		return gdri_fail(EBUSY, "another thread is receiving on this queue");
 	came = wait_line(q, 0, &head, words, &p);
+	/* The other lines come together: their cache misses overlap. */
+	for (lines = 1; lines <= 4 && came && head & BARCOPY_QUEUE_HEAD_MORE; lines++)
+		__builtin_prefetch(line_at(q, q->replies, q->received + lines));
 	for (lines = 1; came && head & BARCOPY_QUEUE_HEAD_MORE && lines < GDRI_QUEUE_LINES_MAX; lines++)
 		came = wait_line(q, lines, &head, words, &p);
 	if (__builtin_expect(!came, 0)) {
