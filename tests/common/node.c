@@ -2,7 +2,6 @@
 /* See node.h. */
 #include "common/node.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -14,17 +13,7 @@
 
 struct node_hooks node;
 
-static void find(void *slot, const char *name)
-{
-	void *symbol = dlsym(RTLD_DEFAULT, name);
-
-	if (!symbol) {
-		fprintf(stderr, "no %s: GDRSIM_DIR must name the directory of libgdrdrv_node.so\n",
-			name);
-		exit(1);
-	}
-	memcpy(slot, &symbol, sizeof(symbol));
-}
+#define FIND(hook, name) test_find(&(hook), name, "libgdrdrv_node.so")
 
 static void setup(void)
 {
@@ -116,9 +105,9 @@ void node_start(char **argv)
 {
 	setenv("GDRSIM_RM", "absent", 0); /* this driver alone, unless the test says otherwise */
 	test_preload(argv, "libgdrdrv_node.so");
-	find(&node.faults, "gdrsim_node_fail");
-	find(&node.calls, "gdrsim_node_calls");
-	find(&node.pins, "gdrsim_node_pins");
-	find(&node.maps, "gdrsim_node_maps");
+	FIND(node.faults, "gdrsim_node_fail");
+	FIND(node.calls, "gdrsim_node_calls");
+	FIND(node.pins, "gdrsim_node_pins");
+	FIND(node.maps, "gdrsim_node_maps");
 	unit_before = setup;
 }

@@ -2,12 +2,24 @@
 /* See preload.h. */
 #include "common/preload.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "common/again.h"
+
+void test_find(void *slot, const char *name, const char *library)
+{
+	void *symbol = dlsym(RTLD_DEFAULT, name);
+
+	if (!symbol) {
+		fprintf(stderr, "no %s: GDRSIM_DIR must name the directory of %s\n", name, library);
+		exit(1);
+	}
+	memcpy(slot, &symbol, sizeof(symbol));
+}
 
 /* Before what is preloaded already: a sanitizer's run time does not mind what comes before it. */
 void test_preload(char **argv, const char *library)

@@ -6,6 +6,9 @@
 #ifndef TEST_COMMON_PRELOAD_H
 #define TEST_COMMON_PRELOAD_H
 
+/* Fills a pointer with a hook of a preloaded stand-in; without it the program ends. */
+void test_find(void *slot, const char *name, const char *library);
+
 /* Returns if the library is preloaded already, or if that is impossible. */
 void test_preload(char **argv, const char *library);
 

@@ -3,7 +3,6 @@
 #include "common/rm.h"
 
 #include <check.h>
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,28 +11,18 @@
 
 struct rm_hooks rm_sim;
 
-static void find(void *slot, const char *name)
-{
-	void *symbol = dlsym(RTLD_DEFAULT, name);
-
-	if (!symbol) {
-		fprintf(stderr, "no %s: GDRSIM_DIR must name the directory of libnvidia_node.so\n",
-			name);
-		exit(1);
-	}
-	memcpy(slot, &symbol, sizeof(symbol));
-}
+#define FIND(hook, name) test_find(&(hook), name, "libnvidia_node.so")
 
 void rm_start(char **argv)
 {
 	test_preload(argv, "libnvidia_node.so");
-	find(&rm_sim.faults, "gdrsim_rm_fail");
-	find(&rm_sim.fail_nth, "gdrsim_rm_fail_nth");
-	find(&rm_sim.failed, "gdrsim_rm_failed");
-	find(&rm_sim.calls, "gdrsim_rm_calls");
-	find(&rm_sim.counts, "gdrsim_rm_counts");
-	find(&rm_sim.bar1_used, "gdrsim_rm_bar1_used");
-	find(&rm_sim.stale, "gdrsim_rm_stale");
+	FIND(rm_sim.faults, "gdrsim_rm_fail");
+	FIND(rm_sim.fail_nth, "gdrsim_rm_fail_nth");
+	FIND(rm_sim.failed, "gdrsim_rm_failed");
+	FIND(rm_sim.calls, "gdrsim_rm_calls");
+	FIND(rm_sim.counts, "gdrsim_rm_counts");
+	FIND(rm_sim.bar1_used, "gdrsim_rm_bar1_used");
+	FIND(rm_sim.stale, "gdrsim_rm_stale");
 }
 
 void rm_assert_nothing_left(void)

@@ -149,6 +149,25 @@ static bool fails(const char *name, int usual)
 	type __wrap_##name(__VA_ARGS__); \
 	type __wrap_##name(__VA_ARGS__)
 
+/* A call that fails with ENOMEM, or is made. */
+#define PLAIN(type, name, failed, params, args)                            \
+	type __real_##name params;                                         \
+	type __wrap_##name params;                                         \
+	type __wrap_##name params                                          \
+	{                                                                  \
+		return fails(#name, ENOMEM) ? failed : __real_##name args; \
+	}
+
+PLAIN(int, mprotect, -1, (void *addr, size_t size, int prot), (addr, size, prot))
+PLAIN(int, madvise, -1, (void *addr, size_t size, int advice), (addr, size, advice))
+PLAIN(int, poll, -1, (struct pollfd * fds, nfds_t count, int timeout), (fds, count, timeout))
+PLAIN(void *, malloc, NULL, (size_t size), (size))
+PLAIN(void *, calloc, NULL, (size_t count, size_t size), (count, size))
+PLAIN(void *, realloc, NULL, (void *p, size_t size), (p, size))
+PLAIN(void *, aligned_alloc, NULL, (size_t align, size_t size), (align, size))
+PLAIN(int, pthread_atfork, ENOMEM,
+      (void (*prepare)(void), void (*parent)(void), void (*child)(void)), (prepare, parent, child))
+
 WRAP(void *, mmap, void *addr, size_t size, int prot, int flags, int fd, off_t offset)
 {
 	void *p;
@@ -170,16 +189,6 @@ WRAP(int, munmap, void *addr, size_t size)
 		return -1;
 	atomic_fetch_sub(&mapped, (long long)size);
 	return 0;
-}
-
-WRAP(int, mprotect, void *addr, size_t size, int prot)
-{
-	return fails("mprotect", ENOMEM) ? -1 : __real_mprotect(addr, size, prot);
-}
-
-WRAP(int, madvise, void *addr, size_t size, int advice)
-{
-	return fails("madvise", ENOMEM) ? -1 : __real_madvise(addr, size, advice);
 }
 
 WRAP(off_t, lseek, int fd, off_t offset, int whence)
@@ -246,37 +255,6 @@ int __wrap_ioctl(int fd, unsigned long request, ...)
 	arg = va_arg(ap, void *);
 	va_end(ap);
 	return fails("ioctl", ENOMEM) ? -1 : __real_ioctl(fd, request, arg);
-}
-
-WRAP(int, poll, struct pollfd *fds, nfds_t count, int timeout)
-{
-	return fails("poll", ENOMEM) ? -1 : __real_poll(fds, count, timeout);
-}
-
-WRAP(void *, malloc, size_t size)
-{
-	return fails("malloc", ENOMEM) ? NULL : __real_malloc(size);
-}
-
-WRAP(void *, calloc, size_t count, size_t size)
-{
-	return fails("calloc", ENOMEM) ? NULL : __real_calloc(count, size);
-}
-
-WRAP(void *, realloc, void *p, size_t size)
-{
-	return fails("realloc", ENOMEM) ? NULL : __real_realloc(p, size);
-}
-
-WRAP(void *, aligned_alloc, size_t align, size_t size)
-{
-	return fails("aligned_alloc", ENOMEM) ? NULL : __real_aligned_alloc(align, size);
-}
-
-WRAP(int, pthread_atfork, void (*prepare)(void), void (*parent)(void), void (*child)(void))
-{
-	return fails("pthread_atfork", ENOMEM) ? ENOMEM
-					       : __real_pthread_atfork(prepare, parent, child);
 }
 
 static _Thread_local bool dl_denied;

@@ -6,6 +6,7 @@
 #include <stdarg.h>
 
 struct gpu test_gpu;
+const void *test_arg;
 gdr_t test_g;
 
 static bool failed, skipped;
@@ -82,6 +83,7 @@ int gpu_test_main(const struct gpu_test *tests, size_t count)
 	for (size_t i = 0; i < count; i++) {
 		failed = false;
 		skipped = false;
+		test_arg = tests[i].arg;
 		tests[i].fn();
 		bad += failed;
 		left += skipped && !failed;

@@ -59,10 +59,18 @@ void test_skip(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 struct gpu_test {
 	const char *name;
 	void (*fn)(void);
+	const void *arg; /* test_arg of the row */
 };
+extern const void *test_arg;
 
 /* Runs them all; exit status: 0, 1 with failures, 77 without a GPU (the reason printed last). */
 int gpu_test_main(const struct gpu_test *tests, size_t count);
+
+#define GPU_TEST_MAIN(tests)                                                     \
+	int main(void)                                                           \
+	{                                                                        \
+		return gpu_test_main(tests, sizeof(tests) / sizeof((tests)[0])); \
+	}
 
 /* Exportable VMM memory of `count` chunks side by side. */
 struct vmm {

@@ -104,10 +104,17 @@ static void *run_thread(void *arg)
 	return NULL;
 }
 
-static void reallocated_with(barcopy_cache_validity_t validity, uint64_t max_bytes)
+struct rules {
+	barcopy_cache_validity_t validity;
+	uint64_t max_bytes;
+};
+
+static void reallocated(void)
 {
+	const struct rules *rules = test_arg;
+	const barcopy_cache_validity_t validity = rules->validity;
 	barcopy_cache_stats_t s = { .struct_size = sizeof(s) };
-	barcopy_cache_t cache = new_cache(validity, max_bytes);
+	barcopy_cache_t cache = new_cache(validity, rules->max_bytes);
 	struct thread t[4];
 	CUdeviceptr base;
 
@@ -127,25 +134,11 @@ static void reallocated_with(barcopy_cache_validity_t validity, uint64_t max_byt
 	EXPECT(s.misses >= 4 * 50, "%llu misses: memory that is new was found",
 	       (unsigned long long)s.misses);
 	/* By tag the last region of each thread may be there still. */
-	EXPECT(max_bytes || s.invalidations >= 4 * (validity == BARCOPY_CACHE_NOTIFIED ? 50 : 49),
+	EXPECT(rules->max_bytes ||
+		       s.invalidations >= 4 * (validity == BARCOPY_CACHE_NOTIFIED ? 50 : 49),
 	       "%llu invalidations", (unsigned long long)s.invalidations);
 	CU(cu.MemAddressFree(base, 8 << 20));
 	OK(barcopy_cache_destroy(cache));
-}
-
-static void reallocated_tag(void)
-{
-	reallocated_with(BARCOPY_CACHE_CHECK_TAG, 0);
-}
-
-static void reallocated_notified(void)
-{
-	reallocated_with(BARCOPY_CACHE_NOTIFIED, 0);
-}
-
-static void reallocated_limited(void)
-{
-	reallocated_with(BARCOPY_CACHE_CHECK_TAG, 4 << 20);
 }
 
 static void limit(void)
@@ -190,14 +183,14 @@ static void trim(void)
 
 static const struct gpu_test tests[] = {
 	{ "hits and misses over several chunks", hits },
-	{ "freed and reallocated with threads, tag check", reallocated_tag },
-	{ "freed and reallocated with threads, notified", reallocated_notified },
-	{ "freed and reallocated with threads, two regions at most", reallocated_limited },
+	{ "freed and reallocated with threads, tag check", reallocated,
+	  &(struct rules){ BARCOPY_CACHE_CHECK_TAG, 0 } },
+	{ "freed and reallocated with threads, notified", reallocated,
+	  &(struct rules){ BARCOPY_CACHE_NOTIFIED, 0 } },
+	{ "freed and reallocated with threads, two regions at most", reallocated,
+	  &(struct rules){ BARCOPY_CACHE_CHECK_TAG, 4 << 20 } },
 	{ "a limit by bytes", limit },
 	{ "trim", trim },
 };
 
-int main(void)
-{
-	return gpu_test_main(tests, sizeof(tests) / sizeof(tests[0]));
-}
+GPU_TEST_MAIN(tests)

@@ -233,7 +233,4 @@ static const struct gpu_test tests[] = {
 	{ "copy engine: a stream capture is not broken", during_capture },
 };
 
-int main(void)
-{
-	return gpu_test_main(tests, sizeof(tests) / sizeof(tests[0]));
-}
+GPU_TEST_MAIN(tests)

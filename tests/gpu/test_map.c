@@ -191,33 +191,24 @@ static void *thread_pins(void *arg)
 	return NULL;
 }
 
-static void run_threads(void *(*fn)(void *))
+static void threads(void)
 {
+	void *(*fn)(void *) = test_arg ? thread_pins : thread_copies;
 	struct job jobs[THREADS];
-	pthread_t threads[THREADS];
+	pthread_t t[THREADS];
 	struct mapped m;
 
 	if (mapped_open(&m, THREADS * SLICE, 1))
 		return;
 	for (unsigned int i = 0; i < THREADS; i++) {
 		jobs[i] = (struct job){ .m = &m, .id = i };
-		EXPECT(!pthread_create(&threads[i], NULL, fn, &jobs[i]), "pthread_create");
+		EXPECT(!pthread_create(&t[i], NULL, fn, &jobs[i]), "pthread_create");
 	}
 	for (unsigned int i = 0; i < THREADS; i++)
-		pthread_join(threads[i], NULL);
+		pthread_join(t[i], NULL);
 	for (unsigned int i = 0; i < THREADS; i++)
 		EXPECT(!jobs[i].error, "thread %u: %s", i, jobs[i].error);
 	OK(mapped_close(&m));
-}
-
-static void threads_copy(void)
-{
-	run_threads(thread_copies);
-}
-
-static void threads_pin(void)
-{
-	run_threads(thread_pins);
 }
 
 /* What a child that runs fn ends with: its exit status, or 128 + signal. */
@@ -369,8 +360,8 @@ static void atomics_through_the_pointer(void)
 enum { KERNEL_WORDS = 100, KERNEL_ROUNDS = 50 };
 
 /* Message, fence and flag of a round by plain stores, until the kernel has answered. The count of wrong words. */
-static unsigned int ask_kernel(struct mapped *m, volatile uint32_t *pong, const volatile uint32_t *answer,
-			       uint32_t round)
+static unsigned int ask_kernel(struct mapped *m, volatile uint32_t *pong,
+			       const volatile uint32_t *answer, uint32_t round)
 {
 	volatile uint32_t *ping = (uint32_t *)(void *)m->p, *message = ping + 1024;
 	unsigned int wrong = 0;
@@ -432,8 +423,8 @@ static const struct gpu_test tests[] = {
 	{ "several VMM chunks", several_chunks },
 	{ "part of several chunks, unaligned", part_of_chunks },
 	{ "two handles of one buffer", two_handles },
-	{ "threads copy on one handle", threads_copy },
-	{ "threads pin, map, copy, unpin", threads_pin },
+	{ "threads copy on one handle", threads },
+	{ "threads pin, map, copy, unpin", threads, "pin" },
 	{ "a forked child can do nothing, the parent goes on", forked_child },
 	{ "a forked child inherits nothing of a chunk", child_inherits_nothing },
 	{ "memory freed before its unpin", free_before_unpin },
@@ -442,7 +433,4 @@ static const struct gpu_test tests[] = {
 	{ "a running kernel polls plain stores", running_kernel_polls },
 };
 
-int main(void)
-{
-	return gpu_test_main(tests, sizeof(tests) / sizeof(tests[0]));
-}
+GPU_TEST_MAIN(tests)

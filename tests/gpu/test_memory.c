@@ -68,8 +68,17 @@ static void exportable(void)
 }
 
 /* Host memory of one of two small allocations that share a page: only its own bytes. */
-static void host_memory(unsigned int flags, gdr_mapping_type_t type, bool by_device_pointer)
+struct kind {
+	unsigned int flags;
+	gdr_mapping_type_t type;
+	bool by_device_pointer;
+};
+
+static void host_memory(void)
 {
+	const struct kind *kind = test_arg;
+	const unsigned int flags = kind->flags | CU_MEMHOSTALLOC_DEVICEMAP;
+	const gdr_mapping_type_t type = kind->type;
 	uint64_t value = 0x55aa, back = 0, got;
 	void *mem, *other;
 	CUdeviceptr d;
@@ -79,10 +88,10 @@ static void host_memory(unsigned int flags, gdr_mapping_type_t type, bool by_dev
 	uint8_t *p;
 	void *va;
 
-	CU(cu.MemHostAlloc(&mem, 256, flags | CU_MEMHOSTALLOC_DEVICEMAP));
-	CU(cu.MemHostAlloc(&other, 256, flags | CU_MEMHOSTALLOC_DEVICEMAP));
+	CU(cu.MemHostAlloc(&mem, 256, flags));
+	CU(cu.MemHostAlloc(&other, 256, flags));
 	CU(cu.MemHostGetDevicePointer(&d, mem, 0));
-	addr = by_device_pointer ? d : (uint64_t)(uintptr_t)mem;
+	addr = kind->by_device_pointer ? d : (uint64_t)(uintptr_t)mem;
 	memset(mem, 0, 256);
 	OK(gdr_pin_buffer_v2(test_g, addr, 256, 0, &h));
 	OK(barcopy_get_handle_attribute(test_g, h, BARCOPY_HANDLE_ATTR_BACKEND, &got));
@@ -111,26 +120,6 @@ static void host_memory(unsigned int flags, gdr_mapping_type_t type, bool by_dev
 	EXPECT(gdr_copy_from_mapping(h, &back, p, 8) == EINVAL, "a stale handle");
 	CU(cu.MemFreeHost(other));
 	CU(cu.MemFreeHost(mem));
-}
-
-static void host_cached(void)
-{
-	host_memory(0, GDR_MAPPING_TYPE_CACHING, false);
-}
-
-static void host_cached_by_device_pointer(void)
-{
-	host_memory(0, GDR_MAPPING_TYPE_CACHING, true);
-}
-
-static void host_wc(void)
-{
-	host_memory(CU_MEMHOSTALLOC_WRITECOMBINED, GDR_MAPPING_TYPE_WC, false);
-}
-
-static void host_wc_by_device_pointer(void)
-{
-	host_memory(CU_MEMHOSTALLOC_WRITECOMBINED, GDR_MAPPING_TYPE_WC, true);
 }
 
 static void pageable_memory(void)
@@ -201,20 +190,25 @@ static void attributes(void)
 	vmm_free(&v);
 }
 
+#define HOST(name, flags, type, by_pointer)                        \
+	{                                                          \
+		name, host_memory, &(struct kind)                  \
+		{                                                  \
+			flags, GDR_MAPPING_TYPE_##type, by_pointer \
+		}                                                  \
+	}
+
 static const struct gpu_test tests[] = {
 	{ "cuMemAlloc memory: served, or told which can be", plain_device_memory },
 	{ "VMM memory that is not exportable", not_exportable },
 	{ "exportable VMM memory", exportable },
-	{ "cudaHostAlloc memory, cached", host_cached },
-	{ "the same by its device pointer", host_cached_by_device_pointer },
-	{ "cudaHostAlloc memory, write-combined", host_wc },
-	{ "the same by its device pointer", host_wc_by_device_pointer },
+	HOST("cudaHostAlloc memory, cached", 0, CACHING, false),
+	HOST("the same by its device pointer", 0, CACHING, true),
+	HOST("cudaHostAlloc memory, write-combined", CU_MEMHOSTALLOC_WRITECOMBINED, WC, false),
+	HOST("the same by its device pointer", CU_MEMHOSTALLOC_WRITECOMBINED, WC, true),
 	{ "malloc memory", pageable_memory },
 	{ "bad arguments", bad_arguments },
 	{ "attributes", attributes },
 };
 
-int main(void)
-{
-	return gpu_test_main(tests, sizeof(tests) / sizeof(tests[0]));
-}
+GPU_TEST_MAIN(tests)

@@ -38,12 +38,6 @@ static void start(void)
 	map = va;
 }
 
-static void says(const char *part)
-{
-	ck_assert_msg(strstr(barcopy_last_error(), part), "\"%s\" is not in \"%s\"", part,
-		      barcopy_last_error());
-}
-
 static void versions(void)
 {
 	int major = -1, minor = -1;
@@ -56,8 +50,7 @@ static void versions(void)
 	gdr_runtime_get_version(NULL, &minor);
 	start();
 	FAILS(EINVAL, gdr_driver_get_version(g, NULL, &minor));
-	FAILS(EINVAL, gdr_driver_get_version(g, &major, NULL));
-	says("NULL");
+	FAILS_WITH(EINVAL, "NULL", gdr_driver_get_version(g, &major, NULL));
 	OK(gdr_driver_get_version(g, &major, &minor));
 	ck_assert_uint_eq(barcopy_get_api_version(), BARCOPY_API_VERSION);
 }
@@ -69,15 +62,15 @@ static void attributes(void)
 	int v = 7;
 
 	for (size_t i = 0; i < COUNT(bad); i++) {
-		FAILS(EINVAL, gdr_get_attribute(g, (gdr_attr_t)bad[i], &v));
-		says("unknown attribute");
-		FAILS(EINVAL, barcopy_get_handle_attribute(
-				      g, h,
-				      (barcopy_handle_attr_t)(bad[i] == GDR_ATTR_MAX
-								      ? BARCOPY_HANDLE_ATTR_MAX
-								      : bad[i]),
-				      &value));
-		says("unknown handle attribute");
+		FAILS_WITH(EINVAL, "unknown attribute",
+			   gdr_get_attribute(g, (gdr_attr_t)bad[i], &v));
+		FAILS_WITH(EINVAL, "unknown handle attribute",
+			   barcopy_get_handle_attribute(
+				   g, h,
+				   (barcopy_handle_attr_t)(bad[i] == GDR_ATTR_MAX
+								   ? BARCOPY_HANDLE_ATTR_MAX
+								   : bad[i]),
+				   &value));
 	}
 	FAILS(EINVAL, gdr_get_attribute(g, GDR_ATTR_USE_PERSISTENT_MAPPING, NULL));
 	FAILS(EINVAL, barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_BACKEND, NULL));
@@ -111,9 +104,8 @@ static void pins(void)
 		FAILS(EINVAL, gdr_pin_buffer_v2(g, buffer, 4096, flag, &out));
 		FAILS(EINVAL, gdr_pin_buffer_v2(g, buffer, 4096, flag | 1, &out));
 	}
-	says("flags");
-	FAILS(EINVAL, gdr_pin_buffer_v2(g, buffer, 0, 0, &out));
-	says("size is 0");
+	SAYS("flags");
+	FAILS_WITH(EINVAL, "size is 0", gdr_pin_buffer_v2(g, buffer, 0, 0, &out));
 	ck_assert_uint_eq(out.h, 77);
 }
 
@@ -123,8 +115,7 @@ static void maps(void)
 	gdr_mh_t fresh;
 	void *va = &va;
 
-	FAILS(EAGAIN, gdr_map(g, h, &va, 4096));
-	says("mapped already");
+	FAILS_WITH(EAGAIN, "mapped already", gdr_map(g, h, &va, 4096));
 	OK(gdr_pin_buffer_v2(g, buffer, SIZE, 0, &fresh));
 	FAILS(EINVAL, gdr_map(g, fresh, NULL, 4096));
 	for (size_t i = 0; i < COUNT(bad_flags); i++)
@@ -209,10 +200,8 @@ static void copy_bounds(void)
 		ck_assert_int_eq(gdr_copy_to_mapping(h, at, host, table[i].size), table[i].err);
 		ck_assert_int_eq(gdr_copy_from_mapping(h, host, at, table[i].size), table[i].err);
 	}
-	FAILS(EINVAL, gdr_copy_to_mapping(h, NULL, host, 1));
-	says("not inside");
-	FAILS(EINVAL, gdr_copy_to_mapping(h, map, NULL, 1));
-	says("host pointer is NULL");
+	FAILS_WITH(EINVAL, "not inside", gdr_copy_to_mapping(h, NULL, host, 1));
+	FAILS_WITH(EINVAL, "host pointer is NULL", gdr_copy_to_mapping(h, map, NULL, 1));
 	FAILS(EINVAL, gdr_copy_from_mapping(h, NULL, map, 1));
 	OK(gdr_copy_from_mapping(h, NULL, NULL, 0));
 }
@@ -242,7 +231,7 @@ static void vectored(void)
 		FAILS(EINVAL, barcopy_copyv_from_mapping(h, seg, 2, 0));
 		ck_assert_uint_eq(host[0], 1);
 	}
-	says("inside");
+	SAYS("inside");
 	FAILS(EINVAL, barcopy_copyv_to_mapping(h, NULL, 1, 0));
 	FAILS(EINVAL, barcopy_copyv_from_mapping(h, NULL, 1, 0));
 	OK(barcopy_copyv_to_mapping(h, NULL, 0, 0));
@@ -267,8 +256,7 @@ static void fences(void)
 		OK(barcopy_fence(h, (barcopy_fence_t)use));
 	FAILS(EINVAL, barcopy_fence(h, (barcopy_fence_t)0));
 	FAILS(EINVAL, barcopy_fence(h, (barcopy_fence_t)5));
-	FAILS(EINVAL, barcopy_fence(h, (barcopy_fence_t)-1));
-	says("unknown fence");
+	FAILS_WITH(EINVAL, "unknown fence", barcopy_fence(h, (barcopy_fence_t)-1));
 	OK(barcopy_flush(h));
 }
 
@@ -278,8 +266,7 @@ static void words(void)
 	uint32_t v32 = 7;
 
 	for (int off = 1; off < 8; off++) {
-		FAILS(EINVAL, barcopy_put64(h, map + off, 1));
-		says("aligned");
+		FAILS_WITH(EINVAL, "aligned", barcopy_put64(h, map + off, 1));
 		FAILS(EINVAL, barcopy_get64(h, map + off, &v64));
 		FAILS(EINVAL, barcopy_wait64(h, map + off, BARCOPY_CMP_EQ, 0, 0));
 		ck_assert_int_eq(barcopy_put32(h, map + off, 1), off == 4 ? 0 : EINVAL);
@@ -301,12 +288,11 @@ static void words(void)
 	OK(barcopy_get32(h, map + MAPPED - 8, &v32));
 	ck_assert_uint_eq(v32, 0x9abcdef0);
 	OK(barcopy_wait64(h, map + MAPPED - 8, BARCOPY_CMP_EQ, v64, 0));
-	FAILS(ETIMEDOUT, barcopy_wait64(h, map + MAPPED - 8, BARCOPY_CMP_NE, v64, 0));
-	says("in time");
+	FAILS_WITH(ETIMEDOUT, "in time",
+		   barcopy_wait64(h, map + MAPPED - 8, BARCOPY_CMP_NE, v64, 0));
 	FAILS(ETIMEDOUT, barcopy_wait32(h, map + MAPPED - 8, BARCOPY_CMP_LT, v32, 1000));
 	FAILS(EINVAL, barcopy_wait32(h, map, (barcopy_cmp_t)0, 0, 0));
-	FAILS(EINVAL, barcopy_wait64(h, map, (barcopy_cmp_t)7, 0, 0));
-	says("unknown comparison");
+	FAILS_WITH(EINVAL, "unknown comparison", barcopy_wait64(h, map, (barcopy_cmp_t)7, 0, 0));
 }
 
 /* L5: one error domain, whatever CUDA, Vulkan and the kernel answered. */
