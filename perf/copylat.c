@@ -222,7 +222,7 @@ static int run_direction(struct state *s, enum direction dir, struct json *j)
  * UCX's model of a copy of n bytes, by which it chooses its protocols: latency + n / bandwidth. The latency
  * is the median of a short copy. The bandwidth comes from the fastest long copy: the median of long reads
  * differed by 12% between five runs on one H200, and a bandwidth that is 20% too low loses what the
- * variables gain at 4 KiB (docs/clients.md). UCX's MB are 2^20 bytes.
+ * variables gain at 4 KiB (docs/results/clients.md). UCX's MB are 2^20 bytes.
  */
 static void print_for_ucx(const struct state *s)
 {

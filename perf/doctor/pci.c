@@ -56,13 +56,15 @@ static void link_name(const struct root *root, const char *addr, const char *fil
 /* "mlx5_0": the first name in that directory of the device, unless it has a label. */
 static void find_label(struct pci_dev *d, const struct root *root, const char *dir)
 {
-	struct root_names names;
+	struct dirent **names;
+	int n;
 
-	if (d->gpu || d->label[0] || root_list(root, in_dir(d->addr, dir), &names))
+	if (d->gpu || d->label[0])
 		return;
-	if (names.count)
-		snprintf(d->label, sizeof(d->label), "%.31s", names.entry[0]->d_name);
-	root_names_free(&names);
+	n = root_list(root, in_dir(d->addr, dir), &names);
+	if (n > 0)
+		snprintf(d->label, sizeof(d->label), "%.31s", names[0]->d_name);
+	root_list_free(names, n);
 }
 
 /* The physical package of the node's first CPU. */
@@ -113,19 +115,20 @@ static bool look_at(struct pci_dev *d, const struct root *root, const char *addr
 
 void pci_collect(struct pci *pci, const struct root *root)
 {
-	struct root_names names;
+	struct dirent **names;
+	int n = root_list(root, DEVICES, &names);
 
-	*pci = (struct pci){ .error = -root_list(root, DEVICES, &names) };
-	if (pci->error)
+	*pci = (struct pci){ .error = n < 0 ? -n : 0 };
+	if (n < 0)
 		return;
-	pci->dev = tool_calloc(names.count + 1, sizeof(*pci->dev));
-	for (size_t i = 0; i < names.count; i++) {
-		if (!is_address(names.entry[i]->d_name))
+	pci->dev = tool_calloc((size_t)n + 1, sizeof(*pci->dev));
+	for (int i = 0; i < n; i++) {
+		if (!is_address(names[i]->d_name))
 			continue;
 		pci->total++;
-		pci->count += look_at(&pci->dev[pci->count], root, names.entry[i]->d_name);
+		pci->count += look_at(&pci->dev[pci->count], root, names[i]->d_name);
 	}
-	root_names_free(&names);
+	root_list_free(names, n);
 }
 
 const struct pci_dev *pci_find(const struct pci *pci, const char *addr)

@@ -122,23 +122,20 @@ static int no_dots(const struct dirent *entry)
 	return strcmp(entry->d_name, ".") && strcmp(entry->d_name, "..");
 }
 
-int root_list(const struct root *r, const char *path, struct root_names *names)
+int root_list(const struct root *r, const char *path, struct dirent ***names)
 {
 	char full[PATH_MAX];
 	int n = full_path(r, path, full);
 
-	*names = (struct root_names){ 0 };
-	n = n ? n : scandir(full, &names->entry, no_dots, alphasort);
-	if (n == -1)
-		return -errno;
-	names->count = n > 0 ? (size_t)n : 0;
-	return n < 0 ? n : 0;
+	*names = NULL;
+	if (!n)
+		n = scandir(full, names, no_dots, alphasort);
+	return n == -1 ? -errno : n;
 }
 
-void root_names_free(struct root_names *names)
+void root_list_free(struct dirent **names, int count)
 {
-	for (size_t i = 0; i < names->count; i++)
-		free(names->entry[i]);
-	free(names->entry);
-	*names = (struct root_names){ 0 };
+	for (int i = 0; i < count; i++)
+		free(names[i]);
+	free(names);
 }

@@ -40,12 +40,8 @@ bool root_exists(const struct root *r, const char *path);
 /* The path behind all links, from the top of the root ("/sys/devices/..."): 0 or -errno. */
 int root_real(const struct root *r, const char *path, char *real, size_t size);
 
-/* The names in a directory, sorted, without "." and "..". */
-struct root_names {
-	struct dirent **entry;
-	size_t count;
-};
-int root_list(const struct root *r, const char *path, struct root_names *names);
-void root_names_free(struct root_names *names);
+/* The names in a directory, sorted, without "." and "..": their number, or -errno. */
+int root_list(const struct root *r, const char *path, struct dirent ***names);
+void root_list_free(struct dirent **names, int count);
 
 #endif
