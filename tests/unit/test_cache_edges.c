@@ -399,6 +399,32 @@ static void pinned_beside_an_invalidation(void)
 	ck_assert_uint_eq(stats_of(cache).invalidations, 2);
 }
 
+static CUdeviceptr swapped;
+
+static void swap(void)
+{
+	vmm_delete(swapped, 1);
+	ck_assert_uint_eq(vmm_new(swapped, 1), swapped);
+}
+
+/* Memory that is freed and allocated again while it is pinned: the region is made for what is there after. */
+static void reallocated_during_the_pin(void)
+{
+	barcopy_cache_t cache;
+	barcopy_region_t r;
+
+	start();
+	cache = cache_of(g, BARCOPY_CACHE_CHECK_TAG, 0);
+	swapped = vmm_new(0, 1);
+	wrap_reset();
+	wrap_before("mmap", swap);
+	OK(barcopy_cache_get(cache, swapped, CHUNK, &r));
+	wrap_reset();
+	ck_assert(same_memory(r.handle, r.cpu_ptr, swapped));
+	OK(barcopy_cache_put(cache, &r));
+	ck_assert(is_cached(cache, swapped));
+}
+
 static void swept_are_counted(void)
 {
 	barcopy_cache_t cache;
@@ -642,6 +668,7 @@ static const struct unit_test tests[] = {
 	{ "an empty range", empty_range, DMABUF },
 	{ "most users", most_users, DMABUF },
 	{ "half entered", half_entered, "", .bare = true },
+	{ "reallocated during the pin", reallocated_during_the_pin, DMABUF },
 	{ "pinned beside an invalidation", pinned_beside_an_invalidation, DMABUF },
 	{ "what is swept is counted", swept_are_counted, DMABUF },
 	{ "another context's caches", another_contexts_caches,
