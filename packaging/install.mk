@@ -61,7 +61,7 @@ install-man:
 
 # The documents as they lie here, so that their links to each other hold, and what they link to.
 DOC_TOP ?= README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE
-DOC_FILES := $(DOC_TOP) $(wildcard docs/*.md docs/*.html docs/results/*.md packaging/container/*) docs/results/copybench-h200.json
+DOC_FILES := $(DOC_TOP) $(wildcard docs/*.md docs/*.html docs/results/*.md docs/results/*.json packaging/container/*)
 EXAMPLE_FILES := $(wildcard examples/*.[ch] examples/*.cu examples/*.py)
 
 # All but the driver, which is built for one kernel or by DKMS, and the Python module, which is pip's. Beside
