@@ -178,7 +178,6 @@ static void one_question(void)
 	unsigned long asked, ranges;
 	barcopy_cache_t cache;
 
-	start();
 	calls = cuda_hooks.calls;
 	cache = cache_of(g, BARCOPY_CACHE_CHECK_TAG, 0);
 	touch(cache, standin_alloc(4 * CHUNK));
@@ -233,7 +232,6 @@ static void options_are_the_caches(void)
 	barcopy_cache_t cache;
 	barcopy_region_t r;
 
-	start();
 	OK(barcopy_cache_create(g, &of_cache, &cache));
 	OK(barcopy_cache_get(cache, vmm_new(0, 1), CHUNK, &r));
 	FAILS_WITH(EINVAL, "of the cache", barcopy_set_copy_options(r.handle, &o));
@@ -513,7 +511,6 @@ static void environment_is_read_by_the_open(void)
 	gdr_mh_t h[2];
 	void *va;
 
-	start();
 	d = vmm_new(0, 2);
 	before = atomic_load(&environment_reads);
 	ck_assert_uint_gt(before, 0);

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/expect.h"
@@ -402,68 +401,47 @@ static void forked(void)
 	ck_assert_uint_eq(s.cache_hits, 1);
 }
 
-/* What a child that does `use` and exits writes to standard error. */
-static void output_of_child(void (*use)(void), char *text, size_t room)
-{
-	int ends[2], status;
-	size_t length = 0;
-	ssize_t n;
-	pid_t pid;
-
-	ck_assert_int_eq(pipe(ends), 0);
-	fflush(NULL);
-	pid = fork();
-	if (!pid) {
-		dup2(ends[1], 2);
-		close(ends[0]);
-		close(ends[1]);
-		use();
-		exit(0);
-	}
-	close(ends[1]);
-	while ((n = read(ends[0], text + length, room - 1 - length)) > 0)
-		length += (size_t)n;
-	text[length] = '\0';
-	close(ends[0]);
-	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
-	ck_assert_msg(WIFEXITED(status) && !WEXITSTATUS(status), "status 0x%x: %s", status, text);
-}
-
-static void use_nothing(void)
-{
-}
-
-static void use_own(void)
+/* In a child, which exits: with memory of its own, or without any use of the library. */
+static int uses_and_exits(void *own)
 {
 	barcopy_mem_t mem;
 
-	g = barcopy_open(BARCOPY_OPEN_ANY);
-	if (!g || barcopy_mem_alloc(g, 0, SIZE, 0, &mem)) {
-		fputs(barcopy_last_error(), stderr);
-		_exit(1);
+	if (own) {
+		start();
+		mem = open_memory();
+		write_bytes(&mem, 65536);
+		write_bytes(&mem, 3);
+		end();
 	}
-	write_bytes(&mem, 65536);
-	write_bytes(&mem, 3);
-	if (gdr_close(g))
-		_exit(1);
+	exit(0);
+}
+
+static void child_without_use(void)
+{
+	ck_assert_int_eq(unit_in_child(uses_and_exits, NULL), 0);
+}
+
+static void child_with_memory(void)
+{
+	ck_assert_int_eq(unit_in_child(uses_and_exits, &g), 0);
 }
 
 static void summary(void)
 {
-	char text[4096];
+	const char *text;
 
 	/* Here CUDA is not initialised, which it must not be before the fork. */
 	g = barcopy_open(BARCOPY_OPEN_ANY);
 	ck_assert_ptr_nonnull(g);
 	ck_assert_uint_eq(stats_of(g).flags, BARCOPY_STATS_COPIES);
-	output_of_child(use_nothing, text, sizeof(text));
-	ck_assert_str_eq(text, "");
-	output_of_child(use_own, text, sizeof(text));
-	ck_assert_msg(strstr(text, "GDRCOPY STATS: process "), "%s", text);
-	ck_assert_msg(strstr(text, "  pins 1, unpinned 1; maps 1, unmapped 1; revoked 0\n"), "%s",
-		      text);
-	ck_assert_msg(strstr(text, "  copies to the GPU: 2, bytes 65539\n"), "%s", text);
-	ck_assert_msg(strstr(text, "  copies from the GPU: 0, bytes 0\n"), "%s", text);
+	ck_assert_str_eq(unit_stderr_of(child_without_use), "");
+	text = unit_stderr_of(child_with_memory);
+	ck_assert_msg(
+		strstr(text, "GDRCOPY STATS: process ") &&
+			strstr(text, "  pins 1, unpinned 1; maps 1, unmapped 1; revoked 0\n") &&
+			strstr(text, "  copies to the GPU: 2, bytes 65539\n") &&
+			strstr(text, "  copies from the GPU: 0, bytes 0\n"),
+		"%s", text);
 	OK(gdr_close(g));
 }
 
