@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: MIT
-# What measures and tries the library's inside, for its developers: $(O)/NAME, without the tools' prefix
-# and not installed, since a user would take its own copies for the library's. One source file dev/NAME.c;
+# Programs that measure and test the library's inside, for its developers: $(O)/NAME, not installed. One source file dev/NAME.c;
 # others of the same program lie in dev/NAME/. Built on perf/common. Included behind perf/perf.mk.
 
 dev_names := cachebench copybench litmus

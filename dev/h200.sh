@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# What is to be proven and measured of the copies on a machine with a GPU: the litmus counts, the proof
-# that the litmus test can fail, and every way of copying by size. Some four minutes on an H200.
+# Measures and checks the copies on a machine with a GPU: copybench, the litmus counts, and that the litmus
+# test can fail. Four minutes on an H200.
 #
 #   dev/h200.sh [BUILD [OUT]]     on standard output; OUT: where the JSON goes as well
 #

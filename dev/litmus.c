@@ -85,7 +85,7 @@ static const struct opt options[] = {
 	{ 'o', "offset", OPT_SIZE, &opt.offset, "SIZE",
 	  "the block begins so far into a line, a multiple of 8 (0)", 0, 56, NULL },
 	{ 'i', "impl", OPT_TEXT, &opt.impl, "ROW",
-	  "copy with this row (as GDRCOPY_COPY_IMPL), or one of this tool's", 0, 0, NULL },
+	  "copy by this implementation (as GDRCOPY_COPY_IMPL), or one of this tool's", 0, 0, NULL },
 	{ 0, "no-fence", OPT_FLAG, &opt.no_fence, NULL, "copy without fences", 0, 0, NULL },
 	{ 0, "engine", OPT_FLAG, &opt.engine, NULL,
 	  "the library's copies by the GPU's copy engine (but for words\nand vectored copies)", 0,
@@ -416,14 +416,14 @@ static void start_thread(void)
 static void make_plan(void)
 {
 	gdr_mapping_type_t type = opt.peer ? GDR_MAPPING_TYPE_WC : st.b.buf.info.mapping_type;
-	const struct gdri_copy_impl *row = opt.impl ? impl_named(opt.impl) : NULL;
+	const struct gdri_copy_impl *impl = opt.impl ? impl_named(opt.impl) : NULL;
 	barcopy_copy_options_t help = { .struct_size = sizeof(help),
 					.engine_read_min = opt.engine,
 					.engine_write_min = opt.engine };
 
-	if (opt.impl && !row)
-		tool_fail("--impl %s: there is no such row", opt.impl);
-	if (gdri_copy_plan_init(&st.copies.plan, type, gdri_cpu_features(), row))
+	if (opt.impl && !impl)
+		tool_fail("--impl %s: no such implementation", opt.impl);
+	if (gdri_copy_plan_init(&st.copies.plan, type, gdri_cpu_features(), impl))
 		tool_fail("--impl %s: this CPU cannot run it", opt.impl);
 	if (opt.no_fence)
 		st.copies.plan.fences = GDR_MAPPING_TYPE_NONE;

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# What the tests of the copies guard, by mutation: each is made in a copy of the sources, one at a time, and
-# a test must fail.
+# Mutation test of the copies: each mutation is made alone in a copy of the sources, and a test must fail.
 #
 #   dev/mutants.sh fences BUILD_DIR SIM_DIR    each fence taken out: the instruction of each use in fence.h,
 #                                              each call of a use, the rule that says which types need none

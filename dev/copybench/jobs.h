@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Jobs that are timed in turn, and the tables that their medians make. It knows what a copy plan
- * is, not what any job does with it.
+ * Jobs that are timed in turn, and tables of their medians.
  */
 #ifndef PERF_COPYBENCH_JOBS_H
 #define PERF_COPYBENCH_JOBS_H

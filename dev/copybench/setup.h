@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What copybench measures on: one buffer of GPU memory, mapped by handles with different options, host
- * memory of both kinds; and jobs that are one copy each. It knows nothing of the tables.
+ * The memory that copybench measures on: one buffer of GPU memory, mapped by handles with different options, and
+ * host memory of both kinds; and jobs of one copy each.
  */
 #ifndef PERF_COPYBENCH_SETUP_H
 #define PERF_COPYBENCH_SETUP_H

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * Small copies in their company: vectors of them, what ends a write, a flag behind its data, what a call
- * costs. See sections.h.
+ * Small copies: vectors, a flag behind its data, the cost of a call. See sections.h.
  */
 #include <stdio.h>
 

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
- * The way that software has copied through the BAR so far, for comparison only. Every piece is naturally
- * aligned on the mapping's side and as large as can be: words of up to 8 bytes up to 16-byte
- * alignment, 16 and 32 bytes up to a line, then MOVDIR64B stores or 32-byte streaming loads, then the
- * same downwards; an SFENCE at the end of either direction. Its reads return stale data: see fence.h.
- * With the plan's own fences around it, it is merely slow.
+ * Copies as GDRCopy 2.6 does, for comparison. Every piece is naturally aligned on the mapping's side and as large
+ * as possible: words of up to 8 bytes up to 16-byte alignment, 16 and 32 bytes up to a line, then MOVDIR64B
+ * stores or 32-byte streaming loads, then the same downwards; an SFENCE ends either direction. Its reads return
+ * stale data (fence.h) unless the plan's fences are around it.
  */
 #include <immintrin.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Rows that the library does not have: the way of old, what lost, what no machine at hand can run. For
- * the tools that compare and for the tests; "an implementation" of these is one of the library's table or of this.
+ * Implementations that the library does not have: GDRCopy 2.6's, one that lost, one that no machine at hand can
+ * run. For the tools that compare and for the tests.
  */
 #ifndef DEV_IMPLS_H
 #define DEV_IMPLS_H

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * LS64: LD64B and ST64B, 64 bytes in one single-copy atomic access. Unproven: no machine that has
- * them was at hand and QEMU does not know them; the tests carry them out by a signal handler, which
- * shows the right bytes at the right places, not that memory takes them. Hence it is no row of the
- * library's.
+ * LS64: LD64B and ST64B, 64 bytes in one single-copy atomic access. The library does not use them: no machine
+ * that has them was at hand, and QEMU does not know them. The tests emulate them in a signal handler, which
+ * validates bytes and addresses only.
  *
  * They want a place that supports them: Normal Non-cacheable or Device memory of a target that
  * takes 64-byte accesses. On cacheable memory they fault (Arm ARM, "Single-copy atomic 64-byte

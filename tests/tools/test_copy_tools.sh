@@ -22,9 +22,9 @@ exits() {
 {
 	exits "litmus, all kinds" 0 $litmus -n 300
 	exits "litmus, other offset" 0 $litmus -n 300 -o 40 -s 72
-	exits "litmus, portable row" 0 $litmus -n 300 -i ref -k message
+	exits "litmus, portable implementation" 0 $litmus -n 300 -i ref -k message
 	exits "litmus finds nothing where stale data is wanted" 1 $litmus -n 300 -k write --expect-stale
-	exits "litmus, no such row" 1 $litmus -n 1 -i nothing
+	exits "litmus, no such implementation" 1 $litmus -n 1 -i nothing
 	exits "litmus, size not of words" 1 $litmus -n 1 -s 65
 	exits "litmus --json" 0 $litmus -n 100 --json
 	check "litmus --json: it is JSON" python3 -m json.tool "$out" /dev/null
