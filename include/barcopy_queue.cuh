@@ -137,12 +137,11 @@ BARCOPY_WARP_FN unsigned barcopy_warp_look(barcopy_warp_t *q, unsigned flags, in
 	lap = barcopy_warp_lap(q, q->rx);
 	do {
 		fresh = !q->has_next;
+		q->word = q->next;
 		if (fresh) {
 			q->ordered = flags & BARCOPY_WARP_ORDERED;
 			q->word = barcopy_warp_load(at, q->ordered);
 			q->next = barcopy_warp_load(at_next, q->ordered);
-		} else {
-			q->word = q->next;
 		}
 		q->has_next = 0;
 		good = __ballot_sync(BARCOPY_WARP_ALL, (((unsigned)(q->word >> 32) ^ lap) &
@@ -251,12 +250,11 @@ BARCOPY_WARP_FN void barcopy_warp_end(barcopy_warp_t *q)
  */
 BARCOPY_WARP_FN unsigned long long barcopy_warp_unpack(const barcopy_warp_t *q)
 {
-	unsigned k = q->lane & 7, line = q->lane & 24, from = k < 6 ? k * 8 / 6 : 0;
-	unsigned skip = k * 8 % 6 * 8;
+	unsigned k = q->lane & 7, from = (q->lane & 24) + (k < 6 ? k * 8 / 6 : 0), skip = k * 8 % 6 * 8;
 	unsigned long long data = q->word & ((1ull << BARCOPY_QUEUE_DATA_BITS) - 1), low, high;
 
-	low = __shfl_sync(BARCOPY_WARP_ALL, data, (int)(line + from));
-	high = __shfl_sync(BARCOPY_WARP_ALL, data, (int)(line + from + 1));
+	low = __shfl_sync(BARCOPY_WARP_ALL, data, (int)from);
+	high = __shfl_sync(BARCOPY_WARP_ALL, data, (int)(from + 1));
 	return low >> skip | high << (BARCOPY_QUEUE_DATA_BITS - skip);
 }
 
@@ -344,12 +342,11 @@ BARCOPY_WARP_FN int barcopy_warp_reply(barcopy_warp_t *q, const void *buffer, un
 BARCOPY_WARP_FN unsigned barcopy_warp_take(barcopy_warp_t *q, unsigned long long *data, unsigned *size,
 					   unsigned flags)
 {
-	unsigned at, n;
+	unsigned at;
 
 	if (q->at == q->have && !q->stopped)
 		barcopy_warp_look(q, flags, 1);
 	at = q->at;
-	n = q->have - at;
 	*data = q->word;
 	if (at)
 		*data = __shfl_sync(BARCOPY_WARP_ALL, *data, (int)((q->lane + 8 * at) & 31));
@@ -357,7 +354,7 @@ BARCOPY_WARP_FN unsigned barcopy_warp_take(barcopy_warp_t *q, unsigned long long
 	*size = q->heads >> 8 * ((q->lane / 8 + at) & 3) & BARCOPY_QUEUE_HEAD_SIZE;
 	q->at = q->have;
 	barcopy_warp_ordered(q, flags);
-	return n;
+	return q->have - at;
 }
 
 /** Sends `n` such messages, 1 to 4, from the same lanes. Returns as barcopy_warp_reply(). */
