@@ -66,7 +66,7 @@ BARCOPY_WARP_FN unsigned barcopy_warp_lane(void)
 	return lane;
 }
 
-/* The zero bits below the lowest one; 32 of 0. */
+/* The number of zero bits below the lowest bit that is set; 32 for 0. */
 BARCOPY_WARP_FN unsigned barcopy_warp_zeroes(unsigned bits)
 {
 	return (unsigned)__clz((int)__brev(bits));
@@ -78,7 +78,7 @@ BARCOPY_WARP_FN unsigned barcopy_warp_zeroes(unsigned bits)
 /** One warp's use of a queue, in registers. The fields are this header's. */
 typedef struct barcopy_warp {
 	barcopy_queue_view_t view;
-	unsigned long long rx, freed; /* request lines before the last look, and as the CPU last heard */
+	unsigned long long rx, freed; /* request lines before the last look; lines freed for the CPU */
 	unsigned long long tx, tx_at; /* reply lines written, and where this lane's word of the next goes */
 	unsigned tx_lap;	      /* the lap of that word, in place in its upper half */
 	unsigned room;		      /* reply lines that may be written at once */
@@ -106,7 +106,7 @@ BARCOPY_WARP_FN unsigned barcopy_warp_lap(const barcopy_warp_t *q, unsigned long
 	       << (BARCOPY_QUEUE_DATA_BITS - 32);
 }
 
-/* Frees the lines taken so far: the CPU hears of them once in a quarter of the ring. */
+/* Frees the lines taken so far, once in a quarter of the ring: writes their count where the CPU polls it. */
 BARCOPY_WARP_FN void barcopy_warp_free(barcopy_warp_t *q)
 {
 	unsigned long long taken = q->rx + q->at;
@@ -156,14 +156,14 @@ BARCOPY_WARP_FN unsigned barcopy_warp_look(barcopy_warp_t *q, unsigned flags, in
 	return q->have;
 }
 
-/* Behind the last look of a message: what the CPU copied before it sent is seen by what follows. */
+/* Called after the last look of a message: what follows sees what the CPU copied before its send. */
 BARCOPY_WARP_FN void barcopy_warp_ordered(const barcopy_warp_t *q, unsigned flags)
 {
 	if (flags & BARCOPY_WARP_ORDERED && !q->ordered)
 		barcopy_warp_fence();
 }
 
-/* Waits for room for n more reply lines; 0: there is none, and the kernel is to stop. */
+/* Before a reply: waits for room for n more lines. Returns 0 if there is none and the kernel is to stop. */
 BARCOPY_WARP_FN int barcopy_warp_make_room(barcopy_warp_t *q, unsigned n, unsigned flags)
 {
 	unsigned long long control = q->view.control, stop, read;
@@ -184,7 +184,7 @@ BARCOPY_WARP_FN int barcopy_warp_make_room(barcopy_warp_t *q, unsigned n, unsign
 	return 1;
 }
 
-/* n lines were written: where the next go is worked out now, not when the next message waits. */
+/* After n lines were written: computes where the next lines go, before the next message waits for it. */
 BARCOPY_WARP_FN void barcopy_warp_wrote(barcopy_warp_t *q, unsigned n)
 {
 	q->tx += n;
@@ -258,7 +258,7 @@ BARCOPY_WARP_FN unsigned long long barcopy_warp_unpack(const barcopy_warp_t *q)
 	return low >> skip | high << (BARCOPY_QUEUE_DATA_BITS - skip);
 }
 
-/* Takes the next message; without `wait` only if there is one. See the two below. */
+/* Takes the next message; without `wait`, only if it has arrived. See try_receive and receive. */
 BARCOPY_WARP_FN int barcopy_warp_next(barcopy_warp_t *q, void *buffer, unsigned flags, int wait)
 {
 	unsigned line = q->lane >> 3, k = q->lane & 7, size = 0, head = BARCOPY_QUEUE_HEAD_MORE, first;
