@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * The rm backend and several processes: children that end in every way, what of the parent's they
- * have and have not, forks at any moment, and memory that another process hands over.
+ * The rm backend and several processes: what a child holds of the parent's, forks at any moment, memory
+ * that another process hands over. How a child ends is in tests/gpu/test_rm.c.
  */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -18,7 +18,6 @@
 #include "common/again.h"
 #include "common/pass_fd.h"
 #include "cuda/import_slots.h"
-#include "common/maps.h"
 #include "rm_sim.h"
 
 typedef int (*ioctl_fn)(int, unsigned long, ...);
@@ -60,93 +59,6 @@ static void find_ours(bool dmabufs)
 	for (int fd = 0; fd < MAX_FDS; fd++)
 		if (!before[fd] && (is_node(fd) || (dmabufs && is_dmabuf(fd))))
 			ours[n_ours++] = fd;
-}
-
-/* ---- how a child ends -------------------------------------------------------------------------------- */
-
-enum end { BY_EXIT, BY__EXIT, BY_EXEC, BY_KILL, ENDS };
-
-/* GPU memory, not something else that a sanitizer's run time may have put there in the child. */
-static bool is_mapped(const void *at)
-{
-	return strstr(maps_at(at), "gdrsim-vmm");
-}
-
-static void child(enum end how, struct rm_use *u)
-{
-	gdr_info_t info;
-
-	for (unsigned int i = 0; i < n_ours; i++)
-		if (fcntl(ours[i], F_GETFD) >= 0)
-			_exit(10);
-	if (is_mapped(u->map))
-		_exit(11);
-	if (gdr_copy_to_mapping(u->h, u->p, "x", 1) != EACCES)
-		_exit(12);
-	if (gdr_get_info(rm_g, u->h, &info) != EACCES || gdr_unpin_buffer(rm_g, u->h) != EACCES ||
-	    gdr_close(rm_g) != EACCES)
-		_exit(13);
-	switch (how) {
-	case BY_EXIT:
-		exit(0);
-	case BY_EXEC:
-		unsetenv("LD_PRELOAD");
-		execl("/bin/true", "true", (char *)NULL);
-		_exit(14);
-	case BY_KILL:
-		raise(SIGKILL);
-		_exit(15);
-	default:
-		_exit(0);
-	}
-}
-
-static void ends(void)
-{
-	static const int want_signal[ENDS] = { [BY_KILL] = SIGKILL };
-	struct gdrsim_rm_counts was, is;
-	struct rm_use u[2];
-	CUdeviceptr p, v;
-
-	if (test_emulator_lacks("how a child ends", "MADV_DONTFORK"))
-		return;
-	rm_begin();
-	p = standin_alloc(MIB);
-	v = standin_chunks(0, 0, 3, 2 * MIB, false);
-	note_fds();
-	OK(rm_use_open(&u[0], p, MIB, 0));
-	OK(rm_use_open(&u[1], v, 6 * MIB, 0));
-	find_ours(true);
-	ck_assert(is_mapped(u[0].map) && is_mapped(u[1].map));
-	ck_assert_uint_eq(n_ours, 2); /* the control node and the GPU's */
-	for (unsigned int i = 0; i < n_ours; i++)
-		ck_assert_int_eq(fcntl(ours[i], F_GETFD), FD_CLOEXEC);
-	rm_sim.counts(&was);
-	for (int how = 0; how < ENDS; how++) {
-		int status = 0;
-		pid_t pid;
-
-		fflush(NULL);
-		pid = fork();
-		if (!pid)
-			child((enum end)how, &u[how & 1]);
-		ck_assert_int_gt(pid, 0);
-		ck_assert_int_eq(waitpid(pid, &status, 0), pid);
-		if (want_signal[how])
-			ck_assert_msg(WIFSIGNALED(status) && WTERMSIG(status) == want_signal[how],
-				      "end %d: status 0x%x", how, status);
-		else
-			ck_assert_msg(WIFEXITED(status) && !WEXITSTATUS(status),
-				      "end %d: status 0x%x", how, status);
-		rm_look("the parent's mapping", &u[0]);
-		rm_look("the parent's mapping", &u[1]);
-		rm_sim.counts(&is);
-		ck_assert_int_eq(memcmp(&was, &is, sizeof(is)), 0);
-		rm_whole_life("the parent's next pin", p + 1000, 1000);
-	}
-	rm_use_close(&u[0]);
-	rm_use_close(&u[1]);
-	rm_end(1);
 }
 
 /* ---- what a child holds ------------------------------------------------------------------------------------ */
@@ -281,11 +193,18 @@ static void forks_meanwhile(void)
 {
 	int children = unit_quick() ? 20 : 200;
 	CUdeviceptr p[2];
+	struct rm_use u;
 
 	rm_begin();
 	p[0] = standin_alloc(MIB);
 	p[1] = standin_chunks(0, 0, 3, 2 * MIB, true);
 	note_fds();
+	OK(rm_use_open(&u, p[1], 6 * MIB, 0));
+	find_ours(true);
+	ck_assert_uint_eq(n_ours, 2); /* the control node and the GPU's */
+	for (unsigned int i = 0; i < n_ours; i++)
+		ck_assert_int_eq(fcntl(ours[i], F_GETFD), FD_CLOEXEC);
+	rm_use_close(&u);
 	unit_start(1, pin_on, p, 0);
 	for (int i = 0; i < children; i++) {
 		int status = unit_in_child(has_no_node, NULL);
@@ -406,7 +325,6 @@ static void imported(void)
 }
 
 static const struct unit_test tests[] = {
-	{ "how a child ends", ends, "" },
 	{ "killed before its child", killed_before_its_child, "" },
 	{ "other processes", other_processes, "" },
 	{ "forks meanwhile", forks_meanwhile, "" },
