@@ -9,8 +9,8 @@
  *
  *	mmap_lock of a process		taken by the kernel before ->mmap, ->fault, ->close of a VMA
  *	gdrdrv_file.lock		table of regions and handles of one descriptor
- *	p2p_key_lock			p2p.c, around get and put; the free callback does not take it,
- *					and nothing of gdrdrv is allocated under it
+ *	p2p_key_lock			p2p.c, around get and put; not in the free callback; nothing
+ *					of gdrdrv is allocated under it
  *	the GPU driver's own locks	held by the GPU driver around get, put and the free callback
  *	dma_resv of a buffer		taken by dmabuf.c, held by an exporter around its notice;
  *					the GPU driver's locks of map and unmap nest inside
