@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Pin, map and copy on real memory (or the stand-in's): every small size at every offset both
- * ways against cuMemcpy, large copies, several chunks and handles, threads, fork, and memory freed
- * before its unpin.
+ * ways against cuMemcpy, large copies, several chunks and handles, threads that copy (those that pin: test_rm.c),
+ * fork, and memory freed before its unpin.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -167,33 +167,8 @@ static void *thread_copies(void *arg)
 	return NULL;
 }
 
-static void *thread_pins(void *arg)
-{
-	struct job *job = arg;
-	uint64_t value = job->id, back = ~0ULL;
-	gdr_mh_t h;
-	void *va;
-
-	/* The driver's calls want this thread to have a context. */
-	if (cu.CtxSetCurrent(test_gpu.ctx))
-		job->error = "cuCtxSetCurrent";
-	for (unsigned int i = 0; i < ROUNDS && !job->error; i++) {
-		if (gdr_pin_buffer_v2(test_g, job->m->v.ptr + job->id * SLICE, SLICE, 0, &h))
-			job->error = "pin";
-		else if (gdr_map(test_g, h, &va, SLICE))
-			job->error = "map";
-		else if (gdr_copy_to_mapping(h, va, &value, 8) ||
-			 gdr_copy_from_mapping(h, &back, va, 8) || back != value)
-			job->error = "copy";
-		else if (gdr_unmap(test_g, h, va, SLICE) || gdr_unpin_buffer(test_g, h))
-			job->error = "unmap or unpin";
-	}
-	return NULL;
-}
-
 static void threads(void)
 {
-	void *(*fn)(void *) = test_arg ? thread_pins : thread_copies;
 	struct job jobs[THREADS];
 	pthread_t t[THREADS];
 	struct mapped m;
@@ -202,7 +177,7 @@ static void threads(void)
 		return;
 	for (unsigned int i = 0; i < THREADS; i++) {
 		jobs[i] = (struct job){ .m = &m, .id = i };
-		EXPECT(!pthread_create(&t[i], NULL, fn, &jobs[i]), "pthread_create");
+		EXPECT(!pthread_create(&t[i], NULL, thread_copies, &jobs[i]), "pthread_create");
 	}
 	for (unsigned int i = 0; i < THREADS; i++)
 		pthread_join(t[i], NULL);
@@ -424,7 +399,6 @@ static const struct gpu_test tests[] = {
 	{ "part of several chunks, unaligned", part_of_chunks },
 	{ "two handles of one buffer", two_handles },
 	{ "threads copy on one handle", threads },
-	{ "threads pin, map, copy, unpin", threads, "pin" },
 	{ "a forked child can do nothing, the parent goes on", forked_child },
 	{ "a forked child inherits nothing of a chunk", child_inherits_nothing },
 	{ "memory freed before its unpin", free_before_unpin },
