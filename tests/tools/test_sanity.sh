@@ -93,7 +93,7 @@ expect '--quick: all that needs no process of its own' 0 '^Total: 2[0-9], Passed
 run GDRCOPY_STATS=1 "$tool" --sim "$sim" --quick
 check '--quick: one process looks at the memory, one runs the tests' [ "$(grep -c 'copies to the GPU' "$err")" = 2 ]
 run LD_PRELOAD="$sim/libnvidia_node.so" "$tool" --sim "$sim" -q -a cuMemCreate --json
-expect '--quick: a waiver ends no process' 0 '"waived": *1'
+expect '--quick: a waiver, and the tests after it' 0 '"waived": *1'
 run "$tool" --sim "$sim" -q -t words -t basic_cumemalloc -t basic_vmmalloc
 expect '--quick: chosen tests, of two kinds of memory' 0 '^Total: 3, Passed: 3, '
 run "$tool" --sim "$sim" -q -t two_processes
@@ -219,7 +219,7 @@ planted() {
 if ${CC:-cc} -shared -fPIC -D_GNU_SOURCE= -I"$root/include" -o "$tmp/faulty.so" "$here/faulty.c" \
 	-ldl 2>"$err"; then
 	for pair in write:basic write:offsets read:basic read:unaligned info:unaligned \
-		unmap:access_after_unmap flag:access_after_free child:fork_calls crash:words \
+		unmap:access_after_unmap unmap:unmap_after_free flag:access_after_free child:fork_calls crash:words \
 		hang:pointer write:two_types write:force_pcie read:free_in_parent \
 		write:free_in_child; do
 		planted "${pair%:*}" "${pair#*:}" FAULT="${pair%:*}" LD_PRELOAD="$tmp/faulty.so"

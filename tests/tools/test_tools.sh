@@ -347,7 +347,7 @@ check "copylat: UCX's variables are the table's figures" awk '
 	$1 == "read" { way = "get" }
 	$1 == 8 { us[8, way] = $3 }
 	$1 == 65536 { us[65536, way] = $2 }
-	function near(a, b) { return a - b <= 0.1 * b + 0.01 && b - a <= 0.1 * b + 0.01 }
+	function near(a, b) { return a - b <= 0.004 * b + 0.01 && b - a <= 0.004 * b + 0.01 }
 	function bw(way) { return 65528 / 1.048576 / (us[65536, way] - us[8, way]) }
 	/^export UCX_GDR_COPY_BW=0MBs,get_dedicated:[0-9]+MBs,put_shared:[0-9]+MBs$/ {
 		split($2, v, ":"); good += near(v[2] + 0, bw("get")) && near(v[3] + 0, bw("put")) }
