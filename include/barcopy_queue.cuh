@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /**
  * @file barcopy_queue.cuh
- * The kernel's side of barcopy_queue.h, for compute capability 7.0 and newer: nvcc, clang or NVRTC, this
- * header and barcopy_queue.h alone.
+ * The kernel's side of barcopy_queue.h, for compute capability 7.0 and newer. nvcc, clang and NVRTC
+ * compile it; it includes only barcopy_queue.h.
  *
- * One warp serves a queue. Every function is called by all 32 lanes of it together with the same
- * arguments, save where a lane's own value is meant:
+ * One warp serves a queue. All 32 lanes of the warp call every function together, with the same arguments
+ * except where a parameter is per lane:
  *
  *     __global__ void serve(barcopy_queue_view_t view)    // <<<1, 32>>>
  *     {
@@ -29,14 +29,14 @@
 
 #include "barcopy_queue.h"
 
-/** Flags of receive and take: what the CPU copied before its send is seen afterwards. Of reply and
- *  put: what this warp has stored before is seen by the CPU after its receive. Costs a fence. */
+/** A flag. Receive and take: this warp then sees what the CPU copied before its send. Reply and put: the
+ *  CPU sees after its receive what this warp stored before. Costs a fence. */
 #define BARCOPY_WARP_ORDERED 1u
 
-#ifndef BARCOPY_WARP_FN /* tests without a GPU bring their own of these */
+#ifndef BARCOPY_WARP_FN /* tests without a GPU define these themselves */
 #define BARCOPY_WARP_FN static __device__ __forceinline__
 
-/* A word of the queue: one access of 8 bytes; with `acquire` what is loaded after it is at least as new. */
+/* Loads a word of the queue in one access of 8 bytes; with `acquire`, later loads follow it. */
 BARCOPY_WARP_FN unsigned long long barcopy_warp_load(unsigned long long addr, unsigned acquire)
 {
 	unsigned long long v;
@@ -75,7 +75,7 @@ BARCOPY_WARP_FN unsigned barcopy_warp_zeroes(unsigned bits)
 
 #define BARCOPY_WARP_ALL 0xffffffffu
 
-/** One warp's use of a queue, in registers. The fields are this header's. */
+/** One warp's use of a queue, in registers. Only this header uses the fields. */
 typedef struct barcopy_warp {
 	barcopy_queue_view_t view;
 	unsigned long long rx, freed; /* request lines before the last look; lines freed for the CPU */
@@ -85,7 +85,7 @@ typedef struct barcopy_warp {
 	unsigned long long word, next; /* this lane's word of the last look's four lines, and of those behind */
 	unsigned heads;		      /* the headers of the four lines, a byte each */
 	unsigned at, have;	      /* lines [at, have) of them have arrived and are not taken */
-	unsigned has_next, stopped;   /* `next` is to be looked at; behind the lines is the one that stops */
+	unsigned has_next, stopped;   /* `next` is not yet checked; the stop line follows the lines */
 	unsigned ordered;	      /* the flags of the last look */
 	unsigned lane, shift;
 	unsigned long long begun; /* the number of this kernel */
@@ -93,7 +93,7 @@ typedef struct barcopy_warp {
 
 /* ---- lines ------------------------------------------------------------------------------------- */
 
-/* The address of this lane's word of the lines from i on, and the lap that belongs into its upper half. */
+/* This lane's word of the four lines from i on: its address and, below, its lap, in place in the upper half. */
 BARCOPY_WARP_FN unsigned long long barcopy_warp_at(const barcopy_warp_t *q, unsigned long long ring,
 						   unsigned long long i)
 {
@@ -119,10 +119,10 @@ BARCOPY_WARP_FN void barcopy_warp_free(barcopy_warp_t *q)
 }
 
 /*
- * Looks at the next four lines, a word a lane, when all lines of the last look are taken; with `wait` until
- * one is whole. Returns how many are, from the first on and before the line that stops. The four lines behind
- * are loaded too, for the look after this one. A word that counts is read once: the value that is checked is
- * the value that is used.
+ * Loads the next four lines, one word per lane, once all lines of the last look are taken. With `wait`,
+ * repeats until the first line is complete. Returns how many lines are complete, from the first on, up to
+ * the stop line. Loads the four lines after them too, for the next look. A word that is used is the value
+ * that was checked: it is not read again.
  */
 BARCOPY_WARP_FN unsigned barcopy_warp_look(barcopy_warp_t *q, unsigned flags, int wait)
 {
@@ -156,14 +156,14 @@ BARCOPY_WARP_FN unsigned barcopy_warp_look(barcopy_warp_t *q, unsigned flags, in
 	return q->have;
 }
 
-/* Called after the last look of a message: what follows sees what the CPU copied before its send. */
+/* After a message's last look: with the flag, later loads see what the CPU copied before its send. */
 BARCOPY_WARP_FN void barcopy_warp_ordered(const barcopy_warp_t *q, unsigned flags)
 {
 	if (flags & BARCOPY_WARP_ORDERED && !q->ordered)
 		barcopy_warp_fence();
 }
 
-/* Before a reply: waits for room for n more lines. Returns 0 if there is none and the kernel is to stop. */
+/* Before a reply: waits for room for n more lines. Returns 0 if there is none and the kernel shall stop. */
 BARCOPY_WARP_FN int barcopy_warp_make_room(barcopy_warp_t *q, unsigned n, unsigned flags)
 {
 	unsigned long long control = q->view.control, stop, read;
@@ -184,7 +184,7 @@ BARCOPY_WARP_FN int barcopy_warp_make_room(barcopy_warp_t *q, unsigned n, unsign
 	return 1;
 }
 
-/* After n lines were written: computes where the next lines go, before the next message waits for it. */
+/* After n lines were written: computes where the next lines go, early, so that no message waits for it. */
 BARCOPY_WARP_FN void barcopy_warp_wrote(barcopy_warp_t *q, unsigned n)
 {
 	q->tx += n;
@@ -193,7 +193,7 @@ BARCOPY_WARP_FN void barcopy_warp_wrote(barcopy_warp_t *q, unsigned n)
 	q->tx_lap = barcopy_warp_lap(q, q->tx);
 }
 
-/* Writes this lane's word of the next lines: 48 bits, and a bit of its line's header. */
+/* Writes this lane's word of the next lines: 48 bits, the lap and one bit of its line's header. */
 BARCOPY_WARP_FN void barcopy_warp_write(const barcopy_warp_t *q, unsigned long long data, unsigned head)
 {
 	unsigned high = (unsigned)(data >> 32) & 0xffff;
@@ -204,7 +204,7 @@ BARCOPY_WARP_FN void barcopy_warp_write(const barcopy_warp_t *q, unsigned long l
 
 /* ---- begin and end ----------------------------------------------------------------------------- */
 
-/** The first call: begins, or goes on where the last kernel on this queue has ended. */
+/** The first call: starts, or continues where the last kernel on this queue ended. */
 BARCOPY_WARP_FN void barcopy_warp_begin(barcopy_warp_t *q, barcopy_queue_view_t view)
 {
 	unsigned long long saved = view.control + BARCOPY_QUEUE_SAVED_AT;
@@ -245,7 +245,7 @@ BARCOPY_WARP_FN void barcopy_warp_end(barcopy_warp_t *q)
 /* ---- messages of any size, through a buffer ---------------------------------------------------- */
 
 /*
- * Word `lane & 7` of 8 bytes of this lane's line, put together from two words of 6 bytes that lie in
+ * Returns 8-byte word `lane & 7` of this lane's line of the message, joined from the 6-byte words of two
  * neighbouring lanes. Lanes 6 and 7 of a line have none.
  */
 BARCOPY_WARP_FN unsigned long long barcopy_warp_unpack(const barcopy_warp_t *q)
@@ -258,7 +258,7 @@ BARCOPY_WARP_FN unsigned long long barcopy_warp_unpack(const barcopy_warp_t *q)
 	return low >> skip | high << (BARCOPY_QUEUE_DATA_BITS - skip);
 }
 
-/* Takes the next message; without `wait`, only if it has arrived. See try_receive and receive. */
+/* Takes the next message; without `wait`, only if it has arrived. Size, 0 (none) or -1 (stopped). */
 BARCOPY_WARP_FN int barcopy_warp_next(barcopy_warp_t *q, void *buffer, unsigned flags, int wait)
 {
 	unsigned line = q->lane >> 3, k = q->lane & 7, size = 0, head = BARCOPY_QUEUE_HEAD_MORE, first;
@@ -266,9 +266,9 @@ BARCOPY_WARP_FN int barcopy_warp_next(barcopy_warp_t *q, void *buffer, unsigned 
 
 	if (q->at == q->have && (q->stopped || !barcopy_warp_look(q, flags, wait)))
 		return -(int)q->stopped;
-	__syncwarp(BARCOPY_WARP_ALL); /* other lanes have read the last message out of the buffer */
+	__syncwarp(BARCOPY_WARP_ALL); /* all lanes have read the previous message from the buffer */
 	while (head & BARCOPY_QUEUE_HEAD_MORE) {
-		if (q->at == q->have) /* sent with those before it: on its way */
+		if (q->at == q->have) /* the rest was sent together with this part */
 			barcopy_warp_look(q, flags, 1);
 		first = q->at;
 		do
@@ -286,15 +286,15 @@ BARCOPY_WARP_FN int barcopy_warp_next(barcopy_warp_t *q, void *buffer, unsigned 
 }
 
 /**
- * Takes the next message if there is one: its bytes; 0: there is none yet; -1: the kernel is to stop.
- * The buffer has room for the CPU's largest message, rounded up to 8 bytes.
+ * Takes the next message if one has arrived. Returns its size in bytes; 0: none yet; -1: the kernel shall
+ * stop. The buffer must hold the CPU's largest message, rounded up to 8 bytes.
  */
 BARCOPY_WARP_FN int barcopy_warp_try_receive(barcopy_warp_t *q, void *buffer, unsigned flags)
 {
 	return barcopy_warp_next(q, buffer, flags, 0);
 }
 
-/** Waits for the next message: its bytes; 0: the kernel is to stop. Otherwise as try_receive. */
+/** Waits for the next message. Returns its size in bytes; 0: the kernel shall stop. See try_receive. */
 BARCOPY_WARP_FN unsigned barcopy_warp_receive(barcopy_warp_t *q, void *buffer, unsigned flags)
 {
 	int size = barcopy_warp_next(q, buffer, flags, 1);
@@ -304,7 +304,7 @@ BARCOPY_WARP_FN unsigned barcopy_warp_receive(barcopy_warp_t *q, void *buffer, u
 
 /**
  * Sends `size` bytes (1 to BARCOPY_QUEUE_MESSAGE_MAX) to the CPU; waits while the ring of replies is
- * full. Returns 1, or 0 where it is full and the kernel is to stop.
+ * full. Returns 1; 0: the ring is full and the kernel shall stop.
  */
 BARCOPY_WARP_FN int barcopy_warp_reply(barcopy_warp_t *q, const void *buffer, unsigned size,
 				       unsigned flags)
@@ -335,9 +335,9 @@ BARCOPY_WARP_FN int barcopy_warp_reply(barcopy_warp_t *q, const void *buffer, un
 /* ---- messages of at most 48 bytes, in registers ------------------------------------------------ */
 
 /**
- * Waits for messages of one line each and takes up to four of them: how many; 0: the kernel is to stop.
- * Lanes 8 i to 8 i + 7 have message i: *data is 6 bytes of it, those from 6 * (lane & 7) on, and *size
- * the bytes of it. For queues on which the CPU sends no longer messages.
+ * Waits for messages of one line each, takes up to four and returns how many; 0: the kernel shall stop.
+ * Lanes 8 i to 8 i + 7 get message i: *data holds 6 bytes of it, from byte 6 * (lane & 7) on, *size its
+ * size in bytes. Only for queues on which the CPU sends no message of more than one line.
  */
 BARCOPY_WARP_FN unsigned barcopy_warp_take(barcopy_warp_t *q, unsigned long long *data, unsigned *size,
 					   unsigned flags)
@@ -357,7 +357,7 @@ BARCOPY_WARP_FN unsigned barcopy_warp_take(barcopy_warp_t *q, unsigned long long
 	return q->have - at;
 }
 
-/** Sends `n` such messages, 1 to 4, from the same lanes. Returns as barcopy_warp_reply(). */
+/** Sends `n` such messages, 1 to 4, from the same lanes. Returns what barcopy_warp_reply() does. */
 BARCOPY_WARP_FN int barcopy_warp_put(barcopy_warp_t *q, unsigned n, unsigned long long data, unsigned size,
 				     unsigned flags)
 {

@@ -8,7 +8,7 @@
 #include "base/process.h"
 #include "cuda/private.h"
 
-/* Those that were given back. */
+/* Pages that were given back, still registered. */
 static struct gdri_cuda_pages *idle;
 static pthread_mutex_t idle_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -18,7 +18,7 @@ static void unmap(struct gdri_cuda_pages *p)
 	free(p);
 }
 
-/* False after the end of the context or a reset of its device. */
+/* False once the context was destroyed or its device reset. */
 static bool is_registered(const struct gdri_cuda_pages *p)
 {
 	struct gdri_cuda_scope s;
@@ -95,7 +95,7 @@ int gdri_cuda_take_pages(int device, size_t size, struct gdri_cuda_pages **out)
 		return gdri_fail(ENOMEM, "no memory for pages of the host");
 	p->device = device;
 	p->size = size;
-	/* Shared, so that a fork copies nothing of what the GPU writes to; a child does not have it. */
+	/* MAP_SHARED: copy-on-write after a fork must never move pages that the GPU writes. */
 	p->host = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (p->host == MAP_FAILED) {
 		free(p);
@@ -121,7 +121,7 @@ void gdri_cuda_give_pages(struct gdri_cuda_pages *p)
 static void after_fork(void)
 {
 	pthread_mutex_init(&idle_lock, NULL);
-	idle = NULL; /* the parent's: the child does not have the pages */
+	idle = NULL; /* MADV_DONTFORK: the child does not have the pages */
 }
 
 GDRI_IN_CHILD(after_fork);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Messages into lines and out of them. Why nothing but the words themselves has to be ordered:
- * docs/queue.md, "Why it is correct".
+ * Splits messages into lines and joins them again. docs/queue.md, "Why it is correct", says why the
+ * order of the words does not matter.
  */
 #include "queue/queue.h"
 
@@ -12,14 +12,14 @@
 #include "copy/fence.h"
 #include "copy/impl.h"
 
-/* A look at a ring in cached memory takes a nanosecond, the clock 25. */
+/* Polls between two readings of the clock: a poll of cached memory takes 1 ns, the clock 25. */
 enum { LOOKS = 64 };
 
 #define DATA_MASK ((UINT64_C(1) << BARCOPY_QUEUE_DATA_BITS) - 1)
 #define LAP_AT	  BARCOPY_QUEUE_DATA_BITS
 #define LAP_BITS  ((uint64_t)BARCOPY_QUEUE_LAP_MASK << LAP_AT)
 
-/* A limited wait: the clock comes before the last look, so that nothing is missed that came meanwhile. */
+/* A wait with a timeout. The caller polls once more after the clock has shown that the time is over. */
 struct patience {
 	uint64_t timeout_ns, start;
 	unsigned int looks;
@@ -56,9 +56,9 @@ static char *line_at(const struct gdri_queue *q, char *ring, uint64_t line)
 /* ---- to the kernel ------------------------------------------------------------------------------ */
 
 /*
- * The next line: eight words of six bytes of the message, the lap and a bit of the header each. MOVDIR64B sends
- * its 64 bytes at once, as MOVDIRI does its word (copy/words.c). Eight plain stores gather in a line buffer,
- * out of which gdri_fence_push() drives them. Inline, so that the compiler knows the header of whole lines.
+ * Writes the next line: eight words, each with six bytes of the message, the lap and one bit of the header.
+ * MOVDIR64B sends all 64 bytes at once. Eight plain stores gather in a write-combining buffer until
+ * gdri_fence_push() flushes it. Inline: the header of a full line is then a constant.
  */
 static inline __attribute__((always_inline)) void put_line(struct gdri_queue *q, const uint8_t *p,
 							   unsigned int head)
@@ -67,7 +67,7 @@ static inline __attribute__((always_inline)) void put_line(struct gdri_queue *q,
 	uint64_t w[GDRI_QUEUE_WORDS], lap = lap_of(q, q->sent++);
 
 	for (unsigned int i = 0; i < GDRI_QUEUE_WORDS; i++) {
-		/* The last word is loaded with two bytes before it, not two behind the message. */
+		/* The last load begins two bytes early: it must not read beyond the message. */
 		uint64_t data = i < 7 ? gdri_any64(p + 6 * i) & DATA_MASK : gdri_any64(p + 40) >> 16;
 
 		w[i] = data | lap | (uint64_t)(head >> i & 1) << 63;
@@ -83,7 +83,7 @@ static inline __attribute__((always_inline)) void put_line(struct gdri_queue *q,
 		gdri_store64(to + 8 * i, w[i]);
 }
 
-/* One line is kept for gdri_queue_stop(). */
+/* Keeps one line free for gdri_queue_stop(). */
 static bool has_room(struct gdri_queue *q, unsigned int lines)
 {
 	if (q->sent + lines - q->freed < q->lines)
@@ -108,7 +108,7 @@ static void send_lines(struct gdri_queue *q, const uint8_t *p, size_t size)
 		gdri_fence_push(q->plan->fences);
 }
 
-/* In a build that checks: true if no other thread is in here. */
+/* False if another thread is in the same call. Only builds with GDRI_QUEUE_CHECK check. */
 static bool enter(_Atomic bool *in_use)
 {
 	return !GDRI_QUEUE_CHECK || !atomic_exchange_explicit(in_use, true, memory_order_relaxed);
@@ -164,7 +164,7 @@ void gdri_queue_stop(struct gdri_queue *q)
 
 /* ---- from the kernel ---------------------------------------------------------------------------- */
 
-/* Six words of eight bytes, in the order of the message, from the eight words of a line. */
+/* Joins the message's bytes of a line's eight words into six words. */
 static inline void join(uint64_t *to, const uint64_t *w)
 {
 	for (unsigned int i = 0; i < 2; i++, to += 3, w += 4) {
@@ -174,13 +174,13 @@ static inline void join(uint64_t *to, const uint64_t *w)
 	}
 }
 
-/* The header of a line and its 48 bytes, or false: it has not arrived whole. */
+/* Reads a line's header and its 48 bytes. Returns false if a word of the line has not arrived. */
 static inline bool unpack(const struct gdri_queue *q, uint64_t line, unsigned int *head, uint64_t *to)
 {
 	const char *from = line_at(q, q->replies, line);
 	uint64_t w[GDRI_QUEUE_WORDS], lap = lap_of(q, line), differs = 0;
 
-	/* The last word first: while nothing comes, it is the only one that is looked at. */
+	/* The last word first: while no line arrives, a poll reads only this word. */
 	for (unsigned int i = GDRI_QUEUE_WORDS; i-- > 0;) {
 		w[i] = gdri_load64(from + 8 * i);
 		if (i == GDRI_QUEUE_WORDS - 1 && (w[i] ^ lap) & LAP_BITS)
@@ -219,7 +219,7 @@ int gdri_queue_receive(struct gdri_queue *q, void *message, size_t capacity, siz
 	if (__builtin_expect(!enter(&q->receiving), 0))
 		return gdri_fail(EBUSY, "another thread is receiving on this queue");
 	came = wait_line(q, 0, &head, words, &p);
-	/* The other lines come together: their cache misses overlap. */
+	/* Prefetch the other lines, so that their cache misses overlap. */
 	for (lines = 1; lines <= 4 && came && head & BARCOPY_QUEUE_HEAD_MORE; lines++)
 		__builtin_prefetch(line_at(q, q->replies, q->received + lines));
 	for (lines = 1; came && head & BARCOPY_QUEUE_HEAD_MORE && lines < GDRI_QUEUE_LINES_MAX; lines++)
@@ -234,12 +234,12 @@ int gdri_queue_receive(struct gdri_queue *q, void *message, size_t capacity, siz
 		goto out;
 	}
 	if (n == BARCOPY_QUEUE_LINE)
-		memcpy(message, words, BARCOPY_QUEUE_LINE); /* in place */
+		memcpy(message, words, BARCOPY_QUEUE_LINE); /* inline */
 	else
 		memcpy(message, words, n);
 	if (size)
 		*size = n;
-	/* What the kernel stored before an ordered reply is behind us: the lines are in host memory. */
+	/* Later loads see what the kernel stored before an ordered reply. The lines are in host memory. */
 	gdri_fence_after_read(GDR_MAPPING_TYPE_CACHING);
 	q->received += lines;
 	if (q->received - q->credited >= q->lines / 4) {

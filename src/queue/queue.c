@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The life of queues. */
+/* Creates and destroys queues. */
 #include "queue/queue.h"
 
 #include <errno.h>
@@ -14,12 +14,12 @@
 #include "core/handle.h"
 #include "cuda/cuda.h"
 
-/* For a kernel that gdr_close() tells to stop. */
+/* How long gdr_close() waits for a kernel that it stops. */
 #define CLOSE_TIMEOUT_NS UINT64_C(1000000000)
 
 GDRI_SLOTS(, gdri_queues);
 
-/* No lap is 0: lines of zeroes have not arrived. They are in GPU memory before any kernel is launched. */
+/* Zeroes the rings: no lap is 0. The zeroes are in GPU memory before this returns. */
 static int map_device(struct gdri_queue *q, int device)
 {
 	static const char zeroes[4096];
@@ -38,7 +38,7 @@ static int map_device(struct gdri_queue *q, int device)
 	q->direct = q->plan->type == GDR_MAPPING_TYPE_WC &&
 		    (gdri_cpu_features() & GDRI_CPU_MOVDIR64B);
 #ifdef GDRI_TSAN
-	q->direct = false; /* which the sanitizer would not see */
+	q->direct = false; /* the sanitizer does not see MOVDIR64B */
 #endif
 	for (size_t at = 0; at < size; at += sizeof(zeroes))
 		gdri_copy_to(q->plan, q->control + at, zeroes,
@@ -101,7 +101,7 @@ static bool has_kernel(const struct gdri_queue *q)
 	       gdri_load64(q->state + BARCOPY_QUEUE_ENDED_AT);
 }
 
-/* Waits until there is no kernel on it, or there is no context that one could run in. */
+/* Waits until no kernel uses the queue, or the context in which one could run has ended. */
 static int wait_end(const struct gdri_queue *q, uint64_t timeout_ns)
 {
 	const struct timespec pause = { .tv_nsec = 20000 };
@@ -143,7 +143,7 @@ int gdri_queue_destroy(struct gdri_queue *q, uint64_t timeout_ns)
 	return 0;
 }
 
-/* Leaves both blocks to the process: to free what a kernel uses would wait for it, or break it. */
+/* Leaks both blocks on purpose: freeing memory that a kernel uses would wait for the kernel or break it. */
 static void abandon(struct gdri_queue *q)
 {
 	struct gdri_handle *handle;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The CPU's side of queues (barcopy_queue.h, docs/queue.md). A queue owns a block of GPU memory, mapped,
- * with the ring of requests, and a block of host memory, registered with CUDA, with the ring of replies.
- * It knows the layout of lines; it knows nothing of kernels.
+ * The CPU's side of queues (barcopy_queue.h, docs/queue.md). A queue owns two blocks: mapped GPU memory
+ * with the ring of requests, and host memory, registered with CUDA, with the ring of replies. Kernels are
+ * launched by the caller.
  */
 #ifndef GDRI_QUEUE_H
 #define GDRI_QUEUE_H
@@ -22,14 +22,14 @@ struct gdri_cuda_pages;
 struct gdri_ctx;
 
 enum {
-	GDRI_QUEUE_WORDS = 8, /* of a line */
+	GDRI_QUEUE_WORDS = 8, /* per line */
 	GDRI_QUEUE_LINES_MAX = BARCOPY_QUEUE_MESSAGE_MAX / BARCOPY_QUEUE_LINE,
-	GDRI_QUEUE_RING_MIN = 16, /* the largest message, the line that stops, and what is not yet told */
+	GDRI_QUEUE_RING_MIN = 16, /* the largest message, the stop line and lines not yet credited fit */
 	GDRI_QUEUE_RING_MAX = 65536,
 	GDRI_QUEUE_RING = 256
 };
 
-/* A user in more than one thread at a time is found in builds with a sanitizer. */
+/* Builds with a sanitizer detect two threads in the same call on one queue. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(GDRI_TSAN)
 #define GDRI_QUEUE_CHECK 1
 #else
@@ -40,35 +40,35 @@ struct gdri_queue {
 	struct gdri_slot slot;
 
 	/* Set before publication, constant until the queue ends. */
-	_Atomic(gdr_t) g; /* atomic for a call that comes too late, and meets the next queue in this slot */
+	_Atomic(gdr_t) g; /* atomic: a call on a destroyed queue may read the next queue of this slot */
 	char *control, *requests; /* in the mapping of GPU memory */
 	char *state, *replies; /* in host memory */
 	const struct gdri_copy_plan *plan; /* of the mapping */
-	uint32_t lines, shift; /* of each ring, and the power of two that it is */
-	bool direct; /* a line is one store that leaves by itself */
+	uint32_t lines, shift; /* lines of each ring, and its base-2 logarithm */
+	bool direct; /* MOVDIR64B writes a whole line; no fence follows */
 
-	/* The sender's. */
+	/* Used by the sender alone. */
 	_Alignas(64) uint64_t sent; /* lines written */
-	uint64_t freed; /* of them, lines that the kernel is known to have taken */
+	uint64_t freed; /* of those, lines that the kernel has taken, as last read */
 	bool stopped;
 	_Atomic bool sending;
 
-	/* The receiver's. */
+	/* Used by the receiver alone. */
 	_Alignas(64) uint64_t received; /* lines read */
-	uint64_t credited; /* of them, lines that the kernel was told of */
+	uint64_t credited; /* of those, lines whose reading was reported to the kernel */
 	_Atomic bool receiving;
 
-	/* The owner's. */
+	/* Used by create and destroy. */
 	_Alignas(64) struct gdri_ctx *ctx;
 	barcopy_mem_t mem;
-	struct gdri_cuda_pages *pages; /* of host memory */
+	struct gdri_cuda_pages *pages; /* host memory */
 	barcopy_queue_view_t view;
-	LIST_ENTRY(gdri_queue) link; /* of the context's; under ctx->lock */
+	LIST_ENTRY(gdri_queue) link; /* in ctx->queues; under ctx->lock */
 };
 
 extern struct gdri_slots gdri_queues;
 
-/* Below, all int functions return 0 or -errno with its text. */
+/* All int functions below return 0, or -errno after setting the error's text. */
 
 /* See barcopy_queue_create(); lines has been checked. */
 int gdri_queue_create(struct gdri_ctx *ctx, int device, uint32_t lines, barcopy_queue_t *queue);
@@ -76,10 +76,10 @@ int gdri_queue_create(struct gdri_ctx *ctx, int device, uint32_t lines, barcopy_
 /* See barcopy_queue_destroy(). */
 int gdri_queue_destroy(struct gdri_queue *queue, uint64_t timeout_ns);
 
-/* Ends all queues of a context that was retired; a kernel that does not stop keeps its memory. */
+/* Ends all queues of a retired context. Memory that a kernel still uses stays allocated. */
 void gdri_queues_end(struct gdri_ctx *ctx);
 
-/* See the calls of these names; `wait_error` is what a full or empty ring is called. */
+/* See the public calls of these names. A full ring gives `wait_error`: ETIMEDOUT or EAGAIN. */
 int gdri_queue_send(struct gdri_queue *queue, const void *message, size_t size, uint64_t timeout_ns,
 		    int wait_error);
 int gdri_queue_receive(struct gdri_queue *queue, void *message, size_t capacity, size_t *size,
