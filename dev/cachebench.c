@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cachebench: what the registration cache saves: a hit by each way of proving it valid, the
- * pin, map, unmap and unpin that it stands for, and the hit among ever more regions. It must not
- * know how the cache finds them.
+ * cachebench: what the registration cache saves. Measures a hit with each kind of validation, the pin,
+ * map, unmap and unpin that a hit replaces, and hits among a growing number of regions. For developers:
+ * not installed.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -27,7 +27,7 @@ static const struct opt options[] = {
 	  NULL },
 	{ 'p', "pins", OPT_COUNT, &opt.pins, "N", "pins to compare with (200)", 1, 1000000, NULL },
 	{ 'r', "regions", OPT_COUNT, &opt.regions, "N",
-	  "most regions of 64 KiB to look among (100000: 6.1 GiB\n"
+	  "largest number of regions of 64 KiB (100000: 6.1 GiB\n"
 	  "of page-locked host memory); 0: none",
 	  0, 1000000, NULL },
 	{ 't', "threads", OPT_COUNT, &opt.threads, "N",
@@ -37,15 +37,12 @@ static const struct opt options[] = {
 static const struct tool tool = {
 	"cachebench",
 	"Measures the registration cache: hits against pinning and mapping.",
-	"  A hit is one barcopy_cache_get() and its barcopy_cache_put(); the clock is read once "
-	"before "
-	"and\n"
-	"  once after 1000 of them, and the median of those is shown. Pin, map, unmap and unpin\n"
-	"  are timed together, one by one; the median is shown, and how many times longer that is\n"
-	"  than a hit. Among many regions hits go to random ones; the regions are parts of one\n"
-	"  allocation of cuMemHostAlloc, because a process may not have so many mappings of the\n"
-	"  BAR, and the cache does not look at what a region is made of. Beside it stands what a\n"
-	"  load of one of as many cache lines costs on this machine.",
+	"  A hit is one barcopy_cache_get() and its barcopy_cache_put(). Hits are timed in\n"
+	"  batches of 1000; the median batch is shown. A pin, map, unmap and unpin are timed as\n"
+	"  one; the median is shown, and how many times longer it takes than a hit. Among many\n"
+	"  regions each hit goes to a random one. These regions are parts of one allocation of\n"
+	"  cuMemHostAlloc: a process may not have so many mappings of the BAR, and the cache\n"
+	"  treats all memory alike. The last column is a dependent load from one of as many lines.",
 	options,
 	sizeof(options) / sizeof(options[0]),
 };
@@ -127,7 +124,7 @@ static double measure_threads(barcopy_cache_t cache, uint64_t addr)
 	for (size_t i = 0; i < n; i++) {
 		job[i] = (struct job){ cache, addr, 1, opt.hits, 0, 0 };
 		if (pthread_create(&thread[i], NULL, run_job, &job[i]))
-			tool_fail("no thread can be made");
+			tool_fail("no thread could be started");
 	}
 	for (size_t i = 0; i < n; i++) {
 		pthread_join(thread[i], NULL);
@@ -154,8 +151,8 @@ static barcopy_cache_t make_cache(gdr_t g, barcopy_cache_validity_t validity)
 }
 
 /*
- * What this machine makes of n cache lines at random, whatever one does with them: the time of a
- * load that depends on the one before.
+ * The time of a load from one of n cache lines in random order; each load depends on the previous one.
+ * It shows what n cache lines cost on this machine.
  */
 static double measure_loads(size_t n)
 {
@@ -168,7 +165,7 @@ static double measure_loads(size_t n)
 
 	for (size_t i = 0; i < n; i++)
 		lines[i].next = &lines[i];
-	/* Sattolo's shuffle: one cycle through all of them. */
+	/* Sattolo's shuffle: one cycle through all lines. */
 	for (size_t i = n - 1; i > 0; i--) {
 		size_t k = next_random(&x) % i;
 		struct line *t = lines[i].next;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 /*
- * compare OLD.so NEW.so [--sim DIR]: what a small copy costs in two builds of the library, or with
- * GDRCOPY_STATS=1 while it is counted. All in one process and in turns, on memory of
- * barcopy_mem_alloc(), so that they differ in nothing but the code. For developers: not installed.
+ * compare OLD.so NEW.so [--sim DIR]: the cost of small copies in two builds of the library; with
+ * GDRCOPY_STATS=1, of copies that are counted. Both builds run in one process, in turn, on memory of
+ * barcopy_mem_alloc(), so that only the code differs. For developers: not installed.
  *
- * Each figure is the median of 15 rounds; a round is 20 ms of one call after the other, and each
- * round begins with another build.
+ * Each figure is the median of 15 rounds. In a round each build calls the function for 20 ms; the builds
+ * take turns to be first.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -81,7 +81,7 @@ static void calls(const struct build *b, size_t job, size_t count)
 	static _Alignas(64) unsigned char host[1024];
 	size_t size = jobs[job].size;
 
-	/* One loop each, so that none asks within it which it is. */
+	/* A loop for each call: no branch on the kind of call inside the loop. */
 	switch (jobs[job].call) {
 	case WRITE:
 		for (size_t i = 0; i < count; i++)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * copybench: the library's copies beside every implementation, GDRCopy 2.6's way and CUDA's own copies, on one
- * buffer in one process. What src/copy/tune.h and docs/performance.md say rests on its output.
+ * copybench: compares the library's copies with every implementation, with GDRCopy 2.6's copies and with
+ * CUDA's, on one buffer in one process. src/copy/tune.h and docs/performance.md use its figures.
  * For developers: not installed.
  */
 #include <stdio.h>
@@ -21,30 +21,25 @@ static int section;
 static const struct opt options[] = {
 	{ 's', "section", OPT_CHOICE, &section, "NAME", "one section only (all)", 0, 0,
 	  section_choice },
-	{ 'n', "rounds", OPT_COUNT, &st.rounds, "N", "rounds that medians are taken of (15)", 1,
+	{ 'n', "rounds", OPT_COUNT, &st.rounds, "N", "rounds; a figure is their median (15)", 1,
 	  MAX_ROUNDS, NULL },
 	{ 'm', "max", OPT_SIZE, &st.max, "SIZE", "largest copy (16M)", 64, 32 << 20, NULL },
 	{ 0, "host", OPT_FLAG, &st.host_only, NULL,
-	  "no GPU: on cached host memory, which shows what the\ninstructions cost and no more", 0,
+	  "no GPU: use cached host memory, which shows only what\nthe instructions cost", 0,
 	  0, NULL },
 };
 
 static const struct tool tool = {
 	"copybench",
-	"Measures the library's copies and every other way of copying.",
-	"  The columns of a line are measured in turn, round by round, each round beginning with "
-	"another,\n"
-	"  and the median of the rounds is shown, in --json its quartiles too: nanoseconds a copy. "
-	"The first\n"
-	"  column is the public call; `again` is the same once more, so what lies within their "
-	"distance is\n"
-	"  level. Columns of implementations go without the entry point, with the same fences. "
-	"`baseline`\n"
-	"  has fences of its own, `b.fenced` its reads between the library's. `engine`: the public "
-	"call where\n"
-	"  the copy engine has everything; .pin: page-locked host memory instead of pageable. "
-	"Copies walk\n"
-	"  through the mapping, so that no line is read twice in a row.",
+	"Compares the library's copies with other implementations and with CUDA's.",
+	"  Each round measures all columns of a line and begins with another column. Shown is the\n"
+	"  median in nanoseconds per copy, with --json also the quartiles. The first column is\n"
+	"  the public call; `again` repeats it, so a smaller difference than that between these\n"
+	"  two means nothing. Columns named after implementations use the same fences but no\n"
+	"  entry point. `baseline` is GDRCopy 2.6's copy with its own fences, `b.fenced` its reads\n"
+	"  with the library's fences. `engine` is the public call with the copy engine for every\n"
+	"  size. `.pin` uses page-locked instead of pageable host memory. The copies walk through\n"
+	"  the mapping: no line is read twice in a row.",
 	options,
 	sizeof(options) / sizeof(options[0]),
 };

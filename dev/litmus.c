@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 /*
- * litmus: looks for the order that copies must keep being broken. The CPU and a running GPU
- * kernel pass blocks to each other in the ways that programs do; every block is checked word by
- * word. --impl and --no-fence take the library's choice away, to show that the test can fail.
+ * litmus: looks for copies that break the memory order which libgdrapi guarantees. The CPU and a running
+ * GPU kernel pass blocks to each other by the protocols that programs use; every word of every block is
+ * checked. --impl and --no-fence override the library's choice, to show that the test can fail.
  *
- * With --impl or --no-fence the copies are this tool's own; without, they are libgdrapi's public calls.
+ * With --impl or --no-fence the copies are this tool's own; otherwise they are libgdrapi's public calls.
  * For developers: not installed.
  */
 #include <errno.h>
@@ -33,7 +33,7 @@ enum kind {
 	POSTED,
 	LINE,
 	POLL,
-	/* Not among "all": what the hardware does where the library does not rely on it. */
+	/* Not part of "all": hardware behaviour on which the library does not rely. */
 	DMA_READ,
 	DMA_WRITE,
 	KINDS
@@ -44,7 +44,7 @@ static const struct {
 	enum protocol protocol;
 } kinds[KINDS] = {
 	[MESSAGE] = { "message", "flag in host memory, data in GPU memory", PRODUCE },
-	[REREAD] = { "reread", "the same, the data's lines read until the flag is seen", PRODUCE },
+	[REREAD] = { "reread", "the same, the data read again and again until then", PRODUCE },
 	[MAPFLAG] = { "mapflag", "flag and data in GPU memory", PRODUCE },
 	[VECTOR] = { "readv", "the same, one vectored copy: the flag, then the data ORDERED",
 		     PRODUCE },
@@ -84,17 +84,17 @@ static const struct opt options[] = {
 	  "one block size, a multiple of 8 (64, 256, 1K and 4K)", 8, BLOCK_MAX, NULL },
 	{ 'o', "offset", OPT_SIZE, &opt.offset, "SIZE",
 	  "the block begins so far into a line, a multiple of 8 (0)", 0, 56, NULL },
-	{ 'i', "impl", OPT_TEXT, &opt.impl, "ROW",
-	  "copy by this implementation (as GDRCOPY_COPY_IMPL), or one of this tool's", 0, 0, NULL },
+	{ 'i', "impl", OPT_TEXT, &opt.impl, "NAME",
+	  "copy by this implementation: one of GDRCOPY_COPY_IMPL's or of this tool's", 0, 0, NULL },
 	{ 0, "no-fence", OPT_FLAG, &opt.no_fence, NULL, "copy without fences", 0, 0, NULL },
 	{ 0, "engine", OPT_FLAG, &opt.engine, NULL,
-	  "the library's copies by the GPU's copy engine (but for words\nand vectored copies)", 0,
+	  "the library's copies use the GPU's copy engine (except words\nand vectored copies)", 0,
 	  0, NULL },
 	{ 0, "twin", OPT_FLAG, &opt.twin, NULL,
 	  "a second reader of the block on the other hyperthread of\nthis core (kinds that read)",
 	  0, 0, NULL },
 	{ 0, "expect-stale", OPT_FLAG, &opt.expect, NULL,
-	  "exit 0 only if a stale block is found: to show that it\ncan be", 0, 0, NULL },
+	  "exit 0 only if a stale block is found: shows that the test\ncan fail", 0, 0, NULL },
 	{ 'p', "peer", OPT_CHOICE, &opt.peer, "PEER",
 	  "gpu, or thread: another CPU over host memory (gpu)", 0, 0, peer_choice },
 };
@@ -102,10 +102,9 @@ static const struct opt options[] = {
 static const struct tool tool = {
 	"litmus",
 	"Looks for stale, torn and too new data in copies that race with a GPU kernel.",
-	"  Each 8-byte word of a block holds the round's number twice. A round whose copy shows "
-	"an\n"
-	"  older number is stale, a newer one is new, two different halves are torn. The exit\n"
-	"  code is 0 if there was none of them.",
+	"  Each 8-byte word of a block holds the round's number twice. A round is stale if its\n"
+	"  copy has an older number, new if it has a newer one, torn if the halves of a word\n"
+	"  differ. The exit code is 0 if no round was stale, new or torn.",
 	options,
 	sizeof(options) / sizeof(options[0]),
 };
@@ -140,7 +139,7 @@ static void set_host_word(size_t at, uint32_t v)
 	__atomic_store_n((volatile uint32_t *)(void *)(st.host + at), v, __ATOMIC_RELEASE);
 }
 
-/* Called between looks at a word that does not come: lets a thread peer run, gives up in the end. */
+/* Called between two polls: lets a peer that is a thread run, and ends the tool after STUCK_NS. */
 static void waiting(uint64_t *since, unsigned int *looks)
 {
 	if (++*looks % 256 == 0 && opt.peer)
@@ -151,7 +150,7 @@ static void waiting(uint64_t *since, unsigned int *looks)
 		*since = clock_raw_ns();
 	if (clock_raw_ns() - *since < STUCK_NS)
 		return;
-	/* Lets every wait of the kernel end, so that the process can. */
+	/* Ends every wait of the kernel, so that the process can end. */
 	set_host_word(HOST_ACK, UINT32_MAX);
 	*(volatile uint32_t *)(void *)(st.map + MAP_FLAG) = UINT32_MAX;
 	tool_fail("the other side has not answered for %llu seconds", STUCK_NS / 1000000000u);
@@ -180,7 +179,7 @@ static void check_block(struct tally *t, uint32_t round)
 	t->stale += stale, t->torn += torn, t->new_ += newer;
 }
 
-/* One vectored copy takes the flag, then the block: that is at least as new. Ends with the round's own. */
+/* One vectored copy reads the flag, then the block, which must be as new; repeats until the flag is set. */
 static void vector_rounds(struct tally *t, uint32_t rounds)
 {
 	uint32_t flag;
@@ -208,8 +207,8 @@ static void vector_rounds(struct tally *t, uint32_t rounds)
 }
 
 /*
- * A copy of the CPU's through the mapping, behind its fence, then one of CUDA's on the same block: does the
- * second find the first in place? What the library's flush before the copy engine is there for.
+ * The CPU copies a block through the mapping, with its fence; CUDA then copies the same block. Checks that
+ * the second copy finds the first complete. The library flushes before it uses the copy engine.
  */
 static void dma_rounds(struct tally *t, enum kind kind, uint32_t rounds)
 {
@@ -236,7 +235,7 @@ static void dma_rounds(struct tally *t, enum kind kind, uint32_t rounds)
 	}
 }
 
-/* GPU to CPU: a flag says that the block is there. */
+/* GPU to CPU: a flag announces the block. */
 static void read_rounds(struct tally *t, enum kind kind, uint32_t rounds)
 {
 	for (uint32_t round = 1; round <= rounds; round++) {
@@ -262,7 +261,7 @@ static void read_rounds(struct tally *t, enum kind kind, uint32_t rounds)
 	}
 }
 
-/* GPU to CPU: the block is good if the counter before and after it is the same and even. */
+/* GPU to CPU: the block is valid if the counter is even and the same before and after it. */
 static void seqlock_rounds(struct tally *t, uint32_t rounds)
 {
 	for (uint32_t round = 1; round <= rounds; round++) {
@@ -277,7 +276,7 @@ static void seqlock_rounds(struct tally *t, uint32_t rounds)
 	set_host_word(HOST_ACK, 1);
 }
 
-/* CPU to GPU: the kernel checks. */
+/* CPU to GPU: the kernel checks the block. */
 static void write_rounds(struct tally *t, enum kind kind, uint32_t rounds)
 {
 	for (uint32_t round = 1; round <= rounds; round++) {
@@ -308,7 +307,7 @@ static void write_rounds(struct tally *t, enum kind kind, uint32_t rounds)
 	t->torn = host_word(HOST_REPORT + 4);
 }
 
-/* GPU to CPU: the last word counts; it never goes back and gets to the end. */
+/* GPU to CPU: the GPU counts up in the last word. The copies must see it grow up to `rounds`. */
 static void poll_rounds(struct tally *t, uint32_t rounds)
 {
 	const uint64_t *word = &st.block[st.size / 8 - 1];
@@ -352,7 +351,7 @@ static struct tally run(enum kind kind, size_t size)
 		work.flag = work.data + size - 8;
 	memset(st.host, 0, HOST_SIZE);
 	copies_to(&st.copies, st.map, zeros, MAP_SIZE);
-	(void)copies_get(&st.copies, st.map); /* brings the zeros there before the kernel starts */
+	(void)copies_get(&st.copies, st.map); /* the zeros are in place before the kernel starts */
 	start = clock_raw_ns();
 	if (work.protocol != PROTOCOLS)
 		litmus_start(&st.peer, &work);
@@ -427,7 +426,7 @@ static void make_plan(void)
 		tool_fail("--impl %s: this CPU cannot run it", opt.impl);
 	if (opt.no_fence)
 		st.copies.plan.fences = GDR_MAPPING_TYPE_NONE;
-	/* A thread as the peer is on host memory, which is not pinned: there is no handle. */
+	/* A thread peer uses host memory, which is not pinned and has no handle. */
 	if (!opt.impl && !opt.no_fence && !opt.peer)
 		st.copies.handle = st.b.buf.mh;
 	if (!opt.engine)

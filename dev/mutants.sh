@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Mutation test of the copies: each mutation is made alone in a copy of the sources, and a test must fail.
+# Mutation test of the copies: makes one mutation at a time in a copy of the sources; a test must fail.
 #
-#   dev/mutants.sh fences BUILD_DIR SIM_DIR    each fence taken out: the instruction of each use in fence.h,
-#                                              each call of a use, the rule that says which types need none
-#   dev/mutants.sh all BUILD_DIR SIM_DIR       these, and the list in dev/mutants.txt, whose programs are built
-#                                              in a copy of the tree; prints the survivors
+#   dev/mutants.sh fences BUILD_DIR SIM_DIR    removes each fence in turn: its instruction in fence.h, each call
+#                                              of it, and the rule that cached mappings need none
+#   dev/mutants.sh all BUILD_DIR SIM_DIR       also makes the mutations of dev/mutants.txt, in a copy of the tree,
+#                                              and prints the survivors
 #
-# Another machine's by CC, CHECK_FLAGS, CHECK_LIBS and EMULATOR, with its build directory.
+# For another architecture set CC, CHECK_FLAGS, CHECK_LIBS and EMULATOR, and name its build directory.
 set -u
 subset=${1:?fences or all}
 shift
@@ -32,12 +32,12 @@ read -ra more <<<"${CHECK_FLAGS:-}"
 read -ra libs <<<"${CHECK_LIBS:-$(pkg-config --libs check 2>/dev/null || echo -lcheck -lsubunit -lrt -lm)}"
 read -ra emulator <<<"${EMULATOR:-}"
 flags+=("${more[@]}")
-helpers=("$out/tests/common/unit.o" "$out/tests/common/again.o") # what runs its suites
+helpers=("$out/tests/common/unit.o" "$out/tests/common/again.o") # the test's runner
 for f in tests/unit/$machine/*.c; do
 	case $f in */test_*) ;; *) helpers+=("$out/${f%.c}.o") ;; esac
 done
 
-# build DIR FILE...: the watching test of the copies in DIR, of which these files were changed.
+# build DIR FILE...: builds the test with these files of DIR/copy in place of the library's.
 build() {
 	local dir=$1 f
 	local objects=()
@@ -50,7 +50,7 @@ build() {
 		"${objects[@]}" "$out/dev/impls/"*.o "$out/libgdrapi.a" "${libs[@]}" -ldl
 }
 
-# taken_out NAME FILE...: the test of what lies in $tmp/src must fail, and by an assertion.
+# taken_out NAME FILE...: the test of the sources in $tmp/src must fail by an assertion.
 taken_out() {
 	local name=$1
 	shift
@@ -66,7 +66,7 @@ fresh() {
 	cp -r src/copy "$tmp/src/copy"
 }
 
-# As they are, they pass: what fails below fails for what was taken out.
+# The unchanged sources must pass, so that a later failure is the mutation's.
 fresh
 build "$tmp/src" "${sources[@]}" && timeout 300 "${emulator[@]}" "$tmp/test" >"$tmp/log" 2>&1
 ok "with all its fences the copies pass"
@@ -78,7 +78,7 @@ last=$(grep -n '^#error' src/copy/fence.h | cut -d: -f1)
 if [ $machine = x86 ]; then last=$second; else first=$second; fi
 while IFS=: read -r number text; do
 	use=$(grep -o 'gdri_asm_[a-z_]*' <<<"$text")
-	# One that no copy uses is not for this test.
+	# Skip a fence that no copy uses.
 	grep -q "${use/asm/fence}(" src/copy/*.c || continue
 	fresh
 	sed -i "${number}s/__asm__ volatile(\"[^\"]*\"/__asm__ volatile(\"\"/" "$tmp/src/copy/fence.h"
@@ -102,7 +102,7 @@ for f in "${sources[@]}"; do
 	done < <(grep -nE '^[^*]*\bgdri_fence_(before|after|between|full|read_done)[a-z_]*\(' "src/copy/$f.c")
 done
 
-# The list: NAME, FILE, SED, PROGRAM..., between tabs. A program that fails has seen the mutation.
+# The list: NAME, FILE, SED, PROGRAM..., separated by tabs. A program that fails has detected the mutation.
 survivors=()
 mutate() { # mutate NAME FILE SED PROGRAMS
 	cp "$2" "$tmp/tree/$2" && sed -i -E "$3" "$tmp/tree/$2"

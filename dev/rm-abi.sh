@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# dev/rm-abi.sh REPOSITORY [TAG...]: compares src/abi/rm.h with the headers of releases of NVIDIA's
-# open-gpu-kernel-modules, in a clone of it (all tags where none is named), and prints dev/rm-abi.txt: a line
-# for each run of releases that are alike. Exit status 1 if one has a layout or a number that rm.h does not
-# declare. For a new driver: fetch its tag, run this, and if nothing differs commit the table and set the
+# dev/rm-abi.sh REPOSITORY [TAG...]: compares src/abi/rm.h with the headers of NVIDIA's driver releases.
+# REPOSITORY is a clone of open-gpu-kernel-modules; the default is all its tags. Prints dev/rm-abi.txt, a line
+# for each sequence of equal releases. Exits with 1 if a release has a layout or a number that rm.h does not
+# declare. For a new driver: fetch its tag, run this; if nothing differs, commit the table and set the
 # doctor's RM_COMPARED (perf/doctor/driver.c).
 set -eu
 top=$(cd "$(dirname "$0")/.." && pwd)
@@ -19,7 +19,7 @@ headers=(src/common/sdk/nvidia/inc src/nvidia/arch/nvalloc/unix/include kernel-o
 ${CC:-cc} -I"$top/src" -o "$dir/ours" "$top/dev/rm_abi.c"
 "$dir/ours" | sort >"$dir/declared"
 
-# What of a release is not as in the newest layouts, and what of that is not declared at all.
+# Prints how a release differs from the newest layouts; DIFFERENT marks what rm.h does not declare.
 compare() { # compare TAG
 	rm -rf "$dir/tag" "$dir/theirs"
 	mkdir "$dir/tag"

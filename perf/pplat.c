@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * gdrcopy_pplat: round trip between the CPU and a kernel that is running on the GPU: one sets a flag,
- * the other sees it and sets another. Flags and data lie in GPU memory (through the mapping) or in
- * host memory. Options and what is printed; it must not know how the library copies.
+ * gdrcopy_pplat: the round trip between the CPU and a running kernel. One sets a flag; the other sees it
+ * and sets another. Flags and data lie in GPU memory, which the CPU reaches through the mapping, or in host
+ * memory. This file has the options and the output; it must not know how the library copies.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -91,7 +91,7 @@ static const char examples[] = "  gdrcopy_pplat\n"
 			       "  gdrcopy_pplat -q -t 100\n"
 			       "      messages through queues, beside launches and polled host memory";
 
-/* GDRCopy's last line, for scripts that take it apart. */
+/* The last line of GDRCopy's tool, for scripts that parse it. */
 static void print_as_gdrcopy(double least, double median)
 {
 	printf("Round-trip latency per iteration is (min) %g, (median) %g us\n", least, median);
@@ -123,7 +123,7 @@ static void print_result(const struct stats *st)
 	} else {
 		printf("\n%-12s %9s\n%12ld %9.3f\n\n", "round trip", "mean us", pplat.rounds,
 		       st->mean);
-		print_as_gdrcopy(st->mean, st->mean); /* its two are one value here too */
+		print_as_gdrcopy(st->mean, st->mean); /* GDRCopy prints one value twice here, too */
 	}
 	bench_print_verified(true);
 }
@@ -183,7 +183,7 @@ static void settle_options(void)
 	if (pplat.size % sizeof(uint32_t))
 		tool_fail("-s %zu: must be a multiple of 4", pplat.size);
 	if (!pplat.size) {
-		/* one thread sees the ping and sets the pong: others would only be in its way */
+		/* one thread sees the ping and sets the pong: more threads would only slow it */
 		pplat.blocks = 1;
 		pplat.threads = 1;
 	}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* Large copies by more than one core: the copy engine, threads of the caller's. See sections.h. */
+/* Large copies by more than one CPU core: the copy engine, and several threads. See sections.h. */
 #include <pthread.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@
 
 static void run_question(struct job *job, size_t times)
 {
-	/* What the library asks of CUDA where page-locked memory decides (src/cuda/engine.c). */
+	/* The library's query whether host memory is page-locked (src/cuda/engine.c). */
 	for (size_t n = 0; n < times; n++) {
 		unsigned int type = 0;
 
@@ -19,7 +19,7 @@ static void run_question(struct job *job, size_t times)
 	}
 }
 
-/* Where the copy engine is ahead of the mapping, by what the host's memory is; AUTO's own choice. */
+/* From which size on the copy engine is faster than the mapping, and what AUTO chooses. */
 static void crossing(const char *name, bool read, const size_t *sizes, size_t n)
 {
 	struct table t = { .name = name, .first = "bytes", .unit = "ns" };
@@ -57,7 +57,7 @@ void engine_section(void)
 	crossing("copy engine, writes", false, writes, COUNT(writes));
 }
 
-/* Several threads, each on its own part: what the link gives to more than one core. */
+/* Several threads, each on its own part of the region. */
 struct worker {
 	pthread_t thread;
 	const struct job *job;
@@ -92,7 +92,7 @@ static void run_threads(struct job *job, size_t times)
 	}
 }
 
-/* GB/s of 16 copies of 1 MiB by each thread, the threads' beginning included. */
+/* GB/s of 16 copies of 1 MiB by each thread, including the start of the threads. */
 void threads_section(void)
 {
 	struct table t = { .name = "threads", .first = "threads", .unit = "GB/s" };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* Jobs timed in turn, and their tables; see jobs.h. */
+/* Times jobs in turn and prints their tables; see jobs.h. */
 #include "jobs.h"
 
 #include <math.h>
@@ -9,9 +9,9 @@
 
 #include "common/timing.h"
 
-#define SAMPLE_NS   200000.0 /* a sample is as many runs as take about this long, */
-#define MAX_TIMES   4000 /* and no more than these */
-#define TOO_LONG_NS 40e6 /* one run */
+#define SAMPLE_NS   200000.0 /* a sample has as many runs as take about this long... */
+#define MAX_TIMES   4000 /* ...but at most this many */
+#define TOO_LONG_NS 40e6 /* a job whose single run takes longer is switched off */
 
 static void show_figures(struct json *json, const char *name, const struct table *t, size_t at)
 {
@@ -44,7 +44,7 @@ static void show_json(const struct table *t, struct json *json)
 	json_end(json);
 }
 
-/* The column that repeats the first one; 0: there is none. */
+/* The column that repeats the first one; 0: no column does. */
 static size_t again(const struct table *t)
 {
 	for (size_t c = 1; c < t->columns; c++)

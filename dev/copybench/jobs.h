@@ -15,7 +15,7 @@
 #define MAX_LINES   32
 #define MAX_ROUNDS  101
 
-/* Of the rounds of one job on one line: the median and the quartiles; zeroes: not measured. */
+/* One job on one line: the median and the quartiles of its rounds; zeroes: not measured. */
 struct figure {
 	double median, low, high;
 };
@@ -30,8 +30,8 @@ struct table {
 };
 
 /*
- * Prints it; as a member of the open array of `json` if that is not NULL. Where a column is called
- * "again", which is the first one's job a second time, a last column says how far the two are apart.
+ * Prints the table; if `json` is not NULL, adds it to the open array instead. If a column is called "again"
+ * (the first column's job, repeated), the last column shows by how many percent the two differ.
  */
 void table_show(const struct table *t, struct json *json);
 
@@ -43,21 +43,21 @@ struct job {
 	void (*run)(struct job *job, size_t times);
 	struct gdri_copy_plan plan;
 	const struct gdri_copy_impl *raw; /* not NULL: the implementation alone, without the plan */
-	gdr_mh_t handle; /* of a job that goes through one, */
-	uint8_t *map; /* and where it is mapped */
+	gdr_mh_t handle; /* 0: none, the job uses the plan */
+	uint8_t *map; /* the mapping */
 	uint8_t *host;
-	size_t size, offset, count; /* offset: into a line; count: of pieces */
-	size_t next; /* the copy's number, from which its place comes */
-	int how; /* what the job makes of it */
-	bool read, off; /* off: not on this line */
+	size_t size, offset, count; /* offset: into a cache line; count: pieces or threads */
+	size_t next; /* number of the next copy; place() computes its address */
+	int how; /* which variant; each run() has its own */
+	bool read, off; /* off: not measured on this line */
 };
 
-/* Nanoseconds that one of `times` runs takes. */
+/* Runs the job `times` times; returns nanoseconds per run. */
 double time_job(struct job *job, size_t times);
 
 /*
- * All jobs of a line in turn, `rounds` times (MAX_ROUNDS at most), each round beginning with another
- * one; zeroes for a job that is off. A job that takes too long once is off from then on.
+ * Measures all jobs of a line in turn, `rounds` times (at most MAX_ROUNDS); each round begins with another
+ * job. A job that is off gets zeroes. A job that takes too long is switched off.
  */
 void measure(struct job *job, size_t count, long rounds, struct figure *value);
 

@@ -11,7 +11,7 @@
 
 struct copybench st = { .rounds = 15, .max = 16 << 20 };
 
-/* The first write to each page of a mapping costs more (docs/performance.md): not what is measured here. */
+/* The first write to each page of a mapping costs more (docs/performance.md) and must not be measured. */
 static void write_each_page(uint8_t *map)
 {
 	for (size_t off = 0; off < REGION; off += 4096)
@@ -131,7 +131,7 @@ static void run_rows(struct job *job, size_t times)
 		copy_once(job, place(job), job->host);
 }
 
-/* A raw read between the fences of a right one: what the baseline costs when it is not stale. */
+/* A raw read between the library's fences: the cost of the baseline if it returned no stale data. */
 static void run_fenced(struct job *job, size_t times)
 {
 	for (size_t n = 0; n < times; n++) {
@@ -178,7 +178,7 @@ struct job library_job(const char *name)
 {
 	struct job job = impl_job(name, NULL);
 
-	/* Without a GPU there is no handle; the copies then go without their entry point. */
+	/* Without a GPU the job has no handle: it uses the plan. */
 	if (st.host_only)
 		return job;
 	job.run = run_library;

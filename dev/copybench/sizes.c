@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* The library beside the implementations, the baseline and CUDA, by size and at odd places. See sections.h. */
+/* Compares the library with the implementations, the baseline and CUDA, by size and alignment. See sections.h. */
 #include <stdio.h>
 
 #include "sections.h"
@@ -62,7 +62,7 @@ void write_section(void)
 	sizes("write", false, size, COUNT(size));
 }
 
-/* Small copies at odd places: the library and the baseline, both ways. */
+/* Small unaligned copies: the library and the baseline, reads and writes. */
 void edges_section(void)
 {
 	static const size_t at[][2] = {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * Small copies: vectors, a flag behind its data, the cost of a call. See sections.h.
+ * Small copies: vectors, a flag after its data, the cost of a call. See sections.h.
  */
 #include <stdio.h>
 
@@ -16,8 +16,8 @@ static void must(int rc)
 }
 
 /*
- * Pieces of a vector: lines a stride apart or at random, or words side by side. Made beforehand, as many
- * vectors as keep a line from being met again soon: finding the places is not part of a copy.
+ * Pieces of a vector: lines a stride apart or at random, or adjacent words. The vectors are prepared before
+ * the measurement, and so many that no line is used again soon.
  */
 enum { SETS = 32, PIECES = 64 };
 
@@ -71,7 +71,7 @@ static void run_vector(struct job *job, size_t times)
 	}
 }
 
-/* A call for each piece. */
+/* One call for each piece. */
 static void run_pieces(struct job *job, size_t times)
 {
 	for (size_t n = 0; n < times; n++) {
@@ -89,7 +89,7 @@ static void run_pieces(struct job *job, size_t times)
 	}
 }
 
-/* The loads and their fences, and nothing else: what the machine allows. */
+/* Only the loads and their fences: the least time that the machine needs. */
 static void run_loads(struct job *job, size_t times)
 {
 	static uint8_t line[PIECES][64] __attribute__((aligned(64)));
@@ -198,8 +198,8 @@ void vectors_section(void)
 }
 
 /*
- * Data of a size, then a flag of 8 bytes in a line of its own behind it, in every way. A loop of posts
- * shows what the link takes; one post behind a copy, whose fence waits for the one before, what it costs.
+ * Data, then an 8-byte flag in a cache line of its own, by every call that can write both. A loop of posts
+ * shows the link's rate; a post after each copy shows its cost, as the copy's fence waits for the last post.
  */
 enum { PUT, POST, COPY_PUT, COPY_POST, ORDERED, LINE };
 
@@ -258,8 +258,8 @@ void flags_section(void)
 }
 
 /*
- * A copy of 4 or 8 bytes to cached memory against the same by hand: what the call itself costs; the
- * copy's own, and the public call on a handle of host memory.
+ * The cost of a call: a copy of 4 or 8 bytes to cached memory, by the public call on a handle of host memory,
+ * by the copy without its entry point, and by a plain store.
  */
 static uint8_t words[64] __attribute__((aligned(64)));
 
@@ -283,7 +283,7 @@ static void run_call(struct job *job, size_t times)
 	}
 }
 
-/* Memory of cuMemHostAlloc, pinned and mapped; false where the library cannot. */
+/* Pins and maps memory of cuMemHostAlloc; false if the library cannot. */
 static bool pin_host(struct helped *pin)
 {
 	void *map;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The copies on trial: libgdrapi's public calls on one handle, or a plan of this tool's with another row or
- * without fences. It knows nothing of what is done with them.
+ * The copies under test: libgdrapi's public calls on one handle, or a copy plan of this tool's with
+ * another implementation or without fences.
  */
 #ifndef PERF_LITMUS_COPIES_H
 #define PERF_LITMUS_COPIES_H

@@ -43,8 +43,8 @@ void litmus_unload(struct litmus_peer *peer)
 	cu.ModuleUnload(peer->module);
 }
 
-/* ---- the thread that plays a GPU ---------------------------------------------------------------
- * Over cached host memory, with the C11 orders that the kernels get from MEMBAR.SYS.
+/* ---- the thread in place of a GPU --------------------------------------------------------------
+ * It uses cached host memory and, where the kernels use MEMBAR.SYS, C11 memory orders.
  */
 
 #define AT32(addr) ((volatile uint32_t *)(uintptr_t)(addr))
@@ -72,7 +72,7 @@ static void reach(uint64_t addr, uint32_t v)
 			sched_yield();
 }
 
-/* Releasing, so that a sequence lock's odd number comes before the block. */
+/* Release stores, so that a sequence lock's odd number is visible before the block. */
 static void store_block(const struct litmus_work *w, uint32_t v)
 {
 	for (uint32_t i = 0; i < w->words; i++)
@@ -151,7 +151,7 @@ static void *play(void *arg)
 	return NULL;
 }
 
-/* ---- either -------------------------------------------------------------------------------------- */
+/* ---- GPU or thread ------------------------------------------------------------------------------ */
 
 void litmus_start(struct litmus_peer *peer, const struct litmus_work *work)
 {

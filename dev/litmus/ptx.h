@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The litmus kernels as PTX, for any GPU from compute capability 5.0 on: one block of threads each,
- * volatile accesses, MEMBAR.SYS between a block of data and the flag that announces it. A wait ends
- * as soon as the word has reached the round, so the largest number ends every wait to come.
+ * The litmus kernels as PTX, for compute capability 5.0 and newer: one thread block each, volatile
+ * accesses, MEMBAR.SYS between the data and the flag that announces them. A wait ends when the word is
+ * at least the round, so UINT32_MAX ends every wait.
  */
 #ifndef PERF_LITMUS_PTX_H
 #define PERF_LITMUS_PTX_H
@@ -27,7 +27,7 @@
 	" mov.u32 %all, %ntid.x;\n"                                                           \
 	" setp.eq.u32 %first, %me, 0;\n"
 
-/* Stores %word to every word of the block, a thread each, and waits until all are out. */
+/* Stores %word to every word of the block, one thread per word, and waits until all are performed. */
 #define PTX_STORE_BLOCK                           \
 	" mov.u32 %i, %me;\n"                     \
 	"STORE:\n"                                \
@@ -135,7 +135,7 @@ static const char litmus_ptx[] = ".version 6.0\n"
 				  " membar.sys;\n"
 				  " @%first st.volatile.global.u32 [%flag], %round;\n"
 				  " membar.sys;\n"
-				  /* a pause of 0 to 16383 clocks, so that readers get through now and then */
+				  /* pauses for 0 to 16383 clocks, so that some reads succeed */
 				  " mul.lo.u32 %i, %round, 0x9e3779b1;\n"
 				  " shr.u32 %i, %i, 18;\n"
 				  " mov.u32 %lo, %clock;\n"

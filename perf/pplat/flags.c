@@ -42,7 +42,7 @@ static void load_kernels(struct pplat *p)
 
 void pplat_open(struct pplat *p)
 {
-	/* never empty: its address is given to the kernel */
+	/* never empty: the kernel gets its address */
 	size_t area = (p->size / 4096 + 1) * 4096, whole;
 	void *host;
 
@@ -155,12 +155,12 @@ void pplat_set_ping(struct pplat *p, uint32_t value)
 		pplat_check(barcopy_put32(p->b.buf.mh, p->b.buf.cpu + PING_AT, value), "barcopy_put32");
 }
 
-/* 0, or not if it did not come in time. */
+/* Returns 0 when the word has the value, 1 after the timeout. */
 static int wait_host_word(const uint32_t *word, uint32_t value, uint64_t timeout_ns)
 {
 	uint64_t start = clock_raw_ns();
 
-	/* the clock is looked at now and then, so that it does not slow the polling */
+	/* reads the clock once in 1000 polls, so that it does not slow them */
 	do {
 		for (int i = 0; i < 1000; i++)
 			if (__atomic_load_n(word, __ATOMIC_ACQUIRE) == value)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the CPU and a running kernel share: the flags, the data, and what each side does with them. It
- * must not know in which order a round does that.
+ * The flags and data that the CPU and a running kernel share, and the CPU's operations on them. It must not
+ * know the order of the operations in a round.
  */
 #ifndef PERF_PPLAT_FLAGS_H
 #define PERF_PPLAT_FLAGS_H
@@ -14,8 +14,8 @@ enum place { GPU, CPU };
 #define PPLAT_MAX_THREADS 1024
 
 /*
- * Flags and data keep a distance, so that no line is shared. The same layout in both places. Each
- * block has a pong, a status word (the last round that it has finished) and two times of its own.
+ * Flags and data share no cache line. GPU memory and host memory have the same layout. Each thread block
+ * has its own pong, status word (the last round that it finished) and two times.
  */
 enum pplat_layout {
 	PING_AT = 0,
@@ -28,8 +28,8 @@ enum pplat_layout {
 #define PPLAT_STOP UINT32_MAX /* as a ping: the kernel ends */
 
 struct pplat {
-	/* as asked for */
-	long rounds, blocks, threads, timeout_s; /* threads 0: by the data; timeout_s 0: none */
+	/* the options */
+	long rounds, blocks, threads, timeout_s; /* threads 0: as many as the data need; timeout_s 0: none */
 	size_t size;
 	int ping, pong, data; /* enum place */
 
@@ -42,7 +42,7 @@ struct pplat {
 	CUstream stream;
 };
 
-/* All of it, mapped; the kernels are loaded. */
+/* Allocates and maps the memory, and loads the kernels. */
 void pplat_open(struct pplat *p);
 void pplat_close(struct pplat *p);
 
@@ -52,27 +52,27 @@ void pplat_check(int rc, const char *call);
 CUdeviceptr pplat_address(const struct pplat *p, int place, size_t at);
 uint64_t pplat_timeout_ns(const struct pplat *p);
 
-/* Both sides' words to zero, by the CPU, and there before a kernel starts. */
+/* Zeroes the flags in both memories; they are zero before a kernel starts. */
 void pplat_clear(struct pplat *p);
 
-/* Starts a kernel of pplat_ptx with as many blocks and threads as asked for. */
+/* Starts a kernel of pplat_ptx with p->blocks blocks of p->threads threads. */
 void pplat_launch(struct pplat *p, const char *name, void **params);
 
 /*
- * Waits for its end. Returns rc, what the rounds came to; if that is 0, every block must have finished
- * `rounds` of them.
+ * Waits for the kernel's end. Returns rc, the result of the rounds; if that is 0, returns 1 unless every
+ * block has finished `rounds` rounds.
  */
 int pplat_finish(struct pplat *p, int rc, uint32_t rounds);
 
-/* The message to where the kernel finds it, complete before a ping that follows. */
+/* Copies the message to where the kernel reads it; it is complete before a later ping. */
 void pplat_write_message(struct pplat *p);
-/* What the kernel has written, to `answer`. */
+/* Copies what the kernel has written to p->answer. */
 void pplat_read_answer(struct pplat *p);
-/* Before a ping that lets the kernel overwrite what was read. */
+/* Call before a ping that lets the kernel overwrite what was read. */
 void pplat_after_read(struct pplat *p);
 
 void pplat_set_ping(struct pplat *p, uint32_t value);
-/* Every block's pong; a kernel that does not answer in time is ended, and the tool with it. */
+/* Waits for every block's pong. If one does not come in time, ends the kernel and the tool. */
 void pplat_wait_pongs(struct pplat *p, uint32_t round);
 
 /* One of a block's two times, in ns of the GPU's clock; after pplat_finish(). */

@@ -4,20 +4,20 @@
  * The first waits for the CPU and answers, the second begins each round and waits for the CPU. They
  * must not know where in memory their words lie.
  *
- * All blocks poll the one ping; each has a word of its own for its pong and one for its status, and
- * its part of the data: thread t of block b begins with word b * threads + t, and the next one is as
- * many words on as there are threads in all.
+ * All blocks poll the same ping. Each block has its own pong and status word and its own part of the data:
+ * thread t of block b handles word b * threads + t, then every word that lies a multiple of the total
+ * number of threads further on.
  *
- * Volatile accesses of global memory are performed at the level of the whole system, and membar.sys
- * orders them for the CPU too (PTX ISA, "Memory Consistency Model"). Thread 0 polls; the barrier
- * hands what it saw to the others, and their answers back to it, before it sets the pong. Without a
- * message there is nothing to order and nobody to tell: thread 0 is alone, and the fences (each about
- * a microsecond) and barriers stay away. The clock and the stop word are looked at once in 256 polls.
+ * Volatile accesses of global memory have system scope, and membar.sys orders them for the CPU too (PTX
+ * ISA, "Memory Consistency Model"). Thread 0 polls. A barrier then orders the ping before the other threads'
+ * accesses; another orders their answers before the pong. Without a message thread 0 is alone and needs
+ * neither barriers nor fences, each of which costs about a microsecond. The kernel reads the clock and
+ * compares with the stop word once in 256 polls.
  */
 #ifndef PERF_PPLAT_PTX_H
 #define PERF_PPLAT_PTX_H
 
-/* Who is who, and where its words are: the same at the start of both. */
+/* The start of both kernels: the thread's and the block's numbers, and the addresses of their words. */
 #define PPLAT_WHO                                     \
 	"	mov.u32 %me, %tid.x;\n"                     \
 	"	mov.u32 %threads, %ntid.x;\n"               \
@@ -31,7 +31,7 @@
 	"	setp.eq.u32 %is_first, %me, 0;\n"           \
 	"	setp.ne.u32 %has_data, %words, 0;\n"
 
-/* Polls the ping; goes on at SEEN, or behind this if there is none in time, or the stop word. */
+/* Polls the ping; jumps to SEEN when it comes. Falls through on the timeout or the stop word. */
 #define PPLAT_POLL                                  \
 	"	mov.u64 %start, %globaltimer;\n"          \
 	"	mov.u32 %i, 0;\n"                         \

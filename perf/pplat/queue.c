@@ -21,7 +21,7 @@ enum {
 	QUEUES = 4,
 	WARM_UP = 10,
 	BURST = 128, /* half of a queue's lines: sending does not wait */
-	IN_AT = 0, /* of the alternatives, in the buffer or in host memory */
+	IN_AT = 0, /* for the alternatives; offset in the buffer or in host memory */
 	OUT_AT = 4096
 };
 
@@ -68,7 +68,7 @@ static void report_figure(const struct run *r, const char *name, const char *key
 		printf("%-56s %9.2f\n", name, value);
 }
 
-/* What the kernels make of a message: each word of `width` bytes plus 1. */
+/* The answer that the kernels give to a message: each word of `width` bytes plus 1. */
 static void add_one(uint8_t *message, size_t size, size_t width)
 {
 	for (size_t at = 0, word; at + width <= size; at += width) {
@@ -124,7 +124,7 @@ static void queue_round_trips(struct run *r, const char *name, CUfunction kernel
 	report_times(r, name, size);
 }
 
-/* One thread keeps `n` queues full; millions of messages in a second, each answer read and compared. */
+/* One thread keeps `n` queues full. Returns millions of messages per second; compares each answer. */
 static void queue_rate(struct run *r, const char *name, const char *key, int n)
 {
 	uint64_t sent[QUEUES] = { 0 }, received[QUEUES] = { 0 }, total = (uint64_t)r->p->rounds * 100;
@@ -158,7 +158,7 @@ static void queue_rate(struct run *r, const char *name, const char *key, int n)
 	report_figure(r, name, key, (double)total * n * 1000 / (double)start);
 }
 
-/* What a send costs the CPU while there is room. */
+/* The CPU time of a send while the ring has room. */
 static void queue_send_cost(struct run *r)
 {
 	struct stats st;
@@ -181,7 +181,7 @@ static void queue_send_cost(struct run *r)
 	report_figure(r, "a send of 48 bytes costs the CPU, ns", "send_ns", st.p50);
 }
 
-/* The last word first: while nothing comes, it is the only one that is read. */
+/* The last word first: while no answer arrives, a poll reads only this word. */
 static void wait_words(const struct run *r, const uint64_t *words, unsigned int n)
 {
 	const volatile uint64_t *out = (uint64_t *)(void *)(r->p->host + OUT_AT);
@@ -210,7 +210,7 @@ static CUgraphExec new_graph(const struct run *r, void **params)
 	return exec;
 }
 
-/* Every launch is round 1 of its kernel; slots have one kernel for all rounds. */
+/* A launch runs one round, which is its kernel's round 1; slots use one kernel for all rounds. */
 static void alternative(struct run *r, const char *name, enum way way, unsigned int n, bool sync)
 {
 	CUdeviceptr in = pplat_address(r->p, way == SLOTS ? CPU : GPU, IN_AT);

@@ -56,7 +56,7 @@ int pplat_cpu_first(struct pplat *p, uint64_t *sample)
 	return pplat_finish(p, rc, rounds);
 }
 
-/* Every word of what the kernel wrote, or the last one alone, which costs the next round nothing. */
+/* Checks every word that the kernel wrote, or only the last one, which does not delay the next round. */
 static int check_data(struct pplat *p, uint32_t round, bool all)
 {
 	size_t words = words_of(p), first = all ? 0 : words - 1, i;

@@ -6,14 +6,14 @@
 #include "pplat/flags.h"
 
 /*
- * The CPU begins: message and ping, the kernel's answer and pong. The CPU times each round as a whole:
- * sample[rounds], in ticks. 0, or not, with the reason on stderr.
+ * The CPU begins: message and ping, then the kernel's answer and pong. The CPU times each round:
+ * sample[rounds], in ticks. Returns 0; else not 0, with the reason on stderr.
  */
 int pplat_cpu_first(struct pplat *p, uint64_t *sample);
 
 /*
- * The GPU begins: its kernel writes data and pong, the CPU reads the data and sets the ping. The GPU
- * times all rounds together: the mean of one, in us.
+ * The GPU begins: its kernel writes data and pong, then the CPU reads the data and sets the ping. The GPU
+ * times all rounds together: *mean_us is the mean per round.
  */
 int pplat_gpu_first(struct pplat *p, double *mean_us);
 
