@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory that GPU and CPU both reach, in five lines: open, allocate, write, read, free. CUDA need not
- * be initialised before; what the GPU's driver must be is in README, "Requirements".
+ * Memory that GPU and CPU both reach, in five lines: open, allocate, write, read, free. The program need
+ * not initialise CUDA. README, "Requirements", lists the GPU drivers that work.
  *
  *     cc alloc.c -lgdrapi -o alloc && ./alloc
  */
@@ -24,6 +24,6 @@ int main(void)
 	}
 	printf("%zu bytes at 0x%llx for the GPU and at %p for the CPU hold \"%s\"\n", mem.size,
 	       (unsigned long long)mem.device_ptr, mem.cpu_ptr, text);
-	gdr_close(g); /* frees what is left; barcopy_mem_free(g, &mem) does it sooner */
+	gdr_close(g); /* also frees the memory; barcopy_mem_free(g, &mem) frees it earlier */
 	return 0;
 }

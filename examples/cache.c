@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The registration cache: a message library gets addresses from its caller, the same ones again and again. A get
- * of an address that was used before finds its mapping in less than 100 ns; the first one pins it.
+ * The registration cache, for a message library whose caller passes the same addresses again and again. The
+ * first get of an address pins it; later ones find its mapping in less than 100 ns.
  *
  *     cc cache.c -lgdrapi -lcuda -o cache && ./cache
  */
@@ -18,7 +18,7 @@ static void must(int failed, const char *call)
 	exit(1);
 }
 
-/* Sends a message into any device memory of the caller's. */
+/* Sends a message into any device memory of the program. */
 static void send_to(barcopy_cache_t cache, CUdeviceptr to, const void *message, size_t size)
 {
 	barcopy_region_t region;
@@ -32,7 +32,7 @@ static void send_to(barcopy_cache_t cache, CUdeviceptr to, const void *message, 
 
 int main(void)
 {
-	/* The program below says what it frees; BARCOPY_CACHE_CHECK_TAG is for one that does not. */
+	/* NOTIFIED: this program reports what it frees. Otherwise use BARCOPY_CACHE_CHECK_TAG. */
 	barcopy_cache_options_t options = { .struct_size = sizeof(options),
 					    .validity = BARCOPY_CACHE_NOTIFIED,
 					    .max_bytes = 64 << 20 };
@@ -54,7 +54,7 @@ int main(void)
 	must(barcopy_cache_get_stats(cache, &stats), "barcopy_cache_get_stats");
 	printf("%llu hits, %llu misses, %llu KiB pinned\n", (unsigned long long)stats.hits,
 	       (unsigned long long)stats.misses, (unsigned long long)stats.bytes_pinned >> 10);
-	/* Before the free, by the program or by its hook of cuMemFree: what comes to this address is new. */
+	/* Call before the free, or from a hook of cuMemFree: other memory may get this address later. */
 	must(barcopy_cache_invalidate(cache, buffer, 1 << 20), "barcopy_cache_invalidate");
 	cuMemFree(buffer);
 	must(barcopy_cache_destroy(cache), "barcopy_cache_destroy");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A kernel that stays on the GPU and copies for the CPU between GPU memory and page-locked memory, asked by
- * messages; timed beside the mapping and the copy engine, every byte compared.
+ * A kernel that stays on the GPU and copies between GPU memory and page-locked memory when the CPU sends it a
+ * message. Compares every byte, and the times of the kernel, the mapping and the copy engine.
  *
  *     nvcc -arch=sm_70 copy_service.cu -lgdrapi -o copy_service && ./copy_service   (CUDA 13: -arch=sm_75)
  */
@@ -22,7 +22,7 @@ struct job {
 	unsigned long long to, from, size;
 };
 
-/* The first warp talks to the CPU, all of them copy. */
+/* The first warp receives and replies; all warps copy. */
 __global__ void serve(barcopy_queue_view_t view)
 {
 	__shared__ unsigned long long message[BARCOPY_QUEUE_MESSAGE_MAX / 8];
@@ -44,7 +44,7 @@ __global__ void serve(barcopy_queue_view_t view)
 			break;
 		for (unsigned i = threadIdx.x; i < j->size / 16; i += THREADS)
 			((int4 *)j->to)[i] = __ldcv((const int4 *)j->from + i);
-		__syncthreads(); /* before the reply, whose fence is behind the stores of all */
+		__syncthreads(); /* orders all threads' stores before the fence in the reply */
 		if (threadIdx.x < 32)
 			barcopy_warp_reply(&q, message, 8, BARCOPY_WARP_ORDERED);
 		__syncthreads();

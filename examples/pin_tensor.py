@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """
-Maps a PyTorch tensor, writes it from the CPU without a copy of CUDA's, and shows that torch sees it:
+Maps a PyTorch tensor, writes it from the CPU without cudaMemcpy, and shows that torch sees the numbers:
 
     python3 pin_tensor.py
 
-Any tensor will do, however torch allocates it. It uses the module of python/, installed or beside this
-file.
+Every CUDA tensor works, however torch allocates it. The program uses the module of python/, installed or in
+this source tree.
 """
 import array
 import os
@@ -18,7 +18,7 @@ import barcopy  # noqa: E402
 
 
 def write_and_read(gdr, tensor, count):
-    """Numbers into a tensor of float32, by a copy and by a store; and what is read back."""
+    """Writes a tensor of float32 by a copy and by a store; returns what it reads back."""
     with gdr.map(tensor) as mapped:
         mapped.write(array.array("f", [3.5] * count))
         mapped.view().cast("f")[0] = 4.5
@@ -30,7 +30,7 @@ def main():
     import torch
 
     tensor = torch.zeros(1000, dtype=torch.float32, device="cuda")
-    # What torch has started must be over before the CPU looks.
+    # Work that torch has started must end before the CPU accesses the tensor.
     torch.cuda.synchronize()
     with barcopy.open() as gdr:
         assert write_and_read(gdr, tensor, 1000) == [4.5] + [3.5] * 999

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Calls into a kernel that stays on the GPU: a small matrix times the vector in a message, the product in the
- * reply; checked, and timed beside a launch for each product.
+ * Calls into a kernel that stays on the GPU. A message carries a vector, the reply its product with a small
+ * matrix. Checks the products and compares the time with a launch for each product.
  *
  *     nvcc -arch=sm_70 queue.cu -lgdrapi -o queue && ./queue        (with CUDA 13: -arch=sm_75)
  */
@@ -16,7 +16,7 @@ enum { N = 12, CALLS = 20000 }; /* 12 floats are 48 bytes: one line each way */
 
 static const uint64_t WAIT = 5000000000; /* ns */
 
-/* Row i of the product, by lane i. */
+/* Lane i computes element i of the product. */
 static __device__ float row(const float *matrix, const float *x, unsigned i)
 {
 	float sum = 0;
@@ -64,7 +64,7 @@ static void fill(float *x, int call)
 		x[k] = (float)((call + k) % 64);
 }
 
-/* How many of the product's elements are wrong; the numbers are small, so that sums are exact. */
+/* The number of wrong elements of the product. Sums are exact, as all numbers are small. */
 static int wrong(const float *matrix, const float *x, const float *y)
 {
 	int bad = 0;
@@ -111,7 +111,7 @@ int main()
 		matrix[i] = (float)(i % 7);
 	CUDA(cudaMalloc(&on_gpu, sizeof(matrix)));
 	CUDA(cudaMemcpy(on_gpu, matrix, sizeof(matrix), cudaMemcpyHostToDevice));
-	CUDA(cudaHostAlloc(&x, 4096, cudaHostAllocMapped)); /* the launched kernel's, read over the link */
+	CUDA(cudaHostAlloc(&x, 4096, cudaHostAllocMapped)); /* the launched kernel reads it over the link */
 	CUDA(cudaHostAlloc(&y, 4096, cudaHostAllocMapped));
 	CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
 	g = barcopy_open(BARCOPY_OPEN_DEFAULT);

@@ -5,9 +5,9 @@ Calls into a kernel that is compiled when the program runs and stays on the GPU:
 
     python3 queue_nvrtc.py [EXPRESSION]
 
-EXPRESSION is CUDA C++ of a double x, 'x * x + 1' by default. NVRTC compiles it with barcopy_queue.cuh; a warp
-of the kernel answers each message, up to 60 doubles, by the expression of each. It uses CUDA's libraries
-through ctypes and the module of python/, installed or beside this file.
+EXPRESSION is a CUDA C++ expression of a double x, 'x * x + 1' by default. NVRTC compiles it with
+barcopy_queue.cuh. A message has up to 60 doubles; the kernel's warp replies with the expression's value for
+each. The program uses CUDA's libraries through ctypes, and python/'s module, installed or in this tree.
 """
 import array
 import ctypes
@@ -45,7 +45,7 @@ extern "C" __global__ void serve(barcopy_queue_view_t view)
 
 
 def load_nvrtc():
-    """NVRTC as the system has it, or as the packages of PyTorch bring it."""
+    """Loads NVRTC of the system or, if that fails, of PyTorch's packages."""
     names = [f"libnvrtc.so.{v}" for v in ("13", "12", "11.2")] + ["libnvrtc.so"]
     places = [p for d in sys.path for p in glob.glob(os.path.join(d, "nvidia", "*", "lib", "libnvrtc.so.*"))]
     for name in names + sorted(places) + glob.glob("/usr/local/cuda*/lib*/libnvrtc.so"):
@@ -57,7 +57,7 @@ def load_nvrtc():
 
 
 def compile_kernel(expression, capability):
-    """The GPU's code for a compute capability such as (9, 0)."""
+    """Returns the kernel's machine code for a compute capability such as (9, 0)."""
     nvrtc, program, size = load_nvrtc(), ctypes.c_void_p(), ctypes.c_size_t()
     source = SOURCE.replace("EXPRESSION", expression).encode()
     options = [b"--gpu-architecture=sm_%d%d" % capability, b"--include-path=" + os.fsencode(HEADERS)]
@@ -75,7 +75,7 @@ def compile_kernel(expression, capability):
 
 
 class Gpu:
-    """What a program needs of CUDA's driver API: the primary context of device 0, and launches."""
+    """The part of CUDA's driver API that this program uses: device 0's primary context, and launches."""
 
     def __init__(self):
         self.cuda = ctypes.CDLL("libcuda.so.1")

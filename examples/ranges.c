@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Ranges: buffers of any address and size in memory that an allocator of its own cuts up, such as PyTorch's.
- * Each buffer gets a mapping; what the buffers pin of BAR1 they share.
+ * Ranges: buffers of any address and size, for programs with an allocator of their own, such as PyTorch's.
+ * Each buffer gets a mapping; buffers that lie close together share their pins, and so their BAR1.
  *
  *     cc ranges.c -lgdrapi -lcuda -o ranges && ./ranges
  */
@@ -35,14 +35,14 @@ int main(void)
 	     "CUDA");
 	g = barcopy_open(BARCOPY_OPEN_ANY);
 	must(!g, "barcopy_open");
-	/* The pointer stands for the very byte, and the copies reach no byte beyond the range. */
+	/* The pointer is that of the range's first byte; copies beyond the range fail. */
 	for (int i = 0; i < BUFFERS; i++)
 		must(barcopy_map_range(g, segment + (CUdeviceptr)i * SIZE, SIZE, 0, &cpu[i],
 				       &handle[i]),
 		     "barcopy_map_range");
 	must(gdr_copy_to_mapping(handle[3], cpu[3], "buffer3", 8), "gdr_copy_to_mapping");
 
-	/* For a part that only reads: a store through this pointer raises SIGSEGV. */
+	/* Read-only: a store through this pointer raises SIGSEGV. */
 	must(barcopy_map_range(g, segment + 3 * SIZE, 8, BARCOPY_MAP_RANGE_READ_ONLY, &look,
 			       &reader),
 	     "barcopy_map_range, read-only");

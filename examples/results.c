@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The fastest read of GPU memory is none. A kernel that runs on answers requests: the CPU writes each
- * request across the BAR and posts a flag behind it; the kernel writes its result into host memory and a
- * flag behind that, and the CPU polls its own cache, where they arrive by themselves. A read of the
- * result in GPU memory would take a round trip of the link for every look.
+ * The fastest read of GPU memory is none. Here a running kernel answers requests. The CPU writes a request
+ * through the mapping and posts a flag after it. The kernel writes its result into host memory and a flag
+ * after it, and the CPU polls that flag in its own cache. Polling a flag in GPU memory would take a round
+ * trip of the link each time.
  *
  *     cc results.c -lgdrapi -lcuda -o results && ./results
  *
- * Order. gdr_copy_to_mapping() has its fence behind the request, so the posted flag arrives after it; and
- * the next request's copy is behind this one's answer, since the CPU has seen it. The kernel's flag is
- * a release for the whole system, the CPU's look at it an acquire.
+ * Order. gdr_copy_to_mapping() ends with a fence, so the posted flag arrives after the request. The CPU
+ * copies the next request only after it has seen this one's answer. The kernel stores its flag with release
+ * semantics at system scope; the CPU loads it with acquire semantics.
  */
 #include <cuda.h>
 #include <barcopy.h>
@@ -34,7 +34,7 @@ struct result {
 };
 
 /*
- * One thread: for each request wait for its number, add up the words, store the sum, then the number.
+ * One thread. For each request it waits for the number, adds the words, stores the sum, then the number.
  * Parameters: the request, the result, how many.
  */
 static const char kernel[] =
@@ -128,7 +128,7 @@ static void ask(gdr_mh_t mh, struct request *request, struct result *result, uin
 	must(barcopy_post32(mh, &request->number, n), "barcopy_post32", barcopy_last_error());
 	while (__atomic_load_n(&result->number, __ATOMIC_ACQUIRE) != n)
 		;
-	must(result->sum != sum, "the sums differ", "a result was not there yet");
+	must(result->sum != sum, "the sums differ", "the flag arrived before its result");
 }
 
 int main(void)
@@ -152,7 +152,7 @@ int main(void)
 			    CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
 	     "cuMemHostAlloc");
 	result_device =
-		(CUdeviceptr)(uintptr_t)host; /* one address for both, CUDA's unified addressing */
+		(CUdeviceptr)(uintptr_t)host; /* the same for CPU and GPU: unified addressing */
 	result = host;
 	result->number = 0;
 

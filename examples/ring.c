@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A ring buffer from the CPU to a running kernel. It lies in GPU memory: the kernel polls its own
- * memory, the CPU writes messages across the BAR and reads nothing but the counter that tells how
- * far the kernel has come, and that only when the ring looks full.
+ * memory, and the CPU writes messages through the mapping. The CPU reads only the kernel's counter of
+ * messages read, and only when the ring looks full.
  *
  *     cc ring.c -lgdrapi -lcuda -o ring && ./ring
  *
- * Order. gdr_copy_to_mapping() puts its fence behind the data, so that the counter in barcopy_put32()
- * arrives after the message, and the kernel acquires the counter before it looks at the message.
+ * Order. gdr_copy_to_mapping() ends with a fence, so that the counter of barcopy_put32() arrives after
+ * the message. The kernel loads the counter with acquire semantics before it loads the message.
  * NVIDIA promises no order between the BAR and a running kernel (GPUDirect RDMA guide, section
- * 11.7); on the GPUs that this was tried on the writes of one CPU arrive in order.
+ * 11.7); on the GPUs that were tested, the writes of one CPU arrive in order.
  */
 #include <cuda.h>
 #include <barcopy.h>
@@ -31,7 +31,7 @@ struct ring {
 };
 
 /*
- * One thread: for each message wait for head, add up the words, publish tail.
+ * One thread. For each message it waits for head, adds the words and publishes tail.
  * Parameters: the ring, how many messages.
  */
 static const char kernel[] =
@@ -118,7 +118,7 @@ static uint64_t send(gdr_mh_t mh, struct ring *ring, uint32_t n, uint32_t *seen_
 		message[i] = n * WORDS + i;
 		sum += message[i];
 	}
-	/* A read across the bus is slow: only when the last one leaves no room. */
+	/* A read across the link is slow: read only when the last known tail leaves no room. */
 	while (n - *seen_tail == SLOTS)
 		must(barcopy_get32(mh, &ring->tail, seen_tail), "barcopy_get32",
 		     barcopy_last_error());

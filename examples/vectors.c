@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Vectored copies: pieces of one message in one call with one fence, and flags of several queues read in one
- * round trip of the link.
+ * Vectored copies: one call writes the pieces of a message with one fence, and one call reads the flags of
+ * several queues in one round trip of the link.
  *
  *     cc vectors.c -lgdrapi -o vectors && ./vectors
  */
@@ -39,7 +39,7 @@ int main(void)
 	must(!g, "barcopy_open");
 	must(barcopy_mem_alloc(g, 0, 1 << 16, 0, &mem), "barcopy_mem_alloc");
 	message = mem.cpu_ptr;
-	/* Header and payload in any order; the flag when both have arrived. */
+	/* Header and payload may arrive in any order; the flag arrives after both. */
 	barcopy_copy_seg_t put[] = {
 		{ message->header, header, sizeof(header), 0, 0 },
 		{ message->payload, payload, sizeof(payload), 0, 0 },

@@ -19,8 +19,8 @@ out=$(cd "$out" && pwd)
 build=$(dpkg --print-architecture)
 arch=${DEB_ARCH:-$build}
 
-# Elsewhere than in O: what is unpacked there must not be taken for results of this build. The path
-# of the build is in no package.
+# Not in O: make would take the unpacked files for results of this build. No package has the path of the
+# build.
 work=$(mktemp -d "${TMPDIR:-/var/tmp}/barcopy-deb.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 # The package's build is a make of its own: it takes neither options nor variables of this one.
@@ -36,9 +36,9 @@ fi
 
 kind=
 [ "$arch" = "$build" ] || kind="-B -a$arch -Pcross,nocheck"
-# -d where the build is for another architecture: the cross compiler brings its own libc.
+# -d for another architecture: the cross compiler has its own libc.
 [ "$arch" = "$build" ] || kind="$kind -d"
-# Nothing of this is signed here; who publishes signs.
+# The packages are not signed here; the publisher signs them.
 # shellcheck disable=SC2086
 dpkg-buildpackage -us -uc -jauto $kind >"$out/build-$arch.log" 2>&1 || {
 	tail -n 30 "$out/build-$arch.log" >&2

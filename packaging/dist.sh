@@ -27,7 +27,7 @@ if git rev-parse --verify -q HEAD >/dev/null 2>&1 &&
 		git "$@" HEAD >"$dir/$name.tar"
 else
 	epoch=$(stat -c %Y LICENSE)
-	# Unpacked read-only, or by another umask, it is the same source. Builds in it are no source.
+	# The modes and the umask of the unpacked tree do not matter; builds in it are left out.
 	tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$epoch" --mode=u+rw,go=rX \
 		--exclude="./$(realpath -m --relative-to=. "$O")" --exclude=./build --exclude=./.git \
 		--exclude=./debian --exclude=__pycache__ \

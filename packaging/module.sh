@@ -1,11 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Packs the module, built for given kernels and one GPU driver, into the Debian package
-# barcopy-module, which takes the place of barcopy-dkms.
+# Builds the module for given kernels and one GPU driver, and packs it into the Debian package
+# barcopy-module, which replaces barcopy-dkms.
 #   KDIR="dir..." NVIDIA_SRC=dir [FLAVOR=open|proprietary] [SOURCE=p2p|dmabuf|both] [SIGN="program..."]
 #	packaging/module.sh
-# With SOURCE=dmabuf it needs no NVIDIA_SRC and fits every GPU driver of the open flavour. SIGN is
-# called with each gdrdrv.ko, to sign it.
+# With SOURCE=dmabuf it needs no NVIDIA_SRC and works with every GPU driver of the open flavour. SIGN is
+# called with the path of each gdrdrv.ko, to sign it.
 set -eu
 cd "$(dirname "$0")/.."
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Fills the project's address into a source tree, where without one nothing has any.
+# Writes the project's address into a source tree. Without it, no file has an address.
 #   publish.sh DIRECTORY URL
 set -eu
 cd "$1"
@@ -12,7 +12,7 @@ https://?*) ;;
 esac
 [ "$url" ] || { echo "publish: PROJECT_URL=$2 is not an address like https://example.org/barcopy" >&2; exit 1; }
 
-# fill FILE EXPRESSION: a change that must take place.
+# fill FILE EXPRESSION: edits the file; fails if the expression changes nothing.
 fill() {
 	cp -p "$1" "$1.before"
 	sed -i "$2" "$1"

@@ -3,8 +3,8 @@
 # Builds the RPM packages of the last commit into O/rpm.
 #   RPM_OUT=dir   another place than O/rpm
 #   RPM_OPTS=...  handed to rpmbuild, e.g. --with kmod --define 'kdir ...'
-# Off an RPM distribution the build requirements cannot be looked up and the library directory is
-# given here; the debugging packages are left to the distributions.
+# On other distributions than RPM's the build requirements are not checked, this script sets the library
+# directory, and no debugging packages are built.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -19,8 +19,8 @@ export SOURCE_DATE_EPOCH
 out=${RPM_OUT:-$O/rpm}
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
-# The source package's header holds the paths of its build, and the binary packages hold a sum of that
-# header: the place is the same each time, one build at a time, nobody else's.
+# The source package's header has the paths of its build, and the binary packages have a checksum of that
+# header. So every build uses the same directory, which only this user may write; a lock serialises builds.
 work=/var/tmp/barcopy-rpm-$(id -u)
 (umask 077 && mkdir -p "$work")
 if [ ! -d "$work" ] || [ -L "$work" ] || [ ! -O "$work" ]; then

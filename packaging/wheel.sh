@@ -12,11 +12,11 @@ python=${PYTHON:-python3}
 here=$(uname -m)
 out=$O/wheel
 mkdir -p "$out"
-# Each is a build of its own: it takes neither options nor variables of this make.
+# Each wheel is built by a make of its own, without the options and variables of this one.
 unset MAKEFLAGS MFLAGS MAKEOVERRIDES MAKELEVEL V CC AR CFLAGS CPPFLAGS LDFLAGS SANITIZE CROSS_COMPILE
 
-# libdl and libpthread are named although this glibc has them in libc: an older one has not. Their stubs
-# are found by name, for -ldl finds an empty archive.
+# Links libdl and libpthread, which older glibc needs, though this glibc has them in libc. Names the stub
+# libraries, because -ldl would find an empty archive.
 older="-Wl,--no-as-needed -l:libpthread.so.0 -l:libdl.so.2 -Wl,--as-needed"
 
 for arch in ${WHEEL_ARCH:-x86_64 aarch64}; do

@@ -27,7 +27,7 @@ enum protocol {
 	PROTOCOLS
 };
 
-/* Where a protocol's words lie: device addresses or, for a thread, pointers. */
+/* Addresses of a protocol's words: device addresses or, for a thread, pointers. */
 struct litmus_work {
 	enum protocol protocol;
 	uint64_t data, flag;

@@ -14,7 +14,7 @@
 #define DATA_MASK ((1ull << BARCOPY_QUEUE_DATA_BITS) - 1)
 
 /*
- * Answers each message by its 8-byte words plus 1; ends when told to stop, or after `count` messages.
+ * Answers each message by its 8-byte words plus 1; ends when the CPU stops it, or after `count` messages.
  * With `bulk`, 2 * `words` words of 8 bytes, each message is a number: the kernel counts the words of the
  * first half that differ from the number, stores the number into the second half, and the second word of
  * the answer is that count.
@@ -70,7 +70,7 @@ KERNEL gdrcopy_queue_lines(barcopy_queue_view_t view, unsigned flags)
 /*
  * The alternatives to a queue: at most 64 words of 48 bits at `in`, each below the number of its round, are
  * answered by the words plus 1 at `out`, in rounds first to last. The kernel polls `in` wherever that lies; a
- * launch for each message is one round, whose words are there before it.
+ * launch for each message is one round, whose words have arrived before it.
  */
 KERNEL gdrcopy_queue_slots(unsigned long long in, unsigned long long out, unsigned words,
 			   unsigned long long first, unsigned long long last)

@@ -41,7 +41,7 @@ static int dmabuf_attribute(void *state, gdr_attr_t attr)
 	       attr == GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE || attr == GDR_ATTR_USING_DMA_BUF_MMAP;
 }
 
-/* Maps the buffer and verifies that all of the range is there, not only a part of it (L16). */
+/* Maps the buffer and verifies that it covers the whole range, not only a part of it (L16). */
 static int map_checked(int fd, size_t length, void **map)
 {
 	off_t size = lseek(fd, 0, SEEK_END);

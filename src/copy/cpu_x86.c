@@ -51,7 +51,7 @@ uint32_t gdri_x86_features(const struct gdri_x86_id *id)
 	have |= GDRI_CPU_AVX512;
 	/*
 	 * The first generations with AVX-512 (Skylake to Cooper Lake) lower the clock, and stop for some 10 us,
-	 * when 64-byte registers are used. VBMI2 tells later ones apart: Ice Lake and Zen 4 introduced it.
+	 * when 64-byte registers are used. Later CPUs have VBMI2, since Ice Lake and Zen 4.
 	 */
 	if (HAS(id->leaf7_ecx, LEAF7_ECX_AVX512_VBMI2))
 		have |= GDRI_CPU_AVX512_WIDE;
