@@ -10,27 +10,33 @@
 
 #include "base/error.h"
 
-/* Recursive: a thread that forks holds it while the application's own handlers run, which may map. */
-static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+/*
+ * How often this thread holds the lock: a thread that forks holds it while the application's own handlers run,
+ * which may map. A recursive mutex would not do: a child has another owner's and cannot unlock it.
+ */
+static _Thread_local unsigned held;
 static int *owned; /* descriptors that a child closes; under lock */
 static size_t count, room;
 
 void gdri_fork_hold(void)
 {
-	pthread_mutex_lock(&lock);
+	if (!held++)
+		pthread_mutex_lock(&lock);
 }
 
 void gdri_fork_release(void)
 {
-	pthread_mutex_unlock(&lock);
+	if (!--held)
+		pthread_mutex_unlock(&lock);
 }
 
 void gdri_fork_in_child(void)
 {
-	/* The forking thread held the lock, so the table is whole. The lock's owner is the parent's thread. */
+	/* The forking thread holds the lock, so the table is whole. */
 	while (count)
 		close(owned[--count]);
-	lock = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+	gdri_fork_release();
 }
 
 static int own_locked(int fd)
@@ -52,7 +58,7 @@ int gdri_fork_open(const char *path, int flags)
 {
 	int fd, err;
 
-	pthread_mutex_lock(&lock);
+	gdri_fork_hold();
 	do
 		fd = open(path, flags | O_CLOEXEC);
 	while (fd < 0 && errno == EINTR);
@@ -62,7 +68,7 @@ int gdri_fork_open(const char *path, int flags)
 		err = ENOMEM;
 		fd = -1;
 	}
-	pthread_mutex_unlock(&lock);
+	gdri_fork_release();
 	errno = err;
 	return fd;
 }
@@ -71,9 +77,9 @@ int gdri_fork_own(int fd)
 {
 	int rc;
 
-	pthread_mutex_lock(&lock);
+	gdri_fork_hold();
 	rc = own_locked(fd);
-	pthread_mutex_unlock(&lock);
+	gdri_fork_release();
 	if (!rc)
 		return 0;
 	close(fd);
@@ -82,12 +88,12 @@ int gdri_fork_own(int fd)
 
 void gdri_fork_close(int fd)
 {
-	pthread_mutex_lock(&lock);
+	gdri_fork_hold();
 	for (size_t i = 0; i < count; i++)
 		if (owned[i] == fd) {
 			owned[i] = owned[--count];
 			break;
 		}
 	close(fd);
-	pthread_mutex_unlock(&lock);
+	gdri_fork_release();
 }

@@ -5,7 +5,8 @@
  * O_CLOEXEC covers a child that execs; this covers one that does not.
  *
  * Effective from the first gdri_process_enter() on. Thread-safe. The lock is the innermost one: its holder
- * calls nothing but the kernel and the C library.
+ * calls nothing but the kernel and the C library. One exception: a handler that the application registered
+ * before this library's runs under the lock. It may pin and map while no other thread is inside the library.
  */
 #ifndef GDRI_FORK_H
 #define GDRI_FORK_H
@@ -23,7 +24,7 @@ int gdri_fork_own(int fd);
 /* close() of a descriptor of the two calls above. */
 void gdri_fork_close(int fd);
 
-/* Called first in a forked child: closes the descriptors and makes the lock anew. Async-signal-safe. */
+/* Called first in a forked child: closes the descriptors and releases the lock. */
 void gdri_fork_in_child(void);
 
 #endif
