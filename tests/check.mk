@@ -27,7 +27,7 @@ THREAD_PROGRAMS = $(filter $(PROGRAMS),$(notdir $(basename $(shell grep -lwE 'pt
 # What differs by architecture: the copies, and a page's size.
 ARM64_PROGRAMS := test_copy_diff test_copy_calls test_copy_cpu test_copy_words test_copy_fences test_copy_watch
 
-CHECK_SCRIPTS := $(addprefix build/,baseline_isa examples test_build_dir test_find_nvidia test_floors test_header \
+CHECK_SCRIPTS := $(addprefix build/,baseline_isa examples test_build_dir test_find_nvidia test_src_layers test_header \
 	test_library test_stats) build/test_fences tools/test_cachebench tools/test_copy_tools tools/test_doctor \
 	tools/test_inherited tools/test_layers tools/test_sanity tools/test_tools contract/run
 PYTHON_SCRIPTS := build/python build/test_docs

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The floors of src/ (docs/design.md): each folder needs those below it alone, and no two files need each
-# other, there, in perf/ and in gdrdrv/. Shown by what files include, and by the symbols that objects
-# define and use; and that it would be noticed if it were not so.
+# The layers of src/ (docs/design.md): each folder needs those below it alone, and no two files need each
+# other, there, in perf/ and in gdrdrv/. The tests read what files include and the symbols that objects define
+# and use; the last ones plant violations.
 # shellcheck source=tests/common/build.bash
 . "$(dirname "$0")/../common/build.bash"
 
-floors="base copy cuda backend core cache queue calls" # from the lowest; abi stands beside base
+layers="base copy cuda backend core cache queue calls" # from the lowest; abi stands beside base
 
 # Who includes whom below a folder: two names relative to it.
 includes() { # includes FOLDER
@@ -60,10 +60,10 @@ calls() { # calls FOLDER
 
 # From lines "A B": those where A lies below B.
 upwards() {
-	awk -v floors="$floors" '
-		BEGIN { n = split(floors, name, " "); for (i = 1; i <= n; i++) level[name[i]] = i }
-		function floor_of(file) { sub(/\/.*/, "", file); return file }
-		{ a = floor_of($1); b = floor_of($2) }
+	awk -v layers="$layers" '
+		BEGIN { n = split(layers, name, " "); for (i = 1; i <= n; i++) level[name[i]] = i }
+		function layer_of(file) { sub(/\/.*/, "", file); return file }
+		{ a = layer_of($1); b = layer_of($2) }
 		a == b { next }
 		a == "abi" || (b != "abi" && !(a in level && b in level && level[a] > level[b])) {
 			print $1 " needs " $2
@@ -90,11 +90,11 @@ includes src >"$tmp/includes"
 symbols "$out/src" "$PWD/src" >"$tmp/symbols"
 [ "$(wc -l <"$tmp/includes")" -gt 200 ] && [ "$(sort -u "$tmp/symbols" | wc -l)" -gt 100 ]
 ok "there is something to be seen"
-unknown=$(find src -mindepth 1 -maxdepth 1 -type d -printf '%f\n' | grep -vxF "$(tr ' ' '\n' <<<"$floors abi")")
+unknown=$(find src -mindepth 1 -maxdepth 1 -type d -printf '%f\n' | grep -vxF "$(tr ' ' '\n' <<<"$layers abi")")
 [ -z "$unknown" ]
-ok "every folder of src/ is a floor"
-none "no file includes one of a floor above" "$(upwards <"$tmp/includes")"
-none "no object needs one of a floor above" "$(upwards <"$tmp/symbols")"
+ok "every folder of src/ is a layer"
+none "no file includes one of a layer above" "$(upwards <"$tmp/includes")"
+none "no object needs one of a layer above" "$(upwards <"$tmp/symbols")"
 none "no two files of src/ need each other" "$(cat "$tmp/includes" "$tmp/symbols" | circles)"
 none "nor of perf/" "$({
 	includes perf
