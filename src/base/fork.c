@@ -13,9 +13,9 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 /*
  * How often this thread holds the lock: a thread that forks holds it while the application's own handlers run,
- * which may map. A recursive mutex would not do: a child has another owner's and cannot unlock it.
+ * which may map. A recursive mutex would not do: its owner is the parent's thread, so a child cannot unlock it.
  */
-static _Thread_local unsigned held;
+static _Thread_local unsigned held __attribute__((tls_model("initial-exec")));
 static int *owned; /* descriptors that a child closes; under lock */
 static size_t count, room;
 
