@@ -123,7 +123,7 @@ coverage.script:
 fresh.script:
 	$(alone) $(JOB_LONG) fresh scripts/check-fresh.sh --dir $(out)/fresh
 kernel/full.kernel:
-	$(alone) O=$(out) $(JOB_LONG) kernel/full tests/kernel/run.sh full
+	$(alone) O=$(out) $(JOB_LONG) kernel/full tests/kernel/run.sh matrix
 kernel/%.kernel:
 	$(alone) O=$(out) $(JOB_LONG) kernel/$* tests/kernel/run.sh quick_$*
 # Another compiler's warnings, without code.
