@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory that GPU and CPU both reach, in five lines: open, allocate, write, read, free. The program need
- * not initialise CUDA. README, "Requirements", lists the GPU drivers that work.
+ * Memory that GPU and CPU both reach, in five lines: open, allocate, write, read, free. The program
+ * need not initialise CUDA. README, "Requirements", lists the GPU drivers that work.
  *
  *     cc alloc.c -lgdrapi -o alloc && ./alloc
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The registration cache, for a message library whose caller passes the same addresses again and again. The
- * first get of an address pins it; later ones find its mapping in less than 100 ns.
+ * The registration cache, for a message library whose caller passes the same addresses again and
+ * again. The first get of an address pins it; later ones find its mapping in less than 100 ns.
  *
  *     cc cache.c -lgdrapi -lcuda -o cache && ./cache
  */
@@ -54,7 +54,8 @@ int main(void)
 	must(barcopy_cache_get_stats(cache, &stats), "barcopy_cache_get_stats");
 	printf("%llu hits, %llu misses, %llu KiB pinned\n", (unsigned long long)stats.hits,
 	       (unsigned long long)stats.misses, (unsigned long long)stats.bytes_pinned >> 10);
-	/* Call before the free, or from a hook of cuMemFree: other memory may get this address later. */
+	/* Call before the free, or from a hook of cuMemFree: other memory may get this address
+	 * later. */
 	must(barcopy_cache_invalidate(cache, buffer, 1 << 20), "barcopy_cache_invalidate");
 	cuMemFree(buffer);
 	must(barcopy_cache_destroy(cache), "barcopy_cache_destroy");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The same two calls copy large blocks with the GPU's copy engine and small ones through the mapping. The
- * library's statistics count both.
+ * The same two calls copy large blocks with the GPU's copy engine and small ones through the
+ * mapping. The library's statistics count both.
  *
  *     cc large_copies.c -lgdrapi -o large_copies && GDRCOPY_STATS=1 ./large_copies
  */
@@ -21,7 +21,8 @@ static void must(int failed, const char *call)
 
 int main(void)
 {
-	/* AUTO: the library chooses the sizes from which on the copy engine is faster. 0: never use it. */
+	/* AUTO: the library chooses the sizes from which on the copy engine is faster. 0: never use
+	 * it. */
 	barcopy_copy_options_t options = { .struct_size = sizeof(options),
 					   .engine_read_min = BARCOPY_COPY_ENGINE_AUTO,
 					   .engine_write_min = BARCOPY_COPY_ENGINE_AUTO };

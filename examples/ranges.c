@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Ranges: buffers of any address and size, for programs with an allocator of their own, such as PyTorch's.
- * Each buffer gets a mapping; buffers that lie close together share their pins, and so their BAR1.
+ * Ranges: buffers of any address and size, for programs with an allocator of their own, such as
+ * PyTorch's. Each buffer gets a mapping; buffers that lie close together share their pins, and so
+ * their BAR1.
  *
  *     cc ranges.c -lgdrapi -lcuda -o ranges && ./ranges
  */

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The fastest read of GPU memory is none. Here a running kernel answers requests. The CPU writes a request
- * through the mapping and posts a flag after it. The kernel writes its result into host memory and a flag
- * after it, and the CPU polls that flag in its own cache. Polling a flag in GPU memory would take a round
- * trip of the link each time.
+ * The fastest read of GPU memory is none. Here a running kernel answers requests. The CPU writes a
+ * request through the mapping and posts a flag after it. The kernel writes its result into host
+ * memory and a flag after it, and the CPU polls that flag in its own cache. Polling a flag in GPU
+ * memory would take a round trip of the link each time.
  *
  *     cc results.c -lgdrapi -lcuda -o results && ./results
  *
- * Order. gdr_copy_to_mapping() ends with a fence, so the posted flag arrives after the request. The CPU
- * copies the next request only after it has seen this one's answer. The kernel stores its flag with release
- * semantics at system scope; the CPU loads it with acquire semantics.
+ * Order. gdr_copy_to_mapping() ends with a fence, so the posted flag arrives after the request. The
+ * CPU copies the next request only after it has seen this one's answer. The kernel stores its flag
+ * with release semantics at system scope; the CPU loads it with acquire semantics.
  */
 #include <cuda.h>
 #include <barcopy.h>
@@ -34,8 +34,8 @@ struct result {
 };
 
 /*
- * One thread. For each request it waits for the number, adds the words, stores the sum, then the number.
- * Parameters: the request, the result, how many.
+ * One thread. For each request it waits for the number, adds the words, stores the sum, then the
+ * number. Parameters: the request, the result, how many.
  */
 static const char kernel[] =
 	".version 6.0\n"

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A ring buffer from the CPU to a running kernel. It lies in GPU memory: the kernel polls its own
- * memory, and the CPU writes messages through the mapping. The CPU reads only the kernel's counter of
- * messages read, and only when the ring looks full.
+ * memory, and the CPU writes messages through the mapping. The CPU reads only the kernel's counter
+ * of messages read, and only when the ring looks full.
  *
  *     cc ring.c -lgdrapi -lcuda -o ring && ./ring
  *
- * Order. gdr_copy_to_mapping() ends with a fence, so that the counter of barcopy_put32() arrives after
- * the message. The kernel loads the counter with acquire semantics before it loads the message.
- * NVIDIA promises no order between the BAR and a running kernel (GPUDirect RDMA guide, section
- * 11.7); on the GPUs that were tested, the writes of one CPU arrive in order.
+ * Order. gdr_copy_to_mapping() ends with a fence, so that the counter of barcopy_put32() arrives
+ * after the message. The kernel loads the counter with acquire semantics before it loads the
+ * message. NVIDIA promises no order between the BAR and a running kernel (GPUDirect RDMA guide,
+ * section 11.7); on the GPUs that were tested, the writes of one CPU arrive in order.
  */
 #include <cuda.h>
 #include <barcopy.h>

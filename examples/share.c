@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One buffer of GPU memory in two processes: the parent allocates it and sends a descriptor over a Unix
- * socket; the child maps it. CUDA does not survive a fork, so both processes initialise it after the fork.
+ * One buffer of GPU memory in two processes: the parent allocates it and sends a descriptor over a
+ * Unix socket; the child maps it. CUDA does not survive a fork, so both processes initialise it
+ * after the fork.
  *
  *     cc share.c -lgdrapi -o share && ./share
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Vectored copies: one call writes the pieces of a message with one fence, and one call reads the flags of
- * several queues in one round trip of the link.
+ * Vectored copies: one call writes the pieces of a message with one fence, and one call reads the
+ * flags of several queues in one round trip of the link.
  *
  *     cc vectors.c -lgdrapi -o vectors && ./vectors
  */

@@ -3,15 +3,15 @@
  * @file gdrapi.h
  * libgdrapi: low-latency CPU access to GPU memory through the GPU's BAR.
  *
- * The interface that existing programs were written against, kept as it is, source and binary, and
- * nothing else. What barcopy adds to it is in <barcopy.h>.
+ * The interface of GDRCopy 2.6, source and binary, and nothing else. <barcopy.h> has what barcopy
+ * adds.
  *
  * Conventions, valid for every call unless its comment says otherwise:
  *  - returns 0, or a positive errno; outputs are written only on success;
  *  - sizes and offsets are in bytes;
- *  - every call may be made from any thread at any time; two calls on different handles run at
- *    the same time; the copies take no lock. Unmapping, unpinning or closing while another
- *    thread still copies on that handle is the caller's error;
+ *  - every call may be made from any thread at any time; two calls on different handles run at the
+ *    same time; the copies take no lock. The caller must not unmap, unpin or close while another
+ *    thread still copies on that handle;
  *  - a gdr_t or gdr_mh_t that is NULL, stale or invented gives EINVAL, never a crash;
  *  - in a child made by fork, every call on the parent's gdr_t or handles gives EACCES;
  *  - a thread that is cancelled (pthread_cancel) in a call other than a copy ends after the call.
@@ -19,13 +19,13 @@
  * errno values used throughout: EINVAL bad argument, stale handle, not mapped; EAGAIN already
  * mapped; EACCES another process's object; ENODEV nothing can serve here; ENOTSUP this device or
  * this memory cannot; EOVERFLOW address + size wraps; ENOMEM memory, address space or BAR space;
- * EMFILE, ENFILE descriptors; EIO the GPU's driver failed without a reason that fits, which every call
- * that reaches the driver may give.
+ * EMFILE, ENFILE descriptors; EIO the GPU's driver failed without a reason that fits, which every
+ * call that reaches the driver may give.
  */
 #ifndef GDRAPI_H
 #define GDRAPI_H
 
-/* The other library's guard and include, for sources that lean on them. */
+/* GDRCopy's guard and include, for sources that rely on them. */
 #ifndef __GDRAPI_H__
 #define __GDRAPI_H__
 #endif
@@ -80,7 +80,8 @@ typedef struct gdr_mh_s {
 /** How to pin; see gdr_pin_buffer_v2(). */
 typedef enum gdr_pin_flags {
 	GDR_PIN_FLAG_DEFAULT = 0,
-	/** Map through PCIe even where a coherent link exists; EINVAL where that cannot be asked. */
+	/** Map through PCIe even where a coherent link exists; EINVAL where the driver has no such
+	 *  choice. */
 	GDR_PIN_FLAG_FORCE_PCIE = 1
 } gdr_pin_flags_t;
 
@@ -93,7 +94,7 @@ typedef enum gdr_mapping_type {
 	GDR_MAPPING_TYPE_MAX
 } gdr_mapping_type_t;
 
-/** What gdr_map_v2() may be asked for; a type that the buffer cannot have gives ENOTSUP. */
+/** Flags of gdr_map_v2(); a type that the buffer cannot have is ENOTSUP. */
 typedef enum gdr_map_flags {
 	GDR_MAP_FLAG_DEFAULT = 0,
 	GDR_MAP_FLAG_REQ_WC_MAPPING = 1,
@@ -101,7 +102,7 @@ typedef enum gdr_map_flags {
 	GDR_MAP_FLAG_REQ_DEVICE_MAPPING = 3
 } gdr_map_flags_t;
 
-/** What gdr_get_attribute() answers. */
+/** Attributes that gdr_get_attribute() returns. */
 typedef enum gdr_attr {
 	GDR_ATTR_USE_PERSISTENT_MAPPING = 1,
 	GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE = 2,
@@ -109,13 +110,13 @@ typedef enum gdr_attr {
 	GDR_ATTR_MAX
 } gdr_attr_t;
 
-/** What is known of a pinned range. The layout is frozen. */
+/** A pinned range. The layout is frozen. */
 typedef struct gdr_info_v2 {
-	uint64_t va;	       /**< device address that the map pointer stands for: 64 KiB-aligned */
+	uint64_t va;	       /**< device address of the mapping's first byte: 64 KiB-aligned */
 	uint64_t mapped_size;  /**< bytes from va that may be mapped: a multiple of 64 KiB */
 	uint32_t page_size;    /**< bytes per GPU page */
-	uint64_t tm_cycles;    /**< cycles that the driver's pin took; 0 where not measured */
-	uint32_t cycles_per_ms; /**< cycles in a millisecond; 0 where not known */
+	uint64_t tm_cycles;    /**< cycles that the driver's pin took; 0 if not measured */
+	uint32_t cycles_per_ms; /**< cycles in a millisecond; 0 if unknown */
 	unsigned mapped : 1;	/**< 1 while mapped */
 	unsigned wc_mapping : 1; /**< 1 while mapped write-combining */
 	gdr_mapping_type_t mapping_type; /**< type of the mapping, NONE while not mapped */
@@ -129,20 +130,20 @@ typedef gdr_info_v2_t gdr_info_t;
 /**
  * Opens a context for ordinary device memory (cudaMalloc).
  *
- * Fails where nothing can serve that memory, so that programs fall back to another way of copying
- * before they rely on this one. With the gdrdrv node the call is cheap: it opens the node. Without the node
- * it asks the GPUs whether they export their memory (CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED), for which
- * it initialises CUDA (cuInit; no context).
+ * Fails where no backend can map that memory, so that programs fall back to other copies before
+ * they rely on this library. With the gdrdrv node the call only opens the node. Without the node it
+ * asks the GPUs whether they export their memory (CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED), and
+ * initialises CUDA for that (cuInit; no context).
  *
- * @return the context, owned by the caller, or NULL with errno set: ENODEV (no way here), EACCES
- *         (the node may not be opened), EINVAL (GDRCOPY_BACKEND names no backend, or the node's
- *         driver is too old), ENOMEM, EMFILE, ENFILE.
+ * @return the context, owned by the caller, or NULL with errno set: ENODEV (no backend works here),
+ *         EACCES (no permission to open the node), EINVAL (GDRCOPY_BACKEND names no backend, or the
+ *         node's driver is too old), ENOMEM, EMFILE, ENFILE.
  */
 gdr_t gdr_open(void);
 
 /**
- * Closes a context: waits for calls on it in other threads, then unmaps and unpins what is left.
- * Always finishes; the first failure of an unpin is returned after the rest has been released.
+ * Closes a context: waits for calls on it in other threads, then unmaps and unpins everything that
+ * remains. If an unpin fails, the call releases the rest and returns the first failure.
  * @return 0; EINVAL; EACCES; ENOMEM (munmap() failed); EIO.
  */
 int gdr_close(gdr_t g);
@@ -151,18 +152,18 @@ int gdr_close(gdr_t g);
 void gdr_runtime_get_version(int *major, int *minor);
 
 /**
- * The level of the driver below: the node's own on the gdrdrv backend, 2.6 on every other.
+ * The level of the driver: the node's on the gdrdrv backend, 2.6 on every other.
  * @return 0; EINVAL (g, or a NULL pointer).
  */
 int gdr_driver_get_version(gdr_t g, int *major, int *minor);
 
 /**
- * Answers for the whole context; where several backends can serve, the answer is for what all
- * those do that serve ordinary device memory.
+ * Reads an attribute of the context. With several backends it holds for all those that map ordinary
+ * device memory.
  *
- * GDR_ATTR_USE_PERSISTENT_MAPPING: 1 if a mapping outlives the free of its memory. 0 on gdrdrv drivers
- * before 2.5, which cannot be asked; a single pin may fall back to the other kind (GPU slices).
- * GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE: 1 if that pin flag is accepted by any of them.
+ * GDR_ATTR_USE_PERSISTENT_MAPPING: 1 if a mapping outlives the free of its memory. 0 on gdrdrv
+ * drivers before 2.5, which do not report it; a single pin may fall back to the other kind (GPU
+ * slices). GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE: 1 if that pin flag is accepted by any of them.
  * GDR_ATTR_USING_DMA_BUF_MMAP: 1 if ordinary device memory is served by dma-buf mmap.
  * @return 0; EINVAL (g, unknown attribute, NULL).
  */
@@ -189,9 +190,10 @@ int gdr_get_attribute(gdr_t g, gdr_attr_t attr, int *v);
  *                   not used: memory of the calling process needs none
  * @param va_space   0, or the VA-space token of the same; likewise
  * @param handle     the pinned range, owned by the caller until gdr_unpin_buffer() or gdr_close()
- * @return 0; EINVAL (NULL, size 0, an unknown address, a range beyond its allocation, managed memory);
- *         EOVERFLOW; ENOTSUP (memory of a kind that cannot be mapped here: barcopy_last_error() lists each
- *         backend's reason); ENOMEM (also: BAR1 is full); EMFILE; ENFILE; ENODEV; EACCES; EIO.
+ * @return 0; EINVAL (NULL, size 0, an unknown address, a range beyond its allocation, managed
+ *         memory); EOVERFLOW; ENOTSUP (memory of a kind that cannot be mapped here:
+ *         barcopy_last_error() lists each backend's reason); ENOMEM (also: BAR1 is full); EMFILE;
+ *         ENFILE; ENODEV; EACCES; EIO.
  */
 int gdr_pin_buffer(gdr_t g, unsigned long addr, size_t size, uint64_t p2p_token, uint32_t va_space,
 		   gdr_mh_t *handle);
@@ -199,13 +201,14 @@ int gdr_pin_buffer(gdr_t g, unsigned long addr, size_t size, uint64_t p2p_token,
 /**
  * Like gdr_pin_buffer(), without tokens.
  * @param flags  GDR_PIN_FLAG_*
- * @return as gdr_pin_buffer(); EINVAL also for an unknown flag, or one that this driver cannot do
+ * @return as gdr_pin_buffer(); EINVAL also for an unknown flag, or one that this driver does not
+ *         support
  */
 int gdr_pin_buffer_v2(gdr_t g, unsigned long addr, size_t size, uint32_t flags, gdr_mh_t *handle);
 
 /**
- * Unpins; a mapping that is left is unmapped first. The handle is invalid afterwards, also where the
- * driver reports a failure.
+ * Unmaps the range if it is still mapped, and unpins it. The handle is invalid afterwards, also if
+ * the driver reports a failure.
  * @return 0; EINVAL; EACCES; ENOMEM (munmap() failed); EIO.
  */
 int gdr_unpin_buffer(gdr_t g, gdr_mh_t handle);
@@ -229,32 +232,33 @@ int gdr_get_info_v2(gdr_t g, gdr_mh_t handle, gdr_info_v2_t *info);
  */
 
 /**
- * Maps the first `size` bytes of a pinned range. The pointer stands for info.va, that is for the
- * pinned address rounded down to 64 KiB, and may be loaded from and stored to directly with
- * naturally aligned accesses of 1 to 8 bytes.
+ * Maps the first `size` bytes of a pinned range. The pointer refers to info.va, the pinned address
+ * rounded down to 64 KiB; the CPU may load and store through it with naturally aligned accesses of
+ * 1 to 8 bytes.
  *
- * A mapping is not inherited over fork. For memory of cudaHostAlloc the pointer is arithmetic on
- * the allocation's own address: only bytes of the allocation itself may be touched, and the copies
+ * A forked child does not inherit a mapping. For memory of cudaHostAlloc the pointer is computed
+ * from the allocation's own address: only bytes of the allocation may be accessed, and the copies
  * check that.
  *
  * @param va    the pointer, valid until gdr_unmap(), gdr_unpin_buffer() or gdr_close()
  * @param size  bytes, 1 to info.mapped_size; rounded up to a host page
- * @return 0; EINVAL (size, NULL, handle, or the range was revoked); EAGAIN (mapped already); EACCES; ENOMEM
- *         (address space; BAR1 is full); ENOTSUP; EIO.
+ * @return 0; EINVAL (size, NULL, handle, or the range was revoked); EAGAIN (mapped already);
+ *         EACCES; ENOMEM (address space; BAR1 is full); ENOTSUP; EIO.
  */
 int gdr_map(gdr_t g, gdr_mh_t handle, void **va, size_t size);
 
 /**
  * Like gdr_map(), but requests a mapping type.
  * @param flags  one gdr_map_flags_t
- * @return as gdr_map(); EINVAL also for another value, ENOTSUP for a type that the memory cannot have
+ * @return as gdr_map(); EINVAL also for another value, ENOTSUP for a type that the memory cannot
+ *         have
  */
 int gdr_map_v2(gdr_t g, gdr_mh_t handle, void **ptr_va, size_t size, int flags);
 
 /**
  * Ends the mapping of a handle of gdr_pin_buffer().
- * @param va    the pointer that gdr_map() gave; an address in the first 64 KiB of the pinned
- *              device range is taken for it as well (DPDK passes that one)
+ * @param va    the pointer that gdr_map() returned; also accepted: an address in the first 64 KiB
+ *              of the pinned device range (DPDK passes that one)
  * @param size  the size given to gdr_map(), or another that rounds up to the same host pages
  * @return 0; EINVAL (not mapped, or not this mapping); EACCES; ENOMEM (munmap() failed).
  */
@@ -272,14 +276,14 @@ int gdr_get_mapping_type_string(gdr_mapping_type_t type, const char **pstr);
  *
  * Ordering. gdr_copy_from_mapping() returns data at least as new as anything that the caller had
  * observed before the call; no load or store of the caller that follows the call is performed
- * before the copy's loads. After gdr_copy_to_mapping(), later stores of this CPU through the same kind of
- * mapping of the same device are ordered behind the data; another device, and memory pinned with another
- * GDR_PIN_FLAG_FORCE_PCIE, are reached by another path and need barcopy_flush() first. Stores *before* a
- * copy are not ordered by it: data in host memory that a copied flag announces wants
- * barcopy_fence(BARCOPY_FENCE_AFTER_WRITE) before the flag. Each byte is stored
- * exactly once and each naturally aligned word of 4 or 8 bytes in one store; a copy of exactly 4
- * or 8 aligned bytes is one plain store. Not promised: what a GPU kernel that is already running
- * sees (GPUDirect RDMA guide, section 11.7).
+ * before the copy's loads. After gdr_copy_to_mapping(), later stores of this CPU through a mapping
+ * of the same type and device follow the data; another device, and memory pinned with another
+ * GDR_PIN_FLAG_FORCE_PCIE, are reached by another path and need barcopy_flush() first. A copy does
+ * not order stores *before* it: data in host memory that a copied flag announces needs
+ * barcopy_fence(BARCOPY_FENCE_AFTER_WRITE) before the flag. Each byte is stored exactly once and
+ * each naturally aligned word of 4 or 8 bytes in one store; a copy of exactly 4 or 8 aligned bytes
+ * is one plain store. Not promised: what a running GPU kernel sees (GPUDirect RDMA guide, section
+ * 11.7).
  */
 
 /**
@@ -288,8 +292,8 @@ int gdr_get_mapping_type_string(gdr_mapping_type_t type, const char **pstr);
  * @param map_d_ptr  destination: any byte of the mapping
  * @param h_ptr      source, any alignment
  * @param size       bytes; 0 is a no-op
- * @return 0; EINVAL (handle, not mapped, NULL, or not wholly inside the mapping); EACCES (also: a handle of
- *         a read-only range).
+ * @return 0; EINVAL (handle, not mapped, NULL, or not wholly inside the mapping); EACCES (also: a
+ *         handle of a read-only range).
  */
 int gdr_copy_to_mapping(gdr_mh_t handle, void *map_d_ptr, const void *h_ptr, size_t size);
 
