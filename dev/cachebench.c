@@ -11,7 +11,6 @@
 
 #include "common/bench.h"
 #include "common/exit.h"
-#include "common/stats.h"
 #include "common/timing.h"
 
 #define REGION GPU_PAGE_SIZE

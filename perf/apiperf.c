@@ -10,7 +10,6 @@
 #include "common/bench.h"
 #include "common/copytest.h"
 #include "common/exit.h"
-#include "common/stats.h"
 #include "common/timing.h"
 
 enum { BINS = 10 };

@@ -254,7 +254,7 @@ static void set_up(struct state *s)
 	if (opt.cold && s->b.buf.info.mapping_type != GDR_MAPPING_TYPE_CACHING)
 		tool_cannot("-C needs a cached mapping, this one is %s; ask for one with -M cache, "
 			    "where the hardware has it",
-			    buffer_mapping_name(&s->b.buf));
+			    mapping_name(s->b.buf.info.mapping_type));
 	if (opt.cold && !cu.MemsetD8)
 		tool_cannot("-C: libcuda has no cuMemsetD8; a newer NVIDIA driver is needed");
 	copytest_init(&s->test, &s->b.buf.mem, opt.size);

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 
 #include "common/exit.h"
-#include "common/stats.h"
 #include "common/timing.h"
 #include "pplat/queue.h"
 #include "pplat/rounds.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * gdrcopy_sanity tests whether CPU access to GPU memory works on this machine. Options, the order of
- * events, and the output. It must not know how a test is run or what it does.
+ * events, and the output.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include "common/json.h"
 #include "common/opts.h"
 #include "common/sim.h"
-#include "sanity/tests.h"
+#include "sanity/sanity.h"
 
 static struct {
 	bool list, quick, verbose, json, no_summary, extended;
@@ -80,38 +80,12 @@ static struct memory {
 	bool known;
 } memories[MEM_KINDS + 1]; /* by the kind asked for, ALLOC_ANY first */
 
-static const char *backend_name(const struct sanity_facts *facts)
-{
-	const struct buffer b = { .backend = facts->backend };
-
-	return buffer_backend_name(&b);
-}
-
-static const char *type_name(const struct sanity_facts *facts)
-{
-	const char *type = "unknown";
-
-	gdr_get_mapping_type_string(facts->type, &type);
-	return type;
-}
-
-static void print_gpu(const struct probe *p)
-{
-	const struct gpu *gpu = &p->gpu;
-
-	if (p->simulated)
-		printf("%s: running on the stand-in %s: no GPU is used\n", tool_name, p->libcuda);
-	printf("GPU:      %d: %s, CUDA driver %s%s%s%s\n", gpu->ordinal, gpu->name,
-	       gpu->cuda_version, gpu->kernel_driver[0] ? " (" : "", gpu->kernel_driver,
-	       gpu->kernel_driver[0] ? ")" : "");
-}
-
 static void print_memory(const struct probe *p)
 {
 	const struct sanity_facts *facts = &p->facts;
 
 	printf("memory:   %s: %s\nmapping:  %s, backend %s, %s\n", mem_kind_name[facts->kind],
-	       facts->place, type_name(facts), backend_name(facts),
+	       facts->place, mapping_name(facts->type), backend_name(facts->backend),
 	       facts->backend == BARCOPY_BACKEND_HOST ? "not through the BAR"
 	       : facts->persistent		      ? "persistent"
 						      : "revoked when the memory is freed");
@@ -148,8 +122,11 @@ static void probe_all(struct chosen *list)
 		m->probe.facts.kernel_pins = sanity_kernel_pins();
 		if (opt.json)
 			continue;
+		if (first && m->probe.simulated)
+			printf("%s: running on the stand-in %s: no GPU is used\n", tool_name,
+			       m->probe.libcuda);
 		if (first)
-			print_gpu(&m->probe);
+			gpu_print(&m->probe.gpu);
 		print_memory(&m->probe);
 		first = false;
 	}
@@ -171,8 +148,8 @@ static void json_facts(struct json *j, const struct probe *p)
 	json_string(j, "alloc", mem_kind_name[facts->kind]);
 	json_string(j, "place", facts->place);
 	json_string(j, "note", p->passed_over[0] ? p->passed_over : NULL);
-	json_string(j, "backend", backend_name(facts));
-	json_string(j, "mapping", type_name(facts));
+	json_string(j, "backend", backend_name(facts->backend));
+	json_string(j, "mapping", mapping_name(facts->type));
 	json_bool(j, "persistent", facts->persistent);
 	json_array(j, "tests");
 }
@@ -217,7 +194,7 @@ static void run(struct chosen *list, size_t n, struct json *j, unsigned int *cou
 {
 	size_t together = opt.quick ? n : 1;
 
-	report_clear(); /* probe_all() has used it */
+	memset(report, 0, sizeof(*report)); /* probe_all() has used it */
 	for (size_t i = 0; i < n; i++, report++) {
 		if (i % together == 0)
 			run_tests(&list[i], together, opt.seconds);

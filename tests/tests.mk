@@ -55,7 +55,7 @@ $(DOCTOR_TESTS): $(O)/tests/test_doctor_%: $(O)/tests/doctor/test_%.o $(DOCTOR_C
 # What the tools use to reach CUDA serves the GPU tests too.
 GPU_TEST_COMMON := $(patsubst %.c,$(O)/%.o,tests/gpu/gpu_test.c \
 	$(addprefix tests/common/, pass_fd.c preload.c again.c) \
-	$(addprefix perf/common/, cuda_dl.c alloc.c gpu.c exit.c))
+	$(addprefix perf/common/, cuda.c exit.c))
 
 $(GPU_TESTS): $(O)/tests/gpu_%: $(O)/tests/gpu/%.o $(GPU_TEST_COMMON) $(LIB) | $(LIB_LINKS)
 	$(call say,LD,$@)

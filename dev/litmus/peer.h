@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/cuda_dl.h"
+#include "common/cuda.h"
 
 enum protocol {
 	/* Writes the block, then the flag; continues when ack has reached the round. */

@@ -2,6 +2,7 @@
 /* Common options, set-up and facts of the tools; see bench.h. */
 #include "bench.h"
 
+#include <dlfcn.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -62,6 +63,74 @@ static void read_cpu_model(char *text, size_t size)
 		fclose(f);
 }
 
+/* ---- the GPU's NUMA node ----------------------------------------------------------------------- */
+
+/* The part of libnuma in use; loaded at run time so that the tools build and run without it. */
+struct numa_dl {
+	int (*available)(void);
+	int (*run_on_node)(int node);
+	void (*set_preferred)(int node);
+};
+
+static bool load_libnuma(struct numa_dl *n)
+{
+	void *lib = dlopen("libnuma.so.1", RTLD_NOW | RTLD_LOCAL), *p;
+
+	if (!lib)
+		return false;
+#define LOOK_UP(call)                            \
+	do {                                     \
+		p = dlsym(lib, "numa_" #call);   \
+		if (!p)                          \
+			return false;            \
+		memcpy(&n->call, &p, sizeof(p)); \
+	} while (0)
+	LOOK_UP(available);
+	LOOK_UP(run_on_node);
+	LOOK_UP(set_preferred);
+	return true;
+}
+
+static int node_of(const char *pci)
+{
+	char path[128];
+	int node = -1;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s/numa_node", pci);
+	f = *pci ? fopen(path, "re") : NULL;
+	if (!f)
+		return -1;
+	if (fscanf(f, "%d", &node) != 1)
+		node = -1;
+	fclose(f);
+	return node;
+}
+
+/* Finds the node of a PCI function and, if `bind`, moves this process there. */
+static void numa_follow(struct numa *numa, const char *pci, bool bind)
+{
+	struct numa_dl dl;
+
+	*numa = (struct numa){ .node = node_of(pci) };
+	if (!bind)
+		numa->why_not = "--no-numa";
+	else if (numa->node < 0)
+		numa->why_not = "the system does not report the GPU's node";
+	else if (!load_libnuma(&dl))
+		numa->why_not = "libnuma.so.1 is not installed";
+	else if (dl.available() < 0)
+		numa->why_not = "the kernel has no NUMA support";
+	else if (dl.run_on_node(numa->node))
+		numa->why_not = "this process may not run on the GPU's node";
+	if (numa->why_not)
+		return;
+	dl.set_preferred(numa->node);
+	numa->bound = true;
+}
+
+/* ---- set-up and facts -------------------------------------------------------------------------- */
+
 void bench_start_device(struct bench *b)
 {
 	cuda_dl_load();
@@ -111,13 +180,8 @@ static void print_verbose(const struct bench *b)
 
 void bench_facts(const struct bench *b)
 {
-	printf("GPU:      %d: %s", b->gpu.ordinal, b->gpu.name);
-	if (b->gpu.pci[0])
-		printf(", PCI %s", b->gpu.pci);
-	printf(", CUDA driver %s", b->gpu.cuda_version);
-	if (b->gpu.kernel_driver[0])
-		printf(" (%s)", b->gpu.kernel_driver);
-	printf("\nCPU:      %s, ", b->cpu_model);
+	gpu_print(&b->gpu);
+	printf("CPU:      %s, ", b->cpu_model);
 	if (b->numa.bound)
 		printf("on the GPU's node %d\n", b->numa.node);
 	else
@@ -126,7 +190,8 @@ void bench_facts(const struct bench *b)
 		printf("buffer:   %zu byte%s of %s memory: %s\n"
 		       "mapping:  %s, backend %s%s\n",
 		       b->buf.mem.size, plural(b->buf.mem.size), mem_kind_name[b->buf.mem.kind],
-		       b->buf.place, buffer_mapping_name(&b->buf), buffer_backend_name(&b->buf),
+		       b->buf.place, mapping_name(b->buf.info.mapping_type),
+		       backend_name(b->buf.backend),
 		       b->buf.backend == BARCOPY_BACKEND_HOST ? " (not through the BAR)" : "");
 	if (b->verbose)
 		print_verbose(b);
@@ -168,8 +233,8 @@ void bench_json(const struct bench *b, struct json *j)
 	json_string(j, "alloc", mem_kind_name[buf->mem.kind]);
 	json_string(j, "place", buf->place);
 	json_string(j, "note", buf->note[0] ? buf->note : NULL);
-	json_string(j, "backend", buffer_backend_name(buf));
-	json_string(j, "mapping", buffer_mapping_name(buf));
+	json_string(j, "backend", backend_name(buf->backend));
+	json_string(j, "mapping", mapping_name(buf->info.mapping_type));
 	json_uint(j, "device_address", buf->mem.dptr);
 	json_uint(j, "pinned_address", buf->info.va);
 	json_uint(j, "pinned_size", buf->info.mapped_size);

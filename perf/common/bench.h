@@ -1,17 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The frame of every measurement: the common options, the device, its NUMA node, one mapped buffer,
- * and the facts that belong to every figure. It must not know what is measured.
+ * The frame of every measurement: the common options, the device, its NUMA node (by libnuma if that is
+ * installed), one mapped buffer, and the facts that belong to every figure.
  */
 #ifndef PERF_BENCH_H
 #define PERF_BENCH_H
 
 #include "buffer.h"
-#include "gpu.h"
 #include "json.h"
-#include "numa.h"
 #include "opts.h"
-#include "stats.h"
+#include "timing.h"
+
+struct numa {
+	int node; /* of the device; -1 if not known */
+	bool bound; /* this process runs there and allocates there */
+	const char *why_not; /* in words; NULL if bound */
+};
 
 struct bench {
 	/* options */

@@ -160,26 +160,22 @@ void buffer_close(struct buffer *b)
 		tool_fail("gdr_close: %s", lib_error_text(rc));
 }
 
-const char *buffer_backend_name(const struct buffer *b)
+const char *backend_name(uint64_t backend)
 {
-	switch (b->backend) {
-	case BARCOPY_BACKEND_GDRDRV:
-		return "gdrdrv";
-	case BARCOPY_BACKEND_DMABUF:
-		return "dmabuf";
-	case BARCOPY_BACKEND_RM:
-		return "rm";
-	case BARCOPY_BACKEND_HOST:
-		return "host";
-	default:
-		return "unknown";
-	}
+	static const char *const name[] = {
+		[BARCOPY_BACKEND_GDRDRV] = "gdrdrv",
+		[BARCOPY_BACKEND_DMABUF] = "dmabuf",
+		[BARCOPY_BACKEND_RM] = "rm",
+		[BARCOPY_BACKEND_HOST] = "host",
+	};
+
+	return backend < ARRAY_SIZE(name) && name[backend] ? name[backend] : "unknown";
 }
 
-const char *buffer_mapping_name(const struct buffer *b)
+const char *mapping_name(gdr_mapping_type_t type)
 {
 	const char *name = "unknown";
 
-	gdr_get_mapping_type_string(b->info.mapping_type, &name);
+	gdr_get_mapping_type_string(type, &name);
 	return name;
 }

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "alloc.h"
+#include "cuda.h"
 #include "barcopy.h"
 
 /*
@@ -53,7 +53,7 @@ void buffer_unpin(struct buffer *b);
 const char *lib_error_text(int error);
 
 /* "rm", "Write Combining" */
-const char *buffer_backend_name(const struct buffer *b);
-const char *buffer_mapping_name(const struct buffer *b);
+const char *backend_name(uint64_t backend);
+const char *mapping_name(gdr_mapping_type_t type);
 
 #endif

@@ -95,21 +95,28 @@ static void silent(void *p)
 	job->fn(job->arg); /* ends by _exit(): no driver's exit handler runs */
 }
 
-bool child_isolate(void (*fn)(void *arg), void *arg, unsigned int seconds, char *why, size_t size)
+void child_why(enum child_end end, int status, unsigned int seconds, char *why, size_t size)
 {
-	struct job job = { fn, arg };
-	int status = 0;
-	enum child_end how = child_run(silent, &job, seconds, &status);
-
-	why[0] = '\0';
-	if (how == CHILD_STUCK)
+	if (end == CHILD_STUCK)
 		snprintf(why, size, "not finished after %u s and cannot be ended", seconds);
-	else if (how == CHILD_KILLED || (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM))
+	else if (end == CHILD_KILLED || (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM))
 		snprintf(why, size, "not finished after %u s", seconds);
 	else if (WIFSIGNALED(status))
 		snprintf(why, size, "ended by signal %d (%s)", WTERMSIG(status),
 			 strsignal(WTERMSIG(status)));
-	else if (WEXITSTATUS(status) != CHILD_RETURNED)
+	else
 		snprintf(why, size, "ended with exit status %d", WEXITSTATUS(status));
-	return !why[0];
+}
+
+bool child_isolate(void (*fn)(void *arg), void *arg, unsigned int seconds, char *why, size_t size)
+{
+	struct job job = { fn, arg };
+	int status = 0;
+	enum child_end end = child_run(silent, &job, seconds, &status);
+
+	why[0] = '\0';
+	if (end == CHILD_ENDED && WIFEXITED(status) && WEXITSTATUS(status) == CHILD_RETURNED)
+		return true;
+	child_why(end, status, seconds, why, size);
+	return false;
 }

@@ -24,10 +24,10 @@ enum child_end {
 #define CHILD_RETURNED 93
 enum child_end child_run(void (*fn)(void *arg), void *arg, unsigned int seconds, int *status);
 
-/*
- * The same for a function that returns, with its output discarded. True if it returned; otherwise
- * `why` gets the signal, the time-out or the exit status in words.
- */
+/* The signal, the time-out or the exit status in words: "ended by signal 11 (Segmentation fault)". */
+void child_why(enum child_end end, int status, unsigned int seconds, char *why, size_t size);
+
+/* child_run() for a function that returns, with its output discarded. True if it returned; else sets `why`. */
 bool child_isolate(void (*fn)(void *arg), void *arg, unsigned int seconds, char *why, size_t size);
 
 #endif

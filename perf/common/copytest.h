@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "alloc.h"
+#include "cuda.h"
 
 enum direction { WRITE, READ, DIRECTIONS }; /* host to GPU, GPU to host */
 extern const char *const direction_name[DIRECTIONS];

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 const char *tool_name = "gdrcopy";
@@ -129,6 +130,15 @@ void *tool_alloc_pages(size_t size)
 	void *p = NULL;
 
 	if (posix_memalign(&p, 4096, size ? size : 1))
+		tool_fail("out of memory: %zu bytes", size);
+	return p;
+}
+
+void *tool_shared(size_t size)
+{
+	void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	if (p == MAP_FAILED)
 		tool_fail("out of memory: %zu bytes", size);
 	return p;
 }

@@ -48,9 +48,10 @@ void progress_show(const char *what, size_t size);
 /* Wipes the line, before output on stdout; messages do so themselves. */
 void progress_clear(void);
 
-/* calloc() and page-aligned memory; the tool ends if there is none. */
+/* Zeroed, page-aligned, and zeroed memory that children share; the tool ends if there is none. */
 void *tool_calloc(size_t count, size_t size);
 void *tool_alloc_pages(size_t size);
+void *tool_shared(size_t size);
 
 #define ARRAY_SIZE(array) (sizeof(array) / sizeof((array)[0]))
 

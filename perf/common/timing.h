@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A clock for single calls of some tens of nanoseconds: the time-stamp counter where it runs at a
- * constant rate (x86-64), else CLOCK_MONOTONIC_RAW. It must not know what is timed.
+ * constant rate (x86-64), else CLOCK_MONOTONIC_RAW. And the order statistics of its samples.
  */
 #ifndef PERF_TIMING_H
 #define PERF_TIMING_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <time.h>
 
@@ -47,5 +48,26 @@ static inline uint64_t timing_ticks(void)
 #endif
 	return clock_raw_ns();
 }
+
+struct stats {
+	size_t count;
+	double p0, p50, p90, p99, max; /* nearest rank: always a value that was seen */
+	double mean;
+};
+
+/* Sorts `sample` in place; each value is multiplied by `scale` for the result. */
+void stats_compute(struct stats *st, uint64_t *sample, size_t count, double scale);
+
+struct stats_bin {
+	double from, to; /* from <= value < to; the last bin has its end too */
+	size_t count;
+};
+
+/*
+ * `bins` bins of one width from P0 to P99, and bin[bins] for what is above, up to the maximum.
+ * `sample` as stats_compute() left it, count at least 1.
+ */
+void stats_histogram(struct stats_bin *bin, size_t bins, const uint64_t *sample, size_t count,
+		     double scale);
 
 #endif

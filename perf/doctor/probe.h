@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "common/gpu.h"
+#include "common/cuda.h"
 
 #define PROBE_GPUS   32
 #define PROBE_NODES  36

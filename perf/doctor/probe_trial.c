@@ -97,7 +97,7 @@ static void pinned(struct trial *t)
 	if (!called(t, gdr_map(b->g, b->mh, &b->map, b->map_size)))
 		return;
 	if (called(t, gdr_get_info(b->g, b->mh, &b->info))) {
-		snprintf(t->out->mapping, sizeof(t->out->mapping), "%s", buffer_mapping_name(b));
+		snprintf(t->out->mapping, sizeof(t->out->mapping), "%s", mapping_name(b->info.mapping_type));
 		b->cpu = (uint8_t *)b->map + (b->mem.dptr - b->info.va);
 		begin(t, "copy");
 		if (copies(t))

@@ -11,7 +11,6 @@
 #include "barcopy_queue.h"
 #include "common/copytest.h"
 #include "common/exit.h"
-#include "common/stats.h"
 #include "common/timing.h"
 #include "queue/ptx.h"
 

@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* The tests by name; see tests.h. */
+/* The tests by name; see sanity.h. */
 #include <stdio.h>
 #include <string.h>
 
-#include "common/buffer.h"
 #include "common/exit.h"
-#include "sanity/tests.h"
+#include "sanity/sanity.h"
 
 static const struct sanity_test *const tables[] = {
-	sanity_basic,  sanity_calls,  sanity_mapping, sanity_arguments,
-	sanity_memory, sanity_scenes, sanity_threads, sanity_leaks,
+	sanity_basic, sanity_calls, sanity_mapping, sanity_scenes, sanity_load,
 };
-enum { QUICK_TABLES = 5 }; /* the first ones, whose tests can share one process */
+enum { QUICK_TABLES = 3 }; /* the first ones, whose tests can share one process */
 
 /* Names of GDRCopy 2.6 (tests/sanity.cpp) without their suffix, and the tests that cover the same. */
 static const struct alias {

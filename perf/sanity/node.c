@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The node in another process; see node.h. */
-#include "sanity/node.h"
-
+/* The driver's node in another process; see sanity.h. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -32,8 +30,8 @@ static int find_node(void)
 			return fd;
 	}
 	if (cuda_dl_is_stand_in())
-		sanity_waive("the stand-in's node with poll is a pipe, which another process "
-			     "cannot be determined");
+		sanity_waive("the stand-in's node with poll is a pipe, which has no owner to "
+			     "refuse others");
 	FAIL("the node's descriptor is not among this process's");
 }
 

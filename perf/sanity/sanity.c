@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* What the tests share; see sanity.h. It must not know any test. */
+/* The report of a test, and what the tests share; see sanity.h. */
 #include "sanity/sanity.h"
 
 #include <errno.h>
 #include <poll.h>
-#include <setjmp.h>
 #include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,78 @@
 #include "common/exit.h"
 
 struct sanity sanity;
+struct report *report;
+sigjmp_buf *report_waived;
+const char *sanity_step;
+
+void report_make(size_t count)
+{
+	report = tool_shared((count + 1) * sizeof(*report));
+}
+
+/* The first reason is kept: later ones are consequences. */
+static void record(enum outcome outcome, const char *place, const char *fmt, va_list ap)
+{
+	int n;
+
+	if (atomic_exchange(&report->has_reason, 1))
+		return;
+	report->outcome = outcome;
+	n = snprintf(report->text, sizeof(report->text), "%s", place);
+	vsnprintf(report->text + n, sizeof(report->text) - (size_t)n, fmt, ap);
+}
+
+void sanity_fail(const char *file, int line, const char *fmt, ...)
+{
+	const char *slash = strrchr(file, '/');
+	char place[128];
+	va_list ap;
+
+	snprintf(place, sizeof(place), "%.40s:%d: %.40s%s", slash ? slash + 1 : file, line,
+		 sanity_step ? sanity_step : "", sanity_step ? ": " : "");
+	va_start(ap, fmt);
+	record(FAILED, place, fmt, ap);
+	va_end(ap);
+	_exit(TOOL_FAIL);
+}
+
+void sanity_waive(const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	record(WAIVED, "", fmt, ap);
+	va_end(ap);
+	if (report_waived)
+		siglongjmp(*report_waived, 1);
+	_exit(TOOL_CANNOT);
+}
+
+void report_cannot(const char *text, int status)
+{
+	if (atomic_exchange(&report->has_reason, 1))
+		return;
+	report->outcome = status == TOOL_CANNOT ? WAIVED : FAILED;
+	snprintf(report->text, sizeof(report->text), "%s", text);
+}
+
+void sanity_note(const char *fmt, ...)
+{
+	char line[512];
+	va_list ap;
+	size_t n;
+	int at;
+
+	va_start(ap, fmt);
+	vsnprintf(line, sizeof(line), fmt, ap);
+	va_end(ap);
+	n = strlen(line);
+	line[n++] = '\n';
+	/* each writer gets a range of its own; the last byte stays 0 */
+	at = atomic_fetch_add(&report->noted, (int)n);
+	if ((size_t)at + n < sizeof(report->notes))
+		memcpy(report->notes + at, line, n);
+}
 
 void sanity_open(void)
 {
@@ -127,18 +200,17 @@ void sanity_same(const char *file, int line, const char *what, const void *expec
 		    b[i], a[i]);
 }
 
-void sanity_round_trip(const struct buffer *b, uint64_t sequence)
+void sanity_round_trip(const struct buffer *b, size_t at, size_t size, uint64_t sequence)
 {
-	size_t size = b->mem.size;
 	uint8_t *in = tool_calloc(size, 1), *out = tool_calloc(size, 1);
 
 	copytest_random(in, size, sequence);
-	OK(gdr_copy_to_mapping(b->mh, b->cpu, in, size));
-	sanity_gpu_read(out, b->mem.dptr, size);
+	OK(gdr_copy_to_mapping(b->mh, b->cpu + at, in, size));
+	sanity_gpu_read(out, b->mem.dptr + at, size);
 	SAME("written by the CPU, read by CUDA", in, out, size);
 	copytest_random(in, size, ~sequence);
-	sanity_gpu_write(b->mem.dptr, in, size);
-	OK(gdr_copy_from_mapping(b->mh, out, b->cpu, size));
+	sanity_gpu_write(b->mem.dptr + at, in, size);
+	OK(gdr_copy_from_mapping(b->mh, out, b->cpu + at, size));
 	SAME("written by CUDA, read by the CPU", in, out, size);
 	free(in);
 	free(out);
@@ -213,7 +285,7 @@ void gate_wait(const struct gate *gate)
 
 	/* this process holds the write end too, so the reader sees no end of file if the other fails */
 	while (poll(&p, 1, 100) <= 0)
-		if (sanity_has_failed())
+		if (report->has_reason) /* the other process has failed */
 			_exit(TOOL_FAIL);
 	do
 		n = read(gate->fd[0], &c, 1);

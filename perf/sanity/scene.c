@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The steps and their scripts; see tests.h. A persistent mapping keeps its data until the unpin; another
- * one is revoked when its memory is freed, and then faults.
+ * Tests that are scripts, and their steps; see sanity.h. A persistent mapping keeps its data until the
+ * unpin; another one is revoked when its memory is freed, and then faults.
  */
 #include <errno.h>
 #include <poll.h>
@@ -10,8 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "sanity/node.h"
-#include "sanity/tests.h"
+#include "sanity/sanity.h"
 
 #define BUFFER_SIZE (128 * KIB)
 
@@ -52,7 +51,7 @@ static void make(struct buffer *b)
 static void trips(struct scene *s, const struct buffer *b, int count)
 {
 	while (count--)
-		sanity_round_trip(b, ++s->trips + (s->child_script ? 0 : 1000));
+		sanity_round_trip(b, 0, b->mem.size, ++s->trips + (s->child_script ? 0 : 1000));
 }
 
 static void check_fault(const struct scene *s, const struct buffer *b)

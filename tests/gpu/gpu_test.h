@@ -14,9 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/alloc.h"
-#include "common/cuda_dl.h"
-#include "common/gpu.h"
+#include "common/cuda.h"
 #include "barcopy.h"
 
 extern struct gpu test_gpu;

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * libcuda.so.1, loaded at run time: a table of the driver API calls that the tools use, with the types
- * of abi/cuda.h. It must not know libgdrapi.
+ * CUDA as the tools use it, without libgdrapi: libcuda.so.1, loaded at run time, with the types of
+ * abi/cuda.h; one device; memory.
  */
-#ifndef PERF_CUDA_DL_H
-#define PERF_CUDA_DL_H
+#ifndef PERF_CUDA_H
+#define PERF_CUDA_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "abi/cuda.h"
+
+/* ---- libcuda ---------------------------------------------------------------------------------- */
 
 /* field, exported name; every driver that runs here has these */
 #define CUDA_DL_REQUIRED(X)                                      \
@@ -78,9 +81,6 @@ void cuda_dl_load(void);
 /* The file that libcuda.so.1 came from; valid after cuda_dl_load(). */
 const char *cuda_dl_path(void);
 
-/* For messages: ", or run on the stand-in ..." if the program is in a build directory that has one; else "". */
-const char *cuda_dl_advice(void);
-
 /* libcuda is the stand-in of sim/: it exports the hooks of one. */
 bool cuda_dl_is_stand_in(void);
 
@@ -92,5 +92,59 @@ int cuda_errno(CUresult error);
 
 /* Ends the tool with exit 1 if a call that must work failed. */
 void cuda_must(CUresult error, const char *call);
+
+/* ---- a device; if a call fails, the tool ends with exit 2 and the reason ---------------------- */
+
+struct gpu {
+	int ordinal;
+	CUdevice dev;
+	CUcontext ctx;
+	char name[128];
+	char pci[32]; /* "0000:17:00.0", lower case as sysfs has it; "" if not known */
+	char cuda_version[16]; /* of the driver: "13.0" */
+	char kernel_driver[64]; /* "580.159.04"; "" if not known, and on the stand-in */
+};
+
+/* Finds the device; makes no context, so that the caller can first move to its NUMA node. */
+void gpu_find(struct gpu *gpu, int ordinal);
+/* Retains the primary context and makes it current in this thread. */
+void gpu_start(struct gpu *gpu);
+void gpu_stop(struct gpu *gpu);
+/* A boolean device attribute; false where the driver does not know it. */
+bool gpu_has(const struct gpu *gpu, CUdevice_attribute attribute);
+/* A line: name, PCI address, versions. */
+void gpu_print(const struct gpu *gpu);
+
+/* ---- memory ----------------------------------------------------------------------------------- */
+
+enum mem_kind {
+	MEM_ALLOC, /* cuMemAlloc, the driver API's cudaMalloc */
+	MEM_CREATE, /* cuMemCreate, exportable as a file descriptor */
+	MEM_HOST_ALLOC, /* cuMemHostAlloc, page-locked host memory */
+	MEM_KINDS
+};
+
+/* The names of the kinds as -a takes them; ends with NULL. */
+extern const char *const mem_kind_name[MEM_KINDS + 1];
+
+struct gpu_mem {
+	enum mem_kind kind;
+	CUdeviceptr dptr;
+	size_t size; /* as asked for */
+	size_t whole; /* MEM_CREATE: rounded up to the granularity */
+	CUmemGenericAllocationHandle handle; /* MEM_CREATE */
+	void *host; /* MEM_HOST_ALLOC */
+};
+
+/*
+ * Allocates `size` bytes on a started device. `write_combined` is for MEM_HOST_ALLOC.
+ * 0, or -errno with the cause written to `why`.
+ */
+int mem_alloc(struct gpu_mem *mem, const struct gpu *gpu, enum mem_kind kind, size_t size,
+	      bool write_combined, char *why, size_t why_size);
+void mem_free(struct gpu_mem *mem);
+
+/* What cuMemCreate takes for exportable memory of that device. False: this driver lacks the calls. */
+bool mem_vmm_properties(CUmemAllocationProp *prop, const struct gpu *gpu);
 
 #endif
