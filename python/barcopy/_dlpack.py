@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """
-DLPack, by which array libraries pass memory to each other without a copy: taken and given, versions 0 and
-1 of its structs.
+DLPack, by which array libraries share memory without a copy: import and export, versions 0 and 1 of its
+structs.
 """
 import ctypes
 import sys
@@ -50,7 +50,7 @@ _pointer = _api("PyCapsule_GetPointer", c_void_p, py_object, c_char_p)
 _rename = _api("PyCapsule_SetName", c_int, py_object, c_char_p)
 
 
-# ---- taken ------------------------------------------------------------------------------------
+# ---- import ------------------------------------------------------------------------------------
 
 class _Taken:
     """Owns the memory of a capsule, and returns it to its producer at its end."""
@@ -80,7 +80,7 @@ def _capsule(obj, **stream):
 
 
 def memory_of(obj):
-    """The Where of an object with __dlpack__ and __dlpack_device__, whose producer's work is done by then."""
+    """The Where of an object with __dlpack__ and __dlpack_device__. Waits for the producer's work."""
     device = obj.__dlpack_device__()[0]
     if device not in (CPU, CUDA, CUDA_HOST, CUDA_MANAGED):
         raise TypeError(f"cannot map a {type(obj).__name__}: DLPack's device {device} is no GPU of CUDA")
@@ -102,7 +102,7 @@ def memory_of(obj):
     return where
 
 
-# ---- given ------------------------------------------------------------------------------------
+# ---- export ------------------------------------------------------------------------------------
 
 _given = {}  # by address: (struct, shape, what ends the use, capsule); until the consumer's deleter call
 
@@ -116,8 +116,8 @@ def _delete(address):
 
 def sweep():
     """
-    Ends what was given and not taken. A capsule has a destructor for that, but it may be called with an
-    exception set, which no function of Python survives.
+    Releases capsules that no consumer has taken. A capsule's destructor cannot do that: it may be called with an
+    exception set, which no Python function survives.
     """
     for address, entry in list(_given.items()):
         if sys.getrefcount(entry[3]) <= 2 and any(_is_valid(entry[3], name) for name in _STRUCTS):
@@ -125,7 +125,7 @@ def sweep():
 
 
 def capsule_of(where, address, device, max_version, read_only, done):
-    """The capsule of this memory at that address, on (type, id); done() is called when its consumer has ended."""
+    """The capsule of this memory at that address, on (type, id). Its end, or the consumer's, calls done()."""
     code = _types.dlpack(where.type)
     if code is None:
         raise BufferError(f"DLPack has no type {where.type}")

@@ -71,7 +71,7 @@ def refuse_strides(what):
                      "Map a contiguous copy, or the whole that it is a part of")
 
 
-# ---- what is mapped ---------------------------------------------------------------------------
+# ---- device memory ---------------------------------------------------------------------------
 
 def _check_tensor(tensor):
     """Raises unless its memory is its elements, in their order."""
@@ -104,7 +104,7 @@ def _of_interface(obj, interface, what):
 
 def device_memory(obj, size=None):
     """
-    The Where of what is to be mapped: a tensor, an object with __cuda_array_interface__ or
+    The Where of an object to map: a tensor, an object with __cuda_array_interface__ or
     __dlpack__, an address with a size, or host memory of cudaHostAlloc as a tensor or numpy array.
     Waits for the stream that the object names.
     """
@@ -132,7 +132,7 @@ _DEVICE_ORDINAL = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 
 def wait_for_stream(stream, address):
     """
-    Returns when the work that the stream has now is done. stream: 1, CUDA's legacy default stream, 2, the
+    Waits for the work that is in the stream now. stream: 1, CUDA's legacy default stream, 2, the
     one of each thread, or a handle; those of the primary context of the address's GPU, as frameworks have.
     """
     stream = index(stream)

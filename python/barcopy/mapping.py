@@ -22,14 +22,14 @@ _LINE = 64
 
 class Mapping(Closable):
     """
-    Bytes of GPU memory that the CPU reaches. Made by Context.map() and its like.
+    GPU memory that the CPU can load and store; the methods of Context make it.
 
-    Offsets and sizes are in bytes. Everything may be called from any thread. `address` is the
-    device's, `pointer` the CPU's address of the same first byte.
+    Offsets and sizes are in bytes. Any thread may make any call. `address` is the device's address of the
+    first byte, `pointer` the CPU's.
     """
 
     _what = "mapping"
-    _given = False  # by DLPack, at some time
+    _given = False  # True once DLPack has exported it
 
     def __init__(self, context, handle, pointer, where, release, parents, read_only=False):
         self.context = context
@@ -51,7 +51,7 @@ class Mapping(Closable):
 
     @property
     def busy(self):
-        """True while views of it, or calls under way, keep it mapped whether closed or not."""
+        """True while views of it, or calls in progress, keep it mapped, also after close()."""
         _dlpack.sweep()
         return self._life.busy
 
@@ -75,7 +75,7 @@ class Mapping(Closable):
 
     # Python's lines take most of the time of a small copy or a word, so these are few.
     def _done(self, function, obj, offset, into):
-        """Copies by the extension; False: the caller copies by ctypes, which also finds the words for errors."""
+        """Copies by the extension; False: the caller copies by ctypes, which also explains errors."""
         life, use, size = self._life, object(), -1
         if type(obj).__name__ == "Tensor" and isinstance(obj, tensor_type()):
             obj, size = tensor_memory(obj, self._where.type)
@@ -89,7 +89,7 @@ class Mapping(Closable):
         return not err
 
     def _use(self, call, *arguments):
-        """Calls the library on the handle, which is not released meanwhile."""
+        """Calls the library on the handle, and keeps the handle until the call returns."""
         life, use = self._life, object()
         life.enter(use)
         try:
@@ -101,8 +101,8 @@ class Mapping(Closable):
 
     def write(self, data, offset=0):
         """
-        Copies a buffer (bytes, numpy array, CPU tensor ...) to byte `offset` of the GPU's memory. Elements
-        of another type than the mapping's are refused (TypeError); bytes go with every type.
+        Copies a buffer (bytes, numpy array, CPU tensor ...) to byte `offset` of the GPU's memory. TypeError if
+        its elements have another type than the mapping's; bytes match every type.
         """
         if self.read_only:
             self._refuse_read_only()
@@ -113,7 +113,7 @@ class Mapping(Closable):
         self._use(library().gdr_copy_to_mapping, self._at(offset, size), host, size)
 
     def write_bytes(self, data, offset=0):
-        """write() of the buffer's bytes as they are, whatever the types."""
+        """write() of the buffer's bytes, without comparing types."""
         self._refuse_read_only()
         host, size = host_memory(data, False, None, None)
         self._use(library().gdr_copy_to_mapping, self._at(offset, size), host, size)
@@ -159,7 +159,7 @@ class Mapping(Closable):
             check(call(self._handle, segments, len(pieces), 0 if fence else _lib.COPY_NO_FENCE))
 
     def set_copy_options(self, engine_read_min=0, engine_write_min=0):
-        """The copy engine for large copies: barcopy_set_copy_options(3). ENGINE_AUTO: where it is faster."""
+        """From which size the copy engine copies: barcopy_set_copy_options(3). ENGINE_AUTO: where it is faster."""
         options = _lib.CopyOptions(ctypes.sizeof(_lib.CopyOptions),
                                    0, 0,
                                    fitting(c_size_t, engine_read_min, "engine_read_min"),
@@ -174,7 +174,7 @@ class Mapping(Closable):
         self._use(library().barcopy_fence, fitting(c_int, use, "use"))
 
     def flush(self):
-        """Returns when this CPU's writes have reached GPU memory."""
+        """Waits until this CPU's writes have reached GPU memory."""
         self._use(library().barcopy_flush)
 
     def _put(self, call, offset, size, value):
@@ -242,7 +242,7 @@ class Mapping(Closable):
     def view(self):
         """
         The memory itself, as a memoryview of bytes: read-only if the mapping is. It stays mapped
-        until the last view, slice or array of it is gone, also after close().
+        while a view, slice or array of it exists, also after close().
 
         Loads through a write-combined mapping take 1 us each, so read() is faster for more than a
         word; stores are ordered by fence().
@@ -257,8 +257,8 @@ class Mapping(Closable):
 
     def array(self, dtype=None, shape=None):
         """
-        A view as a numpy array, by default with the type and shape of what was mapped, else of bytes.
-        For types that numpy lacks (bfloat16) say as what: dtype="uint16".
+        A view as a numpy array, by default with the type and shape of the mapped object, else of bytes.
+        Types that numpy lacks (bfloat16) need a dtype, such as "uint16".
         """
         import numpy
 
@@ -284,8 +284,8 @@ class Mapping(Closable):
     @property
     def __cuda_array_interface__(self):
         """
-        So that CuPy, Numba and torch.as_tensor() take it as an array, by default of bytes. The array
-        must not be used after close(); one by DLPack may. No stream has work in it that must be waited for.
+        For CuPy, Numba and torch.as_tensor(): an array, by default of bytes. It must not be used after
+        close(); an array by DLPack may. The consumer need not wait for a stream.
         """
         if self.closed:
             raise ValueError(f"the {self._what} is closed")
@@ -302,13 +302,13 @@ class Mapping(Closable):
 
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
         """
-        For torch.from_dlpack() and its like: an array of the same memory, which stays mapped and
-        allocated until that array is gone, also after close(). What write() has written needs no stream
-        to be waited for.
+        For torch.from_dlpack() and other consumers: an array of the same memory, which stays mapped and
+        allocated while that array exists, also after close(). After write() the consumer need not wait for a
+        stream.
         """
         device = self.__dlpack_device__()
         if copy or (dl_device is not None and tuple(dl_device) != device):
-            raise BufferError("only the memory itself is given, not a copy")
+            raise BufferError("DLPack exports the memory itself, not a copy")
         _dlpack.sweep()
         use = Use(self._life)
         self._life.enter(use)
@@ -330,7 +330,7 @@ class Mapping(Closable):
 
     @property
     def backend(self):
-        """The backend that maps it: gdrdrv, dmabuf, rm or host."""
+        """The name of the backend: gdrdrv, dmabuf, rm or host."""
         number = self._attribute(_lib.ATTR_BACKEND)
         return _lib.BACKENDS.get(number, str(number))
 
@@ -368,8 +368,8 @@ class Memory(Mapping):
         super().__init__(context, mem.handle.h, mem.cpu_ptr, where, release, parents)
 
     def export(self):
-        """A descriptor for another process, which gives it to Context.import_memory() together with
-        `size`; the caller's to close."""
+        """A descriptor for Context.import_memory() in another process, which also needs `size`. The caller
+        closes it."""
         fd = ctypes.c_int()
         with Use(self._life), Use(self.context._life):
             check(library().barcopy_mem_export(self.context._g, byref(self._mem), byref(fd)))
