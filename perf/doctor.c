@@ -1,16 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * gdrcopy_doctor reports whether the CPU can map ordinary GPU memory on this machine: by which backend, or
- * why not and what to do. Options, and the order of the work:
+ * why not and what to do. The order of the work: probes, facts, findings, verdict, report (doctor/doctor.h).
  *
- *   probes    facts that are in no file (doctor/probe.h)
- *   facts     the contents of files below a root (doctor/root.h), together with the probes
- *             (doctor/machine.h)
- *   findings  what the checks conclude from the facts, one subject a file (doctor/subjects.h): what was
- *             found, what it means, what to do
- *   verdict   the answer, and a report for people or as JSON (doctor/subjects.h)
- *
- * So a machine is data, and tests/doctor has made-up ones. A check that lacks a fact reports "unknown"; it
+ * A machine is data, and tests/doctor has made-up ones. A check that lacks a fact reports "unknown"; it
  * never guesses. The doctor only reads, except for the trials: 64 KiB of GPU memory a backend, in processes
  * of their own.
  */
@@ -23,7 +16,7 @@
 #include "common/json.h"
 #include "common/opts.h"
 #include "common/sim.h"
-#include "doctor/subjects.h"
+#include "doctor/doctor.h"
 
 static struct {
 	bool json;
@@ -80,8 +73,7 @@ int main(int argc, char **argv)
 	if (root_open(&root, "/"))
 		tool_fail("the root directory: %s", strerror(errno));
 	p = probes_make();
-	machine_start(&m, &root, p);
-	subjects_collect(&m);
+	machine_collect(&m, &root, p);
 	subjects_check(&m, &r);
 	verdict_reach(&v, &m, &r);
 	(opt.json ? print_json : print_text)(&m, &r, &v, stdout);

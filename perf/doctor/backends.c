@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Subject: which backends serve which GPU, by trial, and the obstacle where ordinary memory is not
- * served. It must not know how the trials are made.
+ * served.
  */
 #include <errno.h>
 #include <string.h>
 
-#include "doctor/subjects.h"
+#include "doctor/doctor.h"
 
 enum { DMABUF_CUDA = 13030 }; /* the first CUDA driver that lets a dma-buf be mapped */
 enum { RM_DRIVER = 515 }; /* the first with the ioctl that names the objects behind a range */

@@ -2,12 +2,11 @@
 /*
  * Subject: the kernel module gdrdrv and its node. The modules of barcopy and of NVIDIA have the same name
  * in /proc/devices and write the same "params". They differ in the list of pins, which only barcopy's has,
- * and in the node: the kernel makes that of barcopy's, a script that of NVIDIA's. It must not know backends.
- */
+ * and in the node: the kernel makes that of barcopy's, a script that of NVIDIA's. */
 #include <string.h>
 
 #include "common/exit.h"
-#include "doctor/subjects.h"
+#include "doctor/doctor.h"
 
 #define PROC "/proc/driver/gdrdrv/"
 
@@ -109,8 +108,8 @@ static void check_opens(const struct machine *m, struct report *r, const struct 
 			     m->gdrdrv.major);
 		todo = m->container[0] ? "restart the container" : remake;
 	} else if (n->error) {
-		means = node_means(m, n);
-		todo = node_todo(m, n);
+		means = node_advice(m, n).means;
+		todo = node_advice(m, n).todo;
 	}
 	finding(r, means ? SEV_FAIL : SEV_OK, NULL, means, todo,
 		"/dev/gdrdrv (%d:%d, mode %04o, owner %d:%d) %s%s", n->major, n->minor, n->mode,

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* Subject: the GPUs and the drivers that they are bound to; Tegra. It must not know what those report. */
+/*
+ * Subjects: the GPUs and the drivers that they are bound to; their BAR1; their places. Sources: GPUDirect
+ * RDMA guide 11.4, 11.5, 12.1, 13.4.
+ */
 #include <string.h>
 
-#include "doctor/subjects.h"
+#include "doctor/doctor.h"
 
 /* Source: GPUDirect RDMA guide 13.4 "Porting to Tegra". */
-static void collect(struct machine *m)
+static void find_tegra(struct machine *m)
 {
 	char model[128], compatible[1024];
 
@@ -75,7 +78,7 @@ static void check_shown(const struct machine *m, struct report *r, const struct 
 			"%s is not shown by CUDA", u->name);
 }
 
-static void check(const struct machine *m, struct report *r)
+static void check_gpus(const struct machine *m, struct report *r)
 {
 	const struct probe_node *nvmap = probes_node(m->probe, "/dev/nvmap");
 
@@ -96,9 +99,182 @@ static void check(const struct machine *m, struct report *r)
 			"barcopy_mem_alloc, which the host backend serves",
 			NULL, "%s", m->tegra);
 	if (nvmap && nvmap->exists && nvmap->error)
-		finding(r, SEV_FAIL, NULL, node_means(m, nvmap),
+		finding(r, SEV_FAIL, NULL, node_advice(m, nvmap).means,
 			"add the user to the group video: usermod -aG video USER",
 			"/dev/nvmap cannot be opened: %s", strerror(nvmap->error));
 }
 
-const struct subject subject_gpus = { "gpus", "GPUs", collect, check };
+const struct subject subject_gpus = { "gpus", "GPUs", find_tegra, check_gpus };
+
+/* ---- BAR1, the window through which the CPU reaches GPU memory ------------------------------- */
+
+enum { LITTLE = 16 << 20 }; /* below this, pins fail one after the other */
+enum { OLD = 256 << 20 }; /* at most, without Resizable BAR */
+
+/* "32.0 MiB" */
+static const char *bytes_text(long long bytes)
+{
+	return bytes < 1LL << 30 ? text("%.1f MiB", (double)bytes / (1 << 20))
+				 : text("%.1f GiB", (double)bytes / (1 << 30));
+}
+
+static void not_known(const struct machine *m, struct report *r, const struct unit *u)
+{
+	const struct probe_library *nvml = probes_library(m->probe, "libnvidia-ml.so.1");
+	const char *all = m->probe->nvml_error;
+
+	finding(r, SEV_UNKNOWN, u->id, NULL,
+		!nvml || nvml->found ? NULL
+		: m->container[0]
+			? "start the container with NVIDIA_DRIVER_CAPABILITIES=compute,utility"
+			: "install the driver's utility libraries",
+		"the use of BAR1: %s", all[0] ? all : u->probe->nvml_error);
+}
+
+static void check_size(const struct machine *m, struct report *r, const struct unit *u)
+{
+	const struct probe_gpu *g = u->probe;
+	const char *means = NULL, *todo = NULL;
+	enum severity severity = SEV_OK;
+
+	if (g->bar1_free < LITTLE) {
+		severity = SEV_WARN;
+		means = "hardly anything more can be pinned: pins fail with ENOMEM";
+		todo = "end or shrink what pins this GPU's memory: nvidia-smi lists its processes";
+	} else if (g->bar1_total < g->memory) {
+		severity = SEV_NOTE;
+		means = text("smaller than the GPU's memory (%s): only a part of it can be pinned "
+			     "at a time%s",
+			     bytes_text(g->memory),
+			     g->bar1_total > OLD ? ""
+						 : "; this is the size of GPUs without Resizable "
+						   "BAR, and of others while it is off");
+		if (!m->vm[0])
+			todo = "to enlarge it, if this GPU can: enable \"Resizable BAR\" and "
+			       "\"Above 4G decoding\" in the firmware's set-up";
+	} else if (g->memory) {
+		means = text("all of the GPU's memory (%s) can be pinned at once",
+			     bytes_text(g->memory));
+	}
+	finding(r, severity, u->id, means, todo, "BAR1: %s, %s used, %s free",
+		bytes_text(g->bar1_total), bytes_text(g->bar1_used), bytes_text(g->bar1_free));
+}
+
+static void check_bar1(const struct machine *m, struct report *r)
+{
+	for (const struct unit *u = m->unit; u < m->unit + m->units; u++)
+		if (u->probe && !u->probe->integrated)
+			(u->probe->nvml_error[0] ? not_known : check_size)(m, r, u);
+}
+
+const struct subject subject_bar1 = { "bar1", "BAR1", NULL, check_bar1 };
+
+/* ---- places: NUMA node and CPUs, nearest network adapter, IOMMU -------------------------------- */
+
+enum { MAX_CPUS = 8192 };
+
+/* Parses "0-15,32", as the kernel writes it, up to the first error. */
+static void mark(bool set[MAX_CPUS], const char *list)
+{
+	unsigned int first, last;
+	int n;
+
+	while (sscanf(list, "%u%n", &first, &n) == 1) {
+		list += n;
+		last = first;
+		if (sscanf(list, "-%u%n", &last, &n) == 1)
+			list += n;
+		for (unsigned int cpu = first; cpu <= last && cpu < MAX_CPUS; cpu++)
+			set[cpu] = true;
+		list += *list == ',';
+	}
+}
+
+long cpus_common(const char *a, const char *b)
+{
+	bool in_a[MAX_CPUS] = { false }, in_b[MAX_CPUS] = { false };
+	long n = 0;
+
+	mark(in_a, a);
+	mark(in_b, b);
+	for (int cpu = 0; cpu < MAX_CPUS; cpu++)
+		n += in_a[cpu] && in_b[cpu];
+	return n;
+}
+
+static void find_node(const struct machine *m, const struct unit *u, struct place *p)
+{
+	char cpus[4096];
+
+	if (u->pci->numa < 0)
+		return;
+	snprintf(p->numa, sizeof(p->numa), "%d", u->pci->numa % 10000);
+	if (root_text(m->root, text("/sys/devices/system/node/node%d/cpulist", u->pci->numa), cpus,
+		      sizeof(cpus)) ||
+	    !cpus[0])
+		return;
+	snprintf(p->cpus, sizeof(p->cpus), "%.*s%s", (int)sizeof(p->cpus) - 4, cpus,
+		 strlen(cpus) > sizeof(p->cpus) - 4 ? "..." : "");
+	if (m->probe->cpus[0])
+		p->usable = cpus_common(cpus, m->probe->cpus);
+}
+
+static void find_adapter(const struct machine *m, const struct unit *u, struct place *p)
+{
+	enum path_class best = PATH_CLASSES;
+
+	for (size_t i = 0; i < m->pci.count; i++) {
+		const struct pci_dev *d = &m->pci.dev[i];
+
+		if (d->gpu || d->virtual || pci_path(u->pci, d) >= best)
+			continue;
+		p->path = best = pci_path(u->pci, d);
+		snprintf(p->adapter, sizeof(p->adapter), "%s", d->label[0] ? d->label : d->addr);
+	}
+}
+
+static void find_places(struct machine *m)
+{
+	for (struct unit *u = m->unit; u < m->unit + m->units; u++) {
+		if (!u->pci)
+			continue;
+		find_node(m, u, &u->place);
+		if (u->pci->group < 0)
+			strcpy(u->place.iommu, "none");
+		else if (root_text(m->root, text("/sys/kernel/iommu_groups/%d/type", u->pci->group),
+				   u->place.iommu, sizeof(u->place.iommu)))
+			strcpy(u->place.iommu, "?");
+		find_adapter(m, u, &u->place);
+	}
+}
+
+static void check_places(const struct machine *m, struct report *r)
+{
+	bool arm = !strcmp(m->probe->machine, "aarch64");
+
+	for (const struct unit *u = m->unit; u < m->unit + m->units; u++) {
+		const char *numa = u->place.numa;
+
+		if (!u->place.usable)
+			finding(r, SEV_WARN, u->id,
+				"every access crosses the link between CPUs: each read takes "
+				"longer",
+				text("numactl --cpunodebind=%s, or ask the scheduler of the "
+				     "container or batch system for CPUs of that node",
+				     numa),
+				"this process may run on no CPU of the GPU's NUMA node (%s), but "
+				"on "
+				"CPUs %s",
+				numa, m->probe->cpus);
+		if (!strncmp(u->place.iommu, "DMA", 3))
+			finding(r, SEV_NOTE, u->id,
+				"CPU access to GPU memory is not affected; GPUDirect RDMA may fail "
+				"or "
+				"be slow",
+				text("for GPUDirect RDMA: start the kernel with %s",
+				     arm ? "iommu.passthrough=1" : "iommu=pt"),
+				"the IOMMU translates the GPU's addresses");
+	}
+}
+
+const struct subject subject_places = { "places", "Places of the GPUs", find_places, check_places };

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* The GPUs, the results of their trials, device nodes; see machine.h and subjects.h. */
+/* The GPUs, the results of their trials, device nodes; see doctor.h. */
 #include <errno.h>
 #include <string.h>
 
-#include "doctor/subjects.h"
+#include "doctor/doctor.h"
 
 const char *const backend_names[] = { "gdrdrv", "dmabuf", "rm", "host", NULL };
 
@@ -33,7 +33,7 @@ static void add_unit(struct machine *m, const struct pci_dev *d, const struct pr
 }
 
 /* The GPUs of the PCI bus, then those that only CUDA knows. */
-void machine_start(struct machine *m, const struct root *root, const struct probes *probes)
+void machine_collect(struct machine *m, const struct root *root, const struct probes *probes)
 {
 	*m = (struct machine){ .root = root, .probe = probes };
 	pci_collect(&m->pci, root);
@@ -46,6 +46,9 @@ void machine_start(struct machine *m, const struct root *root, const struct prob
 		if (!d || !d->gpu)
 			add_unit(m, NULL, &probes->gpu[i]);
 	}
+	for (const struct subject *const *s = subjects; *s; s++)
+		if ((*s)->collect)
+			(*s)->collect(m);
 }
 
 bool machine_has_gpu(const struct machine *m)
@@ -105,41 +108,34 @@ enum answer unit_answer(const struct unit *u)
 	return ANSWER_NO;
 }
 
-const char *node_means(const struct machine *m, const struct probe_node *n)
+struct advice node_advice(const struct machine *m, const struct probe_node *n)
 {
 	switch (n->error) {
 	case EPERM:
-		return "a device cgroup forbids it, not the mode";
+		return (struct advice){
+			"a device cgroup forbids it, not the mode",
+			text(m->container[0] ? "start the container with --device %s"
+					     : "allow it to this service (systemd: DeviceAllow=%s rw)",
+			     n->path),
+		};
 	case EACCES:
-		return text("this user (%d) may not use it", m->probe->euid);
-	case ENOTTY:
-		return "it is not a device node";
-	case ENXIO:
-	case ENODEV:
-		return text("the number %d:%d belongs to no driver: the node is a leftover",
-			    n->major, n->minor);
-	default:
-		return "the driver refuses";
-	}
-}
-
-const char *node_todo(const struct machine *m, const struct probe_node *n)
-{
-	switch (n->error) {
-	case EPERM:
-		return text(m->container[0]
-				    ? "start the container with --device %s"
-				    : "allow it to this service (systemd: DeviceAllow=%s rw)",
-			    n->path);
-	case EACCES:
-		return text("join the group %d (%s), or change the node's mode: see gdrdrv(4) for "
-			    "/dev/gdrdrv, NVreg_DeviceFileMode of the GPU driver for its nodes",
-			    n->gid, n->path);
+		return (struct advice){
+			text("this user (%d) may not use it", m->probe->euid),
+			text("join the group %d (%s), or change the node's mode: see gdrdrv(4) for "
+			     "/dev/gdrdrv, NVreg_DeviceFileMode of the GPU driver for its nodes",
+			     n->gid, n->path),
+		};
 	case ENOTTY:
 	case ENXIO:
 	case ENODEV:
-		return text("as root: rm %s, then nvidia-modprobe -u -c 0 and nvidia-smi", n->path);
+		return (struct advice){
+			n->error == ENOTTY ? "it is not a device node"
+					   : text("the number %d:%d belongs to no driver: the node is "
+						  "a leftover", n->major, n->minor),
+			text("as root: rm %s, then nvidia-modprobe -u -c 0 and nvidia-smi", n->path),
+		};
 	default:
-		return "look for NVRM, Xid and gdrdrv in the kernel log";
+		return (struct advice){ "the driver refuses",
+					"look for NVRM, Xid and gdrdrv in the kernel log" };
 	}
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* PCI functions; see machine.h. */
-#include "doctor/machine.h"
+/* PCI functions; see doctor.h. */
+#include "doctor/doctor.h"
 
 #include <errno.h>
 #include <stdio.h>

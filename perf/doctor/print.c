@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* The two forms of a report; see subjects.h. They must not know how a fact was collected. */
+/* The two forms of a report; see doctor.h. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/json.h"
-#include "doctor/subjects.h"
+#include "doctor/doctor.h"
 
 enum { WIDTH = 96, INDENT = 11 };
 
@@ -154,9 +154,11 @@ void print_text(const struct machine *m, const struct report *r, const struct ve
 		put_wrapped(v->next[i], 5, 5, out);
 	}
 	for (int s = 0; s < SEVERITIES; s++) {
-		size_t n = report_count(r, (enum severity)s);
 		bool word = s == SEV_OK || s == SEV_UNKNOWN; /* without a plural */
+		size_t n = 0;
 
+		for (size_t i = 0; i < r->count; i++)
+			n += r->finding[i].severity == (enum severity)s;
 		fprintf(out, "%s%zu %s%s", lead, n, severity_name[s], n == 1 || word ? "" : "s");
 		lead = ", ";
 	}

@@ -2,7 +2,7 @@
 /*
  * Facts that are in no file: answers of NVML, libcuda and libgdrapi, device nodes, the CPU and this
  * process. Plain data of fixed size, so that a child process can fill it in shared memory, a file
- * can hold it and a test can make it up. It must not know what the answers mean.
+ * can hold it and a test can make it up.
  */
 #ifndef DOCTOR_PROBE_H
 #define DOCTOR_PROBE_H
@@ -82,8 +82,7 @@ struct probes {
 	int cuda_version; /* 13000 is 13.0; 0: not known */
 	int init_code; /* CUresult of cuInit; -1: not called */
 	char init_text[256];
-	char cuda_failure
-		[256]; /* how the probing process ended, if it did not return: a signal, a time-out */
+	char cuda_failure[256]; /* how the process that asks libcuda ended, if it did not return */
 	struct probe_gpu gpu[PROBE_GPUS];
 	int gpus;
 	char nvml_error[256]; /* "": NVML works */
@@ -99,17 +98,12 @@ struct probes *probes_make(void);
 const struct probe_node *probes_node(const struct probes *p, const char *path);
 const struct probe_library *probes_library(const struct probes *p, const char *name);
 
-/* The parts that probes_make() consists of. probe_host.c: this process, the CPU. */
-void probe_process(struct probes *p);
-/* The nodes, in a child: opening one may hang. Those that are known already are left alone. */
-void probe_nodes(void *probes);
-
-/* probe_cuda.c, in a child: libraries, one after the other, libcuda first; cuInit, the GPUs; NVML. */
+/* probe_gpu.c, in a child: libraries, one after the other, libcuda first; cuInit, the GPUs; NVML. */
 void probe_library(struct probes *p, int index);
 void probe_cuda(struct probes *p);
 void probe_nvml(struct probes *p);
 
-/* probe_trial.c, in a child with a context on that GPU: the trials from number g->trials on. */
+/* In a child with a context on that GPU: the trials from number g->trials on. */
 void probe_trials(struct probe_gpu *g, const struct gpu *gpu);
 
 #endif

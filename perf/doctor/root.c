@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Files below a root; see root.h. */
-#include "doctor/root.h"
+/* Files below a root; see doctor.h. */
+#include "doctor/doctor.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "common/unit.h"
-#include "doctor/subjects.h"
+#include "doctor/doctor.h"
 
 static void cpus(void)
 {

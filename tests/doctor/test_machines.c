@@ -15,7 +15,7 @@
 
 #include "common/exit.h"
 #include "common/unit.h"
-#include "doctor/subjects.h"
+#include "doctor/doctor.h"
 
 enum kind { TEXT, INT, BOOL, LIST };
 
@@ -179,8 +179,7 @@ static enum answer report(const char *dir, const struct probes *p, bool json, FI
 
 	if (root_open(&root, dir))
 		tool_fail("%s: no directory", dir);
-	machine_start(&m, &root, p);
-	subjects_collect(&m);
+	machine_collect(&m, &root, p);
 	subjects_check(&m, &r);
 	verdict_reach(&v, &m, &r);
 	(json ? print_json : print_text)(&m, &r, &v, out);

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "common/unit.h"
-#include "doctor/root.h"
+#include "doctor/doctor.h"
 
 static char top[64];
 static struct root root;
