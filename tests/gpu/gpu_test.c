@@ -4,6 +4,8 @@
 
 #include <dlfcn.h>
 #include <stdarg.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 struct gpu test_gpu;
 const void *test_arg;
@@ -100,50 +102,57 @@ int gpu_test_main(const struct gpu_test *tests, size_t count)
 	return bad != 0;
 }
 
-int vmm_alloc(struct vmm *v, size_t size, unsigned int chunks, bool exportable)
+CUmemAllocationProp vmm_prop(unsigned int flags)
 {
-	CUmemAllocationProp prop = {
+	return (CUmemAllocationProp){
 		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-		.requestedHandleTypes = exportable ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-						   : CU_MEM_HANDLE_TYPE_NONE,
+		.requestedHandleTypes = flags & EXPORTABLE
+						? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+						: CU_MEM_HANDLE_TYPE_NONE,
 		.location = { CU_MEM_LOCATION_TYPE_DEVICE, test_gpu.dev },
+		.allocFlags = { .gpuDirectRDMACapable = (flags & RDMA_CAPABLE) != 0 },
 	};
+}
+
+CUresult vmm_map(CUdeviceptr at, size_t size, unsigned int flags)
+{
+	CUmemAllocationProp prop = vmm_prop(flags);
 	CUmemAccessDesc access = { prop.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+	CUmemGenericAllocationHandle handle;
+	CUresult r = cu.MemCreate(&handle, size, &prop, 0);
+
+	if (r)
+		return r;
+	r = cu.MemMap(at, size, 0, handle, 0);
+	cu.MemRelease(handle); /* the mapping keeps the memory */
+	return r ? r : cu.MemSetAccess(at, size, &access, 1);
+}
+
+int vmm_alloc(struct vmm *v, size_t size, unsigned int chunks, unsigned int flags)
+{
+	CUmemAllocationProp prop = vmm_prop(flags);
 	size_t grain = 0;
 	CUresult r;
 
 	memset(v, 0, sizeof(*v));
 	r = cu.MemGetAllocationGranularity(&grain, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
-	if (r)
-		goto fail;
-	v->chunk = ((size + chunks - 1) / chunks + grain - 1) / grain * grain;
-	v->size = v->chunk * chunks;
-	r = cu.MemAddressReserve(&v->ptr, v->size, 0, 0, 0);
-	for (; !r && v->count < chunks; v->count++) {
-		r = cu.MemCreate(&v->handles[v->count], v->chunk, &prop, 0);
-		if (!r)
-			r = cu.MemMap(v->ptr + v->count * v->chunk, v->chunk, 0,
-				      v->handles[v->count], 0);
+	if (!r) {
+		v->chunk = ((size + chunks - 1) / chunks + grain - 1) / grain * grain;
+		v->size = v->chunk * chunks;
+		r = cu.MemAddressReserve(&v->ptr, v->size, 0, 0, 0);
 	}
-	if (!r)
-		r = cu.MemSetAccess(v->ptr, v->size, &access, 1);
+	for (; !r && v->count < chunks; v->count++)
+		r = vmm_map(v->ptr + v->count * v->chunk, v->chunk, flags);
+	v->mapped = !r;
 	if (r)
-		goto fail;
-	v->mapped = true;
-	return 0;
-fail:
-	test_fail(__FILE__, __LINE__, "vmm_alloc", "%s", cuda_error_text(r));
-	return -1;
+		test_fail(__FILE__, __LINE__, "vmm_alloc", "%s", cuda_error_text(r));
+	return r ? -1 : 0;
 }
 
 void vmm_unmap(struct vmm *v)
 {
-	if (!v->mapped)
-		return;
-	for (unsigned int i = 0; i < v->count; i++) {
-		cu.MemUnmap(v->ptr + i * v->chunk, v->chunk);
-		cu.MemRelease(v->handles[i]);
-	}
+	if (v->mapped)
+		cu.MemUnmap(v->ptr, v->size);
 	v->mapped = false;
 }
 
@@ -153,31 +162,96 @@ void vmm_free(struct vmm *v)
 	cu.MemAddressFree(v->ptr, v->size);
 }
 
+int pin_and_map(struct mapped *m, CUdeviceptr addr, size_t size)
+{
+	int rc = gdr_pin_buffer_v2(test_g, addr, size, 0, &m->h);
+
+	m->addr = addr;
+	m->size = size;
+	if (rc)
+		return rc;
+	rc = gdr_get_info(test_g, m->h, &m->info);
+	if (!rc)
+		rc = gdr_map(test_g, m->h, &m->map, m->info.mapped_size);
+	if (!rc)
+		rc = gdr_get_info(test_g, m->h, &m->info);
+	if (rc)
+		gdr_unpin_buffer(test_g, m->h);
+	else
+		m->p = (uint8_t *)m->map + (addr - m->info.va);
+	return rc;
+}
+
+int unmap_and_unpin(struct mapped *m)
+{
+	int rc = gdr_unmap(test_g, m->h, m->map, m->info.mapped_size);
+	int rc2 = gdr_unpin_buffer(test_g, m->h);
+
+	return rc ? rc : rc2;
+}
+
 int mapped_open(struct mapped *m, size_t size, unsigned int chunks)
 {
-	void *va;
 	int rc;
 
-	if (vmm_alloc(&m->v, size, chunks, true))
+	if (vmm_alloc(&m->v, size, chunks, EXPORTABLE))
 		return -1;
-	rc = gdr_pin_buffer_v2(test_g, m->v.ptr, m->v.size, 0, &m->h);
-	if (!rc)
-		rc = gdr_map(test_g, m->h, &va, m->v.size);
-	if (rc) {
+	rc = pin_and_map(m, m->v.ptr, m->v.size);
+	if (rc)
 		test_fail(__FILE__, __LINE__, __func__, "errno %d: %s", rc, barcopy_last_error());
-		return -1;
-	}
-	m->p = va;
-	return 0;
+	return rc ? -1 : 0;
 }
 
 int mapped_close(struct mapped *m)
 {
-	int rc = gdr_unmap(test_g, m->h, m->p, m->v.size);
-	int rc2 = gdr_unpin_buffer(test_g, m->h);
+	int rc = unmap_and_unpin(m);
 
 	vmm_free(&m->v);
-	return rc ? rc : rc2;
+	return rc;
+}
+
+bool both_ways(gdr_mh_t h, void *cpu, CUdeviceptr addr, size_t n, unsigned int seed)
+{
+	uint8_t *a = malloc(n), *b = malloc(n + 1);
+	bool to, from;
+
+	pattern(a, n, seed);
+	to = !gdr_copy_to_mapping(h, cpu, a, n) && !cu.MemcpyDtoH(b, addr, n) && !memcmp(a, b, n) &&
+	     !barcopy_flush(h);
+	if (!to)
+		printf("# %zu bytes to the GPU: %s\n", n, barcopy_last_error());
+	pattern(a, n, ~seed);
+	memset(b, 0xa5, n + 1);
+	/* Such memory may refuse SYNC_MEMOPS: CUDA's copy can still be under way. */
+	from = !cu.MemcpyHtoD(addr, a, n) && !cu.CtxSynchronize() &&
+	       !gdr_copy_from_mapping(h, b, cpu, n) && !memcmp(a, b, n) && b[n] == 0xa5;
+	if (!from)
+		printf("# %zu bytes from the GPU: %s\n", n, barcopy_last_error());
+	free(a);
+	free(b);
+	return to && from;
+}
+
+uint64_t backend_of(gdr_mh_t h)
+{
+	uint64_t backend = 0;
+
+	barcopy_get_handle_attribute(test_g, h, BARCOPY_HANDLE_ATTR_BACKEND, &backend);
+	return backend;
+}
+
+int in_child(int (*fn)(void *arg), void *arg)
+{
+	int status;
+	pid_t pid;
+
+	fflush(stdout);
+	pid = fork();
+	if (!pid)
+		_exit(fn(arg));
+	if (pid < 0 || waitpid(pid, &status, 0) != pid)
+		return -1;
+	return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
 void pattern(void *buf, size_t size, unsigned int seed)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the GPU tests share: a tiny harness that needs no test library (the machine with the GPU
- * may have none), one started GPU, and VMM buffers of one or more chunks. The tests use the public
+ * What the GPU tests share: a small harness, because a machine with a GPU may have no test library; one
+ * started GPU; memory of cuMemCreate; ranges that are pinned and mapped. The tests use the public
  * interface only and run on the stand-in as well.
  */
 #ifndef GPU_TEST_H
@@ -20,7 +20,7 @@
 extern struct gpu test_gpu;
 extern gdr_t test_g; /* barcopy_open(BARCOPY_OPEN_ANY) */
 
-/* Fails the running test with the place and a text, and returns from it. */
+/* Unless cond holds, the running test fails with the place and a text, and returns. */
 #define EXPECT(cond, ...)                                                  \
 	do {                                                               \
 		if (!(cond)) {                                             \
@@ -46,7 +46,7 @@ extern gdr_t test_g; /* barcopy_open(BARCOPY_OPEN_ANY) */
 void test_fail(const char *file, int line, const char *cond, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
 
-/* Ends the running test as skipped. */
+/* The running test is skipped, and returns. */
 #define SKIP(...)                       \
 	do {                            \
 		test_skip(__VA_ARGS__); \
@@ -57,11 +57,11 @@ void test_skip(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 struct gpu_test {
 	const char *name;
 	void (*fn)(void);
-	const void *arg; /* test_arg of the row */
+	const void *arg; /* test_arg while this test runs */
 };
 extern const void *test_arg;
 
-/* Runs them all; exit status: 0, 1 with failures, 77 without a GPU (the reason printed last). */
+/* Runs them all. Returns the exit status: 0; 1 with failures; 77 without a GPU, the reason printed last. */
 int gpu_test_main(const struct gpu_test *tests, size_t count);
 
 #define GPU_TEST_MAIN(tests)                                                     \
@@ -70,31 +70,55 @@ int gpu_test_main(const struct gpu_test *tests, size_t count);
 		return gpu_test_main(tests, sizeof(tests) / sizeof((tests)[0])); \
 	}
 
-/* Exportable VMM memory of `count` chunks side by side. */
+/* Memory of cuMemCreate: `count` chunks side by side. */
 struct vmm {
 	CUdeviceptr ptr;
 	size_t chunk, size;
 	unsigned int count;
-	CUmemGenericAllocationHandle handles[8];
 	bool mapped;
 };
+enum { EXPORTABLE = 1, RDMA_CAPABLE = 2 };
 
+CUmemAllocationProp vmm_prop(unsigned int flags);
+/* New memory at a reserved address: one chunk, without a handle, until cuMemUnmap. */
+CUresult vmm_map(CUdeviceptr at, size_t size, unsigned int flags);
 /* 0, or -1 with the failure recorded. */
-int vmm_alloc(struct vmm *v, size_t size, unsigned int chunks, bool exportable);
-void vmm_unmap(struct vmm *v); /* unmaps and releases, keeps the address range */
+int vmm_alloc(struct vmm *v, size_t size, unsigned int chunks, unsigned int flags);
+void vmm_unmap(struct vmm *v); /* keeps the address range */
 void vmm_free(struct vmm *v);
 
-/* Such memory, pinned and mapped, at most 8 chunks. */
+/* A range of GPU memory, pinned and mapped. */
 struct mapped {
-	struct vmm v;
+	struct vmm v; /* of mapped_open() */
+	CUdeviceptr addr;
+	size_t size;
 	gdr_mh_t h;
-	uint8_t *p;
+	gdr_info_t info;
+	void *map;
+	uint8_t *p; /* the byte at addr */
 };
 
-int mapped_open(struct mapped *m, size_t size, unsigned int chunks);
-int mapped_close(struct mapped *m); /* the first error */
+/* Both return an errno of libgdrapi. */
+int pin_and_map(struct mapped *m, CUdeviceptr addr, size_t size);
+int unmap_and_unpin(struct mapped *m);
 
-/* Bytes that differ from one offset and seed to the next. */
+/* The same with exportable memory of its own. mapped_open(): 0, or -1 with the failure recorded. */
+int mapped_open(struct mapped *m, size_t size, unsigned int chunks);
+int mapped_close(struct mapped *m);
+
+/*
+ * Whether n bytes arrive, from the CPU's pointer into a mapping to CUDA at `addr` and back, and only n.
+ * If not, prints what happened.
+ */
+bool both_ways(gdr_mh_t h, void *cpu, CUdeviceptr addr, size_t n, unsigned int seed);
+
+/* The backend that serves a handle; 0 if the library does not say. */
+uint64_t backend_of(gdr_mh_t h);
+
+/* Exit status of a forked child that runs fn(arg) and exits with its value; 128 + signal; -1. */
+int in_child(int (*fn)(void *arg), void *arg);
+
+/* Random bytes, different for each seed. */
 void pattern(void *buf, size_t size, unsigned int seed);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory of barcopy_mem_alloc() and any range of device memory, on the GPU at hand: which bytes the CPU
- * and the GPU see, read-only maps, shared pages, a second process, BAR1.
+ * Memory of barcopy_mem_alloc() and any range of device memory, on a GPU or the stand-in: which bytes the
+ * CPU and the GPU see, read-only maps, shared pages, a second process, BAR1.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -11,42 +11,22 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/maps.h"
 #include "common/pass_fd.h"
 #include "gpu_test.h"
-
-/* Both directions, n bytes at an offset. 0, or what was wrong. */
-static int round_trip(gdr_mh_t mh, void *cpu, CUdeviceptr dptr, size_t n)
-{
-	uint8_t *a = malloc(n), *b = malloc(n);
-	int bad = 0;
-
-	pattern(a, n, 1);
-	bad |= gdr_copy_to_mapping(mh, cpu, a, n) || barcopy_flush(mh) ||
-	       cu.MemcpyDtoH(b, dptr, n) || memcmp(a, b, n);
-	pattern(a, n, 2);
-	bad |= (cu.MemcpyHtoD(dptr, a, n) || cu.CtxSynchronize() ||
-		gdr_copy_from_mapping(mh, b, cpu, n) || memcmp(a, b, n))
-	       << 1;
-	free(a);
-	free(b);
-	return bad;
-}
 
 static void alloc(void)
 {
 	static const size_t sizes[] = { 1, 100000, 2 << 20, (64 << 20) + 1 };
 
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-		uint64_t backend = 0;
 		barcopy_mem_t mem;
 
 		OK(barcopy_mem_alloc(test_g, test_gpu.ordinal, sizes[i], 0, &mem));
-		OK(barcopy_get_handle_attribute(test_g, mem.handle, BARCOPY_HANDLE_ATTR_BACKEND,
-						&backend));
-		printf("# %zu bytes: %zu, backend %llu\n", sizes[i], mem.size,
-		       (unsigned long long)backend);
+		printf("# %zu bytes: %zu, backend %d\n", sizes[i], mem.size,
+		       (int)backend_of(mem.handle));
 		EXPECT(mem.size >= sizes[i], "%zu", mem.size);
-		EXPECT(!round_trip(mem.handle, mem.cpu_ptr, mem.device_ptr, mem.size), "bytes");
+		EXPECT(both_ways(mem.handle, mem.cpu_ptr, mem.device_ptr, mem.size, 1), "bytes");
 		OK(barcopy_mem_free(test_g, &mem));
 	}
 }
@@ -66,47 +46,46 @@ static void cached_on_discrete(void)
 
 static void ranges(void)
 {
-	gdr_mh_t mh[20];
-	void *cpu[20];
+	enum { RANGES = 20, STEP = 300007 };
+	gdr_mh_t mh[RANGES];
+	void *cpu[RANGES];
 	struct vmm v;
 
-	if (vmm_alloc(&v, 8 << 20, 4, true))
+	if (vmm_alloc(&v, 8 << 20, 4, EXPORTABLE))
 		return;
-	for (size_t i = 0; i < 20; i++) {
-		size_t offset = i * 300007,
+	for (size_t i = 0; i < RANGES; i++) {
+		size_t offset = i * STEP,
 		       size = v.size - offset < 500000 ? v.size - offset : 500000;
 
 		OK(barcopy_map_range(test_g, v.ptr + offset, size, 0, &cpu[i], &mh[i]));
-		EXPECT(!round_trip(mh[i], cpu[i], v.ptr + offset, size), "range %zu", i);
+		EXPECT(both_ways(mh[i], cpu[i], v.ptr + offset, size, 1), "range %zu", i);
 	}
-	for (size_t i = 0; i < 20; i += 2)
+	for (size_t i = 0; i < RANGES; i += 2)
 		OK(barcopy_unmap_range(test_g, mh[i]));
-	for (size_t i = 1; i < 20; i += 2)
-		EXPECT(!round_trip(mh[i], cpu[i], v.ptr + i * 300007, 1000), "range %zu", i);
-	for (size_t i = 1; i < 20; i += 2)
+	for (size_t i = 1; i < RANGES; i += 2)
+		EXPECT(both_ways(mh[i], cpu[i], v.ptr + i * STEP, 1000, 2), "range %zu", i);
+	for (size_t i = 1; i < RANGES; i += 2)
 		OK(barcopy_unmap_range(test_g, mh[i]));
 	vmm_free(&v);
 }
 
-/* A range that was never unmapped must not serve new memory at its address. */
+/* A range that is never unmapped must not serve new memory at its address. */
 static void reallocated(void)
 {
-	gdr_mh_t mh[4];
-	void *cpu[4];
+	enum { ROUNDS = 4, SIZE = 2 << 20 };
+	gdr_mh_t mh[ROUNDS];
+	CUdeviceptr at;
+	void *cpu;
 
-	for (int i = 0; i < 4; i++) {
-		struct vmm v;
-		CUdeviceptr at;
-
-		if (vmm_alloc(&v, 2 << 20, 1, true))
-			return;
-		at = v.ptr;
-		printf("# at 0x%llx\n", (unsigned long long)at);
-		OK(barcopy_map_range(test_g, at, 4096, 0, &cpu[i], &mh[i]));
-		EXPECT(!round_trip(mh[i], cpu[i], at, 4096), "round %d", i);
-		vmm_free(&v);
+	CU(cu.MemAddressReserve(&at, SIZE, 0, 0, 0));
+	for (unsigned int i = 0; i < ROUNDS; i++) {
+		CU(vmm_map(at, SIZE, EXPORTABLE));
+		OK(barcopy_map_range(test_g, at, 4096, 0, &cpu, &mh[i]));
+		EXPECT(both_ways(mh[i], cpu, at, 4096, i), "round %u", i);
+		CU(cu.MemUnmap(at, SIZE));
 	}
-	for (int i = 0; i < 4; i++)
+	CU(cu.MemAddressFree(at, SIZE));
+	for (int i = 0; i < ROUNDS; i++)
 		OK(barcopy_unmap_range(test_g, mh[i]));
 }
 
@@ -128,7 +107,7 @@ static void read_only(void)
 	uint32_t value = 0x12345678, seen = 0;
 	int rc;
 
-	if (vmm_alloc(&v, 2 << 20, 1, true))
+	if (vmm_alloc(&v, 2 << 20, 1, EXPORTABLE))
 		return;
 	rc = barcopy_map_range(test_g, v.ptr, 4096, BARCOPY_MAP_RANGE_READ_ONLY, &pr, &ro);
 	if (rc == ENOTSUP) {
@@ -141,6 +120,7 @@ static void read_only(void)
 	OK(barcopy_flush(rw));
 	OK(gdr_copy_from_mapping(ro, &seen, pr, 4));
 	EXPECT(seen == value, "0x%x", seen);
+	EXPECT(maps_at(pr)[1] == '-', "the mapping can be written");
 	sigaction(SIGSEGV, &act, &old);
 	if (!sigsetjmp(fault, 1)) {
 		*(volatile uint32_t *)pr = 1;
@@ -173,9 +153,43 @@ static void bar_info(void)
 	OK(barcopy_mem_free(test_g, &mem));
 }
 
-static const char *program; /* main()'s argv[0] */
+/* ---- another process --------------------------------------------------------------------------------- */
 
 enum { CANNOT = 77 };
+
+static const char *program; /* main()'s argv[0] */
+
+/* Starts this program in that role, with the other end of the socket. -1: it does not start. */
+static pid_t peer_start(const char *role, int *socket)
+{
+	char number[16];
+	int ends[2];
+	pid_t pid;
+
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends))
+		return -1;
+	*socket = ends[0];
+	fflush(stdout);
+	pid = fork();
+	if (!pid) {
+		snprintf(number, sizeof(number), "%d", ends[1]);
+		execl(program, program, role, number, (char *)NULL);
+		_exit(9);
+	}
+	close(ends[1]);
+	return pid;
+}
+
+/* Returns its exit status, or -1. */
+static int peer_end(pid_t pid, int socket)
+{
+	int status = 0;
+
+	close(socket);
+	if (pid < 0 || waitpid(pid, &status, 0) != pid || !WIFEXITED(status))
+		return -1;
+	return WEXITSTATUS(status);
+}
 
 static int attribute(gdr_t g, gdr_mh_t h, barcopy_handle_attr_t which, uint64_t *value)
 {
@@ -209,8 +223,8 @@ static int dmabuf_is_plain(gdr_t g, const barcopy_mem_t *mem, size_t size)
 }
 
 /*
- * The other process, started anew: CUDA does not survive a fork. flags: of barcopy_mem_import(). CANNOT:
- * this driver cannot do that.
+ * The other process, a program of its own since CUDA does not survive a fork. flags: of barcopy_mem_import().
+ * Returns 0, what was wrong, or CANNOT for a driver that cannot do that.
  */
 static int importer(int socket, uint32_t flags)
 {
@@ -220,7 +234,7 @@ static int importer(int socket, uint32_t flags)
 	gdr_t g = barcopy_open(BARCOPY_OPEN_ANY);
 	int fd = take_fd(socket, &size), rc;
 
-	/* Of a dma-buf a process without CUDA does not know the device. */
+	/* A process without CUDA does not know the device of a dma-buf. */
 	rc = g && fd >= 0 ? barcopy_mem_import(g, flags ? -1 : 0, fd, size, flags, &mem) : ENODEV;
 	if (rc) {
 		printf("# import: %s\n", barcopy_last_error());
@@ -246,79 +260,44 @@ static int importer(int socket, uint32_t flags)
 	return gdr_close(g) ? 7 : 0; /* and frees the second */
 }
 
-/* Hands fd, of mem, to another process; its answer. */
-static int hand_over(int fd, const barcopy_mem_t *mem, const char *role)
-{
-	int socket[2], status = 0;
-	char number[16];
-	pid_t pid;
-
-	if (socketpair(AF_UNIX, SOCK_STREAM, 0, socket))
-		return -1;
-	fflush(stdout);
-	pid = fork();
-	if (!pid) {
-		snprintf(number, sizeof(number), "%d", socket[1]);
-		execl(program, program, role, number, (char *)NULL);
-		_exit(9);
-	}
-	if (pass_fd(socket[0], fd, mem->size))
-		status = -1;
-	close(socket[0]);
-	close(socket[1]);
-	if (waitpid(pid, &status, 0) != pid || !WIFEXITED(status))
-		return -1;
-	return WEXITSTATUS(status);
-}
-
+/* One buffer in two processes: by the library's own descriptor, or by a dma-buf of CUDA's. */
 static void two_processes(void)
 {
+	const bool dmabuf = test_arg;
 	uint64_t value = 0x1234, seen = 0;
 	barcopy_mem_t mem;
-	int fd, rc;
+	int fd, rc, socket;
+	pid_t pid;
 
-	rc = barcopy_mem_alloc(test_g, test_gpu.ordinal, 4 << 20, BARCOPY_MEM_SHAREABLE, &mem);
-	if (rc == ENOTSUP)
+	if (dmabuf && !cu.MemGetHandleForAddressRange)
+		SKIP("this libcuda exports no dma-buf");
+	rc = barcopy_mem_alloc(test_g, test_gpu.ordinal, 4 << 20,
+			       dmabuf ? 0 : BARCOPY_MEM_SHAREABLE, &mem);
+	if (rc == ENOTSUP && !dmabuf)
 		SKIP("%s", barcopy_last_error());
 	OK(rc);
 	OK(gdr_copy_to_mapping(mem.handle, mem.cpu_ptr, &value, 8));
 	OK(barcopy_flush(mem.handle));
-	OK(barcopy_mem_export(test_g, &mem, &fd));
-	rc = hand_over(fd, &mem, "importer");
-	EXPECT(!rc, "the other process: %d", rc);
-	CU(cu.MemcpyDtoH(&seen, mem.device_ptr + 8192, 8));
-	EXPECT(seen == 0x5678, "0x%llx", (unsigned long long)seen);
+	if (dmabuf)
+		CU(cu.MemGetHandleForAddressRange(&fd, mem.device_ptr, mem.size,
+						  CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0));
+	else
+		OK(barcopy_mem_export(test_g, &mem, &fd));
+	pid = peer_start(dmabuf ? "dmabuf-importer" : "importer", &socket);
+	EXPECT(pid > 0 && !pass_fd(socket, fd, mem.size), "no other process");
+	rc = peer_end(pid, socket);
 	close(fd);
-	OK(barcopy_mem_free(test_g, &mem));
-}
-
-static void dmabuf_handed_over(void)
-{
-	uint64_t value = 0x1234, seen = 0;
-	barcopy_mem_t mem;
-	int fd, rc;
-
-	if (!cu.MemGetHandleForAddressRange)
-		SKIP("this libcuda exports no dma-buf");
-	OK(barcopy_mem_alloc(test_g, test_gpu.ordinal, 4 << 20, 0, &mem));
-	OK(gdr_copy_to_mapping(mem.handle, mem.cpu_ptr, &value, 8));
-	OK(barcopy_flush(mem.handle));
-	CU(cu.MemGetHandleForAddressRange(&fd, mem.device_ptr, mem.size,
-					  CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0));
-	rc = hand_over(fd, &mem, "dmabuf-importer");
-	if (rc == CANNOT) {
-		close(fd);
-		barcopy_mem_free(test_g, &mem);
+	if (rc == CANNOT && dmabuf) {
+		OK(barcopy_mem_free(test_g, &mem));
 		SKIP("no backend here maps a dma-buf");
 	}
 	EXPECT(!rc, "the other process: %d", rc);
 	CU(cu.MemcpyDtoH(&seen, mem.device_ptr + 8192, 8));
 	EXPECT(seen == 0x5678, "0x%llx", (unsigned long long)seen);
-	close(fd);
 	OK(barcopy_mem_free(test_g, &mem));
 }
 
-/* CUDA's own way to share memory, which the stand-in lacks. */
+/* CUDA's own calls to share memory, which the stand-in lacks. */
 typedef struct {
 	char bytes[64];
 } ipc_handle;
@@ -339,7 +318,7 @@ static bool ipc_load(void)
 	return ipc.get && ipc.open && ipc.close;
 }
 
-/* The other process: sees what the first wrote through its mapping, and writes for it. */
+/* The other process reads what the first wrote through its mapping, and writes an answer. */
 static int ipc_opener(int socket)
 {
 	enum { LAZY_ENABLE_PEER_ACCESS = 1 };
@@ -360,47 +339,33 @@ static int ipc_opener(int socket)
 	return ipc.close(ptr) ? 4 : 0;
 }
 
-/* As Aerial's nvIPC does: exported by CUDA IPC first, then pinned, and still pinned when the other one opens it. */
+/* As in Aerial's nvIPC: exported by CUDA IPC, then pinned, and still pinned when the other process opens it. */
 static void pinned_and_exported_by_ipc(void)
 {
 	uint64_t value = 0x1234, seen = 0;
-	int socket[2], status = 0;
-	gdr_info_t info;
 	ipc_handle handle;
+	struct mapped m;
 	CUdeviceptr ptr;
-	char number[16];
-	gdr_mh_t mh;
-	void *map;
+	int socket, rc;
 	pid_t pid;
 
 	if (!ipc_load())
 		SKIP("this libcuda has no CUDA IPC");
 	CU(cu.MemAlloc(&ptr, 4 << 20));
 	CU(ipc.get(&handle, ptr));
-	OK(gdr_pin_buffer(test_g, ptr, 4 << 20, 0, 0, &mh));
-	EXPECT(mh.h, "a handle of 0");
-	OK(gdr_map(test_g, mh, &map, 4 << 20));
-	OK(gdr_get_info(test_g, mh, &info));
-	EXPECT(info.va == ptr, "pinned from 0x%llx", (unsigned long long)info.va);
-	OK(gdr_copy_to_mapping(mh, map, &value, 8));
-	OK(barcopy_flush(mh));
-	EXPECT(!socketpair(AF_UNIX, SOCK_STREAM, 0, socket), "no socket");
-	fflush(stdout);
-	pid = fork();
-	if (!pid) {
-		snprintf(number, sizeof(number), "%d", socket[1]);
-		execl(program, program, "ipc-opener", number, (char *)NULL);
-		_exit(9);
-	}
-	EXPECT(write(socket[0], &handle, sizeof(handle)) == sizeof(handle), "the handle is not sent");
-	waitpid(pid, &status, 0);
-	close(socket[0]);
-	close(socket[1]);
-	EXPECT(!status, "the other process: %d", status);
-	OK(gdr_copy_from_mapping(mh, &seen, (char *)map + 8192, 8));
+	OK(pin_and_map(&m, ptr, 4 << 20));
+	EXPECT(m.h.h, "a handle of 0");
+	EXPECT(m.info.va == ptr, "pinned from 0x%llx", (unsigned long long)m.info.va);
+	OK(gdr_copy_to_mapping(m.h, m.p, &value, 8));
+	OK(barcopy_flush(m.h));
+	pid = peer_start("ipc-opener", &socket);
+	EXPECT(pid > 0 && write(socket, &handle, sizeof(handle)) == sizeof(handle),
+	       "no other process");
+	rc = peer_end(pid, socket);
+	EXPECT(!rc, "the other process: %d", rc);
+	OK(gdr_copy_from_mapping(m.h, &seen, m.p + 8192, 8));
 	EXPECT(seen == 0x5678, "0x%llx", (unsigned long long)seen);
-	OK(gdr_unmap(test_g, mh, map, 4 << 20));
-	OK(gdr_unpin_buffer(test_g, mh));
+	OK(unmap_and_unpin(&m));
 	CU(cu.MemFree(ptr));
 }
 
@@ -412,7 +377,7 @@ static const struct gpu_test tests[] = {
 	{ "read-only maps fault on a store", read_only },
 	{ "BAR1", bar_info },
 	{ "one buffer in two processes", two_processes },
-	{ "a dma-buf in another process", dmabuf_handed_over },
+	{ "a dma-buf in another process", two_processes, "dma-buf" },
 	{ "memory that is pinned, and exported by CUDA IPC", pinned_and_exported_by_ipc },
 };
 

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * barcopy_set_copy_options() on real memory (or the stand-in's): the copy engine's bytes and their order
- * beside the mapping's, from threads without a context, during a stream capture, after the memory
- * has been freed.
+ * barcopy_set_copy_options() on real memory or the stand-in's: the copy engine's bytes, their order beside
+ * stores and loads of the mapping, threads without a context, a stream capture, memory that was freed.
  */
-#include <dlfcn.h>
-#include <errno.h>
 #include <pthread.h>
 
 #include "gpu_test.h"
@@ -50,30 +47,18 @@ static int open_with(struct mapped *m, size_t engine_min)
 	return rc;
 }
 
-/* Both ways at odd places, against CUDA's own copies. */
-static void same_bytes(struct mapped *m)
+/* At odd places and sizes. */
+static bool same_bytes(struct mapped *m)
 {
 	static const size_t sizes[] = { 5, 4096, 65537, 300001, (5 << 20) + 3 };
-	uint8_t *a = malloc(SIZE), *b = malloc(SIZE);
+	bool same = true;
 
-	EXPECT(a && b, "no memory");
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-		size_t n = sizes[i], at = 4096 * i + 13;
+		size_t at = 4096 * i + 13;
 
-		pattern(a, n, (unsigned int)i + 1);
-		OK(gdr_copy_to_mapping(m->h, m->p + at, a, n));
-		memset(b, 0, n);
-		CU(cu.MemcpyDtoH(b, m->v.ptr + at, n));
-		EXPECT(!memcmp(a, b, n), "to: %zu bytes: the GPU has others", n);
-		pattern(a, n, (unsigned int)i + 100);
-		CU(cu.MemcpyHtoD(m->v.ptr + at, a, n));
-		CU(cu.CtxSynchronize());
-		memset(b, 0xa5, n + 1);
-		OK(gdr_copy_from_mapping(m->h, b, m->p + at, n));
-		EXPECT(!memcmp(a, b, n) && b[n] == 0xa5, "from: %zu bytes", n);
+		same &= both_ways(m->h, m->p + at, m->v.ptr + at, sizes[i], (unsigned int)i + 1);
 	}
-	free(a);
-	free(b);
+	return same;
 }
 
 static void engine_bytes(void)
@@ -82,11 +67,11 @@ static void engine_bytes(void)
 
 	if (open_with(&m, 1))
 		return;
-	same_bytes(&m);
+	EXPECT(same_bytes(&m), "other bytes");
 	EXPECT(copies() == 10, "%llu copies", (unsigned long long)copies());
 	EXPECT(fallbacks() == 0, "%llu fallbacks", (unsigned long long)fallbacks());
 	OK(barcopy_set_copy_options(m.h, NULL));
-	same_bytes(&m);
+	EXPECT(same_bytes(&m), "other bytes");
 	EXPECT(copies() == 10, "the copy engine after the defaults were restored");
 	OK(mapped_close(&m));
 }
@@ -105,12 +90,12 @@ static void order_with_the_mapping(void)
 	memset(block, 0, sizeof(block));
 	OK(gdr_copy_to_mapping(m.h, m.p, block, sizeof(block)));
 	for (uint64_t i = 1; i <= (uint64_t)rounds; i++) {
-		/* Left in a line buffer: no fence. */
+		/* No fence: the store stays in a line buffer. */
 		*(volatile uint64_t *)(void *)(m.p + i % 1024 * 8) = i;
 		OK(gdr_copy_from_mapping(m.h, block, m.p, sizeof(block)));
 		EXPECT(block[i % 1024] == i, "round %llu: the engine read %llu",
 		       (unsigned long long)i, (unsigned long long)block[i % 1024]);
-		/* The engine's bytes must not be overtaken by that store either. */
+		/* That store must not overtake the bytes of the engine either. */
 		*(volatile uint64_t *)(void *)(m.p + 512) = ~i;
 		block[64] = i;
 		OK(gdr_copy_to_mapping(m.h, m.p, block, sizeof(block)));
@@ -153,83 +138,61 @@ static void several_threads(void)
 	OK(mapped_close(&m));
 }
 
-/* The memory is gone, and its address with it: only the mapping knows the bytes. */
+/* Other memory is at the pin's address now: only the mapping has the bytes. */
 static void freed_memory(void)
 {
-	uint8_t *a = malloc(SIZE), *b = malloc(SIZE);
+	static uint8_t a[1 << 20], b[1 << 20];
 	uint64_t persistent = 0;
 	struct mapped m;
 
-	EXPECT(a && b, "no memory");
 	if (open_with(&m, 65536))
 		return;
 	OK(barcopy_get_handle_attribute(test_g, m.h, BARCOPY_HANDLE_ATTR_PERSISTENT, &persistent));
-	pattern(a, 1 << 20, 9);
-	OK(gdr_copy_to_mapping(m.h, m.p, a, 1 << 20));
+	pattern(a, sizeof(a), 9);
+	OK(gdr_copy_to_mapping(m.h, m.p, a, sizeof(a)));
 	if (!persistent) {
 		OK(mapped_close(&m));
 		SKIP("the mapping ends with its memory");
 	}
 	vmm_unmap(&m.v);
-	OK(gdr_copy_from_mapping(m.h, b, m.p, 1 << 20));
-	EXPECT(!memcmp(a, b, 1 << 20), "other bytes than the mapping's");
+	CU(vmm_map(m.v.ptr, m.v.size, EXPORTABLE));
+	m.v.mapped = true;
+	OK(gdr_copy_from_mapping(m.h, b, m.p, sizeof(b)));
+	EXPECT(!memcmp(a, b, sizeof(b)), "other bytes than the mapping's");
 	EXPECT(copies() == 1 && fallbacks() == 1, "%llu copies, %llu fallbacks",
 	       (unsigned long long)copies(), (unsigned long long)fallbacks());
 	OK(mapped_close(&m));
-	free(a);
-	free(b);
 }
 
-/* Of CUDA's stream capture, what this test needs; the stand-in has none. */
-struct capture {
-	CUresult (*begin)(CUstream stream, CUstreamCaptureMode mode);
-	CUresult (*end)(CUstream stream, void **graph);
-	CUresult (*destroy)(void *graph);
-};
-
-static bool find(void *lib, const char *name, void *fn)
-{
-	void *p = dlsym(lib, name);
-
-	memcpy(fn, &p, sizeof(p));
-	return p != NULL;
-}
-
-/* A capture that forbids every unsafe call in every thread, and a copy in the midst of it. */
+/* Copies during a capture that forbids unsafe calls in every thread. */
 static void during_capture(void)
 {
-	void *lib = dlopen("libcuda.so.1", RTLD_NOW);
-	uint8_t *buf = malloc(SIZE);
-	struct capture c;
-	void *graph = NULL;
+	static uint8_t buf[1 << 20];
+	CUgraph graph = NULL;
 	struct mapped m;
 	CUstream stream;
 
-	EXPECT(lib && buf, "libcuda.so.1");
-	if (!find(lib, "cuStreamBeginCapture_v2", &c.begin) ||
-	    !find(lib, "cuStreamEndCapture", &c.end) || !find(lib, "cuGraphDestroy", &c.destroy)) {
-		free(buf);
-		SKIP("no stream capture here");
-	}
+	if (!cu.StreamBeginCapture || !cu.StreamEndCapture || !cu.GraphDestroy)
+		SKIP("no stream capture here"); /* the stand-in has none */
 	if (open_with(&m, 65536))
 		return;
 	CU(cu.StreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	CU(c.begin(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	CU(cu.StreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	OK(gdr_copy_from_mapping(m.h, buf, m.p, 1 << 20));
 	OK(gdr_copy_to_mapping(m.h, m.p, buf, 1 << 20));
-	CU(c.end(stream, &graph));
+	CU(cu.StreamEndCapture(stream, &graph));
 	EXPECT(copies() == 2 && fallbacks() == 0, "%llu copies, %llu fallbacks",
 	       (unsigned long long)copies(), (unsigned long long)fallbacks());
-	CU(c.destroy(graph));
+	CU(cu.GraphDestroy(graph));
+	CU(cu.StreamDestroy(stream));
 	OK(mapped_close(&m));
-	free(buf);
 }
 
 static const struct gpu_test tests[] = {
 	{ "copy engine: the same bytes both ways, counted", engine_bytes },
 	{ "copy engine: in order with the mapping", order_with_the_mapping },
 	{ "copy engine: threads without a context", several_threads },
-	{ "copy engine: freed memory goes by the mapping", freed_memory },
+	{ "copy engine: freed memory is copied through the mapping", freed_memory },
 	{ "copy engine: a stream capture is not broken", during_capture },
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Several GPUs in one process (or the stand-in's two): each has its own memory, mapping and counts,
- * whichever device is current in the thread that calls. Skipped on one GPU.
+ * Several GPUs in one process, or the stand-in's two: each has its own memory, mapping and counts,
+ * whichever device is current in the calling thread. Skipped on one GPU.
  */
 #include <pthread.h>
 
@@ -11,7 +11,7 @@
 
 enum { MAX_DEVICES = 8, LOCAL_ROUNDS = 2000 };
 
-/* A device, made current in whichever thread needs it, and a buffer on it. */
+/* A device and a buffer on it. */
 struct device {
 	struct gpu gpu;
 	barcopy_mem_t mem;
@@ -19,6 +19,7 @@ struct device {
 
 static struct device devices[MAX_DEVICES];
 static int device_count;
+static uint8_t a[SIZE], b[SIZE];
 
 static bool allocated(void)
 {
@@ -46,14 +47,11 @@ static bool allocated(void)
 	return true;
 }
 
-/* Every buffer is filled before the first is looked at, each with bytes of its own. */
+/* Fills every buffer with bytes of its own, then compares. */
 static void own_memory(void)
 {
-	uint8_t *a = malloc(SIZE), *b = malloc(SIZE);
-
-	EXPECT(a && b, "no memory");
 	if (!allocated())
-		goto out;
+		return;
 	for (int i = 0; i < device_count; i++) {
 		const barcopy_mem_t *m = &devices[i].mem;
 		uint64_t ordinal = 99;
@@ -81,9 +79,6 @@ static void own_memory(void)
 		EXPECT(!memcmp(a, b, SIZE), "from device %d", i);
 	}
 	CU(cu.CtxSetCurrent(devices[0].gpu.ctx));
-out:
-	free(a);
-	free(b);
 }
 
 /* Ranges and cached regions of one device while another, or none, is current. */
@@ -123,11 +118,9 @@ static void others_current(void)
 static void engines(void)
 {
 	barcopy_copy_options_t o = { .struct_size = sizeof(o), .engine_read_min = 65536 };
-	uint8_t *a = malloc(SIZE), *b = malloc(SIZE);
 
-	EXPECT(a && b, "no memory");
 	if (!allocated())
-		goto out;
+		return;
 	for (int i = 0; i < device_count; i++) {
 		const barcopy_mem_t *m = &devices[i].mem;
 		barcopy_stats_t before = { .struct_size = sizeof(before) }, after = before;
@@ -147,9 +140,6 @@ static void engines(void)
 		OK(barcopy_set_copy_options(m->handle, NULL));
 	}
 	CU(cu.CtxSetCurrent(devices[0].gpu.ctx));
-out:
-	free(a);
-	free(b);
 }
 
 static void bars(void)
@@ -175,15 +165,15 @@ static void bars(void)
 static void *one_device(void *arg)
 {
 	const barcopy_mem_t *m = &((struct device *)arg)->mem;
-	uint8_t a[1024], b[1024];
+	uint8_t in[1024], out[1024];
 
 	for (unsigned int round = 0; round < LOCAL_ROUNDS; round++) {
-		size_t at = SIZE / 2 + (round * 1031) % (SIZE / 2 - sizeof(a));
+		size_t at = SIZE / 2 + (round * 1031) % (SIZE / 2 - sizeof(in));
 
-		pattern(a, sizeof(a), round ^ (unsigned int)(uintptr_t)arg);
-		if (gdr_copy_to_mapping(m->handle, (char *)m->cpu_ptr + at, a, sizeof(a)) ||
-		    gdr_copy_from_mapping(m->handle, b, (char *)m->cpu_ptr + at, sizeof(b)) ||
-		    memcmp(a, b, sizeof(a)))
+		pattern(in, sizeof(in), round ^ (unsigned int)(uintptr_t)arg);
+		if (gdr_copy_to_mapping(m->handle, (char *)m->cpu_ptr + at, in, sizeof(in)) ||
+		    gdr_copy_from_mapping(m->handle, out, (char *)m->cpu_ptr + at, sizeof(out)) ||
+		    memcmp(in, out, sizeof(in)))
 			return arg;
 	}
 	return NULL;
@@ -228,7 +218,7 @@ static const struct gpu_test tests[] = {
 
 int main(void)
 {
-	/* The stand-in's machine has one GPU otherwise; a real one does not look. */
+	/* For the stand-in, which has one GPU by default. */
 	setenv("GDRSIM_DEVICES", "2", 0);
 	return gpu_test_main(tests, sizeof(tests) / sizeof(tests[0]));
 }

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Pin, map and copy on real memory (or the stand-in's): every small size at every offset both
- * ways against cuMemcpy, large copies, several chunks and handles, threads that copy (those that pin: test_rm.c),
- * fork, and memory freed before its unpin.
+ * Pin, map and copy on real memory or the stand-in's: every small size at every offset both ways
+ * against cuMemcpy, large copies, several chunks and handles, threads that copy (test_rm.c has those that
+ * pin), fork, and memory freed before its unpin.
  */
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "gpu_test.h"
@@ -32,7 +31,7 @@ static void every_size_and_offset(void)
 			/* CPU to GPU: the bytes, and none beside them. */
 			pattern(expect, sizeof(expect), (unsigned int)(size * 131 + offset));
 			CU(cu.MemcpyHtoD(m.v.ptr + 4096 - 64, expect, sizeof(expect)));
-			/* VMM memory refuses SYNC_MEMOPS: the copy may still be under way. */
+			/* Such memory refuses SYNC_MEMOPS: the copy can still be under way. */
 			CU(cu.CtxSynchronize());
 			pattern(in, (size_t)size, (unsigned int)(size * 7 + offset * 3 + 1));
 			OK(gdr_copy_to_mapping(m.h, m.p + at, in, (size_t)size));
@@ -51,67 +50,34 @@ static void every_size_and_offset(void)
 	OK(mapped_close(&m));
 }
 
-static void round_trip(size_t size, unsigned int chunks)
+static void round_trip(void)
 {
-	uint8_t *a = malloc(size), *b = malloc(size);
+	const struct vmm *kind = test_arg;
 	struct mapped m;
 
-	EXPECT(a && b, "no memory");
-	if (mapped_open(&m, size, chunks))
+	if (mapped_open(&m, kind->size, kind->count))
 		return;
-	EXPECT(m.v.count == chunks, "%u chunks", m.v.count);
-	pattern(a, size, 1);
-	OK(gdr_copy_to_mapping(m.h, m.p, a, size));
-	CU(cu.MemcpyDtoH(b, m.v.ptr, size));
-	EXPECT(!memcmp(a, b, size), "to: the GPU has other bytes");
-	pattern(a, size, 2);
-	CU(cu.MemcpyHtoD(m.v.ptr, a, size));
-	CU(cu.CtxSynchronize());
-	OK(gdr_copy_from_mapping(m.h, b, m.p, size));
-	EXPECT(!memcmp(a, b, size), "from: the CPU has other bytes");
+	EXPECT(m.v.count == kind->count, "%u chunks", m.v.count);
+	EXPECT(both_ways(m.h, m.p, m.v.ptr, m.v.size, 1), "other bytes");
 	OK(mapped_close(&m));
-	free(a);
-	free(b);
 }
 
-static void large(void)
-{
-	round_trip((size_t)64 << 20, 1);
-}
-
-static void several_chunks(void)
-{
-	round_trip((size_t)8 << 20, 4);
-}
-
+/* From inside the first chunk to inside the third, unaligned at both ends. */
 static void part_of_chunks(void)
 {
-	uint8_t buf[4096], got[4096];
-	uint64_t inside;
-	gdr_info_t info;
-	struct vmm v;
-	gdr_mh_t h;
-	void *va;
+	struct mapped m;
+	size_t size;
 
-	if (vmm_alloc(&v, (size_t)8 << 20, 4, true))
+	if (vmm_alloc(&m.v, (size_t)8 << 20, 4, EXPORTABLE))
 		return;
-	/* From inside the first chunk to inside the third, unaligned at both ends. */
-	inside = v.ptr + v.chunk - 5000;
-	OK(gdr_pin_buffer_v2(test_g, inside, v.chunk + 7000, 0, &h));
-	OK(gdr_get_info(test_g, h, &info));
-	EXPECT(info.va == (inside & ~0xffffULL), "va 0x%llx", (unsigned long long)info.va);
-	EXPECT(info.mapped_size % 65536 == 0 &&
-		       info.va + info.mapped_size >= inside + v.chunk + 7000,
-	       "mapped_size %llu", (unsigned long long)info.mapped_size);
-	OK(gdr_map(test_g, h, &va, info.mapped_size));
-	pattern(buf, sizeof(buf), 3);
-	/* Across the border of two chunks. */
-	OK(gdr_copy_to_mapping(h, (uint8_t *)va + (v.ptr + v.chunk - 2000 - info.va), buf,
-			       sizeof(buf)));
-	CU(cu.MemcpyDtoH(got, v.ptr + v.chunk - 2000, sizeof(got)));
-	EXPECT(!memcmp(buf, got, sizeof(buf)), "bytes across a chunk border");
-	OK(gdr_unpin_buffer(test_g, h)); /* unmaps as well */
-	vmm_free(&v);
+	size = m.v.chunk + 7000;
+	OK(pin_and_map(&m, m.v.ptr + m.v.chunk - 5000, size));
+	EXPECT(m.info.va == (m.addr & ~0xffffULL), "va 0x%llx", (unsigned long long)m.info.va);
+	EXPECT(m.info.mapped_size % 65536 == 0 && m.info.va + m.info.mapped_size >= m.addr + size,
+	       "mapped_size %llu", (unsigned long long)m.info.mapped_size);
+	EXPECT(both_ways(m.h, m.p + 3000, m.addr + 3000, 4096, 3), "bytes across a chunk border");
+	OK(gdr_unpin_buffer(test_g, m.h)); /* unmaps as well */
+	vmm_free(&m.v);
 }
 
 static void two_handles(void)
@@ -121,7 +87,7 @@ static void two_handles(void)
 	gdr_mh_t h1, h2;
 	void *p1, *p2;
 
-	if (vmm_alloc(&v, 2 << 20, 1, true))
+	if (vmm_alloc(&v, 2 << 20, 1, EXPORTABLE))
 		return;
 	OK(gdr_pin_buffer_v2(test_g, v.ptr, 65536, 0, &h1));
 	OK(gdr_pin_buffer_v2(test_g, v.ptr, 131072, 0, &h2));
@@ -186,33 +152,18 @@ static void threads(void)
 	OK(mapped_close(&m));
 }
 
-/* What a child that runs fn ends with: its exit status, or 128 + signal. */
-static int in_child(void (*fn)(struct mapped *), struct mapped *m)
-{
-	int status;
-	pid_t pid;
+enum end { BY_RETURN, BY_EXIT, BY_EXEC, BY_SIGNAL, BY_STORE, BY_LOAD, ENDS };
 
-	fflush(stdout);
-	pid = fork();
-	if (!pid) {
-		fn(m);
-		_exit(0);
-	}
-	if (pid < 0 || waitpid(pid, &status, 0) != pid)
-		return -1;
-	return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-}
+struct child {
+	struct mapped *m;
+	enum end end;
+};
 
-static void child_loads(struct mapped *m)
+/* Every call fails and no page of the mapping is inherited; then the child ends. */
+static int child(void *arg)
 {
-	/* No core, no sanitizer report: the fault is what is expected. */
-	signal(SIGSEGV, SIG_DFL);
-	signal(SIGBUS, SIG_DFL);
-	(void)*(volatile uint8_t *)m->p;
-}
-
-static void child_calls(struct mapped *m)
-{
+	struct mapped *m = ((struct child *)arg)->m;
+	unsigned char resident;
 	uint64_t v = 0;
 	gdr_mh_t h;
 	void *va;
@@ -225,75 +176,110 @@ static void child_calls(struct mapped *m)
 	    gdr_unmap(test_g, m->h, m->p, m->v.size) != EACCES ||
 	    gdr_get_callback_flag(test_g, m->h, &flag) != EACCES ||
 	    gdr_unpin_buffer(test_g, m->h) != EACCES || gdr_close(test_g) != EACCES)
-		_exit(1);
+		return 1;
+	for (size_t at = 0; at < m->info.mapped_size; at += 4096)
+		if (!mincore((char *)m->map + at, 4096, &resident) || errno != ENOMEM)
+			return 2;
+	/* No core, no sanitizer's report: the fault is expected. */
+	signal(SIGSEGV, SIG_DFL);
+	signal(SIGBUS, SIG_DFL);
+	switch (((struct child *)arg)->end) {
+	case BY_EXIT:
+		exit(0);
+	case BY_EXEC:
+		execl("/bin/true", "true", (char *)NULL);
+		return 3;
+	case BY_SIGNAL:
+		raise(SIGKILL);
+		return 4;
+	case BY_STORE:
+		*(volatile uint8_t *)m->p = 1;
+		return 5;
+	case BY_LOAD:
+		(void)*(volatile uint8_t *)m->p;
+		return 6;
+	default:
+		return 0;
+	}
 }
 
-static void forked_child(void)
+/* Of a whole chunk, and of a part of one. */
+static void children(void)
 {
-	uint64_t a = 42, b = 0;
+	static const size_t sizes[] = { 2 << 20, SLICE };
 	struct mapped m;
-	int status;
 
-	if (mapped_open(&m, 2 << 20, 1))
+	if (vmm_alloc(&m.v, 2 << 20, 1, EXPORTABLE))
 		return;
-	OK(gdr_copy_to_mapping(m.h, m.p, &a, 8));
-	status = in_child(child_calls, &m);
-	EXPECT(status == 0, "a child's calls: status %d, not EACCES each", status);
-	status = in_child(child_loads, &m);
-	EXPECT(status == 128 + SIGSEGV || status == 128 + SIGBUS,
-	       "a child's load from the mapping: status %d, not a fault", status);
-	/* The parent goes on. */
-	OK(gdr_copy_from_mapping(m.h, &b, m.p, 8));
-	EXPECT(a == b, "0x%llx", (unsigned long long)b);
-	OK(mapped_close(&m));
-}
+	for (size_t i = 0; i < 2; i++) {
+		OK(pin_and_map(&m, m.v.ptr + (i ? SLICE : 0), sizes[i]));
+		for (int end = 0; end < ENDS; end++) {
+			int status = in_child(child, &(struct child){ &m, (enum end)end });
+			bool fault = status == 128 + SIGSEGV || status == 128 + SIGBUS;
 
-/* Of a map of 64 KiB out of a chunk, what is there in a child. */
-static void child_looks_around(struct mapped *m)
-{
-	unsigned char resident;
-
-	for (size_t at = 0; at < SLICE; at += 4096)
-		if (!mincore(m->p + at, 4096, &resident))
-			_exit(1);
-}
-
-/* A part of a chunk: none of what is mapped for it may be inherited. */
-static void child_inherits_nothing(void)
-{
-	struct mapped m;
-	int status;
-	void *va;
-
-	if (vmm_alloc(&m.v, 2 << 20, 1, true))
-		return;
-	OK(gdr_pin_buffer_v2(test_g, m.v.ptr + SLICE, SLICE, 0, &m.h));
-	OK(gdr_map(test_g, m.h, &va, SLICE));
-	m.p = va;
-	status = in_child(child_looks_around, &m);
-	EXPECT(status == 0, "a part of the chunk is mapped in a child: status %d", status);
-	OK(gdr_unpin_buffer(test_g, m.h));
+			EXPECT(end == BY_SIGNAL	 ? status == 128 + SIGKILL
+			       : end < BY_SIGNAL ? !status
+						 : fault,
+			       "%zu bytes, end %d: status %d", sizes[i], end, status);
+			EXPECT(both_ways(m.h, m.p, m.addr, 300, (unsigned int)end),
+			       "the parent has other bytes after end %d", end);
+		}
+		OK(unmap_and_unpin(&m));
+	}
 	vmm_free(&m.v);
 }
 
-static void free_before_unpin(void)
+/* Its address is given out again, with other memory: a persistent mapping keeps the first. */
+static void freed_before_unpin(void)
 {
-	uint64_t a = 0xfeedface, b = 0, persistent;
+	const bool vmm = test_arg;
+	size_t size = 2 << 20;
+	uint8_t a[256], b[256];
+	uint64_t persistent;
 	struct mapped m;
-	int flag = -1;
+	CUdeviceptr p, q;
+	int flag = -1, rc;
 
-	if (mapped_open(&m, 2 << 20, 1))
+	if (vmm && vmm_alloc(&m.v, size, 1, EXPORTABLE))
 		return;
-	OK(gdr_copy_to_mapping(m.h, m.p, &a, 8));
+	if (!vmm)
+		CU(cu.MemAlloc(&m.v.ptr, size));
+	p = q = m.v.ptr;
+	rc = pin_and_map(&m, p, size);
+	if (rc == ENOTSUP && !vmm) {
+		cu.MemFree(p);
+		SKIP("%s", barcopy_last_error());
+	}
+	OK(rc);
+	pattern(a, sizeof(a), 77);
+	OK(gdr_copy_to_mapping(m.h, m.p, a, sizeof(a)));
 	OK(barcopy_get_handle_attribute(test_g, m.h, BARCOPY_HANDLE_ATTR_PERSISTENT, &persistent));
-	vmm_unmap(&m.v);
+	if (vmm) {
+		vmm_unmap(&m.v);
+		CU(vmm_map(q, size, EXPORTABLE));
+		m.v.mapped = true;
+	} else {
+		CU(cu.MemFree(p));
+		CU(cu.MemAlloc(&q, size));
+	}
 	OK(gdr_get_callback_flag(test_g, m.h, &flag));
 	EXPECT(flag == !persistent, "callback flag %d", flag);
 	if (persistent) {
-		OK(gdr_copy_from_mapping(m.h, &b, m.p, 8));
-		EXPECT(a == b, "memory changed after its free: 0x%llx", (unsigned long long)b);
+		pattern(b, sizeof(b), 78);
+		CU(cu.MemcpyHtoD(q, b, sizeof(b)));
+		CU(cu.CtxSynchronize());
+		OK(gdr_copy_from_mapping(m.h, b, m.p, sizeof(b)));
+		EXPECT(!memcmp(a, b, sizeof(a)), "the pinned memory changed after its free");
+		pattern(a, sizeof(a), 79);
+		OK(gdr_copy_to_mapping(m.h, m.p, a, sizeof(a)));
+		CU(cu.MemcpyDtoH(b, q, sizeof(b)));
+		EXPECT(memcmp(a, b, sizeof(a)), "a write after the free reached new memory");
 	}
-	OK(mapped_close(&m));
+	OK(unmap_and_unpin(&m));
+	if (vmm)
+		vmm_free(&m.v);
+	else
+		CU(cu.MemFree(q));
 }
 
 static void close_cleans_up(void)
@@ -304,7 +290,7 @@ static void close_cleans_up(void)
 	void *va;
 	gdr_t g;
 
-	if (vmm_alloc(&vm, 2 << 20, 1, true))
+	if (vmm_alloc(&vm, 2 << 20, 1, EXPORTABLE))
 		return;
 	g = barcopy_open(BARCOPY_OPEN_ANY);
 	EXPECT(g, "%s", barcopy_last_error());
@@ -334,7 +320,7 @@ static void atomics_through_the_pointer(void)
 
 enum { KERNEL_WORDS = 100, KERNEL_ROUNDS = 50 };
 
-/* Message, fence and flag of a round by plain stores, until the kernel has answered. The count of wrong words. */
+/* Stores a message, a fence and a flag, and waits for the answer. Returns the count of wrong words. */
 static unsigned int ask_kernel(struct mapped *m, volatile uint32_t *pong,
 			       const volatile uint32_t *answer, uint32_t round)
 {
@@ -353,7 +339,7 @@ static unsigned int ask_kernel(struct mapped *m, volatile uint32_t *pong,
 	return wrong;
 }
 
-/* As UCCL and MSCCL++ do: the kernel runs already, and polls what the CPU stores. */
+/* As in UCCL and MSCCL++: the kernel runs already, and polls what the CPU stores. */
 static void running_kernel_polls(void)
 {
 	uint32_t words = KERNEL_WORDS, rounds = KERNEL_ROUNDS, *host;
@@ -394,14 +380,14 @@ static void running_kernel_polls(void)
 
 static const struct gpu_test tests[] = {
 	{ "every size 1 to 300 at every offset 0 to 130, both ways", every_size_and_offset },
-	{ "64 MiB both ways", large },
-	{ "several VMM chunks", several_chunks },
+	{ "64 MiB both ways", round_trip, &(struct vmm){ .size = 64 << 20, .count = 1 } },
+	{ "several VMM chunks", round_trip, &(struct vmm){ .size = 8 << 20, .count = 4 } },
 	{ "part of several chunks, unaligned", part_of_chunks },
 	{ "two handles of one buffer", two_handles },
 	{ "threads copy on one handle", threads },
-	{ "a forked child can do nothing, the parent goes on", forked_child },
-	{ "a forked child inherits nothing of a chunk", child_inherits_nothing },
-	{ "memory freed before its unpin", free_before_unpin },
+	{ "a forked child can do nothing, the parent goes on", children },
+	{ "cuMemCreate memory freed before its unpin", freed_before_unpin, "vmm" },
+	{ "cuMemAlloc memory freed before its unpin", freed_before_unpin },
 	{ "gdr_close cleans up", close_cleans_up },
 	{ "stores through the pointer", atomics_through_the_pointer },
 	{ "a running kernel polls plain stores", running_kernel_polls },

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Queues to a kernel on the GPU: every size, more laps than have names, order against bulk data, and the
- * end of a queue. The kernels are perf/queue/kernels.cu.
+ * Queues to a kernel on the GPU: every size, more laps than a line can name, order against bulk data, and
+ * the end of a queue. The kernels are perf/queue/kernels.cu.
  */
 #include <errno.h>
 #include <sched.h>
@@ -17,7 +17,7 @@ static CUstream stream;
 static barcopy_queue_t queue;
 static barcopy_queue_view_t view;
 
-/* A new queue with that kernel on it; params[0] is its view. */
+/* Starts that kernel on a new queue; params[0] becomes its view. */
 static int open_queue(const char *kernel, uint32_t lines, void **params)
 {
 	barcopy_queue_options_t o = { .struct_size = sizeof(o), .lines = lines };
@@ -71,7 +71,7 @@ static void test_sizes(void)
 		EXPECT(got == size, "%zu bytes of %zu", got, size);
 		for (size_t i = 0; i < sizeof(in) / 8; i++)
 			in[i]++;
-		/* the last word's bytes beyond the message are 0 where the kernel adds 1 */
+		/* Whole words only: the kernel adds 1 to a last word that is padded with 0. */
 		EXPECT(!memcmp(in, out, size / 8 * 8), "%zu bytes", size);
 	}
 	EXPECT(barcopy_queue_destroy(queue, 0) == EBUSY, "%s", barcopy_last_error());
@@ -123,7 +123,8 @@ static void test_bulk_data(void)
 		OK(receive(answer, sizeof(answer), NULL));
 		EXPECT(answer[0] == n + 1 && !answer[1], "%llu words are stale",
 		       (unsigned long long)answer[1]);
-		OK(gdr_copy_from_mapping(mem.handle, in, (char *)mem.cpu_ptr + sizeof(in), sizeof(in)));
+		OK(gdr_copy_from_mapping(mem.handle, in, (char *)mem.cpu_ptr + sizeof(in),
+					 sizeof(in)));
 		for (int i = 0; i < WORDS; i++)
 			EXPECT(in[i] == n, "round %llu, word %d", (unsigned long long)n, i);
 	}
@@ -134,11 +135,8 @@ static void test_bulk_data(void)
 
 static const struct gpu_test tests[] = {
 	{ "every size", test_sizes },
-	{ "more laps than have names", test_laps },
+	{ "more laps than a line can name", test_laps },
 	{ "order against bulk data", test_bulk_data },
 };
 
-int main(void)
-{
-	return gpu_test_main(tests, sizeof(tests) / sizeof(tests[0]));
-}
+GPU_TEST_MAIN(tests)
