@@ -67,15 +67,15 @@ GDRI_COPY_SRCS :=
 include src/copy/copy.mk
 
 LIB_SRCS := $(addprefix src/, \
-	$(addprefix base/, counters.c error.c fork.c inside.c log.c process.c slots.c struct_size.c) \
+	$(addprefix base/, counters.c error.c inside.c log.c process.c slots.c struct_size.c) \
 	$(addprefix cuda/, load.c device.c memory.c export.c alloc.c pages.c engine.c nvml.c) \
-	$(addprefix backend/, backends.c mapping.c pin.c gdrdrv.c gdrdrv_node.c gdrdrv_dmabuf.c dmabuf.c rm.c host.c) \
+	$(addprefix backend/, backends.c mapping.c pin.c gdrdrv.c dmabuf.c rm.c host.c) \
 	$(addprefix core/, ctx.c handle.c mem.c offload.c parts.c region.c) \
 	$(addprefix cache/, cache.c doom.c entry.c evict.c miss.c pages.c range.c) \
 	$(addprefix calls/, cache.c copies.c copyv.c gdrapi.c memory.c queue.c revoke.c stats.c) \
 	$(addprefix queue/, messages.c queue.c)) $(GDRI_COPY_SRCS)
 
-LIB_SRCS += $(if $(filter 1,$(RM_BACKEND)),$(addprefix src/backend/rm_,client.c objects.c map.c trial.c policy.c) \
+LIB_SRCS += $(if $(filter 1,$(RM_BACKEND)),$(addprefix src/backend/rm_,client.c range.c trial.c) \
 	$(addprefix src/cuda/, import_slots.c watch.c))
 
 PUBLIC_HEADERS := gdrapi.h barcopy.h barcopy_queue.h barcopy_queue.cuh gdrconfig.h

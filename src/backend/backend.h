@@ -161,6 +161,12 @@ extern const struct gdri_backend gdri_backend_host;
 /* ---- what backends share: mapping.c ---------------------------------------------------------- */
 
 /*
+ * Opens a device's node, for gdri_fork_close(); absent: why there may be none. -ENODEV, -EACCES, a
+ * shortage's errno, or -EIO.
+ */
+int gdri_open_node(const char *path, const char *absent, int *fd);
+
+/*
  * Maps length bytes of fd from offset on, in no child; at: replaces the pages there, or NULL.
  * Returns 0, -errno with its text, or mmap's positive errno, which the caller explains. If *map is
  * not MAP_FAILED, pages remain: at `at` they always do, since a hole there could become another

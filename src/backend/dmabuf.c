@@ -6,15 +6,13 @@
  * exports the buffer and refuses the mmap with errno 524 (measured 2026-11-20). A trial map at the
  * pin decides.
  */
-#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "backend/backend.h"
-#include "base/error.h"
-#include "base/fork.h"
+#include "base/process.h"
 
 enum { CUDA_WITH_DMABUF_MMAP = 13030, KERNEL_ENOTSUPP = 524 };
 

@@ -1,44 +1,325 @@
 /* SPDX-License-Identifier: MIT */
-/* The gdrdrv backend: the kernel driver pins and maps any device memory. One node per context. */
-#include <errno.h>
+/*
+ * The gdrdrv backend: the kernel driver pins and maps any device memory, by its address or by a
+ * dma-buf. One node per context, constant once open; its regions are named by the driver's handles.
+ */
 #include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include "abi/gdrdrv.h"
 #include "backend/backend.h"
-#include "backend/gdrdrv_node.h"
-#include "base/error.h"
+#include "base/env.h"
+#include "base/process.h"
 
-static int gdrdrv_open(bool decides, void **state)
+struct node {
+	int fd;
+	uint32_t version; /* (major << 16) | minor */
+	bool takes_dmabuf; /* PIN_DMABUF exists */
+	bool by_dmabuf; /* pins go by PIN_DMABUF, not by address */
+	bool persistent; /* by the driver: pins outlive the free of their memory */
+	bool force_pcie; /* GDR_PIN_FLAG_FORCE_PCIE is known */
+};
+
+/* "%u.%u" of a version. */
+#define VERSION(v) (v) >> MAJOR_VERSION_SHIFT, (v)&MINOR_VERSION_MASK
+
+/* 0, or the node's positive errno. */
+static int call(const struct node *node, unsigned long request, void *arg)
 {
-	(void)decides;
-	return gdri_node_open(state, false);
+	while (ioctl(node->fd, request, arg))
+		if (errno != EINTR)
+			return errno;
+	return 0;
 }
 
-static int gdrdrv_dmabuf_open(bool decides, void **state)
+/* The interface's errno for the node's. */
+static int public_errno(int err)
 {
-	(void)decides;
-	return gdri_node_open(state, true);
+	switch (err) {
+	case EINVAL:
+	case EACCES:
+	case ENOMEM:
+	case ENODEV:
+	case EOVERFLOW:
+		return err;
+	case EPERM:
+		return EACCES;
+	case ENOSPC:
+		return ENOMEM;
+	case ENOTTY:
+	case EOPNOTSUPP:
+	case GDRDRV_ENOTSUPP:
+		return ENOTSUP;
+	default:
+		return EIO;
+	}
 }
 
-static int gdrdrv_driver_version(void *state, int *major, int *minor)
+/* -errno of the interface, with its text, for an errno of the node; 0 for 0. */
+static int result(const char *what, int err)
 {
-	const struct gdri_node *node = state;
+	if (!err)
+		return 0;
+	return gdri_fail(public_errno(err), "%s: %s", what,
+			 err == GDRDRV_ENOTSUPP ? "Operation not supported" : strerror(err));
+}
+
+/* ---- the node -------------------------------------------------------------------------------- */
+
+/* An attribute's value; `absent` if the driver does not know it, or cannot be asked. */
+static uint32_t ask_attribute(const struct node *node, uint32_t attr, uint32_t absent)
+{
+	struct gdrdrv_get_attr a = { .attr = attr };
+
+	if (node->version < GDRDRV_HAS_ATTR || call(node, GDRDRV_IOC_GET_ATTR, &a))
+		return absent;
+	return a.val;
+}
+
+/* Fills in what the driver is and can do; refuses one that this library cannot work with. */
+static int ask(struct node *node, bool dmabuf)
+{
+	struct gdrdrv_get_version v = { 0 };
+	int err = call(node, GDRDRV_IOC_GET_VERSION, &v);
+	uint32_t sources;
+
+	if (err == ENOTTY || err == EINVAL)
+		return gdri_fail(EINVAL,
+				 "the gdrdrv driver is older than 2.0: it reports no version");
+	if (err)
+		return result("GET_VERSION", err);
+	node->version = v.gdrdrv_version;
+	if (node->version < MINIMUM_GDRDRV_VERSION)
+		return gdri_fail(EINVAL,
+				 "the gdrdrv driver is %u.%u; %d.%d is the oldest that works",
+				 VERSION(node->version), MINIMUM_GDRDRV_MAJOR_VERSION,
+				 MINIMUM_GDRDRV_MINOR_VERSION);
+	sources = ask_attribute(node, GDRDRV_ATTR_SOURCES, GDRDRV_SOURCES_ADDRESS);
+	/* A driver without pins by address has a minimum level that keeps GDRCopy's library out. */
+	if (v.minimum_gdr_api_version > GDR_API_VERSION && sources != GDRDRV_SOURCES_DMABUF)
+		return gdri_fail(EINVAL,
+				 "the gdrdrv driver (%u.%u) wants a libgdrapi of %u.%u or newer; "
+				 "this one is %d.%d",
+				 VERSION(node->version), VERSION(v.minimum_gdr_api_version),
+				 GDR_API_MAJOR_VERSION, GDR_API_MINOR_VERSION);
+	if (dmabuf && !(sources & GDRDRV_SOURCES_DMABUF))
+		return gdri_fail(ENODEV, "this gdrdrv driver (%u.%u) cannot pin by dma-buf",
+				 VERSION(node->version));
+	node->takes_dmabuf = sources & GDRDRV_SOURCES_DMABUF;
+	node->by_dmabuf = dmabuf || sources == GDRDRV_SOURCES_DMABUF;
+	node->persistent =
+		node->by_dmabuf || ask_attribute(node, GDRDRV_ATTR_USE_PERSISTENT_MAPPING, 0);
+	node->force_pcie = !node->by_dmabuf && node->version >= GDRDRV_HAS_PIN_V2 &&
+			   ask_attribute(node, GDRDRV_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE, 0);
+	return 0;
+}
+
+static void node_close(void *state)
+{
+	struct node *node = state;
+
+	gdri_fork_close(node->fd);
+	free(node);
+}
+
+/* Pins go by address if the driver can do that, else by dma-buf; always by dma-buf with @dmabuf. */
+static int node_open(void **state, bool dmabuf)
+{
+	struct node *node = malloc(sizeof(*node));
+	int rc;
+
+	if (!node)
+		return gdri_fail(ENOMEM, "no memory for a context");
+	rc = gdri_open_node(GDRDRV_NODE, "the gdrdrv driver is not loaded", &node->fd);
+	if (rc) {
+		free(node);
+		return rc == -EIO ? -ENODEV : rc;
+	}
+	rc = ask(node, dmabuf);
+	if (rc)
+		node_close(node);
+	else
+		*state = node;
+	return rc;
+}
+
+static int open_by_any(bool decides, void **state)
+{
+	(void)decides;
+	return node_open(state, false);
+}
+
+static int open_by_dmabuf(bool decides, void **state)
+{
+	(void)decides;
+	return node_open(state, true);
+}
+
+static int driver_version(void *state, int *major, int *minor)
+{
+	const struct node *node = state;
 
 	*major = (int)(node->version >> MAJOR_VERSION_SHIFT);
 	*minor = (int)(node->version & MINOR_VERSION_MASK);
 	return 0;
 }
 
-static int gdrdrv_attribute(void *state, gdr_attr_t attr)
+static int attribute(void *state, gdr_attr_t attr)
 {
-	const struct gdri_node *node = state;
+	const struct node *node = state;
 
 	return (attr == GDR_ATTR_USE_PERSISTENT_MAPPING && node->persistent) ||
 	       (attr == GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE && node->force_pcie);
 }
+
+/*
+ * The node itself. For a driver without poll the kernel answers that a write would not block, which
+ * barcopy's driver never answers. In persistent mode too: a pin whose pages the GPU driver does not
+ * keep can be revoked.
+ */
+static int event_fd(void *state, int *fd)
+{
+	const struct node *node = state;
+	struct pollfd p = { .fd = node->fd, .events = POLLPRI | POLLIN | POLLOUT };
+	int n;
+
+	do
+		n = poll(&p, 1, 0);
+	while (n < 0 && errno == EINTR);
+	if (n < 0)
+		return gdri_fail(ENOTSUP, "poll of " GDRDRV_NODE ": %s", strerror(errno));
+	if (p.revents & ~POLLPRI)
+		return gdri_fail(ENOTSUP, "this gdrdrv driver (%u.%u) gives no notice",
+				 VERSION(node->version));
+	*fd = node->fd;
+	return 0;
+}
+
+/* ---- pins by address ------------------------------------------------------------------------- */
+
+/*
+ * Pins whole GPU pages: some driver levels pin only those. P2P tokens are not passed on: memory of
+ * the process itself needs none, memory of another process is not served, and drivers from level
+ * 2.5 on refuse them.
+ */
+static int pin_address(const struct node *node, const struct gdri_pin_request *request,
+		       uint64_t *handle)
+{
+	struct gdrdrv_pin_buffer_v2 p = { .addr = request->va, .size = request->mapped_size };
+	struct gdrdrv_pin_buffer old = { .addr = request->va, .size = request->mapped_size };
+	bool v2 = node->version >= GDRDRV_HAS_PIN_V2;
+	int err;
+
+	if (request->flags & GDR_PIN_FLAG_FORCE_PCIE)
+		p.flags = GDRDRV_PIN_FLAG_FORCE_PCIE;
+	err = v2 ? call(node, GDRDRV_IOC_PIN_BUFFER_V2, &p)
+		 : call(node, GDRDRV_IOC_PIN_BUFFER, &old);
+	if (err == ENOMEM || err == ENOSPC)
+		return gdri_fail(ENOMEM, "PIN_BUFFER: no memory, or BAR1 is full");
+	*handle = v2 ? p.handle : old.handle;
+	return result("PIN_BUFFER", err);
+}
+
+/* ---- pins by dma-buf ------------------------------------------------------------------------- */
+
+/*
+ * GPU drivers 535 to 570 (kernel-open/nvidia/nv-dmabuf.c, nv_dma_buf_map_pfns()) cut a range into
+ * pieces of the device's segment size, 64 KiB for PCI. If the kernel gives IOVAs (a translating
+ * IOMMU, kernel before 6.12), they look for each next piece behind the last IOVA instead of in
+ * BAR1, and fail with ENOMEM.
+ */
+enum { PIECE = 65536, FIXED_IN_GPU_DRIVER = 580 };
+
+static bool kernel_gives_iovas(const struct gdri_pci_address *pci)
+{
+	unsigned int major, minor;
+	struct utsname u;
+	char path[96], type[32];
+
+	snprintf(path, sizeof(path), "/sys/bus/pci/devices/%04x:%02x:%02x.%x/iommu_group/type",
+		 pci->domain, pci->bus, pci->device, pci->function);
+	gdri_read_line(path, type, sizeof(type));
+	return strncmp(type, "DMA", 3) == 0 && !uname(&u) &&
+	       sscanf(u.release, "%u.%u", &major, &minor) == 2 &&
+	       (major < 6 || (major == 6 && minor < 12));
+}
+
+static int fail_pin(const struct gdri_pin_request *request, const struct gdri_pci_address *pci,
+		    int err)
+{
+	char version[32];
+	int branch;
+
+	switch (err) {
+	case ENOMEM: /* host memory, BAR1, or the GPU driver's fault above */
+	case ENOSPC:
+		gdri_read_line("/sys/module/nvidia/version", version, sizeof(version));
+		branch = atoi(version);
+		if (request->mapped_size <= PIECE || branch <= 0 || branch >= FIXED_IN_GPU_DRIVER ||
+		    !kernel_gives_iovas(pci))
+			return gdri_fail(ENOMEM, "PIN_DMABUF: no memory, or BAR1 is full");
+		return gdri_fail(ENOTSUP,
+				 "PIN_DMABUF: GPU driver %s cannot share more than 64 KiB in one "
+				 "piece behind a translating IOMMU with a kernel before 6.12 (a "
+				 "fault of its own, gone in 580): boot with iommu=pt, or use a "
+				 "gdrdrv built with SOURCE=p2p",
+				 version);
+	case ENODEV:
+		return gdri_fail(ENODEV,
+				 "PIN_DMABUF: %04x:%02x:%02x.%x is not a GPU that the GPU driver "
+				 "drives",
+				 pci->domain, pci->bus, pci->device, pci->function);
+	case EINVAL:
+		return gdri_fail(ENOTSUP,
+				 "PIN_DMABUF: the buffer does not lie in the BAR of the GPU (a "
+				 "coherent system?), or another driver's exporter made it");
+	default:
+		return result("PIN_DMABUF", err);
+	}
+}
+
+/* The driver imports the buffer with the PCI address of the GPU. */
+static int pin_dmabuf(const struct node *node, const struct gdri_pin_request *request,
+		      uint64_t *handle)
+{
+	const struct gdri_memory *m = &request->memory;
+	struct gdrdrv_pin_dmabuf p = { .addr = request->va, .size = request->mapped_size };
+	struct gdri_pci_address pci;
+	int rc, err;
+
+	if (m->kind != GDRI_MEMORY_DEVICE)
+		return gdri_fail(EINVAL, "CUDA does not know this address as device memory%s%s",
+				 m->note[0] ? ": " : "", m->note);
+	if (m->device < 0)
+		return gdri_fail(ENOTSUP, "the driver needs to know which GPU the memory is on");
+	rc = gdri_cuda_pci_address(m->device, &pci);
+	if (rc)
+		return rc;
+	p.pci_domain = pci.domain;
+	p.pci_bus = pci.bus;
+	p.pci_device = pci.device;
+	p.pci_function = pci.function;
+	if (gdri_is_dmabuf(request))
+		p.fd = request->imported->fd;
+	else
+		rc = gdri_cuda_dmabuf(m, request->va, request->mapped_size, false, &p.fd);
+	if (rc)
+		return rc;
+	err = call(node, GDRDRV_IOC_PIN_DMABUF, &p);
+	if (!gdri_is_dmabuf(request))
+		close(p.fd);
+	if (err)
+		return fail_pin(request, &pci, err);
+	*handle = p.handle;
+	return 0;
+}
+
+/* ---- regions --------------------------------------------------------------------------------- */
 
 /* The type of a mapping by GET_INFO, which only knows whether it is write-combined. */
 static uint32_t old_type(const struct gdrdrv_get_info *info)
@@ -56,20 +337,20 @@ static uint32_t old_type(const struct gdrdrv_get_info *info)
 }
 
 /* By the call that the driver has; the two structures differ in the last two words only. */
-static int get_info(const struct gdri_node *node, uint64_t handle, struct gdrdrv_get_info_v2 *out)
+static int get_info(const struct node *node, uint64_t handle, struct gdrdrv_get_info_v2 *out)
 {
 	struct gdrdrv_get_info old = { .handle = handle };
 	int err;
 
 	*out = (struct gdrdrv_get_info_v2){ .handle = handle };
 	if (node->version >= GDRDRV_HAS_INFO_V2) {
-		err = gdri_node_call(node, GDRDRV_IOC_GET_INFO_V2, out);
+		err = call(node, GDRDRV_IOC_GET_INFO_V2, out);
 	} else {
-		err = gdri_node_call(node, GDRDRV_IOC_GET_INFO, &old);
+		err = call(node, GDRDRV_IOC_GET_INFO, &old);
 		memcpy(out, &old, offsetof(struct gdrdrv_get_info, mapped));
 		out->mapping_type = old_type(&old);
 	}
-	return gdri_node_result("GET_INFO", err);
+	return result("GET_INFO", err);
 }
 
 /* Fails unless the region holds the request's range and can be mapped from its start. */
@@ -88,46 +369,24 @@ static int check_region(const struct gdrdrv_get_info_v2 *info,
 	return 0;
 }
 
-/*
- * Pins whole GPU pages by address: some driver levels pin only those. P2P tokens are not passed on:
- * memory of the process itself needs none, memory of another process is not served, and drivers
- * from level 2.5 on refuse them.
- */
-static int pin_address(const struct gdri_node *node, const struct gdri_pin_request *request,
-		       uint64_t *handle)
+static int unpin(struct gdri_pin *pin)
 {
-	struct gdrdrv_pin_buffer_v2 p = { .addr = request->va, .size = request->mapped_size };
-	struct gdrdrv_pin_buffer old = { .addr = request->va, .size = request->mapped_size };
-	bool v2 = node->version >= GDRDRV_HAS_PIN_V2;
-	int err;
+	struct gdrdrv_unpin_buffer u = { .handle = pin->handle };
 
-	if (request->flags & GDR_PIN_FLAG_FORCE_PCIE)
-		p.flags = GDRDRV_PIN_FLAG_FORCE_PCIE;
-	err = v2 ? gdri_node_call(node, GDRDRV_IOC_PIN_BUFFER_V2, &p)
-		 : gdri_node_call(node, GDRDRV_IOC_PIN_BUFFER, &old);
-	if (err == ENOMEM || err == ENOSPC)
-		return gdri_fail(ENOMEM, "PIN_BUFFER: no memory, or BAR1 is full");
-	*handle = v2 ? p.handle : old.handle;
-	return gdri_node_result("PIN_BUFFER", err);
+	return result("UNPIN_BUFFER", call(pin->state, GDRDRV_IOC_UNPIN_BUFFER, &u));
 }
 
-static int unpin(const struct gdri_node *node, uint64_t handle)
+static int pin_request(void *state, const struct gdri_pin_request *request, struct gdri_pin *pin)
 {
-	struct gdrdrv_unpin_buffer u = { .handle = handle };
-
-	return gdri_node_call(node, GDRDRV_IOC_UNPIN_BUFFER, &u);
-}
-
-static int gdrdrv_pin(void *state, const struct gdri_pin_request *request, struct gdri_pin *pin)
-{
-	const struct gdri_node *node = state;
+	const struct node *node = state;
 	bool imported = gdri_is_dmabuf(request);
+	struct gdrdrv_unpin_buffer u;
 	struct gdrdrv_get_info_v2 info;
 	int rc;
 
 	if (imported && !node->takes_dmabuf)
 		return gdri_fail(ENOTSUP, "this gdrdrv driver takes no dma-buf");
-	rc = imported || node->by_dmabuf ? gdri_node_pin_dmabuf(node, request, &pin->handle)
+	rc = imported || node->by_dmabuf ? pin_dmabuf(node, request, &pin->handle)
 					 : pin_address(node, request, &pin->handle);
 	if (rc)
 		return rc;
@@ -135,7 +394,8 @@ static int gdrdrv_pin(void *state, const struct gdri_pin_request *request, struc
 	if (!rc)
 		rc = check_region(&info, request);
 	if (rc) {
-		unpin(node, pin->handle);
+		u.handle = pin->handle;
+		call(node, GDRDRV_IOC_UNPIN_BUFFER, &u);
 		return rc;
 	}
 	pin->va = info.va;
@@ -148,10 +408,17 @@ static int gdrdrv_pin(void *state, const struct gdri_pin_request *request, struc
 	return 0;
 }
 
-static int gdrdrv_unpin(struct gdri_pin *pin)
+static int callback_flag(struct gdri_pin *pin, int *flag)
 {
-	return gdri_node_result("UNPIN_BUFFER", unpin(pin->state, pin->handle));
+	struct gdrdrv_get_cb_flag f = { .handle = pin->handle };
+	int err = call(pin->state, GDRDRV_IOC_GET_CB_FLAG, &f);
+
+	if (!err)
+		*flag = f.flag != 0;
+	return result("GET_CB_FLAG", err);
 }
+
+/* ---- mappings -------------------------------------------------------------------------------- */
 
 static int refuse_wish(gdr_mapping_type_t wish)
 {
@@ -167,15 +434,15 @@ static int refuse_wish(gdr_mapping_type_t wish)
 static int request_type(const struct gdri_pin *pin, gdr_mapping_type_t wish)
 {
 	struct gdrdrv_req_mapping_type r = { .handle = pin->handle, .mapping_type = wish };
-	const struct gdri_node *node = pin->state;
+	const struct node *node = pin->state;
 	int rc, err;
 
 	if (node->version < GDRDRV_HAS_MAPPING_TYPE)
 		return 0;
-	err = gdri_node_call(node, GDRDRV_IOC_REQ_MAPPING_TYPE, &r);
+	err = call(node, GDRDRV_IOC_REQ_MAPPING_TYPE, &r);
 	if (err == ENOTTY)
 		return 0;
-	rc = gdri_node_result("REQ_MAPPING_TYPE", err);
+	rc = result("REQ_MAPPING_TYPE", err);
 	return rc == -ENOTSUP && wish != GDR_MAPPING_TYPE_NONE ? refuse_wish(wish) : rc;
 }
 
@@ -183,7 +450,7 @@ static int map_region(const struct gdri_pin *pin, void **map)
 {
 	int shift = __builtin_ctzl((unsigned long)sysconf(_SC_PAGESIZE));
 	struct gdrdrv_populate populate = { .handle = pin->handle };
-	const struct gdri_node *node = pin->state;
+	const struct node *node = pin->state;
 	int rc;
 
 	if (pin->handle >> (63 - shift))
@@ -195,9 +462,9 @@ static int map_region(const struct gdri_pin *pin, void **map)
 		return gdri_fail(EINVAL, "the driver refuses to map the region (has its memory "
 					 "been freed?)");
 	if (rc)
-		return rc < 0 ? rc : gdri_node_result("mmap of " GDRDRV_NODE, rc);
+		return rc < 0 ? rc : result("mmap of " GDRDRV_NODE, rc);
 	/* Makes the page-table entries now, not in the first copy; without POPULATE by loads. */
-	if (gdri_node_call(node, GDRDRV_IOC_POPULATE, &populate) &&
+	if (call(node, GDRDRV_IOC_POPULATE, &populate) &&
 	    !gdri_pages_readable(*map, pin->map_length)) {
 		munmap(*map, pin->map_length);
 		return gdri_fail(EINVAL,
@@ -206,21 +473,21 @@ static int map_region(const struct gdri_pin *pin, void **map)
 	return 0;
 }
 
-static int gdrdrv_map(struct gdri_pin *pin, gdr_mapping_type_t wish)
+static int map(struct gdri_pin *pin, gdr_mapping_type_t wish)
 {
 	struct gdrdrv_get_info_v2 info;
-	void *map;
+	void *at;
 	int rc = request_type(pin, wish);
 
 	if (!rc)
-		rc = map_region(pin, &map);
+		rc = map_region(pin, &at);
 	if (rc)
 		return rc;
 	rc = get_info(pin->state, pin->handle, &info);
 	if (!rc && wish != GDR_MAPPING_TYPE_NONE && info.mapping_type != wish)
 		rc = refuse_wish(wish);
 	if (rc) {
-		munmap(map, pin->map_length);
+		munmap(at, pin->map_length);
 		return rc;
 	}
 	/* NONE: revoked just now; copies as for the pin's type do no harm then. */
@@ -228,59 +495,19 @@ static int gdrdrv_map(struct gdri_pin *pin, gdr_mapping_type_t wish)
 		pin->map_type = (gdr_mapping_type_t)info.mapping_type;
 	if (wish == GDR_MAPPING_TYPE_NONE)
 		pin->type = pin->map_type;
-	gdri_pin_mapped(pin, map);
+	gdri_pin_mapped(pin, at);
 	return 0;
 }
 
-static int gdrdrv_callback_flag(struct gdri_pin *pin, int *flag)
-{
-	struct gdrdrv_get_cb_flag f = { .handle = pin->handle };
-	int err = gdri_node_call(pin->state, GDRDRV_IOC_GET_CB_FLAG, &f);
+#define OPS                                                                               \
+	.id = BARCOPY_BACKEND_GDRDRV,                                                     \
+	.caps = GDRI_CAP_DEVICE_MEMORY | GDRI_CAP_UNKNOWN_MEMORY | GDRI_CAP_TAKES_DMABUF, \
+	.close = node_close, .driver_version = driver_version, .attribute = attribute,    \
+	.event_fd = event_fd, .pin = pin_request, .unpin = unpin, .map = map,             \
+	.unmap = gdri_pages_unmap, .callback_flag = callback_flag
 
-	if (!err)
-		*flag = f.flag != 0;
-	return gdri_node_result("GET_CB_FLAG", err);
-}
+const struct gdri_backend gdri_backend_gdrdrv = { .name = "gdrdrv", .open = open_by_any, OPS };
 
-/*
- * The node itself. For a driver without poll the kernel answers that a write would not block, which
- * barcopy's driver never answers. In persistent mode too: a pin whose pages the GPU driver does not
- * keep can be revoked.
- */
-static int gdrdrv_event_fd(void *state, int *fd)
-{
-	const struct gdri_node *node = state;
-	struct pollfd p = { .fd = node->fd, .events = POLLPRI | POLLIN | POLLOUT };
-	int n;
-
-	do
-		n = poll(&p, 1, 0);
-	while (n < 0 && errno == EINTR);
-	if (n < 0)
-		return gdri_fail(ENOTSUP, "poll of " GDRDRV_NODE ": %s", strerror(errno));
-	if (p.revents & ~POLLPRI)
-		return gdri_fail(ENOTSUP, "this gdrdrv driver (%u.%u) gives no notice",
-				 GDRI_VERSION(node->version));
-	*fd = node->fd;
-	return 0;
-}
-
-#define GDRDRV_OPS                                                                           \
-	.id = BARCOPY_BACKEND_GDRDRV,                                                        \
-	.caps = GDRI_CAP_DEVICE_MEMORY | GDRI_CAP_UNKNOWN_MEMORY | GDRI_CAP_TAKES_DMABUF,    \
-	.close = gdri_node_close, .driver_version = gdrdrv_driver_version,                   \
-	.attribute = gdrdrv_attribute, .pin = gdrdrv_pin, .unpin = gdrdrv_unpin,             \
-	.map = gdrdrv_map, .unmap = gdri_pages_unmap, .callback_flag = gdrdrv_callback_flag, \
-	.event_fd = gdrdrv_event_fd
-
-const struct gdri_backend gdri_backend_gdrdrv = {
-	.name = "gdrdrv",
-	.open = gdrdrv_open,
-	GDRDRV_OPS,
-};
-
-const struct gdri_backend gdri_backend_gdrdrv_dmabuf = {
-	.name = "gdrdrv-dmabuf",
-	.open = gdrdrv_dmabuf_open,
-	GDRDRV_OPS,
-};
+const struct gdri_backend gdri_backend_gdrdrv_dmabuf = { .name = "gdrdrv-dmabuf",
+							 .open = open_by_dmabuf,
+							 OPS };

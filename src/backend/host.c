@@ -9,10 +9,7 @@
  * only. The mapping's type is the allocation's, as another type would be undefined behaviour
  * (section 13.4.3).
  */
-#include <errno.h>
-
 #include "backend/backend.h"
-#include "base/error.h"
 
 static int host_open(bool decides, void **state)
 {

@@ -1,16 +1,34 @@
 /* SPDX-License-Identifier: MIT */
-/* What backends share of mappings: their types, and maps of descriptors that no child inherits. */
-#include <errno.h>
+/* What backends share: nodes of devices, types of mappings, and maps that no child inherits. */
+#include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "backend/backend.h"
-#include "base/error.h"
-#include "base/fork.h"
+#include "base/process.h"
 
 enum { PROBE_STEP = 2 << 20 };
+
+int gdri_open_node(const char *path, const char *absent, int *fd)
+{
+	*fd = gdri_fork_open(path, O_RDWR);
+	if (*fd >= 0)
+		return 0;
+	switch (errno) {
+	case ENOENT:
+	case ENXIO:
+	case ENODEV:
+		return gdri_fail(ENODEV, "no %s: %s", path, absent);
+	case EACCES:
+	case EPERM:
+		return gdri_fail(EACCES, "%s may not be opened by this user (or container)", path);
+	default:
+		return gdri_fail(gdri_is_short(-errno) ? errno : EIO, "%s: %s", path,
+				 strerror(errno));
+	}
+}
 
 const char *gdri_mapping_type_name(gdr_mapping_type_t type)
 {

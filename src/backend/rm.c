@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* The rm backend: any device memory, by the installed GPU driver alone. See rm.h. */
-#include <errno.h>
-#include <stdlib.h>
+#include <stdio.h>
+#include <string.h>
 
-#include "cuda/cuda.h"
-#include "base/error.h"
+#include "base/process.h"
 #include "cuda/watch.h"
 #include "backend/rm.h"
 
@@ -13,9 +12,77 @@
 #endif
 
 #if GDRI_RM
+/*
+ * The administrator's policy has lines of "rm=on" or "rm=off", blank ones, and comments from '#'
+ * on. Without the file rm is allowed; a file that cannot be read, or has any other line, forbids
+ * it.
+ */
+#define POLICY_FILE "/etc/barcopy/policy"
+
+GDRI_MUTEX(policy_lock); /* guards the next two */
+static enum { UNREAD, ALLOWED, FORBIDDEN, MALFORMED, UNREADABLE } policy;
+static int policy_errno; /* UNREADABLE */
+
+static int parse(FILE *f)
+{
+	char line[256], word[256], more[2];
+	int found = ALLOWED;
+
+	while (fgets(line, sizeof(line), f)) {
+		bool whole = strchr(line, '\n') || feof(f);
+		int words;
+
+		line[strcspn(line, "#")] = '\0';
+		words = sscanf(line, "%255s %1s", word, more);
+		if (!whole || words == 2 ||
+		    (words == 1 && strcmp(word, "rm=on") != 0 && strcmp(word, "rm=off") != 0))
+			return MALFORMED;
+		if (words == 1 && strcmp(word, "rm=off") == 0)
+			found = FORBIDDEN;
+	}
+	return ferror(f) ? UNREADABLE : found;
+}
+
+/* Reads the file once; after a shortage, which says nothing, again. */
+static void read_policy_locked(void)
+{
+	FILE *f = fopen(POLICY_FILE, "re");
+
+	policy_errno = errno;
+	if (f) {
+		errno = 0;
+		policy = parse(f);
+		policy_errno = errno;
+		fclose(f);
+	} else if (!gdri_is_short(-policy_errno)) {
+		policy = policy_errno == ENOENT ? ALLOWED : UNREADABLE;
+	}
+}
+
+static int check_policy(void)
+{
+	int rc = 0;
+
+	pthread_mutex_lock(&policy_lock);
+	if (policy == UNREAD)
+		read_policy_locked();
+	if (policy == UNREAD)
+		rc = gdri_fail(policy_errno, POLICY_FILE ": %s", strerror(policy_errno));
+	else if (policy == FORBIDDEN)
+		rc = gdri_fail(EACCES, POLICY_FILE " says rm=off");
+	else if (policy == MALFORMED)
+		rc = gdri_fail(EACCES, "a line of " POLICY_FILE
+				       " is not rm=on, rm=off or a comment: rm is off");
+	else if (policy == UNREADABLE)
+		rc = gdri_fail(EACCES, POLICY_FILE " cannot be read (%s): rm is off",
+			       strerror(policy_errno));
+	pthread_mutex_unlock(&policy_lock);
+	return rc;
+}
+
 static int rm_open(bool decides, void **state)
 {
-	int rc = gdri_rm_allowed();
+	int rc = check_policy();
 
 	*state = NULL;
 	if (!rc)
@@ -24,10 +91,8 @@ static int rm_open(bool decides, void **state)
 		rc = gdri_cuda_load();
 	if (rc || !decides)
 		return rc;
-	rc = gdri_cuda_watch_possible();
-	if (rc)
-		return gdri_fail(ENODEV, "%s", gdri_error_text());
-	return gdri_cuda_exports_dmabuf();
+	return gdri_cuda_watch_possible() ? gdri_fail(ENODEV, "%s", gdri_error_text())
+					  : gdri_cuda_exports_dmabuf();
 }
 
 /*
@@ -55,17 +120,11 @@ static int rm_pin(void *state, const struct gdri_pin_request *request, struct gd
 	rc = gdri_rm_gpu_get(m->device, &gpu);
 	if (!rc)
 		rc = gdri_rm_trial(gpu, m->context, &trial);
+	if (!rc)
+		rc = gdri_rm_range_open(gpu, request,
+					trial.verdict == GDRI_RM_ANY ? NULL : trial.reason, &range);
 	if (rc)
 		return rc;
-	range = malloc(sizeof(*range));
-	if (!range)
-		return gdri_fail(ENOMEM, "no memory for a pin");
-	rc = gdri_rm_range_open(range, gpu, request,
-				trial.verdict == GDRI_RM_ANY ? NULL : trial.reason);
-	if (rc) {
-		free(range);
-		return rc;
-	}
 	pin->priv = range;
 	pin->persistent = true;
 	pin->type = trial.type;
@@ -74,10 +133,7 @@ static int rm_pin(void *state, const struct gdri_pin_request *request, struct gd
 
 static int rm_unpin(struct gdri_pin *pin)
 {
-	int rc = gdri_rm_range_close(pin->priv);
-
-	free(pin->priv);
-	return rc;
+	return gdri_rm_range_close(pin->priv);
 }
 
 static int rm_map(struct gdri_pin *pin, gdr_mapping_type_t wish)

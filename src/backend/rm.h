@@ -4,27 +4,21 @@
  * manager (RM), and asks it for the CPU mapping that CUDA does not offer. It needs neither a kernel
  * module nor root.
  *
+ *   rm.c          the backend's table, and whether the administrator allows it
  *   rm_client.c   the nodes, this process's client, the GPUs
- *   rm_objects.c  which of libcuda's memory objects are behind a range, and duplicates of them
- *   rm_map.c      CPU mappings of the duplicates
+ *   rm_range.c    duplicates of the memory objects behind a range, and CPU mappings of them
  *   rm_trial.c    all of it verified on the library's own memory, once for each GPU
- *   rm_policy.c   whether the administrator allows it
- *   rm.c          the backend's table
  *
  * The first pin makes client and GPUs, which live as long as the process, as CUDA's own do. A
  * duplicate keeps the physical memory, whatever happens to libcuda's object, so pins are persistent
  * (H100, H200, driver 580, 2026-11-21: after cuMemFree, and after the end of a context and of the
- * primary one). A forked child closes its copies of the descriptors (base/fork.h): client and
+ * primary one). A forked child closes its copies of the descriptors (base/process.h): client and
  * objects are the parent's.
  *
  * Unless noted, functions return 0 or -errno with its text. Several threads may call them.
  */
 #ifndef GDRI_RM_H
 #define GDRI_RM_H
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include "abi/rm.h"
 #include "backend/backend.h"
@@ -55,23 +49,17 @@ struct gdri_rm_gpu {
 	unsigned int inconclusive; /* trials so far */
 };
 
-/* A duplicate of one memory object, and the part of it that a range takes. */
-struct gdri_rm_object {
-	rm_handle object;
-	uint64_t offset, size;
-	uint64_t address; /* RM's name of the mapping, while mapped */
-};
-
 struct gdri_rm_range {
 	const struct gdri_rm_gpu *gpu;
 	size_t count, room;
-	struct gdri_rm_object *objects; /* side by side they are the range */
+	/* Duplicates of memory objects, and the part of each that the range takes, side by side. */
+	struct gdri_rm_object {
+		rm_handle object;
+		uint64_t offset, size;
+		uint64_t address; /* RM's name of the mapping, while mapped */
+	} * objects;
 	size_t mapped; /* the first so many are mapped */
 };
-
-/* -EACCES where the machine's policy forbids rm. Reads the file once. */
-#define RM_POLICY_FILE "/etc/barcopy/policy"
-int gdri_rm_allowed(void);
 
 /* What is known without a context: the node can be opened, the driver is new enough. */
 int gdri_rm_check(void);
@@ -94,15 +82,14 @@ int gdri_rm_open_node(const struct gdri_rm_gpu *gpu, int *fd);
 int gdri_rm_call(unsigned long request, void *arg, const uint32_t *status, const char *what);
 int gdri_rm_control(uint32_t command, void *params, size_t size, const char *what);
 rm_handle gdri_rm_client(void);
-int gdri_rm_free_object(const struct gdri_rm_gpu *gpu, rm_handle object);
 
 /*
  * Finds and duplicates the objects behind the request's range. only_exportable: NULL, or why this
  * GPU's exports cannot be observed and exportable memory alone is served.
  */
-int gdri_rm_range_open(struct gdri_rm_range *range, const struct gdri_rm_gpu *gpu,
-		       const struct gdri_pin_request *request, const char *only_exportable);
-/* Frees all duplicates; returns the first failure. */
+int gdri_rm_range_open(const struct gdri_rm_gpu *gpu, const struct gdri_pin_request *request,
+		       const char *only_exportable, struct gdri_rm_range **range);
+/* Frees all duplicates; returns the first failure. NULL is no range. */
 int gdri_rm_range_close(struct gdri_rm_range *range);
 
 /* Maps the first `length` bytes, in no child. */

@@ -1,15 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* The resource manager's nodes, this process's client, and its GPUs. See rm.h. */
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/fork.h"
+#include "base/env.h"
 #include "base/process.h"
-#include "base/error.h"
-#include "base/line.h"
 #include "backend/rm.h"
 
 GDRI_MUTEX(lock); /* guards what follows, which is constant once client is not 0 */
@@ -77,28 +73,16 @@ int gdri_rm_control(uint32_t command, void *params, size_t size, const char *wha
 	return gdri_rm_call(RM_IOC_CONTROL, &arg, &arg.status, what);
 }
 
-int gdri_rm_free_object(const struct gdri_rm_gpu *gpu, rm_handle object)
-{
-	struct rm_free arg = { .client = client, .parent = gpu->device, .object = object };
-
-	return gdri_rm_call(RM_IOC_FREE, &arg, &arg.status, "RM_FREE");
-}
-
 /* ---- nodes ----------------------------------------------------------------------------------- */
 
-static int fail_open(const char *path, int err)
+#define NO_NODE "the NVIDIA driver's node is not there"
+
+/* For a pin, whose callers know one errno for every shortage. */
+static int open_node(const char *path, int *fd)
 {
-	switch (err) {
-	case ENOENT:
-	case ENXIO:
-	case ENODEV:
-		return gdri_fail(ENODEV, "no %s: the NVIDIA driver's node is not there", path);
-	case EACCES:
-	case EPERM:
-		return gdri_fail(EACCES, "%s may not be opened by this user (or container)", path);
-	default:
-		return gdri_fail(gdri_is_short(-err) ? ENOMEM : EIO, "%s: %s", path, strerror(err));
-	}
+	int rc = gdri_open_node(path, NO_NODE, fd);
+
+	return gdri_is_short(rc) ? -ENOMEM : rc;
 }
 
 /* "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build ..." */
@@ -117,13 +101,10 @@ unsigned int gdri_rm_driver_major(void)
 int gdri_rm_check(void)
 {
 	unsigned int major = gdri_rm_driver_major();
-	int fd = gdri_fork_open(RM_CTL_NODE, O_RDWR), err = errno;
+	int fd, rc = gdri_open_node(RM_CTL_NODE, NO_NODE, &fd);
 
-	/* gdr_open() reports a lack of descriptors as such; a pin reports ENOMEM. */
-	if (fd < 0 && (err == EMFILE || err == ENFILE))
-		return gdri_fail(err, "%s: %s", RM_CTL_NODE, strerror(err));
-	if (fd < 0)
-		return fail_open(RM_CTL_NODE, err);
+	if (rc)
+		return rc;
 	gdri_fork_close(fd);
 	if (major && major < RM_FIRST_WITH_EXPORT)
 		return gdri_fail(ENODEV, "driver %u is too old (%d is the first)", major,
@@ -147,15 +128,11 @@ static int alloc(rm_handle parent, uint32_t class, void *params, size_t size, co
 			   .class = class,
 			   .params = (uintptr_t)params,
 			   .params_size = old ? 0 : (uint32_t)size } };
-	int rc;
+	int rc = gdri_rm_call(old ? RM_IOC_ALLOC_515 : RM_IOC_ALLOC, &arg,
+			      old ? &arg.old.status_515 : &arg.now.status, what);
 
-	if (old) {
-		rc = gdri_rm_call(RM_IOC_ALLOC_515, &arg, &arg.old.status_515, what);
-		if (!rc && arg.old.status_525)
-			rc = fail_status(arg.old.status_525, what);
-	} else {
-		rc = gdri_rm_call(RM_IOC_ALLOC, &arg, &arg.now.status, what);
-	}
+	if (!rc && old && arg.old.status_525)
+		rc = fail_status(arg.old.status_525, what);
 	*object = arg.now.object;
 	return rc;
 }
@@ -174,9 +151,9 @@ static int make_client_locked(void)
 
 	if (client)
 		return 0;
-	ctl = gdri_fork_open(RM_CTL_NODE, O_RDWR);
-	if (ctl < 0)
-		return fail_open(RM_CTL_NODE, errno);
+	rc = open_node(RM_CTL_NODE, &ctl);
+	if (rc)
+		return rc;
 	rc = alloc(0, RM_CLASS_CLIENT, NULL, 0, "RM_ALLOC of a client", &made);
 	if (rc)
 		close_client_locked();
@@ -212,9 +189,9 @@ int gdri_rm_open_node(const struct gdri_rm_gpu *gpu, int *fd)
 	int rc;
 
 	snprintf(path, sizeof(path), RM_GPU_NODE, gpu->minor);
-	*fd = gdri_fork_open(path, O_RDWR);
-	if (*fd < 0)
-		return fail_open(path, errno);
+	rc = open_node(path, fd);
+	if (rc)
+		return rc;
 	rc = call(*fd, RM_IOC_REGISTER_FD, &reg, NULL, "REGISTER_FD");
 	if (rc)
 		gdri_fork_close(*fd);
@@ -290,7 +267,7 @@ int gdri_rm_gpu_get(int device, struct gdri_rm_gpu **out)
 	return rc;
 }
 
-/* fork.c closes the descriptors; client and objects are the parent's. */
+/* process.c closes the descriptors; client and objects are the parent's. */
 static void after_fork(void)
 {
 	ctl = -1;

@@ -11,15 +11,12 @@
  *
  * Each trial has patterns of its own: those of an earlier one may still be in memory.
  */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "cuda/cuda.h"
 #include "base/process.h"
-#include "base/error.h"
 #include "base/log.h"
 #include "copy/copy.h"
 #include "backend/rm.h"
@@ -33,7 +30,7 @@ enum { TRIALS = 3 }; /* after so many inconclusive ones the last result is the v
 
 struct buffer {
 	struct gdri_allocation memory;
-	struct gdri_rm_range range;
+	struct gdri_rm_range *range;
 	struct gdri_cuda_engine *engine;
 	void *map;
 	size_t mapped;
@@ -91,13 +88,13 @@ static int open_buffer(struct buffer *b, const struct gdri_rm_gpu *gpu, const ch
 		rc = gdri_cuda_engine_new(request.addr, request.size, &b->engine);
 	*setup = rc;
 	if (!rc)
-		rc = gdri_rm_range_open(&b->range, gpu, &request, only_exportable);
+		rc = gdri_rm_range_open(gpu, &request, only_exportable, &b->range);
 	if (!rc)
-		rc = gdri_rm_map(&b->range, request.mapped_size, false, &b->map);
+		rc = gdri_rm_map(b->range, request.mapped_size, false, &b->map);
 	if (rc)
 		return rc;
 	b->mapped = request.mapped_size;
-	b->type = type_of(gpu, b->range.objects[0].address, b->map);
+	b->type = type_of(gpu, b->range->objects[0].address, b->map);
 	b->addr = request.addr + request.size - COMPARED;
 	b->cpu = (char *)b->map + (b->addr - request.va);
 	return 0;
@@ -106,8 +103,8 @@ static int open_buffer(struct buffer *b, const struct gdri_rm_gpu *gpu, const ch
 static void close_buffer(struct buffer *b)
 {
 	if (b->mapped)
-		gdri_rm_unmap(&b->range, b->map, b->mapped);
-	gdri_rm_range_close(&b->range);
+		gdri_rm_unmap(b->range, b->map, b->mapped);
+	gdri_rm_range_close(b->range);
 	gdri_cuda_engine_free(b->engine);
 	gdri_cuda_free(&b->memory);
 }

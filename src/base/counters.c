@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* See counters.h. */
-#include "base/process.h"
 #include "base/counters.h"
 
-#include "base/env.h"
+#include "base/process.h"
 
 struct gdri_counters gdri_of_process;
-
-static _Atomic bool copies;
+atomic_bool gdri_copies_counted;
 
 void gdri_count(struct gdri_counters *counters, enum gdri_counter what, uint64_t n)
 {
@@ -20,16 +18,6 @@ void gdri_counters_clear(struct gdri_counters *counters)
 {
 	for (int i = 0; i < GDRI_COUNTERS; i++)
 		atomic_store_explicit(&counters->n[i], 0, memory_order_relaxed);
-}
-
-void gdri_counters_init(void)
-{
-	atomic_store_explicit(&copies, gdri_env_true("GDRCOPY_STATS"), memory_order_relaxed);
-}
-
-bool gdri_copies_counted(void)
-{
-	return atomic_load_explicit(&copies, memory_order_relaxed);
 }
 
 static void after_fork(void)

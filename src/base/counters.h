@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Counters of a context and of the process: relaxed atomics. Each event is added to both.
- *
- * Events that take microseconds or more are always counted. Copies and words are counted where GDRCOPY_STATS
- * was set at the first open; otherwise their path does not ask (core/handle.h).
+ * Counters of a context and of the process: relaxed atomics. Each event is added to both. Events
+ * that take microseconds or more are always counted. Copies and words are counted where
+ * GDRCOPY_STATS was set at the first open; otherwise their path does not ask (core/handle.h).
  */
 #ifndef GDRI_COUNTERS_H
 #define GDRI_COUNTERS_H
@@ -39,16 +38,11 @@ struct gdri_counters {
 };
 
 extern struct gdri_counters gdri_of_process;
+extern atomic_bool gdri_copies_counted; /* copies and words are; set once, by the first open */
 
 /* Adds to the process's counters and, unless NULL, to these. */
 void gdri_count(struct gdri_counters *counters, enum gdri_counter what, uint64_t n);
 
 void gdri_counters_clear(struct gdri_counters *counters);
-
-/* Reads GDRCOPY_STATS; called once, by the first open. */
-void gdri_counters_init(void);
-
-/* Are copies and words counted? */
-bool gdri_copies_counted(void);
 
 #endif

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* The environment: a set-uid program ignores all of the library's variables. */
+/* What the library reads of its surroundings: environment variables, and one-line files. */
 #ifndef GDRI_ENV_H
 #define GDRI_ENV_H
 
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-/* NULL when unset or when the process runs with raised privileges. */
+/* NULL when unset, and in a set-uid program, which ignores all of the library's variables. */
 static inline const char *gdri_env(const char *name)
 {
 	return secure_getenv(name);
@@ -19,6 +21,18 @@ static inline bool gdri_env_true(const char *name)
 	const char *v = gdri_env(name);
 
 	return v && *v && strcmp(v, "0");
+}
+
+/* Reads a file's first line; "" where it cannot be read. */
+static inline void gdri_read_line(const char *path, char *text, size_t size)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, text, size - 1);
+
+	if (fd >= 0)
+		close(fd);
+	text[n < 0 ? 0 : n] = '\0';
+	text[strcspn(text, "\n")] = '\0';
 }
 
 #endif

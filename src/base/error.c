@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * See error.h. A thread's text is allocated, and thread-local storage has a pointer to it alone: of the static
- * block, in which that storage lies, a program that loads the library at run time has 1.6 KiB left for all
- * libraries (glibc's rtld.optional_static_tls), and dlopen() fails when it is used up.
+ * See error.h. A thread's text is allocated, and thread-local storage has a pointer to it alone: of
+ * the static block, in which that storage lies, a program that loads the library at run time has
+ * 1.6 KiB left for all libraries (glibc's rtld.optional_static_tls), and dlopen() fails when it is
+ * used up.
  */
 #include "base/error.h"
 
@@ -24,7 +25,10 @@ static _Thread_local char *mine; /* NULL: none yet */
 static pthread_key_t key; /* constant while have_key; its value is a thread's own text */
 static _Atomic bool have_key;
 
-/* A call that fails later, in another destructor, gets a new text: destructors run until no key is set. */
+/*
+ * A call that fails later, in another destructor, gets a new text: destructors run until no key is
+ * set.
+ */
 static void thread_ends(void *text)
 {
 	mine = NULL;

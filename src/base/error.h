@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The text of this thread's last failure. Functions inside the library return 0 or -errno. The function that
- * detects a failure records why by gdri_fail(); its callers pass the number on.
+ * The text of this thread's last failure. Functions inside the library return 0 or -errno. The
+ * function that detects a failure records why by gdri_fail(); its callers pass the number on.
  */
 #ifndef GDRI_ERROR_H
 #define GDRI_ERROR_H

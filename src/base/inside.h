@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Is the calling thread inside the library? The library's own calls of munmap(), cuMemFree() and others run
- * the program's hooks too, while locks are held. What such a hook asks for is deferred until a thread leaves.
+ * Is the calling thread inside the library? The library's own calls of munmap(), cuMemFree() and
+ * others run the program's hooks too, while locks are held. What such a hook asks for is deferred
+ * until a thread leaves.
  */
 #ifndef GDRI_INSIDE_H
 #define GDRI_INSIDE_H
@@ -9,8 +10,8 @@
 #include <stdbool.h>
 
 /*
- * Entry points that take a lock or call CUDA or the kernel lie between these two, which nest. A thread that
- * is cancelled meanwhile ends behind the outermost leave: nothing stays locked.
+ * Entry points that take a lock or call CUDA or the kernel lie between these two, which nest. A
+ * thread that is cancelled meanwhile ends behind the outermost leave: nothing stays locked.
  */
 void gdri_inside_enter(void);
 void gdri_inside_leave(void);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Log messages go to stderr if GDRCOPY_ENABLE_LOGGING is set, from the level GDRCOPY_LOG_LEVEL up (1 debug to
- * 4 error, the default). Copies log nothing.
+ * Log messages go to stderr if GDRCOPY_ENABLE_LOGGING is set, from the level GDRCOPY_LOG_LEVEL up
+ * (1 debug to 4 error, the default). Copies log nothing.
  */
 #ifndef GDRI_LOG_H
 #define GDRI_LOG_H

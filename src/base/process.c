@@ -3,39 +3,64 @@
 #include "base/process.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/error.h"
-#include "base/fork.h"
 
 /* Before the first open there is no page: everything reads as "no tag". */
 static const _Atomic uint32_t no_tag;
 _Atomic(const _Atomic uint32_t *) gdri_process_page = &no_tag;
 
-/* Made while no fork happens. A child inherits last_tag, so its own tags are new ones. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards what follows */
 static _Atomic uint32_t *page;
-static uint32_t last_tag;
+static uint32_t last_tag; /* a child inherits it, so its own tags are new ones */
+static int *owned; /* descriptors that a child closes */
+static size_t count, room;
+
+/*
+ * How often this thread holds the lock: a thread that forks holds it while the application's own
+ * handlers run, which may map. A recursive mutex would not do: its owner is the parent's thread, so
+ * a child cannot unlock it.
+ */
+static _Thread_local unsigned held __attribute__((tls_model("initial-exec")));
 
 /* The table of GDRI_IN_CHILD(), between the names that the linker gives to a section's ends. */
 extern void (*const __start_gdri_in_child[])(void) __attribute__((visibility("hidden")));
 extern void (*const __stop_gdri_in_child[])(void) __attribute__((visibility("hidden")));
 
+void gdri_fork_hold(void)
+{
+	if (!held++)
+		pthread_mutex_lock(&lock);
+}
+
+void gdri_fork_release(void)
+{
+	if (!--held)
+		pthread_mutex_unlock(&lock);
+}
+
 /*
- * The child has one thread, and a lock that another thread held in the parent stays locked for ever. So all
- * locks are made anew; what they guard is only reached after the tag was checked.
+ * The child has one thread, and a lock that another thread held in the parent stays locked for
+ * ever. So all locks but the fork lock, which the forking thread holds, are made anew; what they
+ * guard is only reached after the tag was checked.
  */
 static void in_child(void)
 {
-	gdri_fork_in_child();
+	while (count)
+		close(owned[--count]);
 	/* Where the kernel does not know MADV_WIPEONFORK. */
 	if (page)
 		atomic_store_explicit(page, 0, memory_order_relaxed);
+	gdri_fork_release();
 	for (void (*const *fn)(void) = __start_gdri_in_child; fn < __stop_gdri_in_child; fn++)
 		(*fn)();
 }
 
-static int make_page_held(void)
+static int make_page_locked(void)
 {
 	size_t size = (size_t)sysconf(_SC_PAGESIZE);
 	void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -58,9 +83,68 @@ int gdri_process_enter(void)
 	int rc;
 
 	gdri_fork_hold();
-	rc = page ? 0 : make_page_held();
+	rc = page ? 0 : make_page_locked();
 	if (!rc && !atomic_load_explicit(page, memory_order_relaxed))
 		atomic_store_explicit(page, ++last_tag, memory_order_relaxed);
 	gdri_fork_release();
 	return rc ? gdri_fail(ENOMEM, "no memory for the fork guard") : 0;
+}
+
+static int own_locked(int fd)
+{
+	if (count == room) {
+		size_t more = room ? 2 * room : 16;
+		int *bigger = realloc(owned, more * sizeof(*bigger));
+
+		if (!bigger)
+			return -ENOMEM;
+		owned = bigger;
+		room = more;
+	}
+	owned[count++] = fd;
+	return 0;
+}
+
+int gdri_fork_open(const char *path, int flags)
+{
+	int fd, err;
+
+	gdri_fork_hold();
+	do
+		fd = open(path, flags | O_CLOEXEC);
+	while (fd < 0 && errno == EINTR);
+	err = errno;
+	if (fd >= 0 && own_locked(fd)) {
+		close(fd);
+		err = ENOMEM;
+		fd = -1;
+	}
+	gdri_fork_release();
+	errno = err;
+	return fd;
+}
+
+int gdri_fork_own(int fd)
+{
+	int rc;
+
+	gdri_fork_hold();
+	rc = own_locked(fd);
+	gdri_fork_release();
+	if (!rc)
+		return 0;
+	close(fd);
+	return gdri_fail(ENOMEM, "no memory to keep a descriptor from child processes");
+}
+
+void gdri_fork_close(int fd)
+{
+	gdri_fork_hold();
+	for (size_t i = 0; i < count; i++)
+		if (owned[i] == fd) {
+			owned[i] = owned[--count];
+			break;
+		}
+	close(fd);
+	gdri_fork_release();
 }

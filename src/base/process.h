@@ -1,9 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The process's tag, and what a forked child does first. The tag differs between a parent and its forked
- * children and costs one load to read: it lies in a page that the kernel empties in a child
- * (MADV_WIPEONFORK, Linux 4.14). A pthread_atfork() handler does the rest. Both take effect with the first
- * gdri_process_enter(). Thread-safe.
+ * This process and its forks: a tag that tells a parent from its children, stretches in which no
+ * fork happens, descriptors that a child closes, and what a child does first. Effective from the
+ * first gdri_process_enter() on. Thread-safe.
+ *
+ * A descriptor of a GPU or of a dma-buf that a child keeps would hold the parent's pins after the
+ * parent has given them up, or has died. O_CLOEXEC covers a child that execs; gdri_fork_own()
+ * covers one that does not.
+ *
+ * The fork lock is the innermost one: its holder calls nothing but the kernel and the C library.
+ * One exception: a handler that the application registered before this library's runs under the
+ * lock. It may pin and map while no other thread is inside the library.
  */
 #ifndef GDRI_PROCESS_H
 #define GDRI_PROCESS_H
@@ -12,7 +19,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-/* Points at the tag; read through gdri_process_tag() only. */
+/* Points at the tag, in a page that the kernel empties in a child (MADV_WIPEONFORK, Linux 4.14). */
 extern _Atomic(const _Atomic uint32_t *) gdri_process_page;
 
 /* 0 in a child that has not yet opened a context of its own; never the tag of another process. */
@@ -25,10 +32,25 @@ static inline uint32_t gdri_process_tag(void)
 /* Gives this process a tag if it has none yet. 0 or -ENOMEM. */
 int gdri_process_enter(void);
 
+/* Between these two no other thread forks. They nest. */
+void gdri_fork_hold(void);
+void gdri_fork_release(void);
+
 /*
- * At the top level of a file: a forked child calls fn, which must be async-signal-safe. The pointers form a
- * table in a section of their own, so no code has to run to fill it, and a child may read it whenever the
- * fork came. In no particular order.
+ * Opens a descriptor that a child closes, with O_CLOEXEC, again after EINTR. It, or -1 with errno.
+ */
+int gdri_fork_open(const char *path, int flags);
+
+/* A child closes fd from now on. 0, or -ENOMEM with its text: then fd is closed. */
+int gdri_fork_own(int fd);
+
+/* close() of a descriptor of the two calls above. */
+void gdri_fork_close(int fd);
+
+/*
+ * At the top level of a file: a forked child calls fn, which must be async-signal-safe. The
+ * pointers form a table in a section of their own, so no code has to run to fill it, and a child
+ * may read it whenever the fork came. In no particular order.
  */
 #if defined(__has_attribute) && __has_attribute(retain)
 #define GDRI_RETAINED \

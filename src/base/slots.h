@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Tables of objects that are named by index and generation. An object's memory is never given back, so a
- * stale or invented name is looked up without a lock and without a crash: the generation differs.
+ * Tables of objects that are named by index and generation. An object's memory is never given back,
+ * so a stale or invented name is looked up without a lock and without a crash: the generation
+ * differs.
  *
- * A name is (generation << 32) | (index + 1). Generations of live objects are odd, so 0 is no name. An
- * index is reused after its object was freed; the same name comes back after 2^31 uses.
+ * A name is (generation << 32) | (index + 1). Generations of live objects are odd, so 0 is no name.
+ * An index is reused after its object was freed; the same name comes back after 2^31 uses.
  */
 #ifndef GDRI_SLOTS_H
 #define GDRI_SLOTS_H
@@ -38,13 +39,17 @@ struct gdri_slots {
 };
 
 /*
- * Returns a new object, which has no name yet, or NULL without memory. Size and init are the same in every
- * call for a table. init runs once for each object, when its memory is made, and again in a forked child.
+ * Returns a new object, which has no name yet, or NULL without memory. Size and init are the same
+ * in every call for a table. init runs once for each object, when its memory is made, and again in
+ * a forked child.
  */
 struct gdri_slot *gdri_slots_new(struct gdri_slots *table, size_t object_size,
 				 void (*init)(struct gdri_slot *slot));
 
-/* Makes it findable for this process and returns its name. A thread that finds it sees all written before. */
+/*
+ * Makes it findable for this process and returns its name. A thread that finds it sees all written
+ * before.
+ */
 uint64_t gdri_slot_publish(struct gdri_slot *slot);
 
 /* Makes it not findable; the memory is not reused before gdri_slots_free(). */
@@ -61,8 +66,8 @@ void gdri_slots_each(struct gdri_slots *table, void (*fn)(struct gdri_slot *slot
 void gdri_slots_after_fork(struct gdri_slots *table);
 
 /*
- * Defines a table, which a forked child makes anew: its locks are free, and the parent's live objects stay
- * taken. SCOPE is static or empty.
+ * Defines a table, which a forked child makes anew: its locks are free, and the parent's live
+ * objects stay taken. SCOPE is static or empty.
  */
 #define GDRI_SLOTS(SCOPE, name)                 \
 	SCOPE struct gdri_slots name;           \
@@ -72,7 +77,9 @@ void gdri_slots_after_fork(struct gdri_slots *table);
 	}                                       \
 	GDRI_IN_CHILD(name##_anew)
 
-/* Why gdri_slots_find_own() finds no `what`, such as "a cache": -EACCES (the parent's) or -EINVAL. */
+/*
+ * Why gdri_slots_find_own() finds no `what`, such as "a cache": -EACCES (the parent's) or -EINVAL.
+ */
 __attribute__((cold, noinline)) int gdri_slots_fail(struct gdri_slots *table, uint64_t name,
 						    const char *what);
 

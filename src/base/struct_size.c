@@ -9,25 +9,19 @@
 
 enum { SIZE_MOST = 4096 };
 
-static int take_size(const void *theirs, size_t first, size_t *size)
-{
-	memcpy(size, theirs, sizeof(*size));
-	if (*size < first || *size > SIZE_MOST)
-		return gdri_fail(EINVAL, "struct_size is %zu: %zu to %d", *size, first, SIZE_MOST);
-	return 0;
-}
-
 int gdri_struct_check(const void *theirs, size_t first)
 {
-	size_t given;
+	size_t given = *(const size_t *)theirs;
 
-	return take_size(theirs, first, &given);
+	if (given < first || given > SIZE_MOST)
+		return gdri_fail(EINVAL, "struct_size is %zu: %zu to %d", given, first, SIZE_MOST);
+	return 0;
 }
 
 int gdri_struct_in(void *ours, size_t size, size_t first, const void *theirs)
 {
-	size_t given;
-	int rc = take_size(theirs, first, &given);
+	size_t given = *(const size_t *)theirs;
+	int rc = gdri_struct_check(theirs, first);
 
 	for (size_t i = size; !rc && i < given; i++)
 		if (((const char *)theirs)[i])
@@ -41,8 +35,8 @@ int gdri_struct_in(void *ours, size_t size, size_t first, const void *theirs)
 
 int gdri_struct_out(const void *ours, size_t size, size_t first, void *theirs)
 {
-	size_t given, head = sizeof(size_t);
-	int rc = take_size(theirs, first, &given);
+	size_t given = *(const size_t *)theirs, head = sizeof(given);
+	int rc = gdri_struct_check(theirs, first);
 
 	if (rc)
 		return rc;

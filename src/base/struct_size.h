@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Structs of the interface that grow at their end. They begin with size_t struct_size, the caller's sizeof:
- * the struct of an older program is smaller than the library's, that of a newer one larger. `first` is the
- * size that was published first; a size above 4096 bytes was never set. All calls return 0 or -EINVAL.
+ * Structs of the interface that grow at their end. They begin with size_t struct_size, the caller's
+ * sizeof: the struct of an older program is smaller than the library's, that of a newer one larger.
+ * `first` is the size that was published first; a size above 4096 bytes was never set. All calls
+ * return 0 or -EINVAL.
  */
 #ifndef GDRI_STRUCT_SIZE_H
 #define GDRI_STRUCT_SIZE_H
@@ -10,12 +11,14 @@
 #include <stddef.h>
 
 /*
- * Copies a caller's struct into the library's of `size` bytes. Members that an older one lacks become 0; what
- * a newer one has beyond must be 0.
+ * Copies a caller's struct into the library's of `size` bytes. Members that an older one lacks
+ * become 0; what a newer one has beyond must be 0.
  */
 int gdri_struct_in(void *ours, size_t size, size_t first, const void *theirs);
 
-/* Copies the library's struct to a caller, as much as fits. What a newer one has beyond becomes 0. */
+/*
+ * Copies the library's struct to a caller, as much as fits. What a newer one has beyond becomes 0.
+ */
 int gdri_struct_out(const void *ours, size_t size, size_t first, void *theirs);
 
 /* Is theirs->struct_size good? For calls that take long before gdri_struct_out(). */

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/env.h"
 #include "base/error.h"
-#include "base/line.h"
 #include "base/process.h"
 #include "core/ctx.h"
 

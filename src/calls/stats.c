@@ -15,13 +15,14 @@
 #include <unistd.h>
 
 #include "base/counters.h"
+#include "base/env.h"
 #include "base/process.h"
 #include "base/struct_size.h"
 #include "cache/cache.h"
 
 void gdri_stats_init(void)
 {
-	gdri_counters_init();
+	gdri_copies_counted = gdri_env_true("GDRCOPY_STATS");
 }
 
 /* The counters are in the order of the fields from pins on. */
@@ -36,7 +37,7 @@ static void fill(barcopy_stats_t *s, const struct gdri_counters *c)
 {
 	uint64_t *field = (uint64_t *)((char *)s + offsetof(barcopy_stats_t, pins));
 
-	s->flags = gdri_copies_counted() ? BARCOPY_STATS_COPIES : 0;
+	s->flags = gdri_copies_counted ? BARCOPY_STATS_COPIES : 0;
 	for (int i = 0; i < GDRI_COUNTERS; i++)
 		field[i] = atomic_load_explicit(&c->n[i], memory_order_relaxed);
 }
@@ -129,7 +130,7 @@ __attribute__((destructor)) static void at_exit(void)
 	struct gdri_text text = { .len = 0 };
 	barcopy_stats_t stats;
 
-	if (!gdri_process_tag() || !gdri_copies_counted())
+	if (!gdri_process_tag() || !gdri_copies_counted)
 		return;
 	of_process(&stats);
 	gdri_stats_summary(&stats, &text);

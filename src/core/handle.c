@@ -163,7 +163,7 @@ static size_t map_length(const struct gdri_pin *pin, size_t size)
 /* Sets the plan of further copies; NULL: copies are refused. */
 static void show_plan(struct gdri_handle *handle, const struct gdri_copy_plan *plan)
 {
-	bool counted = gdri_copies_counted();
+	bool counted = gdri_copies_counted;
 
 	atomic_store_explicit(&handle->counted_plan, counted ? plan : NULL, memory_order_release);
 	atomic_store_explicit(&handle->plan, counted ? NULL : plan, memory_order_release);

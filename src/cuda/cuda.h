@@ -136,10 +136,11 @@ int gdri_cuda_import(struct gdri_allocation *allocation, int device, int fd, siz
 int gdri_cuda_free(struct gdri_allocation *allocation);
 
 /*
- * Pages of host memory, zeroes, that kernels of a device read and write. They are mapped by the library, so
- * that a reset of the device, which frees what CUDA has allocated, leaves them readable. CUDA unregisters
- * memory only when nothing runs in the context (cuMemHostUnregister, 1.4 s beside a kernel of that length:
- * H200, driver 580, 2026-11-22), so pages that are given back stay registered, and are taken again.
+ * Pages of host memory, zeroes, that kernels of a device read and write. They are mapped by the
+ * library, so that a reset of the device, which frees what CUDA has allocated, leaves them
+ * readable. CUDA unregisters memory only when nothing runs in the context (cuMemHostUnregister, 1.4
+ * s beside a kernel of that length: H200, driver 580, 2026-11-22), so pages that are given back
+ * stay registered, and are taken again.
  */
 struct gdri_cuda_pages {
 	struct gdri_cuda_pages *next;

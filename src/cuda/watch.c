@@ -11,7 +11,6 @@
 
 #include "cuda/import_slots.h"
 #include "cuda/private.h"
-#include "base/fork.h"
 #include "base/process.h"
 #include "base/error.h"
 

@@ -18,7 +18,6 @@
 #include "common/unit.h"
 #include "common/wrap.h"
 #include "barcopy.h"
-#include "base/fork.h"
 #include "base/process.h"
 #include "cache/cache.h"
 #include "core/ctx.h"

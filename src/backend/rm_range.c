@@ -1,31 +1,43 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Finds the memory objects behind a range of device addresses, and duplicates them into our client.
- * See rm.h.
+ * Ranges: finds the memory objects behind a range of device addresses, duplicates them into our
+ * client, and maps the duplicates for the CPU. See rm.h.
  *
  * Asked for a dma-buf of the range, libcuda passes client, object, offset and size of each object
  * to the kernel, and this file reads them from that ioctl (cuda/watch.h). The dma-buf holds the
  * objects until the duplicates exist. RM's default share policy lets a process duplicate its own
  * objects only (RS_SHARE_TYPE_PID, src/nvidia/src/kernel/rmapi/sharing.c), so nothing is shared
  * further than it was. cuIpcGetMemHandle() would name the object too, but opens it to every
- * process.
+ * process. Without a dma-buf, VMM memory that was made exportable comes by its descriptor.
  *
- * Without a dma-buf, VMM memory that was made exportable comes by its descriptor.
+ * RM_MAP_MEMORY gives one mapping to a descriptor of the GPU's node: a second one is refused
+ * (nv_add_mapping_context_to_file(), kernel-open/nvidia/nv-usermap.c). One mmap of the descriptor,
+ * at offset 0 and of exactly that length (nvidia_mmap_helper(), nv-mmap.c), maps it. The descriptor
+ * can then be closed: the mapping holds the file, and by it the client (rm.h). RM chooses the
+ * memory type, which the trial determines.
  */
-#include <errno.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
-#include "cuda/cuda.h"
-#include "base/error.h"
-#include "base/fork.h"
+#include "base/process.h"
 #include "cuda/watch.h"
 #include "backend/rm.h"
 
 enum {
 	HOST_PAGE = 4096
 }; /* RM maps multiples of it (mapping_cpu.c), whatever the CPU's page size */
+
+static int free_object(const struct gdri_rm_range *range, rm_handle object)
+{
+	struct rm_free arg = { .client = gdri_rm_client(),
+			       .parent = range->gpu->device,
+			       .object = object };
+
+	return gdri_rm_call(RM_IOC_FREE, &arg, &arg.status, "RM_FREE");
+}
 
 static bool add_object(struct gdri_rm_range *range, rm_handle object, uint64_t offset,
 		       uint64_t size)
@@ -49,7 +61,7 @@ static int add_duplicate(struct gdri_rm_range *range, rm_handle object, uint64_t
 {
 	if (add_object(range, object, offset, size))
 		return 0;
-	gdri_rm_free_object(range->gpu, object);
+	free_object(range, object);
 	return gdri_fail(ENOMEM, "no memory for the objects of a pin");
 }
 
@@ -66,9 +78,8 @@ struct export
 	uint64_t offset;
 	bool refused; /* with INVALID_ARGUMENT */
 	bool unknown_layout;
-	bool other_gpu; /* on the node of another GPU: `minor` */
-	unsigned int minor;
 	bool no_memory;
+	unsigned int minor; /* of the node; the first one that is not the GPU's stays */
 };
 
 /*
@@ -80,12 +91,10 @@ static void check_node(struct export *export, int fd)
 {
 	struct stat st;
 
-	if (fstat(fd, &st) || !S_ISCHR(st.st_mode)) {
+	if (fstat(fd, &st) || !S_ISCHR(st.st_mode))
 		export->unknown_layout = true;
-	} else if (minor(st.st_rdev) != export->gpu->minor) {
-		export->other_gpu = true;
+	else if (export->minor == export->gpu->minor)
 		export->minor = minor(st.st_rdev);
-	}
 }
 
 /* Receives each ioctl of libcuda's that succeeded. The structure's size identifies its layout. */
@@ -133,7 +142,7 @@ static int check_export(const struct export *export, size_t size)
 		return gdri_fail(ENOMEM, "no memory for the objects of a pin");
 	if (export->unknown_layout)
 		return gdri_fail(ENOTSUP, "this driver's export of a dma-buf has another layout");
-	if (export->other_gpu)
+	if (export->minor != export->gpu->minor)
 		return gdri_fail(EINVAL,
 				 "libcuda exported it on " RM_GPU_NODE ", which is not GPU %d's",
 				 export->minor, export->gpu->ordinal);
@@ -225,7 +234,7 @@ static int duplicate(struct gdri_rm_range *range, const struct export *export, u
 
 static int find_by_dmabuf(struct gdri_rm_range *range, const struct gdri_pin_request *request)
 {
-	struct export export = { .gpu = range->gpu };
+	struct export export = { .gpu = range->gpu, .minor = range->gpu->minor };
 	uint64_t lead = 0;
 	int fd, rc;
 
@@ -309,21 +318,26 @@ static int find_imported(struct gdri_rm_range *range, const struct gdri_pin_requ
 
 /* ---- ranges ---------------------------------------------------------------------------------- */
 
-int gdri_rm_range_open(struct gdri_rm_range *range, const struct gdri_rm_gpu *gpu,
-		       const struct gdri_pin_request *request, const char *only_exportable)
+int gdri_rm_range_open(const struct gdri_rm_gpu *gpu, const struct gdri_pin_request *request,
+		       const char *only_exportable, struct gdri_rm_range **out)
 {
+	struct gdri_rm_range *range = calloc(1, sizeof(*range));
 	struct gdri_text why = { .len = 0 };
 	int rc;
 
-	*range = (struct gdri_rm_range){ .gpu = gpu };
+	if (!range)
+		return gdri_fail(ENOMEM, "no memory for a pin");
+	range->gpu = gpu;
 	if (request->imported)
 		rc = find_imported(range, request);
 	else if (only_exportable)
 		rc = find_by_chunks(range, request);
 	else
 		rc = find_by_dmabuf(range, request);
-	if (!rc)
+	if (!rc) {
+		*out = range;
 		return 0;
+	}
 	if (rc == -ENOTSUP && only_exportable && !request->imported)
 		gdri_text_add(&why, "%s; and ", only_exportable);
 	gdri_text_add(&why, "%s", gdri_error_text());
@@ -334,15 +348,124 @@ int gdri_rm_range_open(struct gdri_rm_range *range, const struct gdri_rm_gpu *gp
 /* Pages that could not be removed keep their objects, and BAR1, until the process ends. */
 int gdri_rm_range_close(struct gdri_rm_range *range)
 {
-	int first = range->mapped ? gdri_fail(EIO, "the range is still mapped") : 0;
+	int first;
 
+	if (!range)
+		return 0;
+	first = range->mapped ? gdri_fail(EIO, "the range is still mapped") : 0;
 	for (size_t i = 0; !range->mapped && i < range->count; i++) {
-		int rc = gdri_rm_free_object(range->gpu, range->objects[i].object);
+		int rc = free_object(range, range->objects[i].object);
 
 		first = first ? first : rc;
 	}
 	free(range->objects);
-	range->objects = NULL;
-	range->count = range->room = range->mapped = 0;
+	free(range);
+	return first;
+}
+
+/* ---- CPU mappings ---------------------------------------------------------------------------- */
+
+static int rm_map(const struct gdri_rm_range *range, struct gdri_rm_object *o, size_t size,
+		  bool read_only, int fd)
+{
+	struct rm_map arg = { .client = gdri_rm_client(),
+			      .device = range->gpu->device,
+			      .object = o->object,
+			      .offset = o->offset,
+			      .length = size,
+			      .flags = read_only ? RM_MAP_READ_ONLY : 0,
+			      .fd = fd };
+	int rc = gdri_rm_call(RM_IOC_MAP, &arg, &arg.status, "RM_MAP_MEMORY");
+
+	if (rc == -ENOMEM)
+		return gdri_fail(ENOMEM, "%s: BAR1 has no room for 0x%zx bytes", gdri_error_text(),
+				 size);
+	o->address = arg.address;
+	return rc;
+}
+
+static int rm_unmap(const struct gdri_rm_range *range, const struct gdri_rm_object *o)
+{
+	struct rm_unmap arg = { .client = gdri_rm_client(),
+				.device = range->gpu->device,
+				.object = o->object,
+				.address = o->address };
+
+	return gdri_rm_call(RM_IOC_UNMAP, &arg, &arg.status, "RM_UNMAP_MEMORY");
+}
+
+/*
+ * Maps the part of the next object at `at`, or anywhere (NULL); no child inherits it. range->mapped
+ * counts it as soon as pages may exist.
+ */
+static int map_next(struct gdri_rm_range *range, size_t size, bool read_only, void *at, void **map)
+{
+	struct gdri_rm_object *o = &range->objects[range->mapped];
+	int fd, rc = gdri_rm_open_node(range->gpu, &fd);
+
+	if (rc)
+		return rc;
+	rc = rm_map(range, o, size, read_only, fd);
+	if (!rc) {
+		rc = gdri_pages_map(fd, 0, at, size, read_only ? PROT_READ : PROT_READ | PROT_WRITE,
+				    map);
+		if (*map == MAP_FAILED)
+			rm_unmap(range, o);
+		else
+			range->mapped++;
+		if (rc > 0)
+			rc = gdri_fail(rc == EAGAIN ? ENOMEM : ENOTSUP, "mmap of 0x%zx bytes: %s",
+				       size, strerror(rc));
+	}
+	gdri_fork_close(fd);
+	return rc;
+}
+
+int gdri_rm_map(struct gdri_rm_range *range, size_t length, bool read_only, void **map)
+{
+	struct gdri_text why = { .len = 0 };
+	bool several = length > range->objects[0].size; /* side by side */
+	void *whole = MAP_FAILED, *piece = MAP_FAILED;
+	int rc = 0;
+
+	if (range->mapped) /* pages that could not be removed */
+		return gdri_fail(EIO, "an earlier map of this range is still there");
+	if (several)
+		whole = mmap(NULL, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+			     -1, 0);
+	if (several && whole == MAP_FAILED)
+		return gdri_fail(ENOMEM, "no address space for 0x%zx bytes", length);
+	for (size_t at = 0, size; !rc && at < length; at += size) {
+		size = range->objects[range->mapped].size;
+		size = size < length - at ? size : length - at;
+		rc = map_next(range, size, read_only, several ? (char *)whole + at : NULL, &piece);
+	}
+	if (!several)
+		whole = piece;
+	if (!rc) {
+		*map = whole;
+		return 0;
+	}
+	gdri_text_add(&why, "%s", gdri_error_text());
+	if (whole != MAP_FAILED)
+		gdri_rm_unmap(range, whole, length);
+	return gdri_fail(-rc, "%s", why.s);
+}
+
+/*
+ * Removes the pages first, since RM gives their BAR1 to the next caller. If they cannot be removed,
+ * nothing is given back, not by gdri_rm_range_close() either.
+ */
+int gdri_rm_unmap(struct gdri_rm_range *range, void *map, size_t length)
+{
+	int first = 0;
+
+	if (munmap(map, length))
+		return gdri_fail(errno, "munmap: %s", strerror(errno));
+	while (range->mapped) {
+		int rc = rm_unmap(range, &range->objects[--range->mapped]);
+
+		first = first ? first : rc;
+	}
 	return first;
 }
