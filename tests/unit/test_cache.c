@@ -127,9 +127,8 @@ static void play(unsigned int chunks, const barcopy_cache_options_t *o, const st
 	uint64_t hits = 0, misses = 0;
 	barcopy_region_t held[HELD], r;
 	barcopy_cache_t cache;
-	CUdeviceptr d;
+	CUdeviceptr d = vmm_new(0, chunks);
 
-	d = vmm_new(0, chunks);
 	for (cache = new_cache(o); s->op != END; s++) {
 		barcopy_region_t *mine = &held[s->mine], *other = &held[s->other];
 		uint64_t gets = s->op == TOUCH ? s->size : s->op == TAKE || s->op == REFUSED;
@@ -266,9 +265,8 @@ static void put(void)
 {
 	barcopy_cache_t cache, other;
 	barcopy_region_t r, copy;
-	CUdeviceptr d;
+	CUdeviceptr d = vmm_new(0, 1);
 
-	d = vmm_new(0, 1);
 	cache = new_cache(BY_NOTICE);
 	other = new_cache(BY_NOTICE);
 	OK(barcopy_cache_get(cache, d, 1, &r));
@@ -311,9 +309,8 @@ static void errors(void)
 	barcopy_cache_t cache, nobody = (barcopy_cache_t)(uintptr_t)0x100000001;
 	barcopy_cache_stats_t s = { .struct_size = 8 };
 	barcopy_region_t r = { .size = 42 };
-	CUdeviceptr d;
+	CUdeviceptr d = vmm_new(0, 1);
 
-	d = vmm_new(0, 1);
 	FAILS(EINVAL, barcopy_cache_create(g, NULL, NULL));
 	FAILS(EINVAL, barcopy_cache_create(NULL, NULL, &cache));
 	for (size_t i = 0; i < COUNT(options); i++)
@@ -353,9 +350,8 @@ static void reallocated(void)
 {
 	barcopy_cache_t tag, notified;
 	barcopy_region_t r;
-	CUdeviceptr d;
+	CUdeviceptr d = vmm_new(0, 1);
 
-	d = vmm_new(0, 1);
 	tag = new_cache(BY_TAG);
 	notified = new_cache(BY_NOTICE);
 	for (int i = 0; i < 100; i++) {
@@ -384,10 +380,9 @@ static void reallocated(void)
 /* Small allocations of one GPU page: one region, also for one that came later. */
 static void one_page(void)
 {
-	barcopy_cache_t cache;
+	barcopy_cache_t cache = new_cache(BY_TAG);
 	CUdeviceptr a, b, c;
 
-	cache = new_cache(BY_TAG);
 	a = standin_alloc(256);
 	b = standin_alloc(256);
 	touch(cache, a);
@@ -410,12 +405,11 @@ static void one_page(void)
 /* GPU 1 takes all of its BAR; what is idle on GPU 0 must not be given up for it. */
 static void several_gpus(void)
 {
-	barcopy_cache_t cache;
+	barcopy_cache_t cache = new_cache(OPTIONS(.max_bytes = UINT64_MAX));
 	barcopy_region_t r;
 	barcopy_mem_t mem;
 	CUdeviceptr d;
 
-	cache = new_cache(OPTIONS(.max_bytes = UINT64_MAX));
 	OK(barcopy_mem_alloc(g, 1, 8 << 20, 0, &mem));
 	d = vmm_new(0, 1);
 	touch(cache, d);
@@ -504,9 +498,8 @@ static int child(void *arg)
 
 static void forked(void)
 {
-	CUdeviceptr d;
+	CUdeviceptr d = vmm_new(0, 1);
 
-	d = vmm_new(0, 1);
 	parents = new_cache(BY_NOTICE);
 	OK(barcopy_cache_get(parents, d, 8, &parents_region));
 	ck_assert_int_eq(unit_in_child(child, NULL), 0);

@@ -88,14 +88,13 @@ static unsigned long cuda_calls(void)
 /* The default limit is of what is free of the BAR, and what comes to the place of a cache has its own. */
 static void default_limit(void)
 {
-	CUdeviceptr d;
+	CUdeviceptr d = vmm_new(0, 8);
 	barcopy_cache_stats_t s;
 	uint32_t place = 0;
 	barcopy_cache_t cache;
 	gdr_mh_t h;
 	void *va;
 
-	d = vmm_new(0, 8);
 	OK(gdr_pin_buffer_v2(g, d, 4 * CHUNK, 0, &h));
 	OK(gdr_map(g, h, &va, 4 * CHUNK));
 	for (int i = 0; i < 3; i++) {
@@ -124,14 +123,12 @@ static void default_limit(void)
 /* What is idle makes room for a pin of the same context; what is in use does not. */
 static void room_for_plain_pins(void)
 {
-	barcopy_cache_t cache;
 	barcopy_region_t used;
-	CUdeviceptr d;
+	CUdeviceptr d = vmm_new(0, 16);
 	gdr_mh_t h;
 	void *va;
+	barcopy_cache_t cache = cache_of(g, BARCOPY_CACHE_CHECK_TAG, 14 * CHUNK);
 
-	d = vmm_new(0, 16);
-	cache = cache_of(g, BARCOPY_CACHE_CHECK_TAG, 14 * CHUNK);
 	OK(barcopy_cache_get(cache, d, 8, &used));
 	for (unsigned int k = 1; k < 10; k++)
 		touch(cache, d + k * CHUNK);
@@ -151,14 +148,12 @@ static void room_for_plain_pins(void)
 static void huge_ranges(void)
 {
 	static const size_t sizes[] = { (size_t)1 << 34, (size_t)1 << 40, (size_t)1 << 56 };
-	barcopy_cache_t cache;
 	barcopy_region_t r;
-	CUdeviceptr d;
+	CUdeviceptr d = standin_alloc(CHUNK);
 	gdr_mh_t h;
 	void *cpu;
+	barcopy_cache_t cache = cache_of(g, BARCOPY_CACHE_CHECK_TAG, 0);
 
-	d = standin_alloc(CHUNK);
-	cache = cache_of(g, BARCOPY_CACHE_CHECK_TAG, 0);
 	touch(cache, d);
 	for (size_t i = 0; i < COUNT(sizes); i++) {
 		unsigned long before = cuda_calls();
@@ -246,12 +241,10 @@ static void options_are_the_caches(void)
 /* What is pinned around a range may be more than the limit: then it is the range alone. */
 static void never_joined_beyond_the_limit(void)
 {
-	barcopy_cache_t cache;
 	barcopy_region_t r;
-	CUdeviceptr d;
+	CUdeviceptr d = vmm_new(0, 2);
+	barcopy_cache_t cache = cache_of(g, BARCOPY_CACHE_CHECK_TAG, CHUNK);
 
-	d = vmm_new(0, 2);
-	cache = cache_of(g, BARCOPY_CACHE_CHECK_TAG, CHUNK);
 	touch(cache, d);
 	ck_assert_uint_eq(stats_of(cache).bytes_pinned, CHUNK);
 	OK(barcopy_cache_get(cache, d + CHUNK - 8, 16, &r));
@@ -263,11 +256,9 @@ static void never_joined_beyond_the_limit(void)
 /* What a pin takes is known when it is there: what is beyond the limit then goes at once. */
 static void rounded_beyond_the_limit(void)
 {
-	barcopy_cache_t cache;
-	CUdeviceptr d;
+	CUdeviceptr d = standin_alloc(8 * CHUNK);
+	barcopy_cache_t cache = cache_of(g, BARCOPY_CACHE_CHECK_TAG, PAGE + PAGE / 2);
 
-	d = standin_alloc(8 * CHUNK);
-	cache = cache_of(g, BARCOPY_CACHE_CHECK_TAG, PAGE + PAGE / 2);
 	touch(cache, d + 8);
 	touch(cache, d + 8 * PAGE);
 	ck_assert_uint_eq(stats_of(cache).bytes_pinned, PAGE);
@@ -278,13 +269,10 @@ static void rounded_beyond_the_limit(void)
 /* The CPU's own memory takes no BAR: nobody goes for it, nor does it go for want of BAR. */
 static void host_memory(void)
 {
-	barcopy_cache_t cache;
-	uint64_t host;
-	CUdeviceptr d;
+	CUdeviceptr d = vmm_new(0, 8);
+	uint64_t host = (uintptr_t)standin_host_alloc(4 * CHUNK, 0);
+	barcopy_cache_t cache = cache_of(g, BARCOPY_CACHE_NOTIFIED, 2 * CHUNK);
 
-	d = vmm_new(0, 8);
-	host = (uintptr_t)standin_host_alloc(4 * CHUNK, 0);
-	cache = cache_of(g, BARCOPY_CACHE_NOTIFIED, 2 * CHUNK);
 	touch(cache, d);
 	touch(cache, d + CHUNK);
 	touch(cache, host);
@@ -304,9 +292,8 @@ static void empty_range(void)
 {
 	barcopy_cache_t cache;
 	barcopy_region_t r;
-	CUdeviceptr d;
+	CUdeviceptr d = vmm_new(0, 1);
 
-	d = vmm_new(0, 1);
 	for (int i = 0; i < 2; i++) {
 		cache = cache_of(g, i ? BARCOPY_CACHE_NOTIFIED : BARCOPY_CACHE_CHECK_TAG, 0);
 		touch(cache, d);
@@ -321,11 +308,9 @@ static void most_users(void)
 {
 	struct gdri_cache *cache;
 	struct gdri_entry *e;
-	barcopy_cache_t c;
-	CUdeviceptr d;
+	CUdeviceptr d = vmm_new(0, 1);
+	barcopy_cache_t c = cache_of(g, BARCOPY_CACHE_NOTIFIED, 0);
 
-	d = vmm_new(0, 1);
-	c = cache_of(g, BARCOPY_CACHE_NOTIFIED, 0);
 	touch(c, d);
 	cache = found(c);
 	e = gdri_cache_hit(cache, d, 8);
@@ -377,11 +362,9 @@ static void half_entered(void)
  */
 static void pinned_beside_an_invalidation(void)
 {
-	barcopy_cache_t cache;
-	CUdeviceptr d;
+	barcopy_cache_t cache = cache_of(g, BARCOPY_CACHE_NOTIFIED, 0);
+	CUdeviceptr d = vmm_new(0, 1);
 
-	cache = cache_of(g, BARCOPY_CACHE_NOTIFIED, 0);
-	d = vmm_new(0, 1);
 	atomic_fetch_add(&found(cache)->invalidating, 1);
 	touch(cache, d);
 	atomic_fetch_sub(&found(cache)->invalidating, 1);
@@ -425,10 +408,9 @@ static void reallocated_during_the_pin(void)
 
 static void swept_are_counted(void)
 {
-	barcopy_cache_t cache;
+	barcopy_cache_t cache = cache_of(g, BARCOPY_CACHE_CHECK_TAG, 0);
 	CUdeviceptr d;
 
-	cache = cache_of(g, BARCOPY_CACHE_CHECK_TAG, 0);
 	for (int i = 0; i < 2; i++) {
 		d = vmm_new(0, 1);
 		touch(cache, d);
@@ -444,15 +426,12 @@ static void swept_are_counted(void)
 static void another_contexts_caches(void)
 {
 	size_t size = (size_t)96 << 20;
-	barcopy_cache_t theirs;
 	barcopy_region_t r;
 	barcopy_mem_t mem;
-	uint64_t addr;
-	gdr_t other;
+	gdr_t other = open_any();
+	barcopy_cache_t theirs = cache_of(other, BARCOPY_CACHE_CHECK_TAG, UINT64_MAX);
+	uint64_t addr = standin_alloc(size);
 
-	other = open_any();
-	theirs = cache_of(other, BARCOPY_CACHE_CHECK_TAG, UINT64_MAX);
-	addr = standin_alloc(size);
 	/* Not all of it: the stand-in's dma-buf of a whole allocation does not hold the memory. */
 	OK(barcopy_cache_get(theirs, addr + PAGE, size - PAGE, &r));
 	OK(barcopy_cache_put(theirs, &r));
@@ -505,14 +484,12 @@ static void environment_is_read_by_the_open(void)
 	barcopy_copy_options_t o = { .struct_size = sizeof(o),
 				     .engine_read_min = BARCOPY_COPY_ENGINE_AUTO };
 	barcopy_stats_t s = { .struct_size = sizeof(s) };
-	unsigned int before;
 	barcopy_mem_t mem;
-	CUdeviceptr d;
+	CUdeviceptr d = vmm_new(0, 2);
 	gdr_mh_t h[2];
 	void *va;
+	unsigned int before = atomic_load(&environment_reads);
 
-	d = vmm_new(0, 2);
-	before = atomic_load(&environment_reads);
 	ck_assert_uint_gt(before, 0);
 	OK(gdr_pin_buffer_v2(g, d, CHUNK, 0, &h[0]));
 	OK(gdr_map(g, h[0], &va, CHUNK));
@@ -541,15 +518,12 @@ static uint64_t pinned(void)
  */
 static void put_after_the_end(void)
 {
-	barcopy_cache_t cache;
-	struct gdri_cache *place;
 	barcopy_region_t r, next;
 	struct gdri_entry *e;
-	CUdeviceptr d;
+	CUdeviceptr d = vmm_new(0, 2);
+	barcopy_cache_t cache = cache_of(g, BARCOPY_CACHE_NOTIFIED, 0);
+	struct gdri_cache *place = found(cache);
 
-	d = vmm_new(0, 2);
-	cache = cache_of(g, BARCOPY_CACHE_NOTIFIED, 0);
-	place = found(cache);
 	touch(cache, d);
 	e = gdri_cache_hit(place, d, 8);
 	ck_assert_ptr_nonnull(e);

@@ -56,9 +56,8 @@ static void described(int line, uint64_t addr, size_t size, const struct gdri_me
 static void device_memory(void)
 {
 	CUdeviceptr p, a, b, pad, big;
-	CUcontext ctx;
+	CUcontext ctx = standin_primary(0);
 
-	ctx = standin_primary(0);
 	p = standin_alloc(100000);
 	for (uint64_t at = p; at < p + 100000; at += 33333)
 		IS(at, 1, DEVICE, .context = ctx, .base = p, .size = 100000);
@@ -135,9 +134,8 @@ static void *write_combined_here(void *arg)
 /* The type of a mapping follows from this: a thread without a context must learn it as well. */
 static void host_memory_without_a_context(void)
 {
-	void *wc;
+	void *wc = standin_host_alloc(1000, CU_MEMHOSTALLOC_WRITECOMBINED);
 
-	wc = standin_host_alloc(1000, CU_MEMHOSTALLOC_WRITECOMBINED);
 	ck_assert_ptr_null(unit_threads(1, write_combined_here, wc, 0));
 }
 

@@ -130,9 +130,8 @@ static void test_pin_flags(void)
 	uint64_t base = standin_alloc(MIB);
 	gdr_mh_t h;
 	int value;
-	gdr_t g;
+	gdr_t g = node_open("2.4", "1");
 
-	g = node_open("2.4", "1");
 	OK(gdr_pin_buffer_v2(g, base, MIB, GDR_PIN_FLAG_DEFAULT, &h));
 	FAILS(EINVAL, gdr_pin_buffer_v2(g, base, MIB, GDR_PIN_FLAG_FORCE_PCIE, &h));
 	OK(gdr_close(g));
@@ -161,9 +160,8 @@ static void test_tokens(void)
 {
 	uint64_t base = standin_alloc(MIB);
 	gdr_mh_t h;
-	gdr_t g;
+	gdr_t g = node_open("2.6", "1");
 
-	g = node_open("2.6", "1");
 	node.faults(NULL);
 	OK(gdr_pin_buffer(g, base, MIB, 77, 1, &h));
 	ck_assert_uint_eq(node.calls("PIN_BUFFER"), 0);

@@ -29,11 +29,9 @@ static gdr_t open_with(const char *sources, const char *persistent)
 static void test_address_first(void)
 {
 	static const char *const sources[] = { "0", ADDRESS, BOTH };
-	uint64_t base;
-	gdr_t g;
+	gdr_t g = open_with(sources[unit_row], "1");
+	uint64_t base = standin_alloc(MIB);
 
-	g = open_with(sources[unit_row], "1");
-	base = standin_alloc(MIB);
 	node_use_range(g, base);
 	ck_assert_uint_gt(node.calls("PIN_BUFFER_V2"), 0);
 	ck_assert_uint_eq(node.calls("PIN_DMABUF"), 0);
@@ -121,14 +119,12 @@ static void test_handed_over(void)
 /* Freed memory stays until the unpin. */
 static void test_persistent(void)
 {
-	uint64_t base;
 	gdr_mh_t h;
 	void *map;
 	int flag;
-	gdr_t g;
+	gdr_t g = open_with(DMABUF, "1");
+	uint64_t base = standin_alloc(MIB);
 
-	g = open_with(DMABUF, "1");
-	base = standin_alloc(MIB);
 	OK(gdr_pin_buffer(g, base, MIB, 0, 0, &h));
 	OK(gdr_map(g, h, &map, MIB));
 	((volatile char *)map)[MIB - 1] = 0x35;
@@ -152,13 +148,11 @@ static void test_populate(void)
 		{ BOTH, "POPULATE:*=ENOMEM" },
 		{ "0", NULL }, /* another driver: ENOTTY */
 	};
-	uint64_t base;
 	gdr_mh_t h;
 	void *p;
-	gdr_t g;
+	gdr_t g = open_with(cases[unit_row].sources, "1");
+	uint64_t base = standin_alloc(MIB);
 
-	g = open_with(cases[unit_row].sources, "1");
-	base = standin_alloc(MIB);
 	node.faults(cases[unit_row].rules);
 	OK(gdr_pin_buffer(g, base, MIB, 0, 0, &h));
 	ck_assert_uint_eq(node.calls("POPULATE"), 0);

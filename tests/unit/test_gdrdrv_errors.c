@@ -25,9 +25,8 @@ static void test_pin_errors(void)
 	};
 	uint64_t base = standin_alloc(MIB);
 	gdr_mh_t h = { 42 };
-	gdr_t g;
+	gdr_t g = node_open_alone("2.6", "1");
 
-	g = node_open_alone("2.6", "1");
 	node.faults(cases[unit_row].rule);
 	ck_assert_int_eq(gdr_pin_buffer(g, base, MIB, 0, 0, &h), cases[unit_row].err);
 	ck_assert_uint_eq(h.h, 42);

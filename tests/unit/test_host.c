@@ -114,9 +114,8 @@ static void registered(void)
 static void types(void)
 {
 	void *map = &map;
-	gdr_mh_t h;
+	gdr_mh_t h = pinned((uintptr_t)standin_host_alloc(64, 0), 64);
 
-	h = pinned((uintptr_t)standin_host_alloc(64, 0), 64);
 	FAILS(ENOTSUP, gdr_map_v2(g, h, &map, 64, GDR_MAP_FLAG_REQ_WC_MAPPING));
 	ck_assert_ptr_eq(map, &map);
 	OK(gdr_map_v2(g, h, &map, 64, GDR_MAP_FLAG_REQ_CACHE_MAPPING));
@@ -144,9 +143,8 @@ static void overlapping_ranges(void)
 static void place_unknown(void)
 {
 	gdr_mh_t h = { 77 };
-	void *a;
+	void *a = standin_host_alloc(64, 0);
 
-	a = standin_host_alloc(64, 0);
 	cuda_hooks.set_fail("cuPointerGetAttribute:*=1,cuMemGetAddressRange:*=1");
 	FAILS_WITH(ENOTSUP, "where this allocation lies",
 		   gdr_pin_buffer_v2(g, (uintptr_t)a, 64, 0, &h));
@@ -188,9 +186,8 @@ static void forked_child(void)
 	struct family f;
 	uint64_t value = 0;
 	void *map;
-	char *a;
+	char *a = standin_host_alloc(4096, 0);
 
-	a = standin_host_alloc(4096, 0);
 	f.h = pinned((uintptr_t)a, 4096);
 	OK(gdr_map(g, f.h, &map, 4096));
 	f.map = a;

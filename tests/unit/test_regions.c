@@ -357,11 +357,10 @@ static void use(barcopy_cache_t cache, uint64_t addr)
 
 static void trim(void)
 {
-	barcopy_cache_t cache;
+	barcopy_cache_t cache = cache_for(BY_NOTICE, UINT64_MAX);
 	barcopy_region_t held;
 	uint64_t addr[6];
 
-	cache = cache_for(BY_NOTICE, UINT64_MAX);
 	for (int i = 0; i < 6; i++) {
 		addr[i] = standin_alloc(2 * MIB);
 		use(cache, addr[i]);
@@ -393,13 +392,11 @@ static void trim(void)
 /* Our own allocation takes the memory that caches hold of what was freed. */
 static void allocation_finds_freed_memory(void)
 {
-	barcopy_cache_t cache;
+	barcopy_cache_t cache = cache_for(BY_TAG, UINT64_MAX);
 	barcopy_region_t r;
 	barcopy_mem_t mem;
-	uint64_t addr;
+	uint64_t addr = standin_alloc(96 * MIB);
 
-	cache = cache_for(BY_TAG, UINT64_MAX);
-	addr = standin_alloc(96 * MIB);
 	get_most(cache, addr, 96 * MIB, &r);
 	OK(barcopy_cache_put(cache, &r));
 	CU(cuda.cuMemFree_v2(addr));
@@ -414,14 +411,12 @@ static void pageable_memory(void)
 {
 	size_t size = 256 * MIB;
 	char *memory = malloc(size);
-	barcopy_cache_t cache;
+	barcopy_cache_t cache = cache_for(BY_TAG, 0);
 	barcopy_region_t r;
-	unsigned long before;
+	unsigned long before = cuda_hooks.calls("cuPointerGetAttributes");
 	gdr_mh_t h;
 	void *cpu;
 
-	cache = cache_for(BY_TAG, 0);
-	before = cuda_hooks.calls("cuPointerGetAttributes");
 	FAILS(EINVAL, barcopy_map_range(g, (uintptr_t)memory, size, 0, &cpu, &h));
 	FAILS(EINVAL, barcopy_cache_get(cache, (uintptr_t)memory, size, &r));
 	ck_assert_uint_lt(cuda_hooks.calls("cuPointerGetAttributes") - before, 3000);
@@ -556,9 +551,8 @@ static void *last_put(void *arg)
 static void close_beside_last_put(void)
 {
 	barcopy_copy_options_t o = { .struct_size = sizeof(o), .engine_read_min = 4096 };
-	uint64_t addr;
+	uint64_t addr = standin_alloc(4 * MIB);
 
-	addr = standin_alloc(4 * MIB);
 	pthread_barrier_init(&both, NULL, 2);
 	for (int i = 0; i < 200; i++) {
 		barcopy_cache_t cache;
@@ -595,9 +589,8 @@ static void entry_of_another_cache(void)
 	struct gdri_cache *one, *other;
 	barcopy_cache_t c[2];
 	struct gdri_entry *e;
-	uint64_t addr;
+	uint64_t addr = standin_alloc(2 * MIB);
 
-	addr = standin_alloc(2 * MIB);
 	for (int i = 0; i < 2; i++)
 		c[i] = cache_for(BY_NOTICE, 0);
 	use(c[1], addr);

@@ -54,9 +54,8 @@ static void vmm(void)
 /* More objects than one call of libcuda's tells of. */
 static void several_calls(void)
 {
-	CUdeviceptr p;
+	CUdeviceptr p = standin_chunks(0, 0, 140, 2 * MIB, false);
 
-	p = standin_chunks(0, 0, 140, 2 * MIB, false);
 	rm_whole_life("VMM, 140 chunks", p, 280 * MIB);
 	rm_sim.faults(NULL);
 	rm_whole_life("VMM, the middle of 140 chunks", p + MIB, 278 * MIB);
@@ -119,9 +118,8 @@ static void pool_takes_no_more(void)
 {
 	struct gdrsim_rm_counts c;
 	struct rm_use u;
-	CUdeviceptr p;
+	CUdeviceptr p = rm_pool_alloc(90 * MIB);
 
-	p = rm_pool_alloc(90 * MIB);
 	OK(rm_use_open(&u, p + 70 * MIB, 64 * KIB, 0));
 	rm_sim.counts(&c);
 	ck_assert_uint_eq(c.memories, 1);
@@ -136,9 +134,8 @@ static void pool_takes_no_more(void)
 static void bar1(void)
 {
 	struct rm_use u[3];
-	CUdeviceptr p;
+	CUdeviceptr p = standin_alloc(8 * MIB);
 
-	p = standin_alloc(8 * MIB);
 	OK(gdr_pin_buffer_v2(rm_g, p, 8 * MIB, 0, &u[0].h));
 	ck_assert_uint_eq(rm_sim.bar1_used(0),
 			  0); /* of the trial nothing, of the pin nothing yet */
@@ -160,11 +157,10 @@ static void bar1(void)
 static void parts_of_a_pin(void)
 {
 	size_t lengths[] = { 4096, 2 * MIB, 2 * MIB + 4096, 5 * MIB, 6 * MIB };
-	CUdeviceptr p;
+	CUdeviceptr p = standin_chunks(0, 0, 3, 2 * MIB, false);
 	gdr_mh_t h;
 	void *map;
 
-	p = standin_chunks(0, 0, 3, 2 * MIB, false);
 	OK(gdr_pin_buffer_v2(rm_g, p, 6 * MIB, 0, &h));
 	for (size_t i = 0; i < COUNT(lengths); i++) {
 		struct gdrsim_rm_counts c;
@@ -185,11 +181,10 @@ static void parts_of_a_pin(void)
 static void read_only(void)
 {
 	uint8_t a[RM_LOOK], b[RM_LOOK];
-	CUdeviceptr p;
+	CUdeviceptr p = standin_alloc(MIB);
 	gdr_mh_t h;
 	void *map, *page;
 
-	p = standin_alloc(MIB);
 	rm_pattern(a, RM_LOOK, 5);
 	CU(cuda.cuMemcpyHtoD_v2(p + 70000, a, RM_LOOK));
 	OK(barcopy_map_range(rm_g, p + 70000, RM_LOOK, BARCOPY_MAP_RANGE_READ_ONLY, &map, &h));

@@ -39,9 +39,8 @@ static void confidential(void)
 static void bar1_full(void)
 {
 	struct rm_use u[8], more;
-	CUdeviceptr p;
+	CUdeviceptr p = standin_alloc(32 * MIB);
 
-	p = standin_alloc(32 * MIB);
 	for (int i = 0; i < 7; i++)
 		OK(rm_use_open(&u[i], p + (size_t)i * 2 * MIB, 2 * MIB, 0));
 	FAILS_WITH(ENOMEM,
@@ -61,9 +60,8 @@ static void bar1_full(void)
 static void bar1_full_half_way(void)
 {
 	struct rm_use u;
-	CUdeviceptr p;
+	CUdeviceptr p = standin_chunks(0, 0, 10, 2 * MIB, false);
 
-	p = standin_chunks(0, 0, 10, 2 * MIB, false);
 	FAILS_WITH(ENOMEM, "BAR1 has no room for 0x200000 bytes", rm_use_open(&u, p, 20 * MIB, 0));
 	ck_assert_uint_eq(rm_sim.bar1_used(0), 0);
 	rm_assert_kept(1);
@@ -83,9 +81,8 @@ static void no_pages(void)
 	} cases[] = { { ENOMEM, ENOMEM }, { EAGAIN, ENOMEM }, { EPERM, ENOTSUP } };
 	struct gdrsim_rm_counts before, after;
 	struct rm_use u;
-	CUdeviceptr p;
+	CUdeviceptr p = standin_alloc(MIB);
 
-	p = standin_alloc(MIB);
 	OK(rm_pin(p, MIB, 0)); /* with the trial */
 	OK(gdr_pin_buffer_v2(rm_g, p, MIB, 0, &u.h));
 	rm_sim.counts(&before);
@@ -112,9 +109,8 @@ static void no_gpu(void)
 					     "RM_ALLOC:2=0x1a",	   "RM_ALLOC:1=0x1b",
 					     "CARD_INFO:*=EINVAL", "OPEN_DEVICE:*=EACCES",
 					     "RM_CONTROL:1=0x1f" };
-	CUdeviceptr p;
+	CUdeviceptr p = standin_alloc(MIB);
 
-	p = standin_alloc(MIB);
 	for (size_t i = 0; i < COUNT(rules); i++) {
 		int before = resources_fds();
 
@@ -134,10 +130,9 @@ static void no_gpu(void)
 static void force_pcie(void)
 {
 	bool coherent = getenv("GDRSIM_COHERENT") != NULL;
-	CUdeviceptr p;
+	CUdeviceptr p = standin_alloc(MIB);
 	int value = 7;
 
-	p = standin_alloc(MIB);
 	OK(gdr_get_attribute(rm_g, GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE, &value));
 	ck_assert_int_eq(value, !coherent);
 	if (coherent)

@@ -54,10 +54,9 @@ static void small_stack(void)
 {
 	pthread_attr_t attr;
 	pthread_t thread;
-	CUdeviceptr p;
+	CUdeviceptr p = standin_alloc(MIB);
 	void *rc;
 
-	p = standin_alloc(MIB);
 	OK(pthread_attr_init(&attr));
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 	OK(pthread_attr_setstacksize(&attr, 24 << 10));
@@ -83,9 +82,8 @@ static void tried_again(void)
 		{ "RM_MAP_MEMORY:2=ENOMEM", ENOMEM, 1 }, { "RM_MAP_MEMORY:2=0x0f", ENOTSUP, 1 },
 		{ "MMAP:2=EAGAIN", ENOMEM, 1 },
 	};
-	CUdeviceptr p;
+	CUdeviceptr p = standin_alloc(MIB);
 
-	p = standin_alloc(MIB);
 	for (size_t i = 0; i < COUNT(table); i++) {
 		rm_sim.faults(table[i].rule);
 		ck_assert_msg(rm_pin(p, MIB, 0) == table[i].err, "%s: %s", table[i].rule,
@@ -129,9 +127,8 @@ static void mapping_type(void)
 	const char *want = getenv("TYPE");
 	struct rm_use u;
 	gdr_info_v2_t info;
-	CUdeviceptr p;
+	CUdeviceptr p = standin_alloc(MIB);
 
-	p = standin_alloc(MIB);
 	wrap_reset();
 	if (getenv("UNALIGNED_FAULTS")) /* an unaligned load of the kernel's, as from Device memory */
 		wrap_fail("syscall", 0, EFAULT);

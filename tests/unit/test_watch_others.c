@@ -45,9 +45,8 @@ static void signal_handler(void)
 	struct sigaction act = { .sa_handler = on_timer, .sa_flags = SA_RESTART };
 	unsigned long want = unit_quick() ? 200 : 4000, rounds = 0;
 	struct watch_told told = { .calls = 0 };
-	uintptr_t held;
+	uintptr_t held = watch_slot();
 
-	held = watch_slot();
 	ck_assert_int_eq(pipe(ends), 0);
 	ck_assert_int_eq(write(ends[1], "12345", 5), 5);
 	ck_assert_int_eq(sigaction(SIGALRM, &act, NULL), 0);
@@ -154,9 +153,8 @@ static void look_through(unsigned int hooks_there)
 
 static void hook_before(void)
 {
-	uintptr_t held;
+	uintptr_t held = watch_slot();
 
-	held = watch_slot();
 	hook_put(0);
 	for (int i = 0; i < 3; i++) {
 		look_through(1);
@@ -216,9 +214,8 @@ static void hook_below_and_above(void)
 static void hook_that_passes(void)
 {
 	struct watch_told told = { .calls = 0 };
-	uintptr_t held;
+	uintptr_t held = watch_slot();
 
-	held = watch_slot();
 	for (int i = 0; i < 2; i++) {
 		ck_assert_int_eq(gdri_cuda_watch_begin(watch_tell, &told), 0);
 		hook_put(0);
@@ -238,9 +235,8 @@ static void hook_that_passes(void)
 static void hook_that_tramples(void)
 {
 	struct watch_told told = { .calls = 0 };
-	uintptr_t held;
+	uintptr_t held = watch_slot();
 
-	held = watch_slot();
 	hook_put(0);
 	ck_assert_int_eq(gdri_cuda_watch_begin(watch_tell, &told), 0);
 	watch_export();
