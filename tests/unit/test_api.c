@@ -197,8 +197,8 @@ static void copy_bounds(void)
 	for (size_t i = 0; i < COUNT(table); i++) {
 		uint8_t *at = map + table[i].offset;
 
-		ck_assert_int_eq(gdr_copy_to_mapping(h, at, host, table[i].size), table[i].err);
-		ck_assert_int_eq(gdr_copy_from_mapping(h, host, at, table[i].size), table[i].err);
+		FAILS(table[i].err, gdr_copy_to_mapping(h, at, host, table[i].size));
+		FAILS(table[i].err, gdr_copy_from_mapping(h, host, at, table[i].size));
 	}
 	FAILS_WITH(EINVAL, "not inside", gdr_copy_to_mapping(h, NULL, host, 1));
 	FAILS_WITH(EINVAL, "host pointer is NULL", gdr_copy_to_mapping(h, map, NULL, 1));

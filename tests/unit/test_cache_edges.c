@@ -318,10 +318,10 @@ static void most_users(void)
 	atomic_fetch_add(&e->state, GDRI_CACHE_FULL - 2);
 	ck_assert_ptr_eq(gdri_cache_hit(cache, d, 8), e);
 	ck_assert_ptr_null(gdri_cache_hit(cache, d, 8));
-	ck_assert_int_eq(gdri_cache_unuse(cache, e), 0);
+	OK(gdri_cache_unuse(cache, e));
 	ck_assert_ptr_eq(gdri_cache_hit(cache, d, 8), e);
 	atomic_fetch_sub(&e->state, GDRI_CACHE_FULL - 1);
-	ck_assert_int_eq(gdri_cache_unuse(cache, e), 0);
+	OK(gdri_cache_unuse(cache, e));
 	OK(barcopy_cache_destroy(c));
 }
 
@@ -335,12 +335,12 @@ static void half_entered(void)
 	static struct gdri_pages pages; /* its nodes are never given back */
 	uint64_t item[2], from = start, stop;
 
-	ck_assert_int_eq(gdri_pages_init(&pages), 0);
+	OK(gdri_pages_init(&pages));
 	/* The first of the nodes is there. */
-	ck_assert_int_eq(gdri_pages_enter(&pages, start - GPU_PAGE_SIZE, start, &item[0]), 0);
+	OK(gdri_pages_enter(&pages, start - GPU_PAGE_SIZE, start, &item[0]));
 	wrap_reset();
 	wrap_fail("calloc", 1, ENOMEM);
-	ck_assert_int_eq(gdri_pages_enter(&pages, start, end, &item[1]), -ENOMEM);
+	FAILS(-ENOMEM, gdri_pages_enter(&pages, start, end, &item[1]));
 	ck_assert_str_eq(wrap_failed(), "calloc");
 	wrap_reset();
 	gdri_pages_erase(&pages, start, end, &item[1]);
@@ -348,7 +348,7 @@ static void half_entered(void)
 		ck_assert_ptr_null(gdri_pages_find(&pages, at));
 	ck_assert_ptr_null(gdri_pages_next(&pages, &from, UINT64_MAX, &stop));
 	ck_assert_ptr_eq(gdri_pages_find(&pages, start - 1), &item[0]);
-	ck_assert_int_eq(gdri_pages_enter(&pages, start, end, &item[1]), 0);
+	OK(gdri_pages_enter(&pages, start, end, &item[1]));
 	ck_assert_ptr_eq(gdri_pages_find(&pages, start), &item[1]);
 	ck_assert_ptr_eq(gdri_pages_find(&pages, end - 1), &item[1]);
 	ck_assert_ptr_null(gdri_pages_find(&pages, end));
@@ -535,7 +535,7 @@ static void put_after_the_end(void)
 	OK(barcopy_cache_get(cache, d + CHUNK, 8, &r));
 	OK(barcopy_cache_invalidate(cache, d + CHUNK, 8));
 	ck_assert_uint_eq(stats_of(cache).regions_in_use, 1);
-	ck_assert_int_eq(gdri_cache_unuse(place, e), 0);
+	OK(gdri_cache_unuse(place, e));
 	ck_assert_uint_eq(pinned(), 1);
 	ck_assert_uint_eq(stats_of(cache).regions_in_use, 1);
 	OK(barcopy_cache_put(cache, &r));

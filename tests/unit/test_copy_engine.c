@@ -76,7 +76,7 @@ static void automatic(void)
 	locked = standin_host_alloc(BIG, 0);
 	registered = aligned_alloc(4096, BIG);
 	ck_assert(pageable && registered);
-	ck_assert_int_eq(cuda.cuMemHostRegister_v2(registered, BIG, 0), CUDA_SUCCESS);
+	CU(cuda.cuMemHostRegister_v2(registered, BIG, 0));
 	gdri_offload_know(0, GDRI_ENGINE_MIN_FROM, GDRI_ENGINE_MIN_FROM_LOCKED);
 	OK(set(&m, BARCOPY_COPY_ENGINE_AUTO, BARCOPY_COPY_ENGINE_AUTO));
 	asked = cuda_hooks.calls("cuPointerGetAttributes");
@@ -86,7 +86,7 @@ static void automatic(void)
 	ck_assert_uint_eq(by_engine(&m, pageable, GDRI_ENGINE_MIN_FROM_LOCKED), 0);
 	ck_assert_uint_eq(by_engine(&m, locked, GDRI_ENGINE_MIN_FROM_LOCKED), 1);
 	ck_assert_uint_eq(by_engine(&m, registered + 100, GDRI_ENGINE_MIN_FROM_LOCKED), 1);
-	ck_assert_int_eq(cuda.cuMemAllocManaged(&managed, 65536, 1), CUDA_SUCCESS);
+	CU(cuda.cuMemAllocManaged(&managed, 65536, 1));
 	ck_assert_uint_eq(by_engine(&m, (uint8_t *)(uintptr_t)managed, GDRI_ENGINE_MIN_FROM_LOCKED),
 			  0);
 	asked++;
@@ -106,8 +106,8 @@ static void automatic(void)
 	ck_assert_uint_eq(by_engine(&m, pageable, 4096), 3);
 	ck_assert_uint_eq(by_engine(&m, locked, 4096), 3);
 	ck_assert_uint_eq(cuda_hooks.calls("cuPointerGetAttributes"), asked + 6);
-	ck_assert_int_eq(cuda.cuMemHostUnregister(registered), CUDA_SUCCESS);
-	ck_assert_int_eq(cuda.cuMemFreeHost(locked), CUDA_SUCCESS);
+	CU(cuda.cuMemHostUnregister(registered));
+	CU(cuda.cuMemFreeHost(locked));
 	free(registered);
 	free(pageable);
 	close_mapped(&m);
@@ -146,7 +146,7 @@ static void measured(void)
 	cuda_hooks.set_fail(NULL);
 	ck_assert_uint_eq(cuda_hooks.calls("cuStreamSynchronize"), waits + 2);
 	check_counts(&m, 6, 0);
-	ck_assert_int_eq(cuda.cuMemFreeHost(locked), CUDA_SUCCESS);
+	CU(cuda.cuMemFreeHost(locked));
 	close_mapped(&m);
 }
 
@@ -175,13 +175,12 @@ static void beside_the_legacy_stream(void)
 	pong = ping + 64;
 	status = ping + 128;
 	OK(set(&m, 4096, 4096));
-	ck_assert_int_eq(cuda.cuModuleLoadData(&module, ptx), CUDA_SUCCESS);
-	ck_assert_int_eq(cuda.cuModuleGetFunction(&f, module, "gdrcopy_pplat"), CUDA_SUCCESS);
-	ck_assert_int_eq(cuda.cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL),
-			 CUDA_SUCCESS);
+	CU(cuda.cuModuleLoadData(&module, ptx));
+	CU(cuda.cuModuleGetFunction(&f, module, "gdrcopy_pplat"));
+	CU(cuda.cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL));
 	ck_assert_uint_eq(by_engine(&m, locked, BIG), 3);
 	__atomic_store_n(words, 1, __ATOMIC_SEQ_CST);
-	ck_assert_int_eq(cuda.cuCtxSynchronize(), CUDA_SUCCESS);
+	CU(cuda.cuCtxSynchronize());
 	ck_assert_uint_eq(__atomic_load_n(&words[16], __ATOMIC_SEQ_CST), 1);
 	close_mapped(&m);
 }
@@ -279,7 +278,7 @@ static void no_primary_context(void)
 
 	open_mapped(&m);
 	cuda_hooks.set_fail("cuDevicePrimaryCtxRetain:*=2");
-	ck_assert_int_eq(set(&m, 4096, 0), ENOMEM);
+	FAILS(ENOMEM, set(&m, 4096, 0));
 	cuda_hooks.set_fail(NULL);
 	OK(set(&m, 4096, 0));
 	both_ways(&m, 5, 5000);
@@ -316,12 +315,12 @@ static void freed_before_the_unpin(void)
 		CUdeviceptr memory;
 		gdr_mh_t h;
 
-		ck_assert_int_eq(cuda.cuMemAlloc_v2(&memory, 65536), CUDA_SUCCESS);
+		CU(cuda.cuMemAlloc_v2(&memory, 65536));
 		OK(gdr_pin_buffer_v2(m.g, memory, 65536, 0, &h));
 		OK(barcopy_set_copy_options(h, &o));
 		if (round % 2)
 			OK(gdr_unpin_buffer(m.g, h));
-		ck_assert_int_eq(cuda.cuMemFree_v2(memory), CUDA_SUCCESS);
+		CU(cuda.cuMemFree_v2(memory));
 		if (round % 2 == 0)
 			OK(gdr_unpin_buffer(m.g, h));
 		ck_assert_uint_eq(cuda_hooks.calls("cuStreamCreate") - made, 1);
@@ -341,11 +340,11 @@ static void context_gone(void)
 	gdr_mh_t h;
 
 	open_mapped(&m);
-	ck_assert_int_eq(cuda.cuCtxCreate_v2(&own, 0, 0), CUDA_SUCCESS);
-	ck_assert_int_eq(cuda.cuMemAlloc_v2(&memory, 65536), CUDA_SUCCESS);
+	CU(cuda.cuCtxCreate_v2(&own, 0, 0));
+	CU(cuda.cuMemAlloc_v2(&memory, 65536));
 	OK(gdr_pin_buffer_v2(m.g, memory, 65536, 0, &h));
 	OK(barcopy_set_copy_options(h, &o));
-	ck_assert_int_eq(cuda.cuCtxDestroy_v2(own), CUDA_SUCCESS);
+	CU(cuda.cuCtxDestroy_v2(own));
 	ended = cuda_hooks.calls("cuStreamDestroy");
 	entered = cuda_hooks.calls("cuCtxPushCurrent");
 	OK(barcopy_set_copy_options(h, NULL));
@@ -370,7 +369,7 @@ static void write_refused(gdr_mh_t h, void *cpu)
 
 	ck_assert_int_eq(sigaction(SIGSEGV, &action, &former), 0);
 	if (!sigsetjmp(fault, 1))
-		ck_assert_int_eq(gdr_copy_to_mapping(h, cpu, buf, 65536), EACCES);
+		FAILS(EACCES, gdr_copy_to_mapping(h, cpu, buf, 65536));
 	else
 		ck_abort_msg("tried, and not refused");
 	ck_assert_int_eq(sigaction(SIGSEGV, &former, NULL), 0);
@@ -390,9 +389,9 @@ static void read_only_ranges(void)
 	ck_assert_ptr_nonnull(now);
 	OK(barcopy_map_range(m.g, m.v.ptr, 65536, BARCOPY_MAP_RANGE_READ_ONLY, &cpu, &h));
 	OK(barcopy_set_copy_options(h, &o));
-	ck_assert_int_eq(cuda.cuMemcpyHtoD_v2(m.v.ptr, buf + 5, 65536), CUDA_SUCCESS);
+	CU(cuda.cuMemcpyHtoD_v2(m.v.ptr, buf + 5, 65536));
 	write_refused(h, cpu);
-	ck_assert_int_eq(cuda.cuMemcpyDtoH_v2(now, m.v.ptr, 65536), CUDA_SUCCESS);
+	CU(cuda.cuMemcpyDtoH_v2(now, m.v.ptr, 65536));
 	ck_assert_int_eq(memcmp(now, buf + 5, 65536), 0);
 	memset(got, 0, 65536);
 	OK(gdr_copy_from_mapping(h, got, cpu, 65536));
@@ -414,12 +413,12 @@ static void replace_chunk(struct mapped *m, unsigned int at, uint8_t fill)
 
 	ck_assert_ptr_nonnull(bytes);
 	memset(bytes, fill, m->v.chunk);
-	ck_assert_int_eq(cuda.cuMemUnmap(va, m->v.chunk), CUDA_SUCCESS);
-	ck_assert_int_eq(cuda.cuMemRelease(m->v.handles[at]), CUDA_SUCCESS);
-	ck_assert_int_eq(cuda.cuMemCreate(&m->v.handles[at], m->v.chunk, &prop, 0), CUDA_SUCCESS);
-	ck_assert_int_eq(cuda.cuMemMap(va, m->v.chunk, 0, m->v.handles[at], 0), CUDA_SUCCESS);
-	ck_assert_int_eq(cuda.cuMemSetAccess(va, m->v.chunk, &access, 1), CUDA_SUCCESS);
-	ck_assert_int_eq(cuda.cuMemcpyHtoD_v2(va, bytes, m->v.chunk), CUDA_SUCCESS);
+	CU(cuda.cuMemUnmap(va, m->v.chunk));
+	CU(cuda.cuMemRelease(m->v.handles[at]));
+	CU(cuda.cuMemCreate(&m->v.handles[at], m->v.chunk, &prop, 0));
+	CU(cuda.cuMemMap(va, m->v.chunk, 0, m->v.handles[at], 0));
+	CU(cuda.cuMemSetAccess(va, m->v.chunk, &access, 1));
+	CU(cuda.cuMemcpyHtoD_v2(va, bytes, m->v.chunk));
 	free(bytes);
 }
 
@@ -429,8 +428,7 @@ static void chunk_is(struct mapped *m, unsigned int at, uint8_t fill)
 	uint8_t *bytes = malloc(m->v.chunk);
 
 	ck_assert_ptr_nonnull(bytes);
-	ck_assert_int_eq(cuda.cuMemcpyDtoH_v2(bytes, m->v.ptr + at * m->v.chunk, m->v.chunk),
-			 CUDA_SUCCESS);
+	CU(cuda.cuMemcpyDtoH_v2(bytes, m->v.ptr + at * m->v.chunk, m->v.chunk));
 	/* All bytes are the first one's. */
 	ck_assert_msg(bytes[0] == fill && !memcmp(bytes, bytes + 1, m->v.chunk - 1),
 		      "somebody else's chunk was written");
@@ -473,7 +471,7 @@ static void replaced_before_the_options(void)
 	open_mapped(&m);
 	for (unsigned int i = 0; i < 4; i++)
 		replace_chunk(&m, i, 0x77);
-	ck_assert_int_eq(set(&m, 4096, 4096), EINVAL);
+	FAILS(EINVAL, set(&m, 4096, 4096));
 	ck_assert_ptr_nonnull(strstr(barcopy_last_error(), "freed"));
 	OK(gdr_copy_to_mapping(m.h, m.p, buf, BIG));
 	for (unsigned int i = 0; i < 4; i++)

@@ -125,18 +125,18 @@ static void refused(void)
 		}
 		fill(host, 64, 1);
 		memcpy(before, st.map[0] + 64, 64);
-		ck_assert_int_eq(barcopy_copyv_to_mappings(v, 4, 0), EINVAL);
+		FAILS(EINVAL, barcopy_copyv_to_mappings(v, 4, 0));
 		ck_assert_mem_eq(st.map[0] + 64, before, 64);
-		ck_assert_int_eq(barcopy_copyv_from_mappings(v, 4, 0), EINVAL);
+		FAILS(EINVAL, barcopy_copyv_from_mappings(v, 4, 0));
 		fill(before, 64, 1);
 		ck_assert_mem_eq(host, before, 64);
-		ck_assert_int_eq(barcopy_copyv_from_mappings(v, 3, 4), EINVAL);
-		ck_assert_int_eq(barcopy_copyv_from_mappings(NULL, 1, 0), EINVAL);
+		FAILS(EINVAL, barcopy_copyv_from_mappings(v, 3, 4));
+		FAILS(EINVAL, barcopy_copyv_from_mappings(NULL, 1, 0));
 		OK(barcopy_copyv_from_mappings(v, 3, BARCOPY_COPY_NO_FENCE));
 		v[2].handle = st.read_only;
 		v[2].seg.map_ptr = st.read_only_map;
 		OK(barcopy_copyv_from_mappings(v, 3, 0));
-		ck_assert_int_eq(barcopy_copyv_to_mappings(v, 3, 0), EACCES);
+		FAILS(EACCES, barcopy_copyv_to_mappings(v, 3, 0));
 		OK(barcopy_flush(st.read_only));
 	}
 	OK(gdr_close(st.g));
@@ -180,11 +180,11 @@ static void lines(void)
 		OK(barcopy_fence(st.h[which], BARCOPY_FENCE_FULL));
 		ck_assert_mem_eq(at, message + i % 64, 64);
 	}
-	ck_assert_int_eq(barcopy_post_line(st.h[0], st.map[0] + 8, message), EINVAL);
-	ck_assert_int_eq(barcopy_post_line(st.h[0], st.map[0] + LENGTH, message), EINVAL);
-	ck_assert_int_eq(barcopy_post_line(st.h[0], st.map[0], NULL), EINVAL);
-	ck_assert_int_eq(barcopy_post_line(st.read_only, st.read_only_map, message), EACCES);
-	ck_assert_int_eq(barcopy_post_line((gdr_mh_t){ 0 }, st.map[0], message), EINVAL);
+	FAILS(EINVAL, barcopy_post_line(st.h[0], st.map[0] + 8, message));
+	FAILS(EINVAL, barcopy_post_line(st.h[0], st.map[0] + LENGTH, message));
+	FAILS(EINVAL, barcopy_post_line(st.h[0], st.map[0], NULL));
+	FAILS(EACCES, barcopy_post_line(st.read_only, st.read_only_map, message));
+	FAILS(EINVAL, barcopy_post_line((gdr_mh_t){ 0 }, st.map[0], message));
 	OK(gdr_close(st.g));
 }
 

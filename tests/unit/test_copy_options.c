@@ -26,22 +26,22 @@ static void arguments(void)
 	OK(barcopy_set_copy_options(m.h, NULL));
 	OK(barcopy_set_copy_options(m.h, &longer.o));
 	longer.later = 1;
-	ck_assert_int_eq(barcopy_set_copy_options(m.h, &longer.o), EINVAL);
+	FAILS(EINVAL, barcopy_set_copy_options(m.h, &longer.o));
 	o.struct_size--;
-	ck_assert_int_eq(barcopy_set_copy_options(m.h, &o), EINVAL);
+	FAILS(EINVAL, barcopy_set_copy_options(m.h, &o));
 	o.struct_size = 0;
-	ck_assert_int_eq(barcopy_set_copy_options(m.h, &o), EINVAL);
+	FAILS(EINVAL, barcopy_set_copy_options(m.h, &o));
 	o.struct_size = sizeof(o);
 	o.flags = 1;
-	ck_assert_int_eq(barcopy_set_copy_options(m.h, &o), EINVAL);
+	FAILS(EINVAL, barcopy_set_copy_options(m.h, &o));
 	o.flags = 0;
 	o.reserved = 1;
-	ck_assert_int_eq(barcopy_set_copy_options(m.h, &o), EINVAL);
-	ck_assert_int_eq(barcopy_set_copy_options((gdr_mh_t){ 0 }, &o), EINVAL);
-	ck_assert_int_eq(barcopy_set_copy_options((gdr_mh_t){ ~0ul }, &o), EINVAL);
+	FAILS(EINVAL, barcopy_set_copy_options(m.h, &o));
+	FAILS(EINVAL, barcopy_set_copy_options((gdr_mh_t){ 0 }, &o));
+	FAILS(EINVAL, barcopy_set_copy_options((gdr_mh_t){ ~0ul }, &o));
 	OK(gdr_unpin_buffer(m.g, m.h));
 	o.reserved = 0;
-	ck_assert_int_eq(barcopy_set_copy_options(m.h, &o), EINVAL);
+	FAILS(EINVAL, barcopy_set_copy_options(m.h, &o));
 	close_mapped(&m);
 }
 
@@ -75,9 +75,9 @@ static void failures_of_setting(void)
 	check_counts(&m, 1, 0);
 	resources_look(&before);
 	cuda_hooks.set_fail("cuStreamCreate:*=2");
-	ck_assert_int_eq(set(&m, 1, 1), ENOMEM);
+	FAILS(ENOMEM, set(&m, 1, 1));
 	cuda_hooks.set_fail("cuCtxPushCurrent:*=201");
-	ck_assert_int_eq(set(&m, 1, 1), EINVAL);
+	FAILS(EINVAL, set(&m, 1, 1));
 	cuda_hooks.set_fail(NULL);
 	resources_look(&after);
 	ck_assert_msg(!resources_differ(&before, &after), "%s", resources_differ(&before, &after));
@@ -96,7 +96,7 @@ static void no_memory(void)
 	for (unsigned long nth = 1; nth <= 2; nth++) {
 		wrap_reset();
 		wrap_fail("calloc", nth, ENOMEM);
-		ck_assert_int_eq(set(&m, 4096, 0), ENOMEM);
+		FAILS(ENOMEM, set(&m, 4096, 0));
 	}
 	wrap_reset();
 	both_ways(&m, 5, BIG);
@@ -135,8 +135,8 @@ static void host_memory(void)
 	memory = standin_host_alloc(SIZE, 0);
 	OK(gdr_pin_buffer_v2(m.g, (unsigned long)(uintptr_t)memory, SIZE, 0, &m.h));
 	OK(gdr_map(m.g, m.h, &va, SIZE));
-	ck_assert_int_eq(set(&m, 1, 0), ENOTSUP);
-	ck_assert_int_eq(set(&m, 0, 1), ENOTSUP);
+	FAILS(ENOTSUP, set(&m, 1, 0));
+	FAILS(ENOTSUP, set(&m, 0, 1));
 	OK(set(&m, 0, 0));
 	OK(gdr_copy_to_mapping(m.h, (uint8_t *)va + 3, buf, BIG));
 	OK(gdr_copy_from_mapping(m.h, got, (uint8_t *)va + 3, BIG));

@@ -122,21 +122,21 @@ static void wait_for_a_late_word(void)
 	}
 	/* A word that does not come is waited for until the clock says so. */
 	*word = 0;
-	ck_assert_int_eq(barcopy_wait32(h, word, BARCOPY_CMP_EQ, 7, 1000000), ETIMEDOUT);
+	FAILS(ETIMEDOUT, barcopy_wait32(h, word, BARCOPY_CMP_EQ, 7, 1000000));
 	close_mapped();
 }
 
 static void ask_in_vain(void)
 {
 	for (int i = 0; i < 100; i++) {
-		ck_assert_int_eq(barcopy_wait32(h, p, BARCOPY_CMP_EQ, 0x12345678, 0), ETIMEDOUT);
-		ck_assert_int_eq(barcopy_wait64(h, p, BARCOPY_CMP_EQ, 0x12345678, 0), ETIMEDOUT);
+		FAILS(ETIMEDOUT, barcopy_wait32(h, p, BARCOPY_CMP_EQ, 0x12345678, 0));
+		FAILS(ETIMEDOUT, barcopy_wait64(h, p, BARCOPY_CMP_EQ, 0x12345678, 0));
 	}
 }
 
 static void ask_wrongly(void)
 {
-	ck_assert_int_eq(barcopy_wait32(h, p + 1, BARCOPY_CMP_EQ, 0, 0), EINVAL);
+	FAILS(EINVAL, barcopy_wait32(h, p + 1, BARCOPY_CMP_EQ, 0, 0));
 }
 
 static void asking_is_quiet(void)
@@ -161,17 +161,17 @@ static void posted(void)
 	OK(barcopy_post32(h, p + 4, 0x89abcdefu));
 	OK(barcopy_post64(h, p + 16, 0x0123456789abcdefu));
 	OK(barcopy_fence(h, BARCOPY_FENCE_AFTER_WRITE));
-	ck_assert_int_eq(cuda.cuMemcpyDtoH_v2(&word, v.ptr, 8), CUDA_SUCCESS);
+	CU(cuda.cuMemcpyDtoH_v2(&word, v.ptr, 8));
 	ck_assert_uint_eq(word, 0x89abcdef00000000u);
-	ck_assert_int_eq(cuda.cuMemcpyDtoH_v2(&word, v.ptr + 16, 8), CUDA_SUCCESS);
+	CU(cuda.cuMemcpyDtoH_v2(&word, v.ptr + 16, 8));
 	ck_assert_uint_eq(word, 0x0123456789abcdefu);
-	ck_assert_int_eq(barcopy_post32(h, p + 2, 1), EINVAL);
-	ck_assert_int_eq(barcopy_post64(h, p + 4, 1), EINVAL);
-	ck_assert_int_eq(barcopy_post32(h, p + SIZE, 1), EINVAL);
-	ck_assert_int_eq(barcopy_post64(h, p - 8, 1), EINVAL);
-	ck_assert_int_eq(barcopy_post32((gdr_mh_t){ 0 }, p, 1), EINVAL);
+	FAILS(EINVAL, barcopy_post32(h, p + 2, 1));
+	FAILS(EINVAL, barcopy_post64(h, p + 4, 1));
+	FAILS(EINVAL, barcopy_post32(h, p + SIZE, 1));
+	FAILS(EINVAL, barcopy_post64(h, p - 8, 1));
+	FAILS(EINVAL, barcopy_post32((gdr_mh_t){ 0 }, p, 1));
 	OK(gdr_unmap(g, h, p, SIZE));
-	ck_assert_int_eq(barcopy_post32(h, p, 1), EINVAL);
+	FAILS(EINVAL, barcopy_post32(h, p, 1));
 	close_mapped();
 }
 

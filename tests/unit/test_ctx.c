@@ -110,8 +110,8 @@ static gdr_mh_t fake_pin(gdr_t g)
 					 .device = -1,
 					 .type = GDR_MAPPING_TYPE_WC };
 	region->kind = &gdri_kind_pin;
-	ck_assert_int_eq(gdri_ctx_get(g, &ctx), 0);
-	ck_assert_int_eq(gdri_handle_new(ctx, region, 0x70000, 0x80000, &h), 0);
+	OK(gdri_ctx_get(g, &ctx));
+	OK(gdri_handle_new(ctx, region, 0x70000, 0x80000, &h));
 	gdri_ctx_put(ctx);
 	return h;
 }
@@ -398,7 +398,7 @@ static void close_waits(void)
 	struct gdri_ctx *ctx;
 	int major, minor;
 
-	ck_assert_int_eq(gdri_ctx_get(call.g, &ctx), 0);
+	OK(gdri_ctx_get(call.g, &ctx));
 	ctx->backends.of[0] = &fake;
 	gdri_ctx_put(ctx);
 	fake_pin(call.g);
@@ -524,11 +524,11 @@ static void waiting_for_a_lock(void)
 
 	contended = opened();
 	contended_handle = fake_pin(contended);
-	ck_assert_int_eq(gdri_handle_lock(NULL, contended_handle, &handle), 0);
+	OK(gdri_handle_lock(NULL, contended_handle, &handle));
 	ck_assert_int_eq(all_at(&handle->lock, unpinners, 2), 1);
 	ck_assert_int_eq(atomic_load(&unpins), 1);
 	fake_pin(contended);
-	ck_assert_int_eq(gdri_ctx_get(contended, &ctx), 0);
+	OK(gdri_ctx_get(contended, &ctx));
 	gdri_ctx_put(ctx);
 	pthread_mutex_lock(&ctx->lock);
 	ck_assert_int_eq(all_at(&ctx->lock, closers, 2), 1);

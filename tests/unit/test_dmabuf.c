@@ -227,7 +227,7 @@ static void cuda_refuses(void)
 	resources_look(&before);
 	for (size_t i = 0; i < COUNT(table); i++) {
 		cuda_hooks.set_fail(table[i].fail);
-		ck_assert_int_eq(gdr_pin_buffer_v2(g, v.ptr, 4096, 0, &h), table[i].err);
+		FAILS(table[i].err, gdr_pin_buffer_v2(g, v.ptr, 4096, 0, &h));
 		has("cuMemGetHandleForAddressRange");
 	}
 	cuda_hooks.set_fail(NULL);

@@ -62,7 +62,7 @@ static void owned(void)
 {
 	int fd, kept, in_child;
 
-	ck_assert_int_eq(gdri_process_enter(), 0);
+	OK(gdri_process_enter());
 	errno = 0;
 	ck_assert_int_eq(gdri_fork_open("/no/such/node", O_RDWR), -1);
 	ck_assert_int_eq(errno, ENOENT);
@@ -70,7 +70,7 @@ static void owned(void)
 	ck_assert_int_ge(fd, 0);
 	ck_assert(fcntl(fd, F_GETFD) & FD_CLOEXEC);
 	kept = dup(fd);
-	ck_assert_int_eq(gdri_fork_own(kept), 0);
+	OK(gdri_fork_own(kept));
 	in_child = resources_fds() - 2;
 	ck_assert_int_eq(unit_in_child(child_counts, &in_child), 0);
 	gdri_fork_close(kept);
@@ -100,7 +100,7 @@ static void among_threads(void)
 {
 	int before = resources_fds(), rounds = unit_quick() ? 50 : 300;
 
-	ck_assert_int_eq(gdri_process_enter(), 0);
+	OK(gdri_process_enter());
 	unit_start(3, opens_and_closes, NULL, 0);
 	for (int i = 0; i < rounds; i++)
 		ck_assert_int_eq(unit_in_child(child_counts, &before), 0);
@@ -225,7 +225,7 @@ static void fork_inside(const char *call, int (*run)(void *), int (*child)(void 
 
 	ck_assert_int_eq(sem_init(&inside, 0, 0), 0);
 	ck_assert_int_eq(sem_init(&go_on, 0, 0), 0);
-	ck_assert_int_eq(gdri_process_enter(), 0);
+	OK(gdri_process_enter());
 	ck_assert_int_eq(pthread_create(&thread, NULL, runs_into, &s), 0);
 	sem_wait(&inside);
 	ck_assert_int_eq(unit_in_child(with_alarm, &child), 0);

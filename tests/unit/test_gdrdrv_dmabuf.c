@@ -97,9 +97,8 @@ static void test_handed_over(void)
 	CU(cuda.cuMemGetHandleForAddressRange(&fd, base, MIB, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD,
 					      0));
 	if (cases[unit_row].err) {
-		ck_assert_int_eq(barcopy_mem_import(g, cases[unit_row].device, fd, MIB,
-						    BARCOPY_MEM_DMABUF, &mem),
-				 cases[unit_row].err);
+		FAILS(cases[unit_row].err, barcopy_mem_import(g, cases[unit_row].device, fd, MIB,
+							      BARCOPY_MEM_DMABUF, &mem));
 		SAYS(cases[unit_row].text);
 	} else {
 		OK(barcopy_mem_import(g, 0, fd, MIB, BARCOPY_MEM_DMABUF, &mem));
@@ -228,13 +227,13 @@ static void test_pin_refused(void)
 	base = standin_alloc(MIB);
 	node.faults(cases[unit_row].node);
 	cuda_hooks.set_fail(cases[unit_row].cuda);
-	ck_assert_int_eq(gdr_pin_buffer(g, base, MIB, 0, 0, &h), cases[unit_row].err);
+	FAILS(cases[unit_row].err, gdr_pin_buffer(g, base, MIB, 0, 0, &h));
 	SAYS(cases[unit_row].text);
 	ck_assert_uint_eq(h.h, 42);
 	ck_assert_uint_eq(node.pins(), 0);
 	fds = resources_fds();
 	for (int i = 0; i < 3; i++)
-		ck_assert_int_eq(gdr_pin_buffer(g, base, MIB, 0, 0, &h), cases[unit_row].err);
+		FAILS(cases[unit_row].err, gdr_pin_buffer(g, base, MIB, 0, 0, &h));
 	ck_assert_int_eq(resources_fds(), fds);
 	node.faults(NULL);
 	cuda_hooks.set_fail(NULL);
@@ -316,8 +315,7 @@ static void test_iommu_text(void)
 	base = standin_alloc(2 * MIB);
 	node.faults("PIN_DMABUF:*=ENOMEM");
 	node_env("GDRCOPY_BACKEND", NULL);
-	ck_assert_int_eq(gdr_pin_buffer(g, base, cases[unit_row].size, 0, 0, &h),
-			 cases[unit_row].err);
+	FAILS(cases[unit_row].err, gdr_pin_buffer(g, base, cases[unit_row].size, 0, 0, &h));
 	SAYS(cases[unit_row].err == ENOTSUP ? "behind a translating IOMMU" : "BAR1 is full");
 	OK(gdr_close(g));
 	snprintf(command, sizeof(command), "rm -rf %s", dir);

@@ -28,7 +28,7 @@ static void test_pin_errors(void)
 	gdr_t g = node_open_alone("2.6", "1");
 
 	node.faults(cases[unit_row].rule);
-	ck_assert_int_eq(gdr_pin_buffer(g, base, MIB, 0, 0, &h), cases[unit_row].err);
+	FAILS(cases[unit_row].err, gdr_pin_buffer(g, base, MIB, 0, 0, &h));
 	ck_assert_uint_eq(h.h, 42);
 	ck_assert_uint_eq(node.pins(), 0);
 	node.faults(NULL);
@@ -41,7 +41,7 @@ static void test_pin_errors(void)
 	node_env("GDRCOPY_BACKEND", "gdrdrv,host");
 	g = node_open("2.6", "1");
 	node.faults(cases[unit_row].rule);
-	ck_assert_int_eq(gdr_pin_buffer(g, base, MIB, 0, 0, &h), cases[unit_row].err);
+	FAILS(cases[unit_row].err, gdr_pin_buffer(g, base, MIB, 0, 0, &h));
 	OK(gdr_close(g));
 }
 
@@ -90,7 +90,7 @@ static void test_map_errors(void)
 		return;
 	OK(gdr_pin_buffer(g, base, 4 * MIB, 0, 0, &h));
 	node.faults(cases[unit_row].rule);
-	ck_assert_int_eq(gdr_map(g, h, &map, 4 * MIB), cases[unit_row].err);
+	FAILS(cases[unit_row].err, gdr_map(g, h, &map, 4 * MIB));
 	ck_assert_ptr_eq(map, &g);
 	ck_assert_uint_eq(node.maps(), 0);
 	node.faults(NULL);

@@ -176,7 +176,7 @@ static void reset(void)
 		CU(cuda.cuDevicePrimaryCtxReset_v2(0));
 	}
 	OK(gdr_close(g));
-	ck_assert_int_eq(cuda.cuDevicePrimaryCtxRelease_v2(0), CUDA_ERROR_INVALID_CONTEXT);
+	FAILS(CUDA_ERROR_INVALID_CONTEXT, cuda.cuDevicePrimaryCtxRelease_v2(0));
 	g = NULL;
 }
 

@@ -40,7 +40,7 @@ static void holes(void)
 	for (int i = 1; i < 7; i += 2)
 		CU(cuda.cuMemFree_v2(addr[i]));
 	r = region_of(addr[0], addr[6] + size[6]);
-	ck_assert_int_eq(gdri_parts_note(&r, r.low, r.high, &(struct gdri_memory){ 0 }), 0);
+	OK(gdri_parts_note(&r, r.low, r.high, &(struct gdri_memory){ 0 }));
 	ck_assert_uint_eq(r.part_count, 4);
 	for (int i = 0; i < 7; i += 2, found++) {
 		ck_assert_uint_eq(r.parts[found].start, addr[i]);
@@ -66,7 +66,7 @@ static void late(void)
 
 	side_by_side(size, addr, 4);
 	r = region_of(addr[0], addr[2] + size[2]);
-	ck_assert_int_eq(gdri_parts_note(&r, addr[0], addr[0] + 1, &(struct gdri_memory){ 0 }), 0);
+	OK(gdri_parts_note(&r, addr[0], addr[0] + 1, &(struct gdri_memory){ 0 }));
 	ck_assert_uint_eq(r.part_count, 1);
 	ck_assert_int_eq(gdri_region_verify(&r, addr[1], size[1]), GDRI_UNKNOWN);
 	ck_assert_int_eq(gdri_region_verify_or_learn(&r, addr[1], size[1]), GDRI_VALID);
@@ -77,7 +77,7 @@ static void late(void)
 	gdri_region_free_parts(&r);
 	/* A noted one that begins where the page ends is in the next one. */
 	r = region_of(addr[0], addr[2] + size[2]);
-	ck_assert_int_eq(gdri_parts_note(&r, addr[2], addr[2] + 1, &(struct gdri_memory){ 0 }), 0);
+	OK(gdri_parts_note(&r, addr[2], addr[2] + 1, &(struct gdri_memory){ 0 }));
 	ck_assert_uint_eq(r.parts[0].start, addr[0] + GPU_PAGE_SIZE);
 	ck_assert_int_eq(gdri_region_verify_or_learn(&r, addr[0], 8), GDRI_UNKNOWN);
 	ck_assert_int_eq(gdri_region_verify_or_learn(&r, addr[2], 8), GDRI_VALID);
@@ -101,7 +101,7 @@ static void sync_memops(void)
 	side_by_side(size, addr, 2);
 	r = region_of(addr[0], addr[1] + size[1]);
 	ck_assert(!gdri_region_sync_memops(&r, r.low, r.high)); /* nothing is noted */
-	ck_assert_int_eq(gdri_parts_note(&r, r.low, r.high, &(struct gdri_memory){ 0 }), 0);
+	OK(gdri_parts_note(&r, r.low, r.high, &(struct gdri_memory){ 0 }));
 	ck_assert_uint_eq(r.part_count, 2);
 	CU(cuda.cuMemFree_v2(addr[1]));
 	ck_assert_uint_eq(standin_alloc(size[1]), addr[1]);

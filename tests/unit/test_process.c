@@ -19,10 +19,10 @@ static void tag_lasts(void)
 	uint32_t tag;
 
 	ck_assert_uint_eq(gdri_process_tag(), 0);
-	ck_assert_int_eq(gdri_process_enter(), 0);
+	OK(gdri_process_enter());
 	tag = gdri_process_tag();
 	ck_assert_uint_ne(tag, 0);
-	ck_assert_int_eq(gdri_process_enter(), 0);
+	OK(gdri_process_enter());
 	ck_assert_uint_eq(gdri_process_tag(), tag);
 }
 
@@ -54,7 +54,7 @@ static void child_has_none(void)
 {
 	uint32_t tag;
 
-	ck_assert_int_eq(gdri_process_enter(), 0);
+	OK(gdri_process_enter());
 	tag = gdri_process_tag();
 	ck_assert_int_eq(unit_in_child(child_tag, &tag), 0);
 	ck_assert_int_eq(unit_in_child(grandchild_tag, &tag), 0);
@@ -70,7 +70,7 @@ static void kernel_empties_the_page(void)
 
 	if (test_emulator_lacks("the kernel empties the page", "MADV_WIPEONFORK"))
 		return;
-	ck_assert_int_eq(gdri_process_enter(), 0);
+	OK(gdri_process_enter());
 	ck_assert_int_eq(pipe(ends), 0);
 	pid = (pid_t)syscall(SYS_clone, 17 /* SIGCHLD */, NULL, NULL, NULL, NULL);
 	if (!pid) {
@@ -91,7 +91,7 @@ static void handler_alone(void)
 
 	wrap_reset();
 	wrap_fail("madvise", 1, EINVAL);
-	ck_assert_int_eq(gdri_process_enter(), 0);
+	OK(gdri_process_enter());
 	ck_assert_str_eq(wrap_failed(), "madvise");
 	tag = gdri_process_tag();
 	ck_assert_int_eq(unit_in_child(child_tag, &tag), 0);
@@ -103,14 +103,14 @@ static void no_page(void)
 
 	wrap_reset();
 	wrap_fail("mmap", 1, ENOMEM);
-	ck_assert_int_eq(gdri_process_enter(), -ENOMEM);
+	FAILS(-ENOMEM, gdri_process_enter());
 	ck_assert_uint_eq(gdri_process_tag(), 0);
 	wrap_reset();
 	wrap_fail("pthread_atfork", 1, ENOMEM);
-	ck_assert_int_eq(gdri_process_enter(), -ENOMEM);
+	FAILS(-ENOMEM, gdri_process_enter());
 	ck_assert_int_eq(wrap_mapped(), before);
 	SAYS("fork guard");
-	ck_assert_int_eq(gdri_process_enter(), 0);
+	OK(gdri_process_enter());
 	ck_assert_uint_ne(gdri_process_tag(), 0);
 }
 

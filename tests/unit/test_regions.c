@@ -598,8 +598,8 @@ static void entry_of_another_cache(void)
 	other = (struct gdri_cache *)gdri_slots_find(&gdri_caches, (uintptr_t)c[1]);
 	e = gdri_cache_hit(other, addr, 64);
 	ck_assert_ptr_nonnull(e);
-	ck_assert_int_eq(gdri_cache_unuse(other, e), 0);
-	ck_assert_int_eq(gdri_pages_enter(&one->pages, addr, addr + 2 * MIB, e), 0);
+	OK(gdri_cache_unuse(other, e));
+	OK(gdri_pages_enter(&one->pages, addr, addr + 2 * MIB, e));
 	ck_assert_ptr_null(gdri_cache_hit(one, addr, 64));
 	gdri_pages_erase(&one->pages, addr, addr + 2 * MIB, e);
 	ck_assert_uint_eq(regions(c[1]), 1);

@@ -89,7 +89,7 @@ static void no_pages(void)
 	for (size_t i = 0; i < COUNT(cases); i++) {
 		wrap_reset();
 		wrap_fail("mmap", 1, cases[i].err);
-		ck_assert_int_eq(gdr_map(rm_g, u.h, &u.map, MIB), cases[i].want);
+		FAILS(cases[i].want, gdr_map(rm_g, u.h, &u.map, MIB));
 		wrap_reset();
 		rm_sim.counts(&after);
 		ck_assert_uint_eq(after.maps, before.maps);

@@ -244,7 +244,7 @@ static void spoil_exports(void (*how)(struct rm_export_570 *e))
 	struct gdri_import_slots slots;
 
 	standin_start();
-	ck_assert_int_eq(gdri_cuda_load(), 0);
+	OK(gdri_cuda_load());
 	ck_assert(gdri_import_slots_find(gdri_cuda_library, "ioctl", &slots));
 	spoil = how;
 	below = (ioctl_fn)atomic_load(slots.at[0]);

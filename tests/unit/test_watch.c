@@ -25,7 +25,7 @@ static void one_look(bool sealed)
 
 	watch_start();
 	ck_assert_uint_eq(watch_slots.count, 1);
-	ck_assert_int_eq(gdri_cuda_watch_possible(), 0);
+	OK(gdri_cuda_watch_possible());
 	held = watch_slot();
 	/* Bound: what every program gets who looks the name up. */
 	ck_assert_uint_eq(held, (uintptr_t)dlsym(RTLD_DEFAULT, "ioctl"));
@@ -34,7 +34,7 @@ static void one_look(bool sealed)
 	watch_export();
 	ck_assert_uint_eq(told.calls, 0);
 	for (unsigned int i = 1; i <= 3; i++) {
-		ck_assert_int_eq(gdri_cuda_watch_begin(watch_tell, &told), 0);
+		OK(gdri_cuda_watch_begin(watch_tell, &told));
 		ck_assert_uint_ne(watch_slot(), held);
 		ck_assert_str_eq(watch_page(), page);
 		watch_export();
@@ -71,13 +71,13 @@ static void unbound_slot(void)
 	uintptr_t stub;
 
 	ck_assert_ptr_nonnull(lib);
-	ck_assert_int_eq(gdri_cuda_load(), 0);
+	OK(gdri_cuda_load());
 	ck_assert(gdri_import_slots_find(gdri_cuda_library, "ioctl", &watch_slots));
 	stub = watch_slot();
 	ck_assert_int_ne(dladdr((void *)stub, &of), 0);
 	ck_assert_int_ne(dladdr(dlsym(lib, "cuInit"), &own), 0);
 	ck_assert_msg(of.dli_fbase == own.dli_fbase, "bound already: LD_BIND_NOW?");
-	ck_assert_int_eq(gdri_cuda_watch_begin(watch_tell, &told), 0);
+	OK(gdri_cuda_watch_begin(watch_tell, &told));
 	standin_load();
 	CU(cuda.cuInit(0));
 	ck_assert_uint_gt(told.calls, 0);
@@ -97,14 +97,14 @@ static void no_import(void)
 {
 	struct watch_told told = { .calls = 0 };
 
-	ck_assert_int_eq(gdri_cuda_load(), 0);
+	OK(gdri_cuda_load());
 	ck_assert(!gdri_import_slots_find(gdri_cuda_library, "ioctl", &watch_slots));
 	for (int i = 0; i < 2; i++) {
 		gdri_error_clear();
-		ck_assert_int_eq(gdri_cuda_watch_possible(), -ENOTSUP);
+		FAILS(-ENOTSUP, gdri_cuda_watch_possible());
 		ck_assert_ptr_nonnull(strstr(gdri_error_text(), "libcuda imports no ioctl()"));
 		gdri_error_clear();
-		ck_assert_int_eq(gdri_cuda_watch_begin(watch_tell, &told), -ENOTSUP);
+		FAILS(-ENOTSUP, gdri_cuda_watch_begin(watch_tell, &told));
 		ck_assert_ptr_nonnull(strstr(gdri_error_text(), "libcuda imports no ioctl()"));
 	}
 	standin_start();
@@ -122,7 +122,7 @@ static void results_and_errno(void)
 	watch_start();
 	ck_assert_int_eq(pipe(ends), 0);
 	ck_assert_int_eq(write(ends[1], "12345", 5), 5);
-	ck_assert_int_eq(gdri_cuda_watch_begin(watch_tell, &told), 0);
+	OK(gdri_cuda_watch_begin(watch_tell, &told));
 	errno = 0x1234;
 	ck_assert_int_eq(watch_ioctl()(ends[0], FIONREAD, &n), 0);
 	ck_assert_int_eq(errno, 0x1234);
@@ -157,7 +157,7 @@ static void other_threads_pass(void)
 	struct watch_told told = { .calls = 0 };
 
 	watch_start();
-	ck_assert_int_eq(gdri_cuda_watch_begin(watch_tell, &told), 0);
+	OK(gdri_cuda_watch_begin(watch_tell, &told));
 	unit_threads(2, export_some, standin_primary(0), 0);
 	ck_assert_uint_eq(told.calls, 0);
 	watch_export();

@@ -171,7 +171,7 @@ static void look_and_put(int i, unsigned int hooks_there)
 {
 	struct watch_told told = { .calls = 0 };
 
-	ck_assert_int_eq(gdri_cuda_watch_begin(watch_tell, &told), 0);
+	OK(gdri_cuda_watch_begin(watch_tell, &told));
 	hook_put(i);
 	watch_export();
 	gdri_cuda_watch_end();
@@ -217,7 +217,7 @@ static void hook_that_passes(void)
 	uintptr_t held = watch_slot();
 
 	for (int i = 0; i < 2; i++) {
-		ck_assert_int_eq(gdri_cuda_watch_begin(watch_tell, &told), 0);
+		OK(gdri_cuda_watch_begin(watch_tell, &told));
 		hook_put(0);
 		watch_export();
 		hook_take(0);
@@ -238,7 +238,7 @@ static void hook_that_tramples(void)
 	uintptr_t held = watch_slot();
 
 	hook_put(0);
-	ck_assert_int_eq(gdri_cuda_watch_begin(watch_tell, &told), 0);
+	OK(gdri_cuda_watch_begin(watch_tell, &told));
 	watch_export();
 	set_slot(held);
 	gdri_cuda_watch_end();
@@ -287,7 +287,7 @@ static void hook_that_insists(void)
 	for (int i = 0; i < 3; i++) {
 		struct watch_told told = { .calls = 0 };
 
-		ck_assert_int_eq(gdri_cuda_watch_begin(watch_tell, &told), 0);
+		OK(gdri_cuda_watch_begin(watch_tell, &told));
 		put_stubborn();
 		watch_export();
 		ck_assert_int_eq(watch_ioctl()(ends[0], FIONREAD, &n), 0);
@@ -335,7 +335,7 @@ static void *fork_one(void *arg)
 static void start_to_fork(void)
 {
 	watch_start();
-	ck_assert_int_eq(gdri_process_enter(), 0);
+	OK(gdri_process_enter());
 	ck_assert_int_eq(pipe(ends), 0);
 	ck_assert_int_eq(write(ends[1], "12345", 5), 5);
 	held_before = watch_slot();
@@ -348,7 +348,7 @@ static void fork_meanwhile(void)
 	int status = -1;
 
 	start_to_fork();
-	ck_assert_int_eq(gdri_cuda_watch_begin(watch_tell, &told), 0);
+	OK(gdri_cuda_watch_begin(watch_tell, &told));
 	unit_threads(1, fork_one, &status, 0);
 	ck_assert_int_eq(status, 0);
 	ck_assert_uint_eq(told.calls, 0);
@@ -485,7 +485,7 @@ static void second_copy(void)
 	sem_post(&copy_goes); /* with its trial */
 	sem_wait(&copy_went);
 	once_writable = let_the_copy_pin;
-	ck_assert_int_eq(gdri_cuda_watch_begin(watch_tell, &told), 0);
+	OK(gdri_cuda_watch_begin(watch_tell, &told));
 	ck_assert_ptr_null(once_writable);
 	watch_export();
 	gdri_cuda_watch_end();
@@ -517,10 +517,10 @@ static void no_room_to_unseal(void)
 
 	wrap_reset();
 	wrap_fail("mprotect", 1, ENOMEM);
-	ck_assert_int_eq(gdri_cuda_watch_begin(watch_tell, &told), -ENOMEM);
+	FAILS(-ENOMEM, gdri_cuda_watch_begin(watch_tell, &told));
 	wrap_fail("mprotect", 1, EACCES);
-	ck_assert_int_eq(gdri_cuda_watch_begin(watch_tell, &told), -ENOTSUP);
-	ck_assert_int_eq(gdri_cuda_watch_begin(watch_tell, &told), 0);
+	FAILS(-ENOTSUP, gdri_cuda_watch_begin(watch_tell, &told));
+	OK(gdri_cuda_watch_begin(watch_tell, &told));
 	gdri_cuda_watch_end();
 }
 

@@ -29,7 +29,7 @@ static inline void watch_start(void)
 {
 	standin_start();
 	watch_memory = standin_alloc((size_t)8 << 20);
-	ck_assert_int_eq(gdri_cuda_load(), 0);
+	OK(gdri_cuda_load());
 	ck_assert(gdri_import_slots_find(gdri_cuda_library, "ioctl", &watch_slots));
 }
 
@@ -92,7 +92,7 @@ static inline void watch_tell(void *arg, int fd, unsigned long request, const vo
 /* An export that is watched. */
 static inline void watch_one_export(struct watch_told *told)
 {
-	ck_assert_int_eq(gdri_cuda_watch_begin(watch_tell, told), 0);
+	OK(gdri_cuda_watch_begin(watch_tell, told));
 	watch_export();
 	gdri_cuda_watch_end();
 }
