@@ -82,15 +82,16 @@ void standin_start(void)
 	MUST(cuda.cuCtxSetCurrent(standin_primary(0)));
 }
 
-/* One chunk of what standin_vmm_alloc_mixed() and standin_chunks() give, at its place. */
-static CUmemGenericAllocationHandle map_chunk(CUdeviceptr at, size_t chunk, int device,
-					      bool exportable)
+CUmemGenericAllocationHandle standin_map_chunk(CUdeviceptr at, size_t chunk, int device,
+					       unsigned int kind)
 {
 	CUmemAllocationProp prop = {
 		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-		.requestedHandleTypes = exportable ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-						   : CU_MEM_HANDLE_TYPE_NONE,
+		.requestedHandleTypes = kind & STANDIN_EXPORTABLE
+						? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+						: CU_MEM_HANDLE_TYPE_NONE,
 		.location = { CU_MEM_LOCATION_TYPE_DEVICE, device },
+		.allocFlags.gpuDirectRDMACapable = !!(kind & STANDIN_RDMA),
 	};
 	CUmemAccessDesc access = { prop.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
 	CUmemGenericAllocationHandle handle;
@@ -101,33 +102,27 @@ static CUmemGenericAllocationHandle map_chunk(CUdeviceptr at, size_t chunk, int 
 	return handle;
 }
 
-void standin_vmm_alloc_mixed(struct standin_vmm *v, int device, unsigned int count, size_t chunk,
-			     unsigned int exportable_bits)
-{
-	memset(v, 0, sizeof(*v));
-	v->chunk = chunk;
-	v->size = chunk * count;
-	MUST(cuda.cuMemAddressReserve(&v->ptr, v->size, 0, 0, 0));
-	for (; v->count < count; v->count++)
-		v->handles[v->count] = map_chunk(v->ptr + v->count * chunk, chunk, device,
-						 exportable_bits >> v->count & 1);
-}
-
 CUdeviceptr standin_chunks(CUdeviceptr hint, int device, unsigned int count, size_t chunk,
-			   bool exportable)
+			   unsigned int kind)
 {
 	CUdeviceptr p;
 
 	MUST(cuda.cuMemAddressReserve(&p, count * chunk, 0, hint, 0));
 	for (unsigned int i = 0; i < count; i++)
-		MUST(cuda.cuMemRelease(map_chunk(p + i * chunk, chunk, device, exportable)));
+		MUST(cuda.cuMemRelease(standin_map_chunk(p + i * chunk, chunk, device, kind)));
 	return p;
 }
 
 void standin_vmm_alloc(struct standin_vmm *v, int device, unsigned int count, size_t chunk,
 		       bool exportable)
 {
-	standin_vmm_alloc_mixed(v, device, count, chunk, exportable ? ~0u : 0);
+	memset(v, 0, sizeof(*v));
+	v->chunk = chunk;
+	v->size = chunk * count;
+	MUST(cuda.cuMemAddressReserve(&v->ptr, v->size, 0, 0, 0));
+	for (; v->count < count; v->count++)
+		v->handles[v->count] =
+			standin_map_chunk(v->ptr + v->count * chunk, chunk, device, exportable);
 }
 
 void standin_vmm_free(struct standin_vmm *v)
@@ -152,4 +147,12 @@ void *standin_host_alloc(size_t size, unsigned int flags)
 
 	MUST(cuda.cuMemHostAlloc(&p, size, flags));
 	return p;
+}
+
+int standin_sync_memops(CUdeviceptr p)
+{
+	unsigned int on = 7;
+
+	MUST(cuda.cuPointerGetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, p));
+	return (int)on;
 }

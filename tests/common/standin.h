@@ -97,16 +97,21 @@ struct standin_vmm {
 
 void standin_vmm_alloc(struct standin_vmm *v, int device, unsigned int count, size_t chunk,
 		       bool exportable);
-/* One more: any of the chunks may be made not exportable, by its bit. */
-void standin_vmm_alloc_mixed(struct standin_vmm *v, int device, unsigned int count, size_t chunk,
-			     unsigned int exportable_bits);
 void standin_vmm_free(struct standin_vmm *v);
 
+/* A chunk that the process may export, and one that gdrdrv may pin: bits of `kind`. */
+enum { STANDIN_EXPORTABLE = 1, STANDIN_RDMA = 2 };
+
+/* Maps new memory at `at`, which is reserved and has none. */
+CUmemGenericAllocationHandle standin_map_chunk(CUdeviceptr at, size_t chunk, int device,
+					       unsigned int kind);
 /* Any number of chunks, at `hint` if that is not 0 and free; their handles are released already. */
 CUdeviceptr standin_chunks(CUdeviceptr hint, int device, unsigned int count, size_t chunk,
-			   bool exportable);
+			   unsigned int kind);
 
 CUdeviceptr standin_alloc(size_t size);
+/* The attribute of the allocation at p. */
+int standin_sync_memops(CUdeviceptr p);
 void *standin_host_alloc(size_t size, unsigned int flags);
 
 #endif

@@ -2,13 +2,18 @@
 /* See unit.h. */
 #include "unit.h"
 
+#include <dirent.h>
 #include <limits.h>
 #include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -158,26 +163,6 @@ static int run_one(const char *suite_name, int index)
 	return failed ? EXIT_FAILURE : skipped ? SKIPPED : EXIT_SUCCESS;
 }
 
-int unit_suite(Suite *suite, enum fork_status forks)
-{
-	SRunner *runner = srunner_create(suite);
-	int failed, checks;
-
-	skips = mmap(NULL, sizeof(*skips), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
-		     0);
-	if (skips == MAP_FAILED) {
-		perror("mmap");
-		return EXIT_FAILURE;
-	}
-	srunner_set_fork_status(runner, forks);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	checks = srunner_ntests_run(runner);
-	srunner_free(runner);
-	printf("%d passed, %d failed, %d skipped\n", checks - failed - *skips, failed, *skips);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
-}
-
 /* The test of that name, in this process or what exec makes of it. */
 static int run_named(const char *suite_name, char **argv, size_t count)
 {
@@ -198,6 +183,8 @@ static int run_named(const char *suite_name, char **argv, size_t count)
 int unit_main(char **argv, const char *suite_name, const struct unit_test *tests, size_t count)
 {
 	const char *one = getenv("UNIT_FRESH");
+	int failed, checks;
+	SRunner *runner;
 	Suite *suite;
 
 	all = tests;
@@ -218,7 +205,19 @@ int unit_main(char **argv, const char *suite_name, const struct unit_test *tests
 				    (int)i * ROWS + (tests[i].rows ? tests[i].rows : 1));
 		suite_add_tcase(suite, tc);
 	}
-	return unit_suite(suite, CK_FORK_GETENV);
+	skips = mmap(NULL, sizeof(*skips), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+		     0);
+	if (skips == MAP_FAILED) {
+		perror("mmap");
+		return EXIT_FAILURE;
+	}
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_ENV); /* forks unless CK_FORK=no */
+	failed = srunner_ntests_failed(runner);
+	checks = srunner_ntests_run(runner);
+	srunner_free(runner);
+	printf("%d passed, %d failed, %d skipped\n", checks - failed - *skips, failed, *skips);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
 bool unit_quick(void)
@@ -279,6 +278,62 @@ void *unit_threads(unsigned int count, void *(*fn)(void *), void *arg, size_t st
 {
 	unit_start(count, fn, arg, step);
 	return unit_join();
+}
+
+static char state_of(const char *task)
+{
+	char path[300], state = '?';
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%s/stat", task);
+	f = fopen(path, "re");
+	if (!f)
+		return 'S'; /* it has ended */
+	ck_assert_int_eq(fscanf(f, "%*d (%*[^)]) %c", &state), 1);
+	fclose(f);
+	return state;
+}
+
+void unit_wait_asleep(void)
+{
+	int me = (int)syscall(SYS_gettid), awake = 1;
+
+	while (awake) {
+		DIR *dir = opendir("/proc/self/task");
+
+		ck_assert_ptr_nonnull(dir);
+		sched_yield();
+		awake = 0;
+		for (struct dirent *e; (e = readdir(dir));)
+			awake += e->d_name[0] != '.' && atoi(e->d_name) != me &&
+				 state_of(e->d_name) != 'S';
+		closedir(dir);
+	}
+}
+
+static sigjmp_buf after_fault;
+
+static void on_fault(int sig)
+{
+	siglongjmp(after_fault, sig);
+}
+
+int unit_touch(volatile void *at, bool store)
+{
+	struct sigaction action = { .sa_handler = on_fault }, bus, segv;
+	volatile uint8_t *byte = at;
+	int sig;
+
+	sigaction(SIGBUS, &action, &bus);
+	sigaction(SIGSEGV, &action, &segv);
+	sig = sigsetjmp(after_fault, 1);
+	if (!sig && store)
+		*byte = 1;
+	else if (!sig)
+		(void)*byte;
+	sigaction(SIGBUS, &bus, NULL);
+	sigaction(SIGSEGV, &segv, NULL);
+	return sig;
 }
 
 int unit_in_child(int (*fn)(void *), void *arg)

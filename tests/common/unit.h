@@ -46,9 +46,6 @@ int unit_main(char **argv, const char *suite, const struct unit_test *tests, siz
 extern void (*unit_before)(void);
 extern void (*unit_after)(void);
 
-/* Runs a suite of Check's own form; the value for main to return. */
-int unit_suite(Suite *suite, enum fork_status forks);
-
 /* The running test cannot be run here: prints that and counts it; the test returns then. */
 void unit_skip(const char *why);
 
@@ -66,6 +63,11 @@ void unit_start(unsigned int count, void *(*fn)(void *), void *arg, size_t step)
 /* Waits for all that were started; an answer that is not NULL, if a thread gave one. */
 void *unit_join(void);
 void *unit_threads(unsigned int count, void *(*fn)(void *), void *arg, size_t step); /* both */
+/* Waits until every other thread of this process sleeps, most likely in a lock that the caller holds. */
+void unit_wait_asleep(void);
+
+/* The signal that a store or a load there raises; 0: none. */
+int unit_touch(volatile void *at, bool store);
 
 /* Exit status of a forked child that runs fn(arg) and exits with its value; 128 + signal. */
 int unit_in_child(int (*fn)(void *), void *arg);

@@ -291,7 +291,7 @@ static void objects(void)
 	ck_assert_uint_eq(seen[0].objects[0], shared);
 	check_exported("large", standin_alloc(8 * MIB), &inside);
 	ck_assert_uint_ne(seen[0].objects[0], shared);
-	check_exported("VMM", standin_chunks(0, 0, 2, 2 * MIB, false), &chunks);
+	check_exported("VMM", standin_chunks(0, 0, 2, 2 * MIB, 0), &chunks);
 	ck_assert_int_eq(cuda.cuMemAllocManaged(&managed, MIB, CU_MEM_ATTACH_GLOBAL), 0);
 	ck_assert_int_lt(export_range(managed, PAGES), 0);
 	ck_assert_uint_eq(n_seen, 0);

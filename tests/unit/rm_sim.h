@@ -232,8 +232,8 @@ static inline void rm_exportable_alone(void)
 	CUdeviceptr plain, vmm, other;
 
 	plain = standin_alloc(MIB);
-	vmm = standin_chunks(0, 0, 3, 2 * MIB, true);
-	other = standin_chunks(0, 0, 1, 2 * MIB, false);
+	vmm = standin_chunks(0, 0, 3, 2 * MIB, STANDIN_EXPORTABLE);
+	other = standin_chunks(0, 0, 1, 2 * MIB, 0);
 	for (int i = 0; i < 2; i++) {
 		FAILS_WITH(ENOTSUP, reason, rm_pin(plain, MIB, 0));
 		SAYS("not memory of cuMemCreate (cudaMalloc memory cannot be imported)");

@@ -3,21 +3,13 @@
  * Every public call: each argument that it refuses, that a failure leaves its outputs alone and
  * says why, and what a program finds by name.
  */
-#include <dlfcn.h>
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "common/expect.h"
-#include "common/standin.h"
-#include "common/unit.h"
-#include "barcopy.h"
+#include "barcopy_queue.h"
+#include "fixture.h"
 
 #undef gdr_get_info
 int gdr_get_info(gdr_t g, gdr_mh_t handle, void *v1);
 
-static gdr_t g;
 static gdr_mh_t h;
 static CUdeviceptr buffer;
 static uint8_t *map;
@@ -25,13 +17,11 @@ static uint8_t *map;
 enum { SIZE = 3 * 65536, MAPPED = 2 * 65536 };
 
 /* A dma-buf pin of three GPU pages, of which two are mapped. */
-static void start(void)
+static void start_mapped(void)
 {
 	void *va;
 
-	standin_start();
-	g = gdr_open();
-	ck_assert_msg(g != NULL, "%s", barcopy_last_error());
+	start();
 	buffer = standin_alloc(2 << 20);
 	OK(gdr_pin_buffer_v2(g, buffer, SIZE, 0, &h));
 	OK(gdr_map(g, h, &va, MAPPED));
@@ -48,7 +38,7 @@ static void versions(void)
 	gdr_runtime_get_version(NULL, NULL);
 	gdr_runtime_get_version(&major, NULL);
 	gdr_runtime_get_version(NULL, &minor);
-	start();
+	start_mapped();
 	FAILS(EINVAL, gdr_driver_get_version(g, NULL, &minor));
 	FAILS_WITH(EINVAL, "NULL", gdr_driver_get_version(g, &major, NULL));
 	OK(gdr_driver_get_version(g, &major, &minor));
@@ -348,6 +338,124 @@ static void pointer_arithmetic(void)
 	ck_assert_uint_eq(got, 0xc0ffee);
 }
 
+/* ---- a forked child ------------------------------------------------------------------------- */
+
+static int not_refused;
+
+static void refused(const char *call, int err)
+{
+	if (err == EACCES)
+		return;
+	fprintf(stderr, "errno %d instead of EACCES in a child: %s\n", err, call);
+	not_refused++;
+}
+#define REFUSED(call) refused(#call, call)
+
+static void copies_are_refused(gdr_mh_t of, void *at)
+{
+	barcopy_copy_options_t options = { .struct_size = sizeof(options) };
+	barcopy_copy_seg_t seg = { .map_ptr = at, .host_ptr = &options, .size = 1 };
+	uint64_t v64 = 0xbad;
+	uint32_t v32;
+
+	REFUSED(gdr_copy_to_mapping(of, at, &v64, 8));
+	REFUSED(gdr_copy_from_mapping(of, &v64, at, 8));
+	REFUSED(barcopy_copyv_to_mapping(of, &seg, 1, 0));
+	REFUSED(barcopy_copyv_from_mapping(of, &seg, 1, 0));
+	REFUSED(barcopy_put32(of, at, 1));
+	REFUSED(barcopy_put64(of, at, 1));
+	REFUSED(barcopy_post32(of, at, 1));
+	REFUSED(barcopy_post64(of, at, 1));
+	REFUSED(barcopy_get32(of, at, &v32));
+	REFUSED(barcopy_get64(of, at, &v64));
+	REFUSED(barcopy_wait32(of, at, BARCOPY_CMP_EQ, 0, 0));
+	REFUSED(barcopy_wait64(of, at, BARCOPY_CMP_EQ, 0, 0));
+	REFUSED(barcopy_flush(of));
+	REFUSED(barcopy_fence(of, BARCOPY_FENCE_FULL));
+	REFUSED(barcopy_set_copy_options(of, &options));
+	REFUSED(barcopy_set_copy_options(of, NULL));
+}
+
+/* One object of each kind, of the parent. */
+static struct {
+	gdr_mh_t host, range;
+	void *host_map, *range_map;
+	barcopy_mem_t mem;
+	barcopy_cache_t cache;
+	barcopy_region_t region;
+	barcopy_queue_t queue;
+} its;
+
+static int calls_in_child(void *unused)
+{
+	barcopy_cache_stats_t cache_counts = { .struct_size = sizeof(cache_counts) };
+	barcopy_stats_t counts = { .struct_size = sizeof(counts) };
+	barcopy_queue_view_t view;
+	barcopy_region_t region;
+	gdr_mh_t out = { 77 };
+	barcopy_mem_t mem;
+	void *va = unused;
+	char byte;
+	int v;
+
+	copies_are_refused(h, map);
+	copies_are_refused(its.host, its.host_map); /* this memory itself is shared with a child */
+	copies_are_refused(its.range, its.range_map);
+	REFUSED(gdr_pin_buffer_v2(g, buffer, 1, 0, &out));
+	REFUSED(gdr_map(g, h, &va, 4096));
+	REFUSED(gdr_unmap(g, h, map, MAPPED));
+	REFUSED(gdr_get_callback_flag(g, h, &v));
+	REFUSED(gdr_unpin_buffer(g, h));
+	REFUSED(barcopy_map_range(g, buffer, 100, 0, &va, &out));
+	REFUSED(barcopy_unmap_range(g, its.range));
+	REFUSED(barcopy_mem_alloc(g, 0, 1, 0, &mem));
+	REFUSED(barcopy_mem_export(g, &its.mem, &v));
+	REFUSED(barcopy_mem_free(g, &its.mem));
+	REFUSED(barcopy_cache_get(its.cache, buffer, 8, &region));
+	REFUSED(barcopy_cache_put(its.cache, &its.region));
+	REFUSED(barcopy_cache_invalidate(its.cache, buffer, 8));
+	REFUSED(barcopy_cache_get_stats(its.cache, &cache_counts));
+	REFUSED(barcopy_cache_destroy(its.cache));
+	REFUSED(barcopy_queue_try_send(its.queue, "x", 1));
+	REFUSED(barcopy_queue_receive(its.queue, &byte, 1, NULL, 0));
+	REFUSED(barcopy_queue_get_view(its.queue, &view));
+	REFUSED(barcopy_queue_stop(its.queue));
+	REFUSED(barcopy_queue_destroy(its.queue, 0));
+	REFUSED(barcopy_get_stats(g, &counts));
+	REFUSED(gdr_close(g));
+	return not_refused || out.h != 77 || va != unused;
+}
+
+/* L15: a child may call nothing on what its parent has, and changes nothing of it. */
+static void forked_child(void)
+{
+	uint64_t *host = standin_host_alloc(4096, 0);
+
+	OK(gdr_pin_buffer_v2(g, (uintptr_t)host, 4096, 0, &its.host));
+	OK(gdr_map(g, its.host, &its.host_map, 4096));
+	*host = 42;
+	OK(barcopy_map_range(g, buffer + 100, 100, 0, &its.range_map, &its.range));
+	OK(barcopy_mem_alloc(g, 0, 8, 0, &its.mem));
+	its.cache = cache_with(g, BARCOPY_CACHE_NOTIFIED, 0);
+	OK(barcopy_cache_get(its.cache, buffer, 8, &its.region));
+	OK(barcopy_queue_create(g, 0, NULL, &its.queue));
+	ck_assert_int_eq(unit_in_child(calls_in_child, NULL), 0);
+	ck_assert_uint_eq(*host, 42);
+	ck_assert(same_memory(h, map, buffer));
+	ck_assert(same_memory(its.host, its.host_map, (uintptr_t)host));
+	ck_assert(same_memory(its.range, its.range_map, buffer + 100));
+	ck_assert(same_memory(its.mem.handle, its.mem.cpu_ptr, its.mem.device_ptr));
+	ck_assert(same_memory(its.region.handle, its.region.cpu_ptr, buffer));
+	OK(barcopy_queue_try_send(its.queue, "x", 1));
+	OK(barcopy_queue_destroy(its.queue, 0));
+	OK(barcopy_cache_put(its.cache, &its.region));
+	get_and_put(its.cache, buffer);
+	ck_assert_uint_eq(cache_stats(its.cache).hits, 1);
+	OK(barcopy_cache_destroy(its.cache));
+	OK(barcopy_mem_free(g, &its.mem));
+	OK(barcopy_unmap_range(g, its.range));
+}
+
 #define ON_DMABUF "GDRSIM_DRIVER_VERSION=13030"
 
 static const struct unit_test tests[] = {
@@ -365,6 +473,7 @@ static const struct unit_test tests[] = {
 	{ "one error domain (L5)", one_error_domain, ON_DMABUF " GDRCOPY_BACKEND=dmabuf" },
 	{ "the last error lasts", last_error_lasts, ON_DMABUF },
 	{ "pointer arithmetic (L9)", pointer_arithmetic, ON_DMABUF },
+	{ "a forked child (L15)", forked_child, ON_DMABUF },
 };
 
-UNIT_MAIN("public calls", tests, unit_before = start)
+UNIT_MAIN("public calls", tests, unit_before = start_mapped, unit_after = end)

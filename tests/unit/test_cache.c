@@ -3,21 +3,7 @@
  * The registration cache: what is shared, kept, evicted and invalidated; never stale; never
  * unmapped in use. The random test against a model is test_cache_model.c.
  */
-#include "mem_sim.h"
-
-static gdr_t g;
-
-static void start(void)
-{
-	standin_start();
-	g = open_any();
-}
-
-static void end(void)
-{
-	if (g)
-		OK(gdr_close(g));
-}
+#include "fixture.h"
 
 static barcopy_cache_t new_cache(const barcopy_cache_options_t *o)
 {
@@ -25,14 +11,6 @@ static barcopy_cache_t new_cache(const barcopy_cache_options_t *o)
 
 	OK(barcopy_cache_create(g, o, &cache));
 	return cache;
-}
-
-static barcopy_cache_stats_t stats_of(barcopy_cache_t cache)
-{
-	barcopy_cache_stats_t s = { .struct_size = sizeof(s) };
-
-	OK(barcopy_cache_get_stats(cache, &s));
-	return s;
 }
 
 static bool is_same(const barcopy_region_t *r)
@@ -43,13 +21,13 @@ static bool is_same(const barcopy_region_t *r)
 /* The region must be the memory asked for; was it a hit? */
 static bool take(barcopy_cache_t cache, uint64_t addr, size_t size, barcopy_region_t *r)
 {
-	uint64_t hits = stats_of(cache).hits;
+	uint64_t hits = cache_stats(cache).hits;
 
 	OK(barcopy_cache_get(cache, addr, size, r));
 	ck_assert_uint_eq(r->device_ptr, addr);
 	ck_assert_uint_eq(r->size, size);
 	ck_assert(is_same(r));
-	return stats_of(cache).hits != hits;
+	return cache_stats(cache).hits != hits;
 }
 
 static bool touch(barcopy_cache_t cache, uint64_t addr)
@@ -164,7 +142,7 @@ static void play(unsigned int chunks, const barcopy_cache_options_t *o, const st
 						    s->size));
 			break;
 		default:
-			counts_are(s, stats_of(cache), misses, hits);
+			counts_are(s, cache_stats(cache), misses, hits);
 		}
 	}
 	OK(barcopy_cache_destroy(cache));
@@ -340,12 +318,6 @@ static void errors(void)
 
 /* ---- memory that comes and goes -------------------------------------------------------------- */
 
-/* Unmaps the memory at d and maps other memory there. */
-static bool reallocate(CUdeviceptr d)
-{
-	return !cuda.cuMemUnmap(d, CHUNK) && !cuda.cuMemAddressFree(d, CHUNK) && vmm_new(d, 1) == d;
-}
-
 static void reallocated(void)
 {
 	barcopy_cache_t tag, notified;
@@ -360,19 +332,19 @@ static void reallocated(void)
 		touch(notified, d);
 		OK(barcopy_cache_get(tag, d, 8, &r)); /* across the free */
 		OK(barcopy_cache_invalidate(notified, d, CHUNK));
-		ck_assert(reallocate(d));
+		vmm_replace(d, 0);
 		if (i % 2) {
 			touch(tag, d);
 			ck_assert(!is_same(&r));
 		}
 		OK(barcopy_cache_put(tag, &r));
 	}
-	ck_assert_uint_eq(stats_of(tag).invalidations, 100);
-	ck_assert_uint_eq(stats_of(tag).regions, 1);
+	ck_assert_uint_eq(cache_stats(tag).invalidations, 100);
+	ck_assert_uint_eq(cache_stats(tag).regions, 1);
 	/* freed and not allocated again */
 	vmm_delete(d, 1);
 	FAILS(EINVAL, barcopy_cache_get(tag, d, 8, &r));
-	ck_assert_uint_eq(stats_of(tag).regions, 0);
+	ck_assert_uint_eq(cache_stats(tag).regions, 0);
 	OK(barcopy_cache_destroy(tag));
 	OK(barcopy_cache_destroy(notified));
 }
@@ -389,7 +361,7 @@ static void one_page(void)
 	ck_assert(touch(cache, b));
 	c = standin_alloc(256);
 	ck_assert(touch(cache, c));
-	ck_assert_uint_eq(stats_of(cache).bytes_pinned, PAGE);
+	ck_assert_uint_eq(cache_stats(cache).bytes_pinned, PAGE);
 	/* c goes and comes: another allocation at that address, but a and b prove the page */
 	CU(cuda.cuMemFree_v2(c));
 	c = standin_alloc(256);
@@ -415,11 +387,11 @@ static void several_gpus(void)
 	touch(cache, d);
 	FAILS(ENOMEM, barcopy_cache_get(cache, mem.device_ptr, 8, &r));
 	ck_assert(touch(cache, d));
-	ck_assert_uint_eq(stats_of(cache).evictions, 0);
+	ck_assert_uint_eq(cache_stats(cache).evictions, 0);
 	OK(barcopy_cache_destroy(cache));
 }
 
-/* ---- threads and forks ----------------------------------------------------------------------- */
+/* ---- threads --------------------------------------------------------------------------------- */
 
 struct thread {
 	barcopy_cache_t cache;
@@ -472,40 +444,12 @@ static void threads(void)
 		unit_threads(COUNT(t), hammer, t, sizeof(t[0]));
 		for (size_t k = 0; k < COUNT(t); k++)
 			ck_assert_uint_eq(t[k].bad, 0);
-		s = stats_of(cache);
+		s = cache_stats(cache);
 		ck_assert(s.evictions && s.invalidations && s.hits);
 		ck_assert_uint_eq(s.regions_in_use, 0);
 		ck_assert_uint_le(s.regions, 5);
 		OK(barcopy_cache_destroy(cache));
 	}
-}
-
-static barcopy_cache_t parents;
-static barcopy_region_t parents_region;
-
-static int child(void *arg)
-{
-	barcopy_cache_stats_t s = { .struct_size = sizeof(s) };
-	barcopy_region_t mine;
-
-	(void)arg;
-	return (barcopy_cache_get(parents, parents_region.device_ptr, 8, &mine) != EACCES) |
-	       (barcopy_cache_put(parents, &parents_region) != EACCES) << 1 |
-	       (barcopy_cache_invalidate(parents, parents_region.device_ptr, 8) != EACCES) << 2 |
-	       (barcopy_cache_get_stats(parents, &s) != EACCES) << 3 |
-	       (barcopy_cache_destroy(parents) != EACCES) << 4;
-}
-
-static void forked(void)
-{
-	CUdeviceptr d = vmm_new(0, 1);
-
-	parents = new_cache(BY_NOTICE);
-	OK(barcopy_cache_get(parents, d, 8, &parents_region));
-	ck_assert_int_eq(unit_in_child(child, NULL), 0);
-	ck_assert(is_same(&parents_region));
-	OK(barcopy_cache_put(parents, &parents_region));
-	ck_assert(touch(parents, d));
 }
 
 static const struct unit_test tests[] = {
@@ -522,7 +466,6 @@ static const struct unit_test tests[] = {
 	{ "threads", threads, NULL },
 	{ "one page", one_page, "GDRSIM_DRIVER_VERSION=13030" },
 	{ "several GPUs", several_gpus, "GDRSIM_BAR1_MIB=8 GDRSIM_DEVICES=2" },
-	{ "a forked child", forked, NULL },
 };
 
 UNIT_MAIN("barcopy_cache", tests, unit_before = start, unit_after = end)

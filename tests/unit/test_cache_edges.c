@@ -4,65 +4,20 @@
  * outlive their cache, a cache that ends while a call is on its way. What a cache does for its callers is
  * in test_cache.c.
  */
-#include <dlfcn.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "cache/cache.h"
 #include "common/wrap.h"
 #include "core/ctx.h"
-#include "mem_sim.h"
-
-static gdr_t g;
-
-static void start(void)
-{
-	standin_start();
-	g = open_any();
-}
-
-static void end(void)
-{
-	if (g)
-		OK(gdr_close(g));
-}
-
-static barcopy_cache_t cache_of(gdr_t ctx, barcopy_cache_validity_t validity, uint64_t max_bytes)
-{
-	barcopy_cache_options_t o = { .struct_size = sizeof(o),
-				      .validity = validity,
-				      .max_bytes = max_bytes };
-	barcopy_cache_t cache;
-
-	OK(barcopy_cache_create(ctx, &o, &cache));
-	return cache;
-}
-
-static barcopy_cache_stats_t stats_of(barcopy_cache_t cache)
-{
-	barcopy_cache_stats_t s = { .struct_size = sizeof(s) };
-
-	OK(barcopy_cache_get_stats(cache, &s));
-	return s;
-}
-
-static void touch(barcopy_cache_t cache, uint64_t addr)
-{
-	barcopy_region_t r;
-
-	OK(barcopy_cache_get(cache, addr, 8, &r));
-	OK(barcopy_cache_put(cache, &r));
-}
+#include "fixture.h"
 
 static bool is_cached(barcopy_cache_t cache, uint64_t addr)
 {
-	uint64_t hits = stats_of(cache).hits;
+	uint64_t hits = cache_stats(cache).hits;
 
-	touch(cache, addr);
-	return stats_of(cache).hits == hits + 1;
+	get_and_put(cache, addr);
+	return cache_stats(cache).hits == hits + 1;
 }
 
 static struct gdri_cache *found(barcopy_cache_t cache)
@@ -71,16 +26,6 @@ static struct gdri_cache *found(barcopy_cache_t cache)
 
 	ck_assert_ptr_nonnull(c);
 	return c;
-}
-
-static unsigned long cuda_calls(void)
-{
-	unsigned long (*calls)(const char *);
-	void *lib = dlopen("libcuda.so.1", RTLD_NOW);
-
-	*(void **)&calls = dlsym(lib, "gdrsim_calls");
-	ck_assert_ptr_nonnull(calls);
-	return calls(NULL);
 }
 
 /* ---- limits ------------------------------------------------------------------------------------------ */
@@ -99,15 +44,15 @@ static void default_limit(void)
 	OK(gdr_map(g, h, &va, 4 * CHUNK));
 	for (int i = 0; i < 3; i++) {
 		OK(barcopy_cache_create(g, NULL, &cache));
-		s = stats_of(cache);
+		s = cache_stats(cache);
 		ck_assert(!s.hits && !s.misses && !s.evictions && !s.invalidations && !s.regions &&
 			  !s.regions_in_use && !s.bytes_pinned && s.max_bytes == UINT64_MAX);
 		for (unsigned int k = 4; k < 8; k++) {
-			touch(cache, d + k * CHUNK);
+			get_and_put(cache, d + k * CHUNK);
 			ck_assert(is_cached(cache, d + k * CHUNK));
 		}
 		OK(barcopy_cache_invalidate(cache, d + 4 * CHUNK, 1));
-		s = stats_of(cache);
+		s = cache_stats(cache);
 		/* 8 of 32 MiB are another's. */
 		ck_assert_uint_eq(s.max_bytes, 24 / 4 * 3 << 20);
 		ck_assert_uint_eq(s.misses, 4);
@@ -127,19 +72,19 @@ static void room_for_plain_pins(void)
 	CUdeviceptr d = vmm_new(0, 16);
 	gdr_mh_t h;
 	void *va;
-	barcopy_cache_t cache = cache_of(g, BARCOPY_CACHE_CHECK_TAG, 14 * CHUNK);
+	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_CHECK_TAG, 14 * CHUNK);
 
 	OK(barcopy_cache_get(cache, d, 8, &used));
 	for (unsigned int k = 1; k < 10; k++)
-		touch(cache, d + k * CHUNK);
+		get_and_put(cache, d + k * CHUNK);
 	/* What no empty BAR could hold evicts nothing. */
 	FAILS(ENOMEM, barcopy_map_range(g, d, 16 * CHUNK, 0, &va, &h));
 	FAILS(ENOMEM, barcopy_cache_get(cache, d, 16 * CHUNK, &(barcopy_region_t){ 0 }));
-	ck_assert_uint_eq(stats_of(cache).evictions, 0);
+	ck_assert_uint_eq(cache_stats(cache).evictions, 0);
 	OK(gdr_pin_buffer_v2(g, d + 10 * CHUNK, 6 * CHUNK, 0, &h));
 	OK(gdr_map(g, h, &va, 6 * CHUNK));
 	ck_assert(same_memory(h, va, d + 10 * CHUNK));
-	ck_assert_uint_gt(stats_of(cache).evictions, 0);
+	ck_assert_uint_gt(cache_stats(cache).evictions, 0);
 	ck_assert(same_memory(used.handle, used.cpu_ptr, d));
 	OK(barcopy_cache_put(cache, &used));
 }
@@ -152,17 +97,17 @@ static void huge_ranges(void)
 	CUdeviceptr d = standin_alloc(CHUNK);
 	gdr_mh_t h;
 	void *cpu;
-	barcopy_cache_t cache = cache_of(g, BARCOPY_CACHE_CHECK_TAG, 0);
+	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_CHECK_TAG, 0);
 
-	touch(cache, d);
+	get_and_put(cache, d);
 	for (size_t i = 0; i < COUNT(sizes); i++) {
-		unsigned long before = cuda_calls();
+		unsigned long before = cuda_hooks.calls(NULL);
 
 		ck_assert_int_ne(barcopy_map_range(g, d, sizes[i], 0, &cpu, &h), 0);
 		ck_assert_int_ne(barcopy_cache_get(cache, d, sizes[i], &r), 0);
-		ck_assert_uint_le(cuda_calls() - before, 4096);
+		ck_assert_uint_le(cuda_hooks.calls(NULL) - before, 4096);
 	}
-	ck_assert_uint_eq(stats_of(cache).evictions, 0);
+	ck_assert_uint_eq(cache_stats(cache).evictions, 0);
 	ck_assert(is_cached(cache, d));
 }
 
@@ -174,21 +119,13 @@ static void one_question(void)
 	barcopy_cache_t cache;
 
 	calls = cuda_hooks.calls;
-	cache = cache_of(g, BARCOPY_CACHE_CHECK_TAG, 0);
-	touch(cache, standin_alloc(4 * CHUNK));
+	cache = cache_with(g, BARCOPY_CACHE_CHECK_TAG, 0);
+	get_and_put(cache, standin_alloc(4 * CHUNK));
 	asked = calls("cuPointerGetAttributes");
 	ranges = calls("cuMemGetAddressRange_v2");
-	touch(cache, standin_alloc(4 * CHUNK));
+	get_and_put(cache, standin_alloc(4 * CHUNK));
 	ck_assert_uint_eq(calls("cuPointerGetAttributes") - asked, 2);
 	ck_assert_uint_eq(calls("cuMemGetAddressRange_v2") - ranges, 2);
-}
-
-static int sync_memops(CUdeviceptr d)
-{
-	int on = -1;
-
-	CU(cuda.cuPointerGetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, d));
-	return on;
 }
 
 /* With the flag the allocation's attribute stays as it is; without it, and beside it, it is set. */
@@ -204,13 +141,13 @@ static void sync_memops_is_a_choice(void)
 	d = standin_alloc(CHUNK);
 	e = standin_alloc(CHUNK);
 	OK(barcopy_cache_create(g, &o, &cache));
-	touch(cache, d);
+	get_and_put(cache, d);
 	OK(barcopy_map_range(g, d, 8, BARCOPY_MAP_RANGE_NO_SYNC_MEMOPS, &cpu, &h[0]));
-	ck_assert_int_eq(sync_memops(d), 0);
+	ck_assert_int_eq(standin_sync_memops(d), 0);
 	OK(barcopy_map_range(g, d, 8, 0, &cpu, &h[1]));
-	ck_assert_int_eq(sync_memops(d), 1);
-	touch(cache_of(g, BARCOPY_CACHE_CHECK_TAG, 0), e);
-	ck_assert_int_eq(sync_memops(e), 1);
+	ck_assert_int_eq(standin_sync_memops(d), 1);
+	get_and_put(cache_with(g, BARCOPY_CACHE_CHECK_TAG, 0), e);
+	ck_assert_int_eq(standin_sync_memops(e), 1);
 	o.flags = 2;
 	FAILS(EINVAL, barcopy_cache_create(g, &o, &cache));
 	FAILS(EINVAL, barcopy_map_range(g, d, 8, 4, &cpu, &h[1]));
@@ -243,26 +180,26 @@ static void never_joined_beyond_the_limit(void)
 {
 	barcopy_region_t r;
 	CUdeviceptr d = vmm_new(0, 2);
-	barcopy_cache_t cache = cache_of(g, BARCOPY_CACHE_CHECK_TAG, CHUNK);
+	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_CHECK_TAG, CHUNK);
 
-	touch(cache, d);
-	ck_assert_uint_eq(stats_of(cache).bytes_pinned, CHUNK);
+	get_and_put(cache, d);
+	ck_assert_uint_eq(cache_stats(cache).bytes_pinned, CHUNK);
 	OK(barcopy_cache_get(cache, d + CHUNK - 8, 16, &r));
 	ck_assert(same_memory(r.handle, r.cpu_ptr, d + CHUNK - 8));
 	OK(barcopy_cache_put(cache, &r));
-	ck_assert_uint_eq(stats_of(cache).bytes_pinned, 2 * PAGE);
+	ck_assert_uint_eq(cache_stats(cache).bytes_pinned, 2 * PAGE);
 }
 
 /* What a pin takes is known when it is there: what is beyond the limit then goes at once. */
 static void rounded_beyond_the_limit(void)
 {
 	CUdeviceptr d = standin_alloc(8 * CHUNK);
-	barcopy_cache_t cache = cache_of(g, BARCOPY_CACHE_CHECK_TAG, PAGE + PAGE / 2);
+	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_CHECK_TAG, PAGE + PAGE / 2);
 
-	touch(cache, d + 8);
-	touch(cache, d + 8 * PAGE);
-	ck_assert_uint_eq(stats_of(cache).bytes_pinned, PAGE);
-	ck_assert_uint_eq(stats_of(cache).evictions, 1);
+	get_and_put(cache, d + 8);
+	get_and_put(cache, d + 8 * PAGE);
+	ck_assert_uint_eq(cache_stats(cache).bytes_pinned, PAGE);
+	ck_assert_uint_eq(cache_stats(cache).evictions, 1);
 	ck_assert(is_cached(cache, d + 8 * PAGE));
 }
 
@@ -271,20 +208,20 @@ static void host_memory(void)
 {
 	CUdeviceptr d = vmm_new(0, 8);
 	uint64_t host = (uintptr_t)standin_host_alloc(4 * CHUNK, 0);
-	barcopy_cache_t cache = cache_of(g, BARCOPY_CACHE_NOTIFIED, 2 * CHUNK);
+	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_NOTIFIED, 2 * CHUNK);
 
-	touch(cache, d);
-	touch(cache, d + CHUNK);
-	touch(cache, host);
-	ck_assert_uint_eq(stats_of(cache).evictions, 0);
+	get_and_put(cache, d);
+	get_and_put(cache, d + CHUNK);
+	get_and_put(cache, host);
+	ck_assert_uint_eq(cache_stats(cache).evictions, 0);
 	ck_assert(is_cached(cache, d) && is_cached(cache, d + CHUNK) && is_cached(cache, host));
 	OK(barcopy_cache_destroy(cache));
 	/* A BAR of four chunks. */
-	cache = cache_of(g, BARCOPY_CACHE_NOTIFIED, UINT64_MAX);
-	touch(cache, host);
+	cache = cache_with(g, BARCOPY_CACHE_NOTIFIED, UINT64_MAX);
+	get_and_put(cache, host);
 	for (unsigned int i = 0; i < 8; i++)
-		touch(cache, d + i * CHUNK);
-	ck_assert_uint_gt(stats_of(cache).evictions, 0);
+		get_and_put(cache, d + i * CHUNK);
+	ck_assert_uint_gt(cache_stats(cache).evictions, 0);
 	ck_assert(is_cached(cache, host));
 }
 
@@ -295,8 +232,8 @@ static void empty_range(void)
 	CUdeviceptr d = vmm_new(0, 1);
 
 	for (int i = 0; i < 2; i++) {
-		cache = cache_of(g, i ? BARCOPY_CACHE_NOTIFIED : BARCOPY_CACHE_CHECK_TAG, 0);
-		touch(cache, d);
+		cache = cache_with(g, i ? BARCOPY_CACHE_NOTIFIED : BARCOPY_CACHE_CHECK_TAG, 0);
+		get_and_put(cache, d);
 		FAILS(EINVAL, barcopy_cache_get(cache, d, 0, &r));
 		FAILS(EINVAL, barcopy_cache_get(cache, d + 5, 0, &r));
 		OK(barcopy_cache_destroy(cache));
@@ -309,9 +246,9 @@ static void most_users(void)
 	struct gdri_cache *cache;
 	struct gdri_entry *e;
 	CUdeviceptr d = vmm_new(0, 1);
-	barcopy_cache_t c = cache_of(g, BARCOPY_CACHE_NOTIFIED, 0);
+	barcopy_cache_t c = cache_with(g, BARCOPY_CACHE_NOTIFIED, 0);
 
-	touch(c, d);
+	get_and_put(c, d);
 	cache = found(c);
 	e = gdri_cache_hit(cache, d, 8);
 	ck_assert_ptr_nonnull(e);
@@ -362,14 +299,14 @@ static void half_entered(void)
  */
 static void pinned_beside_an_invalidation(void)
 {
-	barcopy_cache_t cache = cache_of(g, BARCOPY_CACHE_NOTIFIED, 0);
+	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_NOTIFIED, 0);
 	CUdeviceptr d = vmm_new(0, 1);
 
 	atomic_fetch_add(&found(cache)->invalidating, 1);
-	touch(cache, d);
+	get_and_put(cache, d);
 	atomic_fetch_sub(&found(cache)->invalidating, 1);
-	ck_assert_uint_eq(stats_of(cache).invalidations, 1);
-	ck_assert_uint_eq(stats_of(cache).regions, 0);
+	ck_assert_uint_eq(cache_stats(cache).invalidations, 1);
+	ck_assert_uint_eq(cache_stats(cache).regions, 0);
 	ck_assert(!is_cached(cache, d) && is_cached(cache, d));
 	/* Doomed, and found stale before it is worked off: that is one. */
 	vmm_delete(d, 1);
@@ -377,7 +314,7 @@ static void pinned_beside_an_invalidation(void)
 	OK(barcopy_cache_invalidate(cache, d, 1));
 	pthread_mutex_unlock(&found(cache)->lock);
 	FAILS(EINVAL, barcopy_cache_get(cache, d, 8, &(barcopy_region_t){ 0 }));
-	ck_assert_uint_eq(stats_of(cache).invalidations, 2);
+	ck_assert_uint_eq(cache_stats(cache).invalidations, 2);
 }
 
 static CUdeviceptr swapped;
@@ -395,7 +332,7 @@ static void reallocated_during_the_pin(void)
 	barcopy_region_t r;
 
 	start();
-	cache = cache_of(g, BARCOPY_CACHE_CHECK_TAG, 0);
+	cache = cache_with(g, BARCOPY_CACHE_CHECK_TAG, 0);
 	swapped = vmm_new(0, 1);
 	wrap_reset();
 	wrap_before("mmap", swap);
@@ -408,18 +345,18 @@ static void reallocated_during_the_pin(void)
 
 static void swept_are_counted(void)
 {
-	barcopy_cache_t cache = cache_of(g, BARCOPY_CACHE_CHECK_TAG, 0);
+	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_CHECK_TAG, 0);
 	CUdeviceptr d;
 
 	for (int i = 0; i < 2; i++) {
 		d = vmm_new(0, 1);
-		touch(cache, d);
+		get_and_put(cache, d);
 		vmm_delete(d, 1);
 	}
 	OK(barcopy_cache_trim(cache, UINT64_MAX));
-	ck_assert_uint_eq(stats_of(cache).regions, 0);
-	ck_assert_uint_eq(stats_of(cache).invalidations, 2);
-	ck_assert_uint_eq(stats_of(cache).evictions, 0);
+	ck_assert_uint_eq(cache_stats(cache).regions, 0);
+	ck_assert_uint_eq(cache_stats(cache).invalidations, 2);
+	ck_assert_uint_eq(cache_stats(cache).evictions, 0);
 }
 
 /* Memory for one context is not looked for in another's caches. */
@@ -429,7 +366,7 @@ static void another_contexts_caches(void)
 	barcopy_region_t r;
 	barcopy_mem_t mem;
 	gdr_t other = open_any();
-	barcopy_cache_t theirs = cache_of(other, BARCOPY_CACHE_CHECK_TAG, UINT64_MAX);
+	barcopy_cache_t theirs = cache_with(other, BARCOPY_CACHE_CHECK_TAG, UINT64_MAX);
 	uint64_t addr = standin_alloc(size);
 
 	/* Not all of it: the stand-in's dma-buf of a whole allocation does not hold the memory. */
@@ -437,9 +374,9 @@ static void another_contexts_caches(void)
 	OK(barcopy_cache_put(theirs, &r));
 	CU(cuda.cuMemFree_v2(addr));
 	FAILS(ENOMEM, barcopy_mem_alloc(g, 0, 80 << 20, 0, &mem));
-	ck_assert_uint_eq(stats_of(theirs).regions, 1);
+	ck_assert_uint_eq(cache_stats(theirs).regions, 1);
 	OK(barcopy_mem_alloc(other, 0, 80 << 20, 0, &mem));
-	ck_assert_uint_eq(stats_of(theirs).regions, 0);
+	ck_assert_uint_eq(cache_stats(theirs).regions, 0);
 	OK(gdr_close(other));
 }
 
@@ -453,18 +390,18 @@ static void next_look_has_gone(void)
 	barcopy_cache_t cache, other;
 
 	d = vmm_new(0, 8);
-	cache = cache_of(g, BARCOPY_CACHE_NOTIFIED, 0);
-	other = cache_of(g, BARCOPY_CACHE_NOTIFIED, 0);
+	cache = cache_with(g, BARCOPY_CACHE_NOTIFIED, 0);
+	other = cache_with(g, BARCOPY_CACHE_NOTIFIED, 0);
 	for (unsigned int i = 0; i < 6; i++) /* the sixth one's miss has looked at four */
-		touch(cache, d + i * CHUNK);
+		get_and_put(cache, d + i * CHUNK);
 	OK(barcopy_cache_invalidate(cache, d + 4 * CHUNK, CHUNK));
 	other_memory = vmm_new(0, 1);
-	touch(other, other_memory);
+	get_and_put(other, other_memory);
 	vmm_delete(other_memory, 1);
-	touch(cache, d + 6 * CHUNK);
-	ck_assert_uint_eq(stats_of(cache).invalidations, 1);
-	ck_assert_uint_eq(stats_of(cache).regions, 6);
-	ck_assert_uint_eq(stats_of(other).regions, 1);
+	get_and_put(cache, d + 6 * CHUNK);
+	ck_assert_uint_eq(cache_stats(cache).invalidations, 1);
+	ck_assert_uint_eq(cache_stats(cache).regions, 6);
+	ck_assert_uint_eq(cache_stats(other).regions, 1);
 	OK(barcopy_cache_destroy(cache));
 	OK(barcopy_cache_destroy(other));
 }
@@ -497,7 +434,7 @@ static void environment_is_read_by_the_open(void)
 	ck_assert(same_memory(h[0], va, d));
 	OK(barcopy_map_range(g, d + 100, CHUNK, 0, &va, &h[1]));
 	OK(barcopy_mem_alloc(g, 0, 4096, 0, &mem));
-	ck_assert(!is_cached(cache_of(g, BARCOPY_CACHE_CHECK_TAG, 0), d));
+	ck_assert(!is_cached(cache_with(g, BARCOPY_CACHE_CHECK_TAG, 0), d));
 	OK(barcopy_get_stats(NULL, &s));
 	ck_assert_uint_eq(atomic_load(&environment_reads), before);
 }
@@ -506,9 +443,8 @@ static void environment_is_read_by_the_open(void)
 
 static uint64_t pinned(void)
 {
-	barcopy_stats_t s = { .struct_size = sizeof(s) };
+	barcopy_stats_t s = stats_of(NULL);
 
-	OK(barcopy_get_stats(NULL, &s));
 	return s.pins - s.unpins;
 }
 
@@ -521,25 +457,25 @@ static void put_after_the_end(void)
 	barcopy_region_t r, next;
 	struct gdri_entry *e;
 	CUdeviceptr d = vmm_new(0, 2);
-	barcopy_cache_t cache = cache_of(g, BARCOPY_CACHE_NOTIFIED, 0);
+	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_NOTIFIED, 0);
 	struct gdri_cache *place = found(cache);
 
-	touch(cache, d);
+	get_and_put(cache, d);
 	e = gdri_cache_hit(place, d, 8);
 	ck_assert_ptr_nonnull(e);
 	OK(gdr_close(g));
 	ck_assert_uint_eq(pinned(), 0);
 	g = open_any();
-	cache = cache_of(g, BARCOPY_CACHE_NOTIFIED, 0);
+	cache = cache_with(g, BARCOPY_CACHE_NOTIFIED, 0);
 	ck_assert_ptr_eq(found(cache), place);
 	OK(barcopy_cache_get(cache, d + CHUNK, 8, &r));
 	OK(barcopy_cache_invalidate(cache, d + CHUNK, 8));
-	ck_assert_uint_eq(stats_of(cache).regions_in_use, 1);
+	ck_assert_uint_eq(cache_stats(cache).regions_in_use, 1);
 	OK(gdri_cache_unuse(place, e));
 	ck_assert_uint_eq(pinned(), 1);
-	ck_assert_uint_eq(stats_of(cache).regions_in_use, 1);
+	ck_assert_uint_eq(cache_stats(cache).regions_in_use, 1);
 	OK(barcopy_cache_put(cache, &r));
-	ck_assert_uint_eq(stats_of(cache).regions_in_use, 0);
+	ck_assert_uint_eq(cache_stats(cache).regions_in_use, 0);
 	ck_assert_uint_eq(pinned(), 0);
 	/* Its place too is used again. */
 	OK(barcopy_cache_get(cache, d, 8, &r));
@@ -563,12 +499,12 @@ static void ranges_of_the_next_context(void)
 
 		/* One in the place of the former one's ranges. */
 		for (int k = 0; k < 3; k++)
-			cache[k] = cache_of(g, BARCOPY_CACHE_NOTIFIED, 0);
+			cache[k] = cache_with(g, BARCOPY_CACHE_NOTIFIED, 0);
 		OK(barcopy_map_range(g, d + 100, 8, 0, &cpu, &h));
 		ck_assert(same_memory(h, cpu, d + 100));
 		for (int k = 0; k < 3; k++) {
-			ck_assert_uint_eq(stats_of(cache[k]).misses, 0);
-			ck_assert_uint_eq(stats_of(cache[k]).regions, 0);
+			ck_assert_uint_eq(cache_stats(cache[k]).misses, 0);
+			ck_assert_uint_eq(cache_stats(cache[k]).regions, 0);
 			if (k)
 				OK(barcopy_cache_destroy(cache[k]));
 		}
@@ -581,47 +517,27 @@ static void ranges_of_the_next_context(void)
 }
 
 static barcopy_cache_t trimmed;
-static _Atomic int trimmer;
-
 static void *trims(void *arg)
 {
 	(void)arg;
-	atomic_store(&trimmer, (int)syscall(SYS_gettid));
 	return (void *)(intptr_t)barcopy_cache_trim(trimmed, 0);
 }
 
-/* A call that has found its cache waits for the context, and then the cache is none any more. */
+/* A call that has found its cache waits for the context; by then the cache has ended. */
 static void ended_meanwhile(void)
 {
 	struct gdri_cache *cache;
-	pthread_t thread;
-	char state = '?';
-	void *rc;
 
-	trimmed = cache_of(g, BARCOPY_CACHE_NOTIFIED, 0);
+	trimmed = cache_with(g, BARCOPY_CACHE_NOTIFIED, 0);
 	cache = found(trimmed);
 	pthread_mutex_lock(&cache->ctx->lock);
-	ck_assert_int_eq(pthread_create(&thread, NULL, trims, NULL), 0);
-	while (state != 'S') { /* most likely there */
-		char path[64];
-		FILE *file;
-
-		sched_yield();
-		if (!atomic_load(&trimmer))
-			continue;
-		snprintf(path, sizeof(path), "/proc/self/task/%d/stat", atomic_load(&trimmer));
-		file = fopen(path, "re");
-		ck_assert_ptr_nonnull(file);
-		ck_assert_int_eq(fscanf(file, "%*d (%*[^)]) %c", &state), 1);
-		fclose(file);
-	}
+	unit_start(1, trims, NULL, 0);
+	unit_wait_asleep();
 	gdri_slot_retire(&cache->slot);
 	pthread_mutex_unlock(&cache->ctx->lock);
-	pthread_join(thread, &rc);
-	ck_assert_int_eq((int)(intptr_t)rc, EINVAL);
+	ck_assert_int_eq((int)(intptr_t)unit_join(), EINVAL);
 	(void)gdri_slot_publish(&cache->slot);
-	OK(gdr_close(g)); /* nothing holds it */
-	g = NULL;
+	end_now(); /* no other call holds the context */
 }
 
 #define DMABUF "GDRCOPY_BACKEND=dmabuf,host GDRSIM_DRIVER_VERSION=13030"

@@ -8,7 +8,7 @@
 #include "common/preload.h"
 #include "common/resources.h"
 #include "common/wrap.h"
-#include "mem_sim.h"
+#include "fixture.h"
 
 enum { GPUS = 2, SEGMENT_PAGES = 96, CHUNKS = 12, HELD = 12, WHOLE_PAGES = CHUNK / PAGE };
 
@@ -33,7 +33,6 @@ struct rules {
 };
 
 static struct {
-	gdr_t g;
 	barcopy_cache_t cache;
 	const struct rules *rules;
 	struct memory memory[2 * GPUS];
@@ -55,14 +54,6 @@ static uint64_t bar_used(int device)
 
 	OK(barcopy_get_bar_info(device, &info));
 	return info.used;
-}
-
-static barcopy_cache_stats_t stats_of(barcopy_cache_t cache)
-{
-	barcopy_cache_stats_t s = { .struct_size = sizeof(s) };
-
-	OK(barcopy_cache_get_stats(cache, &s));
-	return s;
 }
 
 /* What is found again: a region lies at most so many pages around a range. */
@@ -96,7 +87,7 @@ static struct memory *any_range(unsigned int *first, unsigned int *pages)
 
 static void check(void)
 {
-	barcopy_cache_stats_t s = stats_of(w.cache);
+	barcopy_cache_stats_t s = cache_stats(w.cache);
 	uint64_t used = 0, most = 0;
 
 	ck_assert_uint_eq(s.hits + s.misses, w.gets);
@@ -120,13 +111,13 @@ static void check(void)
 	if (below(50) || !w.count)
 		return;
 	OK(barcopy_cache_trim(w.cache, 0));
-	ck_assert_uint_le(stats_of(w.cache).bytes_pinned, most * PAGE);
+	ck_assert_uint_le(cache_stats(w.cache).bytes_pinned, most * PAGE);
 }
 
 static void get(void)
 {
 	struct held *h = &w.held[w.count];
-	uint64_t misses = stats_of(w.cache).misses, low, high;
+	uint64_t misses = cache_stats(w.cache).misses, low, high;
 	int rc;
 
 	h->memory = any_range(&h->first, &h->pages);
@@ -138,13 +129,13 @@ static void get(void)
 	if (rc) {
 		/* Room for what nobody uses is found. */
 		ck_assert_msg(rc == ENOMEM && w.count, "errno %d: %s", rc, barcopy_last_error());
-		w.gets = stats_of(w.cache).hits + stats_of(w.cache).misses;
+		w.gets = cache_stats(w.cache).hits + cache_stats(w.cache).misses;
 		return;
 	}
 	w.count++;
 	ck_assert_uint_eq(h->real.device_ptr, low);
 	if (is_forgotten(h->memory, h->first, h->pages))
-		ck_assert_uint_gt(stats_of(w.cache).misses, misses);
+		ck_assert_uint_gt(cache_stats(w.cache).misses, misses);
 	remember(h->memory, h->first, h->pages);
 	if (!below(4))
 		ck_assert(same_memory(h->real.handle, (char *)h->real.cpu_ptr + (high - low - 8),
@@ -176,14 +167,7 @@ static void invalidate_any(void)
 /* Other memory at the address of a chunk that nobody uses. */
 static void reallocate(void)
 {
-	CUmemAllocationProp prop = {
-		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-		.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-		.location = { CU_MEM_LOCATION_TYPE_DEVICE, 0 },
-	};
-	CUmemAccessDesc access = { prop.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
 	struct memory *m = &w.memory[2 * below(w.gpus) + 1];
-	CUmemGenericAllocationHandle handle;
 	unsigned int chunk = below(CHUNKS);
 	CUdeviceptr at = m->base + (uint64_t)chunk * CHUNK;
 
@@ -193,12 +177,7 @@ static void reallocate(void)
 			return;
 	if (w.rules->validity == BARCOPY_CACHE_NOTIFIED)
 		OK(barcopy_cache_invalidate(w.cache, at, CHUNK));
-	access.location.id = prop.location.id = m->device;
-	CU(cuda.cuMemUnmap(at, CHUNK));
-	CU(cuda.cuMemCreate(&handle, CHUNK, &prop, 0));
-	CU(cuda.cuMemMap(at, CHUNK, 0, handle, 0));
-	CU(cuda.cuMemRelease(handle));
-	CU(cuda.cuMemSetAccess(at, CHUNK, &access, 1));
+	vmm_replace(at, m->device);
 	for (unsigned int p = 0; p < WHOLE_PAGES; p++)
 		m->forgotten[chunk * WHOLE_PAGES + p] = true;
 }
@@ -234,8 +213,6 @@ static void play(void)
 				      .max_regions = rules->max_regions };
 	int fds;
 
-	standin_start();
-	w.g = open_any();
 	w.rules = rules;
 	w.random = 0x9e3779b97f4a7c15 + rules->max_pages;
 	w.gpus = getenv("GDRSIM_DEVICES") ? GPUS : 1;
@@ -246,13 +223,14 @@ static void play(void)
 		m[0] = (struct memory){ .base = standin_alloc(SEGMENT_PAGES * PAGE),
 					.pages = SEGMENT_PAGES,
 					.device = (int)d };
-		m[1] = (struct memory){ .base = standin_chunks(0, (int)d, CHUNKS, CHUNK, true),
+		m[1] = (struct memory){ .base = standin_chunks(0, (int)d, CHUNKS, CHUNK,
+							       STANDIN_EXPORTABLE),
 					.pages = CHUNKS * WHOLE_PAGES,
 					.whole = 2 * WHOLE_PAGES,
 					.device = (int)d };
 		w.bar_before[d] = bar_used((int)d);
 	}
-	OK(barcopy_cache_create(w.g, &o, &w.cache));
+	OK(barcopy_cache_create(g, &o, &w.cache));
 	for (int i = 0; i < 40 && w.count < 8; i++)
 		get();
 	while (w.count)
@@ -268,7 +246,6 @@ static void play(void)
 	OK(barcopy_cache_destroy(w.cache));
 	for (unsigned int d = 0; d < w.gpus; d++)
 		ck_assert_uint_eq(bar_used((int)d), w.bar_before[d]);
-	OK(gdr_close(w.g));
 }
 
 /* ---- packed into a segment ---------------------------------------------------------------------------- */
@@ -331,7 +308,7 @@ static void shuffle(bool random, bool reverse)
 	}
 }
 
-static void take(gdr_t g, barcopy_cache_t cache, struct buffer *b)
+static void take(barcopy_cache_t cache, struct buffer *b)
 {
 	if (cache)
 		OK(barcopy_cache_get(cache, b->at, b->size, &b->r));
@@ -340,7 +317,7 @@ static void take(gdr_t g, barcopy_cache_t cache, struct buffer *b)
 	touch_pages(b, 1);
 }
 
-static void give(gdr_t g, barcopy_cache_t cache, struct buffer *b)
+static void give(barcopy_cache_t cache, struct buffer *b)
 {
 	if (cache)
 		OK(barcopy_cache_put(cache, &b->r));
@@ -350,13 +327,13 @@ static void give(gdr_t g, barcopy_cache_t cache, struct buffer *b)
 }
 
 /* All at once; then released in this order or the other one. */
-static void packed_once(gdr_t g, barcopy_cache_t cache, bool random, bool reverse, bool backwards)
+static void packed_once(barcopy_cache_t cache, bool random, bool reverse, bool backwards)
 {
 	uint64_t before = bar_used(0), used;
 
 	shuffle(random, reverse);
 	for (unsigned int i = 0; i < buffers; i++) {
-		take(g, cache, &buffer[i]);
+		take(cache, &buffer[i]);
 		used = i % 64 && i + 1 < buffers ? 0 : bar_used(0) - before;
 		ck_assert_msg(used <= 2 * pages_in_use * PAGE, "buffer %u: %lu KiB for %lu pages",
 			      i, used >> 10, pages_in_use);
@@ -369,7 +346,7 @@ static void packed_once(gdr_t g, barcopy_cache_t cache, bool random, bool revers
 					      cache ? b->r.cpu_ptr : b->cpu, b->at));
 	}
 	for (unsigned int i = 0; i < buffers; i++) {
-		give(g, cache, &buffer[backwards ? buffers - 1 - i : i]);
+		give(cache, &buffer[backwards ? buffers - 1 - i : i]);
 		if (cache)
 			OK(barcopy_cache_trim(cache, i % 256 ? UINT64_MAX : 0));
 		used = i % 256 || random ? 0 : bar_used(0) - before;
@@ -385,48 +362,36 @@ static void packed_once(gdr_t g, barcopy_cache_t cache, bool random, bool revers
 static void packed(void)
 {
 	static const size_t typical[] = { 6000, 40000, 100000, 600000 };
-	barcopy_cache_options_t o = { .struct_size = sizeof(o), .max_bytes = UINT64_MAX };
-	barcopy_cache_t cache;
-	gdr_t g;
+	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_CHECK_TAG, UINT64_MAX);
 
-	standin_start();
-	g = open_any();
 	w.random = 4711;
 	segment = standin_alloc(SEGMENT);
-	OK(barcopy_cache_create(g, &o, &cache));
 	for (int i = 0; i < (unit_quick() ? 4 : 24); i++) {
 		pack(typical[(i / 2 + i) % 4]);
-		packed_once(g, i % 2 ? cache : NULL, i % 3 == 2, i % 3 == 1, i / 3 % 2);
+		packed_once(i % 2 ? cache : NULL, i % 3 == 2, i % 3 == 1, i / 3 % 2);
 	}
-	OK(gdr_close(g));
 }
 
 /* Ranges of which each is longer than the last: no more than four times the longest, and linear work. */
 static void growing(void)
 {
-	barcopy_stats_t s = { .struct_size = sizeof(s) };
 	gdr_mh_t h[500];
 	uint64_t before;
 	void *cpu;
-	gdr_t g;
 
-	standin_start();
-	g = open_any();
 	segment = standin_alloc(SEGMENT);
 	OK(barcopy_map_range(g, segment, 1, 0, &cpu, &h[0]));
 	before = bar_used(0);
 	for (unsigned int i = 1; i < COUNT(h); i++)
 		OK(barcopy_map_range(g, segment + 100, (size_t)i * 100000, 0, &cpu, &h[i]));
 	ck_assert_uint_le(bar_used(0) - before, 4ull * COUNT(h) * 100000);
-	OK(barcopy_get_stats(g, &s));
-	ck_assert_uint_le(s.pins, 20);
+	ck_assert_uint_le(stats_of(g).pins, 20);
 	/* What slides along, too. */
 	for (unsigned int i = 1; i < COUNT(h); i++)
 		OK(barcopy_unmap_range(g, h[i]));
 	for (unsigned int i = 1; i < COUNT(h); i++)
 		OK(barcopy_map_range(g, segment + i * 100000, 5000000, 0, &cpu, &h[i]));
 	ck_assert_uint_le(bar_used(0) - before, 4ull * (COUNT(h) * 100000 + 5000000));
-	OK(gdr_close(g));
 }
 
 #define ON_DMABUF "GDRSIM_NODE=absent GDRSIM_RM=absent GDRSIM_DRIVER_VERSION=13030 "
@@ -449,4 +414,5 @@ static const struct unit_test tests[] = {
 	{ "growing", growing, ON_RM "GDRSIM_BAR1_MIB=256" },
 };
 
-UNIT_MAIN("the cache against what holds", tests, test_preload(argv, "libgdrdrv_node.so"))
+UNIT_MAIN("the cache against what holds", tests, test_preload(argv, "libgdrdrv_node.so"),
+	  unit_before = start, unit_after = end)

@@ -3,38 +3,33 @@
  * Vectors over several handles, and posted lines, on the stand-ins: the bytes, what is refused, and that
  * nothing is moved then.
  */
-#include <errno.h>
-
-#include "common/unit.h"
-#include "options_sim.h"
+#include "fixture.h"
 
 enum { HANDLES = 3, LENGTH = 65536, PIECES = 200 };
 
 /* GPU memory twice, once read-only, and host memory, which is mapped by another type. */
 static struct {
-	gdr_t g;
-	gdr_mh_t h[HANDLES], read_only;
+	gdr_mh_t h[HANDLES], read_only, not_mapped;
 	uint8_t *map[HANDLES], *read_only_map;
 } st;
 
-static void start(void)
+static void start_handles(void)
 {
 	void *va;
 
-	standin_start();
-	st.g = barcopy_open(BARCOPY_OPEN_ANY);
-	ck_assert_ptr_nonnull(st.g);
+	start();
 	for (int i = 0; i < HANDLES; i++) {
 		uint64_t addr =
 			i < 2 ? standin_alloc(LENGTH) : (uintptr_t)standin_host_alloc(LENGTH, 0);
 
-		OK(gdr_pin_buffer_v2(st.g, addr, LENGTH, 0, &st.h[i]));
-		OK(gdr_map(st.g, st.h[i], &va, LENGTH));
+		OK(gdr_pin_buffer_v2(g, addr, LENGTH, 0, &st.h[i]));
+		OK(gdr_map(g, st.h[i], &va, LENGTH));
 		st.map[i] = va;
 	}
-	OK(barcopy_map_range(st.g, standin_alloc(LENGTH), LENGTH, BARCOPY_MAP_RANGE_READ_ONLY, &va,
+	OK(barcopy_map_range(g, standin_alloc(LENGTH), LENGTH, BARCOPY_MAP_RANGE_READ_ONLY, &va,
 			     &st.read_only));
 	st.read_only_map = va;
+	OK(gdr_pin_buffer_v2(g, standin_alloc(LENGTH), LENGTH, 0, &st.not_mapped));
 }
 
 static void fill(uint8_t *bytes, size_t size, unsigned int seed)
@@ -49,7 +44,6 @@ static void same_bytes(void)
 	barcopy_handle_seg_t v[PIECES] = { 0 };
 	unsigned long long seed = 7;
 
-	start();
 	for (int round = 0; round < 40; round++) {
 		size_t kinds = round % 3 + 1; /* one type of mapping, or several */
 
@@ -78,51 +72,30 @@ static void same_bytes(void)
 			ck_assert_mem_eq(v[i].seg.host_ptr, v[i].seg.map_ptr, v[i].seg.size);
 	}
 	OK(barcopy_copyv_to_mappings(NULL, 0, 0));
-	OK(gdr_close(st.g));
 }
 
 /* One piece of four is refused, and none is copied. */
 static void refused(void)
 {
-	enum { FLAGS, RESERVED, OUTSIDE, BEHIND, NO_HOST, NO_HANDLE, UNPINNED, CASES };
-	uint8_t host[64], before[64];
-	gdr_mh_t gone;
+	uint8_t host[64], before[64], *map = st.map[0];
+	gdr_mh_t mapped = st.h[0];
+	const barcopy_handle_seg_t bad[] = {
+		{ mapped, { map + 64, host, 64, .flags = 2 } },
+		{ mapped, { map + 64, host, 64, .reserved = 1 } },
+		{ mapped, { st.map[1], host, 64, 0, 0 } }, /* another handle's */
+		{ mapped, { map + LENGTH - 63, host, 64, 0, 0 } },
+		{ mapped, { map + 64, NULL, 64, 0, 0 } },
+		{ { 12345 }, { map + 64, host, 64, 0, 0 } },
+		{ st.not_mapped, { map + 64, host, 64, 0, 0 } },
+	};
 
-	start();
-	OK(gdr_pin_buffer_v2(st.g, standin_alloc(LENGTH), LENGTH, 0, &gone));
-	for (int wrong = 0; wrong < CASES; wrong++) {
+	for (size_t wrong = 0; wrong < COUNT(bad); wrong++) {
 		barcopy_handle_seg_t v[4];
 
-		for (int i = 0; i < 4; i++) {
-			v[i].handle = st.h[i % HANDLES];
-			v[i].seg = (barcopy_copy_seg_t){ .map_ptr = st.map[i % HANDLES] + 64,
-							 .host_ptr = host,
-							 .size = 64 };
-		}
-		switch (wrong) {
-		case FLAGS:
-			v[3].seg.flags = 2;
-			break;
-		case RESERVED:
-			v[3].seg.reserved = 1;
-			break;
-		case OUTSIDE:
-			v[3].seg.map_ptr = st.map[1];
-			v[3].handle = st.h[0];
-			break;
-		case BEHIND:
-			v[3].seg.map_ptr = st.map[0] + LENGTH - 63;
-			break;
-		case NO_HOST:
-			v[3].seg.host_ptr = NULL;
-			break;
-		case NO_HANDLE:
-			v[3].handle.h = 12345;
-			break;
-		case UNPINNED:
-			v[3].handle = gone;
-			break;
-		}
+		for (int i = 0; i < HANDLES; i++)
+			v[i] = (barcopy_handle_seg_t){ st.h[i],
+						       { st.map[i] + 64, host, 64, 0, 0 } };
+		v[3] = bad[wrong];
 		fill(host, 64, 1);
 		memcpy(before, st.map[0] + 64, 64);
 		FAILS(EINVAL, barcopy_copyv_to_mappings(v, 4, 0));
@@ -139,17 +112,14 @@ static void refused(void)
 		FAILS(EACCES, barcopy_copyv_to_mappings(v, 3, 0));
 		OK(barcopy_flush(st.read_only));
 	}
-	OK(gdr_close(st.g));
 }
 
 /* Each mapping's context counts its own pieces. */
 static void counted(void)
 {
-	barcopy_stats_t s = { .struct_size = sizeof(s) };
 	barcopy_handle_seg_t v[3];
 	uint8_t host[64] = { 0 };
 
-	start();
 	for (int i = 0; i < 3; i++) {
 		v[i].handle = st.h[i];
 		v[i].seg = (barcopy_copy_seg_t){ .map_ptr = st.map[i],
@@ -157,20 +127,16 @@ static void counted(void)
 						 .size = (size_t)(10 * i) };
 	}
 	OK(barcopy_copyv_to_mappings(v, 3, 0));
-	OK(barcopy_get_stats(st.g, &s));
-	ck_assert_uint_eq(s.copies_to, 2);
-	ck_assert_uint_eq(s.bytes_to, 30);
+	ck_assert_uint_eq(stats_of(g).copies_to, 2);
+	ck_assert_uint_eq(stats_of(g).bytes_to, 30);
 	OK(barcopy_post_line(st.h[0], st.map[0], host));
-	OK(barcopy_get_stats(st.g, &s));
-	ck_assert_uint_eq(s.puts, 1);
-	OK(gdr_close(st.g));
+	ck_assert_uint_eq(stats_of(g).puts, 1);
 }
 
 static void lines(void)
 {
 	uint8_t message[128];
 
-	start();
 	for (unsigned int i = 0; i < 300; i++) {
 		int which = (int)(i % HANDLES);
 		uint8_t *at = st.map[which] + 64 * (i % 50);
@@ -185,7 +151,6 @@ static void lines(void)
 	FAILS(EINVAL, barcopy_post_line(st.h[0], st.map[0], NULL));
 	FAILS(EACCES, barcopy_post_line(st.read_only, st.read_only_map, message));
 	FAILS(EINVAL, barcopy_post_line((gdr_mh_t){ 0 }, st.map[0], message));
-	OK(gdr_close(st.g));
 }
 
 static const struct unit_test tests[] = {
@@ -196,4 +161,4 @@ static const struct unit_test tests[] = {
 	{ "posted lines, any CPU", lines, "GDRCOPY_CPU_MASK=sse2" },
 };
 
-UNIT_MAIN("copies: handles and lines", tests)
+UNIT_MAIN("copies: handles and lines", tests, unit_before = start_handles, unit_after = end)

@@ -4,45 +4,12 @@
  * back, a wait does not miss a word that came while its thread was away, and asking once costs no
  * message; posted words arrive, are counted and are checked like puts.
  */
-#include <errno.h>
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
-#include <unistd.h>
 
-#include "barcopy.h"
-#include "common/expect.h"
-#include "common/standin.h"
-#include "common/unit.h"
-
-#define SIZE ((size_t)2 << 20)
-
-static struct standin_vmm v;
-static gdr_t g;
-static gdr_mh_t h;
-static uint8_t *p;
-
-static void open_mapped(void)
-{
-	void *va;
-
-	standin_start();
-	standin_vmm_alloc(&v, 0, 1, SIZE, true);
-	g = barcopy_open(BARCOPY_OPEN_ANY);
-	ck_assert_ptr_nonnull(g);
-	OK(gdr_pin_buffer_v2(g, v.ptr, SIZE, 0, &h));
-	OK(gdr_map(g, h, &va, SIZE));
-	p = va;
-}
-
-static void close_mapped(void)
-{
-	OK(gdr_close(g));
-	standin_vmm_free(&v);
-}
+#include "mapped.h"
 
 /* ---- a flush reads ---------------------------------------------------------------------------------- */
 
@@ -66,7 +33,6 @@ static void flush_of_small_ranges(void)
 {
 	struct sigaction action = { .sa_sigaction = on_read, .sa_flags = SA_SIGINFO };
 
-	open_mapped();
 	ck_assert_int_eq(sigaction(SIGSEGV, &action, NULL), 0);
 	for (size_t size = 1; size <= 8; size++) {
 		for (size_t at = 0; at < 8; at++) {
@@ -83,7 +49,6 @@ static void flush_of_small_ranges(void)
 			OK(barcopy_unmap_range(g, range));
 		}
 	}
-	close_mapped();
 }
 
 /* ---- a wait and the clock ---------------------------------------------------------------------------- */
@@ -105,10 +70,8 @@ int clock_gettime(clockid_t id, struct timespec *t)
 
 static void wait_for_a_late_word(void)
 {
-	uint32_t *word;
+	uint32_t *word = (uint32_t *)(void *)(p + 64);
 
-	open_mapped();
-	word = (uint32_t *)(void *)(p + 64);
 	for (int wide = 0; wide < 2; wide++) {
 		*(uint64_t *)(void *)word = 0;
 		clock_looks = 0;
@@ -123,7 +86,6 @@ static void wait_for_a_late_word(void)
 	/* A word that does not come is waited for until the clock says so. */
 	*word = 0;
 	FAILS(ETIMEDOUT, barcopy_wait32(h, word, BARCOPY_CMP_EQ, 7, 1000000));
-	close_mapped();
 }
 
 static void ask_in_vain(void)
@@ -141,13 +103,11 @@ static void ask_wrongly(void)
 
 static void asking_is_quiet(void)
 {
-	open_mapped();
 	ck_assert_str_eq(unit_stderr_of(ask_in_vain), "");
 	ck_assert_ptr_nonnull(strstr(barcopy_last_error(), "in time"));
 	/* Another failure speaks. */
 	ck_assert_ptr_nonnull(strstr(unit_stderr_of(ask_wrongly), "aligned"));
 	ck_assert_ptr_nonnull(strstr(barcopy_last_error(), "aligned"));
-	close_mapped();
 }
 
 /* ---- posted words --------------------------------------------------------------------------------------- */
@@ -156,7 +116,6 @@ static void posted(void)
 {
 	uint64_t word = 0;
 
-	open_mapped();
 	memset(p, 0, 64);
 	OK(barcopy_post32(h, p + 4, 0x89abcdefu));
 	OK(barcopy_post64(h, p + 16, 0x0123456789abcdefu));
@@ -172,7 +131,6 @@ static void posted(void)
 	FAILS(EINVAL, barcopy_post32((gdr_mh_t){ 0 }, p, 1));
 	OK(gdr_unmap(g, h, p, SIZE));
 	FAILS(EINVAL, barcopy_post32(h, p, 1));
-	close_mapped();
 }
 
 static const struct unit_test tests[] = {
@@ -182,4 +140,4 @@ static const struct unit_test tests[] = {
 	{ "posted words", posted, "" },
 };
 
-UNIT_MAIN("words", tests)
+UNIT_MAIN("words", tests, unit_before = start_mapped, unit_after = end)

@@ -7,12 +7,10 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "common/expect.h"
@@ -429,13 +427,16 @@ static void close_waits(void)
 static gdr_t contended;
 static atomic_int won;
 
-static void *races_to_close(void *arg)
+static void *counts_success(void *unused, int rc)
 {
-	int rc = gdr_close(contended);
-
-	(void)arg;
+	(void)unused;
 	atomic_fetch_add(&won, !rc);
 	return rc && rc != EINVAL ? (void *)(intptr_t)rc : NULL;
+}
+
+static void *races_to_close(void *arg)
+{
+	return counts_success(arg, gdr_close(contended));
 }
 
 static void one_close_wins(void)
@@ -451,87 +452,39 @@ static void one_close_wins(void)
 	}
 }
 
-/*
- * Threads that have found an object by its name and wait for its lock while somebody else ends it. The lock
- * is held until they sleep, most likely there.
- */
-struct waiter {
-	pthread_t thread;
-	int (*call)(void);
-	_Atomic int tid;
-	int rc;
-};
-
-static void *waits(void *arg)
-{
-	struct waiter *w = arg;
-
-	atomic_store(&w->tid, (int)syscall(SYS_gettid));
-	w->rc = w->call();
-	return NULL;
-}
-
-static bool sleeps(int tid)
-{
-	char path[64], state = '?';
-	FILE *file;
-
-	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", tid);
-	file = fopen(path, "re");
-	ck_assert_ptr_nonnull(file);
-	ck_assert_int_eq(fscanf(file, "%*d (%*[^)]) %c", &state), 1);
-	fclose(file);
-	return state == 'S';
-}
-
-/* How many of them succeeded; the others' answer is EINVAL. */
-static int all_at(pthread_mutex_t *held, struct waiter *w, size_t count)
-{
-	int succeeded = 0;
-
-	for (size_t i = 0; i < count; i++)
-		ck_assert_int_eq(pthread_create(&w[i].thread, NULL, waits, &w[i]), 0);
-	for (size_t i = 0; i < count; i++)
-		while (!atomic_load(&w[i].tid) || !sleeps(atomic_load(&w[i].tid)))
-			sched_yield();
-	pthread_mutex_unlock(held);
-	for (size_t i = 0; i < count; i++) {
-		pthread_join(w[i].thread, NULL);
-		ck_assert(w[i].rc == 0 || w[i].rc == EINVAL);
-		succeeded += !w[i].rc;
-	}
-	return succeeded;
-}
-
 static gdr_mh_t contended_handle;
 
-static int close_it(void)
+static void *races_to_unpin(void *arg)
 {
-	return gdr_close(contended);
+	return counts_success(arg, gdr_unpin_buffer(contended, contended_handle));
 }
 
-static int unpin_it(void)
+/* Two threads have found the object and wait for its lock: one of them ends it. */
+static void one_ends_it(pthread_mutex_t *held, void *(*fn)(void *))
 {
-	return gdr_unpin_buffer(contended, contended_handle);
+	atomic_store(&won, 0);
+	unit_start(2, fn, NULL, 0);
+	unit_wait_asleep();
+	pthread_mutex_unlock(held);
+	ck_assert_ptr_null(unit_join());
+	ck_assert_int_eq(atomic_load(&won), 1);
 }
 
 static void waiting_for_a_lock(void)
 {
-	struct waiter unpinners[2] = { { .call = unpin_it }, { .call = unpin_it } };
-	struct waiter closers[2] = { { .call = close_it }, { .call = close_it } };
 	struct gdri_handle *handle;
 	struct gdri_ctx *ctx;
 
 	contended = opened();
 	contended_handle = fake_pin(contended);
 	OK(gdri_handle_lock(NULL, contended_handle, &handle));
-	ck_assert_int_eq(all_at(&handle->lock, unpinners, 2), 1);
+	one_ends_it(&handle->lock, races_to_unpin);
 	ck_assert_int_eq(atomic_load(&unpins), 1);
 	fake_pin(contended);
 	OK(gdri_ctx_get(contended, &ctx));
 	gdri_ctx_put(ctx);
 	pthread_mutex_lock(&ctx->lock);
-	ck_assert_int_eq(all_at(&ctx->lock, closers, 2), 1);
+	one_ends_it(&ctx->lock, races_to_close);
 	ck_assert_int_eq(atomic_load(&unpins), 2);
 }
 

@@ -311,14 +311,6 @@ static void results_as_errno(void)
 	ck_assert_int_eq(version, 13000);
 }
 
-static unsigned int has_sync(CUdeviceptr p)
-{
-	unsigned int on = 7;
-
-	CU(cuda.cuPointerGetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, p));
-	return on;
-}
-
 static bool sync_memops(CUdeviceptr p)
 {
 	struct gdri_memory m = describe(p, 65536);
@@ -338,18 +330,18 @@ static void sync_memops_is_set(void)
 	q = standin_alloc(1 << 20);
 	standin_vmm_alloc(&v, 0, 1, STANDIN_GRANULE, true);
 	ck_assert(sync_memops(p));
-	ck_assert_uint_eq(has_sync(p), 1);
-	ck_assert_uint_eq(has_sync(q), 0);
+	ck_assert_int_eq(standin_sync_memops(p), 1);
+	ck_assert_int_eq(standin_sync_memops(q), 0);
 	/* Set at each pin: nothing that this library remembers is stale, and a program may have cleared it. */
 	CU(cuda.cuPointerSetAttribute(&off, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, p));
-	ck_assert_uint_eq(has_sync(p), 0);
+	ck_assert_int_eq(standin_sync_memops(p), 0);
 	ck_assert(sync_memops(p + 65536));
-	ck_assert_uint_eq(has_sync(p), 1);
+	ck_assert_int_eq(standin_sync_memops(p), 1);
 	/* VMM memory has none, unless the driver takes it. */
 	ck_assert(!sync_memops(v.ptr));
 	setenv("GDRSIM_VMM_SYNC_MEMOPS", "1", 1);
 	ck_assert(sync_memops(v.ptr));
-	ck_assert_uint_eq(has_sync(v.ptr), 1);
+	ck_assert_int_eq(standin_sync_memops(v.ptr), 1);
 	cuda_hooks.set_fail("cuDeviceGet:*=999");
 	ck_assert(!sync_memops(v.ptr));
 	cuda_hooks.set_fail(NULL);
@@ -358,7 +350,7 @@ static void sync_memops_is_set(void)
 	/* A driver that reads 1 for memory that nobody asked it for (580 does): only a set counts. */
 	setenv("GDRSIM_SYNC_MEMOPS", "1", 1);
 	q = standin_alloc(1 << 20);
-	ck_assert_uint_eq(has_sync(q), 1);
+	ck_assert_int_eq(standin_sync_memops(q), 1);
 	calls = cuda_hooks.calls("cuPointerSetAttribute");
 	ck_assert(sync_memops(q));
 	ck_assert_uint_eq(cuda_hooks.calls("cuPointerSetAttribute"), calls + 1);

@@ -5,7 +5,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -19,29 +18,6 @@
 #include "common/again.h"
 #include "common/node.h"
 #include "common/pass_fd.h"
-
-static sigjmp_buf after_fault;
-
-static void on_fault(int sig)
-{
-	siglongjmp(after_fault, sig);
-}
-
-/* The signal that a load gives, or 0. */
-static int load(const volatile char *p)
-{
-	struct sigaction action = { .sa_handler = on_fault }, bus, segv;
-	int sig;
-
-	sigaction(SIGBUS, &action, &bus);
-	sigaction(SIGSEGV, &action, &segv);
-	sig = sigsetjmp(after_fault, 1);
-	if (!sig)
-		(void)*p;
-	sigaction(SIGBUS, &bus, NULL);
-	sigaction(SIGSEGV, &segv, NULL);
-	return sig;
-}
 
 static void test_free_persistent(void)
 {
@@ -78,12 +54,12 @@ static void test_free_callback(void)
 	HANDLE_HAS(g, h, PERSISTENT, 0);
 	OK(gdr_get_callback_flag(g, h, &flag));
 	ck_assert_int_eq(flag, 0);
-	ck_assert_int_eq(load(map), 0);
+	ck_assert_int_eq(unit_touch(map, false), 0);
 	CU(cuda.cuMemFree_v2(base));
 	OK(gdr_get_callback_flag(g, h, &flag));
 	ck_assert_int_eq(flag, 1);
-	ck_assert_int_eq(load(map), SIGBUS);
-	ck_assert_int_eq(load((char *)map + 4 * MIB - 1), SIGBUS);
+	ck_assert_int_eq(unit_touch(map, false), SIGBUS);
+	ck_assert_int_eq(unit_touch((char *)map + 4 * MIB - 1, false), SIGBUS);
 	OK(gdr_unmap(g, h, map, 4 * MIB));
 	FAILS(EINVAL, gdr_map(g, h, &map, MIB));
 	FAILS_WITH(EINVAL, "freed", gdr_map(g, unmapped, &map, MIB));
@@ -139,7 +115,7 @@ static void test_fork(void)
 		child_check(barcopy_next_revoked(g, &other) == EACCES);
 		child_check(gdr_unpin_buffer(g, h) == EACCES);
 		child_check(gdr_close(g) == EACCES);
-		child_check(load(map) == SIGSEGV);
+		child_check(unit_touch(map, false) == SIGSEGV);
 		/* The caller's own is inherited, the context's is not: it would hold the pins. */
 		child_check(descriptors_like(fd) == 1);
 		_exit(0);
@@ -196,29 +172,6 @@ static void test_handed_over(void)
 	OK(gdr_close(g));
 }
 
-static uint64_t vmm_memory(size_t size, bool rdma)
-{
-	CUmemAllocationProp prop = {
-		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-		.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-		.location = { .type = CU_MEM_LOCATION_TYPE_DEVICE },
-	};
-	CUmemAccessDesc desc = { .location = prop.location,
-				 .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
-	CUmemGenericAllocationHandle handle;
-	CUdeviceptr ptr;
-
-	prop.allocFlags.gpuDirectRDMACapable = rdma;
-	CU(cuda.cuMemAddressReserve(&ptr, size, 0, 0, 0));
-	for (size_t at = 0; at < size; at += 2 * MIB) {
-		CU(cuda.cuMemCreate(&handle, 2 * MIB, &prop, 0));
-		CU(cuda.cuMemMap(ptr + at, 2 * MIB, 0, handle, 0));
-		CU(cuda.cuMemRelease(handle));
-	}
-	CU(cuda.cuMemSetAccess(ptr, size, &desc, 1));
-	return ptr;
-}
-
 /* One context serves through the node what the node can, and the rest by another way. */
 static void test_fall_through(void)
 {
@@ -229,8 +182,8 @@ static void test_fall_through(void)
 	node_env("GDRSIM_DRIVER_VERSION", "13030");
 	g = node_open("2.6", "1");
 	plain = standin_alloc(MIB);
-	capable = vmm_memory(4 * MIB, true);
-	incapable = vmm_memory(4 * MIB, false);
+	capable = standin_chunks(0, 0, 2, 2 * MIB, STANDIN_EXPORTABLE | STANDIN_RDMA);
+	incapable = standin_chunks(0, 0, 2, 2 * MIB, STANDIN_EXPORTABLE);
 	OK(gdr_pin_buffer(g, plain, MIB, 0, 0, &h[0]));
 	OK(gdr_pin_buffer(g, capable, 4 * MIB, 0, 0, &h[1]));
 	OK(gdr_pin_buffer(g, incapable, 2 * MIB, 0, 0, &h[2]));
@@ -252,7 +205,7 @@ static void test_fall_through(void)
 /* Memory in several pieces behind one mapping: the second one is where it belongs. */
 static void test_several_chunks(void)
 {
-	uint64_t base = vmm_memory(6 * MIB, true);
+	uint64_t base = standin_chunks(0, 0, 3, 2 * MIB, STANDIN_EXPORTABLE | STANDIN_RDMA);
 	gdr_t g = node_open("2.6", "1");
 	char in[8192], out[8192];
 	gdr_mh_t h;

@@ -1,33 +1,10 @@
 // SPDX-License-Identifier: MIT
 /*
  * The host backend: memory of cudaHostAlloc by either address. Allocations share pages, so only
- * the allocation's own bytes may be touched; and a forked child may touch none through a handle.
+ * the allocation's own bytes may be touched.
  */
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "common/expect.h"
-#include "common/resources.h"
-#include "common/standin.h"
-#include "common/unit.h"
-#include "barcopy.h"
-
-static gdr_t g;
-
-static void start(void)
-{
-	standin_start();
-	g = barcopy_open(BARCOPY_OPEN_ANY);
-	ck_assert_msg(g != NULL, "%s", barcopy_last_error());
-}
-
-static void end(void)
-{
-	if (g)
-		OK(gdr_close(g));
-}
+#include "fixture.h"
 
 static gdr_mh_t pinned(uint64_t addr, size_t size)
 {
@@ -155,48 +132,6 @@ static void place_unknown(void)
 	cuda_hooks.set_fail(NULL);
 }
 
-struct family {
-	gdr_mh_t h;
-	char *map;
-};
-
-/* L15: the memory itself is shared with a child, so the copies must refuse. */
-static int child_copies(void *arg)
-{
-	struct family *f = arg;
-	barcopy_copy_seg_t seg = { .map_ptr = f->map, .host_ptr = &seg, .size = 1 };
-	uint64_t value = 0xbad;
-	uint32_t word;
-
-	return gdr_copy_to_mapping(f->h, f->map, &value, 8) != EACCES ||
-	       gdr_copy_from_mapping(f->h, &value, f->map, 8) != EACCES ||
-	       barcopy_copyv_to_mapping(f->h, &seg, 1, 0) != EACCES ||
-	       barcopy_copyv_from_mapping(f->h, &seg, 1, 0) != EACCES ||
-	       barcopy_put32(f->h, f->map, 1) != EACCES ||
-	       barcopy_put64(f->h, f->map, 1) != EACCES ||
-	       barcopy_get32(f->h, f->map, &word) != EACCES ||
-	       barcopy_get64(f->h, f->map, &value) != EACCES ||
-	       barcopy_wait32(f->h, f->map, BARCOPY_CMP_EQ, 0, 0) != EACCES ||
-	       barcopy_wait64(f->h, f->map, BARCOPY_CMP_EQ, 0, 0) != EACCES ||
-	       barcopy_flush(f->h) != EACCES || barcopy_fence(f->h, BARCOPY_FENCE_FULL) != EACCES;
-}
-
-static void forked_child(void)
-{
-	struct family f;
-	uint64_t value = 0;
-	void *map;
-	char *a = standin_host_alloc(4096, 0);
-
-	f.h = pinned((uintptr_t)a, 4096);
-	OK(gdr_map(g, f.h, &map, 4096));
-	f.map = a;
-	*(uint64_t *)(void *)a = 42;
-	ck_assert_int_eq(unit_in_child(child_copies, &f), 0);
-	OK(gdr_copy_from_mapping(f.h, &value, a, 8));
-	ck_assert_uint_eq(value, 42);
-}
-
 /*
  * An integrated GPU: host memory by host and by device pointer, each as it was allocated (GPUDirect
  * RDMA guide, 13.4.1 and 13.4.3), small ones beside each other in one page.
@@ -263,7 +198,6 @@ static const struct unit_test tests[] = {
 	{ "types of mapping", types, "" },
 	{ "ranges that overlap the allocation", overlapping_ranges, "" },
 	{ "a place that is not known", place_unknown, "" },
-	{ "a forked child may not copy (L15)", forked_child, "" },
 	{ "integrated GPU, one address", integrated, "GDRSIM_INTEGRATED=1 GDRSIM_WC_SAME=1" },
 	{ "integrated GPU, two addresses", integrated,
 	  "GDRSIM_INTEGRATED=1 GDRSIM_HOST_POINTER=0" },

@@ -5,23 +5,14 @@
  */
 #include <dlfcn.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include "common/wrap.h"
-#include "mem_sim.h"
-
-static gdr_t g; /* each test's; before it and after it nothing is allocated */
+#include "fixture.h"
 
 static void begin(void)
 {
 	g = open_any();
 	standin_load();
-}
-
-static void end(void)
-{
-	if (g)
-		OK(gdr_close(g));
 }
 
 static void use(const barcopy_mem_t *mem)
@@ -289,26 +280,6 @@ static void nvml_fails(void)
 	ck_assert_uint_eq(info.total, 42);
 }
 
-static int child_is_refused(void *arg)
-{
-	barcopy_mem_t *mem = arg, other;
-	int fd;
-
-	return (barcopy_mem_alloc(g, 0, 1, 0, &other) != EACCES) |
-	       (barcopy_mem_export(g, mem, &fd) != EACCES) << 1 |
-	       (barcopy_mem_free(g, mem) != EACCES) << 2;
-}
-
-static void forked(void)
-{
-	barcopy_mem_t mem;
-
-	OK(barcopy_mem_alloc(g, 0, 8, 0, &mem));
-	ck_assert_int_eq(unit_in_child(child_is_refused, &mem), 0);
-	use(&mem);
-	OK(barcopy_mem_free(g, &mem));
-}
-
 static void *alloc_and_free(void *arg)
 {
 	uintptr_t bad = 0;
@@ -347,7 +318,6 @@ static const struct unit_test tests[] = {
 	{ "import: errors", import_errors, "GDRSIM_DRIVER_VERSION=13030" },
 	{ "BAR info", bar_info, "GDRSIM_BAR1_MIB=256" },
 	{ "BAR info: NVML fails", nvml_fails, "GDRSIM_FAIL=nvmlInit:*=9" },
-	{ "forked", forked },
 	{ "threads", threads },
 };
 

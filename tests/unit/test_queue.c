@@ -1,32 +1,27 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Queues between the CPU and kernels that run in the stand-in: every size, every lap, rings that are full
- * and empty, order against bulk data, and the life of a queue. The protocol by itself, over every
- * interleaving, is test_queue_model.c.
+ * Queues between the CPU and kernels that run in the stand-in: every size, full and empty rings, two
+ * threads, and the life of a queue. Laps and bulk data are in tests/gpu/test_queue.c, every interleaving
+ * of the protocol in test_queue_model.c, forked children in test_api.c.
  */
 #include <pthread.h>
 #include <sched.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "barcopy_queue.h"
-#include "mem_sim.h"
+#include "fixture.h"
 #include "queue/queue.h"
 
 #define SECOND UINT64_C(1000000000)
 #define WAIT   (60 * SECOND) /* for what comes unless the test fails */
 
-static gdr_t g;
 static CUmodule module;
 static CUstream stream;
 
-static const char ptx[] = ".version 6.4\n.entry gdrcopy_queue_echo()\n"
-			  ".entry gdrcopy_queue_lines()\n";
+static const char ptx[] = ".version 6.4\n.entry gdrcopy_queue_echo()\n";
 
-static void start(void)
+static void start_stream(void)
 {
-	standin_start();
-	g = open_any();
+	start();
 	CU(cuda.cuModuleLoadData(&module, ptx));
 	CU(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 }
@@ -40,33 +35,26 @@ static barcopy_queue_t new_queue(uint32_t lines)
 	return q;
 }
 
-static void launch(const char *name, void **params)
+static void echo(barcopy_queue_t q, unsigned long long count)
 {
+	unsigned long long bulk = 0;
+	unsigned int words = 0, flags = 0;
+	barcopy_queue_view_t view;
+	void *params[] = { &view, &count, &flags, &bulk, &words };
 	CUfunction f;
 
-	CU(cuda.cuModuleGetFunction(&f, module, name));
+	OK(barcopy_queue_get_view(q, &view));
+	CU(cuda.cuModuleGetFunction(&f, module, "gdrcopy_queue_echo"));
 	CU(cuda.cuLaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, stream, params, NULL));
 }
 
-static void echo(barcopy_queue_t q, unsigned long long count, unsigned int flags)
+/* A new queue with a kernel that answers until it is stopped. */
+static barcopy_queue_t new_echo(uint32_t lines)
 {
-	unsigned long long bulk = 0;
-	unsigned int words = 0;
-	barcopy_queue_view_t view;
-	void *params[] = { &view, &count, &flags, &bulk, &words };
+	barcopy_queue_t q = new_queue(lines);
 
-	OK(barcopy_queue_get_view(q, &view));
-	launch("gdrcopy_queue_echo", params);
-}
-
-static void lines(barcopy_queue_t q)
-{
-	barcopy_queue_view_t view;
-	unsigned int flags = 0;
-	void *params[] = { &view, &flags };
-
-	OK(barcopy_queue_get_view(q, &view));
-	launch("gdrcopy_queue_lines", params);
+	echo(q, UINT64_MAX);
+	return q;
 }
 
 static void finish(barcopy_queue_t q)
@@ -133,18 +121,22 @@ static void send_fill(barcopy_queue_t q, size_t size, uint64_t n)
 	send_to(q, message, size);
 }
 
+/* One message and its answer. */
+static void round_trip(barcopy_queue_t q, size_t size, uint64_t n)
+{
+	send_fill(q, size, n);
+	expect_echo(q, size, n);
+}
+
 static void sizes(void)
 {
 	static const uint32_t ring[] = { 16, 32, 256 };
 
-	start();
 	for (size_t r = 0; r < COUNT(ring); r++) {
-		barcopy_queue_t q = new_queue(ring[r]);
+		barcopy_queue_t q = new_echo(ring[r]);
 
-		echo(q, UINT64_MAX, 0);
 		for (size_t size = 1; size <= BARCOPY_QUEUE_MESSAGE_MAX; size++) {
-			send_fill(q, size, size);
-			expect_echo(q, size, size);
+			round_trip(q, size, size);
 		}
 		/* one does not wait for the other */
 		for (size_t size = 1; size + 100 < BARCOPY_QUEUE_MESSAGE_MAX; size += 101) {
@@ -155,43 +147,14 @@ static void sizes(void)
 		}
 		finish(q);
 	}
-	OK(gdr_close(g));
-}
-
-/* More laps than there are names for them: the 15 bits wrap. */
-static void laps(void)
-{
-	uint64_t count = unit_quick() ? 20000 : (uint64_t)16 * (BARCOPY_QUEUE_LAP_MASK + 3);
-	uint64_t sent = 0, received = 0, word;
-	barcopy_queue_t q;
-
-	start();
-	q = new_queue(16);
-	lines(q);
-	while (received < count) {
-		if (sent < count && !barcopy_queue_try_send(q, &sent, sizeof(sent)))
-			sent++;
-		word = 0;
-		if (!barcopy_queue_receive(q, &word, sizeof(word), NULL, 0)) {
-			/* 48-bit words, each plus 1 */
-			ck_assert_uint_eq(word, ((received + 1) & 0xffffffffffff) | UINT64_C(1) << 48);
-			received++;
-		} else {
-			sched_yield();
-		}
-	}
-	finish(q);
-	OK(gdr_close(g));
 }
 
 static void full_and_empty(void)
 {
 	uint8_t message[BARCOPY_QUEUE_MESSAGE_MAX + 1] = { 0 };
-	barcopy_queue_t q;
+	barcopy_queue_t q = new_queue(16);
 	unsigned int n = 0;
 
-	start();
-	q = new_queue(16);
 	while (!barcopy_queue_try_send(q, message, 48))
 		n++;
 	ck_assert_uint_eq(n, 15);
@@ -201,28 +164,24 @@ static void full_and_empty(void)
 	FAILS(ETIMEDOUT, barcopy_queue_receive(q, message, 1, NULL, 0));
 	FAILS(ETIMEDOUT, barcopy_queue_receive(q, message, 1, NULL, 1000000));
 	/* it takes them, stops without being told, and the next goes on */
-	echo(q, 7, 0);
+	echo(q, 7);
 	CU(cuda.cuStreamSynchronize(stream));
-	echo(q, 8, 0);
+	echo(q, 8);
 	for (n = 0; n < 15; n++)
 		receive(q, message, 48, NULL);
 	CU(cuda.cuStreamSynchronize(stream));
 	OK(barcopy_queue_try_send(q, message, BARCOPY_QUEUE_MESSAGE_MAX));
 	FAILS(EAGAIN, barcopy_queue_try_send(q, message, BARCOPY_QUEUE_MESSAGE_MAX));
 	OK(barcopy_queue_destroy(q, 0)); /* no kernel is on it */
-	OK(gdr_close(g));
 }
 
 /* The kernel waits for room for its replies; then they come in order, and nothing is lost. */
 static void replies_wait(void)
 {
-	barcopy_queue_t q;
+	barcopy_queue_t q = new_echo(16);
 	uint64_t n, i;
 	uint8_t small[1];
 
-	start();
-	q = new_queue(16);
-	echo(q, UINT64_MAX, 0);
 	for (n = 0; n < 6; n++)
 		send_fill(q, 200, n); /* 5 lines: three fit into the replies */
 	for (i = 0; i < 20; i++) {
@@ -236,39 +195,6 @@ static void replies_wait(void)
 	for (n = 0; n < 6; n++)
 		send_fill(q, 200, n);
 	finish(q);
-	OK(gdr_close(g));
-}
-
-/* What is copied before a send, and stored before a reply, is there behind the receive. */
-static void bulk_data(void)
-{
-	uint64_t number, answer[2], rounds = unit_quick() ? 200 : 2000, in[64];
-	unsigned int words = COUNT(in), flags = 1; /* BARCOPY_WARP_ORDERED */
-	unsigned long long count = UINT64_MAX;
-	barcopy_queue_view_t view;
-	barcopy_queue_t q;
-	barcopy_mem_t mem;
-	void *params[] = { &view, &count, &flags, &mem.device_ptr, &words };
-
-	start();
-	q = new_queue(0);
-	OK(barcopy_mem_alloc(g, 0, 2 * sizeof(in), 0, &mem));
-	OK(barcopy_queue_get_view(q, &view));
-	launch("gdrcopy_queue_echo", params);
-	for (number = 1; number <= rounds; number++) {
-		for (unsigned int i = 0; i < words; i++)
-			in[i] = number;
-		OK(gdr_copy_to_mapping(mem.handle, mem.cpu_ptr, in, sizeof(in)));
-		send_to(q, &number, sizeof(number));
-		receive(q, answer, sizeof(answer), NULL);
-		ck_assert_uint_eq(answer[0], number + 1);
-		ck_assert_uint_eq(answer[1], 0);
-		OK(gdr_copy_from_mapping(mem.handle, in, (char *)mem.cpu_ptr + sizeof(in), sizeof(in)));
-		for (unsigned int i = 0; i < words; i++)
-			ck_assert_uint_eq(in[i], number);
-	}
-	finish(q);
-	OK(gdr_close(g));
 }
 
 /* ---- a sending and a receiving thread ---------------------------------------------------------- */
@@ -298,11 +224,9 @@ static void two_threads(void)
 	pthread_t thread[2];
 
 	b[1].count = b[0].count;
-	start();
 	for (int i = 0; i < 2; i++) {
 		CU(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-		b[i].q = new_queue(i ? 32 : 16);
-		echo(b[i].q, UINT64_MAX, 0);
+		b[i].q = new_echo(i ? 32 : 16);
 		ck_assert(!pthread_create(&thread[i], NULL, sender, &b[i]));
 	}
 	for (uint64_t n = 0; n < b[0].count; n++)
@@ -314,7 +238,6 @@ static void two_threads(void)
 	}
 	for (int i = 0; i < 2; i++)
 		OK(barcopy_queue_destroy(b[i].q, WAIT));
-	OK(gdr_close(g));
 }
 
 static void *waiting_sender(void *arg)
@@ -332,7 +255,6 @@ static void second_sender(void)
 
 	if (!GDRI_QUEUE_CHECK)
 		return unit_skip("a build without a sanitizer does not look for a second sender");
-	start();
 	q = new_queue(16);
 	while (!barcopy_queue_try_send(q, "x", 1))
 		;
@@ -343,7 +265,6 @@ static void second_sender(void)
 	}
 	ck_assert(!pthread_join(thread, &rc));
 	ck_assert(second == EBUSY || (intptr_t)rc == EBUSY);
-	OK(gdr_close(g));
 }
 
 /* ---- the life of a queue ------------------------------------------------------------------------ */
@@ -355,7 +276,6 @@ static void arguments(void)
 	barcopy_queue_t q, stale;
 	char byte = 0;
 
-	start();
 	FAILS(EINVAL, barcopy_queue_create(NULL, 0, NULL, &q));
 	FAILS(EINVAL, barcopy_queue_create(g, 0, NULL, NULL));
 	FAILS_WITH(EINVAL, "no CUDA device 99", barcopy_queue_create(g, 99, NULL, &q));
@@ -398,20 +318,16 @@ static void arguments(void)
 	/* its slot is used again: the old name stays no name */
 	OK(barcopy_queue_create(g, 0, NULL, &q));
 	FAILS(EINVAL, barcopy_queue_try_send(stale, &byte, 1));
-	OK(gdr_close(g));
+	end_now();
 	FAILS(EINVAL, barcopy_queue_try_send(q, &byte, 1));
 	ck_assert_uint_eq(standin_device_bytes(0), 0);
 }
 
 static void busy(void)
 {
-	barcopy_queue_t q;
+	barcopy_queue_t q = new_echo(16);
 
-	start();
-	q = new_queue(16);
-	echo(q, UINT64_MAX, 0);
-	send_fill(q, 10, 1);
-	expect_echo(q, 10, 1);
+	round_trip(q, 10, 1);
 	FAILS_WITH(EBUSY, "barcopy_queue_stop", barcopy_queue_destroy(q, 0));
 	/* messages before the stop are served */
 	for (uint64_t n = 0; n < 10; n++)
@@ -421,11 +337,9 @@ static void busy(void)
 		expect_echo(q, 48, n);
 	OK(barcopy_queue_destroy(q, WAIT));
 	/* gdr_close() tells a kernel to stop */
-	q = new_queue(16);
-	echo(q, UINT64_MAX, 0);
-	send_fill(q, 10, 1);
-	expect_echo(q, 10, 1);
-	OK(gdr_close(g));
+	q = new_echo(16);
+	round_trip(q, 10, 1);
+	end_now();
 	ck_assert_uint_eq(standin_device_bytes(0), 0);
 }
 
@@ -439,66 +353,51 @@ static void pretend_kernel(barcopy_queue_t name)
 
 static void hangs(void)
 {
-	barcopy_queue_t q;
+	barcopy_queue_t q = new_queue(16);
 
-	start();
-	q = new_queue(16);
 	pretend_kernel(q);
 	FAILS(EBUSY, barcopy_queue_destroy(q, 0));
 	OK(barcopy_queue_stop(q));
 	FAILS_WITH(ETIMEDOUT, "has not ended", barcopy_queue_destroy(q, 1000000));
 	/* what it uses is not freed under it */
-	OK(gdr_close(g));
+	end_now();
 	ck_assert_uint_gt(standin_device_bytes(0), 0);
 }
 
 static void context_error(void)
 {
-	barcopy_queue_t q;
+	barcopy_queue_t q = new_queue(16);
 
-	start();
-	q = new_queue(16);
 	pretend_kernel(q);
 	cuda_hooks.set_fail("cuStreamQuery:*=700"); /* CUDA_ERROR_ILLEGAL_ADDRESS */
 	OK(barcopy_queue_destroy(q, 0));
 	cuda_hooks.set_fail("");
-	OK(gdr_close(g));
 }
 
 /* The driver unregisters host memory only when nothing runs: a queue ends beside another's kernel all the same. */
 static void destroy_beside_a_kernel(void)
 {
-	barcopy_queue_t other, q;
+	barcopy_queue_t other = new_echo(16), q;
 
-	start();
-	other = new_queue(16);
-	echo(other, UINT64_MAX, 0);
-	send_fill(other, 10, 1);
-	expect_echo(other, 10, 1);
+	round_trip(other, 10, 1);
 	cuda_hooks.set_fail("cuMemHostRegister:2=2"); /* the memory of the first of these serves the others */
 	for (unsigned int n = 0; n < 3; n++) {
 		CU(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-		q = new_queue(16);
-		echo(q, UINT64_MAX, 0);
-		send_fill(q, 100, n);
-		expect_echo(q, 100, n);
+		q = new_echo(16);
+		round_trip(q, 100, n);
 		finish(q);
 	}
 	FAILS(ENOMEM, barcopy_queue_create(g, 0, NULL, &q)); /* 256 lines: that memory is too small */
-	send_fill(other, 10, 2);
-	expect_echo(other, 10, 2);
+	round_trip(other, 10, 2);
 	finish(other);
-	OK(gdr_close(g));
 }
 
 static void device_reset(void)
 {
 	CUcontext primary;
-	barcopy_queue_t q;
+	barcopy_queue_t q = new_queue(16);
 	char byte;
 
-	start();
-	q = new_queue(16);
 	pretend_kernel(q);
 	CU(cuda.cuDevicePrimaryCtxReset_v2(0));
 	/* nothing that the CPU reads is gone */
@@ -511,37 +410,9 @@ static void device_reset(void)
 	CU(cuda.cuCtxSetCurrent(primary));
 	CU(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	CU(cuda.cuModuleLoadData(&module, ptx));
-	q = new_queue(16);
-	echo(q, UINT64_MAX, 0);
-	send_fill(q, 100, 1);
-	expect_echo(q, 100, 1);
+	q = new_echo(16);
+	round_trip(q, 100, 1);
 	finish(q);
-	OK(gdr_close(g));
-}
-
-static int child_uses(void *arg)
-{
-	barcopy_queue_view_t view;
-	char byte;
-
-	return barcopy_queue_try_send(arg, "x", 1) != EACCES ||
-	       barcopy_queue_receive(arg, &byte, 1, NULL, 0) != EACCES ||
-	       barcopy_queue_get_view(arg, &view) != EACCES || barcopy_queue_stop(arg) != EACCES ||
-	       barcopy_queue_destroy(arg, 0) != EACCES;
-}
-
-static void forked(void)
-{
-	barcopy_queue_t q;
-
-	start();
-	q = new_queue(16);
-	echo(q, UINT64_MAX, 0);
-	send_fill(q, 100, 1);
-	ck_assert_int_eq(unit_in_child(child_uses, q), 0);
-	expect_echo(q, 100, 1);
-	finish(q);
-	OK(gdr_close(g));
 }
 
 static void out_of_memory(void)
@@ -550,7 +421,6 @@ static void out_of_memory(void)
 					     "cuMemHostGetDevicePointer:*=2" };
 	barcopy_queue_t q;
 
-	start();
 	for (size_t i = 0; i < COUNT(fails); i++) {
 		cuda_hooks.set_fail(fails[i]);
 		FAILS(ENOMEM, barcopy_queue_create(g, 0, NULL, &q));
@@ -558,15 +428,12 @@ static void out_of_memory(void)
 		ck_assert_uint_eq(standin_device_bytes(0), 0);
 	}
 	finish(new_queue(0));
-	OK(gdr_close(g));
 }
 
 static const struct unit_test tests[] = {
 	{ "sizes", sizes, NULL },
-	{ "laps", laps, NULL },
 	{ "full and empty", full_and_empty, NULL },
 	{ "replies wait for room", replies_wait, NULL },
-	{ "bulk data", bulk_data, NULL },
 	{ "two threads, two queues", two_threads, NULL },
 	{ "stalls at every access", two_threads, "GDRSIM_WARP_STALL=20" },
 	{ "a second sender", second_sender, NULL },
@@ -576,10 +443,9 @@ static const struct unit_test tests[] = {
 	{ "an error of the context", context_error, NULL },
 	{ "destroy beside a kernel", destroy_beside_a_kernel, NULL },
 	{ "a reset of the device", device_reset, NULL },
-	{ "fork", forked, NULL },
 	{ "out of memory", out_of_memory, NULL },
 	{ "host pointers that the GPU cannot take", sizes, "GDRSIM_HOST_POINTER=0" },
 	{ "an integrated GPU", sizes, "GDRSIM_INTEGRATED=1" },
 };
 
-UNIT_MAIN("queue", tests)
+UNIT_MAIN("queue", tests, unit_before = start_stream, unit_after = end)

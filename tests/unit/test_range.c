@@ -1,25 +1,11 @@
 // SPDX-License-Identifier: MIT
 /* barcopy_map_range(): any address, shared GPU pages, read-only maps, freed and reallocated memory. */
 #include <dlfcn.h>
-#include <setjmp.h>
 #include <signal.h>
 #include <sys/mman.h>
 
 #include "common/wrap.h"
-#include "mem_sim.h"
-
-static gdr_t g;
-
-static void begin(void)
-{
-	standin_start();
-	g = open_any();
-}
-
-static void end(void)
-{
-	OK(gdr_close(g));
-}
+#include "fixture.h"
 
 /* Mappings made so far, whichever backend's: rm's here. */
 static unsigned long maps_made(void)
@@ -187,28 +173,6 @@ static void reallocated(void)
 	vmm_delete(d, 1);
 }
 
-static sigjmp_buf fault;
-
-static void on_fault(int sig)
-{
-	(void)sig;
-	siglongjmp(fault, 1);
-}
-
-static bool store_faults(volatile uint32_t *p)
-{
-	struct sigaction act = { .sa_handler = on_fault }, old;
-	bool faulted = true;
-
-	sigaction(SIGSEGV, &act, &old);
-	if (!sigsetjmp(fault, 1)) {
-		*p = 1;
-		faulted = false;
-	}
-	sigaction(SIGSEGV, &old, NULL);
-	return faulted;
-}
-
 static void read_only(void)
 {
 	CUdeviceptr d = vmm_new(0, 1);
@@ -221,9 +185,9 @@ static void read_only(void)
 	OK(barcopy_map_range(g, d + 8, 4, BARCOPY_MAP_RANGE_READ_ONLY, &pr2, &ro2));
 	ck_assert_ptr_ne(pr, pw);
 	ck_assert_ptr_eq((char *)pr + 4, pr2);
-	ck_assert(store_faults(pr));
-	ck_assert(store_faults(pr2));
-	ck_assert(!store_faults(pw));
+	ck_assert_int_eq(unit_touch(pr, true), SIGSEGV);
+	ck_assert_int_eq(unit_touch(pr2, true), SIGSEGV);
+	ck_assert(!unit_touch(pw, true));
 	OK(gdr_copy_to_mapping(rw, pw, &value, 4));
 	OK(gdr_copy_from_mapping(ro, &seen, pr, 4));
 	ck_assert_uint_eq(seen, value);
@@ -258,7 +222,7 @@ static void not_protected(void)
 		ck_assert_uint_eq(s.pins, s.unpins);
 	}
 	OK(barcopy_map_range(g, d, 8, BARCOPY_MAP_RANGE_READ_ONLY, &cpu, &mh));
-	ck_assert(store_faults(cpu));
+	ck_assert_int_eq(unit_touch(cpu, true), SIGSEGV);
 	OK(barcopy_unmap_range(g, mh));
 	vmm_delete(d, 1);
 }
@@ -403,33 +367,6 @@ static void threads(void)
 	vmm_delete(shared_memory, 4);
 }
 
-struct ranged {
-	CUdeviceptr d;
-	gdr_mh_t mh;
-	void *cpu;
-};
-
-static int child_is_refused(void *arg)
-{
-	struct ranged *r = arg;
-	gdr_mh_t mine;
-
-	return (barcopy_map_range(g, r->d, 100, 0, &r->cpu, &mine) != EACCES) |
-	       (barcopy_unmap_range(g, r->mh) != EACCES) << 1 |
-	       (gdr_copy_to_mapping(r->mh, r->cpu, "x", 1) != EACCES) << 2;
-}
-
-static void forked(void)
-{
-	struct ranged r = { .d = vmm_new(0, 1) };
-
-	OK(barcopy_map_range(g, r.d, 100, 0, &r.cpu, &r.mh));
-	ck_assert_int_eq(unit_in_child(child_is_refused, &r), 0);
-	ck_assert(same_memory(r.mh, r.cpu, r.d));
-	OK(barcopy_unmap_range(g, r.mh));
-	vmm_delete(r.d, 1);
-}
-
 static const struct unit_test tests[] = {
 	{ "any byte", any_byte },
 	{ "flush", flush },
@@ -444,7 +381,6 @@ static const struct unit_test tests[] = {
 	{ "handle", handle },
 	{ "a thread without a context", without_context },
 	{ "threads", threads },
-	{ "forked", forked },
 };
 
-UNIT_MAIN("barcopy_map_range", tests, unit_before = begin, unit_after = end)
+UNIT_MAIN("barcopy_map_range", tests, unit_before = start, unit_after = end)

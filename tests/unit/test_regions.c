@@ -5,38 +5,14 @@
  * threads. What a cache holds of freed memory, and what it gives back. Contexts of CUDA that are not
  * made anew at each pin; closing beside hits.
  */
-#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
-#include "barcopy.h"
 #include "cache/cache.h"
 #include "common/preload.h"
-#include "common/expect.h"
-#include "common/standin.h"
-#include "common/unit.h"
+#include "fixture.h"
 
 #define MIB ((size_t)1 << 20)
-
-static gdr_t g;
-
-static void start(void)
-{
-	standin_start();
-	g = barcopy_open(BARCOPY_OPEN_ANY);
-	ck_assert_msg(g != NULL, "%s", barcopy_last_error());
-}
-
-static void end(void)
-{
-	if (g)
-		OK(gdr_close(g));
-}
 
 /* ---- buffers that share a page -------------------------------------------------------------- */
 
@@ -114,25 +90,17 @@ static void check(const struct buffer *b, enum way way)
 	if (way == BY_RANGE)
 		FAILS(EINVAL, gdr_copy_from_mapping(b->handle, &told, (char *)b->cpu + b->size, 1));
 	HANDLE_HAS(g, b->handle, SYNC_MEMOPS, 1);
-	if (!b->host) {
-		unsigned int real = 9;
-
-		CU(cuda.cuPointerGetAttribute(&real, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, b->addr));
-		ck_assert_uint_eq(real, 1);
-	}
+	if (!b->host)
+		ck_assert_int_eq(standin_sync_memops(b->addr), 1);
 }
 
+/* NULL for ranges. */
 static barcopy_cache_t cache_for(enum way way, uint64_t max_bytes)
 {
-	barcopy_cache_options_t o = { .struct_size = sizeof(o),
-				      .validity = way == BY_NOTICE ? BARCOPY_CACHE_NOTIFIED
-								   : BARCOPY_CACHE_CHECK_TAG,
-				      .max_bytes = max_bytes };
-	barcopy_cache_t cache = NULL;
-
-	if (way != BY_RANGE)
-		OK(barcopy_cache_create(g, &o, &cache));
-	return cache;
+	if (way == BY_RANGE)
+		return NULL;
+	return cache_with(g, way == BY_NOTICE ? BARCOPY_CACHE_NOTIFIED : BARCOPY_CACHE_CHECK_TAG,
+			  max_bytes);
 }
 
 /* The buffers are freed in this order, and each made anew at once, where it was. */
@@ -185,9 +153,8 @@ static void device_buffers(void)
 {
 	all_orders(4096, false);
 	all_orders(30000, false); /* the third reaches into the next page */
-	OK(gdr_close(g));
+	end_now();
 	ck_assert_uint_eq(standin_device_bytes(0), 0);
-	g = NULL;
 }
 
 static void host_buffers(void)
@@ -199,17 +166,12 @@ static void host_buffers(void)
 /* A range that begins before the buffer, as of a client that rounds down: SYNC_MEMOPS of both. */
 static void plain_pin_of_two(void)
 {
-	uint64_t a, b, told = 9;
-	unsigned int real = 9;
+	uint64_t a = standin_alloc(4096), b = standin_alloc(4096);
 	gdr_mh_t h;
 
-	a = standin_alloc(4096);
-	b = standin_alloc(4096);
 	OK(gdr_pin_buffer_v2(g, a, b + 4096 - a, 0, &h));
-	OK(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_SYNC_MEMOPS, &told));
-	CU(cuda.cuPointerGetAttribute(&real, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, b));
-	ck_assert_uint_eq(told, 1);
-	ck_assert_uint_eq(real, 1);
+	HANDLE_HAS(g, h, SYNC_MEMOPS, 1);
+	ck_assert_int_eq(standin_sync_memops(b), 1);
 }
 
 struct worker {
@@ -282,25 +244,12 @@ static void churn(barcopy_cache_t cache, bool moves)
 
 	for (int i = 0; i < (unit_quick() ? 300 : 10000); i++) {
 		size_t size = (1 + unit_random(&seed) % 12) * 2 * MIB;
-		CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-					     .requestedHandleTypes =
-						     CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-					     .location = { CU_MEM_LOCATION_TYPE_DEVICE, 0 },
-					     .allocFlags.gpuDirectRDMACapable = 1 };
-		CUmemAccessDesc access = { prop.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
-		CUmemGenericAllocationHandle handle;
 		barcopy_region_t r;
 		CUdeviceptr addr;
 
-		if (moves) { /* the reservation is kept, so that the next address is another one */
-			CU(cuda.cuMemCreate(&handle, size, &prop, 0));
-			CU(cuda.cuMemAddressReserve(&addr, size, 0, 0, 0));
-			CU(cuda.cuMemMap(addr, size, 0, handle, 0));
-			CU(cuda.cuMemRelease(handle));
-			CU(cuda.cuMemSetAccess(addr, size, &access, 1));
-		} else {
-			CU(cuda.cuMemAlloc_v2(&addr, size));
-		}
+		/* The reservation of a chunk is kept: the next address is another one. */
+		addr = moves ? standin_chunks(0, 0, 1, size, STANDIN_EXPORTABLE | STANDIN_RDMA)
+			     : standin_alloc(size);
 		get_most(cache, addr, size, &r);
 		if (i % 16 == 0)
 			check_held(size);
@@ -316,9 +265,8 @@ static void churn(barcopy_cache_t cache, bool moves)
 
 static void never_more_than_the_limit(void)
 {
-	barcopy_cache_t cache;
+	barcopy_cache_t cache = cache_for(BY_TAG, 0);
 
-	OK(barcopy_cache_create(g, NULL, &cache));
 	churn(cache, false);
 	churn(cache, true);
 	OK(barcopy_cache_destroy(cache));
@@ -327,32 +275,14 @@ static void never_more_than_the_limit(void)
 /* One allocation that is larger than the limit is not kept. */
 static void larger_than_the_limit(void)
 {
-	barcopy_cache_t cache;
+	barcopy_cache_t cache = cache_for(BY_TAG, 0);
+	uint64_t addr = standin_alloc(96 * MIB);
 	barcopy_region_t r;
-	uint64_t addr;
 
-	OK(barcopy_cache_create(g, NULL, &cache));
-	addr = standin_alloc(96 * MIB);
 	get_most(cache, addr, 96 * MIB, &r);
 	OK(barcopy_cache_put(cache, &r));
 	CU(cuda.cuMemFree_v2(addr));
 	check_held(0);
-}
-
-static uint64_t regions(barcopy_cache_t cache)
-{
-	barcopy_cache_stats_t s = { .struct_size = sizeof(s) };
-
-	OK(barcopy_cache_get_stats(cache, &s));
-	return s.regions;
-}
-
-static void use(barcopy_cache_t cache, uint64_t addr)
-{
-	barcopy_region_t r;
-
-	OK(barcopy_cache_get(cache, addr, 8, &r));
-	OK(barcopy_cache_put(cache, &r));
 }
 
 static void trim(void)
@@ -363,27 +293,27 @@ static void trim(void)
 
 	for (int i = 0; i < 6; i++) {
 		addr[i] = standin_alloc(2 * MIB);
-		use(cache, addr[i]);
+		get_and_put(cache, addr[i]);
 	}
 	OK(barcopy_cache_get(cache, addr[5], 8, &held));
 	CU(cuda.cuMemFree_v2(addr[1]));
 	CU(cuda.cuMemFree_v2(addr[3]));
-	ck_assert_uint_eq(regions(cache), 6);
+	ck_assert_uint_eq(cache_stats(cache).regions, 6);
 	OK(barcopy_cache_trim(cache, UINT64_MAX)); /* what is freed */
-	ck_assert_uint_eq(regions(cache), 4);
+	ck_assert_uint_eq(cache_stats(cache).regions, 4);
 	OK(barcopy_cache_trim(cache, 4 * MIB)); /* one of three idle ones */
-	ck_assert_uint_eq(regions(cache), 3);
+	ck_assert_uint_eq(cache_stats(cache).regions, 3);
 	OK(barcopy_cache_trim(cache, 4 * MIB));
-	ck_assert_uint_eq(regions(cache), 3);
+	ck_assert_uint_eq(cache_stats(cache).regions, 3);
 	OK(barcopy_cache_trim(cache, 0));
-	ck_assert_uint_eq(regions(cache), 1);
+	ck_assert_uint_eq(cache_stats(cache).regions, 1);
 	OK(gdr_copy_to_mapping(held.handle, held.cpu_ptr, "x", 1));
 	OK(barcopy_cache_put(cache, &held));
 	/* What takes no BAR goes too. */
-	use(cache, (uintptr_t)standin_host_alloc(4096, 0));
-	ck_assert_uint_eq(regions(cache), 2);
+	get_and_put(cache, (uintptr_t)standin_host_alloc(4096, 0));
+	ck_assert_uint_eq(cache_stats(cache).regions, 2);
 	OK(barcopy_cache_trim(cache, 0));
-	ck_assert_uint_eq(regions(cache), 0);
+	ck_assert_uint_eq(cache_stats(cache).regions, 0);
 	OK(barcopy_cache_destroy(cache));
 	FAILS(EINVAL, barcopy_cache_trim(cache, 0));
 	FAILS(EINVAL, barcopy_cache_trim(NULL, 0));
@@ -420,9 +350,8 @@ static void pageable_memory(void)
 	FAILS(EINVAL, barcopy_map_range(g, (uintptr_t)memory, size, 0, &cpu, &h));
 	FAILS(EINVAL, barcopy_cache_get(cache, (uintptr_t)memory, size, &r));
 	ck_assert_uint_lt(cuda_hooks.calls("cuPointerGetAttributes") - before, 3000);
-	OK(gdr_close(g));
+	end_now();
 	free(memory);
-	g = NULL;
 }
 
 static void *pin_without_context(void *arg)
@@ -457,7 +386,7 @@ static void no_primary_context(void)
 	CU(cuda.cuInit(0));
 	CU(cuda.cuCtxCreate_v2(&ctx, 0, 0));
 	CU(cuda.cuMemAlloc_v2(&p, 2 * MIB));
-	g = barcopy_open(BARCOPY_OPEN_ANY);
+	g = open_any();
 	OK(gdr_pin_buffer_v2(g, p, 65536, 0, &h)); /* with rm's trial */
 	FAILS(CUDA_ERROR_INVALID_CONTEXT, cuda.cuDevicePrimaryCtxRelease_v2(0));
 	OK(gdr_unpin_buffer(g, h));
@@ -480,8 +409,8 @@ static void primary_context_once(void)
 	standin_load();
 	CU(cuda.cuInit(0));
 	CU(cuda.cuCtxCreate_v2(&ctx, 0, 0));
-	g = barcopy_open(BARCOPY_OPEN_ANY);
-	other = barcopy_open(BARCOPY_OPEN_ANY);
+	g = open_any();
+	other = open_any();
 	standin_vmm_alloc(&v, 0, 2, 2 * MIB, true);
 	OK(gdr_pin_buffer_v2(g, v.ptr, v.size, 0, &h)); /* with rm's trial */
 	OK(gdr_unpin_buffer(g, h));
@@ -525,7 +454,7 @@ static void close_beside_hits(void)
 	hit_memory = standin_alloc(MIB);
 	for (int i = 0; i < (unit_quick() ? 60 : 400); i++) {
 		if (i)
-			g = barcopy_open(BARCOPY_OPEN_ANY);
+			g = open_any();
 		atomic_store(&hit_cache, cache_for(i & 1 ? BY_TAG : BY_NOTICE, 0));
 		if (!i)
 			unit_start(3, hit, NULL, 1);
@@ -560,7 +489,7 @@ static void close_beside_last_put(void)
 		void *va;
 
 		if (i)
-			g = barcopy_open(BARCOPY_OPEN_ANY);
+			g = open_any();
 		cache = cache_for(BY_NOTICE, 0);
 		OK(barcopy_cache_get(cache, addr, 64, &last_region));
 		OK(barcopy_cache_invalidate(cache, addr, 64));
@@ -569,7 +498,7 @@ static void close_beside_last_put(void)
 		usleep(100 + 10 * i);
 		OK(gdr_close(g));
 		unit_join();
-		g = barcopy_open(BARCOPY_OPEN_ANY);
+		g = open_any();
 		for (int k = 0; k < 2; k++) {
 			OK(gdr_pin_buffer_v2(g, addr + (unsigned)k * 65536, 65536, 0, &h[k]));
 			OK(gdr_map(g, h[k], &va, 65536));
@@ -593,7 +522,7 @@ static void entry_of_another_cache(void)
 
 	for (int i = 0; i < 2; i++)
 		c[i] = cache_for(BY_NOTICE, 0);
-	use(c[1], addr);
+	get_and_put(c[1], addr);
 	one = (struct gdri_cache *)gdri_slots_find(&gdri_caches, (uintptr_t)c[0]);
 	other = (struct gdri_cache *)gdri_slots_find(&gdri_caches, (uintptr_t)c[1]);
 	e = gdri_cache_hit(other, addr, 64);
@@ -602,7 +531,7 @@ static void entry_of_another_cache(void)
 	OK(gdri_pages_enter(&one->pages, addr, addr + 2 * MIB, e));
 	ck_assert_ptr_null(gdri_cache_hit(one, addr, 64));
 	gdri_pages_erase(&one->pages, addr, addr + 2 * MIB, e);
-	ck_assert_uint_eq(regions(c[1]), 1);
+	ck_assert_uint_eq(cache_stats(c[1]).regions, 1);
 	OK(barcopy_cache_destroy(c[1])); /* not in use */
 }
 

@@ -54,7 +54,7 @@ static void vmm(void)
 /* More objects than one call of libcuda's tells of. */
 static void several_calls(void)
 {
-	CUdeviceptr p = standin_chunks(0, 0, 140, 2 * MIB, false);
+	CUdeviceptr p = standin_chunks(0, 0, 140, 2 * MIB, 0);
 
 	rm_whole_life("VMM, 140 chunks", p, 280 * MIB);
 	rm_sim.faults(NULL);
@@ -157,7 +157,7 @@ static void bar1(void)
 static void parts_of_a_pin(void)
 {
 	size_t lengths[] = { 4096, 2 * MIB, 2 * MIB + 4096, 5 * MIB, 6 * MIB };
-	CUdeviceptr p = standin_chunks(0, 0, 3, 2 * MIB, false);
+	CUdeviceptr p = standin_chunks(0, 0, 3, 2 * MIB, 0);
 	gdr_mh_t h;
 	void *map;
 
@@ -211,7 +211,7 @@ static void closed_as_it_is(void)
 	CUdeviceptr p, v;
 
 	p = standin_alloc(4 * MIB);
-	v = standin_chunks(0, 0, 4, 2 * MIB, true);
+	v = standin_chunks(0, 0, 4, 2 * MIB, STANDIN_EXPORTABLE);
 	OK(rm_use_open(&u[0], p, 4 * MIB, 0));
 	OK(rm_use_open(&u[1], v, 8 * MIB, 0));
 	OK(rm_use_open(&u[2], v + MIB, MIB + 1, 0));

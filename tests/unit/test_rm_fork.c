@@ -70,7 +70,7 @@ static void parent(int ready, int go_on)
 	pid_t pid;
 
 	rm_begin();
-	OK(rm_use_open(&u, standin_chunks(0, 0, 3, 2 * MIB, false), 6 * MIB, 0));
+	OK(rm_use_open(&u, standin_chunks(0, 0, 3, 2 * MIB, 0), 6 * MIB, 0));
 	pid = fork();
 	if (!pid) {
 		char c;
@@ -197,7 +197,7 @@ static void forks_meanwhile(void)
 
 	rm_begin();
 	p[0] = standin_alloc(MIB);
-	p[1] = standin_chunks(0, 0, 3, 2 * MIB, true);
+	p[1] = standin_chunks(0, 0, 3, 2 * MIB, STANDIN_EXPORTABLE);
 	note_fds();
 	OK(rm_use_open(&u, p[1], 6 * MIB, 0));
 	find_ours(true);
@@ -245,7 +245,7 @@ static void forks_in_every_call(void)
 
 	rm_begin();
 	p = standin_alloc(4 * MIB);
-	v = standin_chunks(0, 0, 3, 2 * MIB, true);
+	v = standin_chunks(0, 0, 3, 2 * MIB, STANDIN_EXPORTABLE);
 	ck_assert(gdri_import_slots_find(dlopen(NULL, RTLD_NOW), "ioctl", &slots));
 	held = atomic_load(slots.at[0]);
 	*(void **)&below = dlsym(RTLD_DEFAULT, "ioctl"); /* the slot may not be bound yet */

@@ -61,9 +61,10 @@ static void together(void)
 /* Exportable chunks of both GPUs in one range. */
 static CUdeviceptr mixed(void)
 {
-	CUdeviceptr p = standin_chunks(0, 0, 1, 2 * MIB, true);
+	CUdeviceptr p = standin_chunks(0, 0, 1, 2 * MIB, STANDIN_EXPORTABLE);
 
-	ck_assert_uint_eq(standin_chunks(p + 2 * MIB, 1, 1, 2 * MIB, true), p + 2 * MIB);
+	ck_assert_uint_eq(standin_chunks(p + 2 * MIB, 1, 1, 2 * MIB, STANDIN_EXPORTABLE),
+			  p + 2 * MIB);
 	return p;
 }
 
@@ -83,7 +84,7 @@ static void chunks_of_two_by_their_export(void)
 /* Once the GPU is known, its instance or its minor is another's: CUDA and the driver disagree. */
 static void they_disagree(const char *name, const char *value)
 {
-	CUdeviceptr p = standin_chunks(0, 0, 1, 2 * MIB, true);
+	CUdeviceptr p = standin_chunks(0, 0, 1, 2 * MIB, STANDIN_EXPORTABLE);
 
 	rm_whole_life("while they agree", p, 2 * MIB);
 	setenv(name, value, 1);

@@ -18,7 +18,7 @@ static void confidential(void)
 	CUdeviceptr plain, vmm;
 
 	plain = standin_alloc(MIB);
-	vmm = standin_chunks(0, 0, 1, 2 * MIB, true);
+	vmm = standin_chunks(0, 0, 1, 2 * MIB, STANDIN_EXPORTABLE);
 	for (int i = 0; i < 2; i++) {
 		FAILS_WITH(ENOTSUP, text, rm_pin(plain, MIB, 0));
 		rm_assert_clear();
@@ -60,7 +60,7 @@ static void bar1_full(void)
 static void bar1_full_half_way(void)
 {
 	struct rm_use u;
-	CUdeviceptr p = standin_chunks(0, 0, 10, 2 * MIB, false);
+	CUdeviceptr p = standin_chunks(0, 0, 10, 2 * MIB, 0);
 
 	FAILS_WITH(ENOMEM, "BAR1 has no room for 0x200000 bytes", rm_use_open(&u, p, 20 * MIB, 0));
 	ck_assert_uint_eq(rm_sim.bar1_used(0), 0);

@@ -108,7 +108,7 @@ static void ends(void)
 	CUdeviceptr plain, vmm;
 
 	plain = standin_alloc(MIB);
-	vmm = standin_chunks(0, 0, 1, 2 * MIB, true);
+	vmm = standin_chunks(0, 0, 1, 2 * MIB, STANDIN_EXPORTABLE);
 	rm_sim.faults(getenv("RULE"));
 	for (int i = 0; i < 6; i++) {
 		FAILS(ENOTSUP, rm_pin(plain, MIB, 0));

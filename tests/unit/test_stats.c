@@ -3,47 +3,13 @@
  * barcopy_get_stats() and the summary: what is counted and what is not, of a context and of the process;
  * threads and handles that end, forks.
  */
-#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
-#include "common/expect.h"
-#include "common/standin.h"
-#include "common/unit.h"
-#include "barcopy.h"
 #include "calls/calls.h"
+#include "fixture.h"
 
 #define SIZE STANDIN_GRANULE
-
-static gdr_t g;
-
-static barcopy_stats_t stats_of(gdr_t ctx)
-{
-	barcopy_stats_t s;
-
-	memset(&s, 0xaa, sizeof(s));
-	s.struct_size = sizeof(s);
-	OK(barcopy_get_stats(ctx, &s));
-	ck_assert_uint_eq(s.struct_size, sizeof(s));
-	return s;
-}
-
-static void start(void)
-{
-	standin_start();
-	g = barcopy_open(BARCOPY_OPEN_ANY);
-	ck_assert_msg(g != NULL, "%s", barcopy_last_error());
-}
-
-static void end(void)
-{
-	if (g)
-		OK(gdr_close(g));
-}
 
 /* Counts of g, those that are not named 0: COUNTED(.puts = 4). */
 #define COUNTED(...) \

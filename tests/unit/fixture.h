@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What most unit tests share: a context for each test, its counts, a cache and its counts, exportable
+ * memory, and a check that a CPU pointer and a device address are the same memory.
+ */
+#ifndef UNIT_FIXTURE_H
+#define UNIT_FIXTURE_H
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/expect.h"
+#include "common/standin.h"
+#include "common/unit.h"
+
+#define FIXTURE __attribute__((unused)) static
+
+enum { CHUNK = 2 << 20, PAGE = 65536 };
+
+FIXTURE gdr_t g; /* the context of the running test; NULL after the test has closed it */
+
+/* A context of every backend. */
+FIXTURE gdr_t open_any(void)
+{
+	gdr_t ctx = barcopy_open(BARCOPY_OPEN_ANY);
+
+	ck_assert_msg(ctx != NULL, "%s", barcopy_last_error());
+	return ctx;
+}
+
+/* For unit_before and unit_after. */
+FIXTURE void start(void)
+{
+	standin_start();
+	g = open_any();
+}
+
+FIXTURE void end(void)
+{
+	if (g)
+		OK(gdr_close(g));
+}
+
+/* The test closes its context itself. */
+FIXTURE void end_now(void)
+{
+	OK(gdr_close(g));
+	g = NULL;
+}
+
+/* ctx NULL: the process. */
+FIXTURE barcopy_stats_t stats_of(gdr_t ctx)
+{
+	barcopy_stats_t s;
+
+	memset(&s, 0xaa, sizeof(s)); /* every count is written */
+	s.struct_size = sizeof(s);
+	OK(barcopy_get_stats(ctx, &s));
+	ck_assert_uint_eq(s.struct_size, sizeof(s));
+	return s;
+}
+
+/* ---- caches ------------------------------------------------------------------------------- */
+
+FIXTURE barcopy_cache_t cache_with(gdr_t ctx, barcopy_cache_validity_t validity, uint64_t max_bytes)
+{
+	barcopy_cache_options_t o = { .struct_size = sizeof(o),
+				      .validity = validity,
+				      .max_bytes = max_bytes };
+	barcopy_cache_t cache;
+
+	OK(barcopy_cache_create(ctx, &o, &cache));
+	return cache;
+}
+
+FIXTURE barcopy_cache_stats_t cache_stats(barcopy_cache_t cache)
+{
+	barcopy_cache_stats_t s = { .struct_size = sizeof(s) };
+
+	OK(barcopy_cache_get_stats(cache, &s));
+	return s;
+}
+
+/* Gets 8 bytes and puts them back. */
+FIXTURE void get_and_put(barcopy_cache_t cache, uint64_t addr)
+{
+	barcopy_region_t r;
+
+	OK(barcopy_cache_get(cache, addr, 8, &r));
+	OK(barcopy_cache_put(cache, &r));
+}
+
+/* ---- memory ------------------------------------------------------------------------------- */
+
+/* Exportable VMM memory of `count` chunks, at `hint` if that is free. */
+FIXTURE CUdeviceptr vmm_new(CUdeviceptr hint, unsigned int count)
+{
+	return standin_chunks(hint, 0, count, CHUNK, STANDIN_EXPORTABLE);
+}
+
+FIXTURE void vmm_delete(CUdeviceptr ptr, unsigned int count)
+{
+	CU(cuda.cuMemUnmap(ptr, (size_t)count * CHUNK));
+	CU(cuda.cuMemAddressFree(ptr, (size_t)count * CHUNK));
+}
+
+/* Other memory in the place of a chunk. */
+FIXTURE void vmm_replace(CUdeviceptr at, int device)
+{
+	CU(cuda.cuMemUnmap(at, CHUNK));
+	CU(cuda.cuMemRelease(standin_map_chunk(at, CHUNK, device, STANDIN_EXPORTABLE)));
+}
+
+/* cpu must be where the GPU has dptr: a word written on either side is read on the other. */
+FIXTURE bool same_memory(gdr_mh_t mh, void *cpu, CUdeviceptr dptr)
+{
+	static _Atomic uint64_t next = 0x1234567800000000;
+	uint64_t a = ++next, b = 0, c = ++next, d = 0;
+
+	if (gdr_copy_to_mapping(mh, cpu, &a, 8) || cuda.cuMemcpyDtoH_v2(&b, dptr, 8) || a != b)
+		return false;
+	return !cuda.cuMemcpyHtoD_v2(dptr, &c, 8) && !gdr_copy_from_mapping(mh, &d, cpu, 8) &&
+	       c == d;
+}
+
+#endif
