@@ -234,7 +234,6 @@ static void measure_growth(struct bench *b, struct json *j)
 								     : 0) {
 		double ns, load;
 
-		progress_show("regions", n);
 		for (; made < n; made++) {
 			barcopy_region_t region;
 
@@ -245,7 +244,6 @@ static void measure_growth(struct bench *b, struct json *j)
 		ns = measure_hits(cache, addr, n);
 		load = measure_loads(n);
 		first = first > 0 ? first : ns;
-		progress_clear();
 		if (j) {
 			json_object(j, NULL);
 			json_uint(j, "regions", n);

@@ -512,9 +512,7 @@ int main(int argc, char **argv)
 
 			if (kind == LINE && (size != BARCOPY_LINE || opt.offset))
 				continue;
-			progress_show(kinds[kind].name, size);
 			t = run((enum kind)kind, size);
-			progress_clear();
 			report(&json, (enum kind)kind, size, &t);
 			rounds += t.rounds;
 			stale += t.stale;

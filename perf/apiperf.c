@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * gdrcopy_apiperf: the cost of each call of libgdrapi, by size. It must not know how the library
- * does them.
- */
+/* gdrcopy_apiperf: the cost of each call of libgdrapi, by size. */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "common/bench.h"
 #include "common/copytest.h"
@@ -128,30 +123,19 @@ static void one_round(struct state *s, size_t size, long round)
 	TIMED(s, CLOSE, round, gdr_close(other));
 }
 
-static void must(int rc, const char *call)
-{
-	if (rc)
-		tool_fail("%s: %s", call, lib_error_text(rc));
-}
-
 /* Writes the whole range through a new mapping and compares. 0, or not. */
 static int verify(struct state *s, size_t size)
 {
-	unsigned long addr = (unsigned long)s->b.buf.mem.dptr;
-	uint8_t *host = s->test.host;
-	gdr_t g = s->b.buf.g;
-	gdr_info_t info;
-	gdr_mh_t mh;
-	void *map;
+	struct buffer b = { .g = s->b.buf.g, .mem = s->b.buf.mem };
+	char why[1024];
 
-	must(gdr_pin_buffer_v2(g, addr, size, GDR_PIN_FLAG_DEFAULT, &mh), "gdr_pin_buffer_v2");
-	must(gdr_get_info_v2(g, mh, &info), "gdr_get_info_v2");
-	must(gdr_map_v2(g, mh, &map, addr - info.va + size, s->b.mapping), "gdr_map_v2");
-	copytest_before(&s->test, WRITE, host, 0, size);
-	must(gdr_copy_to_mapping(mh, (uint8_t *)map + (addr - info.va), host, size),
-	     "gdr_copy_to_mapping");
-	must(gdr_unpin_buffer(g, mh), "gdr_unpin_buffer"); /* unmaps too */
-	return copytest_after(&s->test, WRITE, host, 0, size);
+	b.mem.size = size;
+	if (buffer_pin(&b, GDR_PIN_FLAG_DEFAULT, s->b.mapping, why, sizeof(why)))
+		tool_fail("%s", why);
+	copytest_before(&s->test, WRITE, s->test.host, 0, size);
+	lib_must(gdr_copy_to_mapping(b.mh, b.cpu, s->test.host, size), "gdr_copy_to_mapping");
+	buffer_unpin(&b);
+	return copytest_after(&s->test, WRITE, s->test.host, 0, size);
 }
 
 /* The calls of a size in which no word fits have no samples. */
@@ -226,11 +210,9 @@ static void report(struct state *s, size_t size, struct json *j)
 
 int main(int argc, char **argv)
 {
-	struct state s = { 0 };
-	int rc = 0, call;
+	static struct state s;
 	struct json j;
-	size_t size;
-	long i;
+	int rc = 0;
 
 	opts_examples(examples);
 	bench_options(&s.b, &tool, argc, argv);
@@ -243,36 +225,19 @@ int main(int argc, char **argv)
 	/* from here on the tool pins and maps the memory itself */
 	buffer_unpin(&s.b.buf);
 	copytest_init(&s.test, &s.b.buf.mem, opt.last);
-	for (call = 0; call < CALLS; call++)
+	for (int call = 0; call < CALLS; call++)
 		s.sample[call] = tool_calloc((size_t)opt.iters, sizeof(uint64_t));
 	if (s.b.json) {
 		bench_json(&s.b, &j);
 		json_string(&j, "unit", "us");
 		json_array(&j, "results");
 	}
-
-	for (size = opt.first; size && !rc; size = bench_next_size(size, opt.last)) {
-		progress_show("calls", size);
-		for (i = 0; i < opt.warm_up; i++)
-			one_round(&s, size, 0);
-		for (i = 0; i < opt.iters; i++)
-			one_round(&s, size, i);
+	for (size_t size = opt.first; size && !rc; size = bench_next_size(size, opt.last)) {
+		for (long i = -opt.warm_up; i < opt.iters; i++)
+			one_round(&s, size, i < 0 ? 0 : i);
 		rc = verify(&s, size);
-		progress_clear();
 		if (!rc)
 			report(&s, size, &j);
 	}
-
-	if (s.b.json) {
-		json_end(&j);
-		json_bool(&j, "verified", !rc);
-		json_finish(&j, stdout);
-	} else if (!rc) {
-		printf("\nall data verified\n");
-	}
-	for (call = 0; call < CALLS; call++)
-		free(s.sample[call]);
-	copytest_free(&s.test);
-	bench_stop(&s.b);
-	return rc ? TOOL_FAIL : TOOL_OK;
+	return bench_finish(&s.b, &j, rc, true);
 }

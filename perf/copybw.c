@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * gdrcopy_copybw: bandwidth of the CPU's copies to and from GPU memory. It must not know how the
- * library copies.
- */
+/* gdrcopy_copybw: bandwidth of the CPU's copies to and from GPU memory. */
 #include <stdio.h>
 
 #include "common/bench.h"
@@ -92,7 +89,6 @@ static int measure(struct bench *b, struct copytest *t, enum direction dir, size
 	if (!res->iters)
 		return 0;
 	warm_up = res->iters > 100 ? 10 : (res->iters + 9) / 10;
-	progress_show(direction_name[dir], size);
 	copytest_before(t, dir, t->host, opt.offset, size);
 	rc = copies(b, dir, t->host, size, warm_up);
 	t0 = timing_ticks();
@@ -110,25 +106,6 @@ static int measure(struct bench *b, struct copytest *t, enum direction dir, size
 static double mib_per_s(const struct result *res, size_t size)
 {
 	return (double)size * (double)res->iters / MIB / res->seconds;
-}
-
-static void print_column(const struct result *res, size_t size)
-{
-	if (res->iters)
-		printf(" %14.2f %10ld", mib_per_s(res, size), res->iters);
-	else
-		printf(" %14s %10s", "-", "-");
-}
-
-static void json_result(struct json *j, const char *key, const struct result *res, size_t size)
-{
-	if (!res->iters)
-		return;
-	json_object(j, key);
-	json_int(j, "iterations", res->iters);
-	json_number(j, "seconds", res->seconds);
-	json_number(j, "mib_per_s", mib_per_s(res, size));
-	json_end(j);
 }
 
 /* One direction of one size as tests/copybw.cpp of GDRCopy 2.6 prints it: its MB are 2^20 bytes. */
@@ -160,8 +137,11 @@ static void settle_options(void)
 static void print_row(const struct row *row)
 {
 	printf("%12zu", row->size);
-	for (int dir = 0; dir < DIRECTIONS; dir++)
-		print_column(&row->result[dir], row->size);
+	for (const struct result *res = row->result; res < row->result + DIRECTIONS; res++)
+		if (res->iters)
+			printf(" %14.2f %10ld", mib_per_s(res, row->size), res->iters);
+		else
+			printf(" %14s %10s", "-", "-");
 	printf("\n");
 	fflush(stdout);
 }
@@ -170,8 +150,17 @@ static void json_row(struct json *j, const struct row *row)
 {
 	json_object(j, NULL);
 	json_uint(j, "size", row->size);
-	for (int dir = 0; dir < DIRECTIONS; dir++)
-		json_result(j, direction_name[dir], &row->result[dir], row->size);
+	for (int dir = 0; dir < DIRECTIONS; dir++) {
+		const struct result *res = &row->result[dir];
+
+		if (!res->iters)
+			continue;
+		json_object(j, direction_name[dir]);
+		json_int(j, "iterations", res->iters);
+		json_number(j, "seconds", res->seconds);
+		json_number(j, "mib_per_s", mib_per_s(res, row->size));
+		json_end(j);
+	}
 	json_end(j);
 }
 
@@ -190,7 +179,6 @@ static int run(struct bench *b, struct copytest *t, struct json *j, size_t *coun
 			if (rc)
 				return rc;
 		}
-		progress_clear();
 		if (b->json)
 			json_row(j, row);
 		else
@@ -200,20 +188,11 @@ static int run(struct bench *b, struct copytest *t, struct json *j, size_t *coun
 	return 0;
 }
 
-static void print_end(size_t count)
-{
-	printf("\n");
-	for (size_t i = 0; i < count; i++)
-		for (int dir = 0; dir < DIRECTIONS; dir++)
-			print_as_gdrcopy(&rows[i], (enum direction)dir);
-	bench_print_verified(opt.writes || opt.reads);
-}
-
 int main(int argc, char **argv)
 {
-	struct copytest t;
+	static struct copytest t;
+	static struct bench b;
 	size_t count = 0;
-	struct bench b;
 	struct json j;
 	int rc;
 
@@ -232,14 +211,10 @@ int main(int argc, char **argv)
 		       "write MiB/s", "copies", "read MiB/s", "copies");
 	}
 	rc = run(&b, &t, &j, &count);
-	if (b.json) {
-		json_end(&j);
-		bench_json_verified(&j, rc, opt.writes || opt.reads);
-		json_finish(&j, stdout);
-	} else if (!rc) {
-		print_end(count);
-	}
-	copytest_free(&t);
-	bench_stop(&b);
-	return rc ? TOOL_FAIL : TOOL_OK;
+	if (!b.json && !rc)
+		printf("\n");
+	for (size_t i = 0; i < count && !b.json && !rc; i++)
+		for (int dir = 0; dir < DIRECTIONS; dir++)
+			print_as_gdrcopy(&rows[i], (enum direction)dir);
+	return bench_finish(&b, &j, rc, opt.writes || opt.reads);
 }

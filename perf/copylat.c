@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * gdrcopy_copylat: latency of single CPU copies to and from GPU memory, by size. It must not know
- * how the library copies.
- */
+/* gdrcopy_copylat: latency of single CPU copies to and from GPU memory, by size. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/bench.h"
@@ -135,7 +131,6 @@ static int measure(struct state *s, enum direction dir, enum method method, size
 	*st = (struct stats){ 0 };
 	if (!iters)
 		return 0;
-	progress_show(direction_name[dir], size);
 	copytest_before(&s->test, dir, host, 0, size);
 	if (dir == READ && mapping && opt.cold) { /* what the GPU writes is what has to arrive */
 		memset(s->test.expect, COLD_BYTE, size);
@@ -201,7 +196,6 @@ static int run_direction(struct state *s, enum direction dir, struct json *j)
 	for (size_t size = 1; size; size = bench_next_size(size, opt.size)) {
 		for (int i = 0; i < methods() && !rc; i++)
 			rc = measure(s, dir, (enum method)i, size, &st[i]);
-		progress_clear();
 		if (rc || !st[0].count)
 			break;
 		if (size == UCX_SHORT)
@@ -271,7 +265,7 @@ static void set_up(struct state *s)
 
 int main(int argc, char **argv)
 {
-	struct state s = { 0 };
+	static struct state s;
 	struct json j;
 	int rc;
 
@@ -283,28 +277,17 @@ int main(int argc, char **argv)
 		json_bool(&j, "cold", opt.cold);
 		json_bool(&j, "engine", opt.engine);
 		json_string(&j, "unit", "us");
-	} else {
-		if (opt.engine)
-			printf("host:     page-locked, for the copy engine\n");
-		if (opt.cold)
-			printf("cache:    cold: CUDA overwrites the range before each copy\n");
 	}
-
+	if (opt.engine && !s.b.json)
+		printf("host:     page-locked, for the copy engine\n");
+	if (opt.cold && !s.b.json)
+		printf("cache:    cold: CUDA overwrites the range before each copy\n");
 	rc = run_direction(&s, WRITE, &j);
 	if (!rc)
 		rc = run_direction(&s, READ, &j);
-
-	if (s.b.json) {
-		bench_json_verified(&j, rc, opt.writes || opt.reads);
-		json_finish(&j, stdout);
-	} else if (!rc) {
+	if (!s.b.json && !rc)
 		print_for_ucx(&s);
-		bench_print_verified(opt.writes || opt.reads);
-	}
 	if (s.pinned)
 		cu.MemFreeHost(s.pinned);
-	free(s.sample);
-	copytest_free(&s.test);
-	bench_stop(&s.b);
-	return rc ? TOOL_FAIL : TOOL_OK;
+	return bench_finish(&s.b, &j, rc, opt.writes || opt.reads);
 }

@@ -2,15 +2,12 @@
 /*
  * gdrcopy_pplat: the round trip between the CPU and a running kernel. One sets a flag; the other sees it
  * and sets another. Flags and data lie in GPU memory, which the CPU reaches through the mapping, or in host
- * memory. This file has the options and the output; it must not know how the library copies.
+ * memory. This file has the options and the output.
  */
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "common/exit.h"
-#include "common/timing.h"
 #include "pplat/queue.h"
-#include "pplat/rounds.h"
 
 enum mode { CPU_FIRST, GPU_FIRST };
 
@@ -120,59 +117,33 @@ static void print_result(const struct stats *st)
 		       st->p99, st->mean, st->max);
 		print_as_gdrcopy(st->p0, st->p50);
 	} else {
-		printf("\n%-12s %9s\n%12ld %9.3f\n\n", "round trip", "mean us", pplat.rounds,
+		printf("\n%-12s %9s\n%12zu %9.3f\n\n", "round trip", "mean us", st->count,
 		       st->mean);
 		print_as_gdrcopy(st->mean, st->mean); /* GDRCopy prints one value twice here, too */
 	}
-	bench_print_verified(true);
 }
 
-static void print_json(const struct stats *st, int rc)
+static void print_json(const struct stats *st, int rc, struct json *j)
 {
-	struct json j;
-
-	bench_json(&pplat.b, &j);
-	json_string(&j, "begins", mode == CPU_FIRST ? "cpu" : "gpu");
-	json_int(&j, "blocks", pplat.blocks);
-	json_int(&j, "threads", pplat.threads);
-	json_string(&j, "ping", place_name[pplat.ping]);
-	json_string(&j, "pong", place_name[pplat.pong]);
-	json_string(&j, "data", place_name[pplat.data]);
-	json_uint(&j, "data_size", pplat.size);
-	json_string(&j, "unit", "us");
-	if (!rc) {
-		json_object(&j, "round_trip");
-		json_int(&j, "iterations", pplat.rounds);
-		if (mode == CPU_FIRST) {
-			json_number(&j, "p0", st->p0);
-			json_number(&j, "p50", st->p50);
-			json_number(&j, "p99", st->p99);
-		}
-		json_number(&j, "mean", st->mean);
-		if (mode == CPU_FIRST)
-			json_number(&j, "max", st->max);
-		json_end(&j);
-	}
-	bench_json_verified(&j, rc, true);
-	json_finish(&j, stdout);
-}
-
-static int measure_queue(void)
-{
-	struct json j;
-
-	pplat_open(&pplat);
-	if (pplat.b.json)
-		bench_json(&pplat.b, &j);
-	pplat_queue(&pplat, pplat.b.json ? &j : NULL);
-	if (pplat.b.json) {
-		bench_json_verified(&j, 0, true);
-		json_finish(&j, stdout);
+	bench_json(&pplat.b, j);
+	json_string(j, "begins", mode == CPU_FIRST ? "cpu" : "gpu");
+	json_int(j, "blocks", pplat.blocks);
+	json_int(j, "threads", pplat.threads);
+	json_string(j, "ping", place_name[pplat.ping]);
+	json_string(j, "pong", place_name[pplat.pong]);
+	json_string(j, "data", place_name[pplat.data]);
+	json_uint(j, "data_size", pplat.size);
+	json_string(j, "unit", "us");
+	if (rc)
+		return;
+	json_object(j, "round_trip");
+	if (mode == CPU_FIRST) {
+		bench_json_stats(j, st);
 	} else {
-		bench_print_verified(true);
+		json_uint(j, "iterations", st->count);
+		json_number(j, "mean", st->mean);
 	}
-	pplat_close(&pplat);
-	return TOOL_OK;
+	json_end(j);
 }
 
 static void settle_options(void)
@@ -194,30 +165,24 @@ static void settle_options(void)
 int main(int argc, char **argv)
 {
 	struct stats st = { 0 };
-	uint64_t *sample;
-	int rc;
+	struct json j;
+	int rc = 0;
 
 	opts_examples(examples);
 	bench_options(&pplat.b, &tool, argc, argv);
 	settle_options();
-	if (queue)
-		return measure_queue();
 	pplat_open(&pplat);
-	sample = tool_calloc((size_t)pplat.rounds, sizeof(*sample));
-	progress_show("round trips of", pplat.size);
-	if (mode == CPU_FIRST) {
-		rc = pplat_cpu_first(&pplat, sample);
-		if (!rc)
-			stats_compute(&st, sample, (size_t)pplat.rounds, timing.ns_per_tick / 1000);
+	if (queue) {
+		if (pplat.b.json)
+			bench_json(&pplat.b, &j);
+		pplat_queue(&pplat, pplat.b.json ? &j : NULL);
 	} else {
-		rc = pplat_gpu_first(&pplat, &st.mean);
+		rc = (mode == CPU_FIRST ? pplat_cpu_first : pplat_gpu_first)(&pplat, &st);
+		if (pplat.b.json)
+			print_json(&st, rc, &j);
+		else if (!rc)
+			print_result(&st);
 	}
-	progress_clear();
-	if (pplat.b.json)
-		print_json(&st, rc);
-	else if (!rc)
-		print_result(&st);
-	free(sample);
 	pplat_close(&pplat);
-	return rc ? TOOL_FAIL : TOOL_OK;
+	return bench_finish(&pplat.b, &j, rc, true);
 }

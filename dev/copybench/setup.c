@@ -81,7 +81,6 @@ void setup_stop(void)
 
 void show(const struct table *t)
 {
-	progress_clear();
 	table_show(t, st.b.json ? &st.json : NULL);
 }
 
@@ -91,7 +90,6 @@ void line(struct table *t, struct job *job, size_t count, const char *name)
 	for (size_t i = 0; i < count; i++)
 		t->column[i] = job[i].name;
 	snprintf(t->line[t->lines], sizeof(t->line[0]), "%s", name);
-	progress_show(t->name, job[0].size);
 	measure(job, count, st.rounds, t->value[t->lines++]);
 }
 

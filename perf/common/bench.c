@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Common options, set-up and facts of the tools; see bench.h. */
+/* See bench.h. */
 #include "bench.h"
 
 #include <dlfcn.h>
@@ -243,24 +243,28 @@ void bench_json(const struct bench *b, struct json *j)
 	json_end(j);
 }
 
-void bench_json_verified(struct json *j, int rc, bool copied)
-{
-	if (copied)
-		json_bool(j, "verified", !rc);
-	else
-		json_string(j, "verified", NULL);
-}
-
-void bench_print_verified(bool copied)
-{
-	printf("\n%s\n", copied ? "all data verified" : "nothing was copied: no data verified");
-}
-
 void bench_stop(struct bench *b)
 {
 	if (b->buf.g)
 		buffer_close(&b->buf);
 	gpu_stop(&b->gpu);
+}
+
+int bench_finish(struct bench *b, struct json *j, int rc, bool copied)
+{
+	while (b->json && j->depth > 1)
+		json_end(j);
+	if (b->json && copied)
+		json_bool(j, "verified", !rc);
+	else if (b->json)
+		json_string(j, "verified", NULL);
+	else if (!rc)
+		printf("\n%s\n",
+		       copied ? "all data verified" : "nothing was copied: no data verified");
+	if (b->json)
+		json_finish(j, stdout);
+	bench_stop(b);
+	return rc ? TOOL_FAIL : TOOL_OK;
 }
 
 long bench_iterations(long asked, size_t size, size_t total, long least)

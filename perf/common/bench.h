@@ -47,14 +47,13 @@ void bench_facts(const struct bench *b);
 /* Opens the document with the facts of bench_start(). */
 void bench_json(const struct bench *b, struct json *j);
 
-/*
- * Reports the comparison of the data: `rc` is that of copytest.h. Without `copied` there was no data
- * to compare: null in the document, other words in print.
- */
-void bench_json_verified(struct json *j, int rc, bool copied);
-void bench_print_verified(bool copied);
-
 void bench_stop(struct bench *b);
+
+/*
+ * bench_stop(), after the last member of the document, or the last line: the comparison of the data, whose
+ * result is `rc` (copytest.h); without `copied` there were no data to compare. Returns the exit status.
+ */
+int bench_finish(struct bench *b, struct json *j, int rc, bool copied);
 
 /* `asked` if that is not negative, else what moves `total` bytes: from `least` to 10000. */
 long bench_iterations(long asked, size_t size, size_t total, long least);

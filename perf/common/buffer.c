@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A mapped buffer; see buffer.h. It must not know what the copies are for. */
+/* See buffer.h. */
 #include "buffer.h"
 
 #include <errno.h>
@@ -15,6 +15,12 @@ const char *lib_error_text(int error)
 	return text && *text ? text : strerror(error);
 }
 
+void lib_must(int error, const char *call)
+{
+	if (error)
+		tool_fail("%s: %s", call, lib_error_text(error));
+}
+
 gdr_t buffer_open_library(void)
 {
 	gdr_t g = barcopy_open(BARCOPY_OPEN_ANY);
@@ -27,79 +33,60 @@ gdr_t buffer_open_library(void)
 	return g;
 }
 
-static bool is_integrated(const struct gpu *gpu)
+int buffer_pin(struct buffer *b, uint32_t pin_flags, int map_flags, char *why, size_t why_size)
 {
-	return gpu_has(gpu, CU_DEVICE_ATTRIBUTE_INTEGRATED);
-}
+	int rc = gdr_pin_buffer_v2(b->g, (unsigned long)b->mem.dptr, b->mem.size, pin_flags, &b->mh);
 
-static const char *place_of(uint64_t backend, const struct gpu *gpu)
-{
-	if (backend != BARCOPY_BACKEND_HOST)
-		return "GPU memory";
-	return is_integrated(gpu) ? "memory that CPU and GPU share" : "host memory";
+	if (rc) {
+		snprintf(why, why_size, "pin: %s", lib_error_text(rc));
+		return rc;
+	}
+	rc = gdr_get_info(b->g, b->mh, &b->info);
+	b->map_size = b->info.mapped_size;
+	if (!rc)
+		rc = gdr_map_v2(b->g, b->mh, &b->map, b->map_size, map_flags);
+	if (!rc)
+		rc = gdr_get_info(b->g, b->mh, &b->info); /* with the mapping's type */
+	if (rc) {
+		snprintf(why, why_size, "map: %s", lib_error_text(rc));
+		gdr_unpin_buffer(b->g, b->mh); /* unmaps too */
+		return rc;
+	}
+	b->cpu = (uint8_t *)b->map + (b->mem.dptr - b->info.va);
+	return 0;
 }
 
 int buffer_make(struct buffer *b, gdr_t g, const struct gpu *gpu, enum mem_kind kind, size_t size,
 		int map_flags, char *why, size_t why_size)
 {
-	struct buffer n = { .g = g };
+	struct buffer n = { .g = g, .place = "GPU memory", .sync_memops = -1 };
+	bool write_combined = map_flags == GDR_MAP_FLAG_REQ_WC_MAPPING;
 	uint64_t v;
-	int rc;
+	int rc = mem_alloc(&n.mem, gpu, kind, size, write_combined, why, why_size);
 
-	rc = mem_alloc(&n.mem, gpu, kind, size, map_flags == GDR_MAP_FLAG_REQ_WC_MAPPING, why,
-		       why_size);
 	if (rc)
 		return rc;
-	rc = gdr_pin_buffer_v2(g, (unsigned long)n.mem.dptr, size, GDR_PIN_FLAG_DEFAULT, &n.mh);
+	rc = buffer_pin(&n, GDR_PIN_FLAG_DEFAULT, map_flags, why, why_size);
 	if (rc) {
-		snprintf(why, why_size, "pin: %s", lib_error_text(rc));
-		goto err_free;
-	}
-	rc = gdr_get_info(g, n.mh, &n.info);
-	if (rc) {
-		snprintf(why, why_size, "info: %s", lib_error_text(rc));
-		goto err_unpin;
-	}
-	n.map_size = (size_t)(n.mem.dptr - n.info.va) + size;
-	rc = gdr_map_v2(g, n.mh, &n.map, n.map_size, map_flags);
-	if (rc) {
-		snprintf(why, why_size, "map: %s", lib_error_text(rc));
-		goto err_unpin;
-	}
-	n.cpu = (uint8_t *)n.map + (n.mem.dptr - n.info.va);
-	rc = gdr_get_info(g, n.mh, &n.info);
-	if (rc) {
-		snprintf(why, why_size, "info: %s", lib_error_text(rc));
-		goto err_unmap;
+		mem_free(&n.mem);
+		return -rc;
 	}
 	if (!barcopy_get_handle_attribute(g, n.mh, BARCOPY_HANDLE_ATTR_BACKEND, &v))
 		n.backend = v;
-	n.place = place_of(n.backend, gpu);
-	n.sync_memops = -1;
+	if (n.backend == BARCOPY_BACKEND_HOST)
+		n.place = gpu_has(gpu, CU_DEVICE_ATTRIBUTE_INTEGRATED)
+				  ? "memory that CPU and GPU share"
+				  : "host memory";
 	if (!barcopy_get_handle_attribute(g, n.mh, BARCOPY_HANDLE_ATTR_SYNC_MEMOPS, &v))
 		n.sync_memops = (int)v;
 	*b = n;
 	return 0;
-
-err_unmap:
-	gdr_unmap(g, n.mh, n.map, n.map_size);
-err_unpin:
-	gdr_unpin_buffer(g, n.mh);
-err_free:
-	mem_free(&n.mem);
-	return -rc;
 }
 
 void buffer_unpin(struct buffer *b)
 {
-	int rc;
-
-	rc = gdr_unmap(b->g, b->mh, b->map, b->map_size);
-	if (rc)
-		tool_fail("gdr_unmap: %s", lib_error_text(rc));
-	rc = gdr_unpin_buffer(b->g, b->mh);
-	if (rc)
-		tool_fail("gdr_unpin_buffer: %s", lib_error_text(rc));
+	lib_must(gdr_unmap(b->g, b->mh, b->map, b->map_size), "gdr_unmap");
+	lib_must(gdr_unpin_buffer(b->g, b->mh), "gdr_unpin_buffer");
 	b->map = NULL;
 	b->cpu = NULL;
 }
@@ -128,7 +115,7 @@ void buffer_open(struct buffer *b, const struct gpu *gpu, int kind, size_t size,
 		return;
 	}
 	for (k = 0; k < MEM_KINDS; k++) {
-		if (k == MEM_HOST_ALLOC && !is_integrated(gpu))
+		if (k == MEM_HOST_ALLOC && !gpu_has(gpu, CU_DEVICE_ATTRIBUTE_INTEGRATED))
 			break;
 		rc = buffer_make(b, g, gpu, (enum mem_kind)k, size, map_flags, why, sizeof(why));
 		if (!rc) {
@@ -151,13 +138,8 @@ void buffer_open(struct buffer *b, const struct gpu *gpu, int kind, size_t size,
 
 void buffer_close(struct buffer *b)
 {
-	gdr_t g = b->g;
-	int rc;
-
 	buffer_unmake(b);
-	rc = gdr_close(g);
-	if (rc)
-		tool_fail("gdr_close: %s", lib_error_text(rc));
+	lib_must(gdr_close(b->g), "gdr_close");
 }
 
 const char *backend_name(uint64_t backend)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * GPU memory that is allocated, pinned and mapped through libgdrapi, ready to be copied to. It
- * chooses a kind of memory that can be served here. It must not know what the copies are for.
+ * GPU memory that is allocated, pinned and mapped through libgdrapi, ready to be copied to, of a kind
+ * that can be served here.
  */
 #ifndef PERF_BUFFER_H
 #define PERF_BUFFER_H
@@ -23,7 +23,7 @@ struct buffer {
 	gdr_mh_t mh;
 	gdr_info_t info; /* while mapped */
 	struct gpu_mem mem;
-	void *map; /* what gdr_map_v2() gave; NULL after buffer_unpin() */
+	void *map; /* of gdr_map_v2(); NULL after buffer_unpin() */
 	size_t map_size;
 	uint8_t *cpu; /* the CPU's pointer to mem.dptr */
 	uint64_t backend; /* barcopy_backend_t; 0 if not known */
@@ -46,11 +46,19 @@ int buffer_make(struct buffer *b, gdr_t g, const struct gpu *gpu, enum mem_kind 
 		int map_flags, char *why, size_t why_size);
 void buffer_unmake(struct buffer *b);
 
+/*
+ * Pins and maps the memory of b->mem through b->g, and sets the rest up to b->cpu. Returns 0, or the errno
+ * with "pin: CAUSE" or "map: CAUSE" in `why`.
+ */
+int buffer_pin(struct buffer *b, uint32_t pin_flags, int map_flags, char *why, size_t why_size);
 /* Unmaps and unpins only: for tools that pin the memory themselves from then on. */
 void buffer_unpin(struct buffer *b);
 
 /* The library's text for this thread's last failure; without one, the text of the errno. */
 const char *lib_error_text(int error);
+
+/* Ends the tool with exit 1 if a call that must work failed. */
+void lib_must(int error, const char *call);
 
 /* "rm", "Write Combining" */
 const char *backend_name(uint64_t backend);

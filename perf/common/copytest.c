@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Random data and its check; see copytest.h. It must not know how the loop copies. */
+/* Random data and its check; see copytest.h. */
 #include "copytest.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "exit.h"
@@ -70,13 +69,6 @@ void copytest_init(struct copytest *t, const struct gpu_mem *mem, size_t max)
 	t->host = tool_alloc_pages(copytest_host_size(max));
 	t->expect = tool_alloc_pages(n);
 	t->seen = tool_alloc_pages(n);
-}
-
-void copytest_free(struct copytest *t)
-{
-	free(t->host);
-	free(t->expect);
-	free(t->seen);
 }
 
 void copytest_before(struct copytest *t, enum direction dir, uint8_t *host, size_t offset,

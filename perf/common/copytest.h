@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The data around a timed loop: random bytes before it, a comparison of every byte after it. CUDA's
- * own copies are the independent path. It must not know how the loop copies or is timed.
+ * own copies are the independent path.
  */
 #ifndef PERF_COPYTEST_H
 #define PERF_COPYTEST_H
@@ -22,9 +22,8 @@ struct copytest {
 	uint64_t sequence; /* of the random bytes */
 };
 
-/* `max` is the size of the largest copy. */
+/* `max` is the size of the largest copy. The memory is kept to the end of the tool. */
 void copytest_init(struct copytest *t, const struct gpu_mem *mem, size_t max);
-void copytest_free(struct copytest *t);
 
 /* Bytes that a host side for copies of `max` bytes must have. */
 size_t copytest_host_size(size_t max);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Messages and the ends of a tool; see exit.h. It must not know what the tools measure. */
+/* Messages and the ends of a tool; see exit.h. */
 #include "exit.h"
 
 #include <errno.h>
@@ -19,30 +19,9 @@ void (*tool_on_end)(const char *text, int status);
 #define TEXT_SIZE 4096
 
 static bool ended; /* by tool_end(): its status stands */
-static bool progress_shown;
-
-void progress_show(const char *what, size_t size)
-{
-	if (!isatty(STDERR_FILENO))
-		return;
-	fflush(stdout);
-	fprintf(stderr, "\r\033[K%s: %zu byte%s ...", what, size, plural(size));
-	fflush(stderr);
-	progress_shown = true;
-}
-
-void progress_clear(void)
-{
-	if (!progress_shown)
-		return;
-	fputs("\r\033[K", stderr);
-	fflush(stderr);
-	progress_shown = false;
-}
 
 static void say(char *text, const char *lead, const char *fmt, va_list ap)
 {
-	progress_clear();
 	vsnprintf(text, TEXT_SIZE, fmt, ap);
 	fflush(stdout);
 	/* one write, so that the lines of several processes do not mix */

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * What a tool prints on standard error, and how it ends: three exit codes, and the only functions that
- * end the process. It must not know what the tools measure.
- */
+/* What a tool prints on standard error, and how it ends: three exit codes, and what ends the process. */
 #ifndef PERF_EXIT_H
 #define PERF_EXIT_H
 
@@ -42,11 +39,6 @@ _Noreturn void tool_end(const char *lead, int status, const char *fmt, ...)
 
 /* "NAME: TEXT" on stderr; the tool goes on. */
 void tool_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-
-/* A line "WHAT: SIZE bytes ..." that the next one replaces; nothing unless stderr is a terminal. */
-void progress_show(const char *what, size_t size);
-/* Wipes the line, before output on stdout; messages do so themselves. */
-void progress_clear(void);
 
 /* Zeroed, page-aligned, and zeroed memory that children share; the tool ends if there is none. */
 void *tool_calloc(size_t count, size_t size);

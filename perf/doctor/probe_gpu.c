@@ -245,27 +245,6 @@ static bool copies(struct trial *t)
 	       same(t, "the CPU reads other bytes than were written");
 }
 
-/* Two pages are mapped where the memory does not begin on one. */
-static void pinned(struct trial *t)
-{
-	struct buffer *b = &t->b;
-
-	if (!called(t, gdr_get_info(b->g, b->mh, &b->info)))
-		return;
-	b->map_size = b->info.mapped_size;
-	begin(t, "map");
-	if (!called(t, gdr_map(b->g, b->mh, &b->map, b->map_size)))
-		return;
-	if (called(t, gdr_get_info(b->g, b->mh, &b->info))) {
-		snprintf(t->out->mapping, sizeof(t->out->mapping), "%s", mapping_name(b->info.mapping_type));
-		b->cpu = (uint8_t *)b->map + (b->mem.dptr - b->info.va);
-		begin(t, "copy");
-		if (copies(t))
-			begin(t, "done");
-	}
-	gdr_unmap(b->g, b->mh, b->map, b->map_size);
-}
-
 /* The environment is this child's; `own` is GDRCOPY_BACKEND as it was, or NULL. */
 static gdr_t open_library(int index, bool integrated, const char *own)
 {
@@ -285,26 +264,30 @@ static void one(struct trial *t, const struct gpu *gpu, int index, bool integrat
 	enum mem_kind kind = host ? MEM_HOST_ALLOC : plan[index].kind;
 	struct probe_trial *out = t->out;
 	struct buffer *b = &t->b;
+	gdr_t g;
 
 	snprintf(out->memory, sizeof(out->memory), "%s", mem_kind_name[kind]);
 	begin(t, "open");
-	b->g = open_library(index, integrated, own);
-	if (!b->g) {
+	g = open_library(index, integrated, own);
+	if (!g) {
 		called(t, errno);
 		return;
 	}
 	begin(t, "allocate");
-	out->error =
-		-mem_alloc(&b->mem, gpu, kind, TRIAL_BYTES, false, out->text, sizeof(out->text));
+	out->error = -buffer_make(b, g, gpu, kind, TRIAL_BYTES, GDR_MAP_FLAG_DEFAULT, out->text,
+				  sizeof(out->text));
 	if (!out->error) {
-		begin(t, "pin");
-		if (called(t, gdr_pin_buffer_v2(b->g, b->mem.dptr, TRIAL_BYTES, 0, &b->mh))) {
-			pinned(t);
-			gdr_unpin_buffer(b->g, b->mh);
-		}
+		snprintf(out->mapping, sizeof(out->mapping), "%s", mapping_name(b->info.mapping_type));
+		begin(t, "copy");
+		if (copies(t))
+			begin(t, "done");
+		gdr_unpin_buffer(g, b->mh); /* unmaps too */
 		mem_free(&b->mem);
+	} else if (!strncmp(out->text, "pin: ", 5) || !strncmp(out->text, "map: ", 5)) {
+		begin(t, out->text[0] == 'p' ? "pin" : "map");
+		memmove(out->text, out->text + 5, strlen(out->text + 5) + 1);
 	}
-	gdr_close(b->g);
+	gdr_close(g);
 }
 
 /* The backend exists, and refuses such memory. */

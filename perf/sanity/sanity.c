@@ -153,16 +153,14 @@ void sanity_remap(struct buffer *b)
 
 int sanity_view(struct buffer *b, uint64_t addr, size_t size, uint32_t flags)
 {
+	char why[1024];
 	int rc;
 
 	*b = (struct buffer){ .g = sanity.g, .mem = { .dptr = addr, .size = size } };
-	rc = gdr_pin_buffer_v2(b->g, (unsigned long)addr, size, flags, &b->mh);
-	if (rc)
-		return rc;
-	OK(gdr_get_info(b->g, b->mh, &b->info));
-	b->map_size = b->info.mapped_size;
-	sanity_remap(b);
-	return 0;
+	rc = buffer_pin(b, flags, GDR_MAP_FLAG_DEFAULT, why, sizeof(why));
+	if (rc && strncmp(why, "pin:", 4))
+		FAIL("%s", why);
+	return rc;
 }
 
 void sanity_view_or_waive(struct buffer *b, uint64_t addr, size_t size, uint32_t flags)
