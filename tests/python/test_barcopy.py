@@ -29,7 +29,7 @@ with_numpy = unittest.skipIf(numpy is None, "numpy is not installed")
 
 
 class Device:
-    """What other libraries' arrays look like."""
+    """An array of another library, by __cuda_array_interface__."""
 
     def __init__(self, address, shape, typestr, strides=None, read_only=False):
         self.__cuda_array_interface__ = {"shape": shape, "typestr": typestr, "version": 3,
@@ -108,21 +108,14 @@ class Copies(Case):
         self.assertEqual((m.size, len(m), m.address), (900, 900, self.mem.address + 3))
 
     def test_refused(self):
-        with self.assertRaisesRegex(ValueError, "not within the"):
-            self.mem.write(b"x", self.mem.size)
+        self.assertRaisesRegex(ValueError, "not within the", self.mem.write, b"x", self.mem.size)
         for offset in (-1, self.mem.size + 1):
-            with self.assertRaises(ValueError):
-                self.mem.read(1, offset)
-        with self.assertRaises(ValueError):
-            self.mem.read(-1)
-        with self.assertRaisesRegex(ValueError, "not one run of bytes"):
-            self.mem.write(memoryview(b"0123456789")[::2])
-        with self.assertRaisesRegex(ValueError, "not one run of writable bytes"):
-            self.mem.read_into(b"bytes")
-        with self.assertRaises(TypeError):
-            self.mem.write(42)
-        with self.assertRaises(TypeError):
-            self.mem.write("text")
+            self.assertRaises(ValueError, self.mem.read, 1, offset)
+        self.assertRaises(ValueError, self.mem.read, -1)
+        self.assertRaisesRegex(ValueError, "not one run of bytes", self.mem.write, memoryview(b"0123456789")[::2])
+        self.assertRaisesRegex(ValueError, "not one run of writable bytes", self.mem.read_into, b"bytes")
+        self.assertRaises(TypeError, self.mem.write, 42)
+        self.assertRaises(TypeError, self.mem.write, "text")
 
     def test_pieces(self):
         a, b = bytearray(3), bytearray(100)
@@ -132,12 +125,11 @@ class Copies(Case):
         self.mem.read_pieces([(64, a), (128, b, True)])
         self.assertEqual((a, b), (b"two", b"3" * 100))
         self.mem.read_pieces([])
-        with self.assertRaises(ValueError):
-            self.mem.write_pieces([(0, b"NEW"), (self.mem.size, b"x")])
+        self.assertRaises(ValueError, self.mem.write_pieces, [(0, b"NEW"), (self.mem.size, b"x")])
         self.assertEqual(self.mem.read(3), b"one")  # none of it was done
 
     def test_tensors_of_the_cpu(self):
-        """By their address; by the extension where it is there, since ctypes takes most of a small copy's time."""
+        """By address; with the extension where it exists, since ctypes takes most of the time of a small copy."""
         m = self.gdr.map(Device(self.mem.address, (64,), "<f4"))
         data, into = array.array("f", [1.5, -2, 3]), array.array("f", bytes(12))
         with mock.patch.dict(sys.modules, torch=torch):
@@ -172,18 +164,15 @@ class Copies(Case):
         self.assertEqual(self.mem.get32(8), 0xfffffffe)
         self.assertEqual(self.mem.get64(16), 2**64 - 2)
         for value in (-1, 2**32):
-            with self.assertRaises(ValueError):
-                self.mem.put32(8, value)
+            self.assertRaises(ValueError, self.mem.put32, 8, value)
         self.raises_errno(errno.EINVAL, self.mem.put32, 9, 1)
         self.mem.wait32(8, ">", 5)
         self.mem.wait64(16, "==", 2**64 - 2, timeout=0)
         with self.assertRaises(TimeoutError) as caught:
             self.mem.wait32(8, "<", 5, timeout=0.15)
         self.assertIsInstance(caught.exception, barcopy.Error)
-        with self.assertRaises(ValueError):
-            self.mem.wait32(8, "=", 5)
-        with self.assertRaises(ValueError):
-            self.mem.wait32(8, "==", 5, timeout=-1)
+        self.assertRaises(ValueError, self.mem.wait32, 8, "=", 5)
+        self.assertRaises(ValueError, self.mem.wait32, 8, "==", 5, timeout=-1)
         # Another thread runs while this one waits.
         threading.Timer(0.05, self.mem.put32, (0, 7)).start()
         self.mem.wait32(0, "==", 7, timeout=30)
@@ -201,12 +190,9 @@ class Copies(Case):
         self.assertEqual(self.mem.get64(128 + 56), 7)
         self.raises_errno(errno.EINVAL, self.mem.post_line, 8, line)
         for wrong in (b"", line[:63], line + b"x"):
-            with self.assertRaisesRegex(ValueError, "64 bytes"):
-                self.mem.post_line(0, wrong)
-        with self.assertRaises(ValueError):
-            self.mem.post_line(self.mem.size, line)
-        with self.assertRaises(TypeError):
-            self.mem.post_line(0, "x" * 64)
+            self.assertRaisesRegex(ValueError, "64 bytes", self.mem.post_line, 0, wrong)
+        self.assertRaises(ValueError, self.mem.post_line, self.mem.size, line)
+        self.assertRaises(TypeError, self.mem.post_line, 0, "x" * 64)
         self.assertEqual(self.mem.read(64), b"x" * 64)
 
     def test_options(self):
@@ -215,7 +201,7 @@ class Copies(Case):
 
 
 class Number:
-    """Not an int, but one where one is asked for: as numpy's integers are."""
+    """No int, but has __index__, as numpy's integers do."""
 
     def __init__(self, value):
         self.value = value
@@ -225,7 +211,7 @@ class Number:
 
 
 class Numbers(Case):
-    """ctypes takes integers modulo their size, and refuses what is no int with an error of its own."""
+    """ctypes wraps integers at their size, and has an error of its own for other types: the module checks first."""
 
     def test_out_of_range(self):
         gdr, mem, cache = self.gdr, self.mem, self.gdr.cache()
@@ -274,8 +260,7 @@ class Numbers(Case):
             m = self.gdr.map(numpy.uint64(self.mem.address), numpy.int64(64))
             self.assertEqual((m.address, m.size), (self.mem.address, 64))
             self.assertIs(type(m.address), int)
-            with self.assertRaisesRegex(TypeError, "needs a size"):
-                self.gdr.map(numpy.uint64(self.mem.address))
+            self.assertRaisesRegex(TypeError, "needs a size", self.gdr.map, numpy.uint64(self.mem.address))
 
     def test_not_integers(self):
         mem = self.mem
@@ -287,12 +272,11 @@ class Numbers(Case):
                          lambda: mem.wait64(0, "==", no), lambda: mem.write_pieces([(no, b"x")]),
                          lambda: mem.fence(no), lambda: mem.set_copy_options(engine_read_min=no),
                          lambda: self.gdr.cache(max_bytes=no), lambda: self.gdr.bar_info(no)):
-                with self.assertRaises(TypeError):
-                    call()
+                self.assertRaises(TypeError, call)
 
 
 class Queues(Case):
-    """With the stand-in's kernel, which answers each 8-byte word by that word plus 1."""
+    """The stand-in's kernel answers each 8-byte word with the word plus 1."""
 
     def setUp(self):
         super().setUp()
@@ -324,8 +308,7 @@ class Queues(Case):
             queue.stop()
             self.assertEqual(queue.receive(60), b"mast")
             self.raises_errno(errno.ESHUTDOWN, queue.send, b"x")
-        with self.assertRaises(barcopy.Closed):
-            queue.receive()
+        self.assertRaises(barcopy.Closed, queue.receive)
 
     def test_no_kernel(self):
         sent = 0
@@ -333,13 +316,11 @@ class Queues(Case):
             sent += 1
         self.assertEqual(sent, 15)
         for call in (lambda: self.queue.send(b"x", 0.001), lambda: self.queue.receive(0)):
-            with self.assertRaises(barcopy.Timeout):
-                call()
+            self.assertRaises(barcopy.Timeout, call)
         for size in 0, 481:
             self.raises_errno(errno.EMSGSIZE, self.queue.send, bytes(size))
         self.raises_errno(errno.EINVAL, self.gdr.queue, lines=17)
-        with self.assertRaises(ValueError):
-            self.queue.receive(-1)
+        self.assertRaises(ValueError, self.queue.receive, -1)
 
     def test_context_ends_it(self):
         self.launch(self.queue)
@@ -347,8 +328,7 @@ class Queues(Case):
         self.queue.receive(60)
         self.gdr.close()
         self.assertTrue(self.queue.closed)
-        with self.assertRaises(barcopy.Closed):
-            self.queue.try_send(b"x")
+        self.assertRaises(barcopy.Closed, self.queue.try_send, b"x")
 
 
 class Views(Case):
@@ -367,12 +347,10 @@ class Views(Case):
         with m:
             m.write(b"0123456789")
         self.assertTrue(m.closed and m.busy)
-        with self.assertRaisesRegex(barcopy.Closed, "mapping is closed"):
-            m.read(1)
+        self.assertRaisesRegex(barcopy.Closed, "mapping is closed", m.read, 1)
         for call in (m.view, m.flush, lambda: m.write(b"x"), lambda: m.backend,
                      lambda: m.put32(0, 1)):
-            with self.assertRaises(ValueError):
-                call()
+            self.assertRaises(ValueError, call)
         before = barcopy.stats().unpins
         del view
         self.assertEqual(bytes(part[:5]), b"56789")
@@ -385,7 +363,7 @@ class Views(Case):
         m.close()
 
     def test_outlives_everything(self):
-        """Of a range of memory of a context: all four are closed or gone, but the view is there."""
+        """A view outlives its mapping, memory and context, closed or deleted."""
         gdr = barcopy.open()
         mem = gdr.alloc(4096)
         before = barcopy.stats()
@@ -403,7 +381,7 @@ class Views(Case):
         self.assertEqual(barcopy.stats().unpins, before.unpins + 2)
 
     def test_forgotten(self):
-        """What nobody closes is closed when nobody has it."""
+        """An object that is not closed ends with its last reference."""
         before = barcopy.stats()
         gdr = barcopy.open()
         gdr.alloc(4096).write(b"x")
@@ -416,7 +394,7 @@ class Views(Case):
         self.assertEqual(barcopy.stats().unpins - before.unpins, 2)
 
     def test_keeps_its_owner(self):
-        """What is made of an array keeps it until it is closed and has no user left, and no longer."""
+        """A mapping or pin of an array keeps the array until it is closed and unused, and no longer."""
         class Owner(Device):
             pass
 
@@ -443,22 +421,20 @@ class Views(Case):
             view[0] = 1
         for call in (lambda: m.write(b"x"), lambda: m.put32(0, 1), lambda: m.put64(0, 1),
                      lambda: m.post_line(0, bytes(64)), lambda: m.write_pieces([(0, b"x")])):
-            with self.assertRaisesRegex(TypeError, "read-only"):
-                call()
+            self.assertRaisesRegex(TypeError, "read-only", call)
         self.mem.write(b"seen")
         self.assertEqual(bytes(view[:4]), b"seen")
         if numpy:
             self.assertFalse(m.array().flags.writeable)
 
     def test_of_read_only(self):
-        """An array that says of itself that it is read-only is not written to."""
+        """An array that is marked read-only is never written."""
         array = Device(self.mem.address, (16,), "|u1", read_only=True)
         with self.gdr.pin(array) as pin, self.gdr.cache() as cache:
             for m in self.gdr.map(array), pin.map(), cache.get(array):
                 with m:
                     self.assertTrue(m.read_only and m.view().readonly, m)
-                    with self.assertRaisesRegex(TypeError, "read-only"):
-                        m.write(b"x")
+                    self.assertRaisesRegex(TypeError, "read-only", m.write, b"x")
                     self.assertEqual(len(m.read()), 16)
 
     def test_closed_under_way(self):
@@ -528,14 +504,12 @@ class Arrays(Case):
         self.assertEqual(m.array("float32").shape, (16,))
         self.assertEqual(m.array("float32", (4, 4)).shape, (4, 4))
         self.assertEqual(m.array("uint16", (4, -1)).shape, (4, 8))
-        with self.assertRaises(ValueError):
-            m.array("float32", (5, 5))
+        self.assertRaises(ValueError, m.array, "float32", (5, 5))
 
     def test_not_contiguous(self):
         with self.assertRaisesRegex(ValueError, "not contiguous"):
             self.gdr.map(Device(self.mem.address, (3, 4), "<f4", (4, 12)))
-        with self.assertRaisesRegex(ValueError, "not one run of bytes"):
-            self.mem.write(numpy.zeros((4, 4))[:, 1])
+        self.assertRaisesRegex(ValueError, "not one run of bytes", self.mem.write, numpy.zeros((4, 4))[:, 1])
         with self.assertRaisesRegex(ValueError, "read-only"):
             fixed = numpy.zeros(4)
             fixed.flags.writeable = False
@@ -558,20 +532,14 @@ class Arrays(Case):
 
 class Objects(Case):
     def test_what_can_be_mapped(self):
-        with self.assertRaisesRegex(TypeError, "needs a size"):
-            self.gdr.map(self.mem.address)
-        with self.assertRaises(TypeError):
-            self.gdr.map(self.mem, 5)
-        with self.assertRaisesRegex(TypeError, "cannot map a str"):
-            self.gdr.map("text")
-        with self.assertRaises(ValueError):
-            self.gdr.map(self.mem.address, 0)
-        with self.assertRaises(ValueError):
-            self.gdr.map(Device(self.mem.address, (0, 5), "<f4"))
+        self.assertRaisesRegex(TypeError, "needs a size", self.gdr.map, self.mem.address)
+        self.assertRaises(TypeError, self.gdr.map, self.mem, 5)
+        self.assertRaisesRegex(TypeError, "cannot map a str", self.gdr.map, "text")
+        self.assertRaises(ValueError, self.gdr.map, self.mem.address, 0)
+        self.assertRaises(ValueError, self.gdr.map, Device(self.mem.address, (0, 5), "<f4"))
         for address, size in ((-1, 10), (1 << 64, 10), (self.mem.address + (1 << 64), 10),
                               (self.mem.address, (1 << 64) + 10)):
-            with self.assertRaisesRegex(ValueError, "in no address space"):
-                self.gdr.map(address, size)
+            self.assertRaisesRegex(ValueError, "in no address space", self.gdr.map, address, size)
         why = self.raises_errno(errno.EINVAL, self.gdr.map, 0x1000, 10)
         self.assertIn("0x1000", why.strerror)
         self.assertTrue(_memory.is_contiguous((), None, 4))
@@ -606,8 +574,7 @@ class Objects(Case):
             with pin.map() as m:
                 self.assertEqual(m.read(6), b"pinned")
             self.assertFalse(pin.revoked)
-        with self.assertRaises(barcopy.Closed):
-            pin.info()
+        self.assertRaises(barcopy.Closed, pin.info)
 
     def test_cache(self):
         with self.gdr.cache(max_regions=1) as cache:
@@ -624,29 +591,26 @@ class Objects(Case):
             cache.trim()
             del view
             self.assertEqual(cache.stats().regions, 0)
-        with self.assertRaises(barcopy.Closed):
-            cache.get(self.mem)
+        self.assertRaises(barcopy.Closed, cache.get, self.mem)
         self.raises_errno(errno.EINVAL, self.gdr.cache, validity=9)
 
     def test_memory_outlives_its_uses(self):
-        """Memory that is closed is freed after the last of what was made of it."""
+        """Closed memory is freed after its last mapping, pin or region."""
         cache = self.gdr.cache()
         for make in (self.gdr.map, self.gdr.pin, cache.get):
             mem = self.gdr.alloc(4096)
             use = make(mem)
             before = self.gdr.stats().unpins
             mem.close()
-            with self.assertRaises(ValueError):
-                mem.read(1)
+            self.assertRaises(ValueError, mem.read, 1)
             self.assertEqual(self.gdr.stats().unpins, before)
             use.close()
             self.assertGreater(self.gdr.stats().unpins, before)
-            with self.assertRaises(ValueError):
-                make(mem)
+            self.assertRaises(ValueError, make, mem)
 
     @with_numpy
     def test_host_memory(self):
-        """A numpy array in memory of cudaHostAlloc is mapped as it is; another one is refused."""
+        """A numpy array in page-locked memory is mapped in place; another one is refused."""
         with page_locked(self, 4096) as memory:
             a = memory.view("<i4").reshape(-1, 4)
             with self.gdr.map(a) as m:
@@ -696,8 +660,7 @@ with barcopy.open() as gdr, gdr.alloc(4096) as mem:
             del os.environ["GDRCOPY_BACKEND"]
 
     def test_older_library(self):
-        with self.assertRaisesRegex(NotImplementedError, "gdr_of_the_future"):
-            _lib._Missing("gdr_of_the_future")(1)
+        self.assertRaisesRegex(NotImplementedError, "gdr_of_the_future", _lib._Missing("gdr_of_the_future"), 1)
 
 
 class Types(Case):
@@ -741,8 +704,7 @@ class Types(Case):
         self.assertEqual(list(into), [1, 5, 6, 1, 0, 2, 0])
         m.write_bytes(array.array("i", [0x40400000]))
         self.assertEqual(m.read(4), b"\0\0\x40\x40")
-        with self.assertRaisesRegex(ValueError, "not one run of bytes"):
-            m.write_bytes(memoryview(b"0123456789")[::2])
+        self.assertRaisesRegex(ValueError, "not one run of bytes", m.write_bytes, memoryview(b"0123456789")[::2])
         self.mem.write(array.array("d", [1.5]))  # memory without a type
         self.gdr.map(self.floats.address, 32).write(array.array("d", [1.5]))
         for read_only in (array.array("f", [7]), bytes(4)):
@@ -750,11 +712,10 @@ class Types(Case):
         with self.gdr.map(m) as same, self.gdr.pin(m) as pin, pin.map() as pinned, \
                 self.gdr.cache() as cache, cache.get(m) as region:
             for other in same, pinned, region:
-                with self.assertRaisesRegex(TypeError, "int32.*float32"):
-                    other.write(array.array("i", [1]))
+                self.assertRaisesRegex(TypeError, "int32.*float32", other.write, array.array("i", [1]))
 
     def test_names(self):
-        """One name for what numpy, the buffer protocol and DLPack each write in another way."""
+        """numpy, the buffer protocol and DLPack spell types differently; the module has one name for each."""
         for typestr, name in (("<f4", "float32"), ("|u1", "uint8"), ("|b1", "bool"), ("<c16", "complex128"),
                               (">f4", ">f4"), (">i1", "int8"), ("<m8[ns]", "<m8[ns]"), ("|V8", "|V8")):
             self.assertEqual(_types.of_typestr(typestr), name)
@@ -770,18 +731,16 @@ class Types(Case):
         self.assertIsNone(_types.in_numpy("bfloat16"))
 
     def test_bfloat16(self):
-        """A type that numpy lacks is one all the same."""
+        """A type that numpy lacks."""
         m = self.gdr.alloc((2, 2), "bfloat16")
         self.assertEqual(m.size, 8)
-        with self.assertRaisesRegex(TypeError, "uint16.*bfloat16"):
-            m.write(array.array("H", [0x3f80]))
+        self.assertRaisesRegex(TypeError, "uint16.*bfloat16", m.write, array.array("H", [0x3f80]))
         m.write_bytes(array.array("H", [0x3f80]))
         self.assertEqual(m.read(2), b"\x80\x3f")
         with self.assertRaises(AttributeError):
             m.__cuda_array_interface__
         if numpy:
-            with self.assertRaisesRegex(TypeError, "bfloat16: give a dtype"):
-                m.array()
+            self.assertRaisesRegex(TypeError, "bfloat16: give a dtype", m.array)
 
     def test_alloc(self):
         for shape, dtype, size in (((3, 4), "float32", 48), (5, "int64", 40), ([2], "complex128", 32),
@@ -796,15 +755,11 @@ class Types(Case):
             for dtype in (numpy.float16, numpy.dtype("<f2"), "f2"):
                 self.assertEqual(self.gdr.alloc((2, 2), dtype).array().dtype, numpy.float16)
         for shape in (0, (3, 0), -1, (-2, -2)):
-            with self.assertRaises(ValueError):
-                self.gdr.alloc(shape, "float32")
-        with self.assertRaises(ValueError):
-            self.gdr.alloc((2**62, 8), "float32")
+            self.assertRaises(ValueError, self.gdr.alloc, shape, "float32")
+        self.assertRaises(ValueError, self.gdr.alloc, (2**62, 8), "float32")
         for dtype in ("float33", 7, object):
-            with self.assertRaises(TypeError):
-                self.gdr.alloc(4, dtype)
-        with self.assertRaises(TypeError):
-            self.gdr.alloc(1.5, "float32")
+            self.assertRaises(TypeError, self.gdr.alloc, 4, dtype)
+        self.assertRaises(TypeError, self.gdr.alloc, 1.5, "float32")
 
 
 class Foreign:
@@ -857,8 +812,7 @@ class Exchange(Case):
         del capsule  # unused
         self.assertFalse(self.m.busy)
         self.assertEqual(barcopy.stats().unpins, before + 1)
-        with self.assertRaises(barcopy.Closed):
-            self.m.__dlpack__()
+        self.assertRaises(barcopy.Closed, self.m.__dlpack__)
         other = self.gdr.alloc(64, "int8")
         m = self.gdr.map(Foreign(other))
         other.close()
@@ -876,8 +830,7 @@ class Exchange(Case):
     def test_dlpack_read_only(self):
         m = self.gdr.map(self.m, read_only=True)
         self.assertTrue(self.gdr.map(Foreign(m)).read_only)
-        with self.assertRaisesRegex(BufferError, "read-only"):
-            m.__dlpack__()
+        self.assertRaisesRegex(BufferError, "read-only", m.__dlpack__)
 
     def test_dlpack_refused(self):
         class Elsewhere(Foreign):
@@ -897,21 +850,17 @@ class Exchange(Case):
             def __dlpack__(self, **named):
                 return self.of
 
-        with self.assertRaisesRegex(TypeError, "no GPU of CUDA"):
-            self.gdr.map(Elsewhere(self.m))
+        self.assertRaisesRegex(TypeError, "no GPU of CUDA", self.gdr.map, Elsewhere(self.m))
         used = Used(self.m)
         used.owner = self.gdr
-        with self.assertRaisesRegex(TypeError, "a used one"):
-            self.gdr.map(used)
+        self.assertRaisesRegex(TypeError, "a used one", self.gdr.map, used)
         for named in {"copy": True}, {"dl_device": (1, 0)}:
-            with self.assertRaises(BufferError):
-                self.m.__dlpack__(**named)
-        with self.assertRaises(BufferError):
-            self.gdr.map(Device(self.m.address, (3,), "<m8[ns]")).__dlpack__()
+            self.assertRaises(BufferError, self.m.__dlpack__, **named)
+        self.assertRaises(BufferError, self.gdr.map(Device(self.m.address, (3,), "<m8[ns]")).__dlpack__)
 
     @with_numpy
     def test_dlpack_of_host_memory(self):
-        """numpy takes memory of cudaHostAlloc as it is; of a GPU it says no, and nothing is left over."""
+        """numpy takes page-locked memory in place and refuses a GPU's; the refusal leaves nothing behind."""
         with page_locked(self, 4096) as a, self.gdr.map(a.view("<f4")) as m:
             self.assertEqual(m.__dlpack_device__(), (3, 0))
             b = numpy.from_dlpack(m)
@@ -919,15 +868,13 @@ class Exchange(Case):
             self.assertEqual((b.dtype, b[5]), (numpy.float32, 2.5))
             with self.gdr.map(Foreign(a.view("<f4"))) as again:
                 self.assertEqual(again.address, m.address)
-            with self.assertRaisesRegex(ValueError, "not contiguous"):
-                self.gdr.map(Foreign(a[::2]))
+            self.assertRaisesRegex(ValueError, "not contiguous", self.gdr.map, Foreign(a[::2]))
             self.assertTrue(m.busy)
             del b
             self.assertFalse(m.busy)
             with self.assertRaises(AttributeError):
                 m.__cuda_array_interface__
-        with self.assertRaises((RuntimeError, BufferError)):
-            numpy.from_dlpack(self.m)
+        self.assertRaises((RuntimeError, BufferError), numpy.from_dlpack, self.m)
         self.assertFalse(self.m.busy)
 
     def test_interface(self):
@@ -940,7 +887,7 @@ class Exchange(Case):
             self.m.__cuda_array_interface__
 
     def test_waits_for_the_stream(self):
-        """Of an array that names one: what it has written there is seen after map()."""
+        """map() waits for the stream that an array names."""
         delayed = """
 import array, ctypes, barcopy
 from test_barcopy import Device, Foreign
@@ -998,7 +945,7 @@ with barcopy.open() as gdr, gdr.alloc(4096) as mem:
 
 
 class Words(unittest.TestCase):
-    """What stands twice must be the same."""
+    """Facts that are written in two places agree."""
 
     def test_prototypes(self):
         header = ""

@@ -143,11 +143,13 @@ static void small_allocations(void)
 static void attributes(void)
 {
 	CUpointer_attribute which[] = { CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-					CU_POINTER_ATTRIBUTE_HOST_POINTER };
+					CU_POINTER_ATTRIBUTE_HOST_POINTER,
+					CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL };
 	CUDA_POINTER_ATTRIBUTE_P2P_TOKENS tokens;
 	uintptr_t ctx = (uintptr_t)context_of(0);
 	unsigned int type = 77;
-	void *host = NULL, *data[] = { &type, &host };
+	int ordinal = 77;
+	void *host = NULL, *data[] = { &type, &host, &ordinal };
 	CUdeviceptr unknown = (uintptr_t)&type, ptr = allocated(3 * MIB + 5), base;
 	size_t size;
 	const struct {
@@ -175,8 +177,9 @@ static void attributes(void)
 	IS(INVALID_VALUE, cuPointerGetAttribute(&size, CU_POINTER_ATTRIBUTE_RANGE_SIZE, ptr));
 	/* An address that CUDA does not know: an error for one attribute, none for several. */
 	IS(INVALID_VALUE, cuPointerGetAttribute(&type, which[0], unknown));
-	CU(cuPointerGetAttributes(2, which, data, unknown));
+	CU(cuPointerGetAttributes(3, which, data, unknown));
 	ck_assert_uint_eq(type, 0);
+	ck_assert_int_eq(ordinal, -2);
 	ck_assert_ptr_eq(host, &type);
 }
 
