@@ -41,7 +41,7 @@ CUresult sim_ctx_check(void)
 	return stack[depth - 1]->alive ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
-/* Is it a context, and alive? reset: or one that a reset ended, which can still be pushed. */
+/* Whether ctx is a live context; with `reset` also one that a reset ended, which can still be pushed. */
 static bool known(CUcontext ctx, bool reset)
 {
 	for (CUcontext c = contexts; c; c = c->next)
@@ -88,11 +88,10 @@ static CUresult push(CUcontext ctx)
 	return CUDA_SUCCESS;
 }
 
-/*
- * The primary context keeps its handle over its lives, as on the real driver, except after a reset.
- */
-static CUresult primary_retain(CUcontext *out, CUdevice dev)
+/* The primary context keeps its handle when it ends and begins again, but not after a reset. */
+CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice dev)
 {
+	SIM_ENTER(SIM_NEED_INIT);
 	if (!out)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!sim_device_ok(dev))
@@ -108,22 +107,16 @@ static CUresult primary_retain(CUcontext *out, CUdevice dev)
 	return CUDA_SUCCESS;
 }
 
-CUresult cuDevicePrimaryCtxRetain(CUcontext *ctx, CUdevice dev)
-{
-	SIM_ENTER(SIM_NEED_INIT);
-	return sim_leave(primary_retain(ctx, dev));
-}
-
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev)
 {
 	SIM_ENTER(SIM_NEED_INIT);
 	if (!sim_device_ok(dev))
-		return sim_leave(CUDA_ERROR_INVALID_DEVICE);
+		return CUDA_ERROR_INVALID_DEVICE;
 	if (!primaries[dev] || !primaries[dev]->primary_refs)
-		return sim_leave(CUDA_ERROR_INVALID_CONTEXT);
+		return CUDA_ERROR_INVALID_CONTEXT;
 	if (--primaries[dev]->primary_refs == 0)
 		context_end(primaries[dev]);
-	return sim_leave(CUDA_SUCCESS);
+	return CUDA_SUCCESS;
 }
 
 /*
@@ -138,19 +131,19 @@ CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev)
 
 	SIM_ENTER(SIM_NEED_INIT);
 	if (!sim_device_ok(dev))
-		return sim_leave(CUDA_ERROR_INVALID_DEVICE);
+		return CUDA_ERROR_INVALID_DEVICE;
 	former = primaries[dev];
-	if (former && former->alive) {
-		context_end(former);
-		former->was_reset = true;
-		primaries[dev] = context_new(dev, true);
-		if (!primaries[dev])
-			return sim_leave(CUDA_ERROR_OUT_OF_MEMORY);
-		primaries[dev]->primary_refs = former->primary_refs;
-		primaries[dev]->alive = false; /* until it is retained */
-		contexts_made--;
-	}
-	return sim_leave(CUDA_SUCCESS);
+	if (!former || !former->alive)
+		return CUDA_SUCCESS;
+	context_end(former);
+	former->was_reset = true;
+	primaries[dev] = context_new(dev, true);
+	if (!primaries[dev])
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	primaries[dev]->primary_refs = former->primary_refs;
+	primaries[dev]->alive = false; /* until it is retained */
+	contexts_made--;
+	return CUDA_SUCCESS;
 }
 
 unsigned long gdrsim_contexts(void)
@@ -166,65 +159,65 @@ CUresult cuCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice dev)
 	(void)flags;
 	SIM_ENTER(SIM_NEED_INIT);
 	if (!ctx)
-		return sim_leave(CUDA_ERROR_INVALID_VALUE);
+		return CUDA_ERROR_INVALID_VALUE;
 	if (!sim_device_ok(dev))
-		return sim_leave(CUDA_ERROR_INVALID_DEVICE);
+		return CUDA_ERROR_INVALID_DEVICE;
 	made = context_new(dev, false);
 	if (!made)
-		return sim_leave(CUDA_ERROR_OUT_OF_MEMORY);
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	r = push(made);
 	if (r == CUDA_SUCCESS)
 		*ctx = made;
-	return sim_leave(r);
+	return r;
 }
 
 CUresult cuCtxDestroy_v2(CUcontext ctx)
 {
 	SIM_ENTER(SIM_NEED_INIT);
 	if (!known(ctx, false) || ctx->primary)
-		return sim_leave(CUDA_ERROR_INVALID_CONTEXT);
+		return CUDA_ERROR_INVALID_CONTEXT;
 	context_end(ctx);
 	if (depth && stack[depth - 1] == ctx)
 		depth--;
-	return sim_leave(CUDA_SUCCESS);
+	return CUDA_SUCCESS;
 }
 
 CUresult cuCtxPushCurrent_v2(CUcontext ctx)
 {
 	SIM_ENTER(SIM_NEED_INIT);
 	if (!known(ctx, true))
-		return sim_leave(ctx ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_VALUE);
-	return sim_leave(push(ctx));
+		return ctx ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_VALUE;
+	return push(ctx);
 }
 
 CUresult cuCtxPopCurrent_v2(CUcontext *ctx)
 {
 	SIM_ENTER(SIM_NEED_INIT);
 	if (!depth)
-		return sim_leave(CUDA_ERROR_INVALID_CONTEXT);
+		return CUDA_ERROR_INVALID_CONTEXT;
 	depth--;
 	if (ctx)
 		*ctx = stack[depth];
-	return sim_leave(CUDA_SUCCESS);
+	return CUDA_SUCCESS;
 }
 
 CUresult cuCtxSetCurrent(CUcontext ctx)
 {
 	SIM_ENTER(SIM_NEED_INIT);
 	if (ctx && !known(ctx, false))
-		return sim_leave(CUDA_ERROR_INVALID_CONTEXT);
+		return CUDA_ERROR_INVALID_CONTEXT;
 	if (depth)
 		depth--;
-	return sim_leave(ctx ? push(ctx) : CUDA_SUCCESS);
+	return ctx ? push(ctx) : CUDA_SUCCESS;
 }
 
 CUresult cuCtxGetCurrent(CUcontext *ctx)
 {
 	SIM_ENTER(SIM_NEED_INIT);
 	if (!ctx)
-		return sim_leave(CUDA_ERROR_INVALID_VALUE);
+		return CUDA_ERROR_INVALID_VALUE;
 	*ctx = depth ? stack[depth - 1] : NULL;
-	return sim_leave(CUDA_SUCCESS);
+	return CUDA_SUCCESS;
 }
 
 /* A destroyed context still has its device. */
@@ -232,11 +225,11 @@ CUresult cuCtxGetDevice(CUdevice *dev)
 {
 	SIM_ENTER(SIM_NEED_INIT);
 	if (!dev)
-		return sim_leave(CUDA_ERROR_INVALID_VALUE);
+		return CUDA_ERROR_INVALID_VALUE;
 	if (!depth || !stack[depth - 1])
-		return sim_leave(CUDA_ERROR_INVALID_CONTEXT);
+		return CUDA_ERROR_INVALID_CONTEXT;
 	*dev = stack[depth - 1]->dev;
-	return sim_leave(CUDA_SUCCESS);
+	return CUDA_SUCCESS;
 }
 
 CUresult cuCtxSynchronize(void)
@@ -247,5 +240,5 @@ CUresult cuCtxSynchronize(void)
 	ctx = sim_ctx();
 	for (CUstream s = ctx->streams; s; s = s->next)
 		sim_drain_stream(s);
-	return sim_leave(CUDA_SUCCESS);
+	return CUDA_SUCCESS;
 }

@@ -38,7 +38,7 @@ static char *reach(sim_addr addr, bool write, size_t *len, struct sim_alloc **fo
 	return *len <= alloc->size - offset ? alloc->cpu + offset : NULL;
 }
 
-/* Is the whole range accessible? Pageable memory only if the call allows it. */
+/* Whether the whole range is accessible; pageable memory is if the call allows it. */
 static bool check(sim_addr addr, size_t size, bool write, bool pageable_ok)
 {
 	while (size) {
@@ -152,35 +152,35 @@ static sim_addr of(const void *ptr)
 CUresult cuMemcpyHtoD_v2(CUdeviceptr dst, const void *src, size_t size)
 {
 	SIM_ENTER(SIM_NEED_CONTEXT);
-	return sim_leave(copy(dst, false, of(src), true, size, NULL, false));
+	return copy(dst, false, of(src), true, size, NULL, false);
 }
 
 CUresult cuMemcpyDtoH_v2(void *dst, CUdeviceptr src, size_t size)
 {
 	SIM_ENTER(SIM_NEED_CONTEXT);
-	return sim_leave(copy(of(dst), true, src, false, size, NULL, false));
+	return copy(of(dst), true, src, false, size, NULL, false);
 }
 
 CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr dst, const void *src, size_t size, CUstream stream)
 {
 	SIM_ENTER(SIM_NEED_CONTEXT);
-	return sim_leave(copy(dst, false, of(src), true, size, stream, true));
+	return copy(dst, false, of(src), true, size, stream, true);
 }
 
 CUresult cuMemcpyDtoHAsync_v2(void *dst, CUdeviceptr src, size_t size, CUstream stream)
 {
 	SIM_ENTER(SIM_NEED_CONTEXT);
-	return sim_leave(copy(of(dst), true, src, false, size, stream, true));
+	return copy(of(dst), true, src, false, size, stream, true);
 }
 
 CUresult cuMemsetD8_v2(CUdeviceptr dst, unsigned char value, size_t count)
 {
 	SIM_ENTER(SIM_NEED_CONTEXT);
-	return sim_leave(set(dst, value, count, NULL, false));
+	return set(dst, value, count, NULL, false);
 }
 
 CUresult cuMemsetD8Async(CUdeviceptr dst, unsigned char value, size_t count, CUstream stream)
 {
 	SIM_ENTER(SIM_NEED_CONTEXT);
-	return sim_leave(set(dst, value, count, stream, true));
+	return set(dst, value, count, stream, true);
 }

@@ -173,7 +173,7 @@ int sim_dmabuf_pieces(int fd, size_t off, size_t size, struct sim_piece *out, un
 
 #define BAR1_PAGE ((uint64_t)65536)
 
-/* The last count and the maps since: unmaps are not seen. */
+/* An upper bound: the last count plus the maps since. Unmaps are not seen. */
 static uint64_t bar1_at_most[SIM_MAX_GPUS];
 
 static uint64_t bar1_pages(uint64_t from, uint64_t to)

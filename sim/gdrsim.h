@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a user of the stand-ins can set and call: every GDRSIM_* environment variable and every
- * gdrsim_* hook. libcuda.so.1 and libnvidia-ml.so.1 each export their own copy of the hooks, which
- * concern the calls of that library only: take them with dlsym from its handle.
+ * Every GDRSIM_* environment variable and gdrsim_* hook of the stand-ins. libcuda.so.1 and
+ * libnvidia-ml.so.1 each export their own copy of the hooks, for the calls of that library only:
+ * take them by dlsym() from its handle.
  *
  * Machine. Read at cuInit (libcuda), at each call (NVML).
  *   GDRSIM_DEVICES=n           simulated GPUs, 0 to 16 (1); with 0, cuInit gives NO_DEVICE
  *   GDRSIM_MEM_MIB=n           memory of each GPU (8192); sparse, only what is written costs memory
  *   GDRSIM_BAR1_MIB=n          BAR1 of each GPU (16384)
- *   GDRSIM_ARENA_GIB=n         address space for device memory (256); an emulator that keeps books of
- *                              every page takes seconds for that
+ *   GDRSIM_ARENA_GIB=n         address space for device memory (256); a small one saves seconds under
+ *                              an emulator that records every page
  *
  * Driver. Read at each use, so that a test can change them between calls.
  *   GDRSIM_DRIVER_VERSION=n    what cuDriverGetVersion answers (13000)
@@ -26,7 +26,7 @@
  *                              device address of its own, which the CPU cannot use
  *   GDRSIM_VMM_SYNC_MEMOPS=1   SYNC_MEMOPS can be set on VMM memory (NOT_SUPPORTED otherwise)
  *   GDRSIM_SYNC_MEMOPS=1       device memory begins with SYNC_MEMOPS set, as on an H200 with driver
- *                              580 (0: a pin that forgets to set it is found)
+ *                              580 (0, by which a test detects a pin that does not set it)
  *   GDRSIM_WC_SAME=1           write-combined host memory has one address for CPU and GPU, as on
  *                              an H200 with driver 580 (0: two, which CUDA's documents allow)
  *   GDRSIM_ASYNC_DELAY_US=n    asynchronous work (and the "synchronous" calls that CUDA lets return
@@ -57,10 +57,10 @@ unsigned long gdrsim_contexts(void);
 /* libcuda only: bytes of device memory that live allocations of this process hold. */
 unsigned long long gdrsim_device_bytes(int device);
 /*
- * libcuda only, for the stand-in of the gdrdrv node. Pins any pages of device memory: the number of
- * pieces, written to `pieces`, or -errno. Each piece is a mappable range of a descriptor, which is
- * libcuda's and valid until the unpin. With `revoke`, freeing the last allocation in the range ends
- * the pin: revoke(arg) is called once, under libcuda's lock, and not after gdrsim_unpin().
+ * libcuda only, for the stand-in of the gdrdrv node. Pins pages of device memory. Returns the number
+ * of `pieces` written, or -errno. A piece is a mappable range of a descriptor of libcuda's, valid
+ * until the unpin. With `revoke`, freeing the last allocation in the range ends the pin: libcuda
+ * calls revoke(arg) once, under its lock, and not after gdrsim_unpin().
  */
 struct gdrsim_piece {
 	int fd;
@@ -71,8 +71,8 @@ int gdrsim_pin(unsigned long long addr, size_t size, void (*revoke)(void *arg), 
 	       struct gdrsim_piece *pieces, unsigned int room, unsigned long *id);
 void gdrsim_unpin(unsigned long id);
 /*
- * The same for a part of the dma-buf of a descriptor of cuMemGetHandleForAddressRange; the pin
- * holds the memory, whatever is freed or closed. -EBADF, -EINVAL.
+ * The same for a part of a dma-buf of cuMemGetHandleForAddressRange; the pin holds the memory,
+ * whatever is freed or closed. -EBADF, -EINVAL.
  */
 int gdrsim_pin_dmabuf(int fd, size_t offset, size_t size, struct gdrsim_piece *pieces,
 		      unsigned int room, unsigned long *id);

@@ -12,7 +12,7 @@
 
 #include "sim.h"
 
-/* Does this memory have a device address that differs from its CPU address? */
+/* Whether the device address of this memory differs from its CPU address. */
 static bool other_address(enum sim_kind kind, bool wc)
 {
 	if (kind != SIM_MANAGED && !sim_env("GDRSIM_HOST_POINTER", 1))
@@ -20,7 +20,7 @@ static bool other_address(enum sim_kind kind, bool wc)
 	return wc && !sim_env("GDRSIM_WC_SAME", 0);
 }
 
-/* Enters it under its device address; on failure the allocation remains the caller's. */
+/* Adds the allocation to the table; on failure it remains the caller's. */
 static CUresult host_insert(struct sim_alloc *alloc, bool other)
 {
 	CUresult r;
@@ -84,13 +84,13 @@ CUresult cuMemHostAlloc(void **ptr, size_t size, unsigned int flags)
 
 	SIM_ENTER(SIM_NEED_CONTEXT);
 	if (!ptr || size == 0 || (flags & ~0x7u))
-		return sim_leave(CUDA_ERROR_INVALID_VALUE);
+		return CUDA_ERROR_INVALID_VALUE;
 	/* always mapped, and not reported as portable (H200, driver 580, 2026-11-20) */
 	flags = (flags & ~(unsigned int)CU_MEMHOSTALLOC_PORTABLE) | CU_MEMHOSTALLOC_DEVICEMAP;
 	r = host_alloc(SIM_HOST, size, flags, &at);
 	if (r == CUDA_SUCCESS)
 		*ptr = at;
-	return sim_leave(r);
+	return r;
 }
 
 CUresult cuMemFreeHost(void *ptr)
@@ -101,9 +101,9 @@ CUresult cuMemFreeHost(void *ptr)
 	sim_drain_all();
 	alloc = sim_find((sim_addr)(uintptr_t)ptr);
 	if (!alloc || alloc->kind != SIM_HOST || alloc->host != ptr)
-		return sim_leave(CUDA_ERROR_INVALID_VALUE);
+		return CUDA_ERROR_INVALID_VALUE;
 	sim_free_host(alloc);
-	return sim_leave(CUDA_SUCCESS);
+	return CUDA_SUCCESS;
 }
 
 CUresult cuMemAllocManaged(CUdeviceptr *ptr, size_t size, unsigned int flags)
@@ -113,25 +113,26 @@ CUresult cuMemAllocManaged(CUdeviceptr *ptr, size_t size, unsigned int flags)
 
 	SIM_ENTER(SIM_NEED_CONTEXT);
 	if (!ptr || size == 0 || flags != CU_MEM_ATTACH_GLOBAL)
-		return sim_leave(CUDA_ERROR_INVALID_VALUE);
+		return CUDA_ERROR_INVALID_VALUE;
 	r = host_alloc(SIM_MANAGED, size, 0, &at);
 	if (r == CUDA_SUCCESS)
 		*ptr = (sim_addr)(uintptr_t)at;
-	return sim_leave(r);
+	return r;
 }
 
-static CUresult host_register(char *ptr, size_t size, unsigned int flags)
+CUresult cuMemHostRegister_v2(void *ptr, size_t size, unsigned int flags)
 {
 	sim_addr base = (sim_addr)(uintptr_t)ptr;
 	struct sim_alloc *alloc;
 	unsigned char resident;
 	CUresult r;
 
+	SIM_ENTER(SIM_NEED_CONTEXT);
 	if (!ptr || size == 0 || (flags & ~0xfu))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (sim_find_in(base, size))
 		return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
-	/* mincore fails where nothing is mapped */
+	/* mincore() fails where nothing is mapped. */
 	if (mincore((void *)((uintptr_t)ptr & ~(SIM_PAGE - 1)), 1, &resident))
 		return CUDA_ERROR_INVALID_VALUE;
 	r = sim_alloc_new(SIM_REGISTERED, &alloc);
@@ -149,12 +150,6 @@ static CUresult host_register(char *ptr, size_t size, unsigned int flags)
 	return r;
 }
 
-CUresult cuMemHostRegister_v2(void *ptr, size_t size, unsigned int flags)
-{
-	SIM_ENTER(SIM_NEED_CONTEXT);
-	return sim_leave(host_register(ptr, size, flags));
-}
-
 CUresult cuMemHostUnregister(void *ptr)
 {
 	struct sim_alloc *alloc;
@@ -163,12 +158,12 @@ CUresult cuMemHostUnregister(void *ptr)
 	sim_drain_all();
 	alloc = sim_find((sim_addr)(uintptr_t)ptr);
 	if (!alloc || alloc->kind != SIM_REGISTERED || alloc->host != ptr)
-		return sim_leave(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+		return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
 	sim_free_host(alloc);
-	return sim_leave(CUDA_SUCCESS);
+	return CUDA_SUCCESS;
 }
 
-/* The allocation of a CPU pointer; a device address of write-combined memory is none. */
+/* The allocation of a CPU pointer, which a device address of write-combined memory is not. */
 static struct sim_alloc *by_host(const void *ptr)
 {
 	struct sim_alloc *alloc = sim_find((sim_addr)(uintptr_t)ptr);
@@ -185,9 +180,9 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *dptr, void *ptr, unsigned int
 	SIM_ENTER(SIM_NEED_CONTEXT);
 	alloc = by_host(ptr);
 	if (!dptr || !alloc || flags)
-		return sim_leave(CUDA_ERROR_INVALID_VALUE);
+		return CUDA_ERROR_INVALID_VALUE;
 	*dptr = alloc->base + (sim_addr)((char *)ptr - alloc->host);
-	return sim_leave(CUDA_SUCCESS);
+	return CUDA_SUCCESS;
 }
 
 CUresult cuMemHostGetFlags(unsigned int *flags, void *ptr)
@@ -197,7 +192,7 @@ CUresult cuMemHostGetFlags(unsigned int *flags, void *ptr)
 	SIM_ENTER(SIM_NEED_CONTEXT);
 	alloc = by_host(ptr);
 	if (!flags || !alloc)
-		return sim_leave(CUDA_ERROR_INVALID_VALUE);
+		return CUDA_ERROR_INVALID_VALUE;
 	*flags = alloc->host_flags;
-	return sim_leave(CUDA_SUCCESS);
+	return CUDA_SUCCESS;
 }

@@ -68,20 +68,20 @@ CUresult cuModuleLoadData(CUmodule *module, const void *image)
 
 	SIM_ENTER(SIM_NEED_CONTEXT);
 	if (!module || !image)
-		return sim_leave(CUDA_ERROR_INVALID_VALUE);
+		return CUDA_ERROR_INVALID_VALUE;
 	made = calloc(1, sizeof(*made));
 	if (!made)
-		return sim_leave(CUDA_ERROR_OUT_OF_MEMORY);
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	r = parse(image, made);
 	if (r != CUDA_SUCCESS) {
 		free(made);
-		return sim_leave(r);
+		return r;
 	}
 	made->loaded = true;
 	made->next = modules;
 	modules = made;
 	*module = made;
-	return sim_leave(CUDA_SUCCESS);
+	return CUDA_SUCCESS;
 }
 
 static bool loaded(CUmodule module)
@@ -97,25 +97,25 @@ CUresult cuModuleUnload(CUmodule module)
 	SIM_ENTER(SIM_NEED_CONTEXT);
 	sim_drain_all();
 	if (!loaded(module))
-		return sim_leave(CUDA_ERROR_INVALID_HANDLE);
+		return CUDA_ERROR_INVALID_HANDLE;
 	module->loaded = false;
-	return sim_leave(CUDA_SUCCESS);
+	return CUDA_SUCCESS;
 }
 
 CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
 {
 	SIM_ENTER(SIM_NEED_CONTEXT);
 	if (!function || !name)
-		return sim_leave(CUDA_ERROR_INVALID_VALUE);
+		return CUDA_ERROR_INVALID_VALUE;
 	if (!loaded(module))
-		return sim_leave(CUDA_ERROR_INVALID_HANDLE);
+		return CUDA_ERROR_INVALID_HANDLE;
 	for (unsigned int i = 0; i < module->n; i++) {
 		if (strcmp(module->function[i].kernel->name, name) != 0)
 			continue;
 		*function = &module->function[i];
-		return sim_leave(CUDA_SUCCESS);
+		return CUDA_SUCCESS;
 	}
-	return sim_leave(CUDA_ERROR_NOT_FOUND);
+	return CUDA_ERROR_NOT_FOUND;
 }
 
 static void *run(void *arg)
@@ -173,17 +173,17 @@ CUresult cuLaunchKernel(CUfunction f, unsigned int grid_x, unsigned int grid_y, 
 	SIM_ENTER(SIM_NEED_CONTEXT);
 	r = sim_stream(stream, &stream);
 	if (r != CUDA_SUCCESS)
-		return sim_leave(r);
+		return r;
 	if (!known(f))
-		return sim_leave(CUDA_ERROR_INVALID_HANDLE);
+		return CUDA_ERROR_INVALID_HANDLE;
 	if (!grid_x || !grid_y || !grid_z || !block_x || !block_y || !block_z ||
 	    (f->kernel->n_params && !params))
-		return sim_leave(CUDA_ERROR_INVALID_VALUE);
+		return CUDA_ERROR_INVALID_VALUE;
 	if (extra)
-		return sim_leave(CUDA_ERROR_NOT_SUPPORTED);
+		return CUDA_ERROR_NOT_SUPPORTED;
 	job = calloc(1, sizeof(*job));
 	if (!job)
-		return sim_leave(CUDA_ERROR_OUT_OF_MEMORY);
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	job->kernel = f->kernel;
 	job->stream = stream;
 	job->launch = (struct sim_launch){ .grid = { grid_x, grid_y, grid_z },
@@ -195,7 +195,7 @@ CUresult cuLaunchKernel(CUfunction f, unsigned int grid_x, unsigned int grid_y, 
 	r = launch(job);
 	if (r != CUDA_SUCCESS)
 		free(job);
-	return sim_leave(r);
+	return r;
 }
 
 void *sim_kernel_reach(uint64_t addr, size_t size)

@@ -7,7 +7,6 @@
 #include <time.h>
 
 #include "kernel.h"
-#include "queue.h"
 
 static uint64_t now_ns(void)
 {
@@ -17,7 +16,7 @@ static uint64_t now_ns(void)
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-/* Polls until *at is value; false: it is UINT32_MAX, or the time is over. */
+/* Polls until *at is value. False: *at became UINT32_MAX, or the time is over. */
 static bool wait_for(_Atomic(uint32_t) *at, uint32_t value, uint64_t timeout_ns)
 {
 	uint64_t start = now_ns();
@@ -39,14 +38,14 @@ static void *reach_param(const struct sim_launch *launch, unsigned int n, size_t
 	return sim_kernel_reach(addr, size);
 }
 
-/* The blocks of a launch run one after the other, with the same result. */
+/* The parameters of the pplat kernels, whose blocks do the same and run one after the other. */
 struct pplat {
 	_Atomic(uint32_t) *ping, *pong, *status, *data;
 	uint32_t blocks, words, rounds;
 	uint64_t timeout_ns;
 };
 
-/* The parameters that both kernels have: u64 ping, pong, status, data, other, u32 words, rounds. */
+/* Both kernels begin with u64 ping, pong, status, data, other, u32 words, rounds. */
 static bool take_pplat(const struct sim_launch *launch, struct pplat *p, unsigned int timeout_at)
 {
 	p->blocks = launch->grid[0];
@@ -168,33 +167,12 @@ static void example_results(const struct sim_launch *launch)
 }
 
 const struct sim_kernel sim_kernels[] = {
-	{ .name = "gdrapi_example_ring",
-	  .n_params = 2,
-	  .param_size = { 8, 4 },
-	  .run = example_ring },
-	{ .name = "gdrapi_example_results",
-	  .n_params = 3,
-	  .param_size = { 8, 8, 4 },
-	  .run = example_results },
-	{ .name = "gdrcopy_pplat",
-	  .n_params = 8,
-	  .param_size = { 8, 8, 8, 8, 8, 4, 4, 8 },
-	  .run = pplat },
-	{ .name = "gdrcopy_pplat_produce",
-	  .n_params = 10,
-	  .param_size = { 8, 8, 8, 8, 8, 4, 4, 4, 4, 8 },
-	  .run = pplat_produce },
-	{ .name = "gdrcopy_queue_echo",
-	  .n_params = 5,
-	  .param_size = { 40, 8, 4, 8, 4 },
-	  .run = sim_queue_echo },
-	{ .name = "gdrcopy_queue_lines",
-	  .n_params = 2,
-	  .param_size = { 40, 4 },
-	  .run = sim_queue_lines },
-	{ .name = "gdrcopy_queue_slots",
-	  .n_params = 5,
-	  .param_size = { 8, 8, 4, 8, 8 },
-	  .run = sim_queue_slots },
+	{ "gdrapi_example_ring", 2, { 8, 4 }, example_ring },
+	{ "gdrapi_example_results", 3, { 8, 8, 4 }, example_results },
+	{ "gdrcopy_pplat", 8, { 8, 8, 8, 8, 8, 4, 4, 8 }, pplat },
+	{ "gdrcopy_pplat_produce", 10, { 8, 8, 8, 8, 8, 4, 4, 4, 4, 8 }, pplat_produce },
+	{ "gdrcopy_queue_echo", 5, { 40, 8, 4, 8, 4 }, sim_queue_echo },
+	{ "gdrcopy_queue_lines", 2, { 40, 4 }, sim_queue_lines },
+	{ "gdrcopy_queue_slots", 5, { 8, 8, 4, 8, 8 }, sim_queue_slots },
 	{ .name = NULL },
 };

@@ -14,11 +14,27 @@
 
 #include "machine.h"
 
-long sim_env(const char *name, long absent)
+const char *sim_text(const char *name, const char *absent)
 {
 	const char *text = getenv(name);
 
-	return text && *text ? strtol(text, NULL, 0) : absent;
+	return text && *text ? text : absent;
+}
+
+long sim_env(const char *name, long absent)
+{
+	const char *text = sim_text(name, NULL);
+
+	return text ? strtol(text, NULL, 0) : absent;
+}
+
+int sim_presence(const char *name, const char *absent)
+{
+	const char *v = sim_text(name, absent);
+
+	if (!strcmp(v, "absent"))
+		return ENOENT;
+	return strcmp(v, "denied") ? 0 : EACCES;
 }
 
 int sim_gpu_count(void)

@@ -21,7 +21,11 @@ struct sim_gpu {
 /* fault.c: counts a call; true: it fails with *result. result NULL: it cannot fail. */
 bool sim_fault(const char *name, int *result);
 
+/* The value of an environment variable; absent: if it is not set, or empty. */
+const char *sim_text(const char *name, const char *absent);
 long sim_env(const char *name, long absent);
+int sim_presence(const char *name,
+		 const char *absent); /* errno of an open: "present", "absent", "denied" */
 int sim_gpu_count(void);
 void sim_gpu(int ordinal, struct sim_gpu *gpu);
 

@@ -53,7 +53,7 @@ static CUresult device_alloc(enum sim_kind kind, CUdeviceptr *ptr, size_t size)
 CUresult cuMemAlloc_v2(CUdeviceptr *ptr, size_t size)
 {
 	SIM_ENTER(SIM_NEED_CONTEXT);
-	return sim_leave(device_alloc(SIM_DEVICE, ptr, size));
+	return device_alloc(SIM_DEVICE, ptr, size);
 }
 
 CUresult cuMemAllocAsync(CUdeviceptr *ptr, size_t size, CUstream stream)
@@ -62,9 +62,7 @@ CUresult cuMemAllocAsync(CUdeviceptr *ptr, size_t size, CUstream stream)
 
 	SIM_ENTER(SIM_NEED_CONTEXT);
 	r = sim_stream(stream, &stream);
-	if (r == CUDA_SUCCESS)
-		r = device_alloc(SIM_POOL, ptr, size);
-	return sim_leave(r);
+	return r == CUDA_SUCCESS ? device_alloc(SIM_POOL, ptr, size) : r;
 }
 
 /* The caller has drained the streams: nothing is still on its way to the memory. */
@@ -75,37 +73,25 @@ void sim_free(struct sim_alloc *alloc)
 	free(alloc);
 }
 
-static CUresult free_device(CUdeviceptr ptr)
+/* Freeing needs no current context (H200, driver 580, 2026-11-20). */
+CUresult cuMemFree_v2(CUdeviceptr ptr)
 {
 	struct sim_alloc *alloc;
 
+	SIM_ENTER(SIM_NEED_INIT);
 	if (!ptr)
 		return CUDA_SUCCESS;
 	sim_drain_all();
 	alloc = sim_find(ptr);
 	if (!alloc || alloc->base != ptr)
 		return CUDA_ERROR_INVALID_VALUE;
-	switch (alloc->kind) {
-	case SIM_DEVICE:
-	case SIM_POOL:
+	if (alloc->kind == SIM_DEVICE || alloc->kind == SIM_POOL)
 		sim_free(alloc);
-		return CUDA_SUCCESS;
-	case SIM_MANAGED:
+	else if (alloc->kind == SIM_MANAGED)
 		sim_free_host(alloc);
-		return CUDA_SUCCESS;
-	case SIM_VMM:
-	case SIM_HOST:
-	case SIM_REGISTERED:
-		break;
-	}
-	return CUDA_ERROR_INVALID_VALUE;
-}
-
-/* Freeing needs no current context (H200, driver 580, 2026-11-20). */
-CUresult cuMemFree_v2(CUdeviceptr ptr)
-{
-	SIM_ENTER(SIM_NEED_INIT);
-	return sim_leave(free_device(ptr));
+	else
+		return CUDA_ERROR_INVALID_VALUE;
+	return CUDA_SUCCESS;
 }
 
 /* Waits for its stream only, also for memory of cuMemAlloc (H100, driver 580, 2026-11-22). */
@@ -117,31 +103,26 @@ CUresult cuMemFreeAsync(CUdeviceptr ptr, CUstream stream)
 	SIM_ENTER(SIM_NEED_CONTEXT);
 	r = sim_stream(stream, &stream);
 	if (r != CUDA_SUCCESS)
-		return sim_leave(r);
+		return r;
 	sim_drain_stream(stream);
 	alloc = sim_find(ptr);
 	if (!alloc || alloc->base != ptr || (alloc->kind != SIM_POOL && alloc->kind != SIM_DEVICE))
-		return sim_leave(CUDA_ERROR_INVALID_VALUE);
+		return CUDA_ERROR_INVALID_VALUE;
 	sim_free(alloc);
-	return sim_leave(CUDA_SUCCESS);
+	return CUDA_SUCCESS;
 }
 
 /*
- * Does cuMemGetAddressRange answer in the current context? For device memory on its own device, for
+ * Whether cuMemGetAddressRange answers in the current context: for device memory on its own device, for
  * VMM memory on a device with access, for host memory on any (two H200, driver 580, 2026-11-21).
  */
 static bool answers_here(const struct sim_alloc *alloc)
 {
 	CUdevice dev = sim_ctx()->dev;
 
-	switch (alloc->kind) {
-	case SIM_DEVICE:
-		return alloc->dev == dev;
-	case SIM_VMM:
+	if (alloc->kind == SIM_VMM)
 		return alloc->access[dev];
-	default:
-		return true;
-	}
+	return alloc->kind != SIM_DEVICE || alloc->dev == dev;
 }
 
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr ptr)
@@ -151,12 +132,12 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr pt
 	SIM_ENTER(SIM_NEED_CONTEXT);
 	alloc = sim_find(ptr);
 	if (!alloc || !answers_here(alloc))
-		return sim_leave(CUDA_ERROR_NOT_FOUND);
+		return CUDA_ERROR_NOT_FOUND;
 	if (base)
 		*base = alloc->base;
 	if (size)
 		*size = alloc->size;
-	return sim_leave(CUDA_SUCCESS);
+	return CUDA_SUCCESS;
 }
 
 /* The end of a context frees its memory; VMM memory belongs to none. */

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Pointer attributes, one and many at a time. Each kind of memory has those that it has on an H200
- * with driver 580 (2026-11-20).
- */
+/* Pointer attributes, one and many at a time, as each kind of memory has them on an H200 (580, 2026-11-20). */
 #include <string.h>
 
 #include "sim.h"
@@ -47,7 +44,7 @@ static size_t width_of(CUpointer_attribute attribute)
 	return 0;
 }
 
-/* Of VMM memory the range is the whole reservation; cuMemGetAddressRange gives the chunk. */
+/* The range of VMM memory is the whole reservation, while cuMemGetAddressRange gives the chunk. */
 static struct sim_va range_of(const struct sim_alloc *alloc)
 {
 	if (alloc->kind == SIM_VMM)
@@ -55,74 +52,70 @@ static struct sim_va range_of(const struct sim_alloc *alloc)
 	return (struct sim_va){ .base = alloc->base, .size = alloc->size };
 }
 
-static CUresult value_of(uint64_t *value, CUpointer_attribute attribute,
-			 const struct sim_alloc *alloc, CUdeviceptr ptr)
+/* Whether a pointer into this memory has the attribute. */
+static bool has(CUpointer_attribute attribute, const struct sim_alloc *alloc)
 {
-	size_t offset = offset_of(alloc, ptr);
+	switch (attribute) {
+	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+		return alloc->kind != SIM_VMM || alloc->access[alloc->dev];
+	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+		return alloc->host;
+	case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
+		return !is_host(alloc);
+	default:
+		return true;
+	}
+}
 
+static uint64_t value_of(CUpointer_attribute attribute, const struct sim_alloc *alloc,
+			 CUdeviceptr ptr)
+{
 	switch (attribute) {
 	case CU_POINTER_ATTRIBUTE_CONTEXT:
-		*value = alloc->kind == SIM_POOL ? 0 : (uintptr_t)alloc->ctx;
-		return CUDA_SUCCESS;
+		return alloc->kind == SIM_POOL ? 0 : (uintptr_t)alloc->ctx;
 	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-		*value = is_host(alloc) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
-		return CUDA_SUCCESS;
+		return is_host(alloc) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
 	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-		*value = alloc->base + offset;
-		return alloc->kind == SIM_VMM && !alloc->access[alloc->dev]
-			       ? CUDA_ERROR_INVALID_VALUE
-			       : CUDA_SUCCESS;
+		return alloc->base + offset_of(alloc, ptr);
 	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-		*value = (uintptr_t)alloc->host + offset;
-		return alloc->host ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-	case CU_POINTER_ATTRIBUTE_P2P_TOKENS: /* zeros */
-		return is_host(alloc) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+		return (uintptr_t)alloc->host + offset_of(alloc, ptr);
+	case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
+		return 0;
 	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-		*value = alloc->sync_memops;
-		return CUDA_SUCCESS;
+		return alloc->sync_memops;
 	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-		*value = alloc->buffer_id;
-		return CUDA_SUCCESS;
+		return alloc->buffer_id;
 	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-		*value = alloc->kind == SIM_MANAGED;
-		return CUDA_SUCCESS;
+		return alloc->kind == SIM_MANAGED;
 	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-		*value = (uint32_t)alloc->dev;
-		return CUDA_SUCCESS;
+		return (uint32_t)alloc->dev;
 	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-		*value = range_of(alloc).base;
-		return CUDA_SUCCESS;
+		return range_of(alloc).base;
 	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-		*value = range_of(alloc).size;
-		return CUDA_SUCCESS;
+		return range_of(alloc).size;
 	case CU_POINTER_ATTRIBUTE_MAPPED:
-		*value = 1;
-		return CUDA_SUCCESS;
+		return 1;
 	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-		*value = alloc->kind == SIM_VMM ? alloc->obj->prop.requestedHandleTypes : 0;
-		return CUDA_SUCCESS;
+		return alloc->kind == SIM_VMM ? alloc->obj->prop.requestedHandleTypes : 0;
 	case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-		*value = alloc->kind == SIM_DEVICE ||
-			 (alloc->kind == SIM_VMM &&
-			  alloc->obj->prop.allocFlags.gpuDirectRDMACapable);
-		return CUDA_SUCCESS;
+		return alloc->kind == SIM_DEVICE ||
+		       (alloc->kind == SIM_VMM && alloc->obj->prop.allocFlags.gpuDirectRDMACapable);
 	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: /* one pool per GPU; its handle is not NULL */
-		*value = alloc->kind == SIM_POOL ? 0x7001u + (uint64_t)alloc->dev : 0;
-		return CUDA_SUCCESS;
+		return alloc->kind == SIM_POOL ? 0x7001u + (uint64_t)alloc->dev : 0;
 	}
-	return CUDA_ERROR_INVALID_VALUE;
+	return 0;
 }
 
 /* Writes as many bytes as the attribute has; little-endian. */
 static CUresult get(void *data, CUpointer_attribute attribute, const struct sim_alloc *alloc,
 		    CUdeviceptr ptr)
 {
-	uint64_t value[2] = { 0 };
-	CUresult r = value_of(value, attribute, alloc, ptr);
+	uint64_t value[2] = { value_of(attribute, alloc, ptr) };
 
-	if (r == CUDA_SUCCESS)
-		memcpy(data, value, width_of(attribute));
-	return r;
+	if (!has(attribute, alloc))
+		return CUDA_ERROR_INVALID_VALUE;
+	memcpy(data, value, width_of(attribute));
+	return CUDA_SUCCESS;
 }
 
 CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
@@ -132,8 +125,8 @@ CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdevi
 	SIM_ENTER(SIM_NEED_INIT);
 	alloc = sim_find(ptr);
 	if (!data || !width_of(attribute) || !alloc)
-		return sim_leave(CUDA_ERROR_INVALID_VALUE);
-	return sim_leave(get(data, attribute, alloc, ptr));
+		return CUDA_ERROR_INVALID_VALUE;
+	return get(data, attribute, alloc, ptr);
 }
 
 /*
@@ -147,10 +140,10 @@ CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attribu
 
 	SIM_ENTER(SIM_NEED_INIT);
 	if (!attributes || !data || count == 0)
-		return sim_leave(CUDA_ERROR_INVALID_VALUE);
+		return CUDA_ERROR_INVALID_VALUE;
 	for (unsigned int i = 0; i < count; i++)
 		if (!width_of(attributes[i]) || !data[i])
-			return sim_leave(CUDA_ERROR_INVALID_VALUE);
+			return CUDA_ERROR_INVALID_VALUE;
 	alloc = sim_find(ptr);
 	for (unsigned int i = 0; i < count; i++) {
 		memset(data[i], 0, width_of(attributes[i]));
@@ -161,14 +154,6 @@ CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attribu
 		else if (attributes[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER)
 			memcpy(data[i], &ptr, sizeof(ptr));
 	}
-	return sim_leave(CUDA_SUCCESS);
-}
-
-static CUresult set_sync_memops(struct sim_alloc *alloc, unsigned int value)
-{
-	if (alloc->kind == SIM_VMM && !sim_env("GDRSIM_VMM_SYNC_MEMOPS", 0))
-		return CUDA_ERROR_NOT_SUPPORTED;
-	alloc->sync_memops = value != 0;
 	return CUDA_SUCCESS;
 }
 
@@ -181,7 +166,10 @@ CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
 	SIM_ENTER(SIM_NEED_INIT);
 	alloc = sim_find(ptr);
 	if (!value || !alloc || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
-		return sim_leave(CUDA_ERROR_INVALID_VALUE);
+		return CUDA_ERROR_INVALID_VALUE;
+	if (alloc->kind == SIM_VMM && !sim_env("GDRSIM_VMM_SYNC_MEMOPS", 0))
+		return CUDA_ERROR_NOT_SUPPORTED;
 	memcpy(&flag, value, sizeof(flag));
-	return sim_leave(set_sync_memops(alloc, flag));
+	alloc->sync_memops = flag != 0;
+	return CUDA_SUCCESS;
 }

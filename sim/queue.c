@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* The kernels of perf/queue/kernels.cu, as the stand-in's. */
-#include "queue.h"
-
 #include <stdbool.h>
 #include <string.h>
 

@@ -18,22 +18,28 @@ CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHan
 	obj = sim_obj_by_handle(handle);
 	if (!shareable || !obj || flags || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
 	    !(obj->prop.requestedHandleTypes & type))
-		return sim_leave(CUDA_ERROR_INVALID_VALUE);
+		return CUDA_ERROR_INVALID_VALUE;
 	fd = sim_memfd_handout(obj->fd);
 	if (fd < 0)
-		return sim_leave(CUDA_ERROR_OPERATING_SYSTEM);
+		return CUDA_ERROR_OPERATING_SYSTEM;
 	*(int *)shareable = fd;
-	return sim_leave(CUDA_SUCCESS);
+	return CUDA_SUCCESS;
 }
 
-static CUresult import_fd(int fd, CUmemGenericAllocationHandle *handle)
+/* os_handle is the descriptor itself; it stays the caller's. */
+CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *os_handle,
+					CUmemAllocationHandleType type)
 {
 	CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED };
 	struct sim_memfd info;
 	struct sim_obj *obj;
 	CUresult r;
-	int opened = sim_memfd_open(fd, &info);
+	int opened;
 
+	SIM_ENTER(SIM_NEED_INIT);
+	if (!handle || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+		return CUDA_ERROR_INVALID_VALUE;
+	opened = sim_memfd_open((int)(intptr_t)os_handle, &info);
 	if (opened < 0)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!sim_device_ok(info.device)) {
@@ -52,19 +58,9 @@ static CUresult import_fd(int fd, CUmemGenericAllocationHandle *handle)
 	return r;
 }
 
-/* os_handle is the descriptor itself; it stays the caller's. */
-CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *os_handle,
-					CUmemAllocationHandleType type)
-{
-	SIM_ENTER(SIM_NEED_INIT);
-	if (!handle || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
-		return sim_leave(CUDA_ERROR_INVALID_VALUE);
-	return sim_leave(import_fd((int)(intptr_t)os_handle, handle));
-}
-
 /*
- * The memory behind [ptr, ptr + size). Of cuMemAlloc's memory any page of a block serves that has
- * an allocation in the range: neighbours and rounding belong to the driver.
+ * The memory behind [ptr, ptr + size). For cuMemAlloc's memory, one allocation in the range is enough:
+ * the other bytes of its block, neighbours and rounding, belong to the driver.
  */
 static CUresult range_pieces(sim_addr ptr, size_t size, struct sim_piece *pieces, unsigned int *n)
 {
@@ -148,12 +144,12 @@ CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr ptr, size_t siz
 	SIM_ENTER(SIM_NEED_CONTEXT);
 	if (!handle || type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD || size == 0 || ptr % SIM_PAGE ||
 	    size % SIM_PAGE || (flags & ~CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE))
-		return sim_leave(CUDA_ERROR_INVALID_VALUE);
+		return CUDA_ERROR_INVALID_VALUE;
 	if (sim_integrated() || !sim_env("GDRSIM_DMABUF", 1) ||
 	    (flags && !sim_env("GDRSIM_DMABUF_PCIE", 0)))
-		return sim_leave(CUDA_ERROR_NOT_SUPPORTED);
+		return CUDA_ERROR_NOT_SUPPORTED;
 	r = export_range(ptr, size, flags != 0, &fd);
 	if (r == CUDA_SUCCESS)
 		*(int *)handle = fd;
-	return sim_leave(r);
+	return r;
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The stand-in libcuda.so.1 inside: its one lock, its objects and their owners. Unless noted, the
- * lock protects everything below; an exported function takes it by SIM_ENTER and releases it by
- * sim_leave.
+ * lock protects everything below; an exported function holds it from SIM_ENTER to its return.
  */
 #ifndef SIM_H
 #define SIM_H
@@ -42,14 +41,13 @@ extern struct sim_state sim;
 
 /* Counts the call and injects faults; then locks, if what the call needs exists. */
 CUresult sim_enter(const char *call, enum sim_need need);
-CUresult sim_leave(CUresult result);
+void sim_leave(const CUresult *entered); /* unlocks, if sim_enter() succeeded */
 
-#define SIM_ENTER(need)                                        \
-	do {                                                   \
-		CUresult entered_ = sim_enter(__func__, need); \
-		if (entered_ != CUDA_SUCCESS)                  \
-			return entered_;                       \
-	} while (0)
+/* Opens an exported function: returns the error, or holds the lock until the function returns. */
+#define SIM_ENTER(need)                                                                    \
+	CUresult entered_ __attribute__((cleanup(sim_leave))) = sim_enter(__func__, need); \
+	if (entered_ != CUDA_SUCCESS)                                                      \
+	return entered_
 
 int sim_driver_version(void);
 bool sim_device_ok(CUdevice dev);
@@ -116,7 +114,7 @@ CUresult sim_obj_create(int dev, size_t size, struct sim_obj **obj); /* one refe
 CUresult sim_obj_create_vmm(size_t size, const CUmemAllocationProp *prop, struct sim_obj **obj);
 CUresult sim_obj_adopt(int fd, size_t size, const CUmemAllocationProp *prop, struct sim_obj **obj);
 void sim_obj_get(struct sim_obj *obj);
-void sim_obj_put(struct sim_obj *obj); /* the last one leaves it to users in the resource manager */
+void sim_obj_put(struct sim_obj *obj); /* then it lives while the resource manager has users of it */
 void sim_obj_destroy(struct sim_obj *obj);
 void sim_obj_sweep(void); /* destroys those whose last dma-buf has gone */
 /* A descriptor of the memory that keeps it, and so do maps of it; or -1 with errno. */

@@ -15,22 +15,27 @@ static atomic_int owner_pid;
 
 CUresult sim_enter(const char *call, enum sim_need need)
 {
-	int result;
+	int result, owner;
 
 	if (sim_fault(call, &result))
 		return (CUresult)result;
-	if (need != SIM_NEED_NOTHING && atomic_load(&owner_pid) != getpid())
+	owner = atomic_load(&owner_pid);
+	if (owner ? owner != getpid() : need != SIM_NEED_NOTHING)
 		return CUDA_ERROR_NOT_INITIALIZED;
 	pthread_mutex_lock(&sim.lock);
-	if (need == SIM_NEED_CONTEXT && !sim_ctx())
-		return sim_leave(sim_ctx_check());
+	if (need == SIM_NEED_CONTEXT && !sim_ctx()) {
+		CUresult why = sim_ctx_check();
+
+		pthread_mutex_unlock(&sim.lock);
+		return why;
+	}
 	return CUDA_SUCCESS;
 }
 
-CUresult sim_leave(CUresult result)
+void sim_leave(const CUresult *entered)
 {
-	pthread_mutex_unlock(&sim.lock);
-	return result;
+	if (*entered == CUDA_SUCCESS)
+		pthread_mutex_unlock(&sim.lock);
 }
 
 int sim_driver_version(void)
@@ -50,25 +55,19 @@ bool sim_device_ok(CUdevice dev)
 
 CUresult cuInit(unsigned int flags)
 {
-	int result, pid = getpid(), owner = atomic_load(&owner_pid);
-
-	if (sim_fault(__func__, &result))
-		return (CUresult)result;
-	if (owner && owner != pid)
-		return CUDA_ERROR_NOT_INITIALIZED;
+	SIM_ENTER(SIM_NEED_NOTHING);
 	if (flags)
 		return CUDA_ERROR_INVALID_VALUE;
-	pthread_mutex_lock(&sim.lock);
-	if (!atomic_load(&owner_pid)) {
-		sim.n_gpus = sim_gpu_count();
-		if (sim.n_gpus == 0)
-			return sim_leave(CUDA_ERROR_NO_DEVICE);
-		for (int i = 0; i < sim.n_gpus; i++)
-			sim_gpu(i, &sim.gpu[i]);
-		sim_rm_start();
-		atomic_store(&owner_pid, pid);
-	}
-	return sim_leave(CUDA_SUCCESS);
+	if (atomic_load(&owner_pid))
+		return CUDA_SUCCESS;
+	sim.n_gpus = sim_gpu_count();
+	if (sim.n_gpus == 0)
+		return CUDA_ERROR_NO_DEVICE;
+	for (int i = 0; i < sim.n_gpus; i++)
+		sim_gpu(i, &sim.gpu[i]);
+	sim_rm_start();
+	atomic_store(&owner_pid, getpid());
+	return CUDA_SUCCESS;
 }
 
 CUresult cuDriverGetVersion(int *version)

@@ -24,7 +24,7 @@ static uint64_t now_ns(void)
 {
 	struct timespec ts;
 
-	clock_gettime(CLOCK_REALTIME, &ts);
+	clock_gettime(CLOCK_REALTIME, &ts); /* as pthread_cond_timedwait() */
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
@@ -202,10 +202,10 @@ CUresult cuStreamCreate(CUstream *stream, unsigned int flags)
 
 	SIM_ENTER(SIM_NEED_CONTEXT);
 	if (!stream || (flags & ~(unsigned int)CU_STREAM_NON_BLOCKING))
-		return sim_leave(CUDA_ERROR_INVALID_VALUE);
+		return CUDA_ERROR_INVALID_VALUE;
 	made = calloc(1, sizeof(*made));
 	if (!made)
-		return sim_leave(CUDA_ERROR_OUT_OF_MEMORY);
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	ctx = sim_ctx();
 	made->ctx = ctx;
 	made->flags = flags;
@@ -213,7 +213,7 @@ CUresult cuStreamCreate(CUstream *stream, unsigned int flags)
 	made->next = ctx->streams->next;
 	ctx->streams->next = made;
 	*stream = made;
-	return sim_leave(CUDA_SUCCESS);
+	return CUDA_SUCCESS;
 }
 
 /* The structure stays, so that a stale handle is an error and not a crash. */
@@ -228,7 +228,7 @@ CUresult cuStreamDestroy_v2(CUstream stream)
 		r = CUDA_ERROR_INVALID_HANDLE; /* the NULL stream in one of its forms */
 	if (r == CUDA_SUCCESS)
 		stream->alive = false;
-	return sim_leave(r);
+	return r;
 }
 
 CUresult cuStreamSynchronize(CUstream stream)
@@ -238,12 +238,12 @@ CUresult cuStreamSynchronize(CUstream stream)
 	SIM_ENTER(SIM_NEED_CONTEXT);
 	r = sim_stream(stream, &stream);
 	if (r != CUDA_SUCCESS)
-		return sim_leave(r);
+		return r;
 	if (stream == sim_ctx()->streams)
 		sim_drain_context(sim_ctx());
 	else
 		sim_drain_stream(stream);
-	return sim_leave(CUDA_SUCCESS);
+	return CUDA_SUCCESS;
 }
 
 CUresult cuStreamQuery(CUstream stream)
@@ -254,7 +254,7 @@ CUresult cuStreamQuery(CUstream stream)
 	r = sim_stream(stream, &stream);
 	if (r == CUDA_SUCCESS && !idle(stream))
 		r = CUDA_ERROR_NOT_READY;
-	return sim_leave(r);
+	return r;
 }
 
 /*
@@ -269,11 +269,11 @@ CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr addr, uint32_t val
 	SIM_ENTER(SIM_NEED_CONTEXT);
 	r = sim_stream(stream, &op.stream);
 	if (r != CUDA_SUCCESS)
-		return sim_leave(r);
+		return r;
 	op.dst = sim_reach(addr, sizeof(value));
 	if (!op.dst || addr % sizeof(value) || flags > 1)
-		return sim_leave(CUDA_ERROR_INVALID_VALUE);
-	return sim_leave(sim_submit(&op));
+		return CUDA_ERROR_INVALID_VALUE;
+	return sim_submit(&op);
 }
 
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
@@ -283,9 +283,9 @@ CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
 
 	SIM_ENTER(SIM_NEED_INIT);
 	if (!mode || (unsigned int)*mode > CU_STREAM_CAPTURE_MODE_RELAXED)
-		return sim_leave(CUDA_ERROR_INVALID_VALUE);
+		return CUDA_ERROR_INVALID_VALUE;
 	before = current;
 	current = *mode;
 	*mode = before;
-	return sim_leave(CUDA_SUCCESS);
+	return CUDA_SUCCESS;
 }

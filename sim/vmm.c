@@ -35,7 +35,7 @@ CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocatio
 		r = CUDA_ERROR_INVALID_VALUE;
 	if (r == CUDA_SUCCESS)
 		*granularity = SIM_GRANULE;
-	return sim_leave(r);
+	return r;
 }
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
@@ -52,7 +52,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 		r = sim_obj_create_vmm(size, prop, &obj);
 	if (r == CUDA_SUCCESS)
 		*handle = obj->handle;
-	return sim_leave(r);
+	return r;
 }
 
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
@@ -62,10 +62,10 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 	SIM_ENTER(SIM_NEED_INIT);
 	obj = sim_obj_by_handle(handle);
 	if (!obj)
-		return sim_leave(CUDA_ERROR_INVALID_VALUE);
+		return CUDA_ERROR_INVALID_VALUE;
 	if (--obj->handle_refs == 0)
 		sim_obj_put(obj);
-	return sim_leave(CUDA_SUCCESS);
+	return CUDA_SUCCESS;
 }
 
 CUresult cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr,
@@ -75,14 +75,14 @@ CUresult cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CU
 
 	SIM_ENTER(SIM_NEED_INIT);
 	if (!ptr || size == 0 || !ALIGNED(size) || (alignment & (alignment - 1)) || flags)
-		return sim_leave(CUDA_ERROR_INVALID_VALUE);
+		return CUDA_ERROR_INVALID_VALUE;
 	if (alignment < SIM_GRANULE)
 		alignment = SIM_GRANULE;
 	base = sim_va_alloc(size, alignment, addr, true);
 	if (!base)
-		return sim_leave(CUDA_ERROR_OUT_OF_MEMORY);
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	*ptr = base;
-	return sim_leave(CUDA_SUCCESS);
+	return CUDA_SUCCESS;
 }
 
 CUresult cuMemAddressFree(CUdeviceptr ptr, size_t size)
@@ -93,9 +93,9 @@ CUresult cuMemAddressFree(CUdeviceptr ptr, size_t size)
 	range = sim_va_find(ptr);
 	if (!range || !range->reservation || range->base != ptr || range->size != size ||
 	    sim_find_in(ptr, size))
-		return sim_leave(CUDA_ERROR_INVALID_VALUE);
+		return CUDA_ERROR_INVALID_VALUE;
 	sim_va_free(ptr);
-	return sim_leave(CUDA_SUCCESS);
+	return CUDA_SUCCESS;
 }
 
 static CUresult map_chunk(sim_addr ptr, size_t size, struct sim_obj *obj)
@@ -130,13 +130,13 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAlloc
 	range = sim_va_find(ptr);
 	if (!obj || !range || !range->reservation || flags || size == 0 || !ALIGNED(ptr) ||
 	    !ALIGNED(size) || size > range->base + range->size - ptr || sim_find_in(ptr, size))
-		return sim_leave(CUDA_ERROR_INVALID_VALUE);
+		return CUDA_ERROR_INVALID_VALUE;
 	if (offset || size != obj->size)
-		return sim_leave(CUDA_ERROR_NOT_SUPPORTED); /* H200, driver 580 */
-	return sim_leave(map_chunk(ptr, size, obj));
+		return CUDA_ERROR_NOT_SUPPORTED; /* H200, driver 580 */
+	return map_chunk(ptr, size, obj);
 }
 
-/* Is [ptr, ptr + size) exactly one or several whole chunks without a gap? */
+/* Whether [ptr, ptr + size) is one or several whole chunks without a gap. */
 static bool whole_chunks(sim_addr ptr, size_t size)
 {
 	sim_addr at = ptr, end = ptr + size;
@@ -158,7 +158,7 @@ CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
 	SIM_ENTER(SIM_NEED_INIT);
 	sim_drain_all();
 	if (!whole_chunks(ptr, size))
-		return sim_leave(CUDA_ERROR_INVALID_VALUE);
+		return CUDA_ERROR_INVALID_VALUE;
 	while (ptr < end) {
 		struct sim_alloc *alloc = sim_find(ptr);
 
@@ -167,7 +167,7 @@ CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
 		sim_obj_put(alloc->obj);
 		free(alloc);
 	}
-	return sim_leave(CUDA_SUCCESS);
+	return CUDA_SUCCESS;
 }
 
 static CUresult access_check(const CUmemAccessDesc *desc)
@@ -192,7 +192,7 @@ CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *des
 
 	SIM_ENTER(SIM_NEED_INIT);
 	if (!desc || count == 0 || !whole_chunks(ptr, size))
-		return sim_leave(CUDA_ERROR_INVALID_VALUE);
+		return CUDA_ERROR_INVALID_VALUE;
 	for (size_t i = 0; i < count && r == CUDA_SUCCESS; i++)
 		r = access_check(&desc[i]);
 	for (sim_addr at = ptr; r == CUDA_SUCCESS && at < ptr + size;) {
@@ -202,7 +202,7 @@ CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *des
 			alloc->access[desc[i].location.id] = (uint8_t)desc[i].flags;
 		at += alloc->size;
 	}
-	return sim_leave(r);
+	return r;
 }
 
 /* Gives the memory's one handle, alive again if the program had released it. */
@@ -213,11 +213,11 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void 
 	SIM_ENTER(SIM_NEED_INIT);
 	alloc = sim_find((sim_addr)(uintptr_t)addr);
 	if (!handle || !alloc || alloc->kind != SIM_VMM)
-		return sim_leave(CUDA_ERROR_INVALID_VALUE);
+		return CUDA_ERROR_INVALID_VALUE;
 	if (alloc->obj->handle_refs++ == 0)
 		sim_obj_get(alloc->obj);
 	*handle = alloc->obj->handle;
-	return sim_leave(CUDA_SUCCESS);
+	return CUDA_SUCCESS;
 }
 
 CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
@@ -228,7 +228,7 @@ CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
 	SIM_ENTER(SIM_NEED_INIT);
 	obj = sim_obj_by_handle(handle);
 	if (!prop || !obj)
-		return sim_leave(CUDA_ERROR_INVALID_VALUE);
+		return CUDA_ERROR_INVALID_VALUE;
 	*prop = obj->prop;
-	return sim_leave(CUDA_SUCCESS);
+	return CUDA_SUCCESS;
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* The configuration of the node's stand-in: its environment, and the calls that fail. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "node/node.h"
+#include "machine.h"
 #include "rules.h"
 
 static struct rules rules;
@@ -25,18 +25,11 @@ int node_fault(const char *name)
 	return rules_call(&rules, name, NULL);
 }
 
-static const char *env(const char *name, const char *absent)
-{
-	const char *v = getenv(name);
-
-	return v && *v ? v : absent;
-}
-
 static uint32_t level_of(const char *name, const char *absent)
 {
 	unsigned int major = 0, minor = 0;
 
-	if (sscanf(env(name, absent), "%u.%u", &major, &minor) != 2)
+	if (sscanf(sim_text(name, absent), "%u.%u", &major, &minor) != 2)
 		abort();
 	return major << 16 | minor;
 }
@@ -49,23 +42,20 @@ int node_presence(void)
 					     !strstr(preload, "libgdrdrv_node.so")
 				     ? "absent"
 				     : "present";
-	const char *v = env("GDRSIM_NODE", absent);
 
-	if (!strcmp(v, "absent"))
-		return ENOENT;
-	return strcmp(v, "denied") ? 0 : EACCES;
+	return sim_presence("GDRSIM_NODE", absent);
 }
 
 void node_config_read(struct node_config *c)
 {
 	c->level = level_of("GDRSIM_NODE_LEVEL", "2.6");
 	c->min_api = level_of("GDRSIM_NODE_MIN_API", "2.0");
-	c->persistent = atoi(env("GDRSIM_NODE_PERSISTENT", "1"));
-	c->poll = atoi(env("GDRSIM_NODE_POLL", "1"));
-	c->pcie = atoi(env("GDRSIM_NODE_PCIE", "0"));
-	c->device = atoi(env("GDRSIM_NODE_DEVICE", "0"));
-	c->type = (uint32_t)atoi(env("GDRSIM_NODE_TYPE", "1"));
-	c->sources = (uint32_t)atoi(env("GDRSIM_NODE_SOURCES", "0"));
-	c->first_handle = strtoull(env("GDRSIM_NODE_HANDLE", "1"), NULL, 0);
-	c->skew = strtoll(env("GDRSIM_NODE_SKEW", "0"), NULL, 0);
+	c->persistent = atoi(sim_text("GDRSIM_NODE_PERSISTENT", "1"));
+	c->poll = atoi(sim_text("GDRSIM_NODE_POLL", "1"));
+	c->pcie = atoi(sim_text("GDRSIM_NODE_PCIE", "0"));
+	c->device = atoi(sim_text("GDRSIM_NODE_DEVICE", "0"));
+	c->type = (uint32_t)atoi(sim_text("GDRSIM_NODE_TYPE", "1"));
+	c->sources = (uint32_t)atoi(sim_text("GDRSIM_NODE_SOURCES", "0"));
+	c->first_handle = strtoull(sim_text("GDRSIM_NODE_HANDLE", "1"), NULL, 0);
+	c->skew = strtoll(sim_text("GDRSIM_NODE_SKEW", "0"), NULL, 0);
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a user of the stand-in for /dev/gdrdrv can set and call. libgdrdrv_node.so is preloaded
- * (LD_PRELOAD) and serves open, ioctl, mmap, poll, access and close of that one path, over the
- * device memory of the stand-in libcuda.so.1 (sim/gdrsim.h). All else passes through.
+ * The settings and hooks of the stand-in for /dev/gdrdrv. libgdrdrv_node.so is preloaded (LD_PRELOAD)
+ * and serves open, ioctl, mmap, poll, access and close of that path alone, over the device memory of
+ * the stand-in libcuda.so.1 (sim/gdrsim.h).
  *
  * Environment, read when the node is opened (the fault rules once, at the first use):
- *   GDRSIM_NODE=present|absent|denied  absent, denied: open gives ENOENT or EACCES (there and open
- *                               to all). Default: present, but absent where the library is preloaded
- *                               only as libnvidia_node.so (rm/gdrsim_rm.h)
+ *   GDRSIM_NODE=present|absent|denied  absent: open gives ENOENT; denied: EACCES, whatever the mode.
+ *                               Default: present, but absent if the library is preloaded only as
+ *                               libnvidia_node.so (rm/gdrsim_rm.h)
  *   GDRSIM_NODE_LEVEL=m.n       the driver's level, which decides the calls it knows (2.6)
  *   GDRSIM_NODE_PERSISTENT=0|1  1: a pin outlives the free of its memory; 0: the free revokes it (1)
  *   GDRSIM_NODE_POLL=0|1        1: poll() as barcopy's driver has it, POLLPRI while a revoked region
@@ -16,8 +16,8 @@
  *   GDRSIM_NODE_PCIE=1          force-PCIe pins are supported (persistent mode only)
  *   GDRSIM_NODE_TYPE=n          the mapping type of the memory, a gdr_mapping_type_t (1)
  *   GDRSIM_NODE_DEVICE=1        a mapping as device memory can be asked for too, as on arm64
- *   GDRSIM_NODE_SOURCES=n       by what memory can be named, GDRDRV_SOURCES_*; 0: a driver that does
- *                               not know that attribute, nor PIN_DMABUF (0)
+ *   GDRSIM_NODE_SOURCES=n       how memory can be named, GDRDRV_SOURCES_*; 0: a driver that knows
+ *                               neither that attribute nor PIN_DMABUF (0)
  *   GDRSIM_NODE_HANDLE=n        the first handle, also above 2^32 (1)
  *   GDRSIM_NODE_SKEW=n          bytes by which GET_INFO misstates the address
  *   GDRSIM_SYS=dir              stands for /sys in the program's open()

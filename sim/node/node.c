@@ -408,7 +408,7 @@ static int region_call_locked(struct node *node, unsigned long request, void *ar
 	}
 	case GDRDRV_IOC_REQ_MAPPING_TYPE:
 		return request_type(node, r, ((struct gdrdrv_req_mapping_type *)arg)->mapping_type);
-	case GDRDRV_IOC_POPULATE: /* barcopy's driver alone has it, as it has the sources */
+	case GDRDRV_IOC_POPULATE: /* only barcopy's driver, which has the sources too */
 		if (!node->config.sources)
 			return ENOTTY;
 		return r->map && !r->revoked ? 0 : EINVAL;
@@ -448,7 +448,7 @@ static int call(struct node *node, unsigned long request, void *arg)
 	case GDRDRV_IOC_PIN_BUFFER: {
 		struct gdrdrv_pin_buffer *p = arg;
 
-		/* Persistent: refused. Else the GPU driver knows no context by that token. */
+		/* A persistent pin refuses tokens; for another one the GPU driver knows no such context. */
 		if (p->p2p_token || p->va_space)
 			return EINVAL;
 		return pin(node, p->addr, p->size, &p->handle);

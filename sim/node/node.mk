@@ -5,8 +5,8 @@
 # its functions run before a sanitizer's run time is set up.
 
 NODE_SRC := $(addprefix node/,node.c config.c interpose.c) \
-	$(addprefix rm/,state.c config.c faults.c gpus.c files.c memory.c objects.c maps.c vmas.c \
-		control.c export.c escape.c paths.c calls.c)
+	$(addprefix rm/,state.c config.c gpus.c files.c memory.c objects.c maps.c vmas.c control.c export.c \
+		escape.c paths.c)
 NODE_OBJ := $(NODE_SRC:%.c=$(SIM_OUT)/%.o) $(addprefix $(SIM_OUT)/node/,machine.o rules.o)
 NODE_LIB := $(SIM_OUT)/libgdrdrv_node.so
 NODE_LINK := $(SIM_OUT)/libnvidia_node.so

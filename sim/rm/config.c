@@ -1,17 +1,43 @@
 /* SPDX-License-Identifier: MIT */
-/* The configuration of the stand-in by its environment. */
+/* The configuration of the stand-in: its environment, and the calls that fail, for each process. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "rm/rm.h"
+#include "rules.h"
 
-static const char *env(const char *name, const char *absent)
+static struct rules rules = { .sign = -1 }; /* a value: errno, or -status */
+
+void gdrsim_rm_fail(const char *spec)
 {
-	const char *v = getenv(name);
+	rules_set(&rules, spec);
+	rules_fail_nth(&rules, 0, 0);
+}
 
-	return v && *v ? v : absent;
+void gdrsim_rm_fail_nth(unsigned long n, int value)
+{
+	rules_set(&rules, NULL);
+	rules_fail_nth(&rules, n, -value);
+}
+
+const char *gdrsim_rm_failed(void)
+{
+	return rules.failed[0] ? rules.failed : NULL;
+}
+
+unsigned long gdrsim_rm_calls(const char *name)
+{
+	return rules_calls(&rules, name).since;
+}
+
+int rm_fault(const char *name, unsigned int detail)
+{
+	char detailed[RULES_NAME];
+
+	snprintf(detailed, sizeof(detailed), "%s.%x", name, detail);
+	return rules_call(&rules, name, detail ? detailed : NULL);
 }
 
 bool rm_flag(const char *name, bool absent)
@@ -21,16 +47,12 @@ bool rm_flag(const char *name, bool absent)
 
 int rm_node_presence(void)
 {
-	const char *v = env("GDRSIM_RM", "present");
-
-	if (!strcmp(v, "absent"))
-		return ENOENT;
-	return strcmp(v, "denied") ? 0 : EACCES;
+	return sim_presence("GDRSIM_RM", "present");
 }
 
 static bool lists(const char *name, unsigned int value)
 {
-	const char *v = env(name, "");
+	const char *v = sim_text(name, "");
 
 	while (*v) {
 		char *end;
@@ -69,7 +91,7 @@ static int branch_of(long cuda)
 
 const char *rm_version_text(char *text, size_t size)
 {
-	const char *v = env("GDRSIM_RM_DRIVER", NULL);
+	const char *v = sim_text("GDRSIM_RM_DRIVER", NULL);
 
 	if (v)
 		snprintf(text, size, "%s", v);

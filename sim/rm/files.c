@@ -127,6 +127,26 @@ void rm_file_check(int file)
 	}
 }
 
+void rm_closed(int file)
+{
+	int err = errno;
+
+	rm_lock();
+	rm_file_check(file);
+	rm_unlock();
+	if (!rm_is_driver())
+		rm_memory_reap();
+	errno = err;
+}
+
+int rm_close(int file, int fd)
+{
+	int rc = libc_calls()->close(fd);
+
+	rm_closed(file);
+	return rc;
+}
+
 void gdrsim_rm_sweep(void)
 {
 	if (!rm)

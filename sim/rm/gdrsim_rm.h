@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a user of the stand-in for nvidia.ko can set and call. It is in the same library to preload
- * as that of /dev/gdrdrv (node/gdrsim_node.h), under a second name: where LD_PRELOAD names
- * libnvidia_node.so there are /dev/nvidiactl, a /dev/nvidiaN for each simulated GPU and
- * /proc/driver/nvidia; where it names libgdrdrv_node.so there is /dev/gdrdrv.
+ * The settings and hooks of the stand-in for nvidia.ko. One library to preload has it and the stand-in
+ * for /dev/gdrdrv (node/gdrsim_node.h): LD_PRELOAD of libnvidia_node.so provides /dev/nvidiactl, a
+ * /dev/nvidiaN for each simulated GPU and /proc/driver/nvidia; of libgdrdrv_node.so, /dev/gdrdrv.
  *
- * The state is the kernel's: shared by all processes that descend from the one that was started
- * with the library, and not copied by fork. What a file description held goes with its last
- * descriptor and map, in whatever process.
+ * The state is the kernel's: shared by the first process with the library and all its descendants, and
+ * not copied by fork. An open file description is released with its last descriptor and map, in any
+ * process.
  *
  * Environment, read at each use, so that a test can change it between calls:
- *   GDRSIM_RM=present|absent|denied  the nodes: there; ENOENT; EACCES (there and open to all)
+ *   GDRSIM_RM=present|absent|denied  the nodes exist; open gives ENOENT; EACCES, whatever the mode
  *   GDRSIM_RM_DRIVER=a.b.c      the driver's version; its first number decides the layout of the
  *                               structures that changed (from GDRSIM_DRIVER_VERSION: CUDA 13.0 is
  *                               580, 12.8 570, 12.4 550, 12.2 535, 11.7 515)
@@ -29,10 +28,9 @@
  *   GDRSIM_RM_BAR1=0|1          maps lie outside of BAR1, or in it; default 1, with GDRSIM_COHERENT=1 0
  *   GDRSIM_RM_PROTECTED=1       confidential computing: maps of device memory are refused
  *
- * libcuda's own files and calls are neither counted nor made to fail, but for its exports. It opens
- * its nodes at cuInit, whatever of the above denies them to the program; only where
- * GDRSIM_RM=absent, or the library is not loaded, it works without the resource manager: then its
- * dma-bufs come from nowhere, as where there is CUDA but no such node (WSL).
+ * libcuda's own files and calls are neither counted nor made to fail, except its exports. It opens its
+ * nodes at cuInit, even if the above denies them to the program. With GDRSIM_RM=absent, or without
+ * the library, it makes dma-bufs without the resource manager, as on WSL, which has no such node.
  */
 #ifndef GDRSIM_RM_H
 #define GDRSIM_RM_H
@@ -72,7 +70,7 @@ unsigned long long gdrsim_rm_bar1_used(int gpu);
  * (unmapped or freed) while its pages were still mapped, or was mapped after its end.
  */
 unsigned long gdrsim_rm_stale(void);
-/* Releases what ended unseen: descriptors replaced by dup2, processes killed. */
+/* Releases what ended unnoticed: descriptors replaced by dup2, processes killed. */
 void gdrsim_rm_sweep(void);
 
 /* ---- for the stand-in libcuda ------------------------------------------------------------- */

@@ -249,7 +249,7 @@ static int check_mmap(const struct rm_file *f, int fd, size_t len, int prot, int
 	return len == rm->maps[f->map].length ? 0 : ENXIO;
 }
 
-void *rm_mmap(int file, int fd, void *addr, size_t len, int prot, int flags, uint64_t off)
+static void *map_locked(int file, int fd, void *addr, size_t len, int prot, int flags, uint64_t off)
 {
 	const struct rm_file *f = &rm->files[file];
 	const struct rm_object *o;
@@ -283,5 +283,23 @@ void *rm_mmap(int file, int fd, void *addr, size_t len, int prot, int flags, uin
 	/* kbusMapFbAperture_GM107(): maps the memory's offset, of the context's GPU. */
 	if (rm->memories[o->memory].gpu != rm->objects[map->device].gpu)
 		rm_vma_show_other(at, len);
+	return at;
+}
+
+void *rm_node_mmap(int file, int fd, void *addr, size_t len, int prot, int flags, uint64_t off)
+{
+	bool mine = !rm->files[file].driver;
+	int err = mine ? rm_fault("MMAP", 0) : 0;
+	void *at;
+
+	if (err) {
+		errno = err < 0 ? EIO : err;
+		return MAP_FAILED;
+	}
+	rm_lock();
+	if (flags & MAP_FIXED)
+		rm_vma_cut(addr, len);
+	at = map_locked(file, fd, addr, len, prot, flags, off);
+	rm_unlock();
 	return at;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Physical memory of the GPUs, which libcuda's stand-in brings as descriptors, and the references
- * to it. It lives until its maker has ended it and no reference is left.
+ * Physical memory of the GPUs, as descriptors from libcuda's stand-in, and the references to it. It
+ * lives until its maker has ended it and no reference is left.
  */
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include "node/node.h"
 #include "rm/rm.h"
 
-/* Known to the process that made it alone. */
+/* Only the process that made the memory has these. */
 static struct local {
 	unsigned int life; /* of the slot */
 	void (*release)(void *arg);

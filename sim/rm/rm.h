@@ -118,14 +118,13 @@ void rm_slot_free(struct rm_table *table, int index);
 int rm_state_fd(void);
 bool rm_is_state(const struct stat *st); /* the file of which all nodes' descriptions are opens */
 
-/* config.c: the environment. No lock. */
+/* config.c: the environment, and the calls that fail. No lock. */
 int rm_node_presence(void); /* 0 or the errno of an open */
 int rm_minor_presence(unsigned int minor);
 int rm_version(void);
 const char *rm_version_text(char *text, size_t size);
 bool rm_flag(const char *name, bool absent);
-
-/* faults.c; without the lock. The errno or, negative, the status that the call must fail with. */
+/* Counts a call. Returns 0, or the errno or, negative, the status that the call must fail with. */
 int rm_fault(const char *name, unsigned int detail);
 
 /* gpus.c: the simulated GPUs by CUDA's ordinal. No lock. */
@@ -185,7 +184,6 @@ enum nv_status rm_export_info(int fd, uint32_t *instance);
 enum nv_status rm_map_memory(int file, struct nv_map *m);
 enum nv_status rm_unmap_memory(int file, const struct nv_unmap *m);
 void rm_map_end(int map);
-void *rm_mmap(int file, int fd, void *addr, size_t len, int prot, int flags, uint64_t off);
 
 /* vmas.c: mappings of the nodes in this process */
 bool rm_vma_any(void); /* can the two below matter? No lock */
@@ -196,7 +194,7 @@ void rm_vma_dontfork(void *addr, size_t len);
 void rm_vma_lose(int map); /* the map ends: pages still mapped show other memory now */
 void rm_vma_stale(void); /* counts one of gdrsim_rm_stale() */
 
-/* What the interposer calls, without the lock: as the system calls. */
+/* The system calls, for the interposer. Without the lock. */
 bool rm_is_path(const char *path);
 int rm_open(const char *path, int flags); /* a node, or a file of /proc/driver/nvidia */
 int rm_access(const char *path, int how);

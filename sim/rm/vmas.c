@@ -21,7 +21,7 @@ static struct vma {
 	void *hold;
 	int file, map;
 	pid_t pid; /* that mapped it: a child inherits this table but not the pages */
-	unsigned int pieces; /* of the same hold, this one included: of the first one only */
+	unsigned int pieces; /* with the same hold, this one included; counted in the first one */
 	int first;
 } vmas[MAX_VMAS];
 static int top;
@@ -135,6 +135,31 @@ void rm_vma_lose(int map)
 		if (vmas[i].pid == getpid())
 			rm_vma_show_other(at, vmas[i].len);
 	}
+}
+
+/* Before the range is unmapped, or something else is mapped over it. */
+void rm_unmapped(void *addr, size_t len)
+{
+	int err = errno;
+
+	if (!rm || !rm_vma_any())
+		return;
+	rm_lock();
+	rm_vma_cut(addr, len);
+	rm_unlock();
+	if (!rm_is_driver())
+		rm_memory_reap();
+	errno = err;
+}
+
+/* No child inherits the range, nor the file that it holds open. */
+void rm_dontfork(void *addr, size_t len)
+{
+	if (!rm || !rm_vma_any())
+		return;
+	rm_lock();
+	rm_vma_dontfork(addr, len);
+	rm_unlock();
 }
 
 void gdrsim_rm_counts(struct gdrsim_rm_counts *c)
