@@ -38,10 +38,7 @@ check-packages:
 .PHONY: refresh-pages refresh-abi
 # The tools' manual pages, from their --help.
 refresh-pages: all
-	@for t in $(notdir $(PERF_TOOLS)); do \
-		extra=packaging/man/extra/$$t; \
-		packaging/man/from-help.py $(O)/$$t $$([ -e $$extra ] && echo $$extra) \
-			>packaging/man/$$t.1 || exit 1; done
+	@for t in $(notdir $(PERF_TOOLS)); do packaging/man/from-help.py $(O)/$$t >packaging/man/$$t.1 || exit 1; done
 
 # The Debian symbols file, after an addition.
 refresh-abi: lib

@@ -8,35 +8,13 @@
 #			driver, and gdrdrv-GEN-both.ko
 # dmabuf_boot IOMMU NAME ARGS...	like rig_boot; IOMMU: off, pass-through or translating
 
-# A driver with SOURCE=$3 for generation $2, as mod/gdrdrv-$4.ko.
-dmabuf_build_one() {
-	local out=$1 gen=$2 source=$3 name=$4 drv=$1/gdrdrv-$4 log=$1/build-$4.log
-	mkdir -p "$drv"
-	cp "$SRC"/gdrdrv/*.[ch] "$SRC/gdrdrv/Kbuild" "$SRC"/gdrdrv/*.sh "$drv/"
-	[ "$source" = dmabuf ] || cp "$out/p2p-$gen"/*.h "$out/provider-$gen/Module.symvers" "$drv/"
-	rm -f "$drv/gdrdrv_conftest.h"
-	if [ -n "$RIG_PLANT" ]; then
-		patch -s -d "$drv" -p2 <"$KERNEL_TESTS/planted/$RIG_PLANT.patch" || return 1
-	fi
-	[ ! -e "$drv/Module.symvers" ] || mv "$drv/Module.symvers" "$drv/provider.symvers"
-	kbuild "$drv" GDRDRV_SOURCE="$source" GDRDRV_FLAVOR=open \
-		$([ "$source" = dmabuf ] || echo 'GDRDRV_P2P_DIR=$(src)' 'KBUILD_EXTRA_SYMBOLS=$(M)/provider.symvers') \
-		GDRDRV_CFLAGS="$RIG_KO_CFLAGS" ${RIG_GCOV:+GDRDRV_GCOV=1} W=1 ${DMABUF_MAKE:-} >"$log" 2>&1 ||
-		{ cat "$log"; return 1; }
-	if grep -E -i 'warning:|error:' "$log"; then
-		return 1
-	fi
-	cp "$drv/gdrdrv.ko" "$out/mod/gdrdrv-$name.ko"
-}
-
 dmabuf_build() {
-	local gen
-	local key
+	local gen key
 	key="$(cat "$W/key") $* $RIG_PLANT"
 	[ "$key" = "$(cat "$W/dmabuf-key" 2>/dev/null)" ] && return 0
-	dmabuf_build_one "$W" none dmabuf dmabuf || return 1
+	build_driver "$W" none dmabuf GDRDRV_SOURCE=dmabuf GDRDRV_FLAVOR=open || return 1
 	for gen; do
-		dmabuf_build_one "$W" "$gen" both "$gen-both" || return 1
+		build_driver "$W" "$gen" "$gen-both" GDRDRV_SOURCE=both GDRDRV_FLAVOR=open || return 1
 	done
 	echo "$key" >"$W/dmabuf-key"
 }

@@ -51,39 +51,40 @@ kbuild() {
 	fi
 }
 
-# Builds provider and driver of one generation into $1, with W=1; a warning is an error. Extra make arguments of
-# the driver follow.
-build_pair() {
-	local out=$1 gen=$2 flavor=$3 p2p prov drv log=$1/build-$2-$3.log
-	shift 3
-	p2p=$out/p2p-$gen prov=$out/provider-$gen drv=$out/gdrdrv-$gen-$flavor
-	mkdir -p "$p2p" "$prov" "$drv"
-	cp "$RIG/include/nv-p2p-test.h" "$out/"
+# Builds the provider of one generation into $1, with W=1; a warning is an error, here and below.
+build_provider() {
+	local out=$1 gen=$2 p2p=$1/p2p-$2 prov=$1/provider-$2 log=$1/build-provider-$2.log
+	[ ! -e "$out/mod/provider-$gen.ko" ] || return 0
+	mkdir -p "$p2p" "$prov"
 	sed 's#\.\./nv-p2p-test#nv-p2p-test#' "$RIG/include/$gen/nv-p2p.h" >"$p2p/nv-p2p.h"
 	cp "$RIG/include/nv-p2p-test.h" "$p2p/"
-	if [ ! -e "$prov/provider.ko" ]; then
-		cp "$RIG"/provider/*.[ch] "$RIG/provider/Kbuild" "$prov/"
-		cp "$p2p"/*.h "$prov/"
-		kbuild "$prov" P2P_DIR='$(src)' W=1 >"$log" 2>&1 || { cat "$log"; return 1; }
+	cp "$RIG"/provider/*.[ch] "$RIG/provider/Kbuild" "$p2p"/*.h "$prov/"
+	kbuild "$prov" P2P_DIR='$(src)' W=1 >"$log" 2>&1 || { cat "$log"; return 1; }
+	! grep -i warning: "$log" || return 1
+	cp "$prov/provider.ko" "$out/mod/provider-$gen.ko"
+}
+
+# build_driver OUT GEN NAME MAKE_ARGUMENTS...: the driver as OUT/mod/gdrdrv-NAME.ko, with the header and the
+# symbols of generation GEN; "none": without them
+build_driver() {
+	local out=$1 gen=$2 name=$3 drv=$1/gdrdrv-$3 log=$1/build-$3.log p2p=()
+	shift 3
+	mkdir -p "$drv"
+	cp "$SRC"/gdrdrv/*.[ch] "$SRC/gdrdrv/Kbuild" "$SRC"/gdrdrv/*.sh "$drv/"
+	if [ "$gen" != none ]; then
+		build_provider "$out" "$gen" || return 1
+		cp "$out/p2p-$gen"/*.h "$drv/"
+		cp "$out/provider-$gen/Module.symvers" "$drv/provider.symvers"
+		p2p=(GDRDRV_P2P_DIR='$(src)' KBUILD_EXTRA_SYMBOLS='$(M)/provider.symvers')
 	fi
-	cp "$SRC"/gdrdrv/*.[ch] "$SRC/gdrdrv/Kbuild" "$SRC"/gdrdrv/*.sh "$p2p"/*.h "$drv/"
 	rm -f "$drv/gdrdrv_conftest.h"
 	if [ -n "$RIG_PLANT" ]; then
 		patch -s -d "$drv" -p2 <"$KERNEL_TESTS/planted/$RIG_PLANT.patch" || return 1
 	fi
-	cp "$prov/Module.symvers" "$drv/provider.symvers"
-	kbuild "$drv" GDRDRV_FLAVOR="$flavor" GDRDRV_P2P_DIR='$(src)' \
-		KBUILD_EXTRA_SYMBOLS='$(M)/provider.symvers' GDRDRV_CFLAGS="$RIG_KO_CFLAGS" \
-		${RIG_GCOV:+GDRDRV_GCOV=1} W=1 "$@" >>"$log" 2>&1 || { cat "$log"; return 1; }
-	if grep -i warning: "$log"; then
-		return 1
-	fi
-	cp "$prov/provider.ko" "$out/mod/provider-$gen.ko"
-	if [ "$flavor" = open ]; then
-		cp "$drv/gdrdrv.ko" "$out/mod/gdrdrv-$gen.ko"
-	else
-		cp "$drv/gdrdrv.ko" "$out/mod/gdrdrv-$gen-prop.ko"
-	fi
+	kbuild "$drv" "${p2p[@]}" GDRDRV_CFLAGS="$RIG_KO_CFLAGS" ${RIG_GCOV:+GDRDRV_GCOV=1} W=1 "$@" >"$log" 2>&1 ||
+		{ cat "$log"; return 1; }
+	! grep -iE 'warning:|error:' "$log" || return 1
+	cp "$drv/gdrdrv.ko" "$out/mod/gdrdrv-$name.ko"
 }
 
 # GPL-only symbols that a module uses.
@@ -214,7 +215,8 @@ make_initrd() {
 }
 
 rig_build() {
-	local gen key
+	local gen key suffix=
+	[ "$RIG_FLAVOR" = open ] || suffix=-prop
 	W=$BUILD/$K_REL${RIG_VARIANT:+-$RIG_VARIANT}
 	key=$(cat "$SRC"/gdrdrv/* "$RIG"/provider/* "$RIG"/include/*/*.h "$RIG"/include/*.h "$RIG"/*.sh \
 		${RIG_PLANT:+"$KERNEL_TESTS/planted/$RIG_PLANT.patch"} 2>/dev/null | sha256sum)
@@ -227,7 +229,7 @@ rig_build() {
 	fi
 	for gen; do
 		[ -e "$W/built-$gen" ] && continue
-		build_pair "$W" "$gen" "${RIG_FLAVOR:-open}" || return 1
+		build_driver "$W" "$gen" "$gen$suffix" GDRDRV_FLAVOR="$RIG_FLAVOR" || return 1
 		touch "$W/built-$gen"
 	done
 }

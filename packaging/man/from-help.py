@@ -2,10 +2,9 @@
 # SPDX-License-Identifier: MIT
 """Makes the manual page of a tool from its --help, which is where its options are described.
 
-    from-help.py TOOL [EXTRA]  >page
+    from-help.py TOOL >PAGE
 
-EXTRA is a file of mdoc(7) sections to stand before SEE ALSO. `make refresh-pages` runs this for
-every tool; a test fails when a committed page is not what it makes.
+`make refresh-pages` runs it for every tool. A test compares its output with the committed pages.
 """
 import re
 import subprocess
@@ -126,8 +125,6 @@ def main():
     if example:
         out.append(".Sh EXAMPLES")
         examples(out, example)
-    if len(sys.argv) > 2:
-        out += open(sys.argv[2]).read().rstrip("\n").split("\n")
     out += [".Sh SEE ALSO", ".Xr gdrapi 7"]
     print("\n".join(out))
 

@@ -10,6 +10,8 @@
 
 #include "rig.h"
 
+int drv, prov;
+
 int drv_try_open(const char *node)
 {
 	int fd = open(node, O_RDWR | O_CLOEXEC);
@@ -38,17 +40,17 @@ int prov_open(void)
 	return fd;
 }
 
-struct provider_alloc gpu_alloc_flags(int prov, size_t size, unsigned int flags)
+struct provider_alloc gpu_alloc_flags(int gpu, size_t size, unsigned int flags)
 {
 	struct provider_alloc arg = { .size = size, .flags = flags };
 
-	CHECK(ioctl(prov, PROVIDER_IOC_ALLOC, &arg) == 0);
+	CHECK(ioctl(gpu, PROVIDER_IOC_ALLOC, &arg) == 0);
 	return arg;
 }
 
-uint64_t gpu_alloc(int prov, size_t size)
+uint64_t gpu_alloc(int gpu, size_t size)
 {
-	return gpu_alloc_flags(prov, size, 0).va;
+	return gpu_alloc_flags(gpu, size, 0).va;
 }
 
 static int call(int fd, unsigned long cmd, void *arg)
@@ -56,75 +58,84 @@ static int call(int fd, unsigned long cmd, void *arg)
 	return ioctl(fd, cmd, arg) ? -errno : 0;
 }
 
-int gpu_free(int prov, uint64_t va)
+int gpu_free(int gpu, uint64_t va)
 {
 	struct provider_free arg = { .va = va };
 
-	return call(prov, PROVIDER_IOC_FREE, &arg);
+	return call(gpu, PROVIDER_IOC_FREE, &arg);
 }
 
-static void gpu_copy(int prov, unsigned long cmd, uint64_t va, void *buf, size_t len)
+static void gpu_copy(int gpu, unsigned long cmd, uint64_t va, void *buf, size_t len)
 {
 	struct provider_copy arg = { .va = va, .len = len, .buf = (uintptr_t)buf };
 
-	CHECK_EQ(call(prov, cmd, &arg), 0);
+	CHECK_EQ(call(gpu, cmd, &arg), 0);
 }
 
-void gpu_peek(int prov, uint64_t va, void *buf, size_t len)
+void gpu_peek(int gpu, uint64_t va, void *buf, size_t len)
 {
-	gpu_copy(prov, PROVIDER_IOC_PEEK, va, buf, len);
+	gpu_copy(gpu, PROVIDER_IOC_PEEK, va, buf, len);
 }
 
-void gpu_poke(int prov, uint64_t va, const void *buf, size_t len)
+void gpu_poke(int gpu, uint64_t va, const void *buf, size_t len)
 {
-	gpu_copy(prov, PROVIDER_IOC_POKE, va, (void *)(uintptr_t)buf, len);
+	gpu_copy(gpu, PROVIDER_IOC_POKE, va, (void *)(uintptr_t)buf, len);
 }
 
-struct provider_info gpu_info(int prov)
+uint8_t gpu_byte(uint64_t va)
+{
+	uint8_t byte;
+
+	__sync_synchronize();
+	gpu_peek(prov, va, &byte, 1);
+	return byte;
+}
+
+struct provider_info gpu_info(int gpu)
 {
 	struct provider_info info;
 
-	CHECK(ioctl(prov, PROVIDER_IOC_INFO, &info) == 0);
+	CHECK(ioctl(gpu, PROVIDER_IOC_INFO, &info) == 0);
 	return info;
 }
 
 /* Timeout of steps that take a millisecond; a loaded host may stop a processor for long. */
 #define WINDOW_MS 30000
 
-int window_open(int prov, unsigned int place, int drv)
+int window_open(int gpu, unsigned int place, int file)
 {
-	struct provider_window arg = { .place = place, .fd = drv };
+	struct provider_window arg = { .place = place, .fd = file };
 
-	return call(prov, PROVIDER_IOC_WINDOW, &arg);
+	return call(gpu, PROVIDER_IOC_WINDOW, &arg);
 }
 
-void window_arm(int prov, unsigned int passes)
+void window_arm(int gpu, unsigned int passes)
 {
 	struct provider_window_arm arg = { .passes = passes, .timeout_ms = WINDOW_MS };
 
-	CHECK_EQ(call(prov, PROVIDER_IOC_WINDOW_ARM, &arg), 0);
+	CHECK_EQ(call(gpu, PROVIDER_IOC_WINDOW_ARM, &arg), 0);
 }
 
-unsigned int window_free(int prov, uint64_t va)
+unsigned int window_free(int gpu, uint64_t va)
 {
 	struct provider_window_free arg = { .va = va, .timeout_ms = WINDOW_MS };
 
-	CHECK_EQ(call(prov, PROVIDER_IOC_WINDOW_FREE, &arg), 0);
+	CHECK_EQ(call(gpu, PROVIDER_IOC_WINDOW_FREE, &arg), 0);
 	return arg.outcome;
 }
 
-void window_free_held(int prov, uint64_t va)
+void window_free_held(int gpu, uint64_t va)
 {
 	struct provider_window_free arg = { .va = va, .timeout_ms = WINDOW_MS, .hold = 1 };
 
-	CHECK_EQ(call(prov, PROVIDER_IOC_WINDOW_FREE, &arg), 0);
+	CHECK_EQ(call(gpu, PROVIDER_IOC_WINDOW_FREE, &arg), 0);
 }
 
-unsigned int window_go(int prov)
+unsigned int window_go(int gpu)
 {
 	struct provider_window_go arg = { 0 };
 
-	CHECK_EQ(call(prov, PROVIDER_IOC_WINDOW_GO, &arg), 0);
+	CHECK_EQ(call(gpu, PROVIDER_IOC_WINDOW_GO, &arg), 0);
 	return arg.outcome;
 }
 
@@ -145,31 +156,31 @@ bool thread_sleeps(pid_t tid)
 	return sleeps;
 }
 
-struct provider_pte read_pte(int prov, const volatile void *addr)
+struct provider_pte read_pte(int gpu, const volatile void *addr)
 {
 	struct provider_pte arg = { .addr = (uintptr_t)addr };
 
-	CHECK(ioctl(prov, PROVIDER_IOC_PTE, &arg) == 0);
+	CHECK(ioctl(gpu, PROVIDER_IOC_PTE, &arg) == 0);
 	return arg;
 }
 
-int pin_tokens(int drv, uint64_t va, uint64_t size, uint64_t token, uint32_t space,
+int pin_tokens(int file, uint64_t va, uint64_t size, uint64_t token, uint32_t space,
 	       uint64_t *handle)
 {
 	struct gdrdrv_ioc_pin_buffer arg = {
 		.addr = va, .size = size, .p2p_token = token, .va_space = space
 	};
-	int ret = call(drv, GDRDRV_IOC_PIN_BUFFER, &arg);
+	int ret = call(file, GDRDRV_IOC_PIN_BUFFER, &arg);
 
 	if (!ret)
 		*handle = arg.handle;
 	return ret;
 }
 
-int gpu_export(int prov, uint64_t va, uint64_t size, unsigned int kind, int *fd)
+int gpu_export(int gpu, uint64_t va, uint64_t size, unsigned int kind, int *fd)
 {
 	struct provider_export arg = { .va = va, .size = size, .kind = kind };
-	int ret = call(prov, PROVIDER_IOC_EXPORT, &arg);
+	int ret = call(gpu, PROVIDER_IOC_EXPORT, &arg);
 
 	*fd = ret ? -1 : arg.fd;
 	return ret;
@@ -189,15 +200,23 @@ struct gdrdrv_ioc_pin_dmabuf dmabuf_arg(const struct provider_info *info, int fd
 	};
 }
 
-int pin_dmabuf(int drv, struct gdrdrv_ioc_pin_dmabuf *arg)
+struct gdrdrv_ioc_pin_dmabuf exported_arg(uint64_t va, uint64_t size, unsigned int kind, int *fd)
 {
-	return call(drv, GDRDRV_IOC_PIN_DMABUF, arg);
+	struct provider_info info = gpu_info(prov);
+
+	CHECK_EQ(gpu_export(prov, va, size, kind, fd), 0);
+	return dmabuf_arg(&info, *fd, 0, size);
+}
+
+int pin_dmabuf(int file, struct gdrdrv_ioc_pin_dmabuf *arg)
+{
+	return call(file, GDRDRV_IOC_PIN_DMABUF, arg);
 }
 
 static int exporter = -1;
 
 /* Exports and pins the whole 64 KiB pages around the range, as the library does. */
-static int pin_by_dmabuf(int drv, uint64_t va, uint64_t size, uint64_t *handle)
+static int pin_by_dmabuf(int file, uint64_t va, uint64_t size, uint64_t *handle)
 {
 	uint64_t start = va & ~(GPU_PAGE - 1), end = (va + size + GPU_PAGE - 1) & ~(GPU_PAGE - 1);
 	struct gdrdrv_ioc_pin_dmabuf arg;
@@ -208,7 +227,7 @@ static int pin_by_dmabuf(int drv, uint64_t va, uint64_t size, uint64_t *handle)
 	exported = gpu_export(exporter, start, end - start, PROVIDER_BUF_GOOD, &fd);
 	arg = dmabuf_arg(&info, fd, 0, end - start);
 	arg.addr = start;
-	ret = pin_dmabuf(drv, &arg);
+	ret = pin_dmabuf(file, &arg);
 	if (fd >= 0)
 		close(fd);
 	else if (ret == -EBADF)
@@ -227,98 +246,133 @@ static bool dmabuf_turn(void)
 	       (rig.mode == BOTH && __atomic_fetch_add(&turn, 1, __ATOMIC_RELAXED) % 2);
 }
 
-int pin(int drv, uint64_t va, uint64_t size, uint64_t *handle)
+int pin(int file, uint64_t va, uint64_t size, uint64_t *handle)
 {
 	/* Opened at the first pin of any kind, so that later pins allocate only in the driver. */
 	if (rig.mode & BY_DMABUF && exporter < 0)
 		exporter = prov_open();
 	if (dmabuf_turn())
-		return pin_by_dmabuf(drv, va, size, handle);
-	return pin_tokens(drv, va, size, 0, 0, handle);
+		return pin_by_dmabuf(file, va, size, handle);
+	return pin_tokens(file, va, size, 0, 0, handle);
 }
 
-int pin_flags(int drv, uint64_t va, uint64_t size, uint32_t flags, uint64_t *handle)
+int pin_flags(int file, uint64_t va, uint64_t size, uint32_t flags, uint64_t *handle)
 {
 	struct gdrdrv_ioc_pin_buffer_v2 arg = { .addr = va, .size = size, .flags = flags };
 	int ret;
 
 	if (!flags && dmabuf_turn())
-		return pin_by_dmabuf(drv, va, size, handle);
-	ret = call(drv, GDRDRV_IOC_PIN_BUFFER_V2, &arg);
+		return pin_by_dmabuf(file, va, size, handle);
+	ret = call(file, GDRDRV_IOC_PIN_BUFFER_V2, &arg);
 	if (!ret)
 		*handle = arg.handle;
 	return ret;
 }
 
-uint64_t must_pin(int drv, uint64_t va, uint64_t size)
+uint64_t must_pin(int file, uint64_t va, uint64_t size)
 {
 	uint64_t handle = 0;
 
-	CHECK_EQ(pin(drv, va, size, &handle), 0);
+	CHECK_EQ(pin(file, va, size, &handle), 0);
 	CHECK(handle >= 1 && handle <= GDRDRV_HANDLE_MAX);
 	return handle;
 }
 
-int unpin(int drv, uint64_t handle)
+int unpin(int file, uint64_t handle)
 {
-	return call(drv, GDRDRV_IOC_UNPIN_BUFFER, &handle);
+	return call(file, GDRDRV_IOC_UNPIN_BUFFER, &handle);
 }
 
-int cb_flag(int drv, uint64_t handle)
+int cb_flag(int file, uint64_t handle)
 {
 	struct gdrdrv_ioc_get_cb_flag arg = { .handle = handle, .flag = 99 };
-	int ret = call(drv, GDRDRV_IOC_GET_CB_FLAG, &arg);
+	int ret = call(file, GDRDRV_IOC_GET_CB_FLAG, &arg);
 
 	return ret ? ret : (int)arg.flag;
 }
 
-int get_info(int drv, uint64_t handle, struct gdrdrv_ioc_get_info *info)
+int get_info(int file, uint64_t handle, struct gdrdrv_ioc_get_info *info)
 {
 	info->handle = handle;
-	return call(drv, GDRDRV_IOC_GET_INFO, info);
+	return call(file, GDRDRV_IOC_GET_INFO, info);
 }
 
-int get_info_v2(int drv, uint64_t handle, struct gdrdrv_ioc_get_info_v2 *info)
+int get_info_v2(int file, uint64_t handle, struct gdrdrv_ioc_get_info_v2 *info)
 {
 	info->handle = handle;
-	return call(drv, GDRDRV_IOC_GET_INFO_V2, info);
+	return call(file, GDRDRV_IOC_GET_INFO_V2, info);
 }
 
-int req_type(int drv, uint64_t handle, uint32_t type)
+int req_type(int file, uint64_t handle, uint32_t type)
 {
 	struct gdrdrv_ioc_req_mapping_type arg = { .handle = handle, .mapping_type = type };
 
-	return call(drv, GDRDRV_IOC_REQ_MAPPING_TYPE, &arg);
+	return call(file, GDRDRV_IOC_REQ_MAPPING_TYPE, &arg);
 }
 
-int populate(int drv, uint64_t handle)
+int populate(int file, uint64_t handle)
 {
 	struct gdrdrv_ioc_populate arg = { .handle = handle };
 
-	return call(drv, GDRDRV_IOC_POPULATE, &arg);
+	return call(file, GDRDRV_IOC_POPULATE, &arg);
 }
 
-void *map_prot(int drv, uint64_t handle, size_t len, int prot, int flags, void *at)
+void *map_prot(int file, uint64_t handle, size_t len, int prot, int flags, void *at)
 {
-	return mmap(at, len, prot, flags, drv, (off_t)(handle * (uint64_t)sysconf(_SC_PAGESIZE)));
+	return mmap(at, len, prot, flags, file, (off_t)(handle * cpu_page()));
 }
 
-void *map(int drv, uint64_t handle, size_t len)
+void *map(int file, uint64_t handle, size_t len)
 {
-	return map_prot(drv, handle, len, PROT_READ | PROT_WRITE, MAP_SHARED, NULL);
+	return map_prot(file, handle, len, PROT_READ | PROT_WRITE, MAP_SHARED, NULL);
 }
 
-void must_map_at(int drv, uint64_t handle, size_t len, void *at)
+void must_map_at(int file, uint64_t handle, size_t len, void *at)
 {
-	CHECK(map_prot(drv, handle, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, at) == at);
+	CHECK(map_prot(file, handle, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, at) ==
+	      at);
 }
 
-volatile uint8_t *must_map(int drv, uint64_t handle, size_t len)
+volatile uint8_t *must_map(int file, uint64_t handle, size_t len)
 {
-	void *p = map(drv, handle, len);
+	void *p = map(file, handle, len);
 
 	CHECK(p != MAP_FAILED);
 	return p;
+}
+
+void unmap(const volatile void *p, size_t len)
+{
+	CHECK_EQ(munmap((void *)(uintptr_t)p, len), 0);
+}
+
+struct region region(size_t size, unsigned int flags)
+{
+	struct region r = { .va = gpu_alloc_flags(prov, size, flags).va };
+
+	r.h = must_pin(drv, r.va, size);
+	r.p = must_map(drv, r.h, size);
+	return r;
+}
+
+void check_data(const struct region *r, size_t len)
+{
+	uint8_t *want = malloc(len), *got = malloc(len);
+	size_t i;
+
+	pattern(want, len, 5);
+	for (i = 0; i < len; i++)
+		r->p[i] = want[i];
+	__sync_synchronize();
+	gpu_peek(prov, r->va, got, len);
+	CHECK(!memcmp(want, got, len));
+	pattern(want, len, 6);
+	gpu_poke(prov, r->va, want, len);
+	for (i = 0; i < len; i++)
+		got[i] = r->p[i];
+	CHECK(!memcmp(want, got, len));
+	free(want);
+	free(got);
 }
 
 size_t cpu_page(void)
@@ -328,13 +382,12 @@ size_t cpu_page(void)
 
 void *reserve(size_t len, size_t align)
 {
-	size_t page = (size_t)sysconf(_SC_PAGESIZE);
-	uint8_t *all = mmap(NULL, len + align + 2 * page, PROT_READ | PROT_WRITE,
+	uint8_t *all = mmap(NULL, len + align + 2 * cpu_page(), PROT_READ | PROT_WRITE,
 			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	uint8_t *at;
 
 	CHECK(all != MAP_FAILED);
-	at = (uint8_t *)(((uintptr_t)all + page + align - 1) & ~(align - 1));
+	at = (uint8_t *)(((uintptr_t)all + cpu_page() + align - 1) & ~(align - 1));
 	at[-1] = 1;
 	at[len] = 1;
 	return at;
@@ -402,6 +455,31 @@ bool pte_is_written(uint64_t pte)
 #endif
 }
 
+bool listed_as_wc(uint64_t phys, size_t len)
+{
+	char *list = read_text("/sys/kernel/debug/x86/pat_memtype_list"), want[64];
+	bool listed;
+
+	snprintf(want, sizeof(want), "0x%016llx-0x%016llx] write-combining",
+		 (unsigned long long)phys, (unsigned long long)phys + len);
+	listed = list && strstr(list, want);
+	free(list);
+	return listed;
+}
+
+size_t nr_entries(const volatile void *p, size_t len, size_t step)
+{
+	size_t off, n = 0;
+
+	for (off = 0; off < len; off += step) {
+		unsigned int level = read_pte(prov, (const volatile uint8_t *)p + off).level;
+
+		CHECK(level <= 1);
+		n += level;
+	}
+	return n;
+}
+
 char *read_text(const char *path)
 {
 	size_t cap = 1 << 16, len = 0;
@@ -451,16 +529,32 @@ void knob(const char *name, int value)
 
 long stat_of(const char *name)
 {
-	char *text = read_text("/proc/driver/gdrdrv/stats"), *line, *save;
+	char *text = read_text("/proc/driver/gdrdrv/stats");
 	size_t len = strlen(name);
 	long n = -1;
 
-	for (line = text ? strtok_r(text, "\n", &save) : NULL; line;
-	     line = strtok_r(NULL, "\n", &save))
+	for_each_line(line, text)
 		if (!strncmp(line, name, len) && line[len] == ' ')
 			n = strtol(line + len, NULL, 10);
 	free(text);
 	return n;
+}
+
+long nr_pins(void)
+{
+	return read_number("/proc/driver/gdrdrv/nv_get_pages_refcount");
+}
+
+void nothing_pinned(void)
+{
+	struct provider_info info = gpu_info(prov);
+
+	CHECK_EQ(nr_pins(), 0);
+	CHECK_EQ(info.pins, 0);
+	CHECK_EQ(info.tables, 0);
+	CHECK_EQ(info.maps, 0);
+	if (rig.gpl)
+		CHECK_EQ(stat_of("memtypes"), 0);
 }
 
 bool driver_is_kept(void)

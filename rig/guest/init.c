@@ -26,39 +26,29 @@ static const struct test *const groups[] = { tests_basic,  tests_observe, tests_
 					     tests_window, tests_race,	  tests_fuzz,
 					     tests_dmabuf, tests_hostile, tests_measure,
 					     tests_walk,   tests_node };
-static unsigned int nr_passed, nr_failed, nr_skipped;
+enum verdict { PASS, FAIL, SKIPPED };
+static unsigned int nr[3]; /* of each verdict */
 static char setup_name[64];
 
-static void report(const char *verdict, const char *name, long long us)
+/* @start: of now_us(); 0: no time */
+static void report(enum verdict verdict, const char *name, long long start)
 {
-	printf("%s %u - %s/%s%s%lld ms\n", verdict[0] == 'f' ? "not ok" : "ok",
-	       nr_passed + nr_failed + nr_skipped, setup_name, name,
-	       verdict[0] == 's' ? " # SKIP " : " # ", us / 1000);
+	nr[verdict]++;
+	printf("%s %u - %s/%s%s%lld ms\n", verdict == FAIL ? "not ok" : "ok",
+	       nr[PASS] + nr[FAIL] + nr[SKIPPED], setup_name, name,
+	       verdict == SKIPPED ? " # SKIP " : " # ", start ? (now_us() - start) / 1000 : 0);
 	fflush(stdout);
 }
 
-static void passed(const char *name, long long us)
-{
-	nr_passed++;
-	report("pass", name, us);
-}
-
-static void failed(const char *name, long long us)
-{
-	nr_failed++;
-	report("fail", name, us);
-}
-
 /* Whether nothing is pinned, reserved or allocated at this moment. @why: the counters. */
-bool balanced(char *why, size_t len)
+static bool balanced(char *why, size_t len)
 {
-	long pins = read_number("/proc/driver/gdrdrv/nv_get_pages_refcount");
-	long users = driver_users();
+	long pins = nr_pins(), users = driver_users();
 	long memtypes = rig.gpl ? stat_of("memtypes") : 0;
-	int prov = prov_open();
-	struct provider_info info = gpu_info(prov);
+	int gpu = prov_open();
+	struct provider_info info = gpu_info(gpu);
 
-	close(prov);
+	close(gpu);
 	snprintf(why, len,
 		 "driver: %ld pins, %ld users, %ld memory types; provider: %u pins, %u dma-bufs, "
 		 "%u tables, %u of %u pages free, %u errors",
@@ -68,17 +58,23 @@ bool balanced(char *why, size_t len)
 	       !info.errors && info.pages_free == info.pages_total;
 }
 
-/* A last reference may be dropped by a worker a moment later. */
-static bool settles(char *why, size_t len)
+/* Reports a test: it passes if its exit code is 0 and it leaves nothing pinned. */
+static void report_exit(const char *name, int code, long long start)
 {
+	char why[256];
 	int i;
 
-	for (i = 0; i < 100; i++) {
-		if (balanced(why, len))
-			return true;
+	/* A worker may drop a last reference a moment later. */
+	for (i = 0; !code && !balanced(why, sizeof(why)); i++) {
 		usleep(20000);
+		if (i == 100) {
+			printf("# left behind: %s\n", why);
+			code = 1;
+		}
 	}
-	return false;
+	if (code && code != SKIP_CODE)
+		printf("# exit code %d\n", code);
+	report(!code ? PASS : code == SKIP_CODE ? SKIPPED : FAIL, name, start);
 }
 
 /*
@@ -94,7 +90,7 @@ static bool works_here(const char *name)
 
 	if (rig.mode != DMABUF || rig.gen >= 580 || !rig.iommu || !kernel_has_iovas())
 		return true;
-	for (i = 0; i < sizeof(some) / sizeof(some[0]); i++)
+	for (i = 0; i < ARRAY_SIZE(some); i++)
 		if (!strcmp(name, some[i]))
 			return true;
 	return false;
@@ -121,7 +117,6 @@ static void run_test(const struct test *test)
 	/* Only catches hangs: a loaded host may take several times as long as an idle one. */
 	unsigned int seconds = (test->seconds ? test->seconds : 20) * (rig.debug ? 20 : 4);
 	long long start = now_us();
-	char why[256];
 	pid_t pid;
 	int code;
 
@@ -134,6 +129,8 @@ static void run_test(const struct test *test)
 	if (!pid) {
 		setpgid(0, 0);
 		alarm(seconds);
+		drv = drv_open();
+		prov = prov_open();
 		test->fn();
 		fflush(stdout);
 		_exit(0);
@@ -142,19 +139,7 @@ static void run_test(const struct test *test)
 	kill(-pid, SIGKILL);
 	while (waitpid(-1, NULL, WNOHANG) > 0)
 		;
-	if (code == SKIP_CODE) {
-		nr_skipped++;
-		report("skip", test->name, now_us() - start);
-		return;
-	}
-	if (code == 0 && settles(why, sizeof(why))) {
-		passed(test->name, now_us() - start);
-		return;
-	}
-	printf("# exit code %d\n", code);
-	if (code == 0)
-		printf("# left behind: %s\n", why);
-	failed(test->name, now_us() - start);
+	report_exit(test->name, code, start);
 }
 
 static int insmod(const char *path, const char *params)
@@ -169,41 +154,27 @@ static int insmod(const char *path, const char *params)
 	return ret;
 }
 
-static const char *const alarms[] = { "BUG",
-				      "WARNING:",
-				      "KASAN",
-				      "UBSAN",
-				      "Oops",
-				      "possible circular",
-				      "possible recursive",
-				      "inconsistent lock",
-				      "suspicious RCU",
-				      "INFO: task",
-				      "general protection",
-				      "stack segment",
-				      "provider: ERROR",
-				      "memory leak",
-				      "refcount_t:",
-				      "sleeping function",
-				      "scheduling while",
-				      "Bad page",
-				      "bad page",
-				      "x86/PAT:",
-				      "Modules linked in",
-				      "unable to handle" };
+/* clang-format off */
+static const char *const alarms[] = {
+	"BUG", "WARNING:", "KASAN", "UBSAN", "Oops", "possible circular", "possible recursive",
+	"inconsistent lock", "suspicious RCU", "INFO: task", "general protection", "stack segment",
+	"provider: ERROR", "memory leak", "refcount_t:", "sleeping function", "scheduling while",
+	"Bad page", "bad page", "x86/PAT:", "Modules linked in", "unable to handle",
+};
+/* clang-format on */
 
 /* Prints the log from the first alarm on. */
 static bool log_is_clean(void)
 {
 	int size = klogctl(10, NULL, 0), n, shown = 0;
-	char *log = malloc((size_t)size + 1), *line, *save;
+	char *log = malloc((size_t)size + 1);
 	bool clean = true;
 	size_t i;
 
 	n = klogctl(4, log, size); /* read and clear */
 	log[n > 0 ? n : 0] = 0;
-	for (line = strtok_r(log, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
-		for (i = 0; i < sizeof(alarms) / sizeof(alarms[0]); i++)
+	for_each_line(line, log) {
+		for (i = 0; i < ARRAY_SIZE(alarms); i++)
 			if (strstr(line, alarms[i]) && !strstr(line, "Debug kernel"))
 				clean = false;
 		if (!clean && shown++ < 60)
@@ -215,6 +186,7 @@ static bool log_is_clean(void)
 
 static void kmemleak_scan(void)
 {
+	bool leaks;
 	char *text;
 
 	if (access("/sys/kernel/debug/kmemleak", W_OK))
@@ -224,43 +196,34 @@ static void kmemleak_scan(void)
 	sleep(6); /* younger objects are not reported */
 	write_text("/sys/kernel/debug/kmemleak", "scan");
 	text = read_text("/sys/kernel/debug/kmemleak");
-	if (text && strstr(text, "unreferenced")) {
+	leaks = text && strstr(text, "unreferenced");
+	if (leaks)
 		printf("# %.3000s\n", text);
-		failed("kmemleak", 0);
-	} else {
-		passed("kmemleak", 0);
-	}
+	report(leaks ? FAIL : PASS, "kmemleak", 0);
 	free(text);
 	write_text("/sys/kernel/debug/kmemleak", "clear");
 }
 
 /*
- * Lockdep turns itself off at its first report, and silently for other reasons: a run in which it
- * was off did not check any lock.
+ * Lockdep turns itself off at its first report, and silently for other reasons. While it was off it
+ * checked no lock.
  */
 static void lockdep_is_live(void)
 {
-	char *text = read_text("/proc/lockdep_stats"), *at;
+	char *text = read_text("/proc/lockdep_stats");
+	char *at = text ? strstr(text, "debug_locks:") : NULL;
 
 	snprintf(setup_name, sizeof(setup_name), "all");
-	at = text ? strstr(text, "debug_locks:") : NULL;
-	if (at && strtol(at + strlen("debug_locks:"), NULL, 10) == 1) {
-		passed("lockdep-live", 0);
-	} else {
-		printf("# lockdep is off: %s\n",
-		       at ? "debug_locks is 0" : "no /proc/lockdep_stats");
-		failed("lockdep-live", 0);
-	}
+	report(at && atoi(at + strlen("debug_locks:")) == 1 ? PASS : FAIL, "lockdep-live", 0);
 	free(text);
 }
 
 /* Line coverage: the counters, in hex, for the host. */
 static void gcov_dump(void)
 {
-	char *list = read_text("/gcov.list"), *path, *save;
+	char *list = read_text("/gcov.list");
 
-	for (path = list ? strtok_r(list, "\n", &save) : NULL; path;
-	     path = strtok_r(NULL, "\n", &save)) {
+	for_each_line(path, list) {
 		int fd = open(path, O_RDONLY);
 		unsigned char buf[64];
 		ssize_t n, i;
@@ -300,7 +263,7 @@ static void unload_one(const char *name)
 	}
 	if (ret) {
 		printf("# rmmod %s: %d\n", name, ret);
-		failed("unload", 0);
+		report(FAIL, "unload", 0);
 	}
 }
 
@@ -311,7 +274,7 @@ static void unload(void)
 
 	if (kept && delete_module_named("gdrdrv") != -EAGAIN) {
 		printf("# callback pins were made, and the module can be unloaded\n");
-		failed("unload", 0);
+		report(FAIL, "unload", 0);
 	} else if (!kept) {
 		unload_one("gdrdrv");
 		unload_one("provider");
@@ -333,41 +296,51 @@ int load_driver(void)
 	return insmod(path, rig.mode == CALLBACK ? "use_persistent_mapping=0" : "");
 }
 
+int load_provider(const char *params)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/mod/provider-%d.ko", rig.gen);
+	return insmod(path, params);
+}
+
+/* Loads both modules and tests whether that succeeded. */
+static bool load(const char *params)
+{
+	int ret = load_provider(params);
+
+	if (!ret)
+		ret = load_driver();
+	if (!ret)
+		return true;
+	printf("# insmod: %d\n", ret);
+	log_is_clean();
+	report(FAIL, "load", 0);
+	return false;
+}
+
 static void run_setup(const char *gen, const char *mode)
 {
-	unsigned int was_passed = nr_passed, was_failed = nr_failed, was_skipped = nr_skipped;
+	unsigned int was[3] = { nr[PASS], nr[FAIL], nr[SKIPPED] };
 	long long start = now_us();
-	char path[128];
 	const struct test *test;
 	size_t i;
-	int ret;
 
 	snprintf(setup_name, sizeof(setup_name), "%s-%s%s", gen, mode, rig.gpl ? "" : "-prop");
 	rig.gen = atoi(gen);
 	rig.mode = mode_of(mode);
-	snprintf(path, sizeof(path), "/mod/provider-%s.ko", gen);
-	ret = insmod(path, rig.mode == FALLBACK ? "fail_persistent=524" : "");
-	if (!ret)
-		ret = load_driver();
-	if (ret) {
-		printf("# insmod: %d\n", ret);
-		log_is_clean();
-		failed("load", 0);
+	if (!load(rig.mode == FALLBACK ? "fail_persistent=524" : ""))
 		return;
-	}
-	for (i = 0; i < sizeof(groups) / sizeof(groups[0]); i++)
+	for (i = 0; i < ARRAY_SIZE(groups); i++)
 		for (test = groups[i]; test->name; test++)
 			run_test(test);
 	if (rig.debug && !access("/gcov.list", R_OK))
 		gcov_dump();
 	unload();
 	kmemleak_scan();
-	if (log_is_clean())
-		passed("dmesg", 0);
-	else
-		failed("dmesg", 0);
+	report(log_is_clean() ? PASS : FAIL, "dmesg", 0);
 	printf("# set-up %s: %u passed, %u failed, %u skipped in %lld ms\n", setup_name,
-	       nr_passed - was_passed, nr_failed - was_failed, nr_skipped - was_skipped,
+	       nr[PASS] - was[PASS], nr[FAIL] - was[FAIL], nr[SKIPPED] - was[SKIPPED],
 	       (now_us() - start) / 1000);
 }
 
@@ -386,10 +359,9 @@ static const char *option(const char *line, const char *name, char *out, size_t 
 /* Prints a program's output, or only its last line, as TAP comments. */
 static void show_output(const char *path, bool last_only)
 {
-	char *text = read_text(path), *line, *save, *last = NULL;
+	char *text = read_text(path), *last = NULL;
 
-	for (line = text ? strtok_r(text, "\n", &save) : NULL; line;
-	     line = strtok_r(NULL, "\n", &save)) {
+	for_each_line(line, text) {
 		last = line;
 		if (!last_only)
 			printf("# %s\n", line);
@@ -427,56 +399,33 @@ static int run_shell(const char *line)
  */
 static void run_commands(void)
 {
-	char *text = read_text("/rig.commands"), *line, *save, why[256];
+	char *text = read_text("/rig.commands");
 
-	for (line = text ? strtok_r(text, "\n", &save) : NULL; line;
-	     line = strtok_r(NULL, "\n", &save)) {
+	for_each_line(line, text) {
 		long long start = now_us();
 		int code;
 
 		if (line[0] == '#')
 			continue;
 		code = run_shell(line);
-		if (code == SKIP_CODE) {
-			nr_skipped++;
-			report("skip", line, now_us() - start);
-		} else if (code) {
-			show_output("/tmp/output", false);
-			printf("# exit code %d\n", code);
-			failed(line, now_us() - start);
-		} else if (!settles(why, sizeof(why))) {
-			printf("# left behind: %s\n", why);
-			failed(line, now_us() - start);
-		} else {
-			show_output("/tmp/output", true);
-			passed(line, now_us() - start);
-		}
+		if (code != SKIP_CODE)
+			show_output("/tmp/output", !code);
+		report_exit(line, code, start);
 	}
 	free(text);
 }
 
 static void run_command_setup(const char *mode)
 {
-	int ret;
-
 	snprintf(setup_name, sizeof(setup_name), "library-580-%s", mode);
 	setenv("RIG_BACKEND", !strcmp(mode, "both") ? "gdrdrv-dmabuf" : "gdrdrv", 1);
 	rig.mode = mode_of(mode);
 	rig.gen = 580;
-	ret = insmod("/mod/provider-580.ko", "");
-	if (!ret)
-		ret = load_driver();
-	if (ret) {
-		printf("# insmod: %d\n", ret);
-		failed("load", 0);
+	if (!load(""))
 		return;
-	}
 	run_commands();
 	unload();
-	if (log_is_clean())
-		passed("dmesg", 0);
-	else
-		failed("dmesg", 0);
+	report(log_is_clean() ? PASS : FAIL, "dmesg", 0);
 }
 
 static void mounts(void)
@@ -488,7 +437,7 @@ static void mounts(void)
 	};
 	size_t i;
 
-	for (i = 0; i < sizeof(points) / sizeof(points[0]); i++) {
+	for (i = 0; i < ARRAY_SIZE(points); i++) {
 		mkdir(points[i][1], 0755);
 		mount(points[i][0], points[i][1], points[i][0], 0, NULL);
 	}
@@ -496,21 +445,24 @@ static void mounts(void)
 
 int main(void)
 {
+	static const struct {
+		const char *name;
+		unsigned int *to;
+	} numbers[] = { { "rig.rounds=", &rig.rounds },
+			{ "rig.random=", &rig.random_s },
+			{ "rig.fuzz=", &rig.fuzz },
+			{ "rig.seed=", &rig.seed } };
 	char text[512], *cmdline, *setup, *save;
+	size_t i;
 
 	mounts();
 	freopen("/dev/console", "r+", stdin);
 	freopen("/dev/console", "w", stdout);
 	freopen("/dev/console", "w", stderr);
 	cmdline = read_text("/proc/cmdline");
-	if (*option(cmdline, "rig.rounds=", text, sizeof(text)))
-		rig.rounds = (unsigned int)atoi(text);
-	if (*option(cmdline, "rig.random=", text, sizeof(text)))
-		rig.random_s = (unsigned int)atoi(text);
-	if (*option(cmdline, "rig.fuzz=", text, sizeof(text)))
-		rig.fuzz = (unsigned int)atoi(text);
-	if (*option(cmdline, "rig.seed=", text, sizeof(text)))
-		rig.seed = (unsigned int)strtoul(text, NULL, 0);
+	for (i = 0; i < ARRAY_SIZE(numbers); i++)
+		if (*option(cmdline, numbers[i].name, text, sizeof(text)))
+			*numbers[i].to = (unsigned int)strtoul(text, NULL, 0);
 	rig.debug = *option(cmdline, "rig.debug=", text, sizeof(text));
 	rig.gpl = !*option(cmdline, "rig.prop=", text, sizeof(text));
 	rig.iommu = *option(cmdline, "rig.iommu=", text, sizeof(text));
@@ -533,8 +485,8 @@ int main(void)
 	}
 	if (rig.debug)
 		lockdep_is_live();
-	printf("TOTAL %u passed, %u failed, %u skipped\n", nr_passed, nr_failed, nr_skipped);
-	printf("EXIT %d\n", nr_failed || !nr_passed);
+	printf("TOTAL %u passed, %u failed, %u skipped\n", nr[PASS], nr[FAIL], nr[SKIPPED]);
+	printf("EXIT %d\n", nr[FAIL] || !nr[PASS]);
 	fflush(stdout);
 	sync();
 	reboot(RB_AUTOBOOT);

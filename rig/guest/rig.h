@@ -53,6 +53,7 @@ struct rig {
 };
 
 extern struct rig rig;
+extern int drv, prov; /* the driver's node and the provider's, which init opens for each test */
 
 struct test {
 	const char *name;
@@ -100,45 +101,65 @@ static inline bool by_callback(void)
 #define MiB	 (1024UL * KiB)
 #define GPU_PAGE (64 * KiB)
 
-/* dev.c; what returns int returns 0 or -errno unless said otherwise. */
+#define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
+
+/* @text: may be NULL; its line breaks become zeros. */
+#define for_each_line(line, text)                                                            \
+	for (char *save_ = NULL, *line = (text) ? strtok_r(text, "\n", &save_) : NULL; line; \
+	     line = strtok_r(NULL, "\n", &save_))
+
+/* GPU memory, its pin and its mapping, all through drv and prov. */
+struct region {
+	uint64_t va, h;
+	volatile uint8_t *p;
+};
+
+/* dev.c; a function of type int returns 0 or -errno, unless its comment names another result. */
 int drv_try_open(const char *node); /* a descriptor or -errno */
 int drv_open_at(const char *node); /* a descriptor; checks */
 int drv_open(void); /* of the usual node; likewise */
 int prov_open(void); /* likewise */
-struct provider_alloc gpu_alloc_flags(int prov, size_t size, unsigned int flags);
-uint64_t gpu_alloc(int prov, size_t size);
-int gpu_free(int prov, uint64_t va);
-void gpu_peek(int prov, uint64_t va, void *buf, size_t len);
-void gpu_poke(int prov, uint64_t va, const void *buf, size_t len);
-struct provider_info gpu_info(int prov);
-int window_open(int prov, unsigned int place, int drv); /* 0 or -errno */
-void window_arm(int prov, unsigned int passes);
-unsigned int window_free(int prov, uint64_t va); /* outcome */
-void window_free_held(int prov, uint64_t va); /* the thread stays stopped until window_go() */
-unsigned int window_go(int prov); /* outcome */
+struct provider_alloc gpu_alloc_flags(int gpu, size_t size, unsigned int flags);
+uint64_t gpu_alloc(int gpu, size_t size);
+int gpu_free(int gpu, uint64_t va);
+void gpu_peek(int gpu, uint64_t va, void *buf, size_t len);
+void gpu_poke(int gpu, uint64_t va, const void *buf, size_t len);
+uint8_t gpu_byte(uint64_t va); /* after the CPU's writes */
+struct provider_info gpu_info(int gpu);
+int window_open(int gpu, unsigned int place, int file); /* 0 or -errno */
+void window_arm(int gpu, unsigned int passes);
+unsigned int window_free(int gpu, uint64_t va); /* outcome */
+void window_free_held(int gpu, uint64_t va); /* the thread stays stopped until window_go() */
+unsigned int window_go(int gpu); /* outcome */
 bool thread_sleeps(pid_t tid); /* uninterruptibly for 20 ms; true also if it has ended */
-struct provider_pte read_pte(int prov, const volatile void *addr);
-int pin(int drv, uint64_t va, uint64_t size, uint64_t *handle);
-int pin_tokens(int drv, uint64_t va, uint64_t size, uint64_t token, uint32_t space,
+struct provider_pte read_pte(int gpu, const volatile void *addr);
+int pin(int file, uint64_t va, uint64_t size, uint64_t *handle);
+int pin_tokens(int file, uint64_t va, uint64_t size, uint64_t token, uint32_t space,
 	       uint64_t *handle);
-int pin_flags(int drv, uint64_t va, uint64_t size, uint32_t flags, uint64_t *handle);
-uint64_t must_pin(int drv, uint64_t va, uint64_t size);
-int gpu_export(int prov, uint64_t va, uint64_t size, unsigned int kind, int *fd);
+int pin_flags(int file, uint64_t va, uint64_t size, uint32_t flags, uint64_t *handle);
+uint64_t must_pin(int file, uint64_t va, uint64_t size);
+int gpu_export(int gpu, uint64_t va, uint64_t size, unsigned int kind, int *fd);
 /* @info: of the GPU. */
 struct gdrdrv_ioc_pin_dmabuf dmabuf_arg(const struct provider_info *info, int fd, uint64_t offset,
 					uint64_t size);
-int pin_dmabuf(int drv, struct gdrdrv_ioc_pin_dmabuf *arg); /* out: arg->handle */
-int unpin(int drv, uint64_t handle);
-int cb_flag(int drv, uint64_t handle); /* 0, 1 or -errno */
-int get_info(int drv, uint64_t handle, struct gdrdrv_ioc_get_info *info);
-int get_info_v2(int drv, uint64_t handle, struct gdrdrv_ioc_get_info_v2 *info);
-int req_type(int drv, uint64_t handle, uint32_t type);
-int populate(int drv, uint64_t handle);
-void *map(int drv, uint64_t handle, size_t len); /* MAP_FAILED and errno */
+/* Exports @va and returns the argument that pins the whole buffer @fd. @kind: PROVIDER_BUF_... */
+struct gdrdrv_ioc_pin_dmabuf exported_arg(uint64_t va, uint64_t size, unsigned int kind, int *fd);
+int pin_dmabuf(int file, struct gdrdrv_ioc_pin_dmabuf *arg); /* out: arg->handle */
+int unpin(int file, uint64_t handle);
+int cb_flag(int file, uint64_t handle); /* 0, 1 or -errno */
+int get_info(int file, uint64_t handle, struct gdrdrv_ioc_get_info *info);
+int get_info_v2(int file, uint64_t handle, struct gdrdrv_ioc_get_info_v2 *info);
+int req_type(int file, uint64_t handle, uint32_t type);
+int populate(int file, uint64_t handle);
+void *map(int file, uint64_t handle, size_t len); /* MAP_FAILED and errno */
 /* Maps writable at @at, which reserve() returned; checks. */
-void must_map_at(int drv, uint64_t handle, size_t len, void *at);
-void *map_prot(int drv, uint64_t handle, size_t len, int prot, int flags, void *at);
-volatile uint8_t *must_map(int drv, uint64_t handle, size_t len);
+void must_map_at(int file, uint64_t handle, size_t len, void *at);
+void *map_prot(int file, uint64_t handle, size_t len, int prot, int flags, void *at);
+volatile uint8_t *must_map(int file, uint64_t handle, size_t len);
+void unmap(const volatile void *p, size_t len); /* checks */
+struct region region(size_t size, unsigned int flags); /* PROVIDER_SCATTER... */
+/* Checks bytes that the CPU writes and the GPU reads, and the reverse. */
+void check_data(const struct region *r, size_t len);
 size_t cpu_page(void); /* page size of the CPU */
 void *reserve(size_t len, size_t align); /* address space with a mapped page on either side */
 int try_read(const volatile void *addr); /* 0, or the signal */
@@ -146,6 +167,9 @@ int try_write(volatile void *addr, uint8_t value);
 int try_read32(const volatile void *addr, uint32_t *value); /* likewise */
 bool pte_is_wc(uint64_t pte);
 bool pte_is_written(uint64_t pte); /* accessed and dirty */
+bool listed_as_wc(uint64_t phys, size_t len); /* in x86's list of memory types */
+/* The number of @step that have an entry; an entry must be small. */
+size_t nr_entries(const volatile void *p, size_t len, size_t step);
 
 /* Files of the kernel. */
 long read_number(const char *path);
@@ -153,6 +177,8 @@ void write_text(const char *path, const char *text);
 char *read_text(const char *path); /* malloc; NULL when it cannot be read */
 void knob(const char *name, int value);
 long stat_of(const char *name); /* counter of /proc/driver/gdrdrv/stats; -1 where there is none */
+long nr_pins(void);
+void nothing_pinned(void); /* checks the counters of both modules */
 bool driver_is_kept(void); /* it has pinned by callback and refuses the unload */
 long driver_users(void); /* references to the module, without the one that keeps it */
 long long now_us(void);
@@ -163,7 +189,7 @@ bool kernel_has_iovas(void); /* behind a translating IOMMU: before 6.12 */
 int delete_module_named(const char *name); /* 0 or -errno */
 
 /* init.c */
-bool balanced(char *why, size_t len);
 int load_driver(void); /* of the present set-up; 0 or -errno */
+int load_provider(const char *params); /* likewise */
 
 #endif

@@ -19,15 +19,9 @@
 struct provider_bar provider_bar;
 
 static int bridge_shift_mib;
-static int other_is_gpu;
-module_param(other_is_gpu, int, 0644);
-MODULE_PARM_DESC(other_is_gpu, "the second function, when bound next, is a GPU; 0: passed through");
-static uint other_vendor = PCI_VENDOR_ID_NVIDIA;
-module_param(other_vendor, uint, 0644);
-MODULE_PARM_DESC(other_vendor, "its vendor, when bound next");
-static uint other_class = PCI_CLASS_DISPLAY_3D;
-module_param(other_class, uint, 0644);
-MODULE_PARM_DESC(other_class, "its class, when bound next");
+KNOB(other_is_gpu, 0, "the second function, when bound next, is a GPU; 0: passed through");
+KNOB(other_vendor, PCI_VENDOR_ID_NVIDIA, "its vendor, when bound next");
+KNOB(other_class, PCI_CLASS_DISPLAY_3D, "its class, when bound next");
 struct provider_info provider_counts;
 
 static int provider_open(struct inode *inode, struct file *filp)

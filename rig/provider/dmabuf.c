@@ -19,7 +19,6 @@
  */
 #define pr_fmt(fmt) "provider: " fmt
 
-#include <linux/delay.h>
 #include <linux/dma-buf.h>
 #include <linux/dma-resv.h>
 #include <linux/fcntl.h>
@@ -30,18 +29,9 @@
 #include "nv-p2p.h"
 #include "provider.h"
 
-static int seg_kib;
-module_param(seg_kib, int, 0644);
-MODULE_PARM_DESC(seg_kib, "KiB of a piece at most, 0: what the importer says");
-static int fail_map;
-module_param(fail_map, int, 0644);
-MODULE_PARM_DESC(fail_map, "every map of a dma-buf fails");
-static int any_importer;
-module_param(any_importer, int, 0644);
-MODULE_PARM_DESC(any_importer, "not only the GPU's own device, as under a common bridge");
-static int map_ms;
-module_param(map_ms, int, 0644);
-MODULE_PARM_DESC(map_ms, "delay in each map of a dma-buf");
+KNOB(seg_kib, 0, "KiB of a piece at most, 0: what the importer says");
+KNOB(fail_map, 0, "every map of a dma-buf fails");
+KNOB(any_importer, 0, "not only the GPU's own device, as under a common bridge");
 
 /* Changes of 580. */
 #ifdef P2P_TEST_TABLE_FLAGS
@@ -156,32 +146,30 @@ static int spoil(struct buf *buf, struct device *dev, struct piece *p, int *n)
 	}
 	unmap_piece(dev, bad);
 	bad->how = ON_BUS;
+	bad->addr = bar;
 	switch (buf->kind) {
 	case PROVIDER_BUF_BEFORE:
-		bad->addr = bar - bad->len;
+		bad->addr -= bad->len;
 		break;
 	case PROVIDER_BUF_BEHIND:
-		bad->addr = bar + provider_bar.size;
+		bad->addr += provider_bar.size;
 		break;
 	case PROVIDER_BUF_ACROSS:
-		bad->addr = bar + provider_bar.size - bad->len / 2;
+		bad->addr += provider_bar.size - bad->len / 2;
 		break;
 	case PROVIDER_BUF_WRAP:
 		bad->addr = -(u64)bad->len / 2;
 		break;
 	case PROVIDER_BUF_UNALIGNED:
-		bad->addr = bar + 512;
+		bad->addr += 512;
 		break;
 	case PROVIDER_BUF_ODD_LEN:
-		bad->addr = bar;
-		bad->len -= 512;
-		p[*n] = (struct piece){ .addr = bar, .len = 512 };
-		++*n;
-		break;
 	case PROVIDER_BUF_EMPTY:
+		/* A piece behind all others has the bytes that this one lacks. */
 		p[*n] = (struct piece){ .addr = bar, .len = bad->len };
-		++*n;
-		bad->len = 0;
+		if (buf->kind == PROVIDER_BUF_ODD_LEN)
+			p[*n].len = 512;
+		bad->len -= p[(*n)++].len;
 		break;
 	case PROVIDER_BUF_RAM:
 		bad->addr = page_to_phys(buf->ram);
@@ -274,8 +262,6 @@ static struct sg_table *buf_map(struct dma_buf_attachment *attach, enum dma_data
 	}
 	mutex_unlock(&provider_bar.lock);
 	mutex_unlock(&buf->lock);
-	if (map_ms)
-		msleep(map_ms);
 	return sgt;
 }
 
@@ -297,10 +283,12 @@ static void buf_unmap(struct dma_buf_attachment *attach, struct sg_table *sgt,
 
 static void buf_free(struct buf *buf)
 {
-	mutex_lock(&provider_bar.lock);
-	provider_block_put_locked(buf->block);
-	provider_counts.bufs--;
-	mutex_unlock(&provider_bar.lock);
+	if (buf->block) {
+		mutex_lock(&provider_bar.lock);
+		provider_block_put_locked(buf->block);
+		provider_counts.bufs--;
+		mutex_unlock(&provider_bar.lock);
+	}
 	if (buf->ram)
 		__free_pages(buf->ram, get_order(PROVIDER_PAGE_SIZE));
 	mutex_destroy(&buf->lock);
@@ -331,8 +319,10 @@ static struct buf *buf_make(const struct provider_export *arg)
 	buf->kind = arg->kind;
 	if (buf->kind == PROVIDER_BUF_RAM || buf->kind == PROVIDER_BUF_IOVA_RAM) {
 		buf->ram = alloc_pages(GFP_KERNEL, get_order(PROVIDER_PAGE_SIZE));
-		if (!buf->ram)
-			goto err_free;
+		if (!buf->ram) {
+			buf_free(buf);
+			return ERR_PTR(-ENOMEM);
+		}
 	}
 	mutex_lock(&provider_bar.lock);
 	block = provider_block_find_locked(arg->va, arg->size);
@@ -345,15 +335,8 @@ static struct buf *buf_make(const struct provider_export *arg)
 	mutex_unlock(&provider_bar.lock);
 	if (buf->block)
 		return buf;
-	if (buf->ram)
-		__free_pages(buf->ram, get_order(PROVIDER_PAGE_SIZE));
-	mutex_destroy(&buf->lock);
-	kfree(buf);
+	buf_free(buf);
 	return ERR_PTR(-EINVAL);
-
-err_free:
-	kfree(buf);
-	return ERR_PTR(-ENOMEM);
 }
 
 /* EINVAL: not memory of this process, or not whole pages of 64 KiB. */

@@ -12,10 +12,7 @@
 
 #define ALIGN_2M_PAGES 32
 
-/*
- * Returns the first page of block number @keep, or the end of the BAR if it does not exist or is
- * used.
- */
+/* Returns the first page of block number @keep, or the BAR's end if it does not exist or is used. */
 static u32 kept_start(u64 npages, u32 keep)
 {
 	u32 end = provider_bar.npages + PROVIDER_KEEP_PAGES;
@@ -32,20 +29,16 @@ static bool pick_pages(struct provider_block *block, u32 flags, u32 keep)
 	u32 step = flags & PROVIDER_SCATTER ? 2 : 1, n = 0, start, i;
 	u32 align = flags & PROVIDER_ALIGN_2M ? ALIGN_2M_PAGES : 1;
 
-	if (flags & PROVIDER_KEEP) {
-		start = kept_start(block->npages, keep);
-		if (start == provider_bar.npages + PROVIDER_KEEP_PAGES)
+	if (step == 1) {
+		start = flags & PROVIDER_KEEP
+				? kept_start(block->npages, keep)
+				: bitmap_find_next_zero_area(provider_bar.used, provider_bar.npages,
+							     0, block->npages, align - 1);
+		if (start + block->npages >
+		    provider_bar.npages + (flags & PROVIDER_KEEP ? PROVIDER_KEEP_PAGES : 0))
 			return false;
-		for (i = 0; i < block->npages; i++)
-			block->pages[n++] = start + i;
-	} else if (step == 1) {
-		start = bitmap_find_next_zero_area(provider_bar.used, provider_bar.npages, 0,
-						   block->npages, align - 1);
-		if (start + block->npages > provider_bar.npages)
-			return false;
-		for (i = 0; i < block->npages; i++)
-			block->pages[i] = start + i;
-		n = block->npages;
+		while (n < block->npages)
+			block->pages[n++] = start++;
 	} else {
 		/* Downwards, every second page: neither neighbour follows. */
 		for (i = provider_bar.npages & ~1U; i >= 2 && n < block->npages; i -= 2)

@@ -37,22 +37,17 @@
 #include "nv-p2p.h"
 #include "provider.h"
 
-#define KNOB(name, text)               \
-	static int name;               \
-	module_param(name, int, 0644); \
-	MODULE_PARM_DESC(name, text)
-
-KNOB(fail_get, "errno of every get; what no status maps to becomes EIO");
-KNOB(fail_persistent, "errno of every persistent get");
-KNOB(fail_put, "errno of every put, which then does nothing");
-KNOB(callback_ms, "delay before each callback");
-KNOB(table_version, "version of the page table, 0 for the header's");
-KNOB(page_kib, "page size of the table: 0 (64), 4, 64, 128; another value is sent as it is");
-KNOB(cacheable, "set the flag CPU_CACHEABLE");
-KNOB(coherent, "tables begin with 64 KiB of the host's own memory, as all pages are on Grace");
-KNOB(short_table, "entries left out");
-KNOB(map_uncached, "hold an uncached mapping of the first page of what is pinned next");
-KNOB(last_flags, "flags of the last persistent get");
+KNOB(fail_get, 0, "errno of every get; what no status maps to becomes EIO");
+KNOB(fail_persistent, 0, "errno of every persistent get");
+KNOB(fail_put, 0, "errno of every put, which then does nothing");
+KNOB(callback_ms, 0, "delay before each callback");
+KNOB(table_version, 0, "version of the page table, 0 for the header's");
+KNOB(page_kib, 0, "page size of the table: 0 (64), 4, 64, 128; another value is sent as it is");
+KNOB(cacheable, 0, "set the flag CPU_CACHEABLE");
+KNOB(coherent, 0, "tables begin with 64 KiB of the host's own memory, as all pages are on Grace");
+KNOB(short_table, 0, "entries left out");
+KNOB(map_uncached, 0, "hold an uncached mapping of the first page of what is pinned next");
+KNOB(last_flags, 0, "flags of the last persistent get");
 
 /* The table that the client gets: nv_p2p_mem_info_t. */
 struct mem_info {

@@ -22,6 +22,12 @@
 
 struct pci_dev;
 
+/* A module parameter that tests change while the provider runs. */
+#define KNOB(name, usual, text)        \
+	static int name = usual;       \
+	module_param(name, int, 0644); \
+	MODULE_PARM_DESC(name, text)
+
 #define PROVIDER_CLIENTS 8
 
 /* A context of a process: its client of the resource manager, and its third-party P2P object. */

@@ -169,24 +169,18 @@ row_cross() {
 # W=1, sparse and checkpatch. Ignored: checks that concern patches only; KNOB(), which declares and so names its
 # argument twice; the line break that clang-format puts before a long message.
 row_static() {
-	local flavor checkpatch
+	local args checkpatch
 	kernel_prepare 6.1 || { unavailable "6.1: its packages cannot be had"; return; }
 	W=$BUILD/static
 	rm -rf "$W" && mkdir -p "$W/mod"
-	for flavor in open proprietary; do
-		if build_pair "$W" 580 $flavor C=2 CF=-Wsparse-error >"$W/log" 2>&1 &&
-		   ! grep -E 'warning:|error:' "$W/build-580-$flavor.log" >>"$W/log"; then
-			pass "580, $flavor: W=1 and sparse"
+	for args in GDRDRV_FLAVOR=open GDRDRV_FLAVOR=proprietary "GDRDRV_FLAVOR=open GDRDRV_SOURCE=both"; do
+		if build_driver "$W" 580 "${args##*=}" $args C=2 CF=-Wsparse-error >"$W/log" 2>&1; then
+			pass "580, $args: W=1 and sparse"
 		else
 			cat "$W/log"
-			fail "580, $flavor: W=1 and sparse"
+			fail "580, $args: W=1 and sparse"
 		fi
 	done
-	if DMABUF_MAKE="C=2 CF=-Wsparse-error" dmabuf_build_one "$W" 580 both 580-sparse; then
-		pass "both sources: W=1 and sparse"
-	else
-		fail "both sources: W=1 and sparse"
-	fi
 	checkpatch=$(kernel_scripts)/checkpatch.pl
 	[ -e "$checkpatch" ] || { unavailable "checkpatch: the kernel's source cannot be had"; return; }
 	if perl "$checkpatch" --strict --no-tree --no-summary --terse --max-line-length=100 \

@@ -40,7 +40,7 @@ KERNEL_TESTS=$(cd "$(dirname "$0")" && pwd)
 SRC=$(cd "$KERNEL_TESTS/../.." && pwd)
 RIG=$SRC/rig
 BUILD=$(mkdir -p "${O:-$SRC/build}/kernel" && cd "${O:-$SRC/build}/kernel" && pwd) || exit 1
-: "${RIG_EXTRA:=}" "${RIG_COMMANDS:=}" "${RIG_KO_CFLAGS:=}" "${RIG_GCOV:=}" "${RIG_NO_HOSTCHECK:=}" "${RIG_VARIANT:=}" "${RIG_PLANT:=}" "${RIG_QEMU:=}"
+: "${RIG_EXTRA:=}" "${RIG_COMMANDS:=}" "${RIG_KO_CFLAGS:=}" "${RIG_GCOV:=}" "${RIG_NO_HOSTCHECK:=}" "${RIG_VARIANT:=}" "${RIG_PLANT:=}" "${RIG_QEMU:=}" "${RIG_FLAVOR:=open}"
 
 . "$RIG/kernels.sh"
 . "$RIG/rig.sh"

@@ -8,7 +8,6 @@
 static void t_version(void)
 {
 	struct gdrdrv_ioc_get_version arg = { 0 };
-	int drv = drv_open();
 
 	CHECK_EQ(ioctl(drv, GDRDRV_IOC_GET_VERSION, &arg), 0);
 	CHECK_EQ(arg.gdrdrv_version, 0x20006);
@@ -16,7 +15,7 @@ static void t_version(void)
 	CHECK_EQ(arg.minimum_gdr_api_version, rig.mode == DMABUF ? 0x20007 : 0x20000);
 }
 
-static uint32_t attr(int drv, uint32_t which)
+static uint32_t attr(uint32_t which)
 {
 	struct gdrdrv_ioc_get_attr arg = { .attr = which, .val = 99 };
 
@@ -27,13 +26,12 @@ static uint32_t attr(int drv, uint32_t which)
 static void t_attr(void)
 {
 	struct gdrdrv_ioc_get_attr bad = { .attr = 77 };
-	int drv = drv_open();
 
-	CHECK_EQ(attr(drv, GDRDRV_ATTR_USE_PERSISTENT_MAPPING),
+	CHECK_EQ(attr(GDRDRV_ATTR_USE_PERSISTENT_MAPPING),
 		 rig.mode == DMABUF || (rig.mode != CALLBACK && rig.gen > 470));
-	CHECK_EQ(attr(drv, GDRDRV_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE),
+	CHECK_EQ(attr(GDRDRV_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE),
 		 rig.mode != DMABUF && rig.mode != CALLBACK && rig.gen >= 570);
-	CHECK_EQ(attr(drv, GDRDRV_ATTR_SOURCES),
+	CHECK_EQ(attr(GDRDRV_ATTR_SOURCES),
 		 (rig.mode != DMABUF ? GDRDRV_SOURCES_ADDRESS : 0) |
 			 (rig.mode & BY_DMABUF ? GDRDRV_SOURCES_DMABUF : 0));
 	CHECK(ioctl(drv, GDRDRV_IOC_GET_ATTR, &bad) == -1 && errno == EINVAL);
@@ -41,9 +39,7 @@ static void t_attr(void)
 	CHECK(ioctl(drv, GDRDRV_IOC_GET_ATTR, &bad) == -1 && errno == EINVAL);
 }
 
-/*
- * Reads the state of a pin from /proc and returns its descriptor's number; 0 if it is not listed.
- */
+/* Reads a pin's state from /proc. Returns its descriptor's number; 0 if it is not listed. */
 static unsigned long long pins_line(uint64_t va, uint64_t h, char state[32])
 {
 	char want[64], *text = read_text("/proc/driver/gdrdrv/pins"), *line;
@@ -61,7 +57,7 @@ static unsigned long long pins_line(uint64_t va, uint64_t h, char state[32])
 /* /proc distinguishes two descriptors with the same handle, and marks revoked pins. */
 static void t_proc_pins(void)
 {
-	int prov = prov_open(), one = drv_open(), two = drv_open();
+	int one = drv_open(), two = drv_open();
 	uint64_t va = gpu_alloc(prov, GPU_PAGE), va2 = gpu_alloc(prov, GPU_PAGE);
 	uint64_t h = must_pin(one, va, GPU_PAGE), h2 = must_pin(two, va2, GPU_PAGE);
 	const char *kind = by_callback() ? "callback" : "persistent";
@@ -82,10 +78,20 @@ static void t_proc_pins(void)
 
 static void t_proc(void)
 {
+	static const struct {
+		const char *path;
+		mode_t mode;
+	} nodes[] = {
+		{ "/proc/driver/gdrdrv/params", 0444 },
+		{ "/proc/driver/gdrdrv/nv_get_pages_refcount", 0440 },
+		{ "/proc/driver/gdrdrv/pins", 0400 },
+		{ "/proc/driver/gdrdrv/stats", 0400 },
+		{ "/dev/gdrdrv", 0666 },
+	};
 	char *text = read_text("/proc/driver/gdrdrv/params"), want[256];
-	int prov = prov_open(), drv = drv_open();
-	uint64_t va = gpu_alloc(prov, 3 * GPU_PAGE), handle;
 	struct stat st;
+	struct region r;
+	size_t i;
 
 	snprintf(
 		want, sizeof(want),
@@ -93,18 +99,12 @@ static void t_proc(void)
 		rig.gpl ? "opensource" : "proprietary",
 		rig.mode == DMABUF || (rig.mode != CALLBACK && rig.gen > 470) ? "yes" : "no");
 	CHECK(text && !strcmp(text, want));
-	CHECK(!stat("/proc/driver/gdrdrv/params", &st) && (st.st_mode & 0777) == 0444);
-	CHECK(!stat("/proc/driver/gdrdrv/nv_get_pages_refcount", &st) &&
-	      (st.st_mode & 0777) == 0440);
-	CHECK(!stat("/proc/driver/gdrdrv/pins", &st) && (st.st_mode & 0777) == 0400);
-	CHECK(!stat("/proc/driver/gdrdrv/stats", &st) && (st.st_mode & 0777) == 0400);
-	CHECK(!stat("/dev/gdrdrv", &st) && (st.st_mode & 0777) == 0666);
-
-	handle = must_pin(drv, va, 2 * GPU_PAGE);
-	must_map(drv, handle, GPU_PAGE);
-	CHECK_EQ(read_number("/proc/driver/gdrdrv/nv_get_pages_refcount"), 1);
+	for (i = 0; i < ARRAY_SIZE(nodes); i++)
+		CHECK(!stat(nodes[i].path, &st) && (st.st_mode & 0777) == nodes[i].mode);
+	r = region(2 * GPU_PAGE, 0);
+	CHECK_EQ(nr_pins(), 1);
 	snprintf(want, sizeof(want), "\n%d 0 0x%llx 0x%llx %lu 65536 1 wc %s ", getpid(),
-		 (unsigned long long)handle, (unsigned long long)va, 2 * GPU_PAGE,
+		 (unsigned long long)r.h, (unsigned long long)r.va, 2 * GPU_PAGE,
 		 by_callback() ? "callback" : "persistent");
 	text = read_text("/proc/driver/gdrdrv/pins");
 	CHECK(text && strstr(text, want));
@@ -112,21 +112,18 @@ static void t_proc(void)
 
 static void t_unknown_ioctl(void)
 {
-	static const unsigned int cmds[] = {
-		0,
-		_IO(0xDA, 1),
-		_IOWR(0xDA, 1, uint64_t),
-		_IOWR(0xDA, 9, uint64_t),
-		_IOWR(0xDA, 0, uint64_t),
-		_IOWR(0xDB, 2, uint64_t),
-		_IOR(0xDA, 2, uint64_t),
-		0xffffffff,
-	};
-	int drv = drv_open();
+	static const unsigned int cmds[] = { 0,
+					     _IO(0xDA, 1),
+					     _IOWR(0xDA, 1, uint64_t),
+					     _IOWR(0xDA, 9, uint64_t),
+					     _IOWR(0xDA, 0, uint64_t),
+					     _IOWR(0xDB, 2, uint64_t),
+					     _IOR(0xDA, 2, uint64_t),
+					     0xffffffff };
 	uint64_t arg[8] = { 0 };
 	size_t i;
 
-	for (i = 0; i < sizeof(cmds) / sizeof(cmds[0]); i++)
+	for (i = 0; i < ARRAY_SIZE(cmds); i++)
 		CHECK(ioctl(drv, cmds[i], arg) == -1 && errno == ENOTTY);
 	if (!(rig.mode & BY_DMABUF))
 		CHECK(ioctl(drv, GDRDRV_IOC_PIN_DMABUF, arg) == -1 && errno == ENOTTY);
@@ -141,38 +138,30 @@ static const unsigned int all_cmds[] = {
 
 static void t_bad_pointer(void)
 {
-	int drv = drv_open(), prov = prov_open();
-	uint64_t va = gpu_alloc(prov, GPU_PAGE);
-	struct gdrdrv_ioc_pin_buffer *ro;
+	uint64_t *ro;
 	size_t i;
 
-	for (i = 0; i < sizeof(all_cmds) / sizeof(all_cmds[0]); i++) {
+	for (i = 0; i < ARRAY_SIZE(all_cmds); i++) {
 		CHECK(ioctl(drv, all_cmds[i], NULL) == -1 && errno == EFAULT);
 		CHECK(ioctl(drv, all_cmds[i], -1L) == -1 && errno == EFAULT);
 	}
 	/*
-	 * Readable, not writable: the pin succeeds, but the copy out of its handle fails: it must
-	 * be undone.
+	 * A read-only argument: the pin succeeds, the copy of its handle fails, and the driver must
+	 * undo the pin. Both versions of the call begin with address and size.
 	 */
 	ro = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	ro->addr = va;
-	ro->size = GPU_PAGE;
+	ro[0] = gpu_alloc(prov, GPU_PAGE);
+	ro[1] = GPU_PAGE;
 	mprotect(ro, 4096, PROT_READ);
 	CHECK(ioctl(drv, GDRDRV_IOC_PIN_BUFFER, ro) == -1 && errno == EFAULT);
-	mprotect(ro, 4096, PROT_READ | PROT_WRITE);
-	memset(ro, 0, sizeof(*ro));
-	((struct gdrdrv_ioc_pin_buffer_v2 *)ro)->addr = va;
-	((struct gdrdrv_ioc_pin_buffer_v2 *)ro)->size = GPU_PAGE;
-	mprotect(ro, 4096, PROT_READ);
 	CHECK(ioctl(drv, GDRDRV_IOC_PIN_BUFFER_V2, ro) == -1 && errno == EFAULT);
-	CHECK_EQ(gpu_info(prov).pins, 0);
-	CHECK_EQ(read_number("/proc/driver/gdrdrv/nv_get_pages_refcount"), 0);
+	nothing_pinned();
 }
 
 /* Unknown handles are refused, also next to a live region. */
 static void t_bad_handle(void)
 {
-	int drv = drv_open(), other = drv_open(), prov = prov_open();
+	int other = drv_open();
 	uint64_t live = must_pin(drv, gpu_alloc(prov, 2 * GPU_PAGE), 2 * GPU_PAGE);
 	uint64_t bad[] = {
 		0, live + 1, live + 32, 0xffffffff, 1ULL << 32, live | 1ULL << 32, -1ULL
@@ -181,16 +170,15 @@ static void t_bad_handle(void)
 	struct gdrdrv_ioc_get_info_v2 info2;
 	size_t i;
 
-	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+	for (i = 0; i < ARRAY_SIZE(bad); i++) {
 		CHECK_EQ(unpin(drv, bad[i]), -EINVAL);
 		CHECK_EQ(cb_flag(drv, bad[i]), -EINVAL);
 		CHECK_EQ(get_info(drv, bad[i], &info), -EINVAL);
 		CHECK_EQ(get_info_v2(drv, bad[i], &info2), -EINVAL);
 		CHECK_EQ(req_type(drv, bad[i], GDRDRV_MAPPING_TYPE_NONE), -EINVAL);
 		CHECK_EQ(populate(drv, bad[i]), -EINVAL);
-		if (bad[i] < 1ULL << 32) {
+		if (bad[i] < 1ULL << 32)
 			CHECK(map(drv, bad[i], GPU_PAGE) == MAP_FAILED && errno == EINVAL);
-		}
 	}
 	CHECK_EQ(unpin(other, live), -EINVAL); /* a handle belongs to its descriptor */
 	CHECK(map(other, live, GPU_PAGE) == MAP_FAILED && errno == EINVAL);
@@ -202,7 +190,6 @@ static void t_bad_handle(void)
 
 static void t_pin_wrong(void)
 {
-	int drv = drv_open(), prov = prov_open();
 	uint64_t va = gpu_alloc(prov, 4 * GPU_PAGE), h = 0;
 
 	CHECK_EQ(pin(drv, va, 0, &h), -EINVAL);
@@ -224,7 +211,6 @@ static void t_pin_wrong(void)
 
 static void t_info(void)
 {
-	int drv = drv_open(), prov = prov_open();
 	uint64_t va = gpu_alloc(prov, 4 * GPU_PAGE), h;
 	struct gdrdrv_ioc_get_info info;
 	struct gdrdrv_ioc_get_info_v2 info2;
@@ -262,9 +248,8 @@ static void t_info(void)
 /* Offsets of different regions never overlap, and are reused only after the end of the range. */
 static void t_handles(void)
 {
-	int drv = drv_open(), prov = prov_open();
 	uint64_t va = gpu_alloc(prov, 8 * GPU_PAGE), h[8], gone;
-	unsigned int i, j, pages = GPU_PAGE / (unsigned int)sysconf(_SC_PAGESIZE);
+	unsigned int i, j, pages = GPU_PAGE / cpu_page();
 
 	for (i = 0; i < 8; i++)
 		h[i] = must_pin(drv, va, (i + 1) * GPU_PAGE);
@@ -279,55 +264,33 @@ static void t_handles(void)
 
 static void t_data(void)
 {
-	size_t size = 5 * GPU_PAGE, i;
-	int drv = drv_open(), prov = prov_open();
-	struct provider_alloc mem = gpu_alloc_flags(prov, size, rig.arg);
-	uint8_t *want = malloc(size), *got = malloc(size);
-	uint64_t h = must_pin(drv, mem.va, size);
-	volatile uint8_t *p = must_map(drv, h, size);
+	struct region r = region(5 * GPU_PAGE, rig.arg);
+	uint64_t got;
 
-	pattern(want, size, 1);
-	for (i = 0; i < size; i++)
-		p[i] = want[i];
-	__sync_synchronize();
-	gpu_peek(prov, mem.va, got, size);
-	CHECK(!memcmp(got, want, size));
-
-	pattern(want, size, 2);
-	gpu_poke(prov, mem.va, want, size);
-	for (i = 0; i < size; i++)
-		got[i] = p[i];
-	CHECK(!memcmp(got, want, size));
-
-	/* 4- and 8-byte atomics through the pointer. */
-	*(volatile uint64_t *)(p + 8) = 41;
-	CHECK_EQ(__atomic_fetch_add((volatile uint64_t *)(p + 8), 1, __ATOMIC_SEQ_CST), 41);
-	gpu_peek(prov, mem.va + 8, got, 8);
-	CHECK_EQ(*(uint64_t *)got, 42);
+	check_data(&r, 5 * GPU_PAGE);
+	/* An atomic operation of 8 bytes through the pointer. */
+	*(volatile uint64_t *)(r.p + 8) = 41;
+	CHECK_EQ(__atomic_fetch_add((volatile uint64_t *)(r.p + 8), 1, __ATOMIC_SEQ_CST), 41);
+	gpu_peek(prov, r.va + 8, &got, 8);
+	CHECK_EQ(got, 42);
 }
 
 /* The mapping of an unaligned pin begins at the address rounded down to 64 KiB. */
 static void t_data_unaligned(void)
 {
-	int drv = drv_open(), prov = prov_open();
 	uint64_t va = gpu_alloc(prov, 4 * GPU_PAGE);
 	uint64_t h = must_pin(drv, va + GPU_PAGE + 1000, 100);
-	volatile uint8_t *p = must_map(drv, h, 5000), got;
 
-	p[1000] = 0x5a;
-	__sync_synchronize();
-	gpu_peek(prov, va + GPU_PAGE + 1000, (void *)(uintptr_t)&got, 1);
-	CHECK_EQ(got, 0x5a);
+	must_map(drv, h, 5000)[1000] = 0x5a;
+	CHECK_EQ(gpu_byte(va + GPU_PAGE + 1000), 0x5a);
 }
 
 /*
  * With a token the GPU driver does not compare processes, and tokens are small numbers. So the
- * driver refuses every token, of the caller's own context and of other users, without a call of the
- * GPU driver.
+ * driver refuses every token, also the caller's own, without a call of the GPU driver.
  */
 static void t_tokens(void)
 {
-	int drv = drv_open(), prov = prov_open(), status;
 	uint64_t va = gpu_alloc(prov, GPU_PAGE), h = 0;
 	struct provider_tokens tokens;
 	unsigned int gets, i;
@@ -343,8 +306,7 @@ static void t_tokens(void)
 			CHECK_EQ(pin_tokens(drv, va, GPU_PAGE, i, tokens.va_space, &h), -EINVAL);
 		_exit(0);
 	}
-	status = wait_child(pid);
-	CHECK_EQ(status, 0);
+	CHECK_EQ(wait_child(pid), 0);
 	CHECK_EQ(pin_tokens(drv, va, GPU_PAGE, tokens.p2p_token, tokens.va_space, &h), -EINVAL);
 	CHECK_EQ(pin_tokens(drv, va, GPU_PAGE, tokens.p2p_token, 0, &h), -EINVAL);
 	CHECK_EQ(pin_tokens(drv, va, GPU_PAGE, 0, tokens.va_space, &h), -EINVAL);
@@ -361,12 +323,11 @@ static void t_tokens(void)
 static void t_too_large(void)
 {
 	static const uint64_t sizes[] = { 16ULL << 30, 1ULL << 40 };
-	int drv = drv_open(), prov = prov_open();
 	uint64_t va = gpu_alloc(prov, GPU_PAGE), h;
 	unsigned int gets = gpu_info(prov).gets;
 	size_t i;
 
-	for (i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+	for (i = 0; i < ARRAY_SIZE(sizes); i++)
 		CHECK_EQ(pin_tokens(drv, va, sizes[i], 0, 0, &h), -ENOMEM);
 	CHECK_EQ(gpu_info(prov).gets, gets);
 	CHECK_EQ(pin_tokens(drv, va + GPU_PAGE, GPU_PAGE, 0, 0, &h), -EINVAL);
@@ -376,13 +337,12 @@ static void t_too_large(void)
 
 static void t_force_pcie(void)
 {
-	int drv = drv_open(), prov = prov_open(), ret;
+	int ret;
 	uint64_t va = gpu_alloc(prov, GPU_PAGE), h = 0;
 
 	ret = pin_flags(drv, va, GPU_PAGE, GDRDRV_PIN_FLAG_FORCE_PCIE, &h);
 	if (rig.gen < 570 || rig.mode == CALLBACK) {
-		CHECK_EQ(ret,
-			 -EINVAL); /* persistence is switched off: forced pins are persistent */
+		CHECK_EQ(ret, -EINVAL); /* forced pins are persistent */
 	} else if (rig.mode == FALLBACK) {
 		CHECK_EQ(ret, -EOPNOTSUPP); /* 524 of the provider; nothing to fall back to */
 	} else {
@@ -397,7 +357,6 @@ static void t_force_pcie(void)
 /* Pins have the kind that the set-up is named after. */
 static void t_mode(void)
 {
-	int drv = drv_open(), prov = prov_open();
 	long before = stat_of("pins_persistent");
 
 	must_pin(drv, gpu_alloc(prov, GPU_PAGE), GPU_PAGE);
@@ -408,7 +367,6 @@ static void t_mode(void)
 /* A pin that fails leaves no callback, so it does not keep the module. Runs first. */
 static void t_failed_pin(void)
 {
-	int drv = drv_open();
 	uint64_t h;
 
 	if (driver_is_kept())

@@ -9,12 +9,9 @@
 
 #include "rig.h"
 
-static struct gdrdrv_ioc_pin_dmabuf good_arg(int prov, uint64_t va, uint64_t size, int *fd)
+static struct gdrdrv_ioc_pin_dmabuf good_arg(uint64_t va, uint64_t size, int *fd)
 {
-	struct provider_info info = gpu_info(prov);
-
-	CHECK_EQ(gpu_export(prov, va, size, PROVIDER_BUF_GOOD, fd), 0);
-	return dmabuf_arg(&info, *fd, 0, size);
+	return exported_arg(va, size, PROVIDER_BUF_GOOD, fd);
 }
 
 #define EXPECT(change, err)                              \
@@ -27,9 +24,9 @@ static struct gdrdrv_ioc_pin_dmabuf good_arg(int prov, uint64_t va, uint64_t siz
 
 static void t_args(void)
 {
-	int drv = drv_open(), prov = prov_open(), fd, null = open("/dev/null", O_RDWR);
+	int fd, null = open("/dev/null", O_RDWR);
 	uint64_t va = gpu_alloc(prov, 4 * GPU_PAGE);
-	struct gdrdrv_ioc_pin_dmabuf good = good_arg(prov, va, 4 * GPU_PAGE, &fd), *ro;
+	struct gdrdrv_ioc_pin_dmabuf good = good_arg(va, 4 * GPU_PAGE, &fd), *ro;
 
 	EXPECT(arg.fd = -1, EBADF);
 	EXPECT(arg.fd = 1000, EBADF);
@@ -72,7 +69,6 @@ static void t_args(void)
 /* A driver without pins by address refuses those calls, and changes nothing. */
 static void t_no_address(void)
 {
-	int drv = drv_open(), prov = prov_open();
 	struct gdrdrv_ioc_pin_buffer v1 = { .addr = gpu_alloc(prov, GPU_PAGE), .size = GPU_PAGE };
 	struct gdrdrv_ioc_pin_buffer_v2 v2 = { .addr = v1.addr, .size = GPU_PAGE };
 
@@ -96,13 +92,12 @@ static unsigned int nr_runs(void)
 /* Pins a part that begins and ends inside 64 KiB pages; transfers bytes in both directions. */
 static void sub_range(unsigned int flags)
 {
-	int drv = drv_open(), prov = prov_open(), fd;
+	int fd;
 	size_t size = 8 * GPU_PAGE, off = GPU_PAGE + 3 * 4096, len = 5 * GPU_PAGE + 4096, i;
 	uint64_t va = gpu_alloc_flags(prov, size, flags).va;
-	struct gdrdrv_ioc_pin_dmabuf arg = good_arg(prov, va, size, &fd);
-	uint8_t *want = malloc(len), *got = malloc(len);
+	struct gdrdrv_ioc_pin_dmabuf arg = good_arg(va, size, &fd);
 	struct gdrdrv_ioc_get_info info;
-	volatile uint8_t *p;
+	struct region r;
 
 	arg.offset = off;
 	arg.size = len;
@@ -114,22 +109,13 @@ static void sub_range(unsigned int flags)
 	CHECK_EQ(info.mapped_size, len);
 	CHECK_EQ(nr_runs(), flags & PROVIDER_SCATTER ? 6 : 1);
 	CHECK(map(drv, arg.handle, len + 4096) == MAP_FAILED && errno == EINVAL);
-	p = must_map(drv, arg.handle, len);
-	pattern(want, len, 5);
-	for (i = 0; i < len; i++)
-		p[i] = want[i];
-	__sync_synchronize();
-	gpu_peek(prov, va + off, got, len);
-	CHECK(!memcmp(want, got, len));
-	pattern(want, len, 6);
-	gpu_poke(prov, va + off, want, len);
-	for (i = 0; i < len; i++)
-		got[i] = p[i];
-	CHECK(!memcmp(want, got, len));
+	r = (struct region){ va + off, arg.handle, must_map(drv, arg.handle, len) };
+	check_data(&r, len);
 	for (i = 0; i < len; i += 4096)
-		CHECK(pte_is_wc(read_pte(prov, p + i).pte));
-	CHECK_EQ(unpin(drv, arg.handle), 0);
-	close(drv);
+		CHECK(pte_is_wc(read_pte(prov, r.p + i).pte));
+	CHECK_EQ(unpin(drv, r.h), 0);
+	unmap(r.p, len);
+	CHECK_EQ(gpu_free(prov, va), 0);
 }
 
 /* The exporter cuts a range into pieces; the driver merges them again. */
@@ -138,7 +124,7 @@ static void t_sub_range(void)
 	static const int kib[] = { 0, 4, 16, 1024 };
 	size_t i;
 
-	for (i = 0; i < sizeof(kib) / sizeof(kib[0]); i++) {
+	for (i = 0; i < ARRAY_SIZE(kib); i++) {
 		/* Before 580 more than one piece fails where there are IOVAs: t_pieces_535(). */
 		if (rig.iommu && rig.gen < 580 && kib[i] != 1024)
 			continue;
@@ -151,15 +137,11 @@ static void t_sub_range(void)
 
 static void t_read_only_fd(void)
 {
-	int drv = drv_open(), prov = prov_open(), fd;
+	int fd;
 	uint64_t va = gpu_alloc(prov, GPU_PAGE);
-	struct provider_info info = gpu_info(prov);
-	struct gdrdrv_ioc_pin_dmabuf arg;
-	uint8_t byte = 0x5e;
-	uint8_t *p;
+	struct gdrdrv_ioc_pin_dmabuf arg = exported_arg(va, GPU_PAGE, PROVIDER_BUF_READ_ONLY, &fd);
+	uint8_t byte = 0x5e, *p;
 
-	CHECK_EQ(gpu_export(prov, va, GPU_PAGE, PROVIDER_BUF_READ_ONLY, &fd), 0);
-	arg = dmabuf_arg(&info, fd, 0, GPU_PAGE);
 	CHECK_EQ(pin_dmabuf(drv, &arg), 0);
 	CHECK(map(drv, arg.handle, GPU_PAGE) == MAP_FAILED && errno == EACCES);
 	CHECK(map_prot(drv, arg.handle, GPU_PAGE, PROT_WRITE, MAP_SHARED, NULL) == MAP_FAILED &&
@@ -176,13 +158,13 @@ static void t_read_only_fd(void)
 /* Two imports of one buffer, and one of another buffer of the same memory. */
 static void t_two_imports(void)
 {
-	int drv = drv_open(), prov = prov_open(), fd, other, i;
+	int fd, other, i;
 	uint64_t va = gpu_alloc(prov, 2 * GPU_PAGE);
 	struct gdrdrv_ioc_pin_dmabuf arg[3];
 	volatile uint8_t *p[3];
 
-	arg[0] = arg[1] = good_arg(prov, va, 2 * GPU_PAGE, &fd);
-	arg[2] = good_arg(prov, va, 2 * GPU_PAGE, &other);
+	arg[0] = arg[1] = good_arg(va, 2 * GPU_PAGE, &fd);
+	arg[2] = good_arg(va, 2 * GPU_PAGE, &other);
 	for (i = 0; i < 3; i++) {
 		CHECK_EQ(pin_dmabuf(drv, &arg[i]), 0);
 		p[i] = must_map(drv, arg[i].handle, 2 * GPU_PAGE);
@@ -207,9 +189,9 @@ static void t_two_imports(void)
 /* While a buffer exists its memory stays allocated and is not given to others. */
 static void t_memory_stays(void)
 {
-	int drv = drv_open(), prov = prov_open(), fd;
+	int fd;
 	uint64_t va = gpu_alloc(prov, 4 * GPU_PAGE), next;
-	struct gdrdrv_ioc_pin_dmabuf arg = good_arg(prov, va, 4 * GPU_PAGE, &fd);
+	struct gdrdrv_ioc_pin_dmabuf arg = good_arg(va, 4 * GPU_PAGE, &fd);
 	uint8_t *buf = malloc(4 * GPU_PAGE);
 	volatile uint8_t *p;
 
@@ -231,29 +213,25 @@ static void t_memory_stays(void)
 
 static void t_map_fails(void)
 {
-	int drv = drv_open(), prov = prov_open(), fd;
-	struct gdrdrv_ioc_pin_dmabuf arg = good_arg(prov, gpu_alloc(prov, GPU_PAGE), GPU_PAGE, &fd);
+	int fd;
+	struct gdrdrv_ioc_pin_dmabuf arg = good_arg(gpu_alloc(prov, GPU_PAGE), GPU_PAGE, &fd);
 
 	knob("fail_map", 1);
 	CHECK_EQ(pin_dmabuf(drv, &arg), -ENOMEM);
 	knob("fail_map", 0);
-	CHECK_EQ(read_number("/proc/driver/gdrdrv/nv_get_pages_refcount"), 0);
-	CHECK_EQ(gpu_info(prov).maps, 0);
+	nothing_pinned();
 	CHECK_EQ(pin_dmabuf(drv, &arg), 0);
 }
 
 /* Any process with the descriptor may pin: the memory's owner granted access by passing it on. */
 static void t_fd_is_the_right(void)
 {
-	int prov = prov_open(), fd;
+	int fd;
 	uint64_t va = gpu_alloc(prov, GPU_PAGE);
-	struct gdrdrv_ioc_pin_dmabuf arg = good_arg(prov, va, GPU_PAGE, &fd);
-	uint8_t got = 0;
+	struct gdrdrv_ioc_pin_dmabuf arg = good_arg(va, GPU_PAGE, &fd);
 	pid_t pid = fork();
 
 	if (!pid) {
-		int drv;
-
 		CHECK(!setgid(1000) && !setuid(1000));
 		drv = drv_open();
 		CHECK_EQ(pin_dmabuf(drv, &arg), 0);
@@ -261,11 +239,10 @@ static void t_fd_is_the_right(void)
 		_exit(0);
 	}
 	CHECK_EQ(wait_child(pid), 0);
-	gpu_peek(prov, va + 1, &got, 1);
-	CHECK_EQ(got, 0x66);
+	CHECK_EQ(gpu_byte(va + 1), 0x66);
 }
 
-static int move(int prov, int fd)
+static int move(int fd)
 {
 	struct provider_move arg = { .fd = fd };
 
@@ -275,11 +252,11 @@ static int move(int prov, int fd)
 /* The exporter withdraws the buffer, which none does today: same effect as a free callback. */
 static void t_move(void)
 {
-	int drv = drv_open(), prov = prov_open(), fd, keep;
+	int fd, keep;
 	struct pollfd pfd = { .fd = drv, .events = POLLPRI };
 	uint64_t va = gpu_alloc(prov, 2 * MiB), other = gpu_alloc(prov, GPU_PAGE);
-	struct gdrdrv_ioc_pin_dmabuf arg = good_arg(prov, va, 2 * MiB, &fd);
-	struct gdrdrv_ioc_pin_dmabuf beside = good_arg(prov, other, GPU_PAGE, &keep);
+	struct gdrdrv_ioc_pin_dmabuf arg = good_arg(va, 2 * MiB, &fd);
+	struct gdrdrv_ioc_pin_dmabuf beside = good_arg(other, GPU_PAGE, &keep);
 	volatile uint8_t *p, *q;
 
 	CHECK_EQ(pin_dmabuf(drv, &arg), 0);
@@ -287,15 +264,14 @@ static void t_move(void)
 	p = must_map(drv, arg.handle, 2 * MiB);
 	q = must_map(drv, beside.handle, GPU_PAGE);
 	p[0] = p[MiB] = q[0] = 0x21;
-	CHECK_EQ(move(prov, fd), 0);
-	CHECK_EQ(read_pte(prov, p).level, 0);
-	CHECK_EQ(read_pte(prov, p + MiB).level, 0);
+	CHECK_EQ(move(fd), 0);
+	CHECK_EQ(nr_entries(p, 2 * MiB, MiB), 0);
 	CHECK_EQ(try_read(p), SIGBUS);
 	CHECK_EQ(cb_flag(drv, arg.handle), 1);
 	CHECK_EQ(poll(&pfd, 1, 0), 1);
 	CHECK_EQ(pfd.revents, POLLPRI);
-	CHECK_EQ(move(prov, fd), 0); /* a second notice has no effect */
-	munmap((void *)(uintptr_t)p, 2 * MiB);
+	CHECK_EQ(move(fd), 0); /* a second notice has no effect */
+	unmap(p, 2 * MiB);
 	CHECK(map(drv, arg.handle, GPU_PAGE) == MAP_FAILED && errno == EINVAL);
 	CHECK_EQ(q[0], 0x21);
 	CHECK_EQ(cb_flag(drv, beside.handle), 0);
@@ -308,16 +284,14 @@ static void t_move(void)
 }
 
 static volatile bool mover_stop, mover_rests;
-static int mover_prov, mover_fd;
 
-static void *mover(void *unused)
+static void *mover(void *fd)
 {
-	(void)unused;
 	while (!mover_stop)
 		if (mover_rests)
 			sched_yield();
 		else
-			CHECK_EQ(move(mover_prov, mover_fd), 0);
+			CHECK_EQ(move(*(int *)fd), 0);
 	return NULL;
 }
 
@@ -328,14 +302,12 @@ static void *mover(void *unused)
  */
 static void t_move_race(void)
 {
-	int drv = drv_open(), prov = prov_open(), fd;
+	int fd;
 	unsigned int i, late = 0, refused = 0;
-	struct gdrdrv_ioc_pin_dmabuf arg = good_arg(prov, gpu_alloc(prov, 2 * MiB), 2 * MiB, &fd);
+	struct gdrdrv_ioc_pin_dmabuf arg = good_arg(gpu_alloc(prov, 2 * MiB), 2 * MiB, &fd);
 	pthread_t thread;
 
-	mover_prov = prov;
-	mover_fd = fd;
-	CHECK(!pthread_create(&thread, NULL, mover, NULL));
+	CHECK(!pthread_create(&thread, NULL, mover, &fd));
 	for (i = 0; i < rig.rounds; i++) {
 		uint8_t *at = reserve(2 * MiB, 4096);
 		int ret, sig = 0;
@@ -369,32 +341,15 @@ static void t_move_race(void)
 	CHECK(refused < rig.rounds);
 }
 
-static int load_provider(void)
-{
-	char path[64];
-	int fd, ret;
-
-	snprintf(path, sizeof(path), "/mod/provider-%d.ko", rig.gen);
-	fd = open(path, O_RDONLY);
-	CHECK(fd >= 0);
-	ret = (int)syscall(SYS_finit_module, fd, "", 0);
-	close(fd);
-	return ret ? -errno : 0;
-}
-
-/*
- * A buffer keeps its exporter loaded; without one the GPU driver can be reloaded while gdrdrv
- * stays.
- */
+/* Without buffers the GPU driver can be reloaded while gdrdrv stays; a buffer keeps it loaded. */
 static void t_reload(void)
 {
-	int drv = drv_open(), prov, fd, i;
 	struct gdrdrv_ioc_pin_dmabuf arg;
 	volatile uint8_t *p;
+	int fd, i;
 
 	for (i = 0; i < 2; i++) {
-		prov = prov_open();
-		arg = good_arg(prov, gpu_alloc(prov, GPU_PAGE), GPU_PAGE, &fd);
+		arg = good_arg(gpu_alloc(prov, GPU_PAGE), GPU_PAGE, &fd);
 		CHECK_EQ(pin_dmabuf(drv, &arg), 0);
 		close(fd);
 		close(prov);
@@ -403,32 +358,33 @@ static void t_reload(void)
 		CHECK_EQ(delete_module_named("provider"), -EAGAIN);
 		CHECK_EQ(p[0], 0x31);
 		CHECK_EQ(unpin(drv, arg.handle), 0);
-		munmap((void *)(uintptr_t)p, GPU_PAGE);
+		unmap(p, GPU_PAGE);
 		CHECK_EQ(delete_module_named("provider"), 0);
 		arg.fd = -1;
 		CHECK_EQ(pin_dmabuf(drv, &arg), -ENODEV);
-		CHECK_EQ(load_provider(), 0);
+		CHECK_EQ(load_provider(""), 0);
+		prov = prov_open();
 	}
 }
 
 /* 535 to 570, translating IOMMU, kernel before 6.12: a range of more than one piece fails. */
 static void t_pieces_535(void)
 {
-	int drv = drv_open(), prov = prov_open(), fd;
+	int fd;
 	struct gdrdrv_ioc_pin_dmabuf arg =
-		good_arg(prov, gpu_alloc(prov, 2 * GPU_PAGE), 2 * GPU_PAGE, &fd);
+		good_arg(gpu_alloc(prov, 2 * GPU_PAGE), 2 * GPU_PAGE, &fd);
 	bool broken = rig.iommu && kernel_has_iovas() && rig.gen < 580;
 
 	CHECK_EQ(pin_dmabuf(drv, &arg), broken ? -ENOMEM : 0);
-	arg = good_arg(prov, gpu_alloc(prov, GPU_PAGE), GPU_PAGE, &fd);
+	arg = good_arg(gpu_alloc(prov, GPU_PAGE), GPU_PAGE, &fd);
 	CHECK_EQ(pin_dmabuf(drv, &arg), 0);
 }
 
 /* The set-up has IOVAs exactly where it should: otherwise no other test covers them. */
 static void t_iovas(void)
 {
-	int drv = drv_open(), prov = prov_open(), fd;
-	struct gdrdrv_ioc_pin_dmabuf arg = good_arg(prov, gpu_alloc(prov, GPU_PAGE), GPU_PAGE, &fd);
+	int fd;
+	struct gdrdrv_ioc_pin_dmabuf arg = good_arg(gpu_alloc(prov, GPU_PAGE), GPU_PAGE, &fd);
 	unsigned int before = gpu_info(prov).iovas;
 
 	CHECK_EQ(pin_dmabuf(drv, &arg), 0);
@@ -439,12 +395,12 @@ static void t_iovas(void)
 static void t_measure_pin(void)
 {
 	static const size_t sizes[] = { GPU_PAGE, MiB, 16 * MiB };
-	int drv = drv_open(), prov = prov_open(), fd, rounds = 10, round;
+	int fd, rounds = 10, round;
 	size_t i;
 
-	for (i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+	for (i = 0; i < ARRAY_SIZE(sizes); i++) {
 		uint64_t va = gpu_alloc(prov, sizes[i]), h = 0;
-		struct gdrdrv_ioc_pin_dmabuf arg = good_arg(prov, va, sizes[i], &fd);
+		struct gdrdrv_ioc_pin_dmabuf arg = good_arg(va, sizes[i], &fd);
 		long long t0 = now_us(), t1, t2;
 
 		for (round = 0; round < rounds; round++) {

@@ -52,7 +52,7 @@ static struct provider_info gpu;
 static int bufs[4] = { -1, -1, -1, -1 };
 
 /* Replaces one of the buffers by a new one, right or wrong. */
-static void fuzz_export(int prov)
+static void fuzz_export(void)
 {
 	unsigned int kind = rnd() % 4 ? PROVIDER_BUF_GOOD : rnd() % PROVIDER_BUF_KINDS;
 	int *slot = &bufs[rnd() % 4];
@@ -77,7 +77,7 @@ static void fuzz_dmabuf(uint64_t *arg)
 
 static unsigned long counts[4]; /* ioctls, of these successful, maps, of these successful */
 
-static void fuzz_ioctl(int drv)
+static void fuzz_ioctl(void)
 {
 	uint64_t arg[8];
 	unsigned int cmd = cmds[rnd() % (sizeof(cmds) / sizeof(cmds[0]))], i;
@@ -108,7 +108,7 @@ static void fuzz_ioctl(int drv)
 		handles[rnd() % 16] = arg[5];
 }
 
-static void fuzz_memory(int drv, uint8_t *p, size_t len)
+static void fuzz_memory(uint8_t *p, size_t len)
 {
 	size_t mask = ~(cpu_page() - 1);
 	size_t off = rnd() % len & mask, part = (rnd() % len + cpu_page()) & mask;
@@ -157,7 +157,7 @@ static void fuzz_memory(int drv, uint8_t *p, size_t len)
 	}
 }
 
-static void fuzz_mmap(int drv)
+static void fuzz_mmap(void)
 {
 	size_t len = rnd() % 3 ? rnd() % (3 * GPU_PAGE) + 1 : interesting() % (4 * MiB) + 1;
 	int prot = (int)(rnd() % 5 ? 3 : rnd() % 8), flags = rnd() % 6 ? MAP_SHARED : MAP_PRIVATE;
@@ -170,12 +170,12 @@ static void fuzz_mmap(int drv)
 		return;
 	counts[3]++;
 	for (i = 0; i < 3; i++)
-		fuzz_memory(drv, p, len);
+		fuzz_memory(p, len);
 	if (rnd() % 4 == 0) {
 		pid_t pid = fork();
 
 		if (!pid) {
-			fuzz_ioctl(drv);
+			fuzz_ioctl();
 			_exit(0);
 		}
 		wait_child(pid);
@@ -187,21 +187,20 @@ static void fuzz_mmap(int drv)
  * Persistent pins keep freed memory: where no such piece is left, that of an end of the driver's
  * file.
  */
-static uint64_t fuzz_alloc(int prov, int *drv)
+static uint64_t fuzz_alloc(void)
 {
 	struct provider_alloc arg = { .size = 8 * GPU_PAGE, .flags = rnd() % 2 };
 
 	if (!ioctl(prov, PROVIDER_IOC_ALLOC, &arg))
 		return arg.va;
 	CHECK_EQ(errno, ENOMEM);
-	close(*drv);
-	*drv = drv_open();
+	close(drv);
+	drv = drv_open();
 	return gpu_alloc_flags(prov, arg.size, arg.flags).va;
 }
 
 static void t_fuzz(void)
 {
-	int drv = drv_open(), prov = prov_open();
 	unsigned int i;
 
 	state = rig.seed * 0x9e3779b97f4a7c15ULL + 1;
@@ -215,7 +214,7 @@ static void t_fuzz(void)
 		switch (rnd() % 50) {
 		case 0:
 			(void)!gpu_free(prov, va);
-			va = fuzz_alloc(prov, &drv);
+			va = fuzz_alloc();
 			break;
 		case 1:
 			(void)!read(drv, byte, sizeof(byte));
@@ -230,21 +229,15 @@ static void t_fuzz(void)
 			break;
 		case 3:
 			if (rig.mode & BY_DMABUF) {
-				fuzz_export(prov);
+				fuzz_export();
 				break;
 			}
-			fuzz_mmap(drv);
-			break;
-		case 4:
-		case 5:
-		case 6:
-		case 7:
-		case 8:
-		case 9:
-			fuzz_mmap(drv);
+			/* fallthrough */
+		case 4 ... 9:
+			fuzz_mmap();
 			break;
 		default:
-			fuzz_ioctl(drv);
+			fuzz_ioctl();
 		}
 	}
 	printf("# fuzz: %u rounds, %lu ioctls (%lu succeeded), %lu maps (%lu succeeded)\n",

@@ -9,32 +9,23 @@
 
 #define SIZE (8 * GPU_PAGE)
 
-static void nothing_left(int prov)
-{
-	CHECK_EQ(gpu_info(prov).maps, 0);
-	CHECK_EQ(read_number("/proc/driver/gdrdrv/nv_get_pages_refcount"), 0);
-}
-
 /* The wrong piece is in the middle; a pin of the right ones before it is refused as well. */
 static void refused(unsigned int kind)
 {
-	int drv = drv_open(), prov = prov_open(), fd, ret, part;
 	uint64_t va = gpu_alloc_flags(prov, SIZE, PROVIDER_SCATTER).va;
-	struct provider_info info = gpu_info(prov);
+	int fd, ret;
+	struct gdrdrv_ioc_pin_dmabuf arg = exported_arg(va, SIZE, kind, &fd);
 
-	CHECK_EQ(gpu_export(prov, va, SIZE, kind, &fd), 0);
-	for (part = 0; part < 2; part++) {
-		struct gdrdrv_ioc_pin_dmabuf arg = dmabuf_arg(&info, fd, 0, part ? GPU_PAGE : SIZE);
-
+	for (; arg.size; arg.size = arg.size == SIZE ? GPU_PAGE : 0) {
 		ret = pin_dmabuf(drv, &arg);
 		if (ret != -EINVAL)
-			printf("# kind %u, %s: %d\n", kind, part ? "part" : "whole", ret);
+			printf("# kind %u, %llu bytes: %d\n", kind, (unsigned long long)arg.size,
+			       ret);
 		CHECK_EQ(ret, -EINVAL);
-		nothing_left(prov);
+		nothing_pinned();
 	}
 	close(fd);
-	close(prov);
-	close(drv);
+	CHECK_EQ(gpu_free(prov, va), 0);
 }
 
 static void t_addresses(void)
@@ -62,39 +53,34 @@ static void t_exporter(void)
 	refused(PROVIDER_BUF_OWNER);
 }
 
-/* Buffers of the kernel's own exporters, where it has them. */
+/* Buffers of the kernel's own exporters, if it has them. */
 static void t_other_exporters(void)
 {
-	int drv = drv_open(), prov = prov_open(), heap, udma, seen = 0;
+	struct dma_heap_allocation_data from_heap = { .len = GPU_PAGE,
+						      .fd_flags = O_RDWR | O_CLOEXEC };
+	int heap = open("/dev/dma_heap/system", O_RDWR), udma = open("/dev/udmabuf", O_RDWR);
+	int mem = memfd_create("m", MFD_ALLOW_SEALING), fds[2] = { -1, -1 }, i;
+	struct udmabuf_create from_memory = { .memfd = (uint32_t)mem, .size = GPU_PAGE };
 	struct provider_info info = gpu_info(prov);
 
-	heap = open("/dev/dma_heap/system", O_RDWR);
-	if (heap >= 0) {
-		struct dma_heap_allocation_data arg = { .len = GPU_PAGE,
-							.fd_flags = O_RDWR | O_CLOEXEC };
-		struct gdrdrv_ioc_pin_dmabuf want;
-
-		CHECK_EQ(ioctl(heap, DMA_HEAP_IOCTL_ALLOC, &arg), 0);
-		want = dmabuf_arg(&info, (int)arg.fd, 0, GPU_PAGE);
-		CHECK_EQ(pin_dmabuf(drv, &want), -EINVAL);
-		seen++;
-	}
-	udma = open("/dev/udmabuf", O_RDWR);
-	if (udma >= 0) {
-		int mem = memfd_create("m", MFD_ALLOW_SEALING), fd;
-		struct udmabuf_create arg = { .memfd = (uint32_t)mem, .size = GPU_PAGE };
-		struct gdrdrv_ioc_pin_dmabuf want;
-
-		CHECK(!ftruncate(mem, GPU_PAGE) && !fcntl(mem, F_ADD_SEALS, F_SEAL_SHRINK));
-		fd = ioctl(udma, UDMABUF_CREATE, &arg);
-		CHECK(fd >= 0);
-		want = dmabuf_arg(&info, fd, 0, GPU_PAGE);
-		CHECK_EQ(pin_dmabuf(drv, &want), -EINVAL);
-		seen++;
-	}
-	nothing_left(prov);
-	if (!seen)
+	if (heap < 0 && udma < 0)
 		SKIP("this kernel has neither udmabuf nor a heap");
+	if (heap >= 0) {
+		CHECK_EQ(ioctl(heap, DMA_HEAP_IOCTL_ALLOC, &from_heap), 0);
+		fds[0] = (int)from_heap.fd;
+	}
+	if (udma >= 0) {
+		CHECK(!ftruncate(mem, GPU_PAGE) && !fcntl(mem, F_ADD_SEALS, F_SEAL_SHRINK));
+		fds[1] = ioctl(udma, UDMABUF_CREATE, &from_memory);
+		CHECK(fds[1] >= 0);
+	}
+	for (i = 0; i < 2; i++) {
+		struct gdrdrv_ioc_pin_dmabuf arg = dmabuf_arg(&info, fds[i], 0, GPU_PAGE);
+
+		if (fds[i] >= 0)
+			CHECK_EQ(pin_dmabuf(drv, &arg), -EINVAL);
+	}
+	nothing_pinned();
 }
 
 static void write_bdf(const char *driver, const char *file, const struct provider_info *info)
@@ -124,24 +110,34 @@ static void other_becomes(const struct provider_info *info, const char *was, con
 	write_bdf(driver, "bind", info);
 }
 
+/* Exports memory for a pin that names the machine's second function. */
+static struct gdrdrv_ioc_pin_dmabuf other_arg(const struct provider_info *info, uint64_t va,
+					      uint64_t size, unsigned int kind)
+{
+	struct gdrdrv_ioc_pin_dmabuf arg;
+	int fd;
+
+	if (info->other_devfn == info->pci_devfn && info->other_bus == info->pci_bus)
+		SKIP("the machine has one function");
+	arg = exported_arg(va, size, kind, &fd);
+	arg.pci_bus = info->other_bus;
+	arg.pci_device = info->other_devfn >> 3;
+	arg.pci_function = info->other_devfn & 7;
+	return arg;
+}
+
 static void t_functions(void)
 {
-	int drv = drv_open(), prov = prov_open(), good, bad, i;
 	uint64_t va = gpu_alloc_flags(prov, SIZE, PROVIDER_SCATTER).va;
-	struct provider_info info = gpu_info(prov), other;
-	struct gdrdrv_ioc_pin_dmabuf arg[2];
+	struct provider_info info = gpu_info(prov);
+	struct gdrdrv_ioc_pin_dmabuf arg[2] = {
+		other_arg(&info, va, SIZE, PROVIDER_BUF_GOOD),
+		other_arg(&info, va, SIZE, PROVIDER_BUF_OTHER_BAR),
+	};
+	int i;
 
-	if (info.other_devfn == info.pci_devfn && info.other_bus == info.pci_bus)
-		SKIP("the machine has one function");
 	/* Instance memory (here the second function's BAR) is not the frame buffer. */
 	refused(PROVIDER_BUF_OTHER_BAR);
-	other = info;
-	other.pci_bus = info.other_bus;
-	other.pci_devfn = info.other_devfn;
-	CHECK_EQ(gpu_export(prov, va, SIZE, PROVIDER_BUF_GOOD, &good), 0);
-	CHECK_EQ(gpu_export(prov, va, SIZE, PROVIDER_BUF_OTHER_BAR, &bad), 0);
-	arg[0] = dmabuf_arg(&other, good, 0, SIZE);
-	arg[1] = dmabuf_arg(&other, bad, 0, SIZE);
 	for (i = 0; i < 2; i++) {
 		/* Passed through to a virtual machine: not bound to the GPU driver. */
 		CHECK_EQ(pin_dmabuf(drv, &arg[i]), -ENODEV);
@@ -155,50 +151,40 @@ static void t_functions(void)
 		CHECK_EQ(pin_dmabuf(drv, &arg[i]), -ENODEV); /* a GPU's audio function */
 		other_becomes(&info, "nvidia", "vfio-pci", 0x10de, 0x302);
 	}
-	nothing_left(prov);
+	nothing_pinned();
 }
 
 /* A buffer of one GPU and the address of another: the exporter refuses, or the BAR check does. */
 static void t_other_gpu(void)
 {
-	int drv = drv_open(), prov = prov_open(), fd, ret;
-	uint64_t va = gpu_alloc(prov, GPU_PAGE);
-	struct provider_info info = gpu_info(prov), other = info;
-	struct gdrdrv_ioc_pin_dmabuf arg;
+	struct provider_info info = gpu_info(prov);
+	struct gdrdrv_ioc_pin_dmabuf arg =
+		other_arg(&info, gpu_alloc(prov, GPU_PAGE), GPU_PAGE, PROVIDER_BUF_GOOD);
+	int ret;
 
-	if (info.other_devfn == info.pci_devfn && info.other_bus == info.pci_bus)
-		SKIP("the machine has one function");
-	other.pci_bus = info.other_bus;
-	other.pci_devfn = info.other_devfn;
 	other_becomes(&info, "vfio-pci", "nvidia", 0x10de, 0x302);
 	knob("any_importer", 1);
-	CHECK_EQ(gpu_export(prov, va, GPU_PAGE, PROVIDER_BUF_GOOD, &fd), 0);
-	arg = dmabuf_arg(&other, fd, 0, GPU_PAGE);
 	ret = pin_dmabuf(drv, &arg);
 	knob("any_importer", 0);
 	other_becomes(&info, "nvidia", "vfio-pci", 0x10de, 0x302);
 	CHECK_EQ(ret, -EINVAL);
-	nothing_left(prov);
+	nothing_pinned();
 }
 
 /* Bus addresses that differ from CPU addresses: the mapping must still show the right bytes. */
 static void t_bridge_offset(void)
 {
 	static const int shifts[] = { 16, 64, 4096 }; /* MiB; the BAR has 64 */
-	int drv = drv_open(), prov = prov_open(), fd;
-	struct provider_info info = gpu_info(prov);
 	uint64_t va = gpu_alloc(prov, SIZE);
 	size_t i;
 
-	for (i = 0; i < sizeof(shifts) / sizeof(shifts[0]); i++) {
+	for (i = 0; i < ARRAY_SIZE(shifts); i++) {
 		struct gdrdrv_ioc_pin_dmabuf arg;
 		volatile uint8_t *p;
-		uint8_t got = 0;
-		int ret;
+		int fd, ret;
 
 		knob("bridge_shift_mib", shifts[i]);
-		CHECK_EQ(gpu_export(prov, va, SIZE, PROVIDER_BUF_GOOD, &fd), 0);
-		arg = dmabuf_arg(&info, fd, 0, SIZE);
+		arg = exported_arg(va, SIZE, PROVIDER_BUF_GOOD, &fd);
 		ret = pin_dmabuf(drv, &arg);
 		close(fd);
 		/* An address that lies in both windows is ambiguous and refused. */
@@ -206,11 +192,9 @@ static void t_bridge_offset(void)
 			CHECK_EQ(ret, 0);
 			p = must_map(drv, arg.handle, SIZE);
 			p[5 * GPU_PAGE + 7] = (uint8_t)(0x70 + i);
-			__sync_synchronize();
-			gpu_peek(prov, va + 5 * GPU_PAGE + 7, &got, 1);
-			CHECK_EQ(got, 0x70 + i);
+			CHECK_EQ(gpu_byte(va + 5 * GPU_PAGE + 7), 0x70 + i);
 			CHECK_EQ(unpin(drv, arg.handle), 0);
-			munmap((void *)(uintptr_t)p, SIZE);
+			unmap(p, SIZE);
 		} else {
 			CHECK_EQ(ret, -EINVAL);
 		}
@@ -218,8 +202,6 @@ static void t_bridge_offset(void)
 		refused(PROVIDER_BUF_CPU);
 	}
 	knob("bridge_shift_mib", 0);
-	close(drv);
-	close(prov);
 }
 
 const struct test tests_hostile[] = {

@@ -7,7 +7,6 @@
 
 static void measure(size_t size, bool aligned)
 {
-	int drv = drv_open(), prov = prov_open();
 	struct provider_alloc mem = gpu_alloc_flags(prov, size, PROVIDER_ALIGN_2M);
 	long long t0, t1, t2, t3, t4;
 	long faults, ptes, ptes_populated;
@@ -51,14 +50,11 @@ static void measure(size_t size, bool aligned)
 	CHECK(faults <= (long)(size / (2 * MiB) + 2));
 	CHECK_EQ(unpin(drv, h), 0);
 	CHECK_EQ(gpu_free(prov, mem.va), 0);
-	close(drv);
-	close(prov);
 }
 
 /* Times the free callback of a mapping whose pages have all been touched. */
 static void measure_revoke(size_t size)
 {
-	int drv = drv_open(), prov = prov_open();
 	struct provider_alloc mem = gpu_alloc_flags(prov, size, PROVIDER_ALIGN_2M);
 	uint64_t h = must_pin(drv, mem.va, size);
 	uint8_t *at = reserve(size, 2 * MiB);
@@ -81,16 +77,13 @@ static void measure_revoke(size_t size)
 	CHECK_EQ(try_read(at), SIGBUS);
 	CHECK_EQ(munmap(at, size), 0);
 	CHECK_EQ(unpin(drv, h), 0);
-	close(drv);
-	close(prov);
 }
 
 static void t_measure_revoke(void)
 {
-	int prov = prov_open(), i;
+	int i;
 	uint64_t bar = gpu_info(prov).bar_size;
 
-	close(prov);
 	if (bar < 4096 * MiB)
 		SKIP("the BAR is too small");
 	for (i = 0; i < 2; i++) { /* the first also warms the emulator */
@@ -102,11 +95,9 @@ static void t_measure_revoke(void)
 static void t_measure(void)
 {
 	static const size_t sizes[] = { 64 * KiB, 64 * MiB, 1024 * MiB };
-	int prov = prov_open();
 	uint64_t bar = gpu_info(prov).bar_size;
 	size_t i;
 
-	close(prov);
 	for (i = 0; i < 3; i++) {
 		if (sizes[i] > bar / 2)
 			continue;
@@ -121,7 +112,7 @@ static void t_measure(void)
  */
 static void t_handle_wrap(void)
 {
-	int drv = drv_open(), prov = prov_open(), i;
+	int i;
 	uint64_t bar = gpu_info(prov).bar_size, size = bar / 2 - 4 * MiB, h = 0, last;
 	uint64_t first, second, big, pages = size / cpu_page();
 
@@ -153,7 +144,6 @@ static void t_handle_wrap(void)
  */
 static void t_host_pattern(void)
 {
-	int drv = drv_open(), prov = prov_open();
 	struct provider_alloc mem = { .size = 2 * GPU_PAGE,
 				      .flags = PROVIDER_KEEP,
 				      .keep = rig.setup };

@@ -14,12 +14,11 @@
 /* major=`fgrep gdrdrv /proc/devices | cut -b 1-4`; one line, or mknod would get more. */
 static unsigned int listed_major(void)
 {
-	char *text = read_text("/proc/devices"), *line, *save, word[5] = "", *end;
+	char *text = read_text("/proc/devices"), word[5] = "", *end;
 	unsigned int n = 0;
 	unsigned long major;
 
-	CHECK(text);
-	for (line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+	for_each_line(line, text) {
 		if (!strstr(line, "gdrdrv"))
 			continue;
 		snprintf(word, sizeof(word), "%s", line);
@@ -44,19 +43,16 @@ static struct stat status_of(const char *node)
 /* Pins and maps through @node; the GPU has the bytes, and the driver's own call answers. */
 static void works(const char *node, uint8_t byte)
 {
-	int prov = prov_open(), drv = drv_open_at(node);
-	uint64_t va = gpu_alloc(prov, 2 * GPU_PAGE), h = must_pin(drv, va, 2 * GPU_PAGE);
-	volatile uint8_t *map = must_map(drv, h, 2 * GPU_PAGE);
-	uint8_t seen = 0;
+	struct region r;
 
-	map[GPU_PAGE + 7] = byte;
-	gpu_peek(prov, va + GPU_PAGE + 7, &seen, 1);
-	CHECK_EQ(seen, byte);
-	CHECK_EQ(munmap((void *)(uintptr_t)map, 2 * GPU_PAGE), 0);
-	CHECK_EQ(unpin(drv, h), 0);
-	CHECK_EQ(gpu_free(prov, va), 0);
+	drv = drv_open_at(node);
+	r = region(2 * GPU_PAGE, 0);
+	r.p[GPU_PAGE + 7] = byte;
+	CHECK_EQ(gpu_byte(r.va + GPU_PAGE + 7), byte);
+	unmap(r.p, 2 * GPU_PAGE);
+	CHECK_EQ(unpin(drv, r.h), 0);
+	CHECK_EQ(gpu_free(prov, r.va), 0);
 	close(drv);
-	close(prov);
 }
 
 /* The kernel's node: the class's, or where the driver may have none, a misc device's. */
@@ -109,6 +105,7 @@ static void t_node_script(void)
 {
 	int i;
 
+	close(drv); /* works() opens the node anew */
 	is_the_kernels();
 	/* A container's, where it keeps the driver's files: beside the kernel's. */
 	make_node("/tmp/gdrdrv");

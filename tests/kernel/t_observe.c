@@ -32,7 +32,7 @@ static unsigned int count_of(const char *text, const char *what)
 /* An error of the GPU driver is logged at once, and not once per call. */
 static void t_log_error(void)
 {
-	int drv = drv_open(), prov = prov_open(), i;
+	int i;
 	uint64_t va = gpu_alloc(prov, GPU_PAGE), h;
 	unsigned int n;
 
@@ -60,12 +60,11 @@ static void t_log_error(void)
 	CHECK(n >= 1 && n < 200);
 }
 
-/* K7: with every message on, no address of the kernel's. */
+/* With all messages on, the log has no address of the kernel. */
 static void t_log_verbose(void)
 {
-	int drv = drv_open(), prov = prov_open();
 	uint64_t va = gpu_alloc(prov, GPU_PAGE), h;
-	char *log, *line, *save, *text;
+	char *log, *text;
 
 	write_text("/dev/kmsg", "rig: verbose from here\n");
 	write_text("/sys/module/gdrdrv/parameters/info_enabled", "1");
@@ -82,7 +81,7 @@ static void t_log_verbose(void)
 	log = log_since("rig: verbose from here");
 	CHECK((rig.mode & BY_DMABUF && strstr(log, "gdrdrv: pin of 65536 bytes failed: -9")) ||
 	      strstr(log, "gdrdrv: pin of 65536 bytes failed: -22"));
-	for (line = strtok_r(log, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+	for_each_line(line, log) {
 		if (strstr(line, "gdrdrv") && strstr(line, "ffff"))
 			printf("# %s\n", line);
 		CHECK(!(strstr(line, "gdrdrv") && strstr(line, "ffff")));

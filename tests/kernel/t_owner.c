@@ -11,53 +11,52 @@
 #include "rig.h"
 
 /* Every call and mmap fails with EACCES. */
-static void expect_no_access(int drv, int prov, uint64_t va, uint64_t live)
+static void expect_no_access(int file, uint64_t va, uint64_t live)
 {
+	uint64_t own = gpu_alloc(prov_open(), GPU_PAGE), h;
 	struct gdrdrv_ioc_get_attr attr = { .attr = 1 };
 	struct gdrdrv_ioc_get_version version;
-	struct pollfd p = { .fd = drv, .events = POLLPRI };
+	struct pollfd p = { .fd = file, .events = POLLPRI };
 	struct gdrdrv_ioc_get_info info;
 	struct gdrdrv_ioc_get_info_v2 info2;
-	uint64_t own = gpu_alloc(prov, GPU_PAGE), h;
 
-	CHECK_EQ(pin(drv, va, GPU_PAGE, &h), -EACCES);
-	CHECK_EQ(pin(drv, own, GPU_PAGE, &h), -EACCES);
-	CHECK_EQ(pin_flags(drv, va, GPU_PAGE, 0, &h), -EACCES);
-	CHECK_EQ(unpin(drv, live), -EACCES);
-	CHECK_EQ(cb_flag(drv, live), -EACCES);
-	CHECK_EQ(get_info(drv, live, &info), -EACCES);
-	CHECK_EQ(get_info_v2(drv, live, &info2), -EACCES);
-	CHECK_EQ(req_type(drv, live, 0), -EACCES);
-	CHECK_EQ(populate(drv, live), -EACCES);
-	CHECK(ioctl(drv, GDRDRV_IOC_GET_ATTR, &attr) == -1 && errno == EACCES);
-	CHECK(ioctl(drv, GDRDRV_IOC_GET_VERSION, &version) == -1 && errno == EACCES);
-	CHECK(map(drv, live, GPU_PAGE) == MAP_FAILED && errno == EACCES);
-	CHECK(map_prot(drv, live, GPU_PAGE, PROT_READ, MAP_SHARED, NULL) == MAP_FAILED);
+	CHECK_EQ(pin(file, va, GPU_PAGE, &h), -EACCES);
+	CHECK_EQ(pin(file, own, GPU_PAGE, &h), -EACCES);
+	CHECK_EQ(pin_flags(file, va, GPU_PAGE, 0, &h), -EACCES);
+	CHECK_EQ(unpin(file, live), -EACCES);
+	CHECK_EQ(cb_flag(file, live), -EACCES);
+	CHECK_EQ(get_info(file, live, &info), -EACCES);
+	CHECK_EQ(get_info_v2(file, live, &info2), -EACCES);
+	CHECK_EQ(req_type(file, live, 0), -EACCES);
+	CHECK_EQ(populate(file, live), -EACCES);
+	CHECK(ioctl(file, GDRDRV_IOC_GET_ATTR, &attr) == -1 && errno == EACCES);
+	CHECK(ioctl(file, GDRDRV_IOC_GET_VERSION, &version) == -1 && errno == EACCES);
+	CHECK(map(file, live, GPU_PAGE) == MAP_FAILED && errno == EACCES);
+	CHECK(map_prot(file, live, GPU_PAGE, PROT_READ, MAP_SHARED, NULL) == MAP_FAILED);
 	CHECK_EQ(poll(&p, 1, 0), 1);
 	CHECK_EQ(p.revents, POLLERR);
 }
 
 static void t_forked_child(void)
 {
-	int drv = drv_open(), prov = prov_open();
-	uint64_t va = gpu_alloc(prov, GPU_PAGE), h = must_pin(drv, va, GPU_PAGE);
-	volatile uint8_t *p = must_map(drv, h, GPU_PAGE);
+	struct region r = region(GPU_PAGE, 0);
 	pid_t pid;
 
-	p[0] = 0x33;
+	r.p[0] = 0x33;
 	pid = fork();
 	if (!pid) {
-		expect_no_access(drv, prov_open(), va, h);
-		CHECK_EQ(try_read(p), SIGSEGV); /* not inherited */
+		expect_no_access(drv, r.va, r.h);
+		CHECK_EQ(try_read(r.p), SIGSEGV); /* not inherited */
 		_exit(0);
 	}
 	CHECK_EQ(wait_child(pid), 0);
-	CHECK_EQ(p[0], 0x33); /* the parent is not disturbed */
-	CHECK_EQ(cb_flag(drv, h), 0);
-	CHECK_EQ(unpin(drv, h), 0);
+	CHECK_EQ(r.p[0], 0x33); /* the parent is not disturbed */
+	CHECK_EQ(cb_flag(drv, r.h), 0);
+	CHECK_EQ(unpin(drv, r.h), 0);
 }
 
-static void send_fd(int sock, int fd)
+/* Sends @fd, or receives one if @fd is negative. Returns the descriptor. */
+static int transfer_fd(int sock, int fd)
 {
 	char byte = 0, control[CMSG_SPACE(sizeof(int))] = { 0 };
 	struct iovec iov = { .iov_base = &byte, .iov_len = 1 };
@@ -67,47 +66,37 @@ static void send_fd(int sock, int fd)
 			      .msg_controllen = sizeof(control) };
 	struct cmsghdr *cmsg = CMSG_FIRSTHDR(&msg);
 
+	if (fd < 0) {
+		CHECK_EQ(recvmsg(sock, &msg, 0), 1);
+		CHECK(CMSG_FIRSTHDR(&msg));
+		memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&msg)), sizeof(fd));
+		return fd;
+	}
 	cmsg->cmsg_level = SOL_SOCKET;
 	cmsg->cmsg_type = SCM_RIGHTS;
 	cmsg->cmsg_len = CMSG_LEN(sizeof(int));
 	memcpy(CMSG_DATA(cmsg), &fd, sizeof(fd));
 	CHECK_EQ(sendmsg(sock, &msg, 0), 1);
-}
-
-static int receive_fd(int sock)
-{
-	char byte, control[CMSG_SPACE(sizeof(int))];
-	struct iovec iov = { .iov_base = &byte, .iov_len = 1 };
-	struct msghdr msg = { .msg_iov = &iov,
-			      .msg_iovlen = 1,
-			      .msg_control = control,
-			      .msg_controllen = sizeof(control) };
-	int fd;
-
-	CHECK_EQ(recvmsg(sock, &msg, 0), 1);
-	CHECK(CMSG_FIRSTHDR(&msg));
-	memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&msg)), sizeof(fd));
 	return fd;
 }
 
 static void t_received_fd(void)
 {
-	int drv = drv_open(), prov = prov_open(), sock[2];
-	uint64_t va = gpu_alloc(prov, GPU_PAGE), h = must_pin(drv, va, GPU_PAGE);
-	volatile uint8_t *p = must_map(drv, h, GPU_PAGE);
+	int sock[2];
+	struct region r = region(GPU_PAGE, 0);
 	pid_t pid;
 
 	CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, sock), 0);
 	pid = fork();
 	if (!pid) {
 		close(drv);
-		expect_no_access(receive_fd(sock[1]), prov_open(), va, h);
+		expect_no_access(transfer_fd(sock[1], -1), r.va, r.h);
 		_exit(0);
 	}
-	send_fd(sock[0], drv);
+	transfer_fd(sock[0], drv);
 	CHECK_EQ(wait_child(pid), 0);
-	p[0] = 1;
-	CHECK_EQ(unpin(drv, h), 0);
+	r.p[0] = 1;
+	CHECK_EQ(unpin(drv, r.h), 0);
 }
 
 /*
@@ -116,9 +105,9 @@ static void t_received_fd(void)
  */
 static void t_reused_number(void)
 {
-	int drv = drv_open(), prov = prov_open(), sock[2], theirs, memory;
+	int sock[2], theirs, memory;
 	struct clone_args args = { .exit_signal = SIGCHLD, .set_tid_size = 1 };
-	uint64_t va, h;
+	struct region r;
 	pid_t pid, again;
 
 	CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, sock), 0);
@@ -127,24 +116,22 @@ static void t_reused_number(void)
 		close(drv);
 		drv = drv_open();
 		prov = prov_open();
-		va = gpu_alloc(prov, GPU_PAGE);
-		h = must_pin(drv, va, GPU_PAGE);
-		send_fd(sock[1], drv);
-		send_fd(sock[1], prov);
-		CHECK_EQ(write(sock[1], &va, sizeof(va)), sizeof(va));
-		CHECK_EQ(write(sock[1], &h, sizeof(h)), sizeof(h));
+		r.va = gpu_alloc(prov, GPU_PAGE);
+		r.h = must_pin(drv, r.va, GPU_PAGE);
+		transfer_fd(sock[1], drv);
+		transfer_fd(sock[1], prov);
+		CHECK_EQ(write(sock[1], &r, sizeof(r)), sizeof(r));
 		_exit(0);
 	}
-	theirs = receive_fd(sock[0]);
-	memory = receive_fd(sock[0]);
-	CHECK_EQ(read(sock[0], &va, sizeof(va)), sizeof(va));
-	CHECK_EQ(read(sock[0], &h, sizeof(h)), sizeof(h));
+	theirs = transfer_fd(sock[0], -1);
+	memory = transfer_fd(sock[0], -1);
+	CHECK_EQ(read(sock[0], &r, sizeof(r)), sizeof(r));
 	CHECK_EQ(wait_child(pid), 0);
 	args.set_tid = (uintptr_t)&pid;
 	again = (pid_t)syscall(SYS_clone3, &args, sizeof(args));
 	if (!again) {
 		CHECK_EQ(getpid(), pid);
-		expect_no_access(theirs, prov_open(), va, h);
+		expect_no_access(theirs, r.va, r.h);
 		_exit(0);
 	}
 	CHECK_EQ(again, pid);
@@ -171,12 +158,13 @@ enum loan_end {
  */
 static void borrow(int from, int to, uint64_t va, enum loan_end end)
 {
-	int prov = prov_open(), drv = drv_open();
 	volatile uint8_t *p;
 	struct provider_tokens own;
 	char byte;
 	uint64_t h;
 
+	prov = prov_open();
+	drv = drv_open();
 	CHECK_EQ(ioctl(prov, PROVIDER_IOC_TOKENS, &own), 0);
 	CHECK_EQ(pin(drv, va, GPU_PAGE, &h), -EINVAL);
 	CHECK_EQ(write(to, &own.p2p_token, sizeof(own.p2p_token)), sizeof(own.p2p_token));
@@ -200,7 +188,7 @@ static void borrow(int from, int to, uint64_t va, enum loan_end end)
 static void t_lend(void)
 {
 	enum loan_end end = rig.arg;
-	int drv = drv_open(), prov = prov_open(), there[2], back[2];
+	int there[2], back[2];
 	unsigned int puts = gpu_info(prov).foreign_puts, callbacks = gpu_info(prov).callbacks;
 	uint64_t va = gpu_alloc(prov, GPU_PAGE);
 	unsigned int late = by_callback() && end != LOAN_FREED ? 1 : 0;
@@ -224,13 +212,13 @@ static void t_lend(void)
 	CHECK_EQ(wait_child(pid), end == LOAN_KILLED ? 128 + SIGKILL : 0);
 	CHECK_EQ(gpu_info(prov).foreign_puts - puts, late);
 	CHECK_EQ(gpu_info(prov).pins, late);
-	CHECK_EQ(read_number("/proc/driver/gdrdrv/nv_get_pages_refcount"), 0);
+	CHECK_EQ(nr_pins(), 0);
 	if (end != LOAN_FREED)
 		CHECK_EQ(gpu_free(prov, va), 0);
 	CHECK_EQ(gpu_info(prov).callbacks - callbacks, by_callback() ? 1 : 0);
 	CHECK_EQ(gpu_info(prov).pins, 0);
 	CHECK_EQ(gpu_info(prov).tables, 0);
-	CHECK_EQ(read_number("/proc/driver/gdrdrv/nv_get_pages_refcount"), 0);
+	CHECK_EQ(nr_pins(), 0);
 	CHECK_EQ(driver_users(), 0);
 }
 
@@ -252,12 +240,12 @@ static unsigned int nr_listed(void)
  * A descriptor with one pin has been closed outside its owner's process. No put ran in a process
  * that may not; a callback pin is an orphan until its callback.
  */
-static void closed_elsewhere(int prov, uint64_t va, long orphans)
+static void closed_elsewhere(uint64_t va, long orphans)
 {
 	CHECK_EQ(nr_listed(), 0);
 	CHECK_EQ(gpu_info(prov).foreign_puts, 0);
 	CHECK_EQ(gpu_info(prov).pins, by_callback() ? 1 : 0);
-	CHECK_EQ(read_number("/proc/driver/gdrdrv/nv_get_pages_refcount"), by_callback() ? 1 : 0);
+	CHECK_EQ(nr_pins(), by_callback() ? 1 : 0);
 	CHECK_EQ(driver_users(), 0);
 	if (rig.gpl)
 		CHECK_EQ(stat_of("orphans") - orphans, by_callback() ? 1 : 0);
@@ -274,14 +262,13 @@ static void closed_elsewhere(int prov, uint64_t va, long orphans)
  */
 static void t_child_closes_last(void)
 {
-	int drv = drv_open(), prov = prov_open(), go[2], done[2];
-	uint64_t va = gpu_alloc(prov, GPU_PAGE), h = must_pin(drv, va, GPU_PAGE);
-	volatile uint8_t *p = must_map(drv, h, GPU_PAGE);
+	int go[2], done[2];
+	struct region r = region(GPU_PAGE, 0);
 	long orphans = stat_of("orphans");
 	char byte = 0;
 	pid_t pid;
 
-	p[0] = 1;
+	r.p[0] = 1;
 	CHECK(!pipe(go) && !pipe(done));
 	pid = fork();
 	if (!pid) {
@@ -290,7 +277,7 @@ static void t_child_closes_last(void)
 		CHECK_EQ(write(done[1], &byte, 1), 1);
 		_exit(0);
 	}
-	munmap((void *)(uintptr_t)p, GPU_PAGE);
+	unmap(r.p, GPU_PAGE);
 	close(drv);
 	CHECK_EQ(gpu_info(prov).pins, 1);
 	CHECK_EQ(write(go[1], &byte, 1), 1);
@@ -298,15 +285,15 @@ static void t_child_closes_last(void)
 	CHECK_EQ(wait_child(pid), 0);
 	if (by_callback())
 		CHECK_EQ(delete_module_named("gdrdrv"), -EAGAIN);
-	closed_elsewhere(prov, va, orphans);
-	CHECK_EQ(read_number("/proc/driver/gdrdrv/nv_get_pages_refcount"), 0);
+	closed_elsewhere(r.va, orphans);
+	CHECK_EQ(nr_pins(), 0);
 	CHECK_EQ(driver_users(), 0);
 }
 
 /* The descriptor lies in a socket's queue; the owner exits, and another process drops the queue. */
 static void t_fd_left_in_socket(void)
 {
-	int drv = drv_open(), prov = prov_open(), sock[2];
+	int sock[2];
 	/* References per open: one of the file, and one of the character device if there is one. */
 	long per_open = driver_users();
 	pid_t pid;
@@ -315,11 +302,10 @@ static void t_fd_left_in_socket(void)
 	CHECK(per_open > 0);
 	pid = fork();
 	if (!pid) {
-		int mine = drv_open(), mem = prov_open();
-		uint64_t h = must_pin(mine, gpu_alloc(mem, GPU_PAGE), GPU_PAGE);
-
-		must_map(mine, h, GPU_PAGE)[0] = 1;
-		send_fd(sock[0], mine);
+		drv = drv_open();
+		prov = prov_open();
+		region(GPU_PAGE, 0).p[0] = 1;
+		transfer_fd(sock[0], drv);
 		kill(getpid(), SIGKILL);
 	}
 	close(drv);
@@ -339,7 +325,7 @@ static void t_fd_left_in_socket(void)
 /* The same while the owner and its memory live. */
 static void t_fd_dropped_from_socket(void)
 {
-	int drv = drv_open(), prov = prov_open(), sock[2], go[2];
+	int sock[2], go[2];
 	uint64_t va = gpu_alloc(prov, GPU_PAGE);
 	long orphans = stat_of("orphans");
 	char byte = 0;
@@ -348,7 +334,7 @@ static void t_fd_dropped_from_socket(void)
 	must_pin(drv, va, GPU_PAGE);
 	CHECK(!pipe(go));
 	CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, sock), 0);
-	send_fd(sock[0], drv);
+	transfer_fd(sock[0], drv);
 	pid = fork();
 	if (!pid) {
 		close(drv);
@@ -362,22 +348,22 @@ static void t_fd_dropped_from_socket(void)
 	close(sock[1]);
 	CHECK_EQ(write(go[1], &byte, 1), 1);
 	CHECK_EQ(wait_child(pid), 0); /* the child closed the queue last */
-	closed_elsewhere(prov, va, orphans);
+	closed_elsewhere(va, orphans);
 }
 
 /* A cycle of sockets that only the kernel's garbage collector can free: a worker closes it. */
 static void t_fd_collected(void)
 {
-	int drv = drv_open(), prov = prov_open(), sock[2], other[2], i;
+	int sock[2], other[2], i;
 	uint64_t va = gpu_alloc(prov, GPU_PAGE);
 	long orphans = stat_of("orphans");
 	pid_t pid;
 
 	must_pin(drv, va, GPU_PAGE);
 	CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, sock), 0);
-	send_fd(sock[0], sock[0]);
-	send_fd(sock[0], sock[1]);
-	send_fd(sock[0], drv);
+	transfer_fd(sock[0], sock[0]);
+	transfer_fd(sock[0], sock[1]);
+	transfer_fd(sock[0], drv);
 	close(drv);
 	close(sock[0]);
 	close(sock[1]);
@@ -403,7 +389,7 @@ static void t_fd_collected(void)
 			break;
 		usleep(10000);
 	}
-	closed_elsewhere(prov, va, orphans);
+	closed_elsewhere(va, orphans);
 }
 
 /*
@@ -412,7 +398,6 @@ static void t_fd_collected(void)
  */
 static void t_unload_after(void)
 {
-	int drv = drv_open(), prov = prov_open();
 	uint64_t va = gpu_alloc(prov, GPU_PAGE);
 
 	CHECK_EQ(unpin(drv, must_pin(drv, va, GPU_PAGE)), 0);
@@ -426,17 +411,15 @@ static void t_unload_after(void)
 
 static void t_unload_busy(void)
 {
-	int drv = drv_open(), prov = prov_open();
-	uint64_t h = must_pin(drv, gpu_alloc(prov, GPU_PAGE), GPU_PAGE);
-	volatile uint8_t *p = must_map(drv, h, GPU_PAGE);
+	struct region r = region(GPU_PAGE, 0);
 
-	p[0] = 1;
+	r.p[0] = 1;
 	CHECK_EQ(delete_module_named("gdrdrv"), -EAGAIN);
 	CHECK_EQ(delete_module_named("provider"), -EAGAIN);
 	close(drv);
 	CHECK_EQ(delete_module_named("gdrdrv"), -EAGAIN); /* the mapping holds it */
-	p[0] = 2;
-	CHECK_EQ(munmap((void *)(uintptr_t)p, GPU_PAGE), 0);
+	r.p[0] = 2;
+	unmap(r.p, GPU_PAGE);
 }
 
 /* Becomes like root of a container, whom the file's mode admits. */
@@ -453,19 +436,15 @@ static void lose_sys_admin(void)
 /* An unprivileged user can pin its own memory, and no other user's. */
 static void t_other_user(void)
 {
-	int prov = prov_open();
 	uint64_t roots = gpu_alloc(prov, GPU_PAGE), h;
 	pid_t pid = fork();
 
 	if (!pid) {
-		int drv, mem;
-
 		CHECK(!setgid(1000) && !setuid(1000));
 		drv = drv_open();
-		mem = prov_open();
+		prov = prov_open();
 		CHECK_EQ(pin(drv, roots, GPU_PAGE, &h), -EINVAL);
-		h = must_pin(drv, gpu_alloc(mem, GPU_PAGE), GPU_PAGE);
-		must_map(drv, h, GPU_PAGE)[0] = 1;
+		region(GPU_PAGE, 0).p[0] = 1;
 		CHECK(!read_text("/proc/driver/gdrdrv/pins") && errno == EACCES);
 		_exit(0);
 	}
@@ -477,17 +456,15 @@ static void t_other_user(void)
 /* An unprivileged user can pin all of BAR1 at once. */
 static void t_whole_bar(void)
 {
-	int prov = prov_open(), drv;
 	size_t size = gpu_info(prov).pages_total * GPU_PAGE;
-	uint64_t va = gpu_alloc(prov, size);
-	volatile uint8_t *p;
+	struct region r;
 
 	CHECK(!setgid(1000) && !setuid(1000));
 	drv = drv_open();
-	p = must_map(drv, must_pin(drv, va, size), size);
-	p[0] = 1;
-	p[size - 1] = 2;
-	CHECK_EQ(p[0], 1);
+	r = region(size, 0);
+	r.p[0] = 1;
+	r.p[size - 1] = 2;
+	CHECK_EQ(r.p[0], 1);
 }
 
 const struct test tests_owner[] = {

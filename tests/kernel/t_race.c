@@ -32,7 +32,6 @@ static void *free_when_mapped(void *arg)
  */
 static void t_window(void)
 {
-	int drv = drv_open(), prov = prov_open();
 	unsigned int i, stale = 0, late = 0;
 	size_t size = 2 * MiB, off;
 	uint8_t *at = reserve(size, 2 * MiB);
@@ -83,7 +82,6 @@ static void *free_now(void *arg)
 
 static void t_free_against_unpin(void)
 {
-	int drv = drv_open(), prov = prov_open();
 	unsigned int i;
 
 	pthread_barrier_init(&start, NULL, 2);
@@ -101,7 +99,7 @@ static void t_free_against_unpin(void)
 		CHECK_EQ(w.ret, 0);
 		CHECK_EQ(read_pte(prov, p).level, 0);
 		CHECK_EQ(try_read(p), SIGBUS);
-		munmap((void *)(uintptr_t)p, GPU_PAGE);
+		unmap(p, GPU_PAGE);
 	}
 	CHECK_EQ(gpu_info(prov).pins, 0);
 	printf("# free against unpin: %u rounds, %u puts came late\n", rig.rounds,
@@ -127,7 +125,6 @@ struct slot {
 
 static struct slot slots[NR_SLOTS];
 static pthread_mutex_t slot_lock[NR_SLOTS];
-static int rnd_drv, rnd_prov;
 static uint32_t rnd_number;
 
 /* Counts of operations, and of results that were right. */
@@ -174,7 +171,7 @@ static void slot_alloc(struct slot *s, unsigned int *x)
 	};
 	size_t off;
 
-	if (ioctl(rnd_prov, PROVIDER_IOC_ALLOC, &arg)) {
+	if (ioctl(prov, PROVIDER_IOC_ALLOC, &arg)) {
 		CHECK_EQ(errno, ENOMEM); /* persistent pins still use the memory */
 		return;
 	}
@@ -182,12 +179,12 @@ static void slot_alloc(struct slot *s, unsigned int *x)
 	s->size = arg.size;
 	s->number = __atomic_add_fetch(&rnd_number, 1, __ATOMIC_RELAXED);
 	for (off = 0; off < s->size; off += GPU_PAGE)
-		gpu_poke(rnd_prov, s->va + off, &s->number, sizeof(s->number));
+		gpu_poke(prov, s->va + off, &s->number, sizeof(s->number));
 }
 
 static void slot_map(struct slot *s)
 {
-	void *p = map(rnd_drv, s->h, s->pinned_size);
+	void *p = map(drv, s->h, s->pinned_size);
 
 	if (p == MAP_FAILED) {
 		CHECK_EQ(errno, EINVAL); /* revoked */
@@ -202,7 +199,7 @@ static void slot_map(struct slot *s)
 static void slot_unmap(struct slot *s)
 {
 	__atomic_add_fetch(&s->seq, 1, __ATOMIC_SEQ_CST);
-	CHECK_EQ(munmap((void *)(uintptr_t)s->p, s->len), 0);
+	unmap(s->p, s->len);
 	s->p = NULL;
 }
 
@@ -226,10 +223,10 @@ static void slot_access(struct slot *s, unsigned int *x)
 		count(&rnd.sigbus);
 	} else if (lives) {
 		__sync_synchronize();
-		gpu_peek(rnd_prov, s->va + off, &got, 1);
+		gpu_peek(prov, s->va + off, &got, 1);
 		CHECK_EQ(got, value);
 		got = (uint8_t)~value;
-		gpu_poke(rnd_prov, s->va + off, &got, 1);
+		gpu_poke(prov, s->va + off, &got, 1);
 		CHECK_EQ(s->p[off], got);
 		count(&rnd.bytes);
 	}
@@ -237,7 +234,7 @@ static void slot_access(struct slot *s, unsigned int *x)
 
 static void slot_unpin(struct slot *s)
 {
-	CHECK_EQ(unpin(rnd_drv, s->h), 0);
+	CHECK_EQ(unpin(drv, s->h), 0);
 	s->h = 0;
 	if (!s->p)
 		return;
@@ -257,7 +254,7 @@ static void slot_step(struct slot *s, unsigned int what, unsigned int *x)
 		break;
 	case 1:
 		if (s->va && !s->h) {
-			s->h = must_pin(rnd_drv, s->va + next(x) % 1000, s->size - 1000);
+			s->h = must_pin(drv, s->va + next(x) % 1000, s->size - 1000);
 			s->pinned_size = s->size;
 			s->pinned_number = s->number;
 		}
@@ -273,7 +270,7 @@ static void slot_step(struct slot *s, unsigned int what, unsigned int *x)
 		break;
 	case 5:
 		if (s->va) {
-			CHECK_EQ(gpu_free(rnd_prov, s->va), 0);
+			CHECK_EQ(gpu_free(prov, s->va), 0);
 			s->va = 0;
 			s->number = 0;
 		}
@@ -284,7 +281,7 @@ static void slot_step(struct slot *s, unsigned int what, unsigned int *x)
 		break;
 	default:
 		if (s->h && next(x) % 2)
-			CHECK_EQ(get_info(rnd_drv, s->h, &info), 0);
+			CHECK_EQ(get_info(drv, s->h, &info), 0);
 		else if (s->h)
 			slot_unpin(s);
 	}
@@ -340,8 +337,6 @@ static void t_random(void)
 	pthread_t threads[3];
 	int i;
 
-	rnd_drv = drv_open();
-	rnd_prov = prov_open();
 	rnd_start = now_us();
 	for (i = 0; i < NR_SLOTS; i++)
 		pthread_mutex_init(&slot_lock[i], NULL);
@@ -354,7 +349,7 @@ static void t_random(void)
 	printf("# random: seed %u, %lu operations, %lu numbers and %lu bytes as they should be, %lu without a lock, %lu SIGBUS\n",
 	       rig.seed, rnd.ops, rnd.numbers, rnd.bytes, rnd.read, rnd.sigbus);
 	CHECK(random_enough());
-	CHECK_EQ(gpu_info(rnd_prov).errors, 0);
+	CHECK_EQ(gpu_info(prov).errors, 0);
 }
 
 const struct test tests_race[] = {

@@ -46,7 +46,6 @@ static struct watched {
 
 static uint8_t *map_at;
 static uint64_t handle;
-static int drv, prov;
 static bool touched, may_fault;
 
 static void doing(const char *what)
@@ -59,6 +58,14 @@ static void not_here(const char *why)
 {
 	snprintf(watched->skipped, sizeof(watched->skipped), "%s", why);
 	_exit(SKIP_CODE);
+}
+
+/* Skips the row if the kernel lacks the call, whose result is @ret. Returns @ret. */
+static long needs_call(long ret)
+{
+	if (ret < 0 && errno == ENOSYS)
+		not_here("this kernel lacks the call");
+	return ret;
 }
 
 static uint8_t byte_at(size_t off)
@@ -75,9 +82,8 @@ static void begin(void)
 	prov = prov_open();
 	va = gpu_alloc_flags(prov, SIZE, PROVIDER_ALIGN_2M).va;
 	handle = must_pin(drv, va, SIZE);
-	map_at = map_prot(drv, handle, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
-			  reserve(SIZE, WINDOW));
-	CHECK(map_at != MAP_FAILED);
+	map_at = reserve(SIZE, WINDOW);
+	must_map_at(drv, handle, SIZE, map_at);
 	for (off = 0; off < SIZE; off += STEP) {
 		uint8_t byte = byte_at(off);
 
@@ -108,23 +114,26 @@ static void same(const char *after)
 		same_at(off, after);
 }
 
-/* Converts the result of a system call: 0 or -errno. */
-static int result(long ret)
-{
-	return ret < 0 ? -errno : 0;
-}
-
-/* Checks that a call that wants to hold pages fails. Prints that the kernel lacks a call. */
+/* Checks that a call that wants to hold pages fails; a kernel may lack it. */
 static void no_pages(const char *what, long ret)
 {
-	int err = result(ret);
+	int err = ret < 0 ? errno : 0;
 
 	same(what);
-	if (err == -ENOSYS)
-		printf("# %s: not in this kernel\n", what);
-	else if (err != -EFAULT)
-		printf("# %s: %d\n", what, err);
-	CHECK(err == -EFAULT || err == -ENOSYS);
+	if (err != EFAULT)
+		printf("# %s: errno %d\n", what, err);
+	CHECK(err == EFAULT || err == ENOSYS);
+}
+
+/* Writes to a file of the kernel, which may lack it. */
+static void tell_kernel(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY);
+
+	if (fd < 0 || write(fd, text, strlen(text)) < 0)
+		printf("# %s to %s: errno %d\n", text, path, errno);
+	close(fd);
+	same(path);
 }
 
 static void way_nothing(void)
@@ -137,8 +146,7 @@ static void way_mbind(void)
 	unsigned int mode, flags;
 	int where;
 
-	if (syscall(SYS_get_mempolicy, &where, NULL, 0, NULL, 0) && errno == ENOSYS)
-		not_here("no memory policies in this kernel");
+	needs_call(syscall(SYS_get_mempolicy, &where, NULL, 0, NULL, 0));
 	for (mode = MPOL_DEFAULT; mode < MPOL_MAX; mode++) {
 		for (flags = 0; flags < 16; flags++) {
 			bool any = mode != MPOL_DEFAULT && mode != MPOL_LOCAL;
@@ -163,8 +171,7 @@ static void way_move_pages(void)
 	unsigned int flags;
 	size_t i;
 
-	if (syscall(SYS_migrate_pages, 0, 64, old, &node) < 0 && errno == ENOSYS)
-		not_here("no migration in this kernel");
+	needs_call(syscall(SYS_migrate_pages, 0, 64, old, &node));
 	same("migrate_pages");
 	for (i = 0; i < SIZE / STEP; i++)
 		pages[i] = map_at + i * STEP;
@@ -203,8 +210,7 @@ static void way_process_madvise(void)
 
 	CHECK(self >= 0);
 	for (advice = 0; advice < 128; advice++) {
-		if (syscall(SYS_process_madvise, self, &iov, 1, advice, 0) < 0 && errno == ENOSYS)
-			not_here("no process_madvise in this kernel");
+		needs_call(syscall(SYS_process_madvise, self, &iov, 1, advice, 0));
 		same("process_madvise");
 	}
 }
@@ -228,48 +234,32 @@ static void way_merge(void)
 	prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0);
 	if (access("/sys/kernel/mm/ksm/run", W_OK))
 		not_here("no merging of pages in this kernel");
-	write_text("/sys/kernel/mm/ksm/run", "1");
-	usleep(200000);
-	write_text("/sys/kernel/mm/ksm/run", "2");
-	write_text("/sys/kernel/mm/ksm/run", "0");
-	same("a round of merging");
+	tell_kernel("/sys/kernel/mm/ksm/run", "1");
+	usleep(200000); /* a round of merging */
+	tell_kernel("/sys/kernel/mm/ksm/run", "2");
+	tell_kernel("/sys/kernel/mm/ksm/run", "0");
 }
 
 /* The administrator's knobs that visit all mappings. */
 static void way_reclaim(void)
 {
-	static const char *const files[] = { "drop_caches", "compact_memory" };
-	char path[64];
-	size_t i;
-	int fd;
-
-	for (i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
-		snprintf(path, sizeof(path), "/proc/sys/vm/%s", files[i]);
-		fd = open(path, O_WRONLY);
-		if (fd < 0 || write(fd, "1", 1) != 1)
-			printf("# %s: %d\n", files[i], errno);
-		close(fd);
-		same(files[i]);
-	}
+	tell_kernel("/proc/sys/vm/drop_caches", "1");
+	tell_kernel("/proc/sys/vm/compact_memory", "1");
 }
 
 static void way_mseal(void)
 {
-	if (syscall(462 /* mseal */, map_at, SIZE, 0)) {
-		CHECK(errno == ENOSYS);
-		not_here("no mseal in this kernel");
-	}
+	CHECK_EQ(needs_call(syscall(462 /* mseal */, map_at, SIZE, 0)), 0);
 	same("mseal");
 	CHECK(munmap(map_at, SIZE) == -1);
 }
 
 static void way_mprotect(void)
 {
-	static const int prots[] = { PROT_NONE, PROT_READ, PROT_NONE, PROT_READ | PROT_WRITE };
-	size_t i;
-
-	for (i = 0; i < sizeof(prots) / sizeof(prots[0]); i++)
-		CHECK_EQ(mprotect(map_at, SIZE, prots[i]), 0);
+	CHECK_EQ(mprotect(map_at, SIZE, PROT_NONE), 0);
+	CHECK_EQ(mprotect(map_at, SIZE, PROT_READ), 0);
+	CHECK_EQ(mprotect(map_at, SIZE, PROT_NONE), 0);
+	CHECK_EQ(mprotect(map_at, SIZE, PROT_READ | PROT_WRITE), 0);
 	same("mprotect");
 	CHECK(mprotect(map_at + WINDOW, WINDOW, PROT_READ) == -1);
 	CHECK(mprotect(map_at, SIZE, PROT_READ | PROT_EXEC) == -1);
@@ -291,17 +281,25 @@ static void way_pkey(void)
 
 static void way_mremap(void)
 {
+	static const struct {
+		size_t off, len, to_len;
+		int flags;
+	} moves[] = {
+		{ 0, SIZE, SIZE, MREMAP_MAYMOVE | MREMAP_FIXED },
+		{ 0, SIZE, SIZE, MREMAP_MAYMOVE | 4 /* DONTUNMAP */ },
+		{ 0, 0, SIZE, MREMAP_MAYMOVE },
+		{ 0, SIZE, 2 * SIZE, MREMAP_MAYMOVE },
+		{ 0, SIZE, SIZE / 2, 0 },
+		{ WINDOW, WINDOW, WINDOW, MREMAP_MAYMOVE | MREMAP_FIXED },
+	};
 	void *to = reserve(SIZE, WINDOW);
+	size_t i;
 
-	CHECK(mremap(map_at, SIZE, SIZE, MREMAP_MAYMOVE | MREMAP_FIXED, to) == MAP_FAILED);
-	same("mremap");
-	CHECK(mremap(map_at, SIZE, SIZE, MREMAP_MAYMOVE | 4 /* DONTUNMAP */) == MAP_FAILED);
-	CHECK(mremap(map_at, 0, SIZE, MREMAP_MAYMOVE) == MAP_FAILED);
-	CHECK(mremap(map_at, SIZE, 2 * SIZE, MREMAP_MAYMOVE) == MAP_FAILED);
-	CHECK(mremap(map_at, SIZE, SIZE / 2, 0) == MAP_FAILED);
-	CHECK(mremap(map_at + WINDOW, WINDOW, WINDOW, MREMAP_MAYMOVE | MREMAP_FIXED, to) ==
-	      MAP_FAILED);
-	same("more of mremap");
+	for (i = 0; i < ARRAY_SIZE(moves); i++) {
+		CHECK(mremap(map_at + moves[i].off, moves[i].len, moves[i].to_len, moves[i].flags,
+			     to) == MAP_FAILED);
+		same("mremap");
+	}
 	syscall(SYS_remap_file_pages, map_at, GPU_PAGE, 0, 0, 0);
 	same("remap_file_pages");
 }
@@ -363,9 +361,10 @@ static void way_fork(void)
 static void way_reap(void)
 {
 	uint8_t *ours = map_at;
-	int fds[2], pidfd, is_there;
+	int fds[2], pidfd;
 	char byte;
 	pid_t pid;
+	long ret;
 
 	CHECK(!pipe(fds));
 	pid = fork();
@@ -378,12 +377,12 @@ static void way_reap(void)
 	CHECK(read(fds[0], &byte, 1) == 1);
 	pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
 	CHECK(pidfd >= 0 && !kill(pid, SIGKILL));
-	is_there = syscall(448 /* process_mrelease */, pidfd, 0) == 0 || errno != ENOSYS;
+	ret = syscall(448 /* process_mrelease */, pidfd, 0) && errno == ENOSYS ? -1 : 0;
 	CHECK_EQ(wait_child(pid), 128 + SIGKILL);
 	close(pidfd);
 	map_at = ours;
-	if (!is_there)
-		not_here("no process_mrelease in this kernel");
+	errno = ENOSYS;
+	needs_call(ret);
 	same("process_mrelease of another");
 }
 
@@ -396,7 +395,7 @@ static void way_proc(void)
 	int fd;
 	size_t i;
 
-	for (i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+	for (i = 0; i < ARRAY_SIZE(files); i++) {
 		snprintf(path, sizeof(path), "/proc/self/%s", files[i]);
 		free(read_text(path));
 		same(files[i]);
@@ -422,17 +421,10 @@ static void way_proc(void)
 
 static void way_clear_refs(void)
 {
-	char text[2];
-	int what, fd;
+	char what[] = "1";
 
-	for (what = 1; what <= 5; what++) {
-		snprintf(text, sizeof(text), "%d", what);
-		fd = open("/proc/self/clear_refs", O_WRONLY);
-		if (fd < 0 || write(fd, text, 1) != 1)
-			printf("# clear_refs %d: %d\n", what, errno);
-		close(fd);
-		same("clear_refs");
-	}
+	for (; what[0] <= '5'; what[0]++)
+		tell_kernel("/proc/self/clear_refs", what);
 }
 
 struct pm_scan {
@@ -612,7 +604,7 @@ static void way_uffd_fill(void)
 	int fd = uffd_open(0);
 	size_t i;
 
-	for (i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
+	for (i = 0; i < ARRAY_SIZE(modes); i++) {
 		struct uffdio_register reg = { .range = { to, SIZE }, .mode = modes[i] };
 
 		CHECK(ioctl(fd, UFFDIO_REGISTER, &reg) == -1);

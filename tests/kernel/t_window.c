@@ -12,8 +12,6 @@
 
 #include "rig.h"
 
-static int drv, prov;
-
 /* Counts over the rounds of one test: stale mappings, and frees with the wrong outcome. */
 static unsigned int stale, others;
 
@@ -21,8 +19,6 @@ static void open_window(unsigned int place)
 {
 	int ret;
 
-	drv = drv_open();
-	prov = prov_open();
 	ret = window_open(prov, place, drv);
 #ifndef __x86_64__
 	if (ret == -EOPNOTSUPP && place == PROVIDER_BEFORE_RESERVE)

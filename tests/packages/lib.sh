@@ -20,6 +20,14 @@ t() {
 	return 0
 }
 
+# silent COMMAND...: fails if the command fails or writes to its standard output
+silent() {
+	local text rc=0
+	text=$("$@") || rc=$?
+	[ -z "$text" ] || { echo "$text"; [ $rc != 0 ] || rc=1; }
+	return $rc
+}
+
 skip() {
 	echo "ok - $1 # SKIP $2"
 	skipped=$((skipped + 1))

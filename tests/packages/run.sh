@@ -55,14 +55,14 @@ files_rpm() {
 follow='/usr/src/gdrdrv-[^/]*/[a-z0-9_]*\.[ch]$|/man/man[13]/|/bin/gdrcopy_|/completions/gdrcopy_|/docs/|/examples/'
 follow+='|/barcopy/[a-z_]*\.pyi?$|\.build-id|/doc/[^/]*/(changelog(\.Debian)?\.gz|copyright)$'
 contents() { # deb|rpm
-	local rc=0 f
+	local f
 	"files_$1" >"$tmp/all"
 	case $1 in
 	deb) sed '/^+/d; s/^-//' ;;
 	rpm) sed -E '/^-/d; s/^\+//; s/^libgdrapi-dev /libgdrapi-devel /; s#/lib/TRIPLET/#/lib64/#
 		s/dist-packages/site-packages/; s/(\.[47])\.gz$/\1/' ;;
-	esac <"$here/contents" | sort | diff -u - <(grep -vE "$follow" "$tmp/all" | sort) || rc=1
-	has() { grep -qE "^[^ ]* $1$" "$tmp/all" || { echo "no package has $1"; rc=1; }; }
+	esac <"$here/contents" | sort | diff -u - <(grep -vE "$follow" "$tmp/all" | sort)
+	has() { grep -qE "^[^ ]* $1$" "$tmp/all" || echo "no package has $1"; }
 	for f in docs/*.md examples/*.c; do has "/usr/share/doc/(barcopy-tools|libgdrapi-dev(el)?)/$f"; done
 	for f in gdrdrv/*.[ch]; do has "/usr/src/gdrdrv-$version/${f##*/}"; done
 	for f in python/barcopy/*.py*; do has "/usr/lib/python3/.*-packages/barcopy/${f##*/}"; done
@@ -75,7 +75,6 @@ contents() { # deb|rpm
 	for f in $(nm -D --defined-only "$out/libgdrapi.so.$level" | awk '$2 != "A" { sub("@.*", "", $3); print $3 }'); do
 		has "/usr/share/man/man3/$f\.3(\.gz)?"
 	done
-	return $rc
 }
 
 # ---- Debian packages --------------------------------------------------------------------------------
@@ -95,19 +94,18 @@ else
 fi
 
 elf_deb() {
-	local d=$tmp/elf f rc=0
+	local d=$tmp/elf f
 	mkdir -p "$d"
 	for f in libgdrapi2 barcopy-tools; do dpkg-deb -x "$out/deb/$f"_*.deb "$d"; done
 	for f in "$d"/usr/bin/gdrcopy_* "$d"/usr/lib/*/libgdrapi.so.$level; do
-		if readelf -d "$f" | grep -E 'RPATH|RUNPATH'; then echo "$f has a run path"; rc=1; fi
-		readelf -d "$f" | grep -q BIND_NOW || { echo "$f is not bound at start"; rc=1; }
+		if readelf -d "$f" | grep -E 'RPATH|RUNPATH'; then echo "$f has a run path"; fi
+		readelf -d "$f" | grep -q BIND_NOW || echo "$f is not bound at start"
 		readelf -d "$f" | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p' |
-			grep -vE '^(libc|libm|libgdrapi|ld-linux.*)\.so' && { echo "is needed by $f"; rc=1; }
-		if strings -a "$f" | grep -F "$tmp"; then echo "$f names the build's path"; rc=1; fi
+			grep -vE '^(libc|libm|libgdrapi|ld-linux.*)\.so' && echo "is needed by $f"
+		if strings -a "$f" | grep -F "$tmp"; then echo "$f names the build's path"; fi
 	done
-	readelf -d "$d"/usr/lib/*/libgdrapi.so.$level | grep -q 'SONAME.*\[libgdrapi.so.2\]' || rc=1
-	readelf -n "$d"/usr/lib/*/libgdrapi.so.$level | grep -q 'Name: copy_to$' || { echo "no probes"; rc=1; }
-	return $rc
+	readelf -d "$d"/usr/lib/*/libgdrapi.so.$level | grep -q 'SONAME.*\[libgdrapi.so.2\]' || echo "another soname"
+	readelf -n "$d"/usr/lib/*/libgdrapi.so.$level | grep -q 'Name: copy_to$' || echo "no probes"
 }
 # Tags of the style level stay visible in the log; those named here concern an upload to Debian.
 run_lintian() {
@@ -127,8 +125,8 @@ rules_leave_source() {
 }
 if [ "$arch" != none ]; then
 	t "debian/rules changes no file of the source" rules_leave_source
-	t "files of the Debian packages" contents deb
-	t "ELF files of the Debian packages: soname, needed libraries, no path" elf_deb
+	t "files of the Debian packages" silent contents deb
+	t "ELF files of the Debian packages: soname, needed libraries, no path" silent elf_deb
 	t "lintian" run_lintian
 fi
 
@@ -210,32 +208,29 @@ rpm_same() {
 	diff <(cd "$out/rpm" && sha256sum -- *.rpm) <(cd "$tmp/rpm" && sha256sum -- *.rpm)
 }
 rpm_relations() {
-	local rc=0
 	q() { rpm -qp --"$1" "$out/rpm/$2-$version"-*.rpm; }
-	q provides libgdrapi2 | grep -q "^libgdrapi = $level$" || { echo "libgdrapi2: Provides"; rc=1; }
-	q provides libgdrapi2 | grep -q '^libgdrapi.so.2()(64bit)' || { echo "libgdrapi2: soname"; rc=1; }
-	q conflicts libgdrapi2 | grep -qx gdrcopy || { echo "libgdrapi2: Conflicts"; rc=1; }
-	q requires libgdrapi-devel | grep -q "^libgdrapi2.* = $version-" || { echo "libgdrapi-devel: Requires"; rc=1; }
-	q requires barcopy-tools | grep -q "^libgdrapi2.* = $version-" || { echo "barcopy-tools: Requires"; rc=1; }
-	q provides barcopy-dkms | grep -q "^gdrcopy-kmod = $level$" || { echo "barcopy-dkms: Provides"; rc=1; }
-	q conflicts barcopy-dkms | grep -qx gdrcopy-kmod || { echo "barcopy-dkms: Conflicts"; rc=1; }
-	return $rc
+	q provides libgdrapi2 | grep -q "^libgdrapi = $level$" || echo "libgdrapi2: Provides"
+	q provides libgdrapi2 | grep -q '^libgdrapi.so.2()(64bit)' || echo "libgdrapi2: soname"
+	q conflicts libgdrapi2 | grep -qx gdrcopy || echo "libgdrapi2: Conflicts"
+	q requires libgdrapi-devel | grep -q "^libgdrapi2.* = $version-" || echo "libgdrapi-devel: Requires"
+	q requires barcopy-tools | grep -q "^libgdrapi2.* = $version-" || echo "barcopy-tools: Requires"
+	q provides barcopy-dkms | grep -q "^gdrcopy-kmod = $level$" || echo "barcopy-dkms: Provides"
+	q conflicts barcopy-dkms | grep -qx gdrcopy-kmod || echo "barcopy-dkms: Conflicts"
 }
 rpm_scripts() {
-	local rc=0 p
+	local p
 	rpm -qp --scripts --filetriggers "$out/rpm/barcopy-dkms-$version"-*.rpm >"$tmp/scripts"
 	for p in 'postinstall scriptlet' 'preuninstall scriptlet' 'posttrans scriptlet' \
 		"dkms add -m gdrdrv -v $version" "dkms remove -m gdrdrv -v $version" \
 		'transfiletriggerin.*/usr/src/nvidia' 'gpu-driver.sh refresh'; do
-		grep -q "$p" "$tmp/scripts" || { echo "barcopy-dkms: no $p"; rc=1; }
+		grep -q "$p" "$tmp/scripts" || echo "barcopy-dkms: no $p"
 	done
-	if grep -nE 'mknod|%\{' "$tmp/scripts"; then rc=1; fi
+	grep -nE 'mknod|%\{' "$tmp/scripts"
 	# Each scriptlet is a shell program without errors.
-	rpm -qp --qf '%{POSTIN}\n%{PREUN}\n%{POSTTRANS}\n' "$out/rpm/barcopy-dkms-$version"-*.rpm | sh -n || rc=1
+	rpm -qp --qf '%{POSTIN}\n%{PREUN}\n%{POSTTRANS}\n' "$out/rpm/barcopy-dkms-$version"-*.rpm | sh -n || echo "a scriptlet is no shell program"
 	for p in libgdrapi-devel barcopy-tools; do
-		if rpm -qp --scripts "$out/rpm/$p-$version"-*.rpm | grep .; then echo "$p has scripts"; rc=1; fi
+		if rpm -qp --scripts "$out/rpm/$p-$version"-*.rpm | grep .; then echo "$p has scripts"; fi
 	done
-	return $rc
 }
 # In a root without distribution: the payload and the removal, without scripts (they need one).
 rpm_install() {
@@ -255,9 +250,9 @@ if have rpmbuild; then
 	t "make rpm" rpm_build
 	RPM_OUT=$tmp/rpm t "make rpm again" rpm_build
 	t "two builds of the RPM packages have the same bits" rpm_same
-	t "files of the RPM packages" contents rpm
-	t "RPM packages: provides, requires, conflicts" rpm_relations
-	t "RPM packages: scriptlets" rpm_scripts
+	t "files of the RPM packages" silent contents rpm
+	t "RPM packages: provides, requires, conflicts" silent rpm_relations
+	t "RPM packages: scriptlets" silent rpm_scripts
 	if [ "$(id -u)" = 0 ] && [ "$(uname -m)" = x86_64 ]; then
 		t "RPM packages: installed in an empty root and removed" rpm_install
 	else

@@ -25,25 +25,20 @@ same() {
 }
 
 versions_agree() {
-	local rc=0
-	same debian/changelog "$(sed -n '1s/.*(\(.*\)-.*).*/\1/p' packaging/debian/changelog)" "$version" || rc=1
-	same barcopy.spec "$(sed -n 's/^Version: *//p' packaging/rpm/barcopy.spec)" "$version" || rc=1
-	same "barcopy.spec's level" "$(sed -n 's/^%global level //p' packaging/rpm/barcopy.spec)" "$level" || rc=1
-	same "barcopy.spec's changelog" "$(sed -n 's/^\* .* - \(.*\)-.*/\1/p' packaging/rpm/barcopy.spec | head -n 1)" "$version" || rc=1
-	same gdrapi.h "$(sed -n 's/^#define GDR_API_M[AI][JN]OR_VERSION //p' include/gdrapi.h | paste -sd.)" "$level" || rc=1
-	same "Spack's recipe" "$(sed -n 's/^ *version("\([0-9.]*\)".*/\1/p' packaging/recipes/spack/package.py | head -n 1)" "$version" || rc=1
-	same pyproject.toml "$(sed -n 's/^version = "\(.*\)"/\1/p' python/pyproject.toml)" "$version" || rc=1
-	same barcopy/__init__.py "$(sed -n 's/^__version__ = "\(.*\)"/\1/p' python/barcopy/__init__.py)" "$version" || rc=1
-	same "its METADATA" "$(python3 python/backend.py metadata | sed -n 's/^Version: //p')" "$version" || rc=1
-	if grep 'Provides:' packaging/debian/control | grep -v '(= ${source:Version})'; then
-		echo "debian/control: a Provides without this version"
-		rc=1
-	fi
-	same gdrdrv_uapi.h "$(sed -n 's/^#define GDRDRV_VERSION_M[AI][JN]OR //p' gdrdrv/gdrdrv_uapi.h | paste -sd.)" "$level" || rc=1
-	same MODULE_VERSION "$(sed -n 's/^MODULE_VERSION("\(.*\)").*/\1/p' gdrdrv/main.c)" "$level" || rc=1
-	return $rc
+	same debian/changelog "$(sed -n '1s/.*(\(.*\)-.*).*/\1/p' packaging/debian/changelog)" "$version"
+	same barcopy.spec "$(sed -n 's/^Version: *//p' packaging/rpm/barcopy.spec)" "$version"
+	same "barcopy.spec's level" "$(sed -n 's/^%global level //p' packaging/rpm/barcopy.spec)" "$level"
+	same "barcopy.spec's changelog" "$(sed -n 's/^\* .* - \(.*\)-.*/\1/p' packaging/rpm/barcopy.spec | head -n 1)" "$version"
+	same gdrapi.h "$(sed -n 's/^#define GDR_API_M[AI][JN]OR_VERSION //p' include/gdrapi.h | paste -sd.)" "$level"
+	same "Spack's recipe" "$(sed -n 's/^ *version("\([0-9.]*\)".*/\1/p' packaging/recipes/spack/package.py | head -n 1)" "$version"
+	same pyproject.toml "$(sed -n 's/^version = "\(.*\)"/\1/p' python/pyproject.toml)" "$version"
+	same barcopy/__init__.py "$(sed -n 's/^__version__ = "\(.*\)"/\1/p' python/barcopy/__init__.py)" "$version"
+	same "its METADATA" "$(python3 python/backend.py metadata | sed -n 's/^Version: //p')" "$version"
+	grep 'Provides:' packaging/debian/control | grep -v '(= ${source:Version})' # must have the version
+	same gdrdrv_uapi.h "$(sed -n 's/^#define GDRDRV_VERSION_M[AI][JN]OR //p' gdrdrv/gdrdrv_uapi.h | paste -sd.)" "$level"
+	same MODULE_VERSION "$(sed -n 's/^MODULE_VERSION("\(.*\)").*/\1/p' gdrdrv/main.c)" "$level"
 }
-t "version strings agree with the Makefile's $version" versions_agree
+t "version strings agree with the Makefile's $version" silent versions_agree
 
 installs() {
 	"${MK[@]}" install install-driver \
@@ -76,14 +71,13 @@ t "what DKMS calls builds from the source alone" dkms_cleans
 
 # What the documents link to is not compressed: a link names the file as it is here.
 uncompressed() {
-	local rc=0 e
+	local e
 	for e in $(sed -nE 's/.*\]\(([^):]*\.[a-z]+)(#[^)]*)?\).*/\1/p; s/.*href="([^":]*\.[a-z]+)(#[^"]*)?".*/\1/p' README.md docs/*.md docs/results/*.md docs/index.html |
 		sed 's/.*\.//' | sort -u); do
-		[ "$e" = h ] || grep -q -- "dh_compress.* -X\.$e\b" packaging/debian/rules || { echo "links to .$e, which dh_compress takes"; rc=1; }
+		[ "$e" = h ] || grep -q -- "dh_compress.* -X\.$e\b" packaging/debian/rules || echo "links to .$e, which dh_compress takes"
 	done
-	return $rc
 }
-t "Debian: what the documents link to is not compressed" uncompressed
+t "Debian: what the documents link to is not compressed" silent uncompressed
 
 uninstalls() {
 	"${MK[@]}" install prefix=/usr libdir=/usr/lib/test DESTDIR="$tmp/un" &&
@@ -158,26 +152,22 @@ man=$tmp/root/usr/share/man
 nm -D --defined-only "$lib" | awk '$2 != "A" { sub("@.*", "", $3); print $3 }' | sort >"$tmp/symbols"
 
 pages_of_symbols() {
-	local rc=0 s
+	local s
 	while read -r s; do
 		if [ ! -e "$man/man3/$s.3" ]; then
 			echo "$s is exported and has no page"
-			rc=1
 		elif ! grep -q "^\.Nm $s\b" "$man/man3/$s.3"; then
 			echo "the page of $s does not name it"
-			rc=1
 		elif [ "$s" != gdr_get_info ] && ! grep -q "^\.Fn $s\b" "$man/man3/$s.3"; then
 			echo "the page of $s has no synopsis of it"
-			rc=1
 		fi
 	done <"$tmp/symbols"
 	for s in "$man"/man3/*.3; do
 		s=${s##*/}
-		grep -qx "${s%.3}" "$tmp/symbols" || { echo "$s: no such symbol"; rc=1; }
+		grep -qx "${s%.3}" "$tmp/symbols" || echo "$s: no such symbol"
 	done
-	return $rc
 }
-t "every exported symbol has a page, every page a symbol ($(wc -l <"$tmp/symbols") symbols)" pages_of_symbols
+t "every exported symbol has a page, every page a symbol ($(wc -l <"$tmp/symbols") symbols)" silent pages_of_symbols
 
 # The prototypes of the pages against the header's: types and names of the parameters.
 synopses() {
@@ -212,71 +202,59 @@ PY
 t "the synopses are the headers'" synopses
 
 errnos() {
-	local rc=0 e
+	local e
 	for e in $(sed -n 's/.*\[\(E[A-Z]*\)\].*/\1/p; s/.*Bq Er \(E[A-Z]*\).*/\1/p' packaging/man/*.3 | sort -u); do
-		grep -qw "$e" include/gdrapi.h include/barcopy.h include/barcopy_queue.h || { echo "$e: not an error of the header"; rc=1; }
+		grep -qw "$e" include/gdrapi.h include/barcopy.h include/barcopy_queue.h || echo "$e: not an error of the header"
 	done
-	return $rc
 }
-t "the pages name errors of the headers only" errnos
+t "the pages name errors of the headers only" silent errnos
 
 pages_of_tools() {
-	local rc=0 tool extra
+	local tool
 	for tool in "$out"/gdrcopy_*; do
 		[ -x "$tool" ] && [ -f "$tool" ] || continue
 		tool=${tool##*/}
-		extra=packaging/man/extra/$tool
-		# shellcheck disable=SC2046
-		packaging/man/from-help.py "$out/$tool" $([ -e "$extra" ] && echo "$extra") >"$tmp/page" &&
+		packaging/man/from-help.py "$out/$tool" >"$tmp/page" &&
 			diff -u "packaging/man/$tool.1" "$tmp/page" ||
-			{ echo "$tool: run make refresh-pages"; rc=1; }
+			echo "$tool: run make refresh-pages"
 	done
 	for tool in packaging/man/*.1; do
 		tool=${tool##*/}
-		[ -x "$out/${tool%.1}" ] || { echo "$tool: no such tool"; rc=1; }
+		[ -x "$out/${tool%.1}" ] || echo "$tool: no such tool"
 	done
-	return $rc
 }
-t "every tool has the page that its --help makes" pages_of_tools
+t "every tool has the page that its --help makes" silent pages_of_tools
 
 parameters() {
-	local rc=0 p
+	local p
 	for p in $(sed -n 's/.*module_param_named(\([a-z_0-9]*\),.*/\1/p' gdrdrv/*.c); do
-		grep -q "^\.It Cm $p" packaging/man/gdrdrv.4 || { echo "gdrdrv(4) lacks parameter $p"; rc=1; }
+		grep -q "^\.It Cm $p" packaging/man/gdrdrv.4 || echo "gdrdrv(4) lacks parameter $p"
 	done
-	return $rc
 }
-t "gdrdrv(4) has every parameter" parameters
+t "gdrdrv(4) has every parameter" silent parameters
 
 variables() {
-	local rc=0 v
+	local v
 	for v in $(grep -rhoE '(gdri_env|gdri_env_true|secure_getenv)\("GDRCOPY_[A-Z_]*"' src | sed 's/.*"\(.*\)"/\1/' | sort -u); do
-		grep -q "^\.It Ev $v" packaging/man/gdrapi.7 || { echo "gdrapi(7) lacks $v"; rc=1; }
+		grep -q "^\.It Ev $v" packaging/man/gdrapi.7 || echo "gdrapi(7) lacks $v"
 	done
-	return $rc
 }
-t "gdrapi(7) has every environment variable" variables
+t "gdrapi(7) has every environment variable" silent variables
 
 # The foot of a page names the project: without a name groff puts its own ("BSD").
-feet() {
-	if grep -L '^\.Os barcopy$' packaging/man/*.[1347] | grep .; then return 1; fi
-}
+feet() { ! grep -L '^\.Os barcopy$' packaging/man/*.[1347] | grep .; }
 t "the foot of every page names the project" feet
 
 # References to our own pages must lead to one; those to the system's are not looked up.
 lint() {
-	local rc=0 ref page
+	local ref
 	have mandoc || { echo "no mandoc here"; return 77; }
-	mandoc -Tlint -Wstyle "$man"/man[1347]/*.[1347] 2>/dev/null | grep -v 'referenced manual not found' >"$tmp/lint"
-	[ ! -s "$tmp/lint" ] || { cat "$tmp/lint"; rc=1; }
-	grep -hE '^\.Xr gdr' "$man"/man[1347]/*.[1347] | awk '{ print $2 "." $3 }' | sort -u >"$tmp/refs"
-	while read -r ref; do
-		page=$man/man${ref##*.}/$ref
-		[ -e "$page" ] || { echo "no page for the reference $ref"; rc=1; }
-	done <"$tmp/refs"
-	return $rc
+	mandoc -Tlint -Wstyle "$man"/man[1347]/*.[1347] 2>/dev/null | grep -v 'referenced manual not found'
+	for ref in $(grep -hE '^\.Xr gdr' "$man"/man[1347]/*.[1347] | awk '{ print $2 "." $3 }' | sort -u); do
+		[ -e "$man/man${ref##*.}/$ref" ] || echo "no page for the reference $ref"
+	done
 }
-t "mandoc -Tlint has nothing to say" lint
+t "mandoc -Tlint has nothing to say" silent lint
 
 # ---- binary interface ----
 
@@ -333,15 +311,14 @@ t "bash completion: options, words, directories" completion
 # ---- scripts and files ----
 
 scripts() {
-	local f rc=0
+	local f
 	have shellcheck || { echo "no shellcheck here"; return 77; }
 	for f in packaging/*.sh packaging/container/gdrdrv-load packaging/dkms/*.sh packaging/debian/barcopy-dkms.p* tests/packages/*.sh \
 		scripts/*.sh tests/job tests/report tests/common/*.bash; do
-		shellcheck -x -S warning "$f" || rc=1
+		shellcheck -x -S warning "$f"
 	done
-	return $rc
 }
-t "shellcheck of the scripts" scripts
+t "shellcheck of the scripts" silent scripts
 
 # ---- what the packages' scripts ask of the kernel ----
 
@@ -391,15 +368,15 @@ machine() { # STATE
 	cp "$d/bin/dkms" "$d/bin/depmod"
 }
 scripts_and_kernel() {
-	local d=$tmp/scripts script args state want said rc=0
+	local d=$tmp/scripts script args state want said
 	package_scripts "$d" || return
 	while IFS='|' read -r script args state want said; do
 		machine "$d" "$state"
 		# shellcheck disable=SC2086
 		PATH=$d/bin:$PATH KERNEL=none MODULES=$d/kernels NODE_LIB=/none GDRDRV=/none sh "$d/$script" $args >"$d/said" 2>&1 ||
-			{ echo "$script $args, $state: exit code $?"; rc=1; }
-		[ "$(paste -sd';' "$d/calls")" = "$want" ] || { echo "$script $args, $state: asked: $(paste -sd';' "$d/calls")"; rc=1; }
-		grep -q "${said:-}" "$d/said" || [ -z "$said" ] || { echo "$script $args, $state: said: $(cat "$d/said")"; rc=1; }
+			echo "$script $args, $state: exit code $?"
+		[ "$(paste -sd';' "$d/calls")" = "$want" ] || echo "$script $args, $state: asked: $(paste -sd';' "$d/calls")"
+		grep -q "${said:-}" "$d/said" || [ -z "$said" ] || echo "$script $args, $state: said: $(cat "$d/said")"
 	done <<-'TABLE'
 		deb-postinst|configure|free|modprobe -q -r gdrdrv;modprobe -q gdrdrv|
 		deb-postinst|configure|other|modprobe -q -r gdrdrv|
@@ -423,13 +400,10 @@ scripts_and_kernel() {
 		container||busy|rmmod gdrdrv;rmmod gdrdrv|in use
 		container||kept||free callbacks.* until the node restarts
 	TABLE
-	return $rc
 }
-t "the packages' scripts unload gdrdrv where it is free, and never once it has pinned by callback" scripts_and_kernel
+t "the packages' scripts unload gdrdrv where it is free, and never once it has pinned by callback" silent scripts_and_kernel
 
-no_mknod() {
-	if grep -rnE '\b(mknod|chkconfig|/etc/init\.d)\b' packaging --include='*' --exclude-dir=man; then return 1; fi
-}
+no_mknod() { ! grep -rnE '\b(mknod|chkconfig|/etc/init\.d)\b' packaging --exclude-dir=man; }
 t "nothing runs mknod or an init script" no_mknod
 
 cdi() {
