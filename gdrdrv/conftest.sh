@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# Asks the compiler which form of a kernel interface, or of nv-p2p.h, is present, and prints a header
-# of HAVE_* lines. Compiles only, never runs what it built: works for any target.
+# Tests by compiling which forms of a kernel interface and of nv-p2p.h exist; prints a header of
+# HAVE_* lines. It runs nothing that it built, so it works for any target.
 #
 # usage: conftest.sh COMPILER FLAGS...
 set -u
@@ -33,7 +33,7 @@ echo "/* Made by conftest.sh; do not edit. */"
 echo "#ifndef GDRDRV_CONFTEST_H"
 echo "#define GDRDRV_CONFTEST_H"
 
-# The probe of the probes: a compiler or flags that fail on everything must not pass for an old kernel.
+# A compiler or flags that fail on everything must not look like an old kernel.
 cat >"$dir/t.c" <<'C'
 #include <linux/mm.h>
 int t(void) { return 0; }
@@ -58,7 +58,7 @@ check CLASS_DEVNODE_CONST "$@" <<'C'
 static char *d(const struct device *dev, umode_t *mode) { return NULL; }
 const struct class t = { .devnode = d };
 C
-# Of dma-buf, where the build uses it.
+# dma-buf, if the build uses it
 case " $* " in *" -DGDRDRV_SOURCE_DMABUF "*)
 check DMABUF_INVALIDATE_MAPPINGS "$@" <<'C'
 #include <linux/dma-buf.h>
@@ -68,7 +68,7 @@ C
 ;;
 esac
 
-# Of nv-p2p.h, where the build has one.
+# nv-p2p.h, if the build has one
 case " $* " in *" -DGDRDRV_SOURCE_P2P "*)
 check P2P_PERSISTENT_API "$@" <<'C'
 #include <linux/mm.h>

@@ -1,14 +1,15 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# Finds the nv-p2p.h of the GPU driver for which to build, and says on stderr which and why.
+# Finds the nv-p2p.h of the GPU driver to build for, and names it and the reason on stderr.
 # Prints "DIRECTORY FLAVOR SYMVERS|none" on success and nothing otherwise.
-#   find-nvidia.sh sources [VERSION]	only lists where there is one, of that version or of any
+#   find-nvidia.sh sources [VERSION]	lists the directories with nv-p2p.h, of that or any version
 #
-# The running driver decides, the flavour too. With none running, the only installed one; with
-# several, none. NVIDIA_SRC= and FLAVOR= in the environment overrule, but a header of another version
-# than the running driver's is refused (NVIDIA_MISMATCH_OK=1 allows it, for building on another
-# machine). GDRDRV_ROOT= is put before the paths that it looks at; modinfo comes from PATH. (Tests.)
+# The running driver decides, also about the flavour. If none runs, the only installed driver
+# decides; if several are installed, the script fails. NVIDIA_SRC= and FLAVOR= in the environment
+# override this. A header of another version than the running driver's is refused;
+# NVIDIA_MISMATCH_OK=1 allows it, for a build for another machine.
+# Tests: GDRDRV_ROOT= is the prefix of all paths that are read; modinfo is found in PATH.
 set -u
 root=${GDRDRV_ROOT:-}
 
@@ -16,7 +17,7 @@ say() {
 	echo "gdrdrv: $*" >&2
 }
 
-# named DIRECTORY: where below it nv-p2p.h lies, in any of the trees that the GPU driver comes as
+# named DIRECTORY: the directory of nv-p2p.h below it, in each layout of the GPU driver's source
 named() {
 	for d in "$1" "$1/nvidia" "$1/kernel-open/nvidia" "$1/kernel/nvidia" "$1/include/linux"; do
 		[ -r "$d/nv-p2p.h" ] && echo "$d" && return
@@ -24,7 +25,7 @@ named() {
 	return 1
 }
 
-# installed VERSION|*: every place of a package's
+# installed VERSION|*: the directories with nv-p2p.h that packages have installed
 installed() {
 	for d in "$root"/usr/src/nvidia*-$1/nvidia \
 		 "$root"/usr/src/nvidia*-$1/kernel-open/nvidia \
@@ -53,7 +54,7 @@ version_of() {
 	done
 }
 
-# What is loaded says it by its taint; what is installed may be loaded at the next boot only.
+# The loaded module's taint comes first: an installed module may be for the next boot only.
 flavor=${FLAVOR:-}
 if [ -z "$flavor" ]; then
 	flavor=open
@@ -86,7 +87,7 @@ else
 		e=$(cd "$e" && pwd -P)
 		[ "$e" != "$dir" ] || continue
 		n=$((n + 1))
-		# Of both flavours of one version, the one that runs: their Module.symvers differ.
+		# Of two flavours of one version the running one: their Module.symvers differ.
 		case $flavor-${dir:+${e#"$root"}} in
 		open-*open* | *-) dir=$e ;;
 		proprietary-*open*) ;;
@@ -105,7 +106,8 @@ else
 	fi
 fi
 
-# Tegra's get takes no address-space token. (A header that includes another tells nothing.)
+# Tegra's nvidia_p2p_get_pages() has no argument for an address-space token. (A header that only
+# includes another one passes.)
 if grep -q '\bnvidia_p2p_get_pages\b' "$dir/nv-p2p.h" && ! grep -q '\bva_space\b' "$dir/nv-p2p.h"; then
 	say "$dir/nv-p2p.h is of Tegra's GPU driver: no gdrdrv is needed there, see docs/jetson.md"
 	exit 1

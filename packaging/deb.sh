@@ -19,8 +19,7 @@ out=$(cd "$out" && pwd)
 build=$(dpkg --print-architecture)
 arch=${DEB_ARCH:-$build}
 
-# Not in O: make would take the unpacked files for results of this build. No package has the path of the
-# build.
+# Not in O: make would take the unpacked files for results of this build.
 work=$(mktemp -d "${TMPDIR:-/var/tmp}/barcopy-deb.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 # The package's build is a make of its own: it takes neither options nor variables of this one.

@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Makes O/dist/barcopy-VERSION.tar.xz of the last commit, the same bits each time, and its checksum beside
-# it. From an unpacked tarball, which has no history, it packs the tree as it is.
+# Makes O/dist/barcopy-VERSION.tar.xz of the last commit, the same bits each time, and its checksum
+# beside it. An unpacked tarball has no history: there it packs the tree.
 #   PROJECT_URL=https://...   filled into the tree (publish.sh)
-#   RELEASE=1                 for publication: PROJECT_URL is set and the commit has the tag vVERSION
+#   RELEASE=1                 for publication: needs PROJECT_URL and the tag vVERSION on the commit
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -20,14 +20,14 @@ if git rev-parse --verify -q HEAD >/dev/null 2>&1 &&
 	[ -z "$(git status --porcelain --untracked-files=no)" ] ||
 		echo "dist: uncommitted changes are not in the tarball" >&2
 	epoch=$(git log -1 --format=%ct)
-	# The hash of the commit, which git would write into the tar's header, is left out: the same
-	# tree gives the same bits, whatever this user's git is set to.
+	# Without the commit's hash in the tar's header, and with fixed settings of git, the same
+	# tree gives the same bits.
 	set -- -c tar.umask=0022 -c core.autocrlf=false -c core.eol=lf archive --format=tar --prefix="$name/"
 	git "$@" --mtime="@$epoch" "HEAD^{tree}" >"$dir/$name.tar" 2>/dev/null ||
 		git "$@" HEAD >"$dir/$name.tar"
 else
 	epoch=$(stat -c %Y LICENSE)
-	# The modes and the umask of the unpacked tree do not matter; builds in it are left out.
+	# Modes are normalized; results of builds are left out.
 	tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$epoch" --mode=u+rw,go=rX \
 		--exclude="./$(realpath -m --relative-to=. "$O")" --exclude=./build --exclude=./.git \
 		--exclude=./debian --exclude=__pycache__ \

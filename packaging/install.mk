@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: MIT
-# Installation: `make install`, its parts, and the driver. A package holds the same files, made by the
-# same targets.
+# Installation: `make install`, its parts, and the driver. Packages use the same targets.
 
 mandir ?= $(prefix)/share/man
 docdir ?= $(prefix)/share/doc/barcopy
@@ -24,7 +23,7 @@ pack_fill = sed -e 's|@VERSION@|$(VERSION)|g' -e 's|@LEVEL@|$(PACK_LEVEL)|g' \
 	-e 's|@INCLUDEDIR@|$(includedir)|g' -e 's|@SONAME@|$(LIB_SONAME)|g' \
 	-e 's|@REAL@|$(LIB_REAL)|g'
 
-# ---- make install ---------------------------------------------------------------------------------
+# ---- make install ----
 
 .PHONY: install install-man uninstall lib_install exes_install
 lib_install: lib
@@ -36,7 +35,7 @@ lib_install: lib
 	for h in $(PUBLIC_HEADERS); do \
 		$(INSTALL) -m 644 include/$$h $(DESTDIR)$(includedir)/$$h || exit 1; done
 
-# The names that these tools had before "gdrcopy_" came before them: GDRCopy has kept all but pplat's.
+# GDRCopy's earlier names of its tools, of which it still has all but pplat.
 PLAIN_NAMES := apiperf copybw copylat pplat sanity
 
 exes_install: tools
@@ -45,7 +44,7 @@ exes_install: tools
 		$(INSTALL) -m 755 $(O)/$$t $(DESTDIR)$(bindir)/$$t || exit 1; done
 	for t in $(PLAIN_NAMES); do ln -sf gdrcopy_$$t $(DESTDIR)$(bindir)/$$t || exit 1; done
 
-# NAME.SECTION=PAGE: the names under which a page is found too, which stand in its NAME section.
+# NAME.SECTION=PAGE: the other names of a page, which are in its NAME section.
 MAN_PAGES := $(wildcard packaging/man/*.[1-9])
 MAN_LINKS = $(foreach t,$(PLAIN_NAMES),$(t).1=gdrcopy_$(t).1) $(shell awk ' \
 	FNR == 1 { page = FILENAME; sub(/.*\//, "", page); section = page; sub(/.*\./, "", section) } \
@@ -59,13 +58,12 @@ install-man:
 	for l in $(MAN_LINKS); do \
 		ln -sf $${l#*=} $(DESTDIR)$(mandir)/man$${l##*.}/$${l%=*} || exit 1; done
 
-# The documents as they lie here, so that their links to each other hold, and what they link to.
+# The documents and the files that they link to, in the same directories, so that the links work.
 DOC_TOP ?= README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE
 DOC_FILES := $(DOC_TOP) $(wildcard docs/*.md docs/*.html docs/results/*.md docs/results/*.json packaging/container/*)
 EXAMPLE_FILES := $(wildcard examples/*.[ch] examples/*.cu examples/*.py)
 
-# All but the driver, which is built for one kernel or by DKMS, and the Python module, which is pip's. Beside
-# library, tools and manual pages: pkg-config, CMake, completion, documents, examples.
+# Everything but the driver, which is built for one kernel or by DKMS, and the Python module.
 install: lib_install exes_install install-man
 	$(INSTALL) -d $(DESTDIR)$(pkgconfigdir) $(DESTDIR)$(cmakedir)
 	$(pack_fill) packaging/pkg-config/libgdrapi.pc.in >$(DESTDIR)$(pkgconfigdir)/libgdrapi.pc
@@ -83,7 +81,7 @@ install: lib_install exes_install install-man
 	$(INSTALL) -d $(DESTDIR)$(examplesdir)
 	$(INSTALL) -m 644 $(EXAMPLE_FILES) $(DESTDIR)$(examplesdir)/
 
-# What was installed, and directories that are empty then: who says docdir=/usr/share/doc keeps the rest of it.
+# Removes the installed files, and directories that are then empty.
 uninstall:
 	rm -f $(addprefix $(DESTDIR)$(libdir)/,$(LIB_REAL) $(LIB_SONAME) libgdrapi.so libgdrapi.a)
 	rm -f $(addprefix $(DESTDIR)$(includedir)/,$(PUBLIC_HEADERS))
@@ -100,11 +98,11 @@ uninstall:
 	for p in $(MAN_PAGES) $(MAN_LINKS); do p=$${p%=*}; \
 		rm -f $(DESTDIR)$(mandir)/man$${p##*.}/$${p##*/}; done
 
-# ---- driver and Python module ---------------------------------------------------------------------
+# ---- driver and Python module ----
 
 .PHONY: install-driver install-boot drv_install uninstall-driver install-python
 
-# What loads the module and sets its node's mode.
+# The files that load the module and set its node's mode.
 install-boot:
 	$(INSTALL) -d $(DESTDIR)$(modprobedir) $(DESTDIR)$(udevdir)/rules.d $(DESTDIR)$(dracutdir)
 	$(INSTALL) -m 644 packaging/modprobe/barcopy.conf $(DESTDIR)$(modprobedir)/
@@ -128,7 +126,7 @@ drv_install: driver install-boot
 		$(INSTALL) -m 644 $(O)/gdrdrv/gdrdrv.ko $(DESTDIR)/lib/modules/$$k/updates/ && \
 		{ [ -n '$(DESTDIR)' ] || depmod $$k; }
 
-# What install-driver and drv_install installed, and what DKMS built from it. A loaded module stays loaded.
+# Removes what install-driver, drv_install and DKMS installed. A loaded module stays loaded.
 uninstall-driver:
 	[ -n '$(DESTDIR)' ] || ! command -v dkms >/dev/null || ! dkms status gdrdrv/$(VERSION) | grep -q . || \
 		dkms remove gdrdrv/$(VERSION) --all
@@ -139,8 +137,8 @@ uninstall-driver:
 		[ -e $$ko ] || continue; \
 		rm -f $$ko && { [ -n '$(DESTDIR)' ] || { k=$${ko#/lib/modules/} && depmod $${k%%/*}; }; } || exit 1; done
 
-# Where Debian's python3 looks for it; elsewhere pip install ./python knows. Without RECORD pip sees the
-# module and removes nothing of it.
+# Into Debian's directory of Python modules; elsewhere use pip install ./python. Because there is no
+# RECORD, pip lists the module and does not uninstall it.
 PYTHON_INSTALLER ?= make
 PYTHON_INFO = $(DESTDIR)$(pythondir)/barcopy-$(VERSION).dist-info
 
@@ -152,7 +150,7 @@ install-python:
 	echo $(PYTHON_INSTALLER) >$(PYTHON_INFO)/INSTALLER
 	chmod 644 $(PYTHON_INFO)/*
 
-# ---- names that recipes for GDRCopy use ----------------------------------------------------------------
+# ---- names that recipes for GDRCopy use ----
 
 .PHONY: exes config drv
 exes: tools

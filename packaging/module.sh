@@ -1,11 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Builds the module for given kernels and one GPU driver, and packs it into the Debian package
+# Builds the module for given kernels and one GPU driver, and makes the Debian package
 # barcopy-module, which replaces barcopy-dkms.
-#   KDIR="dir..." NVIDIA_SRC=dir [FLAVOR=open|proprietary] [SOURCE=p2p|dmabuf|both] [SIGN="program..."]
-#	packaging/module.sh
-# With SOURCE=dmabuf it needs no NVIDIA_SRC and works with every GPU driver of the open flavour. SIGN is
-# called with the path of each gdrdrv.ko, to sign it.
+#   KDIR="dir..." NVIDIA_SRC=dir [FLAVOR=open|proprietary] [SOURCE=p2p|dmabuf|both]
+#	[SIGN="program..."] packaging/module.sh
+# SOURCE=dmabuf needs no NVIDIA_SRC and works with every GPU driver of the open flavour. SIGN is run
+# with the path of each gdrdrv.ko, to sign it.
 set -eu
 cd "$(dirname "$0")/.."
 

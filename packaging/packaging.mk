@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: MIT
-# Packages: deb, rpm, dist, check-packages, and what is stored and must follow the code. What they
-# hold is install.mk's.
+# Packages: deb, rpm, dist, check-packages, and committed files that are made from the code.
 
-# Where the project is published. make dist fills it into README, SECURITY, packages and recipes; while it is
-# empty nothing has an address, and RELEASE=1 refuses.
+# The project's address, which make dist fills into README, SECURITY, packages and recipes. While it
+# is empty no file has an address, and RELEASE=1 fails.
 PROJECT_URL ?=
 RELEASE ?=
 PACK_ENV = VERSION='$(VERSION)' O='$(O)' PROJECT_URL='$(PROJECT_URL)' RELEASE='$(RELEASE)'
@@ -27,13 +26,13 @@ rpm:
 wheel:
 	@$(PACK_ENV) LIB_REAL='$(LIB_REAL)' WHEEL_ARCH='$(WHEEL_ARCH)' PYTHON='$(PYTHON)' packaging/wheel.sh
 
-# A root of its own, every package in it, the clients, the module, removal, upgrade. Needs root.
-# GDRCOPY_SOURCE= a git repository of GDRCopy: also the switch from NVIDIA's packages and back.
+# Installs, upgrades, uses and removes every package in a root of its own. Needs root.
+# GDRCOPY_SOURCE= a git repository of GDRCopy: also the switch from NVIDIA's packages.
 check-packages:
 	@scripts/deps.sh full
 	@GDRCOPY_SOURCE='$(GDRCOPY_SOURCE)' tests/packages/run.sh '$(O)'
 
-# ---- what is stored and must follow the code --------------------------------------------------------
+# ---- committed files that are made from the code ----
 
 .PHONY: refresh-pages refresh-abi
 # The tools' manual pages, from their --help.

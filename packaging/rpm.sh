@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: MIT
 # Builds the RPM packages of the last commit into O/rpm.
 #   RPM_OUT=dir   another place than O/rpm
-#   RPM_OPTS=...  handed to rpmbuild, e.g. --with kmod --define 'kdir ...'
-# On other distributions than RPM's the build requirements are not checked, this script sets the library
-# directory, and no debugging packages are built.
+#   RPM_OPTS=...  passed to rpmbuild, e.g. --with kmod --define 'kdir ...'
+# On Debian it does not check build requirements, sets the library directory itself, and builds no
+# debugging packages.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -19,12 +19,12 @@ export SOURCE_DATE_EPOCH
 out=${RPM_OUT:-$O/rpm}
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
-# The source package's header has the paths of its build, and the binary packages have a checksum of that
-# header. So every build uses the same directory, which only this user may write; a lock serialises builds.
+# The source package's header has the build's paths, and the binary packages have that header's
+# checksum. So every build uses the same directory, which only this user can write, under a lock.
 work=/var/tmp/barcopy-rpm-$(id -u)
 (umask 077 && mkdir -p "$work")
 if [ ! -d "$work" ] || [ -L "$work" ] || [ ! -O "$work" ]; then
-	echo "rpm: $work is not ours" >&2
+	echo "rpm: $work belongs to another user" >&2
 	exit 1
 fi
 exec 9>"$work/lock"

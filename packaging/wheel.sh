@@ -3,8 +3,8 @@
 # Python wheels with the library inside, into O/wheel; prints their names.
 #   WHEEL_ARCH="x86_64 aarch64"   which; another one than this machine's is cross-built by
 #                                 ARCH-linux-gnu-gcc; unset: both, as far as there is a compiler
-# The tag is read from the library and the extension (python/fast.c): manylinux_2_N, where 2.N is the highest
-# version of a glibc symbol that they need, 2.17 at least.
+# The tag is manylinux_2_N, where 2.N is the highest version of a glibc symbol that the library and
+# the extension (python/fast.c) need, at least 2.17.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -15,8 +15,8 @@ mkdir -p "$out"
 # Each wheel is built by a make of its own, without the options and variables of this one.
 unset MAKEFLAGS MFLAGS MAKEOVERRIDES MAKELEVEL V CC AR CFLAGS CPPFLAGS LDFLAGS SANITIZE CROSS_COMPILE
 
-# Links libdl and libpthread, which older glibc needs, though this glibc has them in libc. Names the stub
-# libraries, because -ldl would find an empty archive.
+# Earlier versions of glibc need libdl and libpthread, which this glibc has in libc. The stub
+# libraries are named because -ldl would find an empty archive.
 older="-Wl,--no-as-needed -l:libpthread.so.0 -l:libdl.so.2 -Wl,--as-needed"
 
 for arch in ${WHEEL_ARCH:-x86_64 aarch64}; do

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
 # shellcheck shell=bash
 #
-# The driver's dma-buf source in the guest: builds, and machines with an IOMMU and a second PCI function. Sourced
-# by run.sh, after rig.sh.
+# The driver's dma-buf source in the guest: builds, and machines with an IOMMU and a second PCI
+# function. Sourced by run.sh, after rig.sh.
 #
-# dmabuf_build GEN...	adds to the modules of rig_build: gdrdrv-dmabuf.ko, built without a header of the GPU
-#			driver, and gdrdrv-GEN-both.ko
+# dmabuf_build GEN...	adds to rig_build: gdrdrv-dmabuf.ko, built without nv-p2p.h, and
+#			gdrdrv-GEN-both.ko
 # dmabuf_boot IOMMU NAME ARGS...	like rig_boot; IOMMU: off, pass-through or translating
 
 dmabuf_build() {

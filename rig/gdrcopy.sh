@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 # shellcheck shell=bash
 #
-# GDRCopy's own library and tools, built from unchanged source, on this driver in the guest. Sourced by run.sh.
+# GDRCopy's library and tools, built from unchanged source, in the guest. Sourced by run.sh.
 #
 # gdrcopy SOURCE	SOURCE: GDRCopy's source tree
 

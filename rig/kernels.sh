@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
 # shellcheck shell=bash
 #
-# Kernels and their headers, unpacked from the distribution's packages into a cache and not installed. The mirror
-# is the machine's own; versions come from the meta packages.
+# Kernels and their headers, unpacked from the distribution's packages into a cache, not installed.
+# They come from the machine's mirror; the meta packages give the versions.
 #
-# kernel_prepare NAME	NAME: 5.10 6.1 6.12 7 6.12.95 debug debug-6.12 6.1-arm64 6.12-arm64-16k 6.1-arm64-64k
+# kernel_prepare NAME	NAME: one of kernel_fetch()
 #	sets K_DIR (its cache), K_IMAGE (bootable), K_HEADERS (for KDIR), K_REL (release),
 #	K_ROOT (a root to build in, or empty), K_MAKE (extra arguments of make), K_ARCH
 
@@ -46,7 +46,7 @@ apt_private() {
 		-o Dir::Cache="$dir/cache" -o APT::Architecture="${K_ARCH:-amd64}" -o APT::Sandbox::User=root \
 		-o APT::Default-Release="$suite" "$@"
 	if [ ! -e "$dir/ready" ]; then
-		# Without it an index that cannot be fetched is a warning, and the lists stay empty for good.
+		# Error-Mode=any: else a missing index is a warning, and the lists stay empty.
 		apt-get "${@:1:16}" -o APT::Update::Error-Mode=any -qq update >&2 || return 1
 		touch "$dir/ready"
 	fi
@@ -59,7 +59,7 @@ depends_on() {
 		awk '$1 == "Depends:" && $2 ~ /^linux-(image|headers)-[0-9]/ { print $2; exit }'
 }
 
-# Runs a command that fetches; if it fails, again with new lists, because old ones may name removed packages.
+# Runs a command that fetches, and again with new lists if it fails: packages may have been removed.
 with_new_lists() {
 	"$@" && return
 	rm -f "$CACHE"/apt/*/ready
@@ -179,7 +179,7 @@ unpack_source() {
 	rm -rf "$K_DIR/root"
 }
 
-# Prints the path of the kernel's scripts/: in the source of a kernel that was built here, else fetched
+# Prints the path of the kernel's scripts/, in a kernel's source in the cache or fetched
 kernel_scripts() {
 	local K_DIR=$CACHE/kernels/scripts-6.1 dir
 	mkdir -p "$CACHE"
@@ -195,8 +195,8 @@ kernel_scripts() {
 	) 9>"$CACHE/lock-scripts"
 }
 
-# A kernel of $1, the distribution's source, with the configuration $2: the checking kernel, or one for arm64
-# (cross-built) of another page size than the distribution's. Some ten minutes on two CPUs.
+# Builds a kernel of the distribution's source $1 with the configuration $2: the checking kernel, or
+# one for arm64 (cross-built) with another page size. Some ten minutes on two CPUs.
 build_kernel() {
 	local src=$K_DIR/linux-source-$1 config=$2 line image=arch/x86/boot/bzImage make=(make -s O="$K_DIR/build")
 	if [ "$K_ARCH" = arm64 ]; then

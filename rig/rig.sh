@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: MIT
 # shellcheck shell=bash
 #
-# Builds modules and guest for a prepared kernel (kernels.sh), boots them, judges the run.
+# Builds modules and guest for a prepared kernel (kernels.sh), boots them, evaluates the run.
 #
-# rig_build GEN... 	both modules for these nv-p2p generations (K_* set), open flavour
-# rig_boot NAME ARGS...	boots with these kernel arguments, once per group of rig.setups= and rig.library=
-#			(rig_groups), and adds to the totals
+# rig_build GEN...	builds both modules for these generations of nv-p2p.h
+# rig_boot NAME ARGS...	boots with these kernel arguments, once per group of rig.setups= and
+#			rig.library= (rig_groups), and adds to the totals
+# rig_library		builds libgdrapi, tools and clients, and sets RIG_EXTRA and RIG_COMMANDS
 #
-# rig_library		builds libgdrapi, tools and client programs and sets RIG_EXTRA and RIG_COMMANDS
-#
-# Environment: RIG_PLANT (a patch of planted/ put into the driver), RIG_EXTRA (files added to the
-# initramfs, with the system's libraries they need; "file" or "file:path in the guest"),
-# RIG_COMMANDS (a file of commands to run in the guest), RIG_KO_CFLAGS (extra flags of the driver's
-# build), RIG_GCOV=1, RIG_BAR (default 64M), RIG_MEM, RIG_LIMIT (s), RIG_QEMU (more arguments of qemu).
+# Environment: RIG_FLAVOR (open, proprietary), RIG_PLANT (a patch of planted/ for the driver),
+# RIG_EXTRA (files for the initramfs, with their system libraries: "file" or "file:path in the
+# guest"), RIG_COMMANDS (a file of commands for the guest), RIG_KO_CFLAGS (extra flags of the
+# driver's build), RIG_GCOV=1, RIG_BAR (default 64M), RIG_MEM, RIG_LIMIT (s), RIG_QEMU (more
+# arguments of qemu).
 
 ok=0 bad=0 skipped=0
 
@@ -31,7 +31,7 @@ skip() {
 	echo "ok $((ok + bad + skipped)) - not run # SKIP $*"
 }
 
-# A module from the sources in $1 with make arguments $2..., in K_ROOT when there is one.
+# Builds the module of the sources in $1 with make arguments $2..., in K_ROOT if it is set.
 kbuild() {
 	local dir=$1
 	shift
@@ -64,8 +64,8 @@ build_provider() {
 	cp "$prov/provider.ko" "$out/mod/provider-$gen.ko"
 }
 
-# build_driver OUT GEN NAME MAKE_ARGUMENTS...: the driver as OUT/mod/gdrdrv-NAME.ko, with the header and the
-# symbols of generation GEN; "none": without them
+# build_driver OUT GEN NAME MAKE_ARGUMENTS...: builds OUT/mod/gdrdrv-NAME.ko with the header and the
+# symbols of generation GEN, or of "none"
 build_driver() {
 	local out=$1 gen=$2 name=$3 drv=$1/gdrdrv-$3 log=$1/build-$3.log p2p=()
 	shift 3
@@ -244,8 +244,8 @@ host_check() {
 	[ "$n" -gt 0 ] && [ "$n" -eq "$(grep -c '^ok .*/host-pattern ' "$W/console.one")" ]
 }
 
-# rig_groups LIST: divides the set-ups of a comma-separated list into boots, one line each. A module that has pinned
-# by callback stays loaded, so such a set-up is the last of its boot.
+# rig_groups LIST: divides the set-ups of a comma-separated list into boots, one line each. A module
+# that has pinned by callback stays loaded, so such a set-up is the last of its boot.
 rig_groups() {
 	local item group=
 	for item in ${1//,/ }; do

@@ -1,21 +1,21 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# Which GPU driver a build of gdrdrv is for, and the build.
-#   gpu-driver.sh show KERNEL        says which nv-p2p.h would be taken, or what to do
+# Chooses the GPU driver to build gdrdrv for, and builds it.
+#   gpu-driver.sh show KERNEL        prints which nv-p2p.h it would use, or what to do
 #   gpu-driver.sh build KERNEL KDIR  builds (called by DKMS)
-#   gpu-driver.sh refresh            lets DKMS build again what is missing or older than the GPU
-#                                    driver's module, for every kernel that has one
-#   gpu-driver.sh load               with a GPU driver that runs: loads gdrdrv, the new in place of a loaded one
-#   gpu-driver.sh unload             unloads gdrdrv, or says why it stays (exit code 1)
+#   gpu-driver.sh refresh            lets DKMS build what is missing or older than the GPU driver's
+#                                    module, for each kernel that has a GPU driver
+#   gpu-driver.sh load               if a GPU driver runs: loads gdrdrv, or replaces the loaded one
+#   gpu-driver.sh unload             unloads gdrdrv, or prints why it stays (exit code 1)
 #
-# For the running kernel it is the running GPU driver; for another kernel the one that is installed
-# there, because that one will run with the module. From the environment: NVIDIA_SRC= and FLAVOR= as
-# in gdrdrv/Makefile; GDRDRV_FOR_INSTALLED=1 builds for the installed GPU driver although another is
-# running (package scripts do that: after the restart that the GPU driver's upgrade needs, it runs).
+# For the running kernel it chooses the running GPU driver, for another kernel the one installed
+# there. From the environment: NVIDIA_SRC= and FLAVOR= as in gdrdrv/Makefile; GDRDRV_FOR_INSTALLED=1
+# builds for the installed GPU driver although another runs. Package scripts set it: an upgraded GPU
+# driver runs after a restart.
 #
-# /etc/gdrdrv-build.conf may hold the line SOURCE=dmabuf: then the module needs the kernel's headers
-# alone, and the GPU driver is only asked for its flavour. SOURCE= in the environment overrules it.
+# With the line SOURCE=dmabuf in /etc/gdrdrv-build.conf the module needs only kernel headers and the
+# GPU driver's flavour. SOURCE= in the environment overrides the file.
 set -u
 cd "$(dirname "$0")" || exit 1
 
@@ -25,7 +25,7 @@ say() {
 	echo "gdrdrv: $*" >&2
 }
 
-# module_info KERNEL FIELD: of the GPU driver's module, nothing if there is none
+# module_info KERNEL FIELD: of the GPU driver's module; nothing if it does not exist
 module_info() {
 	modinfo -k "$1" -F "$2" nvidia 2>/dev/null | head -n 1
 }
@@ -61,7 +61,7 @@ choose_dmabuf() {
 	say "pages by dma-buf: built from the headers of kernel $kernel alone"
 }
 
-# Sets NVIDIA_SRC, FLAVOR and NVIDIA_MISMATCH_OK for find-nvidia.sh where the answer is not its own.
+# Sets NVIDIA_SRC, FLAVOR and NVIDIA_MISMATCH_OK for find-nvidia.sh if its own choice would differ.
 choose() {
 	running=
 	[ "$kernel" = "$(uname -r)" ] && running=$(cat /sys/module/nvidia/version 2>/dev/null)
@@ -99,7 +99,7 @@ choose() {
 			advise_install
 			return 1
 		fi
-		# What runs on the running kernel does not matter to this build.
+		# The running GPU driver does not matter to this build.
 		export NVIDIA_SRC NVIDIA_MISMATCH_OK=1
 		say "kernel $kernel has GPU driver $installed"
 	fi

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Included before each source of a wheel's library: the oldest versions of those functions of glibc
- * that got a new one when they moved from libpthread and libdl into libc (2.32 and 2.34), with the
- * same meaning; of those that read numbers, whose new names (2.38) know C23's 0b too; and of fstat(), which
- * was an inline function before 2.33. So the library runs on every glibc from 2.17 on, on whatever machine
- * it is built.
- * packaging/wheel.sh reads from the result which glibc it needs.
+ * Included before each source of a wheel's library, so that a library built on any machine runs on
+ * glibc 2.17 and later. Chooses the oldest symbol versions of functions that moved from libpthread
+ * and libdl into libc (2.32 and 2.34), of functions that read numbers, whose new names (2.38) also
+ * accept C23's 0b, and of fstat(), which was an inline function before 2.33.
  */
 #include <sys/stat.h>
 

@@ -12,7 +12,7 @@
 
 #define ALIGN_2M_PAGES 32
 
-/* Returns the first page of block number @keep, or the BAR's end if it does not exist or is used. */
+/* Returns the first page of block number @keep; the BAR's end if it does not exist or is used. */
 static u32 kept_start(u64 npages, u32 keep)
 {
 	u32 end = provider_bar.npages + PROVIDER_KEEP_PAGES;

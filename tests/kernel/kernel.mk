@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: MIT
-# The driver, for the project's Makefile to include: gdrdrv.ko for KDIR=, SOURCE= and NVIDIA_SRC= (see
-# gdrdrv/Makefile). tests/kernel/run.sh runs it in an emulated machine.
+# The target "driver": gdrdrv.ko for KDIR=, SOURCE= and NVIDIA_SRC= (gdrdrv/Makefile).
 
 .PHONY: driver
 driver:

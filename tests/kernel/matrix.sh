@@ -1,12 +1,8 @@
 # SPDX-License-Identifier: MIT
 # shellcheck shell=bash
 #
-# The full tier, sourced by run.sh: the rows of the file matrix. $BUILD/matrix keeps the result and the log of each
-# row; a run skips rows that have passed on the current sources.
-#
-#	matrix [PATTERN...]	all rows, or those whose name has one of the patterns
-#	row KERNEL/NAME		one row, also if it has passed
-#	results			a page of all results
+# The full tier, sourced by run.sh: the rows of the file matrix. $BUILD/matrix has the result and
+# the log of each row; a run skips rows that have passed on the current sources.
 
 ROWS=$BUILD/matrix
 
@@ -22,7 +18,7 @@ release_of() {
 	[ -e "$K_DIR/ready" ] && cat "$K_DIR/release" || echo none
 }
 
-# Prints the rows, one per run: KERNEL/NAME | kernel | how | generations | set-ups | arguments | shows
+# Prints the rows: KERNEL/NAME | kernel | how | generations | set-ups | arguments | shows
 matrix_rows() {
 	local name kernels how gens setups args shows kernel one id
 	while IFS='|' read -r name kernels how gens setups args shows; do
@@ -85,7 +81,7 @@ row_boot() {
 	[ -z "$coverage" ] || coverage_of "$kernel" 90
 }
 
-# Checks that a test of each name in only= has passed: a run without a fault must have run the tests.
+# Checks that a test of each name in only= has passed, for rows without a fault.
 row_has_run() {
 	local only name
 	only=$(sed -n 's/.*only=\([^ ]*\).*/\1/p' <<<"$1")
@@ -95,7 +91,7 @@ row_has_run() {
 	done
 }
 
-# A fault must be caught in every boot, and by the intended check: a machine that does not boot does not count.
+# The intended check must catch the fault in every boot. A machine that does not boot fails the row.
 row_planted() {
 	local id=$1 kernel=$2 setups=$3 args=$4 shows=$5 boots n was_bad was_ok was_skipped evidence=
 	boots=$(sed -n 's/.*boots=\([0-9]*\).*/\1/p' <<<"$args")
@@ -166,8 +162,8 @@ row_cross() {
 	fi
 }
 
-# W=1, sparse and checkpatch. Ignored: checks that concern patches only; KNOB(), which declares and so names its
-# argument twice; the line break that clang-format puts before a long message.
+# W=1, sparse and checkpatch. Ignored: checks of patches; KNOB(), which names its argument twice;
+# the line break that clang-format puts before a long message.
 row_static() {
 	local args checkpatch
 	kernel_prepare 6.1 || { unavailable "6.1: its packages cannot be had"; return; }
@@ -203,7 +199,7 @@ gcov_list() {
 	done >"$W/gcov.list"
 }
 
-# coverage_of NAME PERCENT: checks the line coverage, from the counters that the guest prints after each set-up
+# coverage_of NAME PERCENT: checks the line coverage, by the counters that the guest prints
 coverage_of() {
 	local judge=pass
 	python3 "$RIG/coverage.py" "$W/gcov.list" "$W/console" "$SRC/gdrdrv" "$2" >"$W/coverage" || judge=fail

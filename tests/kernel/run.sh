@@ -4,27 +4,27 @@
 # The driver in an emulated machine.
 #
 # usage: run.sh quick|matrix [PATTERN...]|row KERNEL/NAME|results|gdrcopy SOURCE|stamp|stamped
-#	quick	stock 6.1 and 6.12, three ways of pinning; on 6.1 also libgdrapi, tools and clients; 6.1 on
-#		arm64. quick_6.1, quick_6.12, quick_arm64: one of them; at the same time, if you like
-#	matrix	the full tier: the rows of the file matrix, or those whose KERNEL/NAME has a PATTERN. It can be
-#		stopped; the next run skips rows that have passed on the current sources (RERUN=1: runs all)
+#	quick	stock 6.1 and 6.12 with three kinds of pins; on 6.1 also libgdrapi, tools, clients;
+#		6.1 on arm64. quick_6.1, quick_6.12, quick_arm64: one of them
+#	matrix	the full tier: the rows of the file matrix, or those whose KERNEL/NAME has a
+#		PATTERN. Rows that have passed on the current sources are skipped (RERUN=1: none)
 #	row	one row: "row 6.1/library" is libgdrapi with its tools and clients
-#	results	what ran, as a page
-#	gdrcopy	GDRCopy's own library and tools on this driver: run.sh gdrcopy SOURCE, its source tree
-#	stamp	a hash of the driver, its rig, its tests and the kernel; $O/kernel/passed has the hash of the last
-#		quick boot of 6.1 that passed
-#	stamped	exit code 0: the two are equal; 1: they differ, and a boot needs no download; 2: it needs one
+#	results	a page of all results
+#	gdrcopy	GDRCopy's library and tools, from its source tree SOURCE, on this driver
+#	stamp	a hash of the driver, its rig, its tests and the kernel; $O/kernel/passed has
+#		that of the last quick boot of 6.1 that passed
+#	stamped	exit code 0: the two are equal; 1: they differ; 2: a boot needs a download too
 #
-# Prints TAP-like lines; the last is "N passed, N failed, N skipped". Exit code 0 or 1; 77 if a package is missing
-# (1 with CI=true). A kernel that cannot be fetched is a failure in the quick tier and a skip in the matrix. All
-# processes that it starts end with it, also when it is killed. O= is the build directory, BARCOPY_CACHE= the
-# cache of kernels.
+# Prints TAP-like lines; the last is "N passed, N failed, N skipped". Exit code 0 or 1; 77 if a
+# package is missing (1 with CI=true). A kernel that cannot be fetched is a failure in the quick
+# tier and a skip in the matrix. All processes end with this one, even if it is killed. O= is the
+# build directory, BARCOPY_CACHE= the cache of kernels.
 set -u -o pipefail
-# Inside `make check O=... CC=...` these would reach the kernel's build, where they mean other things.
+# make's variables O= and CC= have other meanings in the kernel's build.
 unset MAKEFLAGS MFLAGS MAKEOVERRIDES
 
-# A child with a process group of its own does the work. When this process ends, for any reason, a pipe closes,
-# and a process outside both groups kills the child's group.
+# A child in its own process group does the work. When this process ends, for any reason, a pipe
+# closes, and a process outside both groups kills the child's group.
 if [ -z "${RIG_CHILD:-}" ]; then
 	set -m
 	RIG_CHILD=1 "$0" "$@" &
@@ -139,7 +139,7 @@ quick_amd64() {
 	RIG_EXTRA= RIG_COMMANDS=
 }
 
-# On 6.1 the dma-buf source alone, with IOVAs, and the library on it; else a driver with both sources.
+# On 6.1 the dma-buf source with IOVAs, and the library on it; else a driver with both sources.
 quick_dmabuf() {
 	local kernel=$1 iommu=off setup=580:both
 	if [ "$kernel" = 6.1 ]; then
@@ -192,6 +192,6 @@ row) need $NEEDS_AMD64; one_row "${1:-}" ;;
 gdrcopy) gdrcopy "${1:-}" ;;
 full | matrix) need $NEEDS_FULL; matrix "$@" ;;
 quick | quick_6.1 | quick_6.12 | quick_arm64) "$command" ;;
-*) echo "usage: run.sh quick|matrix [PATTERN...]|row KERNEL/NAME|results|gdrcopy SOURCE|stamp|stamped" >&2; exit 2 ;;
+*) sed -n 's/^# usage:/usage:/p' "$0" >&2; exit 2 ;;
 esac
 finish

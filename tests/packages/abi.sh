@@ -1,9 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# The library's binary interface against that of the last release (the last tag v*).
-#   abi.sh check BUILD_DIR [OLD]      0: nothing or additions; 1: a break, with the report; 77: cannot tell here
+# Compares the library's binary interface with that of the last release (the last tag v*).
+#   abi.sh check BUILD_DIR [OLD]      exit code 0: equal or additions; 1: a break, with the report;
+#                                     77: not possible here
 #   abi.sh refresh BUILD_DIR VERSION  adds new symbols to the Debian symbols file
-# OLD: a library to compare with, instead of the last release's, which is built in BUILD_DIR/release.
+# OLD: another library to compare with; the last release's is built in BUILD_DIR/release.
 set -eu
 cd "$(dirname "$0")/../.."
 symbols=packaging/debian/libgdrapi2.symbols
@@ -27,7 +28,7 @@ check)
 	command -v abidiff >/dev/null || { echo "no abidiff here (package abigail-tools)"; exit 77; }
 	LC_ALL=C readelf -S "$lib" | grep -q '\.debug_info' || { echo "the library was built without -g"; exit 77; }
 	if [ -n "${3:-}" ]; then old=$3 old_headers=include; else release "$2"; fi
-	# A reviewed growth of a structure, until the release that has it: abidiff's suppression rules in abi-growth.
+	# abidiff's suppression rules for a reviewed growth of a structure, until its release
 	growth=tests/packages/abi-growth
 	set -- "$2" --headers-dir1 "$old_headers" --headers-dir2 include "$old" "$lib"
 	[ ! -e $growth ] || set -- "$@" --suppressions $growth

@@ -8,7 +8,6 @@ wanted=dkms,linux-headers-$arch,gcc,libc6-dev,make,cmake,pkgconf,kmod,bash-compl
 
 make_root() {
 	local tar=$out/packages/root.tar new=$out/packages/root.new.tar key
-	# The cache is as good as what it was made from.
 	key="$suite $arch $wanted"
 	if [ ! -e "$tar" ] || [ "$(cat "$tar.key" 2>/dev/null)" != "$key" ] ||
 	   [ -n "$(find "$tar" -mtime +7)" ]; then
@@ -16,7 +15,7 @@ make_root() {
 		for f in /etc/apt/sources.list /etc/apt/sources.list.d/*.list /etc/apt/sources.list.d/*.sources; do
 			[ -s "$f" ] && sources+=("$f")
 		done
-		# Settings of how to reach the mirrors, where this machine has any.
+		# this machine's settings to reach the mirrors
 		local hooks=()
 		for f in /etc/apt/apt.conf.d/*proxy* /etc/apt/apt.conf.d/99*; do
 			[ -s "$f" ] && hooks+=("--aptopt=$f")
@@ -32,8 +31,8 @@ make_root() {
 	rm -f "$root"/etc/apt/apt.conf.d/99mmdebstrap
 }
 
-# Runs in the root with /proc and /dev, which go with the command. There is no /sys: what the tests
-# say of the running GPU driver is a file there.
+# Runs a command in the root, with /proc and /dev for the command alone. The root has no /sys; tests
+# put files there.
 in_root() {
 	unshare --mount --pid --fork --kill-child sh -c '
 		mount -t proc proc "$0/proc" && mount --rbind /dev "$0/dev" || exit 99
@@ -81,7 +80,8 @@ install_older() {
 }
 t "install the older version" install_older
 
-# With no GPU driver the packages install; the module waits, and the text says for what.
+# Without a GPU driver the packages install, the module is not built, and the text says what is
+# missing.
 no_driver_text() {
 	said "/usr/src/gdrdrv-$version/gpu-driver.sh show $K" && return 1
 	grep -q 'no nv-p2p.h' "$tmp/text" && grep -q "dkms install gdrdrv/$version -k $K" "$tmp/text"
@@ -203,8 +203,8 @@ driver_upgrade() {
 	after=$(stat -c '%i %z' "$root/$(module_of filename)")
 	grep -q 'nv-p2p.h from /usr/src/nvidia-580.2.2/nvidia' "$tmp/text" && [ "$before" != "$after" ]
 }
-# said() while this GPU driver "runs" on kernel K: the root has no /sys, and a kernel of another name than the one
-# that runs; both are put in its place.
+# said() while this GPU driver "runs" on kernel K: makes a file in /sys, which the root lacks, and a
+# uname.
 said_beside() { # VERSION COMMAND
 	local rc=0
 	mkdir -p "$root/sys/module/nvidia"
@@ -225,12 +225,12 @@ mismatch_in_dkms() {
 	said_beside 570.9.9 "dkms remove gdrdrv/$version -k $K; dkms install gdrdrv/$version -k $K" && return 1
 	grep -q '570.9.9 is running' "$tmp/text"
 }
-# A package upgrade must not fail because a restart is pending: it builds for what will run then.
+# A package upgrade must not fail because a restart is pending: it builds for the next GPU driver.
 mismatch_in_dpkg() {
 	said_beside 570.9.9 'dpkg -i /debs/barcopy-dkms_*.deb' &&
 		grep -q 'will run after the restart' "$tmp/text" && module_of filename
 }
-# Nor where nothing fits: then the module waits.
+# Nor if no source fits: the module is built later.
 nothing_fits() {
 	said_beside 570.9.9 "mv /lib/modules/$K/updates/nvidia.ko /tmp && depmod $K && dpkg -i /debs/barcopy-dkms_*.deb; rc=\$?
 		mv /tmp/nvidia.ko /lib/modules/$K/updates/ && depmod $K && exit \$rc" &&
@@ -262,9 +262,9 @@ t "removal leaves nothing behind" purge
 
 # ---- RPM scriptlets ----
 
-# In this root: its dkms is Debian's, its shell and kernel too. What an RPM distribution's own files do
-# around the scriptlets is not seen. Nothing of this make's reaches them: dkms asks make for the kernel's
-# compiler, and takes "Entering directory" for its name.
+# In this root, with Debian's dkms, shell and kernel, and without the files of an RPM distribution.
+# The environment is empty: dkms asks make for the compiler's name, and would read "Entering
+# directory".
 rpm_root() {
 	# shellcheck disable=SC2016
 	unshare --mount --pid --fork --kill-child sh -c '
@@ -283,7 +283,7 @@ rpm_comes() {
 	rpm_root --initdb && rpm_root -iv --nodeps --ignoreos "$out/rpm/libgdrapi2-$version"-*.x86_64.rpm \
 		"$out/rpm/barcopy-dkms-$version"-*.rpm && rpm_built
 }
-# The same version again, as an upgrade to the next release is to the scriptlets: built anew, not removed.
+# For the scriptlets the same version again is like an upgrade: built again, not removed.
 rpm_again() {
 	rpm_root -Uv --force --nodeps --ignoreos "$out/rpm/barcopy-dkms-$version"-*.rpm && rpm_built
 }
@@ -348,7 +348,7 @@ t "is never upgraded to a newer package of others" never_upgraded
 
 # ---- images ----
 
-# The commands of the Dockerfiles, in this root in place of their base images: what they install is in it.
+# The commands of the Dockerfiles, in this root, which has the packages that they install.
 commands_of() { # DOCKERFILE
 	sed -n -e ':a' -e '/\\$/{N;s/\\\n//;ba' -e '}' -e 's/^RUN //p' "$1" | grep -vE '^(apt-get|if command)'
 }
@@ -367,7 +367,8 @@ driver_image() {
 		sh_root "cd /tmp && KERNEL=$K LOAD=no gdrdrv-load && modinfo /tmp/gdrdrv.ko | grep -q '^vermagic: *$K '" &&
 		! sh_root 'KERNEL=none LOAD=no gdrdrv-load' 2>"$tmp/text" && grep -q "mount the node's /lib/modules" "$tmp/text"
 }
-# Of a Debian node, whose headers have a part in /usr/lib: seen at /host/usr/lib, or said to be missing.
+# A Debian node's headers have a part in /usr/lib: it is found at /host/usr/lib, or reported
+# missing.
 driver_image_debian() {
 	mkdir -p "$root/host/usr/lib" && mv "$root"/usr/lib/linux-kbuild-* "$root/host/usr/lib/" || return
 	! sh_root "KERNEL=$K LOAD=no NODE_LIB=/none gdrdrv-load" 2>"$tmp/text" &&

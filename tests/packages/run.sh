@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The packages, by building and installing them: `make check-packages`.
+# Builds and installs the packages: `make check-packages`. Needs root.
 #   run.sh BUILD_DIR
-# Builds every package twice (same bits), checks contents, then in a Debian root of its own installs,
-# upgrades, compiles clients, builds the DKMS module against kernel headers and a stand-in of the GPU
-# driver's source, replaces packages of others, and removes everything. The root is made with
-# mmdebstrap from this machine's own mirror configuration and kept as BUILD_DIR/packages/root.tar.
-# GDRCOPY_SOURCE= a git repository of GDRCopy: also the switch from NVIDIA's packages, built from it.
-# Needs root; says what it skips and why.
+# Builds every package twice (same bits) and checks the contents. In a Debian root it installs,
+# upgrades, compiles clients, builds the DKMS module with kernel headers and a stand-in of the GPU
+# driver's source, replaces other packages, and removes everything. The root is made with mmdebstrap
+# from this machine's mirror configuration and cached as BUILD_DIR/packages/root.tar.
+# GDRCOPY_SOURCE= a git repository of GDRCopy: also the switch from NVIDIA's packages, built from
+# it.
 set -u
 export LC_ALL=C
 cd "$(dirname "$0")/../.." || exit 1
@@ -27,7 +27,7 @@ level=${version%.*}
 arch=$(dpkg --print-architecture 2>/dev/null || echo none)
 MK=(make -s "O=$out")
 
-# ---- what needs no package --------------------------------------------------------------------------
+# ---- without packages ----
 
 "${MK[@]}" -j2 all sim >"$log" 2>&1 || { cat "$log"; exit 1; }
 "$here/static.sh" "$out" >"$tmp/static"
@@ -35,7 +35,7 @@ grep -v '^[0-9]* passed' "$tmp/static"
 read -r p f s < <(sed -nE 's/^([0-9]+) passed, ([0-9]+) failed, ([0-9]+) skipped$/\1 \2 \3/p' "$tmp/static")
 passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
 
-# ---- the files of the packages ------------------------------------------------------------------------
+# ---- the files of the packages ----
 
 # Every file of every package, "PACKAGE PATH", without directories.
 files_deb() {
@@ -50,8 +50,8 @@ files_rpm() {
 		rpm -qp --qf "[%{FILEMODES:perms} $p %{FILENAMES}\n]" "$out/rpm/$p-$version"-*.rpm
 	done | sed '/^d/d; s/^[^ ]* //'
 }
-# The file contents has those of both formats by Debian's names, with "-" those of Debian alone, with "+" those
-# of RPM alone. Files that follow the sources are not listed there: each source must have its file.
+# The file "contents" lists the files by Debian's names; "-": only Debian's packages have it, "+":
+# only RPM's. Files that are made from sources are not listed: each source must have its file.
 follow='/usr/src/gdrdrv-[^/]*/[a-z0-9_]*\.[ch]$|/man/man[13]/|/bin/gdrcopy_|/completions/gdrcopy_|/docs/|/examples/'
 follow+='|/barcopy/[a-z_]*\.pyi?$|\.build-id|/doc/[^/]*/(changelog(\.Debian)?\.gz|copyright)$'
 contents() { # deb|rpm
@@ -77,9 +77,9 @@ contents() { # deb|rpm
 	done
 }
 
-# ---- Debian packages --------------------------------------------------------------------------------
+# ---- Debian packages ----
 
-deb() { "${MK[@]}" deb; } # the environment tells the rest
+deb() { "${MK[@]}" deb; } # with variables of the environment
 sums() { (cd "$1" && sha256sum -- *.deb *.dsc *.tar.* | grep -v 'barcopy-module'); }
 
 if ! have dpkg-buildpackage || ! have dh || ! have dh_dkms || ! have dh_python3; then
@@ -107,7 +107,7 @@ elf_deb() {
 	readelf -d "$d"/usr/lib/*/libgdrapi.so.$level | grep -q 'SONAME.*\[libgdrapi.so.2\]' || echo "another soname"
 	readelf -n "$d"/usr/lib/*/libgdrapi.so.$level | grep -q 'Name: copy_to$' || echo "no probes"
 }
-# Tags of the style level stay visible in the log; those named here concern an upload to Debian.
+# The suppressed tags concern an upload to Debian.
 run_lintian() {
 	have lintian || { echo "no lintian here"; return 77; }
 	[ "$(id -u)" = 0 ] && set -- --allow-root
@@ -130,7 +130,7 @@ if [ "$arch" != none ]; then
 	t "lintian" run_lintian
 fi
 
-# The module in a package of its own, for a kernel whose headers are here: by nv-p2p.h, and from kernel headers alone.
+# The module in a package of its own, for a kernel whose headers are installed
 prebuilt() { # ARGUMENT of make...
 	local k
 	k=$(find /lib/modules -maxdepth 2 -name build 2>/dev/null | sort | tail -n 1)
@@ -140,7 +140,7 @@ prebuilt() { # ARGUMENT of make...
 		test -s "$tmp/module/lib/modules/$(basename "$(dirname "$k")")/updates/gdrdrv.ko" &&
 		dpkg-deb -f "$out"/deb/barcopy-module_*.deb Provides | grep -q "gdrdrv-dkms (= $version-1)"
 }
-# No header of the GPU driver is named, and none of its symbols is needed when loading.
+# No header of the GPU driver is named, and the module needs none of its symbols.
 prebuilt_dmabuf() {
 	prebuilt SOURCE=dmabuf || return
 	[ -z "$(modinfo -F depends "$tmp"/module/lib/modules/*/updates/gdrdrv.ko)" ] &&
@@ -151,7 +151,7 @@ if [ "$arch" != none ]; then
 	t "make deb-module SOURCE=dmabuf: kernel headers alone" prebuilt_dmabuf
 fi
 
-# What DKMS would run: the choice in the file, the flavour that cannot serve it.
+# What DKMS would run: the choice in the file, and the flavour that has no dma-buf.
 dkms_dmabuf() {
 	local d=packaging/dkms
 	mkdir -p "$tmp/conf/src" && cp $d/gpu-driver.sh "$tmp/conf/src/" || return
@@ -165,7 +165,7 @@ dkms_dmabuf() {
 }
 t "DKMS with SOURCE=dmabuf" dkms_dmabuf
 
-# The rules by udev's own reading of them, for a device of this machine in place of a GPU.
+# udev's reading of the rules, for a device of this machine in place of a GPU
 udev_rules() {
 	local d rules=$tmp/udev
 	have udevadm || { echo "no udevadm here"; return 77; }
@@ -201,7 +201,7 @@ else
 	t "arm64 packages, cross-built" cross
 fi
 
-# ---- RPM packages -----------------------------------------------------------------------------------
+# ---- RPM packages ----
 
 rpm_build() { "${MK[@]}" rpm; }
 rpm_same() {
@@ -263,7 +263,7 @@ else
 	skip "RPM packages" "needs rpmbuild (package rpm)"
 fi
 
-# ---- in a root of its own -----------------------------------------------------------------------------
+# ---- in a Debian root ----
 
 if [ "$arch" = none ] || [ "$(id -u)" != 0 ] || ! have mmdebstrap; then
 	skip "installing in a Debian root" "needs root, mmdebstrap and the Debian packages"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# What can be said of the packages without building them: versions that agree, a page for every
-# symbol, option, variable and parameter, the binary interface, the completion, the scripts.
+# Tests the packages without building them: versions that agree, a page for every symbol, option,
+# variable and parameter, the binary interface, the completion, the scripts.
 #   static.sh BUILD_DIR      (library and tools are built there)
 set -u
 export LC_ALL=C
@@ -52,8 +52,8 @@ installs() {
 }
 t "make install fills in every file" installs
 
-# CLEAN is a directive that DKMS 3.1.8 and newer warn of at each of their commands, unless it does nothing;
-# without one older ones call the kernel's. The others that it warns of never were here.
+# DKMS 3.1.8 and later warn of CLEAN at each command, unless it does nothing; without CLEAN, earlier
+# versions run the kernel's "make clean". They warn of REMAKE_INITRD and MODULES_CONF as well.
 dkms_directives() {
 	local conf=$tmp/root/usr/src/gdrdrv-$version/dkms.conf
 	same "dkms.conf's CLEAN" "$(bash -c '. "$1" && echo "$CLEAN"' - "$conf")" true || return
@@ -69,7 +69,7 @@ dkms_cleans() {
 }
 t "what DKMS calls builds from the source alone" dkms_cleans
 
-# What the documents link to is not compressed: a link names the file as it is here.
+# Files that documents link to are not compressed: a link has the file's name.
 uncompressed() {
 	local e
 	for e in $(sed -nE 's/.*\]\(([^):]*\.[a-z]+)(#[^)]*)?\).*/\1/p; s/.*href="([^":]*\.[a-z]+)(#[^"]*)?".*/\1/p' README.md docs/*.md docs/results/*.md docs/index.html |
@@ -87,8 +87,7 @@ uninstalls() {
 }
 t "make uninstall leaves no file" uninstalls
 
-# The tarball of the last commit: twice the same, its checksum, one directory in it, and it builds packages'
-# version from itself. Not where uncommitted changes would not be in it.
+# The tarball of the last commit: the same bits twice, its checksum, one directory in it.
 dist() {
 	local tar
 	git rev-parse -q --verify HEAD >/dev/null 2>&1 || { echo "no history here"; return 77; }
@@ -102,7 +101,8 @@ dist() {
 }
 t "make dist: the same bits, with a checksum" dist
 
-# The address: none while PROJECT_URL is empty, then in every place; a release without one, or without its tag, is refused.
+# The address: nowhere while PROJECT_URL is empty, then in every place; a release needs it and a
+# tag.
 address() {
 	local where=https://example.org/barcopy tree=$tmp/published/barcopy-$version
 	[ -e "$tmp/dist/dist/barcopy-$version.tar.xz" ] || { echo "no history here"; return 77; }
@@ -119,7 +119,7 @@ address() {
 }
 t "make dist: an address where PROJECT_URL gives one, and no release without" address
 
-# What git archive heeds of the user's settings is no part of it.
+# git archive's settings of the user do not change the bits.
 dist_of_anybody() {
 	local set
 	[ -e "$tmp/dist/dist/barcopy-$version.tar.xz" ] || { echo "no history here"; return 77; }
@@ -132,7 +132,7 @@ dist_of_anybody() {
 }
 t "make dist: the same bits with another user's settings of git" dist_of_anybody
 
-# From the tarball unpacked: the same files, whatever their modes are and wherever it was built.
+# From the unpacked tarball: the same files, without their modes and without results of a build.
 dist_of_tarball() (
 	local from=$tmp/dist/dist/barcopy-$version.tar.xz a b
 	[ -e "$from" ] || { echo "no history here"; return 77; }
@@ -245,7 +245,7 @@ t "gdrapi(7) has every environment variable" silent variables
 feet() { ! grep -L '^\.Os barcopy$' packaging/man/*.[1347] | grep .; }
 t "the foot of every page names the project" feet
 
-# References to our own pages must lead to one; those to the system's are not looked up.
+# A reference to a page of the project must find it; those to the system's pages are not looked up.
 lint() {
 	local ref
 	have mandoc || { echo "no mandoc here"; return 77; }
@@ -265,7 +265,7 @@ debian_symbols() {
 t "the Debian symbols file has what is exported" debian_symbols
 t "the binary interface is the last release's, with additions at most" tests/packages/abi.sh check "$out"
 
-# The test of the test: a symbol that the library lacks, or a parameter more, must fail it.
+# Tests the test: it must fail on a symbol that the library lacks, and on one more parameter.
 abi_detects() {
 	local rc=0
 	printf '%s\n' '#include <stdint.h>' 'int gdr_flushed(void) { return 0; }' 'int gdr_close(void *g, int how) { return g && how; }' |
@@ -320,9 +320,9 @@ scripts() {
 }
 t "shellcheck of the scripts" silent scripts
 
-# ---- what the packages' scripts ask of the kernel ----
+# ---- the packages' scripts and the kernel's modules ----
 
-# The scripts as they are installed: those of DEBIAN/, of rpm, of module.sh and of the container.
+# The scripts as they are installed, of the packages' three formats and of the container
 package_scripts() {
 	local d=$1 n pkg=$1/module
 	mkdir -p "$d/usr/src/gdrdrv-$version" "$pkg/DEBIAN"
@@ -342,8 +342,9 @@ package_scripts() {
 	sed -i -E "s#(^|[ \t=(]\"?)/(sys|proc|usr/src|lib/modules)/#\1$d/\2/#g" \
 		"$d"/deb-* "$d"/rpm-* "$d"/module-p* "$d/container" "$d/usr/src/gdrdrv-$version/gpu-driver.sh"
 }
-# A machine where gdrdrv is loaded and free, busy (it has an open descriptor) or kept (it has pinned by callback).
-# It answers as the kernel does, and notes what it was asked. `other`: another GPU driver runs than is installed.
+# A machine where gdrdrv is loaded and free, busy (an open descriptor) or kept (it has pinned by
+# callback). It answers like the kernel and records the calls. "other": another GPU driver runs than
+# is installed.
 machine() { # STATE
 	local d=$1 state=$2 name
 	rm -rf "${d:?}"/{sys,proc,calls,bin}
@@ -422,7 +423,7 @@ pc_file() {
 }
 t "libgdrapi.pc is valid" pc_file
 
-# Each directory of a project sees what it has found itself, and no other one's: CMake's imported targets.
+# CMake: an imported target exists below the directory that finds it.
 cmake_project() { # SUBDIRECTORY's lines...
 	local n=0 lines
 	rm -rf "$tmp/project"

@@ -1,9 +1,9 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: MIT
-# From NVIDIA's packages to ours and back, in run.sh's root. Sourced by root.sh; uses its variables.
-# NVIDIA's are built here from their own source by the steps of their packages/build-deb-packages.sh.
-# GDRCOPY_SOURCE= is that source: a git repository, bare or not. Their gdrcopy-tests needs the CUDA toolkit;
-# a package with its name, version, files and dependency stands for it.
+# From NVIDIA's packages to this project's and back, in run.sh's root. Sourced by root.sh; uses its
+# variables. NVIDIA's packages are built from GDRCOPY_SOURCE=, a git repository, by the steps of
+# their packages/build-deb-packages.sh. Their gdrcopy-tests needs the CUDA toolkit; a package with
+# its name, version, files and dependency stands for it.
 : "${out:?}" "${tmp:?}" "${root:?}" "${version:?}" "${arch:?}"
 
 # fill DIRECTORY: what their script puts in place of @...@
@@ -36,8 +36,8 @@ build_theirs() {
 		cp "$s/README.md" "$d/debian/README.source" && fill "$d" &&
 		(cd "$d" && dpkg-buildpackage -d -b -us -uc) || return
 
-	# What debhelper before 13.10 makes of the same source (Ubuntu 20.04 and 22.04): on removal the init
-	# script stays executable.
+	# The result of debhelper before 13.10 (Ubuntu 20.04 and 22.04): on removal the init script
+	# stays executable.
 	d=$tmp/nvidia/old
 	dpkg-deb -R "$tmp/nvidia/gdrdrv-dkms_$theirs-1_$arch.deb" "$d" || return
 	sed -i '/^if \[ "$1" = "remove" \] && \[ -x/,/^fi/d' "$d/DEBIAN/postrm"
@@ -60,10 +60,10 @@ build_theirs() {
 		cp "$tmp/nvidia/libgdrapi_$theirs-1_$arch.deb" "$tmp/nvidia/gdrcopy_$theirs-1_$arch.deb" "$root/theirs/"
 }
 
-# What the next boot does about gdrdrv, by systemd and by sysvinit, with the module loaded and its node
-# made by the kernel, number 510:0, group 44, mode 0660, as an administrator's rule has set. Prints the
-# scripts that ran, and the node afterwards. LISTED=yes|no: is the name in /proc/devices (the build for the
-# proprietary flavour is a misc device)?
+# The next boot's scripts for gdrdrv, by systemd and by sysvinit. The module is loaded; the kernel
+# has made its node, number 510:0, and an administrator's rule has set group 44 and mode 0660.
+# Prints the scripts that ran, and the node afterwards. LISTED=yes|no: whether /proc/devices has the
+# name (the build for the proprietary flavour is a misc device).
 boot() { # LISTED
 	# shellcheck disable=SC2016
 	unshare --mount --pid --fork --kill-child sh -c '
@@ -111,7 +111,7 @@ install_theirs() {
 	grep -q '^ran: systemd' "$tmp/boot" && grep -q '^ran: sysvinit' "$tmp/boot" &&
 		grep -qx 'node: 1fe:0 666 0' "$tmp/boot"
 }
-# Without anything in their place: the script runs on, and where the name is not listed the node is gone.
+# Without a replacement the script still runs; if the name is not listed, the node is gone.
 leftovers() {
 	sh_root 'apt-get -q remove -y gdrdrv-dkms gdrcopy' || return
 	boot no >"$tmp/boot"

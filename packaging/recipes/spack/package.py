@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-# Spack's recipe: copy this directory to REPOSITORY/packages/barcopy. packages.yaml, beside it, lets programs whose
-# recipes say depends_on("gdrcopy") take it. make dist PROJECT_URL=... fills in url and sha256; until then
-# `spack install barcopy` takes the tree that `spack develop` names.
+# Spack's recipe: copy this directory to REPOSITORY/packages/barcopy. With packages.yaml, recipes
+# with depends_on("gdrcopy") use barcopy. make dist PROJECT_URL=... fills in url and sha256; without
+# them `spack install barcopy` uses the tree that `spack develop` names.
 
 from spack.package import *
 
@@ -12,7 +12,6 @@ class Barcopy(MakefilePackage):
     license("MIT", checked_by="barcopy")
 
     version("2.6.0")
-
 
     depends_on("c", type="build")
     depends_on("gmake", type="build")
@@ -25,7 +24,7 @@ class Barcopy(MakefilePackage):
             "prefix={0}".format(self.prefix),
             "libdir={0}".format(self.prefix.lib),
             "CC={0}".format(spack_cc),
-            # What a new compiler warns of stops no build.
+            # A new compiler's warning must not stop the build.
             "WARNINGS=-Wall -Wextra",
         ]
 

@@ -23,7 +23,7 @@
 
 #define API __attribute__((visibility("default")))
 
-/* As a program's second allocation lies: inside a GPU page, not at its start. */
+/* A small allocation begins inside a GPU page, like a program's second one. */
 #define SMALL	     (1UL << 20)
 #define SMALL_OFFSET 512UL
 
@@ -103,7 +103,7 @@ static CUresult add(CUdeviceptr start, size_t size, bool host, unsigned int flag
 	return CUDA_SUCCESS;
 }
 
-/* Off the list, or NULL: only the start of an allocation of this kind can be freed. */
+/* Takes the allocation that begins at @start off the list; NULL if none of this kind does. */
 static struct alloc *take(CUdeviceptr start, bool host)
 {
 	struct alloc **at, *a = NULL;
@@ -264,7 +264,7 @@ API CUresult cuCtxGetDevice(CUdevice *dev)
 	return current ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
-/* There is one context: a stack of depth one tells nothing apart. */
+/* One context exists, so the stack has one place. */
 API CUresult cuCtxPushCurrent_v2(CUcontext ctx)
 {
 	current = ctx;
@@ -403,7 +403,7 @@ API CUresult cuMemcpyDtoH_v2(void *dst, CUdeviceptr src, size_t size)
 	return call(PROVIDER_IOC_PEEK, &arg);
 }
 
-/* What CUDA says with GPU driver 580 (measured on an H100): no token, and the address space's. */
+/* CUDA's answer with GPU driver 580 (measured on an H100): no token, and the address space's. */
 static CUresult tokens(CUDA_POINTER_ATTRIBUTE_P2P_TOKENS *out)
 {
 	out->p2pToken = 0;
@@ -411,7 +411,7 @@ static CUresult tokens(CUDA_POINTER_ATTRIBUTE_P2P_TOKENS *out)
 	return CUDA_SUCCESS;
 }
 
-/* One attribute of an allocation, NULL for an address that is none's. */
+/* One attribute of @ptr; @a: its allocation, or NULL */
 static CUresult attribute_locked(const struct alloc *a, CUdeviceptr ptr, CUpointer_attribute name,
 				 void *data)
 {
@@ -520,14 +520,14 @@ API CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr ptr, size_t
 	return r;
 }
 
-/* ---- what programs look up, and do not call with memory of cuMemAlloc ---- */
+/* ---- calls that programs look up, and do not use with memory of cuMemAlloc ---- */
 
 static CUresult __attribute__((used)) not_supported(void)
 {
 	return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-/* Under each of these names, whose arguments are not looked at. */
+/* The call @name ignores its arguments. */
 #define NOT_SUPPORTED(name) __asm__(".globl " #name "\n\t.set " #name ", not_supported")
 
 NOT_SUPPORTED(cuMemCreate);
@@ -536,7 +536,7 @@ NOT_SUPPORTED(cuMemAddressReserve);
 NOT_SUPPORTED(cuMemMap);
 NOT_SUPPORTED(cuMemSetAccess);
 
-/* ---- what GDRCopy's own tools are linked with besides; ours look for the names to see what there is ---- */
+/* ---- calls that only GDRCopy's tools are linked with ---- */
 
 #ifdef FOR_GDRCOPY
 NOT_SUPPORTED(cuMemAddressFree);
