@@ -13,7 +13,6 @@
 #include <string.h>
 
 #include "common/exit.h"
-#include "common/sim.h"
 #include "common/timing.h"
 #include "barcopy.h"
 

@@ -32,6 +32,6 @@ $(dev_names:%=$(O)/%): $(O)/%: $(O)/dev/%.o $(perf_common) $(LIB) | $(LIB_LINKS)
 
 # Two builds of the library beside each other (dev/compare.c).
 compare: $(O)/compare
-$(O)/compare: $(patsubst %,$(O)/%.o,dev/compare perf/common/sim perf/common/timing perf/common/exit)
+$(O)/compare: $(patsubst %,$(O)/%.o,dev/compare perf/common/timing perf/common/exit)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -ldl

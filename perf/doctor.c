@@ -15,7 +15,6 @@
 #include "common/exit.h"
 #include "common/json.h"
 #include "common/opts.h"
-#include "common/sim.h"
 #include "doctor/doctor.h"
 
 static struct {

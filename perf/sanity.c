@@ -10,7 +10,6 @@
 #include "common/exit.h"
 #include "common/json.h"
 #include "common/opts.h"
-#include "common/sim.h"
 #include "sanity/sanity.h"
 
 static struct {

@@ -9,7 +9,6 @@
 
 #include "exit.h"
 #include "json.h"
-#include "sim.h"
 #include "timing.h"
 
 static const char *const mapping_choice[] = { "default", "wc", "cache", "device", NULL };

@@ -53,7 +53,6 @@
 	X(StreamCreate, cuStreamCreate)                               \
 	X(StreamDestroy, cuStreamDestroy_v2)                          \
 	X(StreamSynchronize, cuStreamSynchronize)                     \
-	X(StreamQuery, cuStreamQuery)                                 \
 	X(ModuleLoadData, cuModuleLoadData)                           \
 	X(ModuleUnload, cuModuleUnload)                               \
 	X(ModuleGetFunction, cuModuleGetFunction)                     \

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -120,4 +121,72 @@ void *tool_shared(size_t size)
 	if (p == MAP_FAILED)
 		tool_fail("out of memory: %zu bytes", size);
 	return p;
+}
+
+/* ---- --sim ------------------------------------------------------------------------------------ */
+
+/* Set by the first process for the second: the directory of --sim. */
+#define GUARD "GDRCOPY_TOOL_SIM"
+
+/* Puts `path` before or behind the paths that the variable NAME has. */
+static void add_path(const char *name, const char *path, bool before)
+{
+	const char *old = getenv(name);
+	char *text = NULL;
+
+	if (old && *old && asprintf(&text, "%s:%s", before ? path : old, before ? old : path) < 0)
+		tool_fail("out of memory");
+	if (setenv(name, text ? text : path, 1))
+		tool_fail("--sim: %s", strerror(errno));
+	free(text);
+}
+
+void sim_enter(const char *dir, char **argv)
+{
+	char real[PATH_MAX], file[PATH_MAX + 32], self[PATH_MAX];
+	const char *guard = getenv(GUARD);
+	ssize_t n;
+
+	if (!dir)
+		return;
+	if (!realpath(dir, real))
+		tool_fail("--sim %s: %s", dir, strerror(errno));
+	/* LD_LIBRARY_PATH would split it or expand it: ld.so(8) */
+	if (strpbrk(real, ":; \t\n$"))
+		tool_fail("--sim %s: the loader takes no path with a colon, a semicolon, a blank or "
+			  "a dollar sign",
+			  dir);
+	snprintf(file, sizeof(file), "%s/libcuda.so.1", real);
+	if (access(file, R_OK))
+		tool_fail("--sim %s: no libcuda.so.1 there", dir);
+	if (guard && !strcmp(guard, real))
+		return;
+	/* not "/proc/self/exe" itself: under valgrind that would be valgrind */
+	n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+	if (n <= 0)
+		tool_fail("--sim: /proc/self/exe: %s", strerror(errno));
+	self[n] = '\0';
+	add_path("LD_LIBRARY_PATH", real, true);
+	if (setenv(GUARD, real, 1))
+		tool_fail("--sim: %s", strerror(errno));
+	/* the stand-ins of NVIDIA's nodes, if the directory has them; GDRSIM_RM=absent removes them */
+	snprintf(file, sizeof(file), "%s/libnvidia_node.so", real);
+	if (!access(file, R_OK))
+		add_path("LD_PRELOAD", file, false);
+	execv(self, argv);
+	tool_fail("--sim: %s: %s", self, strerror(errno));
+}
+
+void sim_check(const char *dir, const char *path)
+{
+	char real_dir[PATH_MAX], real_file[PATH_MAX], want[PATH_MAX + 32];
+
+	if (!dir)
+		return;
+	if (!realpath(dir, real_dir))
+		tool_fail("--sim %s: %s", dir, strerror(errno));
+	snprintf(want, sizeof(want), "%s/libcuda.so.1", real_dir);
+	if (!realpath(path, real_file) || !realpath(want, real_dir) || strcmp(real_dir, real_file))
+		tool_fail("--sim %s: the loader took %s instead; is LD_PRELOAD in the way?", dir,
+			  path);
 }

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* What a tool prints on standard error, and how it ends: three exit codes, and what ends the process. */
+/*
+ * What a tool prints on standard error, and how it ends: three exit codes, and what ends the process. And
+ * --sim DIR, which runs it on the stand-in libraries of DIR, by the search path of the loader.
+ */
 #ifndef PERF_EXIT_H
 #define PERF_EXIT_H
 
@@ -44,6 +47,15 @@ void tool_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void *tool_calloc(size_t count, size_t size);
 void *tool_alloc_pages(size_t size);
 void *tool_shared(size_t size);
+
+/*
+ * Puts `dir` first into LD_LIBRARY_PATH and executes the program again; in that second process it
+ * returns. NULL does nothing. Ends the tool with exit 1 if `dir` has no libcuda.so.1.
+ */
+void sim_enter(const char *dir, char **argv);
+
+/* Ends the tool with exit 1 if `path`, the libcuda in use, is not the one of `dir`. */
+void sim_check(const char *dir, const char *path);
 
 #define ARRAY_SIZE(array) (sizeof(array) / sizeof((array)[0]))
 

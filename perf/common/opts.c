@@ -29,41 +29,6 @@ const char *opts_version(void)
 	return text;
 }
 
-/* Decimal, or hexadecimal with 0x. 0, or -EINVAL, or -ERANGE; *end is behind the digits. */
-static int parse_number(const char *text, unsigned long long *value, char **end)
-{
-	int base = text[0] == '0' && (text[1] == 'x' || text[1] == 'X') ? 16 : 10;
-
-	if (!isdigit((unsigned char)*text)) /* strtoull() accepts blanks and signs */
-		return -EINVAL;
-	errno = 0;
-	*value = strtoull(text, end, base);
-	return -errno;
-}
-
-/* "64K" is 65536. 0, or -EINVAL, or -ERANGE. */
-static int parse_size(const char *text, size_t *size)
-{
-	static const char units[] = "kKmMgG";
-	unsigned int shift = 0;
-	unsigned long long v;
-	const char *unit;
-	char *end;
-	int rc = parse_number(text, &v, &end);
-
-	if (rc)
-		return rc;
-	unit = *end ? strchr(units, *end) : NULL;
-	if (unit)
-		shift = 10 * ((unsigned int)(unit - units) / 2 + 1);
-	if (end[unit != NULL])
-		return -EINVAL;
-	if (v > (SIZE_MAX >> shift))
-		return -ERANGE;
-	*size = (size_t)v << shift;
-	return 0;
-}
-
 static _Noreturn void usage_error(void)
 {
 	fprintf(stderr, "Try '%s --help'.\n", tool_name);
@@ -85,38 +50,36 @@ bad_value(const struct opt *o, const char *value, const char *fmt, ...)
 	usage_error();
 }
 
-static void check_range(const struct opt *o, const char *text, unsigned long long v)
+/* Decimal, or hexadecimal with 0x; a size may have a unit: "64K" is 65536. */
+static void set_number(const struct opt *o, const char *text)
 {
+	static const char units[] = "kKmMgG";
+	bool is_hex = text[0] == '0' && (text[1] == 'x' || text[1] == 'X');
+	unsigned long long v, most = o->kind == OPT_SIZE ? SIZE_MAX : LONG_MAX;
+	const char *unit = NULL;
+	unsigned int shift = 0;
+	char *end;
+
+	errno = 0;
+	v = strtoull(text, &end, is_hex ? 16 : 10);
+	if (o->kind == OPT_SIZE && *end)
+		unit = strchr(units, *end);
+	if (unit)
+		shift = 10 * ((unsigned int)(unit - units) / 2 + 1);
+	if (!isdigit((unsigned char)*text) || end[unit != NULL]) /* strtoull() takes blanks and signs */
+		bad_value(o, text, o->kind == OPT_SIZE ? "not a size (a number, then K, M or G)"
+						       : "not a number");
+	if (errno || v > most >> shift)
+		bad_value(o, text, "too large");
+	v <<= shift;
 	if (o->max && (v < o->min || v > o->max))
 		bad_value(o, text, "must be %llu to %llu", o->min, o->max);
 	if (v < o->min)
 		bad_value(o, text, "must be at least %llu", o->min);
-}
-
-static void set_size(const struct opt *o, const char *text)
-{
-	size_t v;
-	int rc = parse_size(text, &v);
-
-	if (rc)
-		bad_value(o, text, "%s",
-			  rc == -ERANGE ? "too large" : "not a size (a number, then K, M or G)");
-	check_range(o, text, v);
-	*(size_t *)o->value = v;
-}
-
-static void set_count(const struct opt *o, const char *text)
-{
-	unsigned long long v = 0;
-	char *end = NULL;
-	int rc = parse_number(text, &v, &end);
-
-	if (rc == -ERANGE || v > LONG_MAX)
-		bad_value(o, text, "too large");
-	if (rc || *end)
-		bad_value(o, text, "not a number");
-	check_range(o, text, v);
-	*(long *)o->value = (long)v;
+	if (o->kind == OPT_SIZE)
+		*(size_t *)o->value = (size_t)v;
+	else
+		*(long *)o->value = (long)v;
 }
 
 static void set_choice(const struct opt *o, const char *text)
@@ -150,10 +113,8 @@ static void set_value(const struct opt *o, const char *text)
 		*(bool *)o->value = true;
 		break;
 	case OPT_SIZE:
-		set_size(o, text);
-		break;
 	case OPT_COUNT:
-		set_count(o, text);
+		set_number(o, text);
 		break;
 	case OPT_CHOICE:
 		set_choice(o, text);

@@ -22,7 +22,7 @@ static void load_kernels(struct pplat *p)
 	CUresult rc;
 
 	if (!cu.ModuleLoadData || !cu.ModuleUnload || !cu.ModuleGetFunction || !cu.LaunchKernel ||
-	    !cu.StreamCreate || !cu.StreamDestroy || !cu.StreamSynchronize || !cu.StreamQuery)
+	    !cu.StreamCreate || !cu.StreamDestroy || !cu.StreamSynchronize)
 		tool_cannot("%s cannot run kernels; a newer NVIDIA driver is needed",
 			    cuda_dl_path());
 	rc = cu.ModuleLoadData(&p->module, pplat_ptx);

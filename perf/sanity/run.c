@@ -9,7 +9,6 @@
 
 #include "common/child.h"
 #include "common/exit.h"
-#include "common/sim.h"
 #include "sanity/sanity.h"
 
 struct series {
