@@ -33,9 +33,9 @@ static const struct tool tool = {
 	"  unpin, on the same memory each time; then open and close of a context of its own.\n"
 	"  Each call is timed by itself, after the untimed rounds. Work that the library does\n"
 	"  once in a process (the rm backend's trial) falls into these rounds, unless there are\n"
-	"  none (-w 0). The cost of one reading of the clock (-v prints it) is part of each\n"
-	"  figure. Percentiles are measured values (nearest rank), in microseconds. After the\n"
-	"  rounds of a size the whole range is written through a mapping, and compared.",
+	"  none (-w 0). The cost of one reading of the clock (in the JSON document) is part of\n"
+	"  each figure. Percentiles are measured values (nearest rank), in microseconds. After\n"
+	"  the rounds of a size the whole range is written through a mapping, and compared.",
 	options,
 	ARRAY_SIZE(options),
 };

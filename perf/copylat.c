@@ -39,7 +39,7 @@ static const struct tool tool = {
 	"gdrcopy_copylat",
 	"Measures the latency of single CPU copies to and from GPU memory, by size.",
 	"  Each call is timed by itself, after 10 untimed ones; the cost of one reading of the\n"
-	"  clock (-v prints it) is part of each figure. P0, P50 and P99 are measured values\n"
+	"  clock (in the JSON document) is part of each figure. P0, P50 and P99 are measured values\n"
 	"  (nearest rank), in microseconds. A write ends with the CPU's fence, not when the GPU\n"
 	"  has the data. cuMemcpy is called synchronously and ends when it returns.\n"
 	"  Before each loop both sides get random bytes, through cuMemcpy on the GPU's side;\n"

@@ -20,7 +20,6 @@ void bench_options(struct bench *b, const struct tool *tool, int argc, char **ar
 		OPTION_ALLOC(&b->alloc),
 		OPTION_CHOICE('M', "mapping", &b->mapping, "TYPE",
 			      "default, wc, cache or device (default)", mapping_choice),
-		OPTION_FLAG('v', "verbose", &b->verbose, "addresses, files and the clock too"),
 		OPTION_JSON(&b->json),
 		OPTION_SIM(&b->sim_dir),
 		OPTION_FLAG(0, "no-numa", &b->no_numa, "do not move to the GPU's NUMA node"),
@@ -62,8 +61,6 @@ static void read_cpu_model(char *text, size_t size)
 		fclose(f);
 }
 
-/* ---- the GPU's NUMA node ----------------------------------------------------------------------- */
-
 /* The part of libnuma in use; loaded at run time so that the tools build and run without it. */
 struct numa_dl {
 	int (*available)(void);
@@ -73,20 +70,16 @@ struct numa_dl {
 
 static bool load_libnuma(struct numa_dl *n)
 {
-	void *lib = dlopen("libnuma.so.1", RTLD_NOW | RTLD_LOCAL), *p;
+	static const char *const name[] = { "numa_available", "numa_run_on_node",
+					    "numa_set_preferred" };
+	void *lib = dlopen("libnuma.so.1", RTLD_NOW | RTLD_LOCAL), *symbol[ARRAY_SIZE(name)];
 
-	if (!lib)
-		return false;
-#define LOOK_UP(call)                            \
-	do {                                     \
-		p = dlsym(lib, "numa_" #call);   \
-		if (!p)                          \
-			return false;            \
-		memcpy(&n->call, &p, sizeof(p)); \
-	} while (0)
-	LOOK_UP(available);
-	LOOK_UP(run_on_node);
-	LOOK_UP(set_preferred);
+	for (size_t i = 0; i < ARRAY_SIZE(name); i++) {
+		symbol[i] = lib ? dlsym(lib, name[i]) : NULL;
+		if (!symbol[i])
+			return false;
+	}
+	memcpy(n, symbol, sizeof(*n));
 	return true;
 }
 
@@ -128,9 +121,22 @@ static void numa_follow(struct numa *numa, const char *pci, bool bind)
 	numa->bound = true;
 }
 
-/* ---- set-up and facts -------------------------------------------------------------------------- */
+static void print_facts(const struct bench *b)
+{
+	gpu_print(&b->gpu);
+	printf("CPU:      %s, ", b->cpu_model);
+	if (b->numa.bound)
+		printf("on the GPU's node %d\n", b->numa.node);
+	else
+		printf("not bound to a node (%s)\n", b->numa.why_not);
+	printf("buffer:   %zu byte%s of %s memory: %s\nmapping:  %s, backend %s%s\n",
+	       b->buf.mem.size, plural(b->buf.mem.size), mem_kind_name[b->buf.mem.kind],
+	       b->buf.place, mapping_name(b->buf.info.mapping_type), backend_name(b->buf.backend),
+	       b->buf.backend == BARCOPY_BACKEND_HOST ? " (not through the BAR)" : "");
+	fflush(stdout);
+}
 
-void bench_start_device(struct bench *b)
+void bench_start(struct bench *b, size_t size)
 {
 	cuda_dl_load();
 	sim_check(b->sim_dir, cuda_dl_path());
@@ -145,56 +151,12 @@ void bench_start_device(struct bench *b)
 	gpu_start(&b->gpu);
 	timing_init(); /* on the node where it is used */
 	read_cpu_model(b->cpu_model, sizeof(b->cpu_model));
-}
-
-void bench_start(struct bench *b, size_t size)
-{
-	bench_start_device(b);
 	buffer_open(&b->buf, &b->gpu, b->alloc, size, b->mapping);
 	if (b->buf.note[0])
 		tool_note("%s is used instead of cuMemAlloc, which cannot be served here (%s)",
 			  mem_kind_name[b->buf.mem.kind], b->buf.note);
 	if (!b->json)
-		bench_facts(b);
-}
-
-static void print_verbose(const struct bench *b)
-{
-	const struct buffer *buf = &b->buf;
-
-	printf("version:  %s\n", opts_version());
-	printf("libcuda:  %s\n", cuda_dl_path());
-	printf("clock:    %s, %.3f ns a tick, %.1f ns a reading\n", timing_name(),
-	       timing.ns_per_tick, timing.overhead_ns);
-	if (!buf->g)
-		return;
-	printf("address:  device 0x%llx, pinned from 0x%" PRIx64 ", %" PRIu64
-	       " bytes in pages of %" PRIu32 "\n",
-	       buf->mem.dptr, buf->info.va, buf->info.mapped_size, buf->info.page_size);
-	printf("mapped:   %p, %zu byte%s\n", buf->map, buf->map_size, plural(buf->map_size));
-	printf("memops:   %s\n", buf->sync_memops == 1 ? "CUDA copies are synchronous (SYNC_MEMOPS)"
-				 : buf->sync_memops == 0 ? "SYNC_MEMOPS is not in force"
-							 : "not known");
-}
-
-void bench_facts(const struct bench *b)
-{
-	gpu_print(&b->gpu);
-	printf("CPU:      %s, ", b->cpu_model);
-	if (b->numa.bound)
-		printf("on the GPU's node %d\n", b->numa.node);
-	else
-		printf("not bound to a node (%s)\n", b->numa.why_not);
-	if (b->buf.g)
-		printf("buffer:   %zu byte%s of %s memory: %s\n"
-		       "mapping:  %s, backend %s%s\n",
-		       b->buf.mem.size, plural(b->buf.mem.size), mem_kind_name[b->buf.mem.kind],
-		       b->buf.place, mapping_name(b->buf.info.mapping_type),
-		       backend_name(b->buf.backend),
-		       b->buf.backend == BARCOPY_BACKEND_HOST ? " (not through the BAR)" : "");
-	if (b->verbose)
-		print_verbose(b);
-	fflush(stdout);
+		print_facts(b);
 }
 
 void bench_json(const struct bench *b, struct json *j)
@@ -225,8 +187,6 @@ void bench_json(const struct bench *b, struct json *j)
 	json_number(j, "clock_overhead_ns", timing.overhead_ns);
 	json_end(j);
 
-	if (!buf->g)
-		return;
 	json_object(j, "buffer");
 	json_uint(j, "size", buf->mem.size);
 	json_string(j, "alloc", mem_kind_name[buf->mem.kind]);
@@ -244,8 +204,7 @@ void bench_json(const struct bench *b, struct json *j)
 
 void bench_stop(struct bench *b)
 {
-	if (b->buf.g)
-		buffer_close(&b->buf);
+	buffer_close(&b->buf);
 	gpu_stop(&b->gpu);
 }
 

@@ -22,7 +22,7 @@ struct bench {
 	long device;
 	int alloc; /* a mem_kind or ALLOC_ANY */
 	int mapping; /* a gdr_map_flags_t */
-	bool json, no_numa, verbose;
+	bool json, no_numa;
 	const char *sim_dir; /* NULL: the installed driver */
 
 	struct gpu gpu;
@@ -39,10 +39,6 @@ void bench_options(struct bench *b, const struct tool *tool, int argc, char **ar
 
 /* Everything up to a mapped buffer of `size` bytes; prints the facts unless --json. */
 void bench_start(struct bench *b, size_t size);
-
-/* The same without a buffer; bench_facts() is then the caller's to call. */
-void bench_start_device(struct bench *b);
-void bench_facts(const struct bench *b);
 
 /* Opens the document with the facts of bench_start(). */
 void bench_json(const struct bench *b, struct json *j);

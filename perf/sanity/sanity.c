@@ -214,6 +214,27 @@ void sanity_round_trip(const struct buffer *b, size_t at, size_t size, uint64_t 
 	free(out);
 }
 
+void sanity_refused(const struct buffer *b, gdr_mh_t h, int err)
+{
+	uint64_t word = 0;
+	gdr_info_t info;
+	void *map;
+	int flag;
+
+	EXPECT(gdr_copy_from_mapping(h, &word, b->cpu, 8), err);
+	EXPECT(gdr_copy_to_mapping(h, b->cpu, &word, 8), err);
+	EXPECT(barcopy_get64(h, b->cpu, &word), err);
+	EXPECT(barcopy_put64(h, b->cpu, word), err);
+	EXPECT(barcopy_flush(h), err);
+	EXPECT(barcopy_fence(h, BARCOPY_FENCE_FULL), err);
+	EXPECT(gdr_map(b->g, h, &map, 4096), err);
+	EXPECT(gdr_unmap(b->g, h, b->map, b->map_size), err);
+	EXPECT(gdr_get_info(b->g, h, &info), err);
+	EXPECT(gdr_get_callback_flag(b->g, h, &flag), err);
+	EXPECT(barcopy_get_handle_attribute(b->g, h, BARCOPY_HANDLE_ATTR_BACKEND, &word), err);
+	EXPECT(gdr_unpin_buffer(b->g, h), err);
+}
+
 static sigjmp_buf after_fault;
 
 static void on_fault(int sig)

@@ -127,6 +127,9 @@ void sanity_same(const char *file, int line, const char *what, const void *expec
 /* Writes and reads `size` bytes at offset `at` through the mapping; CUDA must see the same. */
 void sanity_round_trip(const struct buffer *b, size_t at, size_t size, uint64_t sequence);
 
+/* Every call on the handle gives that errno; `b` is a buffer that has, or had, the same layout. */
+void sanity_refused(const struct buffer *b, gdr_mh_t h, int err);
+
 /* Fails unless a load of that byte faults. For a process of one thread. */
 void sanity_must_fault(const void *p, const char *when);
 

@@ -28,7 +28,7 @@ for t in copybw copylat pplat apiperf; do
 	esac
 	run gdrcopy_$t --help
 	expect "$t: --help" 0 '^Usage: '
-	for o in -s ${few%% *} -d -a -M -v --json --sim --no-numa --help --version; do
+	for o in -s ${few%% *} -d -a -M --json --sim --no-numa --help --version; do
 		check "$t: --help names $o" grep -q -- "  *$o" "$out"
 	done
 	documented gdrcopy_$t
@@ -102,10 +102,6 @@ for t in copybw copylat pplat apiperf; do
 		'^mapping: .*backend dmabuf'; do
 		expect "$t: prints /$f/" 0 "$f"
 	done
-	quick gdrcopy_$t --sim "$sim" -s 4K -v
-	for f in '^libcuda: ' '^clock: ' '^address: ' '^mapped: ' '^version: '; do
-		expect "$t: -v prints /$f/" 0 "$f"
-	done
 	quick gdrcopy_$t --sim "$sim" -s 64 --no-numa
 	expect "$t: --no-numa" 0 '^CPU: .*not bound to a node \(--no-numa\)'
 
@@ -165,7 +161,7 @@ for t in copybw copylat pplat apiperf; do
 
 	# -- JSON
 	if command -v python3 >/dev/null 2>&1; then
-		for args in "" "-v" "-a cuMemHostAlloc" "--no-numa"; do
+		for args in "" "-a cuMemHostAlloc" "--no-numa"; do
 			# shellcheck disable=SC2086 # several words
 			quick gdrcopy_$t --sim "$sim" -s 4K --json $args
 			expect "$t: --json $args: exit status" 0 '"simulated": true'
