@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: MIT
-/*
- * barcopy_get_event_fd() and barcopy_next_revoked(), over the stand-in of the node.
- */
-#include <errno.h>
+/* barcopy_get_event_fd() and barcopy_next_revoked(), on the stand-in of the node. */
 #include <fcntl.h>
 #include <poll.h>
-#include <stdbool.h>
-#include <unistd.h>
 
-#include "common/node.h"
 #include "common/wrap.h"
+#include "node_sim.h"
 
 static bool is_ready(int fd)
 {
@@ -18,25 +13,17 @@ static bool is_ready(int fd)
 	return poll(&p, 1, 0) == 1 && p.revents == POLLPRI;
 }
 
-static uint64_t revoked(gdr_t g)
-{
-	barcopy_stats_t s = { .struct_size = sizeof(s) };
-
-	OK(barcopy_get_stats(g, &s));
-	return s.revoked;
-}
-
 static void test_events(void)
 {
-	gdr_t g = node_open("2.6", "0");
-	uint64_t base[3];
+	uint64_t at[3];
 	gdr_mh_t h[3], told, other;
 	unsigned int seen = 0;
 	int fd, second, flag;
 
+	node_open("2.6", "0");
 	for (int i = 0; i < 3; i++) {
-		base[i] = standin_alloc(2 * MIB);
-		OK(gdr_pin_buffer(g, base[i], 2 * MIB, 0, 0, &h[i]));
+		at[i] = standin_alloc(2 * MIB);
+		OK(gdr_pin_buffer(g, at[i], 2 * MIB, 0, 0, &h[i]));
 	}
 	OK(barcopy_get_event_fd(g, &fd));
 	ck_assert(!is_ready(fd));
@@ -44,8 +31,8 @@ static void test_events(void)
 	FAILS(ENOENT, barcopy_next_revoked(g, &told));
 	ck_assert_uint_eq(told.h, 42);
 
-	CU(cuda.cuMemFree_v2(base[0]));
-	CU(cuda.cuMemFree_v2(base[2]));
+	CU(cuda.cuMemFree_v2(at[0]));
+	CU(cuda.cuMemFree_v2(at[2]));
 	ck_assert(is_ready(fd));
 	/* A look at the flag takes nothing away, and a second one is no second revocation. */
 	for (int i = 0; i < 2; i++) {
@@ -61,7 +48,7 @@ static void test_events(void)
 	for (int i = 0; i < 3; i++)
 		seen |= (unsigned int)(told.h == h[i].h || other.h == h[i].h) << i;
 	ck_assert_uint_eq(seen, 5);
-	ck_assert_uint_eq(revoked(g), 2); /* each once, however it was seen */
+	ck_assert_uint_eq(stats_of(g).revoked, 2); /* each once, however it was seen */
 
 	OK(gdr_unpin_buffer(g, h[0]));
 	ck_assert(is_ready(fd));
@@ -78,10 +65,10 @@ static void test_events(void)
 	ck_assert_int_ne(second, fd);
 	ck_assert_int_eq(fcntl(second, F_GETFD), FD_CLOEXEC);
 	ck_assert_int_eq(close(fd), 0);
-	OK(gdr_pin_buffer(g, base[1], 2 * MIB, 0, 0, &h[1]));
-	CU(cuda.cuMemFree_v2(base[1]));
+	OK(gdr_pin_buffer(g, at[1], 2 * MIB, 0, 0, &h[1]));
+	CU(cuda.cuMemFree_v2(at[1]));
 	ck_assert(is_ready(second));
-	OK(gdr_close(g));
+	end_now();
 	ck_assert_int_ne(fcntl(second, F_GETFD), -1);
 	ck_assert(!is_ready(second));
 	ck_assert_int_eq(close(second), 0);
@@ -89,39 +76,36 @@ static void test_events(void)
 	FAILS(EINVAL, barcopy_next_revoked(g, &other));
 }
 
-/* Who comes to the place of a pin that was told of is told of too. */
+/* A new pin in the place of a revoked one, which was reported, is reported too. */
 static void test_events_place_used_again(void)
 {
-	gdr_t g = node_open("2.6", "0");
 	uint32_t place = 0;
 
+	node_open("2.6", "0");
 	for (int i = 0; i < 3; i++) {
-		uint64_t base = standin_alloc(2 * MIB);
+		uint64_t at = standin_alloc(2 * MIB);
 		gdr_mh_t h, told;
 
-		OK(gdr_pin_buffer(g, base, 2 * MIB, 0, 0, &h));
+		OK(gdr_pin_buffer(g, at, 2 * MIB, 0, 0, &h));
 		ck_assert(!place || (uint32_t)h.h == place);
 		place = (uint32_t)h.h;
 		FAILS(ENOENT, barcopy_next_revoked(g, &told));
-		CU(cuda.cuMemFree_v2(base));
+		CU(cuda.cuMemFree_v2(at));
 		OK(barcopy_next_revoked(g, &told));
 		ck_assert_uint_eq(told.h, h.h);
 		OK(gdr_unpin_buffer(g, h));
 	}
-	ck_assert_uint_eq(revoked(g), 3);
-	OK(gdr_close(g));
+	ck_assert_uint_eq(stats_of(g).revoked, 3);
 }
 
 /* Without poll in the driver there is no descriptor, but the ranges can be asked for. */
 static void test_events_no_poll(void)
 {
-	uint64_t base = standin_alloc(2 * MIB);
 	gdr_mh_t h, told;
 	int fd = 42;
-	gdr_t g;
 
 	node_env("GDRSIM_NODE_POLL", "0");
-	g = node_open("2.5", "0");
+	node_open("2.5", "0");
 	FAILS_WITH(ENOTSUP, "gives no notice", barcopy_get_event_fd(g, &fd));
 	ck_assert_int_eq(fd, 42);
 	OK(gdr_pin_buffer(g, base, 2 * MIB, 0, 0, &h));
@@ -131,21 +115,17 @@ static void test_events_no_poll(void)
 	FAILS(ENOENT, barcopy_next_revoked(g, &told));
 	FAILS(EINVAL, barcopy_get_event_fd(g, NULL));
 	FAILS(EINVAL, barcopy_next_revoked(g, NULL));
-	OK(gdr_close(g));
 }
 
 static void test_events_other_backends(void)
 {
 	gdr_mh_t told;
 	int fd;
-	gdr_t g;
 
 	node_env("GDRSIM_NODE", "absent");
-	g = barcopy_open(BARCOPY_OPEN_ANY);
-	ck_assert_ptr_nonnull(g);
+	g = open_any();
 	FAILS_WITH(ENOTSUP, "no range is ever revoked", barcopy_get_event_fd(g, &fd));
 	FAILS(ENOENT, barcopy_next_revoked(g, &told));
-	OK(gdr_close(g));
 }
 
 /*
@@ -156,21 +136,21 @@ static void test_events_cached(void)
 {
 	barcopy_cache_options_t options = { .struct_size = sizeof(options),
 					    .validity = BARCOPY_CACHE_NOTIFIED };
-	gdr_t g = node_open("2.6", "0");
-	uint64_t base[3], seen = 0;
+	uint64_t at[3], seen = 0;
 	barcopy_region_t region, other;
 	barcopy_cache_t cache;
 	gdr_mh_t told, own;
 	int fd;
 
+	node_open("2.6", "0");
 	OK(barcopy_get_event_fd(g, &fd));
 	OK(barcopy_cache_create(g, &options, &cache));
 	for (int i = 0; i < 3; i++)
-		base[i] = standin_alloc(2 * MIB);
-	OK(gdr_pin_buffer(g, base[0], 2 * MIB, 0, 0, &own));
-	OK(barcopy_cache_get(cache, base[0] + 100, 8, &region));
+		at[i] = standin_alloc(2 * MIB);
+	OK(gdr_pin_buffer(g, at[0], 2 * MIB, 0, 0, &own));
+	OK(barcopy_cache_get(cache, at[0] + 100, 8, &region));
 	OK(barcopy_cache_put(cache, &region));
-	CU(cuda.cuMemFree_v2(base[0]));
+	CU(cuda.cuMemFree_v2(at[0]));
 	ck_assert(is_ready(fd));
 	OK(barcopy_next_revoked(g, &told)); /* behind the idle one */
 	ck_assert_uint_eq(told.h, own.h);
@@ -179,15 +159,15 @@ static void test_events_cached(void)
 	ck_assert(!is_ready(fd));
 	ck_assert_uint_eq(node.pins(), 0);
 
-	OK(gdr_pin_buffer(g, base[1], 2 * MIB, 0, 0, &own));
-	OK(barcopy_cache_get(cache, base[1], 8, &region));
-	OK(barcopy_cache_get(cache, base[1], 8, &other));
+	OK(gdr_pin_buffer(g, at[1], 2 * MIB, 0, 0, &own));
+	OK(barcopy_cache_get(cache, at[1], 8, &region));
+	OK(barcopy_cache_get(cache, at[1], 8, &other));
 	FAILS(EINVAL, gdr_unpin_buffer(g, region.handle));
 	FAILS_WITH(EINVAL, "barcopy_cache_put",
 		   gdr_unmap(g, region.handle, region.cpu_ptr, 2 * MIB));
 	OK(gdr_copy_from_mapping(region.handle, &seen, region.cpu_ptr, 8));
-	OK(barcopy_cache_get(cache, base[2], 8, &(barcopy_region_t){ .size = 0 }));
-	CU(cuda.cuMemFree_v2(base[1]));
+	OK(barcopy_cache_get(cache, at[2], 8, &(barcopy_region_t){ .size = 0 }));
+	CU(cuda.cuMemFree_v2(at[1]));
 	OK(barcopy_next_revoked(g, &told));
 	ck_assert(told.h == own.h || told.h == region.handle.h);
 	OK(barcopy_next_revoked(g, &told));
@@ -198,9 +178,8 @@ static void test_events_cached(void)
 	ck_assert(is_ready(fd));
 	OK(barcopy_cache_put(cache, &other));
 	ck_assert(!is_ready(fd));
-	ck_assert_uint_eq(node.pins(), 1); /* of base[2], which was not freed */
+	ck_assert_uint_eq(node.pins(), 1); /* of at[2], which was not freed */
 	FAILS(ENOENT, barcopy_next_revoked(g, &told));
-	OK(gdr_close(g));
 }
 
 static const struct unit_test tests[] = {

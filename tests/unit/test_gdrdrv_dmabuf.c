@@ -3,39 +3,32 @@
  * The gdrdrv backend where pins go by dma-buf: which driver makes it so, what stays the same, what
  * is refused, and the texts of its failures.
  */
-#include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include "common/node.h"
-#include "common/resources.h"
+#include "node_sim.h"
 
 #define ADDRESS "1"
 #define DMABUF	"2"
 #define BOTH	"3"
 
 /* A driver with these sources; of its own, one without pins by address wants a later library. */
-static gdr_t open_with(const char *sources, const char *persistent)
+static void open_with(const char *sources, const char *persistent)
 {
 	node_env("GDRSIM_NODE_SOURCES", sources);
 	node_env("GDRSIM_NODE_MIN_API", !strcmp(sources, DMABUF) ? "2.7" : "2.0");
-	return node_open("2.6", persistent);
+	node_open("2.6", persistent);
 }
 
 /* By address where the driver can, also where it can both. */
 static void test_address_first(void)
 {
 	static const char *const sources[] = { "0", ADDRESS, BOTH };
-	gdr_t g = open_with(sources[unit_row], "1");
-	uint64_t base = standin_alloc(MIB);
 
-	node_use_range(g, base);
+	open_with(sources[unit_row], "1");
+	node_use_range();
 	ck_assert_uint_gt(node.calls("PIN_BUFFER_V2"), 0);
 	ck_assert_uint_eq(node.calls("PIN_DMABUF"), 0);
-	OK(gdr_close(g));
 }
 
 /* A driver that has nothing else, or GDRCOPY_BACKEND: the same life of a range, no descriptor left. */
@@ -50,29 +43,23 @@ static void test_by_dmabuf(void)
 		{ BOTH, "gdrdrv-dmabuf", "1" },
 		{ BOTH, "host,gdrdrv-dmabuf", "0" },
 	};
-	uint64_t base;
-	int fds, value;
-	gdr_t g;
+	int fds;
 
 	node_env("GDRCOPY_BACKEND", cases[unit_row].backend);
-	g = open_with(cases[unit_row].sources, cases[unit_row].persistent);
-	base = standin_alloc(MIB);
-	node_use_range(g, base);
+	open_with(cases[unit_row].sources, cases[unit_row].persistent);
+	node_use_range();
 	/* The stand-in lets go of a closed buffer at its next export: one is left, however often. */
 	fds = resources_fds();
-	node_use_range(g, base);
+	node_use_range();
 	ck_assert_int_eq(resources_fds(), fds);
 	ck_assert_uint_gt(node.calls("PIN_DMABUF"), 0);
 	ck_assert_uint_eq(node.calls("PIN_BUFFER_V2") + node.calls("PIN_BUFFER"), 0);
 	/* Whatever the driver says of its pins by address. */
-	OK(gdr_get_attribute(g, GDR_ATTR_USE_PERSISTENT_MAPPING, &value));
-	ck_assert_int_eq(value, 1);
-	OK(gdr_get_attribute(g, GDR_ATTR_USING_DMA_BUF_MMAP, &value));
-	ck_assert_int_eq(value, 0);
-	OK(gdr_close(g));
+	ck_assert_int_eq(attribute(GDR_ATTR_USE_PERSISTENT_MAPPING), 1);
+	ck_assert_int_eq(attribute(GDR_ATTR_USING_DMA_BUF_MMAP), 0);
 }
 
-/* A buffer that somebody hands over, whatever this driver's own pins go by. */
+/* The caller imports a dma-buf, by whatever means this driver pins its own memory. */
 static void test_handed_over(void)
 {
 	static const struct {
@@ -86,14 +73,11 @@ static void test_handed_over(void)
 		{ ADDRESS, 0, ENOTSUP, "takes no dma-buf" },
 	};
 	barcopy_mem_t mem;
-	CUdeviceptr base;
 	uint64_t word = 0x1122334455667788, seen = 0;
 	int fd;
-	gdr_t g;
 
 	node_env("GDRCOPY_BACKEND", "gdrdrv");
-	g = open_with(cases[unit_row].sources, "0");
-	base = standin_alloc(MIB);
+	open_with(cases[unit_row].sources, "0");
 	CU(cuda.cuMemGetHandleForAddressRange(&fd, base, MIB, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD,
 					      0));
 	if (cases[unit_row].err) {
@@ -112,7 +96,6 @@ static void test_handed_over(void)
 	ck_assert_uint_eq(node.pins(), 0);
 	ck_assert_int_eq(fcntl(fd, F_GETFD), FD_CLOEXEC); /* still the caller's */
 	close(fd);
-	OK(gdr_close(g));
 }
 
 /* Freed memory stays until the unpin. */
@@ -121,9 +104,8 @@ static void test_persistent(void)
 	gdr_mh_t h;
 	void *map;
 	int flag;
-	gdr_t g = open_with(DMABUF, "1");
-	uint64_t base = standin_alloc(MIB);
 
+	open_with(DMABUF, "1");
 	OK(gdr_pin_buffer(g, base, MIB, 0, 0, &h));
 	OK(gdr_map(g, h, &map, MIB));
 	((volatile char *)map)[MIB - 1] = 0x35;
@@ -134,7 +116,6 @@ static void test_persistent(void)
 	OK(gdr_unmap(g, h, map, MIB));
 	OK(gdr_unpin_buffer(g, h));
 	ck_assert_uint_eq(node.pins(), 0);
-	OK(gdr_close(g));
 }
 
 /* A driver that makes all entries of a mapping in one call is asked to; what fails is done by touch. */
@@ -149,9 +130,8 @@ static void test_populate(void)
 	};
 	gdr_mh_t h;
 	void *p;
-	gdr_t g = open_with(cases[unit_row].sources, "1");
-	uint64_t base = standin_alloc(MIB);
 
+	open_with(cases[unit_row].sources, "1");
 	node.faults(cases[unit_row].rules);
 	OK(gdr_pin_buffer(g, base, MIB, 0, 0, &h));
 	ck_assert_uint_eq(node.calls("POPULATE"), 0);
@@ -159,7 +139,6 @@ static void test_populate(void)
 	ck_assert_uint_eq(node.calls("POPULATE"), 1);
 	((volatile char *)p)[MIB - 1] = 1;
 	node.faults(NULL);
-	OK(gdr_close(g));
 }
 
 static void test_open_refused(void)
@@ -181,18 +160,12 @@ static void test_open_refused(void)
 		{ BOTH, "2.0", "gdrdrv-dmabuf,gdrdrv", NULL, EINVAL, "twice" },
 		{ BOTH, "2.0", "gdrdrv-dmabu", NULL, EINVAL, "names no backend" },
 	};
-	int fds;
 
 	node_env("GDRSIM_NODE_SOURCES", cases[unit_row].sources);
 	node_env("GDRSIM_NODE_MIN_API", cases[unit_row].min_api);
 	node_env("GDRCOPY_BACKEND", cases[unit_row].backend);
 	node.faults(cases[unit_row].rules);
-	fds = resources_fds();
-	errno = 0;
-	ck_assert_ptr_null(gdr_open());
-	ck_assert_int_eq(errno, cases[unit_row].err);
-	SAYS(cases[unit_row].text);
-	ck_assert_int_eq(resources_fds(), fds);
+	node_refuses(cases[unit_row].err, cases[unit_row].text);
 }
 
 static void test_pin_refused(void)
@@ -218,13 +191,10 @@ static void test_pin_refused(void)
 		  "cuMemGetHandleForAddressRange" },
 	};
 	gdr_mh_t h = { 42 };
-	uint64_t base;
 	int fds;
-	gdr_t g;
 
 	node_env("GDRCOPY_BACKEND", "gdrdrv-dmabuf");
-	g = open_with(BOTH, "1");
-	base = standin_alloc(MIB);
+	open_with(BOTH, "1");
 	node.faults(cases[unit_row].node);
 	cuda_hooks.set_fail(cases[unit_row].cuda);
 	FAILS(cases[unit_row].err, gdr_pin_buffer(g, base, MIB, 0, 0, &h));
@@ -238,28 +208,22 @@ static void test_pin_refused(void)
 	node.faults(NULL);
 	cuda_hooks.set_fail(NULL);
 	OK(gdr_pin_buffer(g, base, MIB, 0, 0, &h));
-	OK(gdr_close(g));
-	ck_assert_uint_eq(node.pins(), 0);
 }
 
-/* What a driver by address would judge for itself is refused before it is asked. */
+/* Memory that a driver by address would check itself is refused before the driver is asked. */
 static void test_memory_refused(void)
 {
 	static char host[4096];
 	gdr_mh_t h = { 42 };
-	uint64_t base;
-	gdr_t g;
 
 	node_env("GDRCOPY_BACKEND", "gdrdrv-dmabuf");
-	g = open_with(BOTH, "1");
-	base = standin_alloc(MIB);
+	open_with(BOTH, "1");
 	FAILS_WITH(EINVAL, "does not know this address",
 		   gdr_pin_buffer(g, (uintptr_t)host, sizeof(host), 0, 0, &h));
 	FAILS(EINVAL, gdr_pin_buffer_v2(g, base, MIB, GDR_PIN_FLAG_FORCE_PCIE, &h));
 	ck_assert_uint_eq(node.calls("PIN_DMABUF"), 0);
 	ck_assert_uint_eq(h.h, 42);
 	OK(gdr_pin_buffer(g, base, MIB, 77, 1, &h)); /* tokens are dropped */
-	OK(gdr_close(g));
 }
 
 static void write_file(const char *dir, const char *name, const char *text)
@@ -303,21 +267,17 @@ static void test_iommu_text(void)
 	};
 	char dir[] = "/tmp/gdrsim-sys-XXXXXX", command[64];
 	gdr_mh_t h = { 42 };
-	uint64_t base;
-	gdr_t g;
 
 	ck_assert_ptr_nonnull(mkdtemp(dir));
 	write_file(dir, "module/nvidia/version", cases[unit_row].version);
 	write_file(dir, "bus/pci/devices/0000:21:00.0/iommu_group/type", cases[unit_row].type);
 	node_env("GDRSIM_SYS", dir);
 	node_env("GDRSIM_KERNEL", cases[unit_row].kernel);
-	g = open_with(DMABUF, "1");
-	base = standin_alloc(2 * MIB);
+	open_with(DMABUF, "1");
 	node.faults("PIN_DMABUF:*=ENOMEM");
 	node_env("GDRCOPY_BACKEND", NULL);
 	FAILS(cases[unit_row].err, gdr_pin_buffer(g, base, cases[unit_row].size, 0, 0, &h));
 	SAYS(cases[unit_row].err == ENOTSUP ? "behind a translating IOMMU" : "BAR1 is full");
-	OK(gdr_close(g));
 	snprintf(command, sizeof(command), "rm -rf %s", dir);
 	ck_assert_int_eq(system(command), 0);
 }

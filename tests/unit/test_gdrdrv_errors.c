@@ -3,11 +3,9 @@
  * The gdrdrv backend over the stand-in of the node: every call of the driver failing in every way,
  * and interrupted; handles of every width.
  */
-#include <errno.h>
 
 #include "common/again.h"
-#include "common/node.h"
-#include "common/resources.h"
+#include "node_sim.h"
 
 static void test_pin_errors(void)
 {
@@ -23,41 +21,35 @@ static void test_pin_errors(void)
 		{ "PIN_BUFFER_V2:*=EOVERFLOW", EOVERFLOW }, { "GET_INFO_V2:*=EINVAL", EINVAL },
 		{ "GET_INFO_V2:*=EACCES", EACCES },
 	};
-	uint64_t base = standin_alloc(MIB);
 	gdr_mh_t h = { 42 };
-	gdr_t g = node_open_alone("2.6", "1");
 
+	node_open_alone("2.6", "1");
 	node.faults(cases[unit_row].rule);
 	FAILS(cases[unit_row].err, gdr_pin_buffer(g, base, MIB, 0, 0, &h));
 	ck_assert_uint_eq(h.h, 42);
 	ck_assert_uint_eq(node.pins(), 0);
 	node.faults(NULL);
 	OK(gdr_pin_buffer(g, base, MIB, 0, 0, &h));
-	OK(gdr_close(g));
 	if (cases[unit_row].err == ENODEV || cases[unit_row].err == EIO ||
 	    cases[unit_row].err == EOVERFLOW)
 		return; /* these say less than the host backend's ENOTSUP */
 	/* The host backend, which does not serve this memory, leaves the number as it is. */
 	node_env("GDRCOPY_BACKEND", "gdrdrv,host");
-	g = node_open("2.6", "1");
+	node_open("2.6", "1");
 	node.faults(cases[unit_row].rule);
 	FAILS(cases[unit_row].err, gdr_pin_buffer(g, base, MIB, 0, 0, &h));
-	OK(gdr_close(g));
 }
 
 /* A driver that says it pinned something else than it was asked for. */
 static void test_pin_elsewhere(void)
 {
 	static const char *const skews[] = { "65536", "-65536", "512", "-4194304" };
-	uint64_t base = standin_alloc(MIB);
 	gdr_mh_t h;
-	gdr_t g;
 
 	node_env("GDRSIM_NODE_SKEW", skews[unit_row]);
-	g = node_open_alone("2.6", "1");
+	node_open_alone("2.6", "1");
 	FAILS_WITH(EIO, "instead of", gdr_pin_buffer(g, base + 65536, MIB - 65536, 0, 0, &h));
 	ck_assert_uint_eq(node.pins(), 0);
-	OK(gdr_close(g));
 }
 
 static void test_map_errors(void)
@@ -79,11 +71,10 @@ static void test_map_errors(void)
 		{ "REQ_MAPPING_TYPE:*=ENOTSUPP", ENOTSUP },
 		{ "REQ_MAPPING_TYPE:*=EACCES", EACCES },
 	};
-	uint64_t base = standin_alloc(4 * MIB);
-	gdr_t g = node_open("2.6", "1");
 	void *map = &g;
 	gdr_mh_t h;
 
+	node_open("2.6", "1");
 	if (strstr(cases[unit_row].rule, "REVOKE") &&
 	    test_emulator_lacks("test_map_errors, REVOKE",
 				"a system call's read of a page beyond the end of its file"))
@@ -96,19 +87,16 @@ static void test_map_errors(void)
 	node.faults(NULL);
 	if (!strstr(cases[unit_row].rule, "REVOKE"))
 		OK(gdr_map(g, h, &map, 4 * MIB));
-	OK(gdr_close(g));
-	ck_assert_uint_eq(node.pins(), 0);
 }
 
 /* A failing unpin is told, and the handle is gone all the same; close goes on to the end. */
 static void test_unpin_errors(void)
 {
-	uint64_t base = standin_alloc(MIB);
-	gdr_t g = node_open("2.6", "1");
 	int fds, flag = 42;
 	gdr_mh_t h[3];
 	void *map;
 
+	node_open("2.6", "1");
 	for (int i = 0; i < 3; i++)
 		OK(gdr_pin_buffer(g, base, MIB, 0, 0, &h[i]));
 	OK(gdr_map(g, h[2], &map, MIB));
@@ -124,13 +112,12 @@ static void test_unpin_errors(void)
 	ck_assert_uint_eq(node.pins(), 0); /* the node's close took the rest */
 	ck_assert_int_eq(resources_fds(), fds - 2); /* the node is a pipe here */
 	FAILS(EINVAL, gdr_close(g));
+	g = NULL;
 }
 
 /* Every call is made again after a signal. */
 static void test_interrupted(void)
 {
-	gdr_t g;
-	uint64_t base = standin_alloc(MIB);
 	int flag;
 	gdr_mh_t h;
 	void *map;
@@ -138,42 +125,34 @@ static void test_interrupted(void)
 	node.faults("OPEN:1=EINTR,GET_VERSION:1=EINTR,GET_ATTR:1=EINTR,PIN_BUFFER_V2:1=EINTR,"
 		    "GET_INFO_V2:1=EINTR,REQ_MAPPING_TYPE:1=EINTR,GET_CB_FLAG:1=EINTR,"
 		    "UNPIN_BUFFER:1=EINTR");
-	g = node_open("2.6", "1");
-	OK(gdr_get_attribute(g, GDR_ATTR_USE_PERSISTENT_MAPPING, &flag));
-	ck_assert_int_eq(flag, 1);
+	node_open("2.6", "1");
+	ck_assert_int_eq(attribute(GDR_ATTR_USE_PERSISTENT_MAPPING), 1);
 	OK(gdr_pin_buffer(g, base, MIB, 0, 0, &h));
 	OK(gdr_map(g, h, &map, MIB));
 	OK(gdr_get_callback_flag(g, h, &flag));
 	OK(gdr_unpin_buffer(g, h));
-	OK(gdr_close(g));
 }
 
 /* Handles are the driver's business: 0, and more than 32 bits. */
 static void test_handles(void)
 {
 	static const char *const firsts[] = { "0", "0xfffffff8", "0x7fffffff00000" };
-	uint64_t base = standin_alloc(MIB);
-	gdr_t g;
 
 	node_env("GDRSIM_NODE_HANDLE", firsts[unit_row]);
-	g = node_open("2.6", "1");
+	node_open("2.6", "1");
 	for (int i = 0; i < 3; i++)
-		node_use_range(g, base);
-	OK(gdr_close(g));
+		node_use_range();
 }
 
 static void test_handle_without_offset(void)
 {
-	uint64_t base = standin_alloc(MIB);
 	gdr_mh_t h;
 	void *map;
-	gdr_t g;
 
 	node_env("GDRSIM_NODE_HANDLE", "0x8000000000000");
-	g = node_open("2.6", "1");
+	node_open("2.6", "1");
 	OK(gdr_pin_buffer(g, base, MIB, 0, 0, &h));
 	FAILS(EOVERFLOW, gdr_map(g, h, &map, MIB));
-	OK(gdr_close(g));
 }
 
 static const struct unit_test tests[] = {
