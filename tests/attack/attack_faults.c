@@ -443,8 +443,9 @@ static unsigned long sweep_results(const struct deed *deed, enum what what)
 }
 
 /* In a process that has used it all. */
-static void sweep_used(enum what what)
+static void sweep_used(void)
 {
+	enum what what = *(const enum what *)unit_arg;
 	unsigned long faults = 0;
 
 	start();
@@ -483,8 +484,9 @@ static int cold_child(void *arg)
 }
 
 /* A process for each fault: nothing has been loaded or made yet. */
-static void sweep_cold(enum what what)
+static void sweep_cold(void)
 {
+	enum what what = *(const enum what *)unit_arg;
 	unsigned int cold = what == RM ? COLD_RM : COLD;
 	unsigned long faults = 0;
 
@@ -505,34 +507,37 @@ static void sweep_cold(enum what what)
 	printf("%lu %s faults at a first use\n", faults, what_names[what]);
 }
 
-#define SWEEP(name, how, what) \
-	static void name(void) \
-	{                      \
-		how(what);     \
+#define CUDA_CALLS   \
+	&(enum what) \
+	{            \
+		CUDA \
 	}
-SWEEP(used_cuda, sweep_used, CUDA)
-SWEEP(used_rm, sweep_used, RM)
-SWEEP(used_system, sweep_used, SYSTEM)
-SWEEP(cold_cuda, sweep_cold, CUDA)
-SWEEP(cold_rm, sweep_cold, RM)
-SWEEP(cold_system, sweep_cold, SYSTEM)
-
+#define RM_CALLS     \
+	&(enum what) \
+	{            \
+		RM   \
+	}
+#define SYSTEM_CALLS   \
+	&(enum what)   \
+	{              \
+		SYSTEM \
+	}
 #define ON_NODE "LD_PRELOAD=$SIM/libgdrdrv_node.so"
 
 static const struct unit_test tests[] = {
-	{ "CUDA calls, used process", used_cuda, "" },
-	{ "RM calls, used process", used_rm, "" },
-	{ "system calls, used process", used_system, "" },
-	{ "CUDA calls, gdrdrv", used_cuda, ON_NODE },
-	{ "system calls, gdrdrv", used_system, ON_NODE },
-	{ "system calls, gdrdrv, first use", cold_system, ON_NODE },
-	{ "CUDA calls, an integrated GPU", used_cuda, "GDRSIM_INTEGRATED=1" },
-	{ "system calls, an integrated GPU", used_system, "GDRSIM_INTEGRATED=1" },
-	{ "CUDA calls, first use", cold_cuda, "" },
-	{ "RM calls, first use", cold_rm, "" },
-	{ "RM calls, first use, driver 515", cold_rm, "GDRSIM_RM_DRIVER=515.43.04" },
-	{ "RM calls, first use, driver 530", cold_rm, "GDRSIM_RM_DRIVER=530.30.02" },
-	{ "system calls, first use", cold_system, "" },
+	{ "CUDA calls, used process", sweep_used, "", CUDA_CALLS },
+	{ "RM calls, used process", sweep_used, "", RM_CALLS },
+	{ "system calls, used process", sweep_used, "", SYSTEM_CALLS },
+	{ "CUDA calls, gdrdrv", sweep_used, ON_NODE, CUDA_CALLS },
+	{ "system calls, gdrdrv", sweep_used, ON_NODE, SYSTEM_CALLS },
+	{ "system calls, gdrdrv, first use", sweep_cold, ON_NODE, SYSTEM_CALLS },
+	{ "CUDA calls, an integrated GPU", sweep_used, "GDRSIM_INTEGRATED=1", CUDA_CALLS },
+	{ "system calls, an integrated GPU", sweep_used, "GDRSIM_INTEGRATED=1", SYSTEM_CALLS },
+	{ "CUDA calls, first use", sweep_cold, "", CUDA_CALLS },
+	{ "RM calls, first use", sweep_cold, "", RM_CALLS },
+	{ "RM calls, first use, driver 515", sweep_cold, "GDRSIM_RM_DRIVER=515.43.04", RM_CALLS },
+	{ "RM calls, first use, driver 530", sweep_cold, "GDRSIM_RM_DRIVER=530.30.02", RM_CALLS },
+	{ "system calls, first use", sweep_cold, "", SYSTEM_CALLS },
 };
 
 UNIT_MAIN("attack: faults", tests, rm_start(argv))

@@ -36,77 +36,95 @@
 static struct life lives[LIVES];
 static size_t n_lives;
 
-static void limit(int what, rlim_t value)
+/* Sets the limit; the former one. */
+static rlim_t limit(int what, rlim_t value)
 {
 	struct rlimit r;
+	rlim_t former;
 
 	getrlimit(what, &r);
+	former = r.rlim_cur;
 	r.rlim_cur = value;
 	setrlimit(what, &r);
-}
-
-static rlim_t limit_now(int what)
-{
-	struct rlimit r;
-
-	getrlimit(what, &r);
-	return r.rlim_cur;
+	return former;
 }
 
 /* The lowest number that no descriptor has. */
-static int next_fd(void)
+static rlim_t next_fd(void)
 {
 	int fd = dup(0);
 
-	if (fd >= 0)
-		close(fd);
-	return fd;
+	ck_assert_int_gt(fd, 0);
+	close(fd);
+	return (rlim_t)fd;
 }
 
-static void descriptors_run_out(void)
+static rlim_t address_space(void)
 {
-	rlim_t usual = limit_now(RLIMIT_NOFILE);
-	struct resources before, after;
-	int failures = 0, first;
-	bool worked = false;
-	const char *wrong;
+	unsigned long pages = 0;
+	FILE *f = fopen("/proc/self/statm", "re");
+
+	ck_assert(f && fscanf(f, "%lu", &pages) == 1);
+	fclose(f);
+	return pages * (rlim_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Each life with a little more of a resource each time, until it works; at least so many fail. */
+static void runs_out(int what, rlim_t (*in_use)(void), rlim_t step, rlim_t most, int least_failures)
+{
+	int failures = 0;
 
 	n_lives = lives_make(lives);
-	for (size_t l = 0; l < n_lives; l++) { /* what is made once is made */
-		wrong = life_run(&lives[l], &worked);
-		ck_assert_msg(!wrong && worked, "%s: %s", lives[l].name, wrong ? wrong : "failed");
-	}
-	first = next_fd();
-	ck_assert_int_gt(first, 0);
 	for (size_t l = 0; l < n_lives; l++) {
+		struct resources before, after;
+		bool worked = false;
+		/* Makes what the first use makes for good. */
+		const char *wrong = life_run(&lives[l], &worked);
+
+		ck_assert_msg(!wrong && worked, "%s: %s", lives[l].name, wrong ? wrong : "failed");
 		worked = false;
-		for (int more = 0; !worked; more++) {
-			ck_assert_int_lt(more, 64);
+		for (rlim_t more = 0; !worked; more += step) {
+			rlim_t usual;
+
+			ck_assert_uint_lt(more, most);
 			resources_look(&before);
-			limit(RLIMIT_NOFILE, (rlim_t)(first + more));
+			usual = limit(what, in_use() + more);
 			wrong = life_run(&lives[l], &worked);
-			limit(RLIMIT_NOFILE, usual);
+			limit(what, usual);
 			failures += !worked;
 			resources_look(&after);
 			if (!wrong)
 				wrong = resources_differ(&before, &after);
-			ck_assert_msg(!wrong, "%s, %d descriptors more: %s", lives[l].name, more,
-				      wrong);
+			ck_assert_msg(!wrong, "%s, %lu more: %s", lives[l].name,
+				      (unsigned long)more, wrong);
 		}
 	}
-	ck_assert_int_gt(failures, 3);
+	ck_assert_int_gt(failures, least_failures);
+}
+
+static void descriptors_run_out(void)
+{
+	runs_out(RLIMIT_NOFILE, next_fd, 1, 64, 3);
+}
+
+static void address_space_runs_out(void)
+{
+	if (SANITIZED || unit_quick())
+		unit_skip("a sanitizer or valgrind needs its address space without limit");
+	else if (!test_emulator_lacks("address space runs out", "RLIMIT_AS"))
+		runs_out(RLIMIT_AS, address_space, 256 << 10, 256 << 20, 5);
 }
 
 /* A first use: not even the libraries can be opened. */
 static int first_use_without_descriptors(void *arg)
 {
 	int more = *(int *)arg;
-	rlim_t usual = limit_now(RLIMIT_NOFILE);
 	const char *wrong;
+	rlim_t usual;
 	bool worked;
 
 	n_lives = lives_make(lives);
-	limit(RLIMIT_NOFILE, (rlim_t)(next_fd() + more));
+	usual = limit(RLIMIT_NOFILE, next_fd() + (rlim_t)more);
 	wrong = life_run(&lives[3], &worked);
 	limit(RLIMIT_NOFILE, usual);
 	if (!wrong && worked)
@@ -128,55 +146,6 @@ static void descriptors_at_first_use(void)
 		ck_assert_int_lt(more, 64);
 	ck_assert_int_eq(status, 2);
 	ck_assert_int_gt(more, 0);
-}
-
-static unsigned long address_space(void)
-{
-	unsigned long pages = 0;
-	FILE *f = fopen("/proc/self/statm", "re");
-
-	if (!f || fscanf(f, "%lu", &pages) != 1)
-		abort();
-	fclose(f);
-	return pages * (unsigned long)sysconf(_SC_PAGESIZE);
-}
-
-static void address_space_runs_out(void)
-{
-	rlim_t usual = limit_now(RLIMIT_AS);
-	struct resources before, after;
-	bool worked = false;
-	int failures = 0;
-	const char *wrong;
-
-	if (SANITIZED || unit_quick()) {
-		unit_skip("a sanitizer or valgrind needs its address space without limit");
-		return;
-	}
-	if (test_emulator_lacks("address space runs out", "RLIMIT_AS"))
-		return;
-	n_lives = lives_make(lives);
-	for (size_t l = 0; l < n_lives; l++)
-		ck_assert_ptr_null(life_run(&lives[l], &worked));
-	for (size_t l = 0; l < n_lives; l++) {
-		unsigned long step = 256 << 10;
-
-		worked = false;
-		for (unsigned long more = 0; !worked; more += step) {
-			ck_assert_uint_lt(more, 256UL << 20);
-			resources_look(&before);
-			limit(RLIMIT_AS, address_space() + more);
-			wrong = life_run(&lives[l], &worked);
-			limit(RLIMIT_AS, usual);
-			failures += !worked;
-			resources_look(&after);
-			if (!wrong)
-				wrong = resources_differ(&before, &after);
-			ck_assert_msg(!wrong, "%s, %lu KiB more: %s", lives[l].name, more >> 10,
-				      wrong);
-		}
-	}
-	ck_assert_int_gt(failures, 5);
 }
 
 /* ---- kill -9 ---------------------------------------------------------------------------------- */

@@ -55,16 +55,16 @@ struct model {
 
 static bool by_rm; /* device memory by rm instead of by dma-buf */
 
-#define MUST(m, got, want, what)                                                          \
-	do {                                                                              \
-		int got_ = (got), want_ = (want);                                         \
-		(m)->calls++;                                                             \
-		(m)->by_result[!got_]++;                                                  \
-		if (got_ != want_ && !*(m)->wrong)                                        \
-			snprintf((m)->wrong, sizeof((m)->wrong),                          \
-				 "seed %llu, call %ld, line %d: %s gave %d, not %d (%s)", \
-				 (m)->seed, (m)->calls, __LINE__, what, got_, want_,      \
-				 barcopy_last_error());                                   \
+#define MUST(m, got, want)                                                                  \
+	do {                                                                                \
+		int got_ = (got), want_ = (want);                                           \
+		(m)->calls++;                                                               \
+		(m)->by_result[!got_]++;                                                    \
+		if (got_ != want_ && !*(m)->wrong)                                          \
+			snprintf((m)->wrong, sizeof((m)->wrong),                            \
+				 "seed %llu, call %ld, line %d: %s: %d instead of %d (%s)", \
+				 (m)->seed, (m)->calls, __LINE__, #got, got_, want_,        \
+				 barcopy_last_error());                                     \
 	} while (0)
 
 #define TRUE(m, cond)                                                                   \
@@ -93,24 +93,16 @@ static bool one_in(struct model *m, uint64_t n)
 /* Sizes of every magnitude, and those at an edge. */
 static size_t any_size(struct model *m, size_t near)
 {
-	switch (below(m, 8)) {
-	case 0:
-		return 0;
-	case 1:
-		return near;
-	case 2:
-		return near + 1;
-	case 3:
-		return below(m, 130);
-	case 4:
-		return below(m, near + 1);
-	case 5:
-		return ~(size_t)0 - below(m, 200000);
-	case 6:
-		return below(m, near + 1) & ~(size_t)4095;
-	default:
-		return any(m) >> below(m, 64);
-	}
+	const size_t sizes[] = { 0,
+				 near,
+				 near + 1,
+				 below(m, 130),
+				 below(m, near + 1),
+				 ~(size_t)0 - below(m, 200000),
+				 below(m, near + 1) & ~(size_t)4095,
+				 any(m) >> below(m, 64) };
+
+	return sizes[below(m, COUNT(sizes))];
 }
 
 /* A context of the model, open or not, or something that never was one. */
@@ -177,7 +169,7 @@ static void open_one(struct model *m)
 		return;
 	errno = 0;
 	g = barcopy_open(flag);
-	MUST(m, g ? 0 : errno, flag > 1 ? EINVAL : 0, "barcopy_open");
+	MUST(m, g ? 0 : errno, flag > 1 ? EINVAL : 0);
 	if (!g)
 		return;
 	for (int i = 0; i < CONTEXTS; i++)
@@ -193,7 +185,7 @@ static void close_one(struct model *m)
 	int i;
 	gdr_t g = any_context(m, &i);
 
-	MUST(m, gdr_close(g), is_open(m, i) ? 0 : EINVAL, "gdr_close");
+	MUST(m, gdr_close(g), is_open(m, i) ? 0 : EINVAL);
 	if (i < 0)
 		return;
 	m->context[i].open = false;
@@ -254,7 +246,7 @@ static void pin(struct model *m)
 		want = EINVAL;
 	rc = v1 ? gdr_pin_buffer(g, addr, size, token, 0, where)
 		: gdr_pin_buffer_v2(g, addr, size, flags, where);
-	MUST(m, rc, want, "pin");
+	MUST(m, rc, want);
 	if (rc) {
 		TRUE(m, out.h == 77);
 		return;
@@ -273,7 +265,7 @@ static void unpin(struct model *m)
 	gdr_t g = context_for(m, i, &context);
 	bool there = reaches(m, context, i);
 
-	MUST(m, gdr_unpin_buffer(g, h), there ? 0 : EINVAL, "gdr_unpin_buffer");
+	MUST(m, gdr_unpin_buffer(g, h), there ? 0 : EINVAL);
 	if (there)
 		m->handle[i].pinned = m->handle[i].mapped = false;
 }
@@ -303,7 +295,7 @@ static void map(struct model *m)
 							     : GDR_MAPPING_TYPE_WC))
 		want = ENOTSUP;
 	rc = gdr_map_v2(g, h, where, size, flags);
-	MUST(m, rc, want, "gdr_map_v2");
+	MUST(m, rc, want);
 	if (rc) {
 		TRUE(m, va == m);
 		return;
@@ -339,7 +331,7 @@ static void unmap(struct model *m)
 		right = right && size && size <= mh->mapped_size &&
 			((size + 4095) & ~(size_t)4095) == mh->map_length;
 	}
-	MUST(m, gdr_unmap(g, h, va, size), right ? 0 : EINVAL, "gdr_unmap");
+	MUST(m, gdr_unmap(g, h, va, size), right ? 0 : EINVAL);
 	if (right)
 		mh->mapped = false;
 }
@@ -387,13 +379,13 @@ static size_t copy_size(struct model *m)
 			      : below(m, 70);
 }
 
-static void copy(struct model *m, bool to)
+static void copy(struct model *m)
 {
 	int i, want = 0;
 	gdr_mh_t h = any_handle(m, &i);
 	size_t size = copy_size(m);
 	uint8_t *host = one_in(m, 50) ? NULL : m->host;
-	bool inside;
+	bool inside, to = one_in(m, 2);
 	uint8_t *at = any_place(m, i, size, &inside);
 
 	if (size <= HOST_BYTES && host)
@@ -403,24 +395,24 @@ static void copy(struct model *m, bool to)
 	if (to) {
 		for (size_t k = 0; host && size <= HOST_BYTES && k < size; k += 5)
 			host[k] = (uint8_t)any(m);
-		MUST(m, gdr_copy_to_mapping(h, at, host, size), want, "gdr_copy_to_mapping");
+		MUST(m, gdr_copy_to_mapping(h, at, host, size), want);
 		if (!want && size)
 			memcpy(shadow_at(m, i, at), host, size);
 	} else {
-		MUST(m, gdr_copy_from_mapping(h, host, at, size), want, "gdr_copy_from_mapping");
+		MUST(m, gdr_copy_from_mapping(h, host, at, size), want);
 		if (!want && size)
 			TRUE(m, !memcmp(shadow_at(m, i, at), host, size));
 	}
 }
 
-static void copyv(struct model *m, bool to)
+static void copyv(struct model *m)
 {
 	int i, want;
 	gdr_mh_t h = any_handle(m, &i);
 	size_t count = below(m, 5);
 	uint32_t flags = one_in(m, 10) ? (uint32_t)below(m, 8) : 2 * (uint32_t)below(m, 2);
 	barcopy_copy_seg_t seg[5], *list = one_in(m, 30) ? NULL : seg;
-	bool mapped = is_mapped(m, i);
+	bool mapped = is_mapped(m, i), to = one_in(m, 2);
 
 	want = !mapped || flags & ~2u || (count && !list) ? EINVAL : 0;
 	memset(seg, 0, sizeof(seg));
@@ -441,13 +433,11 @@ static void copyv(struct model *m, bool to)
 			seg[k].flags |= BARCOPY_COPY_ORDERED;
 	}
 	if (to) {
-		MUST(m, barcopy_copyv_to_mapping(h, list, count, flags), want,
-		     "barcopy_copyv_to_mapping");
+		MUST(m, barcopy_copyv_to_mapping(h, list, count, flags), want);
 		if (!want && flags & BARCOPY_COPY_NO_FENCE)
-			MUST(m, barcopy_fence(h, BARCOPY_FENCE_AFTER_WRITE), 0, "barcopy_fence");
+			MUST(m, barcopy_fence(h, BARCOPY_FENCE_AFTER_WRITE), 0);
 	} else {
-		MUST(m, barcopy_copyv_from_mapping(h, list, count, flags), want,
-		     "barcopy_copyv_from_mapping");
+		MUST(m, barcopy_copyv_from_mapping(h, list, count, flags), want);
 	}
 	for (size_t k = 0; !want && k < count; k++) {
 		uint8_t *shadow = seg[k].size ? shadow_at(m, i, seg[k].map_ptr) : NULL;
@@ -483,7 +473,7 @@ static void word(struct model *m)
 		MUST(m,
 		     width == 4 ? barcopy_put32(h, at, (uint32_t)value)
 				: barcopy_put64(h, at, value),
-		     want, "barcopy_put");
+		     want);
 		if (shadow)
 			memcpy(shadow, &value, (size_t)width);
 		break;
@@ -493,7 +483,7 @@ static void word(struct model *m)
 		MUST(m,
 		     width == 4 ? barcopy_get32(h, at, null ? NULL : &got32)
 				: barcopy_get64(h, at, null ? NULL : &got),
-		     want, "gdr_get");
+		     want);
 		if (width == 4)
 			memcpy(&got, &got32, 4);
 		if (!want)
@@ -516,7 +506,7 @@ static void word(struct model *m)
 		MUST(m,
 		     width == 4 ? barcopy_wait32(h, at, (barcopy_cmp_t)cmp, (uint32_t)value, 0)
 				: barcopy_wait64(h, at, (barcopy_cmp_t)cmp, value, 0),
-		     want, "barcopy_wait");
+		     want);
 	}
 }
 
@@ -527,10 +517,10 @@ static void fence(struct model *m)
 	bool mapped = is_mapped(m, i);
 
 	if (one_in(m, 3))
-		MUST(m, barcopy_flush(h), mapped ? 0 : EINVAL, "barcopy_flush");
+		MUST(m, barcopy_flush(h), mapped ? 0 : EINVAL);
 	else
 		MUST(m, barcopy_fence(h, (barcopy_fence_t)use),
-		     mapped && use >= 1 && use <= 4 ? 0 : EINVAL, "barcopy_fence");
+		     mapped && use >= 1 && use <= 4 ? 0 : EINVAL);
 }
 
 static void ask_handle(struct model *m)
@@ -544,8 +534,7 @@ static void ask_handle(struct model *m)
 
 	switch (below(m, 3)) {
 	case 0:
-		MUST(m, gdr_get_info(g, h, null ? NULL : &info), there && !null ? 0 : EINVAL,
-		     "gdr_get_info");
+		MUST(m, gdr_get_info(g, h, null ? NULL : &info), there && !null ? 0 : EINVAL);
 		if (!there || null) {
 			TRUE(m, info.va == 7);
 			break;
@@ -559,15 +548,14 @@ static void ask_handle(struct model *m)
 		break;
 	case 1:
 		MUST(m, gdr_get_callback_flag(g, h, null ? NULL : &flag),
-		     there && !null ? 0 : EINVAL, "gdr_get_callback_flag");
+		     there && !null ? 0 : EINVAL);
 		TRUE(m, flag == (there && !null ? 0 : 7));
 		break;
 	default:
 		MUST(m,
 		     barcopy_get_handle_attribute(g, h, (barcopy_handle_attr_t)attr,
 						  null ? NULL : &value),
-		     there && !null && attr >= 1 && attr < BARCOPY_HANDLE_ATTR_MAX ? 0 : EINVAL,
-		     "barcopy_get_handle_attribute");
+		     there && !null && attr >= 1 && attr < BARCOPY_HANDLE_ATTR_MAX ? 0 : EINVAL);
 		if (there && !null && attr == BARCOPY_HANDLE_ATTR_BACKEND)
 			TRUE(m, value == (m->buffer[m->handle[i].buffer].kind == HOST
 						  ? BARCOPY_BACKEND_HOST
@@ -584,36 +572,15 @@ static void ask_context(struct model *m)
 
 	if (one_in(m, 2)) {
 		MUST(m, gdr_get_attribute(g, (gdr_attr_t)attr, null ? NULL : &v),
-		     is_open(m, i) && !null && attr >= 1 && attr <= 3 ? 0 : EINVAL,
-		     "gdr_get_attribute");
+		     is_open(m, i) && !null && attr >= 1 && attr <= 3 ? 0 : EINVAL);
 		TRUE(m, v == (is_open(m, i) && !null && attr >= 1 && attr <= 3
 				      ? (attr != GDR_ATTR_USING_DMA_BUF_MMAP || !by_rm)
 				      : 7));
 	} else {
 		MUST(m, gdr_driver_get_version(g, &major, null ? NULL : &minor),
-		     is_open(m, i) && !null ? 0 : EINVAL, "gdr_driver_get_version");
+		     is_open(m, i) && !null ? 0 : EINVAL);
 		TRUE(m, major == (is_open(m, i) && !null ? 2 : 7));
 	}
-}
-
-static void copy_to(struct model *m)
-{
-	copy(m, true);
-}
-
-static void copy_from(struct model *m)
-{
-	copy(m, false);
-}
-
-static void copyv_to(struct model *m)
-{
-	copyv(m, true);
-}
-
-static void copyv_from(struct model *m)
-{
-	copyv(m, false);
 }
 
 /* In 300 calls so many of each. */
@@ -621,10 +588,9 @@ static const struct {
 	uint64_t share;
 	void (*fn)(struct model *m);
 } kinds[] = {
-	{ 9, open_one },    { 1, close_one },	 { 44, pin },	  { 18, unpin },
-	{ 36, map },	    { 15, unmap },	 { 39, copy_to }, { 39, copy_from },
-	{ 18, copyv_to },   { 18, copyv_from },	 { 24, word },	  { 9, fence },
-	{ 18, ask_handle }, { 12, ask_context },
+	{ 9, open_one }, { 1, close_one }, { 44, pin },	       { 18, unpin },
+	{ 36, map },	 { 15, unmap },	   { 78, copy },       { 36, copyv },
+	{ 24, word },	 { 9, fence },	   { 18, ask_handle }, { 12, ask_context },
 };
 
 static void one_call(struct model *m)
@@ -663,7 +629,7 @@ static void *play(void *arg)
 		one_call(m);
 	for (int i = 0; i < CONTEXTS; i++)
 		if (m->context[i].open)
-			MUST(m, gdr_close(m->context[i].g), 0, "the last gdr_close");
+			MUST(m, gdr_close(m->context[i].g), 0);
 	check_memory(m);
 	return NULL;
 }

@@ -35,20 +35,13 @@ size_t lives_make(struct life lives[LIVES])
 
 bool errno_documented(int err)
 {
-	switch (err) {
-	case EINVAL:
-	case EACCES:
-	case ENODEV:
-	case ENOTSUP:
-	case EOVERFLOW:
-	case ENOMEM:
-	case EIO:
-	case EMFILE:
-	case ENFILE:
-		return true;
-	default:
-		return false;
-	}
+	static const int all[] = { EINVAL, EACCES, ENODEV, ENOTSUP, EOVERFLOW,
+				   ENOMEM, EIO,	   EMFILE, ENFILE };
+
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+		if (all[i] == err)
+			return true;
+	return false;
 }
 
 static _Thread_local char text[512];
