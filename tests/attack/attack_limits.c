@@ -76,7 +76,6 @@ static void runs_out(int what, rlim_t (*in_use)(void), rlim_t step, rlim_t most,
 
 	n_lives = lives_make(lives);
 	for (size_t l = 0; l < n_lives; l++) {
-		struct resources before, after;
 		bool worked = false;
 		/* Makes what the first use makes for good. */
 		const char *wrong = life_run(&lives[l], &worked);
@@ -87,14 +86,13 @@ static void runs_out(int what, rlim_t (*in_use)(void), rlim_t step, rlim_t most,
 			rlim_t usual;
 
 			ck_assert_uint_lt(more, most);
-			resources_look(&before);
+			resources_note();
 			usual = limit(what, in_use() + more);
 			wrong = life_run(&lives[l], &worked);
 			limit(what, usual);
 			failures += !worked;
-			resources_look(&after);
 			if (!wrong)
-				wrong = resources_differ(&before, &after);
+				wrong = resources_changed();
 			ck_assert_msg(!wrong, "%s, %lu more: %s", lives[l].name,
 				      (unsigned long)more, wrong);
 		}
@@ -178,11 +176,10 @@ static void killed_in_the_middle(void)
 {
 	unsigned long long state = 12345;
 	int rounds = unit_quick() ? 5 : 30, shm = shm_files();
-	struct resources before, after;
 
 	if (test_emulator_lacks("killed in the middle", "robust futexes"))
 		return;
-	resources_look(&before);
+	resources_note();
 	for (int i = 0; i < rounds; i++) {
 		int ends[2], status;
 		size_t lives_left = 1 + unit_random(&state) % 40;
@@ -206,8 +203,7 @@ static void killed_in_the_middle(void)
 		ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 		close(ends[0]);
 	}
-	resources_look(&after);
-	ck_assert_ptr_null(resources_differ(&before, &after));
+	ck_assert_ptr_null(resources_changed());
 	ck_assert_int_eq(shm_files(), shm);
 }
 

@@ -76,3 +76,18 @@ const char *resources_differ(const struct resources *a, const struct resources *
 		 a->capture_mode, b->capture_mode, a->retained, b->retained);
 	return text;
 }
+
+static _Thread_local struct resources noted;
+
+void resources_note(void)
+{
+	resources_look(&noted);
+}
+
+const char *resources_changed(void)
+{
+	struct resources now;
+
+	resources_look(&now);
+	return resources_differ(&noted, &now);
+}

@@ -25,4 +25,8 @@ void resources_look(struct resources *r);
 /* NULL, or what differs, in static storage. */
 const char *resources_differ(const struct resources *before, const struct resources *after);
 
+/* The same in two calls of one thread. */
+void resources_note(void);
+const char *resources_changed(void);
+
 #endif

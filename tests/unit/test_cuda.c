@@ -3,20 +3,13 @@
  * What the library learns from CUDA of an address, of every kind of memory and from every kind of
  * thread; SYNC_MEMOPS; exports; and that the caller's context and capture mode are as they were.
  */
-#include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
-#include "common/expect.h"
 #include "common/resources.h"
-#include "common/standin.h"
-#include "common/unit.h"
 #include "common/wrap.h"
 #include "cuda/cuda.h"
 #include "base/error.h"
+#include "fixture.h"
 
 static struct gdri_memory describe(uint64_t addr, size_t size)
 {
@@ -226,47 +219,27 @@ static void needed_calls(void)
 	OK(gdri_cuda_load());
 }
 
-static void older_driver(const char *missing)
+static void older_drivers(void)
 {
-	wrap_reset();
-	wrap_deny_symbol(missing);
-	OK(gdri_cuda_load());
-	wrap_reset();
-	standin_start();
-}
-
-static void without_dmabuf(void)
-{
+	const char *missing = unit_arg;
 	struct gdri_memory m;
-	int fd = -7;
-
-	older_driver("cuMemGetHandleForAddressRange");
-	m = describe(standin_alloc(2 << 20), 65536);
-	FAILS_WITH(-ENOTSUP, "cuMemGetHandleForAddressRange",
-		   gdri_cuda_dmabuf(&m, m.base, 65536, false, &fd));
-	ck_assert_int_eq(fd, -7);
-}
-
-static void without_vmm(void)
-{
-	struct standin_vmm v;
 	uint64_t base;
 	size_t size;
 	int fd = -7;
 
-	older_driver("cuMemExportToShareableHandle");
-	standin_vmm_alloc(&v, 0, 1, STANDIN_GRANULE, true);
-	FAILS(-ENOTSUP, gdri_cuda_export_chunk(v.ptr, -1, &base, &size, &fd));
+	wrap_reset();
+	wrap_deny_symbol(missing); /* for the rest of the process */
+	OK(gdri_cuda_load());
+	wrap_reset();
+	standin_start();
+	m = describe(standin_alloc(2 << 20), 65536);
+	if (strstr(missing, "AddressRange"))
+		FAILS_WITH(-ENOTSUP, missing, gdri_cuda_dmabuf(&m, m.base, 65536, false, &fd));
+	else if (strstr(missing, "Export"))
+		FAILS(-ENOTSUP, gdri_cuda_export_chunk(vmm_new(0, 1), -1, &base, &size, &fd));
+	else
+		ck_assert(gdri_cuda_sync_memops(&m));
 	ck_assert_int_eq(fd, -7);
-}
-
-static void without_capture_mode(void)
-{
-	struct gdri_memory m;
-
-	older_driver("cuThreadExchangeStreamCaptureMode");
-	m = describe(standin_alloc(4096), 4096);
-	ck_assert(gdri_cuda_sync_memops(&m));
 }
 
 static void pci_addresses(void)
@@ -358,71 +331,62 @@ static void sync_memops_is_set(void)
 	ck_assert(!sync_memops(v.ptr));
 }
 
-/* The whole of what the library does in CUDA contexts, once. */
-static int everything(const struct standin_vmm *v, CUdeviceptr p, bool *in_force)
+static struct standin_vmm chunks;
+static CUdeviceptr plain;
+
+/* All that the library does in CUDA contexts, once, between a hold and a drop. */
+static int everything(bool *in_force)
 {
-	struct gdri_memory m = describe(p, 65536), mv = describe(v->ptr, 65536);
-	uint64_t base;
+	struct gdri_memory m = describe(plain, 65536), mv = describe(chunks.ptr, 65536);
+	uint64_t start_of = 0;
 	size_t size;
 	int fd, rc;
 
+	gdri_cuda_hold();
 	*in_force = gdri_cuda_sync_memops(&m);
 	gdri_cuda_sync_memops(&mv);
-	rc = gdri_cuda_dmabuf(&m, p & ~0xffffULL, 65536, false, &fd);
-	if (rc)
-		return rc;
-	close(fd);
-	rc = gdri_cuda_export_chunk(v->ptr + 5, -1, &base, &size, &fd);
-	if (rc)
-		return rc;
-	close(fd);
-	return base == v->ptr && size == v->chunk ? 0 : -1;
+	rc = gdri_cuda_dmabuf(&m, plain & ~0xffffULL, 65536, false, &fd);
+	if (!rc) {
+		close(fd);
+		rc = gdri_cuda_export_chunk(chunks.ptr + 5, -1, &start_of, &size, &fd);
+	}
+	if (!rc)
+		close(fd);
+	gdri_cuda_drop();
+	return rc || (start_of == chunks.ptr && size == chunks.chunk) ? rc : -1;
 }
 
-struct scene {
-	struct standin_vmm v;
-	CUdeviceptr p;
-};
-
 /* NULL, or what is wrong; in a thread of its own, without a context, or in the caller's. */
-static void *play(void *scene)
+static void *play(void *unused)
 {
 	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-	const struct scene *s = scene;
-	struct resources before, after;
+	const char *wrong = unused;
 	bool in_force;
-	int rc;
 
 	cuda.cuThreadExchangeStreamCaptureMode(&mode);
-	resources_look(&before);
-	gdri_cuda_hold();
-	rc = everything(&s->v, s->p, &in_force);
-	gdri_cuda_drop();
-	resources_look(&after);
-	if (rc)
-		return (void *)(uintptr_t)gdri_error_text();
-	return (void *)(uintptr_t)(in_force ? resources_differ(&before, &after)
-					    : "SYNC_MEMOPS not in force");
+	resources_note();
+	if (everything(&in_force))
+		wrong = gdri_error_text();
+	else
+		wrong = in_force ? resources_changed() : "SYNC_MEMOPS not in force";
+	return (void *)(uintptr_t)wrong;
 }
 
 /* L10: with the pointer's context current, another of its device, another device's, and none. */
 static void context_as_found(void)
 {
-	CUcontext created, primary[2];
-	struct scene s;
+	CUcontext created, primary[2] = { standin_primary(0), standin_primary(1) };
 
-	standin_vmm_alloc(&s.v, 0, 2, STANDIN_GRANULE, true);
-	for (int i = 0; i < 2; i++)
-		primary[i] = standin_primary(i);
-	s.p = standin_alloc(2 << 20);
-	ck_assert_ptr_null(play(&s));
+	standin_vmm_alloc(&chunks, 0, 2, STANDIN_GRANULE, true);
+	plain = standin_alloc(2 << 20);
+	ck_assert_ptr_null(play(NULL));
 	cuda.cuCtxSetCurrent(primary[1]);
-	ck_assert_ptr_null(play(&s));
-	ck_assert_ptr_null(unit_threads(1, play, &s, 0));
+	ck_assert_ptr_null(play(NULL));
+	ck_assert_ptr_null(unit_threads(1, play, NULL, 0));
 	CU(cuda.cuCtxCreate_v2(&created, 0, 0));
-	s.p = standin_alloc(2 << 20);
+	plain = standin_alloc(2 << 20);
 	cuda.cuCtxSetCurrent(primary[0]);
-	ck_assert_ptr_null(play(&s));
+	ck_assert_ptr_null(play(NULL));
 }
 
 /* A call that fails inside: context and capture mode are as they were all the same. */
@@ -438,12 +402,10 @@ static void context_as_found_on_failure(void)
 					     "cuMemExportToShareableHandle",
 					     "cuMemGetAddressRange",
 					     "cuCtxGetDevice" };
-	struct resources before, after;
-	struct scene s;
 	char spec[128];
 	bool in_force;
 
-	standin_vmm_alloc(&s.v, 0, 2, STANDIN_GRANULE, true);
+	standin_vmm_alloc(&chunks, 0, 2, STANDIN_GRANULE, true);
 	for (size_t i = 0; i < COUNT(calls); i++)
 		for (int n = 1; n < 4; n++) {
 			const char *wrong;
@@ -451,20 +413,17 @@ static void context_as_found_on_failure(void)
 			/* Every second one is what puts the mode back. */
 			if (!i && n == 2)
 				continue;
-			s.p = standin_alloc(2 << 20);
+			plain = standin_alloc(2 << 20);
 			cuda.cuCtxSetCurrent(i & 1 ? standin_primary(1) : standin_primary(0));
-			resources_look(&before);
+			resources_note();
 			snprintf(spec, sizeof(spec), "%s:%d=999", calls[i], n);
 			cuda_hooks.set_fail(spec);
-			gdri_cuda_hold();
-			(void)everything(&s.v, s.p, &in_force);
-			gdri_cuda_drop();
+			(void)everything(&in_force);
 			cuda_hooks.set_fail(NULL);
-			resources_look(&after);
-			wrong = resources_differ(&before, &after);
+			wrong = resources_changed();
 			ck_assert_msg(!wrong, "%s: %s", spec, wrong);
 			cuda.cuCtxSetCurrent(standin_primary(0));
-			cuda.cuMemFree_v2(s.p);
+			cuda.cuMemFree_v2(plain);
 		}
 }
 
@@ -476,7 +435,7 @@ static void exports(void)
 	} faults[] = { { "cuMemRetainAllocationHandle:*=2", -ENOMEM },
 		       { "cuMemGetAllocationPropertiesFromHandle:*=999", -EIO },
 		       { "cuMemExportToShareableHandle:*=999", -EIO } };
-	struct standin_vmm v, plain;
+	struct standin_vmm v, other;
 	unsigned long long bytes;
 	uint64_t base = 7;
 	size_t size = 7;
@@ -485,9 +444,9 @@ static void exports(void)
 	OK(gdri_cuda_load());
 	bytes = standin_device_bytes(0);
 	standin_vmm_alloc(&v, 0, 3, 2 * STANDIN_GRANULE, true);
-	standin_vmm_alloc(&plain, 0, 1, STANDIN_GRANULE, false);
+	standin_vmm_alloc(&other, 0, 1, STANDIN_GRANULE, false);
 	FAILS_WITH(-ENOTSUP, "exportable",
-		   gdri_cuda_export_chunk(plain.ptr, -1, &base, &size, &fd));
+		   gdri_cuda_export_chunk(other.ptr, -1, &base, &size, &fd));
 	FAILS_WITH(-ENOTSUP, "cuMemCreate",
 		   gdri_cuda_export_chunk(standin_alloc(1), -1, &base, &size, &fd));
 	for (size_t i = 0; i < COUNT(faults); i++) {
@@ -505,7 +464,7 @@ static void exports(void)
 	close(fd);
 	/* No reference to a chunk is left: its memory goes with the program's own. */
 	standin_vmm_free(&v);
-	standin_vmm_free(&plain);
+	standin_vmm_free(&other);
 	ck_assert_uint_eq(standin_device_bytes(0), bytes + (2 << 20)); /* the block of 1 byte */
 }
 
@@ -530,9 +489,11 @@ static const struct unit_test tests[] = {
 	{ "no libcuda", no_libcuda, "", .bare = true },
 	{ "only libcuda.so.1 (L11)", only_the_run_time_name, "", .bare = true },
 	{ "calls that a driver must have", needed_calls, "", .bare = true },
-	{ "driver without dma-buf export", without_dmabuf, "", .bare = true },
-	{ "driver without VMM export", without_vmm, "", .bare = true },
-	{ "driver without capture modes", without_capture_mode, "", .bare = true },
+	{ "driver without dma-buf export", older_drivers, "", "cuMemGetHandleForAddressRange",
+	  true },
+	{ "driver without VMM export", older_drivers, "", "cuMemExportToShareableHandle", true },
+	{ "driver without capture modes", older_drivers, "", "cuThreadExchangeStreamCaptureMode",
+	  true },
 	{ "PCI addresses", pci_addresses, "GDRSIM_DEVICES=2" },
 	{ "results as errno", results_as_errno, "", .bare = true },
 	{ "SYNC_MEMOPS", sync_memops_is_set, "" },
