@@ -28,8 +28,8 @@ static size_t count, room;
 static _Thread_local unsigned held __attribute__((tls_model("initial-exec")));
 
 /* The table of GDRI_IN_CHILD(), between the names that the linker gives to a section's ends. */
-extern void (*const __start_gdri_in_child[])(void) __attribute__((visibility("hidden")));
-extern void (*const __stop_gdri_in_child[])(void) __attribute__((visibility("hidden")));
+extern void (*const __start_gdri_in_child[])(void) __attribute__((weak, visibility("hidden")));
+extern void (*const __stop_gdri_in_child[])(void) __attribute__((weak, visibility("hidden")));
 
 void gdri_fork_hold(void)
 {

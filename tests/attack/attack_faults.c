@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 /*
- * Every CUDA call, every call of the resource manager and every system call of the library fails in turn,
- * by call number, in all that a program does with a buffer: whole lives of a handle (life.h), and ranges,
- * caches, memory of the library's own and copy engines in a context that goes on; in a process that has
- * used the library before and in one that has not. After each failure: a documented errno; no descriptor,
- * mapping, context, pin, map, slot or object of CUDA's or RM's more than before; and the same succeeds.
+ * Every CUDA call, every call of the resource manager and every system call of the library fails in
+ * turn, by call number, in all that a program does with a buffer: whole lives of a handle (life.h),
+ * and ranges, caches, memory of the library's own and copy engines in a context that goes on; in a
+ * process that has used the library before and in one that has not. After each failure: a
+ * documented errno; no descriptor, mapping, context, pin, map, slot or object of CUDA's or RM's
+ * more than before; and the same succeeds.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -27,7 +28,7 @@ static gdr_t g;
 static CUdeviceptr memory; /* 2 MiB of cudaMalloc */
 static uint8_t bytes[16384];
 
-/* ---- what is done: 0, or the errno of the first failure; what was made is given back ------------------ */
+/* ---- what is done: 0, or the errno of the first failure; what was made is given back  */
 
 static int first(int a, int b)
 {
@@ -190,7 +191,7 @@ static const char *run(const struct deed *deed, bool *worked)
 	return text;
 }
 
-/* ---- what there is ----------------------------------------------------------------------------------- */
+/* ---- what there is ------------------------------------------------------- */
 
 /* Objects of CUDA's that come by the one and go by the other. */
 static const struct pair {
@@ -285,8 +286,8 @@ static bool is_one_of(const char *call, const char *const *names)
 }
 
 /*
- * What a failing call leaves by its own nature is as before: what it was to undo has not been undone,
- * and what it was to make is counted as a call and has not been made.
+ * What a failing call leaves by its own nature is as before: what it was to undo has not been
+ * undone, and what it was to make is counted as a call and has not been made.
  */
 static void forgive(const struct deed *deed, const char *call, const struct left *before,
 		    struct left *after)
@@ -309,7 +310,7 @@ static void forgive(const struct deed *deed, const char *call, const struct left
 		after->resources.fds = before->resources.fds;
 	if (ends || is_one_of(call, of_rm))
 		after->rm = before->rm;
-	/* What is still mapped holds its memory, with a descriptor in the stand-in, two where shared. */
+	/* Memory that is still mapped keeps a descriptor in the stand-in, two if it is shared. */
 	if (is_call(call, "munmap") && after->resources.maps > before->resources.maps &&
 	    after->resources.fds <= before->resources.fds + 2)
 		after->resources.fds = before->resources.fds;
@@ -334,8 +335,8 @@ static void put_back(const char *call, const struct left *before)
 
 /*
  * What a first use makes for good is as before: the page of the process tag, a primary context, the
- * ranges' cache, client and GPU of rm. Memory of rm's trial that cannot be given back is left, with a
- * descriptor of it in the stand-in.
+ * ranges' cache, client and GPU of rm. Memory of rm's trial that cannot be given back is left, with
+ * a descriptor of it in the stand-in.
  */
 static void forgive_first(const char *call, const struct left *before, struct left *after)
 {
@@ -355,14 +356,14 @@ static void forgive_first(const char *call, const struct left *before, struct le
 	}
 }
 
-/* ---- one failure after the other --------------------------------------------------------------------- */
+/* ---- one failure after the other ----------------------------------------- */
 
 enum what { CUDA, RM, SYSTEM };
 
 static const char *const what_names[] = { "CUDA", "RM", "system" };
 static const int results[][6] = {
 	[CUDA] = { 999, 2, 801, 201 },
-	/* NV_STATUS: generic, short of resources, not permitted, an invalid argument, not supported. */
+	/* NV_STATUS: generic, no resources, no permission, invalid argument, not supported. */
 	[RM] = { 0xffff, 0x1a, 0x1b, 0x1f, 0x56 },
 	[SYSTEM] = { -1 },
 };
@@ -380,7 +381,7 @@ static void arm(enum what what, unsigned long n, int result)
 		wrap_fail_nth(n);
 }
 
-/* Whether there was an nth call to fail. */
+/* False: there was no nth call. */
 static bool one_fault(const struct deed *deed, enum what what, unsigned long n, int result,
 		      bool first_use)
 {
@@ -394,7 +395,7 @@ static bool one_fault(const struct deed *deed, enum what what, unsigned long n, 
 	wrong = run(deed, &worked);
 	failed = what == CUDA ? cuda_hooks.failed() : what == RM ? rm_sim.failed() : wrap_failed();
 	if (failed)
-		snprintf(call, sizeof(call), "%s", failed); /* disarming forgets it */
+		snprintf(call, sizeof(call), "%s", failed); /* arm(what, 0, 0) forgets it */
 	arm(what, 0, 0);
 	snprintf(about, sizeof(about), "%s, %s call %lu (%s) gave %d", deed->name, what_names[what],
 		 n, failed ? call : "none", result);
@@ -412,7 +413,7 @@ static bool one_fault(const struct deed *deed, enum what what, unsigned long n, 
 		return false;
 	wrong = run(deed, &worked);
 	ck_assert_msg(!wrong, "%s, and then: %s", about, wrong);
-	/* A call that the driver seemed to lack when it was loaded is lacking for good. */
+	/* A symbol that dlsym() did not find at load time stays missing. */
 	ck_assert_msg(worked || (first_use && !strcmp(call, "dlsym")),
 		      "%s, and then without a fault: %s", about, barcopy_last_error());
 	look(&again);
@@ -428,7 +429,7 @@ static bool one_fault(const struct deed *deed, enum what what, unsigned long n, 
 	return true;
 }
 
-/* Each call with each result; in a hurry with the first and one of the others. Their number. */
+/* Each call with each result (quick: every third call of all results but the first); how many. */
 static unsigned long sweep_results(const struct deed *deed, enum what what)
 {
 	unsigned long calls = 0, others = 0, hurry = unit_quick() ? 3 : 1;
@@ -442,7 +443,7 @@ static unsigned long sweep_results(const struct deed *deed, enum what what)
 	return calls + others;
 }
 
-/* In a process that has used it all. */
+/* In a process that has used the library before. */
 static void sweep_used(void)
 {
 	enum what what = *(const enum what *)unit_arg;
@@ -456,7 +457,7 @@ static void sweep_used(void)
 		if (!(deed->where & this_place()))
 			continue;
 		prepare(deed);
-		wrong = run(deed, &worked); /* what a first use makes is made */
+		wrong = run(deed, &worked); /* makes what a first use makes for good */
 		ck_assert_msg(!wrong && worked, "%s: %s", deed->name, wrong ? wrong : "failed");
 		faults += sweep_results(deed, what);
 	}

@@ -113,7 +113,7 @@ static void address_space_runs_out(void)
 		runs_out(RLIMIT_AS, address_space, 256 << 10, 256 << 20, 5);
 }
 
-/* A first use: not even the libraries can be opened. */
+/* At a first use not even the libraries can be opened. */
 static int first_use_without_descriptors(void *arg)
 {
 	int more = *(int *)arg;
@@ -146,7 +146,7 @@ static void descriptors_at_first_use(void)
 	ck_assert_int_gt(more, 0);
 }
 
-/* ---- kill -9 ---------------------------------------------------------------------------------- */
+/* ---- kill -9 ------------------------------------------------------------- */
 
 static int shm_files(void)
 {
@@ -161,7 +161,7 @@ static int shm_files(void)
 	return n;
 }
 
-/* Lives on and on, a byte for each to whoever watches. */
+/* Runs one life after the other, and writes a byte for each. */
 _Noreturn static void live_for_ever(int out)
 {
 	bool worked;
@@ -199,7 +199,7 @@ static void killed_in_the_middle(void)
 			__asm__ volatile("" ::: "memory");
 		ck_assert_int_eq(kill(pid, SIGKILL), 0);
 		ck_assert_int_eq(waitpid(pid, &status, 0), pid);
-		/* Not an exit: that would be a life that failed. */
+		/* An exit would be a life that failed. */
 		ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 		close(ends[0]);
 	}
@@ -207,7 +207,7 @@ static void killed_in_the_middle(void)
 	ck_assert_int_eq(shm_files(), shm);
 }
 
-/* ---- 64 threads, and forks -------------------------------------------------------------------- */
+/* ---- 64 threads, and forks ----------------------------------------------- */
 
 enum { MANY = 64, SLICE = 65536 };
 
@@ -247,7 +247,7 @@ static void *work(void *arg)
 			w->wrong = "open, pin or map";
 			break;
 		}
-		/* Written by one mapping, read by the other, and the other way round. */
+		/* Each mapping shows what the other one wrote. */
 		if (gdr_copy_to_mapping(h, (char *)va + at, in, sizeof(in)) || barcopy_flush(h) ||
 		    gdr_copy_from_mapping(shared_handle, out, mine + at, sizeof(out)) ||
 		    memcmp(in, out, sizeof(in)))
@@ -282,7 +282,7 @@ static void arena_open(unsigned int count)
 	int rc;
 
 	standin_start();
-	if (standin_gdrdrv()) { /* the node's stand-in knows cudaMalloc's */
+	if (standin_gdrdrv()) { /* the node's stand-in takes cudaMalloc memory only */
 		arena.size = 2 * STANDIN_GRANULE;
 		arena.ptr = standin_alloc(arena.size);
 	} else {
@@ -328,7 +328,7 @@ static void many_threads(void)
 	OK(gdr_close(shared));
 }
 
-/* In the child every lock must be usable, whoever held it in the parent. */
+/* The child can take every lock, also one that another thread of the parent held. */
 static int child_of_many(void *arg)
 {
 	uint64_t value = 0;
@@ -342,7 +342,7 @@ static int child_of_many(void *arg)
 	    gdr_close(shared) != EACCES)
 		return 1;
 	for (int i = 0; i < 3; i++) {
-		/* gdr_open() would ask CUDA, which does not answer here. */
+		/* gdr_open() asks CUDA, which does not work here. */
 		own = barcopy_open(BARCOPY_OPEN_ANY);
 		if (!own)
 			return 2;

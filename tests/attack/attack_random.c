@@ -105,7 +105,7 @@ static size_t any_size(struct model *m, size_t near)
 	return sizes[below(m, COUNT(sizes))];
 }
 
-/* A context of the model, open or not, or something that never was one. */
+/* A context of the model, open or not, or an invented one. */
 static gdr_t any_context(struct model *m, int *index)
 {
 	*index = (int)below(m, CONTEXTS);
@@ -194,7 +194,7 @@ static void close_one(struct model *m)
 			m->handle[h].pinned = m->handle[h].mapped = false;
 }
 
-/* What a pin of that range must answer; *buffer: whose it is. */
+/* The errno that a pin of that range must return; *buffer: the buffer that the range begins in. */
 static int expect_pin(struct model *m, uint64_t addr, size_t size, uint32_t flags, int *buffer)
 {
 	uint64_t end;
@@ -209,7 +209,7 @@ static int expect_pin(struct model *m, uint64_t addr, size_t size, uint32_t flag
 			*buffer = i;
 	if (*buffer < 0)
 		return EINVAL;
-	/* Every mapping of rm is one over PCIe here. */
+	/* Here every mapping of rm goes over PCIe. */
 	if (flags &&
 	    (flags != GDR_PIN_FLAG_FORCE_PCIE || !by_rm || m->buffer[*buffer].kind == HOST))
 		return EINVAL;
@@ -235,7 +235,7 @@ static void pin(struct model *m)
 
 	if (h->pinned)
 		return;
-	if (one_in(m, 10)) /* nobody's address */
+	if (one_in(m, 10)) /* an address of no buffer */
 		addr = one_in(m, 2) ? below(m, 65536) : UINT64_MAX - below(m, 1 << 20);
 	if (v1) {
 		flags = 0;
@@ -336,11 +336,11 @@ static void unmap(struct model *m)
 		mh->mapped = false;
 }
 
-/* A place in or about a mapping, and whether `size` bytes there may be copied. */
+/* A place in or near a mapping; *inside: `size` bytes there may be copied. */
 static uint8_t *any_place(struct model *m, int i, size_t size, bool *inside)
 {
 	struct handle *mh = i >= 0 ? &m->handle[i] : NULL;
-	uintptr_t at; /* not a pointer: most of them may not even be computed as one */
+	uintptr_t at; /* no pointer: most values are no valid pointers */
 
 	*inside = false;
 	if (!is_mapped(m, i))
@@ -428,7 +428,7 @@ static void copyv(struct model *m)
 		if (list && ((seg[k].flags & ~1u) || seg[k].reserved ||
 			     (seg[k].size && (!inside || !seg[k].host_ptr))))
 			want = EINVAL;
-		/* Which of two overlapping pieces is the last is not promised: ask for it. */
+		/* Without the flag the order of overlapping pieces is unspecified. */
 		if (to && k)
 			seg[k].flags |= BARCOPY_COPY_ORDERED;
 	}
@@ -583,7 +583,7 @@ static void ask_context(struct model *m)
 	}
 }
 
-/* In 300 calls so many of each. */
+/* The share of each in 300 calls. */
 static const struct {
 	uint64_t share;
 	void (*fn)(struct model *m);
@@ -603,7 +603,7 @@ static void one_call(struct model *m)
 	kinds[i].fn(m);
 }
 
-/* At the end the GPU itself is asked: every byte is where the model has it. */
+/* At the end every byte that CUDA reads is the model's. */
 static void check_memory(struct model *m)
 {
 	for (int i = 0; i < BUFFERS; i++) {
@@ -688,7 +688,7 @@ static void random_calls(void)
 	standin_start();
 	for (int i = 0; i < THREADS; i++)
 		fill(&models[i], seed + (unsigned int)i);
-	use_once(&models[0]); /* what is made once is made */
+	use_once(&models[0]); /* makes what is made once */
 	resources_look(&before);
 	unit_threads(THREADS, play, models, sizeof(models[0]));
 	for (int i = 0; i < THREADS; i++) {
@@ -703,7 +703,7 @@ static void random_calls(void)
 	wrong = resources_differ(&before, &after);
 	ck_assert_msg(!wrong, "%s", wrong);
 	printf("%ld calls in %d threads, %ld of them successes\n", calls, THREADS, good);
-	/* Neither way alone would be a test. */
+	/* Both successes and failures must occur. */
 	ck_assert_int_gt(good, calls / 20);
 	ck_assert_int_gt(calls - good, calls / 20);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What a call of the library or of CUDA must return; if it does not, the test ends with the cause. */
+/* What a call of the library or of CUDA must return; else the test fails with the cause. */
 #ifndef TEST_COMMON_EXPECT_H
 #define TEST_COMMON_EXPECT_H
 

@@ -9,8 +9,8 @@
 #include <string.h>
 
 /*
- * "r--s 00000000 00:01 7 /memfd:name", in static storage; "" if nothing is mapped there. No check of
- * Check's: in a child of fork its lock may be another thread's for good.
+ * "r--s 00000000 00:01 7 /memfd:name", in static storage; "" if nothing is mapped there. No check
+ * of Check's: in a child of fork its lock may be another thread's for good.
  */
 static inline const char *maps_at(const void *address)
 {

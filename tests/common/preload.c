@@ -42,8 +42,8 @@ void test_preload(char **argv, const char *library)
 }
 
 /*
- * Every test program on the stand-ins is on a machine with NVIDIA's nodes, unless they are taken away
- * (GDRSIM_RM=absent). A constructor gets main's arguments (glibc).
+ * Every test program on the stand-ins is on a machine with NVIDIA's nodes, unless they are taken
+ * away (GDRSIM_RM=absent). A constructor gets main's arguments (glibc).
  */
 __attribute__((constructor)) static void preload_nodes(int argc, char **argv)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Starting the test program again with a library of the stand-ins' directory (GDRSIM_DIR) preloaded:
- * the nodes of a driver are there from the start or not at all. It knows nothing of the library.
+ * Starting the test program again with a library of the stand-ins' directory (GDRSIM_DIR)
+ * preloaded: the nodes of a driver are there from the start or not at all. It knows nothing of the
+ * library.
  */
 #ifndef TEST_COMMON_PRELOAD_H
 #define TEST_COMMON_PRELOAD_H

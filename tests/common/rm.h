@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the tests of the rm backend share: the stand-in of NVIDIA's nodes and its hooks. A program of
- * theirs starts itself again with the stand-in preloaded; it lies in GDRSIM_DIR. It knows nothing of
- * libgdrapi.
+ * What the tests of the rm backend share: the stand-in of NVIDIA's nodes and its hooks. A program
+ * of theirs starts itself again with the stand-in preloaded; it lies in GDRSIM_DIR. It knows
+ * nothing of libgdrapi.
  */
 #ifndef TEST_COMMON_RM_H
 #define TEST_COMMON_RM_H
@@ -26,7 +26,7 @@ extern struct rm_hooks rm_sim;
  */
 void rm_start(char **argv);
 
-/* Fails the test (Check's) if anything of the process's own is left: see struct gdrsim_rm_counts. */
+/* Fails the test if the process has anything left that struct gdrsim_rm_counts counts. */
 void rm_assert_nothing_left(void);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The stand-ins of sim as the unit tests use them: CUDA's calls in one table, the hooks of
- * libcuda, buffers of every kind. It knows nothing of libgdrapi.
+ * The stand-ins of sim as the unit tests use them: CUDA's calls in one table, the hooks of libcuda,
+ * buffers of every kind. It knows nothing of libgdrapi.
  */
 #ifndef TEST_COMMON_STANDIN_H
 #define TEST_COMMON_STANDIN_H

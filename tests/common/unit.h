@@ -46,10 +46,10 @@ int unit_main(char **argv, const char *suite, const struct unit_test *tests, siz
 extern void (*unit_before)(void);
 extern void (*unit_after)(void);
 
-/* The running test cannot be run here: prints that and counts it; the test returns then. */
+/* Counts the running test as skipped, and prints why; the test must return. */
 void unit_skip(const char *why);
 
-/* Whether this runs under user-mode emulation, which lacks what the test needs: skips it then. */
+/* True under user-mode emulation, which lacks what the test needs: the test is skipped. */
 bool test_emulator_lacks(const char *test, const char *what);
 
 /* GDRCOPY_TEST_QUICK: under a sanitizer or valgrind, do less of the same. */
@@ -58,12 +58,12 @@ bool unit_quick(void);
 /* What fn() writes to stderr, at most 4 KiB of it; valid until the next call. */
 const char *unit_stderr_of(void (*fn)(void));
 
-/* Starts fn in so many threads, the first with arg, each other with `step` more than the one before. */
+/* Starts `count` threads; the nth calls fn(arg + n * step), from n = 0. */
 void unit_start(unsigned int count, void *(*fn)(void *), void *arg, size_t step);
-/* Waits for all that were started; an answer that is not NULL, if a thread gave one. */
+/* Waits for all of them; a value that is not NULL if a thread returned one. */
 void *unit_join(void);
 void *unit_threads(unsigned int count, void *(*fn)(void *), void *arg, size_t step); /* both */
-/* Waits until every other thread of this process sleeps, most likely in a lock that the caller holds. */
+/* Waits until all other threads sleep, most likely for a lock that the caller holds. */
 void unit_wait_asleep(void);
 
 /* The signal that a store or a load there raises; 0: none. */

@@ -168,7 +168,7 @@ static void copy_fences_words(const struct fence_watch *w, const struct gdri_cop
 	FENCES_ARE(plan, gdri_fence(plan, BARCOPY_FENCE_FULL), 0, 0, full, full);
 }
 
-/* Every type, and every implementation of the table by name; then a plan that shows what fences are good for. */
+/* Every type and every implementation by name; then a plan without fences. */
 static void copy_fences_all(const struct fence_watch *w)
 {
 	for (int type = GDR_MAPPING_TYPE_WC; type < GDR_MAPPING_TYPE_MAX; type++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What most unit tests share: a context for each test, its counts, a cache and its counts, exportable
- * memory, and a check that a CPU pointer and a device address are the same memory.
+ * What most unit tests share: a context for each test, its counts, a cache and its counts,
+ * exportable memory, and a check that a CPU pointer and a device address are the same memory.
  */
 #ifndef UNIT_FIXTURE_H
 #define UNIT_FIXTURE_H
@@ -65,7 +65,7 @@ FIXTURE barcopy_stats_t stats_of(gdr_t ctx)
 	return s;
 }
 
-/* ---- caches ------------------------------------------------------------------------------- */
+/* ---- caches -------------------------------------------------------------- */
 
 FIXTURE barcopy_cache_t cache_with(gdr_t ctx, barcopy_cache_validity_t validity, uint64_t max_bytes)
 {
@@ -95,7 +95,7 @@ FIXTURE void get_and_put(barcopy_cache_t cache, uint64_t addr)
 	OK(barcopy_cache_put(cache, &r));
 }
 
-/* ---- memory ------------------------------------------------------------------------------- */
+/* ---- memory -------------------------------------------------------------- */
 
 /* Exportable VMM memory of `count` chunks, at `hint` if that is free. */
 FIXTURE CUdeviceptr vmm_new(CUdeviceptr hint, unsigned int count)

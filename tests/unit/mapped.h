@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the tests of copies share: 8 MiB of exportable memory, pinned and mapped, for each test; a pattern;
- * and how many copies the copy engine has done.
+ * What the tests of copies share: 8 MiB of exportable memory, pinned and mapped, for each test; a
+ * pattern; and how many copies the copy engine has done.
  */
 #ifndef UNIT_MAPPED_H
 #define UNIT_MAPPED_H

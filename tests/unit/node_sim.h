@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the tests of the gdrdrv backend share: the stand-in of the node, preloaded, and its hooks; memory for
- * each test, and its context on the node.
+ * What the tests of the gdrdrv backend share: the stand-in of the node, preloaded, and its hooks;
+ * memory for each test, and its context on the node.
  */
 #ifndef UNIT_NODE_SIM_H
 #define UNIT_NODE_SIM_H

@@ -36,7 +36,7 @@ static inline void rm_begin(void)
 	rm_open_context();
 }
 
-/* Client and devices of so many GPUs are kept, and nothing else is; nothing went out of step. */
+/* The client and the devices of that many GPUs are kept, and nothing else. */
 static inline void rm_assert_kept(unsigned int gpus)
 {
 	struct gdrsim_rm_counts c;
@@ -67,7 +67,7 @@ static inline void rm_end_one(void)
 		rm_end(1);
 }
 
-/* ---- one range ------------------------------------------------------------------------------------- */
+/* ---- one range ----------------------------------------------------------- */
 
 struct rm_use {
 	CUdeviceptr addr;
@@ -113,7 +113,7 @@ static inline void rm_pattern(uint8_t *at, size_t n, unsigned long long seed)
 		at[i] = (uint8_t)(unit_random(&state) >> 40);
 }
 
-/* Both ways at one place: a copy of each side is what the other sees. */
+/* Both ways at one place: each side sees what the other has written. */
 static inline void rm_look_at(const char *what, struct rm_use *u, size_t at, unsigned int seed)
 {
 	size_t n = u->size - at < RM_LOOK ? u->size - at : RM_LOOK;
@@ -175,7 +175,7 @@ static inline void rm_whole_life(const char *what, CUdeviceptr addr, size_t size
 	}
 }
 
-/* ---- memory ------------------------------------------------------------------------------------------ */
+/* ---- memory -------------------------------------------------------------- */
 
 static inline CUdeviceptr rm_pool_alloc(size_t size)
 {
@@ -185,7 +185,7 @@ static inline CUdeviceptr rm_pool_alloc(size_t size)
 	return p;
 }
 
-/* ---- refusals -------------------------------------------------------------------------------------------- */
+/* ---- refusals ------------------------------------------------------------ */
 
 static inline int rm_pin(CUdeviceptr addr, size_t size, uint32_t flags)
 {
@@ -208,7 +208,7 @@ static inline unsigned int rm_times(const char *text, const char *part)
 	return n;
 }
 
-/* One text: no clause said twice, no word twice in a row. */
+/* The text repeats no clause, and no word in a row. */
 static inline void rm_assert_clear(void)
 {
 	char copy[1024], last[256] = "", *save = NULL;
@@ -225,7 +225,7 @@ static inline void rm_assert_clear(void)
 	}
 }
 
-/* All but exportable memory is refused, for unit_arg; the trial says so and is not made again. */
+/* Only exportable memory is served; unit_arg is the reason. The trial is made once. */
 static inline void rm_exportable_alone(void)
 {
 	const char *reason = unit_arg;

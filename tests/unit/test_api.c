@@ -338,7 +338,7 @@ static void pointer_arithmetic(void)
 	ck_assert_uint_eq(got, 0xc0ffee);
 }
 
-/* ---- a forked child ------------------------------------------------------------------------- */
+/* ---- a forked child ------------------------------------------------------ */
 
 static int not_refused;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
  * Which backends a context has and which one serves a pin: gdr_open's promise, GDRCOPY_BACKEND,
- * fall-through, and what is said when nobody can.
+ * fall-through, and the text of a pin that fails.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -17,8 +17,9 @@
 enum memory { DEVICE, CHUNK, HOST, HEAP, MANAGED, KINDS };
 
 /*
- * A scene: what is opened on this machine and pinned there, line by line, in a process of its own. A line
- * may change the environment first ("NAME=value" words; "-" removes one), and a call of CUDA may fail in it.
+ * A scene: what is opened on this machine and pinned there, line by line, in a process of its own.
+ * A line may change the environment first ("NAME=value" words; "-" removes one), and a call of CUDA
+ * may fail in it.
  */
 struct line {
 	enum { END, OPEN, NO_OPEN, ATTRIBUTES, PIN, NO_PIN } is;
@@ -113,7 +114,7 @@ static void pins(gdr_t g, const struct line *line, uint64_t addr)
 	ck_assert_uint_eq(id, (uint64_t)line->result);
 	ck_assert(!line->type || type == (uint64_t)line->type);
 	OK(gdr_unpin_buffer(g, h));
-	/* P2P tokens: accepted and never used. Whoever gives them pins memory of its own process. */
+	/* P2P tokens are accepted and dropped: the memory is the process's own. */
 	ck_assert_int_eq(gdr_pin_buffer(g, addr, 4096, 77, 0, &h) |
 				 gdr_pin_buffer(g, addr, 64, 0, 7, &h),
 			 0);
@@ -178,7 +179,7 @@ static void play(const struct line *line)
 #define SCENE(name, ...) \
 	static void name(void) { play((const struct line[]){ __VA_ARGS__, { .is = END } }); }
 
-/* Below CUDA 13.3 and without NVIDIA's nodes nothing serves ordinary device memory: the open says so. */
+/* Below CUDA 13.3 and without NVIDIA's nodes no backend serves device memory: gdr_open() fails. */
 SCENE(open_keeps_its_promise,
 	OPEN_FAILS(DEFAULT, ENODEV, .says = { "dmabuf: ", "13.3", "rm: no /dev/nvidiactl" }),
 	OPENS(ANY),
@@ -187,7 +188,7 @@ SCENE(open_keeps_its_promise,
 	OPEN_FAILS(INT32_MIN, EINVAL, .says = { "0x80000000" }),
 	OPEN_FAILS(DEFAULT, EIO, .fault = "cuDriverGetVersion:*=999", .says = { "cuDriverGetVersion" }))
 
-/* With them it is served on the stock driver, if the GPUs export their memory. */
+/* With the nodes rm serves it on the stock driver, if the GPUs export their memory. */
 SCENE(open_rests_on_rm,
 	OPEN_FAILS(DEFAULT, EACCES, "GDRSIM_RM=denied", .says = { "rm: /dev/nvidiactl may not be opened" }),
 	OPEN_FAILS(DEFAULT, ENODEV, "GDRSIM_RM=- GDRSIM_RM_DRIVER=470.256.02",
@@ -197,7 +198,7 @@ SCENE(open_rests_on_rm,
 	OPENS(DEFAULT, .set = "GDRSIM_DMABUF=-"), HAS(PERSISTENT | FORCE_PCIE),
 	PINS(DEVICE, RM))
 
-/* A new enough CUDA alone is no promise: the GPUs must export their memory. */
+/* A new enough CUDA does not suffice: the GPUs must export their memory. */
 SCENE(no_promise_without_dmabuf,
 	OPEN_FAILS(DEFAULT, ENODEV, .says = { "exports its memory as a dma-buf" }), OPENS(ANY))
 
@@ -216,7 +217,7 @@ SCENE(order,
 	OPENS(DEFAULT, .set = "GDRCOPY_BACKEND=rm,dmabuf"), PINS(CHUNK, RM), PINS(DEVICE, RM),
 	OPENS(DEFAULT, .set = "GDRCOPY_BACKEND=dmabuf,rm"), PINS(CHUNK, DMABUF))
 
-/* One context, every kind of memory: each by who can. */
+/* One context: a backend that can serves each kind of memory. */
 SCENE(fall_through,
 	OPENS(ANY), HAS(PERSISTENT | FORCE_PCIE), PINS(HOST, ON_HOST),
 	PINS(CHUNK, RM, "GDRSIM_DMABUF_MMAP=0"), PINS(CHUNK, DMABUF, "GDRSIM_DMABUF_MMAP=-"))
@@ -225,7 +226,7 @@ SCENE(use_dmabuf_mmap,
 	OPEN_FAILS(ANY, ENODEV, .says = { "13.3" }), /* driver 13.0: this backend alone was asked for */
 	OPENS(ANY, .set = "GDRSIM_DRIVER_VERSION=13030"), PINS(CHUNK, DMABUF),
 	PIN_FAILS(CHUNK, ENOTSUP, "GDRSIM_DMABUF_MMAP=0", .says = { "dmabuf: " }, .never = { "rm: " }),
-	/* 1 and nothing else asks for it. */
+	/* Only 1 asks for it. */
 	OPENS(ANY, .set = "GDRSIM_DMABUF_MMAP=- GDRSIM_DRIVER_VERSION=13000 GDRCOPY_USE_DMABUF_MMAP="),
 	OPENS(ANY, .set = "GDRCOPY_USE_DMABUF_MMAP=0"), OPENS(ANY, .set = "GDRCOPY_USE_DMABUF_MMAP=2"),
 	OPENS(ANY, .set = "GDRCOPY_USE_DMABUF_MMAP=11"), OPENS(ANY, .set = "GDRCOPY_USE_DMABUF_MMAP=yes"),
@@ -237,14 +238,14 @@ SCENE(every_reason_is_named,
 	PIN_FAILS(DEVICE, ENOTSUP, .says = { "dmabuf: this driver refuses mmap of its dma-buf",
 	  "rm: the trial on GPU 0 failed: RM_MAP_MEMORY: NV_ERR_NOT_SUPPORTED", "host: not memory of cudaHostAlloc" }))
 
-/* Memory that the caller must know better (L17), as gdrapi.h has it; what is short for one is for the next. */
+/* Memory that no backend may serve (L17). ENOMEM of one backend ends the pin. */
 SCENE(wrong_memory,
 	OPENS(ANY), PIN_FAILS(HEAP, EINVAL, .says = { "pageable host memory" }),
 	PIN_FAILS(MANAGED, EINVAL, .says = { "managed" }),
 	PIN_FAILS(DEVICE, ENOMEM, "GDRSIM_DMABUF_MMAP=1", "cuMemGetHandleForAddressRange:1=2",
 	  .says = { "dmabuf: " }, .never = { "rm: ", "host: " }))
 
-/* A pin that nobody can serve is never a success, whatever the reasons are. */
+/* Which of several backends' reasons is the errno of a failed pin. */
 SCENE(precedence,
 	OPENS(ANY), HAS(PERSISTENT | FORCE_PCIE), PINS(CHUNK, RM), /* the trial is over */
 	PIN_FAILS(CHUNK, ENOTSUP, .fault = "cuMemGetHandleForAddressRange:*=999"), /* host's says more */
@@ -258,8 +259,8 @@ SCENE(only_unclear_reasons,
 	PIN_FAILS(CHUNK, ENODEV, .fault = "cuMemGetHandleForAddressRange:*=100"))
 
 /*
- * Without a coherent link every mapping of rm is one over PCIe. Programs ask again without the flag when they
- * see EINVAL: so also where one backend alone could serve, and refuses for the flag only.
+ * Without a coherent link every mapping of rm is one over PCIe. Programs ask again without the flag
+ * when they see EINVAL: so also where one backend alone could serve, and refuses for the flag only.
  */
 SCENE(force_pcie,
 	OPENS(ANY), PINS(DEVICE, RM, .pin_flags = GDR_PIN_FLAG_FORCE_PCIE),
@@ -269,13 +270,13 @@ SCENE(force_pcie,
 	PINS(DEVICE, DMABUF, "GDRSIM_DMABUF_PCIE=1", .pin_flags = GDR_PIN_FLAG_FORCE_PCIE),
 	OPENS(DEFAULT, .set = "GDRCOPY_BACKEND=host"))
 
-/* Over a coherent link mappings are cached, unless they are forced onto PCIe, which the driver must know. */
+/* Over a coherent link mappings are cached unless GDR_PIN_FLAG_FORCE_PCIE is supported and given. */
 SCENE(coherent_link,
-	OPENS(ANY), PINS(DEVICE, DMABUF, .type = GDR_MAPPING_TYPE_CACHING), /* CUDA is there from now on */
+	OPENS(ANY), PINS(DEVICE, DMABUF, .type = GDR_MAPPING_TYPE_CACHING), /* starts CUDA */
 	OPENS(DEFAULT, .set = "GDRSIM_RM_DRIVER=580.95.05 GDRCOPY_BACKEND=rm"), HAS(PERSISTENT),
 	PINS(DEVICE, RM, .type = GDR_MAPPING_TYPE_CACHING),
 	PIN_FAILS(DEVICE, EINVAL, .pin_flags = GDR_PIN_FLAG_FORCE_PCIE),
-	/* nor does a later one let rm have another mapping */
+	/* a later driver has no PCIe mapping for rm either */
 	OPENS(DEFAULT, .set = "GDRSIM_RM_DRIVER=595.45.04"), HAS(PERSISTENT),
 	PINS(DEVICE, RM, .type = GDR_MAPPING_TYPE_CACHING),
 	PIN_FAILS(DEVICE, EINVAL, .pin_flags = GDR_PIN_FLAG_FORCE_PCIE),
@@ -291,7 +292,7 @@ static void open_is_cheap(void)
 	OK(gdr_close(barcopy_open(ANY)));
 	ck_assert_uint_eq(cuda_hooks.calls("cuInit"), 0);
 	ck_assert_uint_eq(cuda_hooks.calls(NULL), cuda_hooks.calls("cuDriverGetVersion"));
-	/* Where a promise rests on what the GPUs can do, they are asked. */
+	/* gdr_open() must ask the GPUs. */
 	OK(gdr_close(opened(DEFAULT)));
 	ck_assert_uint_eq(cuda_hooks.calls("cuInit"), 1);
 }
@@ -381,12 +382,12 @@ static const struct unit_test tests[] = {
 	{ "GDRCOPY_BACKEND that names none", bad_backend_list, "" },
 	{ "GDRCOPY_BACKEND names one", named_backends_alone, "GDRCOPY_BACKEND=rm" },
 	{ "GDRCOPY_BACKEND orders", order, CUDA_13_3 },
-	{ "each pin by who can", fall_through, CUDA_13_3 },
+	{ "each pin by a backend that can", fall_through, CUDA_13_3 },
 	{ "GDRCOPY_USE_DMABUF_MMAP", use_dmabuf_mmap, "GDRCOPY_USE_DMABUF_MMAP=1" },
 	{ "every backend's reason", every_reason_is_named, CUDA_13_3 },
 	{ "memory that is none, or short (L17)", wrong_memory, CUDA_13_3 },
 	{ "precedence of errors", precedence, "" },
-	{ "nobody can, for unclear reasons", only_unclear_reasons, "GDRCOPY_BACKEND=rm" },
+	{ "no backend can, for unclear reasons", only_unclear_reasons, "GDRCOPY_BACKEND=rm" },
 	{ "GDR_PIN_FLAG_FORCE_PCIE", force_pcie, CUDA_13_3 },
 	{ "coherent link", coherent_link, CUDA_13_3 " GDRSIM_COHERENT=1 GDRSIM_DMABUF_PCIE=1" },
 	{ "ranges that cannot be", ranges, CUDA_13_3 },

@@ -18,7 +18,7 @@ static bool is_same(const barcopy_region_t *r)
 	return same_memory(r->handle, r->cpu_ptr, r->device_ptr);
 }
 
-/* The region must be the memory asked for; was it a hit? */
+/* Gets a region, which must show the memory; true: it was a hit. */
 static bool take(barcopy_cache_t cache, uint64_t addr, size_t size, barcopy_region_t *r)
 {
 	uint64_t hits = cache_stats(cache).hits;
@@ -44,18 +44,18 @@ static bool touch(barcopy_cache_t cache, uint64_t addr)
 #define BY_TAG	  OPTIONS(.validity = BARCOPY_CACHE_CHECK_TAG)
 #define BY_NOTICE OPTIONS(.validity = BARCOPY_CACHE_NOTIFIED)
 
-/* ---- scripts --------------------------------------------------------------------------------- */
+/* ---- scripts ------------------------------------------------------------- */
 
 /*
- * A script: calls on one cache, and what each does. Addresses count from the start of its memory, chunks that
- * lie side by side. NOW() is all that is counted; what it does not name is 0, and hits and misses are those
- * that the script has had.
+ * A script: calls on one cache, and what each must do. Addresses count from the start of the
+ * script's memory, which is several chunks side by side. NOW() compares every count: those that it
+ * does not name are 0, hits and misses are those of the script's own calls.
  */
 struct step {
 	enum { END, TOUCH, TAKE, GIVE, SAME, SHARED, REFUSED, INVALID, COUNTS } op;
-	int line, mine, other; /* where it stands; of held[] */
-	int answer; /* an errno; of TOUCH and TAKE: is it a hit? */
-	uint64_t at, size; /* TOUCH: so many chunks, one after the other */
+	int line, mine, other; /* line: of the source; mine, other: in held[] */
+	int answer; /* an errno; for TOUCH and TAKE 1 is a hit */
+	uint64_t at, size; /* TOUCH: a number of chunks, one after the other */
 	barcopy_cache_stats_t now;
 };
 enum { A, B, C, D, E, HELD };
@@ -99,7 +99,7 @@ static void counts_are(const struct step *s, barcopy_cache_stats_t is, uint64_t 
 			      s->line, i, pairs[i][0], pairs[i][1]);
 }
 
-/* On so many chunks and a cache of its own, which then end. */
+/* Plays a script on that many chunks and a cache of its own. */
 static void play(unsigned int chunks, const barcopy_cache_options_t *o, const struct step *s)
 {
 	uint64_t hits = 0, misses = 0;
@@ -150,7 +150,7 @@ static void play(unsigned int chunks, const barcopy_cache_options_t *o, const st
 	vmm_delete(d, chunks);
 }
 
-/* A line is what belongs together. */
+/* One line of the source per thought. */
 /* clang-format off */
 static void sharing(void)
 {
@@ -158,7 +158,7 @@ static void sharing(void)
 		TAKE(A, 0, 10, 100), TAKE(B, 1, 50, 200), SHARE(B, A),
 		HIT(CHUNK - 8), /* the whole allocation */
 		NOW(.regions = 1, .regions_in_use = 1, .bytes_pinned = CHUNK),
-		/* overlapping: one region for both from now on, the old one stays for its users */
+		/* overlapping: a new region serves both, the old one stays for its users */
 		TAKE(C, 0, CHUNK - 100, 200), SAME(A),
 		NOW(.regions = 2, .regions_in_use = 2, .bytes_pinned = 3 * CHUNK),
 		GIVE(A), SAME(B), GIVE(B),
@@ -166,7 +166,7 @@ static void sharing(void)
 		HIT(10), HIT(CHUNK + 10), GIVE(C), { END } });
 }
 
-/* Second chance: what was used again since the last look stays for another one. */
+/* Second chance: a region that was used since the last sweep passed survives the next sweep. */
 static void evicted_by_count(void)
 {
 	play(8, OPTIONS(.validity = BARCOPY_CACHE_NOTIFIED, .max_regions = 3), STEPS{
@@ -175,7 +175,7 @@ static void evicted_by_count(void)
 		HIT(0), HITS(2 * CHUNK, 2), MISS(CHUNK), /* all were used again: the oldest goes */
 		NOW(.evictions = 2, .regions = 3, .bytes_pinned = 3 * CHUNK),
 		HIT(0), HIT(3 * CHUNK),
-		/* in use it stays, however often it is passed */
+		/* a region in use stays, however often the sweep passes it */
 		TAKE(A, 1, 0, 8), MISSES(4 * CHUNK, 4), SAME(A), HIT(0), GIVE(A),
 		NOW(.evictions = 6, .regions = 3, .bytes_pinned = 3 * CHUNK), { END } });
 }
@@ -186,7 +186,7 @@ static void limit_by_bytes(void)
 		MISSES(0, 2), NOW(.regions = 2, .bytes_pinned = 2 * CHUNK),
 		MISSES(2 * CHUNK, 2), NOW(.evictions = 1, .regions = 3, .bytes_pinned = 3 * CHUNK),
 		MISSES(4 * CHUNK, 4), NOW(.evictions = 5, .regions = 3, .bytes_pinned = 3 * CHUNK),
-		/* what is in use may be more than the limit, until it is given back */
+		/* regions in use may exceed the limit until they are put back */
 		TAKE(A, 0, 0, 8), TAKE(B, 0, CHUNK, 8), TAKE(C, 0, 2 * CHUNK, 8),
 		TAKE(D, 0, 3 * CHUNK, 8), TAKE(E, 0, 4 * CHUNK, 8),
 		NOW(.evictions = 8, .regions = 5, .regions_in_use = 5, .bytes_pinned = 5 * CHUNK),
@@ -215,7 +215,7 @@ static void default_limit(void)
 		{ END } });
 }
 
-/* Of memory, then. */
+/* Without NVML the limit is a part of the GPU's memory. */
 static void no_nvml(void)
 {
 	play(1, NULL, STEPS{ MISS(0),
@@ -226,7 +226,7 @@ static void no_nvml(void)
 static void invalidate(void)
 {
 	play(3, BY_NOTICE, STEPS{
-		MISSES(0, 3), INVALIDATE(CHUNK + 777, 1), /* one byte of it is enough */
+		MISSES(0, 3), INVALIDATE(CHUNK + 777, 1), /* one byte of a region is enough */
 		NOW(.invalidations = 1, .regions = 2, .bytes_pinned = 2 * CHUNK),
 		HIT(CHUNK - 8), HIT(2 * CHUNK),
 		/* in use: good until the last put, never found again */
@@ -237,7 +237,7 @@ static void invalidate(void)
 }
 /* clang-format on */
 
-/* ---- refusals -------------------------------------------------------------------------------- */
+/* ---- refusals ------------------------------------------------------------ */
 
 static void put(void)
 {
@@ -261,7 +261,7 @@ static void put(void)
 	OK(barcopy_cache_destroy(cache));
 	FAILS(EINVAL, barcopy_cache_put(cache, &r));
 	FAILS(EINVAL, barcopy_cache_get(cache, d, 1, &r));
-	/* a use that is never given back, detached or not, does not keep gdr_close() */
+	/* gdr_close() does not wait for a region that is never put back, detached or not */
 	OK(barcopy_cache_get(other, d, 1, &r));
 	OK(barcopy_cache_invalidate(other, d, 1));
 	OK(barcopy_cache_get(other, d, 1, &r));
@@ -281,7 +281,7 @@ static void errors(void)
 		{ { .struct_size = sizeof(options[0].o), .validity = 2 }, 0 },
 		{ { .struct_size = sizeof(options[0].o), .flags = 2 }, 0 },
 		{ { .struct_size = 4 }, 0 },
-		{ { .struct_size = 39 }, 0 }, /* no caller ever had that */
+		{ { .struct_size = 39 }, 0 }, /* no release had this size */
 		{ { .struct_size = sizeof(options[0]) }, 1 },
 	}, longer = { { .struct_size = sizeof(longer) }, 0 };
 	barcopy_cache_t cache, nobody = (barcopy_cache_t)(uintptr_t)0x100000001;
@@ -310,13 +310,13 @@ static void errors(void)
 	FAILS(EINVAL, barcopy_cache_get_stats(cache, NULL));
 	OK(barcopy_cache_invalidate(cache, d, 1));
 	FAILS(EINVAL, barcopy_cache_invalidate(NULL, d, 1));
-	/* an argument that is refused leaves what is there */
+	/* a refused argument changes no region */
 	touch(cache, d);
 	FAILS(EINVAL, barcopy_cache_get(cache, d + CHUNK - 1, 2, &r));
 	ck_assert(touch(cache, d));
 }
 
-/* ---- memory that comes and goes -------------------------------------------------------------- */
+/* ---- memory that comes and goes ------------------------------------------ */
 
 static void reallocated(void)
 {
@@ -330,7 +330,7 @@ static void reallocated(void)
 		touch(tag, d);
 		touch(tag, d + 100);
 		touch(notified, d);
-		OK(barcopy_cache_get(tag, d, 8, &r)); /* across the free */
+		OK(barcopy_cache_get(tag, d, 8, &r)); /* held while its memory is freed */
 		OK(barcopy_cache_invalidate(notified, d, CHUNK));
 		vmm_replace(d, 0);
 		if (i % 2) {
@@ -349,7 +349,7 @@ static void reallocated(void)
 	OK(barcopy_cache_destroy(notified));
 }
 
-/* Small allocations of one GPU page: one region, also for one that came later. */
+/* Small allocations of one GPU page share a region, a later one too. */
 static void one_page(void)
 {
 	barcopy_cache_t cache = new_cache(BY_TAG);
@@ -362,11 +362,11 @@ static void one_page(void)
 	c = standin_alloc(256);
 	ck_assert(touch(cache, c));
 	ck_assert_uint_eq(cache_stats(cache).bytes_pinned, PAGE);
-	/* c goes and comes: another allocation at that address, but a and b prove the page */
+	/* c is freed and allocated again at its address: a and b still verify the page */
 	CU(cuda.cuMemFree_v2(c));
 	c = standin_alloc(256);
 	touch(cache, c);
-	/* all of them go: the page is another one */
+	/* when all three are freed, nothing verifies the page any more */
 	CU(cuda.cuMemFree_v2(a));
 	CU(cuda.cuMemFree_v2(b));
 	CU(cuda.cuMemFree_v2(c));
@@ -374,7 +374,7 @@ static void one_page(void)
 	OK(barcopy_cache_destroy(cache));
 }
 
-/* GPU 1 takes all of its BAR; what is idle on GPU 0 must not be given up for it. */
+/* GPU 1's BAR is full: that evicts nothing of GPU 0. */
 static void several_gpus(void)
 {
 	barcopy_cache_t cache = new_cache(OPTIONS(.max_bytes = UINT64_MAX));
@@ -391,7 +391,7 @@ static void several_gpus(void)
 	OK(barcopy_cache_destroy(cache));
 }
 
-/* ---- threads --------------------------------------------------------------------------------- */
+/* ---- threads ------------------------------------------------------------- */
 
 struct thread {
 	barcopy_cache_t cache;
@@ -399,7 +399,7 @@ struct thread {
 	uintptr_t number, bad;
 };
 
-/* Hits, misses, evictions and invalidations of the same regions from all threads; freed memory: tests/gpu. */
+/* Hits, misses, evictions and invalidations of the same regions, on all threads. */
 static void *hammer(void *arg)
 {
 	struct thread *t = arg;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * The registration cache where things meet: limits reached exactly, places that are used again, uses that
- * outlive their cache, a cache that ends while a call is on its way. What a cache does for its callers is
- * in test_cache.c.
+ * Corner cases of the registration cache: limits reached exactly, slots that are used again,
+ * regions that outlive their cache, a cache that ends during a call. test_cache.c has what a cache
+ * does for its callers.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -28,9 +28,9 @@ static struct gdri_cache *found(barcopy_cache_t cache)
 	return c;
 }
 
-/* ---- limits ------------------------------------------------------------------------------------------ */
+/* ---- limits -------------------------------------------------------------- */
 
-/* The default limit is of what is free of the BAR, and what comes to the place of a cache has its own. */
+/* The default limit is a part of the free BAR. A cache in a used slot starts from zero. */
 static void default_limit(void)
 {
 	CUdeviceptr d = vmm_new(0, 8);
@@ -53,7 +53,7 @@ static void default_limit(void)
 		}
 		OK(barcopy_cache_invalidate(cache, d + 4 * CHUNK, 1));
 		s = cache_stats(cache);
-		/* 8 of 32 MiB are another's. */
+		/* 8 of 32 MiB are taken by a pin. */
 		ck_assert_uint_eq(s.max_bytes, 24 / 4 * 3 << 20);
 		ck_assert_uint_eq(s.misses, 4);
 		ck_assert_uint_eq(s.hits, 4);
@@ -65,7 +65,7 @@ static void default_limit(void)
 	}
 }
 
-/* What is idle makes room for a pin of the same context; what is in use does not. */
+/* Idle regions make room for a pin of the same context; regions in use do not. */
 static void room_for_plain_pins(void)
 {
 	barcopy_region_t used;
@@ -77,7 +77,7 @@ static void room_for_plain_pins(void)
 	OK(barcopy_cache_get(cache, d, 8, &used));
 	for (unsigned int k = 1; k < 10; k++)
 		get_and_put(cache, d + k * CHUNK);
-	/* What no empty BAR could hold evicts nothing. */
+	/* A range that an empty BAR could not hold evicts nothing. */
 	FAILS(ENOMEM, barcopy_map_range(g, d, 16 * CHUNK, 0, &va, &h));
 	FAILS(ENOMEM, barcopy_cache_get(cache, d, 16 * CHUNK, &(barcopy_region_t){ 0 }));
 	ck_assert_uint_eq(cache_stats(cache).evictions, 0);
@@ -89,7 +89,7 @@ static void room_for_plain_pins(void)
 	OK(barcopy_cache_put(cache, &used));
 }
 
-/* A hole with a whole GPU page in it ends a range, however long; and nothing is evicted for it. */
+/* A range over a hole of a GPU page or more fails soon, however long it is, and evicts nothing. */
 static void huge_ranges(void)
 {
 	static const size_t sizes[] = { (size_t)1 << 34, (size_t)1 << 40, (size_t)1 << 56 };
@@ -111,7 +111,7 @@ static void huge_ranges(void)
 	ck_assert(is_cached(cache, d));
 }
 
-/* CUDA describes the allocation of a miss once before the pin, and once for SYNC_MEMOPS. */
+/* A miss asks CUDA about its allocation twice: before the pin, and for SYNC_MEMOPS. */
 static void one_question(void)
 {
 	unsigned long (*calls)(const char *);
@@ -128,7 +128,7 @@ static void one_question(void)
 	ck_assert_uint_eq(calls("cuMemGetAddressRange_v2") - ranges, 2);
 }
 
-/* With the flag the allocation's attribute stays as it is; without it, and beside it, it is set. */
+/* The flag leaves the allocation's attribute as it is; any use without the flag sets it. */
 static void sync_memops_is_a_choice(void)
 {
 	barcopy_cache_options_t o = { .struct_size = sizeof(o),
@@ -153,7 +153,7 @@ static void sync_memops_is_a_choice(void)
 	FAILS(EINVAL, barcopy_map_range(g, d, 8, 4, &cpu, &h[1]));
 }
 
-/* M2: the users of a region share its handle, so the copy options are the cache's. */
+/* M2: the users of a region share its handle, so only the cache has copy options. */
 static void options_are_the_caches(void)
 {
 	barcopy_cache_options_t of_cache = { .struct_size = sizeof(of_cache),
@@ -175,7 +175,7 @@ static void options_are_the_caches(void)
 	OK(barcopy_cache_put(cache, &r));
 }
 
-/* What is pinned around a range may be more than the limit: then it is the range alone. */
+/* Where a region joined with its neighbours would exceed the limit, the range alone is pinned. */
 static void never_joined_beyond_the_limit(void)
 {
 	barcopy_region_t r;
@@ -190,7 +190,7 @@ static void never_joined_beyond_the_limit(void)
 	ck_assert_uint_eq(cache_stats(cache).bytes_pinned, 2 * PAGE);
 }
 
-/* What a pin takes is known when it is there: what is beyond the limit then goes at once. */
+/* A pin is rounded to pages and may exceed the limit only then: the cache evicts at once. */
 static void rounded_beyond_the_limit(void)
 {
 	CUdeviceptr d = standin_alloc(8 * CHUNK);
@@ -203,7 +203,7 @@ static void rounded_beyond_the_limit(void)
 	ck_assert(is_cached(cache, d + 8 * PAGE));
 }
 
-/* The CPU's own memory takes no BAR: nobody goes for it, nor does it go for want of BAR. */
+/* Host memory takes no BAR: it evicts nothing, and lack of BAR does not evict it. */
 static void host_memory(void)
 {
 	CUdeviceptr d = vmm_new(0, 8);
@@ -240,7 +240,7 @@ static void empty_range(void)
 	}
 }
 
-/* An entry takes no more users than can be counted. */
+/* An entry refuses a user more than its counter can hold. */
 static void most_users(void)
 {
 	struct gdri_cache *cache;
@@ -262,18 +262,18 @@ static void most_users(void)
 	OK(barcopy_cache_destroy(c));
 }
 
-/* ---- the table of pages ------------------------------------------------------------------------------- */
+/* ---- the table of pages -------------------------------------------------- */
 
-/* No memory for the second of two nodes that an item reaches into: it is erased from the first. */
+/* Without memory for the second of two nodes, an item is erased from the first. */
 static void half_entered(void)
 {
 	uint64_t node = (uint64_t)GPU_PAGE_SIZE << GDRI_PAGES_NODE_BITS;
 	uint64_t start = 7 * node - 2 * GPU_PAGE_SIZE, end = 7 * node + GPU_PAGE_SIZE;
-	static struct gdri_pages pages; /* its nodes are never given back */
+	static struct gdri_pages pages; /* never freed */
 	uint64_t item[2], from = start, stop;
 
 	OK(gdri_pages_init(&pages));
-	/* The first of the nodes is there. */
+	/* The first node exists. */
 	OK(gdri_pages_enter(&pages, start - GPU_PAGE_SIZE, start, &item[0]));
 	wrap_reset();
 	wrap_fail("calloc", 1, ENOMEM);
@@ -291,11 +291,11 @@ static void half_entered(void)
 	ck_assert_ptr_null(gdri_pages_find(&pages, end));
 }
 
-/* ---- freed memory ------------------------------------------------------------------------------------ */
+/* ---- freed memory -------------------------------------------------------- */
 
 /*
- * While an invalidation is at work on another thread it may have passed the pages of a miss already: the
- * region is its caller's alone and counts as invalidated.
+ * An invalidation on another thread may have passed the pages of a miss already: the region then
+ * serves the caller of the miss alone and counts as invalidated.
  */
 static void pinned_beside_an_invalidation(void)
 {
@@ -308,7 +308,7 @@ static void pinned_beside_an_invalidation(void)
 	ck_assert_uint_eq(cache_stats(cache).invalidations, 1);
 	ck_assert_uint_eq(cache_stats(cache).regions, 0);
 	ck_assert(!is_cached(cache, d) && is_cached(cache, d));
-	/* Doomed, and found stale before it is worked off: that is one. */
+	/* A doomed region that is found stale before it is released counts once. */
 	vmm_delete(d, 1);
 	pthread_mutex_lock(&found(cache)->lock);
 	OK(barcopy_cache_invalidate(cache, d, 1));
@@ -325,7 +325,7 @@ static void swap(void)
 	ck_assert_uint_eq(vmm_new(swapped, 1), swapped);
 }
 
-/* Memory that is freed and allocated again while it is pinned: the region is made for what is there after. */
+/* Memory that is freed and allocated again during the pin: the region shows the new memory. */
 static void reallocated_during_the_pin(void)
 {
 	barcopy_cache_t cache;
@@ -359,7 +359,7 @@ static void swept_are_counted(void)
 	ck_assert_uint_eq(cache_stats(cache).evictions, 0);
 }
 
-/* Memory for one context is not looked for in another's caches. */
+/* An allocation evicts from the caches of its own context only. */
 static void another_contexts_caches(void)
 {
 	size_t size = (size_t)96 << 20;
@@ -369,7 +369,7 @@ static void another_contexts_caches(void)
 	barcopy_cache_t theirs = cache_with(other, BARCOPY_CACHE_CHECK_TAG, UINT64_MAX);
 	uint64_t addr = standin_alloc(size);
 
-	/* Not all of it: the stand-in's dma-buf of a whole allocation does not hold the memory. */
+	/* All but a page: the stand-in's dma-buf of a whole allocation does not hold the memory. */
 	OK(barcopy_cache_get(theirs, addr + PAGE, size - PAGE, &r));
 	OK(barcopy_cache_put(theirs, &r));
 	CU(cuda.cuMemFree_v2(addr));
@@ -381,10 +381,10 @@ static void another_contexts_caches(void)
 }
 
 /*
- * A miss looks at some regions, the next one at those behind them. Where the next one has gone, and another
- * cache has its place, it is not taken for one of these.
+ * Each miss verifies a few regions and remembers the next one. Where that one has ended and its
+ * slot belongs to another cache, the next miss must not take it for a region of this cache.
  */
-static void next_look_has_gone(void)
+static void next_to_verify_has_ended(void)
 {
 	CUdeviceptr d, other_memory;
 	barcopy_cache_t cache, other;
@@ -392,7 +392,7 @@ static void next_look_has_gone(void)
 	d = vmm_new(0, 8);
 	cache = cache_with(g, BARCOPY_CACHE_NOTIFIED, 0);
 	other = cache_with(g, BARCOPY_CACHE_NOTIFIED, 0);
-	for (unsigned int i = 0; i < 6; i++) /* the sixth one's miss has looked at four */
+	for (unsigned int i = 0; i < 6; i++) /* the sixth miss has verified four */
 		get_and_put(cache, d + i * CHUNK);
 	OK(barcopy_cache_invalidate(cache, d + 4 * CHUNK, CHUNK));
 	other_memory = vmm_new(0, 1);
@@ -408,14 +408,14 @@ static void next_look_has_gone(void)
 
 static atomic_uint environment_reads;
 
-/* In place of the C library's: the library reads its environment in no other way. */
+/* Replaces the C library's function, the only one by which the library reads its environment. */
 char *secure_getenv(const char *name)
 {
 	atomic_fetch_add(&environment_reads, 1);
 	return getenv(name);
 }
 
-/* M4: beside a setenv() of another thread nothing may read the environment but the first open. */
+/* M4: another thread may call setenv(), so only the first open reads the environment. */
 static void environment_is_read_by_the_open(void)
 {
 	barcopy_copy_options_t o = { .struct_size = sizeof(o),
@@ -439,7 +439,7 @@ static void environment_is_read_by_the_open(void)
 	ck_assert_uint_eq(atomic_load(&environment_reads), before);
 }
 
-/* ---- the end ------------------------------------------------------------------------------------------ */
+/* ---- the end ------------------------------------------------------------- */
 
 static uint64_t pinned(void)
 {
@@ -449,8 +449,8 @@ static uint64_t pinned(void)
 }
 
 /*
- * A put that is under way beside gdr_close() comes when its region is closed and its cache's place another's:
- * nothing is closed a second time, and the other one's regions are what they were.
+ * A put races with gdr_close() and comes when its region is closed and the slot of its cache
+ * belongs to another: it closes nothing twice and leaves the other cache's regions alone.
  */
 static void put_after_the_end(void)
 {
@@ -477,7 +477,7 @@ static void put_after_the_end(void)
 	OK(barcopy_cache_put(cache, &r));
 	ck_assert_uint_eq(cache_stats(cache).regions_in_use, 0);
 	ck_assert_uint_eq(pinned(), 0);
-	/* Its place too is used again. */
+	/* The entry's slot is used again too. */
 	OK(barcopy_cache_get(cache, d, 8, &r));
 	OK(barcopy_cache_get(cache, d + CHUNK, 8, &next));
 	ck_assert_uint_eq(pinned(), 2);
@@ -488,7 +488,7 @@ static void put_after_the_end(void)
 	OK(barcopy_cache_destroy(cache));
 }
 
-/* A context's shared ranges end with it: the next one in its place makes its own. */
+/* A context's shared ranges end with it: the next context in its slot makes its own. */
 static void ranges_of_the_next_context(void)
 {
 	for (int i = 0; i < 3; i++) {
@@ -497,7 +497,7 @@ static void ranges_of_the_next_context(void)
 		gdr_mh_t h;
 		void *cpu;
 
-		/* One in the place of the former one's ranges. */
+		/* One of them takes the slot of the former context's ranges. */
 		for (int k = 0; k < 3; k++)
 			cache[k] = cache_with(g, BARCOPY_CACHE_NOTIFIED, 0);
 		OK(barcopy_map_range(g, d + 100, 8, 0, &cpu, &h));
@@ -554,13 +554,13 @@ static const struct unit_test tests[] = {
 	{ "host memory", host_memory, "GDRSIM_BAR1_MIB=8" },
 	{ "an empty range", empty_range, DMABUF },
 	{ "most users", most_users, DMABUF },
-	{ "half entered", half_entered, "", .bare = true },
+	{ "no memory for the second node", half_entered, "", .bare = true },
 	{ "reallocated during the pin", reallocated_during_the_pin, DMABUF },
 	{ "pinned beside an invalidation", pinned_beside_an_invalidation, DMABUF },
 	{ "what is swept is counted", swept_are_counted, DMABUF },
 	{ "another context's caches", another_contexts_caches,
 	  "GDRSIM_NODE=absent GDRSIM_MEM_MIB=128" },
-	{ "the next look has gone", next_look_has_gone, DMABUF },
+	{ "the next region to verify has ended", next_to_verify_has_ended, DMABUF },
 	{ "the environment is read by the open", environment_is_read_by_the_open, "" },
 	{ "a put after the end", put_after_the_end, DMABUF },
 	{ "ranges of the next context", ranges_of_the_next_context, DMABUF },

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * The registration cache under random calls, against what holds whatever it does: the right memory, no hit
- * after an invalidation, limits of each GPU, what BAR1 holds, descriptors. And buffers packed into one
- * segment, as an allocator packs them, in several orders.
+ * The registration cache under random calls. After each call its invariants hold: the right memory,
+ * no hit after an invalidation, the limits of each GPU, the use of BAR1, descriptors. And buffers
+ * packed into one segment, as an allocator packs them, in several orders.
  */
 
 #include "common/preload.h"
@@ -12,7 +12,7 @@
 
 enum { GPUS = 2, SEGMENT_PAGES = 96, CHUNKS = 12, HELD = 12, WHOLE_PAGES = CHUNK / PAGE };
 
-/* Memory of a GPU: a segment, larger than what is pinned whole; or chunks that come and go. */
+/* Memory of a GPU: a segment too large to be pinned whole, or chunks that come and go. */
 struct memory {
 	CUdeviceptr base;
 	unsigned int pages, whole; /* whole: pages that are pinned together */
@@ -56,7 +56,7 @@ static uint64_t bar_used(int device)
 	return info.used;
 }
 
-/* What is found again: a region lies at most so many pages around a range. */
+/* A later get may hit: a region reaches at most that many pages around its range. */
 static void remember(struct memory *m, unsigned int first, unsigned int pages)
 {
 	unsigned int around = pages > m->whole ? pages : m->whole;
@@ -97,11 +97,11 @@ static void check(void)
 		uint64_t here = bar_used((int)d) - w.bar_before[d];
 
 		used += here;
-		/* What is in use may be more than the limit, and nothing else. */
+		/* Only regions in use may exceed the limit. */
 		if (w.rules->max_pages && !w.count)
 			ck_assert_uint_le(here, w.rules->max_pages * PAGE);
 	}
-	/* The stand-in's dma-bufs take nothing of a BAR. */
+	/* The stand-in's dma-bufs take no BAR. */
 	if (used)
 		ck_assert_uint_eq(s.bytes_pinned, used);
 	if (w.rules->max_regions && !w.count)
@@ -127,7 +127,7 @@ static void get(void)
 	rc = barcopy_cache_get(w.cache, low, high - low, &h->real);
 	w.gets++;
 	if (rc) {
-		/* Room for what nobody uses is found. */
+		/* Idle regions always make room. */
 		ck_assert_msg(rc == ENOMEM && w.count, "errno %d: %s", rc, barcopy_last_error());
 		w.gets = cache_stats(w.cache).hits + cache_stats(w.cache).misses;
 		return;
@@ -164,7 +164,7 @@ static void invalidate_any(void)
 	invalidate(m, first, pages);
 }
 
-/* Other memory at the address of a chunk that nobody uses. */
+/* New memory at the address of a chunk that is not in use. */
 static void reallocate(void)
 {
 	struct memory *m = &w.memory[2 * below(w.gpus) + 1];
@@ -186,7 +186,7 @@ static void one_operation(void)
 {
 	unsigned int x = below(100);
 
-	/* A hook in one of the library's own calls. */
+	/* An invalidation in the middle of a library call. */
 	if (!below(10))
 		wrap_before(below(2) ? "munmap" : "mmap", invalidate_any);
 	if (w.count == HELD || (w.count && x < 45))
@@ -238,7 +238,7 @@ static void play(void)
 	fds = resources_fds();
 	for (int i = 0; i < (unit_quick() ? 600 : 20000); i++)
 		one_operation();
-	/* However many regions there are, they need no descriptors. */
+	/* Regions keep no descriptors, however many they are. */
 	ck_assert_int_le(resources_fds(), fds);
 	while (w.count)
 		put(0);
@@ -248,7 +248,7 @@ static void play(void)
 		ck_assert_uint_eq(bar_used((int)d), w.bar_before[d]);
 }
 
-/* ---- packed into a segment ---------------------------------------------------------------------------- */
+/* ---- packed into a segment ----------------------------------------------- */
 
 enum { SEGMENT = 64 << 20, MOST = 10000 };
 
@@ -273,7 +273,7 @@ static void touch_pages(const struct buffer *b, int more)
 	}
 }
 
-/* Odd sizes, side by side at what an allocator aligns to; some larger than what is pinned whole. */
+/* Odd sizes, aligned as by an allocator; some too large to be pinned whole. */
 static void pack(size_t typical)
 {
 	uint64_t at = segment;
@@ -326,7 +326,7 @@ static void give(barcopy_cache_t cache, struct buffer *b)
 	touch_pages(b, -1);
 }
 
-/* All at once; then released in this order or the other one. */
+/* Takes all buffers, then gives them back in the same order or backwards. */
 static void packed_once(barcopy_cache_t cache, bool random, bool reverse, bool backwards)
 {
 	uint64_t before = bar_used(0), used;
@@ -350,7 +350,7 @@ static void packed_once(barcopy_cache_t cache, bool random, bool reverse, bool b
 		if (cache)
 			OK(barcopy_cache_trim(cache, i % 256 ? UINT64_MAX : 0));
 		used = i % 256 || random ? 0 : bar_used(0) - before;
-		/* In order, one region may be kept by a part of itself. */
+		/* In order, one buffer may keep the whole of a region. */
 		ck_assert_msg(used <= 2 * pages_in_use * PAGE + 2 * CHUNK,
 			      "%u gone: %lu KiB for %lu", i, used >> 10, pages_in_use);
 	}
@@ -372,7 +372,7 @@ static void packed(void)
 	}
 }
 
-/* Ranges of which each is longer than the last: no more than four times the longest, and linear work. */
+/* Each range longer than the last: at most four times the longest is pinned, with linear work. */
 static void growing(void)
 {
 	gdr_mh_t h[500];
@@ -386,7 +386,7 @@ static void growing(void)
 		OK(barcopy_map_range(g, segment + 100, (size_t)i * 100000, 0, &cpu, &h[i]));
 	ck_assert_uint_le(bar_used(0) - before, 4ull * COUNT(h) * 100000);
 	ck_assert_uint_le(stats_of(g).pins, 20);
-	/* What slides along, too. */
+	/* The same for a window that slides. */
 	for (unsigned int i = 1; i < COUNT(h); i++)
 		OK(barcopy_unmap_range(g, h[i]));
 	for (unsigned int i = 1; i < COUNT(h); i++)
@@ -414,5 +414,5 @@ static const struct unit_test tests[] = {
 	{ "growing", growing, ON_RM "GDRSIM_BAR1_MIB=256" },
 };
 
-UNIT_MAIN("the cache against what holds", tests, test_preload(argv, "libgdrdrv_node.so"),
+UNIT_MAIN("invariants of the cache", tests, test_preload(argv, "libgdrdrv_node.so"),
 	  unit_before = start, unit_after = end)

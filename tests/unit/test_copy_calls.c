@@ -75,9 +75,9 @@ static void vectored(void)
 
 	for (size_t t = 0; t < COUNT(types); t++) {
 		for (size_t r = 0; !r || impl_at(r - 1); r++) {
-			const struct gdri_copy_impl *row = r ? impl_at(r - 1) : NULL;
+			const struct gdri_copy_impl *impl = r ? impl_at(r - 1) : NULL;
 
-			if (gdri_copy_plan_init(&plan, types[t], area_features(), row))
+			if (gdri_copy_plan_init(&plan, types[t], area_features(), impl))
 				continue;
 			for (int round = 0; round < (unit_quick() ? 3 : 30); round++) {
 				size_t count = make_pieces(seg, &map, &host);
@@ -109,7 +109,7 @@ static void vectored_guard(void)
 	area_fill(&map);
 	for (size_t t = 0; t < COUNT(types); t++) {
 		for (size_t r = 0; !r || impl_at(r - 1); r++) {
-			const struct gdri_copy_impl *row = r ? impl_at(r - 1) : NULL;
+			const struct gdri_copy_impl *impl = r ? impl_at(r - 1) : NULL;
 			barcopy_copy_seg_t seg[2] = {
 				{ .map_ptr = map.base, .host_ptr = out[0], .size = 48 },
 				{ .map_ptr = map.base + map.size - 48,
@@ -117,7 +117,7 @@ static void vectored_guard(void)
 				  .size = 48 },
 			};
 
-			if (gdri_copy_plan_init(&plan, types[t], area_features(), row))
+			if (gdri_copy_plan_init(&plan, types[t], area_features(), impl))
 				continue;
 			ck_assert(plan.exact_reads == (types[t] == GDR_MAPPING_TYPE_CACHING));
 			gdri_copyv_from(&plan, seg, 2, sizeof(*seg), 0);
@@ -127,7 +127,7 @@ static void vectored_guard(void)
 	}
 }
 
-/* ---- which lines a vector's reads load, and in which company ---------------------------------------- */
+/* ---- which lines a vector's reads load, and which together --------------- */
 
 /* Calls of `lines`, and what they were asked for. */
 static struct {
@@ -146,7 +146,7 @@ static void note_line(uint8_t *line, const uint8_t *at)
 	memcpy(line, at, 64);
 }
 
-/* Behind the last line stand addresses outside the mapping: a processor may load them by a wrong guess. */
+/* Addresses behind the last line are outside the mapping: a CPU may load them speculatively. */
 static void noted_lines(uint8_t *line, const uint8_t *const *at, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
@@ -163,15 +163,15 @@ static void noted_from(void *dst, const void *src, size_t n)
 	loads.calls++;
 }
 
-/* Copies them by a row that notes what it loads; the bytes must be right. */
+/* Copies them by an implementation that notes its loads; the bytes must be right. */
 static void note_loads(barcopy_copy_seg_t *seg, size_t count)
 {
-	const struct gdri_copy_impl row = {
+	const struct gdri_copy_impl impl = {
 		.name = "noted", .block = 64, .from = noted_from, .lines = noted_lines
 	};
 	struct gdri_copy_plan plan;
 
-	ck_assert_int_eq(gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_WC, 0, &row), 0);
+	ck_assert_int_eq(gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_WC, 0, &impl), 0);
 	loads.n = loads.calls = 0;
 	gdri_copyv_from(&plan, seg, count, sizeof(*seg), 0);
 	for (size_t i = 0; i < count; i++)
@@ -217,7 +217,7 @@ static void each_line_once(void)
 					       .size = 8 };
 	note_loads(seg, 32);
 	ck_assert_uint_eq(loads.n, 16);
-	/* More than are loaded together. */
+	/* More lines than are loaded together. */
 	for (size_t i = 0; i < 128; i++)
 		seg[i] = (barcopy_copy_seg_t){ .map_ptr = map.base + i * 128,
 					       .host_ptr = host.base + 64 * i,
@@ -227,7 +227,7 @@ static void each_line_once(void)
 	ck_assert_uint_le(loads.calls, 4);
 }
 
-/* The last piece of a batch has as many lines as a piece of a batch can have, or more; another follows. */
+/* The last piece of a batch has up to as many lines as a piece can have, or more. */
 static void full_batch(void)
 {
 	struct area map = area_new(64 * 1024, MAP_PRIVATE), host = area_new(64 * 1024, MAP_PRIVATE);
@@ -251,7 +251,7 @@ static void full_batch(void)
 	}
 }
 
-/* A line before and behind an ORDERED piece is loaded on both sides, and never with lines of the other. */
+/* Lines before an ORDERED piece are never loaded together with lines behind it. */
 static void ordered_parts(void)
 {
 	struct area map = area_new(64 * 1024, MAP_PRIVATE), host = area_new(64 * 1024, MAP_PRIVATE);

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: MIT
-/*
- * CPU detection with made-up CPUs, the text of GDRCOPY_CPU_MASK, and the rows that plans take.
- */
+/* CPU detection with made-up CPUs, the text of GDRCOPY_CPU_MASK, the choice of implementations. */
 #include "copy_area.h"
 
 #include <errno.h>
@@ -72,7 +70,7 @@ static void cpuid(void)
 	ck_assert_uint_eq(gdri_x86_features(&id),
 			  GDRI_CPU_SSE2 | GDRI_CPU_SSE41 | GDRI_CPU_AVX2 | GDRI_CPU_AVX512);
 
-	/* Leaf 7 is not there to be read. */
+	/* No leaf 7. */
 	id = everything();
 	id.max_leaf = 6;
 	ck_assert_uint_eq(gdri_x86_features(&id), GDRI_CPU_SSE2 | GDRI_CPU_SSE41);
@@ -187,9 +185,9 @@ static void mask_text(void)
 	}
 }
 
-static void forced_row(void)
+static void forced_impl(void)
 {
-	const struct gdri_copy_impl *row;
+	const struct gdri_copy_impl *impl;
 	struct gdri_copy_plan plan;
 
 	ck_assert_ptr_null(impl_named("nothing"));
@@ -198,19 +196,20 @@ static void forced_row(void)
 			 0);
 	ck_assert_str_eq(plan.from->name, "ref");
 	ck_assert_uint_eq(plan.large_from_min, SIZE_MAX);
-	for (size_t i = 0; (row = impl_at(i)); i++) {
-		int err = gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_WC, 0, row);
+	for (size_t i = 0; (impl = impl_at(i)); i++) {
+		int err = gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_WC, 0, impl);
 
-		ck_assert_int_eq(err, row->needs ? -ENOTSUP : 0);
+		ck_assert_int_eq(err, impl->needs ? -ENOTSUP : 0);
 		ck_assert_str_eq(plan.to->name, "ref");
 
-		/* Device memory takes no row that is not made for it, cached memory none for WC alone. */
+		/* Device memory has implementations of its own, cached memory none for WC. */
 		ck_assert_int_eq(
-			gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_DEVICE, GDRI_CPU_ALL, row), 0);
+			gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_DEVICE, GDRI_CPU_ALL, impl), 0);
 		ck_assert(plan.to->flags & GDRI_IMPL_ANY_MEMORY);
 		ck_assert(plan.from->flags & GDRI_IMPL_ANY_MEMORY);
 		ck_assert_int_eq(
-			gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_CACHING, GDRI_CPU_ALL, row), 0);
+			gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_CACHING, GDRI_CPU_ALL, impl),
+			0);
 		ck_assert(!(plan.to->flags & GDRI_IMPL_UNCACHED));
 		ck_assert(!(plan.from->flags & GDRI_IMPL_UNCACHED));
 	}
@@ -230,7 +229,7 @@ static void posted_words(void)
 		}
 }
 
-/* Only the library's own rows are chosen, and each type keeps its own fences. */
+/* Only the library's own implementations are chosen, and each type keeps its own fences. */
 static void all_feature_sets(void)
 {
 	uint32_t all = gdri_cpu_detect();
@@ -314,7 +313,7 @@ static const struct unit_test tests[] = {
 	{ "auxiliary vector", hwcap },	   { "choice by CPU", choice },
 #endif
 	{ "text of the mask", mask_text },
-	{ "a forced implementation", forced_row },
+	{ "a forced implementation", forced_impl },
 	{ "posts", posted_words },
 	{ "all feature sets", all_feature_sets },
 	{ "environment", environment },

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * Every row of the copy engine against the bytes that should come out: all alignments of both
+ * Every implementation of the copies against the bytes that should come out: all alignments of both
  * sides, all small sizes, sizes around powers of two; guard pages on both sides of both buffers,
  * canaries around the destination.
  *
@@ -143,37 +143,37 @@ static void large_sizes(const struct gdri_copy_plan *plan, enum direction dir, c
 	}
 }
 
-static bool has(const struct gdri_copy_impl *row, enum direction dir)
+static bool has(const struct gdri_copy_impl *impl, enum direction dir)
 {
-	return dir == TO ? row->to != NULL : row->from != NULL;
+	return dir == TO ? impl->to != NULL : impl->from != NULL;
 }
 
-/* Each row that this CPU can run, forced by name, in each of its directions. */
-static void each_row(void (*test)(const struct gdri_copy_plan *, enum direction, const char *))
+/* Each implementation that this CPU can run, by name, in each of its directions. */
+static void each_impl(void (*test)(const struct gdri_copy_plan *, enum direction, const char *))
 {
 	uint32_t features = area_features();
 
 	for (size_t i = 0; impl_at(i); i++) {
-		const struct gdri_copy_impl *row = impl_at(i);
+		const struct gdri_copy_impl *impl = impl_at(i);
 		struct gdri_copy_plan plan;
 
-		if (row->needs & ~features) {
-			fprintf(stderr, "skipped: %s, not on this CPU\n", row->name);
+		if (impl->needs & ~features) {
+			fprintf(stderr, "skipped: %s, not on this CPU\n", impl->name);
 			continue;
 		}
-		/* All but the row's own needs masked away: it relies on nothing else. */
-		ck_assert_int_eq(gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_WC, row->needs, row),
+		/* All other features are masked: the implementation relies on none of them. */
+		ck_assert_int_eq(gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_WC, impl->needs, impl),
 				 0);
 		for (enum direction dir = TO; dir <= FROM; dir++) {
-			if (!has(row, dir))
+			if (!has(impl, dir))
 				continue;
-			ck_assert_ptr_eq(dir == TO ? plan.to : plan.from, row);
-			test(&plan, dir, row->name);
+			ck_assert_ptr_eq(dir == TO ? plan.to : plan.from, impl);
+			test(&plan, dir, impl->name);
 		}
 	}
 }
 
-static void row_small(const struct gdri_copy_plan *plan, enum direction dir, const char *what)
+static void impl_small(const struct gdri_copy_plan *plan, enum direction dir, const char *what)
 {
 	if (unit_quick())
 		small_sizes(plan, dir, what, 9, 140, 37);
@@ -183,17 +183,17 @@ static void row_small(const struct gdri_copy_plan *plan, enum direction dir, con
 		small_sizes(plan, dir, what, 1, 192, 16);
 }
 
-static void rows_small(void)
+static void impls_small(void)
 {
-	each_row(row_small);
+	each_impl(impl_small);
 }
 
-static void rows_large(void)
+static void impls_large(void)
 {
-	each_row(large_sizes);
+	each_impl(large_sizes);
 }
 
-/* The plans that would be chosen on lesser CPUs, for every mapping type. */
+/* The plans of lesser CPUs, for every mapping type. */
 static void masked_plans(void)
 {
 	static const struct {
@@ -248,8 +248,8 @@ static void cached_reads_stay_inside(void)
 }
 
 static const struct unit_test tests[] = {
-	{ "small ranges", rows_small },
-	{ "large ranges", rows_large },
+	{ "small ranges", impls_small },
+	{ "large ranges", impls_large },
 	{ "masked plans", masked_plans },
 	{ "cached reads stay inside", cached_reads_stay_inside },
 };

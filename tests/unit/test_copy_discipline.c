@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * The store discipline, watched: every byte is stored exactly once, every naturally aligned word
- * of 4 or 8 bytes in one store, nothing else at all.
+ * The store discipline, watched: every byte is stored exactly once, every naturally aligned word of
+ * 4 or 8 bytes in one store, nothing else at all.
  *
  * A child does the copies into memory that it shares with its parent, and the parent single-steps
  * it. After each instruction the parent looks at what changed, notes it, and puts the old bytes
@@ -143,7 +143,7 @@ static void step(void)
 		      "the child stopped with status %#x", status);
 }
 
-/* One copy under the eye: which store, counted from 1, wrote each byte of the target. */
+/* Watches one copy: the number, from 1, of the store that wrote each byte of the target. */
 static int watch(uint16_t when[TARGET], const char *name)
 {
 	static uint8_t old[TARGET];
@@ -219,9 +219,9 @@ static void check(enum what what, const char *name, size_t at, size_t from, size
 	}
 }
 
-static void use_row(const struct gdri_copy_impl *row, gdr_mapping_type_t type)
+static void use_impl(const struct gdri_copy_impl *impl, gdr_mapping_type_t type)
 {
-	ck_assert_int_eq(gdri_copy_plan_init(&shared->plan, type, area_features(), row), 0);
+	ck_assert_int_eq(gdri_copy_plan_init(&shared->plan, type, area_features(), impl), 0);
 }
 
 /*
@@ -251,26 +251,26 @@ static void ranges(enum what what, const char *name, bool other_side)
 	}
 }
 
-static void rows(void)
+static void impls(void)
 {
 	start_child();
 	for (size_t i = 0; impl_at(i); i++) {
-		const struct gdri_copy_impl *row = impl_at(i);
+		const struct gdri_copy_impl *impl = impl_at(i);
 
-		if (row->needs & ~area_features()) {
-			fprintf(stderr, "skipped: %s, not on this CPU\n", row->name);
+		if (impl->needs & ~area_features()) {
+			fprintf(stderr, "skipped: %s, not on this CPU\n", impl->name);
 			continue;
 		}
-		use_row(row, GDR_MAPPING_TYPE_WC);
-		if (row->to)
-			ranges(COPY_TO, row->name, false);
-		if (row->from)
-			ranges(COPY_FROM, row->name, false);
+		use_impl(impl, GDR_MAPPING_TYPE_WC);
+		if (impl->to)
+			ranges(COPY_TO, impl->name, false);
+		if (impl->from)
+			ranges(COPY_FROM, impl->name, false);
 	}
 	stop_child();
 }
 
-/* The edges are the same code for all rows: every alignment within a word, every small size. */
+/* The edges are the same code everywhere: every alignment within a word, every small size. */
 static void all_edges(void)
 {
 	static const size_t aligns[] = { 0, 1, 2, 3, 4, 5, 6, 7, 9, 31, 48, 57, 62, 63 };
@@ -279,7 +279,7 @@ static void all_edges(void)
 	size_t skip = unit_quick() ? 5 : 1;
 
 	start_child();
-	use_row(NULL, GDR_MAPPING_TYPE_WC);
+	use_impl(NULL, GDR_MAPPING_TYPE_WC);
 	for (size_t a = 0; a < COUNT(aligns); a += skip)
 		for (size_t n = 0; n < COUNT(sizes); n += skip)
 			check(COPY_TO, "edges", LINE + aligns[a], LINE + 3, sizes[n]);
@@ -290,7 +290,7 @@ static void mapping_types(void)
 {
 	start_child();
 	for (int type = GDR_MAPPING_TYPE_WC; type < GDR_MAPPING_TYPE_MAX; type++) {
-		use_row(NULL, (gdr_mapping_type_t)type);
+		use_impl(NULL, (gdr_mapping_type_t)type);
 		ranges(COPY_TO, "type", false);
 		ranges(COPY_FROM, "type, read", type == GDR_MAPPING_TYPE_CACHING);
 		ranges(VECTORED, "vectored", false);
@@ -302,7 +302,7 @@ static void single_words(void)
 {
 	start_child();
 	for (int type = GDR_MAPPING_TYPE_WC; type < GDR_MAPPING_TYPE_MAX; type++) {
-		use_row(NULL, (gdr_mapping_type_t)type);
+		use_impl(NULL, (gdr_mapping_type_t)type);
 		for (size_t at = 0; at < LINE; at += 4) {
 			check(PUT32, "put32", LINE + at, LINE + at, 4);
 			check(COPY_TO, "4 bytes", LINE + at, LINE + 1, 4);
@@ -316,7 +316,7 @@ static void single_words(void)
 	stop_child();
 }
 
-/* Why nothing can be watched here; NULL if it can. */
+/* NULL, or why nothing can be watched here. */
 static const char *no_tracing(void)
 {
 	const char *preload = getenv("LD_PRELOAD");
@@ -343,7 +343,7 @@ static const char *no_tracing(void)
 }
 
 static const struct unit_test tests[] = {
-	{ "implementations", rows },
+	{ "implementations", impls },
 	{ "edges", all_edges },
 	{ "mapping types", mapping_types },
 	{ "single words", single_words },

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * The copy engine by barcopy_set_copy_options(), on the stand-ins: which copies it does and which not,
- * failures of CUDA in the midst of one, and memory that is another's by now.
+ * The copy engine by barcopy_set_copy_options(), on the stand-ins: which copies it does and which
+ * not, failures of CUDA in the midst of one, and memory that is another's by now.
  */
 
 #include "common/resources.h"
@@ -21,7 +21,7 @@ static void engine_by_size(void)
 	modes = cuda_hooks.calls("cuThreadExchangeStreamCaptureMode");
 	both_ways(3, 4096);
 	check_counts(1, 0);
-	/* Relaxed for the copy, and as it was after it; the address is looked at likewise. */
+	/* The capture mode is relaxed for the copy and the question before it, then restored. */
 	ck_assert_uint_ge(cuda_hooks.calls("cuThreadExchangeStreamCaptureMode"), modes + 2);
 	both_ways(77, 65536);
 	check_counts(3, 0);
@@ -62,7 +62,7 @@ static void by_engine(int line, uint8_t *host, size_t size, uint64_t copies,
 }
 #define BY_ENGINE(...) by_engine(__LINE__, __VA_ARGS__)
 
-/* AUTO knows page-locked memory, allocated or registered, and asks only where the answer decides. */
+/* AUTO knows page-locked memory, and asks CUDA only where the answer decides. */
 static void automatic(void)
 {
 	enum { KNOWN = GDRI_ENGINE_MIN_FROM, LOCKED = GDRI_ENGINE_MIN_FROM_LOCKED };
@@ -90,15 +90,15 @@ static void automatic(void)
 	cuda_hooks.set_fail("cuPointerGetAttributes:*=1");
 	BY_ENGINE(locked, BIG, 1, 3);
 	cuda_hooks.set_fail(NULL);
-	/* A size that the caller gives holds for every kind; how the end is waited for still depends on it. */
+	/* The caller's size holds for every kind; the kind decides how to wait for the end. */
 	OK(set(4096, 4096));
 	BY_ENGINE(pageable, 4096, 3, 3);
 	BY_ENGINE(locked, 4096, 3, 3);
 }
 
 /*
- * AUTO is measured when options meet a mapping, once: not by the next handle, not in a copy. Where the driver
- * cannot write words, copies end as they did.
+ * AUTO is measured when options meet a mapping, once: not by the next handle, not in a copy. Where
+ * the driver cannot write words, copies end as they did.
  */
 static void measured(void)
 {
@@ -113,7 +113,7 @@ static void measured(void)
 	reads = cuda_hooks.calls("cuMemcpyDtoHAsync");
 	OK(set(BARCOPY_COPY_ENGINE_AUTO, BARCOPY_COPY_ENGINE_AUTO));
 	ck_assert_uint_eq(cuda_hooks.calls("cuMemcpyDtoHAsync"), reads);
-	/* Below what a trial can come to nothing is given away, beyond it all. */
+	/* Whatever was measured: never below LEAST, always from MOST on. */
 	BY_ENGINE(locked, GDRI_ENGINE_LEAST - 1, 0, 0);
 	BY_ENGINE(locked, GDRI_ENGINE_MOST, 2, 3);
 	waits = cuda_hooks.calls("cuStreamSynchronize");
@@ -128,9 +128,9 @@ static void measured(void)
 }
 
 /*
- * A kernel runs in the legacy stream while the engine copies: neither waits for the other, since the engine's
- * stream is its own and does not block. A copy that waited would end with the kernel, which by then answers
- * nobody.
+ * A kernel runs in the legacy stream while the engine copies: neither waits for the other, since
+ * the engine's stream is its own and does not block. A copy that waited would end with the kernel,
+ * which by then answers nobody.
  */
 static void beside_the_legacy_stream(void)
 {
@@ -153,7 +153,7 @@ static void beside_the_legacy_stream(void)
 	ck_assert_uint_eq(__atomic_load_n(&words[16], __ATOMIC_SEQ_CST), 1);
 }
 
-/* A range may begin anywhere in its pages, the engine's address does so too. */
+/* A range may begin anywhere in its pages, and so may the engine's address. */
 static void engine_in_a_range(void)
 {
 	static const size_t starts[] = { 1, 4096 + 3, 65536 + 77, STANDIN_GRANULE - 5 };
@@ -196,7 +196,7 @@ static void never_words_or_vectors(void)
 	check_counts(0, 0);
 }
 
-/* Whatever CUDA refuses, the bytes arrive; the thread's context and capture mode are as they were. */
+/* When a call of CUDA fails, the bytes arrive, and context and capture mode are restored. */
 static void failures_of_cuda(void)
 {
 	static const char *const calls[] = { "cuMemcpyHtoDAsync:*=700", "cuMemcpyDtoHAsync:*=700",
@@ -217,17 +217,17 @@ static void failures_of_cuda(void)
 		ck_assert_mem_eq(got, buf + i, BIG);
 		ck_assert_msg(!resources_changed(), "%s: %s", calls[i], resources_changed());
 		ck_assert_uint_eq(stats_of(g).engine_fallbacks - fallbacks, i < 2 ? 1 : 2);
-		/* A copy that was refused is waited for too: some of it may be under way. */
+		/* The library waits for a failed copy too: a part of it may be under way. */
 		ck_assert_uint_eq(cuda_hooks.calls("cuStreamSynchronize") - waited, i < 3 ? 2 : 0);
 	}
-	/* The capture mode cannot be had: the copy does without. */
+	/* Without capture modes the copy works all the same. */
 	cuda_hooks.set_fail("cuThreadExchangeStreamCaptureMode:*=801");
 	both_ways(5, BIG);
 	cuda_hooks.set_fail(NULL);
 	both_ways(5, BIG);
 }
 
-/* The primary context is taken by the first who needs it: with this backend the first engine. */
+/* The first use that needs the primary context retains it: here the first engine. */
 static void no_primary_context(void)
 {
 	cuda_hooks.set_fail("cuDevicePrimaryCtxRetain:*=2");
@@ -271,7 +271,7 @@ static void freed_before_the_unpin(void)
 	}
 }
 
-/* A context of the program's own that has gone took the stream along: nobody enters it for that. */
+/* A destroyed context of the program took the stream along: the library does not enter it. */
 static void context_gone(void)
 {
 	barcopy_copy_options_t o = { .struct_size = sizeof(o), .engine_read_min = 1 };
@@ -331,7 +331,7 @@ static void chunk_is(unsigned int at, uint8_t fill)
 		      "a chunk of another allocation was written");
 }
 
-/* One chunk of a pinned range is another allocation's by now: no copy there goes by the copy engine. */
+/* One chunk of a pinned range was freed and replaced: the engine does no copy there. */
 static void one_chunk_replaced(void)
 {
 	uint8_t *third;
@@ -346,17 +346,17 @@ static void one_chunk_replaced(void)
 	OK(gdr_copy_from_mapping(h, got, third, 65536));
 	ck_assert_mem_eq(got, buf, 65536);
 	check_counts(0, 2);
-	/* Nor one that only ends there, or begins. */
+	/* Nor a copy that only ends or begins there. */
 	OK(gdr_copy_to_mapping(h, third - 4096, buf, 8192));
 	OK(gdr_copy_to_mapping(h, third + STANDIN_GRANULE - 4096, buf, 8192));
 	chunk_is(2, 0x77);
 	check_counts(0, 4);
-	/* The others are what they were. */
+	/* The engine still serves the other chunks. */
 	both_ways(5, STANDIN_GRANULE);
 	check_counts(2, 4);
 }
 
-/* All of it freed and its address another's before the copy engine is asked for. */
+/* All memory was freed and replaced before the options ask for the engine. */
 static void replaced_before_the_options(void)
 {
 	for (unsigned int i = 0; i < 4; i++)
@@ -366,7 +366,7 @@ static void replaced_before_the_options(void)
 	OK(gdr_copy_to_mapping(h, p, buf, BIG));
 	for (unsigned int i = 0; i < 4; i++)
 		chunk_is(i, 0x77);
-	/* Threads are no matter of whose the memory is. */
+	/* Options without the engine are accepted. */
 	OK(set(0, 0));
 }
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 /*
- * Vectors over several handles, and posted lines, on the stand-ins: the bytes, what is refused, and that
- * nothing is moved then.
+ * Vectors over several handles, and posted lines, on the stand-ins: the bytes, what is refused, and
+ * that nothing is moved then.
  */
 #include "fixture.h"
 
 enum { HANDLES = 3, LENGTH = 65536, PIECES = 200 };
 
-/* GPU memory twice, once read-only, and host memory, which is mapped by another type. */
+/* Two mappings of GPU memory, one read-only, and host memory with another mapping type. */
 static struct {
 	gdr_mh_t h[HANDLES], read_only, not_mapped;
 	uint8_t *map[HANDLES], *read_only_map;

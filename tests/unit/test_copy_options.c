@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * barcopy_set_copy_options() on the stand-ins: arguments, failures when they are set, and what is left
- * behind. The copy engine's own tests are in test_copy_engine.c.
+ * barcopy_set_copy_options() on the stand-ins: arguments, failures when they are set, and what is
+ * left behind. The copy engine's own tests are in test_copy_engine.c.
  */
 
 #include "common/resources.h"
@@ -62,7 +62,7 @@ static void failures_of_setting(void)
 	FAILS(EINVAL, set(1, 1));
 	cuda_hooks.set_fail(NULL);
 	ck_assert_ptr_null(resources_changed());
-	/* All is as before. */
+	/* The former options are still in force. */
 	both_ways(5, 5000);
 	check_counts(2, 0);
 }
@@ -107,8 +107,8 @@ static void host_memory(void)
 	ck_assert_mem_eq(got, buf, BIG);
 }
 
-/* What was set for a handle is nothing to the next one at its place. */
-static void place_used_again(void)
+/* A handle in the slot of an ended one does not inherit its options. */
+static void slot_used_again(void)
 {
 	gdr_mh_t former = h;
 
@@ -128,7 +128,7 @@ static void map_twice(void)
 	map_now();
 }
 
-/* A variable with nonsense in it is logged once and ignored. One that has no meaning is not read. */
+/* An invalid value is logged once and ignored; a variable without meaning is not read. */
 static void wrong_environment(void)
 {
 	const char *text = "GDRCOPY_COPY_IMPL names no implementation";
@@ -169,7 +169,7 @@ static const struct unit_test tests[] = {
 	{ "no memory for options", no_memory, "" },
 	{ "nothing is left", leaves_nothing, "" },
 	{ "host memory", host_memory, "" },
-	{ "a handle's place used again", place_used_again, "" },
+	{ "a handle's slot used again", slot_used_again, "" },
 	{ "wrong environment", wrong_environment,
 	  "GDRCOPY_ENABLE_LOGGING=1 GDRCOPY_LOG_LEVEL=3 GDRCOPY_COPY_THREADS=lots "
 	  "GDRCOPY_COPY_IMPL=best",

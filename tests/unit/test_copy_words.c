@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * Words, waits and flushes through the public calls on the stand-ins: a flush of the smallest ranges reads
- * back, a wait does not miss a word that came while its thread was away, and asking once costs no
- * message; posted words arrive, are counted and are checked like puts.
+ * Words, waits and flushes through the public calls on the stand-ins: a flush of the smallest
+ * ranges reads back, a wait does not miss a word that came while its thread was away, and asking
+ * once costs no message; posted words arrive, are counted and are checked like puts.
  */
 #include <signal.h>
 #include <sys/mman.h>
@@ -11,7 +11,7 @@
 
 #include "mapped.h"
 
-/* ---- a flush reads ---------------------------------------------------------------------------------- */
+/* ---- a flush reads ------------------------------------------------------- */
 
 static uint8_t *guarded;
 static volatile int reads;
@@ -51,12 +51,12 @@ static void flush_of_small_ranges(void)
 	}
 }
 
-/* ---- a wait and the clock ---------------------------------------------------------------------------- */
+/* ---- a wait and the clock ------------------------------------------------ */
 
 static uint32_t *late_word; /* not NULL: comes when the clock is looked at for the second time */
 static int clock_looks;
 
-/* The library's clock, and everybody's: the thread is away for a second, and meanwhile the word comes. */
+/* Replaces the C library's: the thread loses its CPU for a second, in which the word comes. */
 int clock_gettime(clockid_t id, struct timespec *t)
 {
 	int rc = (int)syscall(SYS_clock_gettime, id, t);
@@ -83,7 +83,7 @@ static void wait_for_a_late_word(void)
 		late_word = NULL;
 		ck_assert_int_ge(clock_looks, 2);
 	}
-	/* A word that does not come is waited for until the clock says so. */
+	/* The wait for a word that does not come ends by the clock. */
 	*word = 0;
 	FAILS(ETIMEDOUT, barcopy_wait32(h, word, BARCOPY_CMP_EQ, 7, 1000000));
 }
@@ -105,12 +105,12 @@ static void asking_is_quiet(void)
 {
 	ck_assert_str_eq(unit_stderr_of(ask_in_vain), "");
 	ck_assert_ptr_nonnull(strstr(barcopy_last_error(), "in time"));
-	/* Another failure speaks. */
+	/* Another failure is logged. */
 	ck_assert_ptr_nonnull(strstr(unit_stderr_of(ask_wrongly), "aligned"));
 	ck_assert_ptr_nonnull(strstr(barcopy_last_error(), "aligned"));
 }
 
-/* ---- posted words --------------------------------------------------------------------------------------- */
+/* ---- posted words -------------------------------------------------------- */
 
 static void posted(void)
 {

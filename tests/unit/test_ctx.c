@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * Contexts and handles: names that are stale, doubled, invented or another context's; a close with
- * live pins, with calls in flight, with unpins that fail; and forked children. Where a backend has
- * to misbehave, a made-up one is pinned by hand.
+ * Contexts and handles: stale, doubled and invented names, names of another context; a close with
+ * live pins, with calls in flight, with unpins that fail; a child's own context. Where a backend
+ * has to misbehave, a fake one is pinned by hand.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -22,7 +22,7 @@
 #include "barcopy.h"
 #include "core/handle.h"
 
-/* ---- a backend that does as it is told -------------------------------------------------------- */
+/* ---- a backend that does as it is told ----------------------------------- */
 
 static atomic_int unpins, unmaps, in_call, go, backend_closed;
 static int unpin_result, unmap_result;
@@ -50,7 +50,7 @@ static int fake_unmap(struct gdri_pin *pin)
 	return unmap_result ? gdri_fail(unmap_result, "unmap was told to fail") : 0;
 }
 
-/* Stays inside until it is let go; tells whether the backend was closed meanwhile. */
+/* Returns when the test sets `go`; the value: whether the backend was closed meanwhile. */
 static int slow_attribute(void *state, gdr_attr_t attr)
 {
 	(void)state;
@@ -114,9 +114,9 @@ static gdr_mh_t fake_pin(gdr_t g)
 	return h;
 }
 
-/* ---- names ------------------------------------------------------------------------------------ */
+/* ---- names --------------------------------------------------------------- */
 
-/* Every call on a handle that is none, of a context that is one. */
+/* Every call with an invalid handle, on a valid context. */
 static void handle_refused(gdr_t g, gdr_mh_t h, int err)
 {
 	gdr_info_t info;
@@ -135,7 +135,7 @@ static void handle_refused(gdr_t g, gdr_mh_t h, int err)
 	ck_assert_ptr_eq(va, &va);
 }
 
-/* Every call on a context that is none: EINVAL, outputs as they were. */
+/* Every call on an invalid context leaves its outputs alone. */
 static void all_refuse(gdr_t g, gdr_mh_t h, int err)
 {
 	gdr_info_t info, before;
@@ -228,7 +228,7 @@ static void invented_handles(void)
 	for (size_t i = 0; i < COUNT(wrong); i++) {
 		gdr_mh_t w = { wrong[i] };
 
-		/* The first context's name may well look like the first handle's. */
+		/* The first context may have the name of the first handle. */
 		if (w.h == h.h)
 			continue;
 		handle_refused(g, w, EINVAL);
@@ -252,7 +252,7 @@ static void stale_and_doubled(void)
 	ck_assert_int_eq(atomic_load(&unpins), 1);
 	handle_refused(g, h, EINVAL);
 	copies_refused(h, map, EINVAL);
-	/* Its place is used again: the old name does not reach the new pin. */
+	/* The slot is used again: the old name does not reach the new pin. */
 	next = fake_pin(g);
 	ck_assert_uint_eq((uint32_t)next.h, (uint32_t)h.h);
 	OK(gdr_map(g, next, &map, 65536));
@@ -278,7 +278,7 @@ static void foreign_context(void)
 	OK(gdr_close(a));
 }
 
-/* L7: only what belongs to the handle is unmapped. */
+/* L7: gdr_unmap() takes only the handle's own mapping. */
 static void unmap_checks(void)
 {
 	gdr_t g = opened();
@@ -304,15 +304,15 @@ static void unmap_checks(void)
 	ck_assert_int_eq(atomic_load(&unmaps), 1);
 	FAILS(EINVAL, gdr_unmap(g, h, map, 8192));
 	OK(gdr_map(g, h, &map, 1));
-	/* An address in the first page of what is pinned stands for the mapping. */
+	/* A device address in the first page of the pin stands for the mapping. */
 	OK(gdr_unmap(g, h, (void *)(uintptr_t)0x70010, 1));
 	OK(gdr_close(g));
 	ck_assert_int_eq(atomic_load(&unmaps), 2);
 }
 
-/* ---- closing ---------------------------------------------------------------------------------- */
+/* ---- closing ------------------------------------------------------------- */
 
-/* L8: whatever fails, all is released, and the first failure is told. */
+/* L8: whatever fails, everything is released, and the first failure is returned. */
 static void close_always_finishes(void)
 {
 	gdr_t g = opened();
@@ -326,7 +326,7 @@ static void close_always_finishes(void)
 	}
 	unpin_result = EIO;
 	unmap_result = ENOMEM;
-	FAILS(ENOMEM, gdr_close(g)); /* the last pinned goes first: mapped */
+	FAILS(ENOMEM, gdr_close(g)); /* the last pin, which is mapped, is released first */
 	ck_assert_int_eq(atomic_load(&unpins), 10);
 	ck_assert_int_eq(atomic_load(&unmaps), 5);
 	all_refuse(g, h[0], EINVAL);
@@ -348,7 +348,7 @@ static void failing_unpin(void)
 	unpin_result = EIO;
 	FAILS(EIO, gdr_unpin_buffer(g, h));
 	ck_assert_str_eq(barcopy_last_error(), "unpin was told to fail");
-	FAILS(EINVAL, gdr_unpin_buffer(g, h)); /* gone all the same */
+	FAILS(EINVAL, gdr_unpin_buffer(g, h)); /* the handle has ended all the same */
 	ck_assert_int_eq(atomic_load(&unpins), 1);
 	OK(gdr_close(g));
 }
@@ -388,7 +388,7 @@ static void *closes(void *arg)
 	return NULL;
 }
 
-/* A close waits for calls at work on its context, while new ones are refused. */
+/* A close waits for calls in flight on its context; new ones are refused. */
 static void close_waits(void)
 {
 	struct job call = { .g = opened(), .value = -1 }, end = call;
@@ -407,12 +407,12 @@ static void close_waits(void)
 	while (gdr_unmap(end.g, (gdr_mh_t){ 0 }, NULL, 0) != EINVAL ||
 	       !strstr(barcopy_last_error(), "not an open context"))
 		sched_yield();
-	for (int i = 0; i < 1000; i++) /* room for a close that would not wait */
+	for (int i = 0; i < 1000; i++) /* time for a close that does not wait */
 		sched_yield();
 	ck_assert_int_eq(atomic_load(&unpins), 0);
 	ck_assert_int_eq(atomic_load(&backend_closed), 0);
 	FAILS(EINVAL, gdr_driver_get_version(end.g, &major, &minor));
-	FAILS(EINVAL, gdr_close(end.g)); /* a second one does not wait with it */
+	FAILS(EINVAL, gdr_close(end.g)); /* a second close does not wait */
 	atomic_store(&go, 1);
 	pthread_join(caller, NULL);
 	pthread_join(closer, NULL);
@@ -423,7 +423,7 @@ static void close_waits(void)
 	ck_assert_int_eq(atomic_load(&backend_closed), 1);
 }
 
-/* Many close one context: one succeeds. */
+/* Several threads close one context: one succeeds. */
 static gdr_t contended;
 static atomic_int won;
 
@@ -534,7 +534,7 @@ static void contexts_come_and_go(void)
 	ck_assert_int_eq(atomic_load(&unpins), pins); /* each exactly once */
 }
 
-/* ---- fork ------------------------------------------------------------------------------------- */
+/* ---- fork ---------------------------------------------------------------- */
 
 struct family {
 	gdr_t g;
@@ -566,7 +566,7 @@ static int child_of_it(void *arg)
 	CHILD(gdr_unmap(f->g, f->h, f->map, 4096) == EACCES);
 	CHILD(gdr_get_callback_flag(f->g, f->h, &v) == EACCES);
 	CHILD(gdr_copy_from_mapping(f->h, &value, f->map, 8) == EACCES);
-	/* With a context of its own: still not the parent's handles. */
+	/* The child's own context does not reach the parent's handles. */
 	own = gdr_open();
 	CHILD(own && own != f->g);
 	CHILD(gdr_close(f->g) == EACCES);
@@ -578,7 +578,7 @@ static int child_of_it(void *arg)
 	CHILD(h.h != f->h.h);
 	CHILD(!gdr_map(own, h, &va, 4096));
 	CHILD(!gdr_close(own));
-	CHILD(atomic_load(&unpins) == 1); /* its own; the parent's was not touched */
+	CHILD(atomic_load(&unpins) == 1); /* the child's pin, not the parent's */
 	CHILD(gdr_close(own) == EINVAL);
 	return 0;
 }
@@ -597,17 +597,17 @@ static void children(void)
 }
 
 static const struct unit_test tests[] = {
-	{ "contexts that are none (L3)", invented_contexts, "" },
-	{ "handles that are none (L3)", invented_handles, "" },
+	{ "invalid contexts (L3)", invented_contexts, "" },
+	{ "invalid handles (L3)", invented_handles, "" },
 	{ "stale and doubled handles (L3)", stale_and_doubled, "" },
 	{ "another context's handle", foreign_context, "" },
-	{ "gdr_unmap takes only its own (L7)", unmap_checks, "" },
+	{ "gdr_unmap takes its own mapping only (L7)", unmap_checks, "" },
 	{ "gdr_close always finishes (L8)", close_always_finishes, "" },
 	{ "an unpin that fails", failing_unpin, "" },
 	{ "outputs of calls that fail (L6)", failing_flag_leaves_the_output, "" },
 	{ "gdr_close waits for calls", close_waits, "" },
-	{ "one of several closes", one_close_wins, "" },
-	{ "two that wait for one lock", waiting_for_a_lock, "" },
+	{ "one of several closes succeeds", one_close_wins, "" },
+	{ "two threads wait for one lock", waiting_for_a_lock, "" },
 	{ "contexts come and go (L4)", contexts_come_and_go, "" },
 	{ "forked children (L15)", children, "" },
 };

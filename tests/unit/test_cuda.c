@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * What the library learns from CUDA of an address, of every kind of memory and from every kind of
- * thread; SYNC_MEMOPS; exports; and that the caller's context and capture mode are as they were.
+ * What the library asks CUDA about an address: each kind of memory, each kind of thread;
+ * SYNC_MEMOPS; exports; and that the caller's context and capture mode are restored.
  */
 #include <fcntl.h>
 
@@ -41,7 +41,7 @@ static void described(int line, uint64_t addr, size_t size, const struct gdri_me
 			      m.write_combined);
 }
 
-/* What describing [addr, addr + size) gives; known: by which address of it, if not the first. */
+/* Describes [addr, addr + size). .known: the address that CUDA knows, if not the first. */
 #define IS(addr, size, what, ...)       \
 	described(__LINE__, addr, size, \
 		  &(struct gdri_memory){ .kind = GDRI_MEMORY_##what, __VA_ARGS__ })
@@ -124,7 +124,7 @@ static void *write_combined_here(void *arg)
 	return m.kind == GDRI_MEMORY_HOST && m.write_combined && m.size == 1000 ? NULL : "wrong";
 }
 
-/* The type of a mapping follows from this: a thread without a context must learn it as well. */
+/* The mapping type depends on this, on a thread without a context too. */
 static void host_memory_without_a_context(void)
 {
 	void *wc = standin_host_alloc(1000, CU_MEMHOSTALLOC_WRITECOMBINED);
@@ -132,7 +132,7 @@ static void host_memory_without_a_context(void)
 	ck_assert_ptr_null(unit_threads(1, write_combined_here, wc, 0));
 }
 
-static void memory_that_is_none(void)
+static void unknown_memory(void)
 {
 	void *heap = malloc(64);
 	CUdeviceptr p;
@@ -174,12 +174,12 @@ static void no_libcuda(void)
 	m = describe(0x100000, 65536);
 	ck_assert_int_eq(m.kind, GDRI_MEMORY_UNKNOWN);
 	ck_assert_ptr_nonnull(strstr(m.note, "no CUDA driver"));
-	/* Not for ever: it may be there at the next open. */
+	/* The next open looks for it again. */
 	wrap_reset();
 	OK(gdri_cuda_load());
 }
 
-/* L11: containers have the run-time name only. */
+/* L11: containers have only libcuda.so.1. */
 static void only_the_run_time_name(void)
 {
 	wrap_reset();
@@ -305,12 +305,12 @@ static void sync_memops_is_set(void)
 	ck_assert(sync_memops(p));
 	ck_assert_int_eq(standin_sync_memops(p), 1);
 	ck_assert_int_eq(standin_sync_memops(q), 0);
-	/* Set at each pin: nothing that this library remembers is stale, and a program may have cleared it. */
+	/* Set at each pin: the program may have cleared it, and the library remembers nothing. */
 	CU(cuda.cuPointerSetAttribute(&off, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, p));
 	ck_assert_int_eq(standin_sync_memops(p), 0);
 	ck_assert(sync_memops(p + 65536));
 	ck_assert_int_eq(standin_sync_memops(p), 1);
-	/* VMM memory has none, unless the driver takes it. */
+	/* VMM memory has no SYNC_MEMOPS unless the driver accepts it. */
 	ck_assert(!sync_memops(v.ptr));
 	setenv("GDRSIM_VMM_SYNC_MEMOPS", "1", 1);
 	ck_assert(sync_memops(v.ptr));
@@ -320,7 +320,7 @@ static void sync_memops_is_set(void)
 	cuda_hooks.set_fail(NULL);
 	unsetenv("GDRSIM_VMM_SYNC_MEMOPS");
 	ck_assert(gdri_cuda_sync_memops(&host));
-	/* A driver that reads 1 for memory that nobody asked it for (580 does): only a set counts. */
+	/* Driver 580 reads 1 before any set: only a successful set counts. */
 	setenv("GDRSIM_SYNC_MEMOPS", "1", 1);
 	q = standin_alloc(1 << 20);
 	ck_assert_int_eq(standin_sync_memops(q), 1);
@@ -372,7 +372,7 @@ static void *play(void *unused)
 	return (void *)(uintptr_t)wrong;
 }
 
-/* L10: with the pointer's context current, another of its device, another device's, and none. */
+/* L10: the current context is the pointer's, another device's, none, another one of its device. */
 static void context_as_found(void)
 {
 	CUcontext created, primary[2] = { standin_primary(0), standin_primary(1) };
@@ -389,7 +389,7 @@ static void context_as_found(void)
 	ck_assert_ptr_null(play(NULL));
 }
 
-/* A call that fails inside: context and capture mode are as they were all the same. */
+/* Context and capture mode are restored after a failure inside too. */
 static void context_as_found_on_failure(void)
 {
 	static const char *const calls[] = { "cuThreadExchangeStreamCaptureMode",
@@ -410,7 +410,7 @@ static void context_as_found_on_failure(void)
 		for (int n = 1; n < 4; n++) {
 			const char *wrong;
 
-			/* Every second one is what puts the mode back. */
+			/* The second call restores the mode. */
 			if (!i && n == 2)
 				continue;
 			plain = standin_alloc(2 << 20);
@@ -462,7 +462,7 @@ static void exports(void)
 	ck_assert_uint_eq(size, v.chunk);
 	ck_assert_int_eq(fcntl(fd, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
 	close(fd);
-	/* No reference to a chunk is left: its memory goes with the program's own. */
+	/* The library holds no reference to a chunk: the program's release frees it. */
 	standin_vmm_free(&v);
 	standin_vmm_free(&other);
 	ck_assert_uint_eq(standin_device_bytes(0), bytes + (2 << 20)); /* the block of 1 byte */
@@ -484,7 +484,7 @@ static const struct unit_test tests[] = {
 	{ "VMM and pool memory", vmm_and_pool_memory, "" },
 	{ "host memory by either address", host_memory, "" },
 	{ "host memory, thread without a context", host_memory_without_a_context, "" },
-	{ "memory that is none (L17)", memory_that_is_none, "" },
+	{ "memory unknown to CUDA (L17)", unknown_memory, "" },
 	{ "CUDA not initialised", not_initialised, "", .bare = true },
 	{ "no libcuda", no_libcuda, "", .bare = true },
 	{ "only libcuda.so.1 (L11)", only_the_run_time_name, "", .bare = true },
@@ -497,8 +497,8 @@ static const struct unit_test tests[] = {
 	{ "PCI addresses", pci_addresses, "GDRSIM_DEVICES=2" },
 	{ "results as errno", results_as_errno, "", .bare = true },
 	{ "SYNC_MEMOPS", sync_memops_is_set, "" },
-	{ "contexts as found (L10)", context_as_found, "GDRSIM_DEVICES=2" },
-	{ "contexts as found after failures", context_as_found_on_failure, "GDRSIM_DEVICES=2" },
+	{ "contexts restored (L10)", context_as_found, "GDRSIM_DEVICES=2" },
+	{ "contexts restored after failures", context_as_found_on_failure, "GDRSIM_DEVICES=2" },
 	{ "exports of chunks", exports, "" },
 	{ "loading from many threads", load_from_many_threads, "", .bare = true },
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * The dma-buf backend: when it is there, what it maps, and every way in which it can fail, after
- * each of which nothing is left behind.
+ * The dma-buf backend: which drivers have it, what it maps, and each of its failures, which leaves
+ * nothing behind.
  */
 #include "common/resources.h"
 #include "common/wrap.h"
@@ -51,7 +51,7 @@ static void check_bytes(gdr_mh_t h, void *map, CUdeviceptr stands_for, CUdevicep
 	free(b);
 }
 
-/* L9: an address inside a GPU page, of either kind of memory: the map stands for the page. */
+/* L9: an address inside a GPU page: the mapping begins at the page. */
 static void unaligned(CUdeviceptr addr, size_t size)
 {
 	gdr_info_t info;
@@ -119,7 +119,7 @@ static void handle_attributes(void)
 	ck_assert_int_eq(flag, 0);
 }
 
-/* What a failing system call at the pin leaves behind: nothing, and no handle. */
+/* A system call fails during a pin: nothing is left, and no handle is written. */
 static void pin_fails(const char *call, unsigned long nth, int err, int expect, const char *text)
 {
 	gdr_mh_t h = { 77 };
@@ -143,13 +143,13 @@ static void pin_error_paths(void)
 	pin_fails("mmap", 1, 524, ENOTSUP, "ENOTSUPP");
 	pin_fails("madvise", 1, ENOMEM, ENOMEM, "MADV_DONTFORK");
 	pin_fails("madvise", 1, EINVAL, ENOTSUP, "MADV_DONTFORK");
-	/* L16: a page of the range that is not there. */
+	/* L16: a page of the range cannot be read. */
 	pin_fails("syscall", 1, EFAULT, ENOTSUP, "whole range");
 	pin_fails("syscall", 2, EFAULT, ENOTSUP, "whole range");
 	OK(gdr_pin_buffer_v2(g, v.ptr, v.chunk, 0, &h));
 }
 
-/* L16: the buffer is smaller than the range: only its first part would be mapped. */
+/* L16: the dma-buf is smaller than the range. */
 static void short_buffer(void)
 {
 	gdr_mh_t h = { 77 };
@@ -163,7 +163,7 @@ static void short_buffer(void)
 	wrap_lseek_size(v.chunk);
 	OK(gdr_pin_buffer_v2(g, v.ptr, v.chunk, 0, &h));
 	wrap_reset();
-	wrap_fail("lseek", 0, ESPIPE); /* a buffer that cannot tell */
+	wrap_fail("lseek", 0, ESPIPE); /* a dma-buf without a size */
 	OK(gdr_pin_buffer_v2(g, v.ptr, v.chunk, 0, &h));
 	wrap_reset();
 }
@@ -217,7 +217,7 @@ static void map_error_paths(void)
 	ck_assert_ptr_null(resources_changed());
 }
 
-/* L6: nothing is unmapped that was never mapped. */
+/* L6: a failed map is not followed by an unmap. */
 static void no_unmap_of_nothing(void)
 {
 	gdr_mh_t h;
@@ -248,7 +248,7 @@ static void unmap_fails(void)
 	wrap_fail("munmap", 1, ENOMEM);
 	FAILS_WITH(ENOMEM, "munmap", gdr_unmap(g, h, map, 4096));
 	wrap_reset();
-	/* The handle is still there to be unpinned. */
+	/* The handle can still be unpinned. */
 	OK(gdr_unpin_buffer(g, h));
 }
 

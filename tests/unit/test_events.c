@@ -34,7 +34,7 @@ static void test_events(void)
 	CU(cuda.cuMemFree_v2(at[0]));
 	CU(cuda.cuMemFree_v2(at[2]));
 	ck_assert(is_ready(fd));
-	/* A look at the flag takes nothing away, and a second one is no second revocation. */
+	/* Reading the flag, even twice, leaves the event. */
 	for (int i = 0; i < 2; i++) {
 		OK(gdr_get_callback_flag(g, h[0], &flag));
 		ck_assert_int_eq(flag, 1);
@@ -42,13 +42,13 @@ static void test_events(void)
 	node.faults(NULL);
 	OK(barcopy_next_revoked(g, &told));
 	OK(barcopy_next_revoked(g, &other));
-	/* One round, not one each, and what was seen to be revoked is not asked again. */
+	/* Both events take one round of questions, without the pin that is known to be revoked. */
 	ck_assert_uint_eq(node.calls("GET_CB_FLAG"), 2);
 	FAILS(ENOENT, barcopy_next_revoked(g, &other));
 	for (int i = 0; i < 3; i++)
 		seen |= (unsigned int)(told.h == h[i].h || other.h == h[i].h) << i;
 	ck_assert_uint_eq(seen, 5);
-	ck_assert_uint_eq(stats_of(g).revoked, 2); /* each once, however it was seen */
+	ck_assert_uint_eq(stats_of(g).revoked, 2); /* each once */
 
 	OK(gdr_unpin_buffer(g, h[0]));
 	ck_assert(is_ready(fd));
@@ -56,7 +56,7 @@ static void test_events(void)
 	ck_assert(!is_ready(fd));
 	OK(gdr_unpin_buffer(g, h[1]));
 	FAILS(ENOENT, barcopy_next_revoked(g, &other));
-	/* It is the caller's: close-on-exec, another one each time, ended by close() alone. A signal meanwhile. */
+	/* Each descriptor is new, the caller's, close-on-exec. A signal interrupts poll(). */
 	wrap_reset();
 	wrap_fail("poll", 1, EINTR);
 	OK(barcopy_get_event_fd(g, &second));
@@ -98,7 +98,7 @@ static void test_events_place_used_again(void)
 	ck_assert_uint_eq(stats_of(g).revoked, 3);
 }
 
-/* Without poll in the driver there is no descriptor, but the ranges can be asked for. */
+/* Without poll() in the driver there is no descriptor, but barcopy_next_revoked() works. */
 static void test_events_no_poll(void)
 {
 	gdr_mh_t h, told;
@@ -129,8 +129,8 @@ static void test_events_other_backends(void)
 }
 
 /*
- * Regions that a cache keeps: idle ones are released and not told of; one in use is, once, and the last
- * put releases it. A cache's handle is nobody's to unpin.
+ * Regions that a cache keeps: idle ones are released and not told of; one in use is, once, and the
+ * last put releases it. A cache's handle is nobody's to unpin.
  */
 static void test_events_cached(void)
 {
@@ -152,7 +152,7 @@ static void test_events_cached(void)
 	OK(barcopy_cache_put(cache, &region));
 	CU(cuda.cuMemFree_v2(at[0]));
 	ck_assert(is_ready(fd));
-	OK(barcopy_next_revoked(g, &told)); /* behind the idle one */
+	OK(barcopy_next_revoked(g, &told)); /* after the idle region */
 	ck_assert_uint_eq(told.h, own.h);
 	FAILS(ENOENT, barcopy_next_revoked(g, &told));
 	OK(gdr_unpin_buffer(g, own));

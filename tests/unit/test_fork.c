@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * What a forked child has of its parent's: no descriptor of the driver's nodes or of a dma-buf, which
- * would hold the parent's pins; forks among threads that open and close such descriptors; and none of the
- * locks that another thread holds at the fork.
+ * What a forked child has of its parent's: no descriptor of the driver's nodes or of a dma-buf,
+ * which would hold the parent's pins; forks among threads that open and close such descriptors; and
+ * none of the locks that another thread holds at the fork.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -47,7 +47,7 @@ static void dmabufs(void)
 		OK(gdr_pin_buffer_v2(g, standin_alloc(65536), 65536, 0, &h[i]));
 	in_child = resources_fds() - 2;
 	ck_assert_int_eq(unit_in_child(child_counts, &in_child), 0);
-	/* What was given back is not closed a second time, which could hit somebody else's. */
+	/* A closed descriptor is not closed again: its number may be another one's. */
 	OK(gdr_unpin_buffer(g, h[0]));
 	in_child = resources_fds() - 1;
 	ck_assert_int_eq(unit_in_child(child_counts, &in_child), 0);
@@ -56,7 +56,7 @@ static void dmabufs(void)
 	ck_assert_int_eq(unit_in_child(child_counts, &in_child), 0);
 }
 
-/* ---- the table itself ------------------------------------------------------------------------------- */
+/* ---- the table itself ---------------------------------------------------- */
 
 static void owned(void)
 {
@@ -109,7 +109,7 @@ static void among_threads(void)
 	ck_assert_int_eq(resources_fds(), before);
 }
 
-/* ---- an application's own handlers, and cancellation ------------------------------------------------- */
+/* ---- an application's own handlers, and cancellation --------------------- */
 
 static uint64_t addr;
 
@@ -132,13 +132,13 @@ static void map_now(void)
 	mapped += maps() ? 100 : 1;
 }
 
-/* Registered before the library's, it runs when no other thread can fork any more; in the parent before. */
+/* A handler registered before the library's runs while the library holds its locks. */
 static void handlers_that_map(void)
 {
 	int in_child;
 
 #ifdef __SANITIZE_THREAD__
-	unit_skip("the handler's order of locks is allowed to the only thread, which the sanitizer cannot know");
+	unit_skip("the sanitizer does not know that no other thread runs during the handlers");
 	return;
 #endif
 	standin_start();
@@ -166,7 +166,7 @@ static void *cancelled(void *arg)
 	return NULL;
 }
 
-/* A thread that is to end does so behind the call, with nothing of the library's held. */
+/* A cancelled thread ends after the call and holds no lock of the library. */
 static void cancellation(void)
 {
 	pthread_t thread;
@@ -182,7 +182,7 @@ static void cancellation(void)
 	ck_assert_int_eq(maps(), 0);
 }
 
-/* ---- forks while another thread holds a lock --------------------------------------------------------- */
+/* ---- forks while another thread holds a lock ----------------------------- */
 
 static sem_t inside, go_on;
 static atomic_bool stopped;
@@ -207,11 +207,11 @@ static void *runs_into(void *arg)
 	wrap_reset();
 	wrap_before(s->call, stop_here);
 	s->rc = s->run(NULL);
-	sem_post(&inside); /* where it was not made at all */
+	sem_post(&inside); /* the call was not made */
 	return NULL;
 }
 
-/* A child that waits for ever is ended by a signal. */
+/* SIGALRM ends a child that deadlocks. */
 static int with_alarm(void *run)
 {
 	alarm(20);
@@ -253,7 +253,7 @@ static void loading_cuda(void)
 	fork_inside("dlopen", opens, opens);
 }
 
-/* A region of nobody's, in a handle of its own. */
+/* A handle of a region without memory. */
 static int pins(gdr_t g, gdr_mh_t *h)
 {
 	static const struct gdri_backend none = { .name = "none", .id = BARCOPY_BACKEND_HOST };
@@ -284,7 +284,7 @@ static int uses_tables(void *arg)
 	return gdr_close(g) ? 2 : 0;
 }
 
-/* Of each table: its own lock, and those of objects whose place is free. */
+/* Each table's lock is held at the fork, and locks of objects in free slots. */
 static void tables(void)
 {
 	struct gdri_slots *const all[] = { &gdri_handles, &gdri_caches, &gdri_entries };
@@ -317,7 +317,7 @@ static void tables(void)
 	ck_assert_int_eq(uses_tables(NULL), 0);
 }
 
-/* ---- CUDA's contexts --------------------------------------------------------------------------------- */
+/* ---- CUDA's contexts ----------------------------------------------------- */
 
 static int uses_cuda(void *arg)
 {
@@ -337,7 +337,7 @@ static int uses_cuda(void *arg)
 	return 0;
 }
 
-/* A child of a process that has contexts and no CUDA yet gives back what it takes, with its own last one. */
+/* A child retains primary contexts of its own and releases them with its last gdr_close(). */
 static void primary_contexts(void)
 {
 	gdr_t g = barcopy_open(BARCOPY_OPEN_ANY);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * The gdrdrv backend over the stand-in of the node: every driver level in both modes, mapping types,
- * flags and tokens, and what an open refuses.
+ * The gdrdrv backend over the stand-in of the node: every driver level in both modes, mapping
+ * types, flags and tokens, and what an open refuses.
  */
 #include "node_sim.h"
 
@@ -46,7 +46,7 @@ static void test_mapping_types(void)
 	void *map;
 
 #if defined(__aarch64__)
-	/* Before level 2.4 a node tells write-combining alone: for the rest, what is right for both. */
+	/* Before level 2.4 a node reports write-combining only; Device is right for the rest. */
 	if (cached && unit_row / 2 == 0) {
 		third = own;
 		own = GDR_MAP_FLAG_REQ_DEVICE_MAPPING;
@@ -159,7 +159,7 @@ static void test_unknown_memory(void)
 	ck_assert_uint_eq(h.h, 42);
 }
 
-/* Memory that the driver knows and CUDA does not: only a cache that is notified of every free keeps it. */
+/* Memory that CUDA does not know: only a cache that is notified of frees keeps it. */
 static void test_unknown_memory_cached(void)
 {
 	barcopy_region_t r;
@@ -237,7 +237,7 @@ static void test_open_next_backend(void)
 	ck_assert_int_eq(attribute(GDR_ATTR_USING_DMA_BUF_MMAP), 1);
 }
 
-/* CUDA gives the CPU pointer of cudaHostAlloc memory: the driver is asked only where CUDA does not. */
+/* The driver is asked about host memory only where CUDA gives no CPU pointer. */
 static void test_host_memory(void)
 {
 	unsigned long before = node.calls("PIN_BUFFER_V2");

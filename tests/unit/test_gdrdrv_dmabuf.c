@@ -31,7 +31,7 @@ static void test_address_first(void)
 	ck_assert_uint_eq(node.calls("PIN_DMABUF"), 0);
 }
 
-/* A driver that has nothing else, or GDRCOPY_BACKEND: the same life of a range, no descriptor left. */
+/* The driver has nothing else, or GDRCOPY_BACKEND asks: a range works, no descriptor is left. */
 static void test_by_dmabuf(void)
 {
 	static const struct {
@@ -48,7 +48,7 @@ static void test_by_dmabuf(void)
 	node_env("GDRCOPY_BACKEND", cases[unit_row].backend);
 	open_with(cases[unit_row].sources, cases[unit_row].persistent);
 	node_use_range();
-	/* The stand-in lets go of a closed buffer at its next export: one is left, however often. */
+	/* The stand-in closes a buffer's descriptor at its next export: one is always left. */
 	fds = resources_fds();
 	node_use_range();
 	ck_assert_int_eq(resources_fds(), fds);
@@ -118,7 +118,7 @@ static void test_persistent(void)
 	ck_assert_uint_eq(node.pins(), 0);
 }
 
-/* A driver that makes all entries of a mapping in one call is asked to; what fails is done by touch. */
+/* The library asks the driver to fill the page table; where that fails, faults do. */
 static void test_populate(void)
 {
 	static const struct {

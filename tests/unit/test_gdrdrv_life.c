@@ -113,7 +113,7 @@ static void test_fork(void)
 	OK(gdr_unpin_buffer(g, h));
 }
 
-/* Another process that gets the node's descriptor can do nothing with it; its close changes nothing here. */
+/* Another process that gets the node's descriptor can only close it, which changes nothing here. */
 static void test_handed_over(void)
 {
 	int ends[2], status, word = 1;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * The host backend: memory of cudaHostAlloc by either address. Allocations share pages, so only
- * the allocation's own bytes may be touched.
+ * The host backend: memory of cudaHostAlloc by either address. Allocations share pages, so only the
+ * allocation's own bytes may be touched.
  */
 
 #include "fixture.h"
@@ -15,7 +15,7 @@ static gdr_mh_t pinned(uint64_t addr, size_t size)
 	return h;
 }
 
-/* [base, base + size) is the allocation, at host for the CPU; any byte beside it is refused. */
+/* The allocation is [base, base + size), at `host` for the CPU; copies beside it are refused. */
 static void check_bounds(uint64_t base, char *host, size_t size, gdr_mapping_type_t type)
 {
 	char bytes[4096] = { 1, 2, 3 }, back[4096];
@@ -99,7 +99,7 @@ static void types(void)
 	FAILS(EAGAIN, gdr_map(g, h, &map, 64));
 }
 
-/* A range that only begins, or only ends, in the allocation is served; copies stay inside. */
+/* A range that overlaps the allocation can be pinned; copies stay inside the allocation. */
 static void overlapping_ranges(void)
 {
 	char *a, byte = 1;
@@ -116,8 +116,8 @@ static void overlapping_ranges(void)
 	FAILS(EINVAL, gdr_copy_to_mapping(h, a + 40000, &byte, 1));
 }
 
-/* CUDA does not tell the allocation's place: it is not guessed. */
-static void place_unknown(void)
+/* Where CUDA does not give the allocation's bounds, the pin fails. */
+static void unknown_bounds(void)
 {
 	gdr_mh_t h = { 77 };
 	void *a = standin_host_alloc(64, 0);
@@ -179,11 +179,11 @@ static void integrated_device_memory(void)
 	SAYS("cudaHostAlloc");
 	SAYS("barcopy_mem_alloc");
 	ck_assert_uint_eq(h.h, 77);
-	/* Programs that may have cudaMalloc memory only switch themselves off. */
+	/* gdr_open() fails: programs that use cudaMalloc memory alone then do without. */
 	ck_assert_ptr_null(gdr_open());
 }
 
-/* On a GPU with memory of its own the advice would be wrong. */
+/* On a discrete GPU the advice would be wrong. */
 static void discrete_device_memory(void)
 {
 	gdr_mh_t h;
@@ -197,7 +197,7 @@ static const struct unit_test tests[] = {
 	{ "registered memory", registered, "" },
 	{ "types of mapping", types, "" },
 	{ "ranges that overlap the allocation", overlapping_ranges, "" },
-	{ "a place that is not known", place_unknown, "" },
+	{ "unknown bounds", unknown_bounds, "" },
 	{ "integrated GPU, one address", integrated, "GDRSIM_INTEGRATED=1 GDRSIM_WC_SAME=1" },
 	{ "integrated GPU, two addresses", integrated,
 	  "GDRSIM_INTEGRATED=1 GDRSIM_HOST_POINTER=0" },

@@ -27,7 +27,7 @@ static void one_of_each(void)
 	gdri_log(GDRI_LOG_ERROR, "e%d", 4);
 }
 
-/* In a child, which has not looked at the environment yet: what comes of which level. */
+/* In a child, which has not read the environment yet: what is logged at that level. */
 static int level_is(void *row)
 {
 	const char *const *r = row;
@@ -48,7 +48,7 @@ static void levels(void)
 		/* enabled, level, what is written */
 		{ NULL, NULL, "" },
 		{ NULL, "1", "" },
-		/* Where no level is named errors alone, as in the library that this one stands in for. */
+		/* Without a level, errors alone, as in GDRCopy. */
 		{ "1", NULL, ERRORS },
 		{ "1", "1", "GDRCOPY DBG: d1\nGDRCOPY INFO: i2\n" WARNINGS },
 		{ "1", "2", "GDRCOPY INFO: i2\n" WARNINGS },
@@ -121,7 +121,7 @@ static void error_per_thread(void)
 	ck_assert_str_eq(barcopy_last_error(), "mine");
 }
 
-/* Without memory for it there is a text that says so; with memory again the next one is the cause. */
+/* Without memory for the text, the text says so; the next one is the cause again. */
 static void no_memory_for_a_text(void)
 {
 	wrap_reset();
@@ -133,7 +133,7 @@ static void no_memory_for_a_text(void)
 	wrap_reset();
 }
 
-/* What fails in a destructor of the thread's that runs after ours has a text, and no freed one. */
+/* A failure in a thread's destructor that runs after the library's has a text of its own. */
 static pthread_key_t later_key;
 static char later_text[64];
 
@@ -195,7 +195,7 @@ static void sized_in(void)
 		uint64_t later;
 	} newer = { { sizeof(newer), 1, 2, 3 }, 0 };
 
-	/* An older caller's: what it does not have is 0, whatever lies behind it. */
+	/* An older caller's: members that it does not have are 0. */
 	ck_assert_int_eq(gdri_struct_in(&ours, sizeof(ours), FIRST, &in), 0);
 	ck_assert(ours.a == 1 && ours.b == 2 && ours.c == 0);
 	in.struct_size = FIRST;
@@ -204,16 +204,16 @@ static void sized_in(void)
 	in.struct_size = sizeof(in);
 	ck_assert_int_eq(gdri_struct_in(&ours, sizeof(ours), FIRST, &in), 0);
 	ck_assert(ours.a == 1 && ours.b == 2 && ours.c == 3);
-	/* None was ever smaller than the first. */
+	/* No release had a smaller one. */
 	in.struct_size = FIRST - 1;
 	ck_assert_int_eq(gdri_struct_in(&ours, sizeof(ours), FIRST, &in), -EINVAL);
 	in.struct_size = 0;
 	ck_assert_int_eq(gdri_struct_in(&ours, sizeof(ours), FIRST, &in), -EINVAL);
-	/* Nor is one longer than a page: it was never set. */
+	/* More than a page: the size was never set. */
 	in.struct_size = 4097;
 	ck_assert_int_eq(gdri_struct_in(&ours, sizeof(ours), FIRST, &in), -EINVAL);
 	ck_assert_int_eq(gdri_struct_out(&ours, sizeof(ours), FIRST, &in), -EINVAL);
-	/* A newer one's: what is not known must not ask for anything. */
+	/* A newer caller's: unknown members must be 0. */
 	ck_assert_int_eq(gdri_struct_in(&ours, sizeof(ours), FIRST, &newer), 0);
 	ck_assert(ours.a == 1 && ours.c == 3);
 	newer.later = 1ULL << 63;
@@ -254,7 +254,7 @@ static void true_values(void)
 	ck_assert_str_eq(gdri_env("GDRCOPY_X"), "yes");
 }
 
-/* ---- a program with raised privileges ----------------------------------------------------------------- */
+/* ---- a program with raised privileges ------------------------------------ */
 
 enum { IGNORED = 0, FOLLOWED = 1, NOT_RAISED = 2 };
 
@@ -295,7 +295,7 @@ static void raised_privileges(void)
 	ck_assert_int_ge(fd, 0);
 	close(fd);
 	self[n < 0 ? 0 : n] = '\0';
-	/* For nobody but its one user. */
+	/* Only that user can run it. */
 	snprintf(command, sizeof(command), "cp '%s' '%s' && chown 0:65534 '%s' && chmod 4710 '%s'",
 		 self, path, path, path);
 	ck_assert_int_eq(system(command), 0);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * barcopy_mem_alloc() on each kind of platform, export and import, barcopy_get_bar_info(). Importing in
- * another process is in tests/gpu/test_alloc.c, each call of CUDA that fails in tests/attack.
+ * barcopy_mem_alloc() on each kind of platform, export and import, barcopy_get_bar_info().
+ * Importing in another process is in tests/gpu/test_alloc.c, each call of CUDA that fails in
+ * tests/attack.
  */
 #include <dlfcn.h>
 #include <sys/resource.h>
@@ -29,7 +30,7 @@ static void use(const barcopy_mem_t *mem)
 	FAILS(EINVAL, barcopy_unmap_range(g, mem->handle));
 }
 
-/* In a program that has never heard of CUDA. */
+/* In a program that does not use CUDA itself. */
 static void alloc(void)
 {
 	static const size_t sizes[] = { 8, 4096, CHUNK, CHUNK + 1, 5 * CHUNK };
@@ -56,7 +57,7 @@ static void alloc(void)
 		FAILS(EINVAL, barcopy_mem_free(g, &mem));
 		FAILS(EINVAL, barcopy_mem_free(g, &copy));
 	}
-	/* What is left is freed by the close. */
+	/* gdr_close() frees the rest. */
 	OK(barcopy_mem_alloc(g, 0, 100, 0, &mem));
 	OK(barcopy_mem_alloc(g, 0, 100, 0, &mem));
 	FAILS_WITH(EINVAL, "barcopy_mem_free", gdr_unpin_buffer(g, mem.handle));
@@ -70,7 +71,7 @@ static void alloc(void)
 	g = NULL;
 }
 
-/* The bit for GPUDirect is set exactly where the device has it: the stand-in always does. */
+/* gpuDirectRDMACapable is set where the device has it; the stand-in's always has. */
 static void properties(void)
 {
 	unsigned int capable = 0;
@@ -141,7 +142,7 @@ static void free_going(void)
 	OK(barcopy_mem_free(g, &going));
 }
 
-/* Pages are removed before the memory behind them is freed; a call that fails does not end the rest. */
+/* The mapping ends before its memory is freed; a failed call does not stop the rest. */
 static void freed_last(void)
 {
 	const char *unmapping;
@@ -156,7 +157,7 @@ static void freed_last(void)
 	cuda_hooks.set_fail(NULL);
 }
 
-/* A program resets its device: its memory is gone, and the next allocation is good. */
+/* After a reset of the device the next allocation works. */
 static void reset(void)
 {
 	barcopy_mem_t mem;
@@ -180,7 +181,7 @@ static void small_bar(void)
 	OK(barcopy_mem_alloc(g, 0, 4 << 20, 0, &mem));
 }
 
-/* Descriptors that a row may import; -1, -2 and 99 are none. */
+/* Descriptors of a row; -1, -2 and 99 are invalid. */
 enum { PIPE = 1000, DMABUF, EXPORTED };
 
 static void import_errors(void)
@@ -200,7 +201,7 @@ static void import_errors(void)
 		{ EINVAL, -2, DMABUF, CHUNK, BARCOPY_MEM_DMABUF },
 		{ EINVAL, 0, DMABUF, CHUNK, BARCOPY_MEM_DMABUF | 8 },
 		{ EINVAL, 0, DMABUF, CHUNK, BARCOPY_MEM_CACHED },
-		/* Every backend would serve new memory in the place of another process's. */
+		/* A backend would serve new memory instead of another process's. */
 		{ EINVAL, 0, -1, CHUNK, 0 },
 		{ EINVAL, 0, -2, CHUNK - 1, 0 },
 		{ EINVAL, 0, 99, CHUNK, 0 },
@@ -244,7 +245,7 @@ static void import_errors(void)
 	OK(barcopy_unmap_range(g, range));
 	OK(gdr_close(g));
 
-	/* No backend takes a dma-buf that the driver lets nobody map. */
+	/* No backend takes a dma-buf that the driver does not let a process map. */
 	setenv("GDRCOPY_BACKEND", "rm,host", 1);
 	g = open_any();
 	FAILS(ENOTSUP, barcopy_mem_import(g, 0, dmabuf, CHUNK, BARCOPY_MEM_DMABUF, &out));

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * The allocations of a region: which are noted, over holes of every length; which are noted later, and only
- * where they lie in one GPU page with one that is still there; and what a proof is worth at the edges.
+ * The allocations of a region: which are noted, over holes of every length; which are noted later,
+ * and only where they lie in one GPU page with one that is still there; and what a proof is worth
+ * at the edges.
  */
 
 #include "core/region.h"
@@ -17,7 +18,7 @@ static void side_by_side(const size_t *size, uint64_t *addr, int n)
 	}
 }
 
-/* A region of whole pages around [low, high), pinned by nobody. */
+/* A region of whole pages around [low, high), without a pin. */
 static struct gdri_region region_of(uint64_t low, uint64_t high)
 {
 	struct gdri_region r = { .low = low, .high = high };
@@ -27,7 +28,7 @@ static struct gdri_region region_of(uint64_t low, uint64_t high)
 	return r;
 }
 
-/* The allocation behind a hole is found; behind one that is longer than a page where it is at a page. */
+/* The allocation behind a hole is noted; behind more than a page, if it begins at a page. */
 static void holes(void)
 {
 	static const size_t size[] = { 100 << 10, 4096, 8192, 80 << 10, 512, 1024, 4096 };
@@ -46,7 +47,7 @@ static void holes(void)
 		ck_assert_uint_eq(r.parts[found].end, addr[i] + size[i]);
 	}
 	ck_assert(gdri_region_is_intact(&r));
-	/* Over a hole nothing is proven at once; later it is, if it is not longer than a page. */
+	/* Verifying over a hole learns first, and works if the hole is at most a page long. */
 	ck_assert_int_eq(gdri_region_verify(&r, addr[0], addr[2] + 8 - addr[0]), GDRI_UNKNOWN);
 	ck_assert_int_eq(gdri_region_verify_or_learn(&r, addr[0], addr[2] + size[2] - addr[0]),
 			 GDRI_VALID);
@@ -56,7 +57,7 @@ static void holes(void)
 	gdri_region_free_parts(&r);
 }
 
-/* Noted later: what lies in one page with a noted one, up to its last byte. */
+/* Noted later: an allocation that lies in one page with a noted one, up to its last byte. */
 static void late(void)
 {
 	static const size_t size[] = { 4096, GPU_PAGE_SIZE - 4096, 4096, 2 * GPU_PAGE_SIZE };
@@ -70,7 +71,7 @@ static void late(void)
 	ck_assert_int_eq(gdri_region_verify(&r, addr[1], size[1]), GDRI_UNKNOWN);
 	ck_assert_int_eq(gdri_region_verify_or_learn(&r, addr[1], size[1]), GDRI_VALID);
 	ck_assert_int_eq(gdri_region_verify(&r, addr[1], size[1]), GDRI_VALID);
-	/* Its neighbour lies in the next page, with nobody; the last reaches beyond its page. */
+	/* The next one lies in a page with no noted one; the last reaches beyond its page. */
 	ck_assert_int_eq(gdri_region_verify_or_learn(&r, addr[2], 8), GDRI_UNKNOWN);
 	ck_assert_int_eq(gdri_region_verify_or_learn(&r, addr[3], 8), GDRI_UNKNOWN);
 	gdri_region_free_parts(&r);

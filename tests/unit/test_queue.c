@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Queues between the CPU and kernels that run in the stand-in: every size, full and empty rings, two
- * threads, and the life of a queue. Laps and bulk data are in tests/gpu/test_queue.c, every interleaving
- * of the protocol in test_queue_model.c, forked children in test_api.c.
+ * Queues between the CPU and kernels that run in the stand-in: every size, full and empty rings,
+ * two threads, and the life of a queue. Laps and bulk data are in tests/gpu/test_queue.c, every
+ * interleaving of the protocol in test_queue_model.c, forked children in test_api.c.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -12,7 +12,7 @@
 #include "queue/queue.h"
 
 #define SECOND UINT64_C(1000000000)
-#define WAIT   (60 * SECOND) /* for what comes unless the test fails */
+#define WAIT   (60 * SECOND) /* for messages that come unless the test fails */
 
 static CUmodule module;
 static CUstream stream;
@@ -80,7 +80,7 @@ static void echo_of(uint8_t *message, size_t size)
 	memcpy(message, words, size);
 }
 
-/* The library polls without giving way, which kernels that run on this CPU need. */
+/* The library polls without a yield, but the stand-in's kernels need this CPU. */
 static void receive(barcopy_queue_t q, void *message, size_t capacity, size_t *size)
 {
 	int rc;
@@ -138,7 +138,7 @@ static void sizes(void)
 		for (size_t size = 1; size <= BARCOPY_QUEUE_MESSAGE_MAX; size++) {
 			round_trip(q, size, size);
 		}
-		/* one does not wait for the other */
+		/* two messages at once */
 		for (size_t size = 1; size + 100 < BARCOPY_QUEUE_MESSAGE_MAX; size += 101) {
 			send_fill(q, size, size);
 			send_fill(q, 5, 5);
@@ -163,7 +163,7 @@ static void full_and_empty(void)
 	FAILS(ETIMEDOUT, barcopy_queue_send(q, message, 1, 1000000));
 	FAILS(ETIMEDOUT, barcopy_queue_receive(q, message, 1, NULL, 0));
 	FAILS(ETIMEDOUT, barcopy_queue_receive(q, message, 1, NULL, 1000000));
-	/* it takes them, stops without being told, and the next goes on */
+	/* this kernel ends by itself after 7 messages, the next one goes on */
 	echo(q, 7);
 	CU(cuda.cuStreamSynchronize(stream));
 	echo(q, 8);
@@ -191,13 +191,13 @@ static void replies_wait(void)
 	for (n = 0; n < 6; n++)
 		expect_echo(q, 200, n);
 	FAILS(ETIMEDOUT, barcopy_queue_receive(q, small, 1, NULL, 1000000));
-	/* told to stop while it waits: the reply is given up */
+	/* stopped while it waits, the kernel drops its reply */
 	for (n = 0; n < 6; n++)
 		send_fill(q, 200, n);
 	finish(q);
 }
 
-/* ---- a sending and a receiving thread ---------------------------------------------------------- */
+/* ---- a sending and a receiving thread ------------------------------------ */
 
 struct both {
 	barcopy_queue_t q;
@@ -234,7 +234,7 @@ static void two_threads(void)
 			expect_echo(b[i].q, size_of(n), n);
 	for (int i = 0; i < 2; i++) {
 		ck_assert(!pthread_join(thread[i], NULL));
-		OK(barcopy_queue_stop(b[i].q)); /* both: the driver's frees may wait for a kernel */
+		OK(barcopy_queue_stop(b[i].q)); /* both: a free may wait for a kernel */
 	}
 	for (int i = 0; i < 2; i++)
 		OK(barcopy_queue_destroy(b[i].q, WAIT));
@@ -267,7 +267,7 @@ static void second_sender(void)
 	ck_assert(second == EBUSY || (intptr_t)rc == EBUSY);
 }
 
-/* ---- the life of a queue ------------------------------------------------------------------------ */
+/* ---- the life of a queue ------------------------------------------------- */
 
 static void arguments(void)
 {
@@ -315,7 +315,7 @@ static void arguments(void)
 	FAILS(EINVAL, barcopy_queue_receive(stale, &byte, 1, NULL, 0));
 	FAILS(EINVAL, barcopy_queue_get_view(stale, &view));
 	FAILS(EINVAL, barcopy_queue_send(NULL, &byte, 1, 0));
-	/* its slot is used again: the old name stays no name */
+	/* the slot is used again: the old name stays invalid */
 	OK(barcopy_queue_create(g, 0, NULL, &q));
 	FAILS(EINVAL, barcopy_queue_try_send(stale, &byte, 1));
 	end_now();
@@ -343,7 +343,7 @@ static void busy(void)
 	ck_assert_uint_eq(standin_device_bytes(0), 0);
 }
 
-/* A kernel that never ends: as its word says. */
+/* As if a kernel had begun that never ends. */
 static void pretend_kernel(barcopy_queue_t name)
 {
 	struct gdri_queue *q = (struct gdri_queue *)gdri_slots_find(&gdri_queues, (uintptr_t)name);
@@ -359,7 +359,7 @@ static void hangs(void)
 	FAILS(EBUSY, barcopy_queue_destroy(q, 0));
 	OK(barcopy_queue_stop(q));
 	FAILS_WITH(ETIMEDOUT, "has not ended", barcopy_queue_destroy(q, 1000000));
-	/* what it uses is not freed under it */
+	/* gdr_close() leaves the memory that this kernel uses */
 	end_now();
 	ck_assert_uint_gt(standin_device_bytes(0), 0);
 }
@@ -374,20 +374,20 @@ static void context_error(void)
 	cuda_hooks.set_fail("");
 }
 
-/* The driver unregisters host memory only when nothing runs: a queue ends beside another's kernel all the same. */
+/* Host memory can be unregistered only while no kernel runs: a destroy must not wait for that. */
 static void destroy_beside_a_kernel(void)
 {
 	barcopy_queue_t other = new_echo(16), q;
 
 	round_trip(other, 10, 1);
-	cuda_hooks.set_fail("cuMemHostRegister:2=2"); /* the memory of the first of these serves the others */
+	cuda_hooks.set_fail("cuMemHostRegister:2=2"); /* memory is used again */
 	for (unsigned int n = 0; n < 3; n++) {
 		CU(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 		q = new_echo(16);
 		round_trip(q, 100, n);
 		finish(q);
 	}
-	FAILS(ENOMEM, barcopy_queue_create(g, 0, NULL, &q)); /* 256 lines: that memory is too small */
+	FAILS(ENOMEM, barcopy_queue_create(g, 0, NULL, &q)); /* 256 lines need more */
 	round_trip(other, 10, 2);
 	finish(other);
 }
@@ -400,12 +400,12 @@ static void device_reset(void)
 
 	pretend_kernel(q);
 	CU(cuda.cuDevicePrimaryCtxReset_v2(0));
-	/* nothing that the CPU reads is gone */
+	/* what the CPU reads is still mapped */
 	FAILS(ETIMEDOUT, barcopy_queue_receive(q, &byte, 1, NULL, 0));
 	while (!barcopy_queue_try_send(q, "x", 1))
 		;
 	OK(barcopy_queue_destroy(q, 0));
-	/* nor is its memory, which is registered no more, taken for that of a new one */
+	/* a new queue does not use this memory, whose registration has ended */
 	CU(cuda.cuDevicePrimaryCtxRetain(&primary, 0));
 	CU(cuda.cuCtxSetCurrent(primary));
 	CU(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
@@ -441,7 +441,7 @@ static const struct unit_test tests[] = {
 	{ "busy", busy, NULL },
 	{ "a kernel that hangs", hangs, NULL },
 	{ "an error of the context", context_error, NULL },
-	{ "destroy beside a kernel", destroy_beside_a_kernel, NULL },
+	{ "destroy while a kernel runs", destroy_beside_a_kernel, NULL },
 	{ "a reset of the device", device_reset, NULL },
 	{ "out of memory", out_of_memory, NULL },
 	{ "host pointers that the GPU cannot take", sizes, "GDRSIM_HOST_POINTER=0" },

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The protocol of queues as a model, over every interleaving: five messages, three laps, through a ring of two lines of
- * two words, with stores that arrive in any order, loads of one word at a time, and bulk data beside. Each
- * mutant leaves out one thing that docs/queue.md calls necessary, and the search must find where it fails.
+ * The protocol of queues as a model, over every interleaving: five messages, three laps, through a
+ * ring of two lines of two words, with stores that arrive in any order, loads of one word at a
+ * time, and bulk data beside. Each mutant leaves out one thing that docs/queue.md calls necessary,
+ * and the search must find where it fails.
  *
- * A state is what the sender, the receiver and the memory are at, and the stores under way. Stores to one
- * location arrive in their order (coherence); no other order is assumed, save what a fence asks for.
+ * A state is what the sender, the receiver and the memory are at, and the stores under way. Stores
+ * to one location arrive in their order (coherence); no other order is assumed, save what a fence
+ * asks for.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -44,7 +46,7 @@ struct state {
 	uint8_t reuse; /* frees_first: words loaded again */
 	struct word seen[WORDS];
 	struct word mem[SLOTS][WORDS];
-	uint8_t way[SLOTS][WORDS][2]; /* messages whose store is under way, the older first; 0: none */
+	uint8_t way[SLOTS][WORDS][2]; /* messages whose store is on its way, older first; 0: none */
 	uint8_t half[SLOTS][WORDS]; /* halves: the lap of the first has arrived */
 	uint8_t bulk[MESSAGES], bulk_way[MESSAGES], early[MESSAGES];
 };
@@ -56,7 +58,7 @@ static struct search {
 	struct state *table; /* those seen; sent 255: free */
 	size_t states, *stack, top;
 	const char *fault;
-	struct state *step; /* not NULL: the first thing that can happen goes here, and nothing is noted */
+	struct state *step; /* not NULL: gets the first next state, and no state is noted */
 	bool stepped;
 } s;
 
@@ -96,7 +98,7 @@ static void reach(const struct state *to)
 	s.stack[s.top++] = i;
 }
 
-/* ---- what can happen next ----------------------------------------------------------------------- */
+/* ---- what can happen next ------------------------------------------------ */
 
 static void sender(const struct state *from)
 {
@@ -231,9 +233,9 @@ static void receiver(const struct state *from)
 	}
 }
 
-/* ---- the search ---------------------------------------------------------------------------------- */
+/* ---- the search ---------------------------------------------------------- */
 
-/* From every state on the last message comes, where all three have their turns: none is ever lost. */
+/* From every state the last message arrives if all three take turns: none is lost. */
 static bool all_end(void)
 {
 	void (*const part[])(const struct state *) = { sender, memory, receiver };
@@ -293,7 +295,8 @@ static const char *explore(struct rules rules)
 #define BREAKS(what, ...)                                                       \
 	do {                                                                    \
 		const char *why_ = explore((struct rules){ __VA_ARGS__ });      \
-		ck_assert_msg(why_ && !strcmp(why_, what), "%s instead of %s", why_ ? why_ : "nothing", what); \
+		ck_assert_msg(why_ && !strcmp(why_, what), "%s instead of %s",            \
+			      why_ ? why_ : "nothing", what);                           \
 	} while (0)
 
 static void protocol(void)

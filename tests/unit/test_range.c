@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* barcopy_map_range(): any address, shared GPU pages, read-only maps, freed and reallocated memory. */
+/* barcopy_map_range(): any address, shared GPU pages, read-only maps, reallocated memory. */
 #include <dlfcn.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -7,7 +7,7 @@
 #include "common/wrap.h"
 #include "fixture.h"
 
-/* Mappings made so far, whichever backend's: rm's here. */
+/* Mappings so far, by the rm backend. */
 static unsigned long maps_made(void)
 {
 	unsigned long (*calls)(const char *);
@@ -44,7 +44,7 @@ static void any_byte(void)
 	vmm_delete(d, 1);
 }
 
-/* A flush reads the word around the first byte, whichever that is: behind the last page lies nothing. */
+/* A flush reads the word around the range's first byte; behind the last page nothing is mapped. */
 static void flush(void)
 {
 	static const size_t offsets[] = { 0, 1, PAGE - 1 };
@@ -85,14 +85,14 @@ static void pinned_once(void)
 		ck_assert(same_memory(mh[i], cpu[i], d + i * 50000));
 		ck_assert_ptr_eq((char *)cpu[i] - i * 50000, (char *)cpu[0] - 5000);
 	}
-	/* Ends in any order; the rest stays. */
+	/* The ranges end in any order; the others stay. */
 	for (size_t i = 0; i < 40; i += 2)
 		OK(barcopy_unmap_range(g, mh[i]));
 	for (size_t i = 1; i < 40; i += 2)
 		ck_assert(same_memory(mh[i], cpu[i], d + i * 50000));
 	for (size_t i = 1; i < 40; i += 2)
 		OK(barcopy_unmap_range(g, mh[i]));
-	/* The last one has unpinned. */
+	/* The last unmap has unpinned. */
 	OK(barcopy_map_range(g, d, 1, 0, &cpu[0], &mh[0]));
 	ck_assert_uint_eq(maps_made(), before + 1);
 	OK(barcopy_unmap_range(g, mh[0]));
@@ -110,7 +110,7 @@ static void overlap(void)
 	OK(barcopy_map_range(g, d + 2 * CHUNK, 8, 0, &cpu2, &second));
 	OK(barcopy_map_range(g, d + CHUNK - 64, CHUNK + 128, 0, &cpu3, &wide));
 	before = maps_made();
-	/* All are good, and what comes later shares the widest. */
+	/* All stay valid, and a later range shares the widest pin. */
 	OK(barcopy_map_range(g, d + 64, 3 * CHUNK - 128, 0, &cpu4, &again));
 	ck_assert_uint_eq(maps_made(), before);
 	ck_assert(same_memory(first, cpu1, d + CHUNK - 8));
@@ -197,7 +197,7 @@ static void read_only(void)
 	vmm_delete(d, 1);
 }
 
-/* Where the pages cannot be protected there is no range, and nothing is left of it. */
+/* Where mprotect() fails, the call fails and leaves nothing. */
 static void not_protected(void)
 {
 	static const int errors[][2] = { { ENOMEM, ENOMEM }, { EACCES, ENOTSUP } };
@@ -268,7 +268,7 @@ static void errors(void)
 	ck_assert_ptr_eq(cpu, &d);
 	ck_assert_uint_eq(mh.h, 42);
 	FAILS(EINVAL, barcopy_unmap_range(g, mh));
-	/* what fails leaves what is there to be shared */
+	/* a failed call leaves the shared pin */
 	OK(barcopy_map_range(g, d, 8, 0, &cpu, &mh));
 	FAILS(EINVAL, barcopy_map_range(g, d + CHUNK - 8, 16, 0, &cpu, &other));
 	before = maps_made();
@@ -282,7 +282,7 @@ static void errors(void)
 	vmm_delete(d, 1);
 }
 
-/* The handle is like any other: unmapped and mapped again, unpinned, closed over. */
+/* What other calls do on a range's handle. */
 static void handle(void)
 {
 	CUdeviceptr d = vmm_new(0, 1);

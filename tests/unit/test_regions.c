@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * Several allocations in one GPU page: what belongs to one of them is never taken for another's, in
- * ranges and in caches, on each backend, in every order of free, at the same addresses again, in two
- * threads. What a cache holds of freed memory, and what it gives back. Contexts of CUDA that are not
- * made anew at each pin; closing beside hits.
+ * Several allocations in one GPU page: a range or region of one never shows another's memory, on
+ * each backend, in every order of free, at the same addresses again, in two threads. How much freed
+ * memory a cache holds. CUDA contexts that outlive a pin. gdr_close() during hits and puts.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -14,7 +13,7 @@
 
 #define MIB ((size_t)1 << 20)
 
-/* ---- buffers that share a page -------------------------------------------------------------- */
+/* ---- buffers that share a page ------------------------------------------- */
 
 enum way { BY_RANGE, BY_TAG, BY_NOTICE, WAYS };
 
@@ -71,7 +70,7 @@ static void load_word(const struct buffer *b, size_t at, uint64_t *value)
 		CU(cuda.cuMemcpyDtoH_v2(value, b->addr + at, 8));
 }
 
-/* The first and the last word are the buffer's, and what is said of SYNC_MEMOPS is so. */
+/* The first and the last word are the buffer's; the handle's SYNC_MEMOPS is the allocation's. */
 static void check(const struct buffer *b, enum way way)
 {
 	static _Atomic uint64_t next = 0x1234567800000000;
@@ -103,7 +102,7 @@ static barcopy_cache_t cache_for(enum way way, uint64_t max_bytes)
 			  max_bytes);
 }
 
-/* The buffers are freed in this order, and each made anew at once, where it was. */
+/* Frees the buffers in this order and allocates each again at once, at the same address. */
 static void one_order(enum way way, size_t size, bool host, const int *order, int n)
 {
 	barcopy_cache_t cache = cache_for(way, 0);
@@ -128,7 +127,7 @@ static void one_order(enum way way, size_t size, bool host, const int *order, in
 		for (int k = 0; k < n; k++)
 			check(&b[k], way);
 	}
-	/* Freed for good, the others in use. */
+	/* Freed for good, while the others stay in use. */
 	for (int i = 0; i < n; i++) {
 		give(&b[order[i]], way, cache);
 		destroy(&b[order[i]]);
@@ -163,7 +162,7 @@ static void host_buffers(void)
 	all_orders(30000, true);
 }
 
-/* A range that begins before the buffer, as of a client that rounds down: SYNC_MEMOPS of both. */
+/* A client that rounds down pins two buffers: SYNC_MEMOPS is set on both. */
 static void plain_pin_of_two(void)
 {
 	uint64_t a = standin_alloc(4096), b = standin_alloc(4096);
@@ -214,20 +213,20 @@ static void two_threads(void)
 	}
 }
 
-/* ---- freed memory --------------------------------------------------------------------------- */
+/* ---- freed memory -------------------------------------------------------- */
 
 enum { MEMORY_MIB = 128, LIMIT_MIB = MEMORY_MIB / 4 }; /* the default limit there */
 
 /*
- * All of it but the first GPU page: the stand-in's dma-buf of a whole allocation is a plain memfd, which
- * does not hold the memory.
+ * All of it but the first GPU page: the stand-in's dma-buf of a whole allocation is a plain memfd,
+ * which does not hold the memory.
  */
 static void get_most(barcopy_cache_t cache, uint64_t addr, size_t size, barcopy_region_t *r)
 {
 	OK(barcopy_cache_get(cache, addr + GPU_PAGE_SIZE, size - GPU_PAGE_SIZE, r));
 }
 
-/* What is not live, nor within the limit, can be allocated. */
+/* All memory but the live bytes and the limit can be allocated. */
 static void check_held(size_t live)
 {
 	CUdeviceptr probe;
@@ -272,7 +271,7 @@ static void never_more_than_the_limit(void)
 	OK(barcopy_cache_destroy(cache));
 }
 
-/* One allocation that is larger than the limit is not kept. */
+/* A cache does not keep an allocation that is larger than its limit. */
 static void larger_than_the_limit(void)
 {
 	barcopy_cache_t cache = cache_for(BY_TAG, 0);
@@ -319,7 +318,7 @@ static void trim(void)
 	FAILS(EINVAL, barcopy_cache_trim(NULL, 0));
 }
 
-/* Our own allocation takes the memory that caches hold of what was freed. */
+/* barcopy_mem_alloc() takes back freed memory that caches hold. */
 static void allocation_finds_freed_memory(void)
 {
 	barcopy_cache_t cache = cache_for(BY_TAG, UINT64_MAX);
@@ -334,9 +333,9 @@ static void allocation_finds_freed_memory(void)
 	OK(barcopy_mem_free(g, &mem));
 }
 
-/* ---- what CUDA does not know; contexts; the end --------------------------------------------- */
+/* ---- what CUDA does not know; contexts; the end -------------------------- */
 
-/* A range of nobody's is given up after some questions, not after as many as it is long. */
+/* A range that CUDA does not know fails after some questions, whatever its length. */
 static void pageable_memory(void)
 {
 	size_t size = 256 * MIB;
@@ -375,7 +374,7 @@ static void *pin_without_context(void *arg)
 	return NULL;
 }
 
-/* A program with a context of its own, and memory in it: pins leave no primary one behind. */
+/* A program with memory in a CUDA context of its own: pins do not retain the primary context. */
 static void no_primary_context(void)
 {
 	CUdeviceptr p;
@@ -395,8 +394,8 @@ static void no_primary_context(void)
 }
 
 /*
- * A program with contexts of its own, and a thread without one: the device's primary context is made
- * once, and given back with the last context of ours.
+ * A program with CUDA contexts of its own, and a thread without one: the library retains the
+ * primary context once, and releases it with its last gdr_close().
  */
 static void primary_context_once(void)
 {
@@ -448,7 +447,7 @@ static void *hit(void *arg)
 	return (void *)(uintptr_t)wrong;
 }
 
-/* gdr_close() beside hits and puts: they find what was there or nothing, never freed memory. */
+/* gdr_close() during hits and puts: they find a live entry or none, never freed memory. */
 static void close_beside_hits(void)
 {
 	hit_memory = standin_alloc(MIB);
@@ -476,7 +475,7 @@ static void *last_put(void *arg)
 	return (void *)(intptr_t)barcopy_cache_put((barcopy_cache_t)arg, &last_region);
 }
 
-/* gdr_close() beside the last put of an invalidated region, whose handle both would end. */
+/* gdr_close() and the last put of an invalidated region: only one of them ends the handle. */
 static void close_beside_last_put(void)
 {
 	barcopy_copy_options_t o = { .struct_size = sizeof(o), .engine_read_min = 4096 };
@@ -510,8 +509,9 @@ static void close_beside_last_put(void)
 }
 
 /*
- * A hit that has found an entry and only then gets to add its user, when the entry is another cache's by
- * now: here the table of the one still leads to it. It is not a hit, and the other one's has no user more.
+ * A hit has found an entry, and before it adds its user, the entry becomes another cache's: here
+ * the first cache's table still leads to it. That is no hit, and the other cache's entry gets no
+ * user.
  */
 static void entry_of_another_cache(void)
 {
@@ -564,9 +564,9 @@ static const struct unit_test tests[] = {
 	{ "the primary context, rm", primary_context_once, ON_RM, .bare = true },
 	{ "no primary context, rm", no_primary_context, ON_RM, .bare = true },
 	{ "an entry of another cache", entry_of_another_cache, ON_DMABUF },
-	{ "closed beside the last put, gdrdrv", close_beside_last_put, ON_NODE },
-	{ "closed beside hits, dmabuf", close_beside_hits, ON_DMABUF },
-	{ "closed beside hits, gdrdrv", close_beside_hits, ON_NODE },
+	{ "closed during the last put, gdrdrv", close_beside_last_put, ON_NODE },
+	{ "closed during hits, dmabuf", close_beside_hits, ON_DMABUF },
+	{ "closed during hits, gdrdrv", close_beside_hits, ON_NODE },
 };
 
 UNIT_MAIN("regions", tests, test_preload(argv, "libgdrdrv_node.so"), unit_before = start,

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT
 /*
  * The rm backend through the public interface, on the stand-in of nvidia.ko: every kind of device
- * memory and every part of it, what a map and a pin are, and that nothing is left. What is refused is
- * in test_rm_refused.c, several GPUs in test_rm_gpus.c, several processes in test_rm_fork.c.
+ * memory and every part of it, what a map and a pin are, and that nothing is left. What is refused
+ * is in test_rm_refused.c, several GPUs in test_rm_gpus.c, several processes in test_rm_fork.c.
  */
 #include <sys/mman.h>
 
 #include "common/maps.h"
 #include "rm_sim.h"
 
-/* ---- kinds ------------------------------------------------------------------------------------------- */
+/* ---- kinds --------------------------------------------------------------- */
 
 static void plain(void)
 {
@@ -51,7 +51,7 @@ static void vmm(void)
 	}
 }
 
-/* More objects than one call of libcuda's tells of. */
+/* More objects than one export call of libcuda has room for. */
 static void several_calls(void)
 {
 	CUdeviceptr p = standin_chunks(0, 0, 140, 2 * MIB, 0);
@@ -69,7 +69,7 @@ static void several_calls(void)
 	rm_whole_life("VMM, one object a call", p + MIB + 1, 15 * MIB);
 }
 
-/* ---- pools: where libcuda names wrong sizes ------------------------------------------------------------- */
+/* ---- pools: libcuda exports wrong sizes ---------------------------------- */
 
 static void pool_parts(CUdeviceptr p, size_t size)
 {
@@ -113,7 +113,7 @@ static void pools(void)
 	pool_parts(three, 90 * MIB);
 }
 
-/* The second look takes no more than the part: neither BAR1 nor objects of the front. */
+/* A part of a pool's allocation takes BAR1 and objects of the part alone. */
 static void pool_takes_no_more(void)
 {
 	struct gdrsim_rm_counts c;
@@ -129,7 +129,7 @@ static void pool_takes_no_more(void)
 	rm_use_close(&u);
 }
 
-/* ---- what the map is -------------------------------------------------------------------------------------- */
+/* ---- what the map is ----------------------------------------------------- */
 
 static void bar1(void)
 {
@@ -137,8 +137,7 @@ static void bar1(void)
 	CUdeviceptr p = standin_alloc(8 * MIB);
 
 	OK(gdr_pin_buffer_v2(rm_g, p, 8 * MIB, 0, &u[0].h));
-	ck_assert_uint_eq(rm_sim.bar1_used(0),
-			  0); /* of the trial nothing, of the pin nothing yet */
+	ck_assert_uint_eq(rm_sim.bar1_used(0), 0); /* the trial has none left, the pin none yet */
 	OK(gdr_unpin_buffer(rm_g, u[0].h));
 	OK(rm_use_open(&u[0], p + 3 * MIB, 64 * KIB, 0));
 	ck_assert_uint_eq(rm_sim.bar1_used(0), 64 * KIB);
@@ -153,7 +152,7 @@ static void bar1(void)
 	ck_assert_uint_eq(rm_sim.bar1_used(0), 0);
 }
 
-/* Of a pin a part may be mapped, again and again. */
+/* A part of a pin may be mapped, again and again. */
 static void parts_of_a_pin(void)
 {
 	size_t lengths[] = { 4096, 2 * MIB, 2 * MIB + 4096, 5 * MIB, 6 * MIB };
@@ -192,8 +191,9 @@ static void read_only(void)
 	ck_assert_int_eq(memcmp(a, b, RM_LOOK), 0);
 	ck_assert(!strncmp(maps_at(map), "r--s", 4));
 	/*
-	 * RM was asked for a read-only one too: then the stand-in's memory is open for reading alone, by which it
-	 * shows here. (nvidia.ko's mapping lets mprotect() pass, and BAR1's own entries are read-only.)
+	 * RM was asked for a read-only one too: then the stand-in's memory is open for reading
+	 * alone, by which it shows here. (nvidia.ko's mapping lets mprotect() pass, and BAR1's own
+	 * entries are read-only.)
 	 */
 	page = (void *)((uintptr_t)map & ~4095ul);
 	ck_assert_int_eq(mprotect(page, 4096, PROT_READ | PROT_WRITE), -1);

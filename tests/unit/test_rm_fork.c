@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * The rm backend and several processes: what a child holds of the parent's, forks at any moment, memory
- * that another process hands over. How a child ends is in tests/gpu/test_rm.c.
+ * The rm backend and several processes: what a child holds of the parent's, forks at any moment,
+ * memory that another process hands over. How a child ends is in tests/gpu/test_rm.c.
  */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -44,7 +44,7 @@ static bool is_node(int fd)
 	return !fstat(fd, &st) && S_ISCHR(st.st_mode) && major(st.st_rdev) == NVIDIA_MAJOR;
 }
 
-/* As the stand-in has one of several objects, or of a part of one: a pipe's end. */
+/* The stand-in's dma-buf of several objects, or of a part of one, is a pipe's end. */
 static bool is_dmabuf(int fd)
 {
 	struct stat st;
@@ -61,9 +61,9 @@ static void find_ours(bool dmabufs)
 			ours[n_ours++] = fd;
 }
 
-/* ---- what a child holds ------------------------------------------------------------------------------------ */
+/* ---- what a child holds -------------------------------------------------- */
 
-/* The parent is killed with everything mapped, while its child lives on: nothing is held by that. */
+/* The parent is killed with everything mapped: its child, which lives on, holds nothing. */
 static void parent(int ready, int go_on)
 {
 	struct rm_use u;
@@ -121,7 +121,7 @@ static int use_own(void *arg)
 	return 0;
 }
 
-/* Processes one after the other, and beside each other: each with a client of its own. */
+/* Processes one after the other, and at once: each has a client of its own. */
 static void other_processes(void)
 {
 	pid_t pids[3];
@@ -153,7 +153,7 @@ static void other_processes(void)
 	rm_assert_nothing_left();
 }
 
-/* ---- forks at any moment ----------------------------------------------------------------------------------- */
+/* ---- forks at any moment ------------------------------------------------- */
 
 static atomic_bool stop;
 
@@ -173,7 +173,7 @@ static void *pin_on(void *arg)
 	return NULL;
 }
 
-/* A child has nothing of the nodes but what is libcuda's own. */
+/* A child has no descriptor of the nodes but libcuda's. */
 static int has_no_node(void *arg)
 {
 	(void)arg;
@@ -188,7 +188,7 @@ static int has_nothing(void *arg)
 	return (int)n_ours;
 }
 
-/* (A dma-buf may be libcuda's still, within the call that makes it: nobody can keep that from a child.) */
+/* A child may inherit a dma-buf only during libcuda's own call that makes it. */
 static void forks_meanwhile(void)
 {
 	int children = unit_quick() ? 20 : 200;
@@ -217,7 +217,7 @@ static void forks_meanwhile(void)
 	rm_end(1);
 }
 
-/* Every ioctl of the library's own, in the midst of which a child is made. */
+/* Makes a child in each ioctl of the library. */
 static ioctl_fn below;
 static unsigned int forked;
 
@@ -257,9 +257,9 @@ static void forks_in_every_call(void)
 	rm_end(1);
 }
 
-/* ---- memory of another process ------------------------------------------------------------------------------- */
+/* ---- memory of another process ------------------------------------------- */
 
-/* Makes a chunk, hands it over, and waits: for the word that the importer has looked, or for its end. */
+/* Makes a chunk, passes it on, and waits until the importer has looked, or to be killed. */
 static int exporter(int socket)
 {
 	uint8_t a[RM_LOOK], b[RM_LOOK];
@@ -315,7 +315,7 @@ static void imported(void)
 	ck_assert_int_eq(write(socket[0], &word, 1), 1);
 	ck_assert_int_eq(read(socket[0], &word, 1), 1);
 	ck_assert_int_eq(word, 'y');
-	/* Its maker dies: the memory lives on here. */
+	/* The exporter dies: the memory stays. */
 	ck_assert_int_eq(kill(pid, SIGKILL), 0);
 	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
 	OK(gdr_copy_from_mapping(mem.handle, b, (char *)mem.cpu_ptr + 70000, RM_LOOK));

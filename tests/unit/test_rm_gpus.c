@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * The rm backend with several GPUs, whose CUDA ordinals, minors and device instances are three orders,
- * and with nodes of which one is missing.
+ * The rm backend with several GPUs, whose CUDA ordinals, minors and device instances are three
+ * orders, and with nodes of which one is missing.
  */
 #include "rm_sim.h"
 
@@ -56,7 +56,7 @@ static void together(void)
 	rm_end(MAX_GPUS);
 }
 
-/* ---- memory of another GPU than it is taken for: refused by nobody below this library ------------------ */
+/* ---- memory of another GPU than CUDA says: only this library refuses it -- */
 
 /* Exportable chunks of both GPUs in one range. */
 static CUdeviceptr mixed(void)
@@ -81,7 +81,7 @@ static void chunks_of_two_by_their_export(void)
 	rm_whole_life("the first chunk", p, 2 * MIB);
 }
 
-/* Once the GPU is known, its instance or its minor is another's: CUDA and the driver disagree. */
+/* A known GPU's instance or minor becomes another GPU's: CUDA and the driver disagree. */
 static void they_disagree(const char *name, const char *value)
 {
 	CUdeviceptr p = standin_chunks(0, 0, 1, 2 * MIB, STANDIN_EXPORTABLE);
@@ -104,7 +104,7 @@ static void object_elsewhere(void)
 	they_disagree("GDRSIM_RM_INSTANCES", "0,1");
 }
 
-/* One GPU's node is not there, or not for us: the other is served, and this one once it is. */
+/* One GPU's node is missing or denied: the other GPU works, and this one once it has its node. */
 static void one_node(void)
 {
 	int err = getenv("GDRSIM_RM_DENIED") ? EACCES : ENODEV;
@@ -126,7 +126,7 @@ static void one_node(void)
 	rm_end(2);
 }
 
-/* One GPU fails its trial: that is its own verdict. */
+/* One GPU's failed trial does not concern the other. */
 static void one_trial_fails(void)
 {
 	CUdeviceptr p[2];
@@ -145,7 +145,7 @@ static void one_trial_fails(void)
 	rm_end(2);
 }
 
-/* The whole set of nodes is closed to this program: not libcuda's, which has its own way to them. */
+/* This program may not open the nodes; libcuda opens them by other means. */
 static void control_node(void)
 {
 	bool denied = strstr(unit_arg, "may not");
@@ -159,7 +159,7 @@ static void control_node(void)
 	rm_whole_life("once they are open", standin_alloc(MIB), MIB);
 }
 
-/* Which says more to whoever opens than a lack of memory would. */
+/* The errno names the descriptors, not a lack of memory. */
 static void control_node_without_descriptors(void)
 {
 	static const struct {

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: MIT
-/*
- * /etc/barcopy/policy: what it says decides on rm, whatever the environment says, and it is read once.
- */
+/* /etc/barcopy/policy: it decides on rm, whatever the environment says, and is read once. */
 #include <unistd.h>
 
 #include "common/wrap.h"
@@ -63,14 +61,14 @@ static void file(void)
 			FAILS_WITH(EACCES, says, ERRNO_OF(gdr_open()));
 		else
 			OK(ERRNO_OF(gdr_open()));
-		/* Read once: what it becomes decides nothing any more. */
+		/* A later change has no effect. */
 		set_policy(says ? "rm=on\n" : "rm=off\n");
 	}
 	rm_assert_kept(0);
 	unlink(path);
 }
 
-/* Of no descriptor nothing can be concluded: neither that it is allowed, nor that it is not, for good. */
+/* Without a descriptor to read it, the policy is unknown: this open fails, the next asks again. */
 static void no_descriptor(void)
 {
 	standin_start();

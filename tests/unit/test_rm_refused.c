@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: MIT
 /*
- * The rm backend where something is not to be had: what is still served, which errno and which one
- * text the rest gets, and that nothing is left.
+ * The rm backend where something is missing: which memory it still serves, errno and text of the
+ * rest, and that nothing is left.
  */
 #include "common/resources.h"
 #include "common/wrap.h"
 #include "rm_sim.h"
-
-/* ---- exportable memory alone --------------------------------------------------------------------------- */
-
-/* ---- nothing ------------------------------------------------------------------------------------------------- */
 
 static void confidential(void)
 {
@@ -24,7 +20,7 @@ static void confidential(void)
 		rm_assert_clear();
 		FAILS_WITH(ENOTSUP, text, rm_pin(vmm, MIB, 0));
 		rm_assert_clear();
-		if (!i) /* later it stays off, whatever it would find */
+		if (!i) /* the verdict is final */
 			unsetenv("GDRSIM_RM_PROTECTED");
 		if (!i)
 			rm_sim.faults(NULL);
@@ -34,7 +30,7 @@ static void confidential(void)
 	ck_assert_uint_eq(standin_device_bytes(0), 4 * MIB); /* of the trial none */
 }
 
-/* ---- maps ------------------------------------------------------------------------------------------------ */
+/* ---- maps ---------------------------------------------------------------- */
 
 static void bar1_full(void)
 {
@@ -56,7 +52,7 @@ static void bar1_full(void)
 	rm_whole_life("when there is room again", p, 8 * MIB);
 }
 
-/* Of several objects the first find room, the last does not. */
+/* BAR1 has room for the first objects of several, not for the last. */
 static void bar1_full_half_way(void)
 {
 	struct rm_use u;
@@ -73,7 +69,7 @@ static void bar1_too_small_for_the_trial(void)
 	rm_whole_life("with the small ones alone", standin_alloc(4096), 4096);
 }
 
-/* No room for the pages: the map of the resource manager goes with them, and the next one is good. */
+/* mmap() fails: RM's map ends too, and the next map works. */
 static void no_pages(void)
 {
 	static const struct {
@@ -100,9 +96,9 @@ static void no_pages(void)
 	OK(gdr_unpin_buffer(rm_g, u.h));
 }
 
-/* ---- the first pin ----------------------------------------------------------------------------------------- */
+/* ---- the first pin ------------------------------------------------------- */
 
-/* A GPU that cannot be had: no client is kept for it, and no descriptor. Later it may be there. */
+/* A GPU that cannot be opened leaves no client and no descriptor; a later pin tries again. */
 static void no_gpu(void)
 {
 	static const char *const rules[] = { "REGISTER_FD:*=0x1b", "REGISTER_FD:*=EINVAL",
@@ -124,9 +120,9 @@ static void no_gpu(void)
 	rm_whole_life("and then", p, MIB);
 }
 
-/* ---- FORCE_PCIE -------------------------------------------------------------------------------------------- */
+/* ---- FORCE_PCIE ---------------------------------------------------------- */
 
-/* With a coherent link RM refuses the only map that would be one (mapping_cpu.c, 595: gpuIsSelfHosted()). */
+/* Over a coherent link RM refuses maps in BAR1 (mapping_cpu.c, 595: gpuIsSelfHosted()). */
 static void force_pcie(void)
 {
 	bool coherent = getenv("GDRSIM_COHERENT") != NULL;
@@ -143,7 +139,7 @@ static void force_pcie(void)
 	OK(rm_pin(p, MIB, 0));
 }
 
-/* ---- memory that is not for this ------------------------------------------------------------------------------ */
+/* ---- memory that is not for this ----------------------------------------- */
 
 static void other_memory(void)
 {

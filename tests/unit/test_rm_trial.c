@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * The rm backend's trial: made once for each GPU, again where it says nothing, and what it finds wrong
- * in what libcuda tells.
+ * The rm backend's trial: once for each GPU, again where it has no verdict, and what it finds wrong
+ * in libcuda's exports.
  */
 #include <pthread.h>
 #include <stdarg.h>
@@ -14,7 +14,7 @@
 
 typedef int (*ioctl_fn)(int, unsigned long, ...);
 
-/* ---- the trial ------------------------------------------------------------------------------------------- */
+/* ---- the trial ----------------------------------------------------------- */
 
 static void once_per_gpu(void)
 {
@@ -49,7 +49,7 @@ static void *pins_first(void *p)
 	return (void *)(intptr_t)rm_pin(*(CUdeviceptr *)p, MIB, 0);
 }
 
-/* The trial's buffers are not on the stack of whoever pins first. */
+/* The trial's buffers are not on the caller's stack. */
 static void small_stack(void)
 {
 	pthread_attr_t attr;
@@ -66,7 +66,7 @@ static void small_stack(void)
 	ck_assert_ptr_null(rc);
 }
 
-/* Short of anything, or a failure that nobody knows: the next pin tries again. */
+/* After ENOMEM and the like, or an unknown failure, the next pin tries again. */
 static void tried_again(void)
 {
 	static const struct {
@@ -101,7 +101,7 @@ static void tried_again(void)
 	rm_whole_life("after all that", p, MIB);
 }
 
-/* What nobody knows is no verdict at once, and one in the end; exportable memory is served meanwhile. */
+/* An unknown failure is a verdict after some trials; exportable memory is served meanwhile. */
 static void ends(void)
 {
 	unsigned long tried = 0;
@@ -121,7 +121,7 @@ static void ends(void)
 	ck_assert_uint_eq(rm_sim.calls("EXPORT_TO_DMABUF_FD"), tried);
 }
 
-/* The type of a map is what RM and the kernel say, whatever CUDA does. */
+/* RM and the kernel decide on a map's type, not CUDA. */
 static void mapping_type(void)
 {
 	const char *want = getenv("TYPE");
@@ -130,7 +130,7 @@ static void mapping_type(void)
 	CUdeviceptr p = standin_alloc(MIB);
 
 	wrap_reset();
-	if (getenv("UNALIGNED_FAULTS")) /* an unaligned load of the kernel's, as from Device memory */
+	if (getenv("UNALIGNED_FAULTS")) /* as of Device memory */
 		wrap_fail("syscall", 0, EFAULT);
 	OK(rm_pin(p, MIB, 0));
 	wrap_reset();
@@ -173,9 +173,9 @@ static void first_pins_at_once(void)
 	ck_assert_uint_eq(rm_sim.calls("RM_MAP_MEMORY"), 3 + 4 * 2);
 }
 
-/* ---- what libcuda tells, spoiled ---------------------------------------------------------------------------- */
+/* ---- exports with one wrong value ---------------------------------------- */
 
-/* Between libcuda and the kernel: the structure as the kernel has left it, and then something in it. */
+/* Changes something in the structure that the kernel has filled, before libcuda reads it. */
 static void (*spoil)(struct rm_export_570 *e);
 static ioctl_fn below;
 
@@ -232,7 +232,7 @@ static void sizes_that_wrap(struct rm_export_570 *e)
 	e->sizes[1] = e->sizes[2] = UINT64_C(1) << 63;
 }
 
-/* Of the call that the kernel refuses: it began in another object than the one after it. */
+/* The call that the kernel refuses began in another object than the next call. */
 static void another_in_front(struct rm_export_570 *e)
 {
 	if (e->status)
@@ -276,7 +276,7 @@ static void spoiled(void)
 	CUdeviceptr p;
 
 	spoil_exports(spoiled->how);
-	/* Beside this the trial's memory comes to lie. */
+	/* The trial's memory will be next to this. */
 	p = standin_alloc(sizeof(a));
 	rm_pattern(a, sizeof(a), 4711);
 	CU(cuda.cuMemcpyHtoD_v2(p, a, sizeof(a)));

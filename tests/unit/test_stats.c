@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * barcopy_get_stats() and the summary: what is counted and what is not, of a context and of the process;
- * threads and handles that end, forks.
+ * barcopy_get_stats() and the summary: what is counted and what is not, for a context and for the
+ * process; threads and handles that end; forks.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -69,7 +69,7 @@ static void what_is_counted(void)
 	OK(barcopy_wait64(mem.handle, mem.cpu_ptr, BARCOPY_CMP_EQ, 1, 0));
 	OK(barcopy_fence(mem.handle, BARCOPY_FENCE_FULL));
 	OK(barcopy_flush(mem.handle));
-	/* what fails is not */
+	/* calls that fail are not counted */
 	FAILS(EINVAL, gdr_copy_to_mapping(mem.handle, mem.cpu_ptr, NULL, 8));
 	FAILS(EINVAL, gdr_copy_to_mapping(mem.handle, mem.cpu_ptr, buf, SIZE + 1));
 	FAILS(EINVAL, gdr_copy_from_mapping(mem.handle, NULL, mem.cpu_ptr, 8));
@@ -87,7 +87,7 @@ static void what_is_counted(void)
 		.puts = 4, .gets = 3, .waits = 2);
 }
 
-/* Without GDRCOPY_STATS copies and words are not counted, the rest is. */
+/* Without GDRCOPY_STATS, pins and maps are counted, copies and words are not. */
 static void not_counted(void)
 {
 	barcopy_mem_t mem = open_memory();
@@ -97,7 +97,7 @@ static void not_counted(void)
 	COUNTED(.pins = 1, .maps = 1);
 }
 
-/* Counted or not, what a copy refuses it refuses: a window, a handle that is not mapped, or ended. */
+/* Counting or not: copies outside the mapping, on an unmapped or ended handle fail. */
 static void refused(void)
 {
 	barcopy_mem_t mem = open_memory();
@@ -117,7 +117,7 @@ static void refused(void)
 	FAILS(EINVAL, gdr_copy_from_mapping(h, buf, p, 8));
 }
 
-/* A read-only map: reads as ever, every kind of write EACCES; nothing is written. */
+/* A read-only map: reads work, every kind of write is EACCES and writes nothing. */
 static void read_only(void)
 {
 	barcopy_mem_t mem = open_memory();
@@ -174,7 +174,7 @@ static void arguments(void)
 	g = NULL;
 }
 
-/* A context, the process: what has ended stays counted, once. */
+/* Counts of a context and of the process; ended handles and contexts stay counted, once. */
 static void scopes(void)
 {
 	barcopy_mem_t a = open_memory(), b = open_memory(), c;
@@ -256,7 +256,7 @@ static void pins_and_maps(void)
 	standin_vmm_free(&v);
 }
 
-/* The copy engine: what it copied, and what came back; still there when the options are replaced. */
+/* Copies and fallbacks of the copy engine; they stay counted when the options are replaced. */
 static void engine(void)
 {
 	barcopy_mem_t mem = open_memory();
@@ -274,7 +274,7 @@ static void engine(void)
 		.engine_fallbacks = 1);
 }
 
-/* ---- threads ----------------------------------------------------------------------------------- */
+/* ---- threads ------------------------------------------------------------- */
 
 enum { THREADS = 8, TURNS = 20000 };
 
@@ -298,7 +298,7 @@ static void *copy_much(void *arg)
 	return NULL;
 }
 
-/* Exact, though counted by many threads, which have ended; and while somebody reads. */
+/* Exact, although many threads count, and end, while another thread reads. */
 static void many_threads(void)
 {
 	uint64_t turns = unit_quick() ? TURNS / 20 : TURNS, last = 0;
@@ -324,9 +324,9 @@ static void many_threads(void)
 	ck_assert_uint_eq(stats_of(NULL).copies_to, THREADS * turns);
 }
 
-/* ---- fork, and the summary --------------------------------------------------------------------- */
+/* ---- fork, and the summary ----------------------------------------------- */
 
-/* CUDA itself is of no use in such a child, so it has nothing to copy on. */
+/* CUDA does not work in a forked child: it has nothing to copy. */
 static int child_counts(void *arg)
 {
 	barcopy_stats_t s = { .struct_size = sizeof(s) };
@@ -396,7 +396,7 @@ static void summary(void)
 {
 	const char *text;
 
-	/* Here CUDA is not initialised, which it must not be before the fork. */
+	/* CUDA must not be initialised before the fork. */
 	g = barcopy_open(BARCOPY_OPEN_ANY);
 	ck_assert_ptr_nonnull(g);
 	ck_assert_uint_eq(stats_of(g).flags, BARCOPY_STATS_COPIES);

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * A look at libcuda's ioctls, in each way in which libcuda may be linked: what is seen, what is not,
- * and that the slot and its page are afterwards as they were. What others do meanwhile with the same
- * slot is in test_watch_others.c.
+ * Watching libcuda's ioctls, for each way to link libcuda: what the watch reports, what not, and
+ * that it restores the slot and its page. Other users of the slot are in test_watch_others.c.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -14,7 +13,7 @@
 #include "common/unit.h"
 #include "watch_sim.h"
 
-/* ---- each form ------------------------------------------------------------------------------------- */
+/* ---- each form ----------------------------------------------------------- */
 
 /* Before, between and after; `sealed`: the loader has made the slot's page read-only. */
 static void one_look(bool sealed)
@@ -27,7 +26,7 @@ static void one_look(bool sealed)
 	ck_assert_uint_eq(watch_slots.count, 1);
 	OK(gdri_cuda_watch_possible());
 	held = watch_slot();
-	/* Bound: what every program gets who looks the name up. */
+	/* Bound: the address that dlsym() gives. */
 	ck_assert_uint_eq(held, (uintptr_t)dlsym(RTLD_DEFAULT, "ioctl"));
 	ck_assert_str_eq(watch_page(), page);
 
@@ -61,7 +60,7 @@ static void sealed_slot(void)
 
 /*
  * A program that loaded libcuda lazily, and has not called it yet: the slot leads to the stub that
- * would look the function up. It is put back as such, and looked up by the first call of later.
+ * would look the function up. The watch restores the stub, and a later call is bound by it.
  */
 static void unbound_slot(void)
 {
@@ -92,7 +91,7 @@ static void unbound_slot(void)
 	ck_assert_uint_eq(watch_slot(), (uintptr_t)dlsym(RTLD_DEFAULT, "ioctl"));
 }
 
-/* A libcuda that reaches the kernel in another way. */
+/* A libcuda that calls the kernel without ioctl(). */
 static void no_import(void)
 {
 	struct watch_told told = { .calls = 0 };
@@ -111,7 +110,7 @@ static void no_import(void)
 	ck_assert_uint_eq(told.calls, 0);
 }
 
-/* ---- what is passed ----------------------------------------------------------------------------------- */
+/* ---- what is passed ------------------------------------------------------ */
 
 static void results_and_errno(void)
 {
@@ -129,7 +128,7 @@ static void results_and_errno(void)
 	ck_assert_int_eq(n, 5);
 	ck_assert_uint_eq(told.calls, 1);
 	ck_assert_ptr_eq(told.data, &n);
-	/* One that fails is not told of, and its errno is the kernel's. */
+	/* A call that fails is not reported, and its errno is the kernel's. */
 	ck_assert_int_eq(watch_ioctl()(-1, FIONREAD, &n), -1);
 	ck_assert_int_eq(errno, EBADF);
 	ck_assert_int_eq(watch_ioctl()(ends[0], TIOCGWINSZ, &size), -1); /* emulators know it */
@@ -140,7 +139,7 @@ static void results_and_errno(void)
 	close(ends[1]);
 }
 
-/* ---- threads -------------------------------------------------------------------------------------------- */
+/* ---- threads ------------------------------------------------------------- */
 
 enum { EXPORTS = 50 };
 
@@ -180,7 +179,7 @@ static void *look_often(void *arg)
 	return NULL;
 }
 
-/* Each sees what is its own, and the last one leaves the slot as the first found it. */
+/* Each thread is told of its own calls; the last one restores the slot. */
 static void several_look(void)
 {
 	struct watch_told told[4] = { { .calls = 0 } };

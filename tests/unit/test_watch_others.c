@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * A look at libcuda's ioctls, and others who are about at that time: a signal handler that uses
- * ioctl, hooks of other software on the same slot, a fork in the middle.
+ * Other users of ioctl() during a watch of libcuda's ioctls: signal handlers, hooks of other
+ * software on the same slot, forks, a second copy of the library.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -20,12 +20,12 @@
 #include "common/wrap.h"
 #include "watch_sim.h"
 
-/* ---- signals ---------------------------------------------------------------------------------------- */
+/* ---- signals ------------------------------------------------------------- */
 
 static int ends[2];
 static atomic_ulong handled, wrong;
 
-/* By this program's own import, and by libcuda's, as if the signal came in the midst of its work. */
+/* Calls ioctl() through this program's import and through libcuda's slot. */
 static void on_timer(int sig)
 {
 	int err = errno, n = -1, m = -1;
@@ -62,9 +62,9 @@ static void signal_handler(void)
 	ck_assert_uint_eq(watch_slot(), held);
 }
 
-/* ---- hooks -------------------------------------------------------------------------------------------- */
+/* ---- hooks --------------------------------------------------------------- */
 
-/* Other software that sees what passes, as UCX's hooks of memory calls do. */
+/* A hook of other software that passes calls on, as UCX's. */
 struct hook {
 	uintptr_t below; /* what the slot held */
 	unsigned int calls, depth;
@@ -131,8 +131,8 @@ static void hook_take(int i)
 	set_slot(hooks[i].below);
 }
 
-/* Each hook that is there sees one call, and the look does: nobody's is lost, nobody is called twice. */
-static void look_through(unsigned int hooks_there)
+/* The watch and each hook in place see every call once. */
+static void watch_through(unsigned int hooks_there)
 {
 	struct watch_told told = { .calls = 0 };
 	unsigned int before[2] = { hooks[0].calls, hooks[1].calls };
@@ -157,16 +157,16 @@ static void hook_before(void)
 
 	hook_put(0);
 	for (int i = 0; i < 3; i++) {
-		look_through(1);
+		watch_through(1);
 		ck_assert_uint_eq(watch_slot(), (uintptr_t)functions[0]);
 	}
 	hook_take(0);
 	ck_assert_uint_eq(watch_slot(), held);
-	look_through(0);
+	watch_through(0);
 	ck_assert_uint_eq(watch_slot(), held);
 }
 
-/* A look during which a hook comes. */
+/* A hook is installed during a watch. */
 static void look_and_put(int i, unsigned int hooks_there)
 {
 	struct watch_told told = { .calls = 0 };
@@ -177,40 +177,40 @@ static void look_and_put(int i, unsigned int hooks_there)
 	gdri_cuda_watch_end();
 	ck_assert_uint_eq(told.exports, 1);
 	ck_assert_uint_eq(watch_slot(), (uintptr_t)functions[i]);
-	look_through(hooks_there);
+	watch_through(hooks_there);
 }
 
 static void hook_meanwhile(void)
 {
 	look_and_put(0, 1);
-	look_through(1);
-	look_through(1);
+	watch_through(1);
+	watch_through(1);
 	hook_take(0);
 	for (int i = 0; i < 3; i++)
-		look_through(0);
-	/* And once more, on top of what has stayed there. */
+		watch_through(0);
+	/* Once more, on top of the watch's own function, which has stayed. */
 	hook_put(1);
-	look_through(2);
+	watch_through(2);
 	hook_take(1);
 	look_and_put(0, 1);
 	hook_take(0);
-	look_through(0);
+	watch_through(0);
 }
 
 static void hook_below_and_above(void)
 {
 	hook_put(0);
-	look_through(1);
+	watch_through(1);
 	look_and_put(1, 3);
-	look_through(3);
+	watch_through(3);
 	hook_take(1);
-	look_through(1);
+	watch_through(1);
 	look_and_put(1, 3);
 	hook_take(1);
-	look_through(1);
+	watch_through(1);
 }
 
-/* Gone again within the same look: all is as before. */
+/* Installed and removed within one watch: the slot is as before. */
 static void hook_that_passes(void)
 {
 	struct watch_told told = { .calls = 0 };
@@ -225,12 +225,12 @@ static void hook_that_passes(void)
 		ck_assert_uint_eq(watch_slot(), held);
 	}
 	ck_assert_uint_eq(told.exports, 2);
-	look_through(0);
+	watch_through(0);
 }
 
 /*
- * One that was there before, and goes during a look without asking what the slot holds by now: it puts
- * back what it found. That is seen through as well from the next look on.
+ * A hook from before the watch removes itself during the watch and writes back what it had found.
+ * The next watch works again.
  */
 static void hook_that_tramples(void)
 {
@@ -245,13 +245,13 @@ static void hook_that_tramples(void)
 	ck_assert_uint_eq(told.exports, 1);
 	ck_assert_uint_eq(watch_slot(), held);
 	for (int i = 0; i < 3; i++)
-		look_through(0);
+		watch_through(0);
 	look_and_put(1, 2);
 	hook_take(1);
-	look_through(0);
+	watch_through(0);
 }
 
-/* Passes everything on, and puts itself on top again whenever it is not there. */
+/* Passes calls on, and installs itself again whenever the slot holds something else. */
 static _Atomic(uintptr_t) stubborn_below;
 static atomic_uint stubborn_calls;
 
@@ -276,7 +276,7 @@ static void put_stubborn(void)
 	set_slot((uintptr_t)stubborn);
 }
 
-/* It is above ours and below ours then: nothing goes round in a circle, every call arrives once. */
+/* This hook is both above and below the watch: no call goes round in a circle. */
 static void hook_that_insists(void)
 {
 	int n = -1;
@@ -301,12 +301,12 @@ static void hook_that_insists(void)
 	}
 }
 
-/* ---- fork ------------------------------------------------------------------------------------------------ */
+/* ---- fork ---------------------------------------------------------------- */
 
 static uintptr_t held_before;
 static char page_before[4];
 
-/* CUDA itself is not for a forked child; its import is. */
+/* A forked child can use libcuda's import, although not CUDA. */
 static int look_in_child(void *arg)
 {
 	struct watch_told told = { .calls = 0 };
@@ -356,7 +356,7 @@ static void fork_meanwhile(void)
 	gdri_cuda_watch_end();
 	ck_assert_uint_eq(told.exports, 1);
 	ck_assert_uint_eq(watch_slot(), held_before);
-	/* And where nobody looks. */
+	/* Without a watch. */
 	fork_one(&status);
 	ck_assert_int_eq(status, 0);
 }
@@ -379,7 +379,7 @@ static void *look_on(void *arg)
 	return NULL;
 }
 
-/* At any place of a look. */
+/* Forks at any point of a watch. */
 static void fork_anywhere(void)
 {
 	int children = unit_quick() ? 20 : 150;
@@ -399,9 +399,9 @@ static void fork_anywhere(void)
 #define NOW   "LD_LIBRARY_PATH=$SIM/now"
 #define NOPLT "LD_LIBRARY_PATH=$SIM/noplt"
 
-/* ---- a second copy of the library ---------------------------------------------------------------------- */
+/* ---- a second copy of the library ---------------------------------------- */
 
-/* As a wheel's beside the system's: what it needs of libgdrapi.so, which this program does not use. */
+/* Calls of libgdrapi.so, a second copy beside this program's, as of a wheel. */
 static struct {
 	__typeof__(&gdr_open) open;
 	__typeof__(&gdr_pin_buffer_v2) pin;
@@ -440,8 +440,8 @@ static void *pin_by_copy(void *arg)
 }
 
 /*
- * The copy's whole pin, or, where it has to wait for what called this, so much of it as is done in a
- * tenth of a second.
+ * Lets the copy pin: waits for the end of the pin, or, where it has to wait for the caller, a tenth
+ * of a second.
  */
 static void let_the_copy_pin(void)
 {
@@ -455,9 +455,9 @@ static void let_the_copy_pin(void)
 	sem_timedwait(&copy_went, &until);
 }
 
-static void (*once_writable)(void); /* called when a page has been made so, once */
+static void (*once_writable)(void); /* called once, after a page was made writable */
 
-/* The library's own calls come here too. */
+/* Replaces the C library's, for the library too. */
 int mprotect(void *addr, size_t len, int prot)
 {
 	int rc = (int)syscall(SYS_mprotect, addr, len, prot);
@@ -470,7 +470,7 @@ int mprotect(void *addr, size_t len, int prot)
 	return rc;
 }
 
-/* Both write the slot, and each seals its page after that. */
+/* Both copies write the slot, and each seals the page afterwards. */
 static void second_copy(void)
 {
 	struct watch_told told = { .calls = 0 };
@@ -497,7 +497,7 @@ static void put_another(void)
 	hook_put(0);
 }
 
-/* It comes between the look at the slot and the write: the look is made again. */
+/* A hook is installed between reading the slot and writing it: the watch reads again. */
 static void hook_in_between(void)
 {
 	struct watch_told told = { .calls = 0 };
@@ -510,7 +510,7 @@ static void hook_in_between(void)
 	ck_assert_uint_eq(watch_slot(), (uintptr_t)hook_0);
 }
 
-/* No room for one more mapping at this time (vm.max_map_count). */
+/* mprotect() fails for lack of mappings (vm.max_map_count). */
 static void no_room_to_unseal(void)
 {
 	struct watch_told told = { .calls = 0 };

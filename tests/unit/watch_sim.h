@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the tests of watch.[ch] share: the slot of the stand-in libcuda, an export that passes through
- * it, and what is told of it.
+ * What the tests of watch.[ch] share: the slot of the stand-in libcuda, an export that passes
+ * through it, and what the watch reports of it.
  */
 #ifndef TEST_UNIT_WATCH_SIM_H
 #define TEST_UNIT_WATCH_SIM_H
@@ -65,7 +65,7 @@ static inline void watch_export(void)
 	close(fd);
 }
 
-/* What was told, by which thread. */
+/* What the watch has reported. */
 struct watch_told {
 	unsigned int calls;
 	unsigned int exports; /* of them: RM's export of a dma-buf */

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * The fences, watched by their instruction words: every copy, word, wait and flush executes the barriers
- * that its mapping's type needs, where it needs them, and no other. copy_fences.h has the demands.
+ * The fences, watched by their instruction words: every copy, word, wait and flush executes the
+ * barriers that its mapping's type needs, where it needs them, and no other. copy_fences.h has the
+ * demands.
  */
 #include "../copy_fences.h"
 

@@ -142,9 +142,9 @@ static bool do_ls64(ucontext_t *uc, uint32_t insn, size_t at)
 	return true;
 }
 
-/* ---- barriers --------------------------------------------------------------------------------------- */
+/* ---- barriers ------------------------------------------------------------ */
 
-/* "Barriers" in "System instructions": DMB and DSB by their domain and the accesses they speak of. */
+/* "Barriers" in "System instructions": DMB and DSB, by their domain and kind of access. */
 static const struct {
 	uint32_t word;
 	char letter;

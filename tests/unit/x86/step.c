@@ -18,8 +18,7 @@
 struct steps {
 	char text[TEXT];
 	size_t length;
-	uint8_t *open
-		[2]; /* the pages that the present instruction may touch: of two, if it spans them */
+	uint8_t *open[2]; /* pages that this instruction may touch */
 };
 
 #if defined(__has_feature)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A thread that runs a step at a time, and memory whose every access is seen: the processor's trap flag
- * ends each instruction in SIGTRAP, whose handler looks at what comes next; the watched pages have no
- * access rights, so a load or a store of them is a fault first, which opens the page for that one
- * instruction. It knows fences and accesses, nothing of copies.
+ * A thread that runs a step at a time, and memory whose every access is seen: the processor's trap
+ * flag ends each instruction in SIGTRAP, whose handler looks at what comes next; the watched pages
+ * have no access rights, so a load or a store of them is a fault first, which opens the page for
+ * that one instruction. It knows fences and accesses, nothing of copies.
  */
 #ifndef STEP_H
 #define STEP_H
@@ -17,7 +17,7 @@ const char *step_impossible(void);
 /* Watches memory of that size; one per process. */
 uint8_t *step_watch(size_t size);
 
-/* The calling thread's steps from here to step_end(), which gives the text of them (copy_fences.h). */
+/* Watches the calling thread up to step_end(), which gives the steps' text (copy_fences.h). */
 void step_begin(void);
 const char *step_end(void);
 

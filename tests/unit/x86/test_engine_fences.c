@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * The fences around a copy by the GPU's copy engine, watched (step.h): what core/offload.c adds to those of
- * the copies, which test_copy_fences.c is for; and those of a vector over several handles (calls/copyv.c).
+ * The fences around a copy by the GPU's copy engine, watched (step.h): what core/offload.c adds to
+ * those of the copies, which test_copy_fences.c is for; and those of a vector over several handles
+ * (calls/copyv.c).
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -23,8 +24,8 @@
 
 /*
  * What this CPU has written is out before the engine begins, and nothing that follows passes it.
- * The host's memory is watched too, so that the engine's own access is seen between; where the engine is
- * not asked after all, the mapping's own copy is behind both.
+ * The host's memory is watched too, so that the engine's own access is seen between; where the
+ * engine is not asked after all, the mapping's own copy is behind both.
  */
 static void both_ways(void)
 {
@@ -151,8 +152,8 @@ static void several_handles(void)
 }
 
 /*
- * The public posts are the CPU's direct stores where the plan has them. A CPU that lacks MOVDIRI refuses the
- * instruction, which shows as well that it was tried.
+ * The public posts are the CPU's direct stores where the plan has them. A CPU that lacks MOVDIRI
+ * refuses the instruction, which shows as well that it was tried.
  */
 static sigjmp_buf refused;
 
@@ -197,7 +198,7 @@ static void posted_words(void)
 	}
 }
 
-/* A queue's message leaves its line buffer at once: by its own store, or by the fence behind plain ones. */
+/* A queue's message leaves its line buffer at once, by its store or by a fence behind it. */
 static void queue_message(void)
 {
 	static uint64_t state[64];
