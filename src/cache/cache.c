@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The life of caches, and their statistics. See cache.h. */
+/* Caches, those of ranges too: how they begin and end, and their statistics. See cache.h. */
 #include "cache/cache.h"
 
 #include <errno.h>
@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/process.h"
 #include "core/ctx.h"
+#include "core/handle.h"
 
 static void init_cache(struct gdri_slot *slot)
 {
@@ -35,6 +36,9 @@ static uint64_t default_max_regions(void)
 	return maps ? maps / 2 : 32765;
 }
 
+GDRI_SLOTS(, gdri_caches);
+GDRI_SLOTS(, gdri_ranges);
+
 static struct gdri_slots *table_of(bool keeps)
 {
 	return keeps ? &gdri_caches : &gdri_ranges;
@@ -43,57 +47,54 @@ static struct gdri_slots *table_of(bool keeps)
 static void set_options(struct gdri_cache *cache, const barcopy_cache_options_t *options,
 			uint32_t flags)
 {
-	const barcopy_cache_options_t o = options ? *options : (barcopy_cache_options_t){ 0 };
+	barcopy_cache_options_t *o = &cache->options;
 
-	atomic_store_explicit(&cache->notified, o.validity == BARCOPY_CACHE_NOTIFIED,
-			      memory_order_relaxed);
-	atomic_store_explicit(&cache->keeps, options != NULL, memory_order_relaxed);
-	if (o.flags & BARCOPY_CACHE_NO_SYNC_MEMOPS)
+	*o = *options;
+	if (!o->whole_max)
+		o->whole_max = GDRI_WHOLE_MAX;
+	if (!o->max_regions)
+		o->max_regions = default_max_regions();
+	if (o->flags & BARCOPY_CACHE_NO_SYNC_MEMOPS)
 		flags |= GDRI_REGION_NO_SYNC;
 	cache->flags = flags | GDRI_REGION_MAPPED | GDRI_REGION_VERIFIED;
-	cache->whole_max = o.whole_max ? o.whole_max : GDRI_WHOLE_MAX;
-	cache->max_regions = options ? o.max_regions : UINT64_MAX;
-	if (!cache->max_regions)
-		cache->max_regions = default_max_regions();
-	cache->max_bytes = options ? o.max_bytes : UINT64_MAX;
-	cache->copy = (barcopy_copy_options_t){ .struct_size = sizeof(cache->copy),
-						.engine_read_min = o.engine_read_min,
-						.engine_write_min = o.engine_write_min };
+	atomic_store_explicit(&cache->notified, o->validity == BARCOPY_CACHE_NOTIFIED,
+			      memory_order_relaxed);
 }
 
-GDRI_SLOTS(, gdri_caches);
-GDRI_SLOTS(, gdri_ranges);
-
-int gdri_cache_new(struct gdri_ctx *ctx, const barcopy_cache_options_t *options, uint32_t flags,
-		   struct gdri_cache **out)
+/* keeps: a registration cache; false: for ranges. Their regions have these flags. */
+static int new_cache(struct gdri_ctx *ctx, bool keeps, const barcopy_cache_options_t *options,
+		     uint32_t flags, struct gdri_cache **out)
 {
-	struct gdri_slots *table = table_of(options != NULL);
+	struct gdri_slots *table = table_of(keeps);
 	struct gdri_cache *cache =
 		(struct gdri_cache *)gdri_slots_new(table, sizeof(*cache), init_cache);
 	gdr_t g = (gdr_t)(uintptr_t)gdri_slot_name(&ctx->slot);
-	int rc;
 
 	if (!cache)
 		return gdri_fail(ENOMEM, "no memory for a cache");
-	rc = cache->pages.root ? 0 : gdri_pages_init(&cache->pages);
-	if (rc) {
-		gdri_slots_free(table, &cache->slot);
-		return rc;
+	if (!cache->pages.root) {
+		int rc = gdri_pages_init(&cache->pages);
+
+		if (rc) {
+			gdri_slots_free(table, &cache->slot);
+			return rc;
+		}
+		cache->keeps = keeps; /* of every cache in this slot */
 	}
 	pthread_mutex_lock(&cache->lock);
 	cache->ctx = ctx;
 	atomic_store_explicit(&cache->g, g, memory_order_release);
 	set_options(cache, options, flags);
-	memset((char *)cache + offsetof(struct gdri_cache, live), 0,
-	       sizeof(*cache) - offsetof(struct gdri_cache, live));
-	TAILQ_INIT(&cache->live);
-	TAILQ_INIT(&cache->detached);
+	memset((char *)cache + offsetof(struct gdri_cache, regions), 0,
+	       sizeof(*cache) - offsetof(struct gdri_cache, regions));
+	TAILQ_INIT(&cache->regions);
 	atomic_store_explicit(&cache->reach, 0, memory_order_relaxed);
 	pthread_mutex_unlock(&cache->lock);
 
 	pthread_mutex_lock(&ctx->lock);
 	LIST_INSERT_HEAD(&ctx->caches, cache, link);
 	pthread_mutex_unlock(&ctx->lock);
+	(void)gdri_slot_publish(&cache->slot);
 	*out = cache;
 	return 0;
 }
@@ -102,25 +103,68 @@ int gdri_cache_create(struct gdri_ctx *ctx, const barcopy_cache_options_t *optio
 		      barcopy_cache_t *out)
 {
 	struct gdri_cache *cache;
-	int rc = gdri_cache_new(ctx, options, 0, &cache);
+	int rc = new_cache(ctx, true, options, 0, &cache);
+
+	if (!rc)
+		*out = (barcopy_cache_t)(uintptr_t)gdri_slot_name(&cache->slot);
+	return rc;
+}
+
+/* ---- ranges --------------------------------------------------------------------------------- */
+
+_Static_assert((BARCOPY_MAP_RANGE_READ_ONLY | BARCOPY_MAP_RANGE_NO_SYNC_MEMOPS) < 4,
+	       "ctx->ranges has room for every combination of flags");
+
+/* The cache of the context's ranges with these flags, which ends with the context. */
+static int ranges_of(struct gdri_ctx *ctx, uint32_t flags, struct gdri_cache **out)
+{
+	static const barcopy_cache_options_t no_limits = { .max_bytes = UINT64_MAX,
+							   .max_regions = UINT64_MAX };
+	uint32_t of_regions = 0;
+	int rc = 0;
+
+	if (flags & BARCOPY_MAP_RANGE_READ_ONLY)
+		of_regions |= GDRI_REGION_READ_ONLY;
+	if (flags & BARCOPY_MAP_RANGE_NO_SYNC_MEMOPS)
+		of_regions |= GDRI_REGION_NO_SYNC;
+
+	pthread_mutex_lock(&ctx->ranges_lock);
+	if (!ctx->ranges[flags])
+		rc = new_cache(ctx, false, &no_limits, of_regions, &ctx->ranges[flags]);
+	*out = ctx->ranges[flags];
+	pthread_mutex_unlock(&ctx->ranges_lock);
+	return rc;
+}
+
+int gdri_range_map(struct gdri_ctx *ctx, uint64_t addr, size_t size, uint32_t flags, void **cpu_ptr,
+		   gdr_mh_t *handle)
+{
+	struct gdri_cache *ranges;
+	struct gdri_entry *e;
+	void *cpu;
+	int rc = ranges_of(ctx, flags, &ranges);
 
 	if (rc)
 		return rc;
-	*out = (barcopy_cache_t)(uintptr_t)gdri_slot_publish(&cache->slot);
-	return 0;
+	e = gdri_cache_hit(ranges, addr, size);
+	if (e && gdri_range_declines(e, addr, size)) {
+		(void)gdri_cache_unuse(ranges, e);
+		e = NULL;
+	}
+	if (!e)
+		rc = gdri_cache_miss(ranges, addr, size, &e);
+	if (rc)
+		return rc;
+	cpu = gdri_region_pointer(&e->region, addr);
+	rc = gdri_handle_new(ctx, &e->region, addr, addr + size, handle);
+	if (rc)
+		(void)gdri_cache_unuse(ranges, e);
+	else
+		*cpu_ptr = cpu;
+	return rc;
 }
 
 /* ---- statistics ----------------------------------------------------------------------------- */
-
-static size_t in_use_locked(const struct gdri_cache *cache)
-{
-	const struct gdri_entry *e;
-	size_t count = cache->detached_count;
-
-	TAILQ_FOREACH(e, &cache->live, link)
-		count += gdri_entry_has_users(e);
-	return count;
-}
 
 uint64_t gdri_cache_hits(const struct gdri_cache *cache)
 {
@@ -148,16 +192,13 @@ void gdri_cache_stats(struct gdri_cache *cache, barcopy_cache_stats_t *s)
 {
 	const struct gdri_entry *e;
 
-	s->hits = gdri_cache_hits(cache);
-	s->bytes_pinned = s->bytes_detached = 0;
-	s->max_bytes = cache->max_bytes ? cache->max_bytes : UINT64_MAX;
+	*s = (barcopy_cache_stats_t){ .hits = gdri_cache_hits(cache) };
 	gdri_cache_lock(cache);
-	gdri_cache_reap_locked(cache);
 	s->misses = cache->misses;
 	s->evictions = cache->evictions;
 	s->invalidations = cache->invalidations;
-	s->regions_in_use = in_use_locked(cache);
-	s->regions = cache->count + cache->detached_count;
+	s->regions = cache->count;
+	s->max_bytes = cache->options.max_bytes ? cache->options.max_bytes : UINT64_MAX;
 	for (int i = 0; i < GDRI_CACHE_GPUS; i++) {
 		const struct gdri_cache_gpu *gpu = &cache->gpu[i];
 
@@ -165,9 +206,13 @@ void gdri_cache_stats(struct gdri_cache *cache, barcopy_cache_stats_t *s)
 		if (gpu->max_bytes && gpu->max_bytes < s->max_bytes)
 			s->max_bytes = gpu->max_bytes;
 	}
-	s->regions_detached = cache->detached_count;
-	TAILQ_FOREACH(e, &cache->detached, link)
-		s->bytes_detached += gdri_entry_bytes(e);
+	TAILQ_FOREACH(e, &cache->regions, link) {
+		s->regions_in_use += gdri_entry_has_users(e);
+		if (!(atomic_load(&e->state) & GDRI_CACHE_LIVE)) {
+			s->regions_detached++;
+			s->bytes_detached += gdri_entry_bytes(e);
+		}
+	}
 	gdri_cache_unlock(cache);
 }
 
@@ -185,36 +230,41 @@ static void unlink_cache(struct gdri_cache *cache)
 	pthread_mutex_unlock(&cache->ctx->lock);
 }
 
-int gdri_cache_destroy(struct gdri_cache *cache, uint64_t name, bool force)
+/* Called with the lock held, which it releases. */
+static void end_locked(struct gdri_cache *cache)
 {
-	bool keeps = gdri_cache_keeps(cache);
 	struct gdri_entry *e;
-	int rc = 0;
 
-	gdri_cache_lock(cache);
-	if (!force && !gdri_slot_is(&cache->slot, name))
-		rc = gdri_fail(EINVAL, "the cache has ended");
-	else if (!force && in_use_locked(cache))
-		rc = gdri_fail(EBUSY, "a region of the cache is in use");
-	if (rc) {
-		gdri_cache_unlock(cache);
-		return rc;
-	}
-	if (keeps)
-		gdri_slot_retire(&cache->slot);
+	gdri_slot_retire(&cache->slot);
 	/* An invalidation at work ends by itself; one that begins now finds the name retired. */
 	while (atomic_load(&cache->invalidating))
 		sched_yield();
-	while ((e = TAILQ_FIRST(&cache->live)))
-		gdri_cache_kill_locked(cache, e);
-	gdri_cache_reap_locked(cache);
-	/* Entries in use are unpinned, and their pointers end. The entry itself stays until its put. */
-	TAILQ_FOREACH(e, &cache->detached, link)
+	/* Regions in use are unpinned too, and their pointers end. The entry itself stays until its put. */
+	while ((e = TAILQ_FIRST(&cache->regions))) {
 		gdri_cache_close_locked(cache, e);
+		gdri_cache_kill_locked(cache, e, GDRI_KILL_ANY);
+	}
 	gdri_cache_unlock(cache);
 	unlink_cache(cache);
-	gdri_slots_free(table_of(keeps), &cache->slot);
-	return 0;
+	gdri_slots_free(table_of(cache->keeps), &cache->slot);
+}
+
+int gdri_cache_destroy(struct gdri_cache *cache, uint64_t name)
+{
+	const struct gdri_entry *e;
+	bool ended, used = false;
+
+	gdri_cache_lock(cache);
+	ended = !gdri_slot_is(&cache->slot, name);
+	TAILQ_FOREACH(e, &cache->regions, link)
+		used |= gdri_entry_has_users(e);
+	if (!ended && !used) {
+		end_locked(cache);
+		return 0;
+	}
+	gdri_cache_unlock(cache);
+	return ended ? gdri_fail(EINVAL, "the cache has ended")
+		     : gdri_fail(EBUSY, "a region of the cache is in use");
 }
 
 void gdri_caches_end(struct gdri_ctx *ctx, bool keeps)
@@ -223,7 +273,9 @@ void gdri_caches_end(struct gdri_ctx *ctx, bool keeps)
 
 	for (; cache; cache = next) {
 		next = LIST_NEXT(cache, link);
-		if (gdri_cache_keeps(cache) == keeps)
-			(void)gdri_cache_destroy(cache, 0, true);
+		if (cache->keeps == keeps) {
+			gdri_cache_lock(cache);
+			end_locked(cache);
+		}
 	}
 }

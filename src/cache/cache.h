@@ -69,6 +69,8 @@ enum {
 
 struct gdri_cache;
 
+enum gdri_cache_kill { GDRI_KILL_IDLE, GDRI_KILL_ANY };
+
 /* A hit that does not ask CUDA reads the first cache line alone. */
 struct gdri_entry {
 	struct gdri_slot slot;
@@ -87,10 +89,9 @@ struct gdri_entry {
 
 	/* Under the lock. */
 	uint64_t owned; /* bytes of its pages that belong to it in the table */
-	bool listed; /* in cache->live and in the table */
 	bool alone; /* its caller's alone: nothing else may find it */
-	bool closed; /* unpinned with its cache while in use; or never pinned */
-	TAILQ_ENTRY(gdri_entry) link; /* in cache->live or cache->detached */
+	bool listed; /* pinned, and in cache->regions */
+	TAILQ_ENTRY(gdri_entry) link;
 	struct gdri_entry *next_doomed;
 };
 
@@ -109,12 +110,9 @@ struct gdri_cache {
 	/* Atomic: a call that comes too late may read those of the next cache in this slot. */
 	_Atomic(gdr_t) g;
 	_Atomic bool notified; /* BARCOPY_CACHE_NOTIFIED */
-	_Atomic bool keeps; /* idle regions; false: ranges */
+	bool keeps; /* idle regions: in gdri_caches; false: in gdri_ranges */
 	uint32_t flags; /* enum gdri_region_flags of its regions */
-	size_t whole_max;
-	uint64_t max_bytes; /* of each GPU; 0: by the GPU */
-	uint64_t max_regions;
-	barcopy_copy_options_t copy; /* of its handles */
+	barcopy_cache_options_t options; /* with the defaults; max_bytes 0: by the GPU */
 
 	struct gdri_pages pages; /* read without the lock */
 
@@ -130,12 +128,10 @@ struct gdri_cache {
 	} shard[GDRI_CACHE_SHARDS];
 
 	pthread_mutex_t lock; /* guards what follows, which begins as zeroes, and every change of pages */
-	TAILQ_HEAD(gdri_entries, gdri_entry) live; /* the next to be evicted first */
+	TAILQ_HEAD(, gdri_entry) regions; /* the next to be evicted first */
+	size_t count; /* of regions */
 	struct gdri_entry *look; /* where the next sweep begins, and at which part */
 	size_t look_part;
-	size_t count; /* of live */
-	struct gdri_entries detached; /* no longer LIVE, with users */
-	size_t detached_count;
 	struct gdri_cache_gpu gpu[GDRI_CACHE_GPUS];
 	uint64_t misses, evictions, invalidations;
 	_Atomic bool over; /* beyond a limit as all regions were in use; read without the lock */
@@ -152,16 +148,11 @@ extern const struct gdri_region_kind gdri_kind_range, gdri_kind_cached;
 int gdri_range_map(struct gdri_ctx *ctx, uint64_t addr, size_t size, uint32_t flags, void **cpu_ptr,
 		   gdr_mh_t *handle);
 
-/* A cache that has no name yet. options NULL: for ranges, whose regions have these flags. */
-int gdri_cache_new(struct gdri_ctx *ctx, const barcopy_cache_options_t *options, uint32_t flags,
-		   struct gdri_cache **cache);
-
-/* A registration cache, which has a name. */
 int gdri_cache_create(struct gdri_ctx *ctx, const barcopy_cache_options_t *options,
 		      barcopy_cache_t *cache);
 
-/* -EBUSY while a region is in use, unless forced. name: -EINVAL if it has ended meanwhile. */
-int gdri_cache_destroy(struct gdri_cache *cache, uint64_t name, bool force);
+/* -EBUSY while a region is in use; -EINVAL: the cache of that name has ended. */
+int gdri_cache_destroy(struct gdri_cache *cache, uint64_t name);
 
 /* Ends the caches of a context that is not found any more: those that keep, or what ranges share. */
 void gdri_caches_end(struct gdri_ctx *ctx, bool keeps);
@@ -198,23 +189,25 @@ uint64_t gdri_cache_hits_of_all(void);
 
 /* ---- internal to src/cache ------------------------------------------------------------------ */
 
+/* Both work off what is doomed. */
 void gdri_cache_lock(struct gdri_cache *cache);
-/* Works off what is doomed. */
 void gdri_cache_unlock(struct gdri_cache *cache);
 
 /* Called with the lock held. */
 int gdri_cache_place_locked(struct gdri_cache *cache, struct gdri_entry *e, uint64_t low,
 			    uint64_t high);
 void gdri_cache_unplace_locked(struct gdri_cache *cache, struct gdri_entry *e);
-void gdri_cache_list_locked(struct gdri_cache *cache, struct gdri_entry *e);
-void gdri_cache_detach_locked(struct gdri_cache *cache, struct gdri_entry *e);
-/* Takes it out of the cache; false: an invalidation did, and counts it. */
-bool gdri_cache_kill_locked(struct gdri_cache *cache, struct gdri_entry *e);
-void gdri_cache_reap_locked(struct gdri_cache *cache);
+void gdri_cache_claim_locked(struct gdri_cache *cache, struct gdri_entry *e);
+/*
+ * Takes a LIVE entry out of the cache, and releases it unless it has users. False: nothing of that was done, as
+ * it is not idle where it must be, or as an invalidation, which counts it, was first.
+ */
+bool gdri_cache_kill_locked(struct gdri_cache *cache, struct gdri_entry *e,
+			    enum gdri_cache_kill which);
+/* Unpins an entry and takes it off the list, if it is there. */
 void gdri_cache_close_locked(struct gdri_cache *cache, struct gdri_entry *e);
-/* Unmaps and unpins an entry that is not LIVE and has no users, and gives it back. */
+/* Closes an entry that is not LIVE and has no users, and gives it back. */
 void gdri_cache_release_locked(struct gdri_cache *cache, struct gdri_entry *e);
-bool gdri_cache_take_idle_locked(struct gdri_cache *cache, struct gdri_entry *e);
 bool gdri_cache_evict_locked(struct gdri_cache *cache, int device, uint64_t bytes, size_t looks);
 bool gdri_cache_sweep_locked(struct gdri_cache *cache, size_t looks, size_t parts);
 void gdri_cache_limit_locked(struct gdri_cache *cache, int device);
@@ -229,11 +222,6 @@ static inline struct gdri_cache_gpu *gdri_cache_gpu(struct gdri_cache *cache, in
 								       : GDRI_CACHE_GPUS - 1];
 }
 
-static inline bool gdri_cache_keeps(const struct gdri_cache *cache)
-{
-	return atomic_load_explicit(&cache->keeps, memory_order_relaxed);
-}
-
 static inline bool gdri_cache_is_notified(const struct gdri_cache *cache)
 {
 	return atomic_load_explicit(&cache->notified, memory_order_relaxed);
@@ -242,7 +230,7 @@ static inline bool gdri_cache_is_notified(const struct gdri_cache *cache)
 /* What the region takes of a BAR, as max_bytes counts it. */
 static inline uint64_t gdri_entry_bytes(const struct gdri_entry *e)
 {
-	return e->region.host || e->closed ? 0 : e->region.pin.mapped_size;
+	return e->region.host ? 0 : e->region.pin.mapped_size;
 }
 
 /* The entry of a region of gdri_kind_range or gdri_kind_cached. */
@@ -274,7 +262,7 @@ static inline bool gdri_range_declines(const struct gdri_entry *e, uint64_t addr
 {
 	uint64_t have = gdri_entry_size(e);
 
-	return !gdri_cache_keeps(e->cache) && have > GDRI_WHOLE_MAX &&
+	return !e->cache->keeps && have > GDRI_WHOLE_MAX &&
 	       have / 2 > size + 2 * GPU_PAGE_SIZE &&
 	       (addr < e->low || addr + size > e->high);
 }

@@ -10,22 +10,6 @@
 
 GDRI_SLOTS(, gdri_entries);
 
-void gdri_cache_lock(struct gdri_cache *cache)
-{
-	gdri_inside_enter();
-	pthread_mutex_lock(&cache->lock);
-}
-
-void gdri_cache_unlock(struct gdri_cache *cache)
-{
-	do {
-		gdri_cache_reap_locked(cache);
-		pthread_mutex_unlock(&cache->lock);
-		/* A thread that found the lock taken has left more to be worked off. */
-	} while (atomic_load(&cache->doomed) && !pthread_mutex_trylock(&cache->lock));
-	gdri_inside_leave();
-}
-
 /* ---- pages in the table --------------------------------------------------------------------- */
 
 static uint64_t entry_end(const struct gdri_entry *e)
@@ -97,7 +81,7 @@ static void take_page_locked(struct gdri_cache *cache, struct gdri_entry *e,
 	e->owned += GPU_PAGE_SIZE;
 	former->owned -= GPU_PAGE_SIZE;
 	if (!former->owned)
-		gdri_cache_kill_locked(cache, former);
+		gdri_cache_kill_locked(cache, former, GDRI_KILL_ANY);
 }
 
 /* The former entry has the page `at` of e: kills it, takes the page, or leaves it. */
@@ -110,15 +94,16 @@ static void settle_with_locked(struct gdri_cache *cache, struct gdri_entry *e,
 	uint64_t middle = (e->low + (e->high - e->low) / 2) & GPU_PAGE_MASK;
 
 	if (from >= start && to <= end)
-		gdri_cache_kill_locked(cache, former);
-	else if (common > gdri_entry_size(former) / 2 && gdri_cache_take_idle_locked(cache, former))
+		gdri_cache_kill_locked(cache, former, GDRI_KILL_ANY);
+	else if (common > gdri_entry_size(former) / 2 &&
+		 gdri_cache_kill_locked(cache, former, GDRI_KILL_IDLE))
 		return;
 	/* e needs the page by which it is found, and every page of a region too long to be shared. */
-	else if (at == middle || (!gdri_cache_keeps(cache) && to - from > 2 * (end - start)))
+	else if (at == middle || (!cache->keeps && to - from > 2 * (end - start)))
 		take_page_locked(cache, e, former, at);
 }
 
-void gdri_cache_list_locked(struct gdri_cache *cache, struct gdri_entry *e)
+void gdri_cache_claim_locked(struct gdri_cache *cache, struct gdri_entry *e)
 {
 	uint64_t at = gdri_entry_start(e), end = entry_end(e), stop;
 	struct gdri_entry *former;
@@ -131,104 +116,83 @@ void gdri_cache_list_locked(struct gdri_cache *cache, struct gdri_entry *e)
 	}
 	/* Without memory for the table fewer of its pages find it. */
 	(void)enter_free_locked(cache, e);
-	TAILQ_INSERT_TAIL(&cache->live, e, link);
-	cache->count++;
-	e->listed = true;
-}
-
-static void unlist_locked(struct gdri_cache *cache, struct gdri_entry *e)
-{
-	if (!e->listed)
-		return;
-	gdri_cache_unplace_locked(cache, e);
-	if (cache->look == e) {
-		cache->look = TAILQ_NEXT(e, link);
-		cache->look_part = 0;
-	}
-	TAILQ_REMOVE(&cache->live, e, link);
-	cache->count--;
-	e->listed = false;
 }
 
 /* ---- the end -------------------------------------------------------------------------------- */
-
-void gdri_cache_detach_locked(struct gdri_cache *cache, struct gdri_entry *e)
-{
-	TAILQ_INSERT_HEAD(&cache->detached, e, link);
-	cache->detached_count++;
-}
 
 void gdri_cache_close_locked(struct gdri_cache *cache, struct gdri_entry *e)
 {
 	struct gdri_handle *handle;
 
+	if (!e->listed)
+		return;
+	if (cache->look == e) {
+		cache->look = TAILQ_NEXT(e, link);
+		cache->look_part = 0;
+	}
+	TAILQ_REMOVE(&cache->regions, e, link);
+	cache->count--;
+	e->listed = false;
 	gdri_cache_gpu(cache, e->region.pin.device)->bytes -= gdri_entry_bytes(e);
 	/* gdr_close() may have ended the handle; ranges have handles of their own. */
-	if (gdri_cache_keeps(cache) && !gdri_handle_lock(cache->ctx, e->handle, &handle))
+	if (cache->keeps && !gdri_handle_lock(cache->ctx, e->handle, &handle))
 		gdri_handle_release_locked(handle);
 	if (gdri_region_unpin(&e->region))
 		gdri_log(GDRI_LOG_ERROR, "unpinning a shared region: %s", gdri_error_text());
-	e->closed = true;
 }
 
 void gdri_cache_release_locked(struct gdri_cache *cache, struct gdri_entry *e)
 {
-	if (!e->closed)
-		gdri_cache_close_locked(cache, e);
+	gdri_cache_close_locked(cache, e);
 	gdri_region_free_parts(&e->region);
 	gdri_slot_retire(&e->slot);
 	gdri_slots_free(&gdri_entries, &e->slot);
 }
 
-/* Ends an entry that is neither LIVE nor DOOMED any more. */
-static void end_locked(struct gdri_cache *cache, struct gdri_entry *e, uint32_t state)
+bool gdri_cache_kill_locked(struct gdri_cache *cache, struct gdri_entry *e,
+			    enum gdri_cache_kill which)
 {
-	if (state & GDRI_CACHE_USERS)
-		gdri_cache_detach_locked(cache, e);
-	else
+	uint32_t s = atomic_load_explicit(&e->state, memory_order_relaxed);
+	bool live;
+
+	do {
+		live = s & GDRI_CACHE_LIVE;
+		if (which == GDRI_KILL_IDLE && (!live || s & GDRI_CACHE_USERS))
+			return false;
+	} while (live && !atomic_compare_exchange_weak(&e->state, &s, s & GDRI_CACHE_USERS));
+	gdri_cache_unplace_locked(cache, e);
+	if (live && !(s & GDRI_CACHE_USERS))
 		gdri_cache_release_locked(cache, e);
+	return live;
 }
 
-bool gdri_cache_kill_locked(struct gdri_cache *cache, struct gdri_entry *e)
-{
-	uint32_t s = atomic_load_explicit(&e->state, memory_order_relaxed);
-
-	unlist_locked(cache, e);
-	do {
-		/* An invalidation was first: the entry is, or will be, on the list of doomed ones. */
-		if (!(s & GDRI_CACHE_LIVE))
-			return false;
-	} while (!atomic_compare_exchange_weak_explicit(
-		&e->state, &s, s & GDRI_CACHE_USERS, memory_order_acq_rel, memory_order_relaxed));
-	end_locked(cache, e, s);
-	return true;
-}
-
-/* Releases an idle entry. False: it is in use, or no longer LIVE. */
-bool gdri_cache_take_idle_locked(struct gdri_cache *cache, struct gdri_entry *e)
-{
-	uint32_t s = atomic_load_explicit(&e->state, memory_order_relaxed);
-
-	do {
-		if (!(s & GDRI_CACHE_LIVE) || s & GDRI_CACHE_USERS)
-			return false;
-	} while (!atomic_compare_exchange_weak_explicit(&e->state, &s, 0, memory_order_acq_rel,
-							memory_order_relaxed));
-	unlist_locked(cache, e);
-	gdri_cache_release_locked(cache, e);
-	return true;
-}
-
-void gdri_cache_reap_locked(struct gdri_cache *cache)
+/* Works off the list of doomed entries. */
+static void reap_locked(struct gdri_cache *cache)
 {
 	struct gdri_entry *e = atomic_exchange(&cache->doomed, NULL), *next;
 
 	for (; e; e = next) {
 		next = e->next_doomed;
-		unlist_locked(cache, e);
-		cache->invalidations += !e->closed;
-		end_locked(cache, e,
-			   atomic_fetch_and_explicit(&e->state, GDRI_CACHE_USERS,
-						     memory_order_acq_rel));
+		gdri_cache_unplace_locked(cache, e);
+		cache->invalidations += e->listed;
+		if (!(atomic_fetch_and(&e->state, GDRI_CACHE_USERS) & GDRI_CACHE_USERS))
+			gdri_cache_release_locked(cache, e);
 	}
+}
+
+void gdri_cache_lock(struct gdri_cache *cache)
+{
+	gdri_inside_enter();
+	pthread_mutex_lock(&cache->lock);
+	reap_locked(cache);
+}
+
+void gdri_cache_unlock(struct gdri_cache *cache)
+{
+	do {
+		reap_locked(cache);
+		pthread_mutex_unlock(&cache->lock);
+		/* A thread that found the lock taken has left more to be worked off. */
+	} while (atomic_load(&cache->doomed) && !pthread_mutex_trylock(&cache->lock));
+	gdri_inside_leave();
 }

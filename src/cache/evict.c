@@ -26,7 +26,7 @@ bool gdri_may_fit(int device, uint64_t bytes)
 /* Evicts an entry; false: it is in use. */
 static bool evict(struct gdri_cache *cache, struct gdri_entry *e)
 {
-	if (!gdri_cache_take_idle_locked(cache, e))
+	if (!gdri_cache_kill_locked(cache, e, GDRI_KILL_IDLE))
 		return false;
 	cache->evictions++;
 	gdri_count(&cache->ctx->counters, GDRI_COUNT_CACHE_EVICTION, 1);
@@ -52,8 +52,8 @@ bool gdri_cache_evict_locked(struct gdri_cache *cache, int device, uint64_t byte
 	/* In the second round no region has another chance. */
 	if (looks > 2 * cache->count)
 		looks = 2 * cache->count;
-	for (; looks && !TAILQ_EMPTY(&cache->live) && (!any || freed < bytes); looks--) {
-		struct gdri_entry *e = TAILQ_FIRST(&cache->live);
+	for (; looks && !TAILQ_EMPTY(&cache->regions) && (!any || freed < bytes); looks--) {
+		struct gdri_entry *e = TAILQ_FIRST(&cache->regions);
 		uint64_t size = gdri_entry_bytes(e);
 
 		if ((device < 0 || (e->region.pin.device == device && size)) && !was_used(e) &&
@@ -61,8 +61,8 @@ bool gdri_cache_evict_locked(struct gdri_cache *cache, int device, uint64_t byte
 			freed += size;
 			any = true;
 		} else {
-			TAILQ_REMOVE(&cache->live, e, link);
-			TAILQ_INSERT_TAIL(&cache->live, e, link);
+			TAILQ_REMOVE(&cache->regions, e, link);
+			TAILQ_INSERT_TAIL(&cache->regions, e, link);
 		}
 	}
 	return any;
@@ -77,7 +77,7 @@ bool gdri_cache_sweep_locked(struct gdri_cache *cache, size_t looks, size_t part
 	bool any = false;
 
 	for (looks = looks < cache->count ? looks : cache->count; looks && parts; looks--) {
-		struct gdri_entry *e = cache->look ? cache->look : TAILQ_FIRST(&cache->live);
+		struct gdri_entry *e = cache->look ? cache->look : TAILQ_FIRST(&cache->regions);
 		bool intact = true;
 
 		cache->look = e;
@@ -89,7 +89,7 @@ bool gdri_cache_sweep_locked(struct gdri_cache *cache, size_t looks, size_t part
 			break;
 		cache->look = TAILQ_NEXT(e, link);
 		cache->look_part = 0;
-		if (!intact && gdri_cache_take_idle_locked(cache, e)) {
+		if (!intact && gdri_cache_kill_locked(cache, e, GDRI_KILL_IDLE)) {
 			cache->invalidations++;
 			any = true;
 		}
@@ -104,7 +104,7 @@ void gdri_cache_trim(struct gdri_cache *cache, uint64_t max_idle_bytes)
 
 	gdri_cache_lock(cache);
 	(void)gdri_cache_sweep_locked(cache, cache->count, SIZE_MAX);
-	TAILQ_FOREACH(e, &cache->live, link)
+	TAILQ_FOREACH(e, &cache->regions, link)
 		if (!gdri_entry_has_users(e))
 			idle += gdri_entry_bytes(e);
 	if (idle > max_idle_bytes)
@@ -156,8 +156,7 @@ bool gdri_caches_give_way(struct gdri_ctx *ctx, int rc, int device, uint64_t byt
 
 static bool is_beyond(const struct gdri_cache *cache, const struct gdri_cache_gpu *gpu)
 {
-	return gpu->bytes > gpu->max_bytes ||
-	       cache->count + cache->detached_count > cache->max_regions;
+	return gpu->bytes > gpu->max_bytes || cache->count > cache->options.max_regions;
 }
 
 /* Puts need not look any more once every GPU is within its limit. */
@@ -198,7 +197,7 @@ void gdri_cache_make_room_locked(struct gdri_cache *cache, int device)
 void gdri_cache_limit_locked(struct gdri_cache *cache, int device)
 {
 	struct gdri_cache_gpu *gpu = gdri_cache_gpu(cache, device);
-	uint64_t limit = cache->max_bytes, memory;
+	uint64_t limit = cache->options.max_bytes, memory;
 	struct gdri_pci_address pci;
 	struct gdri_bar bar;
 
@@ -228,74 +227,39 @@ static inline uint32_t drop_user(struct gdri_entry *e)
 	do {
 		if (!(s & GDRI_CACHE_USERS))
 			return 0;
-	} while (!atomic_compare_exchange_weak_explicit(&e->state, &s, s - 1, memory_order_acq_rel,
-							memory_order_relaxed));
+	} while (!atomic_compare_exchange_weak(&e->state, &s, s - 1));
 	return s;
 }
 
-/* The last user of an entry that is not LIVE has gone. */
-static void end_locked(struct gdri_cache *cache, struct gdri_entry *e)
-{
-	/* A closed entry was on the list of a cache that has ended. */
-	if (!e->closed) {
-		TAILQ_REMOVE(&cache->detached, e, link);
-		cache->detached_count--;
-	}
-	gdri_cache_release_locked(cache, e);
-}
-
-static __attribute__((noinline, cold)) void settle_last(struct gdri_cache *cache,
-							struct gdri_entry *e)
+/*
+ * The last user has left. A dead entry, neither LIVE nor doomed, belongs to this thread alone. A LIVE one, if it
+ * is still that of this name, ends where it is a range's, or where the cache is beyond a limit.
+ */
+static __attribute__((noinline, cold)) void settle(struct gdri_cache *cache, struct gdri_entry *e,
+						   uint64_t name, bool dead)
 {
 	gdri_cache_lock(cache);
-	end_locked(cache, e);
-	gdri_cache_unlock(cache);
-}
-
-/* Beyond a limit a put evicts the entry that it leaves idle, if that is still the one of this name. */
-static __attribute__((noinline, cold)) void settle_idle(struct gdri_cache *cache,
-							struct gdri_entry *e, uint64_t name)
-{
-	gdri_cache_lock(cache);
-	if (gdri_slot_is(&e->slot, name) && e->cache == cache && !e->closed) {
-		if (is_beyond(cache, gdri_cache_gpu(cache, e->region.pin.device)))
+	if (dead) {
+		gdri_cache_release_locked(cache, e);
+	} else if (gdri_slot_is(&e->slot, name) && e->cache == cache && e->listed) {
+		if (!cache->keeps)
+			gdri_cache_kill_locked(cache, e, GDRI_KILL_IDLE);
+		else if (is_beyond(cache, gdri_cache_gpu(cache, e->region.pin.device)))
 			(void)evict(cache, e);
 		clear_over_locked(cache);
 	}
 	gdri_cache_unlock(cache);
 }
 
-/* A range ends with its last user, which therefore leaves under the lock. */
-static uint32_t drop_range(struct gdri_cache *cache, struct gdri_entry *e)
-{
-	uint32_t s;
-
-	gdri_cache_lock(cache);
-	s = drop_user(e);
-	if (s == 1)
-		end_locked(cache, e);
-	else if (s)
-		(void)gdri_cache_take_idle_locked(cache, e);
-	gdri_cache_unlock(cache);
-	return s;
-}
-
 int gdri_cache_unuse(struct gdri_cache *cache, struct gdri_entry *e)
 {
-	bool keeps = gdri_cache_keeps(cache);
 	uint64_t name = gdri_slot_name(&e->slot);
-	uint32_t s = __builtin_expect(keeps, 1) ? drop_user(e) : drop_range(cache, e);
+	uint32_t s = drop_user(e);
+	bool idle = (s & (GDRI_CACHE_LIVE | GDRI_CACHE_USERS)) == (GDRI_CACHE_LIVE | 1);
 
 	if (__builtin_expect(!s, 0))
 		return gdri_fail(EINVAL, "the region has been put already");
-	if (!keeps)
-		return 0;
-	if (__builtin_expect(s == 1, 0))
-		settle_last(cache, e);
-	else if (__builtin_expect(atomic_load_explicit(&cache->over, memory_order_seq_cst) &&
-					  (s & (GDRI_CACHE_LIVE | GDRI_CACHE_USERS)) ==
-						  (GDRI_CACHE_LIVE | 1),
-				  0))
-		settle_idle(cache, e, name);
+	if (__builtin_expect(s == 1 || (idle && (!cache->keeps || atomic_load(&cache->over))), 0))
+		settle(cache, e, name, s == 1);
 	return 0;
 }

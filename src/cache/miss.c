@@ -13,7 +13,7 @@ enum { LOOKS = 4, LOOK_PARTS = 16 };
 
 static void found_stale_locked(struct gdri_cache *cache, struct gdri_entry *e)
 {
-	cache->invalidations += gdri_cache_kill_locked(cache, e);
+	cache->invalidations += gdri_cache_kill_locked(cache, e, GDRI_KILL_ANY);
 }
 
 /* ---- finding under the lock ----------------------------------------------------------------- */
@@ -131,13 +131,13 @@ static void choose_locked(struct gdri_cache *cache, const struct gdri_memory *m,
 	uint64_t limit = gdri_cache_gpu(cache, m->device)->max_bytes;
 	uint64_t first, last, wide_low = *low, wide_high = *high;
 
-	take_whole(*m, cache->whole_max, &wide_low, &wide_high, &first, &last);
+	take_whole(*m, cache->options.whole_max, &wide_low, &wide_high, &first, &last);
 	if (m->kind == GDRI_MEMORY_HOST) {
 		limit = UINT64_MAX; /* nothing is pinned there */
 	} else {
 		widen_locked(cache, first, last, &wide_low, &wide_high);
 		if (!limit)
-			limit = cache->max_bytes ? cache->max_bytes : UINT64_MAX;
+			limit = cache->options.max_bytes ? cache->options.max_bytes : UINT64_MAX;
 	}
 	if (wide_high - wide_low <= limit) {
 		*low = wide_low;
@@ -192,18 +192,9 @@ static int put_range(struct gdri_region *region)
 	return gdri_cache_unuse(e->cache, e);
 }
 
-const struct gdri_region_kind gdri_kind_range = { "barcopy_map_range", "barcopy_unmap_range", false,
+const struct gdri_region_kind gdri_kind_range = { "barcopy_map_range", "barcopy_unmap_range",
 						  put_range };
-
-/* A cache ends its handles itself. */
-static int put_nothing(struct gdri_region *region)
-{
-	(void)region;
-	return 0;
-}
-
-const struct gdri_region_kind gdri_kind_cached = { "barcopy_cache_get", "barcopy_cache_put", true,
-						   put_nothing };
+const struct gdri_region_kind gdri_kind_cached = { "barcopy_cache_get", "barcopy_cache_put", NULL };
 
 /* What a hit reads: the bytes at the ends of the pages that are in no part, and the CPU's pointer. */
 static void set_for_hits(struct gdri_entry *e, const struct gdri_region *r)
@@ -224,11 +215,13 @@ static void set_for_hits(struct gdri_entry *e, const struct gdri_region *r)
 static int new_handle(struct gdri_cache *cache, struct gdri_entry *e)
 {
 	struct gdri_region *r = &e->region;
+	const barcopy_copy_options_t copy = { .engine_read_min = cache->options.engine_read_min,
+					      .engine_write_min = cache->options.engine_write_min };
 	int rc = gdri_handle_new(cache->ctx, r, r->pin.va, gdri_region_end(r), &e->handle);
 
 	/* Without the copy engine copies go through the mapping. */
-	if (!rc && (cache->copy.engine_read_min || cache->copy.engine_write_min))
-		(void)gdri_handle_set_copy_options(cache->ctx, e->handle, &cache->copy);
+	if (!rc)
+		(void)gdri_handle_set_copy_options(cache->ctx, e->handle, &copy);
 	return rc;
 }
 
@@ -244,25 +237,24 @@ static int enter_locked(struct gdri_cache *cache, struct gdri_entry *e)
 	int rc = 0;
 
 	set_for_hits(e, r);
-	r->kind = gdri_cache_keeps(cache) ? &gdri_kind_cached : &gdri_kind_range;
-	if (gdri_cache_keeps(cache))
+	r->kind = cache->keeps ? &gdri_kind_cached : &gdri_kind_range;
+	if (cache->keeps)
 		rc = new_handle(cache, e);
 	if (rc)
 		return rc;
 	gdri_cache_gpu(cache, r->pin.device)->bytes += gdri_entry_bytes(e);
 	gdri_cache_limit_locked(cache, r->pin.device);
 	(void)gdri_slot_publish(&e->slot);
-	if (alone) {
+	TAILQ_INSERT_TAIL(&cache->regions, e, link);
+	cache->count++;
+	e->listed = true;
+	if (alone)
 		gdri_cache_unplace_locked(cache, e);
-		if (atomic_compare_exchange_strong(&e->state, &s, 1)) {
-			gdri_cache_detach_locked(cache, e);
-			cache->invalidations += e->alone;
-		}
-	} else {
-		gdri_cache_list_locked(cache, e);
-		/* It fails for a doomed entry, which the unlock works off. */
-		(void)atomic_compare_exchange_strong(&e->state, &s, GDRI_CACHE_LIVE | 1);
-	}
+	else
+		gdri_cache_claim_locked(cache, e);
+	/* It fails for a doomed entry, which the unlock works off and counts. */
+	if (atomic_compare_exchange_strong(&e->state, &s, alone ? 1 : GDRI_CACHE_LIVE | 1))
+		cache->invalidations += e->alone;
 	gdri_cache_make_room_locked(cache, r->pin.device);
 	return 0;
 }
@@ -276,7 +268,7 @@ static struct gdri_entry *new_entry(struct gdri_cache *cache, uint64_t addr, siz
 	e->cache = cache;
 	e->low = addr;
 	e->high = addr + size;
-	e->listed = e->closed = false;
+	e->listed = false;
 	atomic_store_explicit(&e->size, 0, memory_order_relaxed);
 	atomic_store_explicit(&e->state, GDRI_CACHE_NEW | 1, memory_order_release);
 	return e;
@@ -287,7 +279,6 @@ static void drop_entry_locked(struct gdri_entry *e)
 {
 	uint32_t s = GDRI_CACHE_NEW | 1;
 
-	e->closed = true;
 	if (atomic_compare_exchange_strong(&e->state, &s, 0)) {
 		gdri_slots_free(&gdri_entries, &e->slot);
 	} else {
@@ -335,11 +326,11 @@ int gdri_cache_miss(struct gdri_cache *cache, uint64_t addr, size_t size, struct
 	gdri_cache_lock(cache);
 	e = find_locked(cache, addr, size);
 	if (e) {
-		if (gdri_cache_keeps(cache))
+		if (cache->keeps)
 			atomic_fetch_add_explicit(&cache->shard[0].hits, 1, memory_order_relaxed);
 	} else {
 		cache->misses++;
-		if (gdri_cache_keeps(cache))
+		if (cache->keeps)
 			gdri_count(&cache->ctx->counters, GDRI_COUNT_CACHE_MISS, 1);
 		rc = insert_locked(cache, addr, size, &e);
 	}

@@ -162,7 +162,7 @@ int barcopy_cache_destroy(barcopy_cache_t c)
 
 	if (err)
 		return err;
-	return gdri_ctx_leave(ctx, gdri_cache_destroy(cache, (uintptr_t)c, false));
+	return gdri_ctx_leave(ctx, gdri_cache_destroy(cache, (uintptr_t)c));
 }
 
 int barcopy_cache_get_stats(barcopy_cache_t c, barcopy_cache_stats_t *stats)

@@ -86,8 +86,7 @@ static int put_pin(struct gdri_region *region)
 	return rc;
 }
 
-const struct gdri_region_kind gdri_kind_pin = { "gdr_pin_buffer", "gdr_unpin_buffer", false,
-						put_pin };
+const struct gdri_region_kind gdri_kind_pin = { "gdr_pin_buffer", "gdr_unpin_buffer", put_pin };
 
 int gdri_handle_pin(struct gdri_ctx *ctx, struct gdri_pin_request *request, gdr_mh_t *h)
 {
@@ -199,7 +198,7 @@ int gdri_handle_set_copy_options(struct gdri_ctx *ctx, gdr_mh_t h,
 
 	if (rc)
 		return rc;
-	if (!ctx && handle->region->kind->shares_handle)
+	if (!ctx && !handle->region->kind->put)
 		rc = gdri_fail(EINVAL,
 			       "the users of a cached region share its handle: copy options "
 			       "are those of the cache");
@@ -255,7 +254,7 @@ int gdri_handle_release_locked(struct gdri_handle *handle)
 		rc = gdri_handle_unmap_locked(handle);
 	gdri_offload_free(handle->offload);
 	handle->offload = NULL;
-	rc2 = handle->region->kind->put(handle->region);
+	rc2 = handle->region->kind->put ? handle->region->kind->put(handle->region) : 0;
 	pthread_mutex_lock(&handle->ctx->lock);
 	LIST_REMOVE(handle, link);
 	pthread_mutex_unlock(&handle->ctx->lock);

@@ -58,7 +58,7 @@ static int put_block(struct gdri_region *region)
 	return 0;
 }
 
-const struct gdri_region_kind gdri_kind_mem = { "barcopy_mem_alloc", "barcopy_mem_free", false,
+const struct gdri_region_kind gdri_kind_mem = { "barcopy_mem_alloc", "barcopy_mem_free",
 						put_block };
 
 /*

@@ -39,8 +39,7 @@ struct gdri_part {
 /* The calls that make and end a region's handles, and what the end of a handle does with the region. */
 struct gdri_region_kind {
 	const char *made_by, *ended_by;
-	bool shares_handle; /* among the users of a region */
-	int (*put)(struct gdri_region *region); /* 0 or -errno */
+	int (*put)(struct gdri_region *region); /* NULL: a cache's, whose users share one handle */
 };
 
 struct gdri_region {
