@@ -14,15 +14,10 @@ void gdri_count(struct gdri_counters *counters, enum gdri_counter what, uint64_t
 		atomic_fetch_add_explicit(&counters->n[what], n, memory_order_relaxed);
 }
 
-void gdri_counters_clear(struct gdri_counters *counters)
-{
-	for (int i = 0; i < GDRI_COUNTERS; i++)
-		atomic_store_explicit(&counters->n[i], 0, memory_order_relaxed);
-}
-
 static void after_fork(void)
 {
-	gdri_counters_clear(&gdri_of_process);
+	for (int i = 0; i < GDRI_COUNTERS; i++)
+		atomic_store_explicit(&gdri_of_process.n[i], 0, memory_order_relaxed);
 }
 
 GDRI_IN_CHILD(after_fork);

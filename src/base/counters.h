@@ -43,6 +43,4 @@ extern atomic_bool gdri_copies_counted; /* copies and words are; set once, by th
 /* Adds to the process's counters and, unless NULL, to these. */
 void gdri_count(struct gdri_counters *counters, enum gdri_counter what, uint64_t n);
 
-void gdri_counters_clear(struct gdri_counters *counters);
-
 #endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The entry points for ranges that the GPU driver has revoked: their notice, and which they are. */
 #include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cache/cache.h"
@@ -30,94 +29,65 @@ int barcopy_get_event_fd(gdr_t g, int *fd)
 	return gdri_ctx_leave(ctx, rc);
 }
 
-/* The names of the context's handles, for later: handle->lock is not taken under ctx->lock. */
-static int list_handles(struct gdri_ctx *ctx, uint64_t **names, size_t *count)
+/* A handle to be reported; of a cache: with the pages of its region. */
+struct revoked {
+	uint64_t name, start, end;
+	struct gdri_cache *cache;
+};
+
+/*
+ * Finds a revoked handle that was not reported and marks it as reported. With `ask` the driver is asked about every
+ * handle first, so that many revoked handles cost one round of system calls, not one each.
+ */
+static bool find(struct gdri_ctx *ctx, bool ask, struct revoked *out)
 {
-	struct gdri_handle *handle;
-	size_t n = 0;
+	struct gdri_handle *handle, *found = NULL;
 
 	pthread_mutex_lock(&ctx->lock);
-	LIST_FOREACH(handle, &ctx->handles, link)
-		n++;
-	*names = n ? malloc(n * sizeof(**names)) : NULL;
-	*count = 0;
-	if (*names)
-		LIST_FOREACH(handle, &ctx->handles, link)
-			(*names)[(*count)++] = gdri_slot_name(&handle->slot);
-	pthread_mutex_unlock(&ctx->lock);
-	return *count < n ? gdri_fail(ENOMEM, "no memory for a list of %zu handles", n) : 0;
-}
+	LIST_FOREACH(handle, &ctx->handles, link) {
+		struct gdri_region *region = handle->region;
+		bool revoked = atomic_load_explicit(&region->revoked, memory_order_relaxed);
 
-/*
- * Must this revoked handle be reported? A cache's handle must only while its region is in use: the cache
- * forgets the region now, which releases an idle one. Called with the handle's lock, which is still held
- * where the answer is yes; a cache's lock comes before those of its handles.
- */
-static bool must_report(struct gdri_ctx *ctx, struct gdri_handle **handle, uint64_t name)
-{
-	struct gdri_region *region = (*handle)->region;
-	uint64_t start = region->pin.va, end = gdri_region_end(region);
-	struct gdri_cache *cache;
-
-	if (region->kind != &gdri_kind_cached)
-		return true;
-	cache = gdri_entry_of(region)->cache;
-	pthread_mutex_unlock(&(*handle)->lock);
-	gdri_cache_forget(cache, start, end);
-	return !gdri_handle_lock(ctx, (gdr_mh_t){ name }, handle);
-}
-
-/*
- * The first handle to be reported. With `ask` the driver is asked about every handle first, so that many
- * revoked handles cost one round of system calls, not one each.
- */
-static bool next_of(struct gdri_ctx *ctx, const uint64_t *names, size_t count, bool ask,
-		    gdr_mh_t *out)
-{
-	bool found = false;
-
-	for (size_t i = 0; i < count && !(found && !ask); i++) {
-		struct gdri_handle *handle;
-		bool revoked;
-
-		if (gdri_handle_lock(ctx, (gdr_mh_t){ names[i] }, &handle))
-			continue; /* unpinned meanwhile */
-		revoked = atomic_load_explicit(&handle->region->revoked, memory_order_relaxed);
 		if (ask && !revoked)
-			(void)gdri_region_is_revoked(handle->region, &revoked);
-		if (revoked && !handle->reported) {
-			if (!must_report(ctx, &handle, names[i]))
-				continue;
-			if (!found) {
-				handle->reported = true;
-				out->h = names[i];
-				found = true;
-			}
-		}
-		pthread_mutex_unlock(&handle->lock);
+			(void)gdri_region_is_revoked(region, &revoked);
+		if (revoked && !handle->reported && !found)
+			found = handle;
+		if (found && !ask)
+			break;
 	}
+	if (found) {
+		struct gdri_region *region = found->region;
+
+		found->reported = true;
+		*out = (struct revoked){ .name = gdri_slot_name(&found->slot),
+					 .start = region->pin.va,
+					 .end = gdri_region_end(region) };
+		if (region->kind == &gdri_kind_cached)
+			out->cache = gdri_entry_of(region)->cache;
+	}
+	pthread_mutex_unlock(&ctx->lock);
 	return found;
-}
-
-static int next_revoked(struct gdri_ctx *ctx, gdr_mh_t *out)
-{
-	uint64_t *names;
-	size_t count;
-	int rc = list_handles(ctx, &names, &count);
-
-	if (rc)
-		return rc;
-	if (!next_of(ctx, names, count, false, out) && !next_of(ctx, names, count, true, out))
-		rc = gdri_fail(ENOENT, "no further range has been revoked");
-	free(names);
-	return rc;
 }
 
 int barcopy_next_revoked(gdr_t g, gdr_mh_t *handle)
 {
 	struct gdri_ctx *ctx;
+	struct revoked r;
+	int err;
 
 	if (!handle)
 		return gdri_null("handle");
-	return -gdri_ctx_get(g, &ctx) ?: gdri_ctx_leave(ctx, next_revoked(ctx, handle));
+	err = -gdri_ctx_get(g, &ctx);
+	if (err)
+		return err;
+	while (find(ctx, false, &r) || find(ctx, true, &r)) {
+		/* This ends an idle region and its handle, which is then not reported. */
+		if (r.cache)
+			gdri_cache_forget(r.cache, r.start, r.end);
+		if (gdri_slots_find(&gdri_handles, r.name)) {
+			handle->h = r.name;
+			return gdri_ctx_leave(ctx, 0);
+		}
+	}
+	return gdri_ctx_leave(ctx, gdri_fail(ENOENT, "no further range has been revoked"));
 }

@@ -11,7 +11,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/counters.h"
@@ -97,42 +96,20 @@ void gdri_stats_summary(const barcopy_stats_t *s, struct gdri_text *text)
 		      s->copies_from, s->bytes_from, s->puts, s->gets, s->waits);
 }
 
-/* Writes to standard error. A reader that has gone must not end the program: SIGPIPE is blocked. */
-static void put(const char *text, size_t length)
-{
-	struct timespec none = { 0, 0 };
-	sigset_t pipe, former, pending;
-	bool was_pending;
-
-	sigemptyset(&pipe);
-	sigaddset(&pipe, SIGPIPE);
-	sigpending(&pending);
-	was_pending = sigismember(&pending, SIGPIPE) == 1;
-	pthread_sigmask(SIG_BLOCK, &pipe, &former);
-	while (length) {
-		ssize_t n = write(STDERR_FILENO, text, length);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			break;
-		text += n;
-		length -= (size_t)n;
-	}
-	if (!was_pending)
-		while (sigtimedwait(&pipe, NULL, &none) < 0 && errno == EINTR)
-			;
-	pthread_sigmask(SIG_SETMASK, &former, NULL);
-}
-
 __attribute__((destructor)) static void at_exit(void)
 {
 	struct gdri_text text = { .len = 0 };
 	barcopy_stats_t stats;
+	sigset_t pipe;
 
 	if (!gdri_process_tag() || !gdri_copies_counted)
 		return;
 	of_process(&stats);
 	gdri_stats_summary(&stats, &text);
-	put(text.s, text.len);
+	/* A reader that has gone must not end the program: a write raises SIGPIPE in this thread alone. */
+	sigemptyset(&pipe);
+	sigaddset(&pipe, SIGPIPE);
+	pthread_sigmask(SIG_BLOCK, &pipe, NULL);
+	while (write(STDERR_FILENO, text.s, text.len) < 0 && errno == EINTR)
+		;
 }

@@ -35,12 +35,8 @@ int gdri_ctx_open(uint32_t flags, gdr_t *g)
 		return gdri_fail(ENOMEM, "no memory for a context");
 
 	pthread_mutex_lock(&ctx->lock);
-	ctx->calls = 0;
-	LIST_INIT(&ctx->handles);
-	LIST_INIT(&ctx->caches);
-	LIST_INIT(&ctx->queues);
-	memset(ctx->ranges, 0, sizeof(ctx->ranges));
-	gdri_counters_clear(&ctx->counters);
+	memset((char *)ctx + offsetof(struct gdri_ctx, calls), 0,
+	       sizeof(*ctx) - offsetof(struct gdri_ctx, calls));
 	ctx->backends.counters = &ctx->counters;
 	pthread_mutex_unlock(&ctx->lock);
 	gdri_cuda_hold();

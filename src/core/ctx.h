@@ -21,18 +21,18 @@ struct gdri_ctx {
 
 	struct gdri_backends backends; /* constant from the open to the close */
 
-	pthread_mutex_t lock; /* guards the next five; after handle->lock */
 	pthread_cond_t idle; /* signalled when calls becomes 0 */
+	pthread_mutex_t ranges_lock; /* guards ranges; before the locks of caches */
+	pthread_mutex_t lock; /* guards the next four; after handle->lock */
+
+	/* From here on a context begins as zeroes. */
 	unsigned int calls; /* that are at work on this context */
 	LIST_HEAD(, gdri_handle) handles;
 	LIST_HEAD(, gdri_cache) caches;
 	LIST_HEAD(, gdri_queue) queues;
-
-	struct gdri_counters counters;
-
 	/* The caches of ranges, by the flags of barcopy_map_range(): made when first used. */
-	pthread_mutex_t ranges_lock;
 	struct gdri_cache *ranges[4];
+	struct gdri_counters counters;
 };
 
 /* See barcopy_open(). 0 or -errno. */

@@ -254,10 +254,11 @@ int gdri_handle_release_locked(struct gdri_handle *handle)
 		rc = gdri_handle_unmap_locked(handle);
 	gdri_offload_free(handle->offload);
 	handle->offload = NULL;
-	rc2 = handle->region->kind->put ? handle->region->kind->put(handle->region) : 0;
+	/* Off the list first: barcopy_next_revoked() reads the regions of those on it. */
 	pthread_mutex_lock(&handle->ctx->lock);
 	LIST_REMOVE(handle, link);
 	pthread_mutex_unlock(&handle->ctx->lock);
+	rc2 = handle->region->kind->put ? handle->region->kind->put(handle->region) : 0;
 	pthread_mutex_unlock(&handle->lock);
 	gdri_slots_free(&gdri_handles, &handle->slot);
 	return rc ? rc : rc2;

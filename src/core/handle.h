@@ -16,7 +16,6 @@
 #include <sys/queue.h>
 
 #include "barcopy.h"
-#include "core/offload.h"
 #include "core/region.h"
 #include "base/process.h"
 #include "base/slots.h"
@@ -24,6 +23,7 @@
 #include "copy/copy.h"
 
 struct gdri_ctx;
+struct gdri_offload;
 
 struct gdri_handle {
 	struct gdri_slot slot;
@@ -42,9 +42,10 @@ struct gdri_handle {
 	uint64_t low, high; /* the bytes that the handle stands for */
 	/* Under the lock. */
 	struct gdri_pin pin; /* the region's, as this handle shows it */
-	bool reported; /* by barcopy_next_revoked() */
 	struct gdri_offload *offload; /* NULL: none */
-	LIST_ENTRY(gdri_handle) link; /* the context's list; under ctx->lock */
+	/* Under ctx->lock. */
+	bool reported; /* by barcopy_next_revoked() */
+	LIST_ENTRY(gdri_handle) link; /* the context's list */
 };
 
 extern struct gdri_slots gdri_handles;
@@ -119,6 +120,25 @@ int gdri_mem_alloc(struct gdri_ctx *ctx, int device, size_t size, uint32_t flags
 int gdri_mem_import(struct gdri_ctx *ctx, const struct gdri_imported *imported, size_t size,
 		    barcopy_mem_t *mem);
 int gdri_mem_export(gdr_t g, gdr_mh_t h, int *fd);
+
+/*
+ * offload.c: what copy options ask for, a plan around that of the mapping. *offload is NULL where they ask for
+ * nothing, or are NULL. The pin is the region's, or shows a part of it; both outlive the offload. 0 or -errno.
+ */
+int gdri_offload_new(const struct gdri_region *region, const struct gdri_pin *pin,
+		     const barcopy_copy_options_t *options, struct gdri_offload **offload);
+
+/* No copy may be under way on its plan. NULL is nothing. */
+void gdri_offload_free(struct gdri_offload *offload);
+
+/*
+ * The plan for the pin's present mapping, valid until the next call or the free. With AUTO the first call for
+ * a device measures.
+ */
+const struct gdri_copy_plan *gdri_offload_plan(struct gdri_offload *offload);
+
+/* Sets what AUTO would measure for reads from a device, for tests. */
+void gdri_offload_know(int device, size_t any, size_t page_locked);
 
 /*
  * Finds the handle h of ctx (NULL: of any context) and takes its lock, which the caller releases: 0, -EINVAL,

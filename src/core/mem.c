@@ -61,28 +61,26 @@ static int put_block(struct gdri_region *region)
 const struct gdri_region_kind gdri_kind_mem = { "barcopy_mem_alloc", "barcopy_mem_free",
 						put_block };
 
-/*
- * Pins and maps what block->allocation holds. rc is what came of the allocation; after a failure, its own
- * included, it frees the block. imported: the descriptor that the memory came by, or NULL.
- */
-static int finish(struct gdri_ctx *ctx, struct block *block, int rc,
-		  const struct gdri_imported *imported, barcopy_mem_t *mem)
+/* Pins and maps an allocation, or frees it. imported: the descriptor that the memory came by, or NULL. */
+static int map(struct gdri_ctx *ctx, struct gdri_allocation *a,
+	       const struct gdri_imported *imported, barcopy_mem_t *mem)
 {
-	const struct gdri_allocation *a = &block->allocation;
 	struct gdri_pin_request request = { .addr = a->addr,
 					    .size = a->size,
 					    .imported = imported };
 	barcopy_mem_t result = { .device_ptr = a->addr, .size = a->size };
+	struct block *block = malloc(sizeof(*block));
+	int rc = block ? gdri_region_open(&block->region, &ctx->backends, &request,
+					  GDRI_REGION_MAPPED)
+		       : gdri_fail(ENOMEM, "no memory for an allocation");
 
-	if (!rc) {
-		rc = gdri_region_open(&block->region, &ctx->backends, &request, GDRI_REGION_MAPPED);
-		if (rc && a->addr)
-			gdri_cuda_free(&block->allocation);
-	}
 	if (rc) {
+		if (a->addr)
+			gdri_cuda_free(a);
 		free(block);
 		return rc;
 	}
+	block->allocation = *a;
 	block->region.kind = &gdri_kind_mem;
 	result.cpu_ptr = gdri_region_pointer(&block->region, a->addr);
 	rc = gdri_handle_new(ctx, &block->region, a->addr, a->addr + a->size, &result.handle);
@@ -96,13 +94,9 @@ static int finish(struct gdri_ctx *ctx, struct block *block, int rc,
 static int alloc_kind(struct gdri_ctx *ctx, enum gdri_allocation_kind kind, int device, size_t size,
 		      bool cached, barcopy_mem_t *mem)
 {
-	struct block *block = calloc(1, sizeof(*block));
-	int rc;
+	struct gdri_allocation a = { 0 };
 
-	if (!block)
-		return gdri_fail(ENOMEM, "no memory for an allocation");
-	rc = gdri_cuda_alloc(&block->allocation, kind, device, NULL, size, cached);
-	return finish(ctx, block, rc, NULL, mem);
+	return gdri_cuda_alloc(&a, kind, device, NULL, size, cached) ?: map(ctx, &a, NULL, mem);
 }
 
 int gdri_mem_alloc(struct gdri_ctx *ctx, int device, size_t size, uint32_t flags,
@@ -123,16 +117,10 @@ int gdri_mem_alloc(struct gdri_ctx *ctx, int device, size_t size, uint32_t flags
 int gdri_mem_import(struct gdri_ctx *ctx, const struct gdri_imported *imported, size_t size,
 		    barcopy_mem_t *mem)
 {
-	struct block *block = calloc(1, sizeof(*block));
-	int rc = 0;
+	struct gdri_allocation a = { .size = size };
+	int rc = imported->dmabuf ? 0 : gdri_cuda_import(&a, imported->device, imported->fd, size);
 
-	if (!block)
-		return gdri_fail(ENOMEM, "no memory for an allocation");
-	if (imported->dmabuf)
-		block->allocation.size = size;
-	else
-		rc = gdri_cuda_import(&block->allocation, imported->device, imported->fd, size);
-	return finish(ctx, block, rc, imported, mem);
+	return rc ?: map(ctx, &a, imported, mem);
 }
 
 int gdri_mem_export(gdr_t g, gdr_mh_t h, int *fd)

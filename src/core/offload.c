@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
-/* See offload.h. */
-#include "core/offload.h"
+/*
+ * Copy options: the GPU's copy engine makes the large copies of one handle. They are a plan around the
+ * mapping's common plan, so a handle without options pays nothing. See handle.h.
+ */
+#include "core/handle.h"
 
 #include <errno.h>
 #include <pthread.h>

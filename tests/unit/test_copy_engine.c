@@ -6,7 +6,7 @@
 
 #include "common/resources.h"
 #include "copy/tune.h"
-#include "core/offload.h"
+#include "core/handle.h"
 #include "mapped.h"
 
 static void engine_by_size(void)

@@ -16,7 +16,6 @@
 #include "core/ctx.h"
 #include "core/handle.h"
 #include "copy/impl.h"
-#include "core/offload.h"
 #include "queue/queue.h"
 #include "step.h"
 
