@@ -310,7 +310,7 @@ static inline struct gdri_entry *gdri_cache_hit_at(struct gdri_cache *cache, uin
 	/* Until it was used the entry could become another one, of another cache too. */
 	if (e->cache == cache && gdri_entry_covers(e, addr, size) &&
 	    ((gdri_cache_is_notified(cache) && gdri_entry_has(e, addr, size)) ||
-	     gdri_region_verify(&e->region, addr, size) == GDRI_VALID))
+	     gdri_region_verify(&e->region, NULL, addr, size) == GDRI_VALID))
 		return e;
 	(void)gdri_cache_unuse(e->cache, e);
 	return NULL;

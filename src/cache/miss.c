@@ -29,7 +29,7 @@ static struct gdri_entry *find_at_locked(struct gdri_cache *cache, uint64_t at, 
 		return NULL;
 	validity = gdri_cache_is_notified(cache) && gdri_entry_has(e, addr, size)
 			   ? GDRI_VALID
-			   : gdri_region_verify_or_learn(&e->region, addr, size);
+			   : gdri_region_verify(&e->region, &e->region, addr, size);
 	if (validity == GDRI_VALID && gdri_entry_use(e))
 		return e;
 	if (validity == GDRI_STALE)
@@ -63,7 +63,7 @@ static uint64_t others_locked(struct gdri_cache *cache, uint64_t low, uint64_t h
 	for (; (e = gdri_pages_next(&cache->pages, &at, high, &stop)); at = stop) {
 		uint64_t from = at > low ? at : low, to = stop < high ? stop : high;
 
-		if (gdri_region_verify(&e->region, from, to - from) == GDRI_STALE)
+		if (gdri_region_verify(&e->region, NULL, from, to - from) == GDRI_STALE)
 			found_stale_locked(cache, e);
 		else if (!e->region.host)
 			bytes += stop - at;
@@ -99,25 +99,23 @@ static void take_whole(struct gdri_memory m, size_t whole_max, uint64_t *low, ui
 	}
 }
 
-/* Widens [*low, *high), within [first, last), by a page beside a neighbour's or by what it overlaps of others. */
+/* Widens [*low, *high), within [first, last), by a page beside a neighbour's or by what overlaps others. */
 static void widen_locked(struct gdri_cache *cache, uint64_t first, uint64_t last, uint64_t *low,
 			 uint64_t *high)
 {
 	uint64_t start = *low & GPU_PAGE_MASK, end = (*high + GPU_PAGE_OFFSET) & GPU_PAGE_MASK;
-	uint64_t others = others_locked(cache, *low, *high), more;
+	uint64_t others = others_locked(cache, *low, *high), more = GPU_PAGE_SIZE;
 	bool down = !is_pinned(cache, start), up = !is_pinned(cache, end - 1);
 
+	/* Ranges that do not overlap share two pages at most. */
 	if (others > 2 * GPU_PAGE_SIZE) {
-		/* Ranges that do not overlap share two pages at most. */
 		more = down && up ? others / 2 : others;
-		start = down ? start - (more < start ? more : start) : *low;
-		end = up ? end + more : *high;
 	} else {
 		down = down && *low > start && is_pinned(cache, start - 1);
 		up = up && *high < end && is_pinned(cache, end);
-		start = down ? start - GPU_PAGE_SIZE : *low;
-		end = up ? end + GPU_PAGE_SIZE : *high;
 	}
+	start = down ? start - (more < start ? more : start) : *low;
+	end = up ? end + more : *high;
 	start = start > first ? start : first;
 	end = end < last ? end : last;
 	*low = start < *low ? start : *low;
@@ -259,21 +257,6 @@ static int enter_locked(struct gdri_cache *cache, struct gdri_entry *e)
 	return 0;
 }
 
-static struct gdri_entry *new_entry(struct gdri_cache *cache, uint64_t addr, size_t size)
-{
-	struct gdri_entry *e = (struct gdri_entry *)gdri_slots_new(&gdri_entries, sizeof(*e), NULL);
-
-	if (!e)
-		return NULL;
-	e->cache = cache;
-	e->low = addr;
-	e->high = addr + size;
-	e->listed = false;
-	atomic_store_explicit(&e->size, 0, memory_order_relaxed);
-	atomic_store_explicit(&e->state, GDRI_CACHE_NEW | 1, memory_order_release);
-	return e;
-}
-
 /* Gives an entry back for which nothing is pinned. If an invalidation met it, the unlock does. */
 static void drop_entry_locked(struct gdri_entry *e)
 {
@@ -292,15 +275,20 @@ static int insert_locked(struct gdri_cache *cache, uint64_t addr, size_t size,
 {
 	uint64_t low = addr, high = addr + size;
 	struct gdri_memory m;
-	struct gdri_entry *e;
+	struct gdri_entry *e = (struct gdri_entry *)gdri_slots_new(&gdri_entries, sizeof(*e), NULL);
 	int rc;
 
+	if (!e)
+		return gdri_fail(ENOMEM, "no memory for a region");
+	e->cache = cache;
+	e->low = low;
+	e->high = high;
+	e->listed = false;
+	atomic_store(&e->size, 0);
+	atomic_store(&e->state, GDRI_CACHE_NEW | 1);
 	(void)gdri_cache_sweep_locked(cache, LOOKS, LOOK_PARTS);
 	gdri_cuda_describe(addr, size, &m);
 	choose_locked(cache, &m, &low, &high);
-	e = new_entry(cache, addr, size);
-	if (!e)
-		return gdri_fail(ENOMEM, "no memory for a region");
 	rc = open_any_locked(cache, e, &m, low, high);
 	if (!rc) {
 		rc = enter_locked(cache, e);
@@ -318,24 +306,21 @@ static int insert_locked(struct gdri_cache *cache, uint64_t addr, size_t size,
 
 int gdri_cache_miss(struct gdri_cache *cache, uint64_t addr, size_t size, struct gdri_entry **out)
 {
-	struct gdri_entry *e;
 	int rc = gdri_check_range(addr, size);
 
 	if (rc)
 		return rc;
 	gdri_cache_lock(cache);
-	e = find_locked(cache, addr, size);
-	if (e) {
+	*out = find_locked(cache, addr, size);
+	if (*out) {
 		if (cache->keeps)
 			atomic_fetch_add_explicit(&cache->shard[0].hits, 1, memory_order_relaxed);
 	} else {
 		cache->misses++;
 		if (cache->keeps)
 			gdri_count(&cache->ctx->counters, GDRI_COUNT_CACHE_MISS, 1);
-		rc = insert_locked(cache, addr, size, &e);
+		rc = insert_locked(cache, addr, size, out);
 	}
 	gdri_cache_unlock(cache);
-	if (!rc)
-		*out = e;
 	return rc;
 }

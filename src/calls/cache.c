@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "base/struct_size.h"
-#include "cache/cache.h"
 #include "calls/calls.h"
 
 static inline struct gdri_cache *find(barcopy_cache_t c)
@@ -149,9 +148,9 @@ int barcopy_cache_create(gdr_t g, const barcopy_cache_options_t *options, barcop
 		return err;
 	if (o.validity > BARCOPY_CACHE_NOTIFIED)
 		return gdri_refuse(EINVAL, "unknown validity %u", o.validity);
-	if (o.flags & ~(uint32_t)BARCOPY_CACHE_NO_SYNC_MEMOPS)
-		return gdri_refuse(EINVAL, "unknown bits in flags 0x%x of a cache", o.flags);
-	return -gdri_ctx_get(g, &ctx) ?: gdri_ctx_leave(ctx, gdri_cache_create(ctx, &o, cache));
+	err = gdri_check_flags(o.flags, BARCOPY_CACHE_NO_SYNC_MEMOPS, "a cache")
+		      ?: -gdri_ctx_get(g, &ctx);
+	return err ?: gdri_ctx_leave(ctx, gdri_cache_create(ctx, &o, cache));
 }
 
 int barcopy_cache_destroy(barcopy_cache_t c)
@@ -170,11 +169,8 @@ int barcopy_cache_get_stats(barcopy_cache_t c, barcopy_cache_stats_t *stats)
 	barcopy_cache_stats_t now;
 	struct gdri_cache *cache;
 	struct gdri_ctx *ctx;
-	int err;
+	int err = stats ? enter(c, &cache, &ctx) : gdri_null("stats");
 
-	if (!stats)
-		return gdri_null("stats");
-	err = enter(c, &cache, &ctx);
 	if (err)
 		return err;
 	gdri_cache_stats(cache, &now);

@@ -22,14 +22,21 @@ static inline int gdri_null(const char *what)
 	return gdri_refuse(EINVAL, "%s is NULL", what);
 }
 
-/* Ends a call that gdri_ctx_get() began and that ended with rc. */
+static inline int gdri_check_flags(uint32_t flags, int known, const char *call)
+{
+	return flags & ~(uint32_t)known
+		       ? gdri_refuse(EINVAL, "unknown bits in flags 0x%x of %s", flags, call)
+		       : 0;
+}
+
+/* Ends what gdri_ctx_get() began; the call returns rc. */
 static inline int gdri_ctx_leave(struct gdri_ctx *ctx, int rc)
 {
 	gdri_ctx_put(ctx);
 	return -rc;
 }
 
-/* Likewise of gdri_handle_enter(). */
+/* Ends what gdri_handle_enter() began; the call returns rc. */
 static inline int gdri_handle_done(struct gdri_handle *handle, int rc)
 {
 	gdri_handle_leave(handle);

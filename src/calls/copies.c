@@ -7,7 +7,6 @@
 #include "base/inside.h"
 #include "base/struct_size.h"
 #include "calls/calls.h"
-#include "core/handle.h"
 
 int gdri_explain_window(uintptr_t start, uintptr_t end, const void *map_ptr, const void *host_ptr,
 			size_t size)
@@ -82,28 +81,19 @@ int gdr_copy_from_mapping(gdr_mh_t handle, void *h_ptr, const void *map_d_ptr, s
 	return copy(w, GDRI_READS, h_ptr, map_d_ptr, size);
 }
 
-static int take_options(const barcopy_copy_options_t *from, barcopy_copy_options_t *to)
-{
-	int err = -gdri_struct_in(to, sizeof(*to), FIRST_COPY_OPTIONS, from);
-
-	if (err)
-		return err;
-	if (to->flags)
-		return gdri_refuse(EINVAL, "unknown bits in option flags 0x%x", to->flags);
-	if (to->reserved)
-		return gdri_refuse(EINVAL, "a reserved member of the options is not 0");
-	return 0;
-}
-
 int barcopy_set_copy_options(gdr_mh_t handle, const barcopy_copy_options_t *options)
 {
-	barcopy_copy_options_t known;
-	int err = options ? take_options(options, &known) : 0;
+	barcopy_copy_options_t o = { 0 };
+	int err = options ? -gdri_struct_in(&o, sizeof(o), FIRST_COPY_OPTIONS, options) : 0;
 
 	if (err)
 		return err;
+	if (o.flags)
+		return gdri_refuse(EINVAL, "unknown bits in option flags 0x%x", o.flags);
+	if (o.reserved)
+		return gdri_refuse(EINVAL, "a reserved member of the options is not 0");
 	gdri_inside_enter();
-	err = -gdri_handle_set_copy_options(NULL, handle, options ? &known : NULL);
+	err = -gdri_handle_set_copy_options(NULL, handle, &o);
 	gdri_inside_leave();
 	return err;
 }

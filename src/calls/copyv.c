@@ -4,7 +4,6 @@
  * before the first byte is moved.
  */
 #include "calls/calls.h"
-#include "core/handle.h"
 
 static int check_flags(const void *seg, size_t count, uint32_t flags)
 {

@@ -4,37 +4,17 @@
 
 #include "base/inside.h"
 #include "base/log.h"
-#include "cache/cache.h"
 #include "calls/calls.h"
-#include "core/handle.h"
 #include "queue/queue.h"
 
-/* The structs are frozen: programs were compiled against these offsets. */
-_Static_assert(sizeof(gdr_mh_t) == 8, "a handle is 8 bytes");
-_Static_assert(sizeof(gdr_info_v2_t) == 48, "size of gdr_info_v2_t");
-_Static_assert(offsetof(gdr_info_v2_t, mapped_size) == 8, "mapped_size");
-_Static_assert(offsetof(gdr_info_v2_t, page_size) == 16, "page_size");
-_Static_assert(offsetof(gdr_info_v2_t, tm_cycles) == 24, "tm_cycles");
-_Static_assert(offsetof(gdr_info_v2_t, cycles_per_ms) == 32, "cycles_per_ms");
-_Static_assert(offsetof(gdr_info_v2_t, mapping_type) == 40, "mapping_type");
-
-/* The first interface's info: what gdr_get_info meant before it became a macro. */
-struct info_v1 {
-	uint64_t va;
-	uint64_t mapped_size;
-	uint32_t page_size;
-	uint64_t tm_cycles;
-	uint32_t cycles_per_ms;
-	unsigned mapped : 1;
-	unsigned wc_mapping : 1;
-};
-
-_Static_assert(sizeof(struct info_v1) == 40, "size of the first info struct");
+/* What gdr_get_info() filled before it became a macro: today's struct without its last member. */
+enum { INFO_V1_SIZE = offsetof(gdr_info_v2_t, mapping_type) };
+_Static_assert(INFO_V1_SIZE == 40 && sizeof(gdr_info_v2_t) == 48 && sizeof(gdr_mh_t) == 8,
+	       "these structs are frozen: tests/build/test_header.sh has their offsets");
 
 /* Programs look this symbol up by name; the header hides it behind the macro. */
 #undef gdr_get_info
-__attribute__((visibility("default"))) int gdr_get_info(gdr_t g, gdr_mh_t handle,
-							struct info_v1 *info);
+__attribute__((visibility("default"))) int gdr_get_info(gdr_t g, gdr_mh_t handle, void *info);
 
 static pthread_once_t env_looked_at = PTHREAD_ONCE_INIT;
 
@@ -59,10 +39,8 @@ gdr_t barcopy_open(uint32_t flags)
 	pthread_once(&env_looked_at, look_at_env);
 	rc = gdri_ctx_open(flags, &g);
 	gdri_inside_leave();
-	if (rc) {
+	if (rc)
 		errno = -rc;
-		return NULL;
-	}
 	return g;
 }
 
@@ -101,12 +79,11 @@ void gdr_runtime_get_version(int *major, int *minor)
 int gdr_driver_get_version(gdr_t g, int *major, int *minor)
 {
 	struct gdri_ctx *ctx;
+	int err = major && minor ? -gdri_ctx_get(g, &ctx) : gdri_null("major or minor");
 
-	if (!major || !minor)
-		return gdri_null("major or minor");
-	return -gdri_ctx_get(g, &ctx)
-		       ?: gdri_ctx_leave(
-				  ctx, gdri_backends_driver_version(&ctx->backends, major, minor));
+	if (err)
+		return err;
+	return gdri_ctx_leave(ctx, gdri_backends_driver_version(&ctx->backends, major, minor));
 }
 
 int gdr_get_attribute(gdr_t g, gdr_attr_t attr, int *v)
@@ -128,13 +105,10 @@ int gdr_get_attribute(gdr_t g, gdr_attr_t attr, int *v)
 static int pin(gdr_t g, struct gdri_pin_request *request, gdr_mh_t *out)
 {
 	struct gdri_ctx *ctx;
-	int rc;
+	int rc, err = out ? -gdri_ctx_get(g, &ctx) : gdri_null("handle");
 
-	if (!out)
-		return gdri_null("handle");
-	rc = gdri_ctx_get(g, &ctx);
-	if (rc)
-		return -rc;
+	if (err)
+		return err;
 	do
 		rc = gdri_handle_pin(ctx, request, out);
 	while (gdri_caches_give_way(ctx, rc, request->memory.device, request->size));
@@ -170,13 +144,10 @@ int gdr_get_callback_flag(gdr_t g, gdr_mh_t handle, int *flag)
 {
 	struct gdri_handle *hd;
 	bool revoked;
-	int rc;
+	int rc, err = flag ? -gdri_handle_enter(g, handle, NULL, &hd) : gdri_null("flag");
 
-	if (!flag)
-		return gdri_null("flag");
-	rc = gdri_handle_enter(g, handle, NULL, &hd);
-	if (rc)
-		return -rc;
+	if (err)
+		return err;
 	rc = gdri_region_is_revoked(hd->region, &revoked);
 	if (!rc)
 		*flag = revoked;
@@ -186,13 +157,10 @@ int gdr_get_callback_flag(gdr_t g, gdr_mh_t handle, int *flag)
 int gdr_get_info_v2(gdr_t g, gdr_mh_t handle, gdr_info_v2_t *info)
 {
 	struct gdri_handle *hd;
-	int rc;
+	int err = info ? -gdri_handle_enter(g, handle, NULL, &hd) : gdri_null("info");
 
-	if (!info)
-		return gdri_null("info");
-	rc = gdri_handle_enter(g, handle, NULL, &hd);
-	if (rc)
-		return -rc;
+	if (err)
+		return err;
 	memset(info, 0, sizeof(*info)); /* and its padding */
 	info->va = hd->pin.va;
 	info->mapped_size = hd->pin.mapped_size;
@@ -205,14 +173,13 @@ int gdr_get_info_v2(gdr_t g, gdr_mh_t handle, gdr_info_v2_t *info)
 	return gdri_handle_done(hd, 0);
 }
 
-int gdr_get_info(gdr_t g, gdr_mh_t handle, struct info_v1 *info)
+int gdr_get_info(gdr_t g, gdr_mh_t handle, void *info)
 {
 	gdr_info_v2_t v2;
 	int err = info ? gdr_get_info_v2(g, handle, &v2) : gdri_null("info");
 
-	/* The caller's struct may be exactly 40 bytes: v1 is the head of v2. */
 	if (!err)
-		memcpy(info, &v2, sizeof(*info));
+		memcpy(info, &v2, INFO_V1_SIZE);
 	return err;
 }
 
@@ -306,35 +273,23 @@ int barcopy_get_handle_attribute(gdr_t g, gdr_mh_t handle, barcopy_handle_attr_t
 				 uint64_t *value)
 {
 	struct gdri_handle *hd;
-	int rc;
+	int rc = 0, err = value ? -gdri_handle_enter(g, handle, NULL, &hd) : gdri_null("value");
 
-	if (!value)
-		return gdri_null("value");
-	rc = gdri_handle_enter(g, handle, NULL, &hd);
-	if (rc)
-		return -rc;
-	switch (attr) {
-	case BARCOPY_HANDLE_ATTR_BACKEND:
+	if (err)
+		return err;
+	if (attr == BARCOPY_HANDLE_ATTR_BACKEND)
 		*value = hd->pin.backend->id;
-		break;
-	case BARCOPY_HANDLE_ATTR_DEVICE:
-		if (hd->pin.device < 0)
-			rc = gdri_fail(ENOTSUP, "the device of this handle is not known");
-		else
-			*value = (uint64_t)hd->pin.device;
-		break;
-	case BARCOPY_HANDLE_ATTR_PERSISTENT:
+	else if (attr == BARCOPY_HANDLE_ATTR_DEVICE && hd->pin.device < 0)
+		rc = gdri_fail(ENOTSUP, "the device of this handle is not known");
+	else if (attr == BARCOPY_HANDLE_ATTR_DEVICE)
+		*value = (uint64_t)hd->pin.device;
+	else if (attr == BARCOPY_HANDLE_ATTR_PERSISTENT)
 		*value = hd->pin.persistent;
-		break;
-	case BARCOPY_HANDLE_ATTR_SYNC_MEMOPS:
+	else if (attr == BARCOPY_HANDLE_ATTR_SYNC_MEMOPS)
 		*value = gdri_region_sync_memops(hd->region, hd->low, hd->high);
-		break;
-	case BARCOPY_HANDLE_ATTR_MAPPING_TYPE:
+	else if (attr == BARCOPY_HANDLE_ATTR_MAPPING_TYPE)
 		*value = hd->pin.type;
-		break;
-	default:
+	else
 		rc = gdri_fail(EINVAL, "unknown handle attribute %d", (int)attr);
-		break;
-	}
 	return gdri_handle_done(hd, rc);
 }

@@ -4,25 +4,23 @@
 #include <string.h>
 
 #include "base/struct_size.h"
-#include "cache/cache.h"
 #include "calls/calls.h"
-#include "core/handle.h"
+
+static int check(const barcopy_mem_t *mem, size_t size, uint32_t flags, int known, const char *call)
+{
+	if (!mem)
+		return gdri_null("mem");
+	return size ? gdri_check_flags(flags, known, call) : gdri_refuse(EINVAL, "size is 0");
+}
 
 int barcopy_mem_alloc(gdr_t g, int device, size_t size, uint32_t flags, barcopy_mem_t *mem)
 {
+	const int known = BARCOPY_MEM_CACHED | BARCOPY_MEM_SHAREABLE;
 	struct gdri_ctx *ctx;
-	int rc;
+	int rc, err = check(mem, size, flags, known, "barcopy_mem_alloc") ?: -gdri_ctx_get(g, &ctx);
 
-	if (!mem)
-		return gdri_null("mem");
-	if (!size)
-		return gdri_refuse(EINVAL, "size is 0");
-	if (flags & ~(uint32_t)(BARCOPY_MEM_CACHED | BARCOPY_MEM_SHAREABLE))
-		return gdri_refuse(EINVAL, "unknown bits in flags 0x%x of barcopy_mem_alloc",
-				   flags);
-	rc = gdri_ctx_get(g, &ctx);
-	if (rc)
-		return -rc;
+	if (err)
+		return err;
 	/* Idle regions may hold freed memory, which is then the memory that is missing. */
 	do
 		rc = gdri_mem_alloc(ctx, device, size, flags, mem);
@@ -33,11 +31,8 @@ int barcopy_mem_alloc(gdr_t g, int device, size_t size, uint32_t flags, barcopy_
 
 int barcopy_mem_free(gdr_t g, barcopy_mem_t *mem)
 {
-	int err;
+	int err = mem ? -gdri_handle_end(g, mem->handle, &gdri_kind_mem) : gdri_null("mem");
 
-	if (!mem)
-		return gdri_null("mem");
-	err = -gdri_handle_end(g, mem->handle, &gdri_kind_mem);
 	if (!err)
 		memset(mem, 0, sizeof(*mem));
 	return err;
@@ -72,23 +67,17 @@ int barcopy_mem_import(gdr_t g, int device, int fd, size_t size, uint32_t flags,
 						.dmabuf = flags & BARCOPY_MEM_DMABUF,
 						.device = device };
 	struct gdri_ctx *ctx;
-	int rc;
+	int rc, err = check(mem, size, flags, BARCOPY_MEM_DMABUF, "barcopy_mem_import");
 
-	if (!mem)
-		return gdri_null("mem");
-	if (!size)
-		return gdri_refuse(EINVAL, "size is 0");
-	if (flags & ~(uint32_t)BARCOPY_MEM_DMABUF)
-		return gdri_refuse(EINVAL, "unknown bits in flags 0x%x of barcopy_mem_import",
-				   flags);
+	if (err)
+		return err;
 	/* Before CUDA or any backend is asked: one that takes no dma-buf would say ENOTSUP. */
 	if (fcntl(fd, F_GETFD) < 0)
 		return gdri_refuse(EINVAL, "%d is not an open file descriptor", fd);
 	rc = imported.dmabuf ? check_dmabuf(&imported, size) : 0;
-	if (!rc)
-		rc = gdri_ctx_get(g, &ctx);
-	if (rc)
-		return -rc;
+	err = -rc ?: -gdri_ctx_get(g, &ctx);
+	if (err)
+		return err;
 	do
 		rc = gdri_mem_import(ctx, &imported, size, mem);
 	while (gdri_caches_give_way(ctx, rc, device, size));
@@ -98,17 +87,15 @@ int barcopy_mem_import(gdr_t g, int device, int fd, size_t size, uint32_t flags,
 int barcopy_map_range(gdr_t g, uint64_t addr, size_t size, uint32_t flags, void **cpu_ptr,
 		      gdr_mh_t *handle)
 {
+	const int known = BARCOPY_MAP_RANGE_READ_ONLY | BARCOPY_MAP_RANGE_NO_SYNC_MEMOPS;
 	struct gdri_ctx *ctx;
-	int rc;
+	int rc, err;
 
 	if (!cpu_ptr || !handle)
 		return gdri_null("cpu_ptr or handle");
-	if (flags & ~(uint32_t)(BARCOPY_MAP_RANGE_READ_ONLY | BARCOPY_MAP_RANGE_NO_SYNC_MEMOPS))
-		return gdri_refuse(EINVAL, "unknown bits in flags 0x%x of barcopy_map_range",
-				   flags);
-	rc = gdri_ctx_get(g, &ctx);
-	if (rc)
-		return -rc;
+	err = gdri_check_flags(flags, known, "barcopy_map_range") ?: -gdri_ctx_get(g, &ctx);
+	if (err)
+		return err;
 	do
 		rc = gdri_range_map(ctx, addr, size, flags, cpu_ptr, handle);
 	while (gdri_is_short(rc) &&
@@ -130,9 +117,8 @@ int barcopy_get_bar_info(int device, barcopy_bar_info_t *info)
 
 	if (!info)
 		return gdri_null("info");
-	rc = gdri_struct_check(info, FIRST_BAR_INFO) ?: init_and_find(device, &pci);
-	if (!rc)
-		rc = gdri_nvml_bar(&pci, &bar);
+	rc = gdri_struct_check(info, FIRST_BAR_INFO) ?: init_and_find(device, &pci)
+						     ?: gdri_nvml_bar(&pci, &bar);
 	if (rc)
 		return -rc;
 	now.total = bar.total;

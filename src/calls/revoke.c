@@ -3,18 +3,13 @@
 #include <fcntl.h>
 #include <string.h>
 
-#include "cache/cache.h"
 #include "calls/calls.h"
-#include "core/handle.h"
 
 int barcopy_get_event_fd(gdr_t g, int *fd)
 {
 	struct gdri_ctx *ctx;
-	int err, rc, copy;
+	int rc, copy, err = fd ? -gdri_ctx_get(g, &ctx) : gdri_null("fd");
 
-	if (!fd)
-		return gdri_null("fd");
-	err = -gdri_ctx_get(g, &ctx);
 	if (err)
 		return err;
 	rc = gdri_backends_event_fd(&ctx->backends, &copy);
@@ -73,11 +68,8 @@ int barcopy_next_revoked(gdr_t g, gdr_mh_t *handle)
 {
 	struct gdri_ctx *ctx;
 	struct revoked r;
-	int err;
+	int err = handle ? -gdri_ctx_get(g, &ctx) : gdri_null("handle");
 
-	if (!handle)
-		return gdri_null("handle");
-	err = -gdri_ctx_get(g, &ctx);
 	if (err)
 		return err;
 	while (find(ctx, false, &r) || find(ctx, true, &r)) {

@@ -17,7 +17,6 @@
 #include "base/env.h"
 #include "base/process.h"
 #include "base/struct_size.h"
-#include "cache/cache.h"
 
 void gdri_stats_init(void)
 {

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "core/ctx.h"
-#include "base/process.h"
 #include "base/error.h"
 
 static void init_handle(struct gdri_slot *slot)
@@ -159,20 +158,17 @@ static size_t map_length(const struct gdri_pin *pin, size_t size)
 	return length < pin->mapped_size ? length : pin->mapped_size;
 }
 
-/* Sets the plan of further copies; NULL: copies are refused. */
-static void show_plan(struct gdri_handle *handle, const struct gdri_copy_plan *plan)
+/* Sets the plan of further copies, which are refused while the handle is not mapped. */
+static void show_plan(struct gdri_handle *handle)
 {
+	const struct gdri_copy_plan *plan = NULL;
 	bool counted = gdri_copies_counted;
 
+	if (handle->pin.map)
+		plan = handle->offload ? gdri_offload_plan(handle->offload)
+				       : gdri_copy_plan(handle->pin.map_type);
 	atomic_store_explicit(&handle->counted_plan, counted ? plan : NULL, memory_order_release);
 	atomic_store_explicit(&handle->plan, counted ? NULL : plan, memory_order_release);
-}
-
-/* Sets the plan for the pin's mapping and the handle's copy options. */
-static void show_own_plan(struct gdri_handle *handle)
-{
-	show_plan(handle, handle->offload ? gdri_offload_plan(handle->offload)
-					  : gdri_copy_plan(handle->pin.map_type));
 }
 
 static int set_copy_options_locked(struct gdri_handle *handle,
@@ -184,8 +180,7 @@ static int set_copy_options_locked(struct gdri_handle *handle,
 	if (rc)
 		return rc;
 	handle->offload = offload;
-	if (handle->pin.map)
-		show_own_plan(handle);
+	show_plan(handle);
 	gdri_offload_free(former);
 	return 0;
 }
@@ -226,17 +221,19 @@ int gdri_handle_map_locked(struct gdri_handle *handle, size_t size, gdr_mapping_
 	atomic_store_explicit(&handle->copy_end, pin->copy_end, memory_order_relaxed);
 	atomic_store_explicit(&handle->write_end, pin->read_only ? 0 : pin->copy_end,
 			      memory_order_relaxed);
-	show_own_plan(handle);
+	show_plan(handle);
 	return 0;
 }
 
 int gdri_handle_unmap_locked(struct gdri_handle *handle)
 {
-	show_plan(handle, NULL);
+	handle->pin.map = NULL;
+	handle->pin.map_length = 0;
+	show_plan(handle);
 	atomic_store_explicit(&handle->write_end, 0, memory_order_relaxed);
 	atomic_store_explicit(&handle->copy_end, 0, memory_order_relaxed);
 	atomic_store_explicit(&handle->copy_start, 0, memory_order_relaxed);
-	return gdri_region_unmap(handle->region, &handle->pin);
+	return gdri_region_unmap(handle->region);
 }
 
 bool gdri_handle_length_matches(const struct gdri_handle *handle, size_t size)

@@ -52,7 +52,7 @@ static bool by_engine(struct gdri_offload *a, void *dst, const void *src, size_t
 
 	gdri_drain(a->base, (const void *)(map & ~(uintptr_t)3));
 	/* The engine goes by the address, which may name other memory since the pin. */
-	done = gdri_region_verify(a->region, addr, size) == GDRI_VALID &&
+	done = gdri_region_verify(a->region, NULL, addr, size) == GDRI_VALID &&
 	       gdri_cuda_engine_copy(a->engine, to, host, locked, addr, size);
 	gdri_count(a->pin->counters, done ? GDRI_COUNT_ENGINE_COPY : GDRI_COUNT_ENGINE_FALLBACK, 1);
 	gdri_fence(a->base, BARCOPY_FENCE_FULL);
@@ -141,7 +141,7 @@ static bool measure(const struct gdri_offload *a, struct thresholds *t)
 	uint64_t map_ns;
 
 	if (a->region->high < low + TRIAL_SIZE || pin->map_length < low - pin->va + TRIAL_SIZE ||
-	    gdri_region_verify(a->region, low, TRIAL_SIZE) != GDRI_VALID)
+	    gdri_region_verify(a->region, NULL, low, TRIAL_SIZE) != GDRI_VALID)
 		return false;
 	map_ns = time_read(a, pageable, map, 0, false);
 	t->any = crossing(map_ns, time_read(a, pageable, NULL, low, false));
@@ -213,19 +213,18 @@ static int engine_new(const struct gdri_region *region, const struct gdri_pin *p
 int gdri_offload_new(const struct gdri_region *region, const struct gdri_pin *pin,
 		     const barcopy_copy_options_t *options, struct gdri_offload **out)
 {
-	size_t read_min = options ? options->engine_read_min : 0;
 	/* The GPU does not heed this process's page protection. */
-	size_t write_min = options && !pin->read_only ? options->engine_write_min : 0;
+	size_t write_min = pin->read_only ? 0 : options->engine_write_min;
 	struct gdri_offload *a;
 	int rc;
 
 	*out = NULL;
-	if (!read_min && !write_min)
+	if (!options->engine_read_min && !write_min)
 		return 0;
 	a = calloc(1, sizeof(*a));
 	if (!a)
 		return gdri_fail(ENOMEM, "no memory for copy options");
-	a->read_min = read_min;
+	a->read_min = options->engine_read_min;
 	a->write_min = write_min;
 	a->region = region;
 	a->pin = pin;

@@ -107,15 +107,12 @@ bool gdri_region_is_intact(const struct gdri_region *region)
 
 void gdri_region_free_parts(struct gdri_region *region)
 {
-	struct gdri_part *late = atomic_load_explicit(&region->late, memory_order_relaxed);
+	struct gdri_part *late = atomic_exchange(&region->late, NULL), *next;
 
-	while (late) {
-		struct gdri_part *next = late->next;
-
+	for (; late; late = next) {
+		next = late->next;
 		free(late);
-		late = next;
 	}
-	atomic_store_explicit(&region->late, NULL, memory_order_relaxed);
 	free(region->parts);
 	region->parts = NULL;
 	region->part_count = 0;
@@ -200,15 +197,13 @@ static bool learn(struct gdri_region *region, const struct gdri_memory *m)
 				    .end = m->base + m->size,
 				    .id = m->buffer_id,
 				    .sync_memops = region->sync && gdri_cuda_sync_memops(m),
-				    .next = atomic_load_explicit(&region->late,
-								 memory_order_relaxed) };
-	atomic_store_explicit(&region->late, late, memory_order_release);
+				    .next = atomic_load(&region->late) };
+	atomic_store(&region->late, late);
 	return true;
 }
 
-/* learner: the region, where late parts may be learned; or NULL. */
-static enum gdri_validity verify(const struct gdri_region *region, struct gdri_region *learner,
-				 uint64_t addr, size_t size)
+enum gdri_validity gdri_region_verify(const struct gdri_region *region, struct gdri_region *learner,
+				      uint64_t addr, size_t size)
 {
 	uint64_t end = addr + size, hole = addr, offset = addr - region->pin.va;
 
@@ -222,7 +217,7 @@ static enum gdri_validity verify(const struct gdri_region *region, struct gdri_r
 			if (!gdri_cuda_has_buffer_id(addr, part->id))
 				return GDRI_STALE;
 			addr = hole = part->end;
-		} else if (!learner) {
+		} else if (!learner || !region->part_count) {
 			return GDRI_UNKNOWN;
 		} else if (describe(addr, 1, &m)) {
 			if (!learn(learner, &m))
@@ -236,15 +231,4 @@ static enum gdri_validity verify(const struct gdri_region *region, struct gdri_r
 		}
 	}
 	return GDRI_VALID;
-}
-
-enum gdri_validity gdri_region_verify(const struct gdri_region *region, uint64_t addr, size_t size)
-{
-	return verify(region, NULL, addr, size);
-}
-
-enum gdri_validity gdri_region_verify_or_learn(struct gdri_region *region, uint64_t addr,
-					       size_t size)
-{
-	return verify(region, region->part_count ? region : NULL, addr, size);
 }

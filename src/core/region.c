@@ -88,9 +88,10 @@ int gdri_region_open(struct gdri_region *region, struct gdri_backends *backends,
 	for (int attempt = 0; attempt < PIN_ATTEMPTS; attempt++) {
 		if (!verified || attempt)
 			request->memory = (struct gdri_memory){ .size = 0 };
-		*region = (struct gdri_region){ .low = low, .high = high };
-		region->mapped = flags & GDRI_REGION_MAPPED;
-		region->sync = !(flags & GDRI_REGION_NO_SYNC);
+		*region = (struct gdri_region){ .low = low,
+						.high = high,
+						.mapped = flags & GDRI_REGION_MAPPED,
+						.sync = !(flags & GDRI_REGION_NO_SYNC) };
 		request->mapped = region->mapped;
 		rc = verified ? gdri_parts_note(region, low, high, &request->memory) : 0;
 		if (!rc)
@@ -142,13 +143,9 @@ int gdri_region_map(struct gdri_region *region, struct gdri_pin *view, uint64_t 
 	return 0;
 }
 
-int gdri_region_unmap(struct gdri_region *region, struct gdri_pin *view)
+int gdri_region_unmap(struct gdri_region *region)
 {
-	int rc = region->mapped ? 0 : unmap_pin(&region->pin);
-
-	view->map = NULL;
-	view->map_length = 0;
-	return rc;
+	return region->mapped ? 0 : unmap_pin(&region->pin);
 }
 
 int gdri_region_is_revoked(struct gdri_region *region, bool *revoked)

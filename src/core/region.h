@@ -59,10 +59,11 @@ struct gdri_region {
 };
 
 enum gdri_region_flags {
-	GDRI_REGION_MAPPED = 1, /* as long as it lives */
-	GDRI_REGION_READ_ONLY = 2, /* enforced by page protection */
-	GDRI_REGION_VERIFIED = 4, /* parts are noted before the pin and verified after it */
-	GDRI_REGION_NO_SYNC = 8 /* SYNC_MEMOPS of its allocations is left as it is */
+	GDRI_REGION_READ_ONLY = BARCOPY_MAP_RANGE_READ_ONLY, /* enforced by page protection */
+	/* SYNC_MEMOPS of its allocations is left as it is. */
+	GDRI_REGION_NO_SYNC = BARCOPY_MAP_RANGE_NO_SYNC_MEMOPS,
+	GDRI_REGION_MAPPED = 4, /* as long as it lives */
+	GDRI_REGION_VERIFIED = 8 /* parts are noted before the pin and verified after it */
 };
 
 enum gdri_validity {
@@ -102,7 +103,7 @@ static inline void *gdri_region_pointer(const struct gdri_region *region, uint64
  */
 int gdri_region_map(struct gdri_region *region, struct gdri_pin *view, uint64_t low, uint64_t high,
 		    gdr_mapping_type_t wish);
-int gdri_region_unmap(struct gdri_region *region, struct gdri_pin *view);
+int gdri_region_unmap(struct gdri_region *region);
 
 /* Asks the driver, and counts the first time that it says so. 0 or -errno. */
 int gdri_region_is_revoked(struct gdri_region *region, bool *revoked);
@@ -112,12 +113,12 @@ int gdri_region_is_revoked(struct gdri_region *region, bool *revoked);
 /* Is SYNC_MEMOPS in force for every allocation in [low, high)? */
 bool gdri_region_sync_memops(const struct gdri_region *region, uint64_t low, uint64_t high);
 
-/* Asks CUDA about [addr, addr + size): one call for each part. */
-enum gdri_validity gdri_region_verify(const struct gdri_region *region, uint64_t addr, size_t size);
-
-/* The same, and learns late parts. Under the lock of the region's cache. */
-enum gdri_validity gdri_region_verify_or_learn(struct gdri_region *region, uint64_t addr,
-					       size_t size);
+/*
+ * Asks CUDA about [addr, addr + size): one call for each part. learner: the same region, which learns late parts
+ * (the lock of its cache is held); or NULL.
+ */
+enum gdri_validity gdri_region_verify(const struct gdri_region *region, struct gdri_region *learner,
+				      uint64_t addr, size_t size);
 
 /* Is all of [addr, addr + size) in one part? Asks nothing. */
 bool gdri_region_in_one_part(const struct gdri_region *region, uint64_t addr, size_t size);

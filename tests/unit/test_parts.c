@@ -48,11 +48,12 @@ static void holes(void)
 	}
 	ck_assert(gdri_region_is_intact(&r));
 	/* Verifying over a hole learns first, and works if the hole is at most a page long. */
-	ck_assert_int_eq(gdri_region_verify(&r, addr[0], addr[2] + 8 - addr[0]), GDRI_UNKNOWN);
-	ck_assert_int_eq(gdri_region_verify_or_learn(&r, addr[0], addr[2] + size[2] - addr[0]),
+	ck_assert_int_eq(gdri_region_verify(&r, NULL, addr[0], addr[2] + 8 - addr[0]),
+			 GDRI_UNKNOWN);
+	ck_assert_int_eq(gdri_region_verify(&r, &r, addr[0], addr[2] + size[2] - addr[0]),
 			 GDRI_VALID);
-	ck_assert_int_eq(gdri_region_verify_or_learn(&r, addr[2], addr[4] + 8 - addr[2]), GDRI_UNKNOWN);
-	ck_assert_int_eq(gdri_region_verify_or_learn(&r, addr[4], addr[6] + size[6] - addr[4]),
+	ck_assert_int_eq(gdri_region_verify(&r, &r, addr[2], addr[4] + 8 - addr[2]), GDRI_UNKNOWN);
+	ck_assert_int_eq(gdri_region_verify(&r, &r, addr[4], addr[6] + size[6] - addr[4]),
 			 GDRI_VALID);
 	gdri_region_free_parts(&r);
 }
@@ -68,24 +69,24 @@ static void late(void)
 	r = region_of(addr[0], addr[2] + size[2]);
 	OK(gdri_parts_note(&r, addr[0], addr[0] + 1, &(struct gdri_memory){ 0 }));
 	ck_assert_uint_eq(r.part_count, 1);
-	ck_assert_int_eq(gdri_region_verify(&r, addr[1], size[1]), GDRI_UNKNOWN);
-	ck_assert_int_eq(gdri_region_verify_or_learn(&r, addr[1], size[1]), GDRI_VALID);
-	ck_assert_int_eq(gdri_region_verify(&r, addr[1], size[1]), GDRI_VALID);
+	ck_assert_int_eq(gdri_region_verify(&r, NULL, addr[1], size[1]), GDRI_UNKNOWN);
+	ck_assert_int_eq(gdri_region_verify(&r, &r, addr[1], size[1]), GDRI_VALID);
+	ck_assert_int_eq(gdri_region_verify(&r, NULL, addr[1], size[1]), GDRI_VALID);
 	/* The next one lies in a page with no noted one; the last reaches beyond its page. */
-	ck_assert_int_eq(gdri_region_verify_or_learn(&r, addr[2], 8), GDRI_UNKNOWN);
-	ck_assert_int_eq(gdri_region_verify_or_learn(&r, addr[3], 8), GDRI_UNKNOWN);
+	ck_assert_int_eq(gdri_region_verify(&r, &r, addr[2], 8), GDRI_UNKNOWN);
+	ck_assert_int_eq(gdri_region_verify(&r, &r, addr[3], 8), GDRI_UNKNOWN);
 	gdri_region_free_parts(&r);
 	/* A noted one that begins where the page ends is in the next one. */
 	r = region_of(addr[0], addr[2] + size[2]);
 	OK(gdri_parts_note(&r, addr[2], addr[2] + 1, &(struct gdri_memory){ 0 }));
 	ck_assert_uint_eq(r.parts[0].start, addr[0] + GPU_PAGE_SIZE);
-	ck_assert_int_eq(gdri_region_verify_or_learn(&r, addr[0], 8), GDRI_UNKNOWN);
-	ck_assert_int_eq(gdri_region_verify_or_learn(&r, addr[2], 8), GDRI_VALID);
+	ck_assert_int_eq(gdri_region_verify(&r, &r, addr[0], 8), GDRI_UNKNOWN);
+	ck_assert_int_eq(gdri_region_verify(&r, &r, addr[2], 8), GDRI_VALID);
 	/* Nor is anything held by one that has gone. */
 	CU(cuda.cuMemFree_v2(addr[2]));
 	addr[2] = standin_alloc(2048);
 	ck_assert_uint_eq(addr[2], r.parts[0].start);
-	ck_assert_int_eq(gdri_region_verify_or_learn(&r, addr[2], 8), GDRI_STALE);
+	ck_assert_int_eq(gdri_region_verify(&r, &r, addr[2], 8), GDRI_STALE);
 	ck_assert(!gdri_region_is_intact(&r));
 	gdri_region_free_parts(&r);
 }
