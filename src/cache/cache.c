@@ -36,9 +36,6 @@ static uint64_t default_max_regions(void)
 	return maps ? maps / 2 : 32765;
 }
 
-GDRI_SLOTS(, gdri_caches);
-GDRI_SLOTS(, gdri_ranges);
-
 static struct gdri_slots *table_of(bool keeps)
 {
 	return keeps ? &gdri_caches : &gdri_ranges;

@@ -8,6 +8,8 @@
 #include "core/ctx.h"
 #include "core/handle.h"
 
+GDRI_SLOTS(, gdri_caches);
+GDRI_SLOTS(, gdri_ranges);
 GDRI_SLOTS(, gdri_entries);
 
 /* ---- pages in the table --------------------------------------------------------------------- */
