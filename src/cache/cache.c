@@ -2,14 +2,11 @@
 /* Caches, those of ranges too: how they begin and end, and their statistics. See cache.h. */
 #include "cache/cache.h"
 
-#include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/env.h"
-#include "base/error.h"
-#include "base/process.h"
 #include "core/ctx.h"
 #include "core/handle.h"
 

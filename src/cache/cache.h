@@ -1,53 +1,45 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Regions that are found by address without a lock. There are two kinds of cache, which share all of the
- * code: a registration cache keeps idle regions; ranges (barcopy_map_range()) share a region while it is
- * used.
+ * Regions that are found by address without a lock. A registration cache keeps idle regions; ranges
+ * (barcopy_map_range()) share a region while it is used. All code serves both.
  *
- * States. An entry has one atomic word: the number of its users, and LIVE while it may be found. A thread
- * becomes a user only of a LIVE entry and reads the rest of the entry only then. So an entry that is not LIVE
- * and has no users belongs to the lock holder alone, and the thread that takes the word from "not LIVE, one
- * user" to 0 releases it. The memory of entries and tables is never given back: a hit beside gdr_close() finds
- * nothing, never freed memory.
+ * States. An entry has one atomic word: the number of its users, and LIVE while it can be found. A thread becomes
+ * a user of a LIVE entry only, and reads the rest of the entry only then. So an entry that is not LIVE and has no
+ * users belongs to the lock holder, and the thread that takes the word from "not LIVE, one user" to 0 releases
+ * it. The memory of entries and tables is never given back: a hit beside gdr_close() finds nothing, not freed
+ * memory.
  *
- * Eviction takes the first idle entry of a list, oldest first. A second use sets a bit that keeps the entry
- * once (second chance).
+ * Eviction takes idle entries, oldest first. A second use sets a bit that keeps the entry once (second chance).
  *
- * What a miss pins. A range that lies in one region shares it. Any other range gets a region of its own GPU
- * pages. Regions are not joined with their neighbours, since a chain of neighbours would pin all of its past
- * again at each link. Three rules keep buffers that share a page from pinning it once for each buffer:
+ * What a miss pins. A range that lies in one region shares it. Any other range gets a region of its own GPU pages;
+ * joined with its neighbours, it would pin all of a chain's past again at each link. Three rules keep buffers that
+ * share a page from pinning it once each:
  *  - An allocation of up to whole_max bytes is pinned whole.
- *  - A range that begins or ends within a page, beside a pinned page, takes that page too, so that a later
- *    buffer across the boundary finds a region. Ranges that do not overlap therefore pin at most twice the
- *    pages that they touch, in any order. (n pages side by side: at most 2n - 1, by induction: m new ones
- *    cost at most m + 1 beside one neighbour, m + 2 between two.)
- *  - A range that overlaps others by more than that grows by as many pages, so ranges of which each is longer
- *    than the last pin at most four times the pages of the longest.
- * In the table a page belongs to the region that had it first; a region that holds all of another's pages
- * takes its place. A range does not share a region more than twice as long as itself, unless it is part of
- * the range that the region was made for: it would keep its neighbour pinned.
+ *  - A range that begins or ends within a page, beside a pinned page, takes that page too, so that a later buffer
+ *    across the boundary finds a region. Ranges that do not overlap pin at most twice the pages that they touch,
+ *    in any order. (n pages side by side: at most 2n - 1, by induction: m new ones cost at most m + 1 beside one
+ *    neighbour, m + 2 between two.)
+ *  - A range that overlaps others by more than that grows by as many pages, so ranges of which each is longer than
+ *    the last pin at most four times the pages of the longest.
+ * In the table a page belongs to its first region, until another region holds all of that region's pages. A range
+ * does not share a region more than twice as long as itself, which would keep its neighbours pinned, unless it is
+ * part of the range that the region was made for.
  *
- * Invalidation takes no lock, allocates nothing, and may come from a hook inside this very code. It finds the
- * entries in the table and turns each from LIVE to DOOMED, after which nothing hits it. Doomed entries form
- * a list. The call itself works the list off if the lock is free and the thread is not inside the library;
- * otherwise the lock holder does at its unlock, or the next thread that leaves the library. A miss enters its
- * pages before it pins (NEW), so an invalidation during the pin finds it. An invalidation that may have passed
- * those pages before is noticed by a count; the region is then its caller's alone.
+ * Invalidation takes no lock, allocates nothing, and may come from a hook inside this very code. It turns each entry
+ * of the range in the table from LIVE to DOOMED, so that nothing hits it, and puts it on a list. The call works the
+ * list off if the lock is free and the thread is not inside the library; otherwise the lock holder does at its
+ * unlock, or the next thread that leaves the library. A miss enters its pages (NEW) before it pins them, so an
+ * invalidation during the pin finds the entry. A count shows invalidations that may have passed those pages before;
+ * the region is then its caller's alone.
  *
- * Lock order: cache->lock, handle->lock, ctx->lock, the backends' locks. Handles of ranges end under their
- * own lock and take the lock of their cache, which is in another table, after it.
+ * Lock order: cache->lock, handle->lock, ctx->lock, the backends' locks. Handles of ranges end under their own lock
+ * and take the lock of their cache, which is in another table, after it.
  */
 #ifndef GDRI_CACHE_H
 #define GDRI_CACHE_H
 
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/queue.h>
 
-#include "barcopy.h"
 #include "base/slots.h"
 #include "cache/pages.h"
 #include "core/region.h"
@@ -77,7 +69,7 @@ struct gdri_entry {
 	_Atomic uint32_t state;
 
 	/* From here on set before the entry becomes LIVE, constant until it is released. */
-	uint16_t head, tail; /* bytes at its ends that it was not pinned for: CUDA is asked about them */
+	uint16_t head, tail; /* bytes at its ends that it was not pinned for */
 	/* Its GPU pages. Atomic: a reader of the table may meet an entry that has become another one. */
 	_Atomic uint64_t start, size;
 	char *cpu; /* the CPU's pointer to start */
@@ -127,7 +119,8 @@ struct gdri_cache {
 		_Alignas(64) _Atomic uint64_t hits;
 	} shard[GDRI_CACHE_SHARDS];
 
-	pthread_mutex_t lock; /* guards what follows, which begins as zeroes, and every change of pages */
+	pthread_mutex_t
+		lock; /* guards every change of pages, and what follows, which begins as zeroes */
 	TAILQ_HEAD(, gdri_entry) regions; /* the next to be evicted first */
 	size_t count; /* of regions */
 	struct gdri_entry *look; /* where the next sweep begins, and at which part */
@@ -138,13 +131,12 @@ struct gdri_cache {
 	LIST_ENTRY(gdri_cache) link; /* of the context's; under ctx->lock */
 };
 
-/* Registration caches, what ranges share, and the entries of both. */
+/* Registration caches, the caches of ranges, and the entries of both. */
 extern struct gdri_slots gdri_caches, gdri_ranges, gdri_entries;
 extern const struct gdri_region_kind gdri_kind_range, gdri_kind_cached;
 
-/* Below, all int functions return 0 or -errno with its text. */
+/* Below, all int functions return 0 or -errno with its text. See barcopy.h for what has the same name there. */
 
-/* See barcopy_map_range(). */
 int gdri_range_map(struct gdri_ctx *ctx, uint64_t addr, size_t size, uint32_t flags, void **cpu_ptr,
 		   gdr_mh_t *handle);
 
@@ -154,7 +146,7 @@ int gdri_cache_create(struct gdri_ctx *ctx, const barcopy_cache_options_t *optio
 /* -EBUSY while a region is in use; -EINVAL: the cache of that name has ended. */
 int gdri_cache_destroy(struct gdri_cache *cache, uint64_t name);
 
-/* Ends the caches of a context that is not found any more: those that keep, or what ranges share. */
+/* Ends the registration caches (keeps), or the caches of ranges, of a retired context. */
 void gdri_caches_end(struct gdri_ctx *ctx, bool keeps);
 
 /* A used entry for [addr, addr + size), which gdri_cache_hit() did not find; -EOVERFLOW: it wraps. */
@@ -163,27 +155,25 @@ int gdri_cache_miss(struct gdri_cache *cache, uint64_t addr, size_t size, struct
 /* Takes a user away, and releases or evicts what that leaves. -EINVAL: there is no user. */
 int gdri_cache_unuse(struct gdri_cache *cache, struct gdri_entry *e);
 
-/* See barcopy_cache_invalidate(). -EINVAL: the cache of that name has ended. Takes no lock. */
+/* Takes no lock. -EINVAL: the cache of that name has ended. */
 int gdri_cache_invalidate(struct gdri_cache *cache, uint64_t name, uint64_t addr, uint64_t end);
 
 /* The same, but waits for the lock: idle regions are released when it returns. */
 void gdri_cache_forget(struct gdri_cache *cache, uint64_t addr, uint64_t end);
 
-/* Releases stale idle regions, then others until idle ones take at most so many bytes. */
 void gdri_cache_trim(struct gdri_cache *cache, uint64_t max_idle_bytes);
+void gdri_cache_stats(struct gdri_cache *cache, barcopy_cache_stats_t *stats);
 
 /* Releases stale idle regions in all caches of a context. False: there were none. */
 bool gdri_caches_sweep(struct gdri_ctx *ctx);
 
 /*
- * A call of the context ended with rc. True: it was short of BAR, descriptors or memory on that GPU (-1: any),
- * and idle regions of the context's caches have given way, so it may be made again.
+ * A call of the context ended with rc. True: it was short of BAR, descriptors or memory on that GPU (-1: any), and
+ * idle regions have given way, so the caller repeats it.
  */
 bool gdri_caches_give_way(struct gdri_ctx *ctx, int rc, int device, uint64_t bytes);
 
-void gdri_cache_stats(struct gdri_cache *cache, barcopy_cache_stats_t *stats);
-
-/* Hits of one cache, and of all live caches. They need no lock. */
+/* Hits of one cache, and of all live caches, without a lock. */
 uint64_t gdri_cache_hits(const struct gdri_cache *cache);
 uint64_t gdri_cache_hits_of_all(void);
 
@@ -199,14 +189,14 @@ int gdri_cache_place_locked(struct gdri_cache *cache, struct gdri_entry *e, uint
 void gdri_cache_unplace_locked(struct gdri_cache *cache, struct gdri_entry *e);
 void gdri_cache_claim_locked(struct gdri_cache *cache, struct gdri_entry *e);
 /*
- * Takes a LIVE entry out of the cache, and releases it unless it has users. False: nothing of that was done, as
- * it is not idle where it must be, or as an invalidation, which counts it, was first.
+ * Takes a LIVE entry out of the cache and releases it, or leaves that to its last user. False: it is not idle
+ * (GDRI_KILL_IDLE), or an invalidation, which counts it, was first.
  */
 bool gdri_cache_kill_locked(struct gdri_cache *cache, struct gdri_entry *e,
 			    enum gdri_cache_kill which);
-/* Unpins an entry and takes it off the list, if it is there. */
+/* Unpins an entry of the list and takes it off. */
 void gdri_cache_close_locked(struct gdri_cache *cache, struct gdri_entry *e);
-/* Closes an entry that is not LIVE and has no users, and gives it back. */
+/* Closes an entry that is neither LIVE nor used, and gives it back. */
 void gdri_cache_release_locked(struct gdri_cache *cache, struct gdri_entry *e);
 bool gdri_cache_evict_locked(struct gdri_cache *cache, int device, uint64_t bytes, size_t looks);
 bool gdri_cache_sweep_locked(struct gdri_cache *cache, size_t looks, size_t parts);
@@ -254,16 +244,12 @@ static inline uint64_t gdri_entry_size(const struct gdri_entry *e)
 	return atomic_load_explicit(&e->size, memory_order_relaxed);
 }
 
-/*
- * Is the region too long to be kept pinned for a range in it? For ranges alone, and not for a part of the
- * range that the region was made for. The entry is used, or the lock is held.
- */
+/* Is this a region of ranges too long to stay pinned for this one? The entry is used, or the lock is held. */
 static inline bool gdri_range_declines(const struct gdri_entry *e, uint64_t addr, size_t size)
 {
 	uint64_t have = gdri_entry_size(e);
 
-	return !e->cache->keeps && have > GDRI_WHOLE_MAX &&
-	       have / 2 > size + 2 * GPU_PAGE_SIZE &&
+	return !e->cache->keeps && have > GDRI_WHOLE_MAX && have / 2 > size + 2 * GPU_PAGE_SIZE &&
 	       (addr < e->low || addr + size > e->high);
 }
 
@@ -289,14 +275,15 @@ static inline bool gdri_entry_covers(const struct gdri_entry *e, uint64_t addr, 
 	return offset < have && size && size <= have - offset;
 }
 
-/* And does the entry know, without asking CUDA, what it was pinned for there? The entry is used. */
+/* And are they bytes that it was pinned for, as far as is known without CUDA? The entry is used. */
 static inline bool gdri_entry_has(const struct gdri_entry *e, uint64_t addr, size_t size)
 {
 	uint64_t offset = addr - gdri_entry_start(e) - e->head;
 	uint64_t have = gdri_entry_size(e) - e->head - e->tail;
 
 	return (offset < have && size && size <= have - offset) ||
-	       (gdri_entry_covers(e, addr, size) && gdri_region_in_one_part(&e->region, addr, size));
+	       (gdri_entry_covers(e, addr, size) &&
+		gdri_region_in_one_part(&e->region, addr, size));
 }
 
 /* The entry of a hit in the page around `at`, used; or NULL. */
@@ -316,10 +303,7 @@ static inline struct gdri_entry *gdri_cache_hit_at(struct gdri_cache *cache, uin
 	return NULL;
 }
 
-/*
- * The entry of a hit, used; or NULL. Takes no lock. The page in the middle of the range is looked up first:
- * neighbours share the pages at its ends.
- */
+/* The entry of a hit, used; or NULL. The page in the middle is looked up first: neighbours share those at the ends. */
 static inline struct gdri_entry *gdri_cache_hit(struct gdri_cache *cache, uint64_t addr,
 						size_t size)
 {

@@ -5,12 +5,8 @@
  */
 #include "cache/cache.h"
 
-#include <errno.h>
-
-#include "base/error.h"
 #include "base/log.h"
 #include "core/ctx.h"
-#include "cuda/cuda.h"
 
 enum { LOOKS_WHEN_OVER = 32 };
 

@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* A miss: look again under the lock, choose what to pin, enter it, pin. See cache.h. */
-#include <errno.h>
 
-#include "base/error.h"
 #include "cache/cache.h"
 #include "core/ctx.h"
 #include "core/handle.h"
-#include "cuda/cuda.h"
 
 /* How many idle regions a miss verifies, and parts of them: stale ones hold memory that was freed. */
 enum { LOOKS = 4, LOOK_PARTS = 16 };

@@ -6,10 +6,7 @@
 #ifndef GDRI_CALLS_H
 #define GDRI_CALLS_H
 
-#include <errno.h>
 
-#include "barcopy.h"
-#include "base/error.h"
 #include "cache/cache.h"
 #include "core/ctx.h"
 #include "core/handle.h"

@@ -2,12 +2,9 @@
 /* See ctx.h. */
 #include "core/ctx.h"
 
-#include <errno.h>
 #include <string.h>
 
-#include "base/error.h"
 #include "base/inside.h"
-#include "base/process.h"
 
 static void init_ctx(struct gdri_slot *slot)
 {

@@ -3,14 +3,10 @@
 #ifndef GDRI_CTX_H
 #define GDRI_CTX_H
 
-#include <pthread.h>
-#include <stdint.h>
 #include <sys/queue.h>
 
-#include "barcopy.h"
 #include "base/slots.h"
 #include "backend/backend.h"
-#include "base/counters.h"
 
 struct gdri_cache;
 struct gdri_handle;
@@ -43,8 +39,8 @@ int gdri_ctx_get(gdr_t g, struct gdri_ctx **ctx);
 void gdri_ctx_put(struct gdri_ctx *ctx);
 
 /*
- * The two halves of a close: the first retires the name and waits for calls at work (it fails as gdri_ctx_get()
- * does), the second closes the backends. Between them the caller ends the handles, caches and queues.
+ * A close retires the name and waits for calls at work (it fails as gdri_ctx_get() does); then the caller ends the
+ * handles, caches and queues; then the backends are closed.
  */
 int gdri_ctx_retire(gdr_t g, struct gdri_ctx **ctx);
 void gdri_ctx_free(struct gdri_ctx *ctx);

@@ -2,12 +2,10 @@
 /* See handle.h. */
 #include "core/handle.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "core/ctx.h"
-#include "base/error.h"
 
 static void init_handle(struct gdri_slot *slot)
 {

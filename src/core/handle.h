@@ -1,26 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Handles: each holds a region and shows all or a part of it. A copy reads the first cache line of its
- * handle, without a lock; the handle's lock guards the rest.
- *
- * Lock order: handle->lock, ctx->lock, the locks of slots, backends and log. The lock of a cache comes before
- * the locks of its own handles, and after those of handles of ranges.
+ * Handles: each holds a region and shows all or a part of it. A copy reads the first cache line of its handle,
+ * without a lock; the handle's lock guards the rest. Lock order: handle->lock, ctx->lock, the locks of slots,
+ * backends and log; cache/cache.h has that of caches.
  */
 #ifndef GDRI_HANDLE_H
 #define GDRI_HANDLE_H
 
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <stdint.h>
 #include <sys/queue.h>
 
-#include "barcopy.h"
-#include "core/region.h"
-#include "base/process.h"
 #include "base/slots.h"
-#include "backend/backend.h"
 #include "copy/copy.h"
+#include "core/region.h"
 
 struct gdri_ctx;
 struct gdri_offload;
@@ -31,7 +22,7 @@ struct gdri_handle {
 	/* Read by copies; written under the lock while the handle is new, mapped or unmapped. */
 	_Atomic(const struct gdri_copy_plan *) plan; /* NULL while not mapped */
 	_Atomic uintptr_t copy_start, copy_end; /* bytes that copies may read */
-	_Atomic uintptr_t write_end; /* copy_end, or 0 for a read-only map: see struct gdri_window */
+	_Atomic uintptr_t write_end; /* copy_end; 0 for a read-only map */
 	/* Where copies are counted (counters.h) the plan is here, and NULL above. */
 	_Atomic(const struct gdri_copy_plan *) counted_plan;
 
@@ -51,10 +42,7 @@ struct gdri_handle {
 extern struct gdri_slots gdri_handles;
 extern const struct gdri_region_kind gdri_kind_pin, gdri_kind_mem;
 
-/*
- * The addresses that copies in one direction may touch. For writes through a read-only map end is 0, so no
- * range fits and the fast path does not ask about the map.
- */
+/* The addresses that copies in one direction may touch; for writes through a read-only map end is 0. */
 struct gdri_window {
 	const struct gdri_copy_plan *plan;
 	uintptr_t start, end;
@@ -67,10 +55,11 @@ enum gdri_access { GDRI_READS, GDRI_WRITES };
 static inline __attribute__((always_inline)) void
 gdri_window_bounds(struct gdri_window *w, const struct gdri_handle *handle, enum gdri_access access)
 {
+	const _Atomic uintptr_t *end =
+		access == GDRI_WRITES ? &handle->write_end : &handle->copy_end;
+
 	w->start = atomic_load_explicit(&handle->copy_start, memory_order_relaxed);
-	w->end =
-		atomic_load_explicit(access == GDRI_WRITES ? &handle->write_end : &handle->copy_end,
-				     memory_order_relaxed);
+	w->end = atomic_load_explicit(end, memory_order_relaxed);
 }
 
 /* Finds the window of a mapped handle whose copies are not counted. No lock and no system call. */
@@ -104,17 +93,14 @@ static inline bool gdri_window_has(const struct gdri_window *w, const void *ptr,
 	return p >= w->start && p <= w->end && size <= w->end - p;
 }
 
-/*
- * Makes a handle of ctx for [low, high) of an open region, which it holds from now on, mapped where the
- * region is. 0 or -errno: then the region stays the caller's.
- */
+/* Makes a handle of ctx for [low, high) of an open region. 0, and it holds the region; or -errno. */
 int gdri_handle_new(struct gdri_ctx *ctx, struct gdri_region *region, uint64_t low, uint64_t high,
 		    gdr_mh_t *h);
 
 /* Makes a plain pin: a region and its one handle. */
 int gdri_handle_pin(struct gdri_ctx *ctx, struct gdri_pin_request *request, gdr_mh_t *h);
 
-/* mem.c: see barcopy_mem_alloc() and the others; the caller has checked the flags. */
+/* mem.c: see barcopy_mem_alloc() and the others; the caller has validated the flags. */
 int gdri_mem_alloc(struct gdri_ctx *ctx, int device, size_t size, uint32_t flags,
 		   barcopy_mem_t *mem);
 int gdri_mem_import(struct gdri_ctx *ctx, const struct gdri_imported *imported, size_t size,
@@ -122,8 +108,8 @@ int gdri_mem_import(struct gdri_ctx *ctx, const struct gdri_imported *imported, 
 int gdri_mem_export(gdr_t g, gdr_mh_t h, int *fd);
 
 /*
- * offload.c: what copy options ask for, a plan around that of the mapping. *offload is NULL where they ask for
- * nothing, or are NULL. The pin is the region's, or shows a part of it; both outlive the offload. 0 or -errno.
+ * offload.c: a plan, around that of the mapping, by copy options; *offload is NULL where they ask for nothing. The
+ * pin is the region's, or shows a part of it; both outlive the offload. 0 or -errno.
  */
 int gdri_offload_new(const struct gdri_region *region, const struct gdri_pin *pin,
 		     const barcopy_copy_options_t *options, struct gdri_offload **offload);
@@ -131,24 +117,18 @@ int gdri_offload_new(const struct gdri_region *region, const struct gdri_pin *pi
 /* No copy may be under way on its plan. NULL is nothing. */
 void gdri_offload_free(struct gdri_offload *offload);
 
-/*
- * The plan for the pin's present mapping, valid until the next call or the free. With AUTO the first call for
- * a device measures.
- */
+/* The plan for the pin's mapping, until the next call. With AUTO the first call for a device measures. */
 const struct gdri_copy_plan *gdri_offload_plan(struct gdri_offload *offload);
 
 /* Sets what AUTO would measure for reads from a device, for tests. */
 void gdri_offload_know(int device, size_t any, size_t page_locked);
 
-/*
- * Finds the handle h of ctx (NULL: of any context) and takes its lock, which the caller releases: 0, -EINVAL,
- * or -EACCES for a handle of the parent process.
- */
+/* Finds and locks the handle h of ctx (NULL: of any). 0; -EINVAL; -EACCES: a handle of the parent process. */
 int gdri_handle_lock(struct gdri_ctx *ctx, gdr_mh_t h, struct gdri_handle **out);
 
 /*
- * Finds the handle h of g and holds both until the leave. A handle of another kind (NULL: all kinds are right)
- * is -EINVAL, with a text that names the call that ends it.
+ * Finds the handle h of g and holds both until the leave. One of another kind (NULL: any is right) is -EINVAL, with
+ * a text that names the call that ends it.
  */
 int gdri_handle_enter(gdr_t g, gdr_mh_t h, const struct gdri_region_kind *kind,
 		      struct gdri_handle **out);
@@ -168,7 +148,7 @@ int gdri_handle_map_locked(struct gdri_handle *handle, size_t size, gdr_mapping_
 int gdri_handle_unmap_locked(struct gdri_handle *handle);
 bool gdri_handle_length_matches(const struct gdri_handle *handle, size_t size);
 
-/* Unmaps, gives the region back, frees the handle and releases its lock. Returns the first failure. */
+/* Unmaps, gives the region back, frees the handle and its lock. Returns the first failure. */
 int gdri_handle_release_locked(struct gdri_handle *handle);
 
 #endif

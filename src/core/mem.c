@@ -2,10 +2,8 @@
 /* Memory of barcopy_mem_alloc() and barcopy_mem_import(): allocated so that it can be mapped, and mapped. */
 #include "core/handle.h"
 
-#include <errno.h>
 #include <stdlib.h>
 
-#include "base/error.h"
 #include "base/log.h"
 #include "core/ctx.h"
 

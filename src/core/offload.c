@@ -5,13 +5,9 @@
  */
 #include "core/handle.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "cuda/cuda.h"
-#include "base/error.h"
-#include "base/process.h"
 #include "copy/impl.h"
 #include "copy/tune.h"
 #include "copy/word.h"
@@ -23,31 +19,27 @@ struct thresholds {
 	size_t any, page_locked;
 };
 
-static const struct thresholds never = { SIZE_MAX, SIZE_MAX };
-
 struct gdri_offload {
 	struct gdri_copy_plan plan; /* first: its large copies find the rest through it */
 	const struct gdri_copy_plan *base; /* of the mapping alone */
 	struct gdri_cuda_engine *engine;
 	size_t read_min, write_min; /* as in the caller's options */
 	struct thresholds from, to; /* what they come to for the mapping */
-	const struct gdri_region *region; /* these two outlive this */
+	const struct gdri_region *region;
 	const struct gdri_pin *pin;
 };
 
 /* ---- copies ---------------------------------------------------------------------------------------- */
 
 /*
- * Copies by the engine, in the order that copies through the mapping keep: gdri_drain() puts what this CPU
- * has written through the mapping into GPU memory before the engine reads or overwrites it, and the fence
- * keeps what follows behind the loads that saw the engine's completion.
+ * Copies by the engine, in the order that copies through the mapping keep: gdri_drain() puts this CPU's earlier
+ * writes into GPU memory before the engine reads or overwrites it, and the fence keeps later accesses behind the
+ * loads that saw the engine's completion.
  */
-static bool by_engine(struct gdri_offload *a, void *dst, const void *src, size_t size, bool to,
+static bool by_engine(struct gdri_offload *a, uintptr_t map, void *host, size_t size, bool to,
 		      bool locked)
 {
-	uintptr_t map = to ? (uintptr_t)dst : (uintptr_t)src;
 	uint64_t addr = a->pin->va + (map - (uintptr_t)a->pin->map);
-	void *host = to ? (void *)(uintptr_t)src : dst;
 	bool done;
 
 	gdri_drain(a->base, (const void *)(map & ~(uintptr_t)3));
@@ -64,20 +56,18 @@ static size_t least(const struct thresholds *t)
 	return t->any < t->page_locked ? t->any : t->page_locked;
 }
 
-/* The plan's function for copies of so many bytes that the engine may be ahead. */
+/* The plan's function for copies of at least the smaller threshold. */
 static void large(const struct gdri_copy_plan *plan, void *dst, const void *src, size_t size,
 		  bool to)
 {
 	struct gdri_offload *a = (struct gdri_offload *)(uintptr_t)plan;
 	const struct thresholds *t = to ? &a->to : &a->from;
-	bool locked;
+	uintptr_t map = to ? (uintptr_t)dst : (uintptr_t)src;
+	void *host = to ? (void *)(uintptr_t)src : dst;
+	bool locked = gdri_cuda_is_page_locked(host);
 
-	if (size >= least(t)) {
-		locked = gdri_cuda_is_page_locked(to ? src : dst);
-		if (size >= (locked ? t->page_locked : t->any) &&
-		    by_engine(a, dst, src, size, to, locked))
-			return;
-	}
+	if (size >= (locked ? t->page_locked : t->any) && by_engine(a, map, host, size, to, locked))
+		return;
 	if (to)
 		gdri_copy_to(a->base, dst, src, size);
 	else
@@ -118,8 +108,8 @@ static uint64_t time_read(const struct gdri_offload *a, void *host, const void *
 }
 
 /*
- * The time of a read by the mapping grows with its size; the engine takes hardly longer for 8 KiB than for 8
- * bytes. So they cross at the size for which the mapping takes what the engine takes.
+ * The time of a read by the mapping grows with its size, that of the engine hardly does up to 8 KiB. So they
+ * cross at the size for which the mapping takes as long as the engine.
  */
 static size_t crossing(uint64_t map_ns, uint64_t engine_ns)
 {
@@ -157,32 +147,27 @@ static struct thresholds for_reads(const struct gdri_offload *a)
 	if (device < 0 || device >= DEVICES)
 		return t;
 	pthread_mutex_lock(&known_lock);
-	if (!known[device].any && measure(a, &t))
-		known[device] = t;
-	if (known[device].any)
+	if (known[device].any || measure(a, &known[device]))
 		t = known[device];
 	pthread_mutex_unlock(&known_lock);
 	return t;
 }
 
 /*
- * What an option comes to. A size holds for every kind of memory. AUTO: over a coherent link the CPU's
- * cached loads and stores were never measured beside the engine and are taken to be faster; writes are not
- * measured here, as a trial would write to the caller's memory.
+ * A size holds for every kind of memory. With AUTO the engine never copies over a coherent link: the CPU's cached
+ * loads and stores are taken to be faster, unmeasured. Writes are not measured here, as a trial would write to the
+ * caller's memory.
  */
 static struct thresholds thresholds(const struct gdri_offload *a, size_t asked, bool to)
 {
-	if (!asked)
-		return never;
+	if (!asked ||
+	    (asked == BARCOPY_COPY_ENGINE_AUTO && a->pin->map_type == GDR_MAPPING_TYPE_CACHING))
+		return (struct thresholds){ SIZE_MAX, SIZE_MAX };
 	if (asked != BARCOPY_COPY_ENGINE_AUTO)
 		return (struct thresholds){ asked, asked };
-	if (a->pin->map_type == GDR_MAPPING_TYPE_CACHING)
-		return never;
 	return to ? (struct thresholds){ GDRI_ENGINE_MIN_TO, GDRI_ENGINE_MIN_TO_LOCKED }
 		  : for_reads(a);
 }
-
-/* ---- options --------------------------------------------------------------------------------------- */
 
 const struct gdri_copy_plan *gdri_offload_plan(struct gdri_offload *a)
 {
@@ -224,10 +209,10 @@ int gdri_offload_new(const struct gdri_region *region, const struct gdri_pin *pi
 	a = calloc(1, sizeof(*a));
 	if (!a)
 		return gdri_fail(ENOMEM, "no memory for copy options");
-	a->read_min = options->engine_read_min;
-	a->write_min = write_min;
-	a->region = region;
-	a->pin = pin;
+	*a = (struct gdri_offload){ .read_min = options->engine_read_min,
+				    .write_min = write_min,
+				    .region = region,
+				    .pin = pin };
 	rc = engine_new(region, pin, &a->engine);
 	if (rc) {
 		free(a);

@@ -2,10 +2,7 @@
 /* The parts of a region: the allocations in it. See region.h. */
 #include "core/region.h"
 
-#include <errno.h>
 #include <stdlib.h>
-
-#include "base/error.h"
 
 /* cudaMalloc aligns to 256 bytes at least. */
 enum { ALLOCATION_ALIGN = 256 };

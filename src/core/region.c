@@ -2,11 +2,8 @@
 /* Regions: pinned, mapped, and as their handles see them. See region.h; their parts are in parts.c. */
 #include "core/region.h"
 
-#include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
-
-#include "base/error.h"
 
 enum { PIN_ATTEMPTS = 3 };
 
@@ -68,13 +65,10 @@ static int pin_and_map(struct gdri_region *region, struct gdri_backends *backend
 		return rc;
 	pin->read_only = flags & GDRI_REGION_READ_ONLY;
 	rc = map_pin(pin, pin->mapped_size, GDR_MAPPING_TYPE_NONE);
-	if (!rc && pin->read_only) {
+	if (!rc && pin->read_only)
 		rc = protect(pin);
-		if (rc)
-			unmap_pin(pin);
-	}
 	if (rc)
-		gdri_backends_unpin(pin);
+		gdri_region_unpin(region);
 	return rc;
 }
 

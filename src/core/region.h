@@ -1,31 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A region: GPU pages that are pinned, and the allocations in them. Every handle holds a region. The region
- * of a plain pin has one handle, which maps it; other regions are mapped as long as they live, and each of
- * their handles shows a part of the mapping.
+ * A region: GPU pages that are pinned, and the allocations in them. Every handle holds a region. The region of a
+ * plain pin has one handle, which maps it; other regions stay mapped, and each of their handles shows a part.
  *
- * Validity. An address outlives its memory: a program frees a buffer, allocates another, and CUDA gives it
- * the same address, while the pin still shows the old pages. So a region notes the allocations behind it as
- * "parts", each with the buffer ID that CUDA never uses again (GPUDirect RDMA guide, section 12.5), and a
- * region found by an address is verified: CUDA's ID at that address must be the part's.
- *
+ * Validity. An address outlives its memory: a program frees a buffer, allocates another, and CUDA gives it the
+ * same address, while the pin still shows the old pages. So a region notes the allocations behind it as "parts",
+ * each with the buffer ID that CUDA never uses again (GPUDirect RDMA guide, section 12.5). A region that is found
+ * by an address is verified: CUDA's ID at that address must be the part's.
  *  - Parts are noted before the pin and verified after it, so they are what is pinned.
- *  - Where an address is in no part, the answer is "unknown". Say that A and B, 4 KiB each, share a GPU
- *    page, and a region was made for A. While A is intact the page is pinned, so B, asked for next, is
- *    behind that pin too: the region learns it as a late part.
- *  - A region of whose parts one has another ID, or none, is stale: nothing may find it any more.
+ *  - An address in no part is "unknown". Say that A and B, 4 KiB each, share a GPU page, and a region was made for
+ *    A. While A is intact the page is pinned, so B is behind that pin too: the region learns it as a late part.
+ *  - A region is stale, and never found again, once one of its parts has another ID, or none.
  */
 #ifndef GDRI_REGION_H
 #define GDRI_REGION_H
 
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include "backend/backend.h"
-#include "cuda/cuda.h"
-#include "gdrapi.h"
 
 struct gdri_region;
 
@@ -43,7 +35,7 @@ struct gdri_region_kind {
 };
 
 struct gdri_region {
-	/* Set by gdri_region_open(), constant until gdri_region_close(), but the map of a plain pin. */
+	/* Set by gdri_region_open() and constant from then on, save the map of a plain pin. */
 	struct gdri_pin pin; /* pin.va and pin.mapped_size: whole GPU pages */
 	uint64_t low, high; /* as asked for, not rounded */
 	bool mapped; /* as long as it lives */
@@ -54,7 +46,6 @@ struct gdri_region {
 
 	_Atomic(struct gdri_part *) late; /* a list that only grows */
 	_Atomic bool revoked; /* seen so */
-
 	const struct gdri_region_kind *kind; /* set by the caller */
 };
 
@@ -73,8 +64,8 @@ enum gdri_validity {
 };
 
 /*
- * Pins what the request names, maps it if flags say so, and sets SYNC_MEMOPS on its allocations. 0 or
- * -errno. With GDRI_REGION_VERIFIED, request->memory may already describe an address of the range.
+ * Pins what the request names, as the flags say. 0 or -errno. With GDRI_REGION_VERIFIED, request->memory may
+ * already describe an address of the range.
  */
 int gdri_region_open(struct gdri_region *region, struct gdri_backends *backends,
 		     struct gdri_pin_request *request, uint32_t flags);
@@ -98,14 +89,14 @@ static inline void *gdri_region_pointer(const struct gdri_region *region, uint64
 }
 
 /*
- * Maps for a handle, by its view of the region's pin (va, mapped_size, map_length): a plain pin itself,
- * else what lies in [low, high). Unmaps likewise.
+ * Maps for a handle: a plain pin itself; of a mapped region the handle's view (va, mapped_size, map_length), whose
+ * copies stay in [low, high). The unmap ends the map of a plain pin.
  */
 int gdri_region_map(struct gdri_region *region, struct gdri_pin *view, uint64_t low, uint64_t high,
 		    gdr_mapping_type_t wish);
 int gdri_region_unmap(struct gdri_region *region);
 
-/* Asks the driver, and counts the first time that it says so. 0 or -errno. */
+/* Asks the driver, and counts the first "revoked". 0 or -errno. */
 int gdri_region_is_revoked(struct gdri_region *region, bool *revoked);
 
 /* Below, no lock is needed while the region is open, unless noted. */
@@ -124,15 +115,15 @@ enum gdri_validity gdri_region_verify(const struct gdri_region *region, struct g
 bool gdri_region_in_one_part(const struct gdri_region *region, uint64_t addr, size_t size);
 
 /*
- * Are all the parts that it was opened for still there? The second call begins at part *part, verifies at
- * most *budget parts, which it counts down, and sets *part to 0 at the end.
+ * Do all the parts that it was opened for still exist? The second call begins at *part, verifies at most *budget
+ * parts, which it counts down, and sets *part to 0 at the end.
  */
 bool gdri_region_is_intact(const struct gdri_region *region);
 bool gdri_region_is_intact_from(const struct gdri_region *region, size_t *part, size_t *budget);
 
 /*
- * For region.c alone. Notes every allocation in [low, high): 0 or -errno; none is no failure. *m is what CUDA
- * says of an address in the range; all zeroes: it has not been asked.
+ * For region.c. Notes every allocation in [low, high): 0 or -errno; none is no failure. *m describes an address of
+ * the range, or is all zeroes: CUDA has not been asked.
  */
 int gdri_parts_note(struct gdri_region *region, uint64_t low, uint64_t high, struct gdri_memory *m);
 void gdri_parts_set_sync_memops(struct gdri_region *region);
