@@ -27,7 +27,7 @@ static size_t count, room;
  */
 static _Thread_local unsigned held __attribute__((tls_model("initial-exec")));
 
-/* The table of GDRI_IN_CHILD(), between the names that the linker gives to a section's ends. */
+/* The table of GDRI_IN_CHILD(), whose ends the linker names; weak: a program may have no entry. */
 extern void (*const __start_gdri_in_child[])(void) __attribute__((weak, visibility("hidden")));
 extern void (*const __stop_gdri_in_child[])(void) __attribute__((weak, visibility("hidden")));
 
