@@ -7,6 +7,7 @@
 #ifndef TEST_COMMON_WRAP_H
 #define TEST_COMMON_WRAP_H
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <sys/types.h>
 
@@ -31,6 +32,20 @@ void wrap_lseek_size(off_t size);
 
 /* Before the next call of that name, once: fn, which may wait for another thread. */
 void wrap_before(const char *name, void (*fn)(void));
+
+/* For a slot that leads to ioctl(): a function of its type that returns call(fd, request, data). */
+typedef int (*ioctl_fn)(int fd, unsigned long request, ...);
+#define IOCTL_FUNCTION(name, call)                          \
+	static int name(int fd, unsigned long request, ...) \
+	{                                                   \
+		va_list ap;                                 \
+		void *data;                                 \
+                                                            \
+		va_start(ap, request);                      \
+		data = va_arg(ap, void *);                  \
+		va_end(ap);                                 \
+		return call(fd, request, data);             \
+	}
 
 /* The name of the last call that was made to fail since wrap_reset(); NULL: none was. */
 const char *wrap_failed(void);

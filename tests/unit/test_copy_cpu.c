@@ -3,9 +3,21 @@
 #include "copy_area.h"
 
 #include <errno.h>
-#include <sys/wait.h>
 
 #include "impls/impls.h"
+
+/* A plan for that type and those features takes these implementations. */
+static void plan_takes(gdr_mapping_type_t type, uint32_t features, const char *name, const char *to,
+		       const char *from)
+{
+	struct gdri_copy_plan plan;
+
+	ck_assert_int_eq(gdri_copy_plan_init(&plan, type, features, name ? impl_named(name) : NULL),
+			 0);
+	ck_assert_str_eq(plan.to->name, to);
+	ck_assert_str_eq(plan.from->name, from);
+	ck_assert_int_eq(plan.fences, type);
+}
 
 #if defined(__x86_64__)
 
@@ -94,15 +106,8 @@ static void choice(void)
 		{ SCALAR_FEATURES | GDRI_CPU_AVX2 | AVX512_FEATURES, "avx512", "avx512" },
 	};
 
-	for (size_t i = 0; i < COUNT(cpus); i++) {
-		struct gdri_copy_plan plan;
-
-		ck_assert_int_eq(
-			gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_WC, cpus[i].features, NULL), 0);
-		ck_assert_str_eq(plan.to->name, cpus[i].to);
-		ck_assert_str_eq(plan.from->name, cpus[i].from);
-		ck_assert_int_eq(plan.fences, GDR_MAPPING_TYPE_WC);
-	}
+	for (size_t i = 0; i < COUNT(cpus); i++)
+		plan_takes(GDR_MAPPING_TYPE_WC, cpus[i].features, NULL, cpus[i].to, cpus[i].from);
 }
 
 #elif defined(__aarch64__)
@@ -122,26 +127,13 @@ static void hwcap(void)
 /* LS64 by name alone, and never where it would fault. */
 static void choice(void)
 {
-	struct gdri_copy_plan plan;
 	uint32_t all = GDRI_CPU_NEON | GDRI_CPU_LS64;
 
-	ck_assert_int_eq(gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_WC, all, NULL), 0);
-	ck_assert_str_eq(plan.to->name, "neon");
-	ck_assert_str_eq(plan.from->name, "neon");
-	ck_assert_int_eq(gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_WC, 0, NULL), 0);
-	ck_assert_str_eq(plan.from->name, "ref");
-	ck_assert_int_eq(gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_WC, all, impl_named("ls64")),
-			 0);
-	ck_assert_str_eq(plan.to->name, "ls64");
-	ck_assert_str_eq(plan.from->name, "ls64");
-	ck_assert_int_eq(
-		gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_CACHING, all, impl_named("ls64")), 0);
-	ck_assert_str_eq(plan.to->name, "neon");
-	ck_assert_str_eq(plan.from->name, "neon");
-	ck_assert_int_eq(
-		gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_DEVICE, all, impl_named("ls64")), 0);
-	ck_assert_str_eq(plan.to->name, "ref");
-	ck_assert_str_eq(plan.from->name, "ref");
+	plan_takes(GDR_MAPPING_TYPE_WC, all, NULL, "neon", "neon");
+	plan_takes(GDR_MAPPING_TYPE_WC, 0, NULL, "ref", "ref");
+	plan_takes(GDR_MAPPING_TYPE_WC, all, "ls64", "ls64", "ls64");
+	plan_takes(GDR_MAPPING_TYPE_CACHING, all, "ls64", "neon", "neon");
+	plan_takes(GDR_MAPPING_TYPE_DEVICE, all, "ls64", "ref", "ref");
 }
 
 #endif
@@ -250,29 +242,32 @@ static void all_feature_sets(void)
 	}
 }
 
+struct env_case {
+	const char *mask, *impl, *from, *problem;
+};
+
+static int takes_env(void *arg)
+{
+	const struct env_case *c = arg;
+	const struct gdri_copy_plan *plan;
+	const char *text;
+
+	setenv("GDRCOPY_CPU_MASK", c->mask, 1);
+	setenv("GDRCOPY_COPY_IMPL", c->impl, 1);
+	plan = gdri_copy_plan(GDR_MAPPING_TYPE_WC);
+	text = gdri_copy_env_problem();
+	if (c->from && strcmp(plan->from->name, c->from) != 0)
+		return 1;
+	return c->problem ? !text || !strstr(text, c->problem) : text != NULL;
+}
+
 /* The environment is read once a process, so each case is a process. */
 static void with_env(const char *mask, const char *impl, const char *from, const char *problem)
 {
-	pid_t pid = fork();
-	int status;
+	struct env_case c = { mask, impl, from, problem };
 
-	if (!pid) {
-		const struct gdri_copy_plan *plan;
-		const char *text;
-
-		setenv("GDRCOPY_CPU_MASK", mask, 1);
-		setenv("GDRCOPY_COPY_IMPL", impl, 1);
-		plan = gdri_copy_plan(GDR_MAPPING_TYPE_WC);
-		text = gdri_copy_env_problem();
-		if (from && strcmp(plan->from->name, from) != 0)
-			_exit(1);
-		if (problem ? !text || !strstr(text, problem) : text != NULL)
-			_exit(2);
-		_exit(0);
-	}
-	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
-	ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0,
-		      "GDRCOPY_CPU_MASK=%s GDRCOPY_COPY_IMPL=%s: status %#x", mask, impl, status);
+	ck_assert_msg(!unit_in_child(takes_env, &c), "GDRCOPY_CPU_MASK=%s GDRCOPY_COPY_IMPL=%s",
+		      mask, impl);
 }
 
 static void environment(void)

@@ -6,7 +6,6 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -17,10 +16,9 @@
 
 #include "common/again.h"
 #include "common/pass_fd.h"
+#include "common/wrap.h"
 #include "cuda/import_slots.h"
 #include "rm_sim.h"
-
-typedef int (*ioctl_fn)(int, unsigned long, ...);
 
 enum { MAX_FDS = 1024 };
 
@@ -221,21 +219,17 @@ static void forks_meanwhile(void)
 static ioctl_fn below;
 static unsigned int forked;
 
-static int forking_ioctl(int fd, unsigned long request, ...)
+static int fork_and_pass(int fd, unsigned long request, void *data)
 {
-	va_list ap;
-	void *data;
-	int status;
+	int status = unit_in_child(has_nothing, NULL);
 
-	va_start(ap, request);
-	data = va_arg(ap, void *);
-	va_end(ap);
-	status = unit_in_child(has_nothing, NULL);
 	ck_assert_msg(!status, "%d descriptors in a child of call 0x%x", status,
 		      (unsigned int)_IOC_NR(request));
 	forked++;
 	return below(fd, request, data);
 }
+
+IOCTL_FUNCTION(forking_ioctl, fork_and_pass)
 
 static void forks_in_every_call(void)
 {

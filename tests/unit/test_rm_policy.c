@@ -50,11 +50,10 @@ static void set_policy(const char *text)
 
 static void file(void)
 {
-	size_t i = strtoul(getenv("POLICY"), NULL, 10);
-	const char *says = files[i].says;
+	const char *says = files[unit_row].says;
 
 	standin_start();
-	set_policy(files[i].text);
+	set_policy(files[unit_row].text);
 	setenv("GDRCOPY_BACKEND", "rm", 1); /* does not lift it */
 	for (int twice = 0; twice < 2; twice++) {
 		if (says)
@@ -80,19 +79,9 @@ static void no_descriptor(void)
 	unlink(path);
 }
 
-#define FILE_NR(n)                             \
-	{                                      \
-		"file " #n, file, "POLICY=" #n \
-	}
-
 static const struct unit_test tests[] = {
-	FILE_NR(0),  FILE_NR(1),
-	FILE_NR(2),  FILE_NR(3),
-	FILE_NR(4),  FILE_NR(5),
-	FILE_NR(6),  FILE_NR(7),
-	FILE_NR(8),  FILE_NR(9),
-	FILE_NR(10), FILE_NR(11),
-	FILE_NR(12), { "no descriptor is left", no_descriptor, "" },
+	{ "file", file, "", .rows = COUNT(files) },
+	{ "no descriptor is left", no_descriptor, "" },
 };
 
 UNIT_MAIN("rm: policy", tests, rm_start(argv))

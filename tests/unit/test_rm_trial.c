@@ -4,15 +4,12 @@
  * in libcuda's exports.
  */
 #include <pthread.h>
-#include <stdarg.h>
 
 #include "abi/rm.h"
 #include "cuda/import_slots.h"
 #include "cuda/private.h"
 #include "common/wrap.h"
 #include "rm_sim.h"
-
-typedef int (*ioctl_fn)(int, unsigned long, ...);
 
 /* ---- the trial ----------------------------------------------------------- */
 
@@ -179,20 +176,16 @@ static void first_pins_at_once(void)
 static void (*spoil)(struct rm_export_570 *e);
 static ioctl_fn below;
 
-static int spoiling_ioctl(int fd, unsigned long request, ...)
+static int spoil_and_pass(int fd, unsigned long request, void *data)
 {
-	va_list ap;
-	void *data;
-	int rc;
+	int rc = below(fd, request, data);
 
-	va_start(ap, request);
-	data = va_arg(ap, void *);
-	va_end(ap);
-	rc = below(fd, request, data);
 	if (_IOC_NR(request) == RM_EXPORT_NUMBER)
 		spoil(data);
 	return rc;
 }
+
+IOCTL_FUNCTION(spoiling_ioctl, spoil_and_pass)
 
 static void another_offset(struct rm_export_570 *e)
 {

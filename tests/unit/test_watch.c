@@ -116,14 +116,13 @@ static void results_and_errno(void)
 {
 	struct watch_told told = { .calls = 0, .spoil_errno = true };
 	struct winsize size;
-	int ends[2], n = -1;
+	int n = -1;
 
 	watch_start();
-	ck_assert_int_eq(pipe(ends), 0);
-	ck_assert_int_eq(write(ends[1], "12345", 5), 5);
+	watch_fill_pipe();
 	OK(gdri_cuda_watch_begin(watch_tell, &told));
 	errno = 0x1234;
-	ck_assert_int_eq(watch_ioctl()(ends[0], FIONREAD, &n), 0);
+	ck_assert_int_eq(watch_ioctl()(watch_pipe[0], FIONREAD, &n), 0);
 	ck_assert_int_eq(errno, 0x1234);
 	ck_assert_int_eq(n, 5);
 	ck_assert_uint_eq(told.calls, 1);
@@ -131,12 +130,11 @@ static void results_and_errno(void)
 	/* A call that fails is not reported, and its errno is the kernel's. */
 	ck_assert_int_eq(watch_ioctl()(-1, FIONREAD, &n), -1);
 	ck_assert_int_eq(errno, EBADF);
-	ck_assert_int_eq(watch_ioctl()(ends[0], TIOCGWINSZ, &size), -1); /* emulators know it */
+	ck_assert_int_eq(watch_ioctl()(watch_pipe[0], TIOCGWINSZ, &size),
+			 -1); /* emulators know it */
 	ck_assert_int_eq(errno, ENOTTY);
 	ck_assert_uint_eq(told.calls, 1);
 	gdri_cuda_watch_end();
-	close(ends[0]);
-	close(ends[1]);
 }
 
 /* ---- threads ------------------------------------------------------------- */

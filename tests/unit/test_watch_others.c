@@ -7,7 +7,6 @@
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,23 +16,20 @@
 
 #include "barcopy.h"
 #include "base/process.h"
-#include "common/wrap.h"
 #include "watch_sim.h"
 
 /* ---- signals ------------------------------------------------------------- */
 
-static int ends[2];
 static atomic_ulong handled, wrong;
 
 /* Calls ioctl() through this program's import and through libcuda's slot. */
 static void on_timer(int sig)
 {
-	int err = errno, n = -1, m = -1;
+	int err = errno, n = -1;
 
 	(void)sig;
 	errno = 0x5678;
-	if (ioctl(ends[0], FIONREAD, &n) || n != 5 || watch_ioctl()(ends[0], FIONREAD, &m) ||
-	    m != 5 || errno != 0x5678)
+	if (ioctl(watch_pipe[0], FIONREAD, &n) || n != 5 || !watch_pipe_has_5() || errno != 0x5678)
 		atomic_fetch_add(&wrong, 1);
 	atomic_fetch_add(&handled, 1);
 	errno = err;
@@ -47,8 +43,7 @@ static void signal_handler(void)
 	struct watch_told told = { .calls = 0 };
 	uintptr_t held = watch_slot();
 
-	ck_assert_int_eq(pipe(ends), 0);
-	ck_assert_int_eq(write(ends[1], "12345", 5), 5);
+	watch_fill_pipe();
 	ck_assert_int_eq(sigaction(SIGALRM, &act, NULL), 0);
 	ck_assert_int_eq(setitimer(ITIMER_REAL, &often, NULL), 0);
 	while (atomic_load(&handled) < want) {
@@ -78,34 +73,17 @@ static int pass(struct hook *h, int fd, unsigned long request, void *data)
 
 	h->calls++;
 	h->again |= h->depth++ > 0;
-	rc = h->again ? -1 : ((watch_ioctl_fn)h->below)(fd, request, data);
+	rc = h->again ? -1 : ((ioctl_fn)h->below)(fd, request, data);
 	h->depth--;
 	return rc;
 }
 
-static int hook_0(int fd, unsigned long request, ...)
-{
-	va_list ap;
-	void *data;
+#define PASS_0(...) pass(&hooks[0], __VA_ARGS__)
+#define PASS_1(...) pass(&hooks[1], __VA_ARGS__)
+IOCTL_FUNCTION(hook_0, PASS_0)
+IOCTL_FUNCTION(hook_1, PASS_1)
 
-	va_start(ap, request);
-	data = va_arg(ap, void *);
-	va_end(ap);
-	return pass(&hooks[0], fd, request, data);
-}
-
-static int hook_1(int fd, unsigned long request, ...)
-{
-	va_list ap;
-	void *data;
-
-	va_start(ap, request);
-	data = va_arg(ap, void *);
-	va_end(ap);
-	return pass(&hooks[1], fd, request, data);
-}
-
-static const watch_ioctl_fn functions[] = { hook_0, hook_1 };
+static const ioctl_fn functions[] = { hook_0, hook_1 };
 
 static void set_slot(uintptr_t value)
 {
@@ -255,18 +233,14 @@ static void hook_that_tramples(void)
 static _Atomic(uintptr_t) stubborn_below;
 static atomic_uint stubborn_calls;
 
-static int stubborn(int fd, unsigned long request, ...)
+static int pass_on(int fd, unsigned long request, void *data)
 {
-	va_list ap;
-	void *data;
-
-	va_start(ap, request);
-	data = va_arg(ap, void *);
-	va_end(ap);
 	if (atomic_fetch_add(&stubborn_calls, 1) > 1000)
 		abort();
-	return ((watch_ioctl_fn)atomic_load(&stubborn_below))(fd, request, data);
+	return ((ioctl_fn)atomic_load(&stubborn_below))(fd, request, data);
 }
+
+IOCTL_FUNCTION(stubborn, pass_on)
 
 static void put_stubborn(void)
 {
@@ -279,10 +253,7 @@ static void put_stubborn(void)
 /* This hook is both above and below the watch: no call goes round in a circle. */
 static void hook_that_insists(void)
 {
-	int n = -1;
-
-	ck_assert_int_eq(pipe(ends), 0);
-	ck_assert_int_eq(write(ends[1], "12345", 5), 5);
+	watch_fill_pipe();
 	put_stubborn();
 	for (int i = 0; i < 3; i++) {
 		struct watch_told told = { .calls = 0 };
@@ -290,9 +261,8 @@ static void hook_that_insists(void)
 		OK(gdri_cuda_watch_begin(watch_tell, &told));
 		put_stubborn();
 		watch_export();
-		ck_assert_int_eq(watch_ioctl()(ends[0], FIONREAD, &n), 0);
+		ck_assert(watch_pipe_has_5());
 		gdri_cuda_watch_end();
-		ck_assert_int_eq(n, 5);
 		ck_assert_uint_eq(told.exports, 1);
 		ck_assert_uint_eq(told.calls, 2);
 		put_stubborn();
@@ -310,20 +280,19 @@ static char page_before[4];
 static int look_in_child(void *arg)
 {
 	struct watch_told told = { .calls = 0 };
-	int n = -1;
 
 	(void)arg;
 	if (watch_slot() != held_before || strcmp(watch_page(), page_before) != 0)
 		return 1;
 	if (gdri_cuda_watch_begin(watch_tell, &told))
 		return 2;
-	if (watch_slot() == held_before || watch_ioctl()(ends[0], FIONREAD, &n) || n != 5)
+	if (watch_slot() == held_before || !watch_pipe_has_5())
 		return 3;
 	gdri_cuda_watch_end();
 	if (told.calls != 1 || watch_slot() != held_before ||
 	    strcmp(watch_page(), page_before) != 0)
 		return 4;
-	return watch_ioctl()(ends[0], FIONREAD, &n) || told.calls != 1 ? 5 : 0;
+	return !watch_pipe_has_5() || told.calls != 1 ? 5 : 0;
 }
 
 static void *fork_one(void *arg)
@@ -336,8 +305,7 @@ static void start_to_fork(void)
 {
 	watch_start();
 	OK(gdri_process_enter());
-	ck_assert_int_eq(pipe(ends), 0);
-	ck_assert_int_eq(write(ends[1], "12345", 5), 5);
+	watch_fill_pipe();
 	held_before = watch_slot();
 	strcpy(page_before, watch_page());
 }
@@ -385,7 +353,7 @@ static void fork_anywhere(void)
 	int children = unit_quick() ? 20 : 150;
 
 	start_to_fork();
-	unit_start(1, look_on, ends, 0);
+	unit_start(1, look_on, watch_pipe, 0);
 	for (int i = 0; i < children; i++) {
 		int status = unit_in_child(look_in_child, NULL);
 

@@ -17,6 +17,7 @@
 #include "common/maps.h"
 #include "common/standin.h"
 #include "common/unit.h"
+#include "common/wrap.h"
 #include "cuda/import_slots.h"
 #include "cuda/private.h"
 #include "cuda/watch.h"
@@ -38,12 +39,10 @@ static inline uintptr_t watch_slot(void)
 	return atomic_load(watch_slots.at[0]);
 }
 
-typedef int (*watch_ioctl_fn)(int, unsigned long, ...);
-
 /* ioctl() as libcuda calls it. */
-static inline watch_ioctl_fn watch_ioctl(void)
+static inline ioctl_fn watch_ioctl(void)
 {
-	return (watch_ioctl_fn)watch_slot();
+	return (ioctl_fn)watch_slot();
 }
 
 /* The permissions of the slot's page, "rw-" or "r--". */
@@ -53,6 +52,22 @@ static inline const char *watch_page(void)
 
 	memcpy(perms, maps_at((void *)watch_slots.at[0]), 3);
 	return perms;
+}
+
+static int watch_pipe[2]; /* five bytes wait in it: what FIONREAD reports */
+
+static inline void watch_fill_pipe(void)
+{
+	ck_assert_int_eq(pipe(watch_pipe), 0);
+	ck_assert_int_eq(write(watch_pipe[1], "12345", 5), 5);
+}
+
+/* Whether ioctl() works as libcuda calls it. */
+static inline bool watch_pipe_has_5(void)
+{
+	int n = -1;
+
+	return !watch_ioctl()(watch_pipe[0], FIONREAD, &n) && n == 5;
 }
 
 /* One call of libcuda's that makes one ioctl: the export of a dma-buf. */
