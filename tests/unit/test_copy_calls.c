@@ -418,11 +418,9 @@ static void passing(void)
 			.rounds = unit_quick() ? 20 : 300,
 		};
 		uint8_t data[PASSING_BYTES];
-		pthread_t thread;
-		void *wrong;
 
 		memset(area.base, 0, area.size);
-		ck_assert_int_eq(pthread_create(&thread, NULL, passing_reader, &p), 0);
+		unit_start(1, passing_reader, &p, 0);
 		for (int round = 1; round <= p.rounds; round++) {
 			memset(data, round, sizeof(data));
 			gdri_copy_to(p.plan, p.data, data, sizeof(data));
@@ -431,8 +429,7 @@ static void passing(void)
 						   (uint32_t)round, UINT64_MAX),
 					 0);
 		}
-		pthread_join(thread, &wrong);
-		ck_assert_uint_eq((uintptr_t)wrong, 0);
+		ck_assert_ptr_null(unit_join());
 	}
 }
 
@@ -460,19 +457,9 @@ static void *first_call(void *arg)
 
 static void first_call_in_threads(void)
 {
-	pthread_t thread[4];
-
 	together = area_new(4096, MAP_PRIVATE);
-	pthread_barrier_init(&gate, NULL, COUNT(thread));
-	for (size_t i = 0; i < COUNT(thread); i++)
-		ck_assert_int_eq(pthread_create(&thread[i], NULL, first_call, (void *)(uintptr_t)i),
-				 0);
-	for (size_t i = 0; i < COUNT(thread); i++) {
-		void *wrong;
-
-		pthread_join(thread[i], &wrong);
-		ck_assert_uint_eq((uintptr_t)wrong, 0);
-	}
+	pthread_barrier_init(&gate, NULL, 4);
+	ck_assert_ptr_null(unit_threads(4, first_call, NULL, 1));
 }
 
 static const struct unit_test tests[] = {

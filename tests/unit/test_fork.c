@@ -4,24 +4,18 @@
  * which would hold the parent's pins; forks among threads that open and close such descriptors; and
  * none of the locks that another thread holds at the fork.
  */
-#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <unistd.h>
 
-#include "common/expect.h"
 #include "common/resources.h"
-#include "common/standin.h"
-#include "common/unit.h"
 #include "common/wrap.h"
-#include "barcopy.h"
 #include "base/process.h"
 #include "cache/cache.h"
 #include "core/ctx.h"
 #include "core/handle.h"
+#include "fixture.h"
 
 static int child_counts(void *expected)
 {
@@ -33,34 +27,35 @@ static int child_counts(void *expected)
 	return 1;
 }
 
+/* A child has that many descriptors fewer than this process. */
+static void child_lacks(int owned)
+{
+	int n = resources_fds() - owned;
+
+	ck_assert_int_eq(unit_in_child(child_counts, &n), 0);
+}
+
 /* Each of two pins holds a dma-buf. (The nodes: test_gdrdrv_life.c, test_rm_fork.c.) */
 static void dmabufs(void)
 {
 	gdr_mh_t h[2];
-	int in_child;
-	gdr_t g;
 
-	standin_start();
-	g = gdr_open();
-	ck_assert_msg(g != NULL, "%s", barcopy_last_error());
+	start();
 	for (int i = 0; i < 2; i++)
 		OK(gdr_pin_buffer_v2(g, standin_alloc(65536), 65536, 0, &h[i]));
-	in_child = resources_fds() - 2;
-	ck_assert_int_eq(unit_in_child(child_counts, &in_child), 0);
+	child_lacks(2);
 	/* A closed descriptor is not closed again: its number may be another one's. */
 	OK(gdr_unpin_buffer(g, h[0]));
-	in_child = resources_fds() - 1;
-	ck_assert_int_eq(unit_in_child(child_counts, &in_child), 0);
-	OK(gdr_close(g));
-	in_child = resources_fds();
-	ck_assert_int_eq(unit_in_child(child_counts, &in_child), 0);
+	child_lacks(1);
+	end_now();
+	child_lacks(0);
 }
 
 /* ---- the table itself ---------------------------------------------------- */
 
 static void owned(void)
 {
-	int fd, kept, in_child;
+	int fd, kept;
 
 	OK(gdri_process_enter());
 	errno = 0;
@@ -71,12 +66,10 @@ static void owned(void)
 	ck_assert(fcntl(fd, F_GETFD) & FD_CLOEXEC);
 	kept = dup(fd);
 	OK(gdri_fork_own(kept));
-	in_child = resources_fds() - 2;
-	ck_assert_int_eq(unit_in_child(child_counts, &in_child), 0);
+	child_lacks(2);
 	gdri_fork_close(kept);
 	ck_assert_int_eq(fcntl(kept, F_GETFD), -1);
-	in_child = resources_fds() - 1;
-	ck_assert_int_eq(unit_in_child(child_counts, &in_child), 0);
+	child_lacks(1);
 	gdri_fork_close(fd);
 }
 
@@ -115,14 +108,14 @@ static uint64_t addr;
 
 static int maps(void)
 {
-	gdr_t g = gdr_open();
+	gdr_t own = gdr_open();
 	gdr_mh_t h;
 	void *map;
 
-	if (!g || gdr_pin_buffer_v2(g, addr, 65536, 0, &h) || gdr_map(g, h, &map, 65536) ||
-	    gdr_unmap(g, h, map, 65536) || gdr_unpin_buffer(g, h))
+	if (!own || gdr_pin_buffer_v2(own, addr, 65536, 0, &h) || gdr_map(own, h, &map, 65536) ||
+	    gdr_unmap(own, h, map, 65536) || gdr_unpin_buffer(own, h))
 		return 1;
-	return gdr_close(g);
+	return gdr_close(own);
 }
 
 static int mapped;
@@ -237,10 +230,10 @@ static void fork_inside(const char *call, int (*run)(void *), int (*child)(void 
 
 static int opens(void *arg)
 {
-	gdr_t g = barcopy_open(BARCOPY_OPEN_ANY);
+	gdr_t own = barcopy_open(BARCOPY_OPEN_ANY);
 
 	(void)arg;
-	return g ? gdr_close(g) : 1;
+	return own ? gdr_close(own) : 1;
 }
 
 static void table_of_contexts(void)
@@ -254,13 +247,13 @@ static void loading_cuda(void)
 }
 
 /* A handle of a region without memory. */
-static int pins(gdr_t g, gdr_mh_t *h)
+static int pins(gdr_t own, gdr_mh_t *h)
 {
 	static const struct gdri_backend none = { .name = "none", .id = BARCOPY_BACKEND_HOST };
 	static struct gdri_region region = { .pin = { .backend = &none, .mapped_size = 65536 },
 					     .kind = &gdri_kind_cached };
 	struct gdri_ctx *ctx;
-	int rc = gdri_ctx_get(g, &ctx);
+	int rc = gdri_ctx_get(own, &ctx);
 
 	if (rc)
 		return 1;
@@ -271,17 +264,17 @@ static int pins(gdr_t g, gdr_mh_t *h)
 
 static int uses_tables(void *arg)
 {
-	gdr_t g = barcopy_open(BARCOPY_OPEN_ANY);
+	gdr_t own = barcopy_open(BARCOPY_OPEN_ANY);
 	barcopy_cache_t cache;
 	gdr_mh_t h;
 
 	(void)arg;
-	if (!g || pins(g, &h) || barcopy_cache_create(g, NULL, &cache) ||
+	if (!own || pins(own, &h) || barcopy_cache_create(own, NULL, &cache) ||
 	    barcopy_cache_trim(cache, 0))
 		return 1;
 	gdri_slots_free(&gdri_entries,
 			gdri_slots_new(&gdri_entries, sizeof(struct gdri_entry), NULL));
-	return gdr_close(g) ? 2 : 0;
+	return gdr_close(own) ? 2 : 0;
 }
 
 /* Each table's lock is held at the fork, and locks of objects in free slots. */
@@ -293,18 +286,18 @@ static void tables(void)
 	struct gdri_cache *cache;
 	barcopy_cache_t c;
 	gdr_mh_t h;
-	gdr_t g;
+	gdr_t own;
 
 	gdri_slots_free(&gdri_entries,
 			gdri_slots_new(&gdri_entries, sizeof(struct gdri_entry), NULL));
-	g = barcopy_open(BARCOPY_OPEN_ANY);
-	ck_assert_ptr_nonnull(g);
-	ck_assert_int_eq(pins(g, &h), 0);
-	OK(barcopy_cache_create(g, NULL, &c));
+	own = barcopy_open(BARCOPY_OPEN_ANY);
+	ck_assert_ptr_nonnull(own);
+	ck_assert_int_eq(pins(own, &h), 0);
+	OK(barcopy_cache_create(own, NULL, &c));
 	handle = (struct gdri_handle *)gdri_slots_find(&gdri_handles, h.h);
 	cache = (struct gdri_cache *)gdri_slots_find(&gdri_caches, (uintptr_t)c);
 	ck_assert(handle && cache);
-	OK(gdr_close(g));
+	OK(gdr_close(own));
 	for (size_t i = 0; i < COUNT(all); i++)
 		pthread_mutex_lock(&all[i]->lock);
 	pthread_mutex_lock(&handle->lock);
@@ -324,11 +317,11 @@ static int uses_cuda(void *arg)
 	(void)arg;
 	standin_load();
 	for (int i = 0; i < 2; i++) {
-		gdr_t g = barcopy_open(BARCOPY_OPEN_ANY);
+		gdr_t own = barcopy_open(BARCOPY_OPEN_ANY);
 		barcopy_mem_t mem;
 
-		if (!g || barcopy_mem_alloc(g, 0, 4096, 0, &mem) || barcopy_mem_free(g, &mem) ||
-		    gdr_close(g))
+		if (!own || barcopy_mem_alloc(own, 0, 4096, 0, &mem) ||
+		    barcopy_mem_free(own, &mem) || gdr_close(own))
 			return 1;
 		if (cuda_hooks.calls("cuDevicePrimaryCtxRetain") !=
 		    cuda_hooks.calls("cuDevicePrimaryCtxRelease"))
@@ -340,11 +333,11 @@ static int uses_cuda(void *arg)
 /* A child retains primary contexts of its own and releases them with its last gdr_close(). */
 static void primary_contexts(void)
 {
-	gdr_t g = barcopy_open(BARCOPY_OPEN_ANY);
+	gdr_t own = barcopy_open(BARCOPY_OPEN_ANY);
 
-	ck_assert_ptr_nonnull(g);
+	ck_assert_ptr_nonnull(own);
 	ck_assert_int_eq(unit_in_child(uses_cuda, NULL), 0);
-	OK(gdr_close(g));
+	OK(gdr_close(own));
 	ck_assert_int_eq(uses_cuda(NULL), 0);
 }
 
