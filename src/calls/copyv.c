@@ -24,10 +24,9 @@ static __attribute__((cold, noinline)) int explain_segment(struct gdri_window w,
 static inline __attribute__((always_inline)) bool is_good(struct gdri_window w,
 							  const barcopy_copy_seg_t *seg)
 {
-	bool plain = !((seg->flags & ~(uint32_t)BARCOPY_COPY_ORDERED) | seg->reserved);
-
-	return plain &
-	       (!seg->size || (seg->host_ptr && gdri_window_has(&w, seg->map_ptr, seg->size)));
+	if ((seg->flags & ~(uint32_t)BARCOPY_COPY_ORDERED) | seg->reserved)
+		return false;
+	return (seg->host_ptr && gdri_window_has(&w, seg->map_ptr, seg->size)) || !seg->size;
 }
 
 static void move(enum gdri_access access, const struct gdri_copy_plan *plan,
@@ -104,8 +103,11 @@ static int check_several(enum gdri_access access, const barcopy_handle_seg_t *v,
 
 			if (err)
 				return err;
-			all->plan = all->plan ? gdri_copy_stricter(all->plan, w.plan) : w.plan;
-			all->alike = all->alike && gdri_copy_alike(all->plan, w.plan);
+			if (__builtin_expect(w.plan != all->plan, 0)) {
+				all->plan = all->plan ? gdri_copy_stricter(all->plan, w.plan)
+						      : w.plan;
+				all->alike = all->alike && gdri_copy_alike(all->plan, w.plan);
+			}
 			all->counted = all->counted || w.counters;
 		}
 		if (__builtin_expect(!is_good(w, &v[i].seg), 0))

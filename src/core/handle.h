@@ -83,7 +83,15 @@ int gdri_handle_for_counted(gdr_mh_t h, enum gdri_access access, struct gdri_win
 /* Both, for calls that take longer than a small copy. */
 static inline int gdri_handle_window(gdr_mh_t h, enum gdri_access access, struct gdri_window *w)
 {
-	return gdri_handle_for_copy(h, access, w) ? 0 : gdri_handle_for_counted(h, access, w);
+	struct gdri_window counted; /* of its own, so that *w stays in registers */
+	int err;
+
+	if (gdri_handle_for_copy(h, access, w))
+		return 0;
+	err = gdri_handle_for_counted(h, access, &counted);
+	if (!err)
+		*w = counted;
+	return err;
 }
 
 static inline bool gdri_window_has(const struct gdri_window *w, const void *ptr, size_t size)

@@ -270,6 +270,7 @@ static void ordered_parts(void)
 	seg[53].host_ptr = host.base + 20000;
 	seg[60].host_ptr = host.base + 24000;
 	note_loads(seg, COUNT(seg));
+	ck_assert_uint_eq(times_loaded(seg[4].map_ptr), 0); /* of size 0 */
 	for (size_t i = 0, next; i < loads.n; i = next) {
 		for (next = i + 1; next < loads.n && loads.call[next] == loads.call[i]; next++)
 			ck_assert_uint_eq((size_t)(loads.at[next] - map.base) / 4096,
