@@ -1,11 +1,19 @@
 // SPDX-License-Identifier: MIT
-/* CPU features: the mask from the environment. cpu_x86.c and cpu_arm64.c detect what the CPU has. */
+/*
+ * CPU features: the mask from the environment, and what the CPU has. Decoding is separate from reading, so that
+ * tests decode other CPUs.
+ */
 #include "cpu.h"
 
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
+#endif
 
 static const struct {
 	const char *name;
@@ -85,3 +93,87 @@ uint32_t gdri_cpu_features(void)
 		(void)gdri_cpu_parse_mask(text, &mask);
 	return gdri_cpu_detect() & mask;
 }
+
+#if defined(__x86_64__)
+
+/* All of these bits, not some: part of a state switched on is a state that cannot be used. */
+#define HAS(reg, bits) (((reg) & (bits)) == (bits))
+
+#define ECX1_OSXSAVE (1u << 27)
+#define ECX1_AVX     (1u << 28)
+#define XCR0_YMM     0x06ull /* SSE and AVX state */
+#define XCR0_ZMM     0xe6ull /* and opmask, upper halves of ZMM0-15, ZMM16-31 */
+
+uint32_t gdri_x86_features(const struct gdri_x86_id *id)
+{
+	uint64_t xcr0 = HAS(id->leaf1_ecx, ECX1_OSXSAVE) ? id->xcr0 : 0;
+	bool ymm = HAS(id->leaf1_ecx, ECX1_AVX) && HAS(xcr0, XCR0_YMM);
+	bool zmm = ymm && HAS(xcr0, XCR0_ZMM);
+	const struct {
+		uint32_t leaf, reg, bit, feature;
+		bool usable;
+	} row[] = {
+		{ 1, id->leaf1_edx, 26, GDRI_CPU_SSE2, true },
+		{ 1, id->leaf1_ecx, 19, GDRI_CPU_SSE41, true },
+		{ 7, id->leaf7_ebx, 5, GDRI_CPU_AVX2, ymm },
+		{ 7, id->leaf7_ebx, 16, GDRI_CPU_AVX512, zmm },
+		{ 7, id->leaf7_ecx, 27, GDRI_CPU_MOVDIRI, true },
+		{ 7, id->leaf7_ecx, 28, GDRI_CPU_MOVDIR64B, true },
+		/*
+		 * VBMI2. The first generations with AVX-512 (Skylake to Cooper Lake) lower the clock, and stop
+		 * for some 10 us, when 64-byte registers are used. Later CPUs, from Ice Lake and Zen 4 on, have it.
+		 */
+		{ 7, id->leaf7_ecx, 6, GDRI_CPU_AVX512_WIDE, HAS(id->leaf7_ebx, 1u << 16) && zmm },
+	};
+	uint32_t have = 0;
+
+	for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++)
+		if (id->max_leaf >= row[i].leaf && row[i].usable && row[i].reg >> row[i].bit & 1)
+			have |= row[i].feature;
+	return have;
+}
+
+/* XGETBV as bytes: the mnemonic and the intrinsic both want a compiler flag. */
+static uint64_t read_xcr0(void)
+{
+	uint32_t low, high;
+
+	__asm__ volatile(".byte 0x0f, 0x01, 0xd0" : "=a"(low), "=d"(high) : "c"(0));
+	return (uint64_t)high << 32 | low;
+}
+
+uint32_t gdri_cpu_detect(void)
+{
+	struct gdri_x86_id id = { .max_leaf = __get_cpuid_max(0, NULL) };
+	uint32_t eax, other;
+
+	if (id.max_leaf >= 1)
+		__cpuid(1, eax, other, id.leaf1_ecx, id.leaf1_edx);
+	if (id.max_leaf >= 7)
+		__cpuid_count(7, 0, eax, id.leaf7_ebx, id.leaf7_ecx, other);
+	if (HAS(id.leaf1_ecx, ECX1_OSXSAVE))
+		id.xcr0 = read_xcr0();
+	return gdri_x86_features(&id);
+}
+
+#elif defined(__aarch64__)
+
+#ifndef AT_HWCAP3
+#define AT_HWCAP3 29 /* an older kernel has none: getauxval() gives 0 */
+#endif
+
+/*
+ * The auxiliary vector has what the kernel lets user space execute: LS64 traps unless the kernel enables it.
+ * The bits are Linux's, arch/arm64/include/uapi/asm/hwcap.h.
+ */
+uint32_t gdri_arm64_features(unsigned long hwcap, unsigned long hwcap3)
+{
+	return (hwcap & 1ul << 1 ? GDRI_CPU_NEON : 0u) | (hwcap3 & 1ul << 3 ? GDRI_CPU_LS64 : 0u);
+}
+
+uint32_t gdri_cpu_detect(void)
+{
+	return gdri_arm64_features(getauxval(AT_HWCAP), getauxval(AT_HWCAP3));
+}
+
+#endif

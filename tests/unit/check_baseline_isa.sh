@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Fails if one of the given x86-64 objects holds an instruction that not every x86-64 CPU has: one
-# encoded with a VEX, EVEX or REX2 prefix. In 64-bit mode the bytes c4, c5, 62 and d5 begin nothing
+# Fails if one of the given x86-64 objects holds an instruction that not every x86-64 CPU has, outside the
+# functions gdri_avx*: one encoded with a VEX, EVEX or REX2 prefix. In 64-bit mode the bytes c4, c5, 62 and d5 begin nothing
 # else, so it is the encoding that is looked at, not a list of names. Only segment and address-size
 # prefixes may stand before them.
 #
@@ -33,7 +33,7 @@ for object; do
 	# address:<tab>bytes<tab>instruction
 	found=$(printf '%s\n' "$listing" | awk -F '\t' '
 		/^[^\t]*>:$/ { where = $0 }
-		NF >= 3 && $2 ~ /^((26|2e|36|3e|64|65|67) )*(c4|c5|62|d5) / {
+		where !~ /<gdri_avx/ && NF >= 3 && $2 ~ /^((26|2e|36|3e|64|65|67) )*(c4|c5|62|d5) / {
 			print "  " where " " $3
 		}')
 	if [ -n "$found" ]; then
