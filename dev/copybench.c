@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
  * copybench: compares the library's copies with every implementation, with GDRCopy 2.6's copies and with
- * CUDA's, on one buffer in one process. src/copy/tune.h and docs/performance.md use its figures.
+ * CUDA's, on one buffer in one process. src/copy/plan.c and docs/performance.md use its figures.
  * For developers: not installed.
  */
 #include <stdio.h>

@@ -21,7 +21,9 @@ typedef void gdri_lines_fn(uint8_t *line, const uint8_t *const *at, size_t n);
 
 enum gdri_impl_flags {
 	GDRI_IMPL_ANY_MEMORY = 1, /* naturally aligned accesses only: fit for DEVICE mappings */
-	GDRI_IMPL_UNCACHED = 2 /* faults on cacheable memory, or is weakly ordered there: WC only */
+	GDRI_IMPL_UNCACHED = 2, /* faults on cacheable memory, or is weakly ordered there: WC only */
+	GDRI_IMPL_WIDE = 4, /* chosen with GDRI_CPU_AVX512_WIDE only */
+	GDRI_IMPL_READS = 8 /* chosen for reads only */
 };
 
 /*

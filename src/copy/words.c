@@ -61,54 +61,44 @@ void gdri_drain(const struct gdri_copy_plan *plan, const void *map)
 	gdri_flush_word(plan, map);
 }
 
-void gdri_put32(const struct gdri_copy_plan *plan, void *map, uint32_t value)
-{
-	gdri_compiler_barrier();
-	gdri_store32(map, value);
-	gdri_fence_after_write(plan->fences);
-}
-
-void gdri_put64(const struct gdri_copy_plan *plan, void *map, uint64_t value)
-{
-	gdri_compiler_barrier();
-	gdri_store64(map, value);
-	gdri_fence_after_write(plan->fences);
-}
-
 /*
- * MOVDIRI stores a word that does not gather in a line buffer but is sent ("eligible for immediate eviction"
- * [SDM]), so no fence has to drive it out. It is weakly ordered: behind an older SFENCE, not before any younger
- * store. A plain store without a fence may wait in its line buffer without limit; hence the put elsewhere.
+ * A put, a get and a post for each width. MOVDIRI stores a word that does not gather in a line buffer but is sent
+ * ("eligible for immediate eviction" [SDM]), so no fence has to drive it out. It is weakly ordered: behind an
+ * older SFENCE, not before any younger store. Its bytes stand for (%rdi) and %eax or %rax: binutils before 2.31
+ * do not know it. Elsewhere a post is a put, as a plain store may wait in its line buffer without limit.
  */
-void gdri_post32(const struct gdri_copy_plan *plan, void *map, uint32_t value)
-{
 #if defined(__x86_64__)
-	if (plan->posts) {
-		/* MOVDIRI %eax, (%rdi), in bytes: binutils before 2.31 do not know it. */
-		__asm__ volatile(".byte 0x0f, 0x38, 0xf9, 0x07"
-				 :
-				 : "a"(value), "D"(map)
-				 : "memory");
-		return;
-	}
+#define MOVDIRI(rex) \
+	__asm__ volatile(".byte " rex "0x0f, 0x38, 0xf9, 0x07" : : "a"(value), "D"(map) : "memory")
+#else
+#define MOVDIRI(rex) (void)0 /* plan->posts is false */
 #endif
-	gdri_put32(plan, map, value);
-}
 
-void gdri_post64(const struct gdri_copy_plan *plan, void *map, uint64_t value)
-{
-#if defined(__x86_64__)
-	if (plan->posts) {
-		/* MOVDIRI %rax, (%rdi) */
-		__asm__ volatile(".byte 0x48, 0x0f, 0x38, 0xf9, 0x07"
-				 :
-				 : "a"(value), "D"(map)
-				 : "memory");
-		return;
+#define GDRI_WORDS(bits, rex)                                                                     \
+	void gdri_put##bits(const struct gdri_copy_plan *plan, void *map, uint##bits##_t value)   \
+	{                                                                                         \
+		gdri_compiler_barrier();                                                          \
+		gdri_store##bits(map, value);                                                     \
+		gdri_fence_after_write(plan->fences);                                             \
+	}                                                                                         \
+	uint##bits##_t gdri_get##bits(const struct gdri_copy_plan *plan, const void *map)         \
+	{                                                                                         \
+		uint##bits##_t value;                                                             \
+                                                                                                  \
+		gdri_fence_before_read(plan->fences);                                             \
+		value = gdri_load##bits(map);                                                     \
+		gdri_fence_after_read(plan->fences);                                              \
+		return value;                                                                     \
+	}                                                                                         \
+	void gdri_post##bits(const struct gdri_copy_plan *plan, void *map, uint##bits##_t value)  \
+	{                                                                                         \
+		if (plan->posts)                                                                  \
+			MOVDIRI(rex);                                                             \
+		else                                                                              \
+			gdri_put##bits(plan, map, value);                                         \
 	}
-#endif
-	gdri_put64(plan, map, value);
-}
+GDRI_WORDS(32, "")
+GDRI_WORDS(64, "0x48, ")
 
 /*
  * MOVDIR64B writes the 64 bytes in one piece [SDM] and sends them as MOVDIRI does. Elsewhere the last word waits
@@ -136,50 +126,20 @@ void gdri_post_line(const struct gdri_copy_plan *plan, void *map, const void *li
 		    gdri_any64(s + GDRI_LINE - sizeof(uint64_t)));
 }
 
-uint32_t gdri_get32(const struct gdri_copy_plan *plan, const void *map)
-{
-	uint32_t value;
-
-	gdri_fence_before_read(plan->fences);
-	value = gdri_load32(map);
-	gdri_fence_after_read(plan->fences);
-	return value;
-}
-
-uint64_t gdri_get64(const struct gdri_copy_plan *plan, const void *map)
-{
-	uint64_t value;
-
-	gdri_fence_before_read(plan->fences);
-	value = gdri_load64(map);
-	gdri_fence_after_read(plan->fences);
-	return value;
-}
-
 static bool holds(barcopy_cmp_t cmp, uint64_t a, uint64_t b)
 {
-	switch (cmp) {
-	case BARCOPY_CMP_EQ:
-		return a == b;
-	case BARCOPY_CMP_NE:
-		return a != b;
-	case BARCOPY_CMP_LT:
-		return a < b;
-	case BARCOPY_CMP_LE:
-		return a <= b;
-	case BARCOPY_CMP_GT:
-		return a > b;
-	case BARCOPY_CMP_GE:
-		return a >= b;
-	}
-	return false;
+	/* For a less than, equal to, greater than b. */
+	static const bool table[][3] = {
+		[BARCOPY_CMP_EQ] = { 0, 1, 0 }, [BARCOPY_CMP_NE] = { 1, 0, 1 },
+		[BARCOPY_CMP_LT] = { 1, 0, 0 }, [BARCOPY_CMP_LE] = { 1, 1, 0 },
+		[BARCOPY_CMP_GT] = { 0, 0, 1 }, [BARCOPY_CMP_GE] = { 0, 1, 1 },
+	};
+
+	return table[cmp][(a >= b) + (a > b)];
 }
 
-/* Unsigned 32-bit words compare as 64-bit ones, so one loop serves both widths. */
-static inline __attribute__((always_inline)) int wait_word(const struct gdri_copy_plan *plan,
-							   const void *map, bool wide,
-							   barcopy_cmp_t cmp, uint64_t value,
-							   uint64_t timeout_ns)
+int gdri_wait(const struct gdri_copy_plan *plan, const void *map, size_t size, barcopy_cmp_t cmp,
+	      uint64_t value, uint64_t timeout_ns)
 {
 	unsigned int polls = plan->type == GDR_MAPPING_TYPE_CACHING ? CACHED_POLLS : 1;
 	/* The clock is read before the last poll, so that a word that came meanwhile is not missed. */
@@ -193,7 +153,7 @@ static inline __attribute__((always_inline)) int wait_word(const struct gdri_cop
 			uint64_t word;
 
 			gdri_fence_before_read(plan->fences);
-			word = wide ? gdri_load64(map) : gdri_load32(map);
+			word = size == sizeof(uint32_t) ? gdri_load32(map) : gdri_load64(map);
 			if (holds(cmp, word, value)) {
 				gdri_fence_after_read(plan->fences);
 				return 0;
@@ -209,11 +169,4 @@ static inline __attribute__((always_inline)) int wait_word(const struct gdri_cop
 		else
 			last = gdri_now_ns() - start >= timeout_ns;
 	}
-}
-
-int gdri_wait(const struct gdri_copy_plan *plan, const void *map, size_t size, barcopy_cmp_t cmp,
-	      uint64_t value, uint64_t timeout_ns)
-{
-	return size == sizeof(uint32_t) ? wait_word(plan, map, false, cmp, value, timeout_ns)
-					: wait_word(plan, map, true, cmp, value, timeout_ns);
 }

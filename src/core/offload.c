@@ -9,7 +9,6 @@
 #include <stdlib.h>
 
 #include "copy/impl.h"
-#include "copy/tune.h"
 #include "copy/word.h"
 
 #define TRIAL_SIZE ((size_t)4 << 10)

@@ -90,7 +90,7 @@ static void cpuid(void)
 	ck_assert_uint_eq(gdri_x86_features(&id), 0);
 }
 
-/* What tune.h says, CPU by CPU. */
+/* What plan.c chooses, CPU by CPU. */
 static void choice(void)
 {
 	static const struct {

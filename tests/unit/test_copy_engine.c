@@ -5,7 +5,6 @@
  */
 
 #include "common/resources.h"
-#include "copy/tune.h"
 #include "core/handle.h"
 #include "mapped.h"
 
