@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * The copies: head and tail around the implementation's whole lines, and the fences. How the plan was chosen
- * and whose memory this is does not matter here.
+ * The copies: head and tail around the implementation's whole lines, and the fences. How the plan
+ * was chosen and whose memory this is does not matter here.
  */
 #include "copy.h"
 
@@ -12,8 +12,8 @@
 #define LINE_MASK (GDRI_LINE - 1)
 
 /*
- * Into d by whole lines of d, with exact edges; loads only [s, s + n). Line boundaries are word boundaries, so
- * head, body and tail never share a word, and the store discipline holds.
+ * Into d by whole lines of d, with exact edges; loads only [s, s + n). Line boundaries are word
+ * boundaries, so head, body and tail never share a word, and the store discipline holds.
  */
 static void lines_to(const struct gdri_copy_impl *impl, uint8_t *d, const uint8_t *s, size_t n)
 {
@@ -38,12 +38,13 @@ static void lines_to(const struct gdri_copy_impl *impl, uint8_t *d, const uint8_
 }
 
 /*
- * Out of s by whole lines of s, also those that the range only touches: every line crosses the link once,
- * whatever the offsets. A partial line is loaded to the stack and its bytes are picked from there; all loads
- * of a range of one or two lines are issued before the first byte is stored.
+ * Out of s by whole lines of s, also those that the range only touches: every line crosses the link
+ * once, whatever the offsets. A partial line is loaded to the stack and its bytes are picked from
+ * there; all loads of a range of one or two lines are issued before the first byte is stored.
  *
- * Loads outside the range stay in its lines, hence in its pages: they have no effect in a GPU mapping, and in
- * write-combined host memory a neighbouring allocation's bytes are loaded and dropped.
+ * Loads outside the range stay in its lines, hence in its pages: they have no effect in a GPU
+ * mapping, and in write-combined host memory a neighbouring allocation's bytes are loaded and
+ * dropped.
  */
 GDRI_WHOLE_LINES
 static void lines_from(const struct gdri_copy_impl *impl, uint8_t *d, const uint8_t *s, size_t n)

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: MIT
 /*
- * The vectored copies. The pieces of a call are unordered among themselves, so one fence serves them all and
- * the reads of many pieces are in flight together.
+ * The vectored copies. The pieces of a call are unordered among themselves, so one fence serves
+ * them all and the reads of many pieces are in flight together.
  *
- * Reads of write-combined mappings go by batches: list the lines that the pieces touch, each once; load them;
- * store the pieces. Two limits, both measured (H200 under Sapphire Rapids, 2026-11-22), decide the shape:
- *  - A core has 8 line buffers for lines with address bit 6 clear and 8 for lines with it set. In a loop as
- *    short as the loading one the order of the two kinds does not matter.
- *  - Only what is in the reorder buffer (512 instructions there) runs while the loads are in flight. So the
- *    loops are short: an instruction a piece is 15 to 20 ns in a vector of 64 pieces.
+ * Reads of write-combined mappings go by batches: list the lines that the pieces touch, each once;
+ * load them; store the pieces. Two limits, both measured (H200 under Sapphire Rapids, 2026-11-22),
+ * decide the shape:
+ *  - A core has 8 line buffers for lines with address bit 6 clear and 8 for lines with it set. In a
+ *    loop as short as the loading one the order of the two kinds does not matter.
+ *  - Only what is in the reorder buffer (512 instructions there) runs while the loads are in
+ *    flight. So the loops are short: an instruction a piece is 15 to 20 ns in a vector of 64
+ *    pieces.
  */
 #include "copy.h"
 
@@ -30,7 +32,8 @@ enum {
 struct batch {
 	_Alignas(GDRI_LINE) uint8_t line[PARTS][GDRI_LINE];
 	_Alignas(GDRI_LINE) uint8_t known[KNOWN]; /* a line's index, by a hash of its address */
-	const uint8_t *at[PARTS + AHEAD]; /* the lines in the mapping, then `known`, which is cached */
+	const uint8_t
+		*at[PARTS + AHEAD]; /* the lines in the mapping, then `known`, which is cached */
 	uint16_t part[PARTS]; /* where each begins in `line`; a piece of size 0 has one too */
 	size_t lines;
 };
@@ -60,7 +63,7 @@ static inline size_t index_of(struct batch *b, const uint8_t *line, size_t *line
 	return index;
 }
 
-/* Lists the lines of pieces up to an ordered or a large one, or a full batch. Returns how many pieces. */
+/* Lists lines until an ordered piece, a large one, or a full batch. Returns how many pieces. */
 static size_t list_lines(struct batch *b, const barcopy_copy_seg_t *seg, size_t count, size_t step)
 {
 	size_t left = count, parts = 0, lines = 0, first = 0;
@@ -77,12 +80,12 @@ static size_t list_lines(struct batch *b, const barcopy_copy_seg_t *seg, size_t 
 		/* A piece in the same line as the one before it needs no look-up. */
 		if (skip >= GDRI_LINE || skip + size > GDRI_LINE) {
 			skip = (uintptr_t)from & LINE_MASK;
-			if (__builtin_expect(size - 1 >= PIECE_LINES * GDRI_LINE - skip, 0)) {
-				if (size)
-					break;
+			if (__builtin_expect(!size, 0)) {
 				b->part[parts++] = 0;
 				continue;
 			}
+			if (__builtin_expect(skip + size > PIECE_LINES * GDRI_LINE, 0))
+				break;
 			line = from - skip;
 			first = index_of(b, line, &lines) * GDRI_LINE;
 			for (; __builtin_expect(skip + size > GDRI_LINE, 0); skip = 0) {
@@ -148,8 +151,8 @@ void gdri_copyv_from(const struct gdri_copy_plan *plan, const barcopy_copy_seg_t
 		if (batched)
 			n = list_lines(&batch, seg, count, step);
 		/*
-		 * Behind the list: MFENCE holds back loads that a wrong guess at an address or at the number of
-		 * lines would start. Each takes a line buffer for a round trip.
+		 * Behind the list: MFENCE holds back loads that a wrong guess at an address or at
+		 * the number of lines would start. Each takes a line buffer for a round trip.
 		 */
 		if (!any && fences)
 			gdri_fence_before_read(plan->fences);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * CPU features: the mask from the environment, and what the CPU has. Decoding is separate from reading, so that
- * tests decode other CPUs.
+ * CPU features: the mask from the environment, and what the CPU has. Decoding is separate from
+ * reading, so that tests decode other CPUs.
  */
 #include "cpu.h"
 
@@ -120,8 +120,9 @@ uint32_t gdri_x86_features(const struct gdri_x86_id *id)
 		{ 7, id->leaf7_ecx, 27, GDRI_CPU_MOVDIRI, true },
 		{ 7, id->leaf7_ecx, 28, GDRI_CPU_MOVDIR64B, true },
 		/*
-		 * VBMI2. The first generations with AVX-512 (Skylake to Cooper Lake) lower the clock, and stop
-		 * for some 10 us, when 64-byte registers are used. Later CPUs, from Ice Lake and Zen 4 on, have it.
+		 * VBMI2. The first generations with AVX-512 (Skylake to Cooper Lake) lower the
+		 * clock, and stop for some 10 us, when 64-byte registers are used. Later CPUs, from
+		 * Ice Lake and Zen 4 on, have it.
 		 */
 		{ 7, id->leaf7_ecx, 6, GDRI_CPU_AVX512_WIDE, HAS(id->leaf7_ebx, 1u << 16) && zmm },
 	};
@@ -163,8 +164,8 @@ uint32_t gdri_cpu_detect(void)
 #endif
 
 /*
- * The auxiliary vector has what the kernel lets user space execute: LS64 traps unless the kernel enables it.
- * The bits are Linux's, arch/arm64/include/uapi/asm/hwcap.h.
+ * The auxiliary vector has what the kernel lets user space execute: LS64 traps unless the kernel
+ * enables it. The bits are Linux's, arch/arm64/include/uapi/asm/hwcap.h.
  */
 uint32_t gdri_arm64_features(unsigned long hwcap, unsigned long hwcap3)
 {

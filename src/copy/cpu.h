@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The CPU features that copies use: detected by CPUID and XGETBV, or from the auxiliary vector, less those that
- * GDRCOPY_CPU_MASK takes away.
+ * The CPU features that copies use: detected by CPUID and XGETBV, or from the auxiliary vector,
+ * less those that GDRCOPY_CPU_MASK takes away.
  */
 #ifndef GDRI_COPY_CPU_H
 #define GDRI_COPY_CPU_H
@@ -14,7 +14,7 @@ enum gdri_cpu {
 	GDRI_CPU_SSE41 = 1u << 1, /* MOVNTDQA, 16 bytes */
 	GDRI_CPU_AVX2 = 1u << 2, /* and the OS saves YMM */
 	GDRI_CPU_AVX512 = 1u << 3, /* AVX512F, and the OS saves ZMM and masks */
-	GDRI_CPU_AVX512_WIDE = 1u << 4, /* 64-byte accesses cost no clock speed: see cpu_x86.c */
+	GDRI_CPU_AVX512_WIDE = 1u << 4, /* 64-byte accesses cost no clock speed: see cpu.c */
 	GDRI_CPU_MOVDIR64B = 1u << 5, /* a line stored past the line buffers */
 	GDRI_CPU_MOVDIRI = 1u << 6, /* a word stored past the line buffers */
 
@@ -30,15 +30,9 @@ uint32_t gdri_cpu_features(void);
 uint32_t gdri_cpu_detect(void);
 
 /*
- * The value of GDRCOPY_CPU_MASK as a set of features that may be used.
- *
- *   0x7 or 7         bits of enum gdri_cpu
- *   sse2,sse4.1      these only
- *   -avx512,-avx2    all but these
- *   none             none: the portable code only
- *   all, or empty    all
- *
- * Returns 0 and the set; -EINVAL for anything else, *mask untouched.
+ * The value of GDRCOPY_CPU_MASK as a set of features that may be used: bits of enum gdri_cpu (0x7,
+ * 7), these only (sse2,sse4.1), all but these (-avx512,-avx2), `none` or `all`; an empty text is
+ * `all`. Returns 0 and the set; -EINVAL for anything else, *mask untouched.
  */
 int gdri_cpu_parse_mask(const char *text, uint32_t *mask);
 

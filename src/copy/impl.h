@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The inside of the copies: implementations, plans, and how a plan is made. For src/copy, its tests and the
- * benchmarks, which add implementations of their own (dev/impls); the rest of the library needs copy.h only.
+ * The inside of the copies: implementations, plans, and how a plan is made. For src/copy, its tests
+ * and the benchmarks, which add implementations of their own (dev/impls); the rest of the library
+ * needs copy.h only.
  */
 #ifndef GDRI_COPY_IMPL_H
 #define GDRI_COPY_IMPL_H
@@ -21,20 +22,20 @@ typedef void gdri_lines_fn(uint8_t *line, const uint8_t *const *at, size_t n);
 
 enum gdri_impl_flags {
 	GDRI_IMPL_ANY_MEMORY = 1, /* naturally aligned accesses only: fit for DEVICE mappings */
-	GDRI_IMPL_UNCACHED = 2, /* faults on cacheable memory, or is weakly ordered there: WC only */
+	GDRI_IMPL_UNCACHED = 2, /* faults or is weakly ordered on cacheable memory: WC only */
 	GDRI_IMPL_WIDE = 4, /* chosen with GDRI_CPU_AVX512_WIDE only */
 	GDRI_IMPL_READS = 8 /* chosen for reads only */
 };
 
 /*
- * One implementation. A block of 64 means that the functions move whole lines: the mapping's side (`to`: dst,
- * `from`: src) is 64-byte-aligned and n is a multiple of 64, not 0. A block of 1 means that they take any
- * range. They contain no fences.
+ * One implementation. A block of 64 means that the functions move whole lines: the mapping's side
+ * (`to`: dst, `from`: src) is 64-byte-aligned and n is a multiple of 64, not 0. A block of 1 means
+ * that they take any range. They contain no fences.
  *
- * `to` keeps the store discipline (word.h) on dst and loads nothing outside [src, src + n); dst may be any
- * kind of memory, so it also serves reads of cached mappings, ends swapped (unless UNCACHED is set).
- * `from` is for sources where each access crosses the link: it makes few and large ones, and with block 1 may
- * load the whole lines around the range.
+ * `to` keeps the store discipline (word.h) on dst and loads nothing outside [src, src + n); dst may
+ * be any kind of memory, so it also serves reads of cached mappings, ends swapped (unless UNCACHED
+ * is set). `from` is for sources where each access crosses the link: it makes few and large ones,
+ * and with block 1 may load the whole lines around the range.
  */
 struct gdri_copy_impl {
 	const char *name;
@@ -55,14 +56,15 @@ const struct gdri_copy_impl *gdri_copy_impl_find(const char *name);
 
 struct gdri_copy_plan {
 	gdr_mapping_type_t type;
-	gdr_mapping_type_t fences; /* of which type: the same, or NONE to show what fences are good for */
+	gdr_mapping_type_t fences; /* the same, or NONE to show what fences are good for */
 	bool posts; /* a posted word is a MOVDIRI */
 	bool posts_lines; /* a posted line is a MOVDIR64B */
 	bool exact_reads; /* reads load nothing outside the range, through `from`'s `to` function */
 	const struct gdri_copy_impl *to, *from;
 	/*
-	 * `large` does gdri_copy_to() and gdri_copy_from() of so many bytes and more, fences included. In the
-	 * common plans both sizes are SIZE_MAX; a handle with copy options has a plan of its own.
+	 * `large` does gdri_copy_to() and gdri_copy_from() of so many bytes and more, fences
+	 * included. In the common plans both sizes are SIZE_MAX; a handle with copy options has a
+	 * plan of its own.
 	 */
 	size_t large_to_min, large_from_min;
 	void (*large)(const struct gdri_copy_plan *plan, void *dst, const void *src, size_t size,
@@ -70,9 +72,9 @@ struct gdri_copy_plan {
 };
 
 /*
- * Makes the plan for a type from the features that may be used. `impl` (NULL: none) overrides the choice in
- * the directions and types that it serves. Returns 0, or -ENOTSUP where the features do not allow `impl`: the
- * plan is valid then too, without it.
+ * Makes the plan for a type from the features that may be used. `impl` (NULL: none) overrides the
+ * choice in the directions and types that it serves. Returns 0, or -ENOTSUP where the features do
+ * not allow `impl`: the plan is valid then too, without it.
  */
 int gdri_copy_plan_init(struct gdri_copy_plan *plan, gdr_mapping_type_t type, uint32_t features,
 			const struct gdri_copy_impl *impl);

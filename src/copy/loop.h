@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The loops of the vector implementations. moves.c includes this once for each instruction set, after defining:
+ * The loops of the vector implementations. moves.c includes this once for each instruction set,
+ * after defining:
  *
  *   LOOP(name)    the functions' names: `to`, and with LOOP_LOAD `from` and `lines`
  *   LOOP_TARGET   the attribute that allows the instruction set
  *   LOOP_VEC      bytes of a vector
  *   LOOP_LOAD     the aligned streaming load of the mapping, LOOP_STORE the aligned store
- *   LOOP_LINES    lines of one step of `from`, whose loads all come before its first store. Their vectors must
- *                 fit into registers; longer steps gain nothing, since the line buffers limit the speed.
+ *   LOOP_LINES    lines of one step of `from`, whose loads all come before its first store: as
+ *                 many as registers hold. More gain nothing: the line buffers limit the speed.
  *
- * The mapping's side is asm volatile: never split, merged, repeated, turned into a call of memcpy or moved
- * across another, and no sanitizer objects to the rest of a line. The host's side is C, which sanitizers see.
+ * The mapping's side is asm volatile: never split, merged, repeated, turned into a call of memcpy
+ * or moved across another, and no sanitizer objects to the rest of a line. The host's side is C,
+ * which sanitizers see.
  */
 #ifndef LOOP_VECS
 #define LOOP_VECS (GDRI_LINE / LOOP_VEC)

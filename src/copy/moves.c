@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
 /*
- * The functions of the implementations: the portable one, then the vector ones. Those include loop.h once for
- * each instruction set, which LOOP_TARGET allows in these functions alone: the rest runs on every CPU.
+ * The functions of the implementations: the portable one, then the vector ones. Those include
+ * loop.h once for each instruction set, which LOOP_TARGET allows in these functions alone: the rest
+ * runs on every CPU.
  */
 #include "impl.h"
 #include "word.h"
 
-/* Naturally aligned words of at most 8 bytes in plain C: the only accesses that DEVICE mappings allow. */
+/* Naturally aligned words of at most 8 bytes: the only accesses that DEVICE mappings allow. */
 void gdri_ref_to(void *dst, const void *src, size_t n)
 {
 	gdri_store_exact(dst, src, n);
@@ -52,7 +53,7 @@ void gdri_ref_from(void *dst, const void *src, size_t n)
 #define LOOP_STORE  "vmovdqa %1, %0"
 #include "loop.h"
 
-/* The first streaming load of a line fetches all 64 bytes; the others are served from the line buffer. */
+/* A line's first streaming load fetches all 64 bytes; the line buffer serves the others. */
 #define LOOP(name)  gdri_sse41_##name
 #define LOOP_TARGET __attribute__((target("sse4.1")))
 #define LOOP_VEC    16
@@ -70,7 +71,7 @@ void gdri_ref_from(void *dst, const void *src, size_t n)
 
 #elif defined(__aarch64__)
 
-/* Loads and stores of one line are issued back to back, so that the write buffer can gather them. */
+/* Stores of one line are issued back to back, so that the write buffer can gather them. */
 #define LOOP(name) gdri_neon_##name
 #define LOOP_TARGET
 #define LOOP_VEC   16

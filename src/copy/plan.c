@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
 /*
- * The table of implementations, and which of them a plan uses: the first that the CPU can run, or the one that
- * the environment names, chosen once per process. To add an instruction set: an entry here, its functions in
- * impl.h and moves.c, its bit in cpu.h and cpu.c.
+ * The table of implementations, and which of them a plan uses: the first that the CPU can run, or
+ * the one that the environment names, chosen once per process. To add an instruction set: an entry
+ * here, its functions in impl.h and moves.c, its bit in cpu.h and cpu.c.
  *
- * The order rests on dev/copybench. One H200 (PCIe 5.0 x16, driver 580.159.04, 2026-11-22), write-combined BAR1
- * by the rm backend, under a Sapphire-Rapids-class CPU in a virtual machine; medians of 15 rounds, all fenced:
+ * The order rests on dev/copybench. One H200 (PCIe 5.0 x16, driver 580.159.04, 2026-11-22),
+ * write-combined BAR1 by the rm backend, under a Sapphire-Rapids-class CPU in a virtual machine;
+ * medians of 15 rounds, all fenced:
  *
  *   us                   reads                           writes
  *                 64 B  1 KiB  4 KiB  256 KiB     64 B   1 KiB   4 KiB  64 KiB  4 MiB
@@ -15,9 +16,10 @@
  *     sse2                                       0.155   0.188   0.338    3.70    260
  *     movdir64b                                  0.153   0.183   0.333    4.18    267
  *
- * So reads take the widest loads; writes take 64-byte stores where these cost no clock speed, else 16-byte ones.
- * MOVDIR64B is 1 to 2% ahead at 1 and 4 KiB, level at 512 B, 2 and 8 KiB, 10 to 20% behind from 16 KiB on.
- * A CPU is known by its features, not by its model number, which virtual machines invent.
+ * So reads take the widest loads; writes take 64-byte stores where these cost no clock speed, else
+ * 16-byte ones. MOVDIR64B is 1 to 2% ahead at 1 and 4 KiB, level at 512 B, 2 and 8 KiB, 10 to 20%
+ * behind from 16 KiB on. A CPU is known by its features, not by its model number, which virtual
+ * machines invent.
  */
 #include "impl.h"
 

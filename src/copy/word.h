@@ -2,9 +2,9 @@
 /*
  * Accesses of one word, and the store discipline built from them. No fences: see fence.h.
  *
- * A word access is one instruction of exactly that width: relaxed and volatile, so that no compiler merges,
- * splits, repeats or drops it. A naturally aligned one is single-copy atomic for any memory type (Intel SDM
- * vol. 3A "Guaranteed Atomic Operations"; Arm ARM "Single-copy atomicity").
+ * A word access is one instruction of exactly that width: relaxed and volatile, so that no compiler
+ * merges, splits, repeats or drops it. A naturally aligned one is single-copy atomic for any memory
+ * type (Intel SDM vol. 3A "Guaranteed Atomic Operations"; Arm ARM "Single-copy atomicity").
  */
 #ifndef GDRI_COPY_WORD_H
 #define GDRI_COPY_WORD_H
@@ -21,14 +21,15 @@
 #define GDRI_LINE ((size_t)64)
 
 /*
- * For functions that read the whole aligned word or line around a range. The rest of it is inside the mapping,
- * which is whole pages, and reading it has no side effect; a sanitizer knows the caller's range only.
+ * For functions that read the whole aligned word or line around a range. The rest of it is inside
+ * the mapping, which is whole pages, and reading it has no side effect; a sanitizer knows the
+ * caller's range only.
  */
 #define GDRI_WHOLE_LINES __attribute__((no_sanitize("address", "thread")))
 
 /*
- * A thread sanitizer does not see the fences. Stores that release and loads that acquire, which the fences make
- * of them, let it follow flags through a mapping.
+ * A thread sanitizer does not see the fences. Stores that release and loads that acquire, which the
+ * fences make of them, let it follow flags through a mapping.
  */
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
@@ -98,9 +99,10 @@ static inline uint64_t gdri_any64(const uint8_t *p)
 }
 
 /*
- * The store discipline: copies n bytes to d so that every byte is stored exactly once and every naturally
- * aligned word of 4 or 8 bytes inside goes in one store. An overlapping tail would write again a flag that the
- * other side has just reset. Loads only [s, s + n). Any n; meant for a few lines.
+ * The store discipline: copies n bytes to d so that every byte is stored exactly once and every
+ * naturally aligned word of 4 or 8 bytes inside goes in one store. An overlapping tail would write
+ * again a flag that the other side has just reset. Loads only [s, s + n). Any n; meant for a few
+ * lines.
  */
 static inline void gdri_store_exact(uint8_t *d, const uint8_t *s, size_t n)
 {

@@ -11,8 +11,8 @@
 #include "word.h"
 
 /*
- * A poll of a mapping takes a round trip of 1 us and the clock 25 ns. A poll of cached memory takes a
- * nanosecond: there the clock is read once in so many polls.
+ * A poll of a mapping takes a round trip of 1 us and the clock 25 ns. A poll of cached memory takes
+ * a nanosecond: there the clock is read once in so many polls.
  */
 #define CACHED_POLLS 64
 
@@ -44,11 +44,12 @@ void gdri_flush_word(const struct gdri_copy_plan *plan, const void *map)
 }
 
 /*
- * Work submission orders the GPU's view of what was written through the BAR before it ("GPUDirect RDMA", 11.7).
- * On x86 data and doorbell are posted writes of one requester to one device, which PCIe keeps in order, so the
- * data only has to leave the line buffers: SFENCE. Without a read-back 6 120 000 copies by the GPU's engine of
- * what the CPU had just stored, or over it, 8 bytes to 64 KiB, found it in place (one H200, one H100; litmus
- * dmaread and dmawrite). On other links the two may take different paths and nothing was measured: they flush.
+ * Work submission orders the GPU's view of what was written through the BAR before it ("GPUDirect
+ * RDMA", 11.7). On x86 data and doorbell are posted writes of one requester to one device, which
+ * PCIe keeps in order, so the data only has to leave the line buffers: SFENCE. Without a read-back
+ * 6 120 000 copies by the GPU's engine of what the CPU had just stored, or over it, 8 bytes to 64
+ * KiB, found it in place (one H200, one H100; litmus dmaread and dmawrite). On other links the two
+ * may take different paths and nothing was measured: they flush.
  */
 void gdri_drain(const struct gdri_copy_plan *plan, const void *map)
 {
@@ -62,47 +63,48 @@ void gdri_drain(const struct gdri_copy_plan *plan, const void *map)
 }
 
 /*
- * A put, a get and a post for each width. MOVDIRI stores a word that does not gather in a line buffer but is sent
- * ("eligible for immediate eviction" [SDM]), so no fence has to drive it out. It is weakly ordered: behind an
- * older SFENCE, not before any younger store. Its bytes stand for (%rdi) and %eax or %rax: binutils before 2.31
- * do not know it. Elsewhere a post is a put, as a plain store may wait in its line buffer without limit.
+ * A put, a get and a post for each width. MOVDIRI, in bytes since binutils before 2.31 do not know
+ * it, stores a word that does not gather in a line buffer but is sent ("eligible for immediate
+ * eviction" [SDM]), so no fence has to drive it out. It is weakly ordered: behind an older SFENCE,
+ * not before any younger store. Elsewhere a post is a put, as a plain store may wait in its line
+ * buffer without limit.
  */
 #if defined(__x86_64__)
 #define MOVDIRI(rex) \
-	__asm__ volatile(".byte " rex "0x0f, 0x38, 0xf9, 0x07" : : "a"(value), "D"(map) : "memory")
+	__asm__ volatile(".byte " rex "0x0f,0x38,0xf9,0x07" ::"a"(value), "D"(map) : "memory")
 #else
 #define MOVDIRI(rex) (void)0 /* plan->posts is false */
 #endif
 
-#define GDRI_WORDS(bits, rex)                                                                     \
-	void gdri_put##bits(const struct gdri_copy_plan *plan, void *map, uint##bits##_t value)   \
-	{                                                                                         \
-		gdri_compiler_barrier();                                                          \
-		gdri_store##bits(map, value);                                                     \
-		gdri_fence_after_write(plan->fences);                                             \
-	}                                                                                         \
-	uint##bits##_t gdri_get##bits(const struct gdri_copy_plan *plan, const void *map)         \
-	{                                                                                         \
-		uint##bits##_t value;                                                             \
-                                                                                                  \
-		gdri_fence_before_read(plan->fences);                                             \
-		value = gdri_load##bits(map);                                                     \
-		gdri_fence_after_read(plan->fences);                                              \
-		return value;                                                                     \
-	}                                                                                         \
-	void gdri_post##bits(const struct gdri_copy_plan *plan, void *map, uint##bits##_t value)  \
-	{                                                                                         \
-		if (plan->posts)                                                                  \
-			MOVDIRI(rex);                                                             \
-		else                                                                              \
-			gdri_put##bits(plan, map, value);                                         \
+#define GDRI_WORDS(bits, rex)                                                                    \
+	void gdri_put##bits(const struct gdri_copy_plan *plan, void *map, uint##bits##_t value)  \
+	{                                                                                        \
+		gdri_compiler_barrier();                                                         \
+		gdri_store##bits(map, value);                                                    \
+		gdri_fence_after_write(plan->fences);                                            \
+	}                                                                                        \
+	uint##bits##_t gdri_get##bits(const struct gdri_copy_plan *plan, const void *map)        \
+	{                                                                                        \
+		uint##bits##_t value;                                                            \
+                                                                                                 \
+		gdri_fence_before_read(plan->fences);                                            \
+		value = gdri_load##bits(map);                                                    \
+		gdri_fence_after_read(plan->fences);                                             \
+		return value;                                                                    \
+	}                                                                                        \
+	void gdri_post##bits(const struct gdri_copy_plan *plan, void *map, uint##bits##_t value) \
+	{                                                                                        \
+		if (plan->posts)                                                                 \
+			MOVDIRI(rex);                                                            \
+		else                                                                             \
+			gdri_put##bits(plan, map, value);                                        \
 	}
 GDRI_WORDS(32, "")
 GDRI_WORDS(64, "0x48, ")
 
 /*
- * MOVDIR64B writes the 64 bytes in one piece [SDM] and sends them as MOVDIRI does. Elsewhere the last word waits
- * until the others have left.
+ * MOVDIR64B writes the 64 bytes in one piece [SDM] and sends them as MOVDIRI does. Elsewhere the
+ * last word waits until the others have left.
  */
 void gdri_post_line(const struct gdri_copy_plan *plan, void *map, const void *line)
 {
@@ -142,7 +144,7 @@ int gdri_wait(const struct gdri_copy_plan *plan, const void *map, size_t size, b
 	      uint64_t value, uint64_t timeout_ns)
 {
 	unsigned int polls = plan->type == GDR_MAPPING_TYPE_CACHING ? CACHED_POLLS : 1;
-	/* The clock is read before the last poll, so that a word that came meanwhile is not missed. */
+	/* The clock is read before the last poll: a word that came meanwhile is not missed. */
 	bool last = !timeout_ns;
 	uint64_t start = 0;
 
