@@ -21,33 +21,28 @@ static struct pplat pplat = {
 };
 
 static const struct opt options[] = {
-	{ 't', "iters", OPT_COUNT, &pplat.rounds, "N", "round trips (1000)", 1, 100000000, NULL },
-	{ 's', "size", OPT_SIZE, &pplat.size, "SIZE",
-	  "bytes of data each way in a round trip, a multiple of\n"
-	  "4 (0: flags alone)",
-	  0, 16 << 20, NULL },
-	{ 'm', "mode", OPT_COUNT, &mode, "N", "0: the CPU begins each round; 1: the GPU does (0)",
-	  CPU_FIRST, GPU_FIRST, NULL },
-	{ 'G', "ping", OPT_CHOICE, &pplat.ping, "PLACE",
-	  "where the flag to the kernel lies: gpumem or hostmem\n"
-	  "(gpumem)",
-	  0, 0, place_name },
-	{ 'C', "pong", OPT_CHOICE, &pplat.pong, "PLACE",
-	  "where the flag to the CPU lies: gpumem or hostmem\n"
-	  "(hostmem)",
-	  0, 0, place_name },
-	{ 'D', "data", OPT_CHOICE, &pplat.data, "PLACE",
-	  "where data lie, both ways: gpumem or hostmem (gpumem)", 0, 0, place_name },
-	{ 'B', "blocks", OPT_COUNT, &pplat.blocks, "N",
-	  "blocks of threads that share the data, each with a flag\n"
-	  "to the CPU of its own (1); flags alone take one",
-	  1, PPLAT_MAX_BLOCKS, NULL },
-	{ 'T', "threads", OPT_COUNT, &pplat.threads, "N",
-	  "threads of a block (one a word, 32 to 1024)", 1, PPLAT_MAX_THREADS, NULL },
-	{ 'q', "queue", OPT_FLAG, &queue, NULL,
-	  "measure queues (barcopy_queue.h) and what programs do\n"
-	  "without them; of the options above only -t applies",
-	  0, 0, NULL },
+	OPTION_COUNT('t', "iters", &pplat.rounds, "round trips (1000)", 1, 100000000),
+	OPTION_SIZE('s', "size", &pplat.size,
+		    "bytes of data each way in a round trip, a multiple of\n"
+		    "4 (0: flags alone)", 0, 16 << 20),
+	OPTION_COUNT('m', "mode", &mode, "0: the CPU begins each round; 1: the GPU does (0)", CPU_FIRST,
+		     GPU_FIRST),
+	OPTION_CHOICE('G', "ping", &pplat.ping, "PLACE",
+		      "where the flag to the kernel lies: gpumem or hostmem\n"
+		      "(gpumem)", place_name),
+	OPTION_CHOICE('C', "pong", &pplat.pong, "PLACE",
+		      "where the flag to the CPU lies: gpumem or hostmem\n"
+		      "(hostmem)", place_name),
+	OPTION_CHOICE('D', "data", &pplat.data, "PLACE",
+		      "where data lie, both ways: gpumem or hostmem (gpumem)", place_name),
+	OPTION_COUNT('B', "blocks", &pplat.blocks,
+		     "blocks of threads that share the data, each with a flag\n"
+		     "to the CPU of its own (1); flags alone take one", 1, PPLAT_MAX_BLOCKS),
+	OPTION_COUNT('T', "threads", &pplat.threads,
+		     "threads of a block (one a word, 32 to 1024)", 1, PPLAT_MAX_THREADS),
+	OPTION_FLAG('q', "queue", &queue,
+		    "measure queues (barcopy_queue.h) and what programs do\n"
+		    "without them; of the options above only -t applies"),
 	{ 'u', "timeout", OPT_COUNT, &pplat.timeout_s, "SECONDS",
 	  "how long each side waits for the other (10); 0: for ever", 0, 3600, NULL },
 };
@@ -59,13 +54,10 @@ static const struct tool tool = {
 	"  sets the ping; the kernel sees it, answers each word of the message by that word plus\n"
 	"  the round's number and sets the pong; the CPU sees that and copies the answer. Each\n"
 	"  round is timed by the CPU as a whole, after 10 untimed ones; percentiles are values\n"
-	"  that were seen (nearest rank), in microseconds. Every word of every answer is "
-	"compared.\n"
+	"  that were seen (nearest rank), in microseconds. Every word of every answer is compared.\n"
 	"  With -m 1 the kernel begins: it writes the data and sets the pong; the CPU sees it,\n"
-	"  copies the data and sets the ping. The GPU's clock is read before the first timed "
-	"round\n"
-	"  and after the last: a mean is all there is. Every word is compared in 10 untimed "
-	"rounds\n"
+	"  copies the data and sets the ping. The GPU's clock is read before the first timed round\n"
+	"  and after the last: a mean is all there is. Every word is compared in 10 untimed rounds\n"
 	"  before and 10 behind, one word in each timed round.\n"
 	"  With data in GPU memory and the ping in host memory the CPU has to flush its writes\n"
 	"  first, which costs it one more trip over the link.\n"
@@ -75,7 +67,7 @@ static const struct tool tool = {
 	"  128. Launches find their message in GPU memory, written through the mapping, and answer\n"
 	"  in host memory. Graphs are left out where the driver has none.",
 	options,
-	sizeof(options) / sizeof(options[0]),
+	ARRAY_SIZE(options),
 };
 
 static const char examples[] = "  gdrcopy_pplat\n"
@@ -86,12 +78,6 @@ static const char examples[] = "  gdrcopy_pplat\n"
 			       "      4 blocks of the GPU hand 4 KiB in host memory to the CPU\n"
 			       "  gdrcopy_pplat -q -t 100\n"
 			       "      messages through queues, beside launches and polled host memory";
-
-/* The last line of GDRCopy's tool, for scripts that parse it. */
-static void print_as_gdrcopy(double least, double median)
-{
-	printf("Round-trip latency per iteration is (min) %g, (median) %g us\n", least, median);
-}
 
 static void print_set_up(void)
 {
@@ -109,18 +95,18 @@ static void print_set_up(void)
 
 static void print_result(const struct stats *st)
 {
+	bool by_cpu = mode == CPU_FIRST;
+
 	print_set_up();
-	if (mode == CPU_FIRST) {
-		printf("\n%-12s %9s %9s %9s %9s %9s\n", "round trip", "P0 us", "P50 us", "P99 us",
-		       "mean us", "max us");
-		printf("%12zu %9.3f %9.3f %9.3f %9.3f %9.3f\n\n", st->count, st->p0, st->p50,
-		       st->p99, st->mean, st->max);
-		print_as_gdrcopy(st->p0, st->p50);
-	} else {
-		printf("\n%-12s %9s\n%12zu %9.3f\n\n", "round trip", "mean us", st->count,
-		       st->mean);
-		print_as_gdrcopy(st->mean, st->mean); /* GDRCopy prints one value twice here, too */
-	}
+	if (by_cpu)
+		printf("\n%-12s %9s %9s %9s %9s %9s\n%12zu %9.3f %9.3f %9.3f %9.3f %9.3f\n",
+		       "round trip", "P0 us", "P50 us", "P99 us", "mean us", "max us", st->count,
+		       st->p0, st->p50, st->p99, st->mean, st->max);
+	else
+		printf("\n%-12s %9s\n%12zu %9.3f\n", "round trip", "mean us", st->count, st->mean);
+	/* the line of GDRCopy's tool, for scripts that parse it; it prints one mean twice, too */
+	printf("\nRound-trip latency per iteration is (min) %g, (median) %g us\n",
+	       by_cpu ? st->p0 : st->mean, by_cpu ? st->p50 : st->mean);
 }
 
 static void print_json(const struct stats *st, int rc, struct json *j)

@@ -72,8 +72,6 @@ static const char examples[] =
 
 static const char *const outcome_name[OUTCOMES] = { "passed", "failed", "waived" };
 
-/* ---- what the tests run on ------------------------------------------------------------------- */
-
 static struct memory {
 	struct probe probe;
 	bool known;
@@ -152,8 +150,6 @@ static void json_facts(struct json *j, const struct probe *p)
 	json_bool(j, "persistent", facts->persistent);
 	json_array(j, "tests");
 }
-
-/* ---- how the tests ended --------------------------------------------------------------------- */
 
 static void print_outcome(const struct chosen *c)
 {

@@ -11,8 +11,6 @@
 enum { DMABUF_CUDA = 13030 }; /* the first CUDA driver that lets a dma-buf be mapped */
 enum { RM_DRIVER = 515 }; /* the first with the ioctl that names the objects behind a range */
 
-/* ---- rm -------------------------------------------------------------------------------------- */
-
 static bool nodes_open(const struct machine *m, const struct unit *u)
 {
 	const char *const path[] = { "/dev/nvidiactl", text("/dev/nvidia%d", u->minor) };
@@ -27,17 +25,7 @@ static bool nodes_open(const struct machine *m, const struct unit *u)
 }
 
 /* One machine has several; the first of the list has to be removed first. */
-enum hindrance {
-	WSL,
-	OLD_DRIVER,
-	NODES,
-	PROPRIETARY,
-	CONFIDENTIAL,
-	MIG,
-	GEFORCE,
-	EXPORT,
-	HINDRANCES
-};
+enum { WSL, OLD_DRIVER, NODES, PROPRIETARY, CONFIDENTIAL, MIG, GEFORCE, EXPORT, HINDRANCES };
 
 static const struct obstacle obstacles[HINDRANCES] = {
 	[WSL] = { "WSL gives the CPU no access to GPU memory", "use Linux itself instead of WSL",
@@ -46,25 +34,21 @@ static const struct obstacle obstacles[HINDRANCES] = {
 			 "install a newer GPU driver, or load the kernel module gdrdrv", true },
 	[NODES] = { "it needs /dev/nvidiactl and the GPU's own node, as CUDA does",
 		    "make the nodes open for this user: see \"GPU driver\"", false },
-	[PROPRIETARY] = { "the proprietary kernel modules do not export dma-bufs, which rm needs "
-			  "for "
+	[PROPRIETARY] = { "the proprietary kernel modules do not export dma-bufs, which rm needs for "
 			  "cudaMalloc memory",
-			  "install the open kernel modules (Turing and later GPUs), or load the "
-			  "kernel module gdrdrv",
-			  true },
+			  "install the open kernel modules (Turing and later GPUs), or load the kernel "
+			  "module gdrdrv", true },
 	[CONFIDENTIAL] = { "with confidential computing the CPU may not map GPU memory",
 			   "copy through CUDA, or turn confidential computing off", true },
 	[MIG] = { "rm is not tested on a part of a GPU (MIG)",
 		  "load the kernel module gdrdrv, or use the GPU without MIG", true },
-	[GEFORCE] = { "this GeForce GPU does not export its memory as dma-buf, which rm needs: "
-		      "NVIDIA supports GPUDirect RDMA on data-center and professional RTX GPUs, "
-		      "and "
-		      "barcopy has not been tried on a GeForce",
+	[GEFORCE] = { "this GeForce GPU does not export its memory as dma-buf, which rm needs: NVIDIA "
+		      "supports GPUDirect RDMA on data-center and professional RTX GPUs, and barcopy "
+		      "has not been tried on a GeForce",
 		      "try the kernel module gdrdrv, whose pins the GPU driver may refuse as well; "
-		      "else copy through CUDA",
-		      true },
-	[EXPORT] = { "this GPU's memory is not exported as dma-buf, which rm needs: the kernel may "
-		     "lack dma-bufs, or CUDA be older than 11.7",
+		      "else copy through CUDA", true },
+	[EXPORT] = { "this GPU's memory is not exported as dma-buf, which rm needs: the kernel may lack "
+		     "dma-bufs, or CUDA be older than 11.7",
 		     "load the kernel module gdrdrv", true },
 };
 
@@ -88,8 +72,6 @@ const struct obstacle *rm_obstacle(const struct machine *m, const struct unit *u
 			return &obstacles[i];
 	return NULL;
 }
-
-/* ---- trials ---------------------------------------------------------------------------------- */
 
 /* Explains a refusal beyond the library's own text; NULL: that is enough. */
 static const char *meaning(const struct machine *m, const struct unit *u,
@@ -161,8 +143,7 @@ static const char *restriction(const struct machine *m)
 }
 
 static const char make_room[] = "free GPU memory or BAR1 (see \"BAR1\") and run this again";
-
-/* ---- results of a GPU ---------------------------------------------------------------------- */
+static const char report_this[] = "report this with the output of --json";
 
 /* A backend serves, and yet a program fails: the environment forbids it. */
 static void check_program(const struct machine *m, struct report *r, const struct unit *u)
@@ -171,13 +152,11 @@ static void check_program(const struct machine *m, struct report *r, const struc
 	const char *set = restriction(m), *means, *todo;
 
 	means = "a backend that serves alone does not serve through gdr_open()";
-	todo = "report this with the output of --json";
+	todo = report_this;
 	if (set) {
-		means = text("%s in this environment, which forbids what works: MPI, UCX, NCCL and "
-			     "other programs started here get nothing else from gdr_open()",
-			     set);
-		todo = text("unset %.*s, or name a backend that works", (int)strcspn(set, " "),
-			    set);
+		means = text("%s in this environment, which forbids what works: MPI, UCX, NCCL and other "
+			     "programs started here get nothing else from gdr_open()", set);
+		todo = text("unset %.*s, or name a backend that works", (int)strcspn(set, " "), set);
 	}
 	finding(r, t->error == ENOMEM ? SEV_UNKNOWN : SEV_FAIL, u->id, means,
 		t->error == ENOMEM ? make_room : todo, "a program started here fails (%s): %s",
@@ -191,12 +170,9 @@ static void not_served(const struct machine *m, struct report *r, const struct u
 	const char *found = "no backend works", *means = NULL;
 
 	if (unit_works(u, "rm", NULL)) {
-		found = "only exportable memory (cuMemCreate) is served, by rm; cudaMalloc memory "
-			"is "
-			"not";
-		means = "only barcopy_open(BARCOPY_OPEN_ANY) uses it; with gdr_open() programs "
-			"fall "
-			"back to another way of copying";
+		found = "only exportable memory (cuMemCreate) is served, by rm; cudaMalloc memory is not";
+		means = "only barcopy_open(BARCOPY_OPEN_ANY) uses it; with gdr_open() programs fall back "
+			"to another way of copying";
 	} else if (unit_works(u, "host", NULL)) {
 		found = "the CPU cannot reach GPU memory; only cudaHostAlloc memory is served";
 	}

@@ -154,11 +154,8 @@ static void check_compared(const struct machine *m, struct report *r)
 {
 	if (m->driver.loaded && !m->tegra[0] && newer(m->driver.version, RM_COMPARED))
 		finding(r, SEV_NOTE, NULL,
-			"rm tries them on memory of its own before it serves any, as with every "
-			"driver",
-			NULL,
-			"the driver is newer than " RM_COMPARED
-			", the newest that the rm backend's "
+			"rm tries them on memory of its own before it serves any, as with every driver",
+			NULL, "the driver is newer than " RM_COMPARED ", the newest that the rm backend's "
 			"structures were compared with");
 }
 

@@ -257,20 +257,14 @@ static void check_places(const struct machine *m, struct report *r)
 
 		if (!u->place.usable)
 			finding(r, SEV_WARN, u->id,
-				"every access crosses the link between CPUs: each read takes "
-				"longer",
-				text("numactl --cpunodebind=%s, or ask the scheduler of the "
-				     "container or batch system for CPUs of that node",
-				     numa),
-				"this process may run on no CPU of the GPU's NUMA node (%s), but "
-				"on "
-				"CPUs %s",
-				numa, m->probe->cpus);
+				"every access crosses the link between CPUs: each read takes longer",
+				text("numactl --cpunodebind=%s, or ask the scheduler of the container or "
+				     "batch system for CPUs of that node", numa),
+				"this process may run on no CPU of the GPU's NUMA node (%s), but on "
+				"CPUs %s", numa, m->probe->cpus);
 		if (!strncmp(u->place.iommu, "DMA", 3))
 			finding(r, SEV_NOTE, u->id,
-				"CPU access to GPU memory is not affected; GPUDirect RDMA may fail "
-				"or "
-				"be slow",
+				"CPU access to GPU memory is not affected; GPUDirect RDMA may fail or be slow",
 				text("for GPUDirect RDMA: start the kernel with %s",
 				     arm ? "iommu.passthrough=1" : "iommu=pt"),
 				"the IOMMU translates the GPU's addresses");

@@ -10,8 +10,6 @@ enum { WIDTH = 96, INDENT = 11 };
 
 static const char *const answer_name[] = { "yes", "no", "unknown" };
 
-/* ---- for people ------------------------------------------------------------------------------ */
-
 static void put_plain(const char *words, size_t n, FILE *out)
 {
 	for (size_t i = 0; i < n; i++)
@@ -164,8 +162,6 @@ void print_text(const struct machine *m, const struct report *r, const struct ve
 	}
 	fputc('\n', out);
 }
-
-/* ---- JSON ------------------------------------------------------------------------------------ */
 
 static void json_gpu(struct json *j, const struct unit *u)
 {

@@ -150,8 +150,6 @@ static void probe_nodes(void *arg)
 	}
 }
 
-/* ---- all parts -------------------------------------------------------------------------------- */
-
 enum { LOAD_S = 60, TRIALS_S = 60, NODES_S = 20 };
 enum { DESCRIPTORS = 64 }; /* of libcuda and the library together; the doctor itself needs a few */
 

@@ -18,10 +18,6 @@
 
 static const char *const library_names[] = { "libcuda.so.1", "libnvidia-ml.so.1" };
 
-_Static_assert(sizeof(library_names) / sizeof(library_names[0]) ==
-		       sizeof(((struct probes *)0)->library) / sizeof(struct probe_library),
-	       "room for every library");
-
 void probe_library(struct probes *p, int index)
 {
 	struct probe_library *l = &p->library[index];
@@ -200,49 +196,49 @@ static void begin(struct trial *t, const char *step)
 	snprintf(t->out->step, sizeof(t->out->step), "%s", step);
 }
 
-/* True if there is no error, else its text is kept. */
-static bool good(struct trial *t, int error, const char *words)
+/* True if there is an error; its text is kept. */
+static bool failed(struct trial *t, int error, const char *words)
 {
 	t->out->error = error;
 	if (error)
 		snprintf(t->out->text, sizeof(t->out->text), "%s", words);
-	return !error;
+	return error;
 }
 
-static bool called(struct trial *t, int error)
+static bool lib_failed(struct trial *t, int error)
 {
-	return good(t, error, lib_error_text(error));
+	return failed(t, error, lib_error_text(error));
 }
 
-static bool cuda_called(struct trial *t, CUresult rc, const char *call)
+static bool cuda_failed(struct trial *t, CUresult rc, const char *call)
 {
 	char words[256];
 
 	snprintf(words, sizeof(words), "%s: %s", call, cuda_error_text(rc));
-	return good(t, cuda_errno(rc), words);
+	return failed(t, cuda_errno(rc), words);
 }
 
-static bool same(struct trial *t, const char *words)
-{
-	return good(t, memcmp(t->written, t->seen, TRIAL_BYTES) ? EILSEQ : 0, words);
-}
-
-static bool copies(struct trial *t)
+static void copies(struct trial *t)
 {
 	struct buffer *b = &t->b;
 
+	begin(t, "copy");
 	copytest_random(t->written, TRIAL_BYTES, 1);
-	if (!called(t, gdr_copy_to_mapping(b->mh, b->cpu, t->written, TRIAL_BYTES)) ||
-	    !called(t, barcopy_flush(b->mh)) ||
-	    !cuda_called(t, cu.MemcpyDtoH(t->seen, b->mem.dptr, TRIAL_BYTES), "cuMemcpyDtoH") ||
-	    !same(t, "CUDA reads other bytes than were written"))
-		return false;
+	if (lib_failed(t, gdr_copy_to_mapping(b->mh, b->cpu, t->written, TRIAL_BYTES)) ||
+	    lib_failed(t, barcopy_flush(b->mh)) ||
+	    cuda_failed(t, cu.MemcpyDtoH(t->seen, b->mem.dptr, TRIAL_BYTES), "cuMemcpyDtoH"))
+		return;
+	if (failed(t, memcmp(t->written, t->seen, TRIAL_BYTES) ? EILSEQ : 0,
+		   "CUDA reads other bytes than were written"))
+		return;
 	copytest_random(t->written, TRIAL_BYTES, 2);
-	return cuda_called(t, cu.MemcpyHtoD(b->mem.dptr, t->written, TRIAL_BYTES),
-			   "cuMemcpyHtoD") &&
-	       cuda_called(t, cu.CtxSynchronize(), "cuCtxSynchronize") &&
-	       called(t, gdr_copy_from_mapping(b->mh, t->seen, b->cpu, TRIAL_BYTES)) &&
-	       same(t, "the CPU reads other bytes than were written");
+	if (cuda_failed(t, cu.MemcpyHtoD(b->mem.dptr, t->written, TRIAL_BYTES), "cuMemcpyHtoD") ||
+	    cuda_failed(t, cu.CtxSynchronize(), "cuCtxSynchronize") ||
+	    lib_failed(t, gdr_copy_from_mapping(b->mh, t->seen, b->cpu, TRIAL_BYTES)))
+		return;
+	if (!failed(t, memcmp(t->written, t->seen, TRIAL_BYTES) ? EILSEQ : 0,
+		    "the CPU reads other bytes than were written"))
+		begin(t, "done");
 }
 
 /* The environment is this child's; `own` is GDRCOPY_BACKEND as it was, or NULL. */
@@ -270,7 +266,7 @@ static void one(struct trial *t, const struct gpu *gpu, int index, bool integrat
 	begin(t, "open");
 	g = open_library(index, integrated, own);
 	if (!g) {
-		called(t, errno);
+		lib_failed(t, errno);
 		return;
 	}
 	begin(t, "allocate");
@@ -278,9 +274,7 @@ static void one(struct trial *t, const struct gpu *gpu, int index, bool integrat
 				  sizeof(out->text));
 	if (!out->error) {
 		snprintf(out->mapping, sizeof(out->mapping), "%s", mapping_name(b->info.mapping_type));
-		begin(t, "copy");
-		if (copies(t))
-			begin(t, "done");
+		copies(t);
 		gdr_unpin_buffer(g, b->mh); /* unmaps too */
 		mem_free(&b->mem);
 	} else if (!strncmp(out->text, "pin: ", 5) || !strncmp(out->text, "map: ", 5)) {

@@ -73,8 +73,6 @@ void report_end(struct report *r)
 	*r = (struct report){ 0 };
 }
 
-/* ---- the verdict ---------------------------------------------------------------------------- */
-
 static void add_next(struct verdict *v, const char *todo)
 {
 	for (size_t i = 0; i < v->nexts; i++)

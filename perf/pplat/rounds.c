@@ -198,8 +198,6 @@ static void wait_pongs(struct pplat *p, uint32_t round)
 	}
 }
 
-/* ---- rounds ----------------------------------------------------------------------------------- */
-
 static size_t words_of(const struct pplat *p)
 {
 	return p->size / sizeof(uint32_t);

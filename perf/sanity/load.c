@@ -100,8 +100,6 @@ static void threads_open(void)
 	run(contexts, copies);
 }
 
-/* ---- leaks ---------------------------------------------------------------------------------------- */
-
 static unsigned int count_fds(void)
 {
 	DIR *dir = opendir("/proc/self/fd");

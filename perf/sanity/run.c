@@ -97,8 +97,6 @@ void run_tests(struct chosen *list, size_t count, long seconds)
 	report = s.reports;
 }
 
-/* ---- the memory under test ------------------------------------------------------------------------ */
-
 static struct probe *shared; /* with the process that fills it in */
 
 /* A driver before level 2.5 has no attribute for whether a pin outlives the free. */

@@ -3,7 +3,6 @@
 #include "sanity/sanity.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -284,32 +283,6 @@ void sanity_join(pid_t pid)
 	/* the child has reported its failure */
 	if (WEXITSTATUS(status))
 		_exit(WEXITSTATUS(status));
-}
-
-void gate_make(struct gate *gate)
-{
-	CHECK(!pipe(gate->fd), "pipe: %s", strerror(errno));
-}
-
-void gate_open(const struct gate *gate)
-{
-	CHECK(write(gate->fd[1], "", 1) == 1, "pipe: %s", strerror(errno));
-}
-
-void gate_wait(const struct gate *gate)
-{
-	struct pollfd p = { .fd = gate->fd[0], .events = POLLIN };
-	ssize_t n;
-	char c;
-
-	/* this process holds the write end too, so the reader sees no end of file if the other fails */
-	while (poll(&p, 1, 100) <= 0)
-		if (report->has_reason) /* the other process has failed */
-			_exit(TOOL_FAIL);
-	do
-		n = read(gate->fd[0], &c, 1);
-	while (n < 0 && errno == EINTR);
-	CHECK(n == 1, "pipe: %s", n ? strerror(errno) : "closed");
 }
 
 long sanity_kernel_pins(void)

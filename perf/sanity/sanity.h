@@ -143,14 +143,6 @@ static inline bool sanity_is_host(void)
 pid_t sanity_fork(void (*fn)(void *), void *arg);
 void sanity_join(pid_t pid);
 
-/* A pipe: gate_wait() returns when another process has called gate_open(). */
-struct gate {
-	int fd[2];
-};
-void gate_make(struct gate *gate);
-void gate_open(const struct gate *gate);
-void gate_wait(const struct gate *gate);
-
 /* Pins of the whole machine, as gdrdrv counts them; -1 where that cannot be read. */
 long sanity_kernel_pins(void);
 

@@ -17,8 +17,7 @@
 struct scene {
 	struct buffer b, other;
 	const char *child_script; /* NULL in the child */
-	struct gate to_child, to_parent;
-	int socket[2]; /* the parent's end, the child's */
+	int socket[2]; /* the parent's end, the child's: signals, and the node */
 	struct node node; /* in the child: what it received */
 	pid_t child;
 	uint64_t trips;
@@ -26,8 +25,6 @@ struct scene {
 };
 
 static const uint64_t token = 0x0123456789abcdef;
-
-/* ---- steps with a function of their own ------------------------------------------------------------ */
 
 static void waive_on_host(void)
 {
@@ -156,15 +153,28 @@ static void play_child(void *arg)
 	play(s, script);
 }
 
+static void signal_other(const struct scene *s)
+{
+	CHECK(write(s->socket[!s->child_script], "", 1) == 1, "socket: %s", strerror(errno));
+}
+
+static void wait_for_other(const struct scene *s)
+{
+	struct pollfd p = { .fd = s->socket[!s->child_script], .events = POLLIN };
+	char c;
+
+	/* this process has the other end too, so there is no end of file if the other process fails */
+	while (poll(&p, 1, 100) <= 0)
+		if (report->has_reason)
+			_exit(1);
+	CHECK(read(p.fd, &c, 1) == 1, "socket: %s", strerror(errno));
+}
+
 static void start(struct scene *s)
 {
-	gate_make(&s->to_child);
-	gate_make(&s->to_parent);
 	CHECK(!socketpair(AF_UNIX, SOCK_STREAM, 0, s->socket), "socketpair: %s", strerror(errno));
 	s->child = sanity_fork(play_child, s);
 }
-
-/* ---- the player ------------------------------------------------------------------------------------ */
 
 enum { NO_SUCH_STEP = -1 };
 
@@ -226,16 +236,14 @@ static int act(struct scene *s, struct buffer *b, const char *verb)
 /* Steps of a process and its child. */
 static int act_together(struct scene *s, struct buffer *b, const char *verb)
 {
-	bool parent = s->child_script;
-
 	if (!strcmp(verb, "start"))
 		start(s);
 	else if (!strcmp(verb, "join"))
 		sanity_join(s->child);
 	else if (!strcmp(verb, "signal"))
-		gate_open(parent ? &s->to_child : &s->to_parent);
+		signal_other(s);
 	else if (!strcmp(verb, "wait"))
-		gate_wait(parent ? &s->to_parent : &s->to_child);
+		wait_for_other(s);
 	else if (!strcmp(verb, "refuses"))
 		refuses(b);
 	else if (!strcmp(verb, "refuses-grandchild"))
@@ -294,8 +302,6 @@ void scene_play(const struct sanity_test *test)
 	play(&s, test->script);
 }
 
-/* ---- a test that is no script ---------------------------------------------------------------------- */
-
 static bool notice_now(int fd)
 {
 	struct pollfd p = { .fd = fd, .events = POLLPRI };
@@ -331,8 +337,6 @@ static void notice(void)
 	if (!rc)
 		close(fd);
 }
-
-/* ---- the scripts ----------------------------------------------------------------------------------- */
 
 /* A bare test forks before CUDA and the library are open, so that the child can open its own. */
 const struct sanity_test sanity_scenes[] = {
