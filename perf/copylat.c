@@ -39,7 +39,8 @@ static const struct tool tool = {
 	"gdrcopy_copylat",
 	"Measures the latency of single CPU copies to and from GPU memory, by size.",
 	"  Each call is timed by itself, after 10 untimed ones; the cost of one reading of the\n"
-	"  clock (in the JSON document) is part of each figure. P0, P50 and P99 are measured values\n"
+	"  clock (in the JSON document) is part of each figure. P0, P50 and P99 are measured "
+	"values\n"
 	"  (nearest rank), in microseconds. A write ends with the CPU's fence, not when the GPU\n"
 	"  has the data. cuMemcpy is called synchronously and ends when it returns.\n"
 	"  Before each loop both sides get random bytes, through cuMemcpy on the GPU's side;\n"
@@ -213,10 +214,10 @@ static int run_direction(struct state *s, enum direction dir, struct json *j)
 }
 
 /*
- * UCX's model of a copy of n bytes, by which it chooses its protocols: latency + n / bandwidth. The latency
- * is the median of a short copy. The bandwidth comes from the fastest long copy: the median of long reads
- * differed by 12% between five runs on one H200, and a bandwidth that is 20% too low loses what the
- * variables gain at 4 KiB (docs/results/clients.md). UCX's MB are 2^20 bytes.
+ * UCX's model of a copy of n bytes, by which it chooses its protocols: latency + n / bandwidth. The
+ * latency is the median of a short copy. The bandwidth comes from the fastest long copy: the median
+ * of long reads differed by 12% between five runs on one H200, and a bandwidth that is 20% too low
+ * loses what the variables gain at 4 KiB (docs/results/clients.md). UCX's MB are 2^20 bytes.
  */
 static void print_for_ucx(const struct state *s)
 {

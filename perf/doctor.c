@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * gdrcopy_doctor reports whether the CPU can map ordinary GPU memory on this machine: by which backend, or
- * why not and what to do. The order of the work: probes, facts, findings, verdict, report (doctor/doctor.h).
+ * gdrcopy_doctor reports whether the CPU can map ordinary GPU memory on this machine: by which
+ * backend, or why not and what to do. The order of the work: probes, facts, findings, verdict,
+ * report (doctor/doctor.h).
  *
- * A machine is data, and tests/doctor has made-up ones. A check that lacks a fact reports "unknown"; it
- * never guesses. The doctor only reads, except for the trials: 64 KiB of GPU memory a backend, in processes
- * of their own.
+ * A machine is data, and tests/doctor has made-up ones. A check that lacks a fact reports
+ * "unknown"; it never guesses. The doctor only reads, except for the trials: 64 KiB of GPU memory a
+ * backend, in processes of their own.
  */
 #include <errno.h>
 #include <stdlib.h>

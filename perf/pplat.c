@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * gdrcopy_pplat: the round trip between the CPU and a running kernel. One sets a flag; the other sees it
- * and sets another. Flags and data lie in GPU memory, which the CPU reaches through the mapping, or in host
- * memory. This file has the options and the output.
+ * gdrcopy_pplat: the round trip between the CPU and a running kernel. One sets a flag; the other
+ * sees it and sets another. Flags and data lie in GPU memory, which the CPU reaches through the
+ * mapping, or in host memory. This file has the options and the output.
  */
 #include <stdio.h>
 
@@ -24,22 +24,26 @@ static const struct opt options[] = {
 	OPTION_COUNT('t', "iters", &pplat.rounds, "round trips (1000)", 1, 100000000),
 	OPTION_SIZE('s', "size", &pplat.size,
 		    "bytes of data each way in a round trip, a multiple of\n"
-		    "4 (0: flags alone)", 0, 16 << 20),
-	OPTION_COUNT('m', "mode", &mode, "0: the CPU begins each round; 1: the GPU does (0)", CPU_FIRST,
-		     GPU_FIRST),
+		    "4 (0: flags alone)",
+		    0, 16 << 20),
+	OPTION_COUNT('m', "mode", &mode, "0: the CPU begins each round; 1: the GPU does (0)",
+		     CPU_FIRST, GPU_FIRST),
 	OPTION_CHOICE('G', "ping", &pplat.ping, "PLACE",
 		      "where the flag to the kernel lies: gpumem or hostmem\n"
-		      "(gpumem)", place_name),
+		      "(gpumem)",
+		      place_name),
 	OPTION_CHOICE('C', "pong", &pplat.pong, "PLACE",
 		      "where the flag to the CPU lies: gpumem or hostmem\n"
-		      "(hostmem)", place_name),
+		      "(hostmem)",
+		      place_name),
 	OPTION_CHOICE('D', "data", &pplat.data, "PLACE",
 		      "where data lie, both ways: gpumem or hostmem (gpumem)", place_name),
 	OPTION_COUNT('B', "blocks", &pplat.blocks,
 		     "blocks of threads that share the data, each with a flag\n"
-		     "to the CPU of its own (1); flags alone take one", 1, PPLAT_MAX_BLOCKS),
-	OPTION_COUNT('T', "threads", &pplat.threads,
-		     "threads of a block (one a word, 32 to 1024)", 1, PPLAT_MAX_THREADS),
+		     "to the CPU of its own (1); flags alone take one",
+		     1, PPLAT_MAX_BLOCKS),
+	OPTION_COUNT('T', "threads", &pplat.threads, "threads of a block (one a word, 32 to 1024)",
+		     1, PPLAT_MAX_THREADS),
 	OPTION_FLAG('q', "queue", &queue,
 		    "measure queues (barcopy_queue.h) and what programs do\n"
 		    "without them; of the options above only -t applies"),
@@ -54,30 +58,35 @@ static const struct tool tool = {
 	"  sets the ping; the kernel sees it, answers each word of the message by that word plus\n"
 	"  the round's number and sets the pong; the CPU sees that and copies the answer. Each\n"
 	"  round is timed by the CPU as a whole, after 10 untimed ones; percentiles are values\n"
-	"  that were seen (nearest rank), in microseconds. Every word of every answer is compared.\n"
+	"  that were seen (nearest rank), in microseconds. Every word of every answer is "
+	"compared.\n"
 	"  With -m 1 the kernel begins: it writes the data and sets the pong; the CPU sees it,\n"
-	"  copies the data and sets the ping. The GPU's clock is read before the first timed round\n"
-	"  and after the last: a mean is all there is. Every word is compared in 10 untimed rounds\n"
+	"  copies the data and sets the ping. The GPU's clock is read before the first timed "
+	"round\n"
+	"  and after the last: a mean is all there is. Every word is compared in 10 untimed "
+	"rounds\n"
 	"  before and 10 behind, one word in each timed round.\n"
 	"  With data in GPU memory and the ping in host memory the CPU has to flush its writes\n"
 	"  first, which costs it one more trip over the link.\n"
 	"  More blocks than the GPU can run at once never answer.\n"
 	"  With -q every answer of every message is compared. A rate is 100 messages for each\n"
 	"  round trip of -t, by one thread of the CPU; a send's cost is the median of bursts of\n"
-	"  128. Launches find their message in GPU memory, written through the mapping, and answer\n"
+	"  128. Launches find their message in GPU memory, written through the mapping, and "
+	"answer\n"
 	"  in host memory. Graphs are left out where the driver has none.",
 	options,
 	ARRAY_SIZE(options),
 };
 
-static const char examples[] = "  gdrcopy_pplat\n"
-			       "      a flag each way, the one to the GPU in its memory\n"
-			       "  gdrcopy_pplat -s 4K -t 200\n"
-			       "      and 4 KiB of data each way\n"
-			       "  gdrcopy_pplat -m 1 -s 4K -D hostmem -B 4 -T 256 -t 200\n"
-			       "      4 blocks of the GPU hand 4 KiB in host memory to the CPU\n"
-			       "  gdrcopy_pplat -q -t 100\n"
-			       "      messages through queues, beside launches and polled host memory";
+static const char examples[] =
+	"  gdrcopy_pplat\n"
+	"      a flag each way, the one to the GPU in its memory\n"
+	"  gdrcopy_pplat -s 4K -t 200\n"
+	"      and 4 KiB of data each way\n"
+	"  gdrcopy_pplat -m 1 -s 4K -D hostmem -B 4 -T 256 -t 200\n"
+	"      4 blocks of the GPU hand 4 KiB in host memory to the CPU\n"
+	"  gdrcopy_pplat -q -t 100\n"
+	"      messages through queues, beside launches and polled host memory";
 
 static void print_set_up(void)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * gdrcopy_sanity tests whether CPU access to GPU memory works on this machine. Options, the order of
- * events, and the output.
+ * gdrcopy_sanity tests whether CPU access to GPU memory works on this machine. Options, the order
+ * of events, and the output.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -35,7 +35,8 @@ gdr_t buffer_open_library(void)
 
 int buffer_pin(struct buffer *b, uint32_t pin_flags, int map_flags, char *why, size_t why_size)
 {
-	int rc = gdr_pin_buffer_v2(b->g, (unsigned long)b->mem.dptr, b->mem.size, pin_flags, &b->mh);
+	int rc =
+		gdr_pin_buffer_v2(b->g, (unsigned long)b->mem.dptr, b->mem.size, pin_flags, &b->mh);
 
 	if (rc) {
 		snprintf(why, why_size, "pin: %s", lib_error_text(rc));

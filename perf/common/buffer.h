@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * GPU memory that is allocated, pinned and mapped through libgdrapi, ready to be copied to, of a kind
- * that can be served here.
+ * GPU memory that is allocated, pinned and mapped through libgdrapi, ready to be copied to, of a
+ * kind that can be served here.
  */
 #ifndef PERF_BUFFER_H
 #define PERF_BUFFER_H
@@ -13,8 +13,9 @@
 #include "barcopy.h"
 
 /*
- * The first kind of mem_kind_name that can be pinned and mapped. Host memory counts only on an integrated
- * GPU, which has no other: without -a no tool measures the CPU's own memory as if it had reached a GPU.
+ * The first kind of mem_kind_name that can be pinned and mapped. Host memory counts only on an
+ * integrated GPU, which has no other: without -a no tool measures the CPU's own memory as if it had
+ * reached a GPU.
  */
 #define ALLOC_ANY (-1)
 
@@ -34,8 +35,8 @@ struct buffer {
 
 /*
  * Opens libgdrapi and makes a buffer of `size` bytes on a started device. `kind` is a mem_kind or
- * ALLOC_ANY, `map_flags` a gdr_map_flags_t. Every failure ends the tool with exit 2, so
- * that 0 and 1 always mean that memory was reached.
+ * ALLOC_ANY, `map_flags` a gdr_map_flags_t. Every failure ends the tool with exit 2, so that 0 and
+ * 1 always mean that memory was reached.
  */
 void buffer_open(struct buffer *b, const struct gpu *gpu, int kind, size_t size, int map_flags);
 void buffer_close(struct buffer *b);
@@ -47,8 +48,8 @@ int buffer_make(struct buffer *b, gdr_t g, const struct gpu *gpu, enum mem_kind 
 void buffer_unmake(struct buffer *b);
 
 /*
- * Pins and maps the memory of b->mem through b->g, and sets the rest up to b->cpu. Returns 0, or the errno
- * with "pin: CAUSE" or "map: CAUSE" in `why`.
+ * Pins and maps the memory of b->mem through b->g, and sets the rest up to b->cpu. Returns 0, or
+ * the errno with "pin: CAUSE" or "map: CAUSE" in `why`.
  */
 int buffer_pin(struct buffer *b, uint32_t pin_flags, int map_flags, char *why, size_t why_size);
 /* Unmaps and unpins only: for tools that pin the memory themselves from then on. */

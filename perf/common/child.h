@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A function in a process of its own, which may crash, hang, or not even be killable, without ending
- * or holding up the tool. It must not know what is run.
+ * A function in a process of its own, which may crash, hang, or not even be killable, without ending or
+ * holding up the tool.
  */
 #ifndef PERF_CHILD_H
 #define PERF_CHILD_H
@@ -16,18 +16,18 @@ enum child_end {
 };
 
 /*
- * Runs fn(arg) in a child that leads a process group, gets SIGALRM (default action) after `seconds`,
- * and is killed with this process. When the child has ended, the rest of its group is killed.
- * fn ends the process; if it returns, the exit status is CHILD_RETURNED. *status is as of waitpid(),
- * unless the child is stuck. One call at a time; the tool ends if fork() fails.
+ * Runs fn(arg) in a child that leads a process group, gets SIGALRM (default action) after
+ * `seconds`, and is killed with this process. When the child has ended, the rest of its group is
+ * killed. fn ends the process; if it returns, the exit status is CHILD_RETURNED. *status is as of
+ * waitpid(), unless the child is stuck. One call at a time; the tool ends if fork() fails.
  */
 #define CHILD_RETURNED 93
 enum child_end child_run(void (*fn)(void *arg), void *arg, unsigned int seconds, int *status);
 
-/* The signal, the time-out or the exit status in words: "ended by signal 11 (Segmentation fault)". */
+/* The child's end in words: "ended by signal 11 (Segmentation fault)". */
 void child_why(enum child_end end, int status, unsigned int seconds, char *why, size_t size);
 
-/* child_run() for a function that returns, with its output discarded. True if it returned; else sets `why`. */
+/* child_run() with the output discarded. True if fn returned; else sets `why`. */
 bool child_isolate(void (*fn)(void *arg), void *arg, unsigned int seconds, char *why, size_t size);
 
 #endif

@@ -29,9 +29,9 @@ void copytest_init(struct copytest *t, const struct gpu_mem *mem, size_t max);
 size_t copytest_host_size(size_t max);
 
 /*
- * Around a loop that copies host[0, size) to byte `offset` of the GPU buffer (WRITE), or the reverse.
- * The second compares the whole GPU buffer, or the guard too: a byte outside the range counts.
- * It returns 0, or -EIO after a message with the first wrong byte.
+ * Around a loop that copies host[0, size) to byte `offset` of the GPU buffer (WRITE), or the
+ * reverse. The second compares the whole GPU buffer, or the guard too: a byte outside the range
+ * counts. It returns 0, or -EIO after a message with the first wrong byte.
  */
 void copytest_before(struct copytest *t, enum direction dir, uint8_t *host, size_t offset,
 		     size_t size);
@@ -41,7 +41,7 @@ int copytest_after(struct copytest *t, enum direction dir, const uint8_t *host, 
 /* n random bytes, the same for the same sequence number. */
 void copytest_random(void *p, size_t n, uint64_t sequence);
 
-/* 0, or -EIO after a message with the first difference: `what`, its offset from `base`, both values. */
+/* 0, or -EIO after a message: `what`, the first difference's offset from `base`, both values. */
 int copytest_compare(const char *what, size_t base, const uint8_t *expect, const uint8_t *seen,
 		     size_t n);
 

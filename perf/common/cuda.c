@@ -122,7 +122,7 @@ void cuda_must(CUresult error, const char *call)
 		tool_fail("%s: %s", call, cuda_error_text(error));
 }
 
-/* ---- a device --------------------------------------------------------------------------------- */
+/* ---- a device ------------------------------------------------------------------------- */
 
 static void read_versions(struct gpu *gpu)
 {
@@ -213,7 +213,7 @@ void gpu_print(const struct gpu *gpu)
 	       driver, driver[0] ? ")" : "");
 }
 
-/* ---- memory ----------------------------------------------------------------------------------- */
+/* ---- memory --------------------------------------------------------------------------- */
 
 const char *const mem_kind_name[MEM_KINDS + 1] = { "cuMemAlloc", "cuMemCreate", "cuMemHostAlloc",
 						   NULL };

@@ -11,7 +11,7 @@
 
 #include "abi/cuda.h"
 
-/* ---- libcuda ---------------------------------------------------------------------------------- */
+/* ---- libcuda -------------------------------------------------------------------------- */
 
 /* field, exported name; every driver that runs here has these */
 #define CUDA_DL_REQUIRED(X)                                      \
@@ -92,7 +92,7 @@ int cuda_errno(CUresult error);
 /* Ends the tool with exit 1 if a call that must work failed. */
 void cuda_must(CUresult error, const char *call);
 
-/* ---- a device; if a call fails, the tool ends with exit 2 and the reason ---------------------- */
+/* ---- a device; if a call fails, the tool ends with exit 2 and the reason -------------- */
 
 struct gpu {
 	int ordinal;
@@ -114,7 +114,7 @@ bool gpu_has(const struct gpu *gpu, CUdevice_attribute attribute);
 /* A line: name, PCI address, versions. */
 void gpu_print(const struct gpu *gpu);
 
-/* ---- memory ----------------------------------------------------------------------------------- */
+/* ---- memory --------------------------------------------------------------------------- */
 
 enum mem_kind {
 	MEM_ALLOC, /* cuMemAlloc, the driver API's cudaMalloc */
@@ -136,14 +136,14 @@ struct gpu_mem {
 };
 
 /*
- * Allocates `size` bytes on a started device. `write_combined` is for MEM_HOST_ALLOC.
- * 0, or -errno with the cause written to `why`.
+ * Allocates `size` bytes on a started device. `write_combined` is for MEM_HOST_ALLOC. 0, or -errno
+ * with the cause written to `why`.
  */
 int mem_alloc(struct gpu_mem *mem, const struct gpu *gpu, enum mem_kind kind, size_t size,
 	      bool write_combined, char *why, size_t why_size);
 void mem_free(struct gpu_mem *mem);
 
-/* What cuMemCreate takes for exportable memory of that device. False: this driver lacks the calls. */
+/* What cuMemCreate takes for exportable memory of a device. False: the driver lacks the calls. */
 bool mem_vmm_properties(CUmemAllocationProp *prop, const struct gpu *gpu);
 
 #endif

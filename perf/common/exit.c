@@ -78,8 +78,8 @@ static void check_output(void)
 }
 
 /*
- * The next open() takes the lowest free number: without this, printf() would write into a node of the
- * GPU driver. /dev/null is opened for reading, so that what is printed fails and is noticed.
+ * The next open() takes the lowest free number: without this, printf() would write into a node of
+ * the GPU driver. /dev/null is opened for reading, so that what is printed fails and is noticed.
  */
 static void fill_standard_descriptors(void)
 {
@@ -123,7 +123,7 @@ void *tool_shared(size_t size)
 	return p;
 }
 
-/* ---- --sim ------------------------------------------------------------------------------------ */
+/* ---- --sim ---------------------------------------------------------------------------- */
 
 /* Set by the first process for the second: the directory of --sim. */
 #define GUARD "GDRCOPY_TOOL_SIM"
@@ -153,9 +153,10 @@ void sim_enter(const char *dir, char **argv)
 		tool_fail("--sim %s: %s", dir, strerror(errno));
 	/* LD_LIBRARY_PATH would split it or expand it: ld.so(8) */
 	if (strpbrk(real, ":; \t\n$"))
-		tool_fail("--sim %s: the loader takes no path with a colon, a semicolon, a blank or "
-			  "a dollar sign",
-			  dir);
+		tool_fail(
+			"--sim %s: the loader takes no path with a colon, a semicolon, a blank or "
+			"a dollar sign",
+			dir);
 	snprintf(file, sizeof(file), "%s/libcuda.so.1", real);
 	if (access(file, R_OK))
 		tool_fail("--sim %s: no libcuda.so.1 there", dir);
@@ -169,7 +170,7 @@ void sim_enter(const char *dir, char **argv)
 	add_path("LD_LIBRARY_PATH", real, true);
 	if (setenv(GUARD, real, 1))
 		tool_fail("--sim: %s", strerror(errno));
-	/* the stand-ins of NVIDIA's nodes, if the directory has them; GDRSIM_RM=absent removes them */
+	/* NVIDIA's nodes, if the directory has stand-ins of them; GDRSIM_RM=absent removes them */
 	snprintf(file, sizeof(file), "%s/libnvidia_node.so", real);
 	if (!access(file, R_OK))
 		add_path("LD_PRELOAD", file, false);

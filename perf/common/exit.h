@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a tool prints on standard error, and how it ends: three exit codes, and what ends the process. And
- * --sim DIR, which runs it on the stand-in libraries of DIR, by the search path of the loader.
+ * What a tool prints on standard error, and how it ends: three exit codes, and what ends the
+ * process. And --sim DIR, which runs it on the stand-in libraries of DIR, by the search path of the
+ * loader.
  */
 #ifndef PERF_EXIT_H
 #define PERF_EXIT_H
@@ -18,15 +19,15 @@ enum tool_exit {
 extern int tool_fail_status;
 
 /*
- * tool_cannot() and tool_fail() call it once, with their text and the exit status, after the message is
- * on stderr: for a tool that must print a document in every case. May be NULL.
+ * tool_cannot() and tool_fail() call it once, with their text and the exit status, after the
+ * message is on stderr: for a tool that must print a document in every case. May be NULL.
  */
 extern void (*tool_on_end)(const char *text, int status);
 
 /*
- * From now on the process ends with tool_fail_status and a message if its standard output could not be
- * written completely. A standard descriptor that is closed becomes one on which writes fail, so that no
- * file opened later gets its number.
+ * From now on the process ends with tool_fail_status and a message if its standard output could not
+ * be written completely. A standard descriptor that is closed becomes one on which writes fail, so
+ * that no file opened later gets its number.
  */
 void tool_guard_output(void);
 

@@ -58,7 +58,7 @@ static void new_line(struct json *j)
 		fputs("  ", j->out);
 }
 
-/* Writes what precedes a value: comma, new line, indentation, key. Scalars of an array share a line. */
+/* Writes comma, new line, indentation and key before a value. Scalars of an array share a line. */
 static void member(struct json *j, const char *key, bool scalar)
 {
 	int at = j->depth - 1;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A small JSON writer: objects, arrays, scalars, in the order of the calls. It collects in memory
- * and writes at the end, so that a tool that dies leaves no half document. It must not know what
- * is written.
+ * A small JSON writer: objects, arrays, scalars, in the order of the calls. It collects in memory and
+ * writes at the end, so that a tool that dies leaves no half document.
  */
 #ifndef PERF_JSON_H
 #define PERF_JSON_H
@@ -24,7 +23,7 @@ struct json {
 	bool row[JSON_DEPTH]; /* and all of them are scalars of an array: one line */
 };
 
-/* Opens the outermost object; json_head() adds the tool and its version, the last the library's too. */
+/* Opens the outermost object; json_head() adds tool and version, the last the library's too. */
 void json_start(struct json *j);
 void json_head(struct json *j);
 void json_head_library(struct json *j);

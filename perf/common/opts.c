@@ -66,9 +66,11 @@ static void set_number(const struct opt *o, const char *text)
 		unit = strchr(units, *end);
 	if (unit)
 		shift = 10 * ((unsigned int)(unit - units) / 2 + 1);
-	if (!isdigit((unsigned char)*text) || end[unit != NULL]) /* strtoull() takes blanks and signs */
-		bad_value(o, text, o->kind == OPT_SIZE ? "not a size (a number, then K, M or G)"
-						       : "not a number");
+	if (!isdigit((unsigned char)*text) ||
+	    end[unit != NULL]) /* strtoull() takes blanks and signs */
+		bad_value(o, text,
+			  o->kind == OPT_SIZE ? "not a size (a number, then K, M or G)"
+					      : "not a number");
 	if (errno || v > most >> shift)
 		bad_value(o, text, "too large");
 	v <<= shift;

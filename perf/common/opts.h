@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Command-line options as a table, from which come the parser, its checks and the text of --help. A
- * bad option ends the tool. It must not know what the options do.
+ * Command-line options as a table, from which come the parser, its checks and the text of --help. A bad
+ * option ends the tool.
  */
 #ifndef PERF_OPTS_H
 #define PERF_OPTS_H
@@ -65,8 +65,8 @@ struct tool {
 };
 
 /*
- * Parses the options of `tool`, then those of `common`, and answers --help and --version.
- * Sets tool_name and calls tool_guard_output().
+ * Parses the options of `tool`, then those of `common`, and answers --help and --version. Sets
+ * tool_name and calls tool_guard_output().
  */
 void opts_parse(const struct tool *tool, const struct opt *common, size_t common_count, int argc,
 		char **argv);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * gdrcopy_doctor in the order of its work: files below a root, the facts about a machine, the findings that
- * the subjects conclude from the facts, the verdict, the report. Facts that are in no file: probe.h.
+ * gdrcopy_doctor in the order of its work: files below a root, the facts about a machine, the
+ * findings that the subjects conclude from the facts, the verdict, the report. Facts that are in no
+ * file: probe.h.
  */
 #ifndef DOCTOR_DOCTOR_H
 #define DOCTOR_DOCTOR_H
@@ -11,7 +12,7 @@
 
 #include "doctor/probe.h"
 
-/* ---- root.c: files below a root; the target of a link is used as it stands --------------------- */
+/* ---- root.c: files below a root; the target of a link is used as it stands ------------ */
 
 #define ROOT_PATH 1024 /* longest path, in bytes */
 
@@ -30,8 +31,8 @@ int root_open(struct root *r, const char *dir);
 ssize_t root_read(const struct root *r, const char *path, void *buf, size_t size);
 
 /*
- * Reads it as a string: a NUL inside becomes a newline, white space at the end is removed. 0, or -errno
- * with "" in buf.
+ * Reads it as a string: a NUL inside becomes a newline, white space at the end is removed. 0, or
+ * -errno with "" in buf.
  */
 int root_text(const struct root *r, const char *path, char *buf, size_t size);
 
@@ -47,7 +48,7 @@ int root_real(const struct root *r, const char *path, char *real, size_t size);
 int root_list(const struct root *r, const char *path, struct dirent ***names);
 void root_list_free(struct dirent **names, int count);
 
-/* ---- pci.c: NVIDIA GPUs and network adapters, as /sys/bus/pci/devices shows them ---------------- */
+/* ---- pci.c: NVIDIA GPUs and network adapters, as /sys/bus/pci/devices shows them ------ */
 
 struct pci_dev {
 	char addr[16]; /* "0000:17:00.0" */
@@ -85,7 +86,7 @@ enum path_class {
 extern const char *const path_name[PATH_CLASSES];
 enum path_class pci_path(const struct pci_dev *a, const struct pci_dev *b);
 
-/* ---- machine.c: the facts, from files and from the probes, and the conclusions about a GPU ------- */
+/* ---- machine.c: the facts, from files and from the probes, and the conclusions about a GPU  */
 
 enum flavour { FLAVOUR_UNKNOWN, FLAVOUR_OPEN, FLAVOUR_PROPRIETARY };
 
@@ -141,7 +142,7 @@ struct machine {
 	char tegra[128]; /* the model; "": this is none */
 };
 
-/* Collects all facts: the PCI bus and the GPUs, then those of each subject. The caller keeps the root. */
+/* Collects all facts, of the PCI bus, then of each subject. The caller keeps the root. */
 void machine_collect(struct machine *m, const struct root *root, const struct probes *probes);
 
 bool machine_has_gpu(const struct machine *m);
@@ -158,7 +159,7 @@ enum answer unit_answer(const struct unit *u);
 /* gpus.c: how many CPUs two lists ("0-15,32") have in common. */
 long cpus_common(const char *a, const char *b);
 
-/* ---- report.c: the findings, in the order in which they are made; the verdict -------------------- */
+/* ---- report.c: the findings, in the order in which they are made; the verdict --------- */
 
 enum severity {
 	SEV_OK, /* as it should be */
@@ -205,11 +206,11 @@ struct verdict {
 };
 void verdict_reach(struct verdict *v, const struct machine *m, const struct report *r);
 
-/* ---- the subjects ------------------------------------------------------------------------------- */
+/* ---- the subjects --------------------------------------------------------------------- */
 
 /*
- * collect() turns files into facts, check() turns facts into findings. All facts are collected before the
- * first check, so that a check may use those of other subjects; a check reads no file.
+ * collect() turns files into facts, check() turns facts into findings. All facts are collected
+ * before the first check, so that a check may use those of other subjects; a check reads no file.
  */
 struct subject {
 	const char *name, *title;
@@ -235,9 +236,11 @@ struct obstacle {
 };
 const struct obstacle *rm_obstacle(const struct machine *m, const struct unit *u);
 
-/* ---- print.c: for people, where no byte of a file can control the terminal; as one JSON document -- */
+/* ---- print.c: for people (no byte of a file can control the terminal); as one JSON document -- */
 
-void print_text(const struct machine *m, const struct report *r, const struct verdict *v, FILE *out);
-void print_json(const struct machine *m, const struct report *r, const struct verdict *v, FILE *out);
+void print_text(const struct machine *m, const struct report *r, const struct verdict *v,
+		FILE *out);
+void print_json(const struct machine *m, const struct report *r, const struct verdict *v,
+		FILE *out);
 
 #endif

@@ -68,7 +68,7 @@ static void check_host(const struct machine *m, struct report *r)
 
 const struct subject subject_host = { "host", "Machine", find_host, check_host };
 
-/* ---- the GPU driver --------------------------------------------------------------------------- */
+/* ---- the GPU driver ------------------------------------------------------------------- */
 
 /*
  * "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar ..." or
@@ -154,8 +154,11 @@ static void check_compared(const struct machine *m, struct report *r)
 {
 	if (m->driver.loaded && !m->tegra[0] && newer(m->driver.version, RM_COMPARED))
 		finding(r, SEV_NOTE, NULL,
-			"rm tries them on memory of its own before it serves any, as with every driver",
-			NULL, "the driver is newer than " RM_COMPARED ", the newest that the rm backend's "
+			"rm tries them on memory of its own before it serves any, as with every "
+			"driver",
+			NULL,
+			"the driver is newer than " RM_COMPARED
+			", the newest that the rm backend's "
 			"structures were compared with");
 }
 

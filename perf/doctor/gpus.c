@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Subjects: the GPUs and the drivers that they are bound to; their BAR1; their places. Sources: GPUDirect
- * RDMA guide 11.4, 11.5, 12.1, 13.4.
+ * Subjects: the GPUs and the drivers that they are bound to; their BAR1; their places. Sources:
+ * GPUDirect RDMA guide 11.4, 11.5, 12.1, 13.4.
  */
 #include <string.h>
 
@@ -106,7 +106,7 @@ static void check_gpus(const struct machine *m, struct report *r)
 
 const struct subject subject_gpus = { "gpus", "GPUs", find_tegra, check_gpus };
 
-/* ---- BAR1, the window through which the CPU reaches GPU memory ------------------------------- */
+/* ---- BAR1, the window through which the CPU reaches GPU memory ------------------------ */
 
 enum { LITTLE = 16 << 20 }; /* below this, pins fail one after the other */
 enum { OLD = 256 << 20 }; /* at most, without Resizable BAR */
@@ -169,7 +169,7 @@ static void check_bar1(const struct machine *m, struct report *r)
 
 const struct subject subject_bar1 = { "bar1", "BAR1", NULL, check_bar1 };
 
-/* ---- places: NUMA node and CPUs, nearest network adapter, IOMMU -------------------------------- */
+/* ---- places: NUMA node and CPUs, nearest network adapter, IOMMU ----------------------- */
 
 enum { MAX_CPUS = 8192 };
 
@@ -257,14 +257,20 @@ static void check_places(const struct machine *m, struct report *r)
 
 		if (!u->place.usable)
 			finding(r, SEV_WARN, u->id,
-				"every access crosses the link between CPUs: each read takes longer",
-				text("numactl --cpunodebind=%s, or ask the scheduler of the container or "
-				     "batch system for CPUs of that node", numa),
-				"this process may run on no CPU of the GPU's NUMA node (%s), but on "
-				"CPUs %s", numa, m->probe->cpus);
+				"every access crosses the link between CPUs: each read takes "
+				"longer",
+				text("numactl --cpunodebind=%s, or ask the scheduler of the "
+				     "container or "
+				     "batch system for CPUs of that node",
+				     numa),
+				"this process may run on no CPU of the GPU's NUMA node (%s), but "
+				"on "
+				"CPUs %s",
+				numa, m->probe->cpus);
 		if (!strncmp(u->place.iommu, "DMA", 3))
 			finding(r, SEV_NOTE, u->id,
-				"CPU access to GPU memory is not affected; GPUDirect RDMA may fail or be slow",
+				"CPU access to GPU memory is not affected; GPUDirect RDMA may fail "
+				"or be slow",
 				text("for GPUDirect RDMA: start the kernel with %s",
 				     arm ? "iommu.passthrough=1" : "iommu=pt"),
 				"the IOMMU translates the GPU's addresses");

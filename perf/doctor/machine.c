@@ -114,8 +114,9 @@ struct advice node_advice(const struct machine *m, const struct probe_node *n)
 	case EPERM:
 		return (struct advice){
 			"a device cgroup forbids it, not the mode",
-			text(m->container[0] ? "start the container with --device %s"
-					     : "allow it to this service (systemd: DeviceAllow=%s rw)",
+			text(m->container[0]
+				     ? "start the container with --device %s"
+				     : "allow it to this service (systemd: DeviceAllow=%s rw)",
 			     n->path),
 		};
 	case EACCES:
@@ -129,10 +130,13 @@ struct advice node_advice(const struct machine *m, const struct probe_node *n)
 	case ENXIO:
 	case ENODEV:
 		return (struct advice){
-			n->error == ENOTTY ? "it is not a device node"
-					   : text("the number %d:%d belongs to no driver: the node is "
-						  "a leftover", n->major, n->minor),
-			text("as root: rm %s, then nvidia-modprobe -u -c 0 and nvidia-smi", n->path),
+			n->error == ENOTTY
+				? "it is not a device node"
+				: text("the number %d:%d belongs to no driver: the node is "
+				       "a leftover",
+				       n->major, n->minor),
+			text("as root: rm %s, then nvidia-modprobe -u -c 0 and nvidia-smi",
+			     n->path),
 		};
 	default:
 		return (struct advice){ "the driver refuses",

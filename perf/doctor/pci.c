@@ -139,7 +139,7 @@ const struct pci_dev *pci_find(const struct pci *pci, const char *addr)
 	return NULL;
 }
 
-/* The path from the last host bridge on, as a bridge may be below another: "pci0000:00/0000:00:01.0/..." */
+/* The path from the last host bridge on, "pci0000:00/...": a bridge may be below another. */
 static const char *place(const struct pci_dev *d)
 {
 	const char *last = NULL;

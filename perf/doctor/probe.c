@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Asks the machine, part by part: this process, the CPU and the device nodes here; the parts that load
- * drivers run in children, which may crash, hang or end without ending the doctor.
+ * Asks the machine, part by part: this process, the CPU and the device nodes here; the parts that
+ * load drivers run in children, which may crash, hang or end without ending the doctor.
  */
 #include "doctor/probe.h"
 

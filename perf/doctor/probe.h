@@ -98,7 +98,7 @@ struct probes *probes_make(void);
 const struct probe_node *probes_node(const struct probes *p, const char *path);
 const struct probe_library *probes_library(const struct probes *p, const char *name);
 
-/* probe_gpu.c, in a child: libraries, one after the other, libcuda first; cuInit, the GPUs; NVML. */
+/* probe_gpu.c, in a child: libraries, libcuda first; cuInit and the GPUs; NVML. */
 void probe_library(struct probes *p, int index);
 void probe_cuda(struct probes *p);
 void probe_nvml(struct probes *p);

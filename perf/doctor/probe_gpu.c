@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What libcuda, NVML and trials with libgdrapi show about themselves and each GPU. Runs in child processes:
- * a driver that is broken may do anything.
+ * What libcuda, NVML and trials with libgdrapi show about themselves and each GPU. Runs in child
+ * processes: a driver that is broken may do anything.
  */
 #include <ctype.h>
 #include <dlfcn.h>
@@ -82,8 +82,8 @@ void probe_cuda(struct probes *p)
 }
 
 /*
- * What no other part of barcopy asks NVML for; name, values and layout are those of libnvidia-ml.so.1,
- * as for abi/nvml.h.
+ * What no other part of barcopy asks NVML for; name, values and layout are those of
+ * libnvidia-ml.so.1, as for abi/nvml.h.
  */
 typedef struct nvmlConfComputeSystemState_st {
 	unsigned int environment, ccFeature /* 1: on */, devToolsMode;
@@ -162,11 +162,9 @@ void probe_nvml(struct probes *p)
 }
 
 /*
- * ---- trials
- *
- * With each backend alone, 64 KiB of the memory that it is for are pinned, mapped, written by the CPU and
- * read by CUDA, written by CUDA and read by the CPU. Then the same as a program does it, by gdr_open() in
- * this environment. rm is tried with exportable memory too if it refuses ordinary memory.
+ * Trials: with each backend alone, 64 KiB of the memory that it is for are pinned, mapped, written by
+ * the CPU and read by CUDA, written by CUDA and read by the CPU. Then the same as a program does it, by
+ * gdr_open() in this environment. rm is tried with exportable memory too if it refuses ordinary memory.
  */
 
 enum { TRIAL_BYTES = 65536 };
@@ -273,7 +271,8 @@ static void one(struct trial *t, const struct gpu *gpu, int index, bool integrat
 	out->error = -buffer_make(b, g, gpu, kind, TRIAL_BYTES, GDR_MAP_FLAG_DEFAULT, out->text,
 				  sizeof(out->text));
 	if (!out->error) {
-		snprintf(out->mapping, sizeof(out->mapping), "%s", mapping_name(b->info.mapping_type));
+		snprintf(out->mapping, sizeof(out->mapping), "%s",
+			 mapping_name(b->info.mapping_type));
 		copies(t);
 		gdr_unpin_buffer(g, b->mh); /* unmaps too */
 		mem_free(&b->mem);

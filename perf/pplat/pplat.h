@@ -11,8 +11,8 @@ enum place { GPU, CPU };
 #define PPLAT_MAX_THREADS 1024
 
 /*
- * Flags and data share no cache line. GPU memory and host memory have the same layout. Each thread block
- * has its own pong, status word (the last round that it finished) and two times.
+ * Flags and data share no cache line. GPU memory and host memory have the same layout. Each thread
+ * block has its own pong, status word (the last round that it finished) and two times.
  */
 enum pplat_layout {
 	PING_AT = 0,
@@ -26,7 +26,8 @@ enum pplat_layout {
 
 struct pplat {
 	/* the options */
-	long rounds, blocks, threads, timeout_s; /* threads 0: as many as the data need; timeout_s 0: none */
+	long rounds, blocks, threads,
+		timeout_s; /* threads 0: as many as the data need; timeout_s 0: none */
 	size_t size;
 	int ping, pong, data; /* enum place */
 
@@ -49,14 +50,14 @@ CUdeviceptr pplat_address(const struct pplat *p, int place, size_t at);
 uint64_t pplat_timeout_ns(const struct pplat *p);
 
 /*
- * The CPU begins: message and ping, then the kernel's answer and pong. The CPU times each round, in us.
- * Returns 0; else not 0, with the reason on stderr.
+ * The CPU begins: message and ping, then the kernel's answer and pong. The CPU times each round, in
+ * us. Returns 0; else not 0, with the reason on stderr.
  */
 int pplat_cpu_first(struct pplat *p, struct stats *st);
 
 /*
- * The GPU begins: its kernel writes data and pong, then the CPU reads the data and sets the ping. The GPU
- * times all rounds together: the mean is all there is.
+ * The GPU begins: its kernel writes data and pong, then the CPU reads the data and sets the ping.
+ * The GPU times all rounds together: the mean is all there is.
  */
 int pplat_gpu_first(struct pplat *p, struct stats *st);
 

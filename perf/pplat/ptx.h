@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The two kernels of pplat, as PTX that the driver compiles for its GPU: no CUDA compiler is needed.
- * The first waits for the CPU and answers, the second begins each round and waits for the CPU. They
- * must not know where in memory their words lie.
+ * The first waits for the CPU and answers, the second begins each round and waits for the CPU.
  *
  * All blocks poll the same ping. Each block has its own pong and status word and its own part of the data:
  * thread t of block b handles word b * threads + t, then every word that lies a multiple of the total
@@ -17,8 +16,22 @@
 #ifndef PERF_PPLAT_PTX_H
 #define PERF_PPLAT_PTX_H
 
-/* The start of both kernels: the thread's and the block's numbers, and the addresses of their words. */
+/* Loads a parameter: an address, or a number of 32 bits. */
+#define PPLAT_ADDRESS(name) \
+	"	ld.param.u64 %" #name ", [p_" #name "];\n	cvta.to.global.u64 %" #name ", %" #name ";\n"
+#define PPLAT_NUMBER(name) "	ld.param.u32 %" #name ", [p_" #name "];\n"
+
+/*
+ * The start of both kernels: the parameters that they share, the thread's and the block's numbers, and the
+ * addresses of their words.
+ */
 #define PPLAT_WHO                                     \
+	PPLAT_ADDRESS(ping)                           \
+	PPLAT_ADDRESS(pong)                           \
+	PPLAT_ADDRESS(status)                         \
+	PPLAT_NUMBER(words)                           \
+	PPLAT_NUMBER(rounds)                          \
+	"	ld.param.u64 %timeout, [p_timeout];\n"     \
 	"	mov.u32 %me, %tid.x;\n"                     \
 	"	mov.u32 %threads, %ntid.x;\n"               \
 	"	mov.u32 %block, %ctaid.x;\n"                \
@@ -53,6 +66,31 @@
 	"	@!%has_data bra END;\n"                   \
 	"	mov.u32 %go, 0;\n"
 
+/* The first round begins; a round ends the kernel if it is beyond the last. */
+#define PPLAT_NEXT                              \
+	"	or.pred %p, %is_first, %has_data;\n" \
+	"	@!%p bra END;\n"                     \
+	"	mov.u32 %round, 1;\n"                \
+	"NEXT:\n"                              \
+	"	setp.gt.u32 %p, %round, %rounds;\n"  \
+	"	@%p bra END;\n"
+
+/* Every thread learns whether the ping has come. */
+#define PPLAT_JOIN                              \
+	"JOIN:\n"                              \
+	"	bar.sync 0;\n"                       \
+	"	ld.volatile.shared.u32 %go, [go];\n" \
+	"	setp.eq.u32 %p, %go, 0;\n"           \
+	"	@%p bra END;\n"
+
+#define PPLAT_END                         \
+	"DONE:\n"                        \
+	"	add.u32 %round, %round, 1;\n"  \
+	"	bra NEXT;\n"                   \
+	"END:\n"                         \
+	"	ret;\n"                        \
+	"}\n"
+
 static const char pplat_ptx[] =
 	".version 6.0\n"
 	".target sm_50\n"
@@ -60,45 +98,21 @@ static const char pplat_ptx[] =
 	".visible .entry gdrcopy_pplat(\n"
 	"	.param .u64 p_ping, .param .u64 p_pong, .param .u64 p_status,\n"
 	"	.param .u64 p_message, .param .u64 p_answer,\n"
-	"	.param .u32 p_words, .param .u32 p_rounds, .param .u64 p_timeout_ns)\n"
+	"	.param .u32 p_words, .param .u32 p_rounds, .param .u64 p_timeout)\n"
 	"{\n"
 	"	.reg .pred %is_first, %has_data, %p;\n"
-	"	.reg .b32 %me, %threads, %block, %stride, %mine, %words, %rounds, %round, %seen, "
-	"%go, %i, %v;\n"
-	"	.reg .b64 %ping, %pong, %status, %message, %answer, %timeout, %start, %now, %at, "
-	"%to;\n"
+	"	.reg .b32 %me, %threads, %block, %stride, %mine, %words, %rounds, %round, %seen;\n"
+	"	.reg .b32 %go, %i, %v;\n"
+	"	.reg .b64 %ping, %pong, %status, %message, %answer, %timeout, %start, %now, %at, %to;\n"
 	"	.shared .align 4 .u32 go;\n"
-	"	ld.param.u64 %ping, [p_ping];\n"
-	"	ld.param.u64 %pong, [p_pong];\n"
-	"	ld.param.u64 %status, [p_status];\n"
-	"	ld.param.u64 %message, [p_message];\n"
-	"	ld.param.u64 %answer, [p_answer];\n"
-	"	ld.param.u32 %words, [p_words];\n"
-	"	ld.param.u32 %rounds, [p_rounds];\n"
-	"	ld.param.u64 %timeout, [p_timeout_ns];\n"
-	"	cvta.to.global.u64 %ping, %ping;\n"
-	"	cvta.to.global.u64 %pong, %pong;\n"
-	"	cvta.to.global.u64 %status, %status;\n"
-	"	cvta.to.global.u64 %message, %message;\n"
-	"	cvta.to.global.u64 %answer, %answer;\n" PPLAT_WHO
-	"	or.pred %p, %is_first, %has_data;\n"
-	"	@!%p bra END;\n"
-	"	mov.u32 %round, 1;\n"
-	"NEXT:\n"
-	"	setp.gt.u32 %p, %round, %rounds;\n"
-	"	@%p bra END;\n"
+	PPLAT_ADDRESS(message) PPLAT_ADDRESS(answer) PPLAT_WHO PPLAT_NEXT
 	"	@!%is_first bra JOIN;\n" PPLAT_POLL "	st.volatile.shared.u32 [go], %go;\n"
 	"	bra JOIN;\n"
 	"SEEN:\n"
 	"	@!%has_data bra REPLY;\n"
 	"	membar.sys;\n"
 	"	mov.u32 %go, 1;\n"
-	"	st.volatile.shared.u32 [go], %go;\n"
-	"JOIN:\n"
-	"	bar.sync 0;\n"
-	"	ld.volatile.shared.u32 %go, [go];\n"
-	"	setp.eq.u32 %p, %go, 0;\n"
-	"	@%p bra END;\n"
+	"	st.volatile.shared.u32 [go], %go;\n" PPLAT_JOIN
 	"	mov.u32 %i, %mine;\n"
 	"WORD:\n"
 	"	setp.ge.u32 %p, %i, %words;\n"
@@ -118,46 +132,20 @@ static const char pplat_ptx[] =
 	"REPLY:\n"
 	"	st.volatile.global.u32 [%pong], %round;\n"
 	"	st.volatile.global.u32 [%status], %round;\n"
-	"DONE:\n"
-	"	add.u32 %round, %round, 1;\n"
-	"	bra NEXT;\n"
-	"END:\n"
-	"	ret;\n"
-	"}\n"
+	PPLAT_END
 	".visible .entry gdrcopy_pplat_produce(\n"
 	"	.param .u64 p_ping, .param .u64 p_pong, .param .u64 p_status,\n"
 	"	.param .u64 p_data, .param .u64 p_times, .param .u32 p_words,\n"
-	"	.param .u32 p_rounds, .param .u32 p_from, .param .u32 p_to, .param .u64 "
-	"p_timeout_ns)\n"
+	"	.param .u32 p_rounds, .param .u32 p_from, .param .u32 p_to, .param .u64 p_timeout)\n"
 	"{\n"
 	"	.reg .pred %is_first, %has_data, %p;\n"
 	"	.reg .b32 %me, %threads, %block, %stride, %mine, %words, %rounds, %round, %seen;\n"
 	"	.reg .b32 %from, %to, %go, %i, %v;\n"
 	"	.reg .b64 %ping, %pong, %status, %data, %times, %timeout, %start, %now, %at;\n"
-	"	.shared .align 4 .u32 go_on;\n"
-	"	ld.param.u64 %ping, [p_ping];\n"
-	"	ld.param.u64 %pong, [p_pong];\n"
-	"	ld.param.u64 %status, [p_status];\n"
-	"	ld.param.u64 %data, [p_data];\n"
-	"	ld.param.u64 %times, [p_times];\n"
-	"	ld.param.u32 %words, [p_words];\n"
-	"	ld.param.u32 %rounds, [p_rounds];\n"
-	"	ld.param.u32 %from, [p_from];\n"
-	"	ld.param.u32 %to, [p_to];\n"
-	"	ld.param.u64 %timeout, [p_timeout_ns];\n"
-	"	cvta.to.global.u64 %ping, %ping;\n"
-	"	cvta.to.global.u64 %pong, %pong;\n"
-	"	cvta.to.global.u64 %status, %status;\n"
-	"	cvta.to.global.u64 %data, %data;\n"
-	"	cvta.to.global.u64 %times, %times;\n" PPLAT_WHO
+	"	.shared .align 4 .u32 go;\n"
+	PPLAT_ADDRESS(data) PPLAT_ADDRESS(times) PPLAT_NUMBER(from) PPLAT_NUMBER(to) PPLAT_WHO
 	"	mul.wide.u32 %at, %block, 16;\n"
-	"	add.u64 %times, %times, %at;\n"
-	"	or.pred %p, %is_first, %has_data;\n"
-	"	@!%p bra END;\n"
-	"	mov.u32 %round, 1;\n"
-	"NEXT:\n"
-	"	setp.gt.u32 %p, %round, %rounds;\n"
-	"	@%p bra END;\n"
+	"	add.u64 %times, %times, %at;\n" PPLAT_NEXT
 	"	@!%has_data bra NOTIFY;\n"
 	"	mov.u32 %i, %mine;\n"
 	"WORD:\n"
@@ -175,7 +163,7 @@ static const char pplat_ptx[] =
 	"	@!%is_first bra JOIN;\n"
 	"NOTIFY:\n"
 	"	st.volatile.global.u32 [%pong], %round;\n" PPLAT_POLL
-	"	st.volatile.shared.u32 [go_on], %go;\n"
+	"	st.volatile.shared.u32 [go], %go;\n"
 	"	bra JOIN;\n"
 	"SEEN:\n"
 	"	mov.u64 %now, %globaltimer;\n"
@@ -187,17 +175,6 @@ static const char pplat_ptx[] =
 	"	@!%has_data bra DONE;\n"
 	"	membar.sys;\n"
 	"	mov.u32 %go, 1;\n"
-	"	st.volatile.shared.u32 [go_on], %go;\n"
-	"JOIN:\n"
-	"	bar.sync 0;\n"
-	"	ld.volatile.shared.u32 %go, [go_on];\n"
-	"	setp.eq.u32 %p, %go, 0;\n"
-	"	@%p bra END;\n"
-	"DONE:\n"
-	"	add.u32 %round, %round, 1;\n"
-	"	bra NEXT;\n"
-	"END:\n"
-	"	ret;\n"
-	"}\n";
+	"	st.volatile.shared.u32 [go], %go;\n" PPLAT_JOIN PPLAT_END;
 
 #endif

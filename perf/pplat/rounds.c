@@ -92,8 +92,8 @@ static void launch(struct pplat *p, const char *name, void **params)
 }
 
 /*
- * Waits for the kernel's end. Returns rc, the result of the rounds; if that is 0, returns 1 unless every
- * block has finished `rounds` rounds.
+ * Waits for the kernel's end. Returns rc, the result of the rounds; if that is 0, returns 1 unless
+ * every block has finished `rounds` rounds.
  */
 static int finish(struct pplat *p, int rc, uint32_t rounds)
 {
@@ -123,7 +123,7 @@ static void write_message(struct pplat *p)
 		return;
 	}
 	lib_must(gdr_copy_to_mapping(p->b.buf.mh, p->b.buf.cpu + MESSAGE_AT, p->message, p->size),
-	      "gdr_copy_to_mapping");
+		 "gdr_copy_to_mapping");
 	if (p->ping == CPU)
 		lib_must(barcopy_flush(p->b.buf.mh), "barcopy_flush");
 }
@@ -136,8 +136,8 @@ static void read_answer(struct pplat *p)
 		memcpy(p->answer, p->host + p->answer_at, p->size);
 	else
 		lib_must(gdr_copy_from_mapping(p->b.buf.mh, p->answer, p->b.buf.cpu + p->answer_at,
-					    p->size),
-		      "gdr_copy_from_mapping");
+					       p->size),
+			 "gdr_copy_from_mapping");
 }
 
 /* Call before a ping that lets the kernel overwrite what was read. */
@@ -153,7 +153,8 @@ static void set_ping(struct pplat *p, uint32_t value)
 	if (p->ping == CPU)
 		__atomic_store_n(host_word(p, PING_AT), value, __ATOMIC_RELEASE);
 	else
-		lib_must(barcopy_put32(p->b.buf.mh, p->b.buf.cpu + PING_AT, value), "barcopy_put32");
+		lib_must(barcopy_put32(p->b.buf.mh, p->b.buf.cpu + PING_AT, value),
+			 "barcopy_put32");
 }
 
 /* Returns 0 when the word has the value, 1 after the timeout. */
@@ -248,7 +249,7 @@ int pplat_cpu_first(struct pplat *p, struct stats *st)
 	return finish(p, rc, rounds);
 }
 
-/* Checks every word that the kernel wrote, or only the last one, which does not delay the next round. */
+/* Checks every word that the kernel wrote, or the last one, which does not delay the next round. */
 static int check_data(struct pplat *p, uint32_t round, bool all)
 {
 	size_t words = words_of(p), first = all ? 0 : words - 1, i;

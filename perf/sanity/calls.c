@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Access to a mapping without the two copies, what the library reports about itself, and what it refuses
- * on this machine: unknown memory, handles. What it refuses anywhere is tests/unit/test_api.c's.
+ * Access to a mapping without the two copies, what the library reports about itself, and what it
+ * refuses on this machine: unknown memory, handles. What it refuses anywhere is
+ * tests/unit/test_api.c's.
  */
 #include <errno.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The library under load: threads, and leaks of descriptors, of mappings, and of the driver's pins. */
+/* Threads, and leaks of descriptors, of mappings, and of the driver's pins. */
 #include <dirent.h>
 #include <errno.h>
 #include <pthread.h>

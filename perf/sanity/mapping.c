@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How a mapping is made: its type, two types of one buffer at once, pins over PCIe; VMM ranges of several
- * chunks, and the CPU's own memory.
+ * How a mapping is made: its type, two types of one buffer at once, pins over PCIe; VMM ranges of
+ * several chunks, and the CPU's own memory.
  */
 #include <errno.h>
 
@@ -125,7 +125,7 @@ static void force_pcie(void)
 	mem_free(&mem);
 }
 
-/* ---- kinds of memory ------------------------------------------------------------------------------ */
+/* ---- kinds of memory ------------------------------------------------------------------ */
 
 enum { CHUNKS = 4 };
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * gdrcopy_sanity from the bottom up: the report of a test, what the tests share, the tests and how they are
- * chosen and run. A test runs in a process that has opened CUDA and the library. It returns if it passes; a
- * failure ends the process, so that nothing has to be undone.
+ * gdrcopy_sanity from the bottom up: the report of a test, what the tests share, the tests and how
+ * they are chosen and run. A test runs in a process that has opened CUDA and the library. It
+ * returns if it passes; a failure ends the process, so that nothing has to be undone.
  */
 #ifndef PERF_SANITY_SANITY_H
 #define PERF_SANITY_SANITY_H
@@ -19,7 +19,7 @@
 
 #define KIB ((size_t)1024)
 
-/* ---- sanity.c: the report of a test, in memory that its processes share with the tool ----------- */
+/* ---- sanity.c: the report of a test, in memory that its processes share with the tool - */
 
 enum outcome { PASSED, FAILED, WAIVED, OUTCOMES };
 
@@ -57,7 +57,7 @@ void sanity_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 			FAIL(__VA_ARGS__); \
 	} while (0)
 
-/* ---- sanity.c: what the tests share ------------------------------------------------------------- */
+/* ---- sanity.c: what the tests share --------------------------------------------------- */
 
 /* The memory under test; the same in every test. */
 struct sanity_facts {
@@ -106,8 +106,8 @@ void sanity_unmake(struct buffer *b);
 void sanity_alloc(struct gpu_mem *mem, size_t size);
 
 /*
- * Pins a range and maps the whole pin, without memory of its own: b->cpu stands for `addr`. The errno
- * of the pin; what follows must succeed. gdr_unpin_buffer() ends both.
+ * Pins a range and maps the whole pin, without memory of its own: b->cpu stands for `addr`. The
+ * errno of the pin; what follows must succeed. gdr_unpin_buffer() ends both.
  */
 int sanity_view(struct buffer *b, uint64_t addr, size_t size, uint32_t flags);
 /* Waives the test, with the library's text, if that range cannot be served here. */
@@ -146,7 +146,7 @@ void sanity_join(pid_t pid);
 /* Pins of the whole machine, as gdrdrv counts them; -1 where that cannot be read. */
 long sanity_kernel_pins(void);
 
-/* ---- the tests ------------------------------------------------------------------------------------ */
+/* ---- the tests ------------------------------------------------------------------------ */
 
 struct sanity_test {
 	const char *name; /* NULL ends a table */
@@ -167,9 +167,10 @@ extern const struct sanity_test sanity_basic[], sanity_calls[], sanity_mapping[]
 	sanity_load[];
 
 /*
- * scene.c: plays the scripts of a test. A script is a list of steps, "make b, free b, unmap b EINVAL": a
- * verb, the buffer that it acts on (b or other), and the errno that it must give if that is not 0. "start"
- * forks the child, which plays the second script; "signal" and "wait" let the two take turns.
+ * scene.c: plays the scripts of a test. A script is a list of steps, "make b, free b, unmap b
+ * EINVAL": a verb, the buffer that it acts on (b or other), and the errno that it must give if that
+ * is not 0. "start" forks the child, which plays the second script; "signal" and "wait" let the two
+ * take turns.
  */
 void scene_play(const struct sanity_test *test);
 
@@ -194,19 +195,19 @@ struct chosen {
 };
 
 /*
- * names.c: the tests of these names (a test's own, or that of GDRCopy's sanity for what the test covers),
- * all if there are none, in the order of the tables and once for each kind; `kind` is that of names that
- * do not choose. quick: only tests that can share one process. Allocated; ends with a NULL test. An
- * unknown name ends the tool.
+ * names.c: the tests of these names (a test's own, or that of GDRCopy's sanity for what the test
+ * covers), all if there are none, in the order of the tables and once for each kind; `kind` is that
+ * of names that do not choose. quick: only tests that can share one process. Allocated; ends with a
+ * NULL test. An unknown name ends the tool.
  */
 struct chosen *names_choose(const struct opt_texts *only, int kind, bool quick);
 /* Every name with its meaning. */
 void names_print(void);
 
 /*
- * run.c: runs a bare test, or several that are not bare, in one process, for at most `seconds` in all. A
- * crash or a hang is the failure of that test. One that fails ends the process, and the next goes on in
- * another. Sets the outcomes; the rest of test i is in report[i].
+ * run.c: runs a bare test, or several that are not bare, in one process, for at most `seconds` in
+ * all. A crash or a hang is the failure of that test. One that fails ends the process, and the next
+ * goes on in another. Sets the outcomes; the rest of test i is in report[i].
  */
 void run_tests(struct chosen *list, size_t count, long seconds);
 
@@ -223,8 +224,8 @@ struct probe {
 };
 
 /*
- * run.c: finds the memory that the tests run on, in a process of its own. WAIVED: no such memory exists
- * here; stderr and *report have the reason.
+ * run.c: finds the memory that the tests run on, in a process of its own. WAIVED: no such memory
+ * exists here; stderr and *report have the reason.
  */
 enum outcome probe_run(struct probe *p, long seconds);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Tests that are scripts, and their steps; see sanity.h. A persistent mapping keeps its data until the
- * unpin; another one is revoked when its memory is freed, and then faults.
+ * Tests that are scripts, and their steps; see sanity.h. A persistent mapping keeps its data until
+ * the unpin; another one is revoked when its memory is freed, and then faults.
  */
 #include <errno.h>
 #include <poll.h>
@@ -163,7 +163,7 @@ static void wait_for_other(const struct scene *s)
 	struct pollfd p = { .fd = s->socket[!s->child_script], .events = POLLIN };
 	char c;
 
-	/* this process has the other end too, so there is no end of file if the other process fails */
+	/* this process has both ends: there is no end of file if the other process fails */
 	while (poll(&p, 1, 100) <= 0)
 		if (report->has_reason)
 			_exit(1);
