@@ -5,9 +5,8 @@
  * time, and bulk data beside. Each mutant leaves out one thing that docs/queue.md calls necessary,
  * and the search must find where it fails.
  *
- * A state is what the sender, the receiver and the memory are at, and the stores under way. Stores
- * to one location arrive in their order (coherence); no other order is assumed, save what a fence
- * asks for.
+ * A state is the sender's, the receiver's and the memory's, with the stores that have not arrived.
+ * Stores to one location arrive in their order (coherence); else only a fence orders them.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -46,9 +45,10 @@ struct state {
 	uint8_t reuse; /* frees_first: words loaded again */
 	struct word seen[WORDS];
 	struct word mem[SLOTS][WORDS];
-	uint8_t way[SLOTS][WORDS][2]; /* messages whose store is on its way, older first; 0: none */
+	uint8_t pending[SLOTS][WORDS]
+		       [2]; /* messages whose store has not arrived, older first; 0: none */
 	uint8_t half[SLOTS][WORDS]; /* halves: the lap of the first has arrived */
-	uint8_t bulk[MESSAGES], bulk_way[MESSAGES], early[MESSAGES];
+	uint8_t bulk[MESSAGES], bulk_pending[MESSAGES], early[MESSAGES];
 };
 
 enum { TABLE = 1 << 20 };
@@ -105,24 +105,24 @@ static void sender(const struct state *from)
 	unsigned int n = from->sent, slot = n % SLOTS;
 	unsigned int room = s.r.one_too_many ? SLOTS + 1 : SLOTS;
 	struct state to = *from;
-	uint8_t *way;
+	uint8_t *pending;
 
 	if (n == MESSAGES)
 		return;
 	if (s.r.bulk && from->bulk_sent == n) {
-		to.bulk_way[n] = 1;
+		to.bulk_pending[n] = 1;
 		to.bulk_sent++;
 		reach(&to);
 		return;
 	}
-	if (s.r.bulk && !s.r.no_fence && from->bulk_way[n])
+	if (s.r.bulk && !s.r.no_fence && from->bulk_pending[n])
 		return; /* the fence waits for it */
 	if (!s.r.no_credit && n - from->credit >= room)
 		return;
-	way = to.way[slot][from->at];
-	if (way[1])
+	pending = to.pending[slot][from->at];
+	if (pending[1])
 		return; /* the model has room for two; a third would come behind them */
-	way[way[0] != 0] = (uint8_t)(n + 1);
+	pending[pending[0] != 0] = (uint8_t)(n + 1);
 	if (++to.at == WORDS) {
 		to.at = 0;
 		to.sent++;
@@ -135,7 +135,7 @@ static void memory(const struct state *from)
 	struct state to;
 
 	for (unsigned int i = 0; i < SLOTS * WORDS; i++) {
-		uint8_t message = from->way[i / WORDS][i % WORDS][0];
+		uint8_t message = from->pending[i / WORDS][i % WORDS][0];
 
 		if (!message)
 			continue;
@@ -146,16 +146,17 @@ static void memory(const struct state *from)
 		} else {
 			to.half[i / WORDS][i % WORDS] = 0;
 			to.mem[i / WORDS][i % WORDS].data = message;
-			to.way[i / WORDS][i % WORDS][0] = from->way[i / WORDS][i % WORDS][1];
-			to.way[i / WORDS][i % WORDS][1] = 0;
+			to.pending[i / WORDS][i % WORDS][0] =
+				from->pending[i / WORDS][i % WORDS][1];
+			to.pending[i / WORDS][i % WORDS][1] = 0;
 		}
 		reach(&to);
 	}
 	for (unsigned int i = 0; i < MESSAGES; i++) {
-		if (!from->bulk_way[i])
+		if (!from->bulk_pending[i])
 			continue;
 		to = *from;
-		to.bulk_way[i] = 0;
+		to.bulk_pending[i] = 0;
 		to.bulk[i] = 1;
 		reach(&to);
 	}
@@ -287,16 +288,16 @@ static const char *explore(struct rules rules)
 	return s.fault;
 }
 
-#define HOLDS(...)                                                                         \
-	do {                                                                               \
-		const char *why_ = explore((struct rules){ __VA_ARGS__ });                 \
-		ck_assert_msg(!why_, "%s", why_);                                          \
+#define HOLDS(...)                                                         \
+	do {                                                               \
+		const char *why_ = explore((struct rules){ __VA_ARGS__ }); \
+		ck_assert_msg(!why_, "%s", why_);                          \
 	} while (0)
-#define BREAKS(what, ...)                                                       \
-	do {                                                                    \
-		const char *why_ = explore((struct rules){ __VA_ARGS__ });      \
-		ck_assert_msg(why_ && !strcmp(why_, what), "%s instead of %s",            \
-			      why_ ? why_ : "nothing", what);                           \
+#define BREAKS(what, ...)                                                      \
+	do {                                                                   \
+		const char *why_ = explore((struct rules){ __VA_ARGS__ });     \
+		ck_assert_msg(why_ && !strcmp(why_, what), "%s instead of %s", \
+			      why_ ? why_ : "nothing", what);                  \
 	} while (0)
 
 static void protocol(void)

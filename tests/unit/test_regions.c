@@ -15,7 +15,7 @@
 
 /* ---- buffers that share a page ------------------------------------------- */
 
-enum way { BY_RANGE, BY_TAG, BY_NOTICE, WAYS };
+enum kind { BY_RANGE, BY_TAG, BY_NOTICE, KINDS };
 
 struct buffer {
 	uint64_t addr;
@@ -41,9 +41,9 @@ static void destroy(struct buffer *b)
 		CU(cuda.cuMemFree_v2(b->addr));
 }
 
-static void take(struct buffer *b, enum way way, barcopy_cache_t cache)
+static void take(struct buffer *b, enum kind kind, barcopy_cache_t cache)
 {
-	if (way == BY_RANGE) {
+	if (kind == BY_RANGE) {
 		OK(barcopy_map_range(g, b->addr, b->size, 0, &b->cpu, &b->handle));
 		return;
 	}
@@ -52,13 +52,13 @@ static void take(struct buffer *b, enum way way, barcopy_cache_t cache)
 	b->handle = b->region.handle;
 }
 
-static void give(struct buffer *b, enum way way, barcopy_cache_t cache)
+static void give(struct buffer *b, enum kind kind, barcopy_cache_t cache)
 {
-	if (way == BY_RANGE)
+	if (kind == BY_RANGE)
 		OK(barcopy_unmap_range(g, b->handle));
 	else
 		OK(barcopy_cache_put(cache, &b->region));
-	if (way == BY_NOTICE)
+	if (kind == BY_NOTICE)
 		OK(barcopy_cache_invalidate(cache, b->addr, b->size));
 }
 
@@ -71,7 +71,7 @@ static void load_word(const struct buffer *b, size_t at, uint64_t *value)
 }
 
 /* The first and the last word are the buffer's; the handle's SYNC_MEMOPS is the allocation's. */
-static void check(const struct buffer *b, enum way way)
+static void check(const struct buffer *b, enum kind kind)
 {
 	static _Atomic uint64_t next = 0x1234567800000000;
 	uint64_t told = 9;
@@ -86,7 +86,7 @@ static void check(const struct buffer *b, enum way way)
 		OK(gdr_copy_from_mapping(b->handle, &back, (char *)b->cpu + at, 8));
 		ck_assert_uint_eq(back, value);
 	}
-	if (way == BY_RANGE)
+	if (kind == BY_RANGE)
 		FAILS(EINVAL, gdr_copy_from_mapping(b->handle, &told, (char *)b->cpu + b->size, 1));
 	HANDLE_HAS(g, b->handle, SYNC_MEMOPS, 1);
 	if (!b->host)
@@ -94,45 +94,45 @@ static void check(const struct buffer *b, enum way way)
 }
 
 /* NULL for ranges. */
-static barcopy_cache_t cache_for(enum way way, uint64_t max_bytes)
+static barcopy_cache_t cache_for(enum kind kind, uint64_t max_bytes)
 {
-	if (way == BY_RANGE)
+	if (kind == BY_RANGE)
 		return NULL;
-	return cache_with(g, way == BY_NOTICE ? BARCOPY_CACHE_NOTIFIED : BARCOPY_CACHE_CHECK_TAG,
+	return cache_with(g, kind == BY_NOTICE ? BARCOPY_CACHE_NOTIFIED : BARCOPY_CACHE_CHECK_TAG,
 			  max_bytes);
 }
 
 /* Frees the buffers in this order and allocates each again at once, at the same address. */
-static void one_order(enum way way, size_t size, bool host, const int *order, int n)
+static void one_order(enum kind kind, size_t size, bool host, const int *order, int n)
 {
-	barcopy_cache_t cache = cache_for(way, 0);
+	barcopy_cache_t cache = cache_for(kind, 0);
 	struct buffer b[3];
 
 	for (int i = 0; i < n; i++)
 		make(&b[i], size, host);
 	ck_assert_uint_eq(b[0].addr & GPU_PAGE_MASK, b[1].addr & GPU_PAGE_MASK);
 	for (int i = 0; i < n; i++)
-		take(&b[i], way, cache);
+		take(&b[i], kind, cache);
 	for (int i = 0; i < n; i++)
-		check(&b[i], way);
+		check(&b[i], kind);
 	for (int i = 0; i < n; i++) {
 		struct buffer *f = &b[order[i]];
 		uint64_t before = f->addr;
 
-		give(f, way, cache);
+		give(f, kind, cache);
 		destroy(f);
 		make(f, size, host);
 		ck_assert_uint_eq(f->addr, before);
-		take(f, way, cache);
+		take(f, kind, cache);
 		for (int k = 0; k < n; k++)
-			check(&b[k], way);
+			check(&b[k], kind);
 	}
 	/* Freed for good, while the others stay in use. */
 	for (int i = 0; i < n; i++) {
-		give(&b[order[i]], way, cache);
+		give(&b[order[i]], kind, cache);
 		destroy(&b[order[i]]);
 		for (int k = i + 1; k < n; k++)
-			check(&b[order[k]], way);
+			check(&b[order[k]], kind);
 	}
 	if (cache)
 		OK(barcopy_cache_destroy(cache));
@@ -143,9 +143,9 @@ static void all_orders(size_t size, bool host)
 	static const int orders[][3] = { { 0, 1 },    { 1, 0 },	   { 0, 1, 2 }, { 0, 2, 1 },
 					 { 1, 0, 2 }, { 1, 2, 0 }, { 2, 0, 1 }, { 2, 1, 0 } };
 
-	for (enum way way = 0; way < WAYS; way++)
+	for (enum kind kind = 0; kind < KINDS; kind++)
 		for (size_t i = 0; i < COUNT(orders); i++)
-			one_order(way, size, host, orders[i], i < 2 ? 2 : 3);
+			one_order(kind, size, host, orders[i], i < 2 ? 2 : 3);
 }
 
 static void device_buffers(void)
@@ -174,7 +174,7 @@ static void plain_pin_of_two(void)
 }
 
 struct worker {
-	enum way way;
+	enum kind kind;
 	barcopy_cache_t cache;
 	bool host;
 };
@@ -189,14 +189,14 @@ static void *allocate_and_use(void *arg)
 
 		make(&b[0], 4096, w->host);
 		make(&b[1], 12000, w->host);
-		take(&b[0], w->way, w->cache);
-		take(&b[1], w->way, w->cache);
-		check(&b[0], w->way);
-		check(&b[1], w->way);
-		give(&b[i & 1], w->way, w->cache);
+		take(&b[0], w->kind, w->cache);
+		take(&b[1], w->kind, w->cache);
+		check(&b[0], w->kind);
+		check(&b[1], w->kind);
+		give(&b[i & 1], w->kind, w->cache);
 		destroy(&b[i & 1]);
-		check(&b[!(i & 1)], w->way);
-		give(&b[!(i & 1)], w->way, w->cache);
+		check(&b[!(i & 1)], w->kind);
+		give(&b[!(i & 1)], w->kind, w->cache);
 		destroy(&b[!(i & 1)]);
 	}
 	return NULL;
@@ -204,8 +204,8 @@ static void *allocate_and_use(void *arg)
 
 static void two_threads(void)
 {
-	for (enum way way = 0; way < WAYS; way++) {
-		struct worker w = { way, cache_for(way, 0), unit_arg != NULL };
+	for (enum kind kind = 0; kind < KINDS; kind++) {
+		struct worker w = { kind, cache_for(kind, 0), unit_arg != NULL };
 
 		unit_threads(2, allocate_and_use, &w, 0);
 		if (w.cache)

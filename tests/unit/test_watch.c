@@ -16,10 +16,10 @@
 /* ---- each form ----------------------------------------------------------- */
 
 /* Before, between and after; `sealed`: the loader has made the slot's page read-only. */
-static void one_look(bool sealed)
+static void one_watch(bool sealed)
 {
 	const char *page = sealed ? "r--" : "rw-";
-	struct watch_told told = { .calls = 0 };
+	struct watch_seen seen = { .calls = 0 };
 	uintptr_t held;
 
 	watch_start();
@@ -31,31 +31,31 @@ static void one_look(bool sealed)
 	ck_assert_str_eq(watch_page(), page);
 
 	watch_export();
-	ck_assert_uint_eq(told.calls, 0);
+	ck_assert_uint_eq(seen.calls, 0);
 	for (unsigned int i = 1; i <= 3; i++) {
-		OK(gdri_cuda_watch_begin(watch_tell, &told));
+		OK(gdri_cuda_watch_begin(watch_note, &seen));
 		ck_assert_uint_ne(watch_slot(), held);
 		ck_assert_str_eq(watch_page(), page);
 		watch_export();
-		ck_assert_uint_eq(told.exports, i);
+		ck_assert_uint_eq(seen.exports, i);
 		gdri_cuda_watch_end();
 		ck_assert_uint_eq(watch_slot(), held);
 		ck_assert_str_eq(watch_page(), page);
 		watch_export();
-		ck_assert_uint_eq(told.exports, i);
+		ck_assert_uint_eq(seen.exports, i);
 	}
-	ck_assert_uint_eq(told.calls, 3);
-	ck_assert_uint_eq(told.strangers, 0);
+	ck_assert_uint_eq(seen.calls, 3);
+	ck_assert_uint_eq(seen.other_threads, 0);
 }
 
 static void lazy_slot(void)
 {
-	one_look(false);
+	one_watch(false);
 }
 
 static void sealed_slot(void)
 {
-	one_look(true);
+	one_watch(true);
 }
 
 /*
@@ -64,7 +64,7 @@ static void sealed_slot(void)
  */
 static void unbound_slot(void)
 {
-	struct watch_told told = { .calls = 0 };
+	struct watch_seen seen = { .calls = 0 };
 	void *lib = dlopen("libcuda.so.1", RTLD_LAZY);
 	Dl_info own, of;
 	uintptr_t stub;
@@ -76,16 +76,16 @@ static void unbound_slot(void)
 	ck_assert_int_ne(dladdr((void *)stub, &of), 0);
 	ck_assert_int_ne(dladdr(dlsym(lib, "cuInit"), &own), 0);
 	ck_assert_msg(of.dli_fbase == own.dli_fbase, "bound already: LD_BIND_NOW?");
-	OK(gdri_cuda_watch_begin(watch_tell, &told));
+	OK(gdri_cuda_watch_begin(watch_note, &seen));
 	standin_load();
 	CU(cuda.cuInit(0));
-	ck_assert_uint_gt(told.calls, 0);
+	ck_assert_uint_gt(seen.calls, 0);
 	gdri_cuda_watch_end();
 	ck_assert_uint_eq(watch_slot(), stub);
 	watch_start();
-	told.exports = 0;
-	watch_one_export(&told);
-	ck_assert_uint_eq(told.exports, 1);
+	seen.exports = 0;
+	watch_one_export(&seen);
+	ck_assert_uint_eq(seen.exports, 1);
 	ck_assert_uint_eq(watch_slot(), stub);
 	watch_export();
 	ck_assert_uint_eq(watch_slot(), (uintptr_t)dlsym(RTLD_DEFAULT, "ioctl"));
@@ -94,7 +94,7 @@ static void unbound_slot(void)
 /* A libcuda that calls the kernel without ioctl(). */
 static void no_import(void)
 {
-	struct watch_told told = { .calls = 0 };
+	struct watch_seen seen = { .calls = 0 };
 
 	OK(gdri_cuda_load());
 	ck_assert(!gdri_import_slots_find(gdri_cuda_library, "ioctl", &watch_slots));
@@ -103,37 +103,37 @@ static void no_import(void)
 		FAILS(-ENOTSUP, gdri_cuda_watch_possible());
 		ck_assert_ptr_nonnull(strstr(gdri_error_text(), "libcuda imports no ioctl()"));
 		gdri_error_clear();
-		FAILS(-ENOTSUP, gdri_cuda_watch_begin(watch_tell, &told));
+		FAILS(-ENOTSUP, gdri_cuda_watch_begin(watch_note, &seen));
 		ck_assert_ptr_nonnull(strstr(gdri_error_text(), "libcuda imports no ioctl()"));
 	}
 	standin_start();
-	ck_assert_uint_eq(told.calls, 0);
+	ck_assert_uint_eq(seen.calls, 0);
 }
 
 /* ---- what is passed ------------------------------------------------------ */
 
 static void results_and_errno(void)
 {
-	struct watch_told told = { .calls = 0, .spoil_errno = true };
+	struct watch_seen seen = { .calls = 0, .spoil_errno = true };
 	struct winsize size;
 	int n = -1;
 
 	watch_start();
 	watch_fill_pipe();
-	OK(gdri_cuda_watch_begin(watch_tell, &told));
+	OK(gdri_cuda_watch_begin(watch_note, &seen));
 	errno = 0x1234;
 	ck_assert_int_eq(watch_ioctl()(watch_pipe[0], FIONREAD, &n), 0);
 	ck_assert_int_eq(errno, 0x1234);
 	ck_assert_int_eq(n, 5);
-	ck_assert_uint_eq(told.calls, 1);
-	ck_assert_ptr_eq(told.data, &n);
+	ck_assert_uint_eq(seen.calls, 1);
+	ck_assert_ptr_eq(seen.data, &n);
 	/* A call that fails is not reported, and its errno is the kernel's. */
 	ck_assert_int_eq(watch_ioctl()(-1, FIONREAD, &n), -1);
 	ck_assert_int_eq(errno, EBADF);
 	ck_assert_int_eq(watch_ioctl()(watch_pipe[0], TIOCGWINSZ, &size),
 			 -1); /* emulators know it */
 	ck_assert_int_eq(errno, ENOTTY);
-	ck_assert_uint_eq(told.calls, 1);
+	ck_assert_uint_eq(seen.calls, 1);
 	gdri_cuda_watch_end();
 }
 
@@ -151,47 +151,47 @@ static void *export_some(void *arg)
 
 static void other_threads_pass(void)
 {
-	struct watch_told told = { .calls = 0 };
+	struct watch_seen seen = { .calls = 0 };
 
 	watch_start();
-	OK(gdri_cuda_watch_begin(watch_tell, &told));
+	OK(gdri_cuda_watch_begin(watch_note, &seen));
 	unit_threads(2, export_some, standin_primary(0), 0);
-	ck_assert_uint_eq(told.calls, 0);
+	ck_assert_uint_eq(seen.calls, 0);
 	watch_export();
-	ck_assert_uint_eq(told.calls, 1);
+	ck_assert_uint_eq(seen.calls, 1);
 	gdri_cuda_watch_end();
 }
 
-static void *look_often(void *arg)
+static void *watch_often(void *arg)
 {
-	struct watch_told *told = arg;
+	struct watch_seen *seen = arg;
 
 	cuda.cuCtxSetCurrent(standin_primary(0));
 	for (unsigned int i = 0; i < EXPORTS; i++) {
 		watch_export();
-		if (gdri_cuda_watch_begin(watch_tell, told))
-			return "no look";
+		if (gdri_cuda_watch_begin(watch_note, seen))
+			return "no watch";
 		watch_export();
 		gdri_cuda_watch_end();
 	}
 	return NULL;
 }
 
-/* Each thread is told of its own calls; the last one restores the slot. */
-static void several_look(void)
+/* Each thread is seen of its own calls; the last one restores the slot. */
+static void several_watch(void)
 {
-	struct watch_told told[4] = { { .calls = 0 } };
+	struct watch_seen seen[4] = { { .calls = 0 } };
 	const char *wrong;
 	uintptr_t held;
 
 	watch_start();
 	held = watch_slot();
-	wrong = unit_threads(4, look_often, told, sizeof(told[0]));
+	wrong = unit_threads(4, watch_often, seen, sizeof(seen[0]));
 	ck_assert_msg(!wrong, "%s", wrong);
 	for (int i = 0; i < 4; i++) {
-		ck_assert_uint_eq(told[i].exports, EXPORTS);
-		ck_assert_uint_eq(told[i].calls, EXPORTS);
-		ck_assert_uint_eq(told[i].strangers, 0);
+		ck_assert_uint_eq(seen[i].exports, EXPORTS);
+		ck_assert_uint_eq(seen[i].calls, EXPORTS);
+		ck_assert_uint_eq(seen[i].other_threads, 0);
 	}
 	ck_assert_uint_eq(watch_slot(), held);
 }
@@ -208,9 +208,9 @@ static const struct unit_test tests[] = {
 	{ "no import of ioctl", no_import, DIRECT },
 	{ "results and errno", results_and_errno, "" },
 	{ "results and errno, sealed", results_and_errno, NOW },
-	{ "other threads pass", other_threads_pass, "" },
-	{ "several look", several_look, "" },
-	{ "several look, sealed", several_look, NOPLT },
+	{ "other threads are not watched", other_threads_pass, "" },
+	{ "several threads watch", several_watch, "" },
+	{ "several threads watch, sealed", several_watch, NOPLT },
 };
 
 UNIT_MAIN("watch", tests)

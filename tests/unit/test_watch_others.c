@@ -40,20 +40,20 @@ static void signal_handler(void)
 	struct itimerval often = { { 0, 100 }, { 0, 100 } }, never = { { 0, 0 }, { 0, 0 } };
 	struct sigaction act = { .sa_handler = on_timer, .sa_flags = SA_RESTART };
 	unsigned long want = unit_quick() ? 200 : 4000, rounds = 0;
-	struct watch_told told = { .calls = 0 };
+	struct watch_seen seen = { .calls = 0 };
 	uintptr_t held = watch_slot();
 
 	watch_fill_pipe();
 	ck_assert_int_eq(sigaction(SIGALRM, &act, NULL), 0);
 	ck_assert_int_eq(setitimer(ITIMER_REAL, &often, NULL), 0);
 	while (atomic_load(&handled) < want) {
-		watch_one_export(&told);
+		watch_one_export(&seen);
 		rounds++;
 	}
 	ck_assert_int_eq(setitimer(ITIMER_REAL, &never, NULL), 0);
 	ck_assert_uint_eq(atomic_load(&wrong), 0);
-	ck_assert_uint_eq(told.exports, rounds);
-	ck_assert_uint_eq(told.strangers, 0);
+	ck_assert_uint_eq(seen.exports, rounds);
+	ck_assert_uint_eq(seen.other_threads, 0);
 	ck_assert_uint_eq(watch_slot(), held);
 }
 
@@ -112,19 +112,19 @@ static void hook_take(int i)
 /* The watch and each hook in place see every call once. */
 static void watch_through(unsigned int hooks_there)
 {
-	struct watch_told told = { .calls = 0 };
+	struct watch_seen seen = { .calls = 0 };
 	unsigned int before[2] = { hooks[0].calls, hooks[1].calls };
 
-	watch_one_export(&told);
-	ck_assert_uint_eq(told.calls, 1);
-	ck_assert_uint_eq(told.exports, 1);
+	watch_one_export(&seen);
+	ck_assert_uint_eq(seen.calls, 1);
+	ck_assert_uint_eq(seen.exports, 1);
 	for (unsigned int i = 0; i < 2; i++) {
 		ck_assert_uint_eq(hooks[i].calls - before[i], hooks_there >> i & 1);
 		ck_assert(!hooks[i].again);
 		before[i] = hooks[i].calls;
 	}
 	watch_export();
-	ck_assert_uint_eq(told.calls, 1);
+	ck_assert_uint_eq(seen.calls, 1);
 	for (unsigned int i = 0; i < 2; i++)
 		ck_assert_uint_eq(hooks[i].calls - before[i], hooks_there >> i & 1);
 }
@@ -145,22 +145,22 @@ static void hook_before(void)
 }
 
 /* A hook is installed during a watch. */
-static void look_and_put(int i, unsigned int hooks_there)
+static void put_during_a_watch(int i, unsigned int hooks_there)
 {
-	struct watch_told told = { .calls = 0 };
+	struct watch_seen seen = { .calls = 0 };
 
-	OK(gdri_cuda_watch_begin(watch_tell, &told));
+	OK(gdri_cuda_watch_begin(watch_note, &seen));
 	hook_put(i);
 	watch_export();
 	gdri_cuda_watch_end();
-	ck_assert_uint_eq(told.exports, 1);
+	ck_assert_uint_eq(seen.exports, 1);
 	ck_assert_uint_eq(watch_slot(), (uintptr_t)functions[i]);
 	watch_through(hooks_there);
 }
 
 static void hook_meanwhile(void)
 {
-	look_and_put(0, 1);
+	put_during_a_watch(0, 1);
 	watch_through(1);
 	watch_through(1);
 	hook_take(0);
@@ -170,7 +170,7 @@ static void hook_meanwhile(void)
 	hook_put(1);
 	watch_through(2);
 	hook_take(1);
-	look_and_put(0, 1);
+	put_during_a_watch(0, 1);
 	hook_take(0);
 	watch_through(0);
 }
@@ -179,11 +179,11 @@ static void hook_below_and_above(void)
 {
 	hook_put(0);
 	watch_through(1);
-	look_and_put(1, 3);
+	put_during_a_watch(1, 3);
 	watch_through(3);
 	hook_take(1);
 	watch_through(1);
-	look_and_put(1, 3);
+	put_during_a_watch(1, 3);
 	hook_take(1);
 	watch_through(1);
 }
@@ -191,18 +191,18 @@ static void hook_below_and_above(void)
 /* Installed and removed within one watch: the slot is as before. */
 static void hook_that_passes(void)
 {
-	struct watch_told told = { .calls = 0 };
+	struct watch_seen seen = { .calls = 0 };
 	uintptr_t held = watch_slot();
 
 	for (int i = 0; i < 2; i++) {
-		OK(gdri_cuda_watch_begin(watch_tell, &told));
+		OK(gdri_cuda_watch_begin(watch_note, &seen));
 		hook_put(0);
 		watch_export();
 		hook_take(0);
 		gdri_cuda_watch_end();
 		ck_assert_uint_eq(watch_slot(), held);
 	}
-	ck_assert_uint_eq(told.exports, 2);
+	ck_assert_uint_eq(seen.exports, 2);
 	watch_through(0);
 }
 
@@ -212,19 +212,19 @@ static void hook_that_passes(void)
  */
 static void hook_that_tramples(void)
 {
-	struct watch_told told = { .calls = 0 };
+	struct watch_seen seen = { .calls = 0 };
 	uintptr_t held = watch_slot();
 
 	hook_put(0);
-	OK(gdri_cuda_watch_begin(watch_tell, &told));
+	OK(gdri_cuda_watch_begin(watch_note, &seen));
 	watch_export();
 	set_slot(held);
 	gdri_cuda_watch_end();
-	ck_assert_uint_eq(told.exports, 1);
+	ck_assert_uint_eq(seen.exports, 1);
 	ck_assert_uint_eq(watch_slot(), held);
 	for (int i = 0; i < 3; i++)
 		watch_through(0);
-	look_and_put(1, 2);
+	put_during_a_watch(1, 2);
 	hook_take(1);
 	watch_through(0);
 }
@@ -256,18 +256,18 @@ static void hook_that_insists(void)
 	watch_fill_pipe();
 	put_stubborn();
 	for (int i = 0; i < 3; i++) {
-		struct watch_told told = { .calls = 0 };
+		struct watch_seen seen = { .calls = 0 };
 
-		OK(gdri_cuda_watch_begin(watch_tell, &told));
+		OK(gdri_cuda_watch_begin(watch_note, &seen));
 		put_stubborn();
 		watch_export();
 		ck_assert(watch_pipe_has_5());
 		gdri_cuda_watch_end();
-		ck_assert_uint_eq(told.exports, 1);
-		ck_assert_uint_eq(told.calls, 2);
+		ck_assert_uint_eq(seen.exports, 1);
+		ck_assert_uint_eq(seen.calls, 2);
 		put_stubborn();
 		watch_export();
-		ck_assert_uint_eq(told.exports, 1);
+		ck_assert_uint_eq(seen.exports, 1);
 	}
 }
 
@@ -277,27 +277,27 @@ static uintptr_t held_before;
 static char page_before[4];
 
 /* A forked child can use libcuda's import, although not CUDA. */
-static int look_in_child(void *arg)
+static int watch_in_child(void *arg)
 {
-	struct watch_told told = { .calls = 0 };
+	struct watch_seen seen = { .calls = 0 };
 
 	(void)arg;
 	if (watch_slot() != held_before || strcmp(watch_page(), page_before) != 0)
 		return 1;
-	if (gdri_cuda_watch_begin(watch_tell, &told))
+	if (gdri_cuda_watch_begin(watch_note, &seen))
 		return 2;
 	if (watch_slot() == held_before || !watch_pipe_has_5())
 		return 3;
 	gdri_cuda_watch_end();
-	if (told.calls != 1 || watch_slot() != held_before ||
+	if (seen.calls != 1 || watch_slot() != held_before ||
 	    strcmp(watch_page(), page_before) != 0)
 		return 4;
-	return !watch_pipe_has_5() || told.calls != 1 ? 5 : 0;
+	return !watch_pipe_has_5() || seen.calls != 1 ? 5 : 0;
 }
 
 static void *fork_one(void *arg)
 {
-	*(int *)arg = unit_in_child(look_in_child, NULL);
+	*(int *)arg = unit_in_child(watch_in_child, NULL);
 	return NULL;
 }
 
@@ -312,17 +312,17 @@ static void start_to_fork(void)
 
 static void fork_meanwhile(void)
 {
-	struct watch_told told = { .calls = 0 };
+	struct watch_seen seen = { .calls = 0 };
 	int status = -1;
 
 	start_to_fork();
-	OK(gdri_cuda_watch_begin(watch_tell, &told));
+	OK(gdri_cuda_watch_begin(watch_note, &seen));
 	unit_threads(1, fork_one, &status, 0);
 	ck_assert_int_eq(status, 0);
-	ck_assert_uint_eq(told.calls, 0);
+	ck_assert_uint_eq(seen.calls, 0);
 	watch_export();
 	gdri_cuda_watch_end();
-	ck_assert_uint_eq(told.exports, 1);
+	ck_assert_uint_eq(seen.exports, 1);
 	ck_assert_uint_eq(watch_slot(), held_before);
 	/* Without a watch. */
 	fork_one(&status);
@@ -331,17 +331,17 @@ static void fork_meanwhile(void)
 
 static atomic_bool stop;
 
-static void *look_on(void *arg)
+static void *watch_on(void *arg)
 {
 	cuda.cuCtxSetCurrent(standin_primary(0));
 	while (!atomic_load(&stop)) {
-		struct watch_told told = { .calls = 0 };
+		struct watch_seen seen = { .calls = 0 };
 
-		if (gdri_cuda_watch_begin(watch_tell, &told))
+		if (gdri_cuda_watch_begin(watch_note, &seen))
 			return arg;
 		watch_export();
 		gdri_cuda_watch_end();
-		if (told.exports != 1)
+		if (seen.exports != 1)
 			return arg;
 	}
 	return NULL;
@@ -353,9 +353,9 @@ static void fork_anywhere(void)
 	int children = unit_quick() ? 20 : 150;
 
 	start_to_fork();
-	unit_start(1, look_on, watch_pipe, 0);
+	unit_start(1, watch_on, watch_pipe, 0);
 	for (int i = 0; i < children; i++) {
-		int status = unit_in_child(look_in_child, NULL);
+		int status = unit_in_child(watch_in_child, NULL);
 
 		ck_assert_msg(!status, "child %d: step %d", i, status);
 	}
@@ -441,7 +441,7 @@ int mprotect(void *addr, size_t len, int prot)
 /* Both copies write the slot, and each seals the page afterwards. */
 static void second_copy(void)
 {
-	struct watch_told told = { .calls = 0 };
+	struct watch_seen seen = { .calls = 0 };
 	pthread_t there;
 
 	setenv("GDRCOPY_BACKEND", "rm", 1);
@@ -453,11 +453,11 @@ static void second_copy(void)
 	sem_post(&copy_goes); /* with its trial */
 	sem_wait(&copy_went);
 	once_writable = let_the_copy_pin;
-	OK(gdri_cuda_watch_begin(watch_tell, &told));
+	OK(gdri_cuda_watch_begin(watch_note, &seen));
 	ck_assert_ptr_null(once_writable);
 	watch_export();
 	gdri_cuda_watch_end();
-	ck_assert_uint_eq(told.exports, 1);
+	ck_assert_uint_eq(seen.exports, 1);
 }
 
 static void put_another(void)
@@ -468,12 +468,12 @@ static void put_another(void)
 /* A hook is installed between reading the slot and writing it: the watch reads again. */
 static void hook_in_between(void)
 {
-	struct watch_told told = { .calls = 0 };
+	struct watch_seen seen = { .calls = 0 };
 
 	wrap_reset();
 	wrap_before("mprotect", put_another);
-	watch_one_export(&told);
-	ck_assert_uint_eq(told.exports, 1);
+	watch_one_export(&seen);
+	ck_assert_uint_eq(seen.exports, 1);
 	ck_assert_uint_eq(hooks[0].calls, 1);
 	ck_assert_uint_eq(watch_slot(), (uintptr_t)hook_0);
 }
@@ -481,14 +481,14 @@ static void hook_in_between(void)
 /* mprotect() fails for lack of mappings (vm.max_map_count). */
 static void no_room_to_unseal(void)
 {
-	struct watch_told told = { .calls = 0 };
+	struct watch_seen seen = { .calls = 0 };
 
 	wrap_reset();
 	wrap_fail("mprotect", 1, ENOMEM);
-	FAILS(-ENOMEM, gdri_cuda_watch_begin(watch_tell, &told));
+	FAILS(-ENOMEM, gdri_cuda_watch_begin(watch_note, &seen));
 	wrap_fail("mprotect", 1, EACCES);
-	FAILS(-ENOTSUP, gdri_cuda_watch_begin(watch_tell, &told));
-	OK(gdri_cuda_watch_begin(watch_tell, &told));
+	FAILS(-ENOTSUP, gdri_cuda_watch_begin(watch_note, &seen));
+	OK(gdri_cuda_watch_begin(watch_note, &seen));
 	gdri_cuda_watch_end();
 }
 

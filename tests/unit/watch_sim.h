@@ -81,33 +81,33 @@ static inline void watch_export(void)
 }
 
 /* What the watch has reported. */
-struct watch_told {
+struct watch_seen {
 	unsigned int calls;
 	unsigned int exports; /* of them: RM's export of a dma-buf */
-	unsigned int strangers; /* of them: on another thread than the first */
+	unsigned int other_threads; /* of them: on another thread than the first */
 	pthread_t by;
 	const void *data; /* of the last */
 	bool spoil_errno;
 };
 
-static inline void watch_tell(void *arg, int fd, unsigned long request, const void *data)
+static inline void watch_note(void *arg, int fd, unsigned long request, const void *data)
 {
-	struct watch_told *told = arg;
+	struct watch_seen *seen = arg;
 
 	(void)fd;
-	if (!told->calls++)
-		told->by = pthread_self();
-	told->strangers += !pthread_equal(told->by, pthread_self());
-	told->exports += _IOC_TYPE(request) == RM_IOC_TYPE && _IOC_NR(request) == RM_EXPORT_NUMBER;
-	told->data = data;
-	if (told->spoil_errno)
+	if (!seen->calls++)
+		seen->by = pthread_self();
+	seen->other_threads += !pthread_equal(seen->by, pthread_self());
+	seen->exports += _IOC_TYPE(request) == RM_IOC_TYPE && _IOC_NR(request) == RM_EXPORT_NUMBER;
+	seen->data = data;
+	if (seen->spoil_errno)
 		errno = ENOTEMPTY;
 }
 
 /* An export that is watched. */
-static inline void watch_one_export(struct watch_told *told)
+static inline void watch_one_export(struct watch_seen *seen)
 {
-	OK(gdri_cuda_watch_begin(watch_tell, told));
+	OK(gdri_cuda_watch_begin(watch_note, seen));
 	watch_export();
 	gdri_cuda_watch_end();
 }
