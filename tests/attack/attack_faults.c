@@ -28,6 +28,19 @@ static gdr_t g;
 static CUdeviceptr memory; /* 2 MiB of cudaMalloc */
 static uint8_t bytes[16384];
 
+/* Where it is done; and whether at a first use too, of which there is a process for each fault. */
+enum { PLAIN = 1, NODE = 2, INTEGRATED = 4, COLD = 8, COLD_RM = 16 };
+
+struct deed {
+	const char *name;
+	unsigned int where;
+	int (*run)(const struct deed *deed); /* in the context g; NULL: lives[life] */
+	int life;
+	uint32_t keeps; /* caches: what ranges share, which ends with the context */
+	uint32_t flags; /* of a range */
+	bool engine; /* the copy engine copies */
+};
+
 /* ---- what is done: 0, or the errno of the first failure; what was made is given back  */
 
 static int first(int a, int b)
@@ -35,60 +48,47 @@ static int first(int a, int b)
 	return a ? a : b;
 }
 
-static int plain_pin(void)
+static int plain_pin(const struct deed *deed)
 {
 	gdr_mh_t h;
 	void *va;
 	int rc = gdr_pin_buffer_v2(g, memory + 70000, 100000, 0, &h);
 
+	(void)deed;
 	if (rc)
 		return rc;
 	rc = gdr_map(g, h, &va, 65536);
 	return first(rc, gdr_unpin_buffer(g, h));
 }
 
-static int use_range(uint32_t flags, const barcopy_copy_options_t *options)
-{
-	gdr_mh_t h;
-	void *cpu;
-	int rc = barcopy_map_range(g, memory + 70000, 100000, flags, &cpu, &h);
-
-	if (rc)
-		return rc;
-	if (options) {
-		rc = barcopy_set_copy_options(h, options);
-		rc = first(rc, gdr_copy_to_mapping(h, cpu, bytes, sizeof(bytes)));
-	}
-	rc = first(rc, gdr_copy_from_mapping(h, bytes, cpu, options ? sizeof(bytes) : 100));
-	return first(rc, barcopy_unmap_range(g, h));
-}
-
-static int range(void)
-{
-	return use_range(0, NULL);
-}
-
-static int read_only_range(void)
-{
-	return use_range(BARCOPY_MAP_RANGE_READ_ONLY, NULL);
-}
-
-static int copy_engine(void)
+static int use_range(const struct deed *deed)
 {
 	barcopy_copy_options_t o = { .struct_size = sizeof(o),
 				     .engine_read_min = 1,
 				     .engine_write_min = 1 };
+	size_t size = deed->engine ? sizeof(bytes) : 100;
+	gdr_mh_t h;
+	void *cpu;
+	int rc = barcopy_map_range(g, memory + 70000, 100000, deed->flags, &cpu, &h);
 
-	return use_range(0, &o);
+	if (rc)
+		return rc;
+	if (deed->engine) {
+		rc = barcopy_set_copy_options(h, &o);
+		rc = first(rc, gdr_copy_to_mapping(h, cpu, bytes, size));
+	}
+	rc = first(rc, gdr_copy_from_mapping(h, bytes, cpu, size));
+	return first(rc, barcopy_unmap_range(g, h));
 }
 
-static int cached(void)
+static int cached(const struct deed *deed)
 {
 	barcopy_cache_options_t o = { .struct_size = sizeof(o), .whole_max = 4096 };
 	barcopy_region_t a, b;
 	barcopy_cache_t cache;
 	int rc = barcopy_cache_create(g, &o, &cache);
 
+	(void)deed;
 	if (rc)
 		return rc;
 	rc = barcopy_cache_get(cache, memory + 5, 100, &a);
@@ -104,19 +104,21 @@ static int cached(void)
 	return first(rc, barcopy_cache_destroy(cache));
 }
 
-static int own_memory(void)
+static int own_memory(const struct deed *deed)
 {
 	barcopy_mem_t mem;
 	int rc = barcopy_mem_alloc(g, 0, 5000, 0, &mem);
 
+	(void)deed;
 	return rc ? rc : barcopy_mem_free(g, &mem);
 }
 
-static int shared_memory(void)
+static int shared_memory(const struct deed *deed)
 {
 	barcopy_mem_t mem, again;
 	int fd, rc = barcopy_mem_alloc(g, 0, 5000, BARCOPY_MEM_SHAREABLE, &mem);
 
+	(void)deed;
 	if (rc)
 		return rc;
 	rc = barcopy_mem_export(g, &mem, &fd);
@@ -129,29 +131,21 @@ static int shared_memory(void)
 	return first(rc, barcopy_mem_free(g, &mem));
 }
 
-/* Where it is done; and whether at a first use too, of which there is a process for each fault. */
-enum { PLAIN = 1, NODE = 2, INTEGRATED = 4, COLD = 8, COLD_RM = 16 };
-
-static const struct deed {
-	const char *name;
-	int (*run)(void); /* in the context g; NULL: lives[life] */
-	int life;
-	unsigned int where;
-	uint32_t keeps; /* caches: what ranges share, which ends with the context */
-} deeds[] = {
-	{ "cudaMalloc by dma-buf", NULL, 0, PLAIN | COLD, 0 },
-	{ "VMM by dma-buf", NULL, 1, PLAIN, 0 },
-	{ "cudaMalloc by rm", NULL, 2, PLAIN, 0 },
-	{ "VMM by rm", NULL, 3, PLAIN | COLD | COLD_RM, 0 },
-	{ "host memory", NULL, 4, PLAIN | COLD, 0 },
-	{ "cudaMalloc by gdrdrv", NULL, 5, NODE | COLD, 0 },
-	{ "pin", plain_pin, 0, PLAIN | COLD, 0 },
-	{ "range", range, 0, PLAIN | COLD, 1 },
-	{ "read-only range", read_only_range, 0, PLAIN | COLD, 1 },
-	{ "cache", cached, 0, PLAIN | COLD, 0 },
-	{ "memory", own_memory, 0, PLAIN | INTEGRATED | COLD, 0 },
-	{ "shared memory", shared_memory, 0, PLAIN | COLD, 0 },
-	{ "copy engine", copy_engine, 0, PLAIN | COLD, 1 },
+static const struct deed deeds[] = {
+	{ "cudaMalloc by dma-buf", PLAIN | COLD, .life = 0 },
+	{ "VMM by dma-buf", PLAIN, .life = 1 },
+	{ "cudaMalloc by rm", PLAIN, .life = 2 },
+	{ "VMM by rm", PLAIN | COLD | COLD_RM, .life = 3 },
+	{ "host memory", PLAIN | COLD, .life = 4 },
+	{ "cudaMalloc by gdrdrv", NODE | COLD, .life = 5 },
+	{ "pin", PLAIN | COLD, plain_pin },
+	{ "range", PLAIN | COLD, use_range, .keeps = 1 },
+	{ "read-only range", PLAIN | COLD, use_range, .keeps = 1,
+	  .flags = BARCOPY_MAP_RANGE_READ_ONLY },
+	{ "cache", PLAIN | COLD, cached },
+	{ "memory", PLAIN | INTEGRATED | COLD, own_memory },
+	{ "shared memory", PLAIN | COLD, shared_memory },
+	{ "copy engine", PLAIN | COLD, use_range, .keeps = 1, .engine = true },
 };
 
 static unsigned int this_place(void)
@@ -183,7 +177,7 @@ static const char *run(const struct deed *deed, bool *worked)
 
 	if (!deed->run)
 		return life_run(&lives[deed->life], worked);
-	rc = deed->run();
+	rc = deed->run(deed);
 	*worked = !rc;
 	if (!rc || errno_documented(rc))
 		return NULL;

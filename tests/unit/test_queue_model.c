@@ -45,8 +45,7 @@ struct state {
 	uint8_t reuse; /* frees_first: words loaded again */
 	struct word seen[WORDS];
 	struct word mem[SLOTS][WORDS];
-	uint8_t pending[SLOTS][WORDS]
-		       [2]; /* messages whose store has not arrived, older first; 0: none */
+	uint8_t pending[SLOTS][WORDS][2]; /* messages not stored yet, older first; 0: none */
 	uint8_t half[SLOTS][WORDS]; /* halves: the lap of the first has arrived */
 	uint8_t bulk[MESSAGES], bulk_pending[MESSAGES], early[MESSAGES];
 };
