@@ -143,7 +143,7 @@ fetch_packages() {
 	echo "${headers#linux-headers-}" >"$K_DIR/release"
 }
 
-# 7.x: its build tools need a newer C library, so there is a root to build in.
+# 7.x: its build tools need a newer C library, so it is built in a root of its own.
 fetch_backports() {
 	local suite=$1 uri headers image binary
 	uri=$(mirror_of "")

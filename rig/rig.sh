@@ -217,7 +217,7 @@ make_initrd() {
 rig_build() {
 	local gen key suffix=
 	[ "$RIG_FLAVOR" = open ] || suffix=-prop
-	W=$BUILD/$K_REL${RIG_VARIANT:+-$RIG_VARIANT}
+	W=$BUILD/$(basename "$K_DIR")${RIG_VARIANT:+-$RIG_VARIANT} # two kernels may have one release
 	key=$(cat "$SRC"/gdrdrv/* "$RIG"/provider/* "$RIG"/include/*/*.h "$RIG"/include/*.h "$RIG"/*.sh \
 		${RIG_PLANT:+"$KERNEL_TESTS/planted/$RIG_PLANT.patch"} 2>/dev/null | sha256sum)
 	key="$key $RIG_KO_CFLAGS $RIG_GCOV $RIG_PLANT"

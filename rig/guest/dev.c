@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* One-line access to the driver, the provider and the kernel's files. Knows no test. */
+/* One-line access to the driver, the provider and the kernel's files */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <setjmp.h>
@@ -97,63 +97,6 @@ struct provider_info gpu_info(int gpu)
 
 	CHECK(ioctl(gpu, PROVIDER_IOC_INFO, &info) == 0);
 	return info;
-}
-
-/* Timeout of steps that take a millisecond; a loaded host may stop a processor for long. */
-#define WINDOW_MS 30000
-
-int window_open(int gpu, unsigned int place, int file)
-{
-	struct provider_window arg = { .place = place, .fd = file };
-
-	return call(gpu, PROVIDER_IOC_WINDOW, &arg);
-}
-
-void window_arm(int gpu, unsigned int passes)
-{
-	struct provider_window_arm arg = { .passes = passes, .timeout_ms = WINDOW_MS };
-
-	CHECK_EQ(call(gpu, PROVIDER_IOC_WINDOW_ARM, &arg), 0);
-}
-
-unsigned int window_free(int gpu, uint64_t va)
-{
-	struct provider_window_free arg = { .va = va, .timeout_ms = WINDOW_MS };
-
-	CHECK_EQ(call(gpu, PROVIDER_IOC_WINDOW_FREE, &arg), 0);
-	return arg.outcome;
-}
-
-void window_free_held(int gpu, uint64_t va)
-{
-	struct provider_window_free arg = { .va = va, .timeout_ms = WINDOW_MS, .hold = 1 };
-
-	CHECK_EQ(call(gpu, PROVIDER_IOC_WINDOW_FREE, &arg), 0);
-}
-
-unsigned int window_go(int gpu)
-{
-	struct provider_window_go arg = { 0 };
-
-	CHECK_EQ(call(gpu, PROVIDER_IOC_WINDOW_GO, &arg), 0);
-	return arg.outcome;
-}
-
-bool thread_sleeps(pid_t tid)
-{
-	char path[64], *text, *end;
-	bool sleeps = true;
-	int i;
-
-	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", tid);
-	for (i = 0; i < 20 && sleeps; i++) {
-		text = read_text(path);
-		end = text ? strrchr(text, ')') : NULL;
-		sleeps = !end || end[2] == 'D';
-		free(text);
-		usleep(1000);
-	}
-	return sleeps;
 }
 
 struct provider_pte read_pte(int gpu, const volatile void *addr)

@@ -126,12 +126,6 @@ void gpu_peek(int gpu, uint64_t va, void *buf, size_t len);
 void gpu_poke(int gpu, uint64_t va, const void *buf, size_t len);
 uint8_t gpu_byte(uint64_t va); /* after the CPU's writes */
 struct provider_info gpu_info(int gpu);
-int window_open(int gpu, unsigned int place, int file); /* 0 or -errno */
-void window_arm(int gpu, unsigned int passes);
-unsigned int window_free(int gpu, uint64_t va); /* outcome */
-void window_free_held(int gpu, uint64_t va); /* the thread stays stopped until window_go() */
-unsigned int window_go(int gpu); /* outcome */
-bool thread_sleeps(pid_t tid); /* uninterruptibly for 20 ms; true also if it has ended */
 struct provider_pte read_pte(int gpu, const volatile void *addr);
 int pin(int file, uint64_t va, uint64_t size, uint64_t *handle);
 int pin_tokens(int file, uint64_t va, uint64_t size, uint64_t token, uint32_t space,
@@ -176,7 +170,7 @@ long read_number(const char *path);
 void write_text(const char *path, const char *text);
 char *read_text(const char *path); /* malloc; NULL when it cannot be read */
 void knob(const char *name, int value);
-long stat_of(const char *name); /* counter of /proc/driver/gdrdrv/stats; -1 where there is none */
+long stat_of(const char *name); /* counter of /proc/driver/gdrdrv/stats; -1 if it does not exist */
 long nr_pins(void);
 void nothing_pinned(void); /* checks the counters of both modules */
 bool driver_is_kept(void); /* it has pinned by callback and refuses the unload */

@@ -7,7 +7,6 @@
 #define pr_fmt(fmt) "provider: " fmt
 
 #include <linux/bitmap.h>
-#include <linux/jiffies.h>
 #include <linux/miscdevice.h>
 #include <linux/mm.h>
 #include <linux/pci.h>
@@ -56,27 +55,6 @@ static int provider_release(struct inode *inode, struct file *filp)
 	return 0;
 }
 
-static long free_on_map(struct provider_file *file, const struct provider_free_on_map *arg)
-{
-	unsigned long until = jiffies + msecs_to_jiffies(arg->timeout_ms) + 1;
-	struct provider_pte pte = { .addr = arg->addr };
-	int ret = 0;
-
-	if (arg->addr >= TASK_SIZE)
-		return -EINVAL;
-	for (;;) {
-		provider_read_pte(&pte);
-		if (pte.level)
-			break;
-		if (time_after(jiffies, until)) {
-			ret = -ETIMEDOUT;
-			break;
-		}
-		cond_resched();
-	}
-	return provider_block_free(file, arg->va) ?: ret;
-}
-
 static void fill_pci(struct provider_info *info)
 {
 	struct pci_dev *other = provider_bar.other ?: provider_bar.pdev;
@@ -110,7 +88,6 @@ static long provider_ioctl(struct file *filp, unsigned int cmd, unsigned long ua
 		struct provider_free free;
 		struct provider_copy copy;
 		struct provider_pte pte;
-		struct provider_free_on_map free_on_map;
 		struct provider_info info;
 		struct provider_tokens tokens;
 		struct provider_lend lend;
@@ -140,8 +117,6 @@ static long provider_ioctl(struct file *filp, unsigned int cmd, unsigned long ua
 	case PROVIDER_IOC_PTE:
 		ret = provider_read_pte(&arg.pte);
 		break;
-	case PROVIDER_IOC_FREE_ON_MAP:
-		return free_on_map(file, &arg.free_on_map);
 	case PROVIDER_IOC_INFO:
 		fill_info(&arg.info);
 		break;

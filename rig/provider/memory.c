@@ -2,7 +2,7 @@
 /*
  * Blocks of the stand-in GPU's memory: which 64 KiB pages of the BAR, at which device address.
  *
- * Knows of the p2p interface only the call that revokes a block.
+ * Of p2p.c it calls only provider_p2p_revoke_locked().
  */
 #include <linux/bitmap.h>
 #include <linux/mm.h>
@@ -164,7 +164,7 @@ again:
 	mutex_unlock(&provider_bar.lock);
 }
 
-/* One piece inside one page. The mapping is made for the piece alone: see memtype traps. */
+/* Copies a piece inside one page. The mapping lives only as long: it reserves a memory type. */
 static int copy_piece(u64 va, u32 len, void *bounce, bool poke)
 {
 	struct provider_block *block;

@@ -84,17 +84,10 @@ static u8 uuid[16] = "stand-in GPU";
 /* nvidia_status_mappings[]: a status that is not in it becomes EIO. */
 static int status_errno(int err)
 {
-	switch (err) {
-	case EIO:
-	case ENOMEM:
-	case EINVAL:
-	case ENOTSUPP:
-	case EBUSY:
-	case ENODEV:
-		return -err;
-	default:
-		return -EIO;
-	}
+	bool known = err == ENOMEM || err == EINVAL || err == ENOTSUPP || err == EBUSY ||
+		     err == ENODEV;
+
+	return known ? -err : -EIO;
 }
 
 static struct mem_info *info_new(void)
@@ -152,21 +145,13 @@ static void table_free(struct nvidia_p2p_page_table *table)
 
 static u32 table_page_size(u32 *type)
 {
-	switch (READ_ONCE(page_kib)) {
-	case 4:
-		*type = NVIDIA_P2P_PAGE_SIZE_4KB;
-		return 4 << 10;
-	case 0:
-	case 64:
-		*type = NVIDIA_P2P_PAGE_SIZE_64KB;
-		return 64 << 10;
-	case 128:
-		*type = NVIDIA_P2P_PAGE_SIZE_128KB;
-		return 128 << 10;
-	default:
-		*type = page_kib;
-		return 64 << 10;
-	}
+	int kib = READ_ONCE(page_kib) ?: 64;
+
+	*type = kib == 4     ? NVIDIA_P2P_PAGE_SIZE_4KB
+		: kib == 64  ? NVIDIA_P2P_PAGE_SIZE_64KB
+		: kib == 128 ? NVIDIA_P2P_PAGE_SIZE_128KB
+			     : kib;
+	return kib == 4 || kib == 128 ? kib << 10 : 64 << 10;
 }
 
 /* The pages of [@va, @va + @len) of @block into a table that has been handed out. */
@@ -231,7 +216,7 @@ static struct provider_file *context_of_token_locked(u64 p2p_token)
 }
 
 /* thirdpartyp2pIsValidClientPid(): whether the context admits the calling process. */
-static bool is_let_in_locked(const struct provider_file *context)
+static bool is_admitted_locked(const struct provider_file *context)
 {
 	int i;
 
@@ -300,7 +285,7 @@ static struct provider_block *block_of_get_locked(u64 p2p_token, u32 va_space, u
 			return ERR_PTR(-EIO); /* NV_ERR_INVALID_STATE */
 		if (!block || block->owner != context)
 			return ERR_PTR(-EINVAL);
-	} else if (!block || !is_let_in_locked(block->owner)) {
+	} else if (!block || !is_admitted_locked(block->owner)) {
 		return ERR_PTR(-EINVAL);
 	}
 	return va_space && va_space != block->owner->va_space ? ERR_PTR(-EINVAL) : block;
@@ -317,13 +302,13 @@ static struct pin *pin_of_key_locked(const struct nvidia_p2p_page_table *key, bo
 		if (pin->key != key || persistent != !pin->context)
 			continue;
 		if (persistent || pin->context == context ||
-		    (!context && is_let_in_locked(pin->context)))
+		    (!context && is_admitted_locked(pin->context)))
 			return pin;
 	}
 	return NULL;
 }
 
-/* Whether the key has a pin that the calling process cannot find. For the tests. */
+/* Whether a pin that the calling process cannot find has the key. Counted for the tests. */
 static bool pin_is_foreign_locked(const struct nvidia_p2p_page_table *key)
 {
 	struct pin *pin;
@@ -543,7 +528,7 @@ int nvidia_p2p_get_pages_persistent(u64 virtual_address, u64 length,
 }
 EXPORT_SYMBOL(nvidia_p2p_get_pages_persistent);
 
-/* The pin is its client's own: nothing is looked for in a process. */
+/* The calling process does not matter: any may put a persistent pin. */
 int nvidia_p2p_put_pages_persistent(u64 virtual_address, struct nvidia_p2p_page_table *page_table,
 				    u32 flags)
 {
@@ -557,7 +542,7 @@ int nvidia_p2p_put_pages_persistent(u64 virtual_address, struct nvidia_p2p_page_
 	if (pin)
 		pin_take_locked(pin, virtual_address);
 	else
-		client_error("persistent put of what is no persistent pin");
+		client_error("persistent put of another kind of pin");
 	mutex_unlock(&provider_bar.lock);
 	table_free(page_table);
 	return 0;
@@ -565,7 +550,7 @@ int nvidia_p2p_put_pages_persistent(u64 virtual_address, struct nvidia_p2p_page_
 EXPORT_SYMBOL(nvidia_p2p_put_pages_persistent);
 #endif
 
-/* CliDelThirdPartyP2PVidmemInfo(): every callback pin is taken back, inside the lock. */
+/* CliDelThirdPartyP2PVidmemInfo(): revokes every callback pin, under the lock. */
 void provider_p2p_revoke_locked(struct provider_block *block)
 {
 	struct pin *pin, *next;

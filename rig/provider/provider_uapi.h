@@ -57,14 +57,6 @@ struct provider_pte {
 	__u32 pad;
 };
 
-/* FREE of @va as soon as an entry appears at @addr. ETIMEDOUT if none does; @va is freed anyway. */
-struct provider_free_on_map {
-	__u64 va;
-	__u64 addr;
-	__u32 timeout_ms;
-	__u32 pad;
-};
-
 /* Places where a thread can be stopped. */
 #define PROVIDER_AFTER_MMAP	    1 /* of @fd, before a zap can find the VMA */
 #define PROVIDER_BEFORE_INSERT	    2 /* of a page-table entry */
@@ -132,7 +124,7 @@ enum provider_buf {
 	PROVIDER_BUF_ODD_LEN,
 	PROVIDER_BUF_EMPTY, /* a piece of no bytes */
 	PROVIDER_BUF_RAM,
-	PROVIDER_BUF_IOVA_RAM, /* as the DMA interface maps RAM: an IOVA where there is an IOMMU */
+	PROVIDER_BUF_IOVA_RAM, /* as the DMA interface maps RAM: an IOVA if an IOMMU translates */
 	PROVIDER_BUF_BAR0, /* registers of the same function */
 	PROVIDER_BUF_OTHER_BAR, /* the other prefetchable BAR of the same function */
 	PROVIDER_BUF_CPU, /* an address of the CPU, which differs while bridge_shift_mib is set */
@@ -180,7 +172,7 @@ struct provider_info {
 	__u8 pci_bus;
 	__u8 pci_devfn;
 	__u8 other_bus; /* the machine's second function, */
-	__u8 other_devfn; /* or the GPU's if there is none */
+	__u8 other_devfn; /* or the GPU's if it has one function */
 };
 
 /*
@@ -197,7 +189,7 @@ struct provider_tokens {
 
 /*
  * Admits the process of another context to this context's memory, until that context is closed.
- * EINVAL if there is no such context; EBUSY if its process was admitted through another one;
+ * EINVAL if the context does not exist; EBUSY if its process was admitted through another one;
  * ENOSPC.
  */
 struct provider_lend {
@@ -209,7 +201,6 @@ struct provider_lend {
 #define PROVIDER_IOC_PEEK	 _IOW(0xDB, 3, struct provider_copy)
 #define PROVIDER_IOC_POKE	 _IOW(0xDB, 4, struct provider_copy)
 #define PROVIDER_IOC_PTE	 _IOWR(0xDB, 5, struct provider_pte)
-#define PROVIDER_IOC_FREE_ON_MAP _IOW(0xDB, 6, struct provider_free_on_map)
 #define PROVIDER_IOC_INFO	 _IOR(0xDB, 7, struct provider_info)
 #define PROVIDER_IOC_TOKENS	 _IOR(0xDB, 8, struct provider_tokens)
 #define PROVIDER_IOC_LEND	 _IOW(0xDB, 11, struct provider_lend)

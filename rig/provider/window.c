@@ -2,7 +2,7 @@
 /*
  * A free inside a window. One thread of a client stops at a chosen place in the kernel, another
  * thread frees memory meanwhile, and the first goes on when the free has ended or waits for it. So
- * every round meets a window of a microsecond, however the emulated processors are scheduled.
+ * every round hits a window of a microsecond, however the emulated processors are scheduled.
  *
  * The client is not changed: a kprobe at the entry of a function (of the kernel, or the client's
  * own ->mmap, found through its descriptor) sends the thread through detour(). That function waits
@@ -10,7 +10,7 @@
  * post_handler keeps the kernel from optimizing the kprobe into a jump, which could not be
  * redirected.
  *
- * Knows nothing else of the client, nor of pins. One window at a time.
+ * One window at a time. The file depends neither on the client nor on pins.
  */
 #define pr_fmt(fmt) "provider: " fmt
 
@@ -24,10 +24,8 @@
 
 #include "provider.h"
 
-/*
- * States of one use: one thread asks for a free; another arms itself, stops in the window, goes on.
- */
-enum { IDLE, CALLED, ARMED, TAKEN, STANDING, GONE };
+/* States of one use: a thread asks for a free; another arms itself, stops in the window, goes on. */
+enum { IDLE, CALLED, ARMED, CLAIMED, STOPPED, RELEASED };
 
 static DEFINE_MUTEX(lock); /* opening and closing of the window; the steps to CALLED and ARMED */
 static struct provider_file *owner; /* lock; NULL: no window is open */
@@ -40,23 +38,21 @@ static unsigned long timeout; /* jiffies */
 static bool in_callback, freed;
 static bool held; /* written by the freeing thread */
 
-/* Written by the thread to be stopped: before and after ARMED; @outcome before GONE. */
+/* Written by the thread to be stopped: before and after ARMED; @outcome before RELEASED. */
 static pid_t tid;
 static int passes; /* calls that it makes before it stops */
 static u32 outcome;
 
 /* The thread waits here until the free has ended, or sleeps on a lock that this thread holds. */
-static void stand(void)
+static void wait_in_window(void)
 {
 	unsigned long until = jiffies + timeout;
 
-	atomic_set(&state, STANDING);
+	atomic_set(&state, STOPPED);
 	for (;;) {
 		bool waits = READ_ONCE(in_callback) && task_state_to_char(freer) == 'D';
 
-		/*
-		 * In this order: a free that has ended sleeps as well, until this thread goes on.
-		 */
+		/* In this order: a freeing thread that has ended also sleeps, for this thread. */
 		smp_rmb();
 		if (READ_ONCE(freed)) {
 			outcome = PROVIDER_FREED_INSIDE;
@@ -72,14 +68,14 @@ static void stand(void)
 		}
 		usleep_range(20, 50);
 	}
-	atomic_set_release(&state, GONE);
+	atomic_set_release(&state, RELEASED);
 }
 
-static bool take(void)
+static bool claim(void)
 {
 	if (atomic_read_acquire(&state) != ARMED || task_pid_nr(current) != tid || passes-- > 0)
 		return false;
-	return atomic_cmpxchg(&state, ARMED, TAKEN) == ARMED;
+	return atomic_cmpxchg(&state, ARMED, CLAIMED) == ARMED;
 }
 
 #ifdef CONFIG_KPROBES
@@ -97,16 +93,16 @@ static noinline unsigned long detour(unsigned long a, unsigned long b, unsigned 
 	unsigned long ret;
 
 	if (!after)
-		stand();
+		wait_in_window();
 	ret = function(a, b, c, d, e, f);
 	if (after)
-		stand();
+		wait_in_window();
 	return ret;
 }
 
 static int on_entry(struct kprobe *p, struct pt_regs *regs)
 {
-	if (!take())
+	if (!claim())
 		return 0;
 	instruction_pointer_set(regs, (unsigned long)detour);
 	return 1;
@@ -178,8 +174,8 @@ static bool is_ours(u32 at)
 static u32 let_go(void)
 {
 	WRITE_ONCE(freed, true);
-	smp_wmb(); /* before this thread sleeps again; pairs with stand() */
-	while (atomic_read_acquire(&state) != GONE)
+	smp_wmb(); /* before this thread sleeps again; pairs with wait_in_window() */
+	while (atomic_read_acquire(&state) != RELEASED)
 		usleep_range(20, 50);
 	freer = NULL;
 	held = false;
@@ -226,8 +222,8 @@ void provider_window_close(struct provider_file *file)
 
 void provider_window_pass(u32 at)
 {
-	if (READ_ONCE(place) == at && take())
-		stand();
+	if (READ_ONCE(place) == at && claim())
+		wait_in_window();
 }
 
 void provider_window_in_callback(bool in)
@@ -284,10 +280,10 @@ static int call_for_a_thread(struct provider_file *file, u32 timeout_ms)
 		return ret;
 
 	until = jiffies + timeout;
-	while ((now = atomic_read(&state)) < STANDING) {
+	while ((now = atomic_read(&state)) < STOPPED) {
 		/* A thread that has been claimed is about to stop. */
-		if (now != TAKEN && time_after(jiffies, until))
-			atomic_cmpxchg(&state, now, GONE);
+		if (now != CLAIMED && time_after(jiffies, until))
+			atomic_cmpxchg(&state, now, RELEASED);
 		usleep_range(20, 50);
 	}
 	return 0;

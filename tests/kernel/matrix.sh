@@ -76,7 +76,7 @@ row_boot() {
 		*) all+=("rig.$arg") ;;
 		esac
 	done
-	[ -z "$coverage" ] || gcov_list "$W"/gdrdrv-*
+	[ -z "$coverage" ] || gcov_list
 	"${boot[@]}" "$kernel" ${setups:+rig.setups=$setups} rig.seed="$seed" "${all[@]}"
 	[ -z "$coverage" ] || coverage_of "$kernel" 90
 }
@@ -188,15 +188,15 @@ row_static() {
 	fi
 }
 
-# gcov_list BUILD...: lists the guest's paths of the counters of each object
+# Lists the guest's paths of the counters of each object that the row's set-ups load. Rows of the
+# dma-buf source leave out p2p.c: they do not pin by callback.
 gcov_list() {
-	local dir f
-	for dir; do
-		for f in "$SRC"/gdrdrv/*.c; do
-			f=$dir/$(basename "$f" .c)
-			[ ! -e "$f.o" ] || echo "/sys/kernel/debug/gcov$f.gcda"
-		done
+	local objects=("$W"/gdrdrv-*/*.o) f
+	[ "${boot[0]}" != dmabuf_boot ] || objects=("$W"/gdrdrv-dmabuf/*.o "$W"/gdrdrv-*-both/*.o)
+	for f in "${objects[@]%.o}"; do
+		[ ! -e "$SRC/gdrdrv/$(basename "$f").c" ] || echo "/sys/kernel/debug/gcov$f.gcda"
 	done >"$W/gcov.list"
+	[ "${boot[0]}" != dmabuf_boot ] || sed -i '/\/p2p\.gcda$/d' "$W/gcov.list"
 }
 
 # coverage_of NAME PERCENT: checks the line coverage, by the counters that the guest prints

@@ -99,7 +99,7 @@ need() {
 # Kernels come from Debian's archive only.
 kernel_or_stop() {
 	kernel_prepare "$1" && return
-	command -v apt-get >/dev/null || cannot "kernel $1 comes from Debian's archive, and there is no apt-get"
+	command -v apt-get >/dev/null || cannot "kernel $1 comes from Debian's archive, which needs apt-get"
 	fail "kernel $1: its packages cannot be fetched"
 	finish
 }

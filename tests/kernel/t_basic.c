@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* Every ioctl, right and wrong; data both ways; what /proc shows. */
+/* Every ioctl with valid and invalid arguments; data in both directions; the files in /proc. */
 #define _GNU_SOURCE
 #include <sys/stat.h>
 
@@ -11,7 +11,7 @@ static void t_version(void)
 
 	CHECK_EQ(ioctl(drv, GDRDRV_IOC_GET_VERSION, &arg), 0);
 	CHECK_EQ(arg.gdrdrv_version, 0x20006);
-	/* Without pins by address it serves none of the installed libraries. */
+	/* A driver without pins by address serves no installed library. */
 	CHECK_EQ(arg.minimum_gdr_api_version, rig.mode == DMABUF ? 0x20007 : 0x20000);
 }
 
@@ -158,7 +158,7 @@ static void t_bad_pointer(void)
 	nothing_pinned();
 }
 
-/* Unknown handles are refused, also next to a live region. */
+/* The driver refuses unknown handles, also next to those of a region. */
 static void t_bad_handle(void)
 {
 	int other = drv_open();

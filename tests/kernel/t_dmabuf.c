@@ -125,7 +125,7 @@ static void t_sub_range(void)
 	size_t i;
 
 	for (i = 0; i < ARRAY_SIZE(kib); i++) {
-		/* Before 580 more than one piece fails where there are IOVAs: t_pieces_535(). */
+		/* Before 580, with IOVAs, more than one piece fails: t_pieces_535(). */
 		if (rig.iommu && rig.gen < 580 && kib[i] != 1024)
 			continue;
 		knob("seg_kib", kib[i]);

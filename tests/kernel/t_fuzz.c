@@ -183,10 +183,7 @@ static void fuzz_mmap(void)
 	munmap(p, len);
 }
 
-/*
- * Persistent pins keep freed memory: where no such piece is left, that of an end of the driver's
- * file.
- */
+/* Persistent pins keep freed memory. If none is left, closes the driver's file: its pins end. */
 static uint64_t fuzz_alloc(void)
 {
 	struct provider_alloc arg = { .size = 8 * GPU_PAGE, .flags = rnd() % 2 };

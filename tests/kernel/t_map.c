@@ -332,23 +332,6 @@ static void t_no_entries_in_mmap(void)
 	CHECK_EQ(read_pte(prov, at).level, 1);
 }
 
-/*
- * All entries are small, even if address and memory are aligned for huge ones: the kernel would
- * take a huge entry for that of a page (t_walk.c).
- */
-static void t_small(void)
-{
-	uint64_t va = gpu_alloc_flags(prov, 4 * MiB, PROVIDER_ALIGN_2M).va;
-	uint8_t *at = reserve(4 * MiB, 2 * MiB);
-	size_t off;
-
-	must_map_at(drv, must_pin(drv, va, 4 * MiB), 4 * MiB, at);
-	for (off = 0; off < 4 * MiB; off += cpu_page()) {
-		at[off] = 1;
-		CHECK_EQ(nr_entries(at + off, 1, 1), 1);
-	}
-}
-
 const struct test tests_map[] = {
 	{ "map-lengths", t_lengths, ANY_MODE, 0, 0 },
 	{ "map-wc", t_wc, ANY_MODE, 0, 0 },
@@ -364,6 +347,5 @@ const struct test tests_map[] = {
 	{ "map-fault-around", t_fault_around, ANY_MODE, 0, 0 },
 	{ "map-populate", t_populate, ANY_MODE, 0, 0 },
 	{ "map-no-entries-in-mmap", t_no_entries_in_mmap, ANY_MODE, 0, 0 },
-	{ "map-small", t_small, ANY_MODE, 0, 0 },
 	{ NULL, NULL, 0, 0, 0 },
 };

@@ -40,7 +40,7 @@ static struct stat status_of(const char *node)
 	return st;
 }
 
-/* Pins and maps through @node; the GPU has the bytes, and the driver's own call answers. */
+/* Pins and maps through @node, and checks a byte in the GPU's memory. */
 static void works(const char *node, uint8_t byte)
 {
 	struct region r;
@@ -55,7 +55,7 @@ static void works(const char *node, uint8_t byte)
 	close(drv);
 }
 
-/* The kernel's node: the class's, or where the driver may have none, a misc device's. */
+/* Checks the kernel's node: of the driver's class, or (proprietary flavour) of a misc device. */
 static void is_the_kernels(void)
 {
 	struct stat st = status_of(NODE);
@@ -95,7 +95,7 @@ static void t_node(void)
 	char path[] = "/tmp/other";
 
 	is_the_kernels();
-	/* There is one minor number. */
+	/* The driver has one minor number. */
 	CHECK(!mknod(path, S_IFCHR | 0666, makedev(listed_major(), 1)));
 	CHECK(access(path, F_OK) == 0 && drv_try_open(path) == -ENXIO);
 	CHECK(!unlink(path));
@@ -107,19 +107,19 @@ static void t_node_script(void)
 
 	close(drv); /* works() opens the node anew */
 	is_the_kernels();
-	/* A container's, where it keeps the driver's files: beside the kernel's. */
+	/* A container's node, beside the kernel's */
 	make_node("/tmp/gdrdrv");
 	works("/tmp/gdrdrv", 2);
 	works(NODE, 3);
 	CHECK(!unlink("/tmp/gdrdrv"));
 
-	/* An init script's, at start-up: in place of the kernel's. */
+	/* An init script's node, in place of the kernel's */
 	make_node(NODE);
 	works(NODE, 4);
 
-	if (by_callback()) /* It has pinned: it stays. */
+	if (by_callback()) /* The module has pinned by callback and stays loaded. */
 		return;
-	/* insmod.sh, twice: the second time it finds its own node, which no unloading removes. */
+	/* insmod.sh, twice: the second run finds its own node, which the unload does not remove. */
 	for (i = 0; i < 2; i++) {
 		(void)listed_major(); /* grep gdrdrv /proc/devices && rmmod gdrdrv */
 		CHECK_EQ(delete_module_named("gdrdrv"), 0);
@@ -128,12 +128,12 @@ static void t_node_script(void)
 		works(NODE, (uint8_t)(5 + i));
 	}
 
-	/* Without the script again: the next load has the kernel's node back. */
+	/* Without the script the next load makes the kernel's node again, */
 	CHECK_EQ(delete_module_named("gdrdrv"), 0);
 	CHECK(!unlink(NODE));
 	CHECK_EQ(load_driver(), 0);
 	is_the_kernels();
-	/* And an unload takes it away. */
+	/* and the unload removes it. */
 	CHECK_EQ(delete_module_named("gdrdrv"), 0);
 	CHECK(access(NODE, F_OK) == -1 && errno == ENOENT);
 	CHECK_EQ(load_driver(), 0);

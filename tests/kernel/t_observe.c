@@ -46,7 +46,7 @@ static void t_log_error(void)
 	printf("# 300 errors, %u lines in the log\n", n);
 	CHECK(n >= 1 && n < 200);
 
-	/* An error of the GPU driver's own is news; one of the program's is not. */
+	/* An internal error of the GPU driver is logged; an error of the program is not. */
 	write_text("/dev/kmsg", "rig: refusals from here\n");
 	knob("fail_get", EINVAL);
 	CHECK_EQ(pin(drv, va, GPU_PAGE, &h), -EINVAL);

@@ -294,7 +294,7 @@ static void t_child_closes_last(void)
 static void t_fd_left_in_socket(void)
 {
 	int sock[2];
-	/* References per open: one of the file, and one of the character device if there is one. */
+	/* References per open: one of the file, and one of the character device if it exists. */
 	long per_open = driver_users();
 	pid_t pid;
 
@@ -422,7 +422,7 @@ static void t_unload_busy(void)
 	unmap(r.p, GPU_PAGE);
 }
 
-/* Becomes like root of a container, whom the file's mode admits. */
+/* Drops CAP_SYS_ADMIN, like root of a container; the file's mode still admits the process. */
 static void lose_sys_admin(void)
 {
 	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };

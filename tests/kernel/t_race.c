@@ -1,82 +1,25 @@
 // SPDX-License-Identifier: MIT
-/* A free that meets a window by chance; random calls of two threads. */
+/* A free and an unpin at the same time; random calls of two threads. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>
 
 #include "rig.h"
 
-struct window {
-	int prov;
+struct freed {
 	uint64_t va;
-	volatile uint8_t *at;
-	volatile int armed;
 	int ret;
 };
-
-static void *free_when_mapped(void *arg)
-{
-	struct window *w = arg;
-	struct provider_free_on_map req = { .va = w->va,
-					    .addr = (uintptr_t)w->at,
-					    .timeout_ms = 3000 };
-
-	w->armed = 1;
-	w->ret = ioctl(w->prov, PROVIDER_IOC_FREE_ON_MAP, &req) ? errno : 0;
-	return NULL;
-}
-
-/*
- * The callback starts when the first entry appears. It must remove all later entries as well: an
- * entry that is left maps memory that may belong to another process by now.
- */
-static void t_window(void)
-{
-	unsigned int i, stale = 0, late = 0;
-	size_t size = 2 * MiB, off;
-	uint8_t *at = reserve(size, 2 * MiB);
-
-	for (i = 0; i < rig.rounds; i++) {
-		uint64_t va = gpu_alloc_flags(prov, size, i & 1 ? PROVIDER_SCATTER : 0).va;
-		uint64_t h = must_pin(drv, va, size);
-		struct window w = { .prov = prov, .va = va, .at = at + (i * 7919 * 4096UL) % size };
-		pthread_t thread;
-
-		CHECK(!pthread_create(&thread, NULL, free_when_mapped, &w));
-		while (!w.armed)
-			sched_yield();
-		must_map_at(drv, h, size, at);
-		try_write(w.at, 1);
-		CHECK(!pthread_join(thread, NULL));
-		if (w.ret)
-			late++;
-		CHECK_EQ(cb_flag(drv, h), 1);
-		for (off = 0; off < size; off += 4096) {
-			if (read_pte(prov, at + off).level) {
-				stale++;
-				break;
-			}
-		}
-		CHECK_EQ(try_read(at), SIGBUS);
-		CHECK_EQ(unpin(drv, h), 0);
-		CHECK(mmap(at, size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
-		      at);
-	}
-	printf("# window: %u rounds, %u stale mappings, %u without an entry in time\n", rig.rounds,
-	       stale, late);
-	CHECK_EQ(stale, 0);
-	CHECK(late < rig.rounds / 4 + 1);
-}
 
 /* A free races with an unpin of the same region; both start at the same time. */
 static pthread_barrier_t start;
 
 static void *free_now(void *arg)
 {
-	struct window *w = arg;
+	struct freed *f = arg;
 
 	pthread_barrier_wait(&start);
-	w->ret = gpu_free(w->prov, w->va);
+	f->ret = gpu_free(prov, f->va);
 	return NULL;
 }
 
@@ -86,20 +29,19 @@ static void t_free_against_unpin(void)
 
 	pthread_barrier_init(&start, NULL, 2);
 	for (i = 0; i < rig.rounds; i++) {
-		struct window w = { .prov = prov, .va = gpu_alloc(prov, GPU_PAGE) };
-		uint64_t h = must_pin(drv, w.va, GPU_PAGE);
-		volatile uint8_t *p = must_map(drv, h, GPU_PAGE);
+		struct region r = region(GPU_PAGE, 0);
+		struct freed f = { .va = r.va };
 		pthread_t thread;
 
-		p[0] = 1;
-		CHECK(!pthread_create(&thread, NULL, free_now, &w));
+		r.p[0] = 1;
+		CHECK(!pthread_create(&thread, NULL, free_now, &f));
 		pthread_barrier_wait(&start);
-		CHECK_EQ(unpin(drv, h), 0);
+		CHECK_EQ(unpin(drv, r.h), 0);
 		CHECK(!pthread_join(thread, NULL));
-		CHECK_EQ(w.ret, 0);
-		CHECK_EQ(read_pte(prov, p).level, 0);
-		CHECK_EQ(try_read(p), SIGBUS);
-		unmap(p, GPU_PAGE);
+		CHECK_EQ(f.ret, 0);
+		CHECK_EQ(read_pte(prov, r.p).level, 0);
+		CHECK_EQ(try_read(r.p), SIGBUS);
+		unmap(r.p, GPU_PAGE);
 	}
 	CHECK_EQ(gpu_info(prov).pins, 0);
 	printf("# free against unpin: %u rounds, %u puts came late\n", rig.rounds,
@@ -353,7 +295,6 @@ static void t_random(void)
 }
 
 const struct test tests_race[] = {
-	{ "race-window", t_window, BY_CALLBACK, 120, 0 },
 	{ "race-free-against-unpin", t_free_against_unpin, ANY_MODE, 60, 0 },
 	{ "race-random", t_random, ANY_MODE, 90, 0 },
 	{ NULL, NULL, 0, 0, 0 },

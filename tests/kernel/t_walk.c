@@ -8,7 +8,7 @@
  * tables must not make the next access fault for ever: in a copy to user space no signal would end
  * it.
  *
- * After each row the mapping is used in all ways that make entries: read, write, read(2) into it,
+ * After each row all accesses that make entries use the mapping: read, write, read(2) into it,
  * getdents(2) into it (which holds the directory's lock), POPULATE, unpin. Each use must end, and
  * the mapping must show the same bytes through small entries. In rows with MAY_FAULT an access may
  * fail: SIGBUS, SIGSEGV, EFAULT.
@@ -136,11 +136,11 @@ static void tell_kernel(const char *path, const char *text)
 	same(path);
 }
 
-static void way_nothing(void)
+static void walk_nothing(void)
 {
 }
 
-static void way_mbind(void)
+static void walk_mbind(void)
 {
 	unsigned long node = 1;
 	unsigned int mode, flags;
@@ -163,7 +163,7 @@ static void way_mbind(void)
 		 syscall(SYS_get_mempolicy, &where, NULL, 0, map_at, MPOL_F_NODE | MPOL_F_ADDR));
 }
 
-static void way_move_pages(void)
+static void walk_move_pages(void)
 {
 	unsigned long node = 1, old[1] = { 1 };
 	void *pages[SIZE / STEP];
@@ -191,7 +191,7 @@ static void way_move_pages(void)
 #endif
 
 /* All advice numbers, used and unused. */
-static void way_madvise(void)
+static void walk_madvise(void)
 {
 	int advice;
 
@@ -203,7 +203,7 @@ static void way_madvise(void)
 	CHECK(madvise(map_at, SIZE, MADV_DOFORK) == -1);
 }
 
-static void way_process_madvise(void)
+static void walk_process_madvise(void)
 {
 	struct iovec iov = { map_at, SIZE };
 	int advice, self = (int)syscall(SYS_pidfd_open, getpid(), 0);
@@ -216,7 +216,7 @@ static void way_process_madvise(void)
 }
 
 /* Guard pages (6.13): markers in place of entries. */
-static void way_guard(void)
+static void walk_guard(void)
 {
 	void *own = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
@@ -227,7 +227,7 @@ static void way_guard(void)
 	same("guard pages");
 }
 
-static void way_merge(void)
+static void walk_merge(void)
 {
 	prctl(67 /* PR_SET_MEMORY_MERGE */, 1, 0, 0, 0);
 	prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
@@ -241,20 +241,20 @@ static void way_merge(void)
 }
 
 /* The administrator's knobs that visit all mappings. */
-static void way_reclaim(void)
+static void walk_reclaim(void)
 {
 	tell_kernel("/proc/sys/vm/drop_caches", "1");
 	tell_kernel("/proc/sys/vm/compact_memory", "1");
 }
 
-static void way_mseal(void)
+static void walk_mseal(void)
 {
 	CHECK_EQ(needs_call(syscall(462 /* mseal */, map_at, SIZE, 0)), 0);
 	same("mseal");
 	CHECK(munmap(map_at, SIZE) == -1);
 }
 
-static void way_mprotect(void)
+static void walk_mprotect(void)
 {
 	CHECK_EQ(mprotect(map_at, SIZE, PROT_NONE), 0);
 	CHECK_EQ(mprotect(map_at, SIZE, PROT_READ), 0);
@@ -265,7 +265,7 @@ static void way_mprotect(void)
 	CHECK(mprotect(map_at, SIZE, PROT_READ | PROT_EXEC) == -1);
 }
 
-static void way_pkey(void)
+static void walk_pkey(void)
 {
 	int key = pkey_alloc(0, PKEY_DISABLE_ACCESS);
 
@@ -279,7 +279,7 @@ static void way_pkey(void)
 	same("a protection key");
 }
 
-static void way_mremap(void)
+static void walk_mremap(void)
 {
 	static const struct {
 		size_t off, len, to_len;
@@ -305,7 +305,7 @@ static void way_mremap(void)
 }
 
 /* Parts are replaced: by nothing, and by a memfd. */
-static void way_replace(void)
+static void walk_replace(void)
 {
 	int fd = (int)syscall(SYS_memfd_create, "walk", 0);
 	size_t at;
@@ -320,7 +320,7 @@ static void way_replace(void)
 	same("replacing parts");
 }
 
-static void way_lock(void)
+static void walk_lock(void)
 {
 	mlock(map_at, SIZE);
 	same("mlock");
@@ -331,7 +331,7 @@ static void way_lock(void)
 	same("mlockall");
 }
 
-static void way_sync(void)
+static void walk_sync(void)
 {
 	unsigned char present[SIZE / 4096];
 
@@ -345,7 +345,7 @@ static void way_sync(void)
 	same("a name");
 }
 
-static void way_fork(void)
+static void walk_fork(void)
 {
 	pid_t pid;
 
@@ -358,7 +358,7 @@ static void way_fork(void)
 }
 
 /* process_mrelease() visits the mapping of a dying process. */
-static void way_reap(void)
+static void walk_reap(void)
 {
 	uint8_t *ours = map_at;
 	int fds[2], pidfd;
@@ -386,7 +386,7 @@ static void way_reap(void)
 	same("process_mrelease of another");
 }
 
-static void way_proc(void)
+static void walk_proc(void)
 {
 	static const char *const files[] = { "maps", "smaps", "smaps_rollup", "numa_maps",
 					     "status" };
@@ -419,7 +419,7 @@ static void way_proc(void)
 	same("/proc/self/mem");
 }
 
-static void way_clear_refs(void)
+static void walk_clear_refs(void)
 {
 	char what[] = "1";
 
@@ -488,7 +488,7 @@ static void ring_buffers(void)
 	close(ring);
 }
 
-static void way_pages(void)
+static void walk_pages(void)
 {
 	struct iovec remote = { map_at, 4096 }, local;
 	uint8_t buf[4096];
@@ -592,7 +592,7 @@ static void uffd_steps(const char *step)
 }
 
 /* The other modes of registration, and the calls that fill empty entries. */
-static void way_uffd_fill(void)
+static void walk_uffd_fill(void)
 {
 	static const unsigned int modes[] = { UFFDIO_REGISTER_MODE_MISSING, UFFDIO_REGISTER_MODE_WP,
 					      1 << 2 /* MINOR */ };
@@ -621,7 +621,7 @@ static void way_uffd_fill(void)
 	close(fd);
 }
 
-static void way_core(void)
+static void walk_core(void)
 {
 	struct rlimit all = { RLIM_INFINITY, RLIM_INFINITY };
 	char *pattern_was = read_text("/proc/sys/kernel/core_pattern");
@@ -651,47 +651,47 @@ static void way_core(void)
 
 /* docs/driver-design.md has these rows with the kernel's behaviour. */
 /* clang-format off */
-#define WAYS(way)							\
-	way("nothing", way_nothing, 0, NULL)				\
-	way("mbind", way_mbind, AS_ROOT, NULL)				\
-	way("move-pages", way_move_pages, AS_ROOT, NULL)		\
-	way("madvise", way_madvise, AS_ROOT, NULL)			\
-	way("process-madvise", way_process_madvise, 0, NULL)		\
-	way("guard", way_guard, 0, NULL)				\
-	way("merge", way_merge, AS_ROOT, NULL)				\
-	way("reclaim", way_reclaim, AS_ROOT, NULL)			\
-	way("mseal", way_mseal, 0, NULL)				\
-	way("mprotect", way_mprotect, 0, NULL)				\
-	way("pkey", way_pkey, 0, NULL)					\
-	way("mremap", way_mremap, 0, NULL)				\
-	way("replace", way_replace, 0, NULL)				\
-	way("lock", way_lock, AS_ROOT, NULL)				\
-	way("sync", way_sync, 0, NULL)					\
-	way("fork", way_fork, 0, NULL)					\
-	way("reap", way_reap, 0, NULL)					\
-	way("proc", way_proc, 0, NULL)					\
-	way("clear-refs", way_clear_refs, 0, NULL)			\
-	way("scan", scan, 0, NULL)					\
-	way("pages", way_pages, 0, NULL)				\
-	way("uffd-wp", NULL, MAY_FAULT, "p")				\
-	way("uffd-wp-some", NULL, MAY_FAULT, "s")			\
-	way("uffd-wp-lifted", NULL, 0, "pl")				\
-	way("uffd-wp-unregistered", NULL, 0, "pu")			\
-	way("uffd-wp-closed", NULL, 0, "pc")				\
-	way("uffd-wp-scan", NULL, MAY_FAULT, "S")			\
-	way("uffd-fill", way_uffd_fill, 0, NULL)			\
-	way("core", way_core, AS_ROOT, NULL)
+#define WALKS(walk)							\
+	walk("nothing", walk_nothing, 0, NULL)				\
+	walk("mbind", walk_mbind, AS_ROOT, NULL)				\
+	walk("move-pages", walk_move_pages, AS_ROOT, NULL)		\
+	walk("madvise", walk_madvise, AS_ROOT, NULL)			\
+	walk("process-madvise", walk_process_madvise, 0, NULL)		\
+	walk("guard", walk_guard, 0, NULL)				\
+	walk("merge", walk_merge, AS_ROOT, NULL)				\
+	walk("reclaim", walk_reclaim, AS_ROOT, NULL)			\
+	walk("mseal", walk_mseal, 0, NULL)				\
+	walk("mprotect", walk_mprotect, 0, NULL)				\
+	walk("pkey", walk_pkey, 0, NULL)					\
+	walk("mremap", walk_mremap, 0, NULL)				\
+	walk("replace", walk_replace, 0, NULL)				\
+	walk("lock", walk_lock, AS_ROOT, NULL)				\
+	walk("sync", walk_sync, 0, NULL)					\
+	walk("fork", walk_fork, 0, NULL)					\
+	walk("reap", walk_reap, 0, NULL)					\
+	walk("proc", walk_proc, 0, NULL)					\
+	walk("clear-refs", walk_clear_refs, 0, NULL)			\
+	walk("scan", scan, 0, NULL)					\
+	walk("pages", walk_pages, 0, NULL)				\
+	walk("uffd-wp", NULL, MAY_FAULT, "p")				\
+	walk("uffd-wp-some", NULL, MAY_FAULT, "s")			\
+	walk("uffd-wp-lifted", NULL, 0, "pl")				\
+	walk("uffd-wp-unregistered", NULL, 0, "pu")			\
+	walk("uffd-wp-closed", NULL, 0, "pc")				\
+	walk("uffd-wp-scan", NULL, MAY_FAULT, "S")			\
+	walk("uffd-fill", walk_uffd_fill, 0, NULL)			\
+	walk("core", walk_core, AS_ROOT, NULL)
 /* clang-format on */
 
-#define WAY_ROW(name_, go_, flags_, uffd_)  { "walk-" name_, go_, flags_, uffd_ },
-#define TEST_ROW(name_, go_, flags_, uffd_) { "walk-" name_, t_way, ANY_MODE, 60, 0 },
+#define WALK_ROW(name_, go_, flags_, uffd_) { "walk-" name_, go_, flags_, uffd_ },
+#define TEST_ROW(name_, go_, flags_, uffd_) { "walk-" name_, t_walk, ANY_MODE, 60, 0 },
 
-static const struct way {
+static const struct walk {
 	const char *name;
 	void (*go)(void);
 	unsigned int flags;
 	const char *uffd; /* steps, in place of @go */
-} ways[] = { WAYS(WAY_ROW) };
+} walks[] = { WALKS(WALK_ROW) };
 
 /* A copy of the kernel into the mapping must be complete, or fail with EFAULT. */
 static void kernel_reads(size_t off, bool gone)
@@ -726,7 +726,7 @@ static void use(void)
 	int sig, ret;
 
 	doing("a read");
-	same_at(0, "the way");
+	same_at(0, "the walk");
 	doing("a write");
 	sig = try_write(map_at + WINDOW, byte_at(WINDOW));
 	CHECK(!sig || may_fault);
@@ -755,19 +755,19 @@ static void use(void)
 	kernel_reads(4 * WINDOW, true);
 }
 
-static void try_way(const struct way *way)
+static void try_walk(const struct walk *walk)
 {
 	begin();
-	doing(way->name);
-	if (!(way->flags & AS_ROOT)) {
+	doing(walk->name);
+	if (!(walk->flags & AS_ROOT)) {
 		CHECK(!setgid(65534) && !setuid(65534));
 		CHECK(!prctl(PR_SET_DUMPABLE, 1)); /* its own /proc files */
 	}
-	may_fault = way->flags & MAY_FAULT;
-	if (way->uffd)
-		uffd_steps(way->uffd);
+	may_fault = walk->flags & MAY_FAULT;
+	if (walk->uffd)
+		uffd_steps(walk->uffd);
 	else
-		way->go();
+		walk->go();
 	use();
 }
 
@@ -798,14 +798,14 @@ static int watch(pid_t pid)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-static void t_way(void)
+static void t_walk(void)
 {
-	const struct way *way = ways;
+	const struct walk *walk = walks;
 	int code = 0, i;
 	pid_t pid;
 
-	while (strcmp(way->name, rig.test))
-		way++;
+	while (strcmp(walk->name, rig.test))
+		walk++;
 	watched = mmap(NULL, sizeof(*watched), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
 		       -1, 0);
 	CHECK(watched != MAP_FAILED);
@@ -818,7 +818,7 @@ static void t_way(void)
 		fflush(stdout);
 		pid = fork();
 		if (!pid) {
-			try_way(way);
+			try_walk(walk);
 			fflush(stdout);
 			_exit(0);
 		}
@@ -834,4 +834,4 @@ static void t_way(void)
 	}
 }
 
-const struct test tests_walk[] = { WAYS(TEST_ROW){ NULL, NULL, 0, 0, 0 } };
+const struct test tests_walk[] = { WALKS(TEST_ROW){ NULL, NULL, 0, 0, 0 } };

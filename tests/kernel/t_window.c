@@ -3,8 +3,6 @@
  * Frees inside the driver's windows, in every round: the thread under test stops in the window, the
  * memory is freed, the thread goes on (rig/provider/window.c). Afterwards no entry may be left: it
  * would map memory that may belong to another process by now.
- *
- * The tests of t_race.c meet such windows by chance, without a kprobe.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -15,22 +13,68 @@
 /* Counts over the rounds of one test: stale mappings, and frees with the wrong outcome. */
 static unsigned int stale, others;
 
+/* Timeout of steps that take a millisecond; a loaded host may stop a processor for long. */
+#define WINDOW_MS 30000
+
 static void open_window(unsigned int place)
 {
-	int ret;
+	struct provider_window arg = { .place = place, .fd = drv };
+	int err = ioctl(prov, PROVIDER_IOC_WINDOW, &arg) ? errno : 0;
 
-	ret = window_open(prov, place, drv);
 #ifndef __x86_64__
-	if (ret == -EOPNOTSUPP && place == PROVIDER_BEFORE_RESERVE)
+	if (err == EOPNOTSUPP && place == PROVIDER_BEFORE_RESERVE)
 		SKIP("only x86 reserves memory types");
 #endif
-	if (ret == -EOPNOTSUPP) {
+	if (err == EOPNOTSUPP) {
 		char *symbols = read_text("/proc/kallsyms");
 
 		CHECK(symbols && !strstr(symbols, " register_kprobe\n"));
 		SKIP("this kernel has no kprobes");
 	}
-	CHECK_EQ(ret, 0);
+	CHECK_EQ(err, 0);
+}
+
+/* Arms the calling thread: it stops at the window after passing it @passes times. */
+static void window_arm(unsigned int passes)
+{
+	struct provider_window_arm arg = { .passes = passes, .timeout_ms = WINDOW_MS };
+
+	CHECK(!ioctl(prov, PROVIDER_IOC_WINDOW_ARM, &arg));
+}
+
+/* Returns the outcome. @hold: returns at once; the thread stays stopped until window_go(). */
+static unsigned int window_free(uint64_t va, bool hold)
+{
+	struct provider_window_free arg = { .va = va, .timeout_ms = WINDOW_MS, .hold = hold };
+
+	CHECK(!ioctl(prov, PROVIDER_IOC_WINDOW_FREE, &arg));
+	return arg.outcome;
+}
+
+static unsigned int window_go(void)
+{
+	struct provider_window_go arg = { 0 };
+
+	CHECK(!ioctl(prov, PROVIDER_IOC_WINDOW_GO, &arg));
+	return arg.outcome;
+}
+
+/* Tests whether a thread sleeps uninterruptibly for 20 ms, or has ended. */
+static bool thread_sleeps(pid_t tid)
+{
+	char path[64], *text, *end;
+	bool sleeps = true;
+	int i;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", tid);
+	for (i = 0; i < 20 && sleeps; i++) {
+		text = read_text(path);
+		end = text ? strrchr(text, ')') : NULL;
+		sleeps = !end || end[2] == 'D';
+		free(text);
+		usleep(1000);
+	}
+	return sleeps;
 }
 
 struct freer {
@@ -43,15 +87,15 @@ static void *free_thread(void *arg)
 {
 	struct freer *f = arg;
 
-	f->outcome = window_free(prov, f->va);
+	f->outcome = window_free(f->va, false);
 	return NULL;
 }
 
-/* Arms the calling thread: it stops at the window after passing it @passes times. */
+/* Arms the calling thread, after a thread that frees has started. */
 static void freer_start(struct freer *f, unsigned int passes)
 {
 	CHECK(!pthread_create(&f->thread, NULL, free_thread, f));
-	window_arm(prov, passes);
+	window_arm(passes);
 }
 
 /* If no thread stops, or the free neither ends nor waits, the test fails after one timeout. */
@@ -63,7 +107,7 @@ static void freer_join(struct freer *f, unsigned int want)
 	others += f->outcome != want;
 }
 
-/* After the free: the flag is set, and there is no entry and no access. */
+/* After the free: the flag is set, no entry is left, and an access fails. */
 static void count_stale(uint64_t h, const uint8_t *at, size_t size)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE), off;
@@ -235,7 +279,7 @@ static void *pin_thread(void *arg)
 
 static void *unpin_thread(void *arg)
 {
-	window_arm(prov, 0);
+	window_arm(0);
 	CHECK_EQ(unpin(drv, *(uint64_t *)arg), 0);
 	return NULL;
 }
@@ -258,12 +302,12 @@ static void t_put_reused(void)
 		pthread_t unpinner;
 
 		CHECK(!pthread_create(&unpinner, NULL, unpin_thread, &h));
-		window_free_held(prov, va);
+		window_free(va, true);
 		CHECK(!pthread_create(&p.thread, NULL, pin_thread, &p));
 		/* Until the pin is made, or waits for the stopped thread. */
 		while (!__atomic_load_n(&p.tid, __ATOMIC_ACQUIRE) || !thread_sleeps(p.tid))
 			;
-		CHECK_EQ(window_go(prov), PROVIDER_FREED_INSIDE);
+		CHECK_EQ(window_go(), PROVIDER_FREED_INSIDE);
 		CHECK(!pthread_join(unpinner, NULL));
 		CHECK(!pthread_join(p.thread, NULL));
 		CHECK_EQ(p.ret, 0);

@@ -457,13 +457,13 @@ t "CMake: two directories that both look for barcopy" cmake_directories
 cmake_ranges() {
 	local range
 	have cmake || { echo "no cmake here"; return 77; }
-	for range in 2.0...2.9 2.6...2.6 2.0...3 2.0...3.0 1.0...2.6; do
+	for range in 2.0 2.6 2.6.0 2.0...2.9 2.6...2.6 2.0...3 2.0...3.0 1.0...2.6; do
 		cmake_project "find_package(barcopy $range REQUIRED)" || { echo "$range was refused"; return 1; }
 	done
-	for range in '2.0...<2.6' 2.0...2.5 2.7...2.9 3...4 1...1.9; do
+	for range in 1.0 2.7 3 '2.0...<2.6' 2.0...2.5 2.7...2.9 3...4 1...1.9; do
 		! cmake_project "find_package(barcopy $range REQUIRED)" || { echo "$range was accepted"; return 1; }
 	done
 }
-t "CMake: ranges of versions" cmake_ranges
+t "CMake: versions and ranges of versions" cmake_ranges
 
 finish

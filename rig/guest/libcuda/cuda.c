@@ -53,26 +53,15 @@ API unsigned long gdrsim_calls(const char *name)
 	return 0;
 }
 
-static CUresult result_of(int err)
-{
-	switch (err) {
-	case 0:
-		return CUDA_SUCCESS;
-	case ENOMEM:
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	case EFAULT:
-	case EINVAL:
-		return CUDA_ERROR_INVALID_VALUE;
-	default:
-		return CUDA_ERROR_OPERATING_SYSTEM;
-	}
-}
-
 static CUresult call(unsigned long request, void *arg)
 {
 	if (gpu < 0)
 		return CUDA_ERROR_NOT_INITIALIZED;
-	return result_of(ioctl(gpu, request, arg) ? errno : 0);
+	if (!ioctl(gpu, request, arg))
+		return CUDA_SUCCESS;
+	return errno == ENOMEM			    ? CUDA_ERROR_OUT_OF_MEMORY
+	       : errno == EFAULT || errno == EINVAL ? CUDA_ERROR_INVALID_VALUE
+						    : CUDA_ERROR_OPERATING_SYSTEM;
 }
 
 static struct alloc *find_locked(CUdeviceptr ptr)
@@ -83,6 +72,19 @@ static struct alloc *find_locked(CUdeviceptr ptr)
 		if (ptr >= a->start && ptr - a->start < a->size)
 			return a;
 	return NULL;
+}
+
+/* Copies the allocation of @ptr; false if it does not exist. */
+static bool find(CUdeviceptr ptr, struct alloc *out)
+{
+	struct alloc *a;
+
+	pthread_mutex_lock(&lock);
+	a = find_locked(ptr);
+	if (a)
+		*out = *a;
+	pthread_mutex_unlock(&lock);
+	return a;
 }
 
 static CUresult add(CUdeviceptr start, size_t size, bool host, unsigned int flags)
@@ -165,9 +167,7 @@ API CUresult cuGetErrorName(CUresult error, const char **str)
 }
 
 API CUresult cuGetErrorString(CUresult error, const char **str)
-{
-	return cuGetErrorName(error, str);
-}
+	__attribute__((alias("cuGetErrorName")));
 
 API CUresult cuDeviceGetCount(int *count)
 {
@@ -265,17 +265,8 @@ API CUresult cuCtxGetDevice(CUdevice *dev)
 }
 
 /* One context exists, so the stack has one place. */
-API CUresult cuCtxPushCurrent_v2(CUcontext ctx)
-{
-	current = ctx;
-	return CUDA_SUCCESS;
-}
-
-API CUresult cuCtxPopCurrent_v2(CUcontext *ctx)
-{
-	*ctx = current;
-	return CUDA_SUCCESS;
-}
+API CUresult cuCtxPushCurrent_v2(CUcontext ctx) __attribute__((alias("cuCtxSetCurrent")));
+API CUresult cuCtxPopCurrent_v2(CUcontext *ctx) __attribute__((alias("cuCtxGetCurrent")));
 
 API CUresult cuCtxSynchronize(void)
 {
@@ -358,35 +349,25 @@ API CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *dptr, void *ptr, unsigned
 
 API CUresult cuMemHostGetFlags(unsigned int *flags, void *ptr)
 {
-	CUresult r = CUDA_ERROR_INVALID_VALUE;
-	struct alloc *a;
+	struct alloc a;
 
-	pthread_mutex_lock(&lock);
-	a = find_locked((uintptr_t)ptr);
-	if (a && a->host) {
-		*flags = a->flags;
-		r = CUDA_SUCCESS;
-	}
-	pthread_mutex_unlock(&lock);
-	return r;
+	if (!find((uintptr_t)ptr, &a) || !a.host)
+		return CUDA_ERROR_INVALID_VALUE;
+	*flags = a.flags;
+	return CUDA_SUCCESS;
 }
 
 API CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr ptr)
 {
-	CUresult r = CUDA_ERROR_INVALID_VALUE;
-	struct alloc *a;
+	struct alloc a;
 
 	if (!current)
 		return CUDA_ERROR_INVALID_CONTEXT;
-	pthread_mutex_lock(&lock);
-	a = find_locked(ptr);
-	if (a) {
-		*base = a->start;
-		*size = a->size;
-		r = CUDA_SUCCESS;
-	}
-	pthread_mutex_unlock(&lock);
-	return r;
+	if (!find(ptr, &a))
+		return CUDA_ERROR_INVALID_VALUE;
+	*base = a.start;
+	*size = a.size;
+	return CUDA_SUCCESS;
 }
 
 API CUresult cuMemcpyHtoD_v2(CUdeviceptr dst, const void *src, size_t size)
@@ -412,8 +393,8 @@ static CUresult tokens(CUDA_POINTER_ATTRIBUTE_P2P_TOKENS *out)
 }
 
 /* One attribute of @ptr; @a: its allocation, or NULL */
-static CUresult attribute_locked(const struct alloc *a, CUdeviceptr ptr, CUpointer_attribute name,
-				 void *data)
+static CUresult attribute_of(const struct alloc *a, CUdeviceptr ptr, CUpointer_attribute name,
+			     void *data)
 {
 	switch (name) {
 	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
@@ -460,28 +441,20 @@ API CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *att
 				    void **data, CUdeviceptr ptr)
 {
 	CUresult r = CUDA_SUCCESS;
-	struct alloc *a;
+	struct alloc a;
+	bool found = find(ptr, &a);
 	unsigned int i;
 
-	pthread_mutex_lock(&lock);
-	a = find_locked(ptr);
 	for (i = 0; i < count && !r; i++)
-		r = attribute_locked(a, ptr, attributes[i], data[i]);
-	pthread_mutex_unlock(&lock);
+		r = attribute_of(found ? &a : NULL, ptr, attributes[i], data[i]);
 	return r;
 }
 
 API CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
 {
-	CUresult r = CUDA_ERROR_INVALID_VALUE;
-	struct alloc *a;
+	struct alloc a;
 
-	pthread_mutex_lock(&lock);
-	a = find_locked(ptr);
-	if (a)
-		r = attribute_locked(a, ptr, attribute, data);
-	pthread_mutex_unlock(&lock);
-	return r;
+	return find(ptr, &a) ? attribute_of(&a, ptr, attribute, data) : CUDA_ERROR_INVALID_VALUE;
 }
 
 API CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
