@@ -104,8 +104,6 @@ int gdri_cache_create(struct gdri_ctx *ctx, const barcopy_cache_options_t *optio
 	return rc;
 }
 
-/* ---- ranges --------------------------------------------------------------------------------- */
-
 _Static_assert((BARCOPY_MAP_RANGE_READ_ONLY | BARCOPY_MAP_RANGE_NO_SYNC_MEMOPS) < 4,
 	       "ctx->ranges has room for every combination of flags");
 
@@ -141,8 +139,6 @@ int gdri_range_map(struct gdri_ctx *ctx, uint64_t addr, size_t size, uint32_t fl
 		*cpu_ptr = cpu;
 	return rc;
 }
-
-/* ---- statistics ----------------------------------------------------------------------------- */
 
 uint64_t gdri_cache_hits(const struct gdri_cache *cache)
 {
@@ -194,8 +190,6 @@ void gdri_cache_stats(struct gdri_cache *cache, barcopy_cache_stats_t *s)
 	gdri_cache_unlock(cache);
 }
 
-/* ---- the end -------------------------------------------------------------------------------- */
-
 /* Takes it off its context's list and adds its hits to the context's counters. */
 static void unlink_cache(struct gdri_cache *cache)
 {
@@ -217,7 +211,7 @@ static void end_locked(struct gdri_cache *cache)
 	/* An invalidation at work ends by itself; one that begins now finds the name retired. */
 	while (atomic_load(&cache->invalidating))
 		sched_yield();
-	/* Regions in use are unpinned too, and their pointers end. The entry itself stays until its put. */
+	/* Regions in use are unpinned too. Their entries stay until the last put. */
 	while ((e = TAILQ_FIRST(&cache->regions))) {
 		gdri_cache_close_locked(cache, e);
 		gdri_cache_kill_locked(cache, e, GDRI_KILL_ANY);

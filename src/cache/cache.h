@@ -3,37 +3,39 @@
  * Regions that are found by address without a lock. A registration cache keeps idle regions; ranges
  * (barcopy_map_range()) share a region while it is used. All code serves both.
  *
- * States. An entry has one atomic word: the number of its users, and LIVE while it can be found. A thread becomes
- * a user of a LIVE entry only, and reads the rest of the entry only then. So an entry that is not LIVE and has no
- * users belongs to the lock holder, and the thread that takes the word from "not LIVE, one user" to 0 releases
- * it. The memory of entries and tables is never given back: a hit beside gdr_close() finds nothing, not freed
- * memory.
+ * States. An entry has one atomic word: the number of its users, and LIVE while it can be found. A
+ * thread becomes a user of a LIVE entry only, and reads the rest of the entry only then. So an
+ * entry that is not LIVE and has no users belongs to the lock holder, and the thread that takes the
+ * word from "not LIVE, one user" to 0 releases it. The memory of entries and tables is never given
+ * back: a hit beside gdr_close() finds nothing, not freed memory.
  *
- * Eviction takes idle entries, oldest first. A second use sets a bit that keeps the entry once (second chance).
+ * Eviction takes idle entries, oldest first. A second use sets a bit that keeps the entry once
+ * (second chance).
  *
- * What a miss pins. A range that lies in one region shares it. Any other range gets a region of its own GPU pages;
- * joined with its neighbours, it would pin all of a chain's past again at each link. Three rules keep buffers that
- * share a page from pinning it once each:
+ * What a miss pins. A range that lies in one region shares it. Any other range gets a region of its
+ * own GPU pages; joined with its neighbours, it would pin all of a chain's past again at each link.
+ * Three rules keep buffers that share a page from pinning it once each:
  *  - An allocation of up to whole_max bytes is pinned whole.
- *  - A range that begins or ends within a page, beside a pinned page, takes that page too, so that a later buffer
- *    across the boundary finds a region. Ranges that do not overlap pin at most twice the pages that they touch,
- *    in any order. (n pages side by side: at most 2n - 1, by induction: m new ones cost at most m + 1 beside one
- *    neighbour, m + 2 between two.)
- *  - A range that overlaps others by more than that grows by as many pages, so ranges of which each is longer than
- *    the last pin at most four times the pages of the longest.
- * In the table a page belongs to its first region, until another region holds all of that region's pages. A range
- * does not share a region more than twice as long as itself, which would keep its neighbours pinned, unless it is
- * part of the range that the region was made for.
+ *  - A range that begins or ends within a page, beside a pinned page, takes that page too, so that
+ *    a later buffer across the boundary finds a region. Ranges that do not overlap pin at most
+ *    twice the pages that they touch, in any order. (n pages side by side: at most 2n - 1, by
+ *    induction: m new ones cost at most m + 1 beside one neighbour, m + 2 between two.)
+ *  - A range that overlaps others by more than that grows by as many pages, so ranges of which each
+ *    is longer than the last pin at most four times the pages of the longest.
+ * In the table a page belongs to its first region, until another region holds all of that region's
+ * pages. A range does not share a region more than twice as long as itself, which would keep its
+ * neighbours pinned, unless it is part of the range that the region was made for.
  *
- * Invalidation takes no lock, allocates nothing, and may come from a hook inside this very code. It turns each entry
- * of the range in the table from LIVE to DOOMED, so that nothing hits it, and puts it on a list. The call works the
- * list off if the lock is free and the thread is not inside the library; otherwise the lock holder does at its
- * unlock, or the next thread that leaves the library. A miss enters its pages (NEW) before it pins them, so an
- * invalidation during the pin finds the entry. A count shows invalidations that may have passed those pages before;
- * the region is then its caller's alone.
+ * Invalidation takes no lock, allocates nothing, and may come from a hook inside this very code. It
+ * turns each entry of the range in the table from LIVE to DOOMED, so that nothing hits it, and puts
+ * it on a list. The call works the list off if the lock is free and the thread is not inside the
+ * library; otherwise the lock holder does at its unlock, or the next thread that leaves the
+ * library. A miss enters its pages (NEW) before it pins them, so an invalidation during the pin
+ * finds the entry. A count shows invalidations that may have passed those pages before; the region
+ * is then its caller's alone.
  *
- * Lock order: cache->lock, handle->lock, ctx->lock, the backends' locks. Handles of ranges end under their own lock
- * and take the lock of their cache, which is in another table, after it.
+ * Lock order: cache->lock, handle->lock, ctx->lock, the backends' locks. Handles of ranges end
+ * under their own lock and take the lock of their cache, which is in another table, after it.
  */
 #ifndef GDRI_CACHE_H
 #define GDRI_CACHE_H
@@ -70,7 +72,7 @@ struct gdri_entry {
 
 	/* From here on set before the entry becomes LIVE, constant until it is released. */
 	uint16_t head, tail; /* bytes at its ends that it was not pinned for */
-	/* Its GPU pages. Atomic: a reader of the table may meet an entry that has become another one. */
+	/* Its GPU pages. Atomic: a reader of the table may find an entry that is reused by now. */
 	_Atomic uint64_t start, size;
 	char *cpu; /* the CPU's pointer to start */
 	gdr_mh_t handle; /* a cache's users'; ranges have their own */
@@ -135,7 +137,7 @@ struct gdri_cache {
 extern struct gdri_slots gdri_caches, gdri_ranges, gdri_entries;
 extern const struct gdri_region_kind gdri_kind_range, gdri_kind_cached;
 
-/* Below, all int functions return 0 or -errno with its text. See barcopy.h for what has the same name there. */
+/* The int functions return 0 or -errno with its text. barcopy.h has what is not explained here. */
 
 int gdri_range_map(struct gdri_ctx *ctx, uint64_t addr, size_t size, uint32_t flags, void **cpu_ptr,
 		   gdr_mh_t *handle);
@@ -149,7 +151,7 @@ int gdri_cache_destroy(struct gdri_cache *cache, uint64_t name);
 /* Ends the registration caches (keeps), or the caches of ranges, of a retired context. */
 void gdri_caches_end(struct gdri_ctx *ctx, bool keeps);
 
-/* A used entry for [addr, addr + size), which gdri_cache_hit() did not find; -EOVERFLOW: it wraps. */
+/* A used entry for [addr, addr + size), which gdri_cache_hit() did not find. */
 int gdri_cache_miss(struct gdri_cache *cache, uint64_t addr, size_t size, struct gdri_entry **out);
 
 /* Takes a user away, and releases or evicts what that leaves. -EINVAL: there is no user. */
@@ -164,12 +166,10 @@ void gdri_cache_forget(struct gdri_cache *cache, uint64_t addr, uint64_t end);
 void gdri_cache_trim(struct gdri_cache *cache, uint64_t max_idle_bytes);
 void gdri_cache_stats(struct gdri_cache *cache, barcopy_cache_stats_t *stats);
 
-/* Releases stale idle regions in all caches of a context. False: there were none. */
-bool gdri_caches_sweep(struct gdri_ctx *ctx);
-
 /*
- * A call of the context ended with rc. True: it was short of BAR, descriptors or memory on that GPU (-1: any), and
- * idle regions have given way, so the caller repeats it.
+ * A call of the context ended with rc. True: it was short of BAR, descriptors or memory on that GPU
+ * (-1: any), and idle regions have given way, so the caller repeats it. bytes 0: only stale ones
+ * do.
  */
 bool gdri_caches_give_way(struct gdri_ctx *ctx, int rc, int device, uint64_t bytes);
 
@@ -189,8 +189,8 @@ int gdri_cache_place_locked(struct gdri_cache *cache, struct gdri_entry *e, uint
 void gdri_cache_unplace_locked(struct gdri_cache *cache, struct gdri_entry *e);
 void gdri_cache_claim_locked(struct gdri_cache *cache, struct gdri_entry *e);
 /*
- * Takes a LIVE entry out of the cache and releases it, or leaves that to its last user. False: it is not idle
- * (GDRI_KILL_IDLE), or an invalidation, which counts it, was first.
+ * Takes a LIVE entry out of the cache and releases it, or leaves that to its last user. False: it
+ * is not idle (GDRI_KILL_IDLE), or an invalidation, which counts it, was first.
  */
 bool gdri_cache_kill_locked(struct gdri_cache *cache, struct gdri_entry *e,
 			    enum gdri_cache_kill which);
@@ -244,7 +244,7 @@ static inline uint64_t gdri_entry_size(const struct gdri_entry *e)
 	return atomic_load_explicit(&e->size, memory_order_relaxed);
 }
 
-/* Is this a region of ranges too long to stay pinned for this one? The entry is used, or the lock is held. */
+/* Is this region of ranges too long to stay pinned for this one? The entry is used, or locked. */
 static inline bool gdri_range_declines(const struct gdri_entry *e, uint64_t addr, size_t size)
 {
 	uint64_t have = gdri_entry_size(e);
@@ -303,7 +303,7 @@ static inline struct gdri_entry *gdri_cache_hit_at(struct gdri_cache *cache, uin
 	return NULL;
 }
 
-/* The entry of a hit, used; or NULL. The page in the middle is looked up first: neighbours share those at the ends. */
+/* The entry of a hit, used; or NULL. Neighbours share the pages at the ends: the middle first. */
 static inline struct gdri_entry *gdri_cache_hit(struct gdri_cache *cache, uint64_t addr,
 						size_t size)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The life of an entry: its pages in the table, its end, and invalidation, which may be called from anywhere. See
- * cache.h.
+ * The life of an entry: its pages in the table, its end, and invalidation, which may be called from
+ * anywhere. See cache.h.
  */
 #include "cache/cache.h"
 
@@ -13,8 +13,6 @@
 GDRI_SLOTS(, gdri_caches);
 GDRI_SLOTS(, gdri_ranges);
 GDRI_SLOTS(, gdri_entries);
-
-/* ---- pages in the table --------------------------------------------------------------------- */
 
 static uint64_t entry_end(const struct gdri_entry *e)
 {
@@ -102,7 +100,7 @@ static void settle_with_locked(struct gdri_cache *cache, struct gdri_entry *e,
 	else if (common > gdri_entry_size(former) / 2 &&
 		 gdri_cache_kill_locked(cache, former, GDRI_KILL_IDLE))
 		return;
-	/* e needs the page by which it is found, and every page of a region too long to be shared. */
+	/* e needs the page in its middle, and every page of a region too long to be shared. */
 	else if (at == middle || (!cache->keeps && to - from > 2 * (end - start)))
 		take_page_locked(cache, e, former, at);
 }
@@ -121,8 +119,6 @@ void gdri_cache_claim_locked(struct gdri_cache *cache, struct gdri_entry *e)
 	/* Without memory for the table fewer of its pages find it. */
 	(void)enter_free_locked(cache, e);
 }
-
-/* ---- the end -------------------------------------------------------------------------------- */
 
 void gdri_cache_close_locked(struct gdri_cache *cache, struct gdri_entry *e)
 {
@@ -200,8 +196,6 @@ void gdri_cache_unlock(struct gdri_cache *cache)
 	} while (atomic_load(&cache->doomed) && !pthread_mutex_trylock(&cache->lock));
 	gdri_inside_leave();
 }
-
-/* ---- invalidation --------------------------------------------------------------------------- */
 
 /* Dooms an entry that touches [addr, end). False: it does not, or another call was first. */
 static bool doom(struct gdri_entry *e, uint64_t addr, uint64_t end)

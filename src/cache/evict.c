@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which regions a cache gives up: idle ones by second chance, stale ones, and those that a put leaves idle
- * beyond a limit. See cache.h.
+ * Which regions a cache gives up: idle ones by second chance, stale ones, and those that a put
+ * leaves idle beyond a limit. See cache.h.
  */
 #include "cache/cache.h"
 
@@ -29,16 +29,10 @@ static bool evict(struct gdri_cache *cache, struct gdri_entry *e)
 	return true;
 }
 
-/* Was it used since this was last asked? */
-static bool was_used(struct gdri_entry *e)
-{
-	return atomic_fetch_and_explicit(&e->state, ~GDRI_CACHE_USED, memory_order_relaxed) &
-	       GDRI_CACHE_USED;
-}
-
 /*
- * Evicts idle regions: at least one, and until they give back `bytes` of BAR or `looks` regions have been
- * looked at. device: only regions in the BAR of that GPU; -1: any. False: no region was idle.
+ * Evicts idle regions: at least one, and until they give back `bytes` of BAR or `looks` regions
+ * have been looked at. device: only regions in the BAR of that GPU; -1: any. False: no region was
+ * idle.
  */
 bool gdri_cache_evict_locked(struct gdri_cache *cache, int device, uint64_t bytes, size_t looks)
 {
@@ -51,8 +45,9 @@ bool gdri_cache_evict_locked(struct gdri_cache *cache, int device, uint64_t byte
 	for (; looks && !TAILQ_EMPTY(&cache->regions) && (!any || freed < bytes); looks--) {
 		struct gdri_entry *e = TAILQ_FIRST(&cache->regions);
 		uint64_t size = gdri_entry_bytes(e);
+		bool meant = device < 0 || (e->region.pin.device == device && size);
 
-		if ((device < 0 || (e->region.pin.device == device && size)) && !was_used(e) &&
+		if (meant && !(atomic_fetch_and(&e->state, ~GDRI_CACHE_USED) & GDRI_CACHE_USED) &&
 		    evict(cache, e)) {
 			freed += size;
 			any = true;
@@ -65,8 +60,9 @@ bool gdri_cache_evict_locked(struct gdri_cache *cache, int device, uint64_t byte
 }
 
 /*
- * Releases idle regions that are stale: no get would find them, and a persistent pin holds their freed
- * memory. Verifies at most `looks` regions and `parts` parts, and goes on there the next time.
+ * Releases idle regions that are stale: no get would find them, and a persistent pin holds their
+ * freed memory. Verifies at most `looks` regions and `parts` parts, and goes on there the next
+ * time.
  */
 bool gdri_cache_sweep_locked(struct gdri_cache *cache, size_t looks, size_t parts)
 {
@@ -103,10 +99,10 @@ void gdri_cache_trim(struct gdri_cache *cache, uint64_t max_idle_bytes)
 	TAILQ_FOREACH(e, &cache->regions, link)
 		if (!gdri_entry_has_users(e))
 			idle += gdri_entry_bytes(e);
+	if (!max_idle_bytes)
+		idle = UINT64_MAX; /* regions that take no BAR go too */
 	if (idle > max_idle_bytes)
 		(void)gdri_cache_evict_locked(cache, -1, idle - max_idle_bytes, SIZE_MAX);
-	while (!max_idle_bytes && gdri_cache_evict_locked(cache, -1, 0, SIZE_MAX))
-		; /* regions that take no BAR */
 	gdri_cache_unlock(cache);
 }
 
@@ -115,8 +111,7 @@ struct visit {
 	struct gdri_ctx *ctx;
 	int device;
 	uint64_t bytes;
-	bool evict; /* idle regions, until one cache has given way; else stale ones of all */
-	bool any;
+	bool any; /* has given way */
 };
 
 static void visit(struct gdri_slot *slot, void *arg)
@@ -125,30 +120,21 @@ static void visit(struct gdri_slot *slot, void *arg)
 	struct visit *v = arg;
 
 	gdri_cache_lock(cache);
-	if (cache->ctx == v->ctx && (!v->evict || !v->any))
-		v->any |= v->evict ? gdri_cache_evict_locked(cache, v->device, v->bytes, SIZE_MAX)
-				   : gdri_cache_sweep_locked(cache, cache->count, SIZE_MAX);
+	if (cache->ctx == v->ctx && !v->bytes)
+		v->any |= gdri_cache_sweep_locked(cache, cache->count, SIZE_MAX);
+	else if (cache->ctx == v->ctx && !v->any)
+		v->any = gdri_cache_evict_locked(cache, v->device, v->bytes, SIZE_MAX);
 	gdri_cache_unlock(cache);
-}
-
-bool gdri_caches_sweep(struct gdri_ctx *ctx)
-{
-	struct visit v = { .ctx = ctx };
-
-	gdri_slots_each(&gdri_caches, visit, &v);
-	return v.any;
 }
 
 bool gdri_caches_give_way(struct gdri_ctx *ctx, int rc, int device, uint64_t bytes)
 {
-	struct visit v = { .ctx = ctx, .device = device, .bytes = bytes, .evict = true };
+	struct visit v = { .ctx = ctx, .device = device, .bytes = bytes };
 
 	if (gdri_is_short(rc) && gdri_may_fit(device, bytes))
 		gdri_slots_each(&gdri_caches, visit, &v);
 	return v.any;
 }
-
-/* ---- limits --------------------------------------------------------------------------------- */
 
 static bool is_beyond(const struct gdri_cache *cache, const struct gdri_cache_gpu *gpu)
 {
@@ -187,8 +173,9 @@ void gdri_cache_make_room_locked(struct gdri_cache *cache, int device)
 }
 
 /*
- * Sets the limit of a GPU when the first region of it has been pinned. The default is three quarters of
- * what was free of its BAR, but at most a quarter of its memory: idle regions may be memory that was freed.
+ * Sets the limit of a GPU when the first region of it has been pinned. The default is three
+ * quarters of what was free of its BAR, but at most a quarter of its memory: idle regions may be
+ * memory that was freed.
  */
 void gdri_cache_limit_locked(struct gdri_cache *cache, int device)
 {
@@ -213,8 +200,6 @@ void gdri_cache_limit_locked(struct gdri_cache *cache, int device)
 	gpu->max_bytes = limit ? limit : 1;
 }
 
-/* ---- puts ----------------------------------------------------------------------------------- */
-
 /* Takes a user away. Returns the state before, or 0 where there was no user. */
 static inline uint32_t drop_user(struct gdri_entry *e)
 {
@@ -228,8 +213,9 @@ static inline uint32_t drop_user(struct gdri_entry *e)
 }
 
 /*
- * The last user has left. A dead entry, neither LIVE nor doomed, belongs to this thread alone. A LIVE one, if it
- * is still that of this name, ends where it is a range's, or where the cache is beyond a limit.
+ * The last user has left. A dead entry, neither LIVE nor doomed, belongs to this thread alone. A
+ * LIVE one, if it is still that of this name, ends where it is a range's, or where the cache is
+ * beyond a limit.
  */
 static __attribute__((noinline, cold)) void settle(struct gdri_cache *cache, struct gdri_entry *e,
 						   uint64_t name, bool dead)

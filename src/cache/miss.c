@@ -1,57 +1,39 @@
 /* SPDX-License-Identifier: MIT */
 /* A miss: look again under the lock, choose what to pin, enter it, pin. See cache.h. */
-
 #include "cache/cache.h"
 #include "core/ctx.h"
 #include "core/handle.h"
 
-/* How many idle regions a miss verifies, and parts of them: stale ones hold memory that was freed. */
+/* How many idle regions, and parts of them, a miss verifies: stale ones hold freed memory. */
 enum { LOOKS = 4, LOOK_PARTS = 16 };
 
-static void found_stale_locked(struct gdri_cache *cache, struct gdri_entry *e)
-{
-	cache->invalidations += gdri_cache_kill_locked(cache, e, GDRI_KILL_ANY);
-}
-
-/* ---- finding under the lock ----------------------------------------------------------------- */
-
-/* The entry of the page around `at` if the range lies in it, used. A stale one is killed. */
-static struct gdri_entry *find_at_locked(struct gdri_cache *cache, uint64_t at, uint64_t addr,
-					 size_t size)
-{
-	struct gdri_entry *e = gdri_pages_find(&cache->pages, at);
-	enum gdri_validity validity;
-
-	if (!e || !gdri_entry_covers(e, addr, size) || gdri_range_declines(e, addr, size))
-		return NULL;
-	validity = gdri_cache_is_notified(cache) && gdri_entry_has(e, addr, size)
-			   ? GDRI_VALID
-			   : gdri_region_verify(&e->region, &e->region, addr, size);
-	if (validity == GDRI_VALID && gdri_entry_use(e))
-		return e;
-	if (validity == GDRI_STALE)
-		found_stale_locked(cache, e);
-	return NULL;
-}
-
+/* The entry whose region has the range, used; or NULL. Kills stale ones. */
 static struct gdri_entry *find_locked(struct gdri_cache *cache, uint64_t addr, size_t size)
 {
 	const uint64_t places[] = { addr + size / 2, addr, addr + size - 1 };
-	struct gdri_entry *e = NULL;
 
-	for (int i = 0; i < 3 && !e; i++)
-		e = find_at_locked(cache, places[i], addr, size);
-	return e;
+	for (int i = 0; i < 3; i++) {
+		struct gdri_entry *e = gdri_pages_find(&cache->pages, places[i]);
+		enum gdri_validity validity = GDRI_VALID;
+
+		if (!e || !gdri_entry_covers(e, addr, size) || gdri_range_declines(e, addr, size))
+			continue;
+		if (!gdri_cache_is_notified(cache) || !gdri_entry_has(e, addr, size))
+			validity = gdri_region_verify(&e->region, &e->region, addr, size);
+		if (validity == GDRI_VALID && gdri_entry_use(e))
+			return e;
+		if (validity == GDRI_STALE)
+			cache->invalidations += gdri_cache_kill_locked(cache, e, GDRI_KILL_ANY);
+	}
+	return NULL;
 }
-
-/* ---- what to pin ---------------------------------------------------------------------------- */
 
 static bool is_pinned(const struct gdri_cache *cache, uint64_t at)
 {
 	return gdri_pages_find(&cache->pages, at) != NULL;
 }
 
-/* Kills stale entries in the pages of [low, high). Returns the bytes of those pages that others have. */
+/* Kills stale entries in the pages of [low, high). Returns the bytes that other entries have. */
 static uint64_t others_locked(struct gdri_cache *cache, uint64_t low, uint64_t high)
 {
 	uint64_t at = low & GPU_PAGE_MASK, stop, bytes = 0;
@@ -61,7 +43,7 @@ static uint64_t others_locked(struct gdri_cache *cache, uint64_t low, uint64_t h
 		uint64_t from = at > low ? at : low, to = stop < high ? stop : high;
 
 		if (gdri_region_verify(&e->region, NULL, from, to - from) == GDRI_STALE)
-			found_stale_locked(cache, e);
+			cache->invalidations += gdri_cache_kill_locked(cache, e, GDRI_KILL_ANY);
 		else if (!e->region.host)
 			bytes += stop - at;
 	}
@@ -69,8 +51,8 @@ static uint64_t others_locked(struct gdri_cache *cache, uint64_t low, uint64_t h
 }
 
 /*
- * Widens [*low, *high), whose first byte m describes, to the allocations of up to whole_max bytes at its
- * ends. The allocations at its ends, of any size, reach from *first to *last.
+ * Widens [*low, *high), whose first byte m describes, to the allocations of up to whole_max bytes
+ * at its ends. The allocations at its ends, of any size, reach from *first to *last.
  */
 static void take_whole(struct gdri_memory m, size_t whole_max, uint64_t *low, uint64_t *high,
 		       uint64_t *first, uint64_t *last)
@@ -96,7 +78,7 @@ static void take_whole(struct gdri_memory m, size_t whole_max, uint64_t *low, ui
 	}
 }
 
-/* Widens [*low, *high), within [first, last), by a page beside a neighbour's or by what overlaps others. */
+/* Widens [*low, *high), within [first, last), beside a neighbour or where it overlaps others. */
 static void widen_locked(struct gdri_cache *cache, uint64_t first, uint64_t last, uint64_t *low,
 			 uint64_t *high)
 {
@@ -123,24 +105,19 @@ static void widen_locked(struct gdri_cache *cache, uint64_t first, uint64_t last
 static void choose_locked(struct gdri_cache *cache, const struct gdri_memory *m, uint64_t *low,
 			  uint64_t *high)
 {
-	uint64_t limit = gdri_cache_gpu(cache, m->device)->max_bytes;
+	uint64_t limit = gdri_cache_gpu(cache, m->device)->max_bytes ?: cache->options.max_bytes;
 	uint64_t first, last, wide_low = *low, wide_high = *high;
 
 	take_whole(*m, cache->options.whole_max, &wide_low, &wide_high, &first, &last);
-	if (m->kind == GDRI_MEMORY_HOST) {
-		limit = UINT64_MAX; /* nothing is pinned there */
-	} else {
+	if (m->kind == GDRI_MEMORY_HOST)
+		limit = 0; /* nothing is pinned there */
+	else
 		widen_locked(cache, first, last, &wide_low, &wide_high);
-		if (!limit)
-			limit = cache->options.max_bytes ? cache->options.max_bytes : UINT64_MAX;
-	}
-	if (wide_high - wide_low <= limit) {
+	if (!limit || wide_high - wide_low <= limit) {
 		*low = wide_low;
 		*high = wide_high;
 	}
 }
-
-/* ---- pin and enter -------------------------------------------------------------------------- */
 
 static int open_locked(struct gdri_cache *cache, struct gdri_entry *e, const struct gdri_memory *m,
 		       uint64_t low, uint64_t high)
@@ -162,8 +139,8 @@ static int open_locked(struct gdri_cache *cache, struct gdri_entry *e, const str
 }
 
 /*
- * Pins [low, high), or else the range alone: the memory around it may be too much, or of another kind. Where
- * both are short of room, idle regions give way.
+ * Pins [low, high), or else the range alone: the memory around it may be too much, or of another
+ * kind. Where both are short of room, idle regions give way.
  */
 static int open_any_locked(struct gdri_cache *cache, struct gdri_entry *e,
 			   const struct gdri_memory *m, uint64_t low, uint64_t high)
@@ -191,7 +168,7 @@ const struct gdri_region_kind gdri_kind_range = { "barcopy_map_range", "barcopy_
 						  put_range };
 const struct gdri_region_kind gdri_kind_cached = { "barcopy_cache_get", "barcopy_cache_put", NULL };
 
-/* What a hit reads: the bytes at the ends of the pages that are in no part, and the CPU's pointer. */
+/* Sets what a hit reads: the bytes at the ends that are in no part, and the CPU's pointer. */
 static void set_for_hits(struct gdri_entry *e, const struct gdri_region *r)
 {
 	uint64_t low = r->low, high = r->high, start = r->pin.va, end = gdri_region_end(r);
@@ -221,8 +198,9 @@ static int new_handle(struct gdri_cache *cache, struct gdri_entry *e)
 }
 
 /*
- * Makes the entry LIVE with one user. Its caller's alone, and not LIVE, is an entry that CUDA gave no buffer
- * ID for, as a later hit could not be verified, and one that an invalidation may have missed.
+ * Makes the entry LIVE with one user. Its caller's alone, and not LIVE, is an entry that CUDA gave
+ * no buffer ID for, as a later hit could not be verified, and one that an invalidation may have
+ * missed.
  */
 static int enter_locked(struct gdri_cache *cache, struct gdri_entry *e)
 {

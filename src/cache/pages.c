@@ -19,16 +19,6 @@ int gdri_pages_init(struct gdri_pages *pages)
 	return 0;
 }
 
-static uintptr_t load(const gdri_pages_slot *slot)
-{
-	return atomic_load_explicit(slot, memory_order_acquire);
-}
-
-static void store(gdri_pages_slot *slot, uintptr_t v)
-{
-	atomic_store_explicit(slot, v, memory_order_release);
-}
-
 static gdri_pages_slot *node_of(uintptr_t v)
 {
 	return v && !(v & 1) ? (gdri_pages_slot *)v : NULL;
@@ -37,7 +27,7 @@ static gdri_pages_slot *node_of(uintptr_t v)
 /* The node behind a slot. A new node has in all its slots what this slot had. */
 static gdri_pages_slot *make_node(gdri_pages_slot *slot)
 {
-	uintptr_t is = load(slot);
+	uintptr_t is = atomic_load(slot);
 	gdri_pages_slot *node = node_of(is);
 
 	if (node)
@@ -46,14 +36,14 @@ static gdri_pages_slot *make_node(gdri_pages_slot *slot)
 	if (!node)
 		return NULL;
 	for (uint64_t i = 0; is && i < NODE_SLOTS; i++)
-		store(&node[i], is);
-	store(slot, (uintptr_t)node);
+		atomic_store(&node[i], is);
+	atomic_store(slot, (uintptr_t)node);
 	return node;
 }
 
 /*
- * Sets the slots for [first, last) in a node that begins at page `base` to v; with `only`, just those that
- * have it, which never need a further node.
+ * Sets the slots for [first, last) in a node that begins at page `base` to v; with `only`, just
+ * those that have it, which never need a further node.
  */
 static int set(gdri_pages_slot *slots, unsigned int shift, uint64_t base, uint64_t first,
 	       uint64_t last, uintptr_t v, uintptr_t only)
@@ -63,7 +53,7 @@ static int set(gdri_pages_slot *slots, unsigned int shift, uint64_t base, uint64
 	for (uint64_t i = (first - base) >> shift; first < last; i++) {
 		uint64_t at = base + (i << shift);
 		uint64_t stop = at + span < last ? at + span : last;
-		uintptr_t is = load(&slots[i]);
+		uintptr_t is = atomic_load(&slots[i]);
 
 		if (node_of(is) || (!only && stop - first < span)) {
 			gdri_pages_slot *node = make_node(&slots[i]);
@@ -74,7 +64,7 @@ static int set(gdri_pages_slot *slots, unsigned int shift, uint64_t base, uint64
 			if (rc)
 				return rc;
 		} else if (!only || is == only) {
-			store(&slots[i], v);
+			atomic_store(&slots[i], v);
 		}
 		first = stop;
 	}
@@ -102,7 +92,7 @@ static void *next(const gdri_pages_slot *slots, uint64_t count, unsigned int shi
 {
 	for (uint64_t i = (*first - base) >> shift; i < count && base + (i << shift) < last; i++) {
 		uint64_t at = base + (i << shift);
-		uintptr_t v = load(&slots[i]);
+		uintptr_t v = atomic_load(&slots[i]);
 		void *item;
 
 		if (!v)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A table from GPU pages (64 KiB) to items: a radix tree in which an item that fills a whole node takes one
- * slot, as a huge page does. A page has the item that was entered last. A lookup takes no lock and at most
- * four loads. Nodes are never given back, so a reader never meets freed memory: 4 KiB for each 32 MiB of
- * addresses that were ever in use. The caller's lock guards changes.
+ * A table from GPU pages (64 KiB) to items: a radix tree in which an item that fills a whole node
+ * takes one slot, as a huge page does. A page has the item that was entered last. A lookup takes no
+ * lock and at most four loads. Nodes are never given back, so a reader never meets freed memory: 4
+ * KiB for each 32 MiB of addresses that were ever in use. The caller's lock guards changes.
  */
 #ifndef GDRI_PAGES_H
 #define GDRI_PAGES_H
@@ -33,15 +33,15 @@ struct gdri_pages {
 int gdri_pages_init(struct gdri_pages *pages);
 
 /*
- * Enters an item for the pages [start, end), both multiples of the page size, replacing any older item.
- * -ENOMEM: for some of them or none; -EINVAL: beyond GDRI_PAGES_LIMIT, for none.
+ * Enters an item for the pages [start, end), both multiples of the page size, replacing any older
+ * item. -ENOMEM: for some of them or none; -EINVAL: beyond GDRI_PAGES_LIMIT, for none.
  */
 int gdri_pages_enter(struct gdri_pages *pages, uint64_t start, uint64_t end, void *item);
 
 /* Erases it where it still is. [start, end) is all that it was entered for, so this never fails. */
 void gdri_pages_erase(struct gdri_pages *pages, uint64_t start, uint64_t end, const void *item);
 
-/* The first item at or behind *start and before `end`, or NULL. It has the pages [*start, *stop). No lock. */
+/* The first item in [*start, end), or NULL. It has the pages [*start, *stop). No lock. */
 void *gdri_pages_next(const struct gdri_pages *pages, uint64_t *start, uint64_t end,
 		      uint64_t *stop);
 

@@ -33,7 +33,7 @@ static int enter(barcopy_cache_t c, struct gdri_cache **cache, struct gdri_ctx *
 	return *cache ? hold(c, *cache, ctx) : refuse(c);
 }
 
-/* Threads share the counters out among them, so that hits do not share a cache line. */
+/* Threads share the counters out, so that their hits do not share a cache line. */
 static inline _Atomic uint64_t *hit_counter(struct gdri_cache *cache)
 {
 	static _Atomic unsigned int threads;

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the entry points share. The functions of src/calls return the interface's positive errno; what they
- * call below returns -errno and is negated where it is called.
+ * What the entry points share. The functions of src/calls return the interface's positive errno;
+ * they negate the -errno of what they call.
  */
 #ifndef GDRI_CALLS_H
 #define GDRI_CALLS_H
-
 
 #include "cache/cache.h"
 #include "core/ctx.h"
@@ -40,7 +39,7 @@ static inline int gdri_handle_done(struct gdri_handle *handle, int rc)
 	return -rc;
 }
 
-/* The structs that grow at their end (base/struct_size.h): their sizes when they were first published. */
+/* The first published sizes of the structs that grow at their end (base/struct_size.h). */
 enum {
 	FIRST_COPY_OPTIONS = 32,
 	FIRST_BAR_INFO = 32,
@@ -57,7 +56,7 @@ _Static_assert(sizeof(barcopy_copy_options_t) >= FIRST_COPY_OPTIONS &&
 		       sizeof(barcopy_stats_t) >= FIRST_STATS,
 	       "they only grow");
 
-/* Why the window [start, end) does not take a copy. Scalars: a struct would not stay in registers. */
+/* Why the window [start, end) refuses a copy. Scalars: a struct would not stay in registers. */
 __attribute__((cold)) int gdri_explain_window(uintptr_t start, uintptr_t end, const void *map_ptr,
 					      const void *host_ptr, size_t size);
 

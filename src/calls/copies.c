@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The entry points for copies, fences and words (vectors: copyv.c). Each finds the handle without a lock,
- * checks the range against the handle's window, and calls src/copy. This path must stay short: it neither
- * logs nor allocates, and what is not counted does not ask whether it is.
+ * The entry points for copies, fences and words (vectors: copyv.c). Each finds the handle's window
+ * without a lock, validates the range, and calls src/copy. The path is short: it neither logs nor
+ * allocates, and does not ask whether copies are counted.
  */
 #include "base/inside.h"
 #include "base/struct_size.h"
@@ -45,10 +45,7 @@ void gdri_count_copies(struct gdri_counters *counters, enum gdri_access access, 
 	gdri_count(counters, to ? GDRI_COUNT_BYTES_TO : GDRI_COUNT_BYTES_FROM, bytes);
 }
 
-/*
- * Copies that are counted or refused. Not inline, and with the entry points' arguments first: those save no
- * register for it.
- */
+/* Copies that are counted or refused. With this order of arguments its callers save no register. */
 static __attribute__((noinline)) int counted_copy(gdr_mh_t handle, void *dst, const void *src,
 						  size_t size, enum gdri_access access)
 {
@@ -63,22 +60,24 @@ static __attribute__((noinline)) int counted_copy(gdr_mh_t handle, void *dst, co
 	return err;
 }
 
-int gdr_copy_to_mapping(gdr_mh_t handle, void *map_d_ptr, const void *h_ptr, size_t size)
+static inline __attribute__((always_inline)) int
+find_and_copy(gdr_mh_t handle, void *dst, const void *src, size_t size, enum gdri_access access)
 {
 	struct gdri_window w;
 
-	if (__builtin_expect(!gdri_handle_for_copy(handle, GDRI_WRITES, &w), 0))
-		return counted_copy(handle, map_d_ptr, h_ptr, size, GDRI_WRITES);
-	return copy(w, GDRI_WRITES, map_d_ptr, h_ptr, size);
+	if (__builtin_expect(!gdri_handle_for_copy(handle, access, &w), 0))
+		return counted_copy(handle, dst, src, size, access);
+	return copy(w, access, dst, src, size);
+}
+
+int gdr_copy_to_mapping(gdr_mh_t handle, void *map_d_ptr, const void *h_ptr, size_t size)
+{
+	return find_and_copy(handle, map_d_ptr, h_ptr, size, GDRI_WRITES);
 }
 
 int gdr_copy_from_mapping(gdr_mh_t handle, void *h_ptr, const void *map_d_ptr, size_t size)
 {
-	struct gdri_window w;
-
-	if (__builtin_expect(!gdri_handle_for_copy(handle, GDRI_READS, &w), 0))
-		return counted_copy(handle, h_ptr, map_d_ptr, size, GDRI_READS);
-	return copy(w, GDRI_READS, h_ptr, map_d_ptr, size);
+	return find_and_copy(handle, h_ptr, map_d_ptr, size, GDRI_READS);
 }
 
 int barcopy_set_copy_options(gdr_mh_t handle, const barcopy_copy_options_t *options)
@@ -118,15 +117,13 @@ int barcopy_flush(gdr_mh_t handle)
 
 	if (err)
 		return err;
-	/* Whole pages are mapped, so the word around the first byte is, whatever the range. */
+	/* Whole pages are mapped, and so is the word around the first byte. */
 	if (w.start == w.end)
 		gdri_fence(w.plan, BARCOPY_FENCE_FULL);
 	else
 		gdri_flush_word(w.plan, (const void *)(w.start & ~(uintptr_t)3));
 	return 0;
 }
-
-/* ---- words and lines ------------------------------------------------------------------------------- */
 
 static inline bool is_word(struct gdri_window w, const void *ptr, size_t size)
 {
@@ -161,7 +158,7 @@ store(struct gdri_window w, void *ptr, uint64_t value, size_t size, enum word_ki
 	return 0;
 }
 
-/* Stores that are counted, each as a put, or refused: apart, as the copies are. */
+/* Stores that are counted, each as a put, or refused. */
 static __attribute__((noinline)) int counted_store(gdr_mh_t handle, void *ptr, uint64_t value,
 						   size_t size, enum word_kind kind)
 {
@@ -211,7 +208,7 @@ int barcopy_post_line(gdr_mh_t handle, void *map_ptr, const void *line)
 	return find_and_store(handle, map_ptr, (uintptr_t)line, BARCOPY_LINE, POST);
 }
 
-/* The window of a word to be loaded. A load waits for the link, so counted ones take the same path. */
+/* The window of a word to be loaded. A load waits for the link: counted ones take the same path. */
 static inline __attribute__((always_inline)) int find_word(gdr_mh_t handle, const void *ptr,
 							   size_t size, struct gdri_window *w)
 {

@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: MIT
-/*
- * The entry points for vectored copies: through one handle, and through several. Every piece is checked
- * before the first byte is moved.
- */
+/* The entry points for vectored copies. Every piece is validated before the first byte is moved. */
 #include "calls/calls.h"
 
 static int check_flags(const void *seg, size_t count, uint32_t flags)
@@ -38,8 +35,6 @@ static void move(enum gdri_access access, const struct gdri_copy_plan *plan,
 		gdri_copyv_from(plan, seg, count, step, flags);
 }
 
-/* ---- one handle ------------------------------------------------------------------------------------ */
-
 static __attribute__((cold, noinline)) void count_segments(struct gdri_counters *counters,
 							   enum gdri_access access,
 							   const barcopy_copy_seg_t *seg,
@@ -54,10 +49,8 @@ static int copyv(gdr_mh_t handle, enum gdri_access access, const barcopy_copy_se
 		 size_t count, uint32_t flags)
 {
 	struct gdri_window w;
-	int err = -gdri_handle_window(handle, access, &w);
+	int err = -gdri_handle_window(handle, access, &w) ?: check_flags(seg, count, flags);
 
-	if (!err)
-		err = check_flags(seg, count, flags);
 	if (err)
 		return err;
 	for (size_t i = 0; i < count; i++)
@@ -81,8 +74,6 @@ int barcopy_copyv_from_mapping(gdr_mh_t handle, const barcopy_copy_seg_t *seg, s
 {
 	return copyv(handle, GDRI_READS, seg, count, flags);
 }
-
-/* ---- several handles ------------------------------------------------------------------------------- */
 
 /* What the handles of a vector have in common. */
 struct several {
@@ -173,10 +164,8 @@ static int copy_several(enum gdri_access access, const barcopy_handle_seg_t *v, 
 			uint32_t flags)
 {
 	struct several all;
-	int err = check_flags(v, count, flags);
+	int err = check_flags(v, count, flags) ?: check_several(access, v, count, &all);
 
-	if (!err)
-		err = check_several(access, v, count, &all);
 	if (err || !count)
 		return err;
 	if (all.alike)

@@ -24,7 +24,7 @@ int barcopy_mem_alloc(gdr_t g, int device, size_t size, uint32_t flags, barcopy_
 	/* Idle regions may hold freed memory, which is then the memory that is missing. */
 	do
 		rc = gdri_mem_alloc(ctx, device, size, flags, mem);
-	while ((rc == -ENOMEM && gdri_caches_sweep(ctx)) ||
+	while ((rc == -ENOMEM && gdri_caches_give_way(ctx, rc, device, 0)) ||
 	       gdri_caches_give_way(ctx, rc, device, size));
 	return gdri_ctx_leave(ctx, rc);
 }

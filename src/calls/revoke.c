@@ -31,8 +31,8 @@ struct revoked {
 };
 
 /*
- * Finds a revoked handle that was not reported and marks it as reported. With `ask` the driver is asked about every
- * handle first, so that many revoked handles cost one round of system calls, not one each.
+ * Finds a revoked handle that was not reported, and marks it. With `ask` the driver is asked about
+ * every handle: many revoked ones cost one round of system calls, not one each.
  */
 static bool find(struct gdri_ctx *ctx, bool ask, struct revoked *out)
 {

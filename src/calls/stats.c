@@ -1,10 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Statistics: the entry point that reads the counters, and the summary at exit (GDRCOPY_STATS).
- *
- * A destructor of the library writes the summary at exit(), and only in a process that has opened a context
- * itself: a forked child that has not has no process tag.
- */
+/* Statistics: the entry point that reads the counters, and the summary at exit (GDRCOPY_STATS). */
 #include "calls/calls.h"
 
 #include <inttypes.h>
@@ -24,12 +19,11 @@ void gdri_stats_init(void)
 }
 
 /* The counters are in the order of the fields from pins on. */
-_Static_assert(offsetof(barcopy_stats_t, waits) - offsetof(barcopy_stats_t, pins) ==
-		       GDRI_COUNT_WAIT * sizeof(uint64_t),
-	       "a field for each counter");
-_Static_assert(offsetof(barcopy_stats_t, copies_to) - offsetof(barcopy_stats_t, pins) ==
-		       GDRI_COUNT_COPIES_TO * sizeof(uint64_t),
-	       "in the same order");
+_Static_assert(offsetof(barcopy_stats_t, waits) - offsetof(barcopy_stats_t, copies_to) ==
+			       (GDRI_COUNT_WAIT - GDRI_COUNT_COPIES_TO) * sizeof(uint64_t) &&
+		       offsetof(barcopy_stats_t, copies_to) - offsetof(barcopy_stats_t, pins) ==
+			       GDRI_COUNT_COPIES_TO * sizeof(uint64_t),
+	       "a field for each counter, in the same order");
 
 static void fill(barcopy_stats_t *s, const struct gdri_counters *c)
 {
@@ -59,16 +53,13 @@ static void of_context(struct gdri_ctx *ctx, barcopy_stats_t *stats)
 
 int barcopy_get_stats(gdr_t g, barcopy_stats_t *stats)
 {
-	struct gdri_ctx *ctx;
+	struct gdri_ctx *ctx = NULL;
 	barcopy_stats_t now;
-	int err;
+	int err = !stats ? gdri_null("stats") : g ? -gdri_ctx_get(g, &ctx) : 0;
 
-	if (!stats)
-		return gdri_null("stats");
-	if (g) {
-		err = -gdri_ctx_get(g, &ctx);
-		if (err)
-			return err;
+	if (err)
+		return err;
+	if (ctx) {
 		of_context(ctx, &now);
 		gdri_ctx_put(ctx);
 	} else {
@@ -101,11 +92,12 @@ __attribute__((destructor)) static void at_exit(void)
 	barcopy_stats_t stats;
 	sigset_t pipe;
 
+	/* A forked child that has opened no context has no process tag. */
 	if (!gdri_process_tag() || !gdri_copies_counted)
 		return;
 	of_process(&stats);
 	gdri_stats_summary(&stats, &text);
-	/* A reader that has gone must not end the program: a write raises SIGPIPE in this thread alone. */
+	/* A reader that has gone must not end the program. */
 	sigemptyset(&pipe);
 	sigaddset(&pipe, SIGPIPE);
 	pthread_sigmask(SIG_BLOCK, &pipe, NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Contexts, which a gdr_t names: the backends that may serve its pins, its handles, caches and queues. */
+/* Contexts, which a gdr_t names: backends that serve pins, handles, caches and queues. */
 #ifndef GDRI_CTX_H
 #define GDRI_CTX_H
 
@@ -34,13 +34,13 @@ struct gdri_ctx {
 /* See barcopy_open(). 0 or -errno. */
 int gdri_ctx_open(uint32_t flags, gdr_t *g);
 
-/* Begins a call on a context, which gdri_ctx_put() ends: 0, -EINVAL, or -EACCES in a forked child. */
+/* Begins a call on a context, which gdri_ctx_put() ends. 0, -EINVAL, -EACCES in a forked child. */
 int gdri_ctx_get(gdr_t g, struct gdri_ctx **ctx);
 void gdri_ctx_put(struct gdri_ctx *ctx);
 
 /*
- * A close retires the name and waits for calls at work (it fails as gdri_ctx_get() does); then the caller ends the
- * handles, caches and queues; then the backends are closed.
+ * A close retires the name, and waits for calls at work (it fails as gdri_ctx_get() does); the
+ * caller ends handles, caches and queues; the free closes the backends.
  */
 int gdri_ctx_retire(gdr_t g, struct gdri_ctx **ctx);
 void gdri_ctx_free(struct gdri_ctx *ctx);

@@ -249,7 +249,7 @@ int gdri_handle_release_locked(struct gdri_handle *handle)
 		rc = gdri_handle_unmap_locked(handle);
 	gdri_offload_free(handle->offload);
 	handle->offload = NULL;
-	/* Off the list first: barcopy_next_revoked() reads the regions of those on it. */
+	/* Off the list before the put: barcopy_next_revoked() reads the regions of the list. */
 	pthread_mutex_lock(&handle->ctx->lock);
 	LIST_REMOVE(handle, link);
 	pthread_mutex_unlock(&handle->ctx->lock);

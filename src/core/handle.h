@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Handles: each holds a region and shows all or a part of it. A copy reads the first cache line of its handle,
- * without a lock; the handle's lock guards the rest. Lock order: handle->lock, ctx->lock, the locks of slots,
- * backends and log; cache/cache.h has that of caches.
+ * Handles: each holds a region and shows all or a part of it. A copy reads the first cache line of
+ * its handle, without a lock; the handle's lock guards the rest. Lock order: handle->lock,
+ * ctx->lock, the locks of slots, backends and log; cache/cache.h has that of caches.
  */
 #ifndef GDRI_HANDLE_H
 #define GDRI_HANDLE_H
@@ -42,7 +42,7 @@ struct gdri_handle {
 extern struct gdri_slots gdri_handles;
 extern const struct gdri_region_kind gdri_kind_pin, gdri_kind_mem;
 
-/* The addresses that copies in one direction may touch; for writes through a read-only map end is 0. */
+/* The addresses that copies in one direction may touch; none for writes through a read-only map. */
 struct gdri_window {
 	const struct gdri_copy_plan *plan;
 	uintptr_t start, end;
@@ -77,7 +77,7 @@ gdri_handle_for_copy(gdr_mh_t h, enum gdri_access access, struct gdri_window *w)
 	return __builtin_expect(w->plan && gdri_slot_is_own(slot), 1);
 }
 
-/* The slow path of the above: 0 and the window where copies are counted, or -errno with its text. */
+/* The slow path of the above: 0 where copies are counted, or -errno with its text. */
 int gdri_handle_for_counted(gdr_mh_t h, enum gdri_access access, struct gdri_window *w);
 
 /* Both, for calls that take longer than a small copy. */
@@ -101,7 +101,7 @@ static inline bool gdri_window_has(const struct gdri_window *w, const void *ptr,
 	return p >= w->start && p <= w->end && size <= w->end - p;
 }
 
-/* Makes a handle of ctx for [low, high) of an open region. 0, and it holds the region; or -errno. */
+/* Makes a handle for [low, high) of an open region. 0, and it holds the region; or -errno. */
 int gdri_handle_new(struct gdri_ctx *ctx, struct gdri_region *region, uint64_t low, uint64_t high,
 		    gdr_mh_t *h);
 
@@ -116,8 +116,8 @@ int gdri_mem_import(struct gdri_ctx *ctx, const struct gdri_imported *imported, 
 int gdri_mem_export(gdr_t g, gdr_mh_t h, int *fd);
 
 /*
- * offload.c: a plan, around that of the mapping, by copy options; *offload is NULL where they ask for nothing. The
- * pin is the region's, or shows a part of it; both outlive the offload. 0 or -errno.
+ * offload.c: copy options; *offload is NULL where they ask for nothing. The pin is the region's, or
+ * shows a part of it; both outlive the offload. 0 or -errno.
  */
 int gdri_offload_new(const struct gdri_region *region, const struct gdri_pin *pin,
 		     const barcopy_copy_options_t *options, struct gdri_offload **offload);
@@ -125,7 +125,7 @@ int gdri_offload_new(const struct gdri_region *region, const struct gdri_pin *pi
 /* No copy may be under way on its plan. NULL is nothing. */
 void gdri_offload_free(struct gdri_offload *offload);
 
-/* The plan for the pin's mapping, until the next call. With AUTO the first call for a device measures. */
+/* The plan for the pin's mapping, until the next call. AUTO measures at a device's first call. */
 const struct gdri_copy_plan *gdri_offload_plan(struct gdri_offload *offload);
 
 /*
@@ -143,12 +143,12 @@ const struct gdri_copy_plan *gdri_offload_plan(struct gdri_offload *offload);
 /* Sets what AUTO would measure for reads from a device, for tests. */
 void gdri_offload_know(int device, size_t any, size_t page_locked);
 
-/* Finds and locks the handle h of ctx (NULL: of any). 0; -EINVAL; -EACCES: a handle of the parent process. */
+/* Finds and locks the handle h of ctx (NULL: of any). 0, -EINVAL, -EACCES: the parent process's. */
 int gdri_handle_lock(struct gdri_ctx *ctx, gdr_mh_t h, struct gdri_handle **out);
 
 /*
- * Finds the handle h of g and holds both until the leave. One of another kind (NULL: any is right) is -EINVAL, with
- * a text that names the call that ends it.
+ * Finds the handle h of g and holds both until the leave. One of another kind (NULL: any) is
+ * -EINVAL, with a text that names the call that ends it.
  */
 int gdri_handle_enter(gdr_t g, gdr_mh_t h, const struct gdri_region_kind *kind,
 		      struct gdri_handle **out);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory of barcopy_mem_alloc() and barcopy_mem_import(): allocated so that it can be mapped, and mapped. */
+/* Memory of barcopy_mem_alloc() and barcopy_mem_import(). */
 #include "core/handle.h"
 
 #include <stdlib.h>
@@ -15,8 +15,8 @@ struct block {
 
 /*
  * Chooses an allocator. An integrated GPU has no BAR; the CPU reaches memory of cudaHostAlloc there
- * (GPUDirect RDMA guide, section 13.4.1). Elsewhere plain memory is the first choice: it is not rounded up to
- * 2 MiB, and CUDA keeps SYNC_MEMOPS for it. VMM memory alone can be exported.
+ * (GPUDirect RDMA guide, section 13.4.1). Elsewhere plain memory comes first: it is not rounded up
+ * to 2 MiB, and CUDA keeps SYNC_MEMOPS for it. Only VMM memory can be exported.
  */
 static int choose(struct gdri_ctx *ctx, int device, uint32_t flags, enum gdri_allocation_kind *kind)
 {
@@ -59,7 +59,7 @@ static int put_block(struct gdri_region *region)
 const struct gdri_region_kind gdri_kind_mem = { "barcopy_mem_alloc", "barcopy_mem_free",
 						put_block };
 
-/* Pins and maps an allocation, or frees it. imported: the descriptor that the memory came by, or NULL. */
+/* Pins and maps an allocation, or frees it. imported: the descriptor of the memory, or NULL. */
 static int map(struct gdri_ctx *ctx, struct gdri_allocation *a,
 	       const struct gdri_imported *imported, barcopy_mem_t *mem)
 {
@@ -106,7 +106,7 @@ int gdri_mem_alloc(struct gdri_ctx *ctx, int device, size_t size, uint32_t flags
 	if (rc)
 		return rc;
 	rc = alloc_kind(ctx, kind, device, size, flags & BARCOPY_MEM_CACHED, mem);
-	/* Where the driver exports no plain memory, exportable memory can be mapped all the same. */
+	/* Where the driver exports no plain memory, exportable memory can still be mapped. */
 	if (rc == -ENOTSUP && kind == GDRI_ALLOCATION_PLAIN)
 		rc = alloc_kind(ctx, GDRI_ALLOCATION_VMM, device, size, false, mem);
 	return rc;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Copy options: the GPU's copy engine makes the large copies of one handle. They are a plan around the
- * mapping's common plan, so a handle without options pays nothing. See handle.h.
+ * Copy options: the GPU's copy engine makes the large copies of one handle, by a plan around the
+ * mapping's common one. A handle without options pays nothing. See handle.h.
  */
 #include "core/handle.h"
 
@@ -28,12 +28,10 @@ struct gdri_offload {
 	const struct gdri_pin *pin;
 };
 
-/* ---- copies ---------------------------------------------------------------------------------------- */
-
 /*
- * Copies by the engine, in the order that copies through the mapping keep: gdri_drain() puts this CPU's earlier
- * writes into GPU memory before the engine reads or overwrites it, and the fence keeps later accesses behind the
- * loads that saw the engine's completion.
+ * Copies by the engine, in the order that copies through the mapping keep: gdri_drain() completes
+ * this CPU's earlier writes before the engine reads or overwrites the memory, and the fence keeps
+ * later accesses behind the loads that saw the engine's completion.
  */
 static bool by_engine(struct gdri_offload *a, uintptr_t map, void *host, size_t size, bool to,
 		      bool locked)
@@ -73,8 +71,6 @@ static void large(const struct gdri_copy_plan *plan, void *dst, const void *src,
 		gdri_copy_from(a->base, dst, src, size);
 }
 
-/* ---- AUTO ------------------------------------------------------------------------------------------ */
-
 /* For reads, by device: from where the engine is ahead on this machine. */
 enum { DEVICES = 32, TRIALS = 6 };
 static struct thresholds known[DEVICES]; /* 0: not measured */
@@ -87,7 +83,7 @@ void gdri_offload_know(int device, size_t any, size_t page_locked)
 	pthread_mutex_unlock(&known_lock);
 }
 
-/* Nanoseconds of the fastest of several reads; 0: the engine refuses. addr 0: by the mapping. */
+/* Nanoseconds of the fastest read; 0: the engine refuses. addr 0: by the mapping. */
 static uint64_t time_read(const struct gdri_offload *a, void *host, const void *map, uint64_t addr,
 			  bool locked)
 {
@@ -106,10 +102,7 @@ static uint64_t time_read(const struct gdri_offload *a, void *host, const void *
 	return best ? best : 1;
 }
 
-/*
- * The time of a read by the mapping grows with its size, that of the engine hardly does up to 8 KiB. So they
- * cross at the size for which the mapping takes as long as the engine.
- */
+/* The mapping's time grows with the size, the engine's hardly up to 8 KiB: where are they equal? */
 static size_t crossing(uint64_t map_ns, uint64_t engine_ns)
 {
 	double size = (double)TRIAL_SIZE * (double)engine_ns / (double)map_ns;
@@ -153,9 +146,8 @@ static struct thresholds for_reads(const struct gdri_offload *a)
 }
 
 /*
- * A size holds for every kind of memory. With AUTO the engine never copies over a coherent link: the CPU's cached
- * loads and stores are taken to be faster, unmeasured. Writes are not measured here, as a trial would write to the
- * caller's memory.
+ * A size holds for every kind of memory. AUTO: over a coherent link the CPU is taken to be faster,
+ * unmeasured; writes are not measured here, as a trial would write to the caller's memory.
  */
 static struct thresholds thresholds(const struct gdri_offload *a, size_t asked, bool to)
 {

@@ -7,7 +7,7 @@
 /* cudaMalloc aligns to 256 bytes at least. */
 enum { ALLOCATION_ALIGN = 256 };
 
-/* Describes the allocation around addr or, failing that, one that reaches into [addr, addr + size). */
+/* Describes the allocation around addr, or else one that reaches into [addr, addr + size). */
 static bool describe(uint64_t addr, size_t size, struct gdri_memory *m)
 {
 	gdri_cuda_describe(addr, size, m);
@@ -28,9 +28,9 @@ static int add(struct gdri_region *region, const struct gdri_memory *m)
 }
 
 /*
- * Where neither the first GPU page of the range nor its last byte is known, nothing more is asked. Holes are
- * crossed by the alignment of allocations; a hole with a whole GPU page in it, which is seen after at most
- * 512 steps, is an error: no backend can pin that page.
+ * CUDA knows nothing of the range if it knows neither its first GPU page nor its last byte. Holes
+ * are crossed in steps of the alignment of allocations, at most 512: no backend can pin a GPU page
+ * that lies in a hole.
  */
 int gdri_parts_note(struct gdri_region *region, uint64_t low, uint64_t high, struct gdri_memory *m)
 {
@@ -74,7 +74,7 @@ void gdri_parts_set_sync_memops(struct gdri_region *region)
 		struct gdri_part *part = &region->parts[i];
 		struct gdri_memory m;
 
-		/* Freed meanwhile; the others may be there. */
+		/* Freed meanwhile; the others may exist. */
 		if (!describe(first_of(region, part), 1, &m) || m.buffer_id != part->id)
 			continue;
 		part->sync_memops = gdri_cuda_sync_memops(&m);
@@ -164,7 +164,7 @@ bool gdri_region_sync_memops(const struct gdri_region *region, uint64_t low, uin
 	return any && all;
 }
 
-/* Does a part that is still there touch this GPU page? */
+/* Does a part that still exists touch this GPU page? */
 static bool page_is_held(const struct gdri_region *region, uint64_t page)
 {
 	for (size_t i = 0; i < region->part_count; i++) {
@@ -178,7 +178,7 @@ static bool page_is_held(const struct gdri_region *region, uint64_t page)
 	return false;
 }
 
-/* Learns an allocation that lies in one GPU page, which it shares with a part. False: it does not. */
+/* Learns an allocation that lies in one GPU page with a part. False: this one does not. */
 static bool learn(struct gdri_region *region, const struct gdri_memory *m)
 {
 	uint64_t page = m->base & GPU_PAGE_MASK;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Regions: pinned, mapped, and as their handles see them. See region.h; their parts are in parts.c. */
+/* Regions: how they are pinned, mapped and shown by handles. See region.h. */
 #include "core/region.h"
 
 #include <string.h>
@@ -107,8 +107,6 @@ int gdri_region_open(struct gdri_region *region, struct gdri_backends *backends,
 	return gdri_fail(EINVAL, "0x%llx is being freed or reallocated by another thread",
 			 (unsigned long long)low);
 }
-
-/* ---- what handles see ----------------------------------------------------------------------- */
 
 int gdri_region_map(struct gdri_region *region, struct gdri_pin *view, uint64_t low, uint64_t high,
 		    gdr_mapping_type_t wish)

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A region: GPU pages that are pinned, and the allocations in them. Every handle holds a region. The region of a
- * plain pin has one handle, which maps it; other regions stay mapped, and each of their handles shows a part.
+ * A region: GPU pages that are pinned, and the allocations in them. Every handle holds a region. A
+ * plain pin's region has one handle, which maps it; others stay mapped, and each of their handles
+ * shows a part.
  *
- * Validity. An address outlives its memory: a program frees a buffer, allocates another, and CUDA gives it the
- * same address, while the pin still shows the old pages. So a region notes the allocations behind it as "parts",
- * each with the buffer ID that CUDA never uses again (GPUDirect RDMA guide, section 12.5). A region that is found
- * by an address is verified: CUDA's ID at that address must be the part's.
+ * Validity. An address outlives its memory: a program frees a buffer, allocates another, and CUDA
+ * gives it the same address, while the pin still shows the old pages. So a region notes the
+ * allocations behind it as "parts", each with the buffer ID that CUDA never uses again (GPUDirect
+ * RDMA guide, section 12.5), and a region found by an address is verified: CUDA's ID at that
+ * address must be the part's.
  *  - Parts are noted before the pin and verified after it, so they are what is pinned.
- *  - An address in no part is "unknown". Say that A and B, 4 KiB each, share a GPU page, and a region was made for
- *    A. While A is intact the page is pinned, so B is behind that pin too: the region learns it as a late part.
+ *  - An address in no part is "unknown". Say that A and B, 4 KiB each, share a GPU page, and a
+ *    region was made for A. While A is intact the page is pinned, and so is B: the region learns it
+ *    as a late part.
  *  - A region is stale, and never found again, once one of its parts has another ID, or none.
  */
 #ifndef GDRI_REGION_H
@@ -28,10 +31,10 @@ struct gdri_part {
 	struct gdri_part *next; /* of the late ones */
 };
 
-/* The calls that make and end a region's handles, and what the end of a handle does with the region. */
+/* The calls that make and end a region's handles, and what a handle's end does with the region. */
 struct gdri_region_kind {
 	const char *made_by, *ended_by;
-	int (*put)(struct gdri_region *region); /* NULL: a cache's, whose users share one handle */
+	int (*put)(struct gdri_region *region); /* NULL: a cache's, whose users share a handle */
 };
 
 struct gdri_region {
@@ -63,10 +66,7 @@ enum gdri_validity {
 	GDRI_STALE /* some byte belongs to another allocation by now, or to none */
 };
 
-/*
- * Pins what the request names, as the flags say. 0 or -errno. With GDRI_REGION_VERIFIED, request->memory may
- * already describe an address of the range.
- */
+/* Pins and maps. 0 or -errno. If VERIFIED, request->memory may describe an address of the range. */
 int gdri_region_open(struct gdri_region *region, struct gdri_backends *backends,
 		     struct gdri_pin_request *request, uint32_t flags);
 
@@ -89,8 +89,8 @@ static inline void *gdri_region_pointer(const struct gdri_region *region, uint64
 }
 
 /*
- * Maps for a handle: a plain pin itself; of a mapped region the handle's view (va, mapped_size, map_length), whose
- * copies stay in [low, high). The unmap ends the map of a plain pin.
+ * Maps for a handle: a plain pin itself; of a mapped region the handle's view (va, mapped_size,
+ * map_length), whose copies stay in [low, high). The unmap ends the map of a plain pin.
  */
 int gdri_region_map(struct gdri_region *region, struct gdri_pin *view, uint64_t low, uint64_t high,
 		    gdr_mapping_type_t wish);
@@ -105,8 +105,8 @@ int gdri_region_is_revoked(struct gdri_region *region, bool *revoked);
 bool gdri_region_sync_memops(const struct gdri_region *region, uint64_t low, uint64_t high);
 
 /*
- * Asks CUDA about [addr, addr + size): one call for each part. learner: the same region, which learns late parts
- * (the lock of its cache is held); or NULL.
+ * Asks CUDA about [addr, addr + size): one call for each part. learner: the same region, which
+ * learns late parts (its cache's lock is held); or NULL.
  */
 enum gdri_validity gdri_region_verify(const struct gdri_region *region, struct gdri_region *learner,
 				      uint64_t addr, size_t size);
@@ -115,15 +115,15 @@ enum gdri_validity gdri_region_verify(const struct gdri_region *region, struct g
 bool gdri_region_in_one_part(const struct gdri_region *region, uint64_t addr, size_t size);
 
 /*
- * Do all the parts that it was opened for still exist? The second call begins at *part, verifies at most *budget
- * parts, which it counts down, and sets *part to 0 at the end.
+ * Do all the parts that it was opened for exist? The second call begins at *part, verifies at most
+ * *budget parts, which it counts down, and sets *part to 0 at the end.
  */
 bool gdri_region_is_intact(const struct gdri_region *region);
 bool gdri_region_is_intact_from(const struct gdri_region *region, size_t *part, size_t *budget);
 
 /*
- * For region.c. Notes every allocation in [low, high): 0 or -errno; none is no failure. *m describes an address of
- * the range, or is all zeroes: CUDA has not been asked.
+ * For region.c. Notes every allocation in [low, high): 0 or -errno; none is no failure. *m
+ * describes an address of the range, or is all zeroes.
  */
 int gdri_parts_note(struct gdri_region *region, uint64_t low, uint64_t high, struct gdri_memory *m);
 void gdri_parts_set_sync_memops(struct gdri_region *region);
