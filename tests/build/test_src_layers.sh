@@ -88,7 +88,7 @@ some() { # some NAME LINE TEXT
 
 includes src >"$tmp/includes"
 symbols "$out/src" "$PWD/src" >"$tmp/symbols"
-[ "$(wc -l <"$tmp/includes")" -gt 200 ] && [ "$(sort -u "$tmp/symbols" | wc -l)" -gt 100 ]
+[ "$(wc -l <"$tmp/includes")" -gt 150 ] && [ "$(sort -u "$tmp/symbols" | wc -l)" -gt 100 ]
 ok "there is something to be seen"
 unknown=$(find src -mindepth 1 -maxdepth 1 -type d -printf '%f\n' | grep -vxF "$(tr ' ' '\n' <<<"$layers abi")")
 [ -z "$unknown" ]
