@@ -68,8 +68,8 @@ include src/copy/copy.mk
 
 LIB_SRCS := $(addprefix src/, \
 	$(addprefix base/, counters.c error.c inside.c log.c process.c slots.c struct_size.c) \
-	$(addprefix cuda/, load.c device.c memory.c export.c alloc.c pages.c engine.c nvml.c) \
-	$(addprefix backend/, backends.c mapping.c pin.c gdrdrv.c dmabuf.c rm.c host.c) \
+	$(addprefix cuda/, load.c device.c memory.c alloc.c engine.c) \
+	$(addprefix backend/, backends.c mapping.c gdrdrv.c dmabuf.c rm.c host.c) \
 	$(addprefix core/, ctx.c handle.c mem.c offload.c parts.c region.c) \
 	$(addprefix cache/, cache.c entry.c evict.c miss.c pages.c) \
 	$(addprefix calls/, cache.c copies.c copyv.c gdrapi.c memory.c queue.c revoke.c stats.c) \

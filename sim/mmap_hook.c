@@ -64,7 +64,7 @@ static void patch(const struct link_map *map, const char *symbol)
 		uintptr_t held = atomic_load(slots.at[i]);
 
 		if (held != (uintptr_t)hooked_mmap)
-			gdri_import_slot_write(&slots, i, &held, (uintptr_t)hooked_mmap);
+			gdri_import_slot_write(&slots, i, &held, (uintptr_t)hooked_mmap, false);
 	}
 }
 

@@ -55,8 +55,8 @@ static inline bool gdri_is_dmabuf(const struct gdri_pin_request *request)
 }
 
 /*
- * A pinned range. pin.c sets backend, state, va, mapped_size, page_size, device and counters; the
- * backend's pin() sets the rest of the first part and may change va, mapped_size and page_size.
+ * A pinned range. backends.c sets backend, state, va, mapped_size, page_size, device and counters;
+ * the backend's pin() sets the rest of the first part and may change va, mapped_size and page_size.
  */
 struct gdri_pin {
 	const struct gdri_backend *backend;
@@ -139,19 +139,6 @@ struct gdri_backends {
 	struct gdri_counters *counters; /* of their pins; set by the context */
 };
 
-static inline int gdri_backends_ask(const struct gdri_backends *set, const struct gdri_backend *b,
-				    gdr_attr_t attr)
-{
-	return b->attribute ? b->attribute(set->state[b->id - 1], attr) : 0;
-}
-
-/* Adds one backend's reason to a list of them. */
-static inline void gdri_why_add(struct gdri_text *why, const struct gdri_backend *b,
-				const char *reason)
-{
-	gdri_text_add(why, "%s%s: %s", why->len ? "; " : "", b->name, reason);
-}
-
 extern const struct gdri_backend gdri_backend_gdrdrv;
 extern const struct gdri_backend gdri_backend_gdrdrv_dmabuf; /* the same node, by dma-buf only */
 extern const struct gdri_backend gdri_backend_dmabuf;
@@ -159,6 +146,12 @@ extern const struct gdri_backend gdri_backend_rm;
 extern const struct gdri_backend gdri_backend_host;
 
 /* ---- what backends share: mapping.c ---------------------------------------------------------- */
+
+/* Are these addresses of a range? 0; -EINVAL (0); -EOVERFLOW. */
+int gdri_check_range(uint64_t addr, size_t size);
+
+/* Completes a request; -errno for what no backend can serve. */
+int gdri_pin_describe(struct gdri_pin_request *request);
 
 /*
  * Opens a device's node, for gdri_fork_close(); absent: why there may be none. -ENODEV, -EACCES, a
@@ -193,17 +186,13 @@ const char *gdri_mapping_type_name(gdr_mapping_type_t type);
 /* -ENOTSUP, unless wish is NONE or the mapping's type. */
 int gdri_check_wish(const struct gdri_pin *pin, gdr_mapping_type_t wish);
 
-/* ---- a context's: backends.c, pin.c ---------------------------------------------------------- */
+/*
+ * ---- a context's: backends.c ------------------------------------------------------------------
+ */
 
 /* Chooses and opens; any: BARCOPY_OPEN_ANY. 0 or -errno. */
 int gdri_backends_open(struct gdri_backends *set, bool any);
 void gdri_backends_close(struct gdri_backends *set);
-
-/* Are these addresses of a range? 0; -EINVAL (0); -EOVERFLOW. */
-int gdri_check_range(uint64_t addr, size_t size);
-
-/* Completes a request; -errno for what no backend can serve. */
-int gdri_pin_describe(struct gdri_pin_request *request);
 
 /* Pins by the first backend that can; completes the request, and fills *pin. */
 int gdri_backends_pin(struct gdri_backends *set, struct gdri_pin_request *request,

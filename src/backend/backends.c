@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* The backends of a context: which of them open, in which order, and their common answers. */
+/*
+ * A context's backends: which of them open, in which order, and which serves a pin, or why none
+ * can.
+ */
 #include "backend/backend.h"
 
-#include <errno.h>
-#include <stdint.h>
 #include <string.h>
 
 #include "base/env.h"
-#include "base/error.h"
+#include "base/log.h"
 
 /* In the order in which they are asked; the last one only if GDRCOPY_BACKEND names it. */
 static const struct gdri_backend *const all_backends[] = {
@@ -18,23 +19,18 @@ static const struct gdri_backend *const all_backends[] = {
 _Static_assert(sizeof(all_backends) / sizeof(all_backends[0]) == GDRI_BACKENDS + 1,
 	       "room for every backend in a context");
 
-static const struct gdri_backend *backend_named(const char *name, size_t length)
-{
-	for (size_t i = 0; i <= GDRI_BACKENDS; i++)
-		if (strlen(all_backends[i]->name) == length &&
-		    !strncmp(all_backends[i]->name, name, length))
-			return all_backends[i];
-	return NULL;
-}
-
 /* The names in GDRCOPY_BACKEND, in their order: 0 or -EINVAL. */
 static int backends_named(const char *list, const struct gdri_backend **out, size_t *count)
 {
 	*count = 0;
 	while (*list) {
+		const struct gdri_backend *found = NULL;
 		size_t length = strcspn(list, ",");
-		const struct gdri_backend *found = backend_named(list, length);
 
+		for (size_t i = 0; i <= GDRI_BACKENDS; i++)
+			if (strlen(all_backends[i]->name) == length &&
+			    !strncmp(all_backends[i]->name, list, length))
+				found = all_backends[i];
 		if (!found)
 			return gdri_fail(EINVAL, "GDRCOPY_BACKEND names no backend: \"%.*s\"",
 					 (int)length, list);
@@ -48,6 +44,12 @@ static int backends_named(const char *list, const struct gdri_backend **out, siz
 			return gdri_fail(EINVAL, "GDRCOPY_BACKEND ends in a comma");
 	}
 	return 0;
+}
+
+/* Adds one backend's reason to a list of them. */
+static void add_reason(struct gdri_text *why, const struct gdri_backend *b, const char *reason)
+{
+	gdri_text_add(why, "%s%s: %s", why->len ? "; " : "", b->name, reason);
 }
 
 int gdri_backends_open(struct gdri_backends *set, bool any)
@@ -79,7 +81,7 @@ int gdri_backends_open(struct gdri_backends *set, bool any)
 		gdri_error_clear();
 		rc = b->open(!any && !by_name && !served, &set->state[b->id - 1]);
 		if (rc) {
-			gdri_why_add(&why, b, gdri_error_text());
+			add_reason(&why, b, gdri_error_text());
 			/* A node that exists but refuses says more than one that does not exist. */
 			if (rc != -ENODEV && err == ENODEV)
 				err = -rc;
@@ -105,6 +107,12 @@ void gdri_backends_close(struct gdri_backends *set)
 	}
 }
 
+static int ask_attribute(const struct gdri_backends *set, const struct gdri_backend *b,
+			 gdr_attr_t attr)
+{
+	return b->attribute ? b->attribute(set->state[b->id - 1], attr) : 0;
+}
+
 /* A flag is supported if any backend takes it, since a pin goes on to that one. */
 int gdri_backends_attribute(struct gdri_backends *set, gdr_attr_t attr)
 {
@@ -117,7 +125,7 @@ int gdri_backends_attribute(struct gdri_backends *set, gdr_attr_t attr)
 	for (size_t i = 0; i < set->count; i++) {
 		const struct gdri_backend *b = set->of[i];
 
-		if ((b->caps & needed) == needed && gdri_backends_ask(set, b, attr) == any)
+		if ((b->caps & needed) == needed && ask_attribute(set, b, attr) == any)
 			return any;
 	}
 	return !any;
@@ -143,7 +151,158 @@ int gdri_backends_event_fd(struct gdri_backends *set, int *fd)
 
 		if (b->event_fd && !b->event_fd(set->state[b->id - 1], fd))
 			return 0;
-		gdri_why_add(&why, b, b->event_fd ? gdri_error_text() : "no range is ever revoked");
+		add_reason(&why, b, b->event_fd ? gdri_error_text() : "no range is ever revoked");
 	}
 	return gdri_fail(ENOTSUP, "no notice of revoked ranges here: %s", why.s);
+}
+
+/* ---- pins ------------------------------------------------------------------------------------ */
+
+/* Fails where the backend need not be asked: 0 or -errno. */
+static int check_caps(const struct gdri_backends *set, const struct gdri_backend *b,
+		      const struct gdri_pin_request *request)
+{
+	if (gdri_is_dmabuf(request) && !(b->caps & GDRI_CAP_TAKES_DMABUF))
+		return gdri_fail(ENOTSUP, "cannot map a dma-buf");
+	if (request->memory.kind == GDRI_MEMORY_UNKNOWN && !(b->caps & GDRI_CAP_UNKNOWN_MEMORY))
+		return gdri_fail(EINVAL, "CUDA does not know this address%s%s",
+				 request->memory.note[0] ? ": " : "", request->memory.note);
+	if (request->flags & GDR_PIN_FLAG_FORCE_PCIE &&
+	    !ask_attribute(set, b, GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE))
+		return gdri_fail(EINVAL, "GDR_PIN_FLAG_FORCE_PCIE is not supported");
+	return 0;
+}
+
+/*
+ * The caller gets the errno of the highest rank. With a pin flag, EINVAL outranks ENOTSUP: callers
+ * that see EINVAL try again without the flag. The host backend's ENOTSUP for device memory, which
+ * it never serves, ranks behind another backend's EINVAL.
+ */
+static int error_rank(const struct gdri_backend *b, int err, const struct gdri_pin_request *request)
+{
+	if (gdri_is_short(-err))
+		return 6;
+	switch (err) {
+	case EACCES:
+		return 5;
+	case ENOTSUP:
+		return b->id != BARCOPY_BACKEND_HOST || request->memory.kind == GDRI_MEMORY_HOST
+			       ? 4
+			       : 2;
+	case EINVAL:
+		return request->flags ? 5 : 3;
+	default:
+		return 1;
+	}
+}
+
+/*
+ * An integrated GPU has no BAR; memory of cudaHostAlloc is what the CPU can reach there (GPUDirect
+ * RDMA guide, section 13.4.1). This only adds to the error's text: a later driver may map a dma-buf
+ * of device memory.
+ */
+static void add_advice(struct gdri_text *text, const struct gdri_memory *m)
+{
+	bool integrated = false;
+
+	if (m->kind == GDRI_MEMORY_DEVICE && m->device >= 0 &&
+	    !gdri_cuda_is_integrated(m->device, &integrated) && integrated)
+		gdri_text_add(
+			text,
+			"GPU %d is integrated and its device memory has no mapping for the CPU: "
+			"allocate with cudaHostAlloc, cuMemHostAlloc or barcopy_mem_alloc; ",
+			m->device);
+}
+
+static int pin_by(const struct gdri_backends *set, const struct gdri_backend *b,
+		  const struct gdri_pin_request *request, struct gdri_pin *pin)
+{
+	int rc;
+
+	*pin = (struct gdri_pin){
+		.backend = b,
+		.state = set->state[b->id - 1],
+		.va = request->va,
+		.mapped_size = request->mapped_size,
+		.page_size = GPU_PAGE_SIZE,
+		.device = request->memory.device,
+		.counters = set->counters,
+	};
+	gdri_error_clear();
+	rc = check_caps(set, b, request);
+	if (!rc)
+		rc = b->pin(pin->state, request, pin);
+	if (!rc) {
+		gdri_count(pin->counters, GDRI_COUNT_PIN, 1);
+		gdri_log(GDRI_LOG_DEBUG, "%s pins 0x%llx + 0x%zx", b->name,
+			 (unsigned long long)pin->va, pin->mapped_size);
+	}
+	return rc;
+}
+
+int gdri_backends_pin(struct gdri_backends *set, struct gdri_pin_request *request,
+		      struct gdri_pin *pin)
+{
+	struct gdri_text why = { .len = 0 }, advice = { .len = 0 };
+	int rc = gdri_pin_describe(request), rank, err = 0, highest = 0;
+
+	if (rc)
+		return rc;
+	/*
+	 * Of host memory the host backend comes first, in a round of its own: the CPU pointer needs
+	 * no driver, and a driver's mapping would be a second one.
+	 */
+	for (size_t i = 0; i < 2 * set->count; i++) {
+		const struct gdri_backend *b = set->of[i % set->count];
+		bool comes_first =
+			b->id == BARCOPY_BACKEND_HOST && request->memory.kind == GDRI_MEMORY_HOST;
+
+		if (comes_first != (i < set->count))
+			continue;
+		rc = pin_by(set, b, request, pin);
+		if (!rc)
+			return 0;
+		add_reason(&why, b, gdri_error_text());
+		rank = error_rank(b, -rc, request);
+		if (rank > highest) {
+			highest = rank;
+			err = -rc;
+		}
+		/* What is short for one backend is short for the next as well. */
+		if (gdri_is_short(rc))
+			break;
+	}
+	if (gdri_is_dmabuf(request))
+		return gdri_fail(err, "no backend can map this dma-buf of 0x%zx bytes: %s",
+				 request->size, why.s);
+	add_advice(&advice, &request->memory);
+	return gdri_fail(err, "no backend can pin 0x%llx + 0x%zx: %s%s",
+			 (unsigned long long)request->addr, request->size, advice.s, why.s);
+}
+
+int gdri_backends_unpin(struct gdri_pin *pin)
+{
+	gdri_count(pin->counters, GDRI_COUNT_UNPIN, 1);
+	return pin->backend->unpin ? pin->backend->unpin(pin) : 0;
+}
+
+int gdri_backends_map(struct gdri_pin *pin, gdr_mapping_type_t wish)
+{
+	int rc = pin->backend->map(pin, wish);
+
+	if (!rc)
+		gdri_count(pin->counters, GDRI_COUNT_MAP, 1);
+	return rc;
+}
+
+int gdri_backends_unmap(struct gdri_pin *pin)
+{
+	gdri_count(pin->counters, GDRI_COUNT_UNMAP, 1);
+	return pin->backend->unmap ? pin->backend->unmap(pin) : 0;
+}
+
+int gdri_backends_callback_flag(struct gdri_pin *pin, int *flag)
+{
+	*flag = 0;
+	return pin->backend->callback_flag ? pin->backend->callback_flag(pin, flag) : 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What backends share: nodes of devices, types of mappings, and maps that no child inherits. */
+/* What backends share: the range of a request, nodes of devices, and maps that no child inherits. */
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -10,6 +10,47 @@
 #include "base/process.h"
 
 enum { PROBE_STEP = 2 << 20 };
+
+int gdri_check_range(uint64_t addr, size_t size)
+{
+	uint64_t end;
+
+	if (!size)
+		return gdri_fail(EINVAL, "size is 0");
+	if (!addr)
+		return gdri_fail(EINVAL, "the address is 0");
+	if (__builtin_add_overflow(addr, size, &end) || end > UINT64_MAX - GPU_PAGE_OFFSET)
+		return gdri_fail(EOVERFLOW, "address 0x%llx + size 0x%zx wraps",
+				 (unsigned long long)addr, size);
+	return 0;
+}
+
+int gdri_pin_describe(struct gdri_pin_request *request)
+{
+	int rc;
+
+	if (gdri_is_dmabuf(request)) { /* only the descriptor is known */
+		request->va = 0;
+		request->mapped_size = request->size;
+		request->memory = (struct gdri_memory){ .kind = GDRI_MEMORY_DEVICE,
+							.device = request->imported->device };
+		return 0;
+	}
+	rc = gdri_check_range(request->addr, request->size);
+	if (rc)
+		return rc;
+	request->va = request->addr & GPU_PAGE_MASK;
+	request->mapped_size =
+		((request->addr + request->size + GPU_PAGE_OFFSET) & GPU_PAGE_MASK) - request->va;
+	if (!request->memory.known)
+		gdri_cuda_describe(request->addr, request->size, &request->memory);
+	if (request->memory.managed)
+		return gdri_fail(EINVAL,
+				 "0x%llx is managed (unified) memory, which migrates and cannot be "
+				 "pinned: allocate with cudaMalloc, cuMemCreate or cudaHostAlloc",
+				 (unsigned long long)request->addr);
+	return 0;
+}
 
 int gdri_open_node(const char *path, const char *absent, int *fd)
 {

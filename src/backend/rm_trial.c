@@ -155,7 +155,7 @@ static int open_buffers(struct buffer *buffers, size_t want, size_t *count,
 	for (i = 0; !rc && i < want; i++) {
 		struct buffer *b = &buffers[i];
 
-		rc = gdri_cuda_alloc(&b->memory, kind, gpu->ordinal, context, sizes[i], false);
+		rc = gdri_cuda_alloc(&b->memory, kind, gpu->ordinal, context, sizes[i], false, -1);
 		*setup = rc;
 		if (!rc) {
 			++*count;

@@ -94,7 +94,7 @@ static int alloc_kind(struct gdri_ctx *ctx, enum gdri_allocation_kind kind, int 
 {
 	struct gdri_allocation a = { 0 };
 
-	return gdri_cuda_alloc(&a, kind, device, NULL, size, cached) ?: map(ctx, &a, NULL, mem);
+	return gdri_cuda_alloc(&a, kind, device, NULL, size, cached, -1) ?: map(ctx, &a, NULL, mem);
 }
 
 int gdri_mem_alloc(struct gdri_ctx *ctx, int device, size_t size, uint32_t flags,
@@ -116,8 +116,11 @@ int gdri_mem_import(struct gdri_ctx *ctx, const struct gdri_imported *imported, 
 		    barcopy_mem_t *mem)
 {
 	struct gdri_allocation a = { .size = size };
-	int rc = imported->dmabuf ? 0 : gdri_cuda_import(&a, imported->device, imported->fd, size);
+	int rc = 0;
 
+	if (!imported->dmabuf)
+		rc = gdri_cuda_alloc(&a, GDRI_ALLOCATION_VMM, imported->device, NULL, size, false,
+				     imported->fd);
 	return rc ?: map(ctx, &a, imported, mem);
 }
 

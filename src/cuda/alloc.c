@@ -2,6 +2,12 @@
 /* The library's own memory: allocated, imported, registered, freed. See cuda.h. */
 #include "cuda/private.h"
 
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/process.h"
+
 /* Exportable, and reachable by peers, if the device can do that. */
 static CUmemAllocationProp vmm_properties(CUdevice dev)
 {
@@ -18,43 +24,34 @@ static CUmemAllocationProp vmm_properties(CUdevice dev)
 	return prop;
 }
 
-static int place_vmm(struct gdri_allocation *a, CUmemGenericAllocationHandle handle, CUdevice dev,
-		     size_t grain)
+static int place_vmm(CUmemGenericAllocationHandle handle, CUdevice dev, size_t size, size_t grain,
+		     CUdeviceptr *ptr)
 {
 	CUmemAccessDesc access = { { CU_MEM_LOCATION_TYPE_DEVICE, dev },
 				   CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
-	CUdeviceptr ptr;
-	int rc = GDRI_CU(cuMemAddressReserve, &ptr, a->size, grain, 0, 0);
+	int rc = GDRI_CU(cuMemAddressReserve, ptr, size, grain, 0, 0);
 
 	if (rc)
 		return rc;
-	rc = GDRI_CU(cuMemMap, ptr, a->size, 0, handle, 0);
+	rc = GDRI_CU(cuMemMap, *ptr, size, 0, handle, 0);
+	if (!rc) {
+		rc = GDRI_CU(cuMemSetAccess, *ptr, size, &access, 1);
+		if (rc)
+			gdri_cu.cuMemUnmap(*ptr, size);
+	}
 	if (rc)
-		goto err_reserved;
-	rc = GDRI_CU(cuMemSetAccess, ptr, a->size, &access, 1);
-	if (rc)
-		goto err_unmap;
-	a->addr = ptr;
-	return 0;
-
-err_unmap:
-	gdri_cu.cuMemUnmap(ptr, a->size);
-err_reserved:
-	gdri_cu.cuMemAddressFree(ptr, a->size);
+		gdri_cu.cuMemAddressFree(*ptr, size);
 	return rc;
 }
 
-/* fd: of memory to import, or -1. */
-static int alloc_vmm(struct gdri_allocation *a, size_t size, CUdevice dev, int fd)
+static int alloc_vmm(struct gdri_allocation *a, CUdevice dev, int fd, CUdeviceptr *ptr)
 {
 	CUmemAllocationProp prop = vmm_properties(dev);
 	CUmemGenericAllocationHandle handle;
-	size_t grain;
-	int rc = gdri_cuda_need(GDRI_CUDA_VMM);
+	size_t grain, size = a->size;
+	int rc = GDRI_CU(cuMemGetAllocationGranularity, &grain, &prop,
+			 CU_MEM_ALLOC_GRANULARITY_MINIMUM);
 
-	if (!rc)
-		rc = GDRI_CU(cuMemGetAllocationGranularity, &grain, &prop,
-			     CU_MEM_ALLOC_GRANULARITY_MINIMUM);
 	if (rc)
 		return rc;
 	if (__builtin_add_overflow(size, grain - 1, &a->size))
@@ -70,84 +67,56 @@ static int alloc_vmm(struct gdri_allocation *a, size_t size, CUdevice dev, int f
 			     CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 	if (rc)
 		return rc;
-	rc = place_vmm(a, handle, dev, grain);
+	rc = place_vmm(handle, dev, a->size, grain, ptr);
 	gdri_cu.cuMemRelease(handle); /* the map keeps the memory */
 	return rc;
 }
 
-static int alloc_plain(struct gdri_allocation *a, size_t size)
-{
-	CUdeviceptr ptr;
-	int rc = GDRI_CU(cuMemAlloc_v2, &ptr, size);
-
-	if (rc)
-		return rc;
-	a->addr = ptr;
-	a->size = size;
-	return 0;
-}
-
-static int alloc_host(struct gdri_allocation *a, size_t size, bool cached)
+static int alloc_host(struct gdri_allocation *a, bool cached, CUdeviceptr *ptr)
 {
 	unsigned int flags = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP |
 			     (cached ? 0 : CU_MEMHOSTALLOC_WRITECOMBINED);
-	CUdeviceptr ptr;
-	int rc = GDRI_CU(cuMemHostAlloc, &a->host, size, flags);
+	int rc = GDRI_CU(cuMemHostAlloc, &a->host, a->size, flags);
 
 	if (rc)
 		return rc;
-	rc = GDRI_CU(cuMemHostGetDevicePointer_v2, &ptr, a->host, 0);
-	if (rc) {
+	rc = GDRI_CU(cuMemHostGetDevicePointer_v2, ptr, a->host, 0);
+	if (rc)
 		gdri_cu.cuMemFreeHost(a->host);
-		return rc;
-	}
-	a->addr = ptr;
-	a->size = size;
-	return 0;
-}
-
-/* fd: of VMM memory to import, or -1. */
-static int allocate(struct gdri_allocation *a, int device, size_t size, bool cached, int fd)
-{
-	struct gdri_cuda_scope s;
-	CUcontext primary;
-	CUdevice dev;
-	int rc = gdri_cuda_find_device(device, &dev);
-
-	if (rc)
-		return rc;
-	rc = a->context ? gdri_cuda_enter(&s, a->context, -1)
-			: gdri_cuda_enter_primary(&s, dev, &primary);
-	if (rc)
-		return rc;
-	if (!a->context)
-		a->context = primary;
-	switch (a->kind) {
-	case GDRI_ALLOCATION_VMM:
-		rc = alloc_vmm(a, size, dev, fd);
-		break;
-	case GDRI_ALLOCATION_PLAIN:
-		rc = alloc_plain(a, size);
-		break;
-	case GDRI_ALLOCATION_HOST:
-		rc = alloc_host(a, size, cached);
-		break;
-	}
-	gdri_cuda_leave(&s);
 	return rc;
 }
 
 int gdri_cuda_alloc(struct gdri_allocation *a, enum gdri_allocation_kind kind, int device,
-		    void *context, size_t size, bool cached)
+		    void *context, size_t size, bool cached, int fd)
 {
-	*a = (struct gdri_allocation){ .kind = kind, .context = context };
-	return allocate(a, device, size, cached, -1);
-}
+	struct gdri_cuda_scope s;
+	CUcontext primary;
+	CUdeviceptr ptr;
+	CUdevice dev;
+	int rc = gdri_cuda_find_device(device, &dev);
 
-int gdri_cuda_import(struct gdri_allocation *a, int device, int fd, size_t size)
-{
-	*a = (struct gdri_allocation){ .kind = GDRI_ALLOCATION_VMM };
-	return allocate(a, device, size, false, fd);
+	*a = (struct gdri_allocation){ .kind = kind, .size = size };
+	if (!rc)
+		rc = context ? gdri_cuda_enter(&s, context, -1)
+			     : gdri_cuda_enter_primary(&s, dev, &primary);
+	if (rc)
+		return rc;
+	a->context = context ? context : primary;
+	switch (kind) {
+	case GDRI_ALLOCATION_VMM:
+		rc = alloc_vmm(a, dev, fd, &ptr);
+		break;
+	case GDRI_ALLOCATION_PLAIN:
+		rc = GDRI_CU(cuMemAlloc_v2, &ptr, size);
+		break;
+	case GDRI_ALLOCATION_HOST:
+		rc = alloc_host(a, cached, &ptr);
+		break;
+	}
+	if (!rc)
+		a->addr = ptr;
+	gdri_cuda_leave(&s);
+	return rc;
 }
 
 /*
@@ -161,7 +130,7 @@ static CUresult free_plain(CUdeviceptr addr)
 	CUstream stream;
 	CUresult r;
 
-	if (!gdri_cu.cuMemFreeAsync || gdri_cuda_need(GDRI_CUDA_STREAMS) ||
+	if (!gdri_cu.cuMemFreeAsync || !gdri_cu.cuStreamCreate ||
 	    gdri_cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING))
 		return gdri_cu.cuMemFree_v2(addr);
 	r = gdri_cu.cuMemFreeAsync(addr, stream);
@@ -198,3 +167,120 @@ int gdri_cuda_free(struct gdri_allocation *a)
 	gdri_cuda_leave(&s);
 	return rc;
 }
+
+/* ---- pages of host memory that kernels read and write ---------------------------------------- */
+
+/* Pages that were given back, still registered. */
+static struct gdri_cuda_pages *idle;
+GDRI_MUTEX(idle_lock);
+
+static void unmap(struct gdri_cuda_pages *p)
+{
+	munmap(p->host, p->size);
+	free(p);
+}
+
+/* False once the context was destroyed or its device reset. */
+static bool is_registered(const struct gdri_cuda_pages *p)
+{
+	struct gdri_cuda_scope s;
+	CUdeviceptr addr;
+	bool same;
+
+	if (gdri_cuda_enter(&s, p->context, -1))
+		return false;
+	same = !gdri_cu.cuMemHostGetDevicePointer_v2(&addr, p->host, 0) && addr == p->addr;
+	gdri_cuda_leave(&s);
+	return same;
+}
+
+static struct gdri_cuda_pages *take_idle(int device, size_t size)
+{
+	struct gdri_cuda_pages **link = &idle, *p;
+
+	pthread_mutex_lock(&idle_lock);
+	while ((p = *link)) {
+		if (p->device != device || p->size != size) {
+			link = &p->next;
+			continue;
+		}
+		*link = p->next;
+		if (is_registered(p))
+			break;
+		unmap(p);
+	}
+	pthread_mutex_unlock(&idle_lock);
+	return p;
+}
+
+static int register_pages(struct gdri_cuda_pages *p)
+{
+	const unsigned int flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
+	struct gdri_cuda_scope s;
+	CUdeviceptr addr = 0;
+	CUcontext context;
+	CUdevice dev;
+	int rc = gdri_cuda_find_device(p->device, &dev);
+
+	if (!rc)
+		rc = gdri_cuda_enter_primary(&s, dev, &context);
+	if (rc)
+		return rc;
+	rc = GDRI_CU(cuMemHostRegister_v2, p->host, p->size, flags);
+	if (!rc) {
+		rc = GDRI_CU(cuMemHostGetDevicePointer_v2, &addr, p->host, 0);
+		if (rc)
+			gdri_cu.cuMemHostUnregister(p->host);
+	}
+	gdri_cuda_leave(&s);
+	p->context = context;
+	p->addr = addr;
+	return rc;
+}
+
+int gdri_cuda_take_pages(int device, size_t size, struct gdri_cuda_pages **out)
+{
+	struct gdri_cuda_pages *p;
+	int rc;
+
+	size = (size + 4095) & ~(size_t)4095;
+	p = take_idle(device, size);
+	if (p) {
+		memset(p->host, 0, size);
+		*out = p;
+		return 0;
+	}
+	p = calloc(1, sizeof(*p));
+	if (!p)
+		return gdri_fail(ENOMEM, "no memory for pages of the host");
+	p->device = device;
+	p->size = size;
+	/* MAP_SHARED: copy-on-write after a fork must never move pages that the GPU writes. */
+	p->host = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (p->host == MAP_FAILED) {
+		free(p);
+		return gdri_fail(ENOMEM, "no memory for pages of the host");
+	}
+	madvise(p->host, size, MADV_DONTFORK);
+	rc = register_pages(p);
+	if (rc)
+		unmap(p);
+	else
+		*out = p;
+	return rc;
+}
+
+void gdri_cuda_give_pages(struct gdri_cuda_pages *p)
+{
+	pthread_mutex_lock(&idle_lock);
+	p->next = idle;
+	idle = p;
+	pthread_mutex_unlock(&idle_lock);
+}
+
+static void after_fork(void)
+{
+	idle = NULL; /* MADV_DONTFORK: the child does not have the pages */
+}
+
+GDRI_IN_CHILD(after_fork);

@@ -124,13 +124,11 @@ struct gdri_allocation {
 
 /*
  * Initialises CUDA and allocates. context: must outlive the memory; NULL: the device's primary one.
- * cached: HOST memory is not write-combined.
+ * cached: HOST memory is not write-combined. fd: VMM memory that fd exports, which stays the
+ * caller's; or -1.
  */
 int gdri_cuda_alloc(struct gdri_allocation *allocation, enum gdri_allocation_kind kind, int device,
-		    void *context, size_t size, bool cached);
-
-/* VMM memory that fd exports; fd stays the caller's. */
-int gdri_cuda_import(struct gdri_allocation *allocation, int device, int fd, size_t size);
+		    void *context, size_t size, bool cached, int fd);
 
 /* Waits for no work: none may use the memory any more. */
 int gdri_cuda_free(struct gdri_allocation *allocation);

@@ -93,9 +93,6 @@ int gdri_cuda_engine_new(uint64_t addr, size_t size, struct gdri_cuda_engine **o
 	if (m.kind != GDRI_MEMORY_DEVICE)
 		return gdri_fail(ENOTSUP, "the copy engine serves device memory only%s%s",
 				 *m.note ? ": " : "", m.note);
-	rc = gdri_cuda_need(GDRI_CUDA_STREAMS);
-	if (rc)
-		return rc;
 	e = calloc(1, sizeof(*e));
 	if (!e)
 		return gdri_fail(ENOMEM, "no memory for a copy engine");

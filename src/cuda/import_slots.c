@@ -97,21 +97,6 @@ bool gdri_import_slots_find(void *library, const char *symbol, struct gdri_impor
 	return !dlinfo(library, RTLD_DI_LINKMAP, &map) && gdri_import_slots_in(map, symbol, slots);
 }
 
-bool gdri_import_slot_write_in_child(const struct gdri_import_slots *slots, size_t slot,
-				     uintptr_t *expected, uintptr_t value)
-{
-	uintptr_t at = (uintptr_t)slots->at[slot], size = (uintptr_t)sysconf(_SC_PAGESIZE);
-	bool read_only = at >= slots->relro_start && at < slots->relro_end, done;
-	void *page = (void *)(at & ~(size - 1));
-
-	if (read_only && mprotect(page, size, PROT_READ | PROT_WRITE))
-		return false;
-	done = atomic_compare_exchange_strong(slots->at[slot], expected, value);
-	if (read_only)
-		mprotect(page, size, PROT_READ);
-	return done;
-}
-
 struct write {
 	const struct gdri_import_slots *slots;
 	size_t slot;
@@ -119,22 +104,32 @@ struct write {
 	bool done;
 };
 
-static int write_locked(struct dl_phdr_info *info, size_t size, void *arg)
+static int write_slot(struct dl_phdr_info *info, size_t info_size, void *arg)
 {
 	struct write *w = arg;
+	const struct gdri_import_slots *slots = w->slots;
+	uintptr_t at = (uintptr_t)slots->at[w->slot], size = (uintptr_t)sysconf(_SC_PAGESIZE);
+	bool read_only = at >= slots->relro_start && at < slots->relro_end;
+	void *page = (void *)(at & ~(size - 1));
 
 	(void)info;
-	(void)size;
-	w->done = gdri_import_slot_write_in_child(w->slots, w->slot, w->expected, w->value);
+	(void)info_size;
+	if (read_only && mprotect(page, size, PROT_READ | PROT_WRITE))
+		return 1;
+	w->done = atomic_compare_exchange_strong(slots->at[w->slot], w->expected, w->value);
+	if (read_only)
+		mprotect(page, size, PROT_READ);
 	return 1;
 }
 
-/* The loader's lock, held in the callback, keeps other copies of this library off the page. */
 bool gdri_import_slot_write(const struct gdri_import_slots *slots, size_t slot, uintptr_t *expected,
-			    uintptr_t value)
+			    uintptr_t value, bool in_child)
 {
 	struct write w = { slots, slot, expected, value, false };
 
-	dl_iterate_phdr(write_locked, &w);
+	if (in_child)
+		write_slot(NULL, 0, &w);
+	else
+		dl_iterate_phdr(write_slot, &w); /* which holds the loader's lock */
 	return w.done;
 }

@@ -18,8 +18,7 @@ struct gdri_import_slots {
 	size_t count;
 	_Atomic(uintptr_t) *at[GDRI_IMPORT_SLOTS];
 	uintptr_t start, end; /* of the library: a slot that is not bound yet points into it */
-	uintptr_t relro_start,
-		relro_end; /* pages that the loader has made read-only (PT_GNU_RELRO) */
+	uintptr_t relro_start, relro_end; /* made read-only by the loader (PT_GNU_RELRO) */
 };
 
 struct link_map;
@@ -34,12 +33,10 @@ bool gdri_import_slots_find(void *library, const char *symbol, struct gdri_impor
 /*
  * Compares and exchanges a slot: *expected receives the value found. A read-only page is made
  * writable for the duration of the call. Returns false if that fails or the slot holds another
- * value. The loader's lock serializes all copies of this library in a process. A forked child may
- * not be able to take that lock, and has no other thread: it calls _in_child().
+ * value. The loader's lock serializes all copies of this library in a process. in_child: does not
+ * take it, since a forked child may not be able to, and has no other thread.
  */
 bool gdri_import_slot_write(const struct gdri_import_slots *slots, size_t slot, uintptr_t *expected,
-			    uintptr_t value);
-bool gdri_import_slot_write_in_child(const struct gdri_import_slots *slots, size_t slot,
-				     uintptr_t *expected, uintptr_t value);
+			    uintptr_t value, bool in_child);
 
 #endif

@@ -13,15 +13,14 @@ void *gdri_cuda_library;
 
 GDRI_MUTEX(load_lock);
 static atomic_bool loaded;
-static unsigned int absent; /* 1 << group of every call that is missing */
 
 static int load_locked(void)
 {
 	void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+	unsigned int absent = 0; /* 1 << group of each missing call */
 
 	if (!lib)
 		return gdri_fail(ENODEV, "no CUDA driver: %s", dlerror());
-	absent = 0;
 #define X(name, group)                                                  \
 	gdri_cu.name = (__typeof__(gdri_cu.name))dlsym(lib, #name);     \
 	if (GDRI_CUDA_##group == GDRI_CUDA_NEEDED && !gdri_cu.name) {   \
@@ -29,6 +28,11 @@ static int load_locked(void)
 		return gdri_fail(ENODEV, "libcuda.so.1 has no " #name); \
 	}                                                               \
 	absent |= !gdri_cu.name << GDRI_CUDA_##group;
+	CUDA_CALLS(X)
+#undef X
+#define X(name, group)                                                                \
+	if (GDRI_CUDA_##group != GDRI_CUDA_ALONE && absent & 1u << GDRI_CUDA_##group) \
+		gdri_cu.name = NULL;
 	CUDA_CALLS(X)
 #undef X
 	gdri_cuda_library = lib;
@@ -47,14 +51,6 @@ int gdri_cuda_load(void)
 		rc = load_locked();
 	pthread_mutex_unlock(&load_lock);
 	return rc;
-}
-
-int gdri_cuda_need(enum gdri_cuda_group group)
-{
-	if (!(absent & 1u << group))
-		return 0;
-	return gdri_fail(ENOTSUP, "this CUDA driver has no %s",
-			 group == GDRI_CUDA_VMM ? "virtual memory management" : "streams");
 }
 
 /* ---- results --------------------------------------------------------------------------------- */

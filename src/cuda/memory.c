@@ -1,8 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* What CUDA knows of an address: its allocation, its buffer ID, SYNC_MEMOPS. See cuda.h. */
+/*
+ * The program's memory: what CUDA knows of an address, SYNC_MEMOPS, and memory as a file
+ * descriptor. See cuda.h.
+ */
 #include "cuda/private.h"
 
+#include <fcntl.h>
 #include <stdio.h>
+#include <string.h>
+#include <unistd.h>
 
 /* The attributes that one call can ask for; an unknown address gives zeros and no error. */
 struct attributes {
@@ -54,8 +60,8 @@ static CUresult ask_range(uint64_t addr, size_t size, uint64_t *known, struct at
  * device's, CUDA answers NOT_FOUND, except for VMM memory to which this device has access (two
  * H200, driver 580, 2026-11-21).
  */
-CUresult gdri_cuda_address_range(CUdeviceptr *base, size_t *size, uint64_t addr, void *context,
-				 int device)
+static CUresult address_range(CUdeviceptr *base, size_t *size, uint64_t addr, void *context,
+			      int device)
 {
 	CUresult r = gdri_cu.cuMemGetAddressRange_v2(base, size, addr);
 	struct gdri_cuda_scope s;
@@ -91,7 +97,7 @@ static void describe_host(struct gdri_memory *m, void *host_known)
 					   m->known) ||
 	     gdri_cu.cuPointerGetAttribute(&size, CU_POINTER_ATTRIBUTE_RANGE_SIZE, m->known)) &&
 	    /* Before CUDA 10.2. */
-	    gdri_cuda_address_range(&start, &size, m->known, m->context, m->device))
+	    address_range(&start, &size, m->known, m->context, m->device))
 		return;
 	(void)gdri_cu.cuPointerGetAttribute(&device_ptr, CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
 					    m->known);
@@ -117,7 +123,7 @@ static void describe_known(struct gdri_memory *m, const struct attributes *a)
 	switch (a->type) {
 	case CU_MEMORYTYPE_DEVICE:
 		m->kind = GDRI_MEMORY_DEVICE;
-		if (gdri_cuda_address_range(&base, &m->size, m->known, m->context, m->device))
+		if (address_range(&base, &m->size, m->known, m->context, m->device))
 			m->size = 0;
 		else
 			m->base = base;
@@ -129,8 +135,8 @@ static void describe_known(struct gdri_memory *m, const struct attributes *a)
 		break;
 	default:
 		m->device = -1;
-		snprintf(m->note, sizeof(m->note), "%s",
-			 "pageable host memory, freed memory, or never an address of the GPU");
+		strcpy(m->note,
+		       "pageable host memory, freed memory, or never an address of the GPU");
 	}
 }
 
@@ -185,4 +191,99 @@ bool gdri_cuda_has_buffer_id(uint64_t addr, uint64_t id)
 
 	return !gdri_cu.cuPointerGetAttribute(&now, CU_POINTER_ATTRIBUTE_BUFFER_ID, addr) &&
 	       now == id;
+}
+
+/* ---- descriptors: a dma-buf of a range, or an exported VMM chunk ----------------------------- */
+
+static int take_descriptor(CUresult r, const char *call, int made, int *fd)
+{
+	int probe;
+
+	if (!r) {
+		(void)fcntl(made, F_SETFD, FD_CLOEXEC);
+		*fd = made;
+		return 0;
+	}
+	/* CUDA has one result for a lack of descriptors and other failures of the system. */
+	probe = open("/", O_PATH | O_CLOEXEC);
+	if (probe < 0 && (errno == EMFILE || errno == ENFILE))
+		return gdri_fail(errno, "%s: %s", call, strerror(errno));
+	if (probe >= 0)
+		close(probe);
+	return gdri_cuda_result(r, call);
+}
+
+int gdri_cuda_dmabuf(const struct gdri_memory *m, uint64_t addr, size_t size, bool pcie, int *fd)
+{
+	struct gdri_cuda_scope s;
+	int rc, made = -1;
+	CUresult r;
+
+	/* Checked first: to enter a context may create one. */
+	if (!gdri_cu.cuMemGetHandleForAddressRange)
+		return gdri_fail(ENOTSUP, "this CUDA driver has no cuMemGetHandleForAddressRange");
+	rc = gdri_cuda_enter(&s, m->context, m->device);
+	if (rc)
+		return rc;
+	r = gdri_cu.cuMemGetHandleForAddressRange(
+		&made, addr, size, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD,
+		pcie ? CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE : 0);
+	gdri_cuda_leave(&s);
+	return take_descriptor(r, "cuMemGetHandleForAddressRange", made, fd);
+}
+
+/* Fails if the chunk is on another device or cannot be exported; finds its bounds. */
+static int check_chunk(CUmemGenericAllocationHandle handle, uint64_t addr, int device,
+		       CUdeviceptr *base, size_t *size)
+{
+	CUmemAllocationProp prop;
+	int rc = GDRI_CU(cuMemGetAllocationPropertiesFromHandle, &prop, handle);
+
+	if (rc)
+		return rc;
+	if (prop.location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+		return gdri_fail(ENOTSUP, "memory of cuMemCreate that is not on a device");
+	if (device >= 0 && prop.location.id != device)
+		return gdri_fail(EINVAL, "a chunk of GPU %d in a range of GPU %d", prop.location.id,
+				 device);
+	if (!(prop.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR))
+		return gdri_fail(ENOTSUP,
+				 "cuMemCreate was not asked for an exportable allocation "
+				 "(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR), or it is imported "
+				 "(barcopy_mem_import serves that)");
+	rc = gdri_cuda_result(address_range(base, size, addr, NULL, prop.location.id),
+			      "cuMemGetAddressRange");
+	if (!rc && addr - *base >= *size)
+		rc = gdri_fail(EINVAL, "cuMemGetAddressRange answered another range");
+	return rc;
+}
+
+int gdri_cuda_export_chunk(uint64_t addr, int device, uint64_t *base, size_t *size, int *fd)
+{
+	CUmemGenericAllocationHandle handle;
+	CUdeviceptr start;
+	size_t length;
+	int rc, made = -1;
+	CUresult r;
+
+	if (!gdri_cu.cuMemRetainAllocationHandle)
+		return gdri_fail(ENOTSUP, "this CUDA driver has no cuMemRetainAllocationHandle");
+	r = gdri_cu.cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)addr);
+	if (r == CUDA_ERROR_INVALID_VALUE)
+		return gdri_fail(ENOTSUP, "not memory of cuMemCreate (cudaMalloc memory cannot be "
+					  "imported)");
+	if (r)
+		return gdri_cuda_result(r, "cuMemRetainAllocationHandle");
+	rc = check_chunk(handle, addr, device, &start, &length);
+	if (!rc) {
+		r = gdri_cu.cuMemExportToShareableHandle(
+			&made, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+		rc = take_descriptor(r, "cuMemExportToShareableHandle", made, fd);
+	}
+	gdri_cu.cuMemRelease(handle);
+	if (!rc) {
+		*base = start;
+		*size = length;
+	}
+	return rc;
 }

@@ -10,63 +10,37 @@
 #include "cuda/cuda.h"
 #include "base/error.h"
 
-/* Calls that exist or are missing together. */
+/* Calls of STREAMS, and of VMM (CUDA 10.2), exist or are NULL together. */
 enum gdri_cuda_group {
 	GDRI_CUDA_NEEDED, /* a libcuda without one of these is refused */
-	GDRI_CUDA_ALONE, /* each may be missing by itself */
-	GDRI_CUDA_VMM, /* CUDA 10.2 */
-	GDRI_CUDA_STREAMS
+	GDRI_CUDA_STREAMS,
+	GDRI_CUDA_VMM,
+	GDRI_CUDA_ALONE /* each may be missing by itself */
 };
 
-#define CUDA_CALLS(X)                                  \
-	X(cuDriverGetVersion, NEEDED)                  \
-	X(cuGetErrorName, NEEDED)                      \
-	X(cuPointerGetAttribute, NEEDED)               \
-	X(cuPointerGetAttributes, NEEDED)              \
-	X(cuPointerSetAttribute, NEEDED)               \
-	X(cuMemGetAddressRange_v2, NEEDED)             \
-	X(cuMemHostGetFlags, NEEDED)                   \
-	X(cuDeviceGet, NEEDED)                         \
-	X(cuDeviceGetAttribute, NEEDED)                \
-	X(cuCtxGetCurrent, NEEDED)                     \
-	X(cuCtxGetDevice, NEEDED)                      \
-	X(cuCtxPushCurrent_v2, NEEDED)                 \
-	X(cuCtxPopCurrent_v2, NEEDED)                  \
-	X(cuDevicePrimaryCtxRetain, NEEDED)            \
-	X(cuDevicePrimaryCtxRelease_v2, NEEDED)        \
-	X(cuDeviceGetPCIBusId, ALONE)                  \
-	X(cuDeviceTotalMem_v2, ALONE)                  \
-	X(cuThreadExchangeStreamCaptureMode, ALONE)    \
-	X(cuMemGetHandleForAddressRange, ALONE)        \
-	X(cuMemRetainAllocationHandle, VMM)            \
-	X(cuMemGetAllocationPropertiesFromHandle, VMM) \
-	X(cuMemExportToShareableHandle, VMM)           \
-	X(cuMemRelease, VMM)                           \
-	X(cuMemImportFromShareableHandle, VMM)         \
-	X(cuMemGetAllocationGranularity, VMM)          \
-	X(cuMemCreate, VMM)                            \
-	X(cuMemAddressReserve, VMM)                    \
-	X(cuMemAddressFree, VMM)                       \
-	X(cuMemMap, VMM)                               \
-	X(cuMemUnmap, VMM)                             \
-	X(cuMemSetAccess, VMM)                         \
-	X(cuInit, NEEDED)                              \
-	X(cuDeviceGetCount, NEEDED)                    \
-	X(cuMemAlloc_v2, NEEDED)                       \
-	X(cuMemFree_v2, NEEDED)                        \
-	X(cuMemHostAlloc, NEEDED)                      \
-	X(cuMemFreeHost, NEEDED)                       \
-	X(cuMemHostGetDevicePointer_v2, NEEDED)        \
-	X(cuStreamCreate, STREAMS)                     \
-	X(cuStreamDestroy_v2, STREAMS)                 \
-	X(cuStreamSynchronize, STREAMS)                \
-	X(cuStreamQuery, ALONE)                        \
-	X(cuMemHostRegister_v2, ALONE)                 \
-	X(cuMemHostUnregister, ALONE)                  \
-	X(cuMemcpyHtoDAsync_v2, STREAMS)               \
-	X(cuMemcpyDtoHAsync_v2, STREAMS)               \
-	X(cuStreamWriteValue32_v2, ALONE)              \
-	X(cuMemFreeAsync, ALONE)
+/* clang-format off */
+#define CUDA_CALLS(X) \
+	X(cuDriverGetVersion, NEEDED) X(cuGetErrorName, NEEDED) X(cuPointerGetAttribute, NEEDED) \
+	X(cuPointerGetAttributes, NEEDED) X(cuPointerSetAttribute, NEEDED) \
+	X(cuMemGetAddressRange_v2, NEEDED) X(cuMemHostGetFlags, NEEDED) X(cuDeviceGet, NEEDED) \
+	X(cuDeviceGetAttribute, NEEDED) X(cuCtxGetCurrent, NEEDED) X(cuCtxGetDevice, NEEDED) \
+	X(cuCtxPushCurrent_v2, NEEDED) X(cuCtxPopCurrent_v2, NEEDED) \
+	X(cuDevicePrimaryCtxRetain, NEEDED) X(cuDevicePrimaryCtxRelease_v2, NEEDED) \
+	X(cuInit, NEEDED) X(cuDeviceGetCount, NEEDED) X(cuMemAlloc_v2, NEEDED) \
+	X(cuMemFree_v2, NEEDED) X(cuMemHostAlloc, NEEDED) X(cuMemFreeHost, NEEDED) \
+	X(cuMemHostGetDevicePointer_v2, NEEDED) \
+	X(cuStreamCreate, STREAMS) X(cuStreamDestroy_v2, STREAMS) X(cuStreamSynchronize, STREAMS) \
+	X(cuMemcpyHtoDAsync_v2, STREAMS) X(cuMemcpyDtoHAsync_v2, STREAMS) \
+	X(cuMemRetainAllocationHandle, VMM) X(cuMemGetAllocationPropertiesFromHandle, VMM) \
+	X(cuMemExportToShareableHandle, VMM) X(cuMemRelease, VMM) \
+	X(cuMemImportFromShareableHandle, VMM) X(cuMemGetAllocationGranularity, VMM) \
+	X(cuMemCreate, VMM) X(cuMemAddressReserve, VMM) X(cuMemAddressFree, VMM) X(cuMemMap, VMM) \
+	X(cuMemUnmap, VMM) X(cuMemSetAccess, VMM) \
+	X(cuDeviceGetPCIBusId, ALONE) X(cuDeviceTotalMem_v2, ALONE) \
+	X(cuThreadExchangeStreamCaptureMode, ALONE) X(cuMemGetHandleForAddressRange, ALONE) \
+	X(cuStreamQuery, ALONE) X(cuMemHostRegister_v2, ALONE) X(cuMemHostUnregister, ALONE) \
+	X(cuStreamWriteValue32_v2, ALONE) X(cuMemFreeAsync, ALONE)
+/* clang-format on */
 
 /* Filled once by gdri_cuda_load(); missing calls are NULL. */
 struct gdri_cuda_calls {
@@ -87,9 +61,6 @@ int gdri_cuda_result(CUresult r, const char *call);
 #define GDRI_CU(name, ...)                                                 \
 	(gdri_cu.name ? gdri_cuda_result(gdri_cu.name(__VA_ARGS__), #name) \
 		      : gdri_fail(ENOTSUP, "this CUDA driver has no " #name))
-
-/* 0, or -ENOTSUP if a call of the group is missing. */
-int gdri_cuda_need(enum gdri_cuda_group group);
 
 /* The device of an ordinal; initialises CUDA. 0 or -errno. */
 int gdri_cuda_find_device(int ordinal, CUdevice *dev);
@@ -115,9 +86,5 @@ void gdri_cuda_relax(struct gdri_cuda_scope *s); /* begins one without a context
 int gdri_cuda_enter(struct gdri_cuda_scope *s, void *context, int device);
 int gdri_cuda_enter_primary(struct gdri_cuda_scope *s, CUdevice dev, CUcontext *ctx);
 void gdri_cuda_leave(struct gdri_cuda_scope *s);
-
-/* cuMemGetAddressRange in the thread's current context, else in the allocation's own. */
-CUresult gdri_cuda_address_range(CUdeviceptr *base, size_t *size, uint64_t addr, void *context,
-				 int device);
 
 #endif

@@ -3,26 +3,21 @@
 #include "cuda/watch.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <stdarg.h>
-#include <stdatomic.h>
-#include <stdint.h>
 #include <sys/ioctl.h>
 
 #include "cuda/import_slots.h"
 #include "cuda/private.h"
 #include "base/process.h"
-#include "base/error.h"
 
 typedef int (*ioctl_fn)(int, unsigned long, ...);
 
 /* Held from begin to end; guards all that follows except what the ioctls of other threads read. */
 GDRI_MUTEX(lock);
 
-static enum { NOT_SEARCHED, FOUND, NOT_FOUND } state;
-static struct gdri_import_slots slots;
-static uintptr_t
-	saved[GDRI_IMPORT_SLOTS]; /* what each slot held before; ours: nothing to restore */
+static bool searched;
+static struct gdri_import_slots slots; /* of libcuda; none where it imports no ioctl() */
+static uintptr_t saved[GDRI_IMPORT_SLOTS]; /* what each held before; ours: nothing to restore */
 static bool overridden; /* another hook was found in a slot that was to be restored */
 static gdri_watch_fn callback;
 static void *callback_arg;
@@ -30,7 +25,7 @@ static void *callback_arg;
 /* Read by every ioctl of libcuda's. */
 static _Atomic(uintptr_t) watching_thread; /* 0: none */
 static _Atomic(uintptr_t) next_ioctl;
-static uintptr_t libc_ioctl; /* constant once `state` is FOUND */
+static uintptr_t libc_ioctl; /* constant once `searched` */
 
 static _Thread_local bool inside; /* watched_ioctl() */
 
@@ -66,14 +61,15 @@ static int find_slots_locked(void)
 
 	if (rc)
 		return rc;
-	if (state == NOT_SEARCHED) {
+	if (!searched) {
 		libc_ioctl = (uintptr_t)dlsym(RTLD_DEFAULT, "ioctl");
 		if (!libc_ioctl)
 			libc_ioctl = (uintptr_t)(ioctl_fn)ioctl;
-		state = gdri_import_slots_find(gdri_cuda_library, "ioctl", &slots) ? FOUND
-										   : NOT_FOUND;
+		if (!gdri_import_slots_find(gdri_cuda_library, "ioctl", &slots))
+			slots.count = 0;
+		searched = true;
 	}
-	if (state == NOT_FOUND)
+	if (!slots.count)
 		return gdri_fail(ENOTSUP, "libcuda imports no ioctl() that could be watched");
 	return 0;
 }
@@ -94,7 +90,7 @@ static bool write_slot(size_t slot, uintptr_t *expected, uintptr_t value)
 	bool done;
 
 	gdri_fork_hold();
-	done = gdri_import_slot_write(&slots, slot, expected, value);
+	done = gdri_import_slot_write(&slots, slot, expected, value, false);
 	gdri_fork_release();
 	return done;
 }
@@ -179,7 +175,7 @@ static void after_fork(void)
 		uintptr_t held = (uintptr_t)watched_ioctl;
 
 		if (saved[i] && saved[i] != held)
-			gdri_import_slot_write_in_child(&slots, i, &held, saved[i]);
+			gdri_import_slot_write(&slots, i, &held, saved[i], true);
 	}
 }
 

@@ -244,7 +244,7 @@ static void forks_in_every_call(void)
 	held = atomic_load(slots.at[0]);
 	*(void **)&below = dlsym(RTLD_DEFAULT, "ioctl"); /* the slot may not be bound yet */
 	note_fds();
-	ck_assert(gdri_import_slot_write(&slots, 0, &held, (uintptr_t)forking_ioctl));
+	ck_assert(gdri_import_slot_write(&slots, 0, &held, (uintptr_t)forking_ioctl, false));
 	rm_whole_life("with children in every call", p + 70000, MIB);
 	rm_whole_life("with children in every call", v + MIB, 4 * MIB);
 	ck_assert_uint_gt(forked, 30);
