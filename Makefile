@@ -67,7 +67,7 @@ GDRI_COPY_SRCS :=
 include src/copy/copy.mk
 
 LIB_SRCS := $(addprefix src/, \
-	$(addprefix base/, counters.c error.c inside.c log.c process.c slots.c struct_size.c) \
+	$(addprefix base/, counters.c error.c inside.c process.c slots.c struct_size.c) \
 	$(addprefix cuda/, load.c device.c memory.c alloc.c engine.c) \
 	$(addprefix backend/, backends.c mapping.c gdrdrv.c dmabuf.c rm.c host.c) \
 	$(addprefix core/, ctx.c handle.c mem.c offload.c parts.c region.c) \

@@ -8,13 +8,10 @@
 #define GDRI_BACKEND_H
 
 #include <errno.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/types.h>
 
-#include "cuda/cuda.h"
 #include "barcopy.h"
+#include "cuda/cuda.h"
 #include "base/counters.h"
 #include "base/error.h"
 
@@ -102,19 +99,20 @@ struct gdri_backend {
 	barcopy_backend_t id;
 	uint32_t caps;
 
+	/* Can it serve anything here? Cheap, without a trial map. */
+	int (*open)(void **state);
 	/*
-	 * Can it serve anything here? Cheap, without a trial map. decides: gdr_open() succeeds or
-	 * fails by this answer alone, so it must be able to serve ordinary device memory, as far as
-	 * that is known without a context; it may initialise CUDA to find out.
+	 * Asked after open() where gdr_open() succeeds or fails by this backend alone: can it serve
+	 * ordinary device memory, as far as that is known without a context? May initialise CUDA.
+	 * NULL: yes.
 	 */
-	int (*open)(bool decides, void **state);
+	int (*decide)(void);
 	void (*close)(void *state); /* or NULL */
 
-	int (*driver_version)(void *state, int *major,
-			      int *minor); /* NULL: the library's version */
+	void (*driver_version)(void *state, int *major, int *minor); /* NULL: the library's */
 	int (*attribute)(void *state, gdr_attr_t attr); /* the value, not negative; NULL: 0 each */
 
-	int (*pin)(void *state, const struct gdri_pin_request *request, struct gdri_pin *pin);
+	int (*pin)(const struct gdri_pin_request *request, struct gdri_pin *pin);
 	int (*unpin)(struct gdri_pin *pin); /* or NULL */
 	/* wish: the type that the caller asks for, or GDR_MAPPING_TYPE_NONE. */
 	int (*map)(struct gdri_pin *pin, gdr_mapping_type_t wish);

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/env.h"
-#include "base/log.h"
 
 /* In the order in which they are asked; the last one only if GDRCOPY_BACKEND names it. */
 static const struct gdri_backend *const all_backends[] = {
@@ -79,7 +78,9 @@ int gdri_backends_open(struct gdri_backends *set, bool any)
 		const struct gdri_backend *b = candidates[i];
 
 		gdri_error_clear();
-		rc = b->open(!any && !by_name && !served, &set->state[b->id - 1]);
+		rc = b->open(&set->state[b->id - 1]);
+		if (!rc && b->decide && !any && !by_name && !served)
+			rc = b->decide();
 		if (rc) {
 			add_reason(&why, b, gdri_error_text());
 			/* A node that exists but refuses says more than one that does not exist. */
@@ -133,12 +134,10 @@ int gdri_backends_attribute(struct gdri_backends *set, gdr_attr_t attr)
 
 int gdri_backends_driver_version(struct gdri_backends *set, int *major, int *minor)
 {
-	const struct gdri_backend *b = set->of[0];
-
-	if (b->driver_version)
-		return b->driver_version(set->state[b->id - 1], major, minor);
 	*major = GDR_API_MAJOR_VERSION;
 	*minor = GDR_API_MINOR_VERSION;
+	if (set->of[0]->driver_version)
+		set->of[0]->driver_version(set->state[set->of[0]->id - 1], major, minor);
 	return 0;
 }
 
@@ -231,7 +230,7 @@ static int pin_by(const struct gdri_backends *set, const struct gdri_backend *b,
 	gdri_error_clear();
 	rc = check_caps(set, b, request);
 	if (!rc)
-		rc = b->pin(pin->state, request, pin);
+		rc = b->pin(request, pin);
 	if (!rc) {
 		gdri_count(pin->counters, GDRI_COUNT_PIN, 1);
 		gdri_log(GDRI_LOG_DEBUG, "%s pins 0x%llx + 0x%zx", b->name,

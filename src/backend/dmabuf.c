@@ -16,19 +16,16 @@
 
 enum { CUDA_WITH_DMABUF_MMAP = 13030, KERNEL_ENOTSUPP = 524 };
 
-static int dmabuf_open(bool decides, void **state)
+/* A GPU that exports none may still map a dma-buf of another process. */
+static int dmabuf_open(void **state)
 {
-	int version, rc;
+	int version, rc = gdri_cuda_driver_version(&version);
 
-	*state = NULL;
-	rc = gdri_cuda_driver_version(&version);
-	if (rc)
-		return rc;
-	if (version < CUDA_WITH_DMABUF_MMAP)
-		return gdri_fail(ENODEV, "CUDA driver %d.%d cannot map a dma-buf (13.3 can)",
-				 version / 1000, version % 1000 / 10);
-	/* If this GPU exports none, a dma-buf of another process can still be mapped. */
-	return decides ? gdri_cuda_exports_dmabuf() : 0;
+	(void)state;
+	if (!rc && version < CUDA_WITH_DMABUF_MMAP)
+		rc = gdri_fail(ENODEV, "CUDA driver %d.%d cannot map a dma-buf (13.3 can)",
+			       version / 1000, version % 1000 / 10);
+	return rc;
 }
 
 static int dmabuf_attribute(void *state, gdr_attr_t attr)
@@ -93,12 +90,11 @@ static int mapping_type(const struct gdri_pin_request *request, gdr_mapping_type
 	return rc;
 }
 
-static int dmabuf_pin(void *state, const struct gdri_pin_request *request, struct gdri_pin *pin)
+static int dmabuf_pin(const struct gdri_pin_request *request, struct gdri_pin *pin)
 {
 	void *map;
 	int fd, rc;
 
-	(void)state;
 	if (request->memory.kind != GDRI_MEMORY_DEVICE)
 		return gdri_fail(ENOTSUP, "not device memory");
 	rc = mapping_type(request, &pin->type);
@@ -148,6 +144,7 @@ const struct gdri_backend gdri_backend_dmabuf = {
 	.id = BARCOPY_BACKEND_DMABUF,
 	.caps = GDRI_CAP_DEVICE_MEMORY | GDRI_CAP_TAKES_DMABUF,
 	.open = dmabuf_open,
+	.decide = gdri_cuda_exports_dmabuf,
 	.attribute = dmabuf_attribute,
 	.pin = dmabuf_pin,
 	.unpin = dmabuf_unpin,

@@ -66,7 +66,7 @@ static int result(const char *what, int err)
 	if (!err)
 		return 0;
 	return gdri_fail(public_errno(err), "%s: %s", what,
-			 err == GDRDRV_ENOTSUPP ? "Operation not supported" : strerror(err));
+			 strerror(err == GDRDRV_ENOTSUPP ? EOPNOTSUPP : err));
 }
 
 /* ---- the node -------------------------------------------------------------------------------- */
@@ -89,8 +89,7 @@ static int ask(struct node *node, bool dmabuf)
 	uint32_t sources;
 
 	if (err == ENOTTY || err == EINVAL)
-		return gdri_fail(EINVAL,
-				 "the gdrdrv driver is older than 2.0: it reports no version");
+		return gdri_fail(EINVAL, "a gdrdrv driver before 2.0: it reports no version");
 	if (err)
 		return result("GET_VERSION", err);
 	node->version = v.gdrdrv_version;
@@ -148,25 +147,22 @@ static int node_open(void **state, bool dmabuf)
 	return rc;
 }
 
-static int open_by_any(bool decides, void **state)
+static int open_by_any(void **state)
 {
-	(void)decides;
 	return node_open(state, false);
 }
 
-static int open_by_dmabuf(bool decides, void **state)
+static int open_by_dmabuf(void **state)
 {
-	(void)decides;
 	return node_open(state, true);
 }
 
-static int driver_version(void *state, int *major, int *minor)
+static void driver_version(void *state, int *major, int *minor)
 {
 	const struct node *node = state;
 
 	*major = (int)(node->version >> MAJOR_VERSION_SHIFT);
 	*minor = (int)(node->version & MINOR_VERSION_MASK);
-	return 0;
 }
 
 static int attribute(void *state, gdr_attr_t attr)
@@ -376,9 +372,9 @@ static int unpin(struct gdri_pin *pin)
 	return result("UNPIN_BUFFER", call(pin->state, GDRDRV_IOC_UNPIN_BUFFER, &u));
 }
 
-static int pin_request(void *state, const struct gdri_pin_request *request, struct gdri_pin *pin)
+static int pin_request(const struct gdri_pin_request *request, struct gdri_pin *pin)
 {
-	const struct node *node = state;
+	const struct node *node = pin->state;
 	bool imported = gdri_is_dmabuf(request);
 	struct gdrdrv_unpin_buffer u;
 	struct gdrdrv_get_info_v2 info;
@@ -467,8 +463,7 @@ static int map_region(const struct gdri_pin *pin, void **map)
 	if (call(node, GDRDRV_IOC_POPULATE, &populate) &&
 	    !gdri_pages_readable(*map, pin->map_length)) {
 		munmap(*map, pin->map_length);
-		return gdri_fail(EINVAL,
-				 "the mapping cannot be read: the GPU driver has revoked it");
+		return gdri_fail(EINVAL, "the mapping cannot be read: the GPU driver revoked it");
 	}
 	return 0;
 }

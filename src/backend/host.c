@@ -11,19 +11,17 @@
  */
 #include "backend/backend.h"
 
-static int host_open(bool decides, void **state)
+static int host_open(void **state)
 {
-	(void)decides;
-	*state = NULL;
+	(void)state;
 	return gdri_cuda_load();
 }
 
-static int host_pin(void *state, const struct gdri_pin_request *request, struct gdri_pin *pin)
+static int host_pin(const struct gdri_pin_request *request, struct gdri_pin *pin)
 {
 	const struct gdri_memory *m = &request->memory;
 	uint64_t end = request->addr + request->size;
 
-	(void)state;
 	if (m->kind != GDRI_MEMORY_HOST)
 		return gdri_fail(ENOTSUP, "not memory of cudaHostAlloc");
 	if (!m->size)

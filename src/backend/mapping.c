@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* What backends share: the range of a request, nodes of devices, and maps that no child inherits. */
+/*
+ * What backends share: the range of a request, nodes of devices, and maps that no child inherits.
+ */
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>

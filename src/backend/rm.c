@@ -80,17 +80,18 @@ static int check_policy(void)
 	return rc;
 }
 
-static int rm_open(bool decides, void **state)
+static int rm_open(void **state)
 {
 	int rc = check_policy();
 
-	*state = NULL;
+	(void)state;
 	if (!rc)
 		rc = gdri_rm_check();
-	if (!rc)
-		rc = gdri_cuda_load();
-	if (rc || !decides)
-		return rc;
+	return rc ? rc : gdri_cuda_load();
+}
+
+static int rm_decide(void)
+{
 	return gdri_cuda_watch_possible() ? gdri_fail(ENODEV, "%s", gdri_error_text())
 					  : gdri_cuda_exports_dmabuf();
 }
@@ -106,7 +107,7 @@ static int rm_attribute(void *state, gdr_attr_t attr)
 	       (attr == GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE && !gdri_cuda_any_coherent());
 }
 
-static int rm_pin(void *state, const struct gdri_pin_request *request, struct gdri_pin *pin)
+static int rm_pin(const struct gdri_pin_request *request, struct gdri_pin *pin)
 {
 	const struct gdri_memory *m = &request->memory;
 	struct gdri_rm_trial trial;
@@ -114,7 +115,6 @@ static int rm_pin(void *state, const struct gdri_pin_request *request, struct gd
 	struct gdri_rm_gpu *gpu;
 	int rc;
 
-	(void)state;
 	if (m->kind != GDRI_MEMORY_DEVICE)
 		return gdri_fail(ENOTSUP, "not device memory");
 	rc = gdri_rm_gpu_get(m->device, &gpu);
@@ -154,10 +154,9 @@ static int rm_unmap(struct gdri_pin *pin)
 }
 
 #else /* make RM_BACKEND=0 */
-static int rm_open(bool decides, void **state)
+static int rm_open(void **state)
 {
-	(void)decides;
-	*state = NULL;
+	(void)state;
 	return gdri_fail(ENODEV, "this library was built without rm");
 }
 #endif
@@ -168,6 +167,7 @@ const struct gdri_backend gdri_backend_rm = {
 	.caps = GDRI_CAP_DEVICE_MEMORY,
 	.open = rm_open,
 #if GDRI_RM
+	.decide = rm_decide,
 	.attribute = rm_attribute,
 	.pin = rm_pin,
 	.unpin = rm_unpin,

@@ -17,7 +17,6 @@
 #include <time.h>
 
 #include "base/process.h"
-#include "base/log.h"
 #include "copy/copy.h"
 #include "backend/rm.h"
 
@@ -28,17 +27,25 @@ static const size_t sizes[BUFFERS] = { SMALL, SMALL, LARGE };
 
 enum { TRIALS = 3 }; /* after so many inconclusive ones the last result is the verdict */
 
-struct buffer {
-	struct gdri_allocation memory;
-	struct gdri_rm_range *range;
-	struct gdri_cuda_engine *engine;
-	void *map;
-	size_t mapped;
-	gdr_mapping_type_t type; /* of the mapping */
-	uint64_t addr; /* of the last bytes, which are compared, for the GPU */
-	char *cpu; /* and in the mapping */
-	unsigned char pattern[COMPARED];
-};
+/* One try, under lock; too large for a caller's stack. */
+static struct {
+	const struct gdri_rm_gpu *gpu;
+	const char *only_exportable;
+	bool setup; /* the failure lies in the memory or the copy engine, and says nothing about rm */
+	size_t count;
+	struct buffer {
+		struct gdri_allocation memory;
+		struct gdri_rm_range *range;
+		struct gdri_cuda_engine *engine;
+		void *map;
+		size_t mapped;
+		gdr_mapping_type_t type; /* of the mapping */
+		uint64_t addr; /* of the last bytes, which are compared, for the GPU */
+		char *cpu; /* and in the mapping */
+		unsigned char pattern[COMPARED];
+	} buffers[BUFFERS];
+	unsigned char seen[COMPARED];
+} attempt;
 
 GDRI_MUTEX(lock); /* guards each GPU's verdict */
 
@@ -77,24 +84,22 @@ static gdr_mapping_type_t type_of(const struct gdri_rm_gpu *gpu, uint64_t addres
 								: GDR_MAPPING_TYPE_WC;
 }
 
-/* *setup: the failure lies in the trial's own memory or copy engine, and says nothing about rm. */
-static int open_buffer(struct buffer *b, const struct gdri_rm_gpu *gpu, const char *only_exportable,
-		       bool *setup)
+static int open_buffer(struct buffer *b)
 {
 	struct gdri_pin_request request = { .addr = b->memory.addr, .size = b->memory.size };
 	int rc = gdri_pin_describe(&request);
 
 	if (!rc)
 		rc = gdri_cuda_engine_new(request.addr, request.size, &b->engine);
-	*setup = rc;
+	attempt.setup = rc;
 	if (!rc)
-		rc = gdri_rm_range_open(gpu, &request, only_exportable, &b->range);
+		rc = gdri_rm_range_open(attempt.gpu, &request, attempt.only_exportable, &b->range);
 	if (!rc)
 		rc = gdri_rm_map(b->range, request.mapped_size, false, &b->map);
 	if (rc)
 		return rc;
 	b->mapped = request.mapped_size;
-	b->type = type_of(gpu, b->range->objects[0].address, b->map);
+	b->type = type_of(attempt.gpu, b->range->objects[0].address, b->map);
 	b->addr = request.addr + request.size - COMPARED;
 	b->cpu = (char *)b->map + (b->addr - request.va);
 	return 0;
@@ -117,57 +122,51 @@ static int by_gpu(struct buffer *b, bool to, unsigned char *host)
 }
 
 /* Writes all patterns before it compares any, to find two buffers in each other's place. */
-static int compare(struct buffer *buffers, size_t count, const struct gdri_copy_plan *plan)
+static int compare(const struct gdri_copy_plan *plan)
 {
-	static unsigned char seen[COMPARED]; /* under lock; too large for a caller's stack */
+	struct buffer *end = attempt.buffers + attempt.count;
 	int rc = 0;
 
-	for (size_t i = 0; !rc && i < count; i++) {
-		make_pattern(&buffers[i], (unsigned int)i);
-		rc = by_gpu(&buffers[i], true, buffers[i].pattern);
+	for (struct buffer *b = attempt.buffers; !rc && b < end; b++) {
+		make_pattern(b, (unsigned int)(b - attempt.buffers));
+		rc = by_gpu(b, true, b->pattern);
 	}
-	for (size_t i = 0; !rc && i < count; i++) {
-		gdri_copy_from(plan, seen, buffers[i].cpu, COMPARED);
-		if (memcmp(seen, buffers[i].pattern, COMPARED) != 0)
+	for (struct buffer *b = attempt.buffers; !rc && b < end; b++) {
+		gdri_copy_from(plan, attempt.seen, b->cpu, COMPARED);
+		if (memcmp(attempt.seen, b->pattern, COMPARED) != 0)
 			rc = gdri_fail(ENOTSUP, "the mapping shows other memory than the GPU's");
 	}
-	for (size_t i = 0; !rc && i < count; i++) {
-		make_pattern(&buffers[i], (unsigned int)(i + BUFFERS));
-		gdri_copy_to(plan, buffers[i].cpu, buffers[i].pattern, COMPARED);
-		gdri_flush_word(plan, buffers[i].cpu);
+	for (struct buffer *b = attempt.buffers; !rc && b < end; b++) {
+		make_pattern(b, (unsigned int)(b - attempt.buffers + BUFFERS));
+		gdri_copy_to(plan, b->cpu, b->pattern, COMPARED);
+		gdri_flush_word(plan, b->cpu);
 	}
-	for (size_t i = 0; !rc && i < count; i++) {
-		rc = by_gpu(&buffers[i], false, seen);
-		if (!rc && memcmp(seen, buffers[i].pattern, COMPARED) != 0)
+	for (struct buffer *b = attempt.buffers; !rc && b < end; b++) {
+		rc = by_gpu(b, false, attempt.seen);
+		if (!rc && memcmp(attempt.seen, b->pattern, COMPARED) != 0)
 			rc = gdri_fail(ENOTSUP, "the GPU does not see what the CPU has written");
 	}
 	return rc;
 }
 
-static int open_buffers(struct buffer *buffers, size_t want, size_t *count,
-			const struct gdri_rm_gpu *gpu, enum gdri_allocation_kind kind,
-			void *context, const char *only_exportable, bool *setup)
+static int open_buffers(enum gdri_allocation_kind kind, void *context)
 {
-	size_t i;
+	size_t i, want = kind == GDRI_ALLOCATION_PLAIN ? BUFFERS : 1;
 	int rc = 0;
 
-	*count = 0;
 	for (i = 0; !rc && i < want; i++) {
-		struct buffer *b = &buffers[i];
-
-		rc = gdri_cuda_alloc(&b->memory, kind, gpu->ordinal, context, sizes[i], false, -1);
-		*setup = rc;
-		if (!rc) {
-			++*count;
-			rc = open_buffer(b, gpu, only_exportable, setup);
-		}
+		rc = gdri_cuda_alloc(&attempt.buffers[i].memory, kind, attempt.gpu->ordinal,
+				     context, sizes[i], false, -1);
+		attempt.setup = rc;
+		if (!rc)
+			rc = open_buffer(&attempt.buffers[attempt.count++]);
 	}
 	/* If the GPU, or its BAR1, has no room for the large one, the small ones have to do. */
 	if (rc != -ENOMEM || sizes[i - 1] != LARGE)
 		return rc;
-	if (*count == i)
-		close_buffer(&buffers[--*count]);
-	*setup = false;
+	if (attempt.count == i)
+		close_buffer(&attempt.buffers[--attempt.count]);
+	attempt.setup = false;
 	return 0;
 }
 
@@ -175,26 +174,24 @@ static int open_buffers(struct buffer *buffers, size_t want, size_t *count,
 static int try(const struct gdri_rm_gpu *gpu, enum gdri_allocation_kind kind, void *context,
 	       const char *only_exportable, gdr_mapping_type_t *type, bool *sure)
 {
-	static struct buffer buffers[BUFFERS]; /* likewise */
 	struct gdri_text why = { .len = 0 };
-	size_t want = kind == GDRI_ALLOCATION_PLAIN ? BUFFERS : 1, count;
-	bool setup;
 	int rc;
 
-	memset(buffers, 0, sizeof(buffers));
-	rc = open_buffers(buffers, want, &count, gpu, kind, context, only_exportable, &setup);
-	for (size_t i = 1; !rc && i < count; i++)
-		if (buffers[i].type != buffers[0].type)
+	memset(&attempt, 0, sizeof(attempt));
+	attempt.gpu = gpu;
+	attempt.only_exportable = only_exportable;
+	rc = open_buffers(kind, context);
+	*type = attempt.buffers[0].type;
+	for (size_t i = 1; !rc && i < attempt.count; i++)
+		if (attempt.buffers[i].type != *type)
 			rc = gdri_fail(ENOTSUP, "two mappings are of different types");
-	if (!rc) {
-		*type = buffers[0].type;
-		rc = compare(buffers, count, gdri_copy_plan(*type));
-	}
+	if (!rc)
+		rc = compare(gdri_copy_plan(*type));
 	if (rc)
 		gdri_text_add(&why, "%s", gdri_error_text());
-	while (count)
-		close_buffer(&buffers[--count]);
-	*sure = rc != -EIO && !setup;
+	while (attempt.count)
+		close_buffer(&attempt.buffers[--attempt.count]);
+	*sure = rc != -EIO && !attempt.setup;
 	return rc ? gdri_fail(-rc, "%s", why.s) : 0;
 }
 
@@ -230,13 +227,13 @@ static void say(const struct gdri_rm_gpu *gpu)
 		[GDRI_RM_EXPORTABLE] = "exportable VMM memory alone is served: ",
 		[GDRI_RM_NONE] = "not served: ",
 	};
-	const struct gdri_rm_trial *t = &gpu->trial;
+	const struct gdri_rm_trial *now = &gpu->trial;
 
-	if (t->verdict != GDRI_RM_UNTRIED)
-		gdri_log(t->verdict == GDRI_RM_ANY ? GDRI_LOG_DEBUG : GDRI_LOG_WARN,
+	if (now->verdict != GDRI_RM_UNTRIED)
+		gdri_log(now->verdict == GDRI_RM_ANY ? GDRI_LOG_DEBUG : GDRI_LOG_WARN,
 			 "rm: GPU %d (%04x:%02x:%02x.0, minor %u): %s%s", gpu->ordinal,
 			 gpu->pci.domain, gpu->pci.bus, gpu->pci.device, gpu->minor,
-			 texts[t->verdict], t->reason);
+			 texts[now->verdict], now->reason);
 }
 
 int gdri_rm_trial(struct gdri_rm_gpu *gpu, void *context, struct gdri_rm_trial *trial)

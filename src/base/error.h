@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The text of this thread's last failure. Functions inside the library return 0 or -errno. The
- * function that detects a failure records why by gdri_fail(); its callers pass the number on.
+ * What the library reports: the text of a thread's last failure, and log messages. Functions inside
+ * the library return 0 or -errno. The function that detects a failure records why by gdri_fail();
+ * its callers pass the number on.
  */
 #ifndef GDRI_ERROR_H
 #define GDRI_ERROR_H
@@ -26,6 +27,19 @@ const char *gdri_error_text(void);
 
 /* Empties the text, so that an older reason is not taken for that of the next call. */
 void gdri_error_clear(void);
+
+/*
+ * Log messages go to stderr if GDRCOPY_ENABLE_LOGGING is set, from the level GDRCOPY_LOG_LEVEL up
+ * (1 debug to 4 error, the default). Copies log nothing.
+ */
+enum gdri_log_level { GDRI_LOG_DEBUG = 1, GDRI_LOG_INFO, GDRI_LOG_WARN, GDRI_LOG_ERROR };
+
+/* Costs one relaxed load where nothing is logged. */
+void gdri_log(enum gdri_log_level level, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+
+/* Reads the environment; the first call decides, later ones do nothing. */
+void gdri_log_init(void);
 
 /* A growing text of bounded length, for an error that lists several reasons. */
 struct gdri_text {

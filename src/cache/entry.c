@@ -6,7 +6,6 @@
 #include "cache/cache.h"
 
 #include "base/inside.h"
-#include "base/log.h"
 #include "core/ctx.h"
 #include "core/handle.h"
 

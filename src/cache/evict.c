@@ -5,7 +5,6 @@
  */
 #include "cache/cache.h"
 
-#include "base/log.h"
 #include "core/ctx.h"
 
 enum { LOOKS_WHEN_OVER = 32 };

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "base/inside.h"
-#include "base/log.h"
 #include "calls/calls.h"
 #include "queue/queue.h"
 

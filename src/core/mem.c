@@ -4,7 +4,6 @@
 
 #include <stdlib.h>
 
-#include "base/log.h"
 #include "core/ctx.h"
 
 /* Ends with its handle. */

@@ -7,7 +7,6 @@
 #include <time.h>
 
 #include "base/error.h"
-#include "base/log.h"
 #include "base/process.h"
 #include "copy/impl.h"
 #include "core/ctx.h"

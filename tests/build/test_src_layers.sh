@@ -122,10 +122,10 @@ printf 'void gdri_ctx_put(void); void planted(void); void planted(void) { gdri_c
 	gcc -x c -c -o "$tmp/p/up.o" - && ld -r -o "$tmp/p/both.o" "$tmp/p/o/base/struct_size.o" "$tmp/p/up.o" &&
 	mv "$tmp/p/both.o" "$tmp/p/o/base/struct_size.o"
 some "a symbol from above" 'base/struct_size.c needs core/ctx.c' "$(symbols "$tmp/p/o" "$PWD/src" | upwards)"
-printf 'void gdri_error_set(void); void planted(void); void planted(void) { gdri_error_set(); }\n' |
-	gcc -x c -c -o "$tmp/p/up.o" - && ld -r -o "$tmp/p/both.o" "$out/src/base/log.o" "$tmp/p/up.o" &&
-	mv "$tmp/p/both.o" "$tmp/p/o/base/log.o"
-some "two objects that need each other" base/log.c "$(symbols "$tmp/p/o" "$PWD/src" | circles)"
+printf 'void gdri_struct_in(void); void planted(void); void planted(void) { gdri_struct_in(); }\n' |
+	gcc -x c -c -o "$tmp/p/up.o" - && ld -r -o "$tmp/p/both.o" "$out/src/base/error.o" "$tmp/p/up.o" &&
+	mv "$tmp/p/both.o" "$tmp/p/o/base/error.o"
+some "two objects that need each other" base/error.c "$(symbols "$tmp/p/o" "$PWD/src" | circles)"
 mkdir "$tmp/p/driver"
 printf 'int gdrdrv_a(void)\n{\n\treturn gdrdrv_b();\n}\n' >"$tmp/p/driver/a.c"
 printf 'int gdrdrv_b(void)\n{\n\treturn gdrdrv_a();\n}\n' >"$tmp/p/driver/b.c"

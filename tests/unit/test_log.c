@@ -16,7 +16,6 @@
 #include "base/error.h"
 #include "base/struct_size.h"
 #include "barcopy.h"
-#include "base/log.h"
 
 static void one_of_each(void)
 {
