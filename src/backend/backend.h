@@ -39,9 +39,8 @@ struct gdri_pin_request {
 	size_t mapped_size; /* from va to the end rounded up to 64 KiB */
 	struct gdri_memory memory; /* by CUDA, which is asked unless `known` is set */
 	/*
-	 * The descriptor by which all of this memory was imported, or NULL. CUDA does not export
-	 * imported memory again (H200, driver 580, 2026-11-20), so the importer's descriptor is the
-	 * only one.
+	 * Of all of this memory, or NULL. CUDA does not export imported memory again (H200, driver
+	 * 580, 2026-11-20), so the importer's descriptor is the only one.
 	 */
 	const struct gdri_imported *imported;
 };
@@ -85,11 +84,10 @@ struct gdri_pin {
 	uintptr_t copy_start, copy_end; /* bytes that copies may touch */
 };
 
-/* Copies may touch all that is mapped. */
 static inline void gdri_pin_mapped(struct gdri_pin *pin, void *map)
 {
 	pin->map = map;
-	pin->copy_start = (uintptr_t)map;
+	pin->copy_start = (uintptr_t)map; /* copies may touch all that is mapped */
 	pin->copy_end = pin->copy_start + pin->map_length;
 }
 
@@ -119,8 +117,8 @@ struct gdri_backend {
 	int (*unmap)(struct gdri_pin *pin); /* or NULL */
 	int (*callback_flag)(struct gdri_pin *pin, int *flag); /* NULL: never revoked */
 
-	/* A descriptor with POLLPRI while a revoked range is pinned (gdrapi.h); or NULL. */
-	int (*event_fd)(void *state, int *fd);
+	int (*event_fd)(void *state,
+			int *fd); /* POLLPRI while a revoked range is pinned; or NULL */
 };
 
 /* Is it a lack of memory, BAR, address space or descriptors, which an eviction may cure? */
@@ -145,11 +143,8 @@ extern const struct gdri_backend gdri_backend_host;
 
 /* ---- what backends share: mapping.c ---------------------------------------------------------- */
 
-/* Are these addresses of a range? 0; -EINVAL (0); -EOVERFLOW. */
-int gdri_check_range(uint64_t addr, size_t size);
-
-/* Completes a request; -errno for what no backend can serve. */
-int gdri_pin_describe(struct gdri_pin_request *request);
+int gdri_check_range(uint64_t addr, size_t size); /* of addresses? -EINVAL (0); -EOVERFLOW */
+int gdri_pin_describe(struct gdri_pin_request *request); /* fails for what no backend can serve */
 
 /*
  * Opens a device's node, for gdri_fork_close(); absent: why there may be none. -ENODEV, -EACCES, a
@@ -165,28 +160,23 @@ int gdri_open_node(const char *path, const char *absent, int *fd);
  */
 int gdri_pages_map(int fd, off_t offset, void *at, size_t length, int prot, void **map);
 
-/* The unmap() of a pin whose mapping consists of pages only. */
-int gdri_pages_unmap(struct gdri_pin *pin);
+int gdri_pages_unmap(struct gdri_pin *pin); /* the unmap() of a mapping that is pages only */
 
 /*
- * Can one word in every 2 MiB of [map, map + length), and its last word, be loaded? Raises no
- * signal. A driver that makes page-table entries on fault, 2 MiB at a time, has then made all of
- * them.
+ * Can a word in every 2 MiB of the map be loaded, and its last word? Raises no signal. A driver
+ * that makes page-table entries on fault, 2 MiB at a time, has then made all of them.
  */
 bool gdri_pages_readable(const void *map, size_t length);
 
 /* Lets the kernel load the 8 bytes at p: EINVAL if it can, EFAULT if not. Raises no signal. */
 int gdri_load_errno(const void *p);
 
-/* NULL for a value that is no type. */
-const char *gdri_mapping_type_name(gdr_mapping_type_t type);
+const char *gdri_mapping_type_name(gdr_mapping_type_t type); /* NULL: no type */
 
 /* -ENOTSUP, unless wish is NONE or the mapping's type. */
 int gdri_check_wish(const struct gdri_pin *pin, gdr_mapping_type_t wish);
 
-/*
- * ---- a context's: backends.c ------------------------------------------------------------------
- */
+/* ---- a context's: backends.c ----------------------------------------------------------------- */
 
 /* Chooses and opens; any: BARCOPY_OPEN_ANY. 0 or -errno. */
 int gdri_backends_open(struct gdri_backends *set, bool any);
@@ -202,10 +192,8 @@ int gdri_backends_map(struct gdri_pin *pin, gdr_mapping_type_t wish);
 int gdri_backends_unmap(struct gdri_pin *pin);
 int gdri_backends_callback_flag(struct gdri_pin *pin, int *flag); /* *flag: has it been revoked? */
 
-/* See gdr_get_attribute() and gdr_driver_get_version(). */
 int gdri_backends_attribute(struct gdri_backends *set, gdr_attr_t attr);
 int gdri_backends_driver_version(struct gdri_backends *set, int *major, int *minor);
-
 /* The event descriptor of the first backend that has one; -ENOTSUP if none has. */
 int gdri_backends_event_fd(struct gdri_backends *set, int *fd);
 

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * A context's backends: which of them open, in which order, and which serves a pin, or why none
- * can.
- */
+/* A context's backends: which of them open, in which order, and which serves a pin. */
 #include "backend/backend.h"
 
 #include <string.h>
@@ -24,19 +21,18 @@ static int backends_named(const char *list, const struct gdri_backend **out, siz
 	*count = 0;
 	while (*list) {
 		const struct gdri_backend *found = NULL;
-		size_t length = strcspn(list, ",");
+		int length = (int)strcspn(list, ",");
 
 		for (size_t i = 0; i <= GDRI_BACKENDS; i++)
-			if (strlen(all_backends[i]->name) == length &&
-			    !strncmp(all_backends[i]->name, list, length))
+			if (!strncmp(all_backends[i]->name, list, (size_t)length) &&
+			    !all_backends[i]->name[length])
 				found = all_backends[i];
 		if (!found)
 			return gdri_fail(EINVAL, "GDRCOPY_BACKEND names no backend: \"%.*s\"",
 					 (int)length, list);
 		for (size_t i = 0; i < *count; i++)
 			if (out[i]->id == found->id)
-				return gdri_fail(EINVAL, "GDRCOPY_BACKEND names %s twice",
-						 out[i]->name);
+				return gdri_fail(EINVAL, "GDRCOPY_BACKEND: %s twice", out[i]->name);
 		out[(*count)++] = found;
 		list += length;
 		if (*list == ',' && *++list == '\0')

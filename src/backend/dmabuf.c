@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The dmabuf backend, without a kernel module: CUDA exports the range as a dma-buf, or another
- * process has passed one on, and its descriptor is mapped. The CUDA driver must allow that mmap:
- * 13.3 and newer do, or a GPU without a frame buffer of its own; driver 580 (CUDA 13.0) on an H200
- * exports the buffer and refuses the mmap with errno 524 (measured 2026-11-20). A trial map at the
- * pin decides.
+ * The dmabuf backend, without a kernel module: maps the descriptor of a dma-buf, which CUDA exports
+ * or another process has passed on. CUDA 13.3 and newer allow that mmap, as does a GPU without a
+ * frame buffer; driver 580 (CUDA 13.0) on an H200 refuses it with errno 524 (2026-11-20). A trial
+ * map at the pin decides.
  */
 #include <fcntl.h>
 #include <string.h>

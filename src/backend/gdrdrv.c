@@ -3,6 +3,7 @@
  * The gdrdrv backend: the kernel driver pins and maps any device memory, by its address or by a
  * dma-buf. One node per context, constant once open; its regions are named by the driver's handles.
  */
+#include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -95,17 +96,16 @@ static int ask(struct node *node, bool dmabuf)
 	node->version = v.gdrdrv_version;
 	if (node->version < MINIMUM_GDRDRV_VERSION)
 		return gdri_fail(EINVAL,
-				 "the gdrdrv driver is %u.%u; %d.%d is the oldest that works",
-				 VERSION(node->version), MINIMUM_GDRDRV_MAJOR_VERSION,
-				 MINIMUM_GDRDRV_MINOR_VERSION);
+				 "the gdrdrv driver is %u.%u; %u.%u is the oldest that works",
+				 VERSION(node->version), VERSION(MINIMUM_GDRDRV_VERSION));
 	sources = ask_attribute(node, GDRDRV_ATTR_SOURCES, GDRDRV_SOURCES_ADDRESS);
 	/* A driver without pins by address has a minimum level that keeps GDRCopy's library out. */
 	if (v.minimum_gdr_api_version > GDR_API_VERSION && sources != GDRDRV_SOURCES_DMABUF)
 		return gdri_fail(EINVAL,
 				 "the gdrdrv driver (%u.%u) wants a libgdrapi of %u.%u or newer; "
-				 "this one is %d.%d",
+				 "this one is %u.%u",
 				 VERSION(node->version), VERSION(v.minimum_gdr_api_version),
-				 GDR_API_MAJOR_VERSION, GDR_API_MINOR_VERSION);
+				 VERSION(GDR_API_VERSION));
 	if (dmabuf && !(sources & GDRDRV_SOURCES_DMABUF))
 		return gdri_fail(ENODEV, "this gdrdrv driver (%u.%u) cannot pin by dma-buf",
 				 VERSION(node->version));
@@ -174,9 +174,9 @@ static int attribute(void *state, gdr_attr_t attr)
 }
 
 /*
- * The node itself. For a driver without poll the kernel answers that a write would not block, which
- * barcopy's driver never answers. In persistent mode too: a pin whose pages the GPU driver does not
- * keep can be revoked.
+ * The node itself, in persistent mode too: a pin whose pages the GPU driver does not keep can be
+ * revoked. Of a driver without poll the kernel says that a write would not block, barcopy's never
+ * does.
  */
 static int event_fd(void *state, int *fd)
 {
@@ -190,8 +190,7 @@ static int event_fd(void *state, int *fd)
 	if (n < 0)
 		return gdri_fail(ENOTSUP, "poll of " GDRDRV_NODE ": %s", strerror(errno));
 	if (p.revents & ~POLLPRI)
-		return gdri_fail(ENOTSUP, "this gdrdrv driver (%u.%u) gives no notice",
-				 VERSION(node->version));
+		return gdri_fail(ENOTSUP, "gdrdrv %u.%u gives no notice", VERSION(node->version));
 	*fd = node->fd;
 	return 0;
 }
@@ -358,10 +357,10 @@ static int check_region(const struct gdrdrv_get_info_v2 *info,
 	if (info->va > request->addr || info->va % page || info->mapped_size % page ||
 	    request->addr - info->va > info->mapped_size ||
 	    request->size > info->mapped_size - (request->addr - info->va))
-		return gdri_fail(EIO, "the driver pinned 0x%llx + 0x%llx instead of 0x%llx + 0x%zx",
-				 (unsigned long long)info->va,
-				 (unsigned long long)info->mapped_size,
-				 (unsigned long long)request->addr, request->size);
+		return gdri_fail(EIO,
+				 "the driver pinned 0x%" PRIx64 " + 0x%" PRIx64
+				 " instead of 0x%" PRIx64 " + 0x%zx",
+				 info->va, info->mapped_size, request->addr, request->size);
 	return 0;
 }
 
@@ -376,7 +375,6 @@ static int pin_request(const struct gdri_pin_request *request, struct gdri_pin *
 {
 	const struct node *node = pin->state;
 	bool imported = gdri_is_dmabuf(request);
-	struct gdrdrv_unpin_buffer u;
 	struct gdrdrv_get_info_v2 info;
 	int rc;
 
@@ -390,8 +388,8 @@ static int pin_request(const struct gdri_pin_request *request, struct gdri_pin *
 	if (!rc)
 		rc = check_region(&info, request);
 	if (rc) {
-		u.handle = pin->handle;
-		call(node, GDRDRV_IOC_UNPIN_BUFFER, &u);
+		call(node, GDRDRV_IOC_UNPIN_BUFFER,
+		     &(struct gdrdrv_unpin_buffer){ .handle = pin->handle });
 		return rc;
 	}
 	pin->va = info.va;
@@ -423,9 +421,8 @@ static int refuse_wish(gdr_mapping_type_t wish)
 }
 
 /*
- * Requests the type of the next mapping; NONE, the default, as well, since an earlier request would
- * still be in force. A driver without this call is no failure: the type of the mapping itself
- * decides.
+ * Requests the type of the next mapping; NONE, the default, as well, to end an earlier request.
+ * Without this call in the driver, the type of the mapping itself decides.
  */
 static int request_type(const struct gdri_pin *pin, gdr_mapping_type_t wish)
 {
@@ -445,23 +442,20 @@ static int request_type(const struct gdri_pin *pin, gdr_mapping_type_t wish)
 static int map_region(const struct gdri_pin *pin, void **map)
 {
 	int shift = __builtin_ctzl((unsigned long)sysconf(_SC_PAGESIZE));
-	struct gdrdrv_populate populate = { .handle = pin->handle };
+	struct gdrdrv_populate p = { .handle = pin->handle };
 	const struct node *node = pin->state;
 	int rc;
 
 	if (pin->handle >> (63 - shift))
-		return gdri_fail(EOVERFLOW, "handle 0x%llx has no mmap offset",
-				 (unsigned long long)pin->handle);
+		return gdri_fail(EOVERFLOW, "handle 0x%" PRIx64 " has no mmap offset", pin->handle);
 	rc = gdri_pages_map(node->fd, (off_t)(pin->handle << shift), NULL, pin->map_length,
 			    PROT_READ | PROT_WRITE, map);
 	if (rc == EINVAL)
-		return gdri_fail(EINVAL, "the driver refuses to map the region (has its memory "
-					 "been freed?)");
+		return gdri_fail(EINVAL, "the driver refuses the map (has the memory been freed?)");
 	if (rc)
 		return rc < 0 ? rc : result("mmap of " GDRDRV_NODE, rc);
 	/* Makes the page-table entries now, not in the first copy; without POPULATE by loads. */
-	if (call(node, GDRDRV_IOC_POPULATE, &populate) &&
-	    !gdri_pages_readable(*map, pin->map_length)) {
+	if (call(node, GDRDRV_IOC_POPULATE, &p) && !gdri_pages_readable(*map, pin->map_length)) {
 		munmap(*map, pin->map_length);
 		return gdri_fail(EINVAL, "the mapping cannot be read: the GPU driver revoked it");
 	}

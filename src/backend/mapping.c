@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * What backends share: the range of a request, nodes of devices, and maps that no child inherits.
- */
+/* What backends share: a request's range, nodes of devices, and maps that no child inherits. */
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -68,8 +66,7 @@ int gdri_open_node(const char *path, const char *absent, int *fd)
 	case EPERM:
 		return gdri_fail(EACCES, "%s may not be opened by this user (or container)", path);
 	default:
-		return gdri_fail(gdri_is_short(-errno) ? errno : EIO, "%s: %s", path,
-				 strerror(errno));
+		return gdri_fail(gdri_is_short(-errno) ? errno : EIO, "%s: %m", path);
 	}
 }
 

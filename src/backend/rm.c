@@ -97,8 +97,8 @@ static int rm_decide(void)
 }
 
 /*
- * GDR_PIN_FLAG_FORCE_PCIE: without a coherent link every mapping is over PCIe. With such a link no
- * driver makes one: 595 refuses it (mapping_cpu.c, gpuIsSelfHosted()), others ignore the request.
+ * GDR_PIN_FLAG_FORCE_PCIE: without a coherent link every mapping is over PCIe; with one none is:
+ * 595 refuses the flag (mapping_cpu.c, gpuIsSelfHosted()), other drivers ignore it.
  */
 static int rm_attribute(void *state, gdr_attr_t attr)
 {

@@ -61,11 +61,8 @@ struct gdri_rm_range {
 	size_t mapped; /* the first so many are mapped */
 };
 
-/* What is known without a context: the node can be opened, the driver is new enough. */
-int gdri_rm_check(void);
-
-/* Major version of the kernel driver; 0: unknown. */
-unsigned int gdri_rm_driver_major(void);
+int gdri_rm_check(void); /* without a context: the node can be opened, the driver is new enough */
+unsigned int gdri_rm_driver_major(void); /* of the kernel driver's version; 0: unknown */
 
 /* The GPU of a CUDA ordinal; makes client and device object. */
 int gdri_rm_gpu_get(int device, struct gdri_rm_gpu **gpu);

@@ -39,19 +39,18 @@ static int free_object(const struct gdri_rm_range *range, rm_handle object)
 	return gdri_rm_call(RM_IOC_FREE, &arg, &arg.status, "RM_FREE");
 }
 
-static bool add_object(struct gdri_rm_range *range, rm_handle object, uint64_t offset,
-		       uint64_t size)
+static bool add_object(struct gdri_rm_range *r, rm_handle object, uint64_t offset, uint64_t size)
 {
-	if (range->count == range->room) {
-		size_t room = range->room ? 2 * range->room : 1;
-		struct gdri_rm_object *more = realloc(range->objects, room * sizeof(*more));
+	if (r->count == r->room) {
+		size_t room = r->room ? 2 * r->room : 1;
+		struct gdri_rm_object *more = realloc(r->objects, room * sizeof(*more));
 
 		if (!more)
 			return false;
-		range->objects = more;
-		range->room = room;
+		r->objects = more;
+		r->room = room;
 	}
-	range->objects[range->count++] = (struct gdri_rm_object){ object, offset, size, 0 };
+	r->objects[r->count++] = (struct gdri_rm_object){ object, offset, size, 0 };
 	return true;
 }
 
@@ -278,8 +277,7 @@ static int import(struct gdri_rm_range *range, int fd, uint64_t base, uint64_t s
 	int rc = check_import(range->gpu, fd);
 
 	if (!rc)
-		rc = gdri_rm_control(RM_CONTROL_IMPORT_FD, &params, sizeof(params),
-				     "IMPORT_OBJECT_FROM_FD");
+		rc = gdri_rm_control(RM_CONTROL_IMPORT_FD, &params, sizeof(params), "IMPORT_FD");
 	if (rc)
 		return rc;
 	if (base + size < end)

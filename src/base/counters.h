@@ -36,7 +36,6 @@ enum gdri_counter {
 struct gdri_counters {
 	_Atomic uint64_t n[GDRI_COUNTERS];
 };
-
 extern struct gdri_counters gdri_of_process;
 extern atomic_bool gdri_copies_counted; /* copies and words are; set once, by the first open */
 

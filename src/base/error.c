@@ -61,10 +61,7 @@ static _Thread_local char *mine; /* NULL: none yet */
 static pthread_key_t key; /* constant while have_key; its value is a thread's own text */
 static _Atomic bool have_key;
 
-/*
- * A call that fails later, in another destructor, gets a new text: destructors run until no key is
- * set.
- */
+/* A failure in a later destructor gets a new text: destructors run until no key is set. */
 static void thread_ends(void *text)
 {
 	mine = NULL;

@@ -22,31 +22,24 @@ void gdri_error_say(const char *text) __attribute__((cold));
 		-err_;                             \
 	})
 
-/* The text recorded last in this thread, or "". */
-const char *gdri_error_text(void);
-
-/* Empties the text, so that an older reason is not taken for that of the next call. */
-void gdri_error_clear(void);
+const char *gdri_error_text(void); /* recorded last in this thread, or "" */
+void gdri_error_clear(void); /* so that an older reason is not taken for that of the next call */
 
 /*
  * Log messages go to stderr if GDRCOPY_ENABLE_LOGGING is set, from the level GDRCOPY_LOG_LEVEL up
  * (1 debug to 4 error, the default). Copies log nothing.
  */
 enum gdri_log_level { GDRI_LOG_DEBUG = 1, GDRI_LOG_INFO, GDRI_LOG_WARN, GDRI_LOG_ERROR };
-
 /* Costs one relaxed load where nothing is logged. */
 void gdri_log(enum gdri_log_level level, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
-
-/* Reads the environment; the first call decides, later ones do nothing. */
-void gdri_log_init(void);
+void gdri_log_init(void); /* reads the environment; the first call decides */
 
 /* A growing text of bounded length, for an error that lists several reasons. */
 struct gdri_text {
 	char s[768];
 	size_t len;
 };
-
 void gdri_text_add(struct gdri_text *text, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3), cold));
 

@@ -15,10 +15,7 @@
  */
 void gdri_inside_enter(void);
 void gdri_inside_leave(void);
-
 bool gdri_is_inside(void);
-
-/* The next thread that leaves calls fn. There is one such function. */
-void gdri_inside_defer(void (*fn)(void));
+void gdri_inside_defer(void (*fn)(void)); /* the next thread that leaves calls fn, the only one */
 
 #endif

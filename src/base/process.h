@@ -29,23 +29,17 @@ static inline uint32_t gdri_process_tag(void)
 				    memory_order_relaxed);
 }
 
-/* Gives this process a tag if it has none yet. 0 or -ENOMEM. */
-int gdri_process_enter(void);
+int gdri_process_enter(void); /* gives this process a tag if it has none yet; 0 or -ENOMEM */
 
 /* Between these two no other thread forks. They nest. */
 void gdri_fork_hold(void);
 void gdri_fork_release(void);
 
-/*
- * Opens a descriptor that a child closes, with O_CLOEXEC, again after EINTR. It, or -1 with errno.
- */
+/* open() of a descriptor that a child closes, with O_CLOEXEC, again after EINTR. */
 int gdri_fork_open(const char *path, int flags);
-
 /* A child closes fd from now on. 0, or -ENOMEM with its text: then fd is closed. */
 int gdri_fork_own(int fd);
-
-/* close() of a descriptor of the two calls above. */
-void gdri_fork_close(int fd);
+void gdri_fork_close(int fd); /* close() of a descriptor of these two calls */
 
 /*
  * At the top level of a file: a forked child calls fn, which must be async-signal-safe. The

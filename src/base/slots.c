@@ -3,16 +3,11 @@
 #include "base/slots.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
-
-static void init_slot(const struct gdri_slots *table, struct gdri_slot *slot)
-{
-	if (table->init)
-		table->init(slot);
-}
 
 /* Called with the table's lock held. */
 static int add_chunk_locked(struct gdri_slots *table)
@@ -34,7 +29,8 @@ static int add_chunk_locked(struct gdri_slots *table)
 		struct gdri_slot *slot = gdri_slot_at(table, first + i);
 
 		slot->index = first + i;
-		init_slot(table, slot);
+		if (table->init)
+			table->init(slot);
 		slot->next_free = table->first_free;
 		table->first_free = slot->index + 1;
 	}
@@ -91,8 +87,8 @@ void gdri_slots_each(struct gdri_slots *table, void (*fn)(struct gdri_slot *slot
 void gdri_slots_after_fork(struct gdri_slots *table)
 {
 	pthread_mutex_init(&table->lock, NULL);
-	for (uint32_t i = 0; i < table->count; i++)
-		init_slot(table, gdri_slot_at(table, i));
+	for (uint32_t i = 0; table->init && i < table->count; i++)
+		table->init(gdri_slot_at(table, i));
 }
 
 int gdri_slots_fail(struct gdri_slots *table, uint64_t name, const char *what)
@@ -100,7 +96,6 @@ int gdri_slots_fail(struct gdri_slots *table, uint64_t name, const char *what)
 	struct gdri_slot *slot = gdri_slots_find(table, name);
 
 	if (slot && !gdri_slot_is_own(slot))
-		return gdri_fail(EACCES, "0x%llx is %s of the parent process",
-				 (unsigned long long)name, what);
-	return gdri_fail(EINVAL, "0x%llx is not %s", (unsigned long long)name, what);
+		return gdri_fail(EACCES, "0x%" PRIx64 " is %s of the parent process", name, what);
+	return gdri_fail(EINVAL, "0x%" PRIx64 " is not %s", name, what);
 }

@@ -46,15 +46,10 @@ struct gdri_slots {
 struct gdri_slot *gdri_slots_new(struct gdri_slots *table, size_t object_size,
 				 void (*init)(struct gdri_slot *slot));
 
-/*
- * Makes it findable for this process and returns its name. A thread that finds it sees all written
- * before.
- */
+/* Makes it findable for this process; a finder sees all written before. Its name. */
 uint64_t gdri_slot_publish(struct gdri_slot *slot);
 
-/* Makes it not findable; the memory is not reused before gdri_slots_free(). */
-void gdri_slot_retire(struct gdri_slot *slot);
-
+void gdri_slot_retire(struct gdri_slot *slot); /* makes it not findable, and keeps its memory */
 /* Gives a retired or never published object back. */
 void gdri_slots_free(struct gdri_slots *table, struct gdri_slot *slot);
 
@@ -62,9 +57,7 @@ void gdri_slots_free(struct gdri_slots *table, struct gdri_slot *slot);
 void gdri_slots_each(struct gdri_slots *table, void (*fn)(struct gdri_slot *slot, void *arg),
 		     void *arg);
 
-/* Of GDRI_SLOTS(). */
 void gdri_slots_after_fork(struct gdri_slots *table);
-
 /*
  * Defines a table, which a forked child makes anew: its locks are free, and the parent's live
  * objects stay taken. SCOPE is static or empty.
@@ -77,9 +70,7 @@ void gdri_slots_after_fork(struct gdri_slots *table);
 	}                                       \
 	GDRI_IN_CHILD(name##_anew)
 
-/*
- * Why gdri_slots_find_own() finds no `what`, such as "a cache": -EACCES (the parent's) or -EINVAL.
- */
+/* Why no `what`, such as "a cache", was found: -EACCES (the parent's) or -EINVAL. */
 __attribute__((cold, noinline)) int gdri_slots_fail(struct gdri_slots *table, uint64_t name,
 						    const char *what);
 

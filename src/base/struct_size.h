@@ -16,9 +16,7 @@
  */
 int gdri_struct_in(void *ours, size_t size, size_t first, const void *theirs);
 
-/*
- * Copies the library's struct to a caller, as much as fits. What a newer one has beyond becomes 0.
- */
+/* Copies the library's struct to a caller's, as far as both go. The rest becomes 0. */
 int gdri_struct_out(const void *ours, size_t size, size_t first, void *theirs);
 
 /* Is theirs->struct_size good? For calls that take long before gdri_struct_out(). */

@@ -39,14 +39,9 @@ struct gdri_pci_address {
 	uint8_t bus, device, function;
 };
 
-/* Loads libcuda.so.1 once; -ENODEV. */
-int gdri_cuda_load(void);
-
-/* Loads libcuda.so.1 and initialises it. */
-int gdri_cuda_init(void);
-
-/* The CUDA version that the driver serves, as 1000 * major + 10 * minor; -ENODEV. */
-int gdri_cuda_driver_version(int *version);
+int gdri_cuda_load(void); /* loads libcuda.so.1 once; -ENODEV */
+int gdri_cuda_init(void); /* loads and initialises it */
+int gdri_cuda_driver_version(int *version); /* of CUDA: 1000 * major + 10 * minor; -ENODEV */
 
 /*
  * While held, a primary context that the library has once used stays retained; the last drop
@@ -65,13 +60,11 @@ void gdri_cuda_drop(void);
  */
 void gdri_cuda_describe(uint64_t addr, size_t size, struct gdri_memory *memory);
 
-/* The ordinal of the range's device, or -1. */
-int gdri_cuda_device_of(uint64_t addr, size_t size);
+int gdri_cuda_device_of(uint64_t addr, size_t size); /* the ordinal of its device, or -1 */
 
-/* Does addr still lie in the allocation of that buffer ID? One call into CUDA. */
+/* One call into CUDA. Does addr still lie in the allocation of that buffer ID? */
 bool gdri_cuda_has_buffer_id(uint64_t addr, uint64_t id);
-
-/* Is this byte of host memory page-locked, as far as CUDA knows? One call into CUDA. */
+/* One call into CUDA. Is this byte of host memory page-locked, as far as CUDA knows? */
 bool gdri_cuda_is_page_locked(const void *host);
 
 /*
@@ -95,16 +88,13 @@ int gdri_cuda_export_chunk(uint64_t addr, int device, uint64_t *base, size_t *si
 /* ---- devices --------------------------------------------------------------------------------- */
 
 int gdri_cuda_pci_address(int device, struct gdri_pci_address *pci);
+bool gdri_cuda_any_coherent(void); /* false if CUDA is not initialised */
 
 /* These initialise CUDA. Integrated: no memory of its own. Coherent: the CPU caches its memory. */
 int gdri_cuda_is_integrated(int device, bool *integrated);
 int gdri_cuda_is_coherent(int device, bool *coherent);
 int gdri_cuda_total_memory(int device, uint64_t *bytes);
-/* 0 if any GPU exports its memory as a dma-buf; else -ENODEV. */
-int gdri_cuda_exports_dmabuf(void);
-
-/* False if CUDA is not initialised. */
-bool gdri_cuda_any_coherent(void);
+int gdri_cuda_exports_dmabuf(void); /* 0 if any GPU exports its memory as a dma-buf; else -ENODEV */
 
 /* ---- memory of the library's own ------------------------------------------------------------- */
 
@@ -130,8 +120,7 @@ struct gdri_allocation {
 int gdri_cuda_alloc(struct gdri_allocation *allocation, enum gdri_allocation_kind kind, int device,
 		    void *context, size_t size, bool cached, int fd);
 
-/* Waits for no work: none may use the memory any more. */
-int gdri_cuda_free(struct gdri_allocation *allocation);
+int gdri_cuda_free(struct gdri_allocation *allocation); /* waits for no work that uses it */
 
 /*
  * Pages of host memory, zeroes, that kernels of a device read and write. They are mapped by the
@@ -148,7 +137,6 @@ struct gdri_cuda_pages {
 	void *context; /* CUcontext: the device's primary one */
 	uint64_t addr; /* for the device */
 };
-
 int gdri_cuda_take_pages(int device, size_t size, struct gdri_cuda_pages **pages);
 void gdri_cuda_give_pages(struct gdri_cuda_pages *pages);
 
@@ -185,7 +173,6 @@ void *gdri_cuda_engine_scratch(struct gdri_cuda_engine *engine, size_t size);
 struct gdri_bar {
 	uint64_t total, used, free;
 };
-
 /* BAR1 of a PCI function; -ENOTSUP (no NVML, or it does not know), -EIO. */
 int gdri_nvml_bar(const struct gdri_pci_address *pci, struct gdri_bar *bar);
 

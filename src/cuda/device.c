@@ -144,9 +144,7 @@ int gdri_cuda_pci_address(int device, struct gdri_pci_address *pci)
 	X(nvmlDeviceGetBAR1MemoryInfo)      \
 	X(nvmlErrorString)
 
-/*
- * Filled and initialised once, under nvml_lock. NVML stays loaded: it may have threads of its own.
- */
+/* Filled once, under nvml_lock. NVML stays loaded: it may have threads of its own. */
 GDRI_MUTEX(nvml_lock);
 static bool nvml_ready;
 static struct {

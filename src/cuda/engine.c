@@ -128,9 +128,7 @@ void gdri_cuda_engine_poll(struct gdri_cuda_engine *e)
 	pthread_mutex_unlock(&notices_lock);
 	if (!n->page || gdri_cuda_enter(&s, e->ctx, e->device))
 		return;
-	/*
-	 * Fails if the memory is registered already; the query of its address shows whether it is.
-	 */
+	/* May be registered already: the query of its address shows it. */
 	gdri_cu.cuMemHostRegister_v2(n->page, NOTICE_BYTES, CU_MEMHOSTREGISTER_DEVICEMAP);
 	if (!gdri_cu.cuMemHostGetDevicePointer_v2(&e->words, n->page, 0))
 		e->notice = n;

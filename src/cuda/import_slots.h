@@ -23,9 +23,7 @@ struct gdri_import_slots {
 
 struct link_map;
 
-/*
- * The slots of `symbol` in a loaded object, or in that of a dlopen() handle; false if it has none.
- */
+/* Of `symbol` in a loaded object, or in that of a dlopen() handle; false if it has none. */
 bool gdri_import_slots_in(const struct link_map *map, const char *symbol,
 			  struct gdri_import_slots *slots);
 bool gdri_import_slots_find(void *library, const char *symbol, struct gdri_import_slots *slots);

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * The program's memory: what CUDA knows of an address, SYNC_MEMOPS, and memory as a file
- * descriptor. See cuda.h.
- */
+/* The program's memory: what CUDA knows of it, SYNC_MEMOPS, exports. See cuda.h. */
 #include "cuda/private.h"
 
 #include <fcntl.h>
@@ -135,8 +132,7 @@ static void describe_known(struct gdri_memory *m, const struct attributes *a)
 		break;
 	default:
 		m->device = -1;
-		strcpy(m->note,
-		       "pageable host memory, freed memory, or never an address of the GPU");
+		strcpy(m->note, "pageable host memory, freed memory, or no address of the GPU");
 	}
 }
 

@@ -4,7 +4,6 @@
 #define GDRI_CUDA_PRIVATE_H
 
 #include <errno.h>
-#include <stdbool.h>
 
 #include "abi/cuda.h"
 #include "cuda/cuda.h"
@@ -48,11 +47,8 @@ struct gdri_cuda_calls {
 	CUDA_CALLS(X)
 #undef X
 };
-
 extern struct gdri_cuda_calls gdri_cu;
-
-/* The handle of libcuda.so.1; constant once gdri_cuda_load() has succeeded. */
-extern void *gdri_cuda_library;
+extern void *gdri_cuda_library; /* the handle of libcuda.so.1, from the same load on */
 
 /* 0, or -errno with "call: CUDA_ERROR_NAME (number)" as its text, without the call's _v2. */
 int gdri_cuda_result(CUresult r, const char *call);
@@ -62,14 +58,12 @@ int gdri_cuda_result(CUresult r, const char *call);
 	(gdri_cu.name ? gdri_cuda_result(gdri_cu.name(__VA_ARGS__), #name) \
 		      : gdri_fail(ENOTSUP, "this CUDA driver has no " #name))
 
+const char *gdri_cuda_result_name(CUresult r); /* static storage */
+
 /* The device of an ordinal; initialises CUDA. 0 or -errno. */
 int gdri_cuda_find_device(int ordinal, CUdevice *dev);
-
 /* A boolean attribute; false if this driver does not know it. */
 bool gdri_cuda_device_has(CUdevice dev, CUdevice_attribute attribute);
-
-/* The name of a result; static storage. */
-const char *gdri_cuda_result_name(CUresult r);
 
 /*
  * A scope of calls in an allocation's context. The thread's capture mode is relaxed in it, so that
@@ -80,7 +74,6 @@ struct gdri_cuda_scope {
 	bool mode_changed;
 	bool pushed;
 };
-
 void gdri_cuda_relax(struct gdri_cuda_scope *s); /* begins one without a context */
 /* context: the allocation's; NULL: the current one if on that device, else the primary one. */
 int gdri_cuda_enter(struct gdri_cuda_scope *s, void *context, int device);
