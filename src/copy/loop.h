@@ -25,13 +25,6 @@
 #define LOAD(v, p)  __asm__ volatile(LOOP_LOAD : "=x"(v) : "m"(MAP(p)))
 #define STORE(p, v) __asm__ volatile(LOOP_STORE : "=m"(MAP(p)) : "x"(v))
 #endif
-
-/* Before a loop of a constant, small number of turns. */
-#if defined(__clang__)
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 64")
-#endif
 #endif
 
 typedef uint8_t LOOP(vec) __attribute__((vector_size(LOOP_VEC), may_alias));
@@ -46,10 +39,10 @@ void LOOP(to)(void *dst, const void *src, size_t n)
 	for (; n >= GDRI_LINE; d += GDRI_LINE, s += GDRI_LINE, n -= GDRI_LINE) {
 		LOOP(vec) v[LOOP_VECS];
 
-		UNROLL
+		GDRI_UNROLL
 		for (size_t i = 0; i < LOOP_VECS; i++)
 			v[i] = HOST(s + i * LOOP_VEC);
-		UNROLL
+		GDRI_UNROLL
 		for (size_t i = 0; i < LOOP_VECS; i++)
 			STORE(d + i * LOOP_VEC, v[i]);
 	}
@@ -63,10 +56,10 @@ static inline __attribute__((always_inline)) void LOOP(step)(uint8_t *d, const u
 {
 	LOOP(vec) v[LOOP_LINES * LOOP_VECS];
 
-	UNROLL
+	GDRI_UNROLL
 	for (size_t i = 0; i < lines * LOOP_VECS; i++)
 		LOAD(v[i], s + i * LOOP_VEC);
-	UNROLL
+	GDRI_UNROLL
 	for (size_t i = 0; i < lines * LOOP_VECS; i++)
 		HOST(d + i * LOOP_VEC) = v[i];
 }

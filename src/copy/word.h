@@ -27,6 +27,13 @@
  */
 #define GDRI_WHOLE_LINES __attribute__((no_sanitize("address", "thread")))
 
+/* Before a loop of a constant, small number of turns. */
+#if defined(__clang__)
+#define GDRI_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define GDRI_UNROLL _Pragma("GCC unroll 64")
+#endif
+
 /*
  * A thread sanitizer does not see the fences. Stores that release and loads that acquire, which the
  * fences make of them, let it follow flags through a mapping.
