@@ -36,21 +36,45 @@
 #ifndef BARCOPY_WARP_FN /* tests without a GPU define these themselves */
 #define BARCOPY_WARP_FN static __device__ __forceinline__
 
-/* Loads a word of the queue in one access of 8 bytes; with `acquire`, later loads follow it. */
-BARCOPY_WARP_FN unsigned long long barcopy_warp_load(unsigned long long addr, unsigned acquire)
+BARCOPY_WARP_FN unsigned long long barcopy_warp_load(unsigned long long addr)
 {
 	unsigned long long v;
 
-	if (acquire)
-		asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(addr) : "memory");
-	else
-		asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(addr) : "memory");
+	asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(addr) : "memory");
 	return v;
+}
+
+/* Loads two neighbouring words, each in one access of 8 bytes; with `acquire`, later loads follow them. */
+BARCOPY_WARP_FN void barcopy_warp_load_two(unsigned long long addr, unsigned acquire, unsigned long long *v)
+{
+	if (acquire)
+		asm volatile("ld.acquire.sys.global.v2.u64 {%0, %1}, [%2];"
+			     : "=l"(v[0]), "=l"(v[1])
+			     : "l"(addr)
+			     : "memory");
+	else
+		asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
+			     : "=l"(v[0]), "=l"(v[1])
+			     : "l"(addr)
+			     : "memory");
 }
 
 BARCOPY_WARP_FN void barcopy_warp_store(unsigned long long addr, unsigned long long v)
 {
 	asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(addr), "l"(v) : "memory");
+}
+
+/* Stores two neighbouring words, each in one access of 8 bytes, in the lanes where `yes` is not 0. */
+BARCOPY_WARP_FN void barcopy_warp_store_two(int yes, unsigned long long addr, unsigned long long v0,
+					    unsigned long long v1)
+{
+	asm volatile("{\n"
+		     "	.reg .pred yes;\n"
+		     "	setp.ne.s32 yes, %0, 0;\n"
+		     "	@yes st.relaxed.sys.global.v2.u64 [%1], {%2, %3};\n"
+		     "}" ::"r"(yes),
+		     "l"(addr), "l"(v0), "l"(v1)
+		     : "memory");
 }
 
 BARCOPY_WARP_FN void barcopy_warp_fence(void)
@@ -62,14 +86,8 @@ BARCOPY_WARP_FN unsigned barcopy_warp_lane(void)
 {
 	unsigned lane;
 
-	asm("mov.u32 %0, %%laneid;" : "=r"(lane));
+	asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
 	return lane;
-}
-
-/* The number of zero bits below the lowest bit that is set; 32 for 0. */
-BARCOPY_WARP_FN unsigned barcopy_warp_zeroes(unsigned bits)
-{
-	return (unsigned)__clz((int)__brev(bits));
 }
 #endif
 
@@ -79,31 +97,34 @@ BARCOPY_WARP_FN unsigned barcopy_warp_zeroes(unsigned bits)
 typedef struct barcopy_warp {
 	barcopy_queue_view_t view;
 	unsigned long long rx, freed; /* request lines before the last look; lines freed for the CPU */
-	unsigned long long tx, tx_at; /* reply lines written, and where this lane's word of the next goes */
-	unsigned tx_lap;	      /* the lap of that word, in place in its upper half */
+	unsigned long long tx;	      /* reply lines written */
 	unsigned room;		      /* reply lines that may be written at once */
-	unsigned long long word, next; /* this lane's word of the last look's four lines, and of those behind */
-	unsigned heads;		      /* the headers of the four lines, a byte each */
-	unsigned at, have;	      /* lines [at, have) of them have arrived and are not taken */
-	unsigned has_next, stopped;   /* `next` is not yet checked; the stop line follows the lines */
+	unsigned at, have;	      /* lines [at, have) of the last look have arrived and are not taken */
+	unsigned long long word[2];   /* this lane's two words of the last look's eight lines */
 	unsigned ordered;	      /* the flags of the last look */
-	unsigned lane, shift;
+	unsigned lane, line, shift;
 	unsigned long long begun; /* the number of this kernel */
 } barcopy_warp_t;
 
 /* ---- lines ------------------------------------------------------------------------------------- */
 
-/* This lane's word of the four lines from i on: its address and, below, its lap, in place in the upper half. */
-BARCOPY_WARP_FN unsigned long long barcopy_warp_at(const barcopy_warp_t *q, unsigned long long ring,
-						   unsigned long long i)
+/* The number of zero bits below the lowest bit that is set; 32 for 0. */
+BARCOPY_WARP_FN unsigned barcopy_warp_zeroes(unsigned bits)
 {
-	return ring + ((((unsigned)i + q->lane / 8) & (q->view.lines - 1)) * 8 + (q->lane & 7)) * 8;
+	return (unsigned)__popc(~bits & (bits - 1));
 }
 
-BARCOPY_WARP_FN unsigned barcopy_warp_lap(const barcopy_warp_t *q, unsigned long long i)
+/* Where this lane's two words of the eight lines from i on are: the lap, in place in the upper half of a
+ * word, and below it the line's place in the ring, in units that make a ring 1 << 16 long. */
+BARCOPY_WARP_FN unsigned barcopy_warp_place(const barcopy_warp_t *q, unsigned long long i)
 {
-	return (((unsigned)((i + q->lane / 8) >> q->shift) + 1) & BARCOPY_QUEUE_LAP_MASK)
-	       << (BARCOPY_QUEUE_DATA_BITS - 32);
+	return (((unsigned)i + q->line) << q->shift) + (1 << 16);
+}
+
+BARCOPY_WARP_FN unsigned long long barcopy_warp_at(const barcopy_warp_t *q, unsigned long long ring,
+						   unsigned place)
+{
+	return ring + ((place & 0xffff) >> q->shift) * 64 + q->lane % 4 * 16;
 }
 
 /* Frees the lines taken so far, once in a quarter of the ring: writes their count where the CPU polls it. */
@@ -119,87 +140,72 @@ BARCOPY_WARP_FN void barcopy_warp_free(barcopy_warp_t *q)
 }
 
 /*
- * Loads the next four lines, one word per lane, once all lines of the last look are taken. With `wait`,
- * repeats until the first line is complete. Returns how many lines are complete, from the first on, up to
- * the stop line. Loads the four lines after them too, for the next look. A word that is used is the value
- * that was checked: it is not read again.
+ * Loads the next eight lines, two words per lane, once all lines of the last look are taken. With `wait`,
+ * repeats until the first line is complete. Returns 1 if it is complete and stops the kernel. Otherwise
+ * q->have counts the complete lines, from the first on, up to the stop line. A word that is used is the
+ * value that was checked: it is not read again.
  */
-BARCOPY_WARP_FN unsigned barcopy_warp_look(barcopy_warp_t *q, unsigned flags, int wait)
+BARCOPY_WARP_FN int barcopy_warp_look(barcopy_warp_t *q, unsigned flags, int wait)
 {
-	unsigned long long at, at_next;
-	unsigned good, lap, stop, fresh;
+	unsigned long long at;
+	unsigned late, place;
+	int first;
 
 	q->rx += q->have;
 	q->at = 0;
 	barcopy_warp_free(q);
-	at = barcopy_warp_at(q, q->view.requests, q->rx);
-	at_next = barcopy_warp_at(q, q->view.requests, q->rx + 4);
-	lap = barcopy_warp_lap(q, q->rx);
+	place = barcopy_warp_place(q, q->rx);
+	at = barcopy_warp_at(q, q->view.requests, place);
+	q->ordered = flags & BARCOPY_WARP_ORDERED;
 	do {
-		fresh = !q->has_next;
-		q->word = q->next;
-		if (fresh) {
-			q->ordered = flags & BARCOPY_WARP_ORDERED;
-			q->word = barcopy_warp_load(at, q->ordered);
-			q->next = barcopy_warp_load(at_next, q->ordered);
-		}
-		q->has_next = 0;
-		good = __ballot_sync(BARCOPY_WARP_ALL, (((unsigned)(q->word >> 32) ^ lap) &
-							BARCOPY_QUEUE_LAP_MASK << 16) == 0);
-	} while (wait && (good & 0xff) != 0xff);
-	q->heads = __ballot_sync(BARCOPY_WARP_ALL, (int)(q->word >> 63));
-	q->have = barcopy_warp_zeroes(~good) / 8;
-	q->has_next = fresh && q->have == 4;
-	stop = barcopy_warp_zeroes(q->heads & BARCOPY_QUEUE_HEAD_STOP * 0x01010101u) / 8;
-	q->stopped = stop < q->have;
-	q->have = q->stopped ? stop : q->have;
-	return q->have;
-}
-
-/* After a message's last look: with the flag, later loads see what the CPU copied before its send. */
-BARCOPY_WARP_FN void barcopy_warp_ordered(const barcopy_warp_t *q, unsigned flags)
-{
-	if (flags & BARCOPY_WARP_ORDERED && !q->ordered)
-		barcopy_warp_fence();
+		barcopy_warp_load_two(at, q->ordered, q->word);
+		late = (((unsigned)(q->word[0] >> 32) ^ place) | ((unsigned)(q->word[1] >> 32) ^ place)) &
+		       BARCOPY_QUEUE_LAP_MASK << 16;
+		first = __all_sync(BARCOPY_WARP_ALL, !late || q->line);
+	} while (wait && !first);
+	late |= (unsigned)(q->word[0] >> 56) & BARCOPY_QUEUE_HEAD_STOP;
+	q->have = barcopy_warp_zeroes(__ballot_sync(BARCOPY_WARP_ALL, (int)late)) / 4;
+	return first && !q->have;
 }
 
 /* Before a reply: waits for room for n more lines. Returns 0 if there is none and the kernel shall stop. */
 BARCOPY_WARP_FN int barcopy_warp_make_room(barcopy_warp_t *q, unsigned n, unsigned flags)
 {
-	unsigned long long control = q->view.control, stop, read;
+	unsigned long long v[2];
 
 	__syncwarp(BARCOPY_WARP_ALL);
 	if (flags & BARCOPY_WARP_ORDERED)
 		barcopy_warp_fence();
-	while (q->room < n) {
+	if (q->room >= n)
+		return 1;
+	do {
 		barcopy_warp_free(q);
-		stop = barcopy_warp_load(control + BARCOPY_QUEUE_STOP_AT, 0);
-		stop = __shfl_sync(BARCOPY_WARP_ALL, stop, 0);
-		read = barcopy_warp_load(control + BARCOPY_QUEUE_CREDIT_AT, 0);
-		read = __shfl_sync(BARCOPY_WARP_ALL, read, 0);
-		q->room = (unsigned)(read + q->view.lines - q->tx);
-		if (stop && q->room < n)
-			return 0;
-	}
-	return 1;
+		barcopy_warp_load_two(q->view.control + BARCOPY_QUEUE_CREDIT_AT, 0, v);
+		q->room = __shfl_sync(BARCOPY_WARP_ALL, (unsigned)(v[0] + q->view.lines - q->tx), 0);
+	} while (q->room < n && !__any_sync(BARCOPY_WARP_ALL, v[1] != 0));
+	return q->room >= n;
 }
 
-/* After n lines were written: computes where the next lines go, early, so that no message waits for it. */
-BARCOPY_WARP_FN void barcopy_warp_wrote(barcopy_warp_t *q, unsigned n)
+/* Writes this lane's part of the next n lines, 1 to 8: 12 bytes, and the lap and its line's header twice. */
+BARCOPY_WARP_FN void barcopy_warp_write(barcopy_warp_t *q, unsigned n, const unsigned *data, unsigned head)
 {
+	unsigned place = barcopy_warp_place(q, q->tx);
+	unsigned tag = head << 24 | (place & BARCOPY_QUEUE_LAP_MASK << 16);
+
+	barcopy_warp_store_two(
+		q->line < n, barcopy_warp_at(q, q->view.replies, place),
+		(unsigned long long)(tag | (data[1] & 0xffff)) << 32 | data[0],
+		(unsigned long long)(tag | data[2] >> 16) << 32 | data[2] << 16 | data[1] >> 16);
 	q->tx += n;
 	q->room -= n;
-	q->tx_at = barcopy_warp_at(q, q->view.replies, q->tx);
-	q->tx_lap = barcopy_warp_lap(q, q->tx);
 }
 
-/* Writes this lane's word of the next lines: 48 bits, the lap and one bit of its line's header. */
-BARCOPY_WARP_FN void barcopy_warp_write(const barcopy_warp_t *q, unsigned long long data, unsigned head)
+/* The 12 bytes of a message in this lane's words. */
+BARCOPY_WARP_FN void barcopy_warp_data(const unsigned long long *word, unsigned *data)
 {
-	unsigned high = (unsigned)(data >> 32) & 0xffff;
-
-	high |= q->tx_lap | head >> (q->lane & 7) << 31;
-	barcopy_warp_store(q->tx_at, (unsigned long long)high << 32 | (unsigned)data);
+	data[0] = (unsigned)word[0];
+	data[1] = ((unsigned)(word[0] >> 32) & 0xffff) | (unsigned)word[1] << 16;
+	data[2] = (unsigned)(word[1] >> 16);
 }
 
 /* ---- begin and end ----------------------------------------------------------------------------- */
@@ -211,13 +217,13 @@ BARCOPY_WARP_FN void barcopy_warp_begin(barcopy_warp_t *q, barcopy_queue_view_t 
 
 	q->view = view;
 	q->lane = barcopy_warp_lane();
-	q->shift = barcopy_warp_zeroes(view.lines);
-	q->rx = q->freed = barcopy_warp_load(saved, 0);
-	q->tx = barcopy_warp_load(saved + 8, 0);
-	q->begun = barcopy_warp_load(saved + 16, 0) + 1;
-	q->word = q->next = 0;
-	q->has_next = q->heads = q->at = q->have = q->stopped = q->ordered = q->room = 0;
-	barcopy_warp_wrote(q, 0);
+	q->line = q->lane / 4;
+	q->shift = 16 - barcopy_warp_zeroes(view.lines);
+	q->rx = q->freed = barcopy_warp_load(saved);
+	q->tx = barcopy_warp_load(saved + 8);
+	q->begun = barcopy_warp_load(saved + 16) + 1;
+	q->at = q->have = q->ordered = q->room = 0;
+	q->word[0] = q->word[1] = 0;
 	__syncwarp(BARCOPY_WARP_ALL);
 	if (q->lane == 0) {
 		barcopy_warp_store(saved + 16, q->begun);
@@ -244,43 +250,36 @@ BARCOPY_WARP_FN void barcopy_warp_end(barcopy_warp_t *q)
 
 /* ---- messages of any size, through a buffer ---------------------------------------------------- */
 
-/*
- * Returns 8-byte word `lane & 7` of this lane's line of the message, joined from the 6-byte words of two
- * neighbouring lanes. Lanes 6 and 7 of a line have none.
- */
-BARCOPY_WARP_FN unsigned long long barcopy_warp_unpack(const barcopy_warp_t *q)
-{
-	unsigned k = q->lane & 7, from = (q->lane & 24) + (k < 6 ? k * 8 / 6 : 0), skip = k * 8 % 6 * 8;
-	unsigned long long data = q->word & ((1ull << BARCOPY_QUEUE_DATA_BITS) - 1), low, high;
-
-	low = __shfl_sync(BARCOPY_WARP_ALL, data, (int)from);
-	high = __shfl_sync(BARCOPY_WARP_ALL, data, (int)(from + 1));
-	return low >> skip | high << (BARCOPY_QUEUE_DATA_BITS - skip);
-}
-
 /* Takes the next message; without `wait`, only if it has arrived. Size, 0 (none) or -1 (stopped). */
 BARCOPY_WARP_FN int barcopy_warp_next(barcopy_warp_t *q, void *buffer, unsigned flags, int wait)
 {
-	unsigned line = q->lane >> 3, k = q->lane & 7, size = 0, head = BARCOPY_QUEUE_HEAD_MORE, first;
-	unsigned long long *to = (unsigned long long *)buffer, data;
+	unsigned *to = (unsigned *)buffer + q->lane % 4 * 3, data[3], size = 0, first, end, head, i;
+	int left;
 
-	if (q->at == q->have && (q->stopped || !barcopy_warp_look(q, flags, wait)))
-		return -(int)q->stopped;
-	__syncwarp(BARCOPY_WARP_ALL); /* all lanes have read the previous message from the buffer */
-	while (head & BARCOPY_QUEUE_HEAD_MORE) {
-		if (q->at == q->have) /* the rest was sent together with this part */
-			barcopy_warp_look(q, flags, 1);
+	do {
+		/* The rest of a message was sent together with its first part. */
+		if (q->at == q->have && barcopy_warp_look(q, flags, wait || size))
+			return -1;
+		if (!q->have)
+			return 0;
+		__syncwarp(BARCOPY_WARP_ALL); /* all lanes have read the previous message from the buffer */
+		head = (unsigned)(q->word[0] >> 56);
 		first = q->at;
-		do
-			head = q->heads >> 8 * q->at++;
-		while (head & BARCOPY_QUEUE_HEAD_MORE && q->at < q->have);
-		data = barcopy_warp_unpack(q);
-		if (line >= first && line < q->at &&
-		    k * 8 < (q->heads >> 8 * line & BARCOPY_QUEUE_HEAD_SIZE))
-			to[size / 8 + (line - first) * 6 + k] = data;
-		size += (q->at - 1 - first) * BARCOPY_QUEUE_LINE + (head & BARCOPY_QUEUE_HEAD_SIZE);
-	}
-	barcopy_warp_ordered(q, flags);
+		end = __ballot_sync(BARCOPY_WARP_ALL,
+				    !(head & BARCOPY_QUEUE_HEAD_MORE) && q->line >= first);
+		end = barcopy_warp_zeroes(end) / 4 + 1;
+		q->at = end < q->have ? end : q->have;
+		barcopy_warp_data(q->word, data);
+		head &= BARCOPY_QUEUE_HEAD_SIZE;
+		left = q->line >= first && q->line < q->at ? (int)(head - q->lane % 4 * 12) : 0;
+		for (i = 0; i < 3; i++)
+			if (left > (int)i * 4)
+				to[size / 4 + (q->line - first) * 12 + i] = data[i];
+		size += (q->at - 1 - first) * BARCOPY_QUEUE_LINE +
+			__shfl_sync(BARCOPY_WARP_ALL, head, (int)(q->at * 4 - 1));
+	} while (end > q->have);
+	if (flags & BARCOPY_WARP_ORDERED && !q->ordered)
+		barcopy_warp_fence();
 	__syncwarp(BARCOPY_WARP_ALL);
 	return (int)size;
 }
@@ -302,6 +301,20 @@ BARCOPY_WARP_FN unsigned barcopy_warp_receive(barcopy_warp_t *q, void *buffer, u
 	return size < 0 ? 0 : (unsigned)size;
 }
 
+/* Writes the message's lines from `first` on, at most 8. */
+BARCOPY_WARP_FN void barcopy_warp_write_from(barcopy_warp_t *q, const void *buffer, unsigned size,
+					     unsigned first)
+{
+	unsigned line = first + q->line, at = line * 12 + q->lane % 4 * 3, data[3], i;
+	unsigned lines = (size + BARCOPY_QUEUE_LINE - 1) / BARCOPY_QUEUE_LINE;
+
+	for (i = 0; i < 3; i++)
+		data[i] = at + i < (size + 3) / 4 ? ((const unsigned *)buffer)[at + i] : 0;
+	barcopy_warp_write(q, lines - first < 8 ? lines - first : 8, data,
+			   line + 1 < lines ? BARCOPY_QUEUE_LINE | BARCOPY_QUEUE_HEAD_MORE
+					    : size - line * BARCOPY_QUEUE_LINE);
+}
+
 /**
  * Sends `size` bytes (1 to BARCOPY_QUEUE_MESSAGE_MAX) to the CPU; waits while the ring of replies is
  * full. Returns 1; 0: the ring is full and the kernel shall stop.
@@ -309,25 +322,13 @@ BARCOPY_WARP_FN unsigned barcopy_warp_receive(barcopy_warp_t *q, void *buffer, u
 BARCOPY_WARP_FN int barcopy_warp_reply(barcopy_warp_t *q, const void *buffer, unsigned size,
 				       unsigned flags)
 {
-	unsigned lines = (size + BARCOPY_QUEUE_LINE - 1) / BARCOPY_QUEUE_LINE, words = (size + 7) / 8;
-	unsigned k = q->lane & 7, skip = k * 6 % 8 * 8, first, line, at, head;
-	const unsigned long long *from = (const unsigned long long *)buffer;
-	unsigned long long data;
+	unsigned lines = (size + BARCOPY_QUEUE_LINE - 1) / BARCOPY_QUEUE_LINE;
 
 	if (!barcopy_warp_make_room(q, lines, flags))
 		return 0;
-	for (first = 0; first < lines; first += 4) {
-		line = first + q->lane / 8;
-		at = line * 6 + k * 6 / 8;
-		data = at < words ? from[at] >> skip : 0;
-		if (skip > 16 && at + 1 < words)
-			data |= from[at + 1] << (64 - skip);
-		head = line + 1 < lines ? BARCOPY_QUEUE_LINE | BARCOPY_QUEUE_HEAD_MORE
-					: size - line * BARCOPY_QUEUE_LINE;
-		if (line < lines)
-			barcopy_warp_write(q, data, head);
-		barcopy_warp_wrote(q, lines - first < 4 ? lines - first : 4);
-	}
+	barcopy_warp_write_from(q, buffer, size, 0);
+	if (lines > 8)
+		barcopy_warp_write_from(q, buffer, size, 8);
 	__syncwarp(BARCOPY_WARP_ALL);
 	return 1;
 }
@@ -335,37 +336,37 @@ BARCOPY_WARP_FN int barcopy_warp_reply(barcopy_warp_t *q, const void *buffer, un
 /* ---- messages of at most 48 bytes, in registers ------------------------------------------------ */
 
 /**
- * Waits for messages of one line each, takes up to four and returns how many; 0: the kernel shall stop.
- * Lanes 8 i to 8 i + 7 get message i: *data holds 6 bytes of it, from byte 6 * (lane & 7) on, *size its
+ * Waits for messages of one line each, takes up to eight and returns how many; 0: the kernel shall stop.
+ * Lanes 4 i to 4 i + 3 get message i: data[3] holds 12 bytes of it, from byte 12 * (lane & 3) on, *size its
  * size in bytes. Only for queues on which the CPU sends no message of more than one line.
  */
-BARCOPY_WARP_FN unsigned barcopy_warp_take(barcopy_warp_t *q, unsigned long long *data, unsigned *size,
-					   unsigned flags)
+BARCOPY_WARP_FN unsigned barcopy_warp_take(barcopy_warp_t *q, unsigned *data, unsigned *size, unsigned flags)
 {
-	unsigned at;
+	unsigned at, i;
 
-	if (q->at == q->have && !q->stopped)
-		barcopy_warp_look(q, flags, 1);
+	if (q->at == q->have && barcopy_warp_look(q, flags, 1))
+		return 0;
+	barcopy_warp_data(q->word, data);
+	*size = (unsigned)(q->word[0] >> 56) & BARCOPY_QUEUE_HEAD_SIZE;
 	at = q->at;
-	*data = q->word;
-	if (at)
-		*data = __shfl_sync(BARCOPY_WARP_ALL, *data, (int)((q->lane + 8 * at) & 31));
-	*data &= (1ull << BARCOPY_QUEUE_DATA_BITS) - 1;
-	*size = q->heads >> 8 * ((q->lane / 8 + at) & 3) & BARCOPY_QUEUE_HEAD_SIZE;
+	if (at) { /* barcopy_warp_receive() has taken the first of these lines */
+		for (i = 0; i < 3; i++)
+			data[i] = __shfl_sync(BARCOPY_WARP_ALL, data[i], (int)((q->lane + 4 * at) & 31));
+		*size = __shfl_sync(BARCOPY_WARP_ALL, *size, (int)((q->lane + 4 * at) & 31));
+	}
 	q->at = q->have;
-	barcopy_warp_ordered(q, flags);
+	if (flags & BARCOPY_WARP_ORDERED && !q->ordered)
+		barcopy_warp_fence();
 	return q->have - at;
 }
 
-/** Sends `n` such messages, 1 to 4, from the same lanes. Returns what barcopy_warp_reply() does. */
-BARCOPY_WARP_FN int barcopy_warp_put(barcopy_warp_t *q, unsigned n, unsigned long long data, unsigned size,
+/** Sends `n` such messages, 1 to 8, from the same lanes. Returns what barcopy_warp_reply() does. */
+BARCOPY_WARP_FN int barcopy_warp_put(barcopy_warp_t *q, unsigned n, const unsigned *data, unsigned size,
 				     unsigned flags)
 {
 	if (!barcopy_warp_make_room(q, n, flags))
 		return 0;
-	if (q->lane / 8 < n)
-		barcopy_warp_write(q, data, size);
-	barcopy_warp_wrote(q, n);
+	barcopy_warp_write(q, n, data, size);
 	return 1;
 }
 

@@ -8,7 +8,7 @@
  * A queue has two rings of 64-byte lines: requests in GPU memory, which the CPU writes through the mapping
  * and the kernel polls there; replies in page-locked host memory, which the kernel writes over the link and
  * the CPU polls there. Neither side reads across the link. Each 8-byte word of a line carries 48 bits of the
- * message, one bit of the line's header and 15 bits that name the lap of the ring, so that every word shows
+ * message, 8 bits that name the lap of the ring, and the line's header of 8 bits, so that every word shows
  * by itself whether it has arrived.
  *
  * Threads: at any time at most one thread sends (or stops) and at most one receives; they may be different
@@ -38,7 +38,7 @@ typedef struct barcopy_queue_view {
 
 /* The layout that both sides share: offsets in bytes, and the parts of a word and of a header. */
 #define BARCOPY_QUEUE_CREDIT_AT	 0   /* control: reply lines that the CPU has read; the CPU writes it */
-#define BARCOPY_QUEUE_STOP_AT	 64  /* control: 1 if the kernel shall stop; the CPU writes it */
+#define BARCOPY_QUEUE_STOP_AT	 8   /* control: 1 if the kernel shall stop; the CPU writes it */
 #define BARCOPY_QUEUE_SAVED_AT	 128 /* control: three words that one kernel leaves for the next */
 #define BARCOPY_QUEUE_CONTROL	 256 /* size of the control block in bytes */
 #define BARCOPY_QUEUE_FREED_AT	 0   /* state: request lines that the kernel has taken */
@@ -46,7 +46,7 @@ typedef struct barcopy_queue_view {
 #define BARCOPY_QUEUE_ENDED_AT	 128 /* state: kernels that have ended */
 #define BARCOPY_QUEUE_STATE	 256 /* size of the state block in bytes */
 #define BARCOPY_QUEUE_DATA_BITS	 48  /* a word's low bits: the message */
-#define BARCOPY_QUEUE_LAP_MASK	 0x7fffu /* the 15 bits above: the lap; bit 63: a bit of the header */
+#define BARCOPY_QUEUE_LAP_MASK	 0xffu /* the 8 bits above: the lap; the 8 bits above these: the header */
 #define BARCOPY_QUEUE_HEAD_SIZE	 0x3fu /* header: bytes of the message in this line */
 #define BARCOPY_QUEUE_HEAD_MORE	 0x40u /* header: the message continues in the next line */
 #define BARCOPY_QUEUE_HEAD_STOP	 0x80u /* header: no message; the kernel shall stop */

@@ -27,42 +27,55 @@ static bool take_view(const struct sim_launch *launch, barcopy_queue_view_t *vie
 struct args {
 	barcopy_queue_view_t view;
 	unsigned long long count, *bulk, in, out, first, last;
-	unsigned int words, flags;
+	unsigned int words;
 };
 
 static void echo_lane(void *arg)
 {
 	const struct args *a = arg;
 
-	gdrcopy_queue_echo(a->view, a->count, a->flags, a->bulk, a->words);
+	gdrcopy_queue_echo(a->view, a->count);
 }
 
 void sim_queue_echo(const struct sim_launch *launch)
 {
-	uint64_t bulk;
 	struct args a;
 
 	memcpy(&a.count, launch->param[1], sizeof(a.count));
-	memcpy(&a.flags, launch->param[2], sizeof(a.flags));
-	memcpy(&bulk, launch->param[3], sizeof(bulk));
-	memcpy(&a.words, launch->param[4], sizeof(a.words));
+	if (take_view(launch, &a.view))
+		sim_warp_run(echo_lane, &a);
+}
+
+static void bulk_lane(void *arg)
+{
+	const struct args *a = arg;
+
+	gdrcopy_queue_bulk(a->view, a->bulk, a->words);
+}
+
+void sim_queue_bulk(const struct sim_launch *launch)
+{
+	uint64_t bulk;
+	struct args a;
+
+	memcpy(&bulk, launch->param[1], sizeof(bulk));
+	memcpy(&a.words, launch->param[2], sizeof(a.words));
 	a.bulk = a.words ? (unsigned long long *)(uintptr_t)reach(bulk, a.words * 16u) : NULL;
 	if (take_view(launch, &a.view) && (a.bulk || !a.words))
-		sim_warp_run(echo_lane, &a);
+		sim_warp_run(bulk_lane, &a);
 }
 
 static void lines_lane(void *arg)
 {
 	const struct args *a = arg;
 
-	gdrcopy_queue_lines(a->view, a->flags);
+	gdrcopy_queue_lines(a->view);
 }
 
 void sim_queue_lines(const struct sim_launch *launch)
 {
 	struct args a;
 
-	memcpy(&a.flags, launch->param[1], sizeof(a.flags));
 	if (take_view(launch, &a.view))
 		sim_warp_run(lines_lane, &a);
 }

@@ -37,12 +37,29 @@ static inline unsigned int sim_warp_ballot(int yes)
 }
 
 #define __ballot_sync(mask, yes)      sim_warp_ballot(yes)
+#define __any_sync(mask, yes)	      (sim_warp_ballot(yes) != 0)
+#define __all_sync(mask, yes)	      (sim_warp_ballot(yes) == 0xffffffff)
 #define __shfl_sync(mask, value, src) ((__typeof__(value))sim_warp_gather((uint64_t)(value))[(src) & 31])
 #define __syncwarp(mask)	      ((void)sim_warp_gather(0))
+#define __popc(bits)		      __builtin_popcount(bits)
 #define barcopy_warp_lane()	      sim_warp_lane()
-#define barcopy_warp_zeroes(bits)     ((bits) ? (unsigned int)__builtin_ctz(bits) : 32)
-#define barcopy_warp_load(addr, acq)  ((void)(acq), (unsigned long long)sim_warp_load(addr))
-#define barcopy_warp_store(addr, v)   sim_warp_store(addr, v)
+#define barcopy_warp_load(addr)	      ((unsigned long long)sim_warp_load(addr))
 #define barcopy_warp_fence()	      __sync_synchronize()
+#define barcopy_warp_store(addr, v)   sim_warp_store(addr, v)
+
+static inline void barcopy_warp_load_two(uint64_t addr, unsigned int acquire, unsigned long long *v)
+{
+	(void)acquire;
+	v[0] = sim_warp_load(addr);
+	v[1] = sim_warp_load(addr + 8);
+}
+
+static inline void barcopy_warp_store_two(int yes, uint64_t addr, uint64_t v0, uint64_t v1)
+{
+	if (!yes)
+		return;
+	sim_warp_store(addr, v0);
+	sim_warp_store(addr + 8, v1);
+}
 
 #endif

@@ -80,15 +80,14 @@ static void add_one(uint8_t *message, size_t size, size_t width)
 
 static void start_queue(struct run *r, int i, CUfunction kernel)
 {
-	unsigned long long count = UINT64_MAX, bulk = 0;
-	unsigned int flags = 0, words = 0;
+	unsigned long long count = UINT64_MAX;
 	barcopy_queue_view_t view;
-	void *echo[] = { &view, &count, &flags, &bulk, &words }, *lines[] = { &view, &flags };
+	void *params[] = { &view, &count }; /* the kernel for lines takes the first only */
 
 	pplat_check(barcopy_queue_create(r->p->b.buf.g, (int)r->p->b.device, NULL, &r->queue[i]),
 	      "barcopy_queue_create");
 	pplat_check(barcopy_queue_get_view(r->queue[i], &view), "barcopy_queue_get_view");
-	launch(kernel, r->stream[i], kernel == r->echo ? echo : lines);
+	launch(kernel, r->stream[i], params);
 }
 
 static void stop_queues(struct run *r, int n)
@@ -115,7 +114,7 @@ static void queue_round_trips(struct run *r, const char *name, CUfunction kernel
 		t1 = timing_ticks();
 		if (i >= 0)
 			r->sample[i] = t1 - t0;
-		add_one(r->message, size, kernel == r->echo ? 8 : 6);
+		add_one(r->message, size, kernel == r->echo ? 8 : 4);
 		if (copytest_compare("answer", 0, r->message, r->answer, size))
 			tool_fail("a queue's answer is wrong");
 	}
@@ -137,13 +136,14 @@ static void queue_rate(struct run *r, const char *name, const char *key, int n)
 
 		for (; sent[i] < total; sent[i]++) {
 			m[0] = sent[i];
-			m[5] = sent[i] << 16;
+			m[5] = sent[i] << 32;
 			if (barcopy_queue_try_send(r->queue[i], m, sizeof(m)))
 				break;
 		}
 		while (!barcopy_queue_receive(r->queue[i], got, sizeof(got), NULL, 0)) {
-			/* the kernel adds 1 to each 6 bytes; words 0 and 5 show the first and the last */
-			if (got[0] << 16 != ++received[i] << 16 || got[5] >> 16 != received[i])
+			/* the kernel adds 1 to each 4 bytes; these are the first and the last */
+			if ((uint32_t)got[0] != (uint32_t)++received[i] ||
+			    got[5] >> 32 != (uint32_t)received[i])
 				tool_fail("answer %" PRIu64 " of queue %d is wrong", received[i], i);
 			left--;
 		}

@@ -15,12 +15,12 @@
 
 /*
  * Answers each message by its 8-byte words plus 1; ends when the CPU stops it, or after `count` messages.
- * With `bulk`, 2 * `words` words of 8 bytes, each message is a number: the kernel counts the words of the
+ * With `bulk`, 2 * `words` words of 8 bytes, each message is a number: the warp counts the words of the
  * first half that differ from the number, stores the number into the second half, and the second word of
  * the answer is that count.
  */
-KERNEL gdrcopy_queue_echo(barcopy_queue_view_t view, unsigned long long count, unsigned flags,
-			  volatile unsigned long long *bulk, unsigned words)
+BARCOPY_WARP_FN void serve(barcopy_queue_view_t view, unsigned long long count, unsigned flags,
+			   volatile unsigned long long *bulk, unsigned words)
 {
 	__shared__ unsigned long long message[BARCOPY_QUEUE_MESSAGE_MAX / 8];
 	unsigned long long number;
@@ -45,25 +45,40 @@ KERNEL gdrcopy_queue_echo(barcopy_queue_view_t view, unsigned long long count, u
 				message[1] = wrong - 1ull;
 			size = 16;
 		}
-		for (i = q.lane; i < (size + 7) / 8; i += 32)
-			message[i]++;
+		for (i = 0; i < 64; i += 32)
+			if (q.lane + i < (size + 7) / 8)
+				message[q.lane + i]++;
 		if (!barcopy_warp_reply(&q, message, size, flags))
 			break;
 	}
 	barcopy_warp_end(&q);
 }
 
-/* The same for messages of one line, in registers, up to four at a time: 48-bit words plus 1. */
-KERNEL gdrcopy_queue_lines(barcopy_queue_view_t view, unsigned flags)
+KERNEL gdrcopy_queue_echo(barcopy_queue_view_t view, unsigned long long count)
 {
-	unsigned long long data;
-	unsigned n, size;
+	serve(view, count, 0, 0, 0);
+}
+
+/* The same, ordered; without bulk data if `words` is 0. */
+KERNEL gdrcopy_queue_bulk(barcopy_queue_view_t view, volatile unsigned long long *bulk, unsigned words)
+{
+	serve(view, ~0ull, BARCOPY_WARP_ORDERED, bulk, words);
+}
+
+/* For messages of one line, in registers, up to eight at a time: 4-byte words plus 1. */
+KERNEL gdrcopy_queue_lines(barcopy_queue_view_t view)
+{
+	unsigned data[3], n, size;
 	barcopy_warp_t q;
 
 	barcopy_warp_begin(&q, view);
-	while ((n = barcopy_warp_take(&q, &data, &size, flags)) != 0)
-		if (!barcopy_warp_put(&q, n, data + 1, size, flags))
+	while ((n = barcopy_warp_take(&q, data, &size, 0)) != 0) {
+		data[0]++;
+		data[1]++;
+		data[2]++;
+		if (!barcopy_warp_put(&q, n, data, size, 0))
 			break;
+	}
 	barcopy_warp_end(&q);
 }
 
@@ -81,9 +96,9 @@ KERNEL gdrcopy_queue_slots(unsigned long long in, unsigned long long out, unsign
 	for (; first <= last; first++) {
 		tag = first << BARCOPY_QUEUE_DATA_BITS;
 		do {
-			low = barcopy_warp_load(in + at, 0) ^ tag;
+			low = barcopy_warp_load(in + at) ^ tag;
 			if (words > 32)
-				high = barcopy_warp_load(in + at_high, 0) ^ tag;
+				high = barcopy_warp_load(in + at_high) ^ tag;
 		} while (__ballot_sync(BARCOPY_WARP_ALL, ((low | high) & ~DATA_MASK) == 0) !=
 			 BARCOPY_WARP_ALL);
 		barcopy_warp_store(out + at, ((low + 1) & DATA_MASK) | tag);

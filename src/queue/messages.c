@@ -18,6 +18,7 @@ enum { LOOKS = 64 };
 #define DATA_MASK ((UINT64_C(1) << BARCOPY_QUEUE_DATA_BITS) - 1)
 #define LAP_AT	  BARCOPY_QUEUE_DATA_BITS
 #define LAP_BITS  ((uint64_t)BARCOPY_QUEUE_LAP_MASK << LAP_AT)
+#define HEAD_AT	  56
 
 /* A wait with a timeout. The caller polls once more after the clock has shown that the time is over. */
 struct patience {
@@ -55,32 +56,42 @@ static char *line_at(const struct gdri_queue *q, char *ring, uint64_t line)
 
 /* ---- to the kernel ------------------------------------------------------------------------------ */
 
-/*
- * Writes the next line: eight words, each with six bytes of the message, the lap and one bit of the header.
- * MOVDIR64B sends all 64 bytes at once. Eight plain stores gather in a write-combining buffer until
- * gdri_fence_push() flushes it. Inline: the header of a full line is then a constant.
- */
-static inline __attribute__((always_inline)) void put_line(struct gdri_queue *q, const uint8_t *p,
-							   unsigned int head)
+/* Makes a line: eight words, each with six bytes of the message, the lap and the header. */
+static inline void pack(uint64_t *w, const uint8_t *p, uint64_t lap, uint64_t head)
 {
-	char *to = line_at(q, q->requests, q->sent);
-	uint64_t w[GDRI_QUEUE_WORDS], lap = lap_of(q, q->sent++);
+	const uint64_t tag = lap | head << HEAD_AT;
 
-	for (unsigned int i = 0; i < GDRI_QUEUE_WORDS; i++) {
-		/* The last load begins two bytes early: it must not read beyond the message. */
-		uint64_t data = i < 7 ? gdri_any64(p + 6 * i) & DATA_MASK : gdri_any64(p + 40) >> 16;
+	GDRI_UNROLL
+	for (unsigned int i = 0; i < GDRI_QUEUE_WORDS - 1; i++)
+		w[i] = (gdri_any64(p + 6 * i) & DATA_MASK) | tag;
+	/* The last load begins two bytes early: it must not read beyond the message. */
+	w[GDRI_QUEUE_WORDS - 1] = gdri_any64(p + 40) >> 16 | tag;
+}
 
-		w[i] = data | lap | (uint64_t)(head >> i & 1) << 63;
-	}
+/*
+ * Writes the next n lines. MOVDIR64B sends all 64 bytes of a line at once. Eight plain stores gather in a
+ * write-combining buffer until gdri_fence_push() flushes it.
+ */
+static void post(struct gdri_queue *q, const uint64_t (*w)[GDRI_QUEUE_WORDS], unsigned int n)
+{
+	for (unsigned int k = 0; k < n; k++) {
+		char *to = line_at(q, q->requests, q->sent++);
+
 #if defined(__x86_64__)
-	if (q->direct) {
-		/* MOVDIR64B (%rsi), %rdi */
-		__asm__ volatile(".byte 0x66, 0x0f, 0x38, 0xf8, 0x3e" : : "S"(w), "D"(to) : "memory");
-		return;
-	}
+		if (q->direct) {
+			/* MOVDIR64B (%rsi), %rdi */
+			__asm__ volatile(".byte 0x66, 0x0f, 0x38, 0xf8, 0x3e"
+					 :
+					 : "S"(w[k]), "D"(to)
+					 : "memory");
+			continue;
+		}
 #endif
-	for (unsigned int i = 0; i < GDRI_QUEUE_WORDS; i++)
-		gdri_store64(to + 8 * i, w[i]);
+		for (unsigned int i = 0; i < GDRI_QUEUE_WORDS; i++)
+			gdri_store64(to + 8 * i, w[k][i]);
+	}
+	if (!q->direct)
+		gdri_fence_push(q->plan->fences);
 }
 
 /* Keeps one line free for gdri_queue_stop(). */
@@ -94,18 +105,19 @@ static bool has_room(struct gdri_queue *q, unsigned int lines)
 
 static void send_lines(struct gdri_queue *q, const uint8_t *p, size_t size)
 {
+	_Alignas(GDRI_LINE) uint64_t w[GDRI_QUEUE_LINES_MAX][GDRI_QUEUE_WORDS];
 	uint8_t tail[BARCOPY_QUEUE_LINE] = { 0 };
+	unsigned int n = 0;
 
-	for (; size > BARCOPY_QUEUE_LINE; p += BARCOPY_QUEUE_LINE, size -= BARCOPY_QUEUE_LINE)
-		put_line(q, p, BARCOPY_QUEUE_LINE | BARCOPY_QUEUE_HEAD_MORE);
+	for (; size > BARCOPY_QUEUE_LINE; p += BARCOPY_QUEUE_LINE, size -= BARCOPY_QUEUE_LINE, n++)
+		pack(w[n], p, lap_of(q, q->sent + n), BARCOPY_QUEUE_LINE | BARCOPY_QUEUE_HEAD_MORE);
 	if (size == BARCOPY_QUEUE_LINE) {
-		put_line(q, p, BARCOPY_QUEUE_LINE);
+		pack(w[n], p, lap_of(q, q->sent + n), BARCOPY_QUEUE_LINE);
 	} else {
 		memcpy(tail, p, size);
-		put_line(q, tail, (unsigned int)size);
+		pack(w[n], tail, lap_of(q, q->sent + n), (unsigned int)size);
 	}
-	if (!q->direct)
-		gdri_fence_push(q->plan->fences);
+	post(q, w, n + 1);
 }
 
 /* False if another thread is in the same call. Only builds with GDRI_QUEUE_CHECK check. */
@@ -152,13 +164,13 @@ int gdri_queue_send(struct gdri_queue *q, const void *message, size_t size, uint
 void gdri_queue_stop(struct gdri_queue *q)
 {
 	const uint8_t nothing[BARCOPY_QUEUE_LINE] = { 0 };
+	_Alignas(GDRI_LINE) uint64_t w[1][GDRI_QUEUE_WORDS];
 
 	if (q->stopped)
 		return;
 	q->stopped = true;
-	put_line(q, nothing, BARCOPY_QUEUE_HEAD_STOP);
-	if (!q->direct)
-		gdri_fence_push(q->plan->fences);
+	pack(w[0], nothing, lap_of(q, q->sent), BARCOPY_QUEUE_HEAD_STOP);
+	post(q, w, 1);
 	gdri_put64(q->plan, q->control + BARCOPY_QUEUE_STOP_AT, 1);
 }
 
@@ -167,6 +179,7 @@ void gdri_queue_stop(struct gdri_queue *q)
 /* Joins the message's bytes of a line's eight words into six words. */
 static inline void join(uint64_t *to, const uint64_t *w)
 {
+	GDRI_UNROLL
 	for (unsigned int i = 0; i < 2; i++, to += 3, w += 4) {
 		to[0] = (w[0] & DATA_MASK) | w[1] << 48;
 		to[1] = (w[1] & DATA_MASK) >> 16 | w[2] << 32;
@@ -181,17 +194,17 @@ static inline bool unpack(const struct gdri_queue *q, uint64_t line, unsigned in
 	uint64_t w[GDRI_QUEUE_WORDS], lap = lap_of(q, line), differs = 0;
 
 	/* The last word first: while no line arrives, a poll reads only this word. */
-	for (unsigned int i = GDRI_QUEUE_WORDS; i-- > 0;) {
+	w[GDRI_QUEUE_WORDS - 1] = gdri_load64(from + 8 * (GDRI_QUEUE_WORDS - 1));
+	if ((w[GDRI_QUEUE_WORDS - 1] ^ lap) & LAP_BITS)
+		return false;
+	GDRI_UNROLL
+	for (unsigned int i = 0; i < GDRI_QUEUE_WORDS - 1; i++) {
 		w[i] = gdri_load64(from + 8 * i);
-		if (i == GDRI_QUEUE_WORDS - 1 && (w[i] ^ lap) & LAP_BITS)
-			return false;
 		differs |= w[i] ^ lap;
 	}
 	if (differs & LAP_BITS)
 		return false;
-	*head = 0;
-	for (unsigned int i = 0; i < GDRI_QUEUE_WORDS; i++)
-		*head |= (unsigned int)(w[i] >> 63) << i;
+	*head = (unsigned int)(w[0] >> HEAD_AT);
 	join(to, w);
 	return true;
 }

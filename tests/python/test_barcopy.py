@@ -285,9 +285,9 @@ class Queues(Case):
     def launch(self, queue):
         cuda, module, kernel = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_void_p()
         context, stream = ctypes.c_void_p(), ctypes.c_void_p()
-        view, count, none = queue.view, ctypes.c_uint64(2**64 - 1), ctypes.c_uint64(0)
+        view, count = queue.view, ctypes.c_uint64(2**64 - 1)
         self.assertEqual(len(bytes(view)), 40)
-        params = (ctypes.c_void_p * 5)(*(ctypes.addressof(p) for p in (view, count, none, none, none)))
+        params = (ctypes.c_void_p * 2)(*(ctypes.addressof(p) for p in (view, count)))
         for done in (cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0), cuda.cuCtxSetCurrent(context),
                      cuda.cuStreamCreate(ctypes.byref(stream), 1),
                      cuda.cuModuleLoadData(ctypes.byref(module), b".version 6.4\n.entry gdrcopy_queue_echo()\n"),

@@ -37,10 +37,8 @@ static barcopy_queue_t new_queue(uint32_t lines)
 
 static void echo(barcopy_queue_t q, unsigned long long count)
 {
-	unsigned long long bulk = 0;
-	unsigned int words = 0, flags = 0;
 	barcopy_queue_view_t view;
-	void *params[] = { &view, &count, &flags, &bulk, &words };
+	void *params[] = { &view, &count };
 	CUfunction f;
 
 	OK(barcopy_queue_get_view(q, &view));
