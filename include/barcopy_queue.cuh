@@ -36,16 +36,8 @@
 #ifndef BARCOPY_WARP_FN /* tests without a GPU define these themselves */
 #define BARCOPY_WARP_FN static __device__ __forceinline__
 
-BARCOPY_WARP_FN unsigned long long barcopy_warp_load(unsigned long long addr)
-{
-	unsigned long long v;
-
-	asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(addr) : "memory");
-	return v;
-}
-
-/* Loads two neighbouring words, each in one access of 8 bytes; with `acquire`, later loads follow them. */
-BARCOPY_WARP_FN void barcopy_warp_load_two(unsigned long long addr, unsigned acquire, unsigned long long *v)
+/* Loads two neighbouring words, each in one access of 8 bytes; with `acquire`, later loads follow. */
+BARCOPY_WARP_FN void barcopy_warp_load(unsigned long long addr, unsigned acquire, unsigned long long *v)
 {
 	if (acquire)
 		asm volatile("ld.acquire.sys.global.v2.u64 {%0, %1}, [%2];"
@@ -59,20 +51,12 @@ BARCOPY_WARP_FN void barcopy_warp_load_two(unsigned long long addr, unsigned acq
 			     : "memory");
 }
 
-BARCOPY_WARP_FN void barcopy_warp_store(unsigned long long addr, unsigned long long v)
-{
-	asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(addr), "l"(v) : "memory");
-}
-
 /* Stores two neighbouring words, each in one access of 8 bytes, in the lanes where `yes` is not 0. */
-BARCOPY_WARP_FN void barcopy_warp_store_two(int yes, unsigned long long addr, unsigned long long v0,
-					    unsigned long long v1)
+BARCOPY_WARP_FN void barcopy_warp_store(int yes, unsigned long long addr, unsigned long long v0,
+					unsigned long long v1)
 {
-	asm volatile("{\n"
-		     "	.reg .pred yes;\n"
-		     "	setp.ne.s32 yes, %0, 0;\n"
-		     "	@yes st.relaxed.sys.global.v2.u64 [%1], {%2, %3};\n"
-		     "}" ::"r"(yes),
+	asm volatile("{ .reg .pred yes; setp.ne.s32 yes, %0, 0;\n"
+		     "@yes st.relaxed.sys.global.v2.u64 [%1], {%2, %3}; }" ::"r"(yes),
 		     "l"(addr), "l"(v0), "l"(v1)
 		     : "memory");
 }
@@ -135,8 +119,7 @@ BARCOPY_WARP_FN void barcopy_warp_free(barcopy_warp_t *q)
 	if ((unsigned)(taken - q->freed) < q->view.lines / 4)
 		return;
 	q->freed = taken;
-	if (q->lane == 0)
-		barcopy_warp_store(q->view.state + BARCOPY_QUEUE_FREED_AT, taken);
+	barcopy_warp_store(q->lane == 0, q->view.state + BARCOPY_QUEUE_FREED_AT, taken, 0);
 }
 
 /*
@@ -158,7 +141,7 @@ BARCOPY_WARP_FN int barcopy_warp_look(barcopy_warp_t *q, unsigned flags, int wai
 	at = barcopy_warp_at(q, q->view.requests, place);
 	q->ordered = flags & BARCOPY_WARP_ORDERED;
 	do {
-		barcopy_warp_load_two(at, q->ordered, q->word);
+		barcopy_warp_load(at, q->ordered, q->word);
 		late = (((unsigned)(q->word[0] >> 32) ^ place) | ((unsigned)(q->word[1] >> 32) ^ place)) &
 		       BARCOPY_QUEUE_LAP_MASK << 16;
 		first = __all_sync(BARCOPY_WARP_ALL, !late || q->line);
@@ -180,7 +163,7 @@ BARCOPY_WARP_FN int barcopy_warp_make_room(barcopy_warp_t *q, unsigned n, unsign
 		return 1;
 	do {
 		barcopy_warp_free(q);
-		barcopy_warp_load_two(q->view.control + BARCOPY_QUEUE_CREDIT_AT, 0, v);
+		barcopy_warp_load(q->view.control + BARCOPY_QUEUE_CREDIT_AT, 0, v);
 		q->room = __shfl_sync(BARCOPY_WARP_ALL, (unsigned)(v[0] + q->view.lines - q->tx), 0);
 	} while (q->room < n && !__any_sync(BARCOPY_WARP_ALL, v[1] != 0));
 	return q->room >= n;
@@ -192,7 +175,7 @@ BARCOPY_WARP_FN void barcopy_warp_write(barcopy_warp_t *q, unsigned n, const uns
 	unsigned place = barcopy_warp_place(q, q->tx);
 	unsigned tag = head << 24 | (place & BARCOPY_QUEUE_LAP_MASK << 16);
 
-	barcopy_warp_store_two(
+	barcopy_warp_store(
 		q->line < n, barcopy_warp_at(q, q->view.replies, place),
 		(unsigned long long)(tag | (data[1] & 0xffff)) << 32 | data[0],
 		(unsigned long long)(tag | data[2] >> 16) << 32 | data[2] << 16 | data[1] >> 16);
@@ -213,39 +196,35 @@ BARCOPY_WARP_FN void barcopy_warp_data(const unsigned long long *word, unsigned 
 /** The first call: starts, or continues where the last kernel on this queue ended. */
 BARCOPY_WARP_FN void barcopy_warp_begin(barcopy_warp_t *q, barcopy_queue_view_t view)
 {
-	unsigned long long saved = view.control + BARCOPY_QUEUE_SAVED_AT;
+	unsigned long long saved = view.control + BARCOPY_QUEUE_SAVED_AT, count[2], kernels[2];
 
+	barcopy_warp_load(saved, 0, count);
+	barcopy_warp_load(saved + 16, 0, kernels);
 	q->view = view;
 	q->lane = barcopy_warp_lane();
 	q->line = q->lane / 4;
 	q->shift = 16 - barcopy_warp_zeroes(view.lines);
-	q->rx = q->freed = barcopy_warp_load(saved);
-	q->tx = barcopy_warp_load(saved + 8);
-	q->begun = barcopy_warp_load(saved + 16) + 1;
+	q->rx = q->freed = count[0];
+	q->tx = count[1];
+	q->begun = kernels[0] + 1;
 	q->at = q->have = q->ordered = q->room = 0;
 	q->word[0] = q->word[1] = 0;
 	__syncwarp(BARCOPY_WARP_ALL);
-	if (q->lane == 0) {
-		barcopy_warp_store(saved + 16, q->begun);
-		barcopy_warp_store(view.state + BARCOPY_QUEUE_BEGUN_AT, q->begun);
-	}
+	barcopy_warp_store(q->lane == 0, saved + 16, q->begun, 0);
+	barcopy_warp_store(q->lane == 0, view.state + BARCOPY_QUEUE_BEGUN_AT, q->begun, 0);
 }
 
 /** The last call: from now on the CPU may free the queue, and another kernel may begin. */
 BARCOPY_WARP_FN void barcopy_warp_end(barcopy_warp_t *q)
 {
-	unsigned long long saved = q->view.control + BARCOPY_QUEUE_SAVED_AT;
+	unsigned long long taken = q->rx + q->at;
 
 	__syncwarp(BARCOPY_WARP_ALL);
-	if (q->lane == 0) {
-		barcopy_warp_store(saved, q->rx + q->at);
-		barcopy_warp_store(saved + 8, q->tx);
-		barcopy_warp_store(q->view.state + BARCOPY_QUEUE_FREED_AT, q->rx + q->at);
-	}
+	barcopy_warp_store(q->lane == 0, q->view.control + BARCOPY_QUEUE_SAVED_AT, taken, q->tx);
+	barcopy_warp_store(q->lane == 0, q->view.state + BARCOPY_QUEUE_FREED_AT, taken, 0);
 	barcopy_warp_fence();
 	__syncwarp(BARCOPY_WARP_ALL);
-	if (q->lane == 0)
-		barcopy_warp_store(q->view.state + BARCOPY_QUEUE_ENDED_AT, q->begun);
+	barcopy_warp_store(q->lane == 0, q->view.state + BARCOPY_QUEUE_ENDED_AT, q->begun, 0);
 }
 
 /* ---- messages of any size, through a buffer ---------------------------------------------------- */

@@ -43,18 +43,16 @@ static inline unsigned int sim_warp_ballot(int yes)
 #define __syncwarp(mask)	      ((void)sim_warp_gather(0))
 #define __popc(bits)		      __builtin_popcount(bits)
 #define barcopy_warp_lane()	      sim_warp_lane()
-#define barcopy_warp_load(addr)	      ((unsigned long long)sim_warp_load(addr))
 #define barcopy_warp_fence()	      __sync_synchronize()
-#define barcopy_warp_store(addr, v)   sim_warp_store(addr, v)
 
-static inline void barcopy_warp_load_two(uint64_t addr, unsigned int acquire, unsigned long long *v)
+static inline void barcopy_warp_load(uint64_t addr, unsigned int acquire, unsigned long long *v)
 {
 	(void)acquire;
 	v[0] = sim_warp_load(addr);
 	v[1] = sim_warp_load(addr + 8);
 }
 
-static inline void barcopy_warp_store_two(int yes, uint64_t addr, uint64_t v0, uint64_t v1)
+static inline void barcopy_warp_store(int yes, uint64_t addr, uint64_t v0, uint64_t v1)
 {
 	if (!yes)
 		return;

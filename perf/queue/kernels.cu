@@ -5,10 +5,12 @@
  */
 #include "barcopy_queue.cuh"
 
-#ifdef __cplusplus
+#ifdef __CUDACC__
 #define KERNEL extern "C" __global__ void
+#define ROLLED _Pragma("unroll 1") /* the PTX text stays short */
 #else
 #define KERNEL __global__ void
+#define ROLLED
 #endif
 
 #define DATA_MASK ((1ull << BARCOPY_QUEUE_DATA_BITS) - 1)
@@ -35,10 +37,12 @@ BARCOPY_WARP_FN void serve(barcopy_queue_view_t view, unsigned long long count, 
 		if (words) {
 			number = message[0];
 			wrong = 0;
+			ROLLED
 			for (i = q.lane; i < words; i += 32) {
 				wrong += bulk[i] != number;
 				bulk[words + i] = number;
 			}
+			ROLLED
 			for (i = 16; i; i /= 2)
 				wrong += __shfl_sync(BARCOPY_WARP_ALL, wrong, (int)(q.lane ^ i));
 			if (q.lane == 1)
@@ -83,26 +87,22 @@ KERNEL gdrcopy_queue_lines(barcopy_queue_view_t view)
 }
 
 /*
- * The alternatives to a queue: at most 64 words of 48 bits at `in`, each below the number of its round, are
- * answered by the words plus 1 at `out`, in rounds first to last. The kernel polls `in` wherever that lies; a
- * launch for each message is one round, whose words have arrived before it.
+ * The alternatives to a queue: `words` words of 48 bits at `in`, an even number up to 64, each below the
+ * number of its round, are answered by the words plus 1 at `out`, in rounds first to last. The kernel polls
+ * `in` wherever that lies; a launch for each message is one round, whose words have arrived before it.
  */
 KERNEL gdrcopy_queue_slots(unsigned long long in, unsigned long long out, unsigned words,
 			   unsigned long long first, unsigned long long last)
 {
-	unsigned long long low, high = 0, at = 8 * (barcopy_warp_lane() % words), tag;
-	unsigned long long at_high = 8 * ((barcopy_warp_lane() + 32) % words);
+	unsigned lane = barcopy_warp_lane(), used = lane < words / 2;
+	unsigned long long at = used ? lane * 16 : 0, tag, v[2];
 
 	for (; first <= last; first++) {
 		tag = first << BARCOPY_QUEUE_DATA_BITS;
-		do {
-			low = barcopy_warp_load(in + at) ^ tag;
-			if (words > 32)
-				high = barcopy_warp_load(in + at_high) ^ tag;
-		} while (__ballot_sync(BARCOPY_WARP_ALL, ((low | high) & ~DATA_MASK) == 0) !=
-			 BARCOPY_WARP_ALL);
-		barcopy_warp_store(out + at, ((low + 1) & DATA_MASK) | tag);
-		if (words > 32)
-			barcopy_warp_store(out + at_high, ((high + 1) & DATA_MASK) | tag);
+		do
+			barcopy_warp_load(in + at, 0, v);
+		while (!__all_sync(BARCOPY_WARP_ALL, (((v[0] ^ tag) | (v[1] ^ tag)) & ~DATA_MASK) == 0));
+		barcopy_warp_store((int)used, out + at, ((v[0] + 1) & DATA_MASK) | tag,
+				   ((v[1] + 1) & DATA_MASK) | tag);
 	}
 }

@@ -56,42 +56,31 @@ static char *line_at(const struct gdri_queue *q, char *ring, uint64_t line)
 
 /* ---- to the kernel ------------------------------------------------------------------------------ */
 
-/* Makes a line: eight words, each with six bytes of the message, the lap and the header. */
-static inline void pack(uint64_t *w, const uint8_t *p, uint64_t lap, uint64_t head)
+/*
+ * Writes the next line: eight words, each with six bytes of the message, the lap and the header. MOVDIR64B
+ * sends all 64 bytes at once. Eight plain stores gather in a write-combining buffer until
+ * gdri_fence_push() flushes it.
+ */
+static inline void put_line(struct gdri_queue *q, const uint8_t *p, uint64_t head)
 {
-	const uint64_t tag = lap | head << HEAD_AT;
+	char *to = line_at(q, q->requests, q->sent);
+	const uint64_t tag = lap_of(q, q->sent++) | head << HEAD_AT;
+	_Alignas(GDRI_LINE) uint64_t w[GDRI_QUEUE_WORDS];
 
 	GDRI_UNROLL
 	for (unsigned int i = 0; i < GDRI_QUEUE_WORDS - 1; i++)
 		w[i] = (gdri_any64(p + 6 * i) & DATA_MASK) | tag;
-	/* The last load begins two bytes early: it must not read beyond the message. */
+	/* This load begins two bytes early: it must not read beyond the message. */
 	w[GDRI_QUEUE_WORDS - 1] = gdri_any64(p + 40) >> 16 | tag;
-}
-
-/*
- * Writes the next n lines. MOVDIR64B sends all 64 bytes of a line at once. Eight plain stores gather in a
- * write-combining buffer until gdri_fence_push() flushes it.
- */
-static void post(struct gdri_queue *q, const uint64_t (*w)[GDRI_QUEUE_WORDS], unsigned int n)
-{
-	for (unsigned int k = 0; k < n; k++) {
-		char *to = line_at(q, q->requests, q->sent++);
-
 #if defined(__x86_64__)
-		if (q->direct) {
-			/* MOVDIR64B (%rsi), %rdi */
-			__asm__ volatile(".byte 0x66, 0x0f, 0x38, 0xf8, 0x3e"
-					 :
-					 : "S"(w[k]), "D"(to)
-					 : "memory");
-			continue;
-		}
-#endif
-		for (unsigned int i = 0; i < GDRI_QUEUE_WORDS; i++)
-			gdri_store64(to + 8 * i, w[k][i]);
+	if (q->direct) {
+		/* MOVDIR64B (%rsi), %rdi */
+		__asm__ volatile(".byte 0x66, 0x0f, 0x38, 0xf8, 0x3e" : : "S"(w), "D"(to) : "memory");
+		return;
 	}
-	if (!q->direct)
-		gdri_fence_push(q->plan->fences);
+#endif
+	for (unsigned int i = 0; i < GDRI_QUEUE_WORDS; i++)
+		gdri_store64(to + 8 * i, w[i]);
 }
 
 /* Keeps one line free for gdri_queue_stop(). */
@@ -105,19 +94,15 @@ static bool has_room(struct gdri_queue *q, unsigned int lines)
 
 static void send_lines(struct gdri_queue *q, const uint8_t *p, size_t size)
 {
-	_Alignas(GDRI_LINE) uint64_t w[GDRI_QUEUE_LINES_MAX][GDRI_QUEUE_WORDS];
 	uint8_t tail[BARCOPY_QUEUE_LINE] = { 0 };
-	unsigned int n = 0;
 
-	for (; size > BARCOPY_QUEUE_LINE; p += BARCOPY_QUEUE_LINE, size -= BARCOPY_QUEUE_LINE, n++)
-		pack(w[n], p, lap_of(q, q->sent + n), BARCOPY_QUEUE_LINE | BARCOPY_QUEUE_HEAD_MORE);
-	if (size == BARCOPY_QUEUE_LINE) {
-		pack(w[n], p, lap_of(q, q->sent + n), BARCOPY_QUEUE_LINE);
-	} else {
-		memcpy(tail, p, size);
-		pack(w[n], tail, lap_of(q, q->sent + n), (unsigned int)size);
-	}
-	post(q, w, n + 1);
+	for (; size > BARCOPY_QUEUE_LINE; p += BARCOPY_QUEUE_LINE, size -= BARCOPY_QUEUE_LINE)
+		put_line(q, p, BARCOPY_QUEUE_LINE | BARCOPY_QUEUE_HEAD_MORE);
+	if (size < BARCOPY_QUEUE_LINE)
+		p = memcpy(tail, p, size);
+	put_line(q, p, size);
+	if (!q->direct)
+		gdri_fence_push(q->plan->fences);
 }
 
 /* False if another thread is in the same call. Only builds with GDRI_QUEUE_CHECK check. */
@@ -164,13 +149,13 @@ int gdri_queue_send(struct gdri_queue *q, const void *message, size_t size, uint
 void gdri_queue_stop(struct gdri_queue *q)
 {
 	const uint8_t nothing[BARCOPY_QUEUE_LINE] = { 0 };
-	_Alignas(GDRI_LINE) uint64_t w[1][GDRI_QUEUE_WORDS];
 
 	if (q->stopped)
 		return;
 	q->stopped = true;
-	pack(w[0], nothing, lap_of(q, q->sent), BARCOPY_QUEUE_HEAD_STOP);
-	post(q, w, 1);
+	put_line(q, nothing, BARCOPY_QUEUE_HEAD_STOP);
+	if (!q->direct)
+		gdri_fence_push(q->plan->fences);
 	gdri_put64(q->plan, q->control + BARCOPY_QUEUE_STOP_AT, 1);
 }
 
