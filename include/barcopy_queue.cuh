@@ -224,7 +224,7 @@ BARCOPY_WARP_FN void barcopy_warp_end(barcopy_warp_t *q)
 	barcopy_warp_store(q->lane == 0, q->view.state + BARCOPY_QUEUE_FREED_AT, taken, 0);
 	barcopy_warp_fence();
 	__syncwarp(BARCOPY_WARP_ALL);
-	barcopy_warp_store(q->lane == 0, q->view.state + BARCOPY_QUEUE_ENDED_AT, q->begun, 0);
+	barcopy_warp_store(q->lane == 0, q->view.state + BARCOPY_QUEUE_ENDED_AT, q->begun, q->begun);
 }
 
 /* ---- messages of any size, through a buffer ---------------------------------------------------- */

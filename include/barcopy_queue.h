@@ -43,7 +43,7 @@ typedef struct barcopy_queue_view {
 #define BARCOPY_QUEUE_CONTROL	 256 /* size of the control block in bytes */
 #define BARCOPY_QUEUE_FREED_AT	 0   /* state: request lines that the kernel has taken */
 #define BARCOPY_QUEUE_BEGUN_AT	 64  /* state: kernels that have begun */
-#define BARCOPY_QUEUE_ENDED_AT	 128 /* state: kernels that have ended */
+#define BARCOPY_QUEUE_ENDED_AT	 128 /* state: kernels that have ended, in two words: the last store */
 #define BARCOPY_QUEUE_STATE	 256 /* size of the state block in bytes */
 #define BARCOPY_QUEUE_DATA_BITS	 48  /* a word's low bits: the message */
 #define BARCOPY_QUEUE_LAP_MASK	 0xffu /* the 8 bits above: the lap; the 8 bits above these: the header */

@@ -96,8 +96,10 @@ int gdri_queue_create(struct gdri_ctx *ctx, int device, uint32_t lines, barcopy_
 
 static bool has_kernel(const struct gdri_queue *q)
 {
-	return gdri_load64(q->state + BARCOPY_QUEUE_BEGUN_AT) !=
-	       gdri_load64(q->state + BARCOPY_QUEUE_ENDED_AT);
+	uint64_t begun = gdri_load64(q->state + BARCOPY_QUEUE_BEGUN_AT);
+
+	return gdri_load64(q->state + BARCOPY_QUEUE_ENDED_AT) != begun ||
+	       gdri_load64(q->state + BARCOPY_QUEUE_ENDED_AT + 8) != begun;
 }
 
 /* Waits until no kernel uses the queue, or the context in which one could run has ended. */
