@@ -1,20 +1,11 @@
 # SPDX-License-Identifier: MIT
-# Programs that measure and test the library's inside, for its developers: $(O)/NAME, not installed. One source file dev/NAME.c;
-# others of the same program lie in dev/NAME/. Built on perf/common. Included behind perf/perf.mk.
+# Programs that measure and test the library's inside, for its developers: $(O)/NAME, not installed.
+# One source file dev/NAME.c; others of the same program lie in dev/NAME/. Built on perf/common.
+# Included behind perf/perf.mk.
 
 dev_names := cachebench copybench litmus
 
-# Rows of copies beside the library's, for the tools that compare and for the tests.
-DEV_IMPLS_SRCS := dev/impls/impls.c
-ifeq ($(GDRI_COPY_MACHINE),x86_64)
-DEV_IMPLS_SRCS += dev/impls/baseline.c dev/impls/movdir64b.c
-$(O)/dev/impls/baseline.o: CFLAGS_EXTRA := -mavx2
-endif
-ifeq ($(GDRI_COPY_MACHINE),aarch64)
-DEV_IMPLS_SRCS += dev/impls/ls64.c
-$(O)/dev/impls/ls64.o: CFLAGS_EXTRA := -march=armv8.6-a+ls64
-endif
-DEV_IMPLS_OBJS := $(DEV_IMPLS_SRCS:%.c=$(O)/%.o)
+DEV_IMPLS_OBJS := $(O)/dev/impls/impls.o
 
 $(O)/dev/%.o: override CPPFLAGS += -Iperf -Idev
 
