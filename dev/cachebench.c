@@ -4,8 +4,6 @@
  * map, unmap and unpin that a hit replaces, and hits among a growing number of regions. For developers:
  * not installed.
  */
-#include <errno.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -16,21 +14,16 @@
 #define REGION GPU_PAGE_SIZE
 
 static struct {
-	size_t size;
-	long hits, pins, regions, threads;
-} opt = { .size = REGION, .hits = 1000000, .pins = 200, .regions = 100000, .threads = 1 };
+	long hits, regions;
+} opt = { .hits = 1000000, .regions = 100000 };
 
 static const struct opt options[] = {
-	{ 's', "size", OPT_SIZE, &opt.size, "SIZE", "bytes of the buffer (64K)", 1, 0, NULL },
 	{ 'n', "hits", OPT_COUNT, &opt.hits, "N", "hits of each kind (1000000)", 1, 1000000000,
 	  NULL },
-	{ 'p', "pins", OPT_COUNT, &opt.pins, "N", "pins to compare with (200)", 1, 1000000, NULL },
 	{ 'r', "regions", OPT_COUNT, &opt.regions, "N",
 	  "largest number of regions of 64 KiB (100000: 6.1 GiB\n"
 	  "of page-locked host memory); 0: none",
 	  0, 1000000, NULL },
-	{ 't', "threads", OPT_COUNT, &opt.threads, "N",
-	  "threads that hit one region at the same time (1)", 1, 256, NULL },
 };
 
 static const struct tool tool = {
@@ -46,16 +39,7 @@ static const struct tool tool = {
 	sizeof(options) / sizeof(options[0]),
 };
 
-enum { BATCH = 1000 };
-
-struct job {
-	barcopy_cache_t cache;
-	uint64_t addr;
-	size_t regions; /* from addr on, side by side */
-	long hits;
-	double ns; /* result: median of a hit */
-	int rc;
-};
+enum { BATCH = 1000, PINS = 200 };
 
 static uint64_t next_random(uint64_t *x)
 {
@@ -65,75 +49,30 @@ static uint64_t next_random(uint64_t *x)
 	return *x;
 }
 
-static int one_batch(const struct job *job, uint64_t *x)
-{
-	barcopy_region_t region;
-	int rc = 0;
-
-	for (int i = 0; i < BATCH; i++) {
-		uint64_t at = job->addr;
-
-		if (job->regions > 1)
-			at += next_random(x) % job->regions * REGION;
-		rc |= barcopy_cache_get(job->cache, at, 8, &region);
-		rc |= barcopy_cache_put(job->cache, &region);
-	}
-	return rc;
-}
-
-static void *run_job(void *arg)
-{
-	struct job *job = arg;
-	size_t count = (size_t)(job->hits + BATCH - 1) / BATCH;
-	uint64_t *sample = tool_calloc(count, sizeof(*sample));
-	uint64_t x = 88172645463325252ull + (uintptr_t)&job;
-	struct stats st;
-
-	job->rc = one_batch(job, &x);
-	for (size_t i = 0; i < count; i++) {
-		uint64_t start = timing_ticks();
-
-		job->rc |= one_batch(job, &x);
-		sample[i] = timing_ticks() - start;
-	}
-	stats_compute(&st, sample, count, timing.ns_per_tick / BATCH);
-	job->ns = st.p50;
-	free(sample);
-	return NULL;
-}
-
+/* The median of a hit in one of `regions` regions, side by side from addr on. */
 static double measure_hits(barcopy_cache_t cache, uint64_t addr, size_t regions)
 {
-	struct job job = { cache, addr, regions, opt.hits, 0, 0 };
+	size_t count = (size_t)(opt.hits + BATCH - 1) / BATCH;
+	uint64_t *sample = tool_calloc(count + 1, sizeof(*sample));
+	uint64_t x = 88172645463325252ull;
+	struct stats st;
 
-	run_job(&job);
-	if (job.rc)
-		tool_fail("a hit failed: %s", barcopy_last_error());
-	return job.ns;
-}
+	for (size_t n = 0; n <= count; n++) {
+		uint64_t start = timing_ticks();
 
-/* The mean of the threads' medians. */
-static double measure_threads(barcopy_cache_t cache, uint64_t addr)
-{
-	size_t n = (size_t)opt.threads;
-	struct job *job = tool_calloc(n, sizeof(*job));
-	pthread_t *thread = tool_calloc(n, sizeof(*thread));
-	double sum = 0;
+		for (int i = 0; i < BATCH; i++) {
+			size_t at = regions > 1 ? next_random(&x) % regions * REGION : 0;
+			barcopy_region_t region;
 
-	for (size_t i = 0; i < n; i++) {
-		job[i] = (struct job){ cache, addr, 1, opt.hits, 0, 0 };
-		if (pthread_create(&thread[i], NULL, run_job, &job[i]))
-			tool_fail("no thread could be started");
+			if (barcopy_cache_get(cache, addr + at, 8, &region) ||
+			    barcopy_cache_put(cache, &region))
+				tool_fail("a hit failed: %s", barcopy_last_error());
+		}
+		sample[n] = timing_ticks() - start;
 	}
-	for (size_t i = 0; i < n; i++) {
-		pthread_join(thread[i], NULL);
-		if (job[i].rc)
-			tool_fail("a hit failed in a thread");
-		sum += job[i].ns;
-	}
-	free(job);
-	free(thread);
-	return sum / opt.threads;
+	stats_compute(&st, sample + 1, count, timing.ns_per_tick / BATCH); /* without the first */
+	free(sample);
+	return st.p50;
 }
 
 static barcopy_cache_t make_cache(gdr_t g, barcopy_cache_validity_t validity)
@@ -184,26 +123,25 @@ static double measure_loads(size_t n)
 }
 
 /* Without a cache: the median of pin, map, unmap and unpin, in nanoseconds. */
-static double measure_pins(gdr_t g, uint64_t addr, size_t size)
+static double measure_pins(gdr_t g, uint64_t addr)
 {
-	uint64_t *sample = tool_calloc((size_t)opt.pins, sizeof(*sample));
+	uint64_t sample[PINS];
 	struct stats st;
 
-	for (long i = -2; i < opt.pins; i++) {
+	for (int i = -2; i < PINS; i++) {
 		uint64_t start = timing_ticks();
 		gdr_info_t info;
 		gdr_mh_t mh;
 		void *map;
 
-		if (gdr_pin_buffer_v2(g, addr, size, 0, &mh) || gdr_get_info(g, mh, &info) ||
+		if (gdr_pin_buffer_v2(g, addr, REGION, 0, &mh) || gdr_get_info(g, mh, &info) ||
 		    gdr_map(g, mh, &map, info.mapped_size) ||
 		    gdr_unmap(g, mh, map, info.mapped_size) || gdr_unpin_buffer(g, mh))
 			tool_fail("pin and map: %s", barcopy_last_error());
 		if (i >= 0)
 			sample[i] = timing_ticks() - start;
 	}
-	stats_compute(&st, sample, (size_t)opt.pins, timing.ns_per_tick);
-	free(sample);
+	stats_compute(&st, sample, PINS, timing.ns_per_tick);
 	return st.p50;
 }
 
@@ -263,41 +201,31 @@ static void measure_growth(struct bench *b, struct json *j)
 
 int main(int argc, char **argv)
 {
-	double plain, tagged, pin, together = 0;
+	double plain, tagged, pin;
 	barcopy_cache_t notified, tags;
 	struct bench b;
 	struct json j;
 	uint64_t addr;
 
 	bench_options(&b, &tool, argc, argv);
-	bench_start(&b, opt.size);
+	bench_start(&b, REGION);
 	addr = b.buf.mem.dptr;
 	notified = make_cache(b.buf.g, BARCOPY_CACHE_NOTIFIED);
 	tags = make_cache(b.buf.g, BARCOPY_CACHE_CHECK_TAG);
 
-	pin = measure_pins(b.buf.g, addr, opt.size);
+	pin = measure_pins(b.buf.g, addr);
 	plain = measure_hits(notified, addr, 1);
 	tagged = measure_hits(tags, addr, 1);
-	if (opt.threads > 1)
-		together = measure_threads(notified, addr);
 	if (b.json) {
 		bench_json(&b, &j);
 		json_number(&j, "hit_ns", plain);
 		json_number(&j, "hit_with_tag_check_ns", tagged);
 		json_number(&j, "pin_map_unmap_unpin_ns", pin);
-		if (opt.threads > 1) {
-			json_int(&j, "threads", opt.threads);
-			json_number(&j, "hit_of_threads_ns", together);
-		}
 	} else {
 		printf("\nhit, notified            %10.1f ns\n"
 		       "hit, tag check           %10.1f ns\n"
-		       "pin, map, unmap, unpin   %10.1f ns: %.0f times the notified hit, %.0f "
-		       "times "
-		       "the other\n",
+		       "pin, map, unmap, unpin   %10.1f ns, of hits: %.0f and %.0f\n",
 		       plain, tagged, pin, pin / plain, pin / tagged);
-		if (opt.threads > 1)
-			printf("hit, %3ld threads at once %10.1f ns\n", opt.threads, together);
 	}
 	if (opt.regions)
 		measure_growth(&b, b.json ? &j : NULL);

@@ -7,7 +7,6 @@
 #include <stdio.h>
 
 #include "common/exit.h"
-#include "copybench/sections.h"
 #include "copybench/setup.h"
 
 static const char *const section_choice[] = { "all",   "read", "write",	 "edges",   "vectors",

@@ -1,40 +1,25 @@
 // SPDX-License-Identifier: MIT
-/* Large copies by more than one CPU core: the copy engine, and several threads. See sections.h. */
+/* Large copies by more than one CPU core: the copy engine, and several threads. */
 #include <pthread.h>
 #include <stdio.h>
 #include <unistd.h>
 
 #include "common/exit.h"
-#include "sections.h"
 #include "setup.h"
-
-static void run_question(struct job *job, size_t times)
-{
-	/* The library's query whether host memory is page-locked (src/cuda/engine.c). */
-	for (size_t n = 0; n < times; n++) {
-		unsigned int type = 0;
-
-		(void)cu.PointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-					     (CUdeviceptr)(uintptr_t)job->host + n % 64 * 4096);
-	}
-}
 
 /* From which size on the copy engine is faster than the mapping, and what AUTO chooses. */
 static void crossing(const char *name, bool read, const size_t *sizes, size_t n)
 {
 	struct table t = { .name = name, .first = "bytes", .unit = "ns" };
-	struct job job[9] = { library_job("mapping"),
-			      library_job("again"),
-			      library_job("map.pin"),
-			      helped_job("engine", &st.engine, false),
-			      helped_job("eng.pin", &st.engine, true),
-			      helped_job("auto", &st.automatic, false),
-			      helped_job("auto.pin", &st.automatic, true),
-			      cuda_job("question", false),
-			      cuda_job("quest.pin", true) };
+	struct job job[] = { library_job("mapping"),
+			     library_job("again"),
+			     library_job("map.pin"),
+			     helped_job("engine", &st.engine, false),
+			     helped_job("eng.pin", &st.engine, true),
+			     helped_job("auto", &st.automatic, false),
+			     helped_job("auto.pin", &st.automatic, true) };
 
 	job[2].host = st.pinned;
-	job[7].run = job[8].run = run_question;
 	for (size_t c = 0; c < COUNT(job); c++)
 		job[c].read = read;
 	for (size_t i = 0; i < n; i++)

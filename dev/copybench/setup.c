@@ -2,7 +2,9 @@
 /* See setup.h. */
 #include "setup.h"
 
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/exit.h"
@@ -23,7 +25,7 @@ static struct helped with_options(size_t threshold)
 	barcopy_copy_options_t options = { .struct_size = sizeof(options),
 					   .engine_read_min = threshold,
 					   .engine_write_min = threshold };
-	struct helped helped = { .there = false };
+	struct helped helped = { .works = false };
 	void *map;
 
 	if (gdr_pin_buffer_v2(st.b.buf.g, st.b.buf.mem.dptr, REGION, 0, &helped.handle))
@@ -35,7 +37,7 @@ static struct helped with_options(size_t threshold)
 	}
 	write_each_page(map);
 	helped.map = map;
-	helped.there = true;
+	helped.works = true;
 	return helped;
 }
 
@@ -71,17 +73,137 @@ void setup_stop(void)
 {
 	if (st.host_only)
 		return;
-	if (st.engine.there)
+	if (st.engine.works)
 		gdr_unpin_buffer(st.b.buf.g, st.engine.handle);
-	if (st.automatic.there)
+	if (st.automatic.works)
 		gdr_unpin_buffer(st.b.buf.g, st.automatic.handle);
 	cu.MemFreeHost(st.pinned);
 	bench_stop(&st.b);
 }
 
+/* ---- tables ------------------------------------------------------------------------------------ */
+
+#define SAMPLE_NS   200000.0 /* a sample has as many runs as take about this long... */
+#define MAX_TIMES   4000 /* ...but at most this many */
+#define TOO_LONG_NS 40e6 /* a job whose single run takes longer is switched off */
+
+static void show_figures(struct json *json, const char *name, const struct table *t, size_t at)
+{
+	json_object(json, name);
+	for (size_t l = 0; l < t->lines; l++) {
+		json_array(json, t->line[l]);
+		for (size_t c = 0; c < t->columns; c++) {
+			const struct figure *f = &t->value[l][c];
+			double v = at == 0 ? f->median : at == 1 ? f->low : f->high;
+
+			json_number(json, NULL, f->median != 0 ? v : NAN);
+		}
+		json_end(json);
+	}
+	json_end(json);
+}
+
+static void show_json(const struct table *t, struct json *json)
+{
+	json_object(json, NULL);
+	json_string(json, "table", t->name);
+	json_string(json, "unit", t->unit);
+	json_array(json, "columns");
+	for (size_t c = 0; c < t->columns; c++)
+		json_string(json, NULL, t->column[c]);
+	json_end(json);
+	show_figures(json, "lines", t, 0);
+	show_figures(json, "low_quartile", t, 1);
+	show_figures(json, "high_quartile", t, 2);
+	json_end(json);
+}
+
+/* The column that repeats the first one; 0: no column does. */
+static size_t again(const struct table *t)
+{
+	for (size_t c = 1; c < t->columns; c++)
+		if (!strcmp(t->column[c], "again"))
+			return c;
+	return 0;
+}
+
 void show(const struct table *t)
 {
-	table_show(t, st.b.json ? &st.json : NULL);
+	size_t twin = again(t);
+
+	if (st.b.json) {
+		show_json(t, &st.json);
+		return;
+	}
+	printf("\n%s (%s)\n%-12s", t->name, t->unit, t->first);
+	for (size_t c = 0; c < t->columns; c++)
+		printf(" %10s", t->column[c]);
+	printf("%s\n", twin ? "    apart" : "");
+	for (size_t l = 0; l < t->lines; l++) {
+		const struct figure *f = t->value[l];
+
+		printf("%-12s", t->line[l]);
+		for (size_t c = 0; c < t->columns; c++) {
+			if (f[c].median == 0)
+				printf(" %10s", "-");
+			else
+				printf(" %10.*f", f[c].median < 1000 ? 1 : 0, f[c].median);
+		}
+		if (twin && f[0].median != 0)
+			printf(" %7.1f%%", 100 * fabs(f[twin].median / f[0].median - 1));
+		printf("\n");
+	}
+	fflush(stdout);
+}
+
+static double time_job(struct job *job, size_t times)
+{
+	uint64_t start = clock_raw_ns();
+
+	job->run(job, times);
+	return (double)(clock_raw_ns() - start) / (double)times;
+}
+
+static int by_value(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+static void measure(struct job *job, size_t count, struct figure *value)
+{
+	static double sample[MAX_COLUMNS][MAX_ROUNDS];
+	size_t n = (size_t)st.rounds, times[MAX_COLUMNS];
+
+	for (size_t i = 0; i < count; i++) {
+		double once;
+
+		if (job[i].off)
+			continue;
+		once = time_job(&job[i], 1);
+		once = once < TOO_LONG_NS ? time_job(&job[i], 1) : once;
+		if (once > TOO_LONG_NS)
+			job[i].off = true;
+		times[i] = once < SAMPLE_NS ? (size_t)(SAMPLE_NS / once) + 1 : 1;
+		if (times[i] > MAX_TIMES)
+			times[i] = MAX_TIMES;
+	}
+	for (size_t round = 0; round < n; round++)
+		for (size_t i = 0; i < count; i++) {
+			size_t at = (i + round) % count;
+
+			if (!job[at].off)
+				sample[at][round] = time_job(&job[at], times[at]);
+		}
+	for (size_t i = 0; i < count; i++) {
+		value[i] = (struct figure){ 0 };
+		if (job[i].off)
+			continue;
+		qsort(sample[i], n, sizeof(double), by_value);
+		value[i] = (struct figure){ sample[i][n / 2], sample[i][n / 4],
+					    sample[i][n - 1 - n / 4] };
+	}
 }
 
 void line(struct table *t, struct job *job, size_t count, const char *name)
@@ -90,7 +212,17 @@ void line(struct table *t, struct job *job, size_t count, const char *name)
 	for (size_t i = 0; i < count; i++)
 		t->column[i] = job[i].name;
 	snprintf(t->line[t->lines], sizeof(t->line[0]), "%s", name);
-	measure(job, count, st.rounds, t->value[t->lines++]);
+	measure(job, count, t->value[t->lines++]);
+}
+
+static void size_text(char *text, size_t room, size_t size)
+{
+	if (size >= 1 << 20 && size % (1 << 20) == 0)
+		snprintf(text, room, "%zuM", size >> 20);
+	else if (size >= 1024 && size % 1024 == 0)
+		snprintf(text, room, "%zuK", size >> 10);
+	else
+		snprintf(text, room, "%zu", size);
 }
 
 void size_line(struct table *t, struct job *job, size_t count, size_t size)
@@ -102,6 +234,8 @@ void size_line(struct table *t, struct job *job, size_t count, size_t size)
 	size_text(name, sizeof(name), size);
 	line(t, job, count, name);
 }
+
+/* ---- jobs -------------------------------------------------------------------------------------- */
 
 uint8_t *place(struct job *job)
 {
@@ -139,15 +273,19 @@ static void run_fenced(struct job *job, size_t times)
 	}
 }
 
+void must(int rc)
+{
+	if (rc)
+		tool_fail("a copy: %s", barcopy_last_error());
+}
+
 static void run_library(struct job *job, size_t times)
 {
 	for (size_t n = 0; n < times; n++) {
 		uint8_t *map = place(job);
-		int rc = job->read ? gdr_copy_from_mapping(job->handle, job->host, map, job->size)
-				   : gdr_copy_to_mapping(job->handle, map, job->host, job->size);
 
-		if (rc)
-			tool_fail("a copy: %s", barcopy_last_error());
+		must(job->read ? gdr_copy_from_mapping(job->handle, job->host, map, job->size)
+			       : gdr_copy_to_mapping(job->handle, map, job->host, job->size));
 	}
 }
 
@@ -191,7 +329,7 @@ struct job helped_job(const char *name, const struct helped *helped, bool pinned
 			     .handle = helped->handle,
 			     .map = helped->map,
 			     .host = pinned ? st.pinned : st.host,
-			     .off = !helped->there };
+			     .off = !helped->works };
 }
 
 struct job baseline_job(const char *name)

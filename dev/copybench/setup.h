@@ -1,22 +1,54 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The memory that copybench uses: one buffer of GPU memory, mapped by handles with different options, and
- * pageable and page-locked host memory. Also the jobs that make one copy per run.
+ * What the sections of copybench share: jobs that are timed in turn, tables of their medians, and
+ * the memory that they use: one buffer of GPU memory, mapped by handles with different options, and
+ * pageable and page-locked host memory.
  */
-#ifndef PERF_COPYBENCH_SETUP_H
-#define PERF_COPYBENCH_SETUP_H
+#ifndef DEV_COPYBENCH_SETUP_H
+#define DEV_COPYBENCH_SETUP_H
 
 #include "common/bench.h"
-#include "jobs.h"
+#include "impls/impls.h"
 
-#define REGION	 ((size_t)64 << 20)
-#define COUNT(a) (sizeof(a) / sizeof((a)[0]))
+#define MAX_COLUMNS 16
+#define MAX_LINES   32
+#define MAX_ROUNDS  101
+#define REGION	    ((size_t)64 << 20)
+#define COUNT(a)    (sizeof(a) / sizeof((a)[0]))
+
+/* A job on a line: the median and the quartiles of its rounds; zeroes: not measured. */
+struct figure {
+	double median, low, high;
+};
+
+struct table {
+	const char *name, *first; /* first: what the lines are */
+	const char *unit;
+	size_t columns, lines;
+	const char *column[MAX_COLUMNS];
+	char line[MAX_LINES][24];
+	struct figure value[MAX_LINES][MAX_COLUMNS];
+};
+
+struct job {
+	const char *name;
+	void (*run)(struct job *job, size_t times);
+	struct gdri_copy_plan plan;
+	const struct gdri_copy_impl *raw; /* not NULL: the implementation alone, without the plan */
+	gdr_mh_t handle; /* 0: none, the job uses the plan */
+	uint8_t *map; /* the mapping */
+	uint8_t *host;
+	size_t size, offset, count; /* offset: into a cache line; count: pieces or threads */
+	size_t next; /* number of the next copy; place() computes its address */
+	int how; /* which variant; each run() has its own */
+	bool read, off; /* off: not measured on this line */
+};
 
 /* Another handle of the buffer, with copy options. */
 struct helped {
 	gdr_mh_t handle;
 	uint8_t *map;
-	bool there;
+	bool works;
 };
 
 extern struct copybench {
@@ -34,9 +66,16 @@ extern struct copybench {
 void setup_start(void);
 void setup_stop(void);
 
+/*
+ * Prints the table, or adds it to the document. If a column is called "again" (the first column's
+ * job, repeated), the last column shows by how many percent the two differ.
+ */
 void show(const struct table *t);
 
-/* Measures all jobs; adds their figures to the table as the next line, of that name. */
+/*
+ * Measures all jobs in turn, st.rounds times, each round beginning with another job, and adds their
+ * figures to the table as the next line, of that name. A job that takes too long is switched off.
+ */
 void line(struct table *t, struct job *job, size_t count, const char *name);
 void size_line(struct table *t, struct job *job, size_t count, size_t size);
 
@@ -45,6 +84,9 @@ uint8_t *place(struct job *job);
 
 /* One copy by the job's plan or, if job->raw is set, by that implementation alone. */
 void copy_once(const struct job *job, uint8_t *map, uint8_t *host);
+
+/* Ends the tool if a call of the library failed. */
+void must(int rc);
 
 /* The public call, on the buffer's handle without options. */
 struct job library_job(const char *name);
@@ -57,5 +99,15 @@ struct job baseline_job(const char *name);
 /* The baseline's reads between the library's fences, which make them correct. */
 struct job fenced_job(const char *name);
 struct job cuda_job(const char *name, bool pinned);
+
+/* The sections: sizes.c, small.c, help.c. Each measures and shows one table or several. */
+void read_section(void);
+void write_section(void);
+void edges_section(void);
+void vectors_section(void);
+void flags_section(void);
+void call_section(void);
+void engine_section(void);
+void threads_section(void);
 
 #endif

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-/* Compares the library with the implementations, the baseline and CUDA, by size and alignment. See sections.h. */
+/* Compares the library with the implementations, the baseline and CUDA, by size and alignment. */
 #include <stdio.h>
 
-#include "sections.h"
 #include "setup.h"
 
 /* The public call twice, the baseline, then the implementations, then CUDA and the copy engine. */

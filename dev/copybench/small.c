@@ -1,19 +1,11 @@
 // SPDX-License-Identifier: MIT
 /*
- * Small copies: vectors, a flag after its data, the cost of a call. See sections.h.
+ * Small copies: vectors, a flag after its data, the cost of a call.
  */
 #include <stdio.h>
 
-#include "common/exit.h"
 #include "copy/fence.h"
-#include "sections.h"
 #include "setup.h"
-
-static void must(int rc)
-{
-	if (rc)
-		tool_fail("a copy: %s", barcopy_last_error());
-}
 
 /*
  * Pieces of a vector: lines a stride apart or at random, or adjacent words. The vectors are prepared before
@@ -314,21 +306,21 @@ void call_section(void)
 		      { "wait 0", WAIT, GDR_MAPPING_TYPE_CACHING } };
 	struct table t = { .name = "call, cached memory", .first = "bytes", .unit = "ns" };
 	struct job job[COUNT(calls)];
-	struct helped pin = { .there = false };
+	struct helped pin = { .works = false };
 
-	pin.there = pin_host(&pin);
+	pin.works = pin_host(&pin);
 	for (size_t c = 0; c < COUNT(calls); c++) {
 		job[c] = (struct job){ .name = calls[c].name,
 				       .run = run_call,
 				       .how = calls[c].how,
 				       .handle = pin.handle,
 				       .map = pin.map };
-		job[c].off = (calls[c].how == ENTRY || calls[c].how == WAIT) && !pin.there;
+		job[c].off = (calls[c].how == ENTRY || calls[c].how == WAIT) && !pin.works;
 		gdri_copy_plan_init(&job[c].plan, calls[c].type, gdri_cpu_features(), NULL);
 	}
 	for (size_t size = 4; size <= 8; size += 4)
 		size_line(&t, job, COUNT(calls), size);
 	show(&t);
-	if (pin.there)
+	if (pin.works)
 		gdr_unpin_buffer(st.b.buf.g, pin.handle);
 }
