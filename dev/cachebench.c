@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cachebench: what the registration cache saves. Measures a hit with each kind of validation, the pin,
- * map, unmap and unpin that a hit replaces, and hits among a growing number of regions. For developers:
- * not installed.
+ * cachebench: what the registration cache saves. Measures a hit with each kind of validation, the
+ * pin, map, unmap and unpin that a hit replaces, and hits among a growing number of regions. For
+ * developers: not installed.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -89,8 +89,8 @@ static barcopy_cache_t make_cache(gdr_t g, barcopy_cache_validity_t validity)
 }
 
 /*
- * The time of a load from one of n cache lines in random order; each load depends on the previous one.
- * It shows what n cache lines cost on this machine.
+ * The time of a load from one of n cache lines in random order; each load depends on the previous
+ * one. It shows what n cache lines cost on this machine.
  */
 static double measure_loads(size_t n)
 {
@@ -167,9 +167,7 @@ static void measure_growth(struct bench *b, struct json *j)
 		json_array(j, "growth");
 	else
 		printf("\n   regions    hit, ns   of 10   a load among as many lines, ns\n");
-	for (size_t n = most < 10 ? most : 10; n; n = n * 10 <= most ? n * 10
-						      : n < most     ? most
-								     : 0) {
+	for (size_t n = most < 10 ? most : 10, last = 0; n > last;) {
 		double ns, load;
 
 		for (; made < n; made++) {
@@ -191,6 +189,8 @@ static void measure_growth(struct bench *b, struct json *j)
 		} else {
 			printf("%10zu %10.1f %7.2f   %.1f\n", n, ns, ns / first, load);
 		}
+		last = n;
+		n = n * 10 < most ? n * 10 : most;
 	}
 	if (j)
 		json_end(j);

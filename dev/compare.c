@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 /*
  * compare OLD.so NEW.so [--sim DIR]: the cost of small copies in two builds of the library; with
- * GDRCOPY_STATS=1, of copies that are counted. Both builds run in one process, in turn, on memory of
- * barcopy_mem_alloc(), so that only the code differs. For developers: not installed.
+ * GDRCOPY_STATS=1, of copies that are counted. Both builds run in one process, in turn, on memory
+ * of barcopy_mem_alloc(), so that only the code differs. For developers: not installed.
  *
- * Each figure is the median of 15 rounds. In a round each build calls the function for 20 ms; the builds
- * take turns to be first.
+ * Each figure is the median of 15 rounds. In a round each build calls the function for 20 ms; the
+ * builds take turns to be first.
  */
 #include <dlfcn.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * copybench: compares the library's copies with every implementation, with GDRCopy 2.6's copies and with
- * CUDA's, on one buffer in one process. src/copy/plan.c and docs/performance.md use its figures.
- * For developers: not installed.
+ * copybench: compares the library's copies with every implementation, with GDRCopy 2.6's copies and
+ * with CUDA's, on one buffer in one process. src/copy/plan.c and docs/performance.md use its
+ * figures. For developers: not installed.
  */
 #include <stdio.h>
 
@@ -24,8 +24,8 @@ static const struct opt options[] = {
 	  MAX_ROUNDS, NULL },
 	{ 'm', "max", OPT_SIZE, &st.max, "SIZE", "largest copy (16M)", 64, 32 << 20, NULL },
 	{ 0, "host", OPT_FLAG, &st.host_only, NULL,
-	  "no GPU: use cached host memory, which shows only what\nthe instructions cost", 0,
-	  0, NULL },
+	  "no GPU: use cached host memory, which shows only what\nthe instructions cost", 0, 0,
+	  NULL },
 };
 
 static const struct tool tool = {
@@ -35,7 +35,8 @@ static const struct tool tool = {
 	"  median in nanoseconds per copy, with --json also the quartiles. The first column is\n"
 	"  the public call; `again` repeats it, so a smaller difference than that between these\n"
 	"  two means nothing. Columns named after implementations use the same fences but no\n"
-	"  entry point. `baseline` is GDRCopy 2.6's copy with its own fences, `b.fenced` its reads\n"
+	"  entry point. `baseline` is GDRCopy 2.6's copy with its own fences, `b.fenced` its "
+	"reads\n"
 	"  with the library's fences. `engine` is the public call with the copy engine for every\n"
 	"  size. `.pin` uses page-locked instead of pageable host memory. The copies walk through\n"
 	"  the mapping: no line is read twice in a row.",

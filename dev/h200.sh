@@ -1,12 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Measures and checks the copies on a machine with a GPU: copybench, the litmus counts, and that the litmus
-# test can fail. Four minutes on an H200.
+# Measures the copies on a machine with a GPU and tests their order: copybench, litmus, and that
+# litmus can fail. Four minutes on an H200.
 #
-#   dev/h200.sh [BUILD [OUT]]     on standard output; OUT: where the JSON goes as well
+#   dev/h200.sh [BUILD [OUT]]     prints its results; OUT: a folder for copybench's JSON documents
 #
-# Exits 0 if the library's copies showed no wrong block and the unfenced ones showed some.
-# BUILD needs copybench, litmus, libgdrapi.so.2* and, if it is to be run, tests/gpu_test_copy_options.
+# Exits 0 if litmus found no wrong block in the library's copies, and some in unfenced ones. BUILD
+# has copybench, litmus, libgdrapi.so.2* and, to run it too, tests/gpu_test_copy_options.
 set -u
 
 build=${1:-build}
@@ -28,7 +28,7 @@ run() {
 right() { # right WHAT ARG...
 	say "litmus: $1"
 	shift
-	run "$@" || { status=1 && echo "NOT RIGHT: exit $?"; }
+	run "$@" || { status=1 && echo "WRONG: exit $?"; }
 }
 
 say "host: $(uname -srm), $(nproc) CPUs, $(date -u +%Y-%m-%d)"
@@ -36,7 +36,7 @@ grep -m1 'model name' /proc/cpuinfo
 tr ' ' '\n' </proc/cpuinfo | grep -E '^(movdir|avx512f$)' | sort -u | paste -sd' '
 [ ! -e "$build/litmus" ] || timeout 60 "$build/litmus" -n 1 -k message -s 64 | grep -E '^(GPU|CPU|buffer|mapping):'
 
-# ---- figures: three passes, so that what one machine does at one moment is not taken for a fact ----
+# ---- figures: three passes, as one may catch a slow moment of the machine ----
 for pass in 1 2 3; do
 	say "copybench, pass $pass"
 	if [ -n "$out" ] && [ $pass != 1 ]; then
@@ -47,7 +47,7 @@ for pass in 1 2 3; do
 	fi
 done
 
-# ---- right -----------------------------------------------------------------------------------------
+# ---- copies that must be right ----
 right "the library's copies" -n 100000
 right "blocks at offset 40" -n 20000 -o 40
 right "blocks under a line" -n 200000 -s 8
@@ -65,28 +65,28 @@ if [ -x "$build/tests/gpu_test_copy_options" ]; then
 	GDRCOPY_TEST_FULL=1 timeout 120 "$build/tests/gpu_test_copy_options" || [ $? = 77 ] || status=1
 fi
 
-# ---- for information -------------------------------------------------------------------------------
+# ---- hardware behaviour on which the library does not rely ----
 for kind in dmaread dmawrite; do
 	say "litmus: $kind (no flush before CUDA's copy; for information)"
 	run -n 300000 -k $kind
 	run -n 30000 -k $kind -s 64K
 	run -n 300000 -k $kind -s 8
 done
-for row in avx512 avx2 sse4.1; do
-	say "litmus: $row, no fences (for information)"
-	run -n 20000 -k message -i $row --no-fence
-	right "$row, fenced" -n 20000 -k message -i $row
+for impl in avx512 avx2 sse4.1; do
+	say "litmus: $impl, no fences (for information)"
+	run -n 20000 -k message -i $impl --no-fence
+	right "$impl, fenced" -n 20000 -k message -i $impl
 done
 say "litmus: writes without fences (for information)"
 run -n 20000 -k write --no-fence
 run -n 20000 -k writev --no-fence
 
-say "litmus: 32-byte streaming loads without fences must show stale blocks"
+say "litmus: 32-byte streaming loads without fences must find stale blocks"
 if run -n 20000 -k message -i avx2 --no-fence --expect-stale &&
 	run -n 20000 -k message -i baseline --no-fence --expect-stale; then
 	echo "as expected: stale blocks were found"
 else
-	echo "NO stale block was found: the test has not been seen to fail here"
+	echo "NO stale block was found: litmus has not shown that it can fail"
 	status=1
 fi
 

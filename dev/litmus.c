@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
 /*
- * litmus: looks for copies that break the memory order which libgdrapi guarantees. The CPU and a running
- * GPU kernel pass blocks to each other by the protocols that programs use; every word of every block is
- * checked. --impl and --no-fence override the library's choice, to show that the test can fail.
+ * litmus: looks for copies that break the memory order which libgdrapi guarantees. The CPU and a
+ * running GPU kernel pass blocks to each other by the protocols that programs use; every word of
+ * every block is checked. --impl and --no-fence override the library's choice, to show that the
+ * test can fail.
  *
- * With --impl or --no-fence the copies are this tool's own; otherwise they are libgdrapi's public calls.
- * For developers: not installed.
+ * With --impl or --no-fence the copies are this tool's own; otherwise they are libgdrapi's public
+ * calls. For developers: not installed.
  */
 #include <errno.h>
 #include <sched.h>
@@ -17,48 +18,37 @@
 #include "common/bench.h"
 #include "common/exit.h"
 #include "common/timing.h"
-#include "litmus/copies.h"
-#include "litmus/peer.h"
-#include "litmus/twin.h"
+#include "litmus/litmus.h"
 
 enum kind {
-	MESSAGE,
-	REREAD,
-	MAPFLAG,
-	VECTOR,
-	SEQ,
-	RING,
-	TWO_COPIES,
-	ONE_VECTOR,
-	POSTED,
-	LINE,
-	POLL,
+	MESSAGE, /* flag in host memory, data in GPU memory */
+	REREAD, /* the same, the data read again and again until then */
+	MAPFLAG, /* flag and data in GPU memory */
+	VECTOR, /* the same, one vectored copy: the flag, then the data ORDERED */
+	SEQ, /* sequence lock in GPU memory, a round is one look */
+	RING, /* the reader's store frees the block at once */
+	TWO_COPIES, /* CPU to GPU: data, then flag, two copies */
+	ONE_VECTOR, /* CPU to GPU: one vectored copy, the flag ORDERED */
+	POSTED, /* CPU to GPU: data copied, flag posted */
+	LINE, /* CPU to GPU: posted lines, the last word the flag */
+	POLL, /* tight reading of a block in which the GPU counts */
 	/* Not part of "all": hardware behaviour on which the library does not rely. */
-	DMA_READ,
-	DMA_WRITE,
+	DMA_READ, /* the CPU writes the block, CUDA copies it out, no flush */
+	DMA_WRITE, /* the CPU writes the block, CUDA copies over it, no flush */
 	KINDS
 };
 
 static const struct {
-	const char *name, *what;
+	const char *name;
 	enum protocol protocol;
 } kinds[KINDS] = {
-	[MESSAGE] = { "message", "flag in host memory, data in GPU memory", PRODUCE },
-	[REREAD] = { "reread", "the same, the data read again and again until then", PRODUCE },
-	[MAPFLAG] = { "mapflag", "flag and data in GPU memory", PRODUCE },
-	[VECTOR] = { "readv", "the same, one vectored copy: the flag, then the data ORDERED",
-		     PRODUCE },
-	[SEQ] = { "seqlock", "sequence lock in GPU memory, a round is one look", SEQLOCK },
-	[RING] = { "ring", "the reader's store frees the block at once", PRODUCE },
-	[TWO_COPIES] = { "write", "CPU to GPU: data, then flag, two copies", CONSUME },
-	[ONE_VECTOR] = { "writev", "CPU to GPU: one vectored copy, the flag ORDERED", CONSUME },
-	[POSTED] = { "post", "CPU to GPU: data copied, flag posted", CONSUME },
-	[LINE] = { "line", "CPU to GPU: posted lines, the last word the flag", CONSUME },
-	[POLL] = { "poll", "tight reading of a block in which the GPU counts", COUNT_UP },
-	[DMA_READ] = { "dmaread", "the CPU writes the block, CUDA copies it out, no flush",
-		       PROTOCOLS },
-	[DMA_WRITE] = { "dmawrite", "the CPU writes the block, CUDA copies over it, no flush",
-			PROTOCOLS },
+	[MESSAGE] = { "message", PRODUCE },	 [REREAD] = { "reread", PRODUCE },
+	[MAPFLAG] = { "mapflag", PRODUCE },	 [VECTOR] = { "readv", PRODUCE },
+	[SEQ] = { "seqlock", SEQLOCK },		 [RING] = { "ring", PRODUCE },
+	[TWO_COPIES] = { "write", CONSUME },	 [ONE_VECTOR] = { "writev", CONSUME },
+	[POSTED] = { "post", CONSUME },		 [LINE] = { "line", CONSUME },
+	[POLL] = { "poll", COUNT_UP },		 [DMA_READ] = { "dmaread", PROTOCOLS },
+	[DMA_WRITE] = { "dmawrite", PROTOCOLS },
 };
 static const char *const kind_choice[] = { "all",     "message", "reread",  "mapflag",	"readv",
 					   "seqlock", "ring",	 "write",   "writev",	"post",
@@ -127,7 +117,7 @@ static struct state {
 	size_t size;
 } st;
 
-/* ---- the CPU's side ------------------------------------------------------------------------------ */
+/* ---- the CPU's side ---- */
 
 static uint32_t host_word(size_t at)
 {
@@ -179,7 +169,7 @@ static void check_block(struct tally *t, uint32_t round)
 	t->stale += stale, t->torn += torn, t->new_ += newer;
 }
 
-/* One vectored copy reads the flag, then the block, which must be as new; repeats until the flag is set. */
+/* One vectored copy reads the flag, then the block, which must be as new, until the flag is set. */
 static void vector_rounds(struct tally *t, uint32_t rounds)
 {
 	uint32_t flag;
@@ -207,8 +197,9 @@ static void vector_rounds(struct tally *t, uint32_t rounds)
 }
 
 /*
- * The CPU copies a block through the mapping, with its fence; CUDA then copies the same block. Checks that
- * the second copy finds the first complete. The library flushes before it uses the copy engine.
+ * The CPU copies a block through the mapping, with its fence; CUDA then copies the same block.
+ * Checks that the second copy finds the first complete. The library flushes before it uses the copy
+ * engine.
  */
 static void dma_rounds(struct tally *t, enum kind kind, uint32_t rounds)
 {
@@ -382,7 +373,7 @@ static struct tally run(enum kind kind, size_t size)
 	return t;
 }
 
-/* ---- set-up and output -------------------------------------------------------------------------- */
+/* ---- set-up and output ---- */
 
 static void start_gpu(void)
 {
@@ -529,7 +520,6 @@ int main(int argc, char **argv)
 		       (unsigned long long)wrong);
 	}
 	if (!opt.peer) {
-		litmus_unload(&st.peer);
 		cu.MemFreeHost(st.host);
 		bench_stop(&st.b);
 	}

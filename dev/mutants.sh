@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Mutation test of the copies: makes one mutation at a time in a copy of the sources; a test must fail.
+# Mutation test of the copies: makes one mutation at a time in a copy of the sources; a test must
+# fail.
 #
-#   dev/mutants.sh fences BUILD_DIR SIM_DIR    removes each fence in turn: its instruction in fence.h, each call
-#                                              of it, and the rule that cached mappings need none
-#   dev/mutants.sh all BUILD_DIR SIM_DIR       also makes the mutations of dev/mutants.txt, in a copy of the tree,
-#                                              and prints the survivors
+#   dev/mutants.sh fences BUILD_DIR SIM_DIR    removes each fence in turn: its instruction in
+#                                              fence.h, each call of it, and the rule that cached
+#                                              mappings need none
+#   dev/mutants.sh all BUILD_DIR SIM_DIR       also makes the mutations of dev/mutants.txt, in a
+#                                              copy of the tree, and prints the survivors
 #
-# For another architecture set CC, CHECK_FLAGS, CHECK_LIBS and EMULATOR, and name its build directory.
+# Another architecture needs CC, CHECK_FLAGS, CHECK_LIBS, EMULATOR and its build directory.
 set -u
 subset=${1:?fences or all}
 shift
@@ -19,13 +21,8 @@ sources=(copy copyv words)
 cc=${CC:-gcc}
 case $($cc -dumpmachine) in
 x86_64*) machine=x86 ;;
-aarch64*)
-	machine=arm64
-	;;
-*)
-	skip "fences" "none are known for this processor"
-	finish
-	;;
+aarch64*) machine=arm64 ;;
+*) skip "fences" "none are known for this processor" && finish ;;
 esac
 flags=(-std=gnu11 -O2 -g -fno-strict-aliasing -pthread -D_GNU_SOURCE= -Iinclude -Iperf -Idev -Itests)
 read -ra more <<<"${CHECK_FLAGS:-}"
@@ -99,15 +96,11 @@ for f in "${sources[@]}"; do
 	done < <(grep -nE '^[^*]*\bgdri_fence_(before|after|between|full|read_done)[a-z_]*\(' "src/copy/$f.c")
 done
 
-# The list: NAME, FILE, SED, PROGRAM..., separated by tabs. A program that fails has detected the mutation.
+# The list: NAME, FILE, SED, PROGRAM..., separated by tabs. A program that fails catches one.
 survivors=()
 mutate() { # mutate NAME FILE SED PROGRAMS
 	cp "$2" "$tmp/tree/$2" && sed -i -E "$3" "$tmp/tree/$2"
-	if cmp -s "$2" "$tmp/tree/$2"; then
-		false
-		ok "$1: the expression finds its place"
-		return
-	fi
+	cmp -s "$2" "$tmp/tree/$2" && { false; ok "$1: the expression finds its place"; return; }
 	local program seen=
 	for program in $4; do
 		make -s -C "$tmp/tree" "build/tests/$program" >"$tmp/log" 2>&1 || { seen=built && break; }

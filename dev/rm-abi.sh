@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# dev/rm-abi.sh REPOSITORY [TAG...]: compares src/abi/rm.h with the headers of NVIDIA's driver releases.
-# REPOSITORY is a clone of open-gpu-kernel-modules; the default is all its tags. Prints dev/rm-abi.txt, a line
-# for each sequence of equal releases. Exits with 1 if a release has a layout or a number that rm.h does not
-# declare. For a new driver: fetch its tag, run this; if nothing differs, commit the table and set the
-# doctor's RM_COMPARED (perf/doctor/driver.c).
+# dev/rm-abi.sh REPOSITORY [TAG...]: compares src/abi/rm.h with the headers of NVIDIA's driver
+# releases. REPOSITORY is a clone of open-gpu-kernel-modules; the default is all its tags. Prints
+# dev/rm-abi.txt, a line for each sequence of equal releases. Exits with 1 if a release has a layout
+# or a number that rm.h does not declare. For a new driver: fetch its tag, run this; if nothing
+# differs, commit the table and set the doctor's RM_COMPARED (perf/doctor/driver.c).
 set -eu
 top=$(cd "$(dirname "$0")/.." && pwd)
 [ $# -ge 1 ] || { sed -n '3,7s/^# //p' "$0" >&2; exit 2; }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Prints each structure and number that src/abi/rm.h declares, one a line: as it stands there, with every
- * layout of what changed; or, with -DTHEIRS, as the headers of one release of open-gpu-kernel-modules have
- * it. For rm-abi.sh, which compares the lines.
+ * Prints each structure and number that src/abi/rm.h declares, one a line: as it stands there, with
+ * every layout of what changed; or, with -DTHEIRS, as the headers of one release of
+ * open-gpu-kernel-modules have it. For rm-abi.sh, which compares the lines.
  */
 #include <stddef.h>
 #include <stdio.h>

@@ -37,19 +37,14 @@ def time(ns):
     return f"{ns:.0f} ns" if ns < 1000 else f"{ns / 1000:.3g} us" if ns < 1e6 else f"{ns / 1e6:.3g} ms"
 
 
-def short(ns):
-    return time(ns).split(" ")[0]
-
-
 def main():
     if len(sys.argv) < 3:
         sys.exit(__doc__)
     name, _, wanted = sys.argv[1].partition(":")
-    documents = []
+    tables = []
     for path in sys.argv[2:]:
         with open(path, encoding="utf-8") as file:
-            documents.append(json.load(file))
-    tables = [table_of(document, name) for document in documents]
+            tables.append(table_of(json.load(file), name))
     first = tables[0]
     columns = wanted.split(",") if wanted else [c for c in first["columns"][1:] if c != "again"]
     print(f"| | {first['columns'][0]} (quartiles) | apart | "
@@ -58,7 +53,7 @@ def main():
     for line, cells in first["lines"].items():
         low, high = first["low_quartile"][line][0], first["high_quartile"][line][0]
         far = spread(tables, line)
-        row = [line, f"{time(cells[0])} ({short(low)} to {short(high)})", f"{100 * far:.1f}%"]
+        row = [line, f"{time(cells[0])} ({time(low).split()[0]} to {time(high).split()[0]})", f"{100 * far:.1f}%"]
         for column in columns:
             at = first["columns"].index(column)
             ratios = [t["lines"][line][at] / t["lines"][line][0] for t in tables

@@ -13,32 +13,38 @@
 
 struct copybench st = { .rounds = 15, .max = 16 << 20 };
 
-/* The first write to each page of a mapping costs more (docs/performance.md) and must not be measured. */
-static void write_each_page(uint8_t *map)
+/* Not measured: the first write to each page of a mapping costs more (docs/performance.md). */
+static void write_each_page(uint8_t *map, size_t size)
 {
-	for (size_t off = 0; off < REGION; off += 4096)
+	for (size_t off = 0; off < size; off += 4096)
 		*(volatile uint32_t *)(map + off) = 0;
 }
 
-static struct helped with_options(size_t threshold)
+struct helped pin_again(uint64_t addr, size_t size, size_t engine_min)
 {
 	barcopy_copy_options_t options = { .struct_size = sizeof(options),
-					   .engine_read_min = threshold,
-					   .engine_write_min = threshold };
+					   .engine_read_min = engine_min,
+					   .engine_write_min = engine_min };
 	struct helped helped = { .works = false };
 	void *map;
 
-	if (gdr_pin_buffer_v2(st.b.buf.g, st.b.buf.mem.dptr, REGION, 0, &helped.handle))
+	if (st.host_only || gdr_pin_buffer_v2(st.b.buf.g, addr, size, 0, &helped.handle))
 		return helped;
-	if (gdr_map(st.b.buf.g, helped.handle, &map, REGION) ||
-	    barcopy_set_copy_options(helped.handle, &options)) {
+	if (gdr_map(st.b.buf.g, helped.handle, &map, size) ||
+	    (engine_min && barcopy_set_copy_options(helped.handle, &options))) {
 		gdr_unpin_buffer(st.b.buf.g, helped.handle);
 		return helped;
 	}
-	write_each_page(map);
+	write_each_page(map, size);
 	helped.map = map;
 	helped.works = true;
 	return helped;
+}
+
+void unpin(const struct helped *helped)
+{
+	if (helped->works)
+		must(gdr_unpin_buffer(st.b.buf.g, helped->handle));
 }
 
 void setup_start(void)
@@ -60,28 +66,26 @@ void setup_start(void)
 	}
 	bench_start(&st.b, REGION);
 	st.map = st.b.buf.cpu;
-	write_each_page(st.map);
+	write_each_page(st.map, REGION);
 	st.type = st.b.buf.info.mapping_type;
 	cuda_must(cu.MemHostAlloc(&pinned, REGION, CU_MEMHOSTALLOC_PORTABLE), "cuMemHostAlloc");
 	st.pinned = pinned;
 	memset(st.pinned, 0x5a, REGION);
-	st.engine = with_options(1);
-	st.automatic = with_options(BARCOPY_COPY_ENGINE_AUTO);
+	st.engine = pin_again(st.b.buf.mem.dptr, REGION, 1);
+	st.automatic = pin_again(st.b.buf.mem.dptr, REGION, BARCOPY_COPY_ENGINE_AUTO);
 }
 
 void setup_stop(void)
 {
 	if (st.host_only)
 		return;
-	if (st.engine.works)
-		gdr_unpin_buffer(st.b.buf.g, st.engine.handle);
-	if (st.automatic.works)
-		gdr_unpin_buffer(st.b.buf.g, st.automatic.handle);
+	unpin(&st.engine);
+	unpin(&st.automatic);
 	cu.MemFreeHost(st.pinned);
 	bench_stop(&st.b);
 }
 
-/* ---- tables ------------------------------------------------------------------------------------ */
+/* ---- tables ---- */
 
 #define SAMPLE_NS   200000.0 /* a sample has as many runs as take about this long... */
 #define MAX_TIMES   4000 /* ...but at most this many */
@@ -118,18 +122,9 @@ static void show_json(const struct table *t, struct json *json)
 	json_end(json);
 }
 
-/* The column that repeats the first one; 0: no column does. */
-static size_t again(const struct table *t)
-{
-	for (size_t c = 1; c < t->columns; c++)
-		if (!strcmp(t->column[c], "again"))
-			return c;
-	return 0;
-}
-
 void show(const struct table *t)
 {
-	size_t twin = again(t);
+	bool again = t->columns > 1 && !strcmp(t->column[1], "again");
 
 	if (st.b.json) {
 		show_json(t, &st.json);
@@ -138,7 +133,7 @@ void show(const struct table *t)
 	printf("\n%s (%s)\n%-12s", t->name, t->unit, t->first);
 	for (size_t c = 0; c < t->columns; c++)
 		printf(" %10s", t->column[c]);
-	printf("%s\n", twin ? "    apart" : "");
+	printf("%s\n", again ? "    apart" : "");
 	for (size_t l = 0; l < t->lines; l++) {
 		const struct figure *f = t->value[l];
 
@@ -149,8 +144,8 @@ void show(const struct table *t)
 			else
 				printf(" %10.*f", f[c].median < 1000 ? 1 : 0, f[c].median);
 		}
-		if (twin && f[0].median != 0)
-			printf(" %7.1f%%", 100 * fabs(f[twin].median / f[0].median - 1));
+		if (again && f[0].median != 0)
+			printf(" %7.1f%%", 100 * fabs(f[1].median / f[0].median - 1));
 		printf("\n");
 	}
 	fflush(stdout);
@@ -235,7 +230,7 @@ void size_line(struct table *t, struct job *job, size_t count, size_t size)
 	line(t, job, count, name);
 }
 
-/* ---- jobs -------------------------------------------------------------------------------------- */
+/* ---- jobs ---- */
 
 uint8_t *place(struct job *job)
 {
@@ -263,7 +258,7 @@ static void run_rows(struct job *job, size_t times)
 		copy_once(job, place(job), job->host);
 }
 
-/* A raw read between the library's fences: the cost of the baseline if it returned no stale data. */
+/* A raw read between the library's fences: what a baseline without stale data costs. */
 static void run_fenced(struct job *job, size_t times)
 {
 	for (size_t n = 0; n < times; n++) {

@@ -44,7 +44,7 @@ struct job {
 	bool read, off; /* off: not measured on this line */
 };
 
-/* Another handle of the buffer, with copy options. */
+/* Another handle of the buffer. */
 struct helped {
 	gdr_mh_t handle;
 	uint8_t *map;
@@ -66,9 +66,13 @@ extern struct copybench {
 void setup_start(void);
 void setup_stop(void);
 
+/* One more handle, with the copy engine from that size on (0: no options), and its end. */
+struct helped pin_again(uint64_t addr, size_t size, size_t engine_min);
+void unpin(const struct helped *helped);
+
 /*
- * Prints the table, or adds it to the document. If a column is called "again" (the first column's
- * job, repeated), the last column shows by how many percent the two differ.
+ * Prints the table, or adds it to the document. If the second column is "again" (the first column's
+ * job, repeated), one more column shows by how many percent the two differ.
  */
 void show(const struct table *t);
 
@@ -79,7 +83,7 @@ void show(const struct table *t);
 void line(struct table *t, struct job *job, size_t count, const char *name);
 void size_line(struct table *t, struct job *job, size_t count, size_t size);
 
-/* The address of the job's next copy: walks through the region, never the same lines twice in a row. */
+/* The address of the job's next copy: through the region, never the same lines twice in a row. */
 uint8_t *place(struct job *job);
 
 /* One copy by the job's plan or, if job->raw is set, by that implementation alone. */

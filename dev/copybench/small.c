@@ -8,8 +8,8 @@
 #include "setup.h"
 
 /*
- * Pieces of a vector: lines a stride apart or at random, or adjacent words. The vectors are prepared before
- * the measurement, and so many that no line is used again soon.
+ * Pieces of a vector: lines a stride apart or at random, or adjacent words. The vectors are
+ * prepared before the measurement, and so many that no line is used again soon.
  */
 enum { SETS = 32, PIECES = 64 };
 
@@ -147,18 +147,15 @@ static void handles(void)
 			   .first = "handles",
 			   .unit = "ns" };
 	struct job job[3] = { library_job("one call"), library_job("again"), library_job("each") };
-	gdr_mh_t handle[HANDLES];
+	struct helped pin[HANDLES];
 
 	for (size_t i = 0; i < HANDLES; i++) {
-		void *map;
-
-		must(gdr_pin_buffer_v2(st.b.buf.g, st.b.buf.mem.dptr, REGION, 0, &handle[i]));
-		must(gdr_map(st.b.buf.g, handle[i], &map, REGION));
+		pin[i] = pin_again(st.b.buf.mem.dptr, REGION, 0);
 		for (size_t s = 0; s < SETS; s++) {
-			over_handles[s][i].handle = handle[i];
+			over_handles[s][i].handle = pin[i].handle;
 			over_handles[s][i].seg =
-				(barcopy_copy_seg_t){ .map_ptr = (uint8_t *)map + i * 65536 +
-								 i * 192 + s * 2048,
+				(barcopy_copy_seg_t){ .map_ptr = pin[i].map + i * 65536 + i * 192 +
+								 s * 2048,
 						      .host_ptr = st.host + i * 64,
 						      .size = 64 };
 		}
@@ -176,7 +173,7 @@ static void handles(void)
 	}
 	show(&t);
 	for (size_t i = 0; i < HANDLES; i++)
-		must(gdr_unpin_buffer(st.b.buf.g, handle[i]));
+		unpin(&pin[i]);
 }
 
 void vectors_section(void)
@@ -190,8 +187,9 @@ void vectors_section(void)
 }
 
 /*
- * Data, then an 8-byte flag in a cache line of its own, by every call that can write both. A loop of posts
- * shows the link's rate; a post after each copy shows its cost, as the copy's fence waits for the last post.
+ * Data, then an 8-byte flag in a cache line of its own, by every call that can write both. A loop
+ * of posts shows the link's rate; a post after each copy shows its cost, as the copy's fence waits
+ * for the last post.
  */
 enum { PUT, POST, COPY_PUT, COPY_POST, ORDERED, LINE };
 
@@ -250,8 +248,8 @@ void flags_section(void)
 }
 
 /*
- * The cost of a call: a copy of 4 or 8 bytes to cached memory, by the public call on a handle of host memory,
- * by the copy without its entry point, and by a plain store.
+ * The cost of a call: a copy of 4 or 8 bytes to cached memory, by the public call on a handle of
+ * host memory, by the copy without its entry point, and by a plain store.
  */
 static uint8_t words[64] __attribute__((aligned(64)));
 
@@ -275,22 +273,6 @@ static void run_call(struct job *job, size_t times)
 	}
 }
 
-/* Pins and maps memory of cuMemHostAlloc; false if the library cannot. */
-static bool pin_host(struct helped *pin)
-{
-	void *map;
-
-	if (st.host_only || gdr_pin_buffer_v2(st.b.buf.g, (unsigned long)(uintptr_t)st.pinned, 4096,
-					      0, &pin->handle))
-		return false;
-	if (gdr_map(st.b.buf.g, pin->handle, &map, 4096)) {
-		gdr_unpin_buffer(st.b.buf.g, pin->handle);
-		return false;
-	}
-	pin->map = map;
-	return true;
-}
-
 void call_section(void)
 {
 	static const struct {
@@ -306,9 +288,8 @@ void call_section(void)
 		      { "wait 0", WAIT, GDR_MAPPING_TYPE_CACHING } };
 	struct table t = { .name = "call, cached memory", .first = "bytes", .unit = "ns" };
 	struct job job[COUNT(calls)];
-	struct helped pin = { .works = false };
+	struct helped pin = pin_again((uintptr_t)st.pinned, 4096, 0);
 
-	pin.works = pin_host(&pin);
 	for (size_t c = 0; c < COUNT(calls); c++) {
 		job[c] = (struct job){ .name = calls[c].name,
 				       .run = run_call,
@@ -321,6 +302,5 @@ void call_section(void)
 	for (size_t size = 4; size <= 8; size += 4)
 		size_line(&t, job, COUNT(calls), size);
 	show(&t);
-	if (pin.works)
-		gdr_unpin_buffer(st.b.buf.g, pin.handle);
+	unpin(&pin);
 }

@@ -108,8 +108,8 @@ static void baseline_from(void *dst, const void *src, size_t n)
  * use them: no machine that has them was at hand, and QEMU does not know them. The tests emulate
  * them in a signal handler, which validates bytes and addresses only.
  *
- * The eight registers are named, since no constraint asks for eight in a row. Nothing else may stand
- * between naming them and the instruction: a sanitizer's call would overwrite them.
+ * The eight registers are named, since no constraint asks for eight in a row. Nothing else may
+ * stand between naming them and the instruction: a sanitizer's call would overwrite them.
  */
 #define REGISTERS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
 
@@ -160,7 +160,7 @@ static void ls64_from(void *dst, const void *src, size_t n)
 
 static const struct gdri_copy_impl impls[] = {
 #if defined(__x86_64__)
-	/* Weakly ordered on every memory type, where a cached mapping's fences assume plain stores. */
+	/* Weakly ordered on cacheable memory too, where the fences assume plain stores. */
 	{ "movdir64b", GDRI_CPU_MOVDIR64B, GDRI_LINE, GDRI_IMPL_UNCACHED, movdir64b_to, NULL,
 	  NULL },
 	{ "baseline", GDRI_CPU_AVX2 | GDRI_CPU_MOVDIR64B, 1, GDRI_IMPL_UNCACHED, baseline_to,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-/* The other side of the litmus tests; see peer.h. */
-#include "peer.h"
+/* The other side of the litmus tests; see litmus.h. */
+#include "litmus.h"
 
 #include <sched.h>
 #include <stdbool.h>
@@ -33,14 +33,6 @@ void litmus_load(struct litmus_peer *peer)
 		cuda_must(cu.ModuleGetFunction(&peer->kernel[i], peer->module, kernel_name[i]),
 			  "cuModuleGetFunction");
 	cuda_must(cu.StreamCreate(&peer->stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
-}
-
-void litmus_unload(struct litmus_peer *peer)
-{
-	if (!peer->stream)
-		return;
-	cu.StreamDestroy(peer->stream);
-	cu.ModuleUnload(peer->module);
 }
 
 /* ---- the thread in place of a GPU --------------------------------------------------------------
@@ -130,28 +122,19 @@ static void play_count_up(const struct litmus_work *w)
 
 static void *play(void *arg)
 {
+	static void (*const plays[PROTOCOLS])(const struct litmus_work *) = {
+		[PRODUCE] = play_produce,
+		[CONSUME] = play_consume,
+		[SEQLOCK] = play_seqlock,
+		[COUNT_UP] = play_count_up,
+	};
 	const struct litmus_work *w = &((struct litmus_peer *)arg)->work;
 
-	switch (w->protocol) {
-	case PRODUCE:
-		play_produce(w);
-		break;
-	case CONSUME:
-		play_consume(w);
-		break;
-	case SEQLOCK:
-		play_seqlock(w);
-		break;
-	case COUNT_UP:
-		play_count_up(w);
-		break;
-	case PROTOCOLS:
-		break;
-	}
+	plays[w->protocol](w);
 	return NULL;
 }
 
-/* ---- GPU or thread ------------------------------------------------------------------------------ */
+/* ---- GPU or thread ---- */
 
 void litmus_start(struct litmus_peer *peer, const struct litmus_work *work)
 {

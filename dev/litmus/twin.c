@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-/* See twin.h. */
-#include "twin.h"
+/* The second reader; see litmus.h. */
+#include "litmus.h"
 
-#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
