@@ -9,8 +9,7 @@
  * word from "not LIVE, one user" to 0 releases it. The memory of entries and tables is never given
  * back: a hit beside gdr_close() finds nothing, not freed memory.
  *
- * Eviction takes idle entries, oldest first. A second use sets a bit that keeps the entry once
- * (second chance).
+ * Eviction takes idle entries, oldest first; a second use keeps an entry once (second chance).
  *
  * What a miss pins. A range that lies in one region shares it. Any other range gets a region of its
  * own GPU pages; joined with its neighbours, it would pin all of a chain's past again at each link.
@@ -29,10 +28,9 @@
  * Invalidation takes no lock, allocates nothing, and may come from a hook inside this very code. It
  * turns each entry of the range in the table from LIVE to DOOMED, so that nothing hits it, and puts
  * it on a list. The call works the list off if the lock is free and the thread is not inside the
- * library; otherwise the lock holder does at its unlock, or the next thread that leaves the
- * library. A miss enters its pages (NEW) before it pins them, so an invalidation during the pin
- * finds the entry. A count shows invalidations that may have passed those pages before; the region
- * is then its caller's alone.
+ * library; otherwise the lock holder does at its unlock, or the next thread that leaves it. A miss
+ * enters its pages (NEW) before it pins them, so an invalidation during the pin finds the entry. A
+ * count shows one that may have passed those pages before; the region is then its caller's alone.
  *
  * Lock order: cache->lock, handle->lock, ctx->lock, the backends' locks. Handles of ranges end
  * under their own lock and take the lock of their cache, which is in another table, after it.
@@ -122,7 +120,7 @@ struct gdri_cache {
 	} shard[GDRI_CACHE_SHARDS];
 
 	pthread_mutex_t
-		lock; /* guards every change of pages, and what follows, which begins as zeroes */
+		lock; /* guards changes of pages, and what follows, which begins as zeroes */
 	TAILQ_HEAD(, gdri_entry) regions; /* the next to be evicted first */
 	size_t count; /* of regions */
 	struct gdri_entry *look; /* where the next sweep begins, and at which part */
@@ -168,8 +166,7 @@ void gdri_cache_stats(struct gdri_cache *cache, barcopy_cache_stats_t *stats);
 
 /*
  * A call of the context ended with rc. True: it was short of BAR, descriptors or memory on that GPU
- * (-1: any), and idle regions have given way, so the caller repeats it. bytes 0: only stale ones
- * do.
+ * (-1: any), and idle regions have given way: the caller repeats it. bytes 0: only stale ones do.
  */
 bool gdri_caches_give_way(struct gdri_ctx *ctx, int rc, int device, uint64_t bytes);
 

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * The life of an entry: its pages in the table, its end, and invalidation, which may be called from
- * anywhere. See cache.h.
- */
+/* The life of an entry: its pages in the table, its end, invalidation. See cache.h. */
 #include "cache/cache.h"
 
 #include "base/inside.h"

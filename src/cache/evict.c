@@ -30,8 +30,7 @@ static bool evict(struct gdri_cache *cache, struct gdri_entry *e)
 
 /*
  * Evicts idle regions: at least one, and until they give back `bytes` of BAR or `looks` regions
- * have been looked at. device: only regions in the BAR of that GPU; -1: any. False: no region was
- * idle.
+ * have been looked at. device: only regions in that GPU's BAR; -1: any. False: none was idle.
  */
 bool gdri_cache_evict_locked(struct gdri_cache *cache, int device, uint64_t bytes, size_t looks)
 {
@@ -60,8 +59,7 @@ bool gdri_cache_evict_locked(struct gdri_cache *cache, int device, uint64_t byte
 
 /*
  * Releases idle regions that are stale: no get would find them, and a persistent pin holds their
- * freed memory. Verifies at most `looks` regions and `parts` parts, and goes on there the next
- * time.
+ * freed memory. Verifies at most so many regions and parts, and goes on there the next time.
  */
 bool gdri_cache_sweep_locked(struct gdri_cache *cache, size_t looks, size_t parts)
 {
@@ -69,14 +67,12 @@ bool gdri_cache_sweep_locked(struct gdri_cache *cache, size_t looks, size_t part
 
 	for (looks = looks < cache->count ? looks : cache->count; looks && parts; looks--) {
 		struct gdri_entry *e = cache->look ? cache->look : TAILQ_FIRST(&cache->regions);
-		bool intact = true;
+		bool used = gdri_entry_has_users(e);
+		bool intact =
+			used || gdri_region_is_intact_from(&e->region, &cache->look_part, &parts);
 
 		cache->look = e;
-		if (gdri_entry_has_users(e))
-			cache->look_part = 0;
-		else
-			intact = gdri_region_is_intact_from(&e->region, &cache->look_part, &parts);
-		if (intact && cache->look_part)
+		if (!used && intact && cache->look_part)
 			break;
 		cache->look = TAILQ_NEXT(e, link);
 		cache->look_part = 0;
@@ -172,9 +168,8 @@ void gdri_cache_make_room_locked(struct gdri_cache *cache, int device)
 }
 
 /*
- * Sets the limit of a GPU when the first region of it has been pinned. The default is three
- * quarters of what was free of its BAR, but at most a quarter of its memory: idle regions may be
- * memory that was freed.
+ * Sets the limit of a GPU when its first region has been pinned: by default three quarters of what
+ * was free of its BAR, but at most a quarter of its memory, as idle regions may be freed memory.
  */
 void gdri_cache_limit_locked(struct gdri_cache *cache, int device)
 {
@@ -212,9 +207,8 @@ static inline uint32_t drop_user(struct gdri_entry *e)
 }
 
 /*
- * The last user has left. A dead entry, neither LIVE nor doomed, belongs to this thread alone. A
- * LIVE one, if it is still that of this name, ends where it is a range's, or where the cache is
- * beyond a limit.
+ * The last user has left. A dead entry, neither LIVE nor doomed, is this thread's alone. A LIVE
+ * one, if it still has this name, ends as a range, or where the cache is beyond a limit.
  */
 static __attribute__((noinline, cold)) void settle(struct gdri_cache *cache, struct gdri_entry *e,
 						   uint64_t name, bool dead)

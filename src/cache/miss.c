@@ -187,8 +187,9 @@ static void set_for_hits(struct gdri_entry *e, const struct gdri_region *r)
 static int new_handle(struct gdri_cache *cache, struct gdri_entry *e)
 {
 	struct gdri_region *r = &e->region;
-	const barcopy_copy_options_t copy = { .engine_read_min = cache->options.engine_read_min,
-					      .engine_write_min = cache->options.engine_write_min };
+	const barcopy_cache_options_t *o = &cache->options;
+	const barcopy_copy_options_t copy = { .engine_read_min = o->engine_read_min,
+					      .engine_write_min = o->engine_write_min };
 	int rc = gdri_handle_new(cache->ctx, r, r->pin.va, gdri_region_end(r), &e->handle);
 
 	/* Without the copy engine copies go through the mapping. */
@@ -198,9 +199,8 @@ static int new_handle(struct gdri_cache *cache, struct gdri_entry *e)
 }
 
 /*
- * Makes the entry LIVE with one user. Its caller's alone, and not LIVE, is an entry that CUDA gave
- * no buffer ID for, as a later hit could not be verified, and one that an invalidation may have
- * missed.
+ * Makes the entry LIVE with one user; or its caller's alone, where CUDA gave no buffer ID, by which
+ * a later hit is verified, or an invalidation may have missed the entry.
  */
 static int enter_locked(struct gdri_cache *cache, struct gdri_entry *e)
 {

@@ -129,9 +129,9 @@ void gdri_offload_free(struct gdri_offload *offload);
 const struct gdri_copy_plan *gdri_offload_plan(struct gdri_offload *offload);
 
 /*
- * AUTO's sizes. Reads are measured; the first two serve where that cannot be. Writes from page-locked
- * memory cross between 256 and 320 KiB on an H200 and an H100; from pageable memory the engine never
- * writes faster (1 MiB: 50 us by the mapping, 80 by the engine).
+ * AUTO's sizes. Reads are measured; the first two serve where that cannot be. Writes from
+ * page-locked memory cross between 256 and 320 KiB on an H200 and an H100; from pageable memory the
+ * engine never writes faster (1 MiB: 50 us by the mapping, 80 by the engine).
  */
 #define GDRI_ENGINE_MIN_FROM	    ((size_t)11 << 10)
 #define GDRI_ENGINE_MIN_FROM_LOCKED ((size_t)6 << 10)

@@ -28,9 +28,8 @@ static int add(struct gdri_region *region, const struct gdri_memory *m)
 }
 
 /*
- * CUDA knows nothing of the range if it knows neither its first GPU page nor its last byte. Holes
- * are crossed in steps of the alignment of allocations, at most 512: no backend can pin a GPU page
- * that lies in a hole.
+ * Where CUDA knows neither the first GPU page nor the last byte, it is asked no more. Holes are
+ * crossed by the alignment of allocations, in at most 512 steps: a GPU page of a hole is an error.
  */
 int gdri_parts_note(struct gdri_region *region, uint64_t low, uint64_t high, struct gdri_memory *m)
 {

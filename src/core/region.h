@@ -1,18 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A region: GPU pages that are pinned, and the allocations in them. Every handle holds a region. A
- * plain pin's region has one handle, which maps it; others stay mapped, and each of their handles
- * shows a part.
+ * A region: GPU pages that are pinned, and the allocations in them. Every handle holds one. A plain
+ * pin's region has one handle, which maps it; others stay mapped, and their handles show parts.
  *
  * Validity. An address outlives its memory: a program frees a buffer, allocates another, and CUDA
  * gives it the same address, while the pin still shows the old pages. So a region notes the
  * allocations behind it as "parts", each with the buffer ID that CUDA never uses again (GPUDirect
- * RDMA guide, section 12.5), and a region found by an address is verified: CUDA's ID at that
- * address must be the part's.
+ * RDMA guide, section 12.5). A look-up by address verifies it: CUDA's ID there must be the part's.
  *  - Parts are noted before the pin and verified after it, so they are what is pinned.
- *  - An address in no part is "unknown". Say that A and B, 4 KiB each, share a GPU page, and a
- *    region was made for A. While A is intact the page is pinned, and so is B: the region learns it
- *    as a late part.
+ *  - An address in no part is "unknown". Say that A and B, 4 KiB each, share a GPU page of a region
+ *    made for A. While A is intact B is pinned too: the region learns it as a late part.
  *  - A region is stale, and never found again, once one of its parts has another ID, or none.
  */
 #ifndef GDRI_REGION_H
