@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/inside.h"
 #include "cache/cache.h"
 #include "common/wrap.h"
 #include "core/ctx.h"
@@ -523,6 +524,44 @@ static void *trims(void *arg)
 	return (void *)(intptr_t)barcopy_cache_trim(trimmed, 0);
 }
 
+/* A region that an invalidation inside the library has doomed is released once, behind its put. */
+static void put_of_a_doomed_region(void)
+{
+	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_CHECK_TAG, 0);
+	CUdeviceptr d = standin_alloc(CHUNK), other = standin_alloc(CHUNK);
+	barcopy_region_t a, b;
+	barcopy_cache_stats_t s;
+
+	OK(barcopy_cache_get(cache, d, 8, &a));
+	gdri_inside_enter();
+	OK(barcopy_cache_invalidate(cache, d, 1));
+	OK(barcopy_cache_put(cache, &a));
+	gdri_inside_leave();
+	s = cache_stats(cache);
+	ck_assert(!s.regions && !s.regions_detached && s.invalidations == 1);
+	OK(barcopy_cache_get(cache, d, 8, &a));
+	OK(barcopy_cache_get(cache, other, 8, &b));
+	ck_assert_uint_ne((uint32_t)a.entry, (uint32_t)b.entry);
+	OK(barcopy_cache_invalidate(cache, d, 1));
+	s = cache_stats(cache);
+	ck_assert(s.regions == 2 && s.regions_in_use == 2 && s.regions_detached == 1);
+	ck_assert_uint_eq(s.bytes_detached, CHUNK);
+	OK(barcopy_cache_put(cache, &a));
+	OK(barcopy_cache_put(cache, &b));
+	ck_assert_uint_eq(cache_stats(cache).regions, 1);
+}
+
+/* A trim to 0 releases regions of host memory too, which take no BAR. */
+static void trimmed_host_memory(void)
+{
+	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_CHECK_TAG, 0);
+
+	get_and_put(cache, (uintptr_t)standin_host_alloc(CHUNK, 0));
+	ck_assert_uint_eq(cache_stats(cache).regions, 1);
+	OK(barcopy_cache_trim(cache, 0));
+	ck_assert_uint_eq(cache_stats(cache).regions, 0);
+}
+
 /* A call that has found its cache waits for the context; by then the cache has ended. */
 static void ended_meanwhile(void)
 {
@@ -563,6 +602,8 @@ static const struct unit_test tests[] = {
 	{ "the next region to verify has ended", next_to_verify_has_ended, DMABUF },
 	{ "the environment is read by the open", environment_is_read_by_the_open, "" },
 	{ "a put after the end", put_after_the_end, DMABUF },
+	{ "a put of a doomed region", put_of_a_doomed_region, DMABUF },
+	{ "a trim of host memory", trimmed_host_memory, DMABUF },
 	{ "ranges of the next context", ranges_of_the_next_context, DMABUF },
 	{ "ended meanwhile", ended_meanwhile, DMABUF },
 };
