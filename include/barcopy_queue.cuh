@@ -4,7 +4,7 @@
  * The kernel's side of barcopy_queue.h, for compute capability 7.0 and newer. nvcc, clang and NVRTC
  * compile it; it includes only barcopy_queue.h.
  *
- * One warp serves a queue. All 32 lanes of the warp call every function together, with the same arguments
+ * One warp serves a queue. All its 32 lanes call every function together, with the same arguments
  * except where a parameter is per lane:
  *
  *     __global__ void serve(barcopy_queue_view_t view)    // <<<1, 32>>>
@@ -21,7 +21,7 @@
  *             barcopy_warp_end(&q);
  *     }
  *
- * A message buffer is in shared or global memory, aligned to 8 bytes, and a multiple of 8 bytes long.
+ * A message buffer is in shared or global memory, aligned to 8 bytes, a multiple of 8 bytes long.
  * Messages of at most 48 bytes can stay in registers: barcopy_warp_take() and barcopy_warp_put().
  */
 #ifndef BARCOPY_QUEUE_CUH
@@ -29,14 +29,14 @@
 
 #include "barcopy_queue.h"
 
-/** A flag. Receive and take: this warp then sees what the CPU copied before its send. Reply and put: the
- *  CPU sees after its receive what this warp stored before. Costs a fence. */
+/** A flag. Receive and take: this warp then sees what the CPU copied before its send. Reply and
+ *  put: the CPU sees after its receive what this warp stored before. Costs a fence. */
 #define BARCOPY_WARP_ORDERED 1u
 
 #ifndef BARCOPY_WARP_FN /* tests without a GPU define these themselves */
 #define BARCOPY_WARP_FN static __device__ __forceinline__
 
-/* Loads two neighbouring words, each in one access of 8 bytes; with `acquire`, later loads follow. */
+/* Loads two neighbouring words, 8 bytes an access each; with `acquire`, later loads follow. */
 BARCOPY_WARP_FN void barcopy_warp_load(unsigned long long addr, unsigned acquire, unsigned long long *v)
 {
 	if (acquire)
@@ -51,7 +51,7 @@ BARCOPY_WARP_FN void barcopy_warp_load(unsigned long long addr, unsigned acquire
 			     : "memory");
 }
 
-/* Stores two neighbouring words, each in one access of 8 bytes, in the lanes where `yes` is not 0. */
+/* Stores two neighbouring words, 8 bytes an access each, in the lanes where `yes` is not 0. */
 BARCOPY_WARP_FN void barcopy_warp_store(int yes, unsigned long long addr, unsigned long long v0,
 					unsigned long long v1)
 {
@@ -80,10 +80,10 @@ BARCOPY_WARP_FN unsigned barcopy_warp_lane(void)
 /** One warp's use of a queue, in registers. Only this header uses the fields. */
 typedef struct barcopy_warp {
 	barcopy_queue_view_t view;
-	unsigned long long rx, freed; /* request lines before the last look; lines freed for the CPU */
+	unsigned long long rx, freed; /* request lines before the last look, and freed for the CPU */
 	unsigned long long tx;	      /* reply lines written */
 	unsigned room;		      /* reply lines that may be written at once */
-	unsigned at, have;	      /* lines [at, have) of the last look have arrived and are not taken */
+	unsigned at, have;	      /* lines [at, have) of the last look are complete, not taken */
 	unsigned long long word[2];   /* this lane's two words of the last look's eight lines */
 	unsigned ordered;	      /* the flags of the last look */
 	unsigned lane, line, shift;
@@ -98,8 +98,10 @@ BARCOPY_WARP_FN unsigned barcopy_warp_zeroes(unsigned bits)
 	return (unsigned)__popc(~bits & (bits - 1));
 }
 
-/* Where this lane's two words of the eight lines from i on are: the lap, in place in the upper half of a
- * word, and below it the line's place in the ring, in units that make a ring 1 << 16 long. */
+/*
+ * Where this lane's two words of the eight lines from i on are. Bits 16 and up are the lap, as in the
+ * upper half of a word; below is the line's place, in units that make a ring 1 << 16 long.
+ */
 BARCOPY_WARP_FN unsigned barcopy_warp_place(const barcopy_warp_t *q, unsigned long long i)
 {
 	return (((unsigned)i + q->line) << q->shift) + (1 << 16);
@@ -111,7 +113,7 @@ BARCOPY_WARP_FN unsigned long long barcopy_warp_at(const barcopy_warp_t *q, unsi
 	return ring + ((place & 0xffff) >> q->shift) * 64 + q->lane % 4 * 16;
 }
 
-/* Frees the lines taken so far, once in a quarter of the ring: writes their count where the CPU polls it. */
+/* Once in a quarter of the ring, writes the count of lines taken where the CPU polls it. */
 BARCOPY_WARP_FN void barcopy_warp_free(barcopy_warp_t *q)
 {
 	unsigned long long taken = q->rx + q->at;
@@ -123,10 +125,10 @@ BARCOPY_WARP_FN void barcopy_warp_free(barcopy_warp_t *q)
 }
 
 /*
- * Loads the next eight lines, two words per lane, once all lines of the last look are taken. With `wait`,
- * repeats until the first line is complete. Returns 1 if it is complete and stops the kernel. Otherwise
- * q->have counts the complete lines, from the first on, up to the stop line. A word that is used is the
- * value that was checked: it is not read again.
+ * Loads the next eight lines, two words per lane, once all lines of the last look are taken. With
+ * `wait`, repeats until the first line is complete. Returns 1 if it is complete and stops the kernel.
+ * Otherwise q->have counts the complete lines, from the first on, up to the stop line. A word that is
+ * used is the value that was checked: it is not read again.
  */
 BARCOPY_WARP_FN int barcopy_warp_look(barcopy_warp_t *q, unsigned flags, int wait)
 {
@@ -151,7 +153,7 @@ BARCOPY_WARP_FN int barcopy_warp_look(barcopy_warp_t *q, unsigned flags, int wai
 	return first && !q->have;
 }
 
-/* Before a reply: waits for room for n more lines. Returns 0 if there is none and the kernel shall stop. */
+/* Before a reply: waits for room for n lines. Returns 0 if there is none and the kernel shall stop. */
 BARCOPY_WARP_FN int barcopy_warp_make_room(barcopy_warp_t *q, unsigned n, unsigned flags)
 {
 	unsigned long long v[2];
@@ -169,7 +171,7 @@ BARCOPY_WARP_FN int barcopy_warp_make_room(barcopy_warp_t *q, unsigned n, unsign
 	return q->room >= n;
 }
 
-/* Writes this lane's part of the next n lines, 1 to 8: 12 bytes, and the lap and its line's header twice. */
+/* Writes this lane's two words of the next n lines, 1 to 8: 12 bytes, each with lap and header. */
 BARCOPY_WARP_FN void barcopy_warp_write(barcopy_warp_t *q, unsigned n, const unsigned *data, unsigned head)
 {
 	unsigned place = barcopy_warp_place(q, q->tx);
@@ -229,7 +231,7 @@ BARCOPY_WARP_FN void barcopy_warp_end(barcopy_warp_t *q)
 
 /* ---- messages of any size, through a buffer ---------------------------------------------------- */
 
-/* Takes the next message; without `wait`, only if it has arrived. Size, 0 (none) or -1 (stopped). */
+/* Takes the next message; without `wait`, only if it has arrived. Size, 0 (none), -1 (stopped). */
 BARCOPY_WARP_FN int barcopy_warp_next(barcopy_warp_t *q, void *buffer, unsigned flags, int wait)
 {
 	unsigned *to = (unsigned *)buffer + q->lane % 4 * 3, data[3], size = 0, first, end, head, i;
@@ -241,7 +243,7 @@ BARCOPY_WARP_FN int barcopy_warp_next(barcopy_warp_t *q, void *buffer, unsigned 
 			return -1;
 		if (!q->have)
 			return 0;
-		__syncwarp(BARCOPY_WARP_ALL); /* all lanes have read the previous message from the buffer */
+		__syncwarp(BARCOPY_WARP_ALL); /* all lanes have read the previous message */
 		head = (unsigned)(q->word[0] >> 56);
 		first = q->at;
 		end = __ballot_sync(BARCOPY_WARP_ALL,
@@ -264,15 +266,15 @@ BARCOPY_WARP_FN int barcopy_warp_next(barcopy_warp_t *q, void *buffer, unsigned 
 }
 
 /**
- * Takes the next message if one has arrived. Returns its size in bytes; 0: none yet; -1: the kernel shall
- * stop. The buffer must hold the CPU's largest message, rounded up to 8 bytes.
+ * Takes the next message if one has arrived. Returns its size in bytes; 0: none yet; -1: the kernel
+ * shall stop. The buffer must hold the CPU's largest message, rounded up to 8 bytes.
  */
 BARCOPY_WARP_FN int barcopy_warp_try_receive(barcopy_warp_t *q, void *buffer, unsigned flags)
 {
 	return barcopy_warp_next(q, buffer, flags, 0);
 }
 
-/** Waits for the next message. Returns its size in bytes; 0: the kernel shall stop. See try_receive. */
+/** Waits for the next message. Returns its size; 0: the kernel shall stop. See try_receive. */
 BARCOPY_WARP_FN unsigned barcopy_warp_receive(barcopy_warp_t *q, void *buffer, unsigned flags)
 {
 	int size = barcopy_warp_next(q, buffer, flags, 1);
@@ -315,9 +317,9 @@ BARCOPY_WARP_FN int barcopy_warp_reply(barcopy_warp_t *q, const void *buffer, un
 /* ---- messages of at most 48 bytes, in registers ------------------------------------------------ */
 
 /**
- * Waits for messages of one line each, takes up to eight and returns how many; 0: the kernel shall stop.
- * Lanes 4 i to 4 i + 3 get message i: data[3] holds 12 bytes of it, from byte 12 * (lane & 3) on, *size its
- * size in bytes. Only for queues on which the CPU sends no message of more than one line.
+ * Waits for messages of one line each, takes up to eight and returns how many; 0: the kernel shall
+ * stop. Lanes 4 i to 4 i + 3 get message i: data[3] holds 12 bytes of it, from byte 12 * (lane & 3)
+ * on, *size its size in bytes. Only for queues on which the CPU sends no message of more than a line.
  */
 BARCOPY_WARP_FN unsigned barcopy_warp_take(barcopy_warp_t *q, unsigned *data, unsigned *size, unsigned flags)
 {
