@@ -24,7 +24,7 @@
 
 #include "provider.h"
 
-/* States of one use: a thread asks for a free; another arms itself, stops in the window, goes on. */
+/* States of one use: a thread asks for a free; another arms itself, stops, and goes on. */
 enum { IDLE, CALLED, ARMED, CLAIMED, STOPPED, RELEASED };
 
 static DEFINE_MUTEX(lock); /* opening and closing of the window; the steps to CALLED and ARMED */
