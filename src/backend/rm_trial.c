@@ -31,7 +31,7 @@ enum { TRIALS = 3 }; /* after so many inconclusive ones the last result is the v
 static struct {
 	const struct gdri_rm_gpu *gpu;
 	const char *only_exportable;
-	bool setup; /* the failure lies in the memory or the copy engine, and says nothing about rm */
+	bool setup; /* the failure lies in the memory or the engine: nothing about rm */
 	size_t count;
 	struct buffer {
 		struct gdri_allocation memory;
