@@ -1,34 +1,18 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The examples build and run on the stand-ins; the Python one with memory that is not torch's where
-# there is no torch.
-#   examples.sh BUILD_DIR SIM_DIR
-set -u
-out=$1
-sim=$2
-cd "$(dirname "$0")/../.." || exit 1
-passed=0 failed=0
+# The examples build and run on the stand-ins; the Python one on memory of the library, not of torch.
+# shellcheck source=tests/common/build.bash
+. "$(dirname "$0")/../common/build.bash"
+sim=$(realpath "${2:?directory of the stand-ins}")
 
-check() {
-	name=$1
-	shift
-	if "$@"; then
-		passed=$((passed + 1))
-	else
-		echo "not ok: $name"
-		failed=$((failed + 1))
-	fi
-}
-
-export LD_LIBRARY_PATH="$sim:$out" LD_PRELOAD="$(realpath "$sim")/libnvidia_node.so"
-check build make -s --no-print-directory O="$out" CC=gcc examples
-check alloc "$out/examples/alloc"
-check ring timeout 60 "$out/examples/ring"
-check results timeout 60 "$out/examples/results"
-for name in cache large_copies ranges share vectors; do
-	check "$name" timeout 60 "$out/examples/$name"
+make -s --no-print-directory O="$out" CC=gcc examples
+ok "they build"
+export LD_LIBRARY_PATH="$sim:$out" LD_PRELOAD="$sim/libnvidia_node.so"
+for name in alloc cache large_copies ranges results ring share vectors; do
+	timeout 60 "$out/examples/$name"
+	ok "$name"
 done
-check python python3 - <<'PYTHON'
+python3 - <<'PYTHON'
 import sys
 sys.dont_write_bytecode = True
 sys.path.insert(0, "examples")
@@ -44,10 +28,14 @@ with pin_tensor.barcopy.open() as gdr, gdr.alloc(4096) as mem:
     assert got == [4.5] + [3.5] * 99, got
     assert mem.read(4, 60) == bytes(4) and mem.read(4, 464) == bytes(4)
 PYTHON
-# The GPU's code of a kernel made at run time. Running it takes a GPU: NVRTC itself crashes on the stand-in's libcuda.
+ok "pin_tensor.py"
+# A kernel compiled at run time. Running it takes a GPU: NVRTC crashes on the stand-in's libcuda.
 unset LD_LIBRARY_PATH LD_PRELOAD
-nvrtc() {
-	python3 -B - <<'PYTHON'
+if ! PYTHONPATH=examples python3 -Bc 'import queue_nvrtc; queue_nvrtc.load_nvrtc()' 2>/dev/null; then
+	skip "queue_nvrtc.py" "no libnvrtc.so: Debian's main archive has no CUDA"
+	finish
+fi
+python3 -B - <<'PYTHON'
 import sys
 sys.path.insert(0, "examples")
 import queue_nvrtc
@@ -62,11 +50,5 @@ except SystemExit as error:
 else:
     sys.exit("a wrong expression was compiled")
 PYTHON
-}
-if PYTHONPATH=examples python3 -Bc 'import queue_nvrtc; queue_nvrtc.load_nvrtc()' 2>/dev/null; then
-	check nvrtc nvrtc
-else
-	echo "ok - nvrtc # SKIP no libnvrtc.so: Debian's main archive has no CUDA"
-fi
-echo "$passed passed, $failed failed"
-[ "$failed" = 0 ]
+ok "queue_nvrtc.py"
+finish

@@ -1,38 +1,25 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The Python module: its tests on the stand-in, by a python3 with numpy where there is one; its structs
-# against the header's; and its wheel.
+# The Python module: its tests on the stand-in, with numpy if a python3 has it; its structs against the
+# header's; its wheel.
 # shellcheck source=tests/common/build.bash
 . "$(dirname "$0")/../common/build.bash"
 
 sim=$(realpath "${2:?directory of the stand-ins}")
 lib=$(realpath "$out")
-python=python3
-for p in python3 /usr/bin/python3; do
-	if command -v "$p" >/dev/null && "$p" -c 'import numpy' 2>/dev/null; then
-		python=$p
-		break
-	fi
-done
+python_with_numpy || : # tests that need it are skipped
 export LD_LIBRARY_PATH=$sim:$lib PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$PWD/python
 export LD_PRELOAD=$sim/libnvidia_node.so
 
-# One line for each test; those that need numpy say so where it is missing.
 timeout 250 "$python" -X dev -W error -m unittest -v tests/python/test_barcopy.py >"$tmp/log" 2>&1
 rc=$?
 ran=$(sed -n 's/^Ran \([0-9]*\) test.*/\1/p' "$tmp/log")
-if [ "$rc" = 0 ] && [ "${ran:-0}" -gt 0 ]; then
-	skipped=$(sed -n 's/^OK (skipped=\([0-9]*\))$/\1/p' "$tmp/log")
-	skipped=${skipped:-0}
-	passed=$((ran - skipped))
-	sed -n "s/^\(test[a-z_]*\) .*skipped '\(.*\)'$/ok - \1 # SKIP \2/p" "$tmp/log"
-	[ "$passed" -gt 0 ]
-	ok "the module's tests on the stand-in"
-else
-	cat "$tmp/log"
-	false
-	ok "the module's tests on the stand-in"
-fi
+skipped=$(sed -n 's/^OK (skipped=\([0-9]*\))$/\1/p' "$tmp/log")
+skipped=${skipped:-0}
+passed=$((${ran:-0} - skipped))
+sed -n "s/^\(test[a-z_]*\) .*skipped '\(.*\)'$/ok - \1 # SKIP \2/p" "$tmp/log"
+[ "$rc" = 0 ] && [ "$passed" -gt 0 ] || { cat "$tmp/log"; false; }
+ok "the module's tests on the stand-in"
 
 # The same with the extension that wheels have.
 cp -R python "$tmp/fast" && gcc -std=c11 -O2 -Wall -Wextra -Wshadow -Wmissing-prototypes -Werror -fvisibility=hidden \
@@ -69,7 +56,7 @@ PY
 [ "$(grep -c offsetof "$tmp/layout.c")" -gt 50 ] && gcc -fsyntax-only -Iinclude "$tmp/layout.c"
 ok "structs are those of the headers"
 
-# The types for checkers: every public name and member, with the parameters that it has.
+# The types for checkers: every public name and member, with its parameters.
 "$python" - <<'PY'
 import ast, inspect, sys
 import barcopy
@@ -124,7 +111,7 @@ sys.exit(bool(bad))
 PY
 ok "the types are those of the code"
 
-# Where the library comes from, if it is not there.
+# The error of a missing library names its sources.
 BARCOPY_LIBRARY=/nowhere.so "$python" -c 'import barcopy; barcopy.open()' 2>"$tmp/text"
 grep -q 'BARCOPY_LIBRARY names it' "$tmp/text" &&
 	! LD_LIBRARY_PATH='' "$python" -c 'import barcopy; barcopy.open()' 2>"$tmp/text" &&
@@ -133,7 +120,7 @@ grep -q 'BARCOPY_LIBRARY names it' "$tmp/text" &&
 	}
 ok "an error that says where the library comes from"
 
-# What `pip install ./python` installs, made without pip and without a network.
+# The wheel of `pip install ./python`, made without pip and without a network.
 cp -R python "$tmp/python" && (cd "$tmp/python" && "$python" - "$tmp" <<'PY'
 import sys, zipfile
 sys.path.insert(0, ".")
@@ -148,8 +135,8 @@ PY
 	grep -q '^barcopy/_life.py,sha256=' "$tmp"/site/barcopy-*.dist-info/RECORD
 ok "the wheel"
 
-# The source distribution: the same bits whenever and by whomever, nothing of the builder's in it, and the wheel
-# made of it is the one made here. The licence asks to be in every copy.
+# The source distribution: reproducible, without traces of the builder, with the licence; a wheel made
+# from it equals the one made here.
 mkdir -p "$tmp/sdist" "$tmp/other" && (
 	cp LICENSE "$tmp/"
 	cd "$tmp/python" && "$python" -c 'import backend, sys; backend.build_sdist(sys.argv[1])' "$tmp/sdist" &&

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# What the build directory and those of the installation may be, and when what was built is built anew.
-# It builds single files, in a copy of the source. Takes no argument.
+# Which build and installation directories are valid, and when make builds a file again. It builds single
+# files, in a copy of the source.
 # shellcheck source=tests/common/build.bash
 set -- "${1:-build}"
 . "$(dirname "$0")/../common/build.bash"
@@ -12,7 +12,7 @@ in_src() { make -C "$src" --no-print-directory "$@" >"$tmp/log" 2>&1; }
 sources() { (cd "$src" && find . -type f | LC_ALL=C sort | xargs cksum); }
 sources >"$tmp/before"
 
-# ---- directories that would not be what they seem ----
+# ---- invalid directories ----
 
 # A path with a space is two words to make: two targets, two files to remove.
 for variable in O DESTDIR prefix libdir bindir includedir mandir docdir; do
@@ -25,50 +25,50 @@ ok "uninstall with a space in DESTDIR removes nothing"
 ! in_src -n O= lib && grep -q 'O=: ' "$tmp/log"
 ok "O= without a directory is refused: not the root directory"
 
-# The directory goes as a whole: it must be one that holds a build and nothing else.
+# clean removes a whole directory: it must hold a build and nothing else.
 taken=
 for o in . "$src" src .. "$tmp/" tests/build; do
 	! in_src O="$o" clean && grep -q 'not removed' "$tmp/log" || taken+=" $o"
 	[ -e "$src/Makefile" ] || copy_source
 done
 [ -z "$taken" ] && sources | cmp -s - "$tmp/before"
-ok "make clean removes no source: O= the tree, a part of it, what it lies in"
+ok "make clean removes no source: O= the tree, a part of it, a directory around it"
 
-# ---- what is built anew ----
+# ---- what make builds again ----
 
 o=$tmp/o
 built=$o/src/base/struct_size.o
-# builds|keeps WORDS FOR make...: the object is made anew, or stays
+# builds|keeps WORDS FOR make...: make builds the object again, or keeps it
 builds() { rm -f "$tmp/was" && { [ ! -e "$built" ] || ln "$built" "$tmp/was"; } && in_src O="$o" "$@" "$built" && ! [ "$built" -ef "$tmp/was" ]; }
 keeps() { rm -f "$tmp/was" && ln "$built" "$tmp/was" && in_src O="$o" "$@" "$built" && [ "$built" -ef "$tmp/was" ]; }
 builds CFLAGS=-O0 && keeps CFLAGS=-O0 && keeps CFLAGS=-O0 V=1 DESTDIR=/x prefix=/y && CFLAGS=-O0 keeps
-ok "a second make does nothing, whatever changes no file"
+ok "a second make does nothing, also with variables that change no file"
 rm -rf "$o"
 in_src O="$o" CFLAGS=-O0 "$o/tests/common/again.o" "$o/src/copy/ref.o" "$built" && keeps CFLAGS=-O0
-ok "nor after an object that has flags of its own"
+ok "nor after an object with flags of its own"
 builds CFLAGS=-O1 && builds CFLAGS=-O0 CPPFLAGS=-DX && builds CFLAGS=-O0 LDFLAGS=-s &&
 	builds CFLAGS=-O0 SANITIZE=undefined && builds CFLAGS=-O0 CC='gcc -pipe' && builds CFLAGS=-O0
-ok "other flags, or another compiler: built anew, and back again"
+ok "other flags, or another compiler: built again, both ways"
 sed -i.was 's/^VERSION := .*/VERSION := 9.9.9/' "$src/Makefile" && builds CFLAGS=-O0 && mv "$src/Makefile.was" "$src/Makefile" &&
 	builds CFLAGS=-O0 && builds CFLAGS=-O0 LIB_SRCS=src/base/struct_size.c && builds CFLAGS=-O0
-ok "another version, or other sources: built anew"
+ok "another version, or other sources: built again"
 in_src -n V=1 O="$o" CFLAGS=-O1 install && ! grep -qE -- "-o $built\.part " "$tmp/log"
-ok "make install by itself takes what was built, whatever the flags are now"
+ok "make install alone takes the existing build, whatever the flags"
 touch "$src/src/base/struct_size.h" && builds CFLAGS=-O0
 ok "a header that changed"
 
-# A linker or archiver that was stopped half way leaves nothing that looks finished.
+# An interrupted linker or archiver leaves no file that looks finished.
 printf '#!/bin/sh\necho half >"$2"\nexit 1\n' >"$tmp/half-ar" && chmod +x "$tmp/half-ar"
 ! in_src O="$o" LIB_SRCS=src/base/struct_size.c AR="$tmp/half-ar" "$o/libgdrapi.a" && test ! -e "$o/libgdrapi.a"
-ok "an archive half made is removed"
+ok "a partial archive is removed"
 
-# Killed with its make, for want of memory or power, when the assembler has just begun.
+# The compiler and make are killed (out of memory) when the assembler has just begun.
 mkdir "$tmp/bin" && printf '#!/bin/sh\nfor a; do\n\t[ "$last" != -o ] || : >"$a"\n\t[ "$last" != -MF ] || echo half >"$a"\n\tlast=$a\ndone
 case " $* " in *" -c "*) kill -KILL 0 ;; esac\nexec %s "$@"\n' "$(command -v gcc)" >"$tmp/bin/gcc" && chmod +x "$tmp/bin/gcc"
 rm -rf "$o"
 { ! PATH=$tmp/bin:$PATH setsid -w make -C "$src" O="$o" CFLAGS=-O0 "$built" >"$tmp/log"; } 2>/dev/null &&
 	in_src O="$o" CFLAGS=-O0 "$built" && test -s "$built" && keeps CFLAGS=-O0
-ok "a compilation that was killed is begun anew"
+ok "a killed compilation starts again"
 
 in_src O="$o" CPPFLAGS='-D_GNU_SOURCE -D_FILE_OFFSET_BITS=64' "$built"
 ok "a packager's own -D_GNU_SOURCE"
@@ -76,5 +76,5 @@ ok "a packager's own -D_GNU_SOURCE"
 sources | cmp -s - "$tmp/before"
 ok "the source tree is as it was"
 in_src O="$o" clean && test ! -e "$o" && in_src O="$tmp/never" clean
-ok "make clean removes a build, and is content without one"
+ok "make clean removes a build, and succeeds without one"
 finish

@@ -1,20 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# What README, docs and the manual pages show works (tests/docs/check.py says how that is looked at);
-# figures of the README are those that were stored; and the look itself can fail.
+# The examples of README, docs and the manual pages work (tests/docs/check.py); the README's figures are
+# the stored ones; and each check finds a planted fault.
 #   test_docs.sh BUILD_DIR SIM_DIR
 # shellcheck source=tests/common/build.bash
 . "$(dirname "$0")/../common/build.bash"
 
 sim=${2:?directory of the stand-ins}
-python=
-for p in python3 /usr/bin/python3; do
-	if command -v "$p" >/dev/null && "$p" -c 'import numpy' 2>/dev/null; then
-		python=$p
-		break
-	fi
-done
-if [ -z "$python" ]; then
+if ! python_with_numpy; then
 	skip "what the documents show" "no python3 with numpy"
 	finish
 fi
@@ -29,7 +22,7 @@ passed=$(grep -c '^ok' "$tmp/log") failed=$(grep -c '^not ok' "$tmp/log")
 [ "$rc" = 0 ] && [ "${#documents[@]}" -gt 30 ] && [ "$passed" -gt 50 ] && [ "$failed" = 0 ]
 ok "${#documents[@]} documents: $passed blocks and references"
 grep -q '^ok - README.md:[0-9]*: c$' "$tmp/log" && grep -q '^ok - README.md:[0-9]*: python$' "$tmp/log"
-ok "the first program and the Python of the README are among what was run"
+ok "the first program and the Python of the README ran"
 
 [ "$(wc -l <README.md)" -le 150 ]
 ok "the README has at most 150 lines"
@@ -51,9 +44,9 @@ mkdir -p "$tmp/tree/docs" && cp -r README.md src "$tmp/tree" && cp -r docs/page 
 ok "... from the README's own program"
 mkdir "$tmp/tree/src/cellar" && ! "$python" -B docs/page/make.py "$tmp/tree" >/dev/null 2>"$tmp/err" &&
 	grep -q cellar "$tmp/err"
-ok "... and a folder that no layer of the page stands for stops it"
+ok "... and a folder without a layer on the page stops it"
 
-# ---- what is broken is found: in a document of one fault each ----
+# ---- planted faults, one in each document ----
 
 # found NAME FILE TEXT: the check of a document with this text fails, and says TEXT
 found() {

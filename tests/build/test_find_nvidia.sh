@@ -1,16 +1,14 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# gdrdrv/find-nvidia.sh: of the nv-p2p.h of several GPU drivers it takes the running one's, and none
-# rather than a wrong one. Each case is a tree of its own, made of files alone. Takes no argument.
-set -u
-find=$(cd "$(dirname "$0")/../../gdrdrv" && pwd)/find-nvidia.sh
-tmp=$(mktemp -d) || exit 1
-trap 'rm -rf "$tmp"' EXIT
-tmp=$(cd "$tmp" && pwd -P)
+# gdrdrv/find-nvidia.sh: among the nv-p2p.h of several GPU drivers it takes the running one's, and none
+# rather than a wrong one. Each case is a file tree of its own.
+# shellcheck source=tests/common/build.bash
+. "$(dirname "$0")/../common/build.bash"
+find=$PWD/gdrdrv/find-nvidia.sh
+tmp=$(realpath "$tmp")
 unset NVIDIA_SRC FLAVOR NVIDIA_MISMATCH_OK
-passed=0 failed=0
 
-# modinfo as it is on the machine of the case: $license, or nothing where no module is installed.
+# modinfo of the case's machine: the file `license`, or nothing if no module is installed.
 mkdir "$tmp/bin"
 printf '#!/bin/sh\n[ -s "%s/license" ] && cat "%s/license"\n' "$tmp" "$tmp" >"$tmp/bin/modinfo"
 chmod +x "$tmp/bin/modinfo"
@@ -27,8 +25,8 @@ new() {
 	echo "${3:-}" >"$tmp/license"
 }
 
-# source_at DIRECTORY [VERSION]: with a desktop's nv-p2p.h, which is known by its get;
-# VERSION as a package of the GPU driver writes it
+# source_at DIRECTORY [VERSION]: makes a desktop's nv-p2p.h, recognised by its get call, and the VERSION
+# as a package of the GPU driver writes it
 source_at() {
 	mkdir -p "$1"
 	echo "int nvidia_p2p_get_pages(uint64_t p2p_token, uint32_t va_space);" >"$1/nv-p2p.h"
@@ -39,24 +37,20 @@ finds() {
 	GDRDRV_ROOT=$tmp/root PATH="$tmp/bin:$PATH" "$@" /bin/sh "$find" >"$tmp/out" 2>"$tmp/err"
 }
 
-verdict() {
-	if [ "$1" = 0 ]; then
-		passed=$((passed + 1))
-		echo "ok $((passed + failed)) - $2"
-	else
-		failed=$((failed + 1))
-		echo "not ok $((passed + failed)) - $2"
-		sed 's/^/#   /' "$tmp/out" "$tmp/err"
-	fi
+verdict() { # verdict NAME: the command before it decides
+	local rc=$?
+	(exit $rc)
+	ok "$1"
+	[ $rc = 0 ] || sed 's/^/#   /' "$tmp/out" "$tmp/err"
 }
 
-# takes NAME "DIRECTORY FLAVOR SYMVERS" [VARIABLE=VALUE...]: and says on stderr which
+# takes NAME "DIRECTORY FLAVOR SYMVERS" [VARIABLE=VALUE...]: also names the choice on stderr
 takes() {
 	name=$1 want=$2
 	shift 2
 	finds env "$@" && [ "$(cat "$tmp/out")" = "$want" ] &&
 		grep -q "nv-p2p.h from ${want%% *}, for the" "$tmp/err"
-	verdict $? "$name"
+	verdict "$name"
 }
 
 # refuses NAME TEXT [VARIABLE=VALUE...]: nothing on stdout, the reason on stderr
@@ -64,7 +58,7 @@ refuses() {
 	name=$1 text=$2
 	shift 2
 	! finds env "$@" && [ ! -s "$tmp/out" ] && grep -qF -- "$text" "$tmp/err"
-	verdict $? "$name"
+	verdict "$name"
 }
 
 src=$tmp/root/usr/src
@@ -130,7 +124,7 @@ source_at "$src/nvidia-580.95.05/nvidia"
 takes "none running: the licence of the installed module" \
 	"$src/nvidia-580.95.05/nvidia proprietary none"
 
-# Both flavours of the running version lie there: their Module.symvers may differ.
+# Both flavours of the running version are installed: their Module.symvers may differ.
 for case in "POE proprietary nvidia-580.95.05/nvidia" "OE open nvidia-open-580.95.05/nvidia"; do
 	# shellcheck disable=SC2086 # three words
 	set -- $case
@@ -167,7 +161,7 @@ rm "$tmp/elsewhere/version.mk"
 takes "named, of a version that nothing tells" "$tmp/elsewhere/nvidia open none" \
 	NVIDIA_SRC="$tmp/elsewhere"
 grep -q "nothing tells its version" "$tmp/err"
-verdict $? "... and says so"
+verdict "... and says so"
 refuses "named, without nv-p2p.h" "no nv-p2p.h in $tmp/bin" NVIDIA_SRC="$tmp/bin"
 
 # A Jetson's: without an address-space token. There the library needs no driver.
@@ -179,7 +173,7 @@ refuses "a Jetson's, not named" "no nv-p2p.h of any GPU driver"
 refuses "a Jetson's, named" "of Tegra's GPU driver: no gdrdrv is needed there" \
 	NVIDIA_SRC="${l4t%/include/linux}"
 
-# waits NAME yes|no [VARIABLE=VALUE...]: DKMS, by its file, builds nothing for want of a GPU driver's source
+# waits NAME yes|no [VARIABLE=VALUE...]: whether DKMS builds nothing, for lack of a GPU driver's source
 waits() {
 	name=$1 want=$2
 	shift 2
@@ -188,7 +182,7 @@ waits() {
 		"$tmp/dkms.conf" 2>"$tmp/err")
 	echo "${finds_nothing:=no}" >"$tmp/out"
 	[ "$finds_nothing" = "$want" ]
-	verdict $? "$name"
+	verdict "$name"
 }
 
 new
@@ -200,5 +194,4 @@ source_at "$tmp/elsewhere/kernel-open/nvidia"
 waits "... also below a directory that is named" no NVIDIA_SRC="$tmp/elsewhere"
 waits "... and there alone" yes NVIDIA_SRC="$tmp/bin"
 
-echo "$passed passed, $failed failed"
-[ "$failed" = 0 ]
+finish

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The public headers: they compile alone in every language that programs use, and their structs and
-# values are those that programs were compiled against.
+# The public headers: they compile alone in every language that programs use, and their structs and values
+# never change.
 # shellcheck source=tests/common/build.bash
 . "$(dirname "$0")/../common/build.bash"
 
@@ -92,7 +92,7 @@ else
 	skip "layout and values in C++" "g++ is not installed"
 fi
 
-# Each doc comment's promise of a name is kept: every public function has a comment before it.
+# Every public function has a comment before it.
 ! awk '/^ \*\/|^\/\*\*.*\*\/$/ { doc = 1; next }
 	/^(int|void|gdr_t|const char \*)[ *]*(gdr|barcopy)_[a-z0-9_]+\(/ && !doc { print; bad = 1 }
 	/^$/ { doc = 0 } END { exit !bad }' include/gdrapi.h include/barcopy.h include/barcopy_queue.h

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# make install, uninstall and O=: what goes where, nothing left, nothing in the source tree; and a
-# build on a machine that has a compiler and nothing else.
+# make install, uninstall and O=: the place of each file, nothing left, nothing in the source tree; and a
+# build with a compiler and nothing else.
 # shellcheck source=tests/common/build.bash
 . "$(dirname "$0")/../common/build.bash"
 
@@ -55,16 +55,16 @@ tools=$(make -C "$src" --no-print-directory -pn O="$tmp/o" 2>/dev/null |
 } | LC_ALL=C sort -u >"$tmp/expected"
 tree "$dest" >"$tmp/installed"
 grep -v '^./opt/x/share/doc/barcopy/' "$tmp/installed" | diff "$tmp/expected" -
-ok "every file is where it should be, and no other"
+ok "every file in its place, and no other"
 test -z "$(cd "$src" && for f in README.md LICENSE docs/install.md examples/ring.c; do
 	cmp "$f" "$dest/opt/x/share/doc/barcopy/$f" 2>&1; done)"
 ok "documents and examples"
-# Many Makefiles have the variable in capitals; an environment that has it means something else by it.
+# PREFIX= on the command line is a habit from other Makefiles; in the environment it means something else.
 where() { env "$1" make -C "$src" --no-print-directory -n O="$tmp/o" "${@:2}" lib_install | grep -c ' /opt/y/lib'; }
 test "$(where X= PREFIX=/opt/y)" -gt 0 && test "$(where X= PREFIX=/opt/z prefix=/opt/y)" -gt 0 &&
 	test "$(where PREFIX=/opt/y)" = 0
 ok "PREFIX= on the command line is prefix="
-# What the README names is there when it is read where it was installed.
+# Links work in the installed documents.
 missing=$(cd "$dest/opt/x/share/doc/barcopy" && grep -rohE '\]\([^)#:]*[.](md|svg|c|html|json)[)#]' README.md docs/*.md |
 	sed -E 's/^\]\(//; s/[)#]$//' | sort -u | while read -r f; do
 		[ -e "$f" ] || [ -e "docs/$f" ] || case $f in *include/*) ;; *) echo "$f" ;; esac; done)
@@ -99,7 +99,7 @@ gcc -static-pie -fPIE -I"$dest/opt/x/include" -o "$tmp/user_static" "$tmp/user.c
 "$tmp/user_static"
 ok "a program with the archive"
 
-# A program written for GDRCopy that asks which architecture this is.
+# A program for GDRCopy that asks for the architecture.
 printf '#include <gdrconfig.h>\n#include <gdrapi.h>\n#if !defined(GDRAPI_X86) && !defined(GDRAPI_ARM64)\n#error\n#endif\n' |
 	gcc -I"$dest/opt/x/include" -Wall -Werror -fsyntax-only -x c -
 ok "gdrconfig.h"
@@ -112,22 +112,22 @@ into install-driver && mkdir -p "$dest/lib/modules/6.1/updates" "$dest/lib/modul
 	: >"$dest/lib/modules/6.1/updates/gdrdrv.ko" && : >"$dest/lib/modules/6.1/kernel/other.ko" &&
 	[ "$(tree "$dest" | grep -c gdrdrv)" -gt 10 ] && into uninstall-driver &&
 	[ "$(tree "$dest")" = "$(printf '%s\n' "$before_driver" ./lib/modules/6.1/kernel/other.ko | sed '/^$/d' | LC_ALL=C sort)" ]
-ok "make uninstall-driver leaves nothing of the driver, and what is not ours"
+ok "make uninstall-driver removes the driver and leaves other files"
 rm -rf "$dest/lib"
 ! find "$dest" -name barcopy | grep .
-ok "nor a directory of our name"
+ok "nor a directory of its name"
 
-# Directories that are not ours alone.
+# Directories that others use too.
 shared=(docdir=/opt/x/share/doc examplesdir=/opt/x/share/doc cmakedir=/opt/x/lib/cmake)
 printf '%s\n' ./opt/x/bin/sanity ./opt/x/lib/cmake/other.cmake ./opt/x/share/doc/docs/other.md \
 	./opt/x/share/doc/other/README ./opt/x/share/man/man3/other.3 >"$tmp/others"
 rm -rf "$dest" && into install "${shared[@]}" && rm "$dest/opt/x/bin/sanity" &&
 	(cd "$dest" && while read -r f; do mkdir -p "${f%/*}" && echo other >"$f"; done) <"$tmp/others" &&
 	into uninstall "${shared[@]}" && tree "$dest" | diff "$tmp/others" -
-ok "make uninstall leaves what is not ours"
+ok "make uninstall leaves the files of others"
 rm -rf "$dest"
 
-# Installed tools find the library by themselves, wherever below the prefix it is usual.
+# Installed tools find the library in each usual directory below the prefix.
 for libdir in lib lib64 "lib/$(gcc -print-multiarch)"; do
 	case $libdir in lib/) skip "tools find the library in lib/TRIPLET" "no multiarch here" && continue ;; esac
 	rm -rf "$dest" && into install libdir="/opt/x/$libdir" &&

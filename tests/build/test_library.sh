@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The library file: its symbols (symbols.txt is the list that a release keeps), what it needs, its
-# names and links, and that it survives being closed.
+# The library file: its symbols (symbols.txt is the list that a release keeps), its dependencies, names
+# and links, and that it survives dlclose().
 # shellcheck source=tests/common/build.bash
 . "$(dirname "$0")/../common/build.bash"
 
@@ -44,10 +44,10 @@ ok "full relro"
 ok "no text relocations, no run path"
 ! readelf -lW "$lib" | grep GNU_STACK | grep -q E
 ok "no executable stack"
-# All of it is in the static block, of which dlopen has 1.6 KiB for every library of a process.
+# All of it is in the static block, of which dlopen has 1.6 KiB for all libraries of a process.
 test "$(($(readelf -lW "$lib" | awk '$1 == "TLS" { print $6 }')))" -le 64
 ok "64 bytes of thread-local storage at most"
-# Tables that begin empty are no part of the file.
+# Tables that start empty take no space in the file.
 test "$(($(readelf -lW "$lib" | awk '$1 == "LOAD" && /RW/ { print $5 }')))" -le 32768
 ok "the file holds at most 32 KiB of data"
 ! nm -D --undefined-only "$lib" | awk '{ print $NF }' |

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The layers of src/ (docs/design.md): each folder needs those below it alone, and no two files need each
-# other, there, in perf/ and in gdrdrv/. The tests read what files include and the symbols that objects define
-# and use; the last ones plant violations.
+# The layers of src/ (docs/design.md): a folder needs only those below it; and src/, perf/ and gdrdrv/ have
+# no cycles of files. The tests read the files' includes and the objects' symbols; the last ones plant
+# violations.
 # shellcheck source=tests/common/build.bash
 . "$(dirname "$0")/../common/build.bash"
 
 layers="base copy cuda backend core cache queue calls" # from the lowest; abi stands beside base
 
-# Who includes whom below a folder: two names relative to it.
+# Lines "FILE INCLUDED" below a folder, relative to it.
 includes() { # includes FOLDER
 	(cd "$1" && find . -name '*.[ch]' -printf '%P\n' | while read -r f; do
 		sed -n 's/^#[ \t]*include "\([^"]*\)".*/\1/p' "$f" | while read -r to; do
@@ -21,7 +21,7 @@ includes() { # includes FOLDER
 	done)
 }
 
-# Whose objects use a symbol that another's define: by their sources' names, for sources that are there.
+# Lines "USER DEFINER": sources whose objects use a symbol of another's object.
 symbols() { # symbols OBJECTS SOURCES
 	(cd "$1" && find . -name '*.o' ! -name '*.pic.o' -printf '%P\n' | while read -r o; do
 		[ -f "$2/${o%.o}.c" ] && nm "$o" | sed "s|^|${o%.o}.c |"
@@ -29,15 +29,14 @@ symbols() { # symbols OBJECTS SOURCES
 		$(NF - 1) ~ /^[TDBRCVWGS]$/ { by[$NF] = $1; times[$NF]++ }
 		$(NF - 1) == "U" { n++; from[n] = $1; uses[n] = $NF }
 		END {
-			# What several define, main() of each tool for one, leads nowhere.
+			# A symbol with several definitions, such as main(), says nothing.
 			for (i = 1; i <= n; i++)
 				if (times[uses[i]] == 1)
 					print from[i], by[uses[i]]
 		}'
 }
 
-# The same by the text, for the driver: what carries its name and is defined in the first column, functions
-# and what is shared of variables.
+# The same by the text, for the driver: functions and shared variables, defined in the first column.
 calls() { # calls FOLDER
 	(cd "$1" && awk '
 		/^[a-zA-Z].*gdrdrv_[a-z0-9_]+/ && !/^(static|extern)/ && (!/\(.*;$/ || /^(DEFINE|LIST)_/) {
@@ -58,7 +57,7 @@ calls() { # calls FOLDER
 		sed 's|\./||g')
 }
 
-# From lines "A B": those where A lies below B.
+# Of lines "A B" those where A is below B.
 upwards() {
 	awk -v layers="$layers" '
 		BEGIN { n = split(layers, name, " "); for (i = 1; i <= n; i++) level[name[i]] = i }
@@ -70,7 +69,7 @@ upwards() {
 		}' | sort -u
 }
 
-# Files that lie on a circle.
+# Files on a cycle.
 circles() {
 	awk '$1 != $2' | sort -u | tsort 2>&1 >/dev/null | sed -n 's/^tsort: \([^-].*\.[ch]\)$/\1/p'
 }
@@ -89,7 +88,7 @@ some() { # some NAME LINE TEXT
 includes src >"$tmp/includes"
 symbols "$out/src" "$PWD/src" >"$tmp/symbols"
 [ "$(wc -l <"$tmp/includes")" -gt 150 ] && [ "$(sort -u "$tmp/symbols" | wc -l)" -gt 100 ]
-ok "there is something to be seen"
+ok "there are includes and symbols"
 unknown=$(find src -mindepth 1 -maxdepth 1 -type d -printf '%f\n' | grep -vxF "$(tr ' ' '\n' <<<"$layers abi")")
 [ -z "$unknown" ]
 ok "every folder of src/ is a layer"
@@ -106,7 +105,7 @@ none "nor of gdrdrv/" "$({
 } | circles)"
 some "calls of the driver are seen" 'main.c [a-z]*\.c' "$(calls gdrdrv)"
 
-# ---- it is noticed: planted in a copy ----
+# ---- planted in a copy ----
 
 plant() { rm -rf "$tmp/p" && mkdir -p "$tmp/p/o" && cp -R src "$tmp/p/src"; }
 plant

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Statistics beyond one library call: the summary of a tool, a broken standard error, code that is
-# unloaded while a thread that has failed lives on.
+# Statistics beyond one library call: the summary of a tool, a broken standard error, a module that is
+# unloaded while a thread with a recorded error lives on.
 # shellcheck source=tests/common/build.bash
 . "$(dirname "$0")/../common/build.bash"
 
@@ -10,25 +10,25 @@ export LD_LIBRARY_PATH=$sim LD_PRELOAD=$sim/libnvidia_node.so
 tool() { "$out/gdrcopy_copybw" -a cuMemCreate -s 64K -w 10 -r 10; }
 
 tool >/dev/null 2>"$tmp/err" && ! grep -q STATS "$tmp/err"
-ok "no summary unless it is asked for"
+ok "no summary by default"
 GDRCOPY_STATS=0 tool >/dev/null 2>"$tmp/err" && ! grep -q STATS "$tmp/err"
-ok "GDRCOPY_STATS=0 does not ask for it"
+ok "none with GDRCOPY_STATS=0"
 GDRCOPY_STATS=1 tool >"$tmp/text" 2>"$tmp/err" && ! grep -q STATS "$tmp/text" &&
 	[ "$(grep -c '^GDRCOPY STATS: process [0-9]* (gdrcopy_copybw)$' "$tmp/err")" = 1 ]
 ok "one summary, on standard error"
-# 10 timed copies each way at least, of 64 KiB each, and as many ends as beginnings
+# At least 10 timed copies each way, of 64 KiB each, and an unpin for each pin
 read -r to to_bytes from from_bytes < <(sed -n 's/^  copies .* the GPU: \([0-9]*\), bytes \([0-9]*\)$/\1 \2/p' "$tmp/err" |
 	tr '\n' ' ')
 [ "${to:-0}" -ge 10 ] && [ "${from:-0}" -ge 10 ] && [ $((to * 65536)) = "$to_bytes" ] &&
 	[ $((from * 65536)) = "$from_bytes" ] && grep -q '^  pins \([1-9][0-9]*\), unpinned \1;' "$tmp/err"
-ok "what it says is what the tool did"
+ok "its counts are the tool's"
 GDRCOPY_STATS=1 tool >/dev/null 2> >(exec true)
-ok "nobody reads standard error: the exit status is the program's"
+ok "standard error without a reader: the exit status is the program's"
 GDRCOPY_STATS=1 tool >/dev/null 2>&-
 ok "standard error is closed"
 
-# The library's own objects in a module that is unloaded: the summary comes then, and a thread of the
-# program that ends afterwards does not look for them.
+# The library's objects in a module: the summary comes at its unload, and a thread that ends afterwards
+# does not touch them.
 cat >"$tmp/module.c" <<'END'
 #include "barcopy.h"
 int use(void);
@@ -92,13 +92,13 @@ rc=$?
 	[ "$(grep -c STATS "$tmp/err")" = 1 ]
 ok "unloaded with a module, before a thread that has failed ends"
 
-# From the archive a linker takes only what is asked for: the summary is.
+# A linker takes only the referenced objects of the archive: the summary is among them.
 printf '#include "barcopy.h"\nint main(void) { return !barcopy_open(BARCOPY_OPEN_ANY); }\n' >"$tmp/static.c" &&
 	gcc -Iinclude -o "$tmp/static" "$tmp/static.c" "$out/libgdrapi.a" -pthread -ldl &&
 	GDRCOPY_STATS=1 "$tmp/static" 2>&1 | grep -q '^GDRCOPY STATS: process [0-9]* (static)$'
 ok "a summary in a program that is linked statically"
 
-# The tool that measured it still builds, and finds both libraries (two copies in one process).
+# dev/compare builds, and loads two copies of the library into one process.
 cp "$out/libgdrapi.so.2.6" "$tmp/other.so" && make -s --no-print-directory O="$out" CC=gcc compare >/dev/null &&
 	timeout 60 "$out/compare" "$tmp/other.so" "$out/libgdrapi.so.2.6" --sim "$sim" |
 	head -n 3 | grep -q '^write 8 B  *[0-9]'

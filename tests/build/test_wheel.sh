@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The wheels with the library inside (`make wheel`): what the tag promises, an installation into an empty
-# environment without a network, and the oldest glibc at hand, on this architecture and emulated on the other.
+# The wheels with the library inside (`make wheel`): the promises of the tag, an installation into an empty
+# environment without a network, and an old glibc, on this architecture and emulated on the other.
 # shellcheck source=tests/common/build.bash
 . "$(dirname "$0")/../common/build.bash"
 . rig/kernels.sh
@@ -22,8 +22,8 @@ make -s O="$out" WHEEL_ARCH="$arches" wheel >"$tmp/names" 2>"$tmp/log" || cat "$
 [ "$(wc -l <"$tmp/names")" = "$(wc -w <<<"$arches")" ]
 ok "make wheel: $arches"
 
-# Its own reading of the library, with readelf; wheel.sh asks objdump. The libraries are those that the
-# policy of the manylinux tags lets a wheel take from the system and that this one has reason to.
+# Reads the library with readelf, while wheel.sh uses objdump. The allowed libraries are those of the
+# manylinux policy that this one needs.
 for arch in $arches; do
 	whl=$(grep "_$arch.whl" "$tmp/names")
 	site=$tmp/site-$arch

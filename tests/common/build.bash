@@ -33,6 +33,14 @@ finish() {
 	exit
 }
 
+# Sets $python to a python3 with numpy; false: none is installed, and $python is python3.
+python_with_numpy() {
+	for python in /usr/bin/python3 python3; do
+		"$python" -c 'import numpy' 2>/dev/null && return
+	done
+	return 1
+}
+
 # A copy of the source as it would be committed, in $tmp/src.
 copy_source() {
 	mkdir -p "$tmp/src"

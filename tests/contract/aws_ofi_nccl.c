@@ -18,28 +18,19 @@ static struct {
 	SYMBOL(pin_buffer_v2)
 } f;
 
-static void *load(void)
-{
-	void *lib = dlopen("libgdrapi.so", RTLD_NOW | RTLD_LOCAL);
-
-	if (!lib)
-		FAIL("%s", dlerror());
-	SYMBOLS(LOAD_SYMBOL)
-	return lib;
-}
-
 int main(void)
 {
 	int major = 0, minor = 0, drv_major = 0, drv_minor = 0, rc;
 	uint64_t memory, address, begin;
-	char in[1500], out[1500];
+	const size_t size = 1500;
 	const char *how = "flag 0";
 	gdr_mh_t mh;
 	size_t length;
 	void *map;
 	gdr_t g;
-	void *lib = load();
+	void *lib = contract_load("libgdrapi.so", RTLD_NOW | RTLD_LOCAL);
 
+	SYMBOLS(LOAD_SYMBOL)
 	g = f.open();
 	if (!g) {
 		CHECK(!dlclose(lib));
@@ -47,27 +38,20 @@ int main(void)
 	}
 	f.runtime_get_version(&major, &minor);
 	OK(f.driver_get_version(g, &drv_major, &drv_minor));
-	CHECK(major > 2 || (major == 2 && minor >= 5));
+	AT_LEAST(major, minor, 2, 5);
 	LOAD(lib, f.pin_buffer_v2, "gdr_pin_buffer_v2");
 
 	memory = contract_alloc(1 << 20);
 	address = memory + GPU_PAGE_SIZE - 700;
 	begin = address & GPU_PAGE_MASK;
-	length = (address + sizeof(in) - begin + GPU_PAGE_OFFSET) & GPU_PAGE_MASK;
+	length = (address + size - begin + GPU_PAGE_OFFSET) & GPU_PAGE_MASK;
 	rc = f.pin_buffer_v2(g, begin, length, GDR_PIN_FLAG_FORCE_PCIE, &mh);
 	if (rc)
 		OK(f.pin_buffer_v2(g, begin, length, 0, &mh));
 	else
 		how = "flag FORCE_PCIE";
 	OK(f.map(g, mh, &map, length));
-	memset(in, 0x3c, sizeof(in));
-	OK(f.copy_to_mapping(mh, (char *)map + (address - begin), in, sizeof(in)));
-	contract_from_gpu(out, address, sizeof(out));
-	CHECK(!memcmp(in, out, sizeof(in)));
-	memset(in, 0x11, sizeof(in));
-	contract_to_gpu(address, in, sizeof(in));
-	OK(f.copy_from_mapping(mh, out, (char *)map + (address - begin), sizeof(out)));
-	CHECK(!memcmp(in, out, sizeof(in)));
+	BOTH_WAYS(f.copy_to_mapping, f.copy_from_mapping, mh, (char *)map + (address - begin), address, size);
 	OK(f.unmap(g, mh, map, length));
 	OK(f.unpin_buffer(g, mh));
 	contract_free(memory);

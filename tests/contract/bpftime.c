@@ -29,13 +29,9 @@ int main(void)
 	gdr_t g;
 
 	if (!lib)
-		lib = dlopen("libgdrapi.so", RTLD_NOW | RTLD_LOCAL);
-	if (!lib)
-		FAIL("%s", dlerror());
+		lib = contract_load("libgdrapi.so", RTLD_NOW | RTLD_LOCAL);
 	SYMBOLS(LOAD_SYMBOL)
-	g = f.open();
-	if (!g)
-		DISABLED("gdr_open fails: off");
+	OPEN(g, f.open());
 	memory = contract_alloc(sizeof(elements));
 	for (size_t i = 0; i < sizeof(elements); i++)
 		elements[i] = (char)(i * 13 / 7);

@@ -28,16 +28,12 @@ static void use(gdr_t g, uint64_t address, size_t size)
 
 int main(void)
 {
-	void *lib = dlopen("libgdrapi.so.2", RTLD_LAZY);
+	void *lib = contract_load("libgdrapi.so.2", RTLD_LAZY);
 	uint64_t memory;
 	gdr_t g;
 
-	if (!lib)
-		FAIL("%s", dlerror());
 	SYMBOLS(LOAD_SYMBOL)
-	g = f.open();
-	if (!g)
-		DISABLED("gdr_open fails: off");
+	OPEN(g, f.open());
 	memory = contract_alloc(1 << 20);
 	use(g, memory, 4096);
 	use(g, memory + 8, 8);

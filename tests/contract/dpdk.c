@@ -14,31 +14,20 @@ static struct {
 	SYMBOLS(SYMBOL)
 } f;
 
-static void load(void)
-{
-	const char *dir = getenv("GDRCOPY_PATH_L");
-	char path[1024];
-	void *lib;
-
-	snprintf(path, sizeof(path), "%s%slibgdrapi.so", dir ? dir : "", dir ? "/" : "");
-	lib = dlopen(path, RTLD_LAZY);
-	if (!lib)
-		FAIL("%s", dlerror());
-	SYMBOLS(LOAD_SYMBOL)
-}
-
 int main(void)
 {
+	const char *dir = getenv("GDRCOPY_PATH_L");
 	uint64_t memory, address;
 	size_t size = 5000;
-	gdr_t g = NULL;
+	char path[1024];
 	gdr_mh_t mh;
-	void *map;
+	void *map, *lib;
+	gdr_t g;
 
-	load();
-	g = f.open();
-	if (!g)
-		DISABLED("gdr_open fails: off");
+	snprintf(path, sizeof(path), "%s%slibgdrapi.so", dir ? dir : "", dir ? "/" : "");
+	lib = contract_load(path, RTLD_LAZY);
+	SYMBOLS(LOAD_SYMBOL)
+	OPEN(g, f.open());
 	memory = contract_alloc(size + GPU_PAGE_SIZE);
 	address = (memory + GPU_PAGE_OFFSET) & GPU_PAGE_MASK;
 	for (int i = 0; i < 3; i++) {

@@ -9,19 +9,16 @@
 
 #define GRANULE ((size_t)2 << 20)
 
+#define CALLS(X)                                                                            \
+	X(cuInit)                                                                           \
+	X(cuDevicePrimaryCtxRetain) X(cuCtxPushCurrent_v2) X(cuMemAlloc_v2) X(cuMemFree_v2) \
+		X(cuMemcpyHtoD_v2) X(cuMemcpyDtoH_v2) X(cuMemCreate) X(cuMemRelease)        \
+			X(cuMemAddressReserve) X(cuMemMap) X(cuMemSetAccess)
+
 static struct {
-	__typeof__(&cuInit) init;
-	__typeof__(&cuDevicePrimaryCtxRetain) retain;
-	__typeof__(&cuCtxPushCurrent_v2) push;
-	__typeof__(&cuMemAlloc_v2) alloc;
-	__typeof__(&cuMemFree_v2) free;
-	__typeof__(&cuMemcpyHtoD_v2) htod;
-	__typeof__(&cuMemcpyDtoH_v2) dtoh;
-	__typeof__(&cuMemCreate) create;
-	__typeof__(&cuMemRelease) release;
-	__typeof__(&cuMemAddressReserve) reserve;
-	__typeof__(&cuMemMap) map;
-	__typeof__(&cuMemSetAccess) access;
+#define X(name) __typeof__(&(name)) name;
+	CALLS(X)
+#undef X
 } cu;
 
 #define CUDA(call)                                                 \
@@ -37,28 +34,17 @@ static void start(void)
 	CUcontext ctx;
 	void *lib;
 
-	if (cu.init)
+	if (cu.cuInit)
 		return;
-	lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
-	if (!lib)
-		FAIL("%s", dlerror());
-	LOAD(lib, cu.init, "cuInit");
-	LOAD(lib, cu.retain, "cuDevicePrimaryCtxRetain");
-	LOAD(lib, cu.push, "cuCtxPushCurrent_v2");
-	LOAD(lib, cu.alloc, "cuMemAlloc_v2");
-	LOAD(lib, cu.free, "cuMemFree_v2");
-	LOAD(lib, cu.htod, "cuMemcpyHtoD_v2");
-	LOAD(lib, cu.dtoh, "cuMemcpyDtoH_v2");
-	LOAD(lib, cu.create, "cuMemCreate");
-	LOAD(lib, cu.release, "cuMemRelease");
-	LOAD(lib, cu.reserve, "cuMemAddressReserve");
-	LOAD(lib, cu.map, "cuMemMap");
-	LOAD(lib, cu.access, "cuMemSetAccess");
-	CUDA(cu.init(0));
-	CUDA(cu.retain(&ctx, 0));
-	CUDA(cu.push(ctx));
-	/* Nobody's allocation is the first of its block. */
-	CUDA(cu.alloc(&first, 512));
+	lib = contract_load("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
+#define X(name) LOAD(lib, cu.name, #name);
+	CALLS(X)
+#undef X
+	CUDA(cu.cuInit(0));
+	CUDA(cu.cuDevicePrimaryCtxRetain(&ctx, 0));
+	CUDA(cu.cuCtxPushCurrent_v2(ctx));
+	/* No client's allocation is the first of its block. */
+	CUDA(cu.cuMemAlloc_v2(&first, 512));
 }
 
 static uint64_t alloc_vmm(size_t size)
@@ -75,11 +61,11 @@ static uint64_t alloc_vmm(size_t size)
 	CUdeviceptr ptr;
 
 	size = (size + GRANULE - 1) & ~(GRANULE - 1);
-	CUDA(cu.reserve(&ptr, size, 0, 0, 0));
-	CUDA(cu.create(&handle, size, &prop, 0));
-	CUDA(cu.map(ptr, size, 0, handle, 0));
-	CUDA(cu.release(handle));
-	CUDA(cu.access(ptr, size, &desc, 1));
+	CUDA(cu.cuMemAddressReserve(&ptr, size, 0, 0, 0));
+	CUDA(cu.cuMemCreate(&handle, size, &prop, 0));
+	CUDA(cu.cuMemMap(ptr, size, 0, handle, 0));
+	CUDA(cu.cuMemRelease(handle));
+	CUDA(cu.cuMemSetAccess(ptr, size, &desc, 1));
 	return ptr;
 }
 
@@ -91,7 +77,7 @@ uint64_t contract_alloc(size_t size)
 	start();
 	if (kind && !strcmp(kind, "vmm"))
 		return alloc_vmm(size);
-	CUDA(cu.alloc(&ptr, size));
+	CUDA(cu.cuMemAlloc_v2(&ptr, size));
 	return ptr;
 }
 
@@ -101,17 +87,17 @@ void contract_free(uint64_t address)
 	const char *kind = getenv("CONTRACT_MEMORY");
 
 	if (!kind || strcmp(kind, "vmm") != 0)
-		CUDA(cu.free(address));
+		CUDA(cu.cuMemFree_v2(address));
 }
 
 void contract_to_gpu(uint64_t to, const void *from, size_t size)
 {
-	CUDA(cu.htod(to, from, size));
+	CUDA(cu.cuMemcpyHtoD_v2(to, from, size));
 }
 
 void contract_from_gpu(void *to, uint64_t from, size_t size)
 {
-	CUDA(cu.dtoh(to, from, size));
+	CUDA(cu.cuMemcpyDtoH_v2(to, from, size));
 }
 
 void *contract_guarded(size_t size)

@@ -21,9 +21,7 @@ int main(void)
 
 	if (access("/dev/gdrdrv", F_OK) != 0)
 		DISABLED("no node: off");
-	g = gdr_open();
-	if (!g)
-		DISABLED("gdr_open fails: off");
+	OPEN(g, gdr_open());
 	OK(gdr_driver_get_version(g, &drv_major, &drv_minor));
 	if (drv_major < 2 || (drv_major == 2 && drv_minor < 5)) {
 		OK(gdr_close(g));

@@ -19,13 +19,11 @@ int main(void)
 
 	CHECK(sizeof(*info) == 40);
 	load();
-	g = f.open();
-	if (!g)
-		DISABLED("gdr_open fails: off");
+	OPEN(g, f.open());
 	f.runtime_get_version(&lib_major, &lib_minor);
 	f.driver_get_version(g, &drv_major, &drv_minor);
-	CHECK(lib_major > 2 || (lib_major == 2 && lib_minor >= 1));
-	CHECK(drv_major > 2 || (drv_major == 2 && drv_minor >= 1));
+	AT_LEAST(lib_major, lib_minor, 2, 1);
+	AT_LEAST(drv_major, drv_minor, 2, 1);
 
 	memory = contract_alloc(map_size + GPU_PAGE - 1);
 	aligned = (memory + GPU_PAGE - 1) & ~(uint64_t)(GPU_PAGE - 1);

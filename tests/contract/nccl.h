@@ -42,21 +42,19 @@ static struct {
 
 static void load(void)
 {
-	void *lib = dlopen("libgdrapi.so", RTLD_NOW);
+	void *lib = contract_load("libgdrapi.so", RTLD_NOW);
 
-	if (!lib)
-		FAIL("%s", dlerror());
-	LOAD(lib, f.open, "gdr_open");
-	LOAD(lib, f.close, "gdr_close");
-	LOAD(lib, f.pin_buffer, "gdr_pin_buffer");
-	LOAD(lib, f.unpin_buffer, "gdr_unpin_buffer");
-	LOAD(lib, f.get_info, "gdr_get_info");
-	LOAD(lib, f.map, "gdr_map");
-	LOAD(lib, f.unmap, "gdr_unmap");
-	LOAD(lib, f.runtime_get_version, "gdr_runtime_get_version");
-	LOAD(lib, f.driver_get_version, "gdr_driver_get_version");
-	LOAD(lib, f.copy_to_mapping, "gdr_copy_to_mapping");
-	LOAD(lib, f.copy_from_mapping, "gdr_copy_from_mapping");
+	LOAD_SYMBOL(open)
+	LOAD_SYMBOL(close)
+	LOAD_SYMBOL(pin_buffer)
+	LOAD_SYMBOL(unpin_buffer)
+	LOAD_SYMBOL(get_info)
+	LOAD_SYMBOL(map)
+	LOAD_SYMBOL(unmap)
+	LOAD_SYMBOL(runtime_get_version)
+	LOAD_SYMBOL(driver_get_version)
+	LOAD_SYMBOL(copy_to_mapping)
+	LOAD_SYMBOL(copy_from_mapping)
 }
 
 #endif

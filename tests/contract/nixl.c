@@ -24,9 +24,7 @@ static void load(void)
 	gdr_t probe;
 
 	if (!lib)
-		lib = dlopen("libgdrapi.so", RTLD_NOW | RTLD_LOCAL);
-	if (!lib)
-		FAIL("%s", dlerror());
+		lib = contract_load("libgdrapi.so", RTLD_NOW | RTLD_LOCAL);
 	SYMBOLS(LOAD_SYMBOL)
 	probe = f.open();
 	if (!probe) {

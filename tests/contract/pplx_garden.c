@@ -16,12 +16,11 @@ int main(void)
 	size_t size = 3000, pinned;
 	gdr_info_t info;
 	gdr_mh_t mh;
-	gdr_t g = gdr_open();
+	gdr_t g;
 	char *map, *buffer;
 	void *p;
 
-	if (!g)
-		DISABLED("gdr_open fails: off");
+	OPEN(g, gdr_open());
 	memory = contract_alloc(size);
 	begin = memory & GPU_PAGE_MASK;
 	pinned = UP(UP(memory + size) - begin);

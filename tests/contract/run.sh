@@ -4,51 +4,28 @@
 # does, built as C and as C++ against an installed copy alone, run on every backend that serves its
 # memory.
 #   tests/contract/run.sh BUILD_DIR SIM_DIR
-# Prints `ok N - name` or `not ok N - name`, then `N passed, N failed, N skipped`.
-set -u
-here=$(cd "$(dirname "$0")" && pwd)
-root=$(cd "$here/../.." && pwd)
-build=$(cd "$1" && pwd) || exit 1
-sim=$(cd "$2" && pwd) || exit 1
-tmp=$(mktemp -d) || exit 1
-trap 'rm -rf "$tmp"' EXIT
-count=0 passed=0 failed=0 skipped=0
+# shellcheck source=tests/common/build.bash
+. "$(dirname "$0")/../common/build.bash"
+build=$(realpath "$out")
+sim=$(realpath "${2:?directory of the stand-ins}")
 warnings=(-Wall -Wextra -Wshadow -Werror -O2)
 disabled=3
 
-# result RC NAME [DETAIL]: one line, and the program's own below it.
-result() {
-	count=$((count + 1))
-	if [ "$1" = 0 ]; then
-		echo "ok $count - $2"
-		passed=$((passed + 1))
-	else
-		echo "not ok $count - $2"
-		failed=$((failed + 1))
-	fi
-	[ -z "${3:-}" ] || printf '#   %s\n' "${3//$'\n'/$'\n#   '}"
-}
-
-finish() {
-	echo "1..$count"
-	echo "$passed passed, $failed failed, $skipped skipped"
-	[ "$failed" = 0 ]
-	exit
+# said NAME TEXT: the command before it decides; its text is below the line
+said() {
+	ok "$1"
+	[ -z "$2" ] || printf '#   %s\n' "${2//$'\n'/$'\n#   '}"
 }
 
 cc=${CC:-gcc}
 cxx=${CXX:-g++}
 command -v "$cc" >/dev/null || { echo "$cc is not installed"; exit 77; }
-if ! out=$(make -C "$root" --no-print-directory O="$build" DESTDIR="$tmp/root" prefix=/usr install \
-	2>&1); then
-	result 1 "make install" "$out"
-	finish
-fi
+text=$(make -s --no-print-directory O="$build" DESTDIR="$tmp/root" prefix=/usr install 2>&1)
+said "make install" "$text"
+[ "$failed" = 0 ] || finish
 include=$tmp/root/usr/include
 lib=$tmp/root/usr/lib
-result 0 "make install"
-"$cc" -std=gnu11 -D_GNU_SOURCE "${warnings[@]}" -I"$root/src" -c -o "$tmp/gpu.o" "$here/gpu.c" ||
-	exit 1
+"$cc" -std=gnu11 -D_GNU_SOURCE "${warnings[@]}" -Isrc -c -o "$tmp/gpu.o" tests/contract/gpu.c || exit 1
 
 # The headers alone, in each language; C99 because that is what some users still ask for.
 for language in "c -std=c99" "c -std=c11" "c++ -std=c++98" "c++ -std=c++17"; do
@@ -56,22 +33,23 @@ for language in "c -std=c99" "c -std=c11" "c++ -std=c++98" "c++ -std=c++17"; do
 	compiler=$cc
 	[ "$name" = c++ ] && compiler=$cxx
 	command -v "$compiler" >/dev/null || continue
-	out=$(printf '#include <gdrapi.h>\n#include <barcopy.h>\n' |
+	text=$(printf '#include <gdrapi.h>\n#include <barcopy.h>\n' |
 		"$compiler" -x "$name" "$std" -Wall -Wextra -Werror -I"$include" -fsyntax-only - 2>&1)
-	result $? "gdrapi.h and barcopy.h compile with $std" "$out"
+	said "gdrapi.h and barcopy.h compile with $std" "$text"
 done
 
 # run PROGRAM EXPECTED_RC NAME VARIABLES...
 run() {
-	local program=$1 expected=$2 name=$3 rc out
+	local program=$1 expected=$2 name=$3 rc text
 	shift 3
-	out=$(timeout 120 env LD_LIBRARY_PATH="$lib:$sim" "$@" "$program" 2>&1 </dev/null)
+	text=$(timeout 120 env LD_LIBRARY_PATH="$lib:$sim" "$@" "$program" 2>&1 </dev/null)
 	rc=$?
+	[ "$rc" = "$expected" ] || name+=" (exit $rc)"
 	[ "$rc" = "$expected" ]
-	result $? "$name$([ "$rc" = "$expected" ] || echo " (exit $rc)")" "$out"
+	said "$name" "$text"
 }
 
-# The stand-in is there in every run, so that a node of this machine is not.
+# Every run preloads the stand-in, so that it never meets a node of this machine.
 node=(LD_PRELOAD="$sim/libgdrdrv_node.so")
 nothing=("${node[@]}" GDRSIM_NODE=absent)
 rm=(LD_PRELOAD="$sim/libnvidia_node.so")
@@ -94,21 +72,21 @@ client() {
 		if [ "$language" = c++ ]; then
 			compiler=$cxx std=-std=c++17
 			if ! command -v "$compiler" >/dev/null; then
-				echo "ok $((count += 1)) - $name in C++ # SKIP no $compiler"
-				skipped=$((skipped + 1))
+				skip "$name in C++" "no $compiler"
 				continue
 			fi
 		fi
-		if ! out=$("$compiler" -x "$language" "$std" "${warnings[@]}" -I"$include" \
-			-o "$program" "$here/$name.c" -x none "$tmp/gpu.o" "${link[@]}" -ldl \
+		if ! text=$("$compiler" -x "$language" "$std" "${warnings[@]}" -I"$include" \
+			-o "$program" "tests/contract/$name.c" -x none "$tmp/gpu.o" "${link[@]}" -ldl \
 			-pthread 2>&1); then
-			result 1 "$name: compiles as $language" "$out"
+			false
+			said "$name: compiles as $language" "$text"
 			continue
 		fi
 		run "$program" 0 "$name ($language) on gdrdrv" "${node[@]}"
 		run "$program" $off "$name ($language) on dmabuf" "${dmabuf[@]}"
 		run "$program" $off "$name ($language) on rm" "${rm[@]}"
-		run "$program" $disabled "$name ($language) with nothing there" \
+		run "$program" $disabled "$name ($language) without any backend" \
 			"${nothing[@]}"
 		[ "$language" = c ] || continue
 		run "$program" 0 "$name on gdrdrv, callback mode" "${node[@]}" \
