@@ -41,7 +41,7 @@ CUresult sim_ctx_check(void)
 	return stack[depth - 1]->alive ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
-/* Whether ctx is a live context; with `reset` also one that a reset ended, which can still be pushed. */
+/* Whether ctx is a live context; `reset`: or one that a reset ended, which can still be pushed. */
 static bool known(CUcontext ctx, bool reset)
 {
 	for (CUcontext c = contexts; c; c = c->next)

@@ -8,8 +8,8 @@
  *   GDRSIM_DEVICES=n           simulated GPUs, 0 to 16 (1); with 0, cuInit gives NO_DEVICE
  *   GDRSIM_MEM_MIB=n           memory of each GPU (8192); sparse, only what is written costs memory
  *   GDRSIM_BAR1_MIB=n          BAR1 of each GPU (16384)
- *   GDRSIM_ARENA_GIB=n         address space for device memory (256); a small one saves seconds under
- *                              an emulator that records every page
+ *   GDRSIM_ARENA_GIB=n         address space for device memory (256); a small one saves seconds
+ *                              under an emulator that records every page
  *
  * Driver. Read at each use, so that a test can change them between calls.
  *   GDRSIM_DRIVER_VERSION=n    what cuDriverGetVersion answers (13000)
@@ -20,8 +20,8 @@
  *   GDRSIM_INTEGRATED=1        device attribute INTEGRATED: a GPU without its own frame buffer. No
  *                              dma-buf of device memory, no peer-to-peer capability of it
  *                              (GPUDirect RDMA guide, 13.4.1: there the memory is cudaHostAlloc's)
- *   GDRSIM_COHERENT=1          device attribute PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES: the CPU
- *                              reaches device memory over a coherent link
+ *   GDRSIM_COHERENT=1          device attribute PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES: the
+ *                              CPU reaches device memory over a coherent link
  *   GDRSIM_HOST_POINTER=0      CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM is 0: all host memory has a
  *                              device address of its own, which the CPU cannot use
  *   GDRSIM_VMM_SYNC_MEMOPS=1   SYNC_MEMOPS can be set on VMM memory (NOT_SUPPORTED otherwise)
@@ -57,10 +57,10 @@ unsigned long gdrsim_contexts(void);
 /* libcuda only: bytes of device memory that live allocations of this process hold. */
 unsigned long long gdrsim_device_bytes(int device);
 /*
- * libcuda only, for the stand-in of the gdrdrv node. Pins pages of device memory. Returns the number
- * of `pieces` written, or -errno. A piece is a mappable range of a descriptor of libcuda's, valid
- * until the unpin. With `revoke`, freeing the last allocation in the range ends the pin: libcuda
- * calls revoke(arg) once, under its lock, and not after gdrsim_unpin().
+ * libcuda only, for the stand-in of the gdrdrv node. Pins pages of device memory. Returns the
+ * number of `pieces` written, or -errno. A piece is a mappable range of a descriptor of libcuda's,
+ * valid until the unpin. With `revoke`, freeing the last allocation in the range ends the pin:
+ * libcuda calls revoke(arg) once, under its lock, and not after gdrsim_unpin().
  */
 struct gdrsim_piece {
 	int fd;

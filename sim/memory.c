@@ -113,8 +113,8 @@ CUresult cuMemFreeAsync(CUdeviceptr ptr, CUstream stream)
 }
 
 /*
- * Whether cuMemGetAddressRange answers in the current context: for device memory on its own device, for
- * VMM memory on a device with access, for host memory on any (two H200, driver 580, 2026-11-21).
+ * Whether cuMemGetAddressRange answers in the current context: for device memory on its device, for
+ * VMM memory on devices with access, for host memory on any (two H200, driver 580, 2026-11-21).
  */
 static bool answers_here(const struct sim_alloc *alloc)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Pointer attributes, one and many at a time, as each kind of memory has them on an H200 (580, 2026-11-20). */
+/* Pointer attributes of each kind of memory, as on an H200 with driver 580 (2026-11-20). */
 #include <string.h>
 
 #include "sim.h"

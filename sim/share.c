@@ -59,8 +59,8 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, vo
 }
 
 /*
- * The memory behind [ptr, ptr + size). For cuMemAlloc's memory, one allocation in the range is enough:
- * the other bytes of its block, neighbours and rounding, belong to the driver.
+ * The memory behind [ptr, ptr + size). For cuMemAlloc's memory, one allocation in the range is
+ * enough: the other bytes of its block, neighbours and rounding, belong to the driver.
  */
 static CUresult range_pieces(sim_addr ptr, size_t size, struct sim_piece *pieces, unsigned int *n)
 {

@@ -114,7 +114,7 @@ CUresult sim_obj_create(int dev, size_t size, struct sim_obj **obj); /* one refe
 CUresult sim_obj_create_vmm(size_t size, const CUmemAllocationProp *prop, struct sim_obj **obj);
 CUresult sim_obj_adopt(int fd, size_t size, const CUmemAllocationProp *prop, struct sim_obj **obj);
 void sim_obj_get(struct sim_obj *obj);
-void sim_obj_put(struct sim_obj *obj); /* then it lives while the resource manager has users of it */
+void sim_obj_put(struct sim_obj *obj); /* it lives on while the resource manager has users */
 void sim_obj_destroy(struct sim_obj *obj);
 void sim_obj_sweep(void); /* destroys those whose last dma-buf has gone */
 /* A descriptor of the memory that keeps it, and so do maps of it; or -1 with errno. */

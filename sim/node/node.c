@@ -448,7 +448,7 @@ static int call(struct node *node, unsigned long request, void *arg)
 	case GDRDRV_IOC_PIN_BUFFER: {
 		struct gdrdrv_pin_buffer *p = arg;
 
-		/* A persistent pin refuses tokens; for another one the GPU driver knows no such context. */
+		/* A persistent pin refuses tokens; else the GPU driver knows no such context. */
 		if (p->p2p_token || p->va_space)
 			return EINVAL;
 		return pin(node, p->addr, p->size, &p->handle);

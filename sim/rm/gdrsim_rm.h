@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The settings and hooks of the stand-in for nvidia.ko. One library to preload has it and the stand-in
- * for /dev/gdrdrv (node/gdrsim_node.h): LD_PRELOAD of libnvidia_node.so provides /dev/nvidiactl, a
- * /dev/nvidiaN for each simulated GPU and /proc/driver/nvidia; of libgdrdrv_node.so, /dev/gdrdrv.
+ * The settings and hooks of the stand-in for nvidia.ko. One library to preload has it and the
+ * stand-in for /dev/gdrdrv (node/gdrsim_node.h): as libnvidia_node.so it provides /dev/nvidiactl, a
+ * /dev/nvidiaN for each simulated GPU and /proc/driver/nvidia; as libgdrdrv_node.so, /dev/gdrdrv.
  *
- * The state is the kernel's: shared by the first process with the library and all its descendants, and
- * not copied by fork. An open file description is released with its last descriptor and map, in any
- * process.
+ * The state is the kernel's: the first process with the library shares it with all its descendants,
+ * and fork does not copy it. The last descriptor or map of an open file description releases it, in
+ * any process.
  *
  * Environment, read at each use, so that a test can change it between calls:
  *   GDRSIM_RM=present|absent|denied  the nodes exist; open gives ENOENT; EACCES, whatever the mode
@@ -19,18 +19,18 @@
  *                               CUDA's first is instance 1
  *   GDRSIM_RM_NO_NODE=n,...     minors without a node: ENOENT
  *   GDRSIM_RM_DENIED=n,...      minors whose node may not be opened: EACCES
- *   GDRSIM_RM_EXPORT_SIZE=n     size of the export's structure where it is neither of the known two:
+ *   GDRSIM_RM_EXPORT_SIZE=n     size of an export structure that is neither of the two known ones:
  *                               the arrays begin n - 2600 bytes later than in the older one
  *   GDRSIM_RM_EXPORT_MAX=n      libcuda names at most n objects in one export call (128)
  *   GDRSIM_RM_OBJECT_MIB=n      libcuda's memory of cuMemAlloc and of pools is made of objects of n
  *                               MiB (pools: 32; else one object whatever the size)
  *   GDRSIM_RM_SHARE=0           the share policy of a process's own clients allows nothing
- *   GDRSIM_RM_BAR1=0|1          maps lie outside of BAR1, or in it; default 1, with GDRSIM_COHERENT=1 0
+ *   GDRSIM_RM_BAR1=0|1          maps lie outside BAR1, or in it (1; with GDRSIM_COHERENT=1 0)
  *   GDRSIM_RM_PROTECTED=1       confidential computing: maps of device memory are refused
  *
- * libcuda's own files and calls are neither counted nor made to fail, except its exports. It opens its
- * nodes at cuInit, even if the above denies them to the program. With GDRSIM_RM=absent, or without
- * the library, it makes dma-bufs without the resource manager, as on WSL, which has no such node.
+ * Calls on libcuda's own files are neither counted nor made to fail, except its exports. libcuda
+ * opens its nodes at cuInit, even if the above denies them to the program. With GDRSIM_RM=absent, or
+ * without the library, it makes dma-bufs by itself, as on WSL, which has no such node.
  */
 #ifndef GDRSIM_RM_H
 #define GDRSIM_RM_H

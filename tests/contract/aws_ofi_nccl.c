@@ -51,7 +51,8 @@ int main(void)
 	else
 		how = "flag FORCE_PCIE";
 	OK(f.map(g, mh, &map, length));
-	BOTH_WAYS(f.copy_to_mapping, f.copy_from_mapping, mh, (char *)map + (address - begin), address, size);
+	BOTH_WAYS(f.copy_to_mapping, f.copy_from_mapping, mh, (char *)map + (address - begin),
+		  address, size);
 	OK(f.unmap(g, mh, map, length));
 	OK(f.unpin_buffer(g, mh));
 	contract_free(memory);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the client programs share: device memory, loading, and checks. A client loads and calls libgdrapi
- * as a known program does; it includes the installed header, or declares the interface itself where that
- * program does. C and C++.
+ * What the client programs share: device memory, loading, and checks. A client loads and calls
+ * libgdrapi as a known program does; it includes the installed header, or declares the interface
+ * itself where that program does. C and C++.
  *
  * A client exits with 0 and one line that says what it has seen, with 1 and a reason, or with
  * CONTRACT_DISABLED where that program would switch itself off quietly.
@@ -25,8 +25,9 @@ extern "C" {
 #endif
 
 /*
- * gpu.c: device memory, by cudaMalloc or, with CONTRACT_MEMORY=vmm, as an exportable VMM allocation. An
- * allocation of cudaMalloc below 1 MiB begins 512 bytes behind a GPU page, as a program's second one.
+ * gpu.c: device memory, by cudaMalloc or, with CONTRACT_MEMORY=vmm, as an exportable VMM
+ * allocation. An allocation of cudaMalloc below 1 MiB begins 512 bytes behind a GPU page, as a
+ * program's second one.
  */
 uint64_t contract_alloc(size_t size);
 void contract_free(uint64_t address);
@@ -81,8 +82,8 @@ static inline void *contract_load(const char *name, int flags)
 	} while (0)
 
 /*
- * For a client's list of symbols, #define SYMBOLS(X) X(open) X(close) ...: an entry of its table `f`, of the
- * installed header's type; and the statement that fills it from `lib`.
+ * For a client's list of symbols, #define SYMBOLS(X) X(open) X(close) ...: an entry of its table
+ * `f`, of the installed header's type; and the statement that fills it from `lib`.
  */
 #define SYMBOL(name)	  __typeof__(&gdr_##name) name;
 #define LOAD_SYMBOL(name) LOAD(lib, f.name, "gdr_" #name);

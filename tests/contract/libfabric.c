@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * libfabric: opens the unversioned name, takes eight symbols, opens a context, and closes the
- * library at once; the symbols and the context stay in use. It opens the library again later, by the
- * versioned name in newer releases. Never asks for the info: the map pointer stands for the address
- * rounded down to a GPU page. A range whose end is a page's end is registered with one page more.
+ * library at once; the symbols and the context stay in use. It opens the library again later, by
+ * the versioned name in newer releases. Never asks for the info: the map pointer stands for the
+ * address rounded down to a GPU page. A range whose end is a page's end is registered with one page
+ * more.
  */
 #include <pthread.h>
 
@@ -43,7 +44,8 @@ static void register_and_copy(const struct ops *f, gdr_t g, uint64_t address, si
 	OK(f->pin_buffer(g, begin, end - begin, 0, 0, &mh));
 	OK(f->map(g, mh, &map, end - begin));
 	pthread_spin_unlock(&lock);
-	BOTH_WAYS(f->copy_to_mapping, f->copy_from_mapping, mh, (char *)map + (address - begin), address, size);
+	BOTH_WAYS(f->copy_to_mapping, f->copy_from_mapping, mh, (char *)map + (address - begin),
+		  address, size);
 	pthread_spin_lock(&lock);
 	OK(f->unmap(g, mh, map, end - begin));
 	OK(f->unpin_buffer(g, mh));

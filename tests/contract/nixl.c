@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * NIXL: the versioned name, then the unversioned one; a context opened and closed as a probe; then a
- * context of its own for each allocation, because it does not rely on a context's locks; memory
+ * NIXL: the versioned name, then the unversioned one; a context opened and closed as a probe; then
+ * a context of its own for each allocation, because it does not rely on a context's locks; memory
  * zeroed and published in copies of eight bytes. In many threads at once here.
  */
 #include <pthread.h>

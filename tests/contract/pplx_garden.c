@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * pplx-garden: linked. Aligns a buffer up twice, so that its pin begins in one allocation and runs past that
- * allocation's end, into the rest of its last page. Aerial's nvIPC, the same calls: a handle of 0 is an error,
- * and the buffer's place is taken from info.va.
+ * pplx-garden: linked. Aligns a buffer up twice, so that its pin begins in one allocation and runs
+ * past that allocation's end, into the rest of its last page. Aerial's nvIPC, the same calls: a
+ * handle of 0 is an error, and the buffer's place is taken from info.va.
  */
 #include <gdrapi.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the GPU tests share: a small harness, because a machine with a GPU may have no test library; one
- * started GPU; memory of cuMemCreate; ranges that are pinned and mapped. The tests use the public
- * interface only and run on the stand-in as well.
+ * What the GPU tests share: a small harness, because a machine with a GPU may have no test library;
+ * one started GPU; memory of cuMemCreate; ranges that are pinned and mapped. The tests use the
+ * public interface only and run on the stand-in as well.
  */
 #ifndef GPU_TEST_H
 #define GPU_TEST_H
@@ -61,7 +61,7 @@ struct gpu_test {
 };
 extern const void *test_arg;
 
-/* Runs them all. Returns the exit status: 0; 1 with failures; 77 without a GPU, the reason printed last. */
+/* Runs them all. Returns the exit status: 0, 1 (failures) or 77 (no GPU: prints the reason). */
 int gpu_test_main(const struct gpu_test *tests, size_t count);
 
 #define GPU_TEST_MAIN(tests)                                                     \
@@ -107,8 +107,8 @@ int mapped_open(struct mapped *m, size_t size, unsigned int chunks);
 int mapped_close(struct mapped *m);
 
 /*
- * Whether n bytes arrive, from the CPU's pointer into a mapping to CUDA at `addr` and back, and only n.
- * If not, prints what happened.
+ * Whether n bytes arrive, from the CPU's pointer into a mapping to CUDA at `addr` and back, and
+ * only n. If not, prints what happened.
  */
 bool both_ways(gdr_mh_t h, void *cpu, CUdeviceptr addr, size_t n, unsigned int seed);
 

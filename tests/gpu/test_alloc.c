@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory of barcopy_mem_alloc() and any range of device memory, on a GPU or the stand-in: which bytes the
- * CPU and the GPU see, read-only maps, shared pages, a second process, BAR1.
+ * Memory of barcopy_mem_alloc() and any range of device memory, on a GPU or the stand-in: which
+ * bytes the CPU and the GPU see, read-only maps, shared pages, a second process, BAR1.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -153,7 +153,7 @@ static void bar_info(void)
 	OK(barcopy_mem_free(test_g, &mem));
 }
 
-/* ---- another process --------------------------------------------------------------------------------- */
+/* ---- another process ------------------------------------------------------------------------- */
 
 enum { CANNOT = 77 };
 
@@ -223,8 +223,8 @@ static int dmabuf_is_plain(gdr_t g, const barcopy_mem_t *mem, size_t size)
 }
 
 /*
- * The other process, a program of its own since CUDA does not survive a fork. flags: of barcopy_mem_import().
- * Returns 0, what was wrong, or CANNOT for a driver that cannot do that.
+ * The other process, a program of its own since CUDA does not survive a fork. flags: of
+ * barcopy_mem_import(). Returns 0, what was wrong, or CANNOT for a driver that cannot do that.
  */
 static int importer(int socket, uint32_t flags)
 {
@@ -339,7 +339,9 @@ static int ipc_opener(int socket)
 	return ipc.close(ptr) ? 4 : 0;
 }
 
-/* As in Aerial's nvIPC: exported by CUDA IPC, then pinned, and still pinned when the other process opens it. */
+/*
+ * As in Aerial's nvIPC: exported by CUDA IPC, then pinned; another process opens it while pinned.
+ */
 static void pinned_and_exported_by_ipc(void)
 {
 	uint64_t value = 0x1234, seen = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The registration cache on real memory or the stand-in's: the bytes arrive, an old mapping never serves
- * memory that was freed and reallocated, also with threads, and the limits hold.
+ * The registration cache on real memory or the stand-in's: the bytes arrive, an old mapping never
+ * serves memory that was freed and reallocated, also with threads, and the limits hold.
  */
 #include <pthread.h>
 
@@ -155,7 +155,9 @@ static void trim(void)
 	OK(barcopy_cache_trim(cache, 6 << 20));
 	OK(barcopy_cache_get_stats(cache, &s));
 	EXPECT(s.regions == 3, "%llu regions", (unsigned long long)s.regions);
-	/* The cache is not notified of this free: trim ends the idle regions of it whatever the limit. */
+	/*
+	 * Nothing notifies the cache of this free: trim ends its idle regions, whatever the limit.
+	 */
 	vmm_free(&v);
 	OK(barcopy_cache_trim(cache, UINT64_MAX));
 	OK(barcopy_cache_get_stats(cache, &s));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Pin, map and copy on real memory or the stand-in's: every small size at every offset both ways
- * against cuMemcpy, large copies, several chunks and handles, threads that copy (test_rm.c has those that
- * pin), fork, and memory freed before its unpin.
+ * against cuMemcpy, large copies, several chunks and handles, threads that copy (test_rm.c has
+ * those that pin), fork, and memory freed before its unpin.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -320,7 +320,7 @@ static void atomics_through_the_pointer(void)
 
 enum { KERNEL_WORDS = 100, KERNEL_ROUNDS = 50 };
 
-/* Stores a message, a fence and a flag, and waits for the answer. Returns the count of wrong words. */
+/* Stores a message, a fence and a flag; waits for the answer. Returns the number of wrong words. */
 static unsigned int ask_kernel(struct mapped *m, volatile uint32_t *pong,
 			       const volatile uint32_t *answer, uint32_t round)
 {

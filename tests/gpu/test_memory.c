@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Kinds of memory: which backend serves each, and the error's text where none does. Which kinds are served
- * depends on the machine's driver (gdrdrv, mmap of dma-bufs), so the tests ask the handle.
+ * Kinds of memory: which backend serves each, and the error's text where none does. Which kinds are
+ * served depends on the machine's driver (gdrdrv, mmap of dma-bufs), so the tests ask the handle.
  */
 #include <errno.h>
 

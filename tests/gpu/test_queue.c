@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Queues to a kernel on the GPU: every size, more laps than a line can name, order against bulk data, and
- * the end of a queue. The kernels are perf/queue/kernels.cu.
+ * Queues to a kernel on the GPU: every size, more laps than a line can name, order against bulk
+ * data, and the end of a queue. The kernels are perf/queue/kernels.cu.
  */
 #include <errno.h>
 #include <sched.h>

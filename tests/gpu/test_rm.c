@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The rm backend on real memory or the stand-in's: every kind of device memory, a kernel that runs
- * meanwhile, many pins, threads that allocate and free, descriptors that the program closes. Descriptors
- * and BAR1 in use are the same before and after.
+ * meanwhile, many pins, threads that allocate and free, descriptors that the program closes.
+ * Descriptors and BAR1 in use are the same before and after.
  */
 #include <dirent.h>
 #include <dlfcn.h>
@@ -81,7 +81,7 @@ static void whole_life(const char *what, CUdeviceptr addr, size_t size)
 	}
 }
 
-/* ---- kinds of memory --------------------------------------------------------------------------------- */
+/* ---- kinds of memory ------------------------------------------------------------------------- */
 
 static void plain(void)
 {
@@ -184,7 +184,7 @@ static void refused(void)
 	EXPECT(gdr_pin_buffer_v2(test_g, p, MIB, 0, &h), "memory that was freed was pinned");
 }
 
-/* ---- while a kernel runs ------------------------------------------------------------------------------ */
+/* ---- while a kernel runs --------------------------------------------------------------------- */
 
 static const char spin_ptx[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
 			       ".visible .entry spin(.param .u64 p)\n"
@@ -249,7 +249,7 @@ static void beside_a_kernel(void)
 	CU(cu.MemFree(p));
 }
 
-/* ---- counts -------------------------------------------------------------------------------------------- */
+/* ---- counts ---------------------------------------------------------------------------------- */
 
 static int count_fds(void)
 {
@@ -320,7 +320,7 @@ static void large(void)
 	CU(cu.MemFree(p));
 }
 
-/* ---- threads --------------------------------------------------------------------------------------------- */
+/* ---- threads --------------------------------------------------------------------------------- */
 
 static atomic_bool stop;
 static _Atomic unsigned long rounds_done, wrong;
@@ -371,7 +371,7 @@ static void threads(void)
 	       (unsigned long long)bar1_used(), (unsigned long long)bar1);
 }
 
-/* ---- a program that closes what it did not open ---------------------------------------------------------- */
+/* ---- a program that closes what it did not open ---------------------------------------------- */
 
 enum { MAX_FDS = 4096 };
 
@@ -386,7 +386,7 @@ static int find_nodes(void *found)
 	return 0;
 }
 
-/* Closes the nodes that the library keeps: those that a child of fork() finds closed. Returns their number. */
+/* Closes the library's nodes: those that a child of fork() finds closed. Returns their number. */
 static int close_the_librarys_nodes(void)
 {
 	bool *nodes =
@@ -422,8 +422,9 @@ static void mark_the_rest(void)
 }
 
 /*
- * As closefrom(3) or a double close elsewhere in the program does: the mapping still shows the memory that was
- * pinned, and never memory of others. The last test: the library has no client afterwards.
+ * As closefrom(3) or a double close elsewhere in the program does: the mapping still shows the
+ * memory that was pinned, and never memory of others. The last test: the library has no client
+ * afterwards.
  */
 static void nodes_closed(void)
 {

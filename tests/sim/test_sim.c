@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Self-test of libcuda's stand-in, which it is linked with: requests and their answers, as an H100 and an
- * H200 with drivers 550 to 580 gave them. What tests/gpu and the tests of the library would miss as well
- * (bytes that arrive, arguments that are refused, streams, kernels, NVML) is not repeated here.
+ * Self-test of libcuda's stand-in, which it is linked with: requests and their answers, as an H100
+ * and an H200 with drivers 550 to 580 gave them. It leaves out what tests/gpu and the tests of the
+ * library cover: bytes that arrive, refused arguments, streams, kernels, NVML.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -62,13 +62,13 @@ static CUresult copy_from(CUdeviceptr ptr)
 	return cuMemcpyDtoH_v2(&byte, ptr, 1);
 }
 
-/* From the kernel's list, so that a memory checker has nothing to complain of. */
+/* From the kernel's list: a load would alarm a memory checker. */
 static bool cpu_reads(uint64_t address)
 {
 	return maps_at((void *)(uintptr_t)address)[0] == 'r';
 }
 
-/* ---- the driver, devices, contexts --------------------------------------------------------------------- */
+/* ---- the driver, devices, contexts ----------------------------------------------------------- */
 
 static int child_has_no_cuda(void *arg)
 {
@@ -116,9 +116,9 @@ static void contexts(void)
 	IS(CONTEXT_IS_DESTROYED, cuMemAlloc_v2(&ptr, 64));
 }
 
-/* ---- memory --------------------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
-/* Small ones lie side by side; a freed one's place is given again, with another buffer ID. */
+/* Small ones are neighbours; a freed place is used again, with another buffer ID. */
 static void small_allocations(void)
 {
 	CUdeviceptr a, b;
@@ -291,8 +291,8 @@ static unsigned long long bar1_used(void)
 }
 
 /*
- * A descriptor holds the dma-buf's memory, and so does a mapping, which also holds BAR1. The buffers begin with
- * their memory's object, and inside it.
+ * A descriptor holds the dma-buf's memory, and so does a mapping, which also holds BAR1. The
+ * buffers begin with their memory's object, and inside it.
  */
 static void mapped_dmabufs(void)
 {
@@ -332,7 +332,7 @@ static void mapped_dmabufs(void)
 	}
 }
 
-/* ---- virtual memory management --------------------------------------------------------------------------- */
+/* ---- virtual memory management --------------------------------------------------------------- */
 
 static CUmemGenericAllocationHandle created(size_t size, int handle_types)
 {
@@ -436,7 +436,7 @@ static void chunks(void)
 	IS(INVALID_VALUE, cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)ptr));
 }
 
-/* The host memory is the GPU's own too: it shows without a call when something has happened. */
+/* The CPU sees the page-locked memory change without a call. */
 static void delayed(void)
 {
 	char source[64], *host;
@@ -455,7 +455,7 @@ static void delayed(void)
 	CU(cuStreamSynchronize(stream));
 	ck_assert_int_eq(host[63], 5);
 	CU(cuStreamQuery(stream));
-	/* A memset returns early, until SYNC_MEMOPS is set, which waits for nothing itself (H100). */
+	/* A memset returns early until SYNC_MEMOPS is set; setting it waits for nothing (H100). */
 	CU(cuMemsetD8_v2(ptr, 9, 64));
 	IS(NOT_READY, cuStreamQuery(NULL));
 	CU(set_sync(ptr));

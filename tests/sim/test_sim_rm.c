@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Self-test of nvidia.ko's stand-in and of libcuda's as its client, by the nodes alone: requests and their
- * answers, as H100 and H200 with driver 580 gave them. What the tests of the library and tests/gpu would
- * miss as well (bytes that arrive, maps, pins, threads, arguments that are refused) is not repeated here.
+ * Self-test of nvidia.ko's stand-in and of libcuda's as its client, by the nodes alone: requests
+ * and their answers, as H100 and H200 with driver 580 gave them. It leaves out what the tests of
+ * the library and tests/gpu cover: bytes that arrive, maps, pins, threads, refused arguments.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -37,7 +37,7 @@ enum { PAGES = 65536 };
 		ck_assert_msg(is_ == (status), #call ": 0x%x, not 0x%x", is_, (status)); \
 	} while (0)
 
-/* ---- libcuda's exports, as they pass -------------------------------------------------------------- */
+/* ---- libcuda's exports, recorded ------------------------------------------------------------- */
 
 static struct rm_export_570 seen[8];
 static unsigned int n_seen;
@@ -76,7 +76,7 @@ static int export_range(CUdeviceptr at, size_t size)
 	return r == CUDA_SUCCESS ? fd : -(int)r;
 }
 
-/* ---- calls of one line; each fails the test where the ioctl itself does ------------------------------ */
+/* ---- calls; each fails the test if the ioctl itself fails ------------------------------------ */
 
 static uint32_t new_object(int ctl, rm_handle client, rm_handle parent, rm_handle *object,
 			   uint32_t class, void *params, uint32_t size)
@@ -206,7 +206,7 @@ static uint32_t unmap(const struct user *u, rm_handle object, uint64_t address)
 	return m.status;
 }
 
-/* ---- what libcuda exports ----------------------------------------------------------------------------- */
+/* ---- what libcuda exports -------------------------------------------------------------------- */
 
 /* One call of libcuda's: two objects at most. */
 struct exported {
@@ -239,8 +239,8 @@ static void check_exported(const char *what, CUdeviceptr base, const struct expo
 }
 
 /*
- * A pool's memory has an object for each 32 MiB. A part that begins inside one and does not end where
- * one ends has wrong sizes, which the kernel refuses (H100, driver 580.159.04).
+ * A pool's memory has an object for each 32 MiB. A part that begins inside one and does not end
+ * where one ends has wrong sizes, which the kernel refuses (H100, driver 580.159.04).
  */
 static void pool_parts(void)
 {
@@ -272,7 +272,9 @@ static void pool_parts(void)
 	rm_assert_nothing_left();
 }
 
-/* Small allocations share an object of 2 MiB; a large one and a chunk of cuMemCreate have their own. */
+/*
+ * Small allocations share an object of 2 MiB; large ones and chunks of cuMemCreate have their own.
+ */
 static void objects(void)
 {
 	static const struct exported small = { 0, PAGES, 0, 0, 1, { { 0, PAGES } } };
@@ -339,7 +341,7 @@ static void layouts(void)
 	rm_assert_nothing_left();
 }
 
-/* What the program may not open, libcuda has (1 call); what is absent, it has not either (0). */
+/* libcuda has the nodes that are denied to the program (1 call), and lacks absent ones (0). */
 static void libcudas_nodes(void)
 {
 	int fd;
@@ -352,7 +354,7 @@ static void libcudas_nodes(void)
 	close(fd);
 }
 
-/* ---- the calls: what is refused, and how ------------------------------------------------------------------ */
+/* ---- the calls: what is refused, and how ----------------------------------------------------- */
 
 /* CUDA's order, minors and instances; of two GPUs as on a host with two H200. */
 static void orders(void)
@@ -404,7 +406,7 @@ static void duplicates(void)
 	IS(0x1bu, duplicate(&u, seen[0].client, seen[0].objects[0], &out));
 	unsetenv("GDRSIM_RM_SHARE");
 	IS(0u, duplicate(&v, u.client, dup, &dup2));
-	/* A device takes with it what is below. */
+	/* A freed device takes its children with it. */
 	IS(0u, end_object(v.ctl, v.client, v.device));
 	IS(0x57u, duplicate(&u, v.client, dup2, &out));
 	user_end(&v);
@@ -448,7 +450,9 @@ static void maps(void)
 	ck_assert_uint_eq(rm_sim.bar1_used(0), PAGES);
 	setenv("GDRSIM_RM_PROTECTED", "1", 1);
 	IS(0x56u, map(&u, (struct rm_map){ .object = dup, .length = 4096, .fd = fd }, &address));
-	/* Another GPU's device is taken for a parent: vidmemCheckCopyPermissions_IMPL() does not look. */
+	/*
+	 * Another GPU's device may be the parent: vidmemCheckCopyPermissions_IMPL() does not look.
+	 */
 	IS(0u, duplicate(&v, u.client, dup, &other_dup));
 	close(fd);
 	user_end(&v);
@@ -477,7 +481,7 @@ static void mmaps(void)
 	ck_assert_ptr_ne(p, MAP_FAILED);
 	ck_assert_int_eq(cuda.cuMemcpyHtoD_v2(a + 0x2010, "x", 1), 0);
 	ck_assert_int_eq(p[0x10], 'x');
-	/* Ended while mapped, it shows memory of others; ended, it is mapped no more. */
+	/* Ended while mapped, it shows memory of others; afterwards it cannot be mapped. */
 	IS(0u, unmap(&u, dup, address));
 	IS(0x57u, unmap(&u, dup, address));
 	ck_assert_uint_eq(rm_sim.stale(), 1);
@@ -490,7 +494,9 @@ static void mmaps(void)
 	rm_assert_nothing_left();
 }
 
-/* A map keeps its file, and a registered file its control file, until the last of its range is gone. */
+/*
+ * A map keeps its file, and a registered file its control file, until all its pages are unmapped.
+ */
 static void registered(void)
 {
 	struct gdrsim_rm_counts c;
@@ -566,7 +572,7 @@ static void exports(void)
 	ck_assert_uint_eq(standin_device_bytes(0), 0);
 }
 
-/* What cuMemExportToShareableHandle() gives may be imported below another GPU's device (two H200). */
+/* Memory of cuMemExportToShareableHandle() goes below another GPU's device too (two H200). */
 static void imports(void)
 {
 	struct rm_export_info info = { 0 };
@@ -594,7 +600,7 @@ static void imports(void)
 	ck_assert_uint_eq(standin_device_bytes(1), 0);
 }
 
-/* ---- another process ------------------------------------------------------------------------------------------ */
+/* ---- another process ------------------------------------------------------------------------- */
 
 static struct user parents;
 static rm_handle parents_dup;
