@@ -5,8 +5,8 @@
  *
  * - A range at the beginning of one memfd gets an open of that memfd, which any process can mmap.
  * - Any other range gets the read end of a pipe. mmap of a pipe fails (ENODEV), but mmap_hook.c
- *   makes the loaded objects' mmap map the pieces in a row. The write end, kept here, shows when the
- *   last descriptor is closed; the inode number, not used again meanwhile, identifies the pipe.
+ *   makes the loaded objects' mmap map the pieces in a row. The write end, kept here, shows when
+ *   the last descriptor is closed; the inode number, unique meanwhile, identifies the pipe.
  * - A range that may not be mapped gets a pipe without the hook. (The real errno is 524.)
  *
  * Like the real one (nv-dmabuf.c), it holds the memory until the last descriptor and the last

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 #
-# The stand-ins of /dev/gdrdrv (node/) and of nvidia.ko (rm/): one library to preload, whose two names
-# select the nodes. Included by sim.mk, whose variables it uses. Never built for a sanitizer:
+# The stand-ins of /dev/gdrdrv (node/) and of nvidia.ko (rm/): one library to preload, whose two
+# names select the nodes. Included by sim.mk, whose variables it uses. Never built for a sanitizer:
 # its functions run before a sanitizer's run time is set up.
 
 NODE_SRC := $(addprefix node/,node.c config.c interpose.c) \

@@ -29,8 +29,8 @@
  *   GDRSIM_RM_PROTECTED=1       confidential computing: maps of device memory are refused
  *
  * Calls on libcuda's own files are neither counted nor made to fail, except its exports. libcuda
- * opens its nodes at cuInit, even if the above denies them to the program. With GDRSIM_RM=absent, or
- * without the library, it makes dma-bufs by itself, as on WSL, which has no such node.
+ * opens its nodes at cuInit, even if the above denies them to the program. With GDRSIM_RM=absent,
+ * or without the library, it makes dma-bufs by itself, as on WSL, which has no such node.
  */
 #ifndef GDRSIM_RM_H
 #define GDRSIM_RM_H

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT
 # Cross-builds test programs for arm64 and runs them under user-mode emulation, on the stand-ins.
 #   run.sh RESULTS BUILD_DIR PROGRAM...       each is a test of tests/job: arm64/PROGRAM
-# Compiler and emulator are the system's; Check for arm64 comes from Debian's archive and is unpacked beside
-# the kernels' cache: nothing of another architecture is installed.
+# Compiler and emulator are the system's; Check for arm64 comes from Debian's archive and is
+# unpacked beside the kernels' cache: nothing of another architecture is installed.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 results=$1 out=$2
@@ -11,10 +11,10 @@ shift 2
 . rig/kernels.sh
 
 root=/usr/aarch64-linux-gnu
-# A CPU without SVE: qemu 7.2 restores the vector registers of a signal's frame from its SVE part only.
+# No SVE: with it, qemu 7.2 restores a signal frame's vector registers from the SVE part only.
 emulator=(qemu-aarch64-static -cpu cortex-a72 -L "$root")
-# With qemu 7.2 a child forked while another thread of the emulator allocates may wait for a lock of GLib's
-# for ever: its slice allocator knows no forks (QEMU issue 285). malloc() does.
+# With qemu 7.2, a child that was forked while another thread of the emulator allocates can wait for
+# ever for a lock of GLib's slice allocator (QEMU issue 285). malloc() handles forks.
 export G_SLICE=always-malloc
 
 check_library() {

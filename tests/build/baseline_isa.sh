@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The objects of the copies hold no VEX or EVEX instruction outside the functions gdri_avx*; the check finds
-# those of an object that has them.
+# The objects of the copies hold no VEX or EVEX instruction outside the functions gdri_avx*; the
+# check finds those of an object that has them.
 # shellcheck source=tests/common/build.bash
 . "$(dirname "$0")/../common/build.bash"
 check=tests/unit/check_baseline_isa.sh

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The examples build and run on the stand-ins; the Python one on memory of the library, not of torch.
+# The examples build and run on the stand-ins; the Python one on memory of the library, not of
+# torch.
 # shellcheck source=tests/common/build.bash
 . "$(dirname "$0")/../common/build.bash"
 sim=$(realpath "${2:?directory of the stand-ins}")

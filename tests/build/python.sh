@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The Python module: its tests on the stand-in, with numpy if a python3 has it; its structs against the
-# header's; its wheel.
+# The Python module: its tests on the stand-in, with numpy if a python3 has it; its structs against
+# the header's; its wheel.
 # shellcheck source=tests/common/build.bash
 . "$(dirname "$0")/../common/build.bash"
 
@@ -135,8 +135,8 @@ PY
 	grep -q '^barcopy/_life.py,sha256=' "$tmp"/site/barcopy-*.dist-info/RECORD
 ok "the wheel"
 
-# The source distribution: reproducible, without traces of the builder, with the licence; a wheel made
-# from it equals the one made here.
+# The source distribution: reproducible, without traces of the builder, with the licence; a wheel
+# made from it equals the one made here.
 mkdir -p "$tmp/sdist" "$tmp/other" && (
 	cp LICENSE "$tmp/"
 	cd "$tmp/python" && "$python" -c 'import backend, sys; backend.build_sdist(sys.argv[1])' "$tmp/sdist" &&

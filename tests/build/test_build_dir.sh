@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Which build and installation directories are valid, and when make builds a file again. It builds single
-# files, in a copy of the source.
+# Which build and installation directories are valid, and when make builds a file again. It builds
+# single files, in a copy of the source.
 # shellcheck source=tests/common/build.bash
 set -- "${1:-build}"
 . "$(dirname "$0")/../common/build.bash"

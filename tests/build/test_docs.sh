@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The examples of README, docs and the manual pages work (tests/docs/check.py); the README's figures are
-# the stored ones; and each check finds a planted fault.
+# The examples of README, docs and the manual pages work (tests/docs/check.py); the README's figures
+# are the stored ones; and each check finds a planted fault.
 #   test_docs.sh BUILD_DIR SIM_DIR
 # shellcheck source=tests/common/build.bash
 . "$(dirname "$0")/../common/build.bash"

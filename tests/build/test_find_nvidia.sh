@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# gdrdrv/find-nvidia.sh: among the nv-p2p.h of several GPU drivers it takes the running one's, and none
-# rather than a wrong one. Each case is a file tree of its own.
+# gdrdrv/find-nvidia.sh: among the nv-p2p.h of several GPU drivers it takes the running one's, and
+# none rather than a wrong one. Each case is a file tree of its own.
 # shellcheck source=tests/common/build.bash
 . "$(dirname "$0")/../common/build.bash"
 find=$PWD/gdrdrv/find-nvidia.sh
@@ -25,8 +25,8 @@ new() {
 	echo "${3:-}" >"$tmp/license"
 }
 
-# source_at DIRECTORY [VERSION]: makes a desktop's nv-p2p.h, recognised by its get call, and the VERSION
-# as a package of the GPU driver writes it
+# source_at DIRECTORY [VERSION]: makes a desktop's nv-p2p.h, recognised by its get call, and the
+# VERSION as a package of the GPU driver writes it
 source_at() {
 	mkdir -p "$1"
 	echo "int nvidia_p2p_get_pages(uint64_t p2p_token, uint32_t va_space);" >"$1/nv-p2p.h"
@@ -173,7 +173,8 @@ refuses "a Jetson's, not named" "no nv-p2p.h of any GPU driver"
 refuses "a Jetson's, named" "of Tegra's GPU driver: no gdrdrv is needed there" \
 	NVIDIA_SRC="${l4t%/include/linux}"
 
-# waits NAME yes|no [VARIABLE=VALUE...]: whether DKMS builds nothing, for lack of a GPU driver's source
+# waits NAME yes|no [VARIABLE=VALUE...]: whether DKMS builds nothing, for lack of a GPU driver's
+# source
 waits() {
 	name=$1 want=$2
 	shift 2

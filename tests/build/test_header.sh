@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The public headers: they compile alone in every language that programs use, and their structs and values
-# never change.
+# The public headers: they compile alone in every language that programs use, and their structs and
+# values never change.
 # shellcheck source=tests/common/build.bash
 . "$(dirname "$0")/../common/build.bash"
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# make install, uninstall and O=: the place of each file, nothing left, nothing in the source tree; and a
-# build with a compiler and nothing else.
+# make install, uninstall and O=: the place of each file, nothing left, nothing in the source tree;
+# and a build with a compiler and nothing else.
 # shellcheck source=tests/common/build.bash
 . "$(dirname "$0")/../common/build.bash"
 
@@ -59,7 +59,8 @@ ok "every file in its place, and no other"
 test -z "$(cd "$src" && for f in README.md LICENSE docs/install.md examples/ring.c; do
 	cmp "$f" "$dest/opt/x/share/doc/barcopy/$f" 2>&1; done)"
 ok "documents and examples"
-# PREFIX= on the command line is a habit from other Makefiles; in the environment it means something else.
+# PREFIX= on the command line is a habit from other Makefiles; in the environment it means something
+# else.
 where() { env "$1" make -C "$src" --no-print-directory -n O="$tmp/o" "${@:2}" lib_install | grep -c ' /opt/y/lib'; }
 test "$(where X= PREFIX=/opt/y)" -gt 0 && test "$(where X= PREFIX=/opt/z prefix=/opt/y)" -gt 0 &&
 	test "$(where PREFIX=/opt/y)" = 0

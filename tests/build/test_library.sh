@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The library file: its symbols (symbols.txt is the list that a release keeps), its dependencies, names
-# and links, and that it survives dlclose().
+# The library file: its symbols (symbols.txt is the list that a release keeps), its dependencies,
+# names and links, and that it survives dlclose().
 # shellcheck source=tests/common/build.bash
 . "$(dirname "$0")/../common/build.bash"
 

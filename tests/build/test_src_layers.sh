@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The layers of src/ (docs/design.md): a folder needs only those below it; and src/, perf/ and gdrdrv/ have
-# no cycles of files. The tests read the files' includes and the objects' symbols; the last ones plant
-# violations.
+# The layers of src/ (docs/design.md): a folder needs only those below it; and src/, perf/ and
+# gdrdrv/ have no cycles of files. The tests read the files' includes and the objects' symbols; the
+# last ones plant violations.
 # shellcheck source=tests/common/build.bash
 . "$(dirname "$0")/../common/build.bash"
 

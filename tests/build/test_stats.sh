@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Statistics beyond one library call: the summary of a tool, a broken standard error, a module that is
-# unloaded while a thread with a recorded error lives on.
+# Statistics beyond one library call: the summary of a tool, a broken standard error, a module that
+# is unloaded while a thread with a recorded error lives on.
 # shellcheck source=tests/common/build.bash
 . "$(dirname "$0")/../common/build.bash"
 
@@ -27,8 +27,8 @@ ok "standard error without a reader: the exit status is the program's"
 GDRCOPY_STATS=1 tool >/dev/null 2>&-
 ok "standard error is closed"
 
-# The library's objects in a module: the summary comes at its unload, and a thread that ends afterwards
-# does not touch them.
+# The library's objects in a module: the summary comes at its unload, and a thread that ends
+# afterwards does not touch them.
 cat >"$tmp/module.c" <<'END'
 #include "barcopy.h"
 int use(void);

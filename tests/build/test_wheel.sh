@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The wheels with the library inside (`make wheel`): the promises of the tag, an installation into an empty
-# environment without a network, and an old glibc, on this architecture and emulated on the other.
+# The wheels with the library inside (`make wheel`): the promises of the tag, an installation into
+# an empty environment without a network, and an old glibc, on this architecture and emulated on the
+# other.
 # shellcheck source=tests/common/build.bash
 . "$(dirname "$0")/../common/build.bash"
 . rig/kernels.sh
@@ -22,8 +23,8 @@ make -s O="$out" WHEEL_ARCH="$arches" wheel >"$tmp/names" 2>"$tmp/log" || cat "$
 [ "$(wc -l <"$tmp/names")" = "$(wc -w <<<"$arches")" ]
 ok "make wheel: $arches"
 
-# Reads the library with readelf, while wheel.sh uses objdump. The allowed libraries are those of the
-# manylinux policy that this one needs.
+# Reads the library with readelf, while wheel.sh uses objdump. The allowed libraries are those of
+# the manylinux policy that this one needs.
 for arch in $arches; do
 	whl=$(grep "_$arch.whl" "$tmp/names")
 	site=$tmp/site-$arch

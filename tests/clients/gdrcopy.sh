@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: MIT
 # GDRCopy's own tools, unmodified, built against this library's header and library, on a GPU.
 #   gdrcopy.sh TOOLS PREFIX
-# TOOLS: where its gdrcopy_copybw, gdrcopy_sanity ... are; PREFIX: where `make install prefix=PREFIX` put this library.
-# Its sanity looks into the other library's handles in some tests, and asks for errors that only its
-# driver gives in others: those that may fail are below, each with its reason in docs/clients.md. Any other
-# failure, and one of these that passes, is an error.
+# TOOLS: the directory of gdrcopy_copybw, gdrcopy_sanity ...; PREFIX: of `make install
+# prefix=PREFIX`. Some tests of its sanity read the private handles of GDRCopy's library, or expect
+# errors of its driver: they are listed below, each with its reason in docs/clients.md. Any other
+# failure is an error, and so is a listed test that passes.
 set -eu
 tools=$(realpath "${1:?directory of the tools}")
 prefix=$(realpath "${2:?prefix of the installed library}")

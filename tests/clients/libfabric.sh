@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# libfabric, unmodified, with this library (built --with-cuda --with-gdrcopy=PREFIX --enable-gdrcopy-dlopen):
-# fi_rdm_tagged_pingpong with CUDA memory between two processes, with its gdrcopy and without
-# (FI_HMEM_CUDA_USE_GDRCOPY), in turn, and its bytes verified once a size. Needs a GPU.
+# libfabric, unmodified, with this library: fi_rdm_tagged_pingpong with CUDA memory between two
+# processes, with its gdrcopy and without (FI_HMEM_CUDA_USE_GDRCOPY), in turn; each size also once
+# with its bytes verified. Build it --with-cuda --with-gdrcopy=PREFIX --enable-gdrcopy-dlopen. Needs
+# a GPU.
 #   libfabric.sh LIBFABRIC_PREFIX FABTESTS_PREFIX PREFIX [ROUNDS]
-# PROVIDERS: those to try, "verbs;ofi_rxm" (shm and tcp never register memory with gdrcopy; efa, cxi, opx and rxm do).
-# GPUS: two ordinals ("0 0"). Exits not 0 where bytes are wrong, a run fails or the
-# library was not used. Run with 2.6.0 and shm; no machine with one of those devices was there.
+# PROVIDERS: "verbs;ofi_rxm" by default (efa, cxi, opx and rxm register memory with gdrcopy; shm and
+# tcp never do). GPUS: two ordinals ("0 0"). Exits with 1 if bytes are wrong, a run fails or the
+# library was not used. Run with 2.6.0 and shm alone: no machine with such a device was available.
 # shellcheck disable=SC2317 # table calls them
 set -eu
 here=$(dirname "$(realpath "$0")")

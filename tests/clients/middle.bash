@@ -1,23 +1,23 @@
 # SPDX-License-Identifier: MIT
-# For the scripts beside it: medians of runs with and without the library. Source it.
+# Medians of runs with and without the library, for the scripts here, which source it.
 # shellcheck shell=bash disable=SC2154,SC2034
 
 # The median and the spread of the lines of a file.
 middle() { sort -n "$1" | awk '{ v[NR] = $1 } END { printf "%8.2f (%.2f-%.2f)", v[int((NR + 1) / 2)], v[1], v[NR] }'; }
 
-# How many times the median of the second file is that of the first.
+# The median of the second file divided by that of the first.
 gain() {
 	paste <(sort -n "$1") <(sort -n "$2") |
 		awk '{ a[NR] = $1; b[NR] = $2 } END { m = int((NR + 1) / 2); printf "%.2f", b[m] / a[m] }'
 }
 
-# Did the library pin memory, by the summary of GDRCOPY_STATS=1 in that file?
+# Whether the library pinned memory, by the summary of GDRCOPY_STATS=1 in a file.
 used() { grep -q '^  pins [1-9]' "$1"; }
 
-# table TITLE COMMAND SIZES...: runs `COMMAND 1 SIZE` (with) and `COMMAND 0 SIZE` (without) in turn, $rounds
-# each; COMMAND prints one number and leaves the standard error of a run in $work/stats. Sets failed=1 where
-# a run gives no number, or the library was used at none of the sizes (clients go another way from some size on;
-# those rows say so).
+# table TITLE COMMAND SIZES...: runs `COMMAND 1 SIZE` (with) and `COMMAND 0 SIZE` (without) in turn,
+# $rounds times. COMMAND prints one number and writes standard error to $work/stats. Sets failed=1
+# if a run gives no number, or if no size used the library; a row says if its size did not, as
+# clients have thresholds.
 table() {
 	local title=$1 command=$2 size i used_at='' note
 	shift 2

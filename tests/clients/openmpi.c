@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Two ranks send a message of CUDA memory to and fro by MPI: half the time of a round, in us, and the
- * bytes compared. For openmpi.sh: openmpi BYTES ROUNDS; each rank takes a GPU of its own if there are two.
+ * openmpi BYTES ROUNDS, for openmpi.sh: two ranks exchange a message of CUDA memory by MPI. Prints
+ * half the time of a round in us, and compares the bytes. Each rank takes its own GPU if there are
+ * two.
  */
 #include <cuda.h>
 #include <mpi.h>

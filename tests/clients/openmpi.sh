@@ -1,12 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Open MPI with UCX, both unmodified: messages of CUDA memory between two ranks, with UCX's gdr_copy and
-# without, in turn. Needs a GPU (two: one for each rank) and CUDA's headers.
+# Open MPI with UCX, both unmodified: messages of CUDA memory between two ranks, with UCX's gdr_copy
+# and without, in turn. Needs CUDA's headers and a GPU; each rank takes its own if there are two.
 #   openmpi.sh MPI_PREFIX UCX_PREFIX PREFIX [ROUNDS]
-# MPI_PREFIX: an Open MPI with its UCX components (a distribution's under /usr will do; one that was copied
-# elsewhere too); UCX_PREFIX: UCX built with CUDA and gdr_copy; PREFIX:
-# where this library is installed. Exits not 0 where bytes are wrong, a run fails or gdr_copy was not used.
-# Measured with Open MPI 4.1.4 (Debian 12) and UCX 1.22.0.
+# MPI_PREFIX: an Open MPI with its UCX components, such as /usr or a copy of it; UCX_PREFIX: UCX
+# built with CUDA and gdr_copy; PREFIX: of this library. Exits with 1 if bytes are wrong, a run
+# fails or gdr_copy was not used. Measured with Open MPI 4.1.4 (Debian 12) and UCX 1.22.0.
 # shellcheck disable=SC2317 # table calls them
 set -eu
 here=$(dirname "$(realpath "$0")")

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Programs that call GDRCopy, unmodified, with this library. Each was built as its own documentation says, against
-# the gdrapi.h of an installation of this library; this script runs them on a GPU.
+# Programs that call GDRCopy, unmodified, on a GPU with this library. Build each by its own
+# documentation, against this library's installed gdrapi.h.
 #   programs.sh PREFIX NAME=PROGRAM...
-# PREFIX: where `make install prefix=PREFIX` put this library. NAME=PROGRAM, one or more of
-#   dpdk=.../dpdk-test-gpudev              DPDK with its CUDA driver (its PCI table ends at A100: add your GPU)
-#   aws_ofi_nccl=.../tests/unit/gdrcopy    aws-ofi-nccl's unit test
-#   mscclpp=.../unit_tests                 MSCCL++'s unit tests; needs the name /dev/gdrdrv, see docs/clients.md
-#   uccl=.../bench_gdrcopy                 UCCL's copies beside cuMemcpy
-#   uccl_fifo=.../bench_device_fifo        UCCL's queue from the CPU to a running kernel
-# Prints `ok NAME` or `not ok NAME` and what the program said of its tests and times. A program that ends with
-# status 0 without a pin through this library is `not ok`.
+# PREFIX: of `make install prefix=PREFIX`. NAME=PROGRAM, one or more of
+#   dpdk=.../dpdk-test-gpudev             DPDK with its CUDA driver; add your GPU to its PCI table
+#   aws_ofi_nccl=.../tests/unit/gdrcopy   aws-ofi-nccl's unit test
+#   mscclpp=.../unit_tests                MSCCL++'s unit tests; see docs/clients.md
+#   uccl=.../bench_gdrcopy                UCCL's copies beside cuMemcpy
+#   uccl_fifo=.../bench_device_fifo       UCCL's queue from the CPU to a running kernel
+# Prints `ok NAME` or `not ok NAME`, and the program's lines about its tests and times. A program
+# without a pin through this library is `not ok`.
 set -u
 prefix=$(realpath "${1:?prefix of the installed library}")
 shift
@@ -20,7 +20,7 @@ trap 'rm -rf "$work"' EXIT
 export LD_LIBRARY_PATH=$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} GDRCOPY_PATH_L=$lib GDRCOPY_STATS=1
 failed=0
 
-# arguments NAME: what the program needs on its command line. DPDK: no huge pages, no files of its own.
+# arguments NAME: the program's arguments. DPDK: no huge pages, no files of its own.
 arguments() {
 	case $1 in
 	dpdk) echo "--no-huge --in-memory --no-telemetry -m 64 -l 0" ;;
@@ -29,7 +29,7 @@ arguments() {
 	esac
 }
 
-# passed NAME FILE: whether its own words say that every test passed.
+# passed NAME FILE: whether its output says that every test passed.
 passed() {
 	case $1 in
 	dpdk) [ "$(grep -c 'TEST: PASSED' "$2")" = 5 ] && ! grep -q 'TEST: FAILED' "$2" ;;

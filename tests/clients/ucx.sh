@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# UCX, unmodified, with this library: ucx_perftest between two processes with CUDA memory, with and without
-# gdr_copy, interleaved. Needs a GPU.
+# UCX, unmodified, with this library: ucx_perftest between two processes with CUDA memory, with and
+# without gdr_copy, interleaved. Needs a GPU.
 #   ucx.sh UCX_PREFIX PREFIX [ROUNDS]
-# UCX_PREFIX: UCX installed, built --with-cuda --with-gdrcopy=PREFIX; PREFIX: where `make install prefix=PREFIX` put
-# this library; ROUNDS: runs of each (5). GPUS: two ordinals, for server and client ("0 0"). Exits not 0 where a run
-# fails or gdr_copy was not used. Measured with 1.22.0 and master of 2026-08 (9466d10).
-# UCX_GTEST: UCX's program of unit tests; those that have gdr_copy in their name run too.
+# UCX_PREFIX: of UCX built --with-cuda --with-gdrcopy=PREFIX; PREFIX: of `make install
+# prefix=PREFIX`; ROUNDS: runs of each (5). GPUS: two ordinals, for server and client ("0 0"). Exits
+# with 1 if a run fails or gdr_copy was not used. Measured with 1.22.0 and master of 2026-08
+# (9466d10). UCX_GTEST: UCX's program of unit tests, of which those named gdr_copy run too.
 # shellcheck disable=SC2317 # table calls them
 set -eu
 ucx=$(realpath "${1:?prefix of UCX}")

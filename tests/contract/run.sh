@@ -55,7 +55,8 @@ nothing=("${node[@]}" GDRSIM_NODE=absent)
 rm=(LD_PRELOAD="$sim/libnvidia_node.so")
 dmabuf=("${nothing[@]}" GDRSIM_DMABUF_MMAP=1 GDRSIM_DRIVER_VERSION=13030)
 
-# client NAME [link] [vmm] [node]: linked; allocates or registers VMM memory too; looks for the node.
+# client NAME [link] [vmm] [node]: linked; allocates or registers VMM memory too; looks for the
+# node.
 client() {
 	local name=$1 language compiler link=() vmm='' off=0 level
 	shift

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The code blocks of a document: Markdown, HTML and mdoc manual pages. Knows nothing of what is done
-with them.
+"""The code blocks of a document: Markdown, HTML and mdoc manual pages.
 
 In Markdown a fence names its language, and names that a fragment takes for granted are declared in a
 comment before it, which readers do not see: <!-- with: void *ptr, size_t size -->. In a manual page
@@ -17,7 +16,7 @@ DATA = ("text", "console", "json", "yaml", "ini", "dockerfile", "cmake")
 
 
 class Unclear(Exception):
-    """A block that no reader, and no test, can tell the language of."""
+    """A block without a known language."""
 
 
 @dataclasses.dataclass
@@ -110,7 +109,7 @@ def of_mdoc(path, lines):
 
 
 def unescaped(line):
-    """Of mdoc's escapes those that our pages use in literal text."""
+    """Replaces the escapes of mdoc that the pages use in literal text."""
     for escape, character in (("\\-", "-"), ("\\&", ""), ("\\(dq", '"'), ("\\(aq", "'"), ("\\e", "\\")):
         line = line.replace(escape, character)
     return line

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# docs/index.html in a real browser, without a network: nothing is cut, laid over something else or
-# wider than the window, in a wide and a narrow one, and a screenshot is no blank sheet. The pictures
-# stay in BUILD_DIR/docs, to be looked at.
+# docs/index.html in a real browser, without a network, at three widths: no text is cut, overlaps
+# another or is wider than the window, and the screenshots, which stay in BUILD_DIR/docs, are not
+# blank.
 #   browser.sh BUILD_DIR
 # shellcheck source=tests/common/build.bash
 . "$(dirname "$0")/../common/build.bash"

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""What the documents show works: every C block is compiled, every complete program and every block of
-Python is run on the stand-ins, and every command, option, path, call and variable that is named is
-there.
+"""The documents' examples work: compiles every C block, runs every complete program and every block
+of Python on the stand-ins, and looks up every command, option, path, call and variable.
 
     check.py BUILD_DIR SIM_DIR FILE...     a line "ok - ..." or "not ok - ..." for each block and file
 
@@ -66,7 +65,7 @@ class Checker:
     # ---- C ----
 
     def program(self, block, behind):
-        """As its reader would: the text into the file that the command line names, then that line."""
+        """Writes the text to the file that the command line names, and runs that line."""
         line = next((found[0] for found in [re.search(r"^cc .*", b.text, re.M) for b in behind
                                             if b.language == "sh"] if found), None)
         if line is None or block.prints is None:

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: MIT
-"""Whether what a document tells its reader to type is there: targets and variables of make, the tools
-and their options, files of this tree, the public calls, the environment's variables."""
+"""Looks up what a document tells its reader to type: targets and variables of make, the tools and
+their options, files of this tree, the public calls, the environment's variables."""
 import glob
 import os
 import re
 import shlex
 import subprocess
 
-# Programs of others that the documents call. A name that is not among them is a slip, or new.
+# Other projects' programs in the documents. A name that is missing here is a typing error, or new.
 OTHERS = set("""apt apt-get bpftrace cc cd cp curl dkms dmesg dnf docker echo export fuser git grep install kubectl
 ldconfig lspci modinfo modprobe mokutil nvidia-ctk nvidia-smi pip pkg-config podman python3 reboot rmmod
 rpm setcap sha256sum spack sudo sysctl systemctl tar udevadm uname ucx_info ucx_perftest""".split())
-# Variables of others: of NVIDIA's device plugin.
+# Variables of NVIDIA's device plugin.
 OTHER_VARIABLES = {"GDRCOPY_ENABLED"}
 PLAIN_NAMES = ("copybw", "copylat", "apiperf", "pplat", "sanity")
 
@@ -155,8 +155,8 @@ class Here:
 
 
 def simple_commands(line):
-    """The simple commands of a line, each as its words, those of $( ) first; comments and redirections
-    are left out."""
+    """The words of each simple command of a line, those in $( ) first, without comments and
+    redirections."""
     for inner in re.findall(r"\$\(([^()]*)\)", line):
         yield from simple_commands(inner)
     line = re.sub(r"\$\([^()]*\)", "SUBSTITUTED", line)

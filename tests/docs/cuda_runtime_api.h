@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The few calls of the CUDA runtime that the documents' examples use, so that these are built and run
- * without a CUDA toolkit. Written from the CUDA Runtime API reference, "Memory Management" and
+ * The few calls of the CUDA runtime that the documents' examples use, so that these are built and
+ * run without a CUDA toolkit. Written from the CUDA Runtime API reference, "Memory Management" and
  * "Interactions with the CUDA Driver API": the first call makes the primary context of device 0
  * current. cudart.c is the library.
  */

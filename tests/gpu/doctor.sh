@@ -4,9 +4,9 @@
 #
 #   tests/gpu/doctor.sh [BUILD [OUT]]
 #
-# OUT (doctor-capture) gets report.txt, report.json and, where it may, user.txt: the report of an
-# unprivileged user. Exits 0 if ordinary GPU memory can be mapped, and the reports, the exit status and
-# gdrcopy_copylat agree on that.
+# OUT (doctor-capture) gets report.txt, report.json and, as root, user.txt: the report of an
+# unprivileged user. Exits 0 if ordinary GPU memory can be mapped, and reports, exit status and
+# gdrcopy_copylat agree.
 set -u
 
 build=${1:-build}

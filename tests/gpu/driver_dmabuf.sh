@@ -1,16 +1,15 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# Five minutes on a real GPU: gdrdrv with SOURCE=dmabuf, which has been proven in emulation only.
-# Builds the driver from this machine's kernel headers, loads it, runs the library's own tests and
-# tools over it, and unloads it. Where the GPU driver's nv-p2p.h is found, a driver with both sources
-# too: then each page is also reached by both ways, and the costs stand side by side.
+# Five minutes on a real GPU: gdrdrv with SOURCE=dmabuf, which ran only in emulation so far. Builds
+# the driver from this machine's kernel headers, loads it, runs the library's tests and tools on it,
+# and unloads it. If the GPU driver's nv-p2p.h is found, does the same with both sources, compared.
 #
 # usage: driver_dmabuf.sh [BUILD DIRECTORY]	as root; the library is built there ("build")
 #
 # Needs: an NVIDIA GPU with the open kernel modules loaded, kernel headers, a compiler, and that no
 # gdrdrv is loaded. Changes nothing on disk but the build directory; the GPU can be in use. Exit 0:
-# all held; 1: something did not; 77: cannot run here. Please send what it prints in either case.
+# all passed; 1: failures; 77: cannot run here. Please send the output in any case.
 set -u
 
 src=$(cd "$(dirname "$0")/../.." && pwd)

@@ -86,7 +86,7 @@ def bfloat16(gdr):
 
 
 def other_types(gdr):
-    """Elements of another type are refused; a bfloat16 tensor of the CPU goes into one of the GPU."""
+    """Other element types are refused; a bfloat16 tensor of the CPU goes into one of the GPU."""
     tensor = synchronised(torch.zeros(4, device="cuda"))
     half = synchronised(torch.zeros(4, dtype=torch.bfloat16, device="cuda"))
     with gdr.map(tensor) as m, gdr.map(half) as h:
@@ -100,7 +100,7 @@ def other_types(gdr):
 
 
 def dlpack(gdr):
-    """A tensor of the library's memory, which it keeps alive; and a tensor that offers DLPack alone."""
+    """A tensor keeps the library's memory alive; a tensor that offers DLPack alone is mapped."""
     mem = gdr.alloc((4, 5), "float32")
     tensor = torch.from_dlpack(mem)
     assert tensor.shape == (4, 5) and tensor.dtype == torch.float32 and tensor.data_ptr() == mem.address
@@ -172,7 +172,7 @@ def read_only(gdr):
 
 
 def keeps_the_tensor(gdr):
-    """A view outlives mapping, context and tensor; torch does not use the memory again meanwhile."""
+    """A view outlives mapping, context and tensor; torch does not reuse the memory meanwhile."""
     tensor = synchronised(torch.full((1 << 20,), 5, dtype=torch.int32, device="cuda"))
     address = tensor.data_ptr()
     with barcopy.open() as own, own.map(tensor) as m:

@@ -129,7 +129,7 @@ class Copies(Case):
         self.assertEqual(self.mem.read(3), b"one")  # none of it was done
 
     def test_tensors_of_the_cpu(self):
-        """By address; with the extension where it exists, since ctypes takes most of the time of a small copy."""
+        """By address; by the extension if it exists, since ctypes is slow for small copies."""
         m = self.gdr.map(Device(self.mem.address, (64,), "<f4"))
         data, into = array.array("f", [1.5, -2, 3]), array.array("f", bytes(12))
         with mock.patch.dict(sys.modules, torch=torch):
@@ -211,7 +211,7 @@ class Number:
 
 
 class Numbers(Case):
-    """ctypes wraps integers at their size, and has an error of its own for other types: the module checks first."""
+    """ctypes wraps integers at their size, and has its own error for other types: _lib checks."""
 
     def test_out_of_range(self):
         gdr, mem, cache = self.gdr, self.mem, self.gdr.cache()
@@ -394,7 +394,7 @@ class Views(Case):
         self.assertEqual(barcopy.stats().unpins - before.unpins, 2)
 
     def test_keeps_its_owner(self):
-        """A mapping or pin of an array keeps the array until it is closed and unused, and no longer."""
+        """A mapping or pin keeps its array until it is closed and unused, and no longer."""
         class Owner(Device):
             pass
 
@@ -715,7 +715,7 @@ class Types(Case):
                 self.assertRaisesRegex(TypeError, "int32.*float32", other.write, array.array("i", [1]))
 
     def test_names(self):
-        """numpy, the buffer protocol and DLPack spell types differently; the module has one name for each."""
+        """One name for each type, which numpy, buffers and DLPack spell differently."""
         for typestr, name in (("<f4", "float32"), ("|u1", "uint8"), ("|b1", "bool"), ("<c16", "complex128"),
                               (">f4", ">f4"), (">i1", "int8"), ("<m8[ns]", "<m8[ns]"), ("|V8", "|V8")):
             self.assertEqual(_types.of_typestr(typestr), name)
@@ -860,7 +860,7 @@ class Exchange(Case):
 
     @with_numpy
     def test_dlpack_of_host_memory(self):
-        """numpy takes page-locked memory in place and refuses a GPU's; the refusal leaves nothing behind."""
+        """numpy takes page-locked memory in place; its refusal of a GPU's leaves nothing behind."""
         with page_locked(self, 4096) as a, self.gdr.map(a.view("<f4")) as m:
             self.assertEqual(m.__dlpack_device__(), (3, 0))
             b = numpy.from_dlpack(m)
