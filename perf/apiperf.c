@@ -47,19 +47,17 @@ static const char examples[] = "  gdrcopy_apiperf -s 64K -n 1000\n"
 
 enum call { OPEN, PIN, INFO, ATTRIBUTE, CALLBACK_FLAG, MAP, PUT, GET, UNMAP, UNPIN, CLOSE, CALLS };
 
-static const char *const call_name[CALLS] = {
-	"barcopy_open",
-	"gdr_pin_buffer_v2",
-	"gdr_get_info_v2",
-	"barcopy_get_handle_attribute",
-	"gdr_get_callback_flag",
-	"gdr_map_v2",
-	"barcopy_put32",
-	"barcopy_get32",
-	"gdr_unmap",
-	"gdr_unpin_buffer",
-	"gdr_close",
-};
+static const char *const call_name[CALLS] = { "barcopy_open",
+					      "gdr_pin_buffer_v2",
+					      "gdr_get_info_v2",
+					      "barcopy_get_handle_attribute",
+					      "gdr_get_callback_flag",
+					      "gdr_map_v2",
+					      "barcopy_put32",
+					      "barcopy_get32",
+					      "gdr_unmap",
+					      "gdr_unpin_buffer",
+					      "gdr_close" };
 
 struct state {
 	struct bench b;

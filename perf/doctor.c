@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * gdrcopy_doctor reports whether the CPU can map ordinary GPU memory on this machine: by which
- * backend, or why not and what to do. The order of the work: probes, facts, findings, verdict,
- * report (doctor/doctor.h).
- *
- * A machine is data, and tests/doctor has made-up ones. A check that lacks a fact reports
- * "unknown"; it never guesses. The doctor only reads, except for the trials: 64 KiB of GPU memory a
- * backend, in processes of their own.
+ * gdrcopy_doctor reports whether the CPU can map ordinary GPU memory here, and by what, or why not
+ * and what to do. A machine is data (doctor/doctor.h), and tests/doctor has made-up ones. A check
+ * that lacks a fact reports "unknown". Nothing is changed but for the trials: 64 KiB of GPU
+ * memory, in children.
  */
 #include <errno.h>
 #include <stdlib.h>

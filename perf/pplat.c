@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * gdrcopy_pplat: the round trip between the CPU and a running kernel. One sets a flag; the other
- * sees it and sets another. Flags and data lie in GPU memory, which the CPU reaches through the
- * mapping, or in host memory. This file has the options and the output.
+ * sees it and sets another, in GPU memory, which the CPU reaches through the mapping, or in host
+ * memory.
  */
 #include <stdio.h>
 
 #include "common/exit.h"
-#include "pplat/queue.h"
+#include "pplat/pplat.h"
 
 enum mode { CPU_FIRST, GPU_FIRST };
 

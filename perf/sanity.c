@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * gdrcopy_sanity tests whether CPU access to GPU memory works on this machine. Options, the order
- * of events, and the output.
- */
+/* gdrcopy_sanity tests CPU access to GPU memory here: options, order of events, output. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -33,29 +33,19 @@ void bench_options(struct bench *b, const struct tool *tool, int argc, char **ar
 }
 
 /* x86 kernels print the model's name, arm64 kernels the numbers of its identification register. */
-static void read_cpu_model(char *text, size_t size)
+static void read_cpu_model(struct bench *b)
 {
 	FILE *f = fopen("/proc/cpuinfo", "re");
-	char line[512], *value, implementer[16] = "", part[16] = "";
+	char line[512], implementer[16] = "", part[16];
 
-	snprintf(text, size, "unknown");
+	strcpy(b->cpu_model, "unknown");
 	while (f && fgets(line, sizeof(line), f)) {
-		value = strchr(line, ':');
-		if (!value)
-			continue;
-		value += strspn(value, ": \t");
-		value[strcspn(value, "\n")] = '\0';
-		if (!strncmp(line, "model name", 10)) {
-			snprintf(text, size, "%s", value);
+		if (sscanf(line, "model name : %127[^\n]", b->cpu_model) == 1)
 			break;
-		}
-		if (!strncmp(line, "CPU implementer", 15))
-			snprintf(implementer, sizeof(implementer), "%.15s", value);
-		if (!strncmp(line, "CPU part", 8)) {
-			snprintf(part, sizeof(part), "%.15s", value);
-			snprintf(text, size, "implementer %s part %s", implementer, part);
-			break;
-		}
+		sscanf(line, "CPU implementer : %15s", implementer);
+		if (sscanf(line, "CPU part : %15s", part) == 1)
+			snprintf(b->cpu_model, sizeof(b->cpu_model), "implementer %s part %s",
+				 implementer, part);
 	}
 	if (f)
 		fclose(f);
@@ -150,7 +140,7 @@ void bench_start(struct bench *b, size_t size)
 	numa_follow(&b->numa, b->gpu.pci, !b->no_numa);
 	gpu_start(&b->gpu);
 	timing_init(); /* on the node where it is used */
-	read_cpu_model(b->cpu_model, sizeof(b->cpu_model));
+	read_cpu_model(b);
 	buffer_open(&b->buf, &b->gpu, b->alloc, size, b->mapping);
 	if (b->buf.note[0])
 		tool_note("%s is used instead of cuMemAlloc, which cannot be served here (%s)",

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * The frame of every measurement: the common options, the device, its NUMA node (by libnuma if that
- * is installed), one mapped buffer, and the facts that belong to every figure.
- */
+/* The frame of every measurement: common options, device, NUMA node, one mapped buffer, facts. */
 #ifndef PERF_BENCH_H
 #define PERF_BENCH_H
 
@@ -31,10 +28,7 @@ struct bench {
 	char cpu_model[128];
 };
 
-/*
- * Parses the tool's options and the common ones; enters --sim. The first call of main(). With
- * --json every later failure prints a document too.
- */
+/* The first call of main(): parses the tool's options and the common ones, and enters --sim. */
 void bench_options(struct bench *b, const struct tool *tool, int argc, char **argv);
 
 /* Everything up to a mapped buffer of `size` bytes; prints the facts unless --json. */
@@ -46,9 +40,9 @@ void bench_json(const struct bench *b, struct json *j);
 void bench_stop(struct bench *b);
 
 /*
- * bench_stop(), after the last member of the document, or the last line: the comparison of the
- * data, whose result is `rc` (copytest.h); without `copied` there were no data to compare. Returns
- * the exit status.
+ * bench_stop(), after the end of the document or the last line: `rc` is the result of the
+ * comparison of the data (copytest.h); without `copied` there were none to compare. Returns the
+ * exit status.
  */
 int bench_finish(struct bench *b, struct json *j, int rc, bool copied);
 

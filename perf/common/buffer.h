@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * GPU memory that is allocated, pinned and mapped through libgdrapi, ready to be copied to, of a
- * kind that can be served here.
- */
+/* GPU memory, allocated, pinned and mapped through libgdrapi, of a kind that can be served here. */
 #ifndef PERF_BUFFER_H
 #define PERF_BUFFER_H
 
@@ -14,8 +11,7 @@
 
 /*
  * The first kind of mem_kind_name that can be pinned and mapped. Host memory counts only on an
- * integrated GPU, which has no other: without -a no tool measures the CPU's own memory as if it had
- * reached a GPU.
+ * integrated GPU: without -a no tool measures the CPU's own memory as if it had reached a GPU.
  */
 #define ALLOC_ANY (-1)
 
@@ -47,10 +43,7 @@ int buffer_make(struct buffer *b, gdr_t g, const struct gpu *gpu, enum mem_kind 
 		int map_flags, char *why, size_t why_size);
 void buffer_unmake(struct buffer *b);
 
-/*
- * Pins and maps the memory of b->mem through b->g, and sets the rest up to b->cpu. Returns 0, or
- * the errno with "pin: CAUSE" or "map: CAUSE" in `why`.
- */
+/* Pins and maps b->mem through b->g. 0, or the errno with "pin: CAUSE" or "map: CAUSE" in `why`. */
 int buffer_pin(struct buffer *b, uint32_t pin_flags, int map_flags, char *why, size_t why_size);
 /* Unmaps and unpins only: for tools that pin the memory themselves from then on. */
 void buffer_unpin(struct buffer *b);

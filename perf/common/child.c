@@ -60,7 +60,7 @@ enum child_end child_run(void (*fn)(void *arg), void *arg, unsigned int seconds,
 	sigemptyset(&sigchld);
 	sigaddset(&sigchld, SIGCHLD);
 	sigprocmask(SIG_BLOCK, &sigchld, &before);
-	/* the parent may have left SIGCHLD ignored: the kernel would reap, and waitid() see no end */
+	/* if the parent left SIGCHLD ignored, the kernel would reap, and waitid() see no end */
 	signal(SIGCHLD, SIG_DFL);
 	fflush(NULL); /* or the child's exit would print it again */
 	pid = fork();

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * A function in a process of its own, which may crash, hang, or not even be killable, without ending or
- * holding up the tool.
- */
+/* A function in a process that may crash, hang, or be unkillable, without ending the tool. */
 #ifndef PERF_CHILD_H
 #define PERF_CHILD_H
 

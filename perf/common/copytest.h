@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The data around a timed loop: random bytes before it, a comparison of every byte after it. CUDA's
- * own copies are the independent path.
+ * Random data before a timed loop, a comparison of every byte after it, through CUDA's own copies.
  */
 #ifndef PERF_COPYTEST_H
 #define PERF_COPYTEST_H

@@ -140,32 +140,28 @@ static void read_versions(struct gpu *gpu)
 	fclose(f);
 }
 
+static void need(CUresult rc, const char *call)
+{
+	if (rc != CUDA_SUCCESS)
+		tool_cannot("%s: %s; check that nvidia-smi works and that this user may open "
+			    "/dev/nvidia*%s",
+			    call, cuda_error_text(rc), stand_in_advice());
+}
+
 void gpu_find(struct gpu *gpu, int ordinal)
 {
-	CUresult rc;
 	int count = 0;
 
 	*gpu = (struct gpu){ .ordinal = ordinal };
-	rc = cu.Init(0);
-	if (rc != CUDA_SUCCESS)
-		tool_cannot("cuInit: %s; check that nvidia-smi works and that this user may open "
-			    "/dev/nvidia*%s",
-			    cuda_error_text(rc), stand_in_advice());
-	rc = cu.DeviceGetCount(&count);
-	if (rc != CUDA_SUCCESS)
-		tool_cannot("cuDeviceGetCount: %s; check that nvidia-smi works",
-			    cuda_error_text(rc));
+	need(cu.Init(0), "cuInit");
+	need(cu.DeviceGetCount(&count), "cuDeviceGetCount");
 	if (!count)
 		tool_cannot("CUDA sees no device; check nvidia-smi and CUDA_VISIBLE_DEVICES%s",
 			    stand_in_advice());
 	if (ordinal >= count)
 		tool_cannot("there is no device %d; CUDA sees %d, numbered from 0: choose with -d",
 			    ordinal, count);
-	rc = cu.DeviceGet(&gpu->dev, ordinal);
-	if (rc != CUDA_SUCCESS)
-		tool_cannot("cuDeviceGet(%d): %s; check that nvidia-smi works", ordinal,
-			    cuda_error_text(rc));
-
+	need(cu.DeviceGet(&gpu->dev, ordinal), "cuDeviceGet");
 	if (cu.DeviceGetName(gpu->name, sizeof(gpu->name), gpu->dev) != CUDA_SUCCESS)
 		snprintf(gpu->name, sizeof(gpu->name), "unnamed GPU");
 	if (cu.DeviceGetPCIBusId(gpu->pci, sizeof(gpu->pci), gpu->dev) != CUDA_SUCCESS)
@@ -183,11 +179,7 @@ void gpu_start(struct gpu *gpu)
 		tool_cannot("no context on device %d: cuDevicePrimaryCtxRetain: %s; check the free "
 			    "memory and the compute mode of the device (nvidia-smi -q)",
 			    gpu->ordinal, cuda_error_text(rc));
-	rc = cu.CtxSetCurrent(gpu->ctx);
-	if (rc != CUDA_SUCCESS)
-		tool_cannot("no context on device %d: cuCtxSetCurrent: %s; check that nvidia-smi "
-			    "works",
-			    gpu->ordinal, cuda_error_text(rc));
+	need(cu.CtxSetCurrent(gpu->ctx), "cuCtxSetCurrent");
 }
 
 void gpu_stop(struct gpu *gpu)

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * CUDA as the tools use it, without libgdrapi: libcuda.so.1, loaded at run time, with the types of
- * abi/cuda.h; one device; memory.
- */
+/* libcuda.so.1, loaded at run time, with the types of abi/cuda.h; one device; memory. */
 #ifndef PERF_CUDA_H
 #define PERF_CUDA_H
 
@@ -135,10 +132,7 @@ struct gpu_mem {
 	void *host; /* MEM_HOST_ALLOC */
 };
 
-/*
- * Allocates `size` bytes on a started device. `write_combined` is for MEM_HOST_ALLOC. 0, or -errno
- * with the cause written to `why`.
- */
+/* 0, or -errno with the cause in `why`. The device is started. `write_combined`: MEM_HOST_ALLOC. */
 int mem_alloc(struct gpu_mem *mem, const struct gpu *gpu, enum mem_kind kind, size_t size,
 	      bool write_combined, char *why, size_t why_size);
 void mem_free(struct gpu_mem *mem);

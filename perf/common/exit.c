@@ -78,8 +78,8 @@ static void check_output(void)
 }
 
 /*
- * The next open() takes the lowest free number: without this, printf() would write into a node of
- * the GPU driver. /dev/null is opened for reading, so that what is printed fails and is noticed.
+ * Otherwise a node of the GPU driver gets the number, and printf() writes there. A write must
+ * fail.
  */
 static void fill_standard_descriptors(void)
 {

@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * What a tool prints on standard error, and how it ends: three exit codes, and what ends the
- * process. And --sim DIR, which runs it on the stand-in libraries of DIR, by the search path of the
- * loader.
- */
+/* What a tool prints on standard error, how it ends, and --sim DIR. */
 #ifndef PERF_EXIT_H
 #define PERF_EXIT_H
 
@@ -19,8 +15,8 @@ enum tool_exit {
 extern int tool_fail_status;
 
 /*
- * tool_cannot() and tool_fail() call it once, with their text and the exit status, after the
- * message is on stderr: for a tool that must print a document in every case. May be NULL.
+ * Called once by tool_cannot() and tool_fail(), behind their message: for a last document. Or
+ * NULL.
  */
 extern void (*tool_on_end)(const char *text, int status);
 
@@ -50,8 +46,8 @@ void *tool_alloc_pages(size_t size);
 void *tool_shared(size_t size);
 
 /*
- * Puts `dir` first into LD_LIBRARY_PATH and executes the program again; in that second process it
- * returns. NULL does nothing. Ends the tool with exit 1 if `dir` has no libcuda.so.1.
+ * Executes the program again with `dir` first in LD_LIBRARY_PATH; returns there, and if `dir` is
+ * NULL. Ends the tool with exit 1 if `dir` has no libcuda.so.1.
  */
 void sim_enter(const char *dir, char **argv);
 

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Command-line options as a table, from which come the parser, its checks and the text of --help. A bad
- * option ends the tool.
- */
+/* A table of options gives the parser, its checks and --help. A bad option ends the tool. */
 #ifndef PERF_OPTS_H
 #define PERF_OPTS_H
 
@@ -64,10 +61,7 @@ struct tool {
 	size_t count;
 };
 
-/*
- * Parses the options of `tool`, then those of `common`, and answers --help and --version. Sets
- * tool_name and calls tool_guard_output().
- */
+/* Parses both tables, answers --help and --version, sets tool_name, calls tool_guard_output(). */
 void opts_parse(const struct tool *tool, const struct opt *common, size_t common_count, int argc,
 		char **argv);
 
@@ -75,16 +69,13 @@ void opts_parse(const struct tool *tool, const struct opt *common, size_t common
 const char *opts_version(void);
 
 /*
- * For a tool whose exit statuses are not enum tool_exit; before opts_parse(). A bad option and
- * tool_fail() end it with `failure`. `text` is the paragraph of --help: "Exit status:", then a line
- * "  N  meaning" for each.
+ * For a tool with other exit statuses, before opts_parse(). A bad option and tool_fail() end it
+ * with `failure`. `text` is the paragraph of --help: "Exit status:", then a line " N meaning" for
+ * each.
  */
 void opts_exit_status(int failure, const char *text);
 
-/*
- * The last paragraph of --help; before opts_parse(). Lines "  COMMAND", each with "      MEANING"
- * below it; a test runs the commands.
- */
+/* The last paragraph of --help: lines " COMMAND", which a test runs, and " MEANING" below. */
 void opts_examples(const char *text);
 
 #endif

@@ -63,10 +63,7 @@ struct stats_bin {
 	size_t count;
 };
 
-/*
- * `bins` bins of one width from P0 to P99, and bin[bins] for what is above, up to the maximum.
- * `sample` as stats_compute() left it, count at least 1.
- */
+/* `bins` bins of one width from P0 to P99; bin[bins]: above. `sample` is sorted and not empty. */
 void stats_histogram(struct stats_bin *bin, size_t bins, const uint64_t *sample, size_t count,
 		     double scale);
 

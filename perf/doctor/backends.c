@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Subject: which backends serve which GPU, by trial, and the obstacle where ordinary memory is not
- * served.
- */
+/* Subject: which backends serve which GPU, by trial, and the obstacle to ordinary memory. */
 #include <errno.h>
 #include <string.h>
 

@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * gdrcopy_doctor in the order of its work: files below a root, the facts about a machine, the
- * findings that the subjects conclude from the facts, the verdict, the report. Facts that are in no
- * file: probe.h.
- */
+/* gdrcopy_doctor in the order of its work: files, facts, findings, verdict, report. */
 #ifndef DOCTOR_DOCTOR_H
 #define DOCTOR_DOCTOR_H
 
@@ -25,15 +21,12 @@ struct root {
 int root_open(struct root *r, const char *dir);
 
 /*
- * Reads up to `size` bytes from the start of a regular file. Their number, or -errno (EINVAL: not a
- * regular file). Never waits for a FIFO, never opens a device.
+ * Up to `size` bytes of a regular file: their number, or -errno (EINVAL: not one). Never waits for
+ * a FIFO, never opens a device.
  */
 ssize_t root_read(const struct root *r, const char *path, void *buf, size_t size);
 
-/*
- * Reads it as a string: a NUL inside becomes a newline, white space at the end is removed. 0, or
- * -errno with "" in buf.
- */
+/* As a string: NULs become newlines, white space at the end goes. 0, or -errno with "" in buf. */
 int root_text(const struct root *r, const char *path, char *buf, size_t size);
 
 /* A number, decimal or with 0x; 0 or -errno (EINVAL: the file contains something else). */
@@ -209,8 +202,7 @@ void verdict_reach(struct verdict *v, const struct machine *m, const struct repo
 /* ---- the subjects --------------------------------------------------------------------- */
 
 /*
- * collect() turns files into facts, check() turns facts into findings. All facts are collected
- * before the first check, so that a check may use those of other subjects; a check reads no file.
+ * collect() turns files into facts, check() facts of all subjects into findings; it reads no file.
  */
 struct subject {
 	const char *name, *title;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Subject: the kernel module gdrdrv and its node. The modules of barcopy and of NVIDIA have the same
- * name in /proc/devices and write the same "params". They differ in the list of pins, which only
- * barcopy's has, and in the node: the kernel makes that of barcopy's, a script that of NVIDIA's.
+ * Subject: the kernel module gdrdrv and its node. The modules of barcopy and of NVIDIA have the
+ * same name in /proc/devices and write the same "params". They differ in the list of pins, which
+ * only barcopy's has, and in the node: the kernel makes that of barcopy's, a script that of
+ * NVIDIA's.
  */
 #include <string.h>
 

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Subjects: the GPUs and the drivers that they are bound to; their BAR1; their places. Sources:
- * GPUDirect RDMA guide 11.4, 11.5, 12.1, 13.4.
- */
+/* Subjects: GPUs and their drivers; BAR1; places. GPUDirect RDMA guide 11.4, 11.5, 12.1, 13.4. */
 #include <string.h>
 
 #include "doctor/doctor.h"

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Asks the machine, part by part: this process, the CPU and the device nodes here; the parts that
- * load drivers run in children, which may crash, hang or end without ending the doctor.
- */
+/* This process, the CPU, the nodes; what loads drivers runs in children, which may crash. */
 #include "doctor/probe.h"
 
 #include <errno.h>

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * What libcuda, NVML and trials with libgdrapi show about themselves and each GPU. Runs in child
- * processes: a driver that is broken may do anything.
- */
+/* In child processes, as a broken driver may do anything: answers of libcuda and NVML; trials. */
 #include <ctype.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -81,10 +78,7 @@ void probe_cuda(struct probes *p)
 	}
 }
 
-/*
- * What no other part of barcopy asks NVML for; name, values and layout are those of
- * libnvidia-ml.so.1, as for abi/nvml.h.
- */
+/* Used here alone; name, values and layout are those of libnvidia-ml.so.1, as in abi/nvml.h. */
 typedef struct nvmlConfComputeSystemState_st {
 	unsigned int environment, ccFeature /* 1: on */, devToolsMode;
 } nvmlConfComputeSystemState_t;
@@ -162,9 +156,10 @@ void probe_nvml(struct probes *p)
 }
 
 /*
- * Trials: with each backend alone, 64 KiB of the memory that it is for are pinned, mapped, written by
- * the CPU and read by CUDA, written by CUDA and read by the CPU. Then the same as a program does it, by
- * gdr_open() in this environment. rm is tried with exportable memory too if it refuses ordinary memory.
+ * Trials: with each backend alone, 64 KiB of the memory that it is for are pinned, mapped, written
+ * by the CPU and read by CUDA, written by CUDA and read by the CPU. Then the same as a program does
+ * it, by gdr_open() in this environment. rm is tried with exportable memory too if it refuses
+ * ordinary memory.
  */
 
 enum { TRIAL_BYTES = 65536 };

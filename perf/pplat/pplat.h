@@ -11,8 +11,8 @@ enum place { GPU, CPU };
 #define PPLAT_MAX_THREADS 1024
 
 /*
- * Flags and data share no cache line. GPU memory and host memory have the same layout. Each thread
- * block has its own pong, status word (the last round that it finished) and two times.
+ * Flags and data share no cache line. GPU and host memory have one layout. A thread block has its
+ * own pong, status word (the last round that it finished) and two times.
  */
 enum pplat_layout {
 	PING_AT = 0,
@@ -49,16 +49,13 @@ void pplat_close(struct pplat *p);
 CUdeviceptr pplat_address(const struct pplat *p, int place, size_t at);
 uint64_t pplat_timeout_ns(const struct pplat *p);
 
-/*
- * The CPU begins: message and ping, then the kernel's answer and pong. The CPU times each round, in
- * us. Returns 0; else not 0, with the reason on stderr.
- */
+/* The CPU begins, and times each round, in us. 0; else not 0, with the reason on stderr. */
 int pplat_cpu_first(struct pplat *p, struct stats *st);
 
-/*
- * The GPU begins: its kernel writes data and pong, then the CPU reads the data and sets the ping.
- * The GPU times all rounds together: the mean is all there is.
- */
+/* The GPU begins, and times all rounds together: the mean is all there is. */
 int pplat_gpu_first(struct pplat *p, struct stats *st);
+
+/* queue.c: compares queues (barcopy_queue.h) with their alternatives. Prints, or adds to `j`. */
+void pplat_queue(struct pplat *p, struct json *j);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Queues and their alternatives; see queue.h. */
-#include "pplat/queue.h"
+/* Queues and their alternatives; see pplat.h. */
+#include "pplat/pplat.h"
 
 #include <errno.h>
 #include <inttypes.h>

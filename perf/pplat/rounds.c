@@ -91,10 +91,7 @@ static void launch(struct pplat *p, const char *name, void **params)
 		  "cuLaunchKernel");
 }
 
-/*
- * Waits for the kernel's end. Returns rc, the result of the rounds; if that is 0, returns 1 unless
- * every block has finished `rounds` rounds.
- */
+/* The kernel's end. `rc` if not 0; else 1 unless every block has finished `rounds` rounds. */
 static int finish(struct pplat *p, int rc, uint32_t rounds)
 {
 	const volatile uint32_t *status = host_word(p, STATUS_AT);

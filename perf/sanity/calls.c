@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Access to a mapping without the two copies, what the library reports about itself, and what it
- * refuses on this machine: unknown memory, handles. What it refuses anywhere is
- * tests/unit/test_api.c's.
+ * What else the library does with a mapping, reports, and refuses on this machine. What it refuses
+ * anywhere is tests/unit/test_api.c's.
  */
 #include <errno.h>
 #include <string.h>

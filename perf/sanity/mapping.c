@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How a mapping is made: its type, two types of one buffer at once, pins over PCIe; VMM ranges of
- * several chunks, and the CPU's own memory.
+ * Types of mappings, two of one buffer; pins over PCIe; VMM ranges of several chunks; host memory.
  */
 #include <errno.h>
 
@@ -76,10 +75,7 @@ static void cross(gdr_mh_t one, uint8_t *a, gdr_mh_t other, uint8_t *b, uint64_t
 	SAME("written by one mapping, read by the other", in, out, sizeof(in));
 }
 
-/*
- * A second mapping of the same memory: a type that does not agree with the first one's is refused,
- * and each type that is granted shows the same bytes.
- */
+/* A type that conflicts with the first mapping's is refused; any other shows the same bytes. */
 static void two_types(void)
 {
 	struct buffer b;

@@ -105,10 +105,7 @@ void sanity_unmake(struct buffer *b);
 /* Memory of that kind, without a pin; freed by mem_free(). */
 void sanity_alloc(struct gpu_mem *mem, size_t size);
 
-/*
- * Pins a range and maps the whole pin, without memory of its own: b->cpu stands for `addr`. The
- * errno of the pin; what follows must succeed. gdr_unpin_buffer() ends both.
- */
+/* Pins and maps a range; b->cpu is `addr`. The errno of the pin. gdr_unpin_buffer() ends both. */
 int sanity_view(struct buffer *b, uint64_t addr, size_t size, uint32_t flags);
 /* Waives the test, with the library's text, if that range cannot be served here. */
 void sanity_view_or_waive(struct buffer *b, uint64_t addr, size_t size, uint32_t flags);
@@ -195,19 +192,18 @@ struct chosen {
 };
 
 /*
- * names.c: the tests of these names (a test's own, or that of GDRCopy's sanity for what the test
- * covers), all if there are none, in the order of the tables and once for each kind; `kind` is that
- * of names that do not choose. quick: only tests that can share one process. Allocated; ends with a
- * NULL test. An unknown name ends the tool.
+ * names.c: the tests of these names (a test's own or GDRCopy's), all if there are none, once for
+ * each kind; `kind` is that of names that do not choose one. quick: only tests that can share a
+ * process. Allocated; ends with a NULL test. An unknown name ends the tool.
  */
 struct chosen *names_choose(const struct opt_texts *only, int kind, bool quick);
 /* Every name with its meaning. */
 void names_print(void);
 
 /*
- * run.c: runs a bare test, or several that are not bare, in one process, for at most `seconds` in
- * all. A crash or a hang is the failure of that test. One that fails ends the process, and the next
- * goes on in another. Sets the outcomes; the rest of test i is in report[i].
+ * run.c: runs a bare test, or several that are not, in one process, for at most `seconds` in all.
+ * One that fails, crashes or hangs ends it, and the next goes on in another. Sets the outcomes and
+ * report[i].
  */
 void run_tests(struct chosen *list, size_t count, long seconds);
 
@@ -223,10 +219,7 @@ struct probe {
 	char passed_over[2048]; /* kinds of memory that cannot be pinned here, and why */
 };
 
-/*
- * run.c: finds the memory that the tests run on, in a process of its own. WAIVED: no such memory
- * exists here; stderr and *report have the reason.
- */
+/* run.c: finds the memory for the tests, in a child. WAIVED: none; stderr and *report say why. */
 enum outcome probe_run(struct probe *p, long seconds);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Tests that are scripts, and their steps; see sanity.h. A persistent mapping keeps its data until
- * the unpin; another one is revoked when its memory is freed, and then faults.
+ * Tests that are scripts (sanity.h). A free revokes a mapping, which then faults, or it is
+ * persistent and keeps its data until the unpin.
  */
 #include <errno.h>
 #include <poll.h>

@@ -2,7 +2,7 @@
 # For the tests of the tools, sourced: a run of a tool, judgements in the form of TAP, the closing
 # line. Sets here, root, build, sim (from the two arguments), tmp, out, err. A test's comments on a
 # failure leave out the lines of stdout that match $hide.
-# shellcheck shell=sh disable=SC2034 # used by who sources this
+# shellcheck shell=sh disable=SC2034 # used by the script that sources this
 
 if [ $# -ne 2 ]; then
 	echo "usage: $0 BUILD_DIR SIM_DIR" >&2
@@ -49,7 +49,7 @@ skip() {
 
 # run [VAR=value...] TOOL [option...]: out, err and rc hold the result
 run() {
-	env "$@" >"$out" 2>"$err"
+	env "$@" </dev/null >"$out" 2>"$err"
 	rc=$?
 }
 
@@ -64,6 +64,17 @@ expect() {
 	else
 		pass "$1"
 	fi
+}
+
+# rows TOOL [option...]: runs and judges the tool once for each line of stdin:
+#     NAME|VARIABLES|OPTIONS|RC|PATTERN of stdout|PATTERN of stderr
+rows() {
+	of=${1##*gdrcopy_}
+	while IFS='|' read -r row vars options status stdout stderr; do
+		# shellcheck disable=SC2086 # several words
+		run $vars "$@" $options
+		expect "$of: $row" "$status" "$stdout" "$stderr"
+	done
 }
 
 # check NAME COMMAND...: the command must succeed

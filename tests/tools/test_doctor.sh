@@ -171,14 +171,11 @@ else
 	in_short='Ordinary GPU memory \(cudaMalloc\) can be mapped on 0 of 1 GPU\.$'
 fi
 run "$tool" --sim "$sim"
-expect "--sim: rm, as the library has it" $status "$rm_says"
-expect "--sim: in short" $status "$in_short"
-expect "--sim: host" $status 'ok +host works'
-expect "--sim: dmabuf" $status 'dmabuf does not serve cuMemAlloc memory \(open\)'
-expect "--sim: it says what it runs on" $status 'stand-in: no GPU is used'
+for text in "$rm_says" "$in_short" 'ok +host works' 'dmabuf does not serve cuMemAlloc memory \(open\)' \
+	'stand-in: no GPU is used'; do
+	expect "--sim: $text" $status "$text"
+done
 check "no escape sequence" sh -c "! grep -q '\\\033' '$out'"
-run GDRSIM_DRIVER_VERSION=13030 "$tool" --sim "$sim"
-expect "CUDA 13.3: dmabuf" 0 'ordinary GPU memory \(cudaMalloc\) is served, by dmabuf'
 run GDRSIM_DEVICES=3 "$tool" --sim "$sim" --json
 check "three GPUs" python3 -c '
 import json, sys
@@ -188,11 +185,16 @@ for g in d["gpus"]:
     assert g["backends"]["host"] and g["backends"]["rm"] == (sys.argv[2] == "0"), g
     assert g["cuda_malloc"] == (["rm"] if sys.argv[2] == "0" else []), g
 ' "$out" "$rm_rc"
-run GDRSIM_DEVICES=0 "$tool" --sim "$sim"
-expect "no device: exit 1" 1 'CUDA does not start: cuInit: CUDA_ERROR_NO_DEVICE'
 # the environment is that of the programs for which the doctor stands
-run GDRCOPY_BACKEND=rm "$tool" --sim "$sim"
-expect "GDRCOPY_BACKEND is reported" $status 'GDRCOPY_BACKEND is "rm"'
+rows "$tool" --sim "$sim" <<-END
+	CUDA 13.3: dmabuf|GDRSIM_DRIVER_VERSION=13030||0|ordinary GPU memory \(cudaMalloc\) is served, by dmabuf
+	no device: exit 1|GDRSIM_DEVICES=0||1|CUDA does not start: cuInit: CUDA_ERROR_NO_DEVICE
+	GDRCOPY_BACKEND is reported|GDRCOPY_BACKEND=rm||$status|GDRCOPY_BACKEND is "rm"
+	no memory: exit 2|GDRSIM_FAIL=cuMemAlloc:*=2,cuMemCreate:*=2,cuMemHostAlloc:*=2||2|where memory was short
+	no context: exit 1|GDRSIM_FAIL=cuDevicePrimaryCtxRetain:*=46||1|no CUDA context can be made
+	NVML fails: the rest goes on|GDRSIM_FAIL=nvmlInit:*=999||$status|the use of BAR1: nvmlInit
+	the stand-in of the gdrdrv node|LD_PRELOAD=$sim/libgdrdrv_node.so||0|ordinary GPU memory \(cudaMalloc\) is served, by gdrdrv
+END
 for set in GDRCOPY_BACKEND=host GDRCOPY_BACKEND=nonsense GDRCOPY_BACKEND=gdrdrv GDRCOPY_USE_DMABUF_MMAP=1; do
 	run LD_PRELOAD="$sim/libnvidia_node.so" $set "$tool" --sim "$sim"
 	tr -s ' \n' '  ' <"$out" >"$tmp/one-line"
@@ -202,21 +204,18 @@ for set in GDRCOPY_BACKEND=host GDRCOPY_BACKEND=nonsense GDRCOPY_BACKEND=gdrdrv 
 	run LD_PRELOAD="$sim/libnvidia_node.so" $set "$build/gdrcopy_copybw" --sim "$sim" -a cuMemAlloc -s 64K
 	expect "$set: a program fails" 2 '' '.'
 done
-run GDRSIM_FAIL='cuMemAlloc:*=2,cuMemCreate:*=2,cuMemHostAlloc:*=2' "$tool" --sim "$sim"
-expect "no memory: exit 2" 2 'where memory was short'
-run GDRSIM_FAIL='cuDevicePrimaryCtxRetain:*=46' "$tool" --sim "$sim"
-expect "no context: exit 1" 1 'no CUDA context can be made'
-run GDRSIM_FAIL='nvmlInit:*=999' "$tool" --sim "$sim"
-expect "NVML fails: the rest goes on" $status 'the use of BAR1: nvmlInit'
-run LD_PRELOAD="$sim/libgdrdrv_node.so" "$tool" --sim "$sim"
-expect "the stand-in of the gdrdrv node" 0 'ordinary GPU memory \(cudaMalloc\) is served, by gdrdrv'
 
 # rm on the stand-in of NVIDIA's nodes: what it serves, and the library's reason where it does not
 nodes=$sim/libnvidia_node.so
 if [ -e "$nodes" ]; then
-	run LD_PRELOAD="$nodes" "$tool" --sim "$sim"
-	expect "NVIDIA's nodes: rm" 0 'ok +rm works: 64 KiB of cuMemAlloc memory'
-	expect "NVIDIA's nodes: in short" 0 'memory \(cudaMalloc\) can be mapped on 1 of 1 GPU, by rm\.$'
+	rows env LD_PRELOAD="$nodes" "$tool" --sim "$sim" <<-'END'
+		NVIDIA's nodes: rm|||0|ok +rm works: 64 KiB of cuMemAlloc memory
+		NVIDIA's nodes: in short|||0|memory \(cudaMalloc\) can be mapped on 1 of 1 GPU, by rm\.$
+		maps refused: no memory|GDRSIM_RM_PROTECTED=1||1|rm does not serve cuMemCreate memory \(pin\)
+		maps refused: in short|GDRSIM_RM_PROTECTED=1||1|only cudaHostAlloc
+		a driver that is too old|GDRSIM_RM_DRIVER=510.108.03||1|rm does not serve cuMemAlloc memory \(open\): driver 510 is too old
+		a node that may not be opened|GDRSIM_RM_DENIED=0||1|rm does not serve .*/dev/nvidia0 may not be opened
+	END
 	run LD_PRELOAD="$nodes" GDRSIM_DMABUF=0 "$tool" --sim "$sim" --json
 	check "no export of dma-bufs: exportable memory alone" python3 -c '
 import json, sys
@@ -230,13 +229,6 @@ assert any("rm does not serve cuMemAlloc memory (pin): cuMemGetHandleForAddressR
            for f in found), found
 assert any("rm works: 64 KiB of cuMemCreate memory" in f for f in found), found
 ' "$out"
-	run LD_PRELOAD="$nodes" GDRSIM_RM_PROTECTED=1 "$tool" --sim "$sim"
-	expect "maps refused: no memory" 1 'rm does not serve cuMemCreate memory \(pin\)'
-	expect "maps refused: in short" 1 'only cudaHostAlloc'
-	run LD_PRELOAD="$nodes" GDRSIM_RM_DRIVER=510.108.03 "$tool" --sim "$sim"
-	expect "a driver that is too old" 1 'rm does not serve cuMemAlloc memory \(open\): driver 510 is too old'
-	run LD_PRELOAD="$nodes" GDRSIM_RM_DENIED=0 "$tool" --sim "$sim"
-	expect "a node that may not be opened" 1 'rm does not serve .*/dev/nvidia0 may not be opened'
 else
 	skip "rm on the stand-in of NVIDIA's nodes" "no libnvidia_node.so among the stand-ins"
 fi

@@ -65,23 +65,28 @@ good 'gdrdrv: force-PCIe pins, large handles' gdrdrv 1 LD_PRELOAD="$node" GDRSIM
 	GDRSIM_NODE_PCIE=1 GDRSIM_NODE_HANDLE=5000000000 --
 
 # ---- options and exit codes ----------------------------------------------------------------------
-run "$tool" -l
-expect '-l lists' 0 '^access_after_free +'
-run "$tool" --help
-expect '--help' 0 '^Usage: gdrcopy_sanity'
+rows "$tool" <<-'END'
+	-l lists||-l|0|^access_after_free +
+	--help||--help|0|^Usage: gdrcopy_sanity
+	--version||--version|0|^gdrcopy_sanity [0-9.]+ \(libgdrapi 2\.6\)$
+	an unknown test||-t nonsense|1||nonsense: there is no such test
+	bad: -Z||-Z|1||gdrcopy_sanity
+	bad: stray||stray|1||gdrcopy_sanity
+	bad: -a||-a malloc|1||gdrcopy_sanity
+	bad: -d||-d x|1||gdrcopy_sanity
+	bad: --timeout||--timeout 0|1||gdrcopy_sanity
+	bad: --sim||--sim=/nonexistent|1||gdrcopy_sanity
+END
 documented gdrcopy_sanity
-run "$tool" --version
-expect '--version' 0 '^gdrcopy_sanity [0-9.]+ \(libgdrapi 2\.6\)$'
-run "$tool" --sim "$sim" -t basic -t offsets
-expect '-t twice' 0 '^Total: 2, Passed: 2, Failed: 0, Waived: 0$'
-run "$tool" --sim "$sim" -t fd_calls
-expect 'all waived: exit 2' 2 '^Total: 1, Passed: 0, Failed: 0, Waived: 1$'
+rows "$tool" --sim "$sim" <<-'END'
+	-t twice||-t basic -t offsets|0|^Total: 2, Passed: 2, Failed: 0, Waived: 0$
+	-e is taken||-t basic -e|0|^Total: 1, Passed: 1, Failed: 0, Waived: 0$
+	all waived: exit 2||-t fd_calls|2|^Total: 1, Passed: 0, Failed: 0, Waived: 1$
+END
 check 'the summary is the last line' sh -c "tail -n 1 '$out' | grep -q '^Total: 1, '"
 run "$tool" --sim "$sim" -t basic -s
 expect '-s: no summary' 0 '^ok  *basic$'
 check '-s: no summary: none' sh -c "! grep -q Total '$out'"
-run "$tool" --sim "$sim" -t basic -e
-expect '-e is taken' 0 '^Total: 1, Passed: 1, Failed: 0, Waived: 0$'
 
 ln -s "$tool" "$tmp/sanity"
 run "$tmp/sanity" --sim "$sim" -t basic
@@ -94,27 +99,24 @@ run GDRCOPY_STATS=1 "$tool" --sim "$sim" --quick
 check '--quick: one process looks at the memory, one runs the tests' [ "$(grep -c 'copies to the GPU' "$err")" = 2 ]
 run LD_PRELOAD="$sim/libnvidia_node.so" "$tool" --sim "$sim" -q -a cuMemCreate --json
 expect '--quick: a waiver, and the tests after it' 0 '"waived": *1'
-run "$tool" --sim "$sim" -q -t words -t basic_cumemalloc -t basic_vmmalloc
-expect '--quick: chosen tests, of two kinds of memory' 0 '^Total: 3, Passed: 3, '
-run "$tool" --sim "$sim" -q -t two_processes
-expect '--quick: a test that needs processes' 1 '' 'needs a process of its own'
-run GDRSIM_DEVICES=0 "$tool" --sim "$sim" -q
-expect '--quick without a GPU: exit 2' 2 '' 'cannot run here: cuInit'
+rows "$tool" --sim "$sim" <<-'END'
+	--quick: chosen tests, of two kinds of memory||-q -t words -t basic_cumemalloc -t basic_vmmalloc|0|^Total: 3, Passed: 3, 
+	--quick: a test that needs processes||-q -t two_processes|1||needs a process of its own
+	--quick without a GPU: exit 2|GDRSIM_DEVICES=0|-q|2||cannot run here: cuInit
+	-a is stronger than a name||-t basic_v2_cumemalloc -t basic -a cuMemCreate|0|^memory: +cuMemCreate: 
+	-a is stronger than a name: one run||-t basic_v2_cumemalloc -t basic -a cuMemCreate|0|^Total: 1, Passed: 1, 
+	a name that stands for several||-t data_validation_cumemalloc|0|^Total: 3, Passed: 3, 
+	no such name: a suffix without its end||-t basic_unaligned_mapping_|1||basic_unaligned_mapping_: there is no such test
+	no such name: an unknown suffix||-t basic_x|1||basic_x: there is no such test
+	no such name: a suffix alone||-t _cumemalloc|1||_cumemalloc: there is no such test
+	no such name: two suffixes||-t basic_cumemalloc_vmmalloc|1||basic_cumemalloc_vmmalloc: there is no such test
+END
 
 # ---- GDRCopy's names -----------------------------------------------------------------------------
 run "$tool" --sim "$sim" -t basic_v2_cumemalloc -t basic_vmmalloc
 expect 'names with a kind of memory: cuMemAlloc' 0 '^ok  *basic \(cuMemAlloc\)$'
 expect 'names with a kind of memory: cuMemCreate' 0 '^ok  *basic \(cuMemCreate\)$'
 expect 'names with a kind of memory: two runs' 0 '^Total: 2, Passed: 2, '
-run "$tool" --sim "$sim" -t basic_v2_cumemalloc -t basic -a cuMemCreate
-expect '-a is stronger than a name' 0 '^memory: +cuMemCreate: '
-expect '-a is stronger than a name: one run' 0 '^Total: 1, Passed: 1, '
-run "$tool" --sim "$sim" -t data_validation_cumemalloc
-expect 'a name that stands for several' 0 '^Total: 3, Passed: 3, '
-for name in basic_unaligned_mapping_ basic_x _cumemalloc basic_cumemalloc_vmmalloc; do
-	run "$tool" --sim "$sim" -t "$name"
-	expect "no such name: $name" 1 '' "$name: there is no such test"
-done
 # Every name of tests/sanity.cpp of GDRCopy 2.6: each with a test behind it.
 names=
 for stem in basic basic_v2 basic_v2_forcepci invalidation_access_after_gdr_close \
@@ -143,16 +145,12 @@ done
 pass "-l has all of GDRCopy's names"
 
 # ---- what is printed -----------------------------------------------------------------------------
-run "$tool" --sim "$sim" -t mapping_type -v
-expect '-v tells what was found out' 0 'the default mapping is Write Combining'
-run "$tool" --sim "$sim" -t basic -t fd_calls --json
-expect '--json' 0 '"waived": *1'
+rows "$tool" --sim "$sim" <<-'END'
+	-v shows what was found out||-t mapping_type -v|0|the default mapping is Write Combining
+	--json||-t basic -t fd_calls --json|0|"waived": *1
+END
 if command -v python3 >/dev/null; then
-	if python3 -m json.tool "$out" >/dev/null 2>>"$err"; then
-		pass '--json is a document'
-	else
-		fail '--json is a document' 'it cannot be parsed'
-	fi
+	check '--json is a document' python3 -m json.tool "$out" "$tmp/json"
 	# is_error STATUS TEXT: stdout is the document of a run without a result
 	is_error() {
 		python3 -c '
@@ -179,28 +177,16 @@ for args in "-t basic" "-t basic --json" -l --help; do
 	: >"$out"
 	expect "a full disk: $args" 1 '' 'gdrcopy_sanity: .*(No space|JSON|written)'
 done
-run "$tool" -t nonsense
-expect 'an unknown test' 1 '' 'nonsense: there is no such test'
-for bad in -Z stray '-a malloc' '-d x' '--timeout 0' --sim=/nonexistent; do
-	# shellcheck disable=SC2086 # several words
-	run "$tool" $bad
-	expect "bad: $bad" 1 '' 'gdrcopy_sanity'
-done
-run "$tool" --sim "$sim" -d 7
-expect 'no such device: exit 2' 2 '' 'cannot run here: there is no device 7'
-run GDRSIM_DEVICES=0 "$tool" --sim "$sim"
-expect 'no device at all: exit 2' 2 '' 'cannot run here: cuInit'
-run GDRCOPY_BACKEND=gdrdrv "$tool" --sim "$sim"
-expect 'no backend: exit 2' 2 '' 'cannot run here: barcopy_open'
-run GDRCOPY_BACKEND=host "$tool" --sim "$sim"
-expect 'no GPU memory is reached: exit 2' 2 '' 'cannot run here: no GPU memory can be reached'
+rows "$tool" --sim "$sim" <<-'END'
+	no such device: exit 2||-d 7|2||cannot run here: there is no device 7
+	no device at all: exit 2|GDRSIM_DEVICES=0||2||cannot run here: cuInit
+	no backend: exit 2|GDRCOPY_BACKEND=gdrdrv||2||cannot run here: barcopy_open
+	an integrated GPU: its host memory|GDRSIM_RM=absent GDRSIM_INTEGRATED=1|-t basic|0|^memory: +cuMemHostAlloc: memory that CPU and GPU share$
+	host memory on request, and says so||-t basic -a cuMemHostAlloc|0|^memory: +cuMemHostAlloc: host memory$
+	a kind that cannot be pinned: exit 2|GDRSIM_RM=absent|-a cuMemAlloc|2||cannot run here: .*cuMemAlloc
+	no GPU memory is reached: exit 2|GDRCOPY_BACKEND=host||2||cannot run here: no GPU memory can be reached
+END
 check 'no GPU memory is reached: no result' sh -c "! grep -Eq 'Failed: 0|^ok' '$out'"
-run GDRSIM_RM=absent GDRSIM_INTEGRATED=1 "$tool" --sim "$sim" -t basic
-expect 'an integrated GPU: its host memory' 0 '^memory: +cuMemHostAlloc: memory that CPU and GPU share$'
-run "$tool" --sim "$sim" -t basic -a cuMemHostAlloc
-expect 'host memory on request, and says so' 0 '^memory: +cuMemHostAlloc: host memory$'
-run GDRSIM_RM=absent "$tool" --sim "$sim" -a cuMemAlloc
-expect 'a kind that cannot be pinned: exit 2' 2 '' 'cannot run here: .*cuMemAlloc'
 
 # ---- it can fail ---------------------------------------------------------------------------------
 # planted FAULT TEST [VAR=value...]: exit 1, by that test, and the run goes on to its end
@@ -236,10 +222,10 @@ if ${CC:-cc} -shared -fPIC -D_GNU_SOURCE= -I"$root/include" -o "$tmp/faulty.so" 
 		expect "planted: ${pair%:*}, --quick: goes on" 1 '^ok  *versions$'
 		expect "planted: ${pair%:*}, --quick: and counts" 1 '^Total: 2[0-9], '
 	done
-	run FAULT=hang LD_PRELOAD="$tmp/faulty.so" "$tool" --sim "$sim" -t pointer --timeout 1
-	expect 'a hang says so' 1 'not finished after 1 s'
-	run FAULT=crash LD_PRELOAD="$tmp/faulty.so" "$tool" --sim "$sim" -t words
-	expect 'a crash says so' 1 'ended by signal 11 \(Segmentation fault\)'
+	rows "$tool" --sim "$sim" <<-END
+		a hang says so|FAULT=hang LD_PRELOAD=$tmp/faulty.so|-t pointer --timeout 1|1|not finished after 1 s
+		a crash says so|FAULT=crash LD_PRELOAD=$tmp/faulty.so|-t words|1|ended by signal 11 \(Segmentation fault\)
+	END
 else
 	skip 'planted faults' 'no C compiler for the preloaded library'
 fi

@@ -122,42 +122,27 @@ for t in copybw copylat pplat apiperf; do
 		check "$t: 1 byte: nowhere 1 bytes" sh -c "! grep -Eq '(^| )1 [a-z]+s( |$)' '$out'"
 	fi
 
-	# -- kinds of memory
-	quick gdrcopy_$t --sim "$sim" -s 100000 -a cuMemAlloc
-	expect "$t: -a cuMemAlloc" 0 '^buffer: .*cuMemAlloc memory'
-	quick gdrcopy_$t --sim "$sim" -s 100000 -a cuMemHostAlloc
-	expect "$t: -a cuMemHostAlloc" 0 '^mapping:  Caching, backend host'
-	quick gdrcopy_$t --sim "$sim" -s 100000 -a cuMemHostAlloc -M wc
-	expect "$t: -a cuMemHostAlloc -M wc" 0 '^mapping:  Write Combining, backend host'
-	quick gdrcopy_$t --sim "$sim" -s 100000 -a cuMemHostAlloc -M cache
-	expect "$t: -a cuMemHostAlloc -M cache" 0 '^mapping:  Caching, backend host'
-	quick gdrcopy_$t --sim "$sim" -s 100000 -a cuMemAlloc -M default
-	expect "$t: -M default" 0 'all data verified'
-	quick gdrcopy_$t --sim "$sim" -a cuMemHostAlloc -M device
-	expect "$t: -M that the memory cannot have" 2 '' 'cannot run here: .*cuMemHostAlloc memory: map:'
-	quick gdrcopy_$t --sim "$sim" -s 100000 -a cuMemCreate
-	expect "$t: -a cuMemCreate" 0 '^buffer: .*cuMemCreate memory'
-	quick GDRSIM_DMABUF=0 gdrcopy_$t --sim "$sim" -s 4K
-	expect "$t: chooses what can be served, and says so" 0 \
-		'^mapping: .*backend rm' \
-		'cuMemCreate is used instead of cuMemAlloc, which cannot be served here \(.+\)'
-	# -- where the memory lies: host memory only when it is asked for, or is all that the GPU has
-	quick gdrcopy_$t --sim "$sim" -s 4K
-	expect "$t: says GPU memory" 0 '^buffer: .*cuMemAlloc memory: GPU memory$'
+	# -- kinds of memory, and where it lies: host memory only if it is asked for, or is all that the GPU has
+	# shellcheck disable=SC2086 # several words
+	rows gdrcopy_$t --sim "$sim" $few <<-'END'
+		-a cuMemAlloc||-s 100000 -a cuMemAlloc|0|^buffer: .*cuMemAlloc memory
+		-a cuMemHostAlloc||-s 100000 -a cuMemHostAlloc|0|^mapping:  Caching, backend host
+		-a cuMemHostAlloc -M wc||-s 100000 -a cuMemHostAlloc -M wc|0|^mapping:  Write Combining, backend host
+		-a cuMemHostAlloc -M cache||-s 100000 -a cuMemHostAlloc -M cache|0|^mapping:  Caching, backend host
+		-M default||-s 100000 -a cuMemAlloc -M default|0|all data verified
+		-M that the memory cannot have||-a cuMemHostAlloc -M device|2||cannot run here: .*cuMemHostAlloc memory: map:
+		-a cuMemCreate||-s 100000 -a cuMemCreate|0|^buffer: .*cuMemCreate memory
+		chooses what can be served, and says so|GDRSIM_DMABUF=0|-s 4K|0|^mapping: .*backend rm|cuMemCreate is used instead of cuMemAlloc, which cannot be served here \(.+\)
+		says GPU memory||-s 4K|0|^buffer: .*cuMemAlloc memory: GPU memory$
+		no backend for GPU memory: exit 2|GDRSIM_DMABUF_MMAP=0 GDRSIM_RM=absent|-s 4K|2||cannot run here: no GPU memory can be reached
+		an integrated GPU: its host memory|GDRSIM_INTEGRATED=1 GDRSIM_RM=absent|-s 4K|0|^buffer: .*cuMemHostAlloc memory: memory that CPU and GPU share$|cuMemHostAlloc is used instead of cuMemAlloc
+		no GPU memory is reached: exit 2|GDRCOPY_BACKEND=host|-s 4K|2||cannot run here: no GPU memory can be reached: cuMemAlloc memory: pin: .*; .+
+	END
+	check "$t: no GPU memory is reached: nothing measured" sh -c "! grep -Eq '^(GPU|buffer):|verified' '$out'"
 	quick gdrcopy_$t --sim "$sim" -s 4K -a cuMemHostAlloc
 	expect "$t: says host memory" 0 '^buffer: .*cuMemHostAlloc memory: host memory$'
 	check "$t: host memory: no word of GPU memory" sh -c "! grep -q 'GPU memory' '$out'"
 	expect "$t: host memory: not through the BAR" 0 'backend host \(not through the BAR\)'
-	quick GDRCOPY_BACKEND=host gdrcopy_$t --sim "$sim" -s 4K
-	expect "$t: no GPU memory is reached: exit 2" 2 '' \
-		'cannot run here: no GPU memory can be reached: cuMemAlloc memory: pin: .*; .+'
-	check "$t: no GPU memory is reached: nothing measured" sh -c "! grep -Eq '^(GPU|buffer):|verified' '$out'"
-	quick GDRSIM_DMABUF_MMAP=0 GDRSIM_RM=absent gdrcopy_$t --sim "$sim" -s 4K
-	expect "$t: no backend for GPU memory: exit 2" 2 '' 'cannot run here: no GPU memory can be reached'
-	quick GDRSIM_INTEGRATED=1 GDRSIM_RM=absent gdrcopy_$t --sim "$sim" -s 4K
-	expect "$t: an integrated GPU: its host memory" 0 \
-		'^buffer: .*cuMemHostAlloc memory: memory that CPU and GPU share$' \
-		'cuMemHostAlloc is used instead of cuMemAlloc'
 
 	# -- JSON
 	if command -v python3 >/dev/null 2>&1; then
@@ -168,11 +153,6 @@ for t in copybw copylat pplat apiperf; do
 			check "$t: --json $args: valid" python3 -m json.tool "$out" "$tmp/json"
 			check "$t: --json $args: verified" grep -q '"verified": true' "$out"
 		done
-	else
-		skip "$t: --json" "no python3 to judge it"
-	fi
-
-	if command -v python3 >/dev/null 2>&1; then
 		# is_error STATUS TEXT: stdout is the document of a run without a result
 		is_error() {
 			python3 -c '
@@ -190,7 +170,7 @@ assert d["exit_status"] == int(sys.argv[3]) and sys.argv[4] in d["error"], d
 		quick GDRSIM_FAIL='cuMemcpyHtoD:*=700' gdrcopy_$t --sim "$sim" --json
 		check "$t: --json, a failing call: a document" is_error 1 'CUDA_ERROR_ILLEGAL_ADDRESS'
 	else
-		skip "$t: --json without a result" "no python3 to judge it"
+		skip "$t: --json" "no python3 to judge it"
 	fi
 
 	# -- half a report is no success
@@ -224,51 +204,43 @@ assert d["exit_status"] == int(sys.argv[3]) and sys.argv[4] in d["error"], d
 		quick LD_LIBRARY_PATH='' gdrcopy_$t
 		missing "$t: no libcuda.so.1" 'libcuda.so.1 not found'
 	fi
-	quick GDRSIM_DEVICES=0 gdrcopy_$t --sim "$sim"
-	missing "$t: no device" 'cuInit: CUDA_ERROR_NO_DEVICE'
-	quick GDRSIM_FAIL='cuInit:*=999' gdrcopy_$t --sim "$sim"
-	missing "$t: cuInit fails" 'cuInit: CUDA_ERROR_UNKNOWN'
-	quick GDRSIM_FAIL='cuInit:*=803' gdrcopy_$t --sim "$sim"
-	missing "$t: cuInit fails by a version mismatch" 'cuInit: CUDA_ERROR_SYSTEM_DRIVER_MISMATCH'
-	quick GDRSIM_FAIL='cuDeviceGetCount:*=999' gdrcopy_$t --sim "$sim"
-	missing "$t: cuDeviceGetCount fails" 'cuDeviceGetCount: CUDA_ERROR_UNKNOWN'
-	quick GDRSIM_FAIL='cuDeviceGet:*=101' gdrcopy_$t --sim "$sim"
-	missing "$t: cuDeviceGet fails" 'cuDeviceGet\(0\): CUDA_ERROR_INVALID_DEVICE'
-	quick gdrcopy_$t --sim "$sim" -d 1
-	missing "$t: -d beyond the last device" 'there is no device 1'
-	quick GDRSIM_FAIL='cuDevicePrimaryCtxRetain:*=2' gdrcopy_$t --sim "$sim"
-	missing "$t: no context" 'cuDevicePrimaryCtxRetain: CUDA_ERROR_OUT_OF_MEMORY'
-	quick GDRCOPY_BACKEND=nonsense gdrcopy_$t --sim "$sim"
-	missing "$t: barcopy_open fails" 'barcopy_open.*nonsense'
-	quick GDRSIM_FAIL='cuMemAlloc:*=2' gdrcopy_$t --sim "$sim" -a cuMemAlloc
-	missing "$t: no device memory" 'cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY'
-	quick GDRSIM_FAIL='cuMemAlloc:*=2' gdrcopy_$t --sim "$sim"
-	missing "$t: no device memory, any kind" 'cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY'
-	quick GDRSIM_FAIL='cuMemCreate:*=801' gdrcopy_$t --sim "$sim" -a cuMemCreate
-	missing "$t: no cuMemCreate" 'cuMemCreate: CUDA_ERROR_NOT_SUPPORTED'
-	for call in cuMemGetAllocationGranularity cuMemAddressReserve cuMemMap cuMemSetAccess; do
-		quick GDRSIM_FAIL="$call:*=801" gdrcopy_$t --sim "$sim" -a cuMemCreate
-		missing "$t: $call fails" "$call: CUDA_ERROR_NOT_SUPPORTED"
-	done
-	quick GDRSIM_FAIL='cuMemHostAlloc:*=801' gdrcopy_$t --sim "$sim" -a cuMemHostAlloc
-	missing "$t: no cuMemHostAlloc" 'cuMemHostAlloc: CUDA_ERROR_NOT_SUPPORTED'
-	quick GDRCOPY_BACKEND=host gdrcopy_$t --sim "$sim" -a cuMemAlloc
-	missing "$t: memory that cannot be pinned" 'cuMemAlloc memory: pin:'
-	quick GDRSIM_INTEGRATED=1 GDRSIM_RM=absent GDRSIM_FAIL='cuMemHostAlloc:*=801' gdrcopy_$t --sim "$sim"
-	missing "$t: no kind can be served" 'cuMemHostAlloc: CUDA_ERROR_NOT_SUPPORTED'
+	while IFS='|' read -r name vars args text; do
+		# shellcheck disable=SC2086 # several words
+		quick $vars gdrcopy_$t --sim "$sim" $args
+		missing "$t: $name" "$text"
+	done <<-'END'
+		no device|GDRSIM_DEVICES=0||cuInit: CUDA_ERROR_NO_DEVICE
+		cuInit fails|GDRSIM_FAIL=cuInit:*=999||cuInit: CUDA_ERROR_UNKNOWN
+		cuInit fails by a version mismatch|GDRSIM_FAIL=cuInit:*=803||cuInit: CUDA_ERROR_SYSTEM_DRIVER_MISMATCH
+		cuDeviceGetCount fails|GDRSIM_FAIL=cuDeviceGetCount:*=999||cuDeviceGetCount: CUDA_ERROR_UNKNOWN
+		cuDeviceGet fails|GDRSIM_FAIL=cuDeviceGet:*=101||cuDeviceGet: CUDA_ERROR_INVALID_DEVICE
+		-d beyond the last device||-d 1|there is no device 1
+		no context|GDRSIM_FAIL=cuDevicePrimaryCtxRetain:*=2||cuDevicePrimaryCtxRetain: CUDA_ERROR_OUT_OF_MEMORY
+		barcopy_open fails|GDRCOPY_BACKEND=nonsense||barcopy_open.*nonsense
+		no device memory|GDRSIM_FAIL=cuMemAlloc:*=2|-a cuMemAlloc|cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY
+		no device memory, any kind|GDRSIM_FAIL=cuMemAlloc:*=2||cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY
+		no cuMemCreate|GDRSIM_FAIL=cuMemCreate:*=801|-a cuMemCreate|cuMemCreate: CUDA_ERROR_NOT_SUPPORTED
+		cuMemGetAllocationGranularity fails|GDRSIM_FAIL=cuMemGetAllocationGranularity:*=801|-a cuMemCreate|cuMemGetAllocationGranularity: CUDA_ERROR_NOT_SUPPORTED
+		cuMemAddressReserve fails|GDRSIM_FAIL=cuMemAddressReserve:*=801|-a cuMemCreate|cuMemAddressReserve: CUDA_ERROR_NOT_SUPPORTED
+		cuMemMap fails|GDRSIM_FAIL=cuMemMap:*=801|-a cuMemCreate|cuMemMap: CUDA_ERROR_NOT_SUPPORTED
+		cuMemSetAccess fails|GDRSIM_FAIL=cuMemSetAccess:*=801|-a cuMemCreate|cuMemSetAccess: CUDA_ERROR_NOT_SUPPORTED
+		no cuMemHostAlloc|GDRSIM_FAIL=cuMemHostAlloc:*=801|-a cuMemHostAlloc|cuMemHostAlloc: CUDA_ERROR_NOT_SUPPORTED
+		memory that cannot be pinned|GDRCOPY_BACKEND=host|-a cuMemAlloc|cuMemAlloc memory: pin:
+		no kind can be served|GDRSIM_INTEGRATED=1 GDRSIM_RM=absent GDRSIM_FAIL=cuMemHostAlloc:*=801||cuMemHostAlloc: CUDA_ERROR_NOT_SUPPORTED
+	END
 done
 
 # ---- copybw and copylat ---------------------------------------------------------------------------
 few="-w 3 -r 3"
 for t in copybw copylat; do
-	run gdrcopy_$t --sim "$sim" -s 0
-	expect "$t: bad: -s 0" 1 '' '-s 0: must be at least 1'
-	run gdrcopy_$t --sim "$sim" -s 4K -w 0 -r 3
-	expect "$t: -w 0" 0 'all data verified'
-	run gdrcopy_$t --sim "$sim" -s 4K -w 3 -r 0
-	expect "$t: -r 0" 0 'all data verified'
-	run gdrcopy_$t --sim "$sim" -s 4K -w 0 -r 0
-	expect "$t: -w 0 -r 0" 0 '^nothing was copied'
+	# the last but one: the whole command line that GDRCopy's own takes
+	rows gdrcopy_$t --sim "$sim" <<-'END'
+		bad: -s 0||-s 0|1||-s 0: must be at least 1
+		-w 0||-s 4K -w 0 -r 3|0|all data verified
+		-r 0||-s 4K -w 3 -r 0|0|all data verified
+		GDRCopy's options||-s 0x2000 -d 0 -w 20 -r 10 -a cuMemAlloc -M default|0|all data verified
+		-w 0 -r 0||-s 4K -w 0 -r 0|0|^nothing was copied
+	END
 	check "$t: -w 0 -r 0: not called verified" sh -c "! grep -q 'all data verified' '$out'"
 	for args in "-w 0 -r 3" "-w 3 -r 0" "-w 0 -r 0"; do
 		verified=true
@@ -280,24 +252,22 @@ for t in copybw copylat; do
 			check "$t: --json $args: valid" python3 -m json.tool "$out" "$tmp/json"
 		fi
 	done
-	# the whole command line that GDRCopy's own takes
-	run gdrcopy_$t --sim "$sim" -s 0x2000 -d 0 -w 20 -r 10 -a cuMemAlloc -M default
-	expect "$t: GDRCopy's options" 0 'all data verified'
 done
 
 # ---- copybw alone ---------------------------------------------------------------------------------
-quick gdrcopy_copybw --sim "$sim" -s 64K -c 1000 -o 37
-expect "copybw: -s -c -o" 0 '^ +1000 +[0-9.]+ +3 +[0-9.]+ +3$'
-expect "copybw: -o is told" 0 '^offset: +37$'
-quick gdrcopy_copybw --sim "$sim" -s 64K -o 1
-expect "copybw: without -c the rest of the buffer" 0 '^ +65535 '
-quick gdrcopy_copybw --sim "$sim"
-expect "copybw: without -s" 0 '^ +131072 '
-quick gdrcopy_copybw --sim "$sim" -l -s 5000
-expect "copybw: -l ends with the size itself" 0 '^ +5000 '
+rows gdrcopy_copybw --sim "$sim" -w 3 -r 3 <<-'END'
+	-s -c -o||-s 64K -c 1000 -o 37|0|^ +1000 +[0-9.]+ +3 +[0-9.]+ +3$
+	-o is printed||-s 64K -c 1000 -o 37|0|^offset: +37$
+	without -c the rest of the buffer||-s 64K -o 1|0|^ +65535 
+	without -s|||0|^ +131072 
+	-l of one byte||-l -s 1|0|^ +1 
+	bad: -c above the buffer||-s 4K -c 4097|1||gdrcopy_copybw: -c [0-9]+: 
+	bad: -o behind the buffer||-s 4K -o 4K|1||gdrcopy_copybw: -o [0-9]+: 
+	bad: -c from -o on||-s 4K -c 4K -o 1|1||gdrcopy_copybw: -c [0-9]+: 
+	bad: -c 0||-c 0|1||gdrcopy_copybw: -c [0-9]+: 
+	-l ends with the size itself||-l -s 5000|0|^ +5000 
+END
 check "copybw: -l: 1 to 4096 and 5000" [ "$(grep -Ec '^ +[0-9]+ +[0-9.]+ ' "$out")" -eq 14 ]
-quick gdrcopy_copybw --sim "$sim" -l -s 1
-expect "copybw: -l of one byte" 0 '^ +1 '
 # GDRCopy's lines, which scripts take apart
 run gdrcopy_copybw --sim "$sim" -s 0x20000 -o 4 -c 64K -w 40 -r 20
 expect "copybw: GDRCopy's line of a write" 0 '^write BW: [0-9.e+]+MB/s$'
@@ -324,11 +294,6 @@ for w in ("write", "read"):
     assert abs(r["mib_per_s"] - 10 / r["seconds"]) < 1e-6 * r["mib_per_s"], r
 ' "$out"
 fi
-for bad in "-s 4K -c 4097" "-s 4K -o 4K" "-s 4K -c 4K -o 1" "-c 0"; do
-	# shellcheck disable=SC2086
-	run gdrcopy_copybw --sim "$sim" $bad
-	expect "copybw: bad: $bad" 1 '' "gdrcopy_copybw: -[co] [0-9]+: "
-done
 
 # ---- copylat alone --------------------------------------------------------------------------------
 quick gdrcopy_copylat --sim "$sim" -s 5000
@@ -380,8 +345,6 @@ assert len(rows) == 42
 assert all(0 < r["p0"] <= r["p50"] <= r["p99"] <= r["max"] for r in rows)
 assert all(r["iterations"] == 3 for r in rows)
 ' "$out"
-else
-	skip "copylat: -c -C --json: valid" "no python3 to judge it"
 fi
 
 # ---- pplat alone ----------------------------------------------------------------------------------
@@ -398,21 +361,21 @@ for ping in gpumem hostmem; do
 		done
 	done
 done
-quick gdrcopy_pplat --sim "$sim" -s 64 -B 2 -T 0x20
-expect "pplat: -B and -T are said" 0 '^kernel: +2 blocks of 32 threads$'
-quick gdrcopy_pplat --sim "$sim" -B 8 -T 1024
-expect "pplat: flags alone take one thread" 0 '^kernel: +1 block of 1 thread$'
-quick gdrcopy_pplat --sim "$sim" -s 64 -u 0
-expect "pplat: -u 0" 0 'all data verified'
-quick gdrcopy_pplat --sim "$sim" -s 64
-expect "pplat: GDRCopy's line" 0 \
-	'^Round-trip latency per iteration is \(min\) [0-9.e+]+, \(median\) [0-9.e+]+ us$'
-run gdrcopy_pplat --sim "$sim" -t 50 -m 1 -s 256
-expect "pplat: -m 1: a mean" 0 '^ +50 +[0-9.]+$'
-# the whole command line that GDRCopy's own takes
-run gdrcopy_pplat --sim "$sim" -d 0 -t 3 -u 60 -a cuMemAlloc -s 0x400 -B 8 -T 1024 -m 0 -G gpumem \
-	-C hostmem -D gpumem -M default
-expect "pplat: GDRCopy's options" 0 'all data verified'
+# the row of GDRCopy's options: the whole command line that its own takes
+rows gdrcopy_pplat --sim "$sim" -t 3 -u 60 <<-'END'
+	-B and -T are printed||-s 64 -B 2 -T 0x20|0|^kernel: +2 blocks of 32 threads$
+	flags alone take one thread||-B 8 -T 1024|0|^kernel: +1 block of 1 thread$
+	flags alone|||0|^ +3( +[0-9.]+){5}$
+	-u 0||-s 64 -u 0|0|all data verified
+	GDRCopy's line||-s 64|0|^Round-trip latency per iteration is \(min\) [0-9.e+]+, \(median\) [0-9.e+]+ us$
+	where flags and data lie||-s 64|0|^data: +64 bytes each way in GPU memory$
+	-m 1: a mean||-t 50 -m 1 -s 256|0|^ +50 +[0-9.]+$
+	GDRCopy's options||-d 0 -t 3 -u 60 -a cuMemAlloc -s 0x400 -B 8 -T 1024 -m 0 -G gpumem -C hostmem -D gpumem -M default|0|all data verified
+	a kernel that the driver refuses|GDRSIM_FAIL=cuModuleLoadData:*=200||2||cannot run here: .*cuModuleLoadData: CUDA_ERROR_INVALID_IMAGE.*; .+
+	a launch that fails|GDRSIM_FAIL=cuLaunchKernel:*=700||1||cuLaunchKernel: CUDA_ERROR_ILLEGAL_ADDRESS
+	-q: kernels that the driver refuses|GDRSIM_FAIL=cuModuleLoadData:2=200|-q|1||cuModuleLoadData of the queue's kernels: 
+	-q: no queue|GDRSIM_FAIL=cuMemHostRegister:*=2|-q|1||barcopy_queue_create: .*cuMemHostRegister
+END
 if command -v python3 >/dev/null 2>&1; then
 	run gdrcopy_pplat --sim "$sim" -t 20 -m 1 -s 256 -B 2 --json
 	check "pplat: -m 1 --json" python3 -c '
@@ -422,23 +385,14 @@ assert d["begins"] == "gpu" and d["blocks"] == 2 and d["threads"] == 64 and d["v
 assert d["round_trip"]["iterations"] == 20 and d["round_trip"]["mean"] > 0
 ' "$out"
 fi
-quick gdrcopy_pplat --sim "$sim" -s 64
-expect "pplat: says where flags and data lie" 0 '^data: +64 bytes each way in GPU memory$'
 quick gdrcopy_pplat --sim "$sim" -s 64 -a cuMemHostAlloc
 check "pplat: in host memory: no word of GPU memory" sh -c "! grep -q 'GPU memory' '$out'"
-quick gdrcopy_pplat --sim "$sim"
-expect "pplat: flags alone" 0 '^ +3( +[0-9.]+){5}$'
 for bad in "-s 5" "-s 17M" "-t 0" "-B 0" "-B 1025" "-T 0" "-T 1025" "-m 2" \
 	"-G gpu" "-C host" "-D cpu"; do
 	# shellcheck disable=SC2086 # several words
 	run gdrcopy_pplat --sim "$sim" $bad
 	expect "pplat: bad: $bad" 1 '' "gdrcopy_pplat: $bad: "
 done
-quick GDRSIM_FAIL='cuModuleLoadData:*=200' gdrcopy_pplat --sim "$sim"
-expect "pplat: a kernel that the driver refuses" 2 '' \
-	'cannot run here: .*cuModuleLoadData: CUDA_ERROR_INVALID_IMAGE.*; .+'
-quick GDRSIM_FAIL='cuLaunchKernel:*=700' gdrcopy_pplat --sim "$sim"
-expect "pplat: a launch that fails" 1 '' 'cuLaunchKernel: CUDA_ERROR_ILLEGAL_ADDRESS'
 quick gdrcopy_pplat --sim "$sim" -q
 expect "pplat: -q" 0 'all data verified'
 check "pplat: -q: seven round trips and three figures" \
@@ -453,10 +407,6 @@ assert all(0 < r["p50"] <= r["p99"] for r in d["round_trips"])
 assert d["one_warp_million_s"] > 0 and d["four_warps_million_s"] > 0 and d["send_ns"] > 0
 ' "$out"
 fi
-quick GDRSIM_FAIL='cuModuleLoadData:2=200' gdrcopy_pplat --sim "$sim" -q
-expect "pplat: -q: kernels that the driver refuses" 1 '' "cuModuleLoadData of the queue's kernels: "
-quick GDRSIM_FAIL='cuMemHostRegister:*=2' gdrcopy_pplat --sim "$sim" -q
-expect "pplat: -q: no queue" 1 '' 'barcopy_queue_create: .*cuMemHostRegister'
 ptxas=$(command -v ptxas || ls /usr/local/cuda/bin/ptxas 2>/dev/null)
 for k in pplat queue; do
 	printf '#include <stdio.h>\n#include "%s/ptx.h"\nint main(void){fputs(%s_ptx,stdout);}\n' $k $k |
@@ -514,8 +464,6 @@ for r in d["results"]:
         assert sum(b["count"] for b in c["histogram"]) == c["iterations"] == 50
         assert 0 < c["p0"] <= c["p50"] <= c["p99"] <= c["max"]
 ' "$out"
-else
-	skip "apiperf: --json: every sample is in one bin" "no python3 to judge it"
 fi
 for option in "-n 7" "-n 7 -w 0" "-n 7 -w 3"; do
 	# shellcheck disable=SC2086 # several words
@@ -545,49 +493,39 @@ cc=${CC:-cc}
 # shellcheck disable=SC2086 # CC may be several words
 if $cc -shared -fPIC -O1 -I"$root/include" -o "$tmp/corrupt.so" "$here/corrupt.c" -ldl \
 	>"$out" 2>"$err"; then
-	few="-w 3 -r 3"
+	export LD_PRELOAD="$tmp/corrupt.so"
 	for t in copybw copylat; do
-		quick CORRUPT=none LD_PRELOAD="$tmp/corrupt.so" gdrcopy_$t --sim "$sim" -s 256
-		expect "$t: interposer alone" 0 'all data verified'
-		quick CORRUPT=to CORRUPT_BYTE=17 LD_PRELOAD="$tmp/corrupt.so" gdrcopy_$t --sim "$sim" -s 256
-		expect "$t: wrong byte written" 1 '' \
-			'write.*wrong byte at offset 17 .*expected 0x[0-9a-f]{2}, found 0x[0-9a-f]{2}'
-		check "$t: wrong byte written: not called verified" \
-			sh -c "! grep -q verified '$out'"
-		quick CORRUPT=from CORRUPT_BYTE=21 LD_PRELOAD="$tmp/corrupt.so" gdrcopy_$t --sim "$sim" -s 256
-		expect "$t: wrong byte read" 1 '' \
-			'read.*wrong byte at offset 21 .*expected 0x[0-9a-f]{2}, found 0x[0-9a-f]{2}'
-		quick CORRUPT=error LD_PRELOAD="$tmp/corrupt.so" gdrcopy_$t --sim "$sim" -s 256
-		expect "$t: a copy that fails" 1 '' "gdrcopy_$t: .*: Invalid argument"
-		quick CORRUPT=to LD_PRELOAD="$tmp/corrupt.so" gdrcopy_$t --sim "$sim" -s 256 --json
-		expect "$t: wrong byte, --json" 1 '"verified": false'
+		rows gdrcopy_$t --sim "$sim" -w 3 -r 3 -s 256 <<-'END'
+			interposer alone|CORRUPT=none||0|all data verified
+			wrong byte read|CORRUPT=from CORRUPT_BYTE=21||1||read.*wrong byte at offset 21 .*expected 0x[0-9a-f]{2}, found 0x[0-9a-f]{2}
+			a copy that fails|CORRUPT=error||1||gdrcopy_copy[a-z]+: .*: Invalid argument
+			wrong byte written|CORRUPT=to CORRUPT_BYTE=17||1||write.*wrong byte at offset 17 .*expected 0x[0-9a-f]{2}, found 0x[0-9a-f]{2}
+		END
+		check "$t: wrong byte written: not called verified" env LD_PRELOAD= sh -c "! grep -q verified '$out'"
+		rows gdrcopy_$t --sim "$sim" -w 3 -r 3 -s 256 <<-'END'
+			wrong byte, --json|CORRUPT=to|--json|1|"verified": false
+		END
 		if command -v python3 >/dev/null 2>&1; then
-			check "$t: wrong byte, --json: valid" python3 -m json.tool "$out" "$tmp/json"
+			check "$t: wrong byte, --json: valid" env LD_PRELOAD= python3 -m json.tool "$out" "$tmp/json"
 		fi
 	done
-	quick CORRUPT=to CORRUPT_BYTE=3 LD_PRELOAD="$tmp/corrupt.so" gdrcopy_copybw --sim "$sim" -o 100 -c 64
-	expect "copybw: the offset told is that in the buffer" 1 '' 'wrong byte at offset 103 '
-	quick CORRUPT=to-outside LD_PRELOAD="$tmp/corrupt.so" gdrcopy_copybw --sim "$sim" -c 64
-	expect "copybw: a byte outside the range" 1 '' 'write.*wrong byte at offset 64 '
-	few="-t 3 -u 60"
-	quick CORRUPT=to CORRUPT_BYTE=40 LD_PRELOAD="$tmp/corrupt.so" gdrcopy_pplat --sim "$sim" -s 64
-	expect "pplat: wrong byte written" 1 '' 'answer: wrong byte at offset 4[0-3] '
-	quick CORRUPT=from CORRUPT_BYTE=40 LD_PRELOAD="$tmp/corrupt.so" gdrcopy_pplat --sim "$sim" -s 64
-	expect "pplat: wrong byte read" 1 '' 'answer: wrong byte at offset 40 '
-	quick CORRUPT=from CORRUPT_BYTE=40 LD_PRELOAD="$tmp/corrupt.so" gdrcopy_pplat --sim "$sim" -s 64 -m 1
-	expect "pplat: -m 1: wrong byte read" 1 '' 'data: wrong byte at offset 40 '
-	quick CORRUPT=from LD_PRELOAD="$tmp/corrupt.so" gdrcopy_pplat --sim "$sim" -s 64 --json
-	expect "pplat: wrong byte, --json" 1 '"verified": false'
-	few="-t 3"
-	quick CORRUPT=drop LD_PRELOAD="$tmp/corrupt.so" gdrcopy_pplat --sim "$sim" -u 1 -m 1 -B 2 -s 64
-	expect "pplat: -m 1: a ping that is lost" 1 '' 'round 2: no answer from the GPU within 1 s'
-	quick CORRUPT=drop LD_PRELOAD="$tmp/corrupt.so" gdrcopy_pplat --sim "$sim" -u 1
-	expect "pplat: a ping that is lost" 1 '' 'round 1: no answer from the GPU within 1 s'
-	few="-n 3"
-	quick CORRUPT=to LD_PRELOAD="$tmp/corrupt.so" gdrcopy_apiperf --sim "$sim" -s 64K
-	expect "apiperf: wrong byte written" 1 '' 'wrong byte at offset 0 '
-	quick CORRUPT=drop LD_PRELOAD="$tmp/corrupt.so" gdrcopy_apiperf --sim "$sim" -s 64K
-	expect "apiperf: a store that is lost" 1 '' 'wrong word at offset 0: expected 0x00000001'
+	rows gdrcopy_copybw --sim "$sim" -w 3 -r 3 <<-'END'
+		the offset printed is that in the buffer|CORRUPT=to CORRUPT_BYTE=3|-o 100 -c 64|1||wrong byte at offset 103 
+		a byte outside the range|CORRUPT=to-outside|-c 64|1||write.*wrong byte at offset 64 
+	END
+	rows gdrcopy_pplat --sim "$sim" -t 3 -u 60 <<-'END'
+		wrong byte written|CORRUPT=to CORRUPT_BYTE=40|-s 64|1||answer: wrong byte at offset 4[0-3] 
+		wrong byte read|CORRUPT=from CORRUPT_BYTE=40|-s 64|1||answer: wrong byte at offset 40 
+		-m 1: wrong byte read|CORRUPT=from CORRUPT_BYTE=40|-s 64 -m 1|1||data: wrong byte at offset 40 
+		wrong byte, --json|CORRUPT=from|-s 64 --json|1|"verified": false
+		-m 1: a ping that is lost|CORRUPT=drop|-u 1 -m 1 -B 2 -s 64|1||round 2: no answer from the GPU within 1 s
+		a ping that is lost|CORRUPT=drop|-u 1|1||round 1: no answer from the GPU within 1 s
+	END
+	rows gdrcopy_apiperf --sim "$sim" -n 3 -s 64K <<-'END'
+		wrong byte written|CORRUPT=to||1||wrong byte at offset 0 
+		a store that is lost|CORRUPT=drop||1||wrong word at offset 0: expected 0x00000001
+	END
+	unset LD_PRELOAD
 else
 	skip "wrong bytes" "$cc cannot build the interposer"
 fi
