@@ -66,22 +66,15 @@ struct state {
 };
 
 /* Times one expression whose value is 0 if it succeeds. */
-#define TIMED(s, call, round, expression)                                          \
-	do {                                                                       \
-		uint64_t t0_ = timing_ticks(), t1_;                                \
-		int rc_ = (expression);                                            \
-                                                                                   \
-		t1_ = timing_ticks();                                              \
-		if (rc_)                                                           \
-			tool_fail("%s: %s", call_name[call], lib_error_text(rc_)); \
-		(s)->sample[call][round] = t1_ - t0_;                              \
+#define TIMED(s, call, round, expression)             \
+	do {                                          \
+		uint64_t t0_ = timing_ticks(), t1_;   \
+		int rc_ = (expression);               \
+                                                      \
+		t1_ = timing_ticks();                 \
+		lib_must(rc_, call_name[call]);       \
+		(s)->sample[call][round] = t1_ - t0_; \
 	} while (0)
-
-static int open_context(gdr_t *g)
-{
-	*g = barcopy_open(BARCOPY_OPEN_ANY);
-	return !*g;
-}
 
 /* All calls on one pin of the buffer's first `size` bytes; samples at `round`. */
 static void one_round(struct state *s, size_t size, long round)
@@ -117,7 +110,7 @@ static void one_round(struct state *s, size_t size, long round)
 	}
 	TIMED(s, UNMAP, round, gdr_unmap(g, mh, map, whole));
 	TIMED(s, UNPIN, round, gdr_unpin_buffer(g, mh));
-	TIMED(s, OPEN, round, open_context(&other));
+	TIMED(s, OPEN, round, !(other = barcopy_open(BARCOPY_OPEN_ANY)));
 	TIMED(s, CLOSE, round, gdr_close(other));
 }
 

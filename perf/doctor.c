@@ -48,16 +48,6 @@ static const char examples[] = "  gdrcopy_doctor\n"
 			       "  gdrcopy_doctor >/dev/null || echo 'no CPU access to GPU memory'\n"
 			       "      a node check";
 
-static void parse(int argc, char **argv)
-{
-	opts_exit_status(ANSWER_UNKNOWN, exit_text);
-	opts_examples(examples);
-	opts_parse(&tool, NULL, 0, argc, argv);
-	if (opt.json)
-		json_report_errors();
-	sim_enter(opt.sim_dir, argv);
-}
-
 int main(int argc, char **argv)
 {
 	static struct machine m;
@@ -66,7 +56,12 @@ int main(int argc, char **argv)
 	struct verdict v;
 	struct root root;
 
-	parse(argc, argv);
+	opts_exit_status(ANSWER_UNKNOWN, exit_text);
+	opts_examples(examples);
+	opts_parse(&tool, NULL, 0, argc, argv);
+	if (opt.json)
+		json_report_errors();
+	sim_enter(opt.sim_dir, argv);
 	if (root_open(&root, "/"))
 		tool_fail("the root directory: %s", strerror(errno));
 	p = probes_make();

@@ -198,15 +198,6 @@ static void run(struct chosen *list, size_t n, struct json *j, unsigned int *cou
 	}
 }
 
-static void parse(int argc, char **argv)
-{
-	opts_exit_status(TOOL_FAIL, exit_text);
-	opts_examples(examples);
-	opts_parse(&tool, NULL, 0, argc, argv);
-	if (opt.json)
-		json_report_errors();
-}
-
 int main(int argc, char **argv)
 {
 	unsigned int count[OUTCOMES] = { 0 };
@@ -214,7 +205,11 @@ int main(int argc, char **argv)
 	size_t n = 0;
 	struct json j;
 
-	parse(argc, argv);
+	opts_exit_status(TOOL_FAIL, exit_text);
+	opts_examples(examples);
+	opts_parse(&tool, NULL, 0, argc, argv);
+	if (opt.json)
+		json_report_errors();
 	if (opt.list) {
 		names_print();
 		return TOOL_OK;

@@ -23,7 +23,7 @@ void litmus_load(struct litmus_peer *peer)
 	if (!cu.ModuleLoadData || !cu.ModuleUnload || !cu.ModuleGetFunction || !cu.LaunchKernel ||
 	    !cu.StreamCreate || !cu.StreamDestroy || !cu.StreamSynchronize)
 		tool_cannot("%s cannot run kernels; a newer NVIDIA driver is needed",
-			    cuda_dl_path());
+			    cu.path);
 	rc = cu.ModuleLoadData(&peer->module, litmus_ptx);
 	if (rc != CUDA_SUCCESS)
 		tool_cannot("the driver refuses the kernels: cuModuleLoadData: %s; they need a GPU "

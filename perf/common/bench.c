@@ -129,11 +129,11 @@ static void print_facts(const struct bench *b)
 void bench_start(struct bench *b, size_t size)
 {
 	cuda_dl_load();
-	sim_check(b->sim_dir, cuda_dl_path());
-	if (cuda_dl_is_stand_in() && !b->json) {
+	sim_check(b->sim_dir, cu.path);
+	if (cu.is_stand_in && !b->json) {
 		printf("%s: running on the stand-in %s: no GPU is used, the figures say nothing "
 		       "about one\n",
-		       tool_name, cuda_dl_path());
+		       tool_name, cu.path);
 		fflush(stdout);
 	}
 	gpu_find(&b->gpu, (int)b->device);
@@ -154,7 +154,7 @@ void bench_json(const struct bench *b, struct json *j)
 	const struct buffer *buf = &b->buf;
 
 	json_head_library(j);
-	json_bool(j, "simulated", cuda_dl_is_stand_in());
+	json_bool(j, "simulated", cu.is_stand_in);
 
 	json_object(j, "gpu");
 	json_int(j, "device", b->gpu.ordinal);
@@ -162,7 +162,7 @@ void bench_json(const struct bench *b, struct json *j)
 	json_string(j, "pci", b->gpu.pci[0] ? b->gpu.pci : NULL);
 	json_string(j, "cuda_driver", b->gpu.cuda_version);
 	json_string(j, "kernel_driver", b->gpu.kernel_driver[0] ? b->gpu.kernel_driver : NULL);
-	json_string(j, "libcuda", cuda_dl_path());
+	json_string(j, "libcuda", cu.path);
 	json_end(j);
 
 	json_object(j, "cpu");
@@ -173,7 +173,7 @@ void bench_json(const struct bench *b, struct json *j)
 		json_string(j, "gpu_node", NULL);
 	json_bool(j, "bound", b->numa.bound);
 	json_string(j, "not_bound_because", b->numa.why_not);
-	json_string(j, "clock", timing_name());
+	json_string(j, "clock", timing.name);
 	json_number(j, "clock_overhead_ns", timing.overhead_ns);
 	json_end(j);
 

@@ -30,9 +30,8 @@ struct buffer {
 };
 
 /*
- * Opens libgdrapi and makes a buffer of `size` bytes on a started device. `kind` is a mem_kind or
- * ALLOC_ANY, `map_flags` a gdr_map_flags_t. Every failure ends the tool with exit 2, so that 0 and
- * 1 always mean that memory was reached.
+ * Opens libgdrapi and makes a buffer on a started device. `kind` may be ALLOC_ANY. Every failure
+ * ends the tool with exit 2: 0 and 1 always mean that memory was reached.
  */
 void buffer_open(struct buffer *b, const struct gpu *gpu, int kind, size_t size, int map_flags);
 void buffer_close(struct buffer *b);

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Random data before a timed loop, a comparison of every byte after it, through CUDA's own copies.
- */
+/* Random data before a timed loop; after it every byte is compared, by CUDA's own copies. */
 #ifndef PERF_COPYTEST_H
 #define PERF_COPYTEST_H
 

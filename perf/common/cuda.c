@@ -15,7 +15,7 @@
 
 #define ADVICE "install the NVIDIA driver, in a container give it the GPU"
 
-struct cuda_dl cu;
+struct cuda_dl cu = { .path = "libcuda.so.1" };
 
 /* ", or run on the stand-in ..." if the program is in a build directory that has one; else "". */
 static const char *stand_in_advice(void)
@@ -34,9 +34,6 @@ static const char *stand_in_advice(void)
 	snprintf(advice, sizeof(advice), ", or run on the stand-in with --sim %s/sim", dir);
 	return advice;
 }
-
-static bool stand_in;
-static char loaded_from[4096] = "libcuda.so.1";
 
 void cuda_dl_load(void)
 {
@@ -63,26 +60,16 @@ void cuda_dl_load(void)
 #define CUDA_DL_DEMAND(field, symbol)  \
 	CUDA_DL_LOOK_UP(field, symbol) \
 	if (!cu.field)                 \
-		tool_cannot("%s has no %s; a newer NVIDIA driver is needed", loaded_from, #symbol);
+		tool_cannot("%s has no %s; a newer NVIDIA driver is needed", cu.path, #symbol);
 
 	init = dlsym(lib, "cuInit");
 	if (init && dladdr(init, &where) && where.dli_fname)
-		snprintf(loaded_from, sizeof(loaded_from), "%s", where.dli_fname);
-	stand_in = dlsym(lib, "gdrsim_calls") != NULL;
+		snprintf(cu.path, sizeof(cu.path), "%s", where.dli_fname);
+	cu.is_stand_in = dlsym(lib, "gdrsim_calls") != NULL;
 	CUDA_DL_REQUIRED(CUDA_DL_DEMAND)
 	CUDA_DL_OPTIONAL(CUDA_DL_LOOK_UP)
 #undef CUDA_DL_DEMAND
 #undef CUDA_DL_LOOK_UP
-}
-
-const char *cuda_dl_path(void)
-{
-	return loaded_from;
-}
-
-bool cuda_dl_is_stand_in(void)
-{
-	return stand_in;
 }
 
 const char *cuda_error_text(CUresult error)
@@ -126,7 +113,7 @@ void cuda_must(CUresult error, const char *call)
 
 static void read_versions(struct gpu *gpu)
 {
-	FILE *f = cuda_dl_is_stand_in() ? NULL : fopen("/sys/module/nvidia/version", "re");
+	FILE *f = cu.is_stand_in ? NULL : fopen("/sys/module/nvidia/version", "re");
 	int version = 0;
 
 	if (cu.DriverGetVersion(&version) != CUDA_SUCCESS)

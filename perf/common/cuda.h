@@ -66,6 +66,8 @@ struct cuda_dl {
 	CUDA_DL_REQUIRED(CUDA_DL_FIELD)
 	CUDA_DL_OPTIONAL(CUDA_DL_FIELD)
 #undef CUDA_DL_FIELD
+	char path[4096]; /* the file that libcuda.so.1 came from */
+	bool is_stand_in; /* of sim/: it exports the hooks of one */
 };
 
 /* The table: filled by cuda_dl_load(), constant afterwards. */
@@ -73,12 +75,6 @@ extern struct cuda_dl cu;
 
 /* Loads libcuda.so.1 and fills the table; without it the tool ends with exit 2. */
 void cuda_dl_load(void);
-
-/* The file that libcuda.so.1 came from; valid after cuda_dl_load(). */
-const char *cuda_dl_path(void);
-
-/* libcuda is the stand-in of sim/: it exports the hooks of one. */
-bool cuda_dl_is_stand_in(void);
 
 /* "CUDA_ERROR_NO_DEVICE (100: no CUDA-capable device is detected)", in static storage. */
 const char *cuda_error_text(CUresult error);

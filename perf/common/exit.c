@@ -77,10 +77,7 @@ static void check_output(void)
 	_exit(tool_fail_status);
 }
 
-/*
- * Otherwise a node of the GPU driver gets the number, and printf() writes there. A write must
- * fail.
- */
+/* Or a node of the GPU driver gets the number, and printf() writes there. A write must fail. */
 static void fill_standard_descriptors(void)
 {
 	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)

@@ -14,10 +14,7 @@ enum tool_exit {
 /* The status of a failure and of a bad option: TOOL_FAIL, unless opts_exit_status() was called. */
 extern int tool_fail_status;
 
-/*
- * Called once by tool_cannot() and tool_fail(), behind their message: for a last document. Or
- * NULL.
- */
+/* Called once by tool_cannot() and tool_fail(), after the message: for a last document. Or NULL. */
 extern void (*tool_on_end)(const char *text, int status);
 
 /*

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * A small JSON writer: objects, arrays, scalars, in the order of the calls. It collects in memory
- * and writes at the end, so that a tool that dies leaves no half document.
- */
+/* A small JSON writer. It collects in memory and writes at the end: there is no half document. */
 #ifndef PERF_JSON_H
 #define PERF_JSON_H
 

@@ -19,7 +19,8 @@
 #define LONG_BASE   256 /* getopt's value for an option is this plus its index: never a letter */
 #define HELP_COLUMN 30
 
-const char *opts_version(void)
+/* The release of the tools and the level of the loaded library: "2.6.0 (libgdrapi 2.6)". */
+static const char *opts_version(void)
 {
 	static char text[64];
 	int major = 0, minor = 0;
@@ -99,17 +100,10 @@ static void set_choice(const struct opt *o, const char *text)
 	bad_value(o, text, "must be one of %s", list);
 }
 
-static void add_text(const struct opt *o, const char *text)
-{
-	struct opt_texts *list = o->value;
-
-	if (list->count == ARRAY_SIZE(list->text))
-		bad_value(o, text, "given too often");
-	list->text[list->count++] = text;
-}
-
 static void set_value(const struct opt *o, const char *text)
 {
+	struct opt_texts *list = o->value; /* OPT_TEXTS */
+
 	switch (o->kind) {
 	case OPT_FLAG:
 		*(bool *)o->value = true;
@@ -125,7 +119,9 @@ static void set_value(const struct opt *o, const char *text)
 		*(const char **)o->value = text;
 		break;
 	case OPT_TEXTS:
-		add_text(o, text);
+		if (list->count == ARRAY_SIZE(list->text))
+			bad_value(o, text, "given too often");
+		list->text[list->count++] = text;
 		break;
 	}
 }

@@ -65,9 +65,6 @@ struct tool {
 void opts_parse(const struct tool *tool, const struct opt *common, size_t common_count, int argc,
 		char **argv);
 
-/* The release of the tools and the level of the loaded library: "2.6.0 (libgdrapi 2.6)". */
-const char *opts_version(void);
-
 /*
  * For a tool with other exit statuses, before opts_parse(). A bad option and tool_fail() end it
  * with `failure`. `text` is the paragraph of --help: "Exit status:", then a line " N meaning" for

@@ -49,12 +49,8 @@ void timing_init(void)
 		if (t1 - t0 < least)
 			least = t1 - t0;
 	}
+	timing.name = timing.tsc ? "TSC" : "CLOCK_MONOTONIC_RAW";
 	timing.overhead_ns = (double)least * timing.ns_per_tick;
-}
-
-const char *timing_name(void)
-{
-	return timing.tsc ? "TSC" : "CLOCK_MONOTONIC_RAW";
 }
 
 static int by_value(const void *a, const void *b)
@@ -85,7 +81,6 @@ void stats_compute(struct stats *st, uint64_t *sample, size_t count, double scal
 		sum += (double)sample[i];
 	st->p0 = (double)sample[0] * scale;
 	st->p50 = (double)nearest_rank(sample, count, 50) * scale;
-	st->p90 = (double)nearest_rank(sample, count, 90) * scale;
 	st->p99 = (double)nearest_rank(sample, count, 99) * scale;
 	st->max = (double)sample[count - 1] * scale;
 	st->mean = sum / (double)count * scale;

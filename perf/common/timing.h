@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A clock for single calls of some tens of nanoseconds: the time-stamp counter where it runs at a
- * constant rate (x86-64), else CLOCK_MONOTONIC_RAW. And the order statistics of its samples.
+ * A clock for calls of some tens of ns, the TSC where its rate is constant, and order statistics.
  */
 #ifndef PERF_TIMING_H
 #define PERF_TIMING_H
@@ -13,6 +12,7 @@
 
 struct timing {
 	bool tsc;
+	const char *name;
 	double ns_per_tick;
 	double overhead_ns; /* least cost of one reading, which is part of each sample */
 };
@@ -22,9 +22,6 @@ extern struct timing timing;
 
 /* Chooses the clock, calibrates it (20 ms) and measures its overhead. */
 void timing_init(void);
-
-/* The clock in words. */
-const char *timing_name(void);
 
 static inline uint64_t clock_raw_ns(void)
 {
@@ -51,7 +48,7 @@ static inline uint64_t timing_ticks(void)
 
 struct stats {
 	size_t count;
-	double p0, p50, p90, p99, max; /* nearest rank: always a value that was seen */
+	double p0, p50, p99, max; /* nearest rank: always a value that was seen */
 	double mean;
 };
 

@@ -201,9 +201,7 @@ void verdict_reach(struct verdict *v, const struct machine *m, const struct repo
 
 /* ---- the subjects --------------------------------------------------------------------- */
 
-/*
- * collect() turns files into facts, check() facts of all subjects into findings; it reads no file.
- */
+/* collect() turns files into facts, then check() all facts into findings; it reads no file. */
 struct subject {
 	const char *name, *title;
 	void (*collect)(struct machine *m); /* NULL: it needs only other subjects' facts */

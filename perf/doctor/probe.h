@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Facts that are in no file: answers of NVML, libcuda and libgdrapi, device nodes, the CPU and this
- * process. Plain data of fixed size, so that a child process can fill it in shared memory, a file
- * can hold it and a test can make it up.
- */
+/* Facts that are in no file. Plain data of fixed size: a child fills it in, a test makes it up. */
 #ifndef DOCTOR_PROBE_H
 #define DOCTOR_PROBE_H
 

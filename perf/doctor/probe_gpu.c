@@ -63,7 +63,7 @@ void probe_cuda(struct probes *p)
 	int count = 0;
 
 	cuda_dl_load();
-	p->stand_in = cuda_dl_is_stand_in();
+	p->stand_in = cu.is_stand_in;
 	if (cu.DriverGetVersion(&p->cuda_version) != CUDA_SUCCESS)
 		p->cuda_version = 0;
 	rc = cu.Init(0);

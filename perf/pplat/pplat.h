@@ -35,7 +35,7 @@ struct pplat {
 	uint8_t *host; /* page-locked memory of the CPU */
 	CUdeviceptr host_dptr;
 	size_t answer_at;
-	uint32_t *message, *answer; /* the CPU's own copies */
+	uint32_t *message, *answer; /* the CPU's own copies; kept to the end of the tool */
 	CUmodule module;
 	CUstream stream;
 };

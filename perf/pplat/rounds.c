@@ -24,7 +24,7 @@ static void load_kernels(struct pplat *p)
 	if (!cu.ModuleLoadData || !cu.ModuleUnload || !cu.ModuleGetFunction || !cu.LaunchKernel ||
 	    !cu.StreamCreate || !cu.StreamDestroy || !cu.StreamSynchronize)
 		tool_cannot("%s cannot run kernels; a newer NVIDIA driver is needed",
-			    cuda_dl_path());
+			    cu.path);
 	rc = cu.ModuleLoadData(&p->module, pplat_ptx);
 	if (rc != CUDA_SUCCESS)
 		tool_cannot(
@@ -58,8 +58,6 @@ void pplat_close(struct pplat *p)
 	cu.StreamDestroy(p->stream);
 	cu.ModuleUnload(p->module);
 	cu.MemFreeHost(p->host);
-	free(p->message);
-	free(p->answer);
 }
 
 CUdeviceptr pplat_address(const struct pplat *p, int place, size_t at)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What else the library does with a mapping, reports, and refuses on this machine. What it refuses
- * anywhere is tests/unit/test_api.c's.
+ * The library's other calls on a mapping, its reports, and what it refuses on this machine; what
+ * it refuses anywhere is in tests/unit/test_api.c.
  */
 #include <errno.h>
 #include <string.h>

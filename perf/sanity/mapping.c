@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Types of mappings, two of one buffer; pins over PCIe; VMM ranges of several chunks; host memory.
- */
+/* Types of mappings, two of one buffer; pins over PCIe; VMM ranges of chunks; host memory. */
 #include <errno.h>
 
 #include "common/copytest.h"

@@ -29,7 +29,7 @@ static int find_node(void)
 		    !ioctl(fd, GDRDRV_IOC_GET_VERSION, &version))
 			return fd;
 	}
-	if (cuda_dl_is_stand_in())
+	if (cu.is_stand_in)
 		sanity_waive("the stand-in's node with poll is a pipe, which has no owner to "
 			     "refuse others");
 	FAIL("the node's descriptor is not among this process's");

@@ -192,7 +192,7 @@ struct chosen {
 };
 
 /*
- * names.c: the tests of these names (a test's own or GDRCopy's), all if there are none, once for
+ * run.c: the tests of these names (a test's own or GDRCopy's), all if there are none, once for
  * each kind; `kind` is that of names that do not choose one. quick: only tests that can share a
  * process. Allocated; ends with a NULL test. An unknown name ends the tool.
  */
@@ -215,7 +215,7 @@ struct probe {
 	struct sanity_facts facts; /* the rest is filled in */
 	struct gpu gpu;
 	bool simulated;
-	char libcuda[1024];
+	char libcuda[sizeof(cu.path)];
 	char passed_over[2048]; /* kinds of memory that cannot be pinned here, and why */
 };
 

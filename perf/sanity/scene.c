@@ -137,7 +137,7 @@ static void own_context(struct buffer *b)
 	if (gdr_pin_buffer_v2(g, (unsigned long)b->mem.dptr, 4096, 0, &h))
 		sanity_note("a child's pin of its parent's memory: %s", barcopy_last_error());
 	else
-		CHECK(cuda_dl_is_stand_in(), "a child pins its parent's memory");
+		CHECK(cu.is_stand_in, "a child pins its parent's memory");
 	refuses(b); /* the parent's context is still out of reach */
 	OK(gdr_close(g));
 }

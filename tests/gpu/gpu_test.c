@@ -75,7 +75,7 @@ int gpu_test_main(const struct gpu_test *tests, size_t count)
 	gpu_find(&test_gpu, 0);
 	gpu_start(&test_gpu);
 	printf("# %s, CUDA %s, libcuda from %s\n", test_gpu.name, test_gpu.cuda_version,
-	       cuda_dl_path());
+	       cu.path);
 	test_g = barcopy_open(BARCOPY_OPEN_ANY);
 	if (!test_g) {
 		printf("not ok barcopy_open: %s\n0 passed, 1 failed, 0 skipped\n",

@@ -224,7 +224,7 @@ static void beside_a_kernel(void)
 	void *host, *args[1] = { &flag };
 	struct mapped m;
 
-	if (cuda_dl_is_stand_in())
+	if (cu.is_stand_in)
 		SKIP("the stand-in runs no kernel of ours");
 	CU(cu.MemAlloc(&p, 64 * KIB));
 	CU(cu.MemHostAlloc(&host, 4096, CU_MEMHOSTALLOC_DEVICEMAP));
@@ -279,7 +279,7 @@ static uint64_t bar1_used(void)
 
 static void many_pins(void)
 {
-	size_t count = cuda_dl_is_stand_in() ? 200 : 2000;
+	size_t count = cu.is_stand_in ? 200 : 2000;
 	struct mapped *m = calloc(count, sizeof(*m));
 	uint64_t bar1 = bar1_used();
 	CUdeviceptr p;
@@ -409,9 +409,9 @@ static int close_the_librarys_nodes(void)
 /* Allocates all the free memory (64 MiB of the stand-in), marks it, and frees it. */
 static void mark_the_rest(void)
 {
-	size_t max = cuda_dl_is_stand_in() ? 64 : 1024, n = 0;
+	size_t max = cu.is_stand_in ? 64 : 1024, n = 0;
 	CUdeviceptr *p = calloc(max, sizeof(*p));
-	size_t block = cuda_dl_is_stand_in() ? MIB : 256 * MIB;
+	size_t block = cu.is_stand_in ? MIB : 256 * MIB;
 
 	while (p && n < max && !cu.MemAlloc(&p[n], block))
 		more.memset(p[n++], 0x77, block);
