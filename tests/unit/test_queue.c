@@ -265,6 +265,48 @@ static void second_sender(void)
 	ck_assert(second == EBUSY || (intptr_t)rc == EBUSY);
 }
 
+static struct gdri_queue *find(barcopy_queue_t name)
+{
+	return (struct gdri_queue *)gdri_slots_find(&gdri_queues, (uintptr_t)name);
+}
+
+/* Word i of a full line of the first lap; the message's six bytes are i. */
+static void put_word(char *ring, unsigned int line, uint64_t i)
+{
+	gdri_store64(ring + line * 64 + i * 8,
+		     i | UINT64_C(1) << BARCOPY_QUEUE_DATA_BITS | UINT64_C(48) << 56);
+}
+
+/* No side takes a line before its last word has arrived, whichever that is. */
+static void torn_lines(void)
+{
+	barcopy_queue_t to_kernel, from_kernel;
+	uint64_t got[6];
+
+	start_stream();
+	to_kernel = new_echo(16);
+	from_kernel = new_queue(16);
+	for (unsigned int last = 0; last < 8; last++, find(to_kernel)->sent++) {
+		for (unsigned int k = 1; k < 8; k++) {
+			put_word(find(to_kernel)->requests, last, (last + k) % 8);
+			put_word(find(from_kernel)->replies, last, (last + k) % 8);
+		}
+		for (int n = 0; n < 100; n++) {
+			FAILS(ETIMEDOUT, barcopy_queue_receive(to_kernel, got, 48, NULL, 0));
+			FAILS(ETIMEDOUT, barcopy_queue_receive(from_kernel, got, 48, NULL, 0));
+			sched_yield();
+		}
+		put_word(find(to_kernel)->requests, last, last);
+		receive(to_kernel, got, 48, NULL);
+		ck_assert_uint_eq(got[0], (UINT64_C(1) << 48) + 1);
+		put_word(find(from_kernel)->replies, last, last);
+		OK(barcopy_queue_receive(from_kernel, got, 48, NULL, 0));
+		ck_assert_uint_eq(got[0], UINT64_C(1) << 48);
+	}
+	OK(barcopy_queue_destroy(from_kernel, 0));
+	finish(to_kernel);
+}
+
 /* ---- the life of a queue ------------------------------------------------- */
 
 static void arguments(void)
@@ -344,9 +386,7 @@ static void busy(void)
 /* As if a kernel had begun that never ends. */
 static void pretend_kernel(barcopy_queue_t name)
 {
-	struct gdri_queue *q = (struct gdri_queue *)gdri_slots_find(&gdri_queues, (uintptr_t)name);
-
-	gdri_store64(q->state + BARCOPY_QUEUE_BEGUN_AT, 1);
+	gdri_store64(find(name)->state + BARCOPY_QUEUE_BEGUN_AT, 1);
 }
 
 static void hangs(void)
@@ -430,6 +470,7 @@ static void out_of_memory(void)
 
 static const struct unit_test tests[] = {
 	{ "sizes", sizes, NULL },
+	{ "torn lines", torn_lines, NULL },
 	{ "full and empty", full_and_empty, NULL },
 	{ "replies wait for room", replies_wait, NULL },
 	{ "two threads, two queues", two_threads, NULL },
