@@ -27,11 +27,14 @@ static void t_lengths(void)
 /* Checks write-combining in the entries and in the kernel's list of memory types. */
 static void t_wc(void)
 {
-	size_t size = 4 * GPU_PAGE, off, run = rig.arg & PROVIDER_SCATTER ? GPU_PAGE : size;
+	size_t size = 4 * GPU_PAGE, off;
 	struct region r = region(size, rig.arg);
 
 	for (off = 0; off < size; off += cpu_page()) {
 		struct provider_pte pte;
+#ifdef __x86_64__
+		size_t run = rig.arg & PROVIDER_SCATTER ? GPU_PAGE : size;
+#endif
 
 		(void)r.p[off];
 		pte = read_pte(prov, r.p + off);
