@@ -55,7 +55,7 @@ run() {
 
 # expect NAME RC [PATTERN of stdout [PATTERN of stderr]]: judges the last run
 expect() {
-	if [ "$rc" -ne "$2" ]; then
+	if [ "$rc" != "$2" ]; then
 		fail "$1" "exit status $rc, expected $2"
 	elif [ -n "${3-}" ] && ! grep -Eq -- "$3" "$out"; then
 		fail "$1" "no /$3/ on stdout"
@@ -69,11 +69,11 @@ expect() {
 # rows TOOL [option...]: runs and judges the tool once for each line of stdin:
 #     NAME|VARIABLES|OPTIONS|RC|PATTERN of stdout|PATTERN of stderr
 rows() {
-	of=${1##*gdrcopy_}
-	while IFS='|' read -r row vars options status stdout stderr; do
+	row_tool=${1##*gdrcopy_}
+	while IFS='|' read -r row_name row_vars row_options row_rc row_out row_err; do
 		# shellcheck disable=SC2086 # several words
-		run $vars "$@" $options
-		expect "$of: $row" "$status" "$stdout" "$stderr"
+		run $row_vars "$@" $row_options
+		expect "$row_tool: $row_name" "$row_rc" "$row_out" "$row_err"
 	done
 }
 
