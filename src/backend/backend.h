@@ -38,10 +38,7 @@ struct gdri_pin_request {
 	uint64_t va; /* addr rounded down to 64 KiB */
 	size_t mapped_size; /* from va to the end rounded up to 64 KiB */
 	struct gdri_memory memory; /* by CUDA, which is asked unless `known` is set */
-	/*
-	 * Of all of this memory, or NULL. CUDA does not export imported memory again (H200, driver
-	 * 580, 2026-11-20), so the importer's descriptor is the only one.
-	 */
+	/* Of all the memory; or NULL. CUDA exports no imported memory again (H200, driver 580). */
 	const struct gdri_imported *imported;
 };
 
@@ -146,10 +143,7 @@ extern const struct gdri_backend gdri_backend_host;
 int gdri_check_range(uint64_t addr, size_t size); /* of addresses? -EINVAL (0); -EOVERFLOW */
 int gdri_pin_describe(struct gdri_pin_request *request); /* fails for what no backend can serve */
 
-/*
- * Opens a device's node, for gdri_fork_close(); absent: why there may be none. -ENODEV, -EACCES, a
- * shortage's errno, or -EIO.
- */
+/* Opens a node for gdri_fork_close(). -ENODEV (`absent`: why), -EACCES, a shortage's, or -EIO. */
 int gdri_open_node(const char *path, const char *absent, int *fd);
 
 /*
@@ -162,10 +156,7 @@ int gdri_pages_map(int fd, off_t offset, void *at, size_t length, int prot, void
 
 int gdri_pages_unmap(struct gdri_pin *pin); /* the unmap() of a mapping that is pages only */
 
-/*
- * Can a word in every 2 MiB of the map be loaded, and its last word? Raises no signal. A driver
- * that makes page-table entries on fault, 2 MiB at a time, has then made all of them.
- */
+/* Loads a word of every 2 MiB, so all page-table entries are made. False: one fails. No signal. */
 bool gdri_pages_readable(const void *map, size_t length);
 
 /* Lets the kernel load the 8 bytes at p: EINVAL if it can, EFAULT if not. Raises no signal. */

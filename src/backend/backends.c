@@ -243,10 +243,7 @@ int gdri_backends_pin(struct gdri_backends *set, struct gdri_pin_request *reques
 
 	if (rc)
 		return rc;
-	/*
-	 * Of host memory the host backend comes first, in a round of its own: the CPU pointer needs
-	 * no driver, and a driver's mapping would be a second one.
-	 */
+	/* Host memory: the host backend first, as a driver's mapping would be a second one. */
 	for (size_t i = 0; i < 2 * set->count; i++) {
 		const struct gdri_backend *b = set->of[i % set->count];
 		bool comes_first =

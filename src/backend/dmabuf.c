@@ -74,10 +74,7 @@ static int get_dmabuf(const struct gdri_pin_request *request, int *fd)
 	return gdri_fork_own(*fd);
 }
 
-/*
- * Over a coherent link the dma-buf's own mmap makes a cached mapping, unless it is forced onto PCIe
- * (nv_dma_buf_mmap(), kernel-open/nvidia/nv-dmabuf.c).
- */
+/* Over a coherent link mmap gives a cached mapping, unless forced onto PCIe (nv_dma_buf_mmap()). */
 static int mapping_type(const struct gdri_pin_request *request, gdr_mapping_type_t *type)
 {
 	bool coherent = false;

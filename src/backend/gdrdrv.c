@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * The gdrdrv backend: the kernel driver pins and maps any device memory, by its address or by a
- * dma-buf. One node per context, constant once open; its regions are named by the driver's handles.
- */
+/* The gdrdrv backend: the kernel driver pins and maps memory, by address or dma-buf. */
 #include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
@@ -420,10 +417,7 @@ static int refuse_wish(gdr_mapping_type_t wish)
 			 gdri_mapping_type_name(wish));
 }
 
-/*
- * Requests the type of the next mapping; NONE, the default, as well, to end an earlier request.
- * Without this call in the driver, the type of the mapping itself decides.
- */
+/* Requests the next mapping's type; NONE ends an earlier request. A driver may lack the call. */
 static int request_type(const struct gdri_pin *pin, gdr_mapping_type_t wish)
 {
 	struct gdrdrv_req_mapping_type r = { .handle = pin->handle, .mapping_type = wish };

@@ -12,11 +12,7 @@
 #endif
 
 #if GDRI_RM
-/*
- * The administrator's policy has lines of "rm=on" or "rm=off", blank ones, and comments from '#'
- * on. Without the file rm is allowed; a file that cannot be read, or has any other line, forbids
- * it.
- */
+/* Lines of rm=on or rm=off, blanks, '#' comments. No file: allowed; any other fault forbids rm. */
 #define POLICY_FILE "/etc/barcopy/policy"
 
 GDRI_MUTEX(policy_lock); /* guards the next two */
@@ -96,10 +92,7 @@ static int rm_decide(void)
 					  : gdri_cuda_exports_dmabuf();
 }
 
-/*
- * GDR_PIN_FLAG_FORCE_PCIE: without a coherent link every mapping is over PCIe; with one none is:
- * 595 refuses the flag (mapping_cpu.c, gpuIsSelfHosted()), other drivers ignore it.
- */
+/* Over a coherent link no mapping is over PCIe: 595 refuses the flag, other drivers ignore it. */
 static int rm_attribute(void *state, gdr_attr_t attr)
 {
 	(void)state;

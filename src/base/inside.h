@@ -9,10 +9,7 @@
 
 #include <stdbool.h>
 
-/*
- * Entry points that take a lock or call CUDA or the kernel lie between these two, which nest. A
- * thread that is cancelled meanwhile ends behind the outermost leave: nothing stays locked.
- */
+/* Around what locks or calls CUDA. They nest; a cancelled thread ends at the outermost leave. */
 void gdri_inside_enter(void);
 void gdri_inside_leave(void);
 bool gdri_is_inside(void);

@@ -10,10 +10,7 @@
 
 #include <stddef.h>
 
-/*
- * Copies a caller's struct into the library's of `size` bytes. Members that an older one lacks
- * become 0; what a newer one has beyond must be 0.
- */
+/* Copies the caller's struct. What an older one lacks is 0; what a newer one adds must be 0. */
 int gdri_struct_in(void *ours, size_t size, size_t first, const void *theirs);
 
 /* Copies the library's struct to a caller's, as far as both go. The rest becomes 0. */

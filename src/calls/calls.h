@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * What the entry points share. The functions of src/calls return the interface's positive errno;
- * they negate the -errno of what they call.
- */
+/* What the entry points share. They return a positive errno, and negate what they call. */
 #ifndef GDRI_CALLS_H
 #define GDRI_CALLS_H
 

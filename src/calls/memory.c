@@ -152,10 +152,7 @@ struct revoked {
 	struct gdri_cache *cache;
 };
 
-/*
- * Finds a revoked handle that was not reported, and marks it. With `ask` the driver is asked about
- * every handle: many revoked ones cost one round of system calls, not one each.
- */
+/* Finds and marks an unreported revoked handle. ask: the driver about all, one round for many. */
 static bool find(struct gdri_ctx *ctx, bool ask, struct revoked *out)
 {
 	struct gdri_handle *handle, *found = NULL;

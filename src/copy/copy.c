@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: MIT
-/*
- * The copies: head and tail around the implementation's whole lines, and the fences. How the plan
- * was chosen and whose memory this is does not matter here.
- */
+/* The copies: head and tail around the implementation's whole lines, and the fences. See copy.h. */
 #include "copy.h"
 
 #include "impl.h"
@@ -11,10 +8,7 @@
 
 #define LINE_MASK (GDRI_LINE - 1)
 
-/*
- * Into d by whole lines of d, with exact edges; loads only [s, s + n). Line boundaries are word
- * boundaries, so head, body and tail never share a word, and the store discipline holds.
- */
+/* By whole lines of d, with exact edges. Lines are whole words: no two parts share one. */
 static void lines_to(const struct gdri_copy_impl *impl, uint8_t *d, const uint8_t *s, size_t n)
 {
 	size_t head = -(uintptr_t)d & LINE_MASK;

@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: MIT
-/*
- * CPU features: the mask from the environment, and what the CPU has. Decoding is separate from
- * reading, so that tests decode other CPUs.
- */
+/* CPU features. Decoding is separate from reading, so that tests decode other CPUs. */
 #include "cpu.h"
 
 #include <errno.h>
@@ -163,10 +160,7 @@ uint32_t gdri_cpu_detect(void)
 #define AT_HWCAP3 29 /* an older kernel has none: getauxval() gives 0 */
 #endif
 
-/*
- * The auxiliary vector has what the kernel lets user space execute: LS64 traps unless the kernel
- * enables it. The bits are Linux's, arch/arm64/include/uapi/asm/hwcap.h.
- */
+/* What the kernel lets user space execute: the bits of arch/arm64/include/uapi/asm/hwcap.h. */
 uint32_t gdri_arm64_features(unsigned long hwcap, unsigned long hwcap3)
 {
 	return (hwcap & 1ul << 1 ? GDRI_CPU_NEON : 0u) | (hwcap3 & 1ul << 3 ? GDRI_CPU_LS64 : 0u);

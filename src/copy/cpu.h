@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * The CPU features that copies use: detected by CPUID and XGETBV, or from the auxiliary vector,
- * less those that GDRCOPY_CPU_MASK takes away.
- */
+/* The CPU features that copies use: those detected, less what GDRCOPY_CPU_MASK takes away. */
 #ifndef GDRI_COPY_CPU_H
 #define GDRI_COPY_CPU_H
 

@@ -34,10 +34,7 @@
 #define GDRI_UNROLL _Pragma("GCC unroll 64")
 #endif
 
-/*
- * A thread sanitizer does not see the fences. Stores that release and loads that acquire, which the
- * fences make of them, let it follow flags through a mapping.
- */
+/* A thread sanitizer sees no fences: release and acquire let it follow flags through a mapping. */
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
 #define GDRI_TSAN 1

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: MIT
-/*
- * Single words of a mapping: put, get, wait, flush, and the fence as a call of its own.
- */
+/* Single words of a mapping: put, get, wait, flush, and the fence as a call of its own. */
 #include "copy.h"
 
 #include <errno.h>
@@ -10,10 +8,7 @@
 #include "fence.h"
 #include "word.h"
 
-/*
- * A poll of a mapping takes a round trip of 1 us and the clock 25 ns. A poll of cached memory takes
- * a nanosecond: there the clock is read once in so many polls.
- */
+/* The clock takes 25 ns, a poll of cached memory 1 ns: there it is read once in so many polls. */
 #define CACHED_POLLS 64
 
 void gdri_fence(const struct gdri_copy_plan *plan, barcopy_fence_t use)
@@ -102,10 +97,7 @@ void gdri_drain(const struct gdri_copy_plan *plan, const void *map)
 GDRI_WORDS(32, "")
 GDRI_WORDS(64, "0x48, ")
 
-/*
- * MOVDIR64B writes the 64 bytes in one piece [SDM] and sends them as MOVDIRI does. Elsewhere the
- * last word waits until the others have left.
- */
+/* MOVDIR64B sends 64 bytes in one piece [SDM]. Elsewhere the last word waits for the others. */
 void gdri_post_line(const struct gdri_copy_plan *plan, void *map, const void *line)
 {
 	uint8_t *d = map;

@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: MIT
-/*
- * Copy options: the GPU's copy engine makes the large copies of one handle, by a plan around the
- * mapping's common one. A handle without options pays nothing. See handle.h.
- */
+/* Copy options: the copy engine makes the large copies of one handle, by its own plan. */
 #include "core/handle.h"
 
 #include <pthread.h>
@@ -145,10 +142,7 @@ static struct thresholds for_reads(const struct gdri_offload *a)
 	return t;
 }
 
-/*
- * A size holds for every kind of memory. AUTO: over a coherent link the CPU is taken to be faster,
- * unmeasured; writes are not measured here, as a trial would write to the caller's memory.
- */
+/* AUTO: over a coherent link the CPU copies; a trial of writes would write the caller's memory. */
 static struct thresholds thresholds(const struct gdri_offload *a, size_t asked, bool to)
 {
 	if (!asked ||

@@ -85,10 +85,7 @@ static inline void *gdri_region_pointer(const struct gdri_region *region, uint64
 	return (char *)region->pin.map + (addr - region->pin.va);
 }
 
-/*
- * Maps for a handle: a plain pin itself; of a mapped region the handle's view (va, mapped_size,
- * map_length), whose copies stay in [low, high). The unmap ends the map of a plain pin.
- */
+/* Maps a plain pin, or shows the view of a mapped region, whose copies stay in [low, high). */
 int gdri_region_map(struct gdri_region *region, struct gdri_pin *view, uint64_t low, uint64_t high,
 		    gdr_mapping_type_t wish);
 int gdri_region_unmap(struct gdri_region *region);
@@ -101,27 +98,18 @@ int gdri_region_is_revoked(struct gdri_region *region, bool *revoked);
 /* Is SYNC_MEMOPS in force for every allocation in [low, high)? */
 bool gdri_region_sync_memops(const struct gdri_region *region, uint64_t low, uint64_t high);
 
-/*
- * Asks CUDA about [addr, addr + size): one call for each part. learner: the same region, which
- * learns late parts (its cache's lock is held); or NULL.
- */
+/* One call of CUDA for each part. learner: the region, locked, which learns late parts; or NULL. */
 enum gdri_validity gdri_region_verify(const struct gdri_region *region, struct gdri_region *learner,
 				      uint64_t addr, size_t size);
 
 /* Is all of [addr, addr + size) in one part? Asks nothing. */
 bool gdri_region_in_one_part(const struct gdri_region *region, uint64_t addr, size_t size);
 
-/*
- * Do all the parts that it was opened for exist? The second call begins at *part, verifies at most
- * *budget parts, which it counts down, and sets *part to 0 at the end.
- */
+/* Do its parts exist? The second call goes on at *part (0: at the end), for *budget parts. */
 bool gdri_region_is_intact(const struct gdri_region *region);
 bool gdri_region_is_intact_from(const struct gdri_region *region, size_t *part, size_t *budget);
 
-/*
- * For region.c. Notes every allocation in [low, high): 0 or -errno; none is no failure. *m
- * describes an address of the range, or is all zeroes.
- */
+/* Notes the allocations in [low, high). *m: of an address in it, or all zeroes. 0 or -errno. */
 int gdri_parts_note(struct gdri_region *region, uint64_t low, uint64_t high, struct gdri_memory *m);
 void gdri_parts_set_sync_memops(struct gdri_region *region);
 

@@ -54,10 +54,7 @@ void gdri_cuda_drop(void);
 
 /* ---- addresses ------------------------------------------------------------------------------- */
 
-/*
- * Describes [addr, addr + size). If addr itself is unknown, describes a known address behind it: a
- * range that the caller widened to 64 KiB begins before its allocation.
- */
+/* Describes addr, or a known address behind it: a widened range begins before its allocation. */
 void gdri_cuda_describe(uint64_t addr, size_t size, struct gdri_memory *memory);
 
 int gdri_cuda_device_of(uint64_t addr, size_t size); /* the ordinal of its device, or -1 */

@@ -30,10 +30,7 @@ static CUresult ask(uint64_t addr, struct attributes *a)
 					      addr);
 }
 
-/*
- * Finds an address of [addr, addr + size) that CUDA knows: the first, the last, then every start
- * that an allocation can have in the first GPU page (cudaMalloc aligns to 256 bytes at least).
- */
+/* An address that CUDA knows: the first, the last, then each possible start in the first page. */
 static CUresult ask_range(uint64_t addr, size_t size, uint64_t *known, struct attributes *a)
 {
 	uint64_t end = addr + size, next = (addr | 255) + 1;
