@@ -137,6 +137,8 @@ struct machine {
 
 /* Collects all facts, of the PCI bus, then of each subject. The caller keeps the root. */
 void machine_collect(struct machine *m, const struct root *root, const struct probes *probes);
+/* A part of it: the GPUs that the PCI bus or CUDA shows. */
+void machine_add_units(struct machine *m);
 
 bool machine_has_gpu(const struct machine *m);
 bool trial_works(const struct probe_trial *t);
@@ -210,7 +212,7 @@ struct subject {
 extern const struct subject subject_gpus, subject_driver, subject_host, subject_backends,
 	subject_gdrdrv, subject_bar1, subject_places;
 
-/* report.c: all, in the order of the report; ends with NULL. */
+/* examine.c: all, in the order of the report; ends with NULL. */
 extern const struct subject *const subjects[];
 void subjects_check(const struct machine *m, struct report *r);
 

@@ -33,22 +33,17 @@ static void add_unit(struct machine *m, const struct pci_dev *d, const struct pr
 }
 
 /* The GPUs of the PCI bus, then those that only CUDA knows. */
-void machine_collect(struct machine *m, const struct root *root, const struct probes *probes)
+void machine_add_units(struct machine *m)
 {
-	*m = (struct machine){ .root = root, .probe = probes };
-	pci_collect(&m->pci, root);
 	for (size_t i = 0; i < m->pci.count; i++)
 		if (m->pci.dev[i].gpu)
-			add_unit(m, &m->pci.dev[i], probe_of(probes, m->pci.dev[i].addr));
-	for (int i = 0; i < probes->gpus; i++) {
-		const struct pci_dev *d = pci_find(&m->pci, probes->gpu[i].pci);
+			add_unit(m, &m->pci.dev[i], probe_of(m->probe, m->pci.dev[i].addr));
+	for (int i = 0; i < m->probe->gpus; i++) {
+		const struct pci_dev *d = pci_find(&m->pci, m->probe->gpu[i].pci);
 
 		if (!d || !d->gpu)
-			add_unit(m, NULL, &probes->gpu[i]);
+			add_unit(m, NULL, &m->probe->gpu[i]);
 	}
-	for (const struct subject *const *s = subjects; *s; s++)
-		if ((*s)->collect)
-			(*s)->collect(m);
 }
 
 bool machine_has_gpu(const struct machine *m)
