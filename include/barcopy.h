@@ -114,7 +114,7 @@ int barcopy_get_event_fd(gdr_t g, int *fd);
  * reported by the handle of its barcopy_region_t: no get finds it any more, and the last
  * barcopy_cache_put() releases it.
  * @param handle  the revoked range
- * @return 0; ENOENT (no further one); EINVAL (g, NULL); ENOMEM; EACCES.
+ * @return 0; ENOENT (no further one); EINVAL (g, NULL); EACCES.
  */
 int barcopy_next_revoked(gdr_t g, gdr_mh_t *handle);
 
