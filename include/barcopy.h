@@ -274,7 +274,7 @@ int barcopy_post64(gdr_mh_t handle, void *map_ptr, uint64_t value);
  *
  * Promised: each aligned word of 8 bytes is stored whole, and the last one becomes visible last, so
  * it can be the flag of the 56 bytes before it. Where the CPU has MOVDIR64B and the mapping is
- * write-combined, the line is one write of 64 bytes, without a fence: some 7 ns; elsewhere it is a
+ * write-combined, the line is one write of 64 bytes, without a fence: some 10 ns; elsewhere it is a
  * copy of 56 bytes, the fence of a copy, and barcopy_post64(). The order with this thread's earlier
  * and later accesses is that of barcopy_post32(). Not promised: any order among the first 56 bytes.
  * @return 0; EINVAL (handle, not mapped, misaligned, outside, line is NULL); EACCES (also: a

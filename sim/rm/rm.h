@@ -73,8 +73,8 @@ struct rm_map {
 struct rm_memory {
 	bool live;
 	bool ended; /* by its maker */
-	pid_t pid; /* whose descriptor... */
-	int fd; /* ...this is */
+	pid_t pid; /* the maker's process */
+	int fd; /* its descriptor of this memory */
 	ino_t ino;
 	int gpu;
 	size_t size;
