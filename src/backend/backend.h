@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A backend is one table of operations that gets at one kind of mapping. It knows nothing of
- * handles, of other backends, or of its callers. To add one: a file with its table, a line in
- * backends.c, a barcopy_backend_t.
+ * handles, of other backends, or of its callers. To add one: a file with its table (LIB_SRCS in the
+ * Makefile), its extern and GDRI_BACKENDS below, a line in backends.c, a barcopy_backend_t.
  */
 #ifndef GDRI_BACKEND_H
 #define GDRI_BACKEND_H
@@ -37,7 +37,7 @@ struct gdri_pin_request {
 	bool mapped; /* the whole range is mapped for as long as it is pinned */
 	uint64_t va; /* addr rounded down to 64 KiB */
 	size_t mapped_size; /* from va to the end rounded up to 64 KiB */
-	struct gdri_memory memory; /* by CUDA, which is asked unless `known` is set */
+	struct gdri_memory memory; /* CUDA is asked about it unless memory.known is set */
 	/* Of all the memory; or NULL. CUDA exports no imported memory again (H200, driver 580). */
 	const struct gdri_imported *imported;
 };
@@ -140,7 +140,7 @@ extern const struct gdri_backend gdri_backend_host;
 
 /* ---- what backends share: mapping.c ---------------------------------------------------------- */
 
-int gdri_check_range(uint64_t addr, size_t size); /* of addresses? -EINVAL (0); -EOVERFLOW */
+int gdri_check_range(uint64_t addr, size_t size); /* -EINVAL: size 0; -EOVERFLOW: wraps */
 int gdri_pin_describe(struct gdri_pin_request *request); /* fails for what no backend can serve */
 
 /* Opens a node for gdri_fork_close(). -ENODEV (`absent`: why), -EACCES, a shortage's, or -EIO. */

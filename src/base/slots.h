@@ -71,7 +71,7 @@ void gdri_slots_after_fork(struct gdri_slots *table);
 __attribute__((cold, noinline)) int gdri_slots_fail(struct gdri_slots *table, uint64_t name,
 						    const char *what);
 
-/* The name of a findable object; of another, a name that finds nothing. */
+/* The object's name, which finds it only while it is findable. */
 static inline uint64_t gdri_slot_name(struct gdri_slot *slot)
 {
 	uint64_t generation = atomic_load_explicit(&slot->generation, memory_order_relaxed);
@@ -113,7 +113,7 @@ static inline bool gdri_slot_is_own(const struct gdri_slot *slot)
 	return atomic_load_explicit(&slot->owner, memory_order_relaxed) == gdri_process_tag();
 }
 
-/* The same, unless the object is of the parent process: its locks may be held for ever. */
+/* As gdri_slots_find(), but no object of the parent process: its locks may be held for ever. */
 static inline struct gdri_slot *gdri_slots_find_own(struct gdri_slots *table, uint64_t name)
 {
 	struct gdri_slot *slot = gdri_slots_find(table, name);

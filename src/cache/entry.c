@@ -15,7 +15,7 @@ static uint64_t entry_end(const struct gdri_entry *e)
 	return gdri_entry_start(e) + gdri_entry_size(e);
 }
 
-/* So many bytes of a region belong to others in the table: invalidations look as far. */
+/* The pages of a region may name other entries, up to that far: invalidations look there too. */
 static void set_reach(struct gdri_cache *cache, uint64_t others)
 {
 	if (others > atomic_load_explicit(&cache->reach, memory_order_relaxed))
@@ -83,8 +83,8 @@ static void take_page_locked(struct gdri_cache *cache, struct gdri_entry *e,
 }
 
 /* The former entry has the page `at` of e: kills it, takes the page, or leaves it. */
-static void settle_with_locked(struct gdri_cache *cache, struct gdri_entry *e,
-			       struct gdri_entry *former, uint64_t at)
+static void contest_page_locked(struct gdri_cache *cache, struct gdri_entry *e,
+				struct gdri_entry *former, uint64_t at)
 {
 	uint64_t start = gdri_entry_start(e), end = entry_end(e);
 	uint64_t from = gdri_entry_start(former), to = entry_end(former);
@@ -110,7 +110,7 @@ void gdri_cache_claim_locked(struct gdri_cache *cache, struct gdri_entry *e)
 		if (former == e)
 			continue;
 		stop = at + GPU_PAGE_SIZE;
-		settle_with_locked(cache, e, former, at);
+		contest_page_locked(cache, e, former, at);
 	}
 	/* Without memory for the table fewer of its pages find it. */
 	(void)enter_free_locked(cache, e);
@@ -208,7 +208,7 @@ static bool doom(struct gdri_entry *e, uint64_t addr, uint64_t end)
 			return false;
 	} while (!atomic_compare_exchange_weak(&e->state, &s,
 					       (s & GDRI_CACHE_USERS) | GDRI_CACHE_DOOMED));
-	/* Until it is worked off the entry stays this cache's, whichever that is. */
+	/* A doomed entry keeps its cache, which may be another than the caller's. */
 	cache = e->cache;
 	e->next_doomed = atomic_load(&cache->doomed);
 	while (!atomic_compare_exchange_weak(&cache->doomed, &e->next_doomed, e))

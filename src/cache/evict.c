@@ -195,8 +195,8 @@ static inline uint32_t drop_user(struct gdri_entry *e)
 }
 
 /* The last user has left. A dead entry is this thread's; a LIVE one, if still the same, may end. */
-static __attribute__((noinline, cold)) void settle(struct gdri_cache *cache, struct gdri_entry *e,
-						   uint64_t name, bool dead)
+static __attribute__((noinline, cold)) void
+last_user_left(struct gdri_cache *cache, struct gdri_entry *e, uint64_t name, bool dead)
 {
 	gdri_cache_lock(cache);
 	if (dead) {
@@ -220,6 +220,6 @@ int gdri_cache_unuse(struct gdri_cache *cache, struct gdri_entry *e)
 	if (__builtin_expect(!s, 0))
 		return gdri_fail(EINVAL, "the region has been put already");
 	if (__builtin_expect(s == 1 || (idle && (!cache->keeps || atomic_load(&cache->over))), 0))
-		settle(cache, e, name, s == 1);
+		last_user_left(cache, e, name, s == 1);
 	return 0;
 }

@@ -58,7 +58,7 @@ static inline int gdri_fence_weak(gdr_mapping_type_t type)
 	return type == GDR_MAPPING_TYPE_WC || type == GDR_MAPPING_TYPE_DEVICE;
 }
 
-/* The types that need a fence: for most uses, and for those that CACHING on x86 needs too. */
+/* The types that need most fences; gdri_fence_always: where CACHING on x86 needs one too. */
 #if defined(__x86_64__)
 #define GDRI_BARRIER(x86, arm64) __asm__ volatile(x86 ::: "memory")
 #define gdri_fence_wanted(type)	 gdri_fence_weak(type)

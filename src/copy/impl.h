@@ -83,7 +83,7 @@ int gdri_copy_plan_init(struct gdri_copy_plan *plan, gdr_mapping_type_t type, ui
 void gdri_move_to(const struct gdri_copy_plan *plan, void *map, const void *host, size_t size);
 void gdri_move_from(const struct gdri_copy_plan *plan, void *host, const void *map, size_t size);
 
-/* The functions of the table, each in the file of its instruction set. */
+/* The functions of the table, in moves.c. */
 gdri_move_fn gdri_ref_to, gdri_ref_from;
 #if defined(__x86_64__)
 gdri_move_fn gdri_sse2_to;
