@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A kernel that stays on the GPU and copies between GPU memory and page-locked memory when the CPU sends it a
- * message. Compares every byte, and the times of the kernel, the mapping and the copy engine.
+ * A kernel that stays on the GPU and copies between GPU memory and page-locked memory when the CPU
+ * sends it a message. Compares every byte, and the times of the kernel, the mapping and the copy
+ * engine.
  *
  *     nvcc -arch=sm_70 copy_service.cu -lgdrapi -o copy_service && ./copy_service   (CUDA 13: -arch=sm_75)
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Calls into a kernel that stays on the GPU. A message carries a vector, the reply its product with a small
- * matrix. Checks the products and compares the time with a launch for each product.
+ * Calls into a kernel that stays on the GPU. A message carries a vector, the reply its product with
+ * a small matrix. Checks the products and compares the time with a launch for each product.
  *
  *     nvcc -arch=sm_70 queue.cu -lgdrapi -o queue && ./queue        (with CUDA 13: -arch=sm_75)
  */

@@ -90,7 +90,7 @@ typedef struct barcopy_warp {
 	unsigned long long begun; /* the number of this kernel */
 } barcopy_warp_t;
 
-/* ---- lines ------------------------------------------------------------------------------------- */
+/* ---- lines ----------------------------------------------------------------------------------- */
 
 /* The number of zero bits below the lowest bit that is set; 32 for 0. */
 BARCOPY_WARP_FN unsigned barcopy_warp_zeroes(unsigned bits)
@@ -99,8 +99,8 @@ BARCOPY_WARP_FN unsigned barcopy_warp_zeroes(unsigned bits)
 }
 
 /*
- * Where this lane's two words of the eight lines from i on are. Bits 16 and up are the lap, as in the
- * upper half of a word; below is the line's place, in units that make a ring 1 << 16 long.
+ * Where this lane's two words of the eight lines from i on are. Bits 16 and up are the lap, as in
+ * the upper half of a word; below is the line's place, in units that make a ring 1 << 16 long.
  */
 BARCOPY_WARP_FN unsigned barcopy_warp_place(const barcopy_warp_t *q, unsigned long long i)
 {
@@ -126,9 +126,9 @@ BARCOPY_WARP_FN void barcopy_warp_free(barcopy_warp_t *q)
 
 /*
  * Loads the next eight lines, two words per lane, once all lines of the last look are taken. With
- * `wait`, repeats until the first line is complete. Returns 1 if it is complete and stops the kernel.
- * Otherwise q->have counts the complete lines, from the first on, up to the stop line. A word that is
- * used is the value that was checked: it is not read again.
+ * `wait`, repeats until the first line is complete. Returns 1 if it is complete and stops the
+ * kernel. Otherwise q->have counts the complete lines, from the first on, up to the stop line. A
+ * word that is used is the value that was checked: it is not read again.
  */
 BARCOPY_WARP_FN int barcopy_warp_look(barcopy_warp_t *q, unsigned flags, int wait)
 {
@@ -153,7 +153,7 @@ BARCOPY_WARP_FN int barcopy_warp_look(barcopy_warp_t *q, unsigned flags, int wai
 	return first && !q->have;
 }
 
-/* Before a reply: waits for room for n lines. Returns 0 if there is none and the kernel shall stop. */
+/* Before a reply: waits for room for n lines. Returns 0 if the kernel shall stop before. */
 BARCOPY_WARP_FN int barcopy_warp_make_room(barcopy_warp_t *q, unsigned n, unsigned flags)
 {
 	unsigned long long v[2];
@@ -193,7 +193,7 @@ BARCOPY_WARP_FN void barcopy_warp_data(const unsigned long long *word, unsigned 
 	data[2] = (unsigned)(word[1] >> 16);
 }
 
-/* ---- begin and end ----------------------------------------------------------------------------- */
+/* ---- begin and end --------------------------------------------------------------------------- */
 
 /** The first call: starts, or continues where the last kernel on this queue ended. */
 BARCOPY_WARP_FN void barcopy_warp_begin(barcopy_warp_t *q, barcopy_queue_view_t view)
@@ -229,7 +229,7 @@ BARCOPY_WARP_FN void barcopy_warp_end(barcopy_warp_t *q)
 	barcopy_warp_store(q->lane == 0, q->view.state + BARCOPY_QUEUE_ENDED_AT, q->begun, q->begun);
 }
 
-/* ---- messages of any size, through a buffer ---------------------------------------------------- */
+/* ---- messages of any size, through a buffer -------------------------------------------------- */
 
 /* Takes the next message; without `wait`, only if it has arrived. Size, 0 (none), -1 (stopped). */
 BARCOPY_WARP_FN int barcopy_warp_next(barcopy_warp_t *q, void *buffer, unsigned flags, int wait)
@@ -297,8 +297,8 @@ BARCOPY_WARP_FN void barcopy_warp_write_from(barcopy_warp_t *q, const void *buff
 }
 
 /**
- * Sends `size` bytes (1 to BARCOPY_QUEUE_MESSAGE_MAX) to the CPU; waits while the ring of replies is
- * full. Returns 1; 0: the ring is full and the kernel shall stop.
+ * Sends `size` bytes (1 to BARCOPY_QUEUE_MESSAGE_MAX) to the CPU; waits while the ring of replies
+ * is full. Returns 1; 0: the ring is full and the kernel shall stop.
  */
 BARCOPY_WARP_FN int barcopy_warp_reply(barcopy_warp_t *q, const void *buffer, unsigned size,
 				       unsigned flags)
@@ -314,12 +314,13 @@ BARCOPY_WARP_FN int barcopy_warp_reply(barcopy_warp_t *q, const void *buffer, un
 	return 1;
 }
 
-/* ---- messages of at most 48 bytes, in registers ------------------------------------------------ */
+/* ---- messages of at most 48 bytes, in registers ---------------------------------------------- */
 
 /**
  * Waits for messages of one line each, takes up to eight and returns how many; 0: the kernel shall
  * stop. Lanes 4 i to 4 i + 3 get message i: data[3] holds 12 bytes of it, from byte 12 * (lane & 3)
- * on, *size its size in bytes. Only for queues on which the CPU sends no message of more than a line.
+ * on, *size its size in bytes. Only for queues on which the CPU sends no message of more than a
+ * line.
  */
 BARCOPY_WARP_FN unsigned barcopy_warp_take(barcopy_warp_t *q, unsigned *data, unsigned *size, unsigned flags)
 {

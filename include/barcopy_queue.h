@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /**
  * @file barcopy_queue.h
- * Messages between the CPU and a kernel that is running: requests to the kernel, replies from it. The
- * kernel's side is barcopy_queue.cuh; docs/queue.md says when a queue is the right choice and why it is
- * correct.
+ * Messages between the CPU and a kernel that is running: requests to the kernel, replies from it.
+ * The kernel's side is barcopy_queue.cuh; docs/queue.md says when a queue is the right choice and
+ * why it is correct.
  *
- * A queue has two rings of 64-byte lines: requests in GPU memory, which the CPU writes through the mapping
- * and the kernel polls there; replies in page-locked host memory, which the kernel writes over the link and
- * the CPU polls there. Neither side reads across the link. Each 8-byte word of a line carries 48 bits of the
- * message, 8 bits that name the lap of the ring, and the line's header of 8 bits, so that every word shows
- * by itself whether it has arrived.
+ * A queue has two rings of 64-byte lines: requests in GPU memory, which the CPU writes through the
+ * mapping and the kernel polls there; replies in page-locked host memory, which the kernel writes
+ * over the link and the CPU polls there. Neither side reads across the link. Each 8-byte word of a
+ * line carries 48 bits of the message, 8 bits that name the lap of the ring, and the line's header
+ * of 8 bits, so that every word shows by itself whether it has arrived.
  *
- * Threads: at any time at most one thread sends (or stops) and at most one receives; they may be different
- * threads. The kernel's side is one warp. The conventions are those of barcopy.h.
+ * Threads: at any time at most one thread sends (or stops) and at most one receives; they may be
+ * different threads. The kernel's side is one warp. The conventions are those of barcopy.h.
  */
 #ifndef BARCOPY_QUEUE_H
 #define BARCOPY_QUEUE_H
@@ -24,8 +24,8 @@
 #define BARCOPY_QUEUE_MESSAGE_MAX 480
 
 /**
- * What a kernel needs to use a queue; passed to the kernel by value. All addresses are device addresses.
- * Only barcopy_queue.cuh uses the fields.
+ * What a kernel needs to use a queue; passed to the kernel by value. All addresses are device
+ * addresses. Only barcopy_queue.cuh uses the fields.
  */
 typedef struct barcopy_queue_view {
 	unsigned long long requests; /**< lines in GPU memory */
@@ -75,8 +75,8 @@ typedef struct barcopy_queue_options {
 } barcopy_queue_options_t;
 
 /**
- * Creates a queue for kernels of one GPU, in the device's primary context (that of the CUDA runtime).
- * Initialises CUDA if necessary.
+ * Creates a queue for kernels of one GPU, in the device's primary context (that of the CUDA
+ * runtime). Initialises CUDA if necessary.
  * @param device   CUDA device ordinal
  * @param options  NULL: the defaults
  * @param queue    set to the queue; valid until barcopy_queue_destroy() or gdr_close()
@@ -87,21 +87,21 @@ int barcopy_queue_create(gdr_t g, int device, const barcopy_queue_options_t *opt
 			 barcopy_queue_t *queue);
 
 /**
- * Gets the parameter that a kernel takes; every call gives the same. One kernel at a time may use it. A
- * kernel that begins after another has ended continues where that one stopped.
+ * Gets the parameter that a kernel takes; every call gives the same. One kernel at a time may use
+ * it. A kernel that begins after another has ended continues where that one stopped.
  * @return 0; EINVAL (queue, NULL); EACCES.
  */
 int barcopy_queue_get_view(barcopy_queue_t queue, barcopy_queue_view_t *view);
 
 /**
  * Sends a message to the kernel; no flush or fence is needed. A kernel that receives it with
- * BARCOPY_WARP_ORDERED sees what the calling thread has copied into a mapping of the same GPU before, by
- * gdr_copy_to_mapping() or another call that fences (not with BARCOPY_COPY_NO_FENCE).
+ * BARCOPY_WARP_ORDERED sees what the calling thread has copied into a mapping of the same GPU
+ * before, by gdr_copy_to_mapping() or another call that fences (not with BARCOPY_COPY_NO_FENCE).
  * @param size        bytes, 1 to BARCOPY_QUEUE_MESSAGE_MAX
  * @param timeout_ns  how long to wait for room; 0: do not wait; UINT64_MAX: no limit
- * @return 0; ETIMEDOUT (the ring is full: the kernel is slow, hangs, has ended or was never launched);
- *         EMSGSIZE (size); ESHUTDOWN (stopped); EINVAL (queue, NULL); EACCES; EBUSY (builds with a
- *         sanitizer only: another thread is sending).
+ * @return 0; ETIMEDOUT (the ring is full: the kernel is slow, hangs, has ended or was never
+ *         launched); EMSGSIZE (size); ESHUTDOWN (stopped); EINVAL (queue, NULL); EACCES; EBUSY
+ *         (builds with a sanitizer only: another thread is sending).
  */
 int barcopy_queue_send(barcopy_queue_t queue, const void *message, size_t size, uint64_t timeout_ns);
 
@@ -109,8 +109,9 @@ int barcopy_queue_send(barcopy_queue_t queue, const void *message, size_t size, 
 int barcopy_queue_try_send(barcopy_queue_t queue, const void *message, size_t size);
 
 /**
- * Receives the kernel's next reply. If the kernel sent it with BARCOPY_WARP_ORDERED, later reads of the
- * calling thread, of mapped GPU memory or of host memory, see what the kernel had stored before.
+ * Receives the kernel's next reply. If the kernel sent it with BARCOPY_WARP_ORDERED, later reads of
+ * the calling thread, of mapped GPU memory or of host memory, see what the kernel had stored
+ * before.
  * @param message     a buffer of `capacity` bytes
  * @param size        set to the bytes of the reply; may be NULL
  * @param timeout_ns  as in barcopy_queue_send()
@@ -121,22 +122,23 @@ int barcopy_queue_receive(barcopy_queue_t queue, void *message, size_t capacity,
 			  uint64_t timeout_ns);
 
 /**
- * Stops the kernel: after all messages sent before, its receive returns 0. A reply that waits for room
- * returns 0 at once. After this call only barcopy_queue_receive() and barcopy_queue_destroy() are useful.
- * Only the sending thread may call it. A second call does nothing.
+ * Stops the kernel: after all messages sent before, its receive returns 0. A reply that waits for
+ * room returns 0 at once. After this call only barcopy_queue_receive() and barcopy_queue_destroy()
+ * are useful. Only the sending thread may call it. A second call does nothing.
  * @return 0; EINVAL (queue); EACCES.
  */
 int barcopy_queue_stop(barcopy_queue_t queue);
 
 /**
- * Ends a queue. No other thread may be in a call on it. Waits for a kernel that barcopy_queue_stop() has
- * stopped. It cannot see a kernel that was launched and has not begun: synchronise, or receive a reply,
- * before. If CUDA reports an error of the context, or the device was reset, the call succeeds without
- * touching the device. CUDA may report another stream's error only when this queue's kernel has ended:
- * until then the call fails with EBUSY, or with ETIMEDOUT after barcopy_queue_stop().
+ * Ends a queue. No other thread may be in a call on it. Waits for a kernel that
+ * barcopy_queue_stop() has stopped. It cannot see a kernel that was launched and has not begun:
+ * synchronise, or receive a reply, before. If CUDA reports an error of the context, or the device
+ * was reset, the call succeeds without touching the device. CUDA may report another stream's error
+ * only when this queue's kernel has ended: until then the call fails with EBUSY, or with ETIMEDOUT
+ * after barcopy_queue_stop().
  * @param timeout_ns  how long to wait for the kernel's end
- * @return 0; EBUSY (a kernel uses the queue and was not stopped) or ETIMEDOUT (the kernel has not ended):
- *         nothing was done; EINVAL (queue); EACCES.
+ * @return 0; EBUSY (a kernel uses the queue and was not stopped) or ETIMEDOUT (the kernel has not
+ *         ended): nothing was done; EINVAL (queue); EACCES.
  */
 int barcopy_queue_destroy(barcopy_queue_t queue, uint64_t timeout_ns);
 

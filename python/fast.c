@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * barcopy._fast: a copy between a mapping and a buffer or an address, without ctypes, which takes most of a
- * small copy's time. Optional: mapping.py does by ctypes what this module refuses, and everything where it is
- * not built. Wheels have it, for every Python from 3.8 on. Lifetimes and errors are mapping.py's.
+ * barcopy._fast: a copy between a mapping and a buffer or an address, without ctypes, which takes
+ * most of a small copy's time. Optional: mapping.py does by ctypes what this module refuses, and
+ * everything where it is not built. Wheels have it, for every Python from 3.8 on. Lifetimes and
+ * errors are mapping.py's.
  *
- * It uses Python's stable ABI, and Py_buffer, whose layout is the same in 3.8 and became part of that ABI in
- * 3.11. The declarations are here, so that no Python header of any architecture has to be installed. Source: docs.python.org, "C API Stability" and "Buffer Protocol".
+ * It uses Python's stable ABI, and Py_buffer, whose layout is the same in 3.8 and became part of
+ * that ABI in 3.11. The declarations are here, so that no Python header of any architecture has to
+ * be installed. Source: docs.python.org, "C API Stability" and "Buffer Protocol".
  */
 #include <stddef.h>
 #include <stdint.h>

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The two kernels of pplat, as PTX that the driver compiles for its GPU: no CUDA compiler is needed.
- * The first waits for the CPU and answers, the second begins each round and waits for the CPU.
+ * The two kernels of pplat, as PTX that the driver compiles for its GPU: no CUDA compiler is
+ * needed. The first waits for the CPU and answers, the second begins each round and waits for the
+ * CPU.
  *
- * All blocks poll the same ping. Each block has its own pong and status word and its own part of the data:
- * thread t of block b handles word b * threads + t, then every word that lies a multiple of the total
- * number of threads further on.
+ * All blocks poll the same ping. Each block has its own pong and status word and its own part of
+ * the data: thread t of block b handles word b * threads + t, then every word that lies a multiple
+ * of the total number of threads further on.
  *
- * Volatile accesses of global memory have system scope, and membar.sys orders them for the CPU too (PTX
- * ISA, "Memory Consistency Model"). Thread 0 polls. A barrier then orders the ping before the other threads'
- * accesses; another orders their answers before the pong. Without a message thread 0 is alone and needs
- * neither barriers nor fences, each of which costs about a microsecond. The kernel reads the clock and
- * compares with the stop word once in 256 polls.
+ * Volatile accesses of global memory have system scope, and membar.sys orders them for the CPU too
+ * (PTX ISA, "Memory Consistency Model"). Thread 0 polls. A barrier then orders the ping before the
+ * other threads' accesses; another orders their answers before the pong. Without a message thread 0
+ * is alone and needs neither barriers nor fences, each of which costs about a microsecond. The
+ * kernel reads the clock and compares with the stop word once in 256 polls.
  */
 #ifndef PERF_PPLAT_PTX_H
 #define PERF_PPLAT_PTX_H

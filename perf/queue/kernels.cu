@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The kernels of gdrcopy_pplat -q and of the tests of queues, one warp each. ptx.h has the PTX text of this
- * file and the command that makes it; the stand-in runs this file as C (sim/warp.h).
+ * The kernels of gdrcopy_pplat -q and of the tests of queues, one warp each. ptx.h has the PTX text
+ * of this file and the command that makes it; the stand-in runs this file as C (sim/warp.h).
  */
 #include "barcopy_queue.cuh"
 
@@ -16,10 +16,10 @@
 #define DATA_MASK ((1ull << BARCOPY_QUEUE_DATA_BITS) - 1)
 
 /*
- * Answers each message by its 8-byte words plus 1; ends when the CPU stops it, or after `count` messages.
- * With `bulk`, 2 * `words` words of 8 bytes, each message is a number: the warp counts the words of the
- * first half that differ from the number, stores the number into the second half, and the second word of
- * the answer is that count.
+ * Answers each message by its 8-byte words plus 1; ends when the CPU stops it, or after `count`
+ * messages. With `bulk`, 2 * `words` words of 8 bytes, each message is a number: the warp counts
+ * the words of the first half that differ from the number, stores the number into the second half,
+ * and the second word of the answer is that count.
  */
 BARCOPY_WARP_FN void serve(barcopy_queue_view_t view, unsigned long long count, unsigned flags,
 			   volatile unsigned long long *bulk, unsigned words)
@@ -87,9 +87,10 @@ KERNEL gdrcopy_queue_lines(barcopy_queue_view_t view)
 }
 
 /*
- * The alternatives to a queue: `words` words of 48 bits at `in`, an even number up to 64, each below the
- * number of its round, are answered by the words plus 1 at `out`, in rounds first to last. The kernel polls
- * `in` wherever that lies; a launch for each message is one round, whose words have arrived before it.
+ * The alternatives to a queue: `words` words of 48 bits at `in`, an even number up to 64, each
+ * below the number of its round, are answered by the words plus 1 at `out`, in rounds first to
+ * last. The kernel polls `in` wherever that lies; a launch for each message is one round, whose
+ * words have arrived before it.
  */
 KERNEL gdrcopy_queue_slots(unsigned long long in, unsigned long long out, unsigned words,
 			   unsigned long long first, unsigned long long last)

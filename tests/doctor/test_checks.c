@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the doctor concludes, piece by piece: the path between two PCI functions, CPUs that two lists
- * share, what keeps rm from a GPU, and whether ordinary memory can be mapped.
+ * What the doctor concludes, piece by piece: the path between two PCI functions, CPUs that two
+ * lists share, what keeps rm from a GPU, and whether ordinary memory can be mapped.
  */
 #include <errno.h>
 #include <stdio.h>

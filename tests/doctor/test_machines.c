@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The doctor on described machines: it reads files below a root and takes the rest from a file of probes.
- * `test_doctor_machines ROOT PROBES [json]` prints its report and ends with its status, for reports.sh.
- * Without arguments: the test of a machine of which nothing is known.
+ * The doctor on described machines: it reads files below a root and takes the rest from a file of
+ * probes. `test_doctor_machines ROOT PROBES [json]` prints its report and ends with its status, for
+ * reports.sh. Without arguments: the test of a machine of which nothing is known.
  *
- * A line of such a file is a name of struct probes and its value. An element of a list is one line: the list's
- * name, then members and their values, all separated by two spaces; a list inside it is indented by two more.
+ * A line of such a file is a name of struct probes and its value. An element of a list is one line:
+ * the list's name, then members and their values, all separated by two spaces; a list inside it is
+ * indented by two more.
  */
 #include <errno.h>
 #include <limits.h>
@@ -103,7 +104,7 @@ static const char *set(const struct field *f, char *p, const char *value)
 	return NULL;
 }
 
-/* "name value", or the name of a list, whose new element is then *fields and *base. NULL, or the fault. */
+/* "name value", or the name of a list: its new element is *fields and *base. NULL, or the fault. */
 static const char *read_entry(const struct field **fields, char **base, char *entry)
 {
 	char *value = entry;

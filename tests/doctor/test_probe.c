@@ -11,7 +11,7 @@
 #include "common/unit.h"
 #include "doctor/probe.h"
 
-/* ---- processes of their own -------------------------------------------------------------------- */
+/* ---- processes of their own ------------------------------------------------------------------ */
 
 static void returns(void *arg)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Files below a root: nothing is opened that is no file, nothing is read beyond what fits, and paths are
- * those below the root.
+ * Files below a root: nothing is opened that is no file, nothing is read beyond what fits, and
+ * paths are those below the root.
  */
 #include <errno.h>
 #include <fcntl.h>

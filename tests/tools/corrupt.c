@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Preloaded under a tool, it spoils the copies of libgdrapi: the tool must notice. The environment
- * names the fault: CORRUPT=to|from, CORRUPT_BYTE=offset of the byte that is flipped in each copy that
- * has it; CORRUPT=to-outside writes the byte behind the range, CORRUPT=error makes copies fail,
- * CORRUPT=drop loses what barcopy_put32() writes.
+ * names the fault: CORRUPT=to|from, CORRUPT_BYTE=offset of the byte that is flipped in each copy
+ * that has it; CORRUPT=to-outside writes the byte behind the range, CORRUPT=error makes copies
+ * fail, CORRUPT=drop loses what barcopy_put32() writes.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
