@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A backend is one table of operations that gets at one kind of mapping. It knows nothing of
- * handles, of other backends, or of its callers. To add one: a file with its table (LIB_SRCS in the
- * Makefile), its extern and GDRI_BACKENDS below, a line in backends.c, a barcopy_backend_t.
+ * A backend is one table of operations for one kind of mapping. It knows nothing of handles, other
+ * backends, or its callers. A new one: a file with its table (LIB_SRCS in the Makefile), its extern
+ * and GDRI_BACKENDS below, a line in backends.c, a barcopy_backend_t.
  */
 #ifndef GDRI_BACKEND_H
 #define GDRI_BACKEND_H
@@ -70,9 +70,8 @@ struct gdri_pin {
 	struct gdri_counters *counters; /* the context's; NULL: none */
 
 	/*
-	 * While mapped. The caller sets map_length (a multiple of the host page, at most
-	 * mapped_size), read_only and map_type = type; map() sets map, copy_start and copy_end, and
-	 * may change map_type.
+	 * While mapped. The caller sets map_length (whole host pages, at most mapped_size),
+	 * read_only and map_type = type; map() sets map, copy_start, copy_end, or a map_type.
 	 */
 	void *map;
 	size_t map_length;
@@ -97,9 +96,8 @@ struct gdri_backend {
 	/* Can it serve anything here? Cheap, without a trial map. */
 	int (*open)(void **state);
 	/*
-	 * Asked after open() where gdr_open() succeeds or fails by this backend alone: can it serve
-	 * ordinary device memory, as far as that is known without a context? May initialise CUDA.
-	 * NULL: yes.
+	 * Asked after open() where this backend alone decides gdr_open(): can it serve ordinary
+	 * device memory, as far as is known without a context? May initialise CUDA. NULL: yes.
 	 */
 	int (*decide)(void);
 	void (*close)(void *state); /* or NULL */
@@ -148,9 +146,8 @@ int gdri_open_node(const char *path, const char *absent, int *fd);
 
 /*
  * Maps length bytes of fd from offset on, in no child; at: replaces the pages there, or NULL.
- * Returns 0, -errno with its text, or mmap's positive errno, which the caller explains. If *map is
- * not MAP_FAILED, pages remain: at `at` they always do, since a hole there could become another
- * thread's.
+ * Returns 0, -errno with its text, or mmap's positive errno. If *map is not MAP_FAILED, pages
+ * remain: at `at` they always do, since a hole there could become another thread's.
  */
 int gdri_pages_map(int fd, off_t offset, void *at, size_t length, int prot, void **map);
 

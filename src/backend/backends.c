@@ -2,8 +2,6 @@
 /* A context's backends: which of them open, in which order, and which serves a pin. */
 #include "backend/backend.h"
 
-#include <string.h>
-
 #include "base/env.h"
 
 /* In the order in which they are asked; the last one only if GDRCOPY_BACKEND names it. */
@@ -192,9 +190,8 @@ static int error_rank(const struct gdri_backend *b, int err, const struct gdri_p
 }
 
 /*
- * An integrated GPU has no BAR; memory of cudaHostAlloc is what the CPU can reach there (GPUDirect
- * RDMA guide, section 13.4.1). This only adds to the error's text: a later driver may map a dma-buf
- * of device memory.
+ * An integrated GPU has no BAR; the CPU reaches memory of cudaHostAlloc (GPUDirect RDMA guide,
+ * section 13.4.1). Only a text: a later driver may map a dma-buf of device memory.
  */
 static void add_advice(struct gdri_text *text, const struct gdri_memory *m)
 {

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The dmabuf backend, without a kernel module: maps the descriptor of a dma-buf, which CUDA exports
- * or another process has passed on. CUDA 13.3 and newer allow that mmap, as does a GPU without a
- * frame buffer; driver 580 (CUDA 13.0) on an H200 refuses it with errno 524 (2026-11-20). A trial
- * map at the pin decides.
+ * The dmabuf backend: maps a dma-buf, which CUDA exports or another process has passed on. CUDA
+ * 13.3 and newer allow that mmap, as does a GPU without a frame buffer; driver 580 (CUDA 13.0) on
+ * an H200 refuses it with errno 524 (2026-11-20). A trial map at the pin decides.
  */
 #include <fcntl.h>
 #include <string.h>

@@ -3,8 +3,6 @@
 #include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -171,9 +169,8 @@ static int attribute(void *state, gdr_attr_t attr)
 }
 
 /*
- * The node itself, in persistent mode too: a pin whose pages the GPU driver does not keep can be
- * revoked. Of a driver without poll the kernel says that a write would not block, barcopy's never
- * does.
+ * The node itself, in persistent mode too: pages that the GPU driver does not keep can be revoked.
+ * Without poll in the driver the kernel reports "writable", which barcopy's never is.
  */
 static int event_fd(void *state, int *fd)
 {
@@ -195,9 +192,8 @@ static int event_fd(void *state, int *fd)
 /* ---- pins by address ------------------------------------------------------------------------- */
 
 /*
- * Pins whole GPU pages: some driver levels pin only those. P2P tokens are not passed on: memory of
- * the process itself needs none, memory of another process is not served, and drivers from level
- * 2.5 on refuse them.
+ * Pins whole GPU pages: some driver levels pin only those. P2P tokens are not passed on: the
+ * process's own memory needs none, and drivers from level 2.5 on refuse them.
  */
 static int pin_address(const struct node *node, const struct gdri_pin_request *request,
 		       uint64_t *handle)
@@ -221,9 +217,8 @@ static int pin_address(const struct node *node, const struct gdri_pin_request *r
 
 /*
  * GPU drivers 535 to 570 (kernel-open/nvidia/nv-dmabuf.c, nv_dma_buf_map_pfns()) cut a range into
- * pieces of the device's segment size, 64 KiB for PCI. If the kernel gives IOVAs (a translating
- * IOMMU, kernel before 6.12), they look for each next piece behind the last IOVA instead of in
- * BAR1, and fail with ENOMEM.
+ * pieces of the device's segment size, 64 KiB for PCI. With IOVAs (a translating IOMMU, kernel
+ * before 6.12) they look for each next piece behind the last IOVA, not in BAR1: ENOMEM.
  */
 enum { PIECE = 65536, FIXED_IN_GPU_DRIVER = 580 };
 

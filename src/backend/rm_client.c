@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The resource manager's nodes, this process's client, and its GPUs. See rm.h. */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/env.h"
 #include "base/process.h"

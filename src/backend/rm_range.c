@@ -82,9 +82,8 @@ struct export
 };
 
 /*
- * For an export the kernel compares the objects' GPU with the node's (RmDmabufVerifyMemHandle(),
- * osapi.c). It does not for a duplicate below another GPU's device, and a map of such a duplicate
- * shows other memory.
+ * For an export the kernel compares the GPUs of objects and node (RmDmabufVerifyMemHandle()). It
+ * does not for a duplicate below another GPU's device, whose map shows other memory.
  */
 static void check_node(struct export *export, int fd)
 {

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * See error.h. A thread's text is allocated, and thread-local storage has a pointer to it alone: of
- * the static block, in which that storage lies, a program that loads the library at run time has
- * 1.6 KiB left for all libraries (glibc's rtld.optional_static_tls), and dlopen() fails when it is
- * used up.
+ * See error.h. A thread's text is allocated: of the static block of thread-local storage a program
+ * that loads the library at run time has 1.6 KiB left for all libraries (glibc's
+ * rtld.optional_static_tls), and dlopen() fails when it is used up.
  */
 #include "base/error.h"
 

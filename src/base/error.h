@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the library reports: the text of a thread's last failure, and log messages. Functions inside
- * the library return 0 or -errno. The function that detects a failure records why by gdri_fail();
- * its callers pass the number on.
+ * The text of a thread's last failure, and log messages. Functions inside the library return 0 or
+ * -errno. Who detects a failure records why by gdri_fail(); callers pass the number on.
  */
 #ifndef GDRI_ERROR_H
 #define GDRI_ERROR_H

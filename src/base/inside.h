@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Is the calling thread inside the library? The library's own calls of munmap(), cuMemFree() and
- * others run the program's hooks too, while locks are held. What such a hook asks for is deferred
- * until a thread leaves.
+ * Is the calling thread inside the library? The library's own munmap(), cuMemFree() and others run
+ * the program's hooks too, while locks are held; what those ask for waits until a thread leaves.
  */
 #ifndef GDRI_INSIDE_H
 #define GDRI_INSIDE_H

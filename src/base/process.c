@@ -22,8 +22,7 @@ static size_t count, room;
 
 /*
  * How often this thread holds the lock: a thread that forks holds it while the application's own
- * handlers run, which may map. A recursive mutex would not do: its owner is the parent's thread, so
- * a child cannot unlock it.
+ * handlers run, which may map. A child could not unlock a recursive mutex of the parent.
  */
 static _Thread_local unsigned held __attribute__((tls_model("initial-exec")));
 

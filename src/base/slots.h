@@ -39,9 +39,8 @@ struct gdri_slots {
 };
 
 /*
- * Returns a new object, which has no name yet, or NULL without memory. Size and init are the same
- * in every call for a table. init runs once for each object, when its memory is made, and again in
- * a forked child.
+ * Returns a new object, without a name, or NULL. Size and init are the same in every call for a
+ * table. init runs when an object's memory is made, and again in a forked child.
  */
 struct gdri_slot *gdri_slots_new(struct gdri_slots *table, size_t object_size,
 				 void (*init)(struct gdri_slot *slot));

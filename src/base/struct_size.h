@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Structs of the interface that grow at their end. They begin with size_t struct_size, the caller's
- * sizeof: the struct of an older program is smaller than the library's, that of a newer one larger.
- * `first` is the size that was published first; a size above 4096 bytes was never set. All calls
- * return 0 or -EINVAL.
+ * sizeof, smaller in an older program, larger in a newer one. `first` is the size that was
+ * published first; a size above 4096 bytes was never set. All calls return 0 or -EINVAL.
  */
 #ifndef GDRI_STRUCT_SIZE_H
 #define GDRI_STRUCT_SIZE_H

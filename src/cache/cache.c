@@ -3,8 +3,6 @@
 #include "cache/cache.h"
 
 #include <sched.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/env.h"
 #include "core/ctx.h"

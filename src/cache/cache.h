@@ -44,8 +44,6 @@
 #include "cache/pages.h"
 #include "core/region.h"
 
-struct gdri_ctx;
-
 #define GDRI_CACHE_LIVE	  ((uint32_t)1 << 31)
 #define GDRI_CACHE_USED	  ((uint32_t)1 << 30) /* since an eviction last looked at it */
 #define GDRI_CACHE_NEW	  ((uint32_t)1 << 29) /* not LIVE yet: a miss is pinning it */
@@ -58,8 +56,6 @@ enum {
 	GDRI_CACHE_GPUS = 64, /* the last one: of no or another number */
 	GDRI_WHOLE_MAX = 2 << 20
 };
-
-struct gdri_cache;
 
 enum gdri_cache_kill { GDRI_KILL_IDLE, GDRI_KILL_ANY };
 

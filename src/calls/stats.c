@@ -3,14 +3,11 @@
 #include "calls/calls.h"
 
 #include <inttypes.h>
-#include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "base/counters.h"
 #include "base/env.h"
-#include "base/process.h"
 #include "base/struct_size.h"
 
 void gdri_stats_init(void)

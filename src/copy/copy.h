@@ -12,8 +12,6 @@
 
 #include "barcopy.h"
 
-struct gdri_copy_plan;
-
 /* The type's plan, static, not NULL. The first call reads features and environment. Thread-safe. */
 const struct gdri_copy_plan *gdri_copy_plan(gdr_mapping_type_t type);
 

@@ -1,15 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The inside of the copies: implementations, plans, and how a plan is made. For src/copy, its tests
- * and the benchmarks, which add implementations of their own (dev/impls); the rest of the library
- * needs copy.h only.
+ * and the benchmarks (dev/impls); the rest of the library needs copy.h only.
  */
 #ifndef GDRI_COPY_IMPL_H
 #define GDRI_COPY_IMPL_H
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include "copy.h"
 #include "cpu.h"
@@ -62,9 +57,8 @@ struct gdri_copy_plan {
 	bool exact_reads; /* reads load nothing outside the range, through `from`'s `to` function */
 	const struct gdri_copy_impl *to, *from;
 	/*
-	 * `large` does gdri_copy_to() and gdri_copy_from() of so many bytes and more, fences
-	 * included. In the common plans both sizes are SIZE_MAX; a handle with copy options has a
-	 * plan of its own.
+	 * `large` does copies of so many bytes and more, fences included. In the common plans both
+	 * sizes are SIZE_MAX; a handle with copy options has a plan of its own.
 	 */
 	size_t large_to_min, large_from_min;
 	void (*large)(const struct gdri_copy_plan *plan, void *dst, const void *src, size_t size,

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * The functions of the implementations: the portable one, then the vector ones. Those include
- * loop.h once for each instruction set, which LOOP_TARGET allows in these functions alone: the rest
- * runs on every CPU.
+ * The functions of the implementations: the portable one, then the vector ones, by loop.h once for
+ * each instruction set, which LOOP_TARGET allows in these functions alone.
  */
 #include "impl.h"
 #include "word.h"

@@ -21,9 +21,8 @@
 #define GDRI_LINE ((size_t)64)
 
 /*
- * For functions that read the whole aligned word or line around a range. The rest of it is inside
- * the mapping, which is whole pages, and reading it has no side effect; a sanitizer knows the
- * caller's range only.
+ * For functions that read whole aligned words or lines around a range. The rest is in a mapped
+ * page, and harmless to read; a sanitizer knows the caller's range only.
  */
 #define GDRI_WHOLE_LINES __attribute__((no_sanitize("address", "thread")))
 
@@ -105,8 +104,7 @@ static inline uint64_t gdri_any64(const uint8_t *p)
 /*
  * The store discipline: copies n bytes to d so that every byte is stored exactly once and every
  * naturally aligned word of 4 or 8 bytes inside goes in one store. An overlapping tail would write
- * again a flag that the other side has just reset. Loads only [s, s + n). Any n; meant for a few
- * lines.
+ * again a flag that the other side has just reset. Loads only [s, s + n). For a few lines.
  */
 static inline void gdri_store_exact(uint8_t *d, const uint8_t *s, size_t n)
 {

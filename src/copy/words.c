@@ -59,10 +59,9 @@ void gdri_drain(const struct gdri_copy_plan *plan, const void *map)
 
 /*
  * A put, a get and a post for each width. MOVDIRI, in bytes since binutils before 2.31 do not know
- * it, stores a word that does not gather in a line buffer but is sent ("eligible for immediate
- * eviction" [SDM]), so no fence has to drive it out. It is weakly ordered: behind an older SFENCE,
- * not before any younger store. Elsewhere a post is a put, as a plain store may wait in its line
- * buffer without limit.
+ * it, stores a word that does not gather in a line buffer but is sent [SDM], so no fence has to
+ * drive it out. It is weakly ordered: behind an older SFENCE, not before any younger store.
+ * Elsewhere a post is a put, as a plain store may wait in its line buffer without limit.
  */
 #if defined(__x86_64__)
 #define MOVDIRI(rex) \

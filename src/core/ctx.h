@@ -8,10 +8,6 @@
 #include "base/slots.h"
 #include "backend/backend.h"
 
-struct gdri_cache;
-struct gdri_handle;
-struct gdri_queue;
-
 struct gdri_ctx {
 	struct gdri_slot slot;
 

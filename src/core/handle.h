@@ -13,9 +13,6 @@
 #include "copy/copy.h"
 #include "core/region.h"
 
-struct gdri_ctx;
-struct gdri_offload;
-
 struct gdri_handle {
 	struct gdri_slot slot;
 

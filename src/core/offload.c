@@ -2,7 +2,6 @@
 /* Copy options: the copy engine makes the large copies of one handle, by its own plan. */
 #include "core/handle.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 
 #include "copy/impl.h"

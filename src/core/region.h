@@ -15,23 +15,13 @@
 #ifndef GDRI_REGION_H
 #define GDRI_REGION_H
 
-#include <stdatomic.h>
-
 #include "backend/backend.h"
-
-struct gdri_region;
 
 /* An allocation, or VMM chunk, that a region reaches into. Constant once it can be found. */
 struct gdri_part {
 	uint64_t start, end, id;
 	bool sync_memops; /* SYNC_MEMOPS is in force */
 	struct gdri_part *next; /* of the late ones */
-};
-
-/* The calls that make and end a region's handles, and what a handle's end does with the region. */
-struct gdri_region_kind {
-	const char *made_by, *ended_by;
-	int (*put)(struct gdri_region *region); /* NULL: a cache's, whose users share a handle */
 };
 
 struct gdri_region {
@@ -47,6 +37,12 @@ struct gdri_region {
 	_Atomic(struct gdri_part *) late; /* a list that only grows */
 	_Atomic bool revoked; /* seen so */
 	const struct gdri_region_kind *kind; /* set by the caller */
+};
+
+/* The calls that make and end a region's handles, and what a handle's end does with the region. */
+struct gdri_region_kind {
+	const char *made_by, *ended_by;
+	int (*put)(struct gdri_region *region); /* NULL: a cache's, whose users share a handle */
 };
 
 enum gdri_region_flags {

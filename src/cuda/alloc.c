@@ -120,10 +120,9 @@ int gdri_cuda_alloc(struct gdri_allocation *a, enum gdri_allocation_kind kind, i
 }
 
 /*
- * cuMemFree() waits for all work on the device, so it never returns beside a kernel that waits for
- * the CPU (H100, driver 580, 2026-11-22: 1 s beside a kernel that spun for 1 s). The stream-ordered
- * call also takes memory of cuMemAlloc() and waits for its own stream only (0.15 ms there, the
- * memory free at once).
+ * cuMemFree() waits for all work on the device, also for a kernel that waits for the CPU (H100,
+ * driver 580, 2026-11-22: 1 s beside a kernel that spun for 1 s). The stream-ordered call also
+ * takes memory of cuMemAlloc() and waits for its own stream only (0.15 ms there).
  */
 static CUresult free_plain(CUdeviceptr addr)
 {

@@ -110,9 +110,8 @@ struct gdri_allocation {
 };
 
 /*
- * Initialises CUDA and allocates. context: must outlive the memory; NULL: the device's primary one.
- * cached: HOST memory is not write-combined. fd: VMM memory that fd exports, which stays the
- * caller's; or -1.
+ * Initialises CUDA and allocates. context: outlives the memory; NULL: the device's primary one.
+ * cached: HOST memory is not write-combined. fd: exports VMM memory, and stays the caller's; or -1.
  */
 int gdri_cuda_alloc(struct gdri_allocation *allocation, enum gdri_allocation_kind kind, int device,
 		    void *context, size_t size, bool cached, int fd);
@@ -152,9 +151,8 @@ int gdri_cuda_engine_new(uint64_t addr, size_t size, struct gdri_cuda_engine **e
 void gdri_cuda_engine_free(struct gdri_cuda_engine *engine);
 
 /*
- * Copies and waits for the end. Returns false, without a text, if CUDA cannot be used in this
- * thread now: any part of the copy may then have been done, and none is under way. locked: `host`
- * is page-locked.
+ * Copies and waits for the end. False, without a text: CUDA cannot be used in this thread now, part
+ * of the copy may have been done, none is under way. locked: `host` is page-locked.
  */
 bool gdri_cuda_engine_copy(struct gdri_cuda_engine *engine, bool to_device, void *host, bool locked,
 			   uint64_t addr, size_t size);

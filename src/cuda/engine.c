@@ -41,9 +41,8 @@ GDRI_MUTEX(notices_lock);
 
 struct gdri_cuda_engine {
 	/*
-	 * The allocation's own; for VMM memory, which has none, the device's primary one, which the
-	 * library retains: the memory may be freed, and a current context destroyed, long before
-	 * the handle ends.
+	 * The allocation's own; for VMM memory, which has none, the device's primary one, retained:
+	 * memory and a current context may end long before the handle.
 	 */
 	CUcontext ctx;
 	bool foreign; /* ctx is the program's and may end; memory in it: */

@@ -50,9 +50,8 @@ static CUresult ask_range(uint64_t addr, size_t size, uint64_t *known, struct at
 }
 
 /*
- * The calling thread's context is tried first, as it is mostly the right one. If it is another
- * device's, CUDA answers NOT_FOUND, except for VMM memory to which this device has access (two
- * H200, driver 580, 2026-11-21).
+ * The calling thread's context first, as mostly the right one. Another device's gives NOT_FOUND,
+ * except for VMM memory to which this device has access (two H200, driver 580, 2026-11-21).
  */
 static CUresult address_range(CUdeviceptr *base, size_t *size, uint64_t addr, void *context,
 			      int device)
