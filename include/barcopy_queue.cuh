@@ -37,7 +37,8 @@
 #define BARCOPY_WARP_FN static __device__ __forceinline__
 
 /* Loads two neighbouring words, 8 bytes an access each; with `acquire`, later loads follow. */
-BARCOPY_WARP_FN void barcopy_warp_load(unsigned long long addr, unsigned acquire, unsigned long long *v)
+BARCOPY_WARP_FN void barcopy_warp_load(unsigned long long addr, unsigned acquire,
+				       unsigned long long *v)
 {
 	if (acquire)
 		asm volatile("ld.acquire.sys.global.v2.u64 {%0, %1}, [%2];"
@@ -80,10 +81,10 @@ BARCOPY_WARP_FN unsigned barcopy_warp_lane(void)
 /** One warp's use of a queue, in registers. Only this header uses the fields. */
 typedef struct barcopy_warp {
 	barcopy_queue_view_t view;
-	unsigned long long rx, freed; /* request lines before the last look, and freed for the CPU */
+	unsigned long long rx, freed; /* request lines before the last look, and freed */
 	unsigned long long tx;	      /* reply lines written */
 	unsigned room;		      /* reply lines that may be written at once */
-	unsigned at, have;	      /* lines [at, have) of the last look are complete, not taken */
+	unsigned at, have;	      /* lines [at, have) of the last look: complete, not taken */
 	unsigned long long word[2];   /* this lane's two words of the last look's eight lines */
 	unsigned ordered;	      /* the flags of the last look */
 	unsigned lane, line, shift;
@@ -144,7 +145,8 @@ BARCOPY_WARP_FN int barcopy_warp_look(barcopy_warp_t *q, unsigned flags, int wai
 	q->ordered = flags & BARCOPY_WARP_ORDERED;
 	do {
 		barcopy_warp_load(at, q->ordered, q->word);
-		late = (((unsigned)(q->word[0] >> 32) ^ place) | ((unsigned)(q->word[1] >> 32) ^ place)) &
+		late = (((unsigned)(q->word[0] >> 32) ^ place) |
+			((unsigned)(q->word[1] >> 32) ^ place)) &
 		       BARCOPY_QUEUE_LAP_MASK << 16;
 		first = __all_sync(BARCOPY_WARP_ALL, !late || q->line);
 	} while (wait && !first);
@@ -166,13 +168,15 @@ BARCOPY_WARP_FN int barcopy_warp_make_room(barcopy_warp_t *q, unsigned n, unsign
 	do {
 		barcopy_warp_free(q);
 		barcopy_warp_load(q->view.control + BARCOPY_QUEUE_CREDIT_AT, 0, v);
-		q->room = __shfl_sync(BARCOPY_WARP_ALL, (unsigned)(v[0] + q->view.lines - q->tx), 0);
+		q->room = __shfl_sync(BARCOPY_WARP_ALL,
+				      (unsigned)(v[0] + q->view.lines - q->tx), 0);
 	} while (q->room < n && !__any_sync(BARCOPY_WARP_ALL, v[1] != 0));
 	return q->room >= n;
 }
 
 /* Writes this lane's two words of the next n lines, 1 to 8: 12 bytes, each with lap and header. */
-BARCOPY_WARP_FN void barcopy_warp_write(barcopy_warp_t *q, unsigned n, const unsigned *data, unsigned head)
+BARCOPY_WARP_FN void barcopy_warp_write(barcopy_warp_t *q, unsigned n, const unsigned *data,
+					unsigned head)
 {
 	unsigned place = barcopy_warp_place(q, q->tx);
 	unsigned tag = head << 24 | (place & BARCOPY_QUEUE_LAP_MASK << 16);
@@ -226,7 +230,8 @@ BARCOPY_WARP_FN void barcopy_warp_end(barcopy_warp_t *q)
 	barcopy_warp_store(q->lane == 0, q->view.state + BARCOPY_QUEUE_FREED_AT, taken, 0);
 	barcopy_warp_fence();
 	__syncwarp(BARCOPY_WARP_ALL);
-	barcopy_warp_store(q->lane == 0, q->view.state + BARCOPY_QUEUE_ENDED_AT, q->begun, q->begun);
+	barcopy_warp_store(q->lane == 0, q->view.state + BARCOPY_QUEUE_ENDED_AT, q->begun,
+			   q->begun);
 }
 
 /* ---- messages of any size, through a buffer -------------------------------------------------- */
@@ -322,7 +327,8 @@ BARCOPY_WARP_FN int barcopy_warp_reply(barcopy_warp_t *q, const void *buffer, un
  * on, *size its size in bytes. Only for queues on which the CPU sends no message of more than a
  * line.
  */
-BARCOPY_WARP_FN unsigned barcopy_warp_take(barcopy_warp_t *q, unsigned *data, unsigned *size, unsigned flags)
+BARCOPY_WARP_FN unsigned barcopy_warp_take(barcopy_warp_t *q, unsigned *data, unsigned *size,
+					   unsigned flags)
 {
 	unsigned at, i;
 
@@ -333,7 +339,8 @@ BARCOPY_WARP_FN unsigned barcopy_warp_take(barcopy_warp_t *q, unsigned *data, un
 	at = q->at;
 	if (at) { /* barcopy_warp_receive() has taken the first of these lines */
 		for (i = 0; i < 3; i++)
-			data[i] = __shfl_sync(BARCOPY_WARP_ALL, data[i], (int)((q->lane + 4 * at) & 31));
+			data[i] = __shfl_sync(BARCOPY_WARP_ALL, data[i],
+					      (int)((q->lane + 4 * at) & 31));
 		*size = __shfl_sync(BARCOPY_WARP_ALL, *size, (int)((q->lane + 4 * at) & 31));
 	}
 	q->at = q->have;
@@ -343,8 +350,8 @@ BARCOPY_WARP_FN unsigned barcopy_warp_take(barcopy_warp_t *q, unsigned *data, un
 }
 
 /** Sends `n` such messages, 1 to 8, from the same lanes. Returns what barcopy_warp_reply() does. */
-BARCOPY_WARP_FN int barcopy_warp_put(barcopy_warp_t *q, unsigned n, const unsigned *data, unsigned size,
-				     unsigned flags)
+BARCOPY_WARP_FN int barcopy_warp_put(barcopy_warp_t *q, unsigned n, const unsigned *data,
+				     unsigned size, unsigned flags)
 {
 	if (!barcopy_warp_make_room(q, n, flags))
 		return 0;

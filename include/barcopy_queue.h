@@ -37,16 +37,16 @@ typedef struct barcopy_queue_view {
 } barcopy_queue_view_t;
 
 /* The layout that both sides share: offsets in bytes, and the parts of a word and of a header. */
-#define BARCOPY_QUEUE_CREDIT_AT	 0   /* control: reply lines that the CPU has read; the CPU writes it */
-#define BARCOPY_QUEUE_STOP_AT	 8   /* control: 1 if the kernel shall stop; the CPU writes it */
+#define BARCOPY_QUEUE_CREDIT_AT	 0   /* control: reply lines that the CPU has read */
+#define BARCOPY_QUEUE_STOP_AT	 8   /* control: 1 if the kernel shall stop */
 #define BARCOPY_QUEUE_SAVED_AT	 128 /* control: three words that one kernel leaves for the next */
 #define BARCOPY_QUEUE_CONTROL	 256 /* size of the control block in bytes */
 #define BARCOPY_QUEUE_FREED_AT	 0   /* state: request lines that the kernel has taken */
 #define BARCOPY_QUEUE_BEGUN_AT	 64  /* state: kernels that have begun */
-#define BARCOPY_QUEUE_ENDED_AT	 128 /* state: kernels that have ended, in two words: the last store */
+#define BARCOPY_QUEUE_ENDED_AT	 128 /* state: kernels that have ended: the last store */
 #define BARCOPY_QUEUE_STATE	 256 /* size of the state block in bytes */
 #define BARCOPY_QUEUE_DATA_BITS	 48  /* a word's low bits: the message */
-#define BARCOPY_QUEUE_LAP_MASK	 0xffu /* the 8 bits above: the lap; the 8 bits above these: the header */
+#define BARCOPY_QUEUE_LAP_MASK	 0xffu /* the next 8 bits: the lap; the last 8: the header */
 #define BARCOPY_QUEUE_HEAD_SIZE	 0x3fu /* header: bytes of the message in this line */
 #define BARCOPY_QUEUE_HEAD_MORE	 0x40u /* header: the message continues in the next line */
 #define BARCOPY_QUEUE_HEAD_STOP	 0x80u /* header: no message; the kernel shall stop */
@@ -103,7 +103,8 @@ int barcopy_queue_get_view(barcopy_queue_t queue, barcopy_queue_view_t *view);
  *         launched); EMSGSIZE (size); ESHUTDOWN (stopped); EINVAL (queue, NULL); EACCES; EBUSY
  *         (builds with a sanitizer only: another thread is sending).
  */
-int barcopy_queue_send(barcopy_queue_t queue, const void *message, size_t size, uint64_t timeout_ns);
+int barcopy_queue_send(barcopy_queue_t queue, const void *message, size_t size,
+		       uint64_t timeout_ns);
 
 /** Like barcopy_queue_send(), but does not wait: a full ring gives EAGAIN. */
 int barcopy_queue_try_send(barcopy_queue_t queue, const void *message, size_t size);
