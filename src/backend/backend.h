@@ -112,8 +112,7 @@ struct gdri_backend {
 	int (*unmap)(struct gdri_pin *pin); /* or NULL */
 	int (*callback_flag)(struct gdri_pin *pin, int *flag); /* NULL: never revoked */
 
-	int (*event_fd)(void *state,
-			int *fd); /* POLLPRI while a revoked range is pinned; or NULL */
+	int (*event_fd)(void *state, int *fd); /* POLLPRI while one is revoked; or NULL */
 };
 
 /* Is it a lack of memory, BAR, address space or descriptors, which an eviction may cure? */

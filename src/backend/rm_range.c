@@ -26,9 +26,8 @@
 #include "cuda/watch.h"
 #include "backend/rm.h"
 
-enum {
-	HOST_PAGE = 4096
-}; /* RM maps multiples of it (mapping_cpu.c), whatever the CPU's page size */
+/* RM maps multiples of it (mapping_cpu.c), whatever the CPU's page size. */
+enum { HOST_PAGE = 4096 };
 
 static int free_object(const struct gdri_rm_range *range, rm_handle object)
 {

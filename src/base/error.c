@@ -15,8 +15,7 @@
 
 /* ---- the log --------------------------------------------------------------------------------- */
 
-/* The lowest level that is logged. */
-static _Atomic int threshold = GDRI_LOG_ERROR + 1;
+static _Atomic int threshold = GDRI_LOG_ERROR + 1; /* the lowest level that is logged */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void read_env(void)

@@ -8,7 +8,10 @@
 
 #include <stdbool.h>
 
-/* Around what locks or calls CUDA. They nest; a cancelled thread ends at the outermost leave. */
+/*
+ * Around what takes a lock or calls CUDA or the kernel. They nest. A thread that is cancelled
+ * meanwhile ends behind the outermost leave: nothing stays locked.
+ */
 void gdri_inside_enter(void);
 void gdri_inside_leave(void);
 bool gdri_is_inside(void);

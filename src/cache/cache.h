@@ -115,8 +115,7 @@ struct gdri_cache {
 		_Alignas(64) _Atomic uint64_t hits;
 	} shard[GDRI_CACHE_SHARDS];
 
-	pthread_mutex_t
-		lock; /* guards changes of pages, and what follows, which begins as zeroes */
+	pthread_mutex_t lock; /* guards changes of pages, and what follows: zeroes at first */
 	TAILQ_HEAD(, gdri_entry) regions; /* the next to be evicted first */
 	size_t count; /* of regions */
 	struct gdri_entry *look; /* where the next sweep begins, and at which part */

@@ -4,7 +4,6 @@
 
 #include <inttypes.h>
 #include <signal.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/env.h"

@@ -32,8 +32,7 @@ enum {
 struct batch {
 	_Alignas(GDRI_LINE) uint8_t line[PARTS][GDRI_LINE];
 	_Alignas(GDRI_LINE) uint8_t known[KNOWN]; /* a line's index, by a hash of its address */
-	const uint8_t
-		*at[PARTS + AHEAD]; /* the lines in the mapping, then `known`, which is cached */
+	const uint8_t *at[PARTS + AHEAD]; /* lines of the mapping, then `known`, which is cached */
 	uint16_t part[PARTS]; /* where each begins in `line`; a piece of size 0 has one too */
 	size_t lines;
 };

@@ -47,8 +47,7 @@ struct gdri_region_kind {
 
 enum gdri_region_flags {
 	GDRI_REGION_READ_ONLY = BARCOPY_MAP_RANGE_READ_ONLY, /* enforced by page protection */
-	/* SYNC_MEMOPS of its allocations is left as it is. */
-	GDRI_REGION_NO_SYNC = BARCOPY_MAP_RANGE_NO_SYNC_MEMOPS,
+	GDRI_REGION_NO_SYNC = BARCOPY_MAP_RANGE_NO_SYNC_MEMOPS, /* leaves SYNC_MEMOPS as it is */
 	GDRI_REGION_MAPPED = 4, /* as long as it lives */
 	GDRI_REGION_VERIFIED = 8 /* parts are noted before the pin and verified after it */
 };
@@ -101,7 +100,10 @@ enum gdri_validity gdri_region_verify(const struct gdri_region *region, struct g
 /* Is all of [addr, addr + size) in one part? Asks nothing. */
 bool gdri_region_in_one_part(const struct gdri_region *region, uint64_t addr, size_t size);
 
-/* Do its parts exist? The second call goes on at *part (0: at the end), for *budget parts. */
+/*
+ * Do all the parts that it was opened for exist? The second call begins at *part, verifies at most
+ * *budget parts, which it counts down, and sets *part to 0 at the end.
+ */
 bool gdri_region_is_intact(const struct gdri_region *region);
 bool gdri_region_is_intact_from(const struct gdri_region *region, size_t *part, size_t *budget);
 

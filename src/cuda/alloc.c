@@ -169,8 +169,7 @@ int gdri_cuda_free(struct gdri_allocation *a)
 
 /* ---- pages of host memory that kernels read and write ---------------------------------------- */
 
-/* Pages that were given back, still registered. */
-static struct gdri_cuda_pages *idle;
+static struct gdri_cuda_pages *idle; /* given back, still registered */
 GDRI_MUTEX(idle_lock);
 
 static void unmap(struct gdri_cuda_pages *p)
