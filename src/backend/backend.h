@@ -152,7 +152,10 @@ int gdri_pages_map(int fd, off_t offset, void *at, size_t length, int prot, void
 
 int gdri_pages_unmap(struct gdri_pin *pin); /* the unmap() of a mapping that is pages only */
 
-/* Loads a word of every 2 MiB, so all page-table entries are made. False: one fails. No signal. */
+/*
+ * Can a word in every 2 MiB of the map be loaded, and its last word? Raises no signal. A driver
+ * that makes page-table entries on fault, 2 MiB at a time, has then made all of them.
+ */
 bool gdri_pages_readable(const void *map, size_t length);
 
 /* Lets the kernel load the 8 bytes at p: EINVAL if it can, EFAULT if not. Raises no signal. */

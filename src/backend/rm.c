@@ -92,7 +92,10 @@ static int rm_decide(void)
 					  : gdri_cuda_exports_dmabuf();
 }
 
-/* Over a coherent link no mapping is over PCIe: 595 refuses the flag, other drivers ignore it. */
+/*
+ * GDR_PIN_FLAG_FORCE_PCIE: without a coherent link every mapping is over PCIe; with one none is:
+ * 595 refuses the flag (mapping_cpu.c, gpuIsSelfHosted()), other drivers ignore it.
+ */
 static int rm_attribute(void *state, gdr_attr_t attr)
 {
 	(void)state;

@@ -80,7 +80,10 @@ int gdri_rm_call(unsigned long request, void *arg, const uint32_t *status, const
 int gdri_rm_control(uint32_t command, void *params, size_t size, const char *what);
 rm_handle gdri_rm_client(void);
 
-/* Duplicates the range's objects. only_exportable: why no other memory is served; or NULL. */
+/*
+ * Finds and duplicates the objects behind the request's range. only_exportable: NULL, or why this
+ * GPU's exports cannot be observed and exportable memory alone is served.
+ */
 int gdri_rm_range_open(const struct gdri_rm_gpu *gpu, const struct gdri_pin_request *request,
 		       const char *only_exportable, struct gdri_rm_range **range);
 /* Frees all duplicates; returns the first failure. NULL is no range. */
@@ -90,7 +93,10 @@ int gdri_rm_range_close(struct gdri_rm_range *range);
 int gdri_rm_map(struct gdri_rm_range *range, size_t length, bool read_only, void **map);
 int gdri_rm_unmap(struct gdri_rm_range *range, void *map, size_t length);
 
-/* Tries rm in `context` (or NULL) until there is a verdict, copied to *trial. -ENOTSUP: none. */
+/*
+ * Is rm right on this GPU? Tried with memory of `context` (or NULL) until there is a verdict, which
+ * is copied to *trial. -ENOTSUP if nothing is served.
+ */
 int gdri_rm_trial(struct gdri_rm_gpu *gpu, void *context, struct gdri_rm_trial *trial);
 
 #endif

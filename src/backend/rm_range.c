@@ -390,7 +390,10 @@ static int rm_unmap(const struct gdri_rm_range *range, const struct gdri_rm_obje
 	return gdri_rm_call(RM_IOC_UNMAP, &arg, &arg.status, "RM_UNMAP_MEMORY");
 }
 
-/* Maps the next object's part at `at` (NULL: anywhere). It counts as soon as pages may exist. */
+/*
+ * Maps the part of the next object at `at`, or anywhere (NULL); no child inherits it. range->mapped
+ * counts it as soon as pages may exist.
+ */
 static int map_next(struct gdri_rm_range *range, size_t size, bool read_only, void *at, void **map)
 {
 	struct gdri_rm_object *o = &range->objects[range->mapped];
@@ -445,7 +448,10 @@ int gdri_rm_map(struct gdri_rm_range *range, size_t length, bool read_only, void
 	return gdri_fail(-rc, "%s", why.s);
 }
 
-/* The pages go first, as RM gives their BAR1 to the next caller. While they stay, all stays. */
+/*
+ * Removes the pages first, since RM gives their BAR1 to the next caller. If they cannot be removed,
+ * nothing is given back, not by gdri_rm_range_close() either.
+ */
 int gdri_rm_unmap(struct gdri_rm_range *range, void *map, size_t length)
 {
 	int first = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The text of a thread's last failure, and log messages. Functions inside the library return 0 or
- * -errno. Who detects a failure records why by gdri_fail(); callers pass the number on.
+ * -errno. The function that detects a failure records why by gdri_fail(); callers pass it on.
  */
 #ifndef GDRI_ERROR_H
 #define GDRI_ERROR_H
@@ -24,7 +24,10 @@ void gdri_error_say(const char *text) __attribute__((cold));
 const char *gdri_error_text(void); /* recorded last in this thread, or "" */
 void gdri_error_clear(void); /* so that an older reason is not taken for that of the next call */
 
-/* To stderr if GDRCOPY_ENABLE_LOGGING is set, from GDRCOPY_LOG_LEVEL up. Copies log nothing. */
+/*
+ * Log messages go to stderr if GDRCOPY_ENABLE_LOGGING is set, from the level GDRCOPY_LOG_LEVEL up
+ * (1 debug to 4 error, the default). Copies log nothing.
+ */
 enum gdri_log_level { GDRI_LOG_DEBUG = 1, GDRI_LOG_INFO, GDRI_LOG_WARN, GDRI_LOG_ERROR };
 /* Costs one relaxed load where nothing is logged. */
 void gdri_log(enum gdri_log_level level, const char *fmt, ...)

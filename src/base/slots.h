@@ -57,7 +57,10 @@ void gdri_slots_each(struct gdri_slots *table, void (*fn)(struct gdri_slot *slot
 		     void *arg);
 
 void gdri_slots_after_fork(struct gdri_slots *table);
-/* Defines a table that a child makes anew; its taken objects stay so. SCOPE: static or empty. */
+/*
+ * Defines a table, which a forked child makes anew: its locks are free, and the parent's live
+ * objects stay taken. SCOPE is static or empty.
+ */
 #define GDRI_SLOTS(SCOPE, name)                 \
 	SCOPE struct gdri_slots name;           \
 	static void name##_anew(void)           \

@@ -159,7 +159,10 @@ void gdri_cache_forget(struct gdri_cache *cache, uint64_t addr, uint64_t end);
 void gdri_cache_trim(struct gdri_cache *cache, uint64_t max_idle_bytes);
 void gdri_cache_stats(struct gdri_cache *cache, barcopy_cache_stats_t *stats);
 
-/* True: rc is a shortage, and idle regions (bytes 0: stale ones) gave way: the caller repeats. */
+/*
+ * A call of the context ended with rc. True: it was short of BAR, descriptors or memory on that GPU
+ * (-1: any), and idle regions have given way: the caller repeats it. bytes 0: only stale ones do.
+ */
 bool gdri_caches_give_way(struct gdri_ctx *ctx, int rc, int device, uint64_t bytes);
 
 /* Hits of one cache, and of all live caches, without a lock. */
@@ -177,7 +180,10 @@ int gdri_cache_place_locked(struct gdri_cache *cache, struct gdri_entry *e, uint
 			    uint64_t high);
 void gdri_cache_unplace_locked(struct gdri_cache *cache, struct gdri_entry *e);
 void gdri_cache_claim_locked(struct gdri_cache *cache, struct gdri_entry *e);
-/* Takes a LIVE entry out; its last user releases it. False: in use (IDLE), or invalidated. */
+/*
+ * Takes a LIVE entry out of the cache and releases it, or leaves that to its last user. False: it
+ * is not idle (GDRI_KILL_IDLE), or an invalidation, which counts it, was first.
+ */
 bool gdri_cache_kill_locked(struct gdri_cache *cache, struct gdri_entry *e,
 			    enum gdri_cache_kill which);
 /* Unpins an entry of the list and takes it off. */

@@ -25,7 +25,10 @@ static bool evict(struct gdri_cache *cache, struct gdri_entry *e)
 	return true;
 }
 
-/* Evicts idle regions of a device (-1: any): one, then up to `bytes` or `looks`. False: none. */
+/*
+ * Evicts idle regions: at least one, and until they give back `bytes` of BAR or `looks` regions
+ * have been looked at. device: only regions in that GPU's BAR; -1: any. False: none was idle.
+ */
 bool gdri_cache_evict_locked(struct gdri_cache *cache, int device, uint64_t bytes, size_t looks)
 {
 	uint64_t freed = 0;
@@ -51,7 +54,10 @@ bool gdri_cache_evict_locked(struct gdri_cache *cache, int device, uint64_t byte
 	return any;
 }
 
-/* Releases stale idle regions, which hold freed memory. The next call goes on where it ends. */
+/*
+ * Releases idle regions that are stale: no get would find them, and a persistent pin holds their
+ * freed memory. Verifies at most so many regions and parts, and goes on there the next time.
+ */
 bool gdri_cache_sweep_locked(struct gdri_cache *cache, size_t looks, size_t parts)
 {
 	bool any = false;
@@ -158,7 +164,10 @@ void gdri_cache_make_room_locked(struct gdri_cache *cache, int device)
 	clear_over_locked(cache);
 }
 
-/* Default: 3/4 of the free BAR, at most 1/4 of the memory, as idle regions may be freed memory. */
+/*
+ * Sets the limit of a GPU when its first region has been pinned: by default three quarters of what
+ * was free of its BAR, but at most a quarter of its memory, as idle regions may be freed memory.
+ */
 void gdri_cache_limit_locked(struct gdri_cache *cache, int device)
 {
 	struct gdri_cache_gpu *gpu = gdri_cache_gpu(cache, device);
@@ -194,7 +203,10 @@ static inline uint32_t drop_user(struct gdri_entry *e)
 	return s;
 }
 
-/* The last user has left. A dead entry is this thread's; a LIVE one, if still the same, may end. */
+/*
+ * The last user has left. A dead entry, neither LIVE nor doomed, is this thread's alone. A LIVE
+ * one, if it still has this name, ends as a range, or where the cache is beyond a limit.
+ */
 static __attribute__((noinline, cold)) void
 last_user_left(struct gdri_cache *cache, struct gdri_entry *e, uint64_t name, bool dead)
 {

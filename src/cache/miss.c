@@ -50,7 +50,10 @@ static uint64_t others_locked(struct gdri_cache *cache, uint64_t low, uint64_t h
 	return bytes;
 }
 
-/* Widens [*low, *high) by allocations of up to whole_max; [*first, *last): by those of any size. */
+/*
+ * Widens [*low, *high), whose first byte m describes, to the allocations of up to whole_max bytes
+ * at its ends. The allocations at its ends, of any size, reach from *first to *last.
+ */
 static void take_whole(struct gdri_memory m, size_t whole_max, uint64_t *low, uint64_t *high,
 		       uint64_t *first, uint64_t *last)
 {
@@ -135,7 +138,10 @@ static int open_locked(struct gdri_cache *cache, struct gdri_entry *e, const str
 	return rc;
 }
 
-/* Pins [low, high), or else the range alone. If both lack room, idle regions give way. */
+/*
+ * Pins [low, high), or else the range alone: the memory around it may be too much, or of another
+ * kind. Where both are short of room, idle regions give way.
+ */
 static int open_any_locked(struct gdri_cache *cache, struct gdri_entry *e,
 			   const struct gdri_memory *m, uint64_t low, uint64_t high)
 {
@@ -192,7 +198,10 @@ static int new_handle(struct gdri_cache *cache, struct gdri_entry *e)
 	return rc;
 }
 
-/* Makes it LIVE with one user; or the caller's alone: no buffer ID, or a missed invalidation. */
+/*
+ * Makes the entry LIVE with one user; or its caller's alone, where CUDA gave no buffer ID, by which
+ * a later hit is verified, or an invalidation may have missed the entry.
+ */
 static int enter_locked(struct gdri_cache *cache, struct gdri_entry *e)
 {
 	struct gdri_region *r = &e->region;

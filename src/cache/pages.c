@@ -41,7 +41,10 @@ static gdri_pages_slot *make_node(gdri_pages_slot *slot)
 	return node;
 }
 
-/* Sets [first, last) in the node at page `base` to v; `only`: where that is, with no new node. */
+/*
+ * Sets the slots for [first, last) in a node that begins at page `base` to v; with `only`, just
+ * those that have it, which never need a further node.
+ */
 static int set(gdri_pages_slot *slots, unsigned int shift, uint64_t base, uint64_t first,
 	       uint64_t last, uintptr_t v, uintptr_t only)
 {

@@ -32,7 +32,10 @@ struct gdri_pages {
 /* 0 or -ENOMEM. */
 int gdri_pages_init(struct gdri_pages *pages);
 
-/* Enters an item for whole pages. -ENOMEM: for some or none; -EINVAL: beyond GDRI_PAGES_LIMIT. */
+/*
+ * Enters an item for the pages [start, end), both multiples of the page size, replacing any older
+ * item. -ENOMEM: for some of them or none; -EINVAL: beyond GDRI_PAGES_LIMIT, for none.
+ */
 int gdri_pages_enter(struct gdri_pages *pages, uint64_t start, uint64_t end, void *item);
 
 /* Erases it where it still is. [start, end) is all that it was entered for, so this never fails. */

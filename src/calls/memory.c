@@ -152,7 +152,10 @@ struct revoked {
 	struct gdri_cache *cache;
 };
 
-/* Finds and marks an unreported revoked handle. ask: the driver about all, one round for many. */
+/*
+ * Finds a revoked handle that was not reported, and marks it. With `ask` the driver is asked about
+ * every handle: many revoked ones cost one round of system calls, not one each.
+ */
 static bool find(struct gdri_ctx *ctx, bool ask, struct revoked *out)
 {
 	struct gdri_handle *handle, *found = NULL;

@@ -8,7 +8,10 @@
 
 #define LINE_MASK (GDRI_LINE - 1)
 
-/* By whole lines of d, with exact edges. Lines are whole words: no two parts share one. */
+/*
+ * Into d by whole lines of d, with exact edges; loads only [s, s + n). Line boundaries are word
+ * boundaries, so head, body and tail never share a word, and the store discipline holds.
+ */
 static void lines_to(const struct gdri_copy_impl *impl, uint8_t *d, const uint8_t *s, size_t n)
 {
 	size_t head = -(uintptr_t)d & LINE_MASK;

@@ -12,7 +12,10 @@
 
 #include "barcopy.h"
 
-/* The type's plan, static, not NULL. The first call reads features and environment. Thread-safe. */
+/*
+ * The plan for a mapping type: never NULL, static, the same pointer every time. The first call
+ * reads the CPU's features, GDRCOPY_COPY_IMPL and GDRCOPY_CPU_MASK. Thread-safe.
+ */
 const struct gdri_copy_plan *gdri_copy_plan(gdr_mapping_type_t type);
 
 /* CPU to mapping, with the store discipline of word.h and the fence behind it. */
@@ -35,10 +38,16 @@ bool gdri_copy_alike(const struct gdri_copy_plan *a, const struct gdri_copy_plan
 /* The fence that the plan's mapping type needs for that use, which is a valid one. */
 void gdri_fence(const struct gdri_copy_plan *plan, barcopy_fence_t use);
 
-/* A fence, then a load of an aligned 4-byte word: earlier writes have then reached the memory. */
+/*
+ * Returns when this CPU's earlier writes through the mapping have reached the memory behind it: a
+ * fence, then a read-back of the aligned 4-byte word at `map` (any word of the mapping will do).
+ */
 void gdri_flush_word(const struct gdri_copy_plan *plan, const void *map);
 
-/* Before a submission that must see earlier writes: a fence on the same path, else a flush. */
+/*
+ * Comes before a submission of work to the device that must see this CPU's earlier writes through
+ * the mapping: a fence where the submission follows them on the same path, else gdri_flush_word().
+ */
 void gdri_drain(const struct gdri_copy_plan *plan, const void *map);
 
 /* One naturally aligned word, single-copy atomic; the fences are those of the copies. */
@@ -52,7 +61,10 @@ void gdri_post32(const struct gdri_copy_plan *plan, void *map, uint32_t value);
 void gdri_post64(const struct gdri_copy_plan *plan, void *map, uint64_t value);
 void gdri_post_line(const struct gdri_copy_plan *plan, void *map, const void *line);
 
-/* Polls an aligned word of 4 or 8 bytes; later loads are as new. 0, -ETIMEDOUT, -EINVAL: `cmp`. */
+/*
+ * Polls one naturally aligned word of 4 or 8 bytes until it compares as asked; what is loaded
+ * afterwards is at least as new as the word. Returns 0 or -ETIMEDOUT; -EINVAL for an unknown `cmp`.
+ */
 int gdri_wait(const struct gdri_copy_plan *plan, const void *map, size_t size, barcopy_cmp_t cmp,
 	      uint64_t value, uint64_t timeout_ns);
 

@@ -149,7 +149,10 @@ void gdri_copyv_from(const struct gdri_copy_plan *plan, const barcopy_copy_seg_t
 			continue;
 		if (batched)
 			n = list_lines(&batch, seg, count, step);
-		/* Behind the list: MFENCE holds back misguessed loads, which take line buffers. */
+		/*
+		 * Behind the list: MFENCE holds back loads that a wrong guess at an address or at
+		 * the number of lines would start. Each takes a line buffer for a round trip.
+		 */
 		if (!any && fences)
 			gdri_fence_before_read(plan->fences);
 		if (any && seg->flags & BARCOPY_COPY_ORDERED)

@@ -160,7 +160,10 @@ uint32_t gdri_cpu_detect(void)
 #define AT_HWCAP3 29 /* an older kernel has none: getauxval() gives 0 */
 #endif
 
-/* What the kernel lets user space execute: the bits of arch/arm64/include/uapi/asm/hwcap.h. */
+/*
+ * The auxiliary vector has what the kernel lets user space execute: LS64 traps unless the kernel
+ * enables it. The bits are Linux's, arch/arm64/include/uapi/asm/hwcap.h.
+ */
 uint32_t gdri_arm64_features(unsigned long hwcap, unsigned long hwcap3)
 {
 	return (hwcap & 1ul << 1 ? GDRI_CPU_NEON : 0u) | (hwcap3 & 1ul << 3 ? GDRI_CPU_LS64 : 0u);

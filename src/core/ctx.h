@@ -34,7 +34,10 @@ int gdri_ctx_open(uint32_t flags, gdr_t *g);
 int gdri_ctx_get(gdr_t g, struct gdri_ctx **ctx);
 void gdri_ctx_put(struct gdri_ctx *ctx);
 
-/* A close: retire, which waits for calls at work; end handles, caches and queues; free. */
+/*
+ * A close retires the name, and waits for calls at work (it fails as gdri_ctx_get() does); the
+ * caller ends handles, caches and queues; the free closes the backends.
+ */
 int gdri_ctx_retire(gdr_t g, struct gdri_ctx **ctx);
 void gdri_ctx_free(struct gdri_ctx *ctx);
 

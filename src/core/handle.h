@@ -112,7 +112,10 @@ int gdri_mem_import(struct gdri_ctx *ctx, const struct gdri_imported *imported, 
 		    barcopy_mem_t *mem);
 int gdri_mem_export(gdr_t g, gdr_mh_t h, int *fd);
 
-/* Copy options. *offload NULL: they ask for nothing. Region and pin outlive it. 0 or -errno. */
+/*
+ * offload.c: copy options; *offload is NULL where they ask for nothing. The pin is the region's, or
+ * shows a part of it; both outlive the offload. 0 or -errno.
+ */
 int gdri_offload_new(const struct gdri_region *region, const struct gdri_pin *pin,
 		     const barcopy_copy_options_t *options, struct gdri_offload **offload);
 

@@ -141,7 +141,10 @@ static struct thresholds for_reads(const struct gdri_offload *a)
 	return t;
 }
 
-/* AUTO: over a coherent link the CPU copies; a trial of writes would write the caller's memory. */
+/*
+ * A size holds for every kind of memory. AUTO: over a coherent link the CPU is taken to be faster,
+ * unmeasured; writes are not measured here, as a trial would write to the caller's memory.
+ */
 static struct thresholds thresholds(const struct gdri_offload *a, size_t asked, bool to)
 {
 	if (!asked ||

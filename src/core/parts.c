@@ -27,7 +27,10 @@ static int add(struct gdri_region *region, const struct gdri_memory *m)
 	return 0;
 }
 
-/* If both ends are unknown, notes nothing. A hole is crossed by 256 bytes; a page is an error. */
+/*
+ * Where CUDA knows neither the first GPU page nor the last byte, it is asked no more. Holes are
+ * crossed by the alignment of allocations, in at most 512 steps: a GPU page of a hole is an error.
+ */
 int gdri_parts_note(struct gdri_region *region, uint64_t low, uint64_t high, struct gdri_memory *m)
 {
 	uint64_t at = low, hole = low;

@@ -80,7 +80,10 @@ static inline void *gdri_region_pointer(const struct gdri_region *region, uint64
 	return (char *)region->pin.map + (addr - region->pin.va);
 }
 
-/* Maps a plain pin, or shows the view of a mapped region, whose copies stay in [low, high). */
+/*
+ * Maps for a handle: a plain pin itself; of a mapped region the handle's view (va, mapped_size,
+ * map_length), whose copies stay in [low, high). The unmap ends the map of a plain pin.
+ */
 int gdri_region_map(struct gdri_region *region, struct gdri_pin *view, uint64_t low, uint64_t high,
 		    gdr_mapping_type_t wish);
 int gdri_region_unmap(struct gdri_region *region);
@@ -93,7 +96,10 @@ int gdri_region_is_revoked(struct gdri_region *region, bool *revoked);
 /* Is SYNC_MEMOPS in force for every allocation in [low, high)? */
 bool gdri_region_sync_memops(const struct gdri_region *region, uint64_t low, uint64_t high);
 
-/* One call of CUDA for each part. learner: the region, locked, which learns late parts; or NULL. */
+/*
+ * Asks CUDA about [addr, addr + size): one call for each part. learner: the same region, which
+ * learns late parts (its cache's lock is held); or NULL.
+ */
 enum gdri_validity gdri_region_verify(const struct gdri_region *region, struct gdri_region *learner,
 				      uint64_t addr, size_t size);
 
@@ -107,7 +113,10 @@ bool gdri_region_in_one_part(const struct gdri_region *region, uint64_t addr, si
 bool gdri_region_is_intact(const struct gdri_region *region);
 bool gdri_region_is_intact_from(const struct gdri_region *region, size_t *part, size_t *budget);
 
-/* Notes the allocations in [low, high). *m: of an address in it, or all zeroes. 0 or -errno. */
+/*
+ * For region.c. Notes every allocation in [low, high): 0 or -errno; none is no failure. *m
+ * describes an address of the range, or is all zeroes.
+ */
 int gdri_parts_note(struct gdri_region *region, uint64_t low, uint64_t high, struct gdri_memory *m);
 void gdri_parts_set_sync_memops(struct gdri_region *region);
 

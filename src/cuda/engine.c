@@ -155,7 +155,11 @@ static int take_word(struct notice *n)
 	return -1;
 }
 
-/* False: not ended in time. A late write is harmless: each use of a word has a value of its own. */
+/*
+ * Polls for the end of what has been queued; false if it is not reached in time, and
+ * cuStreamSynchronize decides. A late write is harmless, as each use of a word has a value of its
+ * own.
+ */
 static bool poll_end(struct gdri_cuda_engine *e)
 {
 	struct notice *n = e->notice;

@@ -20,7 +20,10 @@ typedef void (*gdri_watch_fn)(void *arg, int fd, unsigned long request, const vo
 /* 0, or -ENOTSUP if libcuda has no slot that could be hooked. Loads libcuda. */
 int gdri_cuda_watch_possible(void);
 
-/* Reports this thread's ioctls to fn until the end; others wait; no nesting. 0 or -ENOTSUP. */
+/*
+ * Reports this thread's ioctls to fn until gdri_cuda_watch_end(). One thread watches at a time,
+ * others wait; calls do not nest. 0, or -ENOTSUP if libcuda's ioctls cannot be observed.
+ */
 int gdri_cuda_watch_begin(gdri_watch_fn fn, void *arg);
 void gdri_cuda_watch_end(void);
 
