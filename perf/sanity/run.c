@@ -146,8 +146,12 @@ void names_print(void)
 		for (const struct sanity_test *t = tables[i]; t->name; t++)
 			printf("%-20s %s\n", t->name, t->what);
 	printf("\nGDRCopy's names; each name may end with _cumemalloc or _vmmalloc\n");
-	for (size_t i = 0; i < ARRAY_SIZE(aliases); i++)
-		printf("%s: %s\n", aliases[i].name, aliases[i].test);
+	for (const struct alias *a = aliases; a < aliases + ARRAY_SIZE(aliases); a++)
+		if (a > aliases && !strcmp(a->name, a[-1].name))
+			printf(" %s", a->test);
+		else
+			printf("%s%s: %s", a > aliases ? "\n" : "", a->name, a->test);
+	printf("\n");
 }
 
 struct series {
