@@ -95,9 +95,10 @@ static int check_several(enum gdri_access access, const barcopy_handle_seg_t *v,
 			if (err)
 				return err;
 			if (__builtin_expect(w.plan != all->plan, 0)) {
+				if (all->plan && !gdri_copy_alike(all->plan, w.plan))
+					all->alike = false;
 				all->plan = all->plan ? gdri_copy_stricter(all->plan, w.plan)
 						      : w.plan;
-				all->alike = all->alike && gdri_copy_alike(all->plan, w.plan);
 			}
 			all->counted = all->counted || w.counters;
 		}

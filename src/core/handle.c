@@ -70,8 +70,9 @@ int gdri_handle_new(struct gdri_ctx *ctx, struct gdri_region *region, uint64_t l
 	}
 	pthread_mutex_lock(&ctx->lock);
 	LIST_INSERT_HEAD(&ctx->handles, handle, link);
-	pthread_mutex_unlock(&ctx->lock);
+	/* Under the lock: barcopy_next_revoked() finds every handle of the list by its name. */
 	h->h = gdri_slot_publish(&handle->slot);
+	pthread_mutex_unlock(&ctx->lock);
 	return 0;
 }
 

@@ -150,6 +150,44 @@ static void several_handles(void)
 	ck_assert_str_eq(step_end(), "wsw");
 }
 
+static unsigned int exact_reads;
+
+static void count_exact_read(void *dst, const void *src, size_t n)
+{
+	exact_reads++;
+	memcpy(dst, src, n);
+}
+
+/* Each mapping is read by its own plan, whichever comes first. */
+static void several_plans(void)
+{
+	static const struct gdri_copy_impl counting = { .name = "counting",
+							.block = 64,
+							.to = count_exact_read };
+	uint8_t *map = step_watch((size_t)1 << 20);
+	static _Alignas(64) uint8_t host[2][256];
+	gdr_t g = barcopy_open(BARCOPY_OPEN_ANY);
+	struct gdri_copy_plan cached = *gdri_copy_plan(GDR_MAPPING_TYPE_CACHING);
+	gdr_mh_t h[2];
+
+	ck_assert_ptr_nonnull(g);
+	cached.from = &counting;
+	h[0] = handle_of(g, map, GDR_MAPPING_TYPE_WC);
+	h[1] = handle_of(g, map + 65536, GDR_MAPPING_TYPE_CACHING);
+	((struct gdri_handle *)gdri_slots_find(&gdri_handles, h[1].h))->plan = &cached;
+	for (unsigned int first = 0; first < 2; first++) {
+		barcopy_handle_seg_t v[2];
+
+		for (unsigned int i = 0; i < 2; i++)
+			v[i] = (barcopy_handle_seg_t){
+				.handle = h[i ^ first],
+				.seg = { map + (i ^ first) * 65536, host[i], 256, 0, 0 },
+			};
+		ck_assert_int_eq(barcopy_copyv_from_mappings(v, 2, 0), 0);
+		ck_assert_uint_eq(exact_reads, first + 1);
+	}
+}
+
 /*
  * The public posts are the CPU's direct stores where the plan has them. A CPU that lacks MOVDIRI
  * refuses the instruction, which shows as well that it was tried.
@@ -232,6 +270,7 @@ static void queue_message(void)
 static const struct unit_test tests[] = {
 	{ "both ways", both_ways },
 	{ "several handles", several_handles },
+	{ "several plans", several_plans },
 	{ "posts", posted_words },
 	{ "a queue's message", queue_message },
 };
