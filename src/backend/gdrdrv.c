@@ -295,11 +295,13 @@ static int pin_dmabuf(const struct node *node, const struct gdri_pin_request *re
 		p.fd = request->imported->fd;
 	else
 		rc = gdri_cuda_dmabuf(m, request->va, request->mapped_size, false, &p.fd);
+	if (!rc && !gdri_is_dmabuf(request))
+		rc = gdri_fork_own(p.fd);
 	if (rc)
 		return rc;
 	err = call(node, GDRDRV_IOC_PIN_DMABUF, &p);
 	if (!gdri_is_dmabuf(request))
-		close(p.fd);
+		gdri_fork_close(p.fd);
 	if (err)
 		return fail_pin(request, &pci, err);
 	*handle = p.handle;

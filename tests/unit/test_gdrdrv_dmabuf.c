@@ -3,9 +3,13 @@
  * The gdrdrv backend where pins go by dma-buf: which driver makes it so, what stays the same, what
  * is refused, and the texts of its failures.
  */
+#include <dlfcn.h>
 #include <fcntl.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
+#include "abi/gdrdrv.h"
 #include "node_sim.h"
 
 #define ADDRESS "1"
@@ -57,6 +61,40 @@ static void test_by_dmabuf(void)
 	/* Whatever the driver says of its pins by address. */
 	ck_assert_int_eq(attribute(GDR_ATTR_USE_PERSISTENT_MAPPING), 1);
 	ck_assert_int_eq(attribute(GDR_ATTR_USING_DMA_BUF_MMAP), 0);
+}
+
+static int in_child = -1; /* has a child of fork() in PIN_DMABUF the dma-buf's descriptor? */
+
+/* Before the stand-in's, which it calls. */
+int ioctl(int fd, unsigned long request, ...)
+{
+	static int (*next)(int, unsigned long, ...);
+	va_list ap;
+	void *data;
+
+	va_start(ap, request);
+	data = va_arg(ap, void *);
+	va_end(ap);
+	if (!next)
+		*(void **)&next = dlsym(RTLD_NEXT, "ioctl");
+	if (request == GDRDRV_IOC_PIN_DMABUF) {
+		int buffer = ((struct gdrdrv_pin_dmabuf *)data)->fd, status;
+		pid_t pid = fork();
+
+		if (!pid)
+			_exit(fcntl(buffer, F_GETFD) >= 0);
+		ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+		in_child = WEXITSTATUS(status);
+	}
+	return next(fd, request, data);
+}
+
+/* It would keep the parent's memory after the unpin. */
+static void test_forked_child(void)
+{
+	open_with(DMABUF, "1");
+	node_use_range();
+	ck_assert_int_eq(in_child, 0);
 }
 
 /* The caller imports a dma-buf, by whatever means this driver pins its own memory. */
@@ -285,6 +323,7 @@ static void test_iommu_text(void)
 static const struct unit_test tests[] = {
 	{ "address first", test_address_first, .rows = 3 },
 	{ "by dmabuf", test_by_dmabuf, .rows = 5 },
+	{ "a forked child has no dma-buf", test_forked_child },
 	{ "handed over", test_handed_over, .rows = 4 },
 	{ "populate", test_populate, .rows = 3 },
 	{ "persistent", test_persistent },
