@@ -346,6 +346,8 @@ BARCOPY_WARP_FN unsigned barcopy_warp_take(barcopy_warp_t *q, unsigned *data, un
 	q->at = q->have;
 	if (flags & BARCOPY_WARP_ORDERED && !q->ordered)
 		barcopy_warp_fence();
+	if (flags & BARCOPY_WARP_ORDERED) /* the other lanes' accesses follow those that acquired */
+		__syncwarp(BARCOPY_WARP_ALL);
 	return q->have - at;
 }
 
