@@ -8,11 +8,16 @@ enum { LOOKS_WHEN_OVER = 32 };
 
 bool gdri_may_fit(int device, uint64_t bytes)
 {
+	struct gdri_text why = { .len = 0 }; /* of the failure for which the caller asks */
 	struct gdri_pci_address pci;
 	struct gdri_bar bar;
+	bool fits;
 
-	return device < 0 || gdri_cuda_pci_address(device, &pci) || gdri_nvml_bar(&pci, &bar) ||
+	gdri_text_add(&why, "%s", gdri_error_text());
+	fits = device < 0 || gdri_cuda_pci_address(device, &pci) || gdri_nvml_bar(&pci, &bar) ||
 	       bytes <= bar.total;
+	gdri_error_say(why.s);
+	return fits;
 }
 
 /* Evicts an entry; false: it is in use. */

@@ -171,6 +171,7 @@ static const struct unit_test tests[] = {
 	  "RM_DUP_OBJECT: NV_ERR_INSUFFICIENT_PERMISSIONS (0x1b); and " },
 	{ "confidential computing", confidential, "GDRSIM_RM_PROTECTED=1" },
 	{ "BAR1 is full", bar1_full, "GDRSIM_BAR1_MIB=16" },
+	{ "BAR1 is full, no NVML", bar1_full, "GDRSIM_BAR1_MIB=16 GDRSIM_FAIL=nvmlInit:*=9" },
 	{ "BAR1 is full half way", bar1_full_half_way, "GDRSIM_BAR1_MIB=16" },
 	{ "BAR1 is too small for the trial", bar1_too_small_for_the_trial, "GDRSIM_BAR1_MIB=1" },
 	{ "no pages", no_pages, "" },
