@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The rm backend: any device memory, by the installed GPU driver alone. See rm.h. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/process.h"
@@ -21,22 +22,28 @@ static int policy_errno; /* UNREADABLE */
 
 static int parse(FILE *f)
 {
-	char line[256], word[256], more[2];
-	int found = ALLOWED;
+	char *line = NULL, word[8], more[2];
+	int words, found = ALLOWED;
+	size_t room = 0;
+	ssize_t n;
 
-	while (fgets(line, sizeof(line), f)) {
-		bool whole = strchr(line, '\n') || feof(f);
-		int words;
+	errno = 0;
+	while (found != MALFORMED && (n = getline(&line, &room, f)) >= 0) {
+		bool whole = !memchr(line, '\0', (size_t)n); /* nothing that sscanf() skips */
 
 		line[strcspn(line, "#")] = '\0';
-		words = sscanf(line, "%255s %1s", word, more);
+		words = sscanf(line, "%7s %1s", word, more);
 		if (!whole || words == 2 ||
 		    (words == 1 && strcmp(word, "rm=on") != 0 && strcmp(word, "rm=off") != 0))
-			return MALFORMED;
-		if (words == 1 && strcmp(word, "rm=off") == 0)
+			found = MALFORMED;
+		else if (words == 1 && strcmp(word, "rm=off") == 0)
 			found = FORBIDDEN;
 	}
-	return ferror(f) ? UNREADABLE : found;
+	policy_errno = errno;
+	free(line);
+	if (found == MALFORMED || feof(f))
+		return found;
+	return gdri_is_short(-policy_errno) ? UNREAD : UNREADABLE;
 }
 
 /* Reads the file once; after a shortage, which says nothing, again. */
@@ -46,9 +53,7 @@ static void read_policy_locked(void)
 
 	policy_errno = errno;
 	if (f) {
-		errno = 0;
 		policy = parse(f);
-		policy_errno = errno;
 		fclose(f);
 	} else if (!gdri_is_short(-policy_errno)) {
 		policy = policy_errno == ENOENT ? ALLOWED : UNREADABLE;

@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: MIT
 /* /etc/barcopy/policy: it decides on rm, whatever the environment says, and is read once. */
+#include <string.h>
 #include <unistd.h>
 
 #include "common/wrap.h"
 #include "rm_sim.h"
 
-enum { CANNOT = 'C' }; /* as the file's text: it cannot be opened */
+enum { CANNOT = 'C' }; /* as the file's text: it cannot be opened; "/...": that is read instead */
+
+#define X16	"################"
+#define COMMENT X16 X16 X16 X16 X16 X16 X16 X16 X16 X16 X16 X16 X16 X16 X16 "###############"
+_Static_assert(sizeof(COMMENT) == 256, "as long as a buffer");
 
 static const struct {
 	const char *text, *says; /* says NULL: rm is allowed */
+	size_t size; /* 0: the text ends with its first byte 0 */
 } files[] = {
 	{ NULL, NULL },
 	{ "", NULL },
@@ -22,30 +28,38 @@ static const struct {
 	{ "rm=no\n", "rm is off" },
 	{ "rm = on\n", "rm is off" },
 	{ "rm=on\ndmabuf=off\n", "rm is off" },
+	{ "rm=offered\n", "rm is off" },
+	{ COMMENT "\n", NULL },
+	{ COMMENT X16 "\nrm=on\n", NULL },
+	{ COMMENT "\nrm=off\n", "/etc/barcopy/policy says rm=off" },
+	{ "\0rm=off", "rm is off", 7 },
+	{ "rm=on\0rm=off", "rm is off", 12 },
+	{ (const char[8]){ 0 }, "rm is off", 8 },
+	{ "/tmp", "/etc/barcopy/policy cannot be read (Is a directory): rm is off" },
 	{ "Cannot", "/etc/barcopy/policy cannot be read (Permission denied): rm is off" },
 };
 
-static void write_file(const char *name, const char *text)
+static void write_file(const char *name, const char *text, size_t size)
 {
 	FILE *f = fopen(name, "w");
 
-	ck_assert(f && fputs(text, f) >= 0 && !fclose(f));
+	ck_assert(f && fwrite(text, 1, size, f) == size && !fclose(f));
 }
 
 static char path[64];
 
 /* The policy is `text`, for this thread. */
-static void set_policy(const char *text)
+static void set_policy(const char *text, size_t size)
 {
 	snprintf(path, sizeof(path), "/tmp/barcopy-policy-%d", (int)getpid());
 	wrap_reset();
 	if (text && *text == CANNOT)
 		wrap_fail("fopen", 1, EACCES);
-	else if (text)
-		write_file(path, text);
+	else if (text && *text != '/')
+		write_file(path, text, size ? size : strlen(text));
 	else
 		unlink(path);
-	wrap_instead("/etc/barcopy/policy", path);
+	wrap_instead("/etc/barcopy/policy", text && *text == '/' ? text : path);
 }
 
 static void file(void)
@@ -53,7 +67,7 @@ static void file(void)
 	const char *says = files[unit_row].says;
 
 	standin_start();
-	set_policy(files[unit_row].text);
+	set_policy(files[unit_row].text, files[unit_row].size);
 	setenv("GDRCOPY_BACKEND", "rm", 1); /* does not lift it */
 	for (int twice = 0; twice < 2; twice++) {
 		if (says)
@@ -61,7 +75,7 @@ static void file(void)
 		else
 			OK(ERRNO_OF(gdr_open()));
 		/* A later change has no effect. */
-		set_policy(says ? "rm=on\n" : "rm=off\n");
+		set_policy(says ? "rm=on\n" : "rm=off\n", 0);
 	}
 	rm_assert_kept(0);
 	unlink(path);
@@ -71,7 +85,7 @@ static void file(void)
 static void no_descriptor(void)
 {
 	standin_start();
-	set_policy("rm=on\n");
+	set_policy("rm=on\n", 0);
 	wrap_fail("fopen", 1, EMFILE);
 	setenv("GDRCOPY_BACKEND", "rm", 1);
 	FAILS_WITH(EMFILE, "/etc/barcopy/policy: ", ERRNO_OF(gdr_open()));
