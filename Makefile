@@ -127,14 +127,14 @@ $(LIB_STATIC): $(LIB_SRCS:%.c=$(O)/%.o)
 
 # ---- tools, stand-ins, driver, tests: each a fragment beside what it builds -----------------------
 
-PERF_TOOLS :=
+TOOLS :=
 DEV_TOOLS :=
 SIM_LIBS :=
-include $(wildcard perf/perf.mk dev/dev.mk sim/sim.mk tests/tests.mk tests/kernel/kernel.mk \
+include $(wildcard perf/perf.mk tools/tools.mk dev/dev.mk sim/sim.mk tests/tests.mk tests/kernel/kernel.mk \
 	examples/examples.mk packaging/install.mk packaging/packaging.mk docs/page/page.mk)
 
 .PHONY: tools sim
-tools: $(PERF_TOOLS) $(DEV_TOOLS)
+tools: $(TOOLS) $(DEV_TOOLS)
 sim: $(SIM_LIBS)
 
 # ---- the README's first command; tests/check.mk has the second -------------------------------------------
@@ -148,7 +148,7 @@ demo:
 	@perf/demo.sh $(O) $(O)/sim
 
 # A directory that this Makefile has built in, and that holds nothing of the source.
-SOURCE_DIRS := .ci dev docs examples gdrdrv include packaging perf python rig scripts sim src tests
+SOURCE_DIRS := .ci dev docs examples gdrdrv include packaging perf python rig scripts sim src tests tools
 .PHONY: clean help
 clean:
 	$(if $(filter $(abspath $(O))/%,$(CURDIR)/ $(SOURCE_DIRS:%=$(CURDIR)/%/)),$(error O=$(O) holds source: not removed))
@@ -198,5 +198,5 @@ help:
 	@echo 'WERROR=-Werror  V=1 shows the commands'
 
 # Those of this build alone: other builds lie in directories of their own below $(O).
--include $(shell find $(wildcard $(addprefix $(O)/,src tests perf dev sim examples)) /dev/null \
+-include $(shell find $(wildcard $(addprefix $(O)/,src tests tools perf dev sim examples)) /dev/null \
 	-type f -name '*.d' 2>/dev/null)

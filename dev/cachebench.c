@@ -7,9 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/bench.h"
+#include "bench/bench.h"
 #include "common/exit.h"
-#include "common/timing.h"
+#include "bench/timing.h"
 
 #define REGION GPU_PAGE_SIZE
 

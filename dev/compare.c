@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "common/exit.h"
-#include "common/timing.h"
+#include "bench/timing.h"
 #include "barcopy.h"
 
 enum { ROUNDS = 15, ROUND_NS = 20000000, BUILDS = 2 };

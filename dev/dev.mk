@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: MIT
 # Programs that measure and test the library's inside, for its developers: $(O)/NAME, not installed.
-# One source file dev/NAME.c; others of the same program lie in dev/NAME/. Built on perf/common.
-# Included behind perf/perf.mk.
+# One source file dev/NAME.c; others of the same program lie in dev/NAME/. Built on perf/bench
+# and tools/common. Included after tools/tools.mk.
 
 dev_names := cachebench copybench litmus
 
 DEV_IMPLS_OBJS := $(O)/dev/impls/impls.o
 
-$(O)/dev/%.o: override CPPFLAGS += -Iperf -Idev
+$(O)/dev/%.o: override CPPFLAGS += -Itools -Iperf -Idev
 
 # The tools that measure the copies impl by impl have them inside, besides the library.
 GDRI_COPY_OBJS := $(GDRI_COPY_SRCS:%.c=$(O)/%.o) $(DEV_IMPLS_OBJS)
@@ -17,12 +17,12 @@ $(O)/litmus: $(patsubst %.c,$(O)/%.o,$(sort $(wildcard dev/litmus/*.c))) $(GDRI_
 DEV_TOOLS := $(dev_names:%=$(O)/%) $(O)/compare
 
 .SECONDARY: $(dev_names:%=$(O)/dev/%.o)
-$(dev_names:%=$(O)/%): $(O)/%: $(O)/dev/%.o $(perf_common) $(LIB) | $(LIB_LINKS)
+$(dev_names:%=$(O)/%): $(O)/%: $(O)/dev/%.o $(perf_bench) $(tools_common) $(LIB) | $(LIB_LINKS)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(PERF_RPATH) -o $@ $^ -ldl
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(TOOLS_RPATH) -o $@ $^ -ldl
 
 # Two builds of the library beside each other (dev/compare.c).
 compare: $(O)/compare
-$(O)/compare: $(patsubst %,$(O)/%.o,dev/compare perf/common/timing perf/common/exit)
+$(O)/compare: $(patsubst %,$(O)/%.o,dev/compare perf/bench/timing tools/common/exit)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -ldl

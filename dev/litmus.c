@@ -15,9 +15,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "common/bench.h"
+#include "bench/bench.h"
 #include "common/exit.h"
-#include "common/timing.h"
+#include "bench/timing.h"
 #include "litmus/litmus.h"
 
 enum kind {

@@ -24,7 +24,7 @@ x86_64*) machine=x86 ;;
 aarch64*) machine=arm64 ;;
 *) skip "fences" "none are known for this processor" && finish ;;
 esac
-flags=(-std=gnu11 -O2 -g -fno-strict-aliasing -pthread -D_GNU_SOURCE= -Iinclude -Iperf -Idev -Itests)
+flags=(-std=gnu11 -O2 -g -fno-strict-aliasing -pthread -D_GNU_SOURCE= -Iinclude -Itools -Iperf -Idev -Itests)
 read -ra more <<<"${CHECK_FLAGS:-}"
 read -ra libs <<<"${CHECK_LIBS:-$(pkg-config --libs check 2>/dev/null || echo -lcheck -lsubunit -lrt -lm)}"
 read -ra emulator <<<"${EMULATOR:-}"

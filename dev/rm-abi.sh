@@ -4,7 +4,7 @@
 # releases. REPOSITORY is a clone of open-gpu-kernel-modules; the default is all its tags. Prints
 # dev/rm-abi.txt, a line for each sequence of equal releases. Exits with 1 if a release has a layout
 # or a number that rm.h does not declare. For a new driver: fetch its tag, run this; if nothing
-# differs, commit the table and set the doctor's RM_COMPARED (perf/doctor/driver.c).
+# differs, commit the table and set the doctor's RM_COMPARED (tools/doctor/driver.c).
 set -eu
 top=$(cd "$(dirname "$0")/.." && pwd)
 [ $# -ge 1 ] || { sed -n '3,7s/^# //p' "$0" >&2; exit 2; }

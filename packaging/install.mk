@@ -40,7 +40,7 @@ PLAIN_NAMES := apiperf copybw copylat pplat sanity
 
 exes_install: tools
 	$(INSTALL) -d $(DESTDIR)$(bindir)
-	for t in $(notdir $(PERF_TOOLS)); do \
+	for t in $(notdir $(TOOLS)); do \
 		$(INSTALL) -m 755 $(O)/$$t $(DESTDIR)$(bindir)/$$t || exit 1; done
 	for t in $(PLAIN_NAMES); do ln -sf gdrcopy_$$t $(DESTDIR)$(bindir)/$$t || exit 1; done
 
@@ -73,7 +73,7 @@ install: lib_install exes_install install-man
 	chmod 644 $(DESTDIR)$(pkgconfigdir)/libgdrapi.pc $(DESTDIR)$(cmakedir)/*.cmake
 	$(INSTALL) -d $(DESTDIR)$(completionsdir)
 	$(INSTALL) -m 644 packaging/bash-completion/gdrcopy $(DESTDIR)$(completionsdir)/gdrcopy
-	for t in $(notdir $(PERF_TOOLS)); do \
+	for t in $(notdir $(TOOLS)); do \
 		ln -sf gdrcopy $(DESTDIR)$(completionsdir)/$$t || exit 1; done
 	for f in $(DOC_FILES); do \
 		$(INSTALL) -d $(DESTDIR)$(docdir)/$$(dirname $$f) && \
@@ -85,7 +85,7 @@ install: lib_install exes_install install-man
 uninstall:
 	rm -f $(addprefix $(DESTDIR)$(libdir)/,$(LIB_REAL) $(LIB_SONAME) libgdrapi.so libgdrapi.a)
 	rm -f $(addprefix $(DESTDIR)$(includedir)/,$(PUBLIC_HEADERS))
-	rm -f $(addprefix $(DESTDIR)$(bindir)/,$(notdir $(PERF_TOOLS)))
+	rm -f $(addprefix $(DESTDIR)$(bindir)/,$(notdir $(TOOLS)))
 	for t in $(PLAIN_NAMES); do f=$(DESTDIR)$(bindir)/$$t; \
 		[ "$$(readlink $$f)" != gdrcopy_$$t ] || rm -f $$f || exit 1; done
 	rm -f $(DESTDIR)$(pkgconfigdir)/libgdrapi.pc
@@ -94,7 +94,7 @@ uninstall:
 	rm -f $(addprefix $(DESTDIR)$(examplesdir)/,$(notdir $(EXAMPLE_FILES)))
 	for d in $(cmakedir) $(examplesdir) $(docdir)/docs/results $(docdir)/docs $(docdir)/packaging/container \
 		$(docdir)/packaging $(docdir); do rmdir $(DESTDIR)$$d 2>/dev/null || :; done
-	rm -f $(addprefix $(DESTDIR)$(completionsdir)/,gdrcopy $(notdir $(PERF_TOOLS)))
+	rm -f $(addprefix $(DESTDIR)$(completionsdir)/,gdrcopy $(notdir $(TOOLS)))
 	for p in $(MAN_PAGES) $(MAN_LINKS); do p=$${p%=*}; \
 		rm -f $(DESTDIR)$(mandir)/man$${p##*.}/$${p##*/}; done
 

@@ -37,7 +37,7 @@ check-packages:
 .PHONY: refresh-pages refresh-abi
 # The tools' manual pages, from their --help.
 refresh-pages: all
-	@for t in $(notdir $(PERF_TOOLS)); do packaging/man/from-help.py $(O)/$$t >packaging/man/$$t.1 || exit 1; done
+	@for t in $(notdir $(TOOLS)); do packaging/man/from-help.py $(O)/$$t >packaging/man/$$t.1 || exit 1; done
 
 # The Debian symbols file, after an addition.
 refresh-abi: lib

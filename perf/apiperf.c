@@ -2,10 +2,10 @@
 /* gdrcopy_apiperf: the cost of each call of libgdrapi, by size. */
 #include <stdio.h>
 
-#include "common/bench.h"
+#include "bench/bench.h"
 #include "common/copytest.h"
 #include "common/exit.h"
-#include "common/timing.h"
+#include "bench/timing.h"
 
 enum { BINS = 10 };
 

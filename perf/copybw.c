@@ -2,10 +2,10 @@
 /* gdrcopy_copybw: bandwidth of the CPU's copies to and from GPU memory. */
 #include <stdio.h>
 
-#include "common/bench.h"
+#include "bench/bench.h"
 #include "common/copytest.h"
 #include "common/exit.h"
-#include "common/timing.h"
+#include "bench/timing.h"
 
 #define MIB	  (1024.0 * 1024.0)
 #define MAX_SIZES (8 * sizeof(size_t) + 1) /* powers of two, and the copy size itself */

@@ -3,10 +3,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/bench.h"
+#include "bench/bench.h"
 #include "common/copytest.h"
 #include "common/exit.h"
-#include "common/timing.h"
+#include "bench/timing.h"
 
 static struct {
 	size_t size;

@@ -29,7 +29,7 @@ ARM64_PROGRAMS := test_copy_diff test_copy_calls test_copy_cpu test_copy_words t
 
 CHECK_SCRIPTS := $(addprefix build/,baseline_isa examples test_build_dir test_find_nvidia test_src_layers test_header \
 	test_library test_stats) build/test_fences tools/test_cachebench tools/test_copy_tools tools/test_doctor \
-	tools/test_inherited tools/test_layers tools/test_sanity tools/test_tools contract/run
+	tools/test_inherited tools/test_sanity tools/test_tools contract/run
 PYTHON_SCRIPTS := build/python build/test_docs
 CI_SCRIPTS := build/test_install build/test_wheel packages/static
 FULL_SCRIPTS := packages/run docs/browser
@@ -128,8 +128,8 @@ kernel/%.kernel:
 	$(alone) O=$(out) $(JOB_LONG) kernel/$* tests/kernel/run.sh quick_$*
 # Another compiler's warnings, without code.
 CLANG = clang -fsyntax-only -std=gnu11 $(WARNINGS) -Werror $(filter-out -DBARCOPY_VERSION=%,$(CPPFLAGS)) \
-	-DBARCOPY_VERSION='""' -Iperf -Idev $(if $(filter x86_64,$(GDRI_COPY_MACHINE)),-mavx512f)
-CLANG_SRCS := $(LIB_SRCS) $(filter-out %/ls64.c dev/clients/%,$(wildcard perf/*.c perf/*/*.c dev/*.c dev/*/*.c))
+	-DBARCOPY_VERSION='""' -Itools -Iperf -Idev $(if $(filter x86_64,$(GDRI_COPY_MACHINE)),-mavx512f)
+CLANG_SRCS := $(LIB_SRCS) $(filter-out %/ls64.c dev/clients/%,$(wildcard tools/*.c tools/*/*.c perf/*.c perf/*/*.c dev/*.c dev/*/*.c))
 clang.syntax: export CLANG_NOW = for f in $(CLANG_SRCS); do $(CLANG) $$f || exit; done; echo "1 passed, 0 failed"
 clang.syntax:
 	@tests/job -n clang $(RESULTS) clang/syntax sh -c "$$CLANG_NOW"

@@ -3,7 +3,7 @@
 # library (so that it can look inside), run against the stand-ins. A GPU test is
 # tests/gpu/test_NAME.c: it uses the public interface only and exits 77 without a GPU.
 
-TEST_CPPFLAGS := -I. -Itests -Iperf -Idev -Isim
+TEST_CPPFLAGS := -I. -Itests -Itools -Iperf -Idev -Isim
 CHECK_LIBS ?= $(shell pkg-config --libs check 2>/dev/null || echo -lcheck -lsubunit -lrt -lm)
 
 # The calls of the library that tests/common/wrap.c can count and make fail.
@@ -45,7 +45,7 @@ $(ATTACK_TESTS): $(O)/tests/test_attack_%: $(O)/tests/attack/attack_%.o $(ATTACK
 # The parts of gdrcopy_doctor: tests/doctor/test_NAME.c. All but its main file are linked.
 DOCTOR_TESTS := $(patsubst tests/doctor/test_%.c,$(O)/tests/test_doctor_%,\
 	$(wildcard tests/doctor/test_*.c))
-DOCTOR_COMMON := $(patsubst %.c,$(O)/%.o,$(wildcard perf/doctor/*.c perf/common/*.c)) \
+DOCTOR_COMMON := $(patsubst %.c,$(O)/%.o,$(wildcard tools/doctor/*.c tools/common/*.c)) \
 	$(O)/tests/common/unit.o $(O)/tests/common/again.o
 
 $(DOCTOR_TESTS): $(O)/tests/test_doctor_%: $(O)/tests/doctor/test_%.o $(DOCTOR_COMMON) $(LIB) | $(LIB_LINKS)
@@ -55,7 +55,7 @@ $(DOCTOR_TESTS): $(O)/tests/test_doctor_%: $(O)/tests/doctor/test_%.o $(DOCTOR_C
 # What the tools use to reach CUDA serves the GPU tests too.
 GPU_TEST_COMMON := $(patsubst %.c,$(O)/%.o,tests/gpu/gpu_test.c \
 	$(addprefix tests/common/, pass_fd.c preload.c again.c) \
-	$(addprefix perf/common/, cuda.c exit.c))
+	$(addprefix tools/common/, cuda.c exit.c))
 
 $(GPU_TESTS): $(O)/tests/gpu_%: $(O)/tests/gpu/%.o $(GPU_TEST_COMMON) $(LIB) | $(LIB_LINKS)
 	$(call say,LD,$@)

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "common/exit.h"
-#include "common/timing.h"
+#include "bench/timing.h"
 #include "copy/fence.h"
 
 struct copybench st = { .rounds = 15, .max = 16 << 20 };

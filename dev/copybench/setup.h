@@ -7,7 +7,7 @@
 #ifndef DEV_COPYBENCH_SETUP_H
 #define DEV_COPYBENCH_SETUP_H
 
-#include "common/bench.h"
+#include "bench/bench.h"
 #include "impls/impls.h"
 
 #define MAX_COLUMNS 16

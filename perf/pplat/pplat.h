@@ -3,7 +3,7 @@
 #ifndef PERF_PPLAT_PPLAT_H
 #define PERF_PPLAT_PPLAT_H
 
-#include "common/bench.h"
+#include "bench/bench.h"
 
 enum place { GPU, CPU };
 

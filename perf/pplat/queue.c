@@ -11,7 +11,7 @@
 #include "barcopy_queue.h"
 #include "common/copytest.h"
 #include "common/exit.h"
-#include "common/timing.h"
+#include "bench/timing.h"
 #include "queue/ptx.h"
 
 enum way { SLOTS, LAUNCH, GRAPH };

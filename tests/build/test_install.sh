@@ -34,7 +34,7 @@ into() { # into TARGET... [VARIABLE=...]: by make, from the copy, below $dest
 into install libdir=/opt/x/lib64
 ok "make install DESTDIR= prefix= libdir="
 tools=$(make -C "$src" --no-print-directory -pn O="$tmp/o" 2>/dev/null |
-	sed -nE 's/^PERF_TOOLS :?= *//p' | tr ' ' '\n' | sed '/^$/d; s|.*/||')
+	sed -nE 's/^TOOLS :?= *//p' | tr ' ' '\n' | sed '/^$/d; s|.*/||')
 {
 	for f in barcopy.h barcopy_queue.cuh barcopy_queue.h gdrapi.h gdrconfig.h; do echo "./opt/x/include/$f"; done
 	for f in libgdrapi.a libgdrapi.so libgdrapi.so.2 libgdrapi.so.2.6 pkgconfig/libgdrapi.pc \

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The layers of src/ (docs/design.md): a folder needs only those below it; and src/, perf/ and
+# The layers of src/ (docs/design.md): a folder needs only those below it; and src/, tools/, perf/ and
 # gdrdrv/ have no cycles of files. The tests read the files' includes and the objects' symbols; the
 # last ones plant violations.
 # shellcheck source=tests/common/build.bash
@@ -96,10 +96,12 @@ ok "every folder of src/ is a layer"
 none "no file includes one of a layer above" "$(upwards <"$tmp/includes")"
 none "no object needs one of a layer above" "$(upwards <"$tmp/symbols")"
 none "no two files of src/ need each other" "$(cat "$tmp/includes" "$tmp/symbols" | circles)"
-none "nor of perf/" "$({
-	includes perf
-	symbols "$out/perf" "$PWD/perf"
-} | circles)"
+for folder in tools perf; do
+	none "nor of $folder/" "$({
+		includes "$folder"
+		symbols "$out/$folder" "$PWD/$folder"
+	} | circles)"
+done
 none "nor of gdrdrv/" "$({
 	includes gdrdrv
 	calls gdrdrv

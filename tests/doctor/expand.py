@@ -21,7 +21,7 @@ The description, one thing a line; '#' begins a comment line:
         label=infiniband/mlx5_0 (a directory inside) physfn=ADDR
 
 What is no file (trials, answers of libraries, nodes) stands in MACHINE.probes, whose entries are the
-members of struct probes (perf/doctor/probe.h) in the form of tests/doctor/test_machines.c. For a machine that
+members of struct probes (tools/doctor/probe.h) in the form of tests/doctor/test_machines.c. For a machine that
 exists, `gdrcopy_doctor --json` there names most of them; copy the files that matter by hand, and leave out
 what names the machine or its owner.
 """

@@ -3,10 +3,10 @@
 #ifndef PERF_BENCH_H
 #define PERF_BENCH_H
 
-#include "buffer.h"
-#include "json.h"
-#include "opts.h"
-#include "timing.h"
+#include "bench/timing.h"
+#include "common/buffer.h"
+#include "common/json.h"
+#include "common/opts.h"
 
 struct numa {
 	int node; /* of the device; -1 if not known */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The clock, and percentiles, mean, histogram; see timing.h. */
-#include "timing.h"
+#include "bench/timing.h"
 
 #include <stdlib.h>
 

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* See bench.h. */
-#include "bench.h"
+#include "bench/bench.h"
 
 #include <dlfcn.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "exit.h"
-#include "json.h"
-#include "timing.h"
+#include "bench/timing.h"
+#include "common/exit.h"
+#include "common/json.h"
 
 static const char *const mapping_choice[] = { "default", "wc", "cache", "device", NULL };
 
