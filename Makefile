@@ -23,6 +23,10 @@ PYTHON ?= python3
 one_word = $(foreach v,$(1),$(if $(word 2,$($(v))),$(error $(v)=$($(v)): no path here may have a space)))
 $(call one_word,O DESTDIR prefix bindir libdir includedir)
 $(if $(strip $(O)),,$(error O=: a build needs a directory))
+# In the recipe of a target that removes files or uses $(abspath): make expands the whole recipe before it runs
+# the first line.
+needs_plain_path = $(if $(word 2,$(CURDIR))$(strip $(foreach c,& ; | < > ( ) ' " ` * ? [ \ $$,$(findstring $c,$(CURDIR)))),$(error \
+	make $@ works in no directory whose path has a space or a special character of the shell ($(CURDIR))))
 
 VERSION := 2.6.0
 LIB_REAL := libgdrapi.so.2.6
@@ -151,6 +155,7 @@ demo:
 SOURCE_DIRS := .ci dev docs examples gdrdrv include packaging perf python rig scripts sim src tests tools
 .PHONY: clean help
 clean:
+	$(needs_plain_path)
 	$(if $(filter $(abspath $(O))/%,$(CURDIR)/ $(SOURCE_DIRS:%=$(CURDIR)/%/)),$(error O=$(O) holds source: not removed))
 	@[ ! -e '$(O)' ] || [ -e '$(O)/flags' ] || { echo "make: O=$(O) holds no build: not removed" >&2; exit 1; }
 	rm -rf '$(O)'

@@ -34,13 +34,12 @@ else
 		--transform="s|^\.|$name|" -cf "$dir/$name.tar" .
 fi
 if [ -n "${PROJECT_URL:-}" ]; then
-	rm -rf "$dir/tree"
-	mkdir "$dir/tree"
-	tar -xf "$dir/$name.tar" -C "$dir/tree"
-	packaging/publish.sh "$dir/tree/$name" "$PROJECT_URL"
+	tree=$(mktemp -d "$dir/tree.XXXXXX")
+	trap 'rm -rf "$tree"' EXIT
+	tar -xf "$dir/$name.tar" -C "$tree"
+	packaging/publish.sh "$tree/$name" "$PROJECT_URL"
 	tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$epoch" --mode=u+rw,go=rX \
-		-cf "$dir/$name.tar" -C "$dir/tree" "$name"
-	rm -rf "$dir/tree"
+		-cf "$dir/$name.tar" -C "$tree" "$name"
 fi
 xz -T1 -6 -f "$dir/$name.tar"
 (cd "$dir" && sha256sum "$name.tar.xz" >"$name.tar.xz.sha256")

@@ -110,12 +110,13 @@ install-boot:
 	$(INSTALL) -m 644 packaging/dracut/50-barcopy.conf $(DESTDIR)$(dracutdir)/
 
 # The driver's source for DKMS.
+DRIVER_SRC := $(wildcard gdrdrv/Kbuild gdrdrv/Makefile gdrdrv/*.[ch])
+DRIVER_SCRIPTS := $(wildcard gdrdrv/*.sh packaging/dkms/*.sh)
+
 install-driver: install-boot
 	$(INSTALL) -d $(DESTDIR)$(DRIVER_SRC_DIR)
-	for f in gdrdrv/Kbuild gdrdrv/Makefile gdrdrv/*.[ch] ; do \
-		$(INSTALL) -m 644 $$f $(DESTDIR)$(DRIVER_SRC_DIR)/ || exit 1; done
-	for f in gdrdrv/*.sh packaging/dkms/*.sh; do \
-		$(INSTALL) -m 755 $$f $(DESTDIR)$(DRIVER_SRC_DIR)/ || exit 1; done
+	for f in $(DRIVER_SRC); do $(INSTALL) -m 644 $$f $(DESTDIR)$(DRIVER_SRC_DIR)/ || exit 1; done
+	for f in $(DRIVER_SCRIPTS); do $(INSTALL) -m 755 $$f $(DESTDIR)$(DRIVER_SRC_DIR)/ || exit 1; done
 	$(pack_fill) packaging/dkms/dkms.conf.in >$(DESTDIR)$(DRIVER_SRC_DIR)/dkms.conf
 	chmod 644 $(DESTDIR)$(DRIVER_SRC_DIR)/dkms.conf
 
@@ -130,7 +131,8 @@ drv_install: driver install-boot
 uninstall-driver:
 	[ -n '$(DESTDIR)' ] || ! command -v dkms >/dev/null || ! dkms status gdrdrv/$(VERSION) | grep -q . || \
 		dkms remove gdrdrv/$(VERSION) --all
-	rm -rf $(DESTDIR)$(DRIVER_SRC_DIR)
+	for f in $(notdir $(DRIVER_SRC) $(DRIVER_SCRIPTS)) dkms.conf; do rm -f '$(DESTDIR)$(DRIVER_SRC_DIR)'/$$f; done
+	rmdir '$(DESTDIR)$(DRIVER_SRC_DIR)' 2>/dev/null || :
 	rm -f $(DESTDIR)$(modprobedir)/barcopy.conf $(DESTDIR)$(udevdir)/rules.d/70-gdrdrv.rules \
 		$(DESTDIR)$(dracutdir)/50-barcopy.conf
 	for ko in $(DESTDIR)/lib/modules/*/updates/gdrdrv.ko; do \

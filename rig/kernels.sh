@@ -70,14 +70,14 @@ with_new_lists() {
 unpack() {
 	local suite=$1
 	shift
-	rm -rf "$K_DIR/deb"
+	rm -rf "${K_DIR:?}/deb"
 	mkdir -p "$K_DIR/deb" "$K_DIR/root"
 	(cd "$K_DIR/deb" && apt_private "$suite" -qq download "$@" >&2) || return 1
 	[ -z "${K_SUMS:-}" ] || (cd "$K_DIR/deb" && sha256sum --quiet -c "$K_SUMS" >&2) || return 1
 	for deb in "$K_DIR"/deb/*.deb; do
 		dpkg-deb -x "$deb" "$K_DIR/root" || return 1
 	done
-	rm -rf "$K_DIR/deb"
+	rm -rf "${K_DIR:?}/deb"
 }
 
 # The ELF kernel inside a compressed image: boots twice as fast under emulation.
@@ -138,7 +138,7 @@ fetch_packages() {
 	else
 		extract_vmlinux "$K_DIR"/root/boot/vmlinuz-* "$K_DIR/vmlinux" || return 1
 	fi
-	rm -rf "$K_DIR/root/lib/modules"/*/kernel
+	rm -rf "${K_DIR:?}/root/lib/modules"/*/kernel
 	echo "$tree" >"$K_DIR/headers"
 	echo "${headers#linux-headers-}" >"$K_DIR/release"
 }
@@ -149,7 +149,7 @@ fetch_backports() {
 	uri=$(mirror_of "")
 	headers=$(depends_on "$suite-backports" linux-headers-amd64)
 	say "fetching $headers into a root of its own" >&2
-	rm -rf "$K_DIR/build-root"
+	rm -rf "${K_DIR:?}/build-root"
 	mmdebstrap --quiet --variant=apt --include=make,gcc,libc6-dev,kmod \
 		--aptopt='APT::Install-Recommends "false"' \
 		--customize-hook="chroot \"\$1\" apt-get install -qq -y -t $suite-backports $headers >&2" \
@@ -161,7 +161,7 @@ fetch_backports() {
 		awk '$2 ~ /^linux-binary-/ { print $2; exit }')
 	unpack "$suite-backports" "${binary:-$image}" || return 1
 	extract_vmlinux "$(find "$K_DIR/root" -name 'vmlinuz*' -type f | head -1)" "$K_DIR/vmlinux" || return 1
-	rm -rf "$K_DIR/root"
+	rm -rf "${K_DIR:?}/root"
 	echo "/usr/src/$headers" >"$K_DIR/headers"
 	echo "${headers#linux-headers-}" >"$K_DIR/release"
 	echo "$K_DIR/build-root" >"$K_DIR/build-in"
@@ -176,7 +176,7 @@ unpack_source() {
 	done
 	K_ARCH=amd64 unpack bookworm-security "$name" || return 1 # for all architectures
 	tar -C "$K_DIR" -xf "$K_DIR/root/usr/src/$name.tar.xz" "${parts[@]}" || return 1
-	rm -rf "$K_DIR/root"
+	rm -rf "${K_DIR:?}/root"
 }
 
 # Prints the path of the kernel's scripts/, in a kernel's source in the cache or fetched

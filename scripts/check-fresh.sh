@@ -74,7 +74,11 @@ inside() {
 
 make_root() {
 	local suite=$1 root=$2 main
-	rm -rf --one-file-system "$root"
+	if [ -e "$root" ] && [ ! -e "$root.made" ]; then
+		echo "$root was not made by this script: not removed"
+		return 1
+	fi
+	touch "$root.made" && rm -rf --one-file-system "$root" || return
 	main=$(mirror)
 	[ -n "$main" ] || { echo "apt knows no mirror of Debian"; return 1; }
 	# Where it mounts something, nobody else sees it.
@@ -116,7 +120,7 @@ for suite in "${suites[@]}"; do
 	step "$suite" demo inside "$root" make -C /root/barcopy --no-print-directory demo || good=
 	step "$suite" install inside "$root" /root/barcopy/scripts/deps.sh check || good=
 	step "$suite" check inside "$root" make -C /root/barcopy --no-print-directory check || good=
-	[ -z "$good" ] || [ -n "$keep" ] || rm -rf --one-file-system "$root"
+	[ -z "$good" ] || [ -n "$keep" ] || rm -rf --one-file-system "$root" "$root.made"
 done
 echo "$passed passed, $failed failed, 0 skipped"
 [ "$failed" = 0 ]

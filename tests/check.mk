@@ -8,8 +8,8 @@
 # TESTS='PATTERN...' runs the tests whose name (below) has one of these.
 
 RESULTS := $(abspath $(O))/results
-JOB := tests/job $(RESULTS)
-JOB_LONG := tests/job -l 14400 $(RESULTS)
+JOB = $(needs_plain_path)tests/job $(RESULTS)
+JOB_LONG = $(needs_plain_path)tests/job -l 14400 $(RESULTS)
 out := $(abspath $(O))
 
 # A test program on the stand-ins: $(call program,NAME,DIRECTORY OF THE BUILD,ENVIRONMENT AND EMULATOR)
@@ -37,8 +37,9 @@ FULL_SCRIPTS := packages/run docs/browser
 # ---- check -----------------------------------------------------------------------------------------
 
 .PHONY: check check-ci check-full check-fresh check-kernel build-tests
-# With the results of what ran before, where ADD is set.
-begin = @$(if $(ADD),,rm -rf $(RESULTS) &&) mkdir -p $(RESULTS)
+# Without the results of earlier runs, unless ADD is set.
+begin = @$(needs_plain_path)mkdir -p $(RESULTS) $(if $(ADD),,&& find $(RESULTS) -name '*.result' | \
+	while read -r f; do rm -f "$$f" "$${f%.result}.log"; done)
 parallel = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 run = +@$(MAKE) --no-print-directory -k $(parallel) $(1) || :
 report = @tests/report $(RESULTS)
@@ -71,11 +72,11 @@ full.tests: kernel/full.kernel valgrind.programs $(FULL_SCRIPTS:%=%.script) cove
 
 # Both commands of the README in minimal roots of Debian 12 and 13, from the last commit. As root.
 check-fresh:
-	@scripts/check-fresh.sh --dir $(out)/fresh
+	@$(needs_plain_path)scripts/check-fresh.sh --dir $(out)/fresh
 
 # The driver in an emulated machine, its quick tier; tests/kernel/run.sh has more.
 check-kernel:
-	@O=$(out) tests/kernel/run.sh quick
+	@$(needs_plain_path)O=$(out) tests/kernel/run.sh quick
 
 # ---- programs --------------------------------------------------------------------------------------
 

@@ -34,6 +34,38 @@ done
 [ -z "$taken" ] && sources | cmp -s - "$tmp/before"
 ok "make clean removes no source: O= the tree, a part of it, a directory around it"
 
+# ---- files of others ----
+
+listing() { ls -lR --time-style=full-iso "$@"; }
+
+# Beside this tree and in it are files that the parts of its path name.
+spaced="$tmp/x y/src"
+mkdir "$tmp/x y" && cp -R "$src" "$spaced" && mkdir -p "$spaced/y/src/build/results"
+touch "$tmp/x" "$tmp/x.o" "$spaced/y/src/build/results/x.result"
+kept=("$tmp/x" "$tmp/x.o" "$spaced/y")
+listing "${kept[@]}" >"$tmp/kept"
+in_spaced() { timeout 60 make -C "$@" --no-print-directory >"$tmp/log" 2>&1; }
+works=
+for target in 'check TESTS=none' clean '-n check-ci' '-n check-full' '-n check-fresh' '-n check-kernel' '-n native.build' '-n driver'; do
+	# shellcheck disable=SC2086 # words for make
+	! in_spaced "$spaced" $target && grep -qE ' works in no directory whose path has a space' "$tmp/log" || works+=" $target"
+done
+! in_spaced "$spaced/gdrdrv" clean && grep -q 'whose paths have no space' "$tmp/log" || works+=" gdrdrv/clean"
+[ -z "$works" ] && listing "${kept[@]}" | cmp - "$tmp/kept"
+ok "in a tree whose path has a space the targets that remove files fail, and remove nothing${works:+:$works}"
+in_spaced "$spaced" LIB_SRCS=src/base/struct_size.c LIB_LDFLAGS= CFLAGS=-O0 DESTDIR="$tmp/dest" prefix=/p lib_install &&
+	test -e "$tmp/dest/p/lib/libgdrapi.so.2.6" && listing "${kept[@]}" | cmp - "$tmp/kept"
+ok "... and the library is built and installed"
+
+# A directory of the user's, taken for builds.
+mkdir -p "$tmp/home/results/x" && touch "$tmp"/home/{results/x/notes.log,main.c,Makefile,x.o}
+listing "$tmp/home" | grep -v ^total >"$tmp/kept"
+! BARCOPY_CACHE=$tmp/none in_src MAKE=true O="$tmp/home" check
+! make -C "$src/gdrdrv" O="$tmp/home" KDIR="$src" SOURCE=dmabuf link >"$tmp/log" 2>&1 && grep -q 'has a main.c that is no link' "$tmp/log" &&
+	make -C "$src/gdrdrv" O="$tmp/home" clean >"$tmp/log" 2>&1 && rm -r "$tmp/home/kernel" &&
+	listing "$tmp/home" | grep -v ^total | diff "$tmp/kept" -
+ok "make check, make driver and the driver's make clean remove no file of others"
+
 # ---- what make builds again ----
 
 o=$tmp/o

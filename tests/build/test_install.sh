@@ -6,7 +6,9 @@
 . "$(dirname "$0")/../common/build.bash"
 
 copy_source
-src=$tmp/src
+# In a tree whose path has a space, beside a file that the first half names.
+src="$tmp/a b/src"
+mkdir "$tmp/a b" && mv "$tmp/src" "$src" && touch "$tmp/a"
 
 tree() { (cd "$1" && find . ! -type d | LC_ALL=C sort); }
 
@@ -163,6 +165,6 @@ ok "help or a page names every target"
 awk 'length > 100 { print; bad = 1 } END { exit bad }' "$tmp/help"
 ok "make help fits"
 
-test "$before" = "$(tree "$src")"
-ok "the source tree is still as it was"
+test "$before" = "$(tree "$src")" && test -f "$tmp/a"
+ok "the source tree is still as it was, and the file beside it"
 finish

@@ -15,7 +15,7 @@ set -u
 prefix=$(realpath "${1:?prefix of the installed library}")
 shift
 lib=$(dirname "$(find "$prefix" -name libgdrapi.so.2 | head -n 1)")
-work=$(mktemp -d)
+work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 export LD_LIBRARY_PATH=$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} GDRCOPY_PATH_L=$lib GDRCOPY_STATS=1
 failed=0

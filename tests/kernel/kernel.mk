@@ -3,6 +3,6 @@
 
 .PHONY: driver
 driver:
-	+$(MAKE) -C gdrdrv O=$(abspath $(O))/gdrdrv \
+	+$(needs_plain_path)$(MAKE) -C gdrdrv O=$(abspath $(O))/gdrdrv \
 		$(foreach v,KDIR NVIDIA_SRC,$(if $($(v)),$(v)="$(abspath $($(v)))")) \
 		$(foreach v,SOURCE FLAVOR ARCH CROSS_COMPILE V W,$(if $($(v)),$(v)="$($(v))"))

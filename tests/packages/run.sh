@@ -18,7 +18,7 @@ here=tests/packages
 # shellcheck source=tests/packages/lib.sh
 . "$here/lib.sh"
 started=$SECONDS
-tmp=$(mktemp -d /var/tmp/barcopy-packages.XXXXXX)
+tmp=$(mktemp -d /var/tmp/barcopy-packages.XXXXXX) || exit 1
 root=$tmp/root
 trap 'rm -rf --one-file-system "$tmp"' EXIT
 

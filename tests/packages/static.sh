@@ -9,7 +9,7 @@ cd "$(dirname "$0")/../.." || exit 1
 out=$(realpath "$1")
 # shellcheck source=tests/packages/lib.sh
 . tests/packages/lib.sh
-tmp=$(mktemp -d)
+tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
 
 version=$(sed -n 's/^VERSION := //p' Makefile)
@@ -356,7 +356,7 @@ machine() { # STATE
 		#!/bin/sh
 		echo "\${0##*/} \$*" | sed 's# /[^ ]*/# #' >>$d/calls
 		case "\${0##*/} \$*" in
-		modprobe*-r* | rmmod*) case $state in free | other) rm -rf $d/sys/module/gdrdrv ;; *) exit 1 ;; esac ;;
+		modprobe*-r* | rmmod*) case $state in free | other) rm -rf '$d/sys/module/gdrdrv' ;; *) exit 1 ;; esac ;;
 		*) mkdir -p $d/sys/module/gdrdrv ;;
 		esac
 	S
