@@ -107,11 +107,25 @@ def memory_of(obj):
 _given = {}  # by address: (struct, shape, what ends the use, capsule); until the consumer's deleter call
 
 
-@_DELETER
-def _delete(address):
-    entry = _given.pop(address, None)
-    if entry:
-        entry[2]()
+def _deleter_of(given):
+    """
+    A consumer may call it while the interpreter ends, after this module: it uses no global name, and is never
+    freed.
+    """
+    @_DELETER
+    def delete(address):
+        try:
+            entry = given.pop(address, None)
+            if entry:
+                entry[2]()
+        except BaseException:  # done() needs what has ended: the process releases it
+            pass
+
+    ctypes.pythonapi.Py_IncRef(py_object(delete))
+    return delete
+
+
+_delete = _deleter_of(_given)
 
 
 def sweep():

@@ -827,6 +827,29 @@ class Exchange(Case):
         gc.collect()
         self.assertEqual(barcopy.stats().unpins, before + 2)
 
+    @with_numpy
+    def test_dlpack_outlives_the_module(self):
+        """An array that is freed while the interpreter ends, after the module's globals."""
+        late = """
+import atexit, builtins, sys, test_barcopy, threading, unittest
+import barcopy, numpy
+gdr = barcopy.open()
+gdr.bar_info()  # initialises CUDA
+held = test_barcopy.page_locked(unittest.TestCase(), 4096)
+mapping = gdr.map(held.__enter__())
+a = numpy.from_dlpack(mapping)
+"""
+        keepers = {"sys": "sys.keep = a", "numpy": "numpy.keep = a", "builtins": "builtins.keep = a",
+                   "cycle": "class C: pass\nc = C(); c.c, c.a = c, a",
+                   "atexit": "atexit.register(lambda a=a: a[0])",
+                   "thread": "threading.Thread(target=lambda a=a: threading.Event().wait(), daemon=True).start()"}
+        path = os.pathsep.join([os.environ.get("PYTHONPATH", ""), os.path.dirname(os.path.abspath(__file__))])
+        for name, keep in keepers.items():
+            with self.subTest(name):
+                done = subprocess.run([sys.executable, "-c", late + keep + "\ndel a"], capture_output=True,
+                                      env=dict(os.environ, PYTHONPATH=path))
+                self.assertEqual((done.returncode, done.stderr), (0, b""))
+
     def test_dlpack_read_only(self):
         m = self.gdr.map(self.m, read_only=True)
         self.assertTrue(self.gdr.map(Foreign(m)).read_only)
