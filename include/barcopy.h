@@ -408,12 +408,14 @@ enum barcopy_map_range_flags {
  * that was freed and reallocated is never shared: the library compares CUDA's buffer ID. Two
  * allocations of cudaHostAlloc are not shared either; nothing of them is pinned.
  *
- * The call sets SYNC_MEMOPS on the allocations in the range, as gdr_pin_buffer() does. From then on
- * all copies and memsets of the CUDA API on them are synchronous, also those of other buffers in an
- * allocator's segment. With BARCOPY_MAP_RANGE_NO_SYNC_MEMOPS it does not, and the caller makes the
- * order: after a copy or memset of the CUDA API, cuStreamSynchronize or an event comes before its
- * result is read through the mapping, and before memory that it reads is written through the
- * mapping.
+ * The call sets SYNC_MEMOPS on the allocations in the range, as gdr_pin_buffer() does. It stays set
+ * after the unmap, and is the whole allocation's: also that of other buffers in an allocator's
+ * segment. A synchronous copy or memset of CUDA (cuMemcpy, cuMemset) on them is then complete when
+ * it returns; without the attribute some return earlier (CUDA driver API, "API synchronization
+ * behavior"). It orders neither kernels nor asynchronous calls: cuStreamSynchronize or an event
+ * comes before their result is read through the mapping, and before memory that they read is
+ * written through it. With BARCOPY_MAP_RANGE_NO_SYNC_MEMOPS the attribute is left as it is, and the
+ * caller does so for the synchronous calls too.
  *
  * @param addr     device address, any alignment; for memory of cudaHostAlloc also the host address
  * @param size     bytes, at least 1

@@ -177,12 +177,13 @@ int gdr_get_attribute(gdr_t g, gdr_attr_t attr, int *v);
  * Pins [addr, addr + size), so that it can be mapped. The range is widened to 64 KiB pages;
  * gdr_get_info() returns the result.
  *
- * CU_POINTER_ATTRIBUTE_SYNC_MEMOPS is set on the allocation where CUDA allows it, so that copies
- * and memsets of the CUDA API are complete, as a mapping sees them, when the call returns
- * (GPUDirect RDMA guide, sections 11.7 and 12.2). CUDA refuses it for VMM memory (cuMemCreate;
- * seen with driver 580): the pin succeeds, BARCOPY_HANDLE_ATTR_SYNC_MEMOPS reads 0, and the caller
- * must synchronise the stream or the context (cuStreamSynchronize, cuCtxSynchronize) after CUDA
- * operations on the buffer and before reading it through the mapping.
+ * CU_POINTER_ATTRIBUTE_SYNC_MEMOPS is set on the allocation where CUDA allows it, so that CUDA's
+ * synchronous copies and memsets (cuMemcpy, cuMemset) are complete, as a mapping sees them, when
+ * the call returns (GPUDirect RDMA guide, sections 11.7 and 12.2). After kernels and asynchronous
+ * calls the caller must synchronise the stream or the context (cuStreamSynchronize,
+ * cuCtxSynchronize) before it reads the buffer through the mapping. CUDA refuses the attribute for
+ * VMM memory (cuMemCreate; seen with driver 580): the pin succeeds,
+ * BARCOPY_HANDLE_ATTR_SYNC_MEMOPS reads 0, and the caller must do the same after synchronous ones.
  *
  * @param addr       device address; for memory of cudaHostAlloc, the host or the device address
  * @param size       bytes, at least 1

@@ -351,7 +351,8 @@ class Mapping(Closable):
 
     @property
     def sync_memops(self):
-        """False (VMM memory, as of expandable segments): synchronise the stream before reading."""
+        """False (VMM memory, as of expandable segments): cudaMemcpy and cudaMemset may return before they are done.
+        Kernels and asynchronous copies are to be waited for in any case."""
         return bool(self._attribute(_lib.ATTR_SYNC_MEMOPS))
 
 
